@@ -1,0 +1,164 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Kind is what a campaign hands out.
+type Kind string
+
+// The kinds of campaign.
+const (
+	KindCoupon Kind = "coupon" // a number of equal units
+	KindPacket Kind = "packet" // a list of amounts
+)
+
+// Status is whether a campaign takes claims, apart from its window and its stock.
+type Status string
+
+// The states of a campaign. Closed is for ever.
+const (
+	StatusOpen   Status = "open"
+	StatusPaused Status = "paused"
+	StatusClosed Status = "closed"
+)
+
+const (
+	// UnitsMax bounds total, limits and low_stock_at: well inside the 2^53 that Lua's numbers hold exactly.
+	UnitsMax int64 = 1_000_000_000_000
+	// QuantityMax bounds the units of one claim.
+	QuantityMax int64 = 1_000_000
+	// HoldMax bounds hold_for.
+	HoldMax = 366 * 24 * time.Hour
+	// NameLength bounds the name of a campaign, in characters.
+	NameLength = 200
+)
+
+// Campaign is the definition of a campaign and its books, and the row of MySQL's campaigns table, which is the authority
+// for the definition. Units are counted in units, times are UTC at millisecond precision.
+type Campaign struct {
+	ID        string `gorm:"primaryKey"`
+	Kind      Kind
+	Name      string
+	Status    Status
+	Partition int // which claim stream; from the id, see lua.PartitionOf
+
+	Total         int64
+	PerUser       int64 // 0: no limit
+	PerUserPerDay int64 // 0: no limit
+	TimeZone      string
+	StartsAt      *time.Time
+	EndsAt        *time.Time
+	LowStockAt    int64
+	Currency      string
+	SenderID      string
+	HoldForMs     int64
+
+	// Version counts the changes of the definition; AppliedVersion is the last one that Redis is known to hold.
+	Version        int64
+	AppliedVersion int64
+	// Epoch counts the times that the campaign was loaded into Redis; 0 is never.
+	Epoch int64
+
+	// The books, moved by the writer in the transaction that inserts the claims.
+	Remaining int64 // units; never below 0, never below what Redis says
+	Claimed   int64 // units of live claims
+	SyncedSeq int64 // accepted claims that have their row; seq in Redis less this is the backlog
+
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+// TableName names the table for gorm.
+func (Campaign) TableName() string { return "campaigns" }
+
+// HoldFor is how long a claim may stay unredeemed; 0 is for ever.
+func (c *Campaign) HoldFor() time.Duration { return time.Duration(c.HoldForMs) * time.Millisecond }
+
+// Location is the zone whose midnight starts a day of per_user_per_day.
+func (c *Campaign) Location() (*time.Location, error) { return time.LoadLocation(c.TimeZone) }
+
+// FieldError is a refusal of one field of a request; Field is its JSON name, Reason a phrase that follows it.
+type FieldError struct{ Field, Reason string }
+
+// Error reads "total: must be …".
+func (e *FieldError) Error() string { return e.Field + ": " + e.Reason }
+
+func refuse(field, format string, args ...any) error {
+	return &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Validate returns nil or a *FieldError for the first field that can't be.
+func (c *Campaign) Validate() error {
+	if err := CheckCampaignID(c.ID); err != nil {
+		return refuse("id", "%s", reason(err))
+	}
+	if c.Kind != KindCoupon && c.Kind != KindPacket {
+		return refuse("kind", "must be coupon or packet")
+	}
+	if c.Status != StatusOpen && c.Status != StatusPaused && c.Status != StatusClosed {
+		return refuse("status", "must be open or paused")
+	}
+	if n := len([]rune(c.Name)); n > NameLength {
+		return refuse("name", "must be at most %d characters", NameLength)
+	}
+	if err := c.validateUnits(); err != nil {
+		return err
+	}
+	return c.validateTimes()
+}
+
+func (c *Campaign) validateUnits() error {
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{{"total", c.Total}, {"per_user", c.PerUser}, {"per_user_per_day", c.PerUserPerDay}, {"low_stock_at", c.LowStockAt}} {
+		if f.value < 0 || f.value > UnitsMax {
+			return refuse(f.name, "must be 0 to %d", UnitsMax)
+		}
+	}
+	return nil
+}
+
+func (c *Campaign) validateTimes() error {
+	if _, err := c.Location(); err != nil || c.TimeZone == "" || c.TimeZone == "Local" {
+		return refuse("time_zone", "must be an IANA zone such as Europe/Berlin")
+	}
+	if c.StartsAt != nil && c.EndsAt != nil && !c.StartsAt.Before(*c.EndsAt) {
+		return refuse("ends_at", "must be after starts_at")
+	}
+	if c.HoldForMs < 0 || c.HoldFor() > HoldMax {
+		return refuse("hold_for", "must be 0 to %s", HoldMax)
+	}
+	if c.Currency != "" && !isCurrency(c.Currency) {
+		return refuse("currency", "must be three capital letters (ISO 4217)")
+	}
+	if c.SenderID != "" {
+		if err := CheckUserID(c.SenderID); err != nil {
+			return refuse("sender_id", "%s", reason(err))
+		}
+	}
+	return nil
+}
+
+func isCurrency(s string) bool {
+	if len(s) != 3 {
+		return false
+	}
+	for i := range 3 {
+		if s[i] < 'A' || s[i] > 'Z' {
+			return false
+		}
+	}
+	return true
+}
+
+// reason is the part of an ErrID message that follows the sentinel's own words.
+func reason(err error) string {
+	if errors.Is(err, ErrID) {
+		return err.Error()[len(ErrID.Error())+2:]
+	}
+	return err.Error()
+}

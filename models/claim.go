@@ -1,0 +1,74 @@
+package models
+
+import (
+	"time"
+)
+
+// ClaimStatus is what became of a claim. MySQL is the authority.
+type ClaimStatus string
+
+// The states of a claim.
+const (
+	ClaimClaimed  ClaimStatus = "claimed"
+	ClaimRedeemed ClaimStatus = "redeemed"
+	ClaimReleased ClaimStatus = "released"
+	ClaimExpired  ClaimStatus = "expired"
+)
+
+// Claim is one accepted claim as storefronts see it.
+type Claim struct {
+	ID         string      `json:"id"`
+	CampaignID string      `json:"campaign_id"`
+	UserID     string      `json:"user_id"`
+	Quantity   int64       `json:"quantity"`
+	Seq        int64       `json:"seq"` // from 1, without gaps, per campaign and shard
+	Status     ClaimStatus `json:"status"`
+	ClaimedAt  Time        `json:"claimed_at"`
+	PacketID   string      `json:"packet_id,omitempty"`
+	Amount     *int64      `json:"amount,omitempty"` // minor units
+	Currency   string      `json:"currency,omitempty"`
+	ExpiresAt  *Time       `json:"expires_at,omitempty"`
+}
+
+// Stock is a campaign's stock at one watermark, in units.
+type Stock struct {
+	CampaignID string `json:"campaign_id"`
+	Total      int64  `json:"total"`
+	Remaining  int64  `json:"remaining"` // what can still be claimed, by Redis
+	Claimed    int64  `json:"claimed"`   // live claims, by Redis
+	Synced     int64  `json:"synced"`    // of these, in MySQL
+	Backlog    int64  `json:"backlog"`   // of these, on their way
+	Drift      int64  `json:"drift"`     // Redis less MySQL at a common watermark; never a lag
+	Low        bool   `json:"low"`
+	AsOf       Time   `json:"as_of"`
+}
+
+// TimeLayout is RFC 3339 in UTC with milliseconds, the form of every time in the API and in events.
+const TimeLayout = "2006-01-02T15:04:05.000Z"
+
+// Time is a moment that JSON shows in TimeLayout.
+type Time struct{ time.Time }
+
+// NewTime cuts t to UTC milliseconds.
+func NewTime(t time.Time) Time { return Time{t.UTC().Truncate(time.Millisecond)} }
+
+// TimeFromMs makes a Time from milliseconds since 1970.
+func TimeFromMs(ms int64) Time { return Time{time.UnixMilli(ms).UTC()} }
+
+// MarshalJSON writes TimeLayout in quotes.
+func (t Time) MarshalJSON() ([]byte, error) {
+	b := make([]byte, 0, len(TimeLayout)+2)
+	b = append(b, '"')
+	b = t.AppendFormat(b, TimeLayout)
+	return append(b, '"'), nil
+}
+
+// UnmarshalJSON reads any RFC 3339 time and cuts it to UTC milliseconds.
+func (t *Time) UnmarshalJSON(b []byte) error {
+	var std time.Time
+	if err := std.UnmarshalJSON(b); err != nil {
+		return err
+	}
+	*t = NewTime(std)
+	return nil
+}

@@ -1,0 +1,89 @@
+package models
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// EventVersion is the `v` of the events this code writes and reads.
+const EventVersion = 1
+
+// EventType says what an event tells.
+type EventType string
+
+// The types of event in a claim stream.
+const (
+	EventClaimAccepted    EventType = "claim.accepted"
+	EventClaimReleased    EventType = "claim.released"
+	EventClaimRedeemed    EventType = "claim.redeemed"
+	EventCampaignLowStock EventType = "campaign.low_stock"
+	EventCampaignSoldOut  EventType = "campaign.sold_out"
+	EventCampaignClosed   EventType = "campaign.closed"
+)
+
+// Event is the payload of an entry of a claim stream. Of claim.accepted the id is the claim's own.
+// Readers must pass over fields and types they don't know.
+type Event struct {
+	V          int       `json:"v"`
+	Type       EventType `json:"type"`
+	ID         string    `json:"id"` // what to deduplicate on
+	CampaignID string    `json:"campaign_id"`
+	UserID     string    `json:"user_id,omitempty"`
+	Quantity   int64     `json:"quantity,omitempty"` // units
+	// Key is the digest of the client's idempotency key, base64url without padding; empty when it sent none.
+	Key string `json:"key,omitempty"`
+	// Epoch is the load of the campaign into Redis that this event comes from.
+	Epoch    int64  `json:"epoch,omitempty"`
+	Seq      int64  `json:"seq,omitempty"`
+	At       Time   `json:"at"`
+	PacketID string `json:"packet_id,omitempty"`
+	Amount   *int64 `json:"amount,omitempty"` // minor units
+	Currency string `json:"currency,omitempty"`
+}
+
+// ErrEvent is wrapped by every refusal of an event; the message says what is wrong with it.
+var ErrEvent = errors.New("models: bad event")
+
+// DecodeEvent reads and checks the payload of a stream entry. A type it does not know is no error: the caller passes over it.
+func DecodeEvent(payload []byte) (Event, error) {
+	var e Event
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return Event{}, fmt.Errorf("%w: %w", ErrEvent, err)
+	}
+	if err := e.validate(); err != nil {
+		return Event{}, err
+	}
+	return e, nil
+}
+
+func (e *Event) validate() error {
+	switch {
+	case e.V != EventVersion:
+		return fmt.Errorf("%w: v is %d, this reader knows %d", ErrEvent, e.V, EventVersion)
+	case e.ID == "" || len(e.ID) > CampaignIDLength:
+		return fmt.Errorf("%w: id %s", ErrEvent, strconv.Quote(e.ID))
+	case CheckCampaignID(e.CampaignID) != nil:
+		return fmt.Errorf("%w: campaign_id %s", ErrEvent, strconv.Quote(e.CampaignID))
+	case e.At.Year() < 1970 || e.At.Year() > 9999:
+		return fmt.Errorf("%w: at %s", ErrEvent, e.At)
+	case e.Type == EventClaimAccepted:
+		return e.validateClaim()
+	}
+	return nil
+}
+
+func (e *Event) validateClaim() error {
+	switch {
+	case CheckUserID(e.UserID) != nil:
+		return fmt.Errorf("%w: user_id %s", ErrEvent, strconv.Quote(e.UserID))
+	case e.Quantity < 1 || e.Quantity > QuantityMax:
+		return fmt.Errorf("%w: quantity %d", ErrEvent, e.Quantity)
+	case e.Seq < 1:
+		return fmt.Errorf("%w: seq %d", ErrEvent, e.Seq)
+	case len(e.Key) > 64:
+		return fmt.Errorf("%w: key of %d characters", ErrEvent, len(e.Key))
+	}
+	return nil
+}

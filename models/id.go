@@ -1,0 +1,81 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Lengths of the ids that outsiders choose.
+const (
+	// CampaignIDLength is the longest id of a campaign or a packet, in characters of A-Z a-z 0-9 . _ -.
+	CampaignIDLength = 64
+	// UserIDLength is the longest id of a user or an order, in printable characters.
+	UserIDLength = 128
+	// IdempotencyKeyLength is the longest idempotency key, in printable characters.
+	IdempotencyKeyLength = 255
+)
+
+// ErrID is wrapped by every refusal of an id; the message says what is wrong with it.
+var ErrID = errors.New("models: bad id")
+
+// CheckCampaignID returns nil, or ErrID wrapped, for the id of a campaign or a packet.
+func CheckCampaignID(id string) error {
+	if id == "" || len(id) > CampaignIDLength {
+		return fmt.Errorf("%w: must be 1 to %d characters", ErrID, CampaignIDLength)
+	}
+	for i := range len(id) {
+		if !isCampaignIDByte(id[i]) {
+			return fmt.Errorf("%w: only A-Z a-z 0-9 . _ - are allowed", ErrID)
+		}
+	}
+	return nil
+}
+
+func isCampaignIDByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
+}
+
+// CheckUserID returns nil, or ErrID wrapped, for the id of a user or an order.
+func CheckUserID(id string) error { return checkPrintable(id, UserIDLength) }
+
+// CheckIdempotencyKey returns nil, or ErrID wrapped, for an idempotency key. No key at all is the caller's to allow.
+func CheckIdempotencyKey(key string) error { return checkPrintable(key, IdempotencyKeyLength) }
+
+// checkPrintable counts characters, not bytes. Printable is what strconv.IsPrint calls so: letters, marks, numbers,
+// punctuation, symbols and the ASCII space.
+func checkPrintable(s string, most int) error {
+	if s == "" {
+		return fmt.Errorf("%w: must be 1 to %d characters", ErrID, most)
+	}
+	n, plain := 0, true
+	for i := range len(s) {
+		if s[i] < 0x20 || s[i] > 0x7e {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		n = len(s)
+	} else if err := checkRunes(s, &n); err != nil {
+		return err
+	}
+	if n > most {
+		return fmt.Errorf("%w: must be 1 to %d characters", ErrID, most)
+	}
+	return nil
+}
+
+func checkRunes(s string, n *int) error {
+	if !utf8.ValidString(s) {
+		return fmt.Errorf("%w: is not valid UTF-8", ErrID)
+	}
+	for _, r := range s {
+		if !strconv.IsPrint(r) {
+			return fmt.Errorf("%w: holds a character that is not printable", ErrID)
+		}
+		*n++
+	}
+	return nil
+}

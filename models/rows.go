@@ -1,0 +1,61 @@
+package models
+
+import "time"
+
+// ClaimRow is a row of MySQL's claims table: one per accepted claim, keyed by the claim's own id so that redelivery
+// finds it there.
+type ClaimRow struct {
+	ID         string `gorm:"primaryKey"`
+	CampaignID string
+	Shard      int // 0 until campaigns are sharded
+	Seq        int64
+	UserID     string
+	Quantity   int64
+	Status     ClaimStatus
+	KeyDigest  string // of the client's idempotency key, see Event.Key
+	Epoch      int64
+	PacketID   *string
+	Amount     *int64
+	OrderID    *string
+	ClaimedAt  time.Time
+	SyncedAt   time.Time
+}
+
+// TableName names the table for gorm.
+func (ClaimRow) TableName() string { return "claims" }
+
+// StockFlush is a row of stock_flushes: what one flush did for one campaign.
+type StockFlush struct {
+	ID         string `gorm:"primaryKey"` // UUIDv7
+	CampaignID string
+	Units      int64
+	Claims     int64
+	FirstSeq   int64
+	LastSeq    int64
+	TookMs     int64
+	FlushedAt  time.Time
+}
+
+// TableName names the table for gorm.
+func (StockFlush) TableName() string { return "stock_flushes" }
+
+// ParkedEvent is a row of parked_events: an event that could never be written, kept with its payload for people.
+type ParkedEvent struct {
+	ID         string `gorm:"primaryKey"` // the event's id
+	CampaignID string
+	Reason     string
+	Payload    []byte
+	ParkedAt   time.Time
+}
+
+// TableName names the table for gorm.
+func (ParkedEvent) TableName() string { return "parked_events" }
+
+// Setting is a row of settings: what is fixed once data exists.
+type Setting struct {
+	Name  string `gorm:"primaryKey"`
+	Value string
+}
+
+// TableName names the table for gorm.
+func (Setting) TableName() string { return "settings" }

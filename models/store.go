@@ -1,0 +1,53 @@
+package models
+
+import (
+	"errors"
+	"time"
+)
+
+var (
+	// ErrNotFound says that MySQL knows no such campaign or claim.
+	ErrNotFound = errors.New("models: not found")
+	// ErrExists says that the id is taken by a campaign with other content.
+	ErrExists = errors.New("models: exists with other content")
+)
+
+// Change is a change of a campaign's definition; nil leaves a field as it is.
+type Change struct {
+	Total         *int64
+	PerUser       *int64
+	PerUserPerDay *int64
+	StartsAt      *time.Time
+	EndsAt        *time.Time
+	LowStockAt    *int64
+	Status        *Status // open, paused; closed is for ever
+}
+
+// Apply changes c in place. The caller validates the result.
+func (ch Change) Apply(c *Campaign) {
+	set(&c.Total, ch.Total)
+	set(&c.PerUser, ch.PerUser)
+	set(&c.PerUserPerDay, ch.PerUserPerDay)
+	set(&c.LowStockAt, ch.LowStockAt)
+	set(&c.Status, ch.Status)
+	if ch.StartsAt != nil {
+		c.StartsAt = ch.StartsAt
+	}
+	if ch.EndsAt != nil {
+		c.EndsAt = ch.EndsAt
+	}
+}
+
+func set[T any](field, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+// Books are a campaign's books in MySQL, read in one statement.
+type Books struct {
+	Claimed   int64 // units of live claims that have their row
+	SyncedSeq int64 // accepted claims that have their row
+	Remaining int64 // units
+	At        time.Time
+}
