@@ -1,0 +1,75 @@
+package lua
+
+import (
+	"errors"
+	"fmt"
+	neturl "net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// ErrURL is wrapped by every refusal of a Redis URL.
+var ErrURL = errors.New("lua: bad redis url")
+
+const (
+	dialTimeout  = 2 * time.Second
+	replyTimeout = 3 * time.Second
+	poolSize     = 64 // connections; claims share calls, so few are needed
+)
+
+// Connect makes a client for a redis:// or rediss:// URL; several hosts, comma-separated, are a cluster. It never sends a
+// command twice by itself: go-redis would by default, and a claim that is sent twice must be told from two claims.
+// It does not connect yet.
+func Connect(url string) (redis.UniversalClient, error) {
+	first, more, isCluster := strings.Cut(url, ",")
+	opts, err := redis.ParseURL(first)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrURL, hidePassword(err))
+	}
+	u := &redis.UniversalOptions{
+		Addrs: []string{opts.Addr}, Username: opts.Username, Password: opts.Password, DB: opts.DB, TLSConfig: opts.TLSConfig,
+		Protocol: 2, MaxRetries: -1, DialTimeout: dialTimeout, ReadTimeout: replyTimeout, WriteTimeout: replyTimeout,
+		ContextTimeoutEnabled: true, PoolSize: poolSize, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if !isCluster {
+		return redis.NewUniversalClient(u), nil
+	}
+	if opts.DB != 0 {
+		return nil, fmt.Errorf("%w: a cluster has only database 0", ErrURL)
+	}
+	for _, host := range strings.Split(more, ",") {
+		addr, err := clusterAddr(host)
+		if err != nil {
+			return nil, err
+		}
+		u.Addrs = append(u.Addrs, addr)
+	}
+	u.IsClusterMode = true
+	return redis.NewUniversalClient(u), nil
+}
+
+// clusterAddr reads a further host of a cluster: host:port, or a whole URL.
+func clusterAddr(host string) (string, error) {
+	host = strings.TrimSpace(host)
+	if !strings.Contains(host, "://") {
+		host = "redis://" + host
+	}
+	opts, err := redis.ParseURL(host)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrURL, hidePassword(err))
+	}
+	return opts.Addr, nil
+}
+
+// hidePassword keeps a URL, which may hold a password, out of an error's text.
+func hidePassword(err error) error {
+	var parse *neturl.Error
+	if errors.As(err, &parse) {
+		return parse.Err
+	}
+	return err
+}

@@ -1,0 +1,45 @@
+package lua
+
+import (
+	"hash/fnv"
+	"strconv"
+)
+
+// PartitionsMax bounds the number of claim streams.
+const PartitionsMax = 256
+
+// Every key of Dibs is made in this file. All keys of a campaign carry the hash tag of its partition, {p<N>}, so that a
+// script's keys share one slot of a Redis Cluster.
+
+// CampaignKeys are the keys of one campaign.
+type CampaignKeys struct {
+	State  string // hash: definition and counters
+	Users  string // hash: user id -> units used
+	Keys   string // hash: digest of an idempotency key, or claim id -> record of the claim
+	Stream string // stream: the claim stream of the partition
+}
+
+// PartitionOf tells which claim stream a campaign belongs to: FNV-1a of its id, modulo the number of partitions.
+// It never changes: campaigns would be looked for where they are not.
+func PartitionOf(campaignID string, partitions int) int {
+	if partitions <= 1 {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(campaignID))
+	return int(h.Sum64() % uint64(partitions))
+}
+
+// KeysOf names the keys of a campaign in its partition.
+func KeysOf(campaignID string, partition int) CampaignKeys {
+	base := prefix(partition) + "c:" + campaignID
+	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition)}
+}
+
+// StreamKey names the claim stream of a partition.
+func StreamKey(partition int) string { return prefix(partition) + "claims" }
+
+// PoisonKey names the stream of entries of a claim stream that could not be read.
+func PoisonKey(partition int) string { return StreamKey(partition) + ":poison" }
+
+func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) + "}:" }

@@ -1,0 +1,91 @@
+package lua
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"sync"
+	"time"
+
+	"dibs/models"
+)
+
+// Meta is what never changes of a campaign after it was created, and where it lives.
+type Meta struct {
+	ID        string
+	Kind      models.Kind
+	Partition int
+	Location  *time.Location // whose midnight starts a day of per_user_per_day
+	Currency  string
+	HoldForMs int64
+}
+
+// MetaOf reads the Meta of a campaign's definition. It fails when this machine doesn't know the campaign's zone.
+func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
+	zone, err := c.Location()
+	if err != nil {
+		return Meta{}, fmt.Errorf("lua: campaign %s: %w", c.ID, err)
+	}
+	return Meta{
+		ID: c.ID, Kind: c.Kind, Partition: PartitionOf(c.ID, s.opts.Partitions),
+		Location: zone, Currency: c.Currency, HoldForMs: c.HoldForMs,
+	}, nil
+}
+
+// days are the day a moment lies in and the four after it, as claim.lua wants them: the script picks the day by Redis'
+// clock, so processes whose clocks differ agree, and Go knows the zones.
+type days struct {
+	first  int64    // days since 1970-01-01 in the zone
+	starts [5]int64 // milliseconds since 1970
+}
+
+// daysAround makes the table from the day before now on, so that it holds though this clock be off by a day.
+func daysAround(now time.Time, zone *time.Location) days {
+	y, m, d := now.In(zone).Date()
+	var t days
+	t.first = time.Date(y, m, d-1, 0, 0, 0, 0, time.UTC).Unix() / 86400
+	for i := range t.starts {
+		t.starts[i] = startOfDay(y, m, d-1+i, zone).UnixMilli()
+	}
+	return t
+}
+
+// dayTables keeps the table of each zone until its day is over.
+type dayTables struct {
+	mu     sync.Mutex
+	byZone map[string]days
+}
+
+func (t *dayTables) at(now time.Time, zone *time.Location) days {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ms := now.UnixMilli()
+	if table, ok := t.byZone[zone.String()]; ok && table.starts[1] <= ms && ms < table.starts[2] {
+		return table
+	}
+	if t.byZone == nil {
+		t.byZone = make(map[string]days)
+	}
+	table := daysAround(now, zone)
+	t.byZone[zone.String()] = table // as many as the zone database has zones
+	return table
+}
+
+// startOfDay is the first moment of a date. Where the clocks skip midnight or pass it twice time.Date does not say which
+// side it takes, so the first moment that shows the date is searched for.
+func startOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
+	noon := time.Date(y, m, d, 12, 0, 0, 0, zone)
+	y, m, d = noon.Date()
+	early := noon.Add(-36 * time.Hour)
+	ms := sort.Search(int(36*time.Hour/time.Millisecond), func(ms int) bool {
+		return !before(early.Add(time.Duration(ms)*time.Millisecond), y, m, d)
+	})
+	return early.Add(time.Duration(ms) * time.Millisecond)
+}
+
+func before(t time.Time, y int, m time.Month, d int) bool {
+	ty, tm, td := t.Date()
+	return ty < y || ty == y && (tm < m || tm == m && td < d)
+}
+
+func formatInt(n int64) string { return strconv.FormatInt(n, 10) }

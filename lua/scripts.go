@@ -1,0 +1,173 @@
+package lua
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	// ErrUnavailable says that surely nothing happened in Redis: it was not reached, or it refused before the first write.
+	ErrUnavailable = errors.New("lua: redis unavailable")
+	// ErrOutcomeUnknown says that the script was sent and its answer was not received: it may have run.
+	ErrOutcomeUnknown = errors.New("lua: outcome unknown")
+	// ErrAbsent says that Redis does not hold the campaign, so its state is unknown.
+	ErrAbsent = errors.New("lua: campaign not in redis")
+	// ErrDamaged says that a key of the campaign holds something a script refuses to work on. Nothing was changed.
+	ErrDamaged = errors.New("lua: campaign damaged in redis")
+)
+
+var (
+	//go:embed claim.lua
+	claimSource string
+	//go:embed load.lua
+	loadSource string
+	//go:embed adjust.lua
+	adjustSource string
+	//go:embed state.lua
+	stateSource string
+)
+
+// script is a script's name, for people and metrics, and its text.
+type script struct {
+	name string
+	*redis.Script
+}
+
+func newScript(name, source string) script { return script{name, redis.NewScript(source)} }
+
+// Options of New. The zero value is one partition, the process's clock and nobody watching.
+type Options struct {
+	Partitions int                                                // claim streams; 0 is 1
+	Clock      func() time.Time                                   // for the table of days; nil is time.Now
+	Observe    func(script string, took time.Duration, err error) // called after each call of a script; nil is nobody
+
+	// ServerClock stands in for Redis' own clock, in milliseconds since 1970, in tests of what midnight does; nil is Redis'.
+	ServerClock func() int64
+}
+
+// Scripts runs Dibs' scripts on one Redis. Any number of goroutines may share it.
+type Scripts struct {
+	rdb  redis.UniversalClient
+	opts Options
+
+	days dayTables
+
+	claim, load, adjust, state script
+}
+
+// New makes Scripts on a client that must not send writes twice by itself, see Connect.
+func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
+	if opts.Partitions == 0 {
+		opts.Partitions = 1
+	}
+	if opts.Partitions < 1 || opts.Partitions > PartitionsMax {
+		return nil, fmt.Errorf("lua: partitions must be 1 to %d, not %d", PartitionsMax, opts.Partitions)
+	}
+	if opts.Clock == nil {
+		opts.Clock = time.Now
+	}
+	if opts.Observe == nil {
+		opts.Observe = func(string, time.Duration, error) {}
+	}
+	return &Scripts{
+		rdb: rdb, opts: opts,
+		claim:  newScript("claim", claimSource),
+		load:   newScript("load", loadSource),
+		adjust: newScript("adjust", adjustSource),
+		state:  newScript("state", stateSource),
+	}, nil
+}
+
+// Partitions is the number of claim streams.
+func (s *Scripts) Partitions() int { return s.opts.Partitions }
+
+// KeysOf names the keys of a campaign.
+func (s *Scripts) KeysOf(campaignID string) CampaignKeys {
+	return KeysOf(campaignID, PartitionOf(campaignID, s.opts.Partitions))
+}
+
+// Preload has Redis compile every script, so that the first claim of a rush needs no second round trip.
+func (s *Scripts) Preload(ctx context.Context) error {
+	for _, one := range s.all() {
+		if err := one.Load(ctx, s.rdb).Err(); err != nil {
+			return fmt.Errorf("lua: preload %s: %w", one.name, err)
+		}
+	}
+	return nil
+}
+
+func (s *Scripts) all() []script { return []script{s.claim, s.load, s.adjust, s.state} }
+
+// run calls a script by its digest; a Redis that has forgotten it says NOSCRIPT before anything ran, and gets the text.
+func (s *Scripts) run(ctx context.Context, one script, keys []string, args []any) ([]any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, one.name, err)
+	}
+	start := s.opts.Clock()
+	reply, err := one.EvalSha(ctx, s.rdb, keys, args...).Slice()
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = one.Eval(ctx, s.rdb, keys, args...).Slice()
+	}
+	err = sortError(one.name, err)
+	s.opts.Observe(one.name, s.opts.Clock().Sub(start), err)
+	return reply, err
+}
+
+// sortError tells an error after which surely nothing happened from one after which the script may have run. Whatever is
+// not known to be harmless is the latter.
+func sortError(name string, err error) error {
+	var answered redis.Error
+	var dial *net.OpError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &answered): // Redis refused: no script of ours fails after its first write
+		return fmt.Errorf("%w: %s: %w", ErrUnavailable, name, err)
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed),
+		errors.As(err, &dial) && dial.Op == "dial":
+		return fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, name, err)
+	default:
+		return fmt.Errorf("%w: %s: %w", ErrOutcomeUnknown, name, err)
+	}
+}
+
+// Statuses that every script may reply with in the first place.
+const (
+	statusOK      = 0
+	statusAbsent  = 1
+	statusDamaged = 2
+)
+
+// status reads the first element of a reply.
+func status(name string, reply []any) (int64, error) {
+	if len(reply) == 0 {
+		return 0, badReply(name, reply)
+	}
+	code, ok := reply[0].(int64)
+	if !ok {
+		return 0, badReply(name, reply)
+	}
+	return code, nil
+}
+
+// badReply is for a reply that no script of ours gives. What happened is not known.
+func badReply(name string, reply []any) error {
+	text := fmt.Sprintf("%.200v", reply)
+	return fmt.Errorf("%w: %s replied %s", ErrOutcomeUnknown, name, strings.ToValidUTF8(text, "?"))
+}
+
+func damaged(name string, keys []string, reply []any) error {
+	if len(reply) == 2 {
+		if which, ok := reply[1].(int64); ok && which >= 1 && int(which) <= len(keys) {
+			return fmt.Errorf("%w: %s will not work on key %s", ErrDamaged, name, keys[which-1])
+		}
+	}
+	return badReply(name, reply)
+}
