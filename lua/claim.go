@@ -138,7 +138,7 @@ func bodyDigest(req *ClaimRequest) [digestLength]byte {
 	return [digestLength]byte(sum[:digestLength])
 }
 
-// eventHead is the JSON of the event up to what only the script knows: seq, epoch and at.
+// eventHead is the JSON of the event up to what only the script knows: the value of seq, then epoch and at.
 func eventHead(m Meta, req *ClaimRequest, id, keyDigest string) []byte {
 	b := make([]byte, 0, 160+len(m.ID)+len(req.UserID)+len(keyDigest))
 	b = append(b, `{"v":1,"type":"claim.accepted","id":"`...)
@@ -154,7 +154,7 @@ func eventHead(m Meta, req *ClaimRequest, id, keyDigest string) []byte {
 		b = append(b, keyDigest...)
 		b = append(b, '"')
 	}
-	return b
+	return append(b, `,"seq":`...)
 }
 
 // appendJSONString writes s as a JSON string; the common plain one without the cost of encoding/json.

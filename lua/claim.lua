@@ -14,7 +14,7 @@
 -- ARGV[2]     first_day     number of the first day below, days since 1970-01-01 in the campaign's zone
 -- ARGV[3..7]  day_start_ms  when that day and the four after it begin
 -- ARGV[8..]   six a claim:  user id; quantity in units; key, 16 bytes; record head, whose first 8 bytes are the digest of
---             the body; claim id; event head, the JSON up to seq
+--             the body; claim id; event head, the JSON up to the value of seq
 --
 -- Reply {0, now_ms, remaining, then two a claim: code, value}
 --   0 claimed: seq · 1 replayed: record · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
@@ -72,33 +72,41 @@ elseif now_ms < starts_at_ms then campaign_refusal = 5
 elseif ends_at_ms > 0 and now_ms >= ends_at_ms then campaign_refusal = 6
 end
 
-local function record_of(used)
-  local record = used[1] .. ':' .. used[2]
-  for at = 3, #used, 2 do record = record .. ';' .. used[at] .. ':' .. used[at + 1] end
-  return record
+-- A user's record is "bucket:units" for each limit, joined by ";". A record may be older than the newest limit.
+
+-- after_taking checks a user's record against the limits and returns the record with the quantity added, or nil and the
+-- code of the refusal.
+local function after_taking(record, quantity)
+  local pairs_of, n, rejoined = {}, 0, nil
+  for bucket, units in string.gmatch(record, '(%d+):(%d+)') do
+    n = n + 1
+    pairs_of[n] = {tonumber(bucket), tonumber(units)}
+    rejoined = (rejoined and rejoined .. ';' or '') .. bucket .. ':' .. units
+  end
+  if rejoined ~= record then return nil, 10 end
+  local after
+  for i, limit in ipairs(LIMITS) do
+    local bucket, units = limit.bucket, 0
+    local counted = pairs_of[i]
+    if counted and counted[1] >= bucket then bucket, units = counted[1], counted[2] end
+    units = units + quantity
+    if limit.most > 0 and units > limit.most then return nil, limit.code end
+    after = (after and after .. ';' or '') .. bucket .. ':' .. units
+  end
+  return after
 end
 
--- used_by reads a user's record into {bucket, units, bucket, units, ...}, one pair for each limit; nil: it makes no sense.
-local function used_by(record)
-  local used, n = {}, 0
-  if record then
-    for bucket, units in string.gmatch(record, '(%d+):(%d+)') do
-      used[n + 1], used[n + 2] = tonumber(bucket), tonumber(units)
-      n = n + 2
-    end
-    if n == 0 or record_of(used) ~= record then return nil end
+-- In a rush nearly every user is new, so what becomes of one is worked out once for each quantity.
+local NEW_USER = '0:0'
+local firsts = {}
+local function first_taking(quantity)
+  local first = firsts[quantity]
+  if not first then
+    local after, code = after_taking(NEW_USER, quantity)
+    first = {after, code}
+    firsts[quantity] = first
   end
-  for i, limit in ipairs(LIMITS) do
-    local at = 2 * i - 1
-    if not used[at] or used[at] < limit.bucket then used[at], used[at + 1] = limit.bucket, 0 end
-  end
-  return used
-end
-
-local function refused_by_limit(used, quantity)
-  for i, limit in ipairs(LIMITS) do
-    if limit.most > 0 and used[2 * i] + quantity > limit.most then return limit.code end
-  end
+  return first[1], first[2]
 end
 
 local claims = (#ARGV - FIRST_CLAIM + 1) / PER_CLAIM
@@ -113,32 +121,32 @@ local records = {}
 if not campaign_refusal and remaining > 0 then records = redis.call('HMGET', users_key, unpack(user_ids)) end
 
 local reply = {0, now_ms, 0}
-local used_now, known_now = {}, {} -- by this call, so that two claims of one user or key in it see each other
-local events, new_users, new_keys = {}, {}, {}
+local record_now, known_now = {}, {} -- by this call, so that two claims of one user or key in it see each other
+local event_ids, events, new_keys = {}, {}, {}
+local taken_now = 0 -- claims
+local at_tail = ':' .. now_ms
 
 local function refuse_or_take(i, at)
-  local user, quantity, key, head = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
-  local record = known[i] or known_now[key]
-  if record then
-    if string.sub(record, 1, 8) == string.sub(head, 1, 8) then return 1, record end
+  local quantity, key, head = tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
+  local claim = known[i] or known_now[key]
+  if claim then
+    if string.sub(claim, 1, 8) == string.sub(head, 1, 8) then return 1, claim end
     return 2, 0
   end
   if campaign_refusal then return campaign_refusal, 0 end
   if quantity > remaining then return 7, 0 end
-  local used = used_now[user] or used_by(records[i])
-  if not used then return 10, 0 end
-  local refusal = refused_by_limit(used, quantity)
+  local user = ARGV[at]
+  local record, after, refusal = record_now[user] or records[i], nil, nil
+  if record then after, refusal = after_taking(record, quantity) else after, refusal = first_taking(quantity) end
   if refusal then return refusal, 0 end
 
-  for limit = 2, #used, 2 do used[limit] = used[limit] + quantity end
-  used_now[user] = used
-  remaining, taken, seq = remaining - quantity, taken + quantity, seq + 1
-  record = head .. seq .. ':' .. now_ms
-  known_now[key] = record
-  new_keys[#new_keys + 1] = key
-  new_keys[#new_keys + 1] = record
-  events[#events + 1] = ARGV[at + 4]
-  events[#events + 1] = ARGV[at + 5] .. ',"seq":' .. seq
+  record_now[user] = after
+  remaining, taken, seq, taken_now = remaining - quantity, taken + quantity, seq + 1, taken_now + 1
+  local seq_text = tostring(seq)
+  claim = head .. seq_text .. at_tail
+  known_now[key] = claim
+  new_keys[2 * taken_now - 1], new_keys[2 * taken_now] = key, claim
+  event_ids[taken_now], events[taken_now] = ARGV[at + 4], ARGV[at + 5] .. seq_text
   return 0, seq
 end
 
@@ -147,7 +155,7 @@ for i = 1, claims do
   reply[2 * i + 2], reply[2 * i + 3] = code, value
 end
 if remaining > 0 then reply[3] = remaining end
-if #events == 0 then return reply end
+if taken_now == 0 then return reply end
 
 -- rfc3339 writes milliseconds since 1970 as UTC. Days to a date: the civil-from-days method of H. Hinnant.
 local function rfc3339(ms)
@@ -168,12 +176,13 @@ end
 
 -- Writes. From here on nothing can fail.
 local tail = ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'
-for i = 1, #events, 2 do
-  redis.call('XADD', stream_key, '*', '_watermill_message_uuid', events[i], 'metadata', '', 'payload', events[i + 1] .. tail)
+for i = 1, taken_now do
+  redis.call('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', '', 'payload', events[i] .. tail)
 end
-for user, used in pairs(used_now) do
-  new_users[#new_users + 1] = user
-  new_users[#new_users + 1] = record_of(used)
+local new_users, n = {}, 0
+for user, record in pairs(record_now) do
+  new_users[n + 1], new_users[n + 2] = user, record
+  n = n + 2
 end
 redis.call('HSET', users_key, unpack(new_users))
 redis.call('HSET', keys_key, unpack(new_keys))
