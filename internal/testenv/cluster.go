@@ -1,0 +1,127 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// clusterSlots is the number of hash slots of every Redis Cluster.
+const clusterSlots = 16384
+
+// errClusterForming says that the nodes have not agreed yet.
+var errClusterForming = errors.New("testenv: cluster not formed yet")
+
+// RedisCluster starts a cluster of that many masters without replicas, all slots covered and every node agreeing,
+// and returns their addresses. It ends with the test.
+func RedisCluster(t testing.TB, masters int) []string {
+	t.Helper()
+	require.Positive(t, masters, "masters")
+	addrs := make([]string, masters)
+	for i := range addrs {
+		busPort, release, err := reservePort()
+		require.NoError(t, err)
+		t.Cleanup(release)
+		_, addr, closeAll, err := startRedis(nil, busPort)
+		require.NoError(t, err)
+		t.Cleanup(func() { closeChecked(t, closeAll) })
+		require.NoError(t, joinCluster(t.Context(), addrs[0], addr, busPort, i, masters))
+		addrs[i] = addr
+	}
+	require.NoError(t, awaitCluster(t.Context(), addrs))
+	return addrs
+}
+
+// joinCluster gives node i of n its share of the slots and introduces it to the first node (empty for the first).
+func joinCluster(ctx context.Context, first, addr string, busPort, i, n int) error {
+	c := newClient(addr)
+	defer func() { _ = c.Close() }()
+	from, to := clusterSlots*i/n, clusterSlots*(i+1)/n-1
+	if err := c.ClusterAddSlotsRange(ctx, from, to).Err(); err != nil {
+		return fmt.Errorf("testenv: slots of %s: %w", addr, err)
+	}
+	// Every node its own epoch from the start: colliding ones are only sorted out one by one.
+	if err := c.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
+		return fmt.Errorf("testenv: epoch of %s: %w", addr, err)
+	}
+	if first == "" {
+		return nil
+	}
+	return meet(ctx, first, addr, busPort)
+}
+
+// meet introduces a node to the first one, naming its bus port, which is not at the usual distance.
+func meet(ctx context.Context, first, addr string, busPort int) error {
+	c := newClient(first)
+	defer func() { _ = c.Close() }()
+	ip, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("testenv: cluster address: %w", err)
+	}
+	if err := c.Do(ctx, "CLUSTER", "MEET", ip, port, busPort).Err(); err != nil {
+		return fmt.Errorf("testenv: meet %s: %w", addr, err)
+	}
+	return nil
+}
+
+func awaitCluster(ctx context.Context, addrs []string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	for {
+		err := clusterFormed(ctx, addrs)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+// clusterFormed returns nil when every node says the cluster is fine and sees every slot served.
+func clusterFormed(ctx context.Context, addrs []string) error {
+	for _, addr := range addrs {
+		slots, err := slotsSeenBy(ctx, addr, len(addrs))
+		if err != nil {
+			return err
+		}
+		if slots != clusterSlots {
+			return fmt.Errorf("%w: %s sees %d slots", errClusterForming, addr, slots)
+		}
+	}
+	return nil
+}
+
+func slotsSeenBy(ctx context.Context, addr string, masters int) (int, error) {
+	c := newClient(addr)
+	defer func() { _ = c.Close() }()
+	info, err := c.ClusterInfo(ctx).Result()
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", errClusterForming, err)
+	}
+	if !strings.Contains(info, "cluster_state:ok") {
+		return 0, fmt.Errorf("%w: %s refuses commands", errClusterForming, addr)
+	}
+	ranges, err := c.ClusterSlots(ctx).Result()
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", errClusterForming, err)
+	}
+	if len(ranges) != masters {
+		return 0, fmt.Errorf("%w: %s knows %d of %d masters", errClusterForming, addr, len(ranges), masters)
+	}
+	slots := 0
+	for _, r := range ranges {
+		slots += r.End - r.Start + 1
+	}
+	return slots, nil
+}

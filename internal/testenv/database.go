@@ -1,0 +1,105 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+)
+
+// dsnVariable names a server to use for Database instead of one started here: a go-sql-driver DSN, with or without
+// a database, whose user may create and drop databases.
+const dsnVariable = "DIBS_TEST_MYSQL_DSN"
+
+// dropTimeout bounds the drop of a test's database; a transaction left open holds it up.
+const dropTimeout = 20 * time.Second
+
+// What SQLServerDB.Flavor can be.
+const (
+	FlavorMariaDB = "mariadb"
+	FlavorMySQL   = "mysql"
+)
+
+// SQLServerDB is an empty database on the SQL server that all tests of this binary share.
+type SQLServerDB struct {
+	DSN    string // for go-sql-driver, with parseTime, interpolateParams and UTC
+	Name   string // of the database
+	Flavor string // FlavorMariaDB or FlavorMySQL
+}
+
+// Database creates an empty database for this test and drops it at its end. The server is a MariaDB started once per
+// test binary, or the one DIBS_TEST_MYSQL_DSN names.
+func Database(t testing.TB) *SQLServerDB {
+	t.Helper()
+	server, err := sharedSQL()
+	require.NoError(t, err)
+	name := strings.ReplaceAll(UniqueID(t, "dibs"), "-", "_")
+	require.NoError(t, execSQL(t.Context(), server.dsn(""), "CREATE DATABASE "+quoteName(name)))
+	t.Cleanup(func() { dropDatabase(t, server, name) })
+	return &SQLServerDB{DSN: server.dsn(name), Name: name, Flavor: server.flavor}
+}
+
+// dropDatabase only logs a failure: it happens when the test left a transaction open, which the test itself
+// should be judged for, or when it took its own server away.
+func dropDatabase(t testing.TB, server sqlAddress, name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
+	defer cancel()
+	if err := execSQL(ctx, server.dsn(""), "DROP DATABASE "+quoteName(name)); err != nil {
+		t.Logf("testenv: the database stays: %v", err)
+	}
+}
+
+// sqlAddress is how to reach a SQL server, and what it is.
+type sqlAddress struct {
+	config *mysql.Config
+	flavor string
+}
+
+func (a sqlAddress) dsn(db string) string {
+	c := a.config.Clone()
+	c.DBName = db
+	return c.FormatDSN()
+}
+
+var sharedSQL = sync.OnceValues(func() (sqlAddress, error) {
+	text := os.Getenv(dsnVariable)
+	if text == "" {
+		_, addr, closeAll, err := startSQL(nil)
+		if err != nil {
+			return sqlAddress{}, err
+		}
+		shared.add(func() { _ = closeAll() })
+		text = dsn(addr, "")
+	}
+	return resolveSQL(text)
+})
+
+// resolveSQL asks the server behind a DSN what it is.
+func resolveSQL(text string) (sqlAddress, error) {
+	config, err := mysql.ParseDSN(text)
+	if err != nil {
+		return sqlAddress{}, fmt.Errorf("testenv: %s: %w", dsnVariable, err)
+	}
+	a := sqlAddress{config: withOptions(config), flavor: FlavorMySQL}
+	db, err := openQuiet(a.dsn(""))
+	if err != nil {
+		return sqlAddress{}, err
+	}
+	defer func() { _ = db.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	var version string
+	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+		return sqlAddress{}, fmt.Errorf("testenv: ask the SQL server for its version: %w", err)
+	}
+	if strings.Contains(version, "MariaDB") {
+		a.flavor = FlavorMariaDB
+	}
+	return a, nil
+}

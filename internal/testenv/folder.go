@@ -1,0 +1,92 @@
+package testenv
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// folderPrefix starts the name of every folder this package makes, so that sweep finds what a killed run left.
+const folderPrefix = "dibs-test-"
+
+// memoryFreeMin is what /dev/shm must have free to be used: a few servers' data, in bytes.
+const memoryFreeMin = 1 << 30
+
+// sweepAge keeps sweep off folders whose owner has not yet locked them.
+const sweepAge = time.Minute
+
+// binaryFolder is the folder of this test binary, made on first use, locked while it runs, removed by Main.
+var binaryFolder = sync.OnceValues(func() (string, error) {
+	parent := folderParent()
+	sweep(parent)
+	dir, err := os.MkdirTemp(parent, folderPrefix)
+	if err != nil {
+		return "", fmt.Errorf("testenv: make a folder: %w", err)
+	}
+	lock, err := lockFile(filepath.Join(dir, "lock"))
+	if err != nil {
+		return "", fmt.Errorf("testenv: lock the folder: %w", err)
+	}
+	shared.add(func() {
+		_ = os.RemoveAll(dir)
+		_ = lock.Close()
+	})
+	return dir, nil
+})
+
+// newFolder makes a folder for one server and returns it with the function that removes it.
+func newFolder(name string) (string, func(), error) {
+	parent, err := binaryFolder()
+	if err != nil {
+		return "", nil, err
+	}
+	dir, err := os.MkdirTemp(parent, name+"-")
+	if err != nil {
+		return "", nil, fmt.Errorf("testenv: make a folder: %w", err)
+	}
+	return dir, func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// folderParent prefers memory: servers that sync each commit are several times faster there, and a killed process
+// loses no more than it would on disk.
+func folderParent() string {
+	const memory = "/dev/shm"
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(memory, &fs); err == nil && uint64(fs.Bavail)*uint64(fs.Bsize) > memoryFreeMin {
+		return memory
+	}
+	return os.TempDir()
+}
+
+// sweep removes folders whose test binary is gone (killed, so that Main could not).
+func sweep(parent string) {
+	dirs, _ := filepath.Glob(filepath.Join(parent, folderPrefix+"*"))
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil || time.Since(info.ModTime()) < sweepAge {
+			continue
+		}
+		lock, err := lockFile(filepath.Join(dir, "lock"))
+		if err != nil {
+			continue // in use
+		}
+		_ = os.RemoveAll(dir)
+		_ = lock.Close()
+	}
+}
+
+// lockFile takes an exclusive lock that the kernel drops when this process ends. It fails at once if another holds it.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}

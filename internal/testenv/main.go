@@ -1,0 +1,59 @@
+package testenv
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Main is the body of a package's TestMain: it runs the tests, stops the servers they shared, removes their folders,
+// fails the run if goroutines are left over, and exits the process. It does not return.
+func Main(m *testing.M) {
+	code := m.Run()
+	shared.closeAll()
+	if code == 0 {
+		if err := goleak.Find(leaksOfOthers()...); err != nil {
+			fmt.Fprintf(os.Stderr, "testenv: goroutines left over: %v\n", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// leaksOfOthers lists goroutines that outlive tests through no fault of ours, each with its reason.
+func leaksOfOthers() []goleak.Option {
+	return []goleak.Option{
+		// Holds the thread that children are tied to (see spawn_linux.go): must live as long as the process.
+		goleak.IgnoreAnyFunction("dibs/internal/testenv.spawnForever"),
+		// Started by the init of opencensus, which some dependencies still import; it cannot be stopped.
+		goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"),
+	}
+}
+
+// shared holds what lives as long as the test binary.
+var shared closers
+
+// closers runs functions once, last added first.
+type closers struct {
+	mu  sync.Mutex
+	fns []func()
+}
+
+func (c *closers) add(fn func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fns = append(c.fns, fn)
+}
+
+func (c *closers) closeAll() {
+	c.mu.Lock()
+	fns := c.fns
+	c.fns = nil
+	c.mu.Unlock()
+	for i := len(fns) - 1; i >= 0; i-- {
+		fns[i]()
+	}
+}

@@ -1,0 +1,62 @@
+package testenv_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+)
+
+// orphanMaker makes this test binary, run again, start servers, name their addresses and wait to be killed.
+const orphanMaker = "DIBS_TESTENV_MAKE_ORPHANS"
+
+func TestServersDieWithAKilledTestBinary(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestMakeOrphans$")
+	cmd.Env = append(os.Environ(), orphanMaker+"=1")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var addrs []string
+	for lines := bufio.NewScanner(out); len(addrs) < 2 && lines.Scan(); {
+		if _, addr, ok := strings.Cut(lines.Text(), "orphan at "); ok {
+			require.True(t, listens(addr), "control: %s runs while its test binary does", addr)
+			addrs = append(addrs, addr)
+		}
+	}
+	require.Len(t, addrs, 2)
+
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+
+	for _, addr := range addrs {
+		require.Eventually(t, func() bool { return !listens(addr) }, 10*time.Second, 10*time.Millisecond, addr)
+	}
+}
+
+// TestMakeOrphans does nothing unless TestServersDieWithAKilledTestBinary runs it.
+func TestMakeOrphans(t *testing.T) {
+	if os.Getenv(orphanMaker) == "" {
+		return
+	}
+	fmt.Printf("orphan at %s\n", testenv.Redis(t).Addr())
+	fmt.Printf("orphan at %s\n", testenv.SQLServer(t).Addr())
+	<-t.Context().Done()
+}
+
+func listens(addr string) bool {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
+}

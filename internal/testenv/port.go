@@ -1,0 +1,55 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Ports are taken from below every system's range for outgoing connections: a port from that range could be
+// picked up by some client between the Kill and the Start of a server.
+const (
+	portMin   = 12000
+	portMax   = 32000
+	portTries = 200
+)
+
+// errNoPort says that portTries random ports were all in use.
+var errNoPort = errors.New("testenv: no free port")
+
+// reservePort returns a free TCP port of 127.0.0.1 that no other test binary of this machine will pick until
+// release is called.
+func reservePort() (port int, release func(), err error) {
+	locks := filepath.Join(os.TempDir(), "dibs-test-ports-"+strconv.Itoa(os.Getuid()))
+	if err := os.MkdirAll(locks, 0o700); err != nil {
+		return 0, nil, fmt.Errorf("testenv: reserve a port: %w", err)
+	}
+	for range portTries {
+		port = portMin + rand.IntN(portMax-portMin)
+		lock, err := lockFile(filepath.Join(locks, strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		if portFree(port) {
+			return port, func() { _ = lock.Close() }, nil
+		}
+		_ = lock.Close()
+	}
+	return 0, nil, errNoPort
+}
+
+func portFree(port int) bool {
+	l, err := net.Listen("tcp", loopback(port))
+	if err != nil {
+		return false
+	}
+	_ = l.Close()
+	return true
+}
+
+// loopback returns 127.0.0.1:port.
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -1,0 +1,184 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// errNoRedis is what a machine without Redis is told.
+var errNoRedis = errors.New("testenv: redis-server is not installed and no Docker engine answers: " +
+	"install Redis 7 or newer (Debian and Ubuntu: redis-server; Homebrew: redis), or run `make servers`, which does it")
+
+// RedisServer is a real Redis on 127.0.0.1. Methods fail the test they were made for when they don't succeed.
+type RedisServer struct {
+	t      testing.TB
+	addr   string
+	srv    *server
+	shared bool
+}
+
+// Redis starts a Redis of the test's own, empty, without persistence, and ends it with the test. Each conf is a line
+// of redis.conf ("appendonly yes", "maxmemory 3mb") that overrides the defaults.
+func Redis(t testing.TB, conf ...string) *RedisServer {
+	t.Helper()
+	srv, addr, closeAll, err := startRedis(conf, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { closeChecked(t, closeAll) })
+	return &RedisServer{t: t, addr: addr, srv: srv}
+}
+
+// SharedRedis returns the one Redis that all tests of this binary share, without persistence. Tests must use
+// campaign ids of their own (UniqueID), never flush it, and can't Kill, Stop or Pause it.
+func SharedRedis(t testing.TB) *RedisServer {
+	t.Helper()
+	one, err := sharedRedis()
+	require.NoError(t, err)
+	return &RedisServer{t: t, addr: one.addr, srv: one.srv, shared: true}
+}
+
+var sharedRedis = sync.OnceValues(func() (*RedisServer, error) {
+	srv, addr, closeAll, err := startRedis(nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	shared.add(func() { _ = closeAll() })
+	return &RedisServer{addr: addr, srv: srv}, nil
+})
+
+// Addr returns host:port.
+func (r *RedisServer) Addr() string { return r.addr }
+
+// URL returns a redis:// URL for database 0.
+func (r *RedisServer) URL() string { return "redis://" + r.addr + "/0" }
+
+// Client returns a new client, closed at the end of the test. It never repeats a command that failed (MaxRetries -1),
+// as is right for scripts that write, and gives up at its context's deadline.
+func (r *RedisServer) Client() *redis.Client {
+	c := newClient(r.addr)
+	r.t.Cleanup(func() { _ = c.Close() }) // a test may have closed it before
+	return c
+}
+
+// Kill ends the server as a crash would (SIGKILL). Its folder stays.
+func (r *RedisServer) Kill() { r.t.Helper(); r.end(syscall.SIGKILL) }
+
+// Stop ends the server in an orderly way (SIGTERM). Its folder stays.
+func (r *RedisServer) Stop() { r.t.Helper(); r.end(syscall.SIGTERM) }
+
+// Start starts a killed or stopped server again, on the same folder and port, and returns when it has loaded its data.
+func (r *RedisServer) Start() { r.t.Helper(); require.NoError(r.t, r.srv.start()) }
+
+// Pause freezes the server (SIGSTOP): connections stay open and nothing answers.
+func (r *RedisServer) Pause() {
+	r.t.Helper()
+	r.own()
+	require.NoError(r.t, r.srv.signal(syscall.SIGSTOP))
+}
+
+// Resume wakes a paused server.
+func (r *RedisServer) Resume() { r.t.Helper(); require.NoError(r.t, r.srv.signal(syscall.SIGCONT)) }
+
+func (r *RedisServer) end(sig syscall.Signal) {
+	r.t.Helper()
+	r.own()
+	require.NoError(r.t, r.srv.stop(sig))
+}
+
+func (r *RedisServer) own() {
+	r.t.Helper()
+	require.False(r.t, r.shared, "this Redis is shared by all tests: use testenv.Redis for one to kill or pause")
+}
+
+// startRedis starts a server on a fresh folder. busPort is the cluster bus port, 0 for no cluster.
+func startRedis(conf []string, busPort int) (srv *server, addr string, closeAll func() error, err error) {
+	p, err := newPlace("redis")
+	if err != nil {
+		return nil, "", nil, err
+	}
+	at, err := redisHost(p, conf, busPort)
+	if err != nil {
+		p.remove()
+		return nil, "", nil, err
+	}
+	addr = loopback(p.port)
+	srv = &server{name: "redis-server", host: at, log: p.log(), probe: func(ctx context.Context) error { return pingRedis(ctx, addr) }}
+	closeAll = func() error { err := srv.close(); p.remove(); return err }
+	if err := srv.start(); err != nil {
+		return nil, "", nil, errors.Join(err, closeAll())
+	}
+	return srv, addr, closeAll, nil
+}
+
+// redisHost picks an installed redis-server, else Docker.
+func redisHost(p place, conf []string, busPort int) (host, error) {
+	program, err := findProgram("redis-server", "valkey-server")
+	if err == nil {
+		file := filepath.Join(p.folder, "redis.conf")
+		text := redisConf(p.port, busPort, "127.0.0.1", p.folder, conf)
+		return process{program: program, args: []string{file}, folder: p.folder}, os.WriteFile(file, []byte(text), 0o600)
+	}
+	if dockerAnswers() != nil {
+		return nil, errNoRedis
+	}
+	c := newContainer(p.folder, redisImage, p.port)
+	c.inside, c.data = 6379, "/data"
+	bind := "0.0.0.0" // inside the container only; published on loopback
+	if busPort != 0 { // nodes must reach each other by the address clients use
+		c.network, c.inside, bind = "host", p.port, "127.0.0.1"
+	}
+	// Redis takes its file from the standard input when told "-"; the image's entry point knows no better way
+	// without a mounted file, so the lines go on the command line.
+	c.args = append([]string{"redis-server"}, confArgs(redisConf(c.inside, busPort, bind, c.data, conf))...)
+	return c, nil
+}
+
+// redisConf writes a redis.conf. Persistence is off unless conf asks for it; later lines win.
+func redisConf(port, busPort int, bind, folder string, conf []string) string {
+	lines := []string{
+		"port " + strconv.Itoa(port), "bind " + bind, "protected-mode no", "dir " + folder,
+		`save ""`, "appendonly no", "maxmemory-policy noeviction", "daemonize no",
+	}
+	if busPort != 0 {
+		lines = append(lines, "cluster-enabled yes", "cluster-port "+strconv.Itoa(busPort), "cluster-node-timeout 2000")
+	}
+	return strings.Join(append(lines, conf...), "\n") + "\n"
+}
+
+// confArgs turns the lines of a redis.conf into command line arguments: "save 60 1" is --save "60 1".
+func confArgs(text string) []string {
+	var args []string
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		args = append(args, "--"+key, strings.Trim(value, `"`))
+	}
+	return args
+}
+
+// pingRedis dials by itself first: go-redis logs each refusal, and those are expected while a server starts.
+func pingRedis(ctx context.Context, addr string) error {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	_ = conn.Close()
+	c := newClient(addr)
+	defer func() { _ = c.Close() }()
+	return c.Ping(ctx).Err() // an error while it still loads its data
+}
+
+// newClient makes a client that never repeats a command and gives up when its context says so.
+func newClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true})
+}

@@ -1,0 +1,12 @@
+//go:build !linux
+
+package testenv
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// spawn starts cmd. Only Linux can tie a child's life to its parent's; elsewhere a killed test binary may leave
+// servers behind, which Ctrl-C reaches as they share the terminal's process group.
+func spawn(cmd *exec.Cmd, _ syscall.Signal) error { return cmd.Start() }

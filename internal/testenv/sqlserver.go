@@ -1,0 +1,211 @@
+package testenv
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+)
+
+// errNoSQLServer is what a machine without MariaDB and MySQL is told.
+var errNoSQLServer = errors.New("testenv: neither mariadbd nor mysqld is installed and no Docker engine answers: " +
+	"install MariaDB 10.6 or newer (Debian and Ubuntu: mariadb-server; Homebrew: mariadb), or run `make servers`, which does it")
+
+// installTimeout bounds the creation of the system tables; half a second is usual.
+const installTimeout = 2 * time.Minute
+
+// MySQLServer is a real MariaDB or MySQL on 127.0.0.1, user root without a password. Methods fail the test they were
+// made for when they don't succeed.
+type MySQLServer struct {
+	t    testing.TB
+	addr string
+	srv  *server
+}
+
+// SQLServer starts a MariaDB (MySQL where only that is installed) of the test's own, with durable commits
+// (innodb_flush_log_at_trx_commit=1), and ends it with the test. Each option is a server argument
+// ("--max-connections=20"). For a plain database use Database, which is far cheaper.
+func SQLServer(t testing.TB, options ...string) *MySQLServer {
+	t.Helper()
+	srv, addr, closeAll, err := startSQL(options)
+	require.NoError(t, err)
+	t.Cleanup(func() { closeChecked(t, closeAll) })
+	return &MySQLServer{t: t, addr: addr, srv: srv}
+}
+
+// Addr returns host:port.
+func (s *MySQLServer) Addr() string { return s.addr }
+
+// DSN returns a go-sql-driver DSN for a database of this server (parseTime, interpolateParams, UTC) and creates the
+// database if the server runs and lacks it. An empty name gives a DSN without a database.
+func (s *MySQLServer) DSN(db string) string {
+	s.t.Helper()
+	if db != "" && s.srv.isRunning() {
+		require.NoError(s.t, execSQL(s.t.Context(), dsn(s.addr, ""), "CREATE DATABASE IF NOT EXISTS "+quoteName(db)))
+	}
+	return dsn(s.addr, db)
+}
+
+// Kill ends the server as a crash would (SIGKILL). Its folder stays.
+func (s *MySQLServer) Kill() { s.t.Helper(); require.NoError(s.t, s.srv.stop(syscall.SIGKILL)) }
+
+// Stop ends the server in an orderly way (SIGTERM). Its folder stays.
+func (s *MySQLServer) Stop() { s.t.Helper(); require.NoError(s.t, s.srv.stop(syscall.SIGTERM)) }
+
+// Start starts a killed or stopped server again, on the same folder and port, and returns when it has recovered.
+func (s *MySQLServer) Start() { s.t.Helper(); require.NoError(s.t, s.srv.start()) }
+
+// Pause freezes the server (SIGSTOP): connections stay open and nothing answers.
+func (s *MySQLServer) Pause() { s.t.Helper(); require.NoError(s.t, s.srv.signal(syscall.SIGSTOP)) }
+
+// Resume wakes a paused server.
+func (s *MySQLServer) Resume() { s.t.Helper(); require.NoError(s.t, s.srv.signal(syscall.SIGCONT)) }
+
+func startSQL(options []string) (srv *server, addr string, closeAll func() error, err error) {
+	p, err := newPlace("sql")
+	if err != nil {
+		return nil, "", nil, err
+	}
+	at, err := sqlHost(p, options)
+	if err != nil {
+		p.remove()
+		return nil, "", nil, err
+	}
+	addr = loopback(p.port)
+	srv = &server{name: "SQL server", host: at, log: p.log(), probe: func(ctx context.Context) error {
+		return execSQL(ctx, dsn(addr, ""), "SELECT 1")
+	}}
+	closeAll = func() error { err := srv.close(); p.remove(); return err }
+	if err := srv.start(); err != nil {
+		return nil, "", nil, errors.Join(err, closeAll())
+	}
+	return srv, addr, closeAll, nil
+}
+
+// sqlHost picks an installed MariaDB, else an installed MySQL, else Docker, and creates the system tables.
+func sqlHost(p place, options []string) (host, error) {
+	program, err := findProgram("mariadbd", "mysqld")
+	if err != nil {
+		if dockerAnswers() != nil {
+			return nil, errNoSQLServer
+		}
+		return mariaDBContainer(p, options), nil
+	}
+	data := filepath.Join(p.folder, "data")
+	maria := isMariaDB(program)
+	if err := installSQL(program, maria, data); err != nil {
+		return nil, err
+	}
+	args := append([]string{"--no-defaults"}, asRoot()...)
+	args = append(args, "--datadir="+data, "--bind-address=127.0.0.1", portArg(p.port),
+		"--socket="+filepath.Join(p.folder, "sock"), "--pid-file="+filepath.Join(p.folder, "pid"), "--skip-log-bin")
+	if !maria {
+		args = append(args, "--mysqlx=OFF")
+	}
+	args = append(args, smallAndDurable()...)
+	return process{program: program, args: append(args, options...), folder: p.folder}, nil
+}
+
+func mariaDBContainer(p place, options []string) container {
+	c := newContainer(p.folder, mariaDBImage, p.port)
+	c.inside, c.data = 3306, "/var/lib/mysql"
+	c.env = []string{"MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1"}
+	c.args = append(smallAndDurable(), options...)
+	return c
+}
+
+// smallAndDurable are server arguments that MariaDB and MySQL share: quick to start, small, and no commit is ever
+// answered before it is in the log.
+func smallAndDurable() []string {
+	return []string{
+		"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF",
+		"--max-connections=400", "--character-set-server=utf8mb4", "--skip-name-resolve",
+	}
+}
+
+// installSQL creates the system tables in an empty data folder.
+func installSQL(program string, maria bool, data string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
+	defer cancel()
+	args := append([]string{"--no-defaults"}, asRoot()...)
+	args = append(args, "--datadir="+data)
+	if maria {
+		installer, err := findProgram("mariadb-install-db", "mysql_install_db")
+		if err != nil {
+			return fmt.Errorf("%w: mariadb-install-db (it comes with mariadb-server)", err)
+		}
+		program = installer
+		args = append(args, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")
+	} else {
+		args = append(args, "--initialize-insecure")
+	}
+	if out, err := exec.CommandContext(ctx, program, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("testenv: create the system tables: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// isMariaDB tells MariaDB from MySQL, whose server often has the same file name.
+func isMariaDB(program string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
+	defer cancel()
+	out, _ := exec.CommandContext(ctx, program, "--no-defaults", "--version").Output()
+	return strings.Contains(string(out), "MariaDB")
+}
+
+// dsn returns the DSN of a database at addr, in the form production code expects.
+func dsn(addr, db string) string {
+	c := mysql.NewConfig()
+	c.User, c.Net, c.Addr, c.DBName = "root", "tcp", addr, db
+	return withOptions(c).FormatDSN()
+}
+
+// withOptions sets what every DSN of tests has: real times in UTC and placeholders filled in by the client.
+func withOptions(c *mysql.Config) *mysql.Config {
+	c.ParseTime, c.InterpolateParams, c.Loc = true, true, time.UTC
+	if c.Timeout == 0 {
+		c.Timeout = probeTimeout * 5
+	}
+	return c
+}
+
+// execSQL runs one statement on a connection of its own.
+func execSQL(ctx context.Context, dsn, statement string) error {
+	db, err := openQuiet(dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.ExecContext(ctx, statement); err != nil {
+		return fmt.Errorf("testenv: %s: %w", statement, err)
+	}
+	return nil
+}
+
+// openQuiet opens a DSN with the driver's own log off: refused connections are expected while a server starts.
+func openQuiet(dsn string) (*sql.DB, error) {
+	c, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("testenv: DSN: %w", err)
+	}
+	c.Logger = &mysql.NopLogger{}
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		return nil, fmt.Errorf("testenv: DSN: %w", err)
+	}
+	return sql.OpenDB(connector), nil
+}
+
+func quoteName(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+
+func portArg(port int) string { return "--port=" + strconv.Itoa(port) }
