@@ -1,0 +1,94 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"dibs/lua"
+)
+
+// settings is the table of everything that can be set. A new setting is one line here and one field of Config.
+var settings = []setting{
+	{key: "http-addr", fallback: "127.0.0.1:8080", meaning: "listen address",
+		set: text(func(c *Config) *string { return &c.HTTPAddr })},
+	{key: "metrics-addr", meaning: "listen address for /metrics and /healthz of consumer and syncer; empty: none",
+		set: text(func(c *Config) *string { return &c.MetricsAddr })},
+	{key: "redis-url", secret: true, meaning: "redis:// or rediss:// URL, several comma-separated hosts are a cluster; empty: embedded",
+		set: text(func(c *Config) *string { return &c.RedisURL })},
+	{key: "mysql-dsn", secret: true, meaning: "go-sql-driver DSN; empty: embedded SQLite",
+		set: text(func(c *Config) *string { return &c.MySQLDSN })},
+	{key: "data-dir", meaning: "folder of the embedded SQLite; empty: a temporary one, gone at the end",
+		set: text(func(c *Config) *string { return &c.DataDir })},
+	{key: "admin-token", secret: true, meaning: "bearer token that may do all",
+		set: text(func(c *Config) *string { return &c.AdminToken })},
+	{key: "storefront-token", secret: true, meaning: "bearer token that may claim, redeem, release and read claims",
+		set: text(func(c *Config) *string { return &c.StorefrontToken })},
+	{key: "viewer-token", secret: true, meaning: "bearer token that may read",
+		set: text(func(c *Config) *string { return &c.ViewerToken })},
+	{key: "partitions", fallback: "1", meaning: "claim streams; fixed once data exists",
+		set: integer(func(c *Config) *int { return &c.Partitions }, 1, lua.PartitionsMax)},
+	{key: "flush-size", fallback: "2000", meaning: "claims that make a flush",
+		set: integer(func(c *Config) *int { return &c.FlushSize }, 1, 20000)},
+	{key: "flush-interval", fallback: "50ms", meaning: "a flush happens at least this often while there is something to flush",
+		set: duration(func(c *Config) *time.Duration { return &c.FlushInterval }, time.Millisecond, time.Minute)},
+	{key: "idle-evict", fallback: "30m", meaning: "a campaign without a claim for this long, and fully synced, leaves Redis",
+		set: duration(func(c *Config) *time.Duration { return &c.IdleEvict }, time.Second, 10000*time.Hour)},
+	{key: "durability", fallback: "fast", meaning: "fast: a claim is answered once Redis has it in memory",
+		set: durability},
+	{key: "groups", fallback: "syncer,finance", meaning: "consumer groups whose unread events are never trimmed",
+		set: groups},
+	{key: "shutdown-timeout", fallback: "15s", meaning: "how long a stop may take to finish and flush",
+		set: duration(func(c *Config) *time.Duration { return &c.ShutdownTimeout }, time.Second, 10*time.Minute)},
+	{key: "user-rate", fallback: "0", meaning: "claims a second that one user may try at one process; 0: no limit",
+		set: rate(func(c *Config) *float64 { return &c.UserRate })},
+	{key: "name", fallback: hostname(), meaning: "name of this process among the consumers of its group; keep it over restarts",
+		set: text(func(c *Config) *string { return &c.Name })},
+	{key: "log-level", fallback: "info", meaning: "debug, info, warn or error",
+		set: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
+	{key: "log-format", fallback: "text", meaning: "text or json",
+		set: oneOf(func(c *Config) *string { return &c.LogFormat }, "text", "json")},
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "dibs"
+	}
+	return name
+}
+
+// durability knows the modes of the contract and says which this version keeps.
+func durability(c *Config, value string) error {
+	switch {
+	case value == "fast":
+		c.Durability = value
+		return nil
+	case value == "fsync" || regexp.MustCompile(`^replica:[1-9][0-9]?$`).MatchString(value):
+		return fmt.Errorf("%s is not built yet, only fast is", value)
+	default:
+		return fmt.Errorf("must be fast, fsync or replica:N, not %q", value)
+	}
+}
+
+var groupName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// groups must hold syncer: without its events in MySQL there are no books.
+func groups(c *Config, value string) error {
+	syncer := false
+	for _, name := range strings.Split(value, ",") {
+		name = strings.TrimSpace(name)
+		if !groupName.MatchString(name) {
+			return fmt.Errorf("must be names separated by commas, not %q", value)
+		}
+		syncer = syncer || name == "syncer"
+		c.Groups = append(c.Groups, name)
+	}
+	if !syncer {
+		return errors.New("must name the group syncer, which writes the books")
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package crowd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"dibs/models"
+)
+
+// answer is what became of one claim in one request: a claim, or the code of the refusal, or neither when no answer came.
+type answer struct {
+	claim    *models.Claim
+	body     string // of the claim, byte for byte
+	code     string
+	replayed bool
+}
+
+// answerMax bounds what is read of one answer, in bytes.
+const answerMax = 4 << 20
+
+type claimBody struct {
+	CampaignID     string `json:"campaign_id,omitempty"`
+	UserID         string `json:"user_id"`
+	Quantity       int64  `json:"quantity"`
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
+}
+
+// send asks for the users' claims once and returns an answer for each.
+func (r *run) send(ctx context.Context, base string, users []int) []answer {
+	if r.plan.Batch > 1 {
+		return r.sendBatch(ctx, base, users)
+	}
+	answers := make([]answer, len(users))
+	for i, user := range users {
+		answers[i] = r.sendOne(ctx, base, user)
+	}
+	return answers
+}
+
+// key is the idempotency key of a user's claim: the same however often it is sent.
+func (r *run) key(user int) string { return "key-" + r.plan.UserID(user) }
+
+func (r *run) sendOne(ctx context.Context, base string, user int) answer {
+	url := base + "/v1/campaigns/" + r.plan.CampaignID + "/claims"
+	res, body, err := r.post(ctx, url, r.key(user), claimBody{UserID: r.plan.UserID(user), Quantity: r.plan.Quantity(user)})
+	if err != nil {
+		return answer{}
+	}
+	if res.StatusCode != http.StatusCreated {
+		return answer{code: codeOf(body)}
+	}
+	return readClaim(body, res.Header.Get("Idempotent-Replayed") == "true")
+}
+
+func (r *run) sendBatch(ctx context.Context, base string, users []int) []answer {
+	claims := make([]claimBody, len(users))
+	for i, user := range users {
+		claims[i] = claimBody{r.plan.CampaignID, r.plan.UserID(user), r.plan.Quantity(user), r.key(user)}
+	}
+	answers := make([]answer, len(users))
+	res, body, err := r.post(ctx, base+"/v1/claims:batch", "", map[string]any{"claims": claims})
+	if err != nil {
+		return answers
+	}
+	var batch struct {
+		Results []struct {
+			Status  int             `json:"status"`
+			Claim   json.RawMessage `json:"claim"`
+			Problem json.RawMessage `json:"problem"`
+		} `json:"results"`
+	}
+	if res.StatusCode != http.StatusOK || json.Unmarshal(body, &batch) != nil || len(batch.Results) != len(users) {
+		for i := range answers {
+			answers[i].code = codeOf(body)
+		}
+		return answers
+	}
+	for i, result := range batch.Results {
+		if result.Status == http.StatusCreated {
+			answers[i] = readClaim(result.Claim, false)
+		} else {
+			answers[i].code = codeOf(result.Problem)
+		}
+	}
+	return answers
+}
+
+func (r *run) post(ctx context.Context, url, key string, body any) (*http.Response, []byte, error) {
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return nil, nil, fmt.Errorf("crowd: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(encoded))
+	if err != nil {
+		return nil, nil, fmt.Errorf("crowd: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if r.plan.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.plan.Token)
+	}
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
+	res, err := r.client.Do(req)
+	if err != nil {
+		return nil, nil, fmt.Errorf("crowd: %w", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	read, err := io.ReadAll(io.LimitReader(res.Body, answerMax))
+	if err != nil {
+		return nil, nil, fmt.Errorf("crowd: %w", err)
+	}
+	return res, read, nil
+}
+
+func readClaim(body []byte, replayed bool) answer {
+	var c models.Claim
+	if err := json.Unmarshal(body, &c); err != nil || c.ID == "" {
+		return answer{code: fmt.Sprintf("not a claim: %.100s", body)}
+	}
+	return answer{claim: &c, body: string(bytes.TrimSpace(body)), replayed: replayed}
+}
+
+func codeOf(body []byte) string {
+	var problem struct {
+		Code string `json:"code"`
+	}
+	if err := json.Unmarshal(body, &problem); err != nil || problem.Code == "" {
+		return fmt.Sprintf("not a problem: %.100s", body)
+	}
+	return problem.Code
+}
