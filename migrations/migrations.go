@@ -1,0 +1,146 @@
+// Package migrations holds the schema of Dibs as plain SQL, one folder a dialect, and brings a database up to it.
+//
+// The files are meant to be read by DBAs before they run: each column says what it is. Both dialects give the same tables,
+// columns and keys; a test holds them to that. A statement may run twice (DDL is not transactional on MySQL, so a
+// migration cut short is run again from its first line).
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+// The dialects, as gorm names them.
+const (
+	MySQL  = "mysql" // and MariaDB
+	SQLite = "sqlite"
+)
+
+const (
+	lockProbeInterval = 200 * time.Millisecond
+	lockProbesMax     = 1500 // five minutes of waiting for another migrator
+)
+
+var (
+	// ErrOld says that the schema is older than this program; the message names both versions and what to run.
+	ErrOld = errors.New("migrations: old schema")
+	// ErrDialect says that there is no schema for that kind of database.
+	ErrDialect = errors.New("migrations: unknown dialect")
+)
+
+//go:embed mysql/*.sql sqlite/*.sql
+var files embed.FS
+
+// Up brings the schema to this program's version and returns the names of the migrations it ran. Several may run at once:
+// on MySQL a lock row lets one go at a time, and the others then find nothing left to do.
+func Up(ctx context.Context, db *sql.DB, dialect string) (applied []string, err error) {
+	provider, err := newProvider(db, dialect)
+	if err != nil {
+		return nil, err
+	}
+	results, err := provider.Up(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w", err)
+	}
+	for _, r := range results {
+		applied = append(applied, r.Source.Path)
+	}
+	return applied, nil
+}
+
+// Check returns ErrOld, wrapped, unless the schema is at this program's version or a newer one. It writes nothing.
+func Check(ctx context.Context, db *sql.DB, dialect string) error {
+	need, err := needed(dialect)
+	if err != nil {
+		return err
+	}
+	at, err := version(ctx, db, dialect)
+	if err != nil {
+		return err
+	}
+	if at < need {
+		return fmt.Errorf("%w: schema is at version %d, this program needs %d: run `dibs migrate`", ErrOld, at, need)
+	}
+	return nil
+}
+
+func newProvider(db *sql.DB, dialect string) (*goose.Provider, error) {
+	dir, err := folder(dialect)
+	if err != nil {
+		return nil, err
+	}
+	gooseDialect, opts := goose.DialectSQLite3, []goose.ProviderOption(nil)
+	if dialect == MySQL {
+		locker, err := lock.NewMySQLTableLocker(lock.WithTableLockTimeout(lockProbeInterval, lockProbesMax))
+		if err != nil {
+			return nil, fmt.Errorf("migrations: %w", err)
+		}
+		gooseDialect, opts = goose.DialectMySQL, append(opts, goose.WithLocker(locker))
+	}
+	provider, err := goose.NewProvider(gooseDialect, db, dir, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w", err)
+	}
+	return provider, nil
+}
+
+func folder(dialect string) (fs.FS, error) {
+	if dialect != MySQL && dialect != SQLite {
+		return nil, fmt.Errorf("%w: %q", ErrDialect, dialect)
+	}
+	dir, err := fs.Sub(files, dialect)
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w", err)
+	}
+	return dir, nil
+}
+
+// needed is the number of the newest file.
+func needed(dialect string) (int64, error) {
+	dir, err := folder(dialect)
+	if err != nil {
+		return 0, err
+	}
+	names, err := fs.Glob(dir, "*.sql")
+	if err != nil {
+		return 0, fmt.Errorf("migrations: %w", err)
+	}
+	var newest int64
+	for _, name := range names {
+		n, err := goose.NumericComponent(name)
+		if err != nil {
+			return 0, fmt.Errorf("migrations: %s: %w", name, err)
+		}
+		newest = max(newest, n)
+	}
+	return newest, nil
+}
+
+// version reads goose's own table; a database without it is at 0.
+func version(ctx context.Context, db *sql.DB, dialect string) (int64, error) {
+	query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
+	if dialect == SQLite {
+		query = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+	}
+	var tables int
+	if err := db.QueryRowContext(ctx, query, goose.DefaultTablename).Scan(&tables); err != nil {
+		return 0, fmt.Errorf("migrations: schema version: %w", err)
+	}
+	if tables == 0 {
+		return 0, nil
+	}
+	var at int64
+	query = "SELECT COALESCE(MAX(version_id), 0) FROM " + goose.DefaultTablename + " WHERE is_applied = 1"
+	if err := db.QueryRowContext(ctx, query).Scan(&at); err != nil {
+		return 0, fmt.Errorf("migrations: schema version: %w", err)
+	}
+	return at, nil
+}
