@@ -1,0 +1,130 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// DefaultGroup is the group of the writer that books claims in MySQL.
+const DefaultGroup = "syncer"
+
+// routerGrace is how much longer the Router waits than the subscriptions under it.
+const routerGrace = 5 * time.Second
+
+// Sink takes events for good.
+type Sink interface {
+	// Submit returns nil only after the event is committed, or parked for people to look at. Any error means that it is
+	// not, and that it shall come again. Hundreds to thousands of Submits are in flight at once. ctx ends when a stop
+	// has lasted too long.
+	Submit(ctx context.Context, e models.Event, payload []byte) error
+}
+
+// Config configures a Consumer.
+type Config struct {
+	Client     redis.UniversalClient // required
+	Partitions int                   // number of claim streams; 0 is 1
+	Group      string                // "" is DefaultGroup
+	Name       string                // required; this process within the group, see SubscriberConfig.Consumer
+	Sink       Sink                  // required
+	Logger     *slog.Logger          // required
+	Registerer prometheus.Registerer // required
+
+	// Tuning changes how the streams are read. Its Client, Group, Consumer, Logger, Metrics and PoisonKey are set here.
+	Tuning SubscriberConfig
+}
+
+// WithDefaults returns a copy with the zero fields filled in.
+func (c Config) WithDefaults() Config {
+	c.Partitions = orDefault(c.Partitions, 1)
+	c.Group = orDefault(c.Group, DefaultGroup)
+	return c
+}
+
+// Validate returns nil, or ErrConfig wrapped, for a configuration that has its defaults.
+func (c *Config) Validate() error {
+	switch {
+	case c.Partitions < 1 || c.Partitions > lua.PartitionsMax:
+		return refuse("Partitions", fmt.Sprintf("must be 1 to %d", lua.PartitionsMax))
+	case c.Name == "":
+		return refuse("Name", "is missing")
+	case c.Sink == nil:
+		return refuse("Sink", "is missing")
+	case c.Registerer == nil:
+		return refuse("Registerer", "is missing")
+	}
+	return nil
+}
+
+// Consumer brings the events of all claim streams to a Sink.
+type Consumer struct {
+	cfg        Config
+	subscriber *Subscriber
+}
+
+// New returns a Consumer, or ErrConfig wrapped. It does not talk to Redis yet. Its metrics are registered once and for all.
+func New(cfg Config) (*Consumer, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	tuning := cfg.Tuning
+	tuning.Client, tuning.Group, tuning.Consumer, tuning.Logger = cfg.Client, cfg.Group, cfg.Name, cfg.Logger
+	tuning.Metrics, tuning.PoisonKey = nil, poisonKeyOf(cfg.Partitions)
+	subscriber, err := NewSubscriber(tuning)
+	if err != nil {
+		return nil, err
+	}
+	if subscriber.cfg.Metrics, err = NewMetrics(cfg.Registerer); err != nil {
+		return nil, err
+	}
+	return &Consumer{cfg: cfg, subscriber: subscriber}, nil
+}
+
+func poisonKeyOf(partitions int) func(string) string {
+	keys := make(map[string]string, partitions)
+	for p := range partitions {
+		keys[lua.StreamKey(p)] = lua.PoisonKey(p)
+	}
+	return func(topic string) string { return keys[topic] }
+}
+
+// Run reads until ctx is cancelled, then stops reading, lets Submits in flight finish within the CloseTimeout of the
+// tuning, acks what was committed, and returns nil. It may be called once.
+func (c *Consumer) Run(ctx context.Context) error {
+	router, err := message.NewRouter(
+		message.RouterConfig{CloseTimeout: c.subscriber.cfg.CloseTimeout + routerGrace}, routerLog{c.cfg.Logger})
+	if err != nil {
+		return fmt.Errorf("consumer: making the router: %w", err)
+	}
+	handle := Handler(c.cfg.Logger, c.handle)
+	for p := range c.cfg.Partitions {
+		stream := lua.StreamKey(p)
+		router.AddConsumerHandler(stream, stream, c.subscriber, handle)
+	}
+	err = router.Run(ctx)
+	if closeErr := c.subscriber.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("consumer: running the router: %w", err)
+	}
+	return nil
+}
+
+// handle submits one event. An event that can't be read never will be.
+func (c *Consumer) handle(msg *message.Message) error {
+	event, err := models.DecodeEvent(msg.Payload)
+	if err != nil {
+		return Permanent(err)
+	}
+	return c.cfg.Sink.Submit(msg.Context(), event, msg.Payload)
+}
