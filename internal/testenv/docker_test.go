@@ -31,6 +31,7 @@ func onlyFakeDocker(t *testing.T) (calls func() string) {
 	require.NoError(t, os.Symlink(self, filepath.Join(bin, "docker")))
 	t.Setenv("PATH", bin)
 	t.Setenv(fakeDockerLog, log)
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // else each call of the fake takes a second to exit
 	testenv.NothingInstalled(t)
 	return func() string {
 		text, err := os.ReadFile(log)

@@ -1,0 +1,95 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// module is the import path of this module.
+const module = "dibs"
+
+// testEnv gives tests real servers; production code has no business there.
+const testEnv = "internal/testenv"
+
+// everything is for rooms that put the others together.
+var everything = []string{"*"}
+
+// arrows lists, for each room, the rooms its production code may import. A room is a folder with all folders below it.
+// A package outside every room is refused, so that a new room gets its line here on the day it is built.
+var arrows = map[string][]string{
+	"models":     {},
+	"lua":        {"models"},
+	"migrations": {},
+	"api":        {"lua", "models"},
+	"consumer":   {"lua", "models"}, // of lua the key names only, see keyNames
+	"syncer":     {"lua", "models", "migrations"},
+	"config":     {"lua", "models"},
+	"cmd":        everything,
+	"bench":      everything, // measures any room against its ceiling
+	"":           {"cmd"},    // main.go
+
+	"internal/arch":     {},
+	"internal/crowd":    {"models"},
+	"internal/deps":     {},
+	"internal/e2e":      everything, // whole-pipeline tests
+	"internal/embedded": {"migrations", "models"},
+	testEnv:             {},
+}
+
+// Package is what the check needs to know of one package.
+type Package struct {
+	ImportPath string
+	Imports    []string // of its production files
+}
+
+// Violations returns one line for each import that no arrow allows, sorted.
+func Violations(packages []Package) []string {
+	var found []string
+	for _, p := range packages {
+		from, known := roomOf(p.ImportPath)
+		if !known {
+			found = append(found, fmt.Sprintf("%s is in no room: give its folder a line in internal/arch/arrows.go", p.ImportPath))
+			continue
+		}
+		for _, path := range p.Imports {
+			if to, ours := roomOf(path); ours && !allowed(from, to) {
+				found = append(found, fmt.Sprintf("%s must not import %s", p.ImportPath, path))
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// allowed tells whether room from may import room to. Test helpers are for no production code, whatever its arrows.
+func allowed(from, to string) bool {
+	switch {
+	case from == to:
+		return true
+	case to == testEnv:
+		return false
+	default:
+		return slices.Contains(arrows[from], to) || slices.Equal(arrows[from], everything)
+	}
+}
+
+// roomOf returns the room of an import path: the longest folder above it that has arrows. False for packages of other
+// modules and for folders without a room.
+func roomOf(path string) (room string, ok bool) {
+	if path == module {
+		return "", true
+	}
+	folder, ours := strings.CutPrefix(path, module+"/")
+	if !ours {
+		return "", false
+	}
+	for folder != "" {
+		if _, ok := arrows[folder]; ok {
+			return folder, true
+		}
+		cut := max(strings.LastIndexByte(folder, '/'), 0)
+		folder = folder[:cut]
+	}
+	return "", false
+}

@@ -1,0 +1,69 @@
+package arch_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/arch"
+)
+
+func TestArrowsHold(t *testing.T) {
+	t.Parallel()
+	packages := listModule(t)
+	require.Greater(t, len(packages), 5, "the whole module is listed")
+	require.Empty(t, arch.Violations(packages))
+}
+
+// TestPlantedViolationsAreFound is the control of TestArrowsHold: each line breaks one arrow.
+func TestPlantedViolationsAreFound(t *testing.T) {
+	t.Parallel()
+	for _, planted := range []arch.Package{
+		{ImportPath: "dibs/models", Imports: []string{"dibs/lua"}},
+		{ImportPath: "dibs/lua", Imports: []string{"dibs/api"}},
+		{ImportPath: "dibs/api", Imports: []string{"dibs/syncer"}},
+		{ImportPath: "dibs/api/problem", Imports: []string{"dibs/consumer"}},
+		{ImportPath: "dibs/consumer", Imports: []string{"dibs/syncer/writer"}},
+		{ImportPath: "dibs/syncer", Imports: []string{"dibs/cmd"}},
+		{ImportPath: "dibs/migrations", Imports: []string{"dibs/models"}},
+		{ImportPath: "dibs/cmd", Imports: []string{"dibs/internal/testenv"}},
+		{ImportPath: "dibs", Imports: []string{"dibs/api"}},
+		{ImportPath: "dibs/shed"},
+		{ImportPath: "dibs/internal/shed"},
+	} {
+		require.Len(t, arch.Violations([]arch.Package{planted}), 1, planted.ImportPath)
+	}
+}
+
+func TestLawfulImportsPass(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, arch.Violations([]arch.Package{
+		{ImportPath: "dibs", Imports: []string{"os", "dibs/cmd"}},
+		{ImportPath: "dibs/cmd", Imports: []string{"dibs/api", "dibs/syncer", "dibs/consumer"}},
+		{ImportPath: "dibs/api/problem", Imports: []string{"dibs/api", "dibs/lua", "net/http"}},
+		{ImportPath: "dibs/api", Imports: []string{"dibsother/syncer"}},
+	}))
+}
+
+func listModule(t *testing.T) []arch.Package {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "dibs/...")
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	require.NoError(t, cmd.Run(), complaint.String())
+	var packages []arch.Package
+	for decoder := json.NewDecoder(&out); ; {
+		var p arch.Package
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return packages
+		}
+		require.NoError(t, err)
+		packages = append(packages, p)
+	}
+}
