@@ -1,0 +1,193 @@
+package consumer_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/consumer"
+	"dibs/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+// onBoth runs a test on a real Redis and on the embedded one.
+func onBoth(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, testenv.SharedRedis(t).Client())
+	})
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		test(t, embedded(t))
+	})
+}
+
+func embedded(t testing.TB) redis.UniversalClient {
+	server := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// fixture is a stream of the test's own, with a group to read it.
+type fixture struct {
+	t      testing.TB
+	rdb    redis.UniversalClient
+	stream string
+	reg    *prometheus.Registry
+	mu     sync.Mutex
+	lost   []string
+}
+
+func newFixture(t testing.TB, rdb redis.UniversalClient) *fixture {
+	return &fixture{t: t, rdb: rdb, stream: "dibs:{" + testenv.UniqueID(t, "t") + "}:claims", reg: prometheus.NewRegistry()}
+}
+
+// config is quick enough for tests; change it before use.
+func (f *fixture) config(name string) consumer.SubscriberConfig {
+	return consumer.SubscriberConfig{
+		Client: f.rdb, Group: "readers", Consumer: name, Logger: quiet(),
+		BlockTime: 20 * time.Millisecond, MinIdle: 400 * time.Millisecond, ReclaimEvery: 50 * time.Millisecond,
+		NackBackoff:  consumer.Backoff{Initial: 10 * time.Millisecond, Max: 100 * time.Millisecond},
+		ReadBackoff:  consumer.Backoff{Initial: 10 * time.Millisecond, Max: 100 * time.Millisecond},
+		CloseTimeout: 300 * time.Millisecond,
+		OnLoss: func(_ string, ids []string) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.lost = append(f.lost, ids...)
+		},
+	}
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func (f *fixture) losses() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.lost...)
+}
+
+// subscriber is closed with the test.
+func (f *fixture) subscriber(cfg consumer.SubscriberConfig) *consumer.Subscriber {
+	s, err := consumer.NewSubscriber(cfg)
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { require.NoError(f.t, s.Close()) })
+	return s
+}
+
+func (f *fixture) subscribe(cfg consumer.SubscriberConfig) <-chan *message.Message {
+	messages, err := f.subscriber(cfg).Subscribe(f.t.Context(), f.stream)
+	require.NoError(f.t, err)
+	return messages
+}
+
+// publish adds n entries named first, first+1, …, as Dibs' script writes them, and returns their ids.
+func (f *fixture) publish(first, n int) []string {
+	f.t.Helper()
+	ids := make([]string, 0, n)
+	for start := 0; start < n; start += 1000 {
+		cmds, err := f.rdb.Pipelined(context.Background(), func(p redis.Pipeliner) error {
+			for i := start; i < min(n, start+1000); i++ {
+				name := fmt.Sprint(first + i)
+				p.XAdd(context.Background(), &redis.XAddArgs{Stream: f.stream, Values: []any{
+					"_watermill_message_uuid", name, "metadata", "", "payload", name,
+				}})
+			}
+			return nil
+		})
+		require.NoError(f.t, err)
+		for _, cmd := range cmds {
+			ids = append(ids, cmd.(*redis.StringCmd).Val())
+		}
+	}
+	return ids
+}
+
+// next is the next message.
+func next(t testing.TB, messages <-chan *message.Message) *message.Message {
+	t.Helper()
+	select {
+	case msg, open := <-messages:
+		require.True(t, open, "the channel is closed")
+		return msg
+	case <-time.After(patience):
+		require.FailNow(t, "no message came")
+		return nil
+	}
+}
+
+// take acks n messages and returns their names in order of arrival.
+func take(t testing.TB, messages <-chan *message.Message, n int) []string {
+	t.Helper()
+	names := make([]string, 0, n)
+	for range n {
+		msg := next(t, messages)
+		require.True(t, msg.Ack())
+		names = append(names, msg.UUID)
+	}
+	return names
+}
+
+func none(t testing.TB, messages <-chan *message.Message, for_ time.Duration) {
+	t.Helper()
+	select {
+	case msg, open := <-messages:
+		if open {
+			require.FailNow(t, "a message came that should not", msg.UUID)
+		}
+	case <-time.After(for_):
+	}
+}
+
+func names(first, n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprint(first + i)
+	}
+	return list
+}
+
+// pending is how many entries of the group Redis waits for.
+func (f *fixture) pending() int64 {
+	p, err := f.rdb.XPending(context.Background(), f.stream, "readers").Result()
+	if err != nil {
+		return -1
+	}
+	return p.Count
+}
+
+func (f *fixture) eventuallyNonePending() {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool { return f.pending() == 0 }, patience, 5*time.Millisecond)
+}
+
+// metric is the value of a counter or gauge, summed over its labels.
+func metric(t testing.TB, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	var sum float64
+	for _, family := range families {
+		if family.GetName() != "dibs_consumer_"+name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return sum
+}
