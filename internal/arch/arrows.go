@@ -34,7 +34,9 @@ var arrows = map[string][]string{
 	"internal/deps":     {},
 	"internal/e2e":      everything, // whole-pipeline tests
 	"internal/embedded": {"migrations", "models"},
+	"internal/deploy":   {}, // checks of the Dockerfile and docker-compose.yml
 	testEnv:             {},
+	"scripts":           {},
 }
 
 // Package is what the check needs to know of one package.

@@ -1,0 +1,62 @@
+# `make help` lists what there is. Variables: PKG (packages, ./...), RUN (a pattern of test names), DSN (test-mysql).
+
+SHELL   := bash
+PKG     ?= ./...
+RUN     ?= .
+BENCH   ?= .
+
+LINT_VERSION := $(shell cat .golangci-lint-version)
+LINT         := .tools/golangci-lint-$(LINT_VERSION)
+
+# -count=1: these tests are about timing and real servers, a remembered pass says nothing.
+GO_TEST := go test -race -count=1 -run '$(RUN)'
+
+.DEFAULT_GOAL := help
+.PHONY: help test test-mysql soak bench servers build fmt fmt-check vet lint check tidy
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+test: servers ## all tests with the race detector, on real servers started for the occasion (PKG=, RUN=)
+	$(GO_TEST) -timeout 20m $(PKG)
+
+# One package at a time: the server is somebody's, and its connections are few.
+test-mysql: servers ## the tests that use SQL, on a server of your choice: make test-mysql DSN='root@tcp(127.0.0.1:3306)/'
+	@test -n '$(value DSN)' || { echo "usage: make test-mysql DSN='user:password@tcp(host:port)/' (the user must be able to create databases)" >&2; exit 2; }
+	DIBS_TEST_MYSQL_DSN='$(value DSN)' $(GO_TEST) -p 1 -timeout 20m $$(scripts/sql-packages)
+
+soak: servers ## the long forms of all tests
+	DIBS_SOAK=1 $(GO_TEST) -timeout 60m $(PKG)
+
+bench: servers ## all benchmarks (PKG=, BENCH=)
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m $(PKG)
+
+servers: ## find the Redis and the MariaDB or MySQL that tests start, install them if need be
+	@scripts/servers
+
+build: ## the dibs binary, in bin/
+	CGO_ENABLED=0 go build -trimpath -o bin/dibs .
+
+fmt: $(LINT) ## format all Go files
+	$(LINT) fmt
+
+fmt-check: $(LINT) ## fail if a Go file is not formatted
+	$(LINT) fmt --diff
+
+vet: ## go vet
+	go vet $(PKG)
+
+lint: $(LINT) ## golangci-lint, in the version of .golangci-lint-version
+	$(LINT) run $(PKG)
+
+check: fmt-check vet lint test ## what a change must pass
+
+tidy: ## go.mod and go.sum as the code needs them
+	go mod tidy
+	go mod verify
+
+# The name carries the version, so that a new version in the file brings the new linter. It takes some minutes to compile.
+$(LINT):
+	@mkdir -p .tools
+	GOBIN='$(CURDIR)/.tools' GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+	@mv .tools/golangci-lint $@

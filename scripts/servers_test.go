@@ -1,0 +1,148 @@
+// Package scripts_test runs the shell scripts on made-up machines.
+package scripts_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// machine is a PATH that holds the plain tools and what a test adds.
+type machine struct {
+	t      *testing.T
+	bin    string
+	policy string
+}
+
+func newMachine(t *testing.T) machine {
+	t.Helper()
+	dir := t.TempDir()
+	m := machine{t: t, bin: filepath.Join(dir, "bin"), policy: filepath.Join(dir, "policy-rc.d")}
+	require.NoError(t, os.Mkdir(m.bin, 0o700))
+	for _, tool := range []string{"bash", "cat", "chmod", "env", "head", "rm", "sed", "sh", "tee"} {
+		path, err := exec.LookPath(tool)
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(path, filepath.Join(m.bin, tool)))
+	}
+	return m
+}
+
+// has adds a program: the lines of a shell script.
+func (m machine) has(name, script string) machine {
+	m.t.Helper()
+	require.NoError(m.t, os.WriteFile(filepath.Join(m.bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700)) //nolint:gosec // it has to run
+	return m
+}
+
+// root makes the user root, to the script.
+func (m machine) root() machine { return m.has("id", "echo 0") }
+
+// installer adds a program that appends its call to the file "calls" and puts a redis-server and a mariadbd in place.
+func (m machine) installer(name string) machine {
+	return m.has(name, `echo "`+name+` $*" >> `+m.bin+`/calls
+case "$*" in *install*)
+  [ -x `+m.policy+` ] && echo "guarded" >> `+m.bin+`/calls
+  printf '#!/bin/sh\n' | tee `+m.bin+`/redis-server `+m.bin+`/mariadbd >/dev/null
+  chmod 755 `+m.bin+`/redis-server `+m.bin+`/mariadbd
+esac`)
+}
+
+func (m machine) run() (stdout, stderr string, err error) {
+	m.t.Helper()
+	cmd := exec.CommandContext(m.t.Context(), filepath.Join(m.bin, "bash"), "servers")
+	cmd.Env = []string{"PATH=" + m.bin, "SERVERS_FOLDERS=" + m.bin, "SERVERS_POLICY=" + m.policy}
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	err = cmd.Run()
+	return out.String(), complaint.String(), err
+}
+
+func (m machine) calls() string {
+	m.t.Helper()
+	text, err := os.ReadFile(filepath.Join(m.bin, "calls"))
+	require.NoError(m.t, err)
+	return string(text)
+}
+
+func TestServersNamesWhatIsInstalled(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t).
+		has("valkey-server", "echo 'Valkey server v=8.0.1 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=1'").
+		has("mysqld", "echo '/usr/sbin/mysqld  Ver 8.4.6 for Linux on x86_64 (MySQL Community Server)'")
+	out, complaint, err := m.run()
+	require.NoError(t, err)
+	require.Equal(t, "Redis: "+m.bin+"/valkey-server (8.0.1)\nSQL: "+m.bin+"/mysqld (8.4.6)\n", out)
+	require.Empty(t, complaint)
+}
+
+func TestServersTakesDockerForWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	out, _, err := newMachine(t).has("docker", "exit 0").has("redis-server", "").root().installer("apt-get").run()
+	require.NoError(t, err)
+	require.Contains(t, out, "SQL: a container, through Docker\n")
+	require.Contains(t, out, "/redis-server")
+}
+
+func TestServersInstallsWithAptAndStartsNothing(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t).has("docker", "exit 1").root().installer("apt-get")
+	out, _, err := m.run()
+	require.NoError(t, err)
+	require.Equal(t, "apt-get -qq update\n"+
+		"apt-get -qq install -y --no-install-recommends redis-server mariadb-server\nguarded\n", m.calls())
+	require.NoFileExists(t, m.policy, "the guard is gone again")
+	require.Contains(t, out, "/mariadbd")
+
+	_, _, err = m.run()
+	require.NoError(t, err)
+	require.NotRegexp(t, "(?s)update.*update", m.calls(), "the second run installs nothing")
+}
+
+func TestServersLeavesAnExistingPolicyAlone(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t).root().installer("apt-get")
+	require.NoError(t, os.WriteFile(m.policy, []byte("theirs"), 0o600))
+	_, _, err := m.run()
+	require.NoError(t, err)
+	text, err := os.ReadFile(m.policy)
+	require.NoError(t, err)
+	require.Equal(t, "theirs", string(text))
+}
+
+func TestServersInstallsOnlyWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t).has("id", "echo 1000").has("sudo", `[ "$1" = -n ] && shift; exec "$@"`).has("true", "").
+		has("redis-server", "").installer("apt-get")
+	_, _, err := m.run()
+	require.NoError(t, err)
+	require.Contains(t, m.calls(), "--no-install-recommends mariadb-server\n")
+}
+
+func TestServersInstallsWithHomebrew(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t).has("id", "echo 501").installer("brew")
+	_, _, err := m.run()
+	require.NoError(t, err)
+	require.Equal(t, "brew install --quiet redis mariadb\n", m.calls())
+}
+
+func TestServersSaysWhatToInstall(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]machine{
+		"no installer":                    newMachine(t).has("id", "echo 1000"),
+		"no rights":                       newMachine(t).has("id", "echo 1000").has("sudo", "exit 1").installer("apt-get"),
+		"a failing installer":             newMachine(t).root().has("apt-get", "exit 100"),
+		"an installer that is not honest": newMachine(t).root().has("apt-get", "exit 0"),
+	} {
+		out, complaint, err := m.run()
+		require.Error(t, err, name)
+		require.Empty(t, out, name)
+		require.Contains(t, complaint, "a Redis 7 or newer", name)
+		require.Contains(t, complaint, "a MariaDB 10.6 or newer, or a MySQL 8 or newer", name)
+		require.NoFileExists(t, m.policy, name)
+	}
+}
