@@ -1,0 +1,3 @@
+package syncer_test
+
+func childMain() {}

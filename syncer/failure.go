@@ -1,0 +1,123 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/go-sql-driver/mysql"
+)
+
+// failure is what can be done about an error of the database.
+type failure int
+
+const (
+	failureNone      failure = iota
+	failureTransient         // the server or the way to it: the same again may succeed
+	failureClash             // lost against another transaction: the same again at once
+	failureDuplicate         // a row with that key is there
+	failureData              // the data itself cannot be stored
+	failureStranger          // a claim of a campaign that does not exist
+)
+
+// errStranger says that a batch holds claims of a campaign that MySQL does not know.
+var errStranger = errors.New("syncer: no such campaign")
+
+// Errors of MySQL and MariaDB by what can be done about them. Whatever is not listed is taken for a trouble of the server
+// or of its set-up (a missing grant, a full disk): it is tried again, because parking good claims would be worse.
+var mysqlFailures = map[uint16]failure{
+	1205: failureClash, // lock wait timeout
+	1213: failureClash, // deadlock
+	1020: failureClash, // record has changed since last read (MariaDB, innodb_snapshot_isolation)
+
+	1062: failureDuplicate,
+
+	1048: failureData, // NULL where none may be
+	1153: failureData, // packet too large: half of it may fit
+	1264: failureData, // out of range
+	1265: failureData, // truncated
+	1292: failureData, // wrong value
+	1366: failureData, // wrong value for the character set
+	1367: failureData, // illegal value
+	1406: failureData, // too long
+	1411: failureData, // wrong value for a function
+	1441: failureData, // date out of range
+	1690: failureData, // number out of range in an expression
+	3819: failureData, // check violated, MySQL
+	4025: failureData, // check violated, MariaDB
+}
+
+// SQLite's primary result codes, and the two extended ones that are duplicates.
+const (
+	sqliteBusy             = 5
+	sqliteLocked           = 6
+	sqliteTooBig           = 18
+	sqliteConstraint       = 19
+	sqliteMismatch         = 20
+	sqliteConstraintPK     = 1555
+	sqliteConstraintUnique = 2067
+)
+
+// failureOf tells what can be done about an error.
+func failureOf(err error) failure {
+	var my *mysql.MySQLError
+	var lite interface{ Code() int }
+	switch {
+	case err == nil:
+		return failureNone
+	case errors.Is(err, errStranger):
+		return failureStranger
+	case errors.Is(err, mysql.ErrPktTooLarge):
+		return failureData
+	case errors.As(err, &my):
+		return mysqlFailure(my.Number)
+	case errors.As(err, &lite):
+		return sqliteFailure(lite.Code())
+	}
+	return failureTransient
+}
+
+func mysqlFailure(number uint16) failure {
+	if f, listed := mysqlFailures[number]; listed {
+		return f
+	}
+	return failureTransient
+}
+
+func sqliteFailure(code int) failure {
+	switch {
+	case code == sqliteConstraintPK || code == sqliteConstraintUnique:
+		return failureDuplicate
+	case code&0xff == sqliteBusy || code&0xff == sqliteLocked:
+		return failureClash
+	case code&0xff == sqliteConstraint || code&0xff == sqliteTooBig || code&0xff == sqliteMismatch:
+		return failureData
+	}
+	return failureTransient
+}
+
+const (
+	retryFirst = 10 * time.Millisecond
+	retryMost  = 5 * time.Second
+)
+
+// persist runs op until it succeeds, fails for a reason that trying again does not mend, or ctx ends. tries bounds the
+// attempts; 0 is no bound. Every repetition is told to notice. It is the one place that decides what is tried again.
+func persist(ctx context.Context, tries uint, notice func(err error, f failure, wait time.Duration), op func() error) error {
+	waits := backoff.NewExponentialBackOff()
+	waits.InitialInterval, waits.MaxInterval = retryFirst, retryMost
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := op()
+		switch failureOf(err) {
+		case failureNone:
+			return struct{}{}, nil
+		case failureTransient, failureClash:
+			return struct{}{}, err
+		default:
+			return struct{}{}, backoff.Permanent(err)
+		}
+	}, backoff.WithBackOff(waits), backoff.WithMaxTries(tries), backoff.WithMaxElapsedTime(0),
+		backoff.WithNotify(func(err error, wait time.Duration) { notice(err, failureOf(err), wait) }))
+	return err //nolint:wrapcheck // op's own error
+}

@@ -1,0 +1,168 @@
+package syncer
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"github.com/glebarez/sqlite"
+	"github.com/go-sql-driver/mysql"
+	gormmysql "gorm.io/driver/mysql"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+)
+
+// Defaults of StoreConfig.
+const (
+	ConnsDefault       = 16
+	ConnsSQLiteDefault = 4
+	SlowDefault        = time.Second
+	dialTimeout        = 5 * time.Second
+	ioTimeout          = time.Minute // for the caller that forgot a deadline
+	connLifetime       = 5 * time.Minute
+	sqliteBusyMs       = 10_000
+	lockWaitSeconds    = 10 // the server's own default of 50 would hold a whole flush for that long
+)
+
+// strictMode makes the server refuse what it would else cut or round in silence.
+const strictMode = "'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
+
+// StoreConfig says which database to open. Logger and one of DSN and Path are required.
+type StoreConfig struct {
+	DSN  string // MySQL or MariaDB, in the form of go-sql-driver
+	Path string // file of an embedded SQLite, made when it is not there
+
+	Conns       int           // most connections at a time
+	Slow        time.Duration // statements that take longer are logged
+	ReadTimeout time.Duration // most that the server may be silent; migrations of large tables want more
+
+	Logger *slog.Logger
+}
+
+// WithDefaults returns a copy with defaults where nothing is set.
+func (c StoreConfig) WithDefaults() StoreConfig {
+	conns := ConnsDefault
+	if c.Path != "" {
+		conns = ConnsSQLiteDefault
+	}
+	orDefault(&c.Conns, conns)
+	orDefault(&c.Slow, SlowDefault)
+	orDefault(&c.ReadTimeout, ioTimeout)
+	return c
+}
+
+// Validate returns nil, or ErrConfig wrapped with the name of the field.
+func (c StoreConfig) Validate() error {
+	switch {
+	case c.Logger == nil:
+		return fmt.Errorf("%w: Logger is required", ErrConfig)
+	case (c.DSN == "") == (c.Path == ""):
+		return fmt.Errorf("%w: one of DSN and Path is required", ErrConfig)
+	case c.Conns < 1:
+		return fmt.Errorf("%w: Conns must be positive", ErrConfig)
+	}
+	return nil
+}
+
+// Open opens the database and asks it for a sign of life. Its dialect is db.Name(), which is migrations.MySQL or
+// migrations.SQLite. Close it with Close. Errors: ErrConfig, or the database's own.
+func Open(ctx context.Context, cfg StoreConfig) (*gorm.DB, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	pool, dialector, err := cfg.open()
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.PingContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("syncer: open: %w", err), pool.Close())
+	}
+	db, err := gorm.Open(dialector, &gorm.Config{
+		Logger: quiet(cfg), TranslateError: true, SkipDefaultTransaction: true,
+		NowFunc: func() time.Time { return time.Now().UTC().Truncate(time.Millisecond) },
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("syncer: open: %w", err), pool.Close())
+	}
+	return db, nil
+}
+
+// Close closes a database that Open opened.
+func Close(db *gorm.DB) error {
+	pool, err := db.DB()
+	if err != nil {
+		return fmt.Errorf("syncer: close: %w", err)
+	}
+	return pool.Close() //nolint:wrapcheck // says what it is
+}
+
+func (c StoreConfig) open() (*sql.DB, gorm.Dialector, error) {
+	if c.Path != "" {
+		return c.openSQLite()
+	}
+	return c.openMySQL()
+}
+
+// openMySQL takes the operator's DSN and sets what the code relies on, whatever the DSN says: the count of changed rows
+// rather than found ones, times in UTC, no statement beside the one that was sent.
+func (c StoreConfig) openMySQL() (*sql.DB, gorm.Dialector, error) {
+	dsn, err := mysql.ParseDSN(c.DSN)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
+	}
+	dsn.ClientFoundRows, dsn.MultiStatements = false, false
+	dsn.InterpolateParams, dsn.ParseTime, dsn.Loc = true, true, time.UTC
+	dsn.RejectReadOnly = true // after a failover: leave the old primary
+	dsn.Collation = ""
+	orDefault(&dsn.Timeout, dialTimeout)
+	orDefault(&dsn.ReadTimeout, c.ReadTimeout)
+	orDefault(&dsn.WriteTimeout, ioTimeout)
+	if dsn.Params == nil {
+		dsn.Params = make(map[string]string)
+	}
+	dsn.Params["sql_mode"] = strictMode
+	dsn.Params["time_zone"] = "'+00:00'"
+	if dsn.Params["innodb_lock_wait_timeout"] == "" {
+		dsn.Params["innodb_lock_wait_timeout"] = fmt.Sprint(lockWaitSeconds)
+	}
+	if err := dsn.Apply(mysql.Charset("utf8mb4", "")); err != nil {
+		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
+	}
+	connector, err := mysql.NewConnector(dsn)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
+	}
+	pool := sql.OpenDB(connector)
+	pool.SetMaxOpenConns(c.Conns)
+	pool.SetMaxIdleConns(c.Conns)
+	pool.SetConnMaxLifetime(connLifetime)
+	return pool, gormmysql.New(gormmysql.Config{Conn: pool, DisableWithReturning: true}), nil
+}
+
+// openSQLite lets readers read beside one writer: each transaction that writes takes the write lock when it begins, so none
+// can fail half way for another's sake, and waits its turn for it.
+func (c StoreConfig) openSQLite() (*sql.DB, gorm.Dialector, error) {
+	query := url.Values{"_txlock": {"immediate"}, "_pragma": {
+		fmt.Sprintf("busy_timeout(%d)", sqliteBusyMs), "journal_mode(WAL)", "synchronous(FULL)",
+	}}
+	file := url.URL{Scheme: "file", OmitHost: true, Path: c.Path, RawQuery: query.Encode()}
+	pool, err := sql.Open(sqlite.DriverName, file.String())
+	if err != nil {
+		return nil, nil, fmt.Errorf("syncer: open: %w", err)
+	}
+	pool.SetMaxOpenConns(c.Conns)
+	pool.SetMaxIdleConns(c.Conns)
+	return pool, &sqlite.Dialector{Conn: pool}, nil
+}
+
+// quiet logs statements that are slow or fail, without the values in them.
+func quiet(cfg StoreConfig) logger.Interface {
+	return logger.NewSlogLogger(cfg.Logger, logger.Config{
+		SlowThreshold: cfg.Slow, LogLevel: logger.Warn, ParameterizedQueries: true, IgnoreRecordNotFoundError: true,
+	})
+}
