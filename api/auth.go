@@ -1,0 +1,113 @@
+package api
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// scope is what a token may do; scopes add up.
+type scope uint8
+
+const (
+	scopeAdmin      scope = 1 << iota // everything
+	scopeStorefront                   // claims, redeems, releases, reads claims
+	scopeViewer                       // reads
+	// scopeOpen asks for no token.
+	scopeOpen scope = 0
+)
+
+// Tokens are the bearer tokens that this process takes; an empty one is none. With none at all everybody may do
+// everything, see CheckListen.
+type Tokens struct{ Admin, Storefront, Viewer string }
+
+// None tells whether no token is set.
+func (t Tokens) None() bool { return t == Tokens{} }
+
+// ErrListen says that an address may not be listened on without tokens.
+var ErrListen = errors.New("api: refusing to listen beyond loopback without tokens")
+
+// CheckListen refuses an address that others than this machine may reach when no token is set. A host name is refused too
+// unless it is localhost: what it resolves to may change.
+func CheckListen(addr string, tokens Tokens) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("%w: Addr %q: %w", ErrConfig, addr, err)
+	}
+	if !tokens.None() || strings.EqualFold(host, "localhost") {
+		return nil
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%w: %q; set a token or listen on 127.0.0.1", ErrListen, addr)
+}
+
+// gate checks bearer tokens by their digests, so that neither the content nor the length of a token shows in the time it takes.
+type gate struct {
+	open bool
+	keys []gateKey
+}
+
+type gateKey struct {
+	digest [sha256.Size]byte
+	scope  scope
+}
+
+func newGate(t Tokens) *gate {
+	g := &gate{open: t.None()}
+	for _, k := range []struct {
+		token string
+		scope scope
+	}{{t.Admin, scopeAdmin}, {t.Storefront, scopeStorefront}, {t.Viewer, scopeViewer}} {
+		if k.token != "" {
+			g.keys = append(g.keys, gateKey{sha256.Sum256([]byte(k.token)), k.scope})
+		}
+	}
+	return g
+}
+
+// refuse returns "" when the request may do what needs one of the scopes in need.
+func (g *gate) refuse(r *http.Request, need scope) Code {
+	if g.open || need == scopeOpen {
+		return ""
+	}
+	given := g.scopes(bearer(r.Header))
+	switch {
+	case given == 0:
+		return CodeUnauthorized
+	case given&(need|scopeAdmin) == 0:
+		return CodeForbidden
+	default:
+		return ""
+	}
+}
+
+// scopes compares with every key, whichever fits.
+func (g *gate) scopes(token string) scope {
+	if token == "" {
+		return 0
+	}
+	digest := sha256.Sum256([]byte(token))
+	var given scope
+	for i := range g.keys {
+		if subtle.ConstantTimeCompare(digest[:], g.keys[i].digest[:]) == 1 {
+			given |= g.keys[i].scope
+		}
+	}
+	return given
+}
+
+// bearer returns the token of the one Authorization header, or "".
+func bearer(h http.Header) string {
+	const scheme = "Bearer "
+	values := h["Authorization"]
+	if len(values) != 1 || len(values[0]) <= len(scheme) || !strings.EqualFold(values[0][:len(scheme)], scheme) {
+		return ""
+	}
+	return values[0][len(scheme):]
+}

@@ -1,0 +1,223 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// batchResult is the result of one claim of a batch, as the OpenAPI document has it.
+type batchResult struct {
+	Status  int           `json:"status" doc:"the HTTP status that the claim route gives"`
+	Claim   *models.Claim `json:"claim,omitempty"`
+	Problem *problemJSON  `json:"problem,omitempty"`
+}
+
+// batchResults is the answer to claims:batch, as the OpenAPI document has it.
+type batchResults struct {
+	Results []batchResult `json:"results" nullable:"false"`
+}
+
+// postBatch is POST /v1/claims:batch.
+func (s *Server) postBatch(w http.ResponseWriter, r *http.Request) int {
+	buf := getBuffer()
+	defer putBuffer(buf)
+	var p *Problem
+	if *buf, p = readJSON(r, *buf, BatchBodyMax); p != nil {
+		return p.write(w)
+	}
+	claims, p := decodeBatch(*buf)
+	if p != nil {
+		return p.write(w)
+	}
+	b := s.newBatch(r.Context(), claims)
+	b.wait(r.Context())
+	body, replays := s.appendResults((*buf)[:0], b)
+	*buf = body
+	h := w.Header()
+	h["Content-Type"] = jsonContentType
+	if replays == len(claims) {
+		h[replayedHeader] = replayedTrue
+	}
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(body) // a client that is gone asks again with its keys
+	return http.StatusOK
+}
+
+// batch is the claims of one POST on their way. refused and answers go by the claims' places.
+type batch struct {
+	claims  []batchClaim
+	refused []*Problem
+	answers []answer
+
+	party   party
+	tickets []*ticket // of the party, by place; nil where the claim was refused
+	parts   []batchPart
+}
+
+// batchPart is the claims of one campaign, in order.
+type batchPart struct {
+	desk   *desk
+	code   Code // of a campaign that can't be claimed from
+	places []int
+}
+
+// newBatch sorts the claims by campaign, refuses what needs no asking and queues the rest.
+func (s *Server) newBatch(ctx context.Context, claims []batchClaim) *batch {
+	b := &batch{
+		claims: claims, refused: make([]*Problem, len(claims)), answers: make([]answer, len(claims)),
+		tickets: make([]*ticket, len(claims)),
+		party:   party{tickets: make([]ticket, 0, len(claims)), done: make(chan struct{}, 1)},
+	}
+	b.sort()
+	for i := range b.parts {
+		s.admit(ctx, b, &b.parts[i])
+	}
+	if len(b.party.tickets) == 0 {
+		return b
+	}
+	b.party.open.Store(int32(len(b.party.tickets))) //nolint:gosec // at most BatchMax
+	for _, part := range b.parts {
+		if queue := b.of(part.places); len(queue) > 0 {
+			part.desk.combiner.submit(queue)
+		}
+	}
+	return b
+}
+
+func (b *batch) sort() {
+	byID := make(map[string]int)
+	for i := range b.claims {
+		c := &b.claims[i]
+		if b.refused[i] = c.refused; c.refused != nil {
+			continue
+		}
+		at, ok := byID[c.CampaignID]
+		if !ok {
+			at = len(b.parts)
+			byID[c.CampaignID] = at
+			b.parts = append(b.parts, batchPart{})
+		}
+		b.parts[at].places = append(b.parts[at].places, i)
+	}
+}
+
+// admit makes tickets for the claims of one campaign that have to be asked for.
+func (s *Server) admit(ctx context.Context, b *batch, part *batchPart) {
+	now := s.cfg.Clock()
+	id := b.claims[part.places[0]].CampaignID
+	d, err := s.desks.of(ctx, id, now)
+	if err != nil {
+		code := s.codeOfLookup(id, err)
+		for _, i := range part.places {
+			b.refused[i] = &Problem{Code: code}
+		}
+		return
+	}
+	part.desk = d
+	for _, i := range part.places {
+		c := &b.claims[i]
+		if b.refused[i] = s.soldOutOrLimited(d, c, now); b.refused[i] != nil {
+			continue
+		}
+		claimID, err := uuid.NewV7()
+		if err != nil {
+			b.refused[i] = &Problem{Code: CodeUnavailable}
+			continue
+		}
+		b.party.tickets = append(b.party.tickets, ticket{
+			party: &b.party,
+			req:   lua.ClaimRequest{ID: claimID, UserID: c.UserID, Quantity: c.Quantity, Key: c.IdempotencyKey},
+		})
+		b.tickets[i] = &b.party.tickets[len(b.party.tickets)-1] // never moves: it has room for all
+	}
+}
+
+// of picks the tickets at the given places.
+func (b *batch) of(places []int) []*ticket {
+	picked := make([]*ticket, 0, len(places))
+	for _, i := range places {
+		if b.tickets[i] != nil {
+			picked = append(picked, b.tickets[i])
+		}
+	}
+	return picked
+}
+
+// wait fills in the answers, at most until ctx ends.
+func (b *batch) wait(ctx context.Context) {
+	if len(b.party.tickets) == 0 {
+		return
+	}
+	select {
+	case <-b.party.done:
+		for i, t := range b.tickets {
+			if t != nil {
+				b.answers[i] = answer{t.reply, t.err}
+			}
+		}
+	case <-ctx.Done():
+		for _, part := range b.parts {
+			b.abandon(part)
+		}
+	}
+}
+
+func (b *batch) abandon(part batchPart) {
+	if part.desk == nil {
+		return
+	}
+	answers := part.desk.combiner.abandon(b.of(part.places))
+	for _, i := range part.places {
+		if b.tickets[i] != nil {
+			b.answers[i], answers = answers[0], answers[1:]
+		}
+	}
+}
+
+// appendResults writes the answer and counts the replays in it.
+func (s *Server) appendResults(out []byte, b *batch) (_ []byte, replays int) {
+	out = append(out, `{"results":[`...)
+	for i := range b.claims {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		p := b.problem(i)
+		if p != nil {
+			s.metrics.became(string(p.Code))
+			out = append(out, `{"status":`...)
+			out = strconv.AppendInt(out, int64(p.GetStatus()), 10)
+			out = append(out, `,"problem":`...)
+			out = append(appendProblem(out, p), '}')
+			continue
+		}
+		reply := &b.answers[i].reply
+		s.metrics.became(string(reply.Outcome))
+		if reply.Outcome == models.OutcomeReplayed {
+			replays++
+		}
+		out = append(out, `{"status":201,"claim":`...)
+		out = append(appendClaim(out, &reply.Claim), '}')
+	}
+	return append(out, `]}`...), replays
+}
+
+// problem is the refusal of the claim at place i, nil when the user holds it.
+func (b *batch) problem(i int) *Problem {
+	if b.refused[i] != nil {
+		return b.refused[i]
+	}
+	code := b.answers[i].code()
+	if code == "" {
+		return nil
+	}
+	if p := unknownClaim(code, &b.tickets[i].req); p != nil {
+		return p
+	}
+	return &Problem{Code: code}
+}

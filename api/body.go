@@ -1,0 +1,65 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"sync"
+)
+
+// buffers hold a body, and after it the answer. Those that grew beyond bufferKeep are let go.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+
+const bufferKeep = 64 << 10
+
+func getBuffer() *[]byte { return buffers.Get().(*[]byte) } //nolint:forcetypeassert // only these go in
+
+func putBuffer(b *[]byte) {
+	if cap(*b) <= bufferKeep {
+		*b = (*b)[:0]
+		buffers.Put(b)
+	}
+}
+
+// readJSON reads a body of at most limit bytes into buf.
+func readJSON(r *http.Request, buf []byte, limit int) ([]byte, *Problem) {
+	if p := checkContentType(r.Header); p != nil {
+		return buf, p
+	}
+	if r.ContentLength > int64(limit) {
+		return buf, tooLarge(limit)
+	}
+	for {
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := r.Body.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if len(buf) > limit {
+			return buf, tooLarge(limit)
+		}
+		if errors.Is(err, io.EOF) {
+			return buf, nil
+		}
+		if err != nil {
+			return buf, malformed("The body did not arrive whole and in time.")
+		}
+	}
+}
+
+func tooLarge(limit int) *Problem {
+	return &Problem{Code: CodeTooLarge, Detail: "The body is larger than " + strconv.Itoa(limit) + " bytes."}
+}
+
+func checkContentType(h http.Header) *Problem {
+	values := h["Content-Type"]
+	if len(values) == 0 || values[0] == jsonContentType[0] {
+		return nil
+	}
+	if kind, _, err := mime.ParseMediaType(values[0]); err == nil && kind == jsonContentType[0] {
+		return nil
+	}
+	return malformed("Content-Type must be application/json.")
+}

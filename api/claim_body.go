@@ -1,0 +1,149 @@
+package api
+
+import (
+	"strconv"
+
+	"dibs/models"
+)
+
+// claimBody is the body of a claim, as the OpenAPI document has it.
+type claimBody struct {
+	UserID   string `json:"user_id" minLength:"1" maxLength:"128" doc:"printable characters"`
+	Quantity int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" default:"1" doc:"units; all of them or none"`
+}
+
+var claimFields = []string{"user_id", "quantity"}
+
+// decodeClaim reads the body of a claim.
+func decodeClaim(body []byte) (claimBody, *Problem) {
+	b := claimBody{Quantity: 1}
+	p := scanObject(body, claimFields, func(s *scanner, i int) (p *Problem) {
+		if i == 0 {
+			b.UserID, p = s.userID("user_id")
+			return p
+		}
+		b.Quantity, p = s.integer("quantity", 1, models.QuantityMax)
+		return p
+	})
+	if p == nil && b.UserID == "" {
+		p = invalid("user_id", "is required")
+	}
+	return b, p
+}
+
+func (s *scanner) userID(name string) (string, *Problem) {
+	text, p := s.str(name)
+	if p != nil {
+		return "", p
+	}
+	id := string(text)
+	if err := models.CheckUserID(id); err != nil {
+		return "", invalid(name, idReason(err))
+	}
+	return id, nil
+}
+
+// batchClaim is one claim of a batch, as the OpenAPI document has it.
+type batchClaim struct {
+	CampaignID     string `json:"campaign_id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$"`
+	UserID         string `json:"user_id" minLength:"1" maxLength:"128" doc:"printable characters"`
+	Quantity       int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" default:"1"`
+	IdempotencyKey string `json:"idempotency_key,omitempty" minLength:"1" maxLength:"255" doc:"printable characters"`
+
+	refused *Problem
+}
+
+// batchBody is the body of claims:batch, as the OpenAPI document has it.
+type batchBody struct {
+	Claims []batchClaim `json:"claims" minItems:"1" maxItems:"1000" nullable:"false"`
+}
+
+var (
+	batchFields      = []string{"claims"}
+	batchClaimFields = []string{"campaign_id", "user_id", "quantity", "idempotency_key"}
+)
+
+// decodeBatch reads the body of claims:batch. A claim that can't be accepted carries its own refusal; the batch is refused
+// only when it can't be read, or has too many or no claims.
+func decodeBatch(body []byte) ([]batchClaim, *Problem) {
+	var claims []batchClaim
+	p := scanObject(body, batchFields, func(s *scanner, _ int) *Problem {
+		return s.array("claims", func(i int) *Problem {
+			if i == BatchMax {
+				return invalid("claims", "must be 1 to "+strconv.Itoa(BatchMax))
+			}
+			c, p := s.batchClaim(i)
+			claims = append(claims, c)
+			return p
+		})
+	})
+	if p == nil && len(claims) == 0 {
+		p = invalid("claims", "must be 1 to "+strconv.Itoa(BatchMax))
+	}
+	return claims, p
+}
+
+// batchClaim reads the claim at place at. Only a broken text is returned; a refusal stays with the claim.
+func (s *scanner) batchClaim(at int) (c batchClaim, broken *Problem) {
+	c.Quantity = 1
+	if s.i < len(s.b) && s.b[s.i] != '{' {
+		c.refused = s.wrongType("claims["+strconv.Itoa(at)+"]", "an object")
+	} else {
+		c.refused = s.object(batchClaimFields, c.set)
+	}
+	if c.refused == nil {
+		c.refused = c.missing()
+	}
+	if c.refused != nil && c.refused.Code == CodeMalformed {
+		return c, c.refused
+	}
+	return c, nil
+}
+
+func (c *batchClaim) set(s *scanner, i int) (p *Problem) {
+	switch i {
+	case 0:
+		c.CampaignID, p = s.campaignID(batchClaimFields[i])
+	case 1:
+		c.UserID, p = s.userID(batchClaimFields[i])
+	case 2:
+		c.Quantity, p = s.integer(batchClaimFields[i], 1, models.QuantityMax)
+	default:
+		c.IdempotencyKey, p = s.idempotencyKey(batchClaimFields[i])
+	}
+	return p
+}
+
+func (c *batchClaim) missing() *Problem {
+	if c.CampaignID == "" {
+		return invalid("campaign_id", "is required")
+	}
+	if c.UserID == "" {
+		return invalid("user_id", "is required")
+	}
+	return nil
+}
+
+func (s *scanner) campaignID(name string) (string, *Problem) {
+	text, p := s.str(name)
+	if p != nil {
+		return "", p
+	}
+	id := string(text)
+	if err := models.CheckCampaignID(id); err != nil {
+		return "", invalid(name, idReason(err))
+	}
+	return id, nil
+}
+
+func (s *scanner) idempotencyKey(name string) (string, *Problem) {
+	text, p := s.str(name)
+	if p != nil {
+		return "", p
+	}
+	key := string(text)
+	if err := models.CheckIdempotencyKey(key); err != nil {
+		return "", invalid(name, idReason(err))
+	}
+	return key, nil
+}

@@ -1,0 +1,142 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// replayedHeader marks the first answer of a key, given again.
+const replayedHeader = "Idempotent-Replayed"
+
+var replayedTrue = []string{"true"}
+
+// postClaim is POST /v1/campaigns/{id}/claims.
+func (s *Server) postClaim(w http.ResponseWriter, r *http.Request) int {
+	buf := getBuffer()
+	defer putBuffer(buf)
+	var a answer
+	var code Code
+	req, p := readClaim(r, buf)
+	if p == nil {
+		a, code, p = s.take(r.Context(), r.PathValue("id"), req)
+	}
+	switch {
+	case p != nil:
+		s.metrics.became(string(p.Code))
+		return p.write(w)
+	case code != "":
+		s.metrics.became(string(code))
+		return writePlain(w, code)
+	}
+	s.metrics.became(string(a.reply.Outcome))
+	*buf = appendClaim((*buf)[:0], &a.reply.Claim)
+	h := w.Header()
+	h["Content-Type"] = jsonContentType
+	if a.reply.Outcome == models.OutcomeReplayed {
+		h[replayedHeader] = replayedTrue
+	}
+	w.WriteHeader(http.StatusCreated)
+	_, _ = w.Write(*buf) // a client that is gone asks again with its key
+	return http.StatusCreated
+}
+
+// readClaim reads and checks everything that a claim brings along, using buf for the body.
+func readClaim(r *http.Request, buf *[]byte) (req lua.ClaimRequest, p *Problem) {
+	if err := models.CheckCampaignID(r.PathValue("id")); err != nil {
+		return req, invalid("campaign_id", idReason(err))
+	}
+	if req.Key, p = idempotencyKey(r.Header); p != nil {
+		return req, p
+	}
+	if *buf, p = readJSON(r, *buf, ClaimBodyMax); p != nil {
+		return req, p
+	}
+	body, p := decodeClaim(*buf)
+	if p != nil {
+		return req, p
+	}
+	req.UserID, req.Quantity = body.UserID, body.Quantity
+	return req, nil
+}
+
+func idempotencyKey(h http.Header) (string, *Problem) {
+	values := h["Idempotency-Key"]
+	switch len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		if err := models.CheckIdempotencyKey(values[0]); err != nil {
+			return "", invalid("Idempotency-Key", idReason(err))
+		}
+		return values[0], nil
+	default:
+		return "", invalid("Idempotency-Key", "is there twice")
+	}
+}
+
+// take asks for the units. The refusal is a code when it has nothing of its own, else a Problem.
+func (s *Server) take(ctx context.Context, campaignID string, req lua.ClaimRequest) (answer, Code, *Problem) {
+	now := s.cfg.Clock()
+	d, err := s.desks.of(ctx, campaignID, now)
+	if err != nil {
+		return answer{}, s.codeOfLookup(campaignID, err), nil
+	}
+	if req.Key == "" && d.sold.refuses(now) {
+		return answer{}, CodeSoldOut, nil
+	}
+	if p := s.rates.refuse(req.UserID, now); p != nil {
+		return answer{}, "", p
+	}
+	if req.ID, err = uuid.NewV7(); err != nil {
+		return answer{}, CodeUnavailable, nil
+	}
+	a := d.combiner.claim(ctx, req)
+	code := a.code()
+	return a, code, unknownClaim(code, &req)
+}
+
+// unknownClaim tells a client without a key which claim to look for.
+func unknownClaim(code Code, req *lua.ClaimRequest) *Problem {
+	if code != CodeOutcomeUnknown || req.Key != "" {
+		return nil
+	}
+	return &Problem{
+		Code: code, ClaimID: req.ID.String(),
+		Detail: "The claim may have been made, under the id in claim_id. Send an Idempotency-Key to be able to ask again.",
+	}
+}
+
+// codeOfLookup is the refusal of a campaign that was not found, or not now. It is the end of the error's way.
+func (s *Server) codeOfLookup(campaignID string, err error) Code {
+	if errors.Is(err, models.ErrNotFound) {
+		return CodeCampaignNotFound
+	}
+	s.complain.Do(func() {
+		s.log.Warn("campaign not available", slog.String("campaign_id", campaignID), slog.Any("error", err))
+	})
+	return CodeUnavailable
+}
+
+// codeOfError is the refusal of an error of Claimer: only what surely did not happen is unavailable.
+func codeOfError(err error) Code {
+	if errors.Is(err, lua.ErrUnavailable) && !errors.Is(err, lua.ErrOutcomeUnknown) {
+		return CodeUnavailable
+	}
+	return CodeOutcomeUnknown
+}
+
+// soldOutOrLimited is what refuses a claim of a batch before it is queued.
+func (s *Server) soldOutOrLimited(d *desk, c *batchClaim, now time.Time) *Problem {
+	if c.IdempotencyKey == "" && d.sold.refuses(now) {
+		return &Problem{Code: CodeSoldOut}
+	}
+	return s.rates.refuse(c.UserID, now)
+}

@@ -1,0 +1,278 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"dibs/lua"
+)
+
+// ticket is one claim on its way through a combiner. Of its fields, those below state are the worker's until state says
+// answered; state itself belongs to the combiner's lock.
+type ticket struct {
+	req    lua.ClaimRequest
+	party  *party
+	joined time.Time
+
+	state ticketState
+	reply lua.ClaimReply
+	err   error // as Claimer says; lua.ErrUnavailable for a claim that was never sent
+}
+
+type ticketState uint8
+
+const (
+	ticketNew ticketState = iota
+	ticketQueued
+	ticketSent
+	ticketAnswered
+	ticketDropped // its caller left before it was sent: surely not claimed
+)
+
+// party is the tickets of one caller, answered when the last of them is.
+type party struct {
+	tickets []ticket
+	open    atomic.Int32
+	done    chan struct{} // holds one
+}
+
+// leave is called once for each ticket.
+func (p *party) leave(n int32) {
+	if p.open.Add(-n) == 0 {
+		p.done <- struct{}{}
+	}
+}
+
+var (
+	errQueueFull = fmt.Errorf("%w: too many claims are waiting for this campaign", lua.ErrUnavailable)
+	errWaited    = fmt.Errorf("%w: the claim waited too long and was not sent", lua.ErrUnavailable)
+	errLeft      = fmt.Errorf("%w: the caller left before the claim was sent", lua.ErrUnavailable)
+	errStopping  = fmt.Errorf("%w: the service is stopping", lua.ErrUnavailable)
+	errUnknown   = fmt.Errorf("%w: the caller left before the answer came", lua.ErrOutcomeUnknown)
+)
+
+// combiner lets the callers that come while a script call is in flight share the next one. An idle campaign's claim is
+// sent at once, and an idle combiner is a struct: its workers exist while something is queued.
+//
+//	submit ─▶ queue (bounded) ─▶ worker: take ≤ perCall ─▶ call ─▶ settle ─▶ every caller's party
+type combiner struct {
+	call    func(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error)
+	crew    *crew
+	perCall int
+	calls   int // at once
+	most    int // queued
+	waitMax time.Duration
+	clock   func() time.Time
+	seen    combinerMetrics
+
+	mu     sync.Mutex
+	queue  []*ticket
+	head   int // of queue
+	inWork int // workers
+}
+
+// submit queues tickets of one party in order. Those that can't be queued are answered at once.
+func (c *combiner) submit(tickets []*ticket) {
+	now := c.clock()
+	c.mu.Lock()
+	queued := min(len(tickets), c.most-(len(c.queue)-c.head))
+	for _, t := range tickets[:queued] {
+		t.state, t.joined = ticketQueued, now
+	}
+	c.queue = append(c.queue, tickets[:queued]...)
+	hire := queued > 0 && c.inWork < c.calls && (c.inWork == 0 || len(c.queue)-c.head >= c.perCall)
+	if hire && !c.crew.enter() {
+		hire = false
+		if c.inWork == 0 { // nobody will come for them
+			queued = 0
+			c.queue, c.head = c.queue[:0], 0
+		}
+	}
+	if hire {
+		c.inWork++
+	}
+	c.mu.Unlock()
+	c.seen.queued(queued)
+	if hire {
+		go c.work()
+	}
+	if queued < len(tickets) {
+		c.turnAway(tickets[queued:])
+	}
+}
+
+func (c *combiner) turnAway(tickets []*ticket) {
+	err := errQueueFull
+	if c.crew.closed() {
+		err = errStopping
+	}
+	for _, t := range tickets {
+		t.err = err
+	}
+	c.settle(tickets)
+}
+
+// work runs calls until nothing is queued.
+func (c *combiner) work() {
+	defer c.crew.leave()
+	var sending, stale []*ticket
+	reqs := make([]lua.ClaimRequest, 0, c.perCall)
+	for {
+		sending, stale = c.take(sending[:0], stale[:0])
+		for _, t := range stale {
+			t.err = errWaited
+		}
+		c.settle(stale)
+		if len(sending) == 0 && len(stale) == 0 {
+			return
+		}
+		if len(sending) > 0 {
+			c.send(sending, reqs)
+		}
+	}
+}
+
+// take moves what the next call carries from the queue to sending, and what waited too long to stale. With nothing for
+// either the worker is dismissed.
+func (c *combiner) take(sending, stale []*ticket) (_, _ []*ticket) {
+	before := c.clock().Add(-c.waitMax)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gone := 0
+	for len(sending) < c.perCall && c.head < len(c.queue) {
+		t := c.queue[c.head]
+		c.queue[c.head] = nil
+		c.head++
+		gone++
+		switch {
+		case t.state == ticketDropped:
+		case t.joined.Before(before):
+			stale = append(stale, t)
+		default:
+			t.state = ticketSent
+			sending = append(sending, t)
+		}
+	}
+	if c.head == len(c.queue) {
+		c.queue, c.head = c.queue[:0], 0
+	} else if c.head > c.most {
+		n := copy(c.queue, c.queue[c.head:])
+		clear(c.queue[n:])
+		c.queue, c.head = c.queue[:n], 0
+	}
+	if len(sending) == 0 && len(stale) == 0 {
+		c.inWork--
+	}
+	c.seen.queued(-gone)
+	return sending, stale
+}
+
+// send makes one call and hands out its replies.
+func (c *combiner) send(tickets []*ticket, reqs []lua.ClaimRequest) {
+	for _, t := range tickets {
+		reqs = append(reqs, t.req)
+	}
+	c.seen.sent(len(reqs))
+	replies, err := c.guarded(reqs)
+	if err == nil && len(replies) != len(reqs) {
+		err = fmt.Errorf("%w: %d replies to %d claims", lua.ErrOutcomeUnknown, len(replies), len(reqs))
+	}
+	for i, t := range tickets {
+		if t.err = err; err == nil {
+			t.reply = replies[i]
+		}
+	}
+	c.settle(tickets)
+}
+
+// guarded turns a panic into an answer: callers wait for one.
+func (c *combiner) guarded(reqs []lua.ClaimRequest) (replies []lua.ClaimReply, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			replies, err = nil, fmt.Errorf("%w: panic: %v", lua.ErrOutcomeUnknown, v)
+		}
+	}()
+	return c.call(reqs)
+}
+
+// settle marks tickets as answered and tells their parties, each once. Tickets of a party lie side by side mostly.
+func (c *combiner) settle(tickets []*ticket) {
+	if len(tickets) == 0 {
+		return
+	}
+	c.mu.Lock()
+	for _, t := range tickets {
+		t.state = ticketAnswered
+	}
+	c.mu.Unlock()
+	for i := 0; i < len(tickets); {
+		p, n := tickets[i].party, int32(0)
+		for ; i < len(tickets) && tickets[i].party == p; i++ {
+			n++
+		}
+		p.leave(n)
+	}
+}
+
+// abandon answers tickets whose caller won't wait: dropped when they were not sent yet, unknown when they were. It returns
+// the answers; the tickets stay the combiner's.
+func (c *combiner) abandon(tickets []*ticket) []answer {
+	answers := make([]answer, len(tickets))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, t := range tickets {
+		switch t.state {
+		case ticketAnswered:
+			answers[i] = answer{t.reply, t.err}
+		case ticketSent:
+			answers[i].err = errUnknown
+		default:
+			t.state = ticketDropped
+			answers[i].err = errLeft
+		}
+	}
+	return answers
+}
+
+// answer is what became of a claim.
+type answer struct {
+	reply lua.ClaimReply
+	err   error
+}
+
+// singles are parties of one, for the claim route.
+var singles = sync.Pool{New: func() any {
+	p := &party{tickets: make([]ticket, 1), done: make(chan struct{}, 1)}
+	p.tickets[0].party = p
+	return p
+}}
+
+// claim sends one claim and waits for its answer, at most until ctx ends.
+func (c *combiner) claim(ctx context.Context, req lua.ClaimRequest) answer {
+	p := singles.Get().(*party) //nolint:forcetypeassert // only these go in
+	t := &p.tickets[0]
+	t.req, t.state, t.err = req, ticketNew, nil
+	p.open.Store(1)
+	one := [1]*ticket{t}
+	c.submit(one[:])
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		return c.abandon(one[:])[0] // the party is not pooled again: a worker may still hold it
+	}
+	a := answer{t.reply, t.err}
+	t.req, t.reply, t.err = lua.ClaimRequest{}, lua.ClaimReply{}, nil
+	singles.Put(p)
+	return a
+}
+
+// code is the refusal of an answer; "" when the user holds a claim.
+func (a *answer) code() Code {
+	if a.err != nil {
+		return codeOfError(a.err)
+	}
+	return codeOf(a.reply.Outcome)
+}

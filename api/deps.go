@@ -1,0 +1,54 @@
+package api
+
+import (
+	"context"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// Claimer runs the claims of one campaign in one script call, up to lua.ClaimsMax of them, and answers each in order.
+// Errors: lua.ErrUnavailable (surely nothing was claimed); anything else is taken as lua.ErrOutcomeUnknown.
+type Claimer interface {
+	Claim(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) (replies []lua.ClaimReply, remaining int64, err error)
+}
+
+// StateReader reads what Redis holds of a campaign. Errors: lua.ErrAbsent, lua.ErrDamaged and those of a Redis that is away.
+type StateReader interface {
+	State(ctx context.Context, campaignID string) (lua.State, error)
+}
+
+// Hydrator brings a campaign that Redis lacks into Redis, when MySQL proves that this is safe. Errors: models.ErrNotFound
+// when there is no such campaign; any other leaves the campaign unavailable.
+type Hydrator interface {
+	Hydrate(ctx context.Context, campaignID string) (lua.Meta, error)
+}
+
+// Campaigns keeps the definitions of campaigns in MySQL and brings changes to Redis. Errors: models.ErrNotFound,
+// models.ErrExists, *models.FieldError; any other means that it is not available now.
+type Campaigns interface {
+	// Create is idempotent: the same campaign again is created=false, other content under the same id models.ErrExists.
+	Create(ctx context.Context, c models.Campaign) (stored models.Campaign, created bool, err error)
+	Get(ctx context.Context, id string) (models.Campaign, error)
+	// List gives up to limit campaigns by id, those after the id after.
+	List(ctx context.Context, after string, limit int) ([]models.Campaign, error)
+	// Change returns when the change is in force for the next claim.
+	Change(ctx context.Context, id string, change models.Change) (models.Campaign, error)
+	// Books reads units and claims that have their rows.
+	Books(ctx context.Context, id string) (models.Books, error)
+}
+
+// Deps are the rooms behind the API.
+type Deps struct {
+	Claimer   Claimer
+	States    StateReader
+	Hydrator  Hydrator
+	Campaigns Campaigns
+	// Ready tells why claims can't be taken now; nil when they can.
+	Ready func(ctx context.Context) error
+}
+
+var (
+	_ Claimer     = (*lua.Scripts)(nil)
+	_ StateReader = (*lua.Scripts)(nil)
+)

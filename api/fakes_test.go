@@ -1,0 +1,295 @@
+package api_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"dibs/api"
+	"dibs/lua"
+	"dibs/models"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeRoom plays Redis and MySQL: campaigns, their claims by key, and what each call should answer.
+type fakeRoom struct {
+	mu        sync.Mutex
+	campaigns map[string]*fakeCampaign
+	calls     [][]lua.ClaimRequest
+	hydrates  int
+	states    int
+
+	// claim, when set, answers instead of the fake's own sums.
+	claim func(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error)
+	// fail is what MySQL's side answers.
+	fail  error
+	ready error
+}
+
+type fakeCampaign struct {
+	models.Campaign
+	inRedis bool
+	taken   int64
+	seq     int64
+	byKey   map[string]lua.ClaimRequest
+	first   map[string]models.Claim
+	users   map[string]int64
+	synced  int64
+	lag     int64
+}
+
+var fakeNow = time.Date(2027, 3, 14, 15, 9, 26, 535e6, time.UTC)
+
+func newRoom(campaigns ...models.Campaign) *fakeRoom {
+	r := &fakeRoom{campaigns: map[string]*fakeCampaign{}}
+	for _, c := range campaigns {
+		r.put(c).inRedis = true
+	}
+	return r
+}
+
+func (r *fakeRoom) put(c models.Campaign) *fakeCampaign {
+	if c.Kind == "" {
+		c.Kind = models.KindCoupon
+	}
+	if c.Status == "" {
+		c.Status = models.StatusOpen
+	}
+	if c.TimeZone == "" {
+		c.TimeZone = "UTC"
+	}
+	c.CreatedAt, c.UpdatedAt = fakeNow, fakeNow
+	f := &fakeCampaign{Campaign: c, byKey: map[string]lua.ClaimRequest{}, first: map[string]models.Claim{}, users: map[string]int64{}}
+	r.campaigns[c.ID] = f
+	return f
+}
+
+func (r *fakeRoom) Claim(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	r.mu.Lock()
+	r.calls = append(r.calls, append([]lua.ClaimRequest(nil), reqs...))
+	claim := r.claim
+	r.mu.Unlock()
+	if claim != nil {
+		return claim(ctx, m, reqs)
+	}
+	return r.sums(m, reqs)
+}
+
+func (r *fakeRoom) sums(m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	replies := make([]lua.ClaimReply, len(reqs))
+	c := r.campaigns[m.ID]
+	for i := range reqs {
+		if c == nil || !c.inRedis {
+			replies[i].Outcome = models.OutcomeAbsent
+			continue
+		}
+		replies[i] = c.take(&reqs[i])
+	}
+	if c == nil {
+		return replies, 0, nil
+	}
+	return replies, max(0, c.Total-c.taken), nil
+}
+
+func (c *fakeCampaign) take(req *lua.ClaimRequest) lua.ClaimReply {
+	if was, ok := c.byKey[req.Key]; ok && req.Key != "" {
+		if was.UserID != req.UserID || was.Quantity != req.Quantity {
+			return lua.ClaimReply{Outcome: models.OutcomeIdempotencyMismatch}
+		}
+		return lua.ClaimReply{Outcome: models.OutcomeReplayed, Claim: c.first[req.Key]}
+	}
+	switch {
+	case c.Status == models.StatusPaused:
+		return lua.ClaimReply{Outcome: models.OutcomePaused}
+	case c.Status == models.StatusClosed:
+		return lua.ClaimReply{Outcome: models.OutcomeClosed}
+	case c.taken+req.Quantity > c.Total:
+		return lua.ClaimReply{Outcome: models.OutcomeSoldOut}
+	case c.PerUser > 0 && c.users[req.UserID]+req.Quantity > c.PerUser:
+		return lua.ClaimReply{Outcome: models.OutcomeUserLimit}
+	}
+	c.taken += req.Quantity
+	c.users[req.UserID] += req.Quantity
+	c.seq++
+	claim := models.Claim{
+		ID: req.ID.String(), CampaignID: c.ID, UserID: req.UserID, Quantity: req.Quantity, Seq: c.seq,
+		Status: models.ClaimClaimed, ClaimedAt: models.NewTime(fakeNow),
+	}
+	c.byKey[req.Key], c.first[req.Key] = *req, claim
+	return lua.ClaimReply{Outcome: models.OutcomeClaimed, Claim: claim}
+}
+
+func (r *fakeRoom) State(_ context.Context, id string) (lua.State, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.states++
+	c := r.campaigns[id]
+	if c == nil || !c.inRedis {
+		return lua.State{}, lua.ErrAbsent
+	}
+	return lua.State{
+		Meta: c.meta(), Status: c.Status, Version: c.Version, Total: c.Total, Taken: c.taken, Seq: c.seq, LowStockAt: c.LowStockAt,
+		AsOf: fakeNow,
+	}, nil
+}
+
+func (c *fakeCampaign) meta() lua.Meta {
+	zone, _ := c.Location()
+	return lua.Meta{ID: c.ID, Kind: c.Kind, Location: zone, HoldForMs: c.HoldForMs}
+}
+
+func (r *fakeRoom) Hydrate(_ context.Context, id string) (lua.Meta, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hydrates++
+	if r.fail != nil {
+		return lua.Meta{}, r.fail
+	}
+	c := r.campaigns[id]
+	if c == nil {
+		return lua.Meta{}, models.ErrNotFound
+	}
+	c.inRedis = true
+	return c.meta(), nil
+}
+
+func (r *fakeRoom) Create(_ context.Context, c models.Campaign) (models.Campaign, bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail != nil {
+		return models.Campaign{}, false, r.fail
+	}
+	if there := r.campaigns[c.ID]; there != nil {
+		if there.Total != c.Total || there.Name != c.Name || there.PerUser != c.PerUser {
+			return models.Campaign{}, false, models.ErrExists
+		}
+		return there.Campaign, false, nil
+	}
+	c.Version = 1
+	return r.put(c).Campaign, true, nil
+}
+
+func (r *fakeRoom) Get(_ context.Context, id string) (models.Campaign, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail != nil {
+		return models.Campaign{}, r.fail
+	}
+	c := r.campaigns[id]
+	if c == nil {
+		return models.Campaign{}, models.ErrNotFound
+	}
+	return c.Campaign, nil
+}
+
+func (r *fakeRoom) List(_ context.Context, after string, limit int) ([]models.Campaign, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail != nil {
+		return nil, r.fail
+	}
+	var page []models.Campaign
+	for id, c := range r.campaigns {
+		if id > after {
+			page = append(page, c.Campaign)
+		}
+	}
+	sort.Slice(page, func(i, j int) bool { return page[i].ID < page[j].ID })
+	return page[:min(limit, len(page))], nil
+}
+
+func (r *fakeRoom) Change(_ context.Context, id string, change models.Change) (models.Campaign, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail != nil {
+		return models.Campaign{}, r.fail
+	}
+	c := r.campaigns[id]
+	if c == nil {
+		return models.Campaign{}, models.ErrNotFound
+	}
+	after := c.Campaign
+	change.Apply(&after)
+	if err := after.Validate(); err != nil {
+		return models.Campaign{}, err
+	}
+	after.Version++
+	c.Campaign = after
+	return after, nil
+}
+
+func (r *fakeRoom) Books(_ context.Context, id string) (models.Books, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail != nil {
+		return models.Books{}, r.fail
+	}
+	c := r.campaigns[id]
+	if c == nil {
+		return models.Books{}, models.ErrNotFound
+	}
+	return models.Books{Claimed: c.taken - c.lag, SyncedSeq: c.seq - c.lag, Remaining: c.Total - c.taken + c.lag}, nil
+}
+
+func (r *fakeRoom) deps() api.Deps {
+	return api.Deps{Claimer: r, States: r, Hydrator: r, Campaigns: r, Ready: func(context.Context) error { return r.ready }}
+}
+
+// sent is the claims that reached the claimer.
+func (r *fakeRoom) sent() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, call := range r.calls {
+		n += len(call)
+	}
+	return n
+}
+
+func newServer(t testing.TB, room *fakeRoom, cfg api.Config) http.Handler {
+	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.NewTextHandler(testWriter{t}, nil))
+	}
+	s, err := api.New(cfg, room.deps())
+	require.NoError(t, err)
+	return s.Handler()
+}
+
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	w.t.Helper()
+	w.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// ask sends one request; headers are "Name: value".
+func ask(h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	var r io.Reader
+	if body != "" {
+		r = strings.NewReader(body)
+	}
+	req := httptest.NewRequest(method, path, r)
+	for _, line := range headers {
+		name, value, _ := strings.Cut(line, ": ")
+		req.Header.Add(name, value)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, req)
+	return w
+}
+
+func coupon(id string, total int64) models.Campaign { return models.Campaign{ID: id, Total: total} }

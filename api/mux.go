@@ -1,0 +1,84 @@
+package api
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+)
+
+// mux puts the table of routes on a ServeMux whose own refusals are problems too.
+func (s *Server) mux(routes []route, handlers captured) http.Handler {
+	mux := http.NewServeMux()
+	strict := http.NewServeMux() // the same without a way out, to know a wrong method from a wrong path
+	for i := range routes {
+		rt := &routes[i]
+		pattern := rt.method + " " + rt.path
+		run := rt.run.plain
+		if run == nil {
+			run = viaHuma(handlers[pattern], rt.bodyMax)
+		}
+		mux.HandleFunc(pattern, s.serve(rt.path, rt.scope, run))
+		strict.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
+	}
+	mux.HandleFunc("/", s.serve("other", scopeOpen, func(w http.ResponseWriter, r *http.Request) int {
+		return notRouted(strict, w, r)
+	}))
+	return mux
+}
+
+// serve wraps what every route has: its time is observed, its scope checked, and a panic becomes an answer.
+func (s *Server) serve(path string, need scope, run endpoint) http.HandlerFunc {
+	timer := s.metrics.timer(path)
+	return func(w http.ResponseWriter, r *http.Request) {
+		start, status := time.Now(), http.StatusInternalServerError
+		defer func() {
+			if v := recover(); v != nil {
+				s.panicked(w, r, v)
+			}
+			timer.observe(status, time.Since(start))
+		}()
+		if code := s.gate.refuse(r, need); code != "" {
+			status = writePlain(w, code)
+			return
+		}
+		status = run(w, r)
+	}
+}
+
+func (s *Server) panicked(w http.ResponseWriter, r *http.Request, v any) {
+	if v == http.ErrAbortHandler { //nolint:errorlint,err113 // the very value
+		panic(v)
+	}
+	s.log.Error("panic", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("panic", fmt.Sprint(v)),
+		slog.String("stack", string(debug.Stack())))
+	writePlain(w, CodeInternal)
+}
+
+// notRouted answers what no route takes: 405 with Allow when another method would do, else 404.
+func notRouted(strict *http.ServeMux, w http.ResponseWriter, r *http.Request) int {
+	h, pattern := strict.Handler(r)
+	if pattern != "" {
+		return writePlain(w, CodeNotFound)
+	}
+	asked := &headerOnly{header: http.Header{}}
+	h.ServeHTTP(asked, r)
+	if asked.status != http.StatusMethodNotAllowed {
+		return writePlain(w, CodeNotFound)
+	}
+	w.Header()["Allow"] = asked.header["Allow"]
+	return writePlain(w, CodeMethodNotAllowed)
+}
+
+// headerOnly takes an answer and keeps its status and headers.
+type headerOnly struct {
+	header http.Header
+	status int
+}
+
+func (h *headerOnly) Header() http.Header { return h.header }
+
+func (h *headerOnly) WriteHeader(status int) { h.status = status }
+
+func (h *headerOnly) Write(b []byte) (int, error) { return len(b), nil }

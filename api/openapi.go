@@ -1,0 +1,151 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"dibs/models"
+)
+
+const bearerScheme = "bearer"
+
+// document puts the whole table into the OpenAPI document and returns it with huma's handlers, by pattern.
+func (s *Server) document(routes []route) ([]byte, captured, error) {
+	handlers := captured{}
+	api := newHuma(s.cfg.Version, handlers)
+	oapi := api.OpenAPI()
+	oapi.Info.Description = "Hands out a limited number of things, first come, first served."
+	oapi.Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearerScheme: {Type: "http", Scheme: "bearer"}}
+	registry := oapi.Components.Schemas
+	registry.RegisterTypeAlias(reflect.TypeFor[models.Time](), reflect.TypeFor[time.Time]())
+	problem := schemaOf[problemJSON](oapi, "Problem")
+	problem.Extensions = nil
+	for i := range routes {
+		rt := &routes[i]
+		op := rt.operation(problem)
+		if rt.run.register != nil {
+			rt.run.register(api, op)
+			continue
+		}
+		rt.run.document(oapi, &op)
+		oapi.AddOperation(&op)
+	}
+	also201(oapi)
+	delete(registry.Map(), "ErrorModel") // huma's own, which is never sent
+	text, err := json.Marshal(oapi)
+	if err != nil {
+		return nil, nil, fmt.Errorf("api: openapi: %w", err)
+	}
+	return text, handlers, nil
+}
+
+// operation is what the table itself says of a route.
+func (rt *route) operation(problem *huma.Schema) huma.Operation {
+	op := huma.Operation{
+		Method: rt.method, Path: rt.path, OperationID: rt.id, Summary: rt.summary,
+		Responses: map[string]*huma.Response{}, SkipValidateBody: true,
+		MaxBodyBytes: int64(rt.bodyMax) + 1, // beyond what viaHuma lets through: huma refuses a body of just the limit
+	}
+	codes := slices.Clone(rt.refusals)
+	codes = append(codes, CodeInternal)
+	if rt.bodyMax > 0 {
+		codes = append(codes, CodeMalformed, CodeTooLarge, CodeInvalid)
+	} else if rt.run.register != nil {
+		codes = append(codes, CodeInvalid)
+	}
+	if rt.scope != scopeOpen {
+		codes = append(codes, CodeUnauthorized, CodeForbidden, CodeUnavailable)
+		op.Security = []map[string][]string{{bearerScheme: {}}}
+	} else {
+		codes = append(codes, CodeUnavailable)
+	}
+	describeRefusals(op.Responses, codes, problem)
+	return op
+}
+
+// describeRefusals gives each status the codes that it may carry.
+func describeRefusals(responses map[string]*huma.Response, codes []Code, problem *huma.Schema) {
+	slices.Sort(codes)
+	for _, code := range slices.Compact(codes) {
+		line := refusals[code]
+		status := strconv.Itoa(line.Status)
+		r := responses[status]
+		if r == nil {
+			r = &huma.Response{Content: map[string]*huma.MediaType{problemContentType[0]: {Schema: problem}}}
+			responses[status] = r
+		} else {
+			r.Description += ", "
+		}
+		r.Description += string(code)
+		if line.RetryAfter > 0 {
+			r.Headers = map[string]*huma.Param{"Retry-After": {Schema: &huma.Schema{Type: "integer"}, Description: "seconds"}}
+		}
+	}
+}
+
+func schemaOf[T any](oapi *huma.OpenAPI, name string) *huma.Schema {
+	return oapi.Components.Schemas.Schema(reflect.TypeFor[T](), true, name)
+}
+
+func answers(op *huma.Operation, status, description, contentType string, schema *huma.Schema) *huma.Response {
+	r := &huma.Response{Description: description, Content: map[string]*huma.MediaType{contentType: {Schema: schema}}}
+	op.Responses[status] = r
+	return r
+}
+
+func takes(op *huma.Operation, schema *huma.Schema) {
+	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{jsonContentType[0]: {Schema: schema}}}
+}
+
+func pointer[T any](v T) *T { return &v }
+
+func documentClaim(oapi *huma.OpenAPI, op *huma.Operation) {
+	op.Parameters = []*huma.Param{
+		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
+		{Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: "string", MinLength: pointer(1), MaxLength: pointer(models.IdempotencyKeyLength)},
+			Description: "printable characters; the same key with the same body gets the first answer again"},
+	}
+	takes(op, schemaOf[claimBody](oapi, "ClaimRequest"))
+	r := answers(op, "201", "The user holds the claim", jsonContentType[0], schemaOf[models.Claim](oapi, "Claim"))
+	r.Headers = map[string]*huma.Param{replayedHeader: {Schema: &huma.Schema{Type: "string", Enum: []any{"true"}}, Description: "this is the first answer of the key, given again"}}
+}
+
+func documentBatch(oapi *huma.OpenAPI, op *huma.Operation) {
+	takes(op, schemaOf[batchBody](oapi, "BatchRequest"))
+	answers(op, "200", "A result for each claim, in order", jsonContentType[0], schemaOf[batchResults](oapi, "BatchResults"))
+}
+
+func documentHealth(oapi *huma.OpenAPI, op *huma.Operation) {
+	answers(op, "200", "Yes", jsonContentType[0], schemaOf[health](oapi, "Health"))
+}
+
+func documentMetrics(_ *huma.OpenAPI, op *huma.Operation) {
+	answers(op, "200", "Prometheus text", "text/plain", &huma.Schema{Type: "string"})
+}
+
+func documentOpenAPI(_ *huma.OpenAPI, op *huma.Operation) {
+	answers(op, "200", "OpenAPI 3.1", jsonContentType[0], &huma.Schema{Type: "object", AdditionalProperties: true})
+}
+
+// also201 adds the answer that huma can't see in a handler: it answers 200 or 201.
+func also201(oapi *huma.OpenAPI) {
+	op := oapi.Paths["/v1/campaigns"].Post
+	made := *op.Responses["200"]
+	made.Description = "Created"
+	op.Responses["201"] = &made
+	op.Responses["200"].Description = "It was there already, with the same content"
+}
+
+// getOpenAPI is GET /openapi.json.
+func (s *Server) getOpenAPI(w http.ResponseWriter, _ *http.Request) int {
+	w.Header()["Content-Type"] = jsonContentType
+	_, _ = w.Write(s.openAPI) // a client that is gone needs no answer
+	return http.StatusOK
+}

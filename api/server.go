@@ -1,0 +1,123 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/time/rate"
+)
+
+// Server is the HTTP API of one process.
+type Server struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	gate    *gate
+	desks   *desks
+	rates   *userRates
+	metrics *metrics
+
+	handler  http.Handler
+	scrape   http.Handler
+	openAPI  []byte
+	stopping atomic.Bool
+	complain rate.Sometimes // bounds what a Redis or MySQL that is away writes into the log
+}
+
+// New makes a Server. Errors: ErrConfig, ErrListen, and metrics that are registered already.
+func New(cfg Config, deps Deps) (*Server, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Claimer == nil || deps.States == nil || deps.Hydrator == nil || deps.Campaigns == nil || deps.Ready == nil {
+		return nil, fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
+	}
+	rates, err := newUserRates(cfg.UserRate, cfg.UsersMax)
+	if err != nil {
+		return nil, err
+	}
+	seen, err := newMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, deps: deps, log: cfg.Logger, gate: newGate(cfg.Tokens), rates: rates, metrics: seen,
+		desks:    newDesks(cfg, deps, seen.combiner),
+		scrape:   promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
+		complain: rate.Sometimes{Interval: time.Second},
+	}
+	routes := s.routes()
+	text, handlers, err := s.document(routes)
+	if err != nil {
+		return nil, err
+	}
+	s.openAPI = text
+	s.handler = s.mux(routes, handlers)
+	return s, nil
+}
+
+// Handler answers requests; it is what Serve serves.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Run listens on Config.Addr and serves until ctx ends, see Serve.
+func (s *Server) Run(ctx context.Context) error {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", s.cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("api: listen: %w", err)
+	}
+	return s.Serve(ctx, ln)
+}
+
+// Serve serves on ln until ctx ends. Then it stops accepting, says so on /readyz, and finishes what it has taken within
+// Config.ShutdownTimeout: nil when all of it was finished, ErrStop when not. A Server serves once.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	srv := s.httpServer(ctx)
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(ln) }()
+	s.log.Info("listening", slog.String("addr", ln.Addr().String()))
+	var err error
+	select {
+	case err = <-failed:
+		err = fmt.Errorf("api: serve: %w", err)
+	case <-ctx.Done():
+	}
+	return errors.Join(err, s.stop(context.WithoutCancel(ctx), srv))
+}
+
+func (s *Server) httpServer(ctx context.Context) *http.Server {
+	// Requests outlive ctx: what was taken is finished.
+	base := context.WithoutCancel(ctx)
+	return &http.Server{
+		Handler: s.handler, BaseContext: func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: s.cfg.HeaderTimeout, ReadTimeout: s.cfg.ReadTimeout, WriteTimeout: s.cfg.WriteTimeout,
+		IdleTimeout: s.cfg.IdleTimeout, MaxHeaderBytes: s.cfg.HeaderBytesMax,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+}
+
+func (s *Server) stop(ctx context.Context, srv *http.Server) error {
+	s.stopping.Store(true)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ShutdownTimeout)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		_ = srv.Close() // the requests that are left are cut off
+		err = fmt.Errorf("%w: requests are still being answered: %w", ErrStop, err)
+		return errors.Join(err, s.desks.crew.stop(ctx))
+	}
+	return s.desks.crew.stop(ctx)
+}
+
+// getMetrics is GET /metrics.
+func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) int {
+	s.scrape.ServeHTTP(w, r)
+	return http.StatusOK
+}

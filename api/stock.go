@@ -1,0 +1,92 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+type stockOutput struct{ Body models.Stock }
+
+const (
+	// stockReads is how often books and state are read until they meet at one watermark.
+	stockReads = 4
+	// stockPause between two reads is some flushes short: during a rush they need not meet at all.
+	stockPause = 5 * time.Millisecond
+)
+
+// getStock is GET /v1/campaigns/{id}/stock.
+func (s *Server) getStock(ctx context.Context, in *campaignInput) (*stockOutput, error) {
+	if err := models.CheckCampaignID(in.ID); err != nil {
+		return nil, invalid("id", idReason(err))
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
+	defer cancel()
+	var stock models.Stock
+	for i := range stockReads {
+		books, state, err := s.readStock(ctx, in.ID)
+		if err != nil {
+			return nil, s.stockProblem(in.ID, err)
+		}
+		stock = stockOf(&books, &state)
+		if books.SyncedSeq == state.Seq || i == stockReads-1 || !pause(ctx, stockPause) {
+			break
+		}
+	}
+	return &stockOutput{stock}, nil
+}
+
+// readStock reads MySQL first: what Redis says afterwards is then never behind it.
+func (s *Server) readStock(ctx context.Context, id string) (models.Books, lua.State, error) {
+	books, err := s.deps.Campaigns.Books(ctx, id)
+	if err != nil {
+		return books, lua.State{}, err
+	}
+	state, err := s.deps.States.State(ctx, id)
+	if errors.Is(err, lua.ErrAbsent) {
+		if _, err = s.deps.Hydrator.Hydrate(ctx, id); err == nil {
+			state, err = s.deps.States.State(ctx, id)
+		}
+	}
+	return books, state, err
+}
+
+// stockOf: backlog is units that are in Redis and not yet in MySQL. At one watermark there is none, and what differs then is
+// drift. MySQL ahead of Redis is no lag either: Redis has lost something.
+func stockOf(books *models.Books, state *lua.State) models.Stock {
+	st := models.Stock{
+		CampaignID: state.Meta.ID, Total: state.Total, Remaining: state.Remaining(), Claimed: state.Taken, Synced: books.Claimed,
+		AsOf: models.NewTime(state.AsOf),
+	}
+	st.Low = state.LowStockAt > 0 && st.Remaining <= state.LowStockAt
+	if books.SyncedSeq < state.Seq {
+		st.Backlog = max(0, state.Taken-books.Claimed)
+	} else {
+		st.Drift = state.Taken - books.Claimed
+	}
+	return st
+}
+
+func (s *Server) stockProblem(id string, err error) *Problem {
+	if errors.Is(err, models.ErrNotFound) {
+		return &Problem{Code: CodeCampaignNotFound}
+	}
+	s.log.Warn("stock not available", slog.String("campaign_id", id), slog.Any("error", err))
+	return &Problem{Code: CodeUnavailable, Detail: "Redis' state or the books are not available now."}
+}
+
+// pause waits, false when ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
