@@ -81,8 +81,8 @@ type SubscriberConfig struct {
 
 	// Unmarshaller makes messages of entries; the default reads what redisstream.Publisher and Dibs write.
 	Unmarshaller redisstream.Unmarshaller
-	// PoisonKey names the stream that takes the unreadable entries of a topic, in the topic's slot. The default
-	// appends ":poison" to the topic, which is in its slot when the topic has a hash tag.
+	// PoisonKey names the stream that takes the entries of a topic that can't be handled. The default appends
+	// ":poison" to the topic. Nothing trims it.
 	PoisonKey func(topic string) string
 	// OnLoss is told of entries that are gone from the stream before they were handled. It must not block. May be nil.
 	OnLoss func(topic string, ids []string)

@@ -65,7 +65,8 @@ func (s *subscription) ack(ctx context.Context, batch []*flight) bool {
 	for {
 		err := s.xack(ctx, ids(s.window.current(batch)))
 		if err == nil {
-			s.settle(batch)
+			s.window.release(batch)
+			s.meters.inFlight.Sub(float64(len(batch)))
 			s.meters.acked.Add(float64(len(batch)))
 			return true
 		}
@@ -83,12 +84,6 @@ func (s *subscription) xack(ctx context.Context, ids []string) error {
 		return nil
 	}
 	return s.cfg.Client.XAck(ctx, s.stream, s.cfg.Group, ids...).Err()
-}
-
-// settle frees the room of flights that Redis no longer holds as pending.
-func (s *subscription) settle(flights []*flight) {
-	s.window.release(flights)
-	s.meters.inFlight.Sub(float64(len(flights)))
 }
 
 // keepAlive resets the idle time of what has been in flight for a while, by claiming it for ourselves.
@@ -111,6 +106,9 @@ func (s *subscription) keepAlive(ctx context.Context) {
 // handBack makes what is still in flight old enough for any other consumer to take at once.
 func (s *subscription) handBack(ctx context.Context) {
 	for batch := range slices.Chunk(s.window.all(), keepBatch) {
+		if ctx.Err() != nil {
+			return
+		}
 		if err := s.xclaim(ctx, batch, "idle", handedBackIdle.Milliseconds()); err != nil {
 			s.log.Warn("handing messages back failed; they come again after MinIdle", "error", err)
 			return

@@ -31,8 +31,10 @@ var (
 // Permanent marks an error of a handler as one that no redelivery will cure: the message goes to the poison stream.
 func Permanent(err error) error { return fmt.Errorf("%w: %w", ErrPermanent, err) }
 
-// Poison moves the entry of a message to the poison stream, with its fields, its id and the reason, and acks it in
-// Redis, both or neither. The caller acks the message when it returns nil, and nacks it when not.
+// Poison adds the entry of a message to the poison stream, with its fields, its id and the reason. The caller acks the
+// message when it returns nil, and nacks it when not. An entry may come to the poison stream twice when a process dies
+// in between. (One MULTI of XADD and XACK would not be better: Redis rolls nothing back, and where the XADD fails the
+// XACK would be done all the same.)
 func Poison(msg *message.Message, reason error) error {
 	f := flightOf(msg.Context())
 	if f == nil {
@@ -42,16 +44,12 @@ func Poison(msg *message.Message, reason error) error {
 }
 
 func (s *subscription) poison(ctx context.Context, f *flight, reason error) error {
-	_, err := s.cfg.Client.TxPipelined(ctx, func(tx redis.Pipeliner) error {
-		tx.XAdd(ctx, &redis.XAddArgs{Stream: s.cfg.PoisonKey(s.stream), Values: s.poisonFields(f, reason)})
-		tx.XAck(ctx, s.stream, s.cfg.Group, f.id)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("consumer: moving entry %s of %s to the poison stream: %w", f.id, s.stream, err)
+	args := redis.XAddArgs{Stream: s.cfg.PoisonKey(s.stream), Values: s.poisonFields(f, reason)}
+	if err := s.cfg.Client.XAdd(ctx, &args).Err(); err != nil {
+		return fmt.Errorf("consumer: adding entry %s of %s to the poison stream: %w", f.id, s.stream, err)
 	}
 	s.meters.poisoned.Inc()
-	s.log.Error("entry moved to the poison stream", "entry", f.id, "reason", reason)
+	s.log.Error("entry goes to the poison stream", "entry", f.id, "reason", reason)
 	return nil
 }
 
@@ -75,7 +73,7 @@ func (s *subscription) carryPoison(f *flight, reason error) {
 	for {
 		err := s.poison(s.ctx, f, reason)
 		if err == nil {
-			s.settle([]*flight{f})
+			s.acks.add(f)
 			return
 		}
 		s.meters.troubles.Inc()

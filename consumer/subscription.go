@@ -10,7 +10,7 @@ import (
 )
 
 // finishTimeout bounds the last acks of a subscription that stops. What does not get through is delivered again.
-const finishTimeout = time.Second
+const finishTimeout = 2 * time.Second
 
 // subscription is one reader of one stream. A reader goroutine fills the window and hands messages out, a carrier
 // goroutine per message waits for its verdict, and a keeper goroutine talks to Redis about what is in flight.
@@ -63,8 +63,20 @@ func (s *subscription) run() {
 	<-s.stop.Done()
 	s.drain(read)
 	close(finish)
-	<-kept
-	s.finish()
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		<-kept
+		s.finish()
+	}()
+	// A Redis that hangs holds commands for longer than their contexts last; nobody shall wait for that.
+	timeout := time.NewTimer(finishTimeout)
+	defer timeout.Stop()
+	select {
+	case <-finished:
+	case <-timeout.C:
+		s.log.Warn("stopping while Redis does not answer; what was not acked will be delivered again")
+	}
 }
 
 // drain waits for the reader and the handlers, and gives up on them after CloseTimeout.

@@ -1,0 +1,252 @@
+package consumer_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+)
+
+// abandon reads n entries in the name of a consumer that is never heard of again.
+func (f *fixture) abandon(name string, n int) {
+	f.t.Helper()
+	ctx := context.Background()
+	err := f.rdb.XGroupCreateMkStream(ctx, f.stream, "readers", "0").Err()
+	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+		require.NoError(f.t, err)
+	}
+	got, err := f.rdb.XReadGroup(ctx, &redis.XReadGroupArgs{
+		Group: "readers", Consumer: name, Streams: []string{f.stream, ">"}, Count: int64(n), Block: -1,
+	}).Result()
+	require.NoError(f.t, err)
+	require.Len(f.t, got[0].Messages, n)
+}
+
+func TestSubscriber_StartsWithWhatItsFormerLifeLeft(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := newFixture(t, rdb)
+		f.publish(0, 2000)
+		f.abandon("a", 1200)
+		cfg := f.config("a")
+		cfg.MinIdle = time.Hour
+		require.Equal(t, names(0, 2000), take(t, f.subscribe(cfg), 2000), "own pending first, in order, then new ones")
+		f.eventuallyNonePending()
+	})
+}
+
+func TestSubscriber_ReclaimsEarlyWhatADeadConsumerHeld(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := newFixture(t, rdb)
+		f.publish(0, 700)
+		f.abandon("dead", 600)
+		cfg := f.config("a")
+		messages := f.subscribe(cfg)
+		start := time.Now()
+		require.Equal(t, names(600, 100), take(t, messages, 100), "the living are served first")
+		require.Equal(t, names(0, 600), take(t, messages, 600))
+		require.Less(t, time.Since(start), cfg.MinIdle+2*time.Second)
+		f.eventuallyNonePending()
+	})
+}
+
+// A reply that never arrives leaves entries pending in our own name that nobody here has seen.
+func TestSubscriber_FindsEntriesOfALostReply(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := newFixture(t, rdb)
+		cfg := f.config("a")
+		cfg.BlockTime = time.Millisecond
+		messages := f.subscribe(cfg)
+		f.publish(0, 1)
+		take(t, messages, 1)
+		_, err := f.rdb.TxPipelined(t.Context(), func(tx redis.Pipeliner) error { // nobody reads in between
+			tx.XAdd(t.Context(), &redis.XAddArgs{Stream: f.stream, Values: []any{"_watermill_message_uuid", "1", "payload", "1"}})
+			tx.XReadGroup(t.Context(), &redis.XReadGroupArgs{
+				Group: "readers", Consumer: "a", Streams: []string{f.stream, ">"}, Block: -1})
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, []string{"1"}, take(t, messages, 1))
+		f.eventuallyNonePending()
+	})
+}
+
+// slow runs a handler that takes three times MinIdle beside a second, idle consumer, and returns how often it ran.
+func slow(t *testing.T, rdb redis.UniversalClient, keepAlive bool) int {
+	f := newFixture(t, rdb)
+	cfg := f.config("a")
+	cfg.CloseTimeout = time.Millisecond
+	cfg.ReclaimEvery = time.Hour // or it might save its own
+	s := f.subscriber(cfg)
+	if !keepAlive {
+		s.TurnKeepAliveOff()
+	}
+	mine, err := s.Subscribe(t.Context(), f.stream)
+	require.NoError(t, err)
+	f.publish(0, 1)
+	held := next(t, mine)
+	cfg.Consumer, cfg.ReclaimEvery = "b", 20*time.Millisecond
+	theirs := f.subscribe(cfg)
+	runs := 1
+	enough := time.After(3 * cfg.MinIdle)
+	for {
+		select {
+		case <-mine:
+			runs++
+		case <-theirs:
+			runs++
+		case <-enough:
+			held.Ack()
+			return runs
+		}
+	}
+}
+
+func TestSubscriber_SlowHandlerIsNotRobbedNorRunTwice(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) { require.Equal(t, 1, slow(t, rdb, true)) })
+}
+
+// The control of the test above: without refreshing, the message is taken away and run twice.
+func TestSubscriber_SlowHandlerWithoutKeepAliveIsCaught(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) { require.Greater(t, slow(t, rdb, false), 1) })
+}
+
+// XAUTOCLAIM takes entries of anybody, ourselves included.
+func TestSubscriber_DoesNotTakeItsOwnMessageASecondTime(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := newFixture(t, rdb)
+		cfg := f.config("a")
+		s := f.subscriber(cfg)
+		s.TurnKeepAliveOff()
+		messages, err := s.Subscribe(t.Context(), f.stream)
+		require.NoError(t, err)
+		f.publish(0, 1)
+		held := next(t, messages)
+		none(t, messages, 3*cfg.MinIdle)
+		held.Ack()
+		f.eventuallyNonePending()
+	})
+}
+
+func TestSubscriber_ReportsWhatWasTrimmedBeforeItWasHandled(t *testing.T) {
+	t.Parallel()
+	for _, owner := range []string{"a", "dead"} { // its own pending entries, and those it reclaims
+		t.Run(owner, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, testenv.SharedRedis(t).Client())
+			ids := f.publish(0, 10)
+			f.abandon(owner, 8)
+			require.NoError(t, f.rdb.XTrimMaxLen(t.Context(), f.stream, 5).Err())
+			messages := f.subscribe(f.config("a"))
+			got := take(t, messages, 5)
+			require.ElementsMatch(t, names(5, 5), got)
+			require.Eventually(t, func() bool { return len(f.losses()) == 5 }, patience, time.Millisecond)
+			require.Equal(t, ids[:5], f.losses())
+			f.eventuallyNonePending()
+			none(t, messages, 100*time.Millisecond)
+			require.Len(t, f.losses(), 5, "reported once")
+		})
+	}
+}
+
+// What was read in time is no loss, though it is trimmed while its handler runs.
+func TestSubscriber_TrimmedInFlightIsNoLoss(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testenv.SharedRedis(t).Client())
+	cfg := f.config("a")
+	messages := f.subscribe(cfg)
+	f.publish(0, 1)
+	held := next(t, messages)
+	require.NoError(t, f.rdb.XTrimMaxLen(t.Context(), f.stream, 0).Err())
+	none(t, messages, 2*cfg.MinIdle)
+	held.Ack()
+	f.eventuallyNonePending()
+	require.Empty(t, f.losses())
+}
+
+func TestSubscriber_GoesOnAfterFlushAll(t *testing.T) {
+	t.Parallel()
+	t.Run("redis", func(t *testing.T) { t.Parallel(); flushAll(t, ownRedis(t).Client()) })
+	t.Run("embedded", func(t *testing.T) { t.Parallel(); flushAll(t, embedded(t)) })
+}
+
+func flushAll(t *testing.T, rdb redis.UniversalClient) {
+	f := newFixture(t, rdb)
+	messages := f.subscribe(f.config("a"))
+	f.publish(0, 10)
+	held := next(t, messages)
+	take(t, messages, 9)
+	require.NoError(t, rdb.FlushAll(t.Context()).Err())
+	f.publish(10, 10) // before the group is there again
+	require.Equal(t, names(10, 10), take(t, messages, 10))
+	held.Ack()
+	f.eventuallyNonePending()
+	f.publish(20, 10)
+	require.Equal(t, names(20, 10), take(t, messages, 10))
+}
+
+// A group that is gone while the stream stays begins at the start: what was read is read again, nothing is skipped.
+func TestSubscriber_RecreatedGroupSkipsNothing(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := newFixture(t, rdb)
+		messages := f.subscribe(f.config("a"))
+		f.publish(0, 3)
+		take(t, messages, 3)
+		require.NoError(t, rdb.XGroupDestroy(t.Context(), f.stream, "readers").Err())
+		f.publish(3, 3)
+		require.Equal(t, names(0, 6), take(t, messages, 6))
+		f.eventuallyNonePending()
+	})
+}
+
+func TestSubscriber_WaitsForARedisThatIsNotThereYet(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t)
+	f := newFixture(t, server.Client())
+	server.Kill()
+	messages := f.subscribe(f.config("a"))
+	none(t, messages, 100*time.Millisecond)
+	server.Start()
+	f.publish(0, 3)
+	require.Equal(t, names(0, 3), take(t, messages, 3))
+}
+
+// Redis is killed and restarted from its append-only file while a thousand messages are on their way.
+func TestSubscriber_SurvivesARestartOfRedis(t *testing.T) {
+	t.Parallel()
+	for _, retries := range []int{-1, 3} { // with and without go-redis' own retries
+		t.Run(fmt.Sprint("MaxRetries", retries), func(t *testing.T) {
+			t.Parallel()
+			server := ownRedis(t, "appendonly yes", "appendfsync always")
+			rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: retries})
+			t.Cleanup(func() { _ = rdb.Close() })
+			f := newFixture(t, rdb)
+			f.publish(0, 1000)
+			messages := f.subscribe(f.config("a"))
+			seen := map[string]bool{}
+			for i := 0; len(seen) < 1000; i++ {
+				msg := next(t, messages)
+				seen[msg.UUID] = true
+				msg.Ack()
+				if i == 400 || i == 700 {
+					server.Kill()
+					server.Start()
+				}
+			}
+			f.eventuallyNonePending()
+			f.publish(1000, 10)
+			require.Subset(t, names(0, 1010), take(t, messages, 10))
+		})
+	}
+}
