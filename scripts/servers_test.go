@@ -34,7 +34,7 @@ func newMachine(t *testing.T) machine {
 // has adds a program: the lines of a shell script.
 func (m machine) has(name, script string) machine {
 	m.t.Helper()
-	require.NoError(m.t, os.WriteFile(filepath.Join(m.bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700)) //nolint:gosec // it has to run
+	require.NoError(m.t, os.WriteFile(filepath.Join(m.bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 	return m
 }
 

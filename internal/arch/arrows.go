@@ -51,7 +51,7 @@ func Violations(packages []Package) []string {
 	for _, p := range packages {
 		from, known := roomOf(p.ImportPath)
 		if !known {
-			found = append(found, fmt.Sprintf("%s is in no room: give its folder a line in internal/arch/arrows.go", p.ImportPath))
+			found = append(found, p.ImportPath+" is in no room: give its folder a line in internal/arch/arrows.go")
 			continue
 		}
 		for _, path := range p.Imports {

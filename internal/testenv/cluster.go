@@ -102,7 +102,7 @@ func clusterFormed(ctx context.Context, addrs []string) error {
 	return nil
 }
 
-func slotsSeenBy(ctx context.Context, addr string, masters int) (int, error) {
+func slotsSeenBy(ctx context.Context, addr string, masters int) (int64, error) {
 	c := newClient(addr)
 	defer func() { _ = c.Close() }()
 	info, err := c.ClusterInfo(ctx).Result()
@@ -112,16 +112,18 @@ func slotsSeenBy(ctx context.Context, addr string, masters int) (int, error) {
 	if !strings.Contains(info, "cluster_state:ok") {
 		return 0, fmt.Errorf("%w: %s refuses commands", errClusterForming, addr)
 	}
-	ranges, err := c.ClusterSlots(ctx).Result()
+	shards, err := c.ClusterShards(ctx).Result()
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", errClusterForming, err)
 	}
-	if len(ranges) != masters {
-		return 0, fmt.Errorf("%w: %s knows %d of %d masters", errClusterForming, addr, len(ranges), masters)
+	if len(shards) != masters {
+		return 0, fmt.Errorf("%w: %s knows %d of %d masters", errClusterForming, addr, len(shards), masters)
 	}
-	slots := 0
-	for _, r := range ranges {
-		slots += r.End - r.Start + 1
+	slots := int64(0)
+	for _, shard := range shards {
+		for _, r := range shard.Slots {
+			slots += r.End - r.Start + 1
+		}
 	}
 	return slots, nil
 }

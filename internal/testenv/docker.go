@@ -66,7 +66,7 @@ func (c container) command() *exec.Cmd {
 	for _, pair := range c.env {
 		args = append(args, "--env", pair)
 	}
-	return exec.Command("docker", append(append(args, c.image), c.args...)...)
+	return exec.Command("docker", append(append(args, c.image), c.args...)...) //nolint:noctx // its life is the server's
 }
 
 // signal goes through the engine: the process here is only the client. Stopping the world is `pause` there.

@@ -40,7 +40,7 @@ func onlyFakeDocker(t *testing.T) (calls func() string) {
 	}
 }
 
-func TestRedisRunsInDockerWhereItIsNotInstalled(t *testing.T) {
+func TestRedisRunsInDockerWhereItIsNotInstalled(t *testing.T) { //nolint:paralleltest // sets PATH, see onlyFakeDocker
 	calls := onlyFakeDocker(t)
 	t.Run("a server's life", func(t *testing.T) {
 		r := testenv.Redis(t, "appendonly yes", "save 60 1")

@@ -55,7 +55,7 @@ func newFolder(name string) (string, func(), error) {
 func folderParent() string {
 	const memory = "/dev/shm"
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(memory, &fs); err == nil && uint64(fs.Bavail)*uint64(fs.Bsize) > memoryFreeMin {
+	if err := syscall.Statfs(memory, &fs); err == nil && fs.Bavail*uint64(fs.Bsize) > memoryFreeMin {
 		return memory
 	}
 	return os.TempDir()

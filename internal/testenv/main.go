@@ -3,6 +3,7 @@ package testenv
 import (
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -53,7 +54,7 @@ func (c *closers) closeAll() {
 	fns := c.fns
 	c.fns = nil
 	c.mu.Unlock()
-	for i := len(fns) - 1; i >= 0; i-- {
-		fns[i]()
+	for _, fn := range slices.Backward(fns) {
+		fn()
 	}
 }

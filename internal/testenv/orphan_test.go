@@ -20,7 +20,7 @@ const orphanMaker = "DIBS_TESTENV_MAKE_ORPHANS"
 
 func TestServersDieWithAKilledTestBinary(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestMakeOrphans$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMakeOrphans$")
 	cmd.Env = append(os.Environ(), orphanMaker+"=1")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestServersDieWithAKilledTestBinary(t *testing.T) {
 	var addrs []string
 	for lines := bufio.NewScanner(out); len(addrs) < 2 && lines.Scan(); {
 		if _, addr, ok := strings.Cut(lines.Text(), "orphan at "); ok {
-			require.True(t, listens(addr), "control: %s runs while its test binary does", addr)
+			require.True(t, listens(t, addr), "control: %s runs while its test binary does", addr)
 			addrs = append(addrs, addr)
 		}
 	}
@@ -38,22 +38,24 @@ func TestServersDieWithAKilledTestBinary(t *testing.T) {
 	require.Error(t, cmd.Wait())
 
 	for _, addr := range addrs {
-		require.Eventually(t, func() bool { return !listens(addr) }, 10*time.Second, 10*time.Millisecond, addr)
+		require.Eventually(t, func() bool { return !listens(t, addr) }, 10*time.Second, 10*time.Millisecond, addr)
 	}
 }
 
 // TestMakeOrphans does nothing unless TestServersDieWithAKilledTestBinary runs it.
-func TestMakeOrphans(t *testing.T) {
+func TestMakeOrphans(t *testing.T) { //nolint:paralleltest // runs alone, in a process of its own
 	if os.Getenv(orphanMaker) == "" {
 		return
 	}
-	fmt.Printf("orphan at %s\n", testenv.Redis(t).Addr())
-	fmt.Printf("orphan at %s\n", testenv.SQLServer(t).Addr())
+	_, _ = fmt.Fprintf(os.Stdout, "orphan at %s\n", testenv.Redis(t).Addr())
+	_, _ = fmt.Fprintf(os.Stdout, "orphan at %s\n", testenv.SQLServer(t).Addr())
 	<-t.Context().Done()
 }
 
-func listens(addr string) bool {
-	c, err := net.DialTimeout("tcp", addr, time.Second)
+func listens(t *testing.T, addr string) bool {
+	t.Helper()
+	dialer := net.Dialer{Timeout: time.Second}
+	c, err := dialer.DialContext(t.Context(), "tcp", addr)
 	if err != nil {
 		return false
 	}

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -43,7 +44,7 @@ func reservePort() (port int, release func(), err error) {
 }
 
 func portFree(port int) bool {
-	l, err := net.Listen("tcp", loopback(port))
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", loopback(port))
 	if err != nil {
 		return false
 	}

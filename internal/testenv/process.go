@@ -18,7 +18,7 @@ type process struct {
 var _ host = process{}
 
 func (p process) command() *exec.Cmd {
-	cmd := exec.Command(p.program, p.args...)
+	cmd := exec.Command(p.program, p.args...) //nolint:noctx // its life is the server's
 	cmd.Dir = p.folder
 	return cmd
 }
