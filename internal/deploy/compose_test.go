@@ -1,0 +1,223 @@
+// Package deploy_test checks what the project is deployed with, as far as that goes without a container engine.
+package deploy_test
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/stretchr/testify/require"
+
+	"dibs/config"
+)
+
+const root = "../../"
+
+// ours are the services that run the one image, and the command of each.
+var ours = map[string]string{"migrate": "migrate", "api": "api", "consumer": "consumer", "syncer": "syncer"}
+
+// filledEnv is .env.example with every empty variable filled in.
+func filledEnv(t *testing.T) map[string]string {
+	t.Helper()
+	f, err := os.Open(root + ".env.example")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	env := map[string]string{}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), "="); ok && !strings.HasPrefix(name, "#") {
+			require.Empty(t, value, "an example holds no value that someone might keep: %s", name)
+			env[name] = "secret" + strings.ToLower(strings.ReplaceAll(name, "_", ""))
+		}
+	}
+	return env
+}
+
+func load(t *testing.T, env map[string]string) (*types.Project, error) {
+	t.Helper()
+	return loadFile(t, root+"docker-compose.yml", env)
+}
+
+func loadFile(t *testing.T, path string, env map[string]string) (*types.Project, error) {
+	t.Helper()
+	var pairs []string
+	for name, value := range env {
+		pairs = append(pairs, name+"="+value)
+	}
+	options, err := cli.NewProjectOptions([]string{path},
+		cli.WithEnv(pairs), cli.WithResolvedPaths(true), cli.WithInterpolation(true), cli.WithConsistency(true))
+	require.NoError(t, err)
+	return options.LoadProject(t.Context())
+}
+
+func project(t *testing.T) *types.Project {
+	t.Helper()
+	p, err := load(t, filledEnv(t))
+	require.NoError(t, err)
+	return p
+}
+
+func service(t *testing.T, p *types.Project, name string) types.ServiceConfig {
+	t.Helper()
+	s, err := p.GetService(name)
+	require.NoError(t, err)
+	return s
+}
+
+func TestComposeHasTheServices(t *testing.T) {
+	t.Parallel()
+	p := project(t)
+	require.ElementsMatch(t, []string{"redis", "mysql", "migrate", "api", "consumer", "syncer"}, p.ServiceNames())
+	for name, command := range ours {
+		s := service(t, p, name)
+		require.Equal(t, types.ShellCommand{command}, s.Command, name)
+		require.Equal(t, service(t, p, "api").Image, s.Image, "one image")
+		require.NotNil(t, s.Build, name)
+	}
+}
+
+func TestEveryVariableIsRequired(t *testing.T) {
+	t.Parallel()
+	for missing := range filledEnv(t) {
+		env := filledEnv(t)
+		delete(env, missing)
+		_, err := load(t, env)
+		require.ErrorContains(t, err, missing, "a missing secret stops the start; it is never an empty one")
+	}
+}
+
+func TestEveryPortIsOnLoopback(t *testing.T) {
+	t.Parallel()
+	p := project(t)
+	require.Empty(t, beyondLoopback(p))
+	published := 0
+	for _, s := range p.Services {
+		published += len(s.Ports)
+	}
+	require.Equal(t, 3, published, "api, redis, mysql")
+}
+
+// TestPlantedPortIsFound is the control of TestEveryPortIsOnLoopback.
+func TestPlantedPortIsFound(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(root + "docker-compose.yml")
+	require.NoError(t, err)
+	for good, bad := range map[string]string{
+		`"127.0.0.1:${API_PORT:-8080}:8080"`: `"${API_PORT:-8080}:8080"`,
+		`command: [api]`:                     `command: [api]` + "\n    network_mode: host",
+	} {
+		require.Contains(t, string(text), good)
+		path := filepath.Join(t.TempDir(), "docker-compose.yml")
+		require.NoError(t, os.WriteFile(path, []byte(strings.Replace(string(text), good, bad, 1)), 0o600))
+		p, err := loadFile(t, path, filledEnv(t))
+		require.NoError(t, err)
+		require.Equal(t, []string{"api"}, beyondLoopback(p))
+	}
+}
+
+// beyondLoopback names the services that others can reach.
+func beyondLoopback(p *types.Project) (names []string) {
+	for name, s := range p.Services {
+		open := func(port types.ServicePortConfig) bool { return port.HostIP != "127.0.0.1" }
+		if s.NetworkMode == "host" || slices.ContainsFunc(s.Ports, open) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func TestEveryServiceComesBackAndStopsInTime(t *testing.T) {
+	t.Parallel()
+	for name, s := range project(t).Services {
+		require.Contains(t, []string{types.RestartPolicyUnlessStopped, "on-failure:5"}, s.Restart, name)
+		require.NotNil(t, s.StopGracePeriod, name)
+		require.GreaterOrEqual(t, time.Duration(*s.StopGracePeriod), 20*time.Second, name)
+		require.Contains(t, s.SecurityOpt, "no-new-privileges:true", name)
+		require.False(t, s.Privileged, name)
+	}
+}
+
+func TestOurServicesMayDoNothingButRun(t *testing.T) {
+	t.Parallel()
+	p := project(t)
+	for name := range ours {
+		s := service(t, p, name)
+		require.True(t, s.ReadOnly, name)
+		require.Equal(t, []string{"ALL"}, s.CapDrop, name)
+		require.Empty(t, s.CapAdd, name)
+		require.Empty(t, s.User, "the image's own, which is not root")
+		require.Empty(t, s.Volumes, name)
+	}
+}
+
+func TestServicesStartInOrder(t *testing.T) {
+	t.Parallel()
+	p := project(t)
+	for name := range ours {
+		needs := service(t, p, name).DependsOn
+		require.Equal(t, types.ServiceConditionHealthy, needs["redis"].Condition, name)
+		require.Equal(t, types.ServiceConditionHealthy, needs["mysql"].Condition, name)
+		if name != "migrate" {
+			require.Equal(t, types.ServiceConditionCompletedSuccessfully, needs["migrate"].Condition, name)
+		}
+	}
+	for _, name := range []string{"redis", "mysql"} {
+		check := service(t, p, name).HealthCheck
+		require.NotNil(t, check, name)
+		require.NotNil(t, check.Interval, name)
+		require.NotNil(t, check.Timeout, name)
+		require.NotNil(t, check.Retries, name)
+	}
+}
+
+func TestRedisKeepsEverything(t *testing.T) {
+	t.Parallel()
+	s := service(t, project(t), "redis")
+	command := strings.Join(s.Command, " ")
+	require.Contains(t, command, "--appendonly yes")
+	require.Contains(t, command, "--appendfsync everysec")
+	require.Contains(t, command, "--maxmemory-policy noeviction")
+	require.Contains(t, command, "--requirepass ")
+	require.Equal(t, "/data", s.Volumes[0].Target)
+	require.Equal(t, types.VolumeTypeVolume, s.Volumes[0].Type)
+}
+
+func TestMySQLIsALongTermRelease(t *testing.T) {
+	t.Parallel()
+	s := service(t, project(t), "mysql")
+	require.Equal(t, "mysql:8.4", s.Image)
+	require.Equal(t, "/var/lib/mysql", s.Volumes[0].Target)
+}
+
+// TestDibsReadsEveryVariable holds the file to the settings there are, and to what Dibs makes of them.
+func TestDibsReadsEveryVariable(t *testing.T) {
+	t.Parallel()
+	p := project(t)
+	for name := range ours {
+		s := service(t, p, name)
+		var environ []string
+		for key, value := range s.Environment {
+			require.NotNil(t, value, "%s: %s", name, key)
+			environ = append(environ, key+"="+*value)
+		}
+		c, err := config.Load(environ, nil)
+		require.NoError(t, err, name)
+		require.Empty(t, c.Unknown, name)
+		require.False(t, c.Embedded(), name)
+		require.Equal(t, "redis://:secretredispassword@redis:6379/0", c.RedisURL, name)
+		require.Equal(t, "dibs:secretmysqlpassword@tcp(mysql:3306)/dibs", c.MySQLDSN, name)
+		require.Less(t, c.ShutdownTimeout, time.Duration(*s.StopGracePeriod), name)
+		if name == "api" {
+			require.NotEmpty(t, c.AdminToken)
+			require.NotEmpty(t, c.StorefrontToken)
+			require.NotEmpty(t, c.ViewerToken)
+		} else {
+			require.Empty(t, c.AdminToken+c.StorefrontToken+c.ViewerToken, "%s needs no tokens", name)
+		}
+	}
+}
