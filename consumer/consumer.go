@@ -38,7 +38,8 @@ type Config struct {
 	Logger     *slog.Logger          // required
 	Registerer prometheus.Registerer // required
 
-	// Tuning changes how the streams are read. Its Client, Group, Consumer, Logger, Metrics and PoisonKey are set here.
+	// Tuning changes how the streams are read. Its Client, Group, Consumer, Logger,
+	// Metrics, Decode and PoisonKey are set here.
 	Tuning SubscriberConfig
 }
 
@@ -78,7 +79,7 @@ func New(cfg Config) (*Consumer, error) {
 	}
 	tuning := cfg.Tuning
 	tuning.Client, tuning.Group, tuning.Consumer, tuning.Logger = cfg.Client, cfg.Group, cfg.Name, cfg.Logger
-	tuning.Metrics, tuning.PoisonKey = nil, poisonKeyOf(cfg.Partitions)
+	tuning.Metrics, tuning.PoisonKey, tuning.Decode = nil, poisonKeyOf(cfg.Partitions), decode
 	subscriber, err := NewSubscriber(tuning)
 	if err != nil {
 		return nil, err
@@ -120,11 +121,13 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// handle submits one event. An event that can't be read never will be.
+// decode reads an event. One that can't be read now never will be.
+func decode(payload []byte) (any, error) {
+	event, err := models.DecodeEvent(payload)
+	return &event, err
+}
+
 func (c *Consumer) handle(msg *message.Message) error {
-	event, err := models.DecodeEvent(msg.Payload)
-	if err != nil {
-		return Permanent(err)
-	}
-	return c.cfg.Sink.Submit(msg.Context(), event, msg.Payload)
+	event := Decoded(msg.Context()).(*models.Event)
+	return c.cfg.Sink.Submit(msg.Context(), *event, msg.Payload)
 }

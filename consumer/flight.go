@@ -17,6 +17,7 @@ type flight struct {
 	sub             *subscription
 	id              string
 	fields          map[string]any // nil: the entry is gone from the stream
+	decoded         any            // see SubscriberConfig.Decode
 
 	touched   time.Time // when Redis last saw the entry move; guarded by window.mu
 	forgotten bool      // guarded by window.mu
@@ -42,6 +43,15 @@ func EntryID(ctx context.Context) string {
 		return f.id
 	}
 	return ""
+}
+
+// Decoded is what SubscriberConfig.Decode made of a message; nil for a message of another subscriber, or without Decode.
+// ctx is the message's context.
+func Decoded(ctx context.Context) any {
+	if f := flightOf(ctx); f != nil {
+		return f.decoded
+	}
+	return nil
 }
 
 // delivery is one message made of a flight. Its context ends when the message is acked or nacked.

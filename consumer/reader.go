@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/cenkalti/backoff/v5"
 	"github.com/redis/go-redis/v9"
 )
@@ -174,7 +175,7 @@ func (r *reader) take(entries []redis.XMessage) int {
 // launch hands out the first message of a flight, or starts the poisoning of one that makes no message. It is false
 // when the subscription stops.
 func (r *reader) launch(f *flight) bool {
-	msg, err := r.cfg.Unmarshaller.Unmarshal(f.fields)
+	msg, err := r.unmarshal(f)
 	if err != nil {
 		r.carriers.Add(1)
 		go r.carryPoison(f, err)
@@ -187,6 +188,14 @@ func (r *reader) launch(f *flight) bool {
 	r.carriers.Add(1)
 	go r.carry(f, d)
 	return true
+}
+
+func (r *reader) unmarshal(f *flight) (*message.Message, error) {
+	msg, err := r.cfg.Unmarshaller.Unmarshal(f.fields)
+	if err == nil && r.cfg.Decode != nil {
+		f.decoded, err = r.cfg.Decode(msg.Payload)
+	}
+	return msg, err
 }
 
 // lose reports the flights whose entries are gone from the stream, and acks them.
