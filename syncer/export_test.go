@@ -1,6 +1,5 @@
 package syncer
 
-
 // NewWriterWithStep is NewWriter with a function that is called between the steps of a flush.
 func NewWriterWithStep(cfg WriterConfig, step func(name string)) (*Writer, error) {
 	w, err := newWriter(cfg.WithDefaults())
@@ -11,4 +10,3 @@ func NewWriterWithStep(cfg WriterConfig, step func(name string)) (*Writer, error
 	w.start()
 	return w, nil
 }
-

@@ -109,6 +109,10 @@ func persist(ctx context.Context, tries uint, notice func(err error, f failure, 
 	waits.InitialInterval, waits.MaxInterval = retryFirst, retryMost
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := op()
+		var final *backoff.PermanentError
+		if errors.As(err, &final) {
+			return struct{}{}, err
+		}
 		switch failureOf(err) {
 		case failureNone:
 			return struct{}{}, nil
@@ -121,3 +125,6 @@ func persist(ctx context.Context, tries uint, notice func(err error, f failure, 
 		backoff.WithNotify(func(err error, wait time.Duration) { notice(err, failureOf(err), wait) }))
 	return err //nolint:wrapcheck // op's own error
 }
+
+// final marks an error that is an answer, not a failure: persist returns it at once, without the mark.
+func final(err error) error { return backoff.Permanent(err) }

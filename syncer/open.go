@@ -13,7 +13,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 	gormmysql "gorm.io/driver/mysql"
 	"gorm.io/gorm"
-	"gorm.io/gorm/logger"
 )
 
 // Defaults of StoreConfig.
@@ -83,7 +82,7 @@ func Open(ctx context.Context, cfg StoreConfig) (*gorm.DB, error) {
 		return nil, errors.Join(fmt.Errorf("syncer: open: %w", err), pool.Close())
 	}
 	db, err := gorm.Open(dialector, &gorm.Config{
-		Logger: quiet(cfg), TranslateError: true, SkipDefaultTransaction: true,
+		Logger: gormLog{log: cfg.Logger, slow: cfg.Slow}, TranslateError: true, SkipDefaultTransaction: true,
 		NowFunc: func() time.Time { return time.Now().UTC().Truncate(time.Millisecond) },
 	})
 	if err != nil {
@@ -158,11 +157,4 @@ func (c StoreConfig) openSQLite() (*sql.DB, gorm.Dialector, error) {
 	pool.SetMaxOpenConns(c.Conns)
 	pool.SetMaxIdleConns(c.Conns)
 	return pool, &sqlite.Dialector{Conn: pool}, nil
-}
-
-// quiet logs statements that are slow or fail, without the values in them.
-func quiet(cfg StoreConfig) logger.Interface {
-	return logger.NewSlogLogger(cfg.Logger, logger.Config{
-		SlowThreshold: cfg.Slow, LogLevel: logger.Warn, ParameterizedQueries: true, IgnoreRecordNotFoundError: true,
-	})
 }

@@ -192,4 +192,3 @@ func (s *sieve) read(query string, args []any, take func(scan func(...any) error
 		return rows.Err() //nolint:wrapcheck // says what it is
 	})
 }
-

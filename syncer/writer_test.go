@@ -122,4 +122,3 @@ func TestWriterConfig_NamesTheFieldThatIsWrong(t *testing.T) {
 		require.ErrorContains(t, err, field)
 	}
 }
-

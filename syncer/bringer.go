@@ -1,0 +1,75 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gorm.io/gorm"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// ErrLost says that a campaign was in Redis before and is not there now, or not as MySQL knows it. Nothing is claimed until
+// it is rebuilt: what users took since then may not be in MySQL yet.
+var ErrLost = errors.New("syncer: campaign lost from redis")
+
+// Scripts is the part of lua.Scripts that brings campaigns to Redis.
+type Scripts interface {
+	Load(ctx context.Context, c *models.Campaign) (loaded bool, err error)
+	Adjust(ctx context.Context, c *models.Campaign) (lua.State, error)
+	State(ctx context.Context, campaignID string) (lua.State, error)
+	MetaOf(c *models.Campaign) (lua.Meta, error)
+	Partitions() int
+}
+
+var _ Scripts = (*lua.Scripts)(nil)
+
+// bringer brings the newest definition of a campaign to Redis. It may run any number of times, anywhere, at once.
+type bringer struct {
+	db      *gorm.DB
+	scripts Scripts
+}
+
+// bring compares Redis with MySQL and tells Redis what is newer. The campaign has an epoch. Errors: ErrLost,
+// models.ErrNotFound, and those of lua.Scripts.
+func (b bringer) bring(ctx context.Context, id string) error {
+	c, err := getCampaign(b.db.WithContext(ctx), id)
+	if err != nil {
+		return err
+	}
+	state, err := b.scripts.State(ctx, id)
+	switch {
+	case errors.Is(err, lua.ErrAbsent):
+		return fmt.Errorf("%w: %s: epoch %d was loaded, nothing is there", ErrLost, id, c.Epoch)
+	case err != nil:
+		return fmt.Errorf("syncer: campaign %s: %w", id, err)
+	case state.Epoch != c.Epoch:
+		return fmt.Errorf("%w: %s: redis holds epoch %d, mysql knows epoch %d", ErrLost, id, state.Epoch, c.Epoch)
+	}
+	if state.Version < c.Version {
+		if _, err := b.scripts.Adjust(ctx, &c); err != nil {
+			return fmt.Errorf("syncer: campaign %s: %w", id, err)
+		}
+	}
+	if c.AppliedVersion == c.Version {
+		return nil
+	}
+	return b.settle(ctx, &c)
+}
+
+// settle is the second transaction of a change: Redis works by c's version now, so remaining is exact again. When another
+// change has come meanwhile, remaining waits for that one's.
+func (b bringer) settle(ctx context.Context, c *models.Campaign) error {
+	err := persist(ctx, triesMax, noNotice, func() error {
+		return b.db.WithContext(ctx).Exec("UPDATE campaigns SET"+
+			" remaining = CASE WHEN version <> ? THEN remaining WHEN total > claimed THEN total - claimed ELSE 0 END,"+
+			" applied_version = CASE WHEN applied_version < ? THEN ? ELSE applied_version END WHERE id = ?",
+			c.Version, c.Version, c.Version, c.ID).Error
+	})
+	if err != nil {
+		return fmt.Errorf("syncer: settle %s: %w", c.ID, err)
+	}
+	return nil
+}

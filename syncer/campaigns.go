@@ -1,0 +1,164 @@
+package syncer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// triesMax bounds how often a transaction that someone waits for is tried again after a lost race or a lost connection.
+const triesMax = 5
+
+// Campaigns keeps the definitions of campaigns in MySQL, which is their authority, and brings changes to Redis.
+type Campaigns struct {
+	db         *gorm.DB
+	bringer    bringer
+	partitions int
+	log        *slog.Logger
+}
+
+// NewCampaigns makes the repository. scripts is where changes go after MySQL has them.
+func NewCampaigns(db *gorm.DB, scripts Scripts, log *slog.Logger) *Campaigns {
+	return &Campaigns{db: db, bringer: bringer{db: db, scripts: scripts}, partitions: scripts.Partitions(), log: log}
+}
+
+// campaignRow is a campaign with what only this package reads.
+type campaignRow struct {
+	models.Campaign `gorm:"embedded"`
+
+	CreatedDigest string
+}
+
+// Create stores a campaign and returns it as stored. Status, time zone and books get their first values here; Partition
+// follows from the id. The same definition again, as it was created or as it is now, is created=false. Redis does not hear
+// of the campaign yet, see Hydrator. Errors: *models.FieldError, models.ErrExists.
+func (r *Campaigns) Create(ctx context.Context, c models.Campaign) (stored models.Campaign, created bool, err error) {
+	c = r.fresh(c)
+	if err := c.Validate(); err != nil {
+		return models.Campaign{}, false, err //nolint:wrapcheck // a FieldError
+	}
+	digest, err := digestOf(&c)
+	if err != nil {
+		return models.Campaign{}, false, err
+	}
+	err = persist(ctx, triesMax, noNotice, func() error {
+		row := campaignRow{Campaign: c, CreatedDigest: digest}
+		put := r.db.WithContext(ctx).Table(c.TableName()).Clauses(clause.OnConflict{DoNothing: true}).Create(&row)
+		created = put.RowsAffected == 1
+		return put.Error
+	})
+	if err != nil {
+		return models.Campaign{}, false, fmt.Errorf("syncer: create %s: %w", c.ID, err)
+	}
+	stored, err = r.same(ctx, &c, digest)
+	return stored, created && err == nil, err
+}
+
+// fresh is a campaign as it is on its first day.
+func (r *Campaigns) fresh(c models.Campaign) models.Campaign {
+	orDefault(&c.Status, models.StatusOpen)
+	orDefault(&c.TimeZone, "UTC")
+	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
+	c.Partition = lua.PartitionOf(c.ID, r.partitions)
+	c.Version, c.AppliedVersion, c.Epoch = 1, 0, 0
+	c.Remaining, c.Claimed, c.SyncedSeq = c.Total, 0, 0
+	c.CreatedAt, c.UpdatedAt = time.Time{}, time.Time{}
+	return c
+}
+
+// same returns the campaign that is stored under c's id, or models.ErrExists when it is not the one that c describes.
+func (r *Campaigns) same(ctx context.Context, c *models.Campaign, digest string) (models.Campaign, error) {
+	var row campaignRow
+	if err := r.db.WithContext(ctx).Table(c.TableName()).Where("id = ?", c.ID).Take(&row).Error; err != nil {
+		return models.Campaign{}, notFound(err, c.ID)
+	}
+	if row.CreatedDigest == digest {
+		return row.Campaign, nil
+	}
+	now, err := digestOf(&row.Campaign)
+	if err != nil {
+		return models.Campaign{}, err
+	}
+	if now != digest {
+		return models.Campaign{}, fmt.Errorf("syncer: %w: campaign %s", models.ErrExists, c.ID)
+	}
+	return row.Campaign, nil
+}
+
+// digestOf is a digest of what a campaign's creator chose.
+func digestOf(c *models.Campaign) (string, error) {
+	d := models.Campaign{
+		ID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser, PerUserPerDay: c.PerUserPerDay,
+		TimeZone: c.TimeZone, StartsAt: milliseconds(c.StartsAt), EndsAt: milliseconds(c.EndsAt), LowStockAt: c.LowStockAt,
+		Currency: c.Currency, SenderID: c.SenderID, HoldForMs: c.HoldForMs,
+	}
+	text, err := json.Marshal(d)
+	if err != nil {
+		return "", fmt.Errorf("syncer: campaign %s: %w", c.ID, err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// milliseconds cuts a time to what MySQL keeps, in UTC.
+func milliseconds(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	cut := t.UTC().Truncate(time.Millisecond)
+	return &cut
+}
+
+// Get reads a campaign. Errors: models.ErrNotFound.
+func (r *Campaigns) Get(ctx context.Context, id string) (models.Campaign, error) {
+	return getCampaign(r.db.WithContext(ctx), id)
+}
+
+func getCampaign(db *gorm.DB, id string) (models.Campaign, error) {
+	var c models.Campaign
+	if err := db.Where("id = ?", id).Take(&c).Error; err != nil {
+		return models.Campaign{}, notFound(err, id)
+	}
+	return c, nil
+}
+
+// List gives up to limit campaigns in order of their ids (byte for byte), those after the id after.
+func (r *Campaigns) List(ctx context.Context, after string, limit int) ([]models.Campaign, error) {
+	var page []models.Campaign
+	if err := r.db.WithContext(ctx).Where("id > ?", after).Order("id").Limit(limit).Find(&page).Error; err != nil {
+		return nil, fmt.Errorf("syncer: list campaigns: %w", err)
+	}
+	return page, nil
+}
+
+// Books reads a campaign's books in one statement; At is when it was sent, by this process' clock. Errors: models.ErrNotFound.
+func (r *Campaigns) Books(ctx context.Context, id string) (models.Books, error) {
+	at := time.Now().UTC()
+	var c models.Campaign
+	err := r.db.WithContext(ctx).Select("claimed", "synced_seq", "remaining").Where("id = ?", id).Take(&c).Error
+	if err != nil {
+		return models.Books{}, notFound(err, id)
+	}
+	return models.Books{Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, At: at}, nil
+}
+
+func notFound(err error, id string) error {
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return fmt.Errorf("syncer: %w: campaign %s", models.ErrNotFound, id)
+	}
+	return fmt.Errorf("syncer: campaign %s: %w", id, err)
+}
+
+// noNotice is for those who wait: the last error is theirs.
+func noNotice(error, failure, time.Duration) {}

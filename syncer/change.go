@@ -1,0 +1,77 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"dibs/models"
+)
+
+// Change changes a campaign's definition, MySQL first, then Redis, and returns when it is in force for the next claim. A
+// closed campaign stays closed. When Redis cannot be told now, the change stands in MySQL, the error says why Redis was not
+// told, and the sweeper tells it later. Errors: models.ErrNotFound, *models.FieldError, and those of lua.Scripts.Adjust.
+func (r *Campaigns) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
+	var c models.Campaign
+	err := persist(ctx, triesMax, noNotice, func() error {
+		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
+			c, err = changeInMySQL(tx, id, change)
+			return err
+		})
+	})
+	if err != nil {
+		return models.Campaign{}, err
+	}
+	if c.Epoch == 0 || c.AppliedVersion == c.Version {
+		return c, nil // Redis gets it whole when it is loaded, or has it
+	}
+	err = r.bringer.bring(ctx, id)
+	switch {
+	case errors.Is(err, ErrLost):
+		// No claim is taken before it is rebuilt, and then from this very definition.
+		r.log.WarnContext(ctx, "campaign changed that redis has lost", slog.String("campaign_id", id), slog.Any("error", err))
+	case err != nil:
+		return models.Campaign{}, fmt.Errorf("syncer: campaign %s is changed in mysql, redis will follow: %w", id, err)
+	}
+	return r.Get(ctx, id)
+}
+
+// changeInMySQL is the first transaction of a change. Redis still works by the old definition, so remaining may only grow
+// here: it must not fall below what Redis says remains. bringer.settle makes it exact.
+func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaign, error) {
+	c, err := getCampaign(tx.Clauses(clause.Locking{Strength: "UPDATE"}), id)
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return models.Campaign{}, final(err)
+	case err != nil:
+		return models.Campaign{}, err
+	}
+	before := c
+	if before.Status == models.StatusClosed && change.Status != nil && *change.Status != models.StatusClosed {
+		return models.Campaign{}, final(&models.FieldError{Field: "status", Reason: "is closed, for ever"})
+	}
+	change.Apply(&c)
+	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
+	if err := c.Validate(); err != nil {
+		return models.Campaign{}, final(err)
+	}
+	if reflect.DeepEqual(before, c) {
+		return c, nil
+	}
+	c.Version++
+	c.Remaining = max(0, c.Total-c.Claimed)
+	if c.Epoch > 0 {
+		c.Remaining = max(c.Remaining, before.Remaining)
+	}
+	err = tx.Model(&c).Select("status", "total", "per_user", "per_user_per_day", "starts_at", "ends_at", "low_stock_at",
+		"version", "remaining", "updated_at").Updates(&c).Error
+	if err != nil {
+		return models.Campaign{}, fmt.Errorf("syncer: change %s: %w", id, err)
+	}
+	return c, nil
+}

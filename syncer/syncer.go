@@ -1,0 +1,113 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+)
+
+// Defaults of Config.
+const (
+	TrimEveryDefault  = time.Second
+	SweepEveryDefault = time.Second
+	complainEvery     = 30 * time.Second // a trouble that lasts is told this often
+)
+
+// Config is what the syncer role does. All of Trimmer, Sweeper and Logger are required.
+type Config struct {
+	Trimmer *Trimmer
+	Sweeper *Sweeper
+
+	TrimEvery    time.Duration
+	SweepEvery   time.Duration
+	RoundTimeout time.Duration // most that one round of either may take; by default ten times its pause, and at least 10s
+
+	Logger *slog.Logger
+	Clock  clockwork.Clock
+}
+
+// WithDefaults returns a copy with defaults where nothing is set.
+func (c Config) WithDefaults() Config {
+	orDefault(&c.TrimEvery, TrimEveryDefault)
+	orDefault(&c.SweepEvery, SweepEveryDefault)
+	orDefault(&c.RoundTimeout, max(10*time.Second, 10*c.TrimEvery, 10*c.SweepEvery))
+	if c.Clock == nil {
+		c.Clock = clockwork.NewRealClock()
+	}
+	return c
+}
+
+// Validate returns nil, or ErrConfig wrapped with the name of the field.
+func (c Config) Validate() error {
+	switch {
+	case c.Trimmer == nil:
+		return fmt.Errorf("%w: Trimmer is required", ErrConfig)
+	case c.Sweeper == nil:
+		return fmt.Errorf("%w: Sweeper is required", ErrConfig)
+	case c.Logger == nil:
+		return fmt.Errorf("%w: Logger is required", ErrConfig)
+	case c.TrimEvery < 0 || c.SweepEvery < 0 || c.RoundTimeout < 0:
+		return fmt.Errorf("%w: TrimEvery, SweepEvery and RoundTimeout must be positive", ErrConfig)
+	}
+	return nil
+}
+
+// Syncer is the role that keeps house: it trims the claim streams and completes what was left half done. Every part is safe
+// to run in several processes at once.
+type Syncer struct{ cfg Config }
+
+// New checks cfg and makes the role.
+func New(cfg Config) (*Syncer, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Syncer{cfg: cfg}, nil
+}
+
+// Run works until ctx ends and then returns nil. Troubles of a round are logged, and the next round tries again.
+func (s *Syncer) Run(ctx context.Context) error {
+	var g errgroup.Group
+	g.Go(func() error {
+		s.repeat(ctx, "trim", s.cfg.TrimEvery, func(ctx context.Context) error {
+			_, err := s.cfg.Trimmer.Trim(ctx)
+			return err
+		})
+		return nil
+	})
+	g.Go(func() error {
+		s.repeat(ctx, "sweep", s.cfg.SweepEvery, func(ctx context.Context) error {
+			n, err := s.cfg.Sweeper.Sweep(ctx)
+			if n > 0 {
+				s.cfg.Logger.InfoContext(ctx, "completed campaigns that were left half done", slog.Int("campaigns", n))
+			}
+			return err
+		})
+		return nil
+	})
+	return g.Wait() //nolint:wrapcheck // nil
+}
+
+// repeat runs a round at once and then after each pause.
+func (s *Syncer) repeat(ctx context.Context, name string, pause time.Duration, round func(ctx context.Context) error) {
+	complain := rate.Sometimes{First: 1, Interval: complainEvery}
+	for ctx.Err() == nil {
+		roundCtx, cancel := context.WithTimeout(ctx, s.cfg.RoundTimeout)
+		err := round(roundCtx)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			complain.Do(func() {
+				s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "syncer: a round failed", slog.String("round", name), slog.Any("error", err))
+			})
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.cfg.Clock.After(pause):
+		}
+	}
+}
