@@ -23,6 +23,10 @@ const (
 	StatusOpen   Status = "open"
 	StatusPaused Status = "paused"
 	StatusClosed Status = "closed"
+
+	// StatusLoading is what Redis holds of a campaign whose load MySQL has not confirmed yet: to a claim it is absent.
+	// MySQL never holds it.
+	StatusLoading Status = "loading"
 )
 
 const (
