@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +19,13 @@ import (
 	"dibs/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+// TestMain also is the consumer process that TestSubscriber_TakesOverFromAKilledProcess kills.
+func TestMain(m *testing.M) {
+	if addr, stream := os.Getenv("DIBS_TEST_VICTIM_ADDR"), os.Getenv("DIBS_TEST_VICTIM_STREAM"); addr != "" {
+		victim(addr, stream)
+	}
+	testenv.Main(m)
+}
 
 // patience is how long a test waits for what must come.
 const patience = 20 * time.Second
