@@ -1,0 +1,102 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"dibs/models"
+)
+
+const (
+	drainPoll  = 20 * time.Millisecond
+	listAtOnce = 100
+)
+
+// books waits until every claim of a campaign is in the database, then reads what both servers say of it.
+func (s *stack) books(ctx context.Context, campaignID string, wait time.Duration) (ledger, error) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	synced, err := s.awaitSynced(ctx, campaignID)
+	if err != nil {
+		return ledger{}, err
+	}
+	took := time.Since(start)
+	reading, cancelReading := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer cancelReading()
+	b, err := s.readBooks(reading, campaignID)
+	b.synced, b.took = synced, took
+	return b, err
+}
+
+func (s *stack) readBooks(ctx context.Context, campaignID string) (ledger, error) {
+	state, err := s.scripts.State(ctx, campaignID)
+	if err != nil {
+		return ledger{}, err
+	}
+	books, err := s.campaigns.Books(ctx, campaignID)
+	if err != nil {
+		return ledger{}, err
+	}
+	b := ledger{
+		total: state.Total, redisTaken: state.Taken, redisRemaining: state.Remaining(), redisSeq: state.Seq,
+		sqlClaimed: books.Claimed, sqlRemaining: books.Remaining, sqlSeq: books.SyncedSeq,
+	}
+	err = s.db.WithContext(ctx).Model(&models.ClaimRow{}).Where("campaign_id = ?", campaignID).
+		Select("COUNT(*), COALESCE(SUM(quantity), 0), COALESCE(MAX(seq), 0)").Row().Scan(&b.sqlRows, &b.sqlUnits, &b.sqlLastSeq)
+	if err != nil {
+		return ledger{}, fmt.Errorf("cmd: count claims: %w", err)
+	}
+	return b, nil
+}
+
+// awaitSynced polls until the database has as many claims as Redis handed out; false when ctx ends first.
+func (s *stack) awaitSynced(ctx context.Context, campaignID string) (bool, error) {
+	ticker := time.NewTicker(drainPoll)
+	defer ticker.Stop()
+	for {
+		state, err := s.scripts.State(ctx, campaignID)
+		if err == nil {
+			books, booksErr := s.campaigns.Books(ctx, campaignID)
+			if booksErr == nil && books.SyncedSeq == state.Seq {
+				return true, nil
+			}
+			err = booksErr
+		}
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-ticker.C:
+		}
+		if err != nil && ctx.Err() == nil {
+			return false, err
+		}
+	}
+}
+
+// drainEmbedded waits until everything that the embedded Redis holds is in the database: it ends with this process.
+func (s *stack) drainEmbedded() {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownTimeout/2)
+	defer cancel()
+	after := ""
+	for {
+		page, err := s.campaigns.List(ctx, after, listAtOnce)
+		if err != nil {
+			s.log.Error("what is left in the embedded redis may be lost", "error", err)
+			return
+		}
+		for i := range page {
+			after = page[i].ID
+			if page[i].Epoch == 0 {
+				continue // never loaded
+			}
+			if synced, err := s.awaitSynced(ctx, after); !synced {
+				s.log.Error("claims in the embedded redis did not reach the database", "campaign_id", after, "error", err)
+			}
+		}
+		if len(page) < listAtOnce {
+			return
+		}
+	}
+}

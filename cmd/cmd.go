@@ -1,0 +1,127 @@
+// Package cmd is the command line: one file a command, and the wiring of the rooms (api, consumer, syncer) into roles.
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"dibs/config"
+)
+
+// Exit codes of every command.
+const (
+	ExitOK     = 0
+	ExitFailed = 1
+	ExitUsage  = 2 // bad usage or configuration
+	ExitDrift  = 3 // the books differ
+)
+
+var (
+	// ErrUsage is wrapped by refusals of the command line.
+	ErrUsage = errors.New("usage")
+	// ErrDrift says that Redis and MySQL differ where they must not.
+	ErrDrift = errors.New("cmd: the books differ")
+)
+
+// Env is what a run of the program is given from outside.
+type Env struct {
+	Args           []string
+	Environ        []string // "NAME=value"
+	Stdout, Stderr io.Writer
+	// Listening is called with the API's address once it listens. Nil is nobody.
+	Listening func(addr string)
+}
+
+// Run runs the program until its command ends or ctx does, and returns the exit code.
+func Run(ctx context.Context, env Env) int {
+	root := newRoot(env)
+	root.SetArgs(env.Args)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	_, _ = fmt.Fprintln(env.Stderr, "dibs: "+strings.ReplaceAll(err.Error(), "\n", "; "))
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	switch {
+	case errors.Is(err, ErrDrift):
+		return ExitDrift
+	case errors.Is(err, ErrUsage), errors.Is(err, config.ErrConfig):
+		return ExitUsage
+	default:
+		return ExitFailed
+	}
+}
+
+func newRoot(env Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "dibs",
+		Short: "A claim engine: first come, first served, never one too many, and the books agree afterwards",
+		Long: `Dibs hands out a limited number of things to a crowd that all arrives at once.
+
+Nothing of yours is needed to see it work:
+
+  dibs demo                          a crowd of 20,000 over HTTP for 1,000 units, and the books afterwards
+  dibs serve                         every role in one process, on http://127.0.0.1:8080
+
+For real, with DIBS_REDIS_URL and DIBS_MYSQL_DSN set:
+
+  dibs migrate                       bring MySQL's schema up to date
+  dibs api | consumer | syncer       one role each, as many of each as you like
+
+Every setting is an environment variable and a flag; 'dibs config' shows what is in force.`,
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", ErrUsage, err) })
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newMigrate(env), newConfig(env))
+	for _, command := range root.Commands() {
+		config.AddFlags(command.Flags())
+	}
+	return root
+}
+
+// command fills in what all commands share: no arguments, and the settings read before it runs.
+func command(env Env, c cobra.Command, run func(ctx context.Context, c *cobra.Command, cfg *config.Config) error) *cobra.Command {
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("%w: unexpected argument %q", ErrUsage, args[0])
+		}
+		return nil
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := config.Load(env.Environ, c.Flags())
+		if err != nil {
+			return err
+		}
+		return run(c.Context(), c, cfg)
+	}
+	return &c
+}
+
+// newLogger writes to stderr, so that stdout is a command's answer alone.
+func newLogger(cfg *config.Config, w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.LogLevel)) // config has checked it
+	opts := &slog.HandlerOptions{Level: level}
+	var log *slog.Logger
+	if cfg.LogFormat == "json" {
+		log = slog.New(slog.NewJSONHandler(w, opts))
+	} else {
+		log = slog.New(slog.NewTextHandler(w, opts))
+	}
+	for _, name := range cfg.Unknown {
+		log.Warn("no such setting; `dibs config` lists them", "variable", name)
+	}
+	return log
+}

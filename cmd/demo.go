@@ -1,0 +1,195 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"dibs/config"
+	"dibs/internal/crowd"
+	"dibs/models"
+)
+
+// demo is the main job in small: one campaign, one crowd, and the books afterwards.
+type demo struct {
+	users       int
+	stock       int64
+	perUser     int64
+	connections int
+	keepRunning bool
+}
+
+func newDemo(env Env) *cobra.Command {
+	var d demo
+	c := command(env, cobra.Command{
+		Use:   "demo",
+		Short: "Open a campaign, send a crowd at it over HTTP, and hold the books against what the crowd was told",
+		Long: `Opens a campaign, sends a crowd at it over real HTTP and prints the reconciled outcome: what the crowd was told,
+what Redis says, what the database says. Exits 0 only if they agree, 3 if they don't.
+
+With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: nothing to install, nothing left behind.`,
+		Example: "  dibs demo\n  dibs demo --users 100000 --stock 5000 --per-user 2\n  dibs demo --keep-running",
+	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+		if err := d.check(); err != nil {
+			return err
+		}
+		if !c.Flags().Changed("http-addr") {
+			cfg.HTTPAddr = "127.0.0.1:0"
+		}
+		if !c.Flags().Changed("log-level") {
+			cfg.LogLevel = "warn"
+		}
+		return d.run(ctx, env, cfg)
+	})
+	c.Flags().IntVar(&d.users, "users", 20_000, "people in the crowd, 1 to 10000000")
+	c.Flags().Int64Var(&d.stock, "stock", 1_000, "units to hand out")
+	c.Flags().Int64Var(&d.perUser, "per-user", 1, "units a user may hold; everybody asks for 1 to this many")
+	c.Flags().IntVar(&d.connections, "connections", 200, "people asking at the same time, 1 to 5000")
+	c.Flags().BoolVar(&d.keepRunning, "keep-running", false, "serve on after the outcome, until interrupted")
+	return c
+}
+
+func (d *demo) check() error {
+	switch {
+	case d.users < 1 || d.users > 10_000_000:
+		return fmt.Errorf("%w: --users must be 1 to 10000000, not %d", ErrUsage, d.users)
+	case d.stock < 1 || d.stock > models.UnitsMax:
+		return fmt.Errorf("%w: --stock must be 1 to %d, not %d", ErrUsage, models.UnitsMax, d.stock)
+	case d.perUser < 1 || d.perUser > models.QuantityMax:
+		return fmt.Errorf("%w: --per-user must be 1 to %d, not %d", ErrUsage, models.QuantityMax, d.perUser)
+	case d.connections < 1 || d.connections > 5_000:
+		return fmt.Errorf("%w: --connections must be 1 to 5000, not %d", ErrUsage, d.connections)
+	}
+	return nil
+}
+
+// run serves every role while the crowd is there; the roles stop when it is over.
+func (d *demo) run(ctx context.Context, env Env, cfg *config.Config) error {
+	log := newLogger(cfg, env.Stderr)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s, err := openStack(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	address := make(chan string, 1)
+	served := make(chan error, 1)
+	go func() { served <- s.serve(ctx, func(addr string) { address <- addr }) }()
+	select {
+	case addr := <-address:
+		err = d.play(ctx, env, cfg, s, "http://"+addr)
+	case err = <-served:
+		return errors.Join(err, errors.New("cmd: the service ended before the demo began"))
+	}
+	if d.keepRunning && ctx.Err() == nil {
+		<-ctx.Done()
+	}
+	stop()
+	return errors.Join(err, <-served)
+}
+
+func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, base string) error {
+	id := "demo-" + uuid.NewString()[:8]
+	_, _ = fmt.Fprintf(env.Stdout, "%s\ncampaign %s at %s: %d users on %d connections, %d units, up to %d a user\n\n",
+		s.about(), id, base, d.users, d.connections, d.stock, d.perUser)
+	if err := d.openCampaign(ctx, cfg, base, id); err != nil {
+		return err
+	}
+	bar := newProgress(env.Stderr, "claims answered", d.users)
+	tally, err := crowd.Run(ctx, crowd.Plan{
+		BaseURLs: []string{base}, Token: cfg.AdminToken, CampaignID: id, Users: d.users, Connections: d.connections,
+		Quantity: func(user int) int64 { return int64(user)%d.perUser + 1 },
+		Again:    func(user int) bool { return user%3 == 0 },
+		Progress: bar.set,
+	})
+	bar.done()
+	if err != nil {
+		return err
+	}
+	books, err := s.books(ctx, id, drainTimeout)
+	if err != nil {
+		return err
+	}
+	printOutcome(env.Stdout, tally, books)
+	if d.keepRunning {
+		_, _ = fmt.Fprintf(env.Stdout, "\nstill serving: curl -s %s/v1/campaigns/%s/stock   (interrupt to end)\n", base, id)
+	}
+	if wrong := disagreements(tally, books); len(wrong) > 0 {
+		return fmt.Errorf("%w: %s", ErrDrift, wrong[0])
+	}
+	return nil
+}
+
+// drainTimeout is how long the demo waits for the last claims to reach the database.
+const drainTimeout = 60 * time.Second
+
+func (d *demo) openCampaign(ctx context.Context, cfg *config.Config, base, id string) error {
+	body, err := json.Marshal(map[string]any{"id": id, "kind": "coupon", "name": "demo", "total": d.stock, "per_user": d.perUser})
+	if err != nil {
+		return fmt.Errorf("cmd: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/campaigns", bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("cmd: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if cfg.AdminToken != "" {
+		req.Header.Set("Authorization", "Bearer "+cfg.AdminToken)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("cmd: open campaign: %w", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusCreated {
+		answer, _ := io.ReadAll(io.LimitReader(res.Body, 4096))
+		return fmt.Errorf("cmd: open campaign: %s: %s", res.Status, answer)
+	}
+	return nil
+}
+
+// ledger is what the two servers say of a campaign once everything is synced.
+type ledger struct {
+	redisTaken, redisRemaining, redisSeq                 int64
+	sqlClaimed, sqlRemaining, sqlSeq                     int64 // the campaign's row
+	sqlRows, sqlUnits, sqlUsers, sqlFirstSeq, sqlLastSeq int64 // counted over the claims
+	total                                                int64
+	synced                                               bool // within the time allowed
+	took                                                 time.Duration
+}
+
+// disagreements lists where the crowd, Redis and the database differ; none is what a demo is for.
+func disagreements(t crowd.Tally, b ledger) []string {
+	wrong := append([]string(nil), t.Faults...)
+	for _, pair := range []struct {
+		what string
+		a, b int64
+	}{
+		{"units the crowd was given, units taken in Redis", t.Units, b.redisTaken},
+		{"units the crowd was given, units of claims rows", t.Units, b.sqlUnits},
+		{"claims the crowd was given, seq in Redis", int64(t.Accepted), b.redisSeq},
+		{"claims the crowd was given, claims rows", int64(t.Accepted), b.sqlRows},
+		{"units of claims rows, claimed of the campaign", b.sqlUnits, b.sqlClaimed},
+		{"claims rows, synced_seq of the campaign", b.sqlRows, b.sqlSeq},
+		{"claims rows, last seq", b.sqlRows, b.sqlLastSeq},
+		{"remaining in Redis, remaining in the database", b.redisRemaining, b.sqlRemaining},
+		{"total, units taken and remaining", b.total, b.redisTaken + b.redisRemaining},
+	} {
+		if pair.a != pair.b {
+			wrong = append(wrong, fmt.Sprintf("%s: %d and %d", pair.what, pair.a, pair.b))
+		}
+	}
+	if !b.synced {
+		wrong = append(wrong, fmt.Sprintf("claims were still on their way after %s", drainTimeout))
+	}
+	return wrong
+}

@@ -1,0 +1,60 @@
+package cmd
+
+import (
+	"fmt"
+	"io"
+	"sort"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"dibs/internal/crowd"
+)
+
+// printOutcome shows a demo's outcome, the three accounts of it side by side.
+func printOutcome(w io.Writer, t crowd.Tally, b ledger) {
+	out := newTable()
+	out.AppendHeader(table.Row{"", "the crowd was told", "Redis says", "the database says"})
+	out.AppendRow(table.Row{"claims accepted", number(int64(t.Accepted)), number(b.redisSeq), number(b.sqlRows)})
+	out.AppendRow(table.Row{"units taken", number(t.Units), number(b.redisTaken), number(b.sqlUnits)})
+	out.AppendRow(table.Row{"units left", "", number(b.redisRemaining), number(b.sqlRemaining)})
+	out.AppendRow(table.Row{"answered again, same key", number(int64(t.Replayed)), "", ""})
+	for _, code := range sortedKeys(t.Refused) {
+		out.AppendRow(table.Row{"refused: " + code, number(int64(t.Refused[code])), "", ""})
+	}
+	out.SetColumnConfigs([]table.ColumnConfig{
+		{Number: 2, Align: text.AlignRight}, {Number: 3, Align: text.AlignRight}, {Number: 4, Align: text.AlignRight},
+	})
+	_, _ = fmt.Fprintf(w, "%s\n\n%s requests in %s; the last claim was in the database %s after the last answer\n", out.Render(),
+		number(int64(t.Sent)), t.Took.Round(10*time.Millisecond), b.took.Round(time.Millisecond))
+	wrong := disagreements(t, b)
+	if len(wrong) == 0 {
+		_, _ = fmt.Fprintln(w, "the books agree")
+		return
+	}
+	_, _ = fmt.Fprintln(w, "THE BOOKS DIFFER")
+	for _, line := range wrong {
+		_, _ = fmt.Fprintln(w, "  "+line)
+	}
+}
+
+func sortedKeys(m map[string]int) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// number writes 1234567 as 1,234,567.
+func number(n int64) string {
+	if n < 0 {
+		return "-" + number(-n)
+	}
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return number(n/1000) + fmt.Sprintf(",%03d", n%1000)
+}

@@ -1,0 +1,194 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"dibs/api"
+	"dibs/config"
+	"dibs/consumer"
+	"dibs/syncer"
+)
+
+func newServe(env Env) *cobra.Command {
+	return command(env, cobra.Command{
+		Use:   "serve",
+		Short: "Run every role in one process; embedded servers when none are configured",
+		Example: `  dibs serve
+  DIBS_REDIS_URL=redis://127.0.0.1:6379 DIBS_MYSQL_DSN='dibs:secret@tcp(127.0.0.1:3306)/dibs' dibs serve`,
+	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+		return withStack(ctx, env, cfg, func(s *stack) error {
+			s.log.Info("serving every role", "servers", s.about())
+			return s.serve(ctx, s.announce(env))
+		})
+	})
+}
+
+func newAPI(env Env) *cobra.Command {
+	return command(env, cobra.Command{
+		Use:     "api",
+		Short:   "Run the HTTP API: campaigns, claims, stock",
+		Example: "  dibs api --http-addr 0.0.0.0:8080",
+	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
+		return withStack(ctx, env, cfg, func(s *stack) error { return s.runAPI(ctx, s.announce(env)) })
+	}))
+}
+
+func newConsumer(env Env) *cobra.Command {
+	return command(env, cobra.Command{
+		Use:     "consumer",
+		Short:   "Run the consumer: from the claim streams into MySQL, in batches",
+		Example: "  dibs consumer --name consumer-1 --metrics-addr 127.0.0.1:9091",
+	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
+		return withStack(ctx, env, cfg, func(s *stack) error { return s.withMetrics(ctx, s.runConsumer) })
+	}))
+}
+
+func newSyncer(env Env) *cobra.Command {
+	return command(env, cobra.Command{
+		Use:     "syncer",
+		Short:   "Run the syncer: complete changes of campaigns, trim the streams",
+		Example: "  dibs syncer --groups syncer,finance",
+	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
+		return withStack(ctx, env, cfg, func(s *stack) error { return s.withMetrics(ctx, s.runSyncer) })
+	}))
+}
+
+// needsServers refuses a role that would find nobody to work with: another process's embedded Redis is out of reach.
+func needsServers(run func(context.Context, *config.Config) error) func(context.Context, *cobra.Command, *config.Config) error {
+	return func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+		if cfg.Embedded() {
+			return fmt.Errorf("%w: %sREDIS_URL: `dibs %s` needs real servers; `dibs serve` brings its own", config.ErrConfig, config.Prefix, c.Name())
+		}
+		return run(ctx, cfg)
+	}
+}
+
+func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error) error {
+	s, err := openStack(ctx, cfg, newLogger(cfg, env.Stderr))
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return run(s)
+}
+
+func (s *stack) announce(env Env) func(string) {
+	return func(addr string) {
+		s.log.Info("listening", "url", "http://"+addr)
+		if env.Listening != nil {
+			env.Listening(addr)
+		}
+	}
+}
+
+// serve runs every role. On a stop the API goes first, so that what it took still finds a consumer.
+func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
+	back, stopBack := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBack()
+	group, back := errgroup.WithContext(back)
+	group.Go(func() error { return s.runConsumer(back) })
+	group.Go(func() error { return s.runSyncer(back) })
+	front, stopFront := context.WithCancel(ctx)
+	defer stopFront()
+	defer context.AfterFunc(back, stopFront)() // a role that failed takes the API along
+	err := s.runAPI(front, listening)
+	if s.cfg.RedisURL == "" && back.Err() == nil {
+		s.drainEmbedded()
+	}
+	stopBack()
+	return errors.Join(err, group.Wait())
+}
+
+// runAPI serves HTTP until ctx ends; listening is told the address.
+func (s *stack) runAPI(ctx context.Context, listening func(addr string)) error {
+	if err := api.CheckListen(s.cfg.HTTPAddr, s.tokens()); err != nil {
+		return fmt.Errorf("%w: %sHTTP_ADDR: %w", config.ErrConfig, config.Prefix, err)
+	}
+	server, err := api.New(api.Config{
+		Addr: s.cfg.HTTPAddr, Version: version(), Tokens: s.tokens(), UserRate: s.cfg.UserRate,
+		ShutdownTimeout: s.cfg.ShutdownTimeout, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
+	}, api.Deps{Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns, Ready: s.ready})
+	if err != nil {
+		return err
+	}
+	if err := s.scripts.Preload(ctx); err != nil {
+		s.log.Warn("scripts are not preloaded, the first claims will be slower", "error", err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.HTTPAddr)
+	if err != nil {
+		return fmt.Errorf("cmd: %w", err)
+	}
+	listening(listener.Addr().String())
+	return server.Serve(ctx, listener)
+}
+
+// ready is whether claims can be taken. MySQL may be away: claims go on without it.
+func (s *stack) ready(ctx context.Context) error { return s.rdb.Ping(ctx).Err() }
+
+// runConsumer brings events to the writer until ctx ends, then flushes what was taken.
+func (s *stack) runConsumer(ctx context.Context) error {
+	writer, err := syncer.NewWriter(syncer.WriterConfig{
+		DB: s.db, FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval, Logger: s.log, Registerer: s.registry,
+	})
+	if err != nil {
+		return err
+	}
+	reader, err := consumer.New(consumer.Config{
+		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Sink: writer, Logger: s.log, Registerer: s.registry,
+		Tuning: consumer.SubscriberConfig{Window: windowFor(s.cfg.FlushSize), CloseTimeout: s.cfg.ShutdownTimeout / 2},
+	})
+	if err == nil {
+		err = reader.Run(ctx)
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout/2)
+	defer cancel()
+	return errors.Join(err, writer.Close(closing))
+}
+
+// windowFor has four flushes on their way: one commits, one fills, and acks and reads take a while.
+func windowFor(flushSize int) int { return max(4*flushSize, 1024) }
+
+// metricsTimeout bounds a request to the side server.
+const metricsTimeout = 5 * time.Second
+
+// withMetrics runs a role that has no HTTP of its own, beside /metrics and /healthz if an address is set for them.
+func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error) error {
+	if s.cfg.MetricsAddr == "" {
+		return run(ctx)
+	}
+	if err := api.CheckListen(s.cfg.MetricsAddr, api.Tokens{}); err != nil {
+		s.log.Warn("metrics are readable by anyone who reaches this address", "addr", s.cfg.MetricsAddr)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	side := &http.Server{
+		Addr: s.cfg.MetricsAddr, Handler: mux, ReadTimeout: metricsTimeout, WriteTimeout: 2 * metricsTimeout, MaxHeaderBytes: 16 << 10,
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.MetricsAddr)
+	if err != nil {
+		return fmt.Errorf("cmd: metrics: %w", err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- side.Serve(listener) }()
+	err = run(ctx)
+	closeErr := side.Close()
+	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
+		closeErr = serveErr
+	}
+	return errors.Join(err, closeErr)
+}
+
+func (s *stack) runSyncer(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
