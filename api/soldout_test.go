@@ -1,0 +1,123 @@
+package api_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/models"
+)
+
+const lasts = 50 * time.Millisecond
+
+func TestSoldOut_RefusesForAMomentThenLetsOneLook(t *testing.T) {
+	t.Parallel()
+	s := api.NewSoldOut(lasts)
+	now := fakeNow
+	require.False(t, s.Refuses(now), "nothing is known")
+	s.Learn(s.Round(), now, 0, models.OutcomeClaimed)
+	require.True(t, s.Refuses(now))
+	require.True(t, s.Refuses(now.Add(lasts-1)))
+	now = now.Add(lasts)
+	var through atomic.Int32
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			if !s.Refuses(now) {
+				through.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 1, through.Load())
+	s.Learn(s.Round(), now, 5, models.OutcomeClaimed)
+	require.False(t, s.Refuses(now), "restocked: what the one found lets all through")
+}
+
+func TestSoldOut_LearnsOnlyWhatStockSays(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		remaining int64
+		outcomes  []models.Outcome
+		want      bool
+	}{
+		"last one taken":       {0, []models.Outcome{models.OutcomeClaimed}, true},
+		"nothing left":         {0, []models.Outcome{models.OutcomeSoldOut}, true},
+		"one of many":          {0, []models.Outcome{models.OutcomeReplayed, models.OutcomeSoldOut, models.OutcomeUserLimit}, true},
+		"too many asked for":   {1, []models.Outcome{models.OutcomeSoldOut}, false},
+		"paused, total 0":      {0, []models.Outcome{models.OutcomePaused}, false},
+		"not started, total 0": {0, []models.Outcome{models.OutcomeNotStarted}, false},
+		"absent":               {0, []models.Outcome{models.OutcomeAbsent}, false},
+		"a replay":             {0, []models.Outcome{models.OutcomeReplayed}, false},
+	} {
+		s := api.NewSoldOut(lasts)
+		s.Learn(s.Round(), fakeNow, c.remaining, c.outcomes...)
+		require.Equal(t, c.want, s.Refuses(fakeNow), name)
+	}
+	s := api.NewSoldOut(lasts)
+	s.Learn(s.Round(), fakeNow, 0, models.OutcomeSoldOut)
+	s.Learn(s.Round(), fakeNow, 0, models.OutcomeReplayed)
+	require.True(t, s.Refuses(fakeNow), "a replay does not undo it")
+	s.Learn(s.Round(), fakeNow, 0, models.OutcomePaused)
+	require.False(t, s.Refuses(fakeNow), "paused is another reason")
+	s.Learn(s.Round(), fakeNow, 0, models.OutcomeSoldOut)
+	s.Doubt()
+	require.False(t, s.Refuses(fakeNow), "a failed call leaves nothing known")
+}
+
+func TestSoldOut_CallFromBeforeAChangeDoesNotBringItBack(t *testing.T) {
+	t.Parallel()
+	s := api.NewSoldOut(lasts)
+	before := s.Round()
+	s.Forget()
+	s.Learn(before, fakeNow, 0, models.OutcomeSoldOut)
+	require.False(t, s.Refuses(fakeNow))
+}
+
+func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
+	t.Parallel()
+	now := &clock{now: fakeNow}
+	room := newRoom(coupon("c1", 1))
+	h := newServer(t, room, api.Config{Clock: now.Now})
+	claim := func(want int, headers ...string) {
+		t.Helper()
+		w := ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`, headers...)
+		require.Equal(t, want, w.Code, w.Body)
+		if want == 409 {
+			requireProblem(t, 409, w.Header(), w.Body.Bytes(), "sold_out")
+		}
+	}
+	claim(201, "Idempotency-Key: k")
+	for range 10 {
+		claim(409)
+	}
+	require.Equal(t, 1, room.sent(), "the crowd that came too late")
+	claim(201, "Idempotency-Key: k")
+	claim(409, "Idempotency-Key: k2")
+	require.Equal(t, 3, room.sent(), "who has a key always asks")
+	w := ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"x"},{"campaign_id":"c1","user_id":"x","idempotency_key":"k3"}]}`)
+	require.Equal(t, 200, w.Code)
+	require.Equal(t, 4, room.sent())
+
+	now.Add(lasts)
+	claim(409)
+	claim(409)
+	require.Equal(t, 5, room.sent(), "one looks again")
+
+	require.Equal(t, 200, ask(h, "PATCH", "/v1/campaigns/c1", `{"total":2}`).Code)
+	claim(201)
+	claim(409)
+	room.mu.Lock()
+	room.campaigns["c1"].Total = 3 // by another process
+	room.mu.Unlock()
+	claim(409)
+	now.Add(lasts)
+	claim(201)
+	require.Equal(t, 200, ask(h, "POST", "/v1/campaigns/c1/close", "").Code)
+	w = ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
+	requireProblem(t, 409, w.Header(), w.Body.Bytes(), "closed")
+}
