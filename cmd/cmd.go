@@ -80,7 +80,14 @@ For real, with DIBS_REDIS_URL and DIBS_MYSQL_DSN set:
   dibs api | consumer | syncer       one role each, as many of each as you like
 
 Every setting is an environment variable and a flag; 'dibs config' shows what is in force.`,
-		SilenceUsage: true, SilenceErrors: true,
+		SilenceUsage: true, SilenceErrors: true, SuggestionsMinimumDistance: 2,
+	}
+	root.Args = cobra.ArbitraryArgs // or cobra refuses an unknown command in words of its own
+	root.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		return unknownCommand(c, args[0])
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", ErrUsage, err) })
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -89,6 +96,13 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 		config.AddFlags(command.Flags())
 	}
 	return root
+}
+
+func unknownCommand(root *cobra.Command, name string) error {
+	if near := root.SuggestionsFor(name); len(near) > 0 {
+		return fmt.Errorf("%w: no command %q, did you mean %q?", ErrUsage, name, near[0])
+	}
+	return fmt.Errorf("%w: no command %q; `dibs help` lists them", ErrUsage, name)
 }
 
 // command fills in what all commands share: no arguments, and the settings read before it runs.

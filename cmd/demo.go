@@ -47,6 +47,9 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 		if !c.Flags().Changed("log-level") {
 			cfg.LogLevel = "warn"
 		}
+		if err := checkListen(cfg); err != nil {
+			return err
+		}
 		return d.run(ctx, env, cfg)
 	})
 	c.Flags().IntVar(&d.users, "users", 20_000, "people in the crowd, 1 to 10000000")
@@ -100,7 +103,7 @@ func (d *demo) run(ctx context.Context, env Env, cfg *config.Config) error {
 func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, base string) error {
 	id := "demo-" + uuid.NewString()[:8]
 	_, _ = fmt.Fprintf(env.Stdout, "%s\ncampaign %s at %s: %d users on %d connections, %d units, up to %d a user\n\n",
-		s.about(), id, base, d.users, d.connections, d.stock, d.perUser)
+		s.where, id, base, d.users, d.connections, d.stock, d.perUser)
 	if err := d.openCampaign(ctx, cfg, base, id); err != nil {
 		return err
 	}

@@ -25,8 +25,11 @@ func newServe(env Env) *cobra.Command {
 		Example: `  dibs serve
   DIBS_REDIS_URL=redis://127.0.0.1:6379 DIBS_MYSQL_DSN='dibs:secret@tcp(127.0.0.1:3306)/dibs' dibs serve`,
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+		if err := checkListen(cfg); err != nil {
+			return err
+		}
 		return withStack(ctx, env, cfg, func(s *stack) error {
-			s.log.Info("serving every role", "servers", s.about())
+			s.log.Info("serving every role", "servers", s.where)
 			return s.serve(ctx, s.announce(env))
 		})
 	})
@@ -38,6 +41,9 @@ func newAPI(env Env) *cobra.Command {
 		Short:   "Run the HTTP API: campaigns, claims, stock",
 		Example: "  dibs api --http-addr 0.0.0.0:8080",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
+		if err := checkListen(cfg); err != nil {
+			return err
+		}
 		return withStack(ctx, env, cfg, func(s *stack) error { return s.runAPI(ctx, s.announce(env)) })
 	}))
 }
@@ -70,6 +76,18 @@ func needsServers(run func(context.Context, *config.Config) error) func(context.
 		}
 		return run(ctx, cfg)
 	}
+}
+
+// checkListen comes first, so that an open door is refused before anything is touched.
+func checkListen(cfg *config.Config) error {
+	if err := api.CheckListen(cfg.HTTPAddr, tokens(cfg)); err != nil {
+		return fmt.Errorf("%w: %sHTTP_ADDR: %w", config.ErrConfig, config.Prefix, err)
+	}
+	return nil
+}
+
+func tokens(cfg *config.Config) api.Tokens {
+	return api.Tokens{Admin: cfg.AdminToken, Storefront: cfg.StorefrontToken, Viewer: cfg.ViewerToken}
 }
 
 func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error) error {
@@ -110,11 +128,8 @@ func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
 
 // runAPI serves HTTP until ctx ends; listening is told the address.
 func (s *stack) runAPI(ctx context.Context, listening func(addr string)) error {
-	if err := api.CheckListen(s.cfg.HTTPAddr, s.tokens()); err != nil {
-		return fmt.Errorf("%w: %sHTTP_ADDR: %w", config.ErrConfig, config.Prefix, err)
-	}
 	server, err := api.New(api.Config{
-		Addr: s.cfg.HTTPAddr, Version: version(), Tokens: s.tokens(), UserRate: s.cfg.UserRate,
+		Addr: s.cfg.HTTPAddr, Version: version(), Tokens: tokens(s.cfg), UserRate: s.cfg.UserRate,
 		ShutdownTimeout: s.cfg.ShutdownTimeout, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
 	}, api.Deps{Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns, Ready: s.ready})
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"gorm.io/gorm"
 
-	"dibs/api"
 	"dibs/config"
 	"dibs/internal/embedded"
 	"dibs/lua"
@@ -68,8 +67,6 @@ func (s *stack) close() {
 		s.closers[i]()
 	}
 }
-
-func (s *stack) about() string { return s.where }
 
 func (s *stack) openRedis(ctx context.Context) error {
 	url := s.cfg.RedisURL
@@ -157,10 +154,6 @@ func (s *stack) checkPartitions(ctx context.Context) error {
 		return fmt.Errorf("%w: %sPARTITIONS: %w", config.ErrConfig, config.Prefix, err)
 	}
 	return nil
-}
-
-func (s *stack) tokens() api.Tokens {
-	return api.Tokens{Admin: s.cfg.AdminToken, Storefront: s.cfg.StorefrontToken, Viewer: s.cfg.ViewerToken}
 }
 
 func (s *stack) makeParts(context.Context) error {

@@ -35,7 +35,7 @@ var settings = []setting{
 		set: integer(func(c *Config) *int { return &c.FlushSize }, 1, 20000)},
 	{key: "flush-interval", fallback: "50ms", meaning: "a flush happens at least this often while there is something to flush",
 		set: duration(func(c *Config) *time.Duration { return &c.FlushInterval }, time.Millisecond, time.Minute)},
-	{key: "idle-evict", fallback: "30m", meaning: "a campaign without a claim for this long, and fully synced, leaves Redis",
+	{key: "idle-evict", fallback: "30m", meaning: "a campaign without a claim for this long, and fully synced, leaves Redis (not in force yet: all stay)",
 		set: duration(func(c *Config) *time.Duration { return &c.IdleEvict }, time.Second, 10000*time.Hour)},
 	{key: "durability", fallback: "fast", meaning: "fast: a claim is answered once Redis has it in memory",
 		set: durability},
