@@ -1,0 +1,138 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// plenty is a stock that no round gets through.
+const plenty = 1_000_000_000
+
+// broker is a Redis of the benchmark's own, and a client of it as production makes one.
+type broker struct {
+	server  *testenv.RedisServer
+	rdb     redis.UniversalClient
+	scripts *lua.Scripts
+	made    atomic.Int64
+}
+
+func newBroker(b *testing.B) *broker {
+	b.Helper()
+	server := testenv.Redis(b)
+	rdb, err := lua.Connect(server.URL())
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = rdb.Close() })
+	scripts, err := lua.New(rdb, lua.Options{})
+	require.NoError(b, err)
+	require.NoError(b, scripts.Preload(b.Context()))
+	return &broker{server: server, rdb: rdb, scripts: scripts}
+}
+
+// campaign loads a campaign with the article's three limits into Redis.
+func (r *broker) campaign(b *testing.B, total int64) lua.Meta {
+	b.Helper()
+	c := models.Campaign{
+		ID: fmt.Sprintf("bench-%d", r.made.Add(1)), Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC",
+		Total: total, PerUser: 3, PerUserPerDay: 2, Version: 1, Epoch: 1,
+	}
+	loaded, err := r.scripts.Load(b.Context(), &c)
+	require.NoError(b, err)
+	require.True(b, loaded)
+	meta, err := r.scripts.MetaOf(&c)
+	require.NoError(b, err)
+	return meta
+}
+
+// taken is the units that Redis says are taken.
+func (r *broker) taken(b *testing.B, m lua.Meta) int64 {
+	b.Helper()
+	state, err := r.scripts.State(b.Context(), m.ID)
+	require.NoError(b, err)
+	return state.Taken
+}
+
+// forget removes a campaign and the stream, so that each round finds the same Redis.
+func (r *broker) forget(b *testing.B, m lua.Meta) {
+	b.Helper()
+	k := lua.KeysOf(m.ID, m.Partition)
+	// Not UNLINK: its thread would still be at work in the next round.
+	require.NoError(b, r.rdb.Do(longAfter(b), "DEL", k.State, k.Users, k.Keys, k.Stream).Err())
+}
+
+// longAfter is a context for commands that may take as long as they like.
+func longAfter(b *testing.B) context.Context {
+	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+	b.Cleanup(cancel)
+	return ctx
+}
+
+// usage is what a Redis has used so far.
+type usage struct {
+	at       time.Time
+	cpu      time.Duration // of the process
+	scripts  time.Duration // inside EVALSHA
+	evalshas int64
+}
+
+func (r *broker) usage(b *testing.B) usage {
+	b.Helper()
+	info, err := r.rdb.InfoMap(b.Context(), "cpu", "commandstats").Result()
+	require.NoError(b, err)
+	u := usage{at: time.Now()}
+	for _, field := range []string{"used_cpu_sys", "used_cpu_user"} {
+		seconds, err := strconv.ParseFloat(info["CPU"][field], 64)
+		require.NoError(b, err)
+		u.cpu += time.Duration(seconds * float64(time.Second))
+	}
+	stats := info["Commandstats"]["cmdstat_evalsha"] // calls=1,usec=2,...
+	u.evalshas = statOf(b, stats, "calls")
+	u.scripts = time.Duration(statOf(b, stats, "usec")) * time.Microsecond
+	return u
+}
+
+func statOf(b *testing.B, stats, name string) int64 {
+	b.Helper()
+	for field := range strings.SplitSeq(stats, ",") {
+		if value, found := strings.CutPrefix(field, name+"="); found {
+			n, err := strconv.ParseInt(value, 10, 64)
+			require.NoError(b, err)
+			return n
+		}
+	}
+	return 0
+}
+
+// since adds what one claim has cost Redis since before, and how busy Redis was.
+func (s *sheet) since(b *testing.B, r *broker, before usage, name string, claims int64) {
+	b.Helper()
+	now := r.usage(b)
+	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 / float64(claims) }
+	s.add(name+": in the script", "µs/claim", micros(now.scripts-before.scripts))
+	s.add(name+": Redis CPU in all", "µs/claim", micros(now.cpu-before.cpu))
+	s.add(name+": Redis busy", "% of a core", 100*float64(now.cpu-before.cpu)/float64(now.at.Sub(before.at)))
+}
+
+// requests makes claims of users of their own, with keys of their own if keyed.
+func requests(reqs []lua.ClaimRequest, prefix string, from int64, keyed bool) []lua.ClaimRequest {
+	for i := range reqs {
+		user := prefix + strconv.FormatInt(from+int64(i), 10)
+		reqs[i] = lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: user, Quantity: 1}
+		if keyed {
+			reqs[i].Key = "key-" + user
+		}
+	}
+	return reqs
+}

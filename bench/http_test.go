@@ -1,0 +1,119 @@
+package bench_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// callsInFlight is how many script calls the API without sharing may have under way: as many as its Redis client has
+// connections.
+const callsInFlight = 64
+
+// counters are the servers of the HTTP part.
+type counters struct {
+	broker            *broker
+	noop, api, single string // addresses
+}
+
+// benchHTTP puts the same load on a handler that does nothing, on the API, and on an API whose claims share no calls.
+func benchHTTP(b *testing.B, s *sheet) {
+	r := newBroker(b)
+	s.Facts = []string{r.version(b), wrkVersion(b)}
+	c := &counters{broker: r}
+	c.api = startChild(b, childAPI, childSettings{RedisURL: r.server.URL()})
+	c.single = startChild(b, childAPI, childSettings{RedisURL: r.server.URL(), ClaimsPerCall: 1, ClaimsInFlight: callsInFlight})
+	header, body := c.sample(b)
+	c.noop = startChild(b, childNoop, childSettings{Header: header, Body: body})
+	var sides, compare []func()
+	for _, connections := range []int{50, 200} {
+		more, ratios := c.sides(b, s, connections)
+		sides, compare = append(sides, more...), append(compare, ratios)
+	}
+	s.takeTurns(sides)
+	for _, ratios := range compare {
+		ratios()
+	}
+	s.note(fmt.Sprintf("wrk with one thread posts for %s at a time, each claim by a user of its own, against servers in processes of their own.", wrkSpan()))
+	s.note("The no-op handler reads the body and answers 201 with the headers and the body of a claim. No consumer runs.")
+	s.note(fmt.Sprintf("One script call a request: the same API with ClaimsPerCall 1 and up to %d calls in flight.", callsInFlight))
+}
+
+// sides are what takes turns at one number of connections; ratios is for when they have.
+func (c *counters) sides(b *testing.B, s *sheet, connections int) (sides []func(), ratios func()) {
+	at := func(what string) string { return fmt.Sprintf("%s, %d connections", what, connections) }
+	noop, claims, keyed, single := at("no-op handler"), at("claims"), at("claims with keys"), at("claims, one script call a request")
+	sold, soldKeyed := at("sold-out refusals"), at("sold-out refusals with keys")
+	ratios = func() {
+		s.ratio(b, at("claims / no-op"), claims, noop, 0.6)
+		s.ratio(b, at("claims with keys / no-op"), keyed, noop, 0)
+		s.ratio(b, at("claims / one script call a request"), claims, single, 1.7)
+		s.ratio(b, at("sold-out / no-op"), sold, noop, 0.9)
+		s.ratio(b, at("sold-out with keys / no-op"), soldKeyed, noop, 0)
+	}
+	return []func(){
+		func() { s.load(noop, wrk(b, c.noop, "any", connections, false)) },
+		func() { c.accepted(b, s, claims, c.api, connections, false) },
+		func() { c.accepted(b, s, keyed, c.api, connections, true) },
+		func() { c.accepted(b, s, single, c.single, connections, false) },
+		func() { c.refused(b, s, sold, connections, false) },
+		func() { c.refused(b, s, soldKeyed, connections, true) },
+	}, ratios
+}
+
+func (s *sheet) load(name string, r wrkResult) {
+	s.add(name, "requests/s", r.rate())
+	s.add(name+": p99", "ms", float64(r.P99Us)/1000)
+}
+
+// accepted loads a server with claims of a campaign with plenty of stock.
+func (c *counters) accepted(b *testing.B, s *sheet, name, addr string, connections int, keyed bool) {
+	m := c.broker.campaign(b, plenty)
+	before := c.broker.usage(b)
+	r := wrk(b, addr, m.ID, connections, keyed)
+	require.Zero(b, r.Refused)
+	// Claims that were on their way when the time was up are taken and not counted.
+	taken := c.broker.taken(b, m)
+	require.GreaterOrEqual(b, taken, r.Requests)
+	require.LessOrEqual(b, taken, r.Requests+int64(connections))
+	s.load(name, r)
+	calls := c.broker.usage(b).evalshas - before.evalshas
+	s.add(name+": shared by a script call", "claims", float64(taken)/float64(calls))
+	c.broker.forget(b, m)
+}
+
+// refused loads the API with claims of a campaign that has nothing left.
+func (c *counters) refused(b *testing.B, s *sheet, name string, connections int, keyed bool) {
+	m := c.broker.campaign(b, 1)
+	c.broker.fill(b, m, "first-", 1, false)
+	r := wrk(b, c.api, m.ID, connections, keyed)
+	require.Equal(b, r.Requests, r.Refused)
+	require.Equal(b, int64(1), c.broker.taken(b, m))
+	s.load(name, r)
+	c.broker.forget(b, m)
+}
+
+// sample is the answer to a claim: its headers, less those that net/http adds by itself, and its body.
+func (c *counters) sample(b *testing.B) (http.Header, string) {
+	b.Helper()
+	m := c.broker.campaign(b, plenty)
+	url := "http://" + c.api + "/v1/campaigns/" + m.ID + "/claims"
+	req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, url, strings.NewReader(`{"user_id":"user-1-0-10000"}`))
+	require.NoError(b, err)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	require.NoError(b, err)
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(b, err)
+	require.Equal(b, http.StatusCreated, resp.StatusCode, string(body))
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections() //nolint:forcetypeassert // it is one
+	resp.Header.Del("Date")
+	resp.Header.Del("Content-Length")
+	c.broker.forget(b, m)
+	return resp.Header, string(body)
+}

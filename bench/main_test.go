@@ -1,0 +1,80 @@
+package bench_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"dibs/internal/testenv"
+)
+
+var (
+	roundsFlag = flag.Int("rounds", 3, "how often the sides of a comparison take turns")
+	writeFlag  = flag.Bool("write", false, "put the figures into docs/bench.md")
+	jsonFlag   = flag.String("json", "", "a file to write the figures to")
+
+	profileFlag = flag.String("profiles", "", "a folder for CPU profiles of the servers of the HTTP part")
+)
+
+// TestMain is also the way into the processes that a benchmark starts beside itself, see child_test.go.
+func TestMain(m *testing.M) {
+	if name := os.Getenv(childVariable); name != "" {
+		if err := runChild(name); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: child:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	testenv.Main(m)
+}
+
+// parts are the benchmark's parts, in the order of docs/bench.md.
+var parts = []struct {
+	name  string
+	about string
+	run   func(b *testing.B, s *sheet)
+}{
+	{"script", "The claim script against the article's script", benchScript},
+	{"http", "The HTTP API against a handler that does nothing", benchHTTP},
+	{"books", "From the stream into MySQL", benchBooks},
+	{"memory", "Redis memory", benchMemory},
+	{"allocations", "Allocations in Go", benchAllocations},
+}
+
+// BenchmarkDibs runs the parts, each once whatever -benchtime says, and ends with the tables of all of them.
+func BenchmarkDibs(b *testing.B) {
+	var sheets []*sheet
+	for _, part := range parts {
+		s := newSheet(part.name, part.about, max(1, *roundsFlag))
+		b.Run(part.name, func(b *testing.B) {
+			b.ReportMetric(0, "ns/op") // says nothing here
+			if len(s.series) == 0 {
+				part.run(b, s)
+			}
+		})
+		if len(s.series) > 0 && !b.Failed() {
+			sheets = append(sheets, s)
+		}
+	}
+	if len(sheets) > 0 {
+		publish(b, sheets)
+	}
+}
+
+// span is how long a side is measured in one round.
+func span(long time.Duration) time.Duration {
+	if testing.Short() {
+		return max(long/10, 200*time.Millisecond)
+	}
+	return long
+}
+
+// amount is how much of something a side does in one round.
+func amount(long int) int {
+	if testing.Short() {
+		return long / 10
+	}
+	return long
+}

@@ -1,0 +1,92 @@
+package bench_test
+
+import (
+	"slices"
+	"testing"
+)
+
+// sheet collects the figures of one part: a series for each figure with a value for each round, and the ratios.
+type sheet struct {
+	Part   string    `json:"part"`
+	About  string    `json:"about"`
+	Facts  []string  `json:"facts"` // what the figures were taken on
+	Notes  []string  `json:"notes,omitempty"`
+	Series []*series `json:"figures"`
+	Ratios []*ratio  `json:"ratios,omitempty"`
+
+	rounds int
+	series map[string]*series
+}
+
+// series is one figure, round by round.
+type series struct {
+	Name   string    `json:"name"`
+	Unit   string    `json:"unit"`
+	Values []float64 `json:"values"`
+}
+
+// ratio compares two series round by round. It is met when its median is at least (AtMost: at most) its target.
+type ratio struct {
+	Name   string    `json:"name"`
+	Values []float64 `json:"values"`
+	Target float64   `json:"target"` // 0: none
+}
+
+func newSheet(part, about string, rounds int) *sheet {
+	return &sheet{Part: part, About: about, rounds: rounds, series: make(map[string]*series)}
+}
+
+// add puts a value behind the others of its series.
+func (s *sheet) add(name, unit string, value float64) {
+	one := s.series[name]
+	if one == nil {
+		one = &series{Name: name, Unit: unit}
+		s.series[name] = one
+		s.Series = append(s.Series, one)
+	}
+	one.Values = append(one.Values, value)
+}
+
+// note adds a line below the figures, once.
+func (s *sheet) note(text string) {
+	if !slices.Contains(s.Notes, text) {
+		s.Notes = append(s.Notes, text)
+	}
+}
+
+// ratio compares two series that have as many values.
+func (s *sheet) ratio(b testing.TB, name, over, under string, target float64) {
+	b.Helper()
+	x, y := s.series[over], s.series[under]
+	if x == nil || y == nil || len(x.Values) != len(y.Values) {
+		b.Fatalf("no ratio of %q and %q: each needs a value a round", over, under)
+	}
+	r := &ratio{Name: name, Target: target}
+	for i := range x.Values {
+		r.Values = append(r.Values, x.Values[i]/y.Values[i])
+	}
+	s.Ratios = append(s.Ratios, r)
+}
+
+// takeTurns runs the sides in each round, every other round backwards so that none always comes first.
+func (s *sheet) takeTurns(sides []func()) {
+	for round := range s.rounds {
+		order := slices.Clone(sides)
+		if round%2 == 1 {
+			slices.Reverse(order)
+		}
+		for _, side := range order {
+			side()
+		}
+	}
+}
+
+// median of at least one value.
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	half := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[half]
+	}
+	return (sorted[half-1] + sorted[half]) / 2
+}

@@ -1,0 +1,31 @@
+-- For wrk: POSTs a claim of a user of its own with each request, with an idempotency key of its own if asked to.
+-- Arguments: prefix of the user ids; "keyed" or "unkeyed". Prints a line of JSON at the end.
+local thread_count = 0
+function setup(thread)
+  thread:set('thread_id', thread_count)
+  thread_count = thread_count + 1
+end
+
+local user_head, head, count = '', '', 0
+function init(args)
+  user_head = args[1] .. thread_id .. '-'
+  head = 'POST ' .. wrk.path .. ' HTTP/1.1\r\nHost: ' .. wrk.host .. ':' .. wrk.port ..
+    '\r\nContent-Type: application/json\r\n'
+  if args[2] == 'keyed' then head = head .. 'Idempotency-Key: ' end
+  keyed = args[2] == 'keyed'
+end
+
+function request()
+  count = count + 1
+  local user = user_head .. count
+  local body = '{"user_id":"' .. user .. '"}'
+  if keyed then return head .. user .. '\r\nContent-Length: ' .. #body .. '\r\n\r\n' .. body end
+  return head .. 'Content-Length: ' .. #body .. '\r\n\r\n' .. body
+end
+
+function done(summary, latency, requests)
+  local e = summary.errors
+  io.write(string.format(
+    '\n{"requests":%d,"took_us":%d,"refused":%d,"broken":%d,"p50_us":%d,"p99_us":%d}\n', summary.requests,
+    summary.duration, e.status, e.connect + e.read + e.write + e.timeout, latency:percentile(50), latency:percentile(99)))
+end

@@ -1,0 +1,67 @@
+package bench_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// wrkResult is what testdata/claim.lua prints.
+type wrkResult struct {
+	Requests int64 `json:"requests"`
+	TookUs   int64 `json:"took_us"`
+	Refused  int64 `json:"refused"` // answers of 400 and above
+	Broken   int64 `json:"broken"`  // connections
+	P50Us    int64 `json:"p50_us"`
+	P99Us    int64 `json:"p99_us"`
+}
+
+func (r wrkResult) rate() float64 { return float64(r.Requests) / (float64(r.TookUs) / 1e6) }
+
+// wrkThreads is one: a second would only take more of the machine from the servers.
+const wrkThreads = 1
+
+var wrkRuns atomic.Int64
+
+// wrk posts claims to a campaign for a while, each of a user that nobody else has.
+func wrk(b *testing.B, addr, campaign string, connections int, keyed bool) wrkResult {
+	b.Helper()
+	mode := "unkeyed"
+	if keyed {
+		mode = "keyed"
+	}
+	cmd := exec.CommandContext(longAfter(b), tool(b, "wrk", "wrk"),
+		"-t", strconv.Itoa(wrkThreads), "-c", strconv.Itoa(connections), "-d", wrkSpan(), "-s", "testdata/claim.lua",
+		"http://"+addr+"/v1/campaigns/"+campaign+"/claims", "--", fmt.Sprintf("user-%d-", wrkRuns.Add(1)), mode)
+	out, err := cmd.CombinedOutput()
+	require.NoError(b, err, string(out))
+	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
+	var r wrkResult
+	require.NoError(b, json.Unmarshal(lines[len(lines)-1], &r), string(out))
+	require.Zero(b, r.Broken, string(out))
+	require.Positive(b, r.Requests, string(out))
+	return r
+}
+
+// wrkSpan is in whole seconds, as wrk wants it.
+func wrkSpan() string {
+	seconds := int(span(3*time.Second) / time.Second)
+	return strconv.Itoa(max(1, seconds)) + "s"
+}
+
+// wrkVersion is the first words of wrk -v.
+func wrkVersion(b *testing.B) string {
+	b.Helper()
+	out, _ := exec.CommandContext(b.Context(), tool(b, "wrk", "wrk"), "-v").CombinedOutput() // it exits with 1
+	version, _, _ := strings.Cut(string(out), " [")
+	version = strings.TrimPrefix(strings.TrimSpace(version), "wrk ")
+	return "wrk " + strings.TrimPrefix(version, "debian/")
+}
