@@ -203,7 +203,17 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 	return errors.Join(err, closeErr)
 }
 
+// runSyncer keeps house until ctx ends.
 func (s *stack) runSyncer(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+	trimmer, err := syncer.NewTrimmer(syncer.TrimmerConfig{
+		Redis: s.rdb, Partitions: s.cfg.Partitions, Groups: s.cfg.Groups, Logger: s.log, Registerer: s.registry,
+	})
+	if err != nil {
+		return err
+	}
+	role, err := syncer.New(syncer.Config{Trimmer: trimmer, Sweeper: syncer.NewSweeper(s.db, s.hydrator), Logger: s.log})
+	if err != nil {
+		return err
+	}
+	return role.Run(ctx)
 }
