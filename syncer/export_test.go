@@ -1,5 +1,13 @@
 package syncer
 
+import (
+	"context"
+
+	"gorm.io/gorm"
+
+	"dibs/lua"
+)
+
 // NewWriterWithStep is NewWriter with a function that is called between the steps of a flush.
 func NewWriterWithStep(cfg WriterConfig, step func(name string)) (*Writer, error) {
 	w, err := newWriter(cfg.WithDefaults())
@@ -9,4 +17,11 @@ func NewWriterWithStep(cfg WriterConfig, step func(name string)) (*Writer, error
 	w.step = step
 	w.start()
 	return w, nil
+}
+
+// HydrateWithStep is Hydrate without the sharing, with a function that is called between its steps.
+func HydrateWithStep(ctx context.Context, db *gorm.DB, scripts Scripts, id string, step func(name string)) (lua.Meta, error) {
+	h := NewHydrator(db, scripts)
+	h.step = step
+	return h.hydrate(ctx, id)
 }

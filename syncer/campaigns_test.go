@@ -1,0 +1,367 @@
+package syncer_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer"
+)
+
+const partitions = 3
+
+// openScripts are Dibs' scripts on the Redis that all tests share; campaign ids must be unique.
+func openScripts(t testing.TB) *lua.Scripts {
+	t.Helper()
+	scripts, err := lua.New(testenv.SharedRedis(t).Client(), lua.Options{Partitions: partitions})
+	require.NoError(t, err)
+	return scripts
+}
+
+func newCampaigns(t testing.TB, db *gorm.DB, scripts syncer.Scripts) *syncer.Campaigns {
+	t.Helper()
+	return syncer.NewCampaigns(db, scripts, quiet())
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		campaigns := newCampaigns(t, db, openScripts(t))
+		at := time.Date(2026, 11, 21, 12, 0, 0, 123_456_789, time.FixedZone("CET", 3600))
+		asked := campaignOf("spring", 100)
+		asked.Name, asked.PerUser, asked.PerUserPerDay, asked.LowStockAt, asked.HoldForMs = "Spring ☘", 3, 1, 10, 900_000
+		asked.StartsAt, asked.EndsAt, asked.Currency, asked.SenderID = &at, ptr(at.Add(time.Hour)), "EUR", "bank"
+		stored, created, err := campaigns.Create(t.Context(), asked)
+		require.NoError(t, err)
+		require.True(t, created)
+
+		want := asked
+		want.StartsAt, want.EndsAt = ptr(at.UTC().Truncate(time.Millisecond)), ptr(at.Add(time.Hour).UTC().Truncate(time.Millisecond))
+		want.Version, want.Remaining, want.Partition = 1, 100, lua.PartitionOf("spring", partitions)
+		want.CreatedAt, want.UpdatedAt = stored.CreatedAt, stored.UpdatedAt
+		require.Equal(t, want, stored)
+		require.WithinDuration(t, time.Now(), stored.CreatedAt, time.Minute)
+
+		got, err := campaigns.Get(t.Context(), "spring")
+		require.NoError(t, err)
+		require.Equal(t, stored, got)
+		_, err = campaigns.Get(t.Context(), "Spring")
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+}
+
+func TestCampaigns_CreateAgainIsToldFromAnotherUnderTheSameID(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		campaigns := newCampaigns(t, db, openScripts(t))
+		first, created, err := campaigns.Create(t.Context(), campaignOf("c", 100))
+		require.NoError(t, err)
+		require.True(t, created)
+		again, created, err := campaigns.Create(t.Context(), campaignOf("c", 100))
+		require.NoError(t, err)
+		require.False(t, created)
+		require.Equal(t, first, again)
+		_, _, err = campaigns.Create(t.Context(), campaignOf("c", 101))
+		require.ErrorIs(t, err, models.ErrExists)
+
+		changed, err := campaigns.Change(t.Context(), "c", models.Change{Total: ptr(int64(150))})
+		require.NoError(t, err)
+		for _, total := range []int64{100, 150} { // as it was created, and as it is now
+			again, created, err = campaigns.Create(t.Context(), campaignOf("c", total))
+			require.NoError(t, err)
+			require.False(t, created)
+			require.Equal(t, changed, again)
+		}
+		_, _, err = campaigns.Create(t.Context(), campaignOf("c", 120))
+		require.ErrorIs(t, err, models.ErrExists)
+	})
+}
+
+func TestCampaigns_CreateByManyAtOnceCreatesOne(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		campaigns := newCampaigns(t, db, openScripts(t))
+		var mu sync.Mutex
+		created := 0
+		var g errgroup.Group
+		for range 8 {
+			g.Go(func() error {
+				_, mine, err := campaigns.Create(t.Context(), campaignOf("c", 1))
+				mu.Lock()
+				defer mu.Unlock()
+				if mine {
+					created++
+				}
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		require.Equal(t, 1, created)
+	})
+}
+
+func TestCampaigns_CreateRefusesWhatCannotBe(t *testing.T) {
+	t.Parallel()
+	campaigns := newCampaigns(t, openServer(t), openScripts(t))
+	bad := campaignOf("c", -1)
+	_, _, err := campaigns.Create(t.Context(), bad)
+	var field *models.FieldError
+	require.ErrorAs(t, err, &field)
+	require.Equal(t, "total", field.Field)
+}
+
+func TestCampaigns_ListPagesByID(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		campaigns := newCampaigns(t, db, openScripts(t))
+		ids := []string{"b", "B", "a.1", "a-1", "_", "10", "9"}
+		for _, id := range ids {
+			_, _, err := campaigns.Create(t.Context(), campaignOf(id, 1))
+			require.NoError(t, err)
+		}
+		var got []string
+		for after := ""; ; after = got[len(got)-1] {
+			page, err := campaigns.List(t.Context(), after, 3)
+			require.NoError(t, err)
+			if len(page) == 0 {
+				break
+			}
+			for _, c := range page {
+				got = append(got, c.ID)
+			}
+		}
+		slices.Sort(ids)
+		require.Equal(t, ids, got)
+	})
+}
+
+func TestCampaigns_BooksAreWhatTheWriterWrote(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		campaigns := newCampaigns(t, db, openScripts(t))
+		addCampaign(t, db, "c", 100)
+		w := startWriter(t, syncer.WriterConfig{DB: db})
+		require.NoError(t, submitAll(t.Context(), w, claimsOf("c", 1, 3))) // 2 + 3 + 1 units
+		b, err := campaigns.Books(t.Context(), "c")
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), b.At, time.Minute)
+		require.Equal(t, models.Books{Claimed: 6, SyncedSeq: 3, Remaining: 94, At: b.At}, b)
+		_, err = campaigns.Books(t.Context(), "none")
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+}
+
+// live is a campaign in MySQL and in Redis.
+func live(t *testing.T, db *gorm.DB, total int64) (*syncer.Campaigns, *lua.Scripts, string) {
+	t.Helper()
+	scripts, id := openScripts(t), testenv.UniqueID(t, "c")
+	campaigns := newCampaigns(t, db, scripts)
+	_, _, err := campaigns.Create(t.Context(), campaignOf(id, total))
+	require.NoError(t, err)
+	_, err = syncer.NewHydrator(db, scripts).Hydrate(t.Context(), id)
+	require.NoError(t, err)
+	return campaigns, scripts, id
+}
+
+func TestCampaigns_ChangeIsInForceInRedisWhenItReturns(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		campaigns, scripts, id := live(t, db, 100)
+		for i, change := range []models.Change{
+			{Total: ptr(int64(150))}, {Status: ptr(models.StatusPaused)}, {Total: ptr(int64(40)), Status: ptr(models.StatusOpen)},
+		} {
+			c, err := campaigns.Change(t.Context(), id, change)
+			require.NoError(t, err)
+			require.Equal(t, int64(i+2), c.Version)
+			require.Equal(t, c.Version, c.AppliedVersion)
+			require.Equal(t, c.Total, c.Remaining)
+			state, err := scripts.State(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, []any{c.Version, c.Total, c.Status}, []any{state.Version, state.Total, state.Status})
+		}
+		before, err := campaigns.Get(t.Context(), id)
+		require.NoError(t, err)
+		same, err := campaigns.Change(t.Context(), id, models.Change{Total: ptr(int64(40))})
+		require.NoError(t, err)
+		require.Equal(t, before, same, "nothing changed, no new version")
+	})
+}
+
+func TestCampaigns_ChangeRefusesWhatCannotBeAtOnce(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		campaigns, _, id := live(t, db, 100)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var field *models.FieldError
+		_, err := campaigns.Change(ctx, id, models.Change{Total: ptr(int64(-1))})
+		require.ErrorAs(t, err, &field)
+		require.Equal(t, "total", field.Field)
+		_, err = campaigns.Change(ctx, "none", models.Change{})
+		require.ErrorIs(t, err, models.ErrNotFound)
+
+		_, err = campaigns.Change(ctx, id, models.Change{Status: ptr(models.StatusClosed)})
+		require.NoError(t, err)
+		_, err = campaigns.Change(ctx, id, models.Change{Status: ptr(models.StatusOpen)})
+		require.ErrorAs(t, err, &field)
+		require.Equal(t, "status", field.Field)
+		_, err = campaigns.Change(ctx, id, models.Change{Total: ptr(int64(200))})
+		require.NoError(t, err)
+	})
+}
+
+// Lowering total below what is claimed is legal, and remaining is right on the way down and up again.
+func TestCampaigns_ChangeBelowWhatIsClaimedAndUpAgain(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		campaigns, _, id := live(t, db, 100)
+		w := startWriter(t, syncer.WriterConfig{DB: db})
+		events := claimsOf(id, 1, 6) // 12 units
+		require.NoError(t, submitAll(t.Context(), w, events[:3]))
+		for _, step := range []struct{ total, remaining int64 }{{5, 0}, {20, 14}, {6, 0}, {8, 2}} {
+			c, err := campaigns.Change(t.Context(), id, models.Change{Total: &step.total})
+			require.NoError(t, err)
+			require.Equal(t, step.remaining, c.Remaining, "total %d", step.total)
+		}
+		require.NoError(t, submitAll(t.Context(), w, events[3:]), "claims that were in flight")
+		requireBooks(t, db, id, events)
+		c, err := campaigns.Change(t.Context(), id, models.Change{Total: ptr(int64(15))})
+		require.NoError(t, err)
+		require.Equal(t, int64(3), c.Remaining)
+	})
+}
+
+// deaf are scripts whose Adjust fails as long as away is set; before runs before each one that does not.
+type deaf struct {
+	*lua.Scripts
+	mu     sync.Mutex
+	away   bool
+	before func()
+}
+
+func (d *deaf) Adjust(ctx context.Context, c *models.Campaign) (lua.State, error) {
+	d.mu.Lock()
+	away := d.away
+	d.mu.Unlock()
+	if away {
+		return lua.State{}, fmt.Errorf("%w: pulled", lua.ErrUnavailable)
+	}
+	if d.before != nil {
+		d.before()
+	}
+	return d.Scripts.Adjust(ctx, c)
+}
+
+func (d *deaf) set(away bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.away = away
+}
+
+// Between the two transactions of a change Redis works by the old definition or by the new one: MySQL says at least what
+// either does.
+func TestCampaigns_ChangeNeverShowsLessThanRedisHas(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		_, scripts, id := live(t, db, 100)
+		between := &deaf{Scripts: scripts}
+		var seen, want int64
+		between.before = func() {
+			b, err := newCampaigns(t, db, scripts).Books(t.Context(), id)
+			require.NoError(t, err)
+			seen = b.Remaining
+		}
+		campaigns := newCampaigns(t, db, between)
+		for _, total := range []int64{150, 30, 31} {
+			want = max(total, booksOf(t, db, id).Remaining)
+			_, err := campaigns.Change(t.Context(), id, models.Change{Total: &total})
+			require.NoError(t, err)
+			require.Equal(t, want, seen, "between, on the way to %d", total)
+			require.Equal(t, total, booksOf(t, db, id).Remaining, "after")
+		}
+	})
+}
+
+func TestSweeper_CompletesAChangeThatRedisDidNotHear(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		_, scripts, id := live(t, db, 100)
+		ears := &deaf{Scripts: scripts, away: true}
+		_, err := newCampaigns(t, db, ears).Change(t.Context(), id, models.Change{Total: ptr(int64(30))})
+		require.ErrorIs(t, err, lua.ErrUnavailable)
+		require.Equal(t, int64(100), booksOf(t, db, id).Remaining, "redis still hands out 100")
+
+		sweeper := syncer.NewSweeper(db, syncer.NewHydrator(db, ears))
+		_, err = sweeper.Sweep(t.Context())
+		require.ErrorIs(t, err, lua.ErrUnavailable)
+		ears.set(false)
+		n, err := sweeper.Sweep(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		state, err := scripts.State(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, int64(30), state.Total)
+		require.Equal(t, int64(30), booksOf(t, db, id).Remaining)
+		n, err = sweeper.Sweep(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n, "nothing is left to do")
+	})
+}
+
+func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
+	t.Parallel()
+	db := openServer(t)
+	_, scripts, id := live(t, db, 100)
+	for i := range 250 { // loaded once, by the books, and not there
+		c := campaignOf(fmt.Sprintf("%s-lost-%d", testenv.UniqueID(t, "a"), i), 1)
+		c.Epoch, c.Version = 1, 2
+		require.NoError(t, db.Create(&c).Error)
+	}
+	require.NoError(t, db.Exec("UPDATE campaigns SET total = 7, version = 2 WHERE id = ?", id).Error)
+	n, err := syncer.NewSweeper(db, syncer.NewHydrator(db, scripts)).Sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
+
+func TestCampaigns_ManyChangesAtOnceEndInOneDefinition(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		campaigns, scripts, id := live(t, db, 100)
+		var g errgroup.Group
+		for i := range 8 {
+			g.Go(func() error {
+				_, err := campaigns.Change(t.Context(), id, models.Change{Total: ptr(int64(200 + i))})
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		c, err := campaigns.Get(t.Context(), id)
+		require.NoError(t, err)
+		state, err := scripts.State(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, []int64{9, 9, c.Total, c.Total}, []int64{c.Version, c.AppliedVersion, state.Total, c.Remaining})
+	})
+}
+
+func TestCheckPartitions_IsFixedByTheFirst(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		require.NoError(t, syncer.CheckPartitions(t.Context(), db, 4))
+		require.NoError(t, syncer.CheckPartitions(t.Context(), db, 4))
+		err := syncer.CheckPartitions(t.Context(), db, 5)
+		require.ErrorIs(t, err, syncer.ErrPartitions)
+		require.ErrorContains(t, err, "made with 4, configured are 5")
+	})
+}

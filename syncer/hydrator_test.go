@@ -1,0 +1,232 @@
+package syncer_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer"
+)
+
+// stored is a campaign that is in MySQL and was never loaded.
+func stored(t *testing.T, db *gorm.DB, scripts syncer.Scripts, total int64) string {
+	t.Helper()
+	id := testenv.UniqueID(t, "c")
+	_, created, err := newCampaigns(t, db, scripts).Create(t.Context(), campaignOf(id, total))
+	require.NoError(t, err)
+	require.True(t, created)
+	return id
+}
+
+// claim takes one unit and returns what became of it.
+func claim(t *testing.T, scripts *lua.Scripts, id string) models.Outcome {
+	t.Helper()
+	c := campaignOf(id, 0)
+	meta, err := scripts.MetaOf(&c)
+	require.NoError(t, err)
+	replies, _, err := scripts.Claim(t.Context(), meta, []lua.ClaimRequest{{ID: uuid.Must(uuid.NewV7()), UserID: "u", Quantity: 1}})
+	require.NoError(t, err)
+	return replies[0].Outcome
+}
+
+// lose takes a campaign out of Redis.
+func lose(t *testing.T, id string) {
+	t.Helper()
+	k := lua.KeysOf(id, lua.PartitionOf(id, partitions))
+	require.NoError(t, testenv.SharedRedis(t).Client().Del(t.Context(), k.State, k.Users, k.Keys).Err())
+}
+
+func hydrate(t *testing.T, db *gorm.DB, scripts syncer.Scripts, id string) error {
+	t.Helper()
+	_, err := syncer.NewHydrator(db, scripts).Hydrate(t.Context(), id)
+	return err
+}
+
+// died is what a step throws to stop a hydration in its tracks.
+type died struct{}
+
+// hydrateUntil is a hydration by a process that dies right after a step.
+func hydrateUntil(t *testing.T, db *gorm.DB, scripts syncer.Scripts, id, last string) {
+	t.Helper()
+	require.PanicsWithValue(t, died{}, func() {
+		_, _ = syncer.HydrateWithStep(t.Context(), db, scripts, id, func(step string) {
+			if step == last {
+				panic(died{})
+			}
+		})
+	}, "no step %q", last)
+}
+
+func TestHydrator_LoadsWhatWasNeverLoaded(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		scripts := openScripts(t)
+		id := stored(t, db, scripts, 2)
+		require.Equal(t, models.OutcomeAbsent, claim(t, scripts, id))
+		meta, err := syncer.NewHydrator(db, scripts).Hydrate(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, id, meta.ID)
+		require.Equal(t, lua.PartitionOf(id, partitions), meta.Partition)
+		require.Equal(t, models.OutcomeClaimed, claim(t, scripts, id))
+		require.NoError(t, hydrate(t, db, scripts, id), "once more changes nothing")
+		require.Equal(t, models.OutcomeClaimed, claim(t, scripts, id))
+		require.Equal(t, models.OutcomeSoldOut, claim(t, scripts, id))
+
+		state, err := scripts.State(t.Context(), id)
+		require.NoError(t, err)
+		c, err := newCampaigns(t, db, scripts).Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, []int64{1, 1, 1, 1}, []int64{state.Epoch, state.Version, c.Epoch, c.AppliedVersion})
+	})
+}
+
+func TestHydrator_KnowsNoCampaignThatMySQLDoesNot(t *testing.T) {
+	t.Parallel()
+	require.ErrorIs(t, hydrate(t, openServer(t), openScripts(t), testenv.UniqueID(t, "none")), models.ErrNotFound)
+}
+
+func TestHydrator_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		scripts := openScripts(t)
+		for _, last := range []string{"numbered", "loaded", "confirmed", "opened"} {
+			id := stored(t, db, scripts, 1)
+			hydrateUntil(t, db, scripts, id, last)
+			if last != "opened" {
+				require.False(t, claim(t, scripts, id).Took(), "after %q no claim is taken", last)
+			}
+			require.NoError(t, hydrate(t, db, scripts, id), "after %q", last)
+			require.Equal(t, models.OutcomeClaimed, claim(t, scripts, id))
+			require.Equal(t, models.OutcomeSoldOut, claim(t, scripts, id))
+		}
+	})
+}
+
+func TestSweeper_CompletesAFirstLoadThatWasBegun(t *testing.T) {
+	t.Parallel()
+	db, scripts := openServer(t), openScripts(t)
+	for _, last := range []string{"numbered", "loaded", "confirmed"} {
+		id := stored(t, db, scripts, 1)
+		hydrateUntil(t, db, scripts, id, last)
+		n, err := syncer.NewSweeper(db, syncer.NewHydrator(db, scripts)).Sweep(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, models.OutcomeClaimed, claim(t, scripts, id))
+	}
+}
+
+// Before step 3 nothing can have been claimed, so a copy that Redis lost is loaded again; after it, it is lost.
+func TestHydrator_LoadsAgainOnlyWhileNothingCanHaveBeenClaimed(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		scripts := openScripts(t)
+		for last, want := range map[string]error{"numbered": nil, "loaded": nil, "confirmed": syncer.ErrLost, "opened": syncer.ErrLost} {
+			id := stored(t, db, scripts, 1)
+			hydrateUntil(t, db, scripts, id, last)
+			lose(t, id)
+			require.ErrorIs(t, hydrate(t, db, scripts, id), want, "after %q", last)
+		}
+	})
+}
+
+// The worst case: a process gets its number, sleeps, and wakes after the campaign was loaded by another, claimed from, and
+// lost with the claims in flight. Its late load must never be opened, by anything.
+func TestHydrator_ALatecomerDoesNotBringTheFullStockBack(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		scripts := openScripts(t)
+		id := stored(t, db, scripts, 1)
+		_, err := syncer.HydrateWithStep(t.Context(), db, scripts, id, func(step string) {
+			if step != "numbered" {
+				return
+			}
+			require.NoError(t, hydrate(t, db, scripts, id))
+			require.Equal(t, models.OutcomeClaimed, claim(t, scripts, id))
+			lose(t, id)
+		})
+		require.ErrorIs(t, err, syncer.ErrLost)
+		_, err = newCampaigns(t, db, scripts).Change(t.Context(), id, models.Change{Total: ptr(int64(2))})
+		require.NoError(t, err, "the definition may change")
+		_, err = syncer.NewSweeper(db, syncer.NewHydrator(db, scripts)).Sweep(t.Context())
+		require.NoError(t, err)
+		require.ErrorIs(t, hydrate(t, db, scripts, id), syncer.ErrLost)
+		require.False(t, claim(t, scripts, id).Took(), "the one unit is taken already")
+	})
+}
+
+func TestHydrator_RefusesWhatWasLoadedBefore(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		scripts := openScripts(t)
+		withClaims := stored(t, db, scripts, 100)
+		w := startWriter(t, syncer.WriterConfig{DB: db})
+		require.NoError(t, submitAll(t.Context(), w, claimsOf(withClaims, 1, 1)))
+		require.ErrorIs(t, hydrate(t, db, scripts, withClaims), syncer.ErrLost, "claims, and no epoch")
+
+		_, _, gone := live(t, db, 1)
+		lose(t, gone)
+		require.ErrorIs(t, hydrate(t, db, scripts, gone), syncer.ErrLost, "an epoch, and not there")
+
+		_, _, other := live(t, db, 1)
+		require.NoError(t, db.Exec("UPDATE campaigns SET epoch = 2 WHERE id = ?", other).Error)
+		require.ErrorIs(t, hydrate(t, db, scripts, other), syncer.ErrLost, "another epoch")
+
+		_, _, foreign := live(t, db, 1)
+		require.NoError(t, db.Exec("UPDATE campaigns SET epoch = 0 WHERE id = ?", foreign).Error)
+		require.ErrorIs(t, hydrate(t, db, scripts, foreign), syncer.ErrLost, "open in redis, never loaded by the books")
+	})
+}
+
+func TestHydrator_ManyProcessesAtOnceLoadOnce(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		scripts := openScripts(t)
+		id := stored(t, db, scripts, 3)
+		var g errgroup.Group
+		for range 4 {
+			h := syncer.NewHydrator(db, scripts)
+			for range 4 {
+				g.Go(func() error {
+					_, err := h.Hydrate(t.Context(), id)
+					return err
+				})
+			}
+		}
+		require.NoError(t, g.Wait())
+		for range 3 {
+			require.Equal(t, models.OutcomeClaimed, claim(t, scripts, id))
+		}
+		require.Equal(t, models.OutcomeSoldOut, claim(t, scripts, id))
+	})
+}
+
+// A change that comes at any step of a first load is in force after it.
+func TestHydrator_MissesNoChangeThatComesMeanwhile(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		scripts := openScripts(t)
+		campaigns := newCampaigns(t, db, scripts)
+		for _, at := range []string{"numbered", "loaded", "confirmed"} {
+			id := stored(t, db, scripts, 1)
+			_, err := syncer.HydrateWithStep(t.Context(), db, scripts, id, func(step string) {
+				if step == at {
+					_, err := campaigns.Change(t.Context(), id, models.Change{Total: ptr(int64(50))})
+					require.NoError(t, err)
+				}
+			})
+			require.NoError(t, err)
+			state, err := scripts.State(t.Context(), id)
+			require.NoError(t, err)
+			c, err := campaigns.Get(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, []int64{50, 2, 2, 50}, []int64{state.Total, state.Version, c.AppliedVersion, c.Remaining}, "at %q", at)
+			require.Equal(t, models.StatusOpen, state.Status)
+		}
+	})
+}

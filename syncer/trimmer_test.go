@@ -1,0 +1,304 @@
+package syncer_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/syncer"
+)
+
+// stream is a claim stream on a Redis of its own, with entries that groups read.
+type stream struct {
+	t   *testing.T
+	rdb *redis.Client
+	key string
+	ids []string
+}
+
+func newStream(t *testing.T) *stream {
+	t.Helper()
+	return &stream{t: t, rdb: testenv.Redis(t).Client(), key: lua.StreamKey(0)}
+}
+
+func (s *stream) add(n int) {
+	s.t.Helper()
+	for range n {
+		id, err := s.rdb.XAdd(s.t.Context(), &redis.XAddArgs{Stream: s.key, Values: []string{"payload", "{}"}}).Result()
+		require.NoError(s.t, err)
+		s.ids = append(s.ids, id)
+	}
+}
+
+func (s *stream) read(group string, n int64) []string {
+	s.t.Helper()
+	got, err := s.rdb.XReadGroup(s.t.Context(), &redis.XReadGroupArgs{
+		Group: group, Consumer: "c", Streams: []string{s.key, ">"}, Count: n, Block: -1,
+	}).Result()
+	require.NoError(s.t, err)
+	var ids []string
+	for _, m := range got[0].Messages {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+func (s *stream) ack(group string, ids ...string) {
+	s.t.Helper()
+	require.NoError(s.t, s.rdb.XAck(s.t.Context(), s.key, group, ids...).Err())
+}
+
+// left are the entries that are there, by their place in ids.
+func (s *stream) left() (first, n int) {
+	s.t.Helper()
+	entries, err := s.rdb.XRange(s.t.Context(), s.key, "-", "+").Result()
+	require.NoError(s.t, err)
+	if len(entries) == 0 {
+		return len(s.ids), 0
+	}
+	for i, id := range s.ids {
+		if id == entries[0].ID {
+			return i, len(entries)
+		}
+	}
+	s.t.Fatalf("entry %s is none of ours", entries[0].ID)
+	return 0, 0
+}
+
+// unreadGone says which group lost an entry that it has not acknowledged; "" is none. It is what a trimmer must pass.
+func (s *stream) unreadGone(groups ...string) string {
+	s.t.Helper()
+	first, _ := s.left()
+	for _, group := range groups {
+		pending, err := s.rdb.XPendingExt(s.t.Context(), &redis.XPendingExtArgs{
+			Stream: s.key, Group: group, Start: "-", End: "+", Count: 100_000,
+		}).Result()
+		require.NoError(s.t, err)
+		for _, p := range pending {
+			if first < len(s.ids) && before(p.ID, s.ids[first]) || first == len(s.ids) {
+				return fmt.Sprintf("%s lost %s, which is pending", group, p.ID)
+			}
+		}
+		infos, err := s.rdb.XInfoGroups(s.t.Context(), s.key).Result()
+		require.NoError(s.t, err)
+		for _, g := range infos {
+			for i, id := range s.ids[:first] {
+				if g.Name == group && before(g.LastDeliveredID, id) {
+					return fmt.Sprintf("%s lost entry %d, which it never got", group, i)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func before(a, b string) bool {
+	var x, y [2]uint64
+	_, _ = fmt.Sscanf(a, "%d-%d", &x[0], &x[1])
+	_, _ = fmt.Sscanf(b, "%d-%d", &y[0], &y[1])
+	return x[0] < y[0] || x[0] == y[0] && x[1] < y[1]
+}
+
+func newTrimmer(t *testing.T, cfg syncer.TrimmerConfig) *syncer.Trimmer {
+	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = quiet()
+	}
+	trimmer, err := syncer.NewTrimmer(cfg)
+	require.NoError(t, err)
+	return trimmer
+}
+
+func trim(t *testing.T, trimmer *syncer.Trimmer) int64 {
+	t.Helper()
+	n, err := trimmer.Trim(t.Context())
+	require.NoError(t, err)
+	return n
+}
+
+// Redis trims whole nodes of 100 entries, so what stays may be up to 99 more than is needed.
+func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
+	t.Parallel()
+	s := newStream(t)
+	s.add(1000)
+	trimmer := newTrimmer(t, syncer.TrimmerConfig{Redis: s.rdb, Partitions: 1, Groups: []string{"syncer", "finance"}, TrimCall: 100, TrimCalls: 100})
+	require.Zero(t, trim(t, trimmer), "the groups are not there: they are made, at the beginning")
+	require.Zero(t, trim(t, trimmer), "they have read nothing")
+
+	fast := s.read("syncer", 1000)
+	s.ack("syncer", fast...)
+	require.Zero(t, trim(t, trimmer), "finance has read nothing")
+
+	slow := s.read("finance", 500)
+	require.Zero(t, trim(t, trimmer), "finance has acknowledged nothing")
+	s.ack("finance", slow[:250]...)
+	require.Equal(t, int64(200), trim(t, trimmer))
+	s.ack("finance", slow[251:]...)
+	trim(t, trimmer)
+	first, n := s.left()
+	require.Equal(t, []int{200, 800}, []int{first, n}, "entry 250 is pending")
+	s.ack("finance", slow[250])
+	trim(t, trimmer)
+	first, _ = s.left()
+	require.Equal(t, 500, first)
+	require.Empty(t, s.unreadGone("syncer", "finance"))
+}
+
+func TestTrimmer_AGroupThatWasAwayFindsEverything(t *testing.T) {
+	t.Parallel()
+	s := newStream(t)
+	trimmer := newTrimmer(t, syncer.TrimmerConfig{Redis: s.rdb, Partitions: 1, Groups: []string{"syncer", "finance"}})
+	trim(t, trimmer)
+	for range 10 {
+		s.add(300)
+		s.ack("syncer", s.read("syncer", 300)...)
+		require.Zero(t, trim(t, trimmer))
+	}
+	require.Equal(t, s.ids, s.read("finance", 3000))
+}
+
+// The control: a trimmer that does not know of a group takes entries from under it, and the check says so.
+func TestTrimmer_ControlATrimPastAnUnreadGroupIsSeen(t *testing.T) {
+	t.Parallel()
+	s := newStream(t)
+	s.add(1000)
+	trim(t, newTrimmer(t, syncer.TrimmerConfig{Redis: s.rdb, Partitions: 1, Groups: []string{"syncer", "finance"}}))
+	s.ack("syncer", s.read("syncer", 1000)...)
+	trim(t, newTrimmer(t, syncer.TrimmerConfig{Redis: s.rdb, Partitions: 1, Groups: []string{"syncer", "finance"}}))
+	require.Empty(t, s.unreadGone("syncer", "finance"))
+	trim(t, newTrimmer(t, syncer.TrimmerConfig{Redis: s.rdb, Partitions: 1, Groups: []string{"syncer"}}))
+	require.Contains(t, s.unreadGone("syncer", "finance"), "finance lost entry")
+}
+
+// Two trimmers, two groups that read and acknowledge in no order, a writer: at no moment is anything unread gone.
+func TestTrimmer_TakesNothingUnreadWhileAllOfThemWork(t *testing.T) {
+	t.Parallel()
+	s := newStream(t)
+	groups := []string{"syncer", "finance"}
+	cfg := syncer.TrimmerConfig{Redis: s.rdb, Partitions: 1, Groups: groups, TrimCall: 100}
+	trim(t, newTrimmer(t, cfg))
+	ctx, cancel := context.WithCancel(t.Context())
+	var trimmers sync.WaitGroup
+	for range 2 {
+		trimmer := newTrimmer(t, cfg)
+		trimmers.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = trimmer.Trim(ctx)
+			}
+		})
+	}
+	held := map[string][]string{}
+	var gone string
+	for round := range 60 {
+		s.add(40)
+		for i, group := range groups {
+			held[group] = append(held[group], s.read(group, int64(20+20*((round+i)%2)))...)
+			if (round+i)%3 == 0 { // keeps the first, acknowledges the others
+				s.ack(group, held[group][1:]...)
+				held[group] = held[group][:1]
+			}
+			if (round+i)%7 == 0 {
+				s.ack(group, held[group]...)
+				held[group] = nil
+			}
+		}
+		if gone = s.unreadGone(groups...); gone != "" {
+			break
+		}
+	}
+	cancel()
+	trimmers.Wait()
+	require.Empty(t, gone)
+	first, _ := s.left()
+	require.Positive(t, first, "they did trim")
+}
+
+func TestTrimmer_TellsHowFarBehindEachGroupIs(t *testing.T) {
+	t.Parallel()
+	s := newStream(t)
+	s.add(1000)
+	reg := prometheus.NewPedanticRegistry()
+	trimmer := newTrimmer(t, syncer.TrimmerConfig{
+		Redis: s.rdb, Partitions: 1, Groups: []string{"syncer", "finance"}, FarBehind: 500, Registerer: reg,
+	})
+	trim(t, trimmer)
+	ids := s.read("syncer", 1000)
+	s.ack("syncer", ids[:990]...)
+	require.Eventually(t, func() bool { // the age of what finance has not read grows
+		trim(t, trimmer)
+		return gauge(t, reg, "dibs_stream_group_oldest_seconds", "finance") > 0
+	}, 5*time.Second, 10*time.Millisecond)
+	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP dibs_stream_entries Entries in a claim stream.
+# TYPE dibs_stream_entries gauge
+dibs_stream_entries{partition="0"} 1000
+# HELP dibs_stream_group_backlog_entries Entries that a consumer group has not acknowledged.
+# TYPE dibs_stream_group_backlog_entries gauge
+dibs_stream_group_backlog_entries{group="finance",partition="0"} 1000
+dibs_stream_group_backlog_entries{group="syncer",partition="0"} 10
+`), "dibs_stream_entries", "dibs_stream_group_backlog_entries"))
+}
+
+func gauge(t *testing.T, reg prometheus.Gatherer, name, group string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == name && l.GetName() == "group" && l.GetValue() == group {
+					return m.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	return 0
+}
+
+func TestTrimmer_AStreamThatFailsDoesNotKeepTheOthers(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t).Client()
+	require.NoError(t, rdb.Set(t.Context(), lua.StreamKey(0), "a string", 0).Err())
+	trimmer := newTrimmer(t, syncer.TrimmerConfig{Redis: rdb, Partitions: 2, Groups: []string{"syncer"}})
+	_, err := trimmer.Trim(t.Context())
+	require.ErrorContains(t, err, lua.StreamKey(0))
+	groups, err := rdb.XInfoGroups(t.Context(), lua.StreamKey(1)).Result()
+	require.NoError(t, err)
+	require.Len(t, groups, 1)
+}
+
+func TestSyncer_RunTrimsAndStopsWhenToldTo(t *testing.T) {
+	t.Parallel()
+	s := newStream(t)
+	s.add(500)
+	db := openServer(t)
+	scripts, err := lua.New(s.rdb, lua.Options{Partitions: 1})
+	require.NoError(t, err)
+	role, err := syncer.New(syncer.Config{
+		Trimmer:   newTrimmer(t, syncer.TrimmerConfig{Redis: s.rdb, Partitions: 1, Groups: []string{"syncer"}}),
+		Sweeper:   syncer.NewSweeper(db, syncer.NewHydrator(db, scripts)),
+		TrimEvery: 5 * time.Millisecond, SweepEvery: 5 * time.Millisecond, Logger: quiet(),
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- role.Run(ctx) }()
+	require.Eventually(t, func() bool {
+		groups, err := s.rdb.XInfoGroups(t.Context(), s.key).Result()
+		return err == nil && len(groups) == 1
+	}, 5*time.Second, 5*time.Millisecond)
+	s.ack("syncer", s.read("syncer", 500)...)
+	require.Eventually(t, func() bool { _, n := s.left(); return n < 100 }, 5*time.Second, 5*time.Millisecond)
+	cancel()
+	require.NoError(t, <-done)
+}
