@@ -1,0 +1,95 @@
+package api_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+)
+
+func TestCheckListen(t *testing.T) {
+	t.Parallel()
+	for _, addr := range []string{"127.0.0.1:8080", "127.8.9.1:0", "[::1]:8080", "localhost:8080", "LOCALHOST:80", "[::ffff:127.0.0.1]:80"} {
+		require.NoError(t, api.CheckListen(addr, api.Tokens{}), addr)
+	}
+	for _, addr := range []string{
+		":8080", "0.0.0.0:8080", "[::]:8080", "192.168.1.7:80", "[fe80::1]:80", "example.org:80", "localhost.evil.org:80",
+		"127.0.0.1.evil.org:80", "[::ffff:10.0.0.1]:80",
+	} {
+		require.ErrorIs(t, api.CheckListen(addr, api.Tokens{}), api.ErrListen, addr)
+		for _, tokens := range []api.Tokens{{Admin: "a"}, {Storefront: "s"}, {Viewer: "v"}} {
+			require.NoError(t, api.CheckListen(addr, tokens), addr)
+		}
+	}
+	for _, addr := range []string{"", "8080", "127.0.0.1", "::1:80"} {
+		require.ErrorIs(t, api.CheckListen(addr, api.Tokens{Admin: "a"}), api.ErrConfig, addr)
+	}
+	_, err := api.New(api.Config{Addr: ":8080"}, newRoom().deps())
+	require.ErrorIs(t, err, api.ErrListen)
+}
+
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	tokens := api.Tokens{Admin: "admin-token", Storefront: "storefront-token", Viewer: "viewer-token"}
+	for _, c := range []struct {
+		method, path, body string
+		allowed            string // initials of who may
+	}{
+		{"POST", "/v1/campaigns", `{"id":"x","kind":"coupon","total":1}`, "a"},
+		{"PATCH", "/v1/campaigns/c1", `{"total":5}`, "a"},
+		{"POST", "/v1/campaigns/c2/close", ``, "a"},
+		{"GET", "/v1/campaigns", ``, "av"},
+		{"GET", "/v1/campaigns/c1", ``, "av"},
+		{"GET", "/v1/campaigns/c1/stock", ``, "av"},
+		{"GET", "/metrics", ``, "av"},
+		{"POST", "/v1/campaigns/c1/claims", oneClaim, "as"},
+		{"POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u"}]}`, "as"},
+		{"GET", "/healthz", ``, "asvn"},
+		{"GET", "/readyz", ``, "asvn"},
+		{"GET", "/openapi.json", ``, "asvn"},
+	} {
+		for who, header := range map[string][]string{
+			"a": {"Authorization: Bearer admin-token"}, "s": {"Authorization: bearer storefront-token"},
+			"v": {"Authorization: Bearer viewer-token"}, "n": nil,
+		} {
+			room := newRoom(coupon("c1", 9), coupon("c2", 9))
+			w := ask(newServer(t, room, api.Config{Tokens: tokens}), c.method, c.path, c.body, header...)
+			what := c.method + " " + c.path + " by " + who
+			switch {
+			case strings.Contains(c.allowed, who):
+				require.Less(t, w.Code, 300, "%s: %s", what, w.Body)
+			case who == "n":
+				requireProblem(t, 401, w.Header(), w.Body.Bytes(), "unauthorized")
+				require.Equal(t, 401, w.Code, what)
+				require.Equal(t, `Bearer realm="dibs"`, w.Header().Get("WWW-Authenticate"))
+			default:
+				requireProblem(t, 403, w.Header(), w.Body.Bytes(), "forbidden")
+				require.Equal(t, 403, w.Code, what)
+				require.Zero(t, room.sent())
+			}
+		}
+	}
+}
+
+func TestWrongTokens_ReachNobody(t *testing.T) {
+	t.Parallel()
+	room := newRoom(coupon("c1", 10))
+	h := newServer(t, room, api.Config{Tokens: api.Tokens{Storefront: "secret"}})
+	for _, headers := range [][]string{
+		nil, {"Authorization: "}, {"Authorization: Bearer"}, {"Authorization: Bearer "}, {"Authorization: Bearer secre"},
+		{"Authorization: Bearer secret2"}, {"Authorization: Bearer SECRET"}, {"Authorization: Bearer  secret"}, {"Authorization: Basic secret"},
+		{"Authorization: secret"}, {"Authorization: Bearer secret", "Authorization: Bearer secret"}, {"X-Authorization: Bearer secret"},
+		{"Authorization: Bearer " + strings.Repeat("x", 10_000)},
+	} {
+		w := ask(h, "POST", "/v1/campaigns/c1/claims", oneClaim, headers...)
+		require.Equal(t, 401, w.Code, "%v", headers)
+		requireProblem(t, 401, w.Header(), w.Body.Bytes(), "unauthorized")
+		require.NotContains(t, w.Body.String(), "secret")
+	}
+	w := ask(h, "POST", "/v1/campaigns", `{"id":"x","kind":"coupon","total":1}`, "Authorization: Bearer ")
+	require.Equal(t, 401, w.Code, "an unset admin token is nobody's")
+	require.Zero(t, room.sent())
+	require.Equal(t, 201, ask(h, "POST", "/v1/campaigns/c1/claims", oneClaim, "Authorization: Bearer secret").Code)
+}

@@ -1,0 +1,183 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/lua"
+	"dibs/models"
+)
+
+func TestCampaign_CreateGetChangeClose(t *testing.T) {
+	t.Parallel()
+	room := newRoom()
+	h := newServer(t, room, api.Config{})
+	body := `{"id":"spring.2027_a-b","kind":"coupon","name":"Spring","total":100,"per_user":3,"per_user_per_day":2,
+		"time_zone":"America/New_York","starts_at":"2027-03-14T02:30:00.1239-05:00","ends_at":"2027-03-20T00:00:00Z","low_stock_at":10,
+		"currency":"EUR","sender_id":"s 1","hold_for":"15m"}`
+	want := `{"id":"spring.2027_a-b","kind":"coupon","name":"Spring","status":"open","total":100,"per_user":3,"per_user_per_day":2,` +
+		`"time_zone":"America/New_York","starts_at":"2027-03-14T07:30:00.123Z","ends_at":"2027-03-20T00:00:00.000Z","low_stock_at":10,` +
+		`"currency":"EUR","sender_id":"s 1","hold_for":"15m0s","version":1,"created_at":"2027-03-14T15:09:26.535Z","updated_at":"2027-03-14T15:09:26.535Z"}`
+	w := ask(h, "POST", "/v1/campaigns", body)
+	require.Equal(t, 201, w.Code, w.Body)
+	require.Equal(t, want, w.Body.String())
+	require.Equal(t, "/v1/campaigns/spring.2027_a-b", w.Header().Get("Location"))
+	w = ask(h, "POST", "/v1/campaigns", body)
+	require.Equal(t, 200, w.Code)
+	require.Equal(t, want, w.Body.String())
+	w = ask(h, "POST", "/v1/campaigns", `{"id":"spring.2027_a-b","kind":"coupon","total":101}`)
+	requireProblem(t, 409, w.Header(), w.Body.Bytes(), "campaign_exists")
+	w = ask(h, "GET", "/v1/campaigns/spring.2027_a-b", "")
+	require.Equal(t, want, w.Body.String())
+
+	w = ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"total":50,"per_user":0,"per_user_per_day":1,"starts_at":"2027-01-01T00:00:00Z","ends_at":"2028-01-01T00:00:00Z","low_stock_at":5,"status":"paused"}`)
+	require.Equal(t, 200, w.Code, w.Body)
+	c := room.campaigns["spring.2027_a-b"].Campaign
+	require.EqualValues(t, []any{int64(50), int64(0), int64(1), int64(5), models.StatusPaused, 2027, 2028},
+		[]any{c.Total, c.PerUser, c.PerUserPerDay, c.LowStockAt, c.Status, c.StartsAt.Year(), c.EndsAt.Year()})
+	w = ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{}`)
+	require.Equal(t, 200, w.Code)
+	require.EqualValues(t, 2, room.campaigns["spring.2027_a-b"].Version, "nothing asked, nothing changed")
+	w = ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"ends_at":"2026-01-01T00:00:00Z"}`)
+	require.Equal(t, "ends_at", requireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
+
+	for range 2 {
+		w = ask(h, "POST", "/v1/campaigns/spring.2027_a-b/close", "")
+		require.Equal(t, 200, w.Code)
+		require.Contains(t, w.Body.String(), `"status":"closed"`)
+	}
+	for _, change := range []string{`{"status":"open"}`, `{"total":1}`} {
+		w = ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", change)
+		requireProblem(t, 409, w.Header(), w.Body.Bytes(), "closed")
+	}
+	for _, q := range [][3]string{{"GET", ""}, {"PATCH", `{"total":1}`}, {"POST", "/close"}, {"GET", "/stock"}} {
+		path, payload := "/v1/campaigns/none", ""
+		if q[0] == "PATCH" {
+			payload = q[1]
+		} else {
+			path += q[1]
+		}
+		w = ask(h, q[0], path, payload)
+		requireProblem(t, 404, w.Header(), w.Body.Bytes(), "campaign_not_found")
+	}
+}
+
+func TestCampaign_PacketHasItsDefaults(t *testing.T) {
+	t.Parallel()
+	room := newRoom()
+	h := newServer(t, room, api.Config{})
+	require.Equal(t, 201, ask(h, "POST", "/v1/campaigns", `{"id":"p","kind":"packet","currency":"CNY","sender_id":"boss"}`).Code)
+	require.Equal(t, 201, ask(h, "POST", "/v1/campaigns", `{"id":"q","kind":"packet","per_user":0}`).Code)
+	require.EqualValues(t, 1, room.campaigns["p"].PerUser)
+	require.EqualValues(t, 0, room.campaigns["q"].PerUser)
+	require.Equal(t, "UTC", room.campaigns["p"].TimeZone)
+}
+
+func TestCampaigns_PagesFollowOneAnother(t *testing.T) {
+	t.Parallel()
+	room := newRoom()
+	h := newServer(t, room, api.Config{})
+	type page struct {
+		Campaigns  []struct{ ID string }
+		NextCursor *string `json:"next_cursor"`
+	}
+	read := func(query string) (p page) {
+		w := ask(h, "GET", "/v1/campaigns"+query, "")
+		require.Equal(t, 200, w.Code, w.Body)
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
+		return p
+	}
+	require.Equal(t, `{"campaigns":[]}`, ask(h, "GET", "/v1/campaigns", "").Body.String())
+	for i := range 250 {
+		room.put(coupon(fmt.Sprintf("c%03d", i), 1))
+	}
+	require.Len(t, read("").Campaigns, 100)
+	var ids []string
+	query := "?limit=50"
+	for pages := 1; ; pages++ {
+		p := read(query)
+		for _, c := range p.Campaigns {
+			ids = append(ids, c.ID)
+		}
+		if p.NextCursor == nil {
+			require.Equal(t, 5, pages, "the last full page knows that it is the last")
+			break
+		}
+		query = "?limit=50&cursor=" + *p.NextCursor
+	}
+	require.Len(t, ids, 250)
+	require.IsIncreasing(t, ids)
+	for query, field := range map[string]string{"?limit=0": "limit", "?limit=1001": "limit", "?limit=x": "limit", "?cursor=a%20b": "cursor"} {
+		w := ask(h, "GET", "/v1/campaigns"+query, "")
+		require.Equal(t, field, requireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
+	}
+}
+
+func TestStock_BacklogIsNeverDrift(t *testing.T) {
+	t.Parallel()
+	c1 := coupon("c1", 10)
+	c1.LowStockAt = 4
+	room := newRoom(c1)
+	h := newServer(t, room, api.Config{})
+	read := func() (st models.Stock) {
+		w := ask(h, "GET", "/v1/campaigns/c1/stock", "")
+		require.Equal(t, 200, w.Code, w.Body)
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &st))
+		return st
+	}
+	at := models.NewTime(fakeNow)
+	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 10, AsOf: at}, read())
+	for i := range 6 {
+		require.Equal(t, 201, ask(h, "POST", "/v1/campaigns/c1/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i)).Code)
+	}
+	f := room.campaigns["c1"]
+	f.lag = 2
+	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 4, Backlog: 2, Low: true, AsOf: at}, read())
+	f.lag = 0
+	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 6, Low: true, AsOf: at}, read())
+	f.lag = -1
+	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 7, Drift: -1, Low: true, AsOf: at}, read(),
+		"MySQL ahead of Redis: Redis lost a claim")
+	f.lag = 0
+	f.Total = 3
+	require.EqualValues(t, 0, read().Remaining, "lowered below what is taken")
+
+	f.inRedis = false
+	require.EqualValues(t, 6, read().Claimed, "brought back")
+	f.inRedis = false
+	room.fail = lua.ErrDamaged
+	w := ask(h, "GET", "/v1/campaigns/c1/stock", "")
+	requireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+}
+
+func TestCampaignsInMemory_AreBounded(t *testing.T) {
+	t.Parallel()
+	now := &clock{now: fakeNow}
+	room := newRoom()
+	for i := range 20 {
+		room.put(coupon(fmt.Sprint("c", i), 100)).inRedis = true
+	}
+	s, err := api.New(api.Config{CampaignsMax: 8, CampaignIdle: time.Minute, Clock: now.Now}, room.deps())
+	require.NoError(t, err)
+	claim := func(i int) {
+		now.Add(time.Millisecond)
+		w := ask(s.Handler(), "POST", fmt.Sprintf("/v1/campaigns/c%d/claims", i), oneClaim)
+		require.Equal(t, 201, w.Code, w.Body)
+	}
+	for i := range 20 {
+		claim(i)
+		claim(0)
+		require.LessOrEqual(t, s.Campaigns(), 8)
+	}
+	asked := room.states
+	claim(0)
+	require.Equal(t, asked, room.states, "the one in use stayed")
+	now.Add(2 * time.Minute)
+	claim(1)
+	require.Equal(t, 1, s.Campaigns(), "the idle ones left")
+}
