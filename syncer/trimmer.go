@@ -191,7 +191,10 @@ func (t *Trimmer) trimBelow(ctx context.Context, stream string, first entryID) (
 type entryID struct{ ms, seq uint64 }
 
 func parseEntryID(text string) (entryID, error) {
-	ms, seq, _ := strings.Cut(text, entryIDSeparator)
+	ms, seq, found := strings.Cut(text, entryIDSeparator)
+	if !found {
+		seq = "0" // the embedded Redis shortens 0-0
+	}
 	var id entryID
 	var err error
 	if id.ms, err = strconv.ParseUint(ms, 10, 64); err != nil {
