@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +24,7 @@ type Plan struct {
 	Quantity    func(user int) int64  // units; nil is 1
 	Batch       int                   // claims in one POST /v1/claims:batch; 0 and 1 use single claims
 	Again       func(user int) bool   // whether a user sends the same claim once more after the answer; nil is nobody
+	Once        func(user int) bool   // whether a user takes the first answer for the last, even one that asks to come again; nil is nobody
 	UserID      func(user int) string // nil is user-<n>
 	Attempts    int                   // how often one claim is sent until its outcome is known; 0 is 50
 	Pause       time.Duration         // before it is sent again; 0 is 20 ms
@@ -41,6 +41,7 @@ type Tally struct {
 	Unready  int                     // answers that surely claimed nothing and asked to come again
 	Refused  map[string]int          // users refused for good, by code
 	Claims   map[string]models.Claim // accepted, by claim id
+	InDoubt  map[string]int64        // users who never learnt what became of their claim, and the units they asked for
 	Faults   []string                // answers that break the contract; there must be none
 	Took     time.Duration
 }
@@ -53,7 +54,9 @@ const faultsMax = 20
 func Run(ctx context.Context, p Plan) (Tally, error) {
 	p = p.withDefaults()
 	start := time.Now()
-	r := &run{plan: p, tally: Tally{Refused: map[string]int{}, Claims: map[string]models.Claim{}}}
+	r := &run{plan: p, tally: Tally{
+		Refused: map[string]int{}, Claims: map[string]models.Claim{}, InDoubt: map[string]int64{},
+	}}
 	r.client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		MaxIdleConnsPerHost: p.Connections, MaxConnsPerHost: p.Connections, DisableCompression: true,
 	}}
@@ -87,6 +90,9 @@ func (p Plan) withDefaults() Plan {
 	}
 	if p.Again == nil {
 		p.Again = func(int) bool { return false }
+	}
+	if p.Once == nil {
+		p.Once = func(int) bool { return false }
 	}
 	if p.UserID == nil {
 		p.UserID = func(user int) string { return fmt.Sprintf("user-%d", user) }
@@ -159,17 +165,27 @@ func (r *run) settle(users []int, answers []answer, first map[int]answer) (open 
 		case a.claim != nil:
 			r.accept(user, a)
 			first[user] = a
-		case a.code == "outcome_unknown", a.code == "":
-			r.tally.Unknown++
-			open = append(open, user)
-		case a.code == "unavailable", a.code == "rate_limited":
-			r.tally.Unready++
+		case a.open() && !r.plan.Once(user):
 			open = append(open, user)
 		default:
 			r.tally.Refused[a.code]++
 		}
+		r.doubt(user, a)
 	}
 	return open
+}
+
+// doubt keeps who does not know whether a claim was made. Coming again with the same key settles it, one way or the other.
+func (r *run) doubt(user int, a answer) {
+	switch {
+	case a.unknown():
+		r.tally.Unknown++
+		r.tally.InDoubt[r.plan.UserID(user)] = r.plan.Quantity(user)
+	case a.open():
+		r.tally.Unready++
+	default:
+		delete(r.tally.InDoubt, r.plan.UserID(user))
+	}
 }
 
 func (r *run) accept(user int, a answer) {
@@ -210,7 +226,7 @@ func (r *run) sendAgain(ctx context.Context, base string, first map[int]answer) 
 				if a.body != before.body || !a.replayed && r.plan.Batch == 1 {
 					r.fault("%s: first %s, again %s", r.plan.UserID(user), before.body, a.body)
 				}
-			} else if !strings.Contains("outcome_unknown unavailable rate_limited", a.code) {
+			} else if !a.open() {
 				r.fault("%s: first %s, again refused: %s", r.plan.UserID(user), before.body, a.code)
 				settled = true
 			}

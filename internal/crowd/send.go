@@ -19,6 +19,12 @@ type answer struct {
 	replayed bool
 }
 
+// unknown tells whether the claim may have been made.
+func (a answer) unknown() bool { return a.claim == nil && (a.code == "" || a.code == "outcome_unknown") }
+
+// open tells whether the same claim, sent again, may get another answer.
+func (a answer) open() bool { return a.unknown() || a.code == "unavailable" || a.code == "rate_limited" }
+
 // answerMax bounds what is read of one answer, in bytes.
 const answerMax = 4 << 20
 
