@@ -187,6 +187,7 @@ func TestSubscriber_OnACluster(t *testing.T) {
 		f.eventuallyNonePending()
 		require.Len(t, f.poisoned(), 1)
 	}
+	require.Equal(t, 1, slow(t, rdb, true))
 }
 
 // Both publishers and both subscribers speak the same entries.

@@ -162,32 +162,28 @@ func (r *reader) take(entries []redis.XMessage) int {
 	r.meters.inFlight.Add(float64(len(flights)))
 	r.lose(flights)
 	for _, f := range flights {
-		if f.fields == nil {
-			continue
-		}
-		if !r.launch(f) {
+		if r.stop.Err() != nil {
 			break
+		}
+		if f.fields != nil {
+			r.launch(f)
 		}
 	}
 	return len(flights)
 }
 
-// launch hands out the first message of a flight, or starts the poisoning of one that makes no message. It is false
-// when the subscription stops.
-func (r *reader) launch(f *flight) bool {
+// launch hands out the first message of a flight, or starts the poisoning of one that makes no message.
+func (r *reader) launch(f *flight) {
 	msg, err := r.unmarshal(f)
 	if err != nil {
 		r.carriers.Add(1)
 		go r.carryPoison(f, err)
-		return true
+		return
 	}
-	d := f.deliver(msg)
-	if !r.handOut(d) {
-		return false
+	if d := f.deliver(msg); r.handOut(d) {
+		r.carriers.Add(1)
+		go r.carry(f, d)
 	}
-	r.carriers.Add(1)
-	go r.carry(f, d)
-	return true
 }
 
 func (r *reader) unmarshal(f *flight) (*message.Message, error) {

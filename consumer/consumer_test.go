@@ -1,0 +1,234 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/consumer"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// books is a Sink for tests: it commits at once, unless told to wait or to fail.
+type books struct {
+	wait    chan struct{} // nil: at once
+	mu      sync.Mutex
+	fail    int // so many Submits yet
+	entries map[string]models.Event
+	started int
+}
+
+func newBooks() *books { return &books{entries: map[string]models.Event{}} }
+
+func (b *books) Submit(ctx context.Context, e models.Event, payload []byte) error {
+	b.mu.Lock()
+	b.started++
+	failing := b.fail > 0
+	b.fail--
+	b.mu.Unlock()
+	if failing {
+		return errors.New("the books are closed")
+	}
+	if b.wait != nil {
+		select {
+		case <-b.wait:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	again, err := models.DecodeEvent(payload)
+	if err != nil || again != e {
+		return fmt.Errorf("payload and event differ: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.entries[e.ID] = e
+	return nil
+}
+
+func (b *books) counts() (entries, started int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.entries), b.started
+}
+
+// role is a running Consumer over two partitions. Its keys are the real ones, so each needs a Redis of its own.
+type role struct {
+	rdb    redis.UniversalClient
+	reg    *prometheus.Registry
+	sink   *books
+	cancel context.CancelFunc
+	done   chan error
+}
+
+func startRole(t *testing.T, rdb redis.UniversalClient, sink *books) *role {
+	t.Helper()
+	r := &role{rdb: rdb, reg: prometheus.NewRegistry(), sink: sink, done: make(chan error, 1)}
+	f := newFixture(t, rdb)
+	tuning := f.config("")
+	tuning.CloseTimeout = 2 * time.Second
+	c, err := consumer.New(consumer.Config{
+		Client: rdb, Partitions: 2, Name: "one", Sink: sink, Logger: quiet(), Registerer: r.reg, Tuning: tuning,
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.cancel = cancel
+	go func() { r.done <- c.Run(ctx) }()
+	t.Cleanup(cancel)
+	return r
+}
+
+func (r *role) claim(t *testing.T, partition, n int) {
+	t.Helper()
+	payload := fmt.Sprintf(benchPayload, n, n, n+1)
+	require.NoError(t, r.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(partition), Values: []any{
+		"_watermill_message_uuid", fmt.Sprint(n), "metadata", "", "payload", payload}}).Err())
+}
+
+func (r *role) eventuallyBooked(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { got, _ := r.sink.counts(); return got == n }, patience, 2*time.Millisecond)
+}
+
+func (r *role) pending(t *testing.T, group string) (n int64) {
+	t.Helper()
+	for p := range 2 {
+		pending, err := r.rdb.XPending(context.Background(), lua.StreamKey(p), group).Result()
+		require.NoError(t, err)
+		n += pending.Count
+	}
+	return n
+}
+
+func onBothAlone(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) { t.Parallel(); test(t, ownRedis(t).Client()) })
+	t.Run("embedded", func(t *testing.T) { t.Parallel(); test(t, embedded(t)) })
+}
+
+func TestConsumer_BooksAllPartitionsAndCounts(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		sink := newBooks()
+		sink.fail = 3
+		r := startRole(t, rdb, sink)
+		for i := range 200 {
+			r.claim(t, i%2, i)
+		}
+		for p, payload := range []string{`{"v":1`, `{"v":9,"id":"x","campaign_id":"c"}`} { // both are permanent
+			require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(p), Values: []any{
+				"_watermill_message_uuid", "bad", "payload", payload}}).Err())
+		}
+		r.eventuallyBooked(t, 200)
+		require.Eventually(t, func() bool { return metric(t, r.reg, "acked_total") == 202 }, patience, time.Millisecond)
+		require.Zero(t, r.pending(t, consumer.DefaultGroup))
+		for p := range 2 {
+			poisoned, err := rdb.XLen(t.Context(), lua.PoisonKey(p)).Result()
+			require.NoError(t, err)
+			require.EqualValues(t, 1, poisoned)
+		}
+		require.EqualValues(t, 202, metric(t, r.reg, "read_total"))
+		require.EqualValues(t, 3, metric(t, r.reg, "nacked_total"))
+		require.EqualValues(t, 2, metric(t, r.reg, "poisoned_total"))
+		require.Zero(t, metric(t, r.reg, "in_flight"))
+		problems, err := testutil.GatherAndLint(r.reg)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+		r.cancel()
+		require.NoError(t, <-r.done)
+	})
+}
+
+func TestConsumer_StopLetsSubmitsFinishAndReadsNoMore(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		sink := newBooks()
+		sink.wait = make(chan struct{})
+		r := startRole(t, rdb, sink)
+		r.claim(t, 0, 0)
+		r.claim(t, 1, 1)
+		require.Eventually(t, func() bool { _, started := sink.counts(); return started == 2 }, patience, time.Millisecond)
+		require.EqualValues(t, 2, metric(t, r.reg, "in_flight"))
+		r.cancel()
+		select {
+		case <-r.done:
+			require.FailNow(t, "stopped with Submits in flight")
+		case <-time.After(100 * time.Millisecond):
+		}
+		r.claim(t, 0, 2)
+		close(sink.wait)
+		require.NoError(t, <-r.done)
+		require.Zero(t, r.pending(t, consumer.DefaultGroup), "what was committed is acked")
+		entries, started := sink.counts()
+		require.Equal(t, []int{2, 2}, []int{entries, started}, "what came after the stop was not read")
+	})
+}
+
+func TestConsumer_StopGivesUpOnASinkThatHangs(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		sink := newBooks()
+		sink.wait = make(chan struct{})
+		r := startRole(t, rdb, sink)
+		r.claim(t, 0, 0)
+		require.Eventually(t, func() bool { _, started := sink.counts(); return started == 1 }, patience, time.Millisecond)
+		r.cancel()
+		require.NoError(t, <-r.done, "within the CloseTimeout: the context of the Submit ends")
+		require.EqualValues(t, 1, r.pending(t, consumer.DefaultGroup))
+	})
+}
+
+func TestConsumer_RefusesBadConfiguration(t *testing.T) {
+	t.Parallel()
+	rdb := embedded(t)
+	good := consumer.Config{Client: rdb, Name: "n", Sink: newBooks(), Logger: quiet(), Registerer: prometheus.NewRegistry()}
+	for field, spoil := range map[string]func(*consumer.Config){
+		"Client":     func(c *consumer.Config) { c.Client = nil },
+		"Partitions": func(c *consumer.Config) { c.Partitions = 1000 },
+		"Name":       func(c *consumer.Config) { c.Name = "" },
+		"Sink":       func(c *consumer.Config) { c.Sink = nil },
+		"Logger":     func(c *consumer.Config) { c.Logger = nil },
+		"Registerer": func(c *consumer.Config) { c.Registerer = nil },
+		"Window":     func(c *consumer.Config) { c.Tuning.Window = -1 },
+	} {
+		cfg := good
+		spoil(&cfg)
+		_, err := consumer.New(cfg)
+		require.ErrorIs(t, err, consumer.ErrConfig)
+		require.ErrorContains(t, err, " "+field+" ")
+	}
+	_, err := consumer.New(good)
+	require.NoError(t, err)
+	_, err = consumer.New(good)
+	require.Error(t, err, "the metrics are registered already")
+}
+
+func TestEnsureGroups_LosesNothingAndMayBeCalledAgain(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		require.NoError(t, rdb.XAdd(ctx, &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{"a", "1"}}).Err())
+		require.NoError(t, consumer.EnsureGroups(ctx, rdb, 2, []string{"syncer", "finance"}))
+		read := &redis.XReadGroupArgs{Group: "finance", Consumer: "x", Streams: []string{lua.StreamKey(0), ">"}, Block: -1}
+		got, err := rdb.XReadGroup(ctx, read).Result()
+		require.NoError(t, err)
+		require.Len(t, got[0].Messages, 1, "what was there before the group")
+		require.NoError(t, consumer.EnsureGroups(ctx, rdb, 2, []string{"syncer", "finance"}))
+		_, err = rdb.XReadGroup(ctx, read).Result()
+		require.ErrorIs(t, err, redis.Nil, "a second call moves nothing")
+		groups, err := rdb.XInfoGroups(ctx, lua.StreamKey(1)).Result()
+		require.NoError(t, err)
+		require.Len(t, groups, 2)
+		require.NoError(t, rdb.Set(ctx, lua.StreamKey(1), "x", 0).Err())
+		require.ErrorContains(t, consumer.EnsureGroups(ctx, rdb, 2, []string{"syncer"}), "WRONGTYPE")
+	})
+}
