@@ -1,0 +1,89 @@
+package cmd
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/crowd"
+)
+
+func agreeing() (crowd.Tally, ledger) {
+	return crowd.Tally{Accepted: 2, Units: 3, Refused: map[string]int{"sold_out": 4}}, ledger{
+		redisTaken: 3, redisRemaining: 7, redisSeq: 2, sqlClaimed: 3, sqlRemaining: 7, sqlSeq: 2,
+		sqlRows: 2, sqlUnits: 3, sqlLastSeq: 2, total: 10, synced: true,
+	}
+}
+
+func TestBooksThatAgreeHaveNoDisagreement(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, disagreements(agreeing()))
+}
+
+func TestEachNumberThatIsOffIsADisagreement(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*crowd.Tally, *ledger){
+		"a claim nobody was given":  func(_ *crowd.Tally, b *ledger) { b.redisSeq++ },
+		"a row too few":             func(_ *crowd.Tally, b *ledger) { b.sqlRows-- },
+		"units off in redis":        func(_ *crowd.Tally, b *ledger) { b.redisTaken++ },
+		"remaining off in redis":    func(_ *crowd.Tally, b *ledger) { b.redisRemaining-- },
+		"claimed off":               func(_ *crowd.Tally, b *ledger) { b.sqlClaimed++ },
+		"remaining off in database": func(_ *crowd.Tally, b *ledger) { b.sqlRemaining++ },
+		"synced_seq off":            func(_ *crowd.Tally, b *ledger) { b.sqlSeq++ },
+		"a gap in seq":              func(_ *crowd.Tally, b *ledger) { b.sqlLastSeq++ },
+		"units of rows off":         func(_ *crowd.Tally, b *ledger) { b.sqlUnits++ },
+		"still on their way":        func(_ *crowd.Tally, b *ledger) { b.synced = false },
+		"a broken answer":           func(c *crowd.Tally, _ *ledger) { c.Faults = []string{"x"} },
+		"a yes without a claim":     func(c *crowd.Tally, _ *ledger) { c.Accepted++ },
+	} {
+		tally, books := agreeing()
+		spoil(&tally, &books)
+		require.NotEmpty(t, disagreements(tally, books), name)
+	}
+}
+
+func TestTheOutcomeSaysWhetherTheBooksAgree(t *testing.T) {
+	t.Parallel()
+	tally, books := agreeing()
+	var out bytes.Buffer
+	printOutcome(&out, tally, books)
+	require.Contains(t, out.String(), "the books agree")
+	require.Contains(t, out.String(), "refused: sold_out")
+	books.sqlRows++
+	out.Reset()
+	printOutcome(&out, tally, books)
+	require.Contains(t, out.String(), "THE BOOKS DIFFER")
+}
+
+func TestNumbersAreGroupedByThousands(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1200: "-1,200"} {
+		require.Equal(t, want, number(n))
+	}
+}
+
+func TestTheReadmeShowsTheExampleThatCompiles(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	example, err := os.ReadFile("../docs/examples/readstream/main.go")
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(string(example), "// readme:begin\n")
+	code, _, found := strings.Cut(rest, "\n// readme:end")
+	require.True(t, found)
+	require.Contains(t, string(readme), "```go\n"+code+"```")
+}
+
+func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
+	t.Parallel()
+	for _, c := range newRoot(Env{}).Commands() {
+		if c.Name() == "help" {
+			continue
+		}
+		require.NotEmpty(t, c.Short, c.Name())
+		require.Contains(t, c.Example, "dibs "+c.Name(), c.Name())
+	}
+}

@@ -1,0 +1,99 @@
+package config_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"dibs/config"
+)
+
+func load(t *testing.T, environ []string, args ...string) (*config.Config, error) {
+	t.Helper()
+	flags := pflag.NewFlagSet("dibs", pflag.ContinueOnError)
+	config.AddFlags(flags)
+	require.NoError(t, flags.Parse(args))
+	return config.Load(environ, flags)
+}
+
+func TestDefaultsAreThoseOfTheContract(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, nil)
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:8080", c.HTTPAddr)
+	require.True(t, c.Embedded())
+	require.Equal(t, 1, c.Partitions)
+	require.Equal(t, 2000, c.FlushSize)
+	require.Equal(t, 50*time.Millisecond, c.FlushInterval)
+	require.Equal(t, 30*time.Minute, c.IdleEvict)
+	require.Equal(t, "fast", c.Durability)
+	require.Equal(t, []string{"syncer", "finance"}, c.Groups)
+	require.Equal(t, 15*time.Second, c.ShutdownTimeout)
+	require.NotEmpty(t, c.Name)
+}
+
+func TestAFlagWinsOverTheEnvironmentAndBothOverTheDefault(t *testing.T) {
+	t.Parallel()
+	environ := []string{"DIBS_PARTITIONS=3", "DIBS_FLUSH_SIZE=500", "OTHER=1", "DIBS_NAME="}
+	c, err := load(t, environ, "--flush-size", "700")
+	require.NoError(t, err)
+	require.Equal(t, 3, c.Partitions)
+	require.Equal(t, 700, c.FlushSize)
+	require.NotEmpty(t, c.Name, "an empty variable is one that is not set")
+	from := map[string]string{}
+	for _, s := range c.Sources() {
+		from[s.Variable] = s.From
+	}
+	require.Equal(t, "environment", from["DIBS_PARTITIONS"])
+	require.Equal(t, "flag", from["DIBS_FLUSH_SIZE"])
+	require.Equal(t, "default", from["DIBS_HTTP_ADDR"])
+}
+
+func TestEveryRefusalNamesItsVariable(t *testing.T) {
+	t.Parallel()
+	for variable, values := range map[string][]string{
+		"DIBS_PARTITIONS":       {"0", "-1", "257", "two", "1.5"},
+		"DIBS_FLUSH_SIZE":       {"0", "20001", "1e3"},
+		"DIBS_FLUSH_INTERVAL":   {"0s", "50", "2h"},
+		"DIBS_IDLE_EVICT":       {"0", "-5m"},
+		"DIBS_DURABILITY":       {"fsync", "replica:1", "replica:0", "slow"},
+		"DIBS_GROUPS":           {"finance", "syncer,", "syncer,a b"},
+		"DIBS_SHUTDOWN_TIMEOUT": {"0s", "1h", "soon"},
+		"DIBS_USER_RATE":        {"-1", "NaN", "Inf", "many"},
+		"DIBS_LOG_LEVEL":        {"loud"},
+		"DIBS_LOG_FORMAT":       {"xml"},
+		"DIBS_REDIS_URL":        {"redis://127.0.0.1:6379"}, // alone
+	} {
+		for _, value := range values {
+			_, err := load(t, []string{variable + "=" + value})
+			require.ErrorIs(t, err, config.ErrConfig, "%s=%s", variable, value)
+			require.ErrorContains(t, err, variable, value)
+		}
+	}
+}
+
+func TestSecretsAreMasked(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, []string{
+		"DIBS_REDIS_URL=redis://me:hunter2@one:6379/0", "DIBS_MYSQL_DSN=dibs:hunter2@tcp(127.0.0.1:3306)/dibs", "DIBS_ADMIN_TOKEN=hunter2",
+	})
+	require.NoError(t, err)
+	shown := map[string]string{}
+	for _, s := range c.Sources() {
+		require.NotContains(t, s.Value, "hunter2")
+		shown[s.Variable] = s.Value
+	}
+	require.Equal(t, "redis://me:****@one:6379/0", shown["DIBS_REDIS_URL"])
+	require.Equal(t, "dibs:****@tcp(127.0.0.1:3306)/dibs", shown["DIBS_MYSQL_DSN"])
+	require.Equal(t, "****", shown["DIBS_ADMIN_TOKEN"])
+	require.Empty(t, shown["DIBS_VIEWER_TOKEN"])
+}
+
+func TestAVariableThatIsNoSettingIsTold(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, []string{"DIBS_PARTITION=3", "DIBS_PARTITIONS=2"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"DIBS_PARTITION"}, c.Unknown)
+}
