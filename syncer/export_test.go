@@ -10,7 +10,11 @@ import (
 
 // NewWriterWithStep is NewWriter with a function that is called between the steps of a flush.
 func NewWriterWithStep(cfg WriterConfig, step func(name string)) (*Writer, error) {
-	w, err := newWriter(cfg.WithDefaults())
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	w, err := newWriter(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -28,13 +28,21 @@ func TestMain(m *testing.M) {
 // onEachStore runs a test on the SQL server and on the embedded SQLite.
 func onEachStore(t *testing.T, test func(t *testing.T, db *gorm.DB)) {
 	t.Helper()
+	onEachStoreNamed(t, func(t *testing.T, db *gorm.DB, _ string) { test(t, db) })
+}
+
+// onEachStoreNamed also hands over the DSN or the path.
+func onEachStoreNamed(t *testing.T, test func(t *testing.T, db *gorm.DB, store string)) {
+	t.Helper()
 	t.Run("server", func(t *testing.T) {
 		t.Parallel()
-		test(t, openServer(t))
+		dsn := testenv.Database(t).DSN
+		test(t, openStore(t, syncer.StoreConfig{DSN: dsn}), dsn)
 	})
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		test(t, openStore(t, syncer.StoreConfig{Path: filepath.Join(t.TempDir(), "dibs.db")}))
+		path := filepath.Join(t.TempDir(), "dibs 100%?.db") // a name that a URL would choke on
+		test(t, openStore(t, syncer.StoreConfig{Path: path}), path)
 	})
 }
 
@@ -72,10 +80,16 @@ func campaignOf(id string, total int64) models.Campaign {
 
 func startWriter(t testing.TB, cfg syncer.WriterConfig) *syncer.Writer {
 	t.Helper()
+	return startWriterWithStep(t, cfg, func(string) {})
+}
+
+// startWriterWithStep calls step between the steps of each flush.
+func startWriterWithStep(t testing.TB, cfg syncer.WriterConfig, step func(name string)) *syncer.Writer {
+	t.Helper()
 	if cfg.Logger == nil {
 		cfg.Logger = quiet()
 	}
-	w, err := syncer.NewWriter(cfg)
+	w, err := syncer.NewWriterWithStep(cfg, step)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
