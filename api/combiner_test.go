@@ -202,17 +202,16 @@ func TestCombiner_LeavingBeforeIsSurelyNotAndAfterIsUnknown(t *testing.T) {
 	queued, leaveQueued := context.WithCancel(t.Context())
 	first, second, third := request("sent"), request("queued"), request("stays")
 	var errSent, errQueued, errStays error
-	var wg sync.WaitGroup
-	wg.Go(func() { _, errSent = c.Claim(sent, first) })
+	var wg, left sync.WaitGroup
+	left.Go(func() { _, errSent = c.Claim(sent, first) })
 	<-gate.entered
-	var wgQueued sync.WaitGroup
-	wgQueued.Go(func() { _, errQueued = c.Claim(queued, second) })
+	left.Go(func() { _, errQueued = c.Claim(queued, second) })
 	require.Eventually(t, func() bool { return c.Queued() == 1 }, 5*time.Second, time.Millisecond)
 	wg.Go(func() { _, errStays = c.Claim(t.Context(), third) })
 	require.Eventually(t, func() bool { return c.Queued() == 2 }, 5*time.Second, time.Millisecond)
 	leaveSent()
 	leaveQueued()
-	wgQueued.Wait()
+	left.Wait()
 	gate.letGo <- nil
 	require.Equal(t, 1, <-gate.entered, "who left is not sent")
 	gate.letGo <- nil

@@ -81,8 +81,10 @@ func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 			if p != nil {
 				return p.write(w)
 			}
+			r = r.WithContext(r.Context())
 			r.Body = io.NopCloser(bytes.NewReader(body))
-			r.Header.Del("Content-Type") // judged above; huma would judge again
+			r.Header = r.Header.Clone()
+			r.Header["Content-Type"] = jsonContentType // judged above; huma would judge again, and otherwise
 		}
 		sw := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		h(sw, r)

@@ -1,0 +1,271 @@
+package api_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/lua"
+)
+
+// running is a server on a real socket.
+type running struct {
+	addr string
+	stop context.CancelFunc
+	done chan error
+}
+
+func run(t *testing.T, room *fakeRoom, cfg api.Config) *running {
+	t.Helper()
+	s, err := api.New(cfg, room.deps())
+	require.NoError(t, err)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{ln.Addr().String(), cancel, make(chan error, 1)}
+	go func() { r.done <- s.Serve(ctx, ln) }()
+	t.Cleanup(cancel)
+	return r
+}
+
+func (r *running) post(path, body string) (int, http.Header, []byte, error) {
+	tr := &http.Transport{}
+	defer tr.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: tr}).Post("http://"+r.addr+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, resp.Header, b, err
+}
+
+// raw sends bytes as they are and reads the answer to its end.
+func (r *running) raw(t *testing.T, parts ...string) (string, time.Duration) {
+	t.Helper()
+	conn, err := net.Dial("tcp", r.addr)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	start := time.Now()
+	go func() {
+		for _, part := range parts {
+			if _, err := io.WriteString(conn, part); err != nil {
+				return // the server has had enough
+			}
+		}
+	}()
+	require.NoError(t, conn.SetReadDeadline(start.Add(10*time.Second)))
+	b, err := io.ReadAll(conn)
+	if err != nil {
+		require.NotContains(t, err.Error(), "timeout", "the server must end the connection")
+	}
+	return string(b), time.Since(start)
+}
+
+func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
+	t.Parallel()
+	room := newRoom(coupon("c1", 10))
+	entered, letGo := make(chan struct{}), make(chan struct{})
+	room.claim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		entered <- struct{}{}
+		<-letGo
+		return room.sums(m, reqs)
+	}
+	r := run(t, room, api.Config{})
+	var status int
+	var wg sync.WaitGroup
+	wg.Go(func() { status, _, _, _ = r.post("/v1/campaigns/c1/claims", oneClaim) })
+	<-entered
+	r.stop()
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", r.addr)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	}, 5*time.Second, time.Millisecond, "no new connections")
+	close(letGo)
+	wg.Wait()
+	require.Equal(t, 201, status)
+	require.NoError(t, <-r.done)
+}
+
+func TestServer_StopGivesUpAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	room := newRoom(coupon("c1", 10))
+	entered, letGo := make(chan struct{}), make(chan struct{})
+	room.claim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		entered <- struct{}{}
+		<-letGo
+		return room.sums(m, reqs)
+	}
+	r := run(t, room, api.Config{ShutdownTimeout: 20 * time.Millisecond})
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _, _, _ = r.post("/v1/campaigns/c1/claims", oneClaim) })
+	<-entered
+	r.stop()
+	require.ErrorIs(t, <-r.done, api.ErrStop)
+	close(letGo)
+	wg.Wait()
+}
+
+func TestServer_ReadyTellsWhetherClaimsCanBeTaken(t *testing.T) {
+	t.Parallel()
+	room := newRoom()
+	room.ready = fmt.Errorf("redis at 10.0.0.1 is away")
+	h := newServer(t, room, api.Config{})
+	w := ask(h, "GET", "/readyz", "")
+	requireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+	require.NotContains(t, w.Body.String(), "10.0.0.1", "the route is open to everybody")
+	require.Equal(t, 200, ask(h, "GET", "/healthz", "").Code)
+	room.ready = nil
+	require.Equal(t, 200, ask(h, "GET", "/readyz", "").Code)
+}
+
+func TestServer_NotReadyWhileStopping(t *testing.T) {
+	t.Parallel()
+	room := newRoom()
+	s, err := api.New(api.Config{}, room.deps())
+	require.NoError(t, err)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, s.Serve(ctx, ln))
+	w := ask(s.Handler(), "GET", "/readyz", "")
+	requireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+}
+
+func TestServer_HugeHeadersAreRefused(t *testing.T) {
+	t.Parallel()
+	room := newRoom(coupon("c1", 10))
+	r := run(t, room, api.Config{})
+	answer, _ := r.raw(t, "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: x\r\nX-Big: "+strings.Repeat("a", 1<<20)+"\r\n\r\n")
+	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 431 Request Header Fields Too Large"), "%.80q", answer)
+	require.Zero(t, room.sent())
+	r.stop()
+	require.NoError(t, <-r.done)
+}
+
+func TestServer_SlowClientsAreCutOff(t *testing.T) {
+	t.Parallel()
+	room := newRoom(coupon("c1", 10))
+	r := run(t, room, api.Config{HeaderTimeout: 100 * time.Millisecond, ReadTimeout: 200 * time.Millisecond})
+	head := "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+	answer, took := r.raw(t, "POST /v1/campa")
+	requireCut(t, answer)
+	require.Less(t, took, 5*time.Second)
+	answer, took = r.raw(t, head)
+	requireCut(t, answer)
+	require.Less(t, took, 5*time.Second)
+	for name, rest := range map[string]string{
+		"a body that never comes": "Content-Length: 20\r\n\r\n", "half a body": "Content-Length: 20\r\n\r\n{\"user_id\"",
+		"a chunk that never ends": "Transfer-Encoding: chunked\r\n\r\nff\r\n{\"user_id\":\"u\"}",
+	} {
+		answer, took = r.raw(t, head+rest)
+		require.Less(t, took, 5*time.Second, name)
+		resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(answer)), nil)
+		require.NoError(t, err, name)
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		requireProblem(t, 400, resp.Header, body, "malformed")
+	}
+	require.Zero(t, room.sent())
+	status, _, _, err := r.post("/v1/campaigns/c1/claims", oneClaim)
+	require.NoError(t, err)
+	require.Equal(t, 201, status, "control")
+	r.stop()
+	require.NoError(t, <-r.done)
+}
+
+// requireCut: net/http ends such a connection without a word or with its own 400, before any handler.
+func requireCut(t *testing.T, answer string) {
+	t.Helper()
+	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 400 Bad Request"), "%q", answer)
+}
+
+func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	room := newRoom(coupon("c1", 10))
+	r := run(t, room, api.Config{})
+	for path, limit := range map[string]int{"/v1/campaigns/c1/claims": 4 << 10, "/v1/claims:batch": 1 << 20, "/v1/campaigns": 1 << 20} {
+		for _, size := range []string{
+			fmt.Sprintf("Content-Length: %d\r\n\r\n", 1<<30),
+			"Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n", 2*limit) + strings.Repeat(" ", 2*limit),
+		} {
+			conn, err := net.Dial("tcp", r.addr)
+			require.NoError(t, err)
+			go func() { _, _ = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: x\r\n"+size) }()
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			require.NoError(t, err, path)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			_ = conn.Close()
+			requireProblem(t, 413, resp.Header, body, "too_large")
+		}
+	}
+	require.Zero(t, room.sent())
+	r.stop()
+	require.NoError(t, <-r.done)
+}
+
+func TestServer_PanicBecomesAnAnswerAndALogLine(t *testing.T) {
+	t.Parallel()
+	room := newRoom()
+	var log bytes.Buffer
+	deps := room.deps()
+	deps.Ready = func(context.Context) error { panic("secret detail") }
+	s, err := api.New(api.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps)
+	require.NoError(t, err)
+	w := ask(s.Handler(), "GET", "/readyz", "")
+	requireProblem(t, 500, w.Header(), w.Body.Bytes(), "internal")
+	require.NotContains(t, w.Body.String(), "secret detail")
+	require.Contains(t, log.String(), "secret detail")
+}
+
+func TestConfig_IsCheckedByName(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]api.Config{
+		"ClaimsPerCall": {ClaimsPerCall: 129}, "QueueMax": {QueueMax: -1}, "UserRate": {UserRate: -1}, "CallTimeout": {CallTimeout: -1},
+		"Addr": {Addr: "nonsense"},
+	} {
+		_, err := api.New(cfg, newRoom().deps())
+		require.ErrorIs(t, err, api.ErrConfig)
+		require.ErrorContains(t, err, name)
+	}
+	_, err := api.New(api.Config{}, api.Deps{})
+	require.ErrorIs(t, err, api.ErrConfig)
+}
+
+func TestMetrics_CountClaimsByOutcome(t *testing.T) {
+	t.Parallel()
+	h := newServer(t, newRoom(coupon("c1", 2)), api.Config{})
+	for range 4 {
+		ask(h, "POST", "/v1/campaigns/c1/claims", oneClaim)
+	}
+	ask(h, "POST", "/v1/campaigns/c1/claims", `{`)
+	ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u"},{"campaign_id":"no","user_id":"u"}]}`)
+	text := ask(h, "GET", "/metrics", "").Body.String()
+	for _, line := range []string{
+		`dibs_claims_total{outcome="claimed"} 2`, `dibs_claims_total{outcome="sold_out"} 3`, `dibs_claims_total{outcome="malformed"} 1`,
+		`dibs_claims_total{outcome="campaign_not_found"} 1`, `dibs_claims_per_call_count 2`, `dibs_claims_queued 0`,
+		`dibs_http_request_seconds_count{class="4xx",route="/v1/campaigns/{id}/claims"} 3`,
+		`dibs_http_request_seconds_count{class="2xx",route="/v1/claims:batch"} 1`,
+	} {
+		require.Contains(t, text, line+"\n")
+	}
+}
