@@ -34,6 +34,7 @@ func newProgress(w io.Writer, what string, total int) *progressBar {
 	p.writer = progress.NewWriter()
 	p.writer.SetOutputWriter(w)
 	p.writer.SetAutoStop(false)
+	p.writer.SetTrackerPosition(progress.PositionRight)
 	p.writer.SetStyle(progress.StyleBlocks)
 	p.writer.SetUpdateFrequency(100 * time.Millisecond)
 	p.tracker = &progress.Tracker{Message: what, Total: int64(total)}
@@ -75,4 +76,5 @@ func (p *progressBar) done() {
 	p.tracker.MarkAsDone()
 	p.writer.Stop()
 	<-p.stopped
+	_, _ = fmt.Fprintln(p.plain)
 }
