@@ -44,13 +44,13 @@ func readJSON(r *http.Request, buf []byte, limit int) ([]byte, *Problem) {
 			return buf, nil
 		}
 		if err != nil {
-			return buf, malformed("The body did not arrive whole and in time.")
+			return buf, &Problem{Code: CodeMalformed, Detail: "The body did not arrive whole and in time.", hangUp: true}
 		}
 	}
 }
 
 func tooLarge(limit int) *Problem {
-	return &Problem{Code: CodeTooLarge, Detail: "The body is larger than " + strconv.Itoa(limit) + " bytes."}
+	return &Problem{Code: CodeTooLarge, Detail: "The body is larger than " + strconv.Itoa(limit) + " bytes.", hangUp: true}
 }
 
 func checkContentType(h http.Header) *Problem {

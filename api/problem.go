@@ -107,6 +107,8 @@ type Problem struct {
 	Field      string // the JSON name of the refused field
 	ClaimID    string // of a claim whose outcome is unknown and that had no key
 	RetryAfter int    // seconds
+
+	hangUp bool // the body was not read to its end and won't be
 }
 
 // problemJSON is a Problem on the wire.
@@ -159,12 +161,16 @@ func (p *Problem) wire() problemJSON {
 var (
 	jsonContentType    = []string{"application/json"}
 	problemContentType = []string{"application/problem+json"}
+	closeConnection    = []string{"close"}
 	challenge          = []string{`Bearer realm="dibs"`}
 )
 
 func (p *Problem) setHeaders(h http.Header) {
 	if p.Code == CodeUnauthorized {
 		h["Www-Authenticate"] = challenge
+	}
+	if p.hangUp {
+		h["Connection"] = closeConnection
 	}
 	if seconds := max(p.RetryAfter, refusals[p.Code].RetryAfter); seconds > 0 {
 		h["Retry-After"] = []string{strconv.Itoa(seconds)}
