@@ -1,0 +1,382 @@
+package e2e
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/crowd"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// drainWithin is how long the last claim may take to its row. Dead consumers' entries rest for 5 s.
+const drainWithin = 60 * time.Second
+
+// books are four accounts of one campaign: the crowd's, Redis', MySQL's and those of readers of the stream.
+type books struct {
+	servers
+	campaign campaign
+	tally    crowd.Tally
+	readers  map[string]*reader
+	url      string // of an API; "" leaves GET stock out
+	soldOut  bool   // the crowd wanted all of it
+	within   time.Duration
+}
+
+// book is a row of claims.
+type book struct {
+	user     string
+	quantity int64
+	seq      int64
+	status   string
+	at       time.Time
+}
+
+// report is a list of what does not fit.
+type report []string
+
+func (r *report) add(format string, args ...any) {
+	if len(*r) < faultsMax {
+		*r = append(*r, fmt.Sprintf(format, args...))
+	}
+}
+
+func (r *report) equal(what string, a, b int64) {
+	if a != b {
+		r.add("%s: %d and %d", what, a, b)
+	}
+}
+
+// checkBooks fails the test when the accounts differ.
+func (s *system) checkBooks(c campaign, tally crowd.Tally, soldOut bool) {
+	s.t.Helper()
+	wrong := s.books(c, tally, soldOut).violations(s.t.Context())
+	require.Empty(s.t, wrong)
+}
+
+func (s *system) books(c campaign, tally crowd.Tally, soldOut bool) books {
+	return books{
+		servers: s.servers, campaign: c, tally: tally, readers: map[string]*reader{"finance": s.finance},
+		url: s.apis[0].url, soldOut: soldOut, within: drainWithin,
+	}
+}
+
+// violations lists where the accounts differ, once everything is drained or the time for that is over; none is what every
+// test wants.
+func (b books) violations(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, b.within+30*time.Second)
+	defer cancel()
+	var r report
+	b.crowdItself(&r)
+	if err := b.drain(ctx); err != nil {
+		r.add("not drained: %v", err)
+	}
+	rows, err := b.rows(ctx)
+	if err != nil {
+		return append(r, err.Error())
+	}
+	b.rowsAndCrowd(&r, rows)
+	b.limits(&r, rows)
+	b.sequence(&r, rows)
+	b.redisAndSQL(ctx, &r, rows)
+	b.streams(ctx, &r, rows)
+	b.stock(&r)
+	return r
+}
+
+// crowdItself looks at what the crowd was told for answers that can't be.
+func (b books) crowdItself(r *report) {
+	for _, fault := range b.tally.Faults {
+		r.add("crowd: %s", fault)
+	}
+	known := []string{"", "sold_out", "user_limit", "user_day_limit", "unavailable", "outcome_unknown"}
+	for code, n := range b.tally.Refused {
+		if !slices.Contains(known, code) {
+			r.add("crowd: %d refusals %q", n, code)
+		}
+	}
+	if b.tally.Units > b.campaign.Total {
+		r.add("oversold: the crowd was given %d units of %d", b.tally.Units, b.campaign.Total)
+	}
+	seqs := map[int64]string{}
+	for id, c := range b.tally.Claims {
+		if other, twice := seqs[c.Seq]; twice {
+			r.add("crowd: claims %s and %s both have seq %d", id, other, c.Seq)
+		}
+		seqs[c.Seq] = id
+	}
+}
+
+// drain waits until the group syncer has nothing left and MySQL has every claim, and the readers have caught up.
+func (b books) drain(ctx context.Context) error {
+	deadline := time.Now().Add(b.within)
+	for {
+		err := b.drained(ctx)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+func (b books) stream() string { return lua.StreamKey(lua.PartitionOf(b.campaign.ID, b.partitions)) }
+
+func (b books) drained(ctx context.Context) error {
+	pending, err := b.rdb.XPending(ctx, b.stream(), "syncer").Result()
+	if err != nil {
+		return fmt.Errorf("group syncer: %w", err)
+	}
+	if pending.Count > 0 {
+		return fmt.Errorf("group syncer: %d pending", pending.Count)
+	}
+	state, err := b.scripts.State(ctx, b.campaign.ID)
+	if err != nil {
+		return err
+	}
+	var synced int64
+	if err := b.db.QueryRowContext(ctx, "SELECT synced_seq FROM campaigns WHERE id = ?", b.campaign.ID).Scan(&synced); err != nil {
+		return err
+	}
+	if synced != state.Seq {
+		return fmt.Errorf("seq is %d in Redis and %d in MySQL", state.Seq, synced)
+	}
+	for name, reader := range b.readers {
+		if events, _ := reader.of(b.campaign.ID); int64(len(events)) < state.Seq {
+			return fmt.Errorf("%s has %d of %d events", name, len(events), state.Seq)
+		}
+	}
+	return nil
+}
+
+func (b books) rows(ctx context.Context) (map[string]book, error) { return readRows(ctx, b.db, b.campaign.ID) }
+
+func readRows(ctx context.Context, db *sql.DB, campaignID string) (map[string]book, error) {
+	found, err := db.QueryContext(ctx, "SELECT id, user_id, quantity, seq, status, claimed_at FROM claims WHERE campaign_id = ?", campaignID)
+	if err != nil {
+		return nil, fmt.Errorf("claims: %w", err)
+	}
+	defer func() { _ = found.Close() }()
+	rows := map[string]book{}
+	for found.Next() {
+		var id string
+		var row book
+		if err := found.Scan(&id, &row.user, &row.quantity, &row.seq, &row.status, &row.at); err != nil {
+			return nil, fmt.Errorf("claims: %w", err)
+		}
+		rows[id] = row
+	}
+	return rows, found.Err()
+}
+
+// rowsAndCrowd: a yes is a row, and a row is a yes, except for those who never learnt.
+func (b books) rowsAndCrowd(r *report, rows map[string]book) {
+	missing := 0
+	for id, c := range b.tally.Claims {
+		row, there := rows[id]
+		want := book{c.UserID, c.Quantity, c.Seq, "claimed", c.ClaimedAt.Time}
+		switch {
+		case !there:
+			missing++
+		case !row.at.Equal(want.at) || row.user != want.user || row.quantity != want.quantity || row.seq != want.seq || row.status != want.status:
+			r.add("claim %s: the crowd was told %+v, the row says %+v", id, want, row)
+		}
+	}
+	if missing > 0 {
+		r.add("%d accepted claims have no row", missing)
+	}
+	doubts := map[string]bool{}
+	for id, row := range rows {
+		if _, accepted := b.tally.Claims[id]; accepted {
+			continue
+		}
+		asked, inDoubt := b.tally.InDoubt[row.user]
+		switch {
+		case !inDoubt:
+			r.add("row %s %+v: nobody was told of it and nobody is in doubt", id, row)
+		case asked != row.quantity:
+			r.add("row %s %+v: the user asked for %d", id, row, asked)
+		case doubts[row.user]:
+			r.add("row %s %+v: the user asked once and has two", id, row)
+		}
+		doubts[row.user] = true
+	}
+}
+
+func (b books) limits(r *report, rows map[string]book) {
+	zone, err := time.LoadLocation(b.campaign.TimeZone)
+	if err != nil {
+		r.add("zone: %v", err)
+		return
+	}
+	ever, daily := map[string]int64{}, map[string]int64{}
+	for _, row := range rows {
+		ever[row.user] += row.quantity
+		daily[row.user+" on "+row.at.In(zone).Format(time.DateOnly)] += row.quantity
+	}
+	overLimit(r, "per_user", ever, b.campaign.PerUser)
+	overLimit(r, "per_user_per_day", daily, b.campaign.PerUserPerDay)
+}
+
+func overLimit(r *report, what string, units map[string]int64, most int64) {
+	for who, n := range units {
+		if most > 0 && n > most {
+			r.add("%s: %s has %d of %d", what, who, n, most)
+		}
+	}
+}
+
+// sequence: the rows' seq are 1 to n.
+func (b books) sequence(r *report, rows map[string]book) {
+	var seqs []int64
+	for _, row := range rows {
+		seqs = append(seqs, row.seq)
+	}
+	slices.Sort(seqs)
+	for i, seq := range seqs {
+		if seq != int64(i)+1 {
+			r.add("seq of the rows: a hole or a double at %d, which is the %d. of %d", seq, i+1, len(seqs))
+			return
+		}
+	}
+}
+
+func unitsOf(rows map[string]book) (units int64) {
+	for _, row := range rows {
+		units += row.quantity
+	}
+	return units
+}
+
+func (b books) redisAndSQL(ctx context.Context, r *report, rows map[string]book) {
+	state, err := b.scripts.State(ctx, b.campaign.ID)
+	if err != nil {
+		r.add("%v", err)
+		return
+	}
+	units, total := unitsOf(rows), b.campaign.Total
+	r.equal("taken in Redis, units of the rows", state.Taken, units)
+	r.equal("seq in Redis, rows", state.Seq, int64(len(rows)))
+	r.equal("remaining in Redis, total less taken", state.Remaining(), total-state.Taken)
+	if state.Taken > total {
+		r.add("oversold: %d of %d units are taken", state.Taken, total)
+	}
+	if b.soldOut {
+		r.equal("taken, total of a campaign that more was wanted of", state.Taken, total)
+	}
+	var claimed, remaining, synced, sqlTotal int64
+	err = b.db.QueryRowContext(ctx, "SELECT total, claimed, remaining, synced_seq FROM campaigns WHERE id = ?", b.campaign.ID).
+		Scan(&sqlTotal, &claimed, &remaining, &synced)
+	if err != nil {
+		r.add("campaigns: %v", err)
+	}
+	r.equal("total in MySQL, total", sqlTotal, total)
+	r.equal("claimed in MySQL, units of the rows", claimed, units)
+	r.equal("remaining in MySQL, total less units of the rows", remaining, total-units)
+	r.equal("synced_seq, rows", synced, int64(len(rows)))
+	b.flushes(ctx, r, rows)
+}
+
+// flushes: the books move by the sums of stock_flushes and by nothing else.
+func (b books) flushes(ctx context.Context, r *report, rows map[string]book) {
+	var units, claims, parked int64
+	err := errors.Join(
+		b.db.QueryRowContext(ctx, "SELECT COALESCE(SUM(units), 0), COALESCE(SUM(claims), 0) FROM stock_flushes WHERE campaign_id = ?",
+			b.campaign.ID).Scan(&units, &claims),
+		b.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM parked_events").Scan(&parked),
+	)
+	if err != nil {
+		r.add("flushes: %v", err)
+	}
+	r.equal("units of stock_flushes, of the rows", units, unitsOf(rows))
+	r.equal("claims of stock_flushes, rows", claims, int64(len(rows)))
+	r.equal("parked events, none", parked, 0)
+}
+
+// streams: every reader saw each claim, as the row says it, and the group syncer has nothing left.
+func (b books) streams(ctx context.Context, r *report, rows map[string]book) {
+	for _, name := range slices.Sorted(maps.Keys(b.readers)) {
+		events, faults := b.readers[name].of(b.campaign.ID)
+		for _, fault := range faults {
+			r.add("%s: %s", name, fault)
+		}
+		for id, row := range rows {
+			e, seen := events[id]
+			switch {
+			case !seen:
+				r.add("%s never saw claim %s, seq %d", name, id, row.seq)
+			case e.UserID != row.user || e.Quantity != row.quantity || e.Seq != row.seq || !e.At.Equal(row.at):
+				r.add("claim %s: %s saw %+v, the row says %+v", id, name, e, row)
+			}
+		}
+		r.equal("events that "+name+" saw, rows", int64(len(events)), int64(len(rows)))
+	}
+	pending, err := b.rdb.XPending(ctx, b.stream(), "syncer").Result()
+	if err != nil {
+		r.add("group syncer: %v", err)
+		return
+	}
+	r.equal("pending of the group syncer, none", pending.Count, 0)
+	poison, err := b.rdb.XLen(ctx, lua.PoisonKey(lua.PartitionOf(b.campaign.ID, b.partitions))).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		r.add("poison stream: %v", err)
+	}
+	r.equal("poison entries, none", poison, 0)
+}
+
+func (b books) stock(r *report) {
+	if b.url == "" {
+		return
+	}
+	stock, err := stockOf(b.url, b.campaign.ID)
+	if err != nil {
+		r.add("GET stock: %v", err)
+		return
+	}
+	want := models.Stock{
+		CampaignID: b.campaign.ID, Total: b.campaign.Total, Claimed: stock.Claimed, Synced: stock.Claimed,
+		Remaining: b.campaign.Total - stock.Claimed, AsOf: stock.AsOf,
+	}
+	if stock != want {
+		r.add("GET stock: %+v, want %+v", stock, want)
+	}
+	if len(b.tally.InDoubt) == 0 {
+		r.equal("claimed by GET stock, units the crowd was given", stock.Claimed, b.tally.Units)
+	}
+}
+
+// merged adds up what several crowds were told.
+func merged(tallies ...crowd.Tally) crowd.Tally {
+	all := crowd.Tally{Refused: map[string]int{}, Claims: map[string]models.Claim{}, InDoubt: map[string]int64{}}
+	for _, one := range tallies {
+		all.Sent, all.Accepted, all.Units = all.Sent+one.Sent, all.Accepted+one.Accepted, all.Units+one.Units
+		all.Replayed, all.Unknown, all.Unready = all.Replayed+one.Replayed, all.Unknown+one.Unknown, all.Unready+one.Unready
+		all.Faults = append(all.Faults, one.Faults...)
+		for code, n := range one.Refused {
+			all.Refused[code] += n
+		}
+		maps.Copy(all.Claims, one.Claims)
+		maps.Copy(all.InDoubt, one.InDoubt)
+	}
+	return all
+}
+
+// requireViolation fails the test unless one of the violations tells of this.
+func requireViolation(t testing.TB, found []string, words string) {
+	t.Helper()
+	require.True(t, slices.ContainsFunc(found, func(line string) bool { return strings.Contains(line, words) }),
+		"no violation tells of %q: %q", words, found)
+}

@@ -1,0 +1,218 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	upTimeout   = 30 * time.Second // for a process to answer; busy machines are slow
+	downTimeout = 30 * time.Second // for a process to end; DIBS_SHUTDOWN_TIMEOUT is 15 s
+	pollEvery   = 10 * time.Millisecond
+)
+
+// process is a dibs of its own, through its lives: start, kill, start again with the same arguments and settings.
+type process struct {
+	t        testing.TB
+	command  string // api, consumer, …
+	args     []string
+	settings map[string]string
+	url      string // of its HTTP, "" for none
+	probe    string // path that answers 200 when it is up
+	log      string // file with the output of all its lives
+
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the life is over
+}
+
+// newProcess starts `dibs command args…` and returns when it answers. It is killed at the end of the test.
+func newProcess(t testing.TB, command string, settings map[string]string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, command: command, args: args, settings: map[string]string{"GORACE": "exitcode=66"}}
+	for name, value := range settings {
+		p.settings[name] = value
+	}
+	addr := reservePort(t)
+	p.url = "http://" + addr
+	switch command {
+	case "api", "serve":
+		p.settings["DIBS_HTTP_ADDR"], p.probe = addr, "/readyz"
+	default:
+		p.settings["DIBS_METRICS_ADDR"], p.probe = addr, "/healthz"
+	}
+	p.log = filepath.Join(t.TempDir(), command+".log")
+	t.Cleanup(p.end)
+	p.start()
+	p.awaitUp()
+	return p
+}
+
+// start starts a life without waiting for it to answer.
+func (p *process) start() {
+	p.t.Helper()
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(p.t, err)
+	defer func() { _ = out.Close() }()
+	cmd := exec.Command(binary(p.t), append([]string{p.command}, p.args...)...)
+	cmd.Env = environ(p.settings)
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = out, out, dieWithParent()
+	p.cmd, p.exited = cmd, make(chan struct{})
+	started := make(chan error)
+	go func(exited chan<- struct{}) {
+		runtime.LockOSThread() // the thread must live as long as its child, see dieWithParent
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in cmd.ProcessState
+		}
+		close(exited)
+	}(p.exited)
+	require.NoError(p.t, <-started)
+}
+
+// awaitUp returns when the process answers.
+func (p *process) awaitUp() {
+	p.t.Helper()
+	client := http.Client{Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	up := func() bool {
+		res, err := client.Get(p.url + p.probe)
+		if err != nil {
+			return false
+		}
+		_ = res.Body.Close()
+		return res.StatusCode == http.StatusOK
+	}
+	deadline := time.After(upTimeout)
+	for !up() {
+		select {
+		case <-p.exited:
+			require.FailNow(p.t, "dibs "+p.command+" ended at once", p.cmd.ProcessState.String()+"\n"+p.tail())
+		case <-deadline:
+			require.FailNow(p.t, "dibs "+p.command+" does not answer", p.tail())
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// kill9 ends the process as a crash would.
+func (p *process) kill9() {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Kill())
+	p.awaitEnd()
+}
+
+// stop asks the process to end, as an orchestrator does, and expects that it ends well.
+func (p *process) stop() {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
+	p.awaitEnd()
+	require.Zero(p.t, p.cmd.ProcessState.ExitCode(), "dibs %s after SIGTERM: %s\n%s", p.command, p.cmd.ProcessState, p.tail())
+}
+
+// restart starts an ended process again and returns when it answers.
+func (p *process) restart() {
+	p.t.Helper()
+	p.start()
+	p.awaitUp()
+}
+
+func (p *process) awaitEnd() {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(downTimeout):
+		require.FailNow(p.t, "dibs "+p.command+" does not end", p.tail())
+	}
+}
+
+// end is the cleanup: it kills what still runs and shows the log of a test that failed.
+func (p *process) end() {
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.exited
+	text := p.output()
+	if strings.Contains(text, "WARNING: DATA RACE") {
+		p.t.Errorf("dibs %s has a data race:\n%s", p.command, text)
+	} else if p.t.Failed() {
+		p.t.Logf("dibs %s at %s said:\n%s", p.command, p.url, p.tail())
+	}
+}
+
+// output is all that the process ever said.
+func (p *process) output() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		p.t.Errorf("log of dibs %s: %v", p.command, err)
+	}
+	return string(text)
+}
+
+func (p *process) tail() string {
+	const most = 6000
+	text := p.output()
+	if len(text) > most {
+		return "…" + text[len(text)-most:]
+	}
+	return text
+}
+
+// outcome is how a dibs that was run to its end ended.
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+// runDibs runs a dibs to its end, with nothing in its environment but these settings.
+func runDibs(t testing.TB, settings map[string]string, args ...string) outcome {
+	t.Helper()
+	var stdout, stderr strings.Builder
+	cmd := exec.CommandContext(t.Context(), binary(t), args...)
+	cmd.Env = environ(settings)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// reservePort returns a free address of this machine, below the range that outgoing connections use, and keeps other tests
+// off it. A process that is restarted finds its port still free.
+func reservePort(t testing.TB) string {
+	t.Helper()
+	locks := filepath.Join(os.TempDir(), fmt.Sprintf("dibs-test-ports-%d", os.Getuid())) // internal/testenv's
+	require.NoError(t, os.MkdirAll(locks, 0o700))
+	for range 200 {
+		port := 12000 + rand.IntN(20000)
+		lock, err := os.OpenFile(filepath.Join(locks, fmt.Sprint(port)), os.O_CREATE|os.O_RDWR, 0o600)
+		require.NoError(t, err)
+		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+				_ = l.Close()
+				t.Cleanup(func() { _ = lock.Close() })
+				return l.Addr().String()
+			}
+		}
+		_ = lock.Close()
+	}
+	require.FailNow(t, "no free port")
+	return ""
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package e2e
+
+// raceDetector tells whether this test was built with the race detector; then the processes it starts are, too.
+const raceDetector = true

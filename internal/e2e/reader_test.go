@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// reader collects the events of accepted claims as an outsider does, by nothing but what the stream promises.
+type reader struct {
+	mu     sync.Mutex
+	events map[string]models.Event // by claim id
+	texts  map[string]string       // the payloads
+	faults []string
+}
+
+// faultsMax bounds reader.faults.
+const faultsMax = 20
+
+// take books one event. entry is its id in the stream, "" when the reader can't know it.
+func (r *reader) take(entries map[string]string, entry string, payload []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, err := models.DecodeEvent(payload)
+	if err != nil {
+		r.fault("entry %s: %v", entry, err)
+		return
+	}
+	if e.Type != models.EventClaimAccepted {
+		return
+	}
+	if before, seen := r.texts[e.ID]; seen && before != string(payload) {
+		r.fault("claim %s: first %s, then %s", e.ID, before, payload)
+	}
+	if before, seen := entries[e.ID]; seen && before != entry {
+		r.fault("claim %s is in the stream twice: %s and %s", e.ID, before, entry)
+	}
+	entries[e.ID] = entry
+	r.events[e.ID], r.texts[e.ID] = e, string(payload)
+}
+
+func newReader() *reader {
+	return &reader{events: map[string]models.Event{}, texts: map[string]string{}}
+}
+
+func (r *reader) fault(format string, args ...any) {
+	if len(r.faults) < faultsMax {
+		r.faults = append(r.faults, fmt.Sprintf(format, args...))
+	}
+}
+
+// of returns the events of a campaign and what was wrong with any event so far.
+func (r *reader) of(campaignID string) (events map[string]models.Event, faults []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events = make(map[string]models.Event)
+	for id, e := range r.events {
+		if e.CampaignID == campaignID {
+			events[id] = e
+		}
+	}
+	return events, append([]string(nil), r.faults...)
+}
+
+// readAlong reads all claim streams in a group, with XREADGROUP and XACK alone, until the test ends.
+func readAlong(t testing.TB, rdb redis.UniversalClient, group string, partitions int) *reader {
+	t.Helper()
+	r := newReader()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var wg sync.WaitGroup
+	for p := range partitions {
+		stream := lua.StreamKey(p)
+		require.NoError(t, rdb.XGroupCreateMkStream(ctx, stream, group, "0").Err())
+		wg.Go(func() { r.run(ctx, rdb, stream, group) })
+	}
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return r
+}
+
+func (r *reader) run(ctx context.Context, rdb redis.UniversalClient, stream, group string) {
+	entries := map[string]string{}
+	from := ">"
+	for ctx.Err() == nil {
+		read, err := rdb.XReadGroup(ctx, &redis.XReadGroupArgs{
+			Group: group, Consumer: "one", Streams: []string{stream, from}, Count: 500, Block: 100 * time.Millisecond,
+		}).Result()
+		switch {
+		case errors.Is(err, redis.Nil) || err == nil && len(read[0].Messages) == 0:
+			from = ">"
+		case err != nil: // Redis is away: what it gave last may not have come through
+			from = "0"
+			select {
+			case <-ctx.Done():
+			case <-time.After(pollEvery):
+			}
+		default:
+			ids := make([]string, len(read[0].Messages))
+			for i, m := range read[0].Messages {
+				payload, _ := m.Values["payload"].(string)
+				r.take(entries, m.ID, []byte(payload))
+				ids[i] = m.ID
+			}
+			if rdb.XAck(ctx, stream, group, ids...).Err() != nil {
+				from = "0"
+			}
+		}
+	}
+}
+
+// subscribeAlong reads the one claim stream in a group with watermill-redisstream's own Subscriber, until the test ends.
+func subscribeAlong(t testing.TB, redisURL, group string) *reader {
+	t.Helper()
+	rdb, err := lua.Connect(redisURL)
+	require.NoError(t, err)
+	subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
+		Client: rdb, ConsumerGroup: group, OldestId: "0", DisableIndefiniteInitialBlock: true,
+	}, nil)
+	require.NoError(t, err)
+	messages, err := subscriber.Subscribe(context.WithoutCancel(t.Context()), lua.StreamKey(0))
+	require.NoError(t, err)
+	r := newReader()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		entries := map[string]string{}
+		for m := range messages {
+			r.take(entries, "", m.Payload)
+			m.Ack()
+		}
+	})
+	t.Cleanup(func() {
+		_ = subscriber.Close() // closes rdb, too
+		wg.Wait()
+	})
+	return r
+}

@@ -1,0 +1,341 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/crowd"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/migrations"
+	"dibs/models"
+	"dibs/syncer"
+)
+
+// wishes say what a test wants of its system. The zero value is one Redis without persistence, a database on the shared SQL
+// server, one process of each role and a finance service that reads along.
+type wishes struct {
+	redisConf  []string // more lines of redis.conf
+	masters    int      // of a Redis Cluster instead; 0 is none
+	ownSQL     bool     // a SQL server of the test's own, to kill and pause
+	partitions int      // 0 is 1
+	apis       int      // processes; 0 is 1, below 0 none
+	consumers  int
+	syncers    int
+	settings   map[string]string // more settings of every process
+	apiRedis   func(url string) string
+}
+
+// servers are a Redis and a database with Dibs' schema, and ways to look into them.
+type servers struct {
+	redis      *testenv.RedisServer // nil when it is a cluster
+	sql        *testenv.MySQLServer // nil when it is the shared one
+	redisURL   string
+	dsn        string
+	partitions int
+
+	rdb     redis.UniversalClient
+	scripts *lua.Scripts
+	db      *sql.DB
+}
+
+// system is a whole Dibs.
+type system struct {
+	servers
+	t         *testing.T
+	settings  map[string]string
+	apis      []*process
+	consumers []*process
+	syncers   []*process
+	finance   *reader
+}
+
+func newServers(t *testing.T, w wishes) servers {
+	t.Helper()
+	s := servers{partitions: max(w.partitions, 1)}
+	if w.masters > 0 {
+		s.redisURL = "redis://" + strings.Join(testenv.RedisCluster(t, w.masters), ",")
+	} else {
+		s.redis = testenv.Redis(t, w.redisConf...)
+		s.redisURL = s.redis.URL()
+	}
+	if w.ownSQL {
+		s.sql = testenv.SQLServer(t)
+		s.dsn = s.sql.DSN("dibs")
+	} else {
+		s.dsn = testenv.Database(t).DSN
+	}
+	rdb, err := lua.Connect(s.redisURL)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rdb.Close() })
+	scripts, err := lua.New(rdb, lua.Options{Partitions: s.partitions})
+	require.NoError(t, err)
+	db, err := syncer.Open(t.Context(), syncer.StoreConfig{DSN: s.dsn, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, syncer.Close(db)) })
+	pool, err := db.DB()
+	require.NoError(t, err)
+	_, err = migrations.Up(t.Context(), pool, migrations.MySQL)
+	require.NoError(t, err)
+	s.rdb, s.scripts, s.db = rdb, scripts, pool
+	return s
+}
+
+func newSystem(t *testing.T, w wishes) *system {
+	t.Helper()
+	binary(t) // before servers wait for it
+	s := &system{servers: newServers(t, w), t: t, settings: map[string]string{
+		"DIBS_PARTITIONS": fmt.Sprint(max(w.partitions, 1)),
+	}}
+	s.settings["DIBS_REDIS_URL"], s.settings["DIBS_MYSQL_DSN"] = s.redisURL, s.dsn
+	for name, value := range w.settings {
+		s.settings[name] = value
+	}
+	s.finance = readAlong(t, s.rdb, "finance", s.partitions)
+	for range or1(w.consumers) {
+		s.consumers = append(s.consumers, s.launch("consumer", fmt.Sprintf("consumer-%d", len(s.consumers))))
+	}
+	for range or1(w.syncers) {
+		s.syncers = append(s.syncers, s.launch("syncer", ""))
+	}
+	if w.apiRedis != nil {
+		s.settings["DIBS_REDIS_URL"] = w.apiRedis(s.redisURL)
+	}
+	for range or1(w.apis) {
+		s.apis = append(s.apis, s.launch("api", ""))
+	}
+	return s
+}
+
+func or1(n int) int {
+	if n == 0 {
+		return 1
+	}
+	return max(n, 0)
+}
+
+// launch starts one more process of a role.
+func (s *system) launch(command, name string) *process {
+	s.t.Helper()
+	settings := map[string]string{}
+	for name, value := range s.settings {
+		settings[name] = value
+	}
+	if name != "" {
+		settings["DIBS_NAME"] = name
+	}
+	return newProcess(s.t, command, settings)
+}
+
+// urls are the addresses of the API processes.
+func (s *system) urls() []string {
+	var all []string
+	for _, api := range s.apis {
+		all = append(all, api.url)
+	}
+	return all
+}
+
+// campaign is what a test asks for; the JSON of POST /v1/campaigns.
+type campaign struct {
+	ID            string `json:"id"`
+	Kind          string `json:"kind"`
+	Total         int64  `json:"total"`
+	PerUser       int64  `json:"per_user,omitempty"`
+	PerUserPerDay int64  `json:"per_user_per_day,omitempty"`
+	TimeZone      string `json:"time_zone,omitempty"`
+}
+
+// openCampaign makes a coupon campaign through the API.
+func openCampaign(t testing.TB, url string, c campaign) campaign {
+	t.Helper()
+	c.ID, c.Kind = orID(t, c.ID), "coupon"
+	got := call(t, http.MethodPost, url+"/v1/campaigns", "", c)
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	return c
+}
+
+func orID(t testing.TB, id string) string {
+	if id == "" {
+		return testenv.UniqueID(t, "rush")
+	}
+	return id
+}
+
+// reply is the answer to one request.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+	err    error // no answer came
+}
+
+// code is that of a refusal.
+func (r reply) code() string {
+	var p struct{ Code string }
+	_ = json.Unmarshal([]byte(r.body), &p) // a claim has none
+	return p.Code
+}
+
+// claim is the claim that was answered.
+func (r reply) claim(t testing.TB) models.Claim {
+	t.Helper()
+	var c models.Claim
+	require.NoError(t, json.Unmarshal([]byte(r.body), &c), r.body)
+	return c
+}
+
+// client has room for parallel requests, and reuses no connection, so that a restarted process is simply called again.
+var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// call sends a request and returns the answer.
+func call(t testing.TB, method, url, key string, body any) reply {
+	t.Helper()
+	encoded, err := json.Marshal(body)
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, url, bytes.NewReader(encoded))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return reply{err: err}
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	return reply{status: res.StatusCode, header: res.Header, body: string(text), err: err}
+}
+
+// claim asks for units once.
+func claimOnce(t testing.TB, url, campaignID, user string, quantity int64, key string) reply {
+	t.Helper()
+	return call(t, http.MethodPost, url+"/v1/campaigns/"+campaignID+"/claims", key, map[string]any{"user_id": user, "quantity": quantity})
+}
+
+// claimUntilAnswered asks again with the same key until the outcome is known.
+func claimUntilAnswered(t testing.TB, url, campaignID, user string, quantity int64, key string) reply {
+	t.Helper()
+	deadline := time.Now().Add(upTimeout)
+	for {
+		got := claimOnce(t, url, campaignID, user, quantity, key)
+		if got.err == nil && got.status != http.StatusServiceUnavailable {
+			return got
+		}
+		require.True(t, time.Now().Before(deadline), "no answer: %v %s", got.err, got.body)
+		<-time.After(pollEvery)
+	}
+}
+
+// stockOf reads GET stock.
+func stockOf(url, campaignID string) (models.Stock, error) {
+	var stock models.Stock
+	res, err := client.Get(url + "/v1/campaigns/" + campaignID + "/stock")
+	if err != nil {
+		return stock, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, text)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &stock)
+	}
+	return stock, err
+}
+
+// rush is a crowd that runs beside the test.
+type rush struct {
+	t        testing.TB
+	cancel   context.CancelFunc
+	progress chan int // the number of users answered, newest only
+	done     chan struct{}
+	tally    crowd.Tally
+	err      error
+}
+
+// startRush sends a crowd; wait returns what it was told.
+func startRush(t testing.TB, p crowd.Plan) *rush {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	r := &rush{t: t, cancel: cancel, progress: make(chan int, 1), done: make(chan struct{})}
+	p.Progress = func(answered int) {
+		select {
+		case <-r.progress:
+		default:
+		}
+		select {
+		case r.progress <- answered:
+		default:
+		}
+	}
+	p.Attempts, p.Pause = 2000, 20*time.Millisecond // faults last
+	go func() {
+		defer close(r.done)
+		r.tally, r.err = crowd.Run(ctx, p)
+	}()
+	t.Cleanup(func() { cancel(); <-r.done })
+	return r
+}
+
+// reaches waits until that many users were answered.
+func (r *rush) reaches(users int) {
+	r.t.Helper()
+	timeout := time.After(2 * time.Minute)
+	for {
+		select {
+		case n := <-r.progress:
+			if n >= users {
+				return
+			}
+		case <-r.done:
+			require.NoError(r.t, r.err)
+			return
+		case <-timeout:
+			require.FailNow(r.t, "the crowd is stuck", "short of %d answers", users)
+		}
+	}
+}
+
+// over tells whether the crowd is through.
+func (r *rush) over() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait waits for the crowd's end.
+func (r *rush) wait() crowd.Tally {
+	r.t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(5 * time.Minute):
+		require.FailNow(r.t, "the crowd does not come to an end")
+	}
+	require.NoError(r.t, r.err)
+	return r.tally
+}
+
+// breakOff sends the rest of the crowd home; who was asking then stays in doubt.
+func (r *rush) breakOff() crowd.Tally {
+	r.cancel()
+	<-r.done
+	return r.tally
+}
