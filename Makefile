@@ -12,7 +12,7 @@ LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GO_TEST := go test -race -count=1 -run '$(RUN)'
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-mysql soak bench servers build fmt fmt-check vet lint check tidy
+.PHONY: help test test-mysql soak bench servers build fmt fmt-check vet lint fix check tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ vet: ## go vet
 
 lint: $(LINT) ## golangci-lint, in the version of .golangci-lint-version
 	$(LINT) run $(PKG)
+
+fix: $(LINT) ## what golangci-lint can mend by itself, and the formatting
+	$(LINT) run --fix $(PKG)
 
 check: fmt-check vet lint test ## what a change must pass
 

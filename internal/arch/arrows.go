@@ -29,6 +29,8 @@ var arrows = map[string][]string{
 	"bench":      everything, // measures any room against its ceiling
 	"":           {"cmd"},    // main.go
 
+	"docs/examples": {}, // programs of others, who have nothing of ours
+
 	"internal/arch":     {},
 	"internal/crowd":    {"models"},
 	"internal/deps":     {},

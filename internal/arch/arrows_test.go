@@ -59,7 +59,7 @@ func listModule(t *testing.T) []arch.Package {
 	var packages []arch.Package
 	for decoder := json.NewDecoder(&out); ; {
 		var p arch.Package
-		err := decoder.Decode(&p) //nolint:musttag // the names of `go list` are the fields' own
+		err := decoder.Decode(&p)
 		if errors.Is(err, io.EOF) {
 			return packages
 		}
