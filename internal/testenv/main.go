@@ -29,8 +29,6 @@ func leaksOfOthers() []goleak.Option {
 	return []goleak.Option{
 		// Holds the thread that children are tied to (see spawn_linux.go): must live as long as the process.
 		goleak.IgnoreAnyFunction("dibs/internal/testenv.spawnForever"),
-		// Started by the init of opencensus, which some dependencies still import; it cannot be stopped.
-		goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"),
 	}
 }
 
