@@ -29,3 +29,23 @@ func HydrateWithStep(ctx context.Context, db *gorm.DB, scripts Scripts, id strin
 	h.step = step
 	return h.hydrate(ctx, id)
 }
+
+// Pending is the number of events in the adder.
+func (w *Writer) Pending() int { return int(w.adder.pending.Load()) }
+
+// Flying is the number of flushes that run.
+func (w *Writer) Flying() int {
+	w.flights.mu.Lock()
+	defer w.flights.mu.Unlock()
+	return len(w.flights.since)
+}
+
+// Held is the number of events that the writer has and has not answered for.
+func (w *Writer) Held() int {
+	free := 0
+	for w.room.TryAcquire(1) {
+		free++
+	}
+	w.room.Release(int64(free))
+	return w.cfg.PendingMax - free
+}

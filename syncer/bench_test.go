@@ -1,0 +1,152 @@
+package syncer_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"dibs/models"
+	"dibs/syncer"
+)
+
+const (
+	benchSubmitters = 4096
+	benchCampaign   = "hot"
+	benchTotal      = 1_000_000_000
+)
+
+// BenchmarkWriter measures claims a second through Submit, and what a claim costs in memory.
+func BenchmarkWriter(b *testing.B) {
+	for _, writers := range []int{1, 2, 4} {
+		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
+			db := openServer(b)
+			addCampaign(b, db, benchCampaign, benchTotal)
+			events := claimsOf(benchCampaign, 1, int64(b.N))
+			b.ReportAllocs()
+			b.ResetTimer()
+			took := submitted(b, db, writers, events)
+			b.ReportMetric(float64(len(events))/took.Seconds(), "claims/s")
+		})
+	}
+}
+
+// BenchmarkWriterRatios puts the writer beside the raw insert of the same rows and beside one transaction a claim, in one
+// run on one server: go test -run - -bench Ratios -benchtime 1x ./syncer
+func BenchmarkWriterRatios(b *testing.B) {
+	const many, few = 200_000, 4_000
+	for range b.N {
+		raw := rate(b, many, rawInsert)
+		ours := rate(b, many, func(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
+			return submitted(b, db, syncer.WritersDefault, events)
+		})
+		single := rate(b, few, oneByOne)
+		b.ReportMetric(raw, "raw/s")
+		b.ReportMetric(ours, "writer/s")
+		b.ReportMetric(single, "single/s")
+		b.ReportMetric(ours/raw, "of-raw")
+		b.ReportMetric(ours/single, "x-single")
+	}
+}
+
+func rate(b *testing.B, n int64, run func(b *testing.B, db *gorm.DB, events []models.Event) time.Duration) float64 {
+	b.Helper()
+	db := openServer(b)
+	addCampaign(b, db, benchCampaign, benchTotal)
+	events := claimsOf(benchCampaign, 1, n)
+	took := run(b, db, events)
+	require.Equal(b, n, booksOf(b, db, benchCampaign).Rows)
+	return float64(n) / took.Seconds()
+}
+
+// submitted brings events through a writer, many submitters at a time.
+func submitted(b *testing.B, db *gorm.DB, writers int, events []models.Event) time.Duration {
+	b.Helper()
+	w := startWriter(b, syncer.WriterConfig{DB: db, Writers: writers})
+	begun := time.Now()
+	eachAtOnce(b, benchSubmitters, events, func(e *models.Event) error { return w.Submit(b.Context(), *e, nil) })
+	return time.Since(begun)
+}
+
+func eachAtOnce(b *testing.B, n int, events []models.Event, do func(e *models.Event) error) {
+	b.Helper()
+	var next, failed atomic.Int64
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(events)); i = next.Add(1) - 1 {
+				if do(&events[i]) != nil {
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Zero(b, failed.Load())
+}
+
+// rawInsert is the ceiling: nothing but the rows, 1,000 a transaction.
+func rawInsert(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
+	b.Helper()
+	pool, err := db.DB()
+	require.NoError(b, err)
+	begun := time.Now()
+	for len(events) > 0 {
+		n := min(1000, len(events))
+		inTx(b, pool, func(ctx context.Context, tx *sql.Tx) error { return insertRows(ctx, tx, events[:n]) })
+		events = events[n:]
+	}
+	return time.Since(begun)
+}
+
+// oneByOne is a transaction a claim, with an UPDATE each, over 16 connections.
+func oneByOne(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
+	b.Helper()
+	pool, err := db.DB()
+	require.NoError(b, err)
+	begun := time.Now()
+	eachAtOnce(b, 16, events, func(e *models.Event) error {
+		inTx(b, pool, func(ctx context.Context, tx *sql.Tx) error {
+			if err := insertRows(ctx, tx, []models.Event{*e}); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, "UPDATE campaigns SET remaining = remaining - ?, claimed = claimed + ?,"+
+				" synced_seq = synced_seq + 1 WHERE id = ?", e.Quantity, e.Quantity, e.CampaignID)
+			return err
+		})
+		return nil
+	})
+	return time.Since(begun)
+}
+
+func inTx(b *testing.B, pool *sql.DB, do func(ctx context.Context, tx *sql.Tx) error) {
+	tx, err := pool.BeginTx(b.Context(), nil)
+	if err == nil {
+		if err = do(b.Context(), tx); err == nil {
+			err = tx.Commit()
+		}
+	}
+	if err != nil {
+		b.Error(err)
+	}
+}
+
+func insertRows(ctx context.Context, tx *sql.Tx, events []models.Event) error {
+	const row = "(?,?,0,?,?,?,'claimed','',1,?,?)"
+	now := time.Now().UTC()
+	args := make([]any, 0, 7*len(events))
+	for i := range events {
+		e := &events[i]
+		args = append(args, e.ID, e.CampaignID, e.Seq, e.UserID, e.Quantity, e.At.Time, now)
+	}
+	_, err := tx.ExecContext(ctx, "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch,"+
+		" claimed_at, synced_at) VALUES "+row+strings.Repeat(","+row, len(events)-1), args...)
+	return err
+}

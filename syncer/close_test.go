@@ -1,0 +1,144 @@
+package syncer_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
+
+	"dibs/models"
+	"dibs/syncer"
+)
+
+// logBuffer is a log that a test reads.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// submitLater submits every event at once; Wait gives the answers.
+func submitLater(ctx context.Context, w *syncer.Writer, events []models.Event) *errgroup.Group {
+	var g errgroup.Group
+	for _, e := range events {
+		g.Go(func() error { return w.Submit(ctx, e, nil) })
+	}
+	return &g
+}
+
+func TestWriter_CloseFlushesWhatIsPendingAndSaysSo(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		addCampaign(t, db, "c", 1000)
+		var log logBuffer
+		w := startWriter(t, syncer.WriterConfig{DB: db, FlushInterval: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		events := claimsOf("c", 1, 30) // 60 units
+		answers := submitLater(t.Context(), w, events)
+		require.Eventually(t, func() bool { return w.Pending() == 30 }, 10*time.Second, time.Millisecond)
+		require.NoError(t, w.Close(t.Context()))
+		require.NoError(t, answers.Wait(), "each was answered with yes")
+		requireBooks(t, db, "c", events)
+		require.Contains(t, log.String(), "events_flushed=30 units_flushed=60 events_not_flushed=0")
+
+		require.ErrorIs(t, w.Submit(t.Context(), events[0], nil), syncer.ErrWriterClosed)
+		require.NoError(t, w.Close(t.Context()), "twice is no harm")
+	})
+}
+
+// A server that does not answer keeps Close no longer than its deadline, and nobody is told yes.
+func TestWriter_CloseGivesUpAtItsDeadlineAndAcknowledgesNothing(t *testing.T) {
+	t.Parallel()
+	server, db := sqlServer(t)
+	var log logBuffer
+	w, err := syncer.NewWriter(syncer.WriterConfig{DB: db, FlushInterval: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	server.Pause()
+	defer server.Resume()
+	events := claimsOf("c", 1, 30)
+	answers := submitLater(t.Context(), w, events)
+	require.Eventually(t, func() bool { return w.Flying() > 0 && w.Pending() == 0 || w.Pending() > 20 }, 10*time.Second, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	require.ErrorIs(t, w.Close(ctx), context.DeadlineExceeded)
+	require.Less(t, time.Since(begun), 5*time.Second)
+	require.ErrorIs(t, answers.Wait(), syncer.ErrWriterClosed)
+	require.Contains(t, log.String(), "events_flushed=0 units_flushed=0 events_not_flushed=30")
+}
+
+func TestWriter_BlocksSubmittersAbovePendingMax(t *testing.T) {
+	t.Parallel()
+	db := openServer(t)
+	addCampaign(t, db, "c", 1000)
+	gate := make(chan struct{})
+	w := startWriterWithStep(t, syncer.WriterConfig{DB: db, FlushSize: 10, FlushInterval: time.Millisecond, PendingMax: 25}, func(step string) {
+		if step == "begin" {
+			<-gate
+		}
+	})
+	events := claimsOf("c", 1, 60)
+	answers := submitLater(t.Context(), w, events)
+	require.Eventually(t, func() bool { return w.Held() == 25 }, 10*time.Second, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, w.Submit(ctx, claimsOf("c", 61, 1)[0], nil), context.DeadlineExceeded)
+	require.Equal(t, 25, w.Held())
+	close(gate)
+	require.NoError(t, answers.Wait())
+	requireBooks(t, db, "c", events)
+	require.Eventually(t, func() bool { return w.Held() == 0 }, time.Second, time.Millisecond)
+}
+
+func TestWriter_FlushesByTimeByTheGivenClock(t *testing.T) {
+	t.Parallel()
+	db := openServer(t)
+	addCampaign(t, db, "c", 1000)
+	clock, reg := clockwork.NewFakeClock(), prometheus.NewRegistry()
+	w := startWriter(t, syncer.WriterConfig{DB: db, FlushInterval: 50 * time.Millisecond, Clock: clock, Registerer: reg})
+	events := claimsOf("c", 1, 3)
+	answers := submitLater(t.Context(), w, events)
+	require.Eventually(t, func() bool { return w.Pending() == 3 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
+	clock.Advance(49 * time.Millisecond)
+	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP dibs_writer_oldest_unsynced_seconds Age of the oldest event that waits in the writer; 0 when none does.
+# TYPE dibs_writer_oldest_unsynced_seconds gauge
+dibs_writer_oldest_unsynced_seconds 0.049
+`), "dibs_writer_oldest_unsynced_seconds"))
+	require.Equal(t, 3, w.Pending())
+	clock.Advance(time.Millisecond)
+	require.NoError(t, answers.Wait())
+	require.Equal(t, int64(1), booksOf(t, db, "c").Flushes)
+}
+
+func TestWriter_FlushesBySizeWithoutWaiting(t *testing.T) {
+	t.Parallel()
+	db := openServer(t)
+	addCampaign(t, db, "c", 1000)
+	w := startWriter(t, syncer.WriterConfig{DB: db, FlushSize: 10, Clock: clockwork.NewFakeClock()}) // time stands still
+	events := claimsOf("c", 1, 20)
+	require.NoError(t, submitAll(t.Context(), w, events[:10]))
+	require.NoError(t, submitAll(t.Context(), w, events[10:]))
+	requireBooks(t, db, "c", events)
+}
