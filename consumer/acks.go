@@ -39,6 +39,12 @@ func (q *ackQueue) take() []*flight {
 	return flights
 }
 
+func (q *ackQueue) count() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.flights)
+}
+
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

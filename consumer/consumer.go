@@ -128,6 +128,9 @@ func decode(payload []byte) (any, error) {
 }
 
 func (c *Consumer) handle(msg *message.Message) error {
-	event := Decoded(msg.Context()).(*models.Event)
+	event, decoded := Decoded(msg.Context()).(*models.Event)
+	if !decoded {
+		return ErrForeign
+	}
 	return c.cfg.Sink.Submit(msg.Context(), *event, msg.Payload)
 }

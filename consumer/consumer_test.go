@@ -160,8 +160,8 @@ func TestConsumer_StopLetsSubmitsFinishAndReadsNoMore(t *testing.T) {
 		require.EqualValues(t, 2, metric(t, r.reg, "in_flight"))
 		r.cancel()
 		select {
-		case <-r.done:
-			require.FailNow(t, "stopped with Submits in flight")
+		case err := <-r.done:
+			require.FailNow(t, "stopped with Submits in flight", "%v", err)
 		case <-time.After(100 * time.Millisecond):
 		}
 		r.claim(t, 0, 2)

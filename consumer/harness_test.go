@@ -149,14 +149,14 @@ func take(t testing.TB, messages <-chan *message.Message, n int) []string {
 	return names
 }
 
-func none(t testing.TB, messages <-chan *message.Message, for_ time.Duration) {
+func none(t testing.TB, messages <-chan *message.Message, span time.Duration) {
 	t.Helper()
 	select {
 	case msg, open := <-messages:
 		if open {
 			require.FailNow(t, "a message came that should not", msg.UUID)
 		}
-	case <-time.After(for_):
+	case <-time.After(span):
 	}
 }
 

@@ -37,8 +37,11 @@ func (s *subscription) keep(finish <-chan struct{}) {
 	}
 }
 
-// linger lets more acks gather behind the first.
+// linger lets more acks gather behind the first, unless nothing is in flight that could be acked.
 func (s *subscription) linger(ctx context.Context) {
+	if s.acks.count() >= s.window.count() {
+		return
+	}
 	timer := time.NewTimer(s.cfg.AckDelay)
 	defer timer.Stop()
 	select {

@@ -50,7 +50,7 @@ func (c *tally) work(messages <-chan *message.Message) {
 	var handlers sync.WaitGroup
 	for msg := range messages {
 		handlers.Go(func() {
-			time.Sleep(rand.N(5 * time.Millisecond))
+			<-time.After(rand.N(5 * time.Millisecond))
 			if rand.N(50) == 0 {
 				msg.Nack()
 				return
@@ -114,10 +114,10 @@ func TestSubscriber_LosesNothingOnABadLine(t *testing.T) {
 	f.publish(0, 5000)
 	for range 15 {
 		proxy.Stop()
-		time.Sleep(rand.N(20 * time.Millisecond))
+		<-time.After(rand.N(20 * time.Millisecond))
 		require.NoError(t, proxy.Start())
 		f.publish(5000, 1) // one name all the time
-		time.Sleep(rand.N(60 * time.Millisecond))
+		<-time.After(rand.N(60 * time.Millisecond))
 	}
 	count.eventuallySeen(t, 5001)
 	f.eventuallyNonePending()

@@ -27,8 +27,8 @@ func TestSubscriber_CloseWaitsForHandlersThenFlushesAcks(t *testing.T) {
 		closed := make(chan error, 1)
 		go func() { closed <- s.Close() }()
 		select {
-		case <-closed:
-			require.FailNow(t, "closed with a message in flight")
+		case err := <-closed:
+			require.FailNow(t, "closed with a message in flight", "%v", err)
 		case <-time.After(100 * time.Millisecond):
 			require.NoError(t, second.Context().Err(), "a handler in flight may finish")
 		}

@@ -66,15 +66,13 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	place := s.takeSlot(topic)
 	sub := newSubscription(stop, &s.cfg, topic, s.consumerName(place))
 	sub.keepAliveOff = s.keepAliveOff
-	s.running.Add(1)
-	go func() {
-		defer s.running.Done()
+	s.running.Go(func() {
 		defer close(sub.out)
 		sub.run()
 		s.leaveSlot(place)
 		unhook()
 		cancel()
-	}()
+	})
 	return sub.out, nil
 }
 

@@ -33,11 +33,13 @@ func restart(addr string) int {
 	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 	defer func() { _ = rdb.Close() }()
 	_ = rdb.Do(context.Background(), "debug", "restart").Err() // the connection breaks: that is the point
-	for range 100 {
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for range 200 {
+		<-again.C
 		if rdb.Ping(context.Background()).Err() == nil {
 			return 0
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 	return 1
 }
