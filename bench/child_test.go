@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/pprof"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,8 +55,14 @@ type childSettings struct {
 	ClaimsInFlight int    `json:"claims_in_flight,omitempty"`
 }
 
-// startChild starts a child and returns its address. It ends with the benchmark, or when this process does.
-func startChild(b *testing.B, name string, settings childSettings) string {
+// child is a process that serves.
+type child struct {
+	addr string
+	pid  int
+}
+
+// startChild starts a child. It ends with the benchmark, or when this process does.
+func startChild(b *testing.B, name string, settings childSettings) *child {
 	b.Helper()
 	if *profileFlag != "" {
 		settings.Profile = filepath.Join(*profileFlag, fmt.Sprintf("%s-%d.pprof", name, settings.ClaimsPerCall))
@@ -84,11 +91,28 @@ func startChild(b *testing.B, name string, settings childSettings) string {
 	select {
 	case addr := <-line:
 		require.NotEmpty(b, addr, "the child ended")
-		return addr
+		return &child{addr: addr, pid: cmd.Process.Pid}
 	case <-time.After(childTimeout):
 		b.Fatal("the child does not listen")
-		return ""
+		return nil
 	}
+}
+
+// cpu is the processor time that the child has used so far, in the 10 ms steps of Linux; 0 elsewhere.
+func (c *child) cpu(b *testing.B) time.Duration {
+	b.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, found := strings.Cut(string(stat), ") ") // behind the name, which may hold anything
+	fields := strings.Fields(rest)
+	require.True(b, found && len(fields) > 13, string(stat))
+	user, err := strconv.Atoi(fields[11])
+	require.NoError(b, err)
+	system, err := strconv.Atoi(fields[12])
+	require.NoError(b, err)
+	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
 // runChild is the child's main: it serves until its standard input ends.

@@ -17,7 +17,7 @@ const callsInFlight = 64
 // counters are the servers of the HTTP part.
 type counters struct {
 	broker            *broker
-	noop, api, single string // addresses
+	noop, api, single *child
 }
 
 // benchHTTP puts the same load on a handler that does nothing, on the API, and on an API whose claims share no calls.
@@ -56,7 +56,9 @@ func (c *counters) sides(b *testing.B, s *sheet, connections int) (sides []func(
 		s.ratio(b, at("sold-out with keys / no-op"), soldKeyed, noop, 0)
 	}
 	return []func(){
-		func() { s.load(noop, wrk(b, c.noop, "any", connections, false)) },
+		func() {
+			s.load(b, noop, c.noop, func() wrkResult { return wrk(b, c.noop.addr, "any", connections, false) })
+		},
 		func() { c.accepted(b, s, claims, c.api, connections, false) },
 		func() { c.accepted(b, s, keyed, c.api, connections, true) },
 		func() { c.accepted(b, s, single, c.single, connections, false) },
@@ -65,24 +67,30 @@ func (c *counters) sides(b *testing.B, s *sheet, connections int) (sides []func(
 	}, ratios
 }
 
-func (s *sheet) load(name string, r wrkResult) {
+// load runs a load on a server and adds what came of it.
+func (s *sheet) load(b *testing.B, name string, server *child, run func() wrkResult) wrkResult {
+	b.Helper()
+	before := server.cpu(b)
+	r := run()
 	s.add(name, "requests/s", r.rate())
 	s.add(name+": p99", "ms", float64(r.P99Us)/1000)
+	s.add(name+": CPU of the server", "µs/request", float64((server.cpu(b)-before).Microseconds())/float64(r.Requests))
+	return r
 }
 
 // accepted loads a server with claims of a campaign with plenty of stock.
-func (c *counters) accepted(b *testing.B, s *sheet, name, addr string, connections int, keyed bool) {
+func (c *counters) accepted(b *testing.B, s *sheet, name string, server *child, connections int, keyed bool) {
 	m := c.broker.campaign(b, plenty)
 	before := c.broker.usage(b)
-	r := wrk(b, addr, m.ID, connections, keyed)
+	r := s.load(b, name, server, func() wrkResult { return wrk(b, server.addr, m.ID, connections, keyed) })
 	require.Zero(b, r.Refused)
 	// Claims that were on their way when the time was up are taken and not counted.
 	taken := c.broker.taken(b, m)
 	require.GreaterOrEqual(b, taken, r.Requests)
 	require.LessOrEqual(b, taken, r.Requests+int64(connections))
-	s.load(name, r)
-	calls := c.broker.usage(b).evalshas - before.evalshas
-	s.add(name+": shared by a script call", "claims", float64(taken)/float64(calls))
+	now := c.broker.usage(b)
+	s.add(name+": CPU of Redis", "µs/request", float64((now.cpu-before.cpu).Microseconds())/float64(taken))
+	s.add(name+": shared by a script call", "claims", float64(taken)/float64(now.evalshas-before.evalshas))
 	c.broker.forget(b, m)
 }
 
@@ -90,10 +98,9 @@ func (c *counters) accepted(b *testing.B, s *sheet, name, addr string, connectio
 func (c *counters) refused(b *testing.B, s *sheet, name string, connections int, keyed bool) {
 	m := c.broker.campaign(b, 1)
 	c.broker.fill(b, m, "first-", 1, false)
-	r := wrk(b, c.api, m.ID, connections, keyed)
+	r := s.load(b, name, c.api, func() wrkResult { return wrk(b, c.api.addr, m.ID, connections, keyed) })
 	require.Equal(b, r.Requests, r.Refused)
 	require.Equal(b, int64(1), c.broker.taken(b, m))
-	s.load(name, r)
 	c.broker.forget(b, m)
 }
 
@@ -101,7 +108,7 @@ func (c *counters) refused(b *testing.B, s *sheet, name string, connections int,
 func (c *counters) sample(b *testing.B) (http.Header, string) {
 	b.Helper()
 	m := c.broker.campaign(b, plenty)
-	url := "http://" + c.api + "/v1/campaigns/" + m.ID + "/claims"
+	url := "http://" + c.api.addr + "/v1/campaigns/" + m.ID + "/claims"
 	req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, url, strings.NewReader(`{"user_id":"user-1-0-10000"}`))
 	require.NoError(b, err)
 	req.Header.Set("Content-Type", "application/json")
