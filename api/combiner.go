@@ -115,34 +115,47 @@ func (c *combiner) turnAway(tickets []*ticket) {
 	c.settle(tickets)
 }
 
+// gear is what a worker works with; workers come and go with each lull.
+type gear struct {
+	sending, stale []*ticket
+	reqs           []lua.ClaimRequest
+}
+
+var gears = sync.Pool{New: func() any { return new(gear) }}
+
+// stow clears the gear, so that it keeps nobody's claim alive, and puts it away.
+func (g *gear) stow() {
+	clear(g.sending[:cap(g.sending)])
+	clear(g.stale[:cap(g.stale)])
+	clear(g.reqs[:cap(g.reqs)])
+	gears.Put(g)
+}
+
 // work runs calls until nothing is queued.
 func (c *combiner) work() {
 	defer c.crew.leave()
-	var sending, stale []*ticket
-	reqs := make([]lua.ClaimRequest, 0, c.perCall)
-	for {
-		sending, stale = c.take(sending[:0], stale[:0])
-		for _, t := range stale {
+	g := gears.Get().(*gear) //nolint:forcetypeassert // only these go in
+	defer g.stow()
+	for c.take(g) {
+		for _, t := range g.stale {
 			t.err = errWaited
 		}
-		c.settle(stale)
-		if len(sending) == 0 && len(stale) == 0 {
-			return
-		}
-		if len(sending) > 0 {
-			c.send(sending, reqs)
+		c.settle(g.stale)
+		if len(g.sending) > 0 {
+			c.send(g)
 		}
 	}
 }
 
 // take moves what the next call carries from the queue to sending, and what waited too long to stale. With nothing for
 // either the worker is dismissed.
-func (c *combiner) take(sending, stale []*ticket) (_, _ []*ticket) {
+func (c *combiner) take(g *gear) bool {
+	g.sending, g.stale = g.sending[:0], g.stale[:0]
 	before := c.clock().Add(-c.waitMax)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	gone := 0
-	for len(sending) < c.perCall && c.head < len(c.queue) {
+	for len(g.sending) < c.perCall && c.head < len(c.queue) {
 		t := c.queue[c.head]
 		c.queue[c.head] = nil
 		c.head++
@@ -150,42 +163,50 @@ func (c *combiner) take(sending, stale []*ticket) (_, _ []*ticket) {
 		switch {
 		case t.state == ticketDropped:
 		case t.joined.Before(before):
-			stale = append(stale, t)
+			g.stale = append(g.stale, t)
 		default:
 			t.state = ticketSent
-			sending = append(sending, t)
+			g.sending = append(g.sending, t)
 		}
 	}
-	if c.head == len(c.queue) {
+	c.compact()
+	c.seen.queued(-gone)
+	if len(g.sending) > 0 || len(g.stale) > 0 {
+		return true
+	}
+	c.inWork--
+	return false
+}
+
+// compact keeps the queue's array from growing for ever.
+func (c *combiner) compact() {
+	switch {
+	case c.head == len(c.queue):
 		c.queue, c.head = c.queue[:0], 0
-	} else if c.head > c.most {
+	case c.head > c.most:
 		n := copy(c.queue, c.queue[c.head:])
 		clear(c.queue[n:])
 		c.queue, c.head = c.queue[:n], 0
 	}
-	if len(sending) == 0 && len(stale) == 0 {
-		c.inWork--
-	}
-	c.seen.queued(-gone)
-	return sending, stale
 }
 
 // send makes one call and hands out its replies.
-func (c *combiner) send(tickets []*ticket, reqs []lua.ClaimRequest) {
-	for _, t := range tickets {
-		reqs = append(reqs, t.req)
+func (c *combiner) send(g *gear) {
+	g.reqs = g.reqs[:0]
+	for _, t := range g.sending {
+		g.reqs = append(g.reqs, t.req)
 	}
-	c.seen.sent(len(reqs))
-	replies, err := c.guarded(reqs)
-	if err == nil && len(replies) != len(reqs) {
-		err = fmt.Errorf("%w: %d replies to %d claims", lua.ErrOutcomeUnknown, len(replies), len(reqs))
+	c.seen.sent(len(g.reqs))
+	replies, err := c.guarded(g.reqs)
+	if err == nil && len(replies) != len(g.reqs) {
+		err = fmt.Errorf("%w: %d replies to %d claims", lua.ErrOutcomeUnknown, len(replies), len(g.reqs))
 	}
-	for i, t := range tickets {
+	for i, t := range g.sending {
 		if t.err = err; err == nil {
 			t.reply = replies[i]
 		}
 	}
-	c.settle(tickets)
+	c.settle(g.sending)
 }
 
 // guarded turns a panic into an answer: callers wait for one.

@@ -7,8 +7,8 @@ import (
 	"dibs/models"
 )
 
-// Claimer runs the claims of one campaign in one script call, up to lua.ClaimsMax of them, and answers each in order.
-// Errors: lua.ErrUnavailable (surely nothing was claimed); anything else is taken as lua.ErrOutcomeUnknown.
+// Claimer runs the claims of one campaign in one script call, up to lua.ClaimsMax of them, and answers each in order. It
+// must not keep reqs. Errors: lua.ErrUnavailable (surely nothing was claimed); anything else is taken as lua.ErrOutcomeUnknown.
 type Claimer interface {
 	Claim(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) (replies []lua.ClaimReply, remaining int64, err error)
 }

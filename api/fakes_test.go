@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"dibs/api"
+	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 // fakeRoom plays Redis and MySQL: campaigns, their claims by key, and what each call should answer.
 type fakeRoom struct {
