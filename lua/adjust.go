@@ -14,7 +14,8 @@ const statusHeld = 3
 // Redis holds already changes nothing. Errors: ErrAbsent, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Adjust(ctx context.Context, c *models.Campaign) (State, error) {
 	keys := []string{s.KeysOf(c.ID).State}
-	reply, err := s.run(ctx, s.adjust, keys, append([]any{c.Version}, definition(c)...))
+	args := append([]any{c.Version}, fixed(c)...)
+	reply, err := s.run(ctx, s.adjust, keys, append(args, definition(c)...))
 	if err != nil {
 		return State{}, err
 	}

@@ -58,12 +58,18 @@ const (
 // Claim runs up to ClaimsMax claims of one campaign in one call of claim.lua and answers each, in order; remaining is the
 // units left after the call. Claims of one user or one key in the same call see each other.
 //
-// A campaign that Redis does not hold, or holds damaged, gives OutcomeAbsent or OutcomeDamaged for every claim.
+// A campaign that Redis does not hold, or holds damaged, gives OutcomeAbsent or OutcomeDamaged for every claim. A user's or
+// a claim's record that is damaged gives OutcomeDamaged for the claims that need it, and the others of the call go on.
 // Errors: ErrUnavailable (surely nothing was claimed) and ErrOutcomeUnknown; after the latter the same requests, with the
 // same ids, may be sent again and are not claimed twice.
 func (s *Scripts) Claim(ctx context.Context, m Meta, reqs []ClaimRequest) (replies []ClaimReply, remaining int64, err error) {
 	if len(reqs) == 0 || len(reqs) > ClaimsMax {
 		return nil, 0, fmt.Errorf("%w: %d claims in a call, must be 1 to %d", ErrUnavailable, len(reqs), ClaimsMax)
+	}
+	for i := range reqs {
+		if q := reqs[i].Quantity; q < 1 || q > models.QuantityMax { // below 1 would give stock back
+			return nil, 0, fmt.Errorf("%w: claim of %d units not sent, must be 1 to %d", ErrUnavailable, q, models.QuantityMax)
+		}
 	}
 	k := KeysOf(m.ID, m.Partition)
 	keys := []string{k.State, k.Users, k.Keys, k.Stream}

@@ -1,9 +1,9 @@
 -- claim.lua takes units of one campaign for a batch of claims and tells the claim stream, in one step.
 --
 -- For each claim, in order: a known key is replayed; else status, window, stock and the user's limits are checked; else it
--- is taken. Nothing is written before everything is checked, and after the first write nothing can fail: types are
--- checked first, and the first write is an XADD, which Redis refuses whole when it is out of memory, a replica or unable
--- to persist.
+-- is taken. Nothing is written before everything is checked, and after the first write nothing can fail: types and the
+-- ids left in the stream are checked first, and the first write is an XADD, which Redis refuses whole when it is out of
+-- memory, a replica or unable to persist.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
 -- KEYS[2] users   hash    user id -> units used: "bucket:units" for each limit, joined by ";"
@@ -18,11 +18,12 @@
 --
 -- Reply {0, now_ms, remaining, then two a claim: code, value}
 --   0 claimed: seq · 1 replayed: record · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
---   7 sold_out · 8 user_limit · 9 user_day_limit · 10 damaged: this user's record
+--   7 sold_out · 8 user_limit · 9 user_day_limit · 10 damaged: the record of this user or of this claim
 -- or {1} absent: the campaign is not here · {2, which} damaged: the key of that number, nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
 local state_key, users_key, keys_key, stream_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local FIRST_CLAIM, PER_CLAIM, DAYS = 8, 6, 4
+local EXACT = 2 ^ 53 -- numbers below it are held exactly
 
 local function type_of(key) return redis.call('TYPE', key)['ok'] end
 local state_type, users_type, keys_type, stream_type = type_of(state_key), type_of(users_key), type_of(keys_key), type_of(stream_key)
@@ -34,13 +35,20 @@ if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 4} end
 
 local fields = redis.call('HMGET', state_key, 'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms',
   'per_user', 'per_user_per_day')
+for i = 1, #fields do
+  if not fields[i] then return {2, 1} end
+end
+-- tonumber would let "nan", "1e9" and "0x10" pass, and nothing is ever more than "nan".
+if not string.find(table.concat(fields, ' '), '^%l+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+$') then return {2, 1} end
 local status, epoch = fields[1], fields[5]
 local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4])
 local starts_at_ms, ends_at_ms = tonumber(fields[6]), tonumber(fields[7])
 local per_user, per_user_per_day = tonumber(fields[8]), tonumber(fields[9])
-if not (status and epoch and total and taken and seq and starts_at_ms and ends_at_ms and per_user and per_user_per_day) then
+if math.max(total, taken, seq, tonumber(epoch), starts_at_ms, ends_at_ms, per_user, per_user_per_day) >= EXACT then
   return {2, 1}
 end
+if status == 'loading' then return {1} end -- its load is not confirmed: whoever finds it so confirms it
+if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
 -- Claims were made, so both of these were written. A part that is gone is a part that was lost.
 if seq > 0 and users_type == 'none' then return {2, 2} end
 if seq > 0 and keys_type == 'none' then return {2, 3} end
@@ -67,7 +75,7 @@ local LIMITS = {
 
 local campaign_refusal
 if status == 'closed' then campaign_refusal = 4
-elseif status ~= 'open' then campaign_refusal = 3
+elseif status == 'paused' then campaign_refusal = 3
 elseif now_ms < starts_at_ms then campaign_refusal = 5
 elseif ends_at_ms > 0 and now_ms >= ends_at_ms then campaign_refusal = 6
 end
@@ -81,6 +89,7 @@ local function after_taking(record, quantity)
   for bucket, units in string.gmatch(record, '(%d+):(%d+)') do
     n = n + 1
     pairs_of[n] = {tonumber(bucket), tonumber(units)}
+    if math.max(pairs_of[n][1], pairs_of[n][2]) >= EXACT then return nil, 10 end
     rejoined = (rejoined and rejoined .. ';' or '') .. bucket .. ':' .. units
   end
   if rejoined ~= record then return nil, 10 end
@@ -122,7 +131,7 @@ if not campaign_refusal and remaining > 0 then records = redis.call('HMGET', use
 
 local reply = {0, now_ms, 0}
 local record_now, known_now = {}, {} -- by this call, so that two claims of one user or key in it see each other
-local event_ids, events, new_keys = {}, {}, {}
+local event_ids, event_heads, seq_texts, new_keys = {}, {}, {}, {}
 local taken_now = 0 -- claims
 local at_tail = ':' .. now_ms
 
@@ -130,6 +139,7 @@ local function refuse_or_take(i, at)
   local quantity, key, head = tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
   local claim = known[i] or known_now[key]
   if claim then
+    if not string.find(claim, '^%d+:%d+$', #head + 1) then return 10, 0 end
     if string.sub(claim, 1, 8) == string.sub(head, 1, 8) then return 1, claim end
     return 2, 0
   end
@@ -146,7 +156,7 @@ local function refuse_or_take(i, at)
   claim = head .. seq_text .. at_tail
   known_now[key] = claim
   new_keys[2 * taken_now - 1], new_keys[2 * taken_now] = key, claim
-  event_ids[taken_now], events[taken_now] = ARGV[at + 4], ARGV[at + 5] .. seq_text
+  event_ids[taken_now], event_heads[taken_now], seq_texts[taken_now] = ARGV[at + 4], ARGV[at + 5], seq_text
   return 0, seq
 end
 
@@ -174,10 +184,20 @@ local function rfc3339(ms)
   return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%03dZ', y, m, d, floor(r / 3600), floor(r / 60) % 60, r % 60, ms % 1000)
 end
 
+-- ids_run_out tells whether the stream's last id is of the last millisecond there is. One XADD more may pass, the next not.
+local function ids_run_out()
+  local info = redis.call('XINFO', 'STREAM', stream_key)
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then return string.sub(info[i + 1], 1, 21) == '18446744073709551615-' end
+  end
+end
+if stream_type == 'stream' and ids_run_out() then return {2, 4} end
+
 -- Writes. From here on nothing can fail.
 local tail = ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'
 for i = 1, taken_now do
-  redis.call('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', '', 'payload', events[i] .. tail)
+  redis.call('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', '', 'payload',
+    event_heads[i] .. seq_texts[i] .. tail)
 end
 local new_users, n = {}, 0
 for user, record in pairs(record_now) do

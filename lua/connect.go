@@ -31,7 +31,7 @@ func Connect(url string) (redis.UniversalClient, error) {
 	}
 	u := &redis.UniversalOptions{
 		Addrs: []string{opts.Addr}, Username: opts.Username, Password: opts.Password, DB: opts.DB, TLSConfig: opts.TLSConfig,
-		Protocol: 2, MaxRetries: -1, DialTimeout: dialTimeout, ReadTimeout: replyTimeout, WriteTimeout: replyTimeout,
+		Protocol: 2, MaxRetries: -1, DialTimeout: dialTimeout, DialerRetries: 1, ReadTimeout: replyTimeout, WriteTimeout: replyTimeout,
 		ContextTimeoutEnabled: true, PoolSize: poolSize, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}

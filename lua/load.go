@@ -7,15 +7,16 @@ import (
 	"dibs/models"
 )
 
+// statusThere is load.lua's word for a campaign that Redis holds already.
+const statusThere = 1
+
 // Load writes a campaign that Redis does not hold, with nothing taken: whole or not at all. loaded is false when it was
 // there already; then nothing was changed. Errors: ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Load(ctx context.Context, c *models.Campaign) (loaded bool, err error) {
 	k := s.KeysOf(c.ID)
 	keys := []string{k.State, k.Users, k.Keys}
-	args := append([]any{
-		"kind", string(c.Kind), "time_zone", c.TimeZone, "currency", c.Currency, "hold_for_ms", c.HoldForMs,
-		"epoch", c.Epoch, "taken", 0, "seq", 0, "version", c.Version,
-	}, definition(c)...)
+	args := append(fixed(c), "epoch", c.Epoch, "taken", 0, "seq", 0, "version", c.Version)
+	args = append(args, definition(c)...)
 	reply, err := s.run(ctx, s.load, keys, args)
 	if err != nil {
 		return false, err
@@ -27,11 +28,17 @@ func (s *Scripts) Load(ctx context.Context, c *models.Campaign) (loaded bool, er
 	switch code {
 	case statusOK:
 		return true, nil
-	case 1:
+	case statusThere:
 		return false, nil
 	default:
 		return false, damaged("load", keys, reply)
 	}
+}
+
+// fixed is the part of a campaign that never changes after it was created, as fields of its state: the four pairs that
+// adjust.lua compares.
+func fixed(c *models.Campaign) []any {
+	return []any{"kind", string(c.Kind), "time_zone", c.TimeZone, "currency", c.Currency, "hold_for_ms", c.HoldForMs}
 }
 
 // definition is the part of a campaign that may change while claims flow, as fields of its state.
@@ -42,10 +49,10 @@ func definition(c *models.Campaign) []any {
 	}
 }
 
-// unixMs is 0 for no time.
+// unixMs is 0 for no time, and 1 for a time that is not after 1970 began: it is past either way.
 func unixMs(t *time.Time) int64 {
 	if t == nil {
 		return 0
 	}
-	return t.UnixMilli()
+	return max(1, t.UnixMilli())
 }

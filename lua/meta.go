@@ -2,7 +2,6 @@ package lua
 
 import (
 	"fmt"
-	"sort"
 	"strconv"
 	"sync"
 	"time"
@@ -71,21 +70,25 @@ func (t *dayTables) at(now time.Time, zone *time.Location) days {
 	return table
 }
 
-// startOfDay is the first moment of a date. Where the clocks skip midnight or pass it twice time.Date does not say which
-// side it takes, so the first moment that shows the date is searched for.
+// startOfDay is the first moment that shows a date. Where the clocks skip midnight, pass it twice or leave out the whole
+// day, time.Date does not say which side it takes, so each stretch of one offset is looked at in turn. Of a day that was
+// left out it is the start of the day that time.Date makes of it.
 func startOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
 	noon := time.Date(y, m, d, 12, 0, 0, 0, zone)
 	y, m, d = noon.Date()
-	early := noon.Add(-36 * time.Hour)
-	ms := sort.Search(int(36*time.Hour/time.Millisecond), func(ms int) bool {
-		return !before(early.Add(time.Duration(ms)*time.Millisecond), y, m, d)
-	})
-	return early.Add(time.Duration(ms) * time.Millisecond)
-}
-
-func before(t time.Time, y int, m time.Month, d int) bool {
-	ty, tm, td := t.Date()
-	return ty < y || ty == y && (tm < m || tm == m && td < d)
+	midnight := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+	for t := noon.Add(-48 * time.Hour); ; { // no day was ever so long that this is in it
+		_, offset := t.Zone()
+		start := midnight.Add(-time.Duration(offset) * time.Second).In(zone)
+		if start.Before(t) {
+			return t
+		}
+		_, end := t.ZoneBounds()
+		if end.IsZero() || start.Before(end) {
+			return start
+		}
+		t = end
+	}
 }
 
 func formatInt(n int64) string { return strconv.FormatInt(n, 10) }

@@ -34,13 +34,13 @@ var (
 	stateSource string
 )
 
-// script is a script's name, for people and metrics, and its text.
+// script is a script's name, for people and metrics, its text, and its digest.
 type script struct {
-	name string
+	name, source string
 	*redis.Script
 }
 
-func newScript(name, source string) script { return script{name, redis.NewScript(source)} }
+func newScript(name, source string) script { return script{name, source, redis.NewScript(source)} }
 
 // Options of New. The zero value is one partition, the process's clock and nobody watching.
 type Options struct {
@@ -62,7 +62,7 @@ type Scripts struct {
 	claim, load, adjust, state script
 }
 
-// New makes Scripts on a client that must not send writes twice by itself, see Connect.
+// New makes Scripts on a client. Whatever the client's retries, no script is sent twice by it.
 func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 	if opts.Partitions == 0 {
 		opts.Partitions = 1
@@ -111,14 +111,37 @@ func (s *Scripts) run(ctx context.Context, one script, keys []string, args []any
 		return nil, fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, one.name, err)
 	}
 	start := s.opts.Clock()
-	reply, err := one.EvalSha(ctx, s.rdb, keys, args...).Slice()
+	reply, err := s.send(ctx, "evalsha", one.Hash(), keys, args)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = one.Eval(ctx, s.rdb, keys, args...).Slice()
+		reply, err = s.send(ctx, "eval", one.source, keys, args)
 	}
 	err = sortError(one.name, err)
 	s.opts.Observe(one.name, s.opts.Clock().Sub(start), err)
 	return reply, err
 }
+
+// send sends a script once.
+func (s *Scripts) send(ctx context.Context, command, script string, keys []string, args []any) ([]any, error) {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, command, script, len(keys))
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	cmd := onceCmd{redis.NewCmd(ctx, append(all, args...)...)}
+	cmd.SetFirstKeyPos(firstKeyPos)
+	_ = s.rdb.Process(ctx, cmd) // the error is the command's too
+	return cmd.Slice()
+}
+
+// firstKeyPos is where EVAL and EVALSHA have their first key, by which a cluster client picks the node.
+const firstKeyPos = 3
+
+// onceCmd is a command that is never sent again after it may have run. MaxRetries does not stop a cluster client: it
+// repeats what timed out as it follows redirects, and tells of the last error only.
+type onceCmd struct{ *redis.Cmd }
+
+// NoRetry tells the client so. A node's "not mine" is still followed.
+func (onceCmd) NoRetry() bool { return true }
 
 // sortError tells an error after which surely nothing happened from one after which the script may have run. Whatever is
 // not known to be harmless is the latter.

@@ -2,7 +2,9 @@ package lua
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,17 +50,17 @@ func (s *Scripts) State(ctx context.Context, campaignID string) (State, error) {
 
 func (s *Scripts) decodeState(campaignID string, reply []any) (State, error) {
 	f := fieldsOf(reply)
-	zone, err := time.LoadLocation(f.text["time_zone"])
-	if err != nil {
-		return State{}, fmt.Errorf("%w: %s: time_zone: %w", ErrDamaged, campaignID, err)
-	}
+	zone := f.zone("time_zone")
 	st := State{
 		Meta: Meta{
-			ID: campaignID, Kind: models.Kind(f.text["kind"]), Partition: PartitionOf(campaignID, s.opts.Partitions),
+			ID: campaignID, Kind: models.Kind(f.oneOf("kind", kinds)), Partition: PartitionOf(campaignID, s.opts.Partitions),
 			Location: zone, Currency: f.text["currency"], HoldForMs: f.number("hold_for_ms"),
 		},
-		Status: models.Status(f.text["status"]), Epoch: f.number("epoch"), Version: f.number("version"),
+		Status: models.Status(f.oneOf("status", statuses)), Epoch: f.number("epoch"), Version: f.number("version"),
 		Total: f.number("total"), Taken: f.number("taken"), Seq: f.number("seq"), LowStockAt: f.number("low_stock_at"),
+	}
+	for _, name := range []string{"starts_at_ms", "ends_at_ms", "per_user", "per_user_per_day"} {
+		f.number(name) // for claim.lua, which would refuse it
 	}
 	if now, ok := reply[1].(int64); ok {
 		st.AsOf = time.UnixMilli(now).UTC()
@@ -69,7 +71,15 @@ func (s *Scripts) decodeState(campaignID string, reply []any) (State, error) {
 	return st, nil
 }
 
-// fields are a state's fields as text; number remembers the first that is none.
+var (
+	kinds    = []string{string(models.KindCoupon), string(models.KindPacket)}
+	statuses = []string{string(models.StatusOpen), string(models.StatusPaused), string(models.StatusClosed), string(models.StatusLoading)}
+)
+
+// errField says what is wrong with a field of a state.
+var errField = errors.New("not what was written there")
+
+// fields are a state's fields as text; err is about the first that can't be.
 type fields struct {
 	text map[string]string
 	err  error
@@ -85,10 +95,36 @@ func fieldsOf(reply []any) *fields {
 	return f
 }
 
-func (f *fields) number(name string) int64 {
-	n, err := strconv.ParseInt(f.text[name], 10, 64)
-	if err != nil && f.err == nil {
+func (f *fields) refuse(name string, err error) {
+	if f.err == nil {
 		f.err = fmt.Errorf("field %s: %w", name, err)
 	}
-	return n
+}
+
+// number reads a number that is never below 0.
+func (f *fields) number(name string) int64 {
+	n, err := strconv.ParseUint(f.text[name], 10, 63)
+	if err != nil {
+		f.refuse(name, err)
+	}
+	return int64(n)
+}
+
+func (f *fields) oneOf(name string, values []string) string {
+	if !slices.Contains(values, f.text[name]) {
+		f.refuse(name, errField)
+	}
+	return f.text[name]
+}
+
+// zone reads a zone; time.LoadLocation would take nothing at all for UTC, and Local for where this machine is.
+func (f *fields) zone(name string) *time.Location {
+	if f.text[name] == "" || f.text[name] == "Local" {
+		f.refuse(name, errField)
+	}
+	zone, err := time.LoadLocation(f.text[name])
+	if err != nil {
+		f.refuse(name, err)
+	}
+	return zone
 }

@@ -1,0 +1,41 @@
+package lua
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"dibs/models"
+)
+
+// Sources are the texts of the scripts by name.
+func Sources() map[string]string {
+	return map[string]string{"claim": claimSource, "load": loadSource, "adjust": adjustSource, "state": stateSource}
+}
+
+// ClaimOutcomes are the codes that the Go caller knows for one claim, in order.
+func ClaimOutcomes() []models.Outcome { return claimOutcomes }
+
+// Statuses are the first elements of a reply that the Go caller knows, by script.
+func Statuses() map[string][]int {
+	return map[string][]int{
+		"claim":  {statusOK, statusAbsent, statusDamaged, statusClock},
+		"load":   {statusOK, statusThere, statusDamaged},
+		"adjust": {statusOK, statusAbsent, statusDamaged, statusHeld},
+		"state":  {statusOK, statusAbsent, statusDamaged},
+	}
+}
+
+// Mutate has s run claim.lua with old replaced by new. A text that is not there exactly once is an error.
+func (s *Scripts) Mutate(old, new string) error {
+	if n := strings.Count(claimSource, old); n != 1 {
+		return fmt.Errorf("%d places in claim.lua read %q", n, old)
+	}
+	s.claim = newScript("claim", strings.Replace(claimSource, old, new, 1))
+	return nil
+}
+
+// StartOfDay is startOfDay.
+func StartOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
+	return startOfDay(y, m, d, zone)
+}

@@ -1,0 +1,224 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// noon is when tests start, by every clock.
+var noon = time.Date(2026, 3, 5, 12, 0, 0, 123e6, time.UTC)
+
+// eachRedis runs a test on the embedded Redis and on a real one, each its own and empty.
+func eachRedis(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
+	t.Helper()
+	t.Parallel()
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		test(t, connect(t, "redis://"+miniredis.RunT(t).Addr()))
+	})
+	t.Run("real", func(t *testing.T) {
+		t.Parallel()
+		test(t, connect(t, testenv.Redis(t).URL()))
+	})
+}
+
+func connect(t testing.TB, url string) redis.UniversalClient {
+	t.Helper()
+	rdb, err := lua.Connect(url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// bundle is a campaign in a Redis, whose clock and ours are the test's.
+type bundle struct {
+	t    testing.TB
+	rdb  redis.UniversalClient
+	s    *lua.Scripts
+	c    *models.Campaign
+	meta lua.Meta
+	keys lua.CampaignKeys
+
+	redisMs, ourMs *atomic.Int64
+}
+
+// newBundle makes a campaign of 10 units without limits, changed by change, and loads it.
+func newBundle(t testing.TB, rdb redis.UniversalClient, change func(c *models.Campaign)) *bundle {
+	t.Helper()
+	b := &bundle{t: t, rdb: rdb, redisMs: new(atomic.Int64), ourMs: new(atomic.Int64)}
+	b.setClock(noon)
+	b.s = b.scripts()
+	b.c = &models.Campaign{
+		ID: testenv.UniqueID(t, "c"), Kind: models.KindCoupon, Status: models.StatusOpen, Total: 10, TimeZone: "UTC",
+		Version: 1, Epoch: 1,
+	}
+	if change != nil {
+		change(b.c)
+	}
+	var err error
+	b.meta, err = b.s.MetaOf(b.c)
+	require.NoError(t, err)
+	b.keys = b.s.KeysOf(b.c.ID)
+	loaded, err := b.s.Load(t.Context(), b.c)
+	require.NoError(t, err)
+	require.True(t, loaded)
+	return b
+}
+
+// scripts makes Scripts of their own on the bundle's Redis and clocks, as another process would have.
+func (b *bundle) scripts() *lua.Scripts {
+	b.t.Helper()
+	s, err := lua.New(b.rdb, lua.Options{
+		Clock:       func() time.Time { return time.UnixMilli(b.ourMs.Load()) },
+		ServerClock: b.redisMs.Load,
+	})
+	require.NoError(b.t, err)
+	return s
+}
+
+func (b *bundle) setClock(now time.Time) {
+	b.redisMs.Store(now.UnixMilli())
+	b.ourMs.Store(now.UnixMilli())
+}
+
+// adjust changes the definition and brings it to Redis.
+func (b *bundle) adjust(change func(c *models.Campaign)) lua.State {
+	b.t.Helper()
+	change(b.c)
+	b.c.Version++
+	st, err := b.s.Adjust(b.t.Context(), b.c)
+	require.NoError(b.t, err)
+	return st
+}
+
+func (b *bundle) claim(reqs ...lua.ClaimRequest) []lua.ClaimReply {
+	b.t.Helper()
+	replies, remaining, err := b.s.Claim(b.t.Context(), b.meta, reqs)
+	require.NoError(b.t, err)
+	require.Len(b.t, replies, len(reqs))
+	require.GreaterOrEqual(b.t, remaining, int64(0))
+	return replies
+}
+
+// outcomes claims in one call and returns what became of each.
+func (b *bundle) outcomes(reqs ...lua.ClaimRequest) []models.Outcome {
+	b.t.Helper()
+	return outcomesOf(b.claim(reqs...))
+}
+
+func outcomesOf(replies []lua.ClaimReply) []models.Outcome {
+	outcomes := make([]models.Outcome, len(replies))
+	for i, r := range replies {
+		outcomes[i] = r.Outcome
+	}
+	return outcomes
+}
+
+func (b *bundle) state() lua.State {
+	b.t.Helper()
+	st, err := b.s.State(b.t.Context(), b.c.ID)
+	require.NoError(b.t, err)
+	return st
+}
+
+// events are the campaign's events in the stream, decoded, in order.
+func (b *bundle) events() []models.Event {
+	b.t.Helper()
+	entries, err := b.rdb.XRange(b.t.Context(), b.keys.Stream, "-", "+").Result()
+	require.NoError(b.t, err)
+	var events []models.Event
+	for _, entry := range entries {
+		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+		require.NoError(b.t, err)
+		require.Equal(b.t, e.ID, entry.Values["_watermill_message_uuid"])
+		if e.CampaignID == b.c.ID {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// requireBooks checks that counters and events agree: seq is gap-free and units add up.
+func (b *bundle) requireBooks() {
+	b.t.Helper()
+	st := b.state()
+	var units int64
+	events := b.events()
+	for i, e := range events {
+		require.Equal(b.t, int64(i+1), e.Seq)
+		units += e.Quantity
+	}
+	require.Equal(b.t, st.Seq, int64(len(events)))
+	require.Equal(b.t, st.Taken, units)
+}
+
+// want makes a request under a new id.
+func want(user string, quantity int64, key string) lua.ClaimRequest {
+	return lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: user, Quantity: quantity, Key: key}
+}
+
+// wants makes n requests of one unit, each by its own user.
+func wants(prefix string, n int) []lua.ClaimRequest {
+	reqs := make([]lua.ClaimRequest, n)
+	for i := range reqs {
+		reqs[i] = want(fmt.Sprintf("%s-%d", prefix, i), 1, "")
+	}
+	return reqs
+}
+
+// snapshot reads every key of a Redis in full.
+func snapshot(ctx context.Context, t testing.TB, rdb redis.UniversalClient) map[string]string {
+	t.Helper()
+	keys, err := rdb.Keys(ctx, "*").Result()
+	require.NoError(t, err)
+	all := map[string]string{}
+	for _, key := range keys {
+		all[key] = contents(ctx, t, rdb, key)
+	}
+	return all
+}
+
+func contents(ctx context.Context, t testing.TB, rdb redis.UniversalClient, key string) string {
+	t.Helper()
+	kind, err := rdb.Type(ctx, key).Result()
+	require.NoError(t, err)
+	var cmd redis.Cmder
+	switch kind {
+	case "string":
+		cmd = rdb.Get(ctx, key)
+	case "list":
+		cmd = rdb.LRange(ctx, key, 0, -1)
+	case "set":
+		cmd = rdb.SMembers(ctx, key)
+	case "zset":
+		cmd = rdb.ZRangeWithScores(ctx, key, 0, -1)
+	case "hash":
+		fields, err := rdb.HGetAll(ctx, key).Result()
+		require.NoError(t, err)
+		lines := make([]string, 0, len(fields))
+		for field, value := range fields {
+			lines = append(lines, fmt.Sprintf("%q=%q", field, value))
+		}
+		slices.Sort(lines)
+		return "hash " + fmt.Sprint(lines)
+	case "stream":
+		cmd = rdb.XRange(ctx, key, "-", "+")
+	default:
+		require.Failf(t, "unknown type", "%s is a %s", key, kind)
+	}
+	require.NoError(t, cmd.Err())
+	return kind + " " + cmd.String()
+}

@@ -1,0 +1,117 @@
+package lua_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+func TestLoadWritesOnceAndWhole(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		starts, ends := noon, noon.Add(1)
+		b := newBundle(t, rdb, func(c *models.Campaign) {
+			c.Kind, c.Total, c.PerUser, c.PerUserPerDay, c.LowStockAt = models.KindPacket, 7, 2, 1, 3
+			c.StartsAt, c.EndsAt, c.TimeZone, c.Currency, c.HoldForMs = &starts, &ends, "Asia/Kathmandu", "NPR", 5
+			c.Version, c.Epoch = 4, 2
+		})
+		st := b.state()
+		require.WithinDuration(t, st.AsOf, st.AsOf, 0)
+		require.Equal(t, "Asia/Kathmandu", st.Meta.Location.String())
+		st.AsOf, st.Meta.Location = noon, b.meta.Location
+		require.Equal(t, lua.State{
+			Meta: b.meta, Status: models.StatusOpen, Epoch: 2, Version: 4, Total: 7, LowStockAt: 3, AsOf: noon,
+		}, st)
+
+		before := snapshot(t.Context(), t, rdb)
+		other := *b.c
+		other.Total = 99
+		loaded, err := b.s.Load(t.Context(), &other)
+		require.NoError(t, err)
+		require.False(t, loaded)
+		require.Equal(t, before, snapshot(t.Context(), t, rdb))
+	})
+}
+
+func TestLoadRefusesWhatIsLeftOfALoss(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		b.claim(want("u", 1, "k"))
+		require.NoError(t, rdb.Del(t.Context(), b.keys.State).Err())
+		for _, left := range []string{b.keys.Users, b.keys.Keys} {
+			before := snapshot(t.Context(), t, rdb)
+			_, err := b.s.Load(t.Context(), b.c)
+			require.ErrorIs(t, err, lua.ErrDamaged)
+			require.ErrorContains(t, err, left)
+			require.Equal(t, []models.Outcome{models.OutcomeDamaged}, b.outcomes(want("u", 1, "k")))
+			require.Equal(t, before, snapshot(t.Context(), t, rdb))
+			require.NoError(t, rdb.Del(t.Context(), left).Err())
+		}
+		require.Equal(t, []models.Outcome{models.OutcomeAbsent}, b.outcomes(want("u", 1, "k")))
+	})
+}
+
+// Counters that say claims were made while the records of them are gone mean a loss, never a fresh campaign.
+func TestLostPartIsNeverReadAsEmpty(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		for _, part := range []func(k lua.CampaignKeys) string{
+			func(k lua.CampaignKeys) string { return k.Users }, func(k lua.CampaignKeys) string { return k.Keys },
+		} {
+			b := newBundle(t, rdb, nil)
+			b.claim(want("u", 1, "k"))
+			require.NoError(t, rdb.Del(t.Context(), part(b.keys)).Err())
+			require.Equal(t, []models.Outcome{models.OutcomeDamaged, models.OutcomeDamaged}, b.outcomes(want("u", 1, "k"), want("v", 1, "")))
+		}
+	})
+}
+
+func TestAdjustTakesNewerVersionsOnly(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.Version = 5 })
+		b.claim(want("u", 3, ""))
+		for _, row := range []struct{ version, total, held int64 }{{5, 50, 10}, {4, 40, 10}, {7, 70, 70}, {6, 60, 70}, {7, 71, 70}} {
+			c := *b.c
+			c.Version, c.Total = row.version, row.total
+			st, err := b.s.Adjust(t.Context(), &c)
+			require.NoError(t, err)
+			require.Equal(t, row.held, st.Total, "version %d", row.version)
+			require.Equal(t, int64(3), st.Taken)
+			require.Equal(t, int64(1), st.Seq)
+		}
+	})
+}
+
+func TestAbsentCampaignIsNeitherFullNorSoldOut(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		require.NoError(t, rdb.Del(t.Context(), b.keys.State).Err())
+		require.Equal(t, []models.Outcome{models.OutcomeAbsent, models.OutcomeAbsent}, b.outcomes(want("u", 1, ""), want("v", 1, "")))
+		_, err := b.s.State(t.Context(), b.c.ID)
+		require.ErrorIs(t, err, lua.ErrAbsent)
+		_, err = b.s.Adjust(t.Context(), b.c)
+		require.ErrorIs(t, err, lua.ErrAbsent)
+		require.Empty(t, snapshot(t.Context(), t, rdb))
+	})
+}
+
+// What never changes must be what Redis holds: another campaign of the same id is not this one's new definition.
+func TestAdjustRefusesAnotherCampaignOfTheSameID(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		before := snapshot(t.Context(), t, rdb)
+		for name, change := range map[string]func(c *models.Campaign){
+			"kind": func(c *models.Campaign) { c.Kind = models.KindPacket }, "zone": func(c *models.Campaign) { c.TimeZone = "Asia/Tokyo" },
+			"currency": func(c *models.Campaign) { c.Currency = "EUR" }, "hold": func(c *models.Campaign) { c.HoldForMs = 1 },
+		} {
+			c := *b.c
+			c.Version++
+			change(&c)
+			_, err := b.s.Adjust(t.Context(), &c)
+			require.ErrorIs(t, err, lua.ErrDamaged, name)
+		}
+		require.Equal(t, before, snapshot(t.Context(), t, rdb))
+	})
+}
