@@ -136,13 +136,6 @@ func (b books) drain(ctx context.Context) error {
 func (b books) stream() string { return lua.StreamKey(lua.PartitionOf(b.campaign.ID, b.partitions)) }
 
 func (b books) drained(ctx context.Context) error {
-	pending, err := b.rdb.XPending(ctx, b.stream(), "syncer").Result()
-	if err != nil {
-		return fmt.Errorf("group syncer: %w", err)
-	}
-	if pending.Count > 0 {
-		return fmt.Errorf("group syncer: %d pending", pending.Count)
-	}
 	state, err := b.scripts.State(ctx, b.campaign.ID)
 	if err != nil {
 		return err
@@ -159,10 +152,20 @@ func (b books) drained(ctx context.Context) error {
 			return fmt.Errorf("%s has %d of %d events", name, len(events), state.Seq)
 		}
 	}
+	// Last: what is pending may still come again, after everything has its row.
+	pending, err := b.rdb.XPending(ctx, b.stream(), "syncer").Result()
+	if err != nil {
+		return fmt.Errorf("group syncer: %w", err)
+	}
+	if pending.Count > 0 {
+		return fmt.Errorf("group syncer: %d pending", pending.Count)
+	}
 	return nil
 }
 
-func (b books) rows(ctx context.Context) (map[string]book, error) { return readRows(ctx, b.db, b.campaign.ID) }
+func (b books) rows(ctx context.Context) (map[string]book, error) {
+	return readRows(ctx, b.db, b.campaign.ID)
+}
 
 func readRows(ctx context.Context, db *sql.DB, campaignID string) (map[string]book, error) {
 	found, err := db.QueryContext(ctx, "SELECT id, user_id, quantity, seq, status, claimed_at FROM claims WHERE campaign_id = ?", campaignID)

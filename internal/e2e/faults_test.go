@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/crowd"
+	"dibs/internal/testenv"
+	"dibs/lua"
+)
+
+// TestFaultsInMidRush has one system live through one fault after another, each in the middle of a rush of its own.
+func TestFaultsInMidRush(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, wishes{apis: 2, consumers: 2, redisConf: durable, ownSQL: true})
+	for _, fault := range []struct {
+		name   string
+		strike func(t *testing.T, s *system, r *rush, users int)
+	}{
+		{"SCRIPT FLUSH again and again", flushScripts},
+		{"Redis stops and starts", func(_ *testing.T, s *system, _ *rush, _ int) { s.redis.Stop(); s.redis.Start() }},
+		{"Redis is killed", func(_ *testing.T, s *system, _ *rush, _ int) { s.redis.Kill(); s.redis.Start() }},
+		{"Redis hangs", func(_ *testing.T, s *system, r *rush, _ int) {
+			s.redis.Pause()
+			pause(r, 4*time.Second) // longer than the API waits for it
+			s.redis.Resume()
+		}},
+		{"one of two consumers is killed", func(_ *testing.T, s *system, _ *rush, _ int) { s.consumers[0].kill9() }},
+		{"the only consumer is killed", func(_ *testing.T, s *system, r *rush, users int) {
+			s.consumers[1].kill9()
+			r.reaches(users * 5 / 10) // claims go on
+			s.consumers[0].restart()
+			s.consumers[1].restart()
+		}},
+		{"a consumer is stopped", stopConsumer},
+		{"MySQL hangs", func(t *testing.T, s *system, r *rush, users int) {
+			withoutSQL(t, s, r, users, s.sql.Pause, s.sql.Resume)
+		}},
+		{"MySQL is killed", func(t *testing.T, s *system, r *rush, users int) { withoutSQL(t, s, r, users, s.sql.Kill, s.sql.Start) }},
+		{"one of two API processes is killed", func(_ *testing.T, s *system, r *rush, users int) {
+			s.apis[0].kill9()
+			r.reaches(users * 5 / 10)
+			s.apis[0].restart()
+		}},
+		{"an API process is stopped", func(_ *testing.T, s *system, _ *rush, _ int) { s.apis[1].stop(); s.apis[1].restart() }},
+		{"the syncer is killed", func(_ *testing.T, s *system, _ *rush, _ int) { s.syncers[0].kill9(); s.syncers[0].restart() }},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			s := *s // with the t of this story
+			s.t = t
+			users := testenv.Pick(1_500, 10_000)
+			c := openCampaign(t, s.apis[0].url, campaign{Total: int64(users) * 7 / 10, PerUser: 3})
+			rush := startRush(t, crowd.Plan{
+				BaseURLs: s.urls(), CampaignID: c.ID, Users: users, Connections: 50,
+				Again: func(user int) bool { return user%10 == 0 },
+				Once:  func(user int) bool { return user%7 == 0 },
+			})
+			rush.reaches(users * 2 / 10)
+			fault.strike(t, &s, rush, users)
+			tally := rush.wait()
+			s.checkBooks(c, tally, true)
+			t.Logf("%d accepted in %s, %d answers unknown, %d unavailable, %d replayed, %d left in doubt",
+				tally.Accepted, tally.Took.Round(time.Millisecond), tally.Unknown, tally.Unready, tally.Replayed, len(tally.InDoubt))
+		})
+	}
+}
+
+func flushScripts(t *testing.T, s *system, r *rush, _ int) {
+	t.Helper()
+	flushed := 0
+	for ; !r.over(); flushed++ {
+		require.NoError(t, s.rdb.ScriptFlush(t.Context()).Err())
+		pause(r, 5*time.Millisecond)
+	}
+	require.Greater(t, flushed, 1)
+}
+
+var flushedOnStop = regexp.MustCompile(`msg="writer closed" events_flushed=(\d+) units_flushed=(\d+) events_not_flushed=0`)
+
+func stopConsumer(t *testing.T, s *system, _ *rush, _ int) {
+	t.Helper()
+	start := time.Now()
+	s.consumers[0].stop()
+	require.Less(t, time.Since(start), 15*time.Second)
+	require.Regexp(t, flushedOnStop, s.consumers[0].output())
+	s.consumers[0].restart()
+}
+
+// withoutSQL takes MySQL away: claims go on, the backlog can be seen, and it drains once MySQL is back.
+func withoutSQL(t *testing.T, s *system, r *rush, users int, away, back func()) {
+	t.Helper()
+	away()
+	gone := time.Now()
+	r.reaches(users * 5 / 10)
+	lag := unread(t, s)
+	require.Greater(t, lag, int64(users)/10, "claims go on and wait in the stream")
+	require.Eventually(t, func() bool {
+		return metric(t, s.consumers[0].url, "dibs_writer_oldest_unsynced_seconds")+
+			metric(t, s.consumers[1].url, "dibs_writer_oldest_unsynced_seconds") > 0.5
+	}, upTimeout, pollEvery, "the metrics show how old the oldest unsynced claim is")
+	<-time.After(time.Until(gone.Add(time.Duration(testenv.Pick(2, 20)) * time.Second)))
+	back()
+}
+
+// unread is how many entries the group syncer has not acked.
+func unread(t testing.TB, s *system) int64 {
+	t.Helper()
+	groups, err := s.rdb.XInfoGroups(t.Context(), lua.StreamKey(0)).Result()
+	require.NoError(t, err)
+	for _, g := range groups {
+		if g.Name == "syncer" {
+			return g.Pending + g.Lag
+		}
+	}
+	require.FailNow(t, "no group syncer")
+	return 0
+}
+
+// metric reads one gauge or counter without labels; 0 when it is not there.
+func metric(t testing.TB, url, name string) float64 {
+	t.Helper()
+	res, err := client.Get(url + "/metrics")
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(text)
+	if found == nil {
+		return 0
+	}
+	value, err := strconv.ParseFloat(string(found[1]), 64)
+	require.NoError(t, err, fmt.Sprintf("%s %s", name, found[1]))
+	return value
+}

@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/consumer"
+	"dibs/lua"
+	"dibs/syncer"
+)
+
+// swaps are what a test puts in the place of a part. Nil leaves the part as it is.
+type swaps struct {
+	apis    int                                                              // servers; 0 is 1
+	options func(server int) lua.Options                                     // of the scripts of one API server
+	redis   func(rdb redis.UniversalClient)                                  // has the client of the scripts before they are used
+	claimer func(rdb redis.UniversalClient, claimer api.Claimer) api.Claimer // in every API server
+	sink    func(p *inProcess, writer consumer.Sink) consumer.Sink           // of the consumer
+	clock   func(server int) (now func() time.Time)                          // of one API server
+}
+
+// inProcess is the claim path of one process, wired as package cmd wires it, but for the swaps.
+type inProcess struct {
+	servers
+	t       *testing.T
+	swaps   swaps
+	urls    []string
+	finance *reader
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// newInProcess starts the API servers; startConsumer starts the consumer.
+func newInProcess(t *testing.T, w swaps) *inProcess {
+	t.Helper()
+	p := &inProcess{servers: newServers(t, wishes{}), t: t, swaps: w}
+	for i := range or1(w.apis) {
+		p.urls = append(p.urls, p.serve(i))
+	}
+	return p
+}
+
+// serve starts an API server and returns its address.
+func (p *inProcess) serve(i int) string {
+	t := p.t
+	t.Helper()
+	rdb, err := lua.Connect(p.redisURL)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rdb.Close() })
+	if p.swaps.redis != nil {
+		p.swaps.redis(rdb)
+	}
+	var options lua.Options
+	if p.swaps.options != nil {
+		options = p.swaps.options(i)
+	}
+	scripts, err := lua.New(rdb, options)
+	require.NoError(t, err)
+	db, err := syncer.Open(t.Context(), syncer.StoreConfig{DSN: p.dsn, Logger: quiet})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, syncer.Close(db)) })
+	var claimer api.Claimer = scripts
+	if p.swaps.claimer != nil {
+		claimer = p.swaps.claimer(rdb, scripts)
+	}
+	cfg := api.Config{Logger: quiet, QueueWait: upTimeout, CallTimeout: upTimeout} // a busy machine is no story
+	if p.swaps.clock != nil {
+		cfg.Clock = p.swaps.clock(i)
+	}
+	server, err := api.New(cfg, api.Deps{
+		Claimer: claimer, States: scripts, Hydrator: syncer.NewHydrator(db, scripts),
+		Campaigns: syncer.NewCampaigns(db, scripts, quiet), Ready: func(context.Context) error { return nil },
+	})
+	require.NoError(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	runUntilEnd(t, func(ctx context.Context) error { return server.Serve(ctx, listener) })
+	return "http://" + listener.Addr().String()
+}
+
+// startConsumer starts the consumer and a finance service.
+func (p *inProcess) startConsumer() {
+	t := p.t
+	t.Helper()
+	db, err := syncer.Open(t.Context(), syncer.StoreConfig{DSN: p.dsn, Logger: quiet})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, syncer.Close(db)) })
+	writer, err := syncer.NewWriter(syncer.WriterConfig{DB: db, Logger: quiet})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, writer.Close(context.Background())) })
+	var sink consumer.Sink = writer
+	if p.swaps.sink != nil {
+		sink = p.swaps.sink(p, writer)
+	}
+	reader, err := consumer.New(consumer.Config{
+		Client: p.rdb, Name: "one", Sink: sink, Logger: quiet, Registerer: prometheus.NewRegistry(),
+	})
+	require.NoError(t, err)
+	runUntilEnd(t, reader.Run)
+	p.finance = readAlong(t, p.rdb, "finance", 1)
+}
+
+// runUntilEnd runs a role until the end of the test, and expects that it ends well.
+func runUntilEnd(t *testing.T, run func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
