@@ -39,7 +39,7 @@ func BenchmarkWriter(b *testing.B) {
 }
 
 // BenchmarkWriterRatios puts the writer beside the raw insert of the same rows and beside one transaction a claim, in one
-// run on one server: go test -run - -bench Ratios -benchtime 1x ./syncer
+// run on one server: go test -run - -bench Ratios -benchtime 1x ./syncer.
 func BenchmarkWriterRatios(b *testing.B) {
 	const many, few = 200_000, 4_000
 	for range b.N {

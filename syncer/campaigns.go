@@ -46,7 +46,7 @@ type campaignRow struct {
 func (r *Campaigns) Create(ctx context.Context, c models.Campaign) (stored models.Campaign, created bool, err error) {
 	c = r.fresh(c)
 	if err := c.Validate(); err != nil {
-		return models.Campaign{}, false, err //nolint:wrapcheck // a FieldError
+		return models.Campaign{}, false, err
 	}
 	digest, err := digestOf(&c)
 	if err != nil {
@@ -103,7 +103,7 @@ func digestOf(c *models.Campaign) (string, error) {
 		TimeZone: c.TimeZone, StartsAt: milliseconds(c.StartsAt), EndsAt: milliseconds(c.EndsAt), LowStockAt: c.LowStockAt,
 		Currency: c.Currency, SenderID: c.SenderID, HoldForMs: c.HoldForMs,
 	}
-	text, err := json.Marshal(d)
+	text, err := json.Marshal(d) //nolint:musttag // the names of the fields will do
 	if err != nil {
 		return "", fmt.Errorf("syncer: campaign %s: %w", c.ID, err)
 	}

@@ -33,8 +33,6 @@ func newCampaigns(t testing.TB, db *gorm.DB, scripts syncer.Scripts) *syncer.Cam
 	return syncer.NewCampaigns(db, scripts, quiet())
 }
 
-func ptr[T any](v T) *T { return &v }
-
 func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -42,13 +40,13 @@ func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
 		at := time.Date(2026, 11, 21, 12, 0, 0, 123_456_789, time.FixedZone("CET", 3600))
 		asked := campaignOf("spring", 100)
 		asked.Name, asked.PerUser, asked.PerUserPerDay, asked.LowStockAt, asked.HoldForMs = "Spring ☘", 3, 1, 10, 900_000
-		asked.StartsAt, asked.EndsAt, asked.Currency, asked.SenderID = &at, ptr(at.Add(time.Hour)), "EUR", "bank"
+		asked.StartsAt, asked.EndsAt, asked.Currency, asked.SenderID = &at, new(at.Add(time.Hour)), "EUR", "bank"
 		stored, created, err := campaigns.Create(t.Context(), asked)
 		require.NoError(t, err)
 		require.True(t, created)
 
 		want := asked
-		want.StartsAt, want.EndsAt = ptr(at.UTC().Truncate(time.Millisecond)), ptr(at.Add(time.Hour).UTC().Truncate(time.Millisecond))
+		want.StartsAt, want.EndsAt = new(at.UTC().Truncate(time.Millisecond)), new(at.Add(time.Hour).UTC().Truncate(time.Millisecond))
 		want.Version, want.Remaining, want.Partition = 1, 100, lua.PartitionOf("spring", partitions)
 		want.CreatedAt, want.UpdatedAt = stored.CreatedAt, stored.UpdatedAt
 		require.Equal(t, want, stored)
@@ -76,7 +74,7 @@ func TestCampaigns_CreateAgainIsToldFromAnotherUnderTheSameID(t *testing.T) {
 		_, _, err = campaigns.Create(t.Context(), campaignOf("c", 101))
 		require.ErrorIs(t, err, models.ErrExists)
 
-		changed, err := campaigns.Change(t.Context(), "c", models.Change{Total: ptr(int64(150))})
+		changed, err := campaigns.Change(t.Context(), "c", models.Change{Total: new(int64(150))})
 		require.NoError(t, err)
 		for _, total := range []int64{100, 150} { // as it was created, and as it is now
 			again, created, err = campaigns.Create(t.Context(), campaignOf("c", total))
@@ -180,7 +178,7 @@ func TestCampaigns_ChangeIsInForceInRedisWhenItReturns(t *testing.T) {
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
 		campaigns, scripts, id := live(t, db, 100)
 		for i, change := range []models.Change{
-			{Total: ptr(int64(150))}, {Status: ptr(models.StatusPaused)}, {Total: ptr(int64(40)), Status: ptr(models.StatusOpen)},
+			{Total: new(int64(150))}, {Status: new(models.StatusPaused)}, {Total: new(int64(40)), Status: new(models.StatusOpen)},
 		} {
 			c, err := campaigns.Change(t.Context(), id, change)
 			require.NoError(t, err)
@@ -193,7 +191,7 @@ func TestCampaigns_ChangeIsInForceInRedisWhenItReturns(t *testing.T) {
 		}
 		before, err := campaigns.Get(t.Context(), id)
 		require.NoError(t, err)
-		same, err := campaigns.Change(t.Context(), id, models.Change{Total: ptr(int64(40))})
+		same, err := campaigns.Change(t.Context(), id, models.Change{Total: new(int64(40))})
 		require.NoError(t, err)
 		require.Equal(t, before, same, "nothing changed, no new version")
 	})
@@ -206,18 +204,18 @@ func TestCampaigns_ChangeRefusesWhatCannotBeAtOnce(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		var field *models.FieldError
-		_, err := campaigns.Change(ctx, id, models.Change{Total: ptr(int64(-1))})
+		_, err := campaigns.Change(ctx, id, models.Change{Total: new(int64(-1))})
 		require.ErrorAs(t, err, &field)
 		require.Equal(t, "total", field.Field)
 		_, err = campaigns.Change(ctx, "none", models.Change{})
 		require.ErrorIs(t, err, models.ErrNotFound)
 
-		_, err = campaigns.Change(ctx, id, models.Change{Status: ptr(models.StatusClosed)})
+		_, err = campaigns.Change(ctx, id, models.Change{Status: new(models.StatusClosed)})
 		require.NoError(t, err)
-		_, err = campaigns.Change(ctx, id, models.Change{Status: ptr(models.StatusOpen)})
+		_, err = campaigns.Change(ctx, id, models.Change{Status: new(models.StatusOpen)})
 		require.ErrorAs(t, err, &field)
 		require.Equal(t, "status", field.Field)
-		_, err = campaigns.Change(ctx, id, models.Change{Total: ptr(int64(200))})
+		_, err = campaigns.Change(ctx, id, models.Change{Total: new(int64(200))})
 		require.NoError(t, err)
 	})
 }
@@ -237,7 +235,7 @@ func TestCampaigns_ChangeBelowWhatIsClaimedAndUpAgain(t *testing.T) {
 		}
 		require.NoError(t, submitAll(t.Context(), w, events[3:]), "claims that were in flight")
 		requireBooks(t, db, id, events)
-		c, err := campaigns.Change(t.Context(), id, models.Change{Total: ptr(int64(15))})
+		c, err := campaigns.Change(t.Context(), id, models.Change{Total: new(int64(15))})
 		require.NoError(t, err)
 		require.Equal(t, int64(3), c.Remaining)
 	})
@@ -299,7 +297,7 @@ func TestSweeper_CompletesAChangeThatRedisDidNotHear(t *testing.T) {
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
 		_, scripts, id := live(t, db, 100)
 		ears := &deaf{Scripts: scripts, away: true}
-		_, err := newCampaigns(t, db, ears).Change(t.Context(), id, models.Change{Total: ptr(int64(30))})
+		_, err := newCampaigns(t, db, ears).Change(t.Context(), id, models.Change{Total: new(int64(30))})
 		require.ErrorIs(t, err, lua.ErrUnavailable)
 		require.Equal(t, int64(100), booksOf(t, db, id).Remaining, "redis still hands out 100")
 
@@ -342,7 +340,7 @@ func TestCampaigns_ManyChangesAtOnceEndInOneDefinition(t *testing.T) {
 		var g errgroup.Group
 		for i := range 8 {
 			g.Go(func() error {
-				_, err := campaigns.Change(t.Context(), id, models.Change{Total: ptr(int64(200 + i))})
+				_, err := campaigns.Change(t.Context(), id, models.Change{Total: new(int64(200 + i))})
 				return err
 			})
 		}

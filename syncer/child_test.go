@@ -122,7 +122,7 @@ func (c *child) run(step string, visit int) (killed bool) {
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
-	for _, id := range strings.Fields(out.String()) {
+	for id := range strings.FieldsSeq(out.String()) {
 		c.acked[id] = true
 	}
 	if err == nil {
@@ -138,7 +138,9 @@ func writeEvents(path string, events []models.Event) error {
 		return err
 	}
 	for _, e := range events {
-		fmt.Fprintln(f, e.ID, e.CampaignID, e.Seq, e.Quantity)
+		if _, err := fmt.Fprintln(f, e.ID, e.CampaignID, e.Seq, e.Quantity); err != nil {
+			return err
+		}
 	}
 	return f.Close()
 }
@@ -148,7 +150,7 @@ func readEvents(path string) ([]models.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	var events []models.Event
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		e := models.Event{V: 1, Type: models.EventClaimAccepted, UserID: "u", At: models.NewTime(time.Now())}
@@ -230,8 +232,9 @@ func TestWriter_KilledBetweenAnyTwoStepsCountsEachClaimOnce(t *testing.T) {
 	})
 }
 
-// The long form: SYNCER_SOAK=200 go test -run Soak ./syncer
+// The long form: SYNCER_SOAK=200 go test -run Soak ./syncer.
 func TestSoak_WriterKilledAtRandomPoints(t *testing.T) {
+	t.Parallel()
 	kills, _ := strconv.Atoi(os.Getenv("SYNCER_SOAK"))
 	if kills == 0 {
 		t.Skip("the short form is TestWriter_KilledBetweenAnyTwoStepsCountsEachClaimOnce; SYNCER_SOAK=200 runs this one")

@@ -109,8 +109,7 @@ func persist(ctx context.Context, tries uint, notice func(err error, f failure, 
 	waits.InitialInterval, waits.MaxInterval = retryFirst, retryMost
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := op()
-		var final *backoff.PermanentError
-		if errors.As(err, &final) {
+		if _, isAnswer := errors.AsType[*backoff.PermanentError](err); isAnswer {
 			return struct{}{}, err
 		}
 		switch failureOf(err) {
@@ -123,7 +122,10 @@ func persist(ctx context.Context, tries uint, notice func(err error, f failure, 
 		}
 	}, backoff.WithBackOff(waits), backoff.WithMaxTries(tries), backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(err error, wait time.Duration) { notice(err, failureOf(err), wait) }))
-	return err //nolint:wrapcheck // op's own error
+	if answer, is := errors.AsType[*backoff.PermanentError](err); is { // the last of tries keeps its mark
+		return answer.Unwrap()
+	}
+	return err
 }
 
 // final marks an error that is an answer, not a failure: persist returns it at once, without the mark.

@@ -115,10 +115,10 @@ func (w *Writer) write(ctx context.Context, rows []*row, sums map[string]*tally)
 			}
 			continue
 		}
-		switch {
-		case f == failureNone:
+		switch f {
+		case failureNone:
 			return nil
-		case f == failureTransient || f == failureClash:
+		case failureTransient, failureClash:
 			return err // ctx is over
 		default:
 			return w.bisect(ctx, rows, err)

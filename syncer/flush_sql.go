@@ -51,7 +51,7 @@ func insertClaims(ctx context.Context, tx *sql.Tx, dialect string, rows []*row, 
 			s.claim(i, &r.event, synced)
 		}
 		if _, err := tx.ExecContext(ctx, s.text(), s.args...); err != nil {
-			return err //nolint:wrapcheck // commit does
+			return err
 		}
 	}
 	return nil
@@ -82,7 +82,7 @@ func insertFlushes(ctx context.Context, tx *sql.Tx, sums map[string]*tally, took
 	for i, campaignID := range slices.Sorted(maps.Keys(sums)) {
 		id, err := uuid.NewV7()
 		if err != nil {
-			return nil, err //nolint:wrapcheck // commit does
+			return nil, err
 		}
 		ids = append(ids, id.String())
 		sum := sums[campaignID]
@@ -98,7 +98,7 @@ func insertFlushes(ctx context.Context, tx *sql.Tx, sums map[string]*tally, took
 		s.close()
 	}
 	_, err := tx.ExecContext(ctx, s.text(), s.args...)
-	return ids, err //nolint:wrapcheck // commit does
+	return ids, err
 }
 
 // moveBooks is the one UPDATE of a flush, for all its campaigns. It fails with errStranger when MySQL lacks one of them.
@@ -107,15 +107,15 @@ func moveBooks(ctx context.Context, tx *sql.Tx, dialect string, flushIDs []strin
 	if dialect == migrations.SQLite {
 		head = moveBooksSQLite
 	}
-	query := head + "'" + strings.Join(flushIDs, "','") + "')"
+	query := head + "'" + strings.Join(flushIDs, "','") + "')" //nolint:gosec // the ids are UUIDs made here
 	result, err := tx.ExecContext(ctx, query, now.UTC().Format(sqlTimeLayout))
 	if err != nil {
-		return err //nolint:wrapcheck // commit does
+		return err
 	}
 	// synced_seq grows in each row that matches, so changed rows and matched rows are the same number.
 	moved, err := result.RowsAffected()
 	if err != nil {
-		return err //nolint:wrapcheck // commit does
+		return err
 	}
 	if moved != int64(len(flushIDs)) {
 		return errStranger

@@ -72,7 +72,7 @@ func (h *Hydrator) hydrate(ctx context.Context, id string) (lua.Meta, error) {
 		return lua.Meta{}, err
 	}
 	h.step("opened")
-	return h.scripts.MetaOf(&c) //nolint:wrapcheck // says what it is
+	return h.scripts.MetaOf(&c)
 }
 
 // firstLoad takes steps 1 to 3. It returns nil also when somebody else was faster.
@@ -110,7 +110,7 @@ func (h *Hydrator) load(ctx context.Context, c *models.Campaign) error {
 	held := *c
 	held.Epoch, held.Version, held.Status = attempt, 0, models.StatusLoading
 	_, err = h.scripts.Load(ctx, &held)
-	return err //nolint:wrapcheck // firstLoad does
+	return err
 }
 
 // attempt hands out the number of a load, or 0 when another's was confirmed just now. It fails with ErrLost when the
@@ -125,7 +125,7 @@ func (h *Hydrator) attempt(ctx context.Context, id string) (int64, error) {
 				return counted.Error
 			}
 			if err := tx.Raw("SELECT load_attempts, epoch FROM campaigns WHERE id = ?", id).Row().Scan(&n, &epoch); err != nil {
-				return err //nolint:wrapcheck // load's caller does
+				return err
 			}
 			if counted.RowsAffected == 0 {
 				n = 0

@@ -151,7 +151,7 @@ func TestHydrator_ALatecomerDoesNotBringTheFullStockBack(t *testing.T) {
 			lose(t, id)
 		})
 		require.ErrorIs(t, err, syncer.ErrLost)
-		_, err = newCampaigns(t, db, scripts).Change(t.Context(), id, models.Change{Total: ptr(int64(2))})
+		_, err = newCampaigns(t, db, scripts).Change(t.Context(), id, models.Change{Total: new(int64(2))})
 		require.NoError(t, err, "the definition may change")
 		_, err = syncer.NewSweeper(db, syncer.NewHydrator(db, scripts)).Sweep(t.Context())
 		require.NoError(t, err)
@@ -216,7 +216,7 @@ func TestHydrator_MissesNoChangeThatComesMeanwhile(t *testing.T) {
 			id := stored(t, db, scripts, 1)
 			_, err := syncer.HydrateWithStep(t.Context(), db, scripts, id, func(step string) {
 				if step == at {
-					_, err := campaigns.Change(t.Context(), id, models.Change{Total: ptr(int64(50))})
+					_, err := campaigns.Change(t.Context(), id, models.Change{Total: new(int64(50))})
 					require.NoError(t, err)
 				}
 			})

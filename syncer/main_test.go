@@ -3,7 +3,6 @@ package syncer_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -64,7 +63,7 @@ func openStore(t testing.TB, cfg syncer.StoreConfig) *gorm.DB {
 	return db
 }
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // addCampaign puts a campaign straight into the table.
 func addCampaign(t testing.TB, db *gorm.DB, id string, total int64) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/glebarez/sqlite"
@@ -97,7 +98,7 @@ func Close(db *gorm.DB) error {
 	if err != nil {
 		return fmt.Errorf("syncer: close: %w", err)
 	}
-	return pool.Close() //nolint:wrapcheck // says what it is
+	return pool.Close()
 }
 
 func (c StoreConfig) open() (*sql.DB, gorm.Dialector, error) {
@@ -127,7 +128,7 @@ func (c StoreConfig) openMySQL() (*sql.DB, gorm.Dialector, error) {
 	dsn.Params["sql_mode"] = strictMode
 	dsn.Params["time_zone"] = "'+00:00'"
 	if dsn.Params["innodb_lock_wait_timeout"] == "" {
-		dsn.Params["innodb_lock_wait_timeout"] = fmt.Sprint(lockWaitSeconds)
+		dsn.Params["innodb_lock_wait_timeout"] = strconv.Itoa(lockWaitSeconds)
 	}
 	if err := dsn.Apply(mysql.Charset("utf8mb4", "")); err != nil {
 		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)

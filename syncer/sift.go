@@ -189,6 +189,6 @@ func (s *sieve) read(query string, args []any, take func(scan func(...any) error
 				return fmt.Errorf("syncer: flush: look up: %w", err)
 			}
 		}
-		return rows.Err() //nolint:wrapcheck // says what it is
+		return rows.Err()
 	})
 }

@@ -90,7 +90,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 		})
 		return nil
 	})
-	return g.Wait() //nolint:wrapcheck // nil
+	return g.Wait()
 }
 
 // repeat runs a round at once and then after each pause.

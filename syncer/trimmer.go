@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -68,10 +69,8 @@ func (c TrimmerConfig) Validate() error {
 	case c.TrimCall < 1 || c.TrimCalls < 1 || c.FarBehind < 1:
 		return fmt.Errorf("%w: TrimCall, TrimCalls and FarBehind must be positive", ErrConfig)
 	}
-	for _, group := range c.Groups {
-		if group == "" {
-			return fmt.Errorf("%w: Groups holds an empty name", ErrConfig)
-		}
+	if slices.Contains(c.Groups, "") {
+		return fmt.Errorf("%w: Groups holds an empty name", ErrConfig)
 	}
 	return nil
 }
@@ -133,7 +132,7 @@ func (t *Trimmer) trimStream(ctx context.Context, partition int) (int64, error) 
 func (t *Trimmer) groups(ctx context.Context, stream string) (groups []redis.XInfoGroup, complete bool, err error) {
 	there, err := t.cfg.Redis.XInfoGroups(ctx, stream).Result()
 	if err != nil && !strings.Contains(err.Error(), noSuchKey) {
-		return nil, false, err //nolint:wrapcheck // Trim does
+		return nil, false, err
 	}
 	byName := make(map[string]redis.XInfoGroup, len(there))
 	for _, g := range there {
@@ -148,7 +147,7 @@ func (t *Trimmer) groups(ctx context.Context, stream string) (groups []redis.XIn
 		complete = false
 		err := t.cfg.Redis.XGroupCreateMkStream(ctx, stream, name, groupStart).Err()
 		if err != nil && !redis.HasErrorPrefix(err, busyGroup) {
-			return nil, false, err //nolint:wrapcheck // Trim does
+			return nil, false, err
 		}
 	}
 	return groups, complete, nil
@@ -163,7 +162,7 @@ func (t *Trimmer) firstNeeded(ctx context.Context, stream string, g redis.XInfoG
 	}
 	pending, err := t.cfg.Redis.XPending(ctx, stream, g.Name).Result()
 	if err != nil {
-		return entryID{}, err //nolint:wrapcheck // Trim does
+		return entryID{}, err
 	}
 	if pending.Count == 0 { // acknowledged meanwhile, all that was delivered then
 		return delivered.next(), nil
@@ -181,7 +180,7 @@ func (t *Trimmer) trimBelow(ctx context.Context, stream string, first entryID) (
 		trimmed += n
 		t.metrics.trimmed.Add(float64(n))
 		if err != nil || n == 0 {
-			return trimmed, err //nolint:wrapcheck // Trim does
+			return trimmed, err
 		}
 	}
 	return trimmed, nil
@@ -223,5 +222,5 @@ func (id entryID) next() entryID {
 
 // age is how long ago Redis made the id.
 func (id entryID) age(now time.Time) time.Duration {
-	return max(0, now.Sub(time.UnixMilli(int64(id.ms)))) //nolint:gosec // milliseconds since 1970
+	return max(0, now.Sub(time.UnixMilli(int64(id.ms))))
 }

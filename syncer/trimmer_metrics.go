@@ -31,7 +31,8 @@ func newTrimmerMetrics(reg prometheus.Registerer) *trimmerMetrics {
 			Name: "dibs_stream_group_backlog_entries", Help: "Entries that a consumer group has not acknowledged.",
 		}, []string{"partition", "group"}),
 		oldest: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "dibs_stream_group_oldest_seconds", Help: "Age of the oldest entry that a consumer group has not acknowledged; 0 when there is none.",
+			Name: "dibs_stream_group_oldest_seconds",
+			Help: "Age of the oldest entry that a consumer group has not acknowledged; 0 when there is none.",
 		}, []string{"partition", "group"}),
 		trimmed: f.NewCounter(prometheus.CounterOpts{
 			Name: "dibs_stream_trimmed_total", Help: "Entries trimmed from the claim streams.",
@@ -44,12 +45,12 @@ func (t *Trimmer) measure(ctx context.Context, partition int, groups []redis.XIn
 	stream, label := lua.StreamKey(partition), strconv.Itoa(partition)
 	length, err := t.cfg.Redis.XLen(ctx, stream).Result()
 	if err != nil {
-		return err //nolint:wrapcheck // Trim does
+		return err
 	}
 	t.metrics.length.WithLabelValues(label).Set(float64(length))
 	now, err := t.cfg.Redis.Time(ctx).Result() // ids are of Redis' clock
 	if err != nil {
-		return err //nolint:wrapcheck // Trim does
+		return err
 	}
 	for _, g := range groups {
 		first, none, err := t.oldestUnread(ctx, stream, g)
@@ -84,7 +85,7 @@ func (t *Trimmer) oldestUnread(ctx context.Context, stream string, g redis.XInfo
 	}
 	entries, err := t.cfg.Redis.XRangeN(ctx, stream, needed.String(), "+", 1).Result()
 	if err != nil || len(entries) == 0 {
-		return entryID{}, true, err //nolint:wrapcheck // Trim does
+		return entryID{}, true, err
 	}
 	id, err = parseEntryID(entries[0].ID)
 	return id, false, err
@@ -97,10 +98,11 @@ func (t *Trimmer) warn(ctx context.Context, stream, group string, backlog int64,
 		return
 	}
 	t.behind[key] = far
-	level, text := slog.LevelInfo, "consumer group has caught up"
-	if far {
-		level, text = slog.LevelWarn, "consumer group is far behind: its stream cannot be trimmed and grows"
-	}
-	t.cfg.Logger.LogAttrs(ctx, level, text, slog.String("stream", stream), slog.String("group", group),
+	log := t.cfg.Logger.With(slog.String("stream", stream), slog.String("group", group),
 		slog.Int64("backlog", backlog), slog.Duration("oldest", age))
+	if far {
+		log.WarnContext(ctx, "consumer group is far behind: its stream cannot be trimmed and grows")
+	} else {
+		log.InfoContext(ctx, "consumer group has caught up")
+	}
 }

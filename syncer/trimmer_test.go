@@ -3,6 +3,7 @@ package syncer_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -228,8 +229,10 @@ func TestTrimmer_TellsHowFarBehindEachGroupIs(t *testing.T) {
 	s := newStream(t)
 	s.add(1000)
 	reg := prometheus.NewPedanticRegistry()
+	var log logBuffer
 	trimmer := newTrimmer(t, syncer.TrimmerConfig{
 		Redis: s.rdb, Partitions: 1, Groups: []string{"syncer", "finance"}, FarBehind: 500, Registerer: reg,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	trim(t, trimmer)
 	ids := s.read("syncer", 1000)
@@ -247,6 +250,12 @@ dibs_stream_entries{partition="0"} 1000
 dibs_stream_group_backlog_entries{group="finance",partition="0"} 1000
 dibs_stream_group_backlog_entries{group="syncer",partition="0"} 10
 `), "dibs_stream_entries", "dibs_stream_group_backlog_entries"))
+	require.Equal(t, 1, strings.Count(log.String(), "far behind"), log.String())
+	require.Contains(t, log.String(), "group=finance")
+	require.NotContains(t, log.String(), "group=syncer")
+	s.ack("finance", s.read("finance", 1000)...)
+	trim(t, trimmer)
+	require.Contains(t, log.String(), "caught up")
 }
 
 func gauge(t *testing.T, reg prometheus.Gatherer, name, group string) float64 {
