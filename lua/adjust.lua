@@ -15,7 +15,7 @@ if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
 local counts = redis.call('HMGET', state_key, 'version', 'epoch', 'taken', 'seq')
 for i = 1, 4 do
-  if not counts[i] or not string.find(counts[i], '^%d+$') or tonumber(counts[i]) >= 2 ^ 53 then return {2, 1} end
+  if not counts[i] or not string.find(counts[i], '^%d+$') or #counts[i] > 15 then return {2, 1} end
 end
 local held = redis.call('HMGET', state_key, ARGV[2], ARGV[4], ARGV[6], ARGV[8])
 for i = 1, 4 do

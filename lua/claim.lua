@@ -23,7 +23,7 @@
 -- or {3, now_ms} clock: now is outside of the days above
 local state_key, users_key, keys_key, stream_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local FIRST_CLAIM, PER_CLAIM, DAYS = 8, 6, 4
-local EXACT = 2 ^ 53 -- numbers below it are held exactly
+local DIGITS = 15 -- as many are always held exactly
 
 local function type_of(key) return redis.call('TYPE', key)['ok'] end
 local state_type, users_type, keys_type, stream_type = type_of(state_key), type_of(users_key), type_of(keys_key), type_of(stream_key)
@@ -36,7 +36,7 @@ if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 4} end
 local fields = redis.call('HMGET', state_key, 'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms',
   'per_user', 'per_user_per_day')
 for i = 1, #fields do
-  if not fields[i] then return {2, 1} end
+  if not fields[i] or #fields[i] > DIGITS then return {2, 1} end
 end
 -- tonumber would let "nan", "1e9" and "0x10" pass, and nothing is ever more than "nan".
 if not string.find(table.concat(fields, ' '), '^%l+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+$') then return {2, 1} end
@@ -44,10 +44,6 @@ local status, epoch = fields[1], fields[5]
 local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4])
 local starts_at_ms, ends_at_ms = tonumber(fields[6]), tonumber(fields[7])
 local per_user, per_user_per_day = tonumber(fields[8]), tonumber(fields[9])
-if math.max(total, taken, seq, tonumber(epoch), starts_at_ms, ends_at_ms, per_user, per_user_per_day) >= EXACT then
-  return {2, 1}
-end
-if status == 'loading' then return {1} end -- its load is not confirmed: whoever finds it so confirms it
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
 -- Claims were made, so both of these were written. A part that is gone is a part that was lost.
 if seq > 0 and users_type == 'none' then return {2, 2} end
@@ -87,9 +83,9 @@ end
 local function after_taking(record, quantity)
   local pairs_of, n, rejoined = {}, 0, nil
   for bucket, units in string.gmatch(record, '(%d+):(%d+)') do
+    if #bucket > DIGITS or #units > DIGITS then return nil, 10 end
     n = n + 1
     pairs_of[n] = {tonumber(bucket), tonumber(units)}
-    if math.max(pairs_of[n][1], pairs_of[n][2]) >= EXACT then return nil, 10 end
     rejoined = (rejoined and rejoined .. ';' or '') .. bucket .. ':' .. units
   end
   if rejoined ~= record then return nil, 10 end

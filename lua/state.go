@@ -101,9 +101,15 @@ func (f *fields) refuse(name string, err error) {
 	}
 }
 
+// digitsMax is the longest number that the scripts take: as many digits are always exact in Lua.
+const digitsMax = 15
+
 // number reads a number that is never below 0.
 func (f *fields) number(name string) int64 {
 	n, err := strconv.ParseUint(f.text[name], 10, 63)
+	if err == nil && len(f.text[name]) > digitsMax {
+		err = errField
+	}
 	if err != nil {
 		f.refuse(name, err)
 	}
