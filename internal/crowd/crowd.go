@@ -38,7 +38,7 @@ type Tally struct {
 	Units    int64                   // of accepted claims
 	Replayed int                     // answers marked as the first answer again
 	Unknown  int                     // answers that left the outcome open, later settled by a retry
-	Unready  int                     // answers that surely claimed nothing and asked to come again
+	Unready  int                     // answers that surely claimed nothing and asked to come again, and requests that reached nobody
 	Refused  map[string]int          // users refused for good, by code
 	Claims   map[string]models.Claim // accepted, by claim id
 	InDoubt  map[string]int64        // users who never learnt what became of their claim, and the units they asked for

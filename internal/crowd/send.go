@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"slices"
 
 	"dibs/models"
 )
@@ -19,11 +22,23 @@ type answer struct {
 	replayed bool
 }
 
+// unreached is the code of a request that was never sent: nobody listened.
+const unreached = "unreached"
+
+// noAnswer tells a request that surely was not sent from one that may have been.
+func noAnswer(err error) answer {
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return answer{code: unreached}
+	}
+	return answer{}
+}
+
 // unknown tells whether the claim may have been made.
 func (a answer) unknown() bool { return a.claim == nil && (a.code == "" || a.code == "outcome_unknown") }
 
 // open tells whether the same claim, sent again, may get another answer.
-func (a answer) open() bool { return a.unknown() || a.code == "unavailable" || a.code == "rate_limited" }
+func (a answer) open() bool { return a.unknown() || slices.Contains([]string{unreached, "unavailable", "rate_limited"}, a.code) }
 
 // answerMax bounds what is read of one answer, in bytes.
 const answerMax = 4 << 20
@@ -54,7 +69,7 @@ func (r *run) sendOne(ctx context.Context, base string, user int) answer {
 	url := base + "/v1/campaigns/" + r.plan.CampaignID + "/claims"
 	res, body, err := r.post(ctx, url, r.key(user), claimBody{UserID: r.plan.UserID(user), Quantity: r.plan.Quantity(user)})
 	if err != nil {
-		return answer{}
+		return noAnswer(err)
 	}
 	if res.StatusCode != http.StatusCreated {
 		return answer{code: codeOf(body)}
@@ -70,6 +85,9 @@ func (r *run) sendBatch(ctx context.Context, base string, users []int) []answer 
 	answers := make([]answer, len(users))
 	res, body, err := r.post(ctx, base+"/v1/claims:batch", "", map[string]any{"claims": claims})
 	if err != nil {
+		for i := range answers {
+			answers[i] = noAnswer(err)
+		}
 		return answers
 	}
 	var batch struct {
