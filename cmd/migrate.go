@@ -27,7 +27,7 @@ func newMigrate(env Env) *cobra.Command {
 		}
 		ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
 		defer cancel()
-		db, err := syncer.Open(ctx, syncer.StoreConfig{DSN: cfg.MySQLDSN, ReadTimeout: migrateTimeout, Logger: newLogger(cfg, env.Stderr)})
+		db, err := openDB(ctx, syncer.StoreConfig{DSN: cfg.MySQLDSN, ReadTimeout: migrateTimeout, Logger: newLogger(cfg, env.Stderr)})
 		if err != nil {
 			return err
 		}

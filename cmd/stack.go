@@ -109,7 +109,7 @@ func (s *stack) openSQL(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := syncer.Open(ctx, syncer.StoreConfig{DSN: s.cfg.MySQLDSN, Path: path, Logger: s.log})
+	db, err := openDB(ctx, syncer.StoreConfig{DSN: s.cfg.MySQLDSN, Path: path, Logger: s.log})
 	if err != nil {
 		return err
 	}
@@ -126,6 +126,15 @@ func (s *stack) openSQL(ctx context.Context) error {
 	}
 	s.where = "Redis and MySQL as configured"
 	return migrations.Check(ctx, sqlDB, s.dialect)
+}
+
+// openDB opens a database; a DSN that can't be is a setting's fault.
+func openDB(ctx context.Context, cfg syncer.StoreConfig) (*gorm.DB, error) {
+	db, err := syncer.Open(ctx, cfg)
+	if errors.Is(err, syncer.ErrConfig) {
+		return nil, fmt.Errorf("%w: %sMYSQL_DSN: %w", config.ErrConfig, config.Prefix, err)
+	}
+	return db, err
 }
 
 // sqlitePath is the file of the embedded database. Embedded Redis keeps nothing, so what an earlier run left there can be
