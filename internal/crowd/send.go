@@ -35,10 +35,14 @@ func noAnswer(err error) answer {
 }
 
 // unknown tells whether the claim may have been made.
-func (a answer) unknown() bool { return a.claim == nil && (a.code == "" || a.code == "outcome_unknown") }
+func (a answer) unknown() bool {
+	return a.claim == nil && (a.code == "" || a.code == "outcome_unknown")
+}
 
 // open tells whether the same claim, sent again, may get another answer.
-func (a answer) open() bool { return a.unknown() || slices.Contains([]string{unreached, "unavailable", "rate_limited"}, a.code) }
+func (a answer) open() bool {
+	return a.unknown() || slices.Contains([]string{unreached, "unavailable", "rate_limited"}, a.code)
+}
 
 // answerMax bounds what is read of one answer, in bytes.
 const answerMax = 4 << 20

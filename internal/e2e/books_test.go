@@ -99,7 +99,7 @@ func (b books) crowdItself(r *report) {
 	for _, fault := range b.tally.Faults {
 		r.add("crowd: %s", fault)
 	}
-	known := []string{"", "sold_out", "user_limit", "user_day_limit", "unavailable", "outcome_unknown"}
+	known := []string{"", "unreached", "sold_out", "user_limit", "user_day_limit", "unavailable", "outcome_unknown"}
 	for code, n := range b.tally.Refused {
 		if !slices.Contains(known, code) {
 			r.add("crowd: %d refusals %q", n, code)

@@ -1,0 +1,175 @@
+package e2e
+
+import (
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/crowd"
+	"dibs/internal/testenv"
+	"dibs/syncer"
+)
+
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// requireRefusal expects one line on stderr that says all of these words, and nothing on stdout.
+func requireRefusal(t testing.TB, got outcome, code int, words ...string) {
+	t.Helper()
+	require.Equal(t, code, got.code, got.stderr)
+	require.Empty(t, got.stdout)
+	require.Equal(t, 1, strings.Count(got.stderr, "\n"), "one line, not %q", got.stderr)
+	for _, word := range words {
+		require.Contains(t, got.stderr, word)
+	}
+}
+
+func TestDemoPrintsBooksThatAgree(t *testing.T) {
+	t.Parallel()
+	got := runDibs(t, nil, "demo", "--users", "1500", "--stock", "200", "--per-user", "2", "--connections", "50")
+	require.Equal(t, exitOK, got.code, got.stderr)
+	require.Contains(t, got.stdout, "the books agree")
+	require.Regexp(t, `units taken +200 +200 +200`, got.stdout)
+}
+
+func TestDemoWorksOnRealServers(t *testing.T) {
+	t.Parallel()
+	s := newServers(t, wishes{})
+	got := runDibs(t, map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn}, "demo", "--users", "1000", "--stock", "100")
+	require.Equal(t, exitOK, got.code, got.stderr)
+	require.Contains(t, got.stdout, "the books agree")
+}
+
+func TestBadUsageIsOneLineThatNamesIt(t *testing.T) {
+	t.Parallel()
+	real := map[string]string{"DIBS_REDIS_URL": "redis://127.0.0.1:1", "DIBS_MYSQL_DSN": "root@tcp(127.0.0.1:1)/dibs"}
+	for _, bad := range []struct {
+		settings map[string]string
+		args     string
+		words    []string
+	}{
+		{args: "demo --users 0", words: []string{"--users"}},
+		{args: "demo --stock many", words: []string{"--stock"}},
+		{args: "demo --sotck 10", words: []string{"--sotck"}},
+		{args: "demo now", words: []string{"now"}},
+		{args: "dmeo", words: []string{"dmeo"}},
+		{args: "api", words: []string{"DIBS_REDIS_URL"}},
+		{args: "consumer", words: []string{"DIBS_REDIS_URL"}},
+		{args: "syncer", words: []string{"DIBS_REDIS_URL"}},
+		{args: "migrate", words: []string{"DIBS_MYSQL_DSN"}},
+		{args: "serve --redis-url redis://127.0.0.1:1", words: []string{"DIBS_MYSQL_DSN", "DIBS_REDIS_URL"}},
+		{args: "serve --http-addr 0.0.0.0:0", words: []string{"DIBS_HTTP_ADDR", "token"}},
+		{args: "serve --http-addr :0", words: []string{"DIBS_HTTP_ADDR", "token"}},
+		{args: "demo --http-addr 0.0.0.0:0", words: []string{"DIBS_HTTP_ADDR", "token"}},
+		{args: "serve --flush-size 0", words: []string{"DIBS_FLUSH_SIZE"}},
+		{args: "serve --flush-interval never", words: []string{"DIBS_FLUSH_INTERVAL"}},
+		{args: "serve", settings: map[string]string{"DIBS_PARTITIONS": "0"}, words: []string{"DIBS_PARTITIONS"}},
+		{args: "serve", settings: map[string]string{"DIBS_GROUPS": "finance"}, words: []string{"DIBS_GROUPS", "syncer"}},
+		{args: "api --redis-url nonsense", settings: real, words: []string{"DIBS_REDIS_URL"}},
+	} {
+		t.Run(bad.args, func(t *testing.T) {
+			t.Parallel()
+			requireRefusal(t, runDibs(t, bad.settings, strings.Fields(bad.args)...), exitUsage, bad.words...)
+		})
+	}
+}
+
+func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
+	t.Parallel()
+	s := newServers(t, wishes{})
+	good := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_HTTP_ADDR": "127.0.0.1:0"}
+	with := func(name, value string) map[string]string {
+		settings := map[string]string{}
+		for n, v := range good {
+			settings[n] = v
+		}
+		settings[name] = value
+		return settings
+	}
+	for _, role := range []string{"api", "consumer", "syncer", "serve"} {
+		t.Run(role, func(t *testing.T) {
+			old := with("DIBS_MYSQL_DSN", testenv.Database(t).DSN)
+			requireRefusal(t, runDibs(t, old, role), exitFailed, "dibs migrate")
+
+			evicting := with("DIBS_REDIS_URL", testenv.Redis(t, "maxmemory-policy allkeys-lru").URL())
+			requireRefusal(t, runDibs(t, evicting, role), exitFailed, "allkeys-lru", "noeviction")
+		})
+	}
+	requireRefusal(t, runDibs(t, with("DIBS_MYSQL_DSN", "nonsense"), "api"), exitUsage, "DIBS_MYSQL_DSN")
+	requireRefusal(t, runDibs(t, with("DIBS_MYSQL_DSN", "nonsense"), "migrate"), exitUsage, "DIBS_MYSQL_DSN")
+	requireRefusal(t, runDibs(t, with("DIBS_REDIS_URL", "redis://127.0.0.1:1"), "api"), exitFailed, "redis")
+	requireRefusal(t, runDibs(t, with("DIBS_MYSQL_DSN", "root@tcp(127.0.0.1:1)/dibs"), "api"), exitFailed, "127.0.0.1:1")
+
+	api := newProcess(t, "api", good) // fixes the number of partitions
+	for _, role := range []string{"api", "consumer", "syncer", "serve"} {
+		requireRefusal(t, runDibs(t, with("DIBS_PARTITIONS", "4"), role), exitUsage, "DIBS_PARTITIONS", "1", "4")
+	}
+	api.stop()
+}
+
+func TestMigrateBringsTheSchemaThatRolesWant(t *testing.T) {
+	t.Parallel()
+	settings := map[string]string{"DIBS_MYSQL_DSN": testenv.Database(t).DSN}
+	first := runDibs(t, settings, "migrate")
+	require.Equal(t, exitOK, first.code, first.stderr)
+	require.Contains(t, first.stdout, "applied")
+	again := runDibs(t, settings, "migrate")
+	require.Equal(t, exitOK, again.code, again.stderr)
+	require.Contains(t, again.stdout, "nothing to do")
+
+	settings["DIBS_REDIS_URL"] = testenv.Redis(t).URL()
+	newProcess(t, "serve", settings).stop()
+}
+
+// TestServeHasEverythingAcceptedInItsFileWhenItEnds: the embedded Redis forgets, so a stop must drain it.
+func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	serve := newProcess(t, "serve", map[string]string{"DIBS_DATA_DIR": dir})
+	users := testenv.Pick(2_000, 20_000)
+	c := openCampaign(t, serve.url, campaign{Total: int64(users), PerUser: 2})
+	rush := startRush(t, crowd.Plan{
+		BaseURLs: []string{serve.url}, CampaignID: c.ID, Users: users, Connections: 50,
+		Quantity: func(user int) int64 { return int64(user%2) + 1 },
+		Once:     func(int) bool { return true }, // nobody is there to ask again
+	})
+	rush.reaches(users / 4)
+	serve.stop()
+	tally := rush.wait()
+	require.Positive(t, tally.Refused["unreached"], "the stop came in mid-rush")
+
+	file, err := syncer.Open(t.Context(), syncer.StoreConfig{Path: filepath.Join(dir, "dibs.db"), Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, syncer.Close(file)) }()
+	db, err := file.DB()
+	require.NoError(t, err)
+	requireFileBooks(t, db, c, tally)
+}
+
+// requireFileBooks holds the crowd's account against a database alone.
+func requireFileBooks(t *testing.T, db *sql.DB, c campaign, tally crowd.Tally) {
+	t.Helper()
+	rows, err := readRows(t.Context(), db, c.ID)
+	require.NoError(t, err)
+	var r report
+	b := books{campaign: c, tally: tally}
+	b.crowdItself(&r)
+	b.rowsAndCrowd(&r, rows)
+	b.limits(&r, rows)
+	b.sequence(&r, rows)
+	var claimed, remaining, synced int64
+	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT claimed, remaining, synced_seq FROM campaigns WHERE id = ?", c.ID).
+		Scan(&claimed, &remaining, &synced))
+	r.equal("claimed, units of the rows", claimed, unitsOf(rows))
+	r.equal("remaining, total less units of the rows", remaining, c.Total-unitsOf(rows))
+	r.equal("synced_seq, rows", synced, int64(len(rows)))
+	require.Empty(t, r, fmt.Sprintf("%d rows", len(rows)))
+}
