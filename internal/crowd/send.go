@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
+	"sync/atomic"
 
 	"dibs/models"
 )
@@ -22,13 +23,15 @@ type answer struct {
 	replayed bool
 }
 
-// unreached is the code of a request that was never sent: nobody listened.
+// unreached is the code of a request of which not a byte was sent: nobody listened.
 const unreached = "unreached"
+
+// errUnsent says that not a byte of a request was sent.
+var errUnsent = errors.New("crowd: not sent")
 
 // noAnswer tells a request that surely was not sent from one that may have been.
 func noAnswer(err error) answer {
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
+	if errors.Is(err, errUnsent) {
 		return answer{code: unreached}
 	}
 	return answer{}
@@ -133,8 +136,13 @@ func (r *run) post(ctx context.Context, url, key string, body any) (*http.Respon
 	if key != "" {
 		req.Header.Set("Idempotency-Key", key)
 	}
+	var sent atomic.Bool // not what the error says: net/http sends again by itself, and tells of the last try only
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }}))
 	res, err := r.client.Do(req)
-	if err != nil {
+	switch {
+	case err != nil && !sent.Load():
+		return nil, nil, fmt.Errorf("%w: %w", errUnsent, err)
+	case err != nil:
 		return nil, nil, fmt.Errorf("crowd: %w", err)
 	}
 	defer func() { _ = res.Body.Close() }()

@@ -105,8 +105,11 @@ func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
 	}
 	requireRefusal(t, runDibs(t, with("DIBS_MYSQL_DSN", "nonsense"), "api"), exitUsage, "DIBS_MYSQL_DSN")
 	requireRefusal(t, runDibs(t, with("DIBS_MYSQL_DSN", "nonsense"), "migrate"), exitUsage, "DIBS_MYSQL_DSN")
-	requireRefusal(t, runDibs(t, with("DIBS_REDIS_URL", "redis://127.0.0.1:1"), "api"), exitFailed, "redis")
-	requireRefusal(t, runDibs(t, with("DIBS_MYSQL_DSN", "root@tcp(127.0.0.1:1)/dibs"), "api"), exitFailed, "127.0.0.1:1")
+	for name, nobody := range map[string]string{"DIBS_REDIS_URL": "redis://127.0.0.1:1", "DIBS_MYSQL_DSN": "root@tcp(127.0.0.1:1)/dibs"} {
+		got := runDibs(t, with(name, nobody), "api")
+		require.Equal(t, exitFailed, got.code, got.stderr)
+		require.Regexp(t, `(?m)^dibs: .*127\.0\.0\.1:1.*refused`, got.stderr)
+	}
 
 	api := newProcess(t, "api", good) // fixes the number of partitions
 	for _, role := range []string{"api", "consumer", "syncer", "serve"} {
