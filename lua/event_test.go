@@ -1,0 +1,201 @@
+package lua_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// oddUsers are legal user ids that JSON, Lua or a hash could stumble on.
+var oddUsers = []string{
+	`"quoted"`, `back\slash`, `\u0041`, "Zoë", "用户", "😀", "<&>'", "a b", "]]", "--", "%d%s", "0", "nil",
+	strings.Repeat("𝔘", models.UserIDLength), // 4 bytes each
+}
+
+func TestEventsSayWhatWasClaimed(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.Total, c.Epoch = 1000, 7 })
+		var reqs []lua.ClaimRequest
+		for i, user := range oddUsers {
+			require.NoError(t, models.CheckUserID(user))
+			reqs = append(reqs, want(user, int64(i+1), ""), want(user, 1, "key of "+user))
+		}
+		replies := b.claim(reqs...)
+		events := b.events()
+		require.Len(t, events, len(reqs))
+		for i, e := range events {
+			c := replies[i].Claim
+			require.Equal(t, models.OutcomeClaimed, replies[i].Outcome)
+			require.Equal(t, reqs[i].UserID, c.UserID)
+			require.Equal(t, len(reqs[i].Key) > 0, len(e.Key) == 22, "16 bytes, base64url")
+			e.Key = ""
+			require.Equal(t, models.Event{
+				V: 1, Type: models.EventClaimAccepted, ID: c.ID, CampaignID: c.CampaignID, UserID: c.UserID, Quantity: c.Quantity,
+				Epoch: 7, Seq: int64(i + 1), At: c.ClaimedAt,
+			}, e)
+		}
+		used, err := rdb.HKeys(t.Context(), b.keys.Users).Result()
+		require.NoError(t, err)
+		require.ElementsMatch(t, oddUsers, used)
+		for _, r := range b.claim(reqs...) {
+			require.Equal(t, models.OutcomeReplayed, r.Outcome)
+		}
+	})
+}
+
+// U+2028 is no legal user id; should one ever come, the event is still one line of JSON.
+func TestLineSeparatorIsEscaped(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		const user = "a\u2028b\u0000c"
+		require.Error(t, models.CheckUserID(user))
+		b := newBundle(t, rdb, nil)
+		require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeClaimed}, b.outcomes(want(user, 1, ""), want(user, 1, "")))
+		entries, err := rdb.XRange(t.Context(), b.keys.Stream, "-", "+").Result()
+		require.NoError(t, err)
+		payload := entries[0].Values["payload"].(string)
+		require.NotContains(t, payload, "\u2028")
+		var e models.Event
+		require.NoError(t, json.Unmarshal([]byte(payload), &e))
+		require.Equal(t, user, e.UserID)
+	})
+}
+
+// The dates of the script's own calendar are Go's.
+func TestEventTimeIsTheClaimsTime(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		for _, at := range []string{
+			"1970-01-01T00:00:00.001Z", "1999-12-31T23:59:59.999Z", "2000-02-29T12:34:56.789Z", "2024-02-29T00:00:00.000Z",
+			"2026-03-01T00:00:00.007Z", "2026-12-31T23:59:59.090Z", "2099-11-30T01:02:03.400Z", "2100-02-28T23:59:59.999Z", "2100-03-01T00:00:00.000Z",
+		} {
+			now, err := time.Parse(models.TimeLayout, at)
+			require.NoError(t, err)
+			b := newBundle(t, rdb, nil)
+			b.setClock(now)
+			reply := b.claim(want("u", 1, ""))[0]
+			require.Equal(t, at, reply.Claim.ClaimedAt.Format(models.TimeLayout))
+			require.Equal(t, at, b.events()[0].At.Format(models.TimeLayout))
+		}
+	})
+}
+
+func TestEventIsLetterForLetterTheGolden(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.ID, c.Epoch = "spring-sale", 3 })
+		id := uuid.MustParse("0195665e-7bfb-7a51-8c33-5d0e4b2f9a10")
+		other := uuid.MustParse("0195665e-7bfb-7a51-8c33-5d0e4b2f9a11")
+		b.claim(lua.ClaimRequest{ID: id, UserID: `Zoë "Z" \ 用户`, Quantity: 2, Key: "order-1"}, lua.ClaimRequest{ID: other, UserID: "u-2", Quantity: 1})
+		entries, err := rdb.XRange(t.Context(), b.keys.Stream, "-", "+").Result()
+		require.NoError(t, err)
+		for i, name := range []string{"claim_accepted_with_key.json", "claim_accepted.json"} {
+			payload := entries[i].Values["payload"].(string) + "\n"
+			file := filepath.Join("testdata", "events", name)
+			if *update {
+				require.NoError(t, os.WriteFile(file, []byte(payload), 0o600))
+			}
+			golden, err := os.ReadFile(file)
+			require.NoError(t, err, "a golden that is missing is written with -update, on purpose")
+			require.Equal(t, string(golden), payload)
+			require.Equal(t, "", entries[i].Values["metadata"])
+			require.Len(t, entries[i].Values, 3)
+		}
+	})
+}
+
+// Outsiders read with the stock watermill Subscriber: group, unmarshaller and all.
+func TestStockSubscriberReadsTheStream(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		sub, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
+			Client: rdb, ConsumerGroup: "finance", OldestId: "0", BlockTime: 20 * time.Millisecond,
+		}, watermill.NopLogger{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		messages, err := sub.Subscribe(ctx, b.keys.Stream)
+		require.NoError(t, err)
+		replies := b.claim(want("u", 2, "k"), want(`"v"`, 1, ""))
+		for _, r := range replies {
+			select {
+			case m := <-messages:
+				e, err := models.DecodeEvent(m.Payload)
+				require.NoError(t, err)
+				require.Equal(t, r.Claim.ID, m.UUID)
+				require.Equal(t, r.Claim.ID, e.ID)
+				require.Equal(t, r.Claim.UserID, e.UserID)
+				require.Empty(t, m.Metadata)
+				m.Ack()
+			case <-ctx.Done():
+				require.Fail(t, "no message")
+			}
+		}
+		cancel()
+		require.NoError(t, sub.Close())
+	})
+}
+
+func TestPlainGroupReadsTheStream(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		require.NoError(t, rdb.XGroupCreateMkStream(t.Context(), b.keys.Stream, "any", "0").Err())
+		replies := b.claim(want("u", 2, "k"), want("v", 1, ""))
+		read, err := rdb.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "any", Consumer: "c", Streams: []string{b.keys.Stream, ">"}, Count: 10}).Result()
+		require.NoError(t, err)
+		require.Len(t, read[0].Messages, len(replies))
+		for i, m := range read[0].Messages {
+			um, err := redisstream.DefaultMarshallerUnmarshaller{}.Unmarshal(m.Values)
+			require.NoError(t, err)
+			require.Equal(t, replies[i].Claim.ID, um.UUID)
+			e, err := models.DecodeEvent(um.Payload)
+			require.NoError(t, err)
+			require.Equal(t, replies[i].Claim.Seq, e.Seq)
+		}
+	})
+}
+
+func FuzzUserIDsSurviveTheEvent(f *testing.F) {
+	for _, user := range oddUsers {
+		f.Add(user)
+	}
+	f.Fuzz(func(t *testing.T, user string) {
+		if models.CheckUserID(user) != nil {
+			return
+		}
+		b := newBundle(t, connect(t, testenv.SharedRedis(t).URL()), nil)
+		reply := b.claim(want(user, 1, user))[0]
+		require.Equal(t, user, reply.Claim.UserID)
+		require.Equal(t, user, b.lastEvent(t, reply.Claim.ID).UserID)
+	})
+}
+
+// lastEvent finds an event near the end of a shared stream.
+func (b *bundle) lastEvent(t testing.TB, id string) models.Event {
+	t.Helper()
+	entries, err := b.rdb.XRevRangeN(t.Context(), b.keys.Stream, "+", "-", 20).Result()
+	require.NoError(t, err)
+	for _, entry := range entries {
+		if entry.Values["_watermill_message_uuid"] == id {
+			e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+			require.NoError(t, err)
+			return e
+		}
+	}
+	require.Fail(t, "no such event", id)
+	return models.Event{}
+}

@@ -1,0 +1,301 @@
+package lua_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// A4: scripts forgotten in mid-rush cost no claim and double none.
+func TestScriptFlushInMidRush(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		const callers, callsEach, perCall = 8, 40, 3
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.Total = callers * callsEach * perCall })
+		require.NoError(t, b.s.Preload(t.Context()))
+		rush, done := context.WithCancel(t.Context())
+		var flusher, wg sync.WaitGroup
+		flushes := 0
+		flusher.Go(func() {
+			for rush.Err() == nil {
+				if rdb.ScriptFlush(t.Context()).Err() == nil {
+					flushes++
+				}
+			}
+		})
+		for range callers {
+			wg.Go(func() {
+				for range callsEach {
+					replies, _, err := b.s.Claim(t.Context(), b.meta, wants("u", perCall))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for _, r := range replies {
+						if r.Outcome != models.OutcomeClaimed {
+							t.Errorf("a claim was %s", r.Outcome)
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		done()
+		flusher.Wait()
+		require.Positive(t, flushes)
+		require.Equal(t, b.c.Total, b.state().Taken)
+		b.requireBooks()
+	})
+}
+
+func TestRedisDownIsUnavailable(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	b := newBundle(t, connect(t, server.URL()), nil)
+	server.Kill()
+	start := time.Now()
+	// The first calls may find a connection that died: what they sent is not known to be unread.
+	var err error
+	require.Eventually(t, func() bool {
+		_, _, err = b.s.Claim(t.Context(), b.meta, wants("u", 1))
+		return err != nil && !strings.Contains(err.Error(), lua.ErrOutcomeUnknown.Error())
+	}, 5*time.Second, time.Millisecond)
+	require.ErrorIs(t, err, lua.ErrUnavailable)
+	require.Less(t, time.Since(start), 2*time.Second, "says so at once")
+	_, err = b.s.State(t.Context(), b.c.ID)
+	require.ErrorIs(t, err, lua.ErrUnavailable)
+	_, err = b.s.Load(t.Context(), b.c)
+	require.ErrorIs(t, err, lua.ErrUnavailable)
+}
+
+func TestContextThatEndedBeforeSendingIsUnavailable(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		before := snapshot(t.Context(), t, rdb)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _, err := b.s.Claim(ended, b.meta, wants("u", 1))
+		require.ErrorIs(t, err, lua.ErrUnavailable)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, before, snapshot(t.Context(), t, rdb))
+	})
+}
+
+func TestClosedClientIsUnavailable(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		require.NoError(t, rdb.Close())
+		_, _, err := b.s.Claim(t.Context(), b.meta, wants("u", 1))
+		require.ErrorIs(t, err, lua.ErrUnavailable)
+	})
+}
+
+// The server is frozen, so the script runs after its caller has given up.
+func TestTimeOutAfterSendingIsUnknownAndSafeToRepeat(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	b := newBundle(t, connect(t, server.URL()), nil)
+	require.NoError(t, b.s.Preload(t.Context()))
+	reqs := []lua.ClaimRequest{want("u", 2, "k"), want("v", 1, "")}
+	server.Pause()
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, _, err := b.s.Claim(short, b.meta, reqs)
+	server.Resume()
+	require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
+	require.NotErrorIs(t, err, lua.ErrUnavailable)
+	b.requireReplayOf(reqs)
+}
+
+// requireReplayOf sends requests again that may have run, until they have: claimed once, and answered alike ever after.
+func (b *bundle) requireReplayOf(reqs []lua.ClaimRequest) {
+	b.t.Helper()
+	first := b.claim(reqs...)
+	again := b.claim(reqs...)
+	for i := range reqs {
+		require.True(b.t, first[i].Outcome.Took())
+		require.Equal(b.t, models.OutcomeReplayed, again[i].Outcome)
+		require.Equal(b.t, first[i].Claim, again[i].Claim)
+	}
+	require.Len(b.t, b.events(), len(reqs))
+	b.requireBooks()
+}
+
+// cut has a proxy end each connection instead of passing on the server's reply.
+func cut(t *testing.T, p *toxiproxy.Proxy) {
+	t.Helper()
+	_, err := p.Toxics.AddToxicJson(strings.NewReader(
+		`{"name":"cut","type":"limit_data","stream":"downstream","toxicity":1,"attributes":{"bytes":0}}`))
+	require.NoError(t, err)
+}
+
+func mend(t *testing.T, p *toxiproxy.Proxy) {
+	t.Helper()
+	require.NoError(t, p.Toxics.RemoveToxic(t.Context(), "cut"))
+}
+
+// mute has a proxy hold back replies for ever, so that the client's own time-out strikes.
+func mute(t *testing.T, p *toxiproxy.Proxy) {
+	t.Helper()
+	_, err := p.Toxics.AddToxicJson(strings.NewReader(
+		`{"name":"cut","type":"timeout","stream":"downstream","toxicity":1,"attributes":{"timeout":0}}`))
+	require.NoError(t, err)
+}
+
+// Every kind of client that go-redis has, at its most eager to repeat: the script still runs once a call.
+func TestScriptIsNeverSentTwice(t *testing.T) {
+	t.Parallel()
+	clients := map[string]func(t *testing.T) (server, through redis.UniversalClient, p *toxiproxy.Proxy){
+		"connect": func(t *testing.T) (redis.UniversalClient, redis.UniversalClient, *toxiproxy.Proxy) {
+			addr := testenv.Redis(t).Addr()
+			p := testenv.Proxy(t, addr)
+			return connect(t, "redis://"+addr), connect(t, "redis://"+p.Listen), p
+		},
+		"single": func(t *testing.T) (redis.UniversalClient, redis.UniversalClient, *toxiproxy.Proxy) {
+			addr := testenv.Redis(t).Addr()
+			p := testenv.Proxy(t, addr)
+			eager := redis.NewClient(&redis.Options{Addr: p.Listen, MaxRetries: 3, ReadTimeout: 200 * time.Millisecond, Protocol: 2, DisableIdentity: true})
+			t.Cleanup(func() { _ = eager.Close() })
+			return connect(t, "redis://"+addr), eager, p
+		},
+		"cluster": func(t *testing.T) (redis.UniversalClient, redis.UniversalClient, *toxiproxy.Proxy) {
+			addr := testenv.RedisCluster(t, 1)[0]
+			p := testenv.Proxy(t, addr)
+			eager := clusterThrough(t, p.Listen)
+			return connect(t, "redis://"+addr), eager, p
+		},
+	}
+	for name, start := range clients {
+		for fault, strike := range map[string]func(*testing.T, *toxiproxy.Proxy){"cut": cut, "lost reply": mute} {
+			t.Run(name+", "+fault, func(t *testing.T) {
+				t.Parallel()
+				server, through, p := start(t)
+				b := newBundle(t, through, nil)
+				require.NoError(t, b.s.Preload(t.Context()))
+				reqs := []lua.ClaimRequest{want("u", 2, "k"), want("v", 1, "")}
+				require.NoError(t, server.ConfigResetStat(t.Context()).Err())
+				strike(t, p)
+				failed := make(chan error, 1)
+				go func() {
+					_, _, err := b.s.Claim(t.Context(), b.meta, reqs)
+					failed <- err
+				}()
+				awaitCall(t, server)
+				if fault != "cut" { // all is well again by the time that a client could repeat it
+					mend(t, p)
+				}
+				require.ErrorIs(t, <-failed, lua.ErrOutcomeUnknown)
+				require.Equal(t, 1, commandStat(t, server, "calls"))
+				if fault == "cut" {
+					mend(t, p)
+				}
+				b.requireReplayOf(reqs)
+				require.Equal(t, models.OutcomeReplayed, b.claim(reqs...)[0].Outcome)
+				require.Equal(t, int64(2), b.state().Seq)
+			})
+		}
+	}
+}
+
+// clusterThrough is a cluster client that knows one node, at addr.
+func clusterThrough(t *testing.T, addr string) *redis.ClusterClient {
+	t.Helper()
+	c := redis.NewClusterClient(&redis.ClusterOptions{
+		MaxRetries: -1, ReadTimeout: 200 * time.Millisecond,
+		Protocol: 2, DisableIdentity: true, // no handshake, so a new connection's first words are the script
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
+		},
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Control: what the test above guards against. A cluster client without retries still sends a plain EVALSHA again.
+func TestClusterClientAloneWouldSendAgain(t *testing.T) {
+	t.Parallel()
+	addr := testenv.RedisCluster(t, 1)[0]
+	p := testenv.Proxy(t, addr)
+	server, eager := connect(t, "redis://"+addr), clusterThrough(t, p.Listen)
+	script := redis.NewScript("return redis.call('INCR', KEYS[1])")
+	require.NoError(t, script.Load(t.Context(), eager).Err())
+	require.NoError(t, eager.Ping(t.Context()).Err())
+	require.NoError(t, server.ConfigResetStat(t.Context()).Err())
+	mute(t, p)
+	failed := make(chan error, 1)
+	go func() { failed <- script.EvalSha(t.Context(), eager, []string{"n"}).Err() }()
+	awaitCall(t, server)
+	mend(t, p)
+	require.NoError(t, <-failed)
+	require.Equal(t, 2, commandStat(t, server, "calls"))
+	require.Equal(t, "2", server.Get(t.Context(), "n").Val())
+}
+
+// awaitCall waits until the server has run a script since its counts were reset.
+func awaitCall(t *testing.T, server redis.UniversalClient) {
+	t.Helper()
+	require.Eventually(t, func() bool { return commandStat(t, server, "calls") > 0 }, 5*time.Second, time.Millisecond)
+}
+
+// Whatever sends a claim twice, a proxy or a client of another make, the script takes it once.
+func TestClaimSentTwiceIsOneClaim(t *testing.T) {
+	t.Parallel()
+	addr := testenv.RedisCluster(t, 1)[0]
+	p := testenv.Proxy(t, addr)
+	server := connect(t, "redis://"+addr)
+	b := newBundle(t, clusterThrough(t, p.Listen), func(c *models.Campaign) { c.PerUser = 2 })
+	require.NoError(t, b.s.Preload(t.Context()))
+	reqs := []lua.ClaimRequest{want("u", 2, "k"), want("v", 1, "")}
+	twice := sentFor(t, b.c, reqs)
+
+	require.NoError(t, server.ConfigResetStat(t.Context()).Err())
+	mute(t, p)
+	failed := make(chan error, 1)
+	go func() { failed <- b.rdb.Do(t.Context(), twice...).Err() }()
+	awaitCall(t, server)
+	mend(t, p)
+	require.NoError(t, <-failed)
+	require.Equal(t, 2, commandStat(t, server, "calls"), "the client did repeat it")
+	require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeReplayed}, b.outcomes(reqs...))
+	require.Equal(t, int64(3), b.state().Taken)
+	b.requireBooks()
+}
+
+// sentFor is the command that a call of Claim sends, taken down at another Redis.
+func sentFor(t *testing.T, c *models.Campaign, reqs []lua.ClaimRequest) (args []any) {
+	t.Helper()
+	rdb := connect(t, "redis://"+miniredis.RunT(t).Addr())
+	b := newBundle(t, rdb, func(other *models.Campaign) { *other = *c })
+	require.NoError(t, b.s.Preload(t.Context()))
+	rdb.AddHook(&calls{heard: func(cmd redis.Cmder) { args = cmd.Args() }})
+	b.claim(reqs...)
+	return args
+}
+
+func TestObserveSeesEachCall(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		var seen []string
+		s, err := lua.New(rdb, lua.Options{Observe: func(script string, took time.Duration, err error) {
+			require.GreaterOrEqual(t, took, time.Duration(0))
+			require.NoError(t, err)
+			seen = append(seen, script)
+		}})
+		require.NoError(t, err)
+		b := newBundle(t, rdb, nil)
+		_, _, err = s.Claim(t.Context(), b.meta, wants("u", 1))
+		require.NoError(t, err)
+		_, err = s.State(t.Context(), b.c.ID)
+		require.NoError(t, err)
+		require.Equal(t, []string{"claim", "state"}, seen)
+	})
+}

@@ -1,0 +1,154 @@
+package lua_test
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/lua"
+)
+
+// header is the comment that a script opens with; body is the rest.
+func header(source string) (head, body string) {
+	end := strings.Index(source, "\nlocal ")
+	return source[:end], source[end:]
+}
+
+func numbers(t *testing.T, pattern, text string) []int {
+	t.Helper()
+	var found []int
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		n, err := strconv.Atoi(m[1])
+		require.NoError(t, err)
+		if !slices.Contains(found, n) {
+			found = append(found, n)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func upTo(from, to int) []int {
+	var all []int
+	for n := from; n <= to; n++ {
+		all = append(all, n)
+	}
+	return all
+}
+
+// calls hears what the Go callers send.
+type calls struct{ heard func(cmd redis.Cmder) }
+
+func (c *calls) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.heard(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+// callsOf sends each script once, claim with two claims, and returns the numbers of KEYS and ARGV by script.
+func callsOf(t *testing.T) (keys, argv map[string]int) {
+	t.Helper()
+	rdb := connect(t, "redis://"+miniredis.RunT(t).Addr()) // fresh: each script goes by EVAL, in full
+	var sent [][]any
+	rdb.AddHook(&calls{func(cmd redis.Cmder) {
+		if cmd.Name() == "eval" {
+			sent = append(sent, cmd.Args())
+		}
+	}})
+	b := newBundle(t, rdb, nil)
+	b.claim(want("u", 1, ""), want("v", 1, "k"))
+	_, err := b.s.Adjust(t.Context(), b.c)
+	require.NoError(t, err)
+	keys, argv = map[string]int{}, map[string]int{}
+	for name, source := range lua.Sources() {
+		for _, args := range sent {
+			if args[1] == source {
+				keys[name] = args[2].(int)
+				argv[name] = len(args) - 3 - keys[name]
+			}
+		}
+	}
+	require.Len(t, keys, len(lua.Sources()))
+	return keys, argv
+}
+
+func TestHeadersAgreeWithTheGoCallers(t *testing.T) {
+	t.Parallel()
+	keys, argv := callsOf(t)
+	for name, source := range lua.Sources() {
+		head, body := header(source)
+		require.True(t, strings.HasPrefix(head, "-- "+name+".lua "), "%s: says its name and purpose", name)
+		require.Equal(t, upTo(1, keys[name]), numbers(t, `(?m)^-- KEYS\[(\d+)\] \w+ +(?:hash|stream) `, head), "%s: KEYS", name)
+		require.Equal(t, upTo(1, keys[name]), numbers(t, `KEYS\[(\d+)\]`, body), "%s: KEYS in the body", name)
+		require.Equal(t, keys[name], strings.Count(body, "KEYS["), "%s: each key is named once, at once", name)
+		require.ElementsMatch(t, lua.Statuses()[name], numbers(t, `\{(\d+)`, head[strings.Index(head, "-- Reply"):]), "%s: replies", name)
+		for _, status := range numbers(t, `return \{(\d+)`, body) {
+			require.Contains(t, lua.Statuses()[name], status, "%s: a reply that the header and Go know", name)
+		}
+	}
+	require.Contains(t, lua.Sources()["claim"], "FIRST_CLAIM, PER_CLAIM, DAYS = 8, 6, 4\n")
+	head, _ := header(lua.Sources()["claim"])
+	require.Contains(t, head, "-- ARGV[8..]   six a claim:")
+	require.Equal(t, 7+2*6, argv["claim"])
+	require.Equal(t, []int{1, 2, 3}, numbers(t, `ARGV\[(\d+)`, head)[:3])
+	head, _ = header(lua.Sources()["adjust"])
+	require.Equal(t, []int{1, 2, 10}, numbers(t, `ARGV\[(\d+)`, head))
+	require.Greater(t, argv["adjust"], 9)
+	require.Zero(t, argv["adjust"]%2-1, "a version, then pairs")
+	require.Zero(t, argv["load"]%2, "pairs")
+	require.Zero(t, argv["state"])
+}
+
+func TestClaimCodesAgreeWithTheGoCaller(t *testing.T) {
+	t.Parallel()
+	head, _ := header(lua.Sources()["claim"])
+	var said []string
+	for i, m := range regexp.MustCompile(`(?:--   |· )(\d+) (\w+)`).FindAllStringSubmatch(head, -1) {
+		require.Equal(t, strconv.Itoa(i), m[1])
+		said = append(said, m[2])
+	}
+	var known []string
+	for _, outcome := range lua.ClaimOutcomes() {
+		known = append(known, string(outcome))
+	}
+	require.Equal(t, known, said)
+}
+
+// The first argument of every command is one of the locals that name KEYS, or the command has no key.
+func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
+	t.Parallel()
+	call := regexp.MustCompile(`redis\.call\('([A-Z]+)'(?:, ('[A-Z]+'|[a-z_]+))?(?:, ([a-z_]+))?`)
+	for name, source := range lua.Sources() {
+		_, body := header(source)
+		named := regexp.MustCompile(`(?m)^local ([a-z_, ]+) = ((?:KEYS\[\d\](?:, )?)+)`).FindStringSubmatch(body)
+		require.NotNil(t, named, name)
+		names := strings.Split(named[1], ", ")[:strings.Count(named[2], "KEYS[")]
+		found := call.FindAllStringSubmatch(body, -1)
+		require.Len(t, found, strings.Count(body, "redis."), "%s: no other way to Redis", name)
+		for _, m := range found {
+			key := m[2]
+			if m[1] == "XINFO" {
+				key = m[3]
+			}
+			if m[1] == "TIME" || m[1] == "TYPE" && key == "key" {
+				continue // type_of is only ever called on the locals, see below
+			}
+			require.Contains(t, names, key, "%s: %s", name, m[0])
+		}
+		for _, m := range regexp.MustCompile(`[^n] type_of\((\w+)\)`).FindAllStringSubmatch(body, -1) {
+			require.Contains(t, names, m[1], name)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package lua_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// A server that does not take writes: each refuses at the first one, so nothing is changed and the caller may say so.
+func TestServerThatTakesNoWritesChangesNothing(t *testing.T) {
+	t.Parallel()
+	rows := map[string]struct {
+		conf        []string
+		word        string // of Redis' refusal
+		break_, fix func(t *testing.T, rdb redis.UniversalClient)
+	}{
+		"out of memory": {nil, "OOM", set("maxmemory", "1"), set("maxmemory", "0")},
+		"replica": {nil, "READONLY",
+			func(t *testing.T, rdb redis.UniversalClient) {
+				require.NoError(t, rdb.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
+			},
+			func(t *testing.T, rdb redis.UniversalClient) {
+				require.NoError(t, rdb.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+			}},
+		"too few replicas": {nil, "NOREPLICAS", set("min-replicas-to-write", "1"), set("min-replicas-to-write", "0")},
+		"snapshots fail": {[]string{"save 3600 1000000"}, "MISCONF",
+			func(t *testing.T, rdb redis.UniversalClient) {
+				require.NoError(t, os.MkdirAll(filepath.Join(snapshotFile(t, rdb), "in the way"), 0o700))
+				require.NoError(t, rdb.BgSave(t.Context()).Err())
+				requireInfo(t, rdb, "rdb_last_bgsave_status:err")
+			},
+			func(t *testing.T, rdb redis.UniversalClient) {
+				require.NoError(t, os.RemoveAll(snapshotFile(t, rdb)))
+				require.NoError(t, rdb.BgSave(t.Context()).Err())
+				requireInfo(t, rdb, "rdb_last_bgsave_status:ok")
+			}},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testenv.Redis(t, row.conf...)
+			rdb := connect(t, server.URL())
+			b := newBundle(t, rdb, nil)
+			known := want("u", 1, "k")
+			b.claim(known, want("v", 1, ""))
+
+			row.break_(t, rdb)
+			defer row.fix(t, rdb) // a server that can't save does not end
+			before := server.Dump(t.Context())
+			b.requireUnwritable(row.word)
+			require.Equal(t, before, server.Dump(t.Context()))
+			require.Equal(t, []models.Outcome{models.OutcomeReplayed}, b.outcomes(known), "what writes nothing goes on")
+
+			row.fix(t, rdb)
+			require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeClaimed}, b.outcomes(wants("w", 2)...))
+			b.requireBooks()
+		})
+	}
+}
+
+// requireUnwritable calls every script that writes and wants ErrUnavailable with Redis' word.
+func (b *bundle) requireUnwritable(word string) {
+	b.t.Helper()
+	for _, n := range []int{1, 3} {
+		_, _, err := b.s.Claim(b.t.Context(), b.meta, wants("new", n))
+		require.ErrorIs(b.t, err, lua.ErrUnavailable)
+		require.ErrorContains(b.t, err, word)
+	}
+	c := *b.c
+	c.Version++
+	_, err := b.s.Adjust(b.t.Context(), &c)
+	require.ErrorIs(b.t, err, lua.ErrUnavailable)
+	c.ID += "-other"
+	_, err = b.s.Load(b.t.Context(), &c)
+	require.ErrorIs(b.t, err, lua.ErrUnavailable)
+	require.ErrorContains(b.t, err, word)
+}
+
+func set(name, value string) func(t *testing.T, rdb redis.UniversalClient) {
+	return func(t *testing.T, rdb redis.UniversalClient) {
+		t.Helper()
+		require.NoError(t, rdb.ConfigSet(t.Context(), name, value).Err())
+	}
+}
+
+func snapshotFile(t *testing.T, rdb redis.UniversalClient) string {
+	t.Helper()
+	conf, err := rdb.ConfigGet(t.Context(), "d*").Result()
+	require.NoError(t, err)
+	return filepath.Join(conf["dir"], conf["dbfilename"])
+}
+
+func requireInfo(t *testing.T, rdb redis.UniversalClient, line string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		info, err := rdb.Info(t.Context(), "persistence").Result()
+		require.NoError(t, err)
+		return strings.Contains(info, line+"\r\n")
+	}, 10*time.Second, 10*time.Millisecond)
+}
