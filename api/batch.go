@@ -36,7 +36,9 @@ func (s *Server) postBatch(w http.ResponseWriter, r *http.Request) int {
 		return p.write(w)
 	}
 	b := s.newBatch(r.Context(), claims)
-	b.wait(r.Context())
+	if len(b.party.tickets) > 0 {
+		<-b.party.done
+	}
 	body, replays := s.appendResults((*buf)[:0], b)
 	*buf = body
 	h := w.Header()
@@ -49,30 +51,26 @@ func (s *Server) postBatch(w http.ResponseWriter, r *http.Request) int {
 	return http.StatusOK
 }
 
-// batch is the claims of one POST on their way. refused and answers go by the claims' places.
+// batch is the claims of one POST on their way. refused and tickets go by the claims' places: each has one of the two.
 type batch struct {
 	claims  []batchClaim
 	refused []*Problem
-	answers []answer
-
+	tickets []*ticket // of the party
 	party   party
-	tickets []*ticket // of the party, by place; nil where the claim was refused
 	parts   []batchPart
 }
 
 // batchPart is the claims of one campaign, in order.
 type batchPart struct {
 	desk   *desk
-	code   Code // of a campaign that can't be claimed from
 	places []int
 }
 
 // newBatch sorts the claims by campaign, refuses what needs no asking and queues the rest.
 func (s *Server) newBatch(ctx context.Context, claims []batchClaim) *batch {
 	b := &batch{
-		claims: claims, refused: make([]*Problem, len(claims)), answers: make([]answer, len(claims)),
-		tickets: make([]*ticket, len(claims)),
-		party:   party{tickets: make([]ticket, 0, len(claims)), done: make(chan struct{}, 1)},
+		claims: claims, refused: make([]*Problem, len(claims)), tickets: make([]*ticket, len(claims)),
+		party: party{ctx: ctx, tickets: make([]ticket, 0, len(claims)), done: make(chan struct{}, 1)},
 	}
 	b.sort()
 	for i := range b.parts {
@@ -149,37 +147,6 @@ func (b *batch) of(places []int) []*ticket {
 	return picked
 }
 
-// wait fills in the answers, at most until ctx ends.
-func (b *batch) wait(ctx context.Context) {
-	if len(b.party.tickets) == 0 {
-		return
-	}
-	select {
-	case <-b.party.done:
-		for i, t := range b.tickets {
-			if t != nil {
-				b.answers[i] = answer{t.reply, t.err}
-			}
-		}
-	case <-ctx.Done():
-		for _, part := range b.parts {
-			b.abandon(part)
-		}
-	}
-}
-
-func (b *batch) abandon(part batchPart) {
-	if part.desk == nil {
-		return
-	}
-	answers := part.desk.combiner.abandon(b.of(part.places))
-	for _, i := range part.places {
-		if b.tickets[i] != nil {
-			b.answers[i], answers = answers[0], answers[1:]
-		}
-	}
-}
-
 // appendResults writes the answer and counts the replays in it.
 func (s *Server) appendResults(out []byte, b *batch) (_ []byte, replays int) {
 	out = append(out, `{"results":[`...)
@@ -196,7 +163,7 @@ func (s *Server) appendResults(out []byte, b *batch) (_ []byte, replays int) {
 			out = append(appendProblem(out, p), '}')
 			continue
 		}
-		reply := &b.answers[i].reply
+		reply := &b.tickets[i].answer.reply
 		s.metrics.became(string(reply.Outcome))
 		if reply.Outcome == models.OutcomeReplayed {
 			replays++
@@ -212,7 +179,7 @@ func (b *batch) problem(i int) *Problem {
 	if b.refused[i] != nil {
 		return b.refused[i]
 	}
-	code := b.answers[i].code()
+	code := b.tickets[i].answer.code()
 	if code == "" {
 		return nil
 	}

@@ -10,37 +10,39 @@ import (
 	"dibs/lua"
 )
 
-// ticket is one claim on its way through a combiner. Of its fields, those below state are the worker's until state says
-// answered; state itself belongs to the combiner's lock.
+// ticket is one claim on its way through a combiner. From submit on it is the worker's, until its party is done.
 type ticket struct {
 	req    lua.ClaimRequest
 	party  *party
 	joined time.Time
-
-	state ticketState
-	reply lua.ClaimReply
-	err   error // as Claimer says; lua.ErrUnavailable for a claim that was never sent
+	answer answer
 }
 
-type ticketState uint8
+// answer is what became of a claim. err is as Claimer says, and lua.ErrUnavailable for a claim that was never sent.
+type answer struct {
+	reply lua.ClaimReply
+	err   error
+}
 
-const (
-	ticketNew ticketState = iota
-	ticketQueued
-	ticketSent
-	ticketAnswered
-	ticketDropped // its caller left before it was sent: surely not claimed
-)
+// code is the refusal of an answer; "" when the user holds a claim.
+func (a *answer) code() Code {
+	if a.err != nil {
+		return codeOfError(a.err)
+	}
+	return codeOf(a.reply.Outcome)
+}
 
-// party is the tickets of one caller, answered when the last of them is.
+// party is the tickets of one caller, who waits until the last of them is answered: at most Config.QueueWait and two calls.
+// A caller that leaves before its claims are sent has them dropped; one that leaves later need not be told.
 type party struct {
+	ctx     context.Context //nolint:containedctx // the caller's, asked when its turn comes
 	tickets []ticket
-	open    atomic.Int32
+	open    atomic.Int32  // tickets without an answer
 	done    chan struct{} // holds one
 }
 
-// leave is called once for each ticket.
-func (p *party) leave(n int32) {
+// answered is called once for each ticket.
+func (p *party) answered(n int32) {
 	if p.open.Add(-n) == 0 {
 		p.done <- struct{}{}
 	}
@@ -51,7 +53,6 @@ var (
 	errWaited    = fmt.Errorf("%w: the claim waited too long and was not sent", lua.ErrUnavailable)
 	errLeft      = fmt.Errorf("%w: the caller left before the claim was sent", lua.ErrUnavailable)
 	errStopping  = fmt.Errorf("%w: the service is stopping", lua.ErrUnavailable)
-	errUnknown   = fmt.Errorf("%w: the caller left before the answer came", lua.ErrOutcomeUnknown)
 )
 
 // combiner lets the callers that come while a script call is in flight share the next one. An idle campaign's claim is
@@ -80,7 +81,7 @@ func (c *combiner) submit(tickets []*ticket) {
 	c.mu.Lock()
 	queued := min(len(tickets), c.most-(len(c.queue)-c.head))
 	for _, t := range tickets[:queued] {
-		t.state, t.joined = ticketQueued, now
+		t.joined = now
 	}
 	c.queue = append(c.queue, tickets[:queued]...)
 	hire := queued > 0 && c.inWork < c.calls && (c.inWork == 0 || len(c.queue)-c.head >= c.perCall)
@@ -110,15 +111,15 @@ func (c *combiner) turnAway(tickets []*ticket) {
 		err = errStopping
 	}
 	for _, t := range tickets {
-		t.err = err
+		t.answer.err = err
 	}
-	c.settle(tickets)
+	settle(tickets)
 }
 
 // gear is what a worker works with; workers come and go with each lull.
 type gear struct {
-	sending, stale []*ticket
-	reqs           []lua.ClaimRequest
+	sending, turned []*ticket
+	reqs            []lua.ClaimRequest
 }
 
 var gears = sync.Pool{New: func() any { return new(gear) }}
@@ -126,7 +127,7 @@ var gears = sync.Pool{New: func() any { return new(gear) }}
 // stow clears the gear, so that it keeps nobody's claim alive, and puts it away.
 func (g *gear) stow() {
 	clear(g.sending[:cap(g.sending)])
-	clear(g.stale[:cap(g.stale)])
+	clear(g.turned[:cap(g.turned)])
 	clear(g.reqs[:cap(g.reqs)])
 	gears.Put(g)
 }
@@ -137,20 +138,17 @@ func (c *combiner) work() {
 	g := gears.Get().(*gear) //nolint:forcetypeassert // only these go in
 	defer g.stow()
 	for c.take(g) {
-		for _, t := range g.stale {
-			t.err = errWaited
-		}
-		c.settle(g.stale)
+		settle(g.turned)
 		if len(g.sending) > 0 {
 			c.send(g)
 		}
 	}
 }
 
-// take moves what the next call carries from the queue to sending, and what waited too long to stale. With nothing for
-// either the worker is dismissed.
+// take moves what the next call carries from the queue to sending, and what must not be sent any more to turned. With
+// nothing for either the worker is dismissed.
 func (c *combiner) take(g *gear) bool {
-	g.sending, g.stale = g.sending[:0], g.stale[:0]
+	g.sending, g.turned = g.sending[:0], g.turned[:0]
 	before := c.clock().Add(-c.waitMax)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,17 +159,19 @@ func (c *combiner) take(g *gear) bool {
 		c.head++
 		gone++
 		switch {
-		case t.state == ticketDropped:
+		case t.party.ctx.Err() != nil:
+			t.answer.err = errLeft
 		case t.joined.Before(before):
-			g.stale = append(g.stale, t)
+			t.answer.err = errWaited
 		default:
-			t.state = ticketSent
 			g.sending = append(g.sending, t)
+			continue
 		}
+		g.turned = append(g.turned, t)
 	}
 	c.compact()
 	c.seen.queued(-gone)
-	if len(g.sending) > 0 || len(g.stale) > 0 {
+	if len(g.sending) > 0 || len(g.turned) > 0 {
 		return true
 	}
 	c.inWork--
@@ -202,11 +202,11 @@ func (c *combiner) send(g *gear) {
 		err = fmt.Errorf("%w: %d replies to %d claims", lua.ErrOutcomeUnknown, len(replies), len(g.reqs))
 	}
 	for i, t := range g.sending {
-		if t.err = err; err == nil {
-			t.reply = replies[i]
+		if t.answer.err = err; err == nil {
+			t.answer.reply = replies[i]
 		}
 	}
-	c.settle(g.sending)
+	settle(g.sending)
 }
 
 // guarded turns a panic into an answer: callers wait for one.
@@ -219,49 +219,16 @@ func (c *combiner) guarded(reqs []lua.ClaimRequest) (replies []lua.ClaimReply, e
 	return c.call(reqs)
 }
 
-// settle marks tickets as answered and tells their parties, each once. Tickets of a party lie side by side mostly.
-func (c *combiner) settle(tickets []*ticket) {
-	if len(tickets) == 0 {
-		return
-	}
-	c.mu.Lock()
-	for _, t := range tickets {
-		t.state = ticketAnswered
-	}
-	c.mu.Unlock()
+// settle tells the parties of tickets that have their answers. A party may be gone the moment after it was told of its last
+// ticket, so each is told once for all of its tickets that lie side by side.
+func settle(tickets []*ticket) {
 	for i := 0; i < len(tickets); {
 		p, n := tickets[i].party, int32(0)
 		for ; i < len(tickets) && tickets[i].party == p; i++ {
 			n++
 		}
-		p.leave(n)
+		p.answered(n)
 	}
-}
-
-// abandon answers tickets whose caller won't wait: dropped when they were not sent yet, unknown when they were. It returns
-// the answers; the tickets stay the combiner's.
-func (c *combiner) abandon(tickets []*ticket) []answer {
-	answers := make([]answer, len(tickets))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, t := range tickets {
-		switch t.state {
-		case ticketAnswered:
-			answers[i] = answer{t.reply, t.err}
-		case ticketSent:
-			answers[i].err = errUnknown
-		default:
-			t.state = ticketDropped
-			answers[i].err = errLeft
-		}
-	}
-	return answers
-}
-
-// answer is what became of a claim.
-type answer struct {
-	reply lua.ClaimReply
-	err   error
 }
 
 // singles are parties of one, for the claim route.
@@ -271,29 +238,17 @@ var singles = sync.Pool{New: func() any {
 	return p
 }}
 
-// claim sends one claim and waits for its answer, at most until ctx ends.
+// claim sends one claim and waits for its answer.
 func (c *combiner) claim(ctx context.Context, req lua.ClaimRequest) answer {
 	p := singles.Get().(*party) //nolint:forcetypeassert // only these go in
 	t := &p.tickets[0]
-	t.req, t.state, t.err = req, ticketNew, nil
+	p.ctx, t.req = ctx, req
 	p.open.Store(1)
 	one := [1]*ticket{t}
 	c.submit(one[:])
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		return c.abandon(one[:])[0] // the party is not pooled again: a worker may still hold it
-	}
-	a := answer{t.reply, t.err}
-	t.req, t.reply, t.err = lua.ClaimRequest{}, lua.ClaimReply{}, nil
+	<-p.done
+	a := t.answer
+	p.ctx, t.req, t.answer = nil, lua.ClaimRequest{}, answer{}
 	singles.Put(p)
 	return a
-}
-
-// code is the refusal of an answer; "" when the user holds a claim.
-func (a *answer) code() Code {
-	if a.err != nil {
-		return codeOfError(a.err)
-	}
-	return codeOf(a.reply.Outcome)
 }

@@ -194,7 +194,7 @@ func TestCombiner_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
 	require.Len(t, gate.seen, 11)
 }
 
-func TestCombiner_LeavingBeforeIsSurelyNotAndAfterIsUnknown(t *testing.T) {
+func TestCombiner_WhoLeftBeforeIsNotSentAndWhoLeftAfterIsAnswered(t *testing.T) {
 	t.Parallel()
 	gate := newGated()
 	c := api.NewCombiner(config(), gate.call)
@@ -202,26 +202,23 @@ func TestCombiner_LeavingBeforeIsSurelyNotAndAfterIsUnknown(t *testing.T) {
 	queued, leaveQueued := context.WithCancel(t.Context())
 	first, second, third := request("sent"), request("queued"), request("stays")
 	var errSent, errQueued, errStays error
-	var wg, left sync.WaitGroup
-	left.Go(func() { _, errSent = c.Claim(sent, first) })
+	var wg sync.WaitGroup
+	wg.Go(func() { _, errSent = c.Claim(sent, first) })
 	<-gate.entered
-	left.Go(func() { _, errQueued = c.Claim(queued, second) })
-	require.Eventually(t, func() bool { return c.Queued() == 1 }, 5*time.Second, time.Millisecond)
+	wg.Go(func() { _, errQueued = c.Claim(queued, second) })
 	wg.Go(func() { _, errStays = c.Claim(t.Context(), third) })
 	require.Eventually(t, func() bool { return c.Queued() == 2 }, 5*time.Second, time.Millisecond)
 	leaveSent()
 	leaveQueued()
-	left.Wait()
 	gate.letGo <- nil
 	require.Equal(t, 1, <-gate.entered, "who left is not sent")
 	gate.letGo <- nil
 	wg.Wait()
-	require.ErrorIs(t, errSent, api.ErrUnknownLeft)
-	require.ErrorIs(t, errSent, lua.ErrOutcomeUnknown)
+	require.NoError(t, errSent, "the call ran on its own time, and to its end")
 	require.ErrorIs(t, errQueued, api.ErrLeft)
 	require.ErrorIs(t, errQueued, lua.ErrUnavailable)
 	require.NoError(t, errStays)
-	require.Equal(t, map[uuid.UUID]int{first.ID: 1, third.ID: 1}, gate.seen, "the call itself ran to its end")
+	require.Equal(t, map[uuid.UUID]int{first.ID: 1, third.ID: 1}, gate.seen)
 }
 
 func TestCombiner_BatchThatIsLeftTellsEachClaim(t *testing.T) {
@@ -239,15 +236,15 @@ func TestCombiner_BatchThatIsLeftTellsEachClaim(t *testing.T) {
 	gate.letGo <- nil
 	require.Equal(t, 2, <-gate.entered)
 	leave()
+	gate.letGo <- lua.ErrOutcomeUnknown
 	wg.Wait()
 	require.NoError(t, errs[0])
 	require.NoError(t, errs[1])
 	require.ErrorIs(t, errs[2], lua.ErrOutcomeUnknown)
 	require.ErrorIs(t, errs[3], lua.ErrOutcomeUnknown)
 	require.ErrorIs(t, errs[4], lua.ErrUnavailable)
-	gate.letGo <- nil
 	require.NoError(t, c.Stop(t.Context()))
-	require.Len(t, gate.seen, 4)
+	require.Len(t, gate.seen, 2)
 }
 
 func TestCombiner_WhoWaitedTooLongIsNotSent(t *testing.T) {

@@ -12,15 +12,14 @@ import (
 
 // What tests outside of the package may see of its inside.
 var (
-	AppendClaim    = appendClaim
-	CodeOf         = codeOf
-	RequestFields  = map[string][]string{"ClaimBody": claimFields, "BatchBody": batchFields, "BatchClaim": batchClaimFields}
-	ClaimCodes     = claimCodes
-	ErrQueueFull   = errQueueFull
-	ErrWaited      = errWaited
-	ErrLeft        = errLeft
-	ErrStopping    = errStopping
-	ErrUnknownLeft = errUnknown
+	AppendClaim   = appendClaim
+	CodeOf        = codeOf
+	RequestFields = map[string][]string{"ClaimBody": claimFields, "BatchBody": batchFields, "BatchClaim": batchClaimFields}
+	ClaimCodes    = claimCodes
+	ErrQueueFull  = errQueueFull
+	ErrWaited     = errWaited
+	ErrLeft       = errLeft
+	ErrStopping   = errStopping
 )
 
 func init() {
@@ -109,29 +108,18 @@ func (c *Combiner) Claim(ctx context.Context, req lua.ClaimRequest) (lua.ClaimRe
 
 // Batch sends claims of one caller and waits.
 func (c *Combiner) Batch(ctx context.Context, reqs []lua.ClaimRequest) ([]lua.ClaimReply, []error) {
-	b := &batch{
-		claims: make([]batchClaim, len(reqs)), answers: make([]answer, len(reqs)), tickets: make([]*ticket, len(reqs)),
-		party: party{tickets: make([]ticket, len(reqs)), done: make(chan struct{}, 1)},
-		parts: []batchPart{{desk: &desk{}}},
-	}
+	p := &party{ctx: ctx, tickets: make([]ticket, len(reqs)), done: make(chan struct{}, 1)}
+	tickets := make([]*ticket, len(reqs))
 	for i := range reqs {
-		b.party.tickets[i] = ticket{party: &b.party, req: reqs[i]}
-		b.tickets[i] = &b.party.tickets[i]
-		b.parts[0].places = append(b.parts[0].places, i)
+		p.tickets[i] = ticket{party: p, req: reqs[i]}
+		tickets[i] = &p.tickets[i]
 	}
-	b.party.open.Store(int32(len(reqs)))
-	c.c.submit(b.tickets)
-	select {
-	case <-b.party.done:
-		for i, t := range b.tickets {
-			b.answers[i] = answer{t.reply, t.err}
-		}
-	case <-ctx.Done():
-		b.answers = c.c.abandon(b.tickets)
-	}
+	p.open.Store(int32(len(reqs)))
+	c.c.submit(tickets)
+	<-p.done
 	replies, errs := make([]lua.ClaimReply, len(reqs)), make([]error, len(reqs))
-	for i, a := range b.answers {
-		replies[i], errs[i] = a.reply, a.err
+	for i, t := range tickets {
+		replies[i], errs[i] = t.answer.reply, t.answer.err
 	}
 	return replies, errs
 }
