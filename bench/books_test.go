@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -51,6 +52,9 @@ func booksOn(b *testing.B, s *sheet, r *broker, st *store) (sides []func(), rati
 		func() {
 			run := runPipeline(b, r, st, amount(bookClaims))
 			s.add(ours, "claims/s", float64(run.claims)/run.took.Seconds())
+			s.add(ours+": CPU in Go", "µs/claim", perClaim(run.cpu.here, run.claims))
+			s.add(ours+": CPU of Redis", "µs/claim", perClaim(run.cpu.redis, run.claims))
+			s.add(ours+": CPU of the SQL server", "µs/claim", perClaim(run.cpu.sql, run.claims))
 		},
 		func() { s.best(ceiling, []int{1, 2}, func(n int) float64 { return insertRows(b, r, st, n) }) },
 		func() { s.best(each, []int{1, 8}, func(n int) float64 { return insertEach(b, r, st, n) }) },
@@ -94,6 +98,19 @@ type pipelineRun struct {
 	claims          int64
 	took            time.Duration
 	mallocs, malloc uint64 // number and bytes
+	cpu             cpuTimes
+}
+
+// cpuTimes are what the processes of a pipeline have used.
+type cpuTimes struct{ here, redis, sql time.Duration }
+
+func timesOf(b *testing.B, r *broker, st *store) cpuTimes {
+	b.Helper()
+	return cpuTimes{here: cpuOf(b, os.Getpid()), redis: r.usage(b).cpu, sql: cpuOf(b, st.pid)}
+}
+
+func (t cpuTimes) since(before cpuTimes) cpuTimes {
+	return cpuTimes{here: t.here - before.here, redis: t.redis - before.redis, sql: t.sql - before.sql}
 }
 
 // runPipeline fills a stream, and then times consumer and writer until every claim of it is committed.
@@ -112,27 +129,34 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int) pipelineRun {
 		Tuning: consumer.SubscriberConfig{Window: 4 * syncer.FlushSizeDefault}, // as the consumer role has it
 	})
 	require.NoError(b, err)
-	run := measure(int64(claims), func() { untilBooked(b, reader, sink) })
+	before := timesOf(b, r, st)
+	var stop func()
+	run := measure(int64(claims), func() { stop = untilBooked(b, reader, sink) })
+	run.cpu = timesOf(b, r, st).since(before)
+	stop() // or it would read the next round's stream too
 	require.NoError(b, writer.Close(longAfter(b)))
 	st.requireBooked(b, m, int64(claims))
 	r.forget(b, m)
 	return run
 }
 
-func untilBooked(b *testing.B, reader *consumer.Consumer, sink *countingSink) {
+// untilBooked starts the reader and returns when all is booked, with the function that stops it.
+func untilBooked(b *testing.B, reader *consumer.Consumer, sink *countingSink) (stop func()) {
 	b.Helper()
-	ctx, stop := context.WithTimeout(b.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(b.Context(), 2*time.Minute)
 	ended := make(chan error, 1)
 	go func() { ended <- reader.Run(ctx) }()
-	b.Cleanup(func() {
-		stop()
+	stop = func() {
+		cancel()
 		require.NoError(b, <-ended)
-	})
+	}
 	select {
 	case <-sink.all:
 	case <-ctx.Done():
+		stop()
 		b.Fatalf("%d claims are not booked", sink.left.Load())
 	}
+	return stop
 }
 
 // measure times run and counts what it allocates.

@@ -119,9 +119,8 @@ func statOf(b *testing.B, stats, name string) int64 {
 func (s *sheet) since(b *testing.B, r *broker, before usage, name string, claims int64) {
 	b.Helper()
 	now := r.usage(b)
-	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 / float64(claims) }
-	s.add(name+": in the script", "µs/claim", micros(now.scripts-before.scripts))
-	s.add(name+": Redis CPU in all", "µs/claim", micros(now.cpu-before.cpu))
+	s.add(name+": in the script", "µs/claim", perClaim(now.scripts-before.scripts, claims))
+	s.add(name+": Redis CPU in all", "µs/claim", perClaim(now.cpu-before.cpu, claims))
 	s.add(name+": Redis busy", "% of a core", 100*float64(now.cpu-before.cpu)/float64(now.at.Sub(before.at)))
 }
 

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/pprof"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -98,21 +97,10 @@ func startChild(b *testing.B, name string, settings childSettings) *child {
 	}
 }
 
-// cpu is the processor time that the child has used so far, in the 10 ms steps of Linux; 0 elsewhere.
+// cpu is the processor time that the child has used so far.
 func (c *child) cpu(b *testing.B) time.Duration {
 	b.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, found := strings.Cut(string(stat), ") ") // behind the name, which may hold anything
-	fields := strings.Fields(rest)
-	require.True(b, found && len(fields) > 13, string(stat))
-	user, err := strconv.Atoi(fields[11])
-	require.NoError(b, err)
-	system, err := strconv.Atoi(fields[12])
-	require.NoError(b, err)
-	return time.Duration(user+system) * 10 * time.Millisecond
+	return cpuOf(b, c.pid)
 }
 
 // runChild is the child's main: it serves until its standard input ends.

@@ -74,7 +74,7 @@ func (s *sheet) load(b *testing.B, name string, server *child, run func() wrkRes
 	r := run()
 	s.add(name, "requests/s", r.rate())
 	s.add(name+": p99", "ms", float64(r.P99Us)/1000)
-	s.add(name+": CPU of the server", "µs/request", float64((server.cpu(b)-before).Microseconds())/float64(r.Requests))
+	s.add(name+": CPU of the server", "µs/request", perClaim(server.cpu(b)-before, r.Requests))
 	return r
 }
 
@@ -89,7 +89,7 @@ func (c *counters) accepted(b *testing.B, s *sheet, name string, server *child, 
 	require.GreaterOrEqual(b, taken, r.Requests)
 	require.LessOrEqual(b, taken, r.Requests+int64(connections))
 	now := c.broker.usage(b)
-	s.add(name+": CPU of Redis", "µs/request", float64((now.cpu-before.cpu).Microseconds())/float64(taken))
+	s.add(name+": CPU of Redis", "µs/request", perClaim(now.cpu-before.cpu, taken))
 	s.add(name+": shared by a script call", "claims", float64(taken)/float64(now.evalshas-before.evalshas))
 	c.broker.forget(b, m)
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ type store struct {
 	dsn  string
 	gorm *gorm.DB
 	sql  *sql.DB
+	pid  int // of the server; 0 when it is not a process here
 }
 
 // stores are the servers to measure on: one started here, and the one that DIBS_TEST_MYSQL_DSN names, if any.
@@ -88,7 +90,21 @@ func newStore(b *testing.B, dsn string) *store {
 	require.NoError(b, err)
 	_, err = migrations.Up(b.Context(), pool, migrations.MySQL)
 	require.NoError(b, err)
-	return &store{name: "MySQL", dsn: dsn, gorm: db, sql: pool}
+	return &store{name: "MySQL", dsn: dsn, gorm: db, sql: pool, pid: pidOf(b, pool)}
+}
+
+// pidOf reads the server's pid file, where it is in reach.
+func pidOf(b *testing.B, db *sql.DB) int {
+	b.Helper()
+	var file string
+	require.NoError(b, db.QueryRowContext(b.Context(), "SELECT @@pid_file").Scan(&file))
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	require.NoError(b, err)
+	return pid
 }
 
 // version names the server, and remembers what kind it is.
