@@ -48,6 +48,9 @@ type stack struct {
 // openStack connects to both servers, embedded ones if none are set, and refuses what could not work later: an older
 // schema, another number of partitions, a Redis that evicts.
 func openStack(ctx context.Context, cfg *config.Config, log *slog.Logger) (*stack, error) {
+	if err := cfg.CheckServers(); err != nil {
+		return nil, err
+	}
 	s := &stack{cfg: cfg, log: log, registry: prometheus.NewRegistry()}
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

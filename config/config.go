@@ -107,7 +107,7 @@ func Load(environ []string, flags *pflag.FlagSet) (*Config, error) {
 		}
 		c.sources = append(c.sources, Source{s.variable(), s.shown(value), from, s.meaning})
 	}
-	return c, c.check()
+	return c, nil
 }
 
 func (s setting) shown(value string) string {
@@ -159,8 +159,8 @@ func (c *Config) readLayers(environ []string, flags *pflag.FlagSet) ([]layer, er
 	return []layer{{"environment", fromEnv}, {"flag", fromFlags}}, nil
 }
 
-// check refuses what only two settings together show.
-func (c *Config) check() error {
+// CheckServers refuses one server without the other. Commands that need both call it; `dibs migrate` needs MySQL alone.
+func (c *Config) CheckServers() error {
 	if (c.RedisURL == "") != (c.MySQLDSN == "") {
 		return fmt.Errorf("%w: %sREDIS_URL and %sMYSQL_DSN go together: set both for real servers, neither for embedded ones",
 			ErrConfig, Prefix, Prefix)

@@ -64,7 +64,6 @@ func TestEveryRefusalNamesItsVariable(t *testing.T) {
 		"DIBS_USER_RATE":        {"-1", "NaN", "Inf", "many"},
 		"DIBS_LOG_LEVEL":        {"loud"},
 		"DIBS_LOG_FORMAT":       {"xml"},
-		"DIBS_REDIS_URL":        {"redis://127.0.0.1:6379"}, // alone
 	} {
 		for _, value := range values {
 			_, err := load(t, []string{variable + "=" + value})
@@ -96,4 +95,17 @@ func TestAVariableThatIsNoSettingIsTold(t *testing.T) {
 	c, err := load(t, []string{"DIBS_PARTITION=3", "DIBS_PARTITIONS=2"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"DIBS_PARTITION"}, c.Unknown)
+}
+
+func TestOneServerWithoutTheOtherIsRefused(t *testing.T) {
+	t.Parallel()
+	const redis, mysql = "DIBS_REDIS_URL=redis://127.0.0.1:6379", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:3306)/dibs"
+	for _, environ := range [][]string{{redis}, {mysql}} {
+		c, err := load(t, environ)
+		require.NoError(t, err)
+		require.ErrorIs(t, c.CheckServers(), config.ErrConfig)
+	}
+	c, err := load(t, []string{redis, mysql})
+	require.NoError(t, err)
+	require.NoError(t, c.CheckServers())
 }
