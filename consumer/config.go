@@ -88,7 +88,8 @@ type SubscriberConfig struct {
 	// PoisonKey names the stream that takes the entries of a topic that can't be handled. The default appends
 	// ":poison" to the topic. Nothing trims it.
 	PoisonKey func(topic string) string
-	// OnLoss is told of entries that are gone from the stream before they were handled. It must not block. May be nil.
+	// OnLoss is told of entries that were gone from the stream before they were acked. Redis tells it to whichever
+	// consumer looks first, so another may hold such an entry in flight still. It must not block. May be nil.
 	OnLoss func(topic string, ids []string)
 
 	Logger  *slog.Logger // required

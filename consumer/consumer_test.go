@@ -73,6 +73,7 @@ type role struct {
 func startRole(t *testing.T, rdb redis.UniversalClient, sink *books) *role {
 	t.Helper()
 	r := &role{rdb: rdb, reg: prometheus.NewRegistry(), sink: sink, done: make(chan error, 1)}
+	require.NoError(t, consumer.EnsureGroups(t.Context(), rdb, 2, []string{consumer.DefaultGroup}))
 	f := newFixture(t, rdb)
 	tuning := f.config("")
 	tuning.CloseTimeout = 2 * time.Second

@@ -206,8 +206,8 @@ func (r *reader) lose(flights []*flight) {
 	r.reportLoss(gone)
 }
 
-// reportGone reports entries that Redis has struck from the list of pending ones because they are gone from the stream.
-// What is in flight here was read in time.
+// reportGone reports entries that Redis has struck from the list of pending ones because they are gone from the stream;
+// XAUTOCLAIM looks at everybody's, however fresh. What is in flight here was read in time.
 func (r *reader) reportGone(ids []string) {
 	var gone []string
 	for _, id := range ids {

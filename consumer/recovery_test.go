@@ -3,12 +3,15 @@ package consumer_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"dibs/consumer"
 	"dibs/internal/testenv"
 )
 
@@ -74,6 +77,46 @@ func TestSubscriber_FindsEntriesOfALostReply(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, []string{"1"}, take(t, messages, 1))
+		f.eventuallyNonePending()
+	})
+}
+
+// deafOnce drops the first reply that holds new entries: Redis has given them away, and the reader gets an error.
+type deafOnce struct {
+	redis.Hook
+	dropped atomic.Bool
+}
+
+func (d *deafOnce) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		args := cmd.Args()
+		if err == nil && cmd.Name() == "xreadgroup" && args[len(args)-1] == ">" && d.dropped.CompareAndSwap(false, true) {
+			cmd.SetErr(io.ErrUnexpectedEOF)
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+}
+
+func (d *deafOnce) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d *deafOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// An error says that a reply may be lost, and then there is no need to wait for MinIdle.
+func TestSubscriber_LooksForItsOwnEntriesAtOnceAfterAnError(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		deaf := &deafOnce{}
+		rdb.AddHook(deaf)
+		f := newFixture(t, rdb)
+		f.publish(0, 700)
+		cfg := f.config("a")
+		cfg.MinIdle = time.Hour
+		require.Equal(t, names(0, 700), take(t, f.subscribe(cfg), 700))
+		require.True(t, deaf.dropped.Load())
 		f.eventuallyNonePending()
 	})
 }
@@ -147,7 +190,11 @@ func TestSubscriber_ReportsWhatWasTrimmedBeforeItWasHandled(t *testing.T) {
 			ids := f.publish(0, 10)
 			f.abandon(owner, 8)
 			require.NoError(t, f.rdb.XTrimMaxLen(t.Context(), f.stream, 5).Err())
-			messages := f.subscribe(f.config("a"))
+			cfg := f.config("a")
+			metrics, err := consumer.NewMetrics(f.reg)
+			require.NoError(t, err)
+			cfg.Metrics = metrics
+			messages := f.subscribe(cfg)
 			got := take(t, messages, 5)
 			require.ElementsMatch(t, names(5, 5), got)
 			require.Eventually(t, func() bool { return len(f.losses()) == 5 }, patience, time.Millisecond)
@@ -155,6 +202,8 @@ func TestSubscriber_ReportsWhatWasTrimmedBeforeItWasHandled(t *testing.T) {
 			f.eventuallyNonePending()
 			none(t, messages, 100*time.Millisecond)
 			require.Len(t, f.losses(), 5, "reported once")
+			require.EqualValues(t, 5, metric(t, f.reg, "lost_total"))
+			require.Zero(t, metric(t, f.reg, "in_flight"), "they leave no hole in the window")
 		})
 	}
 }
@@ -193,6 +242,32 @@ func flushAll(t *testing.T, rdb redis.UniversalClient) {
 	f.eventuallyNonePending()
 	f.publish(20, 10)
 	require.Equal(t, names(20, 10), take(t, messages, 10))
+}
+
+// A stream that was lost may come again with the same ids. What is in flight says nothing about the new entries: they are
+// delivered, and the acks of the old ones don't touch them.
+func TestSubscriber_DoesNotMistakeNewEntriesForOldOnes(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := newFixture(t, rdb)
+		add := func(name string) {
+			require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: f.stream, ID: "7-7", Values: []any{
+				"_watermill_message_uuid", name, "payload", name}}).Err())
+		}
+		cfg := f.config("a")
+		cfg.MinIdle = time.Hour
+		messages := f.subscribe(cfg)
+		add("old")
+		old := next(t, messages)
+		require.NoError(t, rdb.Del(t.Context(), f.stream).Err())
+		add("new")
+		fresh := next(t, messages)
+		require.Equal(t, "new", fresh.UUID)
+		old.Ack()
+		require.Never(t, func() bool { return f.pending() != 1 }, 100*time.Millisecond, 5*time.Millisecond)
+		fresh.Ack()
+		f.eventuallyNonePending()
+	})
 }
 
 // A group that is gone while the stream stays begins at the start: what was read is read again, nothing is skipped.
