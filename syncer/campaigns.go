@@ -42,10 +42,13 @@ type campaignRow struct {
 
 // Create stores a campaign and returns it as stored. Status, time zone and books get their first values here; Partition
 // follows from the id. The same definition again, as it was created or as it is now, is created=false. Redis does not hear
-// of the campaign yet, see Hydrator. Errors: *models.FieldError, models.ErrExists.
+// of the campaign yet, see Hydrator. Errors: *models.FieldError, models.ErrExists, ErrPartitions.
 func (r *Campaigns) Create(ctx context.Context, c models.Campaign) (stored models.Campaign, created bool, err error) {
 	c = r.fresh(c)
 	if err := c.Validate(); err != nil {
+		return models.Campaign{}, false, err
+	}
+	if err := r.samePartitions(ctx); err != nil {
 		return models.Campaign{}, false, err
 	}
 	digest, err := digestOf(&c)

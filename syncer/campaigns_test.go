@@ -353,13 +353,21 @@ func TestCampaigns_ManyChangesAtOnceEndInOneDefinition(t *testing.T) {
 	})
 }
 
-func TestCheckPartitions_IsFixedByTheFirst(t *testing.T) {
+func TestCheckPartitions_IsFixedOnceThereAreCampaigns(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
 		require.NoError(t, syncer.CheckPartitions(t.Context(), db, 4))
 		require.NoError(t, syncer.CheckPartitions(t.Context(), db, 4))
-		err := syncer.CheckPartitions(t.Context(), db, 5)
+		campaigns := newCampaigns(t, db, openScripts(t)) // runs with 3
+		_, _, err := campaigns.Create(t.Context(), campaignOf("c", 1))
 		require.ErrorIs(t, err, syncer.ErrPartitions)
-		require.ErrorContains(t, err, "made with 4, configured are 5")
+
+		require.NoError(t, syncer.CheckPartitions(t.Context(), db, partitions), "there is no data yet")
+		_, _, err = campaigns.Create(t.Context(), campaignOf("c", 1))
+		require.NoError(t, err)
+		require.NoError(t, syncer.CheckPartitions(t.Context(), db, partitions))
+		err = syncer.CheckPartitions(t.Context(), db, 5)
+		require.ErrorIs(t, err, syncer.ErrPartitions)
+		require.ErrorContains(t, err, "made with 3, configured are 5")
 	})
 }

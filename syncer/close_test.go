@@ -73,11 +73,11 @@ func TestWriter_CloseGivesUpAtItsDeadlineAndAcknowledgesNothing(t *testing.T) {
 	var log logBuffer
 	w, err := syncer.NewWriter(syncer.WriterConfig{DB: db, FlushInterval: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
-	server.Pause()
+	pause(t, server, db)
 	defer server.Resume()
 	events := claimsOf("c", 1, 30)
 	answers := submitLater(t.Context(), w, events)
-	require.Eventually(t, func() bool { return w.Flying() > 0 && w.Pending() == 0 || w.Pending() > 20 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.Held() == 30 }, 10*time.Second, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	begun := time.Now()

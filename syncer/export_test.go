@@ -33,13 +33,6 @@ func HydrateWithStep(ctx context.Context, db *gorm.DB, scripts Scripts, id strin
 // Pending is the number of events in the adder.
 func (w *Writer) Pending() int { return int(w.adder.pending.Load()) }
 
-// Flying is the number of flushes that run.
-func (w *Writer) Flying() int {
-	w.flights.mu.Lock()
-	defer w.flights.mu.Unlock()
-	return len(w.flights.since)
-}
-
 // Held is the number of events that the writer has and has not answered for.
 func (w *Writer) Held() int {
 	free := 0

@@ -1,6 +1,7 @@
 package syncer_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,6 +109,17 @@ func sqlServer(t *testing.T) (*testenv.MySQLServer, *gorm.DB) {
 	return server, db
 }
 
+// pause freezes the server and returns when it does not answer any more.
+func pause(t *testing.T, server *testenv.MySQLServer, db *gorm.DB) {
+	t.Helper()
+	server.Pause()
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		return db.WithContext(ctx).Exec("SELECT 1").Error != nil
+	}, 10*time.Second, time.Millisecond)
+}
+
 func TestWriter_OutlivesAServerThatIsKilledInMidFlush(t *testing.T) {
 	t.Parallel()
 	server, db := sqlServer(t)
@@ -142,7 +154,7 @@ func TestWriter_OutlivesAServerThatIsPausedInMidFlush(t *testing.T) {
 	}, func(step string) {
 		if step == "claims in" && !paused {
 			paused = true
-			server.Pause()
+			pause(t, server, db)
 			time.AfterFunc(time.Second, func() { server.Resume(); close(resumed) }) // longer than an attempt may take
 		}
 	})

@@ -12,8 +12,13 @@ import (
 	"dibs/models"
 )
 
-// siftsMax bounds how often in a row a batch that clashes is searched without finding why, before it is bisected.
-const siftsMax = 3
+const (
+	// siftsMax bounds how often in a row a batch that clashes is searched without finding why, before it is bisected. A
+	// server that answers reads from a replica may take a while to show the claim that was in the way.
+	siftsMax = 8
+	// siftPause is the wait before the second such search; it doubles each time.
+	siftPause = 10 * time.Millisecond
+)
 
 // batch is what one flush writes: rows sorted by id, no id twice, and what they add up to.
 type batch struct {
@@ -110,9 +115,14 @@ func (w *Writer) write(ctx context.Context, rows []*row, sums map[string]*tally)
 			if siftErr != nil {
 				return siftErr
 			}
-			if vain++; len(kept) < len(rows) {
+			if len(kept) < len(rows) {
 				rows, sums, vain = kept, sumOf(kept), 0
+				continue
 			}
+			if err := w.pause(ctx, siftPause<<vain); err != nil {
+				return err
+			}
+			vain++
 			continue
 		}
 		switch f {
@@ -125,6 +135,15 @@ func (w *Writer) write(ctx context.Context, rows []*row, sums map[string]*tally)
 		}
 	}
 	return nil
+}
+
+func (w *Writer) pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-w.cfg.Clock.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // bisect writes the halves of a batch that the database refuses, down to the row that it refuses alone: that is parked.

@@ -119,6 +119,7 @@ func (c StoreConfig) openMySQL() (*sql.DB, gorm.Dialector, error) {
 	dsn.InterpolateParams, dsn.ParseTime, dsn.Loc = true, true, time.UTC
 	dsn.RejectReadOnly = true // after a failover: leave the old primary
 	dsn.Collation = ""
+	dsn.Logger = &mysql.NopLogger{} // the driver returns what it would log
 	orDefault(&dsn.Timeout, dialTimeout)
 	orDefault(&dsn.ReadTimeout, c.ReadTimeout)
 	orDefault(&dsn.WriteTimeout, ioTimeout)

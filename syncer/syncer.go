@@ -14,7 +14,7 @@ import (
 // Defaults of Config.
 const (
 	TrimEveryDefault  = time.Second
-	SweepEveryDefault = time.Second
+	SweepEveryDefault = 5 * time.Second  // reads all campaigns, and seldom finds one
 	complainEvery     = 30 * time.Second // a trouble that lasts is told this often
 )
 
