@@ -120,7 +120,7 @@ func (s *Server) admit(ctx context.Context, b *batch, part *batchPart) {
 	part.desk = d
 	for _, i := range part.places {
 		c := &b.claims[i]
-		if b.refused[i] = s.soldOutOrLimited(d, c, now); b.refused[i] != nil {
+		if b.refused[i] = s.limitedOrSoldOut(d, c, now); b.refused[i] != nil {
 			continue
 		}
 		claimID, err := uuid.NewV7()

@@ -89,11 +89,11 @@ func (s *Server) take(ctx context.Context, campaignID string, req lua.ClaimReque
 	if err != nil {
 		return answer{}, s.codeOfLookup(campaignID, err), nil
 	}
-	if req.Key == "" && d.sold.refuses(now) {
-		return answer{}, CodeSoldOut, nil
-	}
 	if p := s.rates.refuse(req.UserID, now); p != nil {
 		return answer{}, "", p
+	}
+	if req.Key == "" && d.sold.refuses(now) { // last: who is let through to look must go
+		return answer{}, CodeSoldOut, nil
 	}
 	if req.ID, err = uuid.NewV7(); err != nil {
 		return answer{}, CodeUnavailable, nil
@@ -133,10 +133,13 @@ func codeOfError(err error) Code {
 	return CodeOutcomeUnknown
 }
 
-// soldOutOrLimited is what refuses a claim of a batch before it is queued.
-func (s *Server) soldOutOrLimited(d *desk, c *batchClaim, now time.Time) *Problem {
+// limitedOrSoldOut is what refuses a claim of a batch before it is queued, as take does.
+func (s *Server) limitedOrSoldOut(d *desk, c *batchClaim, now time.Time) *Problem {
+	if p := s.rates.refuse(c.UserID, now); p != nil {
+		return p
+	}
 	if c.IdempotencyKey == "" && d.sold.refuses(now) {
 		return &Problem{Code: CodeSoldOut}
 	}
-	return s.rates.refuse(c.UserID, now)
+	return nil
 }

@@ -50,7 +50,7 @@ type Config struct {
 	Tokens  Tokens
 
 	ClaimsPerCall  int           // claims in one script call, at most lua.ClaimsMax
-	ClaimsInFlight int           // script calls at once for one campaign; above 1, claims of one batch may get their seq out of order
+	ClaimsInFlight int           // script calls at once for one campaign; 2 measured no faster than 1, and lets claims of one batch change places
 	QueueMax       int           // claims waiting for one campaign; more are refused as unavailable
 	QueueWait      time.Duration // a claim that waited longer is refused as unavailable instead of being sent
 	CallTimeout    time.Duration // of one script call

@@ -48,7 +48,7 @@ func (s *Server) serve(path string, need scope, run endpoint) http.HandlerFunc {
 }
 
 func (s *Server) panicked(w http.ResponseWriter, r *http.Request, v any) {
-	if v == http.ErrAbortHandler { //nolint:errorlint,err113 // the very value
+	if v == http.ErrAbortHandler { //nolint:errorlint // the very value
 		panic(v)
 	}
 	s.log.Error("panic", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("panic", fmt.Sprint(v)),

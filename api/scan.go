@@ -1,16 +1,11 @@
 package api
 
 import (
-	"bytes"
 	"strconv"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"dibs/models"
 )
-
-// depthMax bounds the nesting of a body.
-const depthMax = 32
 
 // scanner reads one JSON text strictly: whole, valid UTF-8, each field known and there once. A text that is broken
 // anywhere is malformed, whatever else is wrong with it.
@@ -174,39 +169,6 @@ func (s *scanner) integer(name string, least, most int64) (int64, *Problem) {
 	return n, nil
 }
 
-// number steps over a number by JSON's grammar; whole says that it has neither fraction nor exponent.
-func (s *scanner) number() (whole, ok bool) {
-	s.take('-')
-	if !s.take('0') && s.digits() == 0 {
-		return false, false
-	}
-	whole = true
-	if s.take('.') {
-		whole = false
-		if s.digits() == 0 {
-			return false, false
-		}
-	}
-	if s.take('e') || s.take('E') {
-		whole = false
-		if !s.take('+') {
-			s.take('-')
-		}
-		if s.digits() == 0 {
-			return false, false
-		}
-	}
-	return whole, true
-}
-
-func (s *scanner) digits() (n int) {
-	for s.i < len(s.b) && s.b[s.i] >= '0' && s.b[s.i] <= '9' {
-		s.i++
-		n++
-	}
-	return n
-}
-
 // wrongType is for a value that does not begin as it should.
 func (s *scanner) wrongType(name, wanted string) *Problem {
 	start := s.i
@@ -217,161 +179,6 @@ func (s *scanner) wrongType(name, wanted string) *Problem {
 		return invalid(name, "must be "+wanted+", not null; leave it out instead")
 	}
 	return invalid(name, "must be "+wanted)
-}
-
-// skip steps over any value.
-func (s *scanner) skip(depth int) *Problem {
-	if s.i >= len(s.b) {
-		return s.broken()
-	}
-	switch c := s.b[s.i]; {
-	case c == '"':
-		_, p := s.text()
-		return p
-	case c == '{' || c == '[':
-		if depth == 0 {
-			return malformed("The body is nested more than " + strconv.Itoa(depthMax) + " deep.")
-		}
-		return s.skipNested(depth-1, c)
-	case c == '-' || c >= '0' && c <= '9':
-		if _, ok := s.number(); !ok {
-			return s.broken()
-		}
-		return nil
-	}
-	for _, word := range []string{"null", "true", "false"} {
-		if bytes.HasPrefix(s.b[s.i:], []byte(word)) {
-			s.i += len(word)
-			return nil
-		}
-	}
-	return s.broken()
-}
-
-func (s *scanner) skipNested(depth int, open byte) *Problem {
-	closing := open + 2 // } and ] are two behind { and [
-	s.i++
-	if s.space(); s.take(closing) {
-		return nil
-	}
-	for {
-		s.space()
-		if open == '{' {
-			if _, p := s.text(); p != nil {
-				return p
-			}
-			if s.space(); !s.take(':') {
-				return s.broken()
-			}
-			s.space()
-		}
-		if p := s.skip(depth); p != nil {
-			return p
-		}
-		s.space()
-		if s.take(closing) {
-			return nil
-		}
-		if !s.take(',') {
-			return s.broken()
-		}
-	}
-}
-
-// text reads a string.
-func (s *scanner) text() ([]byte, *Problem) {
-	if !s.take('"') {
-		return nil, s.broken()
-	}
-	start, ascii := s.i, true
-	for s.i < len(s.b) {
-		switch c := s.b[s.i]; {
-		case c == '"':
-			out := s.b[start:s.i]
-			s.i++
-			if !ascii && !utf8.Valid(out) {
-				return nil, malformed("The body is not valid UTF-8.")
-			}
-			return out, nil
-		case c == '\\':
-			return s.escaped(start)
-		case c < 0x20:
-			return nil, malformed("A string holds a control character; JSON wants it escaped.")
-		case c >= utf8.RuneSelf:
-			ascii = false
-		}
-		s.i++
-	}
-	return nil, s.broken()
-}
-
-// escaped goes on with a string in which an escape was met.
-func (s *scanner) escaped(start int) ([]byte, *Problem) {
-	out := append([]byte(nil), s.b[start:s.i]...)
-	for s.i < len(s.b) {
-		c := s.b[s.i]
-		switch {
-		case c == '"':
-			s.i++
-			if !utf8.Valid(out) {
-				return nil, malformed("The body is not valid UTF-8.")
-			}
-			return out, nil
-		case c < 0x20:
-			return nil, malformed("A string holds a control character; JSON wants it escaped.")
-		case c != '\\':
-			out = append(out, c)
-			s.i++
-		default:
-			r, ok := s.escape()
-			if !ok {
-				return nil, s.broken()
-			}
-			out = utf8.AppendRune(out, r)
-		}
-	}
-	return nil, s.broken()
-}
-
-const (
-	escapes = `"\/bfnrt`
-	meant   = "\"\\/\b\f\n\r\t"
-)
-
-// escape reads one escape. Half a surrogate pair is no character and is refused: two ids must not become one.
-func (s *scanner) escape() (rune, bool) {
-	s.i++ // the backslash
-	if s.i >= len(s.b) {
-		return 0, false
-	}
-	if s.b[s.i] != 'u' {
-		which := bytes.IndexByte([]byte(escapes), s.b[s.i])
-		s.i++
-		if which < 0 {
-			return 0, false
-		}
-		return rune(meant[which]), true
-	}
-	r, ok := s.hex4()
-	if !ok || !utf16.IsSurrogate(r) {
-		return r, ok
-	}
-	if !s.take('\\') || s.i >= len(s.b) || s.b[s.i] != 'u' {
-		return 0, false
-	}
-	low, ok := s.hex4()
-	r = utf16.DecodeRune(r, low)
-	return r, ok && r != utf8.RuneError
-}
-
-// hex4 reads the u and the four digits of a \u escape.
-func (s *scanner) hex4() (rune, bool) {
-	if len(s.b)-s.i < 5 {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(string(s.b[s.i+1:s.i+5]), 16, 16)
-	s.i += 5
-	return rune(n), err == nil
 }
 
 func (s *scanner) space() {
