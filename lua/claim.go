@@ -110,7 +110,7 @@ func (s *Scripts) claimArgs(m Meta, reqs []ClaimRequest) []any {
 		now = formatInt(s.opts.ServerClock())
 	}
 	table := s.days.at(s.opts.Clock(), m.Location)
-	args := make([]any, 0, 7+6*len(reqs))
+	args := make([]any, 0, 2+len(table.starts)+6*len(reqs))
 	args = append(args, now, table.first)
 	for _, start := range table.starts {
 		args = append(args, start)

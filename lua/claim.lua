@@ -12,8 +12,8 @@
 --
 -- ARGV[1]     now_ms        milliseconds since 1970; empty: this server's clock
 -- ARGV[2]     first_day     number of the first day below, days since 1970-01-01 in the campaign's zone
--- ARGV[3..7]  day_start_ms  when that day and the four after it begin
--- ARGV[8..]   six a claim:  user id; quantity in units; key, 16 bytes; record head, whose first 8 bytes are the digest of
+-- ARGV[3..8]  day_start_ms  when that day and the five after it begin
+-- ARGV[9..]   six a claim:  user id; quantity in units; key, 16 bytes; record head, whose first 8 bytes are the digest of
 --             the body; claim id; event head, the JSON up to the value of seq
 --
 -- Reply {0, now_ms, remaining, then two a claim: code, value}
@@ -22,7 +22,7 @@
 -- or {1} absent: the campaign is not here · {2, which} damaged: the key of that number, nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
 local state_key, users_key, keys_key, stream_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local FIRST_CLAIM, PER_CLAIM, DAYS = 8, 6, 4
+local FIRST_CLAIM, PER_CLAIM, DAYS = 9, 6, 5
 local DIGITS = 15 -- as many are always held exactly
 
 local function type_of(key) return redis.call('TYPE', key)['ok'] end

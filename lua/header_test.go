@@ -98,10 +98,10 @@ func TestHeadersAgreeWithTheGoCallers(t *testing.T) {
 			require.Contains(t, lua.Statuses()[name], status, "%s: a reply that the header and Go know", name)
 		}
 	}
-	require.Contains(t, lua.Sources()["claim"], "FIRST_CLAIM, PER_CLAIM, DAYS = 8, 6, 4\n")
+	require.Contains(t, lua.Sources()["claim"], "FIRST_CLAIM, PER_CLAIM, DAYS = 9, 6, 5\n")
 	head, _ := header(lua.Sources()["claim"])
-	require.Contains(t, head, "-- ARGV[8..]   six a claim:")
-	require.Equal(t, 7+2*6, argv["claim"])
+	require.Contains(t, head, "-- ARGV[9..]   six a claim:")
+	require.Equal(t, 8+2*6, argv["claim"])
 	require.Equal(t, []int{1, 2, 3}, numbers(t, `ARGV\[(\d+)`, head)[:3])
 	head, _ = header(lua.Sources()["adjust"])
 	require.Equal(t, []int{1, 2, 10}, numbers(t, `ARGV\[(\d+)`, head))

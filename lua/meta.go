@@ -31,20 +31,24 @@ func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
 	}, nil
 }
 
-// days are the day a moment lies in and the four after it, as claim.lua wants them: the script picks the day by Redis'
-// clock, so processes whose clocks differ agree, and Go knows the zones.
+// days are the day a moment lies in, the two before it and the three after, as claim.lua wants them: the script picks the
+// day by Redis' clock, so processes whose clocks differ agree, and Go knows the zones.
 type days struct {
 	first  int64    // days since 1970-01-01 in the zone
-	starts [5]int64 // milliseconds since 1970
+	starts [6]int64 // milliseconds since 1970; of the last day only its start is known, so nothing lies in it
 }
 
-// daysAround makes the table from the day before now on, so that it holds though this clock be off by a day.
+// daysBefore is how many days of the table come before the one that now lies in. The table holds though this clock be off
+// by most of a day, even beside a day that the zone leaves out.
+const daysBefore = 2
+
+// daysAround makes the table around now.
 func daysAround(now time.Time, zone *time.Location) days {
 	y, m, d := now.In(zone).Date()
 	var t days
-	t.first = time.Date(y, m, d-1, 0, 0, 0, 0, time.UTC).Unix() / 86400
+	t.first = time.Date(y, m, d-daysBefore, 0, 0, 0, 0, time.UTC).Unix() / 86400
 	for i := range t.starts {
-		t.starts[i] = startOfDay(y, m, d-1+i, zone).UnixMilli()
+		t.starts[i] = startOfDay(y, m, d-daysBefore+i, zone).UnixMilli()
 	}
 	return t
 }
@@ -59,7 +63,7 @@ func (t *dayTables) at(now time.Time, zone *time.Location) days {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ms := now.UnixMilli()
-	if table, ok := t.byZone[zone.String()]; ok && table.starts[1] <= ms && ms < table.starts[2] {
+	if table, ok := t.byZone[zone.String()]; ok && table.starts[daysBefore] <= ms && ms < table.starts[daysBefore+1] {
 		return table
 	}
 	if t.byZone == nil {
