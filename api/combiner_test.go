@@ -318,3 +318,39 @@ func TestCombiner_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
 	require.ErrorIs(t, err, api.ErrStopping)
 	require.Len(t, gate.seen, 3)
 }
+
+func TestCombiner_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	gate := newGated()
+	cfg := config()
+	cfg.PerCall, cfg.Most = 1, 4
+	c := api.NewCombiner(cfg, gate.call)
+	var g errgroup.Group
+	claim := func(i int) {
+		g.Go(func() error {
+			reply, err := c.Claim(t.Context(), request(fmt.Sprint(i)))
+			if err == nil && reply.Claim.Seq != int64(i) {
+				return fmt.Errorf("claim %d was number %d", i, reply.Claim.Seq)
+			}
+			return err
+		})
+	}
+	claim(1)
+	<-gate.entered
+	const last = 50
+	for i := 2; i <= last; i++ {
+		claim(i)
+		require.Eventually(t, func() bool { return c.Queued() == min(i-1, 3) }, 5*time.Second, time.Millisecond)
+		if i >= 4 {
+			gate.letGo <- nil
+			<-gate.entered
+		}
+	}
+	for range 2 {
+		gate.letGo <- nil
+		<-gate.entered
+	}
+	gate.letGo <- nil
+	require.NoError(t, g.Wait())
+	require.Len(t, gate.seen, last)
+}

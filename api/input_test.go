@@ -50,6 +50,7 @@ func badClaims() []badBody {
 
 		{"no user", `{}`, 422, "invalid", "user_id"},
 		{"unknown field", `{"user_id":"u","foo":1}`, 422, "invalid", "foo"},
+		{"unknown field of a long name", `{"user_id":"u","x` + strings.Repeat("é", 100) + `":1}`, 422, "invalid", "x" + strings.Repeat("é", 31) + "…"},
 		{"other case", `{"User_ID":"u"}`, 422, "invalid", "User_ID"},
 		{"user twice", `{"user_id":"u","user_id":"u"}`, 422, "invalid", "user_id"},
 		{"user twice by an escape", `{"user_id":"u","user\u005fid":"v"}`, 422, "invalid", "user_id"},
