@@ -1,0 +1,285 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// step is one thing that happens to a campaign, small enough to be printed and shrunk.
+type step struct {
+	Kind   string // claim, repeat, adjust, old version, clock, flush
+	Claims []ask
+	Repeat int // which earlier call is sent again, ids and all
+
+	Total, PerUser, PerDay int64
+	Status                 models.Status
+	StartsIn, EndsIn       int // hours from the first moment; 0 is none
+
+	ClockMinutes int // forwards, or back
+}
+
+type ask struct {
+	User, Key, Quantity int // key 0 is none
+}
+
+var (
+	asks = rapid.Custom(func(t *rapid.T) ask {
+		return ask{rapid.IntRange(0, 3).Draw(t, "user"), rapid.IntRange(0, 9).Draw(t, "key"), rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "quantity")}
+	})
+	kinds = []string{"claim", "claim", "claim", "claim", "claim", "repeat", "adjust", "old version", "clock", "clock", "flush"}
+	steps = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
+		return step{
+			Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), Claims: rapid.SliceOfN(asks, 1, 8).Draw(t, "claims"),
+			Repeat: rapid.IntRange(0, 20).Draw(t, "repeat"), Total: rapid.Int64Range(0, 30).Draw(t, "total"),
+			PerUser: rapid.Int64Range(0, 9).Draw(t, "per user"), PerDay: rapid.Int64Range(0, 4).Draw(t, "per day"),
+			Status:       rapid.SampledFrom([]models.Status{"open", "open", "open", "open", "paused", "closed"}).Draw(t, "status"),
+			StartsIn:     rapid.SampledFrom([]int{0, 0, 0, -24, 2}).Draw(t, "starts"),
+			EndsIn:       rapid.SampledFrom([]int{0, 0, 1, 1, 100}).Draw(t, "ends"),
+			ClockMinutes: rapid.SampledFrom([]int{1, 60, 60, 24 * 60, 13 * 60, -30, -26 * 60}).Draw(t, "clock"),
+		}
+	}), 1, 30)
+)
+
+// play runs steps on two campaigns of one Redis in turn, each beside its model, and returns the first difference. Two,
+// because what belongs to one campaign must not be seen by another.
+func play(ctx context.Context, rdb redis.UniversalClient, suffix string, all []step, mutate func(s *lua.Scripts) error) error {
+	p := &player{ctx: ctx, rdb: rdb, now: time.Date(2026, 3, 8, 4, 30, 0, 0, time.UTC)} // half an hour before a day of 23
+	p.start = p.now
+	var err error
+	p.s, err = lua.New(rdb, lua.Options{Clock: func() time.Time { return p.now }, ServerClock: func() int64 { return p.now.UnixMilli() }})
+	if err == nil && mutate != nil {
+		err = mutate(p.s)
+	}
+	if err != nil {
+		return err
+	}
+	for _, id := range []string{"a" + suffix, "b" + suffix} {
+		if err := p.open(id); err != nil {
+			return err
+		}
+	}
+	for i, one := range all {
+		if err := p.play(one, p.games[i%len(p.games)]); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
+		}
+	}
+	return p.checkEvents()
+}
+
+type player struct {
+	ctx        context.Context
+	rdb        redis.UniversalClient
+	s          *lua.Scripts
+	start, now time.Time
+	games      []*game
+}
+
+type game struct {
+	meta lua.Meta
+	m    *model
+	sent [][]lua.ClaimRequest
+}
+
+func (p *player) open(id string) error {
+	c := models.Campaign{ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, Total: 12, PerUser: 5, PerUserPerDay: 3, TimeZone: "America/New_York", Version: 3, Epoch: 1}
+	meta, err := p.s.MetaOf(&c)
+	if err != nil {
+		return err
+	}
+	p.games = append(p.games, &game{meta: meta, m: newModel(c, meta.Location)})
+	_, err = p.s.Load(p.ctx, &c)
+	return err
+}
+
+func (p *player) play(one step, g *game) error {
+	switch one.Kind {
+	case "claim":
+		return p.claim(g, requests(one.Claims))
+	case "repeat":
+		if len(g.sent) > 0 {
+			return p.claim(g, g.sent[one.Repeat%len(g.sent)])
+		}
+	case "adjust", "old version":
+		return p.adjust(one, g)
+	case "clock":
+		p.now = p.now.Add(time.Duration(one.ClockMinutes) * time.Minute)
+	case "flush":
+		return p.rdb.ScriptFlush(p.ctx).Err()
+	}
+	return nil
+}
+
+func requests(all []ask) []lua.ClaimRequest {
+	reqs := make([]lua.ClaimRequest, len(all))
+	for i, a := range all {
+		reqs[i] = lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: fmt.Sprint("user", a.User), Quantity: int64(a.Quantity)}
+		if a.Key > 0 {
+			reqs[i].Key = fmt.Sprint("key", a.Key)
+		}
+	}
+	return reqs
+}
+
+func (p *player) claim(g *game, reqs []lua.ClaimRequest) error {
+	g.sent = append(g.sent, reqs)
+	replies, remaining, err := p.s.Claim(p.ctx, g.meta, reqs)
+	if err != nil {
+		return err
+	}
+	for i, req := range reqs {
+		if want := g.m.claim(req, p.now); !reflect.DeepEqual(want, replies[i]) {
+			return fmt.Errorf("claim %d of %d, %+v: %+v, want %+v", i+1, len(reqs), req, replies[i], want)
+		}
+	}
+	if want := max(0, g.m.c.Total-g.m.taken); remaining != want {
+		return fmt.Errorf("remaining is %d, want %d", remaining, want)
+	}
+	return nil
+}
+
+func (p *player) adjust(one step, g *game) error {
+	c := g.m.c
+	c.Version++
+	if one.Kind == "old version" {
+		c.Version -= 2
+	}
+	c.Total, c.PerUser, c.PerUserPerDay, c.LowStockAt = one.Total, one.PerUser, one.PerDay, one.Total/2
+	c.StartsAt, c.EndsAt = p.inHours(one.StartsIn), p.inHours(one.EndsIn)
+	if c.Status != models.StatusClosed { // which is for ever
+		c.Status = one.Status
+	}
+	g.m.adjust(c)
+	st, err := p.s.Adjust(p.ctx, &c)
+	if err != nil {
+		return err
+	}
+	return g.m.agrees(st)
+}
+
+func (p *player) inHours(h int) *time.Time {
+	if h == 0 {
+		return nil
+	}
+	at := p.start.Add(time.Duration(h) * time.Hour)
+	return &at
+}
+
+// checkEvents holds states and the stream against the models: each claim once, in the order of its seq.
+func (p *player) checkEvents() error {
+	seqs := map[string]int64{}
+	entries, err := p.rdb.XRange(p.ctx, lua.StreamKey(0), "-", "+").Result()
+	if err != nil {
+		return err
+	}
+	claims := map[string]models.Claim{}
+	for _, g := range p.games {
+		for _, claim := range g.m.first {
+			claims[claim.ID] = claim
+		}
+	}
+	for _, entry := range entries {
+		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+		if err != nil {
+			return err
+		}
+		c, ok := claims[e.ID]
+		if !ok || e.CampaignID != c.CampaignID || e.UserID != c.UserID || e.Quantity != c.Quantity || e.Seq != c.Seq || e.At != c.ClaimedAt || e.Seq != seqs[c.CampaignID]+1 {
+			return fmt.Errorf("event %+v after seq %d, claim %+v", e, seqs[c.CampaignID], c)
+		}
+		seqs[c.CampaignID] = e.Seq
+	}
+	for _, g := range p.games {
+		if seqs[g.m.c.ID] != g.m.seq {
+			return fmt.Errorf("the last event of %s is %d, want %d", g.m.c.ID, seqs[g.m.c.ID], g.m.seq)
+		}
+		st, err := p.s.State(p.ctx, g.m.c.ID)
+		if err != nil {
+			return err
+		}
+		if err := g.m.agrees(st); err != nil {
+			return err
+		}
+	}
+	return p.rdb.Del(p.ctx, lua.StreamKey(0)).Err() // the next game starts with its own events
+}
+
+// Whatever happens to a campaign, in any order, it does what the model does.
+func TestScriptIsTheModel(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		for round := range testenv.Pick(2, 100) {
+			games := 0
+			rapid.Check(t, func(r *rapid.T) {
+				all := steps.Draw(r, "steps")
+				games++
+				require.NoError(r, rdb.Del(t.Context(), lua.StreamKey(0)).Err())
+				if err := play(t.Context(), rdb, fmt.Sprintf("-%d-%d", round, games), all, nil); err != nil {
+					r.Fatal(err)
+				}
+			})
+		}
+	})
+}
+
+// Controls: claim.lua with one mistake each. The property above must catch every one of them.
+func TestModelCatchesMutants(t *testing.T) {
+	t.Parallel()
+	mutants := []struct{ name, old, new string }{
+		{"one too many", "if quantity > remaining then", "if quantity > remaining + 1 then"},
+		{"the last unit is never sold", "if quantity > remaining then", "if quantity >= remaining then"},
+		{"one too many for a user", "units > limit.most then", "units > limit.most + 1 then"},
+		{"a user's last unit is refused", "units > limit.most then", "units >= limit.most then"},
+		{"days never end", "bucket = day, code = 9", "bucket = 0, code = 9"},
+		{"stepping back over midnight gives quota", "counted[1] >= bucket then bucket, units = counted[1], counted[2]", "counted[1] == bucket then units = counted[2]"},
+		{"users counted by campaign only", "local user = ARGV[at]\n", "local user = 'all'\n"},
+		{"claims of a user in one call don't see each other", "record_now[user] or records[i]", "records[i]"},
+		{"claims of a key in one call don't see each other", "known[i] or known_now[key]", "known[i]"},
+		{"the other body is replayed", "if string.sub(claim, 1, 8) == string.sub(head, 1, 8) then", "if true then"},
+		{"a campaign's end is open", "now_ms >= ends_at_ms then", "now_ms > ends_at_ms then"},
+		{"paused goes on", "campaign_refusal = 3", "campaign_refusal = nil"},
+		{"retries are not known", "redis.call('HSET', keys_key, unpack(new_keys))", "redis.call('HSET', keys_key, 'x', 'x')"},
+		{"seq skips", "taken + quantity, seq + 1,", "taken + quantity, seq + quantity,"},
+		{"stock counts claims, not units", "taken + quantity, seq + 1,", "taken + 1, seq + 1,"},
+		{"an event is dropped", "for i = 1, taken_now do\n  redis.call('XADD'", "for i = 2, taken_now do\n  redis.call('XADD'"},
+	}
+	for _, mutant := range mutants {
+		t.Run(mutant.name, func(t *testing.T) {
+			t.Parallel()
+			rdb := connect(t, "redis://"+miniredis.RunT(t).Addr())
+			err := caught(t, rdb, mutant.old, mutant.new)
+			require.Error(t, err, "nothing noticed")
+			require.NotErrorIs(t, err, lua.ErrUnavailable, "a script that does not run is no mutant")
+		})
+	}
+	require.Error(t, new(lua.Scripts).Mutate("no such text", ""), "a mutant that changes nothing is no mutant")
+}
+
+// caught plays games with a mutant until one differs from the model, and returns how.
+func caught(t *testing.T, rdb redis.UniversalClient, old, new string) error {
+	t.Helper()
+	for seed := range 500 {
+		var broken error
+		err := play(t.Context(), rdb, fmt.Sprint("-", seed), steps.Example(seed), func(s *lua.Scripts) error {
+			broken = s.Mutate(old, new)
+			return broken
+		})
+		require.NoError(t, broken, "not a mutant")
+		if err != nil {
+			t.Logf("game %d: %v", seed, err)
+			return err
+		}
+	}
+	return nil
+}
