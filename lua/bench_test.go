@@ -27,7 +27,7 @@ var articleSource string
 // BenchmarkClaim runs claim.lua at so many claims a call over 4 connections. Beside claims/s it reports what Redis spent
 // on a claim inside of the script.
 func BenchmarkClaim(b *testing.B) {
-	for _, perCall := range []int{1, 32, 128} {
+	for _, perCall := range []int{1, 16, 32, 128} {
 		b.Run(fmt.Sprintf("%d-a-call", perCall), func(b *testing.B) {
 			rdb := connect(b, testenv.Redis(b).URL())
 			camp := newBundle(b, rdb, func(c *models.Campaign) { c.Total, c.PerUser, c.PerUserPerDay = models.UnitsMax, 3, 2 })
