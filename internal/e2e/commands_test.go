@@ -111,7 +111,8 @@ func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
 		require.Regexp(t, `(?m)^dibs: .*127\.0\.0\.1:1.*refused`, got.stderr)
 	}
 
-	api := newProcess(t, "api", good) // fixes the number of partitions
+	api := newProcess(t, "api", good)
+	openCampaign(t, api.url, campaign{Total: 1}) // fixes the number of partitions
 	for _, role := range []string{"api", "consumer", "syncer", "serve"} {
 		requireRefusal(t, runDibs(t, with("DIBS_PARTITIONS", "4"), role), exitUsage, "DIBS_PARTITIONS", "1", "4")
 	}

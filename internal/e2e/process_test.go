@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,6 +22,7 @@ import (
 const (
 	upTimeout   = 30 * time.Second // for a process to answer; busy machines are slow
 	downTimeout = 30 * time.Second // for a process to end; DIBS_SHUTDOWN_TIMEOUT is 15 s
+	runTimeout  = 2 * time.Minute  // for a command that ends by itself; a demo takes seconds
 	pollEvery   = 10 * time.Millisecond
 )
 
@@ -183,7 +185,10 @@ type outcome struct {
 func runDibs(t testing.TB, settings map[string]string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	cmd := exec.CommandContext(t.Context(), binary(t), args...)
+	path := binary(t)
+	ctx, cancel := context.WithTimeout(t.Context(), runTimeout) // one that should refuse may serve instead
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = environ(settings)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
