@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,7 +91,7 @@ func (b books) violations(ctx context.Context) []string {
 	b.sequence(&r, rows)
 	b.redisAndSQL(ctx, &r, rows)
 	b.streams(ctx, &r, rows)
-	b.stock(&r)
+	b.stock(ctx, &r)
 	return r
 }
 
@@ -340,11 +341,11 @@ func (b books) streams(ctx context.Context, r *report, rows map[string]book) {
 	r.equal("poison entries, none", poison, 0)
 }
 
-func (b books) stock(r *report) {
+func (b books) stock(ctx context.Context, r *report) {
 	if b.url == "" {
 		return
 	}
-	stock, err := stockOf(b.url, b.campaign.ID)
+	stock, err := stockOf(ctx, b.url, b.campaign.ID)
 	if err != nil {
 		r.add("GET stock: %v", err)
 		return
@@ -375,6 +376,45 @@ func merged(tallies ...crowd.Tally) crowd.Tally {
 		maps.Copy(all.InDoubt, one.InDoubt)
 	}
 	return all
+}
+
+// watch looks at a campaign again and again, as DBAs and operators do, until the function it returns is called, which says what
+// it saw that must never be seen, not for a moment. Servers that are away show nothing.
+func (s *system) watch(c campaign) (seen func() []string) {
+	s.t.Helper()
+	const every = 20 * time.Millisecond
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	var r report
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			s.look(ctx, &r, c, s.apis[i%len(s.apis)].url)
+			select {
+			case <-ctx.Done():
+			case <-time.After(every):
+			}
+		}
+	})
+	stop := func() { cancel(); wg.Wait() }
+	s.t.Cleanup(stop)
+	return func() []string { stop(); return r }
+}
+
+func (s *system) look(ctx context.Context, r *report, c campaign, url string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if stock, err := stockOf(ctx, url, c.ID); err == nil {
+		if stock.Drift != 0 || stock.Claimed+stock.Remaining != c.Total || stock.Claimed > c.Total || stock.Synced+stock.Backlog != stock.Claimed {
+			r.add("GET stock showed %+v", stock)
+		}
+	}
+	var inSQL int64 // read first: Redis only goes down meanwhile
+	if s.db.QueryRowContext(ctx, "SELECT remaining FROM campaigns WHERE id = ?", c.ID).Scan(&inSQL) != nil {
+		return
+	}
+	if state, err := s.scripts.State(ctx, c.ID); err == nil && (inSQL < state.Remaining() || state.Taken > c.Total) {
+		r.add("remaining was %d in MySQL while Redis said %d, %d of %d taken", inSQL, state.Remaining(), state.Taken, c.Total)
+	}
 }
 
 // requireViolation fails the test unless one of the violations tells of this.

@@ -241,9 +241,13 @@ func claimUntilAnswered(t testing.TB, url, campaignID, user string, quantity int
 }
 
 // stockOf reads GET stock.
-func stockOf(url, campaignID string) (models.Stock, error) {
+func stockOf(ctx context.Context, url, campaignID string) (models.Stock, error) {
 	var stock models.Stock
-	res, err := client.Get(url + "/v1/campaigns/" + campaignID + "/stock")
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/campaigns/"+campaignID+"/stock", nil)
+	if err != nil {
+		return stock, err
+	}
+	res, err := client.Do(req)
 	if err != nil {
 		return stock, err
 	}
@@ -261,6 +265,7 @@ func stockOf(url, campaignID string) (models.Stock, error) {
 // rush is a crowd that runs beside the test.
 type rush struct {
 	t        testing.TB
+	plan     crowd.Plan
 	cancel   context.CancelFunc
 	progress chan int // the number of users answered, newest only
 	done     chan struct{}
@@ -272,7 +277,7 @@ type rush struct {
 func startRush(t testing.TB, p crowd.Plan) *rush {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	r := &rush{t: t, cancel: cancel, progress: make(chan int, 1), done: make(chan struct{})}
+	r := &rush{t: t, plan: p, cancel: cancel, progress: make(chan int, 1), done: make(chan struct{})}
 	p.Progress = func(answered int) {
 		select {
 		case <-r.progress:
