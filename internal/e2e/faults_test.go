@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"io"
 	"regexp"
 	"strconv"
@@ -52,7 +51,7 @@ func TestFaultsInMidRush(t *testing.T) {
 			s.apis[0].restart()
 		}},
 		{"an API process is stopped", func(_ *testing.T, s *system, _ *rush, _ int) { s.apis[1].stop(); s.apis[1].restart() }},
-		{"two consumers have one name by mistake", func(t *testing.T, s *system, r *rush, users int) {
+		{"two consumers have one name by mistake", func(_ *testing.T, s *system, r *rush, users int) {
 			twin := s.launch("consumer", "consumer-0")
 			r.reaches(users * 6 / 10)
 			twin.kill9()
@@ -145,6 +144,6 @@ func metric(t testing.TB, url, name string) float64 {
 		return 0
 	}
 	value, err := strconv.ParseFloat(string(found[1]), 64)
-	require.NoError(t, err, fmt.Sprintf("%s %s", name, found[1]))
+	require.NoError(t, err, "%s %s", name, found[1])
 	return value
 }

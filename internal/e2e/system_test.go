@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -100,9 +101,7 @@ func newSystem(t *testing.T, w wishes) *system {
 		"DIBS_PARTITIONS": fmt.Sprint(max(w.partitions, 1)),
 	}}
 	s.settings["DIBS_REDIS_URL"], s.settings["DIBS_MYSQL_DSN"] = s.redisURL, s.dsn
-	for name, value := range w.settings {
-		s.settings[name] = value
-	}
+	maps.Copy(s.settings, w.settings)
 	s.finance = readAlong(t, s.rdb, "finance", s.partitions)
 	for range or1(w.consumers) {
 		s.consumers = append(s.consumers, s.launch("consumer", fmt.Sprintf("consumer-%d", len(s.consumers))))
@@ -129,10 +128,7 @@ func or1(n int) int {
 // launch starts one more process of a role.
 func (s *system) launch(command, name string) *process {
 	s.t.Helper()
-	settings := map[string]string{}
-	for name, value := range s.settings {
-		settings[name] = value
-	}
+	settings := maps.Clone(s.settings)
 	if name != "" {
 		settings["DIBS_NAME"] = name
 	}
