@@ -28,8 +28,8 @@ test-mysql: servers ## the tests that use SQL, on a server of your choice: make 
 soak: servers ## the long forms of all tests
 	DIBS_SOAK=1 $(GO_TEST) -timeout 60m $(PKG)
 
-bench: servers ## all benchmarks (PKG=, BENCH=)
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 30m $(PKG)
+bench: servers ## measure against ceilings, see docs/bench.md (BENCH=/script, ROUNDS=3, SHORT=1, WRITE=1)
+	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 30m ./bench $(if $(SHORT),-short) $(ROUNDS:%=-rounds=%) $(if $(WRITE),-write)
 
 servers: ## find the Redis and the MariaDB or MySQL that tests start, install them if need be
 	@scripts/servers

@@ -39,6 +39,7 @@ var parts = []struct {
 	{"script", "The claim script against the article's script", benchScript},
 	{"http", "The HTTP API against a handler that does nothing", benchHTTP},
 	{"books", "From the stream into MySQL", benchBooks},
+	{"whole", "The whole: claims over HTTP while they are brought into MySQL", benchWhole},
 	{"memory", "Redis memory", benchMemory},
 	{"allocations", "Allocations in Go", benchAllocations},
 }

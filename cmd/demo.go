@@ -162,12 +162,12 @@ func (d *demo) openCampaign(ctx context.Context, cfg *config.Config, base, id st
 
 // ledger is what the two servers say of a campaign once everything is synced.
 type ledger struct {
-	redisTaken, redisRemaining, redisSeq                 int64
-	sqlClaimed, sqlRemaining, sqlSeq                     int64 // the campaign's row
-	sqlRows, sqlUnits, sqlUsers, sqlFirstSeq, sqlLastSeq int64 // counted over the claims
-	total                                                int64
-	synced                                               bool // within the time allowed
-	took                                                 time.Duration
+	redisTaken, redisRemaining, redisSeq int64
+	sqlClaimed, sqlRemaining, sqlSeq     int64 // the campaign's row
+	sqlRows, sqlUnits, sqlLastSeq        int64 // counted over the claims
+	total                                int64
+	synced                               bool // within the time allowed
+	took                                 time.Duration
 }
 
 // disagreements lists where the crowd, Redis and the database differ; none is what a demo is for.

@@ -33,17 +33,26 @@ if users_type ~= 'hash' and users_type ~= 'none' then return {2, 2} end
 if keys_type ~= 'hash' and keys_type ~= 'none' then return {2, 3} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 4} end
 
-local fields = redis.call('HMGET', state_key, 'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms',
-  'per_user', 'per_user_per_day')
-for i = 1, #fields do
+-- A limit is one line here: the field of state that holds it (0 is no limit), the code of its refusal, and the bucket, the
+-- stretch of time that it counts over. Buckets never go back.
+local LIMITS = {
+  {field = 'per_user', code = 8, bucket = function() return 0 end},
+  {field = 'per_user_per_day', code = 9, bucket = function(day) return day end},
+}
+
+local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms'}
+local plain = #names
+for i, limit in ipairs(LIMITS) do names[plain + i] = limit.field end
+local fields = redis.call('HMGET', state_key, unpack(names))
+for i = 1, #names do
   if not fields[i] or #fields[i] > DIGITS then return {2, 1} end
 end
 -- tonumber would let "nan", "1e9" and "0x10" pass, and nothing is ever more than "nan".
-if not string.find(table.concat(fields, ' '), '^%l+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+$') then return {2, 1} end
+if not string.find(table.concat(fields, ' '), '^%l+' .. string.rep(' %d+', #names - 1) .. '$') then return {2, 1} end
 local status, epoch = fields[1], fields[5]
 local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4])
 local starts_at_ms, ends_at_ms = tonumber(fields[6]), tonumber(fields[7])
-local per_user, per_user_per_day = tonumber(fields[8]), tonumber(fields[9])
+if status == 'loading' then return {1} end -- MySQL has not confirmed the load: whoever finds it so has that done
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
 -- Claims were made, so both of these were written. A part that is gone is a part that was lost.
 if seq > 0 and users_type == 'none' then return {2, 2} end
@@ -63,11 +72,9 @@ for i = DAYS, 0, -1 do
 end
 if not day then return {3, now_ms} end
 
--- A limit is one line here. A bucket is the stretch of time that the limit counts over; buckets never go back.
-local LIMITS = {
-  {most = per_user, bucket = 0, code = 8},
-  {most = per_user_per_day, bucket = day, code = 9},
-}
+for i, limit in ipairs(LIMITS) do
+  limit.most, limit.now = tonumber(fields[plain + i]), limit.bucket(day, now_ms)
+end
 
 local campaign_refusal
 if status == 'closed' then campaign_refusal = 4
@@ -91,7 +98,7 @@ local function after_taking(record, quantity)
   if rejoined ~= record then return nil, 10 end
   local after
   for i, limit in ipairs(LIMITS) do
-    local bucket, units = limit.bucket, 0
+    local bucket, units = limit.now, 0
     local counted = pairs_of[i]
     if counted and counted[1] >= bucket then bucket, units = counted[1], counted[2] end
     units = units + quantity
@@ -180,14 +187,15 @@ local function rfc3339(ms)
   return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%03dZ', y, m, d, floor(r / 3600), floor(r / 60) % 60, r % 60, ms % 1000)
 end
 
--- ids_run_out tells whether the stream's last id is of the last millisecond there is. One XADD more may pass, the next not.
+-- ids_run_out tells whether the stream's last id is of the last millisecond there is: one XADD more may pass and the next
+-- not. A single XADD needs no asking, it is refused whole.
 local function ids_run_out()
   local info = redis.call('XINFO', 'STREAM', stream_key)
   for i = 1, #info, 2 do
     if info[i] == 'last-generated-id' then return string.sub(info[i + 1], 1, 21) == '18446744073709551615-' end
   end
 end
-if stream_type == 'stream' and ids_run_out() then return {2, 4} end
+if taken_now > 1 and stream_type == 'stream' and ids_run_out() then return {2, 4} end
 
 -- Writes. From here on nothing can fail.
 local tail = ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -207,20 +208,39 @@ func TestRecordOfFewerLimitsIsRead(t *testing.T) {
 // The first XADD of a call would pass on a stream that has one id left, and the second fail.
 func TestStreamOutOfIDsChangesNothing(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		for _, last := range []string{"18446744073709551613", "18446744073709551614", "18446744073709551615"} {
-			b := newBundle(t, rdb, nil)
-			require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{
-				Stream: b.keys.Stream, ID: "18446744073709551615-" + last, Values: []string{"a", "b"},
-			}).Err())
+		for _, last := range []string{"18446744073709551613", "18446744073709551614", lastID} {
+			b := outOfIDs(t, rdb, last)
 			before := dump(t, rdb)
-			for _, n := range []int{1, 2, 3} {
+			for _, n := range []int{2, 3, 10} {
 				for _, outcome := range b.outcomes(wants("u", n)...) {
 					require.Equal(t, models.OutcomeDamaged, outcome)
 				}
-				require.Equal(t, before, dump(t, rdb))
 			}
+			require.Equal(t, before, dump(t, rdb))
 		}
 	})
+}
+
+// A single XADD is refused by Redis itself, before anything was written.
+func TestSingleClaimOnAFullStreamChangesNothing(t *testing.T) {
+	t.Parallel()
+	rdb := connect(t, testenv.Redis(t).URL())
+	b := outOfIDs(t, rdb, lastID)
+	before := dump(t, rdb)
+	_, _, err := b.s.Claim(t.Context(), b.meta, wants("u", 1))
+	require.ErrorIs(t, err, lua.ErrUnavailable)
+	require.ErrorContains(t, err, "exhausted")
+	require.Equal(t, before, dump(t, rdb))
+}
+
+const lastID = "18446744073709551615"
+
+// outOfIDs is a campaign whose stream stands at the given id of the last millisecond there is.
+func outOfIDs(t *testing.T, rdb redis.UniversalClient, last string) *bundle {
+	t.Helper()
+	b := newBundle(t, rdb, func(c *models.Campaign) { c.Total = 1000 })
+	require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: b.keys.Stream, ID: lastID + "-" + last, Values: []string{"a", "b"}}).Err())
+	return b
 }
 
 func TestStreamAheadOfTheClockIsFine(t *testing.T) {

@@ -241,7 +241,7 @@ func TestModelCatchesMutants(t *testing.T) {
 		{"the last unit is never sold", "if quantity > remaining then", "if quantity >= remaining then"},
 		{"one too many for a user", "units > limit.most then", "units > limit.most + 1 then"},
 		{"a user's last unit is refused", "units > limit.most then", "units >= limit.most then"},
-		{"days never end", "bucket = day, code = 9", "bucket = 0, code = 9"},
+		{"days never end", "function(day) return day end", "function() return 0 end"},
 		{"stepping back over midnight gives quota", "counted[1] >= bucket then bucket, units = counted[1], counted[2]", "counted[1] == bucket then units = counted[2]"},
 		{"users counted by campaign only", "local user = ARGV[at]\n", "local user = 'all'\n"},
 		{"claims of a user in one call don't see each other", "record_now[user] or records[i]", "records[i]"},

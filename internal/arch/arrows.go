@@ -29,6 +29,9 @@ var arrows = map[string][]string{
 	"bench":      everything, // measures any room against its ceiling
 	"":           {"cmd"},    // main.go
 
+	// The ladder of strategies: only cmd imports it.
+	"lab": {"api", "consumer", "internal/embedded", "lua", "migrations", "models", "syncer"},
+
 	"docs/examples": {}, // programs of others, who have nothing of ours
 
 	"internal/arch":     {},

@@ -193,10 +193,10 @@ func (r *run) accept(user int, a answer) {
 		r.tally.Replayed++
 	}
 	if a.claim.UserID != r.plan.UserID(user) || a.claim.Quantity != r.plan.Quantity(user) || a.claim.CampaignID != r.plan.CampaignID {
-		r.fault("%s asked for %d, was given %+v", r.plan.UserID(user), r.plan.Quantity(user), *a.claim)
+		r.faultf("%s asked for %d, was given %+v", r.plan.UserID(user), r.plan.Quantity(user), *a.claim)
 	}
 	if _, twice := r.tally.Claims[a.claim.ID]; twice {
-		r.fault("claim %s was given to two users", a.claim.ID)
+		r.faultf("claim %s was given to two users", a.claim.ID)
 		return
 	}
 	r.tally.Claims[a.claim.ID] = *a.claim
@@ -204,7 +204,7 @@ func (r *run) accept(user int, a answer) {
 	r.tally.Units += a.claim.Quantity
 }
 
-func (r *run) fault(format string, args ...any) {
+func (r *run) faultf(format string, args ...any) {
 	if len(r.tally.Faults) < faultsMax {
 		r.tally.Faults = append(r.tally.Faults, fmt.Sprintf(format, args...))
 	}
@@ -217,21 +217,7 @@ func (r *run) sendAgain(ctx context.Context, base string, first map[int]answer) 
 			continue
 		}
 		for attempt := 0; ; attempt++ {
-			a := r.send(ctx, base, []int{user})[0]
-			r.mu.Lock()
-			r.tally.Sent++
-			settled := a.claim != nil
-			if settled {
-				r.tally.Replayed++
-				if a.body != before.body || !a.replayed && r.plan.Batch == 1 {
-					r.fault("%s: first %s, again %s", r.plan.UserID(user), before.body, a.body)
-				}
-			} else if !a.open() {
-				r.fault("%s: first %s, again refused: %s", r.plan.UserID(user), before.body, a.code)
-				settled = true
-			}
-			r.mu.Unlock()
-			if settled {
+			if r.again(user, before, r.send(ctx, base, []int{user})[0]) {
 				break
 			}
 			if attempt == r.plan.Attempts || !sleep(ctx, r.plan.Pause) {
@@ -240,6 +226,25 @@ func (r *run) sendAgain(ctx context.Context, base string, first map[int]answer) 
 		}
 	}
 	return nil
+}
+
+// again holds an answer against the first one; false when it is none yet.
+func (r *run) again(user int, before, a answer) (settled bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tally.Sent++
+	switch {
+	case a.claim != nil:
+		r.tally.Replayed++
+		if a.body != before.body || !a.replayed && r.plan.Batch == 1 {
+			r.faultf("%s: first %s, again %s", r.plan.UserID(user), before.body, a.body)
+		}
+	case a.open():
+		return false
+	default:
+		r.faultf("%s: first %s, again refused: %s", r.plan.UserID(user), before.body, a.code)
+	}
+	return true
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -74,14 +74,14 @@ func (r *run) key(user int) string { return "key-" + r.plan.UserID(user) }
 
 func (r *run) sendOne(ctx context.Context, base string, user int) answer {
 	url := base + "/v1/campaigns/" + r.plan.CampaignID + "/claims"
-	res, body, err := r.post(ctx, url, r.key(user), claimBody{UserID: r.plan.UserID(user), Quantity: r.plan.Quantity(user)})
+	res, err := r.post(ctx, url, r.key(user), claimBody{UserID: r.plan.UserID(user), Quantity: r.plan.Quantity(user)})
 	if err != nil {
 		return noAnswer(err)
 	}
-	if res.StatusCode != http.StatusCreated {
-		return answer{code: codeOf(body)}
+	if res.status != http.StatusCreated {
+		return answer{code: codeOf(res.body)}
 	}
-	return readClaim(body, res.Header.Get("Idempotent-Replayed") == "true")
+	return readClaim(res.body, res.replayed)
 }
 
 func (r *run) sendBatch(ctx context.Context, base string, users []int) []answer {
@@ -90,7 +90,7 @@ func (r *run) sendBatch(ctx context.Context, base string, users []int) []answer 
 		claims[i] = claimBody{r.plan.CampaignID, r.plan.UserID(user), r.plan.Quantity(user), r.key(user)}
 	}
 	answers := make([]answer, len(users))
-	res, body, err := r.post(ctx, base+"/v1/claims:batch", "", map[string]any{"claims": claims})
+	res, err := r.post(ctx, base+"/v1/claims:batch", "", map[string]any{"claims": claims})
 	if err != nil {
 		for i := range answers {
 			answers[i] = noAnswer(err)
@@ -104,9 +104,9 @@ func (r *run) sendBatch(ctx context.Context, base string, users []int) []answer 
 			Problem json.RawMessage `json:"problem"`
 		} `json:"results"`
 	}
-	if res.StatusCode != http.StatusOK || json.Unmarshal(body, &batch) != nil || len(batch.Results) != len(users) {
+	if res.status != http.StatusOK || json.Unmarshal(res.body, &batch) != nil || len(batch.Results) != len(users) {
 		for i := range answers {
-			answers[i].code = codeOf(body)
+			answers[i].code = codeOf(res.body)
 		}
 		return answers
 	}
@@ -120,14 +120,22 @@ func (r *run) sendBatch(ctx context.Context, base string, users []int) []answer 
 	return answers
 }
 
-func (r *run) post(ctx context.Context, url, key string, body any) (*http.Response, []byte, error) {
+// response is the answer to one request.
+type response struct {
+	status   int
+	replayed bool
+	body     []byte
+}
+
+// post sends a body as JSON and returns the answer. The error wraps errUnsent when nothing was sent.
+func (r *run) post(ctx context.Context, url, key string, body any) (response, error) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
-		return nil, nil, fmt.Errorf("crowd: %w", err)
+		return response{}, fmt.Errorf("crowd: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(encoded))
 	if err != nil {
-		return nil, nil, fmt.Errorf("crowd: %w", err)
+		return response{}, fmt.Errorf("crowd: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if r.plan.Token != "" {
@@ -141,16 +149,16 @@ func (r *run) post(ctx context.Context, url, key string, body any) (*http.Respon
 	res, err := r.client.Do(req)
 	switch {
 	case err != nil && !sent.Load():
-		return nil, nil, fmt.Errorf("%w: %w", errUnsent, err)
+		return response{}, fmt.Errorf("%w: %w", errUnsent, err)
 	case err != nil:
-		return nil, nil, fmt.Errorf("crowd: %w", err)
+		return response{}, fmt.Errorf("crowd: %w", err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	read, err := io.ReadAll(io.LimitReader(res.Body, answerMax))
 	if err != nil {
-		return nil, nil, fmt.Errorf("crowd: %w", err)
+		return response{}, fmt.Errorf("crowd: %w", err)
 	}
-	return res, read, nil
+	return response{res.StatusCode, res.Header.Get("Idempotent-Replayed") == "true", read}, nil
 }
 
 func readClaim(body []byte, replayed bool) answer {

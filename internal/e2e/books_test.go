@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,7 +46,7 @@ type book struct {
 // report is a list of what does not fit.
 type report []string
 
-func (r *report) add(format string, args ...any) {
+func (r *report) addf(format string, args ...any) {
 	if len(*r) < faultsMax {
 		*r = append(*r, fmt.Sprintf(format, args...))
 	}
@@ -53,7 +54,7 @@ func (r *report) add(format string, args ...any) {
 
 func (r *report) equal(what string, a, b int64) {
 	if a != b {
-		r.add("%s: %d and %d", what, a, b)
+		r.addf("%s: %d and %d", what, a, b)
 	}
 }
 
@@ -79,7 +80,7 @@ func (b books) violations(ctx context.Context) []string {
 	var r report
 	b.crowdItself(&r)
 	if err := b.drain(ctx); err != nil {
-		r.add("not drained: %v", err)
+		r.addf("not drained: %v", err)
 	}
 	rows, err := b.rows(ctx)
 	if err != nil {
@@ -90,28 +91,28 @@ func (b books) violations(ctx context.Context) []string {
 	b.sequence(&r, rows)
 	b.redisAndSQL(ctx, &r, rows)
 	b.streams(ctx, &r, rows)
-	b.stock(&r)
+	b.stock(ctx, &r)
 	return r
 }
 
 // crowdItself looks at what the crowd was told for answers that can't be.
 func (b books) crowdItself(r *report) {
 	for _, fault := range b.tally.Faults {
-		r.add("crowd: %s", fault)
+		r.addf("crowd: %s", fault)
 	}
 	known := []string{"", "unreached", "sold_out", "user_limit", "user_day_limit", "unavailable", "outcome_unknown"}
 	for code, n := range b.tally.Refused {
 		if !slices.Contains(known, code) {
-			r.add("crowd: %d refusals %q", n, code)
+			r.addf("crowd: %d refusals %q", n, code)
 		}
 	}
 	if b.tally.Units > b.campaign.Total {
-		r.add("oversold: the crowd was given %d units of %d", b.tally.Units, b.campaign.Total)
+		r.addf("oversold: the crowd was given %d units of %d", b.tally.Units, b.campaign.Total)
 	}
 	seqs := map[int64]string{}
 	for id, c := range b.tally.Claims {
 		if other, twice := seqs[c.Seq]; twice {
-			r.add("crowd: claims %s and %s both have seq %d", id, other, c.Seq)
+			r.addf("crowd: claims %s and %s both have seq %d", id, other, c.Seq)
 		}
 		seqs[c.Seq] = id
 	}
@@ -195,11 +196,11 @@ func (b books) rowsAndCrowd(r *report, rows map[string]book) {
 		case !there:
 			missing++
 		case !row.at.Equal(want.at) || row.user != want.user || row.quantity != want.quantity || row.seq != want.seq || row.status != want.status:
-			r.add("claim %s: the crowd was told %+v, the row says %+v", id, want, row)
+			r.addf("claim %s: the crowd was told %+v, the row says %+v", id, want, row)
 		}
 	}
 	if missing > 0 {
-		r.add("%d accepted claims have no row", missing)
+		r.addf("%d accepted claims have no row", missing)
 	}
 	doubts := map[string]bool{}
 	for id, row := range rows {
@@ -209,11 +210,11 @@ func (b books) rowsAndCrowd(r *report, rows map[string]book) {
 		asked, inDoubt := b.tally.InDoubt[row.user]
 		switch {
 		case !inDoubt:
-			r.add("row %s %+v: nobody was told of it and nobody is in doubt", id, row)
+			r.addf("row %s %+v: nobody was told of it and nobody is in doubt", id, row)
 		case asked != row.quantity:
-			r.add("row %s %+v: the user asked for %d", id, row, asked)
+			r.addf("row %s %+v: the user asked for %d", id, row, asked)
 		case doubts[row.user]:
-			r.add("row %s %+v: the user asked once and has two", id, row)
+			r.addf("row %s %+v: the user asked once and has two", id, row)
 		}
 		doubts[row.user] = true
 	}
@@ -222,7 +223,7 @@ func (b books) rowsAndCrowd(r *report, rows map[string]book) {
 func (b books) limits(r *report, rows map[string]book) {
 	zone, err := time.LoadLocation(b.campaign.TimeZone)
 	if err != nil {
-		r.add("zone: %v", err)
+		r.addf("zone: %v", err)
 		return
 	}
 	ever, daily := map[string]int64{}, map[string]int64{}
@@ -237,7 +238,7 @@ func (b books) limits(r *report, rows map[string]book) {
 func overLimit(r *report, what string, units map[string]int64, most int64) {
 	for who, n := range units {
 		if most > 0 && n > most {
-			r.add("%s: %s has %d of %d", what, who, n, most)
+			r.addf("%s: %s has %d of %d", what, who, n, most)
 		}
 	}
 }
@@ -251,7 +252,7 @@ func (b books) sequence(r *report, rows map[string]book) {
 	slices.Sort(seqs)
 	for i, seq := range seqs {
 		if seq != int64(i)+1 {
-			r.add("seq of the rows: a hole or a double at %d, which is the %d. of %d", seq, i+1, len(seqs))
+			r.addf("seq of the rows: a hole or a double at %d, which is the %d. of %d", seq, i+1, len(seqs))
 			return
 		}
 	}
@@ -267,7 +268,7 @@ func unitsOf(rows map[string]book) (units int64) {
 func (b books) redisAndSQL(ctx context.Context, r *report, rows map[string]book) {
 	state, err := b.scripts.State(ctx, b.campaign.ID)
 	if err != nil {
-		r.add("%v", err)
+		r.addf("%v", err)
 		return
 	}
 	units, total := unitsOf(rows), b.campaign.Total
@@ -275,7 +276,7 @@ func (b books) redisAndSQL(ctx context.Context, r *report, rows map[string]book)
 	r.equal("seq in Redis, rows", state.Seq, int64(len(rows)))
 	r.equal("remaining in Redis, total less taken", state.Remaining(), total-state.Taken)
 	if state.Taken > total {
-		r.add("oversold: %d of %d units are taken", state.Taken, total)
+		r.addf("oversold: %d of %d units are taken", state.Taken, total)
 	}
 	if b.soldOut {
 		r.equal("taken, total of a campaign that more was wanted of", state.Taken, total)
@@ -284,7 +285,7 @@ func (b books) redisAndSQL(ctx context.Context, r *report, rows map[string]book)
 	err = b.db.QueryRowContext(ctx, "SELECT total, claimed, remaining, synced_seq FROM campaigns WHERE id = ?", b.campaign.ID).
 		Scan(&sqlTotal, &claimed, &remaining, &synced)
 	if err != nil {
-		r.add("campaigns: %v", err)
+		r.addf("campaigns: %v", err)
 	}
 	r.equal("total in MySQL, total", sqlTotal, total)
 	r.equal("claimed in MySQL, units of the rows", claimed, units)
@@ -302,7 +303,7 @@ func (b books) flushes(ctx context.Context, r *report, rows map[string]book) {
 		b.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM parked_events").Scan(&parked),
 	)
 	if err != nil {
-		r.add("flushes: %v", err)
+		r.addf("flushes: %v", err)
 	}
 	r.equal("units of stock_flushes, of the rows", units, unitsOf(rows))
 	r.equal("claims of stock_flushes, rows", claims, int64(len(rows)))
@@ -314,39 +315,39 @@ func (b books) streams(ctx context.Context, r *report, rows map[string]book) {
 	for _, name := range slices.Sorted(maps.Keys(b.readers)) {
 		events, faults := b.readers[name].of(b.campaign.ID)
 		for _, fault := range faults {
-			r.add("%s: %s", name, fault)
+			r.addf("%s: %s", name, fault)
 		}
 		for id, row := range rows {
 			e, seen := events[id]
 			switch {
 			case !seen:
-				r.add("%s never saw claim %s, seq %d", name, id, row.seq)
+				r.addf("%s never saw claim %s, seq %d", name, id, row.seq)
 			case e.UserID != row.user || e.Quantity != row.quantity || e.Seq != row.seq || !e.At.Equal(row.at):
-				r.add("claim %s: %s saw %+v, the row says %+v", id, name, e, row)
+				r.addf("claim %s: %s saw %+v, the row says %+v", id, name, e, row)
 			}
 		}
 		r.equal("events that "+name+" saw, rows", int64(len(events)), int64(len(rows)))
 	}
 	pending, err := b.rdb.XPending(ctx, b.stream(), "syncer").Result()
 	if err != nil {
-		r.add("group syncer: %v", err)
+		r.addf("group syncer: %v", err)
 		return
 	}
 	r.equal("pending of the group syncer, none", pending.Count, 0)
 	poison, err := b.rdb.XLen(ctx, lua.PoisonKey(lua.PartitionOf(b.campaign.ID, b.partitions))).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		r.add("poison stream: %v", err)
+		r.addf("poison stream: %v", err)
 	}
 	r.equal("poison entries, none", poison, 0)
 }
 
-func (b books) stock(r *report) {
+func (b books) stock(ctx context.Context, r *report) {
 	if b.url == "" {
 		return
 	}
-	stock, err := stockOf(b.url, b.campaign.ID)
+	stock, err := stockOf(ctx, b.url, b.campaign.ID)
 	if err != nil {
-		r.add("GET stock: %v", err)
+		r.addf("GET stock: %v", err)
 		return
 	}
 	want := models.Stock{
@@ -354,7 +355,7 @@ func (b books) stock(r *report) {
 		Remaining: b.campaign.Total - stock.Claimed, AsOf: stock.AsOf,
 	}
 	if stock != want {
-		r.add("GET stock: %+v, want %+v", stock, want)
+		r.addf("GET stock: %+v, want %+v", stock, want)
 	}
 	if len(b.tally.InDoubt) == 0 {
 		r.equal("claimed by GET stock, units the crowd was given", stock.Claimed, b.tally.Units)
@@ -375,6 +376,45 @@ func merged(tallies ...crowd.Tally) crowd.Tally {
 		maps.Copy(all.InDoubt, one.InDoubt)
 	}
 	return all
+}
+
+// watch looks at a campaign again and again, as DBAs and operators do, until the function it returns is called, which says what
+// it saw that must never be seen, not for a moment. Servers that are away show nothing.
+func (s *system) watch(c campaign) (seen func() []string) {
+	s.t.Helper()
+	const every = 20 * time.Millisecond
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	var r report
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			s.look(ctx, &r, c, s.apis[i%len(s.apis)].url)
+			select {
+			case <-ctx.Done():
+			case <-time.After(every):
+			}
+		}
+	})
+	stop := func() { cancel(); wg.Wait() }
+	s.t.Cleanup(stop)
+	return func() []string { stop(); return r }
+}
+
+func (s *system) look(ctx context.Context, r *report, c campaign, url string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if stock, err := stockOf(ctx, url, c.ID); err == nil {
+		if stock.Drift != 0 || stock.Claimed+stock.Remaining != c.Total || stock.Claimed > c.Total || stock.Synced+stock.Backlog != stock.Claimed {
+			r.addf("GET stock showed %+v", stock)
+		}
+	}
+	var inSQL int64 // read first: Redis only goes down meanwhile
+	if s.db.QueryRowContext(ctx, "SELECT remaining FROM campaigns WHERE id = ?", c.ID).Scan(&inSQL) != nil {
+		return
+	}
+	if state, err := s.scripts.State(ctx, c.ID); err == nil && (inSQL < state.Remaining() || state.Taken > c.Total) {
+		r.addf("remaining was %d in MySQL while Redis said %d, %d of %d taken", inSQL, state.Remaining(), state.Taken, c.Total)
+	}
 }
 
 // requireViolation fails the test unless one of the violations tells of this.

@@ -2,8 +2,8 @@ package e2e
 
 import (
 	"database/sql"
-	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -50,7 +50,7 @@ func TestDemoWorksOnRealServers(t *testing.T) {
 
 func TestBadUsageIsOneLineThatNamesIt(t *testing.T) {
 	t.Parallel()
-	real := map[string]string{"DIBS_REDIS_URL": "redis://127.0.0.1:1", "DIBS_MYSQL_DSN": "root@tcp(127.0.0.1:1)/dibs"}
+	away := map[string]string{"DIBS_REDIS_URL": "redis://127.0.0.1:1", "DIBS_MYSQL_DSN": "root@tcp(127.0.0.1:1)/dibs"}
 	for _, bad := range []struct {
 		settings map[string]string
 		args     string
@@ -73,7 +73,7 @@ func TestBadUsageIsOneLineThatNamesIt(t *testing.T) {
 		{args: "serve --flush-interval never", words: []string{"DIBS_FLUSH_INTERVAL"}},
 		{args: "serve", settings: map[string]string{"DIBS_PARTITIONS": "0"}, words: []string{"DIBS_PARTITIONS"}},
 		{args: "serve", settings: map[string]string{"DIBS_GROUPS": "finance"}, words: []string{"DIBS_GROUPS", "syncer"}},
-		{args: "api --redis-url nonsense", settings: real, words: []string{"DIBS_REDIS_URL"}},
+		{args: "api --redis-url nonsense", settings: away, words: []string{"DIBS_REDIS_URL"}},
 	} {
 		t.Run(bad.args, func(t *testing.T) {
 			t.Parallel()
@@ -87,10 +87,7 @@ func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
 	s := newServers(t, wishes{})
 	good := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_HTTP_ADDR": "127.0.0.1:0"}
 	with := func(name, value string) map[string]string {
-		settings := map[string]string{}
-		for n, v := range good {
-			settings[n] = v
-		}
+		settings := maps.Clone(good)
 		settings[name] = value
 		return settings
 	}
@@ -111,7 +108,8 @@ func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
 		require.Regexp(t, `(?m)^dibs: .*127\.0\.0\.1:1.*refused`, got.stderr)
 	}
 
-	api := newProcess(t, "api", good) // fixes the number of partitions
+	api := newProcess(t, "api", good)
+	openCampaign(t, api.url, campaign{Total: 1}) // fixes the number of partitions
 	for _, role := range []string{"api", "consumer", "syncer", "serve"} {
 		requireRefusal(t, runDibs(t, with("DIBS_PARTITIONS", "4"), role), exitUsage, "DIBS_PARTITIONS", "1", "4")
 	}
@@ -174,5 +172,5 @@ func requireFileBooks(t *testing.T, db *sql.DB, c campaign, tally crowd.Tally) {
 	r.equal("claimed, units of the rows", claimed, unitsOf(rows))
 	r.equal("remaining, total less units of the rows", remaining, c.Total-unitsOf(rows))
 	r.equal("synced_seq, rows", synced, int64(len(rows)))
-	require.Empty(t, r, fmt.Sprintf("%d rows", len(rows)))
+	require.Empty(t, r, "%d rows", len(rows))
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"io"
 	"regexp"
 	"strconv"
@@ -35,6 +34,9 @@ func TestFaultsInMidRush(t *testing.T) {
 		{"the only consumer is killed", func(_ *testing.T, s *system, r *rush, users int) {
 			s.consumers[1].kill9()
 			r.reaches(users * 5 / 10) // claims go on
+			stock, err := stockOf(s.t.Context(), s.apis[0].url, r.plan.CampaignID)
+			require.NoError(s.t, err)
+			require.Greater(s.t, stock.Backlog, int64(users)/10, "the backlog can be seen: %+v", stock)
 			s.consumers[0].restart()
 			s.consumers[1].restart()
 		}},
@@ -49,6 +51,11 @@ func TestFaultsInMidRush(t *testing.T) {
 			s.apis[0].restart()
 		}},
 		{"an API process is stopped", func(_ *testing.T, s *system, _ *rush, _ int) { s.apis[1].stop(); s.apis[1].restart() }},
+		{"two consumers have one name by mistake", func(_ *testing.T, s *system, r *rush, users int) {
+			twin := s.launch("consumer", "consumer-0")
+			r.reaches(users * 6 / 10)
+			twin.kill9()
+		}},
 		{"the syncer is killed", func(_ *testing.T, s *system, _ *rush, _ int) { s.syncers[0].kill9(); s.syncers[0].restart() }},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
@@ -61,10 +68,12 @@ func TestFaultsInMidRush(t *testing.T) {
 				Again: func(user int) bool { return user%10 == 0 },
 				Once:  func(user int) bool { return user%7 == 0 },
 			})
+			watched := s.watch(c)
 			rush.reaches(users * 2 / 10)
 			fault.strike(t, &s, rush, users)
 			tally := rush.wait()
 			s.checkBooks(c, tally, true)
+			require.Empty(t, watched())
 			t.Logf("%d accepted in %s, %d answers unknown, %d unavailable, %d replayed, %d left in doubt",
 				tally.Accepted, tally.Took.Round(time.Millisecond), tally.Unknown, tally.Unready, tally.Replayed, len(tally.InDoubt))
 		})
@@ -135,6 +144,6 @@ func metric(t testing.TB, url, name string) float64 {
 		return 0
 	}
 	value, err := strconv.ParseFloat(string(found[1]), 64)
-	require.NoError(t, err, fmt.Sprintf("%s %s", name, found[1]))
+	require.NoError(t, err, "%s %s", name, found[1])
 	return value
 }

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -21,14 +23,14 @@ import (
 const (
 	upTimeout   = 30 * time.Second // for a process to answer; busy machines are slow
 	downTimeout = 30 * time.Second // for a process to end; DIBS_SHUTDOWN_TIMEOUT is 15 s
+	runTimeout  = 2 * time.Minute  // for a command that ends by itself; a demo takes seconds
 	pollEvery   = 10 * time.Millisecond
 )
 
-// process is a dibs of its own, through its lives: start, kill, start again with the same arguments and settings.
+// process is a dibs of its own, through its lives: start, kill, start again with the same settings.
 type process struct {
 	t        testing.TB
 	command  string // api, consumer, …
-	args     []string
 	settings map[string]string
 	url      string // of its HTTP, "" for none
 	probe    string // path that answers 200 when it is up
@@ -38,13 +40,11 @@ type process struct {
 	exited chan struct{} // closed when the life is over
 }
 
-// newProcess starts `dibs command args…` and returns when it answers. It is killed at the end of the test.
-func newProcess(t testing.TB, command string, settings map[string]string, args ...string) *process {
+// newProcess starts `dibs command` and returns when it answers. It is killed at the end of the test.
+func newProcess(t testing.TB, command string, settings map[string]string) *process {
 	t.Helper()
-	p := &process{t: t, command: command, args: args, settings: map[string]string{"GORACE": "exitcode=66"}}
-	for name, value := range settings {
-		p.settings[name] = value
-	}
+	p := &process{t: t, command: command, settings: map[string]string{"GORACE": "exitcode=66"}}
+	maps.Copy(p.settings, settings)
 	addr := reservePort(t)
 	p.url = "http://" + addr
 	switch command {
@@ -66,7 +66,7 @@ func (p *process) start() {
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(p.t, err)
 	defer func() { _ = out.Close() }()
-	cmd := exec.Command(binary(p.t), append([]string{p.command}, p.args...)...)
+	cmd := exec.Command(binary(p.t), p.command)
 	cmd.Env = environ(p.settings)
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = out, out, dieWithParent()
 	p.cmd, p.exited = cmd, make(chan struct{})
@@ -183,7 +183,10 @@ type outcome struct {
 func runDibs(t testing.TB, settings map[string]string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	cmd := exec.CommandContext(t.Context(), binary(t), args...)
+	path := binary(t)
+	ctx, cancel := context.WithTimeout(t.Context(), runTimeout) // one that should refuse may serve instead
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = environ(settings)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

@@ -33,17 +33,17 @@ func (r *reader) take(entries map[string]string, entry string, payload []byte) {
 	defer r.mu.Unlock()
 	e, err := models.DecodeEvent(payload)
 	if err != nil {
-		r.fault("entry %s: %v", entry, err)
+		r.faultf("entry %s: %v", entry, err)
 		return
 	}
 	if e.Type != models.EventClaimAccepted {
 		return
 	}
 	if before, seen := r.texts[e.ID]; seen && before != string(payload) {
-		r.fault("claim %s: first %s, then %s", e.ID, before, payload)
+		r.faultf("claim %s: first %s, then %s", e.ID, before, payload)
 	}
 	if before, seen := entries[e.ID]; seen && before != entry {
-		r.fault("claim %s is in the stream twice: %s and %s", e.ID, before, entry)
+		r.faultf("claim %s is in the stream twice: %s and %s", e.ID, before, entry)
 	}
 	entries[e.ID] = entry
 	r.events[e.ID], r.texts[e.ID] = e, string(payload)
@@ -53,7 +53,7 @@ func newReader() *reader {
 	return &reader{events: map[string]models.Event{}, texts: map[string]string{}}
 }
 
-func (r *reader) fault(format string, args ...any) {
+func (r *reader) faultf(format string, args ...any) {
 	if len(r.faults) < faultsMax {
 		r.faults = append(r.faults, fmt.Sprintf(format, args...))
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -100,9 +101,7 @@ func newSystem(t *testing.T, w wishes) *system {
 		"DIBS_PARTITIONS": fmt.Sprint(max(w.partitions, 1)),
 	}}
 	s.settings["DIBS_REDIS_URL"], s.settings["DIBS_MYSQL_DSN"] = s.redisURL, s.dsn
-	for name, value := range w.settings {
-		s.settings[name] = value
-	}
+	maps.Copy(s.settings, w.settings)
 	s.finance = readAlong(t, s.rdb, "finance", s.partitions)
 	for range or1(w.consumers) {
 		s.consumers = append(s.consumers, s.launch("consumer", fmt.Sprintf("consumer-%d", len(s.consumers))))
@@ -129,10 +128,7 @@ func or1(n int) int {
 // launch starts one more process of a role.
 func (s *system) launch(command, name string) *process {
 	s.t.Helper()
-	settings := map[string]string{}
-	for name, value := range s.settings {
-		settings[name] = value
-	}
+	settings := maps.Clone(s.settings)
 	if name != "" {
 		settings["DIBS_NAME"] = name
 	}
@@ -241,9 +237,13 @@ func claimUntilAnswered(t testing.TB, url, campaignID, user string, quantity int
 }
 
 // stockOf reads GET stock.
-func stockOf(url, campaignID string) (models.Stock, error) {
+func stockOf(ctx context.Context, url, campaignID string) (models.Stock, error) {
 	var stock models.Stock
-	res, err := client.Get(url + "/v1/campaigns/" + campaignID + "/stock")
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/campaigns/"+campaignID+"/stock", nil)
+	if err != nil {
+		return stock, err
+	}
+	res, err := client.Do(req)
 	if err != nil {
 		return stock, err
 	}
@@ -261,6 +261,7 @@ func stockOf(url, campaignID string) (models.Stock, error) {
 // rush is a crowd that runs beside the test.
 type rush struct {
 	t        testing.TB
+	plan     crowd.Plan
 	cancel   context.CancelFunc
 	progress chan int // the number of users answered, newest only
 	done     chan struct{}
@@ -272,7 +273,7 @@ type rush struct {
 func startRush(t testing.TB, p crowd.Plan) *rush {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	r := &rush{t: t, cancel: cancel, progress: make(chan int, 1), done: make(chan struct{})}
+	r := &rush{t: t, plan: p, cancel: cancel, progress: make(chan int, 1), done: make(chan struct{})}
 	p.Progress = func(answered int) {
 		select {
 		case <-r.progress:

@@ -1,0 +1,68 @@
+package bench_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// buildDibs compiles the program that operators run.
+func buildDibs(b *testing.B) string {
+	b.Helper()
+	program := filepath.Join(b.TempDir(), "dibs")
+	out, err := exec.CommandContext(b.Context(), "go", "build", "-o", program, "dibs").CombinedOutput()
+	require.NoError(b, err, string(out))
+	return program
+}
+
+// startDibs starts a role, and for the API waits until it listens. At the end it is stopped as operators stop it.
+func startDibs(b *testing.B, program, role string, settings ...string) *child {
+	b.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(b.Context()), program, role, "--log-format", "json")
+	cmd.Env = append(os.Environ(), settings...)
+	log, err := cmd.StderrPipe()
+	require.NoError(b, err)
+	require.NoError(b, cmd.Start())
+	listening, ended := make(chan string, 1), make(chan string, 1)
+	go readLog(log, listening, ended)
+	b.Cleanup(func() {
+		require.NoError(b, cmd.Process.Signal(syscall.SIGTERM))
+		last := <-ended
+		require.NoError(b, cmd.Wait(), last)
+	})
+	c := &child{pid: cmd.Process.Pid}
+	if role != "api" {
+		return c
+	}
+	select {
+	case c.addr = <-listening:
+	case <-time.After(childTimeout):
+		b.Fatalf("dibs %s does not listen", role)
+	}
+	return c
+}
+
+// readLog reads a log until it ends, tells where the process listens, and in the end its last line.
+func readLog(log io.Reader, listening, ended chan<- string) {
+	last := ""
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		last = lines.Text()
+		var line struct {
+			URL string `json:"url"`
+		}
+		if json.Unmarshal([]byte(last), &line) == nil && line.URL != "" {
+			listening <- strings.TrimPrefix(line.URL, "http://")
+		}
+	}
+	ended <- last
+}

@@ -1,0 +1,111 @@
+package bench_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// whole is the program as operators run it: one process for the API, one for the consumer, real servers.
+type whole struct {
+	broker        *broker
+	store         *store
+	api, consumer *child
+	noop          *child
+}
+
+// benchWhole puts load on the API while the consumer brings the claims into MySQL, all on this machine.
+func benchWhole(b *testing.B, s *sheet) {
+	r := newBroker(b)
+	st := stores(b)[0]
+	s.Facts = []string{r.version(b), st.version(b), wrkVersion(b)}
+	program := buildDibs(b)
+	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
+	w := &whole{broker: r, store: st}
+	w.api = startDibs(b, program, "api", settings...)
+	header, body := (&counters{broker: r, api: w.api}).sample(b) // before the consumer sees a campaign that MySQL has not
+	w.consumer = startDibs(b, program, "consumer", settings...)
+	w.noop = startChild(b, childNoop, childSettings{Header: header, Body: body})
+	var sides, compare []func()
+	for _, connections := range []int{50, 200} {
+		name, noop := fmt.Sprintf("claims, %d connections", connections), fmt.Sprintf("no-op handler, %d connections", connections)
+		sides = append(sides,
+			func() {
+				s.load(b, noop, w.noop, func() wrkResult { return wrk(b, w.noop.addr, "any", connections, true) })
+			},
+			func() { w.accepted(b, s, name, connections) })
+		compare = append(compare, func() { s.ratio(b, name+" / no-op", name, noop, 0) })
+	}
+	s.takeTurns(sides)
+	for _, ratios := range compare {
+		ratios()
+	}
+	s.note("`dibs api` and `dibs consumer` as built for production, claims with idempotency keys; Redis, SQL server and wrk share the cores with them.")
+	s.note("Booked: claims over the time from the first request until the last claim is in MySQL.")
+}
+
+// accepted loads the API and waits until the books have caught up.
+func (w *whole) accepted(b *testing.B, s *sheet, name string, connections int) {
+	id := w.create(b)
+	api, consumer, server := w.api.cpu(b), w.consumer.cpu(b), cpuOf(b, w.store.pid)
+	begun := time.Now()
+	r := wrk(b, w.api.addr, id, connections, true)
+	require.Zero(b, r.Refused)
+	loaded := time.Now()
+	taken := w.broker.taken(b, lua.Meta{ID: id})
+	w.untilDrained(b, id)
+	s.add(name, "claims/s", r.rate())
+	s.add(name+": p99", "ms", float64(r.P99Us)/1000)
+	s.add(name+": booked", "claims/s", float64(taken)/time.Since(begun).Seconds())
+	s.add(name+": drained after the load", "s", time.Since(loaded).Seconds())
+	s.add(name+": CPU of the API", "µs/claim", perClaim(w.api.cpu(b)-api, taken))
+	s.add(name+": CPU of the consumer", "µs/claim", perClaim(w.consumer.cpu(b)-consumer, taken))
+	s.add(name+": CPU of the SQL server", "µs/claim", perClaim(cpuOf(b, w.store.pid)-server, taken))
+	w.store.requireBooked(b, lua.Meta{ID: id}, taken)
+}
+
+// create makes a campaign over HTTP.
+func (w *whole) create(b *testing.B) string {
+	b.Helper()
+	id := fmt.Sprintf("bench-%d", w.broker.made.Add(1))
+	body := fmt.Sprintf(`{"id":%q,"kind":"coupon","total":%d,"per_user":3,"per_user_per_day":2}`, id, plenty)
+	var campaign struct {
+		ID string `json:"id"`
+	}
+	w.call(b, http.MethodPost, "/v1/campaigns", body, http.StatusCreated, &campaign)
+	require.Equal(b, id, campaign.ID)
+	return id
+}
+
+// untilDrained waits until no claim is on its way to MySQL.
+func (w *whole) untilDrained(b *testing.B, id string) {
+	b.Helper()
+	require.Eventually(b, func() bool {
+		var stock models.Stock
+		w.call(b, http.MethodGet, "/v1/campaigns/"+id+"/stock", "", http.StatusOK, &stock)
+		return stock.Backlog == 0
+	}, 2*time.Minute, 20*time.Millisecond)
+}
+
+func (w *whole) call(b *testing.B, method, path, body string, status int, into any) {
+	b.Helper()
+	req, err := http.NewRequestWithContext(b.Context(), method, "http://"+w.api.addr+path, strings.NewReader(body))
+	require.NoError(b, err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(b, err)
+	defer func() { _ = resp.Body.Close() }()
+	require.Equal(b, status, resp.StatusCode, path)
+	require.NoError(b, json.NewDecoder(resp.Body).Decode(into))
+}

@@ -1,0 +1,52 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bsm/redislock"
+)
+
+// lockPerCoupon is the foot of the batch stock article's ladder: the coupon's lock around a Redis counter and its row in
+// MySQL, so that both change together.
+type lockPerCoupon struct {
+	counter
+
+	locks *redislock.Client
+}
+
+func lockPerCouponRung() Rung {
+	return Rung{
+		Name: "lock-per-coupon", Title: "one lock a coupon: Redis counter, MySQL row", Sound: true, DieAt: StepWritten,
+		Flaw: "a coupon sells one at a time, at the pace of everything under the lock",
+		New: func(env Env) (Strategy, error) {
+			return &lockPerCoupon{counter: counter{env}, locks: redislock.New(env.Redis)}, nil
+		},
+	}
+}
+
+// Prepare writes the stock to both.
+func (s *lockPerCoupon) Prepare(ctx context.Context) error {
+	if err := s.prepareRow(ctx); err != nil {
+		return err
+	}
+	return s.counter.Prepare(ctx)
+}
+
+// Claim sells in Redis and in MySQL under the coupon's lock.
+func (s *lockPerCoupon) Claim(ctx context.Context, user string) (outcome Outcome, err error) {
+	lock, err := s.obtain(ctx, s.locks)
+	if err != nil || lock == nil {
+		return Busy, err
+	}
+	defer give(ctx, &err, func(ctx context.Context) error { return release(ctx, lock) })
+	outcome, err = s.sell(ctx, user)
+	if err != nil || outcome != Claimed {
+		return outcome, err
+	}
+	taken, err := takeOne(ctx, s.DB, s.Campaign.ID)
+	if err == nil && !taken {
+		err = fmt.Errorf("%w: redis sold what mysql does not have", ErrBooks)
+	}
+	return outcome, err
+}

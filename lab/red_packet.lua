@@ -1,0 +1,16 @@
+-- red_packet.lua takes one packet from the list for a user who has none, and records who has it.
+--
+-- KEYS[1] packets  list  packets left, JSON
+-- KEYS[2] users    hash  user id -> packet
+-- KEYS[3] taken    list  user id and packet, for whoever keeps the books
+-- ARGV[1] user id
+-- Reply {1, packet} taken · {2, ''} none left · {3, packet} the user has this one already
+local packets_key, users_key, taken_key = KEYS[1], KEYS[2], KEYS[3]
+local user = ARGV[1]
+local had = redis.call('HGET', users_key, user)
+if had then return {3, had} end
+local packet = redis.call('LPOP', packets_key)
+if not packet then return {2, ''} end
+redis.call('HSET', users_key, user, packet)
+redis.call('LPUSH', taken_key, user .. ' ' .. packet)
+return {1, packet}

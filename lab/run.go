@@ -1,0 +1,216 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/google/uuid"
+)
+
+// Options of Run. Self is required.
+type Options struct {
+	Workload Workload
+	// RedisURL and MySQLDSN are the servers to use; the lab starts one of its own for each that is empty.
+	RedisURL, MySQLDSN string
+	Self               Self
+	Progress           func(done, total int, what string) // called before each rung of each round; nil is nobody
+}
+
+// Run climbs the ladder and reports. What it made on the servers is gone afterwards.
+func Run(ctx context.Context, opts Options) (report Report, err error) {
+	opts.Workload = opts.Workload.WithDefaults()
+	if err := opts.Workload.Validate(); err != nil {
+		return Report{}, err
+	}
+	if opts.Self == nil {
+		return Report{}, fmt.Errorf("%w: Self is required", ErrConfig)
+	}
+	if opts.Progress == nil {
+		opts.Progress = func(int, int, string) {}
+	}
+	s, err := openServers(ctx, Place{RedisURL: opts.RedisURL, MySQLDSN: opts.MySQLDSN})
+	if err != nil {
+		return Report{}, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	r, err := newRunner(ctx, opts, s)
+	if err != nil {
+		return Report{}, err
+	}
+	defer func() { err = errors.Join(err, r.close(ctx)) }()
+	return r.climb(ctx)
+}
+
+// runner is a run under way.
+type runner struct {
+	opts  Options
+	w     Workload
+	id    string // of this run
+	env   Env
+	rungs []Rung
+
+	database string
+	closeEnv func()
+}
+
+// newRunner makes the lab's own database and refuses a Redis in which a Dibs lives.
+func newRunner(ctx context.Context, opts Options, s *servers) (*runner, error) {
+	r := &runner{opts: opts, w: opts.Workload, id: "lab-" + uuid.NewString()[:8]}
+	r.database = "dibs_" + strings.ReplaceAll(r.id, "-", "_")
+	for _, name := range r.w.Strategies {
+		rung, _ := RungNamed(name) // validated
+		r.rungs = append(r.rungs, rung)
+	}
+	if err := r.createDatabase(ctx, s); err != nil {
+		return nil, err
+	}
+	env, closeEnv, err := openEnv(s.place, 4, 4)
+	if err != nil {
+		return nil, err
+	}
+	r.env, r.closeEnv = env, closeEnv
+	r.env.Patience, r.env.Self = r.w.Patience, opts.Self
+	if err := r.checkEmpty(ctx); err != nil {
+		return nil, errors.Join(err, r.close(ctx))
+	}
+	return r, nil
+}
+
+func (r *runner) createDatabase(ctx context.Context, s *servers) error {
+	cfg, err := mysql.ParseDSN(s.place.MySQLDSN)
+	if err != nil {
+		return fmt.Errorf("%w: MYSQL_DSN: %w", ErrConfig, err)
+	}
+	db, err := openSQL(s.place.MySQLDSN, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.ExecContext(ctx, "CREATE DATABASE "+r.database+" CHARACTER SET utf8mb4"); err != nil {
+		return fmt.Errorf("lab: the lab makes a database of its own, %s: %w", r.database, err)
+	}
+	cfg.DBName = r.database
+	s.place.MySQLDSN = cfg.FormatDSN()
+	return nil
+}
+
+// ErrInUse says that a Dibs lives in the Redis that the lab was given.
+var ErrInUse = errors.New("lab: this redis is in use")
+
+func (r *runner) checkEmpty(ctx context.Context) error {
+	keys, err := r.keys(ctx, claimKeys+"*")
+	if err != nil {
+		return err
+	}
+	if len(keys) > 0 {
+		return fmt.Errorf("%w: it holds %s of a Dibs; give the lab a database of its own, such as redis://host:6379/9", ErrInUse, keys[0])
+	}
+	return nil
+}
+
+func (r *runner) keys(ctx context.Context, pattern string) ([]string, error) {
+	var keys []string
+	scan := r.env.Redis.Scan(ctx, 0, pattern, 1000).Iterator()
+	for scan.Next(ctx) {
+		keys = append(keys, scan.Val())
+	}
+	if err := scan.Err(); err != nil {
+		return nil, fmt.Errorf("lab: redis: %w", err)
+	}
+	return keys, nil
+}
+
+// clean removes the keys of this run.
+func (r *runner) clean(ctx context.Context) error {
+	for _, pattern := range []string{KeyPrefix + "{" + r.id + "*", claimKeys + "*"} {
+		keys, err := r.keys(ctx, pattern)
+		if err != nil {
+			return err
+		}
+		for batch := range slices.Chunk(keys, 1000) {
+			if err := r.env.Redis.Del(ctx, batch...).Err(); err != nil {
+				return fmt.Errorf("lab: clean: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// close removes the database, also when ctx is over.
+func (r *runner) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
+	defer cancel()
+	_, err := r.env.DB.ExecContext(ctx, "DROP DATABASE "+r.database)
+	r.closeEnv()
+	if err != nil {
+		return fmt.Errorf("lab: drop %s: %w", r.database, err)
+	}
+	return nil
+}
+
+// climb runs the rounds, every other one from the top down so that no rung always comes first.
+func (r *runner) climb(ctx context.Context) (Report, error) {
+	rounds := make(map[string][]Round)
+	locks := make(map[string]Lock)
+	count, total := 0, r.w.Rounds*len(r.rungs)
+	for round := range r.w.Rounds {
+		order := slices.Clone(r.rungs)
+		if round%2 == 1 {
+			slices.Reverse(order)
+		}
+		for _, rung := range order {
+			r.opts.Progress(count, total, rung.Name)
+			count++
+			one, lock, err := r.stand(ctx, rung, round)
+			if err != nil {
+				return Report{}, fmt.Errorf("%s: %w", rung.Name, err)
+			}
+			rounds[rung.Name] = append(rounds[rung.Name], one)
+			if lock != nil {
+				locks[rung.Name] = *lock
+			}
+		}
+	}
+	r.opts.Progress(total, total, "done")
+	report := Report{At: time.Now().UTC().Truncate(time.Second), Workload: r.w, Machine: machine(), Servers: r.versions(ctx)}
+	for _, rung := range r.rungs {
+		report.Rungs = append(report.Rungs, newResult(rung, rounds[rung.Name], locks[rung.Name]))
+	}
+	report.compare()
+	return report, nil
+}
+
+// machine says what the figures were taken on, apart from the servers.
+func machine() []string {
+	return []string{
+		fmt.Sprintf("%d cores shared by servers, Dibs and claimers", runtime.NumCPU()), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH,
+	}
+}
+
+// versions names the servers; one that does not say is not named.
+func (r *runner) versions(ctx context.Context) []string {
+	var all []string
+	if info, err := r.env.Redis.InfoMap(ctx, "server").Result(); err == nil {
+		if v := info["Server"]["valkey_version"]; v != "" {
+			all = append(all, "Valkey "+v)
+		} else {
+			all = append(all, "Redis "+info["Server"]["redis_version"])
+		}
+	}
+	var version string
+	if err := r.env.DB.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err == nil {
+		name := "MySQL "
+		if strings.Contains(version, "MariaDB") {
+			name = "MariaDB "
+		}
+		number, _, _ := strings.Cut(version, "-")
+		all = append(all, name+number)
+	}
+	return all
+}

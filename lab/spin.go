@@ -1,0 +1,59 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Waiting for a lock: short enough that a free lock is soon seen by one of a crowd, spread so that they don't ask at once.
+const (
+	spinMin = 5 * time.Millisecond
+	spinMax = 15 * time.Millisecond
+)
+
+func spinPause() time.Duration { return spinMin + rand.N(spinMax-spinMin) }
+
+// acquire tries for a lock until it is had or patience is over; had is false then.
+func (e *Env) acquire(ctx context.Context, try func(context.Context) (bool, error)) (had bool, err error) {
+	deadline := time.Now().Add(e.Patience)
+	for {
+		had, err := try(ctx)
+		if err != nil {
+			return false, fmt.Errorf("lab: lock: %w", err)
+		}
+		if had {
+			return true, nil
+		}
+		pause := spinPause()
+		if time.Now().Add(pause).After(deadline) {
+			return false, nil
+		}
+		if err := rest(ctx, pause); err != nil {
+			return false, err
+		}
+	}
+}
+
+// rest waits, or returns why it was cut short.
+func rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// give releases a lock though the claim's context may be over, and adds its failure to err.
+func give(ctx context.Context, err *error, release func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
+	defer cancel()
+	if failed := release(ctx); failed != nil {
+		*err = errors.Join(*err, fmt.Errorf("lab: release: %w", failed))
+	}
+}

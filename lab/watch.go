@@ -1,0 +1,73 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// watch is optimistic: EXEC does nothing if somebody touched what was read, and then it all starts again.
+type watch struct{ counter }
+
+func watchRung() Rung {
+	return Rung{
+		Name: "watch", Title: "WATCH, MULTI, EXEC", Flaw: "a crowd retries each other; nothing is rolled back if a command fails",
+		Sound: true, DieAt: StepRead,
+		New: func(env Env) (Strategy, error) { return &watch{counter{env}}, nil },
+	}
+}
+
+// takenKey lists who was given a unit, in order.
+func (e *Env) takenKey() string { return e.key("taken") }
+
+// Prepare writes the stock and forgets the list.
+func (s *watch) Prepare(ctx context.Context) error {
+	if err := s.Redis.Del(ctx, s.takenKey()).Err(); err != nil {
+		return fmt.Errorf("lab: prepare: %w", err)
+	}
+	return s.counter.Prepare(ctx)
+}
+
+// Claim tries until its transaction goes through or patience is over.
+func (s *watch) Claim(ctx context.Context, user string) (Outcome, error) {
+	deadline := time.Now().Add(s.Patience)
+	for time.Now().Before(deadline) {
+		outcome, err := s.try(ctx, user)
+		if !errors.Is(err, redis.TxFailedErr) {
+			return outcome, err
+		}
+		if err := rest(ctx, spinPause()); err != nil {
+			return Busy, err
+		}
+	}
+	return Busy, nil
+}
+
+func (s *watch) try(ctx context.Context, user string) (outcome Outcome, err error) {
+	err = s.Redis.Watch(ctx, func(tx *redis.Tx) error {
+		stock, had, err := s.read(ctx, tx, user)
+		if err != nil {
+			return err
+		}
+		if err := s.at(StepRead); err != nil {
+			return err
+		}
+		if outcome = s.decide(stock, had); outcome != Claimed {
+			return nil
+		}
+		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.Decr(ctx, s.stockKey())
+			p.HIncrBy(ctx, s.usersKey(), user, 1)
+			p.RPush(ctx, s.takenKey(), user)
+			return nil
+		})
+		return err
+	}, s.stockKey(), s.usersKey())
+	if err != nil {
+		return 0, fmt.Errorf("lab: watch: %w", err)
+	}
+	return outcome, nil
+}

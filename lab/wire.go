@@ -1,0 +1,108 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// answerMax bounds what is read of one answer, in bytes.
+const answerMax = 1 << 20
+
+// wire posts over as many kept connections as there are claimers. net/http's own client costs as much as Dibs' answer,
+// and on one machine what the claimers use is taken from the servers; a storefront's client runs elsewhere.
+type wire struct {
+	host string
+	idle chan *wireConn // nil in it: to be dialled
+}
+
+type wireConn struct {
+	conn net.Conn
+	in   *bufio.Reader
+	out  []byte
+}
+
+func newWire(base string, connections int) (*wire, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" || u.Host == "" {
+		return nil, fmt.Errorf("%w: endpoint %q", ErrConfig, base)
+	}
+	w := &wire{host: u.Host, idle: make(chan *wireConn, max(connections, 1))}
+	for range cap(w.idle) {
+		w.idle <- nil
+	}
+	return w, nil
+}
+
+func (w *wire) close() {
+	for range cap(w.idle) {
+		if c := <-w.idle; c != nil {
+			_ = c.conn.Close()
+		}
+	}
+}
+
+// post sends a JSON body and returns status and body of the answer.
+func (w *wire) post(ctx context.Context, path, key string, body []byte) (status int, answer []byte, err error) {
+	c := <-w.idle
+	defer func() { w.idle <- c }()
+	if c == nil {
+		if c, err = w.dial(ctx); err != nil {
+			return 0, nil, err
+		}
+	}
+	status, answer, keep, err := c.roundTrip(w.host, path, key, body)
+	if err != nil || !keep {
+		_ = c.conn.Close()
+		c = nil
+	}
+	return status, answer, err
+}
+
+func (w *wire) dial(ctx context.Context) (*wireConn, error) {
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", w.host)
+	if err != nil {
+		return nil, fmt.Errorf("lab: %w", err)
+	}
+	return &wireConn{conn: conn, in: bufio.NewReader(conn)}, nil
+}
+
+func (c *wireConn) roundTrip(host, path, key string, body []byte) (status int, answer []byte, keep bool, err error) {
+	if err := c.conn.SetDeadline(time.Now().Add(ioTimeout)); err != nil {
+		return 0, nil, false, fmt.Errorf("lab: %w", err)
+	}
+	if _, err := c.conn.Write(c.request(host, path, key, body)); err != nil {
+		return 0, nil, false, fmt.Errorf("lab: send: %w", err)
+	}
+	res, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return 0, nil, false, fmt.Errorf("lab: answer: %w", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err = io.ReadAll(io.LimitReader(res.Body, answerMax))
+	if err != nil {
+		return 0, nil, false, fmt.Errorf("lab: answer: %w", err)
+	}
+	return res.StatusCode, answer, !res.Close, nil
+}
+
+func (c *wireConn) request(host, path, key string, body []byte) []byte {
+	b := append(c.out[:0], "POST "...)
+	b = append(b, path...)
+	b = append(b, " HTTP/1.1\r\nHost: "...)
+	b = append(b, host...)
+	b = append(b, "\r\nContent-Type: application/json\r\nIdempotency-Key: "...)
+	b = append(b, key...)
+	b = append(b, "\r\nContent-Length: "...)
+	b = strconv.AppendInt(b, int64(len(body)), 10)
+	b = append(b, "\r\n\r\n"...)
+	b = append(b, body...)
+	c.out = b
+	return b
+}
