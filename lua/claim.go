@@ -47,8 +47,20 @@ var claimOutcomes = []models.Outcome{
 	models.OutcomeDamaged,
 }
 
-// statusClock is claim.lua's word for a Redis whose clock is not within a day of ours.
-const statusClock = 3
+// claim.lua's own words: a Redis whose clock is not within a day of ours, and one that went back behind what the caller saw.
+const (
+	statusClock      = 3
+	statusRolledBack = 4
+)
+
+// headLength is the elements of a reply before the first claim's.
+const headLength = 5
+
+// Seen is a moment in a campaign's life in Redis, as somebody saw it: of load Epoch, Seq claims were accepted.
+type Seen struct{ Epoch, Seq int64 }
+
+// Before tells whether s was earlier than o.
+func (s Seen) Before(o Seen) bool { return s.Epoch < o.Epoch || s.Epoch == o.Epoch && s.Seq < o.Seq }
 
 const (
 	keyLength    = 16 // bytes of a claim id, and of the digest of an idempotency key
@@ -63,36 +75,66 @@ const (
 // Errors: ErrUnavailable (surely nothing was claimed) and ErrOutcomeUnknown; after the latter the same requests, with the
 // same ids, may be sent again and are not claimed twice.
 func (s *Scripts) Claim(ctx context.Context, m Meta, reqs []ClaimRequest) (replies []ClaimReply, remaining int64, err error) {
-	if len(reqs) == 0 || len(reqs) > ClaimsMax {
-		return nil, 0, fmt.Errorf("%w: %d claims in a call, must be 1 to %d", ErrUnavailable, len(reqs), ClaimsMax)
-	}
-	for i := range reqs {
-		if q := reqs[i].Quantity; q < 1 || q > models.QuantityMax { // below 1 would give stock back
-			return nil, 0, fmt.Errorf("%w: claim of %d units not sent, must be 1 to %d", ErrUnavailable, q, models.QuantityMax)
-		}
+	replies, now, err := s.ClaimAfter(ctx, m, Seen{}, reqs)
+	return replies, now.Remaining, err
+}
+
+// Now is a campaign as a call of claim.lua left it.
+type Now struct {
+	Seen
+	Remaining int64 // units
+}
+
+// ClaimAfter is Claim for a caller who remembers what it saw of the campaign. A Redis that went back behind that (an older
+// snapshot, a failover to a replica that lagged) gives OutcomeRolledBack for every claim; now is what it holds then. now is
+// zero when Redis does not hold the campaign.
+func (s *Scripts) ClaimAfter(ctx context.Context, m Meta, seen Seen, reqs []ClaimRequest) (replies []ClaimReply, now Now, err error) {
+	if err := checkClaims(reqs); err != nil {
+		return nil, Now{}, err
 	}
 	k := KeysOf(m.ID, m.Partition)
 	keys := []string{k.State, k.Users, k.Keys, k.Stream}
-	reply, err := s.run(ctx, s.claim, keys, s.claimArgs(m, reqs))
+	reply, kept, err := s.runKept(ctx, s.claim, keys, s.claimArgs(m, seen, reqs))
 	if err != nil {
-		return nil, 0, err
+		return nil, Now{}, err
 	}
 	code, err := status("claim", reply)
 	if err != nil {
-		return nil, 0, err
+		return nil, Now{}, err
 	}
 	switch code {
 	case statusOK:
-		return decodeClaims(m, reqs, reply)
+		replies, now, err = decodeClaims(m, reqs, reply)
+		if err == nil {
+			err = s.keep(ctx, m.Partition, replies, kept)
+		}
+		if err != nil {
+			return nil, Now{}, err
+		}
+		return replies, now, nil
 	case statusAbsent:
-		return sameForAll(reqs, models.OutcomeAbsent), 0, nil
+		return sameForAll(reqs, models.OutcomeAbsent), Now{}, nil
 	case statusDamaged:
-		return sameForAll(reqs, models.OutcomeDamaged), 0, nil
+		return sameForAll(reqs, models.OutcomeDamaged), Now{}, nil
 	case statusClock:
-		return nil, 0, fmt.Errorf("%w: redis' clock and this machine's differ by more than a day", ErrUnavailable)
+		return nil, Now{}, fmt.Errorf("%w: redis' clock and this machine's differ by more than a day", ErrUnavailable)
+	case statusRolledBack:
+		return decodeRolledBack(reqs, reply)
 	default:
-		return nil, 0, badReply("claim", reply)
+		return nil, Now{}, badReply("claim", reply)
 	}
+}
+
+func checkClaims(reqs []ClaimRequest) error {
+	if len(reqs) == 0 || len(reqs) > ClaimsMax {
+		return fmt.Errorf("%w: %d claims in a call, must be 1 to %d", ErrUnavailable, len(reqs), ClaimsMax)
+	}
+	for i := range reqs {
+		if q := reqs[i].Quantity; q < 1 || q > models.QuantityMax { // below 1 would give stock back
+			return fmt.Errorf("%w: claim of %d units not sent, must be 1 to %d", ErrUnavailable, q, models.QuantityMax)
+		}
+	}
+	return nil
 }
 
 func sameForAll(reqs []ClaimRequest, outcome models.Outcome) []ClaimReply {
@@ -103,18 +145,23 @@ func sameForAll(reqs []ClaimRequest, outcome models.Outcome) []ClaimReply {
 	return replies
 }
 
-// claimArgs lays out ARGV as the head of claim.lua says.
-func (s *Scripts) claimArgs(m Meta, reqs []ClaimRequest) []any {
-	now := ""
-	if s.opts.ServerClock != nil {
-		now = formatInt(s.opts.ServerClock())
+// serverNow is what scripts take for the time: nothing, so that they ask Redis, or a test's clock.
+func (s *Scripts) serverNow() string {
+	if s.opts.ServerClock == nil {
+		return ""
 	}
+	return formatInt(s.opts.ServerClock())
+}
+
+// claimArgs lays out ARGV as the head of claim.lua says.
+func (s *Scripts) claimArgs(m Meta, seen Seen, reqs []ClaimRequest) []any {
 	table := s.days.at(s.opts.Clock(), m.Location)
-	args := make([]any, 0, 2+len(table.starts)+6*len(reqs))
-	args = append(args, now, table.first)
+	args := make([]any, 0, 4+len(table.starts)+6*len(reqs))
+	args = append(args, s.serverNow(), table.first)
 	for _, start := range table.starts {
 		args = append(args, start)
 	}
+	args = append(args, seen.Epoch, seen.Seq)
 	for i := range reqs {
 		args = appendClaimArgs(args, m, &reqs[i])
 	}
@@ -176,32 +223,52 @@ func appendJSONString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, int64, error) {
-	if len(reply) != 3+2*len(reqs) {
-		return nil, 0, badReply("claim", reply)
+func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Now, error) {
+	if len(reply) != headLength+2*len(reqs) {
+		return nil, Now{}, badReply("claim", reply)
 	}
-	now, nowOK := reply[1].(int64)
-	remaining, remainingOK := reply[2].(int64)
-	if !nowOK || !remainingOK {
-		return nil, 0, badReply("claim", reply)
+	head, ok := numbersOf(reply[1:headLength])
+	if !ok {
+		return nil, Now{}, badReply("claim", reply)
 	}
 	replies := make([]ClaimReply, len(reqs))
 	for i := range reqs {
-		code, ok := reply[3+2*i].(int64)
+		code, ok := reply[headLength+2*i].(int64)
 		if !ok || code < 0 || int(code) >= len(claimOutcomes) {
-			return nil, 0, badReply("claim", reply)
+			return nil, Now{}, badReply("claim", reply)
 		}
 		replies[i].Outcome = claimOutcomes[code]
 		if !replies[i].Outcome.Took() {
 			continue
 		}
-		claim, err := decodeClaim(m, &reqs[i], now, reply[4+2*i])
+		claim, err := decodeClaim(m, &reqs[i], head[0], reply[headLength+1+2*i])
 		if err != nil {
-			return nil, 0, err
+			return nil, Now{}, err
 		}
 		replies[i].Claim = claim
 	}
-	return replies, remaining, nil
+	return replies, Now{Seen: Seen{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}, nil
+}
+
+func decodeRolledBack(reqs []ClaimRequest, reply []any) ([]ClaimReply, Now, error) {
+	if len(reply) != 3 {
+		return nil, Now{}, badReply("claim", reply)
+	}
+	held, ok := numbersOf(reply[1:])
+	if !ok {
+		return nil, Now{}, badReply("claim", reply)
+	}
+	return sameForAll(reqs, models.OutcomeRolledBack), Now{Seen: Seen{Epoch: held[0], Seq: held[1]}}, nil
+}
+
+// numbersOf reads elements of a reply that are all numbers.
+func numbersOf(elements []any) (numbers [headLength - 1]int64, ok bool) {
+	for i, element := range elements {
+		if numbers[i], ok = element.(int64); !ok {
+			return numbers, false
+		}
+	}
+	return numbers, true
 }
 
 // decodeClaim makes the claim from seq, for one made now, or from the record of one made before.

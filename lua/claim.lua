@@ -13,16 +13,19 @@
 -- ARGV[1]     now_ms        milliseconds since 1970; empty: this server's clock
 -- ARGV[2]     first_day     number of the first day below, days since 1970-01-01 in the campaign's zone
 -- ARGV[3..8]  day_start_ms  when that day and the five after it begin
--- ARGV[9..]   six a claim:  user id; quantity in units; key, 16 bytes; record head, whose first 8 bytes are the digest of
+-- ARGV[9]     seen_epoch    the newest load of the campaign that the caller saw in Redis; 0 is none
+-- ARGV[10]    seen_seq      the claims that it saw accepted of that load
+-- ARGV[11..]  six a claim:  user id; quantity in units; key, 16 bytes; record head, whose first 8 bytes are the digest of
 --             the body; claim id; event head, the JSON up to the value of seq
 --
--- Reply {0, now_ms, remaining, then two a claim: code, value}
+-- Reply {0, now_ms, remaining, epoch, seq, then two a claim: code, value}
 --   0 claimed: seq · 1 replayed: record · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
 --   7 sold_out · 8 user_limit · 9 user_day_limit · 10 damaged: the record of this user or of this claim
--- or {1} absent: the campaign is not here · {2, which} damaged: the key of that number, nothing was changed
+-- or {1} absent: the campaign is not here, or takes no claims until MySQL says so · {2, which} damaged: the key of that number, nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
+-- or {4, epoch, seq} rolled back: Redis went back behind what the caller saw, nothing was taken
 local state_key, users_key, keys_key, stream_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local FIRST_CLAIM, PER_CLAIM, DAYS = 9, 6, 5
+local FIRST_CLAIM, PER_CLAIM, DAYS = 11, 6, 5
 local DIGITS = 15 -- as many are always held exactly
 
 local function type_of(key) return redis.call('TYPE', key)['ok'] end
@@ -40,7 +43,7 @@ local LIMITS = {
   {field = 'per_user_per_day', code = 9, bucket = function(day) return day end},
 }
 
-local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms'}
+local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at'}
 local plain = #names
 for i, limit in ipairs(LIMITS) do names[plain + i] = limit.field end
 local fields = redis.call('HMGET', state_key, unpack(names))
@@ -51,12 +54,16 @@ end
 if not string.find(table.concat(fields, ' '), '^%l+' .. string.rep(' %d+', #names - 1) .. '$') then return {2, 1} end
 local status, epoch = fields[1], fields[5]
 local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4])
-local starts_at_ms, ends_at_ms = tonumber(fields[6]), tonumber(fields[7])
-if status == 'loading' then return {1} end -- MySQL has not confirmed the load: whoever finds it so has that done
+local starts_at_ms, ends_at_ms, low_stock_at = tonumber(fields[6]), tonumber(fields[7]), tonumber(fields[8])
+-- MySQL has not confirmed the load, or wants proof that nothing was lost: whoever finds it so has that done.
+if status == 'loading' or status == 'fenced' then return {1} end
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
 -- Claims were made, so both of these were written. A part that is gone is a part that was lost.
 if seq > 0 and users_type == 'none' then return {2, 2} end
 if seq > 0 and keys_type == 'none' then return {2, 3} end
+
+local epoch_here, seen_epoch = tonumber(epoch), tonumber(ARGV[9])
+if epoch_here < seen_epoch or epoch_here == seen_epoch and seq < tonumber(ARGV[10]) then return {4, epoch_here, seq} end
 
 local now_ms = tonumber(ARGV[1])
 if not now_ms then
@@ -129,10 +136,11 @@ for i = 1, claims do
 end
 local known = redis.call('HMGET', keys_key, unpack(key_ids))
 local remaining = total - taken
+local remaining_before = remaining
 local records = {}
 if not campaign_refusal and remaining > 0 then records = redis.call('HMGET', users_key, unpack(user_ids)) end
 
-local reply = {0, now_ms, 0}
+local reply = {0, now_ms, 0, epoch_here, seq}
 local record_now, known_now = {}, {} -- by this call, so that two claims of one user or key in it see each other
 local event_ids, event_heads, seq_texts, new_keys = {}, {}, {}, {}
 local taken_now = 0 -- claims
@@ -165,10 +173,16 @@ end
 
 for i = 1, claims do
   local code, value = refuse_or_take(i, FIRST_CLAIM + (i - 1) * PER_CLAIM)
-  reply[2 * i + 2], reply[2 * i + 3] = code, value
+  reply[2 * i + 4], reply[2 * i + 5] = code, value
 end
 if remaining > 0 then reply[3] = remaining end
 if taken_now == 0 then return reply end
+reply[5] = seq
+
+-- What this call crossed is told once, with the claim that crossed it: by the next call it is behind us, until a restock.
+local crossed = {}
+if low_stock_at > 0 and remaining_before > low_stock_at and remaining <= low_stock_at then crossed[1] = 'low_stock' end
+if remaining == 0 then crossed[#crossed + 1] = 'sold_out' end
 
 -- rfc3339 writes milliseconds since 1970 as UTC. Days to a date: the civil-from-days method of H. Hinnant.
 local function rfc3339(ms)
@@ -195,13 +209,22 @@ local function ids_run_out()
     if info[i] == 'last-generated-id' then return string.sub(info[i + 1], 1, 21) == '18446744073709551615-' end
   end
 end
-if taken_now > 1 and stream_type == 'stream' and ids_run_out() then return {2, 4} end
+if taken_now + #crossed > 1 and stream_type == 'stream' and ids_run_out() then return {2, 4} end
 
 -- Writes. From here on nothing can fail.
 local tail = ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'
 for i = 1, taken_now do
   redis.call('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', '', 'payload',
     event_heads[i] .. seq_texts[i] .. tail)
+end
+if #crossed > 0 then
+  local last, campaign_id = event_ids[taken_now], string.match(state_key, ':c:(.*)$')
+  for _, name in ipairs(crossed) do
+    local id = last .. ':' .. name
+    redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload',
+      '{"v":1,"type":"campaign.' .. name .. '","id":"' .. id .. '","campaign_id":"' .. campaign_id ..
+      '","remaining":' .. remaining .. ',"seq":' .. seq_texts[taken_now] .. tail)
+  end
 end
 local new_users, n = {}, 0
 for user, record in pairs(record_now) do
@@ -210,5 +233,5 @@ for user, record in pairs(record_now) do
 end
 redis.call('HSET', users_key, unpack(new_users))
 redis.call('HSET', keys_key, unpack(new_keys))
-redis.call('HSET', state_key, 'taken', taken, 'seq', seq)
+redis.call('HSET', state_key, 'taken', taken, 'seq', seq, 'last_ms', now_ms)
 return reply

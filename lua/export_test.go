@@ -10,7 +10,10 @@ import (
 
 // Sources are the texts of the scripts by name.
 func Sources() map[string]string {
-	return map[string]string{"claim": claimSource, "load": loadSource, "adjust": adjustSource, "state": stateSource}
+	return map[string]string{
+		"claim": claimSource, "load": loadSource, "adjust": adjustSource, "state": stateSource,
+		"fence": fenceSource, "evict": evictSource, "forget": forgetSource,
+	}
 }
 
 // ClaimOutcomes are the codes that the Go caller knows for one claim, in order.
@@ -19,10 +22,13 @@ func ClaimOutcomes() []models.Outcome { return claimOutcomes }
 // Statuses are the first elements of a reply that the Go caller knows, by script.
 func Statuses() map[string][]int {
 	return map[string][]int{
-		"claim":  {statusOK, statusAbsent, statusDamaged, statusClock},
-		"load":   {statusOK, statusThere, statusDamaged},
-		"adjust": {statusOK, statusAbsent, statusDamaged, statusHeld},
+		"claim":  {statusOK, statusAbsent, statusDamaged, statusClock, statusRolledBack},
+		"load":   {statusOK, statusThere, statusDamaged, statusIncomplete},
+		"adjust": {statusOK, statusAbsent, statusDamaged, statusHeld, statusOther},
 		"state":  {statusOK, statusAbsent, statusDamaged},
+		"fence":  {statusOK, statusAbsent, statusDamaged, statusElse},
+		"evict":  {statusOK, statusAbsent, statusDamaged, statusElse},
+		"forget": {statusOK, statusDamaged, statusElse},
 	}
 }
 

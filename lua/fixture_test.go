@@ -134,7 +134,7 @@ func (b *bundle) state() lua.State {
 	return st
 }
 
-// events are the campaign's events in the stream, decoded, in order.
+// events are the campaign's claims in the stream, decoded, in order.
 func (b *bundle) events() []models.Event {
 	b.t.Helper()
 	entries, err := b.rdb.XRange(b.t.Context(), b.keys.Stream, "-", "+").Result()
@@ -144,7 +144,7 @@ func (b *bundle) events() []models.Event {
 		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
 		require.NoError(b.t, err)
 		require.Equal(b.t, e.ID, entry.Values["_watermill_message_uuid"])
-		if e.CampaignID == b.c.ID {
+		if e.CampaignID == b.c.ID && e.Type == models.EventClaimAccepted {
 			events = append(events, e)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -71,6 +72,10 @@ func callsOf(t *testing.T) (keys, argv map[string]int) {
 	b.claim(want("u", 1, ""), want("v", 1, "k"))
 	_, err := b.s.Adjust(t.Context(), b.c)
 	require.NoError(t, err)
+	require.NoError(t, b.s.Fence(t.Context(), b.c.ID, 1))
+	_, err = b.s.Evict(t.Context(), b.c.ID, lua.Seen{Epoch: 1}, time.Second)
+	require.NoError(t, err)
+	require.NoError(t, b.s.Forget(t.Context(), b.c.ID, lua.Seen{}))
 	keys, argv = map[string]int{}, map[string]int{}
 	for name, source := range lua.Sources() {
 		for _, args := range sent {
@@ -90,7 +95,7 @@ func TestHeadersAgreeWithTheGoCallers(t *testing.T) {
 	for name, source := range lua.Sources() {
 		head, body := header(source)
 		require.True(t, strings.HasPrefix(head, "-- "+name+".lua "), "%s: says its name and purpose", name)
-		require.Equal(t, upTo(1, keys[name]), numbers(t, `(?m)^-- KEYS\[(\d+)\] \w+ +(?:hash|stream) `, head), "%s: KEYS", name)
+		require.Equal(t, upTo(1, keys[name]), numbers(t, `(?m)^-- KEYS\[(\d+)\] \w+ +(?:hash|stream|string) `, head), "%s: KEYS", name)
 		require.Equal(t, upTo(1, keys[name]), numbers(t, `KEYS\[(\d+)\]`, body), "%s: KEYS in the body", name)
 		require.Equal(t, keys[name], strings.Count(body, "KEYS["), "%s: each key is named once, at once", name)
 		require.ElementsMatch(t, lua.Statuses()[name], numbers(t, `\{(\d+)`, head[strings.Index(head, "-- Reply"):]), "%s: replies", name)
@@ -98,16 +103,19 @@ func TestHeadersAgreeWithTheGoCallers(t *testing.T) {
 			require.Contains(t, lua.Statuses()[name], status, "%s: a reply that the header and Go know", name)
 		}
 	}
-	require.Contains(t, lua.Sources()["claim"], "FIRST_CLAIM, PER_CLAIM, DAYS = 9, 6, 5\n")
+	require.Contains(t, lua.Sources()["claim"], "FIRST_CLAIM, PER_CLAIM, DAYS = 11, 6, 5\n")
 	head, _ := header(lua.Sources()["claim"])
-	require.Contains(t, head, "-- ARGV[9..]   six a claim:")
-	require.Equal(t, 8+2*6, argv["claim"])
+	require.Contains(t, head, "-- ARGV[11..]  six a claim:")
+	require.Equal(t, 10+2*6, argv["claim"])
 	require.Equal(t, []int{1, 2, 3}, numbers(t, `ARGV\[(\d+)`, head)[:3])
 	head, _ = header(lua.Sources()["adjust"])
-	require.Equal(t, []int{1, 2, 10}, numbers(t, `ARGV\[(\d+)`, head))
-	require.Greater(t, argv["adjust"], 9)
-	require.Zero(t, argv["adjust"]%2-1, "a version, then pairs")
-	require.Zero(t, argv["load"]%2, "pairs")
+	require.Equal(t, []int{1, 2, 3, 11}, numbers(t, `ARGV\[(\d+)`, head))
+	require.Greater(t, argv["adjust"], 10)
+	require.Zero(t, argv["adjust"]%2, "a version, an epoch, then pairs")
+	head, _ = header(lua.Sources()["load"])
+	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, numbers(t, `ARGV\[(\d+)`, head))
+	require.Equal(t, 1, argv["load"]%2, "five, then pairs")
+	require.Equal(t, []int{1, 4, 1}, []int{argv["fence"], argv["evict"], argv["forget"]})
 	require.Zero(t, argv["state"])
 }
 

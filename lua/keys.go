@@ -17,6 +17,9 @@ type CampaignKeys struct {
 	Users  string // hash: user id -> units used
 	Keys   string // hash: digest of an idempotency key, or claim id -> record of the claim
 	Stream string // stream: the claim stream of the partition
+
+	Evicted string // string: "epoch:seq" of an eviction that MySQL has not heard of
+	Lock    string // string: token of the process that loads the campaign
 }
 
 // PartitionOf tells which claim stream a campaign belongs to: FNV-1a of its id, modulo the number of partitions.
@@ -33,7 +36,8 @@ func PartitionOf(campaignID string, partitions int) int {
 // KeysOf names the keys of a campaign in its partition.
 func KeysOf(campaignID string, partition int) CampaignKeys {
 	base := prefix(partition) + "c:" + campaignID
-	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition)}
+	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition),
+		Evicted: base + ":evicted", Lock: base + ":lock"}
 }
 
 // StreamKey names the claim stream of a partition.
@@ -43,3 +47,18 @@ func StreamKey(partition int) string { return prefix(partition) + "claims" }
 func PoisonKey(partition int) string { return StreamKey(partition) + ":poison" }
 
 func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) + "}:" }
+
+// BirthKey names the mark of a partition's stream: it is there as long as nothing of the stream was lost.
+func BirthKey(partition int) string { return prefix(partition) + "birth" }
+
+// BirthLockKey names the lock of those who make a new mark.
+func BirthLockKey(partition int) string { return BirthKey(partition) + ":lock" }
+
+// LeaderKey names the lease of the syncer that leads.
+const LeaderKey = "dibs:leader"
+
+// staged names what is staged for load epoch of a campaign, beside what is there.
+func (k CampaignKeys) staged(epoch int64) (users, keys string) {
+	number := ":" + strconv.FormatInt(epoch, 10)
+	return k.Users + number, k.Keys + number
+}

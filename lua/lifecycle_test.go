@@ -23,7 +23,7 @@ func TestLoadWritesOnceAndWhole(t *testing.T) {
 		require.Equal(t, "Asia/Kathmandu", st.Meta.Location.String())
 		st.AsOf, st.Meta.Location = noon, b.meta.Location
 		require.Equal(t, lua.State{
-			Meta: b.meta, Status: models.StatusOpen, Epoch: 2, Version: 4, Total: 7, LowStockAt: 3, AsOf: noon,
+			Meta: b.meta, Status: models.StatusOpen, Epoch: 2, Version: 4, Total: 7, LowStockAt: 3, AsOf: noon, LastMs: noon.UnixMilli(),
 		}, st)
 
 		before := snapshot(t.Context(), t, rdb)

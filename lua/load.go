@@ -2,20 +2,41 @@ package lua
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"dibs/models"
 )
 
-// statusThere is load.lua's word for a campaign that Redis holds already.
-const statusThere = 1
+// load.lua's own words: Redis holds the campaign already, and not all that was staged for it is there.
+const (
+	statusThere      = 1
+	statusIncomplete = 3
+)
 
 // Load writes a campaign that Redis does not hold, with nothing taken: whole or not at all. loaded is false when it was
 // there already; then nothing was changed. Errors: ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Load(ctx context.Context, c *models.Campaign) (loaded bool, err error) {
+	return s.loadStaged(ctx, c, &staged{})
+}
+
+// staged is what was staged for a load.
+type staged struct {
+	replace     bool
+	users, keys int64 // fields
+	taken, seq  int64
+}
+
+func (s *Scripts) loadStaged(ctx context.Context, c *models.Campaign, st *staged) (loaded bool, err error) {
 	k := s.KeysOf(c.ID)
-	keys := []string{k.State, k.Users, k.Keys}
-	args := append(fixed(c), "epoch", c.Epoch, "taken", 0, "seq", 0, "version", c.Version)
+	stagedUsers, stagedKeys := k.staged(c.Epoch)
+	keys := []string{k.State, k.Users, k.Keys, k.Evicted, stagedUsers, stagedKeys}
+	replace := 0
+	if st.replace {
+		replace = 1
+	}
+	args := append([]any{s.serverNow(), c.Epoch, replace, st.users, st.keys}, fixed(c)...)
+	args = append(args, "taken", st.taken, "seq", st.seq, "version", c.Version)
 	args = append(args, definition(c)...)
 	reply, err := s.run(ctx, s.load, keys, args)
 	if err != nil {
@@ -30,6 +51,8 @@ func (s *Scripts) Load(ctx context.Context, c *models.Campaign) (loaded bool, er
 		return true, nil
 	case statusThere:
 		return false, nil
+	case statusIncomplete:
+		return false, fmt.Errorf("%w: load %s: staged records are gone", ErrUnavailable, c.ID)
 	default:
 		return false, damaged("load", keys, reply)
 	}

@@ -1,20 +1,60 @@
--- load.lua writes a campaign that Redis does not hold: whole or not at all.
+-- load.lua writes a campaign that Redis does not hold, whole or not at all, from what was staged for it.
 --
--- KEYS[1] state  hash  definition and counters of the campaign
--- KEYS[2] users  hash  must not be there
--- KEYS[3] keys   hash  must not be there
+-- The first write is an HSET, which Redis refuses whole when it is out of memory, a replica or unable to persist.
 --
--- ARGV    pairs of a field of state and its value
+-- KEYS[1] state         hash    definition and counters of the campaign
+-- KEYS[2] users         hash    must not be there, unless what is there may be replaced
+-- KEYS[3] keys          hash    must not be there, unless what is there may be replaced
+-- KEYS[4] evicted       string  the mark of a clean eviction, which a load ends
+-- KEYS[5] staged_users  hash    becomes users
+-- KEYS[6] staged_keys   hash    becomes keys
+--
+-- ARGV[1] now_ms   milliseconds since 1970; empty: this server's clock
+-- ARGV[2] epoch    number of this load
+-- ARGV[3] replace  1: a fenced campaign of an earlier load, or parts that a loss left, give way
+-- ARGV[4] users    fields that were staged
+-- ARGV[5] keys     fields that were staged
+-- ARGV[6..] pairs of a field of state and its value
 --
 -- Reply {0} loaded · {1} it is there already, untouched · {2, which} damaged: the key of that number
-local state_key, users_key, keys_key = KEYS[1], KEYS[2], KEYS[3]
+--   {3} not all that was staged is there
+local state_key, users_key, keys_key, evicted_key, staged_users_key, staged_keys_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local epoch, replace = tonumber(ARGV[2]), ARGV[3] == '1'
 
 local state_type = redis.call('TYPE', state_key)['ok']
-if state_type == 'hash' then return {1} end
-if state_type ~= 'none' then return {2, 1} end
--- Counts without a state are what is left of a loss: a load over them would forget what users hold.
-if redis.call('TYPE', users_key)['ok'] ~= 'none' then return {2, 2} end
-if redis.call('TYPE', keys_key)['ok'] ~= 'none' then return {2, 3} end
+if state_type == 'hash' then
+  local held = redis.call('HMGET', state_key, 'status', 'epoch')
+  local held_epoch = tonumber(held[2] or '')
+  if held_epoch and held_epoch >= epoch then return {1} end
+  -- A load that nobody confirmed was never claimed from.
+  if held[1] ~= 'loading' and not (replace and held[1] == 'fenced') then return {1} end
+elseif state_type ~= 'none' then
+  return {2, 1}
+elseif not replace then
+  -- Counts without a state are what is left of a loss: a load over them would forget what users hold.
+  if redis.call('TYPE', users_key)['ok'] ~= 'none' then return {2, 2} end
+  if redis.call('TYPE', keys_key)['ok'] ~= 'none' then return {2, 3} end
+end
+if redis.call('HLEN', staged_users_key) ~= tonumber(ARGV[4]) then return {3} end
+if redis.call('HLEN', staged_keys_key) ~= tonumber(ARGV[5]) then return {3} end
 
-redis.call('HSET', state_key, unpack(ARGV))
+local now_ms = tonumber(ARGV[1])
+if not now_ms then
+  local time = redis.call('TIME')
+  now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+redis.call('HSET', state_key, 'epoch', ARGV[2], 'last_ms', now_ms, unpack(ARGV, 6))
+redis.call('PERSIST', state_key)
+redis.call('UNLINK', users_key) -- a RENAME over them would free them at once, and Redis would stand still for it
+redis.call('UNLINK', keys_key)
+redis.call('UNLINK', evicted_key)
+if ARGV[4] ~= '0' then
+  redis.call('RENAME', staged_users_key, users_key)
+  redis.call('PERSIST', users_key)
+end
+if ARGV[5] ~= '0' then
+  redis.call('RENAME', staged_keys_key, keys_key)
+  redis.call('PERSIST', keys_key)
+end
 return {0}

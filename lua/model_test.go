@@ -86,7 +86,7 @@ func (m *model) adjust(c models.Campaign) {
 func (m *model) agrees(st lua.State) error {
 	want := lua.State{
 		Meta: st.Meta, Status: m.c.Status, Epoch: m.c.Epoch, Version: m.c.Version, Total: m.c.Total, Taken: m.taken, Seq: m.seq,
-		LowStockAt: m.c.LowStockAt, AsOf: st.AsOf,
+		LowStockAt: m.c.LowStockAt, AsOf: st.AsOf, LastMs: st.LastMs,
 	}
 	if st != want {
 		return fmt.Errorf("state is %+v, want %+v", st, want)

@@ -177,6 +177,14 @@ func (p *player) inHours(h int) *time.Time {
 	return &at
 }
 
+// announcementFits checks an event about the stock: it follows the claim that crossed.
+func announcementFits(e *models.Event, last int64) error {
+	if e.Seq != last || e.Remaining == nil || *e.Remaining < 0 || e.Type == models.EventCampaignSoldOut && *e.Remaining != 0 {
+		return fmt.Errorf("event %+v after seq %d", e, last)
+	}
+	return nil
+}
+
 // checkEvents holds states and the stream against the models: each claim once, in the order of its seq.
 func (p *player) checkEvents() error {
 	seqs := map[string]int64{}
@@ -194,6 +202,12 @@ func (p *player) checkEvents() error {
 		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
 		if err != nil {
 			return err
+		}
+		if e.Type != models.EventClaimAccepted {
+			if err := announcementFits(&e, seqs[e.CampaignID]); err != nil {
+				return err
+			}
+			continue
 		}
 		c, ok := claims[e.ID]
 		if !ok || e.CampaignID != c.CampaignID || e.UserID != c.UserID || e.Quantity != c.Quantity || e.Seq != c.Seq || e.At != c.ClaimedAt || e.Seq != seqs[c.CampaignID]+1 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,6 +22,9 @@ var (
 	ErrAbsent = errors.New("lua: campaign not in redis")
 	// ErrDamaged says that a key of the campaign holds something a script refuses to work on. Nothing was changed.
 	ErrDamaged = errors.New("lua: campaign damaged in redis")
+	// ErrOther says that Redis holds another load of the campaign than the one that was meant, or one that is not to be trusted.
+	// Nothing was changed.
+	ErrOther = errors.New("lua: another load of the campaign in redis")
 )
 
 var (
@@ -32,6 +36,12 @@ var (
 	adjustSource string
 	//go:embed state.lua
 	stateSource string
+	//go:embed fence.lua
+	fenceSource string
+	//go:embed evict.lua
+	evictSource string
+	//go:embed forget.lua
+	forgetSource string
 )
 
 // script is a script's name, for people and metrics, its text, and its digest.
@@ -47,6 +57,7 @@ type Options struct {
 	Partitions int                                                // claim streams; 0 is 1
 	Clock      func() time.Time                                   // for the table of days; nil is time.Now
 	Observe    func(script string, took time.Duration, err error) // called after each call of a script; nil is nobody
+	Durability Durability                                         // of claims before they are answered; reads don't wait
 
 	// ServerClock stands in for Redis' own clock, in milliseconds since 1970, in tests of what midnight does; nil is Redis'.
 	ServerClock func() int64
@@ -59,7 +70,9 @@ type Scripts struct {
 
 	days dayTables
 
-	claim, load, adjust, state script
+	noWaitAOF atomic.Bool // a server was met that does not know the command
+
+	claim, load, adjust, state, fence, evict, forget script
 }
 
 // New makes Scripts on a client. Whatever the client's retries, no script is sent twice by it.
@@ -69,6 +82,9 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 	}
 	if opts.Partitions < 1 || opts.Partitions > PartitionsMax {
 		return nil, fmt.Errorf("lua: partitions must be 1 to %d, not %d", PartitionsMax, opts.Partitions)
+	}
+	if err := opts.Durability.check(); err != nil {
+		return nil, err
 	}
 	if opts.Clock == nil {
 		opts.Clock = time.Now
@@ -82,6 +98,9 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 		load:   newScript("load", loadSource),
 		adjust: newScript("adjust", adjustSource),
 		state:  newScript("state", stateSource),
+		fence:  newScript("fence", fenceSource),
+		evict:  newScript("evict", evictSource),
+		forget: newScript("forget", forgetSource),
 	}, nil
 }
 
@@ -103,7 +122,9 @@ func (s *Scripts) Preload(ctx context.Context) error {
 	return nil
 }
 
-func (s *Scripts) all() []script { return []script{s.claim, s.load, s.adjust, s.state} }
+func (s *Scripts) all() []script {
+	return []script{s.claim, s.load, s.adjust, s.state, s.fence, s.evict, s.forget}
+}
 
 // run calls a script by its digest; a Redis that has forgotten it says NOSCRIPT before anything ran, and gets the text.
 func (s *Scripts) run(ctx context.Context, one script, keys []string, args []any) ([]any, error) {
@@ -122,6 +143,12 @@ func (s *Scripts) run(ctx context.Context, one script, keys []string, args []any
 
 // send sends a script once.
 func (s *Scripts) send(ctx context.Context, command, script string, keys []string, args []any) ([]any, error) {
+	cmd := scriptCmd(ctx, command, script, keys, args)
+	_ = s.rdb.Process(ctx, cmd) // the error is the command's too
+	return cmd.Slice()
+}
+
+func scriptCmd(ctx context.Context, command, script string, keys []string, args []any) onceCmd {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, command, script, len(keys))
 	for _, key := range keys {
@@ -129,8 +156,7 @@ func (s *Scripts) send(ctx context.Context, command, script string, keys []strin
 	}
 	cmd := onceCmd{redis.NewCmd(ctx, append(all, args...)...)}
 	cmd.SetFirstKeyPos(firstKeyPos)
-	_ = s.rdb.Process(ctx, cmd) // the error is the command's too
-	return cmd.Slice()
+	return cmd
 }
 
 // firstKeyPos is where EVAL and EVALSHA have their first key, by which a cluster client picks the node.
@@ -154,6 +180,7 @@ func sortError(name string, err error) error {
 	case errors.As(err, &answered): // Redis refused: no script of ours fails after its first write
 		return fmt.Errorf("%w: %s: %w", ErrUnavailable, name, err)
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed),
+		errors.Is(err, errNotSent),
 		errors.As(err, &dial) && dial.Op == "dial":
 		return fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, name, err)
 	default:

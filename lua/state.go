@@ -21,6 +21,7 @@ type State struct {
 	Taken      int64 // by live claims
 	Seq        int64 // accepted claims so far
 	LowStockAt int64
+	LastMs     int64     // when it was last claimed from or loaded, milliseconds since 1970 by Redis' clock
 	AsOf       time.Time // by Redis' clock
 }
 
@@ -58,6 +59,7 @@ func (s *Scripts) decodeState(campaignID string, reply []any) (State, error) {
 		},
 		Status: models.Status(f.oneOf("status", statuses)), Epoch: f.number("epoch"), Version: f.number("version"),
 		Total: f.number("total"), Taken: f.number("taken"), Seq: f.number("seq"), LowStockAt: f.number("low_stock_at"),
+		LastMs: f.number("last_ms"),
 	}
 	for _, name := range []string{"starts_at_ms", "ends_at_ms", "per_user", "per_user_per_day"} {
 		f.number(name) // for claim.lua, which would refuse it
@@ -73,7 +75,8 @@ func (s *Scripts) decodeState(campaignID string, reply []any) (State, error) {
 
 var (
 	kinds    = []string{string(models.KindCoupon), string(models.KindPacket)}
-	statuses = []string{string(models.StatusOpen), string(models.StatusPaused), string(models.StatusClosed), string(models.StatusLoading)}
+	statuses = []string{string(models.StatusOpen), string(models.StatusPaused), string(models.StatusClosed), string(models.StatusLoading),
+		string(models.StatusFenced)}
 )
 
 // errField says what is wrong with a field of a state.

@@ -27,6 +27,20 @@ const (
 	// StatusLoading is what Redis holds of a campaign whose load MySQL has not confirmed yet: to a claim it is absent.
 	// MySQL never holds it.
 	StatusLoading Status = "loading"
+	// StatusFenced is what Redis holds of a campaign that is not to be trusted until MySQL proves it or has it rebuilt: to a claim
+	// it is absent. MySQL never holds it.
+	StatusFenced Status = "fenced"
+)
+
+// Residency is where the stock of a campaign is.
+type Residency string
+
+// The states of residency.
+const (
+	ResidencyNone     Residency = "none"     // never loaded into Redis
+	ResidencyResident Residency = "resident" // in Redis, which decides
+	ResidencyEvicted  Residency = "evicted"  // taken out of Redis when MySQL held all of it
+	ResidencyLost     Residency = "lost"     // Redis lost some or all of it: takes no claims before MySQL proves that it holds all
 )
 
 const (
@@ -65,6 +79,15 @@ type Campaign struct {
 	AppliedVersion int64
 	// Epoch counts the times that the campaign was loaded into Redis; 0 is never.
 	Epoch int64
+	// LoadAttempts counts the loads that were ever begun; it numbers the epochs.
+	LoadAttempts int64
+
+	Residency       Residency `gorm:"default:none"`
+	ResidencyReason string    // why it is lost
+	ResidencyAt     *time.Time
+	StreamBirth     string // mark of the claim stream when the campaign was loaded: as long as it stands, nothing of it was lost
+	SeenSeq         int64  // highest seq that an API process saw of this epoch and Redis then did not hold
+	LostClaims      int64  // places in the order that a repair gave up: no row will ever have them
 
 	// The books, moved by the writer in the transaction that inserts the claims.
 	Remaining int64 // units; never below 0, never below what Redis says

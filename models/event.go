@@ -35,12 +35,14 @@ type Event struct {
 	// Key is the digest of the client's idempotency key, base64url without padding; empty when it sent none.
 	Key string `json:"key,omitempty"`
 	// Epoch is the load of the campaign into Redis that this event comes from.
-	Epoch    int64  `json:"epoch,omitempty"`
-	Seq      int64  `json:"seq,omitempty"`
-	At       Time   `json:"at"`
-	PacketID string `json:"packet_id,omitempty"`
-	Amount   *int64 `json:"amount,omitempty"` // minor units
-	Currency string `json:"currency,omitempty"`
+	Epoch int64 `json:"epoch,omitempty"`
+	Seq   int64 `json:"seq,omitempty"`
+	// Remaining is the units left after an event that tells of the stock.
+	Remaining *int64 `json:"remaining,omitempty"`
+	At        Time   `json:"at"`
+	PacketID  string `json:"packet_id,omitempty"`
+	Amount    *int64 `json:"amount,omitempty"` // minor units
+	Currency  string `json:"currency,omitempty"`
 }
 
 // ErrEvent is wrapped by every refusal of an event; the message says what is wrong with it.

@@ -1,7 +1,7 @@
 package models
 
 // Outcome is what became of one claim attempt. Outcomes are values, not errors: a sold-out campaign is business as usual.
-// Except for the last three they are the refusal codes that storefronts read, letter for letter.
+// Except for the last four they are the refusal codes that storefronts read, letter for letter.
 type Outcome string
 
 // The closed list of outcomes.
@@ -23,6 +23,9 @@ const (
 	// OutcomeDamaged says that Redis holds something the script refuses to work on: a wrong type, a part that is missing,
 	// a number that is none. Nothing was changed.
 	OutcomeDamaged Outcome = "damaged"
+	// OutcomeRolledBack says that Redis holds an older state of the campaign than the caller has seen: claims were lost. Nothing
+	// was changed.
+	OutcomeRolledBack Outcome = "rolled_back"
 )
 
 // Took tells whether the user holds a claim after this outcome: it was made now, or was made before under the same key.

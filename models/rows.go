@@ -59,3 +59,14 @@ type Setting struct {
 
 // TableName names the table for gorm.
 func (Setting) TableName() string { return "settings" }
+
+// StreamMark is a row of streams: how to tell that Redis lost some of a claim stream.
+type StreamMark struct {
+	Partition int    `gorm:"primaryKey;autoIncrement:false"`
+	Birth     string // mark that Redis holds too
+	Tip       string // highest entry id that was seen in the stream
+	TipAt     time.Time
+}
+
+// TableName names the table for gorm.
+func (StreamMark) TableName() string { return "streams" }

@@ -1,0 +1,198 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// CheckDurability tells whether Redis, each master of a cluster, can keep Options.Durability now. A refusal wraps ErrDurability and
+// names the setting; any other error is of a Redis that does not answer. advice is for the log: what is allowed, but slow
+// or on somebody's word.
+func (s *Scripts) CheckDurability(ctx context.Context) (advice []string, err error) {
+	if !s.opts.Durability.Waits() {
+		return nil, nil
+	}
+	nodes, err := s.masters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, node := range nodes {
+		check := s.checkFsync
+		if s.opts.Durability.Replicas > 0 {
+			check = s.checkReplicas
+		}
+		one, err := check(ctx, node)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", node.Options().Addr, err)
+		}
+		advice = append(advice, one...)
+	}
+	return advice, nil
+}
+
+// masters are the servers that claims may be made on.
+func (s *Scripts) masters(ctx context.Context) ([]*redis.Client, error) {
+	switch c := s.rdb.(type) {
+	case *redis.Client:
+		return []*redis.Client{c}, nil
+	case *redis.ClusterClient:
+		found := make(chan *redis.Client, clusterMastersMax)
+		err := c.ForEachMaster(ctx, func(_ context.Context, one *redis.Client) error {
+			select {
+			case found <- one:
+				return nil
+			default:
+				return fmt.Errorf("%w: a cluster of more than %d masters", ErrDurability, clusterMastersMax)
+			}
+		})
+		close(found)
+		var nodes []*redis.Client
+		for one := range found {
+			nodes = append(nodes, one)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("lua: masters of the cluster: %w", err)
+		}
+		return nodes, nil
+	default:
+		return nil, fmt.Errorf("%w: %w: %T", ErrDurability, errClient, c)
+	}
+}
+
+// clusterMastersMax is as many as Redis Cluster is made for.
+const clusterMastersMax = 1000
+
+func (s *Scripts) checkReplicas(ctx context.Context, node *redis.Client) ([]string, error) {
+	info, err := infoOf(ctx, node, "replication")
+	if err != nil {
+		return nil, err
+	}
+	if role := info["role"]; role != "master" {
+		return nil, fmt.Errorf("%w: replica:%d needs a primary, this is a %s", ErrDurability, s.opts.Durability.Replicas, role)
+	}
+	online := 0
+	for name, value := range info {
+		if strings.HasPrefix(name, "slave") && strings.Contains(value, "state=online") {
+			online++
+		}
+	}
+	if need := s.opts.Durability.Replicas; online < need {
+		return nil, fmt.Errorf("%w: replica:%d needs %d replicas, %d are online", ErrDurability, need, need, online)
+	}
+	if info["min_slaves_good_slaves"] == "" {
+		return []string{fmt.Sprintf("set min-replicas-to-write %d in Redis, or claims that find too few replicas are made and "+
+			"answered outcome_unknown, where Redis could refuse them", s.opts.Durability.Replicas)}, nil
+	}
+	return nil, nil
+}
+
+func (s *Scripts) checkFsync(ctx context.Context, node *redis.Client) ([]string, error) {
+	info, err := infoOf(ctx, node, "persistence")
+	if err != nil {
+		return nil, err
+	}
+	if info["aof_enabled"] != "1" {
+		return nil, fmt.Errorf(`%w: fsync needs "appendonly yes", it is off`, ErrDurability)
+	}
+	waits, err := knowsWaitAOF(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	if !waits {
+		s.noWaitAOF.Store(true)
+	}
+	answer := configGet(ctx)
+	_ = node.Process(ctx, answer)
+	if err := answer.Err(); err != nil {
+		return s.withoutConfig(err, waits)
+	}
+	return checkConfig(answer, waits)
+}
+
+// withoutConfig is for servers, managed ones often, that don't let their settings be read.
+func (s *Scripts) withoutConfig(err error, waits bool) ([]string, error) {
+	if !isRefusal(err) {
+		return nil, fmt.Errorf("lua: CONFIG GET: %w", err)
+	}
+	const must = "appendfsync must be always and no-appendfsync-on-rewrite no"
+	switch {
+	case waits: // each claim is checked by itself, whatever the settings are
+		return nil, nil
+	case s.opts.Durability.Vouched:
+		return []string{must + "; that can't be checked here (" + err.Error() + ") and was vouched for"}, nil
+	default:
+		return nil, fmt.Errorf("%w: fsync on a server without WAITAOF: %s; that can't be checked here (%s): say %s if you vouch for it",
+			ErrDurability, must, err.Error(), durabilityVouched)
+	}
+}
+
+// knowsWaitAOF asks for a wait for nothing.
+func knowsWaitAOF(ctx context.Context, node *redis.Client) (bool, error) {
+	err := node.Do(ctx, "waitaof", 0, 0, 1).Err()
+	switch {
+	case err == nil:
+		return true, nil
+	case isUnknownCommand(err):
+		return false, nil
+	case isRefusal(err):
+		return false, fmt.Errorf("%w: fsync: WAITAOF is refused: %w", ErrDurability, err)
+	default:
+		return false, fmt.Errorf("lua: WAITAOF: %w", err)
+	}
+}
+
+// isRefusal tells a server that won't from one that can't now, or was not reached.
+func isRefusal(err error) bool {
+	return redis.HasErrorPrefix(err, "NOPERM") || isUnknownCommand(err) || redis.HasErrorPrefix(err, "Unknown")
+}
+
+// configGet asks for the settings that fsync needs. Redis before 7.0 takes one name only, and so can't answer.
+func configGet(ctx context.Context) *redis.Cmd {
+	return redis.NewCmd(ctx, "config", "get", "appendonly", "appendfsync", "no-appendfsync-on-rewrite")
+}
+
+// checkConfig reads the reply of configGet. A server that waits may sync each second, at the price of that second.
+func checkConfig(answer *redis.Cmd, waits bool) (advice []string, err error) {
+	list, err := answer.Slice()
+	if err != nil {
+		return nil, err
+	}
+	conf := map[string]string{}
+	for i := 0; i+1 < len(list); i += 2 {
+		name, _ := list[i].(string)
+		conf[name], _ = list[i+1].(string)
+	}
+	everySec := waits && conf["appendfsync"] == "everysec"
+	switch {
+	case conf["appendonly"] != "yes":
+		return nil, fmt.Errorf(`%w: fsync needs "appendonly yes", it is %s`, ErrDurability, strconv.Quote(conf["appendonly"]))
+	case conf["appendfsync"] != "always" && !everySec:
+		return nil, fmt.Errorf(`%w: fsync needs "appendfsync always", it is %s`, ErrDurability, strconv.Quote(conf["appendfsync"]))
+	case conf["no-appendfsync-on-rewrite"] != "no":
+		return nil, fmt.Errorf(`%w: fsync needs "no-appendfsync-on-rewrite no", it is %s`,
+			ErrDurability, strconv.Quote(conf["no-appendfsync-on-rewrite"]))
+	case everySec:
+		return []string{"appendfsync is everysec: each claim waits up to a second for its answer; always answers sooner"}, nil
+	default:
+		return nil, nil
+	}
+}
+
+// infoOf reads one section of INFO.
+func infoOf(ctx context.Context, node *redis.Client, section string) (map[string]string, error) {
+	text, err := node.Info(ctx, section).Result()
+	if err != nil {
+		return nil, fmt.Errorf("lua: INFO %s: %w", section, err)
+	}
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, found := strings.Cut(strings.TrimSpace(line), ":"); found {
+			info[name] = value
+		}
+	}
+	return info, nil
+}

@@ -1,0 +1,37 @@
+-- evict.lua takes a campaign out of Redis that nobody has claimed from for long and that MySQL holds in full, and leaves a
+-- mark that says so, for the case that MySQL does not hear of it now.
+--
+-- KEYS[1] state    hash    definition and counters of the campaign
+-- KEYS[2] users    hash    goes
+-- KEYS[3] keys     hash    goes
+-- KEYS[4] evicted  string  becomes "epoch:seq"
+--
+-- ARGV[1] now_ms   milliseconds since 1970; empty: this server's clock
+-- ARGV[2] epoch    the load that MySQL knows
+-- ARGV[3] seq      accepted claims that have their row in MySQL
+-- ARGV[4] idle_ms  how long nobody must have claimed
+--
+-- Reply {0} evicted · {1} absent: the campaign is not here · {2, which} damaged: the key of that number
+--   {3} not now: another load, a claim that MySQL lacks or that is too young, or a campaign that takes none; untouched
+local state_key, users_key, keys_key, evicted_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+local state_type = redis.call('TYPE', state_key)['ok']
+if state_type == 'none' then return {1} end
+if state_type ~= 'hash' then return {2, 1} end
+local held = redis.call('HMGET', state_key, 'status', 'epoch', 'seq', 'last_ms')
+if held[1] == 'loading' or held[1] == 'fenced' then return {3} end
+if held[2] ~= ARGV[2] or held[3] ~= ARGV[3] then return {3} end
+local last_ms = tonumber(held[4] or '')
+if not last_ms then return {2, 1} end
+local now_ms = tonumber(ARGV[1])
+if not now_ms then
+  local time = redis.call('TIME')
+  now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+if now_ms - last_ms < tonumber(ARGV[4]) then return {3} end
+
+redis.call('UNLINK', state_key) -- first: it needs no memory, and once a script has written Redis lets it go on
+redis.call('UNLINK', users_key)
+redis.call('UNLINK', keys_key)
+redis.call('SET', evicted_key, ARGV[2] .. ':' .. ARGV[3])
+return {0}

@@ -1,0 +1,66 @@
+package lua
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bsm/redislock"
+)
+
+// ErrLocked says that another process holds the lock.
+var ErrLocked = errors.New("lua: locked")
+
+// Lock is held by one process at a time, and runs out unless it is renewed.
+type Lock struct {
+	lock *redislock.Lock
+	ttl  time.Duration
+}
+
+// LockCampaign takes the lock of those who load a campaign, for ttl. Errors: ErrLocked, ErrUnavailable, ErrOutcomeUnknown
+// (then it may be held until it runs out).
+func (s *Scripts) LockCampaign(ctx context.Context, campaignID string, ttl time.Duration) (*Lock, error) {
+	return s.obtain(ctx, s.KeysOf(campaignID).Lock, ttl)
+}
+
+func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration) (*Lock, error) {
+	lock, err := redislock.Obtain(ctx, s.rdb, key, ttl, nil)
+	switch {
+	case errors.Is(err, redislock.ErrNotObtained):
+		return nil, fmt.Errorf("%w: %s", ErrLocked, key)
+	case err != nil:
+		return nil, sortError("lock", err)
+	}
+	return &Lock{lock: lock, ttl: ttl}, nil
+}
+
+// Keep renews the lock each third of its time until ctx ends, and calls lost if that fails and the lock has run out.
+func (l *Lock) Keep(ctx context.Context, lost func()) {
+	ticker := time.NewTicker(l.ttl / 3)
+	defer ticker.Stop()
+	held := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			err := l.lock.Refresh(ctx, l.ttl, nil)
+			switch {
+			case err == nil:
+				held = now
+			case errors.Is(err, redislock.ErrNotObtained), time.Since(held) > l.ttl:
+				lost()
+				return
+			}
+		}
+	}
+}
+
+// Release gives the lock back; one that has run out is another's.
+func (l *Lock) Release(ctx context.Context) error {
+	if err := l.lock.Release(ctx); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
+		return sortError("unlock", err)
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package lua
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// fence.lua's, evict.lua's and forget.lua's word for something else than what was meant.
+const statusElse = 3
+
+// Fence has a load of a campaign take no claims any more. A campaign that Redis does not hold takes none anyway. Errors:
+// ErrOther (another load is there), ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
+func (s *Scripts) Fence(ctx context.Context, campaignID string, epoch int64) error {
+	keys := []string{s.KeysOf(campaignID).State}
+	code, reply, err := s.ask(ctx, s.fence, keys, []any{epoch})
+	switch {
+	case err != nil:
+		return err
+	case code == statusOK, code == statusAbsent:
+		return nil
+	case code == statusElse:
+		return fmt.Errorf("%w: fence %s at epoch %d", ErrOther, campaignID, epoch)
+	}
+	return damaged(s.fence.name, keys, reply)
+}
+
+// Evict takes a campaign out of Redis whose load and number of claims are as MySQL has them, in seen, and that nobody has
+// claimed from for idle. evicted is false when one of that is not so; then nothing was changed. It leaves a mark, see
+// EvictedAt. Errors: ErrAbsent, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown.
+func (s *Scripts) Evict(ctx context.Context, campaignID string, seen Seen, idle time.Duration) (evicted bool, err error) {
+	k := s.KeysOf(campaignID)
+	keys := []string{k.State, k.Users, k.Keys, k.Evicted}
+	code, reply, err := s.ask(ctx, s.evict, keys, []any{s.serverNow(), seen.Epoch, seen.Seq, idle.Milliseconds()})
+	switch {
+	case err != nil:
+		return false, err
+	case code == statusOK:
+		return true, nil
+	case code == statusAbsent:
+		return false, fmt.Errorf("%w: %s", ErrAbsent, campaignID)
+	case code == statusElse:
+		return false, nil
+	}
+	return false, damaged(s.evict.name, keys, reply)
+}
+
+// EvictedAt reads the mark that an eviction left: what it took out was all of that load. Zero is none.
+func (s *Scripts) EvictedAt(ctx context.Context, campaignID string) (Seen, error) {
+	text, err := s.rdb.Get(ctx, s.KeysOf(campaignID).Evicted).Result()
+	if errors.Is(err, redis.Nil) {
+		return Seen{}, nil
+	}
+	if err != nil {
+		return Seen{}, sortError("get", err)
+	}
+	var seen Seen
+	if _, err := fmt.Sscanf(text, "%d:%d", &seen.Epoch, &seen.Seq); err != nil || mark(seen) != text {
+		return Seen{}, fmt.Errorf("%w: %s: mark of an eviction reads %.40q", ErrDamaged, campaignID, text)
+	}
+	return seen, nil
+}
+
+// Forget takes the mark of an eviction away, once MySQL has heard of it. Another mark stays.
+func (s *Scripts) Forget(ctx context.Context, campaignID string, seen Seen) error {
+	keys := []string{s.KeysOf(campaignID).Evicted}
+	code, reply, err := s.ask(ctx, s.forget, keys, []any{mark(seen)})
+	if err != nil || code == statusOK || code == statusElse {
+		return err
+	}
+	return damaged(s.forget.name, keys, reply)
+}
+
+func mark(seen Seen) string { return formatInt(seen.Epoch) + ":" + formatInt(seen.Seq) }
+
+// ask runs a script and reads the status of its reply.
+func (s *Scripts) ask(ctx context.Context, one script, keys []string, args []any) (int64, []any, error) {
+	reply, err := s.run(ctx, one, keys, args)
+	if err != nil {
+		return 0, nil, err
+	}
+	code, err := status(one.name, reply)
+	return code, reply, err
+}
