@@ -84,6 +84,9 @@ func (d *demo) run(ctx context.Context, env Env, cfg *config.Config) error {
 		return err
 	}
 	defer s.close()
+	if err := s.checkDurability(ctx); err != nil {
+		return err
+	}
 	address := make(chan string, 1)
 	served := make(chan error, 1)
 	go func() { served <- s.serve(ctx, func(addr string) { address <- addr }) }()

@@ -29,6 +29,9 @@ func newServe(env Env) *cobra.Command {
 			return err
 		}
 		return withStack(ctx, env, cfg, func(s *stack) error {
+			if err := s.checkDurability(ctx); err != nil {
+				return err
+			}
 			s.log.Info("serving every role", "servers", s.where)
 			return s.serve(ctx, s.announce(env))
 		})
@@ -44,7 +47,12 @@ func newAPI(env Env) *cobra.Command {
 		if err := checkListen(cfg); err != nil {
 			return err
 		}
-		return withStack(ctx, env, cfg, func(s *stack) error { return s.runAPI(ctx, s.announce(env)) })
+		return withStack(ctx, env, cfg, func(s *stack) error {
+			if err := s.checkDurability(ctx); err != nil {
+				return err
+			}
+			return s.runAPI(ctx, s.announce(env))
+		})
 	}))
 }
 

@@ -169,7 +169,9 @@ func (s *stack) checkPartitions(ctx context.Context) error {
 }
 
 func (s *stack) makeParts(context.Context) error {
-	scripts, err := lua.New(s.rdb, lua.Options{Partitions: s.cfg.Partitions, Observe: observeScripts(s.registry)})
+	scripts, err := lua.New(s.rdb, lua.Options{
+		Partitions: s.cfg.Partitions, Durability: s.cfg.Durability, Observe: observeScripts(s.registry),
+	})
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
 	}

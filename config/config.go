@@ -15,6 +15,8 @@ import (
 	"github.com/knadh/koanf/providers/posflag"
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/pflag"
+
+	"dibs/lua"
 )
 
 // ErrConfig is wrapped by every refusal of a setting; the message names its variable.
@@ -39,7 +41,7 @@ type Config struct {
 	FlushSize       int           // claims
 	FlushInterval   time.Duration // whichever comes first
 	IdleEvict       time.Duration
-	Durability      string
+	Durability      lua.Durability
 	Groups          []string
 	ShutdownTimeout time.Duration
 	UserRate        float64 // claims a second, per user and process; 0 is no limit

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/config"
+	"dibs/lua"
 )
 
 func load(t *testing.T, environ []string, args ...string) (*config.Config, error) {
@@ -28,7 +29,7 @@ func TestDefaultsAreThoseOfTheContract(t *testing.T) {
 	require.Equal(t, 2000, c.FlushSize)
 	require.Equal(t, 50*time.Millisecond, c.FlushInterval)
 	require.Equal(t, 30*time.Minute, c.IdleEvict)
-	require.Equal(t, "fast", c.Durability)
+	require.Equal(t, lua.Durability{}, c.Durability)
 	require.Equal(t, []string{"syncer", "finance"}, c.Groups)
 	require.Equal(t, 15*time.Second, c.ShutdownTimeout)
 	require.NotEmpty(t, c.Name)
@@ -58,7 +59,7 @@ func TestEveryRefusalNamesItsVariable(t *testing.T) {
 		"DIBS_FLUSH_SIZE":       {"0", "20001", "1e3"},
 		"DIBS_FLUSH_INTERVAL":   {"0s", "50", "2h"},
 		"DIBS_IDLE_EVICT":       {"0", "-5m"},
-		"DIBS_DURABILITY":       {"fsync", "replica:1", "replica:0", "slow"},
+		"DIBS_DURABILITY":       {"replica:0", "replica:", "replica:100", "replica:01", "slow", "fsync:", "FAST"},
 		"DIBS_GROUPS":           {"finance", "syncer,", "syncer,a b"},
 		"DIBS_SHUTDOWN_TIMEOUT": {"0s", "1h", "soon"},
 		"DIBS_USER_RATE":        {"-1", "NaN", "Inf", "many"},
@@ -70,6 +71,18 @@ func TestEveryRefusalNamesItsVariable(t *testing.T) {
 			require.ErrorIs(t, err, config.ErrConfig, "%s=%s", variable, value)
 			require.ErrorContains(t, err, variable, value)
 		}
+	}
+}
+
+func TestEveryDurabilityIsSetByItsWord(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]lua.Durability{
+		"fast": {}, "fsync": {Fsync: true}, "fsync:vouched": {Fsync: true, Vouched: true}, "replica:1": {Replicas: 1}, "replica:99": {Replicas: 99},
+	} {
+		c, err := load(t, []string{"DIBS_DURABILITY=" + word})
+		require.NoError(t, err)
+		require.Equal(t, want, c.Durability)
+		require.Equal(t, word, c.Durability.String())
 	}
 }
 

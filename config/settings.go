@@ -37,7 +37,7 @@ var settings = []setting{
 		set: duration(func(c *Config) *time.Duration { return &c.FlushInterval }, time.Millisecond, time.Minute)},
 	{key: "idle-evict", fallback: "30m", meaning: "a campaign without a claim for this long, and fully synced, leaves Redis (not in force yet: all stay)",
 		set: duration(func(c *Config) *time.Duration { return &c.IdleEvict }, time.Second, 10000*time.Hour)},
-	{key: "durability", fallback: "fast", meaning: "fast: a claim is answered once Redis has it in memory",
+	{key: "durability", fallback: "fast", meaning: "a claim is answered once it is, fast: in Redis' memory; fsync: on Redis' disk; replica:N: in the memory of N replicas",
 		set: durability},
 	{key: "groups", fallback: "syncer,finance", meaning: "consumer groups whose unread events are never trimmed",
 		set: groups},
@@ -61,17 +61,10 @@ func hostname() string {
 	return name
 }
 
-// durability knows the modes of the contract and says which this version keeps.
-func durability(c *Config, value string) error {
-	switch {
-	case value == "fast":
-		c.Durability = value
-		return nil
-	case value == "fsync" || regexp.MustCompile(`^replica:[1-9][0-9]?$`).MatchString(value):
-		return fmt.Errorf("%s is not built yet, only fast is", value)
-	default:
-		return fmt.Errorf("must be fast, fsync or replica:N, not %q", value)
-	}
+// durability is in the words of package lua, which keeps it.
+func durability(c *Config, value string) (err error) {
+	c.Durability, err = lua.ParseDurability(value)
+	return err
 }
 
 var groupName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)

@@ -28,7 +28,7 @@ func RedisCluster(t testing.TB, masters int) []string {
 		busPort, release, err := reservePort()
 		require.NoError(t, err)
 		t.Cleanup(release)
-		_, addr, closeAll, err := startRedis(nil, busPort)
+		_, addr, closeAll, err := startRedis("", nil, busPort)
 		require.NoError(t, err)
 		t.Cleanup(func() { closeChecked(t, closeAll) })
 		require.NoError(t, joinCluster(t.Context(), addrs[0], addr, busPort, i, masters))

@@ -32,7 +32,12 @@ type RedisServer struct {
 // of redis.conf ("appendonly yes", "maxmemory 3mb") that overrides the defaults.
 func Redis(t testing.TB, conf ...string) *RedisServer {
 	t.Helper()
-	srv, addr, closeAll, err := startRedis(conf, 0)
+	return ownRedis(t, "", conf)
+}
+
+func ownRedis(t testing.TB, program string, conf []string) *RedisServer {
+	t.Helper()
+	srv, addr, closeAll, err := startRedis(program, conf, 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { closeChecked(t, closeAll) })
 	return &RedisServer{t: t, addr: addr, srv: srv}
@@ -48,7 +53,7 @@ func SharedRedis(t testing.TB) *RedisServer {
 }
 
 var sharedRedis = sync.OnceValues(func() (*RedisServer, error) {
-	srv, addr, closeAll, err := startRedis(nil, 0)
+	srv, addr, closeAll, err := startRedis("", nil, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -100,13 +105,13 @@ func (r *RedisServer) own() {
 	require.False(r.t, r.shared, "this Redis is shared by all tests: use testenv.Redis for one to kill or pause")
 }
 
-// startRedis starts a server on a fresh folder. busPort is the cluster bus port, 0 for no cluster.
-func startRedis(conf []string, busPort int) (srv *server, addr string, closeAll func() error, err error) {
+// startRedis starts a server on a fresh folder: the program, "" for any. busPort is the cluster bus port, 0 for no cluster.
+func startRedis(program string, conf []string, busPort int) (srv *server, addr string, closeAll func() error, err error) {
 	p, err := newPlace("redis")
 	if err != nil {
 		return nil, "", nil, err
 	}
-	at, err := redisHost(p, conf, busPort)
+	at, err := redisHost(p, program, conf, busPort)
 	if err != nil {
 		p.remove()
 		return nil, "", nil, err
@@ -120,9 +125,12 @@ func startRedis(conf []string, busPort int) (srv *server, addr string, closeAll 
 	return srv, addr, closeAll, nil
 }
 
-// redisHost picks an installed redis-server, else Docker.
-func redisHost(p place, conf []string, busPort int) (host, error) {
-	program, err := findProgram("redis-server", "valkey-server")
+// redisHost is the program, or an installed redis-server for "", else Docker.
+func redisHost(p place, program string, conf []string, busPort int) (host, error) {
+	var err error
+	if program == "" {
+		program, err = findProgram("redis-server", "valkey-server")
+	}
 	if err == nil {
 		file := filepath.Join(p.folder, "redis.conf")
 		text := redisConf(p.port, busPort, "127.0.0.1", p.folder, conf)

@@ -1,0 +1,38 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"dibs/config"
+	"dibs/lua"
+)
+
+// errEmbedded refuses what needs a Redis with a disk.
+var errEmbedded = fmt.Errorf("%w: the embedded Redis keeps nothing, so only fast can be kept", lua.ErrDurability)
+
+// checkDurability comes before claims are taken: a promise that Redis can't keep is refused, not given. Roles that take
+// none go without: books must be written even while a replica is away.
+func (s *stack) checkDurability(ctx context.Context) error {
+	if !s.cfg.Durability.Waits() {
+		return nil
+	}
+	if s.cfg.RedisURL == "" {
+		return refusedDurability(errEmbedded)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	advice, err := s.scripts.CheckDurability(ctx)
+	for _, line := range advice {
+		s.log.Warn("durability: "+line, "durability", s.cfg.Durability.String())
+	}
+	if errors.Is(err, lua.ErrDurability) {
+		return refusedDurability(err)
+	}
+	return err
+}
+
+func refusedDurability(err error) error {
+	return fmt.Errorf("%w: %sDURABILITY: %w", config.ErrConfig, config.Prefix, err)
+}
