@@ -14,8 +14,7 @@ if state_type ~= 'hash' then return {2, 1} end
 local held = redis.call('HMGET', state_key, 'status', 'epoch')
 local held_epoch = tonumber(held[2] or '')
 if held_epoch and held_epoch ~= epoch then return {3} end
--- A load that nobody confirmed takes none by itself, and whoever goes on with it must still see what it is.
-if held[1] == 'loading' or held[1] == 'fenced' then return {0} end
+if held[1] == 'fenced' then return {0} end
 
 redis.call('HSET', state_key, 'status', 'fenced')
 return {0}

@@ -98,7 +98,7 @@ func (s *Scripts) keep(ctx context.Context, partition int, replies []ClaimReply,
 
 // mark writes something and waits until it is kept, and so all that was written before.
 func (s *Scripts) mark(ctx context.Context, partition int) error {
-	key := markKey(partition)
+	key := KeptKey(partition)
 	cmd := onceCmd{redis.NewCmd(ctx, "set", key, "", "px", markLife)}
 	kept := s.pipe(ctx, key, cmd)
 	if err := cmd.Err(); err != nil {
@@ -106,9 +106,6 @@ func (s *Scripts) mark(ctx context.Context, partition int) error {
 	}
 	return kept
 }
-
-// markKey names the key of a partition that mark writes.
-func markKey(partition int) string { return prefix(partition) + "mark" }
 
 // waitsOnConnection tells whether keeping is known by a wait, which speaks for what its connection wrote.
 func (s *Scripts) waitsOnConnection() bool {

@@ -46,6 +46,9 @@ func StreamKey(partition int) string { return prefix(partition) + "claims" }
 // PoisonKey names the stream of entries of a claim stream that could not be read.
 func PoisonKey(partition int) string { return StreamKey(partition) + ":poison" }
 
+// KeptKey names the string of a partition that is written to wait for: what was written before is kept when it is.
+func KeptKey(partition int) string { return prefix(partition) + "kept" }
+
 func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) + "}:" }
 
 // BirthKey names the mark of a partition's stream: it is there as long as nothing of the stream was lost.

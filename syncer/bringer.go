@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"gorm.io/gorm"
 
@@ -17,10 +18,20 @@ var ErrLost = errors.New("syncer: campaign lost from redis")
 
 // Scripts is the part of lua.Scripts that brings campaigns to Redis.
 type Scripts interface {
-	Load(ctx context.Context, c *models.Campaign) (loaded bool, err error)
 	Adjust(ctx context.Context, c *models.Campaign) (lua.State, error)
 	State(ctx context.Context, campaignID string) (lua.State, error)
 	MetaOf(c *models.Campaign) (lua.Meta, error)
+	Fence(ctx context.Context, campaignID string, epoch int64) error
+	Evict(ctx context.Context, campaignID string, seen lua.Seen, idle time.Duration) (evicted bool, err error)
+	EvictedAt(ctx context.Context, campaignID string) (lua.Seen, error)
+	Forget(ctx context.Context, campaignID string, seen lua.Seen) error
+	NewRebuild(ctx context.Context, c *models.Campaign, after int64, replace bool) (*lua.Rebuild, error)
+	LockCampaign(ctx context.Context, campaignID string, ttl time.Duration) (*lua.Lock, error)
+	Stream(ctx context.Context, partition int) (lua.Stream, error)
+	Unread(ctx context.Context, partition int, group string) (lua.Unread, error)
+	NewBirth(ctx context.Context, partition int) (string, error)
+	SetBirth(ctx context.Context, partition int, birth string) error
+	LockBirth(ctx context.Context, partition int, ttl time.Duration) (*lua.Lock, error)
 	Partitions() int
 }
 
@@ -38,6 +49,9 @@ func (b bringer) bring(ctx context.Context, id string) error {
 	c, err := getCampaign(b.db.WithContext(ctx), id)
 	if err != nil {
 		return err
+	}
+	if !isResident(&c) {
+		return fmt.Errorf("%w: %s: it is %s", ErrLost, id, c.Residency)
 	}
 	state, err := b.scripts.State(ctx, id)
 	switch {

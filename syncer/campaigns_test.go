@@ -168,7 +168,7 @@ func live(t *testing.T, db *gorm.DB, total int64) (*syncer.Campaigns, *lua.Scrip
 	campaigns := newCampaigns(t, db, scripts)
 	_, _, err := campaigns.Create(t.Context(), campaignOf(id, total))
 	require.NoError(t, err)
-	_, err = syncer.NewHydrator(db, scripts).Hydrate(t.Context(), id)
+	_, err = newHydrator(t, db, scripts).Hydrate(t.Context(), id)
 	require.NoError(t, err)
 	return campaigns, scripts, id
 }
@@ -301,7 +301,7 @@ func TestSweeper_CompletesAChangeThatRedisDidNotHear(t *testing.T) {
 		require.ErrorIs(t, err, lua.ErrUnavailable)
 		require.Equal(t, int64(100), booksOf(t, db, id).Remaining, "redis still hands out 100")
 
-		sweeper := syncer.NewSweeper(db, syncer.NewHydrator(db, ears))
+		sweeper := newSweeper(t, db, ears)
 		_, err = sweeper.Sweep(t.Context())
 		require.ErrorIs(t, err, lua.ErrUnavailable)
 		ears.set(false)
@@ -328,7 +328,7 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 		require.NoError(t, db.Create(&c).Error)
 	}
 	require.NoError(t, db.Exec("UPDATE campaigns SET total = 7, version = 2 WHERE id = ?", id).Error)
-	n, err := syncer.NewSweeper(db, syncer.NewHydrator(db, scripts)).Sweep(t.Context())
+	n, err := newSweeper(t, db, scripts).Sweep(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 }

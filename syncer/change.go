@@ -27,7 +27,7 @@ func (r *Campaigns) Change(ctx context.Context, id string, change models.Change)
 	if err != nil {
 		return models.Campaign{}, err
 	}
-	if c.Epoch == 0 || c.AppliedVersion == c.Version {
+	if !isResident(&c) || c.AppliedVersion == c.Version {
 		return c, nil // Redis gets it whole when it is loaded, or has it
 	}
 	err = r.bringer.bring(ctx, id)
@@ -65,7 +65,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaig
 	}
 	c.Version++
 	c.Remaining = max(0, c.Total-c.Claimed)
-	if c.Epoch > 0 {
+	if isResident(&c) {
 		c.Remaining = max(c.Remaining, before.Remaining)
 	}
 	err = tx.Model(&c).Select("status", "total", "per_user", "per_user_per_day", "starts_at", "ends_at", "low_stock_at",

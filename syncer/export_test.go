@@ -3,8 +3,6 @@ package syncer
 import (
 	"context"
 
-	"gorm.io/gorm"
-
 	"dibs/lua"
 )
 
@@ -24,10 +22,15 @@ func NewWriterWithStep(cfg WriterConfig, step func(name string)) (*Writer, error
 }
 
 // HydrateWithStep is Hydrate without the sharing, with a function that is called between its steps.
-func HydrateWithStep(ctx context.Context, db *gorm.DB, scripts Scripts, id string, step func(name string)) (lua.Meta, error) {
-	h := NewHydrator(db, scripts)
-	h.step = step
-	return h.hydrate(ctx, id)
+func HydrateWithStep(ctx context.Context, h *Hydrator, id string, step func(name string)) (lua.Meta, error) {
+	stepping := &Hydrator{bringer: h.bringer, cfg: h.cfg, marks: h.marks, metrics: h.metrics, step: step}
+	return stepping.hydrate(ctx, id)
+}
+
+// EvictWithStep is Evict with a function that is called between its steps.
+func EvictWithStep(ctx context.Context, e *Evictor, step func(name string)) (int, error) {
+	stepping := &Evictor{cfg: e.cfg, evictions: e.evictions, step: step}
+	return stepping.Evict(ctx)
 }
 
 // Pending is the number of events in the adder.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
 	"gorm.io/gorm"
 
@@ -13,39 +15,99 @@ import (
 	"dibs/models"
 )
 
-// hydrateTimeout bounds one hydration, whoever waits for it.
-const hydrateTimeout = 10 * time.Second
+// Defaults of HydratorConfig.
+const (
+	HydrateTimeoutDefault = 2 * time.Minute // a million claims take a fraction of it
+	LoadLockForDefault    = 5 * time.Second // so long a campaign waits for a loader that died
+	ProofWaitDefault      = 500 * time.Millisecond
+	GroupDefault          = "syncer" // the consumer group whose acknowledgement says that MySQL has a claim
 
-// Hydrator brings campaigns that were never loaded into Redis. A first load takes four steps, each safe to repeat, by
-// anybody, and none leads to a second full stock over claims in flight:
+	lockPoll   = 10 * time.Millisecond
+	proofPoll  = 10 * time.Millisecond
+	roundsMost = 8 // of one hydration, while others change what it looks at
+)
+
+// HydratorConfig is how a Hydrator works. DB, Scripts and Logger are required.
+type HydratorConfig struct {
+	DB      *gorm.DB
+	Scripts Scripts
+	Group   string // consumer group that brings the claim streams to MySQL
+
+	Timeout   time.Duration // most that one hydration may take, whoever waits for it
+	LockFor   time.Duration // how long a loader's lock lasts unless it is renewed
+	ProofWait time.Duration // how long a proof waits for claims that are on their way into MySQL
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil: no metrics
+}
+
+// WithDefaults returns a copy with defaults where nothing is set.
+func (c HydratorConfig) WithDefaults() HydratorConfig {
+	orDefault(&c.Group, GroupDefault)
+	orDefault(&c.Timeout, HydrateTimeoutDefault)
+	orDefault(&c.LockFor, LoadLockForDefault)
+	orDefault(&c.ProofWait, ProofWaitDefault)
+	return c
+}
+
+// Validate returns nil, or ErrConfig wrapped with the name of the field.
+func (c HydratorConfig) Validate() error {
+	switch {
+	case c.DB == nil:
+		return fmt.Errorf("%w: DB is required", ErrConfig)
+	case c.Scripts == nil:
+		return fmt.Errorf("%w: Scripts is required", ErrConfig)
+	case c.Logger == nil:
+		return fmt.Errorf("%w: Logger is required", ErrConfig)
+	case c.Timeout < 0 || c.ProofWait < 0:
+		return fmt.Errorf("%w: Timeout and ProofWait must be positive", ErrConfig)
+	case c.LockFor < 10*time.Millisecond:
+		return fmt.Errorf("%w: LockFor must be at least 10ms", ErrConfig)
+	}
+	return nil
+}
+
+// Hydrator brings campaigns into Redis: those that were never there, those that were evicted, and those that Redis lost and
+// that MySQL provably holds in full. A load takes these steps, each safe to repeat, by anybody, and none leads to a second
+// stock over claims in flight:
 //
-//  1. MySQL, where epoch is 0 and there are no claims, hands out the number of this attempt.
-//  2. Redis takes the campaign, unless it is there, with that number as its epoch and a status that takes no claims.
-//  3. MySQL sets epoch from 0 to the epoch that Redis holds. From here on a campaign that is absent is lost.
-//  4. Redis takes the real status and version, if the epoch it holds is MySQL's.
+//  1. MySQL hands out the number of this load, unless the campaign is in Redis by its books.
+//  2. What MySQL holds of the campaign, by one snapshot, is staged in Redis beside what may be there.
+//  3. Redis puts it in force in one step, with that number as its epoch and a status that takes no claims.
+//  4. MySQL sets epoch and residency, if its books are still those of the snapshot. From here on Redis decides, and a
+//     campaign that is absent is lost.
+//  5. Redis takes the real status and version, if the epoch it holds is MySQL's.
 //
-// Who dies between 1 and 2 has used a number up. Between 2 and 3, or 3 and 4: the next who asks goes on where it ended; if
-// Redis lost the copy meanwhile, no claim was lost with it: before 3 it is loaded again, after 3 the campaign waits to be
-// rebuilt. A latecomer whose step 2 finds Redis empty after another's load was confirmed, claimed from and lost, leaves a
-// copy with a number that MySQL does not have: step 4 never opens it.
+// Who dies before 3 leaves staged records, which the next loader takes away. Between 3 and 5 the next who asks goes on, or
+// loads again: before 5 nothing is claimed. A latecomer whose step 3 finds Redis empty after another's load was confirmed,
+// claimed from and lost, leaves a copy with a number that MySQL does not have: step 5 never opens it.
 type Hydrator struct {
 	bringer
+	cfg     HydratorConfig
+	marks   marks
+	metrics *hydratorMetrics
 	flights singleflight.Group
 
 	step func(name string) // tests only: called between the steps
 }
 
-// NewHydrator makes a hydrator over MySQL and Redis.
-func NewHydrator(db *gorm.DB, scripts Scripts) *Hydrator {
-	return &Hydrator{bringer: bringer{db: db, scripts: scripts}, step: func(string) {}}
+// NewHydrator checks cfg and makes a hydrator over MySQL and Redis.
+func NewHydrator(cfg HydratorConfig) (*Hydrator, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Hydrator{
+		bringer: bringer{db: cfg.DB, scripts: cfg.Scripts}, cfg: cfg, metrics: newHydratorMetrics(cfg.Registerer),
+		marks: marks{db: cfg.DB, scripts: cfg.Scripts, log: cfg.Logger}, step: func(string) {},
+	}, nil
 }
 
-// Hydrate brings a campaign that was never loaded into Redis, with its newest definition; when it is there already, just
-// the latter. Those who ask for the same campaign at the same time share one go. Errors: models.ErrNotFound, ErrLost, and
-// those of lua.Scripts.
+// Hydrate brings a campaign into Redis, with its newest definition; when it is there already, just the latter. Those who ask
+// for the same campaign at the same time share one go. Errors: models.ErrNotFound, ErrLost, and those of lua.Scripts.
 func (h *Hydrator) Hydrate(ctx context.Context, campaignID string) (lua.Meta, error) {
 	flight := h.flights.DoChan(campaignID, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hydrateTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.Timeout)
 		defer cancel()
 		return h.hydrate(ctx, campaignID)
 	})
@@ -58,13 +120,58 @@ func (h *Hydrator) Hydrate(ctx context.Context, campaignID string) (lua.Meta, er
 	}
 }
 
+// Recover is Hydrate for one who saw more of the campaign in Redis than is there now: first of all it has a Redis that went
+// back take no more claims, then it takes down how far the campaign was. Errors as Hydrate.
+func (h *Hydrator) Recover(ctx context.Context, campaignID string, seen lua.Seen) (lua.Meta, error) {
+	if seen == (lua.Seen{}) {
+		return h.Hydrate(ctx, campaignID)
+	}
+	state, err := h.scripts.State(ctx, campaignID)
+	if err == nil && (lua.Seen{Epoch: state.Epoch, Seq: state.Seq}).Before(seen) {
+		if err := h.scripts.Fence(ctx, campaignID, state.Epoch); err != nil && !errors.Is(err, lua.ErrOther) {
+			return lua.Meta{}, fmt.Errorf("syncer: campaign %s: %w", campaignID, err)
+		}
+		h.step("fenced")
+	}
+	if err := h.takeDown(ctx, campaignID, seen); err != nil {
+		return lua.Meta{}, err
+	}
+	return h.Hydrate(ctx, campaignID)
+}
+
+// takeDown records what was seen, if it is more than MySQL knows.
+func (h *Hydrator) takeDown(ctx context.Context, id string, seen lua.Seen) error {
+	c, err := getCampaign(h.db.WithContext(ctx), id)
+	switch {
+	case err != nil:
+		return err
+	case c.Epoch < seen.Epoch: // MySQL was put back: its rows prove nothing
+		reason := fmt.Sprintf("load %d was seen in redis, mysql knows load %d", seen.Epoch, c.Epoch)
+		return lostUnless(h.lose(ctx, &c, reason), id, reason)
+	case c.Epoch > seen.Epoch, seen.Seq <= max(c.SyncedSeq, c.SeenSeq):
+		return nil
+	}
+	err = h.db.WithContext(ctx).Exec("UPDATE campaigns SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
+		seen.Seq, id, seen.Epoch, seen.Seq).Error
+	if err != nil {
+		return fmt.Errorf("syncer: campaign %s: %w", id, err)
+	}
+	return nil
+}
+
 func (h *Hydrator) hydrate(ctx context.Context, id string) (lua.Meta, error) {
 	c, err := getCampaign(h.db.WithContext(ctx), id)
 	if err != nil {
 		return lua.Meta{}, err
 	}
-	if c.Epoch == 0 {
-		if err := h.firstLoad(ctx, &c); err != nil {
+	wrong := "it is not in redis by the books"
+	if isResident(&c) {
+		if wrong, err = h.wrong(ctx, &c); err != nil {
+			return lua.Meta{}, err
+		}
+	}
+	if wrong != "" {
+		if _, err := h.load(ctx, id, h.hydrateRound); err != nil {
 			return lua.Meta{}, err
 		}
 	}
@@ -75,81 +182,34 @@ func (h *Hydrator) hydrate(ctx context.Context, id string) (lua.Meta, error) {
 	return h.scripts.MetaOf(&c)
 }
 
-// firstLoad takes steps 1 to 3. It returns nil also when somebody else was faster.
-func (h *Hydrator) firstLoad(ctx context.Context, c *models.Campaign) error {
+// isResident: books from before there was a residency have an epoch only.
+func isResident(c *models.Campaign) bool {
+	return c.Residency == models.ResidencyResident || c.Residency == models.ResidencyNone && c.Epoch > 0
+}
+
+// wrong compares what Redis holds of a campaign that is resident by its books; "" is that nothing is wrong.
+func (h *Hydrator) wrong(ctx context.Context, c *models.Campaign) (string, error) {
 	state, err := h.scripts.State(ctx, c.ID)
-	if errors.Is(err, lua.ErrAbsent) {
-		if err := h.load(ctx, c); err != nil {
-			return fmt.Errorf("syncer: hydrate %s: %w", c.ID, err)
-		}
-		state, err = h.scripts.State(ctx, c.ID)
-	}
-	if err != nil && !errors.Is(err, lua.ErrAbsent) { // absent again: bring knows what that means
-		return fmt.Errorf("syncer: hydrate %s: %w", c.ID, err)
-	}
-	h.step("loaded")
-	if state.Status != models.StatusLoading {
-		return h.confirmed(ctx, c.ID)
-	}
-	confirm := h.db.WithContext(ctx).Exec("UPDATE campaigns SET epoch = ? WHERE id = ? AND epoch = 0 AND load_attempts >= ?",
-		state.Epoch, c.ID, state.Epoch)
-	if confirm.Error != nil {
-		return fmt.Errorf("syncer: hydrate %s: %w", c.ID, confirm.Error)
-	}
-	h.step("confirmed")
-	return h.confirmed(ctx, c.ID)
-}
-
-// load takes steps 1 and 2.
-func (h *Hydrator) load(ctx context.Context, c *models.Campaign) error {
-	attempt, err := h.attempt(ctx, c.ID)
-	if err != nil || attempt == 0 {
-		return err
-	}
-	h.step("numbered")
-	held := *c
-	held.Epoch, held.Version, held.Status = attempt, 0, models.StatusLoading
-	_, err = h.scripts.Load(ctx, &held)
-	return err
-}
-
-// attempt hands out the number of a load, or 0 when another's was confirmed just now. It fails with ErrLost when the
-// campaign has claims, because then it was loaded before.
-func (h *Hydrator) attempt(ctx context.Context, id string) (int64, error) {
-	var n, epoch int64
-	err := persist(ctx, triesMax, noNotice, func() error {
-		return h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			counted := tx.Exec("UPDATE campaigns SET load_attempts = load_attempts + 1 WHERE id = ? AND epoch = 0 AND synced_seq = 0"+
-				" AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.campaign_id = ?)", id, id)
-			if counted.Error != nil {
-				return counted.Error
-			}
-			if err := tx.Raw("SELECT load_attempts, epoch FROM campaigns WHERE id = ?", id).Row().Scan(&n, &epoch); err != nil {
-				return err
-			}
-			if counted.RowsAffected == 0 {
-				n = 0
-			}
-			return nil
-		})
-	})
-	switch {
+	switch known := max(c.SyncedSeq, c.SeenSeq); {
+	case errors.Is(err, lua.ErrAbsent):
+		return fmt.Sprintf("redis does not hold load %d", c.Epoch), nil
+	case errors.Is(err, lua.ErrDamaged):
+		return err.Error(), nil
 	case err != nil:
-		return 0, err
-	case n == 0 && epoch == 0:
-		return 0, fmt.Errorf("%w: %s: it has claims and no epoch", ErrLost, id)
+		return "", fmt.Errorf("syncer: hydrate %s: %w", c.ID, err)
+	case state.Epoch != c.Epoch:
+		return fmt.Sprintf("redis holds load %d, mysql knows load %d", state.Epoch, c.Epoch), nil
+	case state.Status == models.StatusFenced:
+		return fmt.Sprintf("load %d is fenced in redis", c.Epoch), nil
+	case state.Seq < known:
+		return fmt.Sprintf("redis went back: it holds %d claims, %d are known", state.Seq, known), nil
 	}
-	return n, nil
-}
-
-// confirmed returns nil if MySQL knows of a load, and ErrLost if not: then Redis holds a campaign from elsewhere.
-func (h *Hydrator) confirmed(ctx context.Context, id string) error {
-	c, err := getCampaign(h.db.WithContext(ctx), id)
+	stream, _, err := h.marks.intact(ctx, c.Partition)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if c.Epoch == 0 {
-		return fmt.Errorf("%w: %s: redis holds a load that mysql does not know of", ErrLost, id)
+	if c.StreamBirth != stream.Birth {
+		return "the claim stream lost entries since the campaign was loaded", nil
 	}
-	return nil
+	return "", nil
 }

@@ -42,9 +42,21 @@ func lose(t *testing.T, id string) {
 	require.NoError(t, testenv.SharedRedis(t).Client().Del(t.Context(), k.State, k.Users, k.Keys).Err())
 }
 
+func newHydrator(t testing.TB, db *gorm.DB, scripts syncer.Scripts) *syncer.Hydrator {
+	t.Helper()
+	h, err := syncer.NewHydrator(syncer.HydratorConfig{DB: db, Scripts: scripts, Logger: quiet()})
+	require.NoError(t, err)
+	return h
+}
+
+func newSweeper(t testing.TB, db *gorm.DB, scripts syncer.Scripts) *syncer.Sweeper {
+	t.Helper()
+	return syncer.NewSweeper(db, newHydrator(t, db, scripts), nil)
+}
+
 func hydrate(t *testing.T, db *gorm.DB, scripts syncer.Scripts, id string) error {
 	t.Helper()
-	_, err := syncer.NewHydrator(db, scripts).Hydrate(t.Context(), id)
+	_, err := newHydrator(t, db, scripts).Hydrate(t.Context(), id)
 	return err
 }
 
@@ -55,7 +67,7 @@ type died struct{}
 func hydrateUntil(t *testing.T, db *gorm.DB, scripts syncer.Scripts, id, last string) {
 	t.Helper()
 	require.PanicsWithValue(t, died{}, func() {
-		_, _ = syncer.HydrateWithStep(t.Context(), db, scripts, id, func(step string) {
+		_, _ = syncer.HydrateWithStep(t.Context(), newHydrator(t, db, scripts), id, func(step string) {
 			if step == last {
 				panic(died{})
 			}
@@ -69,7 +81,7 @@ func TestHydrator_LoadsWhatWasNeverLoaded(t *testing.T) {
 		scripts := openScripts(t)
 		id := stored(t, db, scripts, 2)
 		require.Equal(t, models.OutcomeAbsent, claim(t, scripts, id))
-		meta, err := syncer.NewHydrator(db, scripts).Hydrate(t.Context(), id)
+		meta, err := newHydrator(t, db, scripts).Hydrate(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, id, meta.ID)
 		require.Equal(t, lua.PartitionOf(id, partitions), meta.Partition)
@@ -114,7 +126,7 @@ func TestSweeper_CompletesAFirstLoadThatWasBegun(t *testing.T) {
 	for _, last := range []string{"numbered", "loaded", "confirmed"} {
 		id := stored(t, db, scripts, 1)
 		hydrateUntil(t, db, scripts, id, last)
-		n, err := syncer.NewSweeper(db, syncer.NewHydrator(db, scripts)).Sweep(t.Context())
+		n, err := newSweeper(t, db, scripts).Sweep(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		require.Equal(t, models.OutcomeClaimed, claim(t, scripts, id))
@@ -142,7 +154,7 @@ func TestHydrator_ALatecomerDoesNotBringTheFullStockBack(t *testing.T) {
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
 		scripts := openScripts(t)
 		id := stored(t, db, scripts, 1)
-		_, err := syncer.HydrateWithStep(t.Context(), db, scripts, id, func(step string) {
+		_, err := syncer.HydrateWithStep(t.Context(), newHydrator(t, db, scripts), id, func(step string) {
 			if step != "numbered" {
 				return
 			}
@@ -153,7 +165,7 @@ func TestHydrator_ALatecomerDoesNotBringTheFullStockBack(t *testing.T) {
 		require.ErrorIs(t, err, syncer.ErrLost)
 		_, err = newCampaigns(t, db, scripts).Change(t.Context(), id, models.Change{Total: new(int64(2))})
 		require.NoError(t, err, "the definition may change")
-		_, err = syncer.NewSweeper(db, syncer.NewHydrator(db, scripts)).Sweep(t.Context())
+		_, err = newSweeper(t, db, scripts).Sweep(t.Context())
 		require.NoError(t, err)
 		require.ErrorIs(t, hydrate(t, db, scripts, id), syncer.ErrLost)
 		require.False(t, claim(t, scripts, id).Took(), "the one unit is taken already")
@@ -190,7 +202,7 @@ func TestHydrator_ManyProcessesAtOnceLoadOnce(t *testing.T) {
 		id := stored(t, db, scripts, 3)
 		var g errgroup.Group
 		for range 4 {
-			h := syncer.NewHydrator(db, scripts)
+			h := newHydrator(t, db, scripts)
 			for range 4 {
 				g.Go(func() error {
 					_, err := h.Hydrate(t.Context(), id)
@@ -214,7 +226,7 @@ func TestHydrator_MissesNoChangeThatComesMeanwhile(t *testing.T) {
 		campaigns := newCampaigns(t, db, scripts)
 		for _, at := range []string{"numbered", "loaded", "confirmed"} {
 			id := stored(t, db, scripts, 1)
-			_, err := syncer.HydrateWithStep(t.Context(), db, scripts, id, func(step string) {
+			_, err := syncer.HydrateWithStep(t.Context(), newHydrator(t, db, scripts), id, func(step string) {
 				if step == at {
 					_, err := campaigns.Change(t.Context(), id, models.Change{Total: new(int64(50))})
 					require.NoError(t, err)

@@ -5,27 +5,37 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
+
+	"dibs/models"
 )
 
 // sweepBatch bounds a page of campaigns to complete.
 const sweepBatch = 100
 
 // Sweeper completes what a process that died, or a Redis that was away, left half done: changes that Redis does not have
-// yet, and first loads that were begun. Any number may run at once.
+// yet, loads that were begun, campaigns whose claim stream lost something, and lost ones that can be proven by now. Any
+// number may run at once.
 type Sweeper struct {
 	db       *gorm.DB
 	hydrator *Hydrator
+	lost     prometheus.Gauge
 }
 
-// NewSweeper makes a sweeper that completes campaigns through hydrator.
-func NewSweeper(db *gorm.DB, hydrator *Hydrator) *Sweeper {
-	return &Sweeper{db: db, hydrator: hydrator}
+// NewSweeper makes a sweeper that completes campaigns through hydrator; with a nil Registerer it has no metrics.
+func NewSweeper(db *gorm.DB, hydrator *Hydrator, reg prometheus.Registerer) *Sweeper {
+	return &Sweeper{db: db, hydrator: hydrator, lost: newCampaignsLost(reg)}
 }
 
 // Sweep goes once over all campaigns that are half done and returns how many it completed. Campaigns that are lost from
 // Redis stay as they are; they are no error here. Any other failure is returned, after the others had their turn.
 func (s *Sweeper) Sweep(ctx context.Context) (completed int, err error) {
+	completed, err = s.sweep(ctx)
+	return completed, errors.Join(err, s.countLost(ctx))
+}
+
+func (s *Sweeper) sweep(ctx context.Context) (completed int, err error) {
 	var failed []error
 	for after := ""; ; {
 		page, err := s.page(ctx, after)
@@ -53,10 +63,24 @@ func (s *Sweeper) Sweep(ctx context.Context) (completed int, err error) {
 func (s *Sweeper) page(ctx context.Context, after string) ([]string, error) {
 	var ids []string
 	err := s.db.WithContext(ctx).Raw("SELECT id FROM campaigns WHERE id > ? AND"+
-		" (epoch > 0 AND applied_version <> version OR epoch = 0 AND load_attempts > 0) ORDER BY id LIMIT ?", after, sweepBatch).
+		" (residency NOT IN ? AND epoch > 0 AND applied_version <> version"+
+		" OR residency IN ? AND load_attempts > epoch OR residency = ? OR residency = ? AND stream_birth <>"+
+		" COALESCE((SELECT birth FROM streams WHERE streams.`partition` = campaigns.`partition`), stream_birth))"+
+		" ORDER BY id LIMIT ?", after, []models.Residency{models.ResidencyEvicted, models.ResidencyLost},
+		[]models.Residency{models.ResidencyNone, models.ResidencyEvicted}, models.ResidencyLost, models.ResidencyResident, sweepBatch).
 		Scan(&ids).Error
 	if err != nil {
 		return nil, fmt.Errorf("syncer: sweep: %w", err)
 	}
 	return ids, nil
+}
+
+func (s *Sweeper) countLost(ctx context.Context) error {
+	var n int64
+	err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM campaigns WHERE residency = ?", models.ResidencyLost).Scan(&n).Error
+	if err != nil {
+		return fmt.Errorf("syncer: sweep: %w", err)
+	}
+	s.lost.Set(float64(n))
+	return nil
 }

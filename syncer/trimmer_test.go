@@ -295,7 +295,7 @@ func TestSyncer_RunTrimsAndStopsWhenToldTo(t *testing.T) {
 	require.NoError(t, err)
 	role, err := syncer.New(syncer.Config{
 		Trimmer:   newTrimmer(t, syncer.TrimmerConfig{Redis: s.rdb, Partitions: 1, Groups: []string{"syncer"}}),
-		Sweeper:   syncer.NewSweeper(db, syncer.NewHydrator(db, scripts)),
+		Sweeper:   newSweeper(t, db, scripts),
 		TrimEvery: 5 * time.Millisecond, SweepEvery: 5 * time.Millisecond, Logger: quiet(),
 	})
 	require.NoError(t, err)

@@ -1,0 +1,231 @@
+package syncer
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"gorm.io/gorm"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// rebuildPage is how many claims are read at a time.
+const rebuildPage = 5000
+
+// RebuildReport says what a rebuild brought back into Redis.
+type RebuildReport struct {
+	Epoch      int64  // the new load; 0 when there was nothing to do
+	Claims     int64  // rows of claims
+	Units      int64  // of live claims
+	LostClaims int64  // places in the order that have no row and never will: claims that are known to be lost, ever
+	Reason     string // why it had to be rebuilt
+}
+
+// rebuildHow: replace lets what Redis holds of the campaign, fenced, give way. force takes the rows for the truth, though
+// they do not add up to the books or claims are known to be lost, and puts the books right.
+type rebuildHow struct {
+	replace, force bool
+	reason         string
+}
+
+// books are what MySQL's counters say, or ought to say, of a campaign.
+type books struct{ synced, claimed, lost int64 }
+
+// Rebuild makes what Redis holds of a campaign anew from its rows in MySQL: fenced first, then under a new epoch. Without
+// force it wants the same proof as Hydrate that the rows are all there are. With force it does without: but it still waits
+// until what the claim stream holds of the campaign has its rows, and fails with ErrUnsynced when that does not come about. Errors:
+// models.ErrNotFound, ErrLost (no proof, and no force), ErrUnsynced, and those of lua.Scripts.
+func (h *Hydrator) Rebuild(ctx context.Context, campaignID string, force bool) (RebuildReport, error) {
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
+	defer cancel()
+	report, err := h.load(ctx, campaignID, func(ctx context.Context, c *models.Campaign) (RebuildReport, bool, error) {
+		return h.rebuildRound(ctx, c, force)
+	})
+	if err != nil {
+		return report, err
+	}
+	return report, h.bring(ctx, campaignID)
+}
+
+// rebuildRound is the round of Rebuild.
+func (h *Hydrator) rebuildRound(ctx context.Context, c *models.Campaign, force bool) (RebuildReport, bool, error) {
+	switch {
+	case c.Residency != models.ResidencyLost && !isResident(c) && !force:
+		return h.loadAbsent(ctx, c)
+	case c.Residency != models.ResidencyLost:
+		return RebuildReport{}, false, h.lose(ctx, c, "a rebuild was asked for")
+	}
+	prove := h.prove
+	if force {
+		prove = h.drained
+	}
+	if err := prove(ctx, c); err != nil {
+		return RebuildReport{}, false, err
+	}
+	return h.rebuild(ctx, c, rebuildHow{replace: true, force: force, reason: c.ResidencyReason})
+}
+
+// rebuild takes steps 1 to 4 of a load. done is false when the books changed meanwhile.
+func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildHow) (report RebuildReport, done bool, err error) {
+	begun := time.Now()
+	epoch, err := h.attempt(ctx, c)
+	if err != nil || epoch == 0 {
+		return report, false, err
+	}
+	h.step("numbered")
+	stream, _, err := h.marks.intact(ctx, c.Partition) // before the rows are read: a stream that breaks later is another one
+	if err != nil {
+		return report, false, err
+	}
+	held := *c
+	held.Epoch, held.Version, held.Status = epoch, 0, models.StatusLoading
+	staging, err := h.scripts.NewRebuild(ctx, &held, c.Epoch, how.replace)
+	if err != nil {
+		return report, false, fmt.Errorf("syncer: rebuild %s: %w", c.ID, err)
+	}
+	now, err := h.stage(ctx, c, staging, how)
+	if err == nil {
+		h.step("staged")
+		_, err = staging.Finish(ctx)
+	}
+	if err != nil {
+		drop := staging.Drop(context.WithoutCancel(ctx))
+		return report, false, errors.Join(fmt.Errorf("syncer: rebuild %s: %w", c.ID, err), drop)
+	}
+	h.step("loaded")
+	done, err = h.confirm(ctx, c, now, epoch, stream.Birth)
+	if err != nil || !done {
+		return report, false, err
+	}
+	report = RebuildReport{Epoch: epoch, Claims: staging.Claims(), Units: staging.Taken(), LostClaims: now.lost, Reason: how.reason}
+	h.metrics.rebuildSeconds.Observe(time.Since(begun).Seconds())
+	h.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", c.ID),
+		slog.Int64("epoch", epoch), slog.Int64("claims", report.Claims), slog.Int64("units", report.Units),
+		slog.Int64("lost_claims", report.LostClaims), slog.String("reason", how.reason), slog.Duration("took", time.Since(begun)))
+	return report, true, nil
+}
+
+// attempt hands out the number of a load, or 0 when the books have changed since c was read.
+func (h *Hydrator) attempt(ctx context.Context, c *models.Campaign) (int64, error) {
+	var n int64
+	err := persist(ctx, triesMax, noNotice, func() error {
+		return h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			counted := tx.Exec("UPDATE campaigns SET load_attempts = load_attempts + 1 WHERE id = ? AND epoch = ? AND residency = ?",
+				c.ID, c.Epoch, c.Residency)
+			if n = 0; counted.Error != nil || counted.RowsAffected == 0 {
+				return counted.Error
+			}
+			return tx.Raw("SELECT load_attempts FROM campaigns WHERE id = ?", c.ID).Row().Scan(&n)
+		})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("syncer: hydrate %s: %w", c.ID, err)
+	}
+	return n, nil
+}
+
+// stage brings the rows of one snapshot to Redis and holds them against the counters of the same snapshot. Rows that do not
+// add up are ErrLost, unless how says that they are the truth; then the counters that they make are returned.
+func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.Rebuild, how rebuildHow) (*books, error) {
+	snap, err := h.snapshot(ctx, c, staging)
+	if err != nil {
+		return nil, err
+	}
+	highest := max(staging.Seen().Seq, snap.SeenSeq)
+	if how.force {
+		staging.SetSeq(highest)
+		return &books{synced: highest, claimed: staging.Taken(), lost: highest - staging.Claims()}, nil
+	}
+	now := &books{synced: snap.SyncedSeq, claimed: snap.Claimed, lost: snap.LostClaims}
+	// Claims without any load are from elsewhere.
+	if c.Epoch == 0 && highest > 0 || staging.Claims()+now.lost != now.synced || highest > now.synced || staging.Taken() != now.claimed {
+		reason := fmt.Sprintf("%d claims of %d units have rows up to %d, %d are lost, %d were seen; the books say %d of %d units",
+			staging.Claims(), staging.Taken(), staging.Seen().Seq, now.lost, snap.SeenSeq, now.synced, now.claimed)
+		return nil, lostUnless(h.lose(ctx, c, reason), c.ID, reason)
+	}
+	staging.SetSeq(now.synced)
+	return now, nil
+}
+
+// snapshot stages all rows of a campaign and returns its counters, as of one moment.
+func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lua.Rebuild) (models.Campaign, error) {
+	pool, err := h.db.DB()
+	if err != nil {
+		return models.Campaign{}, fmt.Errorf("syncer: rebuild: %w", err)
+	}
+	tx, err := pool.BeginTx(ctx, &sql.TxOptions{Isolation: snapshotOf(h.db), ReadOnly: h.db.Name() != "sqlite"})
+	if err != nil {
+		return models.Campaign{}, fmt.Errorf("syncer: rebuild: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // it only read
+	var snap models.Campaign
+	err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq FROM campaigns WHERE id = ?", c.ID).
+		Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq)
+	if err != nil {
+		return snap, fmt.Errorf("syncer: rebuild: %w", err)
+	}
+	for after, full := int64(0), true; full; {
+		var n int
+		if n, after, err = h.page(ctx, tx, c.ID, after, staging); err != nil {
+			return snap, err
+		}
+		full = n == rebuildPage
+		h.step("page")
+	}
+	return snap, nil
+}
+
+// snapshotOf is the isolation that shows one moment; SQLite has no other.
+func snapshotOf(db *gorm.DB) sql.IsolationLevel {
+	if db.Name() == "sqlite" {
+		return sql.LevelDefault
+	}
+	return sql.LevelRepeatableRead
+}
+
+// page stages the next claims in order of seq and returns how many those were and the last seq.
+func (h *Hydrator) page(ctx context.Context, tx *sql.Tx, id string, after int64, staging *lua.Rebuild) (n int, last int64, err error) {
+	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status FROM claims"+
+		" WHERE campaign_id = ? AND shard = 0 AND seq > ? ORDER BY seq LIMIT ?", id, after, rebuildPage)
+	if err != nil {
+		return 0, after, fmt.Errorf("syncer: rebuild: %w", err)
+	}
+	defer func() { _ = rows.Close() }() // rows.Err says what matters
+	for last = after; rows.Next(); n++ {
+		var p lua.Past
+		var status models.ClaimStatus
+		if err := rows.Scan(&p.ID, &p.UserID, &p.KeyDigest, &p.Seq, &p.Quantity, &p.At, &status); err != nil {
+			return n, last, fmt.Errorf("syncer: rebuild: %w", err)
+		}
+		p.Live = status == models.ClaimClaimed || status == models.ClaimRedeemed
+		last = p.Seq
+		if err := staging.Add(ctx, &p); err != nil {
+			return n, last, err
+		}
+	}
+	return n, last, rows.Err()
+}
+
+// confirm is step 4. done is false when the books are not those that were loaded.
+func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, epoch int64, birth string) (done bool, err error) {
+	put := h.db.WithContext(ctx).Exec("UPDATE campaigns SET"+ // remaining first: MySQL hands assigned values on from left to right
+		" remaining = CASE WHEN claimed = ? THEN remaining WHEN total > ? THEN total - ? ELSE 0 END,"+
+		" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0, synced_seq = ?, claimed = ?,"+
+		" lost_claims = ?"+
+		" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND claimed = ?",
+		b.claimed, b.claimed, b.claimed, epoch, models.ResidencyResident, now(), birth, b.synced, b.claimed, b.lost,
+		c.ID, c.Epoch, c.Residency, epoch, c.SyncedSeq, c.Claimed)
+	if put.Error != nil {
+		return false, fmt.Errorf("syncer: hydrate %s: %w", c.ID, put.Error)
+	}
+	if put.RowsAffected == 0 {
+		return false, nil
+	}
+	h.step("confirmed")
+	return true, nil
+}
