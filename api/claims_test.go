@@ -83,7 +83,8 @@ func TestClaim_EveryRefusalOfTheScriptHasItsCode(t *testing.T) {
 		models.OutcomeUserDayLimit: {409, "user_day_limit"}, models.OutcomeNotStarted: {409, "not_started"},
 		models.OutcomeNotReleased: {409, "not_released"}, models.OutcomeEnded: {409, "ended"}, models.OutcomePaused: {409, "paused"},
 		models.OutcomeClosed: {409, "closed"}, models.OutcomeIdempotencyMismatch: {422, "idempotency_mismatch"},
-		models.OutcomeAbsent: {503, "unavailable"}, models.OutcomeDamaged: {503, "unavailable"}, "something new": {500, "internal"},
+		models.OutcomeAbsent: {503, "unavailable"}, models.OutcomeDamaged: {503, "unavailable"},
+		models.OutcomeRolledBack: {503, "unavailable"}, "something new": {500, "internal"},
 	} {
 		t.Run(string(outcome), func(t *testing.T) {
 			t.Parallel()

@@ -10,7 +10,8 @@ import (
 // Claimer runs the claims of one campaign in one script call, up to lua.ClaimsMax of them, and answers each in order. It
 // must not keep reqs. Errors: lua.ErrUnavailable (surely nothing was claimed); anything else is taken as lua.ErrOutcomeUnknown.
 type Claimer interface {
-	Claim(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) (replies []lua.ClaimReply, remaining int64, err error)
+	// ClaimAfter is told what the caller saw of the campaign: a Redis that went back behind that claims nothing.
+	ClaimAfter(ctx context.Context, m lua.Meta, seen lua.Seen, reqs []lua.ClaimRequest) (replies []lua.ClaimReply, now lua.Now, err error)
 }
 
 // StateReader reads what Redis holds of a campaign. Errors: lua.ErrAbsent, lua.ErrDamaged and those of a Redis that is away.
@@ -22,6 +23,8 @@ type StateReader interface {
 // when there is no such campaign; any other leaves the campaign unavailable.
 type Hydrator interface {
 	Hydrate(ctx context.Context, campaignID string) (lua.Meta, error)
+	// Recover is Hydrate for one who saw more of the campaign than Redis holds now.
+	Recover(ctx context.Context, campaignID string, seen lua.Seen) (lua.Meta, error)
 }
 
 // Campaigns keeps the definitions of campaigns in MySQL and brings changes to Redis. Errors: models.ErrNotFound,

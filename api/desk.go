@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 
@@ -21,6 +22,7 @@ type desk struct {
 	meta     lua.Meta
 	combiner combiner
 	sold     soldOut
+	seen     watermark
 	used     atomic.Int64 // nanoseconds since 1970
 
 	desks    *desks
@@ -37,10 +39,10 @@ const hydrateEvery = 100 * time.Millisecond
 // call runs one script call for the combiner, on its own time: a caller that leaves must not take the others along.
 func (d *desk) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	round := d.sold.round.Load()
-	replies, remaining, err := d.ask(reqs)
-	if err == nil && anyAbsent(replies) && d.hydrate() {
+	replies, now, err := d.ask(reqs)
+	if err == nil && d.isGone(replies, now) && d.hydrate() {
 		// The script took nothing, so the same requests may be sent again.
-		replies, remaining, err = d.ask(reqs)
+		replies, now, err = d.ask(reqs)
 	}
 	if err != nil {
 		d.sold.doubt()
@@ -49,19 +51,52 @@ func (d *desk) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 		})
 		return nil, err
 	}
-	d.sold.learn(round, d.desks.cfg.Clock(), replies, remaining)
+	d.seen.learn(now.Seen)
+	d.sold.learn(round, d.desks.cfg.Clock(), replies, now.Remaining)
 	return replies, nil
 }
 
-func (d *desk) ask(reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+func (d *desk) ask(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.Now, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d.desks.cfg.CallTimeout)
 	defer cancel()
-	return d.desks.deps.Claimer.Claim(ctx, d.meta, reqs)
+	return d.desks.deps.Claimer.ClaimAfter(ctx, d.meta, d.seen.now(), reqs)
 }
 
-// anyAbsent: Redis holds a campaign or does not, so all replies say it or none.
-func anyAbsent(replies []lua.ClaimReply) bool {
-	return len(replies) > 0 && replies[0].Outcome == models.OutcomeAbsent
+// isGone tells whether Redis lacks the campaign, or some of it. It holds a campaign or does not, so all replies say it or none.
+func (d *desk) isGone(replies []lua.ClaimReply, now lua.Now) bool {
+	if len(replies) == 0 {
+		return false
+	}
+	if replies[0].Outcome == models.OutcomeRolledBack {
+		d.desks.rolledBack.Inc()
+		d.complain.Do(func() {
+			seen := d.seen.now()
+			d.desks.log.Error("redis went back: claims were lost", slog.String("campaign_id", d.meta.ID),
+				slog.Int64("epoch", now.Epoch), slog.Int64("seq", now.Seq), slog.Int64("seen_epoch", seen.Epoch), slog.Int64("seen_seq", seen.Seq))
+		})
+		return true
+	}
+	return replies[0].Outcome == models.OutcomeAbsent
+}
+
+// watermark is the most that this process saw of a campaign in Redis.
+type watermark struct {
+	mu   sync.Mutex
+	seen lua.Seen
+}
+
+func (w *watermark) now() lua.Seen {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen
+}
+
+func (w *watermark) learn(seen lua.Seen) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.seen.Before(seen) {
+		w.seen = seen
+	}
 }
 
 // hydrate has the campaign brought back to Redis and tells whether asking again makes sense.
@@ -75,7 +110,7 @@ func (d *desk) hydrate() bool {
 	d.hydratedAt, d.hydratedOK = now, false
 	ctx, cancel := context.WithTimeout(context.Background(), d.desks.cfg.LookupTimeout)
 	defer cancel()
-	if _, err := d.desks.deps.Hydrator.Hydrate(ctx, d.meta.ID); err != nil {
+	if _, err := d.desks.deps.Hydrator.Recover(ctx, d.meta.ID, d.seen.now()); err != nil {
 		d.complain.Do(func() {
 			d.desks.log.Warn("campaign is not in redis", slog.String("campaign_id", d.meta.ID), slog.Any("error", err))
 		})
@@ -94,6 +129,8 @@ type desks struct {
 	crew *crew
 	seen combinerMetrics
 
+	rolledBack prometheus.Counter
+
 	lookups chan struct{} // holds a token for each lookup that may run
 	flights singleflight.Group
 
@@ -102,9 +139,9 @@ type desks struct {
 	swept time.Time
 }
 
-func newDesks(cfg Config, deps Deps, seen combinerMetrics) *desks {
+func newDesks(cfg Config, deps Deps, seen *metrics) *desks {
 	return &desks{
-		cfg: cfg, deps: deps, log: cfg.Logger, crew: newCrew(), seen: seen,
+		cfg: cfg, deps: deps, log: cfg.Logger, crew: newCrew(), seen: seen.combiner, rolledBack: seen.rolledBack,
 		lookups: make(chan struct{}, cfg.LookupsMax), byID: make(map[string]*desk), swept: cfg.Clock(),
 	}
 }
@@ -129,11 +166,13 @@ func (ds *desks) open(ctx context.Context, id string) (*desk, error) {
 	flight := ds.flights.DoChan(id, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), ds.cfg.LookupTimeout)
 		defer cancel()
-		meta, err := ds.lookup(ctx, id)
+		meta, seen, err := ds.lookup(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		return ds.add(meta), nil
+		d := ds.add(meta)
+		d.seen.learn(seen)
+		return d, nil
 	})
 	select {
 	case got := <-flight:
@@ -146,19 +185,41 @@ func (ds *desks) open(ctx context.Context, id string) (*desk, error) {
 	}
 }
 
-func (ds *desks) lookup(ctx context.Context, id string) (lua.Meta, error) {
+// lookup finds a campaign and what is known of it so far. Where MySQL answers it knows what Redis must not be behind of.
+func (ds *desks) lookup(ctx context.Context, id string) (lua.Meta, lua.Seen, error) {
 	select {
 	case ds.lookups <- struct{}{}:
 		defer func() { <-ds.lookups }()
 	case <-ctx.Done():
-		return lua.Meta{}, fmt.Errorf("api: too many campaigns are being looked up: %w", ctx.Err())
+		return lua.Meta{}, lua.Seen{}, fmt.Errorf("api: too many campaigns are being looked up: %w", ctx.Err())
 	}
 	state, err := ds.deps.States.State(ctx, id)
-	if errors.Is(err, lua.ErrAbsent) {
-		return ds.deps.Hydrator.Hydrate(ctx, id)
+	if errors.Is(err, lua.ErrAbsent) || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
+		meta, err := ds.deps.Hydrator.Hydrate(ctx, id)
+		return meta, lua.Seen{}, err
 	}
-	return state.Meta, err
+	if err != nil {
+		return lua.Meta{}, lua.Seen{}, err
+	}
+	seen := lua.Seen{Epoch: state.Epoch, Seq: state.Seq}
+	booksCtx, cancel := context.WithTimeout(ctx, booksWait)
+	defer cancel()
+	c, err := ds.deps.Campaigns.Get(booksCtx, id)
+	if err != nil { // claims go on without MySQL
+		return state.Meta, seen, nil //nolint:nilerr // see above
+	}
+	if c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyLost {
+		meta, err := ds.deps.Hydrator.Hydrate(ctx, id) // Redis was put back to a time before that
+		return meta, seen, err
+	}
+	if books := (lua.Seen{Epoch: c.Epoch, Seq: c.SyncedSeq}); seen.Before(books) {
+		seen = books
+	}
+	return state.Meta, seen, nil
 }
+
+// booksWait is how long a campaign's first claim waits for what MySQL knows of it.
+const booksWait = 250 * time.Millisecond
 
 func (ds *desks) add(meta lua.Meta) *desk {
 	d := &desk{meta: meta, desks: ds, complain: rate.Sometimes{Interval: time.Second}}

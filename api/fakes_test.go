@@ -75,7 +75,16 @@ func (r *fakeRoom) put(c models.Campaign) *fakeCampaign {
 	return f
 }
 
-func (r *fakeRoom) Claim(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+func (r *fakeRoom) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Seen, reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.Now, error) {
+	replies, remaining, err := r.claimNow(ctx, m, reqs)
+	return replies, lua.Now{Remaining: remaining}, err
+}
+
+func (r *fakeRoom) Recover(ctx context.Context, id string, _ lua.Seen) (lua.Meta, error) {
+	return r.Hydrate(ctx, id)
+}
+
+func (r *fakeRoom) claimNow(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 	r.mu.Lock()
 	r.calls = append(r.calls, append([]lua.ClaimRequest(nil), reqs...))
 	claim := r.claim

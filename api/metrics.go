@@ -16,6 +16,8 @@ type metrics struct {
 	claims   map[string]prometheus.Counter // by outcome
 	duration *prometheus.HistogramVec
 	combiner combinerMetrics
+
+	rolledBack prometheus.Counter
 }
 
 // combinerMetrics are shared by all combiners.
@@ -47,7 +49,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			}),
 		},
 	}
-	for _, c := range []prometheus.Collector{claims, m.duration, m.combiner.size, m.combiner.depth} {
+	m.rolledBack = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "dibs_rolled_back_total", Help: "Calls that took nothing because Redis went back behind what this process had seen of the campaign.",
+	})
+	for _, c := range []prometheus.Collector{claims, m.duration, m.combiner.size, m.combiner.depth, m.rolledBack} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("api: metrics: %w", err)
 		}

@@ -90,7 +90,7 @@ func codeOf(o models.Outcome) Code {
 	switch o {
 	case models.OutcomeClaimed, models.OutcomeReplayed:
 		return ""
-	case models.OutcomeAbsent, models.OutcomeDamaged:
+	case models.OutcomeAbsent, models.OutcomeDamaged, models.OutcomeRolledBack:
 		return CodeUnavailable
 	default:
 		if !slices.Contains(claimCodes, Code(o)) {

@@ -52,6 +52,10 @@ func (d *definitions) Hydrate(ctx context.Context, id string) (lua.Meta, error) 
 	return d.scripts.MetaOf(&c)
 }
 
+func (d *definitions) Recover(ctx context.Context, id string, _ lua.Seen) (lua.Meta, error) {
+	return d.Hydrate(ctx, id)
+}
+
 func (d *definitions) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
 	c, err := d.fakeRoom.Change(ctx, id, change)
 	if err == nil {

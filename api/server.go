@@ -50,7 +50,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, deps: deps, log: cfg.Logger, gate: newGate(cfg.Tokens), rates: rates, metrics: seen,
-		desks:    newDesks(cfg, deps, seen.combiner),
+		desks:    newDesks(cfg, deps, seen),
 		scrape:   promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		complain: rate.Sometimes{Interval: time.Second},
 	}

@@ -47,7 +47,7 @@ func (s *Server) readStock(ctx context.Context, id string) (models.Books, lua.St
 		return books, lua.State{}, err
 	}
 	state, err := s.deps.States.State(ctx, id)
-	if errors.Is(err, lua.ErrAbsent) {
+	if errors.Is(err, lua.ErrAbsent) || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
 		if _, err = s.deps.Hydrator.Hydrate(ctx, id); err == nil {
 			state, err = s.deps.States.State(ctx, id)
 		}

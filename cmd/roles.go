@@ -69,7 +69,7 @@ func newConsumer(env Env) *cobra.Command {
 func newSyncer(env Env) *cobra.Command {
 	return command(env, cobra.Command{
 		Use:     "syncer",
-		Short:   "Run the syncer: complete changes of campaigns, trim the streams",
+		Short:   "Run the syncer: complete changes of campaigns, evict idle ones, trim the streams",
 		Example: "  dibs syncer --groups syncer,finance",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
 		return withStack(ctx, env, cfg, func(s *stack) error { return s.withMetrics(ctx, s.runSyncer) })
@@ -219,7 +219,16 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	role, err := syncer.New(syncer.Config{Trimmer: trimmer, Sweeper: syncer.NewSweeper(s.db, s.hydrator), Logger: s.log})
+	evictor, err := syncer.NewEvictor(syncer.EvictorConfig{
+		DB: s.db, Scripts: s.scripts, Hydrator: s.hydrator, Idle: s.cfg.IdleEvict, Logger: s.log, Registerer: s.registry,
+	})
+	if err != nil {
+		return err
+	}
+	role, err := syncer.New(syncer.Config{
+		Trimmer: trimmer, Sweeper: syncer.NewSweeper(s.db, s.hydrator, s.registry), Marker: syncer.NewMarker(s.db, s.scripts, s.log),
+		Evictor: evictor, EvictEvery: min(syncer.EvictEveryDefault, s.cfg.IdleEvict), Logger: s.log,
+	})
 	if err != nil {
 		return err
 	}

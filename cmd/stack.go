@@ -177,6 +177,6 @@ func (s *stack) makeParts(context.Context) error {
 	}
 	s.scripts = scripts
 	s.campaigns = syncer.NewCampaigns(s.db, scripts, s.log)
-	s.hydrator = syncer.NewHydrator(s.db, scripts)
-	return nil
+	s.hydrator, err = syncer.NewHydrator(syncer.HydratorConfig{DB: s.db, Scripts: scripts, Logger: s.log, Registerer: s.registry})
+	return err
 }

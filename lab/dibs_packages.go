@@ -59,7 +59,11 @@ func (s *dibsPackages) Prepare(ctx context.Context) error {
 		if _, _, err := syncer.NewCampaigns(db, s.scripts, s.log).Create(ctx, s.Campaign.definition()); err != nil {
 			return fmt.Errorf("lab: prepare: %w", err)
 		}
-		_, err := syncer.NewHydrator(db, s.scripts).Hydrate(ctx, s.Campaign.ID)
+		hydrator, err := syncer.NewHydrator(syncer.HydratorConfig{DB: db, Scripts: s.scripts, Logger: s.log})
+		if err != nil {
+			return fmt.Errorf("lab: prepare: %w", err)
+		}
+		_, err = hydrator.Hydrate(ctx, s.Campaign.ID)
 		return err
 	})
 }

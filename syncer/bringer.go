@@ -16,6 +16,9 @@ import (
 // it is rebuilt: what users took since then may not be in MySQL yet.
 var ErrLost = errors.New("syncer: campaign lost from redis")
 
+// errMoved is an ErrLost that need not be a loss: the campaign came or went while it was looked at.
+var errMoved = fmt.Errorf("%w: or on the move", ErrLost)
+
 // Scripts is the part of lua.Scripts that brings campaigns to Redis.
 type Scripts interface {
 	Adjust(ctx context.Context, c *models.Campaign) (lua.State, error)
@@ -51,16 +54,16 @@ func (b bringer) bring(ctx context.Context, id string) error {
 		return err
 	}
 	if !isResident(&c) {
-		return fmt.Errorf("%w: %s: it is %s", ErrLost, id, c.Residency)
+		return fmt.Errorf("%w: %s: it is %s", errMoved, id, c.Residency)
 	}
 	state, err := b.scripts.State(ctx, id)
 	switch {
 	case errors.Is(err, lua.ErrAbsent):
-		return fmt.Errorf("%w: %s: epoch %d was loaded, nothing is there", ErrLost, id, c.Epoch)
+		return fmt.Errorf("%w: %s: epoch %d was loaded, nothing is there", errMoved, id, c.Epoch)
 	case err != nil:
 		return fmt.Errorf("syncer: campaign %s: %w", id, err)
 	case state.Epoch != c.Epoch:
-		return fmt.Errorf("%w: %s: redis holds epoch %d, mysql knows epoch %d", ErrLost, id, state.Epoch, c.Epoch)
+		return fmt.Errorf("%w: %s: redis holds epoch %d, mysql knows epoch %d", errMoved, id, state.Epoch, c.Epoch)
 	}
 	if state.Version < c.Version {
 		if _, err := b.scripts.Adjust(ctx, &c); err != nil {

@@ -48,6 +48,7 @@ func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
 		want := asked
 		want.StartsAt, want.EndsAt = new(at.UTC().Truncate(time.Millisecond)), new(at.Add(time.Hour).UTC().Truncate(time.Millisecond))
 		want.Version, want.Remaining, want.Partition = 1, 100, lua.PartitionOf("spring", partitions)
+		want.Residency = models.ResidencyNone
 		want.CreatedAt, want.UpdatedAt = stored.CreatedAt, stored.UpdatedAt
 		require.Equal(t, want, stored)
 		require.WithinDuration(t, time.Now(), stored.CreatedAt, time.Minute)

@@ -24,7 +24,8 @@ const (
 
 	lockPoll   = 10 * time.Millisecond
 	proofPoll  = 10 * time.Millisecond
-	roundsMost = 8 // of one hydration, while others change what it looks at
+	roundsMost = 8 // under one lock, while others change what is looked at
+	goesMost   = 3 // of one hydration
 )
 
 // HydratorConfig is how a Hydrator works. DB, Scripts and Logger are required.
@@ -159,7 +160,18 @@ func (h *Hydrator) takeDown(ctx context.Context, id string, seen lua.Seen) error
 	return nil
 }
 
-func (h *Hydrator) hydrate(ctx context.Context, id string) (lua.Meta, error) {
+// hydrate takes several goes when the campaign leaves again before it was opened.
+func (h *Hydrator) hydrate(ctx context.Context, id string) (meta lua.Meta, err error) {
+	for range goesMost {
+		meta, err = h.goOnce(ctx, id)
+		if !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrOther) && !errors.Is(err, errMoved) {
+			break
+		}
+	}
+	return meta, err
+}
+
+func (h *Hydrator) goOnce(ctx context.Context, id string) (lua.Meta, error) {
 	c, err := getCampaign(h.db.WithContext(ctx), id)
 	if err != nil {
 		return lua.Meta{}, err

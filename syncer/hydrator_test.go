@@ -2,6 +2,7 @@ package syncer_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -42,11 +43,27 @@ func lose(t *testing.T, id string) {
 	require.NoError(t, testenv.SharedRedis(t).Client().Del(t.Context(), k.State, k.Users, k.Keys).Err())
 }
 
+// unlock has the lock of a campaign's loader run out.
+func unlock(t *testing.T, id string) {
+	t.Helper()
+	k := lua.KeysOf(id, lua.PartitionOf(id, partitions))
+	require.NoError(t, testenv.SharedRedis(t).Client().Del(t.Context(), k.Lock).Err())
+}
+
 func newHydrator(t testing.TB, db *gorm.DB, scripts syncer.Scripts) *syncer.Hydrator {
 	t.Helper()
 	h, err := syncer.NewHydrator(syncer.HydratorConfig{DB: db, Scripts: scripts, Logger: quiet()})
 	require.NoError(t, err)
 	return h
+}
+
+func newEvictor(t testing.TB, db *gorm.DB, scripts syncer.Scripts, idle time.Duration) *syncer.Evictor {
+	t.Helper()
+	e, err := syncer.NewEvictor(syncer.EvictorConfig{
+		DB: db, Scripts: scripts, Hydrator: newHydrator(t, db, scripts), Idle: idle, Logger: quiet(),
+	})
+	require.NoError(t, err)
+	return e
 }
 
 func newSweeper(t testing.TB, db *gorm.DB, scripts syncer.Scripts) *syncer.Sweeper {
@@ -158,6 +175,7 @@ func TestHydrator_ALatecomerDoesNotBringTheFullStockBack(t *testing.T) {
 			if step != "numbered" {
 				return
 			}
+			unlock(t, id) // it slept for longer than its lock lasts
 			require.NoError(t, hydrate(t, db, scripts, id))
 			require.Equal(t, models.OutcomeClaimed, claim(t, scripts, id))
 			lose(t, id)

@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -15,17 +16,23 @@ import (
 const (
 	TrimEveryDefault  = time.Second
 	SweepEveryDefault = 5 * time.Second  // reads all campaigns, and seldom finds one
+	MarkEveryDefault  = time.Second      // so much of a claim stream may be lost unseen, if no API process saw it
+	EvictEveryDefault = 10 * time.Second // asks Redis about each campaign that it holds
 	complainEvery     = 30 * time.Second // a trouble that lasts is told this often
 )
 
-// Config is what the syncer role does. All of Trimmer, Sweeper and Logger are required.
+// Config is what the syncer role does. All of Trimmer, Sweeper, Marker, Evictor and Logger are required.
 type Config struct {
 	Trimmer *Trimmer
 	Sweeper *Sweeper
+	Marker  *Marker
+	Evictor *Evictor
 
 	TrimEvery    time.Duration
 	SweepEvery   time.Duration
-	RoundTimeout time.Duration // most that one round of either may take; by default ten times its pause, and at least 10s
+	MarkEvery    time.Duration
+	EvictEvery   time.Duration
+	RoundTimeout time.Duration // most that one round of any may take; by default ten times the longest pause, and at least 10s
 
 	Logger *slog.Logger
 	Clock  clockwork.Clock
@@ -35,7 +42,9 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	orDefault(&c.TrimEvery, TrimEveryDefault)
 	orDefault(&c.SweepEvery, SweepEveryDefault)
-	orDefault(&c.RoundTimeout, max(10*time.Second, 10*c.TrimEvery, 10*c.SweepEvery))
+	orDefault(&c.MarkEvery, MarkEveryDefault)
+	orDefault(&c.EvictEvery, EvictEveryDefault)
+	orDefault(&c.RoundTimeout, max(10*time.Second, 10*c.TrimEvery, 10*c.SweepEvery, 10*c.MarkEvery, 10*c.EvictEvery))
 	if c.Clock == nil {
 		c.Clock = clockwork.NewRealClock()
 	}
@@ -49,16 +58,20 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: Trimmer is required", ErrConfig)
 	case c.Sweeper == nil:
 		return fmt.Errorf("%w: Sweeper is required", ErrConfig)
+	case c.Marker == nil:
+		return fmt.Errorf("%w: Marker is required", ErrConfig)
+	case c.Evictor == nil:
+		return fmt.Errorf("%w: Evictor is required", ErrConfig)
 	case c.Logger == nil:
 		return fmt.Errorf("%w: Logger is required", ErrConfig)
-	case c.TrimEvery < 0 || c.SweepEvery < 0 || c.RoundTimeout < 0:
-		return fmt.Errorf("%w: TrimEvery, SweepEvery and RoundTimeout must be positive", ErrConfig)
+	case c.TrimEvery < 0 || c.SweepEvery < 0 || c.MarkEvery < 0 || c.EvictEvery < 0 || c.RoundTimeout < 0:
+		return fmt.Errorf("%w: TrimEvery, SweepEvery, MarkEvery, EvictEvery and RoundTimeout must be positive", ErrConfig)
 	}
 	return nil
 }
 
-// Syncer is the role that keeps house: it trims the claim streams and completes what was left half done. Every part is safe
-// to run in several processes at once.
+// Syncer is the role that keeps house: it trims the claim streams, notices when one lost something, evicts idle campaigns and
+// completes what was left half done. Every part is safe to run in several processes at once.
 type Syncer struct{ cfg Config }
 
 // New checks cfg and makes the role.
@@ -73,24 +86,39 @@ func New(cfg Config) (*Syncer, error) {
 // Run works until ctx ends and then returns nil. Troubles of a round are logged, and the next round tries again.
 func (s *Syncer) Run(ctx context.Context) error {
 	var g errgroup.Group
-	g.Go(func() error {
-		s.repeat(ctx, "trim", s.cfg.TrimEvery, func(ctx context.Context) error {
-			_, err := s.cfg.Trimmer.Trim(ctx)
-			return err
+	for _, part := range []struct {
+		name  string
+		pause time.Duration
+		round func(ctx context.Context) error
+	}{
+		{"trim", s.cfg.TrimEvery, func(ctx context.Context) error { _, err := s.cfg.Trimmer.Trim(ctx); return err }},
+		{"sweep", s.cfg.SweepEvery, s.sweep},
+		{"mark", s.cfg.MarkEvery, s.mark},
+		{"evict", s.cfg.EvictEvery, func(ctx context.Context) error { _, err := s.cfg.Evictor.Evict(ctx); return err }},
+	} {
+		g.Go(func() error {
+			s.repeat(ctx, part.name, part.pause, part.round)
+			return nil
 		})
-		return nil
-	})
-	g.Go(func() error {
-		s.repeat(ctx, "sweep", s.cfg.SweepEvery, func(ctx context.Context) error {
-			n, err := s.cfg.Sweeper.Sweep(ctx)
-			if n > 0 {
-				s.cfg.Logger.InfoContext(ctx, "completed campaigns that were left half done", slog.Int("campaigns", n))
-			}
-			return err
-		})
-		return nil
-	})
+	}
 	return g.Wait()
+}
+
+func (s *Syncer) sweep(ctx context.Context) error {
+	n, err := s.cfg.Sweeper.Sweep(ctx)
+	if n > 0 {
+		s.cfg.Logger.InfoContext(ctx, "completed campaigns that were left half done", slog.Int("campaigns", n))
+	}
+	return err
+}
+
+// mark has the campaigns of a stream that lost something looked at right away.
+func (s *Syncer) mark(ctx context.Context) error {
+	broken, err := s.cfg.Marker.Mark(ctx)
+	if broken > 0 {
+		err = errors.Join(err, s.sweep(ctx))
+	}
+	return err
 }
 
 // repeat runs a round at once and then after each pause.

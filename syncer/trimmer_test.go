@@ -296,6 +296,8 @@ func TestSyncer_RunTrimsAndStopsWhenToldTo(t *testing.T) {
 	role, err := syncer.New(syncer.Config{
 		Trimmer:   newTrimmer(t, syncer.TrimmerConfig{Redis: s.rdb, Partitions: 1, Groups: []string{"syncer"}}),
 		Sweeper:   newSweeper(t, db, scripts),
+		Marker:    syncer.NewMarker(db, scripts, quiet()),
+		Evictor:   newEvictor(t, db, scripts, time.Hour),
 		TrimEvery: 5 * time.Millisecond, SweepEvery: 5 * time.Millisecond, Logger: quiet(),
 	})
 	require.NoError(t, err)

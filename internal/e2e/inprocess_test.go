@@ -75,8 +75,10 @@ func (p *inProcess) serve(i int) string {
 	if p.swaps.clock != nil {
 		cfg.Clock = p.swaps.clock(i)
 	}
+	hydrator, err := syncer.NewHydrator(syncer.HydratorConfig{DB: db, Scripts: scripts, Logger: quiet})
+	require.NoError(t, err)
 	server, err := api.New(cfg, api.Deps{
-		Claimer: claimer, States: scripts, Hydrator: syncer.NewHydrator(db, scripts),
+		Claimer: claimer, States: scripts, Hydrator: hydrator,
 		Campaigns: syncer.NewCampaigns(db, scripts, quiet), Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)

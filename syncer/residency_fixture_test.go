@@ -1,0 +1,215 @@
+package syncer_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer"
+)
+
+// house is a Redis of its own, a database, and what is between them.
+type house struct {
+	t       testing.TB
+	server  *testenv.RedisServer
+	rdb     *redis.Client
+	db      *gorm.DB
+	scripts *lua.Scripts
+	writer  *syncer.Writer
+}
+
+func newHouse(t testing.TB, conf ...string) *house {
+	t.Helper()
+	server := testenv.Redis(t, conf...)
+	rdb := server.Client()
+	scripts, err := lua.New(rdb, lua.Options{})
+	require.NoError(t, err)
+	db := openServer(t)
+	h := &house{t: t, server: server, rdb: rdb, db: db, scripts: scripts}
+	h.writer = startWriter(t, syncer.WriterConfig{DB: db, FlushInterval: time.Millisecond})
+	h.group()
+	return h
+}
+
+// group makes the syncer's group, as its consumer does.
+func (h *house) group() {
+	h.t.Helper()
+	err := h.rdb.XGroupCreateMkStream(h.t.Context(), lua.StreamKey(0), "syncer", "0").Err()
+	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+		require.NoError(h.t, err)
+	}
+}
+
+// open makes a campaign and brings it into Redis.
+func (h *house) open(total int64, change func(c *models.Campaign)) string {
+	h.t.Helper()
+	c := campaignOf(testenv.UniqueID(h.t, "c"), total)
+	if change != nil {
+		change(&c)
+	}
+	_, _, err := newCampaigns(h.t, h.db, h.scripts).Create(h.t.Context(), c)
+	require.NoError(h.t, err)
+	require.NoError(h.t, h.hydrate(c.ID))
+	return c.ID
+}
+
+func (h *house) hydrator() *syncer.Hydrator { return newHydrator(h.t, h.db, h.scripts) }
+
+func (h *house) hydrate(id string) error {
+	_, err := h.hydrator().Hydrate(h.t.Context(), id)
+	return err
+}
+
+func (h *house) campaign(id string) models.Campaign {
+	h.t.Helper()
+	c, err := newCampaigns(h.t, h.db, h.scripts).Get(h.t.Context(), id)
+	require.NoError(h.t, err)
+	return c
+}
+
+func (h *house) residency(id string) models.Residency { h.t.Helper(); return h.campaign(id).Residency }
+
+// ask is a claim of one unit under a new id.
+func ask(user, key string) lua.ClaimRequest {
+	return lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: user, Quantity: 1, Key: key}
+}
+
+// claim asks for all in calls of up to lua.ClaimsMax.
+func (h *house) claim(id string, reqs ...lua.ClaimRequest) []lua.ClaimReply {
+	h.t.Helper()
+	replies, _ := h.claimAfter(id, lua.Seen{}, reqs...)
+	return replies
+}
+
+func (h *house) claimAfter(id string, seen lua.Seen, reqs ...lua.ClaimRequest) (all []lua.ClaimReply, now lua.Now) {
+	h.t.Helper()
+	c := h.campaign(id)
+	meta, err := h.scripts.MetaOf(&c)
+	require.NoError(h.t, err)
+	for part := range slices.Chunk(reqs, lua.ClaimsMax) {
+		replies, left, err := h.scripts.ClaimAfter(h.t.Context(), meta, seen, part)
+		require.NoError(h.t, err)
+		all, now = append(all, replies...), left
+	}
+	return all, now
+}
+
+func outcomesOf(replies []lua.ClaimReply) []models.Outcome {
+	outcomes := make([]models.Outcome, len(replies))
+	for i := range replies {
+		outcomes[i] = replies[i].Outcome
+	}
+	return outcomes
+}
+
+// asks are n claims, every other one under a key.
+func asks(prefix string, n int) []lua.ClaimRequest {
+	reqs := make([]lua.ClaimRequest, n)
+	for i := range reqs {
+		key := ""
+		if i%2 == 0 {
+			key = fmt.Sprintf("key-%s-%d", prefix, i)
+		}
+		reqs[i] = ask(fmt.Sprintf("%s-%d", prefix, i), key)
+	}
+	return reqs
+}
+
+// sync does what the consumer does until the stream is read and acknowledged.
+func (h *house) sync() {
+	h.t.Helper()
+	for {
+		read, err := h.rdb.XReadGroup(h.t.Context(), &redis.XReadGroupArgs{
+			Group: "syncer", Consumer: "one", Streams: []string{lua.StreamKey(0), ">"}, Count: 1000, Block: -1,
+		}).Result()
+		if errors.Is(err, redis.Nil) {
+			return
+		}
+		require.NoError(h.t, err)
+		var events []models.Event
+		var ids []string
+		for _, entry := range read[0].Messages {
+			e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+			require.NoError(h.t, err)
+			events, ids = append(events, e), append(ids, entry.ID)
+		}
+		require.NoError(h.t, submitAll(h.t.Context(), h.writer, events))
+		require.NoError(h.t, h.rdb.XAck(h.t.Context(), lua.StreamKey(0), "syncer", ids...).Err())
+	}
+}
+
+// evict evicts whatever has been idle for idle.
+func (h *house) evict(idle time.Duration) int {
+	h.t.Helper()
+	n, err := newEvictor(h.t, h.db, h.scripts, idle).Evict(h.t.Context())
+	require.NoError(h.t, err)
+	return n
+}
+
+// keysOf are the names of a campaign's keys that Redis holds, without its own part.
+func (h *house) keysOf(id string) []string {
+	h.t.Helper()
+	base := lua.KeysOf(id, 0).State
+	keys, err := h.rdb.Keys(h.t.Context(), "*").Result()
+	require.NoError(h.t, err)
+	var parts []string
+	for _, key := range keys {
+		if part, is := strings.CutPrefix(key, base); is {
+			parts = append(parts, part)
+		}
+	}
+	slices.Sort(parts)
+	return parts
+}
+
+// content is everything that Redis holds of a campaign, but for which load it is and when it was.
+func (h *house) content(id string) map[string]map[string]string {
+	h.t.Helper()
+	k := lua.KeysOf(id, 0)
+	all := map[string]map[string]string{}
+	for _, key := range []string{k.State, k.Users, k.Keys} {
+		fields, err := h.rdb.HGetAll(h.t.Context(), key).Result()
+		require.NoError(h.t, err)
+		all[key] = maps.Clone(fields)
+		ttl, err := h.rdb.TTL(h.t.Context(), key).Result()
+		require.NoError(h.t, err)
+		require.Equal(h.t, time.Duration(-1), ttl, "%s stays", key)
+	}
+	for _, field := range []string{"epoch", "last_ms", "version"} {
+		delete(all[k.State], field)
+	}
+	return all
+}
+
+// lose takes keys of a campaign out of Redis.
+func (h *house) lose(id string, which func(k lua.CampaignKeys) []string) {
+	h.t.Helper()
+	require.NoError(h.t, h.rdb.Del(h.t.Context(), which(lua.KeysOf(id, 0))...).Err())
+}
+
+func stateOnly(k lua.CampaignKeys) []string { return []string{k.State} }
+
+func wholeCampaign(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys} }
+
+// requireBooks checks that rows, counters and Redis say the same, and that nothing is oversold.
+func (h *house) requireBooks(id string, units int64) {
+	h.t.Helper()
+	b := booksOf(h.t, h.db, id)
+	state, err := h.scripts.State(h.t.Context(), id)
+	require.NoError(h.t, err)
+	require.Equal(h.t, []int64{units, units, units, units, max(0, b.Total-units)}, []int64{b.Claimed, b.Units, state.Taken, b.Total - state.Remaining(), b.Remaining})
+	require.Equal(h.t, state.Seq, b.SyncedSeq)
+	require.LessOrEqual(h.t, units, b.Total)
+}
