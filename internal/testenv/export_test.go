@@ -20,6 +20,6 @@ func NothingInstalled(t *testing.T) {
 // StartErrors returns what starting either server gives, for machines where it must fail.
 func StartErrors() (redis, sql error) {
 	_, _, _, redis = startRedis("", nil, 0) //nolint:dogsled // only the error matters here
-	_, _, _, sql = startSQL(nil)        //nolint:dogsled // the same
+	_, _, _, sql = startSQL(nil)            //nolint:dogsled // the same
 	return redis, sql
 }
