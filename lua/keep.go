@@ -32,8 +32,8 @@ const keepTimeout = 2 * time.Second
 // keepShare is the part of the caller's time that a wait may take: its answer needs some, too.
 const keepShare = 0.75
 
-// redirectsMax is how many nodes of a cluster are asked for one call.
-const redirectsMax = 3
+// nodesMax is how many nodes of a cluster are asked for one call.
+const nodesMax = 3
 
 // markLife is how long a mark stays in Redis, in milliseconds. Nobody reads it.
 const markLife = 60_000
@@ -115,25 +115,22 @@ func (s *Scripts) waitsOnConnection() bool {
 // pipe sends a command and what tells that its writes are kept, on one connection of the server that holds key. What
 // became of the command is in it.
 func (s *Scripts) pipe(ctx context.Context, key string, cmd onceCmd) (kept error) {
-	node, err := s.nodeOf(ctx, key)
-	if err != nil {
-		cmd.SetErr(fmt.Errorf("%w: %w", errNotSent, err))
-		return nil
-	}
-	asking := false
-	for range redirectsMax {
+	for range nodesMax {
+		node, err := s.nodeOf(ctx, key)
+		if err != nil {
+			cmd.SetErr(fmt.Errorf("%w: %w", errNotSent, err))
+			return nil
+		}
 		witness := s.witness(ctx)
-		p := node.Pipeline()
-		if asking {
-			_ = p.Process(ctx, redis.NewCmd(ctx, "asking"))
-		}
-		_ = p.Process(ctx, cmd)
-		if witness != nil {
-			_ = p.Process(ctx, witness)
-		}
-		_, _ = p.Exec(ctx) // each command has its own error
+		_, _ = node.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+			_ = p.Process(ctx, cmd)
+			if witness != nil {
+				_ = p.Process(ctx, witness)
+			}
+			return nil
+		})
 		kept = s.verdict(witness)
-		if node, asking = s.redirect(ctx, cmd.Err()); node == nil {
+		if !s.relearn(ctx, cmd.Err()) {
 			break
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -24,44 +23,18 @@ func (s *Scripts) nodeOf(ctx context.Context, key string) (*redis.Client, error)
 	}
 }
 
-// redirect follows a cluster that says where a key is, or is about to be: then asking comes first. Nothing ran. Nil is
-// nowhere to go, and the error stands.
-func (s *Scripts) redirect(ctx context.Context, err error) (node *redis.Client, asking bool) {
+// relearn has a cluster client ask where the keys are, after a node said that it is not the one: nothing ran, and asking
+// again makes sense. After other errors it asks on its own time, as a master may have died. A slot that is on its way
+// between nodes (ASK) is not followed there: its claims are refused until it has arrived.
+func (s *Scripts) relearn(ctx context.Context, err error) (again bool) {
 	cluster, isCluster := s.rdb.(*redis.ClusterClient)
 	if !isCluster || err == nil {
-		return nil, false
+		return false
 	}
-	addr, asking := redirection(err)
-	if !asking { // a dead or moved master: the next call should know better
+	if !redis.HasErrorPrefix(err, "MOVED ") {
 		cluster.ReloadState(ctx)
+		return false
 	}
-	if addr == "" {
-		return nil, false
-	}
-	// Each shard has its own goroutine, but only one can have the address.
-	found := make(chan *redis.Client, 1)
-	_ = cluster.ForEachShard(ctx, func(_ context.Context, one *redis.Client) error {
-		if one.Options().Addr == addr {
-			select {
-			case found <- one:
-			default:
-			}
-		}
-		return nil
-	})
-	select {
-	case node = <-found:
-		return node, asking
-	default:
-		return nil, false
-	}
-}
-
-// redirection reads "MOVED slot address" and "ASK slot address".
-func redirection(err error) (addr string, asking bool) {
-	if !redis.HasErrorPrefix(err, "MOVED ") && !redis.HasErrorPrefix(err, "ASK ") {
-		return "", false
-	}
-	words := strings.Fields(err.Error())
-	return words[len(words)-1], redis.HasErrorPrefix(err, "ASK ")
+	// This asks the cluster for its map before anything else, which ReloadState does not wait for.
+	return cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil }) == nil
 }

@@ -1,0 +1,231 @@
+package lua_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+)
+
+func checkOf(t *testing.T, rdb redis.UniversalClient, d lua.Durability) (advice []string, err error) {
+	t.Helper()
+	s, err := lua.New(rdb, lua.Options{Durability: d})
+	require.NoError(t, err)
+	return s.CheckDurability(t.Context())
+}
+
+func TestDurabilityThatRedisCantKeepIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	fsync, replica := lua.Durability{Fsync: true}, lua.Durability{Replicas: 1}
+	for name, row := range map[string]struct {
+		d     lua.Durability
+		conf  []string
+		newer bool
+		words []string
+	}{
+		"no file":           {d: fsync, words: []string{"appendonly yes"}},
+		"each second":       {d: fsync, conf: []string{"appendonly yes"}, words: []string{"appendfsync always", "everysec"}},
+		"not while saving":  {d: fsync, conf: append([]string{"no-appendfsync-on-rewrite yes"}, fsyncing...), words: []string{"no-appendfsync-on-rewrite no"}},
+		"WAITAOF, no file":  {d: fsync, newer: true, words: []string{"appendonly yes"}},
+		"WAITAOF, never":    {d: fsync, newer: true, conf: []string{"appendonly yes", "appendfsync no"}, words: []string{"appendfsync always"}},
+		"no replica":        {d: replica, words: []string{"replica:1 needs 1 replicas, 0 are online"}},
+		"itself a replica":  {d: replica, conf: []string{"replicaof 127.0.0.1 1"}, words: []string{"primary", "slave"}},
+		"vouched, no file":  {d: lua.Durability{Fsync: true, Vouched: true}, words: []string{"appendonly yes"}},
+		"vouched, can read": {d: lua.Durability{Fsync: true, Vouched: true}, conf: []string{"appendonly yes"}, words: []string{"appendfsync always"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			start := testenv.Redis
+			if row.newer {
+				start = testenv.RedisWithWaitAOF
+			}
+			_, err := checkOf(t, connect(t, start(t, row.conf...).URL()), row.d)
+			require.ErrorIs(t, err, lua.ErrDurability)
+			for _, word := range row.words {
+				require.ErrorContains(t, err, word)
+			}
+		})
+	}
+}
+
+func TestDurabilityThatRedisKeepsIsNotRefused(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, testenv.Redis)
+	advice, err := checkOf(t, connect(t, p.primary.URL()), lua.Durability{Replicas: 1})
+	require.NoError(t, err)
+	require.Len(t, advice, 1)
+	require.Contains(t, advice[0], "min-replicas-to-write 1")
+	require.NoError(t, connect(t, p.primary.URL()).ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	for name, row := range map[string]struct {
+		rdb redis.UniversalClient
+		d   lua.Durability
+	}{
+		"fast":    {connect(t, "redis://127.0.0.1:1"), lua.Durability{}}, // not even asked
+		"fsync":   {connect(t, testenv.Redis(t, fsyncing...).URL()), lua.Durability{Fsync: true}},
+		"replica": {connect(t, p.primary.URL()), lua.Durability{Replicas: 1}},
+	} {
+		advice, err := checkOf(t, row.rdb, row.d)
+		require.NoError(t, err, name)
+		require.Empty(t, advice, name)
+	}
+}
+
+func TestServerThatWaitsMaySyncEachSecondWithAWordOfAdvice(t *testing.T) {
+	t.Parallel()
+	advice, err := checkOf(t, connect(t, testenv.RedisWithWaitAOF(t, "appendonly yes").URL()), lua.Durability{Fsync: true})
+	require.NoError(t, err)
+	require.Len(t, advice, 1)
+	require.Contains(t, advice[0], "everysec")
+}
+
+// A server that is away is no reason to change a setting.
+func TestServerThatIsAwayIsNotARefusal(t *testing.T) {
+	t.Parallel()
+	for _, d := range durabilities {
+		_, err := checkOf(t, connect(t, "redis://127.0.0.1:1"), d)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, lua.ErrDurability)
+	}
+}
+
+// Managed servers forbid CONFIG: then somebody must vouch for what can't be read, unless each claim can be checked.
+func TestSettingsThatCantBeReadMustBeVouchedFor(t *testing.T) {
+	t.Parallel()
+	forbidden := func(server *testenv.RedisServer) redis.UniversalClient {
+		require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "dibs", "on", ">secret", "~*", "&*", "+@all", "-config").Err())
+		return connect(t, "redis://dibs:secret@"+server.Addr())
+	}
+	rdb := forbidden(testenv.Redis(t, fsyncing...))
+	if !waitsForAOF(t, rdb) {
+		_, err := checkOf(t, rdb, lua.Durability{Fsync: true})
+		require.ErrorIs(t, err, lua.ErrDurability)
+		for _, word := range []string{"appendfsync must be always", "no-appendfsync-on-rewrite no", "fsync:vouched"} {
+			require.ErrorContains(t, err, word)
+		}
+		b := newBundle(t, rdb, nil)
+		_, _, err = b.durable(lua.Durability{Fsync: true}).s.Claim(t.Context(), b.meta, wants("u", 1))
+		require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
+		b.durable(lua.Durability{Fsync: true, Vouched: true}).claim(wants("v", 2)...)
+
+		advice, err := checkOf(t, rdb, lua.Durability{Fsync: true, Vouched: true})
+		require.NoError(t, err)
+		require.Len(t, advice, 1)
+		require.Contains(t, advice[0], "vouched for")
+	}
+	advice, err := checkOf(t, forbidden(testenv.RedisWithWaitAOF(t, fsyncing...)), lua.Durability{Fsync: true})
+	require.NoError(t, err)
+	require.Empty(t, advice)
+}
+
+// fsyncingCluster is a cluster whose masters sync.
+func fsyncingCluster(t *testing.T, masters int) (addrs []string) {
+	t.Helper()
+	addrs = testenv.RedisCluster(t, masters)
+	for _, addr := range addrs {
+		one := connect(t, "redis://"+addr)
+		require.NoError(t, one.ConfigSet(t.Context(), "appendfsync", "always").Err())
+		require.NoError(t, one.ConfigSet(t.Context(), "appendonly", "yes").Err())
+	}
+	return addrs
+}
+
+// Script and witness go to the master that has the keys; one that syncs does not speak for one that doesn't.
+func TestInAClusterTheWitnessIsTheMasterOfTheKeys(t *testing.T) {
+	t.Parallel()
+	addrs := fsyncingCluster(t, 3)
+	rdb := connect(t, "redis://"+addrs[0]+","+addrs[1]+","+addrs[2])
+	_, err := checkOf(t, rdb, lua.Durability{Fsync: true})
+	require.NoError(t, err)
+	b := newBundle(t, rdb, nil).durable(lua.Durability{Fsync: true})
+	b.claim(wants("u", 3)...)
+	home, err := rdb.(*redis.ClusterClient).MasterForKey(t.Context(), b.keys.State)
+	require.NoError(t, err)
+	for _, addr := range addrs {
+		one := connect(t, "redis://"+addr)
+		require.NoError(t, one.ConfigSet(t.Context(), "appendfsync", "everysec").Err())
+		_, _, err := b.s.Claim(t.Context(), b.meta, wants(addr, 1))
+		if addr == home.Options().Addr && !waitsForAOF(t, one) {
+			require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
+		} else {
+			require.NoError(t, err)
+		}
+		_, err = checkOf(t, rdb, lua.Durability{Fsync: true})
+		if !waitsForAOF(t, one) {
+			require.ErrorContains(t, err, addr, "the check asks every master")
+		}
+		require.NoError(t, one.ConfigSet(t.Context(), "appendfsync", "always").Err())
+	}
+	b.requireBooks()
+}
+
+// A client whose map is wrong is told so by the node it asks, and goes there with script and witness.
+func TestInAClusterAMovedKeyIsFollowed(t *testing.T) {
+	t.Parallel()
+	addrs := fsyncingCluster(t, 2)
+	asked := atomic.Int64{}
+	wrong := redis.NewClusterClient(&redis.ClusterOptions{
+		MaxRetries: -1, Protocol: 2, DisableIdentity: true, ReadTimeout: time.Second,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			const half = clusterSlots / 2
+			swap := 1
+			if asked.Add(1) > 1 {
+				swap = 0
+			}
+			return []redis.ClusterSlot{
+				{Start: 0, End: half - 1, Nodes: []redis.ClusterNode{{Addr: addrs[swap]}}},
+				{Start: half, End: clusterSlots - 1, Nodes: []redis.ClusterNode{{Addr: addrs[1-swap]}}},
+			}, nil
+		},
+	})
+	t.Cleanup(func() { _ = wrong.Close() })
+	b := newBundle(t, connect(t, "redis://"+addrs[0]+","+addrs[1]), nil)
+	right := b.rdb
+	b.rdb = wrong
+	b.durable(lua.Durability{Fsync: true}).claim(wants("u", 2)...)
+	b.rdb = right
+	b.durable(lua.Durability{Fsync: true}).requireBooks()
+	require.Equal(t, int64(2), b.state().Seq)
+	require.Greater(t, asked.Load(), int64(1))
+}
+
+// However eager the client, a script that waits is sent once, too.
+func TestScriptThatWaitsIsNeverSentTwice(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T, addr string) redis.UniversalClient{
+		"single": func(t *testing.T, addr string) redis.UniversalClient {
+			eager := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: 3, ReadTimeout: 200 * time.Millisecond, Protocol: 2, DisableIdentity: true})
+			t.Cleanup(func() { _ = eager.Close() })
+			return eager
+		},
+		"cluster": func(t *testing.T, addr string) redis.UniversalClient { return clusterThrough(t, addr) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addr := fsyncingCluster(t, 1)[0]
+			p := testenv.Proxy(t, addr)
+			server := connect(t, "redis://"+addr)
+			b := newBundle(t, start(t, p.Listen), nil).durable(lua.Durability{Fsync: true})
+			require.NoError(t, b.s.Preload(t.Context()))
+			b.claim(want("warm", 1, ""))
+			reqs := []lua.ClaimRequest{want("u", 2, "k"), want("v", 1, "")}
+			require.NoError(t, server.ConfigResetStat(t.Context()).Err())
+			mute(t, p)
+			failed := make(chan error, 1)
+			go func() {
+				_, _, err := b.s.Claim(t.Context(), b.meta, reqs)
+				failed <- err
+			}()
+			awaitCall(t, server)
+			mend(t, p)
+			require.ErrorIs(t, <-failed, lua.ErrOutcomeUnknown)
+			require.Equal(t, 1, commandStat(t, server, "calls"))
+			require.Equal(t, int64(4), b.state().Taken)
+		})
+	}
+}
