@@ -59,6 +59,7 @@ func (d *definitions) Recover(ctx context.Context, id string, _ lua.Seen) (lua.M
 func (d *definitions) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
 	c, err := d.fakeRoom.Change(ctx, id, change)
 	if err == nil {
+		c.Epoch = 1
 		_, err = d.scripts.Adjust(ctx, &c)
 	}
 	return c, err

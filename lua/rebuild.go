@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// stageFields is the most fields that one command stages: some 100 µs of Redis.
-	stageFields = 256
+	// stageFields is the most fields that one command stages: some 50 µs of Redis.
+	stageFields = 128
 	// stageCommands is how many of these share a round trip. Redis reads them some at a time and serves others in between.
 	stageCommands = 8
 	// stagedFor is how long staged records outlive a loader that died and that nobody followed.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
@@ -41,6 +42,15 @@ func lose(t *testing.T, id string) {
 	t.Helper()
 	k := lua.KeysOf(id, lua.PartitionOf(id, partitions))
 	require.NoError(t, testenv.SharedRedis(t).Client().Del(t.Context(), k.State, k.Users, k.Keys).Err())
+}
+
+// unsynced puts an entry into a campaign's stream that no group will ever read, so that nothing lost from now on can be proven.
+func unsynced(t *testing.T, id string) {
+	t.Helper()
+	err := testenv.SharedRedis(t).Client().XAdd(t.Context(), &redis.XAddArgs{
+		Stream: lua.StreamKey(lua.PartitionOf(id, partitions)), Values: []string{"payload", "{}"},
+	}).Err()
+	require.NoError(t, err)
 }
 
 // unlock has the lock of a campaign's loader run out.
@@ -158,6 +168,7 @@ func TestHydrator_LoadsAgainOnlyWhileNothingCanHaveBeenClaimed(t *testing.T) {
 		for last, want := range map[string]error{"numbered": nil, "loaded": nil, "confirmed": syncer.ErrLost, "opened": syncer.ErrLost} {
 			id := stored(t, db, scripts, 1)
 			hydrateUntil(t, db, scripts, id, last)
+			unsynced(t, id)
 			lose(t, id)
 			require.ErrorIs(t, hydrate(t, db, scripts, id), want, "after %q", last)
 		}
@@ -200,11 +211,13 @@ func TestHydrator_RefusesWhatWasLoadedBefore(t *testing.T) {
 		require.ErrorIs(t, hydrate(t, db, scripts, withClaims), syncer.ErrLost, "claims, and no epoch")
 
 		_, _, gone := live(t, db, 1)
+		unsynced(t, gone)
 		lose(t, gone)
 		require.ErrorIs(t, hydrate(t, db, scripts, gone), syncer.ErrLost, "an epoch, and not there")
 
 		_, _, other := live(t, db, 1)
 		require.NoError(t, db.Exec("UPDATE campaigns SET epoch = 2 WHERE id = ?", other).Error)
+		unsynced(t, other)
 		require.ErrorIs(t, hydrate(t, db, scripts, other), syncer.ErrLost, "another epoch")
 
 		_, _, foreign := live(t, db, 1)
