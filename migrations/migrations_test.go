@@ -50,7 +50,7 @@ func TestUp_BringsAnEmptyDatabaseUpAndThenHasNothingToDo(t *testing.T) {
 	for dialect, db := range map[string]*sql.DB{migrations.MySQL: openMySQL(t), migrations.SQLite: openSQLite(t)} {
 		err := migrations.Check(t.Context(), db, dialect)
 		require.ErrorIs(t, err, migrations.ErrOld, dialect)
-		require.ErrorContains(t, err, "schema is at version 0, this program needs 2: run `dibs migrate`")
+		require.ErrorContains(t, err, "schema is at version 0, this program needs 3: run `dibs migrate`")
 
 		require.NotEmpty(t, up(t, db, dialect))
 		require.NoError(t, migrations.Check(t.Context(), db, dialect))
@@ -88,7 +88,7 @@ func TestUp_TwoMigratorsAtOnceDoNotCollide(t *testing.T) {
 	}
 	require.NoError(t, g.Wait())
 	sort.Ints(ran)
-	require.Equal(t, []int{0, 0, 0, 2}, ran)
+	require.Equal(t, []int{0, 0, 0, 3}, ran)
 }
 
 // A migrator that dies in mid-file leaves some of its tables: DDL is not transactional on MySQL.

@@ -1,0 +1,189 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
+
+	"dibs/config"
+	"dibs/syncer"
+)
+
+// reconcileFlags are what `dibs reconcile` takes beside the settings.
+type reconcileFlags struct {
+	campaign     string
+	json, repair bool
+}
+
+func newReconcile(env Env) *cobra.Command {
+	var flags reconcileFlags
+	c := command(env, cobra.Command{
+		Use:   "reconcile",
+		Short: "Compare Redis with MySQL, and the books with the claims; exit 3 when they differ",
+		Long: `Compare what Redis and MySQL say of each campaign, the counters with the rows of claims, and what each user holds.
+
+Claims that are on their way to MySQL are a backlog, not a difference. With --repair the books are put right in the
+direction of the evidence, which is the rows of claims and the events in the claim stream; what was changed is printed and
+kept in the table repairs. A campaign whose stock in Redis is rebuilt takes no claims for that long.
+
+Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
+		Example: "  dibs reconcile\n  dibs reconcile --campaign spring-sale --json\n  dibs reconcile --campaign spring-sale --repair",
+	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
+		return withStack(ctx, env, cfg, func(s *stack) error { return s.reconcile(ctx, env.Stdout, flags) })
+	}))
+	c.Flags().StringVar(&flags.campaign, "campaign", "", "id of one campaign; all unless given")
+	c.Flags().BoolVar(&flags.json, "json", false, "print JSON, one line a campaign")
+	c.Flags().BoolVar(&flags.repair, "repair", false, "put right what differs, by the rows of claims and the events in the stream")
+	return c
+}
+
+// newReconciler is the one that the command and the syncer role use.
+func (s *stack) newReconciler() (*syncer.Reconciler, error) {
+	return syncer.NewReconciler(syncer.ReconcilerConfig{
+		DB: s.db, Scripts: s.scripts, Redis: s.rdb, Hydrator: s.hydrator, Logger: s.log, Registerer: s.registry,
+	})
+}
+
+func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags) error {
+	reconciler, err := s.newReconciler()
+	if err != nil {
+		return err
+	}
+	ids := []string{flags.campaign}
+	if flags.campaign == "" {
+		if ids, err = s.campaignIDs(ctx); err != nil {
+			return err
+		}
+	}
+	var all []syncer.Repaired
+	var failed []error
+	differ := 0
+	for _, id := range ids {
+		one, err := look(ctx, reconciler, id, flags.repair)
+		if err != nil && one.Found.CampaignID == "" {
+			failed = append(failed, err)
+			continue
+		}
+		if err != nil {
+			failed = append(failed, err)
+		}
+		if !one.Left.Agrees() {
+			differ++
+		}
+		if flags.json {
+			if err := printComparisonJSON(w, &one, flags.repair); err != nil {
+				return err
+			}
+		}
+		all = append(all, one)
+	}
+	if !flags.json {
+		printComparisons(w, all, flags.repair)
+	}
+	if differ > 0 {
+		failed = append([]error{fmt.Errorf("%w: %d of %d campaigns", ErrDrift, differ, len(ids))}, failed...)
+	}
+	return errors.Join(failed...)
+}
+
+func look(ctx context.Context, r *syncer.Reconciler, id string, repair bool) (syncer.Repaired, error) {
+	if repair {
+		return r.Repair(ctx, id)
+	}
+	found, err := r.Compare(ctx, id, syncer.DepthUsers)
+	return syncer.Repaired{Found: found, Left: found}, err
+}
+
+func (s *stack) campaignIDs(ctx context.Context) (ids []string, err error) {
+	for after := ""; ; {
+		page, err := s.campaigns.List(ctx, after, listAtOnce)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			after = page[i].ID
+			ids = append(ids, after)
+		}
+		if len(page) < listAtOnce {
+			return ids, nil
+		}
+	}
+}
+
+func printComparisonJSON(w io.Writer, one *syncer.Repaired, repair bool) error {
+	var v any = one
+	if !repair {
+		v = one.Found
+	}
+	if err := json.NewEncoder(w).Encode(v); err != nil {
+		return fmt.Errorf("cmd: %w", err)
+	}
+	return nil
+}
+
+// printComparisons prints a line a campaign, then what differs and what was done about it.
+func printComparisons(w io.Writer, all []syncer.Repaired, repair bool) {
+	out := newTable()
+	out.AppendHeader(table.Row{"campaign", "where", "total", "redis taken", "mysql claimed", "rows", "redis left", "mysql left", "backlog", "drift", "books"})
+	var columns []table.ColumnConfig
+	for i := 3; i <= 10; i++ {
+		columns = append(columns, table.ColumnConfig{Number: i, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	out.SetColumnConfigs(columns)
+	for i := range all {
+		out.AppendRow(comparisonRow(&all[i]))
+	}
+	_, _ = fmt.Fprintln(w, out.Render())
+	for i := range all {
+		one := &all[i]
+		for _, line := range one.Found.Differences {
+			_, _ = fmt.Fprintf(w, "%s: %s\n", one.Found.CampaignID, line)
+		}
+		for _, step := range one.Steps {
+			_, _ = fmt.Fprintf(w, "%s: repaired %s: %s -> %s\n", step.CampaignID, step.What, step.ValueBefore, step.ValueAfter)
+		}
+		if repair && !one.Left.Agrees() {
+			for _, line := range one.Left.Differences {
+				_, _ = fmt.Fprintf(w, "%s: still: %s\n", one.Left.CampaignID, line)
+			}
+		}
+	}
+}
+
+// comparisonRow shows how things are now, after a repair if there was one.
+func comparisonRow(one *syncer.Repaired) table.Row {
+	c := &one.Left
+	verdict := "agree"
+	switch {
+	case !c.Agrees():
+		verdict = "DIFFER"
+	case !one.Found.Agrees():
+		verdict = "repaired"
+	case c.Backlog != nil && *c.Backlog > 0:
+		verdict = "agree so far"
+	}
+	taken, left, rows := "-", "-", "-"
+	if c.Redis != nil {
+		taken, left = number(c.Redis.Taken), number(c.Redis.Remaining)
+	}
+	if c.Rows != nil {
+		rows = number(c.Rows.Units)
+	}
+	return table.Row{
+		c.CampaignID, string(c.Residency), number(c.MySQL.Total), taken, number(c.MySQL.Claimed), rows, left, number(c.MySQL.Remaining),
+		numberOrDash(c.Backlog), numberOrDash(c.Drift), verdict,
+	}
+}
+
+func numberOrDash(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return number(*n)
+}

@@ -1,0 +1,152 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/redis/go-redis/v9"
+
+	"dibs/lua"
+)
+
+// LeaseForDefault is how long a leader that died is waited for.
+const LeaseForDefault = 10 * time.Second
+
+// ErrLeaseLost is why the work of a leader was stopped: another may lead by now.
+var ErrLeaseLost = errors.New("syncer: the lease of the leader was lost")
+
+// LeaderConfig is how a Leader works. Redis and Logger are required.
+type LeaderConfig struct {
+	Redis    redis.UniversalClient
+	Key      string        // lua.LeaderKey unless set
+	LeaseFor time.Duration // renewed each third of it
+	Logger   *slog.Logger
+}
+
+// WithDefaults returns a copy with defaults where nothing is set.
+func (c LeaderConfig) WithDefaults() LeaderConfig {
+	orDefault(&c.Key, lua.LeaderKey)
+	orDefault(&c.LeaseFor, LeaseForDefault)
+	return c
+}
+
+// Validate returns nil, or ErrConfig wrapped with the name of the field.
+func (c LeaderConfig) Validate() error {
+	switch {
+	case c.Redis == nil:
+		return fmt.Errorf("%w: Redis is required", ErrConfig)
+	case c.Logger == nil:
+		return fmt.Errorf("%w: Logger is required", ErrConfig)
+	case c.LeaseFor < 10*time.Millisecond:
+		return fmt.Errorf("%w: LeaseFor must be at least 10ms", ErrConfig)
+	}
+	return nil
+}
+
+// Leader holds, among many processes, the one lease there is, or waits for it. It spares work rather than guards it: a
+// process that was asleep may find out late that it leads no more, so whatever is done under the lease must be safe to do
+// twice.
+type Leader struct {
+	cfg LeaderConfig
+
+	mu   sync.Mutex
+	term context.Context //nolint:containedctx // lasts as long as the lease; nil: another leads
+}
+
+// NewLeader checks cfg and makes a candidate; Run has it stand.
+func NewLeader(cfg LeaderConfig) (*Leader, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Leader{cfg: cfg}, nil
+}
+
+// Leads tells whether this process holds the lease.
+func (l *Leader) Leads() bool { return l.current() != nil }
+
+func (l *Leader) current() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.term == nil || l.term.Err() != nil {
+		return nil
+	}
+	return l.term
+}
+
+// Do runs work if this process leads, and tells whether it did. The context that work gets ends with the lease, by the cause
+// ErrLeaseLost.
+func (l *Leader) Do(ctx context.Context, work func(ctx context.Context) error) (led bool, err error) {
+	term := l.current()
+	if term == nil {
+		return false, nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(term, func() { cancel(context.Cause(term)) })()
+	return true, work(ctx)
+}
+
+// Run stands for leader, leads and stands again, until ctx ends; then it gives the lease back. Redis being away is no error:
+// nobody leads then.
+func (l *Leader) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		begun := time.Now()
+		asking, cancel := context.WithTimeout(ctx, l.cfg.LeaseFor/3)
+		lease, err := redislock.Obtain(asking, l.cfg.Redis, l.cfg.Key, l.cfg.LeaseFor, nil)
+		cancel()
+		if err == nil {
+			l.lead(ctx, lease, begun)
+			continue
+		}
+		if !errors.Is(err, redislock.ErrNotObtained) && ctx.Err() == nil {
+			l.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "could not ask for the lease of the leader", slog.Any("error", err))
+		}
+		_ = sleep(ctx, l.cfg.LeaseFor/10) // ctx is looked at above
+	}
+	return nil
+}
+
+// lead holds the lease until it is lost or ctx ends.
+func (l *Leader) lead(ctx context.Context, lease *redislock.Lock, begun time.Time) {
+	term, end := context.WithCancelCause(ctx)
+	l.mu.Lock()
+	l.term = term
+	l.mu.Unlock()
+	l.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "this process leads")
+	err := l.renew(ctx, lease, begun)
+	end(err)
+	if ctx.Err() != nil {
+		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.LeaseFor/3)
+		defer cancel()
+		_ = lease.Release(leaving) // it runs out by itself
+		return
+	}
+	l.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "this process leads no more", slog.Any("error", err))
+}
+
+// renew returns when the lease is lost, or may be before it could be renewed, or ctx ends. held is a moment before the lease
+// was last granted: by then it surely ran.
+func (l *Leader) renew(ctx context.Context, lease *redislock.Lock, held time.Time) error {
+	for {
+		ends := held.Add(l.cfg.LeaseFor)
+		if err := sleep(ctx, min(l.cfg.LeaseFor/3, time.Until(ends))); err != nil {
+			return err
+		}
+		begun := time.Now()
+		asking, cancel := context.WithDeadline(ctx, ends)
+		err := lease.Refresh(asking, l.cfg.LeaseFor, nil)
+		cancel()
+		switch {
+		case err == nil:
+			held = begun
+		case errors.Is(err, redislock.ErrNotObtained), !time.Now().Before(ends):
+			return fmt.Errorf("%w: %w", ErrLeaseLost, err)
+		}
+	}
+}
