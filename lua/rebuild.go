@@ -109,12 +109,10 @@ func (r *Rebuild) count(p *Past) {
 	if p.Live {
 		r.staged.taken += p.Quantity
 		u.total += p.Quantity
-		switch day := r.dayOf(p.At.UnixMilli()); {
-		case day > u.day:
-			u.day, u.onDay = day, p.Quantity
-		case day == u.day:
-			u.onDay += p.Quantity
+		if day := r.dayOf(p.At.UnixMilli()); day > u.day {
+			u.day, u.onDay = day, 0
 		}
+		u.onDay += p.Quantity // a user's days never go back
 	}
 	r.users[p.UserID] = u
 }

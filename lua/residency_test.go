@@ -1,0 +1,281 @@
+package lua_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// unchanged runs something that must leave Redis as it is.
+func (b *bundle) unchanged(name string, do func()) {
+	b.t.Helper()
+	before := dump(b.t, b.rdb)
+	do()
+	require.Equal(b.t, before, dump(b.t, b.rdb), name)
+}
+
+func TestEvictTakesOnlyWhatIsAsAskedFor(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		b.claim(want("u", 1, "k"), want("v", 2, ""))
+		b.redisMs.Add(999)
+		is := lua.Seen{Epoch: 1, Seq: 2}
+		for name, row := range map[string]struct {
+			seen lua.Seen
+			idle time.Duration
+		}{
+			"a claim more": {lua.Seen{Epoch: 1, Seq: 1}, 0}, "a claim less": {lua.Seen{Epoch: 1, Seq: 3}, 0},
+			"an older load": {lua.Seen{Epoch: 0, Seq: 2}, 0}, "a newer load": {lua.Seen{Epoch: 2, Seq: 2}, 0}, "too young": {is, time.Second},
+		} {
+			b.unchanged(name, func() {
+				gone, err := b.s.Evict(t.Context(), b.c.ID, row.seen, row.idle)
+				require.NoError(t, err)
+				require.False(t, gone, name)
+			})
+		}
+		b.redisMs.Add(1)
+		gone, err := b.s.Evict(t.Context(), b.c.ID, is, time.Second)
+		require.NoError(t, err)
+		require.True(t, gone)
+		left, err := rdb.Exists(t.Context(), b.keys.State, b.keys.Users, b.keys.Keys).Result()
+		require.NoError(t, err)
+		require.Zero(t, left)
+		mark, err := b.s.EvictedAt(t.Context(), b.c.ID)
+		require.NoError(t, err)
+		require.Equal(t, is, mark)
+		_, err = b.s.Evict(t.Context(), b.c.ID, is, 0)
+		require.ErrorIs(t, err, lua.ErrAbsent)
+
+		b.unchanged("another mark", func() { require.NoError(t, b.s.Forget(t.Context(), b.c.ID, lua.Seen{Epoch: 1, Seq: 3})) })
+		require.NoError(t, b.s.Forget(t.Context(), b.c.ID, is))
+		mark, err = b.s.EvictedAt(t.Context(), b.c.ID)
+		require.NoError(t, err)
+		require.Zero(t, mark)
+		require.NoError(t, b.s.Forget(t.Context(), b.c.ID, is), "once more is no harm")
+	})
+}
+
+func TestFencedCampaignTakesNothing(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.Epoch = 4 })
+		b.claim(want("u", 1, "k"))
+		b.unchanged("another load", func() { require.ErrorIs(t, b.s.Fence(t.Context(), b.c.ID, 3), lua.ErrOther) })
+		require.NoError(t, b.s.Fence(t.Context(), b.c.ID, 4))
+		b.unchanged("fenced", func() {
+			require.NoError(t, b.s.Fence(t.Context(), b.c.ID, 4))
+			require.Equal(t, []models.Outcome{models.OutcomeAbsent, models.OutcomeAbsent}, b.outcomes(want("u", 1, "k"), want("v", 1, "")))
+			c := *b.c
+			c.Version++
+			_, err := b.s.Adjust(t.Context(), &c)
+			require.ErrorIs(t, err, lua.ErrOther, "no change opens it")
+			gone, err := b.s.Evict(t.Context(), b.c.ID, lua.Seen{Epoch: 4, Seq: 1}, 0)
+			require.NoError(t, err)
+			require.False(t, gone)
+			loaded, err := b.s.Load(t.Context(), &c)
+			require.NoError(t, err)
+			require.False(t, loaded)
+		})
+		require.Equal(t, models.StatusFenced, b.state().Status)
+		require.NoError(t, b.s.Fence(t.Context(), "nobody", 1))
+
+		damaged := newBundle(t, rdb, nil)
+		require.NoError(t, rdb.HSet(t.Context(), damaged.keys.State, "epoch", "x").Err())
+		require.NoError(t, damaged.s.Fence(t.Context(), damaged.c.ID, 1), "no readable epoch")
+		require.Equal(t, []models.Outcome{models.OutcomeDamaged}, damaged.outcomes(want("u", 1, "")))
+	})
+}
+
+func TestClaimIsRefusedByARedisThatWentBack(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.Epoch = 4 })
+		replies, now, err := b.s.ClaimAfter(t.Context(), b.meta, lua.Seen{}, wants("u", 3))
+		require.NoError(t, err)
+		require.Equal(t, models.OutcomeClaimed, replies[2].Outcome)
+		require.Equal(t, lua.Now{Seen: lua.Seen{Epoch: 4, Seq: 3}, Remaining: 7}, now)
+		for _, seen := range []lua.Seen{{Epoch: 4, Seq: 4}, {Epoch: 5}, {Epoch: 5, Seq: 1}} {
+			b.unchanged("went back", func() {
+				replies, now, err := b.s.ClaimAfter(t.Context(), b.meta, seen, wants("v", 2))
+				require.NoError(t, err)
+				require.Equal(t, []models.Outcome{models.OutcomeRolledBack, models.OutcomeRolledBack}, outcomesOf(replies))
+				require.Equal(t, lua.Seen{Epoch: 4, Seq: 3}, now.Seen)
+			})
+		}
+		for i, seen := range []lua.Seen{{Epoch: 4, Seq: 3}, {Epoch: 3, Seq: 99}, {Epoch: 4}} {
+			replies, _, err := b.s.ClaimAfter(t.Context(), b.meta, seen, wants(fmt.Sprint("w", i), 1))
+			require.NoError(t, err)
+			require.Equal(t, models.OutcomeClaimed, replies[0].Outcome, "%+v", seen)
+		}
+	})
+}
+
+// announcements are the campaign's events about the stock: type, seq and remaining.
+func (b *bundle) announcements() (told []string) {
+	b.t.Helper()
+	entries, err := b.rdb.XRange(b.t.Context(), b.keys.Stream, "-", "+").Result()
+	require.NoError(b.t, err)
+	ids := map[string]bool{}
+	for _, entry := range entries {
+		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+		require.NoError(b.t, err)
+		require.False(b.t, ids[e.ID], "an id of its own")
+		ids[e.ID] = true
+		if e.CampaignID == b.c.ID && e.Type != models.EventClaimAccepted {
+			require.Equal(b.t, e.ID, entry.Values["_watermill_message_uuid"])
+			require.Equal(b.t, models.NewTime(time.UnixMilli(b.redisMs.Load())), e.At)
+			told = append(told, fmt.Sprintf("%s at %d, %d left", e.Type, e.Seq, *e.Remaining))
+		}
+	}
+	return told
+}
+
+func TestCrossingsAreToldOnceEach(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.Total, c.LowStockAt = 6, 3 })
+		b.claim(want("a", 2, ""))
+		require.Empty(t, b.announcements())
+		b.claim(want("b", 1, ""), want("c", 1, ""))
+		told := []string{"campaign.low_stock at 3, 2 left"}
+		require.Equal(t, told, b.announcements())
+		b.claim(want("d", 1, ""))
+		require.Equal(t, told, b.announcements(), "low already")
+		b.claim(want("e", 1, ""), want("f", 1, ""))
+		told = append(told, "campaign.sold_out at 5, 0 left")
+		require.Equal(t, told, b.announcements())
+		b.claim(want("g", 1, ""))
+		require.Equal(t, told, b.announcements(), "sold out already")
+
+		b.adjust(func(c *models.Campaign) { c.Total = 10 })
+		require.Equal(t, told, b.announcements())
+		b.claim(want("h", 4, ""))
+		require.Equal(t, append(told, "campaign.low_stock at 6, 0 left", "campaign.sold_out at 6, 0 left"), b.announcements(), "both at once")
+
+		silent := newBundle(t, rdb, func(c *models.Campaign) { c.Total = 1 })
+		silent.claim(want("a", 1, ""))
+		require.Equal(t, []string{"campaign.sold_out at 1, 0 left"}, silent.announcements(), "without a threshold nothing is low")
+	})
+}
+
+// What Rebuild stages from the events is, byte for byte, what claim.lua wrote: over midnights, leaps of the clock and zones.
+func TestRebuildWritesWhatClaimsWrote(t *testing.T) {
+	for _, zone := range []string{"UTC", "Asia/Kathmandu", "America/New_York", "Pacific/Apia"} {
+		t.Run(zone, func(t *testing.T) {
+			eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+				b := newBundle(t, rdb, func(c *models.Campaign) { c.Total, c.TimeZone = 10_000, zone })
+				var reqs []lua.ClaimRequest
+				for i, hours := range []int{0, 5, 13, 24, 20, 72, 60, 100} { // noon is on the day before New York's clocks leap
+					b.setClock(noon.Add(48*time.Hour + time.Duration(hours)*time.Hour))
+					for u, user := range oddUsers {
+						key := ""
+						if (u+i)%3 == 0 {
+							key = fmt.Sprint("key of ", user, i)
+						}
+						reqs = append(reqs, want(user, int64(1+(u+i)%4), key))
+					}
+					b.claim(reqs[len(reqs)-len(oddUsers):]...)
+				}
+				b.rebuild(t, 2, true)
+				for _, outcome := range b.outcomes(reqs[:100]...) {
+					require.Equal(t, models.OutcomeReplayed, outcome)
+				}
+			})
+		})
+	}
+}
+
+// rebuild makes load epoch of what the stream tells, and wants the same hashes as before.
+func (b *bundle) rebuild(t *testing.T, epoch int64, fence bool) {
+	t.Helper()
+	read := func() map[string]string {
+		all := snapshot(t.Context(), t, b.rdb)
+		return map[string]string{"users": all[b.keys.Users], "keys": all[b.keys.Keys]}
+	}
+	before, state := read(), b.state()
+	c := *b.c
+	c.Epoch = epoch
+	r, err := b.s.NewRebuild(t.Context(), &c, 0, true)
+	require.NoError(t, err)
+	for _, e := range b.events() {
+		require.NoError(t, r.Add(t.Context(), &lua.Past{
+			ID: e.ID, UserID: e.UserID, KeyDigest: e.Key, Seq: e.Seq, Quantity: e.Quantity, At: e.At.Time, Live: true,
+		}))
+	}
+	if fence {
+		require.NoError(t, b.s.Fence(t.Context(), b.c.ID, state.Epoch))
+	}
+	loaded, err := r.Finish(t.Context())
+	require.NoError(t, err)
+	require.True(t, loaded)
+	require.Equal(t, before, read())
+	after := b.state()
+	require.Equal(t, []int64{epoch, state.Taken, state.Seq}, []int64{after.Epoch, after.Taken, after.Seq})
+	for _, key := range []string{b.keys.State, b.keys.Users, b.keys.Keys} {
+		ttl, err := b.rdb.TTL(t.Context(), key).Result()
+		require.NoError(t, err)
+		require.Equal(t, time.Duration(-1), ttl, "%s stays", key)
+	}
+	b.c.Epoch = epoch
+}
+
+func TestRebuildReplacesOnlyWhatMayGo(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.Epoch = 4 })
+		b.claim(want("u", 1, "k"))
+		finish := func(epoch int64, replace bool) (bool, error) {
+			c := *b.c
+			c.Epoch = epoch
+			r, err := b.s.NewRebuild(t.Context(), &c, epoch-1, replace)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, r.Drop(t.Context())) }()
+			return r.Finish(t.Context())
+		}
+		refused := func(name string, epoch int64, replace bool) {
+			b.unchanged(name, func() {
+				loaded, err := finish(epoch, replace)
+				require.NoError(t, err, name)
+				require.False(t, loaded, name)
+			})
+		}
+		refused("it is open", 5, true)
+		require.NoError(t, b.s.Fence(t.Context(), b.c.ID, 4))
+		refused("fenced, and not to be replaced", 5, false)
+		refused("of the same load", 4, true)
+		refused("of an older load", 3, true)
+		loaded, err := finish(5, true)
+		require.NoError(t, err)
+		require.True(t, loaded)
+
+		require.NoError(t, rdb.Del(t.Context(), b.keys.State).Err())
+		require.NoError(t, rdb.HSet(t.Context(), b.keys.Users, "u", "0:1").Err())
+		b.unchanged("what is left of a loss", func() {
+			_, err := finish(6, false)
+			require.ErrorIs(t, err, lua.ErrDamaged)
+		})
+		loaded, err = finish(6, true)
+		require.NoError(t, err)
+		require.True(t, loaded)
+	})
+}
+
+func TestRebuildOfWhatIsNotAllThereIsRefused(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		require.NoError(t, rdb.Del(t.Context(), b.keys.State).Err())
+		r, err := b.s.NewRebuild(t.Context(), b.c, 0, false)
+		require.NoError(t, err)
+		twice := lua.Past{ID: want("u", 1, "").ID.String(), UserID: "u", Seq: 1, Quantity: 1, At: noon, Live: true}
+		require.NoError(t, r.Add(t.Context(), &twice))
+		require.NoError(t, r.Add(t.Context(), &twice))
+		_, err = r.Finish(t.Context())
+		require.ErrorIs(t, err, lua.ErrUnavailable, "two claims of one key, or staged records that expired")
+		_, err = b.s.State(t.Context(), b.c.ID)
+		require.ErrorIs(t, err, lua.ErrAbsent)
+		require.NoError(t, r.Drop(t.Context()))
+		require.Empty(t, snapshot(t.Context(), t, rdb))
+	})
+}
