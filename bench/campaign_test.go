@@ -31,7 +31,11 @@ type broker struct {
 
 func newBroker(b *testing.B) *broker {
 	b.Helper()
-	server := testenv.Redis(b)
+	return brokerOn(b, testenv.Redis(b))
+}
+
+func brokerOn(b *testing.B, server *testenv.RedisServer) *broker {
+	b.Helper()
 	rdb, err := lua.Connect(server.URL())
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = rdb.Close() })

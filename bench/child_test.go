@@ -52,6 +52,8 @@ type childSettings struct {
 	RedisURL       string `json:"redis_url,omitempty"`
 	ClaimsPerCall  int    `json:"claims_per_call,omitempty"`
 	ClaimsInFlight int    `json:"claims_in_flight,omitempty"`
+
+	Durability lua.Durability `json:"durability,omitzero"`
 }
 
 // child is a process that serves.
@@ -190,7 +192,7 @@ func apiOver(settings childSettings) (*api.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	scripts, err := lua.New(rdb, lua.Options{})
+	scripts, err := lua.New(rdb, lua.Options{Durability: settings.Durability})
 	if err != nil {
 		return nil, err
 	}
@@ -207,4 +209,13 @@ type noBooks struct{ api.Campaigns }
 
 func (noBooks) Hydrate(context.Context, string) (lua.Meta, error) {
 	return lua.Meta{}, models.ErrNotFound
+}
+
+func (n noBooks) Recover(ctx context.Context, id string, _ lua.Seen) (lua.Meta, error) {
+	return n.Hydrate(ctx, id)
+}
+
+// Get says that MySQL is away, so that what Redis holds is believed.
+func (noBooks) Get(context.Context, string) (models.Campaign, error) {
+	return models.Campaign{}, errChild
 }

@@ -1,0 +1,168 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/crowd"
+	"dibs/internal/testenv"
+	"dibs/lua"
+)
+
+// lostOf counts the accepted claims that have neither a row nor an event that could become one.
+func lostOf(t testing.TB, s *system, c campaign, tally crowd.Tally) (lost int) {
+	t.Helper()
+	rows, err := readRows(t.Context(), s.db, c.ID)
+	require.NoError(t, err)
+	waiting := newReader()
+	entries, err := s.rdb.XRange(t.Context(), lua.StreamKey(lua.PartitionOf(c.ID, s.partitions)), "-", "+").Result()
+	require.NoError(t, err)
+	for _, entry := range entries {
+		payload, _ := entry.Values["payload"].(string)
+		waiting.take(map[string]string{}, entry.ID, []byte(payload))
+	}
+	for id := range tally.Claims {
+		_, booked := rows[id]
+		_, comes := waiting.events[id]
+		if !booked && !comes {
+			lost++
+		}
+	}
+	return lost
+}
+
+// TestFsyncAnswersOutliveRedisKilledInMidRush: kill -9 of Redis, again and again, loses none of the answered claims.
+func TestFsyncAnswersOutliveRedisKilledInMidRush(t *testing.T) {
+	t.Parallel()
+	kills := testenv.Pick(5, 50)
+	s := newSystem(t, wishes{apis: 2, redisConf: durable, settings: map[string]string{"DIBS_DURABILITY": "fsync"}})
+	c := openCampaign(t, s.apis[0].url, campaign{Total: 100_000_000})
+	claims := startRush(t, crowd.Plan{
+		BaseURLs: s.urls(), CampaignID: c.ID, Users: 10_000_000, Connections: 50,
+		Quantity: func(user int) int64 { return int64(user%3) + 1 },
+	})
+	for range kills {
+		claims.reaches(answeredSoFar(claims) + 300)
+		s.redis.Kill()
+		s.redis.Start()
+	}
+	claims.reaches(answeredSoFar(claims) + 300)
+	tally := claims.breakOff()
+	require.Zero(t, lostOf(t, s, c, tally))
+	s.checkBooks(c, tally, false)
+	t.Logf("%d kills, %d accepted, %d answers unknown, %d unavailable, %d replayed, %d left in doubt",
+		kills, tally.Accepted, tally.Unknown, tally.Unready, tally.Replayed, len(tally.InDoubt))
+}
+
+// answeredSoFar is the number of users answered, newest.
+func answeredSoFar(r *rush) int {
+	select {
+	case n := <-r.progress:
+		return n
+	case <-r.done:
+		return 0
+	case <-time.After(upTimeout):
+		return 0
+	}
+}
+
+// TestFastAnswersAreLostWithRedisAndNothingIsSoldTwice is the control of the test above: a Redis that keeps nothing is killed
+// before anything was booked. The count finds every answered claim lost, and the stock is not sold again.
+func TestFastAnswersAreLostWithRedisAndNothingIsSoldTwice(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, wishes{apis: 2, consumers: -1, syncers: -1})
+	c := openCampaign(t, s.apis[0].url, campaign{Total: 500})
+	claims := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: c.ID, Users: 10_000, Connections: 20})
+	claims.reaches(100)
+	s.redis.Kill()
+	tally := claims.breakOff()
+	s.redis.Start()
+	require.NotZero(t, tally.Accepted)
+	require.Equal(t, tally.Accepted, lostOf(t, s, c, tally))
+	for _, url := range s.urls() {
+		got := claimOnce(t, url, c.ID, "late", 1, "late")
+		require.Equal(t, http.StatusServiceUnavailable, got.status, got.body)
+	}
+	t.Logf("%d of %d answered claims lost", lostOf(t, s, c, tally), tally.Accepted)
+}
+
+// TestReplicaAnswersWaitForTheReplicaAndSurviveTheFailover: no yes while the replica hangs, each yes in it once it is promoted.
+func TestReplicaAnswersWaitForTheReplicaAndSurviveTheFailover(t *testing.T) {
+	t.Parallel()
+	var replica *testenv.RedisServer
+	s := newSystem(t, wishes{
+		consumers: -1, syncers: -1, redisConf: []string{"repl-diskless-sync-delay 0"},
+		settings: map[string]string{"DIBS_DURABILITY": "replica:1"},
+		apiRedis: func(url string) string { // the API does not start without one
+			replica = testenv.Redis(t, "replicaof "+strings.Replace(strings.TrimSuffix(strings.TrimPrefix(url, "redis://"), "/0"), ":", " ", 1))
+			awaitReplica(t, url)
+			return url
+		},
+	})
+	c := openCampaign(t, s.apis[0].url, campaign{Total: 100_000_000})
+	tally := merged()
+	book1(t, &tally, claimOnce(t, s.apis[0].url, c.ID, "early", 1, "early"))
+
+	replica.Pause()
+	start := time.Now()
+	for range 2 {
+		requireRetryable(t, claimOnce(t, s.apis[0].url, c.ID, "patient", 1, "patient"), "outcome_unknown")
+	}
+	require.Less(t, time.Since(start), 2*4*time.Second)
+	replica.Resume()
+	again := claimUntilAnswered(t, s.apis[0].url, c.ID, "patient", 1, "patient")
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	book1(t, &tally, again)
+
+	claims := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: c.ID, Users: 10_000_000, Connections: 20})
+	claims.reaches(500)
+	s.redis.Kill()
+	tally = merged(tally, claims.breakOff())
+	promoted, err := lua.Connect(replica.URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = promoted.Close() })
+	require.NoError(t, promoted.Do(t.Context(), "replicaof", "no", "one").Err())
+	s.rdb = promoted
+	require.Zero(t, lostOf(t, s, c, tally))
+	t.Logf("%d accepted, none lost", tally.Accepted)
+}
+
+// awaitReplica waits until a primary counts a replica as its own.
+func awaitReplica(t *testing.T, url string) {
+	t.Helper()
+	rdb, err := lua.Connect(url)
+	require.NoError(t, err)
+	defer func() { _ = rdb.Close() }()
+	require.Eventually(t, func() bool {
+		info, err := rdb.Info(t.Context(), "replication").Result()
+		return err == nil && strings.Contains(info, "state=online")
+	}, upTimeout, pollEvery)
+}
+
+func TestDurabilityThatCantBeKeptIsRefusedAtTheStart(t *testing.T) {
+	t.Parallel()
+	s := newServers(t, wishes{})
+	for _, row := range []struct {
+		durability, args string
+		embedded         bool
+		words            []string
+	}{
+		{durability: "fsync", args: "api", words: []string{"appendonly yes"}},
+		{durability: "fsync", args: "serve", words: []string{"appendonly yes"}},
+		{durability: "fsync", args: "demo", words: []string{"appendonly yes"}},
+		{durability: "replica:1", args: "api", words: []string{"1 replicas", "0 are online"}},
+		{durability: "fsync", args: "serve", embedded: true, words: []string{"embedded"}},
+		{durability: "replica:1", args: "demo", embedded: true, words: []string{"embedded"}},
+		{durability: "slow", args: "api", words: []string{"slow"}},
+	} {
+		settings := map[string]string{"DIBS_DURABILITY": row.durability, "DIBS_HTTP_ADDR": "127.0.0.1:0"}
+		if !row.embedded {
+			settings["DIBS_REDIS_URL"], settings["DIBS_MYSQL_DSN"] = s.redisURL, s.dsn
+		}
+		requireRefusal(t, runDibs(t, settings, row.args), exitUsage, append(row.words, "DIBS_DURABILITY")...)
+	}
+}
