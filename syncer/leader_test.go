@@ -1,0 +1,149 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"dibs/internal/testenv"
+	"dibs/syncer"
+)
+
+const leaseFor = 300 * time.Millisecond
+
+// stand has a candidate stand until the returned function is called.
+func stand(t *testing.T, server *testenv.RedisServer) (*syncer.Leader, func()) {
+	t.Helper()
+	l, err := syncer.NewLeader(syncer.LeaderConfig{Redis: server.Client(), LeaseFor: leaseFor, Logger: quiet()})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	var once atomic.Bool
+	stop := func() {
+		if once.CompareAndSwap(false, true) {
+			cancel()
+			require.NoError(t, <-done)
+		}
+	}
+	t.Cleanup(stop)
+	return l, stop
+}
+
+func leaders(all ...*syncer.Leader) (n int) {
+	for _, l := range all {
+		if l.Leads() {
+			n++
+		}
+	}
+	return n
+}
+
+func TestLeader_OneLeadsAndWhoLeavesIsFollowedAtOnce(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	a, stopA := stand(t, server)
+	require.Eventually(t, a.Leads, 10*time.Second, time.Millisecond)
+	b, _ := stand(t, server)
+	for until := time.Now().Add(3 * leaseFor); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		require.False(t, b.Leads(), "the lease is renewed")
+	}
+	led, err := b.Do(t.Context(), func(context.Context) error { return errors.New("must not run") })
+	require.NoError(t, err)
+	require.False(t, led)
+	led, err = a.Do(t.Context(), func(context.Context) error { return nil })
+	require.NoError(t, err)
+	require.True(t, led)
+	stopA()
+	require.False(t, a.Leads())
+	require.Eventually(t, b.Leads, 10*time.Second, time.Millisecond)
+}
+
+func TestLeader_ADeadOneIsReplacedWithinItsLease(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	rdb := server.Client()
+	require.NoError(t, rdb.Set(t.Context(), "dibs:leader", "one that was killed", leaseFor).Err())
+	begun := time.Now()
+	l, _ := stand(t, server)
+	require.Eventually(t, l.Leads, 10*time.Second, time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(begun), leaseFor/2, "not before the lease ran out")
+}
+
+func TestLeader_StopsWorkWhenTheLeaseIsLost(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(t *testing.T, server *testenv.RedisServer){
+		"taken over": func(t *testing.T, server *testenv.RedisServer) {
+			require.NoError(t, server.Client().Set(t.Context(), "dibs:leader", "another", 0).Err())
+		},
+		"redis hangs": func(_ *testing.T, server *testenv.RedisServer) { server.Pause() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testenv.Redis(t)
+			l, _ := stand(t, server)
+			require.Eventually(t, l.Leads, 10*time.Second, time.Millisecond)
+			take(t, server)
+			begun := time.Now()
+			led, err := l.Do(t.Context(), func(ctx context.Context) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+			require.True(t, led)
+			require.ErrorIs(t, err, syncer.ErrLeaseLost)
+			require.Less(t, time.Since(begun), leaseFor+leaseFor/2+time.Second, "its time is up though nobody says so")
+			require.False(t, l.Leads())
+			if name == "redis hangs" {
+				server.Resume()
+				require.Eventually(t, l.Leads, 10*time.Second, time.Millisecond)
+			}
+		})
+	}
+}
+
+func TestLeader_NeverTwoAtOnce(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	var all []*syncer.Leader
+	var stops []func()
+	for range 5 {
+		l, stop := stand(t, server)
+		all, stops = append(all, l), append(stops, stop)
+	}
+	var working, most atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var g errgroup.Group
+	for _, l := range all {
+		g.Go(func() error {
+			for ctx.Err() == nil {
+				_, _ = l.Do(ctx, func(context.Context) error {
+					most.Store(max(most.Load(), working.Add(1)))
+					time.Sleep(time.Millisecond) // the work
+					working.Add(-1)
+					return nil
+				})
+				time.Sleep(time.Millisecond) // between rounds
+			}
+			return nil
+		})
+	}
+	for len(stops) > 1 { // whoever leads leaves
+		require.Eventually(t, func() bool { return leaders(all...) == 1 }, 10*time.Second, time.Millisecond)
+		for i, l := range all {
+			if l.Leads() {
+				stops[i]()
+				all, stops = append(all[:i:i], all[i+1:]...), append(stops[:i:i], stops[i+1:]...)
+				break
+			}
+		}
+	}
+	cancel()
+	require.NoError(t, g.Wait())
+	require.Equal(t, int64(1), most.Load())
+}

@@ -1,0 +1,363 @@
+package syncer_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer"
+)
+
+func (h *house) reconciler(change func(cfg *syncer.ReconcilerConfig)) *syncer.Reconciler {
+	h.t.Helper()
+	cfg := syncer.ReconcilerConfig{DB: h.db, Scripts: h.scripts, Redis: h.rdb, Hydrator: h.hydrator(), Logger: quiet()}
+	if change != nil {
+		change(&cfg)
+	}
+	r, err := syncer.NewReconciler(cfg)
+	require.NoError(h.t, err)
+	return r
+}
+
+func (h *house) compare(id string) syncer.Comparison {
+	h.t.Helper()
+	found, err := h.reconciler(nil).Compare(h.t.Context(), id, syncer.DepthUsers)
+	require.NoError(h.t, err)
+	return found
+}
+
+func (h *house) exec(sql string, args ...any) {
+	h.t.Helper()
+	require.NoError(h.t, h.db.Exec(sql, args...).Error)
+}
+
+func (h *house) keys(id string) lua.CampaignKeys { return lua.KeysOf(id, 0) }
+
+// synced is a campaign of 100 units, ten of them claimed and in MySQL.
+func (h *house) synced() string {
+	h.t.Helper()
+	id := h.open(100, nil)
+	h.claim(id, asks("u", 10)...)
+	h.sync()
+	return id
+}
+
+// trim has the stream forget what is acknowledged.
+func (h *house) trim() {
+	h.t.Helper()
+	trimmer, err := syncer.NewTrimmer(syncer.TrimmerConfig{Redis: h.rdb, Partitions: 1, Groups: []string{"syncer"}, Logger: quiet()})
+	require.NoError(h.t, err)
+	_, err = trimmer.Trim(h.t.Context())
+	require.NoError(h.t, err)
+}
+
+// plant is one thing that somebody did behind Dibs' back, and what must become of it.
+type plant struct {
+	name  string
+	spoil func(h *house, id string)
+	says  string   // in the differences
+	steps []string // of the repair
+	taken int64    // after it
+	lost  int64    // claims
+}
+
+var plants = []plant{
+	{name: "nothing", spoil: func(*house, string) {}, taken: 10},
+	{
+		name: "a row is deleted, its event is in the stream", says: "9 rows of claims",
+		spoil: func(h *house, id string) { h.exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id) },
+		steps: []string{syncer.RepairClaims}, taken: 10,
+	},
+	{
+		name: "a row is deleted and the counters are made to fit, its event is in the stream", says: "nothing is on its way",
+		spoil: func(h *house, id string) {
+			h.exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 10", id)
+			h.exec("UPDATE campaigns SET claimed = 9, synced_seq = 9, remaining = 91 WHERE id = ?", id)
+		},
+		steps: []string{syncer.RepairClaims, syncer.RepairCampaigns}, taken: 10,
+	},
+	{
+		name: "a row is deleted, its event is trimmed", says: "9 rows of claims",
+		spoil: func(h *house, id string) { h.trim(); h.exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id) },
+		steps: []string{syncer.RepairCampaigns, syncer.RepairRedis}, taken: 9, lost: 1,
+	},
+	{
+		name: "the last row is deleted, its event is trimmed", says: "9 rows of claims",
+		spoil: func(h *house, id string) { h.trim(); h.exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 10", id) },
+		steps: []string{syncer.RepairCampaigns, syncer.RepairRedis}, taken: 9, lost: 1,
+	},
+	{
+		name: "campaigns.claimed", says: "campaigns.claimed is 12",
+		spoil: func(h *house, id string) { h.exec("UPDATE campaigns SET claimed = 12 WHERE id = ?", id) },
+		steps: []string{syncer.RepairCampaigns}, taken: 10,
+	},
+	{
+		name: "campaigns.remaining", says: "campaigns.remaining is 80",
+		spoil: func(h *house, id string) { h.exec("UPDATE campaigns SET remaining = 80 WHERE id = ?", id) },
+		steps: []string{syncer.RepairCampaigns}, taken: 10,
+	},
+	{
+		name: "campaigns.synced_seq is raised", says: "campaigns.synced_seq is 11",
+		spoil: func(h *house, id string) { h.exec("UPDATE campaigns SET synced_seq = 11 WHERE id = ?", id) },
+		steps: []string{syncer.RepairCampaigns}, taken: 10,
+	},
+	{
+		name: "campaigns.synced_seq is lowered", says: "campaigns.synced_seq is 7",
+		spoil: func(h *house, id string) { h.exec("UPDATE campaigns SET synced_seq = 7 WHERE id = ?", id) },
+		steps: []string{syncer.RepairCampaigns}, taken: 10,
+	},
+	{
+		name: "taken in Redis is lowered", says: "redis has 5 units taken",
+		spoil: func(h *house, id string) { h.hset(h.keys(id).State, "taken", "5") },
+		steps: []string{syncer.RepairRedis}, taken: 10,
+	},
+	{
+		name: "taken in Redis is raised", says: "redis has 50 units taken",
+		spoil: func(h *house, id string) { h.hset(h.keys(id).State, "taken", "50") },
+		steps: []string{syncer.RepairRedis}, taken: 10,
+	},
+	{
+		name: "seq in Redis is raised", says: "nothing is on its way",
+		spoil: func(h *house, id string) { h.hset(h.keys(id).State, "seq", "1000") },
+		steps: []string{syncer.RepairRedis}, taken: 10,
+	},
+	{
+		name: "total in Redis", says: "redis has a total of 1000",
+		spoil: func(h *house, id string) { h.hset(h.keys(id).State, "total", "1000") },
+		steps: []string{syncer.RepairRedis}, taken: 10,
+	},
+	{
+		name: "a user's count", says: "user u-3 holds 0 units in redis",
+		spoil: func(h *house, id string) { h.hset(h.keys(id).Users, "u-3", "0:0;0:0") },
+		steps: []string{syncer.RepairRedis}, taken: 10,
+	},
+	{
+		name: "a user's count of the day", says: "user u-3 holds 7 units of day",
+		spoil: func(h *house, id string) {
+			record, err := h.rdb.HGet(h.t.Context(), h.keys(id).Users, "u-3").Result()
+			require.NoError(h.t, err)
+			h.hset(h.keys(id).Users, "u-3", strings.TrimSuffix(record, ":1")+":7")
+		},
+		steps: []string{syncer.RepairRedis}, taken: 10,
+	},
+	{
+		name: "a user's record is gone", says: "user u-3 has no record in redis",
+		spoil: func(h *house, id string) { require.NoError(h.t, h.rdb.HDel(h.t.Context(), h.keys(id).Users, "u-3").Err()) },
+		steps: []string{syncer.RepairRedis}, taken: 10,
+	},
+	{
+		name: "an idempotency record is gone", says: "redis holds 9 idempotency records of 10 claims",
+		spoil: func(h *house, id string) {
+			fields, err := h.rdb.HKeys(h.t.Context(), h.keys(id).Keys).Result()
+			require.NoError(h.t, err)
+			require.NoError(h.t, h.rdb.HDel(h.t.Context(), h.keys(id).Keys, fields[0]).Err())
+		},
+		steps: []string{syncer.RepairRedis}, taken: 10,
+	},
+	{
+		name: "the campaign is gone from Redis", says: "redis does not hold load 1",
+		spoil: func(h *house, id string) {
+			k := h.keys(id)
+			require.NoError(h.t, h.rdb.Del(h.t.Context(), k.State, k.Users, k.Keys).Err())
+		},
+		steps: []string{syncer.RepairRedis}, taken: 10,
+	},
+}
+
+func (h *house) hset(key, field, value string) {
+	h.t.Helper()
+	require.NoError(h.t, h.rdb.HSet(h.t.Context(), key, field, value).Err())
+}
+
+func TestReconciler_EachPlantedDriftIsFoundAndRepairedByTheEvidence(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, p := range plants {
+		id := h.synced()
+		require.Empty(t, h.compare(id).Differences, "%s: before", p.name)
+		p.spoil(h, id)
+
+		found := h.compare(id)
+		require.Equal(t, p.says == "", found.Agrees(), "%s: %q", p.name, found.Differences)
+		require.Contains(t, strings.Join(found.Differences, "\n"), p.says, p.name)
+
+		done, err := h.reconciler(nil).Repair(t.Context(), id)
+		require.NoError(t, err, p.name)
+		require.Equal(t, found.Differences, done.Found.Differences, p.name)
+		require.Empty(t, done.Left.Differences, p.name)
+		require.Equal(t, p.steps, whats(done.Steps), "%s: %+v", p.name, done.Steps)
+		recorded, err := syncer.Repairs(t.Context(), h.db, id, 100)
+		require.NoError(t, err)
+		require.Len(t, recorded, len(p.steps), p.name)
+
+		state, err := h.scripts.State(t.Context(), id)
+		require.NoError(t, err)
+		c := h.campaign(id)
+		require.Equal(t, []int64{p.taken, p.taken, 100 - p.taken, 100, 10, 10, p.lost},
+			[]int64{state.Taken, c.Claimed, c.Remaining, state.Total, state.Seq, c.SyncedSeq, c.LostClaims}, p.name)
+		h.claim(id, ask("later", ""))
+		h.sync()
+		require.Empty(t, h.compare(id).Differences, "%s: and it goes on", p.name)
+	}
+}
+
+func whats(steps []models.Repair) (all []string) {
+	for i := range steps {
+		all = append(all, steps[i].What)
+	}
+	return all
+}
+
+func TestReconciler_ALagIsNeverADifference(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.synced()
+	h.claim(id, asks("late", 7)...) // the consumer is away
+	r := h.reconciler(nil)
+	for range 3 {
+		for _, depth := range []syncer.Depth{syncer.DepthBooks, syncer.DepthRows, syncer.DepthUsers} {
+			found, err := r.Compare(t.Context(), id, depth)
+			require.NoError(t, err)
+			require.Empty(t, found.Differences)
+			require.Equal(t, int64(7), *found.Backlog)
+			require.Nil(t, found.Drift)
+		}
+	}
+	done, err := r.Repair(t.Context(), id)
+	require.NoError(t, err)
+	require.Empty(t, done.Steps)
+	require.Equal(t, int64(1), h.campaign(id).Epoch, "nothing was rebuilt")
+
+	// Delivered and not acknowledged is on its way, too.
+	_, err = h.rdb.Do(t.Context(), "XREADGROUP", "GROUP", "syncer", "slow", "COUNT", 100, "STREAMS", lua.StreamKey(0), ">").Result()
+	require.NoError(t, err)
+	require.Empty(t, h.compare(id).Differences)
+}
+
+func TestReconciler_FindsADeletedRowBehindALag(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.synced()
+	h.claim(id, asks("late", 7)...)
+	h.exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id)
+	done, err := h.reconciler(nil).Repair(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []string{syncer.RepairClaims}, whats(done.Steps), "and none of those on their way")
+	h.sync()
+	found := h.compare(id)
+	require.Empty(t, found.Differences)
+	require.Equal(t, int64(17), found.Rows.Claims)
+}
+
+func TestReconciler_BusyCampaignsAreNotCalledDifferent(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.open(1_000_000, nil)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				h.claim(id, asks("b"+strconv.Itoa(i), 20)...)
+				h.sync()
+			}
+		}
+	}()
+	r := h.reconciler(nil)
+	for until := time.Now().Add(2 * time.Second); time.Now().Before(until); {
+		found, err := r.Compare(t.Context(), id, syncer.DepthUsers)
+		require.NoError(t, err)
+		require.Empty(t, found.Differences)
+	}
+	close(stop)
+	<-stopped
+	found := h.compare(id)
+	require.Empty(t, found.Differences)
+	require.Positive(t, found.Rows.Claims)
+	require.Zero(t, *found.Drift)
+}
+
+func TestReconciler_ARoundRecordsWhatChangedAndNoMoreThanItKeeps(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.synced()
+	reg := prometheus.NewRegistry()
+	r := h.reconciler(func(cfg *syncer.ReconcilerConfig) {
+		cfg.Registerer, cfg.CountEvery, cfg.Keep = reg, time.Nanosecond, 3
+	})
+	round := func() (differ int, rows []models.Reconciliation) {
+		differ, err := r.Reconcile(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.db.Where("campaign_id = ?", id).Order("at, id").Find(&rows).Error)
+		return differ, rows
+	}
+	for range 3 {
+		differ, rows := round()
+		require.Zero(t, differ)
+		require.Len(t, rows, 1, "nothing new is not written again")
+		require.Equal(t, []int64{90, 90, 0, 0}, []int64{*rows[0].RedisRemaining, rows[0].MySQLRemaining, *rows[0].Backlog, *rows[0].Drift})
+	}
+
+	h.hset(h.keys(id).State, "taken", "5")
+	differ, rows := round()
+	require.Equal(t, 1, differ)
+	require.Len(t, rows, 2)
+	require.Equal(t, int64(5), *rows[1].Drift)
+	require.Equal(t, 5.0, figure(t, reg, "dibs_drift_units"))
+	require.Equal(t, 1.0, figure(t, reg, "dibs_drift_campaigns"))
+
+	h.hset(h.keys(id).State, "taken", "10")
+	h.claim(id, asks("late", 2)...)
+	differ, rows = round()
+	require.Zero(t, differ)
+	last := rows[len(rows)-1]
+	require.Equal(t, []any{int64(2), (*int64)(nil)}, []any{*last.Backlog, last.Drift}, "a lag is a backlog, not a drift")
+	require.Equal(t, 0.0, figure(t, reg, "dibs_drift_units"))
+	h.sync()
+
+	for i := range 20 {
+		h.claim(id, ask("more-"+strconv.Itoa(i), ""))
+		h.sync()
+		_, rows = round()
+		require.LessOrEqual(t, len(rows), 6)
+	}
+	require.Equal(t, int64(68), rows[len(rows)-1].MySQLRemaining, "the newest are kept")
+}
+
+func TestReconciler_ARoundFindsADeletedRow(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.synced()
+	r := h.reconciler(func(cfg *syncer.ReconcilerConfig) { cfg.CountEvery = time.Nanosecond })
+	h.exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id)
+	differ, err := r.Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, differ)
+	_, err = r.Repair(t.Context(), id)
+	require.NoError(t, err)
+	differ, err = r.Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, differ)
+}
+
+func figure(t *testing.T, reg prometheus.Gatherer, name string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	require.Fail(t, "no figure "+name)
+	return 0
+}
