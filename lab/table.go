@@ -10,7 +10,9 @@ import (
 )
 
 // Table is the report as an aligned table for people, with the lines below.
-func (r *Report) Table() string { return r.facts() + "\n\n" + r.table().Render() + "\n\n" + r.below("  ") }
+func (r *Report) Table() string {
+	return r.facts() + "\n\n" + r.table().Render() + "\n\n" + r.below("  ")
+}
 
 // Markdown is the same for a document.
 func (r *Report) Markdown() string {

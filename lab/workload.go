@@ -77,7 +77,7 @@ func orDefault[T comparable](field *T, value T) {
 // Validate returns nil, or ErrConfig wrapped with the flag of the field and what it may be.
 func (w Workload) Validate() error {
 	for _, number := range []struct {
-		flag             string
+		flag               string
 		value, least, most int64
 	}{
 		{"users", int64(w.Users), 1, usersMax},
