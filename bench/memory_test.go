@@ -34,7 +34,7 @@ func benchMemory(b *testing.B, s *sheet) {
 		s.add(one.name+": stream entry, until trimmed", "bytes/claim", per(r.sizeOf(b, k.Stream)))
 		r.forget(b, m)
 	}
-	s.note("MEMORY USAGE … SAMPLES 0 of whole keys of 100,000 claims. Hash tables double, so it is up to 6 bytes a key less and 8 more at other sizes.")
+	s.note("MEMORY USAGE … SAMPLES 0 of whole keys of 100,000 claims. Hash tables double: at other sizes each of the two may take 2 bytes less or 6 more.")
 	s.note("The aim is 200 bytes for users and keys together.")
 }
 
