@@ -54,7 +54,7 @@ by a Dibs). For each that is not set it starts one of its own from PATH (redis-s
 	flags.Int64Var(&l.work.PerUser, "per-user", lab.DefaultPerUser, "units a user may have")
 	flags.IntVar(&l.work.Connections, "connections", lab.DefaultConnections, "claims at the same time, over all processes")
 	flags.IntVar(&l.work.Processes, "processes", lab.DefaultProcesses, "processes that claim")
-	flags.IntVar(&l.work.SQLPool, "sql-pool", lab.DefaultSQLPool, "connections to MySQL of strategies that book by themselves, over all processes")
+	flags.IntVar(&l.work.SQLPool, "sql-pool", lab.DefaultSQLPool, "connections to MySQL of strategies without Dibs, over all processes")
 	flags.IntVar(&l.work.Rounds, "rounds", lab.DefaultRounds, "how often each strategy has its turn")
 	flags.DurationVar(&l.work.Duration, "duration", lab.DefaultDuration, "of one measurement")
 	flags.DurationVar(&l.work.WarmUp, "warm-up", lab.DefaultWarmUp, "before one measurement")

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -122,12 +123,7 @@ func isMySQL(err error, numbers ...uint16) bool {
 	if !errors.As(err, &refused) {
 		return false
 	}
-	for _, n := range numbers {
-		if refused.Number == n {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(numbers, refused.Number)
 }
 
 // within gives ctx the patience of a claim.

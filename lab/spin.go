@@ -10,11 +10,11 @@ import (
 
 // Waiting for a lock: short enough that a free lock is soon seen by one of a crowd, spread so that they don't ask at once.
 const (
-	spinMin = 5 * time.Millisecond
-	spinMax = 15 * time.Millisecond
+	shortSpin = 5 * time.Millisecond
+	longSpin  = 15 * time.Millisecond
 )
 
-func spinPause() time.Duration { return spinMin + rand.N(spinMax-spinMin) }
+func spinPause() time.Duration { return shortSpin + rand.N(longSpin-shortSpin) } //nolint:gosec // nobody gains by guessing it
 
 // acquire tries for a lock until it is had or patience is over; had is false then.
 func (e *Env) acquire(ctx context.Context, try func(context.Context) (bool, error)) (had bool, err error) {

@@ -23,9 +23,9 @@ func (r *Report) Markdown() string {
 func (r *Report) facts() string {
 	w := r.Workload
 	on := strings.Join(append(append([]string(nil), r.Machine...), r.Servers...), ", ")
-	return fmt.Sprintf("%s; %s.\n%d connections in %d processes; %s of measuring in each of %d rounds; sell-out: %s units, %s users of %d each.",
-		r.At.Format("2006-01-02"), on, w.Connections, w.Processes, w.Duration, w.Rounds, whole(float64(w.Units)),
-		whole(float64(w.Users)), w.PerUser)
+	return fmt.Sprintf("%s; %s.\n%d connections in %d processes; %s of measuring in each of %d rounds; "+
+		"sell-out: %s units, %s users of %d each.", r.At.Format("2006-01-02"), on, w.Connections, w.Processes, w.Duration, w.Rounds,
+		whole(float64(w.Units)), whole(float64(w.Users)), w.PerUser)
 }
 
 func (r *Report) table() table.Writer {
@@ -33,7 +33,8 @@ func (r *Report) table() table.Writer {
 	t.SetStyle(table.StyleLight)
 	t.Style().Format.Header = text.FormatDefault
 	t.AppendHeader(table.Row{
-		"strategy", "claims/s", "Dibs ×", "p50 ms", "p95 ms", "p99 ms", "oversold", "undersold", "over limit", "lock left", "SQL/claim", "Redis µs/claim",
+		"strategy", "claims/s", "Dibs ×", "p50 ms", "p95 ms", "p99 ms", "oversold", "undersold", "over limit",
+		"lock left", "SQL/claim", "Redis µs/claim",
 	})
 	var columns []table.ColumnConfig
 	for i := 2; i <= 12; i++ {

@@ -93,7 +93,8 @@ func (c *wireConn) roundTrip(host, path, key string, body []byte) (status int, a
 }
 
 func (c *wireConn) request(host, path, key string, body []byte) []byte {
-	b := append(c.out[:0], "POST "...)
+	b := c.out[:0]
+	b = append(b, "POST "...)
 	b = append(b, path...)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
 	b = append(b, host...)
