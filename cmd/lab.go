@@ -21,6 +21,7 @@ type labRun struct {
 	json bool
 	list bool
 	docs string
+	part string
 }
 
 func newLab(env Env) *cobra.Command {
@@ -59,9 +60,11 @@ by a Dibs). For each that is not set it starts one of its own from PATH (redis-s
 	flags.DurationVar(&l.work.Duration, "duration", lab.DefaultDuration, "of one measurement")
 	flags.DurationVar(&l.work.WarmUp, "warm-up", lab.DefaultWarmUp, "before one measurement")
 	flags.DurationVar(&l.work.Patience, "patience", lab.DefaultPatience, "how long a claim waits for a lock")
+	flags.DurationVar(&l.work.RetryPause, "retry-pause", lab.DefaultRetryPause, "before a claim asks for a lock again, on average")
 	flags.BoolVar(&l.json, "json", false, "print JSON instead of the table")
 	flags.BoolVar(&l.list, "list", false, "list the strategies and run nothing")
 	flags.StringVar(&l.docs, "docs", "", "a folder with a lab.md to put figures and plots into")
+	flags.StringVar(&l.part, "docs-part", "", "which part of lab.md to fill; when not set: mysql or mariadb, as the server is")
 	return c
 }
 
@@ -87,7 +90,7 @@ func (l *labRun) run(ctx context.Context, env Env, cfg *config.Config) error {
 		return err
 	}
 	if l.docs != "" {
-		err = report.Publish(l.docs)
+		err = report.Publish(l.docs, l.part)
 	}
 	return errors.Join(l.print(env, &report), err)
 }

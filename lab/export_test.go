@@ -5,7 +5,6 @@ import "context"
 // Words of the inside for the tests.
 var (
 	OpenEnv   = openEnv
-	Between   = between
 	NewWire   = newWire
 	NewLease  = newLease
 	KeyOfLock = func(e Env) string { return e.lockKey() }

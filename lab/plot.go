@@ -55,17 +55,17 @@ func figures() []figure {
 	}
 }
 
-// Plot draws every figure into a folder, which is made if need be.
-func (r *Report) Plot(folder string) ([]Plotted, error) {
+// Plot draws every figure into a folder, which is made if need be, in files whose names begin with prefix.
+func (r *Report) Plot(folder, prefix string) ([]Plotted, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // documents that all may read
 		return nil, fmt.Errorf("lab: plot: %w", err)
 	}
 	var all []Plotted
 	for _, f := range figures() {
-		if err := f.draw(r, filepath.Join(folder, f.file)); err != nil {
+		if err := f.draw(r, filepath.Join(folder, prefix+f.file)); err != nil {
 			return nil, fmt.Errorf("lab: plot %s: %w", f.file, err)
 		}
-		all = append(all, Plotted{File: f.file, Title: f.title})
+		all = append(all, Plotted{File: prefix + f.file, Title: f.title})
 	}
 	return all, nil
 }

@@ -78,9 +78,9 @@ func TestPublishPutsFiguresBetweenTheMarkers(t *testing.T) {
 	t.Parallel()
 	docs := t.TempDir()
 	file := filepath.Join(docs, "lab.md")
-	require.NoError(t, os.WriteFile(file, []byte("before\n<!-- figures: lab -->\nfigures of last year\n<!-- end: lab -->\nafter\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("before\n<!-- figures: mysql -->\nfigures of last year\n<!-- end: mysql -->\nafter\n"), 0o600))
 	r := sample()
-	require.NoError(t, r.Publish(docs))
+	require.NoError(t, r.Publish(docs, ""))
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(string(text), "before\n"))
@@ -88,11 +88,10 @@ func TestPublishPutsFiguresBetweenTheMarkers(t *testing.T) {
 	require.NotContains(t, string(text), "last year")
 	require.Contains(t, string(text), "| read, then write |")
 	for _, name := range []string{"throughput.svg", "latency.svg", "sold.svg", "statements.svg", "redis.svg"} {
-		require.Contains(t, string(text), "(lab/"+name+")")
-		requireXML(t, filepath.Join(docs, "lab", name))
+		require.Contains(t, string(text), "(lab/mysql-"+name+")")
+		requireXML(t, filepath.Join(docs, "lab", "mysql-"+name))
 	}
-	_, err = lab.Between("no markers", "x")
-	require.ErrorIs(t, err, lab.ErrMarkers)
+	require.ErrorIs(t, r.Publish(docs, "other"), lab.ErrMarkers)
 }
 
 func requireXML(t *testing.T, file string) {
@@ -128,6 +127,7 @@ func TestWorkloadNamesWhatIsWrong(t *testing.T) {
 		"--duration":    func(w *lab.Workload) { w.Duration = time.Hour },
 		"--warm-up":     func(w *lab.Workload) { w.WarmUp = -1 },
 		"--patience":    func(w *lab.Workload) { w.Patience = 1 },
+		"--retry-pause": func(w *lab.Workload) { w.RetryPause = 1 },
 		"--strategies":  func(w *lab.Workload) { w.Strategies = []string{"luck"} },
 		"cannot buy":    func(w *lab.Workload) { w.Users = 10 },
 		"red-packet":    func(w *lab.Workload) { w.PerUser = 2 },

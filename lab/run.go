@@ -76,7 +76,7 @@ func newRunner(ctx context.Context, opts Options, s *servers) (*runner, error) {
 		return nil, err
 	}
 	r.env, r.closeEnv = env, closeEnv
-	r.env.Patience, r.env.Self = r.w.Patience, opts.Self
+	r.env.Patience, r.env.RetryPause, r.env.Self = r.w.Patience, r.w.RetryPause, opts.Self
 	if err = r.checkEmpty(ctx); err == nil {
 		r.crew, err = hire(opts.Self, r.w.Processes)
 	}

@@ -33,11 +33,11 @@ func (r *Report) table() table.Writer {
 	t.SetStyle(table.StyleLight)
 	t.Style().Format.Header = text.FormatDefault
 	t.AppendHeader(table.Row{
-		"strategy", "claims/s", "Dibs ×", "p50 ms", "p95 ms", "p99 ms", "oversold", "undersold", "over limit",
+		"strategy", "claims/s", "Dibs ×", "p50 ms", "p95 ms", "p99 ms", "sell-out/s", "oversold", "undersold", "over limit",
 		"lock left", "SQL/claim", "Redis µs/claim",
 	})
 	var columns []table.ColumnConfig
-	for i := 2; i <= 12; i++ {
+	for i := 2; i <= 13; i++ {
 		columns = append(columns, table.ColumnConfig{Number: i, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(columns)
@@ -53,7 +53,7 @@ func (r *Result) row() table.Row {
 		ratio = digits(r.DibsRatio)
 	}
 	return table.Row{
-		r.Title, whole(r.ClaimsPerSecond), ratio, digits(r.P50Ms), digits(r.P95Ms), digits(r.P99Ms), whole(float64(r.Oversold)),
+		r.Title, whole(r.ClaimsPerSecond), ratio, digits(r.P50Ms), digits(r.P95Ms), digits(r.P99Ms), whole(r.SellOutRate), whole(float64(r.Oversold)),
 		whole(float64(r.Undersold)), whole(float64(r.OverLimitUsers)), r.Lock.String(), digits(r.Statements), digits(r.RedisMicros),
 	}
 }
