@@ -185,3 +185,23 @@ func TestWireReadsAnswersAndDialsAgain(t *testing.T) {
 		require.Equal(t, "body/path", string(answer))
 	}
 }
+
+func TestWireRefusesWhatItCannotRead(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/chunked" {
+			w.(http.Flusher).Flush()
+		}
+		w.WriteHeader(http.StatusOK)
+	}))
+	defer server.Close()
+	wire, err := lab.NewWire(server.URL, 1)
+	require.NoError(t, err)
+	defer wire.Close()
+	_, _, err = wire.Post(t.Context(), "/chunked", "key", []byte("{}"))
+	require.ErrorContains(t, err, "its length is -1")
+	status, answer, err := wire.Post(t.Context(), "/plain", "key", []byte("{}"))
+	require.NoError(t, err, "on a new connection")
+	require.Equal(t, http.StatusOK, status)
+	require.Empty(t, answer)
+}
