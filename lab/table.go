@@ -53,7 +53,8 @@ func (r *Result) row() table.Row {
 		ratio = digits(r.DibsRatio)
 	}
 	return table.Row{
-		r.Title, whole(r.ClaimsPerSecond), ratio, digits(r.P50Ms), digits(r.P95Ms), digits(r.P99Ms), whole(r.SellOutRate), whole(float64(r.Oversold)),
+		r.Title, whole(r.ClaimsPerSecond), ratio, digits(r.P50Ms), digits(r.P95Ms), digits(r.P99Ms),
+		whole(r.SellOutRate), whole(float64(r.Oversold)),
 		whole(float64(r.Undersold)), whole(float64(r.OverLimitUsers)), r.Lock.String(), digits(r.Statements), digits(r.RedisMicros),
 	}
 }
