@@ -31,6 +31,7 @@ const (
 	DefaultIdleTimeout     = 2 * time.Minute
 	DefaultHeaderBytesMax  = 16 << 10
 	DefaultShutdownTimeout = 15 * time.Second
+	DefaultFarewell        = 300 * time.Millisecond
 )
 
 // Bounds of request bodies, in bytes.
@@ -69,7 +70,10 @@ type Config struct {
 	WriteTimeout    time.Duration
 	IdleTimeout     time.Duration
 	HeaderBytesMax  int
-	ShutdownTimeout time.Duration
+	ShutdownTimeout time.Duration // of a stop, from beginning to end
+	// Farewell is how long a stop goes on answering, with /readyz saying no and each answer closing its connection. Without
+	// it a request that is on its way on a kept-alive connection would meet the closing of that connection.
+	Farewell time.Duration
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // with Gatherer: both or neither; neither is a registry of its own
@@ -99,6 +103,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.IdleTimeout, DefaultIdleTimeout)
 	def(&c.HeaderBytesMax, DefaultHeaderBytesMax)
 	def(&c.ShutdownTimeout, DefaultShutdownTimeout)
+	def(&c.Farewell, DefaultFarewell)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -143,6 +148,7 @@ func (c Config) Validate() error {
 		{"CampaignIdle", int64(c.CampaignIdle)}, {"UsersMax", int64(c.UsersMax)}, {"HeaderTimeout", int64(c.HeaderTimeout)},
 		{"ReadTimeout", int64(c.ReadTimeout)}, {"WriteTimeout", int64(c.WriteTimeout)}, {"IdleTimeout", int64(c.IdleTimeout)},
 		{"HeaderBytesMax", int64(c.HeaderBytesMax)}, {"ShutdownTimeout", int64(c.ShutdownTimeout)},
+		{"Farewell", int64(c.Farewell)},
 	} {
 		if f.value < 1 {
 			return fmt.Errorf("%w: %s must be above 0", ErrConfig, f.name)

@@ -39,6 +39,9 @@ func (s *Server) serve(path string, need scope, run endpoint) http.HandlerFunc {
 			}
 			timer.observe(status, time.Since(start))
 		}()
+		if s.stopping.Load() {
+			w.Header().Set("Connection", "close")
+		}
 		if code := s.gate.refuse(r, need); code != "" {
 			status = writePlain(w, code)
 			return

@@ -77,8 +77,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.Serve(ctx, ln)
 }
 
-// Serve serves on ln until ctx ends. Then it stops accepting, says so on /readyz, and finishes what it has taken within
-// Config.ShutdownTimeout: nil when all of it was finished, ErrStop when not. A Server serves once.
+// Serve serves on ln until ctx ends. Then it says so on /readyz, bids its clients farewell, stops accepting, and finishes
+// what it has taken within Config.ShutdownTimeout: nil when all of it was finished, ErrStop when not. A Server serves once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := s.httpServer(ctx)
 	failed := make(chan error, 1)
@@ -108,6 +108,7 @@ func (s *Server) stop(ctx context.Context, srv *http.Server) error {
 	s.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ShutdownTimeout)
 	defer cancel()
+	pause(ctx, s.cfg.Farewell)
 	if err := srv.Shutdown(ctx); err != nil {
 		_ = srv.Close() // the requests that are left are cut off
 		err = fmt.Errorf("%w: requests are still being answered: %w", ErrStop, err)

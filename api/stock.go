@@ -75,7 +75,7 @@ func (s *Server) stockProblem(id string, err error) *Problem {
 	if errors.Is(err, models.ErrNotFound) {
 		return &Problem{Code: CodeCampaignNotFound}
 	}
-	s.log.Warn("stock not available", slog.String("campaign_id", id), slog.Any("error", err))
+	s.complain.Do(func() { s.log.Warn("stock not available", slog.String("campaign_id", id), slog.Any("error", err)) })
 	return &Problem{Code: CodeUnavailable, Detail: "Redis' state or the books are not available now."}
 }
 

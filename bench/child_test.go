@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -172,9 +173,7 @@ func serveNoop(ctx context.Context, ln net.Listener, settings childSettings) err
 	body := []byte(settings.Body)
 	mux.HandleFunc("POST /v1/campaigns/{id}/claims", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		for name, values := range settings.Header {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), settings.Header)
 		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write(body)
 	})

@@ -3,6 +3,7 @@ package bench_test
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,4 +33,19 @@ func cpuOf(b *testing.B, pid int) time.Duration {
 // perClaim is a share of time in microseconds.
 func perClaim(d time.Duration, claims int64) float64 {
 	return float64(d.Nanoseconds()) / 1000 / float64(claims)
+}
+
+// loadBefore is how many processes wanted a core in the minute before, on Linux; 0 elsewhere.
+func loadBefore() float64 {
+	text, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(text), " ")
+	load, _ := strconv.ParseFloat(first, 64)
+	return load
+}
+
+// noteLoad says so when the machine had other things to do.
+func (s *sheet) noteLoad(load float64) {
+	if len(s.Ratios) > 0 && load > float64(runtime.NumCPU())/2 {
+		s.note(fmt.Sprintf("**Measured on a busy machine** (load %.1f before the run): rates are low and ratios are noise; processor time a claim is near the truth.", load))
+	}
 }

@@ -48,12 +48,14 @@ var parts = []struct {
 // BenchmarkDibs runs the parts, each once whatever -benchtime says, and ends with the tables of all of them.
 func BenchmarkDibs(b *testing.B) {
 	var sheets []*sheet
+	load := loadBefore()
 	for _, part := range parts {
 		s := newSheet(part.name, part.about, max(1, *roundsFlag))
 		b.Run(part.name, func(b *testing.B) {
 			b.ReportMetric(0, "ns/op") // says nothing here
 			if len(s.series) == 0 {
 				part.run(b, s)
+				s.noteLoad(load)
 			}
 		})
 		if len(s.series) > 0 && !b.Failed() {

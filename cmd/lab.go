@@ -21,6 +21,7 @@ type labRun struct {
 	json bool
 	list bool
 	docs string
+	part string
 }
 
 func newLab(env Env) *cobra.Command {
@@ -38,7 +39,7 @@ first round a process is killed where that hurts most. The rounds go up and down
 
 Uses the servers of DIBS_REDIS_URL and DIBS_MYSQL_DSN (the user must be able to create a database; Redis must not be in use
 by a Dibs). For each that is not set it starts one of its own from PATH (redis-server, mariadbd) in a temporary folder.`,
-		Example: `  dibs lab                                                     the whole ladder, some six minutes
+		Example: `  dibs lab                                                     the whole ladder, some three minutes
   dibs lab --rounds 1 --duration 1s                            a first look
   dibs lab --list                                              the strategies and the flaw of each
   dibs lab --strategies lua-update,for-update,dibs-http
@@ -54,14 +55,16 @@ by a Dibs). For each that is not set it starts one of its own from PATH (redis-s
 	flags.Int64Var(&l.work.PerUser, "per-user", lab.DefaultPerUser, "units a user may have")
 	flags.IntVar(&l.work.Connections, "connections", lab.DefaultConnections, "claims at the same time, over all processes")
 	flags.IntVar(&l.work.Processes, "processes", lab.DefaultProcesses, "processes that claim")
-	flags.IntVar(&l.work.SQLPool, "sql-pool", lab.DefaultSQLPool, "connections to MySQL of strategies that book by themselves, over all processes")
+	flags.IntVar(&l.work.SQLPool, "sql-pool", lab.DefaultSQLPool, "connections to MySQL of strategies without Dibs, over all processes")
 	flags.IntVar(&l.work.Rounds, "rounds", lab.DefaultRounds, "how often each strategy has its turn")
 	flags.DurationVar(&l.work.Duration, "duration", lab.DefaultDuration, "of one measurement")
 	flags.DurationVar(&l.work.WarmUp, "warm-up", lab.DefaultWarmUp, "before one measurement")
 	flags.DurationVar(&l.work.Patience, "patience", lab.DefaultPatience, "how long a claim waits for a lock")
+	flags.DurationVar(&l.work.RetryPause, "retry-pause", lab.DefaultRetryPause, "before a claim asks for a lock again, on average")
 	flags.BoolVar(&l.json, "json", false, "print JSON instead of the table")
 	flags.BoolVar(&l.list, "list", false, "list the strategies and run nothing")
 	flags.StringVar(&l.docs, "docs", "", "a folder with a lab.md to put figures and plots into")
+	flags.StringVar(&l.part, "docs-part", "", "which part of lab.md to fill; when not set: mysql or mariadb, as the server is")
 	return c
 }
 
@@ -87,7 +90,7 @@ func (l *labRun) run(ctx context.Context, env Env, cfg *config.Config) error {
 		return err
 	}
 	if l.docs != "" {
-		err = report.Publish(l.docs)
+		err = report.Publish(l.docs, l.part)
 	}
 	return errors.Join(l.print(env, &report), err)
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/cenkalti/backoff/v5"
 )
 
 type flightKey struct{}
@@ -66,49 +65,140 @@ func (f *flight) deliver(msg *message.Message) delivery {
 	return delivery{msg: msg, done: cancel}
 }
 
-// carry waits for the verdict on a message that was handed out: acked goes to the acks, nacked is handed out again after
-// a while, and what has no verdict when the drain is over is let go.
-func (s *subscription) carry(f *flight, d delivery) {
+// carried is a message that was handed out and the flight it was made of.
+type carried struct {
+	flight   *flight
+	delivery delivery
+}
+
+// A message without a verdict keeps those behind it, of the same read, from being looked at for carryPatience, and up to
+// carryPatienceMax while nothing at all gets its verdict.
+const (
+	carryPatience    = 5 * time.Millisecond
+	carryPatienceMax = 32 * carryPatience
+)
+
+// carry waits for the verdicts on the messages of one read, which come through handed until it is closed: one goroutine
+// for all of them, because a window of thousands of goroutines costs the garbage collector more than the work itself.
+// What is acked goes to the acks, what is nacked gets a carrier of its own, and what has no verdict when the drain is
+// over is let go.
+func (s *subscription) carry(handed <-chan carried) {
 	defer s.carriers.Done()
-	var pause *backoff.ExponentialBackOff
-	for {
-		acked := s.verdict(d.msg)
-		d.done()
-		if acked {
-			s.acks.add(f)
-			return
+	patience := carryPatience
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	var waiting []carried
+	for handed != nil || len(waiting) > 0 {
+		var acked, nacked <-chan struct{}
+		if len(waiting) > 0 {
+			acked, nacked = waiting[0].delivery.msg.Acked(), waiting[0].delivery.msg.Nacked()
 		}
-		if s.ctx.Err() != nil {
-			return
-		}
-		s.meters.nacked.Inc()
-		if pause == nil {
-			pause = s.cfg.NackBackoff.start()
-		}
-		if !s.pause(pause.NextBackOff()) {
-			return
-		}
-		d = f.deliver(d.msg.Copy())
-		if !s.handOut(d) {
+		select {
+		case c, more := <-handed:
+			if more {
+				waiting = append(waiting, c)
+			} else {
+				handed = nil
+			}
+		case <-acked:
+			waiting = s.settle(waiting, false)
+		case <-nacked:
+			waiting = s.settle(waiting, false)
+		case <-timer.C:
+			before := len(waiting)
+			if waiting = s.settle(waiting, true); len(waiting) < before {
+				patience = carryPatience
+			} else {
+				patience = min(2*patience, carryPatienceMax)
+			}
+			timer.Reset(patience)
+		case <-s.ctx.Done():
+			for _, c := range s.settle(waiting, true) {
+				c.delivery.done()
+			}
 			return
 		}
 	}
 }
 
-// verdict waits until the message is acked (true), or nacked or the drain is over (false).
-func (s *subscription) verdict(msg *message.Message) bool {
+// settle takes the messages that have their verdict from the waiting ones: those at the front, or all of them.
+func (s *subscription) settle(waiting []carried, all bool) []carried {
+	var acked []*flight
+	kept := waiting[:0]
+	for i, c := range waiting {
+		switch verdictOn(c.delivery.msg) {
+		case verdictAck:
+			c.delivery.done()
+			acked = append(acked, c.flight)
+			continue
+		case verdictNack:
+			c.delivery.done()
+			s.carriers.Add(1)
+			go s.carryAgain(c)
+			continue
+		case verdictNone:
+		}
+		if !all {
+			kept = append(kept, waiting[i:]...)
+			break
+		}
+		kept = append(kept, c)
+	}
+	s.acks.add(acked...)
+	clear(waiting[len(kept):])
+	return kept
+}
+
+type verdict int
+
+const (
+	verdictNone verdict = iota
+	verdictAck
+	verdictNack
+)
+
+// verdictOn tells the verdict on a message as it is now.
+func verdictOn(msg *message.Message) verdict {
 	select {
 	case <-msg.Acked():
-		return true
-	case <-msg.Nacked():
-		return false
-	case <-s.ctx.Done():
+		return verdictAck
+	default:
 	}
 	select {
-	case <-msg.Acked():
-		return true
+	case <-msg.Nacked():
+		return verdictNack
 	default:
-		return false
+		return verdictNone
+	}
+}
+
+// carryAgain hands a message that was nacked out again and again, each time after a longer while, until it is acked or the
+// subscription stops.
+func (s *subscription) carryAgain(c carried) {
+	defer s.carriers.Done()
+	pause := s.cfg.NackBackoff.start()
+	for {
+		s.meters.nacked.Inc()
+		if !s.pause(pause.NextBackOff()) {
+			return
+		}
+		c.delivery = c.flight.deliver(c.delivery.msg.Copy())
+		if !s.handOut(c.delivery) {
+			return
+		}
+		select {
+		case <-c.delivery.msg.Acked():
+		case <-c.delivery.msg.Nacked():
+		case <-s.ctx.Done():
+		}
+		v := verdictOn(c.delivery.msg)
+		c.delivery.done()
+		if v == verdictAck {
+			s.acks.add(c.flight)
+		}
+		if v != verdictNack {
+			return
+		}
 	}
 }
 

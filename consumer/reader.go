@@ -161,28 +161,35 @@ func (r *reader) take(entries []redis.XMessage) int {
 	r.meters.read.Add(float64(len(flights)))
 	r.meters.inFlight.Add(float64(len(flights)))
 	r.lose(flights)
-	for _, f := range flights {
-		if r.stop.Err() != nil {
-			break
-		}
-		if f.fields != nil {
-			r.launch(f)
-		}
-	}
+	r.launch(flights)
 	return len(flights)
 }
 
-// launch hands out the first message of a flight, or starts the poisoning of one that makes no message.
-func (r *reader) launch(f *flight) {
-	msg, err := r.unmarshal(f)
-	if err != nil {
-		r.carriers.Add(1)
-		go r.carryPoison(f, err)
+// launch hands out the first message of each flight, in order, or starts the poisoning of one that makes no message.
+func (r *reader) launch(flights []*flight) {
+	if len(flights) == 0 {
 		return
 	}
-	if d := f.deliver(msg); r.handOut(d) {
-		r.carriers.Add(1)
-		go r.carry(f, d)
+	handed := make(chan carried, len(flights))
+	defer close(handed)
+	r.carriers.Add(1)
+	go r.carry(handed)
+	for _, f := range flights {
+		if r.stop.Err() != nil {
+			return
+		}
+		if f.fields == nil {
+			continue
+		}
+		msg, err := r.unmarshal(f)
+		if err != nil {
+			r.carriers.Add(1)
+			go r.carryPoison(f, err)
+			continue
+		}
+		if d := f.deliver(msg); r.handOut(d) {
+			handed <- carried{flight: f, delivery: d}
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 const finishTimeout = 2 * time.Second
 
 // subscription is one reader of one stream. A reader goroutine fills the window and hands messages out, a carrier
-// goroutine per message waits for its verdict, and a keeper goroutine talks to Redis about what is in flight.
+// goroutine per read waits for their verdicts, and a keeper goroutine talks to Redis about what is in flight.
 type subscription struct {
 	cfg      *SubscriberConfig
 	stream   string

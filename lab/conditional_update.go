@@ -3,8 +3,6 @@ package lab
 import (
 	"context"
 	"database/sql"
-	"fmt"
-	"math"
 )
 
 // conditionalUpdate lets the UPDATE itself decide: its WHERE holds the rule, its count of rows is the answer. The user's
@@ -25,7 +23,7 @@ func (s *conditionalUpdate) Prepare(ctx context.Context) error { return s.prepar
 // Claim counts for the user, then takes a unit, in one transaction.
 func (s *conditionalUpdate) Claim(ctx context.Context, user string) (Outcome, error) {
 	return s.transact(ctx, func(ctx context.Context, tx *sql.Tx) (Outcome, error) {
-		counted, err := s.count(ctx, tx, user)
+		counted, err := s.countFor(ctx, tx, user)
 		if err != nil || !counted {
 			return OverLimit, err
 		}
@@ -35,22 +33,4 @@ func (s *conditionalUpdate) Claim(ctx context.Context, user string) (Outcome, er
 		}
 		return Claimed, s.at(StepWritten)
 	})
-}
-
-// count adds one to what a user has had, unless that is the limit already: MySQL counts a row that stays as it was as 0.
-func (s *conditionalUpdate) count(ctx context.Context, tx *sql.Tx, user string) (bool, error) {
-	most := s.Campaign.PerUser
-	if most == 0 {
-		most = math.MaxInt64
-	}
-	res, err := tx.ExecContext(ctx, `INSERT INTO lab_users (campaign_id, user_id, had) VALUES (?, ?, 1)
-		ON DUPLICATE KEY UPDATE had = had + (had < ?)`, s.Campaign.ID, user, most)
-	if err != nil {
-		return false, fmt.Errorf("lab: count: %w", err)
-	}
-	changed, err := res.RowsAffected()
-	if err != nil {
-		return false, fmt.Errorf("lab: count: %w", err)
-	}
-	return changed > 0, nil
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -38,6 +39,7 @@ type Env struct {
 	Campaign    Campaign
 	Connections int           // claims at the same time in this process
 	Patience    time.Duration // how long a claim waits for a lock or a transaction
+	RetryPause  time.Duration // how long a waiter for a lock waits before it asks again, on average
 	Lease       time.Duration // of locks that end by themselves
 
 	// At is told of each step that a claim comes to; an error ends the claim there as any failure would. Nil is nobody.
@@ -81,7 +83,7 @@ func openEnv(p Place, connections, sqlConnections int) (env Env, closeAll func()
 		_ = rdb.Close()
 		return Env{}, nil, err
 	}
-	env = Env{Place: p, Redis: rdb, DB: db, Connections: connections, Lease: DefaultLease}
+	env = Env{Place: p, Redis: rdb, DB: db, Connections: connections, Lease: DefaultLease, RetryPause: DefaultRetryPause}
 	return env, func() { _, _ = rdb.Close(), db.Close() }, nil
 }
 
@@ -122,12 +124,7 @@ func isMySQL(err error, numbers ...uint16) bool {
 	if !errors.As(err, &refused) {
 		return false
 	}
-	for _, n := range numbers {
-		if refused.Number == n {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(numbers, refused.Number)
 }
 
 // within gives ctx the patience of a claim.

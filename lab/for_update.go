@@ -20,32 +20,26 @@ func forUpdateRung() Rung {
 // Prepare writes the row.
 func (s *forUpdate) Prepare(ctx context.Context) error { return s.prepareRow(ctx) }
 
-// Claim sells inside a transaction that holds the row.
+// Claim sells inside a transaction that holds the row. The user's row is not read FOR UPDATE: where there is none yet, that
+// would lock the gap in which other coupons' users are to be inserted.
 func (s *forUpdate) Claim(ctx context.Context, user string) (Outcome, error) {
 	return s.transact(ctx, func(ctx context.Context, tx *sql.Tx) (Outcome, error) {
-		var stock, had int64
-		err := tx.QueryRowContext(ctx, `SELECT s.remaining, COALESCE(u.had, 0) FROM lab_stock s
-			LEFT JOIN lab_users u ON u.campaign_id = s.campaign_id AND u.user_id = ? WHERE s.campaign_id = ? FOR UPDATE`,
-			user, s.Campaign.ID).Scan(&stock, &had)
-		if err != nil {
+		var stock int64
+		const lock = "SELECT remaining FROM lab_stock WHERE campaign_id = ? FOR UPDATE"
+		if err := tx.QueryRowContext(ctx, lock, s.Campaign.ID).Scan(&stock); err != nil {
 			return 0, fmt.Errorf("lab: lock row: %w", err)
 		}
 		if err := s.at(StepRead); err != nil {
 			return 0, err
 		}
-		if outcome := s.decide(stock, had); outcome != Claimed {
-			return outcome, nil
+		if stock < 1 {
+			return SoldOut, nil
 		}
-		return Claimed, s.write(ctx, tx, user)
+		counted, err := s.countFor(ctx, tx, user)
+		if err != nil || !counted {
+			return OverLimit, err
+		}
+		_, err = takeOne(ctx, tx, s.Campaign.ID)
+		return Claimed, err
 	})
-}
-
-func (s *forUpdate) write(ctx context.Context, tx *sql.Tx, user string) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO lab_users (campaign_id, user_id, had) VALUES (?, ?, 1) ON DUPLICATE KEY UPDATE had = had + 1",
-		s.Campaign.ID, user)
-	if err != nil {
-		return fmt.Errorf("lab: count: %w", err)
-	}
-	_, err = takeOne(ctx, tx, s.Campaign.ID)
-	return err
 }

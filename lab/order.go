@@ -26,6 +26,7 @@ type opening struct {
 	Claimers int           `json:"claimers"`
 	SQLPool  int           `json:"sql_pool"`
 	Patience time.Duration `json:"patience_ns"`
+	Retry    time.Duration `json:"retry_ns"`
 	Lease    time.Duration `json:"lease_ns"`
 	DieAt    Step          `json:"die_at,omitempty"` // the process kills itself when a claim comes here
 }

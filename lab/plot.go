@@ -55,17 +55,17 @@ func figures() []figure {
 	}
 }
 
-// Plot draws every figure into a folder, which is made if need be.
-func (r *Report) Plot(folder string) ([]Plotted, error) {
+// Plot draws every figure into a folder, which is made if need be, in files whose names begin with prefix.
+func (r *Report) Plot(folder, prefix string) ([]Plotted, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // documents that all may read
 		return nil, fmt.Errorf("lab: plot: %w", err)
 	}
 	var all []Plotted
 	for _, f := range figures() {
-		if err := f.draw(r, filepath.Join(folder, f.file)); err != nil {
+		if err := f.draw(r, filepath.Join(folder, prefix+f.file)); err != nil {
 			return nil, fmt.Errorf("lab: plot %s: %w", f.file, err)
 		}
-		all = append(all, Plotted{File: f.file, Title: f.title})
+		all = append(all, Plotted{File: prefix + f.file, Title: f.title})
 	}
 	return all, nil
 }
@@ -95,15 +95,25 @@ func (f *figure) draw(r *Report, file string) error {
 		}
 		drawn += n
 	}
-	p.Y.Min, p.Y.Max = -0.5, float64(len(names))-0.5
-	p.Legend.Top = true
-	if f.log && drawn > 0 {
+	rows := float64(len(names))
+	if len(f.series) > 1 {
+		rows += float64(len(f.series)) // room for the legend
+	}
+	p.Y.Min, p.Y.Max = -0.5, rows-0.5
+	p.Legend.Top, p.Title.Padding = true, plotRow/2
+	f.scale(p, drawn > 0)
+	return save(p, file, plotMargin+plotRow*vg.Length(rows))
+}
+
+// scale sets the horizontal axis, with some room behind the last dot.
+func (f *figure) scale(p *plot.Plot, drawn bool) {
+	switch {
+	case !f.log:
+		p.X.Min, p.X.Max = 0, 1.05*max(p.X.Max, 1)
+	case drawn:
+		p.X.Min, p.X.Max = p.X.Min/1.3, p.X.Max*1.3
 		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}
-	if !f.log {
-		p.X.Min, p.X.Max = 0, max(p.X.Max, 1)
-	}
-	return save(p, file, plotMargin+plotRow*vg.Length(len(names)))
 }
 
 // add puts one series into a plot and returns how many dots it has.

@@ -23,18 +23,19 @@ type Result struct {
 	Title string `json:"title"`
 	Flaw  string `json:"flaw"`
 
-	ClaimsPerSecond float64 `json:"claims_per_second"`        // median of the rounds
-	DibsRatio       float64 `json:"dibs_ratio,omitempty"`     // how many times Dibs over HTTP is faster; median of the rounds
-	P50Ms           float64 `json:"p50_ms"`                   // of accepted claims, all rounds
-	P95Ms           float64 `json:"p95_ms"`                   //
-	P99Ms           float64 `json:"p99_ms"`                   //
-	Oversold        int64   `json:"oversold"`                 // units beyond the stock; the worst round
-	Undersold       int64   `json:"undersold"`                // units left though somebody wanted them; the worst round
-	OverLimitUsers  int64   `json:"over_limit_users"`         // who were given more than a user may have; the worst round
-	Lock            Lock    `json:"lock"`                     // that a killed claimer left behind
-	Statements      float64 `json:"mysql_statements_a_claim"` // median of the rounds
-	RedisMicros     float64 `json:"redis_cpu_us_a_claim"`     // median of the rounds
-	SettledMs       float64 `json:"settled_ms"`               // from the last answer until the books have all; the worst round
+	ClaimsPerSecond float64 `json:"claims_per_second"`          // median of the rounds
+	DibsRatio       float64 `json:"dibs_ratio,omitempty"`       // how many times Dibs over HTTP is faster; median of the rounds
+	P50Ms           float64 `json:"p50_ms"`                     // of accepted claims, all rounds
+	P95Ms           float64 `json:"p95_ms"`                     //
+	P99Ms           float64 `json:"p99_ms"`                     //
+	Oversold        int64   `json:"oversold"`                   // units beyond the stock; the worst round
+	Undersold       int64   `json:"undersold"`                  // units left though somebody wanted them; the worst round
+	OverLimitUsers  int64   `json:"over_limit_users"`           // who were given more than a user may have; the worst round
+	Lock            Lock    `json:"lock"`                       // that a killed claimer left behind
+	Statements      float64 `json:"mysql_statements_a_claim"`   // median of the rounds
+	RedisMicros     float64 `json:"redis_cpu_us_a_claim"`       // median of the rounds
+	SellOutRate     float64 `json:"sell_out_claims_per_second"` // of the sell-out; median of the rounds
+	SettledMs       float64 `json:"settled_ms"`                 // from the last answer until the books have all; the worst round
 
 	Rounds []Round `json:"rounds"`
 }
@@ -92,6 +93,7 @@ func newResult(r Rung, rounds []Round, lock Lock) Result {
 	res.ClaimsPerSecond = medianOf(rounds, func(r Round) float64 { return r.ClaimsPerSecond })
 	res.Statements = medianOf(rounds, func(r Round) float64 { return r.Statements })
 	res.RedisMicros = medianOf(rounds, func(r Round) float64 { return r.RedisMicros })
+	res.SellOutRate = medianOf(rounds, func(r Round) float64 { return r.SellOut.ClaimsPerSecond })
 	all := newHistogram()
 	for _, one := range rounds {
 		res.Oversold = max(res.Oversold, one.SellOut.Oversold)

@@ -55,6 +55,7 @@ type runner struct {
 	env   Env
 	rungs []Rung
 
+	crew     crew // for all rungs: what one leaves in their heaps is little, and starting them anew takes longer
 	database string
 	closeEnv func()
 }
@@ -75,8 +76,11 @@ func newRunner(ctx context.Context, opts Options, s *servers) (*runner, error) {
 		return nil, err
 	}
 	r.env, r.closeEnv = env, closeEnv
-	r.env.Patience, r.env.Self = r.w.Patience, opts.Self
-	if err := r.checkEmpty(ctx); err != nil {
+	r.env.Patience, r.env.RetryPause, r.env.Self = r.w.Patience, r.w.RetryPause, opts.Self
+	if err = r.checkEmpty(ctx); err == nil {
+		r.crew, err = hire(opts.Self, r.w.Processes)
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.close(ctx))
 	}
 	return r, nil
@@ -142,16 +146,17 @@ func (r *runner) clean(ctx context.Context) error {
 	return nil
 }
 
-// close removes the database, also when ctx is over.
+// close sends the workers home and removes the database, also when ctx is over.
 func (r *runner) close(ctx context.Context) error {
+	err := r.crew.dismiss()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
 	defer cancel()
-	_, err := r.env.DB.ExecContext(ctx, "DROP DATABASE "+r.database)
+	_, dropErr := r.env.DB.ExecContext(ctx, "DROP DATABASE "+r.database)
 	r.closeEnv()
-	if err != nil {
-		return fmt.Errorf("lab: drop %s: %w", r.database, err)
+	if dropErr != nil {
+		dropErr = fmt.Errorf("lab: drop %s: %w", r.database, dropErr)
 	}
-	return nil
+	return errors.Join(err, dropErr)
 }
 
 // climb runs the rounds, every other one from the top down so that no rung always comes first.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +21,8 @@ import (
 var ErrNoServer = errors.New("lab: a server is missing")
 
 const (
-	redisHelp = "redis-server is not on PATH: install Redis 7 or newer (Debian and Ubuntu: redis-server; Homebrew: redis), or set DIBS_REDIS_URL"
+	redisHelp = "redis-server is not on PATH: install Redis 7 or newer (Debian and Ubuntu: redis-server; Homebrew: redis), " +
+		"or set DIBS_REDIS_URL"
 	mysqlHelp = "mariadbd is not on PATH: install MariaDB 10.6 or newer (Debian and Ubuntu: mariadb-server; Homebrew: mariadb), " +
 		"or set DIBS_MYSQL_DSN"
 	serverStartMax = 90 * time.Second
@@ -36,8 +39,8 @@ type servers struct {
 // close stops what was started and removes what it wrote, last first.
 func (s *servers) close() error {
 	var errs []error
-	for i := len(s.closers) - 1; i >= 0; i-- {
-		errs = append(errs, s.closers[i]())
+	for _, closeOne := range slices.Backward(s.closers) {
+		errs = append(errs, closeOne())
 	}
 	s.closers = nil
 	return errors.Join(errs...)
@@ -76,16 +79,14 @@ func (s *servers) startRedis(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--dir", folder, //nolint:noctx // its life is the lab's
+	cmd := exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--dir", folder, //nolint:gosec,noctx // a server, for the lab's life
 		"--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction")
 	s.place.RedisURL = "redis://" + addr + "/0"
 	return s.start(ctx, cmd, func(ctx context.Context) error {
-		opts, err := redis.ParseURL(s.place.RedisURL)
-		if err != nil {
+		if err := dialable(ctx, addr); err != nil { // go-redis would log it
 			return err
 		}
-		opts.DialerRetries = 1
-		rdb := redis.NewClient(opts)
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
 		defer func() { _ = rdb.Close() }()
 		return rdb.Ping(ctx).Err()
 	})
@@ -106,7 +107,7 @@ func (s *servers) startMariaDB(ctx context.Context, folder string) error {
 		return err
 	}
 	args := append([]string{"--no-defaults"}, asRoot()...)
-	cmd := exec.Command(program, append(args, "--datadir="+data, "--bind-address=127.0.0.1", "--port="+port, //nolint:noctx // as above
+	cmd := exec.Command(program, append(args, "--datadir="+data, "--bind-address=127.0.0.1", "--port="+port, //nolint:gosec,noctx // as above
 		"--socket="+filepath.Join(folder, "sock"), "--pid-file="+filepath.Join(folder, "pid"), "--skip-log-bin", "--skip-name-resolve",
 		"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=256M", "--performance-schema=OFF", "--max-connections=2100",
 		"--character-set-server=utf8mb4")...)
@@ -114,6 +115,9 @@ func (s *servers) startMariaDB(ctx context.Context, folder string) error {
 	dsn.User, dsn.Net, dsn.Addr = "root", "tcp", addr
 	s.place.MySQLDSN = dsn.FormatDSN()
 	return s.start(ctx, cmd, func(ctx context.Context) error {
+		if err := dialable(ctx, addr); err != nil {
+			return err
+		}
 		db, err := openSQL(s.place.MySQLDSN, 1)
 		if err != nil {
 			return err
@@ -131,8 +135,8 @@ func installMariaDB(ctx context.Context, data string) error {
 	ctx, cancel := context.WithTimeout(ctx, installMax)
 	defer cancel()
 	args := append([]string{"--no-defaults"}, asRoot()...)
-	out, err := exec.CommandContext(ctx, installer, append(args, "--datadir="+data, "--auth-root-authentication-method=normal",
-		"--skip-test-db", "--skip-name-resolve")...).CombinedOutput()
+	args = append(args, "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")
+	out, err := exec.CommandContext(ctx, installer, args...).CombinedOutput() //nolint:gosec // MariaDB's own program
 	if err != nil {
 		return fmt.Errorf("lab: create MariaDB's system tables: %w: %s", err, out)
 	}
@@ -168,6 +172,15 @@ func (s *servers) start(ctx context.Context, cmd *exec.Cmd, probe func(context.C
 		case <-time.After(readyPoll):
 		}
 	}
+}
+
+// dialable tells whether somebody listens.
+func dialable(ctx context.Context, addr string) error {
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 // program finds a server program, also where Debian puts it for root alone.

@@ -8,13 +8,10 @@ import (
 	"time"
 )
 
-// Waiting for a lock: short enough that a free lock is soon seen by one of a crowd, spread so that they don't ask at once.
-const (
-	spinMin = 5 * time.Millisecond
-	spinMax = 15 * time.Millisecond
-)
-
-func spinPause() time.Duration { return spinMin + rand.N(spinMax-spinMin) }
+// pause is how long a waiter waits before it asks again: spread around RetryPause, so that a crowd does not ask at once.
+func (e *Env) pause() time.Duration {
+	return e.RetryPause/2 + rand.N(max(e.RetryPause, 1)) //nolint:gosec // nobody gains by guessing it
+}
 
 // acquire tries for a lock until it is had or patience is over; had is false then.
 func (e *Env) acquire(ctx context.Context, try func(context.Context) (bool, error)) (had bool, err error) {
@@ -27,7 +24,7 @@ func (e *Env) acquire(ctx context.Context, try func(context.Context) (bool, erro
 		if had {
 			return true, nil
 		}
-		pause := spinPause()
+		pause := e.pause()
 		if time.Now().Add(pause).After(deadline) {
 			return false, nil
 		}

@@ -30,11 +30,6 @@ func (r *runner) stand(ctx context.Context, rung Rung, round int) (one Round, lo
 	}
 	defer func() { err = errors.Join(err, r.clean(context.WithoutCancel(ctx))) }()
 	c := contest{runner: r, rung: rung, env: env, name: fmt.Sprintf("%s-%s-%d", r.id, rung.Name, round)}
-	c.crew, err = hire(r.opts.Self, r.w.Processes)
-	if err != nil {
-		return Round{}, nil, err
-	}
-	defer func() { err = errors.Join(err, c.crew.dismiss()) }()
 	if one, err = c.measure(ctx); err != nil {
 		return Round{}, nil, fmt.Errorf("measure: %w", err)
 	}
@@ -56,8 +51,7 @@ type contest struct {
 	*runner
 
 	rung Rung
-	env  Env // with the service's endpoint
-	crew crew
+	env  Env    // with the service's endpoint
 	name string // campaigns begin with it
 }
 
@@ -79,7 +73,7 @@ func (c *contest) campaign(ctx context.Context, what string, units int64, do fun
 // opening is what worker i is told of a campaign.
 func (c *contest) opening(env Env, i int) opening {
 	return opening{
-		Place: env.Place, Rung: c.rung.Name, Campaign: env.Campaign, Share: i, Of: c.w.Processes, Patience: c.w.Patience,
+		Place: env.Place, Rung: c.rung.Name, Campaign: env.Campaign, Share: i, Of: c.w.Processes, Patience: c.w.Patience, Retry: c.w.RetryPause,
 		Claimers: share(c.w.Connections, i, c.w.Processes), SQLPool: share(c.w.SQLPool, i, c.w.Processes),
 	}
 }

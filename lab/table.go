@@ -10,7 +10,9 @@ import (
 )
 
 // Table is the report as an aligned table for people, with the lines below.
-func (r *Report) Table() string { return r.facts() + "\n\n" + r.table().Render() + "\n\n" + r.below("  ") }
+func (r *Report) Table() string {
+	return r.facts() + "\n\n" + r.table().Render() + "\n\n" + r.below("  ")
+}
 
 // Markdown is the same for a document.
 func (r *Report) Markdown() string {
@@ -21,9 +23,9 @@ func (r *Report) Markdown() string {
 func (r *Report) facts() string {
 	w := r.Workload
 	on := strings.Join(append(append([]string(nil), r.Machine...), r.Servers...), ", ")
-	return fmt.Sprintf("%s; %s.\n%d connections in %d processes; %s of measuring in each of %d rounds; sell-out: %s units, %s users of %d each.",
-		r.At.Format("2006-01-02"), on, w.Connections, w.Processes, w.Duration, w.Rounds, whole(float64(w.Units)),
-		whole(float64(w.Users)), w.PerUser)
+	return fmt.Sprintf("%s; %s.\n%d connections in %d processes; %s of measuring in each of %d rounds; "+
+		"sell-out: %s units, %s users of %d each.", r.At.Format("2006-01-02"), on, w.Connections, w.Processes, w.Duration, w.Rounds,
+		whole(float64(w.Units)), whole(float64(w.Users)), w.PerUser)
 }
 
 func (r *Report) table() table.Writer {
@@ -31,10 +33,11 @@ func (r *Report) table() table.Writer {
 	t.SetStyle(table.StyleLight)
 	t.Style().Format.Header = text.FormatDefault
 	t.AppendHeader(table.Row{
-		"strategy", "claims/s", "Dibs ×", "p50 ms", "p95 ms", "p99 ms", "oversold", "undersold", "over limit", "lock left", "SQL/claim", "Redis µs/claim",
+		"strategy", "claims/s", "Dibs ×", "p50 ms", "p95 ms", "p99 ms", "sell-out/s", "oversold", "undersold", "over limit",
+		"lock left", "SQL/claim", "Redis µs/claim",
 	})
 	var columns []table.ColumnConfig
-	for i := 2; i <= 12; i++ {
+	for i := 2; i <= 13; i++ {
 		columns = append(columns, table.ColumnConfig{Number: i, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(columns)
@@ -50,7 +53,8 @@ func (r *Result) row() table.Row {
 		ratio = digits(r.DibsRatio)
 	}
 	return table.Row{
-		r.Title, whole(r.ClaimsPerSecond), ratio, digits(r.P50Ms), digits(r.P95Ms), digits(r.P99Ms), whole(float64(r.Oversold)),
+		r.Title, whole(r.ClaimsPerSecond), ratio, digits(r.P50Ms), digits(r.P95Ms), digits(r.P99Ms),
+		whole(r.SellOutRate), whole(float64(r.Oversold)),
 		whole(float64(r.Undersold)), whole(float64(r.OverLimitUsers)), r.Lock.String(), digits(r.Statements), digits(r.RedisMicros),
 	}
 }

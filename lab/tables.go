@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 )
 
 // tables of the rungs that keep books in MySQL: the stock of a campaign, and what each user has had.
@@ -53,6 +54,24 @@ func takeOne(ctx context.Context, on execer, campaignID string) (bool, error) {
 		return false, fmt.Errorf("lab: take: %w", err)
 	}
 	return changed == 1, nil
+}
+
+// countFor adds one to what a user has had, unless that is the limit already: MySQL counts a row that stays as it was as 0.
+func (e *Env) countFor(ctx context.Context, tx *sql.Tx, user string) (bool, error) {
+	most := e.Campaign.PerUser
+	if most == 0 {
+		most = math.MaxInt64
+	}
+	res, err := tx.ExecContext(ctx, `INSERT INTO lab_users (campaign_id, user_id, had) VALUES (?, ?, 1)
+		ON DUPLICATE KEY UPDATE had = had + (had < ?)`, e.Campaign.ID, user, most)
+	if err != nil {
+		return false, fmt.Errorf("lab: count: %w", err)
+	}
+	changed, err := res.RowsAffected()
+	if err != nil {
+		return false, fmt.Errorf("lab: count: %w", err)
+	}
+	return changed > 0, nil
 }
 
 // execer is what a database, a connection and a transaction share.

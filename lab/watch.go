@@ -39,7 +39,7 @@ func (s *watch) Claim(ctx context.Context, user string) (Outcome, error) {
 		if !errors.Is(err, redis.TxFailedErr) {
 			return outcome, err
 		}
-		if err := rest(ctx, spinPause()); err != nil {
+		if err := rest(ctx, s.pause()); err != nil {
 			return Busy, err
 		}
 	}

@@ -2,11 +2,12 @@ package lab
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -80,20 +81,58 @@ func (c *wireConn) roundTrip(host, path, key string, body []byte) (status int, a
 	if _, err := c.conn.Write(c.request(host, path, key, body)); err != nil {
 		return 0, nil, false, fmt.Errorf("lab: send: %w", err)
 	}
-	res, err := http.ReadResponse(c.in, nil)
+	status, length, keep, err := c.readHead()
 	if err != nil {
+		return 0, nil, false, err
+	}
+	answer = make([]byte, length)
+	if _, err := io.ReadFull(c.in, answer); err != nil {
 		return 0, nil, false, fmt.Errorf("lab: answer: %w", err)
 	}
-	defer func() { _ = res.Body.Close() }()
-	answer, err = io.ReadAll(io.LimitReader(res.Body, answerMax))
+	return status, answer, keep, nil
+}
+
+// errAnswer says that an answer is not one that the lab reads.
+var errAnswer = errors.New("lab: not an answer the lab can read")
+
+// readHead reads status line and headers of an answer whose body has a known length, as all of Dibs' have.
+func (c *wireConn) readHead() (status, length int, keep bool, err error) {
+	text, err := c.in.ReadSlice('\n')
 	if err != nil {
-		return 0, nil, false, fmt.Errorf("lab: answer: %w", err)
+		return 0, 0, false, fmt.Errorf("lab: answer: %w", err)
 	}
-	return res.StatusCode, answer, !res.Close, nil
+	if len(text) < len("HTTP/1.1 200") || string(text[:9]) != "HTTP/1.1 " {
+		return 0, 0, false, fmt.Errorf("%w: %.100q", errAnswer, text)
+	}
+	if status, err = strconv.Atoi(string(text[9:12])); err != nil {
+		return 0, 0, false, fmt.Errorf("%w: %.100q", errAnswer, text)
+	}
+	length, keep = -1, true
+	for {
+		text, err := c.in.ReadSlice('\n')
+		if err != nil {
+			return 0, 0, false, fmt.Errorf("lab: answer: %w", err)
+		}
+		name, value, _ := bytes.Cut(bytes.TrimSpace(text), []byte(": "))
+		switch {
+		case len(name) == 0:
+			if length < 0 || length > answerMax {
+				return 0, 0, false, fmt.Errorf("%w: its length is %d", errAnswer, length)
+			}
+			return status, length, keep, nil
+		case bytes.EqualFold(name, []byte("Content-Length")):
+			if length, err = strconv.Atoi(string(value)); err != nil {
+				return 0, 0, false, fmt.Errorf("%w: %.100q", errAnswer, text)
+			}
+		case bytes.EqualFold(name, []byte("Connection")):
+			keep = !bytes.EqualFold(value, []byte("close"))
+		}
+	}
 }
 
 func (c *wireConn) request(host, path, key string, body []byte) []byte {
-	b := append(c.out[:0], "POST "...)
+	b := c.out[:0]
+	b = append(b, "POST "...)
 	b = append(b, path...)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
 	b = append(b, host...)

@@ -85,7 +85,8 @@ func (w *worker) open(o opening) error {
 	}
 	env.Campaign, env.Patience = o.Campaign, o.Patience
 	orDefault(&o.Lease, env.Lease)
-	env.Lease = o.Lease
+	orDefault(&o.Retry, env.RetryPause)
+	env.Lease, env.RetryPause = o.Lease, o.Retry
 	if o.DieAt != "" {
 		env.At = dieAt(o.DieAt)
 	}

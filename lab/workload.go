@@ -18,9 +18,10 @@ type Workload struct {
 	SQLPool     int      `json:"sql_pool"`    // connections to MySQL of the rungs that book by themselves, over all processes
 	Rounds      int      `json:"rounds"`
 
-	WarmUp   time.Duration `json:"warm_up_ns"`
-	Duration time.Duration `json:"duration_ns"` // of one measurement
-	Patience time.Duration `json:"patience_ns"` // how long a claim waits for a lock
+	WarmUp     time.Duration `json:"warm_up_ns"`
+	Duration   time.Duration `json:"duration_ns"`    // of one measurement
+	Patience   time.Duration `json:"patience_ns"`    // how long a claim waits for a lock
+	RetryPause time.Duration `json:"retry_pause_ns"` // before it asks again, on average
 }
 
 // Defaults of Workload. The crowd is the one that Dibs' own tests send.
@@ -35,6 +36,7 @@ const (
 	DefaultWarmUp      = 500 * time.Millisecond
 	DefaultDuration    = 2 * time.Second
 	DefaultPatience    = 3 * time.Second
+	DefaultRetryPause  = 10 * time.Millisecond // a free lock is soon seen by one of a crowd
 )
 
 // Bounds of Workload.
@@ -59,6 +61,7 @@ func (w Workload) WithDefaults() Workload {
 	orDefault(&w.WarmUp, DefaultWarmUp)
 	orDefault(&w.Duration, DefaultDuration)
 	orDefault(&w.Patience, DefaultPatience)
+	orDefault(&w.RetryPause, DefaultRetryPause)
 	if len(w.Strategies) == 0 {
 		for _, r := range Rungs() {
 			w.Strategies = append(w.Strategies, r.Name)
@@ -77,7 +80,7 @@ func orDefault[T comparable](field *T, value T) {
 // Validate returns nil, or ErrConfig wrapped with the flag of the field and what it may be.
 func (w Workload) Validate() error {
 	for _, number := range []struct {
-		flag             string
+		flag               string
 		value, least, most int64
 	}{
 		{"users", int64(w.Users), 1, usersMax},
@@ -95,7 +98,7 @@ func (w Workload) Validate() error {
 	for _, span := range []struct {
 		flag  string
 		value time.Duration
-	}{{"duration", w.Duration}, {"warm-up", w.WarmUp}, {"patience", w.Patience}} {
+	}{{"duration", w.Duration}, {"warm-up", w.WarmUp}, {"patience", w.Patience}, {"retry-pause", w.RetryPause}} {
 		if span.value < time.Millisecond || span.value > durationMax {
 			return fmt.Errorf("%w: --%s must be 1ms to %s, not %s", ErrConfig, span.flag, durationMax, span.value)
 		}

@@ -72,6 +72,7 @@ func TestRushSellsExactlyTheStock(t *testing.T) {
 				})
 			}
 			wg.Wait()
+			require.False(t, t.Failed(), "a call was not answered, so the sums below can't be right")
 			for i := 0; got.units < units; i++ { // the crowd is random, what is left of the stock must still be sold
 				reqs := wants(fmt.Sprint("late", i), 1)
 				require.NoError(t, got.add(reqs, b.claim(reqs...)))

@@ -51,8 +51,11 @@ var ErrEvent = errors.New("models: bad event")
 // DecodeEvent reads and checks the payload of a stream entry. A type it does not know is no error: the caller passes over it.
 func DecodeEvent(payload []byte) (Event, error) {
 	var e Event
-	if err := json.Unmarshal(payload, &e); err != nil {
-		return Event{}, fmt.Errorf("%w: %w", ErrEvent, err)
+	if !scanEvent(payload, &e) {
+		e = Event{}
+		if err := json.Unmarshal(payload, &e); err != nil {
+			return Event{}, fmt.Errorf("%w: %w", ErrEvent, err)
+		}
 	}
 	if err := e.validate(); err != nil {
 		return Event{}, err

@@ -126,7 +126,6 @@ var ErrUnsettled = errors.New("crowd: outcome still unknown")
 
 // ask settles the claims of users from..to-1: one request each, or one batch.
 func (r *run) ask(ctx context.Context, from, to int) error {
-	base := r.plan.BaseURLs[(from/r.plan.Batch)%len(r.plan.BaseURLs)]
 	open := make([]int, 0, to-from)
 	for user := from; user < to; user++ {
 		open = append(open, user)
@@ -139,11 +138,10 @@ func (r *run) ask(ctx context.Context, from, to int) error {
 		if attempt > 0 && !sleep(ctx, r.plan.Pause) {
 			return ctx.Err()
 		}
-		answers := r.send(ctx, base, open)
+		answers := r.send(ctx, r.base(from/r.plan.Batch+attempt), open)
 		open = r.settle(open, answers, first)
-		base = r.plan.BaseURLs[(from/r.plan.Batch+attempt+1)%len(r.plan.BaseURLs)]
 	}
-	if err := r.sendAgain(ctx, base, first); err != nil {
+	if err := r.sendAgain(ctx, from/r.plan.Batch, first); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -153,6 +151,9 @@ func (r *run) ask(ctx context.Context, from, to int) error {
 	r.plan.Progress(answered)
 	return nil
 }
+
+// base is the process whose turn it is: users are spread over all, and each further try goes to the next.
+func (r *run) base(turn int) string { return r.plan.BaseURLs[turn%len(r.plan.BaseURLs)] }
 
 // settle books the final answers and returns the users whose outcome is still open.
 func (r *run) settle(users []int, answers []answer, first map[int]answer) (open []int) {
@@ -211,13 +212,13 @@ func (r *run) faultf(format string, args ...any) {
 }
 
 // sendAgain repeats accepted claims with their keys: the first answer must come again, byte for byte.
-func (r *run) sendAgain(ctx context.Context, base string, first map[int]answer) error {
+func (r *run) sendAgain(ctx context.Context, turn int, first map[int]answer) error {
 	for user, before := range first {
 		if !r.plan.Again(user) {
 			continue
 		}
 		for attempt := 0; ; attempt++ {
-			if r.again(user, before, r.send(ctx, base, []int{user})[0]) {
+			if r.again(user, before, r.send(ctx, r.base(turn+1+attempt), []int{user})[0]) {
 				break
 			}
 			if attempt == r.plan.Attempts || !sleep(ctx, r.plan.Pause) {

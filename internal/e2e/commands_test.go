@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"log/slog"
 	"maps"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -152,6 +153,14 @@ func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	defer func() { require.NoError(t, syncer.Close(file)) }()
 	db, err := file.DB()
 	require.NoError(t, err)
+	requireFileBooks(t, db, c, tally)
+
+	serve.restart() // what was claimed is known, what else was claimed would be: nothing is sold again
+	refused := claimOnce(t, serve.url, c.ID, "latecomer", 1, "key")
+	requireRetryable(t, refused, "unavailable")
+	fresh := openCampaign(t, serve.url, campaign{Total: 1})
+	require.Equal(t, http.StatusCreated, claimOnce(t, serve.url, fresh.ID, "latecomer", 1, "key").status)
+	serve.stop()
 	requireFileBooks(t, db, c, tally)
 }
 

@@ -37,7 +37,7 @@ type process struct {
 	log      string // file with the output of all its lives
 
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when the life is over
+	exited <-chan struct{} // closed when the life is over
 }
 
 // newProcess starts `dibs command` and returns when it answers. It is killed at the end of the test.
@@ -68,20 +68,27 @@ func (p *process) start() {
 	defer func() { _ = out.Close() }()
 	cmd := exec.Command(binary(p.t), p.command)
 	cmd.Env = environ(p.settings)
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = out, out, dieWithParent()
-	p.cmd, p.exited = cmd, make(chan struct{})
-	started := make(chan error)
-	go func(exited chan<- struct{}) {
+	cmd.Stdout, cmd.Stderr = out, out
+	p.cmd, p.exited = cmd, spawn(p.t, cmd)
+}
+
+// spawn starts a command that ends with this process at the latest; exited is closed when it ended, see cmd.ProcessState.
+func spawn(t testing.TB, cmd *exec.Cmd) (exited <-chan struct{}) {
+	t.Helper()
+	cmd.SysProcAttr = dieWithParent()
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
 		runtime.LockOSThread() // the thread must live as long as its child, see dieWithParent
 		defer runtime.UnlockOSThread()
+		defer close(ended)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // how it ended is in cmd.ProcessState
 		}
-		close(exited)
-	}(p.exited)
-	require.NoError(p.t, <-started)
+	}()
+	require.NoError(t, <-started)
+	return ended
 }
 
 // awaitUp returns when the process answers.
@@ -189,11 +196,7 @@ func runDibs(t testing.TB, settings map[string]string, args ...string) outcome {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = environ(settings)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		require.NoError(t, err)
-	}
+	<-spawn(t, cmd)
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 

@@ -97,8 +97,9 @@ func (r *reader) run(ctx context.Context, rdb redis.UniversalClient, stream, gro
 		switch {
 		case errors.Is(err, redis.Nil) || err == nil && len(read[0].Messages) == 0:
 			from = ">"
-		case err != nil: // Redis is away: what it gave last may not have come through
+		case err != nil: // Redis is away, or empty: what it gave last may not have come through
 			from = "0"
+			_ = rdb.XGroupCreateMkStream(ctx, stream, group, "0") // mostly it is there
 			select {
 			case <-ctx.Done():
 			case <-time.After(pollEvery):

@@ -1,0 +1,45 @@
+package api_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+)
+
+// A client on a kept-alive connection must hear of a stop from an answer, not from a connection that closes under its
+// request.
+func TestAStopFirstSaysGoodbyeOnEveryConnection(t *testing.T) {
+	t.Parallel()
+	srv, err := api.New(api.Config{}, newRoom().deps())
+	require.NoError(t, err)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ctx, ln) }()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	get := func(path string) *http.Response {
+		res, err := client.Get("http://" + ln.Addr().String() + path)
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, res.Body)
+		require.NoError(t, res.Body.Close())
+		return res
+	}
+	require.False(t, get("/healthz").Close)
+	require.Equal(t, http.StatusOK, get("/readyz").StatusCode)
+
+	stop()
+	require.Eventually(t, func() bool { return get("/readyz").StatusCode == http.StatusServiceUnavailable }, time.Second, time.Millisecond)
+	res := get("/healthz")
+	require.Equal(t, http.StatusOK, res.StatusCode, "it still answers")
+	require.True(t, res.Close, "and closes the connection with the answer")
+	require.NoError(t, <-served)
+}

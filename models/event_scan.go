@@ -1,0 +1,125 @@
+package models
+
+import "time"
+
+// scanEvent reads the plain form in which Dibs itself writes events: one flat object of known fields, integers, and
+// strings of printable ASCII without escapes. Whatever else there may be it leaves to encoding/json (false), so it need
+// know no more of JSON than that. The streams are full of the plain form, and reflection would be a fifth of what a
+// consumer spends on a claim.
+func scanEvent(payload []byte, e *Event) bool {
+	s := eventScanner{text: string(payload)}
+	if !s.take('{') {
+		return false
+	}
+	for {
+		name, ok := s.string()
+		if !ok || !s.take(':') || !s.field(name, e) {
+			return false
+		}
+		if s.take(',') {
+			continue
+		}
+		return s.take('}') && s.at == len(s.text)
+	}
+}
+
+type eventScanner struct {
+	text string // the fields of the event are parts of it
+	at   int
+}
+
+// field reads the value of a field; false for one it does not know.
+func (s *eventScanner) field(name string, e *Event) (ok bool) {
+	switch name {
+	case "v":
+		var v int64
+		v, ok = s.integer()
+		e.V = int(v)
+	case "type":
+		var t string
+		t, ok = s.string()
+		e.Type = EventType(t)
+	case "id":
+		e.ID, ok = s.string()
+	case "campaign_id":
+		e.CampaignID, ok = s.string()
+	case "user_id":
+		e.UserID, ok = s.string()
+	case "quantity":
+		e.Quantity, ok = s.integer()
+	case "key":
+		e.Key, ok = s.string()
+	case "seq":
+		e.Seq, ok = s.integer()
+	case "epoch":
+		e.Epoch, ok = s.integer()
+	case "at":
+		e.At, ok = s.time()
+	}
+	return ok
+}
+
+func (s *eventScanner) take(c byte) bool {
+	if s.at < len(s.text) && s.text[s.at] == c {
+		s.at++
+		return true
+	}
+	return false
+}
+
+// string reads a quoted string without escapes.
+func (s *eventScanner) string() (string, bool) {
+	if !s.take('"') {
+		return "", false
+	}
+	for from := s.at; s.at < len(s.text); s.at++ {
+		switch c := s.text[s.at]; {
+		case c == '"':
+			s.at++
+			return s.text[from : s.at-1], true
+		case c < 0x20 || c > 0x7e || c == '\\':
+			return "", false
+		}
+	}
+	return "", false
+}
+
+// integerDigits is as many digits as an int64 holds in any case.
+const integerDigits = 18
+
+// integer reads a number without sign, point or exponent.
+func (s *eventScanner) integer() (int64, bool) {
+	from, n := s.at, int64(0)
+	for s.at < len(s.text) && s.text[s.at] >= '0' && s.text[s.at] <= '9' {
+		n = 10*n + int64(s.text[s.at]-'0')
+		s.at++
+	}
+	digits := s.at - from
+	return n, digits == 1 || digits > 1 && digits <= integerDigits && s.text[from] != '0'
+}
+
+// time reads a time in TimeLayout, letter for letter.
+func (s *eventScanner) time() (Time, bool) {
+	text, ok := s.string()
+	if !ok || len(text) != len(TimeLayout) {
+		return Time{}, false
+	}
+	for i, c := range []byte("dddd-dd-ddTdd:dd:dd.dddZ") {
+		if c == 'd' && (text[i] < '0' || text[i] > '9') || c != 'd' && text[i] != c {
+			return Time{}, false
+		}
+	}
+	number := func(from, to int) (n int) {
+		for _, c := range []byte(text[from:to]) {
+			n = 10*n + int(c-'0')
+		}
+		return n
+	}
+	year, month, day := number(0, 4), time.Month(number(5, 7)), number(8, 10)
+	hour, minute, second := number(11, 13), number(14, 16), number(17, 19)
+	if hour > 23 || minute > 59 || second > 59 {
+		return Time{}, false
+	}
+	t := time.Date(year, month, day, hour, minute, second, number(20, 23)*int(time.Millisecond), time.UTC)
+	return Time{t}, t.Month() == month && t.Day() == day // a day that the calendar lacks is moved on
+}

@@ -1,0 +1,106 @@
+package models
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const plainEvent = `{"v":1,"type":"claim.accepted","id":"01a1fc6d-e406-7215-ad5f-bdaab8462f2c","campaign_id":"spring",` +
+	`"user_id":"ada","quantity":2,"key":"glTDKakoUPbVOd03b0gW7g","seq":17,"epoch":1,"at":"2026-11-21T04:47:02.663Z"}`
+
+// agrees holds scanEvent to encoding/json: what it takes it must read just the same.
+func agrees(t *testing.T, payload []byte) (scanned bool) {
+	t.Helper()
+	var quick, slow Event
+	if !scanEvent(payload, &quick) {
+		return false
+	}
+	require.NoError(t, json.Unmarshal(payload, &slow), "%s", payload)
+	require.Equal(t, slow, quick, "%s", payload)
+	return true
+}
+
+func TestThePlainFormIsScanned(t *testing.T) {
+	t.Parallel()
+	require.True(t, agrees(t, []byte(plainEvent)))
+	require.True(t, agrees(t, []byte(`{"v":1,"user_id":"~ !","quantity":0,"at":"2024-02-29T23:59:59.999Z"}`)))
+}
+
+func TestWhateverIsNotPlainIsLeftToJSON(t *testing.T) {
+	t.Parallel()
+	for name, payload := range map[string]string{
+		"escape":               `{"user_id":"a\"b"}`,
+		"beyond ASCII":         `{"user_id":"é"}`,
+		"delete":               "{\"user_id\":\"\x7f\"}",
+		"space":                `{ "v":1}`,
+		"space before a value": `{"v": 1}`,
+		"space at the end":     `{"v":1} `,
+		"two objects":          `{"v":1}{}`,
+		"unknown field":        `{"v":1,"new":2}`,
+		"other case":           `{"V":1}`,
+		"negative":             `{"seq":-1}`,
+		"leading zero":         `{"seq":01}`,
+		"fraction":             `{"seq":1.5}`,
+		"exponent":             `{"seq":1e3}`,
+		"too many digits":      `{"seq":1234567890123456789}`,
+		"no digits":            `{"seq":}`,
+		"number for a string":  `{"id":1}`,
+		"null":                 `{"id":null}`,
+		"amount":               `{"amount":5}`,
+		"other time":           `{"at":"2026-11-21T04:47:02Z"}`,
+		"zone":                 `{"at":"2026-11-21T04:47:02.663+0"}`,
+		"30 February":          `{"at":"2026-02-30T04:47:02.663Z"}`,
+		"month 13":             `{"at":"2026-13-01T04:47:02.663Z"}`,
+		"day 0":                `{"at":"2026-01-00T04:47:02.663Z"}`,
+		"hour 24":              `{"at":"2026-01-01T24:00:00.000Z"}`,
+		"leap second":          `{"at":"2026-01-01T23:59:60.000Z"}`,
+		"letters in a time":    `{"at":"2026-01-01T23:59:5x.000Z"}`,
+		"empty":                ``,
+		"empty object":         `{}`,
+		"comma at the end":     `{"v":1,}`,
+		"cut":                  plainEvent[:len(plainEvent)-1],
+		"array":                `[1]`,
+	} {
+		require.False(t, scanEvent([]byte(payload), &Event{}), name)
+	}
+}
+
+func TestEveryCutOfAnEventIsRefused(t *testing.T) {
+	t.Parallel()
+	for i := range len(plainEvent) {
+		_, err := DecodeEvent([]byte(plainEvent[:i]))
+		require.ErrorIs(t, err, ErrEvent, plainEvent[:i])
+	}
+}
+
+func TestSpoiledEventsAreReadAsJSONReadsThem(t *testing.T) {
+	t.Parallel()
+	scanned := 0
+	for i := range len(plainEvent) {
+		for _, c := range []string{"", `"`, "0", "9", "}", ",", "\\", "x", "T", "é"} {
+			if agrees(t, []byte(plainEvent[:i]+c+plainEvent[i+1:])) {
+				scanned++
+			}
+		}
+	}
+	require.Positive(t, scanned, "digits and letters may change without harm")
+}
+
+func FuzzScanEvent(f *testing.F) {
+	f.Add([]byte(plainEvent))
+	f.Add([]byte(strings.Replace(plainEvent, "17", "0", 1)))
+	f.Add([]byte(`{"v":1,"at":"0000-01-01T00:00:00.000Z"}`))
+	f.Fuzz(func(t *testing.T, payload []byte) { agrees(t, payload) })
+}
+
+func BenchmarkDecodeEvent(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := DecodeEvent([]byte(plainEvent)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
