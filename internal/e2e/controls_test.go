@@ -238,11 +238,9 @@ func (withMaxLen) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		args := cmd.Args()
 		if cmd.Name() == "evalsha" {
-			text, err := textOf(args[1].(string))
-			if err != nil {
-				return err
+			if text, err := textOf(args[1].(string)); err == nil { // scripts of libraries stay as they are
+				args[0], args[1] = "eval", text
 			}
-			args[0], args[1] = "eval", text
 		}
 		return next(ctx, cmd)
 	}
@@ -256,7 +254,7 @@ func (withMaxLen) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 // textOf returns the script with that digest, with MAXLEN where it adds to the stream.
 func textOf(digest string) (string, error) {
-	for _, name := range []string{"claim", "load", "adjust", "state"} {
+	for _, name := range []string{"claim", "load", "adjust", "state", "fence", "evict", "forget"} {
 		text, err := os.ReadFile("../../lua/" + name + ".lua")
 		if err != nil {
 			return "", err
