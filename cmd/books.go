@@ -88,8 +88,8 @@ func (s *stack) drainEmbedded() {
 		}
 		for i := range page {
 			after = page[i].ID
-			if page[i].Epoch == 0 {
-				continue // never loaded
+			if page[i].Residency != models.ResidencyResident {
+				continue // Redis holds nothing of it that counts
 			}
 			if synced, err := s.awaitSynced(ctx, after); !synced {
 				s.log.Error("claims in the embedded redis did not reach the database", "campaign_id", after, "error", err)
