@@ -225,9 +225,17 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	reconciler, err := s.newReconciler()
+	if err != nil {
+		return err
+	}
+	leader, err := syncer.NewLeader(syncer.LeaderConfig{Redis: s.rdb, Logger: s.log})
+	if err != nil {
+		return err
+	}
 	role, err := syncer.New(syncer.Config{
 		Trimmer: trimmer, Sweeper: syncer.NewSweeper(s.db, s.hydrator, s.registry), Marker: syncer.NewMarker(s.db, s.scripts, s.log),
-		Evictor: evictor, EvictEvery: min(syncer.EvictEveryDefault, s.cfg.IdleEvict), Logger: s.log,
+		Evictor: evictor, EvictEvery: min(syncer.EvictEveryDefault, s.cfg.IdleEvict), Reconciler: reconciler, Leader: leader, Logger: s.log,
 	})
 	if err != nil {
 		return err

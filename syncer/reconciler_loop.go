@@ -58,7 +58,7 @@ func (r *Reconciler) Reconcile(ctx context.Context) (differ int, err error) {
 	for after := ""; ; {
 		page, err := r.page(ctx, after)
 		if err != nil {
-			r.before = before
+			r.recall(before)
 			return 0, errors.Join(append(failed, err)...)
 		}
 		for _, id := range page {
@@ -72,6 +72,7 @@ func (r *Reconciler) Reconcile(ctx context.Context) (differ int, err error) {
 				failed = append(failed, err)
 			}
 			if ctx.Err() != nil {
+				r.recall(before)
 				return 0, fmt.Errorf("syncer: reconcile: %w", context.Cause(ctx))
 			}
 		}
@@ -82,6 +83,13 @@ func (r *Reconciler) Reconcile(ctx context.Context) (differ int, err error) {
 	}
 	r.metrics.set(&sums)
 	return int(sums.differ), errors.Join(failed...)
+}
+
+// recall keeps what was known of the campaigns that a round which was cut short did not come to.
+func (r *Reconciler) recall(before map[string]*remembered) {
+	for id, past := range before {
+		r.before[id] = past
+	}
 }
 
 // Rest has the figures say nothing: another process leads.

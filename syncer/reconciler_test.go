@@ -84,12 +84,18 @@ var plants = []plant{
 	},
 	{
 		name: "a row is deleted, its event is trimmed", says: "9 rows of claims",
-		spoil: func(h *house, id string) { h.trim(); h.exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id) },
+		spoil: func(h *house, id string) {
+			h.trim()
+			h.exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id)
+		},
 		steps: []string{syncer.RepairCampaigns, syncer.RepairRedis}, taken: 9, lost: 1,
 	},
 	{
 		name: "the last row is deleted, its event is trimmed", says: "9 rows of claims",
-		spoil: func(h *house, id string) { h.trim(); h.exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 10", id) },
+		spoil: func(h *house, id string) {
+			h.trim()
+			h.exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 10", id)
+		},
 		steps: []string{syncer.RepairCampaigns, syncer.RepairRedis}, taken: 9, lost: 1,
 	},
 	{
@@ -148,7 +154,9 @@ var plants = []plant{
 	},
 	{
 		name: "a user's record is gone", says: "user u-3 has no record in redis",
-		spoil: func(h *house, id string) { require.NoError(h.t, h.rdb.HDel(h.t.Context(), h.keys(id).Users, "u-3").Err()) },
+		spoil: func(h *house, id string) {
+			require.NoError(h.t, h.rdb.HDel(h.t.Context(), h.keys(id).Users, "u-3").Err())
+		},
 		steps: []string{syncer.RepairRedis}, taken: 10,
 	},
 	{

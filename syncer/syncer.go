@@ -14,24 +14,30 @@ import (
 
 // Defaults of Config.
 const (
-	TrimEveryDefault  = time.Second
-	SweepEveryDefault = 5 * time.Second  // reads all campaigns, and seldom finds one
-	MarkEveryDefault  = time.Second      // so much of a claim stream may be lost unseen, if no API process saw it
-	EvictEveryDefault = 10 * time.Second // asks Redis about each campaign that it holds
-	complainEvery     = 30 * time.Second // a trouble that lasts is told this often
+	TrimEveryDefault    = time.Second
+	SweepEveryDefault   = 5 * time.Second  // reads all campaigns, and seldom finds one
+	MarkEveryDefault    = time.Second      // so much of a claim stream may be lost unseen, if no API process saw it
+	EvictEveryDefault   = 10 * time.Second // asks Redis about each campaign that it holds
+	CompareEveryDefault = 2 * time.Second  // a read of each server a campaign
+	complainEvery       = 30 * time.Second // a trouble that lasts is told this often
 )
 
-// Config is what the syncer role does. All of Trimmer, Sweeper, Marker, Evictor and Logger are required.
+// Config is what the syncer role does. All of Trimmer, Sweeper, Marker, Evictor and Logger are required. Without a Leader the
+// process does what a leader does, without asking; without a Reconciler nothing is compared.
 type Config struct {
 	Trimmer *Trimmer
 	Sweeper *Sweeper
 	Marker  *Marker
 	Evictor *Evictor
 
+	Reconciler *Reconciler
+	Leader     *Leader // does not run yet: Run has it stand
+
 	TrimEvery    time.Duration
 	SweepEvery   time.Duration
 	MarkEvery    time.Duration
 	EvictEvery   time.Duration
+	CompareEvery time.Duration
 	RoundTimeout time.Duration // most that one round of any may take; by default ten times the longest pause, and at least 10s
 
 	Logger *slog.Logger
@@ -44,7 +50,8 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.SweepEvery, SweepEveryDefault)
 	orDefault(&c.MarkEvery, MarkEveryDefault)
 	orDefault(&c.EvictEvery, EvictEveryDefault)
-	orDefault(&c.RoundTimeout, max(10*time.Second, 10*c.TrimEvery, 10*c.SweepEvery, 10*c.MarkEvery, 10*c.EvictEvery))
+	orDefault(&c.CompareEvery, CompareEveryDefault)
+	orDefault(&c.RoundTimeout, max(10*time.Second, 10*c.TrimEvery, 10*c.SweepEvery, 10*c.MarkEvery, 10*c.EvictEvery, 10*c.CompareEvery))
 	if c.Clock == nil {
 		c.Clock = clockwork.NewRealClock()
 	}
@@ -64,14 +71,15 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: Evictor is required", ErrConfig)
 	case c.Logger == nil:
 		return fmt.Errorf("%w: Logger is required", ErrConfig)
-	case c.TrimEvery < 0 || c.SweepEvery < 0 || c.MarkEvery < 0 || c.EvictEvery < 0 || c.RoundTimeout < 0:
-		return fmt.Errorf("%w: TrimEvery, SweepEvery, MarkEvery, EvictEvery and RoundTimeout must be positive", ErrConfig)
+	case c.TrimEvery < 0 || c.SweepEvery < 0 || c.MarkEvery < 0 || c.EvictEvery < 0 || c.CompareEvery < 0 || c.RoundTimeout < 0:
+		return fmt.Errorf("%w: TrimEvery, SweepEvery, MarkEvery, EvictEvery, CompareEvery and RoundTimeout must be positive", ErrConfig)
 	}
 	return nil
 }
 
 // Syncer is the role that keeps house: it trims the claim streams, notices when one lost something, evicts idle campaigns and
-// completes what was left half done. Every part is safe to run in several processes at once.
+// completes what was left half done. Every part is safe to run in several processes at once; the ones that would only repeat
+// each other's work, which are to mark, to evict and to compare, are the leader's.
 type Syncer struct{ cfg Config }
 
 // New checks cfg and makes the role.
@@ -86,6 +94,9 @@ func New(cfg Config) (*Syncer, error) {
 // Run works until ctx ends and then returns nil. Troubles of a round are logged, and the next round tries again.
 func (s *Syncer) Run(ctx context.Context) error {
 	var g errgroup.Group
+	if s.cfg.Leader != nil {
+		g.Go(func() error { return s.cfg.Leader.Run(ctx) })
+	}
 	for _, part := range []struct {
 		name  string
 		pause time.Duration
@@ -93,8 +104,9 @@ func (s *Syncer) Run(ctx context.Context) error {
 	}{
 		{"trim", s.cfg.TrimEvery, func(ctx context.Context) error { _, err := s.cfg.Trimmer.Trim(ctx); return err }},
 		{"sweep", s.cfg.SweepEvery, s.sweep},
-		{"mark", s.cfg.MarkEvery, s.mark},
-		{"evict", s.cfg.EvictEvery, func(ctx context.Context) error { _, err := s.cfg.Evictor.Evict(ctx); return err }},
+		{"mark", s.cfg.MarkEvery, s.led(s.mark)},
+		{"evict", s.cfg.EvictEvery, s.led(func(ctx context.Context) error { _, err := s.cfg.Evictor.Evict(ctx); return err })},
+		{"compare", s.cfg.CompareEvery, s.compare},
 	} {
 		g.Go(func() error {
 			s.repeat(ctx, part.name, part.pause, part.round)
@@ -102,6 +114,29 @@ func (s *Syncer) Run(ctx context.Context) error {
 		})
 	}
 	return g.Wait()
+}
+
+// led is a round that only the leader does.
+func (s *Syncer) led(round func(ctx context.Context) error) func(ctx context.Context) error {
+	if s.cfg.Leader == nil {
+		return round
+	}
+	return func(ctx context.Context) error {
+		_, err := s.cfg.Leader.Do(ctx, round)
+		return err
+	}
+}
+
+// compare is the leader's, too; of the figures of who leads no more nothing must be left.
+func (s *Syncer) compare(ctx context.Context) error {
+	if s.cfg.Reconciler == nil {
+		return nil
+	}
+	if s.cfg.Leader != nil && !s.cfg.Leader.Leads() {
+		s.cfg.Reconciler.Rest()
+		return nil
+	}
+	return s.led(func(ctx context.Context) error { _, err := s.cfg.Reconciler.Reconcile(ctx); return err })(ctx)
 }
 
 func (s *Syncer) sweep(ctx context.Context) error {
