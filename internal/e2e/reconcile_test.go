@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/crowd"
+	"dibs/lua"
+	"dibs/syncer"
+)
+
+const exitDrift = 3
+
+// TestReconcileFindsAndRepairsAndThenAgrees: the command beside running roles, two syncers among them.
+func TestReconcileFindsAndRepairsAndThenAgrees(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, wishes{syncers: 2})
+	c := openCampaign(t, s.apis[0].url, campaign{Total: 1_000, PerUser: 1})
+	tally := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: c.ID, Users: 500, Connections: 20}).wait()
+	s.checkBooks(c, tally, false)
+
+	got := runDibs(t, s.settings, "reconcile")
+	require.Equal(t, exitOK, got.code, got.stdout+got.stderr)
+	require.Regexp(t, c.ID+` +resident +1,000 +500 +500 +500 +500 +500 +0 +0 +agree`, got.stdout)
+
+	require.NoError(t, s.rdb.HSet(t.Context(), lua.KeysOf(c.ID, 0).State, "taken", "400").Err())
+	got = runDibs(t, s.settings, "reconcile", "--campaign", c.ID)
+	require.Equal(t, exitDrift, got.code, got.stdout+got.stderr)
+	require.Contains(t, got.stdout, "redis has 400 units taken, mysql 500 claimed")
+	require.Contains(t, got.stderr, "the books differ: 1 of 1 campaigns")
+
+	got = runDibs(t, s.settings, "reconcile", "--json")
+	require.Equal(t, exitDrift, got.code)
+	var found syncer.Comparison
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &found), got.stdout)
+	require.Equal(t, []int64{100, 400, 500, 500}, []int64{*found.Drift, found.Redis.Taken, found.MySQL.Claimed, found.Rows.Units})
+	eventually(t, 30*time.Second, "the leader does not record the drift", func() bool {
+		var drift int64
+		err := s.db.QueryRowContext(t.Context(), "SELECT COALESCE(drift, 0) FROM stock_watch WHERE campaign_id = ?", c.ID).Scan(&drift)
+		return err == nil && drift == 100
+	})
+
+	got = runDibs(t, s.settings, "reconcile", "--repair")
+	require.Equal(t, exitOK, got.code, got.stdout+got.stderr)
+	require.Contains(t, got.stdout, "repaired redis: epoch 1, 500 claims, 400 units taken -> epoch 2, 500 claims, 500 units taken")
+	require.Equal(t, exitOK, runDibs(t, s.settings, "reconcile").code)
+	require.Equal(t, http.StatusCreated, claimOnce(t, s.apis[0].url, c.ID, "after", 1, "").status)
+
+	got = runDibs(t, s.settings, "reconcile", "--campaign", "none-such")
+	require.Equal(t, exitFailed, got.code)
+	require.True(t, strings.Contains(got.stderr, "none-such"), got.stderr)
+}
+
+func TestADeadLeaderIsFollowed(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, wishes{})
+	leader := func() string { return s.rdb.Get(t.Context(), lua.LeaderKey).Val() }
+	eventually(t, 30*time.Second, "nobody leads", func() bool { return leader() != "" })
+	first := leader()
+	s.syncers = append(s.syncers, s.launch("syncer", ""))
+	s.syncers[0].kill9()
+	eventually(t, 30*time.Second, "the dead one is not followed", func() bool { now := leader(); return now != "" && now != first })
+}
+
+func eventually(t testing.TB, within time.Duration, otherwise string, so func() bool) {
+	t.Helper()
+	require.Eventually(t, so, within, 50*time.Millisecond, otherwise)
+}
