@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"dibs/lua"
 	"dibs/models"
 )
 
@@ -193,6 +194,10 @@ func (s *Server) adminProblem(verb, id string, err error) *Problem {
 		return &Problem{Code: CodeCampaignExists}
 	}
 	s.log.Warn("campaigns failed", slog.String("verb", verb), slog.String("campaign_id", id), slog.Any("error", err))
+	if errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrOutcomeUnknown) {
+		return &Problem{Code: CodeUnavailable, Detail: "The change is stored, but Redis could not be told and still works by the old " +
+			"definition. It is told within seconds of being back. Ask again; asking twice does no harm."}
+	}
 	return &Problem{Code: CodeUnavailable, Detail: "The books are not available now. Ask again; asking twice does no harm."}
 }
 

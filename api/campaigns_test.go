@@ -166,7 +166,7 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	require.NoError(t, err)
 	claim := func(i int) {
 		now.Add(time.Millisecond)
-		w := ask(s.Handler(), "POST", fmt.Sprintf("/v1/campaigns/c%d/claims", i), oneClaim)
+		w := ask(athome(s.Handler()), "POST", fmt.Sprintf("/v1/campaigns/c%d/claims", i), oneClaim)
 		require.Equal(t, 201, w.Code, w.Body)
 	}
 	for i := range 20 {
