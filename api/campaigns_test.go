@@ -181,3 +181,15 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	claim(1)
 	require.Equal(t, 1, s.Campaigns(), "the idle ones left")
 }
+
+// A close that MySQL took and Redis did not hear of must reach Redis when it is asked for again: claims go on until then.
+func TestCampaign_CloseAskedForAgainIsPassedOn(t *testing.T) {
+	t.Parallel()
+	room := newRoom(coupon("c1", 10))
+	h := newServer(t, room, api.Config{})
+	require.Equal(t, 200, ask(h, "POST", "/v1/campaigns/c1/close", "").Code)
+	room.fail = lua.ErrUnavailable
+	w := ask(h, "POST", "/v1/campaigns/c1/close", "")
+	requireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+	require.Contains(t, w.Body.String(), "stored")
+}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"sort"
 	"strings"
 	"sync"
@@ -223,6 +224,9 @@ func (r *fakeRoom) Change(_ context.Context, id string, change models.Change) (m
 	}
 	after := c.Campaign
 	change.Apply(&after)
+	if reflect.DeepEqual(after, c.Campaign) {
+		return after, nil
+	}
 	if err := after.Validate(); err != nil {
 		return models.Campaign{}, err
 	}
