@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"dibs/lua"
 	"dibs/models"
@@ -60,11 +61,16 @@ type batch struct {
 	parts   []batchPart
 }
 
-// batchPart is the claims of one campaign, in order.
+// batchPart is the claims of one campaign, in order, and the desk that takes them, or why there is none.
 type batchPart struct {
-	desk   *desk
-	places []int
+	campaignID string
+	places     []int
+	desk       *desk
+	err        error
 }
+
+// lookupsAtOnce bounds the campaigns of one batch that are looked up at the same time.
+const lookupsAtOnce = 8
 
 // newBatch sorts the claims by campaign, refuses what needs no asking and queues the rest.
 func (s *Server) newBatch(ctx context.Context, claims []batchClaim) *batch {
@@ -73,8 +79,9 @@ func (s *Server) newBatch(ctx context.Context, claims []batchClaim) *batch {
 		party: party{ctx: ctx, tickets: make([]ticket, 0, len(claims)), done: make(chan struct{}, 1)},
 	}
 	b.sort()
+	s.lookUp(ctx, b.parts)
 	for i := range b.parts {
-		s.admit(ctx, b, &b.parts[i])
+		s.admit(b, &b.parts[i])
 	}
 	if len(b.party.tickets) == 0 {
 		return b
@@ -99,25 +106,43 @@ func (b *batch) sort() {
 		if !ok {
 			at = len(b.parts)
 			byID[c.CampaignID] = at
-			b.parts = append(b.parts, batchPart{})
+			b.parts = append(b.parts, batchPart{campaignID: c.CampaignID})
 		}
 		b.parts[at].places = append(b.parts[at].places, i)
 	}
 }
 
-// admit makes tickets for the claims of one campaign that have to be asked for.
-func (s *Server) admit(ctx context.Context, b *batch, part *batchPart) {
+// lookUp finds the desks of a batch, all within the time that one may take: campaigns that can't be found now must not
+// keep the others from being claimed.
+func (s *Server) lookUp(ctx context.Context, parts []batchPart) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.LookupTimeout)
+	defer cancel()
 	now := s.cfg.Clock()
-	id := b.claims[part.places[0]].CampaignID
-	d, err := s.desks.of(ctx, id, now)
-	if err != nil {
-		code := s.codeOfLookup(id, err)
+	var lookups errgroup.Group
+	lookups.SetLimit(lookupsAtOnce)
+	for i := range parts {
+		part := &parts[i]
+		if part.desk = s.desks.known(part.campaignID, now); part.desk == nil {
+			lookups.Go(func() error {
+				part.desk, part.err = s.desks.of(ctx, part.campaignID, now)
+				return nil
+			})
+		}
+	}
+	_ = lookups.Wait() // each part has its own error
+}
+
+// admit makes tickets for the claims of one campaign that have to be asked for.
+func (s *Server) admit(b *batch, part *batchPart) {
+	now := s.cfg.Clock()
+	d := part.desk
+	if part.err != nil {
+		code := s.codeOfLookup(part.campaignID, part.err)
 		for _, i := range part.places {
 			b.refused[i] = &Problem{Code: code}
 		}
 		return
 	}
-	part.desk = d
 	for _, i := range part.places {
 		c := &b.claims[i]
 		if b.refused[i] = s.limitedOrSoldOut(d, c, now); b.refused[i] != nil {

@@ -99,7 +99,7 @@ func benchServer(b *testing.B, room *fakeRoom) http.Handler {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return s.Handler()
+	return athome(s.Handler())
 }
 
 var benchHeaders = map[string]string{"Authorization": "Bearer a-token-of-some-length-0123456789"}

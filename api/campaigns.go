@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"dibs/lua"
 	"dibs/models"
 )
 
@@ -168,9 +169,6 @@ func (s *Server) change(ctx context.Context, id string, change models.Change) (*
 	if c.Status == models.StatusClosed && !closes {
 		return nil, &Problem{Code: CodeClosed, Detail: "The campaign is closed for ever and can't be changed."}
 	}
-	if change == (models.Change{}) || closes && c.Status == models.StatusClosed {
-		return &campaignOutput{viewOf(&c)}, nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
 	defer cancel()
 	c, err := s.deps.Campaigns.Change(ctx, id, change)
@@ -192,7 +190,13 @@ func (s *Server) adminProblem(verb, id string, err error) *Problem {
 	case errors.Is(err, models.ErrExists):
 		return &Problem{Code: CodeCampaignExists}
 	}
-	s.log.Warn("campaigns failed", slog.String("verb", verb), slog.String("campaign_id", id), slog.Any("error", err))
+	s.complain.Do(func() {
+		s.log.Warn("campaigns failed", slog.String("verb", verb), slog.String("campaign_id", id), slog.Any("error", err))
+	})
+	if errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrOutcomeUnknown) {
+		return &Problem{Code: CodeUnavailable, Detail: "The change is stored, but Redis could not be told and still works by the old " +
+			"definition. It is told within seconds of being back. Ask again; asking twice does no harm."}
+	}
 	return &Problem{Code: CodeUnavailable, Detail: "The books are not available now. Ask again; asking twice does no harm."}
 }
 

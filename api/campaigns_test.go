@@ -166,7 +166,7 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	require.NoError(t, err)
 	claim := func(i int) {
 		now.Add(time.Millisecond)
-		w := ask(s.Handler(), "POST", fmt.Sprintf("/v1/campaigns/c%d/claims", i), oneClaim)
+		w := ask(athome(s.Handler()), "POST", fmt.Sprintf("/v1/campaigns/c%d/claims", i), oneClaim)
 		require.Equal(t, 201, w.Code, w.Body)
 	}
 	for i := range 20 {
@@ -180,4 +180,16 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	now.Add(2 * time.Minute)
 	claim(1)
 	require.Equal(t, 1, s.Campaigns(), "the idle ones left")
+}
+
+// A close that MySQL took and Redis did not hear of must reach Redis when it is asked for again: claims go on until then.
+func TestCampaign_CloseAskedForAgainIsPassedOn(t *testing.T) {
+	t.Parallel()
+	room := newRoom(coupon("c1", 10))
+	h := newServer(t, room, api.Config{})
+	require.Equal(t, 200, ask(h, "POST", "/v1/campaigns/c1/close", "").Code)
+	room.fail = lua.ErrUnavailable
+	w := ask(h, "POST", "/v1/campaigns/c1/close", "")
+	requireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+	require.Contains(t, w.Body.String(), "stored")
 }

@@ -37,7 +37,7 @@ const (
 // Bounds of request bodies, in bytes.
 const (
 	ClaimBodyMax = 4 << 10
-	BatchBodyMax = 1 << 20
+	BatchBodyMax = 4 << 20 // 1,000 claims whose ids and keys are as long as they may be
 	AdminBodyMax = 1 << 20
 )
 

@@ -148,17 +148,26 @@ func newDesks(cfg Config, deps Deps, seen *metrics) *desks {
 
 // of finds the desk of a campaign. Errors: models.ErrNotFound; any other means that the campaign is not available now.
 func (ds *desks) of(ctx context.Context, id string, now time.Time) (*desk, error) {
-	ds.mu.RLock()
-	d := ds.byID[id]
-	ds.mu.RUnlock()
-	if d == nil {
-		var err error
-		if d, err = ds.open(ctx, id); err != nil {
-			return nil, err
-		}
+	if d := ds.known(id, now); d != nil {
+		return d, nil
+	}
+	d, err := ds.open(ctx, id)
+	if err != nil {
+		return nil, err
 	}
 	d.used.Store(now.UnixNano())
 	return d, nil
+}
+
+// known is the desk of a campaign that this process has seen claims of; nil if it has not.
+func (ds *desks) known(id string, now time.Time) *desk {
+	ds.mu.RLock()
+	defer ds.mu.RUnlock()
+	d := ds.byID[id]
+	if d != nil {
+		d.used.Store(now.UnixNano())
+	}
+	return d
 }
 
 // open looks a campaign up, once for all who ask at the same time.

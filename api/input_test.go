@@ -133,7 +133,7 @@ func TestBadBatches(t *testing.T) {
 		{"truncated", `{"claims":[` + good, 400, "malformed", ""},
 		{"broken inside a claim", `{"claims":[` + good + `,{"campaign_id":}]}`, 400, "malformed", ""},
 		{"no comma", `{"claims":[` + good + good + `]}`, 400, "malformed", ""},
-		{"too large", `{"claims":[` + strings.Repeat(" ", 1<<20) + `]}`, 413, "too_large", ""},
+		{"too large", `{"claims":[` + strings.Repeat(" ", api.BatchBodyMax) + `]}`, 413, "too_large", ""},
 	} {
 		w := ask(h, "POST", "/v1/claims:batch", c.body)
 		require.Equal(t, c.status, w.Code, "%s: %s", c.name, w.Body)

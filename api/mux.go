@@ -25,6 +25,9 @@ func (s *Server) mux(routes []route, handlers captured) http.Handler {
 	mux.HandleFunc("/", s.serve("other", scopeOpen, func(w http.ResponseWriter, r *http.Request) int {
 		return notRouted(strict, w, r)
 	}))
+	if s.gate.open {
+		return s.withoutStrangers(mux)
+	}
 	return mux
 }
 

@@ -79,7 +79,7 @@ func realServer(t testing.TB, d *definitions, url string, cfg api.Config) http.H
 	ready := func(ctx context.Context) error { return rdb.Ping(ctx).Err() }
 	s, err := api.New(cfg, api.Deps{Claimer: scripts, States: scripts, Hydrator: d, Campaigns: d, Ready: ready})
 	require.NoError(t, err)
-	return s.Handler()
+	return athome(s.Handler())
 }
 
 func TestRealRedis_TwoProcessesSellExactlyWhatThereIs(t *testing.T) {

@@ -144,7 +144,7 @@ func TestServer_NotReadyWhileStopping(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, s.Serve(ctx, ln))
-	w := ask(s.Handler(), "GET", "/readyz", "")
+	w := ask(athome(s.Handler()), "GET", "/readyz", "")
 	requireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 }
 
@@ -152,7 +152,7 @@ func TestServer_HugeHeadersAreRefused(t *testing.T) {
 	t.Parallel()
 	room := newRoom(coupon("c1", 10))
 	r := run(t, room, api.Config{})
-	answer, _ := r.raw(t, "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: x\r\nX-Big: "+strings.Repeat("a", 1<<20)+"\r\n\r\n")
+	answer, _ := r.raw(t, "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: localhost\r\nX-Big: "+strings.Repeat("a", 1<<20)+"\r\n\r\n")
 	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 431 Request Header Fields Too Large"), "%.80q", answer)
 	require.Zero(t, room.sent())
 	r.stop()
@@ -163,7 +163,7 @@ func TestServer_SlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
 	room := newRoom(coupon("c1", 10))
 	r := run(t, room, api.Config{HeaderTimeout: 100 * time.Millisecond, ReadTimeout: 200 * time.Millisecond})
-	head := "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+	head := "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	answer, took := r.raw(t, "POST /v1/campa")
 	requireCut(t, answer)
 	require.Less(t, took, 5*time.Second)
@@ -200,14 +200,14 @@ func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	room := newRoom(coupon("c1", 10))
 	r := run(t, room, api.Config{})
-	for path, limit := range map[string]int{"/v1/campaigns/c1/claims": 4 << 10, "/v1/claims:batch": 1 << 20, "/v1/campaigns": 1 << 20} {
+	for path, limit := range map[string]int{"/v1/campaigns/c1/claims": 4 << 10, "/v1/claims:batch": api.BatchBodyMax, "/v1/campaigns": 1 << 20} {
 		for _, size := range []string{
 			fmt.Sprintf("Content-Length: %d\r\n\r\n", 1<<30),
 			"Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n", 2*limit) + strings.Repeat(" ", 2*limit),
 		} {
 			conn, err := net.Dial("tcp", r.addr)
 			require.NoError(t, err)
-			go func() { _, _ = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: x\r\n"+size) }()
+			go func() { _, _ = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\n"+size) }()
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			require.NoError(t, err, path)
@@ -231,7 +231,7 @@ func TestServer_PanicBecomesAnAnswerAndALogLine(t *testing.T) {
 	deps.Ready = func(context.Context) error { panic("secret detail") }
 	s, err := api.New(api.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps)
 	require.NoError(t, err)
-	w := ask(s.Handler(), "GET", "/readyz", "")
+	w := ask(athome(s.Handler()), "GET", "/readyz", "")
 	requireProblem(t, 500, w.Header(), w.Body.Bytes(), "internal")
 	require.NotContains(t, w.Body.String(), "secret detail")
 	require.Contains(t, log.String(), "secret detail")

@@ -9,7 +9,8 @@ import (
 )
 
 // soldOut remembers for a moment that a campaign has nothing left, so that a crowd that came too late costs Redis nothing.
-// When the moment is over one caller is let through to look, and only what it finds lets the others through.
+// When the moment is over everybody is let through: who comes while the first call is on its way shares the next one, and
+// a Redis that hangs is not taken for one that said no.
 type soldOut struct {
 	lasts time.Duration
 	until atomic.Int64 // nanoseconds since 1970; 0 is not known to be sold out
@@ -17,17 +18,7 @@ type soldOut struct {
 }
 
 // refuses tells whether a claim without a key need not be sent at all.
-func (s *soldOut) refuses(now time.Time) bool {
-	until := s.until.Load()
-	if until == 0 {
-		return false
-	}
-	ns := now.UnixNano()
-	if ns < until {
-		return true
-	}
-	return !s.until.CompareAndSwap(until, ns+int64(s.lasts)) // who wins goes and looks
-}
+func (s *soldOut) refuses(now time.Time) bool { return now.UnixNano() < s.until.Load() }
 
 // forget is for a campaign that was changed by this process.
 func (s *soldOut) forget() {

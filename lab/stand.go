@@ -19,6 +19,8 @@ const (
 
 // stand is one rung in one round: measured, sold out, and in the first round left by a claimer that is killed.
 func (r *runner) stand(ctx context.Context, rung Rung, round int) (one Round, lock *Lock, err error) {
+	// After the service has stopped, which would make its stream again.
+	defer func() { err = errors.Join(err, r.clean(context.WithoutCancel(ctx))) }()
 	env := r.env
 	if rung.Serve != nil {
 		service, err := rung.Serve(ctx, env)
@@ -28,7 +30,6 @@ func (r *runner) stand(ctx context.Context, rung Rung, round int) (one Round, lo
 		env.Endpoint = service.Endpoint
 		defer func() { err = errors.Join(err, service.Stop(ctx)) }()
 	}
-	defer func() { err = errors.Join(err, r.clean(context.WithoutCancel(ctx))) }()
 	c := contest{runner: r, rung: rung, env: env, name: fmt.Sprintf("%s-%s-%d", r.id, rung.Name, round)}
 	if one, err = c.measure(ctx); err != nil {
 		return Round{}, nil, fmt.Errorf("measure: %w", err)

@@ -55,6 +55,9 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaig
 	if before.Status == models.StatusClosed && change.Status != nil && *change.Status != models.StatusClosed {
 		return models.Campaign{}, final(&models.FieldError{Field: "status", Reason: "is closed, for ever"})
 	}
+	if before.Kind == models.KindPacket && change.Total != nil {
+		return models.Campaign{}, final(&models.FieldError{Field: "total", Reason: "of a packet campaign comes from its packets"})
+	}
 	change.Apply(&c)
 	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
 	if err := c.Validate(); err != nil {

@@ -1,0 +1,39 @@
+package api
+
+import (
+	"net"
+	"net/http"
+	"strings"
+)
+
+// withoutStrangers guards a service without tokens, which listens on loopback only: there the browser on the same machine
+// is the one door left. A page from elsewhere may neither post here nor, by a name of its own that resolves to
+// 127.0.0.1, read here. With tokens this is not needed: no page can make a browser send one.
+func (s *Server) withoutStrangers(next http.Handler) http.Handler {
+	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		(&Problem{Code: CodeForbidden, Detail: "Pages of other sites may not call a service without tokens."}).write(w)
+	})
+	origins := http.NewCrossOriginProtection()
+	origins.SetDenyHandler(refuse)
+	guarded := origins.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isLoopbackHost(r.Host) {
+			refuse(w, r)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	})
+}
+
+// isLoopbackHost tells whether a Host header names this machine itself.
+func isLoopbackHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.Trim(host, "[]")
+	if host == "" || strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
