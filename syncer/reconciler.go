@@ -21,14 +21,13 @@ const (
 	WriteEveryDefault   = time.Minute
 	KeepComparedDefault = 1000 // rows a campaign
 
-	comparePause = 20 * time.Millisecond // between looks at a busy campaign
-	compareTries = 5
+	comparePause, compareTries = 20 * time.Millisecond, 5 // looks at a busy campaign
 )
 
 // Depth is how closely a campaign is compared.
 type Depth int
 
-// The depths; each looks at what the one before does, too.
+// The depths; each includes the one before.
 const (
 	DepthBooks Depth = iota // the counters of both servers
 	DepthRows               // the rows of claims, the idempotency records in Redis, and whether a backlog is on its way at all

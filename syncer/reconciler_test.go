@@ -1,6 +1,7 @@
 package syncer_test
 
 import (
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -368,4 +369,21 @@ func figure(t *testing.T, reg prometheus.Gatherer, name string) float64 {
 	}
 	require.Fail(t, "no figure "+name)
 	return 0
+}
+
+func TestReconciler_RepairsOnSQLite(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.db = openStore(t, syncer.StoreConfig{Path: filepath.Join(t.TempDir(), "dibs.db")})
+	h.writer = startWriter(t, syncer.WriterConfig{DB: h.db, FlushInterval: time.Millisecond})
+	id := h.synced()
+	h.exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id)
+	h.exec("UPDATE campaigns SET claimed = 12 WHERE id = ?", id)
+	h.hset(h.keys(id).State, "taken", "5")
+	done, err := h.reconciler(nil).Repair(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []string{syncer.RepairClaims, syncer.RepairCampaigns, syncer.RepairRedis}, whats(done.Steps))
+	require.Empty(t, done.Left.Differences)
+	_, err = h.reconciler(nil).Reconcile(t.Context())
+	require.NoError(t, err)
 }
