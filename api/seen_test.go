@@ -58,7 +58,7 @@ func TestSeen_ARedisThatWentBackIsRefusedAndReported(t *testing.T) {
 		rec := httptest.NewRecorder()
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/campaigns/spring/claims", strings.NewReader(`{"user_id":"`+user+`"}`))
 		req.Header.Set("Content-Type", "application/json")
-		s.Handler().ServeHTTP(rec, req)
+		athome(s.Handler()).ServeHTTP(rec, req)
 		return rec.Code
 	}
 	require.Equal(t, http.StatusCreated, claim("a"))
@@ -111,5 +111,5 @@ func realServerWith(t *testing.T, w *watchful) http.Handler {
 		Claimer: w.scripts, States: w.scripts, Hydrator: w, Campaigns: w, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
-	return s.Handler()
+	return athome(s.Handler())
 }
