@@ -53,7 +53,7 @@ func benchDurability(b *testing.B, s *sheet) {
 // onDisk starts a server whose append-only file is on a disk.
 func onDisk(b *testing.B, start func(testing.TB, ...string) *testenv.RedisServer, policy string) *testenv.RedisServer {
 	b.Helper()
-	return start(b, "appendonly yes", policy, "dir "+b.TempDir())
+	return start(b, "appendonly yes", policy, "aof-load-truncated no", "dir "+b.TempDir())
 }
 
 // withReplica adds a replica that has caught up.

@@ -118,10 +118,10 @@ func (s *Scripts) withoutConfig(err error, waits bool) ([]string, error) {
 	if !isRefusal(err) {
 		return nil, fmt.Errorf("lua: CONFIG GET: %w", err)
 	}
-	const must = "appendfsync must be always and no-appendfsync-on-rewrite no"
+	const must = "appendfsync must be always, no-appendfsync-on-rewrite no and aof-load-truncated no"
 	switch {
-	case waits: // each claim is checked by itself, whatever the settings are
-		return nil, nil
+	case waits: // each claim is checked by itself, but no claim can tell how the file will be loaded
+		return []string{"aof-load-truncated must be no; that can't be checked here (" + err.Error() + ")"}, nil
 	case s.opts.Durability.Vouched:
 		return []string{must + "; that can't be checked here (" + err.Error() + ") and was vouched for"}, nil
 	default:
@@ -152,7 +152,7 @@ func isRefusal(err error) bool {
 
 // configGet asks for the settings that fsync needs. Redis before 7.0 takes one name only, and so can't answer.
 func configGet(ctx context.Context) *redis.Cmd {
-	return redis.NewCmd(ctx, "config", "get", "appendonly", "appendfsync", "no-appendfsync-on-rewrite")
+	return redis.NewCmd(ctx, "config", "get", "appendonly", "appendfsync", "no-appendfsync-on-rewrite", "aof-load-truncated")
 }
 
 // checkConfig reads the reply of configGet. A server that waits may sync each second, at the price of that second.
@@ -175,6 +175,9 @@ func checkConfig(answer *redis.Cmd, waits bool) (advice []string, err error) {
 	case conf["no-appendfsync-on-rewrite"] != "no":
 		return nil, fmt.Errorf(`%w: fsync needs "no-appendfsync-on-rewrite no", it is %s`,
 			ErrDurability, strconv.Quote(conf["no-appendfsync-on-rewrite"]))
+	case conf["aof-load-truncated"] != "no":
+		return nil, fmt.Errorf(`%w: fsync needs "aof-load-truncated no", it is %s: a crash in the middle of a write leaves half a transaction `+
+			`in the file, and servers that load it nevertheless mix it up with later claims`, ErrDurability, strconv.Quote(conf["aof-load-truncated"]))
 	case everySec:
 		return []string{"appendfsync is everysec: each claim waits up to a second for its answer; always answers sooner"}, nil
 	default:

@@ -29,15 +29,17 @@ func TestDurabilityThatRedisCantKeepIsRefusedByName(t *testing.T) {
 		newer bool
 		words []string
 	}{
-		"no file":           {d: fsync, words: []string{"appendonly yes"}},
-		"each second":       {d: fsync, conf: []string{"appendonly yes"}, words: []string{"appendfsync always", "everysec"}},
-		"not while saving":  {d: fsync, conf: append([]string{"no-appendfsync-on-rewrite yes"}, fsyncing...), words: []string{"no-appendfsync-on-rewrite no"}},
-		"WAITAOF, no file":  {d: fsync, newer: true, words: []string{"appendonly yes"}},
-		"WAITAOF, never":    {d: fsync, newer: true, conf: []string{"appendonly yes", "appendfsync no"}, words: []string{"appendfsync always"}},
-		"no replica":        {d: replica, words: []string{"replica:1 needs 1 replicas, 0 are online"}},
-		"itself a replica":  {d: replica, conf: []string{"replicaof 127.0.0.1 1"}, words: []string{"primary", "slave"}},
-		"vouched, no file":  {d: lua.Durability{Fsync: true, Vouched: true}, words: []string{"appendonly yes"}},
-		"vouched, can read": {d: lua.Durability{Fsync: true, Vouched: true}, conf: []string{"appendonly yes"}, words: []string{"appendfsync always"}},
+		"no file":                    {d: fsync, words: []string{"appendonly yes"}},
+		"each second":                {d: fsync, conf: []string{"appendonly yes"}, words: []string{"appendfsync always", "everysec"}},
+		"not while saving":           {d: fsync, conf: append([]string{"no-appendfsync-on-rewrite yes"}, fsyncing...), words: []string{"no-appendfsync-on-rewrite no"}},
+		"loads half writes":          {d: fsync, conf: []string{"appendonly yes", "appendfsync always"}, words: []string{"aof-load-truncated no"}},
+		"WAITAOF, loads half writes": {d: fsync, newer: true, conf: []string{"appendonly yes", "appendfsync always"}, words: []string{"aof-load-truncated no"}},
+		"WAITAOF, no file":           {d: fsync, newer: true, words: []string{"appendonly yes"}},
+		"WAITAOF, never":             {d: fsync, newer: true, conf: []string{"appendonly yes", "appendfsync no"}, words: []string{"appendfsync always"}},
+		"no replica":                 {d: replica, words: []string{"replica:1 needs 1 replicas, 0 are online"}},
+		"itself a replica":           {d: replica, conf: []string{"replicaof 127.0.0.1 1"}, words: []string{"primary", "slave"}},
+		"vouched, no file":           {d: lua.Durability{Fsync: true, Vouched: true}, words: []string{"appendonly yes"}},
+		"vouched, can read":          {d: lua.Durability{Fsync: true, Vouched: true}, conf: []string{"appendonly yes"}, words: []string{"appendfsync always"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,7 +80,7 @@ func TestDurabilityThatRedisKeepsIsNotRefused(t *testing.T) {
 
 func TestServerThatWaitsMaySyncEachSecondWithAWordOfAdvice(t *testing.T) {
 	t.Parallel()
-	advice, err := checkOf(t, connect(t, testenv.RedisWithWaitAOF(t, "appendonly yes").URL()), lua.Durability{Fsync: true})
+	advice, err := checkOf(t, connect(t, testenv.RedisWithWaitAOF(t, "appendonly yes", "aof-load-truncated no").URL()), lua.Durability{Fsync: true})
 	require.NoError(t, err)
 	require.Len(t, advice, 1)
 	require.Contains(t, advice[0], "everysec")
@@ -105,7 +107,7 @@ func TestSettingsThatCantBeReadMustBeVouchedFor(t *testing.T) {
 	if !waitsForAOF(t, rdb) {
 		_, err := checkOf(t, rdb, lua.Durability{Fsync: true})
 		require.ErrorIs(t, err, lua.ErrDurability)
-		for _, word := range []string{"appendfsync must be always", "no-appendfsync-on-rewrite no", "fsync:vouched"} {
+		for _, word := range []string{"appendfsync must be always", "no-appendfsync-on-rewrite no", "aof-load-truncated no", "fsync:vouched"} {
 			require.ErrorContains(t, err, word)
 		}
 		b := newBundle(t, rdb, nil)
@@ -120,7 +122,8 @@ func TestSettingsThatCantBeReadMustBeVouchedFor(t *testing.T) {
 	}
 	advice, err := checkOf(t, forbidden(testenv.RedisWithWaitAOF(t, fsyncing...)), lua.Durability{Fsync: true})
 	require.NoError(t, err)
-	require.Empty(t, advice)
+	require.Len(t, advice, 1)
+	require.Contains(t, advice[0], "aof-load-truncated must be no")
 }
 
 // fsyncingCluster is a cluster whose masters sync.
@@ -130,6 +133,7 @@ func fsyncingCluster(t *testing.T, masters int) (addrs []string) {
 	for _, addr := range addrs {
 		one := connect(t, "redis://"+addr)
 		require.NoError(t, one.ConfigSet(t.Context(), "appendfsync", "always").Err())
+		require.NoError(t, one.ConfigSet(t.Context(), "aof-load-truncated", "no").Err())
 		require.NoError(t, one.ConfigSet(t.Context(), "appendonly", "yes").Err())
 	}
 	return addrs

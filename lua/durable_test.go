@@ -216,7 +216,7 @@ func TestOtherDurabilitiesAreRefused(t *testing.T) {
 }
 
 // fsyncing are lines of redis.conf.
-var fsyncing = []string{"appendonly yes", "appendfsync always"}
+var fsyncing = []string{"appendonly yes", "appendfsync always", "aof-load-truncated no"}
 
 // Before 7.2 there is no WAITAOF: the settings are read with each call, so that a change of them ends the promise at once.
 func TestWithoutWaitAOFTheSettingsAreTheWitness(t *testing.T) {
@@ -228,7 +228,7 @@ func TestWithoutWaitAOFTheSettingsAreTheWitness(t *testing.T) {
 	if waitsForAOF(t, rdb) {
 		t.Skip("this server knows WAITAOF")
 	}
-	for name, value := range map[string]string{"appendfsync": "everysec", "no-appendfsync-on-rewrite": "yes"} {
+	for name, value := range map[string]string{"appendfsync": "everysec", "no-appendfsync-on-rewrite": "yes", "aof-load-truncated": "yes"} {
 		before := rdb.ConfigGet(t.Context(), name).Val()[name]
 		require.NoError(t, rdb.ConfigSet(t.Context(), name, value).Err())
 		req := want("while "+name, 1, "key "+name)

@@ -38,8 +38,8 @@ func lostOf(t testing.TB, s *system, c campaign, tally crowd.Tally) (lost int) {
 // TestFsyncAnswersOutliveRedisKilledInMidRush: kill -9 of Redis, again and again, loses none of the answered claims.
 func TestFsyncAnswersOutliveRedisKilledInMidRush(t *testing.T) {
 	t.Parallel()
-	kills := testenv.Pick(5, 50)
-	s := newSystem(t, wishes{apis: 2, redisConf: durable, settings: map[string]string{"DIBS_DURABILITY": "fsync"}})
+	kills, repairs := testenv.Pick(5, 50), 0
+	s := newSystem(t, wishes{apis: 2, redisConf: append([]string{"aof-load-truncated no"}, durable...), settings: map[string]string{"DIBS_DURABILITY": "fsync"}})
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 100_000_000})
 	claims := startRush(t, crowd.Plan{
 		BaseURLs: s.urls(), CampaignID: c.ID, Users: 10_000_000, Connections: 50,
@@ -48,14 +48,14 @@ func TestFsyncAnswersOutliveRedisKilledInMidRush(t *testing.T) {
 	for range kills {
 		claims.reaches(answeredSoFar(claims) + 300)
 		s.redis.Kill()
-		s.redis.Start()
+		repairs += s.redis.StartRepaired()
 	}
 	claims.reaches(answeredSoFar(claims) + 300)
 	tally := claims.breakOff()
 	require.Zero(t, lostOf(t, s, c, tally))
 	s.checkBooks(c, tally, false)
-	t.Logf("%d kills, %d accepted, %d answers unknown, %d unavailable, %d replayed, %d left in doubt",
-		kills, tally.Accepted, tally.Unknown, tally.Unready, tally.Replayed, len(tally.InDoubt))
+	t.Logf("%d kills, %d files repaired, %d accepted, %d answers unknown, %d unavailable, %d replayed, %d left in doubt",
+		kills, repairs, tally.Accepted, tally.Unknown, tally.Unready, tally.Replayed, len(tally.InDoubt))
 }
 
 // answeredSoFar is the number of users answered, newest.

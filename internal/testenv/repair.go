@@ -1,0 +1,47 @@
+package testenv
+
+import (
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+)
+
+// errNoRepair says that the server is not a program of this machine, or came without its tool.
+var errNoRepair = errors.New("testenv: no tool to repair an append-only file")
+
+// StartRepaired is Start for a server with "aof-load-truncated no": when a crash in the middle of a write keeps it from
+// starting, the file is repaired as its owner would, with redis-check-aof, and it is started again. It returns how often
+// that was needed: 0 or 1.
+func (r *RedisServer) StartRepaired() (repairs int) {
+	r.t.Helper()
+	err := r.srv.start()
+	if err == nil {
+		return 0
+	}
+	require.ErrorContains(r.t, err, "Unexpected end of file")
+	require.NoError(r.t, repairAOF(r.srv.host))
+	r.Start()
+	return 1
+}
+
+func repairAOF(at host) error {
+	p, here := at.(process)
+	if !here {
+		return errNoRepair
+	}
+	tool := strings.Replace(p.program, "-server", "-check-aof", 1) // installed side by side, under one name each
+	if tool == p.program {
+		return errNoRepair
+	}
+	manifest := filepath.Join(p.folder, "appendonlydir", "appendonly.aof.manifest")
+	fix := exec.Command(tool, "--fix", manifest) //nolint:noctx // it reads the file and ends
+	fix.Stdin = strings.NewReader("y\n")
+	out, err := fix.CombinedOutput()
+	if err != nil {
+		return errors.Join(err, errors.New("testenv: "+string(out)))
+	}
+	return nil
+}
