@@ -71,7 +71,7 @@ var refusals = map[Code]refusal{
 	CodeForbidden:           {403, "Forbidden", "This token may not do that.", 0},
 	CodeTooLarge:            {413, "Too large", "The body is too large.", 0},
 	CodeRateLimited:         {429, "Rate limited", "This user asks too often.", 1},
-	CodeUnavailable:         {503, "Unavailable", "Surely nothing was claimed. Ask again.", 1},
+	CodeUnavailable:         {503, "Unavailable", "This request surely claimed nothing; an earlier one with the same key may have. Ask again.", 1},
 	CodeOutcomeUnknown:      {503, "Outcome unknown", "The claim may have been made. Ask again with the same Idempotency-Key.", 1},
 	CodeNotFound:            {404, "Not found", "There is nothing at this path.", 0},
 	CodeMethodNotAllowed:    {405, "Method not allowed", "This path does not take this method, see Allow.", 0},

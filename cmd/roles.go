@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -165,20 +164,25 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.log.Info("consuming", "group", consumer.DefaultGroup, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
 	reader, err := consumer.New(consumer.Config{
 		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Sink: writer, Logger: s.log, Registerer: s.registry,
-		Tuning: consumer.SubscriberConfig{Window: windowFor(s.cfg.FlushSize), CloseTimeout: s.cfg.ShutdownTimeout / 2},
+		Tuning: consumer.SubscriberConfig{Window: windowFor(s.cfg), CloseTimeout: s.cfg.ShutdownTimeout / 3},
 	})
 	if err == nil {
 		err = reader.Run(ctx)
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout/2)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout/3)
 	defer cancel()
 	return errors.Join(err, writer.Close(closing))
 }
 
-// windowFor has four flushes on their way: one commits, one fills, and acks and reads take a while.
-func windowFor(flushSize int) int { return max(4*flushSize, 1024) }
+// windowFor has four flushes on their way: one commits, one fills, and acks and reads take a while. The partitions share
+// them: what is in flight is in this process' memory, all of it while MySQL is away.
+func windowFor(cfg *config.Config) int { return max(4*cfg.FlushSize/cfg.Partitions, windowMin) }
+
+// windowMin is the least window of a partition, in events.
+const windowMin = 512
 
 // metricsTimeout bounds a request to the side server.
 const metricsTimeout = 5 * time.Second
@@ -188,14 +192,11 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 	if s.cfg.MetricsAddr == "" {
 		return run(ctx)
 	}
-	if err := api.CheckListen(s.cfg.MetricsAddr, api.Tokens{}); err != nil {
-		s.log.Warn("metrics are readable by anyone who reaches this address", "addr", s.cfg.MetricsAddr)
+	if err := api.CheckListen(s.cfg.MetricsAddr, tokens(s.cfg)); err != nil {
+		return fmt.Errorf("%w: %sMETRICS_ADDR: %w", config.ErrConfig, config.Prefix, err)
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	side := &http.Server{
-		Addr: s.cfg.MetricsAddr, Handler: mux, ReadTimeout: metricsTimeout, WriteTimeout: 2 * metricsTimeout, MaxHeaderBytes: 16 << 10,
+		Addr: s.cfg.MetricsAddr, Handler: api.Side(tokens(s.cfg), s.registry), ReadTimeout: metricsTimeout, WriteTimeout: 2 * metricsTimeout, MaxHeaderBytes: 16 << 10,
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.MetricsAddr)
 	if err != nil {
@@ -240,5 +241,6 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.log.Info("keeping house", "groups", s.cfg.Groups, "partitions", s.cfg.Partitions)
 	return role.Run(ctx)
 }

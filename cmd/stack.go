@@ -93,8 +93,16 @@ func (s *stack) openRedis(ctx context.Context) error {
 	return checkEviction(ctx, rdb)
 }
 
-// checkEviction reads the policy from INFO, which managed services allow where they forbid CONFIG.
+// checkEviction looks at every master: each holds campaigns of its own.
 func checkEviction(ctx context.Context, rdb redis.UniversalClient) error {
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error { return checkPolicy(ctx, master) })
+	}
+	return checkPolicy(ctx, rdb)
+}
+
+// checkPolicy reads the policy from INFO, which managed services allow where they forbid CONFIG.
+func checkPolicy(ctx context.Context, rdb redis.UniversalClient) error {
 	info, err := rdb.Info(ctx, "memory").Result()
 	if err != nil {
 		return fmt.Errorf("cmd: redis does not answer: %w", err)

@@ -99,7 +99,7 @@ func (s *subscription) keepAlive(ctx context.Context) {
 		now := time.Now()
 		if err := s.xclaim(ctx, batch); err != nil {
 			s.meters.troubles.Inc()
-			s.log.Warn("keeping messages in flight failed, will try again", "error", err, "entries", len(due))
+			s.log.Debug("keeping messages in flight failed, will try again", "error", err, "entries", len(due))
 			return
 		}
 		s.window.touch(batch, now)

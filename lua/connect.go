@@ -17,7 +17,8 @@ var ErrURL = errors.New("lua: bad redis url")
 const (
 	dialTimeout  = 2 * time.Second
 	replyTimeout = 3 * time.Second
-	poolSize     = 64 // connections; claims share calls, so few are needed
+	// poolSize is the most connections. Claims share calls, so few are needed; each stream that is read keeps one to itself.
+	poolSize = 64 + PartitionsMax
 )
 
 // Connect makes a client for a redis:// or rediss:// URL; several hosts, comma-separated, are a cluster. It never sends a

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 
+	"dibs/internal/testenv"
 	"dibs/models"
 	"dibs/syncer"
 )
@@ -233,13 +234,10 @@ func TestWriter_KilledBetweenAnyTwoStepsCountsEachClaimOnce(t *testing.T) {
 	})
 }
 
-// The long form: SYNCER_SOAK=200 go test -run Soak ./syncer.
+// The long form, in make soak.
 func TestSoak_WriterKilledAtRandomPoints(t *testing.T) {
 	t.Parallel()
-	kills, _ := strconv.Atoi(os.Getenv("SYNCER_SOAK"))
-	if kills == 0 {
-		t.Skip("the short form is TestWriter_KilledBetweenAnyTwoStepsCountsEachClaimOnce; SYNCER_SOAK=200 runs this one")
-	}
+	kills := testenv.Pick(3, 200)
 	onEachStoreNamed(t, func(t *testing.T, db *gorm.DB, store string) {
 		killedAndRunAgain(t, db, store, func(yield func(string, int) bool) {
 			for range kills {

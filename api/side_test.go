@@ -1,0 +1,27 @@
+package api_test
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+)
+
+func TestSide_MetricsAskForTheViewersToken(t *testing.T) {
+	t.Parallel()
+	locked := api.Side(api.Tokens{Viewer: "v1ewer", Storefront: "st0re"}, prometheus.NewRegistry())
+	for token, want := range map[string]int{"": 401, "wrong": 401, "st0re": 403, "v1ewer": 200} {
+		r := httptest.NewRequest("GET", "/metrics", nil)
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		w := httptest.NewRecorder()
+		locked.ServeHTTP(w, r)
+		require.Equal(t, want, w.Code, token)
+	}
+	require.Equal(t, 200, ask(locked, "GET", "/healthz", "").Code)
+	require.Equal(t, 200, ask(api.Side(api.Tokens{}, prometheus.NewRegistry()), "GET", "/metrics", "").Code)
+}
