@@ -56,6 +56,7 @@ type Leader struct {
 
 	mu   sync.Mutex
 	term context.Context //nolint:containedctx // lasts as long as the lease; nil: another leads
+	work sync.WaitGroup  // under way; begun under mu
 }
 
 // NewLeader checks cfg and makes a candidate; Run has it stand.
@@ -68,31 +69,38 @@ func NewLeader(cfg LeaderConfig) (*Leader, error) {
 }
 
 // Leads tells whether this process holds the lease.
-func (l *Leader) Leads() bool { return l.current() != nil }
+func (l *Leader) Leads() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.term != nil && l.term.Err() == nil
+}
 
-func (l *Leader) current() context.Context {
+// begin counts a piece of work in and returns the term that it belongs to; nil: another leads.
+func (l *Leader) begin() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.term == nil || l.term.Err() != nil {
 		return nil
 	}
+	l.work.Add(1)
 	return l.term
 }
 
 // Do runs work if this process leads, and tells whether it did. The context that work gets ends with the lease, by the cause
 // ErrLeaseLost.
 func (l *Leader) Do(ctx context.Context, work func(ctx context.Context) error) (led bool, err error) {
-	term := l.current()
+	term := l.begin()
 	if term == nil {
 		return false, nil
 	}
+	defer l.work.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(term, func() { cancel(context.Cause(term)) })()
 	return true, work(ctx)
 }
 
-// Run stands for leader, leads and stands again, until ctx ends; then it gives the lease back. Redis being away is no error:
+// Run stands for leader, leads and stands again, until ctx ends; then it waits for what Do runs and gives the lease back. Redis being away is no error:
 // nobody leads then.
 func (l *Leader) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
@@ -121,7 +129,11 @@ func (l *Leader) lead(ctx context.Context, lease *redislock.Lock, begun time.Tim
 	l.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "this process leads")
 	err := l.renew(ctx, lease, begun)
 	end(err)
+	l.mu.Lock()
+	l.term = nil
+	l.mu.Unlock()
 	if ctx.Err() != nil {
+		l.work.Wait() // so that who follows does not meet it
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.LeaseFor/3)
 		defer cancel()
 		_ = lease.Release(leaving) // it runs out by itself
