@@ -174,7 +174,7 @@ func TestInAClusterAMovedKeyIsFollowed(t *testing.T) {
 	addrs := fsyncingCluster(t, 2)
 	asked := atomic.Int64{}
 	wrong := redis.NewClusterClient(&redis.ClusterOptions{
-		MaxRetries: -1, Protocol: 2, DisableIdentity: true, ReadTimeout: time.Second,
+		MaxRetries: -1, Protocol: 2, DisableIdentity: true, ReadTimeout: time.Second, MaintNotificationsConfig: noMaintenance(),
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 			const half = clusterSlots / 2
 			swap := 1
@@ -203,7 +203,7 @@ func TestScriptThatWaitsIsNeverSentTwice(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T, addr string) redis.UniversalClient{
 		"single": func(t *testing.T, addr string) redis.UniversalClient {
-			eager := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: 3, ReadTimeout: 200 * time.Millisecond, Protocol: 2, DisableIdentity: true})
+			eager := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: 3, ReadTimeout: 200 * time.Millisecond, Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noMaintenance()})
 			t.Cleanup(func() { _ = eager.Close() })
 			return eager
 		},

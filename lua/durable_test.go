@@ -210,7 +210,7 @@ func TestAWaitIsNeverForEver(t *testing.T) {
 func TestOtherDurabilitiesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, d := range []lua.Durability{{Fsync: true, Replicas: 1}, {Replicas: -1}, {Replicas: lua.ReplicasMax + 1}, {Vouched: true}} {
-		_, err := lua.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), lua.Options{Durability: d})
+		_, err := lua.New(connect(t, "redis://127.0.0.1:1"), lua.Options{Durability: d})
 		require.ErrorIs(t, err, lua.ErrDurability)
 	}
 }

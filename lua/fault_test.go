@@ -154,7 +154,7 @@ func TestScriptIsNeverSentTwice(t *testing.T) {
 		"single": func(t *testing.T) (redis.UniversalClient, redis.UniversalClient, *toxiproxy.Proxy) {
 			addr := testenv.Redis(t).Addr()
 			p := testenv.Proxy(t, addr)
-			eager := redis.NewClient(&redis.Options{Addr: p.Listen, MaxRetries: 3, ReadTimeout: time.Second, Protocol: 2, DisableIdentity: true})
+			eager := redis.NewClient(&redis.Options{Addr: p.Listen, MaxRetries: 3, ReadTimeout: time.Second, Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noMaintenance()})
 			t.Cleanup(func() { _ = eager.Close() })
 			return connect(t, "redis://"+addr), eager, p
 		},
@@ -201,7 +201,8 @@ func TestScriptIsNeverSentTwice(t *testing.T) {
 func clusterThrough(t *testing.T, addr string) *redis.ClusterClient {
 	t.Helper()
 	c := redis.NewClusterClient(&redis.ClusterOptions{
-		MaxRetries: -1, ReadTimeout: time.Second,
+		MaintNotificationsConfig: noMaintenance(),
+		MaxRetries:               -1, ReadTimeout: time.Second,
 		Protocol: 2, DisableIdentity: true, // no handshake, so a new connection's first words are the script
 		DisableRoutingPolicies: true, // nor does it ask for the list of commands, whose long reply a changing proxy chokes on
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {

@@ -237,7 +237,10 @@ func TestWriter_KilledBetweenAnyTwoStepsCountsEachClaimOnce(t *testing.T) {
 // The long form, in make soak.
 func TestSoak_WriterKilledAtRandomPoints(t *testing.T) {
 	t.Parallel()
-	kills := testenv.Pick(3, 200)
+	const kills = 200
+	if !testenv.Soak() {
+		t.Skip("the short form is TestWriter_KilledBetweenAnyTwoStepsCountsEachClaimOnce; make soak runs this one")
+	}
 	onEachStoreNamed(t, func(t *testing.T, db *gorm.DB, store string) {
 		killedAndRunAgain(t, db, store, func(yield func(string, int) bool) {
 			for range kills {

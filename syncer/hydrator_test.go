@@ -222,6 +222,7 @@ func TestHydrator_RefusesWhatWasLoadedBefore(t *testing.T) {
 
 		_, _, foreign := live(t, db, 1)
 		require.NoError(t, db.Exec("UPDATE campaigns SET epoch = 0 WHERE id = ?", foreign).Error)
+		unsynced(t, foreign)
 		require.ErrorIs(t, hydrate(t, db, scripts, foreign), syncer.ErrLost, "open in redis, never loaded by the books")
 	})
 }
