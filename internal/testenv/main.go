@@ -29,6 +29,8 @@ func leaksOfOthers() []goleak.Option {
 	return []goleak.Option{
 		// Holds the thread that children are tied to (see spawn_linux.go): must live as long as the process.
 		goleak.IgnoreAnyFunction("dibs/internal/testenv.spawnForever"),
+		// Looks whether a server that was killed is back, and sleeps a second before it finds its pool closed.
+		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
 	}
 }
 
