@@ -37,6 +37,7 @@ var arrows = map[string][]string{
 	"internal/arch":     {},
 	"internal/crowd":    {"models"},
 	"internal/deps":     {},
+	"internal/load":     {"models"},
 	"internal/e2e":      everything, // whole-pipeline tests
 	"internal/embedded": {"migrations", "models"},
 	"internal/deploy":   {}, // checks of the Dockerfile and docker-compose.yml

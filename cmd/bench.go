@@ -1,0 +1,182 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"dibs/config"
+	"dibs/internal/load"
+	"dibs/models"
+)
+
+// ErrBench says that a run of `dibs bench` ended with books that do not agree, or found no rate that holds.
+var ErrBench = errors.New("cmd: bench")
+
+// benchRun is what the flags of `dibs bench` say.
+type benchRun struct {
+	url      string
+	plan     load.Plan
+	ramp     bool
+	limit    load.Ramp
+	step     time.Duration
+	hold     float64
+	users    int64
+	stock    int64
+	keys     bool
+	syncWait time.Duration
+	json     bool
+}
+
+func newBench(env Env) *cobra.Command {
+	var b benchRun
+	c := command(env, cobra.Command{
+		Use:   "bench",
+		Short: "Send claims over HTTP at a set rate, or find the highest rate that keeps p99 low",
+		Long: `Sends claims at a constant rate, whatever the answers do, and counts each one's latency from the moment it was due: a
+service that stalls cannot hide the wait of those who would have come meanwhile. Or, with --ramp, looks for the highest rate
+that keeps p99 below a limit, twice in a row, and then measures a run at a share of it (--hold).
+
+Runs against the Dibs at --url (a token from DIBS_ADMIN_TOKEN or --admin-token), or else starts 'dibs serve' in a process of
+its own, with embedded servers or those of DIBS_REDIS_URL and DIBS_MYSQL_DSN. It makes a campaign bench-…, which it closes
+in the end; its claims stay in the database.
+
+Reports sends, answers by code, latency, sends that the generator itself was late with, how far the database was behind
+meanwhile, and how long after the last answer everything was in it. The age of claims on their way is an upper bound, from
+polls 50 ms apart. Exits 1 if the books do not agree with the answers, or if no rate held.`,
+		Example: `  dibs bench                                              1,000 claims a second for 10 s, embedded servers
+  dibs bench --rate 5000 --duration 30s --connections 500
+  dibs bench --ramp                                       the highest rate with p99 < 10ms, then 80 % of it
+  dibs bench --ramp --p99 5ms --hold 1 --json > bench.json
+  DIBS_ADMIN_TOKEN=… dibs bench --url https://dibs.example --rate 200
+  dibs bench --rate 5000 --stock 1000                     a sell-out: nearly all are refused`,
+	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+		if err := b.check(c.Flags().Changed("rate")); err != nil {
+			return err
+		}
+		return b.run(ctx, env, c, cfg)
+	})
+	flags := c.Flags()
+	flags.StringVar(&b.url, "url", "", "a running Dibs, such as http://127.0.0.1:8080; empty: start one")
+	flags.Float64Var(&b.plan.Rate, "rate", 1000, "claims a second; with --ramp the first that is tried")
+	flags.DurationVar(&b.plan.Duration, "duration", 10*time.Second, "of the measured run")
+	flags.DurationVar(&b.plan.WarmUp, "warm-up", 2*time.Second, "at the same rate before, not measured")
+	flags.IntVar(&b.plan.Connections, "connections", 200, "claims under way at the same time; a send that finds none free waits, and that counts")
+	flags.BoolVar(&b.ramp, "ramp", false, "find the highest rate that keeps p99 below --p99")
+	flags.DurationVar(&b.limit.P99, "p99", 10*time.Millisecond, "the limit for --ramp")
+	flags.Float64Var(&b.limit.To, "ramp-max", 200_000, "claims a second that --ramp never goes above")
+	flags.DurationVar(&b.step, "ramp-step", 4*time.Second, "how long --ramp tries each rate")
+	flags.Float64Var(&b.hold, "hold", 0.8, "share of the rate found by --ramp that is then measured, above 0 to 1")
+	flags.Int64Var(&b.users, "users", 100_000, "users whose turn it is one after another; there is no limit per user")
+	flags.Int64Var(&b.stock, "stock", 1_000_000_000, "units to claim; few measure a sell-out")
+	flags.BoolVar(&b.keys, "keys", true, "an idempotency key with each claim")
+	flags.DurationVar(&b.syncWait, "sync-wait", time.Minute, "how long the database may take after the last answer")
+	flags.BoolVar(&b.json, "json", false, "print JSON instead of the table")
+	return c
+}
+
+// check refuses what could not be run, before anything is started.
+func (b *benchRun) check(rateSet bool) error {
+	b.limit.From = b.plan.Rate
+	if err := b.plan.Validate(); err != nil {
+		_, message, _ := strings.Cut(err.Error(), load.ErrPlan.Error()+": ")
+		return fmt.Errorf("%w: --%s", ErrUsage, message)
+	}
+	switch {
+	case b.users < 1 || b.users > models.UnitsMax:
+		return fmt.Errorf("%w: --users must be 1 to %d, not %d", ErrUsage, models.UnitsMax, b.users)
+	case b.stock < 1 || b.stock > models.UnitsMax:
+		return fmt.Errorf("%w: --stock must be 1 to %d, not %d", ErrUsage, models.UnitsMax, b.stock)
+	case b.limit.P99 <= 0:
+		return fmt.Errorf("%w: --p99 must be above 0, not %s", ErrUsage, b.limit.P99)
+	case b.step < 100*time.Millisecond || b.step > time.Hour:
+		return fmt.Errorf("%w: --ramp-step must be 100ms to 1h, not %s", ErrUsage, b.step)
+	case !(b.hold > 0 && b.hold <= 1): //nolint:staticcheck // NaN is neither
+		return fmt.Errorf("%w: --hold must be above 0 and at most 1, not %g", ErrUsage, b.hold)
+	case !(b.limit.To >= 1 && b.limit.To <= load.RateMax): //nolint:staticcheck // as above
+		return fmt.Errorf("%w: --ramp-max must be 1 to %d, not %g", ErrUsage, load.RateMax, b.limit.To)
+	case b.ramp && rateSet && b.plan.Rate > b.limit.To:
+		return fmt.Errorf("%w: --rate %g is above --ramp-max %g", ErrUsage, b.plan.Rate, b.limit.To)
+	case b.ramp && b.plan.Rate*b.step.Seconds() < 10:
+		return fmt.Errorf("%w: --rate %g sends too little in a --ramp-step of %s", ErrUsage, b.plan.Rate, b.step)
+	case b.syncWait <= 0:
+		return fmt.Errorf("%w: --sync-wait must be above 0, not %s", ErrUsage, b.syncWait)
+	}
+	return b.checkURL()
+}
+
+func (b *benchRun) checkURL() error {
+	if b.url == "" {
+		return nil
+	}
+	u, err := url.Parse(b.url)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" {
+		return fmt.Errorf("%w: --url must be http://host:port or https://host, not %q", ErrUsage, b.url)
+	}
+	b.url = strings.TrimRight(b.url, "/")
+	return nil
+}
+
+func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *config.Config) (err error) {
+	servers := "of the Dibs at --url"
+	if b.url == "" {
+		if err := cfg.CheckServers(); err != nil {
+			return err
+		}
+		service, startErr := startService(ctx, env, c.Flags(), cfg)
+		if startErr != nil {
+			return startErr
+		}
+		defer func() { err = errors.Join(err, service.stop(cfg.ShutdownTimeout)) }()
+		b.url, servers = service.url, "as configured"
+		if cfg.Embedded() {
+			servers = "embedded"
+		}
+	}
+	run := load.Bench{
+		Target: &load.Target{BaseURL: b.url, Token: cfg.AdminToken, CampaignID: "bench-" + uuid.NewString()[:8], Users: b.users, Keys: b.keys},
+		Stock:  b.stock, Plan: b.plan, Step: b.step, Hold: b.hold, SyncWait: b.syncWait,
+		Tell: func(what string, total int64) (func(int64), func()) {
+			bar := newProgress(env.Stderr, what, int(total))
+			return func(answered int64) { bar.set(int(answered)) }, bar.done
+		},
+	}
+	if b.ramp {
+		run.Ramp = &b.limit
+	}
+	report, err := run.Run(ctx)
+	if err != nil {
+		return err
+	}
+	report.Servers = servers
+	if err := b.print(env, &report); err != nil {
+		return err
+	}
+	return verdict(&report)
+}
+
+func verdict(r *load.Report) error {
+	switch {
+	case !r.Books.Agree:
+		return fmt.Errorf("%w: the books do not agree: %s", ErrBench, strings.Join(r.Books.Wrong, "; "))
+	case r.Ramp != nil && r.Ramp.TopRate == 0:
+		return fmt.Errorf("%w: no rate kept p99 below %gms", ErrBench, r.Ramp.P99LimitMS)
+	}
+	return nil
+}
+
+func (b *benchRun) print(env Env, report *load.Report) error {
+	if !b.json {
+		return printBench(env.Stdout, report)
+	}
+	encoder := json.NewEncoder(env.Stdout)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(report)
+}

@@ -1,0 +1,103 @@
+package cmd
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"dibs/internal/load"
+)
+
+// printBench shows a report to people.
+func printBench(w io.Writer, r *load.Report) error {
+	parts := []string{fmt.Sprintf("campaign %s at %s, servers %s", r.CampaignID, r.URL, r.Servers)}
+	if r.Ramp != nil {
+		parts = append(parts, rampTable(r.Ramp))
+	}
+	if r.Ramp == nil || r.Ramp.TopRate > 0 {
+		parts = append(parts, benchTable(r), lateWords(r), syncWords(r))
+	}
+	_, err := fmt.Fprintln(w, strings.Join(append(parts, booksWords(&r.Books)), "\n\n"))
+	return err
+}
+
+func rampTable(r *load.RampReport) string {
+	t := newTable()
+	t.AppendHeader(table.Row{"tried/s", "answered/s", "p99 ms", fmt.Sprintf("p99 < %gms", r.P99LimitMS)})
+	for _, s := range r.Steps {
+		held := "held"
+		if !s.Held {
+			held = "no: " + s.Reason
+		}
+		t.AppendRow(table.Row{whole(s.Rate), whole(s.Reached), fmt.Sprintf("%.2f", s.P99MS), held})
+	}
+	t.SetColumnConfigs([]table.ColumnConfig{right(1), right(2), right(3)})
+	return t.Render() + fmt.Sprintf("\n\nthe highest rate that held: %s/s", whole(r.TopRate))
+}
+
+func benchTable(r *load.Report) string {
+	t := newTable()
+	t.AppendRow(table.Row{"rate asked for /s", whole(r.Plan.Rate)})
+	t.AppendRow(table.Row{"rate achieved /s", whole(r.AchievedRate)})
+	t.AppendRow(table.Row{"sent", number(r.Sent)})
+	if r.Unsent > 0 {
+		t.AppendRow(table.Row{"never sent", number(r.Unsent)})
+	}
+	t.AppendRow(table.Row{"accepted", number(r.Accepted)})
+	for _, code := range sortedCodes(r.Refused) {
+		t.AppendRow(table.Row{"refused: " + code, number(r.Refused[code])})
+	}
+	for _, code := range sortedCodes(r.Errors) {
+		t.AppendRow(table.Row{"error: " + code, number(r.Errors[code])})
+	}
+	l := &r.Latency
+	for _, line := range []struct {
+		name string
+		ms   float64
+	}{{"p50", l.P50}, {"p90", l.P90}, {"p99", l.P99}, {"p99.9", l.P999}, {"max", l.Max}} {
+		t.AppendRow(table.Row{"latency " + line.name + " ms", fmt.Sprintf("%.2f", line.ms)})
+	}
+	t.SetColumnConfigs([]table.ColumnConfig{right(2)})
+	return t.Render()
+}
+
+func lateWords(r *load.Report) string {
+	words := fmt.Sprintf("late sends: %s by the generator itself (at most %.1f ms), %s because all %s connections were busy; both count in the latencies",
+		number(r.Late), r.LateMaxMS, number(r.Waited), number(int64(r.Plan.Connections)))
+	if r.Late*100 > r.Sent {
+		words += "\nTHE GENERATOR WAS BEHIND ITS SCHEDULE with more than 1 % of the sends: these latencies are also its own"
+	}
+	return words
+}
+
+func syncWords(r *load.Report) string {
+	return fmt.Sprintf("on the way to the database: at most %s claims, the oldest at most %.0f ms old (p99 %.0f ms), in %s polls (%d failed)",
+		number(r.Sync.BacklogMax), r.Sync.AgeMaxMS, r.Sync.AgeP99MS, number(int64(r.Sync.Polls)), r.Sync.PollFaults)
+}
+
+func booksWords(b *load.Books) string {
+	if b.Agree {
+		return fmt.Sprintf("everything was in the database %.0f ms after the last answer\nthe books agree: %s claims", b.SyncedAfterMS, number(b.Claimed))
+	}
+	return "THE BOOKS DO NOT AGREE\n  " + strings.Join(b.Wrong, "\n  ")
+}
+
+func right(column int) table.ColumnConfig {
+	return table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight}
+}
+
+func whole(rate float64) string { return number(int64(math.Round(rate))) }
+
+func sortedCodes(counts map[string]int64) []string {
+	codes := make([]string, 0, len(counts))
+	for code := range counts {
+		codes = append(codes, code)
+	}
+	slices.Sort(codes)
+	return codes
+}

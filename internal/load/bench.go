@@ -1,0 +1,131 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"dibs/models"
+)
+
+// Bench is a whole run: the search for a rate if there is a ramp, the measured run, and the books afterwards.
+type Bench struct {
+	Target   *Target
+	Stock    int64 // units
+	Plan     Plan  // its rate is found by the ramp, if there is one
+	Ramp     *Ramp
+	Step     time.Duration // of one rate of the ramp
+	Hold     float64       // share of the ramp's top rate that the measured run has
+	SyncWait time.Duration // how long the books may take after the last answer
+	// Tell is told what begins, and how many sends it has; it returns who is told of each. Nil is nobody.
+	Tell func(what string, total int64) (progress func(answered int64), done func())
+}
+
+const (
+	lagPoll    = 50 * time.Millisecond
+	settlePoll = 5 * time.Millisecond
+	closeWait  = 5 * time.Second
+	// pauseBetween lets the books come up to date between two rates of a ramp, so that one rate does not pay for another.
+	pauseBetween = 30 * time.Second
+)
+
+// told is what all runs against the campaign were told together.
+type told struct{ sent, accepted, unknown int64 }
+
+// Run runs it. The report is complete only without an error.
+func (b *Bench) Run(ctx context.Context) (report Report, err error) {
+	if err := b.Target.Open(ctx, b.Plan.Connections, b.Stock); err != nil {
+		return Report{}, err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
+		defer cancel()
+		err = errors.Join(err, b.Target.Close(closing))
+	}()
+	var all told
+	report = b.newReport()
+	if b.Ramp != nil {
+		if report.Ramp, err = b.search(ctx, &all); err != nil {
+			return report, err
+		}
+		b.Plan.Rate = report.Ramp.TopRate * b.Hold
+		report.Plan.Rate = b.Plan.Rate
+		if report.Ramp.TopRate == 0 {
+			report.Books, err = b.books(ctx, &all)
+			return report, err
+		}
+	}
+	watching, stop := context.WithCancel(ctx)
+	lag := make(chan Lag, 1)
+	go func() { lag <- Watch(watching, lagPoll, b.Target.Stock) }()
+	result, err := b.measure(ctx, "claims answered", b.Plan, &all)
+	stop()
+	report.Sync = <-lag
+	if err != nil {
+		return report, err
+	}
+	report.fill(&result.Measured)
+	report.Books, err = b.books(ctx, &all)
+	return report, err
+}
+
+func (b *Bench) search(ctx context.Context, all *told) (*RampReport, error) {
+	top, steps, err := b.Ramp.Find(ctx, func(ctx context.Context, rate float64) (Counts, error) {
+		plan := b.Plan
+		plan.Rate, plan.Duration, plan.WarmUp, plan.Grace = rate, b.Step, b.Step/4, time.Second
+		result, err := b.measure(ctx, fmt.Sprintf("trying %.0f a second", rate), plan, all)
+		if err == nil {
+			_, _, err = b.settle(ctx, pauseBetween)
+		}
+		return result.Measured, err
+	})
+	return &RampReport{P99LimitMS: ms(b.Ramp.P99), TopRate: top, Hold: b.Hold, Steps: steps}, err
+}
+
+func (b *Bench) measure(ctx context.Context, what string, plan Plan, all *told) (Result, error) {
+	if b.Tell != nil {
+		progress, done := b.Tell(what, plan.Total())
+		defer done()
+		plan.Progress = progress
+	}
+	from := all.sent
+	result, err := Run(ctx, plan, func(ctx context.Context, n int64) Answer { return b.Target.Claim(ctx, from, n) })
+	for _, c := range []*Counts{&result.Warm, &result.Measured} {
+		all.sent += c.Sent + c.Unsent
+		all.accepted += c.Accepted
+		all.unknown += c.Unknown
+	}
+	return result, err
+}
+
+// settle polls until everything claimed is in the books, at most for a while.
+func (b *Bench) settle(ctx context.Context, wait time.Duration) (models.Stock, time.Duration, error) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	var last models.Stock
+	for {
+		s, err := b.Target.Stock(ctx)
+		if err == nil {
+			last = s
+			if s.Backlog == 0 && s.Synced >= s.Claimed {
+				return s, time.Since(start), nil
+			}
+		}
+		if !sleepUntil(ctx, time.Now().Add(settlePoll)) {
+			if last.CampaignID == "" {
+				return last, time.Since(start), err
+			}
+			return last, time.Since(start), nil
+		}
+	}
+}
+
+func (b *Bench) books(ctx context.Context, all *told) (Books, error) {
+	stock, took, err := b.settle(ctx, b.SyncWait)
+	if err != nil {
+		return Books{}, err
+	}
+	return compare(b.Stock, all, &stock, took), ctx.Err()
+}

@@ -1,0 +1,119 @@
+package load
+
+import (
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Counts is what was sent and answered. Latency counts from the moment a send was due.
+type Counts struct {
+	Sent     int64 // requests made
+	Unsent   int64 // due, and never sent: no connection became free in time. Their wait is in Latency
+	Accepted int64
+	Refused  map[string]int64 // by code
+	Faults   map[string]int64 // by code
+	Unknown  int64            // of the faults, those that may have been accepted
+	Late     int64            // sends after their time though a connection was free: the generator was too slow
+	Waited   int64            // sends after their time because all connections were busy
+	LateMax  time.Duration    // the generator's own worst
+	Took     time.Duration    // until the last answer, at least the planned duration
+
+	latency *hdrhistogram.Histogram // µs
+	last    time.Time
+}
+
+// latencyMax is above what any send may wait; higher ones count as this.
+const latencyMax = time.Hour
+
+func newCounts() Counts {
+	return Counts{
+		Refused: map[string]int64{}, Faults: map[string]int64{},
+		latency: hdrhistogram.New(1, latencyMax.Microseconds(), 3),
+	}
+}
+
+// Merge adds what another counted.
+func (c *Counts) Merge(from *Counts) {
+	c.Sent += from.Sent
+	c.Unsent += from.Unsent
+	c.Accepted += from.Accepted
+	c.Unknown += from.Unknown
+	c.Late += from.Late
+	c.Waited += from.Waited
+	c.LateMax = max(c.LateMax, from.LateMax)
+	for code, n := range from.Refused {
+		c.Refused[code] += n
+	}
+	for code, n := range from.Faults {
+		c.Faults[code] += n
+	}
+	c.latency.Merge(from.latency)
+	if from.last.After(c.last) {
+		c.last = from.last
+	}
+}
+
+// At returns the latency that q percent of the sends stayed within.
+func (c *Counts) At(q float64) time.Duration {
+	return time.Duration(c.latency.ValueAtPercentile(q)) * time.Microsecond
+}
+
+// Max is the highest latency.
+func (c *Counts) Max() time.Duration { return time.Duration(c.latency.Max()) * time.Microsecond }
+
+// Rate is answers a second.
+func (c *Counts) Rate() float64 {
+	if c.Took <= 0 {
+		return 0
+	}
+	return float64(c.Sent) / c.Took.Seconds()
+}
+
+// Faulty is the number of faults.
+func (c *Counts) Faulty() int64 {
+	var n int64
+	for _, count := range c.Faults {
+		n += count
+	}
+	return n
+}
+
+func (c *Counts) record(latency time.Duration) {
+	_ = c.latency.RecordValue(min(max(latency, time.Microsecond), latencyMax).Microseconds()) // within its bounds
+}
+
+func (c *Counts) unsent(waited time.Duration) {
+	c.Unsent++
+	c.record(waited)
+}
+
+func (c *Counts) behind(by time.Duration, busy bool) {
+	switch {
+	case by <= lateAfter:
+	case busy:
+		c.Waited++
+	default:
+		c.Late++
+		c.LateMax = max(c.LateMax, by)
+	}
+}
+
+func (c *Counts) answer(a Answer, latency time.Duration, at time.Time) {
+	c.Sent++
+	c.record(latency)
+	if at.After(c.last) {
+		c.last = at
+	}
+	switch {
+	case a.Fault:
+		c.Faults[a.Code]++
+		if a.Unknown {
+			c.Unknown++
+		}
+	case a.Code != "":
+		c.Refused[a.Code]++
+	default:
+		c.Accepted++
+	}
+}

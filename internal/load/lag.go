@@ -1,0 +1,88 @@
+package load
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"dibs/models"
+)
+
+// sample is the stock at one moment after the start.
+type sample struct {
+	at              time.Duration
+	claimed, synced int64
+}
+
+// samplesMax bounds what is kept: an hour and more at the pace of Watch.
+const samplesMax = 50_000
+
+// Lag is how far the books were behind during a run.
+type Lag struct {
+	Polls      int     `json:"polls"`
+	PollFaults int     `json:"poll_faults"`
+	BacklogMax int64   `json:"backlog_max"` // units
+	AgeP99MS   float64 `json:"age_p99_ms"`  // of the oldest claim not in the books, an upper bound, over the polls
+	AgeMaxMS   float64 `json:"age_max_ms"`
+	Backlog    []Point `json:"backlog"` // over time, thinned to at most 100 points
+}
+
+// Point is the backlog at one moment after the start.
+type Point struct {
+	AtMS    float64 `json:"at_ms"`
+	Backlog int64   `json:"backlog"` // units
+}
+
+// pointsMax is how many points of a backlog over time are shown.
+const pointsMax = 100
+
+// Watch polls the stock until ctx ends, then tells how far behind the books were.
+func Watch(ctx context.Context, every time.Duration, stock func(context.Context) (models.Stock, error)) Lag {
+	start, faults := time.Now(), 0
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	var samples []sample
+	for len(samples) < samplesMax {
+		select {
+		case <-ctx.Done():
+			return lagOf(samples, faults)
+		case <-ticker.C:
+		}
+		at := time.Since(start)
+		s, err := stock(ctx)
+		switch {
+		case err == nil:
+			samples = append(samples, sample{at, s.Claimed, s.Synced})
+		case ctx.Err() == nil:
+			faults++
+		}
+	}
+	return lagOf(samples, faults)
+}
+
+// lagOf: what had been claimed at an earlier poll and is synced now bounds the age of the oldest claim that is not.
+func lagOf(samples []sample, faults int) Lag {
+	lag := Lag{Polls: len(samples), PollFaults: faults, Backlog: []Point{}}
+	ages := make([]time.Duration, len(samples))
+	thin, before := max((len(samples)+pointsMax-1)/pointsMax, 1), -1
+	for i, s := range samples {
+		for before+1 <= i && samples[before+1].claimed <= s.synced {
+			before++
+		}
+		if before < 0 {
+			ages[i] = s.at
+		} else {
+			ages[i] = s.at - samples[before].at
+		}
+		backlog := max(s.claimed-s.synced, 0)
+		lag.BacklogMax = max(lag.BacklogMax, backlog)
+		if i%thin == 0 {
+			lag.Backlog = append(lag.Backlog, Point{ms(s.at), backlog})
+		}
+	}
+	if len(ages) > 0 {
+		slices.Sort(ages)
+		lag.AgeP99MS, lag.AgeMaxMS = ms(ages[(len(ages)-1)*99/100]), ms(ages[len(ages)-1])
+	}
+	return lag
+}

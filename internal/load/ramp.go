@@ -1,0 +1,122 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Ramp looks for the highest rate that keeps a limit on p99.
+type Ramp struct {
+	From      float64       // a second, the first rate tried; doubled while it holds
+	To        float64       // never above
+	P99       time.Duration // stays below this
+	Precision float64       // ends when the lowest rate that failed is within this share of the highest that held; 0 is 0.1
+}
+
+// stepsMax bounds a search: from 1 to RateMax are 20 doublings.
+const stepsMax = 48
+
+// Shares of a step that may go wrong before it counts as not held.
+const (
+	achievedShare = 0.98
+	lateShare     = 0.01
+)
+
+// rounding forgives what dividing and multiplying by the same number loses.
+const rounding = 1 + 1e-9
+
+// Step is one rate that was tried.
+type Step struct {
+	Rate    float64 `json:"rate"`
+	Reached float64 `json:"achieved"`
+	P99MS   float64 `json:"p99_ms"`
+	Held    bool    `json:"held"`
+	Reason  string  `json:"reason,omitempty"` // why it did not hold
+}
+
+// Measure runs one rate for a while.
+type Measure func(ctx context.Context, rate float64) (Counts, error)
+
+// Find returns the highest rate that held, 0 if none did, and the rates tried, in order. A rate counts only if it holds a
+// second time, after all above it have failed: one lucky measurement is no top rate.
+func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error) {
+	if r.Precision == 0 {
+		r.Precision = 0.1
+	}
+	var steps []Step
+	try := func(rate float64) (bool, error) {
+		counts, err := measure(ctx, rate)
+		if err != nil {
+			return false, err
+		}
+		s := r.judge(rate, &counts)
+		steps = append(steps, s)
+		return s.Held, nil
+	}
+	held, failed := 0.0, 0.0
+	for rate := min(r.From, r.To); rate >= 1 && len(steps) < stepsMax; rate = r.next(held, failed) {
+		ok, err := try(rate)
+		if err != nil {
+			return 0, steps, err
+		}
+		if ok {
+			held = rate
+		} else {
+			failed = rate
+		}
+		if !r.settled(held, failed) {
+			continue
+		}
+		if ok, err = try(held); ok || err != nil {
+			return held, steps, err
+		}
+		held, failed = 0, held
+	}
+	return held, steps, nil
+}
+
+func (r Ramp) settled(held, failed float64) bool {
+	if held == 0 {
+		return false
+	}
+	return failed == 0 && held >= r.To || failed > 0 && failed <= held*(1+r.Precision)*rounding
+}
+
+// next doubles until a rate failed, then halves the gap; below the first rate it goes down in small steps, because there is
+// no lower end that is known to hold.
+func (r Ramp) next(held, failed float64) float64 {
+	switch {
+	case failed == 0:
+		return min(2*held, r.To)
+	case held == 0 && failed <= r.From:
+		return failed / 2
+	case held == 0:
+		return failed / (1 + r.Precision)
+	default:
+		return (held + failed) / 2
+	}
+}
+
+func (r Ramp) judge(rate float64, c *Counts) Step {
+	p99 := c.At(99)
+	s := Step{Rate: rate, Reached: c.Rate(), P99MS: ms(p99)}
+	switch {
+	case c.Faulty() > 0:
+		s.Reason = fmt.Sprintf("%d faults", c.Faulty())
+	case c.Unsent > 0:
+		s.Reason = fmt.Sprintf("%d never sent", c.Unsent)
+	case float64(c.Late) > lateShare*float64(c.Sent) && p99 >= r.P99:
+		s.Reason = fmt.Sprintf("p99, and the generator itself was late %d times", c.Late)
+	case p99 >= r.P99:
+		s.Reason = "p99"
+	case c.Rate() < achievedShare*rate:
+		s.Reason = "rate not reached"
+	default:
+		s.Held = true
+	}
+	return s
+}
+
+// ms is a duration in milliseconds, for JSON.
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

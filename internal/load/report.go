@@ -1,0 +1,105 @@
+package load
+
+import (
+	"fmt"
+	"time"
+
+	"dibs/models"
+)
+
+// Report is a run as JSON shows it. Times are in milliseconds, rates a second.
+type Report struct {
+	URL          string           `json:"url"`
+	Servers      string           `json:"servers"` // whose they are, for people
+	CampaignID   string           `json:"campaign_id"`
+	Plan         PlanReport       `json:"plan"`
+	Ramp         *RampReport      `json:"ramp,omitempty"`
+	Sent         int64            `json:"sent"` // without the warm-up, like all that follows
+	Unsent       int64            `json:"unsent"`
+	Accepted     int64            `json:"accepted"`
+	Refused      map[string]int64 `json:"refused"`
+	Errors       map[string]int64 `json:"errors"`
+	AchievedRate float64          `json:"achieved_rate"`
+	Latency      Latency          `json:"latency_ms"` // from when a send was due
+	Late         int64            `json:"late"`       // sends the generator itself was late with
+	LateMaxMS    float64          `json:"late_max_ms"`
+	Waited       int64            `json:"waited_for_connection"`
+	Sync         Lag              `json:"sync"`
+	Books        Books            `json:"books"` // of all claims, those of warm-up and ramp included
+}
+
+// PlanReport is what was asked for.
+type PlanReport struct {
+	Rate        float64 `json:"rate"`
+	DurationMS  float64 `json:"duration_ms"`
+	WarmUpMS    float64 `json:"warm_up_ms"`
+	Connections int     `json:"connections"`
+	Users       int64   `json:"users"`
+	Stock       int64   `json:"stock"` // units
+	Keys        bool    `json:"keys"`
+}
+
+// RampReport is a search and what it found.
+type RampReport struct {
+	P99LimitMS float64 `json:"p99_limit_ms"`
+	TopRate    float64 `json:"top_rate"` // 0: none held
+	Hold       float64 `json:"hold"`     // share of it that was then measured
+	Steps      []Step  `json:"steps"`
+}
+
+// Latency is percentiles in milliseconds.
+type Latency struct {
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p99_9"`
+	Max  float64 `json:"max"`
+}
+
+// Books holds what the service says in the end against what it had answered.
+type Books struct {
+	Accepted      int64    `json:"accepted"` // answers
+	Unknown       int64    `json:"unknown"`  // answers that may have been claims
+	Claimed       int64    `json:"claimed"`  // by the service
+	Synced        int64    `json:"synced"`   // of these, in the database
+	SyncedAfterMS float64  `json:"synced_after_ms"`
+	Agree         bool     `json:"agree"`
+	Wrong         []string `json:"wrong"`
+}
+
+func (b *Bench) newReport() Report {
+	return Report{
+		URL: b.Target.BaseURL, CampaignID: b.Target.CampaignID, Refused: map[string]int64{}, Errors: map[string]int64{},
+		Plan: PlanReport{
+			Rate: b.Plan.Rate, DurationMS: ms(b.Plan.Duration), WarmUpMS: ms(b.Plan.WarmUp), Connections: b.Plan.Connections,
+			Users: b.Target.Users, Stock: b.Stock, Keys: b.Target.Keys,
+		},
+		Sync: Lag{Backlog: []Point{}},
+	}
+}
+
+func (r *Report) fill(c *Counts) {
+	r.Sent, r.Unsent, r.Accepted, r.Refused, r.Errors = c.Sent, c.Unsent, c.Accepted, c.Refused, c.Faults
+	r.AchievedRate, r.Late, r.LateMaxMS, r.Waited = c.Rate(), c.Late, ms(c.LateMax), c.Waited
+	r.Latency = Latency{ms(c.At(50)), ms(c.At(90)), ms(c.At(99)), ms(c.At(99.9)), ms(c.Max())}
+}
+
+// compare: each accepted answer is one unit claimed; an answer that never came may be one.
+func compare(total int64, all *told, s *models.Stock, took time.Duration) Books {
+	b := Books{
+		Accepted: all.accepted, Unknown: all.unknown, Claimed: s.Claimed, Synced: s.Synced, SyncedAfterMS: ms(took), Wrong: []string{},
+	}
+	wrong := func(bad bool, format string, args ...any) {
+		if bad {
+			b.Wrong = append(b.Wrong, fmt.Sprintf(format, args...))
+		}
+	}
+	wrong(s.Claimed < all.accepted, "%d claims were accepted, %d are booked", all.accepted, s.Claimed)
+	wrong(s.Claimed > all.accepted+all.unknown, "%d are booked, at most %d were asked for and not refused", s.Claimed, all.accepted+all.unknown)
+	wrong(s.Claimed > total, "%d of %d units were claimed", s.Claimed, total)
+	wrong(s.Total != total || s.Remaining != total-s.Claimed, "%d left of %d after %d claims", s.Remaining, s.Total, s.Claimed)
+	wrong(s.Synced != s.Claimed, "%d of %d claims are in the database", s.Synced, s.Claimed)
+	wrong(s.Drift != 0, "the database is off by %d", s.Drift)
+	b.Agree = len(b.Wrong) == 0
+	return b
+}

@@ -1,0 +1,161 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"dibs/models"
+)
+
+// ErrTarget says that a Dibs did not do what a run needs of it.
+var ErrTarget = errors.New("load: target")
+
+const (
+	claimTimeout = 10 * time.Second
+	answerMax    = 64 << 10
+)
+
+// Target is a running Dibs and one campaign of its own there.
+type Target struct {
+	BaseURL    string // without a slash at the end
+	Token      string // bearer; "" sends none
+	CampaignID string
+	Users      int64 // claims go round them
+	Keys       bool  // each claim has an idempotency key of its own
+
+	client, side *http.Client
+}
+
+// Open makes the campaign; Close ends it.
+func (t *Target) Open(ctx context.Context, connections int, stock int64) error {
+	t.client = client(connections)
+	t.side = client(2)
+	return t.call(ctx, http.MethodPost, "/v1/campaigns", map[string]any{
+		"id": t.CampaignID, "kind": "coupon", "name": "load", "total": stock,
+	}, nil)
+}
+
+func client(connections int) *http.Client {
+	return &http.Client{Timeout: claimTimeout, Transport: &http.Transport{
+		MaxIdleConns: connections, MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections, DisableCompression: true,
+		Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 30 * time.Second,
+	}}
+}
+
+// Close ends the campaign, so that nobody claims from it, and the connections.
+func (t *Target) Close(ctx context.Context) error {
+	err := t.call(ctx, http.MethodPost, "/v1/campaigns/"+t.CampaignID+"/close", nil, nil)
+	t.client.CloseIdleConnections()
+	t.side.CloseIdleConnections()
+	return err
+}
+
+// Stock reads the campaign's stock.
+func (t *Target) Stock(ctx context.Context) (models.Stock, error) {
+	var s models.Stock
+	err := t.call(ctx, http.MethodGet, "/v1/campaigns/"+t.CampaignID+"/stock", nil, &s)
+	return s, err
+}
+
+// Claim is claim n of a run; from is the number of claims of earlier runs against the same campaign.
+func (t *Target) Claim(ctx context.Context, from, n int64) Answer {
+	n += from
+	body := strconv.AppendInt([]byte(`{"user_id":"user-`), n%t.Users, 10)
+	body = append(body, `"}`...)
+	req, err := t.request(ctx, http.MethodPost, "/v1/campaigns/"+t.CampaignID+"/claims", body)
+	if err != nil {
+		return Answer{Code: "bad_request", Fault: true}
+	}
+	if t.Keys {
+		req.Header["Idempotency-Key"] = []string{t.CampaignID + "-" + strconv.FormatInt(n, 10)}
+	}
+	res, err := t.client.Do(req)
+	if err != nil {
+		return noAnswer(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(res.Body, answerMax))
+	if err != nil {
+		return noAnswer(err)
+	}
+	return answerOf(res.StatusCode, answer)
+}
+
+func noAnswer(err error) Answer {
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return Answer{Code: "timeout", Fault: true, Unknown: true}
+	}
+	return Answer{Code: "no_answer", Fault: true, Unknown: true}
+}
+
+// answerOf: only a conflict is an answer of the campaign's own; every other refusal is the service's or the caller's fault.
+func answerOf(status int, body []byte) Answer {
+	if status == http.StatusCreated {
+		return Answer{}
+	}
+	var problem struct {
+		Code string `json:"code"`
+	}
+	_ = json.Unmarshal(body, &problem) // what is no problem has no code
+	if problem.Code == "" {
+		return Answer{Code: "status_" + strconv.Itoa(status), Fault: true, Unknown: true}
+	}
+	return Answer{
+		Code: problem.Code, Fault: status != http.StatusConflict,
+		Unknown: problem.Code == "outcome_unknown" || problem.Code == "internal",
+	}
+}
+
+func (t *Target) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, t.BaseURL+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrTarget, err)
+	}
+	req.Header["Content-Type"] = []string{"application/json"}
+	if t.Token != "" {
+		req.Header["Authorization"] = []string{"Bearer " + t.Token}
+	}
+	return req, nil
+}
+
+// call is for everything beside the claims.
+func (t *Target) call(ctx context.Context, method, path string, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return fmt.Errorf("%w: %w", ErrTarget, err)
+		}
+	}
+	req, err := t.request(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	res, err := t.side.Do(req)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrTarget, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(res.Body, answerMax))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrTarget, err)
+	}
+	if res.StatusCode/100 != 2 {
+		return fmt.Errorf("%w: %s %s: %s: %.200s", ErrTarget, method, path, res.Status, answer)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return fmt.Errorf("%w: %s %s: %w", ErrTarget, method, path, err)
+	}
+	return nil
+}
