@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -88,7 +89,7 @@ func serviceEnviron(environ []string, flags *pflag.FlagSet) []string {
 	set := func(name, value string) string {
 		return config.Prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "=" + value
 	}
-	child := append(environ[:len(environ):len(environ)], set("http-addr", "127.0.0.1:0"))
+	child := slices.Concat(environ, []string{set("http-addr", "127.0.0.1:0")})
 	flags.Visit(func(f *pflag.Flag) {
 		if known.Lookup(f.Name) != nil {
 			child = append(child, set(f.Name, f.Value.String()))
@@ -102,7 +103,9 @@ func readServiceLog(log io.Reader, warnings io.Writer, listening chan<- string) 
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {
 		var line struct {
-			Level, Msg, URL string
+			Level string `json:"level"`
+			Msg   string `json:"msg"`
+			URL   string `json:"url"`
 		}
 		err := json.Unmarshal(lines.Bytes(), &line)
 		switch {

@@ -67,7 +67,8 @@ func benchTable(r *load.Report) string {
 }
 
 func lateWords(r *load.Report) string {
-	words := fmt.Sprintf("late sends: %s by the generator itself (at most %.1f ms), %s because all %s connections were busy; both count in the latencies",
+	words := fmt.Sprintf("late sends: %s by the generator itself (at most %.1f ms), "+
+		"%s because all %s connections were busy; both count in the latencies",
 		number(r.Late), r.LateMaxMS, number(r.Waited), number(int64(r.Plan.Connections)))
 	if r.Late*100 > r.Sent {
 		words += "\nTHE GENERATOR WAS BEHIND ITS SCHEDULE with more than 1 % of the sends: these latencies are also its own"
@@ -82,7 +83,8 @@ func syncWords(r *load.Report) string {
 
 func booksWords(b *load.Books) string {
 	if b.Agree {
-		return fmt.Sprintf("everything was in the database %.0f ms after the last answer\nthe books agree: %s claims", b.SyncedAfterMS, number(b.Claimed))
+		return fmt.Sprintf("everything was in the database %.0f ms after the last answer\nthe books agree: %s claims",
+			b.SyncedAfterMS, number(b.Claimed))
 	}
 	return "THE BOOKS DO NOT AGREE\n  " + strings.Join(b.Wrong, "\n  ")
 }

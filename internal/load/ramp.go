@@ -14,8 +14,8 @@ type Ramp struct {
 	Precision float64       // ends when the lowest rate that failed is within this share of the highest that held; 0 is 0.1
 }
 
-// stepsMax bounds a search: from 1 to RateMax are 20 doublings.
-const stepsMax = 48
+// stepsMax bounds a search: from twenty doublings and as many halves, some of them twice.
+const stepsMax = 64
 
 // Shares of a step that may go wrong before it counts as not held.
 const (
@@ -38,24 +38,29 @@ type Step struct {
 // Measure runs one rate for a while.
 type Measure func(ctx context.Context, rate float64) (Counts, error)
 
-// Find returns the highest rate that held, 0 if none did, and the rates tried, in order. A rate counts only if it holds a
-// second time, after all above it have failed: one lucky measurement is no top rate.
+// Find returns the highest rate that held, 0 if none did, and the rates tried, in order. A rate that fails is tried once more,
+// because a busy machine's hiccup is no limit; and a rate counts only if it holds again after all above it have failed,
+// because one lucky measurement is no top rate. It does not look below a sixty-fourth of the first rate.
 func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error) {
 	if r.Precision == 0 {
 		r.Precision = 0.1
 	}
 	var steps []Step
-	try := func(rate float64) (bool, error) {
-		counts, err := measure(ctx, rate)
-		if err != nil {
-			return false, err
+	try := func(rate float64) (held bool, err error) {
+		for again := 0; again < 2 && !held; again++ {
+			counts, err := measure(ctx, rate)
+			if err != nil {
+				return false, err
+			}
+			s := r.judge(rate, &counts)
+			steps = append(steps, s)
+			held = s.Held
 		}
-		s := r.judge(rate, &counts)
-		steps = append(steps, s)
-		return s.Held, nil
+		return held, nil
 	}
-	held, failed := 0.0, 0.0
-	for rate := min(r.From, r.To); rate >= 1 && len(steps) < stepsMax; rate = r.next(held, failed) {
+	first := min(r.From, r.To)
+	held, failed, drop := 0.0, 0.0, 1.0
+	for rate := first; rate >= first/lowestPart && len(steps) < stepsMax; rate = r.next(held, failed, drop) {
 		ok, err := try(rate)
 		if err != nil {
 			return 0, steps, err
@@ -64,6 +69,7 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 			held = rate
 		} else {
 			failed = rate
+			drop = min(2*drop, 1)
 		}
 		if !r.settled(held, failed) {
 			continue
@@ -71,10 +77,13 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 		if ok, err = try(held); ok || err != nil {
 			return held, steps, err
 		}
-		held, failed = 0, held
+		held, failed, drop = 0, held, r.Precision
 	}
-	return held, steps, nil
+	return 0, steps, nil
 }
+
+// lowestPart of the first rate is the lowest that is tried.
+const lowestPart = 64
 
 func (r Ramp) settled(held, failed float64) bool {
 	if held == 0 {
@@ -83,16 +92,13 @@ func (r Ramp) settled(held, failed float64) bool {
 	return failed == 0 && held >= r.To || failed > 0 && failed <= held*(1+r.Precision)*rounding
 }
 
-// next doubles until a rate failed, then halves the gap; below the first rate it goes down in small steps, because there is
-// no lower end that is known to hold.
-func (r Ramp) next(held, failed float64) float64 {
+// next doubles until a rate failed, then halves the gap; while none is known to hold it goes down, in steps that grow.
+func (r Ramp) next(held, failed, drop float64) float64 {
 	switch {
 	case failed == 0:
 		return min(2*held, r.To)
-	case held == 0 && failed <= r.From:
-		return failed / 2
 	case held == 0:
-		return failed / (1 + r.Precision)
+		return failed / (1 + drop)
 	default:
 		return (held + failed) / 2
 	}
@@ -110,7 +116,7 @@ func (r Ramp) judge(rate float64, c *Counts) Step {
 		s.Reason = fmt.Sprintf("p99, and the generator itself was late %d times", c.Late)
 	case p99 >= r.P99:
 		s.Reason = "p99"
-	case c.Rate() < achievedShare*rate:
+	case float64(c.Sent)+1 < achievedShare*rate*c.Took.Seconds():
 		s.Reason = "rate not reached"
 	default:
 		s.Held = true

@@ -34,7 +34,7 @@ func TestARampFindsTheTopRateFromBelowAndFromAbove(t *testing.T) {
 		require.NoError(t, err)
 		require.LessOrEqual(t, top, 7300.0)
 		require.Greater(t, top*1.1, 7300.0)
-		require.Less(t, len(steps), 16)
+		require.Less(t, len(steps), 22)
 		last := steps[len(steps)-1]
 		require.True(t, last.Held && last.Rate == top, "it held a second time")
 	}
@@ -53,6 +53,18 @@ func TestALuckyRateIsNoTopRate(t *testing.T) {
 	require.True(t, steps[2].Held && steps[2].Rate == 4000)
 }
 
+func TestOneHiccupIsNoLimit(t *testing.T) {
+	t.Parallel()
+	top, _, err := Ramp{From: 1000, To: 100_000, P99: 10 * time.Millisecond}.Find(t.Context(), measurer(func(call int) float64 {
+		if call%2 == 0 { // every other measurement is spoilt
+			return 0
+		}
+		return 7300
+	}))
+	require.NoError(t, err)
+	require.InDelta(t, 7000, top, 400)
+}
+
 func TestARampStopsAtItsHighestRateAndAtNone(t *testing.T) {
 	t.Parallel()
 	r := Ramp{From: 1000, To: 5000, P99: 10 * time.Millisecond}
@@ -63,7 +75,7 @@ func TestARampStopsAtItsHighestRateAndAtNone(t *testing.T) {
 	top, steps, err := r.Find(t.Context(), measurer(func(int) float64 { return 0 }))
 	require.NoError(t, err)
 	require.Zero(t, top)
-	require.Len(t, steps, 10, "1000 and its halves down to 1")
+	require.Len(t, steps, 14, "1000 and its halves down to a sixty-fourth, each twice")
 
 	broken := errors.New("broken")
 	_, _, err = r.Find(t.Context(), func(context.Context, float64) (Counts, error) { return newCounts(), broken })

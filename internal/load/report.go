@@ -95,7 +95,8 @@ func compare(total int64, all *told, s *models.Stock, took time.Duration) Books 
 		}
 	}
 	wrong(s.Claimed < all.accepted, "%d claims were accepted, %d are booked", all.accepted, s.Claimed)
-	wrong(s.Claimed > all.accepted+all.unknown, "%d are booked, at most %d were asked for and not refused", s.Claimed, all.accepted+all.unknown)
+	wrong(s.Claimed > all.accepted+all.unknown, "%d are booked, at most %d were asked for and not refused",
+		s.Claimed, all.accepted+all.unknown)
 	wrong(s.Claimed > total, "%d of %d units were claimed", s.Claimed, total)
 	wrong(s.Total != total || s.Remaining != total-s.Claimed, "%d left of %d after %d claims", s.Remaining, s.Total, s.Claimed)
 	wrong(s.Synced != s.Claimed, "%d of %d claims are in the database", s.Synced, s.Claimed)
