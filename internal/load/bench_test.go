@@ -50,7 +50,9 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.Synced = s.Claimed
 		}
 		s.Backlog = s.Claimed - s.Synced
-		_ = json.NewEncoder(w).Encode(s)
+		if err := json.NewEncoder(w).Encode(s); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
 	case strings.HasSuffix(r.URL.Path, "/close"):
 	default:
 		_ = json.NewDecoder(r.Body).Decode(&f.stock)

@@ -16,9 +16,9 @@ func stalling() Send {
 	start := time.Now()
 	return func(context.Context, int64) Answer {
 		if into := time.Since(start); into >= time.Second && into < 2*time.Second {
-			time.Sleep(2*time.Second - into)
+			<-time.After(2*time.Second - into)
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		return Answer{}
 	}
 }
@@ -52,7 +52,7 @@ func TestAClosedLoopHidesTheSameStall(t *testing.T) {
 					mu.Lock()
 					c.answer(answer, time.Since(sent), time.Now())
 					mu.Unlock()
-					time.Sleep(40*time.Millisecond - time.Since(sent)%(40*time.Millisecond))
+					<-time.After(40*time.Millisecond - time.Since(sent)%(40*time.Millisecond))
 				}
 			})
 		}
@@ -66,7 +66,7 @@ func TestWhatNeverFindsAConnectionIsCountedWithItsWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		res, err := Run(t.Context(), Plan{Rate: 100, Duration: time.Second, Connections: 1, Grace: time.Second}, func(context.Context, int64) Answer {
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 			return Answer{}
 		})
 		require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestTheWarmUpIsCountedApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		res, err := Run(t.Context(), Plan{Rate: 100, WarmUp: time.Second, Duration: time.Second, Connections: 50}, func(_ context.Context, n int64) Answer {
 			if n < 100 {
-				time.Sleep(200 * time.Millisecond)
+				<-time.After(200 * time.Millisecond)
 			}
 			return Answer{}
 		})
