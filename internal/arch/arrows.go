@@ -36,7 +36,6 @@ var arrows = map[string][]string{
 
 	"internal/arch":     {},
 	"internal/crowd":    {"models"},
-	"internal/deps":     {},
 	"internal/load":     {"models"},
 	"internal/e2e":      everything, // whole-pipeline tests
 	"internal/embedded": {"migrations", "models"},
