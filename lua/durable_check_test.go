@@ -227,7 +227,7 @@ func TestScriptThatWaitsIsNeverSentTwice(t *testing.T) {
 			}()
 			require.ErrorIs(t, <-failed, lua.ErrOutcomeUnknown)
 			require.Equal(t, 1, commandStat(t, server, "calls")) // only replies are held back, so a second would have arrived
-			b.rdb = server // not through the proxy, whose connections end as it is mended
+			b.rdb = server                                       // not through the proxy, whose connections end as it is mended
 			b.s = b.scripts()
 			require.Equal(t, int64(4), b.state().Taken)
 		})
