@@ -86,7 +86,7 @@ func (s *Server) newBatch(ctx context.Context, claims []batchClaim) *batch {
 	if len(b.party.tickets) == 0 {
 		return b
 	}
-	b.party.open.Store(int32(len(b.party.tickets))) //nolint:gosec // at most BatchMax
+	b.party.open.Store(int32(len(b.party.tickets)))
 	for _, part := range b.parts {
 		if queue := b.of(part.places); len(queue) > 0 {
 			part.desk.combiner.submit(queue)

@@ -35,7 +35,7 @@ func drive(b *testing.B, h http.Handler, want int, headers map[string]string) {
 	b.Helper()
 	body := []byte(`{"user_id":"user-1234567","quantity":1}`)
 	newRequest := func() (*http.Request, *bytes.Reader) {
-		req := httptest.NewRequest("POST", "/v1/campaigns/c1/claims", nil)
+		req := httptest.NewRequest(http.MethodPost, "/v1/campaigns/c1/claims", nil)
 		req.Header.Set("Content-Type", "application/json")
 		for k, v := range headers {
 			req.Header.Set(k, v)

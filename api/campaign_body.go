@@ -186,7 +186,7 @@ func (b *changeBody) change() (models.Change, *Problem) {
 // parseTime reads an RFC 3339 time and cuts it to UTC milliseconds.
 func parseTime(name string, text *string) (*time.Time, *Problem) {
 	if text == nil {
-		return nil, nil //nolint:nilnil // not sent
+		return nil, nil
 	}
 	t, err := time.Parse(time.RFC3339, *text)
 	if err != nil {

@@ -201,8 +201,7 @@ func (s *Server) adminProblem(verb, id string, err error) *Problem {
 }
 
 func problemOfField(err error) *Problem {
-	var refused *models.FieldError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*models.FieldError](err); ok {
 		return invalid(refused.Field, refused.Reason)
 	}
 	return &Problem{Code: CodeInvalid, Detail: err.Error()}

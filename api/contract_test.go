@@ -47,7 +47,7 @@ func TestCodes_AreThoseOfTheContract(t *testing.T) {
 	}
 	want := map[api.Code]int{}
 	for status, codes := range contract {
-		for _, code := range strings.Fields(codes) {
+		for code := range strings.FieldsSeq(codes) {
 			want[api.Code(code)] = status
 		}
 	}
@@ -147,7 +147,7 @@ func TestOpenAPI_AnswersAreThoseOfTheDocument(t *testing.T) {
 	room.fail = io.ErrUnexpectedEOF
 	room.ready = io.ErrUnexpectedEOF
 	for _, path := range []string{"/v1/campaigns", "/v1/campaigns/x", "/v1/campaigns/c1/stock", "/readyz"} {
-		req := httptest.NewRequest("GET", path, nil)
+		req := httptest.NewRequest(http.MethodGet, path, nil)
 		req.Header.Set("Authorization", "Bearer a")
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, req)
@@ -161,7 +161,7 @@ func TestOpenAPI_TheDocumentIsHeldTo(t *testing.T) {
 	t.Parallel()
 	h := newServer(t, newRoom(coupon("c1", 3)), api.Config{})
 	_, router := document(t, h)
-	req := httptest.NewRequest("POST", "/v1/campaigns/c1/claims", strings.NewReader(oneClaim))
+	req := httptest.NewRequest(http.MethodPost, "/v1/campaigns/c1/claims", strings.NewReader(oneClaim))
 	req.Header.Set("Content-Type", "application/json")
 	good := ask(h, "POST", "/v1/campaigns/c1/claims", oneClaim)
 	require.NoError(t, conforms(router, req, []byte(oneClaim), good))

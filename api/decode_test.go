@@ -35,10 +35,10 @@ func members(body []byte) (map[string]json.RawMessage, bool) {
 		if d.Decode(&value) != nil {
 			return nil, false
 		}
-		if _, twice := all[name.(string)]; twice { //nolint:forcetypeassert // JSON has no other names
+		if _, twice := all[name.(string)]; twice {
 			return nil, false
 		}
-		all[name.(string)] = value //nolint:forcetypeassert // see above
+		all[name.(string)] = value
 	}
 	return all, true
 }

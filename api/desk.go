@@ -215,7 +215,7 @@ func (ds *desks) lookup(ctx context.Context, id string) (lua.Meta, lua.Seen, err
 	defer cancel()
 	c, err := ds.deps.Campaigns.Get(booksCtx, id)
 	if err != nil { // claims go on without MySQL
-		return state.Meta, seen, nil //nolint:nilerr // see above
+		return state.Meta, seen, nil
 	}
 	if c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyLost {
 		meta, err := ds.deps.Hydrator.Hydrate(ctx, id) // Redis was put back to a time before that

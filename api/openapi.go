@@ -104,12 +104,13 @@ func takes(op *huma.Operation, schema *huma.Schema) {
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{jsonContentType[0]: {Schema: schema}}}
 }
 
-func pointer[T any](v T) *T { return &v }
+//go:fix inline
+func pointer[T any](v T) *T { return new(v) }
 
 func documentClaim(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.Parameters = []*huma.Param{
 		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
-		{Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: "string", MinLength: pointer(1), MaxLength: pointer(models.IdempotencyKeyLength)},
+		{Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: "string", MinLength: new(1), MaxLength: pointer(models.IdempotencyKeyLength)},
 			Description: "printable characters; the same key with the same body gets the first answer again"},
 	}
 	takes(op, schemaOf[claimBody](oapi, "ClaimRequest"))

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -220,9 +221,7 @@ func renderPlains() map[Code]*plain {
 func writePlain(w http.ResponseWriter, code Code) int {
 	p := plains[code]
 	h := w.Header()
-	for name, value := range p.header {
-		h[name] = value
-	}
+	maps.Copy(h, p.header)
 	w.WriteHeader(p.status)
 	_, _ = w.Write(p.body) // a client that is gone needs no answer
 	return p.status

@@ -118,7 +118,7 @@ func TestRealRedis_TwoProcessesSellExactlyWhatThereIs(t *testing.T) {
 			require.Positive(t, got[1].Load())
 			var st models.Stock
 			require.NoError(t, json.Unmarshal(ask(servers[1], "GET", "/v1/campaigns/"+id+"/stock", "").Body.Bytes(), &st))
-			require.EqualValues(t, []int64{500, 0, 500}, []int64{st.Total, st.Remaining, st.Claimed})
+			require.Equal(t, []int64{500, 0, 500}, []int64{st.Total, st.Remaining, st.Claimed})
 
 			require.Equal(t, 200, ask(servers[0], "PATCH", "/v1/campaigns/"+id, `{"total":501}`).Code)
 			require.Eventually(t, func() bool {

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"testing"
 
@@ -14,7 +15,7 @@ func TestSide_MetricsAskForTheViewersToken(t *testing.T) {
 	t.Parallel()
 	locked := api.Side(api.Tokens{Viewer: "v1ewer", Storefront: "st0re"}, prometheus.NewRegistry())
 	for token, want := range map[string]int{"": 401, "wrong": 401, "st0re": 403, "v1ewer": 200} {
-		r := httptest.NewRequest("GET", "/metrics", nil)
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 		if token != "" {
 			r.Header.Set("Authorization", "Bearer "+token)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"sort"
+	"strconv"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -54,7 +55,7 @@ func number(n int64) string {
 		return "-" + number(-n)
 	}
 	if n < 1000 {
-		return fmt.Sprint(n)
+		return strconv.FormatInt(n, 10)
 	}
 	return number(n/1000) + fmt.Sprintf(",%03d", n%1000)
 }

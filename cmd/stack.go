@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,8 +67,8 @@ func openStack(ctx context.Context, cfg *config.Config, log *slog.Logger) (*stac
 
 // close closes in reverse order. It may be called once.
 func (s *stack) close() {
-	for i := len(s.closers) - 1; i >= 0; i-- {
-		s.closers[i]()
+	for _, v := range slices.Backward(s.closers) {
+		v()
 	}
 }
 

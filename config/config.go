@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -209,11 +210,9 @@ func text(field func(*Config) *string) func(*Config, string) error {
 
 func oneOf(field func(*Config) *string, allowed ...string) func(*Config, string) error {
 	return func(c *Config, value string) error {
-		for _, a := range allowed {
-			if value == a {
-				*field(c) = value
-				return nil
-			}
+		if slices.Contains(allowed, value) {
+			*field(c) = value
+			return nil
 		}
 		return fmt.Errorf("must be %s, not %q", strings.Join(allowed, " or "), value)
 	}

@@ -72,7 +72,7 @@ var groupName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 // groups must hold syncer: without its events in MySQL there are no books.
 func groups(c *Config, value string) error {
 	syncer := false
-	for _, name := range strings.Split(value, ",") {
+	for name := range strings.SplitSeq(value, ",") {
 		name = strings.TrimSpace(name)
 		if !groupName.MatchString(name) {
 			return fmt.Errorf("must be names separated by commas, not %q", value)

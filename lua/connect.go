@@ -42,7 +42,7 @@ func Connect(url string) (redis.UniversalClient, error) {
 	if opts.DB != 0 {
 		return nil, fmt.Errorf("%w: a cluster has only database 0", ErrURL)
 	}
-	for _, host := range strings.Split(more, ",") {
+	for host := range strings.SplitSeq(more, ",") {
 		addr, err := clusterAddr(host)
 		if err != nil {
 			return nil, err
@@ -68,8 +68,7 @@ func clusterAddr(host string) (string, error) {
 
 // hidePassword keeps a URL, which may hold a password, out of an error's text.
 func hidePassword(err error) error {
-	var parse *neturl.Error
-	if errors.As(err, &parse) {
+	if parse, ok := errors.AsType[*neturl.Error](err); ok {
 		return parse.Err
 	}
 	return err

@@ -112,7 +112,7 @@ func TestEventIsLetterForLetterTheGolden(t *testing.T) {
 			golden, err := os.ReadFile(file)
 			require.NoError(t, err, "a golden that is missing is written with -update, on purpose")
 			require.Equal(t, string(golden), payload)
-			require.Equal(t, "", entries[i].Values["metadata"])
+			require.Empty(t, entries[i].Values["metadata"])
 			require.Len(t, entries[i].Values, 3)
 		}
 	})

@@ -86,7 +86,7 @@ func TestRushSellsExactlyTheStock(t *testing.T) {
 			for _, e := range b.events() {
 				require.Equal(t, got.seqs[e.Seq], e.ID)
 			}
-			require.Equal(t, len(got.seqs), len(b.events()))
+			require.Len(t, b.events(), len(got.seqs))
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -87,9 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context) (differ int, err error) {
 
 // recall keeps what was known of the campaigns that a round which was cut short did not come to.
 func (r *Reconciler) recall(before map[string]*remembered) {
-	for id, past := range before {
-		r.before[id] = past
-	}
+	maps.Copy(r.before, before)
 }
 
 // Rest has the figures say nothing: another process leads.

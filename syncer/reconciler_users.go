@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"dibs/lua"
 )
@@ -44,9 +45,7 @@ func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err
 func (l *look) users(ctx context.Context, key string) ([]string, error) {
 	d := userDifferences{}
 	rest := make(map[string]held, len(l.snap.users))
-	for user, h := range l.snap.users {
-		rest[user] = h
-	}
+	maps.Copy(rest, l.snap.users)
 	for cursor := uint64(0); ; {
 		page, next, err := l.r.cfg.Redis.HScan(ctx, key, cursor, "", usersAtOnce).Result()
 		if err != nil {

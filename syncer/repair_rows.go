@@ -104,7 +104,7 @@ func (r *Reconciler) adopt(ctx context.Context, partition int, o *orphan) ([]mod
 		return nil, nil
 	}
 	e := &o.event
-	step, err := repairOf(id, RepairClaims, fmt.Sprintf("no row of claim %s", e.ID),
+	step, err := repairOf(id, RepairClaims, "no row of claim "+e.ID,
 		fmt.Sprintf("seq %d, %d units of user %s, by its event %s", e.Seq, e.Quantity, e.UserID, o.entry))
 	if err != nil {
 		return nil, err

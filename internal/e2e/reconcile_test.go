@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -53,7 +52,7 @@ func TestReconcileFindsAndRepairsAndThenAgrees(t *testing.T) {
 
 	got = runDibs(t, s.settings, "reconcile", "--campaign", "none-such")
 	require.Equal(t, exitFailed, got.code)
-	require.True(t, strings.Contains(got.stderr, "none-such"), got.stderr)
+	require.Contains(t, got.stderr, "none-such", got.stderr)
 }
 
 func TestADeadLeaderIsFollowed(t *testing.T) {
