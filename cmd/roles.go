@@ -236,7 +236,8 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	}
 	role, err := syncer.New(syncer.Config{
 		Trimmer: trimmer, Sweeper: syncer.NewSweeper(s.db, s.hydrator, s.registry), Marker: syncer.NewMarker(s.db, s.scripts, s.log),
-		Evictor: evictor, EvictEvery: min(syncer.EvictEveryDefault, s.cfg.IdleEvict), Reconciler: reconciler, Leader: leader, Logger: s.log,
+		Evictor: evictor, EvictEvery: min(syncer.EvictEveryDefault, s.cfg.IdleEvict), Reconciler: reconciler, Relay: s.relay,
+		Leader: leader, Logger: s.log,
 	})
 	if err != nil {
 		return err

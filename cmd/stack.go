@@ -41,6 +41,7 @@ type stack struct {
 	dialect   string
 	campaigns *syncer.Campaigns
 	hydrator  *syncer.Hydrator
+	relay     *syncer.Relay
 
 	where   string   // the servers, for people
 	closers []func() // in the order of opening
@@ -187,5 +188,9 @@ func (s *stack) makeParts(context.Context) error {
 	s.scripts = scripts
 	s.campaigns = syncer.NewCampaigns(s.db, scripts, s.log)
 	s.hydrator, err = syncer.NewHydrator(syncer.HydratorConfig{DB: s.db, Scripts: scripts, Logger: s.log, Registerer: s.registry})
+	if err != nil {
+		return err
+	}
+	s.relay, err = syncer.NewRelay(syncer.RelayConfig{DB: s.db, Scripts: scripts, Logger: s.log, Registerer: s.registry})
 	return err
 }

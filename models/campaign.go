@@ -94,6 +94,8 @@ type Campaign struct {
 	Claimed   int64 // units of live claims
 	SyncedSeq int64 // accepted claims that have their row; seq in Redis less this is the backlog
 
+	ReleasedClaims int64 // claims that were released or expired, ever; moved in the transaction that did it
+
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }

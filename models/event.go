@@ -43,6 +43,12 @@ type Event struct {
 	PacketID  string `json:"packet_id,omitempty"`
 	Amount    *int64 `json:"amount,omitempty"` // minor units
 	Currency  string `json:"currency,omitempty"`
+
+	// What claim.released and claim.redeemed tell beside: which claim, when it was made, and what became of it.
+	ClaimID   string `json:"claim_id,omitempty"`
+	ClaimedAt *Time  `json:"claimed_at,omitempty"`
+	OrderID   string `json:"order_id,omitempty"`
+	Reason    string `json:"reason,omitempty"` // "expired", or the words of who released it
 }
 
 // ErrEvent is wrapped by every refusal of an event; the message says what is wrong with it.
@@ -75,8 +81,20 @@ func (e *Event) validate() error {
 		return fmt.Errorf("%w: at %s", ErrEvent, e.At)
 	case e.Type == EventClaimAccepted:
 		return e.validateClaim()
+	case e.Type == EventClaimReleased || e.Type == EventClaimRedeemed:
+		return e.validateResolution()
 	}
 	return nil
+}
+
+func (e *Event) validateResolution() error {
+	switch {
+	case e.ClaimID == "" || len(e.ClaimID) > CampaignIDLength:
+		return fmt.Errorf("%w: claim_id %s", ErrEvent, strconv.Quote(e.ClaimID))
+	case e.ClaimedAt == nil || e.ClaimedAt.Year() < 1970 || e.ClaimedAt.Year() > 9999:
+		return fmt.Errorf("%w: claimed_at is missing or can't be", ErrEvent)
+	}
+	return e.validateClaim()
 }
 
 func (e *Event) validateClaim() error {

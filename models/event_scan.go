@@ -55,6 +55,25 @@ func (s *eventScanner) field(name string, e *Event) (ok bool) {
 		e.Epoch, ok = s.integer()
 	case "at":
 		e.At, ok = s.time()
+	default:
+		return s.resolution(name, e)
+	}
+	return ok
+}
+
+// resolution reads a field of those that tell what became of a claim.
+func (s *eventScanner) resolution(name string, e *Event) (ok bool) {
+	switch name {
+	case "claim_id":
+		e.ClaimID, ok = s.string()
+	case "claimed_at":
+		var at Time
+		at, ok = s.time()
+		e.ClaimedAt = &at
+	case "order_id":
+		e.OrderID, ok = s.string()
+	case "reason":
+		e.Reason, ok = s.string()
 	}
 	return ok
 }

@@ -19,6 +19,9 @@ type ClaimRow struct {
 	OrderID    *string
 	ClaimedAt  time.Time
 	SyncedAt   time.Time
+
+	ResolvedAt    *time.Time // when it was redeemed, released or expired
+	ReleaseReason string
 }
 
 // TableName names the table for gorm.
@@ -50,6 +53,29 @@ type ParkedEvent struct {
 
 // TableName names the table for gorm.
 func (ParkedEvent) TableName() string { return "parked_events" }
+
+// OutboxKind is what Redis must be told by a row of outbox.
+type OutboxKind string
+
+// The kinds of outbox rows.
+const (
+	OutboxEvent   OutboxKind = "event"   // an event for the claim stream, and nothing else
+	OutboxRelease OutboxKind = "release" // a claim was released: quota goes back, and its event into the claim stream
+)
+
+// OutboxRow is a row of outbox: something that Redis must be told at least once, written in the transaction that caused it.
+type OutboxRow struct {
+	ID         string `gorm:"primaryKey"` // UUIDv7, and the id of the event
+	CampaignID string
+	Kind       OutboxKind
+	ClaimID    *string // what it is about, if it is a claim
+	Payload    []byte  // the event, see Event
+	CreatedAt  time.Time
+	AppliedAt  *time.Time // nil until Redis had it
+}
+
+// TableName names the table for gorm.
+func (OutboxRow) TableName() string { return "outbox" }
 
 // Setting is a row of settings: what is fixed once data exists.
 type Setting struct {

@@ -45,3 +45,14 @@ func (w *Writer) Held() int {
 	w.room.Release(int64(free))
 	return w.cfg.PendingMax - free
 }
+
+// RelayWithStep calls step between the steps of r from now on.
+func RelayWithStep(r *Relay, step func(name string)) *Relay {
+	return &Relay{cfg: r.cfg, metrics: r.metrics, step: step}
+}
+
+// OutboxRow and PutOutbox are what writes rows.
+var (
+	OutboxRow = outboxRow
+	PutOutbox = putOutbox
+)

@@ -19,11 +19,14 @@ const (
 	MarkEveryDefault    = time.Second      // so much of a claim stream may be lost unseen, if no API process saw it
 	EvictEveryDefault   = 10 * time.Second // asks Redis about each campaign that it holds
 	CompareEveryDefault = 2 * time.Second  // a read of each server a campaign
+	RelayEveryDefault   = 250 * time.Millisecond
+	pruneEvery          = time.Minute
 	complainEvery       = 30 * time.Second // a trouble that lasts is told this often
 )
 
 // Config is what the syncer role does. All of Trimmer, Sweeper, Marker, Evictor and Logger are required. Without a Leader the
-// process does what a leader does, without asking; without a Reconciler nothing is compared.
+// process does what a leader does, without asking; without a Reconciler nothing is compared, without a Relay nothing of the
+// outbox is told.
 type Config struct {
 	Trimmer *Trimmer
 	Sweeper *Sweeper
@@ -31,6 +34,7 @@ type Config struct {
 	Evictor *Evictor
 
 	Reconciler *Reconciler
+	Relay      *Relay
 	Leader     *Leader // does not run yet: Run has it stand
 
 	TrimEvery    time.Duration
@@ -38,6 +42,7 @@ type Config struct {
 	MarkEvery    time.Duration
 	EvictEvery   time.Duration
 	CompareEvery time.Duration
+	RelayEvery   time.Duration
 	RoundTimeout time.Duration // most that one round of any may take; by default ten times the longest pause, and at least 10s
 
 	Logger *slog.Logger
@@ -51,6 +56,7 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.MarkEvery, MarkEveryDefault)
 	orDefault(&c.EvictEvery, EvictEveryDefault)
 	orDefault(&c.CompareEvery, CompareEveryDefault)
+	orDefault(&c.RelayEvery, RelayEveryDefault)
 	orDefault(&c.RoundTimeout, max(10*time.Second, 10*c.TrimEvery, 10*c.SweepEvery, 10*c.MarkEvery, 10*c.EvictEvery, 10*c.CompareEvery))
 	if c.Clock == nil {
 		c.Clock = clockwork.NewRealClock()
@@ -71,15 +77,16 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: Evictor is required", ErrConfig)
 	case c.Logger == nil:
 		return fmt.Errorf("%w: Logger is required", ErrConfig)
-	case c.TrimEvery < 0 || c.SweepEvery < 0 || c.MarkEvery < 0 || c.EvictEvery < 0 || c.CompareEvery < 0 || c.RoundTimeout < 0:
-		return fmt.Errorf("%w: TrimEvery, SweepEvery, MarkEvery, EvictEvery, CompareEvery and RoundTimeout must be positive", ErrConfig)
+	case c.TrimEvery < 0 || c.SweepEvery < 0 || c.MarkEvery < 0 || c.EvictEvery < 0 || c.CompareEvery < 0 || c.RelayEvery < 0 ||
+		c.RoundTimeout < 0:
+		return fmt.Errorf("%w: TrimEvery, SweepEvery, MarkEvery, EvictEvery, CompareEvery, RelayEvery and RoundTimeout must be positive", ErrConfig)
 	}
 	return nil
 }
 
 // Syncer is the role that keeps house: it trims the claim streams, notices when one lost something, evicts idle campaigns and
 // completes what was left half done. Every part is safe to run in several processes at once; the ones that would only repeat
-// each other's work, which are to mark, to evict and to compare, are the leader's.
+// each other's work, which are to mark, to evict, to compare and to relay, are the leader's.
 type Syncer struct{ cfg Config }
 
 // New checks cfg and makes the role.
@@ -107,6 +114,8 @@ func (s *Syncer) Run(ctx context.Context) error {
 		{"mark", s.cfg.MarkEvery, s.led(s.mark)},
 		{"evict", s.cfg.EvictEvery, s.led(func(ctx context.Context) error { _, err := s.cfg.Evictor.Evict(ctx); return err })},
 		{"compare", s.cfg.CompareEvery, s.compare},
+		{"relay", s.cfg.RelayEvery, s.relay},
+		{"prune", pruneEvery, s.prune},
 	} {
 		g.Go(func() error {
 			s.repeat(ctx, part.name, part.pause, part.round)
@@ -137,6 +146,26 @@ func (s *Syncer) compare(ctx context.Context) error {
 		return nil
 	}
 	return s.led(func(ctx context.Context) error { _, err := s.cfg.Reconciler.Reconcile(ctx); return err })(ctx)
+}
+
+// relay is the leader's, so that an event is told once as a rule.
+func (s *Syncer) relay(ctx context.Context) error {
+	if s.cfg.Relay == nil {
+		return nil
+	}
+	if s.cfg.Leader != nil && !s.cfg.Leader.Leads() {
+		s.cfg.Relay.Rest()
+		return nil
+	}
+	return s.led(func(ctx context.Context) error { _, err := s.cfg.Relay.Relay(ctx); return err })(ctx)
+}
+
+// prune is the leader's.
+func (s *Syncer) prune(ctx context.Context) error {
+	if s.cfg.Relay == nil {
+		return nil
+	}
+	return s.led(func(ctx context.Context) error { _, err := s.cfg.Relay.Prune(ctx); return err })(ctx)
 }
 
 func (s *Syncer) sweep(ctx context.Context) error {

@@ -1,0 +1,30 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Append adds an event to the claim stream of a campaign, in the form that claim.lua gives to its own; payload is its JSON.
+// Sent twice it is there twice: readers deduplicate by its id. Errors: ErrUnavailable, ErrOutcomeUnknown.
+func (s *Scripts) Append(ctx context.Context, campaignID, eventID string, payload []byte) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: append not sent: %w", ErrUnavailable, err)
+	}
+	key := s.KeysOf(campaignID).Stream
+	cmd := onceCmd{redis.NewCmd(ctx, "xadd", key, "*", "_watermill_message_uuid", eventID, "metadata", "", "payload", payload)}
+	if !s.opts.Durability.Waits() {
+		_ = s.rdb.Process(ctx, cmd) // the error is the command's too
+		return sortError("append", cmd.Err())
+	}
+	kept := s.pipe(ctx, key, cmd)
+	if err := sortError("append", cmd.Err()); err != nil {
+		return err
+	}
+	if kept != nil {
+		return fmt.Errorf("%w: append: an event was added but is %w", ErrOutcomeUnknown, kept)
+	}
+	return nil
+}

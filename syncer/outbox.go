@@ -1,0 +1,63 @@
+package syncer
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"dibs/models"
+)
+
+const insertOutboxHead = "INSERT INTO outbox (id, campaign_id, kind, claim_id, payload, created_at) VALUES "
+
+// outboxAtOnce bounds the rows of one statement.
+const outboxAtOnce = 500
+
+// execer is a transaction: a *sql.Tx, or tx.Statement.ConnPool of a gorm one.
+type execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// outboxRow makes the row that tells an event. The event gets its id, its version and, unless it has one, its time here.
+func outboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return models.OutboxRow{}, fmt.Errorf("syncer: outbox: %w", err)
+	}
+	e.V, e.ID = models.EventVersion, id.String()
+	if e.At.IsZero() {
+		e.At = models.NewTime(now())
+	}
+	payload, err := json.Marshal(e)
+	if err != nil {
+		return models.OutboxRow{}, fmt.Errorf("syncer: outbox: %w", err)
+	}
+	row := models.OutboxRow{ID: e.ID, CampaignID: e.CampaignID, Kind: kind, Payload: payload, CreatedAt: now()}
+	if e.ClaimID != "" {
+		row.ClaimID = &e.ClaimID
+	}
+	return row, nil
+}
+
+// putOutbox writes rows in the transaction that is the cause of them. Whoever did that calls Relay.Apply after the commit,
+// so that Redis hears at once; should it die before, the relay of the leader does.
+func putOutbox(ctx context.Context, tx execer, rows []models.OutboxRow) error {
+	for len(rows) > 0 {
+		part := rows[:min(len(rows), outboxAtOnce)]
+		rows = rows[len(part):]
+		args := make([]any, 0, 6*len(part))
+		for i := range part {
+			r := &part[i]
+			args = append(args, r.ID, r.CampaignID, string(r.Kind), r.ClaimID, r.Payload, r.CreatedAt.UTC().Format(sqlTimeLayout))
+		}
+		query := insertOutboxHead + strings.Repeat("(?, ?, ?, ?, ?, ?),", len(part))
+		if _, err := tx.ExecContext(ctx, query[:len(query)-1], args...); err != nil {
+			return fmt.Errorf("syncer: outbox: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"gorm.io/gorm"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// Defaults of RelayConfig.
+const (
+	RelayAfterDefault = time.Second // so long who wrote a row has the first go at it
+	RelayKeepDefault  = 24 * time.Hour
+
+	relayPage  = 500  // rows that are read at a time
+	prunePage  = 1000 // rows that one statement takes away
+	prunesMost = 20   // of one round: another 20,000 rows go with the next
+)
+
+// errOutboxKind says that a row is of a kind that this program does not know: a newer one wrote it.
+var errOutboxKind = errors.New("syncer: outbox: unknown kind of row")
+
+// RelayConfig is how a Relay works. DB, Scripts and Logger are required.
+type RelayConfig struct {
+	DB      *gorm.DB
+	Scripts Scripts
+
+	After time.Duration // Relay leaves younger rows to those who wrote them
+	Keep  time.Duration // how long rows stay after Redis had them
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil: no metrics
+}
+
+// WithDefaults returns a copy with defaults where nothing is set.
+func (c RelayConfig) WithDefaults() RelayConfig {
+	orDefault(&c.After, RelayAfterDefault)
+	orDefault(&c.Keep, RelayKeepDefault)
+	return c
+}
+
+// Validate returns nil, or ErrConfig wrapped with the name of the field.
+func (c RelayConfig) Validate() error {
+	switch {
+	case c.DB == nil:
+		return fmt.Errorf("%w: DB is required", ErrConfig)
+	case c.Scripts == nil:
+		return fmt.Errorf("%w: Scripts is required", ErrConfig)
+	case c.Logger == nil:
+		return fmt.Errorf("%w: Logger is required", ErrConfig)
+	case c.After < 0 || c.Keep < 0:
+		return fmt.Errorf("%w: After and Keep must be positive", ErrConfig)
+	}
+	return nil
+}
+
+// Relay tells Redis what MySQL decided: rows of outbox, at least once each. A row takes two steps, either of which may be
+// repeated by anybody:
+//
+//  1. Redis is told. Quota that was given back is known by the claim's record there, so that it comes back once.
+//  2. The row is marked as applied.
+//
+// Any number may run at once.
+type Relay struct {
+	cfg     RelayConfig
+	metrics *relayMetrics
+
+	step func(name string) // tests only: called between the steps
+}
+
+// NewRelay checks cfg and makes a relay.
+func NewRelay(cfg RelayConfig) (*Relay, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Relay{cfg: cfg, metrics: newRelayMetrics(cfg.Registerer), step: func(string) {}}, nil
+}
+
+// Relay goes once over all rows that Redis has not had, oldest first, and returns how many it has now. What can't be told now
+// is returned as an error after the others had their turn.
+func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
+	if err := r.measure(ctx); err != nil {
+		return 0, err
+	}
+	var failed []error
+	for after := ""; ; {
+		var page []models.OutboxRow
+		err := r.cfg.DB.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox WHERE applied_at IS NULL AND id > ? AND created_at <= ?"+
+			" ORDER BY id LIMIT ?", after, now().Add(-r.cfg.After).Format(sqlTimeLayout), relayPage).Scan(&page).Error
+		if err != nil {
+			return applied, errors.Join(append(failed, fmt.Errorf("syncer: relay: %w", err))...)
+		}
+		n, err := r.Apply(ctx, page)
+		applied += n
+		switch {
+		case ctx.Err() != nil:
+			return applied, fmt.Errorf("syncer: relay: %w", context.Cause(ctx))
+		case isAway(err):
+			return applied, errors.Join(append(failed, err)...) // the rest would wait for it just the same
+		case err != nil && len(failed) < sweepBatch:
+			failed = append(failed, err)
+		}
+		if len(page) < relayPage {
+			return applied, errors.Join(failed...)
+		}
+		after = page[len(page)-1].ID
+	}
+}
+
+// isAway tells whether Redis can't be asked at all now.
+func isAway(err error) bool {
+	return errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrOutcomeUnknown)
+}
+
+// Apply tells Redis of rows, in their order for each campaign, and returns how many it had. One campaign's trouble does not
+// stop another's.
+func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int, err error) {
+	var order []string
+	byCampaign := make(map[string][]models.OutboxRow)
+	for i := range rows {
+		id := rows[i].CampaignID
+		if byCampaign[id] == nil {
+			order = append(order, id)
+		}
+		byCampaign[id] = append(byCampaign[id], rows[i])
+	}
+	var failed []error
+	for _, id := range order {
+		done, err := r.tell(ctx, byCampaign[id])
+		if err != nil {
+			failed = append(failed, err)
+		}
+		r.step("told")
+		if err := r.mark(ctx, done); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		applied += len(done)
+	}
+	return applied, errors.Join(failed...)
+}
+
+// tell brings the rows of one campaign to Redis and returns the ids of those that it has.
+func (r *Relay) tell(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
+	var failed []error
+	for i := range rows {
+		row := &rows[i]
+		if row.Kind != models.OutboxEvent {
+			failed = append(failed, fmt.Errorf("%w: %s is a %.20q", errOutboxKind, row.ID, row.Kind))
+			continue
+		}
+		if err := r.cfg.Scripts.Append(ctx, row.CampaignID, row.ID, row.Payload); err != nil {
+			failed = append(failed, fmt.Errorf("syncer: outbox %s: %w", row.ID, err))
+			break
+		}
+		done = append(done, row.ID)
+		r.metrics.applied.WithLabelValues(string(row.Kind)).Inc()
+	}
+	return done, errors.Join(failed...)
+}
+
+// mark is step 2.
+func (r *Relay) mark(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	err := persist(ctx, triesMax, noNotice, func() error {
+		return r.cfg.DB.WithContext(ctx).Exec("UPDATE outbox SET applied_at = ? WHERE id IN ? AND applied_at IS NULL",
+			now().Format(sqlTimeLayout), ids).Error
+	})
+	if err != nil {
+		return fmt.Errorf("syncer: outbox: %w", err)
+	}
+	r.step("marked")
+	return nil
+}
+
+// Prune takes away rows that Redis has had for long, in bounded batches, and returns how many.
+func (r *Relay) Prune(ctx context.Context) (pruned int, err error) {
+	before := now().Add(-r.cfg.Keep).Format(sqlTimeLayout)
+	for range prunesMost {
+		var ids []string
+		db := r.cfg.DB.WithContext(ctx)
+		err := db.Raw("SELECT id FROM outbox WHERE applied_at < ? ORDER BY applied_at, id LIMIT ?", before, prunePage).Scan(&ids).Error
+		if err == nil && len(ids) > 0 {
+			err = db.Exec("DELETE FROM outbox WHERE id IN ?", ids).Error
+		}
+		if err != nil {
+			return pruned, fmt.Errorf("syncer: prune outbox: %w", err)
+		}
+		if pruned += len(ids); len(ids) < prunePage {
+			break
+		}
+	}
+	return pruned, nil
+}
+
+// measure brings the age of the oldest row that Redis has not had up to date.
+func (r *Relay) measure(ctx context.Context) error {
+	var rows []models.OutboxRow
+	err := r.cfg.DB.WithContext(ctx).Raw("SELECT id, created_at FROM outbox WHERE applied_at IS NULL ORDER BY id LIMIT 1").Scan(&rows).Error
+	if err != nil {
+		return fmt.Errorf("syncer: relay: %w", err)
+	}
+	if len(rows) == 0 {
+		r.metrics.oldest.Set(0)
+		return nil
+	}
+	r.metrics.oldest.Set(max(0, time.Since(rows[0].CreatedAt)).Seconds())
+	return nil
+}
+
+// Rest has the figures say nothing: another process leads.
+func (r *Relay) Rest() { r.metrics.oldest.Set(0) }
