@@ -1,0 +1,14 @@
+package split
+
+// even divides spare among n; the first spare%n get one more.
+func even(n int, spare int64) []int64 {
+	each, more := spare/int64(n), spare%int64(n)
+	parts := make([]int64, n)
+	for i := range parts {
+		parts[i] = each
+		if int64(i) < more {
+			parts[i]++
+		}
+	}
+	return parts
+}

@@ -1,0 +1,112 @@
+package split
+
+import (
+	"math/bits"
+	"math/rand/v2"
+)
+
+// randomCut divides spare among n, none more than room. What a cut gives beyond room is cut again among the parts that still
+// have room, until nothing is over; each round but the last fills at least one of them. No step looks at positions, so none is
+// favoured.
+func randomCut(rng *rand.Rand, n int, spare, room int64) []int64 {
+	parts := cut(rng, n, spare)
+	over := trim(parts, room)
+	for over > 0 {
+		open := withRoom(parts, room)
+		for i, more := range cut(rng, len(open), over) {
+			parts[open[i]] += more
+		}
+		over = trim(parts, room)
+	}
+	return parts
+}
+
+// trim takes from each part what is beyond room, and returns how much that was.
+func trim(parts []int64, room int64) int64 {
+	var over int64
+	for i, part := range parts {
+		if part > room {
+			over += part - room
+			parts[i] = room
+		}
+	}
+	return over
+}
+
+// withRoom returns the places of the parts that can take more.
+func withRoom(parts []int64, room int64) []int {
+	open := make([]int, 0, len(parts))
+	for i, part := range parts {
+		if part < room {
+			open = append(open, i)
+		}
+	}
+	return open
+}
+
+// cut divides sum into n parts of 0 or more, every way equally likely: in a row of sum units and n-1 bars each set of places for
+// the bars is. (Cut points drawn one by one from 0 to sum are not the same: ties favour the parts in the middle.) Whichever of
+// the two are fewer get their places drawn.
+func cut(rng *rand.Rand, n int, sum int64) []int64 {
+	parts := make([]int64, n)
+	bars := int64(n - 1)
+	if sum < bars {
+		for i, place := range places(rng, int(sum), sum+bars) {
+			parts[place-int64(i)]++ // so many bars stand before unit i
+		}
+		return parts
+	}
+	before := int64(-1)
+	for i, place := range places(rng, n-1, sum+bars) {
+		parts[i] = place - before - 1
+		before = place
+	}
+	parts[n-1] = sum + bars - before - 1
+	return parts
+}
+
+// places draws k different numbers below n, every set equally likely, in rising order. k is at most half of n, so that a draw
+// finds a new one at least every other time.
+//
+// They are kept in a table whose order is that of the numbers: each starts looking for its slot where its size says, so that with
+// numbers spread evenly it is near. That takes a third of the time of a map and a sort.
+func places(rng *rand.Rand, k int, n int64) []int64 {
+	homes := 2 * k
+	table := make([]int64, homes+k) // number + 1, 0 is free; no number is pushed further than k slots from home
+	for found := 0; found < k; {
+		number := rng.Int64N(n)
+		if insert(table, home(number, n, homes), number+1) {
+			found++
+		}
+	}
+	sorted := make([]int64, 0, k)
+	for _, value := range table {
+		if value != 0 {
+			sorted = append(sorted, value-1)
+		}
+	}
+	return sorted
+}
+
+// home is number×homes/n, by a product of 128 bits.
+func home(number, n int64, homes int) int {
+	high, low := bits.Mul64(uint64(number), uint64(homes))
+	at, _ := bits.Div64(high, low, uint64(n))
+	return int(at)
+}
+
+// insert puts value into a table that is in order but for free slots, at or after slot at, and moves greater ones up. False if it
+// is there already.
+func insert(table []int64, at int, value int64) bool {
+	for table[at] != 0 && table[at] < value {
+		at++
+	}
+	if table[at] == value {
+		return false
+	}
+	for value != 0 {
+		table[at], value = value, table[at]
+		at++
+	}
+	return true
+}
