@@ -5,7 +5,7 @@ package main
 import (
 	"context"
 	"io"
-	"log"
+	"log" //nolint:depguard // what go-sql-driver takes
 	"os"
 	"os/signal"
 	"runtime/debug"

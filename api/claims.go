@@ -96,7 +96,7 @@ func (s *Server) take(ctx context.Context, campaignID string, req lua.ClaimReque
 		return answer{}, CodeSoldOut, nil
 	}
 	if req.ID, err = uuid.NewV7(); err != nil {
-		return answer{}, CodeUnavailable, nil
+		return answer{}, CodeUnavailable, nil //nolint:nilerr // no id, no claim
 	}
 	a := d.combiner.claim(ctx, req)
 	code := a.code()

@@ -50,8 +50,9 @@ type Config struct {
 	Version string // of the program, for the OpenAPI document
 	Tokens  Tokens
 
-	ClaimsPerCall  int           // claims in one script call, at most lua.ClaimsMax
-	ClaimsInFlight int           // script calls at once for one campaign; 2 measured no faster than 1, and lets claims of one batch change places
+	ClaimsPerCall int // claims in one script call, at most lua.ClaimsMax
+	// ClaimsInFlight is script calls at once for one campaign; 2 measured no faster than 1, and lets claims of one batch change places.
+	ClaimsInFlight int
 	QueueMax       int           // claims waiting for one campaign; more are refused as unavailable
 	QueueWait      time.Duration // a claim that waited longer is refused as unavailable instead of being sent
 	CallTimeout    time.Duration // of one script call

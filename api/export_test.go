@@ -22,7 +22,7 @@ var (
 	ErrStopping   = errStopping
 )
 
-func init() {
+func init() { //nolint:gochecknoinits // two tables that depend on each other
 	for _, f := range (&campaignBody{}).fields() {
 		RequestFields["CampaignBody"] = append(RequestFields["CampaignBody"], f.name)
 	}

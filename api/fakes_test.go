@@ -46,7 +46,6 @@ type fakeCampaign struct {
 	byKey   map[string]lua.ClaimRequest
 	first   map[string]models.Claim
 	users   map[string]int64
-	synced  int64
 	lag     int64
 }
 

@@ -26,7 +26,7 @@ func TestAStopFirstSaysGoodbyeOnEveryConnection(t *testing.T) {
 	go func() { served <- srv.Serve(ctx, ln) }()
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	get := func(path string) *http.Response {
+	get := func(path string) *http.Response { // with its body read and closed
 		res, err := client.Get("http://" + ln.Addr().String() + path)
 		require.NoError(t, err)
 		_, _ = io.Copy(io.Discard, res.Body)

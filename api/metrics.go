@@ -50,7 +50,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		},
 	}
 	m.rolledBack = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "dibs_rolled_back_total", Help: "Calls that took nothing because Redis went back behind what this process had seen of the campaign.",
+		Name: "dibs_rolled_back_total",
+		Help: "Calls that took nothing because Redis went back behind what this process had seen of the campaign.",
 	})
 	for _, c := range []prometheus.Collector{claims, m.duration, m.combiner.size, m.combiner.depth, m.rolledBack} {
 		if err := reg.Register(c); err != nil {

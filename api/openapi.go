@@ -104,18 +104,19 @@ func takes(op *huma.Operation, schema *huma.Schema) {
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{jsonContentType[0]: {Schema: schema}}}
 }
 
-//go:fix inline
-func pointer[T any](v T) *T { return new(v) }
-
 func documentClaim(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.Parameters = []*huma.Param{
 		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
-		{Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: "string", MinLength: new(1), MaxLength: pointer(models.IdempotencyKeyLength)},
+		{Name: "Idempotency-Key", In: "header",
+			Schema:      &huma.Schema{Type: "string", MinLength: new(1), MaxLength: new(models.IdempotencyKeyLength)},
 			Description: "printable characters; the same key with the same body gets the first answer again"},
 	}
 	takes(op, schemaOf[claimBody](oapi, "ClaimRequest"))
 	r := answers(op, "201", "The user holds the claim", jsonContentType[0], schemaOf[models.Claim](oapi, "Claim"))
-	r.Headers = map[string]*huma.Param{replayedHeader: {Schema: &huma.Schema{Type: "string", Enum: []any{"true"}}, Description: "this is the first answer of the key, given again"}}
+	r.Headers = map[string]*huma.Param{replayedHeader: {
+		Schema:      &huma.Schema{Type: "string", Enum: []any{"true"}},
+		Description: "this is the first answer of the key, given again",
+	}}
 }
 
 func documentBatch(oapi *huma.OpenAPI, op *huma.Operation) {

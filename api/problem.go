@@ -72,7 +72,7 @@ var refusals = map[Code]refusal{
 	CodeForbidden:           {403, "Forbidden", "This token may not do that.", 0},
 	CodeTooLarge:            {413, "Too large", "The body is too large.", 0},
 	CodeRateLimited:         {429, "Rate limited", "This user asks too often.", 1},
-	CodeUnavailable:         {503, "Unavailable", "This request surely claimed nothing; an earlier one with the same key may have. Ask again.", 1},
+	CodeUnavailable:         {503, "Unavailable", "This request surely did nothing; an earlier one with the same key may have. Ask again.", 1},
 	CodeOutcomeUnknown:      {503, "Outcome unknown", "The claim may have been made. Ask again with the same Idempotency-Key.", 1},
 	CodeNotFound:            {404, "Not found", "There is nothing at this path.", 0},
 	CodeMethodNotAllowed:    {405, "Method not allowed", "This path does not take this method, see Allow.", 0},
@@ -102,7 +102,7 @@ func codeOf(o models.Outcome) Code {
 }
 
 // Problem is a refusal, an RFC 9457 problem. The zero values of Detail and RetryAfter stand for those of the table.
-type Problem struct {
+type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Code       Code
 	Detail     string
 	Field      string // the JSON name of the refused field
@@ -200,7 +200,7 @@ type plain struct {
 }
 
 // plains are the refusals that a rush is full of, by code.
-var plains = renderPlains()
+var plains = renderPlains() //nolint:gochecknoglobals // nothing writes to it
 
 func renderPlains() map[Code]*plain {
 	all := make(map[Code]*plain, len(refusals))

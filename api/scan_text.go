@@ -1,8 +1,8 @@
 package api
 
 import (
-	"bytes"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -74,7 +74,7 @@ func (s *scanner) escape() (rune, bool) {
 		return 0, false
 	}
 	if s.b[s.i] != 'u' {
-		which := bytes.IndexByte([]byte(escapes), s.b[s.i])
+		which := strings.IndexByte(escapes, s.b[s.i])
 		s.i++
 		if which < 0 {
 			return 0, false

@@ -77,7 +77,7 @@ func (s *service) stop(timeout time.Duration) error {
 		return nil
 	case <-timer.C:
 		_ = s.cmd.Process.Kill()
-		<-s.exited // that it was killed
+		<-s.exited //nolint:errcheck // that it was killed
 		return errors.New("cmd: the service did not stop and was killed")
 	}
 }

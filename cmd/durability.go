@@ -25,7 +25,7 @@ func (s *stack) checkDurability(ctx context.Context) error {
 	defer cancel()
 	advice, err := s.scripts.CheckDurability(ctx)
 	for _, line := range advice {
-		s.log.Warn("durability: "+line, "durability", s.cfg.Durability.String())
+		s.log.Warn("durability", "advice", line, "durability", s.cfg.Durability.String())
 	}
 	if errors.Is(err, lua.ErrDurability) {
 		return refusedDurability(err)

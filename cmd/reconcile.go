@@ -130,7 +130,8 @@ func printComparisonJSON(w io.Writer, one *syncer.Repaired, repair bool) error {
 // printComparisons prints a line a campaign, then what differs and what was done about it.
 func printComparisons(w io.Writer, all []syncer.Repaired, repair bool) {
 	out := newTable()
-	out.AppendHeader(table.Row{"campaign", "where", "total", "redis taken", "mysql claimed", "rows", "redis left", "mysql left", "backlog", "drift", "books"})
+	out.AppendHeader(table.Row{"campaign", "where", "total", "redis taken", "mysql claimed", "rows",
+		"redis left", "mysql left", "backlog", "drift", "books"})
 	var columns []table.ColumnConfig
 	for i := 3; i <= 10; i++ {
 		columns = append(columns, table.ColumnConfig{Number: i, Align: text.AlignRight, AlignHeader: text.AlignRight})

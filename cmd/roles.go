@@ -79,7 +79,8 @@ func newSyncer(env Env) *cobra.Command {
 func needsServers(run func(context.Context, *config.Config) error) func(context.Context, *cobra.Command, *config.Config) error {
 	return func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		if cfg.Embedded() {
-			return fmt.Errorf("%w: %sREDIS_URL: `dibs %s` needs real servers; `dibs serve` brings its own", config.ErrConfig, config.Prefix, c.Name())
+			return fmt.Errorf("%w: %sREDIS_URL: `dibs %s` needs real servers; `dibs serve` brings its own",
+				config.ErrConfig, config.Prefix, c.Name())
 		}
 		return run(ctx, cfg)
 	}
@@ -196,7 +197,8 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 		return fmt.Errorf("%w: %sMETRICS_ADDR: %w", config.ErrConfig, config.Prefix, err)
 	}
 	side := &http.Server{
-		Addr: s.cfg.MetricsAddr, Handler: api.Side(tokens(s.cfg), s.registry), ReadTimeout: metricsTimeout, WriteTimeout: 2 * metricsTimeout, MaxHeaderBytes: 16 << 10,
+		Addr: s.cfg.MetricsAddr, Handler: api.Side(tokens(s.cfg), s.registry),
+		ReadTimeout: metricsTimeout, WriteTimeout: 2 * metricsTimeout, MaxHeaderBytes: 16 << 10,
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.MetricsAddr)
 	if err != nil {

@@ -37,7 +37,8 @@ var settings = []setting{
 		set: duration(func(c *Config) *time.Duration { return &c.FlushInterval }, time.Millisecond, time.Minute)},
 	{key: "idle-evict", fallback: "30m", meaning: "a campaign without a claim for this long, and fully synced, leaves Redis",
 		set: duration(func(c *Config) *time.Duration { return &c.IdleEvict }, time.Second, 10000*time.Hour)},
-	{key: "durability", fallback: "fast", meaning: "a claim is answered once it is, fast: in Redis' memory; fsync: on Redis' disk; replica:N: in the memory of N replicas",
+	{key: "durability", fallback: "fast", meaning: "" +
+		"a claim is answered once it is, fast: in Redis' memory; fsync: on Redis' disk; replica:N: in the memory of N replicas",
 		set: durability},
 	{key: "groups", fallback: "syncer,finance", meaning: "consumer groups whose unread events are never trimmed",
 		set: groups},

@@ -214,7 +214,7 @@ func eventHead(m Meta, req *ClaimRequest, id, keyDigest string) []byte {
 func appendJSONString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
-			quoted, _ := json.Marshal(s) // a string always marshals
+			quoted, _ := json.Marshal(s) //nolint:errchkjson // a string always marshals
 			return append(b, quoted...)
 		}
 	}

@@ -177,7 +177,8 @@ func checkConfig(answer *redis.Cmd, waits bool) (advice []string, err error) {
 			ErrDurability, strconv.Quote(conf["no-appendfsync-on-rewrite"]))
 	case conf["aof-load-truncated"] != "no":
 		return nil, fmt.Errorf(`%w: fsync needs "aof-load-truncated no", it is %s: a crash in the middle of a write leaves half a transaction `+
-			`in the file, and servers that load it nevertheless mix it up with later claims`, ErrDurability, strconv.Quote(conf["aof-load-truncated"]))
+			`in the file, and servers that load it nevertheless mix it up with later claims`,
+			ErrDurability, strconv.Quote(conf["aof-load-truncated"]))
 	case everySec:
 		return []string{"appendfsync is everysec: each claim waits up to a second for its answer; always answers sooner"}, nil
 	default:

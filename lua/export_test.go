@@ -32,12 +32,12 @@ func Statuses() map[string][]int {
 	}
 }
 
-// Mutate has s run claim.lua with old replaced by new. A text that is not there exactly once is an error.
-func (s *Scripts) Mutate(old, new string) error {
-	if n := strings.Count(claimSource, old); n != 1 {
-		return fmt.Errorf("%d places in claim.lua read %q", n, old)
+// Mutate has s run claim.lua with text replaced by instead. A text that is not there exactly once is an error.
+func (s *Scripts) Mutate(text, instead string) error {
+	if n := strings.Count(claimSource, text); n != 1 {
+		return fmt.Errorf("%d places in claim.lua read %q", n, text)
 	}
-	s.claim = newScript("claim", strings.Replace(claimSource, old, new, 1))
+	s.claim = newScript("claim", strings.Replace(claimSource, text, instead, 1))
 	return nil
 }
 

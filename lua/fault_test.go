@@ -238,7 +238,7 @@ func TestClusterClientAloneWouldSendAgain(t *testing.T) {
 func awaitCall(t *testing.T, server redis.UniversalClient) {
 	t.Helper()
 	require.Eventually(t, func() bool { return commandStat(t, server, "calls") > 0 }, 5*time.Second, time.Millisecond)
-	time.Sleep(50 * time.Millisecond)
+	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // see above
 }
 
 // Whatever sends a claim twice, a proxy or a client of another make, the script takes it once.

@@ -80,7 +80,7 @@ func play(ctx context.Context, rdb redis.UniversalClient, suffix string, all []s
 }
 
 type player struct {
-	ctx        context.Context
+	ctx        context.Context //nolint:containedctx // of the test
 	rdb        redis.UniversalClient
 	s          *lua.Scripts
 	start, now time.Time
@@ -281,12 +281,12 @@ func TestModelCatchesMutants(t *testing.T) {
 }
 
 // caught plays games with a mutant until one differs from the model, and returns how.
-func caught(t *testing.T, rdb redis.UniversalClient, old, new string) error {
+func caught(t *testing.T, rdb redis.UniversalClient, text, instead string) error {
 	t.Helper()
 	for seed := range 500 {
 		var broken error
 		err := play(t.Context(), rdb, fmt.Sprint("-", seed), steps.Example(seed), func(s *lua.Scripts) error {
-			broken = s.Mutate(old, new)
+			broken = s.Mutate(text, instead)
 			return broken
 		})
 		require.NoError(t, broken, "not a mutant")

@@ -21,7 +21,7 @@ func TestServerThatTakesNoWritesChangesNothing(t *testing.T) {
 	rows := map[string]struct {
 		conf        []string
 		word        string // of Redis' refusal
-		break_, fix func(t *testing.T, rdb redis.UniversalClient)
+		breaks, fix func(t *testing.T, rdb redis.UniversalClient)
 	}{
 		"out of memory": {nil, "OOM", set("maxmemory", "1"), set("maxmemory", "0")},
 		"replica": {nil, "READONLY",
@@ -53,7 +53,7 @@ func TestServerThatTakesNoWritesChangesNothing(t *testing.T) {
 			known := want("u", 1, "k")
 			b.claim(known, want("v", 1, ""))
 
-			row.break_(t, rdb)
+			row.breaks(t, rdb)
 			defer row.fix(t, rdb) // a server that can't save does not end
 			before := server.Dump(t.Context())
 			b.requireUnwritable(row.word)

@@ -20,7 +20,7 @@ var ErrLost = errors.New("syncer: campaign lost from redis")
 var errMoved = fmt.Errorf("%w: or on the move", ErrLost)
 
 // Scripts is the part of lua.Scripts that brings campaigns to Redis.
-type Scripts interface {
+type Scripts interface { //nolint:interfacebloat // one for each verb that it uses
 	Adjust(ctx context.Context, c *models.Campaign) (lua.State, error)
 	State(ctx context.Context, campaignID string) (lua.State, error)
 	MetaOf(c *models.Campaign) (lua.Meta, error)

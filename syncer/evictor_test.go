@@ -84,7 +84,7 @@ func TestEvictor_WhereverItDiesTheNextOneCompletesIt(t *testing.T) {
 			id := h.open(2, nil)
 			h.claim(id, ask("u", "k"))
 			h.sync()
-			time.Sleep(2 * time.Millisecond) // its idle time, by Redis' clock
+			time.Sleep(2 * time.Millisecond) //nolint:forbidigo // its idle time, by Redis' clock
 			require.PanicsWithValue(t, died{}, func() {
 				_, _ = syncer.EvictWithStep(t.Context(), newEvictor(t, h.db, h.scripts, time.Millisecond), func(step string) {
 					if step == last {
@@ -121,8 +121,8 @@ func TestEvictor_RacesWithClaimsAndLosesNone(t *testing.T) {
 	const units = 400
 	id := h.open(units, nil)
 	stop, done := make(chan struct{}), make(chan error, 1)
+	evictor := newEvictor(t, h.db, h.scripts, 3*time.Millisecond)
 	go func() {
-		evictor := newEvictor(t, h.db, h.scripts, 3*time.Millisecond)
 		for {
 			select {
 			case <-stop:

@@ -24,6 +24,7 @@ func newEvictions(reg prometheus.Registerer) prometheus.Counter {
 
 func newCampaignsLost(reg prometheus.Registerer) prometheus.Gauge {
 	return promauto.With(reg).NewGauge(prometheus.GaugeOpts{
-		Name: "dibs_campaigns_lost", Help: "Campaigns that take no claims because Redis lost some of them and MySQL can't prove that it holds all.",
+		Name: "dibs_campaigns_lost",
+		Help: "Campaigns that take no claims because Redis lost some of them and MySQL can't prove that it holds all.",
 	})
 }

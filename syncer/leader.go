@@ -100,8 +100,8 @@ func (l *Leader) Do(ctx context.Context, work func(ctx context.Context) error) (
 	return true, work(ctx)
 }
 
-// Run stands for leader, leads and stands again, until ctx ends; then it waits for what Do runs and gives the lease back. Redis being away is no error:
-// nobody leads then.
+// Run stands for leader, leads and stands again, until ctx ends; then it waits for what Do runs and gives the lease back. Redis being
+// away is no error: nobody leads then.
 func (l *Leader) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		begun := time.Now()

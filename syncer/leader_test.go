@@ -50,7 +50,7 @@ func TestLeader_OneLeadsAndWhoLeavesIsFollowedAtOnce(t *testing.T) {
 	a, stopA := stand(t, server)
 	require.Eventually(t, a.Leads, 10*time.Second, time.Millisecond)
 	b, _ := stand(t, server)
-	for until := time.Now().Add(2 * leaseFor); time.Now().Before(until); time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(2 * leaseFor); time.Now().Before(until); time.Sleep(time.Millisecond) { //nolint:forbidigo // that nothing happens takes time
 		require.False(t, b.Leads(), "the lease is renewed")
 	}
 	led, err := b.Do(t.Context(), func(context.Context) error { return errors.New("must not run") })
@@ -127,11 +127,11 @@ func TestLeader_NeverTwoAtOnce(t *testing.T) {
 						overlaps.Add(1)
 					}
 					rounds.Add(1)
-					time.Sleep(time.Millisecond) // the work
+					time.Sleep(time.Millisecond) //nolint:forbidigo // the work
 					working.Add(-1)
 					return nil
 				})
-				time.Sleep(time.Millisecond) // between rounds
+				time.Sleep(time.Millisecond) //nolint:forbidigo // between rounds
 			}
 			return nil
 		})

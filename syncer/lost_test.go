@@ -64,8 +64,8 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	resident := h.open(4, nil)
 	h.claim(resident, ask("u", "k"))
 	h.sync()
-	h.claim(resident, ask("v", ""), ask("w", "")) // nobody will ever know of these
-	require.NoError(t, h.rdb.FlushAll(t.Context()).Err())
+	h.claim(resident, ask("v", ""), ask("w", ""))         // nobody will ever know of these
+	require.NoError(t, h.rdb.FlushAll(t.Context()).Err()) //nolint:forbidigo // its own Redis, and the fault itself
 	h.group()
 
 	require.NoError(t, h.hydrate(never))
@@ -212,7 +212,7 @@ func (h *house) rush(id string, units int, reload func() error) int64 {
 					refused++
 				default:
 					if err := reload(); err != nil {
-						time.Sleep(time.Millisecond)
+						time.Sleep(time.Millisecond) //nolint:forbidigo // before it asks again
 					}
 				}
 				if g == 0 && i%40 == 39 && taken.Load() < int64(units) {

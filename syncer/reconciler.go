@@ -139,13 +139,13 @@ type Comparison struct {
 // Agrees tells whether nothing is wrong with the books.
 func (c *Comparison) Agrees() bool { return len(c.Differences) == 0 }
 
-func (c *Comparison) differ(format string, args ...any) {
+func (c *Comparison) differf(format string, args ...any) {
 	c.Differences = append(c.Differences, fmt.Sprintf(format, args...))
 }
 
-func (c *Comparison) differInRedis(format string, args ...any) {
+func (c *Comparison) differInRedisf(format string, args ...any) {
 	c.inRedis = true
-	c.differ(format, args...)
+	c.differf(format, args...)
 }
 
 // Compare looks at one campaign. A busy one is looked at a few times until both servers are at one watermark; if that never
@@ -191,7 +191,7 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 	l.counters()
 	switch {
 	case c.Residency == models.ResidencyLost:
-		l.found.differInRedis("takes no claims: %s", c.ResidencyReason)
+		l.found.differInRedisf("takes no claims: %s", c.ResidencyReason)
 		return true, nil
 	case !isResident(c):
 		return true, nil
@@ -199,10 +199,10 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 	state, err := l.r.cfg.Scripts.State(ctx, id)
 	switch {
 	case errors.Is(err, lua.ErrAbsent):
-		l.found.differInRedis("redis does not hold load %d", c.Epoch)
+		l.found.differInRedisf("redis does not hold load %d", c.Epoch)
 		return false, nil
 	case errors.Is(err, lua.ErrDamaged):
-		l.found.differInRedis("%v", err)
+		l.found.differInRedisf("%v", err)
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("syncer: compare %s: %w", id, err)
@@ -214,17 +214,17 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 func (l *look) counters() {
 	c := &l.snap.campaign
 	if want := max(0, c.Total-c.Claimed); c.Remaining != want && (c.AppliedVersion == c.Version || !isResident(c)) {
-		l.found.differ("campaigns.remaining is %d, total less claimed is %d", c.Remaining, want)
+		l.found.differf("campaigns.remaining is %d, total less claimed is %d", c.Remaining, want)
 	}
 	rows := l.snap.rows
 	if rows == nil {
 		return
 	}
 	if rows.Claims+c.LostClaims != c.SyncedSeq {
-		l.found.differ("campaigns.synced_seq is %d, there are %d rows of claims and %d claims lost", c.SyncedSeq, rows.Claims, c.LostClaims)
+		l.found.differf("campaigns.synced_seq is %d, there are %d rows of claims and %d claims lost", c.SyncedSeq, rows.Claims, c.LostClaims)
 	}
 	if rows.Units != c.Claimed {
-		l.found.differ("campaigns.claimed is %d, the rows of claims are of %d units", c.Claimed, rows.Units)
+		l.found.differf("campaigns.claimed is %d, the rows of claims are of %d units", c.Claimed, rows.Units)
 	}
 }
 
@@ -236,15 +236,15 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 	l.found.Backlog = &backlog
 	switch {
 	case state.Epoch != c.Epoch:
-		l.found.differInRedis("redis holds load %d, mysql knows load %d", state.Epoch, c.Epoch)
+		l.found.differInRedisf("redis holds load %d, mysql knows load %d", state.Epoch, c.Epoch)
 		return false, nil // one may be on its way
 	case state.Status == models.StatusFenced || state.Status == models.StatusLoading:
-		l.found.differInRedis("load %d is %s in redis", state.Epoch, state.Status)
+		l.found.differInRedisf("load %d is %s in redis", state.Epoch, state.Status)
 		return false, nil
 	case state.Seq > c.SyncedSeq:
 		return l.behind(ctx, state)
 	case state.Seq < c.SyncedSeq:
-		l.found.differInRedis("redis holds %d claims, mysql %d", state.Seq, c.SyncedSeq)
+		l.found.differInRedisf("redis holds %d claims, mysql %d", state.Seq, c.SyncedSeq)
 	}
 	l.drift(state)
 	if state.Seq == c.SyncedSeq && l.depth >= DepthRows {
@@ -260,11 +260,11 @@ func (l *look) drift(state *lua.State) {
 	if state.Version == c.Version && c.AppliedVersion == c.Version {
 		drift = state.Remaining() - c.Remaining
 		if state.Total != c.Total {
-			l.found.differInRedis("redis has a total of %d, mysql of %d", state.Total, c.Total)
+			l.found.differInRedisf("redis has a total of %d, mysql of %d", state.Total, c.Total)
 		}
 	}
 	if state.Taken != c.Claimed {
-		l.found.differInRedis("redis has %d units taken, mysql %d claimed", state.Taken, c.Claimed)
+		l.found.differInRedisf("redis has %d units taken, mysql %d claimed", state.Taken, c.Claimed)
 	}
 	if drift == 0 && l.snap.rows != nil {
 		drift = l.snap.rows.Units - state.Taken
@@ -294,7 +294,7 @@ func (l *look) behind(ctx context.Context, state *lua.State) (settled bool, err 
 	if err != nil || now.Epoch != state.Epoch || now.SyncedSeq >= state.Seq {
 		return false, err
 	}
-	l.found.differInRedis("redis accepted %d claims, mysql counts %d and nothing is on its way", state.Seq, now.SyncedSeq)
+	l.found.differInRedisf("redis accepted %d claims, mysql counts %d and nothing is on its way", state.Seq, now.SyncedSeq)
 	l.drift(state)
 	return true, nil
 }

@@ -24,9 +24,11 @@ func newReconcilerMetrics(reg prometheus.Registerer) *reconcilerMetrics {
 		return promauto.With(reg).NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
 	return &reconcilerMetrics{
-		drift:   gauge("dibs_drift_units", "Units by which Redis and MySQL differ at a common watermark, whichever way, all campaigns added up. 0 on who does not lead."),
-		differ:  gauge("dibs_drift_campaigns", "Campaigns whose books differ by more than claims on their way. 0 on who does not lead."),
-		backlog: gauge("dibs_reconcile_backlog_claims", "Claims on their way to MySQL, when the campaigns were last compared. 0 on who does not lead."),
+		drift: gauge("dibs_drift_units",
+			"Units by which Redis and MySQL differ at a common watermark, whichever way, all campaigns added up. 0 on who does not lead."),
+		differ: gauge("dibs_drift_campaigns", "Campaigns whose books differ by more than claims on their way. 0 on who does not lead."),
+		backlog: gauge("dibs_reconcile_backlog_claims",
+			"Claims on their way to MySQL, when the campaigns were last compared. 0 on who does not lead."),
 	}
 }
 
@@ -190,8 +192,8 @@ func (r *Reconciler) record(ctx context.Context, row *models.Reconciliation, pas
 	}
 	past.written = 1
 	var oldest string // that is kept
-	err = db.Raw("SELECT id FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?", row.CampaignID, r.cfg.Keep-1).
-		Scan(&oldest).Error
+	err = db.Raw("SELECT id FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?",
+		row.CampaignID, r.cfg.Keep-1).Scan(&oldest).Error
 	if err == nil && oldest != "" {
 		err = db.Exec("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", row.CampaignID, oldest).Error
 	}

@@ -80,7 +80,8 @@ func readUsers(ctx context.Context, tx *sql.Tx, c *models.Campaign) (map[string]
 	if err != nil {
 		return nil, fmt.Errorf("syncer: campaign %s: %w", c.ID, err)
 	}
-	rows, err := tx.QueryContext(ctx, "SELECT user_id, quantity, claimed_at FROM claims WHERE campaign_id = ? AND shard = 0 AND "+liveClaims, c.ID)
+	rows, err := tx.QueryContext(ctx, "SELECT user_id, quantity, claimed_at FROM claims"+
+		" WHERE campaign_id = ? AND shard = 0 AND "+liveClaims, c.ID)
 	if err != nil {
 		return nil, fmt.Errorf("syncer: read claims of %s: %w", c.ID, err)
 	}

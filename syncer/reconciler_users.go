@@ -33,10 +33,10 @@ func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err
 		return false, nil //nolint:nilerr // the next look will tell
 	}
 	if n != state.Seq-c.LostClaims {
-		l.found.differInRedis("redis holds %d idempotency records of %d claims", n, state.Seq-c.LostClaims)
+		l.found.differInRedisf("redis holds %d idempotency records of %d claims", n, state.Seq-c.LostClaims)
 	}
 	for _, line := range users {
-		l.found.differInRedis("%s", line)
+		l.found.differInRedisf("%s", line)
 	}
 	return true, nil
 }

@@ -159,7 +159,8 @@ func (r *Reconciler) rebuild(ctx context.Context, found *Comparison) ([]models.R
 	if f := found.Redis; f != nil {
 		before = fmt.Sprintf("epoch %d, %d claims, %d units taken", f.Epoch, f.Seq, f.Taken)
 	}
-	after := fmt.Sprintf("epoch %d, %d claims, %d units taken, %d claims known to be lost", report.Epoch, report.Claims, report.Units, report.LostClaims)
+	after := fmt.Sprintf("epoch %d, %d claims, %d units taken, %d claims known to be lost",
+		report.Epoch, report.Claims, report.Units, report.LostClaims)
 	step, err := repairOf(found.CampaignID, RepairRedis, before, after)
 	if err != nil {
 		return nil, err

@@ -120,6 +120,7 @@ func (r *Reconciler) adopt(ctx context.Context, partition int, o *orphan) ([]mod
 		return []models.Repair{step}, nil
 	case failureDuplicate:
 		return nil, nil // it came back by itself, or it is parked because its place is taken
+	default:
 	}
 	return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
 }

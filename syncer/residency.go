@@ -85,7 +85,8 @@ func (h *Hydrator) examine(ctx context.Context, c *models.Campaign) (present boo
 	if err != nil && !errors.Is(err, lua.ErrDamaged) {
 		return false, fmt.Errorf("syncer: campaign %s: %w", c.ID, err)
 	}
-	if _, err := h.scripts.State(ctx, c.ID); errors.Is(err, lua.ErrAbsent) && mark == (lua.Seen{Epoch: c.Epoch, Seq: c.SyncedSeq}) && mark.Epoch > 0 {
+	inFull := mark.Epoch > 0 && mark == (lua.Seen{Epoch: c.Epoch, Seq: c.SyncedSeq})
+	if _, err := h.scripts.State(ctx, c.ID); errors.Is(err, lua.ErrAbsent) && inFull {
 		return false, h.completeEviction(ctx, c.ID, mark) // whoever evicted it died before MySQL heard of it
 	}
 	return false, h.lose(ctx, c, wrong)
