@@ -27,10 +27,13 @@ func (h *house) plantClaims(id string, n int64) {
 	for have := int64(1); have < n; have *= 2 {
 		exec("INSERT IGNORE INTO planted SELECT n + ? FROM planted WHERE n + ? <= ?", have, have, n)
 	}
-	// The digest of a key is 16 bytes in base64url: 22 characters, the last one of which says two bits only.
+	// Ids as the API makes them, UUIDv7, twenty in each millisecond. The digest of a key is 16 bytes in base64url: 22 characters,
+	// the last one of which says two bits only.
 	exec("INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch, claimed_at, synced_at)"+
-		" SELECT CONCAT('0197', LPAD(HEX(n), 4, '0'), '-', LPAD(HEX(n >> 16), 4, '0'), '-7000-8000-', SUBSTR(MD5(CONCAT(?, n)), 1, 12)),"+
-		" ?, 0, n, CONCAT('user-', n), 1, 'claimed', CONCAT(SUBSTR(MD5(n), 1, 21), 'A'), 1, NOW(3), NOW(3) FROM planted WHERE n <= ?", id, id, n)
+		" SELECT CONCAT(SUBSTR(ms, 1, 8), '-', SUBSTR(ms, 9, 4), '-7', SUBSTR(noise, 1, 3), '-8', SUBSTR(noise, 4, 3), '-', SUBSTR(noise, 7, 12)),"+
+		" ?, 0, n, CONCAT('user-', n), 1, 'claimed', CONCAT(SUBSTR(MD5(n), 1, 21), 'A'), 1, NOW(3), NOW(3) FROM"+
+		" (SELECT n, LOWER(LPAD(HEX(1764000000000 + n DIV 20), 12, '0')) AS ms, MD5(CONCAT(?, n)) AS noise FROM planted WHERE n <= ?) p",
+		id, id, n)
 	exec("UPDATE campaigns SET epoch = 1, load_attempts = 1, residency = 'evicted', synced_seq = ?, claimed = ?, remaining = total - ? WHERE id = ?", n, n, n, id)
 }
 
