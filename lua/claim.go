@@ -184,11 +184,17 @@ func appendClaimArgs(args []any, m Meta, req *ClaimRequest) []any {
 }
 
 // bodyDigest tells one body from another under the same key.
-func bodyDigest(req *ClaimRequest) [digestLength]byte {
-	buf := make([]byte, 8, 8+len(req.UserID))
-	binary.BigEndian.PutUint64(buf, uint64(req.Quantity))
-	sum := sha256.Sum256(append(buf, req.UserID...))
-	return [digestLength]byte(sum[:digestLength])
+func bodyDigest(req *ClaimRequest) (digest [digestLength]byte) {
+	appendBodyDigest(digest[:0], []byte(req.UserID), req.Quantity)
+	return digest
+}
+
+// appendBodyDigest appends the digest of a claim's body.
+func appendBodyDigest(b, userID []byte, quantity int64) []byte {
+	body := make([]byte, 8, 8+models.UserIDLength)
+	binary.BigEndian.PutUint64(body, uint64(quantity))
+	sum := sha256.Sum256(append(body, userID...))
+	return append(b, sum[:digestLength]...)
 }
 
 // eventHead is the JSON of the event up to what only the script knows: the value of seq, then epoch and at.

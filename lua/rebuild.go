@@ -14,18 +14,19 @@ import (
 )
 
 const (
-	// stageFields is the most fields that one command stages: some 50 µs of Redis.
+	// stageFields is the most fields that one command stages: some 100 µs of Redis.
 	stageFields = 128
-	// stageCommands is how many of these share a round trip. Redis reads them some at a time and serves others in between.
-	stageCommands = 8
+	// stageCommands is how many of these share a round trip, and stageCommandsPaced how many do while others claim. Redis reads
+	// them some at a time and serves others in between.
+	stageCommands, stageCommandsPaced = 8, 2
 	// stagedFor is how long staged records outlive a loader that died and that nobody followed.
 	stagedFor = time.Hour
 )
 
-// Past is a claim that MySQL holds, on its way back into Redis.
+// Past is a claim that MySQL holds, on its way back into Redis. Its bytes may be changed once it is added.
 type Past struct {
-	ID, UserID string
-	KeyDigest  string // see models.Event.Key
+	ID, UserID []byte
+	KeyDigest  []byte // see models.Event.Key
 	Seq        int64
 	Quantity   int64 // units
 	At         time.Time
@@ -41,9 +42,12 @@ type Rebuild struct {
 	table    days
 
 	usersKey, keysKey string
-	buffer            []any // of fields and values for keysKey
+	buffer            []any  // of fields and values for one key
+	bytes             []byte // that buffer is made of
 	pipe              redis.Pipeliner
-	users             map[string]used
+	queued            int // fields in pipe
+	pace              *pace
+	users             map[string]*used
 	staged            staged
 	begun             map[string]bool // keys that have their expiry
 }
@@ -59,41 +63,47 @@ func (s *Scripts) NewRebuild(ctx context.Context, c *models.Campaign, after int6
 		return nil, fmt.Errorf("lua: campaign %s: %w", c.ID, err)
 	}
 	r := &Rebuild{
-		s: s, campaign: *c, zone: zone, pipe: s.rdb.Pipeline(), users: make(map[string]used), begun: make(map[string]bool),
-		staged: staged{replace: replace},
+		s: s, campaign: *c, zone: zone, pipe: s.rdb.Pipeline(), begun: make(map[string]bool), staged: staged{replace: replace},
+		users: make(map[string]*used, min(c.SyncedSeq, usersGuessMost)),
 	}
 	r.usersKey, r.keysKey = s.KeysOf(c.ID).staged(c.Epoch)
 	for epoch := max(after+1, c.Epoch-leftoversMax); epoch <= c.Epoch; epoch++ {
 		users, keys := s.KeysOf(c.ID).staged(epoch)
 		r.pipe.Unlink(ctx, users, keys)
 	}
+	r.pace = s.newPace(ctx, r.keysKey, 2*c.SyncedSeq) // a claim is a record of its own and one of a user
 	return r, r.send(ctx)
 }
+
+// usersGuessMost bounds the room that is made for users before they are seen.
+const usersGuessMost = 1 << 20
 
 // leftoversMax bounds how many loads back a loader cleans up; older ones expire.
 const leftoversMax = 16
 
 // Add stages a claim. Claims come in order of seq.
 func (r *Rebuild) Add(ctx context.Context, p *Past) error {
-	id, err := uuid.Parse(p.ID)
+	id, err := uuid.ParseBytes(p.ID)
 	if err != nil {
 		return fmt.Errorf("lua: claim %.64q: %w", p.ID, err)
 	}
-	req := ClaimRequest{ID: id, UserID: p.UserID, Quantity: p.Quantity}
-	body := bodyDigest(&req)
-	field, record := string(id[:]), make([]byte, 0, 64)
-	record = append(record, body[:]...)
-	if p.KeyDigest != "" {
-		digest, err := base64.RawURLEncoding.DecodeString(p.KeyDigest)
-		if err != nil || len(digest) != keyLength {
+	at := len(r.bytes)
+	if len(p.KeyDigest) == 0 {
+		r.bytes = append(r.bytes, id[:]...)
+	} else {
+		r.bytes, err = base64.RawURLEncoding.AppendDecode(r.bytes, p.KeyDigest)
+		if err != nil || len(r.bytes)-at != keyLength {
 			return fmt.Errorf("lua: claim %s: key digest %.64q is none", p.ID, p.KeyDigest)
 		}
-		field, record = string(digest), append(record, id[:]...)
 	}
-	record = strconv.AppendInt(record, p.Seq, 10)
-	record = append(record, ':')
-	record = strconv.AppendInt(record, p.At.UnixMilli(), 10)
-	r.buffer = append(r.buffer, field, record)
+	r.bytes = appendBodyDigest(r.bytes, p.UserID, p.Quantity)
+	if len(p.KeyDigest) > 0 {
+		r.bytes = append(r.bytes, id[:]...)
+	}
+	r.bytes = strconv.AppendInt(r.bytes, p.Seq, 10)
+	r.bytes = append(r.bytes, ':')
+	r.bytes = strconv.AppendInt(r.bytes, p.At.UnixMilli(), 10)
+	r.buffer = append(r.buffer, r.bytes[at:at+keyLength], r.bytes[at+keyLength:])
 	r.staged.keys++
 	r.count(p)
 	if len(r.buffer) == 2*stageFields {
@@ -105,7 +115,11 @@ func (r *Rebuild) Add(ctx context.Context, p *Past) error {
 // count adds a claim to what its user holds.
 func (r *Rebuild) count(p *Past) {
 	r.staged.seq = max(r.staged.seq, p.Seq)
-	u := r.users[p.UserID] // a user whose claims are all released has a record too, of nothing
+	u := r.users[string(p.UserID)]
+	if u == nil { // a user whose claims are all released has a record too, of nothing
+		u = &used{}
+		r.users[string(p.UserID)] = u
+	}
 	if p.Live {
 		r.staged.taken += p.Quantity
 		u.total += p.Quantity
@@ -114,7 +128,6 @@ func (r *Rebuild) count(p *Past) {
 		}
 		u.onDay += p.Quantity // a user's days never go back
 	}
-	r.users[p.UserID] = u
 }
 
 // dayOf is the day that claim.lua found the moment in.
@@ -136,17 +149,19 @@ func (r *Rebuild) stage(ctx context.Context, key string) error {
 		return nil
 	}
 	r.pipe.HSet(ctx, key, r.buffer...)
-	r.buffer = r.buffer[:0]
+	r.queued += len(r.buffer) / 2
+	r.buffer = r.buffer[:0] // HSet has copied it, and what it is made of stays until it is sent
 	if !r.begun[key] {
 		r.begun[key] = true
 		r.pipe.PExpire(ctx, key, stagedFor)
 	}
-	if r.pipe.Len() >= stageCommands {
+	if r.pipe.Len() >= r.pace.commands() {
 		return r.send(ctx)
 	}
 	return nil
 }
 
+// send sends what is queued, and then lets others go first if need be.
 func (r *Rebuild) send(ctx context.Context) error {
 	if r.pipe.Len() == 0 {
 		return nil
@@ -154,7 +169,9 @@ func (r *Rebuild) send(ctx context.Context) error {
 	if _, err := r.pipe.Exec(ctx); err != nil {
 		return sortError("stage", err)
 	}
-	return nil
+	queued := r.queued
+	r.queued, r.bytes = 0, r.bytes[:0]
+	return r.pace.after(ctx, queued)
 }
 
 // Seen is what was staged so far: the load, and the highest seq in it. SetSeq raises the latter.
@@ -176,7 +193,9 @@ func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 		return false, err
 	}
 	for user, u := range r.users {
-		r.buffer = append(r.buffer, user, u.record())
+		at := len(r.bytes)
+		r.bytes = u.appendRecord(r.bytes)
+		r.buffer = append(r.buffer, user, r.bytes[at:])
 		if len(r.buffer) == 2*stageFields {
 			if err := r.stage(ctx, r.usersKey); err != nil {
 				return false, err
@@ -193,9 +212,9 @@ func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 	return r.s.loadStaged(ctx, &r.campaign, &r.staged)
 }
 
-// record is a user's record as claim.lua writes it: a bucket for each limit, in the order of its table.
-func (u used) record() []byte {
-	b := append(make([]byte, 0, 32), "0:"...)
+// appendRecord writes a user's record as claim.lua does: a bucket for each limit, in the order of its table.
+func (u *used) appendRecord(b []byte) []byte {
+	b = append(b, "0:"...)
 	b = strconv.AppendInt(b, u.total, 10)
 	b = append(b, ';')
 	b = strconv.AppendInt(b, u.day, 10)

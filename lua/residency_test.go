@@ -202,7 +202,7 @@ func (b *bundle) rebuild(t *testing.T, epoch int64, fence bool) {
 	require.NoError(t, err)
 	for _, e := range b.events() {
 		require.NoError(t, r.Add(t.Context(), &lua.Past{
-			ID: e.ID, UserID: e.UserID, KeyDigest: e.Key, Seq: e.Seq, Quantity: e.Quantity, At: e.At.Time, Live: true,
+			ID: []byte(e.ID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity, At: e.At.Time, Live: true,
 		}))
 	}
 	if fence {
@@ -268,7 +268,7 @@ func TestRebuildOfWhatIsNotAllThereIsRefused(t *testing.T) {
 		require.NoError(t, rdb.Del(t.Context(), b.keys.State).Err())
 		r, err := b.s.NewRebuild(t.Context(), b.c, 0, false)
 		require.NoError(t, err)
-		twice := lua.Past{ID: want("u", 1, "").ID.String(), UserID: "u", Seq: 1, Quantity: 1, At: noon, Live: true}
+		twice := lua.Past{ID: []byte(want("u", 1, "").ID.String()), UserID: []byte("u"), Seq: 1, Quantity: 1, At: noon, Live: true}
 		require.NoError(t, r.Add(t.Context(), &twice))
 		require.NoError(t, r.Add(t.Context(), &twice))
 		_, err = r.Finish(t.Context())

@@ -11,10 +11,11 @@ import (
 	"gorm.io/gorm"
 
 	"dibs/lua"
+	"dibs/migrations"
 	"dibs/models"
 )
 
-// rebuildPage is how many claims are read at a time.
+// rebuildPage is how many claims are a step of a rebuild.
 const rebuildPage = 5000
 
 // RebuildReport says what a rebuild brought back into Redis.
@@ -169,15 +170,7 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 	if err != nil {
 		return snap, fmt.Errorf("syncer: rebuild: %w", err)
 	}
-	for after, full := int64(0), true; full; {
-		var n int
-		if n, after, err = h.page(ctx, tx, c.ID, after, staging); err != nil {
-			return snap, err
-		}
-		full = n == rebuildPage
-		h.step("page")
-	}
-	return snap, nil
+	return snap, h.stageRows(ctx, tx, c.ID, staging)
 }
 
 // snapshotOf is the isolation that shows one moment; SQLite has no other.
@@ -188,27 +181,42 @@ func snapshotOf(db *gorm.DB) sql.IsolationLevel {
 	return sql.LevelRepeatableRead
 }
 
-// page stages the next claims in order of seq and returns how many those were and the last seq.
-func (h *Hydrator) page(ctx context.Context, tx *sql.Tx, id string, after int64, staging *lua.Rebuild) (n int, last int64, err error) {
-	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status FROM claims"+
-		" WHERE campaign_id = ? AND shard = 0 AND seq > ? ORDER BY seq LIMIT ?", id, after, rebuildPage)
+// stageRows stages all claims in order of seq, as they come: MySQL is read no faster than Redis is written to.
+func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging *lua.Rebuild) error {
+	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status FROM claims"+byPlace(h.db.Name())+
+		" WHERE campaign_id = ? AND shard = 0 ORDER BY seq", id)
 	if err != nil {
-		return 0, after, fmt.Errorf("syncer: rebuild: %w", err)
+		return fmt.Errorf("syncer: rebuild: %w", err)
 	}
 	defer func() { _ = rows.Close() }() // rows.Err says what matters
-	for last = after; rows.Next(); n++ {
-		var p lua.Past
-		var status models.ClaimStatus
-		if err := rows.Scan(&p.ID, &p.UserID, &p.KeyDigest, &p.Seq, &p.Quantity, &p.At, &status); err != nil {
-			return n, last, fmt.Errorf("syncer: rebuild: %w", err)
+	var claimID, user, digest, status sql.RawBytes
+	var p lua.Past
+	for n := 1; rows.Next(); n++ {
+		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status); err != nil {
+			return fmt.Errorf("syncer: rebuild: %w", err)
 		}
-		p.Live = status == models.ClaimClaimed || status == models.ClaimRedeemed
-		last = p.Seq
+		p.ID, p.UserID, p.KeyDigest = claimID, user, digest
+		p.Live = string(status) == string(models.ClaimClaimed) || string(status) == string(models.ClaimRedeemed)
 		if err := staging.Add(ctx, &p); err != nil {
-			return n, last, err
+			return err
+		}
+		if n%rebuildPage == 0 {
+			h.step("page")
 		}
 	}
-	return n, last, rows.Err()
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("syncer: rebuild: %w", err)
+	}
+	h.step("page")
+	return nil
+}
+
+// byPlace has a query go by the places of claims: sorting a million rows would take a server longer than anything else here.
+func byPlace(dialect string) string {
+	if dialect == migrations.SQLite {
+		return "" // it picks that index by itself
+	}
+	return " FORCE INDEX (claims_place)"
 }
 
 // confirm is step 4. done is false when the books are not those that were loaded.
