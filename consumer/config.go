@@ -88,6 +88,9 @@ type SubscriberConfig struct {
 	// PoisonKey names the stream that takes the entries of a topic that can't be handled. The default appends
 	// ":poison" to the topic. Nothing trims it.
 	PoisonKey func(topic string) string
+	// PoisonMax is the most entries of a poison stream; above it entries stay in their own stream, are tried again and
+	// again, and fill the window in the end. 0 is no limit.
+	PoisonMax int64
 	// OnLoss is told of entries that were gone from the stream before they were acked. Redis tells it to whichever
 	// consumer looks first, so another may hold such an entry in flight still. It must not block. May be nil.
 	OnLoss func(topic string, ids []string)
@@ -140,6 +143,8 @@ func (c *SubscriberConfig) Validate() error {
 		return refuse("ReadCount", "must be 1 to Window")
 	case c.AckCount < 1:
 		return refuse("AckCount", "must be at least 1")
+	case c.PoisonMax < 0:
+		return refuse("PoisonMax", "must not be negative")
 	}
 	return c.validateTimes()
 }

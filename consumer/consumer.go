@@ -79,7 +79,7 @@ func New(cfg Config) (*Consumer, error) {
 	}
 	tuning := cfg.Tuning
 	tuning.Client, tuning.Group, tuning.Consumer, tuning.Logger = cfg.Client, cfg.Group, cfg.Name, cfg.Logger
-	tuning.Metrics, tuning.PoisonKey, tuning.Decode = nil, poisonKeyOf(cfg.Partitions), decode
+	tuning.Metrics, tuning.PoisonKey, tuning.Decode = nil, keyOf(cfg.Partitions, lua.PoisonKey), decode
 	subscriber, err := NewSubscriber(tuning)
 	if err != nil {
 		return nil, err
@@ -90,10 +90,11 @@ func New(cfg Config) (*Consumer, error) {
 	return &Consumer{cfg: cfg, subscriber: subscriber}, nil
 }
 
-func poisonKeyOf(partitions int) func(string) string {
+// keyOf names the key that belongs to a claim stream.
+func keyOf(partitions int, key func(partition int) string) func(stream string) string {
 	keys := make(map[string]string, partitions)
 	for p := range partitions {
-		keys[lua.StreamKey(p)] = lua.PoisonKey(p)
+		keys[lua.StreamKey(p)] = key(p)
 	}
 	return func(topic string) string { return keys[topic] }
 }
@@ -101,18 +102,23 @@ func poisonKeyOf(partitions int) func(string) string {
 // Run reads until ctx is cancelled, then stops reading, lets Submits in flight finish within the CloseTimeout of the
 // tuning, acks what was committed, and returns nil. It may be called once.
 func (c *Consumer) Run(ctx context.Context) error {
-	router, err := message.NewRouter(
-		message.RouterConfig{CloseTimeout: c.subscriber.cfg.CloseTimeout + routerGrace}, routerLog{c.cfg.Logger})
+	return route(ctx, c.subscriber, c.cfg.Partitions, c.handle)
+}
+
+// route brings the messages of all claim streams to a handler until ctx is cancelled, and closes the subscriber.
+func route(ctx context.Context, subscriber *Subscriber, partitions int, handle message.NoPublishHandlerFunc) error {
+	log := subscriber.cfg.Logger
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: subscriber.cfg.CloseTimeout + routerGrace}, routerLog{log})
 	if err != nil {
 		return fmt.Errorf("consumer: making the router: %w", err)
 	}
-	handle := Handler(c.cfg.Logger, c.handle)
-	for p := range c.cfg.Partitions {
+	sorted := Handler(log, handle)
+	for p := range partitions {
 		stream := lua.StreamKey(p)
-		router.AddConsumerHandler(stream, stream, c.subscriber, handle)
+		router.AddConsumerHandler(stream, stream, subscriber, sorted)
 	}
 	err = router.Run(ctx)
-	if closeErr := c.subscriber.Close(); err == nil {
+	if closeErr := subscriber.Close(); err == nil {
 		err = closeErr
 	}
 	if err != nil {

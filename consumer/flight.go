@@ -17,6 +17,7 @@ type flight struct {
 	id              string
 	fields          map[string]any // nil: the entry is gone from the stream
 	decoded         any            // see SubscriberConfig.Decode
+	attempts        int            // deliveries so far; changes only while no handler has the message
 
 	touched   time.Time // when Redis last saw the entry move; guarded by window.mu
 	forgotten bool      // guarded by window.mu
@@ -53,6 +54,15 @@ func Decoded(ctx context.Context) any {
 	return nil
 }
 
+// Attempt tells how often this process has delivered a message, this time included: 1 is the first. It is 0 for a message of
+// another subscriber. ctx is the message's context.
+func Attempt(ctx context.Context) int {
+	if f := flightOf(ctx); f != nil {
+		return f.attempts
+	}
+	return 0
+}
+
 // delivery is one message made of a flight. Its context ends when the message is acked or nacked.
 type delivery struct {
 	msg  *message.Message
@@ -61,6 +71,7 @@ type delivery struct {
 
 func (f *flight) deliver(msg *message.Message) delivery {
 	ctx, cancel := context.WithCancel(f)
+	f.attempts++
 	msg.SetContext(ctx)
 	return delivery{msg: msg, done: cancel}
 }

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,20 +10,39 @@ import (
 // Metrics are the counters of any number of subscribers, by group and stream.
 type Metrics struct {
 	read, acked, nacked, poisoned, lost, reclaimed, troubles *prometheus.CounterVec
-	inFlight, oldest                                         *prometheus.GaugeVec
+	inFlight, oldest, parked                                 *prometheus.GaugeVec
 }
 
-// NewMetrics makes the counters and registers them.
+// NewMetrics makes the counters and registers them, or finds those that are registered: several groups may be read by one
+// process.
 func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := newMetrics()
-	for _, c := range []prometheus.Collector{
-		m.read, m.acked, m.nacked, m.poisoned, m.lost, m.reclaimed, m.troubles, m.inFlight, m.oldest,
-	} {
-		if err := reg.Register(c); err != nil {
-			return nil, fmt.Errorf("consumer: registering metrics: %w", err)
+	for _, c := range []**prometheus.CounterVec{&m.read, &m.acked, &m.nacked, &m.poisoned, &m.lost, &m.reclaimed, &m.troubles} {
+		if err := registered(reg, c); err != nil {
+			return nil, err
+		}
+	}
+	for _, g := range []**prometheus.GaugeVec{&m.inFlight, &m.oldest, &m.parked} {
+		if err := registered(reg, g); err != nil {
+			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// registered registers a collector, or puts the one that is registered in its place.
+func registered[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
+	err := reg.Register(*c)
+	if there, taken := errors.AsType[prometheus.AlreadyRegisteredError](err); taken {
+		if existing, same := there.ExistingCollector.(C); same {
+			*c = existing
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("consumer: registering metrics: %w", err)
+	}
+	return nil
 }
 
 func newMetrics() *Metrics {
@@ -42,6 +62,7 @@ func newMetrics() *Metrics {
 		reclaimed: counter("reclaimed_total", "Entries taken over from a consumer that had gone silent."),
 		troubles:  counter("redis_errors_total", "Commands to Redis that failed; each is tried again."),
 		inFlight:  gauge("in_flight", "Entries read and not yet acked in Redis."),
+		parked:    gauge("parked", "Entries in the parked stream of a service's group, as last counted."),
 		oldest:    gauge("oldest_in_flight_seconds", "Age of the oldest entry in flight; 0 when there is none."),
 	}
 }

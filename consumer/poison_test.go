@@ -44,6 +44,8 @@ func TestSubscriber_UnreadableEntryGoesToThePoisonStreamAndTheRestGoesOn(t *test
 			consumer.PoisonIDField:     id,
 			consumer.PoisonGroupField:  "readers",
 			consumer.PoisonReasonField: "_watermill_message_uuid key is missing as part of the message",
+			consumer.PoisonTriesField:  "0",
+			consumer.PoisonAtField:     entries[0].Values[consumer.PoisonAtField],
 			"junk":                     "a\x00b",
 			"payload":                  "{",
 		}, entries[0].Values)

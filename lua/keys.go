@@ -46,6 +46,9 @@ func StreamKey(partition int) string { return prefix(partition) + "claims" }
 // PoisonKey names the stream of entries of a claim stream that could not be read.
 func PoisonKey(partition int) string { return StreamKey(partition) + ":poison" }
 
+// ParkedKey names the stream of what a consumer group could not handle of a claim stream, with the reasons.
+func ParkedKey(partition int, group string) string { return StreamKey(partition) + ":parked:" + group }
+
 // KeptKey names the string of a partition that is written to wait for: what was written before is kept when it is.
 func KeptKey(partition int) string { return prefix(partition) + "kept" }
 

@@ -44,6 +44,7 @@ func TestKeysAreTheOnesThatDocsName(t *testing.T) {
 	}, lua.KeysOf("spring", 3))
 	require.Equal(t, "dibs:{p0}:claims", lua.StreamKey(0))
 	require.Equal(t, "dibs:{p0}:claims:poison", lua.PoisonKey(0))
+	require.Equal(t, "dibs:{p0}:claims:parked:finance", lua.ParkedKey(0, "finance"))
 	require.Equal(t, "dibs:{p0}:birth", lua.BirthKey(0))
 }
 
@@ -52,7 +53,7 @@ func TestKeysOfACampaignShareASlot(t *testing.T) {
 	for partition := range lua.PartitionsMax {
 		for _, id := range []string{"a", "spring-sale.2026", strings.Repeat("Z", models.CampaignIDLength)} {
 			k := lua.KeysOf(id, partition)
-			for _, key := range []string{k.Users, k.Keys, k.Stream, lua.PoisonKey(partition), lua.KeptKey(partition)} {
+			for _, key := range []string{k.Users, k.Keys, k.Stream, lua.PoisonKey(partition), lua.ParkedKey(partition, "a}b{c"), lua.KeptKey(partition)} {
 				require.Equal(t, slot(k.State), slot(key), key)
 			}
 		}

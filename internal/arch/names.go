@@ -9,7 +9,7 @@ import (
 )
 
 // keyNames are the only words of package lua that the consumer may use: it reads streams and runs no scripts.
-var keyNames = []string{"PartitionOf", "PartitionsMax", "PoisonKey", "StreamKey"}
+var keyNames = []string{"ParkedKey", "PartitionOf", "PartitionsMax", "PoisonKey", "StreamKey"}
 
 // ConsumerViolations returns one line for each word of package lua in a production file of the consumer that is not
 // a key name.

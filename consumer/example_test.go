@@ -1,0 +1,70 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"dibs/consumer"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// A service of its own group, and what becomes of what its handler says.
+func ExampleService() {
+	server, err := miniredis.Run() // yours is a real one
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+	for n, user := range []string{"ann", "nobody", "bob"} { // Dibs does this
+		rdb.XAdd(context.Background(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{
+			"_watermill_message_uuid", fmt.Sprint("claim-", n+1), "metadata", "", "payload", fmt.Sprintf(
+				`{"v":1,"type":"claim.accepted","id":"claim-%d","campaign_id":"rain","user_id":%q,"quantity":1,"seq":%d,`+
+					`"at":"2026-11-21T12:00:00.000Z","packet_id":"p%d","amount":250,"currency":"EUR"}`, n+1, user, n+1, n+1),
+		}})
+	}
+
+	ctx, stop := context.WithCancel(context.Background())
+	booked := map[string]bool{} // yours is a table with the event's id as its key
+	service, err := consumer.NewService(consumer.ServiceConfig{
+		Client: rdb, Partitions: 1, Group: "mail", Name: "mail-1", // the name should survive a restart
+		Tuning: consumer.SubscriberConfig{Window: 1}, // one after another; leave it out to have thousands in flight
+		Handle: func(_ context.Context, e models.Event, _ []byte) error {
+			if e.Type != models.EventClaimAccepted || e.Amount == nil || booked[e.ID] {
+				return nil // none of our business, or done before
+			}
+			if e.UserID == "nobody" {
+				return consumer.Permanent(errors.New("no such user")) // parked
+			}
+			booked[e.ID] = true // an error here would have it come again
+			fmt.Println(e.UserID, "gets", *e.Amount, e.Currency)
+			if e.ID == "claim-3" {
+				stop()
+			}
+			return nil
+		},
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		panic(err)
+	}
+	if err := service.Run(ctx); err != nil {
+		panic(err)
+	}
+	_ = consumer.NewParkingLot(rdb, 1, "mail").Each(context.Background(), func(p consumer.Parked) error {
+		fmt.Println("parked:", p.EventID, p.Reason)
+		return nil
+	})
+	// Output:
+	// ann gets 250 EUR
+	// bob gets 250 EUR
+	// parked: claim-2 consumer: permanent: no such user
+}

@@ -1,0 +1,336 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/consumer"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// errAway is what a handler says while whoever stands behind it is away.
+var errAway = errors.New("the ledger is away")
+
+// ledger is a handler for tests that takes each event once, unless told to refuse it.
+type ledger struct {
+	mu    sync.Mutex
+	says  func(e models.Event, attempt int) error // nil: takes all
+	tries map[string]int
+	taken map[string]bool
+}
+
+func (l *ledger) handle(ctx context.Context, e models.Event, payload []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tries == nil {
+		l.tries, l.taken = map[string]int{}, map[string]bool{}
+	}
+	l.tries[e.ID]++
+	if l.says != nil {
+		if err := l.says(e, l.tries[e.ID]); err != nil {
+			return err
+		}
+	}
+	if !strings.Contains(string(payload), e.ID) || ctx.Err() != nil {
+		return consumer.Permanent(errors.New("payload and event differ"))
+	}
+	l.taken[e.ID] = true
+	return nil
+}
+
+func (l *ledger) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.taken)
+}
+
+func (l *ledger) triesOf(id string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tries[id]
+}
+
+// service is a running Service of group "ledger" over two partitions.
+type service struct {
+	*role
+
+	lot  *consumer.ParkingLot
+	stop func()
+}
+
+func startService(t *testing.T, rdb redis.UniversalClient, change func(*consumer.ServiceConfig)) *service {
+	t.Helper()
+	s := &service{role: &role{rdb: rdb, reg: prometheus.NewRegistry()}, lot: consumer.NewParkingLot(rdb, 2, "ledger")}
+	tuning := newFixture(t, rdb).config("")
+	tuning.CloseTimeout = 2 * time.Second
+	cfg := consumer.ServiceConfig{
+		Client: rdb, Partitions: 2, Group: "ledger", Name: "one", Logger: quiet(), Registerer: s.reg, Tuning: tuning,
+		Backoff: consumer.Backoff{Initial: 5 * time.Millisecond, Max: 20 * time.Millisecond},
+	}
+	change(&cfg)
+	running, err := consumer.NewService(cfg)
+	require.NoError(t, err)
+	require.NoError(t, consumer.EnsureGroups(t.Context(), rdb, 2, []string{"ledger"}))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- running.Run(ctx) }()
+	s.stop = sync.OnceFunc(func() { cancel(); require.NoError(t, <-done) })
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *service) eventuallyPending(t *testing.T, n int64) {
+	t.Helper()
+	require.Eventually(t, func() bool { return s.pending(t, "ledger") == n }, patience, 2*time.Millisecond)
+}
+
+func (s *service) parked(t *testing.T) (list []consumer.Parked) {
+	t.Helper()
+	require.NoError(t, s.lot.Each(t.Context(), func(p consumer.Parked) error { list = append(list, p); return nil }))
+	return list
+}
+
+func (s *service) eventuallyParked(t *testing.T, n int) []consumer.Parked {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(s.parked(t)) == n }, patience, 2*time.Millisecond)
+	return s.parked(t)
+}
+
+func claimID(n int) string { return fmt.Sprintf("0199c0de-7a3e-7bbb-8c1d-%012d", n) }
+
+func TestService_RetriesParksAndGoesOn(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		books := &ledger{says: func(e models.Event, attempt int) error {
+			switch {
+			case e.ID == claimID(0):
+				return errAway // for ever
+			case e.ID == claimID(1):
+				return consumer.Permanent(errors.New("no such account"))
+			case e.ID == claimID(2) && attempt < 4:
+				return errAway
+			case e.ID == claimID(3) && attempt == 1:
+				panic("a handler's own mistake")
+			}
+			return nil
+		}}
+		s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle = books.handle })
+		for n := range 200 {
+			s.claim(t, n%2, n)
+		}
+		require.Eventually(t, func() bool { return books.count() == 198 }, patience, 2*time.Millisecond, "all but two are taken, whatever the first says")
+		require.Equal(t, 4, books.triesOf(claimID(2)))
+		require.Equal(t, 2, books.triesOf(claimID(3)))
+		list := s.eventuallyParked(t, 1)
+		require.Equal(t, claimID(1), list[0].EventID)
+		require.Equal(t, "consumer: permanent: no such account", list[0].Reason)
+		require.EqualValues(t, 1, list[0].Attempts)
+		require.Equal(t, 1, list[0].Partition)
+		require.WithinDuration(t, time.Now(), list[0].At.Time, time.Minute)
+		require.Contains(t, list[0].Payload, claimID(1))
+		s.eventuallyPending(t, 1) // the one that is tried again and again
+		require.Eventually(t, func() bool { return books.triesOf(claimID(0)) > 5 }, patience, time.Millisecond)
+	})
+}
+
+func TestService_BoundedAttemptsPark(t *testing.T) {
+	t.Parallel()
+	rdb := ownRedis(t).Client()
+	books := &ledger{says: func(e models.Event, _ int) error {
+		if e.ID == claimID(7) {
+			return errAway
+		}
+		return nil
+	}}
+	s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle, c.Attempts = books.handle, 3 })
+	for n := range 10 {
+		s.claim(t, 0, n)
+	}
+	list := s.eventuallyParked(t, 1)
+	require.Equal(t, "consumer: permanent: gave up after 3 attempts: the ledger is away", list[0].Reason)
+	require.EqualValues(t, 3, list[0].Attempts)
+	s.eventuallyPending(t, 0)
+	require.Equal(t, 9, books.count())
+	require.Equal(t, 3, books.triesOf(claimID(7)))
+}
+
+func TestService_AttemptEndsInTime(t *testing.T) {
+	t.Parallel()
+	rdb := ownRedis(t).Client()
+	hung := make(chan struct{}, 100)
+	s := startService(t, rdb, func(c *consumer.ServiceConfig) {
+		c.Timeout, c.Attempts = 20*time.Millisecond, 2
+		c.Handle = func(ctx context.Context, _ models.Event, _ []byte) error {
+			<-ctx.Done()
+			hung <- struct{}{}
+			return context.Cause(ctx)
+		}
+	})
+	s.claim(t, 0, 1)
+	require.Contains(t, s.eventuallyParked(t, 1)[0].Reason, "deadline exceeded")
+	require.Len(t, hung, 2)
+}
+
+// What can't be parked is not acked: it is never nowhere.
+func TestService_NothingIsAckedBeforeItIsParked(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		key := lua.ParkedKey(0, "ledger")
+		require.NoError(t, rdb.Set(t.Context(), key, "in the way", 0).Err())
+		books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("no")) }}
+		s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle = books.handle })
+		s.claim(t, 0, 1)
+		require.Eventually(t, func() bool { return books.triesOf(claimID(1)) > 3 }, patience, time.Millisecond)
+		require.EqualValues(t, 1, s.pending(t, "ledger"))
+		require.NoError(t, rdb.Del(t.Context(), key).Err())
+		s.eventuallyParked(t, 1)
+		s.eventuallyPending(t, 0)
+	})
+}
+
+func TestService_AFullParkingLotKeepsMessagesInTheStream(t *testing.T) {
+	t.Parallel()
+	rdb := ownRedis(t).Client()
+	books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("no")) }}
+	s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle, c.ParkedMax, c.Tuning.Window = books.handle, 2, 1 })
+	for n := range 5 {
+		s.claim(t, 0, n)
+	}
+	s.eventuallyParked(t, 2)
+	require.Eventually(t, func() bool { return books.triesOf(claimID(2)) > 3 }, patience, time.Millisecond)
+	require.Len(t, s.parked(t), 2)
+	for range 3 {
+		gone, err := s.lot.Discard(t.Context(), s.parked(t)[0].ID)
+		require.NoError(t, err)
+		require.Len(t, gone, 1)
+		s.eventuallyParked(t, 2)
+	}
+	s.eventuallyPending(t, 0)
+}
+
+func TestParkingLot_Replay(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("closed today")) }}
+		s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle = books.handle })
+		for n := range 600 { // more than a page in one partition
+			s.claim(t, min(n%5, 1), n)
+		}
+		_, err := rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{"junk", "1"}}).Result()
+		require.NoError(t, err)
+		s.eventuallyParked(t, 601)
+		s.stop()
+		before, err := rdb.XLen(t.Context(), lua.StreamKey(1)).Result()
+		require.NoError(t, err)
+
+		books.says = func(e models.Event, _ int) error {
+			switch e.ID {
+			case claimID(4):
+				return errAway
+			case claimID(5):
+				return consumer.Permanent(errors.New("no such account"))
+			}
+			return nil
+		}
+		replay := consumer.ReplayConfig{Handle: books.handle, Logger: quiet()}
+		replay.ID = "nobody"
+		_, err = s.lot.Replay(t.Context(), replay)
+		require.ErrorIs(t, err, consumer.ErrNoParked)
+		replay.ID = claimID(3)
+		one, err := s.lot.Replay(t.Context(), replay)
+		require.NoError(t, err)
+		require.Equal(t, consumer.Replay{Handled: 1}, one)
+
+		replay.ID = ""
+		all, err := s.lot.Replay(t.Context(), replay)
+		require.NoError(t, err)
+		require.Equal(t, 597, all.Handled)
+		require.Len(t, all.Left, 3)
+		reasons := map[string]string{}
+		for _, p := range all.Left {
+			reasons[p.EventID] = p.Reason
+		}
+		require.Equal(t, "the ledger is away", reasons[claimID(4)])
+		require.Equal(t, "consumer: permanent: no such account", reasons[claimID(5)])
+		require.Contains(t, reasons[""], "models: bad event", "what could not be read is tried, too")
+		require.Len(t, s.parked(t), 3)
+		require.Equal(t, 598, books.count())
+		after, err := rdb.XLen(t.Context(), lua.StreamKey(1)).Result()
+		require.NoError(t, err)
+		require.Equal(t, before, after, "nothing goes back into the claim stream")
+
+		_, err = s.lot.Discard(t.Context(), claimID(5))
+		require.NoError(t, err)
+		_, err = s.lot.Discard(t.Context(), claimID(5))
+		require.ErrorIs(t, err, consumer.ErrNoParked)
+		require.Len(t, s.parked(t), 2)
+	})
+}
+
+// A replay that dies before it deletes leaves the message parked; the handler sees it again.
+func TestParkingLot_ReplayThatEndsEarlyLosesNothing(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t)
+	rdb := server.Client()
+	books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("no")) }}
+	s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle = books.handle })
+	for n := range 10 {
+		s.claim(t, 0, n)
+	}
+	s.eventuallyParked(t, 10)
+	s.stop()
+	books.says = func(models.Event, int) error {
+		require.NoError(t, rdb.Do(context.Background(), "acl", "setuser", "default", "-xdel").Err())
+		return nil
+	}
+	replay := consumer.ReplayConfig{Handle: books.handle, Logger: quiet()}
+	_, err := s.lot.Replay(t.Context(), replay)
+	require.ErrorContains(t, err, "NOPERM")
+	require.Len(t, s.parked(t), 10)
+	require.NoError(t, rdb.Do(t.Context(), "acl", "setuser", "default", "+xdel").Err())
+	books.says = nil
+	sum, err := s.lot.Replay(t.Context(), replay)
+	require.NoError(t, err)
+	require.Equal(t, 10, sum.Handled)
+	require.Equal(t, 3, books.triesOf(claimID(3)), "parked, taken, and taken again")
+	require.Empty(t, s.parked(t))
+}
+
+func TestServiceConfig_NamesTheFieldItRefuses(t *testing.T) {
+	t.Parallel()
+	good := consumer.ServiceConfig{
+		Client: embedded(t), Group: "ledger", Name: "one", Handle: (&ledger{}).handle, Logger: quiet(), Registerer: prometheus.NewRegistry(),
+	}
+	for field, spoil := range map[string]func(*consumer.ServiceConfig){
+		"Client":     func(c *consumer.ServiceConfig) { c.Client = nil },
+		"Partitions": func(c *consumer.ServiceConfig) { c.Partitions = 257 },
+		"Group":      func(c *consumer.ServiceConfig) { c.Group = "" },
+		"Name":       func(c *consumer.ServiceConfig) { c.Name = "" },
+		"Handle":     func(c *consumer.ServiceConfig) { c.Handle = nil },
+		"Logger":     func(c *consumer.ServiceConfig) { c.Logger = nil },
+		"Registerer": func(c *consumer.ServiceConfig) { c.Registerer = nil },
+		"Attempts":   func(c *consumer.ServiceConfig) { c.Attempts = -1 },
+		"Timeout":    func(c *consumer.ServiceConfig) { c.Timeout = 1 },
+		"ParkedMax":  func(c *consumer.ServiceConfig) { c.ParkedMax = -1 },
+	} {
+		bad := good
+		spoil(&bad)
+		_, err := consumer.NewService(bad)
+		require.ErrorIs(t, err, consumer.ErrConfig, field)
+		require.ErrorContains(t, err, field)
+	}
+	for range 2 { // two groups in one process share the metrics
+		_, err := consumer.NewService(good)
+		require.NoError(t, err)
+	}
+}
