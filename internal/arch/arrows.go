@@ -25,6 +25,7 @@ var arrows = map[string][]string{
 	"api":        {"lua", "models", "split"},
 	"consumer":   {"lua", "models"}, // of lua the key names only, see keyNames
 	"syncer":     {"lua", "models", "migrations"},
+	"finance":    {"consumer", "models"}, // as a service of others would stand
 	"config":     {"lua", "models"},
 	"cmd":        everything,
 	"bench":      everything, // measures any room against its ceiling

@@ -1,0 +1,238 @@
+package finance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
+
+	"dibs/consumer"
+	"dibs/finance"
+	"dibs/models"
+)
+
+// handIn gives all events to books at once and returns the verdicts.
+func handIn(t testing.TB, b *finance.Books, events ...models.Event) []error {
+	t.Helper()
+	verdicts := make([]error, len(events))
+	var all errgroup.Group
+	for i, e := range events {
+		all.Go(func() error { verdicts[i] = b.Handle(t.Context(), e, nil); return nil })
+	}
+	require.NoError(t, all.Wait())
+	return verdicts
+}
+
+func TestBooks_OneEntryAClaimWhateverIsRedelivered(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		books := openBooks(t, finance.Config{DB: db, BatchSize: 64, Interval: 5 * time.Millisecond})
+		var events []models.Event
+		for n := range 500 {
+			events = append(events, packetClaim(n), couponClaim(10_000+n))
+		}
+		events = append(events, closed(20_000, "the sender", 12345))
+		sent := append(append(append([]models.Event(nil), events...), events[:300]...), events[200:]...)
+		rand.Shuffle(len(sent), func(i, j int) { sent[i], sent[j] = sent[j], sent[i] })
+		for _, err := range handIn(t, books, sent...) {
+			require.NoError(t, err)
+		}
+		require.Empty(t, faults(t, db, events))
+		for _, err := range handIn(t, books, events...) {
+			require.NoError(t, err)
+		}
+		require.Empty(t, faults(t, db, events))
+	})
+}
+
+// Several processes are given the same events: a group was lost and made anew, or entries were taken over too early.
+func TestBooks_SeveralAtOnceWithTheSameEvents(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		var events []models.Event
+		for n := range 600 {
+			events = append(events, packetClaim(n))
+		}
+		var all errgroup.Group
+		for range 4 {
+			books := openBooks(t, finance.Config{DB: db, BatchSize: 100})
+			mine := append([]models.Event(nil), events...)
+			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+			all.Go(func() error {
+				for left := mine; len(left) > 0; {
+					var again []models.Event
+					for i, err := range handIn(t, books, left...) {
+						if errors.Is(err, consumer.ErrPermanent) {
+							return err
+						}
+						if err != nil {
+							again = append(again, left[i])
+						}
+					}
+					left = again
+				}
+				return nil
+			})
+		}
+		require.NoError(t, all.Wait())
+		require.Empty(t, faults(t, db, events))
+	})
+}
+
+func TestBooks_WhatCanNeverBeCreditedIsPermanentAndHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		books := openBooks(t, finance.Config{DB: db, Interval: 20 * time.Millisecond})
+		require.NoError(t, books.Handle(t.Context(), packetClaim(1), nil))
+		require.NoError(t, db.Create(&finance.Account{
+			UserID: "rich", Currency: "EUR", Amount: math.MaxInt64 - 10, UpdatedAt: time.Now().UTC()}).Error)
+		other, overflow, fits, broken := packetClaim(1), packetClaim(2), packetClaim(3), packetClaim(4)
+		*other.Amount++
+		overflow.UserID, *overflow.Amount = "rich", 11
+		fits.UserID, *fits.Amount = "rich", 10
+		broken.Currency = "euro"
+		good := []models.Event{fits}
+		for n := 5; n < 100; n++ {
+			good = append(good, packetClaim(n))
+		}
+		verdicts := handIn(t, books, append([]models.Event{other, broken}, good...)...)
+		require.ErrorIs(t, verdicts[0], consumer.ErrPermanent)
+		require.ErrorIs(t, verdicts[0], finance.ErrConflict)
+		require.ErrorContains(t, verdicts[0], `it credits 1 EUR of campaign rain to "user 1"`)
+		require.ErrorIs(t, verdicts[1], consumer.ErrPermanent)
+		require.ErrorIs(t, verdicts[1], finance.ErrEvent)
+		for i, err := range verdicts[2:] {
+			require.NoError(t, err, good[i].ID)
+		}
+		verdicts = handIn(t, books, overflow, packetClaim(101), packetClaim(102))
+		require.ErrorIs(t, verdicts[0], consumer.ErrPermanent, "the account is full")
+		require.NoError(t, errors.Join(verdicts[1:]...))
+		var rich finance.Account
+		require.NoError(t, db.Take(&rich, "user_id = ?", "rich").Error)
+		require.Equal(t, int64(math.MaxInt64), rich.Amount)
+		var there int64
+		require.NoError(t, db.Model(&finance.Entry{}).Where("claim_id IN ?", []string{overflow.ID, broken.ID}).Count(&there).Error)
+		require.Zero(t, there)
+	})
+}
+
+// Two events of one id that differ come at once: one is credited, the other is not lost but judged later.
+func TestBooks_TwoOfOneIDAtOnce(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		books := openBooks(t, finance.Config{DB: db, Interval: 50 * time.Millisecond})
+		a, b := packetClaim(1), packetClaim(1)
+		b.UserID = "somebody else"
+		verdicts := handIn(t, books, a, b)
+		first, second := a, b
+		if verdicts[0] != nil {
+			first, second = b, a
+			verdicts[0], verdicts[1] = verdicts[1], verdicts[0]
+		}
+		require.NoError(t, verdicts[0])
+		require.Error(t, verdicts[1])
+		require.ErrorIs(t, books.Handle(t.Context(), second, nil), finance.ErrConflict)
+		require.Empty(t, faults(t, db, []models.Event{first}))
+	})
+}
+
+func TestBooks_CloseAnswersEverybody(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		books, err := finance.NewBooks(finance.Config{DB: db, Logger: quiet(), BatchSize: 10})
+		require.NoError(t, err)
+		var events []models.Event
+		for n := range 300 {
+			events = append(events, packetClaim(n))
+		}
+		verdicts := make(chan []error, 1)
+		go func() { verdicts <- handIn(t, books, events...) }()
+		require.Eventually(t, func() bool {
+			var n int64
+			return db.Model(&finance.Entry{}).Count(&n).Error == nil && n > 0
+		}, 10*time.Second, time.Millisecond)
+		require.NoError(t, books.Close(t.Context()))
+		require.NoError(t, books.Close(t.Context()), "again")
+		var booked []models.Event
+		for i, err := range <-verdicts {
+			if err == nil {
+				booked = append(booked, events[i])
+			} else {
+				require.ErrorIs(t, err, finance.ErrClosed)
+			}
+		}
+		require.Empty(t, faults(t, db, booked), "a yes is an entry, a no is none")
+	})
+}
+
+func TestBooks_CloseGivesUpInTime(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		blocker := db.Begin()
+		require.NoError(t, blocker.Create(&finance.Entry{ClaimID: eventID(1), UserID: "u", CampaignID: "c", Currency: "EUR",
+			ClaimedAt: time.Now().UTC(), CreditedAt: time.Now().UTC()}).Error)
+		defer func() { require.NoError(t, blocker.Rollback().Error) }()
+		books, err := finance.NewBooks(finance.Config{DB: db, Logger: quiet()})
+		require.NoError(t, err)
+		verdict := make(chan error, 1)
+		go func() { verdict <- books.Handle(t.Context(), packetClaim(1), nil) }()
+		<-time.After(50 * time.Millisecond) // into the transaction, mostly; the outcome is the same if not
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_ = books.Close(ctx)
+		err = <-verdict
+		require.Error(t, err)
+		require.NotErrorIs(t, err, consumer.ErrPermanent)
+	})
+}
+
+func TestConfig_NamesTheFieldItRefuses(t *testing.T) {
+	t.Parallel()
+	db := &gorm.DB{}
+	for field, bad := range map[string]finance.Config{
+		"DB":        {Logger: quiet()},
+		"Logger":    {DB: db},
+		"BatchSize": {DB: db, Logger: quiet(), BatchSize: 5001},
+		"Interval":  {DB: db, Logger: quiet(), Interval: -1},
+		"Timeout":   {DB: db, Logger: quiet(), Timeout: 1},
+	} {
+		_, err := finance.NewBooks(bad)
+		require.ErrorIs(t, err, finance.ErrConfig)
+		require.ErrorContains(t, err, field)
+	}
+}
+
+// TestFaults_FindsADoubleCredit is the control of all tests here: a service that does not deduplicate is found out, by a
+// single event that comes twice; so is one that skips an event, and an account that moved without an entry.
+func TestFaults_FindsADoubleCredit(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		events := []models.Event{packetClaim(1), packetClaim(2)}
+		naive := func(e models.Event) {
+			entry, _, err := finance.EntryOf(&e)
+			require.NoError(t, err)
+			entry.CreditedAt = entry.ClaimedAt
+			db.Create(&entry) // a second one fails, and nobody looks
+			account := finance.Account{UserID: entry.UserID, Currency: entry.Currency, UpdatedAt: entry.ClaimedAt}
+			require.NoError(t, db.FirstOrCreate(&account).Error)
+			require.NoError(t, db.Model(&account).Where("user_id = ? AND currency = ?", account.UserID, account.Currency).Updates(map[string]any{
+				"amount": gorm.Expr("amount + ?", entry.Amount), "entries": gorm.Expr("entries + 1")}).Error)
+		}
+		naive(events[0])
+		require.NotEmpty(t, faults(t, db, events), "an event is missing")
+		naive(events[1])
+		require.Empty(t, faults(t, db, events))
+		naive(events[1])
+		found := faults(t, db, events)
+		require.Len(t, found, 2)
+		require.Equal(t, "account of user 2 holds 4 in 2 entries, due are [2 1]", found[0])
+		require.Equal(t, fmt.Sprintf("events %d, entries %d, accounts %d", 3, 3, 5), found[1])
+	})
+}

@@ -1,0 +1,120 @@
+package finance
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"dibs/models"
+)
+
+// Group is the consumer group of the finance service.
+const Group = "finance"
+
+// amountMax bounds an entry, in minor units: 15 digits, as many as any reader of JSON holds exactly. Batches of entries then
+// add up without overflow.
+const amountMax = 999_999_999_999_999
+
+// ErrEvent is wrapped by every refusal of an event that can never be credited; the message says what is wrong with it.
+var ErrEvent = errors.New("finance: bad event")
+
+// Entry is a row of account_entries: one credit.
+type Entry struct {
+	ClaimID    string `gorm:"primaryKey"` // id of the event: the claim's, or that of campaign.closed
+	UserID     string
+	CampaignID string
+	PacketID   *string // nil: what was left over
+	Amount     int64   // minor units
+	Currency   string  // ISO 4217
+	ClaimedAt  time.Time
+	CreditedAt time.Time
+}
+
+// TableName names the table for gorm.
+func (Entry) TableName() string { return "account_entries" }
+
+// Account is a row of accounts: the sum of a user's entries in a currency.
+type Account struct {
+	UserID    string `gorm:"primaryKey"`
+	Currency  string `gorm:"primaryKey"`
+	Amount    int64  // minor units
+	Entries   int64
+	UpdatedAt time.Time
+}
+
+// TableName names the table for gorm.
+func (Account) TableName() string { return "accounts" }
+
+// EntryOf makes the entry that an event asks for. False: it asks for none, as a claim of a coupon. Errors: ErrEvent.
+func EntryOf(e *models.Event) (entry Entry, credits bool, err error) {
+	switch e.Type {
+	case models.EventClaimAccepted:
+		if e.PacketID == "" && e.Amount == nil {
+			return Entry{}, false, nil
+		}
+		err = checkPacket(e)
+	case models.EventCampaignClosed:
+		if e.Amount == nil || *e.Amount == 0 || e.UserID == "" { // nothing left over, or nobody to give it to
+			return Entry{}, false, nil
+		}
+		err = checkMoney(e, 1)
+	default:
+		return Entry{}, false, nil
+	}
+	if err != nil {
+		return Entry{}, false, err
+	}
+	entry = Entry{
+		ClaimID: e.ID, UserID: e.UserID, CampaignID: e.CampaignID, Amount: *e.Amount, Currency: e.Currency, ClaimedAt: e.At.Time,
+	}
+	if e.PacketID != "" {
+		entry.PacketID = &e.PacketID
+	}
+	return entry, true, nil
+}
+
+func checkPacket(e *models.Event) error {
+	switch {
+	case models.CheckCampaignID(e.PacketID) != nil:
+		return fmt.Errorf("%w: packet_id %q of a claim with an amount", ErrEvent, e.PacketID)
+	case e.Amount == nil:
+		return fmt.Errorf("%w: packet %s without an amount", ErrEvent, e.PacketID)
+	}
+	return checkMoney(e, 0)
+}
+
+func checkMoney(e *models.Event, least int64) error {
+	switch {
+	case *e.Amount < least || *e.Amount > amountMax:
+		return fmt.Errorf("%w: amount %d", ErrEvent, *e.Amount)
+	case !isCurrency(e.Currency):
+		return fmt.Errorf("%w: currency %q", ErrEvent, e.Currency)
+	case models.CheckUserID(e.UserID) != nil:
+		return fmt.Errorf("%w: user_id %q", ErrEvent, e.UserID)
+	}
+	return nil
+}
+
+func isCurrency(code string) bool {
+	if len(code) != 3 {
+		return false
+	}
+	for _, c := range []byte(code) {
+		if c < 'A' || c > 'Z' {
+			return false
+		}
+	}
+	return true
+}
+
+// same tells whether two entries credit the same. Times are left out: they are no money.
+func (e *Entry) same(other *Entry) bool {
+	packet := func(e *Entry) string {
+		if e.PacketID == nil {
+			return ""
+		}
+		return *e.PacketID
+	}
+	return e.ClaimID == other.ClaimID && e.UserID == other.UserID && e.CampaignID == other.CampaignID &&
+		packet(e) == packet(other) && e.Amount == other.Amount && e.Currency == other.Currency
+}

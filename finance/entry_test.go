@@ -1,0 +1,55 @@
+package finance_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/finance"
+	"dibs/models"
+)
+
+func TestEntryOf(t *testing.T) {
+	t.Parallel()
+	packet, left := packetClaim(7), closed(8, "sender", 500)
+	but := func(e models.Event, change func(*models.Event)) models.Event { change(&e); return e }
+	for name, c := range map[string]struct {
+		event   models.Event
+		credits bool
+		refusal string // "": none
+	}{
+		"packet":             {packet, true, ""},
+		"packet of nothing":  {but(packet, func(e *models.Event) { e.Amount = amountOf(0) }), true, ""},
+		"coupon":             {couponClaim(7), false, ""},
+		"what was left over": {left, true, ""},
+		"nothing left over":  {closed(8, "sender", 0), false, ""},
+		"no amount":          {but(left, func(e *models.Event) { e.Amount = nil }), false, ""},
+		"no sender":          {closed(8, "", 500), false, ""},
+		"release":            {but(packet, func(e *models.Event) { e.Type = models.EventClaimReleased }), false, ""},
+		"a type of tomorrow": {but(packet, func(e *models.Event) { e.Type = "claim.given" }), false, ""},
+
+		"packet without amount": {but(packet, func(e *models.Event) { e.Amount = nil }), false, "without an amount"},
+		"amount without packet": {but(packet, func(e *models.Event) { e.PacketID = "" }), false, "packet_id"},
+		"negative":              {but(packet, func(e *models.Event) { e.Amount = amountOf(-1) }), false, "amount -1"},
+		"too much":              {but(packet, func(e *models.Event) { e.Amount = amountOf(1e15) }), false, "amount 1000000000000000"},
+		"negative return":       {closed(8, "sender", -5), false, "amount -5"},
+		"no currency":           {but(packet, func(e *models.Event) { e.Currency = "" }), false, `currency ""`},
+		"no such currency":      {but(left, func(e *models.Event) { e.Currency = "eur" }), false, `currency "eur"`},
+		"long user":             {but(left, func(e *models.Event) { e.UserID = strings.Repeat("x", 129) }), false, "user_id"},
+	} {
+		entry, credits, err := finance.EntryOf(&c.event)
+		require.Equal(t, c.credits, credits, name)
+		if c.refusal != "" {
+			require.ErrorIs(t, err, finance.ErrEvent, name)
+			require.ErrorContains(t, err, c.refusal, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		if credits {
+			require.Equal(t, c.event.ID, entry.ClaimID, name)
+			require.Equal(t, *c.event.Amount, entry.Amount, name)
+			require.Equal(t, c.event.PacketID == "", entry.PacketID == nil, name)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package finance_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"dibs/finance"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/migrations"
+	"dibs/models"
+	"dibs/syncer"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// onEachStore runs a test on the SQL server and on the embedded SQLite.
+func onEachStore(t *testing.T, test func(t *testing.T, db *gorm.DB)) {
+	t.Helper()
+	t.Run("server", func(t *testing.T) {
+		t.Parallel()
+		test(t, openStore(t, syncer.StoreConfig{DSN: testenv.Database(t).DSN}))
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, openStore(t, syncer.StoreConfig{Path: filepath.Join(t.TempDir(), "dibs.db")}))
+	})
+}
+
+func openStore(t testing.TB, cfg syncer.StoreConfig) *gorm.DB {
+	t.Helper()
+	cfg.Logger = quiet()
+	db, err := syncer.Open(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, syncer.Close(db)) })
+	pool, err := db.DB()
+	require.NoError(t, err)
+	_, err = migrations.Up(t.Context(), pool, db.Name())
+	require.NoError(t, err)
+	return db
+}
+
+// openBooks are closed with the test.
+func openBooks(t testing.TB, cfg finance.Config) *finance.Books {
+	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = quiet()
+	}
+	b, err := finance.NewBooks(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		require.NoError(t, b.Close(ctx))
+	})
+	return b
+}
+
+func eventID(n int) string { return fmt.Sprintf("019c0000-0000-7000-8000-%012d", n) }
+
+func amountOf(n int64) *int64 { return &n }
+
+// packetClaim is the event of the n-th packet, of n%997 cents, taken by one of 50 users.
+func packetClaim(n int) models.Event {
+	return models.Event{
+		V: models.EventVersion, Type: models.EventClaimAccepted, ID: eventID(n), CampaignID: "rain", UserID: fmt.Sprint("user ", n%50), Quantity: 1,
+		Seq: int64(n) + 1, Epoch: 1, At: models.NewTime(time.Now()), PacketID: fmt.Sprintf("p%06d", n), Amount: amountOf(int64(n % 997)), Currency: "EUR",
+	}
+}
+
+func couponClaim(n int) models.Event {
+	e := packetClaim(n)
+	e.CampaignID, e.PacketID, e.Amount, e.Currency = "coupons", "", nil, ""
+	return e
+}
+
+func closed(n int, sender string, left int64) models.Event {
+	return models.Event{
+		V: models.EventVersion, Type: models.EventCampaignClosed, ID: eventID(n), CampaignID: "rain", UserID: sender, At: models.NewTime(time.Now()),
+		Amount: &left, Currency: "EUR",
+	}
+}
+
+// publish writes events into a claim stream, in the form of claim.lua.
+func publish(t testing.TB, rdb redis.UniversalClient, partition int, events ...models.Event) {
+	t.Helper()
+	for start := 0; start < len(events); start += 1000 {
+		_, err := rdb.Pipelined(context.WithoutCancel(t.Context()), func(p redis.Pipeliner) error {
+			for _, e := range events[start:min(start+1000, len(events))] {
+				payload, err := json.Marshal(e)
+				require.NoError(t, err)
+				p.XAdd(context.Background(), &redis.XAddArgs{Stream: lua.StreamKey(partition), Values: []any{
+					"_watermill_message_uuid", e.ID, "metadata", "", "payload", payload,
+				}})
+			}
+			return nil
+		})
+		require.NoError(t, err)
+	}
+}
+
+// faults compares the books with the events that were sent: one entry a credit, nothing else, accounts that are the sum of
+// their entries. It is the question that every test ends with; the controls show that it finds what is wrong.
+func faults(t testing.TB, db *gorm.DB, events []models.Event) (found []string) {
+	t.Helper()
+	faultf := func(format string, args ...any) {
+		if len(found) < 20 {
+			found = append(found, fmt.Sprintf(format, args...))
+		}
+	}
+	due := map[string]finance.Entry{}
+	for i := range events {
+		if entry, credits, err := finance.EntryOf(&events[i]); err == nil && credits {
+			due[entry.ClaimID] = entry
+		}
+	}
+	var entries []finance.Entry
+	require.NoError(t, db.Find(&entries).Error)
+	booked := map[string]bool{}
+	var credited, owed, held int64
+	for _, e := range entries {
+		want, asked := due[e.ClaimID]
+		packet := func(id *string) string { b, _ := json.Marshal(id); return string(b) }
+		switch {
+		case !asked:
+			faultf("entry %s was never due", e.ClaimID)
+		case want.UserID != e.UserID || want.Amount != e.Amount || want.Currency != e.Currency || want.CampaignID != e.CampaignID ||
+			packet(want.PacketID) != packet(e.PacketID) || !want.ClaimedAt.Equal(e.ClaimedAt):
+			faultf("entry %s says %+v, due was %+v", e.ClaimID, e, want)
+		}
+		booked[e.ClaimID] = true
+		credited += e.Amount
+	}
+	sums := map[string][2]int64{}
+	for id, e := range due {
+		if !booked[id] {
+			faultf("no entry for %s", id)
+		}
+		owed += e.Amount
+		s := sums[e.UserID+" "+e.Currency]
+		sums[e.UserID+" "+e.Currency] = [2]int64{s[0] + e.Amount, s[1] + 1}
+	}
+	var accounts []finance.Account
+	require.NoError(t, db.Find(&accounts).Error)
+	for _, a := range accounts {
+		held += a.Amount
+		if want := sums[a.UserID+" "+a.Currency]; want != [2]int64{a.Amount, a.Entries} {
+			faultf("account of %s holds %d in %d entries, due are %v", a.UserID, a.Amount, a.Entries, want)
+		}
+		delete(sums, a.UserID+" "+a.Currency)
+	}
+	for key := range sums {
+		faultf("no account of %s", key)
+	}
+	if credited != owed || held != owed {
+		faultf("events %d, entries %d, accounts %d", owed, credited, held)
+	}
+	return found
+}

@@ -1,0 +1,32 @@
+package finance
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// booksMetrics are the figures of Books.
+type booksMetrics struct {
+	entries, redelivered, retries prometheus.Counter
+	seconds                       prometheus.Histogram
+}
+
+// newBooksMetrics registers the figures; with a nil Registerer they are kept to themselves.
+func newBooksMetrics(reg prometheus.Registerer) *booksMetrics {
+	f := promauto.With(reg)
+	return &booksMetrics{
+		entries: f.NewCounter(prometheus.CounterOpts{
+			Name: "dibs_finance_entries_total", Help: "Entries put into account_entries.",
+		}),
+		redelivered: f.NewCounter(prometheus.CounterOpts{
+			Name: "dibs_finance_redelivered_total", Help: "Events that came again after they were credited.",
+		}),
+		retries: f.NewCounter(prometheus.CounterOpts{
+			Name: "dibs_finance_retries_total", Help: "Transactions that failed and are tried again, at once or when the events come again.",
+		}),
+		seconds: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "dibs_finance_batch_seconds", Help: "Time of a batch, from taking its events to answering for them.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}),
+	}
+}

@@ -1,0 +1,121 @@
+package finance
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// rowsPerStatement keeps a statement below the packet limit of MySQL and the 32,766 values of SQLite.
+const rowsPerStatement = 1000
+
+// errOverflow says that an account would hold more than the database can count.
+var errOverflow = errors.New("finance: the account is full")
+
+// sqlite is the name of gorm's dialect; any other is MySQL's.
+const sqlite = "sqlite"
+
+// commit puts all entries in and moves the accounts by them, in one transaction: all of it or nothing. It fails with
+// failureDuplicate when one of the entries is there already. After an error of unknown outcome it may be called again.
+func (b *Books) commit(ctx context.Context, entries []Entry) error {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
+	defer cancel()
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	for i := range entries {
+		entries[i].CreditedAt = now
+	}
+	accounts := accountsOf(entries, now)
+	err := b.cfg.DB.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		for chunk := range slices.Chunk(entries, rowsPerStatement) {
+			if err := tx.Create(chunk).Error; err != nil {
+				return fmt.Errorf("account_entries: %w", err)
+			}
+		}
+		for chunk := range slices.Chunk(accounts, rowsPerStatement) {
+			if err := moveAccounts(tx, chunk); err != nil {
+				return fmt.Errorf("accounts: %w", err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("finance: credit: %w", err)
+	}
+	return nil
+}
+
+// accountsOf adds entries up by account, sorted by key, so that transactions lock accounts in one order.
+func accountsOf(entries []Entry, now time.Time) []Account {
+	type key struct{ user, currency string }
+	sums := make(map[key]*Account, len(entries))
+	for i := range entries {
+		e := &entries[i]
+		k := key{e.UserID, e.Currency}
+		sum := sums[k]
+		if sum == nil {
+			sum = &Account{UserID: e.UserID, Currency: e.Currency, UpdatedAt: now}
+			sums[k] = sum
+		}
+		sum.Amount += e.Amount
+		sum.Entries++
+	}
+	accounts := make([]Account, 0, len(sums))
+	for _, k := range slices.SortedFunc(maps.Keys(sums), func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.user, b.user), cmp.Compare(a.currency, b.currency))
+	}) {
+		accounts = append(accounts, *sums[k])
+	}
+	return accounts
+}
+
+// moveAccounts adds sums to accounts, and opens those that are not there.
+func moveAccounts(tx *gorm.DB, sums []Account) error {
+	added := func(column string) string { return "VALUES(" + column + ")" }
+	conflict := clause.OnConflict{Columns: []clause.Column{{Name: "user_id"}, {Name: "currency"}}}
+	lite := tx.Name() == sqlite
+	if lite {
+		added = func(column string) string { return "excluded." + column }
+		// Where MySQL refuses to overflow, SQLite would go on in floating point: it leaves the row alone.
+		conflict.Where = clause.Where{Exprs: []clause.Expression{
+			gorm.Expr("accounts.amount <= 9223372036854775807 - excluded.amount"),
+		}}
+	}
+	conflict.DoUpdates = clause.Assignments(map[string]any{
+		"amount":     gorm.Expr("accounts.amount + " + added("amount")),
+		"entries":    gorm.Expr("accounts.entries + " + added("entries")),
+		"updated_at": gorm.Expr(added("updated_at")),
+	})
+	result := tx.Clauses(conflict).Create(sums)
+	if result.Error == nil && lite && result.RowsAffected != int64(len(sums)) {
+		return errOverflow
+	}
+	return result.Error
+}
+
+// lookUp reads those of the entries that are in the books, by id.
+func (b *Books) lookUp(ctx context.Context, entries []Entry) (map[string]Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
+	defer cancel()
+	known := make(map[string]Entry)
+	for chunk := range slices.Chunk(entries, rowsPerStatement) {
+		ids := make([]string, len(chunk))
+		for i := range chunk {
+			ids[i] = chunk[i].ClaimID
+		}
+		var there []Entry
+		if err := b.cfg.DB.WithContext(ctx).Where("claim_id IN ?", ids).Find(&there).Error; err != nil {
+			return nil, fmt.Errorf("finance: look up: %w", err)
+		}
+		for _, e := range there {
+			known[e.ClaimID] = e
+		}
+	}
+	return known, nil
+}
