@@ -53,6 +53,9 @@ const (
 	statusRolledBack = 4
 )
 
+// firstRefusal is the code of the first of claimOutcomes that takes nothing.
+const firstRefusal = 2
+
 // headLength is the elements of a reply before the first claim's.
 const headLength = 5
 
@@ -156,20 +159,25 @@ func (s *Scripts) serverNow() string {
 // claimArgs lays out ARGV as the head of claim.lua says.
 func (s *Scripts) claimArgs(m Meta, seen Seen, reqs []ClaimRequest) []any {
 	table := s.days.at(s.opts.Clock(), m.Location)
-	args := make([]any, 0, 4+len(table.starts)+6*len(reqs))
+	args := make([]any, 0, 4+len(table.starts)+columns*len(reqs))
 	args = append(args, s.serverNow(), table.first)
 	for _, start := range table.starts {
 		args = append(args, start)
 	}
 	args = append(args, seen.Epoch, seen.Seq)
+	first, n := len(args), len(reqs)
+	args = args[:first+columns*n]
 	for i := range reqs {
-		args = appendClaimArgs(args, m, &reqs[i])
+		fillColumns(args[first+i:], n, &reqs[i])
 	}
 	return args
 }
 
-func appendClaimArgs(args []any, m Meta, req *ClaimRequest) []any {
-	id := req.ID.String()
+// columns is how many elements of ARGV a claim takes: one in each column.
+const columns = 6
+
+// fillColumns writes what a claim takes of each column, n apart.
+func fillColumns(args []any, n int, req *ClaimRequest) {
 	body := bodyDigest(req)
 	key := string(req.ID[:])
 	record := string(body[:])
@@ -180,7 +188,8 @@ func appendClaimArgs(args []any, m Meta, req *ClaimRequest) []any {
 		key = string(digest[:keyLength])
 		keyDigest = base64.RawURLEncoding.EncodeToString(digest[:keyLength])
 	}
-	return append(args, req.UserID, req.Quantity, key, record, id, eventHead(m, req, id, keyDigest))
+	args[0], args[n], args[2*n] = req.UserID, req.Quantity, key
+	args[3*n], args[4*n], args[5*n] = record, req.ID.String(), eventPart(req, keyDigest)
 }
 
 // bodyDigest tells one body from another under the same key.
@@ -197,14 +206,9 @@ func appendBodyDigest(b, userID []byte, quantity int64) []byte {
 	return append(b, sum[:digestLength]...)
 }
 
-// eventHead is the JSON of the event up to what only the script knows: the value of seq, then epoch and at.
-func eventHead(m Meta, req *ClaimRequest, id, keyDigest string) []byte {
-	b := make([]byte, 0, 160+len(m.ID)+len(req.UserID)+len(keyDigest))
-	b = append(b, `{"v":1,"type":"claim.accepted","id":"`...)
-	b = append(b, id...)
-	b = append(b, `","campaign_id":"`...)
-	b = append(b, m.ID...)
-	b = append(b, `","user_id":`...)
+// eventPart is the JSON of the event that only the caller knows: from the value of user_id up to that of seq.
+func eventPart(req *ClaimRequest, keyDigest string) []byte {
+	b := make([]byte, 0, 48+len(req.UserID)+len(keyDigest))
 	b = appendJSONString(b, req.UserID)
 	b = append(b, `,"quantity":`...)
 	b = strconv.AppendInt(b, req.Quantity, 10)
@@ -230,7 +234,7 @@ func appendJSONString(b []byte, s string) []byte {
 }
 
 func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Now, error) {
-	if len(reply) != headLength+2*len(reqs) {
+	if len(reply) != headLength+len(reqs) {
 		return nil, Now{}, badReply("claim", reply)
 	}
 	head, ok := numbersOf(reply[1:headLength])
@@ -239,21 +243,36 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Now, 
 	}
 	replies := make([]ClaimReply, len(reqs))
 	for i := range reqs {
-		code, ok := reply[headLength+2*i].(int64)
-		if !ok || code < 0 || int(code) >= len(claimOutcomes) {
-			return nil, Now{}, badReply("claim", reply)
-		}
-		replies[i].Outcome = claimOutcomes[code]
-		if !replies[i].Outcome.Took() {
-			continue
-		}
-		claim, err := decodeClaim(m, &reqs[i], head[0], reply[headLength+1+2*i])
-		if err != nil {
+		if err := decodeAnswer(&replies[i], m, &reqs[i], head[0], reply[headLength+i]); err != nil {
 			return nil, Now{}, err
 		}
-		replies[i].Claim = claim
 	}
 	return replies, Now{Seen: Seen{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}, nil
+}
+
+// decodeAnswer reads the answer to one claim: seq of one made now, the record of one made before, or a code less than 0.
+func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, now int64, answer any) error {
+	switch v := answer.(type) {
+	case int64:
+		if v > 0 {
+			reply.Outcome, reply.Claim = models.OutcomeClaimed, claimOf(m, req, req.ID, v, now)
+			return nil
+		}
+		if v > -firstRefusal || -v >= int64(len(claimOutcomes)) {
+			return badReply("claim", []any{answer})
+		}
+		reply.Outcome = claimOutcomes[-v]
+		return nil
+	case string:
+		id, seq, at, err := parseRecord(req, v)
+		if err != nil {
+			return err
+		}
+		reply.Outcome, reply.Claim = models.OutcomeReplayed, claimOf(m, req, id, seq, at)
+		return nil
+	default:
+		return badReply("claim", []any{answer})
+	}
 }
 
 func decodeRolledBack(reqs []ClaimRequest, reply []any) ([]ClaimReply, Now, error) {
@@ -275,22 +294,6 @@ func numbersOf(elements []any) (numbers [headLength - 1]int64, ok bool) {
 		}
 	}
 	return numbers, true
-}
-
-// decodeClaim makes the claim from seq, for one made now, or from the record of one made before.
-func decodeClaim(m Meta, req *ClaimRequest, now int64, value any) (models.Claim, error) {
-	switch v := value.(type) {
-	case int64:
-		return claimOf(m, req, req.ID, v, now), nil
-	case string:
-		id, seq, at, err := parseRecord(req, v)
-		if err != nil {
-			return models.Claim{}, err
-		}
-		return claimOf(m, req, id, seq, at), nil
-	default:
-		return models.Claim{}, badReply("claim", []any{value})
-	}
 }
 
 // parseRecord reads "digest of the body (8 bytes), claim id (16 bytes, under a client's key only), seq:at_ms".

@@ -15,16 +15,19 @@
 -- ARGV[3..8]  day_start_ms  when that day and the five after it begin
 -- ARGV[9]     seen_epoch    the newest load of the campaign that the caller saw in Redis; 0 is none
 -- ARGV[10]    seen_seq      the claims that it saw accepted of that load
--- ARGV[11..]  six a claim:  user id; quantity in units; key, 16 bytes; record head, whose first 8 bytes are the digest of
---             the body; claim id; event head, the JSON up to the value of seq
+-- ARGV[11..]  six a claim, in columns, the first of every claim, then the second of every claim and so on, because Redis
+--             takes a stretch of ARGV as it is:  user id; quantity in units; key, 16 bytes; record head, whose first 8
+--             bytes are the digest of the body; claim id; event part, the JSON from the value of user_id up to that of seq
 --
--- Reply {0, now_ms, remaining, epoch, seq, then two a claim: code, value}
---   0 claimed: seq · 1 replayed: record · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
+-- Reply {0, now_ms, remaining, epoch, seq, then one a claim}: above 0 its seq, it is claimed; text is the record of a
+-- claim made before, it is replayed; else 0 less the code of the refusal
+--   0 claimed · 1 replayed · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
 --   7 sold_out · 8 user_limit · 9 user_day_limit · 10 damaged: the record of this user or of this claim
 -- or {1} absent: the campaign is not here, or takes no claims until MySQL says so · {2, which} damaged: the key of that number, nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
 -- or {4, epoch, seq} rolled back: Redis went back behind what the caller saw, nothing was taken
 local state_key, users_key, keys_key, stream_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local find, sub = string.find, string.sub
 local FIRST_CLAIM, PER_CLAIM, DAYS = 11, 6, 5
 local DIGITS = 15 -- as many are always held exactly
 
@@ -115,74 +118,27 @@ local function after_taking(record, quantity)
   return after
 end
 
--- In a rush nearly every user is new, so what becomes of one is worked out once for each quantity.
+-- In a rush nearly every user is new, so what becomes of one is worked out once for each quantity, as it is written.
 local NEW_USER = '0:0'
 local firsts = {}
-local function first_taking(quantity)
-  local first = firsts[quantity]
-  if not first then
-    local after, code = after_taking(NEW_USER, quantity)
-    first = {after, code}
-    firsts[quantity] = first
-  end
-  return first[1], first[2]
+local function first_taking(text)
+  local quantity = tonumber(text)
+  local after, refusal = after_taking(NEW_USER, quantity)
+  local first = {quantity, after, refusal}
+  firsts[text] = first
+  return first
 end
 
+-- Column c of claim i is ARGV[c + i].
 local claims = (#ARGV - FIRST_CLAIM + 1) / PER_CLAIM
-local user_ids, key_ids = {}, {}
-for i = 1, claims do
-  local at = FIRST_CLAIM + (i - 1) * PER_CLAIM
-  user_ids[i], key_ids[i] = ARGV[at], ARGV[at + 2]
-end
-local known = redis.call('HMGET', keys_key, unpack(key_ids))
+local users, quantities = FIRST_CLAIM - 1, FIRST_CLAIM - 1 + claims
+local keys, heads, ids, parts = quantities + claims, quantities + 2 * claims, quantities + 3 * claims, quantities + 4 * claims
+
+local known = redis.call('HMGET', keys_key, unpack(ARGV, keys + 1, keys + claims))
 local remaining = total - taken
 local remaining_before = remaining
 local records = {}
-if not campaign_refusal and remaining > 0 then records = redis.call('HMGET', users_key, unpack(user_ids)) end
-
-local reply = {0, now_ms, 0, epoch_here, seq}
-local record_now, known_now = {}, {} -- by this call, so that two claims of one user or key in it see each other
-local event_ids, event_heads, seq_texts, new_keys = {}, {}, {}, {}
-local taken_now = 0 -- claims
-local at_tail = ':' .. now_ms
-
-local function refuse_or_take(i, at)
-  local quantity, key, head = tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
-  local claim = known[i] or known_now[key]
-  if claim then
-    if not string.find(claim, '^%d+:%d+$', #head + 1) then return 10, 0 end
-    if string.sub(claim, 1, 8) == string.sub(head, 1, 8) then return 1, claim end
-    return 2, 0
-  end
-  if campaign_refusal then return campaign_refusal, 0 end
-  if quantity > remaining then return 7, 0 end
-  local user = ARGV[at]
-  local record, after, refusal = record_now[user] or records[i], nil, nil
-  if record then after, refusal = after_taking(record, quantity) else after, refusal = first_taking(quantity) end
-  if refusal then return refusal, 0 end
-
-  record_now[user] = after
-  remaining, taken, seq, taken_now = remaining - quantity, taken + quantity, seq + 1, taken_now + 1
-  local seq_text = tostring(seq)
-  claim = head .. seq_text .. at_tail
-  known_now[key] = claim
-  new_keys[2 * taken_now - 1], new_keys[2 * taken_now] = key, claim
-  event_ids[taken_now], event_heads[taken_now], seq_texts[taken_now] = ARGV[at + 4], ARGV[at + 5], seq_text
-  return 0, seq
-end
-
-for i = 1, claims do
-  local code, value = refuse_or_take(i, FIRST_CLAIM + (i - 1) * PER_CLAIM)
-  reply[2 * i + 4], reply[2 * i + 5] = code, value
-end
-if remaining > 0 then reply[3] = remaining end
-if taken_now == 0 then return reply end
-reply[5] = seq
-
--- What this call crossed is told once, with the claim that crossed it: by the next call it is behind us, until a restock.
-local crossed = {}
-if low_stock_at > 0 and remaining_before > low_stock_at and remaining <= low_stock_at then crossed[1] = 'low_stock' end
-if remaining == 0 then crossed[#crossed + 1] = 'sold_out' end
+if not campaign_refusal and remaining > 0 then records = redis.call('HMGET', users_key, unpack(ARGV, users + 1, users + claims)) end
 
 -- rfc3339 writes milliseconds since 1970 as UTC. Days to a date: the civil-from-days method of H. Hinnant.
 local function rfc3339(ms)
@@ -201,6 +157,70 @@ local function rfc3339(ms)
   return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%03dZ', y, m, d, floor(r / 3600), floor(r / 60) % 60, r % 60, ms % 1000)
 end
 
+-- What all events and records of this call share.
+local campaign_id = string.match(state_key, ':c:(.*)$')
+local event_head = '{"v":1,"type":"claim.accepted","id":"'
+local event_middle = '","campaign_id":"' .. campaign_id .. '","user_id":'
+local event_tail = ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'
+local record_tail = ':' .. now_ms
+
+-- The text of seq is tens and a digit: writing a number anew for each claim costs more.
+local DIGIT = {[0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'}
+local digit = seq % 10
+local function tens_of(n) return n < 10 and '' or string.format('%.0f', (n - n % 10) / 10) end
+local tens = tens_of(seq)
+
+local reply = {0, now_ms, 0, epoch_here, seq}
+local record_now, known_now = {}, {} -- by this call, so that two claims of one user or key in it see each other
+local event_ids, events, new_keys, new_users = {}, {}, {}, {}
+local taken_now = 0 -- claims
+
+for i = 1, claims do
+  local answer
+  repeat -- once; break is an answer
+    local key, head = ARGV[keys + i], ARGV[heads + i]
+    local claim = known[i] or known_now[key]
+    if claim then
+      if not find(claim, '^%d+:%d+$', #head + 1) then answer = -10
+      elseif sub(claim, 1, 8) == sub(head, 1, 8) then answer = claim
+      else answer = -2
+      end
+      break
+    end
+    if campaign_refusal then answer = -campaign_refusal break end
+    local text = ARGV[quantities + i]
+    local first = firsts[text] or first_taking(text)
+    local quantity = first[1]
+    if quantity > remaining then answer = -7 break end
+    local user = ARGV[users + i]
+    local record, after, refusal = record_now[user] or records[i], first[2], first[3]
+    if record then after, refusal = after_taking(record, quantity) end
+    if refusal then answer = -refusal break end
+
+    remaining, taken, seq, taken_now = remaining - quantity, taken + quantity, seq + 1, taken_now + 1
+    digit = digit + 1
+    if digit == 10 then tens, digit = tens_of(seq), 0 end
+    local seq_text = tens .. DIGIT[digit]
+    claim = head .. seq_text .. record_tail
+    record_now[user], known_now[key] = after, claim
+    local at = 2 * taken_now
+    new_users[at - 1], new_users[at] = user, after -- the last one of a user stays
+    new_keys[at - 1], new_keys[at] = key, claim
+    local id = ARGV[ids + i]
+    event_ids[taken_now], events[taken_now] = id, event_head .. id .. event_middle .. ARGV[parts + i] .. seq_text .. event_tail
+    answer = seq
+  until true
+  reply[5 + i] = answer
+end
+if remaining > 0 then reply[3] = remaining end
+if taken_now == 0 then return reply end
+reply[5] = seq
+
+-- What this call crossed is told once, with the claim that crossed it: by the next call it is behind us, until a restock.
+local crossed = {}
+if low_stock_at > 0 and remaining_before > low_stock_at and remaining <= low_stock_at then crossed[1] = 'low_stock' end
+if remaining == 0 then crossed[#crossed + 1] = 'sold_out' end
+
 -- ids_run_out tells whether the stream's last id is of the last millisecond there is: one XADD more may pass and the next
 -- not. A single XADD needs no asking, it is refused whole.
 local function ids_run_out()
@@ -212,24 +232,17 @@ end
 if taken_now + #crossed > 1 and stream_type == 'stream' and ids_run_out() then return {2, 4} end
 
 -- Writes. From here on nothing can fail.
-local tail = ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'
 for i = 1, taken_now do
-  redis.call('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', '', 'payload',
-    event_heads[i] .. seq_texts[i] .. tail)
+  redis.call('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', '', 'payload', events[i])
 end
 if #crossed > 0 then
-  local last, campaign_id = event_ids[taken_now], string.match(state_key, ':c:(.*)$')
+  local last = event_ids[taken_now]
   for _, name in ipairs(crossed) do
     local id = last .. ':' .. name
     redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload',
       '{"v":1,"type":"campaign.' .. name .. '","id":"' .. id .. '","campaign_id":"' .. campaign_id ..
-      '","remaining":' .. remaining .. ',"seq":' .. seq_texts[taken_now] .. tail)
+      '","remaining":' .. remaining .. ',"seq":' .. tens .. DIGIT[digit] .. event_tail)
   end
-end
-local new_users, n = {}, 0
-for user, record in pairs(record_now) do
-  new_users[n + 1], new_users[n + 2] = user, record
-  n = n + 2
 end
 redis.call('HSET', users_key, unpack(new_users))
 redis.call('HSET', keys_key, unpack(new_keys))

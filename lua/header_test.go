@@ -107,7 +107,7 @@ func TestHeadersAgreeWithTheGoCallers(t *testing.T) {
 	}
 	require.Contains(t, lua.Sources()["claim"], "FIRST_CLAIM, PER_CLAIM, DAYS = 11, 6, 5\n")
 	head, _ := header(lua.Sources()["claim"])
-	require.Contains(t, head, "-- ARGV[11..]  six a claim:")
+	require.Contains(t, head, "-- ARGV[11..]  six a claim, in columns,")
 	require.Equal(t, 10+2*6, argv["claim"])
 	require.Equal(t, []int{1, 2, 3}, numbers(t, `ARGV\[(\d+)`, head)[:3])
 	head, _ = header(lua.Sources()["adjust"])
