@@ -27,26 +27,33 @@ type campaignBody struct {
 	refused *Problem
 }
 
-// changeBody is the body of PATCH /v1/campaigns/{id}. A field that is nil was not sent and stays as it is.
+// changeBody is the body of PATCH /v1/campaigns/{id}. A field that is nil was not sent and stays as it is, unless it was null.
 type changeBody struct {
 	Total         *int64  `json:"total,omitempty" minimum:"0" maximum:"1000000000000"`
 	PerUser       *int64  `json:"per_user,omitempty" minimum:"0" maximum:"1000000000000"`
 	PerUserPerDay *int64  `json:"per_user_per_day,omitempty" minimum:"0" maximum:"1000000000000"`
-	StartsAt      *string `json:"starts_at,omitempty" format:"date-time"`
-	EndsAt        *string `json:"ends_at,omitempty" format:"date-time"`
+	StartsAt      *string `json:"starts_at,omitempty" format:"date-time" nullable:"true" doc:"null: started at once"`
+	EndsAt        *string `json:"ends_at,omitempty" format:"date-time" nullable:"true" doc:"null: no end"`
 	LowStockAt    *int64  `json:"low_stock_at,omitempty" minimum:"0" maximum:"1000000000000"`
 	Status        *string `json:"status,omitempty" enum:"open,paused"`
 
-	refused *Problem
+	noStart, noEnd bool // null was sent
+	refused        *Problem
 }
 
 // strictBody is a body that decodes itself. A refusal stays inside until the handler asks for it.
 type strictBody interface{ decode(body []byte) }
 
-// field is a JSON field and where its value goes: a **string or an **int64 (units).
+// field is a JSON field and where its value goes: a **string, an **int64 (units) or an orNull.
 type field struct {
 	name string
 	into any
+}
+
+// orNull is where a string goes that may be null.
+type orNull struct {
+	text   **string
+	isNull *bool
 }
 
 func (b *campaignBody) fields() []field {
@@ -59,8 +66,9 @@ func (b *campaignBody) fields() []field {
 
 func (b *changeBody) fields() []field {
 	return []field{
-		{"total", &b.Total}, {"per_user", &b.PerUser}, {"per_user_per_day", &b.PerUserPerDay}, {"starts_at", &b.StartsAt},
-		{"ends_at", &b.EndsAt}, {"low_stock_at", &b.LowStockAt}, {"status", &b.Status},
+		{"total", &b.Total}, {"per_user", &b.PerUser}, {"per_user_per_day", &b.PerUserPerDay},
+		{"starts_at", orNull{&b.StartsAt, &b.noStart}}, {"ends_at", orNull{&b.EndsAt, &b.noEnd}},
+		{"low_stock_at", &b.LowStockAt}, {"status", &b.Status},
 	}
 }
 
@@ -76,10 +84,12 @@ func decodeFields(body []byte, fields []field) *Problem {
 	return scanObject(body, names, func(s *scanner, i int) *Problem {
 		switch into := fields[i].into.(type) {
 		case **string:
-			text, p := s.str(names[i])
-			value := string(text)
-			*into = &value
-			return p
+			return s.into(names[i], into)
+		case orNull:
+			if *into.isNull = s.null(); *into.isNull {
+				return nil
+			}
+			return s.into(names[i], into.text)
 		case **int64:
 			n, p := s.integer(names[i], 0, models.UnitsMax)
 			*into = &n
@@ -88,6 +98,12 @@ func decodeFields(body []byte, fields []field) *Problem {
 			panic("api: field " + names[i] + " has no decoder")
 		}
 	})
+}
+
+func (s *scanner) into(name string, value **string) *Problem {
+	text, p := s.str(name)
+	*value = new(string(text))
+	return p
 }
 
 // campaign makes the campaign that the body describes.
@@ -179,6 +195,12 @@ func (b *changeBody) change() (models.Change, *Problem) {
 	}
 	if p == nil {
 		ch.EndsAt, p = parseTime("ends_at", b.EndsAt)
+	}
+	if b.noStart {
+		ch.StartsAt = &time.Time{}
+	}
+	if b.noEnd {
+		ch.EndsAt = &time.Time{}
 	}
 	return ch, p
 }

@@ -46,6 +46,15 @@ func TestCampaign_CreateGetChangeClose(t *testing.T) {
 	w = ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"ends_at":"2026-01-01T00:00:00Z"}`)
 	require.Equal(t, "ends_at", requireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
 
+	w = ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"ends_at":null}`)
+	require.Equal(t, 200, w.Code, w.Body)
+	c = room.campaigns["spring.2027_a-b"].Campaign
+	require.NotNil(t, c.StartsAt)
+	require.Nil(t, c.EndsAt, "null clears it")
+	w = ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"starts_at": null }`)
+	require.Equal(t, 200, w.Code, w.Body)
+	require.NotContains(t, w.Body.String(), "starts_at")
+
 	for range 2 {
 		w = ask(h, "POST", "/v1/campaigns/spring.2027_a-b/close", "")
 		require.Equal(t, 200, w.Code)

@@ -110,6 +110,7 @@ func TestOpenAPI_AnswersAreThoseOfTheDocument(t *testing.T) {
 		{"GET", "/v1/campaigns", "", ""}, {"GET", "/v1/campaigns?limit=1", "", ""}, {"GET", "/v1/campaigns?limit=x", "", ""},
 		{"GET", "/v1/campaigns/x", "", ""}, {"GET", "/v1/campaigns/none", "", ""}, {"GET", "/v1/campaigns/a%20b", "", ""},
 		{"PATCH", "/v1/campaigns/x", `{"total":9,"status":"paused"}`, ""}, {"PATCH", "/v1/campaigns/x", `{"total":null}`, ""},
+		{"PATCH", "/v1/campaigns/x", `{"starts_at":null,"ends_at":null}`, ""},
 		{"PATCH", "/v1/campaigns/none", `{"total":9}`, ""},
 		{"GET", "/v1/campaigns/c1/stock", "", ""}, {"GET", "/v1/campaigns/none/stock", "", ""},
 		{"POST", "/v1/campaigns/c1/claims", oneClaim, "Idempotency-Key: k"}, {"POST", "/v1/campaigns/c1/claims", oneClaim, "Idempotency-Key: k"},

@@ -236,7 +236,9 @@ func TestBadCampaigns_AreRefusedByName(t *testing.T) {
 	for _, c := range []badBody{
 		{"id", `{"id":"x"}`, 422, "invalid", "id"},
 		{"kind", `{"kind":"packet"}`, 422, "invalid", "kind"},
-		{"null", `{"ends_at":null}`, 422, "invalid", "ends_at"},
+		{"null", `{"low_stock_at":null}`, 422, "invalid", "low_stock_at"}, {"null", `{"status":null}`, 422, "invalid", "status"},
+		{"null and more", `{"ends_at":nullx}`, 400, "malformed", ""}, {"null in part", `{"ends_at":nul}`, 400, "malformed", ""},
+		{"no time", `{"ends_at":""}`, 422, "invalid", "ends_at"}, {"null twice", `{"ends_at":null,"ends_at":null}`, 422, "invalid", "ends_at"},
 		{"type", `{"total":"7"}`, 422, "invalid", "total"},
 		{"closed", `{"status":"closed"}`, 422, "invalid", "status"},
 		{"time", `{"starts_at":"2027-13-01T00:00:00Z"}`, 422, "invalid", "starts_at"},

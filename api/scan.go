@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"strconv"
 	"unicode/utf8"
 
@@ -167,6 +168,15 @@ func (s *scanner) integer(name string, least, most int64) (int64, *Problem) {
 		return 0, invalid(name, "must be "+strconv.FormatInt(least, 10)+" to "+strconv.FormatInt(most, 10))
 	}
 	return n, nil
+}
+
+// null reads a null if one is here.
+func (s *scanner) null() bool {
+	if !bytes.HasPrefix(s.b[s.i:], []byte("null")) {
+		return false
+	}
+	s.i += len("null")
+	return true
 }
 
 // wrongType is for a value that does not begin as it should.

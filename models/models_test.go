@@ -74,6 +74,17 @@ func TestAChangeChangesWhatItNamesAndNothingElse(t *testing.T) {
 	require.Equal(t, want, c)
 }
 
+func TestAChangeSetsAndClearsTheWindow(t *testing.T) {
+	t.Parallel()
+	c, start, end := campaign(), time.UnixMilli(1), time.UnixMilli(2)
+	Change{StartsAt: &start, EndsAt: &end}.Apply(&c)
+	require.Equal(t, []*time.Time{&start, &end}, []*time.Time{c.StartsAt, c.EndsAt})
+	Change{EndsAt: &time.Time{}}.Apply(&c)
+	require.Equal(t, []*time.Time{&start, nil}, []*time.Time{c.StartsAt, c.EndsAt})
+	Change{StartsAt: &time.Time{}}.Apply(&c)
+	require.Nil(t, c.StartsAt)
+}
+
 func TestTimesAreUTCWithMilliseconds(t *testing.T) {
 	t.Parallel()
 	zone := time.FixedZone("", 3600)

@@ -17,8 +17,8 @@ type Change struct {
 	Total         *int64
 	PerUser       *int64
 	PerUserPerDay *int64
-	StartsAt      *time.Time
-	EndsAt        *time.Time
+	StartsAt      *time.Time // the zero time is none
+	EndsAt        *time.Time // the zero time is none
 	LowStockAt    *int64
 	Status        *Status // open, paused; closed is for ever
 }
@@ -30,11 +30,17 @@ func (ch Change) Apply(c *Campaign) {
 	set(&c.PerUserPerDay, ch.PerUserPerDay)
 	set(&c.LowStockAt, ch.LowStockAt)
 	set(&c.Status, ch.Status)
-	if ch.StartsAt != nil {
-		c.StartsAt = ch.StartsAt
-	}
-	if ch.EndsAt != nil {
-		c.EndsAt = ch.EndsAt
+	setTime(&c.StartsAt, ch.StartsAt)
+	setTime(&c.EndsAt, ch.EndsAt)
+}
+
+func setTime(field **time.Time, value *time.Time) {
+	switch {
+	case value == nil:
+	case value.IsZero():
+		*field = nil
+	default:
+		*field = value
 	}
 }
 

@@ -221,6 +221,31 @@ func TestCampaigns_ChangeRefusesWhatCannotBeAtOnce(t *testing.T) {
 	})
 }
 
+func TestCampaigns_AWindowIsClearedInMySQLAndRedis(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		campaigns, scripts, id := live(t, db, 100)
+		past := time.Now().Add(-time.Hour)
+		for _, step := range []struct {
+			change models.Change
+			want   models.Outcome
+		}{
+			{models.Change{EndsAt: &past}, models.OutcomeEnded},
+			{models.Change{EndsAt: &time.Time{}}, models.OutcomeClaimed},
+			{models.Change{StartsAt: new(past.Add(48 * time.Hour))}, models.OutcomeNotStarted},
+			{models.Change{StartsAt: &time.Time{}}, models.OutcomeClaimed},
+		} {
+			_, err := campaigns.Change(t.Context(), id, step.change)
+			require.NoError(t, err)
+			require.Equal(t, step.want, claim(t, scripts, id), "%+v", step.change)
+		}
+		c, err := campaigns.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Nil(t, c.StartsAt)
+		require.Nil(t, c.EndsAt)
+	})
+}
+
 // Lowering total below what is claimed is legal, and remaining is right on the way down and up again.
 func TestCampaigns_ChangeBelowWhatIsClaimedAndUpAgain(t *testing.T) {
 	t.Parallel()
