@@ -171,6 +171,12 @@ func TestBadHeadersAndPaths(t *testing.T) {
 		{"text", "/v1/campaigns/c1/claims", []string{"Content-Type: text/plain"}, 400, "malformed", ""},
 		{"nonsense type", "/v1/campaigns/c1/claims", []string{"Content-Type: ;;;"}, 400, "malformed", ""},
 		{"no such path", "/v1/campaigns/c1/claim", nil, 404, "not_found", ""},
+		{"a slash too many", "/v1//campaigns/c1/claims", nil, 404, "not_found", ""},
+		{"a slash at the end", "/v1/campaigns/c1/claims/", nil, 404, "not_found", ""},
+		{"no campaign", "/v1/campaigns//claims", nil, 404, "not_found", ""},
+		{"dots", "/v1/campaigns/./c1/claims", nil, 404, "not_found", ""},
+		{"two dots", "/v1/campaigns/c2/../c1/claims", nil, 404, "not_found", ""},
+		{"only dots", "/..", nil, 404, "not_found", ""},
 	} {
 		w := ask(h, "POST", c.path, oneClaim, c.headers...)
 		require.Equal(t, c.status, w.Code, "%s: %s", c.name, w.Body)

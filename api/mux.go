@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"runtime/debug"
+	"strings"
 	"time"
 )
 
@@ -25,10 +27,30 @@ func (s *Server) mux(routes []route, handlers captured) http.Handler {
 	mux.HandleFunc("/", s.serve("other", scopeOpen, func(w http.ResponseWriter, r *http.Request) int {
 		return notRouted(strict, w, r)
 	}))
+	clean := s.onlyClean(mux)
 	if s.gate.open {
-		return s.withoutStrangers(mux)
+		return s.withoutStrangers(clean)
 	}
-	return mux
+	return clean
+}
+
+// onlyClean answers 404 to paths with //, . or .. in them, which ServeMux would redirect to their clean form: a client that
+// builds such paths has a mistake in it, and one that follows redirects would claim by a path that it did not ask for.
+func (s *Server) onlyClean(mux *http.ServeMux) http.Handler {
+	refuse := s.serve("other", scopeOpen, func(w http.ResponseWriter, _ *http.Request) int { return writePlain(w, CodeNotFound) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isClean(r.URL.EscapedPath()) {
+			refuse(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// isClean tells whether ServeMux would leave an escaped path as it is.
+func isClean(escaped string) bool {
+	clean := path.Clean(escaped)
+	return strings.HasPrefix(escaped, "/") && (escaped == clean || escaped == clean+"/")
 }
 
 // serve wraps what every route has: its time is observed, its scope checked, and a panic becomes an answer.
