@@ -24,6 +24,7 @@ type problem struct {
 	Type, Title, Detail, Code, Field string
 	Status                           int
 	ClaimID                          string `json:"claim_id"`
+	RetryAfterMs                     int    `json:"retry_after_ms"`
 }
 
 // requireProblem checks a refusal against the contract and returns it.
@@ -38,6 +39,11 @@ func requireProblem(t testing.TB, status int, header http.Header, body []byte, c
 	require.NotEmpty(t, p.Title)
 	require.NotEmpty(t, p.Detail)
 	require.Equal(t, status == 503 || status == 429, header.Get("Retry-After") != "", "Retry-After")
+	if seconds := header.Get("Retry-After"); seconds != "" {
+		require.Equal(t, seconds+"000", fmt.Sprint(p.RetryAfterMs), "the body says the same")
+	} else {
+		require.NotContains(t, string(body), "retry_after_ms")
+	}
 	return p
 }
 
@@ -286,6 +292,34 @@ func TestBatch_ReplayIsByteForByte(t *testing.T) {
 	require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
 	require.Empty(t, first.Header().Get("Idempotent-Replayed"))
 	require.NotContains(t, first.Body.String(), "problem")
+}
+
+// TestBatch_SaysWhenToAskAgain: a batch is one answer, so each claim in it has to say so itself.
+func TestBatch_SaysWhenToAskAgain(t *testing.T) {
+	t.Parallel()
+	now := &clock{now: fakeNow}
+	room := newRoom(coupon("c1", 1), coupon("c2", 1))
+	room.claim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		if m.ID == "c2" {
+			return nil, 0, lua.ErrOutcomeUnknown
+		}
+		replies := make([]lua.ClaimReply, len(reqs))
+		for i := range replies {
+			replies[i].Outcome = models.OutcomeDamaged
+		}
+		return replies, 0, nil
+	}
+	h := newServer(t, room, api.Config{UserRate: 0.4, Clock: now.Now})
+	w := ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"a"},{"campaign_id":"c1","user_id":"a"},
+		{"campaign_id":"c2","user_id":"b"},{"campaign_id":"c2","user_id":"c","idempotency_key":"k"},{"campaign_id":"none","user_id":"d"}]}`)
+	require.Equal(t, 200, w.Code)
+	var got struct{ Results []struct{ Problem problem } }
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got), w.Body)
+	var line []string
+	for _, r := range got.Results {
+		line = append(line, fmt.Sprint(r.Problem.Code, " ", r.Problem.RetryAfterMs))
+	}
+	require.Equal(t, []string{"unavailable 1000", "rate_limited 3000", "outcome_unknown 1000", "outcome_unknown 1000", "campaign_not_found 0"}, line)
 }
 
 func TestUserRate_RefusesWhoAsksTooOften(t *testing.T) {

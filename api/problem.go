@@ -121,6 +121,8 @@ type problemJSON struct {
 	Code    Code   `json:"code" doc:"what went wrong, for programs"`
 	Field   string `json:"field,omitempty" doc:"the refused field, of code invalid"`
 	ClaimID string `json:"claim_id,omitempty" doc:"of code outcome_unknown, when no idempotency key was sent: the id that the claim has if it was made"`
+
+	RetryAfterMs int64 `json:"retry_after_ms,omitempty" doc:"asking again may help, but not sooner than this; as Retry-After, for each claim of a batch"`
 }
 
 func invalid(field, reason string) *Problem {
@@ -155,7 +157,7 @@ func (p *Problem) wire() problemJSON {
 	}
 	return problemJSON{
 		Type: "urn:dibs:problem:" + string(p.Code), Title: line.Title, Status: line.Status, Detail: line.Detail,
-		Code: p.Code, Field: p.Field, ClaimID: p.ClaimID,
+		Code: p.Code, Field: p.Field, ClaimID: p.ClaimID, RetryAfterMs: int64(p.retryAfter()) * 1000,
 	}
 }
 
@@ -166,6 +168,9 @@ var (
 	challenge          = []string{`Bearer realm="dibs"`}
 )
 
+// retryAfter is in seconds; 0 says that asking again is of no use.
+func (p *Problem) retryAfter() int { return max(p.RetryAfter, refusals[p.Code].RetryAfter) }
+
 func (p *Problem) setHeaders(h http.Header) {
 	if p.Code == CodeUnauthorized {
 		h["Www-Authenticate"] = challenge
@@ -173,7 +178,7 @@ func (p *Problem) setHeaders(h http.Header) {
 	if p.hangUp {
 		h["Connection"] = closeConnection
 	}
-	if seconds := max(p.RetryAfter, refusals[p.Code].RetryAfter); seconds > 0 {
+	if seconds := p.retryAfter(); seconds > 0 {
 		h["Retry-After"] = []string{strconv.Itoa(seconds)}
 	}
 }
