@@ -25,6 +25,9 @@ const (
 	DefaultCampaignsMax    = 10_000
 	DefaultCampaignIdle    = 10 * time.Minute
 	DefaultUsersMax        = 100_000
+	DefaultGroup           = "syncer"
+	DefaultTailMax         = 200_000 // about 100 MB
+	DefaultTailIdle        = 10 * time.Second
 	DefaultHeaderTimeout   = 5 * time.Second
 	DefaultReadTimeout     = 10 * time.Second
 	DefaultWriteTimeout    = 30 * time.Second // more than all waits above together
@@ -63,6 +66,10 @@ type Config struct {
 	CampaignsMax   int           // campaigns kept in memory
 	CampaignIdle   time.Duration // a campaign without claims for this long leaves memory
 
+	Group    string        // consumer group whose acknowledgement says that MySQL has a claim
+	TailMax  int           // unsynced claims that look-ups keep in memory; with more, what is not among them is unknown
+	TailIdle time.Duration // without a look-up for this long they leave memory
+
 	UserRate float64 // claims a second and user in this process; 0 is no limit
 	UsersMax int     // users whose rate is remembered
 
@@ -98,6 +105,9 @@ func (c Config) WithDefaults() Config {
 	def(&c.CampaignsMax, DefaultCampaignsMax)
 	def(&c.CampaignIdle, DefaultCampaignIdle)
 	def(&c.UsersMax, DefaultUsersMax)
+	def(&c.Group, DefaultGroup)
+	def(&c.TailMax, DefaultTailMax)
+	def(&c.TailIdle, DefaultTailIdle)
 	def(&c.HeaderTimeout, DefaultHeaderTimeout)
 	def(&c.ReadTimeout, DefaultReadTimeout)
 	def(&c.WriteTimeout, DefaultWriteTimeout)
@@ -146,7 +156,7 @@ func (c Config) Validate() error {
 		{"ClaimsInFlight", int64(c.ClaimsInFlight)}, {"QueueMax", int64(c.QueueMax)}, {"QueueWait", int64(c.QueueWait)},
 		{"CallTimeout", int64(c.CallTimeout)}, {"LookupTimeout", int64(c.LookupTimeout)}, {"LookupsMax", int64(c.LookupsMax)},
 		{"AdminTimeout", int64(c.AdminTimeout)}, {"SoldOutFor", int64(c.SoldOutFor)}, {"CampaignsMax", int64(c.CampaignsMax)},
-		{"CampaignIdle", int64(c.CampaignIdle)}, {"UsersMax", int64(c.UsersMax)}, {"HeaderTimeout", int64(c.HeaderTimeout)},
+		{"CampaignIdle", int64(c.CampaignIdle)}, {"TailMax", int64(c.TailMax)}, {"TailIdle", int64(c.TailIdle)}, {"UsersMax", int64(c.UsersMax)}, {"HeaderTimeout", int64(c.HeaderTimeout)},
 		{"ReadTimeout", int64(c.ReadTimeout)}, {"WriteTimeout", int64(c.WriteTimeout)}, {"IdleTimeout", int64(c.IdleTimeout)},
 		{"HeaderBytesMax", int64(c.HeaderBytesMax)}, {"ShutdownTimeout", int64(c.ShutdownTimeout)},
 		{"Farewell", int64(c.Farewell)},

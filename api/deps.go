@@ -41,12 +41,31 @@ type Campaigns interface {
 	Books(ctx context.Context, id string) (models.Books, error)
 }
 
+// Claims reads the claims that have their row in MySQL, which is the authority for what became of them. Errors:
+// models.ErrNotFound; any other means that they are not available now.
+type Claims interface {
+	Claim(ctx context.Context, id string) (models.Claim, error)
+	// ClaimsOf gives up to q.Limit claims of a user, newest first.
+	ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error)
+}
+
+// Streams reads the claim streams. Errors: those of a Redis that is away.
+type Streams interface {
+	Partitions() int
+	// Unread tells how far a consumer group is with a partition's stream.
+	Unread(ctx context.Context, partition int, group string) (lua.Unread, error)
+	// Entries reads up to most entries of a partition's stream in order, from the one at from on.
+	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
+}
+
 // Deps are the rooms behind the API.
 type Deps struct {
 	Claimer   Claimer
 	States    StateReader
 	Hydrator  Hydrator
 	Campaigns Campaigns
+	Claims    Claims
+	Streams   Streams
 	// Ready tells why claims can't be taken now; nil when they can.
 	Ready func(ctx context.Context) error
 }
@@ -54,4 +73,5 @@ type Deps struct {
 var (
 	_ Claimer     = (*lua.Scripts)(nil)
 	_ StateReader = (*lua.Scripts)(nil)
+	_ Streams     = (*lua.Scripts)(nil)
 )

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +38,8 @@ type fakeRoom struct {
 	// fail is what MySQL's side answers.
 	fail  error
 	ready error
+
+	looked atomic.Int64 // claims looked for
 }
 
 type fakeCampaign struct {
@@ -46,6 +50,7 @@ type fakeCampaign struct {
 	byKey   map[string]lua.ClaimRequest
 	first   map[string]models.Claim
 	users   map[string]int64
+	rows    []models.Claim
 	lag     int64
 }
 
@@ -138,6 +143,7 @@ func (c *fakeCampaign) take(req *lua.ClaimRequest) lua.ClaimReply {
 		Status: models.ClaimClaimed, ClaimedAt: models.NewTime(fakeNow),
 	}
 	c.byKey[req.Key], c.first[req.Key] = *req, claim
+	c.rows = append(c.rows, claim)
 	return lua.ClaimReply{Outcome: models.OutcomeClaimed, Claim: claim}
 }
 
@@ -256,8 +262,47 @@ func (r *fakeRoom) Books(_ context.Context, id string) (models.Books, error) {
 	return models.Books{Claimed: c.taken - c.lag, SyncedSeq: c.seq - c.lag, Remaining: c.Total - c.taken + c.lag}, nil
 }
 
+func (r *fakeRoom) Claim(ctx context.Context, id string) (models.Claim, error) {
+	r.looked.Add(1)
+	all, err := r.ClaimsOf(ctx, models.ClaimsQuery{})
+	for _, c := range all {
+		if err == nil && c.ID == id {
+			return c, nil
+		}
+	}
+	return models.Claim{}, cmp.Or(err, models.ErrNotFound)
+}
+
+// ClaimsOf knows of no pages.
+func (r *fakeRoom) ClaimsOf(_ context.Context, q models.ClaimsQuery) (found []models.Claim, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.campaigns {
+		for _, row := range c.rows {
+			if q.UserID == "" || q.UserID == row.UserID {
+				found = append(found, row)
+			}
+		}
+	}
+	return found, r.fail
+}
+
+// The fake's claims have their rows at once, so its streams are empty.
+
+func (r *fakeRoom) Partitions() int { return 1 }
+
+func (r *fakeRoom) Unread(context.Context, int, string) (lua.Unread, error) {
+	return lua.Unread{NoGroup: true}, nil
+}
+
+func (r *fakeRoom) Entries(context.Context, int, lua.EntryID, int) ([]lua.Entry, error) {
+	return nil, nil
+}
+
 func (r *fakeRoom) deps() api.Deps {
-	return api.Deps{Claimer: r, States: r, Hydrator: r, Campaigns: r, Ready: func(context.Context) error { return r.ready }}
+	return api.Deps{
+		Claimer: r, States: r, Hydrator: r, Campaigns: r, Claims: r, Streams: r, Ready: func(context.Context) error { return r.ready },
+	}
 }
 
 // sent is the claims that reached the claimer.

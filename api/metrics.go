@@ -18,6 +18,7 @@ type metrics struct {
 	combiner combinerMetrics
 
 	rolledBack prometheus.Counter
+	unsynced   prometheus.Gauge // held by look-ups
 }
 
 // combinerMetrics are shared by all combiners.
@@ -53,7 +54,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		Name: "dibs_rolled_back_total",
 		Help: "Calls that took nothing because Redis went back behind what this process had seen of the campaign.",
 	})
-	for _, c := range []prometheus.Collector{claims, m.duration, m.combiner.size, m.combiner.depth, m.rolledBack} {
+	m.unsynced = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "dibs_lookup_unsynced_claims", Help: "Unsynced claims that look-ups keep in memory; 0 when nobody has looked for a while.",
+	})
+	for _, c := range []prometheus.Collector{claims, m.duration, m.combiner.size, m.combiner.depth, m.rolledBack, m.unsynced} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("api: metrics: %w", err)
 		}

@@ -21,6 +21,7 @@ type Server struct {
 	log     *slog.Logger
 	gate    *gate
 	desks   *desks
+	tail    *tail
 	rates   *userRates
 	metrics *metrics
 
@@ -37,7 +38,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if deps.Claimer == nil || deps.States == nil || deps.Hydrator == nil || deps.Campaigns == nil || deps.Ready == nil {
+	if deps.Claimer == nil || deps.States == nil || deps.Hydrator == nil || deps.Campaigns == nil || deps.Claims == nil || deps.Streams == nil ||
+		deps.Ready == nil {
 		return nil, fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
 	}
 	rates, err := newUserRates(cfg.UserRate, cfg.UsersMax)
@@ -54,6 +56,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		scrape:   promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		complain: rate.Sometimes{Interval: time.Second},
 	}
+	s.tail = newTail(cfg, deps.Streams, s.desks.crew, seen.unsynced)
 	routes := s.routes()
 	text, handlers, err := s.document(routes)
 	if err != nil {

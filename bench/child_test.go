@@ -198,13 +198,16 @@ func apiOver(settings childSettings) (*api.Server, error) {
 	return api.New(
 		api.Config{Addr: "127.0.0.1:0", ClaimsPerCall: settings.ClaimsPerCall, ClaimsInFlight: settings.ClaimsInFlight},
 		api.Deps{
-			Claimer: scripts, States: scripts, Hydrator: noBooks{}, Campaigns: noBooks{},
+			Claimer: scripts, States: scripts, Hydrator: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Streams: scripts,
 			Ready: func(ctx context.Context) error { return rdb.Ping(ctx).Err() },
 		})
 }
 
 // noBooks is a MySQL that knows of nothing.
-type noBooks struct{ api.Campaigns }
+type noBooks struct {
+	api.Campaigns
+	api.Claims
+}
 
 func (noBooks) Hydrate(context.Context, string) (lua.Meta, error) {
 	return lua.Meta{}, models.ErrNotFound

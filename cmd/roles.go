@@ -139,7 +139,10 @@ func (s *stack) runAPI(ctx context.Context, listening func(addr string)) error {
 	server, err := api.New(api.Config{
 		Addr: s.cfg.HTTPAddr, Version: version(), Tokens: tokens(s.cfg), UserRate: s.cfg.UserRate,
 		ShutdownTimeout: s.cfg.ShutdownTimeout, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
-	}, api.Deps{Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns, Ready: s.ready})
+	}, api.Deps{
+		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns,
+		Claims: syncer.NewClaims(s.db), Streams: s.scripts, Ready: s.ready,
+	})
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,10 @@ func ParseEntryID(text string) (EntryID, error) {
 	if text == "" {
 		return EntryID{}, nil
 	}
-	msText, seqText, _ := strings.Cut(text, "-")
+	msText, seqText, whole := strings.Cut(text, "-")
+	if !whole {
+		seqText = "0" // the embedded Redis shortens 0-0
+	}
 	ms, msErr := strconv.ParseUint(msText, 10, 64)
 	seq, seqErr := strconv.ParseUint(seqText, 10, 64)
 	if err := errors.Join(msErr, seqErr); err != nil {

@@ -37,6 +37,9 @@ func isCampaignIDByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
 }
 
+// CheckClaimID returns nil, or ErrID wrapped, for the id of a claim. Dibs makes them; what it looks for may be anything.
+func CheckClaimID(id string) error { return CheckCampaignID(id) }
+
 // CheckUserID returns nil, or ErrID wrapped, for the id of a user or an order.
 func CheckUserID(id string) error { return checkPrintable(id, UserIDLength) }
 

@@ -3,7 +3,10 @@ package syncer
 import (
 	"context"
 
+	"gorm.io/gorm"
+
 	"dibs/lua"
+	"dibs/models"
 )
 
 // NewWriterWithStep is NewWriter with a function that is called between the steps of a flush.
@@ -56,3 +59,6 @@ var (
 	OutboxRow = outboxRow
 	PutOutbox = putOutbox
 )
+
+// FindClaims is the query of ClaimsOf.
+func FindClaims(db *gorm.DB, q models.ClaimsQuery) *gorm.DB { return findClaims(db, q).Find(&[]claimLine{}) }

@@ -79,7 +79,7 @@ func (p *inProcess) serve(i int) string {
 	require.NoError(t, err)
 	server, err := api.New(cfg, api.Deps{
 		Claimer: claimer, States: scripts, Hydrator: hydrator,
-		Campaigns: syncer.NewCampaigns(db, scripts, quiet), Ready: func(context.Context) error { return nil },
+		Campaigns: syncer.NewCampaigns(db, scripts, quiet), Claims: syncer.NewClaims(db), Streams: scripts, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
