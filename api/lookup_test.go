@@ -273,7 +273,7 @@ func TestLookup_IdsThatCannotBeAreRefused(t *testing.T) {
 		requireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid")
 		require.Contains(t, w.Body.String(), `"field":"`+field+`"`, path)
 	}
-	require.Equal(t, `{"claims":[]}`, ask(h, "GET", "/v1/users/nobody/claims", "").Body.String())
+	require.JSONEq(t, `{"claims":[]}`, ask(h, "GET", "/v1/users/nobody/claims", "").Body.String())
 }
 
 func TestLookup_UsersAreWhateverTheyAre(t *testing.T) {

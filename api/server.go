@@ -38,8 +38,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if deps.Claimer == nil || deps.States == nil || deps.Hydrator == nil || deps.Campaigns == nil || deps.Claims == nil || deps.Streams == nil ||
-		deps.Ready == nil {
+	if deps.Claimer == nil || deps.States == nil || deps.Hydrator == nil || deps.Campaigns == nil || deps.Claims == nil ||
+		deps.Streams == nil || deps.Ready == nil {
 		return nil, fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
 	}
 	rates, err := newUserRates(cfg.UserRate, cfg.UsersMax)

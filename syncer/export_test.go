@@ -61,4 +61,6 @@ var (
 )
 
 // FindClaims is the query of ClaimsOf.
-func FindClaims(db *gorm.DB, q models.ClaimsQuery) *gorm.DB { return findClaims(db, q).Find(&[]claimLine{}) }
+func FindClaims(db *gorm.DB, q models.ClaimsQuery) *gorm.DB {
+	return findClaims(db, q).Find(&[]claimLine{})
+}
