@@ -31,6 +31,8 @@ const (
 	DefaultHeaderTimeout   = 5 * time.Second
 	DefaultReadTimeout     = 10 * time.Second
 	DefaultWriteTimeout    = 30 * time.Second // more than all waits above together
+	DefaultPacketsTimeout  = 2 * time.Minute  // a million packets take a fraction of it
+	DefaultPacketsRead     = time.Minute
 	DefaultIdleTimeout     = 2 * time.Minute
 	DefaultHeaderBytesMax  = 16 << 10
 	DefaultShutdownTimeout = 15 * time.Second
@@ -42,6 +44,8 @@ const (
 	ClaimBodyMax = 4 << 10
 	BatchBodyMax = 4 << 20 // 1,000 claims whose ids and keys are as long as they may be
 	AdminBodyMax = 1 << 20
+
+	PacketsBodyMax = 16 << 20 // 100,000 packets whose ids and amounts are as long as they may be
 )
 
 // BatchMax is the most claims of one POST to claims:batch.
@@ -62,6 +66,7 @@ type Config struct {
 	LookupTimeout  time.Duration // of finding out about a campaign on its first claim
 	LookupsMax     int           // campaigns looked up at once
 	AdminTimeout   time.Duration // of one call to Campaigns
+	PacketsTimeout time.Duration // of adding packets to a campaign
 	SoldOutFor     time.Duration // how long a campaign is known to be sold out before one claim looks again
 	CampaignsMax   int           // campaigns kept in memory
 	CampaignIdle   time.Duration // a campaign without claims for this long leaves memory
@@ -73,12 +78,14 @@ type Config struct {
 	UserRate float64 // claims a second and user in this process; 0 is no limit
 	UsersMax int     // users whose rate is remembered
 
-	HeaderTimeout   time.Duration // to read a request's headers
-	ReadTimeout     time.Duration // to read a whole request
-	WriteTimeout    time.Duration
-	IdleTimeout     time.Duration
-	HeaderBytesMax  int
-	ShutdownTimeout time.Duration // of a stop, from beginning to end
+	HeaderTimeout time.Duration // to read a request's headers
+	ReadTimeout   time.Duration // to read a whole request
+	WriteTimeout  time.Duration
+	IdleTimeout   time.Duration
+	// PacketsReadTimeout stands in for ReadTimeout where a list of packets is read.
+	PacketsReadTimeout time.Duration
+	HeaderBytesMax     int
+	ShutdownTimeout    time.Duration // of a stop, from beginning to end
 	// Farewell is how long a stop goes on answering, with /readyz saying no and each answer closing its connection. Without
 	// it a request that is on its way on a kept-alive connection would meet the closing of that connection.
 	Farewell time.Duration
@@ -111,6 +118,8 @@ func (c Config) WithDefaults() Config {
 	def(&c.HeaderTimeout, DefaultHeaderTimeout)
 	def(&c.ReadTimeout, DefaultReadTimeout)
 	def(&c.WriteTimeout, DefaultWriteTimeout)
+	def(&c.PacketsTimeout, DefaultPacketsTimeout)
+	def(&c.PacketsReadTimeout, DefaultPacketsRead)
 	def(&c.IdleTimeout, DefaultIdleTimeout)
 	def(&c.HeaderBytesMax, DefaultHeaderBytesMax)
 	def(&c.ShutdownTimeout, DefaultShutdownTimeout)
@@ -160,7 +169,7 @@ func (c Config) Validate() error {
 		{"UsersMax", int64(c.UsersMax)}, {"HeaderTimeout", int64(c.HeaderTimeout)},
 		{"ReadTimeout", int64(c.ReadTimeout)}, {"WriteTimeout", int64(c.WriteTimeout)}, {"IdleTimeout", int64(c.IdleTimeout)},
 		{"HeaderBytesMax", int64(c.HeaderBytesMax)}, {"ShutdownTimeout", int64(c.ShutdownTimeout)},
-		{"Farewell", int64(c.Farewell)},
+		{"Farewell", int64(c.Farewell)}, {"PacketsTimeout", int64(c.PacketsTimeout)}, {"PacketsReadTimeout", int64(c.PacketsReadTimeout)},
 	} {
 		if f.value < 1 {
 			return fmt.Errorf("%w: %s must be above 0", ErrConfig, f.name)

@@ -122,6 +122,10 @@ func TestOpenAPI_AnswersAreThoseOfTheDocument(t *testing.T) {
 		{"POST", "/v1/claims:batch", `{}`, ""},
 		{"POST", "/v1/campaigns/x/close", "", ""}, {"PATCH", "/v1/campaigns/x", `{"total":9}`, ""}, {"POST", "/v1/campaigns/x/claims", oneClaim, ""},
 		{"POST", "/v1/campaigns/none/close", "", ""},
+		{"POST", "/v1/campaigns/p/packets", `{"packets":[{"id":"a","amount":5}],"release_at":"2027-01-01T00:00:00Z"}`, ""},
+		{"POST", "/v1/campaigns/p/packets", aSplit, "Idempotency-Key: k"}, {"POST", "/v1/campaigns/p/packets", aSplit, "Idempotency-Key: k"},
+		{"POST", "/v1/campaigns/p/packets", strings.Replace(aSplit, "10", "11", 1), "Idempotency-Key: k"},
+		{"POST", "/v1/campaigns/p/packets", `{"packets":[]}`, ""}, {"POST", "/v1/campaigns/none/packets", aSplit, ""}, {"POST", "/v1/campaigns/x/packets", aSplit, ""},
 		{"GET", "/healthz", "", ""}, {"GET", "/readyz", "", ""}, {"GET", "/openapi.json", "", ""}, {"GET", "/metrics", "", ""},
 	} {
 		req := httptest.NewRequest(q.method, q.path, strings.NewReader(q.body))
@@ -141,6 +145,7 @@ func TestOpenAPI_AnswersAreThoseOfTheDocument(t *testing.T) {
 		"POST /v1/campaigns 200", "POST /v1/campaigns 201", "POST /v1/campaigns 400", "POST /v1/campaigns 401", "POST /v1/campaigns 403",
 		"POST /v1/campaigns 409", "POST /v1/campaigns 413", "POST /v1/campaigns 422", "POST /v1/campaigns/c1/claims 201",
 		"POST /v1/campaigns/c1/claims 409", "POST /v1/campaigns/none/claims 404", "POST /v1/claims:batch 200", "PATCH /v1/campaigns/x 409",
+		"POST /v1/campaigns/p/packets 201", "POST /v1/campaigns/p/packets 200", "POST /v1/campaigns/p/packets 422", "POST /v1/campaigns/x/packets 409",
 	} {
 		require.True(t, seen[must], "%s was not seen: %v", must, slices.Sorted(maps.Keys(seen)))
 	}

@@ -37,6 +37,9 @@ type Campaigns interface {
 	List(ctx context.Context, after string, limit int) ([]models.Campaign, error)
 	// Change returns when the change is in force for the next claim.
 	Change(ctx context.Context, id string, change models.Change) (models.Campaign, error)
+	// AddPackets stores all packets of a batch or none. The same list, or the same key, again adds nothing. Errors beyond the
+	// above: models.ErrClosed, models.ErrKeyMismatch.
+	AddPackets(ctx context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error)
 	// Books reads units and claims that have their rows.
 	Books(ctx context.Context, id string) (models.Books, error)
 }

@@ -14,7 +14,7 @@ import (
 var (
 	AppendClaim   = appendClaim
 	CodeOf        = codeOf
-	RequestFields = map[string][]string{"ClaimBody": claimFields, "BatchBody": batchFields, "BatchClaim": batchClaimFields}
+	RequestFields = map[string][]string{"ClaimBody": claimFields, "BatchBody": batchFields, "BatchClaim": batchClaimFields, "PacketsBody": packetsFields, "PacketBody": packetFields}
 	ClaimCodes    = claimCodes
 	ErrQueueFull  = errQueueFull
 	ErrWaited     = errWaited

@@ -3,6 +3,7 @@ package api_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -36,8 +37,10 @@ type fakeRoom struct {
 	// claim, when set, answers instead of the fake's own sums.
 	claim func(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error)
 	// fail is what MySQL's side answers.
-	fail  error
-	ready error
+	fail error
+	// hydrateFails is what the Hydrator alone answers.
+	hydrateFails error
+	ready        error
 
 	looked atomic.Int64 // claims looked for
 }
@@ -52,6 +55,7 @@ type fakeCampaign struct {
 	users   map[string]int64
 	rows    []models.Claim
 	lag     int64
+	batches []models.PacketBatch
 }
 
 var fakeNow = time.Date(2027, 3, 14, 15, 9, 26, 535e6, time.UTC)
@@ -170,8 +174,8 @@ func (r *fakeRoom) Hydrate(_ context.Context, id string) (lua.Meta, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.hydrates++
-	if r.fail != nil {
-		return lua.Meta{}, r.fail
+	if r.fail != nil || r.hydrateFails != nil {
+		return lua.Meta{}, errors.Join(r.fail, r.hydrateFails)
 	}
 	c := r.campaigns[id]
 	if c == nil {
@@ -247,6 +251,35 @@ func (r *fakeRoom) Change(_ context.Context, id string, change models.Change) (m
 	after.Version++
 	c.Campaign = after
 	return after, nil
+}
+
+func (r *fakeRoom) AddPackets(_ context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.campaigns[id]
+	switch {
+	case r.fail != nil:
+		return models.AddedPackets{}, r.fail
+	case c == nil:
+		return models.AddedPackets{}, models.ErrNotFound
+	case c.Status == models.StatusClosed:
+		return models.AddedPackets{}, models.ErrClosed
+	}
+	if batch.Split == nil {
+		if err := batch.CheckList(); err != nil {
+			return models.AddedPackets{}, err
+		}
+	}
+	for i := range c.batches {
+		if batch.Key != "" && c.batches[i].Key == batch.Key {
+			if !reflect.DeepEqual(batch, c.batches[i]) {
+				return models.AddedPackets{}, models.ErrKeyMismatch
+			}
+			return models.AddedPackets{Count: 7, Amount: 77, Replayed: true}, nil
+		}
+	}
+	c.batches = append(c.batches, batch)
+	return models.AddedPackets{Count: 7, Amount: 77}, nil
 }
 
 func (r *fakeRoom) Books(_ context.Context, id string) (models.Books, error) {

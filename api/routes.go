@@ -41,6 +41,8 @@ func (s *Server) routes() []route {
 			[]Code{CodeCampaignNotFound, CodeClosed}, byHuma(s.changeCampaign)},
 		{"POST", "/v1/campaigns/{id}/close", scopeAdmin, 0, "close-campaign", "Close a campaign for ever",
 			[]Code{CodeCampaignNotFound}, byHuma(s.closeCampaign)},
+		{"POST", "/v1/campaigns/{id}/packets", scopeAdmin, PacketsBodyMax, "add-packets", "Add packets to a packet campaign, all or none",
+			[]Code{CodeCampaignNotFound, CodeClosed, CodeIdempotencyMismatch}, handler{plain: s.postPackets, document: documentPackets}},
 		{"GET", "/v1/campaigns/{id}/stock", reads, 0, "get-stock", "Show the stock at one watermark, in units",
 			[]Code{CodeCampaignNotFound}, byHuma(s.getStock)},
 		{"POST", "/v1/campaigns/{id}/claims", claims, ClaimBodyMax, "claim", "Claim units of a campaign",

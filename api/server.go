@@ -25,6 +25,8 @@ type Server struct {
 	rates   *userRates
 	metrics *metrics
 
+	packetPosts chan struct{} // holds a token for each list of packets that is in memory
+
 	handler  http.Handler
 	scrape   http.Handler
 	openAPI  []byte
@@ -52,7 +54,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, deps: deps, log: cfg.Logger, gate: newGate(cfg.Tokens), rates: rates, metrics: seen,
-		desks:    newDesks(cfg, deps, seen),
+		desks: newDesks(cfg, deps, seen), packetPosts: make(chan struct{}, packetPostsMax),
 		scrape:   promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		complain: rate.Sometimes{Interval: time.Second},
 	}

@@ -96,3 +96,34 @@ type StreamMark struct {
 
 // TableName names the table for gorm.
 func (StreamMark) TableName() string { return "streams" }
+
+// PacketRow is a row of MySQL's packets table: one red packet, written before Redis knows it.
+type PacketRow struct {
+	CampaignID string `gorm:"primaryKey"`
+	ID         string `gorm:"primaryKey"`
+	Position   int64  // from 1, without gaps, per campaign
+	Amount     int64  // minor units
+	UserID     *string
+	ClaimID    *string // the claim that took it, set once
+	ReleaseAt  *time.Time
+	ReturnedAt *time.Time
+	CreatedAt  time.Time
+}
+
+// TableName names the table for gorm.
+func (PacketRow) TableName() string { return "packets" }
+
+// PacketBatchRow is a row of packet_batches: a request that added packets.
+type PacketBatchRow struct {
+	CampaignID    string `gorm:"primaryKey"`
+	FirstPosition int64  `gorm:"primaryKey;autoIncrement:false"`
+	Packets       int64
+	Amount        int64 // minor units
+	ReleaseAt     *time.Time
+	RequestKey    string
+	Digest        string
+	CreatedAt     time.Time
+}
+
+// TableName names the table for gorm.
+func (PacketBatchRow) TableName() string { return "packet_batches" }

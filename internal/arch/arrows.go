@@ -24,7 +24,7 @@ var arrows = map[string][]string{
 	"migrations": {},
 	"api":        {"lua", "models", "split"},
 	"consumer":   {"lua", "models"}, // of lua the key names only, see keyNames
-	"syncer":     {"lua", "models", "migrations"},
+	"syncer":     {"lua", "models", "migrations", "split"},
 	"finance":    {"consumer", "models"}, // as a service of others would stand
 	"config":     {"lua", "models"},
 	"cmd":        everything,

@@ -1,0 +1,114 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/models"
+)
+
+const aSplit = `{"count":3,"amount":10,"split":"double_mean","min":1,"max":8,"release_at":"2027-01-01T08:00:00.1239+08:00"}`
+
+func packetRoom() *fakeRoom {
+	return newRoom(models.Campaign{ID: "p", Kind: models.KindPacket, PerUser: 1})
+}
+
+func TestPackets_AreHandedOnAsTheyWereSent(t *testing.T) {
+	t.Parallel()
+	room := packetRoom()
+	h := newServer(t, room, api.Config{})
+	w := ask(h, "POST", "/v1/campaigns/p/packets", `{ "release_at": "2027-01-01T00:00:00Z", "packets": [ {"id":"a.1","amount":5}, {"amount":999999999999994,"id":"\u0062"} ] }`)
+	require.Equal(t, 201, w.Code, w.Body)
+	require.Equal(t, `{"count":7,"amount":77}`, w.Body.String())
+	w = ask(h, "POST", "/v1/campaigns/p/packets", aSplit, "Idempotency-Key: k1")
+	require.Equal(t, 201, w.Code, w.Body)
+	require.Empty(t, w.Header().Get("Idempotent-Replayed"))
+	w = ask(h, "POST", "/v1/campaigns/p/packets", aSplit, "Idempotency-Key: k1")
+	require.Equal(t, 200, w.Code, w.Body)
+	require.Equal(t, "true", w.Header().Get("Idempotent-Replayed"))
+	require.Equal(t, 3, room.hydrates, "redis is told right away")
+
+	got := room.campaigns["p"].batches
+	require.Len(t, got, 2)
+	require.Equal(t, []models.Packet{{ID: "a.1", Amount: 5}, {ID: "b", Amount: 999999999999994}}, got[0].List)
+	require.Nil(t, got[0].Split)
+	require.Equal(t, "2027-01-01T00:00:00.000Z", got[0].ReleaseAt.Format(models.TimeLayout))
+	require.Nil(t, got[1].List)
+	require.Equal(t, models.Split{Count: 3, Amount: 10, Method: "double_mean", Min: 1, Max: 8}, *got[1].Split)
+	require.Equal(t, "2027-01-01T00:00:00.123Z", got[1].ReleaseAt.Format(models.TimeLayout))
+	require.Equal(t, "k1", got[1].Key)
+}
+
+func TestPackets_RefusalsNameTheField(t *testing.T) {
+	t.Parallel()
+	room := packetRoom()
+	h := newServer(t, room, api.Config{})
+	for body, field := range map[string]string{
+		`{}`:             "count",
+		`{"packets":[]}`: "packets", `{"packets":{}}`: "packets", `{"packets":null}`: "packets",
+		`{"packets":[7]}`: "packets[0]", `{"packets":[{"id":"a"}]}`: "packets[0].amount", `{"packets":[{"amount":1}]}`: "packets[0].id",
+		`{"packets":[{"id":"a","amount":1},{"id":"b","amount":0}]}`:               "packets[1].amount",
+		`{"packets":[{"id":"a","amount":1},{"id":"b","amount":-1}]}`:              "packets[1].amount",
+		`{"packets":[{"id":"a","amount":1.5}]}`:                                   "packets[0].amount",
+		`{"packets":[{"id":"a","amount":"1"}]}`:                                   "packets[0].amount",
+		`{"packets":[{"id":"a b","amount":1}]}`:                                   "packets[0].id",
+		`{"packets":[{"id":"_00000001","amount":1}]}`:                             "packets[0].id",
+		`{"packets":[{"id":"a","amount":1,"color":"red"}]}`:                       "packets[0].color",
+		`{"packets":[{"id":"a","amount":1},{"id":"a","amount":2}]}`:               "packets[1].id",
+		`{"packets":[{"id":"a","amount":1000000000000000}]}`:                      "packets[0].amount",
+		`{"packets":[{"id":"a","amount":999999999999999},{"id":"b","amount":1}]}`: "packets[1].amount",
+		`{"packets":[{"id":"a","amount":1}],"count":1}`:                           "count",
+		`{"packets":[{"id":"a","amount":1}],"min":0}`:                             "min",
+		`{"packets":[{"id":"a","amount":1}],"release_at":"soon"}`:                 "release_at",
+		`{"packets":[{"id":"a","amount":1}],"packets":[]}`:                        "packets",
+		`{"count":0,"amount":1,"split":"even"}`:                                   "count",
+		`{"count":1,"split":"even"}`:                                              "amount",
+		`{"count":1,"amount":1}`:                                                  "split",
+		`{"count":1,"amount":1,"split":7}`:                                        "split",
+		`{"count":1,"amount":1,"split":"even","colour":1}`:                        "colour",
+	} {
+		w := ask(h, "POST", "/v1/campaigns/p/packets", body)
+		require.Equal(t, field, requireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field, "%s %s", body, w.Body)
+	}
+	for _, body := range []string{`{"packets":[{"id":"a","amount":1}`, `{"packets":[{"id":"a","amount":1},]}`, ``, `[]`, `{"packets":[{"id":"a","amount":01}]}`} {
+		w := ask(h, "POST", "/v1/campaigns/p/packets", body)
+		requireProblem(t, 400, w.Header(), w.Body.Bytes(), "malformed")
+	}
+	w := ask(h, "POST", "/v1/campaigns/p/packets", `{"packets":["`+strings.Repeat(" ", 16<<20)+`"]}`)
+	requireProblem(t, 413, w.Header(), w.Body.Bytes(), "too_large")
+	w = ask(h, "POST", "/v1/campaigns/none/packets", aSplit)
+	requireProblem(t, 404, w.Header(), w.Body.Bytes(), "campaign_not_found")
+	require.Empty(t, room.campaigns["p"].batches)
+	require.Zero(t, room.hydrates)
+}
+
+// The longest list there may be, with the longest ids and amounts, fits; one more packet does not.
+func TestPackets_TheLongestListFits(t *testing.T) {
+	t.Parallel()
+	room := packetRoom()
+	h := newServer(t, room, api.Config{})
+	var list strings.Builder
+	for i := range models.PacketListMax {
+		_, _ = fmt.Fprintf(&list, `, { "id": "%064d", "amount": 000000000000001 }`, i)
+	}
+	body := strings.ReplaceAll(`{"packets":[`+list.String()[2:]+`]}`, " 000000000000001 ", "              1 ")
+	require.Less(t, len(body), api.PacketsBodyMax)
+	require.Equal(t, 201, ask(h, "POST", "/v1/campaigns/p/packets", body).Code)
+	require.Len(t, room.campaigns["p"].batches[0].List, models.PacketListMax)
+	w := ask(h, "POST", "/v1/campaigns/p/packets", strings.Replace(body, `]}`, `,{"id":"one","amount":1}]}`, 1))
+	require.Equal(t, "packets", requireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
+}
+
+func TestPackets_WhatIsStoredIsAnsweredThoughRedisIsAway(t *testing.T) {
+	t.Parallel()
+	room := packetRoom()
+	h := newServer(t, room, api.Config{})
+	room.hydrateFails = http.ErrServerClosed
+	require.Equal(t, 201, ask(h, "POST", "/v1/campaigns/p/packets", aSplit).Code)
+	require.Equal(t, 1, room.hydrates)
+}

@@ -1,0 +1,106 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+const (
+	// AmountMax bounds the amount of a packet, of a batch and of all packets of a campaign, in minor units. It has 15 digits, as
+	// many as Lua and JSON readers hold exactly in any case.
+	AmountMax int64 = 999_999_999_999_999
+	// PacketsMax bounds the packets of a campaign.
+	PacketsMax int64 = 10_000_000
+	// PacketListMax bounds the packets of a list.
+	PacketListMax = 100_000
+	// WavesMax bounds the times of release in a campaign: a claim may have to look at all of them.
+	WavesMax = 256
+)
+
+var (
+	// ErrClosed says that the campaign is closed, for ever.
+	ErrClosed = errors.New("models: campaign is closed")
+	// ErrKeyMismatch says that an idempotency key came with another request before.
+	ErrKeyMismatch = errors.New("models: idempotency key used for another request")
+)
+
+// Packet is one red packet of an operator's list.
+type Packet struct {
+	ID     string
+	Amount int64 // minor units, 1 to AmountMax
+}
+
+// Split asks for packets made by chance from one amount, in minor units.
+type Split struct {
+	Count    int64
+	Amount   int64
+	Method   string // double_mean, random_cut or even
+	Min, Max int64  // of a packet; 0 is 1, and no bound
+}
+
+// PacketBatch asks for packets that are added to a campaign, all or none: those of List, or those that Split makes.
+type PacketBatch struct {
+	List      []Packet
+	Split     *Split
+	ReleaseAt *time.Time // no packet of the batch is taken before; nil is at once
+	Key       string     // the client's idempotency key; "" is none
+}
+
+// AddedPackets is what became of a PacketBatch.
+type AddedPackets struct {
+	Count    int64
+	Amount   int64 // the sum, in minor units
+	Replayed bool  // the same request came before, nothing was added now
+}
+
+// CheckList returns nil or a *FieldError for the first packet of a list that can't be, apart from what the campaign holds.
+func (b *PacketBatch) CheckList() error {
+	if len(b.List) == 0 || len(b.List) > PacketListMax {
+		return refuse("packets", "must be 1 to %d", PacketListMax)
+	}
+	places := make(map[string]int, len(b.List))
+	sum := int64(0)
+	for i := range b.List {
+		p := &b.List[i]
+		if err := CheckCampaignID(p.ID); err != nil {
+			return refuse(PacketField(i, "id"), "%s", reason(err))
+		}
+		if isSplitPacketID(p.ID) {
+			return refuse(PacketField(i, "id"), "must not be _ and %d digits, which is how packets of a split are named", splitDigits)
+		}
+		if p.Amount < 1 || p.Amount > AmountMax {
+			return refuse(PacketField(i, "amount"), "must be 1 to %d", AmountMax)
+		}
+		if first, twice := places[p.ID]; twice {
+			return refuse(PacketField(i, "id"), "is that of packets[%d], too", first)
+		}
+		places[p.ID] = i
+		if sum += p.Amount; sum > AmountMax {
+			return refuse(PacketField(i, "amount"), "makes the amounts add up to more than %d", AmountMax)
+		}
+	}
+	return nil
+}
+
+// PacketField names a field of a packet of a list, as a FieldError has it.
+func PacketField(i int, name string) string { return "packets[" + strconv.Itoa(i) + "]." + name }
+
+// splitDigits are as many as PacketsMax has.
+const splitDigits = 8
+
+// SplitPacketID names the packet that a split put at a position of its campaign. Such ids sort as positions do.
+func SplitPacketID(position int64) string { return fmt.Sprintf("_%0*d", splitDigits, position) }
+
+func isSplitPacketID(id string) bool {
+	if len(id) != 1+splitDigits || id[0] != '_' {
+		return false
+	}
+	for i := 1; i < len(id); i++ {
+		if id[i] < '0' || id[i] > '9' {
+			return false
+		}
+	}
+	return true
+}
