@@ -296,7 +296,8 @@ func numbersOf(elements []any) (numbers [headLength - 1]int64, ok bool) {
 	return numbers, true
 }
 
-// parseRecord reads "digest of the body (8 bytes), claim id (16 bytes, under a client's key only), seq:at_ms".
+// parseRecord reads "digest of the body (8 bytes), claim id (16 bytes, under a client's key only), seq:at_ms", and the mark
+// of a claim that was released.
 func parseRecord(req *ClaimRequest, record string) (id uuid.UUID, seq, at int64, err error) {
 	rest, id := record, req.ID
 	if len(rest) >= digestLength {
@@ -306,6 +307,7 @@ func parseRecord(req *ClaimRequest, record string) (id uuid.UUID, seq, at int64,
 		copy(id[:], rest)
 		rest = rest[keyLength:]
 	}
+	rest = strings.TrimSuffix(strings.TrimSuffix(rest, markByLoad), markTold) // the first answer, whatever became of the claim
 	seqText, atText, found := strings.Cut(rest, ":")
 	seq, seqErr := strconv.ParseInt(seqText, 10, 64)
 	at, atErr := strconv.ParseInt(atText, 10, 64)

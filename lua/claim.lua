@@ -181,7 +181,8 @@ for i = 1, claims do
     local key, head = ARGV[keys + i], ARGV[heads + i]
     local claim = known[i] or known_now[key]
     if claim then
-      if not find(claim, '^%d+:%d+$', #head + 1) then answer = -10
+      -- A mark may be behind it, see release.lua.
+      if not find(claim, '^%d+:%d+$', #head + 1) and not find(claim, '^%d+:%d+:[br]$', #head + 1) then answer = -10
       elseif sub(claim, 1, 8) == sub(head, 1, 8) then answer = claim
       else answer = -2
       end

@@ -55,6 +55,8 @@ func TestWrongTypeChangesNothing(t *testing.T) {
 		"load":   func(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys} },
 		"adjust": func(k lua.CampaignKeys) []string { return []string{k.State} },
 		"state":  func(k lua.CampaignKeys) []string { return []string{k.State} },
+
+		"release": func(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys, k.Stream} },
 	}
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for _, claimed := range []bool{false, true} {
@@ -63,6 +65,9 @@ func TestWrongTypeChangesNothing(t *testing.T) {
 				known := want("u", 1, "k")
 				if claimed {
 					b.claim(known, want("v", 1, ""))
+				}
+				if script == "release" && !claimed {
+					continue // there is no claim to release
 				}
 				if script == "load" {
 					require.NoError(t, rdb.Del(t.Context(), b.keys.State, b.keys.Users, b.keys.Keys).Err())
@@ -108,6 +113,8 @@ func (b *bundle) requireDamaged(script, key, name string, known lua.ClaimRequest
 		_, err = b.s.Adjust(b.t.Context(), &c)
 	case "state":
 		_, err = b.s.State(b.t.Context(), b.c.ID)
+	case "release":
+		_, err = b.s.Release(b.t.Context(), b.c, []lua.Release{b.released(known, 1, noon)})
 	}
 	require.ErrorIs(b.t, err, lua.ErrDamaged, name)
 	require.ErrorContains(b.t, err, key, name)

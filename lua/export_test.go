@@ -12,7 +12,7 @@ import (
 func Sources() map[string]string {
 	return map[string]string{
 		"claim": claimSource, "load": loadSource, "adjust": adjustSource, "state": stateSource,
-		"fence": fenceSource, "evict": evictSource, "forget": forgetSource,
+		"fence": fenceSource, "evict": evictSource, "forget": forgetSource, "release": releaseSource,
 	}
 }
 
@@ -29,6 +29,8 @@ func Statuses() map[string][]int {
 		"fence":  {statusOK, statusAbsent, statusDamaged, statusElse},
 		"evict":  {statusOK, statusAbsent, statusDamaged, statusElse},
 		"forget": {statusOK, statusDamaged, statusElse},
+
+		"release": {statusOK, statusAbsent, statusDamaged, statusElse},
 	}
 }
 

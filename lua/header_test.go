@@ -72,6 +72,8 @@ func callsOf(t *testing.T) (keys, argv map[string]int) {
 	b.claim(want("u", 1, ""), want("v", 1, "k"))
 	_, err := b.s.Adjust(t.Context(), b.c)
 	require.NoError(t, err)
+	_, err = b.s.Release(t.Context(), b.c, []lua.Release{b.released(want("u", 1, ""), 1, noon), b.released(want("v", 1, "k"), 2, noon)})
+	require.NoError(t, err)
 	require.NoError(t, b.s.Fence(t.Context(), b.c.ID, 1))
 	_, err = b.s.Evict(t.Context(), b.c.ID, lua.Seen{Epoch: 1}, time.Second)
 	require.NoError(t, err)
@@ -119,6 +121,10 @@ func TestHeadersAgreeWithTheGoCallers(t *testing.T) {
 	require.Equal(t, 1, argv["load"]%2, "five, then pairs")
 	require.Equal(t, []int{1, 4, 1}, []int{argv["fence"], argv["evict"], argv["forget"]})
 	require.Zero(t, argv["state"])
+	require.Contains(t, lua.Sources()["release"], "FIRST_CLAIM, PER_CLAIM = 2, 7\n")
+	head, _ = header(lua.Sources()["release"])
+	require.Contains(t, head, "-- ARGV[2..]  seven a claim:")
+	require.Equal(t, 1+2*7, argv["release"])
 }
 
 func TestClaimCodesAgreeWithTheGoCaller(t *testing.T) {

@@ -84,14 +84,19 @@ func (s *Scripts) keep(ctx context.Context, partition int, replies []ClaimReply,
 		claimed = claimed || replies[i].Outcome == models.OutcomeClaimed
 		replayed = replayed || replies[i].Outcome == models.OutcomeReplayed
 	}
-	if !claimed && !replayed {
+	return s.keepWrites(ctx, partition, claimed, replayed, kept)
+}
+
+// keepWrites is keep for a call that wrote something, or met what was written before.
+func (s *Scripts) keepWrites(ctx context.Context, partition int, wrote, repeated bool, kept error) error {
+	if !s.opts.Durability.Waits() || !wrote && !repeated {
 		return nil
 	}
-	if kept == nil && !claimed && s.waitsOnConnection() || errors.Is(kept, errNoWaitAOF) {
+	if kept == nil && !wrote && s.waitsOnConnection() || errors.Is(kept, errNoWaitAOF) {
 		kept = s.mark(ctx, partition)
 	}
 	if kept != nil {
-		return fmt.Errorf("%w: claims were made but are %w", ErrOutcomeUnknown, kept)
+		return fmt.Errorf("%w: it was done but is %w", ErrOutcomeUnknown, kept)
 	}
 	return nil
 }

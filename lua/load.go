@@ -25,6 +25,7 @@ type staged struct {
 	replace     bool
 	users, keys int64 // fields
 	taken, seq  int64
+	released    int64 // claims
 }
 
 func (s *Scripts) loadStaged(ctx context.Context, c *models.Campaign, st *staged) (loaded bool, err error) {
@@ -36,7 +37,7 @@ func (s *Scripts) loadStaged(ctx context.Context, c *models.Campaign, st *staged
 		replace = 1
 	}
 	args := append([]any{s.serverNow(), c.Epoch, replace, st.users, st.keys}, fixed(c)...)
-	args = append(args, "taken", st.taken, "seq", st.seq, "version", c.Version)
+	args = append(args, "taken", st.taken, "seq", st.seq, "released", st.released, "version", c.Version)
 	args = append(args, definition(c)...)
 	reply, err := s.run(ctx, s.load, keys, args)
 	if err != nil {

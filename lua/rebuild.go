@@ -2,12 +2,10 @@ package lua
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"dibs/models"
@@ -38,8 +36,7 @@ type Past struct {
 type Rebuild struct {
 	s        *Scripts
 	campaign models.Campaign
-	zone     *time.Location
-	table    days
+	days     dayFinder
 
 	usersKey, keysKey string
 	buffer            []any  // of fields and values for one key
@@ -63,7 +60,7 @@ func (s *Scripts) NewRebuild(ctx context.Context, c *models.Campaign, after int6
 		return nil, fmt.Errorf("lua: campaign %s: %w", c.ID, err)
 	}
 	r := &Rebuild{
-		s: s, campaign: *c, zone: zone, pipe: s.rdb.Pipeline(), begun: make(map[string]bool), staged: staged{replace: replace},
+		s: s, campaign: *c, days: dayFinder{zone: zone}, pipe: s.rdb.Pipeline(), begun: make(map[string]bool), staged: staged{replace: replace},
 		users: make(map[string]*used, min(c.SyncedSeq, usersGuessMost)),
 	}
 	r.usersKey, r.keysKey = s.KeysOf(c.ID).staged(c.Epoch)
@@ -83,26 +80,15 @@ const leftoversMax = 16
 
 // Add stages a claim. Claims come in order of seq.
 func (r *Rebuild) Add(ctx context.Context, p *Past) error {
-	id, err := uuid.ParseBytes(p.ID)
-	if err != nil {
-		return fmt.Errorf("lua: claim %.64q: %w", p.ID, err)
-	}
 	at := len(r.bytes)
-	if len(p.KeyDigest) == 0 {
-		r.bytes = append(r.bytes, id[:]...)
-	} else {
-		r.bytes, err = base64.RawURLEncoding.AppendDecode(r.bytes, p.KeyDigest)
-		if err != nil || len(r.bytes)-at != keyLength {
-			return fmt.Errorf("lua: claim %s: key digest %.64q is none", p.ID, p.KeyDigest)
-		}
+	var err error
+	if r.bytes, err = appendRecord(r.bytes, p); err != nil {
+		return err
 	}
-	r.bytes = appendBodyDigest(r.bytes, p.UserID, p.Quantity)
-	if len(p.KeyDigest) > 0 {
-		r.bytes = append(r.bytes, id[:]...)
+	if !p.Live {
+		r.bytes = append(r.bytes, markByLoad...)
+		r.staged.released++
 	}
-	r.bytes = strconv.AppendInt(r.bytes, p.Seq, 10)
-	r.bytes = append(r.bytes, ':')
-	r.bytes = strconv.AppendInt(r.bytes, p.At.UnixMilli(), 10)
 	r.buffer = append(r.buffer, r.bytes[at:at+keyLength], r.bytes[at+keyLength:])
 	r.staged.keys++
 	r.count(p)
@@ -120,27 +106,14 @@ func (r *Rebuild) count(p *Past) {
 		u = &used{}
 		r.users[string(p.UserID)] = u
 	}
+	if day := r.days.of(p.At.UnixMilli()); day > u.day {
+		u.day, u.onDay = day, 0 // by a claim that was released as well: its day had begun
+	}
 	if p.Live {
 		r.staged.taken += p.Quantity
 		u.total += p.Quantity
-		if day := r.dayOf(p.At.UnixMilli()); day > u.day {
-			u.day, u.onDay = day, 0
-		}
 		u.onDay += p.Quantity // a user's days never go back
 	}
-}
-
-// dayOf is the day that claim.lua found the moment in.
-func (r *Rebuild) dayOf(ms int64) int64 {
-	if ms < r.table.starts[daysBefore] || ms >= r.table.starts[daysBefore+1] {
-		r.table = daysAround(time.UnixMilli(ms), r.zone)
-	}
-	for i := len(r.table.starts) - 2; i > 0; i-- {
-		if ms >= r.table.starts[i] {
-			return r.table.first + int64(i)
-		}
-	}
-	return r.table.first
 }
 
 // stage queues one command of what is buffered, and sends when enough are queued.
@@ -182,6 +155,9 @@ func (r *Rebuild) SetSeq(seq int64) { r.staged.seq = max(r.staged.seq, seq) }
 
 // Taken is the units of the live claims that were staged so far.
 func (r *Rebuild) Taken() int64 { return r.staged.taken }
+
+// Released is how many of the claims that were staged so far had been released.
+func (r *Rebuild) Released() int64 { return r.staged.released }
 
 // Claims is how many were staged so far, and must all have had a key of their own.
 func (r *Rebuild) Claims() int64 { return r.staged.keys }

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fence.lua's, evict.lua's and forget.lua's word for something else than what was meant.
+// fence.lua's, evict.lua's, forget.lua's and release.lua's word for something else than what was meant.
 const statusElse = 3
 
 // Fence has a load of a campaign take no claims any more. A campaign that Redis does not hold takes none anyway. Errors:

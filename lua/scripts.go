@@ -42,6 +42,8 @@ var (
 	evictSource string
 	//go:embed forget.lua
 	forgetSource string
+	//go:embed release.lua
+	releaseSource string
 )
 
 // script is a script's name, for people and metrics, its text, and its digest.
@@ -72,7 +74,7 @@ type Scripts struct {
 
 	noWaitAOF atomic.Bool // a server was met that does not know the command
 
-	claim, load, adjust, state, fence, evict, forget script
+	claim, load, adjust, state, fence, evict, forget, release script
 }
 
 // New makes Scripts on a client. Whatever the client's retries, no script is sent twice by it.
@@ -101,6 +103,8 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 		fence:  newScript("fence", fenceSource),
 		evict:  newScript("evict", evictSource),
 		forget: newScript("forget", forgetSource),
+
+		release: newScript("release", releaseSource),
 	}, nil
 }
 
@@ -123,7 +127,7 @@ func (s *Scripts) Preload(ctx context.Context) error {
 }
 
 func (s *Scripts) all() []script {
-	return []script{s.claim, s.load, s.adjust, s.state, s.fence, s.evict, s.forget}
+	return []script{s.claim, s.load, s.adjust, s.state, s.fence, s.evict, s.forget, s.release}
 }
 
 // run calls a script by its digest; a Redis that has forgotten it says NOSCRIPT before anything ran, and gets the text.

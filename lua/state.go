@@ -20,6 +20,7 @@ type State struct {
 	Total      int64
 	Taken      int64 // by live claims
 	Seq        int64 // accepted claims so far
+	Released   int64 // of these, released since
 	LowStockAt int64
 	LastMs     int64     // when it was last claimed from or loaded, milliseconds since 1970 by Redis' clock
 	AsOf       time.Time // by Redis' clock
@@ -59,7 +60,7 @@ func (s *Scripts) decodeState(campaignID string, reply []any) (State, error) {
 		},
 		Status: models.Status(f.oneOf("status", statuses)), Epoch: f.number("epoch"), Version: f.number("version"),
 		Total: f.number("total"), Taken: f.number("taken"), Seq: f.number("seq"), LowStockAt: f.number("low_stock_at"),
-		LastMs: f.number("last_ms"),
+		LastMs: f.number("last_ms"), Released: f.counter("released"),
 	}
 	for _, name := range []string{"starts_at_ms", "ends_at_ms", "per_user", "per_user_per_day"} {
 		f.number(name) // for claim.lua, which would refuse it
@@ -117,6 +118,14 @@ func (f *fields) number(name string) int64 {
 		f.refuse(name, err)
 	}
 	return int64(n)
+}
+
+// counter reads a number that loads of an earlier version don't have.
+func (f *fields) counter(name string) int64 {
+	if _, there := f.text[name]; !there {
+		return 0
+	}
+	return f.number(name)
 }
 
 func (f *fields) oneOf(name string, values []string) string {

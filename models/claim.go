@@ -15,6 +15,9 @@ const (
 	ClaimExpired  ClaimStatus = "expired"
 )
 
+// Live tells whether a claim counts against stock and limits.
+func (s ClaimStatus) Live() bool { return s == ClaimClaimed || s == ClaimRedeemed }
+
 // Claim is one accepted claim as storefronts see it.
 type Claim struct {
 	ID         string      `json:"id"`

@@ -35,6 +35,7 @@ type Scripts interface { //nolint:interfacebloat // one for each verb that it us
 	NewBirth(ctx context.Context, partition int) (string, error)
 	SetBirth(ctx context.Context, partition int, birth string) error
 	LockBirth(ctx context.Context, partition int, ttl time.Duration) (*lua.Lock, error)
+	Release(ctx context.Context, c *models.Campaign, releases []lua.Release) ([]lua.Released, error)
 	Append(ctx context.Context, campaignID, eventID string, payload []byte) error
 	Partitions() int
 }

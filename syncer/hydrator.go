@@ -216,6 +216,9 @@ func (h *Hydrator) wrong(ctx context.Context, c *models.Campaign) (string, error
 	case state.Seq < known:
 		return fmt.Sprintf("redis went back: it holds %d claims, %d are known", state.Seq, known), nil
 	}
+	if why, err := h.forgotReleases(ctx, c, &state); err != nil || why != "" {
+		return why, err
+	}
 	stream, _, err := h.marks.intact(ctx, c.Partition)
 	if err != nil {
 		return "", err

@@ -35,7 +35,7 @@ type rebuildHow struct {
 }
 
 // books are what MySQL's counters say, or ought to say, of a campaign.
-type books struct{ synced, claimed, lost int64 }
+type books struct{ synced, claimed, lost, released int64 }
 
 // Rebuild makes what Redis holds of a campaign anew from its rows in MySQL: fenced first, then under a new epoch. Without
 // force it wants the same proof as Hydrate that the rows are all there are. With force it does without: but it still waits
@@ -140,13 +140,14 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 	highest := max(staging.Seen().Seq, snap.SeenSeq)
 	if how.force {
 		staging.SetSeq(highest)
-		return &books{synced: highest, claimed: staging.Taken(), lost: highest - staging.Claims()}, nil
+		return &books{synced: highest, claimed: staging.Taken(), lost: highest - staging.Claims(), released: staging.Released()}, nil
 	}
-	now := &books{synced: snap.SyncedSeq, claimed: snap.Claimed, lost: snap.LostClaims}
+	now := &books{synced: snap.SyncedSeq, claimed: snap.Claimed, lost: snap.LostClaims, released: snap.ReleasedClaims}
 	// Claims without any load are from elsewhere.
-	if c.Epoch == 0 && highest > 0 || staging.Claims()+now.lost != now.synced || highest > now.synced || staging.Taken() != now.claimed {
-		reason := fmt.Sprintf("%d claims of %d units have rows up to %d, %d are lost, %d were seen; the books say %d of %d units",
-			staging.Claims(), staging.Taken(), staging.Seen().Seq, now.lost, snap.SeenSeq, now.synced, now.claimed)
+	if c.Epoch == 0 && highest > 0 || staging.Claims()+now.lost != now.synced || highest > now.synced || staging.Taken() != now.claimed ||
+		staging.Released() != now.released {
+		reason := fmt.Sprintf("%d claims of %d units have rows up to %d, %d released, %d are lost, %d were seen; the books say %d of %d units, %d released",
+			staging.Claims(), staging.Taken(), staging.Seen().Seq, staging.Released(), now.lost, snap.SeenSeq, now.synced, now.claimed, now.released)
 		return nil, lostUnless(h.lose(ctx, c, reason), c.ID, reason)
 	}
 	staging.SetSeq(now.synced)
@@ -165,8 +166,8 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 	}
 	defer func() { _ = tx.Rollback() }() // it only read
 	var snap models.Campaign
-	err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq FROM campaigns WHERE id = ?", c.ID).
-		Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq)
+	err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims FROM campaigns WHERE id = ?", c.ID).
+		Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq, &snap.ReleasedClaims)
 	if err != nil {
 		return snap, fmt.Errorf("syncer: rebuild: %w", err)
 	}
@@ -224,10 +225,10 @@ func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, ep
 	put := h.db.WithContext(ctx).Exec("UPDATE campaigns SET"+ // remaining first: MySQL hands assigned values on from left to right
 		" remaining = CASE WHEN claimed = ? THEN remaining WHEN total > ? THEN total - ? ELSE 0 END,"+
 		" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0, synced_seq = ?, claimed = ?,"+
-		" lost_claims = ?"+
-		" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND claimed = ?",
-		b.claimed, b.claimed, b.claimed, epoch, models.ResidencyResident, now(), birth, b.synced, b.claimed, b.lost,
-		c.ID, c.Epoch, c.Residency, epoch, c.SyncedSeq, c.Claimed)
+		" lost_claims = ?, released_claims = ?"+
+		" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND claimed = ? AND released_claims = ?",
+		b.claimed, b.claimed, b.claimed, epoch, models.ResidencyResident, now(), birth, b.synced, b.claimed, b.lost, b.released,
+		c.ID, c.Epoch, c.Residency, epoch, c.SyncedSeq, c.Claimed, c.ReleasedClaims)
 	if put.Error != nil {
 		return false, fmt.Errorf("syncer: hydrate %s: %w", c.ID, put.Error)
 	}

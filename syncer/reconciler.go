@@ -102,7 +102,8 @@ type RedisFigures struct {
 	Total     int64         `json:"total"`
 	Taken     int64         `json:"taken"` // units
 	Remaining int64         `json:"remaining"`
-	Seq       int64         `json:"seq"` // accepted claims
+	Seq       int64         `json:"seq"`      // accepted claims
+	Released  int64         `json:"released"` // claims
 }
 
 // MySQLFigures are what the counters in MySQL say of a campaign.
@@ -113,13 +114,16 @@ type MySQLFigures struct {
 	Remaining  int64 `json:"remaining"`
 	SyncedSeq  int64 `json:"synced_seq"` // claims
 	LostClaims int64 `json:"lost_claims"`
+	Released   int64 `json:"released"` // claims
+	Untold     int64 `json:"untold"`   // of these, Redis is yet to be told
 }
 
 // RowFigures are what the rows of claims add up to.
 type RowFigures struct {
-	Claims int64 `json:"claims"`
-	Units  int64 `json:"units"` // of live claims
-	Last   int64 `json:"last"`  // highest seq
+	Claims   int64 `json:"claims"`
+	Units    int64 `json:"units"`    // of live claims
+	Last     int64 `json:"last"`     // highest seq
+	Released int64 `json:"released"` // claims
 }
 
 // Comparison is what a look at a campaign found.
@@ -186,7 +190,7 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 	c := &l.snap.campaign
 	l.found = Comparison{
 		CampaignID: c.ID, Residency: c.Residency, Rows: l.snap.rows, Differences: []string{},
-		MySQL: MySQLFigures{c.Epoch, c.Total, c.Claimed, c.Remaining, c.SyncedSeq, c.LostClaims},
+		MySQL: MySQLFigures{c.Epoch, c.Total, c.Claimed, c.Remaining, c.SyncedSeq, c.LostClaims, c.ReleasedClaims, l.snap.untold},
 	}
 	l.counters()
 	switch {
@@ -226,12 +230,15 @@ func (l *look) counters() {
 	if rows.Units != c.Claimed {
 		l.found.differf("campaigns.claimed is %d, the rows of claims are of %d units", c.Claimed, rows.Units)
 	}
+	if rows.Released != c.ReleasedClaims {
+		l.found.differf("campaigns.released_claims is %d, there are %d rows of released claims", c.ReleasedClaims, rows.Released)
+	}
 }
 
 // with compares MySQL with the state that Redis holds.
 func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err error) {
 	c := &l.snap.campaign
-	l.found.Redis = &RedisFigures{state.Epoch, state.Status, state.Total, state.Taken, state.Remaining(), state.Seq}
+	l.found.Redis = &RedisFigures{state.Epoch, state.Status, state.Total, state.Taken, state.Remaining(), state.Seq, state.Released}
 	backlog := max(0, state.Seq-c.SyncedSeq)
 	l.found.Backlog = &backlog
 	switch {
@@ -245,6 +252,8 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 		return l.behind(ctx, state)
 	case state.Seq < c.SyncedSeq:
 		l.found.differInRedisf("redis holds %d claims, mysql %d", state.Seq, c.SyncedSeq)
+	case state.Released != c.ReleasedClaims:
+		return l.releases(ctx, state)
 	}
 	l.drift(state)
 	if state.Seq == c.SyncedSeq && l.depth >= DepthRows {

@@ -18,6 +18,7 @@ type snapshot struct {
 	campaign models.Campaign
 	rows     *RowFigures     // nil: not counted
 	users    map[string]held // nil: not read
+	untold   int64           // releases that wait in outbox
 }
 
 // held is what a user holds by the rows: units in all, and on the day of the newest claim.
@@ -38,6 +39,9 @@ func (r *Reconciler) snapshot(ctx context.Context, id string, depth Depth) (*sna
 	if err := readBooks(ctx, tx, id, &s.campaign); err != nil {
 		return nil, err
 	}
+	if s.untold, err = countUntold(ctx, tx, id); err != nil {
+		return nil, err
+	}
 	if depth >= DepthRows {
 		if s.rows, err = countRows(ctx, tx, id); err != nil {
 			return nil, err
@@ -52,9 +56,9 @@ func (r *Reconciler) snapshot(ctx context.Context, id string, depth Depth) (*sna
 // readBooks reads what comparisons and repairs need of a campaign.
 func readBooks(ctx context.Context, tx *sql.Tx, id string, c *models.Campaign) error {
 	err := tx.QueryRowContext(ctx, "SELECT id, `partition`, time_zone, total, version, applied_version, epoch, residency, residency_reason,"+
-		" remaining, claimed, synced_seq, lost_claims FROM campaigns WHERE id = ?", id).
+		" remaining, claimed, synced_seq, lost_claims, released_claims FROM campaigns WHERE id = ?", id).
 		Scan(&c.ID, &c.Partition, &c.TimeZone, &c.Total, &c.Version, &c.AppliedVersion, &c.Epoch, &c.Residency, &c.ResidencyReason,
-			&c.Remaining, &c.Claimed, &c.SyncedSeq, &c.LostClaims)
+			&c.Remaining, &c.Claimed, &c.SyncedSeq, &c.LostClaims, &c.ReleasedClaims)
 	if errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("syncer: campaign %s: %w", id, models.ErrNotFound)
 	}
@@ -67,7 +71,8 @@ func readBooks(ctx context.Context, tx *sql.Tx, id string, c *models.Campaign) e
 func countRows(ctx context.Context, tx *sql.Tx, id string) (*RowFigures, error) {
 	var rows RowFigures
 	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(CASE WHEN "+liveClaims+" THEN quantity ELSE 0 END), 0),"+
-		" COALESCE(MAX(seq), 0) FROM claims WHERE campaign_id = ? AND shard = 0", id).Scan(&rows.Claims, &rows.Units, &rows.Last)
+		" COALESCE(MAX(seq), 0), COALESCE(SUM(CASE WHEN "+liveClaims+" THEN 0 ELSE 1 END), 0)"+
+		" FROM claims WHERE campaign_id = ? AND shard = 0", id).Scan(&rows.Claims, &rows.Units, &rows.Last, &rows.Released)
 	if err != nil {
 		return nil, fmt.Errorf("syncer: count claims of %s: %w", id, err)
 	}
@@ -80,8 +85,8 @@ func readUsers(ctx context.Context, tx *sql.Tx, c *models.Campaign) (map[string]
 	if err != nil {
 		return nil, fmt.Errorf("syncer: campaign %s: %w", c.ID, err)
 	}
-	rows, err := tx.QueryContext(ctx, "SELECT user_id, quantity, claimed_at FROM claims"+
-		" WHERE campaign_id = ? AND shard = 0 AND "+liveClaims, c.ID)
+	rows, err := tx.QueryContext(ctx, "SELECT user_id, quantity, claimed_at, status FROM claims"+
+		" WHERE campaign_id = ? AND shard = 0", c.ID)
 	if err != nil {
 		return nil, fmt.Errorf("syncer: read claims of %s: %w", c.ID, err)
 	}
@@ -91,8 +96,12 @@ func readUsers(ctx context.Context, tx *sql.Tx, c *models.Campaign) (map[string]
 		var user string
 		var quantity int64
 		var at time.Time
-		if err := rows.Scan(&user, &quantity, &at); err != nil {
+		var status models.ClaimStatus
+		if err := rows.Scan(&user, &quantity, &at, &status); err != nil {
 			return nil, fmt.Errorf("syncer: read claims of %s: %w", c.ID, err)
+		}
+		if !status.Live() {
+			quantity = 0 // its day had begun, though
 		}
 		users[user] = users[user].with(quantity, dayNumber(at, zone))
 	}

@@ -29,7 +29,7 @@ func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err
 		}
 	}
 	again, err := l.r.cfg.Scripts.State(ctx, c.ID)
-	if err != nil || again.Seq != state.Seq || again.Epoch != state.Epoch {
+	if err != nil || again.Seq != state.Seq || again.Epoch != state.Epoch || again.Released != state.Released {
 		return false, nil //nolint:nilerr // the next look will tell
 	}
 	if n != state.Seq-c.LostClaims {

@@ -20,12 +20,16 @@ const (
 	RelayKeepDefault  = 24 * time.Hour
 
 	relayPage  = 500  // rows that are read at a time
+	vainMost   = 3    // such pages in a row, none of which Redis would take, end a round
 	prunePage  = 1000 // rows that one statement takes away
 	prunesMost = 20   // of one round: another 20,000 rows go with the next
 )
 
 // errOutboxKind says that a row is of a kind that this program does not know: a newer one wrote it.
 var errOutboxKind = errors.New("syncer: outbox: unknown kind of row")
+
+// errRow says that one row can't be applied, which says nothing of the others.
+var errRow = errors.New("syncer: outbox: row can't be applied")
 
 // RelayConfig is how a Relay works. DB, Scripts and Logger are required.
 type RelayConfig struct {
@@ -91,6 +95,7 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 		return 0, err
 	}
 	var failed []error
+	vain := 0 // pages in a row of which Redis took nothing
 	for after := ""; ; {
 		var page []models.OutboxRow
 		err := r.cfg.DB.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox WHERE applied_at IS NULL AND id > ? AND created_at <= ?"+
@@ -100,10 +105,13 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 		}
 		n, err := r.Apply(ctx, page)
 		applied += n
+		if vain++; n > 0 || !isAway(err) {
+			vain = 0
+		}
 		switch {
 		case ctx.Err() != nil:
 			return applied, fmt.Errorf("syncer: relay: %w", context.Cause(ctx))
-		case isAway(err):
+		case vain >= vainMost:
 			return applied, errors.Join(append(failed, err)...) // the rest would wait for it just the same
 		case err != nil && len(failed) < sweepBatch:
 			failed = append(failed, err)
@@ -148,23 +156,47 @@ func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int
 	return applied, errors.Join(failed...)
 }
 
-// tell brings the rows of one campaign to Redis and returns the ids of those that it has.
+// tell brings the rows of one campaign to Redis and returns the ids of those that it has. Releases that follow each other
+// share a call.
 func (r *Relay) tell(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
 	var failed []error
-	for i := range rows {
-		row := &rows[i]
-		if row.Kind != models.OutboxEvent {
-			failed = append(failed, fmt.Errorf("%w: %s is a %.20q", errOutboxKind, row.ID, row.Kind))
-			continue
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && n < lua.ReleasesMax && rows[n].Kind == rows[0].Kind && rows[0].Kind == models.OutboxRelease {
+			n++
 		}
-		if err := r.cfg.Scripts.Append(ctx, row.CampaignID, row.ID, row.Payload); err != nil {
-			failed = append(failed, fmt.Errorf("syncer: outbox %s: %w", row.ID, err))
-			break
+		part := rows[:n]
+		rows = rows[n:]
+		var told []string
+		switch part[0].Kind {
+		case models.OutboxEvent:
+			told, err = r.tellEvents(ctx, part)
+		case models.OutboxRelease:
+			told, err = r.giveBack(ctx, part)
+		default:
+			err = fmt.Errorf("%w: %s is a %.20q", errOutboxKind, part[0].ID, part[0].Kind)
 		}
-		done = append(done, row.ID)
-		r.metrics.applied.WithLabelValues(string(row.Kind)).Inc()
+		done = append(done, told...)
+		if err != nil {
+			failed = append(failed, err)
+		}
+		if err != nil && !errors.Is(err, errRow) && !errors.Is(err, errOutboxKind) {
+			break // the rest of the campaign would fare the same
+		}
 	}
 	return done, errors.Join(failed...)
+}
+
+// tellEvents adds the events of rows to the claim stream.
+func (r *Relay) tellEvents(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
+	for i := range rows {
+		if err := r.cfg.Scripts.Append(ctx, rows[i].CampaignID, rows[i].ID, rows[i].Payload); err != nil {
+			return done, fmt.Errorf("syncer: outbox %s: %w", rows[i].ID, err)
+		}
+		done = append(done, rows[i].ID)
+		r.metrics.applied.WithLabelValues(string(rows[i].Kind)).Inc()
+	}
+	return done, nil
 }
 
 // mark is step 2.

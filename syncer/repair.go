@@ -86,7 +86,7 @@ func (r *Reconciler) recount(ctx context.Context, found *Comparison) (steps []mo
 			last = max(last, found.Redis.Seq)
 		}
 		is := *was
-		is.Claimed = rows.Units
+		is.Claimed, is.ReleasedClaims = rows.Units, rows.Released
 		is.LostClaims = min(was.LostClaims, last-rows.Claims) // one that was given up came after all
 		is.SyncedSeq = rows.Claims + is.LostClaims
 		is.Remaining = max(0, is.Total-is.Claimed)
@@ -97,8 +97,8 @@ func (r *Reconciler) recount(ctx context.Context, found *Comparison) (steps []mo
 		if before == after {
 			return nil
 		}
-		if _, err := tx.ExecContext(ctx, "UPDATE campaigns SET claimed = ?, synced_seq = ?, lost_claims = ?, remaining = ? WHERE id = ?",
-			is.Claimed, is.SyncedSeq, is.LostClaims, is.Remaining, is.ID); err != nil {
+		if _, err := tx.ExecContext(ctx, "UPDATE campaigns SET claimed = ?, synced_seq = ?, lost_claims = ?, remaining = ?, released_claims = ? WHERE id = ?",
+			is.Claimed, is.SyncedSeq, is.LostClaims, is.Remaining, is.ReleasedClaims, is.ID); err != nil {
 			return fmt.Errorf("syncer: repair %s: %w", is.ID, err)
 		}
 		step, err := repairOf(is.ID, RepairCampaigns, before, after+fmt.Sprintf(", by %d rows of claims", rows.Claims))
@@ -111,7 +111,8 @@ func (r *Reconciler) recount(ctx context.Context, found *Comparison) (steps []mo
 }
 
 func counters(c *models.Campaign) string {
-	return fmt.Sprintf("claimed %d, remaining %d, synced_seq %d, lost_claims %d", c.Claimed, c.Remaining, c.SyncedSeq, c.LostClaims)
+	return fmt.Sprintf("claimed %d, remaining %d, synced_seq %d, lost_claims %d, released_claims %d",
+		c.Claimed, c.Remaining, c.SyncedSeq, c.LostClaims, c.ReleasedClaims)
 }
 
 // locked runs change in a transaction that holds the row of the campaign, and so any flush of it. It is run again when it

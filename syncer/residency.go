@@ -102,7 +102,8 @@ func (h *Hydrator) loadAbsent(ctx context.Context, c *models.Campaign) (RebuildR
 		return RebuildReport{}, false, fmt.Errorf("syncer: hydrate %s: %w", c.ID, err)
 	case state.Status != models.StatusLoading:
 		return RebuildReport{}, false, h.lose(ctx, c, fmt.Sprintf("redis holds load %d, which mysql does not know of", state.Epoch))
-	case state.Epoch <= c.Epoch || state.Epoch > c.LoadAttempts || state.Seq != c.SyncedSeq || state.Taken != c.Claimed:
+	case state.Epoch <= c.Epoch || state.Epoch > c.LoadAttempts || state.Seq != c.SyncedSeq || state.Taken != c.Claimed ||
+		state.Released != c.ReleasedClaims:
 		return h.rebuild(ctx, c, rebuildHow{}) // by one who was late
 	}
 	return h.confirmLoading(ctx, c, &state)
@@ -115,7 +116,7 @@ func (h *Hydrator) confirmLoading(ctx context.Context, c *models.Campaign, state
 		return RebuildReport{}, false, err
 	}
 	report := RebuildReport{Epoch: state.Epoch, Claims: state.Seq - c.LostClaims, Units: state.Taken}
-	done, err := h.confirm(ctx, c, &books{synced: c.SyncedSeq, claimed: c.Claimed, lost: c.LostClaims}, state.Epoch, stream.Birth)
+	done, err := h.confirm(ctx, c, &books{synced: c.SyncedSeq, claimed: c.Claimed, lost: c.LostClaims, released: c.ReleasedClaims}, state.Epoch, stream.Birth)
 	return report, done, err
 }
 

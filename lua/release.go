@@ -1,0 +1,159 @@
+package lua
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"dibs/models"
+)
+
+// ReleasesMax is the most claims that one call of release.lua gives back.
+const ReleasesMax = 100
+
+// Release is a claim that was released: what it took goes back.
+type Release struct {
+	Claim Past // as MySQL holds it
+
+	EventID string
+	Event   []byte // its JSON
+}
+
+// Released is what release.lua did for one claim.
+type Released int
+
+// What release.lua does for a claim, by its codes.
+const (
+	ReleasedNow     Released = 0 // it was given back and told
+	ReleasedByLoad  Released = 1 // a load had left it out of the counts already; it was told
+	ReleasedBefore  Released = 2 // that was done before
+	ReleasedDamaged Released = 3 // Redis holds no such claim, or its user does not hold that much: nothing was changed for it
+)
+
+// Release gives back what up to ReleasesMax claims of one campaign took, once each however often it is called, and tells the
+// claim stream of each. Units, and the user's units in all, come back; those of the day only if it is the user's newest.
+// c.Epoch is the load that MySQL knows. Errors: ErrAbsent, ErrOther, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send
+// again).
+func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Release) ([]Released, error) {
+	if len(releases) == 0 || len(releases) > ReleasesMax {
+		return nil, fmt.Errorf("%w: %d releases in a call, must be 1 to %d", ErrUnavailable, len(releases), ReleasesMax)
+	}
+	zone, err := c.Location()
+	if err != nil {
+		return nil, fmt.Errorf("lua: campaign %s: %w", c.ID, err)
+	}
+	k := s.KeysOf(c.ID)
+	keys := []string{k.State, k.Users, k.Keys, k.Stream}
+	args := append(make([]any, 0, 1+7*len(releases)), c.Epoch)
+	days := dayFinder{zone: zone}
+	for i := range releases {
+		if args, err = appendReleaseArgs(args, &releases[i], &days); err != nil {
+			return nil, err
+		}
+	}
+	reply, kept, err := s.runKept(ctx, s.release, keys, args)
+	if err != nil {
+		return nil, err
+	}
+	code, err := status(s.release.name, reply)
+	if err != nil {
+		return nil, err
+	}
+	switch code {
+	case statusOK:
+		return s.decodeReleases(ctx, PartitionOf(c.ID, s.opts.Partitions), len(releases), reply, kept)
+	case statusAbsent:
+		return nil, fmt.Errorf("%w: %s", ErrAbsent, c.ID)
+	case statusElse:
+		return nil, fmt.Errorf("%w: %s at epoch %d", ErrOther, c.ID, c.Epoch)
+	default:
+		return nil, damaged(s.release.name, keys, reply)
+	}
+}
+
+func appendReleaseArgs(args []any, r *Release, days *dayFinder) ([]any, error) {
+	p := &r.Claim
+	if p.Quantity < 1 || p.Quantity > models.QuantityMax { // below 1 would take stock
+		return nil, fmt.Errorf("%w: release of %d units not sent, must be 1 to %d", ErrUnavailable, p.Quantity, models.QuantityMax)
+	}
+	whole, err := appendRecord(nil, p)
+	if err != nil {
+		return nil, err
+	}
+	buckets := "0;" + formatInt(days.of(p.At.UnixMilli())) // in the order of claim.lua's LIMITS
+	return append(args, whole[:keyLength], whole[keyLength:], p.UserID, p.Quantity, buckets, r.EventID, r.Event), nil
+}
+
+func (s *Scripts) decodeReleases(ctx context.Context, partition, n int, reply []any, kept error) ([]Released, error) {
+	if len(reply) != 1+n {
+		return nil, badReply(s.release.name, reply)
+	}
+	all := make([]Released, n)
+	wrote, repeated := false, false
+	for i := range all {
+		code, ok := reply[1+i].(int64)
+		if !ok || code < int64(ReleasedNow) || code > int64(ReleasedDamaged) {
+			return nil, badReply(s.release.name, reply)
+		}
+		all[i] = Released(code)
+		wrote = wrote || all[i] == ReleasedNow || all[i] == ReleasedByLoad
+		repeated = repeated || all[i] == ReleasedBefore
+	}
+	if err := s.keepWrites(ctx, partition, wrote, repeated, kept); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// Marks behind the record of a claim that was released.
+const (
+	markByLoad = ":b" // a load left it out of the counts; release.lua has not told of it
+	markTold   = ":r" // given back and told
+)
+
+// appendRecord appends the field of a claim in the hash of keys, which is keyLength bytes, and its record there as claim.lua
+// writes it.
+func appendRecord(b []byte, p *Past) ([]byte, error) {
+	id, err := uuid.ParseBytes(p.ID)
+	if err != nil {
+		return b, fmt.Errorf("lua: claim %.64q: %w", p.ID, err)
+	}
+	at := len(b)
+	if len(p.KeyDigest) == 0 {
+		b = append(b, id[:]...)
+	} else {
+		b, err = base64.RawURLEncoding.AppendDecode(b, p.KeyDigest)
+		if err != nil || len(b)-at != keyLength {
+			return b[:at], fmt.Errorf("lua: claim %s: key digest %.64q is none", p.ID, p.KeyDigest)
+		}
+	}
+	b = appendBodyDigest(b, p.UserID, p.Quantity)
+	if len(p.KeyDigest) > 0 {
+		b = append(b, id[:]...)
+	}
+	b = strconv.AppendInt(b, p.Seq, 10)
+	b = append(b, ':')
+	return strconv.AppendInt(b, p.At.UnixMilli(), 10), nil
+}
+
+// dayFinder finds the day that claim.lua found a moment in. It remembers the last one's table.
+type dayFinder struct {
+	zone  *time.Location
+	table days
+}
+
+func (f *dayFinder) of(ms int64) int64 {
+	if ms < f.table.starts[daysBefore] || ms >= f.table.starts[daysBefore+1] {
+		f.table = daysAround(time.UnixMilli(ms), f.zone)
+	}
+	for i := len(f.table.starts) - 2; i > 0; i-- {
+		if ms >= f.table.starts[i] {
+			return f.table.first + int64(i)
+		}
+	}
+	return f.table.first
+}

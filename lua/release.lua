@@ -1,0 +1,121 @@
+-- release.lua gives back what released claims of one campaign took, each once, and tells the claim stream, in one step.
+--
+-- A claim's record says what became of it here: as claim.lua wrote it, nothing was given back; with :b behind it a load
+-- from MySQL left it out of the counts, but nobody was told; with :r behind it all is done. Nothing is written before
+-- everything is checked, and the first write is an XADD, see claim.lua.
+--
+-- KEYS[1] state   hash    definition and counters of the campaign
+-- KEYS[2] users   hash    user id -> units used: "bucket:units" for each limit, joined by ";"
+-- KEYS[3] keys    hash    16 bytes, digest of the client's key or else the claim id -> record of the claim
+-- KEYS[4] stream  stream  the claim stream of the partition
+--
+-- ARGV[1]    epoch  the load that MySQL knows
+-- ARGV[2..]  seven a claim:  field of keys; record, as claim.lua wrote it; user id; quantity in units; the buckets that the
+--            claim counts in, one for each limit, joined by ";"; event id; event, JSON
+--
+-- Reply {0, then a code for each claim}
+--   0 given back and told · 1 told, it was given back by a load · 2 nothing, that was done before
+--   3 damaged: the record of this claim or of its user, nothing was changed for it
+-- or {1} absent: the campaign is not here · {2, which} damaged: the key of that number, nothing was changed
+-- or {3} another load is here, or one that is not to be trusted, nothing was changed
+local state_key, users_key, keys_key, stream_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local FIRST_CLAIM, PER_CLAIM = 2, 7
+local DIGITS = 15 -- as many are always held exactly
+
+local function type_of(key) return redis.call('TYPE', key)['ok'] end
+local state_type, users_type, keys_type, stream_type = type_of(state_key), type_of(users_key), type_of(keys_key), type_of(stream_key)
+if state_type == 'none' then return {1} end
+if state_type ~= 'hash' then return {2, 1} end
+local fields = redis.call('HMGET', state_key, 'epoch', 'taken', 'released', 'status')
+fields[3] = fields[3] or '0' -- a load of an earlier version
+for i = 1, 3 do
+  if not fields[i] or not string.find(fields[i], '^%d+$') or #fields[i] > DIGITS then return {2, 1} end
+end
+if tonumber(fields[1]) ~= tonumber(ARGV[1]) or fields[4] == 'fenced' then return {3} end
+-- There is a claim, so each of these was written.
+if users_type ~= 'hash' then return {2, 2} end
+if keys_type ~= 'hash' then return {2, 3} end
+if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 4} end
+local taken, released = tonumber(fields[2]), tonumber(fields[3])
+
+local claims = (#ARGV - FIRST_CLAIM + 1) / PER_CLAIM
+local names, user_ids = {}, {}
+for i = 1, claims do
+  local at = FIRST_CLAIM + (i - 1) * PER_CLAIM
+  names[i], user_ids[i] = ARGV[at], ARGV[at + 2]
+end
+local records = redis.call('HMGET', keys_key, unpack(names))
+local users = redis.call('HMGET', users_key, unpack(user_ids))
+
+-- without takes a quantity out of a user's record, for each limit whose bucket is that of the claim; nil: it is not in there.
+local function without(record, quantity, buckets)
+  local mine = {}
+  for bucket in string.gmatch(buckets, '%d+') do mine[#mine + 1] = bucket end
+  local n, rejoined, after = 0, nil, nil
+  for bucket, units in string.gmatch(record, '(%d+):(%d+)') do
+    if #units > DIGITS then return nil end
+    n = n + 1
+    rejoined = (rejoined and rejoined .. ';' or '') .. bucket .. ':' .. units
+    local left = tonumber(units)
+    if bucket == mine[n] then left = left - quantity end
+    if left < 0 then return nil end
+    after = (after and after .. ';' or '') .. bucket .. ':' .. string.format('%.0f', left)
+  end
+  if rejoined ~= record then return nil end
+  return after
+end
+
+local reply = {0}
+local record_now, user_now = {}, {} -- by this call, so that two claims of one user in it see each other
+local told, given = {}, 0
+
+local function give_back(i, at)
+  local name, whole, user, quantity = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
+  local record = record_now[name] or records[i]
+  if record == whole .. ':r' then return 2 end
+  if record == whole .. ':b' then
+    record_now[name] = whole .. ':r'
+    told[#told + 1] = at
+    return 1
+  end
+  local units = user_now[user] or users[i]
+  if record ~= whole or not units or quantity > taken then return 3 end
+  local after = without(units, quantity, ARGV[at + 4])
+  if not after then return 3 end
+  record_now[name], user_now[user] = whole .. ':r', after
+  told[#told + 1] = at
+  taken, released, given = taken - quantity, released + 1, given + 1
+  return 0
+end
+
+for i = 1, claims do reply[i + 1] = give_back(i, FIRST_CLAIM + (i - 1) * PER_CLAIM) end
+if #told == 0 then return reply end
+
+-- ids_run_out: see claim.lua.
+local function ids_run_out()
+  local info = redis.call('XINFO', 'STREAM', stream_key)
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then return string.sub(info[i + 1], 1, 21) == '18446744073709551615-' end
+  end
+end
+if #told > 1 and stream_type == 'stream' and ids_run_out() then return {2, 4} end
+
+-- Writes. From here on nothing can fail.
+for _, at in ipairs(told) do
+  redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[at + 5], 'metadata', '', 'payload', ARGV[at + 6])
+end
+local changed, n = {}, 0
+for name, record in pairs(record_now) do
+  changed[n + 1], changed[n + 2] = name, record
+  n = n + 2
+end
+redis.call('HSET', keys_key, unpack(changed))
+if given == 0 then return reply end
+changed, n = {}, 0
+for user, record in pairs(user_now) do
+  changed[n + 1], changed[n + 2] = user, record
+  n = n + 2
+end
+redis.call('HSET', users_key, unpack(changed))
+redis.call('HSET', state_key, 'taken', taken, 'released', released)
+return reply
