@@ -78,6 +78,7 @@ For real, with DIBS_REDIS_URL and DIBS_MYSQL_DSN set:
 
   dibs migrate                       bring MySQL's schema up to date
   dibs api | consumer | syncer       one role each, as many of each as you like
+  dibs finance                       the reference finance service: credits what packets gave
 
 Every setting is an environment variable and a flag; 'dibs config' shows what is in force.`,
 		SilenceUsage: true, SilenceErrors: true, SuggestionsMinimumDistance: 2,
@@ -92,9 +93,12 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", ErrUsage, err) })
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env))
-	root.AddCommand(newMigrate(env), newConfig(env), newBench(env), newLab(env), newLabWorker(env))
+	root.AddCommand(newFinance(env), newMigrate(env), newConfig(env), newBench(env), newLab(env), newLabWorker(env))
 	for _, command := range root.Commands() {
 		config.AddFlags(command.Flags())
+		for _, below := range command.Commands() {
+			config.AddFlags(below.Flags())
+		}
 	}
 	return root
 }

@@ -122,7 +122,7 @@ func (s *stack) openSQL(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := openDB(ctx, syncer.StoreConfig{DSN: s.cfg.MySQLDSN, Path: path, Logger: s.log})
+	db, err := openDB(ctx, "MYSQL_DSN", syncer.StoreConfig{DSN: s.cfg.MySQLDSN, Path: path, Logger: s.log})
 	if err != nil {
 		return err
 	}
@@ -141,11 +141,11 @@ func (s *stack) openSQL(ctx context.Context) error {
 	return migrations.Check(ctx, sqlDB, s.dialect)
 }
 
-// openDB opens a database; a DSN that can't be is a setting's fault.
-func openDB(ctx context.Context, cfg syncer.StoreConfig) (*gorm.DB, error) {
+// openDB opens a database; a DSN that can't be is the setting's fault.
+func openDB(ctx context.Context, setting string, cfg syncer.StoreConfig) (*gorm.DB, error) {
 	db, err := syncer.Open(ctx, cfg)
 	if errors.Is(err, syncer.ErrConfig) {
-		return nil, fmt.Errorf("%w: %sMYSQL_DSN: %w", config.ErrConfig, config.Prefix, err)
+		return nil, fmt.Errorf("%w: %s%s: %w", config.ErrConfig, config.Prefix, setting, err)
 	}
 	return db, err
 }

@@ -29,9 +29,10 @@ const Prefix = "DIBS_"
 // Config is what is in force.
 type Config struct {
 	HTTPAddr    string
-	MetricsAddr string // of consumer and syncer; "" is none
+	MetricsAddr string // of consumer, syncer and finance; "" is none
 	RedisURL    string // "" is embedded
 	MySQLDSN    string // "" is embedded SQLite
+	FinanceDSN  string // "" is MySQLDSN
 	DataDir     string // "" is a temporary folder
 
 	AdminToken      string
@@ -162,6 +163,25 @@ func (c *Config) readLayers(environ []string, flags *pflag.FlagSet) ([]layer, er
 	return []layer{{"environment", fromEnv}, {"flag", fromFlags}}, nil
 }
 
+// BooksDSN is the database of the finance service.
+func (c *Config) BooksDSN() string {
+	if c.FinanceDSN != "" {
+		return c.FinanceDSN
+	}
+	return c.MySQLDSN
+}
+
+// CheckFinance refuses a finance service without servers: it needs Redis and its own database, and no other.
+func (c *Config) CheckFinance() error {
+	switch {
+	case c.RedisURL == "":
+		return fmt.Errorf("%w: %sREDIS_URL: is not set; the finance service needs the Redis that the API writes to", ErrConfig, Prefix)
+	case c.BooksDSN() == "":
+		return fmt.Errorf("%w: %sFINANCE_DSN: is not set, and neither is %sMYSQL_DSN: the books need a database", ErrConfig, Prefix, Prefix)
+	}
+	return nil
+}
+
 // CheckServers refuses one server without the other. Commands that need both call it; `dibs migrate` needs MySQL alone.
 func (c *Config) CheckServers() error {
 	if (c.RedisURL == "") != (c.MySQLDSN == "") {
@@ -177,7 +197,7 @@ func mask(key, value string) string {
 		return ""
 	case key == "redis-url":
 		return maskBetween(value, "://", "@")
-	case key == "mysql-dsn":
+	case key == "mysql-dsn", key == "finance-dsn":
 		return maskBetween(value, "", "@")
 	default:
 		return "****"

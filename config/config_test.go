@@ -90,6 +90,7 @@ func TestSecretsAreMasked(t *testing.T) {
 	t.Parallel()
 	c, err := load(t, []string{
 		"DIBS_REDIS_URL=redis://me:hunter2@one:6379/0", "DIBS_MYSQL_DSN=dibs:hunter2@tcp(127.0.0.1:3306)/dibs", "DIBS_ADMIN_TOKEN=hunter2",
+		"DIBS_FINANCE_DSN=books:hunter2@tcp(127.0.0.1:3306)/books",
 	})
 	require.NoError(t, err)
 	shown := map[string]string{}
@@ -99,6 +100,7 @@ func TestSecretsAreMasked(t *testing.T) {
 	}
 	require.Equal(t, "redis://me:****@one:6379/0", shown["DIBS_REDIS_URL"])
 	require.Equal(t, "dibs:****@tcp(127.0.0.1:3306)/dibs", shown["DIBS_MYSQL_DSN"])
+	require.Equal(t, "books:****@tcp(127.0.0.1:3306)/books", shown["DIBS_FINANCE_DSN"])
 	require.Equal(t, "****", shown["DIBS_ADMIN_TOKEN"])
 	require.Empty(t, shown["DIBS_VIEWER_TOKEN"])
 }
@@ -121,4 +123,27 @@ func TestOneServerWithoutTheOtherIsRefused(t *testing.T) {
 	c, err := load(t, []string{redis, mysql})
 	require.NoError(t, err)
 	require.NoError(t, c.CheckServers())
+}
+
+func TestTheFinanceServiceNeedsRedisAndItsOwnDatabase(t *testing.T) {
+	t.Parallel()
+	const redis, mysql, books = "DIBS_REDIS_URL=redis://127.0.0.1:6379", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:3306)/dibs", "DIBS_FINANCE_DSN=root@tcp(127.0.0.1:3306)/books"
+	for dsn, environ := range map[string][]string{
+		"root@tcp(127.0.0.1:3306)/dibs":  {redis, mysql},
+		"root@tcp(127.0.0.1:3306)/books": {redis, mysql, books},
+	} {
+		c, err := load(t, environ)
+		require.NoError(t, err)
+		require.NoError(t, c.CheckFinance())
+		require.Equal(t, dsn, c.BooksDSN())
+	}
+	c, err := load(t, []string{redis, books})
+	require.NoError(t, err)
+	require.NoError(t, c.CheckFinance(), "not Dibs' own")
+	for variable, environ := range map[string][]string{"DIBS_REDIS_URL": {mysql, books}, "DIBS_FINANCE_DSN": {redis}} {
+		c, err := load(t, environ)
+		require.NoError(t, err)
+		require.ErrorIs(t, c.CheckFinance(), config.ErrConfig)
+		require.ErrorContains(t, c.CheckFinance(), variable)
+	}
 }

@@ -238,3 +238,17 @@ func TestEnsureGroups_LosesNothingAndMayBeCalledAgain(t *testing.T) {
 		require.ErrorContains(t, consumer.EnsureGroups(ctx, rdb, 2, []string{"syncer"}), "WRONGTYPE")
 	})
 }
+
+func TestCheckPartitions_RefusesToLeaveAStreamUnread(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		require.NoError(t, consumer.CheckPartitions(t.Context(), rdb, 1))
+		require.NoError(t, consumer.EnsureGroups(t.Context(), rdb, 3, []string{"finance"}))
+		require.NoError(t, consumer.CheckPartitions(t.Context(), rdb, 1), "no event was ever in them")
+		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(2), Values: []any{"payload", "1"}}).Err())
+		require.NoError(t, consumer.CheckPartitions(t.Context(), rdb, 3))
+		err := consumer.CheckPartitions(t.Context(), rdb, 2)
+		require.ErrorIs(t, err, consumer.ErrConfig)
+		require.ErrorContains(t, err, "Partitions is 2, but there are events in dibs:{p2}:claims")
+	})
+}

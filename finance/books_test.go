@@ -35,11 +35,11 @@ func TestBooks_OneEntryAClaimWhateverIsRedelivered(t *testing.T) {
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db, BatchSize: 64, Interval: 5 * time.Millisecond})
 		var events []models.Event
-		for n := range 500 {
+		for n := range 250 {
 			events = append(events, packetClaim(n), couponClaim(10_000+n))
 		}
 		events = append(events, closed(20_000, "the sender", 12345))
-		sent := append(append(append([]models.Event(nil), events...), events[:300]...), events[200:]...)
+		sent := append(append(append([]models.Event(nil), events...), events[:150]...), events[100:]...)
 		rand.Shuffle(len(sent), func(i, j int) { sent[i], sent[j] = sent[j], sent[i] })
 		for _, err := range handIn(t, books, sent...) {
 			require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestBooks_SeveralAtOnceWithTheSameEvents(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
 		var events []models.Event
-		for n := range 600 {
+		for n := range 300 {
 			events = append(events, packetClaim(n))
 		}
 		var all errgroup.Group

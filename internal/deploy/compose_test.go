@@ -20,7 +20,7 @@ import (
 const root = "../../"
 
 // ours are the services that run the one image, and the command of each.
-var ours = map[string]string{"migrate": "migrate", "api": "api", "consumer": "consumer", "syncer": "syncer"}
+var ours = map[string]string{"migrate": "migrate", "api": "api", "consumer": "consumer", "syncer": "syncer", "finance": "finance"}
 
 // filledEnv is .env.example with every empty variable filled in.
 func filledEnv(t *testing.T) map[string]string {
@@ -72,7 +72,7 @@ func service(t *testing.T, p *types.Project, name string) types.ServiceConfig {
 func TestComposeHasTheServices(t *testing.T) {
 	t.Parallel()
 	p := project(t)
-	require.ElementsMatch(t, []string{"redis", "mysql", "migrate", "api", "consumer", "syncer"}, p.ServiceNames())
+	require.ElementsMatch(t, []string{"redis", "mysql", "migrate", "api", "consumer", "syncer", "finance"}, p.ServiceNames())
 	for name, command := range ours {
 		s := service(t, p, name)
 		require.Equal(t, types.ShellCommand{command}, s.Command, name)
@@ -218,7 +218,8 @@ func TestDibsReadsEveryVariable(t *testing.T) {
 		} else {
 			require.Empty(t, c.AdminToken+c.StorefrontToken, "%s needs no such tokens", name)
 		}
-		require.Equal(t, name == "consumer" || name == "syncer", c.MetricsAddr != "", name)
+		require.Equal(t, []string{"syncer", "finance"}, c.Groups, "each has its service")
+		require.Equal(t, name == "consumer" || name == "syncer" || name == "finance", c.MetricsAddr != "", name)
 		require.Equal(t, name != "migrate", c.ViewerToken != "", "%s: /metrics asks for it", name)
 	}
 }

@@ -1,0 +1,119 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+
+	"dibs/config"
+	"dibs/consumer"
+	"dibs/finance"
+	"dibs/migrations"
+	"dibs/syncer"
+)
+
+func newFinance(env Env) *cobra.Command {
+	c := command(env, cobra.Command{
+		Use:   "finance",
+		Short: "Run the reference finance service: credit what packets gave, one entry a claim",
+		Long: `Reads the claim streams in the consumer group "finance" and keeps the tables accounts and account_entries: what a packet
+gave is credited to who took it, what was left over when a campaign closed to its sender, once each, whatever is redelivered.
+Coupons move no money and are passed over.
+
+Its database is that of --finance-dsn, or else Dibs' own. While it is away events wait in Redis; they are kept there for the
+groups in DIBS_GROUPS. An event that can never be credited is parked with the reason and holds nothing up: see
+'dibs finance parked' and 'dibs finance replay'. docs/finance.md tells how to write such a service yourself, in any language.`,
+		Example: `  dibs finance --name finance-1 --metrics-addr 127.0.0.1:9093
+  DIBS_FINANCE_DSN='books:secret@tcp(10.0.0.7:3306)/books' dibs finance`,
+	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+		return withFinance(ctx, env, cfg, func(s *stack) error { return s.withMetrics(ctx, s.runFinance) })
+	})
+	c.AddCommand(newParked(env), newReplay(env), newDiscard(env))
+	return c
+}
+
+// withFinance opens what the finance service needs: Redis and its own database.
+func withFinance(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error) error {
+	if err := cfg.CheckFinance(); err != nil {
+		return err
+	}
+	s := &stack{cfg: cfg, log: newLogger(cfg, env.Stderr), registry: prometheus.NewRegistry()}
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	defer s.close()
+	starting, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for _, open := range []func(context.Context) error{s.openRedis, s.openBooks, s.checkStreams} {
+		if err := open(starting); err != nil {
+			return err
+		}
+	}
+	return run(s)
+}
+
+func (s *stack) openBooks(ctx context.Context) error {
+	setting := "FINANCE_DSN"
+	if s.cfg.FinanceDSN == "" {
+		setting = "MYSQL_DSN"
+	}
+	db, err := openDB(ctx, setting, syncer.StoreConfig{DSN: s.cfg.BooksDSN(), Logger: s.log})
+	if err != nil {
+		return err
+	}
+	s.db, s.dialect = db, db.Name()
+	s.closers = append(s.closers, func() { _ = syncer.Close(db) })
+	pool, err := db.DB()
+	if err != nil {
+		return fmt.Errorf("cmd: %w", err)
+	}
+	return migrations.Check(ctx, pool, s.dialect)
+}
+
+// checkStreams refuses a number of partitions that would leave streams unread. The number that is recorded is in Dibs'
+// database, which the service need not have.
+func (s *stack) checkStreams(ctx context.Context) error {
+	err := consumer.CheckPartitions(ctx, s.rdb, s.cfg.Partitions)
+	if errors.Is(err, consumer.ErrConfig) {
+		return fmt.Errorf("%w: %sPARTITIONS: %w", config.ErrConfig, config.Prefix, err)
+	}
+	return err
+}
+
+// books are the ones that the role and a replay use.
+func (s *stack) newBooks() (*finance.Books, error) {
+	return finance.NewBooks(finance.Config{
+		DB: s.db, BatchSize: min(s.cfg.FlushSize, finance.BatchSizeMax), Interval: s.cfg.FlushInterval, Logger: s.log, Registerer: s.registry,
+	})
+}
+
+// runFinance credits events until ctx ends, then books what was taken.
+func (s *stack) runFinance(ctx context.Context) error {
+	if !slices.Contains(s.cfg.Groups, finance.Group) {
+		s.log.Warn("the group is not in DIBS_GROUPS: where the syncer has the same setting, events are trimmed before they are read here",
+			"group", finance.Group)
+	}
+	books, err := s.newBooks()
+	if err != nil {
+		return err
+	}
+	s.log.Info("crediting", "group", finance.Group, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
+	service, err := consumer.NewService(consumer.ServiceConfig{
+		Client: s.rdb, Partitions: s.cfg.Partitions, Group: finance.Group, Name: s.cfg.Name, Handle: books.Handle,
+		Logger: s.log, Registerer: s.registry,
+		Tuning: consumer.SubscriberConfig{Window: windowFor(s.cfg), CloseTimeout: s.cfg.ShutdownTimeout / 3},
+	})
+	if err == nil {
+		err = service.Run(ctx)
+	}
+	return errors.Join(err, s.closeBooks(ctx, books))
+}
+
+func (s *stack) closeBooks(ctx context.Context, books *finance.Books) error {
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout/3)
+	defer cancel()
+	return books.Close(closing)
+}

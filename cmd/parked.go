@@ -1,0 +1,134 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"dibs/config"
+	"dibs/consumer"
+	"dibs/finance"
+	"dibs/models"
+)
+
+// ErrParked says that messages are still parked after a replay.
+var ErrParked = errors.New("cmd: still parked")
+
+func newParked(env Env) *cobra.Command {
+	var asJSON bool
+	c := command(env, cobra.Command{
+		Use:   "parked",
+		Short: "List the messages that could not be credited, with the reasons",
+		Long: `Lists the messages that the finance service has parked because no retry would credit them, oldest first, each with the
+reason. They stay until a replay credits them or they are discarded.`,
+		Example: "  dibs finance parked\n  dibs finance parked --json",
+	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+		return withFinance(ctx, env, cfg, func(s *stack) error { return s.listParked(ctx, env.Stdout, asJSON) })
+	})
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line a message, with its payload")
+	return c
+}
+
+func newReplay(env Env) *cobra.Command {
+	var id string
+	var asJSON bool
+	c := command(env, cobra.Command{
+		Use:   "replay",
+		Short: "Credit the parked messages once more; those that go through are parked no longer",
+		Long: `Hands parked messages to the finance service's own code once more, after whatever stood in their way is mended. What is
+credited is parked no longer; what is refused again stays, with the reason printed. It may be run while the service runs, and
+again after a crash: nothing is credited twice. Nothing is put back into the claim streams.
+
+Exit code 0: nothing is left. 1: something is.`,
+		Example: "  dibs finance replay\n  dibs finance replay --id 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
+	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+		return withFinance(ctx, env, cfg, func(s *stack) error { return s.replay(ctx, env.Stdout, id, asJSON) })
+	})
+	c.Flags().StringVar(&id, "id", "", "one message, by its own id or its event's; all unless given")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func newDiscard(env Env) *cobra.Command {
+	var id string
+	c := command(env, cobra.Command{
+		Use:     "discard",
+		Short:   "Delete a parked message for good; it is printed, and credited nowhere",
+		Example: "  dibs finance discard --id p0/1763716946123-0",
+	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+		if id == "" {
+			return fmt.Errorf("%w: --id is missing: which message?", ErrUsage)
+		}
+		return withFinance(ctx, env, cfg, func(s *stack) error {
+			gone, err := s.parkingLot().Discard(ctx, id)
+			return errors.Join(err, printJSON(env.Stdout, gone))
+		})
+	})
+	c.Flags().StringVar(&id, "id", "", "the message, by its own id or its event's")
+	return c
+}
+
+func (s *stack) parkingLot() *consumer.ParkingLot {
+	return consumer.NewParkingLot(s.rdb, s.cfg.Partitions, finance.Group)
+}
+
+func (s *stack) listParked(ctx context.Context, w io.Writer, asJSON bool) error {
+	var all []consumer.Parked
+	err := s.parkingLot().Each(ctx, func(p consumer.Parked) error {
+		if asJSON {
+			return printJSON(w, []consumer.Parked{p})
+		}
+		all = append(all, p)
+		return nil
+	})
+	if err != nil || asJSON {
+		return err
+	}
+	return printParked(w, all)
+}
+
+func (s *stack) replay(ctx context.Context, w io.Writer, id string, asJSON bool) error {
+	books, err := s.newBooks()
+	if err != nil {
+		return err
+	}
+	sum, err := s.parkingLot().Replay(ctx, consumer.ReplayConfig{Handle: books.Handle, ID: id, Logger: s.log})
+	err = errors.Join(err, s.closeBooks(ctx, books))
+	if asJSON {
+		err = errors.Join(err, printJSON(w, []consumer.Replay{sum}))
+	} else {
+		_, _ = fmt.Fprintf(w, "credited %s, still parked %s\n", number(int64(sum.Handled)), number(int64(len(sum.Left))))
+		if len(sum.Left) > 0 {
+			err = errors.Join(err, printParked(w, sum.Left))
+		}
+	}
+	if len(sum.Left) > 0 {
+		err = errors.Join(err, fmt.Errorf("%w: %d of %d messages", ErrParked, len(sum.Left), len(sum.Left)+sum.Handled))
+	}
+	return err
+}
+
+func printJSON[T any](w io.Writer, lines []T) error {
+	encoder := json.NewEncoder(w)
+	for i := range lines {
+		if err := encoder.Encode(&lines[i]); err != nil {
+			return fmt.Errorf("cmd: %w", err)
+		}
+	}
+	return nil
+}
+
+func printParked(w io.Writer, list []consumer.Parked) error {
+	out := newTable()
+	out.AppendHeader(table.Row{"id", "event", "parked at", "tries", "reason"})
+	for _, p := range list {
+		out.AppendRow(table.Row{p.ID, p.EventID, p.At.Format(models.TimeLayout), p.Attempts, p.Reason})
+	}
+	_, err := fmt.Fprintln(w, out.Render())
+	return err
+}

@@ -1,0 +1,211 @@
+package finance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"dibs/consumer"
+	"dibs/finance"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer"
+)
+
+// patience is how long a test waits for what must come.
+const patience = time.Minute
+
+// startService runs books as `dibs finance` does, over two partitions, quick enough for tests. between stands before them.
+func startService(
+	t *testing.T, rdb redis.UniversalClient, db *gorm.DB, name string, between func(models.Event, consumer.HandleFunc) error,
+) (stop func()) {
+	t.Helper()
+	books := openBooks(t, finance.Config{DB: db, BatchSize: 200, Interval: 2 * time.Millisecond, Timeout: 2 * time.Second})
+	service, err := consumer.NewService(consumer.ServiceConfig{
+		Client: rdb, Partitions: 2, Group: finance.Group, Name: name, Logger: quiet(), Registerer: prometheus.NewRegistry(),
+		Handle: func(ctx context.Context, e models.Event, payload []byte) error {
+			return between(e, func(_ context.Context, e models.Event, _ []byte) error { return books.Handle(ctx, e, payload) })
+		},
+		Backoff: consumer.Backoff{Initial: 5 * time.Millisecond, Max: 500 * time.Millisecond},
+		Tuning: consumer.SubscriberConfig{
+			BlockTime: 20 * time.Millisecond, MinIdle: 400 * time.Millisecond, ReclaimEvery: 100 * time.Millisecond,
+			ReadBackoff: consumer.Backoff{Initial: 10 * time.Millisecond, Max: 200 * time.Millisecond}, Window: 2000, CloseTimeout: 2 * time.Second,
+		},
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- service.Run(ctx) }()
+	stop = sync.OnceFunc(func() { cancel(); require.NoError(t, <-done) })
+	t.Cleanup(stop)
+	return stop
+}
+
+func straight(e models.Event, handle consumer.HandleFunc) error {
+	return handle(context.Background(), e, nil)
+}
+
+func credited(db *gorm.DB) int {
+	var n int64
+	if db.Model(&finance.Entry{}).Count(&n).Error != nil {
+		return -1
+	}
+	return int(n)
+}
+
+// drained waits until nothing is unread or pending in the group.
+func drained(t testing.TB, rdb redis.UniversalClient, stuck int64) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var left int64
+		for p := range 2 {
+			groups, err := rdb.XInfoGroups(context.Background(), lua.StreamKey(p)).Result()
+			if err != nil || len(groups) != 1 {
+				return false
+			}
+			newest, err := rdb.XRevRangeN(context.Background(), lua.StreamKey(p), "+", "-", 1).Result()
+			if err != nil || len(newest) == 1 && newest[0].ID != groups[0].LastDeliveredID {
+				return false
+			}
+			left += groups[0].Pending
+		}
+		return left == stuck
+	}, patience, 10*time.Millisecond)
+}
+
+// The account service's database goes away and comes back, one message in ten fails at random at each try, and some can
+// never be credited: all others are, once. Those are parked, and credited by a replay when what stood in their way is gone.
+func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
+	t.Parallel()
+	server := testenv.SQLServer(t)
+	db := openStore(t, syncer.StoreConfig{DSN: server.DSN("books")})
+	rdb := testenv.Redis(t).Client()
+	total, away := testenv.Pick(1500, 100_000), time.Duration(testenv.Pick(2, 60))*time.Second
+	random := func(e models.Event, handle consumer.HandleFunc) error {
+		if rand.IntN(10) == 0 {
+			return errors.New("bad luck")
+		}
+		return handle(context.Background(), e, nil)
+	}
+	startService(t, rdb, db, "one", random)
+	startService(t, rdb, db, "two", random)
+
+	var events, wrong []models.Event
+	for n := range total {
+		events = append(events, packetClaim(n))
+		if n%300 == 7 { // somebody else's entry has the id already
+			other := packetClaim(n)
+			other.UserID = "an impostor"
+			entry, _, err := finance.EntryOf(&other)
+			require.NoError(t, err)
+			entry.CreditedAt = entry.ClaimedAt
+			require.NoError(t, db.Create(&entry).Error)
+			wrong = append(wrong, events[n])
+		}
+	}
+	third := total / 3
+	publish(t, rdb, 0, events[:third]...)
+	require.Eventually(t, func() bool { return credited(db) > third/4 }, patience, 5*time.Millisecond)
+	server.Kill()
+	publish(t, rdb, 1, events[third:2*third]...)
+	<-time.After(away)
+	server.Start()
+	publish(t, rdb, 0, events[2*third:]...)
+	lot := consumer.NewParkingLot(rdb, 2, finance.Group)
+	var parked []consumer.Parked
+	require.Eventually(t, func() bool {
+		parked = nil
+		err := lot.Each(t.Context(), func(p consumer.Parked) error { parked = append(parked, p); return nil })
+		return err == nil && len(parked) >= len(wrong)
+	}, patience, 20*time.Millisecond)
+	drained(t, rdb, 0)
+	require.Equal(t, total, credited(db), "the impostors' entries are among them")
+	for _, p := range parked {
+		require.Contains(t, p.Reason, "another entry has this id")
+	}
+	require.NotEmpty(t, faults(t, db, events))
+
+	require.NoError(t, db.Where("user_id = ?", "an impostor").Delete(&finance.Entry{}).Error)
+	books := openBooks(t, finance.Config{DB: db})
+	sum, err := lot.Replay(t.Context(), consumer.ReplayConfig{Handle: books.Handle, Logger: quiet()})
+	require.NoError(t, err)
+	require.Empty(t, sum.Left)
+	require.GreaterOrEqual(t, sum.Handled, len(wrong), "a message may be parked twice")
+	require.Empty(t, faults(t, db, events))
+}
+
+// Redis dies and comes back with what was on its disk, and the group is lost: all of the stream is delivered again, and
+// nothing is credited twice.
+func TestService_RedisRestartsAndTheGroupIsLost(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		server := testenv.Redis(t, "appendonly yes", "appendfsync always")
+		rdb := server.Client()
+		startService(t, rdb, db, "one", straight)
+		var events []models.Event
+		for n := range 900 {
+			events = append(events, packetClaim(n))
+		}
+		publish(t, rdb, 0, events[:300]...)
+		require.Eventually(t, func() bool { return credited(db) > 30 }, patience, 10*time.Millisecond)
+		server.Kill()
+		server.Start()
+		publish(t, rdb, 1, events[300:600]...)
+		require.Eventually(t, func() bool { return credited(db) > 450 }, patience, 10*time.Millisecond)
+		for p := range 2 {
+			require.NoError(t, rdb.XGroupDestroy(t.Context(), lua.StreamKey(p), finance.Group).Err())
+		}
+		publish(t, rdb, 0, events[600:]...)
+		require.Eventually(t, func() bool { return credited(db) == 900 }, patience, 10*time.Millisecond)
+		drained(t, rdb, 0)
+		require.Empty(t, faults(t, db, events))
+	})
+}
+
+// A handler that does not deduplicate, under the same service: the check of all these tests catches what it does when a group
+// is lost and all comes again.
+func TestService_WithoutDedupIsCaught(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		rdb := testenv.Redis(t).Client()
+		var mu sync.Mutex
+		calls := 0
+		naive := func(e models.Event, _ consumer.HandleFunc) error {
+			mu.Lock()
+			defer mu.Unlock()
+			entry, _, err := finance.EntryOf(&e)
+			if err != nil {
+				return err
+			}
+			calls++
+			entry.CreditedAt = entry.ClaimedAt
+			db.Create(&entry) // fails the second time, and nobody looks
+			sum := "INSERT INTO accounts (user_id, currency, amount, entries, updated_at) VALUES (?, ?, ?, 1, ?) "
+			if db.Name() == "sqlite" {
+				sum += "ON CONFLICT DO UPDATE SET amount = amount + excluded.amount, entries = entries + 1"
+			} else {
+				sum += "ON DUPLICATE KEY UPDATE amount = amount + VALUES(amount), entries = entries + 1"
+			}
+			return db.Exec(sum, entry.UserID, entry.Currency, entry.Amount, entry.ClaimedAt).Error
+		}
+		startService(t, rdb, db, "one", naive)
+		events := []models.Event{packetClaim(1), packetClaim(2), packetClaim(3)}
+		publish(t, rdb, 0, events...)
+		require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return calls == 3 }, patience, time.Millisecond)
+		drained(t, rdb, 0)
+		require.Empty(t, faults(t, db, events))
+		require.NoError(t, rdb.XGroupDestroy(t.Context(), lua.StreamKey(0), finance.Group).Err())
+		require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return calls == 6 }, patience, time.Millisecond)
+		require.Contains(t, faults(t, db, events), fmt.Sprintf("events %d, entries %d, accounts %d", 6, 6, 12))
+	})
+}
