@@ -38,7 +38,7 @@ var settings = []setting{
 	{key: "flush-interval", fallback: "50ms", meaning: "a flush happens at least this often while there is something to flush",
 		set: duration(func(c *Config) *time.Duration { return &c.FlushInterval }, time.Millisecond, time.Minute)},
 	{key: "idle-evict", fallback: "30m", meaning: "a campaign without a claim for this long, and fully synced, leaves Redis",
-		set: duration(func(c *Config) *time.Duration { return &c.IdleEvict }, time.Second, 10000*time.Hour)},
+		set: duration(func(c *Config) *time.Duration { return &c.IdleEvict }, 100*time.Millisecond, 10000*time.Hour)},
 	{key: "durability", fallback: "fast", meaning: "" +
 		"a claim is answered once it is, fast: in Redis' memory; fsync: on Redis' disk; replica:N: in the memory of N replicas",
 		set: durability},

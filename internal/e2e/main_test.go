@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,12 +10,21 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) {
+	redis.SetLogger(noWords{})
+	testenv.Main(m)
+}
+
+// noWords is for a client that would tell of every server that a test takes away.
+type noWords struct{}
+
+func (noWords) Printf(context.Context, string, ...any) {}
 
 // binary returns the path of the dibs program, built when first asked for.
 func binary(t testing.TB) string {

@@ -43,6 +43,15 @@ type process struct {
 // newProcess starts `dibs command` and returns when it answers. It is killed at the end of the test.
 func newProcess(t testing.TB, command string, settings map[string]string) *process {
 	t.Helper()
+	p := makeProcess(t, command, settings)
+	p.start()
+	p.awaitUp()
+	return p
+}
+
+// makeProcess is newProcess, but does not start it.
+func makeProcess(t testing.TB, command string, settings map[string]string) *process {
+	t.Helper()
 	p := &process{t: t, command: command, settings: map[string]string{"GORACE": "exitcode=66"}}
 	maps.Copy(p.settings, settings)
 	addr := reservePort(t)
@@ -55,8 +64,6 @@ func newProcess(t testing.TB, command string, settings map[string]string) *proce
 	}
 	p.log = filepath.Join(t.TempDir(), command+".log")
 	t.Cleanup(p.end)
-	p.start()
-	p.awaitUp()
 	return p
 }
 
@@ -94,18 +101,8 @@ func spawn(t testing.TB, cmd *exec.Cmd) (exited <-chan struct{}) {
 // awaitUp returns when the process answers.
 func (p *process) awaitUp() {
 	p.t.Helper()
-	client := http.Client{Timeout: 5 * time.Second}
-	defer client.CloseIdleConnections()
-	up := func() bool {
-		res, err := client.Get(p.url + p.probe)
-		if err != nil {
-			return false
-		}
-		_ = res.Body.Close()
-		return res.StatusCode == http.StatusOK
-	}
 	deadline := time.After(upTimeout)
-	for !up() {
+	for !p.answers() {
 		select {
 		case <-p.exited:
 			require.FailNow(p.t, "dibs "+p.command+" ended at once", p.cmd.ProcessState.String()+"\n"+p.tail())
@@ -114,6 +111,20 @@ func (p *process) awaitUp() {
 		case <-time.After(pollEvery):
 		}
 	}
+}
+
+// answers tells whether the process is up.
+func (p *process) answers() bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+p.probe, http.NoBody)
+	require.NoError(p.t, err)
+	res, err := client.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = res.Body.Close()
+	return res.StatusCode == http.StatusOK
 }
 
 // kill9 ends the process as a crash would.

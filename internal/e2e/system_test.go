@@ -35,8 +35,9 @@ type wishes struct {
 	apis       int      // processes; 0 is 1, below 0 none
 	consumers  int
 	syncers    int
-	settings   map[string]string // more settings of every process
-	apiRedis   func(url string) string
+	settings   map[string]string       // more settings of every process
+	apiRedis   func(url string) string // how the API processes reach Redis
+	allRedis   func(url string) string // how all processes do
 }
 
 // servers are a Redis and a database with Dibs' schema, and ways to look into them.
@@ -102,6 +103,9 @@ func newSystem(t *testing.T, w wishes) *system {
 	}}
 	s.settings["DIBS_REDIS_URL"], s.settings["DIBS_MYSQL_DSN"] = s.redisURL, s.dsn
 	maps.Copy(s.settings, w.settings)
+	if w.allRedis != nil {
+		s.settings["DIBS_REDIS_URL"] = w.allRedis(s.redisURL)
+	}
 	s.finance = readAlong(t, s.rdb, "finance", s.partitions)
 	for range or1(w.consumers) {
 		s.consumers = append(s.consumers, s.launch("consumer", fmt.Sprintf("consumer-%d", len(s.consumers))))
@@ -152,6 +156,7 @@ type campaign struct {
 	PerUser       int64  `json:"per_user,omitempty"`
 	PerUserPerDay int64  `json:"per_user_per_day,omitempty"`
 	TimeZone      string `json:"time_zone,omitempty"`
+	LowStockAt    int64  `json:"low_stock_at,omitempty"`
 }
 
 // openCampaign makes a coupon campaign through the API.
