@@ -76,7 +76,8 @@ func (d *desk) isGone(replies []lua.ClaimReply, now lua.Now) bool {
 		})
 		return true
 	}
-	return replies[0].Outcome == models.OutcomeAbsent
+	// A part of it that is lost or is no hash damages the whole call; the record of one user does not.
+	return replies[0].Outcome == models.OutcomeAbsent || replies[0].Outcome == models.OutcomeDamaged && now == lua.Now{}
 }
 
 // watermark is the most that this process saw of a campaign in Redis.
@@ -203,7 +204,7 @@ func (ds *desks) lookup(ctx context.Context, id string) (lua.Meta, lua.Seen, err
 		return lua.Meta{}, lua.Seen{}, fmt.Errorf("api: too many campaigns are being looked up: %w", ctx.Err())
 	}
 	state, err := ds.deps.States.State(ctx, id)
-	if errors.Is(err, lua.ErrAbsent) || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
+	if errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrDamaged) || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
 		meta, err := ds.deps.Hydrator.Hydrate(ctx, id)
 		return meta, lua.Seen{}, err
 	}

@@ -61,9 +61,10 @@ local starts_at_ms, ends_at_ms, low_stock_at = tonumber(fields[6]), tonumber(fie
 -- MySQL has not confirmed the load, or wants proof that nothing was lost: whoever finds it so has that done.
 if status == 'loading' or status == 'fenced' then return {1} end
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
--- Claims were made, so both of these were written. A part that is gone is a part that was lost.
-if seq > 0 and users_type == 'none' then return {2, 2} end
-if seq > 0 and keys_type == 'none' then return {2, 3} end
+-- Live claims are there, so both of these were written. A part that is gone is a part that was lost. Of a campaign whose every
+-- claim was lost there are none, though seq goes on behind them.
+if taken > 0 and users_type == 'none' then return {2, 2} end
+if taken > 0 and keys_type == 'none' then return {2, 3} end
 
 local epoch_here, seen_epoch = tonumber(epoch), tonumber(ARGV[9])
 if epoch_here < seen_epoch or epoch_here == seen_epoch and seq < tonumber(ARGV[10]) then return {4, epoch_here, seq} end

@@ -54,7 +54,7 @@ func TestWrongTypeChangesNothing(t *testing.T) {
 		"claim":  func(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys, k.Stream} },
 		"load":   func(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys} },
 		"adjust": func(k lua.CampaignKeys) []string { return []string{k.State} },
-		"state":  func(k lua.CampaignKeys) []string { return []string{k.State} },
+		"state":  func(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys} },
 
 		"release": func(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys, k.Stream} },
 	}

@@ -31,7 +31,8 @@ func (s *State) Remaining() int64 { return max(0, s.Total-s.Taken) }
 
 // State reads a campaign's state. Errors: ErrAbsent, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (a read: ask again).
 func (s *Scripts) State(ctx context.Context, campaignID string) (State, error) {
-	keys := []string{s.KeysOf(campaignID).State}
+	k := s.KeysOf(campaignID)
+	keys := []string{k.State, k.Users, k.Keys}
 	reply, err := s.run(ctx, s.state, keys, nil)
 	if err != nil {
 		return State{}, err

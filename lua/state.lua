@@ -1,13 +1,20 @@
 -- state.lua reads a campaign's state at one moment.
 --
 -- KEYS[1] state  hash  definition and counters of the campaign
+-- KEYS[2] users  hash  must be there when units are taken
+-- KEYS[3] keys   hash  must be there when units are taken
 --
 -- Reply {0, now_ms, then pairs of a field and its value} · {1} absent · {2, which} damaged: the key of that number
-local state_key = KEYS[1]
+local state_key, users_key, keys_key = KEYS[1], KEYS[2], KEYS[3]
 
 local state_type = redis.call('TYPE', state_key)['ok']
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
+-- As claim.lua: a part that is gone is a part that was lost.
+local taken = redis.call('HGET', state_key, 'taken')
+local users_type, keys_type = redis.call('TYPE', users_key)['ok'], redis.call('TYPE', keys_key)['ok']
+if users_type ~= 'hash' and (users_type ~= 'none' or taken ~= '0') then return {2, 2} end
+if keys_type ~= 'hash' and (keys_type ~= 'none' or taken ~= '0') then return {2, 3} end
 
 local time = redis.call('TIME')
 local reply = {0, tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)}

@@ -17,7 +17,11 @@ import (
 // I9: what Redis lost is refused, never guessed; when the stream proves that MySQL has it all, claims go on by themselves.
 func TestLost_AKeyThatVanishedComesBackOnceItsClaimsAreInMySQL(t *testing.T) {
 	t.Parallel()
-	for name, which := range map[string]func(k lua.CampaignKeys) []string{"state": stateOnly, "all": wholeCampaign} {
+	for name, which := range map[string]func(k lua.CampaignKeys) []string{
+		"state": stateOnly, "all": wholeCampaign,
+		"users": func(k lua.CampaignKeys) []string { return []string{k.Users} },
+		"keys":  func(k lua.CampaignKeys) []string { return []string{k.Keys} },
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHouse(t)
@@ -95,6 +99,28 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	require.Equal(t, []int64{4, 2, 2, 2}, []int64{c.SyncedSeq, c.LostClaims, c.Claimed, c.Remaining})
 	require.Eventually(t, func() bool { return h.evict(time.Millisecond) > 0 }, 5*time.Second, time.Millisecond, "whole again")
 	require.NoError(t, h.hydrate(resident))
+}
+
+// Not one claim reached MySQL, and an API process saw some: their places are given up, and the stock is sold to others.
+func TestLost_WhenEveryClaimIsLostTheStockIsSoldAnew(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.open(3, func(c *models.Campaign) { c.PerUser = 1 })
+	_, now := h.claimAfter(id, lua.Seen{}, asks("gone", 2)...)
+	require.NoError(t, h.rdb.FlushAll(t.Context()).Err())
+	h.group()
+	_, err := h.hydrator().Recover(t.Context(), id, now.Seen)
+	require.ErrorIs(t, err, syncer.ErrLost)
+	done, err := h.reconciler(nil).Repair(t.Context(), id)
+	require.NoError(t, err)
+	require.Empty(t, done.Left.Differences)
+	require.Equal(t, int64(2), h.campaign(id).LostClaims)
+	replies := h.claim(id, asks("new", 4)...)
+	require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeClaimed, models.OutcomeClaimed, models.OutcomeSoldOut}, outcomesOf(replies))
+	require.Equal(t, int64(3), replies[0].Claim.Seq, "behind the places that are given up")
+	h.sync()
+	h.requireBooks(id, 3)
+	require.Empty(t, h.compare(id).Differences)
 }
 
 // Redis is put back to an older snapshot while the stream goes back with it: nobody can tell what it held meanwhile.

@@ -254,7 +254,10 @@ func (h *house) judgeRedis(ctx context.Context, r *report, d *drama, c *models.C
 	state, err := h.scripts.State(ctx, d.ID)
 	if errors.Is(err, lua.ErrAbsent) {
 		var residency models.Residency
-		if err := h.db.QueryRowContext(ctx, "SELECT residency FROM campaigns WHERE id = ?", d.ID).Scan(&residency); err != nil || residency != models.ResidencyEvicted {
+		for deadline := time.Now().Add(drainWithin); residency != models.ResidencyEvicted && time.Now().Before(deadline); time.Sleep(pollEvery) {
+			err = h.db.QueryRowContext(ctx, "SELECT residency FROM campaigns WHERE id = ?", d.ID).Scan(&residency) // it hears of it after Redis
+		}
+		if residency != models.ResidencyEvicted {
 			r.addf("%s: Redis does not hold it, MySQL says it is %s: %v", d.ID, residency, err)
 		}
 		return
