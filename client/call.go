@@ -1,0 +1,166 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// ErrAnswer is wrapped when what answered is not the service, or one of another version.
+var ErrAnswer = errors.New("client: not an answer of the service")
+
+// unsentError says that nothing of a request was sent: nobody listened. So surely nothing was done.
+type unsentError struct{ cause error }
+
+// Error tells why.
+func (e *unsentError) Error() string { return "client: not sent: " + e.cause.Error() }
+
+// Unwrap makes it ErrUnavailable.
+func (e *unsentError) Unwrap() []error { return []error{ErrUnavailable, e.cause} }
+
+// call is one call of the service, which may be sent many times.
+type call struct {
+	method, path string
+	query        url.Values
+	key          string // idempotency key; "" is none
+	body         any    // nil is none
+	writes       bool   // it changes something when it succeeds
+}
+
+// segment is text as one part of a path, whatever it holds.
+func segment(text string) string {
+	if text == "." || text == ".." {
+		return strings.ReplaceAll(text, ".", "%2E")
+	}
+	return url.PathEscape(text)
+}
+
+// answer is what a call was answered with; only those of success.
+type answer struct {
+	status   int
+	replayed bool
+	body     []byte
+}
+
+func (c *Client) request(ctx context.Context, q *call, body []byte) (*http.Request, error) {
+	address := c.base + q.path
+	if len(q.query) > 0 {
+		address += "?" + q.query.Encode()
+	}
+	var content io.Reader
+	if body != nil {
+		content = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, q.method, address, content)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if q.key != "" {
+		req.Header.Set("Idempotency-Key", q.key)
+	}
+	if c.cfg.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
+	}
+	return req, nil
+}
+
+// once sends a call once. Errors: *Problem, ErrAnswer, *unsentError, and those of a connection.
+func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
+	defer cancel()
+	req, err := c.request(ctx, q, body)
+	if err != nil {
+		return answer{}, err
+	}
+	// Not what the error says: net/http sends again by itself, and tells of the last try only. A transport that tells nothing may have.
+	var told, sent atomic.Bool
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { told.Store(true) }, WroteHeaders: func() { sent.Store(true) },
+	}))
+	res, err := c.http.Do(req)
+	switch {
+	case err != nil && told.Load() && !sent.Load():
+		return answer{}, &unsentError{err}
+	case err != nil:
+		return answer{}, fmt.Errorf("client: %w", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, answerMax+1))
+	switch {
+	case err != nil:
+		return answer{}, fmt.Errorf("client: %w", err)
+	case len(text) > answerMax:
+		return answer{}, fmt.Errorf("%w: it is longer than %d bytes", ErrAnswer, answerMax)
+	case res.StatusCode/100 != 2:
+		return answer{}, problemOf(res, text)
+	}
+	return answer{res.StatusCode, res.Header.Get("Idempotent-Replayed") == "true", text}, nil
+}
+
+// problemJSON is a Problem on the wire.
+type problemJSON struct {
+	Code         Code   `json:"code"`
+	Title        string `json:"title"`
+	Detail       string `json:"detail"`
+	Field        string `json:"field"`
+	ClaimID      string `json:"claim_id"`
+	RetryAfterMs int64  `json:"retry_after_ms"`
+	Status       int    `json:"status"`
+}
+
+func (p *problemJSON) problem() *Problem {
+	return &Problem{
+		Code: p.Code, Status: p.Status, Title: p.Title, Detail: p.Detail, Field: p.Field, ClaimID: p.ClaimID,
+		RetryAfter: time.Duration(p.RetryAfterMs) * time.Millisecond,
+	}
+}
+
+// problemOf reads a refusal. One that is not the service's own, such as a gateway's, has no code but its status.
+func problemOf(res *http.Response, body []byte) error {
+	var wire problemJSON
+	after := retryAfter(res.Header.Get("Retry-After"))
+	if err := json.Unmarshal(body, &wire); err != nil || wire.Code == "" {
+		return &strangeAnswer{res.StatusCode, after}
+	}
+	p := wire.problem()
+	p.Status = res.StatusCode
+	p.RetryAfter = max(p.RetryAfter, after)
+	return p
+}
+
+// retryAfter reads the header's seconds; the form with a date is left alone.
+func retryAfter(header string) time.Duration {
+	seconds, err := strconv.ParseUint(header, 10, 31)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// strangeAnswer is a refusal without a code.
+type strangeAnswer struct {
+	status     int
+	retryAfter time.Duration
+}
+
+// Error names the status.
+func (s *strangeAnswer) Error() string {
+	return fmt.Sprintf("%v: status %d without a problem", ErrAnswer, s.status)
+}
+
+// Unwrap makes it an ErrAnswer.
+func (s *strangeAnswer) Unwrap() error { return ErrAnswer }

@@ -1,0 +1,78 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+)
+
+// Stock reads a campaign's stock. Refusals: ErrCampaignNotFound.
+func (c *Client) Stock(ctx context.Context, campaignID string) (Stock, error) {
+	return get[Stock](ctx, c, campaignPath(campaignID)+"/stock", nil)
+}
+
+// GetCampaign reads a campaign. Refusals: ErrCampaignNotFound.
+func (c *Client) GetCampaign(ctx context.Context, id string) (Campaign, error) {
+	return get[Campaign](ctx, c, campaignPath(id), nil)
+}
+
+// CampaignsPage is a page of the list of campaigns.
+type CampaignsPage struct {
+	Campaigns  []Campaign `json:"campaigns"`             // by id
+	NextCursor string     `json:"next_cursor,omitempty"` // "" on the last page
+}
+
+// Campaigns reads a page of the campaigns, by id.
+func (c *Client) Campaigns(ctx context.Context, page Page) (CampaignsPage, error) {
+	return get[CampaignsPage](ctx, c, "/v1/campaigns", page.query())
+}
+
+// AllCampaigns goes over all campaigns, by id, page by page. It ends after an error.
+func (c *Client) AllCampaigns(ctx context.Context) iter.Seq2[Campaign, error] {
+	return all(func(cursor string) ([]Campaign, string, error) {
+		page, err := c.Campaigns(ctx, Page{Cursor: cursor})
+		return page.Campaigns, page.NextCursor, err
+	})
+}
+
+// CreateCampaign makes a campaign; created is false when it was there already with the same content, as after an attempt whose answer
+// was lost. Refusals: ErrCampaignExists (with other content), ErrInvalid.
+// As all below it needs the admin's token.
+func (c *Client) CreateCampaign(ctx context.Context, n NewCampaign) (campaign Campaign, created bool, err error) {
+	a, err := c.do(ctx, &call{method: http.MethodPost, path: "/v1/campaigns", body: n, writes: true}, &campaign)
+	if err != nil {
+		return Campaign{}, false, err
+	}
+	return campaign, a.status == http.StatusCreated, nil
+}
+
+// PatchCampaign changes a campaign, in force for the next claim. Refusals: ErrCampaignNotFound, ErrClosed, ErrInvalid.
+func (c *Client) PatchCampaign(ctx context.Context, id string, p CampaignPatch) (campaign Campaign, err error) {
+	_, err = c.do(ctx, &call{method: http.MethodPatch, path: campaignPath(id), body: p, writes: true}, &campaign)
+	if err != nil {
+		return Campaign{}, err
+	}
+	return campaign, nil
+}
+
+// AddPackets adds packets to a campaign, all or none. Refusals: ErrCampaignNotFound, ErrClosed, ErrInvalid,
+// ErrIdempotencyMismatch.
+func (c *Client) AddPackets(ctx context.Context, campaignID string, n NewPackets) (added PacketsAdded, err error) {
+	def(&n.Key, newKey())
+	_, err = c.do(ctx, &call{method: http.MethodPost, path: campaignPath(campaignID) + "/packets", key: n.Key, body: n, writes: true}, &added)
+	if err != nil {
+		return PacketsAdded{}, err
+	}
+	return added, nil
+}
+
+// CloseCampaign closes a campaign for ever. Refusals: ErrCampaignNotFound.
+func (c *Client) CloseCampaign(ctx context.Context, id string) (campaign Campaign, err error) {
+	_, err = c.do(ctx, &call{method: http.MethodPost, path: campaignPath(id) + "/close", writes: true}, &campaign)
+	if err != nil {
+		return Campaign{}, err
+	}
+	return campaign, nil
+}
+
+func campaignPath(id string) string { return "/v1/campaigns/" + segment(id) }

@@ -1,0 +1,120 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Defaults of Config.
+const (
+	DefaultAttempts       = 5
+	DefaultAttemptTimeout = 10 * time.Second
+	DefaultBackoffFirst   = 50 * time.Millisecond
+	DefaultBackoffMost    = 2 * time.Second
+	DefaultConnections    = 256
+)
+
+const (
+	dialTimeout = 3 * time.Second
+	idleTimeout = 90 * time.Second
+	// answerMax bounds what is read of one answer, in bytes. A thousand claims, their ids as long as they may be, are 2 MB.
+	answerMax = 8 << 20
+	// attemptsMax bounds Config.Attempts.
+	attemptsMax = 100
+)
+
+// ErrConfig is wrapped by every refusal of a Config; the message names the field.
+var ErrConfig = errors.New("client: bad config")
+
+// Config of a Client. BaseURL is required, other zero fields take the defaults above.
+type Config struct {
+	BaseURL string // where the service is, such as https://dibs.internal
+	Token   string // bearer token; "" is none
+
+	Attempts       int           // how often a call is sent at most
+	AttemptTimeout time.Duration // of each
+	BackoffFirst   time.Duration // before the second attempt; doubled before each further one, half of it at random
+	BackoffMost    time.Duration
+
+	// Connections bounds the connections, in use or kept: a call that finds all in use waits. A rush over few connections waits
+	// for them, one over new connections spends itself on opening them.
+	Connections int
+	// HTTP replaces the client's own, Connections and all. Its Timeout bounds each attempt, too; redirects are never
+	// followed.
+	HTTP *http.Client
+}
+
+// WithDefaults returns a copy whose zero fields hold the defaults.
+func (c Config) WithDefaults() Config {
+	def(&c.Attempts, DefaultAttempts)
+	def(&c.AttemptTimeout, DefaultAttemptTimeout)
+	def(&c.BackoffFirst, DefaultBackoffFirst)
+	def(&c.BackoffMost, DefaultBackoffMost)
+	def(&c.Connections, DefaultConnections)
+	if c.HTTP == nil {
+		c.HTTP = &http.Client{Transport: newTransport(c.Connections)}
+	}
+	return c
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate checks a Config that has its defaults.
+func (c Config) Validate() error {
+	base, err := url.Parse(c.BaseURL)
+	switch {
+	case err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" || base.Fragment != "":
+		return fmt.Errorf("%w: BaseURL must be http:// or https://, a host and perhaps a path", ErrConfig)
+	case base.User != nil:
+		return fmt.Errorf("%w: BaseURL must hold no password, the service takes a Token", ErrConfig)
+	case strings.ContainsAny(c.Token, "\r\n"):
+		return fmt.Errorf("%w: Token must be one line", ErrConfig)
+	case c.Attempts < 1 || c.Attempts > attemptsMax:
+		return fmt.Errorf("%w: Attempts must be 1 to %d", ErrConfig, attemptsMax)
+	case c.AttemptTimeout < 0 || c.BackoffFirst < 0 || c.BackoffMost < c.BackoffFirst:
+		return fmt.Errorf("%w: AttemptTimeout and BackoffFirst must be positive, BackoffMost no less than BackoffFirst", ErrConfig)
+	case c.Connections < 1:
+		return fmt.Errorf("%w: Connections must be positive", ErrConfig)
+	}
+	return nil
+}
+
+func newTransport(connections int) *http.Transport {
+	return &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout,
+		MaxIdleConns: connections, MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections, IdleConnTimeout: idleTimeout,
+		ForceAttemptHTTP2: true, DisableCompression: true,
+	}
+}
+
+// Client calls one service. Any number of goroutines may share it, and should: they share its connections.
+type Client struct {
+	cfg  Config
+	base string
+	http http.Client
+}
+
+// New makes a Client. It does not connect yet. Errors: ErrConfig.
+func New(cfg Config) (*Client, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	c := &Client{cfg: cfg, base: strings.TrimRight(cfg.BaseURL, "/"), http: *cfg.HTTP}
+	// Whatever a redirect leads to is not the service, and gets neither the token nor the claim.
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return c, nil
+}
+
+// Disconnect closes the connections that are not in use. The client can be used afterwards.
+func (c *Client) Disconnect() { c.http.CloseIdleConnections() }

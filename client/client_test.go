@@ -1,0 +1,265 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"dibs/client"
+)
+
+// scripted answers attempts in order, the last one for ever, and remembers what it was sent and when.
+type scripted struct {
+	answers []func() (*http.Response, error)
+	keys    []string
+	bodies  []string
+	at      []time.Time
+}
+
+func (s *scripted) RoundTrip(req *http.Request) (*http.Response, error) {
+	body := []byte(nil)
+	if req.Body != nil {
+		body, _ = io.ReadAll(req.Body)
+	}
+	next := s.answers[min(len(s.at), len(s.answers)-1)]
+	s.at, s.keys, s.bodies = append(s.at, time.Now()), append(s.keys, req.Header.Get("Idempotency-Key")), append(s.bodies, string(body))
+	return next()
+}
+
+func problem(status int, code client.Code, headers ...string) func() (*http.Response, error) {
+	return func() (*http.Response, error) {
+		return respond(status, `{"code":"`+string(code)+`","status":418,"detail":"d","title":"t","new":1}`, headers...), nil
+	}
+}
+
+func answered(status int, body string, headers ...string) func() (*http.Response, error) {
+	return func() (*http.Response, error) { return respond(status, body, headers...), nil }
+}
+
+func broken() (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
+
+const oneClaim = `{"id":"c1","user_id":"u","new":{"field":1}}`
+
+// scenario is a client whose time is the bubble's.
+func scenario(t *testing.T, answers ...func() (*http.Response, error)) (*client.Client, *scripted) {
+	t.Helper()
+	s := &scripted{answers: answers}
+	c, err := client.New(client.Config{BaseURL: "http://dibs.test", HTTP: &http.Client{Transport: s}})
+	require.NoError(t, err)
+	return c, s
+}
+
+func claimU(ctx context.Context, c *client.Client) (client.Claim, error) {
+	return c.Claim(ctx, client.ClaimRequest{CampaignID: "c", UserID: "u"})
+}
+
+func TestRetry_TheSameIsSentUntilItIsAnswered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, s := scenario(t, problem(503, client.ErrUnavailable), problem(503, client.ErrOutcomeUnknown), problem(429, client.ErrRateLimited),
+			answered(502, "<html>"), answered(201, oneClaim, "Idempotent-Replayed", "true"))
+		claim, err := claimU(t.Context(), c)
+		require.NoError(t, err)
+		require.True(t, claim.Replayed)
+		require.Equal(t, "c1", claim.ID)
+		require.Len(t, s.keys, 5)
+		require.NoError(t, uuid.Validate(s.keys[0]))
+		for i := range s.keys {
+			require.Equal(t, s.keys[0], s.keys[i])
+			require.Equal(t, s.bodies[0], s.bodies[i])
+		}
+		_, err = claimU(t.Context(), c)
+		require.NoError(t, err)
+		require.NotEqual(t, s.keys[0], s.keys[5], "another claim, another key")
+		_, err = c.Claim(t.Context(), client.ClaimRequest{CampaignID: "c", UserID: "u", Key: "mine"})
+		require.NoError(t, err)
+		require.Equal(t, "mine", s.keys[6])
+	})
+}
+
+func TestRetry_WaitsAsLongAsIsAskedForAndLongerEachTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, s := scenario(t, problem(503, client.ErrUnavailable, "Retry-After", "7"), problem(429, client.ErrRateLimited, "Retry-After", "3"),
+			answered(503, "", "Retry-After", "2"), problem(503, client.ErrUnavailable), answered(201, oneClaim))
+		_, err := claimU(t.Context(), c)
+		require.NoError(t, err)
+		for i, asked := range []time.Duration{7 * time.Second, 3 * time.Second, 2 * time.Second, 0} {
+			waited, mean := s.at[i+1].Sub(s.at[i])-asked, client.DefaultBackoffFirst<<i
+			require.GreaterOrEqual(t, waited, mean/2, i)
+			require.LessOrEqual(t, waited, mean*3/2+1, i)
+		}
+	})
+}
+
+func TestRetry_IsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, s := scenario(t, problem(503, client.ErrUnavailable))
+		_, err := claimU(t.Context(), c)
+		require.ErrorIs(t, err, client.ErrUnavailable)
+		require.NotErrorIs(t, err, client.ErrOutcomeUnknown, "each attempt surely claimed nothing")
+		require.Len(t, s.at, client.DefaultAttempts)
+
+	})
+}
+
+// A claim that may have been made at the first attempt is not made undone by later ones that surely did nothing.
+func TestRetry_DoubtStaysUntilAnAnswerTells(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, s := scenario(t, broken, problem(503, client.ErrUnavailable))
+		_, err := claimU(t.Context(), c)
+		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+		var unknown *client.OutcomeError
+		require.ErrorAs(t, err, &unknown)
+		require.Equal(t, s.keys[0], unknown.Key)
+		require.Equal(t, client.DefaultAttempts, unknown.Attempts)
+		require.ErrorIs(t, err, client.ErrUnavailable)
+
+		c, _ = scenario(t, problem(503, client.ErrOutcomeUnknown), problem(409, client.ErrSoldOut))
+		_, err = claimU(t.Context(), c)
+		require.ErrorIs(t, err, client.ErrSoldOut)
+		require.NotErrorIs(t, err, client.ErrOutcomeUnknown, "known keys are answered first: nothing was claimed")
+
+		c, _ = scenario(t, problem(503, client.ErrOutcomeUnknown))
+		_, err = c.GetClaim(t.Context(), "x")
+		require.NotErrorAs(t, err, &unknown, "a read does nothing")
+	})
+}
+
+func TestRetry_ATellingAnswerIsTheLast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for status, code := range map[int]client.Code{
+			409: client.ErrSoldOut, 404: client.ErrCampaignNotFound, 422: client.ErrInvalid, 400: client.ErrMalformed, 401: client.ErrUnauthorized,
+			403: client.ErrForbidden, 413: client.ErrTooLarge, 405: client.ErrMethodNotAllowed, 500: client.ErrInternal, 418: "from_next_year",
+		} {
+			c, s := scenario(t, problem(status, code))
+			_, err := claimU(t.Context(), c)
+			require.ErrorIs(t, err, code)
+			require.Equal(t, status == 500, errors.Is(err, client.ErrOutcomeUnknown))
+			var p *client.Problem
+			require.ErrorAs(t, err, &p)
+			require.Equal(t, status, p.Status)
+			require.Len(t, s.at, 1)
+		}
+	})
+}
+
+func TestRetry_NeverWaitsBeyondTheDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, s := scenario(t, problem(503, client.ErrUnavailable, "Retry-After", "60"))
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := claimU(ctx, c)
+		require.ErrorIs(t, err, client.ErrUnavailable)
+		require.Zero(t, time.Since(start), "waiting for it would be in vain")
+		require.Len(t, s.at, 1)
+
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		_, err = claimU(ctx, c)
+		require.ErrorIs(t, err, client.ErrUnavailable)
+		require.Equal(t, time.Second, time.Since(start))
+	})
+}
+
+func TestRetry_OfABatchIsOfWhatIsOpen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		result := func(texts ...string) func() (*http.Response, error) {
+			return answered(200, `{"results":[`+strings.Join(texts, ",")+`]}`)
+		}
+		made := func(user string) string {
+			return `{"status":201,"claim":{"id":"c-` + user + `","user_id":"` + user + `"}}`
+		}
+		no := func(status, code string) string {
+			return `{"status":` + status + `,"problem":{"status":` + status + `,"code":"` + code + `","retry_after_ms":4000}}`
+		}
+		c, s := scenario(t, broken, result(made("a"), no("503", "unavailable"), no("409", "sold_out"), no("503", "outcome_unknown"), no("429", "rate_limited")),
+			result(no("409", "user_limit"), made("d"), no("503", "unavailable")), result(no("503", "unavailable")))
+		var reqs []client.ClaimRequest
+		for _, user := range []string{"a", "b", "c", "d", "e"} {
+			reqs = append(reqs, client.ClaimRequest{CampaignID: "c", UserID: user})
+		}
+		results := c.ClaimBatch(t.Context(), reqs)
+		require.Equal(t, "c-a", results[0].Claim.ID)
+		require.ErrorIs(t, results[1].Err, client.ErrUserLimit)
+		require.ErrorIs(t, results[2].Err, client.ErrSoldOut)
+		require.Equal(t, "c-d", results[3].Claim.ID)
+		require.ErrorIs(t, results[4].Err, client.ErrOutcomeUnknown, "the first attempt may have made it")
+		require.GreaterOrEqual(t, s.at[2].Sub(s.at[1]), 4*time.Second)
+		users, keys := usersOf(t, s.bodies)
+		require.Equal(t, []string{"abcde", "abcde", "bde", "e", "e"}, users)
+		require.Len(t, keys, 5, "one key a claim, however often it was sent")
+	})
+}
+
+// usersOf reads who was asked for in each request, and the keys of all.
+func usersOf(t *testing.T, bodies []string) (users []string, keys map[string]bool) {
+	t.Helper()
+	keys = map[string]bool{}
+	for _, body := range bodies {
+		var sent struct {
+			Claims []struct {
+				UserID string `json:"user_id"`
+				Key    string `json:"idempotency_key"`
+			} `json:"claims"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(body), &sent))
+		all := ""
+		for _, c := range sent.Claims {
+			all += c.UserID
+			keys[c.Key] = true
+		}
+		users = append(users, all)
+	}
+	return users, keys
+}
+
+func TestAnswers_ThatAreNoneOfTheServiceAreRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, answer := range map[string]func() (*http.Response, error){
+			"too long": answered(200, `{"id":"`+strings.Repeat("x", 9<<20)+`"}`), "no JSON": answered(200, "<html>"),
+			"elsewhere": answered(302, "", "Location", "http://elsewhere.test/"), "a 404 of others": answered(404, "nginx"),
+		} {
+			c, s := scenario(t, answer)
+			_, err := c.GetClaim(t.Context(), "x")
+			require.ErrorIs(t, err, client.ErrAnswer, name)
+			_, err = claimU(t.Context(), c)
+			require.ErrorIs(t, err, client.ErrAnswer, name)
+			require.Equal(t, name != "a 404 of others", errors.Is(err, client.ErrOutcomeUnknown), name)
+			require.LessOrEqual(t, len(s.at), 4, name)
+		}
+	})
+}
+
+func TestNew_RefusesWhatCannotBe(t *testing.T) {
+	t.Parallel()
+	for field, cfg := range map[string]client.Config{
+		"BaseURL":     {},
+		"http://":     {BaseURL: "localhost:8080"},
+		"no password": {BaseURL: "http://u:p@h"},
+		"one line":    {BaseURL: "http://h", Token: "a\nb"},
+		"Attempts":    {BaseURL: "http://h", Attempts: 1000},
+		"BackoffMost": {BaseURL: "http://h", BackoffFirst: time.Minute},
+		"Connections": {BaseURL: "http://h", Connections: -1},
+	} {
+		_, err := client.New(cfg)
+		require.ErrorIs(t, err, client.ErrConfig, field)
+		require.ErrorContains(t, err, field)
+	}
+}

@@ -1,0 +1,28 @@
+// Package client calls Dibs from a storefront, or from an operator's program.
+//
+//	c, err := client.New(client.Config{BaseURL: "https://dibs.internal", Token: token})
+//	claim, err := c.Claim(ctx, client.ClaimRequest{CampaignID: "spring-sale", UserID: user})
+//	switch {
+//	case err == nil:
+//		// claim.ID is theirs
+//	case errors.Is(err, client.ErrSoldOut):
+//		// a refusal: business as usual
+//	case errors.Is(err, client.ErrOutcomeUnknown):
+//		// the claim may have been made: ask again with the key that the error carries
+//	}
+//
+// # Refusals
+//
+// Whatever the service refuses is a *Problem with the code, the field and the words of the refusal. Each code of the service
+// is a Code here, to be asked for with errors.Is.
+//
+// # Asking again
+//
+// A call that can do no harm twice is sent again by itself after a connection that broke, after 502, 503 and 504, and after 429:
+// with exponential back-off and jitter, never sooner than Retry-After says, Config.Attempts times at most, and never beyond
+// the deadline of its context. All calls of this package are such: reads are, what sets a state is, and a claim is because it goes
+// with an idempotency key, always the same: the caller's, or one made for the call.
+//
+// So a claim is made once, however often it was sent. What can be left is not to know: when no answer came in the end and the
+// claim may have been made, the error is an *OutcomeError, which carries the key to ask again with.
+package client

@@ -1,0 +1,121 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/stretchr/testify/require"
+
+	"dibs/client"
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// serve runs a whole service on a real Redis and a real SQL server until the end of the test, and returns its address.
+func serve(t *testing.T, settings ...string) (url string) {
+	t.Helper()
+	environ := append([]string{
+		"DIBS_REDIS_URL=" + testenv.Redis(t).URL(), "DIBS_MYSQL_DSN=" + testenv.Database(t).DSN,
+		"DIBS_HTTP_ADDR=127.0.0.1:0", "DIBS_LOG_LEVEL=error",
+	}, settings...)
+	require.Zero(t, cmd.Run(t.Context(), cmd.Env{Args: []string{"migrate"}, Environ: environ, Stdout: io.Discard, Stderr: io.Discard}))
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	up, ended := make(chan string, 1), make(chan int, 1)
+	var said lockedBuffer
+	go func() {
+		ended <- cmd.Run(ctx, cmd.Env{
+			Args: []string{"serve"}, Environ: environ, Stdout: &said, Stderr: &said, Listening: func(addr string) { up <- addr },
+		})
+	}()
+	t.Cleanup(func() {
+		stop()
+		require.Zero(t, <-ended, said.String())
+	})
+	select {
+	case addr := <-up:
+		return "http://" + addr
+	case code := <-ended:
+		ended <- code
+		require.FailNow(t, "the service ended at once", said.String())
+	case <-time.After(time.Minute):
+		require.FailNow(t, "the service does not come up", said.String())
+	}
+	return ""
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func connect(t testing.TB, cfg client.Config) *client.Client {
+	t.Helper()
+	c, err := client.New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(c.Disconnect)
+	return c
+}
+
+// coupon makes a campaign.
+func coupon(t testing.TB, admin *client.Client, total, perUser int64) (id string) {
+	t.Helper()
+	id = testenv.UniqueID(t, "c")
+	_, created, err := admin.CreateCampaign(t.Context(), client.NewCampaign{ID: id, Kind: client.KindCoupon, Total: &total, PerUser: &perUser})
+	require.NoError(t, err)
+	require.True(t, created)
+	return id
+}
+
+func claimed(t testing.TB, c *client.Client, campaignID string) int64 {
+	t.Helper()
+	stock, err := c.Stock(t.Context(), campaignID)
+	require.NoError(t, err)
+	return stock.Claimed
+}
+
+// behind is a proxy in front of a service.
+func behind(t *testing.T, url string) (proxy *toxiproxy.Proxy, proxied string) {
+	t.Helper()
+	proxy = testenv.Proxy(t, strings.TrimPrefix(url, "http://"))
+	return proxy, "http://" + proxy.Listen
+}
+
+func poison(t testing.TB, proxy *toxiproxy.Proxy, toxic string) {
+	t.Helper()
+	_, err := proxy.Toxics.AddToxicJson(strings.NewReader(toxic))
+	require.NoError(t, err)
+}
+
+// roundTrip is an http.RoundTripper made of a function.
+type roundTrip func(req *http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+func respond(status int, body string, headers ...string) *http.Response {
+	res := &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}
+	for i := 0; i+1 < len(headers); i += 2 {
+		res.Header.Set(headers[i], headers[i+1])
+	}
+	return res
+}

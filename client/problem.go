@@ -1,0 +1,79 @@
+package client
+
+import (
+	"fmt"
+	"time"
+)
+
+// Code says why the service refused. It is an error, so that errors.Is(err, client.ErrSoldOut) asks for it; a code that this
+// package does not know yet is asked for as client.Code("the_code").
+type Code string
+
+// The codes of the service.
+const (
+	ErrSoldOut             Code = "sold_out"
+	ErrUserLimit           Code = "user_limit"
+	ErrUserDayLimit        Code = "user_day_limit"
+	ErrNotStarted          Code = "not_started"
+	ErrNotReleased         Code = "not_released" // packets are there, their time has not come
+	ErrEnded               Code = "ended"
+	ErrPaused              Code = "paused"
+	ErrClosed              Code = "closed"
+	ErrCampaignExists      Code = "campaign_exists" // with other content
+	ErrAlreadyRedeemed     Code = "already_redeemed"
+	ErrAlreadyReleased     Code = "already_released"
+	ErrCampaignNotFound    Code = "campaign_not_found"
+	ErrClaimNotFound       Code = "claim_not_found"
+	ErrInvalid             Code = "invalid" // Problem.Field names the field
+	ErrIdempotencyMismatch Code = "idempotency_mismatch"
+	ErrMalformed           Code = "malformed"
+	ErrUnauthorized        Code = "unauthorized"
+	ErrForbidden           Code = "forbidden"
+	ErrTooLarge            Code = "too_large"
+	ErrRateLimited         Code = "rate_limited"
+	ErrUnavailable         Code = "unavailable"     // surely nothing was done; also when nobody listens
+	ErrOutcomeUnknown      Code = "outcome_unknown" // it may have been done
+	ErrNotFound            Code = "not_found"       // nothing is at that path: another service, or an older one
+	ErrMethodNotAllowed    Code = "method_not_allowed"
+	ErrInternal            Code = "internal"
+)
+
+// Error reads "client: code".
+func (c Code) Error() string { return "client: " + string(c) }
+
+// Problem is a refusal by the service. errors.Is tells its Code.
+type Problem struct {
+	Code    Code
+	Status  int // of HTTP
+	Title   string
+	Detail  string
+	Field   string // the refused field, of ErrInvalid
+	ClaimID string // of ErrOutcomeUnknown: the id of the claim if it was made
+	// RetryAfter is how long the service wants to be left alone before the same is asked again.
+	RetryAfter time.Duration
+}
+
+// Error reads "client: code: detail".
+func (p *Problem) Error() string { return p.Code.Error() + ": " + p.Detail }
+
+// Is tells whether target is the problem's code.
+func (p *Problem) Is(target error) bool {
+	code, ok := target.(Code) //nolint:errorlint // errors.Is hands over one at a time
+	return ok && code == p.Code
+}
+
+// OutcomeError says that a call may have done what it asked for: it was sent and no answer came that tells, however often.
+// It is ErrOutcomeUnknown, and what the last attempt ended with.
+type OutcomeError struct {
+	Key      string // idempotency key of the call; the same call with this key does it once, and tells
+	Attempts int
+	Last     error
+}
+
+// Error tells of the attempts and the last error.
+func (e *OutcomeError) Error() string {
+	return fmt.Sprintf("%v after %d attempts: %v", ErrOutcomeUnknown, e.Attempts, e.Last)
+}
+
+// Unwrap gives both.
+func (e *OutcomeError) Unwrap() []error { return []error{ErrOutcomeUnknown, e.Last} }

@@ -1,0 +1,353 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	neturl "net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"dibs/client"
+)
+
+const (
+	adminToken, storefrontToken, viewerToken = "the admin", "the storefront", "the viewer"
+)
+
+func withTokens(t *testing.T) string {
+	t.Helper()
+	return serve(t, "DIBS_ADMIN_TOKEN="+adminToken, "DIBS_STOREFRONT_TOKEN="+storefrontToken, "DIBS_VIEWER_TOKEN="+viewerToken)
+}
+
+func TestService_EveryCall(t *testing.T) {
+	t.Parallel()
+	url := withTokens(t)
+	admin := connect(t, client.Config{BaseURL: url + "/", Token: adminToken})
+	shop := connect(t, client.Config{BaseURL: url, Token: storefrontToken})
+	ctx := t.Context()
+
+	starts, ends := time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond), time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+	total := int64(5)
+	asked := client.NewCampaign{
+		ID: "full", Kind: client.KindCoupon, Name: "n", Total: &total, PerUser: new(int64(3)), PerUserPerDay: 2, TimeZone: "Asia/Kathmandu",
+		StartsAt: &starts, EndsAt: &ends, LowStockAt: 1, Currency: "EUR", SenderID: "s", HoldFor: client.Duration(15 * time.Minute),
+	}
+	made, created, err := admin.CreateCampaign(ctx, asked)
+	require.NoError(t, err)
+	require.True(t, created)
+	require.Equal(t, client.Duration(15*time.Minute), made.HoldFor)
+	_, created, err = admin.CreateCampaign(ctx, asked)
+	require.NoError(t, err)
+	require.False(t, created)
+	sameAsSent(t, url+"/v1/campaigns/full", adminToken, made)
+	got, err := shop.GetCampaign(ctx, "full")
+	require.ErrorIs(t, err, client.ErrForbidden)
+	require.Zero(t, got)
+
+	paused := client.StatusPaused
+	patched, err := admin.PatchCampaign(ctx, "full", client.CampaignPatch{Status: &paused, NoStart: true, EndsAt: new(ends.Add(time.Hour)), Total: new(int64(6))})
+	require.NoError(t, err)
+	require.Equal(t, client.StatusPaused, patched.Status)
+	require.Nil(t, patched.StartsAt)
+	require.Equal(t, ends.Add(time.Hour), *patched.EndsAt)
+	require.EqualValues(t, 6, patched.Total)
+	require.EqualValues(t, 3, patched.PerUser)
+	_, err = shop.Claim(ctx, client.ClaimRequest{CampaignID: "full", UserID: "u"})
+	require.ErrorIs(t, err, client.ErrPaused)
+	open := client.StatusOpen
+	_, err = admin.PatchCampaign(ctx, "full", client.CampaignPatch{Status: &open})
+	require.NoError(t, err)
+
+	claim, err := shop.Claim(ctx, client.ClaimRequest{CampaignID: "full", UserID: "../a user/%", Quantity: 2, Key: "k"})
+	require.NoError(t, err)
+	require.False(t, claim.Replayed)
+	require.EqualValues(t, 2, claim.Quantity)
+	require.WithinDuration(t, claim.ClaimedAt.Add(15*time.Minute), *claim.ExpiresAt, 0)
+	sameAsSent(t, url+"/v1/claims/"+claim.ID, storefrontToken, claim)
+	again, err := shop.Claim(ctx, client.ClaimRequest{CampaignID: "full", UserID: "../a user/%", Quantity: 2, Key: "k"})
+	require.NoError(t, err)
+	require.True(t, again.Replayed)
+	again.Replayed = false
+	require.Equal(t, claim, again)
+	found, err := shop.GetClaim(ctx, claim.ID)
+	require.NoError(t, err)
+	require.Equal(t, claim, found)
+	for c, err := range shop.AllUserClaims(ctx, "../a user/%", "full") {
+		require.NoError(t, err)
+		require.Equal(t, claim, c)
+	}
+	stock, err := admin.Stock(ctx, "full")
+	require.NoError(t, err)
+	require.Equal(t, []int64{6, 4, 2}, []int64{stock.Total, stock.Remaining, stock.Claimed})
+
+	for i := range 3 {
+		coupon(t, admin, int64(i+1), 0)
+	}
+	n := 0
+	for c, err := range admin.AllCampaigns(ctx) {
+		require.NoError(t, err)
+		require.NotEmpty(t, c.ID)
+		n++
+	}
+	require.Equal(t, 4, n)
+	first, err := admin.Campaigns(ctx, client.Page{Limit: 3})
+	require.NoError(t, err)
+	require.Len(t, first.Campaigns, 3)
+	second, err := admin.Campaigns(ctx, client.Page{Limit: 3, Cursor: first.NextCursor})
+	require.NoError(t, err)
+	require.Len(t, second.Campaigns, 1)
+	require.Empty(t, second.NextCursor)
+
+	closed, err := admin.CloseCampaign(ctx, "full")
+	require.NoError(t, err)
+	require.Equal(t, client.StatusClosed, closed.Status)
+	_, err = admin.PatchCampaign(ctx, "full", client.CampaignPatch{Total: new(int64(9))})
+	require.ErrorIs(t, err, client.ErrClosed)
+	_, err = shop.Claim(ctx, client.ClaimRequest{CampaignID: "full", UserID: "v"})
+	require.ErrorIs(t, err, client.ErrClosed)
+}
+
+// sameAsSent holds a value to what the service really sends: a field that the type lacks would be lost.
+func sameAsSent[T any](t *testing.T, url, token string, value T) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := http.DefaultTransport.RoundTrip(req)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, res.Body.Close()) }()
+	var sent T
+	strict := json.NewDecoder(res.Body)
+	strict.DisallowUnknownFields()
+	require.NoError(t, strict.Decode(&sent))
+	require.Equal(t, value, sent)
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+func TestService_RefusalsAreTyped(t *testing.T) {
+	t.Parallel()
+	url := withTokens(t)
+	admin := connect(t, client.Config{BaseURL: url, Token: adminToken})
+	shop := connect(t, client.Config{BaseURL: url, Token: storefrontToken})
+	viewer := connect(t, client.Config{BaseURL: url, Token: viewerToken})
+	stranger := connect(t, client.Config{BaseURL: url, Token: "guess"})
+	ctx := t.Context()
+	id := coupon(t, admin, 3, 2)
+	claim := func(c *client.Client, campaign, user string, quantity int64, key string) error {
+		_, err := c.Claim(ctx, client.ClaimRequest{CampaignID: campaign, UserID: user, Quantity: quantity, Key: key})
+		return err
+	}
+	require.NoError(t, claim(shop, id, "u", 2, "k"))
+	_, noClaim := shop.GetClaim(ctx, "none")
+	_, _, exists := admin.CreateCampaign(ctx, client.NewCampaign{ID: id, Kind: client.KindCoupon, Total: new(int64(4))})
+	for code, err := range map[client.Code]error{
+		client.ErrUserLimit:           claim(shop, id, "u", 1, ""),
+		client.ErrSoldOut:             claim(shop, id, "v", 2, ""),
+		client.ErrIdempotencyMismatch: claim(shop, id, "u", 1, "k"),
+		client.ErrCampaignNotFound:    claim(shop, "none", "u", 1, ""),
+		client.ErrInvalid:             claim(shop, id, "", 1, ""),
+		client.ErrForbidden:           claim(viewer, id, "v", 1, ""),
+		client.ErrUnauthorized:        claim(stranger, id, "v", 1, ""),
+		client.ErrClaimNotFound:       noClaim,
+		client.ErrCampaignExists:      exists,
+	} {
+		require.ErrorIs(t, err, code)
+		require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
+		var p *client.Problem
+		require.ErrorAs(t, err, &p)
+		require.Equal(t, code, p.Code)
+		require.NotEmpty(t, p.Detail)
+		require.NotErrorIs(t, err, client.ErrPaused)
+		if code == client.ErrInvalid {
+			require.Equal(t, "user_id", p.Field)
+		}
+	}
+	results := shop.ClaimBatch(ctx, []client.ClaimRequest{
+		{CampaignID: id, UserID: "u"}, {CampaignID: id, UserID: "w"}, {CampaignID: "none", UserID: "w"}, {CampaignID: id, UserID: "x"},
+	})
+	require.ErrorIs(t, results[0].Err, client.ErrUserLimit)
+	require.NoError(t, results[1].Err)
+	require.Equal(t, "w", results[1].Claim.UserID)
+	require.ErrorIs(t, results[2].Err, client.ErrCampaignNotFound)
+	require.ErrorIs(t, results[3].Err, client.ErrSoldOut)
+	require.ErrorIs(t, stranger.ClaimBatch(ctx, []client.ClaimRequest{{CampaignID: id, UserID: "u"}})[0].Err, client.ErrUnauthorized)
+	require.EqualValues(t, 3, claimed(t, admin, id))
+}
+
+const cutAnswers = `{"name": "cut", "type": "limit_data", "stream": "downstream", "attributes": {"bytes": 0}}`
+
+// patient goes on asking for as long as a test may cut.
+func patient(url string) client.Config {
+	return client.Config{BaseURL: url, Attempts: 100, BackoffFirst: time.Millisecond, BackoffMost: 20 * time.Millisecond}
+}
+
+// The answer is lost after the script ran, again and again: the caller ends up with one claim.
+func TestService_AnAnswerThatIsCutOffIsAskedForAgainAndIsOneClaim(t *testing.T) {
+	t.Parallel()
+	url := serve(t)
+	direct := connect(t, client.Config{BaseURL: url})
+	proxy, proxied := behind(t, url)
+	bad := connect(t, patient(proxied))
+	id := coupon(t, direct, 10, 0)
+	for i := range 3 {
+		poison(t, proxy, cutAnswers)
+		var g errgroup.Group
+		var got client.Claim
+		var batch []client.ClaimResult
+		g.Go(func() (err error) {
+			got, err = bad.Claim(t.Context(), client.ClaimRequest{CampaignID: id, UserID: "u"})
+			return err
+		})
+		g.Go(func() error {
+			batch = bad.ClaimBatch(t.Context(), []client.ClaimRequest{{CampaignID: id, UserID: "b"}})
+			return batch[0].Err
+		})
+		require.Eventually(t, func() bool { return claimed(t, direct, id) == int64(2*i+2) }, 20*time.Second, 5*time.Millisecond)
+		require.NoError(t, proxy.Toxics.RemoveToxic(t.Context(), "cut"))
+		require.NoError(t, g.Wait())
+		require.True(t, got.Replayed)
+		require.EqualValues(t, 2*i+2, claimed(t, direct, id), "sent many times, made once")
+		found, err := direct.GetClaim(t.Context(), got.ID)
+		require.NoError(t, err)
+		got.Replayed = false
+		require.Equal(t, got, found)
+		_, err = direct.GetClaim(t.Context(), batch[0].Claim.ID)
+		require.NoError(t, err)
+	}
+}
+
+// The control of the test above: a client that makes a new key for each attempt ends up with more.
+func TestService_AClientThatForgetsItsKeyIsCaught(t *testing.T) {
+	t.Parallel()
+	url := serve(t)
+	direct := connect(t, client.Config{BaseURL: url})
+	proxy, proxied := behind(t, url)
+	transport := &http.Transport{DisableKeepAlives: true}
+	cfg := patient(proxied)
+	cfg.HTTP = &http.Client{Transport: roundTrip(func(req *http.Request) (*http.Response, error) {
+		req = req.Clone(req.Context())
+		req.Header.Set("Idempotency-Key", uuid.NewString())
+		return transport.RoundTrip(req)
+	})}
+	bad := connect(t, cfg)
+	id := coupon(t, direct, 100, 0)
+	poison(t, proxy, cutAnswers)
+	var g errgroup.Group
+	g.Go(func() error {
+		_, err := bad.Claim(t.Context(), client.ClaimRequest{CampaignID: id, UserID: "u"})
+		return err
+	})
+	require.Eventually(t, func() bool { return claimed(t, direct, id) >= 1 }, 20*time.Second, 5*time.Millisecond)
+	require.NoError(t, proxy.Toxics.RemoveToxic(t.Context(), "cut"))
+	require.NoError(t, g.Wait())
+	require.Greater(t, claimed(t, direct, id), int64(1))
+}
+
+func TestService_ADeadlineEndsTheCallAndLeavesTheKeyToAskAgain(t *testing.T) {
+	t.Parallel()
+	url := serve(t)
+	direct := connect(t, client.Config{BaseURL: url})
+	proxy, proxied := behind(t, url)
+	bad := connect(t, patient(proxied))
+	id := coupon(t, direct, 10, 0)
+	poison(t, proxy, `{"name": "cut", "type": "timeout", "stream": "downstream", "attributes": {"timeout": 0}}`)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	start := time.Now()
+	_, err := bad.Claim(ctx, client.ClaimRequest{CampaignID: id, UserID: "u"})
+	require.Less(t, time.Since(start), 10*time.Second)
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	var unknown *client.OutcomeError
+	require.ErrorAs(t, err, &unknown)
+	require.NoError(t, proxy.Toxics.RemoveToxic(t.Context(), "cut"))
+	_, err = bad.Claim(t.Context(), client.ClaimRequest{CampaignID: id, UserID: "u", Key: unknown.Key})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, claimed(t, direct, id))
+
+	proxy.Stop() // nobody listens: surely nothing was claimed
+	_, err = connect(t, client.Config{BaseURL: proxied, Attempts: 2, BackoffFirst: time.Millisecond}).
+		Claim(t.Context(), client.ClaimRequest{CampaignID: id, UserID: "u"})
+	require.ErrorIs(t, err, client.ErrUnavailable)
+	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
+}
+
+// sloppy is a gateway that answers every tenth request with 503 or nothing at all: half before it asked the service, half after.
+func sloppy(t *testing.T, url string) string {
+	t.Helper()
+	target, err := neturl.Parse(url)
+	require.NoError(t, err)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	pass := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport}
+	dice := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a seed is wanted
+	var mu sync.Mutex
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		n := dice.IntN(40)
+		mu.Unlock()
+		if n == 0 || n == 1 {
+			pass.ServeHTTP(httptest.NewRecorder(), r) // it was done, and nobody hears of it
+		}
+		switch n {
+		case 0, 2:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case 1, 3:
+			panic(http.ErrAbortHandler)
+		default:
+			pass.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func TestService_ThroughASloppyGatewayEveryoneGetsOneClaim(t *testing.T) {
+	t.Parallel()
+	url := serve(t)
+	direct := connect(t, client.Config{BaseURL: url})
+	const users = 400
+	id := coupon(t, direct, users+50, 0)
+	shop := connect(t, patient(sloppy(t, url)))
+	claims := make([]client.Claim, users)
+	var g errgroup.Group
+	g.SetLimit(20)
+	for i := range users / 2 {
+		g.Go(func() (err error) {
+			claims[i], err = shop.Claim(t.Context(), client.ClaimRequest{CampaignID: id, UserID: fmt.Sprint("u", i)})
+			return err
+		})
+	}
+	for i := range 10 {
+		g.Go(func() error {
+			var reqs []client.ClaimRequest
+			for j := range users / 20 {
+				reqs = append(reqs, client.ClaimRequest{CampaignID: id, UserID: fmt.Sprint("b", i, "-", j)})
+			}
+			for j, r := range shop.ClaimBatch(t.Context(), reqs) {
+				if r.Err != nil {
+					return r.Err
+				}
+				claims[users/2+i*users/20+j] = r.Claim
+			}
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
+	seqs := map[int64]bool{}
+	for _, c := range claims {
+		seqs[c.Seq] = true
+	}
+	require.Len(t, seqs, users)
+	require.EqualValues(t, users, claimed(t, direct, id))
+}

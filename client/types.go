@@ -1,0 +1,193 @@
+package client
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Kind is what a campaign hands out.
+type Kind string
+
+// The kinds of campaign.
+const (
+	KindCoupon Kind = "coupon" // a number of equal units
+	KindPacket Kind = "packet" // a list of amounts
+)
+
+// Status is whether a campaign takes claims, apart from its window and its stock.
+type Status string
+
+// The states of a campaign. Closed is for ever.
+const (
+	StatusOpen   Status = "open"
+	StatusPaused Status = "paused"
+	StatusClosed Status = "closed"
+)
+
+// ClaimStatus is what became of a claim.
+type ClaimStatus string
+
+// The states of a claim.
+const (
+	ClaimClaimed  ClaimStatus = "claimed"
+	ClaimRedeemed ClaimStatus = "redeemed"
+	ClaimReleased ClaimStatus = "released"
+	ClaimExpired  ClaimStatus = "expired"
+)
+
+// Claim is a claim that a user holds, or held.
+type Claim struct {
+	ID         string      `json:"id"`
+	CampaignID string      `json:"campaign_id"`
+	UserID     string      `json:"user_id"`
+	Quantity   int64       `json:"quantity"` // units
+	Seq        int64       `json:"seq"`      // place among the campaign's claims, from 1
+	Status     ClaimStatus `json:"status"`
+	ClaimedAt  time.Time   `json:"claimed_at"`
+	PacketID   string      `json:"packet_id,omitempty"`
+	Amount     *int64      `json:"amount,omitempty"` // minor units of Currency
+	Currency   string      `json:"currency,omitempty"`
+	ExpiresAt  *time.Time  `json:"expires_at,omitempty"` // when it is released unless it is redeemed
+	OrderID    string      `json:"order_id,omitempty"`   // the order that redeemed it
+
+	// Replayed says that this is the answer to an earlier attempt, given again. In a batch it is not told.
+	Replayed bool `json:"-"`
+}
+
+// Stock is a campaign's stock at one moment, in units.
+type Stock struct {
+	CampaignID string    `json:"campaign_id"`
+	Total      int64     `json:"total"`
+	Remaining  int64     `json:"remaining"` // what can still be claimed
+	Claimed    int64     `json:"claimed"`   // live claims
+	Synced     int64     `json:"synced"`    // of these, in the books
+	Backlog    int64     `json:"backlog"`   // of these, on their way there
+	Drift      int64     `json:"drift"`     // what the books are wrong by; never a lag
+	Low        bool      `json:"low"`
+	AsOf       time.Time `json:"as_of"`
+}
+
+// Campaign is the definition of a campaign.
+type Campaign struct {
+	ID            string     `json:"id"`
+	Kind          Kind       `json:"kind"`
+	Name          string     `json:"name,omitempty"`
+	Status        Status     `json:"status"`
+	Total         int64      `json:"total"`                      // units
+	PerUser       int64      `json:"per_user,omitempty"`         // units; 0 is no limit
+	PerUserPerDay int64      `json:"per_user_per_day,omitempty"` // units; 0 is no limit
+	TimeZone      string     `json:"time_zone"`
+	StartsAt      *time.Time `json:"starts_at,omitempty"`
+	EndsAt        *time.Time `json:"ends_at,omitempty"`
+	LowStockAt    int64      `json:"low_stock_at,omitempty"` // units
+	Currency      string     `json:"currency,omitempty"`
+	SenderID      string     `json:"sender_id,omitempty"`
+	HoldFor       Duration   `json:"hold_for,omitempty"` // how long a claim may stay unredeemed; 0 is for ever
+	Version       int64      `json:"version"`            // counts the changes
+	CreatedAt     time.Time  `json:"created_at"`
+	UpdatedAt     time.Time  `json:"updated_at"`
+}
+
+// NewCampaign is what a campaign is made of. ID and Kind are required, and of a coupon Total.
+type NewCampaign struct {
+	ID            string     `json:"id"`
+	Kind          Kind       `json:"kind"`
+	Name          string     `json:"name,omitempty"`
+	Total         *int64     `json:"total,omitempty"`            // units; of a packet it comes from its packets
+	PerUser       *int64     `json:"per_user,omitempty"`         // units; 0 is no limit; nil is 0, of a packet 1
+	PerUserPerDay int64      `json:"per_user_per_day,omitempty"` // units; 0 is no limit
+	TimeZone      string     `json:"time_zone,omitempty"`        // whose midnight starts a day; "" is UTC
+	StartsAt      *time.Time `json:"starts_at,omitempty"`
+	EndsAt        *time.Time `json:"ends_at,omitempty"`
+	LowStockAt    int64      `json:"low_stock_at,omitempty"` // units; 0 is never
+	Currency      string     `json:"currency,omitempty"`     // ISO 4217
+	SenderID      string     `json:"sender_id,omitempty"`    // user who gets back what is left
+	HoldFor       Duration   `json:"hold_for,omitempty"`     // 0 is for ever
+}
+
+// CampaignPatch changes a campaign; what is nil stays as it is.
+type CampaignPatch struct {
+	Total         *int64
+	PerUser       *int64
+	PerUserPerDay *int64
+	StartsAt      *time.Time
+	EndsAt        *time.Time
+	NoStart       bool // started at once; not with StartsAt
+	NoEnd         bool // never ends; not with EndsAt
+	LowStockAt    *int64
+	Status        *Status // StatusOpen or StatusPaused; see CloseCampaign
+}
+
+// MarshalJSON leaves out what stays as it is.
+func (p CampaignPatch) MarshalJSON() ([]byte, error) {
+	fields := map[string]any{}
+	put(fields, "total", p.Total, false)
+	put(fields, "per_user", p.PerUser, false)
+	put(fields, "per_user_per_day", p.PerUserPerDay, false)
+	put(fields, "starts_at", p.StartsAt, p.NoStart)
+	put(fields, "ends_at", p.EndsAt, p.NoEnd)
+	put(fields, "low_stock_at", p.LowStockAt, false)
+	put(fields, "status", p.Status, false)
+	return json.Marshal(fields)
+}
+
+func put[T any](fields map[string]any, name string, value *T, clear bool) {
+	if value != nil || clear {
+		fields[name] = value
+	}
+}
+
+// Split is how an amount is cut into packets.
+type Split string
+
+// The splits.
+const (
+	SplitDoubleMean Split = "double_mean"
+	SplitRandomCut  Split = "random_cut"
+	SplitEven       Split = "even"
+)
+
+// NewPackets are packets for a campaign: a list, or Count of them made of Amount.
+type NewPackets struct {
+	Packets []Packet `json:"packets,omitempty"`
+
+	Count  int64 `json:"count,omitempty"`
+	Amount int64 `json:"amount,omitempty"` // minor units, of all together
+	Split  Split `json:"split,omitempty"`
+	Min    int64 `json:"min,omitempty"` // minor units
+	Max    int64 `json:"max,omitempty"` // minor units
+
+	ReleaseAt *time.Time `json:"release_at,omitempty"` // nil is at once
+
+	// Key is the idempotency key; "" has one made for this call.
+	Key string `json:"-"`
+}
+
+// Packet is one red packet.
+type Packet struct {
+	ID     string `json:"id"`
+	Amount int64  `json:"amount"` // minor units
+}
+
+// PacketsAdded says how many packets were added, and of how much together.
+type PacketsAdded struct {
+	Count  int64 `json:"count"`
+	Amount int64 `json:"amount"` // minor units
+}
+
+// Duration is a time.Duration that JSON shows as Go does, 15m0s.
+type Duration time.Duration
+
+// MarshalText writes it as Go does.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads it as Go does.
+func (d *Duration) UnmarshalText(text []byte) error {
+	read, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("client: duration: %w", err)
+	}
+	*d = Duration(read)
+	return nil
+}
