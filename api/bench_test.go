@@ -93,9 +93,14 @@ func withClaim(room *fakeRoom, claim benchClaimer) *fakeRoom {
 
 func benchServer(b *testing.B, room *fakeRoom) http.Handler {
 	b.Helper()
+	return benchWith(b, room, api.Tokens{Storefront: "a-token-of-some-length-0123456789"})
+}
+
+func benchWith(b *testing.B, room *fakeRoom, tokens api.Tokens) http.Handler {
+	b.Helper()
 	deps := room.deps()
 	deps.Claimer = benchClaimer(room.claim)
-	s, err := api.New(api.Config{Tokens: api.Tokens{Storefront: "a-token-of-some-length-0123456789"}}, deps)
+	s, err := api.New(api.Config{Tokens: tokens}, deps)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -123,6 +128,9 @@ func BenchmarkClaimHandler(b *testing.B) {
 		drive(b, benchServer(b, benchRoom(models.OutcomeClaimed, 7)), 201, benchHeaders)
 	})
 	b.Run("sold-out", func(b *testing.B) { drive(b, benchServer(b, benchRoom(models.OutcomeSoldOut, 0)), 409, benchHeaders) })
+	b.Run("sold-out/no-tokens", func(b *testing.B) {
+		drive(b, benchWith(b, benchRoom(models.OutcomeSoldOut, 0), api.Tokens{}), 409, nil)
+	})
 	b.Run("user-limit", func(b *testing.B) { drive(b, benchServer(b, benchRoom(models.OutcomeUserLimit, 7)), 409, benchHeaders) })
 }
 

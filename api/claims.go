@@ -24,9 +24,10 @@ func (s *Server) postClaim(w http.ResponseWriter, r *http.Request) int {
 	defer putBuffer(buf)
 	var a answer
 	var code Code
-	req, p := readClaim(r, buf)
+	id := claimedCampaign(r)
+	req, p := readClaim(r, id, buf)
 	if p == nil {
-		a, code, p = s.take(r.Context(), r.PathValue("id"), req)
+		a, code, p = s.take(r.Context(), id, req)
 	}
 	switch {
 	case p != nil:
@@ -49,8 +50,8 @@ func (s *Server) postClaim(w http.ResponseWriter, r *http.Request) int {
 }
 
 // readClaim reads and checks everything that a claim brings along, using buf for the body.
-func readClaim(r *http.Request, buf *[]byte) (req lua.ClaimRequest, p *Problem) {
-	if err := models.CheckCampaignID(r.PathValue("id")); err != nil {
+func readClaim(r *http.Request, campaignID string, buf *[]byte) (req lua.ClaimRequest, p *Problem) {
+	if err := models.CheckCampaignID(campaignID); err != nil {
 		return req, invalid("campaign_id", idReason(err))
 	}
 	if req.Key, p = idempotencyKey(r.Header); p != nil {

@@ -107,6 +107,10 @@ func FuzzDecodeClaim(f *testing.F) {
 		f.Add([]byte(c.body))
 	}
 	f.Add([]byte(`{"user_id":"u","quantity":3}`))
+	for _, id := range []string{"", "u", `u\\`, `a","quantity":1,"user_id":"b`, "u\x7f", "é", strings.Repeat("u", 128), strings.Repeat("u", 129)} {
+		f.Add([]byte(`{"user_id":"` + id + `"}`))
+		f.Add([]byte(`{"user_id":"` + id + `","quantity":1}`))
+	}
 	f.Add([]byte(" {\t\"quantity\" : 10 ,\r\n\"user_id\":\"\\ud83d\\ude00 \\\"\\\\\\/\"}\n"))
 	f.Fuzz(func(t *testing.T, body []byte) { checkClaim(t, body) })
 }

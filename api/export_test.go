@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,9 @@ var (
 	ErrWaited     = errWaited
 	ErrLeft       = errLeft
 	ErrStopping   = errStopping
+	ClaimsFirst   = claimsFirst
+
+	ClaimedCampaign = claimedCampaign
 )
 
 func init() { //nolint:gochecknoinits // two tables that depend on each other
@@ -171,6 +175,14 @@ func (s *SoldOut) Learn(round int64, now time.Time, remaining int64, outcomes ..
 	}
 	s.s.learn(round, now, replies, remaining)
 }
+
+// IsShort tells whether claimsFirst takes a request itself.
+func IsShort(r *http.Request) (short bool) {
+	claimsFirst(func(http.ResponseWriter, *http.Request) { short = true }, http.NotFoundHandler()).ServeHTTP(headerOnlyTo(), r)
+	return short
+}
+
+func headerOnlyTo() http.ResponseWriter { return &headerOnly{header: http.Header{}} }
 
 // Campaigns is how many campaigns a server keeps in memory.
 func (s *Server) Campaigns() int {

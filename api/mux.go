@@ -13,6 +13,7 @@ import (
 // mux puts the table of routes on a ServeMux whose own refusals are problems too.
 func (s *Server) mux(routes []route, handlers captured) http.Handler {
 	mux := http.NewServeMux()
+	var claim http.HandlerFunc
 	strict := http.NewServeMux() // the same without a way out, to know a wrong method from a wrong path
 	for i := range routes {
 		rt := &routes[i]
@@ -21,17 +22,21 @@ func (s *Server) mux(routes []route, handlers captured) http.Handler {
 		if run == nil {
 			run = viaHuma(handlers[pattern], rt.bodyMax)
 		}
-		mux.HandleFunc(pattern, s.serve(rt.path, rt.scope, run))
+		serve := s.serve(rt.path, rt.scope, run)
+		if rt.path == claimPath {
+			claim = serve
+		}
+		mux.HandleFunc(pattern, serve)
 		strict.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
 	}
 	mux.HandleFunc("/", s.serve("other", scopeOpen, func(w http.ResponseWriter, r *http.Request) int {
 		return notRouted(strict, w, r)
 	}))
-	clean := s.onlyClean(mux)
+	all := claimsFirst(claim, s.onlyClean(mux))
 	if s.gate.open {
-		return s.withoutStrangers(clean)
+		return s.withoutStrangers(all)
 	}
-	return clean
+	return all
 }
 
 // onlyClean answers 404 to paths with //, . or .. in them, which ServeMux would redirect to their clean form: a client that

@@ -2,7 +2,6 @@ package api
 
 import (
 	"encoding/json"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -200,8 +199,14 @@ func (p *Problem) write(w http.ResponseWriter) int {
 // plain is a refusal without anything of its own, rendered once.
 type plain struct {
 	status int
-	header http.Header
+	header []headerLine
 	body   []byte
+}
+
+// headerLine is a header and its values, which nobody may write to.
+type headerLine struct {
+	name   string
+	values []string
 }
 
 // plains are the refusals that a rush is full of, by code.
@@ -215,9 +220,11 @@ func renderPlains() map[Code]*plain {
 		if err != nil {
 			panic(err)
 		}
-		h := p.GetHeaders()
-		h["Content-Type"] = problemContentType
-		all[code] = &plain{line.Status, h, body}
+		header := []headerLine{{"Content-Type", problemContentType}}
+		for name, values := range p.GetHeaders() {
+			header = append(header, headerLine{name, values})
+		}
+		all[code] = &plain{line.Status, header, body}
 	}
 	return all
 }
@@ -226,7 +233,9 @@ func renderPlains() map[Code]*plain {
 func writePlain(w http.ResponseWriter, code Code) int {
 	p := plains[code]
 	h := w.Header()
-	maps.Copy(h, p.header)
+	for i := range p.header {
+		h[p.header[i].name] = p.header[i].values
+	}
 	w.WriteHeader(p.status)
 	_, _ = w.Write(p.body) // a client that is gone needs no answer
 	return p.status

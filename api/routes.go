@@ -45,7 +45,7 @@ func (s *Server) routes() []route {
 			[]Code{CodeCampaignNotFound, CodeClosed, CodeIdempotencyMismatch}, handler{plain: s.postPackets, document: documentPackets}},
 		{"GET", "/v1/campaigns/{id}/stock", reads, 0, "get-stock", "Show the stock at one watermark, in units",
 			[]Code{CodeCampaignNotFound}, byHuma(s.getStock)},
-		{"POST", "/v1/campaigns/{id}/claims", claims, ClaimBodyMax, "claim", "Claim units of a campaign",
+		{"POST", claimPath, claims, ClaimBodyMax, "claim", "Claim units of a campaign",
 			claimCodes, handler{plain: s.postClaim, document: documentClaim}},
 		{"POST", "/v1/claims:batch", claims, BatchBodyMax, "claim-batch", "Make up to 1,000 claims, each on its own",
 			nil, handler{plain: s.postBatch, document: documentBatch}},

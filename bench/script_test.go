@@ -1,11 +1,11 @@
 package bench_test
 
 import (
-	_ "embed"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -20,8 +20,8 @@ import (
 	"dibs/models"
 )
 
-//go:embed testdata/article.lua
-var articleScript string
+// articlePath is the article's script, which the benchmarks of lua use too.
+const articlePath = "../lua/testdata/article.lua"
 
 // errRefused is for a claim that should have been taken.
 var errRefused = errors.New("bench: a claim was refused")
@@ -96,7 +96,9 @@ func allTaken(replies []lua.ClaimReply) error {
 // article drives the article's script with redis-benchmark.
 func (s *sheet) article(b *testing.B, r *broker, name string) {
 	ctx := longAfter(b)
-	digest, err := r.rdb.ScriptLoad(ctx, articleScript).Result()
+	text, err := os.ReadFile(articlePath)
+	require.NoError(b, err)
+	digest, err := r.rdb.ScriptLoad(ctx, string(text)).Result()
 	require.NoError(b, err)
 	keys := []string{"{a}:coupon", "{a}:count", "{a}:users", "{a}:days"}
 	require.NoError(b, r.rdb.Del(ctx, keys...).Err())

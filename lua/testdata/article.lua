@@ -1,5 +1,11 @@
--- article.lua is the claim script of an article of 2019 on a coupon rush, plainly: three limits read with HGET, counted with
--- HINCRBY. It is here to be measured against.
+-- The script of the article this project starts from: three limits read, compared and counted, one claim a call.
+--
+-- KEYS[1] coupon  hash  total, per_user, per_user_per_day, in units
+-- KEYS[2] count   hash  taken
+-- KEYS[3] users   hash  user id -> units
+-- KEYS[4] days    hash  user id -> units today
+-- ARGV[1] user id
+-- Reply 0 claimed, 1 sold out, 2 user limit, 3 day limit
 local coupon, user = KEYS[1], ARGV[1]
 local total = tonumber(redis.call('HGET', coupon, 'total'))
 local per_user = tonumber(redis.call('HGET', coupon, 'per_user'))
@@ -14,4 +20,3 @@ redis.call('HINCRBY', KEYS[2], 'taken', 1)
 redis.call('HINCRBY', KEYS[3], user, 1)
 redis.call('HINCRBY', KEYS[4], user, 1)
 return 0
-
