@@ -158,7 +158,7 @@ func (s *stack) runAPI(ctx context.Context, listening func(addr string)) error {
 }
 
 // ready is whether claims can be taken. MySQL may be away: claims go on without it.
-func (s *stack) ready(ctx context.Context) error { return s.rdb.Ping(ctx).Err() }
+func (s *stack) ready(ctx context.Context) error { return s.scripts.Writable(ctx) }
 
 // runConsumer brings events to the writer until ctx ends, then flushes what was taken.
 func (s *stack) runConsumer(ctx context.Context) error {

@@ -52,6 +52,9 @@ func ParkedKey(partition int, group string) string { return StreamKey(partition)
 // KeptKey names the string of a partition that is written to wait for: what was written before is kept when it is.
 func KeptKey(partition int) string { return prefix(partition) + "kept" }
 
+// NoListKey names a list of a partition that is never there, see Scripts.Writable.
+func NoListKey(partition int) string { return prefix(partition) + "nolist" }
+
 func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) + "}:" }
 
 // BirthKey names the mark of a partition's stream: it is there as long as nothing of the stream was lost.

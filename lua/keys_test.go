@@ -53,7 +53,7 @@ func TestKeysOfACampaignShareASlot(t *testing.T) {
 	for partition := range lua.PartitionsMax {
 		for _, id := range []string{"a", "spring-sale.2026", strings.Repeat("Z", models.CampaignIDLength)} {
 			k := lua.KeysOf(id, partition)
-			for _, key := range []string{k.Users, k.Keys, k.Stream, lua.PoisonKey(partition), lua.ParkedKey(partition, "a}b{c"), lua.KeptKey(partition)} {
+			for _, key := range []string{k.Users, k.Keys, k.Stream, lua.PoisonKey(partition), lua.ParkedKey(partition, "a}b{c"), lua.KeptKey(partition), lua.NoListKey(partition)} {
 				require.Equal(t, slot(k.State), slot(key), key)
 			}
 		}

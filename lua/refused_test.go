@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -53,18 +54,42 @@ func TestServerThatTakesNoWritesChangesNothing(t *testing.T) {
 			known := want("u", 1, "k")
 			b.claim(known, want("v", 1, ""))
 
+			require.NoError(t, b.s.Writable(t.Context()))
 			row.breaks(t, rdb)
 			defer row.fix(t, rdb) // a server that can't save does not end
 			before := server.Dump(t.Context())
+			err := b.s.Writable(t.Context())
+			require.ErrorIs(t, err, lua.ErrUnavailable)
+			require.ErrorContains(t, err, row.word)
 			b.requireUnwritable(row.word)
 			require.Equal(t, before, server.Dump(t.Context()))
 			require.Equal(t, []models.Outcome{models.OutcomeReplayed}, b.outcomes(known), "what writes nothing goes on")
 
 			row.fix(t, rdb)
+			require.NoError(t, b.s.Writable(t.Context()))
 			require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeClaimed}, b.outcomes(wants("w", 2)...))
 			b.requireBooks()
 		})
 	}
+}
+
+// TestWritableLeavesNothingBehind, embedded and real, in every partition; and says no of a server that is gone.
+func TestWritableLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	embedded := miniredis.RunT(t)
+	own := testenv.Redis(t)
+	for name, url := range map[string]string{"embedded": "redis://" + embedded.Addr(), "real": own.URL()} {
+		rdb := connect(t, url)
+		s, err := lua.New(rdb, lua.Options{Partitions: 5})
+		require.NoError(t, err)
+		require.NoError(t, s.Writable(t.Context()), name)
+		require.Zero(t, rdb.DBSize(t.Context()).Val(), name)
+	}
+	rdb := connect(t, own.URL())
+	s, err := lua.New(rdb, lua.Options{Partitions: 5})
+	require.NoError(t, err)
+	own.Kill()
+	require.ErrorIs(t, s.Writable(t.Context()), lua.ErrUnavailable)
 }
 
 // requireUnwritable calls every script that writes and wants ErrUnavailable with Redis' word.
