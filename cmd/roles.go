@@ -32,7 +32,7 @@ func newServe(env Env) *cobra.Command {
 				return err
 			}
 			s.log.Info("serving every role", "servers", s.where)
-			return s.serve(ctx, s.announce(env))
+			return s.watched(ctx, func(ctx context.Context) error { return s.serve(ctx, s.announce(env)) })
 		})
 	})
 }
@@ -50,7 +50,7 @@ func newAPI(env Env) *cobra.Command {
 			if err := s.checkDurability(ctx); err != nil {
 				return err
 			}
-			return s.runAPI(ctx, s.announce(env))
+			return s.watched(ctx, func(ctx context.Context) error { return s.runAPI(ctx, s.announce(env)) })
 		})
 	}))
 }
@@ -61,7 +61,7 @@ func newConsumer(env Env) *cobra.Command {
 		Short:   "Run the consumer: from the claim streams into MySQL, in batches",
 		Example: "  dibs consumer --name consumer-1 --metrics-addr 127.0.0.1:9091",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
-		return withStack(ctx, env, cfg, func(s *stack) error { return s.withMetrics(ctx, s.runConsumer) })
+		return withStack(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, s.metered(s.runConsumer)) })
 	}))
 }
 
@@ -71,7 +71,7 @@ func newSyncer(env Env) *cobra.Command {
 		Short:   "Run the syncer: complete changes of campaigns, evict idle ones, trim the streams",
 		Example: "  dibs syncer --groups syncer,finance",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
-		return withStack(ctx, env, cfg, func(s *stack) error { return s.withMetrics(ctx, s.runSyncer) })
+		return withStack(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, s.metered(s.runSyncer)) })
 	}))
 }
 
@@ -105,6 +105,21 @@ func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack
 	}
 	defer s.close()
 	return run(s)
+}
+
+// watched runs a role as long as the deployment has the number of partitions that this process has.
+func (s *stack) watched(ctx context.Context, run func(context.Context) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	watching, stop := context.WithCancel(ctx)
+	group.Go(func() error {
+		err := syncer.WatchPartitions(watching, s.db, s.cfg.Partitions, syncer.WatchEveryDefault)
+		return refusedPartitions(err)
+	})
+	group.Go(func() error {
+		defer stop()
+		return run(ctx)
+	})
+	return group.Wait()
 }
 
 func (s *stack) announce(env Env) func(string) {
@@ -190,6 +205,10 @@ const windowMin = 512
 
 // metricsTimeout bounds a request to the side server.
 const metricsTimeout = 5 * time.Second
+
+func (s *stack) metered(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error { return s.withMetrics(ctx, run) }
+}
 
 // withMetrics runs a role that has no HTTP of its own, beside /metrics and /healthz if an address is set for them.
 func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error) error {

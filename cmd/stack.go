@@ -172,10 +172,15 @@ func (s *stack) sqlitePath() (string, error) {
 }
 
 func (s *stack) checkPartitions(ctx context.Context) error {
-	if err := syncer.CheckPartitions(ctx, s.db, s.cfg.Partitions); err != nil {
+	return refusedPartitions(syncer.CheckPartitions(ctx, s.db, s.cfg.Partitions))
+}
+
+// refusedPartitions names the setting, unless it is the database that failed.
+func refusedPartitions(err error) error {
+	if errors.Is(err, syncer.ErrPartitions) {
 		return fmt.Errorf("%w: %sPARTITIONS: %w", config.ErrConfig, config.Prefix, err)
 	}
-	return nil
+	return err
 }
 
 func (s *stack) makeParts(context.Context) error {

@@ -52,6 +52,9 @@ type bringer struct {
 // models.ErrNotFound, and those of lua.Scripts.
 func (b bringer) bring(ctx context.Context, id string) error {
 	c, err := getCampaign(b.db.WithContext(ctx), id)
+	if err == nil {
+		err = b.samePlace(&c)
+	}
 	if err != nil {
 		return err
 	}

@@ -350,7 +350,7 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 	_, scripts, id := live(t, db, 100)
 	for i := range 250 { // loaded once, by the books, and not there
 		c := campaignOf(fmt.Sprintf("%s-lost-%d", testenv.UniqueID(t, "a"), i), 1)
-		c.Epoch, c.Version = 1, 2
+		c.Epoch, c.Version, c.Partition = 1, 2, lua.PartitionOf(c.ID, partitions)
 		require.NoError(t, db.Create(&c).Error)
 	}
 	require.NoError(t, db.Exec("UPDATE campaigns SET total = 7, version = 2 WHERE id = ?", id).Error)
@@ -376,6 +376,65 @@ func TestCampaigns_ManyChangesAtOnceEndInOneDefinition(t *testing.T) {
 		state, err := scripts.State(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, []int64{9, 9, c.Total, c.Total}, []int64{c.Version, c.AppliedVersion, state.Total, c.Remaining})
+	})
+}
+
+// TestWatchPartitions_EndsWhoRunsWithAnother: two processes start over an empty database, and one makes a campaign.
+func TestWatchPartitions_EndsWhoRunsWithAnother(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		defer stop()
+		require.NoError(t, syncer.CheckPartitions(ctx, db, 4))
+		require.NoError(t, syncer.CheckPartitions(ctx, db, partitions))
+		soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		require.NoError(t, syncer.WatchPartitions(soon, db, 4, time.Millisecond), "there is no campaign yet")
+
+		left, stays := make(chan error, 1), make(chan error, 1)
+		go func() { left <- syncer.WatchPartitions(ctx, db, 4, time.Millisecond) }()
+		go func() { stays <- syncer.WatchPartitions(ctx, db, partitions, time.Millisecond) }()
+		_, _, err := newCampaigns(t, db, openScripts(t)).Create(ctx, campaignOf("c", 1))
+		require.NoError(t, err)
+		err = <-left
+		require.ErrorIs(t, err, syncer.ErrPartitions)
+		require.ErrorContains(t, err, "made with 3, this process runs with 4")
+		stop()
+		require.NoError(t, <-stays)
+	})
+}
+
+// TestHydrator_LeavesACampaignOfAnotherPartitionAlone: who has another number of partitions finds nothing where it looks, and must
+// neither load a second stock there nor write the campaign off.
+func TestHydrator_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		campaigns, scripts, _ := live(t, db, 100)
+		other, err := lua.New(testenv.SharedRedis(t).Client(), lua.Options{Partitions: 7})
+		require.NoError(t, err)
+		var id string
+		for id == "" || lua.PartitionOf(id, 7) == lua.PartitionOf(id, partitions) {
+			id = stored(t, db, scripts, 100)
+		}
+		stranger := newHydrator(t, db, other)
+		_, err = stranger.Hydrate(t.Context(), id)
+		require.ErrorIs(t, err, syncer.ErrPartitions, "not loaded yet")
+		_, err = newHydrator(t, db, scripts).Hydrate(t.Context(), id)
+		require.NoError(t, err)
+
+		before, err := campaigns.Get(t.Context(), id)
+		require.NoError(t, err)
+		for range 2 {
+			_, err = stranger.Hydrate(t.Context(), id)
+			require.ErrorIs(t, err, syncer.ErrPartitions, "resident")
+			require.ErrorIs(t, stranger.Examine(t.Context(), id), syncer.ErrPartitions)
+		}
+		after, err := campaigns.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, before, after, "it is not written off")
+		_, err = other.State(t.Context(), id)
+		require.ErrorIs(t, err, lua.ErrAbsent, "no second stock")
+		require.Equal(t, models.OutcomeClaimed, claim(t, scripts, id))
 	})
 }
 

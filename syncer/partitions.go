@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
+	"dibs/lua"
 	"dibs/models"
 )
 
@@ -28,6 +30,48 @@ func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
 		return fmt.Errorf("syncer: partitions: %w", err)
 	}
 	return err
+}
+
+// WatchEveryDefault is how often a process asks whether its number of claim streams is still the one recorded.
+const WatchEveryDefault = 2 * time.Second
+
+// WatchPartitions asks after each pause whether another number of claim streams is recorded than n, and there are campaigns. If so it
+// returns ErrPartitions, wrapped: this process was started before the first campaign was made, by one that has another number.
+// A database that does not answer is asked again. Nil when ctx ends.
+func WatchPartitions(ctx context.Context, db *gorm.DB, n int, every time.Duration) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if err := partitionsLeft(ctx, db, n); errors.Is(err, ErrPartitions) {
+			return err
+		}
+	}
+}
+
+// partitionsLeft asks once.
+func partitionsLeft(ctx context.Context, db *gorm.DB, n int) error {
+	var recorded []string
+	err := db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ? AND EXISTS (SELECT 1 FROM campaigns)", settingPartitions).
+		Scan(&recorded).Error
+	if err != nil || len(recorded) == 0 || recorded[0] == strconv.Itoa(n) {
+		return err
+	}
+	return fmt.Errorf("%w: data is made with %s, this process runs with %d", ErrPartitions, recorded[0], n)
+}
+
+// samePlace refuses a campaign that this process would look for in another partition than it is in: it would find nothing there
+// and take it for lost.
+func (b bringer) samePlace(c *models.Campaign) error {
+	n := b.scripts.Partitions()
+	if mine := lua.PartitionOf(c.ID, n); mine != c.Partition {
+		return fmt.Errorf("%w: campaign %s is in partition %d, by the %d of this process it would be in %d", ErrPartitions, c.ID, c.Partition, n, mine)
+	}
+	return nil
 }
 
 func fixPartitions(tx *gorm.DB, n int) error {

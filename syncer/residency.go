@@ -30,6 +30,9 @@ func (h *Hydrator) load(ctx context.Context, id string, round loadRound) (Rebuil
 	}()
 	for range roundsMost {
 		c, err := getCampaign(h.db.WithContext(ctx), id)
+		if err == nil {
+			err = h.samePlace(&c)
+		}
 		if err != nil {
 			return RebuildReport{}, err
 		}
