@@ -81,6 +81,7 @@ For real, with DIBS_REDIS_URL and DIBS_MYSQL_DSN set:
   dibs finance                       the reference finance service: credits what packets gave
 
 Every setting is an environment variable and a flag; 'dibs config' shows what is in force.`,
+		Version:      version(),
 		SilenceUsage: true, SilenceErrors: true, SuggestionsMinimumDistance: 2,
 	}
 	root.Args = cobra.ArbitraryArgs // or cobra refuses an unknown command in words of its own

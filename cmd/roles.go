@@ -109,6 +109,7 @@ func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack
 
 // watched runs a role as long as the deployment has the number of partitions that this process has.
 func (s *stack) watched(ctx context.Context, run func(context.Context) error) error {
+	s.warn()
 	group, ctx := errgroup.WithContext(ctx)
 	watching, stop := context.WithCancel(ctx)
 	group.Go(func() error {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,9 +22,6 @@ import (
 	"dibs/migrations"
 	"dibs/syncer"
 )
-
-// ErrEviction says that Redis may throw keys away, which would lose claims.
-var ErrEviction = errors.New("cmd: redis evicts keys")
 
 // startTimeout bounds the checks before a role starts.
 const startTimeout = 30 * time.Second
@@ -42,6 +39,8 @@ type stack struct {
 	campaigns *syncer.Campaigns
 	hydrator  *syncer.Hydrator
 	relay     *syncer.Relay
+
+	forgets atomic.Bool // a Redis keeps no file of what it is told
 
 	where   string   // the servers, for people
 	closers []func() // in the order of opening
@@ -92,29 +91,7 @@ func (s *stack) openRedis(ctx context.Context) error {
 	if s.cfg.RedisURL == "" {
 		return nil
 	}
-	return checkEviction(ctx, rdb)
-}
-
-// checkEviction looks at every master: each holds campaigns of its own.
-func checkEviction(ctx context.Context, rdb redis.UniversalClient) error {
-	if cluster, ok := rdb.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error { return checkPolicy(ctx, master) })
-	}
-	return checkPolicy(ctx, rdb)
-}
-
-// checkPolicy reads the policy from INFO, which managed services allow where they forbid CONFIG.
-func checkPolicy(ctx context.Context, rdb redis.UniversalClient) error {
-	info, err := rdb.Info(ctx, "memory").Result()
-	if err != nil {
-		return fmt.Errorf("cmd: redis does not answer: %w", err)
-	}
-	_, rest, _ := strings.Cut(info, "maxmemory_policy:")
-	policy, _, _ := strings.Cut(rest, "\r\n")
-	if policy != "noeviction" {
-		return fmt.Errorf("%w: its maxmemory-policy is %q; set it to noeviction", ErrEviction, policy)
-	}
-	return nil
+	return s.checkRedis(ctx)
 }
 
 func (s *stack) openSQL(ctx context.Context) error {

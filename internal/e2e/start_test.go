@@ -1,0 +1,80 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestVersionIsPrinted(t *testing.T) {
+	t.Parallel()
+	got := runDibs(t, nil, "--version")
+	require.Equal(t, exitOK, got.code, got.stderr)
+	require.Regexp(t, `^dibs version \S+\n$`, got.stdout)
+}
+
+// statusOf asks a path of a process; 0 is no answer.
+func statusOf(p *process, path string) int {
+	client := http.Client{Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	res, err := client.Get(p.url + path)
+	if err != nil {
+		return 0
+	}
+	_ = res.Body.Close()
+	return res.StatusCode
+}
+
+// TestReadyMeansThatRedisTakesWrites: a Redis that answers PING and refuses claims is not ready.
+func TestReadyMeansThatRedisTakesWrites(t *testing.T) {
+	t.Parallel()
+	s := newServers(t, wishes{})
+	api := newProcess(t, "api", map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn})
+	require.Contains(t, api.output(), "appendonly no", "what a Redis of tests is not good for is said")
+	rdb := s.redis.Client()
+	for _, step := range []struct {
+		maxmemory string
+		want      int
+	}{{"1", 503}, {"0", 200}} {
+		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", step.maxmemory).Err())
+		require.Equal(t, step.want, statusOf(api, "/readyz"))
+		require.Equal(t, 200, statusOf(api, "/healthz"))
+	}
+	api.stop()
+}
+
+func TestAnAppendOnlyRedisIsNotWarnedOf(t *testing.T) {
+	t.Parallel()
+	s := newServers(t, wishes{redisConf: []string{"appendonly yes"}})
+	api := newProcess(t, "api", map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn})
+	require.NotContains(t, api.output(), "appendonly")
+	api.stop()
+}
+
+// TestOtherPartitionsEndOnceThereIsACampaign: two deployments of different minds start over an empty database, and none was
+// refused. The one that makes the first campaign stays.
+func TestOtherPartitionsEndOnceThereIsACampaign(t *testing.T) {
+	t.Parallel()
+	s := newServers(t, wishes{})
+	settings := func(partitions string) map[string]string {
+		return map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_PARTITIONS": partitions}
+	}
+	var others []*process
+	for _, role := range []string{"api", "consumer", "syncer"} {
+		others = append(others, newProcess(t, role, settings("4")))
+	}
+	api := newProcess(t, "api", settings("2"))
+	openCampaign(t, api.url, campaign{Total: 1})
+	for _, other := range others {
+		other.awaitEnd()
+		require.Equal(t, exitUsage, other.cmd.ProcessState.ExitCode(), other.tail())
+		said := strings.TrimSpace(other.output())
+		last := said[strings.LastIndexByte(said, '\n')+1:]
+		require.Contains(t, last, "DIBS_PARTITIONS: syncer: number of partitions cannot change: data is made with 2, this process runs with 4")
+	}
+	require.Equal(t, 200, statusOf(api, "/readyz"), "it stays")
+	api.stop()
+}
