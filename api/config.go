@@ -26,6 +26,7 @@ const (
 	DefaultCampaignIdle    = 10 * time.Minute
 	DefaultUsersMax        = 100_000
 	DefaultGroup           = "syncer"
+	DefaultResolveWait     = 2 * time.Second
 	DefaultTailMax         = 200_000 // about 100 MB
 	DefaultTailIdle        = 10 * time.Second
 	DefaultHeaderTimeout   = 5 * time.Second
@@ -71,7 +72,9 @@ type Config struct {
 	CampaignsMax   int           // campaigns kept in memory
 	CampaignIdle   time.Duration // a campaign without claims for this long leaves memory
 
-	Group    string        // consumer group whose acknowledgement says that MySQL has a claim
+	Group       string        // consumer group whose acknowledgement says that MySQL has a claim
+	ResolveWait time.Duration // how long a redeem or a release waits for the row of a claim that was answered a moment ago
+
 	TailMax  int           // unsynced claims that look-ups keep in memory; with more, what is not among them is unknown
 	TailIdle time.Duration // without a look-up for this long they leave memory
 
@@ -113,6 +116,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.CampaignIdle, DefaultCampaignIdle)
 	def(&c.UsersMax, DefaultUsersMax)
 	def(&c.Group, DefaultGroup)
+	def(&c.ResolveWait, DefaultResolveWait)
 	def(&c.TailMax, DefaultTailMax)
 	def(&c.TailIdle, DefaultTailIdle)
 	def(&c.HeaderTimeout, DefaultHeaderTimeout)
@@ -165,7 +169,7 @@ func (c Config) Validate() error {
 		{"ClaimsInFlight", int64(c.ClaimsInFlight)}, {"QueueMax", int64(c.QueueMax)}, {"QueueWait", int64(c.QueueWait)},
 		{"CallTimeout", int64(c.CallTimeout)}, {"LookupTimeout", int64(c.LookupTimeout)}, {"LookupsMax", int64(c.LookupsMax)},
 		{"AdminTimeout", int64(c.AdminTimeout)}, {"SoldOutFor", int64(c.SoldOutFor)}, {"CampaignsMax", int64(c.CampaignsMax)},
-		{"CampaignIdle", int64(c.CampaignIdle)}, {"TailMax", int64(c.TailMax)}, {"TailIdle", int64(c.TailIdle)},
+		{"CampaignIdle", int64(c.CampaignIdle)}, {"ResolveWait", int64(c.ResolveWait)}, {"TailMax", int64(c.TailMax)}, {"TailIdle", int64(c.TailIdle)},
 		{"UsersMax", int64(c.UsersMax)}, {"HeaderTimeout", int64(c.HeaderTimeout)},
 		{"ReadTimeout", int64(c.ReadTimeout)}, {"WriteTimeout", int64(c.WriteTimeout)}, {"IdleTimeout", int64(c.IdleTimeout)},
 		{"HeaderBytesMax", int64(c.HeaderBytesMax)}, {"ShutdownTimeout", int64(c.ShutdownTimeout)},

@@ -126,6 +126,8 @@ func TestOpenAPI_AnswersAreThoseOfTheDocument(t *testing.T) {
 		{"POST", "/v1/campaigns/p/packets", aSplit, "Idempotency-Key: k"}, {"POST", "/v1/campaigns/p/packets", aSplit, "Idempotency-Key: k"},
 		{"POST", "/v1/campaigns/p/packets", strings.Replace(aSplit, "10", "11", 1), "Idempotency-Key: k"},
 		{"POST", "/v1/campaigns/p/packets", `{"packets":[]}`, ""}, {"POST", "/v1/campaigns/none/packets", aSplit, ""}, {"POST", "/v1/campaigns/x/packets", aSplit, ""},
+		{"POST", "/v1/claims/none/redeem", `{"order_id":"o"}`, ""}, {"POST", "/v1/claims/none/redeem", `{}`, ""}, {"POST", "/v1/claims/none/redeem", `{`, ""},
+		{"POST", "/v1/claims/none/release", ``, ""}, {"POST", "/v1/claims/none/release", `{"reason":"r"}`, ""}, {"POST", "/v1/claims/a%20b/release", ``, ""},
 		{"GET", "/healthz", "", ""}, {"GET", "/readyz", "", ""}, {"GET", "/openapi.json", "", ""}, {"GET", "/metrics", "", ""},
 	} {
 		req := httptest.NewRequest(q.method, q.path, strings.NewReader(q.body))

@@ -52,6 +52,13 @@ type Claims interface {
 	ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error)
 }
 
+// Resolver decides what becomes of claims, in MySQL, and has Redis hear of it. Errors: models.ErrNotFound when the claim has no
+// row, or not yet; any other means that nothing is known to be decided, and asking again does no harm.
+type Resolver interface {
+	Redeem(ctx context.Context, claimID, orderID string) (models.Resolution, error)
+	Release(ctx context.Context, claimID, reason string) (models.Resolution, error)
+}
+
 // Streams reads the claim streams. Errors: those of a Redis that is away.
 type Streams interface {
 	Partitions() int
@@ -68,6 +75,7 @@ type Deps struct {
 	Hydrator  Hydrator
 	Campaigns Campaigns
 	Claims    Claims
+	Resolver  Resolver
 	Streams   Streams
 	// Ready tells why claims can't be taken now; nil when they can.
 	Ready func(ctx context.Context) error

@@ -35,7 +35,8 @@ type fakeRoom struct {
 	states    int
 
 	// claim, when set, answers instead of the fake's own sums.
-	claim func(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error)
+	claim  func(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error)
+	absent atomic.Int64 // so many resolutions don't find the row
 	// fail is what MySQL's side answers.
 	fail error
 	// hydrateFails is what the Hydrator alone answers.
@@ -320,6 +321,58 @@ func (r *fakeRoom) ClaimsOf(_ context.Context, q models.ClaimsQuery) (found []mo
 	return found, r.fail
 }
 
+// Redeem and Release play MySQL: claims that were answered have their rows.
+func (r *fakeRoom) Redeem(ctx context.Context, id, orderID string) (models.Resolution, error) {
+	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
+		switch {
+		case c.Status == models.ClaimRedeemed && c.OrderID == orderID:
+			return models.ResolvedBefore
+		case c.Status == models.ClaimRedeemed:
+			return models.ResolvedAlreadyRedeemed
+		case c.Status != models.ClaimClaimed:
+			return models.ResolvedAlreadyReleased
+		}
+		c.Status, c.OrderID, c.RedeemedAt = models.ClaimRedeemed, orderID, &c.ClaimedAt
+		return models.ResolvedNow
+	})
+}
+
+func (r *fakeRoom) Release(ctx context.Context, id, reason string) (models.Resolution, error) {
+	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
+		switch c.Status {
+		case models.ClaimRedeemed:
+			return models.ResolvedAlreadyRedeemed
+		case models.ClaimReleased, models.ClaimExpired:
+			return models.ResolvedBefore
+		}
+		c.Status, c.ReleaseReason, c.ReleasedAt = models.ClaimReleased, reason, &c.ClaimedAt
+		return models.ResolvedNow
+	})
+}
+
+func (r *fakeRoom) resolve(ctx context.Context, id string, decide func(c *models.Claim) models.Resolved) (models.Resolution, error) {
+	if r.absent.Add(-1) >= 0 {
+		return models.Resolution{}, models.ErrNotFound
+	}
+	was, err := r.Claim(ctx, id)
+	if err != nil {
+		return models.Resolution{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.campaigns[was.CampaignID]
+	if c.Kind == models.KindPacket {
+		return models.Resolution{Resolved: models.ResolvedPacket, Claim: was}, nil
+	}
+	resolved := decide(&was)
+	for i := range c.rows {
+		if c.rows[i].ID == id {
+			c.rows[i] = was
+		}
+	}
+	return models.Resolution{Resolved: resolved, Claim: was}, nil
+}
+
 // The fake's claims have their rows at once, so its streams are empty.
 
 func (r *fakeRoom) Partitions() int { return 1 }
@@ -334,7 +387,7 @@ func (r *fakeRoom) Entries(context.Context, int, lua.EntryID, int) ([]lua.Entry,
 
 func (r *fakeRoom) deps() api.Deps {
 	return api.Deps{
-		Claimer: r, States: r, Hydrator: r, Campaigns: r, Claims: r, Streams: r, Ready: func(context.Context) error { return r.ready },
+		Claimer: r, States: r, Hydrator: r, Campaigns: r, Claims: r, Resolver: r, Streams: r, Ready: func(context.Context) error { return r.ready },
 	}
 }
 

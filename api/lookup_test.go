@@ -136,7 +136,7 @@ func TestLookup_AClaimOnItsWayIsFoundAndAnIndexFromTheLastDeliveredEntryIsCaught
 	scripts, err := lua.New(l.rdb, lua.Options{})
 	require.NoError(t, err)
 	broken, err := api.New(api.Config{}, api.Deps{
-		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Streams: fromDelivered{scripts},
+		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Streams: fromDelivered{scripts},
 		Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)

@@ -18,7 +18,9 @@ type metrics struct {
 	combiner combinerMetrics
 
 	rolledBack prometheus.Counter
-	unsynced   prometheus.Gauge // held by look-ups
+
+	resolutions *prometheus.CounterVec
+	unsynced    prometheus.Gauge // held by look-ups
 }
 
 // combinerMetrics are shared by all combiners.
@@ -30,6 +32,21 @@ type combinerMetrics struct {
 func (m combinerMetrics) sent(claims int) { m.size.Observe(float64(claims)) }
 
 func (m combinerMetrics) queued(claims int) { m.depth.Add(float64(claims)) }
+
+// The verbs of resolutions.
+const (
+	verbRedeem  = "redeem"
+	verbRelease = "release"
+)
+
+// resolutionOutcomes are what may come of one.
+var resolutionOutcomes = []string{
+	string(models.ResolvedNow), string(models.ResolvedBefore), string(CodeAlreadyRedeemed), string(CodeAlreadyReleased),
+	string(CodeClaimNotFound), string(CodeInvalid), string(CodeMalformed), string(CodeTooLarge), string(CodeUnavailable), string(CodeInternal),
+}
+
+// resolved counts a resolution.
+func (m *metrics) resolved(verb, outcome string) { m.resolutions.WithLabelValues(verb, outcome).Inc() }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	claims := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -57,7 +74,15 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.unsynced = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "dibs_lookup_unsynced_claims", Help: "Unsynced claims that look-ups keep in memory; 0 when nobody has looked for a while.",
 	})
-	for _, c := range []prometheus.Collector{claims, m.duration, m.combiner.size, m.combiner.depth, m.rolledBack, m.unsynced} {
+	m.resolutions = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "dibs_resolutions_total", Help: "Claims that were to be redeemed or released, by what came of it.",
+	}, []string{"verb", "outcome"})
+	for _, verb := range []string{verbRedeem, verbRelease} {
+		for _, outcome := range resolutionOutcomes {
+			m.resolutions.WithLabelValues(verb, outcome)
+		}
+	}
+	for _, c := range []prometheus.Collector{claims, m.resolutions, m.duration, m.combiner.size, m.combiner.depth, m.rolledBack, m.unsynced} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("api: metrics: %w", err)
 		}

@@ -77,7 +77,7 @@ func realServer(t testing.TB, d *definitions, url string, cfg api.Config) http.H
 		d.scripts = scripts
 	}
 	ready := func(ctx context.Context) error { return rdb.Ping(ctx).Err() }
-	s, err := api.New(cfg, api.Deps{Claimer: scripts, States: scripts, Hydrator: d, Campaigns: d, Claims: d, Streams: scripts, Ready: ready})
+	s, err := api.New(cfg, api.Deps{Claimer: scripts, States: scripts, Hydrator: d, Campaigns: d, Claims: d, Resolver: d, Streams: scripts, Ready: ready})
 	require.NoError(t, err)
 	return athome(s.Handler())
 }

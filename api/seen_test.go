@@ -51,7 +51,7 @@ func TestSeen_ARedisThatWentBackIsRefusedAndReported(t *testing.T) {
 	w := &watchful{definitions: &definitions{fakeRoom: room, scripts: scripts, loaded: map[string]bool{}}}
 	reg := prometheus.NewRegistry()
 	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
-		Claimer: scripts, States: scripts, Hydrator: w, Campaigns: w, Claims: w, Streams: scripts, Ready: func(context.Context) error { return nil },
+		Claimer: scripts, States: scripts, Hydrator: w, Campaigns: w, Claims: w, Resolver: w, Streams: scripts, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	claim := func(user string) int {
@@ -108,7 +108,7 @@ func realServerWith(t *testing.T, w *watchful) http.Handler {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
-		Claimer: w.scripts, States: w.scripts, Hydrator: w, Campaigns: w, Claims: w, Streams: w.scripts, Ready: func(context.Context) error { return nil },
+		Claimer: w.scripts, States: w.scripts, Hydrator: w, Campaigns: w, Claims: w, Resolver: w, Streams: w.scripts, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	return athome(s.Handler())

@@ -41,7 +41,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	if deps.Claimer == nil || deps.States == nil || deps.Hydrator == nil || deps.Campaigns == nil || deps.Claims == nil ||
-		deps.Streams == nil || deps.Ready == nil {
+		deps.Resolver == nil || deps.Streams == nil || deps.Ready == nil {
 		return nil, fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
 	}
 	rates, err := newUserRates(cfg.UserRate, cfg.UsersMax)

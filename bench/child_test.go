@@ -198,7 +198,7 @@ func apiOver(settings childSettings) (*api.Server, error) {
 	return api.New(
 		api.Config{Addr: "127.0.0.1:0", ClaimsPerCall: settings.ClaimsPerCall, ClaimsInFlight: settings.ClaimsInFlight},
 		api.Deps{
-			Claimer: scripts, States: scripts, Hydrator: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Streams: scripts,
+			Claimer: scripts, States: scripts, Hydrator: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Resolver: noBooks{}, Streams: scripts,
 			Ready: func(ctx context.Context) error { return rdb.Ping(ctx).Err() },
 		})
 }
@@ -207,6 +207,7 @@ func apiOver(settings childSettings) (*api.Server, error) {
 type noBooks struct {
 	api.Campaigns
 	api.Claims
+	api.Resolver
 }
 
 func (noBooks) Hydrate(context.Context, string) (lua.Meta, error) {

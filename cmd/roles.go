@@ -157,7 +157,7 @@ func (s *stack) runAPI(ctx context.Context, listening func(addr string)) error {
 		ShutdownTimeout: s.cfg.ShutdownTimeout, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
 	}, api.Deps{
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns,
-		Claims: syncer.NewClaims(s.db), Streams: s.scripts, Ready: s.ready,
+		Claims: syncer.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Ready: s.ready,
 	})
 	if err != nil {
 		return err

@@ -39,6 +39,7 @@ type stack struct {
 	campaigns *syncer.Campaigns
 	hydrator  *syncer.Hydrator
 	relay     *syncer.Relay
+	resolver  *syncer.Resolver
 
 	forgets atomic.Bool // a Redis keeps no file of what it is told
 
@@ -174,5 +175,9 @@ func (s *stack) makeParts(context.Context) error {
 		return err
 	}
 	s.relay, err = syncer.NewRelay(syncer.RelayConfig{DB: s.db, Scripts: scripts, Logger: s.log, Registerer: s.registry})
-	return err
+	if err != nil {
+		return err
+	}
+	s.resolver = syncer.NewResolver(s.db, s.relay, s.log)
+	return nil
 }

@@ -161,6 +161,9 @@ func (c *Campaign) validateTimes() error {
 	if c.HoldForMs < 0 || c.HoldFor() > HoldMax {
 		return refuse("hold_for", "must be 0 to %s", HoldMax)
 	}
+	if c.Kind == KindPacket && c.HoldForMs > 0 {
+		return refuse("hold_for", "must be left out: a packet's amount is credited as it is claimed")
+	}
 	if c.Currency != "" && !isCurrency(c.Currency) {
 		return refuse("currency", "must be three capital letters (ISO 4217)")
 	}

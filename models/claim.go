@@ -31,6 +31,29 @@ type Claim struct {
 	Amount     *int64      `json:"amount,omitempty"` // minor units
 	Currency   string      `json:"currency,omitempty"`
 	ExpiresAt  *Time       `json:"expires_at,omitempty"`
+
+	OrderID       string `json:"order_id,omitempty" doc:"the order that redeemed it"`
+	RedeemedAt    *Time  `json:"redeemed_at,omitempty"`
+	ReleasedAt    *Time  `json:"released_at,omitempty" doc:"when it was released or expired"`
+	ReleaseReason string `json:"release_reason,omitempty" doc:"in the words of who released it"`
+}
+
+// WithResolution is the claim with what became of it, as its row says.
+func (c Claim) WithResolution(r *ClaimRow) Claim {
+	if r.OrderID != nil {
+		c.OrderID = *r.OrderID
+	}
+	c.ReleaseReason = r.ReleaseReason
+	if r.ResolvedAt == nil {
+		return c
+	}
+	at := NewTime(*r.ResolvedAt)
+	if r.Status == ClaimRedeemed {
+		c.RedeemedAt = &at
+	} else {
+		c.ReleasedAt = &at
+	}
+	return c
 }
 
 // Stock is a campaign's stock at one watermark, in units.

@@ -55,7 +55,7 @@ func (r *ClaimRow) Claim(currency string, holdForMs int64) Claim {
 	if r.Amount != nil {
 		c.Currency = currency
 	}
-	return c.WithHold(holdForMs)
+	return c.WithHold(holdForMs).WithResolution(r)
 }
 
 // WithHold is the claim with the end of its campaign's hold; 0 is for ever.

@@ -64,3 +64,8 @@ var (
 func FindClaims(db *gorm.DB, q models.ClaimsQuery) *gorm.DB {
 	return findClaims(db, q).Find(&[]claimLine{})
 }
+
+// ResolverWithStep is r with a function that is called between its steps and those of its relay.
+func ResolverWithStep(r *Resolver, step func(name string)) *Resolver {
+	return &Resolver{db: r.db, relay: RelayWithStep(r.relay, step), log: r.log, step: step}
+}

@@ -77,9 +77,12 @@ func (p *inProcess) serve(i int) string {
 	}
 	hydrator, err := syncer.NewHydrator(syncer.HydratorConfig{DB: db, Scripts: scripts, Logger: quiet})
 	require.NoError(t, err)
+	relay, err := syncer.NewRelay(syncer.RelayConfig{DB: db, Scripts: scripts, Logger: quiet})
+	require.NoError(t, err)
 	server, err := api.New(cfg, api.Deps{
 		Claimer: claimer, States: scripts, Hydrator: hydrator,
-		Campaigns: syncer.NewCampaigns(db, scripts, quiet), Claims: syncer.NewClaims(db), Streams: scripts, Ready: func(context.Context) error { return nil },
+		Campaigns: syncer.NewCampaigns(db, scripts, quiet), Claims: syncer.NewClaims(db),
+		Resolver: syncer.NewResolver(db, relay, quiet), Streams: scripts, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,0 +1,179 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"dibs/models"
+)
+
+const (
+	// ResolveBodyMax is the largest body of a redeem or a release, in bytes: 200 characters, each escaped.
+	ResolveBodyMax = 8 << 10
+
+	resolvePause, resolvePauseMost = 5 * time.Millisecond, 100 * time.Millisecond
+)
+
+// redeemBody is the body of a redeem, as the OpenAPI document has it.
+type redeemBody struct {
+	OrderID string `json:"order_id" minLength:"1" maxLength:"128" doc:"printable characters"`
+}
+
+// releaseBody is the body of a release, as the OpenAPI document has it.
+type releaseBody struct {
+	Reason string `json:"reason,omitempty" maxLength:"200" doc:"printable characters"`
+}
+
+// postRedeem is POST /v1/claims/{id}/redeem.
+func (s *Server) postRedeem(w http.ResponseWriter, r *http.Request) int {
+	order, p := readOne(r, "order_id", models.CheckUserID)
+	if p == nil && order == "" {
+		p = invalid("order_id", "is required")
+	}
+	return s.resolve(w, r, p, verbRedeem, func(ctx context.Context, id string) (models.Resolution, error) {
+		return s.deps.Resolver.Redeem(ctx, id, order)
+	})
+}
+
+// postRelease is POST /v1/claims/{id}/release. It needs no body.
+func (s *Server) postRelease(w http.ResponseWriter, r *http.Request) int {
+	reason, p := readOne(r, "reason", func(text string) error {
+		if text == "" {
+			return nil
+		}
+		return models.CheckReleaseReason(text)
+	})
+	return s.resolve(w, r, p, verbRelease, func(ctx context.Context, id string) (models.Resolution, error) {
+		return s.deps.Resolver.Release(ctx, id, reason)
+	})
+}
+
+// readOne reads a body of one text field, which may be missing.
+func readOne(r *http.Request, name string, check func(text string) error) (value string, p *Problem) {
+	buf := getBuffer()
+	defer putBuffer(buf)
+	if *buf, p = readJSON(r, *buf, ResolveBodyMax); p != nil || len(*buf) == 0 {
+		return "", p
+	}
+	p = scanObject(*buf, []string{name}, func(s *scanner, _ int) *Problem {
+		text, p := s.str(name)
+		if p != nil {
+			return p
+		}
+		value = string(text)
+		if err := check(value); err != nil {
+			return invalid(name, idReason(err))
+		}
+		return nil
+	})
+	return value, p
+}
+
+// decide redeems or releases a claim, see Resolver.
+type decide func(ctx context.Context, claimID string) (models.Resolution, error)
+
+func (s *Server) resolve(w http.ResponseWriter, r *http.Request, p *Problem, verb string, run decide) int {
+	id := r.PathValue("id")
+	if p == nil && models.CheckClaimID(id) != nil {
+		p = invalid("id", idReason(models.CheckClaimID(id)))
+	}
+	if p != nil {
+		s.metrics.resolved(verb, string(p.Code))
+		return p.write(w)
+	}
+	res, err := s.whenSynced(r.Context(), id, run)
+	if err == nil && res.Claim.Status == models.ClaimReleased {
+		s.desks.changed(res.Claim.CampaignID) // whatever was known of its stock is wrong now
+	}
+	if p = s.resolutionProblem(&res, err); p != nil {
+		s.metrics.resolved(verb, string(p.Code))
+		return p.write(w)
+	}
+	s.metrics.resolved(verb, string(res.Resolved))
+	body, err := json.Marshal(&res.Claim)
+	if err != nil { // strings, numbers and times always marshal
+		panic(err)
+	}
+	w.Header()["Content-Type"] = jsonContentType
+	_, _ = w.Write(body) // a client that is gone may ask again
+	return http.StatusOK
+}
+
+// errUnsynced says that a claim is there and its row is not, yet.
+var errUnsynced = errors.New("api: the claim is not in mysql yet")
+
+// whenSynced runs a decision, which needs the row of the claim. A claim that was answered a moment ago may not have it yet: then
+// its row is waited for. Errors: models.ErrNotFound when there is surely no such claim; any other means that nothing is known to
+// be decided.
+func (s *Server) whenSynced(ctx context.Context, id string, run decide) (models.Resolution, error) {
+	until := time.Now().Add(s.cfg.ResolveWait)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ResolveWait+s.cfg.AdminTimeout)
+	defer cancel()
+	res, err := run(ctx, id)
+	if !errors.Is(err, models.ErrNotFound) {
+		return res, err
+	}
+	event, tailErr := s.tail.find(ctx, id)
+	if event == nil {
+		res, err = run(ctx, id) // it may have got its row in between
+		if tailErr != nil && errors.Is(err, models.ErrNotFound) {
+			err = tailErr
+		}
+		return res, err
+	}
+	for wait := resolvePause; time.Now().Before(until) && pause(ctx, wait); wait = min(2*wait, resolvePauseMost) {
+		if res, err = run(ctx, id); !errors.Is(err, models.ErrNotFound) {
+			return res, err
+		}
+	}
+	return models.Resolution{}, errUnsynced
+}
+
+// resolutionProblem is the refusal of a decision, nil when it is a yes. It is the end of the error's way.
+func (s *Server) resolutionProblem(res *models.Resolution, err error) *Problem {
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return &Problem{Code: CodeClaimNotFound}
+	case errors.Is(err, errUnsynced):
+		return &Problem{Code: CodeUnavailable, Detail: "The claim is on its way into the books. Ask again; asking twice does no harm."}
+	case err != nil:
+		s.complain.Do(func() { s.log.Warn("claim not resolved", slog.Any("error", err)) })
+		return &Problem{Code: CodeUnavailable, Detail: "The books are not available now. Ask again; asking twice does no harm."}
+	}
+	switch res.Resolved {
+	case models.ResolvedNow, models.ResolvedBefore:
+		return nil
+	case models.ResolvedAlreadyRedeemed:
+		return &Problem{Code: CodeAlreadyRedeemed, Detail: "The claim was redeemed by order " + res.Claim.OrderID + "."}
+	case models.ResolvedAlreadyReleased:
+		if res.Claim.Status == models.ClaimExpired {
+			return &Problem{Code: CodeAlreadyReleased, Detail: "The claim expired: it was not redeemed in time."}
+		}
+		return &Problem{Code: CodeAlreadyReleased}
+	case models.ResolvedPacket:
+		return &Problem{Code: CodeInvalid, Detail: "A packet can't be redeemed or released: its amount was credited as it was claimed."}
+	}
+	return &Problem{Code: CodeInternal}
+}
+
+func documentRedeem(oapi *huma.OpenAPI, op *huma.Operation) {
+	documentResolution(oapi, op, "The claim is redeemed by this order")
+	takes(op, schemaOf[redeemBody](oapi, "RedeemRequest"))
+}
+
+func documentRelease(oapi *huma.OpenAPI, op *huma.Operation) {
+	documentResolution(oapi, op, "The claim is released or expired; what it took is back")
+	takes(op, schemaOf[releaseBody](oapi, "ReleaseRequest"))
+	op.RequestBody.Required = false
+}
+
+func documentResolution(oapi *huma.OpenAPI, op *huma.Operation, description string) {
+	op.Parameters = []*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}}}
+	answers(op, "200", description, jsonContentType[0], schemaOf[models.Claim](oapi, "Claim"))
+}

@@ -1,0 +1,352 @@
+package syncer_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer"
+)
+
+func (h *house) relay() *syncer.Relay {
+	return newRelay(h.t, syncer.RelayConfig{DB: h.db, Scripts: h.scripts})
+}
+
+func (h *house) resolver() *syncer.Resolver { return syncer.NewResolver(h.db, h.relay(), quiet()) }
+
+// take makes claims that have their rows and returns their ids.
+func (h *house) take(campaignID string, reqs ...lua.ClaimRequest) (ids []string) {
+	h.t.Helper()
+	for _, reply := range h.claim(campaignID, reqs...) {
+		require.Equal(h.t, models.OutcomeClaimed, reply.Outcome)
+		ids = append(ids, reply.Claim.ID)
+	}
+	h.sync()
+	return ids
+}
+
+// requireSame holds Redis, the counters and the rows of a campaign against each other, users and all.
+func (h *house) requireSame(campaignID string) {
+	h.t.Helper()
+	found := h.compare(campaignID)
+	require.Empty(h.t, found.Differences)
+	require.NotNil(h.t, found.Drift)
+	require.Zero(h.t, *found.Drift)
+}
+
+func TestResolver_EachAnswerOnEachStore(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		server := testenv.Redis(t)
+		scripts, err := lua.New(server.Client(), lua.Options{})
+		require.NoError(t, err)
+		h := &house{t: t, server: server, rdb: server.Client(), db: db, scripts: scripts}
+		h.writer = startWriter(t, syncer.WriterConfig{DB: db, FlushInterval: time.Millisecond})
+		h.group()
+		id := h.open(10, func(c *models.Campaign) { c.PerUser, c.HoldForMs = 2, 60_000 })
+		ids := h.take(id, ask("u", "k"), ask("u", ""), ask("v", ""))
+		r := h.resolver()
+		ctx := t.Context()
+
+		res, err := r.Redeem(ctx, ids[0], "order-1")
+		require.NoError(t, err)
+		require.Equal(t, models.ResolvedNow, res.Resolved)
+		require.Equal(t, []any{models.ClaimRedeemed, "order-1"}, []any{res.Claim.Status, res.Claim.OrderID})
+		require.NotNil(t, res.Claim.RedeemedAt)
+		require.NotNil(t, res.Claim.ExpiresAt)
+		again, err := r.Redeem(ctx, ids[0], "order-1")
+		require.NoError(t, err)
+		require.Equal(t, models.Resolution{Resolved: models.ResolvedBefore, Claim: res.Claim}, again)
+		shown, err := syncer.NewClaims(db).Claim(ctx, ids[0])
+		require.NoError(t, err)
+		require.Equal(t, res.Claim, shown)
+
+		res, err = r.Release(ctx, ids[1], "changed my mind")
+		require.NoError(t, err)
+		require.Equal(t, []any{models.ResolvedNow, models.ClaimReleased, "changed my mind"}, []any{res.Resolved, res.Claim.Status, res.Claim.ReleaseReason})
+		require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeUserLimit}, outcomesOf(h.claim(id, ask("u", ""), ask("u", ""))))
+		again, err = r.Release(ctx, ids[1], "other words")
+		require.NoError(t, err)
+		require.Equal(t, models.Resolution{Resolved: models.ResolvedBefore, Claim: res.Claim}, again)
+
+		for resolved, got := range map[models.Resolved]func() (models.Resolution, error){
+			models.ResolvedAlreadyRedeemed: func() (models.Resolution, error) { return r.Release(ctx, ids[0], "") },
+			models.ResolvedAlreadyReleased: func() (models.Resolution, error) { return r.Redeem(ctx, ids[1], "order-1") },
+		} {
+			res, err := got()
+			require.NoError(t, err)
+			require.Equal(t, resolved, res.Resolved)
+		}
+		res, err = r.Redeem(ctx, ids[0], "order-2")
+		require.NoError(t, err)
+		require.Equal(t, models.ResolvedAlreadyRedeemed, res.Resolved)
+		_, err = r.Redeem(ctx, uuid.NewString(), "order-1")
+		require.ErrorIs(t, err, models.ErrNotFound)
+
+		h.sync()
+		h.requireSame(id)
+		require.Zero(t, unapplied(t, db))
+		kinds := map[models.EventType]int{}
+		for _, e := range h.allEvents() {
+			kinds[e.Type]++
+		}
+		require.Equal(t, map[models.EventType]int{models.EventClaimAccepted: 4, models.EventClaimRedeemed: 1, models.EventClaimReleased: 1}, kinds)
+	})
+}
+
+// allEvents are the events in the stream.
+func (h *house) allEvents() (all []models.Event) {
+	h.t.Helper()
+	entries, err := h.rdb.XRange(h.t.Context(), lua.StreamKey(0), "-", "+").Result()
+	require.NoError(h.t, err)
+	for _, entry := range entries {
+		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+		require.NoError(h.t, err)
+		all = append(all, e)
+	}
+	return all
+}
+
+// While Redis works by an older total, MySQL's remaining must not fall below what Redis says; afterwards it is exact.
+func TestResolver_ReleasesBesideChangesOfTheTotal(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.open(10, nil)
+	ids := h.take(id, asks("u", 8)...)
+	change := func(total int64) {
+		_, err := newCampaigns(t, h.db, h.scripts).Change(t.Context(), id, models.Change{Total: &total})
+		require.NoError(t, err)
+	}
+	check := func(want int64) {
+		t.Helper()
+		state, err := h.scripts.State(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, want, state.Remaining())
+		require.Equal(t, want, h.campaign(id).Remaining)
+		h.requireSame(id)
+	}
+	r := h.resolver()
+	release := func(n int) {
+		for range n {
+			_, err := r.Release(t.Context(), ids[0], "")
+			require.NoError(t, err)
+			ids = ids[1:]
+		}
+	}
+	change(5) // below what is claimed
+	check(0)
+	release(2)
+	check(0)
+	release(2)
+	check(1)
+	// A change that Redis does not have yet.
+	require.NoError(t, h.db.Exec("UPDATE campaigns SET total = 3, version = version + 1 WHERE id = ?", id).Error)
+	release(1)
+	require.Equal(t, int64(2), h.campaign(id).Remaining, "Redis works by a total of 5 still")
+	require.NoError(t, h.hydrate(id))
+	check(0)
+	change(20)
+	check(17)
+}
+
+// Redeem and release of one claim at once, many times: one outcome each, and the others are told which.
+func TestResolver_OneWinnerAClaim(t *testing.T) {
+	t.Parallel()
+	claims, callers := 40, 50
+	if testenv.Soak() {
+		claims = 1000
+	}
+	h := newHouse(t)
+	id := h.open(int64(claims), nil)
+	ids := h.take(id, asks("u", claims)...)
+	resolvers := []*syncer.Resolver{h.resolver(), h.resolver()}
+	var live int64
+	for _, claim := range ids {
+		var mu sync.Mutex
+		firsts, orders := 0, map[string]int{}
+		var g errgroup.Group
+		for i := range callers {
+			g.Go(func() error {
+				var res models.Resolution
+				var err error
+				if r := resolvers[i%2]; i%3 == 0 {
+					res, err = r.Release(t.Context(), claim, fmt.Sprint(i))
+				} else {
+					res, err = r.Redeem(t.Context(), claim, fmt.Sprint("order-", i%5))
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if res.Resolved == models.ResolvedNow {
+					firsts++
+				}
+				orders[string(res.Claim.Status)+" "+res.Claim.OrderID]++
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		require.Equal(t, 1, firsts)
+		require.Len(t, orders, 1, "all are told the same")
+		var status models.ClaimStatus
+		require.NoError(t, h.db.Raw("SELECT status FROM claims WHERE id = ?", claim).Scan(&status).Error)
+		if status.Live() {
+			live++
+		}
+	}
+	state, err := h.scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, live, state.Taken)
+	require.Zero(t, unapplied(t, h.db))
+	h.requireSame(id)
+}
+
+// resolveSteps are the steps of a release, in order.
+var resolveSteps = []string{"claim moved", "told outbox", "books moved", "committed", "looked", "told", "marked"}
+
+type killed struct{}
+
+// killedAt runs do and has it die at the visit-th step of that name.
+func killedAt(step string, do func(step func(name string))) (died bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			if _, is := v.(killed); !is {
+				panic(v)
+			}
+			died = true
+		}
+	}()
+	do(func(name string) {
+		if name == step {
+			panic(killed{})
+		}
+	})
+	return false
+}
+
+// Whoever releases dies at some step; whoever completes it dies too, now and then; the claim is released again by its owner.
+// Its quota comes back exactly once.
+func TestResolver_KilledBetweenAnyTwoStepsGivesBackOnce(t *testing.T) {
+	t.Parallel()
+	kills := 30
+	if testenv.Soak() {
+		kills = 200
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	h := newHouse(t)
+	id := h.open(int64(kills), func(c *models.Campaign) { c.PerUser = 1 })
+	users := make([]lua.ClaimRequest, kills)
+	for i := range users {
+		users[i] = ask(fmt.Sprint("u", i), "")
+	}
+	ids := h.take(id, users...)
+	died := 0
+	for i, claim := range ids {
+		step := resolveSteps[i%len(resolveSteps)]
+		if killedAt(step, func(step func(string)) {
+			_, err := syncer.ResolverWithStep(h.resolver(), step).Release(t.Context(), claim, "")
+			require.NoError(t, err)
+		}) {
+			died++
+		}
+		for random.IntN(2) == 0 {
+			killedAt([]string{"looked", "told", "marked"}[random.IntN(3)], func(step func(string)) {
+				_, _ = syncer.RelayWithStep(h.relay(), step).Relay(t.Context())
+			})
+		}
+		if random.IntN(3) == 0 {
+			_, err := h.resolver().Release(t.Context(), claim, "")
+			require.NoError(t, err)
+		}
+	}
+	require.Greater(t, died, kills/2)
+	for _, claim := range ids { // what was not committed is not released
+		res, err := h.resolver().Release(t.Context(), claim, "")
+		require.NoError(t, err)
+		require.Equal(t, models.ClaimReleased, res.Claim.Status)
+	}
+	h.relayAll()
+	state, err := h.scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Zero(t, state.Taken)
+	require.Equal(t, int64(kills), state.Released)
+	h.requireSame(id)
+	again := h.claim(id, asks("again", kills+1)...)
+	require.Equal(t, models.OutcomeSoldOut, again[kills].Outcome, "never twice")
+	require.Equal(t, models.OutcomeClaimed, again[kills-1].Outcome, "never lost")
+}
+
+// relayAll has everything told that is left.
+func (h *house) relayAll() {
+	h.t.Helper()
+	require.Eventually(h.t, func() bool {
+		_, err := h.relay().Relay(h.t.Context())
+		require.NoError(h.t, err)
+		return unapplied(h.t, h.db) == 0
+	}, 10*time.Second, 5*time.Millisecond)
+}
+
+// The control: without the outbox, an INCR after the commit, or before it, comes back too seldom or too often.
+func TestResolver_WithoutTheOutboxQuotaIsLostOrComesTwice(t *testing.T) {
+	t.Parallel()
+	for name, step := range map[string]string{"lost": "between", "twice": "after"} {
+		h := newHouse(t)
+		id := h.open(5, nil)
+		ids := h.take(id, asks("u", 5)...)
+		keys := h.scripts.KeysOf(id)
+		direct := func(at func(string)) {
+			tx := h.db.Exec("UPDATE claims SET status = 'released' WHERE id = ? AND status = 'claimed'", ids[0])
+			require.NoError(t, tx.Error)
+			at("between")
+			if tx.RowsAffected == 1 || step == "after" { // who can't know whether it was done does it again
+				require.NoError(t, h.rdb.HIncrBy(t.Context(), keys.State, "taken", -1).Err())
+			}
+			at("after")
+		}
+		killedAt(step, direct)
+		direct(func(string) {})
+		state, err := h.scripts.State(t.Context(), id)
+		require.NoError(t, err)
+		require.NotEqual(t, int64(4), state.Taken, name)
+	}
+}
+
+// A Redis that went back to a time before a release has as many claims as before: only the count of releases tells.
+func TestHydrator_NoticesAReleaseThatRedisForgot(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.open(5, nil)
+	ids := h.take(id, ask("u", "k"), ask("v", ""))
+	keys := h.scripts.KeysOf(id)
+	before := map[string]string{}
+	for _, key := range []string{keys.State, keys.Users, keys.Keys} {
+		raw, err := h.rdb.Dump(t.Context(), key).Result()
+		require.NoError(t, err)
+		before[key] = raw
+	}
+	_, err := h.resolver().Release(t.Context(), ids[0], "")
+	require.NoError(t, err)
+	h.sync()
+	h.requireSame(id)
+	for key, raw := range before {
+		require.NoError(t, h.rdb.RestoreReplace(t.Context(), key, 0, raw).Err())
+	}
+	found := h.compare(id)
+	require.Contains(t, fmt.Sprint(found.Differences), "redis knows 0 releases, and was told of 1")
+	require.NoError(t, h.hydrate(id), "the stream is whole, so the rows are proven")
+	h.requireSame(id)
+	state, err := h.scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 1, 2}, []int64{state.Taken, state.Released, state.Epoch})
+	require.Equal(t, models.OutcomeReplayed, h.claim(id, lua.ClaimRequest{ID: uuid.New(), UserID: "u", Quantity: 1, Key: "k"})[0].Outcome)
+}
