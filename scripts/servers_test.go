@@ -23,6 +23,7 @@ func newMachine(t *testing.T) machine {
 	dir := t.TempDir()
 	m := machine{t: t, bin: filepath.Join(dir, "bin"), policy: filepath.Join(dir, "policy-rc.d")}
 	require.NoError(t, os.Mkdir(m.bin, 0o700))
+	m.has("python3", "")
 	for _, tool := range []string{"bash", "cat", "chmod", "env", "head", "rm", "sed", "sh", "tee"} {
 		path, err := exec.LookPath(tool)
 		require.NoError(t, err)
@@ -38,6 +39,13 @@ func (m machine) has(name, script string) machine {
 	return m
 }
 
+// without takes a program away.
+func (m machine) without(name string) machine {
+	m.t.Helper()
+	require.NoError(m.t, os.Remove(filepath.Join(m.bin, name)))
+	return m
+}
+
 // root makes the user root, to the script.
 func (m machine) root() machine { return m.has("id", "echo 0") }
 
@@ -46,8 +54,8 @@ func (m machine) installer(name string) machine {
 	return m.has(name, `echo "`+name+` $*" >> `+m.bin+`/calls
 case "$*" in *install*)
   [ -x `+m.policy+` ] && echo "guarded" >> `+m.bin+`/calls
-  printf '#!/bin/sh\n' | tee `+m.bin+`/redis-server `+m.bin+`/mariadbd >/dev/null
-  chmod 755 `+m.bin+`/redis-server `+m.bin+`/mariadbd
+  printf '#!/bin/sh\n' | tee `+m.bin+`/redis-server `+m.bin+`/mariadbd `+m.bin+`/python3 >/dev/null
+  chmod 755 `+m.bin+`/redis-server `+m.bin+`/mariadbd `+m.bin+`/python3
 esac`)
 }
 
@@ -75,7 +83,7 @@ func TestServersNamesWhatIsInstalled(t *testing.T) {
 		has("mysqld", "echo '/usr/sbin/mysqld  Ver 8.4.6 for Linux on x86_64 (MySQL Community Server)'")
 	out, complaint, err := m.run()
 	require.NoError(t, err)
-	require.Equal(t, "Redis: "+m.bin+"/valkey-server (8.0.1)\nSQL: "+m.bin+"/mysqld (8.4.6)\n", out)
+	require.Equal(t, "Redis: "+m.bin+"/valkey-server (8.0.1)\nSQL: "+m.bin+"/mysqld (8.4.6)\nPython: "+m.bin+"/python3\n", out)
 	require.Empty(t, complaint)
 }
 
@@ -100,6 +108,24 @@ func TestServersInstallsWithAptAndStartsNothing(t *testing.T) {
 	_, _, err = m.run()
 	require.NoError(t, err)
 	require.NotRegexp(t, "(?s)update.*update", m.calls(), "the second run installs nothing")
+}
+
+func TestServersInstallsPythonWhereDockerHasTheServers(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t).without("python3").has("docker", "exit 0").root().installer("apt-get")
+	out, _, err := m.run()
+	require.NoError(t, err)
+	require.Contains(t, m.calls(), "--no-install-recommends python3\n")
+	require.Contains(t, out, "Python: "+m.bin+"/python3\n")
+}
+
+func TestServersSaysThatPythonIsMissing(t *testing.T) {
+	t.Parallel()
+	out, complaint, err := newMachine(t).without("python3").has("docker", "exit 0").has("id", "echo 1000").run()
+	require.Error(t, err)
+	require.Empty(t, out)
+	require.Contains(t, complaint, "a Python 3.8 or newer")
+	require.NotContains(t, complaint, "a Redis 7", "Docker has one")
 }
 
 func TestServersLeavesAnExistingPolicyAlone(t *testing.T) {

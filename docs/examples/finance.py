@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""A finance service for Dibs in plain Python 3: no packages, Redis commands over a socket, books in SQLite.
+
+    python3 finance.py --redis redis://127.0.0.1:6379 --books books.db            # run it; Ctrl-C or SIGTERM ends it
+    python3 finance.py --books books.db --report                                  # what is in the books, and holes in seq
+
+It reads the claim streams in a consumer group of its own and credits what packets gave, once each, however often an event
+comes. docs/finance.md tells why it does what it does, in this order:
+
+    XREADGROUP  ->  one transaction of the books  ->  XADD of what can never be credited to the parked stream  ->  XACK
+"""
+import argparse, datetime, json, random, signal, socket, sqlite3, sys, time, urllib.parse
+
+BATCH = 500            # entries of a read, and of a transaction
+BLOCK_MS = 500         # how long a read waits for entries
+SILENT_MS = 5000       # entries of a consumer that was silent for so long are taken over
+AMOUNT_MAX = 10**15 - 1
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS entries (       -- one row a credit: the key is the event's id, so a second one finds the first
+  id TEXT PRIMARY KEY, user_id TEXT NOT NULL, campaign_id TEXT NOT NULL, packet_id TEXT, seq INTEGER,
+  amount INTEGER NOT NULL, currency TEXT NOT NULL, claimed_at TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS accounts (      -- moves with the entries, in the same transaction
+  user_id TEXT, currency TEXT, amount INTEGER NOT NULL, entries INTEGER NOT NULL, PRIMARY KEY (user_id, currency)) WITHOUT ROWID;
+"""
+
+
+class RedisError(Exception):
+    """What Redis has answered with an error: NOGROUP, BUSYGROUP and so on."""
+
+
+class Redis:
+    """As much of Redis' protocol (RESP 2) as is needed."""
+
+    def __init__(self, url):
+        at = urllib.parse.urlsplit(url)
+        self.socket = socket.create_connection((at.hostname, at.port or 6379), timeout=5)
+        self.file = self.socket.makefile("rb")
+        if at.password:
+            self.call("AUTH", *([at.username] if at.username else []), at.password)
+        if at.path.strip("/"):
+            self.call("SELECT", at.path.strip("/"))
+
+    def call(self, *words):
+        parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        self.socket.sendall(b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts))
+        answer = self.read()
+        if isinstance(answer, RedisError):
+            raise answer
+        return answer
+
+    def read(self):
+        line = self.file.readline()
+        if not line.endswith(b"\r\n"):
+            raise ConnectionError("Redis hung up")
+        kind, rest = line[:1], line[1:-2]
+        if kind == b"+":
+            return rest.decode()
+        if kind == b"-":
+            return RedisError(rest.decode())
+        if kind == b":":
+            return int(rest)
+        size = int(rest)
+        if size < 0:
+            return None
+        if kind == b"$":
+            text = self.file.read(size + 2)
+            if len(text) < size + 2:
+                raise ConnectionError("Redis hung up")
+            return text[:-2]
+        return [self.read() for _ in range(size)]
+
+
+class Never(Exception):
+    """An event that no retry will credit, and why."""
+
+
+def credit_of(event):
+    """The row of entries that an event asks for, or None when it asks for none: a coupon, or a type of tomorrow."""
+    amount, user, currency = event.get("amount"), event.get("user_id"), event.get("currency")
+    if event.get("type") == "claim.accepted":
+        if amount is None and "packet_id" not in event:
+            return None
+        if "packet_id" not in event:
+            raise Never("an amount and no packet_id")
+    elif event.get("type") == "campaign.closed":  # what was left over goes back to the sender
+        if not amount or not user:
+            return None
+    else:
+        return None
+    if type(amount) is not int or not 0 <= amount <= AMOUNT_MAX:  # minor units: cents, never a float
+        raise Never("amount %r" % (amount,))
+    if not isinstance(currency, str) or len(currency) != 3:
+        raise Never("currency %r" % (currency,))
+    if not isinstance(user, str) or not user or not isinstance(event.get("id"), str):
+        raise Never("user_id %r of event %r" % (user, event.get("id")))
+    return (event["id"], user, event["campaign_id"], event.get("packet_id"), event.get("seq"), amount, currency, event["at"])
+
+
+class Books:
+    def __init__(self, path):
+        self.db = sqlite3.connect(path, isolation_level=None)
+        self.db.execute("PRAGMA journal_mode=WAL")
+        self.db.execute("PRAGMA synchronous=FULL")  # a commit is on the disk before it is acked
+        self.db.executescript(SCHEMA)
+
+    def credit(self, payload):
+        """Credits an event once. Runs inside a transaction. Raises Never."""
+        try:
+            event = json.loads(payload)
+            row = credit_of(event)
+        except (ValueError, TypeError, KeyError, AttributeError) as broken:
+            raise Never("not an event: %r" % (broken,)) from broken
+        if row is None:
+            return
+        there = self.db.execute("SELECT * FROM entries WHERE id = ?", row[:1]).fetchone()
+        if there is not None:
+            if there[1:4] + there[5:7] != row[1:4] + row[5:7]:
+                raise Never("another entry has this id: %r" % (there,))
+            return  # it came before
+        self.db.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        self.db.execute(
+            "INSERT INTO accounts VALUES (?, ?, ?, 1) ON CONFLICT (user_id, currency) DO UPDATE"
+            " SET amount = amount + excluded.amount, entries = entries + 1", (row[1], row[6], row[5]))
+
+    def report(self):
+        """Sums, and the campaigns whose seq has holes: every claim of a packet has an entry, so the counts must agree."""
+        sums = self.db.execute("SELECT currency, SUM(amount), SUM(entries) FROM accounts GROUP BY currency").fetchall()
+        holes = self.db.execute(
+            "SELECT campaign_id, MAX(seq) - COUNT(seq) FROM entries WHERE seq IS NOT NULL"
+            " GROUP BY campaign_id HAVING MAX(seq) <> COUNT(seq)").fetchall()
+        return {"sums": sums, "missing": dict(holes)}
+
+
+class Service:
+    def __init__(self, args):
+        self.args, self.books, self.redis, self.stopping = args, Books(args.books), None, False
+        self.streams = ["dibs:{p%d}:claims" % n for n in range(args.partitions)]
+
+    def run(self):
+        wait = 0.1
+        while not self.stopping:
+            try:
+                self.connect()
+                while not self.stopping:
+                    self.round()
+                    wait = 0.1
+            except (OSError, RedisError) as trouble:  # Redis is away, or has lost the group: join anew, read again
+                print("finance.py:", trouble, file=sys.stderr)
+                time.sleep(wait * random.uniform(0.5, 1.5))
+                wait = min(2 * wait, 10)
+
+    def connect(self):
+        self.redis = Redis(self.args.redis)
+        for stream in self.streams:
+            try:  # from the first entry on: what was there before the group is ours, too
+                self.redis.call("XGROUP", "CREATE", stream, self.args.group, "0", "MKSTREAM")
+            except RedisError as answer:
+                if not str(answer).startswith("BUSYGROUP"):
+                    raise
+        for stream in self.streams:  # what was delivered to us and not acked, before the last crash
+            last = "0"
+            while entries := self.read([stream], last):
+                last = entries[-1][1]
+                self.settle(entries)
+        self.take_over_at = 0
+
+    def round(self):
+        if time.monotonic() >= self.take_over_at:
+            for stream in self.streams:
+                self.take_over(stream)
+            self.take_over_at = time.monotonic() + SILENT_MS / 2000
+        self.settle(self.read(self.streams, ">"))
+
+    def read(self, streams, after):
+        answer = self.redis.call("XREADGROUP", "GROUP", self.args.group, self.args.name, "COUNT", BATCH, "BLOCK", BLOCK_MS,
+                                 "STREAMS", *streams, *[after] * len(streams))
+        return [(stream.decode(), entry, fields) for stream, entries in answer or [] for entry, fields in entries]
+
+    def take_over(self, stream):
+        """Entries that another consumer of the group took and did not ack, because it died."""
+        cursor = b"0-0"
+        while True:
+            answer = self.redis.call("XAUTOCLAIM", stream, self.args.group, self.args.name, SILENT_MS, cursor, "COUNT", BATCH)
+            cursor = answer[0]
+            self.settle([(stream, entry, fields) for entry, fields in answer[1]])
+            if len(answer) > 2 and answer[2]:
+                print("finance.py: LOST, trimmed before they were acked:", stream, answer[2], file=sys.stderr)
+            if cursor == b"0-0":
+                return
+
+    def settle(self, entries):
+        """Books first, then parks, then acks: a crash in between has events come again, and never lets one slip."""
+        never, db = [], self.books.db
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            for stream, entry, fields in entries:
+                if fields is None:
+                    print("finance.py: LOST, trimmed before it was acked:", stream, entry, file=sys.stderr)
+                    continue
+                named = dict(zip(fields[::2], fields[1::2]))
+                try:
+                    self.books.credit(named.get(b"payload", b""))
+                except Never as reason:
+                    never.append((stream, entry, fields, str(reason)))
+            db.execute("COMMIT")
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+        for stream, entry, fields, reason in never:
+            self.park(stream, entry, fields, reason)
+        for stream in self.streams:
+            acked = [entry for of, entry, _ in entries if of == stream]
+            if acked:
+                self.redis.call("XACK", stream, self.args.group, *acked)
+
+    def park(self, stream, entry, fields, reason):
+        now = datetime.datetime.now(datetime.timezone.utc)
+        print("finance.py: parked", entry.decode(), reason, file=sys.stderr)
+        self.redis.call("XADD", stream + ":parked:" + self.args.group, "*", "_dibs_id", entry, "_dibs_group", self.args.group,
+                        "_dibs_reason", reason[:1000], "_dibs_tries", 1,
+                        "_dibs_at", now.strftime("%Y-%m-%dT%H:%M:%S.") + "%03dZ" % (now.microsecond // 1000), *fields)
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--redis", default="redis://127.0.0.1:6379", help="redis://[user:password@]host:port[/db]")
+    flags.add_argument("--partitions", type=int, default=1, help="DIBS_PARTITIONS")
+    flags.add_argument("--group", default="finance", help="consumer group; name it in DIBS_GROUPS, or it may lose events")
+    flags.add_argument("--name", default="worker-1", help="of this process in the group; keep it over restarts")
+    flags.add_argument("--books", default="books.db", help="SQLite file")
+    flags.add_argument("--report", action="store_true", help="print what is in the books and end")
+    args = flags.parse_args()
+    if args.report:
+        print(json.dumps(Books(args.books).report()))
+        return
+    service = Service(args)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: setattr(service, "stopping", True))
+    service.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"log/slog"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/syncer"
+)
+
+// script is the finance service of docs/examples, in a life of its own.
+type script struct {
+	t      *testing.T
+	ledger *ledger
+	books  *sql.DB // the file that it writes
+	python string
+	args   []string
+	cmd    *exec.Cmd
+	exited <-chan struct{}
+	log    bytes.Buffer // of the life that ended last
+}
+
+func newScript(t *testing.T, l *ledger) *script {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	require.NoError(t, err, "python3 is not installed, and docs/examples/finance.py can't be tested without it: "+
+		"run `make servers`, which installs it, or install it with your system's packages")
+	path, err := filepath.Abs("../../docs/examples/finance.py")
+	require.NoError(t, err)
+	books := filepath.Join(t.TempDir(), "books.db")
+	db, err := syncer.Open(t.Context(), syncer.StoreConfig{Path: books, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, syncer.Close(db)) })
+	s := &script{t: t, ledger: l, python: python, args: []string{
+		path, "--redis", l.redisURL, "--books", books, "--partitions", l.settings["DIBS_PARTITIONS"], "--name", "worker-1",
+	}}
+	s.books, err = db.DB()
+	require.NoError(t, err)
+	t.Cleanup(s.kill9)
+	return s
+}
+
+func (s *script) start() {
+	s.t.Helper()
+	s.cmd = exec.Command(s.python, s.args...)
+	s.log.Reset()
+	s.cmd.Stderr = &s.log
+	s.exited = spawn(s.t, s.cmd)
+}
+
+func (s *script) kill9() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill() // it may have ended
+		<-s.exited
+	}
+}
+
+func (s *script) stop() {
+	s.t.Helper()
+	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
+	<-s.exited
+	require.Zero(s.t, s.cmd.ProcessState.ExitCode(), s.log.String())
+}
+
+// report is what the script says of its books.
+func (s *script) report() (sum, entries int64, missing map[string]int64) {
+	s.t.Helper()
+	out, err := exec.CommandContext(s.t.Context(), s.python, append(s.args, "--report")...).Output()
+	require.NoError(s.t, err)
+	var said struct {
+		Sums    [][]any          `json:"sums"`
+		Missing map[string]int64 `json:"missing"`
+	}
+	require.NoError(s.t, json.Unmarshal(out, &said))
+	if len(said.Sums) == 0 {
+		return 0, 0, said.Missing
+	}
+	require.Len(s.t, said.Sums, 1, "one currency")
+	return int64(said.Sums[0][1].(float64)), int64(said.Sums[0][2].(float64)), said.Missing
+}
+
+func (s *script) credited() (n int) {
+	if s.books.QueryRowContext(s.t.Context(), "SELECT COUNT(*) FROM entries").Scan(&n) != nil {
+		return -1 // it has not made its tables yet
+	}
+	return n
+}
+
+// eventuallyAcked waits until the group has read and acked all there is.
+func (s *script) eventuallyAcked() {
+	s.t.Helper()
+	ctx := s.t.Context()
+	done := func(stream string) bool {
+		groups, err := s.ledger.rdb.XInfoGroups(ctx, stream).Result()
+		if err != nil || len(groups) != 1 || groups[0].Pending != 0 {
+			return false
+		}
+		newest, err := s.ledger.rdb.XRevRangeN(ctx, stream, "+", "-", 1).Result()
+		return err == nil && len(newest) == 1 && newest[0].ID == groups[0].LastDeliveredID
+	}
+	require.Eventually(s.t, func() bool {
+		for p := range s.ledger.partitions {
+			if !done(lua.StreamKey(p)) {
+				return false
+			}
+		}
+		return true
+	}, drainWithin, pollEvery)
+}
+
+// accountsIn are the lines of a table of accounts.
+func accountsIn(t testing.TB, db *sql.DB) map[string]string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "SELECT user_id, currency, amount, entries FROM accounts")
+	require.NoError(t, err)
+	defer func() { _ = rows.Close() }()
+	all := map[string]string{}
+	for rows.Next() {
+		var user, currency, amount, entries string
+		require.NoError(t, rows.Scan(&user, &currency, &amount, &entries))
+		all[user] = amount + currency + " in " + entries
+	}
+	require.NoError(t, rows.Err())
+	return all
+}
+
+// The service of docs/finance.md in another language: it is killed half way and started again, is given an event twice, an
+// entry that is no event and one that contradicts its books, and its group is lost; its books are those that Dibs' own service
+// keeps of the same events.
+func TestPythonFinanceServiceKeepsTheSameBooks(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, wishes{partitions: 2})
+	s := newScript(t, l)
+	total := testenv.Pick(3000, 100_000)
+	l.publish(total / 2)
+	s.start()
+	require.Eventually(t, func() bool { return s.credited() > 100 }, upTimeout, time.Millisecond)
+	s.kill9()
+	halfway := s.credited()
+	l.publish(total / 2)
+	entry, err := l.rdb.XRangeN(t.Context(), lua.StreamKey(0), "-", "+", 1).Result()
+	require.NoError(t, err)
+	contrary := strings.ReplaceAll(entry[0].Values["payload"].(string), `"amount":1,`, `"amount":1000000,`)
+	require.Contains(t, contrary, "1000000")
+	for _, fields := range [][]any{
+		{"_watermill_message_uuid", "again", "metadata", "", "payload", entry[0].Values["payload"]},
+		{"_watermill_message_uuid", "contrary", "metadata", "", "payload", contrary},
+		{"junk", "1"},
+	} {
+		require.NoError(t, l.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: fields}).Err())
+	}
+	s.start()
+	s.eventuallyAcked()
+	require.NoError(t, l.rdb.XGroupDestroy(t.Context(), lua.StreamKey(1), "finance").Err())
+	s.eventuallyAcked()
+	s.stop()
+	require.Less(t, halfway, l.due(), "it was killed before it was done")
+
+	parked, err := l.rdb.XRange(t.Context(), lua.ParkedKey(0, "finance"), "-", "+").Result()
+	require.NoError(t, err)
+	require.Len(t, parked, 2)
+	require.Contains(t, parked[0].Values["_dibs_reason"], "another entry has this id")
+	require.Contains(t, parked[1].Values["_dibs_reason"], "not an event")
+	sum, entries, _ := s.report()
+	require.EqualValues(t, l.due(), entries)
+
+	// Dibs' own service makes the same of the same events, and finds the same messages unfit.
+	require.NoError(t, l.rdb.Del(t.Context(), lua.ParkedKey(0, "finance")).Err())
+	for p := range 2 {
+		require.NoError(t, l.rdb.XGroupDestroy(t.Context(), lua.StreamKey(p), "finance").Err())
+	}
+	l.launch("finance", nil)
+	l.eventuallyCredited(l.due())
+	require.Empty(t, l.faults())
+	var theirs int64
+	require.NoError(t, l.db.QueryRowContext(t.Context(), "SELECT SUM(amount) FROM accounts").Scan(&theirs))
+	require.Equal(t, theirs, sum)
+	require.Equal(t, accountsIn(t, l.db), accountsIn(t, s.books))
+}
+
+// Coupons take a seq each in a campaign of their own, and every claim of packets has an entry: a hole shows in the report.
+func TestPythonFinanceServiceSeesAHole(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, wishes{})
+	s := newScript(t, l)
+	l.publish(9) // seq 1 to 9, all of packets
+	s.start()
+	s.eventuallyAcked()
+	_, _, missing := s.report()
+	require.Empty(t, missing)
+	l.publish(2) // seq 10 is a coupon's here, so 11 leaves a hole
+	s.eventuallyAcked()
+	_, _, missing = s.report()
+	require.Equal(t, map[string]int64{"rain": 1}, missing)
+	s.stop()
+}
