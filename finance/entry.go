@@ -25,7 +25,7 @@ type Entry struct {
 	CampaignID string
 	PacketID   *string // nil: what was left over
 	Amount     int64   // minor units
-	Currency   string  // ISO 4217
+	Currency   string  // ISO 4217; "" when the campaign names none
 	ClaimedAt  time.Time
 	CreditedAt time.Time
 }
@@ -95,9 +95,11 @@ func checkMoney(e *models.Event, least int64) error {
 	return nil
 }
 
+// isCurrency tells whether code is an ISO 4217 code, or none: a campaign need not name a currency, and what it gives is then
+// counted in an account of its own.
 func isCurrency(code string) bool {
 	if len(code) != 3 {
-		return false
+		return code == ""
 	}
 	for _, c := range []byte(code) {
 		if c < 'A' || c > 'Z' {

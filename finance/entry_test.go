@@ -21,6 +21,7 @@ func TestEntryOf(t *testing.T) {
 	}{
 		"packet":             {packet, true, ""},
 		"packet of nothing":  {but(packet, func(e *models.Event) { e.Amount = amountOf(0) }), true, ""},
+		"no currency":        {but(packet, func(e *models.Event) { e.Currency = "" }), true, ""},
 		"coupon":             {couponClaim(7), false, ""},
 		"what was left over": {left, true, ""},
 		"nothing left over":  {closed(8, "sender", 0), false, ""},
@@ -34,7 +35,7 @@ func TestEntryOf(t *testing.T) {
 		"negative":              {but(packet, func(e *models.Event) { e.Amount = amountOf(-1) }), false, "amount -1"},
 		"too much":              {but(packet, func(e *models.Event) { e.Amount = amountOf(1e15) }), false, "amount 1000000000000000"},
 		"negative return":       {closed(8, "sender", -5), false, "amount -5"},
-		"no currency":           {but(packet, func(e *models.Event) { e.Currency = "" }), false, `currency ""`},
+		"a long currency":       {but(packet, func(e *models.Event) { e.Currency = "EURO" }), false, `currency "EURO"`},
 		"no such currency":      {but(left, func(e *models.Event) { e.Currency = "eur" }), false, `currency "eur"`},
 		"long user":             {but(left, func(e *models.Event) { e.UserID = strings.Repeat("x", 129) }), false, "user_id"},
 	} {

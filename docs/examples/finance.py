@@ -77,7 +77,7 @@ class Never(Exception):
 
 def credit_of(event):
     """The row of entries that an event asks for, or None when it asks for none: a coupon, or a type of tomorrow."""
-    amount, user, currency = event.get("amount"), event.get("user_id"), event.get("currency")
+    amount, user, currency = event.get("amount"), event.get("user_id"), event.get("currency", "")
     if event.get("type") == "claim.accepted":
         if amount is None and "packet_id" not in event:
             return None
@@ -90,7 +90,7 @@ def credit_of(event):
         return None
     if type(amount) is not int or not 0 <= amount <= AMOUNT_MAX:  # minor units: cents, never a float
         raise Never("amount %r" % (amount,))
-    if not isinstance(currency, str) or len(currency) != 3:
+    if not isinstance(currency, str) or len(currency) not in (0, 3):  # a campaign need not name one
         raise Never("currency %r" % (currency,))
     if not isinstance(user, str) or not user or not isinstance(event.get("id"), str):
         raise Never("user_id %r of event %r" % (user, event.get("id")))
