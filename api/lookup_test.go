@@ -152,6 +152,45 @@ func (f fromDelivered) Unread(ctx context.Context, p int, group string) (lua.Unr
 	return u, err
 }
 
+// Between two looks a claim may go from the stream to MySQL: the order of the looks must not lose it.
+func TestLookup_AClaimThatMovesBetweenTheTwoIsNotMissed(t *testing.T) {
+	t.Parallel()
+	l := newLookups(t)
+	scripts, err := lua.New(l.rdb, lua.Options{})
+	require.NoError(t, err)
+	moving := &movingStreams{Streams: scripts}
+	server, err := api.New(api.Config{}, api.Deps{
+		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Streams: moving,
+		Ready: func(context.Context) error { return nil },
+	})
+	require.NoError(t, err)
+	for _, path := range []func(c models.Claim) string{
+		func(c models.Claim) string { return "/v1/claims/" + c.ID },
+		func(c models.Claim) string { return "/v1/users/" + c.UserID + "/claims" },
+	} {
+		c, _ := l.claim("u" + uuid.NewString())
+		moving.before = func() { l.sync(l.take(1)) }
+		w := ask(athome(server.Handler()), "GET", path(c), "")
+		require.Equal(t, 200, w.Code, w.Body)
+		require.Contains(t, w.Body.String(), c.ID)
+	}
+}
+
+// movingStreams has something happen just before a stream is looked at, once.
+type movingStreams struct {
+	api.Streams
+
+	before func()
+}
+
+func (m *movingStreams) Unread(ctx context.Context, p int, group string) (lua.Unread, error) {
+	if m.before != nil {
+		m.before()
+		m.before = nil
+	}
+	return m.Streams.Unread(ctx, p, group)
+}
+
 func TestLookup_WithoutMySQLWhatIsUnsyncedIsFoundAndTheRestUnknown(t *testing.T) {
 	t.Parallel()
 	l := newLookups(t)
