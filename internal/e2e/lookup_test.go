@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"dibs/internal/testenv"
+	"dibs/models"
+)
+
+// lookedUp asks one process for a claim.
+func lookedUp(t testing.TB, url, id string) reply {
+	t.Helper()
+	return call(t, http.MethodGet, url+"/v1/claims/"+id, "", nil)
+}
+
+// TestEveryClaimIsFoundTheMomentItIsAnswered: claims are made through one API process and looked up through the other, while
+// consumers write them, die, and come back; on a cluster, over four streams.
+func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
+	t.Parallel()
+	claims := testenv.Pick(1_000, 10_000)
+	s := newSystem(t, wishes{masters: 3, partitions: 4, apis: 2})
+	var campaigns []campaign
+	for i := range 3 {
+		campaigns = append(campaigns, openCampaign(t, s.apis[0].url, campaign{ID: fmt.Sprint("sale-", i), Total: int64(claims)}))
+	}
+	ids := make([]string, claims)
+	var made, missed atomic.Int64
+	var g errgroup.Group
+	g.SetLimit(16)
+	for i := range claims {
+		if i == claims/3 {
+			s.consumers[0].kill9() // what it took and did not write is in flight from here on
+		}
+		if i == claims*2/3 {
+			s.consumers[0].restart()
+		}
+		g.Go(func() error {
+			user := fmt.Sprint("user ", i)
+			got := claimOnce(t, s.apis[i%2].url, campaigns[i%3].ID, user, 1, "")
+			if got.status != http.StatusCreated {
+				return fmt.Errorf("claim: %d %s %w", got.status, got.body, got.err)
+			}
+			made.Add(1)
+			ids[i] = got.claim(t).ID
+			again := lookedUp(t, s.apis[(i+1)%2].url, ids[i])
+			if again.status != http.StatusOK || again.body != got.body {
+				missed.Add(1)
+				return fmt.Errorf("look-up of %s: %d %s %w", got.body, again.status, again.body, again.err)
+			}
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
+	require.EqualValues(t, claims, made.Load())
+	require.Zero(t, missed.Load())
+	unknown := lookedUp(t, s.apis[0].url, uuid.NewString())
+	require.Equal(t, "claim_not_found", unknown.code(), unknown.body)
+}
+
+// TestLookUpsWithoutMySQL: it is killed, and then it hangs, with claims unsynced that were answered before and after.
+func TestLookUpsWithoutMySQL(t *testing.T) {
+	t.Parallel()
+	for _, away := range []struct {
+		name     string
+		go_, end func(s *testenv.MySQLServer)
+	}{
+		{"killed", (*testenv.MySQLServer).Kill, (*testenv.MySQLServer).Start},
+		{"hanging", (*testenv.MySQLServer).Pause, (*testenv.MySQLServer).Resume},
+	} {
+		t.Run(away.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t, wishes{ownSQL: true, apis: 2})
+			c := openCampaign(t, s.apis[0].url, campaign{Total: 100})
+			synced := claimOnce(t, s.apis[0].url, c.ID, "u", 1, "").claim(t)
+			s.awaitSynced(c.ID, 1)
+			away.go_(s.sql)
+			for range 3 {
+				got := claimOnce(t, s.apis[0].url, c.ID, "u", 1, "")
+				require.Equal(t, http.StatusCreated, got.status, got.body)
+				found := lookedUp(t, s.apis[1].url, got.claim(t).ID)
+				require.Equal(t, http.StatusOK, found.status, found.body)
+				require.Equal(t, got.body, found.body)
+			}
+			for _, id := range []string{synced.ID, uuid.NewString()} {
+				requireRetryable(t, lookedUp(t, s.apis[1].url, id), "unavailable")
+			}
+			requireRetryable(t, call(t, http.MethodGet, s.apis[1].url+"/v1/users/u/claims", "", nil), "unavailable")
+			away.end(s.sql)
+			s.awaitSynced(c.ID, 4)
+			require.Equal(t, http.StatusOK, lookedUp(t, s.apis[1].url, synced.ID).status)
+			unknown := lookedUp(t, s.apis[1].url, uuid.NewString())
+			require.Equal(t, "claim_not_found", unknown.code(), unknown.body)
+			require.Len(t, s.pagesOf("u", 3), 4)
+		})
+	}
+}
+
+// awaitSynced waits until MySQL answers and has so many claims of a campaign.
+func (s *system) awaitSynced(campaignID string, claims int) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		var n int
+		ctx, cancel := context.WithTimeout(context.Background(), upTimeout)
+		defer cancel()
+		err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM claims WHERE campaign_id = ?", campaignID).Scan(&n)
+		return err == nil && n == claims
+	}, upTimeout, pollEvery)
+}
+
+// pagesOf reads a user's claims page by page, by turns from every API process.
+func (s *system) pagesOf(user string, limit int) (all []models.Claim) {
+	s.t.Helper()
+	for cursor, turn := "", 0; ; turn++ {
+		url := fmt.Sprintf("%s/v1/users/%s/claims?limit=%d&cursor=%s", s.urls()[turn%len(s.apis)], user, limit, cursor)
+		got := call(s.t, http.MethodGet, url, "", nil)
+		require.Equal(s.t, http.StatusOK, got.status, got.body)
+		var page struct {
+			Claims     []models.Claim
+			NextCursor string `json:"next_cursor"`
+		}
+		require.NoError(s.t, json.Unmarshal([]byte(got.body), &page))
+		require.LessOrEqual(s.t, len(page.Claims), limit)
+		all = append(all, page.Claims...)
+		if page.NextCursor == "" {
+			return all
+		}
+		require.Len(s.t, page.Claims, limit)
+		cursor = page.NextCursor
+	}
+}
+
+// TestAUsersPagesAreStableWhileClaimsArrive: while claims of the user come in and are written, a reader that goes page by page
+// meets no claim twice and every claim that was there when it began, newest first.
+func TestAUsersPagesAreStableWhileClaimsArrive(t *testing.T) {
+	t.Parallel()
+	before := testenv.Pick(80, 1_000)
+	s := newSystem(t, wishes{apis: 2, partitions: 2})
+	var campaigns []campaign
+	for i := range 3 {
+		campaigns = append(campaigns, openCampaign(t, s.apis[0].url, campaign{ID: fmt.Sprint("sale-", i), Total: 1_000_000}))
+	}
+	claim := func(i int) (string, error) {
+		got := claimOnce(t, s.apis[i%2].url, campaigns[i%3].ID, "u", 1, "")
+		if got.status != http.StatusCreated {
+			return "", fmt.Errorf("claim: %d %s %w", got.status, got.body, got.err)
+		}
+		return got.claim(t).ID, nil
+	}
+	known := map[string]bool{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var g errgroup.Group
+	defer func() {
+		cancel()
+		require.NoError(t, g.Wait())
+	}()
+	for i := range before {
+		id, err := claim(i)
+		require.NoError(t, err)
+		known[id] = true
+	}
+	g.Go(func() error {
+		for i := 0; ctx.Err() == nil; i++ {
+			if _, err := claim(i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for round := range 3 {
+		all := s.pagesOf("u", 7+round)
+		seen := map[string]bool{}
+		for _, c := range all {
+			require.False(t, seen[c.ID], "met twice")
+			seen[c.ID] = true
+		}
+		for id := range known {
+			require.True(t, seen[id], "missing")
+		}
+		require.True(t, slices.IsSortedFunc(all, func(a, b models.Claim) int { return models.PlaceOf(&a).Compare(models.PlaceOf(&b)) }))
+		known = seen
+	}
+}
