@@ -12,7 +12,7 @@ LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GO_TEST := go test -race -count=1 -run '$(RUN)'
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-mysql soak bench servers build fmt fmt-check vet lint fix check tidy
+.PHONY: help lua-debug test test-mysql soak bench servers build fmt fmt-check vet lint fix check tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ soak: servers ## the long forms of all tests
 
 bench: servers ## measure against ceilings, see docs/bench.md (BENCH=/script, ROUNDS=3, SHORT=1, WRITE=1)
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 30m ./bench $(if $(SHORT),-short) $(ROUNDS:%=-rounds=%) $(if $(WRITE),-write)
+
+lua-debug: ## step through a script of lua/ in Redis' debugger, on a campaign that has claims: make lua-debug SCRIPT=claim
+	@go run ./internal/luadebug '$(SCRIPT)'
 
 servers: ## find the Redis and the MariaDB or MySQL that tests start, install them if need be
 	@scripts/servers

@@ -41,7 +41,8 @@ var arrows = map[string][]string{
 	"internal/arch":     {},
 	"internal/crowd":    {"models"},
 	"internal/load":     {"models"},
-	"internal/e2e":      everything, // whole-pipeline tests
+	"internal/luadebug": {"lua", "models"}, // make lua-debug
+	"internal/e2e":      everything,        // whole-pipeline tests
 	"internal/embedded": {"migrations", "models"},
 	"internal/deploy":   {}, // checks of the Dockerfile and docker-compose.yml
 	testEnv:             {},

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// TestEveryScriptRunsInTheDebugger plays who types: the debugger stops at the first line, shows keys and arguments, and goes on to
+// a reply of a call that did what it is for.
+func TestEveryScriptRunsInTheDebugger(t *testing.T) {
+	t.Chdir("../..")
+	names, err := scriptNames(".")
+	require.NoError(t, err)
+	require.ElementsMatch(t, names, slices.Collect(maps.Keys(verbs)), "each script has its call")
+	before := leftovers(t)
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			require.NoError(t, run(t.Context(), []string{name}, strings.NewReader("print KEYS\ncontinue\nquit\n"), &out, &errs), "%s", &errs)
+			said := out.String()
+			require.Contains(t, said, "Lua debugging session started", said)
+			require.Contains(t, said, "* Stopped at", said)
+			require.Contains(t, said, `"dibs:{p0}:`, "KEYS are shown: %s", said)
+			_, reply, found := strings.Cut(said, "1) (integer) ")
+			require.True(t, found, "a reply: %s", said)
+			require.Equal(t, "0", strings.Fields(reply)[0], "it went well: %s", said)
+			require.Contains(t, errs.String(), name+": ")
+		})
+	}
+	require.Equal(t, before, leftovers(t), "nothing is left behind")
+}
+
+func leftovers(t *testing.T) []string {
+	t.Helper()
+	folders, err := filepath.Glob(filepath.Join(os.TempDir(), "dibs-lua-debug-*"))
+	require.NoError(t, err)
+	return folders
+}
+
+func TestWhatCantBeDebuggedIsRefused(t *testing.T) {
+	t.Chdir("../..")
+	for _, args := range [][]string{nil, {"claims"}, {"claim", "load"}, {"../lua/claim"}} {
+		err := run(t.Context(), args, strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
+		require.ErrorIs(t, err, errUsage)
+		require.ErrorContains(t, err, "adjust|claim|")
+	}
+	t.Chdir(t.TempDir())
+	require.ErrorContains(t, run(t.Context(), []string{"claim"}, nil, nil, nil), "root of the module")
+}

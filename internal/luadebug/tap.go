@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// errHeard answers the call that the tap keeps back.
+var errHeard = errors.New("luadebug: heard")
+
+// call is a call of a script: what redis-cli is to make.
+type call struct {
+	path       string
+	keys, args []string
+}
+
+// cliArgs are the arguments of redis-cli that debug the call.
+func (c *call) cliArgs() []string {
+	all := append([]string{"--ldb", "--eval", c.path}, c.keys...)
+	return append(append(all, ","), c.args...)
+}
+
+// hasZero tells whether an argument has a byte that no command line can carry.
+func (c *call) hasZero() bool { return strings.Contains(strings.Join(c.args, ""), "\x00") }
+
+// tap is a hook that, once it is open, keeps the calls of one script back and remembers the last.
+type tap struct {
+	source string
+	open   bool
+	heard  bool
+	call   call
+}
+
+// DialHook changes nothing.
+func (t *tap) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook changes nothing: without durability no script goes by one.
+func (t *tap) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook keeps back what the tap is for.
+func (t *tap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	digest := redis.NewScript(t.source).Hash()
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		all := cmd.Args()
+		if !t.open || cmd.Name() != "evalsha" || all[1] != digest {
+			return next(ctx, cmd)
+		}
+		t.heard, t.call = true, callIn(all)
+		cmd.SetErr(errHeard)
+		return errHeard
+	}
+}
+
+// callIn reads EVALSHA digest n key… arg….
+func callIn(all []any) call {
+	n, _ := all[2].(int)
+	words := make([]string, 0, len(all)-3)
+	for _, word := range all[3:] {
+		if raw, ok := word.([]byte); ok {
+			word = string(raw)
+		}
+		words = append(words, fmt.Sprint(word))
+	}
+	return call{keys: words[:n], args: words[n:]}
+}
