@@ -147,7 +147,12 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	f := room.campaigns["c1"]
 	f.lag = 2
 	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 4, Backlog: 2, Low: true, AsOf: at}, read())
-	f.lag = 0
+	f.lag, f.parked = 2, 1
+	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 4, Backlog: 1, Parked: 1, Low: true, AsOf: at}, read())
+	f.lag = 1
+	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 5, Parked: 1, Low: true, AsOf: at}, read(),
+		"a claim that can't be written is neither on its way nor drift")
+	f.lag, f.parked = 0, 0
 	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 6, Low: true, AsOf: at}, read())
 	f.lag = -1
 	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 7, Drift: -1, Low: true, AsOf: at}, read(),

@@ -55,7 +55,8 @@ type fakeCampaign struct {
 	first   map[string]models.Claim
 	users   map[string]int64
 	rows    []models.Claim
-	lag     int64
+	lag     int64 // claims that MySQL lacks
+	parked  int64 // of these
 	batches []models.PacketBatch
 }
 
@@ -293,7 +294,7 @@ func (r *fakeRoom) Books(_ context.Context, id string) (models.Books, error) {
 	if c == nil {
 		return models.Books{}, models.ErrNotFound
 	}
-	return models.Books{Claimed: c.taken - c.lag, SyncedSeq: c.seq - c.lag, Remaining: c.Total - c.taken + c.lag}, nil
+	return models.Books{Claimed: c.taken - c.lag, SyncedSeq: c.seq - c.lag, Remaining: c.Total - c.taken + c.lag, ParkedClaims: c.parked, ParkedUnits: c.parked}, nil
 }
 
 func (r *fakeRoom) Claim(ctx context.Context, id string) (models.Claim, error) {

@@ -33,7 +33,7 @@ func (s *Server) getStock(ctx context.Context, in *campaignInput) (*stockOutput,
 			return nil, s.stockProblem(in.ID, err)
 		}
 		stock = stockOf(&books, &state)
-		if books.SyncedSeq == state.Seq || i == stockReads-1 || !pause(ctx, stockPause) {
+		if books.SyncedSeq+books.ParkedClaims == state.Seq || i == stockReads-1 || !pause(ctx, stockPause) {
 			break
 		}
 	}
@@ -55,18 +55,20 @@ func (s *Server) readStock(ctx context.Context, id string) (models.Books, lua.St
 	return books, state, err
 }
 
-// stockOf: backlog is units that are in Redis and not yet in MySQL. At one watermark there is none, and what differs then is
-// drift. MySQL ahead of Redis is no lag either: Redis has lost something.
+// stockOf: backlog is units that are in Redis and not yet in MySQL, but for those that are parked and never get there. At one
+// watermark there is none, and what differs then is drift. MySQL ahead of Redis is no lag either: Redis has lost something.
 func stockOf(books *models.Books, state *lua.State) models.Stock {
 	st := models.Stock{
 		CampaignID: state.Meta.ID, Total: state.Total, Remaining: state.Remaining(), Claimed: state.Taken, Synced: books.Claimed,
 		AsOf: models.NewTime(state.AsOf),
 	}
 	st.Low = state.LowStockAt > 0 && st.Remaining <= state.LowStockAt
-	if books.SyncedSeq < state.Seq {
-		st.Backlog = max(0, state.Taken-books.Claimed)
+	st.Parked = books.ParkedUnits
+	known := books.Claimed + books.ParkedUnits
+	if books.SyncedSeq+books.ParkedClaims < state.Seq {
+		st.Backlog = max(0, state.Taken-known)
 	} else {
-		st.Drift = state.Taken - books.Claimed
+		st.Drift = state.Taken - known
 	}
 	return st
 }

@@ -19,6 +19,8 @@ import (
 type reconcileFlags struct {
 	campaign     string
 	json, repair bool
+
+	discardParked bool
 }
 
 func newReconcile(env Env) *cobra.Command {
@@ -32,14 +34,22 @@ Claims that are on their way to MySQL are a backlog, not a difference. With --re
 direction of the evidence, which is the rows of claims and the events in the claim stream; what was changed is printed and
 kept in the table repairs. A campaign whose stock in Redis is rebuilt takes no claims for that long.
 
+A claim whose event is parked (table parked_events) was accepted and could not be written: it holds its units, and is named
+here. A repair writes it if that works by now. With --discard-parked those that still can't be written are given up: their
+units are free again.
+
 Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 		Example: "  dibs reconcile\n  dibs reconcile --campaign spring-sale --json\n  dibs reconcile --campaign spring-sale --repair",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
+		if flags.discardParked && !flags.repair {
+			return fmt.Errorf("%w: --discard-parked goes with --repair", config.ErrConfig)
+		}
 		return withStack(ctx, env, cfg, func(s *stack) error { return s.reconcile(ctx, env.Stdout, flags) })
 	}))
 	c.Flags().StringVar(&flags.campaign, "campaign", "", "id of one campaign; all unless given")
 	c.Flags().BoolVar(&flags.json, "json", false, "print JSON, one line a campaign")
 	c.Flags().BoolVar(&flags.repair, "repair", false, "put right what differs, by the rows of claims and the events in the stream")
+	c.Flags().BoolVar(&flags.discardParked, "discard-parked", false, "with --repair: give up parked claims that can't be written")
 	return c
 }
 
@@ -65,7 +75,7 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 	var failed []error
 	differ := 0
 	for _, id := range ids {
-		one, err := look(ctx, reconciler, id, flags.repair)
+		one, err := look(ctx, reconciler, id, flags)
 		if err != nil && one.Found.CampaignID == "" {
 			failed = append(failed, err)
 			continue
@@ -92,9 +102,9 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 	return errors.Join(failed...)
 }
 
-func look(ctx context.Context, r *syncer.Reconciler, id string, repair bool) (syncer.Repaired, error) {
-	if repair {
-		return r.Repair(ctx, id)
+func look(ctx context.Context, r *syncer.Reconciler, id string, flags reconcileFlags) (syncer.Repaired, error) {
+	if flags.repair {
+		return r.Repair(ctx, id, syncer.RepairHow{DiscardParked: flags.discardParked})
 	}
 	found, err := r.Compare(ctx, id, syncer.DepthUsers)
 	return syncer.Repaired{Found: found, Left: found}, err

@@ -78,6 +78,12 @@ const usersGuessMost = 1 << 20
 // leftoversMax bounds how many loads back a loader cleans up; older ones expire.
 const leftoversMax = 16
 
+// CheckPast tells whether Add would take a claim.
+func CheckPast(p *Past) error {
+	_, err := appendRecord(nil, p)
+	return err
+}
+
 // Add stages a claim. Claims come in order of seq.
 func (r *Rebuild) Add(ctx context.Context, p *Past) error {
 	at := len(r.bytes)

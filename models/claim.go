@@ -64,6 +64,7 @@ type Stock struct {
 	Claimed    int64  `json:"claimed"`   // live claims, by Redis
 	Synced     int64  `json:"synced"`    // of these, in MySQL
 	Backlog    int64  `json:"backlog"`   // of these, on their way
+	Parked     int64  `json:"parked"`    // of these, can't be written: somebody has to look
 	Drift      int64  `json:"drift"`     // Redis less MySQL at a common watermark; never a lag
 	Low        bool   `json:"low"`
 	AsOf       Time   `json:"as_of"`

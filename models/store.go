@@ -56,4 +56,7 @@ type Books struct {
 	SyncedSeq int64 // accepted claims that have their row
 	Remaining int64 // units
 	At        time.Time
+
+	ParkedClaims int64 // accepted claims that can't be written; none of the above counts them
+	ParkedUnits  int64
 }

@@ -111,7 +111,7 @@ func TestLost_WhenEveryClaimIsLostTheStockIsSoldAnew(t *testing.T) {
 	h.group()
 	_, err := h.hydrator().Recover(t.Context(), id, now.Seen)
 	require.ErrorIs(t, err, syncer.ErrLost)
-	done, err := h.reconciler(nil).Repair(t.Context(), id)
+	done, err := h.reconciler(nil).Repair(t.Context(), id, syncer.RepairHow{})
 	require.NoError(t, err)
 	require.Empty(t, done.Left.Differences)
 	require.Equal(t, int64(2), h.campaign(id).LostClaims)

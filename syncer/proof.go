@@ -46,11 +46,24 @@ func (h *Hydrator) prove(ctx context.Context, c *models.Campaign) error {
 		if err != nil {
 			return err
 		}
-		if fresh.SeenSeq > fresh.SyncedSeq {
+		parked, err := h.parked(ctx, c.ID)
+		if err != nil {
+			return err
+		}
+		if fresh.SeenSeq > fresh.SyncedSeq+parked.claims {
 			return fmt.Errorf("%w: %s: %d claims were seen, mysql has %d", ErrLost, c.ID, fresh.SeenSeq, fresh.SyncedSeq)
 		}
 	}
 	return nil
+}
+
+// parked reads the parked claims of a campaign.
+func (h *Hydrator) parked(ctx context.Context, id string) (*parked, error) {
+	pool, err := h.db.DB()
+	if err != nil {
+		return nil, fmt.Errorf("syncer: campaign %s: %w", id, err)
+	}
+	return readParked(ctx, pool, id)
 }
 
 // drained waits until the rows hold all that the claim stream, such as it is, has to tell of a fenced campaign.

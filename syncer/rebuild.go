@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"gorm.io/gorm"
@@ -130,48 +131,52 @@ func (h *Hydrator) attempt(ctx context.Context, c *models.Campaign) (int64, erro
 	return n, nil
 }
 
-// stage brings the rows of one snapshot to Redis and holds them against the counters of the same snapshot. Rows that do not
-// add up are ErrLost, unless how says that they are the truth; then the counters that they make are returned.
+// stage brings the rows of one snapshot to Redis, and the parked claims, and holds them against the counters of the same
+// snapshot. Rows that do not add up are ErrLost, unless how says that they are the truth; then the counters that they make are
+// returned.
 func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.Rebuild, how rebuildHow) (*books, error) {
-	snap, err := h.snapshot(ctx, c, staging)
+	snap, parked, err := h.snapshot(ctx, c, staging)
 	if err != nil {
 		return nil, err
 	}
 	highest := max(staging.Seen().Seq, snap.SeenSeq)
+	rows, units := staging.Claims()-parked.claims, staging.Taken()-parked.units
 	if how.force {
 		staging.SetSeq(highest)
-		return &books{synced: highest, claimed: staging.Taken(), lost: highest - staging.Claims(), released: staging.Released()}, nil
+		return &books{synced: highest - parked.claims, claimed: units, lost: highest - staging.Claims(), released: staging.Released()}, nil
 	}
 	now := &books{synced: snap.SyncedSeq, claimed: snap.Claimed, lost: snap.LostClaims, released: snap.ReleasedClaims}
 	// Claims without any load are from elsewhere.
-	if c.Epoch == 0 && highest > 0 || staging.Claims()+now.lost != now.synced || highest > now.synced || staging.Taken() != now.claimed ||
+	if c.Epoch == 0 && highest > 0 || rows+now.lost != now.synced || highest > now.synced+parked.claims || units != now.claimed ||
 		staging.Released() != now.released {
-		reason := fmt.Sprintf("%d claims of %d units have rows up to %d, %d released, %d are lost, %d were seen; the books say %d of %d units, %d released",
-			staging.Claims(), staging.Taken(), staging.Seen().Seq, staging.Released(), now.lost, snap.SeenSeq, now.synced, now.claimed, now.released)
+		reason := fmt.Sprintf("%d claims of %d units have rows up to %d, %d released, %d are lost, %d parked, %d were seen; the books say %d of %d units, %d released",
+			rows, units, staging.Seen().Seq, staging.Released(), now.lost, parked.claims, snap.SeenSeq, now.synced, now.claimed, now.released)
 		return nil, lostUnless(h.lose(ctx, c, reason), c.ID, reason)
 	}
-	staging.SetSeq(now.synced)
+	staging.SetSeq(now.synced + parked.claims)
 	return now, nil
 }
 
-// snapshot stages all rows of a campaign and returns its counters, as of one moment.
-func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lua.Rebuild) (models.Campaign, error) {
+// snapshot stages all rows and parked claims of a campaign and returns the latter and its counters, as of one moment.
+func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lua.Rebuild) (snap models.Campaign, all *parked, err error) {
 	pool, err := h.db.DB()
 	if err != nil {
-		return models.Campaign{}, fmt.Errorf("syncer: rebuild: %w", err)
+		return snap, nil, fmt.Errorf("syncer: rebuild: %w", err)
 	}
 	tx, err := pool.BeginTx(ctx, &sql.TxOptions{Isolation: snapshotOf(h.db), ReadOnly: h.db.Name() != "sqlite"})
 	if err != nil {
-		return models.Campaign{}, fmt.Errorf("syncer: rebuild: %w", err)
+		return snap, nil, fmt.Errorf("syncer: rebuild: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // it only read
-	var snap models.Campaign
 	err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims FROM campaigns WHERE id = ?", c.ID).
 		Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq, &snap.ReleasedClaims)
 	if err != nil {
-		return snap, fmt.Errorf("syncer: rebuild: %w", err)
+		return snap, nil, fmt.Errorf("syncer: rebuild: %w", err)
 	}
-	return snap, h.stageRows(ctx, tx, c.ID, staging)
+	if all, err = readParked(ctx, tx, c.ID); err != nil {
+		return snap, nil, err
+	}
+	return snap, all, h.stageRows(ctx, tx, c.ID, staging, all.bySeq())
 }
 
 // snapshotOf is the isolation that shows one moment; SQLite has no other.
@@ -183,7 +188,7 @@ func snapshotOf(db *gorm.DB) sql.IsolationLevel {
 }
 
 // stageRows stages all claims in order of seq, as they come: MySQL is read no faster than Redis is written to.
-func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging *lua.Rebuild) error {
+func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging *lua.Rebuild, parked []*parkedClaim) error {
 	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status FROM claims"+byPlace(h.db.Name())+
 		" WHERE campaign_id = ? AND shard = 0 ORDER BY seq", id)
 	if err != nil {
@@ -195,6 +200,9 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging
 	for n := 1; rows.Next(); n++ {
 		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status); err != nil {
 			return fmt.Errorf("syncer: rebuild: %w", err)
+		}
+		if parked, err = stageParked(ctx, staging, parked, p.Seq); err != nil {
+			return err
 		}
 		p.ID, p.UserID, p.KeyDigest = claimID, user, digest
 		p.Live = string(status) == string(models.ClaimClaimed) || string(status) == string(models.ClaimRedeemed)
@@ -209,7 +217,19 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging
 		return fmt.Errorf("syncer: rebuild: %w", err)
 	}
 	h.step("page")
-	return nil
+	_, err = stageParked(ctx, staging, parked, math.MaxInt64)
+	return err
+}
+
+// stageParked stages parked claims that come before a place, and returns the others.
+func stageParked(ctx context.Context, staging *lua.Rebuild, parked []*parkedClaim, before int64) ([]*parkedClaim, error) {
+	for len(parked) > 0 && parked[0].event.Seq < before {
+		if err := staging.Add(ctx, parked[0].past()); err != nil {
+			return nil, err
+		}
+		parked = parked[1:]
+	}
+	return parked, nil
 }
 
 // byPlace has a query go by the places of claims: sorting a million rows would take a server longer than anything else here.

@@ -116,6 +116,9 @@ type MySQLFigures struct {
 	LostClaims int64 `json:"lost_claims"`
 	Released   int64 `json:"released"` // claims
 	Untold     int64 `json:"untold"`   // of these, Redis is yet to be told
+
+	ParkedClaims int64 `json:"parked_claims"` // accepted by Redis, without a row because none can be written; counted nowhere above
+	ParkedUnits  int64 `json:"parked_units"`
 }
 
 // RowFigures are what the rows of claims add up to.
@@ -137,6 +140,7 @@ type Comparison struct {
 	Drift       *int64           `json:"drift"`       // units, Redis less MySQL; nil: no common watermark
 	Differences []string         `json:"differences"` // what can't be explained by claims that are on their way
 
+	parked  bool // there are events on the list of those that are parked, with a row or without
 	inRedis bool // what differs is in Redis, or can only be told from it: the rows alone don't mend it
 }
 
@@ -190,7 +194,13 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 	c := &l.snap.campaign
 	l.found = Comparison{
 		CampaignID: c.ID, Residency: c.Residency, Rows: l.snap.rows, Differences: []string{},
-		MySQL: MySQLFigures{c.Epoch, c.Total, c.Claimed, c.Remaining, c.SyncedSeq, c.LostClaims, c.ReleasedClaims, l.snap.untold},
+		MySQL: MySQLFigures{
+			c.Epoch, c.Total, c.Claimed, c.Remaining, c.SyncedSeq, c.LostClaims, c.ReleasedClaims, l.snap.untold, l.snap.parked.claims, l.snap.parked.units,
+		},
+	}
+	l.found.parked = len(l.snap.parked.list) > 0
+	for _, line := range l.snap.parked.names() {
+		l.found.differf("%s", line)
 	}
 	l.counters()
 	switch {
@@ -239,7 +249,8 @@ func (l *look) counters() {
 func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err error) {
 	c := &l.snap.campaign
 	l.found.Redis = &RedisFigures{state.Epoch, state.Status, state.Total, state.Taken, state.Remaining(), state.Seq, state.Released}
-	backlog := max(0, state.Seq-c.SyncedSeq)
+	known := c.SyncedSeq + l.snap.parked.claims
+	backlog := max(0, state.Seq-known)
 	l.found.Backlog = &backlog
 	switch {
 	case state.Epoch != c.Epoch:
@@ -248,15 +259,15 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 	case state.Status == models.StatusFenced || state.Status == models.StatusLoading:
 		l.found.differInRedisf("load %d is %s in redis", state.Epoch, state.Status)
 		return false, nil
-	case state.Seq > c.SyncedSeq:
+	case state.Seq > known:
 		return l.behind(ctx, state)
-	case state.Seq < c.SyncedSeq:
-		l.found.differInRedisf("redis holds %d claims, mysql %d", state.Seq, c.SyncedSeq)
+	case state.Seq < known:
+		l.found.differInRedisf("redis holds %d claims, mysql %d", state.Seq, known)
 	case state.Released != c.ReleasedClaims:
 		return l.releases(ctx, state)
 	}
 	l.drift(state)
-	if state.Seq == c.SyncedSeq && l.depth >= DepthRows {
+	if state.Seq == known && l.depth >= DepthRows {
 		return l.records(ctx, state)
 	}
 	return true, nil
@@ -265,18 +276,19 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 // drift compares the units.
 func (l *look) drift(state *lua.State) {
 	c := &l.snap.campaign
-	drift := c.Claimed - state.Taken // while a change is on its way the totals differ rightly
+	claimed := c.Claimed + l.snap.parked.units
+	drift := claimed - state.Taken // while a change is on its way the totals differ rightly
 	if state.Version == c.Version && c.AppliedVersion == c.Version {
-		drift = state.Remaining() - c.Remaining
+		drift = state.Remaining() - max(0, c.Remaining-l.snap.parked.units)
 		if state.Total != c.Total {
 			l.found.differInRedisf("redis has a total of %d, mysql of %d", state.Total, c.Total)
 		}
 	}
-	if state.Taken != c.Claimed {
-		l.found.differInRedisf("redis has %d units taken, mysql %d claimed", state.Taken, c.Claimed)
+	if state.Taken != claimed {
+		l.found.differInRedisf("redis has %d units taken, mysql %d claimed", state.Taken, claimed)
 	}
 	if drift == 0 && l.snap.rows != nil {
-		drift = l.snap.rows.Units - state.Taken
+		drift = l.snap.rows.Units + l.snap.parked.units - state.Taken
 	}
 	l.found.Drift = &drift
 }
@@ -300,7 +312,11 @@ func (l *look) behind(ctx context.Context, state *lua.State) (settled bool, err 
 		return false, nil
 	}
 	now, err := getCampaign(l.r.cfg.DB.WithContext(ctx), c.ID)
-	if err != nil || now.Epoch != state.Epoch || now.SyncedSeq >= state.Seq {
+	if err != nil || now.Epoch != state.Epoch || now.SyncedSeq+l.snap.parked.claims >= state.Seq {
+		return false, err
+	}
+	parked, err := l.r.cfg.Hydrator.parked(ctx, c.ID) // what was on its way may be parked by now
+	if err != nil || parked.claims != l.snap.parked.claims {
 		return false, err
 	}
 	l.found.differInRedisf("redis accepted %d claims, mysql counts %d and nothing is on its way", state.Seq, now.SyncedSeq)

@@ -16,6 +16,7 @@ const liveClaims = "status IN ('" + string(models.ClaimClaimed) + "', '" + strin
 // snapshot is what MySQL says of a campaign at one moment.
 type snapshot struct {
 	campaign models.Campaign
+	parked   *parked
 	rows     *RowFigures     // nil: not counted
 	users    map[string]held // nil: not read
 	untold   int64           // releases that wait in outbox
@@ -42,13 +43,16 @@ func (r *Reconciler) snapshot(ctx context.Context, id string, depth Depth) (*sna
 	if s.untold, err = countUntold(ctx, tx, id); err != nil {
 		return nil, err
 	}
+	if s.parked, err = readParked(ctx, tx, id); err != nil {
+		return nil, err
+	}
 	if depth >= DepthRows {
 		if s.rows, err = countRows(ctx, tx, id); err != nil {
 			return nil, err
 		}
 	}
 	if depth >= DepthUsers {
-		s.users, err = readUsers(ctx, tx, &s.campaign)
+		s.users, err = readUsers(ctx, tx, &s.campaign, s.parked)
 	}
 	return s, err
 }
@@ -80,7 +84,7 @@ func countRows(ctx context.Context, tx *sql.Tx, id string) (*RowFigures, error) 
 }
 
 // readUsers adds up what each user holds, as a load into Redis would.
-func readUsers(ctx context.Context, tx *sql.Tx, c *models.Campaign) (map[string]held, error) {
+func readUsers(ctx context.Context, tx *sql.Tx, c *models.Campaign, parked *parked) (map[string]held, error) {
 	zone, err := c.Location()
 	if err != nil {
 		return nil, fmt.Errorf("syncer: campaign %s: %w", c.ID, err)
@@ -107,6 +111,9 @@ func readUsers(ctx context.Context, tx *sql.Tx, c *models.Campaign) (map[string]
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("syncer: read claims of %s: %w", c.ID, err)
+	}
+	for _, p := range parked.bySeq() {
+		users[p.event.UserID] = users[p.event.UserID].with(p.event.Quantity, dayNumber(p.event.At.Time, zone))
 	}
 	return users, nil
 }

@@ -16,6 +16,7 @@ import (
 // What a repair puts right, as it stands in repairs.what.
 const (
 	RepairClaims    = "claims"    // a row that was missing came back from its event
+	RepairParked    = "parked"    // a parked claim got its row, or was given up
 	RepairCampaigns = "campaigns" // counters in MySQL were made anew from the rows
 	RepairRedis     = "redis"     // Redis was rebuilt from the rows
 )
@@ -27,20 +28,30 @@ type Repaired struct {
 	Left  Comparison      `json:"left"`
 }
 
-// Repair puts the books of a campaign right in the direction of the evidence, which is the rows of claims and the events that
-// are in the claim stream still:
+// RepairHow says how far a repair may go.
+type RepairHow struct {
+	// DiscardParked gives up the claims that are parked and still can't be written: their units are free again, though somebody
+	// was told that they are theirs.
+	DiscardParked bool
+}
+
+// Repair puts the books of a campaign right in the direction of the evidence, which is the rows of claims, the events that
+// are in the claim stream still, and those that are parked:
 //
-//  1. a row that is missing, and whose event is acknowledged and there, comes back;
-//  2. counters in MySQL are made anew from the rows;
-//  3. Redis, if it differs then, is rebuilt from the rows under a new epoch: no claims are taken for that long.
+//  1. a parked claim is written, if that works by now;
+//  2. a row that is missing, and whose event is acknowledged and there, comes back;
+//  3. counters in MySQL are made anew from the rows;
+//  4. Redis, if it differs then, is rebuilt from the rows and the claims that are parked still, under a new epoch: no claims are
+//     taken for that long. Where a parked claim can't be part of that because another has its id or its place, it fails with
+//     ErrParked instead.
 //
 // Each step is safe to repeat and leaves books that the next may start from. What agrees is not touched. An error does not
-// undo the steps before it, which are returned beside it. Errors: models.ErrNotFound, ErrUnsynced (the campaign takes no
+// undo the steps before it, which are returned beside it. Errors: models.ErrNotFound, ErrParked, ErrUnsynced (the campaign takes no
 // claims and is rebuilt as soon as the consumers have caught up), those of lua.Scripts and of the database.
-func (r *Reconciler) Repair(ctx context.Context, campaignID string) (Repaired, error) {
+func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHow) (Repaired, error) {
 	found, err := r.Compare(ctx, campaignID, DepthUsers)
 	done := Repaired{Found: found, Left: found, Steps: []models.Repair{}}
-	if err != nil || found.Agrees() {
+	if err != nil || found.Agrees() && !found.parked {
 		return done, err
 	}
 	keep := func(steps ...models.Repair) {
@@ -49,6 +60,11 @@ func (r *Reconciler) Repair(ctx context.Context, campaignID string) (Repaired, e
 				slog.String("what", steps[i].What), slog.String("before", steps[i].ValueBefore), slog.String("after", steps[i].ValueAfter))
 		}
 		done.Steps = append(done.Steps, steps...)
+	}
+	written, err := r.retryParked(ctx, campaignID, how)
+	keep(written...)
+	if err != nil {
+		return done, err
 	}
 	back, err := r.bringRowsBack(ctx, campaignID)
 	keep(back...)
@@ -61,6 +77,9 @@ func (r *Reconciler) Repair(ctx context.Context, campaignID string) (Repaired, e
 		return done, err
 	}
 	if done.Left, err = r.Compare(ctx, campaignID, DepthUsers); err != nil || !done.Left.inRedis {
+		return done, err
+	}
+	if err := r.noneInTheWay(ctx, campaignID); err != nil {
 		return done, err
 	}
 	rebuilt, err := r.rebuild(ctx, &done.Left)
@@ -81,13 +100,17 @@ func (r *Reconciler) recount(ctx context.Context, found *Comparison) (steps []mo
 		if err != nil {
 			return err
 		}
+		parked, err := readParked(ctx, tx, was.ID)
+		if err != nil {
+			return err
+		}
 		last := rows.Last
 		if found.Redis != nil {
 			last = max(last, found.Redis.Seq)
 		}
 		is := *was
 		is.Claimed, is.ReleasedClaims = rows.Units, rows.Released
-		is.LostClaims = min(was.LostClaims, last-rows.Claims) // one that was given up came after all
+		is.LostClaims = max(0, min(was.LostClaims, last-rows.Claims-parked.claims)) // one that was given up came after all
 		is.SyncedSeq = rows.Claims + is.LostClaims
 		is.Remaining = max(0, is.Total-is.Claimed)
 		if isResident(was) && was.AppliedVersion != was.Version {

@@ -75,7 +75,9 @@ func (r *Reconciler) orphans(ctx context.Context, id string, entries []redis.XMe
 		return nil, nil
 	}
 	var there []string
-	if err := r.cfg.DB.WithContext(ctx).Raw("SELECT id FROM claims WHERE id IN ?", ids).Scan(&there).Error; err != nil {
+	err := r.cfg.DB.WithContext(ctx).Raw("SELECT id FROM claims WHERE id IN ? UNION"+
+		" SELECT id FROM parked_events WHERE id IN ? AND discarded_at IS NOT NULL", ids, ids).Scan(&there).Error // given up is for ever
+	if err != nil {
 		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
 	}
 	known := make(map[string]bool, len(there))
@@ -118,9 +120,9 @@ func (r *Reconciler) adopt(ctx context.Context, partition int, o *orphan) ([]mod
 	switch failureOf(err) {
 	case failureNone:
 		return []models.Repair{step}, nil
-	case failureDuplicate:
-		return nil, nil // it came back by itself, or it is parked because its place is taken
+	case failureTransient, failureClash:
+		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
 	default:
+		return nil, nil // it came back by itself, or it is parked
 	}
-	return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 
 	"dibs/internal/testenv"
@@ -138,14 +139,16 @@ func (h *house) sync() {
 			return
 		}
 		require.NoError(h.t, err)
-		var events []models.Event
+		var g errgroup.Group
 		var ids []string
 		for _, entry := range read[0].Messages {
-			e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+			payload := []byte(entry.Values["payload"].(string))
+			e, err := models.DecodeEvent(payload)
 			require.NoError(h.t, err)
-			events, ids = append(events, e), append(ids, entry.ID)
+			ids = append(ids, entry.ID)
+			g.Go(func() error { return h.writer.Submit(h.t.Context(), e, payload) })
 		}
-		require.NoError(h.t, submitAll(h.t.Context(), h.writer, events))
+		require.NoError(h.t, g.Wait())
 		require.NoError(h.t, h.rdb.XAck(h.t.Context(), lua.StreamKey(0), "syncer", ids...).Err())
 	}
 }
