@@ -49,7 +49,11 @@ type Claim struct {
 	Amount     *int64      `json:"amount,omitempty"` // minor units of Currency
 	Currency   string      `json:"currency,omitempty"`
 	ExpiresAt  *time.Time  `json:"expires_at,omitempty"` // when it is released unless it is redeemed
-	OrderID    string      `json:"order_id,omitempty"`   // the order that redeemed it
+
+	OrderID       string     `json:"order_id,omitempty"` // the order that redeemed it
+	RedeemedAt    *time.Time `json:"redeemed_at,omitempty"`
+	ReleasedAt    *time.Time `json:"released_at,omitempty"`    // when it was released or expired
+	ReleaseReason string     `json:"release_reason,omitempty"` // in the words of who released it
 
 	// Replayed says that this is the answer to an earlier attempt, given again. In a batch it is not told.
 	Replayed bool `json:"-"`
