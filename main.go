@@ -8,7 +8,6 @@ import (
 	"log" //nolint:depguard // what go-sql-driver takes
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	_ "time/tzdata" // campaigns have time zones; the image has none
 
@@ -23,14 +22,8 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// gcPercent trades memory for time: a consumer's live heap is some 50 MB, and collecting it at Go's 100 % is a tenth of its
-// processor time (docs/bench.md). GOGC in the environment wins.
-const gcPercent = 400
-
 func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	cmd.Tune()
 	redis.SetLogger(quiet{})
 	_ = mysql.SetLogger(log.New(io.Discard, "", 0))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

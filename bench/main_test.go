@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"dibs/cmd"
 	"dibs/internal/testenv"
 )
 
@@ -20,6 +21,7 @@ var (
 
 // TestMain is also the way into the processes that a benchmark starts beside itself, see child_test.go.
 func TestMain(m *testing.M) {
+	cmd.Tune() // as main does, the handler that does nothing included
 	if name := os.Getenv(childVariable); name != "" {
 		if err := runChild(name); err != nil {
 			fmt.Fprintln(os.Stderr, "bench: child:", err)

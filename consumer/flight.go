@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -63,23 +64,43 @@ func Attempt(ctx context.Context) int {
 	return 0
 }
 
-// delivery is one message made of a flight. Its context ends when the message is acked or nacked.
+// delivery is one message made of a flight, and the message's context: of its own make, because a thousand children of the
+// subscription's context in each flush cost more than the rest of a delivery. It ends by done.
 type delivery struct {
-	msg  *message.Message
-	done context.CancelFunc
+	*flight
+
+	msg   *message.Message
+	ended chan struct{}
+	once  sync.Once
 }
 
-func (f *flight) deliver(msg *message.Message) delivery {
-	ctx, cancel := context.WithCancel(f)
+func (f *flight) deliver(msg *message.Message) *delivery {
 	f.attempts++
-	msg.SetContext(ctx)
-	return delivery{msg: msg, done: cancel}
+	d := &delivery{flight: f, msg: msg, ended: make(chan struct{})}
+	msg.SetContext(d)
+	return d
+}
+
+// done ends the message's context: the message has its verdict, or will get none. Whoever has the delivery must call it.
+func (d *delivery) done() { d.once.Do(func() { close(d.ended) }) }
+
+// Done is closed when the delivery is over.
+func (d *delivery) Done() <-chan struct{} { return d.ended }
+
+// Err is nil until then.
+func (d *delivery) Err() error {
+	select {
+	case <-d.ended:
+		return context.Canceled
+	default:
+		return nil
+	}
 }
 
 // carried is a message that was handed out and the flight it was made of.
 type carried struct {
 	flight   *flight
-	delivery delivery
+	delivery *delivery
 }
 
 // A message without a verdict keeps those behind it, of the same read, from being looked at for carryPatience, and up to
@@ -124,11 +145,21 @@ func (s *subscription) carry(handed <-chan carried) {
 			}
 			timer.Reset(patience)
 		case <-s.ctx.Done():
-			for _, c := range s.settle(waiting, true) {
-				c.delivery.done()
-			}
+			s.letGo(waiting, handed)
 			return
 		}
+	}
+}
+
+// letGo parts with the messages that have no verdict when the drain is over.
+func (s *subscription) letGo(waiting []carried, handed <-chan carried) {
+	if handed != nil {
+		for c := range handed { // closed soon: nothing is handed out any more
+			waiting = append(waiting, c)
+		}
+	}
+	for _, c := range s.settle(waiting, true) {
+		c.delivery.done()
 	}
 }
 
@@ -214,7 +245,7 @@ func (s *subscription) carryAgain(c carried) {
 }
 
 // handOut waits until the subscriber's user takes the message; false when the subscription stops first.
-func (s *subscription) handOut(d delivery) bool {
+func (s *subscription) handOut(d *delivery) bool {
 	if s.stop.Err() == nil {
 		select {
 		case s.out <- d.msg:
@@ -226,4 +257,7 @@ func (s *subscription) handOut(d delivery) bool {
 	return false
 }
 
-var _ context.Context = (*flight)(nil)
+var (
+	_ context.Context = (*flight)(nil)
+	_ context.Context = (*delivery)(nil)
+)

@@ -58,13 +58,22 @@ var ErrEvent = errors.New("models: bad event")
 func DecodeEvent(payload []byte) (Event, error) {
 	var e Event
 	if !scanEvent(payload, &e) {
-		e = Event{}
-		if err := json.Unmarshal(payload, &e); err != nil {
-			return Event{}, fmt.Errorf("%w: %w", ErrEvent, err)
+		var err error
+		if e, err = unmarshalEvent(payload); err != nil {
+			return Event{}, err
 		}
 	}
 	if err := e.validate(); err != nil {
 		return Event{}, err
+	}
+	return e, nil
+}
+
+// unmarshalEvent stands apart so that the usual event, which does without it, need not live on the heap.
+func unmarshalEvent(payload []byte) (Event, error) {
+	var e Event
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return Event{}, fmt.Errorf("%w: %w", ErrEvent, err)
 	}
 	return e, nil
 }
