@@ -136,8 +136,8 @@ func (p CampaignPatch) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-func put[T any](fields map[string]any, name string, value *T, clear bool) {
-	if value != nil || clear {
+func put[T any](fields map[string]any, name string, value *T, asNull bool) {
+	if value != nil || asNull {
 		fields[name] = value
 	}
 }

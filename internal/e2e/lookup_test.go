@@ -71,8 +71,8 @@ func TestEveryClaimIsFoundTheMomentItIsAnswered(t *testing.T) {
 func TestLookUpsWithoutMySQL(t *testing.T) {
 	t.Parallel()
 	for _, away := range []struct {
-		name     string
-		go_, end func(s *testenv.MySQLServer)
+		name        string
+		leave, back func(s *testenv.MySQLServer)
 	}{
 		{"killed", (*testenv.MySQLServer).Kill, (*testenv.MySQLServer).Start},
 		{"hanging", (*testenv.MySQLServer).Pause, (*testenv.MySQLServer).Resume},
@@ -83,7 +83,7 @@ func TestLookUpsWithoutMySQL(t *testing.T) {
 			c := openCampaign(t, s.apis[0].url, campaign{Total: 100})
 			synced := claimOnce(t, s.apis[0].url, c.ID, "u", 1, "").claim(t)
 			s.awaitSynced(c.ID, 1)
-			away.go_(s.sql)
+			away.leave(s.sql)
 			for range 3 {
 				got := claimOnce(t, s.apis[0].url, c.ID, "u", 1, "")
 				require.Equal(t, http.StatusCreated, got.status, got.body)
@@ -95,7 +95,7 @@ func TestLookUpsWithoutMySQL(t *testing.T) {
 				requireRetryable(t, lookedUp(t, s.apis[1].url, id), "unavailable")
 			}
 			requireRetryable(t, call(t, http.MethodGet, s.apis[1].url+"/v1/users/u/claims", "", nil), "unavailable")
-			away.end(s.sql)
+			away.back(s.sql)
 			s.awaitSynced(c.ID, 4)
 			require.Equal(t, http.StatusOK, lookedUp(t, s.apis[1].url, synced.ID).status)
 			unknown := lookedUp(t, s.apis[1].url, uuid.NewString())
