@@ -255,13 +255,19 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	expirer, err := syncer.NewExpirer(syncer.ExpirerConfig{
+		DB: s.db, Scripts: s.scripts, Relay: s.relay, Logger: s.log, Registerer: s.registry,
+	})
+	if err != nil {
+		return err
+	}
 	leader, err := syncer.NewLeader(syncer.LeaderConfig{Redis: s.rdb, Logger: s.log})
 	if err != nil {
 		return err
 	}
 	role, err := syncer.New(syncer.Config{
 		Trimmer: trimmer, Sweeper: syncer.NewSweeper(s.db, s.hydrator, s.registry), Marker: syncer.NewMarker(s.db, s.scripts, s.log),
-		Evictor: evictor, EvictEvery: min(syncer.EvictEveryDefault, s.cfg.IdleEvict), Reconciler: reconciler, Relay: s.relay,
+		Evictor: evictor, EvictEvery: min(syncer.EvictEveryDefault, s.cfg.IdleEvict), Reconciler: reconciler, Relay: s.relay, Expirer: expirer,
 		Leader: leader, Logger: s.log,
 	})
 	if err != nil {

@@ -36,6 +36,7 @@ type Scripts interface { //nolint:interfacebloat // one for each verb that it us
 	SetBirth(ctx context.Context, partition int, birth string) error
 	LockBirth(ctx context.Context, partition int, ttl time.Duration) (*lua.Lock, error)
 	Release(ctx context.Context, c *models.Campaign, releases []lua.Release) ([]lua.Released, error)
+	Now(ctx context.Context) (time.Time, error)
 	Append(ctx context.Context, campaignID, eventID string, payload []byte) error
 	Partitions() int
 }

@@ -69,3 +69,10 @@ func FindClaims(db *gorm.DB, q models.ClaimsQuery) *gorm.DB {
 func ResolverWithStep(r *Resolver, step func(name string)) *Resolver {
 	return &Resolver{db: r.db, relay: RelayWithStep(r.relay, step), log: r.log, step: step}
 }
+
+// ExpirerWithStep is e with a function that is called between its steps and those of its relay.
+func ExpirerWithStep(e *Expirer, step func(name string)) *Expirer {
+	cfg := e.cfg
+	cfg.Relay = RelayWithStep(cfg.Relay, step)
+	return &Expirer{cfg: cfg, expired: e.expired, cursors: make(map[string]*expiryCursor), step: step}
+}

@@ -19,6 +19,7 @@ const (
 	MarkEveryDefault    = time.Second      // so much of a claim stream may be lost unseen, if no API process saw it
 	EvictEveryDefault   = 10 * time.Second // asks Redis about each campaign that it holds
 	CompareEveryDefault = 2 * time.Second  // a read of each server a campaign
+	ExpireEveryDefault  = time.Second
 	RelayEveryDefault   = 250 * time.Millisecond
 	pruneEvery          = time.Minute
 	complainEvery       = 30 * time.Second // a trouble that lasts is told this often
@@ -26,7 +27,7 @@ const (
 
 // Config is what the syncer role does. All of Trimmer, Sweeper, Marker, Evictor and Logger are required. Without a Leader the
 // process does what a leader does, without asking; without a Reconciler nothing is compared, without a Relay nothing of the
-// outbox is told.
+// outbox is told, without an Expirer no claim expires.
 type Config struct {
 	Trimmer *Trimmer
 	Sweeper *Sweeper
@@ -35,6 +36,7 @@ type Config struct {
 
 	Reconciler *Reconciler
 	Relay      *Relay
+	Expirer    *Expirer
 	Leader     *Leader // does not run yet: Run has it stand
 
 	TrimEvery    time.Duration
@@ -43,6 +45,7 @@ type Config struct {
 	EvictEvery   time.Duration
 	CompareEvery time.Duration
 	RelayEvery   time.Duration
+	ExpireEvery  time.Duration
 	RoundTimeout time.Duration // most that one round of any may take; by default ten times the longest pause, and at least 10s
 
 	Logger *slog.Logger
@@ -57,6 +60,7 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.EvictEvery, EvictEveryDefault)
 	orDefault(&c.CompareEvery, CompareEveryDefault)
 	orDefault(&c.RelayEvery, RelayEveryDefault)
+	orDefault(&c.ExpireEvery, ExpireEveryDefault)
 	orDefault(&c.RoundTimeout, max(10*time.Second, 10*c.TrimEvery, 10*c.SweepEvery, 10*c.MarkEvery, 10*c.EvictEvery, 10*c.CompareEvery))
 	if c.Clock == nil {
 		c.Clock = clockwork.NewRealClock()
@@ -78,15 +82,15 @@ func (c Config) Validate() error {
 	case c.Logger == nil:
 		return fmt.Errorf("%w: Logger is required", ErrConfig)
 	case c.TrimEvery < 0 || c.SweepEvery < 0 || c.MarkEvery < 0 || c.EvictEvery < 0 || c.CompareEvery < 0 || c.RelayEvery < 0 ||
-		c.RoundTimeout < 0:
-		return fmt.Errorf("%w: TrimEvery, SweepEvery, MarkEvery, EvictEvery, CompareEvery, RelayEvery and RoundTimeout must be positive", ErrConfig)
+		c.ExpireEvery < 0 || c.RoundTimeout < 0:
+		return fmt.Errorf("%w: TrimEvery, SweepEvery, MarkEvery, EvictEvery, CompareEvery, RelayEvery, ExpireEvery and RoundTimeout must be positive", ErrConfig)
 	}
 	return nil
 }
 
 // Syncer is the role that keeps house: it trims the claim streams, notices when one lost something, evicts idle campaigns and
 // completes what was left half done. Every part is safe to run in several processes at once; the ones that would only repeat
-// each other's work, which are to mark, to evict, to compare and to relay, are the leader's.
+// each other's work, which are to mark, to evict, to compare, to relay and to expire, are the leader's.
 type Syncer struct{ cfg Config }
 
 // New checks cfg and makes the role.
@@ -116,6 +120,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 		{"compare", s.cfg.CompareEvery, s.compare},
 		{"relay", s.cfg.RelayEvery, s.relay},
 		{"prune", pruneEvery, s.prune},
+		{"expire", s.cfg.ExpireEvery, s.expire},
 	} {
 		g.Go(func() error {
 			s.repeat(ctx, part.name, part.pause, part.round)
@@ -158,6 +163,23 @@ func (s *Syncer) relay(ctx context.Context) error {
 		return nil
 	}
 	return s.led(func(ctx context.Context) error { _, err := s.cfg.Relay.Relay(ctx); return err })(ctx)
+}
+
+// expire is the leader's. A round that runs out of time goes on with the next.
+func (s *Syncer) expire(ctx context.Context) error {
+	if s.cfg.Expirer == nil {
+		return nil
+	}
+	return s.led(func(ctx context.Context) error {
+		n, err := s.cfg.Expirer.Expire(ctx)
+		if n > 0 {
+			s.cfg.Logger.InfoContext(ctx, "released claims that nobody redeemed in time", slog.Int("claims", n))
+		}
+		if n > 0 && errors.Is(err, context.DeadlineExceeded) {
+			err = nil // there are many, and the next round goes on
+		}
+		return err
+	})(ctx)
 }
 
 // prune is the leader's.

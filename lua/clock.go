@@ -1,0 +1,18 @@
+package lua
+
+import (
+	"context"
+	"time"
+)
+
+// Now is the time by the clock that claims are made by: Redis' own. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again).
+func (s *Scripts) Now(ctx context.Context) (time.Time, error) {
+	if s.opts.ServerClock != nil {
+		return time.UnixMilli(s.opts.ServerClock()).UTC(), nil
+	}
+	now, err := s.rdb.Time(ctx).Result()
+	if err != nil {
+		return time.Time{}, sortError("time", err)
+	}
+	return now.UTC().Truncate(time.Millisecond), nil
+}
