@@ -45,11 +45,14 @@ type pace struct {
 func (s *Scripts) newPace(ctx context.Context, key string, records int64) *pace {
 	p := &pace{
 		calls: func(ctx context.Context) (int64, error) { return s.scriptCalls(ctx, key) },
-		rate:  max(paceLeast, float64(records)/paceWhole.Seconds()),
+		rate:  rateFor(records),
 	}
 	p.look(ctx, time.Now())
 	return p
 }
+
+// rateFor is the rate, in records a second, at which so many are staged while others claim.
+func rateFor(records int64) float64 { return max(paceLeast, float64(records)/paceWhole.Seconds()) }
 
 // commands is how many commands may share a round trip.
 func (p *pace) commands() int {

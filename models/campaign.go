@@ -74,7 +74,8 @@ type Campaign struct {
 	SenderID      string
 	HoldForMs     int64
 
-	// Version counts the changes of the definition; AppliedVersion is the last one that Redis is known to hold.
+	// Version numbers the changes of the definition, 1 and then milliseconds since 1970, rising; AppliedVersion is the last one that
+	// Redis is known to hold.
 	Version        int64
 	AppliedVersion int64
 	// Epoch counts the times that the campaign was loaded into Redis; 0 is never.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"time"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -66,7 +67,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaig
 	if reflect.DeepEqual(before, c) {
 		return c, nil
 	}
-	c.Version++
+	c.Version = versionAfter(c.Version)
 	c.Remaining = max(0, c.Total-c.Claimed)
 	if isResident(&c) {
 		c.Remaining = max(c.Remaining, before.Remaining)
@@ -78,3 +79,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaig
 	}
 	return c, nil
 }
+
+// versionAfter numbers a change by when it is made, so that a number is never given twice: a MySQL that fell back behind a change
+// which Redis has works by an older version than Redis does, and the next change is newer than both.
+func versionAfter(version int64) int64 { return max(version+1, time.Now().UnixMilli()) }

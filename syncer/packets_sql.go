@@ -47,8 +47,11 @@ func (b *packetBatch) commit(ctx context.Context, db *sql.DB, dialect string, to
 	if _, err := tx.ExecContext(ctx, s.text(), s.args...); err != nil {
 		return fmt.Errorf("packet_batches: %w", err)
 	}
-	put, err := tx.ExecContext(ctx, "UPDATE campaigns SET total = total + ?, remaining = remaining + ?, version = version + 1, updated_at = ?"+
-		" WHERE id = ? AND kind = ? AND status <> ? AND total = ?", b.count(), b.count(), at.Format(sqlTimeLayout),
+	newest := versionAfter(0)
+	put, err := tx.ExecContext(ctx, "UPDATE campaigns SET total = total + ?, remaining = remaining + ?,"+
+		" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, updated_at = ?"+ // as versionAfter
+		" WHERE id = ? AND kind = ? AND status <> ? AND total = ?",
+		b.count(), b.count(), newest, newest, at.Format(sqlTimeLayout),
 		b.campaignID, models.KindPacket, models.StatusClosed, total)
 	if err != nil {
 		return fmt.Errorf("campaigns: %w", err)

@@ -266,11 +266,25 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 	case state.Released != c.ReleasedClaims:
 		return l.releases(ctx, state)
 	}
+	if state.Version > c.Version {
+		if err := l.newer(ctx, state); err != nil {
+			return false, err
+		}
+	}
 	l.drift(state)
 	if state.Seq == known && l.depth >= DepthRows {
 		return l.records(ctx, state)
 	}
 	return true, nil
+}
+
+// newer tells a change that came meanwhile from one that MySQL has lost: MySQL knows of each before Redis does.
+func (l *look) newer(ctx context.Context, state *lua.State) error {
+	now, err := getCampaign(l.r.cfg.DB.WithContext(ctx), l.snap.campaign.ID)
+	if err == nil && now.Epoch == state.Epoch && now.Version < state.Version {
+		l.found.differInRedisf("redis works by definition %d, the newest that mysql knows is %d", state.Version, now.Version)
+	}
+	return err
 }
 
 // drift compares the units.

@@ -140,6 +140,15 @@ var plants = []plant{
 		steps: []string{syncer.RepairRedis}, taken: 10,
 	},
 	{
+		name: "a change is lost in MySQL", says: "redis works by definition",
+		spoil: func(h *house, id string) {
+			c, err := newCampaigns(h.t, h.db, h.scripts).Change(h.t.Context(), id, models.Change{PerUser: new(int64(5))})
+			require.NoError(h.t, err)
+			h.exec("UPDATE campaigns SET per_user = 0, version = ?, applied_version = ? WHERE id = ?", c.Version-1, c.Version-1, id)
+		},
+		steps: []string{syncer.RepairRedis}, taken: 10,
+	},
+	{
 		name: "a user's count", says: "user u-3 holds 0 units in redis",
 		spoil: func(h *house, id string) { h.hset(h.keys(id).Users, "u-3", "0:0;0:0") },
 		steps: []string{syncer.RepairRedis}, taken: 10,

@@ -1,0 +1,63 @@
+package lua
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stageAll stages so many records on a server where others run scripts at a rate, and returns how long that took.
+func stageAll(t *testing.T, records int64, others float64, fail error) time.Duration {
+	t.Helper()
+	begun := time.Now()
+	p := &pace{rate: rateFor(records), calls: func(context.Context) (int64, error) {
+		return int64(others * time.Since(begun).Seconds()), fail
+	}}
+	p.look(t.Context(), begun)
+	for left := records; left > 0; {
+		n := min(left, int64(p.commands()*stageFields))
+		time.Sleep(time.Duration(n) * time.Microsecond) // what Redis takes
+		require.NoError(t, p.after(t.Context(), int(n)))
+		left -= n
+	}
+	return time.Since(begun)
+}
+
+func TestPace(t *testing.T) {
+	for _, one := range []struct {
+		name      string
+		records   int64
+		others    float64 // scripts a second
+		fail      error
+		from, to  time.Duration
+	}{
+		{name: "nobody else claims", records: 2_000_000, from: 2 * time.Second, to: 2 * time.Second},
+		{name: "hardly anybody claims", records: 2_000_000, others: 50, from: 2 * time.Second, to: 2 * time.Second},
+		{name: "others claim", records: 2_000_000, others: 5_000, from: 18 * time.Second, to: 21 * time.Second},
+		{name: "few records are not worth it", records: 20_000, others: 5_000, from: 20 * time.Millisecond, to: 20 * time.Millisecond},
+		{name: "ten million claims take no longer than they must", records: 20_000_000, others: 5_000, from: 20 * time.Second, to: 25 * time.Second},
+		{name: "the server does not say", records: 2_000_000, fail: errors.New("NOPERM"), from: 18 * time.Second, to: 21 * time.Second},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				took := stageAll(t, one.records, one.others, one.fail)
+				require.GreaterOrEqual(t, took, one.from)
+				require.LessOrEqual(t, took, one.to)
+			})
+		})
+	}
+}
+
+func TestPace_EndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		p := &pace{rate: 1, calls: func(context.Context) (int64, error) { return 0, errors.New("no") }}
+		p.look(ctx, time.Now())
+		require.ErrorIs(t, p.after(ctx, paceFree), context.DeadlineExceeded)
+	})
+}
