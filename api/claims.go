@@ -90,6 +90,9 @@ func (s *Server) take(ctx context.Context, campaignID string, req lua.ClaimReque
 	if err != nil {
 		return answer{}, s.codeOfLookup(campaignID, err), nil
 	}
+	if p := d.refuseQuantity(req.Quantity); p != nil {
+		return answer{}, "", p
+	}
 	if p := s.rates.refuse(req.UserID, now); p != nil {
 		return answer{}, "", p
 	}
@@ -136,11 +139,22 @@ func codeOfError(err error) Code {
 
 // limitedOrSoldOut is what refuses a claim of a batch before it is queued, as take does.
 func (s *Server) limitedOrSoldOut(d *desk, c *batchClaim, now time.Time) *Problem {
+	if p := d.refuseQuantity(c.Quantity); p != nil {
+		return p
+	}
 	if p := s.rates.refuse(c.UserID, now); p != nil {
 		return p
 	}
 	if c.IdempotencyKey == "" && d.sold.refuses(now) {
 		return &Problem{Code: CodeSoldOut}
+	}
+	return nil
+}
+
+// refuseQuantity: a claim of a packet campaign is one packet.
+func (d *desk) refuseQuantity(quantity int64) *Problem {
+	if d.meta.Kind == models.KindPacket && quantity != 1 {
+		return invalid("quantity", "must be 1 in a packet campaign")
 	}
 	return nil
 }

@@ -45,6 +45,7 @@ var claimOutcomes = []models.Outcome{
 	models.OutcomeUserLimit,
 	models.OutcomeUserDayLimit,
 	models.OutcomeDamaged,
+	models.OutcomeNotReleased,
 }
 
 // claim.lua's own words: a Redis whose clock is not within a day of ours, and one that went back behind what the caller saw.
@@ -92,11 +93,14 @@ type Now struct {
 // snapshot, a failover to a replica that lagged) gives OutcomeRolledBack for every claim; now is what it holds then. now is
 // zero when Redis does not hold the campaign.
 func (s *Scripts) ClaimAfter(ctx context.Context, m Meta, seen Seen, reqs []ClaimRequest) (replies []ClaimReply, now Now, err error) {
-	if err := checkClaims(reqs); err != nil {
+	if err := checkClaims(m, reqs); err != nil {
 		return nil, Now{}, err
 	}
 	k := KeysOf(m.ID, m.Partition)
 	keys := []string{k.State, k.Users, k.Keys, k.Stream}
+	if m.Kind == models.KindPacket {
+		keys = append(keys, k.Waves)
+	}
 	reply, kept, err := s.runKept(ctx, s.claim, keys, s.claimArgs(m, seen, reqs))
 	if err != nil {
 		return nil, Now{}, err
@@ -128,13 +132,15 @@ func (s *Scripts) ClaimAfter(ctx context.Context, m Meta, seen Seen, reqs []Clai
 	}
 }
 
-func checkClaims(reqs []ClaimRequest) error {
+func checkClaims(m Meta, reqs []ClaimRequest) error {
 	if len(reqs) == 0 || len(reqs) > ClaimsMax {
 		return fmt.Errorf("%w: %d claims in a call, must be 1 to %d", ErrUnavailable, len(reqs), ClaimsMax)
 	}
 	for i := range reqs {
 		if q := reqs[i].Quantity; q < 1 || q > models.QuantityMax { // below 1 would give stock back
 			return fmt.Errorf("%w: claim of %d units not sent, must be 1 to %d", ErrUnavailable, q, models.QuantityMax)
+		} else if q != 1 && m.Kind == models.KindPacket {
+			return fmt.Errorf("%w: claim of %d packets not sent, must be 1", ErrUnavailable, q)
 		}
 	}
 	return nil
@@ -168,7 +174,7 @@ func (s *Scripts) claimArgs(m Meta, seen Seen, reqs []ClaimRequest) []any {
 	first, n := len(args), len(reqs)
 	args = args[:first+columns*n]
 	for i := range reqs {
-		fillColumns(args[first+i:], n, &reqs[i])
+		fillColumns(args[first+i:], n, m, &reqs[i])
 	}
 	return args
 }
@@ -177,7 +183,7 @@ func (s *Scripts) claimArgs(m Meta, seen Seen, reqs []ClaimRequest) []any {
 const columns = 6
 
 // fillColumns writes what a claim takes of each column, n apart.
-func fillColumns(args []any, n int, req *ClaimRequest) {
+func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	body := bodyDigest(req)
 	key := string(req.ID[:])
 	record := string(body[:])
@@ -189,7 +195,7 @@ func fillColumns(args []any, n int, req *ClaimRequest) {
 		keyDigest = base64.RawURLEncoding.EncodeToString(digest[:keyLength])
 	}
 	args[0], args[n], args[2*n] = req.UserID, req.Quantity, key
-	args[3*n], args[4*n], args[5*n] = record, req.ID.String(), eventPart(req, keyDigest)
+	args[3*n], args[4*n], args[5*n] = record, req.ID.String(), eventPart(m, req, keyDigest)
 }
 
 // bodyDigest tells one body from another under the same key.
@@ -207,7 +213,7 @@ func appendBodyDigest(b, userID []byte, quantity int64) []byte {
 }
 
 // eventPart is the JSON of the event that only the caller knows: from the value of user_id up to that of seq.
-func eventPart(req *ClaimRequest, keyDigest string) []byte {
+func eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte {
 	b := make([]byte, 0, 48+len(req.UserID)+len(keyDigest))
 	b = appendJSONString(b, req.UserID)
 	b = append(b, `,"quantity":`...)
@@ -215,6 +221,11 @@ func eventPart(req *ClaimRequest, keyDigest string) []byte {
 	if keyDigest != "" {
 		b = append(b, `,"key":"`...)
 		b = append(b, keyDigest...)
+		b = append(b, '"')
+	}
+	if m.Kind == models.KindPacket && m.Currency != "" { // the amount follows
+		b = append(b, `,"currency":"`...)
+		b = append(b, m.Currency...)
 		b = append(b, '"')
 	}
 	return append(b, `,"seq":`...)
@@ -234,9 +245,10 @@ func appendJSONString(b []byte, s string) []byte {
 }
 
 func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Now, error) {
-	if len(reply) != headLength+len(reqs) {
+	if len(reply) < headLength+len(reqs) {
 		return nil, Now{}, badReply("claim", reply)
 	}
+	packets := reply[headLength+len(reqs):]
 	head, ok := numbersOf(reply[1:headLength])
 	if !ok {
 		return nil, Now{}, badReply("claim", reply)
@@ -246,6 +258,15 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Now, 
 		if err := decodeAnswer(&replies[i], m, &reqs[i], head[0], reply[headLength+i]); err != nil {
 			return nil, Now{}, err
 		}
+		if m.Kind == models.KindPacket && replies[i].Outcome == models.OutcomeClaimed {
+			if len(packets) == 0 || !putPacket(&replies[i].Claim, m, packets[0]) {
+				return nil, Now{}, badReply("claim", reply)
+			}
+			packets = packets[1:]
+		}
+	}
+	if len(packets) > 0 {
+		return nil, Now{}, badReply("claim", reply)
 	}
 	return replies, Now{Seen: Seen{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}, nil
 }
@@ -264,11 +285,14 @@ func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, now int64, answe
 		reply.Outcome = claimOutcomes[-v]
 		return nil
 	case string:
-		id, seq, at, err := parseRecord(req, v)
+		id, seq, at, packet, err := parseRecord(m, req, v)
 		if err != nil {
 			return err
 		}
 		reply.Outcome, reply.Claim = models.OutcomeReplayed, claimOf(m, req, id, seq, at)
+		if m.Kind == models.KindPacket && !putPacket(&reply.Claim, m, packet) {
+			return badReply("claim", []any{answer})
+		}
 		return nil
 	default:
 		return badReply("claim", []any{answer})
@@ -296,9 +320,9 @@ func numbersOf(elements []any) (numbers [headLength - 1]int64, ok bool) {
 	return numbers, true
 }
 
-// parseRecord reads "digest of the body (8 bytes), claim id (16 bytes, under a client's key only), seq:at_ms", and the mark
-// of a claim that was released.
-func parseRecord(req *ClaimRequest, record string) (id uuid.UUID, seq, at int64, err error) {
+// parseRecord reads "digest of the body (8 bytes), claim id (16 bytes, under a client's key only), seq:at_ms", and behind it
+// ":amount:id" of a packet, or the mark of a claim that was released.
+func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, at int64, packet string, err error) {
 	rest, id := record, req.ID
 	if len(rest) >= digestLength {
 		rest = rest[digestLength:]
@@ -307,14 +331,28 @@ func parseRecord(req *ClaimRequest, record string) (id uuid.UUID, seq, at int64,
 		copy(id[:], rest)
 		rest = rest[keyLength:]
 	}
-	rest = strings.TrimSuffix(strings.TrimSuffix(rest, markByLoad), markTold) // the first answer, whatever became of the claim
+	if m.Kind != models.KindPacket {
+		rest = strings.TrimSuffix(strings.TrimSuffix(rest, markByLoad), markTold) // the first answer, whatever became of the claim
+	}
 	seqText, atText, found := strings.Cut(rest, ":")
+	if m.Kind == models.KindPacket {
+		atText, packet, _ = strings.Cut(atText, ":")
+	}
 	seq, seqErr := strconv.ParseInt(seqText, 10, 64)
 	at, atErr := strconv.ParseInt(atText, 10, 64)
 	if !found || seqErr != nil || atErr != nil {
-		return id, 0, 0, badReply("claim", []any{record})
+		return id, 0, 0, "", badReply("claim", []any{record})
 	}
-	return id, seq, at, nil
+	return id, seq, at, packet, nil
+}
+
+// putPacket gives a claim the packet that "amount:id" says.
+func putPacket(c *models.Claim, m Meta, packet any) bool {
+	text, _ := packet.(string)
+	amountText, id, _ := strings.Cut(text, ":")
+	amount, err := strconv.ParseInt(amountText, 10, 64)
+	c.PacketID, c.Amount, c.Currency = id, &amount, m.Currency
+	return err == nil && models.CheckCampaignID(id) == nil
 }
 
 func claimOf(m Meta, req *ClaimRequest, id uuid.UUID, seq, at int64) models.Claim {

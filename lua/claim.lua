@@ -9,6 +9,7 @@
 -- KEYS[2] users   hash    user id -> units used: "bucket:units" for each limit, joined by ";"
 -- KEYS[3] keys    hash    16 bytes, digest of the client's key or else the claim id -> record of the claim, for replay
 -- KEYS[4] stream  stream  the claim stream of the partition
+-- KEYS[5] waves   zset    of a packet campaign only: the lists of packets by their time of release, see push.lua
 --
 -- ARGV[1]     now_ms        milliseconds since 1970; empty: this server's clock
 -- ARGV[2]     first_day     number of the first day below, days since 1970-01-01 in the campaign's zone
@@ -18,15 +19,18 @@
 -- ARGV[11..]  six a claim, in columns, the first of every claim, then the second of every claim and so on, because Redis
 --             takes a stretch of ARGV as it is:  user id; quantity in units; key, 16 bytes; record head, whose first 8
 --             bytes are the digest of the body; claim id; event part, the JSON from the value of user_id up to that of seq
+--             (of packets the quantity is 1)
 --
 -- Reply {0, now_ms, remaining, epoch, seq, then one a claim}: above 0 its seq, it is claimed; text is the record of a
--- claim made before, it is replayed; else 0 less the code of the refusal
+-- claim made before, it is replayed; else 0 less the code of the refusal. Behind them, of packets, "amount:id" of each
+-- that was taken, in the order of their claims
 --   0 claimed · 1 replayed · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
 --   7 sold_out · 8 user_limit · 9 user_day_limit · 10 damaged: the record of this user or of this claim
+--   11 not_released: packets are there, their time has not come
 -- or {1} absent: the campaign is not here, or takes no claims until MySQL says so · {2, which} damaged: the key of that number, nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
 -- or {4, epoch, seq} rolled back: Redis went back behind what the caller saw, nothing was taken
-local state_key, users_key, keys_key, stream_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local state_key, users_key, keys_key, stream_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local find, sub = string.find, string.sub
 local FIRST_CLAIM, PER_CLAIM, DAYS = 11, 6, 5
 local DIGITS = 15 -- as many are always held exactly
@@ -38,6 +42,10 @@ if state_type ~= 'hash' then return {2, 1} end
 if users_type ~= 'hash' and users_type ~= 'none' then return {2, 2} end
 if keys_type ~= 'hash' and keys_type ~= 'none' then return {2, 3} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 4} end
+if waves_key then
+  local waves_type = type_of(waves_key)
+  if waves_type ~= 'zset' and waves_type ~= 'none' then return {2, 5} end
+end
 
 -- A limit is one line here: the field of state that holds it (0 is no limit), the code of its refusal, and the bucket, the
 -- stretch of time that it counts over. Buckets never go back.
@@ -141,6 +149,30 @@ local remaining_before = remaining
 local records = {}
 if not campaign_refusal and remaining > 0 then records = redis.call('HMGET', users_key, unpack(ARGV, users + 1, users + claims)) end
 
+-- Packets go by time of release, then in the order in which they came. packets are as many of those whose time has come as
+-- this call may need, packet_lists the list that each is in.
+local packets, packet_lists = {}, {}
+local function find_packets(most)
+  for _, list in ipairs(redis.call('ZRANGEBYSCORE', waves_key, '-inf', now_ms)) do
+    if type_of(list) ~= 'list' then return false end
+    for _, packet in ipairs(redis.call('LRANGE', list, 0, most - #packets - 1)) do
+      local amount, id = string.match(packet, '^(%d+):([%w._-]+)$')
+      if not amount or #amount > DIGITS or #id > 64 then return false end
+      packets[#packets + 1] = packet
+      packet_lists[#packets] = list
+    end
+    if #packets == most then return true end
+  end
+  -- The others wait for their time. If they are not all there, some were lost: that is not the same as sold out.
+  local there = 0
+  for _, list in ipairs(redis.call('ZRANGE', waves_key, 0, -1)) do
+    if type_of(list) ~= 'list' then return false end
+    there = there + redis.call('LLEN', list)
+  end
+  return there == remaining
+end
+if waves_key and not campaign_refusal and remaining > 0 and not find_packets(math.min(claims, remaining)) then return {2, 5} end
+
 -- rfc3339 writes milliseconds since 1970 as UTC. Days to a date: the civil-from-days method of H. Hinnant.
 local function rfc3339(ms)
   local floor = math.floor
@@ -163,7 +195,11 @@ local campaign_id = string.match(state_key, ':c:(.*)$')
 local event_head = '{"v":1,"type":"claim.accepted","id":"'
 local event_middle = '","campaign_id":"' .. campaign_id .. '","user_id":'
 local event_tail = ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'
+local event_open = sub(event_tail, 1, -2)
 local record_tail = ':' .. now_ms
+-- What a record has behind its head: of a packet its amount and id, else there may be a mark, see release.lua.
+local RECORD = waves_key and '^%d+:%d+:%d+:[%w._-]+$' or '^%d+:%d+$'
+local RELEASED = waves_key and RECORD or '^%d+:%d+:[br]$'
 
 -- The text of seq is tens and a digit: writing a number anew for each claim costs more.
 local DIGIT = {[0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'}
@@ -182,8 +218,7 @@ for i = 1, claims do
     local key, head = ARGV[keys + i], ARGV[heads + i]
     local claim = known[i] or known_now[key]
     if claim then
-      -- A mark may be behind it, see release.lua.
-      if not find(claim, '^%d+:%d+$', #head + 1) and not find(claim, '^%d+:%d+:[br]$', #head + 1) then answer = -10
+      if not find(claim, RECORD, #head + 1) and not find(claim, RELEASED, #head + 1) then answer = -10
       elseif sub(claim, 1, 8) == sub(head, 1, 8) then answer = claim
       else answer = -2
       end
@@ -194,6 +229,8 @@ for i = 1, claims do
     local first = firsts[text] or first_taking(text)
     local quantity = first[1]
     if quantity > remaining then answer = -7 break end
+    local packet = packets[taken_now + 1]
+    if waves_key and not packet then answer = -11 break end
     local user = ARGV[users + i]
     local record, after, refusal = record_now[user] or records[i], first[2], first[3]
     if record then after, refusal = after_taking(record, quantity) end
@@ -204,12 +241,18 @@ for i = 1, claims do
     if digit == 10 then tens, digit = tens_of(seq), 0 end
     local seq_text = tens .. DIGIT[digit]
     claim = head .. seq_text .. record_tail
+    local tail = event_tail
+    if packet then
+      claim = claim .. ':' .. packet
+      local colon = find(packet, ':', 1, true)
+      tail = event_open .. ',"packet_id":"' .. sub(packet, colon + 1) .. '","amount":' .. sub(packet, 1, colon - 1) .. '}'
+    end
     record_now[user], known_now[key] = after, claim
     local at = 2 * taken_now
     new_users[at - 1], new_users[at] = user, after -- the last one of a user stays
     new_keys[at - 1], new_keys[at] = key, claim
     local id = ARGV[ids + i]
-    event_ids[taken_now], events[taken_now] = id, event_head .. id .. event_middle .. ARGV[parts + i] .. seq_text .. event_tail
+    event_ids[taken_now], events[taken_now] = id, event_head .. id .. event_middle .. ARGV[parts + i] .. seq_text .. tail
     answer = seq
   until true
   reply[5 + i] = answer
@@ -249,4 +292,16 @@ end
 redis.call('HSET', users_key, unpack(new_users))
 redis.call('HSET', keys_key, unpack(new_keys))
 redis.call('HSET', state_key, 'taken', taken, 'seq', seq, 'last_ms', now_ms)
+if waves_key then
+  local i = 1
+  while i <= taken_now do
+    local list, from = packet_lists[i], i
+    while i <= taken_now and packet_lists[i] == list do
+      reply[5 + claims + i] = packets[i]
+      i = i + 1
+    end
+    redis.call('LTRIM', list, i - from, -1)
+    if redis.call('EXISTS', list) == 0 then redis.call('ZREM', waves_key, list) end
+  end
+end
 return reply

@@ -5,6 +5,7 @@
 -- KEYS[2] users    hash    goes
 -- KEYS[3] keys     hash    goes
 -- KEYS[4] evicted  string  becomes "epoch:seq"
+-- KEYS[5] waves    zset    goes, with the lists of packets that it names
 --
 -- ARGV[1] now_ms   milliseconds since 1970; empty: this server's clock
 -- ARGV[2] epoch    the load that MySQL knows
@@ -12,8 +13,9 @@
 -- ARGV[4] idle_ms  how long nobody must have claimed
 --
 -- Reply {0} evicted · {1} absent: the campaign is not here · {2, which} damaged: the key of that number
---   {3} not now: another load, a claim that MySQL lacks or that is too young, or a campaign that takes none; untouched
-local state_key, users_key, keys_key, evicted_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+--   {3} not now: another load, a claim that MySQL lacks or that is too young, packets whose time has not
+--       come or came of late, or a campaign that takes none; untouched
+local state_key, users_key, keys_key, evicted_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 local state_type = redis.call('TYPE', state_key)['ok']
 if state_type == 'none' then return {1} end
@@ -29,9 +31,19 @@ if not now_ms then
   now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 if now_ms - last_ms < tonumber(ARGV[4]) then return {3} end
+local lists = {}
+local waves_type = redis.call('TYPE', waves_key)['ok']
+if waves_type == 'zset' then
+  if held[1] ~= 'closed' and redis.call('ZCOUNT', waves_key, now_ms - tonumber(ARGV[4]), '+inf') > 0 then return {3} end
+  lists = redis.call('ZRANGE', waves_key, 0, -1)
+elseif waves_type ~= 'none' then
+  return {2, 5}
+end
 
 redis.call('UNLINK', state_key) -- first: it needs no memory, and once a script has written Redis lets it go on
 redis.call('UNLINK', users_key)
 redis.call('UNLINK', keys_key)
+for _, list in ipairs(lists) do redis.call('UNLINK', list) end
+redis.call('UNLINK', waves_key)
 redis.call('SET', evicted_key, ARGV[2] .. ':' .. ARGV[3])
 return {0}

@@ -12,7 +12,7 @@ import (
 func Sources() map[string]string {
 	return map[string]string{
 		"claim": claimSource, "load": loadSource, "adjust": adjustSource, "state": stateSource,
-		"fence": fenceSource, "evict": evictSource, "forget": forgetSource, "release": releaseSource,
+		"fence": fenceSource, "evict": evictSource, "forget": forgetSource, "release": releaseSource, "push": pushSource,
 	}
 }
 
@@ -25,6 +25,7 @@ func Statuses() map[string][]int {
 		"claim":  {statusOK, statusAbsent, statusDamaged, statusClock, statusRolledBack},
 		"load":   {statusOK, statusThere, statusDamaged, statusIncomplete},
 		"adjust": {statusOK, statusAbsent, statusDamaged, statusHeld, statusOther},
+		"push":   {statusOK, statusAbsent, statusDamaged, statusPosition, statusOther},
 		"state":  {statusOK, statusAbsent, statusDamaged},
 		"fence":  {statusOK, statusAbsent, statusDamaged, statusElse},
 		"evict":  {statusOK, statusAbsent, statusDamaged, statusElse},

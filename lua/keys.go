@@ -17,6 +17,7 @@ type CampaignKeys struct {
 	Users  string // hash: user id -> units used
 	Keys   string // hash: digest of an idempotency key, or claim id -> record of the claim
 	Stream string // stream: the claim stream of the partition
+	Waves  string // zset: of a packet campaign, the list of each time of release that has packets left, by that time
 
 	Evicted string // string: "epoch:seq" of an eviction that MySQL has not heard of
 	Lock    string // string: token of the process that loads the campaign
@@ -36,7 +37,7 @@ func PartitionOf(campaignID string, partitions int) int {
 // KeysOf names the keys of a campaign in its partition.
 func KeysOf(campaignID string, partition int) CampaignKeys {
 	base := prefix(partition) + "c:" + campaignID
-	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition),
+	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition), Waves: base + ":waves",
 		Evicted: base + ":evicted", Lock: base + ":lock"}
 }
 
@@ -70,4 +71,10 @@ const LeaderKey = "dibs:leader"
 func (k CampaignKeys) staged(epoch int64) (users, keys string) {
 	number := ":" + strconv.FormatInt(epoch, 10)
 	return k.Users + number, k.Keys + number
+}
+
+// packets names the list of the packets that load epoch of a campaign may give away from a time of release on, in milliseconds
+// since 1970; 0 is at once. The epoch is in the name so that what an earlier load left is never given away.
+func (k CampaignKeys) packets(epoch, releaseMs int64) string {
+	return k.State + ":packets:" + strconv.FormatInt(epoch, 10) + ":" + strconv.FormatInt(releaseMs, 10)
 }

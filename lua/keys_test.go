@@ -40,7 +40,7 @@ func TestKeysAreTheOnesThatDocsName(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, lua.CampaignKeys{
 		State: "dibs:{p3}:c:spring", Users: "dibs:{p3}:c:spring:users", Keys: "dibs:{p3}:c:spring:keys", Stream: "dibs:{p3}:claims",
-		Evicted: "dibs:{p3}:c:spring:evicted", Lock: "dibs:{p3}:c:spring:lock",
+		Waves: "dibs:{p3}:c:spring:waves", Evicted: "dibs:{p3}:c:spring:evicted", Lock: "dibs:{p3}:c:spring:lock",
 	}, lua.KeysOf("spring", 3))
 	require.Equal(t, "dibs:{p0}:claims", lua.StreamKey(0))
 	require.Equal(t, "dibs:{p0}:claims:poison", lua.PoisonKey(0))
@@ -53,7 +53,10 @@ func TestKeysOfACampaignShareASlot(t *testing.T) {
 	for partition := range lua.PartitionsMax {
 		for _, id := range []string{"a", "spring-sale.2026", strings.Repeat("Z", models.CampaignIDLength)} {
 			k := lua.KeysOf(id, partition)
-			for _, key := range []string{k.Users, k.Keys, k.Stream, lua.PoisonKey(partition), lua.ParkedKey(partition, "a}b{c"), lua.KeptKey(partition), lua.NoListKey(partition)} {
+			for _, key := range []string{
+				k.Users, k.Keys, k.Stream, k.Waves, lua.PoisonKey(partition), lua.ParkedKey(partition, "a}b{c"), lua.KeptKey(partition),
+				lua.NoListKey(partition),
+			} {
 				require.Equal(t, slot(k.State), slot(key), key)
 			}
 		}

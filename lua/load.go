@@ -31,13 +31,16 @@ type staged struct {
 func (s *Scripts) loadStaged(ctx context.Context, c *models.Campaign, st *staged) (loaded bool, err error) {
 	k := s.KeysOf(c.ID)
 	stagedUsers, stagedKeys := k.staged(c.Epoch)
-	keys := []string{k.State, k.Users, k.Keys, k.Evicted, stagedUsers, stagedKeys}
+	keys := []string{k.State, k.Users, k.Keys, k.Evicted, stagedUsers, stagedKeys, k.Waves}
 	replace := 0
 	if st.replace {
 		replace = 1
 	}
 	args := append([]any{s.serverNow(), c.Epoch, replace, st.users, st.keys}, fixed(c)...)
 	args = append(args, "taken", st.taken, "seq", st.seq, "released", st.released, "version", c.Version)
+	if c.Kind == models.KindPacket {
+		args = append(args, "total", st.taken, "pushed", 0) // the others follow, see Push
+	}
 	args = append(args, definition(c)...)
 	reply, err := s.run(ctx, s.load, keys, args)
 	if err != nil {
@@ -65,12 +68,17 @@ func fixed(c *models.Campaign) []any {
 	return []any{"kind", string(c.Kind), "time_zone", c.TimeZone, "currency", c.Currency, "hold_for_ms", c.HoldForMs}
 }
 
-// definition is the part of a campaign that may change while claims flow, as fields of its state.
+// definition is the part of a campaign that may change while claims flow, as fields of its state. The total of packets changes
+// as they are pushed.
 func definition(c *models.Campaign) []any {
-	return []any{
-		"status", string(c.Status), "total", c.Total, "per_user", c.PerUser, "per_user_per_day", c.PerUserPerDay,
+	fields := []any{
+		"status", string(c.Status), "per_user", c.PerUser, "per_user_per_day", c.PerUserPerDay,
 		"starts_at_ms", unixMs(c.StartsAt), "ends_at_ms", unixMs(c.EndsAt), "low_stock_at", c.LowStockAt,
 	}
+	if c.Kind != models.KindPacket {
+		fields = append(fields, "total", c.Total)
+	}
+	return fields
 }
 
 // unixMs is 0 for no time, and 1 for a time that is not after 1970 began: it is past either way.

@@ -8,6 +8,7 @@
 -- KEYS[4] evicted       string  the mark of a clean eviction, which a load ends
 -- KEYS[5] staged_users  hash    becomes users
 -- KEYS[6] staged_keys   hash    becomes keys
+-- KEYS[7] waves         zset    what an earlier load may have left, which goes with the lists of packets that it names
 --
 -- ARGV[1] now_ms   milliseconds since 1970; empty: this server's clock
 -- ARGV[2] epoch    number of this load
@@ -18,7 +19,7 @@
 --
 -- Reply {0} loaded · {1} it is there already, untouched · {2, which} damaged: the key of that number
 --   {3} not all that was staged is there
-local state_key, users_key, keys_key, evicted_key, staged_users_key, staged_keys_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local state_key, users_key, keys_key, evicted_key, staged_users_key, staged_keys_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local epoch, replace = tonumber(ARGV[2]), ARGV[3] == '1'
 
 local state_type = redis.call('TYPE', state_key)['ok']
@@ -43,12 +44,16 @@ if not now_ms then
   local time = redis.call('TIME')
   now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
+local lists = {}
+if redis.call('TYPE', waves_key)['ok'] == 'zset' then lists = redis.call('ZRANGE', waves_key, 0, -1) end
 
 redis.call('HSET', state_key, 'epoch', ARGV[2], 'last_ms', now_ms, unpack(ARGV, 6))
 redis.call('PERSIST', state_key)
 redis.call('UNLINK', users_key) -- a RENAME over them would free them at once, and Redis would stand still for it
 redis.call('UNLINK', keys_key)
 redis.call('UNLINK', evicted_key)
+for _, list in ipairs(lists) do redis.call('UNLINK', list) end
+redis.call('UNLINK', waves_key)
 if ARGV[4] ~= '0' then
   redis.call('RENAME', staged_users_key, users_key)
   redis.call('PERSIST', users_key)

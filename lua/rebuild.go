@@ -28,7 +28,9 @@ type Past struct {
 	Seq        int64
 	Quantity   int64 // units
 	At         time.Time
-	Live       bool // counts against stock and limits
+	Live       bool   // counts against stock and limits
+	PacketID   []byte // of a packet campaign
+	Amount     int64  // of the packet, in minor units
 }
 
 // Rebuild stages a campaign's claims beside what Redis holds of it, and puts them in force at once, see Finish. It is for
@@ -91,7 +93,10 @@ func (r *Rebuild) Add(ctx context.Context, p *Past) error {
 	if r.bytes, err = appendRecord(r.bytes, p); err != nil {
 		return err
 	}
-	if !p.Live {
+	if r.campaign.Kind == models.KindPacket {
+		r.bytes = append(strconv.AppendInt(append(r.bytes, ':'), p.Amount, 10), ':')
+		r.bytes = append(r.bytes, p.PacketID...)
+	} else if !p.Live {
 		r.bytes = append(r.bytes, markByLoad...)
 		r.staged.released++
 	}

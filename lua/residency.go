@@ -33,7 +33,7 @@ func (s *Scripts) Fence(ctx context.Context, campaignID string, epoch int64) err
 // EvictedAt. Errors: ErrAbsent, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) Evict(ctx context.Context, campaignID string, seen Seen, idle time.Duration) (evicted bool, err error) {
 	k := s.KeysOf(campaignID)
-	keys := []string{k.State, k.Users, k.Keys, k.Evicted}
+	keys := []string{k.State, k.Users, k.Keys, k.Evicted, k.Waves}
 	code, reply, err := s.ask(ctx, s.evict, keys, []any{s.serverNow(), seen.Epoch, seen.Seq, idle.Milliseconds()})
 	switch {
 	case err != nil:

@@ -34,6 +34,8 @@ var (
 	loadSource string
 	//go:embed adjust.lua
 	adjustSource string
+	//go:embed push.lua
+	pushSource string
 	//go:embed state.lua
 	stateSource string
 	//go:embed fence.lua
@@ -74,7 +76,7 @@ type Scripts struct {
 
 	noWaitAOF atomic.Bool // a server was met that does not know the command
 
-	claim, load, adjust, state, fence, evict, forget, release script
+	claim, load, adjust, push, state, fence, evict, forget, release script
 }
 
 // New makes Scripts on a client. Whatever the client's retries, no script is sent twice by it.
@@ -99,6 +101,7 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 		claim:  newScript("claim", claimSource),
 		load:   newScript("load", loadSource),
 		adjust: newScript("adjust", adjustSource),
+		push:   newScript("push", pushSource),
 		state:  newScript("state", stateSource),
 		fence:  newScript("fence", fenceSource),
 		evict:  newScript("evict", evictSource),
@@ -127,7 +130,7 @@ func (s *Scripts) Preload(ctx context.Context) error {
 }
 
 func (s *Scripts) all() []script {
-	return []script{s.claim, s.load, s.adjust, s.state, s.fence, s.evict, s.forget, s.release}
+	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.forget, s.release}
 }
 
 // run calls a script by its digest; a Redis that has forgotten it says NOSCRIPT before anything ran, and gets the text.

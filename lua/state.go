@@ -22,6 +22,7 @@ type State struct {
 	Seq        int64 // accepted claims so far
 	Released   int64 // of these, released since
 	LowStockAt int64
+	Pushed     int64     // of packets: the position up to which Redis was told of them
 	LastMs     int64     // when it was last claimed from or loaded, milliseconds since 1970 by Redis' clock
 	AsOf       time.Time // by Redis' clock
 }
@@ -62,6 +63,9 @@ func (s *Scripts) decodeState(campaignID string, reply []any) (State, error) {
 		Status: models.Status(f.oneOf("status", statuses)), Epoch: f.number("epoch"), Version: f.number("version"),
 		Total: f.number("total"), Taken: f.number("taken"), Seq: f.number("seq"), LowStockAt: f.number("low_stock_at"),
 		LastMs: f.number("last_ms"), Released: f.counter("released"),
+	}
+	if st.Meta.Kind == models.KindPacket {
+		st.Pushed = f.number("pushed")
 	}
 	for _, name := range []string{"starts_at_ms", "ends_at_ms", "per_user", "per_user_per_day"} {
 		f.number(name) // for claim.lua, which would refuse it

@@ -114,6 +114,10 @@ func (e *Event) validateClaim() error {
 		return fmt.Errorf("%w: quantity %d", ErrEvent, e.Quantity)
 	case e.Seq < 1:
 		return fmt.Errorf("%w: seq %d", ErrEvent, e.Seq)
+	case e.PacketID != "" && (CheckCampaignID(e.PacketID) != nil || e.Amount == nil):
+		return fmt.Errorf("%w: packet_id %s without what it holds", ErrEvent, strconv.Quote(e.PacketID))
+	case e.Amount != nil && (*e.Amount < 0 || *e.Amount > AmountMax):
+		return fmt.Errorf("%w: amount %d", ErrEvent, *e.Amount)
 	case len(e.Key) > 64:
 		return fmt.Errorf("%w: key of %d characters", ErrEvent, len(e.Key))
 	}

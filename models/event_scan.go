@@ -53,6 +53,14 @@ func (s *eventScanner) field(name string, e *Event) (ok bool) {
 		e.Seq, ok = s.integer()
 	case "epoch":
 		e.Epoch, ok = s.integer()
+	case "packet_id":
+		e.PacketID, ok = s.string()
+	case "amount":
+		var amount int64
+		amount, ok = s.integer()
+		e.Amount = &amount
+	case "currency":
+		e.Currency, ok = s.string()
 	case "at":
 		e.At, ok = s.time()
 	default:

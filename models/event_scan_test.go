@@ -26,6 +26,7 @@ func agrees(t *testing.T, payload []byte) (scanned bool) {
 func TestThePlainFormIsScanned(t *testing.T) {
 	t.Parallel()
 	require.True(t, agrees(t, []byte(plainEvent)))
+	require.True(t, agrees(t, []byte(`{"v":1,"packet_id":"_00000017","amount":999999999999999,"currency":"CNY"}`)))
 	require.True(t, agrees(t, []byte(`{"v":1,"user_id":"~ !","quantity":0,"at":"2024-02-29T23:59:59.999Z"}`)))
 }
 
@@ -49,7 +50,7 @@ func TestWhateverIsNotPlainIsLeftToJSON(t *testing.T) {
 		"no digits":            `{"seq":}`,
 		"number for a string":  `{"id":1}`,
 		"null":                 `{"id":null}`,
-		"amount":               `{"amount":5}`,
+		"negative amount":      `{"amount":-5}`,
 		"other time":           `{"at":"2026-11-21T04:47:02Z"}`,
 		"zone":                 `{"at":"2026-11-21T04:47:02.663+0"}`,
 		"30 February":          `{"at":"2026-02-30T04:47:02.663Z"}`,

@@ -22,6 +22,7 @@ var errMoved = fmt.Errorf("%w: or on the move", ErrLost)
 // Scripts is the part of lua.Scripts that brings campaigns to Redis.
 type Scripts interface { //nolint:interfacebloat // one for each verb that it uses
 	Adjust(ctx context.Context, c *models.Campaign) (lua.State, error)
+	Push(ctx context.Context, campaignID string, p *lua.Push) (pushed int64, err error)
 	State(ctx context.Context, campaignID string) (lua.State, error)
 	MetaOf(c *models.Campaign) (lua.Meta, error)
 	Fence(ctx context.Context, campaignID string, epoch int64) error
@@ -47,6 +48,8 @@ var _ Scripts = (*lua.Scripts)(nil)
 type bringer struct {
 	db      *gorm.DB
 	scripts Scripts
+
+	pushStep func() // tests only: called after each run of packets
 }
 
 // bring compares Redis with MySQL and tells Redis what is newer. The campaign has an epoch. Errors: ErrLost,
@@ -70,6 +73,11 @@ func (b bringer) bring(ctx context.Context, id string) error {
 		return fmt.Errorf("syncer: campaign %s: %w", id, err)
 	case state.Epoch != c.Epoch:
 		return fmt.Errorf("%w: %s: redis holds epoch %d, mysql knows epoch %d", errMoved, id, state.Epoch, c.Epoch)
+	}
+	if c.Kind == models.KindPacket && state.Pushed < c.Total {
+		if err := b.push(ctx, &c, state.Pushed); err != nil { // before the version, which says that Redis knows them
+			return err
+		}
 	}
 	if state.Version < c.Version {
 		if _, err := b.scripts.Adjust(ctx, &c); err != nil {

@@ -26,7 +26,9 @@ func NewWriterWithStep(cfg WriterConfig, step func(name string)) (*Writer, error
 
 // HydrateWithStep is Hydrate without the sharing, with a function that is called between its steps.
 func HydrateWithStep(ctx context.Context, h *Hydrator, id string, step func(name string)) (lua.Meta, error) {
-	stepping := &Hydrator{bringer: h.bringer, cfg: h.cfg, marks: h.marks, metrics: h.metrics, step: step}
+	bring := h.bringer
+	bring.pushStep = func() { step("pushed") }
+	stepping := &Hydrator{bringer: bring, cfg: h.cfg, marks: h.marks, metrics: h.metrics, step: step}
 	return stepping.hydrate(ctx, id)
 }
 

@@ -19,6 +19,7 @@ const (
 	failureDuplicate         // a row with that key is there
 	failureData              // the data itself cannot be stored
 	failureStranger          // a claim of a campaign that does not exist
+	failurePacket            // a claim of a packet that is not there to be taken
 )
 
 // errStranger says that a batch holds claims of a campaign that MySQL does not know.
@@ -68,6 +69,8 @@ func failureOf(err error) failure {
 		return failureNone
 	case errors.Is(err, errStranger):
 		return failureStranger
+	case errors.Is(err, errPacket):
+		return failurePacket
 	case errors.Is(err, mysql.ErrPktTooLarge):
 		return failureData
 	case errors.As(err, &my):

@@ -110,7 +110,7 @@ func (w *Writer) write(ctx context.Context, rows []*row, sums map[string]*tally)
 	for vain := 0; len(rows) > 0; {
 		err := persist(ctx, 0, w.noticeRetry, func() error { return w.commit(ctx, rows, sums) })
 		f := failureOf(err)
-		if (f == failureDuplicate || f == failureStranger) && vain < siftsMax {
+		if (f == failureDuplicate || f == failureStranger || f == failurePacket) && vain < siftsMax {
 			kept, siftErr := w.sift(ctx, rows)
 			if siftErr != nil {
 				return siftErr
@@ -176,6 +176,9 @@ func (w *Writer) commit(ctx context.Context, rows []*row, sums map[string]*tally
 		return fmt.Errorf("syncer: flush: claims: %w", err)
 	}
 	w.step("claims in")
+	if err := setOwners(ctx, tx, w.dialect, rows); err != nil {
+		return fmt.Errorf("syncer: flush: packets: %w", err)
+	}
 	ids, err := insertFlushes(ctx, tx, sums, w.cfg.Clock.Since(begun), w.cfg.Clock.Now())
 	if err != nil {
 		return fmt.Errorf("syncer: flush: stock_flushes: %w", err)

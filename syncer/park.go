@@ -18,6 +18,7 @@ const (
 	parkedID       = "id_taken"         // a different claim has its id
 	parkedPlace    = "place_taken"      // a different claim has its place in the campaign
 	parkedStranger = "unknown_campaign" // there is no such campaign
+	parkedPacket   = "packet_taken"     // its packet is another's, or is none
 )
 
 const (

@@ -41,9 +41,14 @@ type parkedClaim struct {
 // past is the claim on its way back into Redis.
 func (p *parkedClaim) past() *lua.Past {
 	e := &p.event
-	return &lua.Past{
+	past := &lua.Past{
 		ID: []byte(e.ID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity, At: e.At.Time, Live: true,
+		PacketID: []byte(e.PacketID),
 	}
+	if e.Amount != nil {
+		past.Amount = *e.Amount
+	}
+	return past
 }
 
 // String names it for people.
@@ -139,6 +144,17 @@ func (all *parked) bySeq() []*parkedClaim {
 	}
 	slices.SortFunc(some, func(a, b *parkedClaim) int { return cmp.Compare(a.event.Seq, b.event.Seq) })
 	return some
+}
+
+// packets are those of the claims that count.
+func (all *parked) packets() map[string]bool {
+	ids := make(map[string]bool)
+	for i := range all.list {
+		if p := &all.list[i]; p.counts && p.event.PacketID != "" {
+			ids[p.event.PacketID] = true
+		}
+	}
+	return ids
 }
 
 // names are the claims without a row, for people; only some when there are many.

@@ -189,22 +189,23 @@ func snapshotOf(db *gorm.DB) sql.IsolationLevel {
 
 // stageRows stages all claims in order of seq, as they come: MySQL is read no faster than Redis is written to.
 func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging *lua.Rebuild, parked []*parkedClaim) error {
-	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status FROM claims"+byPlace(h.db.Name())+
+	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status, packet_id,"+
+		" COALESCE(amount, 0) FROM claims"+byPlace(h.db.Name())+
 		" WHERE campaign_id = ? AND shard = 0 ORDER BY seq", id)
 	if err != nil {
 		return fmt.Errorf("syncer: rebuild: %w", err)
 	}
 	defer func() { _ = rows.Close() }() // rows.Err says what matters
-	var claimID, user, digest, status sql.RawBytes
+	var claimID, user, digest, status, packet sql.RawBytes
 	var p lua.Past
 	for n := 1; rows.Next(); n++ {
-		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status); err != nil {
+		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status, &packet, &p.Amount); err != nil {
 			return fmt.Errorf("syncer: rebuild: %w", err)
 		}
 		if parked, err = stageParked(ctx, staging, parked, p.Seq); err != nil {
 			return err
 		}
-		p.ID, p.UserID, p.KeyDigest = claimID, user, digest
+		p.ID, p.UserID, p.KeyDigest, p.PacketID = claimID, user, digest, packet
 		p.Live = string(status) == string(models.ClaimClaimed) || string(status) == string(models.ClaimRedeemed)
 		if err := staging.Add(ctx, &p); err != nil {
 			return err

@@ -112,7 +112,11 @@ func (r *Reconciler) adopt(ctx context.Context, partition int, o *orphan) ([]mod
 		return nil, err
 	}
 	err = r.locked(ctx, id, func(tx *sql.Tx, _ *models.Campaign) error {
-		if err := insertClaims(ctx, tx, r.cfg.DB.Name(), []*row{{event: *e, payload: o.payload}}, now()); err != nil {
+		rows := []*row{{event: *e, payload: o.payload}}
+		if err := insertClaims(ctx, tx, r.cfg.DB.Name(), rows, now()); err != nil {
+			return err
+		}
+		if err := setOwners(ctx, tx, r.cfg.DB.Name(), rows); err != nil {
 			return err
 		}
 		return writeRepair(ctx, tx, &step)

@@ -36,6 +36,7 @@ func (w *Writer) sift(ctx context.Context, rows []*row) ([]*row, error) {
 	s.run(s.parkTwins)
 	if len(s.rows) == len(rows) {
 		s.run(s.parkDisplaced)
+		s.run(s.parkPacketless)
 	}
 	return s.rows, s.err
 }

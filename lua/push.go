@@ -1,0 +1,64 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"dibs/models"
+)
+
+// PushMax is the most packets that one call of push.lua brings: some 100 µs of Redis.
+const PushMax = 500
+
+// statusPosition is push.lua's word for a campaign that is told up to another position than the caller took it to be.
+const statusPosition = 3
+
+// Push is a run of packets of one time of release, on its way to Redis.
+type Push struct {
+	Epoch     int64           // the load that MySQL knows
+	After     int64           // the position up to which Redis is told
+	Upto      int64           // the position up to which it is told with this
+	Units     int64           // packets between the two that nobody has taken
+	ReleaseMs int64           // milliseconds since 1970; 0 is at once
+	Packets   []models.Packet // those of them that can be given away, in order of their positions, at most PushMax
+}
+
+// Push brings the next packets of a campaign to Redis, each once however often it is sent, and returns the position up to which
+// Redis is told then: p.Upto, or where it was when that was not p.After and nothing was changed. Errors: ErrAbsent, ErrDamaged,
+// ErrOther, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
+func (s *Scripts) Push(ctx context.Context, campaignID string, p *Push) (pushed int64, err error) {
+	if len(p.Packets) > PushMax {
+		return 0, fmt.Errorf("%w: %d packets in a call, must be at most %d", ErrUnavailable, len(p.Packets), PushMax)
+	}
+	k := s.KeysOf(campaignID)
+	keys := []string{k.State, k.Waves, k.packets(p.Epoch, p.ReleaseMs)}
+	args := append(make([]any, 0, 5+len(p.Packets)), p.Epoch, p.After, p.Upto, p.Units, p.ReleaseMs)
+	for i := range p.Packets {
+		args = append(args, packetEntry(&p.Packets[i]))
+	}
+	code, reply, err := s.ask(ctx, s.push, keys, args)
+	switch {
+	case err != nil:
+		return 0, err
+	case code == statusOK, code == statusPosition:
+		if len(reply) == 2 {
+			if at, ok := reply[1].(int64); ok {
+				return at, nil
+			}
+		}
+		return 0, badReply(s.push.name, reply)
+	case code == statusAbsent:
+		return 0, fmt.Errorf("%w: %s", ErrAbsent, campaignID)
+	case code == statusOther:
+		return 0, fmt.Errorf("%w: %s", ErrOther, campaignID)
+	}
+	return 0, damaged(s.push.name, keys, reply)
+}
+
+// packetEntry is a packet as lists and records hold it.
+func packetEntry(p *models.Packet) string {
+	b := make([]byte, 0, 24+len(p.ID))
+	b = append(strconv.AppendInt(b, p.Amount, 10), ':')
+	return string(append(b, p.ID...))
+}
