@@ -132,3 +132,22 @@ func TestParked_WhosePlaceIsTakenHoldsARebuildUp(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(5), state.Taken, "untouched")
 }
+
+// A repair while the consumers are behind stops the campaign, says so, and does not keep it stopped.
+func TestRepair_WhileClaimsAreOnTheirWaySaysWhatHappensNext(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.open(100, nil)
+	h.claim(id, asks("u", 3)...)
+	h.sync()
+	h.hset(h.keys(id).State, "taken", "1")
+	h.claim(id, asks("late", 2)...)
+	_, err := h.hydrator().Rebuild(t.Context(), id, true)
+	require.ErrorIs(t, err, syncer.ErrUnsynced)
+	require.ErrorContains(t, err, "takes no claims now: when the consumers have caught up it comes back by itself")
+	h.sync()
+	n, err := newSweeper(t, h.db, h.scripts).Sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	h.requireBooks(id, 5)
+}
