@@ -33,7 +33,8 @@ func (s *Server) getStock(ctx context.Context, in *campaignInput) (*stockOutput,
 			return nil, s.stockProblem(in.ID, err)
 		}
 		stock = stockOf(&books, &state)
-		if books.SyncedSeq+books.ParkedClaims == state.Seq || i == stockReads-1 || !pause(ctx, stockPause) {
+		met := books.SyncedSeq+books.ParkedClaims == state.Seq && books.Released == state.Released
+		if met || i == stockReads-1 || !pause(ctx, stockPause) {
 			break
 		}
 	}
@@ -65,9 +66,10 @@ func stockOf(books *models.Books, state *lua.State) models.Stock {
 	st.Low = state.LowStockAt > 0 && st.Remaining <= state.LowStockAt
 	st.Parked = books.ParkedUnits
 	known := books.Claimed + books.ParkedUnits
-	if books.SyncedSeq+books.ParkedClaims < state.Seq {
+	switch at := books.SyncedSeq + books.ParkedClaims; {
+	case at < state.Seq:
 		st.Backlog = max(0, state.Taken-known)
-	} else {
+	case at > state.Seq || books.Released == state.Released: // a release on its way to Redis is a lag, too
 		st.Drift = state.Taken - known
 	}
 	return st

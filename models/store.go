@@ -55,6 +55,7 @@ type Books struct {
 	Claimed   int64 // units of live claims that have their row
 	SyncedSeq int64 // accepted claims that have their row
 	Remaining int64 // units
+	Released  int64 // claims that were released or expired, ever
 	At        time.Time
 
 	ParkedClaims int64 // accepted claims that can't be written; none of the above counts them

@@ -150,7 +150,7 @@ func (r *Campaigns) List(ctx context.Context, after string, limit int) ([]models
 func (r *Campaigns) Books(ctx context.Context, id string) (models.Books, error) {
 	at := time.Now().UTC()
 	var c models.Campaign
-	err := r.db.WithContext(ctx).Select("claimed", "synced_seq", "remaining").Where("id = ?", id).Take(&c).Error
+	err := r.db.WithContext(ctx).Select("claimed", "synced_seq", "remaining", "released_claims").Where("id = ?", id).Take(&c).Error
 	if err != nil {
 		return models.Books{}, notFound(err, id)
 	}
@@ -163,7 +163,7 @@ func (r *Campaigns) Books(ctx context.Context, id string) (models.Books, error) 
 		return models.Books{}, err
 	}
 	return models.Books{
-		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, At: at, ParkedClaims: parked.claims, ParkedUnits: parked.units,
+		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims, At: at, ParkedClaims: parked.claims, ParkedUnits: parked.units,
 	}, nil
 }
 
