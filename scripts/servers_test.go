@@ -62,7 +62,7 @@ esac`)
 func (m machine) run() (stdout, stderr string, err error) {
 	m.t.Helper()
 	cmd := exec.CommandContext(m.t.Context(), filepath.Join(m.bin, "bash"), "servers")
-	cmd.Env = []string{"PATH=" + m.bin, "SERVERS_FOLDERS=" + m.bin, "SERVERS_POLICY=" + m.policy}
+	cmd.Env = []string{"PATH=" + m.bin, "SERVERS_FOLDERS=" + m.bin, "SERVERS_POLICY=" + m.policy, "SERVERS_VALKEY=" + filepath.Join(m.bin, "valkey")}
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	err = cmd.Run()
@@ -83,7 +83,17 @@ func TestServersNamesWhatIsInstalled(t *testing.T) {
 		has("mysqld", "echo '/usr/sbin/mysqld  Ver 8.4.6 for Linux on x86_64 (MySQL Community Server)'")
 	out, complaint, err := m.run()
 	require.NoError(t, err)
-	require.Equal(t, "Redis: "+m.bin+"/valkey-server (8.0.1)\nSQL: "+m.bin+"/mysqld (8.4.6)\nPython: "+m.bin+"/python3\n", out)
+	require.Equal(t, "Redis: "+m.bin+"/valkey-server (8.0.1)\nSQL: "+m.bin+"/mysqld (8.4.6)\nPython: "+m.bin+"/python3\n"+
+		"WAITAOF: no server that knows it; install valkey-server or Redis 7.2 or newer, a stand-in covers those tests\n", out)
+	require.Empty(t, complaint)
+}
+
+func TestServersHasAServerUnpackedThatKnowsWaitAOF(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t).has("redis-server", "").has("mysqld", "").has("valkey", "echo unpacking >&2; echo /cache/valkey-server")
+	out, complaint, err := m.run()
+	require.NoError(t, err)
+	require.Contains(t, out, "WAITAOF: /cache/valkey-server\n")
 	require.Empty(t, complaint)
 }
 
