@@ -204,7 +204,8 @@ func (ds *desks) lookup(ctx context.Context, id string) (lua.Meta, lua.Seen, err
 		return lua.Meta{}, lua.Seen{}, fmt.Errorf("api: too many campaigns are being looked up: %w", ctx.Err())
 	}
 	state, err := ds.deps.States.State(ctx, id)
-	if errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrDamaged) || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
+	gone := errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrDamaged)
+	if gone || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
 		meta, err := ds.deps.Hydrator.Hydrate(ctx, id)
 		return meta, lua.Seen{}, err
 	}
@@ -218,7 +219,8 @@ func (ds *desks) lookup(ctx context.Context, id string) (lua.Meta, lua.Seen, err
 	if err != nil { // claims go on without MySQL
 		return state.Meta, seen, nil
 	}
-	if c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyLost {
+	forgot := state.Epoch == c.Epoch && state.Version < c.AppliedVersion
+	if forgot || c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyLost {
 		meta, err := ds.deps.Hydrator.Hydrate(ctx, id) // Redis was put back to a time before that
 		return meta, seen, err
 	}

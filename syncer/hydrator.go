@@ -215,6 +215,8 @@ func (h *Hydrator) wrong(ctx context.Context, c *models.Campaign) (string, error
 		return fmt.Sprintf("load %d is fenced in redis", c.Epoch), nil
 	case state.Seq < known:
 		return fmt.Sprintf("redis went back: it holds %d claims, %d are known", state.Seq, known), nil
+	case forgotChange(c, &state):
+		return fmt.Sprintf("redis went back: it works by definition %d, %d was in force", state.Version, c.AppliedVersion), nil
 	}
 	if why, err := h.forgotReleases(ctx, c, &state); err != nil || why != "" {
 		return why, err
@@ -227,4 +229,10 @@ func (h *Hydrator) wrong(ctx context.Context, c *models.Campaign) (string, error
 		return "the claim stream lost entries since the campaign was loaded", nil
 	}
 	return "", nil
+}
+
+// forgotChange tells whether Redis works by an older definition than it once did. One that is being loaded has none yet. c was
+// read before Redis.
+func forgotChange(c *models.Campaign, state *lua.State) bool {
+	return state.Status != models.StatusLoading && state.Epoch == c.Epoch && state.Version < c.AppliedVersion
 }

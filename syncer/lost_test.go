@@ -123,6 +123,36 @@ func TestLost_WhenEveryClaimIsLostTheStockIsSoldAnew(t *testing.T) {
 	require.Empty(t, h.compare(id).Differences)
 }
 
+// A pause stops the claims, so nothing else tells of a Redis that forgot it: neither the stream nor the count of claims went back.
+func TestLost_ARedisThatForgotAChangeIsToldAgain(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.open(100, nil)
+	h.claim(id, asks("early", 3)...)
+	h.sync()
+	_, err := syncer.NewMarker(h.db, h.scripts, quiet()).Mark(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, h.rdb.Save(t.Context()).Err())
+	paused, total := models.StatusPaused, int64(5)
+	_, err = newCampaigns(t, h.db, h.scripts).Change(t.Context(), id, models.Change{Status: &paused, Total: &total})
+	require.NoError(t, err)
+	require.Equal(t, models.OutcomePaused, h.claim(id, ask("x", ""))[0].Outcome)
+	h.server.Kill()
+	h.server.Start()
+	state, err := h.scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, models.StatusOpen, state.Status, "it forgot")
+
+	require.Contains(t, fmt.Sprint(h.compare(id).Differences), "it works by definition 1, 2 was in force")
+	_, err = h.reconciler(nil).Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, h.compare(id).Differences)
+	require.Equal(t, models.OutcomePaused, h.claim(id, ask("x", ""))[0].Outcome)
+	state, err = h.scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []int64{5, 3, 3}, []int64{state.Total, state.Taken, state.Seq})
+}
+
 // Redis is put back to an older snapshot while the stream goes back with it: nobody can tell what it held meanwhile.
 func TestLost_ARedisThatWentBackIsFencedAndRepaired(t *testing.T) {
 	t.Parallel()

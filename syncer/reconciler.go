@@ -140,8 +140,9 @@ type Comparison struct {
 	Drift       *int64           `json:"drift"`       // units, Redis less MySQL; nil: no common watermark
 	Differences []string         `json:"differences"` // what can't be explained by claims that are on their way
 
-	parked  bool // there are events on the list of those that are parked, with a row or without
-	inRedis bool // what differs is in Redis, or can only be told from it: the rows alone don't mend it
+	parked   bool // there are events on the list of those that are parked, with a row or without
+	inRedis  bool // what differs is in Redis, or can only be told from it: the rows alone don't mend it
+	wentBack bool // Redis holds an older definition than it did
 }
 
 // Agrees tells whether nothing is wrong with the books.
@@ -259,6 +260,10 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 	case state.Status == models.StatusFenced || state.Status == models.StatusLoading:
 		l.found.differInRedisf("load %d is %s in redis", state.Epoch, state.Status)
 		return false, nil
+	case forgotChange(c, state):
+		l.found.wentBack = true
+		l.found.differInRedisf("redis went back: it works by definition %d, %d was in force", state.Version, c.AppliedVersion)
+		return true, nil
 	case state.Seq > known:
 		return l.behind(ctx, state)
 	case state.Seq < known:

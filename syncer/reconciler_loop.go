@@ -121,6 +121,11 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, past *remembered,
 	if err != nil {
 		return err
 	}
+	if found.wentBack { // nobody who claims would notice: an older definition takes claims like any other
+		if _, err := r.cfg.Hydrator.Hydrate(ctx, id); err != nil {
+			return err
+		}
+	}
 	r.learn(ctx, &found, past, counts)
 	row := models.Reconciliation{CampaignID: id, MySQLRemaining: found.MySQL.Remaining, Backlog: found.Backlog, Drift: found.Drift, At: now()}
 	if found.Redis != nil {
