@@ -43,7 +43,11 @@ func (h *house) judge(ctx context.Context, within time.Duration) *verdict {
 		if h.plan.lossy {
 			continue
 		}
-		m := newModel(d, rows)
+		m, err := h.newModel(ctx, d, rows, audit)
+		if err != nil {
+			v.wrong.addf("%v", err)
+			continue
+		}
 		m.legal(&v.wrong)
 		for _, a := range h.journal.all {
 			for i := range a.tries {
@@ -75,6 +79,10 @@ func (h *house) drain(ctx context.Context, within time.Duration) error {
 }
 
 func (h *house) drained(ctx context.Context) error {
+	var untold int64
+	if err := h.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox WHERE applied_at IS NULL").Scan(&untold); err != nil || untold > 0 {
+		return errors.Join(err, fmt.Errorf("redis was not told of %d decisions", untold))
+	}
 	for _, d := range h.dramas {
 		b := books{servers: h.servers, campaign: d.campaign}
 		unread, err := h.scripts.Unread(ctx, lua.PartitionOf(d.ID, h.partitions), "syncer")
@@ -154,7 +162,8 @@ func (h *house) judgeAnswers(v *verdict, d *drama, rows map[string]book, keys ma
 		case !slices.Contains(made, told.ID) && !h.plan.lossy:
 			v.wrong.addf("%s was told of claim %s and has %v", a.user, told.ID, made)
 		case slices.Contains(made, told.ID):
-			row, want := rows[told.ID], book{told.UserID, told.Quantity, told.Seq, "claimed", told.ClaimedAt.Time}
+			row, want := rows[told.ID], book{told.UserID, told.Quantity, told.Seq, rows[told.ID].status, told.ClaimedAt.Time}
+			a.judgeEndings(&v.wrong, row.status, h.plan.lossy)
 			if !row.at.Equal(want.at) || row.user != want.user || row.quantity != want.quantity || row.seq != want.seq || row.status != want.status ||
 				told.UserID != a.user || told.Quantity != a.quantity {
 				v.wrong.addf("claim %s: the answer was %+v, the row is %+v", told.ID, *told, row)
@@ -205,7 +214,7 @@ func (h *house) judgeBooks(ctx context.Context, v *verdict, d *drama, rows map[s
 		v.wrong.addf("%s: %v", d.ID, err)
 		return
 	}
-	r, units, total := &v.wrong, unitsOf(rows), d.now("total")
+	r, units, total := &v.wrong, unitsOf(rows)-releasedOf(rows), d.now("total")
 	v.lack += c.LostClaims
 	v.epochs += c.Epoch
 	if units < total && !h.plan.control {
@@ -221,7 +230,7 @@ func (h *house) judgeBooks(ctx context.Context, v *verdict, d *drama, rows map[s
 	r.equal(d.ID+": parked events, none", parked, 0)
 	if !h.plan.lossy {
 		r.equal(d.ID+": lost claims, none", c.LostClaims, 0)
-		r.equal(d.ID+": units of stock_flushes, of the rows", flushed, units)
+		r.equal(d.ID+": units of stock_flushes, of the rows", flushed, unitsOf(rows))
 		books{}.sequence(r, rows)
 	}
 	overLimit(r, d.ID+" per_user", usersOf(rows), d.most("per_user"))
@@ -231,7 +240,9 @@ func (h *house) judgeBooks(ctx context.Context, v *verdict, d *drama, rows map[s
 func usersOf(rows map[string]book) map[string]int64 {
 	all := map[string]int64{}
 	for _, row := range rows {
-		all[row.user] += row.quantity
+		if row.status != released {
+			all[row.user] += row.quantity
+		}
 	}
 	return all
 }
@@ -272,7 +283,7 @@ func (h *house) judgeRedis(ctx context.Context, r *report, d *drama, c *models.C
 }
 
 // readAll reads what a group that was away has not read yet.
-func (h *house) readAll(ctx context.Context, group string, r *report) (events []models.Event) {
+func (h *house) readAll(ctx context.Context, group string, r *report) (events []heard) {
 	for p := range h.partitions {
 		for {
 			read, err := h.rdb.XReadGroup(ctx, &redis.XReadGroupArgs{
@@ -290,7 +301,11 @@ func (h *house) readAll(ctx context.Context, group string, r *report) (events []
 				if err != nil {
 					r.addf("entry %s: %v", entry.ID, err)
 				}
-				events = append(events, e)
+				id, err := lua.ParseEntryID(entry.ID)
+				if err != nil {
+					r.addf("entry %s: %v", entry.ID, err)
+				}
+				events = append(events, heard{e, time.UnixMilli(int64(id.Ms))})
 			}
 		}
 	}
@@ -298,14 +313,14 @@ func (h *house) readAll(ctx context.Context, group string, r *report) (events []
 }
 
 // judgeEvents: a group that was away all the time finds every claim, and each crossing told once.
-func (h *house) judgeEvents(v *verdict, m *model, audit []models.Event) {
+func (h *house) judgeEvents(v *verdict, m *model, audit []heard) {
 	live, faults := h.finance.of(m.d.ID)
 	for _, fault := range faults {
 		v.wrong.addf("finance: %s", fault)
 	}
 	seen, crossed := map[string]bool{}, map[string][]models.Event{}
 	for i := range audit {
-		e := &audit[i]
+		e := &audit[i].Event
 		switch {
 		case e.CampaignID != m.d.ID:
 		case e.Type == models.EventClaimAccepted && seen[e.ID]:
@@ -325,6 +340,7 @@ func (h *house) judgeEvents(v *verdict, m *model, audit []models.Event) {
 		}
 	}
 	m.soldOutOnce(&v.wrong, crossed[string(models.EventCampaignSoldOut)])
+	m.releasedOnce(&v.wrong, crossed[string(models.EventClaimReleased)])
 }
 
 // soldOutOnce: the claim that took the last unit is followed by one word of it, and no other is.
@@ -338,6 +354,9 @@ func (m *model) soldOutOnce(r *report, told []models.Event) {
 	}
 	for i := range m.rows {
 		row := &m.rows[i]
+		if m.back > 0 {
+			return // what was taken when is known only roughly then
+		}
 		totals := m.may("total", row.at, row.at.Add(time.Millisecond))
 		could, must := slices.Contains(totals, row.taken), len(slices.Compact(slices.Sorted(slices.Values(totals)))) == 1 && totals[0] == row.taken
 		if must && at[row.seq] == 0 || !could && at[row.seq] > 0 {

@@ -25,6 +25,7 @@ type asked struct {
 	quantity int64
 	key      string // "" is none: it is tried once
 	tries    []try
+	ends     []ending
 }
 
 // try is one request and its answer.
@@ -96,6 +97,10 @@ func (s *storefront) run(stop <-chan struct{}) {
 		}
 		d := s.h.dramas[s.r.IntN(len(s.h.dramas))]
 		if d.hushed() {
+			continue
+		}
+		if s.r.IntN(12) == 0 {
+			s.endOne()
 			continue
 		}
 		switch n := s.r.IntN(20); {

@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
+
+	"dibs/models"
 )
 
 // model replays the rows of a campaign in the order that Redis gave them, against every definition that may have been in
@@ -14,18 +17,36 @@ type model struct {
 	zone  *time.Location
 	rows  []modelRow // by seq
 	users map[string][]modelRow
+	back  int // claims that were released
 }
 
 type modelRow struct {
 	book
 	id    string
-	taken int64 // units, after it
+	taken int64 // units of all claims up to it, released or not
+
+	decided time.Time // when it was released, in MySQL; zero is not
+	told    time.Time // when Redis had surely given it back; zero is not
 }
 
-func newModel(d *drama, rows map[string]book) *model {
-	m := &model{d: d, zone: time.UTC, users: map[string][]modelRow{}}
+func (h *house) newModel(ctx context.Context, d *drama, rows map[string]book, audit []heard) (*model, error) {
+	zone, err := time.LoadLocation(d.TimeZone)
+	if err != nil {
+		return nil, err
+	}
+	decided, err := h.releases(ctx, d.ID)
+	if err != nil {
+		return nil, err
+	}
+	told := map[string]time.Time{}
+	for i := range audit {
+		if audit[i].Type == models.EventClaimReleased {
+			told[audit[i].ClaimID] = audit[i].heard
+		}
+	}
+	m := &model{d: d, zone: zone, users: map[string][]modelRow{}, back: len(decided)}
 	for id, row := range rows {
-		m.rows = append(m.rows, modelRow{book: row, id: id})
+		m.rows = append(m.rows, modelRow{book: row, id: id, decided: decided[id], told: told[id]})
 	}
 	slices.SortFunc(m.rows, func(a, b modelRow) int { return int(a.seq - b.seq) })
 	taken := int64(0)
@@ -34,7 +55,7 @@ func newModel(d *drama, rows map[string]book) *model {
 		m.rows[i].taken = taken
 		m.users[m.rows[i].user] = append(m.users[m.rows[i].user], m.rows[i])
 	}
-	return m
+	return m, nil
 }
 
 // blur is how far a time in MySQL may be off: it has milliseconds.
@@ -65,20 +86,21 @@ func (m *model) legal(r *report) {
 		day := row.user + " on " + at.In(m.zone).Format(time.DateOnly)
 		users[row.user] += row.quantity
 		days[day] += row.quantity
+		held, ofUser, ofDay := row.taken-m.backBy(end, ""), users[row.user]-m.backBy(end, row.user), days[day]-m.backBy(end, row.user)
 		wrong := ""
 		switch {
-		case row.taken > slices.Max(m.may("total", at, end)):
-			wrong = fmt.Sprintf("oversold: %d taken of %v", row.taken, m.may("total", at, end))
+		case held > slices.Max(m.may("total", at, end)):
+			wrong = fmt.Sprintf("oversold: %d taken of %v", held, m.may("total", at, end))
 		case !slices.Contains(m.may("status", at, end), open):
 			wrong = "the campaign was paused"
 		case slices.Min(m.may("starts_at", at, end)) > end.UnixMilli():
 			wrong = "the campaign had not started"
 		case slices.Max(m.may("ends_at", at, end)) < at.UnixMilli():
 			wrong = "the campaign was over"
-		case !unlimited(m.may("per_user", at, end)) && users[row.user] > slices.Max(m.may("per_user", at, end)):
-			wrong = fmt.Sprintf("the user had %d of %v", users[row.user], m.may("per_user", at, end))
-		case !unlimited(m.may("per_user_per_day", at, end)) && days[day] > slices.Max(m.may("per_user_per_day", at, end)):
-			wrong = fmt.Sprintf("the user had %d of %v of the day", days[day], m.may("per_user_per_day", at, end))
+		case !unlimited(m.may("per_user", at, end)) && ofUser > slices.Max(m.may("per_user", at, end)):
+			wrong = fmt.Sprintf("the user had %d of %v", ofUser, m.may("per_user", at, end))
+		case !unlimited(m.may("per_user_per_day", at, end)) && ofDay > slices.Max(m.may("per_user_per_day", at, end)):
+			wrong = fmt.Sprintf("the user had %d of %v of the day", ofDay, m.may("per_user_per_day", at, end))
 		case i > 0 && row.at.Before(m.rows[i-1].at):
 			wrong = "it came before the one before it"
 		}
@@ -97,11 +119,11 @@ func (m *model) refusal(a *asked, t *try) string {
 	switch t.code {
 	case "sold_out":
 		totals := m.may("total", from.Add(-cacheFor), till)
-		if taken := m.takenBy(till); taken+a.quantity <= slices.Min(totals) {
+		if taken := m.takenBy(till) - m.surelyBack(from.Add(-cacheFor), ""); taken+a.quantity <= slices.Min(totals) {
 			return fmt.Sprintf("%d were taken of %v", taken, totals)
 		}
 	case "user_limit":
-		return m.limited("per_user", m.unitsOf(a.user, till, ""), a.quantity, from, till)
+		return m.limited("per_user", m.unitsOf(a.user, till, "")-m.surelyBack(from, a.user), a.quantity, from, till)
 	case "user_day_limit":
 		most := m.unitsOf(a.user, till, till.In(m.zone).Format(time.DateOnly))
 		if from.In(m.zone).Day() != till.In(m.zone).Day() {
