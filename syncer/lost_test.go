@@ -143,7 +143,7 @@ func TestLost_ARedisThatForgotAChangeIsToldAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, models.StatusOpen, state.Status, "it forgot")
 
-	require.Contains(t, fmt.Sprint(h.compare(id).Differences), "it works by definition 1, 2 was in force")
+	require.Contains(t, fmt.Sprint(h.compare(id).Differences), "redis went back: it works by definition 1,")
 	_, err = h.reconciler(nil).Reconcile(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, h.compare(id).Differences)
