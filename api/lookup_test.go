@@ -160,7 +160,7 @@ func TestLookup_AClaimThatMovesBetweenTheTwoIsNotMissed(t *testing.T) {
 	require.NoError(t, err)
 	moving := &movingStreams{Streams: scripts}
 	server, err := api.New(api.Config{}, api.Deps{
-		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Streams: moving,
+		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Streams: moving,
 		Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)

@@ -47,7 +47,7 @@ func newBatch(reqs []ClaimRequest) *batch {
 		def(&req.Key, newKey())
 		b.open[i] = i
 		b.calls[i] = call{key: req.Key, writes: true}
-		b.bodies[i] = claimBody{req.CampaignID, req.UserID, req.Quantity, req.Key}
+		b.bodies[i] = claimBody(req)
 	}
 	return b
 }

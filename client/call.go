@@ -152,7 +152,7 @@ func retryAfter(header string) time.Duration {
 }
 
 // strangeAnswer is a refusal without a code.
-type strangeAnswer struct {
+type strangeAnswer struct { //nolint:errname // it is an answer first
 	status     int
 	retryAfter time.Duration
 }

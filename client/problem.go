@@ -7,7 +7,7 @@ import (
 
 // Code says why the service refused. It is an error, so that errors.Is(err, client.ErrSoldOut) asks for it; a code that this
 // package does not know yet is asked for as client.Code("the_code").
-type Code string
+type Code string //nolint:errname // RFC 9457 and the service call it so
 
 // The codes of the service.
 const (
@@ -42,7 +42,7 @@ const (
 func (c Code) Error() string { return "client: " + string(c) }
 
 // Problem is a refusal by the service. errors.Is tells its Code.
-type Problem struct {
+type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Code    Code
 	Status  int // of HTTP
 	Title   string
@@ -58,7 +58,7 @@ func (p *Problem) Error() string { return p.Code.Error() + ": " + p.Detail }
 
 // Is tells whether target is the problem's code.
 func (p *Problem) Is(target error) bool {
-	code, ok := target.(Code) //nolint:errorlint // errors.Is hands over one at a time
+	code, ok := target.(Code)
 	return ok && code == p.Code
 }
 

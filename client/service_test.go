@@ -345,7 +345,7 @@ func sloppy(t *testing.T, url string) string {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	pass := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport}
-	dice := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a seed is wanted
+	dice := rand.New(rand.NewPCG(1, 2))
 	var mu sync.Mutex
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()

@@ -46,7 +46,8 @@ var settings = []setting{
 		set: groups},
 	{key: "shutdown-timeout", fallback: "15s", meaning: "how long a stop may take to finish and flush",
 		set: duration(func(c *Config) *time.Duration { return &c.ShutdownTimeout }, time.Second, 10*time.Minute)},
-	{key: "user-rate", fallback: "0", meaning: "claims a second that one user may try at one process, repeats with the same Idempotency-Key among them; 0: no limit",
+	{key: "user-rate", fallback: "0", meaning: "" +
+		"claims a second that one user may try at one process, repeats with the same Idempotency-Key among them; 0: no limit",
 		set: rate(func(c *Config) *float64 { return &c.UserRate })},
 	{key: "name", fallback: hostname(), meaning: "name of this process among the consumers of its group; keep it over restarts",
 		set: text(func(c *Config) *string { return &c.Name })},

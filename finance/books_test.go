@@ -153,7 +153,7 @@ func TestBooks_CloseAnswersEverybody(t *testing.T) {
 			events = append(events, packetClaim(n))
 		}
 		verdicts := make(chan []error, 1)
-		go func() { verdicts <- handIn(t, books, events...) }()
+		go func() { verdicts <- handIn(t, books, events...) }() //nolint:testifylint // it asserts nothing
 		require.Eventually(t, func() bool {
 			var n int64
 			return db.Model(&finance.Entry{}).Count(&n).Error == nil && n > 0

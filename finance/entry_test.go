@@ -20,7 +20,7 @@ func TestEntryOf(t *testing.T) {
 		refusal string // "": none
 	}{
 		"packet":             {packet, true, ""},
-		"packet of nothing":  {but(packet, func(e *models.Event) { e.Amount = amountOf(0) }), true, ""},
+		"packet of nothing":  {but(packet, func(e *models.Event) { e.Amount = new(int64(0)) }), true, ""},
 		"no currency":        {but(packet, func(e *models.Event) { e.Currency = "" }), true, ""},
 		"coupon":             {couponClaim(7), false, ""},
 		"what was left over": {left, true, ""},
@@ -32,8 +32,8 @@ func TestEntryOf(t *testing.T) {
 
 		"packet without amount": {but(packet, func(e *models.Event) { e.Amount = nil }), false, "without an amount"},
 		"amount without packet": {but(packet, func(e *models.Event) { e.PacketID = "" }), false, "packet_id"},
-		"negative":              {but(packet, func(e *models.Event) { e.Amount = amountOf(-1) }), false, "amount -1"},
-		"too much":              {but(packet, func(e *models.Event) { e.Amount = amountOf(1e15) }), false, "amount 1000000000000000"},
+		"negative":              {but(packet, func(e *models.Event) { e.Amount = new(int64(-1)) }), false, "amount -1"},
+		"too much":              {but(packet, func(e *models.Event) { e.Amount = new(int64(1e15)) }), false, "amount 1000000000000000"},
 		"negative return":       {closed(8, "sender", -5), false, "amount -5"},
 		"a long currency":       {but(packet, func(e *models.Event) { e.Currency = "EURO" }), false, `currency "EURO"`},
 		"no such currency":      {but(left, func(e *models.Event) { e.Currency = "eur" }), false, `currency "eur"`},

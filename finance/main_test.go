@@ -69,13 +69,11 @@ func openBooks(t testing.TB, cfg finance.Config) *finance.Books {
 
 func eventID(n int) string { return fmt.Sprintf("019c0000-0000-7000-8000-%012d", n) }
 
-func amountOf(n int64) *int64 { return &n }
-
 // packetClaim is the event of the n-th packet, of n%997 cents, taken by one of 50 users.
 func packetClaim(n int) models.Event {
 	return models.Event{
 		V: models.EventVersion, Type: models.EventClaimAccepted, ID: eventID(n), CampaignID: "rain", UserID: fmt.Sprint("user ", n%50), Quantity: 1,
-		Seq: int64(n) + 1, Epoch: 1, At: models.NewTime(time.Now()), PacketID: fmt.Sprintf("p%06d", n), Amount: amountOf(int64(n % 997)), Currency: "EUR",
+		Seq: int64(n) + 1, Epoch: 1, At: models.NewTime(time.Now()), PacketID: fmt.Sprintf("p%06d", n), Amount: new(int64(n % 997)), Currency: "EUR",
 	}
 }
 

@@ -28,7 +28,7 @@ const patience = time.Minute
 // startService runs books as `dibs finance` does, over two partitions, quick enough for tests. between stands before them.
 func startService(
 	t *testing.T, rdb redis.UniversalClient, db *gorm.DB, name string, between func(models.Event, consumer.HandleFunc) error,
-) (stop func()) {
+) {
 	t.Helper()
 	books := openBooks(t, finance.Config{DB: db, BatchSize: 200, Interval: 2 * time.Millisecond, Timeout: 2 * time.Second})
 	service, err := consumer.NewService(consumer.ServiceConfig{
@@ -46,9 +46,7 @@ func startService(
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- service.Run(ctx) }()
-	stop = sync.OnceFunc(func() { cancel(); require.NoError(t, <-done) })
-	t.Cleanup(stop)
-	return stop
+	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
 }
 
 func straight(e models.Event, handle consumer.HandleFunc) error {

@@ -70,7 +70,7 @@ func callsOf(t *testing.T) (keys, argv map[string]int) {
 	}})
 	b := newBundle(t, rdb, nil)
 	b.claim(want("u", 1, ""), want("v", 1, "k"))
-	packets := newPackets(t, rdb, nil)
+	packets := newPackets(t, rdb)
 	packets.push(0, "a", 1, "b", 1)
 	require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
 	packets.claim(want("u", 1, ""), want("v", 1, "k"))

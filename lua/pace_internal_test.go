@@ -20,7 +20,7 @@ func stageAll(t *testing.T, records int64, others float64, fail error) time.Dura
 	p.look(t.Context(), begun)
 	for left := records; left > 0; {
 		n := min(left, int64(p.commands()*stageFields))
-		time.Sleep(time.Duration(n) * time.Microsecond) // what Redis takes
+		time.Sleep(time.Duration(n) * time.Microsecond) //nolint:forbidigo // what Redis takes, by a fake clock
 		require.NoError(t, p.after(t.Context(), int(n)))
 		left -= n
 	}
@@ -29,11 +29,11 @@ func stageAll(t *testing.T, records int64, others float64, fail error) time.Dura
 
 func TestPace(t *testing.T) {
 	for _, one := range []struct {
-		name      string
-		records   int64
-		others    float64 // scripts a second
-		fail      error
-		from, to  time.Duration
+		name     string
+		records  int64
+		others   float64 // scripts a second
+		fail     error
+		from, to time.Duration
 	}{
 		{name: "nobody else claims", records: 2_000_000, from: 2 * time.Second, to: 2 * time.Second},
 		{name: "hardly anybody claims", records: 2_000_000, others: 50, from: 2 * time.Second, to: 2 * time.Second},

@@ -23,13 +23,10 @@ type packets struct {
 	pushed int64
 }
 
-func newPackets(t testing.TB, rdb redis.UniversalClient, change func(c *models.Campaign)) *packets {
+func newPackets(t testing.TB, rdb redis.UniversalClient) *packets {
 	t.Helper()
 	return &packets{bundle: newBundle(t, rdb, func(c *models.Campaign) {
 		c.Kind, c.Currency, c.Total, c.PerUser = models.KindPacket, "CNY", 1000, 1 // MySQL's total counts what Redis is not told of yet
-		if change != nil {
-			change(c)
-		}
 	})}
 }
 
@@ -74,7 +71,7 @@ func (p *packets) at(after time.Duration) { p.setClock(noon.Add(after)) }
 
 func TestPackets_GoByReleaseThenByPosition(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		p := newPackets(t, rdb, nil)
+		p := newPackets(t, rdb)
 		require.Equal(t, []string{"sold_out"}, p.take("early"), "nothing was pushed")
 		p.push(2*time.Second, "late-1", 21)
 		p.push(time.Second, "mid-1", 11, "mid-2", 12, "mid-3", 13)
@@ -97,7 +94,7 @@ func TestPackets_GoByReleaseThenByPosition(t *testing.T) {
 
 func TestPackets_AnswerEventAndReplayTellTheSame(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		p := newPackets(t, rdb, nil)
+		p := newPackets(t, rdb)
 		p.push(0, "x.1_-", 999_999_999_999_999, "y", 1)
 		keyed, bare := want("u", 1, "k"), want("v", 1, "")
 		first := p.claim(keyed, bare)
@@ -120,7 +117,7 @@ func TestPackets_AnswerEventAndReplayTellTheSame(t *testing.T) {
 // A load from MySQL brings the records back: a retry still gets its packet.
 func TestPackets_ComeBackWithARebuild(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		p := newPackets(t, rdb, nil)
+		p := newPackets(t, rdb)
 		p.push(0, "a", 5, "b", 6)
 		p.push(time.Hour, "c", 7)
 		keyed := want("u", 1, "k")
@@ -151,7 +148,7 @@ func TestPackets_ComeBackWithARebuild(t *testing.T) {
 
 func TestPush_IsOnceHoweverOftenItIsSent(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		p := newPackets(t, rdb, nil)
+		p := newPackets(t, rdb)
 		push := &lua.Push{Epoch: 1, After: 0, Upto: 4, Units: 2, Packets: []models.Packet{{ID: "a", Amount: 1}, {ID: "b", Amount: 2}}}
 		for range 3 {
 			pushed, err := p.s.Push(t.Context(), p.c.ID, push)
@@ -195,7 +192,7 @@ func TestPackets_ADamagedListIsNotSoldOut(t *testing.T) {
 			"amount of 16 digits": func(_, list string) error { return rdb.LSet(t.Context(), list, 0, "1234567890123456:a").Err() },
 			"an id with a quote":  func(_, list string) error { return rdb.LSet(t.Context(), list, 0, `1:a"`).Err() },
 		} {
-			p := newPackets(t, rdb, nil)
+			p := newPackets(t, rdb)
 			p.push(0, "a", 1, "b", 2)
 			p.push(time.Hour, "c", 3)
 			list := rdb.ZRange(t.Context(), p.keys.Waves, 0, -1).Val()[0]
@@ -211,7 +208,7 @@ func TestPackets_WrongTypeChangesNothing(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for kind, put := range plant {
 			for _, of := range []string{"state", "users", "keys", "stream", "waves", "list"} {
-				p := newPackets(t, rdb, nil)
+				p := newPackets(t, rdb)
 				p.push(0, "a", 1, "b", 2, "c", 3)
 				p.take("first")
 				list := rdb.ZRange(t.Context(), p.keys.Waves, 0, -1).Val()[0]
@@ -239,7 +236,7 @@ func TestPackets_WrongTypeChangesNothing(t *testing.T) {
 					}
 					require.ErrorIs(t, err, lua.ErrDamaged, name)
 				}
-				require.NoError(t, rdb.FlushAll(t.Context()).Err())
+				require.NoError(t, rdb.FlushAll(t.Context()).Err()) //nolint:forbidigo // its own Redis
 			}
 		}
 	})
@@ -248,7 +245,7 @@ func TestPackets_WrongTypeChangesNothing(t *testing.T) {
 func TestPackets_OutOfMemoryChangesNothing(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testenv.Redis(t).URL())
-	p := newPackets(t, rdb, nil)
+	p := newPackets(t, rdb)
 	p.push(0, "a", 1, "b", 2)
 	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	before := dump(t, rdb)
@@ -263,7 +260,7 @@ func TestPackets_OutOfMemoryChangesNothing(t *testing.T) {
 
 func TestPackets_AreNotEvictedBeforeTheirTime(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		p := newPackets(t, rdb, nil)
+		p := newPackets(t, rdb)
 		p.push(0, "a", 1)
 		p.push(time.Hour, "b", 2)
 		evict := func() bool {
@@ -355,7 +352,7 @@ func (p *packets) differs(rng *rand.Rand, steps int) string {
 func TestPackets_DoWhatTheModelDoes(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for seed := range uint64(8) {
-			require.Empty(t, newPackets(t, rdb, nil).differs(rand.New(rand.NewPCG(seed, 1)), 120), "seed %d", seed)
+			require.Empty(t, newPackets(t, rdb).differs(rand.New(rand.NewPCG(seed, 1)), 120), "seed %d", seed)
 		}
 	})
 }
@@ -371,7 +368,7 @@ func TestPackets_TheModelSeesWhatIsWrong(t *testing.T) {
 	} {
 		found := false
 		for seed := uint64(0); seed < 8 && !found; seed++ {
-			p := newPackets(t, rdb, nil)
+			p := newPackets(t, rdb)
 			require.NoError(t, p.s.Mutate(text, instead))
 			found = p.differs(rand.New(rand.NewPCG(seed, 1)), 120) != ""
 		}

@@ -146,7 +146,8 @@ func (r *Campaigns) List(ctx context.Context, after string, limit int) ([]models
 	return page, nil
 }
 
-// Books reads a campaign's books, the counters in one statement; At is when it was sent, by this process' clock. Errors: models.ErrNotFound.
+// Books reads a campaign's books, the counters in one statement; At is when it was sent, by this process' clock. Errors:
+// models.ErrNotFound.
 func (r *Campaigns) Books(ctx context.Context, id string) (models.Books, error) {
 	at := time.Now().UTC()
 	var c models.Campaign
@@ -163,7 +164,8 @@ func (r *Campaigns) Books(ctx context.Context, id string) (models.Books, error) 
 		return models.Books{}, err
 	}
 	return models.Books{
-		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims, At: at, ParkedClaims: parked.claims, ParkedUnits: parked.units,
+		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims, At: at,
+		ParkedClaims: parked.claims, ParkedUnits: parked.units,
 	}, nil
 }
 

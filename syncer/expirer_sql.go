@@ -67,6 +67,7 @@ func (e *Expirer) decide(ctx context.Context, campaignID string, ids []string) (
 		}
 		rows, args, units = append(rows, row), append(args, c.ID), units+c.Quantity
 	}
+	//nolint:gosec // question marks only
 	query := "UPDATE claims SET status = ?, resolved_at = ? WHERE id IN (" + marks[:len(marks)-1] + ")"
 	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 		return nil, fmt.Errorf("syncer: expire %s: %w", campaignID, err)
@@ -91,6 +92,7 @@ func (e *Expirer) lock(ctx context.Context, tx *sql.Tx, ids []string) (claims []
 	for _, id := range ids {
 		args = append(args, id)
 	}
+	//nolint:gosec // question marks only
 	query := "SELECT id, campaign_id, user_id, key_digest, seq, quantity, claimed_at FROM claims WHERE id IN (" + marks[:len(marks)-1] +
 		") AND status = ? ORDER BY id"
 	if e.cfg.DB.Name() != migrations.SQLite { // where a transaction that writes is alone

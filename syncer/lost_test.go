@@ -107,7 +107,7 @@ func TestLost_WhenEveryClaimIsLostTheStockIsSoldAnew(t *testing.T) {
 	h := newHouse(t)
 	id := h.open(3, func(c *models.Campaign) { c.PerUser = 1 })
 	_, now := h.claimAfter(id, lua.Seen{}, asks("gone", 2)...)
-	require.NoError(t, h.rdb.FlushAll(t.Context()).Err())
+	require.NoError(t, h.rdb.FlushAll(t.Context()).Err()) //nolint:forbidigo // its own Redis, and the fault itself
 	h.group()
 	_, err := h.hydrator().Recover(t.Context(), id, now.Seen)
 	require.ErrorIs(t, err, syncer.ErrLost)

@@ -88,7 +88,7 @@ func (s *sieve) parkPacketless() (func(*row) (bool, error), error) {
 		why := ""
 		switch {
 		case !is:
-			why = fmt.Sprintf("the campaign has no packet %s", e.PacketID)
+			why = "the campaign has no packet " + e.PacketID
 		case p.claimID != "" && p.claimID != e.ID:
 			why = fmt.Sprintf("claim %s has packet %s", p.claimID, e.PacketID)
 		case p.returned:

@@ -145,7 +145,8 @@ func (b *packetBatch) firstTaken(ctx context.Context, db *sql.DB, from, to int) 
 	for i := from; i < to; i++ {
 		args = append(args, b.list[i].ID)
 	}
-	query := "SELECT id FROM packets WHERE campaign_id = ? AND id IN (?" + strings.Repeat(",?", to-from-1) + ")" //nolint:gosec // question marks only
+	//nolint:gosec // question marks only
+	query := "SELECT id FROM packets WHERE campaign_id = ? AND id IN (?" + strings.Repeat(",?", to-from-1) + ")"
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return -1, err

@@ -53,7 +53,8 @@ func (p *parkedClaim) past() *lua.Past {
 
 // String names it for people.
 func (p *parkedClaim) String() string {
-	return fmt.Sprintf("claim %s (seq %d, %d units of user %s) is parked: %s", p.event.ID, p.event.Seq, p.event.Quantity, p.event.UserID, p.reason)
+	return fmt.Sprintf("claim %s (seq %d, %d units of user %s) is parked: %s",
+		p.event.ID, p.event.Seq, p.event.Quantity, p.event.UserID, p.reason)
 }
 
 // parked are the parked claims of a campaign that nobody gave up. Those that count are claims of the campaign though they have

@@ -69,7 +69,8 @@ func partitionsLeft(ctx context.Context, db *gorm.DB, n int) error {
 func (b bringer) samePlace(c *models.Campaign) error {
 	n := b.scripts.Partitions()
 	if mine := lua.PartitionOf(c.ID, n); mine != c.Partition {
-		return fmt.Errorf("%w: campaign %s is in partition %d, by the %d of this process it would be in %d", ErrPartitions, c.ID, c.Partition, n, mine)
+		return fmt.Errorf("%w: campaign %s is in partition %d, by the %d of this process it would be in %d",
+			ErrPartitions, c.ID, c.Partition, n, mine)
 	}
 	return nil
 }

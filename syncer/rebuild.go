@@ -153,7 +153,8 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 	// Claims without any load are from elsewhere.
 	if c.Epoch == 0 && highest > 0 || rows+now.lost != now.synced || highest > now.synced+parked.claims || units != now.claimed ||
 		staging.Released() != now.released {
-		reason := fmt.Sprintf("%d claims of %d units have rows up to %d, %d released, %d are lost, %d parked, %d were seen; the books say %d of %d units, %d released",
+		reason := fmt.Sprintf("%d claims of %d units have rows up to %d, %d released, %d are lost, %d parked, %d were seen; "+
+			"the books say %d of %d units, %d released",
 			rows, units, staging.Seen().Seq, staging.Released(), now.lost, parked.claims, snap.SeenSeq, now.synced, now.claimed, now.released)
 		return nil, lostUnless(h.lose(ctx, c, reason), c.ID, reason)
 	}
@@ -193,6 +194,7 @@ func snapshotOf(db *gorm.DB) sql.IsolationLevel {
 
 // stageRows stages all claims in order of seq, as they come: MySQL is read no faster than Redis is written to.
 func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging *lua.Rebuild, parked []*parkedClaim) error {
+	//nolint:gosec // the name of an index
 	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status, packet_id,"+
 		" COALESCE(amount, 0) FROM claims"+byPlace(h.db.Name())+
 		" WHERE campaign_id = ? AND shard = 0 ORDER BY seq", id)

@@ -196,7 +196,8 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 	l.found = Comparison{
 		CampaignID: c.ID, Residency: c.Residency, Rows: l.snap.rows, Differences: []string{},
 		MySQL: MySQLFigures{
-			c.Epoch, c.Total, c.Claimed, c.Remaining, c.SyncedSeq, c.LostClaims, c.ReleasedClaims, l.snap.untold, l.snap.parked.claims, l.snap.parked.units,
+			c.Epoch, c.Total, c.Claimed, c.Remaining, c.SyncedSeq, c.LostClaims, c.ReleasedClaims, l.snap.untold,
+			l.snap.parked.claims, l.snap.parked.units,
 		},
 	}
 	l.found.parked = len(l.snap.parked.list) > 0

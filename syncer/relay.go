@@ -98,7 +98,8 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 	vain := 0 // pages in a row of which Redis took nothing
 	for after := ""; ; {
 		var page []models.OutboxRow
-		err := r.cfg.DB.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox WHERE applied_at IS NULL AND id > ? AND created_at <= ?"+
+		err := r.cfg.DB.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox"+
+			" WHERE applied_at IS NULL AND id > ? AND created_at <= ?"+
 			" ORDER BY id LIMIT ?", after, now().Add(-r.cfg.After).Format(sqlTimeLayout), relayPage).Scan(&page).Error
 		if err != nil {
 			return applied, errors.Join(append(failed, fmt.Errorf("syncer: relay: %w", err))...)

@@ -14,7 +14,8 @@ import (
 
 // appliedReleases is how many releases of a campaign Redis was told of under the load that MySQL knows: those that were
 // decided, less those that wait in outbox. One statement reads both, as of one moment.
-const appliedReleases = "released_claims - (SELECT COUNT(*) FROM outbox WHERE outbox.campaign_id = campaigns.id AND outbox.applied_at IS NULL" +
+const appliedReleases = "released_claims - (SELECT COUNT(*) FROM outbox" +
+	" WHERE outbox.campaign_id = campaigns.id AND outbox.applied_at IS NULL" +
 	" AND outbox.kind = '" + string(models.OutboxRelease) + "')"
 
 // forgotReleases tells whether Redis went back to a time before a release that it was told of. Claims since then would show

@@ -120,7 +120,8 @@ func (r *Reconciler) recount(ctx context.Context, found *Comparison) (steps []mo
 		if before == after {
 			return nil
 		}
-		if _, err := tx.ExecContext(ctx, "UPDATE campaigns SET claimed = ?, synced_seq = ?, lost_claims = ?, remaining = ?, released_claims = ? WHERE id = ?",
+		if _, err := tx.ExecContext(ctx, "UPDATE campaigns SET"+
+			" claimed = ?, synced_seq = ?, lost_claims = ?, remaining = ?, released_claims = ? WHERE id = ?",
 			is.Claimed, is.SyncedSeq, is.LostClaims, is.Remaining, is.ReleasedClaims, is.ID); err != nil {
 			return fmt.Errorf("syncer: repair %s: %w", is.ID, err)
 		}

@@ -62,6 +62,7 @@ func (r *Reconciler) retry(ctx context.Context, writer *Writer, p *parkedClaim, 
 		return parkedWritten, nil
 	case failureTransient, failureClash:
 		return parkedStays, err
+	default:
 	}
 	if how.DiscardParked {
 		return parkedDiscarded, nil
@@ -108,6 +109,7 @@ func (r *Reconciler) noneInTheWay(ctx context.Context, id string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: a rebuild of redis would free the units of claims that can't be written: %s; discard them explicitly if they are to be given up",
+	return fmt.Errorf("%w: %s: a rebuild of redis would free the units of claims that can't be written: %s; "+
+		"discard them explicitly if they are to be given up",
 		ErrParked, id, strings.Join(names, "; "))
 }

@@ -119,7 +119,8 @@ func (h *Hydrator) confirmLoading(ctx context.Context, c *models.Campaign, state
 		return RebuildReport{}, false, err
 	}
 	report := RebuildReport{Epoch: state.Epoch, Claims: state.Seq - c.LostClaims, Units: state.Taken}
-	done, err := h.confirm(ctx, c, &books{synced: c.SyncedSeq, claimed: c.Claimed, lost: c.LostClaims, released: c.ReleasedClaims}, state.Epoch, stream.Birth)
+	now := &books{synced: c.SyncedSeq, claimed: c.Claimed, lost: c.LostClaims, released: c.ReleasedClaims}
+	done, err := h.confirm(ctx, c, now, state.Epoch, stream.Birth)
 	return report, done, err
 }
 

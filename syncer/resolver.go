@@ -66,7 +66,7 @@ func (r *Resolver) resolve(ctx context.Context, id string, d *decision) (models.
 	var was heldClaim
 	var won bool
 	err := persist(ctx, triesMax, noNotice, func() (err error) {
-		was, won, err = r.read(ctx, id)
+		was, err = r.read(ctx, id)
 		if err != nil || was.Status != models.ClaimClaimed || was.Kind == models.KindPacket {
 			return err
 		}
@@ -75,7 +75,7 @@ func (r *Resolver) resolve(ctx context.Context, id string, d *decision) (models.
 		}
 		won, err = r.decide(ctx, &was, d, row)
 		if err == nil && !won {
-			was, _, err = r.read(ctx, id)
+			was, err = r.read(ctx, id)
 		}
 		return err
 	})
@@ -94,17 +94,17 @@ func (r *Resolver) resolve(ctx context.Context, id string, d *decision) (models.
 	return models.Resolution{Resolved: d.against(&was), Claim: was.Claim(was.Currency, was.HoldForMs)}, nil
 }
 
-// read finds a claim. won is false, for the caller's sake.
-func (r *Resolver) read(ctx context.Context, id string) (was heldClaim, won bool, err error) {
+// read finds a claim.
+func (r *Resolver) read(ctx context.Context, id string) (was heldClaim, err error) {
 	err = r.db.WithContext(ctx).Table("claims c").Joins("JOIN campaigns k ON k.id = c.campaign_id").
 		Select("c.*, k.kind, k.currency, k.hold_for_ms").Where("c.id = ?", id).Take(&was).Error
 	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return was, false, final(fmt.Errorf("syncer: %w: claim %s", models.ErrNotFound, id))
+		return was, final(fmt.Errorf("syncer: %w: claim %s", models.ErrNotFound, id))
 	}
 	if err != nil {
-		return was, false, fmt.Errorf("syncer: claim %s: %w", id, err)
+		return was, fmt.Errorf("syncer: claim %s: %w", id, err)
 	}
-	return was, false, nil
+	return was, nil
 }
 
 // against tells what a decision comes to that meets another.
@@ -168,7 +168,8 @@ func (r *Resolver) decide(ctx context.Context, c *heldClaim, d *decision, row *m
 		return false, fmt.Errorf("syncer: claim %s: %w", c.ID, err)
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
-	moved, err := tx.ExecContext(ctx, "UPDATE claims SET status = ?, order_id = ?, release_reason = ?, resolved_at = ? WHERE id = ? AND status = ?",
+	moved, err := tx.ExecContext(ctx, "UPDATE claims SET status = ?, order_id = ?, release_reason = ?, resolved_at = ?"+
+		" WHERE id = ? AND status = ?",
 		string(d.status), d.orderID, d.reason, c.ResolvedAt.UTC().Format(sqlTimeLayout), c.ID, string(models.ClaimClaimed))
 	if err != nil {
 		return false, fmt.Errorf("syncer: claim %s: %w", c.ID, err)
@@ -202,7 +203,8 @@ func moveBack(ctx context.Context, tx *sql.Tx, dialect, campaignID string, units
 	if dialect == migrations.SQLite {
 		least = "MAX"
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE campaigns SET remaining = CASE WHEN applied_version = version OR residency <> ? AND (residency <> ? OR epoch = 0)"+
+	_, err := tx.ExecContext(ctx, "UPDATE campaigns SET remaining = CASE"+
+		" WHEN applied_version = version OR residency <> ? AND (residency <> ? OR epoch = 0)"+
 		" THEN "+least+"(total - claimed + ?, 0) ELSE remaining + ? END,"+
 		" claimed = claimed - ?, released_claims = released_claims + ?, updated_at = ? WHERE id = ?",
 		string(models.ResidencyResident), string(models.ResidencyNone), units, units, units, claims, now().Format(sqlTimeLayout), campaignID)
@@ -227,7 +229,8 @@ func (r *Resolver) tell(ctx context.Context, rows []models.OutboxRow) {
 // tellStored is tell for a row that may be there.
 func (r *Resolver) tellStored(ctx context.Context, id string) {
 	var rows []models.OutboxRow
-	err := r.db.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox WHERE id = ? AND applied_at IS NULL", id).Scan(&rows).Error
+	err := r.db.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox"+
+		" WHERE id = ? AND applied_at IS NULL", id).Scan(&rows).Error
 	if err == nil && len(rows) > 0 {
 		r.tell(ctx, rows)
 	}

@@ -83,7 +83,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: Logger is required", ErrConfig)
 	case c.TrimEvery < 0 || c.SweepEvery < 0 || c.MarkEvery < 0 || c.EvictEvery < 0 || c.CompareEvery < 0 || c.RelayEvery < 0 ||
 		c.ExpireEvery < 0 || c.RoundTimeout < 0:
-		return fmt.Errorf("%w: TrimEvery, SweepEvery, MarkEvery, EvictEvery, CompareEvery, RelayEvery, ExpireEvery and RoundTimeout must be positive", ErrConfig)
+		return fmt.Errorf("%w: "+
+			"TrimEvery, SweepEvery, MarkEvery, EvictEvery, CompareEvery, RelayEvery, ExpireEvery and RoundTimeout must be positive", ErrConfig)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -23,7 +22,6 @@ type dba struct {
 	ids      []string
 	restocks func() int64 // beginnings and ends, so far, of whatever may put units back; even: none is under way
 	redis    bool         // Redis is to be trusted, so it is compared
-	mu       sync.Mutex
 	found    report
 	looks    int
 	compared int
@@ -111,8 +109,6 @@ func (d *dba) glance(ctx context.Context, id string) (g glance, err error) {
 		" FROM campaigns WHERE id = ?", id).Scan(&g.total, &g.remaining, &g.claimed, &g.version, &g.residency, &g.givenBack)
 	return g, err
 }
-
-var errStillThere = errors.New("e2e: redis holds keys of a campaign that left it")
 
 // keysIn lists what Redis holds of a campaign.
 func (s *servers) keysIn(ctx context.Context, id string) (all []string, err error) {

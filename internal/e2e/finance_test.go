@@ -226,10 +226,10 @@ func (l *ledger) eventuallyHolds(n int64) {
 func (l *ledger) unacked(group string) int64 {
 	l.t.Helper()
 	ctx := l.t.Context()
-	from := ""
 	pending, err := l.rdb.XPending(ctx, lua.StreamKey(0), group).Result()
 	require.NoError(l.t, err)
-	if from = pending.Lower; pending.Count == 0 {
+	from := pending.Lower
+	if pending.Count == 0 {
 		groups, err := l.rdb.XInfoGroups(ctx, lua.StreamKey(0)).Result()
 		require.NoError(l.t, err)
 		for _, g := range groups {

@@ -214,7 +214,7 @@ func (h *house) judgeBooks(ctx context.Context, v *verdict, d *drama, rows map[s
 		v.wrong.addf("%s: %v", d.ID, err)
 		return
 	}
-	r, units, total := &v.wrong, unitsOf(rows)-releasedOf(rows), d.now("total")
+	r, units, total := &v.wrong, unitsOf(rows)-releasedOf(rows), d.totalNow()
 	v.lack += c.LostClaims
 	v.epochs += c.Epoch
 	if units < total && !h.plan.control {

@@ -116,9 +116,9 @@ func (h *house) operate(d deed) {
 	c := pick(h.dramas, d.who)
 	switch d.what {
 	case "total up":
-		h.change(c, "total", c.now("total")+d.n)
+		h.change(c, "total", c.totalNow()+d.n)
 	case "total down":
-		h.change(c, "total", max(1, c.now("total")-d.n/3))
+		h.change(c, "total", max(1, c.totalNow()-d.n/3))
 	case "pause":
 		h.change(c, "status", paused)
 		time.Sleep(d.lasts)
@@ -148,11 +148,11 @@ const (
 // never is far behind the end of the test.
 const never = 4102444800000
 
-// now is the value of a field that was asked for last.
-func (d *drama) now(field string) int64 {
+// totalNow is the total that was asked for last.
+func (d *drama) totalNow() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := d.spells[field]
+	s := d.spells["total"]
 	return s[len(s)-1].value
 }
 
@@ -252,7 +252,7 @@ func (h *house) repairUntilFine() {
 // sellOut gives the last units to new users: with demand enough exactly total go.
 func (h *house) sellOut(s *storefront, d *drama) {
 	h.t.Helper()
-	total := d.now("total")
+	total := d.totalNow()
 	if state, err := h.scripts.State(context.WithoutCancel(h.t.Context()), d.ID); err == nil && state.Taken >= total {
 		total = state.Taken + 7 // a total below what is taken sells nothing
 	}

@@ -205,20 +205,3 @@ func (h *house) awaitAll() {
 		}
 	}
 }
-
-func (h *house) urls() (all []string) {
-	for _, l := range h.apis {
-		all = append(all, l.url)
-	}
-	return all
-}
-
-// said tells whether a process ever logged this.
-func (h *house) said(words string) bool {
-	for _, l := range h.lives {
-		if strings.Contains(l.output(), words) {
-			return true
-		}
-	}
-	return false
-}
