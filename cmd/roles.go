@@ -261,6 +261,12 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	closer, err := syncer.NewCloser(syncer.CloserConfig{
+		DB: s.db, Scripts: s.scripts, Hydrator: s.hydrator, Relay: s.relay, Logger: s.log, Registerer: s.registry,
+	})
+	if err != nil {
+		return err
+	}
 	leader, err := syncer.NewLeader(syncer.LeaderConfig{Redis: s.rdb, Logger: s.log})
 	if err != nil {
 		return err
@@ -268,7 +274,7 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	role, err := syncer.New(syncer.Config{
 		Trimmer: trimmer, Sweeper: syncer.NewSweeper(s.db, s.hydrator, s.registry), Marker: syncer.NewMarker(s.db, s.scripts, s.log),
 		Evictor: evictor, EvictEvery: min(syncer.EvictEveryDefault, s.cfg.IdleEvict), Reconciler: reconciler, Relay: s.relay, Expirer: expirer,
-		Leader: leader, Logger: s.log,
+		Closer: closer, Leader: leader, Logger: s.log,
 	})
 	if err != nil {
 		return err

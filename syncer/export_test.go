@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"maps"
 
 	"gorm.io/gorm"
 
@@ -78,3 +79,22 @@ func ExpirerWithStep(e *Expirer, step func(name string)) *Expirer {
 	cfg.Relay = RelayWithStep(cfg.Relay, step)
 	return &Expirer{cfg: cfg, expired: e.expired, cursors: make(map[string]*expiryCursor), step: step}
 }
+
+// CloserWithStep is c with a function that is called between its steps and those of its relay.
+func CloserWithStep(c *Closer, step func(name string)) *Closer {
+	cfg := c.cfg
+	cfg.Relay = RelayWithStep(cfg.Relay, step)
+	stepping := &Closer{cfg: cfg, returned: c.returned, cursors: maps.Clone(c.cursors), step: step}
+	stepping.settled = stepping.isSettled
+	return stepping
+}
+
+// HastyCloser is c, but it does not wait for claims that have no row yet.
+func HastyCloser(c *Closer) *Closer {
+	hasty := CloserWithStep(c, func(string) {})
+	hasty.settled = func(context.Context, *models.Campaign) (bool, error) { return true, nil }
+	return hasty
+}
+
+// ClosedEventID is the id of a campaign's campaign.closed.
+var ClosedEventID = closedEventID

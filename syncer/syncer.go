@@ -20,6 +20,7 @@ const (
 	EvictEveryDefault   = 10 * time.Second // asks Redis about each campaign that it holds
 	CompareEveryDefault = 2 * time.Second  // a read of each server a campaign
 	ExpireEveryDefault  = time.Second
+	ReturnEveryDefault  = time.Second
 	RelayEveryDefault   = 250 * time.Millisecond
 	pruneEvery          = time.Minute
 	complainEvery       = 30 * time.Second // a trouble that lasts is told this often
@@ -27,7 +28,7 @@ const (
 
 // Config is what the syncer role does. All of Trimmer, Sweeper, Marker, Evictor and Logger are required. Without a Leader the
 // process does what a leader does, without asking; without a Reconciler nothing is compared, without a Relay nothing of the
-// outbox is told, without an Expirer no claim expires.
+// outbox is told, without an Expirer no claim expires, without a Closer no closed campaign is ended.
 type Config struct {
 	Trimmer *Trimmer
 	Sweeper *Sweeper
@@ -37,6 +38,7 @@ type Config struct {
 	Reconciler *Reconciler
 	Relay      *Relay
 	Expirer    *Expirer
+	Closer     *Closer
 	Leader     *Leader // does not run yet: Run has it stand
 
 	TrimEvery    time.Duration
@@ -46,6 +48,7 @@ type Config struct {
 	CompareEvery time.Duration
 	RelayEvery   time.Duration
 	ExpireEvery  time.Duration
+	ReturnEvery  time.Duration
 	RoundTimeout time.Duration // most that one round of any may take; by default ten times the longest pause, and at least 10s
 
 	Logger *slog.Logger
@@ -61,6 +64,7 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.CompareEvery, CompareEveryDefault)
 	orDefault(&c.RelayEvery, RelayEveryDefault)
 	orDefault(&c.ExpireEvery, ExpireEveryDefault)
+	orDefault(&c.ReturnEvery, ReturnEveryDefault)
 	orDefault(&c.RoundTimeout, max(10*time.Second, 10*c.TrimEvery, 10*c.SweepEvery, 10*c.MarkEvery, 10*c.EvictEvery, 10*c.CompareEvery))
 	if c.Clock == nil {
 		c.Clock = clockwork.NewRealClock()
@@ -82,16 +86,16 @@ func (c Config) Validate() error {
 	case c.Logger == nil:
 		return fmt.Errorf("%w: Logger is required", ErrConfig)
 	case c.TrimEvery < 0 || c.SweepEvery < 0 || c.MarkEvery < 0 || c.EvictEvery < 0 || c.CompareEvery < 0 || c.RelayEvery < 0 ||
-		c.ExpireEvery < 0 || c.RoundTimeout < 0:
-		return fmt.Errorf("%w: "+
-			"TrimEvery, SweepEvery, MarkEvery, EvictEvery, CompareEvery, RelayEvery, ExpireEvery and RoundTimeout must be positive", ErrConfig)
+		c.ExpireEvery < 0 || c.ReturnEvery < 0 || c.RoundTimeout < 0:
+		return fmt.Errorf("%w: TrimEvery, SweepEvery, MarkEvery, EvictEvery, CompareEvery, RelayEvery, ExpireEvery, ReturnEvery"+
+			" and RoundTimeout must be positive", ErrConfig)
 	}
 	return nil
 }
 
 // Syncer is the role that keeps house: it trims the claim streams, notices when one lost something, evicts idle campaigns and
 // completes what was left half done. Every part is safe to run in several processes at once; the ones that would only repeat
-// each other's work, which are to mark, to evict, to compare, to relay and to expire, are the leader's.
+// each other's work, which are to mark, to evict, to compare, to relay, to expire and to return, are the leader's.
 type Syncer struct{ cfg Config }
 
 // New checks cfg and makes the role.
@@ -122,6 +126,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 		{"relay", s.cfg.RelayEvery, s.relay},
 		{"prune", pruneEvery, s.prune},
 		{"expire", s.cfg.ExpireEvery, s.expire},
+		{"return", s.cfg.ReturnEvery, s.giveBack},
 	} {
 		g.Go(func() error {
 			s.repeat(ctx, part.name, part.pause, part.round)
@@ -178,6 +183,20 @@ func (s *Syncer) expire(ctx context.Context) error {
 		}
 		if n > 0 && errors.Is(err, context.DeadlineExceeded) {
 			err = nil // there are many, and the next round goes on
+		}
+		return err
+	})(ctx)
+}
+
+// giveBack is the leader's. A round that runs out of time goes on with the next.
+func (s *Syncer) giveBack(ctx context.Context) error {
+	if s.cfg.Closer == nil {
+		return nil
+	}
+	return s.led(func(ctx context.Context) error {
+		n, err := s.cfg.Closer.Close(ctx)
+		if n > 0 {
+			s.cfg.Logger.InfoContext(ctx, "ended closed campaigns", slog.Int("campaigns", n))
 		}
 		return err
 	})(ctx)
