@@ -292,6 +292,8 @@ func TestClaimsToldFastAreLostByAFailover(t *testing.T) {
 	eachPair(t, func(t *testing.T, p pair) {
 		c := startCrash(t, connect(t, p.primary.URL()), lua.Durability{})
 		c.more(t, 100)
+		replica := connect(t, p.replica.URL())
+		require.Eventually(t, func() bool { return replica.XLen(t.Context(), c.b.keys.Stream).Val() > 0 }, 10*time.Second, time.Millisecond)
 		promoted := p.promote(t)
 		c.more(t, 100)
 		p.primary.Kill()

@@ -50,6 +50,17 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 		}
 		return f.s.Forget(ctx, f.c.ID, f.seen())
 	},
+	"push": func(ctx context.Context, f *fixture) error {
+		rain := *f.c
+		rain.ID, rain.Kind, rain.Currency, rain.Total = "rain-"+uuid.NewString()[:8], models.KindPacket, "EUR", 2
+		if _, err := f.s.Load(ctx, &rain); err != nil {
+			return err
+		}
+		_, err := f.s.Push(ctx, rain.ID, &lua.Push{
+			Epoch: rain.Epoch, Upto: 2, Units: 2, Packets: []models.Packet{{ID: "small", Amount: 88}, {ID: "large", Amount: 888}},
+		})
+		return err
+	},
 	"release": func(ctx context.Context, f *fixture) error {
 		_, err := f.s.Release(ctx, f.c, []lua.Release{released(&f.claimed[1].Claim)})
 		return err
