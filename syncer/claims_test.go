@@ -27,6 +27,7 @@ func TestClaims_AClaimReadsAsItsEventTold(t *testing.T) {
 			}
 			require.NoError(t, db.Create(&c).Error)
 		}
+		addPacket(t, db, "plain", "p-1", amount)
 		events := append(claimsOf("plain", 1, 3), claimsOf("held", 1, 3)...)
 		events[1].PacketID, events[1].Amount, events[1].Currency = "p-1", &amount, "EUR"
 		events[4].UserID, events[4].At = "Zoë 😀", models.TimeFromMs(1)

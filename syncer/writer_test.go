@@ -36,6 +36,7 @@ func TestWriter_WritesWhatTheEventSays(t *testing.T) {
 		w := startWriter(t, syncer.WriterConfig{DB: db})
 		amount := int64(199)
 		e := claimsOf("c", 1, 1)[0]
+		addPacket(t, db, "c", "p.1", amount)
 		e.UserID, e.Key, e.Epoch, e.PacketID, e.Amount = `O'Brien \ "x"; -- ü😀 `, "aB-_", 7, "p.1", &amount
 		require.NoError(t, w.Submit(t.Context(), e, nil))
 
@@ -48,6 +49,13 @@ func TestWriter_WritesWhatTheEventSays(t *testing.T) {
 			Epoch: 7, PacketID: &packet, Amount: &amount, ClaimedAt: e.At.Time, SyncedAt: row.SyncedAt,
 		}, row)
 	})
+}
+
+// addPacket stores a packet that nobody has taken.
+func addPacket(t testing.TB, db *gorm.DB, campaignID, id string, amount int64) {
+	t.Helper()
+	packet := models.PacketRow{CampaignID: campaignID, ID: id, Position: 1, Amount: amount, CreatedAt: time.Now().UTC()}
+	require.NoError(t, db.Create(&packet).Error)
 }
 
 func TestWriter_PassesOverOtherTypesOfEvent(t *testing.T) {
