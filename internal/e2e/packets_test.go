@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"testing"
 	"time"
@@ -177,4 +178,52 @@ func TestPacketsRefuseWhatCanNotBe(t *testing.T) {
 	got = call(t, http.MethodPost, r.api.url+"/v1/campaigns/"+id+"/packets", "", map[string]any{"packets": []map[string]any{{"id": "c", "amount": 5}}})
 	require.Equal(t, []any{http.StatusConflict, "closed"}, []any{got.status, got.code()})
 	r.requireSettled(id, 2, 12, crowd.Tally{})
+}
+
+// Every process but the servers is killed at random points of adding packets, claiming, flushing, closing and returning, and
+// started again.
+func TestPacketsKilledAtRandomPointsAreExact(t *testing.T) {
+	t.Parallel()
+	r := newRain(t)
+	const packets, users = 600, 900
+	for round := range testenv.Pick(2, 25) {
+		id, amount := r.open(), int64(0)
+		var list []map[string]any
+		for i := range int64(packets) {
+			list = append(list, map[string]any{"id": fmt.Sprintf("p%d", i), "amount": i + 1})
+			amount += i + 1
+		}
+		killed := make(chan struct{})
+		go func() {
+			defer close(killed)
+			victims := []*process{r.api, r.consumer, r.syncer, r.service}
+			for _, i := range rand.Perm(len(victims)) { // a dead leader's place is free after some seconds only
+				<-time.After(rand.N(300 * time.Millisecond)) // anywhere in their work
+				_ = victims[i].cmd.Process.Kill()
+				<-victims[i].exited
+				victims[i].start()
+			}
+		}()
+		r.insist("/v1/campaigns/"+id+"/packets", map[string]any{"packets": list}) // a list is known again
+		rush := startRush(t, crowd.Plan{BaseURLs: []string{r.api.url}, CampaignID: id, Users: users, Connections: 20})
+		rush.reaches(users * (round%3 + 1) / 6)
+		r.insist("/v1/campaigns/"+id+"/close", nil)
+		tally := rush.wait()
+		<-killed
+		t.Logf("round %d: %d packets taken, refused %v, %d in trouble", round, tally.Accepted, tally.Refused, tally.Unready+tally.Unknown)
+		for _, p := range []*process{r.api, r.consumer, r.syncer, r.service} {
+			p.awaitUp()
+		}
+		require.Empty(t, tally.Faults)
+		r.requireSettled(id, packets, amount, tally)
+	}
+}
+
+// insist posts until it is answered with a yes.
+func (r *rain) insist(path string, body any) {
+	r.t.Helper()
+	eventually(r.t, upTimeout, "no answer to "+path, func() bool {
+		got := call(r.t, http.MethodPost, r.api.url+path, "", body)
+		return got.err == nil && got.status/100 == 2
+	})
 }
