@@ -122,7 +122,7 @@ func TestParked_WhosePlaceIsTakenHoldsARebuildUp(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	id := h.refusing()
-	h.exec("UPDATE claims SET seq = (SELECT JSON_VALUE(payload, '$.seq') FROM parked_events) WHERE seq = 10")
+	h.exec("UPDATE claims SET seq = (SELECT JSON_VALUE(CONVERT(payload USING utf8mb4), '$.seq') FROM parked_events) WHERE seq = 10")
 	h.exec("UPDATE campaigns SET synced_seq = 9 WHERE id = ?", id)
 	h.hset(h.keys(id).State, "taken", "5")
 	_, err := h.reconciler(nil).Repair(t.Context(), id, syncer.RepairHow{})
