@@ -22,8 +22,9 @@ func (r *Closer) giveBack(ctx context.Context, c *models.Campaign) error {
 	if err != nil {
 		return fmt.Errorf("syncer: return %s: %w", c.ID, err)
 	}
+	//nolint:gosec // a choice of two
 	query := "UPDATE packets" + byPosition(r.cfg.DB.Name()) + " SET returned_at = ? WHERE campaign_id = ?" +
-		" AND position > ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL" //nolint:gosec // a choice of two
+		" AND position > ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
 	for from := r.cursors[c.ID]; from < c.Total; from = r.cursors[c.ID] {
 		upto := min(from+int64(r.cfg.Batch), c.Total)
 		var n int64
