@@ -1,0 +1,194 @@
+package bench_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// The red packet article's workload: so many packets, taken one by one over so many connections, by its script.
+const (
+	articlePackets     = 100_000
+	packetConnections  = 20
+	packetListPath     = "../lab/red_packet.lua"
+	packetsToLoad      = 1_000_000
+	holdTarget         = 2 * time.Millisecond // that no call should hold Redis longer
+	packetsPerCallMost = 128
+)
+
+// benchPackets hands out packets by the article's script and by Dibs', and brings a million of them to Redis.
+func benchPackets(b *testing.B, s *sheet) {
+	r := newBroker(b)
+	s.Facts = []string{r.version(b), wrkVersion(b)}
+	tool(b, "redis-benchmark", "redis-tools")
+	c := &counters{broker: r, api: startChild(b, childAPI, childSettings{RedisURL: r.server.URL()})}
+	const article, ours, http = "article's script, one by one", "Dibs, 128 a call", "Dibs over HTTP"
+	s.takeTurns([]func(){
+		func() { s.articlePackets(b, r, article) },
+		func() { s.packets(b, r, ours) },
+		func() { s.packetsOverHTTP(b, c, http) },
+		func() { s.loadPackets(b, r) },
+	})
+	s.ratio(b, ours+" / article's script", ours, article, 4)
+	s.ratio(b, http+" / article's script", http, article, 1)
+	s.note(fmt.Sprintf("Article: %d packets in a list, driven by redis-benchmark over %d connections, a call a packet, no pipelining.",
+		amount(articlePackets), packetConnections))
+	s.note("Dibs: the same packets, driven from Go; each claim has its key, its record and its event in the stream.")
+	s.note(fmt.Sprintf("Over HTTP: wrk over %d connections, a claim a request, each with a key of its own; servers share the cores.", packetConnections))
+	s.note(fmt.Sprintf("Loading: push.lua, %d packets a call, one call after another. A slow call is one that SLOWLOG has above %s.", lua.PushMax, holdTarget))
+}
+
+// packetCampaign loads a packet campaign and brings it packets.
+func (r *broker) packetCampaign(b *testing.B, packets int) (lua.Meta, time.Duration) {
+	b.Helper()
+	c := models.Campaign{
+		ID: fmt.Sprintf("rain-%d", r.made.Add(1)), Kind: models.KindPacket, Status: models.StatusOpen, TimeZone: "UTC",
+		Total: int64(packets), PerUser: 1, Currency: "CNY", Version: 1, Epoch: 1,
+	}
+	loaded, err := r.scripts.Load(b.Context(), &c)
+	require.NoError(b, err)
+	require.True(b, loaded)
+	all := make([]models.Packet, packets)
+	for i := range all {
+		all[i] = models.Packet{ID: fmt.Sprintf("_%08d", i+1), Amount: int64(1 + i%2000)}
+	}
+	start := time.Now()
+	for at := 0; at < packets; {
+		part := all[at:min(at+lua.PushMax, packets)]
+		upto, err := r.scripts.Push(b.Context(), c.ID, &lua.Push{
+			Epoch: 1, After: int64(at), Upto: int64(at + len(part)), Units: int64(len(part)), Packets: part,
+		})
+		require.NoError(b, err)
+		at = int(upto)
+	}
+	took := time.Since(start)
+	meta, err := r.scripts.MetaOf(&c)
+	require.NoError(b, err)
+	return meta, took
+}
+
+func (r *broker) forgetPackets(b *testing.B, m lua.Meta) {
+	b.Helper()
+	r.forget(b, m)
+	keys, err := r.rdb.Keys(longAfter(b), lua.KeysOf(m.ID, m.Partition).State+"*").Result()
+	require.NoError(b, err)
+	if len(keys) > 0 {
+		require.NoError(b, r.rdb.Del(longAfter(b), keys...).Err())
+	}
+}
+
+// packets hands out all packets through lua.Scripts.
+func (s *sheet) packets(b *testing.B, r *broker, name string) {
+	total := int64(amount(articlePackets))
+	m, _ := r.packetCampaign(b, int(total))
+	before, start := r.usage(b), time.Now()
+	var next, taken atomic.Int64
+	group, ctx := errgroup.WithContext(b.Context())
+	for range drivers(packetsPerCallMost) {
+		group.Go(func() error {
+			for {
+				upto := next.Add(packetsPerCallMost)
+				from := upto - packetsPerCallMost
+				if from >= total {
+					return nil
+				}
+				reqs := make([]lua.ClaimRequest, min(upto, total)-from)
+				replies, _, err := r.scripts.Claim(ctx, m, requests(reqs, "user-", from, true))
+				if err != nil {
+					return err
+				}
+				if err := allTaken(replies); err != nil {
+					return err
+				}
+				taken.Add(int64(len(reqs)))
+			}
+		})
+	}
+	require.NoError(b, group.Wait())
+	took := time.Since(start)
+	s.since(b, r, before, name, total)
+	require.Equal(b, total, taken.Load())
+	require.Equal(b, total, r.taken(b, m))
+	s.add(name, "packets/s", float64(total)/took.Seconds())
+	r.forgetPackets(b, m)
+}
+
+// articlePackets drives the article's script with redis-benchmark. Users are drawn by chance, so a few come twice.
+func (s *sheet) articlePackets(b *testing.B, r *broker, name string) {
+	ctx := longAfter(b)
+	text, err := os.ReadFile(packetListPath)
+	require.NoError(b, err)
+	digest, err := r.rdb.ScriptLoad(ctx, string(text)).Result()
+	require.NoError(b, err)
+	keys := []string{"{a}:packets", "{a}:users", "{a}:taken"}
+	require.NoError(b, r.rdb.Del(ctx, keys...).Err())
+	calls := amount(articlePackets)
+	for at := 0; at < calls; at += 1000 {
+		packets := make([]any, 0, 1000)
+		for i := at; i < min(at+1000, calls); i++ {
+			packets = append(packets, fmt.Sprintf(`{"id":%d,"money":%d}`, i, 1+i%2000))
+		}
+		require.NoError(b, r.rdb.LPush(ctx, keys[0], packets...).Err())
+	}
+	host, port, err := net.SplitHostPort(r.server.Addr())
+	require.NoError(b, err)
+	args := []string{
+		"-h", host, "-p", port, "-c", strconv.Itoa(packetConnections), "-n", strconv.Itoa(calls), "-r", "1000000000", "--csv",
+		"EVALSHA", digest, strconv.Itoa(len(keys)),
+	}
+	before := r.usage(b)
+	out, err := exec.CommandContext(ctx, "redis-benchmark", append(append(args, keys...), "user-__rand_int__")...).Output()
+	require.NoError(b, err)
+	s.since(b, r, before, name, int64(calls))
+	taken, err := r.rdb.LLen(ctx, keys[2]).Result()
+	require.NoError(b, err)
+	require.Greater(b, taken, int64(calls*99/100))
+	s.add(name, "packets/s", rateOf(b, string(out))*float64(taken)/float64(calls))
+	require.NoError(b, r.rdb.Del(ctx, keys...).Err())
+}
+
+// packetsOverHTTP takes packets that do not end.
+func (s *sheet) packetsOverHTTP(b *testing.B, c *counters, name string) {
+	m, _ := c.broker.packetCampaign(b, amount(packetsToLoad))
+	got := s.load(b, name, c.api, func() wrkResult { return wrk(b, c.api.addr, m.ID, packetConnections, true) })
+	require.Zero(b, got.Refused)
+	require.GreaterOrEqual(b, c.broker.taken(b, m), got.Requests)
+	c.broker.forgetPackets(b, m)
+}
+
+// loadPackets brings a million packets to Redis, and has Redis note each call that held it for long.
+func (s *sheet) loadPackets(b *testing.B, r *broker) {
+	ctx := longAfter(b)
+	slower := strconv.FormatInt(holdTarget.Microseconds(), 10)
+	require.NoError(b, r.rdb.ConfigSet(ctx, "slowlog-log-slower-than", slower).Err())
+	require.NoError(b, r.rdb.Do(ctx, "slowlog", "reset").Err())
+	before := r.usage(b)
+	packets := amount(packetsToLoad)
+	m, took := r.packetCampaign(b, packets)
+	after := r.usage(b)
+	slow, err := r.rdb.SlowLogGet(ctx, -1).Result()
+	require.NoError(b, err)
+	calls, longest := 0, time.Duration(0)
+	for _, one := range slow {
+		if strings.EqualFold(one.Args[0], "evalsha") {
+			calls, longest = calls+1, max(longest, one.Duration)
+		}
+	}
+	s.add("loading", "packets/s", float64(packets)/took.Seconds())
+	s.add("loading: Redis is held by a call", "ms, mean", float64(after.scripts-before.scripts)/float64(time.Millisecond)/float64(after.evalshas-before.evalshas))
+	s.add("loading: calls above 2 ms", "calls", float64(calls))
+	s.add("loading: the longest of these", "ms", float64(longest)/float64(time.Millisecond))
+	r.forgetPackets(b, m)
+}
