@@ -17,8 +17,9 @@ import (
 // The controls of the schedules: one more part works beside the real ones, and is broken as somebody's was. Within a few seeds
 // the accounts must tell of it.
 
-// rogueSeeds is within how many seeds a broken part must be caught.
-const rogueSeeds = 3
+// rogueSeeds is within how many seeds a broken part must be caught. The first or second does it, unless the machine is so
+// busy that hardly a claim is made.
+const rogueSeeds = 10
 
 func TestControlsOfSchedules(t *testing.T) {
 	t.Parallel()
