@@ -37,7 +37,7 @@ func TestControlsOfSchedules(t *testing.T) {
 				found := report(nil)
 				t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 					p := planOf(seed, false)
-					p.control, p.lasts, p.faults, p.settings["DIBS_FLUSH_INTERVAL"] = true, 1500*time.Millisecond, nil, "80ms"
+					p.control, p.lasts, p.faults, p.settings["DIBS_FLUSH_INTERVAL"] = true, 1500*time.Millisecond, nil, "500ms"
 					found = runPlan(t, l, &p, one.rogue).wrong
 				})
 				if len(found) > 0 {
@@ -54,7 +54,7 @@ func TestControlsOfSchedules(t *testing.T) {
 func TestControlsOfSchedulesAreCleanWithoutARogue(t *testing.T) {
 	t.Parallel()
 	p := planOf(1, false)
-	p.control, p.lasts, p.faults, p.settings["DIBS_FLUSH_INTERVAL"] = true, 1500*time.Millisecond, nil, "80ms"
+	p.control, p.lasts, p.faults, p.settings["DIBS_FLUSH_INTERVAL"] = true, 1500*time.Millisecond, nil, "500ms"
 	require.Empty(t, runPlan(t, newLane(t, false), &p, nil).wrong)
 }
 
