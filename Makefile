@@ -21,9 +21,9 @@ test: servers ## all tests with the race detector, on real servers started for t
 	$(GO_TEST) -timeout 20m $(PKG)
 
 # One package at a time: the server is somebody's, and its connections are few.
-test-mysql: servers ## the tests that use SQL, on a server of your choice: make test-mysql DSN='root@tcp(127.0.0.1:3306)/'
+test-mysql: servers ## the tests that use SQL, on a server of your choice: make test-mysql DSN='root@tcp(127.0.0.1:3306)/' (SQL_PKG=)
 	@test -n '$(value DSN)' || { echo "usage: make test-mysql DSN='user:password@tcp(host:port)/' (the user must be able to create databases)" >&2; exit 2; }
-	DIBS_TEST_MYSQL_DSN='$(value DSN)' $(GO_TEST) -p 1 -timeout 20m $$(scripts/sql-packages)
+	DIBS_TEST_MYSQL_DSN='$(value DSN)' $(GO_TEST) -p 1 -timeout 20m $(or $(SQL_PKG),$$(scripts/sql-packages))
 
 soak: servers ## the long forms of all tests
 	DIBS_SOAK=1 $(GO_TEST) -timeout 60m $(PKG)
