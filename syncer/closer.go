@@ -43,15 +43,15 @@ func (c CloserConfig) WithDefaults() CloserConfig {
 func (c CloserConfig) Validate() error {
 	switch {
 	case c.DB == nil:
-		return fmt.Errorf("%w: DB is required", ErrConfig)
+		return required("DB")
 	case c.Scripts == nil:
-		return fmt.Errorf("%w: Scripts is required", ErrConfig)
+		return required("Scripts")
 	case c.Hydrator == nil:
-		return fmt.Errorf("%w: Hydrator is required", ErrConfig)
+		return required("Hydrator")
 	case c.Relay == nil:
-		return fmt.Errorf("%w: Relay is required", ErrConfig)
+		return required("Relay")
 	case c.Logger == nil:
-		return fmt.Errorf("%w: Logger is required", ErrConfig)
+		return required("Logger")
 	case c.Batch < 1 || c.Batch > ReturnBatchMax:
 		return fmt.Errorf("%w: Batch must be 1 to %d", ErrConfig, ReturnBatchMax)
 	}

@@ -39,13 +39,13 @@ func (c EvictorConfig) WithDefaults() EvictorConfig {
 func (c EvictorConfig) Validate() error {
 	switch {
 	case c.DB == nil:
-		return fmt.Errorf("%w: DB is required", ErrConfig)
+		return required("DB")
 	case c.Scripts == nil:
-		return fmt.Errorf("%w: Scripts is required", ErrConfig)
+		return required("Scripts")
 	case c.Hydrator == nil:
-		return fmt.Errorf("%w: Hydrator is required", ErrConfig)
+		return required("Hydrator")
 	case c.Logger == nil:
-		return fmt.Errorf("%w: Logger is required", ErrConfig)
+		return required("Logger")
 	case c.Idle < time.Millisecond:
 		return fmt.Errorf("%w: Idle must be at least 1ms", ErrConfig)
 	}

@@ -55,11 +55,11 @@ func (c HydratorConfig) WithDefaults() HydratorConfig {
 func (c HydratorConfig) Validate() error {
 	switch {
 	case c.DB == nil:
-		return fmt.Errorf("%w: DB is required", ErrConfig)
+		return required("DB")
 	case c.Scripts == nil:
-		return fmt.Errorf("%w: Scripts is required", ErrConfig)
+		return required("Scripts")
 	case c.Logger == nil:
-		return fmt.Errorf("%w: Logger is required", ErrConfig)
+		return required("Logger")
 	case c.Timeout < 0 || c.ProofWait < 0:
 		return fmt.Errorf("%w: Timeout and ProofWait must be positive", ErrConfig)
 	case c.LockFor < 10*time.Millisecond:

@@ -39,9 +39,9 @@ func (c LeaderConfig) WithDefaults() LeaderConfig {
 func (c LeaderConfig) Validate() error {
 	switch {
 	case c.Redis == nil:
-		return fmt.Errorf("%w: Redis is required", ErrConfig)
+		return required("Redis")
 	case c.Logger == nil:
-		return fmt.Errorf("%w: Logger is required", ErrConfig)
+		return required("Logger")
 	case c.LeaseFor < 10*time.Millisecond:
 		return fmt.Errorf("%w: LeaseFor must be at least 10ms", ErrConfig)
 	}

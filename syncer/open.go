@@ -59,7 +59,7 @@ func (c StoreConfig) WithDefaults() StoreConfig {
 func (c StoreConfig) Validate() error {
 	switch {
 	case c.Logger == nil:
-		return fmt.Errorf("%w: Logger is required", ErrConfig)
+		return required("Logger")
 	case (c.DSN == "") == (c.Path == ""):
 		return fmt.Errorf("%w: one of DSN and Path is required", ErrConfig)
 	case c.Conns < 1:

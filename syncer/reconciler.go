@@ -63,15 +63,15 @@ func (c ReconcilerConfig) WithDefaults() ReconcilerConfig {
 func (c ReconcilerConfig) Validate() error {
 	switch {
 	case c.DB == nil:
-		return fmt.Errorf("%w: DB is required", ErrConfig)
+		return required("DB")
 	case c.Scripts == nil:
-		return fmt.Errorf("%w: Scripts is required", ErrConfig)
+		return required("Scripts")
 	case c.Redis == nil:
-		return fmt.Errorf("%w: Redis is required", ErrConfig)
+		return required("Redis")
 	case c.Hydrator == nil:
-		return fmt.Errorf("%w: Hydrator is required", ErrConfig)
+		return required("Hydrator")
 	case c.Logger == nil:
-		return fmt.Errorf("%w: Logger is required", ErrConfig)
+		return required("Logger")
 	case c.CountEvery < 0 || c.WriteEvery < 0 || c.Keep < 1:
 		return fmt.Errorf("%w: CountEvery, WriteEvery and Keep must be positive", ErrConfig)
 	}

@@ -54,11 +54,11 @@ func (c RelayConfig) WithDefaults() RelayConfig {
 func (c RelayConfig) Validate() error {
 	switch {
 	case c.DB == nil:
-		return fmt.Errorf("%w: DB is required", ErrConfig)
+		return required("DB")
 	case c.Scripts == nil:
-		return fmt.Errorf("%w: Scripts is required", ErrConfig)
+		return required("Scripts")
 	case c.Logger == nil:
-		return fmt.Errorf("%w: Logger is required", ErrConfig)
+		return required("Logger")
 	case c.After < 0 || c.Keep < 0:
 		return fmt.Errorf("%w: After and Keep must be positive", ErrConfig)
 	}

@@ -76,15 +76,15 @@ func (c Config) WithDefaults() Config {
 func (c Config) Validate() error {
 	switch {
 	case c.Trimmer == nil:
-		return fmt.Errorf("%w: Trimmer is required", ErrConfig)
+		return required("Trimmer")
 	case c.Sweeper == nil:
-		return fmt.Errorf("%w: Sweeper is required", ErrConfig)
+		return required("Sweeper")
 	case c.Marker == nil:
-		return fmt.Errorf("%w: Marker is required", ErrConfig)
+		return required("Marker")
 	case c.Evictor == nil:
-		return fmt.Errorf("%w: Evictor is required", ErrConfig)
+		return required("Evictor")
 	case c.Logger == nil:
-		return fmt.Errorf("%w: Logger is required", ErrConfig)
+		return required("Logger")
 	case c.TrimEvery < 0 || c.SweepEvery < 0 || c.MarkEvery < 0 || c.EvictEvery < 0 || c.CompareEvery < 0 || c.RelayEvery < 0 ||
 		c.ExpireEvery < 0 || c.ReturnEvery < 0 || c.RoundTimeout < 0:
 		return fmt.Errorf("%w: TrimEvery, SweepEvery, MarkEvery, EvictEvery, CompareEvery, RelayEvery, ExpireEvery, ReturnEvery"+

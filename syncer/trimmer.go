@@ -59,9 +59,9 @@ func (c TrimmerConfig) WithDefaults() TrimmerConfig {
 func (c TrimmerConfig) Validate() error {
 	switch {
 	case c.Redis == nil:
-		return fmt.Errorf("%w: Redis is required", ErrConfig)
+		return required("Redis")
 	case c.Logger == nil:
-		return fmt.Errorf("%w: Logger is required", ErrConfig)
+		return required("Logger")
 	case c.Partitions < 1 || c.Partitions > lua.PartitionsMax:
 		return fmt.Errorf("%w: Partitions must be 1 to %d", ErrConfig, lua.PartitionsMax)
 	case len(c.Groups) == 0:

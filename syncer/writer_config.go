@@ -57,9 +57,9 @@ func (c WriterConfig) WithDefaults() WriterConfig {
 func (c WriterConfig) Validate() error {
 	switch {
 	case c.DB == nil:
-		return fmt.Errorf("%w: DB is required", ErrConfig)
+		return required("DB")
 	case c.Logger == nil:
-		return fmt.Errorf("%w: Logger is required", ErrConfig)
+		return required("Logger")
 	case c.FlushSize < 1 || c.FlushSize > FlushSizeMax:
 		return fmt.Errorf("%w: FlushSize must be 1 to %d", ErrConfig, FlushSizeMax)
 	case c.FlushInterval < time.Millisecond || c.FlushInterval > time.Minute:
@@ -80,3 +80,6 @@ func orDefault[T comparable](field *T, value T) {
 		*field = value
 	}
 }
+
+// required is the refusal of a configuration that lacks a field.
+func required(field string) error { return fmt.Errorf("%w: %s is required", ErrConfig, field) }
