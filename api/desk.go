@@ -38,7 +38,7 @@ const hydrateEvery = 100 * time.Millisecond
 
 // call runs one script call for the combiner, on its own time: a caller that leaves must not take the others along.
 func (d *desk) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
-	round := d.sold.round.Load()
+	round, began := d.sold.round.Load(), d.desks.cfg.Clock()
 	replies, now, err := d.ask(reqs)
 	if err == nil && d.isGone(replies, now) && d.hydrate() {
 		// The script took nothing, so the same requests may be sent again.
@@ -52,7 +52,7 @@ func (d *desk) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 		return nil, err
 	}
 	d.seen.learn(now.Seen)
-	d.sold.learn(round, d.desks.cfg.Clock(), replies, now.Remaining)
+	d.sold.learn(round, began, replies, now.Remaining)
 	return replies, nil
 }
 

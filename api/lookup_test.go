@@ -318,7 +318,7 @@ func TestLookup_IdsThatCannotBeAreRefused(t *testing.T) {
 func TestLookup_UsersAreWhateverTheyAre(t *testing.T) {
 	t.Parallel()
 	l := newLookups(t)
-	for _, user := range []string{"a/b", "/a", "//", "..", ".", "a b", "100%", "%2F", "?", "#x", "a+b", "Zoë", "😀", `"\`, "a;b", "claims", "a:b@c"} {
+	for _, user := range []string{"a/b", "/a", "/", "//", "..", ".", "a b", "100%", "%2F", "?", "#x", "a+b", "Zoë", "😀", `"\`, "a;b", "claims", "a:b@c"} {
 		c, _ := l.claim(user)
 		var got struct{ Claims []models.Claim }
 		path := "/v1/users/" + percent(user) + "/claims"
@@ -328,6 +328,9 @@ func TestLookup_UsersAreWhateverTheyAre(t *testing.T) {
 		require.Len(t, got.Claims, 1, user)
 		require.Equal(t, c, got.Claims[0])
 	}
+	require.Equal(t, 200, ask(l.h, "GET", "/v1/users/%2f/claims?campaign_id=none", "").Code)
+	require.Equal(t, 404, ask(l.h, "GET", "/v1/users/%2F", "").Code)
+	require.Equal(t, 404, ask(l.h, "GET", "/v1/users///claims", "").Code)
 }
 
 // percent encodes what a path segment could be misread for, points included.

@@ -13,7 +13,7 @@ import (
 // mux puts the table of routes on a ServeMux whose own refusals are problems too.
 func (s *Server) mux(routes []route, handlers captured) http.Handler {
 	mux := http.NewServeMux()
-	var claim http.HandlerFunc
+	var claim, userClaims http.HandlerFunc
 	strict := http.NewServeMux() // the same without a way out, to know a wrong method from a wrong path
 	for i := range routes {
 		rt := &routes[i]
@@ -23,8 +23,11 @@ func (s *Server) mux(routes []route, handlers captured) http.Handler {
 			run = viaHuma(handlers[pattern], rt.bodyMax)
 		}
 		serve := s.serve(rt.path, rt.scope, run)
-		if rt.path == claimPath {
+		switch rt.path {
+		case claimPath:
 			claim = serve
+		case userClaimsPath:
+			userClaims = serve
 		}
 		mux.HandleFunc(pattern, serve)
 		strict.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
@@ -32,7 +35,7 @@ func (s *Server) mux(routes []route, handlers captured) http.Handler {
 	mux.HandleFunc("/", s.serve("other", scopeOpen, func(w http.ResponseWriter, r *http.Request) int {
 		return notRouted(strict, w, r)
 	}))
-	all := claimsFirst(claim, s.onlyClean(mux))
+	all := claimsFirst(claim, slashUserFirst(userClaims, s.onlyClean(mux)))
 	if s.gate.open {
 		return s.withoutStrangers(all)
 	}

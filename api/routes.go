@@ -55,7 +55,7 @@ func (s *Server) routes() []route {
 			[]Code{CodeClaimNotFound, CodeAlreadyRedeemed, CodeAlreadyReleased}, handler{plain: s.postRedeem, document: documentRedeem}},
 		{"POST", "/v1/claims/{id}/release", claims, ResolveBodyMax, "release-claim", "Release a claim; stock and limits come back, once",
 			[]Code{CodeClaimNotFound, CodeAlreadyRedeemed}, handler{plain: s.postRelease, document: documentRelease}},
-		{"GET", "/v1/users/{user_id}/claims", reads | claims, 0, "list-user-claims", "List a user's claims, newest first, page by page",
+		{"GET", userClaimsPath, reads | claims, 0, "list-user-claims", "List a user's claims, newest first, page by page",
 			nil, byHuma(s.getUserClaims)},
 		{"GET", "/healthz", scopeOpen, 0, "get-health", "Whether the process is up",
 			nil, handler{plain: s.getHealth, document: documentHealth}},

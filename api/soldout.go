@@ -26,9 +26,10 @@ func (s *soldOut) forget() {
 	s.until.Store(0)
 }
 
-// learn takes what a call found that began in the given round. Only a claim that passed the status and the window says that
-// the reason is the stock; a replay says nothing about either.
-func (s *soldOut) learn(round int64, now time.Time, replies []lua.ClaimReply, remaining int64) {
+// learn takes what a call found that began in the given round at the given time. Only a claim that passed the status and the
+// window says that the reason is the stock; a replay says nothing about either. What a call found is as old as its begin: a unit
+// that came back since is hidden by it for no longer than lasts, however late the reply is read.
+func (s *soldOut) learn(round int64, began time.Time, replies []lua.ClaimReply, remaining int64) {
 	told, sold := false, false
 	for i := range replies {
 		switch replies[i].Outcome {
@@ -42,7 +43,7 @@ func (s *soldOut) learn(round int64, now time.Time, replies []lua.ClaimReply, re
 	switch {
 	case !told:
 	case sold && remaining == 0 && s.round.Load() == round:
-		s.until.Store(now.Add(s.lasts).UnixNano())
+		s.until.Store(began.Add(s.lasts).UnixNano())
 		if s.round.Load() != round {
 			s.until.Store(0)
 		}

@@ -1,12 +1,14 @@
 package api_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
+	"dibs/lua"
 	"dibs/models"
 )
 
@@ -68,6 +70,22 @@ func TestSoldOut_CallFromBeforeAChangeDoesNotBringItBack(t *testing.T) {
 	s.Forget()
 	s.Learn(before, fakeNow, 0, models.OutcomeSoldOut)
 	require.False(t, s.Refuses(fakeNow))
+}
+
+// A reply that is read late says what was so when the call began, or a stall would hide a unit that came back.
+func TestSoldOut_LastsFromTheBeginOfTheCall(t *testing.T) {
+	t.Parallel()
+	now := &clock{now: fakeNow}
+	room := newRoom(coupon("c1", 0))
+	h := newServer(t, room, api.Config{Clock: now.Now})
+	room.claim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		now.Add(lasts)
+		return room.sums(m, reqs)
+	}
+	for range 3 {
+		require.Equal(t, 409, ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`).Code)
+	}
+	require.Equal(t, 3, room.sent(), "nobody is refused on what was so that long ago")
 }
 
 func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {

@@ -34,13 +34,17 @@ const (
 // flushSteps are the steps of a flush in order, as the writer names them.
 var flushSteps = []string{"begin", "begun", "claims in", "flushes in", "books moved", "committed", "written", "released"}
 
-// childMain is the helper process. It prints the id of each event that the writer said is committed, as a consumer would
+// childMain is the helper process: one that resolves claims, see resolver_child_test.go, or a consumer. This one prints the id of each event that the writer said is committed, as a consumer would
 // acknowledge it.
 func childMain() {
-	if os.Getenv(childEvents) == "" {
+	run := runChild
+	switch {
+	case os.Getenv(childPlan) != "":
+		run = runResolverChild
+	case os.Getenv(childEvents) == "":
 		return
 	}
-	if err := runChild(); err != nil {
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -67,8 +71,7 @@ func runChild() error {
 	}, func(step string) {
 		if step == os.Getenv(childStep) {
 			if visits--; visits == 0 {
-				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-				select {} // the signal is on its way
+				dieHere()
 			}
 		}
 	})
@@ -97,6 +100,26 @@ func runChild() error {
 	return w.Close(ctx)
 }
 
+// dieHere ends this process as a crash would.
+func dieHere() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {} // the signal is on its way
+}
+
+// runHelper runs this test binary as a helper to its end and returns what it printed and whether it was killed.
+func runHelper(t testing.TB, env ...string) (printed string, killed bool) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), env...)
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		require.Equal(t, "signal: killed", err.Error(), errs.String())
+		return out.String(), true
+	}
+	return out.String(), false
+}
+
 // child is how the test process sees its helpers.
 type child struct {
 	t     *testing.T
@@ -118,19 +141,11 @@ func newChild(t *testing.T, db *gorm.DB, store string, events []models.Event) *c
 // run starts a helper on all events that are not acknowledged yet and returns whether it was killed.
 func (c *child) run(step string, visit int) (killed bool) {
 	c.t.Helper()
-	cmd := exec.CommandContext(c.t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), append(c.env, childStep+"="+step, childVisit+"="+strconv.Itoa(visit))...)
-	var out, errs strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	for id := range strings.FieldsSeq(out.String()) {
+	printed, killed := runHelper(c.t, append(c.env, childStep+"="+step, childVisit+"="+strconv.Itoa(visit))...)
+	for id := range strings.FieldsSeq(printed) {
 		c.acked[id] = true
 	}
-	if err == nil {
-		return false
-	}
-	require.Equal(c.t, "signal: killed", err.Error(), errs.String())
-	return true
+	return killed
 }
 
 func writeEvents(path string, events []models.Event) error {
