@@ -73,8 +73,8 @@ func (k CampaignKeys) staged(epoch int64) (users, keys string) {
 	return k.Users + number, k.Keys + number
 }
 
-// packets names the list of the packets that load epoch of a campaign may give away from a time of release on, in milliseconds
+// Packets names the list of the packets that load epoch of a campaign may give away from a time of release on, in milliseconds
 // since 1970; 0 is at once. The epoch is in the name so that what an earlier load left is never given away.
-func (k CampaignKeys) packets(epoch, releaseMs int64) string {
+func (k CampaignKeys) Packets(epoch, releaseMs int64) string {
 	return k.State + ":packets:" + strconv.FormatInt(epoch, 10) + ":" + strconv.FormatInt(releaseMs, 10)
 }

@@ -32,7 +32,7 @@ func (s *Scripts) Push(ctx context.Context, campaignID string, p *Push) (pushed 
 		return 0, fmt.Errorf("%w: %d packets in a call, must be at most %d", ErrUnavailable, len(p.Packets), PushMax)
 	}
 	k := s.KeysOf(campaignID)
-	keys := []string{k.State, k.Waves, k.packets(p.Epoch, p.ReleaseMs)}
+	keys := []string{k.State, k.Waves, k.Packets(p.Epoch, p.ReleaseMs)}
 	args := append(make([]any, 0, 5+len(p.Packets)), p.Epoch, p.After, p.Upto, p.Units, p.ReleaseMs)
 	for i := range p.Packets {
 		args = append(args, packetEntry(&p.Packets[i]))

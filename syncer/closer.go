@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
+	"github.com/jonboulle/clockwork"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"gorm.io/gorm"
@@ -24,18 +26,29 @@ type CloserConfig struct {
 	Hydrator *Hydrator
 	Relay    *Relay
 
-	Batch int // places of packets of one transaction; by default, and at most, ReturnBatchMax
+	Batch   int           // places of packets of one transaction; by default, and at most, ReturnBatchMax
+	RestFor time.Duration // how long a campaign must have been seen settled before its packets go back
 
 	Logger     *slog.Logger
+	Clock      clockwork.Clock
 	Registerer prometheus.Registerer // nil: no metrics
 }
 
-// ReturnBatchMax bounds the packets that are returned by one transaction.
-const ReturnBatchMax = 5000
+const (
+	// ReturnBatchMax bounds the packets that are returned by one transaction.
+	ReturnBatchMax = 5000
+	// RestForDefault is longer than what a Redis with appendfsync everysec forgets when it dies: a second, and another one while
+	// it waits for a slow disk.
+	RestForDefault = 3 * time.Second
+)
 
 // WithDefaults returns a copy with defaults where nothing is set.
 func (c CloserConfig) WithDefaults() CloserConfig {
 	orDefault(&c.Batch, ReturnBatchMax)
+	orDefault(&c.RestFor, RestForDefault)
+	if c.Clock == nil {
+		c.Clock = clockwork.NewRealClock()
+	}
 	return c
 }
 
@@ -54,6 +67,8 @@ func (c CloserConfig) Validate() error {
 		return required("Logger")
 	case c.Batch < 1 || c.Batch > ReturnBatchMax:
 		return fmt.Errorf("%w: Batch must be 1 to %d", ErrConfig, ReturnBatchMax)
+	case c.RestFor < 0:
+		return fmt.Errorf("%w: RestFor must be positive", ErrConfig)
 	}
 	return nil
 }
@@ -66,11 +81,16 @@ func (c CloserConfig) Validate() error {
 //  2. One transaction notes that the end is told and puts the event, whose id follows from the campaign's, into the outbox.
 //  3. The event goes to the claim stream; the relay does that, too.
 //
+// Nothing of this begins before the campaign was seen so for RestFor, by the same load and definition each time. A Redis that
+// dies and forgets the close gives packets away again: if it does so within that time, the next look finds it behind the
+// definition that was in force, and takes it for lost; if later, the close is on its disk.
+//
 // Close is for one goroutine; several processes at once are no harm.
 type Closer struct {
 	cfg      CloserConfig
 	returned prometheus.Counter
-	cursors  map[string]int64 // by campaign: the place of a packet up to which step 1 is done
+	cursors  map[string]int64  // by campaign: the place of a packet up to which step 1 is done
+	resting  map[string]rested // by campaign: settled, and for how long
 
 	settled func(ctx context.Context, c *models.Campaign) (bool, error) // is isSettled; tests put others in its place
 	step    func(name string)                                           // tests only: called between the steps
@@ -83,7 +103,7 @@ func NewCloser(cfg CloserConfig) (*Closer, error) {
 		return nil, err
 	}
 	c := &Closer{
-		cfg: cfg, cursors: make(map[string]int64), step: func(string) {},
+		cfg: cfg, cursors: make(map[string]int64), resting: make(map[string]rested), step: func(string) {},
 		returned: promauto.With(cfg.Registerer).NewCounter(prometheus.CounterOpts{
 			Name: "dibs_packets_returned_total", Help: "Packets of closed campaigns that nobody took and that this process returned.",
 		}),
@@ -93,7 +113,8 @@ func NewCloser(cfg CloserConfig) (*Closer, error) {
 }
 
 // Close goes once over all closed campaigns whose end was not told and returns how many it ended. One whose claims are on their
-// way waits for a later round; any other reason to wait is returned, as an ErrUnsettled, after the others had their turn.
+// way, or that was not seen settled for long enough, waits for a later round; any other reason to wait is returned, as an
+// ErrUnsettled, after the others had their turn.
 func (r *Closer) Close(ctx context.Context) (ended int, err error) {
 	var failed []error
 	for after := ""; ; {
@@ -124,8 +145,13 @@ func (r *Closer) Close(ctx context.Context) (ended int, err error) {
 
 // end takes a campaign as far as it goes.
 func (r *Closer) end(ctx context.Context, c *models.Campaign) (ended bool, err error) {
-	if settled, err := r.settled(ctx, c); err != nil || !settled {
+	settled, err := r.settled(ctx, c)
+	if err != nil || !settled {
+		delete(r.resting, c.ID)
 		return false, err
+	}
+	if !r.hasRested(c) {
+		return false, nil
 	}
 	if c.Kind == models.KindPacket && c.SenderID != "" {
 		if err := r.giveBack(ctx, c); err != nil {
@@ -138,20 +164,41 @@ func (r *Closer) end(ctx context.Context, c *models.Campaign) (ended bool, err e
 	}
 	r.step("committed")
 	delete(r.cursors, c.ID)
+	delete(r.resting, c.ID)
 	if _, err := r.cfg.Relay.Apply(ctx, []models.OutboxRow{row}); err != nil { // the relay tells it later
 		return true, fmt.Errorf("syncer: return %s: %w", c.ID, err)
 	}
 	return true, nil
 }
 
+// rested is since when a campaign is settled, by which load and definition.
+type rested struct {
+	epoch, version int64
+	since          time.Time
+}
+
+// hasRested notes that a campaign is settled, and tells whether it has been for RestFor.
+func (r *Closer) hasRested(c *models.Campaign) bool {
+	now, seen := r.cfg.Clock.Now(), r.resting[c.ID]
+	if seen.since.IsZero() || seen.epoch != c.Epoch || seen.version != c.Version {
+		seen = rested{epoch: c.Epoch, version: c.Version, since: now}
+		r.resting[c.ID] = seen
+	}
+	return now.Sub(seen.since) >= r.cfg.RestFor
+}
+
 // isSettled tells whether each claim of a closed campaign that Redis ever accepted has its row, and none can come any more.
-// That stays so once it is so.
+// That stays so once it is so, unless Redis forgets.
 func (r *Closer) isSettled(ctx context.Context, c *models.Campaign) (bool, error) {
 	switch {
 	case c.Residency == models.ResidencyLost:
 		return false, fmt.Errorf("%w: %s: redis lost it: %s", ErrUnsettled, c.ID, c.ResidencyReason)
 	case isResident(c):
 		if settled, err := r.isDrained(ctx, c); err != nil || !settled {
+			return false, err
+		}
+	default:
+		if err := r.isGone(ctx, c); err != nil {
 			return false, err
 		}
 	}
@@ -164,6 +211,20 @@ func (r *Closer) isSettled(ctx context.Context, c *models.Campaign) (bool, error
 		return false, fmt.Errorf("%w: %s: %s", ErrUnsettled, c.ID, names)
 	}
 	return true, nil
+}
+
+// isGone returns nil if Redis can't take claims of a campaign that is not there by the books.
+func (r *Closer) isGone(ctx context.Context, c *models.Campaign) error {
+	state, err := r.cfg.Scripts.State(ctx, c.ID)
+	switch {
+	case errors.Is(err, lua.ErrAbsent):
+		return nil
+	case err != nil:
+		return fmt.Errorf("syncer: return %s: %w", c.ID, err)
+	case state.Status != models.StatusOpen && state.Status != models.StatusPaused: // closed, fenced, or a load that nobody confirmed
+		return nil
+	}
+	return fmt.Errorf("%w: %s: it is %s, yet redis holds load %d of it, %s", ErrUnsettled, c.ID, c.Residency, state.Epoch, state.Status)
 }
 
 // isDrained is isSettled of a campaign that is in Redis, but for parked claims.

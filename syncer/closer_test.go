@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
@@ -20,10 +21,16 @@ func houseOn(t testing.TB, db *gorm.DB) *house {
 	return h
 }
 
+// closer is one that does not wait longer than for what it must see.
 func (h *house) closer(batch int) *syncer.Closer {
 	h.t.Helper()
+	return syncer.RestlessCloser(h.restingCloser(batch, nil))
+}
+
+func (h *house) restingCloser(batch int, clock clockwork.Clock) *syncer.Closer {
+	h.t.Helper()
 	c, err := syncer.NewCloser(syncer.CloserConfig{
-		DB: h.db, Scripts: h.scripts, Hydrator: h.hydrator(), Relay: h.relay(), Batch: batch, Logger: quiet(),
+		DB: h.db, Scripts: h.scripts, Hydrator: h.hydrator(), Relay: h.relay(), Batch: batch, Logger: quiet(), Clock: clock,
 	})
 	require.NoError(h.t, err)
 	return c
@@ -102,7 +109,7 @@ func TestCloser_ReturnsWhatNobodyTookOnce(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
 		h := houseOn(t, db)
-		id := h.openPackets(listOf("x", 20), releasedAt(splitOf(10, 1000), at(time.Hour)))
+		id := h.openPackets(listOf("x", 20), releasedAt(splitOf(10, 1000), inAnHour()))
 		c := h.closer(7)
 		h.claim(id, asks("u", 5)...)
 		require.Zero(t, h.endAll(c), "it is open")
@@ -251,6 +258,72 @@ func TestCloser_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
 			h.requireEnded(id, 4)
 		}
 	})
+}
+
+// forgetfulRedis returns what has Redis hold the state that it holds now once more: it died before that went to its disk.
+func (h *house) forgetfulRedis(id string) (forget func()) {
+	h.t.Helper()
+	state, err := h.rdb.HGetAll(h.t.Context(), h.keys(id).State).Result()
+	require.NoError(h.t, err)
+	return func() { require.NoError(h.t, h.rdb.HSet(h.t.Context(), h.keys(id).State, state).Err()) }
+}
+
+// Redis dies in the second before the close is on its disk, and gives a packet away again: the closer has not returned it yet.
+func TestCloser_ARedisThatForgetsTheCloseGivesNothingAwayTwice(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	clock := clockwork.NewFakeClock()
+	c := h.restingCloser(0, clock)
+	id := h.openPackets(listOf("x", 10))
+	h.take(id, asks("u", 4)...)
+	forget := h.forgetfulRedis(id)
+	h.shut(id)
+	require.Zero(t, h.endAll(c))
+	clock.Advance(syncer.RestForDefault - time.Millisecond)
+	require.Zero(t, h.endAll(c))
+	require.Empty(t, h.ends(id))
+	forget()
+	require.Equal(t, models.OutcomeClaimed, h.claim(id, ask("late", ""))[0].Outcome)
+	clock.Advance(time.Hour)
+	n, err := c.Close(t.Context())
+	require.Zero(t, n)
+	require.ErrorIs(t, err, syncer.ErrUnsettled)
+	h.sync()
+	require.NoError(t, h.hydrate(id))
+	require.Equal(t, models.OutcomeClosed, h.claim(id, ask("later", ""))[0].Outcome)
+	require.Zero(t, h.endAll(c), "another load: it begins to wait anew")
+	clock.Advance(syncer.RestForDefault)
+	require.Equal(t, 1, h.endAll(c))
+	h.requireEnded(id, 5)
+}
+
+// The control: one that returns at the first look has given back what is taken then, and the books tell.
+func TestCloser_WithoutRestingReturnsWhatAForgetfulRedisGivesAway(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.openPackets(listOf("x", 10))
+	h.take(id, asks("u", 4)...)
+	forget := h.forgetfulRedis(id)
+	h.shut(id)
+	require.Equal(t, 1, h.endAll(h.closer(0)))
+	forget()
+	require.Equal(t, models.OutcomeClaimed, h.claim(id, ask("late", ""))[0].Outcome)
+	h.sync()
+	require.NotEmpty(t, h.wrongEnd(id, 5))
+	require.Len(t, parkedIDs(t, h.db), 1, "the flush does not give away what went back")
+}
+
+// The books say that it left Redis, and Redis has it: it may give packets away still.
+func TestCloser_WaitsForALoadThatShouldNotBeThere(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.openPackets(listOf("x", 10))
+	h.take(id, asks("u", 4)...)
+	h.exec("UPDATE campaigns SET residency = ?, status = 'closed' WHERE id = ?", models.ResidencyEvicted, id)
+	_, err := h.closer(0).Close(t.Context())
+	require.ErrorIs(t, err, syncer.ErrUnsettled)
+	require.ErrorContains(t, err, "yet redis holds load 1")
+	require.Empty(t, h.ends(id))
 }
 
 // The control: one that does not wait for claims on their way returns packets that were taken, and the books tell.

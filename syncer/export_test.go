@@ -84,9 +84,15 @@ func ExpirerWithStep(e *Expirer, step func(name string)) *Expirer {
 func CloserWithStep(c *Closer, step func(name string)) *Closer {
 	cfg := c.cfg
 	cfg.Relay = RelayWithStep(cfg.Relay, step)
-	stepping := &Closer{cfg: cfg, returned: c.returned, cursors: maps.Clone(c.cursors), step: step}
+	stepping := &Closer{cfg: cfg, returned: c.returned, cursors: maps.Clone(c.cursors), resting: maps.Clone(c.resting), step: step}
 	stepping.settled = stepping.isSettled
 	return stepping
+}
+
+// RestlessCloser is c, but it returns packets as soon as it sees a campaign settled.
+func RestlessCloser(c *Closer) *Closer {
+	c.cfg.RestFor = 0
+	return c
 }
 
 // HastyCloser is c, but it does not wait for claims that have no row yet.

@@ -81,17 +81,14 @@ func (p *pusher) add(ctx context.Context, rows *sql.Rows) error {
 	if err := rows.Scan(&row.position, &row.packet.ID, &row.packet.Amount, &release, &row.returned); err != nil {
 		return fmt.Errorf("syncer: push %s: %w", p.c.ID, err)
 	}
-	releaseMs := int64(0)
-	if release.Valid {
-		releaseMs = max(1, release.Time.UnixMilli()) // 0 is at once
-	}
-	if len(p.run) == lua.PushMax || len(p.run) > 0 && releaseMs != p.releaseMs {
+	at := releaseMs(release)
+	if len(p.run) == lua.PushMax || len(p.run) > 0 && at != p.releaseMs {
 		if err := p.send(ctx); err != nil {
 			return err
 		}
 	}
 	if row.position > p.pushed && !p.parked[row.packet.ID] {
-		p.run, p.releaseMs, p.upto = append(p.run, row), releaseMs, row.position
+		p.run, p.releaseMs, p.upto = append(p.run, row), at, row.position
 	}
 	return nil
 }

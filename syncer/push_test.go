@@ -70,7 +70,8 @@ func (h *house) inLists(id string) (n int64) {
 	return n
 }
 
-func at(after time.Duration) *time.Time { return new(time.Now().Add(after)) }
+// inAnHour is a time of release that does not come within a test.
+func inAnHour() *time.Time { return new(time.Now().Add(time.Hour)) }
 
 func releasedAt(batch models.PacketBatch, at *time.Time) models.PacketBatch {
 	batch.ReleaseAt = at
@@ -80,7 +81,7 @@ func releasedAt(batch models.PacketBatch, at *time.Time) models.PacketBatch {
 func TestPush_ClaimsPacketsAndSetsTheirOwnersOnce(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	id := h.openPackets(listOf("x", 700), releasedAt(splitOf(600, 5000), at(time.Hour)), splitOf(40, 1000))
+	id := h.openPackets(listOf("x", 700), releasedAt(splitOf(600, 5000), inAnHour()), splitOf(40, 1000))
 	require.EqualValues(t, 1340, h.inLists(id))
 	require.Equal(t, h.campaign(id).Version, h.campaign(id).AppliedVersion)
 	replies := h.claim(id, asks("u", 900)...)
@@ -99,7 +100,7 @@ func TestPush_ClaimsPacketsAndSetsTheirOwnersOnce(t *testing.T) {
 func TestPush_AfterALossOnlyWhatNobodyTookIsThere(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	id := h.openPackets(listOf("x", 1200), releasedAt(splitOf(10, 100), at(time.Hour)))
+	id := h.openPackets(listOf("x", 1200), releasedAt(splitOf(10, 100), inAnHour()))
 	reqs := asks("u", 300)
 	first := h.claim(id, reqs...)
 	h.sync()

@@ -30,8 +30,8 @@ type Depth int
 // The depths; each includes the one before.
 const (
 	DepthBooks Depth = iota // the counters of both servers
-	DepthRows               // the rows of claims, the idempotency records in Redis, and whether a backlog is on its way at all
-	DepthUsers              // what each user holds
+	DepthRows               // the rows of claims, idempotency records and packets in Redis, and whether a backlog is on its way at all
+	DepthUsers              // what each user holds, the owner of each packet, and what may be left behind in Redis
 )
 
 // ReconcilerConfig is how a Reconciler works. DB, Scripts, Redis, Hydrator and Logger are required.
@@ -135,12 +135,15 @@ type Comparison struct {
 	Residency   models.Residency `json:"residency"`
 	Redis       *RedisFigures    `json:"redis"` // nil: Redis does not hold it
 	MySQL       MySQLFigures     `json:"mysql"`
-	Rows        *RowFigures      `json:"rows"`        // nil: not counted
-	Backlog     *int64           `json:"backlog"`     // claims on their way to MySQL; nil: Redis does not hold the campaign
-	Drift       *int64           `json:"drift"`       // units, Redis less MySQL; nil: no common watermark
-	Differences []string         `json:"differences"` // what can't be explained by claims that are on their way
+	Rows        *RowFigures      `json:"rows"`              // nil: not counted
+	Packets     *PacketFigures   `json:"packets,omitempty"` // nil: not counted, or there are none
+	Backlog     *int64           `json:"backlog"`           // claims on their way to MySQL; nil: Redis does not hold the campaign
+	Drift       *int64           `json:"drift"`             // units, Redis less MySQL; nil: no common watermark
+	Differences []string         `json:"differences"`       // what can't be explained by claims that are on their way
 
-	parked   bool // there are events on the list of those that are parked, with a row or without
+	parked    bool     // there are events on the list of those that are parked, with a row or without
+	forgotten []string // lists of packets of earlier loads
+
 	inRedis  bool // what differs is in Redis, or can only be told from it: the rows alone don't mend it
 	wentBack bool // Redis holds an older definition than it did
 }
@@ -194,7 +197,7 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 	}
 	c := &l.snap.campaign
 	l.found = Comparison{
-		CampaignID: c.ID, Residency: c.Residency, Rows: l.snap.rows, Differences: []string{},
+		CampaignID: c.ID, Residency: c.Residency, Rows: l.snap.rows, Packets: l.snap.packets, Differences: []string{},
 		MySQL: MySQLFigures{
 			c.Epoch, c.Total, c.Claimed, c.Remaining, c.SyncedSeq, c.LostClaims, c.ReleasedClaims, l.snap.untold,
 			l.snap.parked.claims, l.snap.parked.units,
@@ -245,6 +248,7 @@ func (l *look) counters() {
 	if rows.Released != c.ReleasedClaims {
 		l.found.differf("campaigns.released_claims is %d, there are %d rows of released claims", c.ReleasedClaims, rows.Released)
 	}
+	l.owners()
 }
 
 // with compares MySQL with the state that Redis holds.

@@ -18,6 +18,7 @@ type snapshot struct {
 	campaign models.Campaign
 	parked   *parked
 	rows     *RowFigures     // nil: not counted
+	packets  *PacketFigures  // nil: not counted
 	users    map[string]held // nil: not read
 	untold   int64           // releases that wait in outbox
 }
@@ -50,6 +51,11 @@ func (r *Reconciler) snapshot(ctx context.Context, id string, depth Depth) (*sna
 		if s.rows, err = countRows(ctx, tx, id); err != nil {
 			return nil, err
 		}
+		if s.campaign.Kind == models.KindPacket {
+			if s.packets, err = countPackets(ctx, tx, id, s.rows.Claims, depth >= DepthUsers); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if depth >= DepthUsers {
 		s.users, err = readUsers(ctx, tx, &s.campaign, s.parked)
@@ -59,9 +65,9 @@ func (r *Reconciler) snapshot(ctx context.Context, id string, depth Depth) (*sna
 
 // readBooks reads what comparisons and repairs need of a campaign.
 func readBooks(ctx context.Context, tx *sql.Tx, id string, c *models.Campaign) error {
-	err := tx.QueryRowContext(ctx, "SELECT id, `partition`, time_zone, total, version, applied_version, epoch, residency, residency_reason,"+
-		" remaining, claimed, synced_seq, lost_claims, released_claims FROM campaigns WHERE id = ?", id).
-		Scan(&c.ID, &c.Partition, &c.TimeZone, &c.Total, &c.Version, &c.AppliedVersion, &c.Epoch, &c.Residency, &c.ResidencyReason,
+	err := tx.QueryRowContext(ctx, "SELECT id, kind, `partition`, time_zone, total, version, applied_version, epoch, residency,"+
+		" residency_reason, remaining, claimed, synced_seq, lost_claims, released_claims FROM campaigns WHERE id = ?", id).
+		Scan(&c.ID, &c.Kind, &c.Partition, &c.TimeZone, &c.Total, &c.Version, &c.AppliedVersion, &c.Epoch, &c.Residency, &c.ResidencyReason,
 			&c.Remaining, &c.Claimed, &c.SyncedSeq, &c.LostClaims, &c.ReleasedClaims)
 	if errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("syncer: campaign %s: %w", id, models.ErrNotFound)

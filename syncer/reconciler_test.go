@@ -197,32 +197,38 @@ func TestReconciler_EachPlantedDriftIsFoundAndRepairedByTheEvidence(t *testing.T
 	t.Parallel()
 	h := newHouse(t)
 	for _, p := range plants {
-		id := h.synced()
-		require.Empty(t, h.compare(id).Differences, "%s: before", p.name)
-		p.spoil(h, id)
-
-		found := h.compare(id)
-		require.Equal(t, p.says == "", found.Agrees(), "%s: %q", p.name, found.Differences)
-		require.Contains(t, strings.Join(found.Differences, "\n"), p.says, p.name)
-
-		done, err := h.reconciler(nil).Repair(t.Context(), id, syncer.RepairHow{})
-		require.NoError(t, err, p.name)
-		require.Equal(t, found.Differences, done.Found.Differences, p.name)
-		require.Empty(t, done.Left.Differences, p.name)
-		require.Equal(t, p.steps, whats(done.Steps), "%s: %+v", p.name, done.Steps)
-		recorded, err := syncer.Repairs(t.Context(), h.db, id, 100)
-		require.NoError(t, err)
-		require.Len(t, recorded, len(p.steps), p.name)
-
-		state, err := h.scripts.State(t.Context(), id)
-		require.NoError(t, err)
-		c := h.campaign(id)
-		require.Equal(t, []int64{p.taken, p.taken, 100 - p.taken, 100, 10, 10, p.lost},
-			[]int64{state.Taken, c.Claimed, c.Remaining, state.Total, state.Seq, c.SyncedSeq, c.LostClaims}, p.name)
-		h.claim(id, ask("later", ""))
-		h.sync()
-		require.Empty(t, h.compare(id).Differences, "%s: and it goes on", p.name)
+		h.requireFoundAndRepaired(h.synced(), p)
 	}
+}
+
+// requireFoundAndRepaired spoils a campaign of 100 units of which ten are claimed and synced.
+func (h *house) requireFoundAndRepaired(id string, p plant) {
+	t := h.t
+	t.Helper()
+	require.Empty(t, h.compare(id).Differences, "%s: before", p.name)
+	p.spoil(h, id)
+
+	found := h.compare(id)
+	require.Equal(t, p.says == "", found.Agrees(), "%s: %q", p.name, found.Differences)
+	require.Contains(t, strings.Join(found.Differences, "\n"), p.says, p.name)
+
+	done, err := h.reconciler(nil).Repair(t.Context(), id, syncer.RepairHow{})
+	require.NoError(t, err, p.name)
+	require.Equal(t, found.Differences, done.Found.Differences, p.name)
+	require.Empty(t, done.Left.Differences, p.name)
+	require.Equal(t, p.steps, whats(done.Steps), "%s: %+v", p.name, done.Steps)
+	recorded, err := syncer.Repairs(t.Context(), h.db, id, 100)
+	require.NoError(t, err)
+	require.Len(t, recorded, len(p.steps), p.name)
+
+	state, err := h.scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	c := h.campaign(id)
+	require.Equal(t, []int64{p.taken, p.taken, 100 - p.taken, 100, 10, 10, p.lost},
+		[]int64{state.Taken, c.Claimed, c.Remaining, state.Total, state.Seq, c.SyncedSeq, c.LostClaims}, p.name)
+	h.claim(id, ask("later", ""))
+	h.sync()
+	require.Empty(t, h.compare(id).Differences, "%s: and it goes on", p.name)
 }
 
 func whats(steps []models.Repair) (all []string) {

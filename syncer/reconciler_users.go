@@ -13,7 +13,7 @@ const (
 	usersNamedMost = 10  // users that differ and are named one by one
 )
 
-// records compares the idempotency records and the users' counts in Redis with MySQL. settled is false when claims came
+// records compares the idempotency records, the users' counts and the packets in Redis with MySQL. settled is false when claims came
 // meanwhile; then nothing was found out.
 func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err error) {
 	c := &l.snap.campaign
@@ -28,8 +28,13 @@ func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err
 			return false, err
 		}
 	}
+	packets, err := l.packets(ctx, state)
+	if err != nil {
+		return false, err
+	}
 	again, err := l.r.cfg.Scripts.State(ctx, c.ID)
-	if err != nil || again.Seq != state.Seq || again.Epoch != state.Epoch || again.Released != state.Released {
+	if err != nil || again.Seq != state.Seq || again.Epoch != state.Epoch || again.Released != state.Released ||
+		again.Pushed != state.Pushed || again.Status != state.Status {
 		return false, nil //nolint:nilerr // the next look will tell
 	}
 	if n != state.Seq-c.LostClaims {
@@ -38,6 +43,7 @@ func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err
 	for _, line := range users {
 		l.found.differInRedisf("%s", line)
 	}
+	packets()
 	return true, nil
 }
 

@@ -17,6 +17,7 @@ import (
 const (
 	RepairClaims    = "claims"    // a row that was missing came back from its event
 	RepairParked    = "parked"    // a parked claim got its row, or was given up
+	RepairPackets   = "packets"   // packets got their owners back from the rows of claims
 	RepairCampaigns = "campaigns" // counters in MySQL were made anew from the rows
 	RepairRedis     = "redis"     // Redis was rebuilt from the rows
 )
@@ -40,10 +41,12 @@ type RepairHow struct {
 //
 //  1. a parked claim is written, if that works by now;
 //  2. a row that is missing, and whose event is acknowledged and there, comes back;
-//  3. counters in MySQL are made anew from the rows;
-//  4. Redis, if it differs then, is rebuilt from the rows and the claims that are parked still, under a new epoch: no claims are
+//  3. packets that claims have, but that are nobody's by their own rows, get their owners;
+//  4. counters in MySQL are made anew from the rows;
+//  5. Redis, if it differs then, is rebuilt from the rows and the claims that are parked still, under a new epoch: no claims are
 //     taken for that long. Where a parked claim can't be part of that because another has its id or its place, it fails with
-//     ErrParked instead.
+//     ErrParked instead;
+//  6. lists of packets that earlier loads left behind are taken away.
 //
 // Each step is safe to repeat and leaves books that the next may start from. What agrees is not touched. An error does not
 // undo the steps before it, which are returned beside it. Errors: models.ErrNotFound, ErrParked, ErrUnsynced (the campaign takes no
@@ -71,24 +74,49 @@ func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHo
 	if err != nil {
 		return done, err
 	}
+	owners, err := r.bringOwnersBack(ctx, campaignID)
+	keep(owners...)
+	if err != nil {
+		return done, err
+	}
 	counted, err := r.recount(ctx, &found)
 	keep(counted...)
 	if err != nil {
 		return done, err
 	}
-	if done.Left, err = r.Compare(ctx, campaignID, DepthUsers); err != nil || !done.Left.inRedis {
+	if done.Left, err = r.Compare(ctx, campaignID, DepthUsers); err != nil {
 		return done, err
 	}
-	if err := r.noneInTheWay(ctx, campaignID); err != nil {
-		return done, err
-	}
-	rebuilt, err := r.rebuild(ctx, &done.Left)
-	keep(rebuilt...)
-	if err != nil {
-		return done, err
-	}
-	done.Left, err = r.Compare(ctx, campaignID, DepthUsers)
+	steps, err := r.repairRedis(ctx, &done.Left)
+	keep(steps...)
 	return done, err
+}
+
+// repairRedis has Redis hold what the rows say, and nothing else; left is what is left then.
+func (r *Reconciler) repairRedis(ctx context.Context, left *Comparison) (steps []models.Repair, err error) {
+	id := left.CampaignID
+	if left.inRedis {
+		if err := r.noneInTheWay(ctx, id); err != nil {
+			return nil, err
+		}
+		if steps, err = r.rebuild(ctx, left); err != nil {
+			return steps, err
+		}
+		if *left, err = r.Compare(ctx, id, DepthUsers); err != nil {
+			return steps, err
+		}
+	}
+	if len(left.forgotten) > 0 {
+		dropped, err := r.dropForgotten(ctx, id, left.forgotten)
+		steps = append(steps, dropped...)
+		if err != nil {
+			return steps, err
+		}
+		if *left, err = r.Compare(ctx, id, DepthUsers); err != nil {
+			return steps, err
+		}
+	}
+	return steps, nil
 }
 
 // recount makes the counters of a campaign anew from its rows, with flushes held off for that long: their claims are either
