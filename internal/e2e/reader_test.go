@@ -16,11 +16,14 @@ import (
 	"dibs/models"
 )
 
-// reader collects the events of accepted claims as an outsider does, by nothing but what the stream promises.
+// reader collects the events of claims as an outsider does, by nothing but what the stream promises.
 type reader struct {
 	mu     sync.Mutex
-	events map[string]models.Event // by claim id
+	events map[string]models.Event // of accepted claims, by claim id
 	texts  map[string]string       // the payloads
+	ends   map[string]models.Event // what became of claims, by event id
+	live   map[string]int64        // units accepted and not released, by campaign, in the order of the stream
+	most   map[string]int64        // the most that live ever was
 	faults []string
 }
 
@@ -37,6 +40,7 @@ func (r *reader) take(entries map[string]string, entry string, payload []byte) {
 		return
 	}
 	if e.Type != models.EventClaimAccepted {
+		r.takeEnd(&e)
 		return
 	}
 	if before, seen := r.texts[e.ID]; seen && before != string(payload) {
@@ -46,11 +50,44 @@ func (r *reader) take(entries map[string]string, entry string, payload []byte) {
 		r.faultf("claim %s is in the stream twice: %s and %s", e.ID, before, entry)
 	}
 	entries[e.ID] = entry
+	if _, seen := r.events[e.ID]; !seen {
+		r.live[e.CampaignID] += e.Quantity
+		r.most[e.CampaignID] = max(r.most[e.CampaignID], r.live[e.CampaignID])
+	}
 	r.events[e.ID], r.texts[e.ID] = e, string(payload)
 }
 
+// takeEnd books the event of a release or a redemption; others are nobody's here.
+func (r *reader) takeEnd(e *models.Event) {
+	_, seen := r.ends[e.ID]
+	if seen || e.Type != models.EventClaimReleased && e.Type != models.EventClaimRedeemed {
+		return
+	}
+	r.ends[e.ID] = *e
+	if e.Type == models.EventClaimReleased {
+		r.live[e.CampaignID] -= e.Quantity
+	}
+}
+
 func newReader() *reader {
-	return &reader{events: map[string]models.Event{}, texts: map[string]string{}}
+	return &reader{
+		events: map[string]models.Event{}, texts: map[string]string{}, ends: map[string]models.Event{}, live: map[string]int64{},
+		most: map[string]int64{},
+	}
+}
+
+// endsOf returns what became of a campaign's claims, by claim id and then by event, and the most units that were live at any
+// moment by the order of the stream.
+func (r *reader) endsOf(campaignID string) (ends map[string][]models.Event, most int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ends = make(map[string][]models.Event)
+	for _, e := range r.ends {
+		if e.CampaignID == campaignID {
+			ends[e.ClaimID] = append(ends[e.ClaimID], e)
+		}
+	}
+	return ends, r.most[campaignID]
 }
 
 func (r *reader) faultf(format string, args ...any) {

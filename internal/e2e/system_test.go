@@ -157,6 +157,7 @@ type campaign struct {
 	PerUserPerDay int64  `json:"per_user_per_day,omitempty"`
 	TimeZone      string `json:"time_zone,omitempty"`
 	LowStockAt    int64  `json:"low_stock_at,omitempty"`
+	HoldFor       string `json:"hold_for,omitempty"`
 }
 
 // openCampaign makes a coupon campaign through the API.
@@ -203,6 +204,12 @@ var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 
 // call sends a request and returns the answer.
 func call(t testing.TB, method, url, key string, body any) reply {
+	t.Helper()
+	return callOn(t, client, method, url, key, body)
+}
+
+// callOn is call on connections of another client.
+func callOn(t testing.TB, client *http.Client, method, url, key string, body any) reply {
 	t.Helper()
 	encoded, err := json.Marshal(body)
 	require.NoError(t, err)
