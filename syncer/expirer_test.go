@@ -223,7 +223,7 @@ func TestExpirer_KilledBetweenAnyTwoStepsGivesBackOnce(t *testing.T) {
 	require.Equal(t, []int64{0, 40}, []int64{state.Taken, state.Released})
 }
 
-// A year of holds that end together goes in batches, and leaves nothing.
+// A year of holds that end together goes in transactions of a bounded number of claims, and leaves nothing.
 func TestExpirer_SweepsAYearInBatches(t *testing.T) {
 	t.Parallel()
 	claims := 6000 // more than a chunk
@@ -238,10 +238,13 @@ func TestExpirer_SweepsAYearInBatches(t *testing.T) {
 	}
 	ms.Add(366 * 24 * time.Hour.Milliseconds())
 	begun := time.Now()
-	batches := 0
+	batches, released := 0, int64(0)
 	e := syncer.ExpirerWithStep(h.expirer(nil), func(name string) {
 		if name == "committed" {
 			batches++
+			now := h.campaign(id).ReleasedClaims
+			require.LessOrEqual(t, now-released, int64(syncer.ExpireBatchDefault), "claims of one transaction")
+			released = now
 		}
 	})
 	require.Equal(t, claims, h.expire(e))

@@ -1,0 +1,110 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer"
+)
+
+const (
+	holdConnections = 50
+	dueClaims       = 20_000 // of one round: more than the sweep gets through while the load lasts
+	dueHold         = 365 * 24 * time.Hour
+	dueAhead        = 5 * time.Second // for their rows to be written before they are due
+)
+
+// benchHolds puts load on the API with a syncer beside it that has nothing to do, and then with one that sweeps a year of holds
+// that end together. All of it runs on this machine.
+func benchHolds(b *testing.B, s *sheet) {
+	r := newBroker(b)
+	st := stores(b)[0]
+	s.Facts = []string{r.version(b), st.version(b), wrkVersion(b)}
+	program := buildDibs(b)
+	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
+	w := &whole{broker: r, store: st, api: startDibs(b, program, "api", settings...), consumer: startDibs(b, program, "consumer", settings...)}
+	keeper := startDibs(b, program, "syncer", settings...)
+	held := newHeld(b, w)
+	alone, beside := "claims", "claims beside a sweep"
+	s.takeTurns([]func(){
+		func() { w.accepted(b, s, alone, holdConnections) },
+		func() {
+			id := held.fall(b)
+			begun, before, cpu := time.Now(), held.left(b, id), keeper.cpu(b)
+			w.accepted(b, s, beside, holdConnections)
+			swept := before - held.left(b, id)
+			s.add("swept meanwhile", "claims/s", float64(swept)/time.Since(begun).Seconds())
+			s.add("swept meanwhile: CPU of the syncer", "µs/claim", perClaim(keeper.cpu(b)-cpu, swept))
+			s.add("due claims left then", "claims", float64(before-swept))
+			held.untilSwept(b, id)
+		},
+	})
+	s.ratio(b, beside+" / "+alone, beside, alone, 0.9)
+	s.ratio(b, beside+" / "+alone+": p99", beside+": p99", alone+": p99", 0)
+	s.note(fmt.Sprintf("`dibs api`, `dibs consumer` and `dibs syncer` as built for production, %d connections; Redis, SQL server and wrk share the cores with them.",
+		holdConnections))
+	s.note(fmt.Sprintf("Beside a sweep: %d claims of another campaign, made a year ago by the clock of Redis, all of them due as the load begins.",
+		amount(dueClaims)))
+}
+
+// held makes claims that are due.
+type held struct {
+	*whole
+
+	past    *broker // whose clock is at
+	at      atomic.Int64
+	hydrate *syncer.Hydrator
+}
+
+func newHeld(b *testing.B, w *whole) *held {
+	b.Helper()
+	h := &held{whole: w}
+	scripts, err := lua.New(w.broker.rdb, lua.Options{ServerClock: h.at.Load})
+	require.NoError(b, err)
+	h.past = &broker{server: w.broker.server, rdb: w.broker.rdb, scripts: scripts}
+	h.hydrate, err = syncer.NewHydrator(syncer.HydratorConfig{DB: w.store.gorm, Scripts: scripts, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(b, err)
+	return h
+}
+
+// fall makes a campaign whose claims all have their rows and are all due, and returns when the sweep is at work on them.
+func (h *held) fall(b *testing.B) (id string) {
+	b.Helper()
+	id = fmt.Sprintf("held-%d", h.broker.made.Add(1))
+	due := time.Now().Add(dueAhead)
+	h.at.Store(due.Add(-dueHold).UnixMilli())
+	_, _, err := syncer.NewCampaigns(h.store.gorm, h.past.scripts, slog.New(slog.DiscardHandler)).Create(b.Context(), models.Campaign{
+		ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC", Total: plenty, PerUser: 3, HoldForMs: dueHold.Milliseconds(),
+	})
+	require.NoError(b, err)
+	meta, err := h.hydrate.Hydrate(b.Context(), id)
+	require.NoError(b, err)
+	h.past.fill(b, meta, "user-1", amount(dueClaims), true)
+	h.untilDrained(b, id)
+	require.Eventually(b, func() bool { return h.left(b, id) < int64(amount(dueClaims)) }, time.Minute, time.Millisecond)
+	return id
+}
+
+// left is how many claims of the campaign are not swept.
+func (h *held) left(b *testing.B, id string) (n int64) {
+	b.Helper()
+	require.NoError(b, h.store.sql.QueryRowContext(b.Context(), "SELECT claimed FROM campaigns WHERE id = ?", id).Scan(&n))
+	return n
+}
+
+// untilSwept waits for the end of the sweep, and for Redis to have all of it back.
+func (h *held) untilSwept(b *testing.B, id string) {
+	b.Helper()
+	require.Eventually(b, func() bool {
+		state, err := h.broker.scripts.State(context.WithoutCancel(b.Context()), id)
+		return err == nil && h.left(b, id) == 0 && state.Taken == 0
+	}, 2*time.Minute, 20*time.Millisecond)
+}
