@@ -48,13 +48,15 @@ func TestAReleasedUnitIsClaimableInEveryProcess(t *testing.T) {
 			for got.status != http.StatusCreated {
 				asked := time.Now()
 				got = claimOnce(t, there, c.ID, "next", 1, "")
-				require.True(t, got.status == http.StatusCreated || asked.Sub(back) < seenWithin, "%s after it came back: %s", asked.Sub(back), got.body)
-				longest = max(longest, asked.Sub(back))
+				if got.status != http.StatusCreated {
+					longest = max(longest, asked.Sub(back))
+					require.Less(t, asked.Sub(back), seenWithin, "after it came back: %s", got.body)
+				}
 			}
 		}
 		holder = got.claim(t)
 	}
-	t.Logf("the other process gave it out to who asked after %s, at the latest", longest)
+	t.Logf("the other process refused nobody who asked later than %s after a unit came back", longest)
 }
 
 // TestEveryUnitThatComesBackIsClaimedAgain: all units are taken, each is released once, in any order, while a crowd asks two API
