@@ -1,29 +1,72 @@
--- adjust.lua brings a changed definition to a campaign that Redis holds. What was claimed stays claimed.
+-- adjust.lua brings a changed definition to a campaign that Redis holds, and tells the claim stream what the change crossed, in
+-- one step. What was claimed stays claimed.
 --
--- KEYS[1] state  hash  definition and counters of the campaign
+-- The first write is an XADD or an HSET, either of which Redis refuses whole, see claim.lua.
 --
--- ARGV[1]    version  of the definition; one that is not newer than what is here changes nothing
--- ARGV[2]    epoch    the load that MySQL knows
--- ARGV[3..10] pairs of a field of state that never changes and its value; another one held here is damage
--- ARGV[11..] pairs of a field of state and its new value
+-- KEYS[1] state   hash    definition and counters of the campaign
+-- KEYS[2] stream  stream  the claim stream of the partition
+--
+-- ARGV[1]    version   of the definition; one that is not newer than what is here changes nothing
+-- ARGV[2]    epoch     the load that MySQL knows
+-- ARGV[3]    event_id  of what is told, the same for this version whoever brings it; the name of the event is added
+-- ARGV[4]    at        when, as JSON shows it
+-- ARGV[5..12] pairs of a field of state that never changes and its value; another one held here is damage
+-- ARGV[13..] pairs of a field of state and its new value
 --
 -- Reply {0} adjusted · {1} absent: the campaign is not here · {2, which} damaged: the key of that number
 --   {3} it is there already, or something newer is · {4} another load is here, or one that is not to be trusted; untouched
-local state_key, version = KEYS[1], tonumber(ARGV[1])
+local state_key, stream_key = KEYS[1], KEYS[2]
+local version, FIXED, FIRST_PAIR = tonumber(ARGV[1]), 5, 13
 
-local state_type = redis.call('TYPE', state_key)['ok']
+local state_type, stream_type = redis.call('TYPE', state_key)['ok'], redis.call('TYPE', stream_key)['ok']
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
-local counts = redis.call('HMGET', state_key, 'version', 'epoch', 'taken', 'seq', 'status')
-for i = 1, 4 do
-  if not counts[i] or not string.find(counts[i], '^%d+$') or #counts[i] > 15 then return {2, 1} end
+if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 2} end
+
+local function number(text)
+  if text and #text <= 15 and string.find(text, '^%d+$') then return tonumber(text) end
 end
-local held = redis.call('HMGET', state_key, ARGV[3], ARGV[5], ARGV[7], ARGV[9])
+
+local counts = redis.call('HMGET', state_key, 'version', 'epoch', 'taken', 'seq', 'status', 'total', 'low_stock_at')
 for i = 1, 4 do
-  if held[i] ~= ARGV[2 + 2 * i] then return {2, 1} end
+  if not number(counts[i]) then return {2, 1} end
+end
+local held = redis.call('HMGET', state_key, ARGV[FIXED], ARGV[FIXED + 2], ARGV[FIXED + 4], ARGV[FIXED + 6])
+for i = 1, 4 do
+  if held[i] ~= ARGV[FIXED - 1 + 2 * i] then return {2, 1} end
 end
 if tonumber(counts[2]) ~= tonumber(ARGV[2]) or counts[5] == 'fenced' then return {4} end
 if version <= tonumber(counts[1]) then return {3} end
 
-redis.call('HSET', state_key, 'version', ARGV[1], unpack(ARGV, 11))
+local new = {}
+for i = FIRST_PAIR, #ARGV, 2 do new[ARGV[i]] = ARGV[i + 1] end
+
+-- A change crosses a line as a claim does, see claim.lua: what remains was above it by the old definition and is not by the new
+-- one. Fields that can't be are written anew here, and from them nothing is known to be crossed.
+local crossed, left = {}, 0
+local taken, total, low = tonumber(counts[3]), number(counts[6]), number(counts[7])
+if total and low and new.status ~= 'closed' then
+  local before, new_low = math.max(0, total - taken), number(new.low_stock_at) or 0
+  left = math.max(0, (number(new.total) or total) - taken)
+  if left <= new_low and new_low > 0 and (before > low or low == 0) then crossed[1] = 'low_stock' end
+  if left == 0 and before > 0 then crossed[#crossed + 1] = 'sold_out' end
+end
+
+-- ids_run_out: see claim.lua.
+local function ids_run_out()
+  local info = redis.call('XINFO', 'STREAM', stream_key)
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then return string.sub(info[i + 1], 1, 21) == '18446744073709551615-' end
+  end
+end
+if #crossed > 1 and stream_type == 'stream' and ids_run_out() then return {2, 2} end
+
+-- Writes. From here on nothing can fail.
+for _, name in ipairs(crossed) do
+  local id = ARGV[3] .. ':' .. name
+  redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload',
+    '{"v":1,"type":"campaign.' .. name .. '","id":"' .. id .. '","campaign_id":"' .. string.match(state_key, ':c:(.*)$') ..
+    '","remaining":' .. string.format('%.0f', left) .. ',"seq":' .. counts[4] .. ',"epoch":' .. counts[2] .. ',"at":"' .. ARGV[4] .. '"}')
+end
+redis.call('HSET', state_key, 'version', ARGV[1], unpack(ARGV, FIRST_PAIR))
 return {0}

@@ -53,7 +53,7 @@ func TestWrongTypeChangesNothing(t *testing.T) {
 	keysOf := map[string]func(k lua.CampaignKeys) []string{
 		"claim":  func(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys, k.Stream} },
 		"load":   func(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys} },
-		"adjust": func(k lua.CampaignKeys) []string { return []string{k.State} },
+		"adjust": func(k lua.CampaignKeys) []string { return []string{k.State, k.Stream} },
 		"state":  func(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys} },
 
 		"release": func(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys, k.Stream} },

@@ -161,6 +161,55 @@ func TestCrossingsAreToldOnceEach(t *testing.T) {
 	})
 }
 
+// A change of total or of low_stock_at crosses a line as a claim does: told once, whoever brings it, and again after it was left.
+func TestCrossingsByAChangeAreToldOnceEach(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.Total, c.LowStockAt = 10, 0 })
+		b.claim(want("a", 4, ""))
+		b.adjust(func(c *models.Campaign) { c.LowStockAt = 5 })
+		require.Empty(t, b.announcements(), "6 remain")
+		b.adjust(func(c *models.Campaign) { c.LowStockAt = 6 })
+		told := []string{"campaign.low_stock at 1, 6 left"}
+		require.Equal(t, told, b.announcements())
+		_, err := b.s.Adjust(t.Context(), b.c)
+		require.NoError(t, err)
+		require.Equal(t, told, b.announcements(), "the same version again")
+		b.adjust(func(c *models.Campaign) { c.LowStockAt = 8 })
+		b.adjust(func(c *models.Campaign) { c.Total = 9 })
+		b.claim(want("b", 1, ""))
+		require.Equal(t, told, b.announcements(), "low already")
+
+		b.adjust(func(c *models.Campaign) { c.Total = 20 })
+		require.Equal(t, told, b.announcements(), "a restock")
+		b.adjust(func(c *models.Campaign) { c.Total = 13 })
+		told = append(told, "campaign.low_stock at 2, 8 left")
+		require.Equal(t, told, b.announcements(), "low again")
+		b.adjust(func(c *models.Campaign) { c.Total = 3 })
+		told = append(told, "campaign.sold_out at 2, 0 left")
+		require.Equal(t, told, b.announcements(), "below what is taken")
+		b.adjust(func(c *models.Campaign) { c.Total = 30 })
+		b.adjust(func(c *models.Campaign) { c.Total, c.LowStockAt = 5, 1 })
+		told = append(told, "campaign.low_stock at 2, 0 left", "campaign.sold_out at 2, 0 left")
+		require.Equal(t, told, b.announcements(), "both at once")
+		b.adjust(func(c *models.Campaign) { c.Total = 30 })
+		b.adjust(func(c *models.Campaign) { c.Total, c.Status = 5, models.StatusClosed })
+		require.Equal(t, told, b.announcements(), "nobody restocks what is closed")
+	})
+}
+
+// Two events on a stream that has one id left would be one event and a change that failed.
+func TestAChangeThatTheStreamHasNoRoomForChangesNothing(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := outOfIDs(t, rdb, "18446744073709551614")
+		before := dump(t, rdb)
+		c := *b.c
+		c.Version, c.Total, c.LowStockAt = c.Version+1, 0, 5
+		_, err := b.s.Adjust(t.Context(), &c)
+		require.ErrorIs(t, err, lua.ErrDamaged)
+		require.Equal(t, before, dump(t, rdb))
+	})
+}
+
 // What Rebuild stages from the events is, byte for byte, what claim.lua wrote: over midnights, leaps of the clock and zones.
 func TestRebuildWritesWhatClaimsWrote(t *testing.T) {
 	for _, zone := range []string{"UTC", "Asia/Kathmandu", "America/New_York", "Pacific/Apia"} {

@@ -478,3 +478,73 @@ func TestCheckPartitions_IsFixedOnceThereAreCampaigns(t *testing.T) {
 		require.ErrorContains(t, err, "made with 3, configured are 5")
 	})
 }
+
+// What a change itself crosses is told once: by Redis where the campaign is, else by MySQL; after a restock again.
+func TestCampaigns_AChangeThatCrossesIsToldOnce(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.open(100, func(c *models.Campaign) { c.LowStockAt = 10 })
+	campaigns, relay := newCampaigns(t, h.db, h.scripts), newRelay(t, syncer.RelayConfig{DB: h.db, Scripts: h.scripts})
+	change := func(total, low int64) {
+		t.Helper()
+		_, err := campaigns.Change(t.Context(), id, models.Change{Total: &total, LowStockAt: &low})
+		require.NoError(t, err)
+		for unapplied(t, h.db) > 0 { // rows of this very millisecond are left to their writer
+			_, err = relay.Relay(t.Context())
+			require.NoError(t, err)
+		}
+	}
+	told := func() (all []string) {
+		t.Helper()
+		entries, err := h.rdb.XRange(t.Context(), lua.StreamKey(0), "-", "+").Result()
+		require.NoError(t, err)
+		for _, entry := range entries {
+			e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+			require.NoError(t, err)
+			if e.CampaignID == id && e.Type != models.EventClaimAccepted {
+				all = append(all, fmt.Sprintf("%s, %d left", e.Type, *e.Remaining))
+			}
+		}
+		return all
+	}
+	h.claim(id, asks("u", 20)...)
+	h.sync()
+	change(100, 79)
+	require.Empty(t, told(), "80 remain")
+	change(100, 80)
+	want := []string{"campaign.low_stock, 80 left"}
+	require.Equal(t, want, told(), "in redis")
+	change(200, 80)
+	require.Eventually(t, func() bool { return h.evict(time.Millisecond) == 1 }, time.Minute, time.Millisecond)
+	change(200, 150)
+	require.Equal(t, want, told(), "180 remain")
+	change(170, 150)
+	want = append(want, "campaign.low_stock, 150 left")
+	require.Equal(t, want, told(), "in mysql alone")
+	change(20, 150)
+	want = append(want, "campaign.sold_out, 0 left")
+	require.Equal(t, want, told())
+	require.NoError(t, h.hydrate(id))
+	require.Equal(t, want, told(), "a load crosses nothing")
+	change(200, 150)
+	change(100, 150)
+	require.Equal(t, append(want, "campaign.low_stock, 80 left"), told(), "in redis again")
+}
+
+// Redis and MySQL tell of the same change by the same id, which is new with each version.
+func TestCampaigns_ACrossingHasOneIDWhoeverTellsIt(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.open(100, nil)
+	campaigns := newCampaigns(t, h.db, h.scripts)
+	c, err := campaigns.Change(t.Context(), id, models.Change{LowStockAt: new(int64(100))})
+	require.NoError(t, err)
+	entries, err := h.rdb.XRevRangeN(t.Context(), lua.StreamKey(0), "+", "-", 1).Result()
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	require.Equal(t, lua.ChangeID(&c)+":low_stock", entries[0].Values["_watermill_message_uuid"])
+	next := c
+	next.Version++
+	require.NotEqual(t, lua.ChangeID(&c), lua.ChangeID(&next))
+	require.Less(t, lua.ChangeID(&c), lua.ChangeID(&next), "they sort by time")
+}

@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
+	"dibs/lua"
 	"dibs/models"
 )
 
@@ -72,12 +73,45 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaig
 	if isResident(&c) {
 		c.Remaining = max(c.Remaining, before.Remaining)
 	}
+	if err := tellCrossed(tx, &before, &c); err != nil {
+		return models.Campaign{}, err
+	}
 	err = tx.Model(&c).Select("status", "total", "per_user", "per_user_per_day", "starts_at", "ends_at", "low_stock_at",
 		"version", "remaining", "updated_at").Updates(&c).Error
 	if err != nil {
 		return models.Campaign{}, fmt.Errorf("syncer: change %s: %w", id, err)
 	}
 	return c, nil
+}
+
+// tellCrossed has the claim stream hear of what a change of a campaign crosses that Redis does not hold: MySQL has all of it. Of one
+// that Redis holds adjust.lua tells, and should it come to be loaded meanwhile, by the same ids.
+func tellCrossed(tx *gorm.DB, before, after *models.Campaign) error {
+	if isResident(after) || after.Residency == models.ResidencyLost || after.Status == models.StatusClosed {
+		return nil
+	}
+	var rows []models.OutboxRow
+	for _, e := range crossed(before, after) {
+		e.CampaignID, e.Seq, e.Epoch = after.ID, after.SyncedSeq, after.Epoch
+		row, err := outboxRow(models.OutboxEvent, &e)
+		if err != nil {
+			return final(err)
+		}
+		rows = append(rows, row)
+	}
+	return putOutbox(tx.Statement.Context, tx.Statement.ConnPool, rows)
+}
+
+// crossed lists the lines that a change crosses, as adjust.lua does.
+func crossed(before, after *models.Campaign) (events []models.Event) {
+	had, has := max(0, before.Total-before.Claimed), max(0, after.Total-after.Claimed)
+	if low := after.LowStockAt; low > 0 && has <= low && (had > before.LowStockAt || before.LowStockAt == 0) {
+		events = append(events, models.Event{Type: models.EventCampaignLowStock, ID: lua.ChangeID(after) + ":low_stock", Remaining: &has})
+	}
+	if has == 0 && had > 0 {
+		events = append(events, models.Event{Type: models.EventCampaignSoldOut, ID: lua.ChangeID(after) + ":sold_out", Remaining: &has})
+	}
+	return events
 }
 
 // versionAfter numbers a change by when it is made, so that a number is never given twice: a MySQL that fell back behind a change

@@ -22,13 +22,16 @@ type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// outboxRow makes the row that tells an event. The event gets its id, its version and, unless it has one, its time here.
+// outboxRow makes the row that tells an event. The event gets its version and, unless it has them, its id and its time here.
 func outboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return models.OutboxRow{}, fmt.Errorf("syncer: outbox: %w", err)
+	e.V = models.EventVersion
+	if e.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return models.OutboxRow{}, fmt.Errorf("syncer: outbox: %w", err)
+		}
+		e.ID = id.String()
 	}
-	e.V, e.ID = models.EventVersion, id.String()
 	if e.At.IsZero() {
 		e.At = models.NewTime(now())
 	}
