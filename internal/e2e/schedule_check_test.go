@@ -22,6 +22,7 @@ type verdict struct {
 	claims, told, lost, lack int64 // rows; answered; answered and without a row; places known to be lost, by the books
 	refused                  map[string]int
 	epochs                   int64 // loads into Redis
+	expired                  int64 // claims
 }
 
 // judge compares all accounts once everything is drained: the clients', Redis', MySQL's, and the readers' of the stream.
@@ -38,8 +39,14 @@ func (h *house) judge(ctx context.Context, within time.Duration) *verdict {
 			continue
 		}
 		v.claims += int64(len(rows))
+		for _, row := range rows {
+			if row.status == expired {
+				v.expired++
+			}
+		}
 		h.judgeAnswers(v, d, rows, keys)
 		h.judgeBooks(ctx, v, d, rows)
+		h.judgeExpiry(ctx, &v.wrong, d, rows)
 		if h.plan.lossy {
 			continue
 		}
@@ -164,6 +171,9 @@ func (h *house) judgeAnswers(v *verdict, d *drama, rows map[string]book, keys ma
 		case slices.Contains(made, told.ID):
 			row, want := rows[told.ID], book{told.UserID, told.Quantity, told.Seq, rows[told.ID].status, told.ClaimedAt.Time}
 			a.judgeEndings(&v.wrong, row.status, h.plan.lossy)
+			if why := d.heldWrong(told); why != "" {
+				v.wrong.addf("claim %s: %s", told.ID, why)
+			}
 			if !row.at.Equal(want.at) || row.user != want.user || row.quantity != want.quantity || row.seq != want.seq || row.status != want.status ||
 				told.UserID != a.user || told.Quantity != a.quantity {
 				v.wrong.addf("claim %s: the answer was %+v, the row is %+v", told.ID, *told, row)
@@ -240,7 +250,7 @@ func (h *house) judgeBooks(ctx context.Context, v *verdict, d *drama, rows map[s
 func usersOf(rows map[string]book) map[string]int64 {
 	all := map[string]int64{}
 	for _, row := range rows {
-		if row.status != released {
+		if !back(row.status) {
 			all[row.user] += row.quantity
 		}
 	}
@@ -340,13 +350,42 @@ func (h *house) judgeEvents(v *verdict, m *model, audit []heard) {
 		}
 	}
 	m.soldOutOnce(&v.wrong, crossed[string(models.EventCampaignSoldOut)])
+	m.noCrossingTwice(&v.wrong, slices.Concat(crossed[string(models.EventCampaignSoldOut)], crossed[string(models.EventCampaignLowStock)]))
 	m.releasedOnce(&v.wrong, crossed[string(models.EventClaimReleased)])
+}
+
+// noCrossingTwice: what a claim crosses is told in the step that claims, so once. What a change crosses may be told again by whoever
+// completes it, under the same id, and there are no more of these than changes.
+func (m *model) noCrossingTwice(r *report, told []models.Event) {
+	claims, changes := map[string]bool{}, map[string]bool{}
+	for i := range m.rows {
+		claims[m.rows[i].id] = true
+	}
+	seen := map[string]bool{}
+	for i := range told {
+		by, _, _ := strings.Cut(told[i].ID, ":")
+		if claims[by] && seen[told[i].ID] {
+			r.addf("%s: %+v is told twice", m.d.ID, told[i])
+		}
+		if seen[told[i].ID] = true; !claims[by] {
+			changes[by] = true
+		}
+	}
+	m.d.mu.Lock()
+	defer m.d.mu.Unlock()
+	if made := len(m.d.spells["total"]) + len(m.d.spells["low_stock_at"]); len(changes) > made {
+		r.addf("%s: %d changes crossed a line, %d were made", m.d.ID, len(changes), made)
+	}
 }
 
 // soldOutOnce: the claim that took the last unit is followed by one word of it, and no other is.
 func (m *model) soldOutOnce(r *report, told []models.Event) {
 	at := map[int64]int{}
 	for i := range told {
+		claim, _, _ := strings.Cut(told[i].ID, ":")
+		if !slices.ContainsFunc(m.rows, func(row modelRow) bool { return row.id == claim }) {
+			continue // a total that was lowered, see noCrossingTwice
+		}
 		at[told[i].Seq]++
 		if at[told[i].Seq] > 1 {
 			r.addf("%s: sold out is told twice at seq %d", m.d.ID, told[i].Seq)

@@ -258,20 +258,50 @@ func (h *house) sellOut(s *storefront, d *drama) {
 	}
 	h.insist(d, "total", total)
 	deadline := time.Now().Add(drainWithin)
-	for refused := 0; refused < 3; {
-		if refused == 2 && h.untold(d) > 0 { // units may come back still
-			refused = 0
-			time.Sleep(20 * time.Millisecond)
+	for refused, quantity := 0, int64(lastAtOnce); refused < 3; {
+		if refused == 2 {
+			if h.mayComeBack(d) {
+				refused, quantity = 0, lastAtOnce
+				require.True(h.t, time.Now().Before(deadline), "units of %s are on their way for ever", d.ID)
+				time.Sleep(100 * time.Millisecond)
+				continue
+			}
+			time.Sleep(cacheFor) // an API process may have heard before the last unit came back
 		}
-		s.made++
-		a := s.h.journal.add(&asked{drama: d, user: fmt.Sprintf("last-%d", s.made), quantity: 1, key: fmt.Sprintf("last key %d", s.made)})
-		for s.try(a); a.last().open(); s.try(a) {
-			require.True(h.t, time.Now().Before(deadline), "%s takes no claims: %s", d.ID, a.last().code)
-			time.Sleep(20 * time.Millisecond)
-		}
-		if a.last().claim == nil {
-			require.Equal(h.t, "sold_out", a.last().code)
+		switch a := s.buyOne(d, quantity, deadline); {
+		case a.last().claim != nil:
+		case quantity > 1: // fewer are left
+			quantity = 1
+		default:
 			refused++
 		}
 	}
+}
+
+// lastAtOnce is how many units one of the last claims wants.
+const lastAtOnce = 16
+
+// mayComeBack tells whether units may come back yet that were claimed.
+func (h *house) mayComeBack(d *drama) bool { return h.undecided(d) || h.untold(d) > 0 }
+
+// buyOne claims until it is told yes or sold out. What would expire is redeemed.
+func (s *storefront) buyOne(d *drama, quantity int64, deadline time.Time) *asked {
+	s.made++
+	a := s.h.journal.add(&asked{drama: d, user: fmt.Sprintf("last-%d", s.made), quantity: quantity, key: fmt.Sprintf("last key %d", s.made)})
+	for s.try(a); a.last().open(); s.try(a) {
+		require.True(s.h.t, time.Now().Before(deadline), "%s takes no claims: %s", d.ID, a.last().code)
+		time.Sleep(20 * time.Millisecond)
+	}
+	if a.last().claim == nil {
+		require.Equal(s.h.t, "sold_out", a.last().code)
+		return a
+	}
+	for d.HoldFor != "" {
+		if e := s.end(a, redeemed); e.code == "" || e.code == "already_released" { // it may have expired by now
+			break
+		}
+		require.True(s.h.t, time.Now().Before(deadline), "claim %s can't be redeemed: %+v", a.last().claim.ID, a.ends)
+		time.Sleep(20 * time.Millisecond)
+	}
+	return a
 }

@@ -123,5 +123,16 @@ func planOf(seed uint64, lossy bool) plan {
 	for at := ms(between(r, 100, 300)); at < p.lasts; at += ms(between(r, 50, 400)) {
 		p.changes = append(p.changes, deed{at: at, what: draw(r, changesOf), who: r.IntN(12), n: between(r, 1, 100), lasts: ms(between(r, 20, 300))})
 	}
+	p.holdOne()
 	return p
+}
+
+// holdOne has the claims of one campaign expire, in two of three plans. It is a small one: what expires is sold again.
+func (p *plan) holdOne() {
+	r := rand.New(rand.NewPCG(p.seed, 8)) // so that the rest of a plan is what it is without
+	if r.IntN(3) == 0 {
+		return
+	}
+	c := &p.campaigns[0]
+	c.Total, c.HoldFor = between(r, 30, 200), ms(between(r, 200, 1500)).String()
 }

@@ -9,11 +9,19 @@ import (
 	"dibs/models"
 )
 
-// Releases and redemptions in the schedules: MySQL decides, Redis hears of it later, so when exactly a unit came back to Redis is
+// Releases, redemptions and expiry in the schedules: MySQL decides, Redis hears of it later, so when exactly a unit came back to Redis is
 // known between two times: the decision, and the event, which Redis writes with it or after it.
 
-// released is the status of a claim that was given back.
-const released = "released"
+// The states of a claim.
+const (
+	claimed  = "claimed"
+	redeemed = "redeemed"
+	released = "released"
+	expired  = "expired"
+)
+
+// back tells whether a claim of this status was given back, by somebody or by time.
+func back(status string) bool { return status == released || status == expired }
 
 // ending is one request to release or redeem a claim.
 type ending struct {
@@ -37,10 +45,18 @@ func (s *storefront) endOne() {
 	if a.last().claim == nil || a.drama.hushed() {
 		return
 	}
-	e, body := ending{status: released}, map[string]any{"reason": "changed my mind"}
-	verb := "release"
+	wanted := released
 	if s.r.IntN(4) == 0 {
-		e.status, verb, body = "redeemed", "redeem", map[string]any{"order_id": "order " + a.user}
+		wanted = redeemed
+	}
+	s.end(a, wanted)
+}
+
+// end asks once for an end of a claim that was answered.
+func (s *storefront) end(a *asked, wanted string) ending {
+	e, verb, body := ending{status: wanted}, "release", map[string]any{"reason": "changed my mind"}
+	if wanted == redeemed {
+		verb, body = "redeem", map[string]any{"order_id": "order " + a.user}
 	}
 	status, text, _, err := s.post(s.base()+"/v1/claims/"+a.last().claim.ID+"/"+verb, "", body)
 	switch {
@@ -50,21 +66,23 @@ func (s *storefront) endOne() {
 		e.code = codeIn(text)
 	}
 	a.ends = append(a.ends, e)
+	return e
 }
 
-// judgeEndings: a claim has one end, all answers tell of the same, and without any request it has none.
+// judgeEndings: a claim has one end, all answers tell of the same, and without any request it has none, or time's.
 func (a *asked) judgeEndings(r *report, status string, lossy bool) {
-	may := map[string]bool{"claimed": true}
+	holds := a.drama.HoldFor != ""
+	may := map[string]bool{claimed: true, expired: holds}
 	for _, e := range a.ends {
 		switch e.code {
 		case "":
-			may = map[string]bool{e.status: true}
+			may = map[string]bool{e.status: true, expired: holds && e.status == released} // of what expired a release is a repetition
 		case "already_released":
-			may = map[string]bool{released: true}
+			may = map[string]bool{released: true, expired: holds}
 		case "already_redeemed":
-			may = map[string]bool{"redeemed": true}
+			may = map[string]bool{redeemed: true}
 		case unheard, "unavailable", "outcome_unknown":
-			if may["claimed"] {
+			if may[claimed] {
 				may[e.status] = true
 			}
 		case unreached:
@@ -83,16 +101,45 @@ func (a *asked) judgeEndings(r *report, status string, lossy bool) {
 
 func releasedOf(rows map[string]book) (units int64) {
 	for _, row := range rows {
-		if row.status == released {
+		if back(row.status) {
 			units += row.quantity
 		}
 	}
 	return units
 }
 
-// releases are the claims of a campaign that were released, and when.
+// judgeExpiry: a claim expires when nobody redeemed it in time, not before; and where claims expire, none is left undecided.
+func (h *house) judgeExpiry(ctx context.Context, r *report, d *drama, rows map[string]book) {
+	hold, err := time.ParseDuration(orZero(d.HoldFor))
+	if err != nil {
+		r.addf("%s: %v", d.ID, err)
+		return
+	}
+	ends, err := h.releases(ctx, d.ID)
+	if err != nil {
+		r.addf("%v", err)
+		return
+	}
+	for id, row := range rows {
+		switch {
+		case row.status == expired && (hold == 0 || ends[id].Add(blur).Before(row.at.Add(hold))):
+			r.addf("claim %s %+v expired at %s, its campaign holds claims for %q", id, row, clock(ends[id]), d.HoldFor)
+		case row.status == claimed && hold > 0 && !h.plan.control:
+			r.addf("claim %s %+v has neither expired nor any other end", id, row)
+		}
+	}
+}
+
+func orZero(duration string) string {
+	if duration == "" {
+		return "0s"
+	}
+	return duration
+}
+
+// releases are the claims of a campaign that were released or expired, and when.
 func (h *house) releases(ctx context.Context, id string) (map[string]time.Time, error) {
-	found, err := h.db.QueryContext(ctx, "SELECT id, resolved_at FROM claims WHERE campaign_id = ? AND status = ?", id, released)
+	found, err := h.db.QueryContext(ctx, "SELECT id, resolved_at FROM claims WHERE campaign_id = ? AND status IN (?, ?)", id, released, expired)
 	if err != nil {
 		return nil, fmt.Errorf("releases: %w", err)
 	}
@@ -107,6 +154,28 @@ func (h *house) releases(ctx context.Context, id string) (map[string]time.Time, 
 		all[claim] = at
 	}
 	return all, found.Err()
+}
+
+// heldWrong says what is wrong with when a claim was said to expire; "" is nothing.
+func (d *drama) heldWrong(c *models.Claim) string {
+	hold, err := time.ParseDuration(orZero(d.HoldFor))
+	switch {
+	case err != nil:
+		return err.Error()
+	case hold == 0 && c.ExpiresAt != nil, hold > 0 && (c.ExpiresAt == nil || !c.ExpiresAt.Equal(c.ClaimedAt.Add(hold))):
+		return fmt.Sprintf("it expires at %v, of %s and a hold of %s", c.ExpiresAt, c.ClaimedAt, hold)
+	}
+	return ""
+}
+
+// undecided tells whether claims may expire yet.
+func (h *house) undecided(d *drama) bool {
+	if d.HoldFor == "" {
+		return false
+	}
+	var n int64
+	err := h.db.QueryRowContext(h.t.Context(), "SELECT COUNT(*) FROM claims WHERE campaign_id = ? AND status = ?", d.ID, claimed).Scan(&n)
+	return err != nil || n > 0
 }
 
 // untold is how many decisions about a campaign Redis has not heard of.
@@ -154,7 +223,7 @@ func (m *model) releasedOnce(r *report, told []models.Event) {
 		ids[e.ClaimID] = e.ID
 	}
 	for i := range m.rows {
-		if row := &m.rows[i]; (ids[row.id] != "") != (row.status == released) {
+		if row := &m.rows[i]; (ids[row.id] != "") != back(row.status) {
 			r.addf("%s: claim %s is %s, its release was told: %t", m.d.ID, row.id, row.status, ids[row.id] != "")
 		}
 	}

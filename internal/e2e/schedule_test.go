@@ -39,7 +39,7 @@ func seedsOf(t *testing.T, short, full int) (seeds []uint64) {
 }
 
 // TestScheduleOfASafeRedis: claims, evictions, restocks, pauses, changes of limits and windows, deaths of every process, cuts
-// of every wire, and a Redis that dies and keeps what it answered. I1 to I9 hold, and every answer was right at its time.
+// of every wire, and a Redis that dies and keeps what it answered, while claims of one campaign expire. I1 to I9 hold, and every answer was right at its time.
 // DIBS_SEED repeats one schedule.
 func TestScheduleOfASafeRedis(t *testing.T) {
 	t.Parallel()
@@ -61,8 +61,8 @@ func runSeeds(t *testing.T, lossy bool, seeds []uint64) {
 		lived := t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			p := planOf(seed, lossy)
 			v := runPlan(t, l, &p, nil)
-			t.Logf("seed %d: %d rows, %d told, %d of these lost, %d places given up, %d loads, answers %v",
-				seed, v.claims, v.told, v.lost, v.lack, v.epochs, v.refused)
+			t.Logf("seed %d: %d rows, %d expired, %d told, %d of these lost, %d places given up, %d loads, answers %v",
+				seed, v.claims, v.expired, v.told, v.lost, v.lack, v.epochs, v.refused)
 			if len(v.wrong) > 0 {
 				t.Log(p.String())
 			}
