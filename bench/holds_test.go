@@ -67,7 +67,7 @@ type held struct {
 func newHeld(b *testing.B, w *whole) *held {
 	b.Helper()
 	h := &held{whole: w}
-	scripts, err := lua.New(w.broker.rdb, lua.Options{ServerClock: h.at.Load})
+	scripts, err := lua.New(w.broker.rdb, lua.Options{ServerClock: h.at.Load, Clock: func() time.Time { return time.UnixMilli(h.at.Load()) }})
 	require.NoError(b, err)
 	h.past = &broker{server: w.broker.server, rdb: w.broker.rdb, scripts: scripts}
 	h.hydrate, err = syncer.NewHydrator(syncer.HydratorConfig{DB: w.store.gorm, Scripts: scripts, Logger: slog.New(slog.DiscardHandler)})
