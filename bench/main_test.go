@@ -44,6 +44,7 @@ var parts = []struct {
 	{"books", "From the stream into MySQL", benchBooks},
 	{"whole", "The whole: claims over HTTP while they are brought into MySQL", benchWhole},
 	{"holds", "Claims over HTTP while a year of holds ends", benchHolds},
+	{"residency", "Stock in and out of Redis", benchResidency},
 	{"packets", "Red packets against the article's script", benchPackets},
 	{"memory", "Redis memory", benchMemory},
 	{"allocations", "Allocations in Go", benchAllocations},

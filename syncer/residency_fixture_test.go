@@ -31,9 +31,9 @@ type house struct {
 	writer  *syncer.Writer
 }
 
-func newHouse(t testing.TB, conf ...string) *house {
+func newHouse(t testing.TB) *house {
 	t.Helper()
-	server := testenv.Redis(t, conf...)
+	server := testenv.Redis(t)
 	rdb := server.Client()
 	scripts, err := lua.New(rdb, lua.Options{})
 	require.NoError(t, err)

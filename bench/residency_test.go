@@ -1,0 +1,266 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer"
+)
+
+const (
+	bigClaims   = 1_000_000 // of the campaign that is rebuilt
+	smallClaims = 10_000    // of the one that is hydrated
+	hydrations  = 50        // of that one, a round
+
+	othersPerCall = 16 // claims of the campaign beside, over one connection
+	heldNoted     = 500 * time.Microsecond
+)
+
+// resident is what campaigns come to Redis and leave it by, as the roles have it, and two of them, with every claim in MySQL.
+type resident struct {
+	*broker
+	store      *store
+	hydrator   *syncer.Hydrator
+	evictor    *syncer.Evictor
+	big, small string
+	pid        int // of Redis
+}
+
+// benchResidency brings campaigns from MySQL to Redis and evicts them.
+func benchResidency(b *testing.B, s *sheet) {
+	r := newResident(b)
+	s.Facts = []string{r.version(b), r.store.version(b)}
+	rebuild := fmt.Sprintf("rebuild of %d claims", amount(bigClaims))
+	const alone, beside = "claims of another campaign", "claims of another campaign during a rebuild"
+	first := r.mayPreferRedis(b)
+	s.takeTurns([]func(){
+		func() { s.rebuild(b, r, rebuild) },
+		func() { s.hydrate(b, r, fmt.Sprintf("hydration of %d claims", smallClaims)) },
+		func() {
+			if first {
+				r.preferRedis(b, true)
+				s.rebuild(b, r, rebuild+", Redis goes first")
+				r.preferRedis(b, false)
+			}
+		},
+		func() { s.others(b, r, alone, beside) },
+	})
+	s.ratio(b, beside+" / without", beside, alone, 0.9)
+	s.note("Aims: a rebuild of 1,000,000 claims in less than 30 s, a hydration of 10,000 in less than 200 ms at p99, no command that holds Redis" +
+		" for more than 2 ms. Rebuild and hydration by the hydrator of `dibs api`, with the eviction that follows each.")
+	s.note("Held by a command: the longest that SLOWLOG has, whose clock goes on while Redis waits for a core; how long it waited in all, by the kernel, stands beside it.")
+	if first {
+		s.note("Redis goes first: a control. Its thread is given a core whenever it wants one (`chrt -f`), so what SLOWLOG has then are commands that are slow themselves.")
+	} else {
+		s.note("The control, Redis with a core whenever it wants one, needs `chrt` and the right to use it.")
+	}
+	s.note(fmt.Sprintf("Another campaign: calls of %d claims over one connection, one after the other; before, during and after a rebuild.", othersPerCall))
+}
+
+func newResident(b *testing.B) *resident {
+	b.Helper()
+	server := testenv.Redis(b, fmt.Sprint("slowlog-log-slower-than ", heldNoted.Microseconds()), "slowlog-max-len 100000")
+	r := &resident{broker: brokerOn(b, server), store: stores(b)[0]}
+	log := slog.New(slog.DiscardHandler)
+	var err error
+	r.hydrator, err = syncer.NewHydrator(syncer.HydratorConfig{DB: r.store.gorm, Scripts: r.scripts, Logger: log})
+	require.NoError(b, err)
+	r.evictor, err = syncer.NewEvictor(syncer.EvictorConfig{
+		DB: r.store.gorm, Scripts: r.scripts, Hydrator: r.hydrator, Idle: time.Millisecond, Logger: log,
+	})
+	require.NoError(b, err)
+	info, err := r.rdb.InfoMap(b.Context(), "server").Result()
+	require.NoError(b, err)
+	r.pid, err = strconv.Atoi(info["Server"]["process_id"])
+	require.NoError(b, err)
+	r.big, r.small = r.planted(b, int64(amount(bigClaims))), r.planted(b, smallClaims)
+	return r
+}
+
+// planted makes a campaign with so many claims in MySQL, all of one unit and under keys, by the database itself.
+func (r *resident) planted(b *testing.B, claims int64) string {
+	b.Helper()
+	id := fmt.Sprintf("planted-%d", claims)
+	_, _, err := syncer.NewCampaigns(r.store.gorm, r.scripts, slog.New(slog.DiscardHandler)).Create(b.Context(), models.Campaign{
+		ID: id, Kind: models.KindCoupon, Total: 2 * claims, PerUser: 3, PerUserPerDay: 2, TimeZone: "UTC",
+	})
+	require.NoError(b, err)
+	exec := func(query string, args ...any) {
+		_, err := r.store.sql.ExecContext(longAfter(b), query, args...)
+		require.NoError(b, err)
+	}
+	exec("CREATE TABLE IF NOT EXISTS planted (n BIGINT NOT NULL PRIMARY KEY)")
+	exec("INSERT IGNORE INTO planted VALUES (1)")
+	for have := int64(1); have < claims; have *= 2 {
+		exec("INSERT IGNORE INTO planted SELECT n + ? FROM planted WHERE n + ? <= ?", have, have, claims)
+	}
+	// Ids as the API makes them, UUIDv7, twenty in each millisecond. The digest of a key is 16 bytes in base64url: 22 characters,
+	// the last one of which says two bits only.
+	exec("INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch, claimed_at, synced_at)"+
+		" SELECT CONCAT(SUBSTR(ms, 1, 8), '-', SUBSTR(ms, 9, 4), '-7', SUBSTR(noise, 1, 3), '-8', SUBSTR(noise, 4, 3), '-', SUBSTR(noise, 7, 12)),"+
+		" ?, 0, n, CONCAT('user-', n), 1, 'claimed', CONCAT(SUBSTR(MD5(n), 1, 21), 'A'), 1, NOW(3), NOW(3) FROM"+
+		" (SELECT n, LOWER(LPAD(HEX(1764000000000 + n DIV 20), 12, '0')) AS ms, MD5(CONCAT(?, n)) AS noise FROM planted WHERE n <= ?) p",
+		id, id, claims)
+	exec("UPDATE campaigns SET epoch = 1, load_attempts = 1, residency = 'evicted', synced_seq = ?, claimed = ?, remaining = total - ? WHERE id = ?",
+		claims, claims, claims, id)
+	return id
+}
+
+// load hydrates a campaign and tells how long that took.
+func (r *resident) load(b *testing.B, id string, claims int64) time.Duration {
+	b.Helper()
+	begun := time.Now()
+	_, err := r.hydrator.Hydrate(longAfter(b), id)
+	took := time.Since(begun)
+	require.NoError(b, err)
+	require.Equal(b, claims, r.taken(b, lua.Meta{ID: id}))
+	return took
+}
+
+// evict takes the one campaign that is loaded out of Redis, and waits until its memory is free: a thread of Redis does that.
+func (r *resident) evict(b *testing.B) {
+	b.Helper()
+	require.Eventually(b, func() bool {
+		n, err := r.evictor.Evict(b.Context())
+		return err == nil && n == 1
+	}, time.Minute, time.Millisecond) // which it must be idle for
+	require.Eventually(b, func() bool {
+		info, err := r.rdb.InfoMap(b.Context(), "memory").Result()
+		return err == nil && info["Memory"]["lazyfree_pending_objects"] == "0"
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// rebuild brings the big campaign back and evicts it.
+func (s *sheet) rebuild(b *testing.B, r *resident, name string) {
+	held := r.watchHeld(b)
+	s.add(name, "s", r.load(b, r.big, int64(amount(bigClaims))).Seconds())
+	r.evict(b)
+	held(s, name)
+}
+
+// hydrate brings the small campaign back and evicts it, again and again.
+func (s *sheet) hydrate(b *testing.B, r *resident, name string) {
+	held := r.watchHeld(b)
+	var took []time.Duration
+	for range amount(hydrations) {
+		took = append(took, r.load(b, r.small, smallClaims))
+		r.evict(b)
+	}
+	slices.Sort(took)
+	s.add(name+": p50", "ms", float64(took[len(took)/2].Microseconds())/1000)
+	s.add(name+": p99", "ms", float64(took[len(took)*99/100].Microseconds())/1000)
+	held(s, name)
+}
+
+// watchHeld watches how long commands hold Redis, until the function that it returns is called.
+func (r *resident) watchHeld(b *testing.B) func(s *sheet, name string) {
+	b.Helper()
+	require.NoError(b, r.rdb.Do(b.Context(), "SLOWLOG", "RESET").Err())
+	waited := r.waited()
+	return func(s *sheet, name string) {
+		waited = r.waited() - waited
+		slow, err := r.rdb.SlowLogGet(b.Context(), -1).Result()
+		require.NoError(b, err)
+		above, longest := 0, heldNoted // no command took more
+		for _, one := range slow {
+			if longest = max(longest, one.Duration); one.Duration > holdTarget {
+				above++
+			}
+		}
+		s.add(name+": longest hold by a command", "ms", float64(longest.Microseconds())/1000)
+		s.add(name+": commands above 2 ms", "commands", float64(above))
+		s.add(name+": Redis waited for a core", "ms", float64(waited.Microseconds())/1000)
+	}
+}
+
+// waited is how long the thread of Redis that runs commands was ready and had no core, on Linux; 0 elsewhere.
+func (r *resident) waited() time.Duration {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", r.pid, r.pid))
+	fields := strings.Fields(string(text)) // time on a core, time without one, turns
+	if len(fields) < 2 {
+		return 0
+	}
+	n, _ := strconv.ParseInt(fields[1], 10, 64)
+	return time.Duration(n)
+}
+
+// preferRedis gives the thread of Redis that runs commands a core before anybody else, or no longer.
+func (r *resident) preferRedis(b *testing.B, first bool) {
+	b.Helper()
+	require.NoError(b, r.prefer(b, first))
+}
+
+func (r *resident) mayPreferRedis(b *testing.B) bool {
+	b.Helper()
+	if r.prefer(b, true) != nil {
+		return false
+	}
+	r.preferRedis(b, false)
+	return true
+}
+
+func (r *resident) prefer(b *testing.B, first bool) error {
+	b.Helper()
+	policy := []string{"-o", "-p", "0"}
+	if first {
+		policy = []string{"-f", "-p", "1"}
+	}
+	return exec.CommandContext(b.Context(), "chrt", append(policy, strconv.Itoa(r.pid))...).Run()
+}
+
+// others claims from another campaign: alone, while the big one is rebuilt, and alone again.
+func (s *sheet) others(b *testing.B, r *resident, alone, beside string) {
+	m := r.campaign(b, plenty)
+	before := r.claimFor(b, m, span(3*time.Second))
+	ctx, cancel := context.WithCancel(b.Context())
+	rate := make(chan float64, 1)
+	go func() { rate <- r.claimUntil(ctx, b, m) }()
+	s.add(beside+": the rebuild took", "s", r.load(b, r.big, int64(amount(bigClaims))).Seconds())
+	cancel()
+	s.add(beside, "claims/s", <-rate)
+	r.evict(b)
+	s.add(alone, "claims/s", (before+r.claimFor(b, m, span(3*time.Second)))/2)
+	r.forget(b, m)
+}
+
+func (r *resident) claimFor(b *testing.B, m lua.Meta, d time.Duration) float64 {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), d)
+	defer cancel()
+	return r.claimUntil(ctx, b, m)
+}
+
+// claimUntil claims until ctx ends, and returns claims a second.
+func (r *resident) claimUntil(ctx context.Context, b *testing.B, m lua.Meta) float64 {
+	reqs, prefix := make([]lua.ClaimRequest, othersPerCall), fmt.Sprintf("user-%d-", residentUsers.Add(1))
+	begun, n := time.Now(), int64(0)
+	for ctx.Err() == nil {
+		replies, _, err := r.scripts.Claim(context.WithoutCancel(ctx), m, requests(reqs, prefix, n, true))
+		if err == nil {
+			err = allTaken(replies)
+		}
+		if err != nil {
+			b.Error(err)
+			return 0
+		}
+		n += othersPerCall
+	}
+	return float64(n) / time.Since(begun).Seconds()
+}
+
+// residentUsers keeps the users of one stretch from those of another.
+var residentUsers atomic.Int64
