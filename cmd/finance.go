@@ -64,13 +64,13 @@ func (s *stack) openBooks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.db, s.dialect = db, db.Name()
+	s.db = db
 	s.closers = append(s.closers, func() { _ = syncer.Close(db) })
 	pool, err := db.DB()
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
 	}
-	return migrations.Check(ctx, pool, s.dialect)
+	return migrations.Check(ctx, pool, db.Name())
 }
 
 // checkStreams refuses a number of partitions that would leave streams unread. The number that is recorded is in Dibs'

@@ -51,7 +51,7 @@ func newAPI(env Env) *cobra.Command {
 				return err
 			}
 			return s.watched(ctx, func(ctx context.Context) error { return s.runAPI(ctx, s.announce(env)) })
-		})
+		}, storeMayBeAway)
 	}))
 }
 
@@ -98,8 +98,8 @@ func tokens(cfg *config.Config) api.Tokens {
 	return api.Tokens{Admin: cfg.AdminToken, Storefront: cfg.StorefrontToken, Viewer: cfg.ViewerToken}
 }
 
-func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error) error {
-	s, err := openStack(ctx, cfg, newLogger(cfg, env.Stderr))
+func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error, options ...func(*stack)) error {
+	s, err := openStack(ctx, cfg, newLogger(cfg, env.Stderr), options...)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,8 @@ func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack
 	return run(s)
 }
 
-// watched runs a role as long as the deployment has the number of partitions that this process has.
+// watched runs a role as long as the deployment has the number of partitions that this process has, and lets it at a MySQL that
+// was away as soon as that is back and the right one.
 func (s *stack) watched(ctx context.Context, run func(context.Context) error) error {
 	s.warn()
 	group, ctx := errgroup.WithContext(ctx)
@@ -116,6 +117,9 @@ func (s *stack) watched(ctx context.Context, run func(context.Context) error) er
 		err := syncer.WatchPartitions(watching, s.db, s.cfg.Partitions, syncer.WatchEveryDefault)
 		return refusedPartitions(err)
 	})
+	if s.gate != nil {
+		group.Go(func() error { return s.gate.Await(watching, syncer.GateEveryDefault, s.log) })
+	}
 	group.Go(func() error {
 		defer stop()
 		return run(ctx)

@@ -35,11 +35,13 @@ type stack struct {
 	rdb       redis.UniversalClient
 	scripts   *lua.Scripts
 	db        *gorm.DB
-	dialect   string
 	campaigns *syncer.Campaigns
 	hydrator  *syncer.Hydrator
 	relay     *syncer.Relay
 	resolver  *syncer.Resolver
+
+	storeMayBeAway bool         // set before opening
+	gate           *syncer.Gate // of a MySQL that was away when the process started, else nil
 
 	forgets atomic.Bool // a Redis keeps no file of what it is told
 
@@ -49,15 +51,18 @@ type stack struct {
 
 // openStack connects to both servers, embedded ones if none are set, and refuses what could not work later: an older
 // schema, another number of partitions, a Redis that evicts.
-func openStack(ctx context.Context, cfg *config.Config, log *slog.Logger) (*stack, error) {
+func openStack(ctx context.Context, cfg *config.Config, log *slog.Logger, options ...func(*stack)) (*stack, error) {
 	if err := cfg.CheckServers(); err != nil {
 		return nil, err
 	}
 	s := &stack{cfg: cfg, log: log, registry: prometheus.NewRegistry()}
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, set := range options {
+		set(s)
+	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for _, open := range []func(context.Context) error{s.openRedis, s.openSQL, s.checkPartitions, s.makeParts} {
+	for _, open := range []func(context.Context) error{s.openRedis, s.openSQL, s.makeParts} {
 		if err := open(ctx); err != nil {
 			s.close()
 			return nil, err
@@ -95,45 +100,83 @@ func (s *stack) openRedis(ctx context.Context) error {
 	return s.checkRedis(ctx)
 }
 
+// storeMayBeAway is for a role that has work without MySQL: it starts, and uses MySQL from when it is there and was checked.
+func storeMayBeAway(s *stack) { s.storeMayBeAway = true }
+
 func (s *stack) openSQL(ctx context.Context) error {
+	if s.cfg.MySQLDSN == "" {
+		return s.openSQLite(ctx)
+	}
+	s.where = "Redis and MySQL as configured"
+	db, gate, err := syncer.OpenShut(syncer.StoreConfig{DSN: s.cfg.MySQLDSN, Logger: s.log}, s.checkStore)
+	if err != nil {
+		return refusedDSN(err, "MYSQL_DSN")
+	}
+	s.use(db)
+	err = gate.Try(ctx)
+	if s.storeMayBeAway && errors.Is(err, syncer.ErrAway) {
+		s.gate = gate
+		s.log.Warn("MySQL is away: claims of campaigns that Redis holds go on, all else is refused until it is there", "error", err)
+		return nil
+	}
+	return err
+}
+
+func (s *stack) openSQLite(ctx context.Context) error {
 	path, err := s.sqlitePath()
 	if err != nil {
 		return err
 	}
-	db, err := openDB(ctx, "MYSQL_DSN", syncer.StoreConfig{DSN: s.cfg.MySQLDSN, Path: path, Logger: s.log})
+	s.where = "embedded Redis (memory) and SQLite (" + filepath.Dir(path) + "): for a look, not for real claims"
+	db, err := openDB(ctx, "DATA_DIR", syncer.StoreConfig{Path: path, Logger: s.log})
 	if err != nil {
 		return err
 	}
-	s.db, s.dialect = db, db.Name()
-	sqlDB, err := db.DB()
+	s.use(db)
+	pool, err := db.DB()
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
 	}
-	s.closers = append(s.closers, func() { _ = sqlDB.Close() })
-	if s.cfg.MySQLDSN == "" {
-		_, err = migrations.Up(ctx, sqlDB, s.dialect)
-		s.where = "embedded Redis (memory) and SQLite (" + filepath.Dir(path) + "): for a look, not for real claims"
+	if _, err := migrations.Up(ctx, pool, db.Name()); err != nil {
 		return err
 	}
-	s.where = "Redis and MySQL as configured"
-	return migrations.Check(ctx, sqlDB, s.dialect)
+	return s.checkStore(ctx, db)
+}
+
+func (s *stack) use(db *gorm.DB) {
+	s.db = db
+	s.closers = append(s.closers, func() { _ = syncer.Close(db) })
+}
+
+// checkStore refuses an older schema, and data that was made with another number of partitions.
+func (s *stack) checkStore(ctx context.Context, db *gorm.DB) error {
+	pool, err := db.DB()
+	if err != nil {
+		return fmt.Errorf("cmd: %w", err)
+	}
+	if err := migrations.Check(ctx, pool, db.Name()); err != nil {
+		return err
+	}
+	return refusedPartitions(syncer.CheckPartitions(ctx, db, s.cfg.Partitions))
 }
 
 // openDB opens a database; a DSN that can't be is the setting's fault.
 func openDB(ctx context.Context, setting string, cfg syncer.StoreConfig) (*gorm.DB, error) {
 	db, err := syncer.Open(ctx, cfg)
+	return db, refusedDSN(err, setting)
+}
+
+// refusedDSN names the setting, unless it is the database that failed.
+func refusedDSN(err error, setting string) error {
 	if errors.Is(err, syncer.ErrConfig) {
-		return nil, fmt.Errorf("%w: %s%s: %w", config.ErrConfig, config.Prefix, setting, err)
+		return fmt.Errorf("%w: %s%s: %w", config.ErrConfig, config.Prefix, setting, err)
 	}
-	return db, err
+	return err
 }
 
 // sqlitePath is the file of the embedded database. Embedded Redis keeps nothing, so what an earlier run left there can be
 // read but not claimed from; without a folder of the user's it is a temporary one.
 func (s *stack) sqlitePath() (string, error) {
-	if s.cfg.MySQLDSN != "" {
-		return "", nil
-	}
 	dir := s.cfg.DataDir
 	if dir == "" {
 		made, err := os.MkdirTemp("", "dibs-")
@@ -147,10 +190,6 @@ func (s *stack) sqlitePath() (string, error) {
 		return "", fmt.Errorf("%w: %sDATA_DIR: %w", config.ErrConfig, config.Prefix, err)
 	}
 	return filepath.Join(dir, "dibs.db"), nil
-}
-
-func (s *stack) checkPartitions(ctx context.Context) error {
-	return refusedPartitions(syncer.CheckPartitions(ctx, s.db, s.cfg.Partitions))
 }
 
 // refusedPartitions names the setting, unless it is the database that failed.

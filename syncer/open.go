@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -82,8 +83,13 @@ func Open(ctx context.Context, cfg StoreConfig) (*gorm.DB, error) {
 	if err := pool.PingContext(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("syncer: open: %w", err), pool.Close())
 	}
+	return cfg.wrap(pool, dialector)
+}
+
+// wrap makes no connection: the pool's owner has asked for a sign of life, or wants none yet.
+func (c StoreConfig) wrap(pool *sql.DB, dialector gorm.Dialector) (*gorm.DB, error) {
 	db, err := gorm.Open(dialector, &gorm.Config{
-		Logger: gormLog{log: cfg.Logger, slow: cfg.Slow}, TranslateError: true, SkipDefaultTransaction: true,
+		Logger: gormLog{log: c.Logger, slow: c.Slow}, TranslateError: true, SkipDefaultTransaction: true, DisableAutomaticPing: true,
 		NowFunc: func() time.Time { return time.Now().UTC().Truncate(time.Millisecond) },
 	})
 	if err != nil {
@@ -105,12 +111,12 @@ func (c StoreConfig) open() (*sql.DB, gorm.Dialector, error) {
 	if c.Path != "" {
 		return c.openSQLite()
 	}
-	return c.openMySQL()
+	return c.openMySQL(func(connector driver.Connector) driver.Connector { return connector })
 }
 
 // openMySQL takes the operator's DSN and sets what the code relies on, whatever the DSN says: the count of changed rows
 // rather than found ones, times in UTC, no statement beside the one that was sent.
-func (c StoreConfig) openMySQL() (*sql.DB, gorm.Dialector, error) {
+func (c StoreConfig) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.DB, gorm.Dialector, error) {
 	dsn, err := mysql.ParseDSN(c.DSN)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
@@ -138,11 +144,11 @@ func (c StoreConfig) openMySQL() (*sql.DB, gorm.Dialector, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
 	}
-	pool := sql.OpenDB(connector)
+	pool := sql.OpenDB(guard(connector))
 	pool.SetMaxOpenConns(c.Conns)
 	pool.SetMaxIdleConns(c.Conns)
 	pool.SetConnMaxLifetime(connLifetime)
-	return pool, gormmysql.New(gormmysql.Config{Conn: pool, DisableWithReturning: true}), nil
+	return pool, gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), nil // asks for nothing that versions differ in
 }
 
 // openSQLite lets readers read beside one writer: each transaction that writes takes the write lock when it begins, so none

@@ -103,11 +103,11 @@ func sqlHost(p place, options []string) (host, error) {
 	}
 	data := filepath.Join(p.folder, "data")
 	maria := isMariaDB(program)
-	if err := installSQL(program, maria, data); err != nil {
+	if err := installSQL(program, maria, p.folder, data); err != nil {
 		return nil, err
 	}
 	args := append([]string{"--no-defaults"}, asRoot()...)
-	args = append(args, "--datadir="+data, "--bind-address=127.0.0.1", portArg(p.port),
+	args = append(args, "--datadir="+data, "--tmpdir="+p.folder, "--bind-address=127.0.0.1", portArg(p.port),
 		"--socket="+filepath.Join(p.folder, "sock"), "--pid-file="+filepath.Join(p.folder, "pid"), "--skip-log-bin")
 	if !maria {
 		args = append(args, "--mysqlx=OFF")
@@ -133,12 +133,13 @@ func smallAndDurable() []string {
 	}
 }
 
-// installSQL creates the system tables in an empty data folder.
-func installSQL(program string, maria bool, data string) error {
+// installSQL creates the system tables in an empty data folder. Temporary tables go into a folder of the server's own: one that
+// starts sweeps its folder, and servers of other tests with it.
+func installSQL(program string, maria bool, tmp, data string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
 	defer cancel()
 	args := append([]string{"--no-defaults"}, asRoot()...)
-	args = append(args, "--datadir="+data)
+	args = append(args, "--datadir="+data, "--tmpdir="+tmp)
 	if maria {
 		installer, err := findProgram("mariadb-install-db", "mysql_install_db")
 		if err != nil {
