@@ -31,7 +31,7 @@
 -- or {3, now_ms} clock: now is outside of the days above
 -- or {4, epoch, seq} rolled back: Redis went back behind what the caller saw, nothing was taken
 local state_key, users_key, keys_key, stream_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local find, sub = string.find, string.sub
+local find, sub, match = string.find, string.sub, string.match
 local FIRST_CLAIM, PER_CLAIM, DAYS = 11, 6, 5
 local DIGITS = 15 -- as many are always held exactly
 
@@ -150,18 +150,20 @@ local records = {}
 if not campaign_refusal and remaining > 0 then records = redis.call('HMGET', users_key, unpack(ARGV, users + 1, users + claims)) end
 
 -- Packets go by time of release, then in the order in which they came. packets are as many of those whose time has come as
--- this call may need, packet_lists the list that each is in.
-local packets, packet_lists = {}, {}
+-- this call may need, with what each holds; upto[i] of them are in lists[i] and those before it.
+local packets, amounts, packet_ids, lists, upto = {}, {}, {}, {}, {}
 local function find_packets(most)
-  for _, list in ipairs(redis.call('ZRANGEBYSCORE', waves_key, '-inf', now_ms)) do
+  local found = 0
+  for i, list in ipairs(redis.call('ZRANGEBYSCORE', waves_key, '-inf', now_ms)) do
     if type_of(list) ~= 'list' then return false end
-    for _, packet in ipairs(redis.call('LRANGE', list, 0, most - #packets - 1)) do
-      local amount, id = string.match(packet, '^(%d+):([%w._-]+)$')
+    for _, packet in ipairs(redis.call('LRANGE', list, 0, most - found - 1)) do
+      local amount, id = match(packet, '^(%d+):([%w._-]+)$')
       if not amount or #amount > DIGITS or #id > 64 then return false end
-      packets[#packets + 1] = packet
-      packet_lists[#packets] = list
+      found = found + 1
+      packets[found], amounts[found], packet_ids[found] = packet, amount, id
     end
-    if #packets == most then return true end
+    lists[i], upto[i] = list, found
+    if found == most then return true end
   end
   -- The others wait for their time. If they are not all there, some were lost: that is not the same as sold out.
   local there = 0
@@ -195,8 +197,9 @@ local campaign_id = string.match(state_key, ':c:(.*)$')
 local event_head = '{"v":1,"type":"claim.accepted","id":"'
 local event_middle = '","campaign_id":"' .. campaign_id .. '","user_id":'
 local event_tail = ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'
-local event_open = sub(event_tail, 1, -2)
-local record_tail = ':' .. now_ms
+-- Of a packet, its id and amount follow. Making a string costs Redis by its length, so each is put together in one go.
+local packet_tail = sub(event_tail, 1, -2) .. ',"packet_id":"'
+local record_tail = ':' .. now_ms .. (waves_key and ':' or '')
 -- What a record has behind its head: of a packet its amount and id, else there may be a mark, see release.lua.
 local RECORD = waves_key and '^%d+:%d+:%d+:[%w._-]+$' or '^%d+:%d+$'
 local RELEASED = waves_key and RECORD or '^%d+:%d+:[br]$'
@@ -240,19 +243,20 @@ for i = 1, claims do
     digit = digit + 1
     if digit == 10 then tens, digit = tens_of(seq), 0 end
     local seq_text = tens .. DIGIT[digit]
-    claim = head .. seq_text .. record_tail
-    local tail = event_tail
+    local id = ARGV[ids + i]
+    event_ids[taken_now] = id
     if packet then
-      claim = claim .. ':' .. packet
-      local colon = find(packet, ':', 1, true)
-      tail = event_open .. ',"packet_id":"' .. sub(packet, colon + 1) .. '","amount":' .. sub(packet, 1, colon - 1) .. '}'
+      claim = head .. seq_text .. record_tail .. packet
+      events[taken_now] = event_head .. id .. event_middle .. ARGV[parts + i] .. seq_text .. packet_tail .. packet_ids[taken_now] ..
+        '","amount":' .. amounts[taken_now] .. '}'
+    else
+      claim = head .. seq_text .. record_tail
+      events[taken_now] = event_head .. id .. event_middle .. ARGV[parts + i] .. seq_text .. event_tail
     end
     record_now[user], known_now[key] = after, claim
     local at = 2 * taken_now
     new_users[at - 1], new_users[at] = user, after -- the last one of a user stays
     new_keys[at - 1], new_keys[at] = key, claim
-    local id = ARGV[ids + i]
-    event_ids[taken_now], events[taken_now] = id, event_head .. id .. event_middle .. ARGV[parts + i] .. seq_text .. tail
     answer = seq
   until true
   reply[5 + i] = answer
@@ -292,16 +296,14 @@ end
 redis.call('HSET', users_key, unpack(new_users))
 redis.call('HSET', keys_key, unpack(new_keys))
 redis.call('HSET', state_key, 'taken', taken, 'seq', seq, 'last_ms', now_ms)
-if waves_key then
-  local i = 1
-  while i <= taken_now do
-    local list, from = packet_lists[i], i
-    while i <= taken_now and packet_lists[i] == list do
-      reply[5 + claims + i] = packets[i]
-      i = i + 1
-    end
-    redis.call('LTRIM', list, i - from, -1)
+for i = 1, waves_key and taken_now or 0 do reply[5 + claims + i] = packets[i] end
+local gone = 0
+for i, list in ipairs(lists) do
+  local last = math.min(upto[i], taken_now)
+  if last > gone then
+    redis.call('LTRIM', list, last - gone, -1)
     if redis.call('EXISTS', list) == 0 then redis.call('ZREM', waves_key, list) end
+    gone = last
   end
 end
 return reply
