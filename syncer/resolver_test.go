@@ -202,10 +202,10 @@ func TestResolver_OneWinnerAClaim(t *testing.T) {
 			live++
 		}
 	}
+	h.relayAll() // on a busy machine a release may leave that to the relay
 	state, err := h.scripts.State(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, live, state.Taken)
-	require.Zero(t, unapplied(t, h.db))
 	h.requireSame(id)
 }
 
