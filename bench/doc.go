@@ -2,7 +2,7 @@
 //
 //	make bench                                 all parts, some minutes
 //	make bench WRITE=1                         and puts the figures into docs/bench.md
-//	make bench BENCH=/script ROUNDS=5          one part: script, http, durability, books, whole, holds, residency, packets, memory or allocations
+//	make bench BENCH=/script ROUNDS=5          one part, by its name; docs/bench.md lists them
 //	make bench ROUNDS=1 SHORT=1                each once and briefly, to see that it still runs
 //
 // The sides of a comparison take turns within each round, so that a busy machine hurts all alike; a ratio is taken

@@ -46,6 +46,7 @@ var parts = []struct {
 	{"holds", "Claims over HTTP while a year of holds ends", benchHolds},
 	{"residency", "Stock in and out of Redis", benchResidency},
 	{"packets", "Red packets against the article's script", benchPackets},
+	{"finance", "From the stream into accounts", benchFinance},
 	{"memory", "Redis memory", benchMemory},
 	{"allocations", "Allocations in Go", benchAllocations},
 }

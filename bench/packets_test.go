@@ -1,16 +1,16 @@
 package bench_test
 
 import (
+	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -22,6 +22,7 @@ import (
 const (
 	articlePackets     = 100_000
 	packetConnections  = 20
+	manyConnections    = 200
 	packetListPath     = "../lab/red_packet.lua"
 	packetsToLoad      = 1_000_000
 	holdTarget         = 2 * time.Millisecond // that no call should hold Redis longer
@@ -34,19 +35,34 @@ func benchPackets(b *testing.B, s *sheet) {
 	s.Facts = []string{r.version(b), wrkVersion(b)}
 	tool(b, "redis-benchmark", "redis-tools")
 	c := &counters{broker: r, api: startChild(b, childAPI, childSettings{RedisURL: r.server.URL()})}
-	const article, ours, http = "article's script, one by one", "Dibs, 128 a call", "Dibs over HTTP"
+	header, body := c.sample(b)
+	c.noop = startChild(b, childNoop, childSettings{Header: header, Body: body})
+	const inC, inGo, ours = "article's script, one by one from C", "article's script, one by one from Go", "Dibs, 128 a call"
+	const noop, http, more = "no-op over HTTP", "Dibs over HTTP", "Dibs over HTTP, 200 connections"
 	s.takeTurns([]func(){
-		func() { s.articlePackets(b, r, article) },
+		func() { s.articlePackets(b, r, inC, s.redisBenchmark) },
 		func() { s.packets(b, r, ours) },
-		func() { s.packetsOverHTTP(b, c, http) },
+		func() { s.articlePackets(b, r, inGo, s.goBenchmark) },
+		func() { s.packetsOverHTTP(b, c, http, packetConnections) },
+		func() {
+			s.load(b, noop, c.noop, func() wrkResult { return wrk(b, c.noop.addr, "any", packetConnections, true) })
+		},
+		func() { s.packetsOverHTTP(b, c, more, manyConnections) },
 		func() { s.loadPackets(b, r) },
 	})
-	s.ratio(b, ours+" / article's script", ours, article, 4)
-	s.ratio(b, http+" / article's script", http, article, 1)
-	s.note(fmt.Sprintf("Article: %d packets in a list, driven by redis-benchmark over %d connections, a call a packet, no pipelining.",
-		amount(articlePackets), packetConnections))
+	s.ratio(b, ours+" / article's script from Go", ours, inGo, 4)
+	s.ratio(b, ours+" / article's script from C", ours, inC, 4)
+	s.ratio(b, http+" / article's script from Go", http, inGo, 1)
+	s.ratio(b, http+" / article's script from C", http, inC, 1)
+	const cpu = ": Redis CPU in all"
+	s.ratio(b, "Redis CPU a packet, article's script from C / Dibs", inC+cpu, ours+cpu, 0)
+	s.ratio(b, more+" / article's script from Go", more, inGo, 0)
+	s.ratio(b, noop+" / article's script from C", noop, inC, 0)
+	s.note(fmt.Sprintf("Article: %d packets in a list, a call a packet over %d connections, no pipelining: from C by redis-benchmark,"+
+		" from Go by go-redis, a language's client as the article had one.", amount(articlePackets), packetConnections))
 	s.note("Dibs: the same packets, driven from Go; each claim has its key, its record and its event in the stream.")
-	s.note(fmt.Sprintf("Over HTTP: wrk over %d connections, a claim a request, each with a key of its own; servers share the cores.", packetConnections))
+	s.note(fmt.Sprintf("Over HTTP: wrk over %d connections, a claim a request, each with a key of its own; servers share the cores."+
+		" The no-op handler reads the body and answers 201 as a claim is answered.", packetConnections))
 	s.note(fmt.Sprintf("Loading: push.lua, %d packets a call, one call after another. A slow call is one that SLOWLOG has above %s.", lua.PushMax, holdTarget))
 }
 
@@ -125,13 +141,9 @@ func (s *sheet) packets(b *testing.B, r *broker, name string) {
 	r.forgetPackets(b, m)
 }
 
-// articlePackets drives the article's script with redis-benchmark. Users are drawn by chance, so a few come twice.
-func (s *sheet) articlePackets(b *testing.B, r *broker, name string) {
+// articlePackets has calls of the article's script made. Users are drawn by chance, so a few come twice.
+func (s *sheet) articlePackets(b *testing.B, r *broker, name string, run func(*testing.B, *broker, string, articleCalls) float64) {
 	ctx := longAfter(b)
-	text, err := os.ReadFile(packetListPath)
-	require.NoError(b, err)
-	digest, err := r.rdb.ScriptLoad(ctx, string(text)).Result()
-	require.NoError(b, err)
 	keys := []string{"{a}:packets", "{a}:users", "{a}:taken"}
 	require.NoError(b, r.rdb.Del(ctx, keys...).Err())
 	calls := amount(articlePackets)
@@ -142,27 +154,44 @@ func (s *sheet) articlePackets(b *testing.B, r *broker, name string) {
 		}
 		require.NoError(b, r.rdb.LPush(ctx, keys[0], packets...).Err())
 	}
-	host, port, err := net.SplitHostPort(r.server.Addr())
-	require.NoError(b, err)
-	args := []string{
-		"-h", host, "-p", port, "-c", strconv.Itoa(packetConnections), "-n", strconv.Itoa(calls), "-r", "1000000000", "--csv",
-		"EVALSHA", digest, strconv.Itoa(len(keys)),
-	}
-	before := r.usage(b)
-	out, err := exec.CommandContext(ctx, "redis-benchmark", append(append(args, keys...), "user-__rand_int__")...).Output()
-	require.NoError(b, err)
-	s.since(b, r, before, name, int64(calls))
+	rate := run(b, r, name, articleCalls{digest: r.loadScript(b, packetListPath), keys: keys, connections: packetConnections, calls: calls})
 	taken, err := r.rdb.LLen(ctx, keys[2]).Result()
 	require.NoError(b, err)
 	require.Greater(b, taken, int64(calls*99/100))
-	s.add(name, "packets/s", rateOf(b, string(out))*float64(taken)/float64(calls))
+	s.add(name, "packets/s", rate*float64(taken)/float64(calls))
 	require.NoError(b, r.rdb.Del(ctx, keys...).Err())
 }
 
+// goBenchmark is redisBenchmark with the client that Dibs has.
+func (s *sheet) goBenchmark(b *testing.B, r *broker, name string, c articleCalls) float64 {
+	b.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: r.server.Addr(), PoolSize: c.connections, MinIdleConns: c.connections})
+	defer func() { _ = rdb.Close() }()
+	require.NoError(b, rdb.Ping(b.Context()).Err())
+	var next atomic.Int64
+	before, start := r.usage(b), time.Now()
+	group, ctx := errgroup.WithContext(b.Context())
+	for range c.connections {
+		group.Go(func() error {
+			for next.Add(1) <= int64(c.calls) {
+				user := fmt.Sprintf("user-%012d", rand.IntN(1_000_000_000))
+				if err := rdb.EvalSha(ctx, c.digest, c.keys, user).Err(); err != nil && !errors.Is(err, redis.Nil) {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(b, group.Wait())
+	took := time.Since(start)
+	s.since(b, r, before, name, int64(c.calls))
+	return float64(c.calls) / took.Seconds()
+}
+
 // packetsOverHTTP takes packets that do not end.
-func (s *sheet) packetsOverHTTP(b *testing.B, c *counters, name string) {
+func (s *sheet) packetsOverHTTP(b *testing.B, c *counters, name string, connections int) {
 	m, _ := c.broker.packetCampaign(b, amount(packetsToLoad))
-	got := s.load(b, name, c.api, func() wrkResult { return wrk(b, c.api.addr, m.ID, packetConnections, true) })
+	got := s.load(b, name, c.api, func() wrkResult { return wrk(b, c.api.addr, m.ID, connections, true) })
 	require.Zero(b, got.Refused)
 	require.GreaterOrEqual(b, c.broker.taken(b, m), got.Requests)
 	c.broker.forgetPackets(b, m)

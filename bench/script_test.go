@@ -96,29 +96,50 @@ func allTaken(replies []lua.ClaimReply) error {
 // article drives the article's script with redis-benchmark.
 func (s *sheet) article(b *testing.B, r *broker, name string) {
 	ctx := longAfter(b)
-	text, err := os.ReadFile(articlePath)
-	require.NoError(b, err)
-	digest, err := r.rdb.ScriptLoad(ctx, string(text)).Result()
-	require.NoError(b, err)
 	keys := []string{"{a}:coupon", "{a}:count", "{a}:users", "{a}:days"}
 	require.NoError(b, r.rdb.Del(ctx, keys...).Err())
 	require.NoError(b, r.rdb.HSet(ctx, keys[0], "total", plenty, "per_user", 3, "per_user_per_day", 2).Err())
-	host, port, err := net.SplitHostPort(r.server.Addr())
-	require.NoError(b, err)
 	calls := amount(150_000)
-	args := []string{
-		"-h", host, "-p", port, "-c", strconv.Itoa(articleClients), "-n", strconv.Itoa(calls), "-r", "1000000000", "--csv",
-		"EVALSHA", digest, strconv.Itoa(len(keys)),
-	}
-	before := r.usage(b)
-	out, err := exec.CommandContext(ctx, "redis-benchmark", append(append(args, keys...), "user-__rand_int__")...).Output()
-	require.NoError(b, err)
-	s.since(b, r, before, name, int64(calls))
+	rate := s.redisBenchmark(b, r, name, articleCalls{digest: r.loadScript(b, articlePath), keys: keys, connections: articleClients, calls: calls})
 	taken, err := r.rdb.HGet(ctx, keys[1], "taken").Int()
 	require.NoError(b, err)
 	require.Equal(b, calls, taken)
-	s.add(name, "claims/s", rateOf(b, string(out)))
+	s.add(name, "claims/s", rate)
 	require.NoError(b, r.rdb.Del(ctx, keys...).Err())
+}
+
+// loadScript has Redis know a script of an article, and returns its digest.
+func (r *broker) loadScript(b *testing.B, path string) string {
+	b.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(b, err)
+	digest, err := r.rdb.ScriptLoad(b.Context(), string(text)).Result()
+	require.NoError(b, err)
+	return digest
+}
+
+// articleCalls are calls of an article's script, each for a user drawn by chance.
+type articleCalls struct {
+	digest             string
+	keys               []string
+	connections, calls int
+}
+
+// redisBenchmark has redis-benchmark make the calls, one after another on each connection, adds what they cost Redis, and returns
+// calls a second.
+func (s *sheet) redisBenchmark(b *testing.B, r *broker, name string, c articleCalls) float64 {
+	b.Helper()
+	host, port, err := net.SplitHostPort(r.server.Addr())
+	require.NoError(b, err)
+	args := append([]string{
+		"-h", host, "-p", port, "-c", strconv.Itoa(c.connections), "-n", strconv.Itoa(c.calls), "-r", "1000000000", "--csv",
+		"EVALSHA", c.digest, strconv.Itoa(len(c.keys)),
+	}, c.keys...)
+	before := r.usage(b)
+	out, err := exec.CommandContext(longAfter(b), "redis-benchmark", append(args, "user-__rand_int__")...).Output()
+	require.NoError(b, err)
+	s.since(b, r, before, name, int64(c.calls))
+	return rateOf(b, string(out))
 }
 
 // rateOf reads the column rps of redis-benchmark's last line.
