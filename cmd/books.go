@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"dibs/finance"
 	"dibs/models"
 )
 
@@ -96,7 +97,32 @@ func (s *stack) drainEmbedded() {
 			}
 		}
 		if len(page) < listAtOnce {
-			return
+			break
+		}
+	}
+	for p := range s.cfg.Partitions {
+		if s.credits && !s.awaitCredited(ctx, p) {
+			s.log.Error("events in the embedded redis were not credited", "partition", p)
+		}
+	}
+}
+
+// awaitCredited polls until the finance service has acked everything that a stream holds; false when ctx ends first.
+func (s *stack) awaitCredited(ctx context.Context, partition int) bool {
+	ticker := time.NewTicker(drainPoll)
+	defer ticker.Stop()
+	for {
+		stream, err := s.scripts.Stream(ctx, partition)
+		if err == nil {
+			unread, unreadErr := s.scripts.Unread(ctx, partition, finance.Group)
+			if unreadErr == nil && unread.Upto(stream.Tip) {
+				return true
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticker.C:
 		}
 	}
 }

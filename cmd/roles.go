@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"dibs/api"
 	"dibs/config"
 	"dibs/consumer"
+	"dibs/finance"
 	"dibs/syncer"
 )
 
@@ -21,6 +23,8 @@ func newServe(env Env) *cobra.Command {
 	return command(env, cobra.Command{
 		Use:   "serve",
 		Short: "Run every role in one process; embedded servers when none are configured",
+		Long: `Runs API, consumer and syncer in one process. With embedded servers it is the finance service as well, as nobody else could
+read the embedded streams; beside real ones run 'dibs finance', or a service of your own in that group.`,
 		Example: `  dibs serve
   DIBS_REDIS_URL=redis://127.0.0.1:6379 DIBS_MYSQL_DSN='dibs:secret@tcp(127.0.0.1:3306)/dibs' dibs serve`,
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
@@ -31,6 +35,7 @@ func newServe(env Env) *cobra.Command {
 			if err := s.checkDurability(ctx); err != nil {
 				return err
 			}
+			s.credits = cfg.Embedded() && cfg.FinanceDSN == "" && slices.Contains(cfg.Groups, finance.Group)
 			s.log.Info("serving every role", "servers", s.where)
 			return s.watched(ctx, func(ctx context.Context) error { return s.serve(ctx, s.announce(env)) })
 		})
@@ -143,6 +148,9 @@ func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
 	group, back := errgroup.WithContext(back)
 	group.Go(func() error { return s.runConsumer(back) })
 	group.Go(func() error { return s.runSyncer(back) })
+	if s.credits {
+		group.Go(func() error { return s.runFinance(back) })
+	}
 	front, stopFront := context.WithCancel(ctx)
 	defer stopFront()
 	defer context.AfterFunc(back, stopFront)() // a role that failed takes the API along

@@ -43,6 +43,8 @@ type stack struct {
 	storeMayBeAway bool         // set before opening
 	gate           *syncer.Gate // of a MySQL that was away when the process started, else nil
 
+	credits bool // serve runs the finance service, too
+
 	forgets atomic.Bool // a Redis keeps no file of what it is told
 
 	where   string   // the servers, for people

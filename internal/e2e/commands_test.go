@@ -164,6 +164,39 @@ func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	requireFileBooks(t, db, c, tally)
 }
 
+// With embedded servers nobody else could read the stream, so serve credits what packets gave, and what is left when a campaign
+// closes; a stop drains that, too.
+func TestServeCreditsPacketsByItself(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	serve := newProcess(t, "serve", map[string]string{"DIBS_DATA_DIR": dir})
+	post := func(path string, body map[string]any) {
+		t.Helper()
+		got := call(t, http.MethodPost, serve.url+"/v1/campaigns"+path, "", body)
+		require.Equal(t, 2, got.status/100, got.body)
+	}
+	post("", map[string]any{"id": "rain", "kind": "packet", "currency": "CNY", "sender_id": "boss"})
+	post("/rain/packets", map[string]any{"count": 5, "amount": 500, "split": "even"})
+	for _, user := range []string{"ada", "bob"} {
+		post("/rain/claims", map[string]any{"user_id": user})
+	}
+	post("/rain/close", nil)
+	file, err := syncer.Open(t.Context(), syncer.StoreConfig{Path: filepath.Join(dir, "dibs.db"), Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, syncer.Close(file)) }()
+	balances := func() string {
+		var all []string
+		require.NoError(t, file.Raw("SELECT user_id || ' ' || amount || currency FROM accounts ORDER BY user_id").Scan(&all).Error)
+		return strings.Join(all, ", ")
+	}
+	eventually(t, drainWithin, "the rest did not go back", func() bool { return balances() == "ada 100CNY, bob 100CNY, boss 300CNY" })
+	post("", map[string]any{"id": "more", "kind": "packet", "currency": "CNY"})
+	post("/more/packets", map[string]any{"count": 5, "amount": 500, "split": "even"})
+	post("/more/claims", map[string]any{"user_id": "eve"})
+	serve.stop()
+	require.Equal(t, "ada 100CNY, bob 100CNY, boss 300CNY, eve 100CNY", balances())
+}
+
 // requireFileBooks holds the crowd's account against a database alone.
 func requireFileBooks(t *testing.T, db *sql.DB, c campaign, tally crowd.Tally) {
 	t.Helper()
