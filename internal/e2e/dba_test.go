@@ -110,9 +110,12 @@ func (d *dba) glance(ctx context.Context, id string) (g glance, err error) {
 	return g, err
 }
 
+// keysOf names the keys of a campaign.
+func (s *servers) keysOf(id string) lua.CampaignKeys { return s.scripts.KeysOf(id) }
+
 // keysIn lists what Redis holds of a campaign.
 func (s *servers) keysIn(ctx context.Context, id string) (all []string, err error) {
-	k := lua.KeysOf(id, lua.PartitionOf(id, s.partitions))
+	k := s.keysOf(id)
 	for iter := s.rdb.Scan(ctx, 0, k.State+"*", 1000).Iterator(); iter.Next(ctx); err = iter.Err() {
 		all = append(all, iter.Val())
 	}

@@ -18,7 +18,14 @@ const exitDrift = 3
 // TestReconcileFindsAndRepairsAndThenAgrees: the command beside running roles, two syncers among them.
 func TestReconcileFindsAndRepairsAndThenAgrees(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, wishes{syncers: 2})
+	onEachRedis(t, func(t *testing.T, w wishes) {
+		w.syncers = 2
+		reconcileAndRepair(t, newSystem(t, w))
+	})
+}
+
+func reconcileAndRepair(t *testing.T, s *system) {
+	t.Helper()
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 1_000, PerUser: 1})
 	tally := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: c.ID, Users: 500, Connections: 20}).wait()
 	s.checkBooks(c, tally, false)
@@ -27,7 +34,7 @@ func TestReconcileFindsAndRepairsAndThenAgrees(t *testing.T) {
 	require.Equal(t, exitOK, got.code, got.stdout+got.stderr)
 	require.Regexp(t, c.ID+` +resident +1,000 +500 +500 +500 +500 +500 +0 +0 +agree`, got.stdout)
 
-	require.NoError(t, s.rdb.HSet(t.Context(), lua.KeysOf(c.ID, 0).State, "taken", "400").Err())
+	require.NoError(t, s.rdb.HSet(t.Context(), s.keysOf(c.ID).State, "taken", "400").Err())
 	got = runDibs(t, s.settings, "reconcile", "--campaign", c.ID)
 	require.Equal(t, exitDrift, got.code, got.stdout+got.stderr)
 	require.Contains(t, got.stdout, "redis has 400 units taken, mysql 500 claimed")

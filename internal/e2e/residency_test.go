@@ -67,14 +67,21 @@ func TestAThousandFirstClaimsAtOnceLoadOnce(t *testing.T) {
 // MySQL has all of these, and then sold on, to the last unit.
 func TestKeysThatVanishInMidRushComeBackByThemselves(t *testing.T) {
 	t.Parallel()
+	onEachRedis(t, func(t *testing.T, w wishes) {
+		w.apis = 2
+		loseKeysInMidRush(t, newSystem(t, w))
+	})
+}
+
+func loseKeysInMidRush(t *testing.T, s *system) {
+	t.Helper()
 	users := testenv.Pick(1_500, 10_000)
-	s := newSystem(t, wishes{apis: 2})
 	c := openCampaign(t, s.apis[0].url, campaign{Total: int64(users) * 7 / 10, PerUser: 1})
 	watched := s.watch(c)
 	rush := startRush(t, crowd.Plan{
 		BaseURLs: s.urls(), CampaignID: c.ID, Users: users, Connections: 50, Once: func(user int) bool { return user%7 == 0 },
 	})
-	k := lua.KeysOf(c.ID, 0)
+	k := s.keysOf(c.ID)
 	for i, keys := range [][]string{{k.State}, {k.State, k.Users, k.Keys}, {k.Users}, {k.Keys}} {
 		rush.reaches(users * (i + 1) / 8)
 		require.NoError(t, s.rdb.Del(t.Context(), keys...).Err())

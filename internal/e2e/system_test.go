@@ -122,6 +122,17 @@ func newSystem(t *testing.T, w wishes) *system {
 	return s
 }
 
+// onEachRedis runs a test on one Redis, and on a cluster whose nodes hold four partitions between them.
+func onEachRedis(t *testing.T, test func(t *testing.T, w wishes)) {
+	t.Helper()
+	for name, w := range map[string]wishes{"one Redis": {}, "a cluster of three": {masters: 3, partitions: 4}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, w)
+		})
+	}
+}
+
 func or1(n int) int {
 	if n == 0 {
 		return 1
