@@ -283,10 +283,14 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	pruner, err := syncer.NewPruner(syncer.PrunerConfig{DB: s.db})
+	if err != nil {
+		return err
+	}
 	role, err := syncer.New(syncer.Config{
 		Trimmer: trimmer, Sweeper: syncer.NewSweeper(s.db, s.hydrator, s.registry), Marker: syncer.NewMarker(s.db, s.scripts, s.log),
 		Evictor: evictor, EvictEvery: min(syncer.EvictEveryDefault, s.cfg.IdleEvict), Reconciler: reconciler, Relay: s.relay, Expirer: expirer,
-		Closer: closer, Leader: leader, Logger: s.log,
+		Closer: closer, Pruner: pruner, Leader: leader, Logger: s.log,
 	})
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ type Config struct {
 	Registerer prometheus.Registerer // required
 
 	// Tuning changes how the streams are read. Its Client, Group, Consumer, Logger,
-	// Metrics, Decode and PoisonKey are set here.
+	// Metrics, Decode and PoisonKey are set here. PoisonMax of 0 is DefaultParkedMax.
 	Tuning SubscriberConfig
 }
 
@@ -79,6 +79,7 @@ func New(cfg Config) (*Consumer, error) {
 	}
 	tuning := cfg.Tuning
 	tuning.Client, tuning.Group, tuning.Consumer, tuning.Logger = cfg.Client, cfg.Group, cfg.Name, cfg.Logger
+	tuning.PoisonMax = orDefault(tuning.PoisonMax, DefaultParkedMax)
 	tuning.Metrics, tuning.PoisonKey, tuning.Decode = nil, keyOf(cfg.Partitions, lua.PoisonKey), decode
 	subscriber, err := NewSubscriber(tuning)
 	if err != nil {

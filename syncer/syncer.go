@@ -28,7 +28,8 @@ const (
 
 // Config is what the syncer role does. All of Trimmer, Sweeper, Marker, Evictor and Logger are required. Without a Leader the
 // process does what a leader does, without asking; without a Reconciler nothing is compared, without a Relay nothing of the
-// outbox is told, without an Expirer no claim expires, without a Closer no closed campaign is ended.
+// outbox is told, without an Expirer no claim expires, without a Closer no closed campaign is ended, without a Pruner the
+// tables that are kept for people grow.
 type Config struct {
 	Trimmer *Trimmer
 	Sweeper *Sweeper
@@ -39,6 +40,7 @@ type Config struct {
 	Relay      *Relay
 	Expirer    *Expirer
 	Closer     *Closer
+	Pruner     *Pruner
 	Leader     *Leader // does not run yet: Run has it stand
 
 	TrimEvery    time.Duration
@@ -204,10 +206,18 @@ func (s *Syncer) giveBack(ctx context.Context) error {
 
 // prune is the leader's.
 func (s *Syncer) prune(ctx context.Context) error {
-	if s.cfg.Relay == nil {
-		return nil
-	}
-	return s.led(func(ctx context.Context) error { _, err := s.cfg.Relay.Prune(ctx); return err })(ctx)
+	return s.led(func(ctx context.Context) error {
+		var failed []error
+		if s.cfg.Relay != nil {
+			_, err := s.cfg.Relay.Prune(ctx)
+			failed = append(failed, err)
+		}
+		if s.cfg.Pruner != nil {
+			_, err := s.cfg.Pruner.Prune(ctx)
+			failed = append(failed, err)
+		}
+		return errors.Join(failed...)
+	})(ctx)
 }
 
 func (s *Syncer) sweep(ctx context.Context) error {

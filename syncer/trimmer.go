@@ -98,6 +98,7 @@ func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 		n, err := t.trimStream(ctx, p)
 		trimmed += n
 		if err != nil {
+			t.metrics.forget(p)
 			failed = append(failed, fmt.Errorf("syncer: trim %s: %w", lua.StreamKey(p), err))
 		}
 	}

@@ -40,6 +40,14 @@ func newTrimmerMetrics(reg prometheus.Registerer) *trimmerMetrics {
 	}
 }
 
+// forget has the figures of a stream say nothing: what they were is not what they are.
+func (m *trimmerMetrics) forget(partition int) {
+	of := prometheus.Labels{"partition": strconv.Itoa(partition)}
+	for _, gauge := range []*prometheus.GaugeVec{m.length, m.backlog, m.oldest} {
+		gauge.DeletePartialMatch(of)
+	}
+}
+
 // measure brings the figures of a stream up to date, and warns of groups that are far behind.
 func (t *Trimmer) measure(ctx context.Context, partition int, groups []redis.XInfoGroup) error {
 	stream, label := lua.StreamKey(partition), strconv.Itoa(partition)

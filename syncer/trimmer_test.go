@@ -256,6 +256,13 @@ dibs_stream_group_backlog_entries{group="syncer",partition="0"} 10
 	s.ack("finance", s.read("finance", 1000)...)
 	trim(t, trimmer)
 	require.Contains(t, log.String(), "caught up")
+
+	require.NoError(t, s.rdb.Set(t.Context(), s.key, "no stream any more", 0).Err())
+	_, err := trimmer.Trim(t.Context())
+	require.Error(t, err)
+	n, err := testutil.GatherAndCount(reg, "dibs_stream_entries", "dibs_stream_group_backlog_entries", "dibs_stream_group_oldest_seconds")
+	require.NoError(t, err)
+	require.Zero(t, n, "figures of then are none of now")
 }
 
 func gauge(t *testing.T, reg prometheus.Gatherer, name, group string) float64 {
