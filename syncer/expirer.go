@@ -18,11 +18,11 @@ import (
 // Defaults of ExpirerConfig.
 const (
 	ExpireBatchDefault = 500
-	ExpireRestDefault  = 4 // for each moment of work four of rest: claims come first
+	ExpireRestDefault  = 9 // for each moment of work nine of rest: claims come first, and keep nine tenths of any machine
 	FullEveryDefault   = time.Minute
 
 	expireChunk   = 5000            // places of the order that are looked at together
-	expireRestMax = 2 * time.Second // after one batch
+	expireRestMax = 5 * time.Second // after one batch
 	chunksAhead   = 1               // chunks that are looked at behind the first with a claim that is not due
 )
 
