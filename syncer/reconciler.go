@@ -165,13 +165,14 @@ func (c *Comparison) differInRedisf(format string, args ...any) {
 // models.ErrNotFound, those of lua.Scripts and of the database.
 func (r *Reconciler) Compare(ctx context.Context, campaignID string, depth Depth) (Comparison, error) {
 	var found Comparison
+	pushed := int64(-1)
 	for try, confirmed := 1, false; ; try++ {
-		l := look{r: r, depth: depth}
+		l := look{r: r, depth: depth, pushed: pushed}
 		settled, err := l.take(ctx, campaignID)
 		if err != nil {
 			return Comparison{}, err
 		}
-		found = l.found
+		found, pushed = l.found, l.pushed
 		if settled && (found.Agrees() || confirmed) || try >= compareTries {
 			return found, nil
 		}
@@ -188,6 +189,8 @@ type look struct {
 	depth Depth
 	snap  *snapshot
 	found Comparison
+
+	pushed int64 // the position up to which a load under way had brought packets, at the look before and then at this one; -1: none was
 }
 
 // take returns whether another look would hardly tell more.
@@ -262,6 +265,8 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 	case state.Epoch != c.Epoch:
 		l.found.differInRedisf("redis holds load %d, mysql knows load %d", state.Epoch, c.Epoch)
 		return false, nil // one may be on its way
+	case state.Status == models.StatusLoading && l.goesOn(state):
+		return false, nil
 	case state.Status == models.StatusFenced || state.Status == models.StatusLoading:
 		l.found.differInRedisf("load %d is %s in redis", state.Epoch, state.Status)
 		return false, nil
@@ -286,6 +291,13 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 		return l.records(ctx, state)
 	}
 	return true, nil
+}
+
+// goesOn tells a load that brings packets, which takes seconds, from one that somebody left half done.
+func (l *look) goesOn(state *lua.State) bool {
+	before := l.pushed
+	l.pushed = state.Pushed
+	return before >= 0 && state.Pushed > before
 }
 
 // newer tells a change that came meanwhile from one that MySQL has lost: MySQL knows of each before Redis does.

@@ -1,6 +1,7 @@
 package syncer_test
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -169,6 +170,55 @@ func TestReconciler_ALagOfPacketsIsNeverADifference(t *testing.T) {
 	h.repair(id, syncer.RepairHow{})
 	require.Equal(t, 1, h.endAll(h.closer(0)))
 	require.Empty(t, h.compare(id).Differences, "what went back is not in the rows to give away")
+}
+
+// onState is a Redis whose states are read after something else happened.
+type onState struct {
+	*lua.Scripts
+
+	before func()
+}
+
+func (s *onState) State(ctx context.Context, id string) (lua.State, error) {
+	s.before()
+	return s.Scripts.State(ctx, id)
+}
+
+// A load that brings packets takes a while; one that stands still is a difference.
+func TestReconciler_ALoadThatGoesOnIsNotADifference(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	id := h.openPackets(listOf("x", 12*lua.PushMax))
+	h.lose(id, wholeCampaign)
+	pushed, goOn, over, loaded := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		_, err := syncer.HydrateWithStep(t.Context(), h.hydrator(), id, func(step string) {
+			if step != "pushed" {
+				return
+			}
+			select {
+			case pushed <- struct{}{}:
+			case <-over:
+			}
+			select {
+			case <-goOn:
+			case <-over:
+			}
+		})
+		loaded <- err
+	}()
+	<-pushed
+	require.Contains(t, strings.Join(h.compare(id).Differences, "\n"), "is loading in redis", "nobody seems to be at it")
+	r := h.reconciler(func(cfg *syncer.ReconcilerConfig) {
+		cfg.Scripts = &onState{Scripts: h.scripts, before: func() { goOn <- struct{}{}; <-pushed }}
+	})
+	found, err := r.Compare(t.Context(), id, syncer.DepthUsers)
+	require.NoError(t, err)
+	require.Empty(t, found.Differences)
+	require.Nil(t, found.Drift)
+	close(over)
+	require.NoError(t, <-loaded)
+	require.Empty(t, h.compare(id).Differences)
 }
 
 func TestReconciler_RepairsPacketsOnSQLite(t *testing.T) {

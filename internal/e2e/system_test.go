@@ -350,7 +350,7 @@ func (r *rush) wait() crowd.Tally {
 	r.t.Helper()
 	select {
 	case <-r.done:
-	case <-time.After(5 * time.Minute):
+	case <-time.After(time.Duration(testenv.Pick(5, 15)) * time.Minute):
 		require.FailNow(r.t, "the crowd does not come to an end")
 	}
 	require.NoError(r.t, r.err)
