@@ -47,6 +47,7 @@ func (h *house) judge(ctx context.Context, within time.Duration) *verdict {
 		h.judgeAnswers(v, d, rows, keys)
 		h.judgeBooks(ctx, v, d, rows)
 		h.judgeExpiry(ctx, &v.wrong, d, rows)
+		h.judgePackets(ctx, &v.wrong, d, rows)
 		if h.plan.lossy {
 			continue
 		}

@@ -123,6 +123,9 @@ func (s *storefront) fresh(d *drama) *asked {
 	if s.r.IntN(4) == 0 {
 		a.quantity = between(s.r, 1, 3)
 	}
+	if d.Kind == packetKind {
+		a.quantity = 1
+	}
 	if s.r.IntN(5) == 0 {
 		a.user = fmt.Sprintf("once-%d-%d", s.n, s.made) // without a key the row is known by the user
 	} else {
@@ -265,6 +268,8 @@ type drama struct {
 
 	mu     sync.Mutex
 	spells map[string][]spell // by field
+	added  int64              // packets that are surely there
+	doubt  packetList         // and those that may be
 }
 
 // spell is a value of a field, from when it may have been in force until when it surely was not any more.

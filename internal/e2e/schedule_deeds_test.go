@@ -118,6 +118,9 @@ func (h *house) operate(d deed) {
 	case "total up":
 		h.change(c, "total", c.totalNow()+d.n)
 	case "total down":
+		if c.Kind == packetKind {
+			return // packets stay
+		}
 		h.change(c, "total", max(1, c.totalNow()-d.n/3))
 	case "pause":
 		h.change(c, "status", paused)
@@ -158,6 +161,10 @@ func (d *drama) totalNow() int64 {
 
 // change asks for a change once, and books since when and until when which value may be in force.
 func (h *house) change(d *drama, field string, value int64) (done bool) {
+	url := pick(h.apis, int(h.restocks.Load()/2)).url
+	if field == "total" && d.Kind == packetKind {
+		return h.addPackets(d, url, value)
+	}
 	d.mu.Lock()
 	d.spells[field] = append(d.spells[field], spell{value: value, from: time.Now()})
 	d.mu.Unlock()
@@ -172,7 +179,7 @@ func (h *house) change(d *drama, field string, value int64) (done bool) {
 	case strings.HasSuffix(field, "_at") && field != "low_stock_at":
 		wire = time.UnixMilli(value).UTC().Format("2006-01-02T15:04:05.000Z")
 	}
-	got := call(h.t, http.MethodPatch, pick(h.apis, int(h.restocks.Load()/2)).url+"/v1/campaigns/"+d.ID, "", map[string]any{field: wire})
+	got := call(h.t, http.MethodPatch, url+"/v1/campaigns/"+d.ID, "", map[string]any{field: wire})
 	// A window may be refused when the last change of its other end is not known to have been made.
 	refused := got.status == http.StatusUnprocessableEntity && (field == "starts_at" || field == "ends_at")
 	if got.err == nil && got.status != http.StatusOK && got.status != http.StatusServiceUnavailable && !refused {
@@ -183,13 +190,18 @@ func (h *house) change(d *drama, field string, value int64) (done bool) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.inForce(field)
+	return true
+}
+
+// inForce ends all spells of a field but the last.
+func (d *drama) inForce(field string) {
 	s := d.spells[field]
 	for i := range len(s) - 1 {
 		if s[i].till.IsZero() {
 			s[i].till = time.Now()
 		}
 	}
-	return true
 }
 
 // insist changes until it is done.
@@ -208,12 +220,23 @@ func (h *house) openAll() {
 	for i, c := range h.plan.campaigns {
 		c.ID, c.TimeZone = testenv.UniqueID(h.t, fmt.Sprintf("c%d", i)), zoneAtNoon(h.t)
 		begun := time.Now()
-		d := &drama{campaign: openCampaign(h.t, h.apis[0].url, c), spells: map[string][]spell{}}
+		d := &drama{spells: map[string][]spell{}}
+		total := c.Total
+		if c.Kind == packetKind {
+			total = 0
+			d.campaign = openPackets(h.t, h.apis[0].url, c)
+		} else {
+			d.campaign = openCampaign(h.t, h.apis[0].url, c)
+		}
 		for field, value := range map[string]int64{
-			"total": c.Total, "per_user": c.PerUser, "per_user_per_day": c.PerUserPerDay, "low_stock_at": c.LowStockAt, "status": open,
+			"total": total, "per_user": c.PerUser, "per_user_per_day": c.PerUserPerDay, "low_stock_at": c.LowStockAt, "status": open,
 			"starts_at": 1, "ends_at": never,
 		} {
 			d.spells[field] = []spell{{value: value, from: begun}}
+		}
+		if c.Kind == packetKind {
+			h.insist(d, "total", c.Total)
+			d.spells["total"] = d.spells["total"][1:] // nobody claimed before there were any
 		}
 		h.dramas = append(h.dramas, d)
 	}
@@ -258,10 +281,14 @@ func (h *house) sellOut(s *storefront, d *drama) {
 	}
 	h.insist(d, "total", total)
 	deadline := time.Now().Add(drainWithin)
-	for refused, quantity := 0, int64(lastAtOnce); refused < 3; {
+	most := int64(lastAtOnce)
+	if d.Kind == packetKind {
+		most = 1
+	}
+	for refused, quantity := 0, most; refused < 3; {
 		if refused == 2 {
 			if h.mayComeBack(d) {
-				refused, quantity = 0, lastAtOnce
+				refused, quantity = 0, most
 				require.True(h.t, time.Now().Before(deadline), "units of %s are on their way for ever", d.ID)
 				time.Sleep(100 * time.Millisecond)
 				continue

@@ -124,12 +124,16 @@ func planOf(seed uint64, lossy bool) plan {
 		p.changes = append(p.changes, deed{at: at, what: draw(r, changesOf), who: r.IntN(12), n: between(r, 1, 100), lasts: ms(between(r, 20, 300))})
 	}
 	p.holdOne()
+	p.packetsOne()
 	return p
 }
 
+// extra is chance for what came to the plans later, so that the rest of a seed is what it was.
+func (p *plan) extra(what uint64) *rand.Rand { return rand.New(rand.NewPCG(p.seed, what)) }
+
 // holdOne has the claims of one campaign expire, in two of three plans. It is a small one: what expires is sold again.
 func (p *plan) holdOne() {
-	r := rand.New(rand.NewPCG(p.seed, 8)) // so that the rest of a plan is what it is without
+	r := p.extra(8)
 	if r.IntN(3) == 0 {
 		return
 	}

@@ -42,7 +42,7 @@ func (s *storefront) endOne() {
 		return
 	}
 	a := s.mine[s.r.IntN(len(s.mine))]
-	if a.last().claim == nil || a.drama.hushed() {
+	if a.last().claim == nil || a.drama.hushed() || a.drama.Kind == packetKind { // a packet is credited as it is claimed
 		return
 	}
 	wanted := released

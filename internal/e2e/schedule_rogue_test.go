@@ -54,7 +54,7 @@ func controlPlan(seed uint64) plan {
 	p := planOf(seed, false)
 	p.control, p.lasts, p.faults, p.settings["DIBS_FLUSH_INTERVAL"] = true, 1500*time.Millisecond, nil, "500ms"
 	for i := range p.campaigns {
-		p.campaigns[i].HoldFor = "" // nobody waits for the end of it
+		p.campaigns[i].HoldFor, p.campaigns[i].Kind = "", "" // nobody waits for the end of a hold, and rogues know of no packets
 	}
 	return p
 }

@@ -39,7 +39,7 @@ func seedsOf(t *testing.T, short, full int) (seeds []uint64) {
 }
 
 // TestScheduleOfASafeRedis: claims, evictions, restocks, pauses, changes of limits and windows, deaths of every process, cuts
-// of every wire, and a Redis that dies and keeps what it answered, while claims of one campaign expire. I1 to I9 hold, and every answer was right at its time.
+// of every wire, and a Redis that dies and keeps what it answered, while claims of one campaign expire and another hands out packets. I1 to I9 hold, and every answer was right at its time.
 // DIBS_SEED repeats one schedule.
 func TestScheduleOfASafeRedis(t *testing.T) {
 	t.Parallel()
