@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -28,13 +27,8 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // onEachStore runs a test on the SQL server and on the embedded SQLite.
 func onEachStore(t *testing.T, test func(t *testing.T, db *gorm.DB)) {
 	t.Helper()
-	t.Run("server", func(t *testing.T) {
-		t.Parallel()
-		test(t, openStore(t, syncer.StoreConfig{DSN: testenv.Database(t).DSN}))
-	})
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		test(t, openStore(t, syncer.StoreConfig{Path: filepath.Join(t.TempDir(), "dibs.db")}))
+	testenv.OnEachStore(t, func(t *testing.T, store testenv.Store) {
+		test(t, openStore(t, syncer.StoreConfig{DSN: store.DSN, Path: store.Path}))
 	})
 }
 

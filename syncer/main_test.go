@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -33,15 +32,8 @@ func onEachStore(t *testing.T, test func(t *testing.T, db *gorm.DB)) {
 // onEachStoreNamed also hands over the DSN or the path.
 func onEachStoreNamed(t *testing.T, test func(t *testing.T, db *gorm.DB, store string)) {
 	t.Helper()
-	t.Run("server", func(t *testing.T) {
-		t.Parallel()
-		dsn := testenv.Database(t).DSN
-		test(t, openStore(t, syncer.StoreConfig{DSN: dsn}), dsn)
-	})
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		path := filepath.Join(t.TempDir(), "dibs 100%?.db") // a name that a URL would choke on
-		test(t, openStore(t, syncer.StoreConfig{Path: path}), path)
+	testenv.OnEachStore(t, func(t *testing.T, store testenv.Store) {
+		test(t, openStore(t, syncer.StoreConfig{DSN: store.DSN, Path: store.Path}), store.String())
 	})
 }
 

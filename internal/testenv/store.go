@@ -1,0 +1,25 @@
+package testenv
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// Store is where books may be kept: a database of the SQL server, by its DSN, or a file of the embedded SQLite, by its path.
+type Store struct{ DSN, Path string }
+
+// String is the one of them that is set.
+func (s Store) String() string { return s.DSN + s.Path }
+
+// OnEachStore runs a test on the SQL server and on the embedded SQLite, both empty.
+func OnEachStore(t *testing.T, test func(t *testing.T, store Store)) {
+	t.Helper()
+	t.Run("server", func(t *testing.T) {
+		t.Parallel()
+		test(t, Store{DSN: Database(t).DSN})
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, Store{Path: filepath.Join(t.TempDir(), "dibs 100%?.db")}) // a name that a URL would choke on
+	})
+}
