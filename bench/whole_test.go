@@ -20,6 +20,7 @@ type whole struct {
 	store         *store
 	api, consumer *child
 	noop          *child
+	span          string // of a load
 }
 
 // benchWhole puts load on the API while the consumer brings the claims into MySQL, all on this machine.
@@ -29,7 +30,7 @@ func benchWhole(b *testing.B, s *sheet) {
 	s.Facts = []string{r.version(b), st.version(b), wrkVersion(b)}
 	program := buildDibs(b)
 	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
-	w := &whole{broker: r, store: st}
+	w := &whole{broker: r, store: st, span: wrkSpan()}
 	w.api = startDibs(b, program, "api", settings...)
 	header, body := (&counters{broker: r, api: w.api}).sample(b) // before the consumer sees a campaign that MySQL has not
 	w.consumer = startDibs(b, program, "consumer", settings...)
@@ -57,7 +58,7 @@ func (w *whole) accepted(b *testing.B, s *sheet, name string, connections int) {
 	id := w.create(b)
 	api, consumer, server := w.api.cpu(b), w.consumer.cpu(b), cpuOf(b, w.store.pid)
 	begun := time.Now()
-	r := wrk(b, w.api.addr, id, connections, true)
+	r := wrkFor(b, w.span, w.api.addr, id, connections, true)
 	require.Zero(b, r.Refused)
 	loaded := time.Now()
 	taken := w.untilDrained(b, id)

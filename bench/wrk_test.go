@@ -34,12 +34,18 @@ var wrkRuns atomic.Int64
 // wrk posts claims to a campaign for a while, each of a user that nobody else has.
 func wrk(b *testing.B, addr, campaign string, connections int, keyed bool) wrkResult {
 	b.Helper()
+	return wrkFor(b, wrkSpan(), addr, campaign, connections, keyed)
+}
+
+// wrkFor is wrk for another while.
+func wrkFor(b *testing.B, span, addr, campaign string, connections int, keyed bool) wrkResult {
+	b.Helper()
 	mode := "unkeyed"
 	if keyed {
 		mode = "keyed"
 	}
 	cmd := exec.CommandContext(longAfter(b), tool(b, "wrk", "wrk"),
-		"-t", strconv.Itoa(wrkThreads), "-c", strconv.Itoa(connections), "-d", wrkSpan(), "-s", "testdata/claim.lua",
+		"-t", strconv.Itoa(wrkThreads), "-c", strconv.Itoa(connections), "-d", span, "-s", "testdata/claim.lua",
 		"http://"+addr+"/v1/campaigns/"+campaign+"/claims", "--", fmt.Sprintf("user-%d-", wrkRuns.Add(1)), mode)
 	out, err := cmd.CombinedOutput()
 	require.NoError(b, err, string(out))

@@ -17,8 +17,8 @@ import (
 
 // Defaults of ExpirerConfig.
 const (
-	ExpireBatchDefault = 500
-	ExpireRestDefault  = 9 // for each moment of work nine of rest: claims come first, and keep nine tenths of any machine
+	ExpireBatchDefault = 200 // a few hundredths of a second of work
+	ExpireRestDefault  = 9   // for each moment of work nine of rest: claims come first, and keep nine tenths of any machine
 	FullEveryDefault   = time.Minute
 
 	expireChunk   = 5000            // places of the order that are looked at together
