@@ -176,10 +176,15 @@ func (r *resident) watchHeld(b *testing.B) func(s *sheet, name string) {
 		slow, err := r.rdb.SlowLogGet(b.Context(), -1).Result()
 		require.NoError(b, err)
 		above, longest := 0, heldNoted // no command took more
+		by := map[string]int{}
 		for _, one := range slow {
 			if longest = max(longest, one.Duration); one.Duration > holdTarget {
 				above++
+				by[strings.ToUpper(one.Args[0])]++
 			}
+		}
+		if above > 0 {
+			s.note(fmt.Sprintf("%s: commands above 2 ms of a round: %v", name, by))
 		}
 		s.add(name+": longest hold by a command", "ms", float64(longest.Microseconds())/1000)
 		s.add(name+": commands above 2 ms", "commands", float64(above))
