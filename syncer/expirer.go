@@ -18,7 +18,7 @@ import (
 // Defaults of ExpirerConfig.
 const (
 	ExpireBatchDefault = 200 // a few hundredths of a second of work
-	ExpireRestDefault  = 9   // for each moment of work nine of rest: claims come first, and keep nine tenths of any machine
+	ExpireRestDefault  = 9   // for each moment of work nine of rest: claims come first
 	FullEveryDefault   = time.Minute
 
 	expireChunk   = 5000            // places of the order that are looked at together
