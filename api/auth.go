@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -31,10 +32,13 @@ func (t Tokens) None() bool { return t == Tokens{} }
 // ErrListen says that an address may not be listened on without tokens.
 var ErrListen = errors.New("api: refusing to listen beyond loopback without tokens")
 
-// CheckListen refuses an address that others than this machine may reach when no token is set. A host name is refused too
-// unless it is localhost: what it resolves to may change.
+// CheckListen refuses an address that can't be read, and one that others than this machine may reach when no token is set. A host
+// name is refused then, too, unless it is localhost: what it resolves to may change.
 func CheckListen(addr string, tokens Tokens) error {
-	host, _, err := net.SplitHostPort(addr)
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port) // a number, or a name of this machine's list
+	}
 	if err != nil {
 		return fmt.Errorf("%w: Addr %q: %w", ErrConfig, addr, err)
 	}

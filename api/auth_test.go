@@ -23,7 +23,7 @@ func TestCheckListen(t *testing.T) {
 			require.NoError(t, api.CheckListen(addr, tokens), addr)
 		}
 	}
-	for _, addr := range []string{"", "8080", "127.0.0.1", "::1:80"} {
+	for _, addr := range []string{"", "8080", "127.0.0.1", "::1:80", ":99999", "127.0.0.1:-1", "127.0.0.1:no-such"} {
 		require.ErrorIs(t, api.CheckListen(addr, api.Tokens{Admin: "a"}), api.ErrConfig, addr)
 	}
 	_, err := api.New(api.Config{Addr: ":8080"}, newRoom().deps())

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"mime"
@@ -48,6 +49,21 @@ func readJSON(r *http.Request, buf []byte, limit int) ([]byte, *Problem) {
 		}
 	}
 }
+
+// noBody refuses a body where none is taken; {} says nothing and is as good as none.
+func noBody(r *http.Request) *Problem {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	body, p := readJSON(r, nil, emptyBodyMax)
+	if p != nil || len(bytes.TrimSpace(body)) == 0 {
+		return p
+	}
+	return scanObject(body, nil, nil)
+}
+
+// emptyBodyMax leaves a body that says nothing room for blanks, and the refusal of one that says something room for its name.
+const emptyBodyMax = 1 << 10
 
 func tooLarge(limit int) *Problem {
 	return &Problem{Code: CodeTooLarge, Detail: "The body is larger than " + strconv.Itoa(limit) + " bytes.", hangUp: true}

@@ -10,8 +10,8 @@ import (
 
 // campaignBody is the body of POST /v1/campaigns. A field that is nil was not sent.
 type campaignBody struct {
-	ID            *string `json:"id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" required:"true"`
-	Kind          *string `json:"kind" enum:"coupon,packet" required:"true"`
+	ID            *string `json:"id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" required:"true" nullable:"false"`
+	Kind          *string `json:"kind" enum:"coupon,packet" required:"true" nullable:"false"`
 	Name          *string `json:"name,omitempty" maxLength:"200"`
 	Total         *int64  `json:"total,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; required for a coupon, of a packet it comes from its packets"`
 	PerUser       *int64  `json:"per_user,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; 0 is no limit, the default for a coupon; a packet's default is 1"`

@@ -3,6 +3,7 @@ package api_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -194,6 +195,33 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	now.Add(2 * time.Minute)
 	claim(1)
 	require.Equal(t, 1, s.Campaigns(), "the idle ones left")
+}
+
+func TestClose_TakesNoBodyThatSaysSomething(t *testing.T) {
+	t.Parallel()
+	room := newRoom(coupon("c1", 9))
+	h := newServer(t, room, api.Config{})
+	const path, asJSON = "/v1/campaigns/c1/close", "Content-Type: application/json"
+	for _, bad := range []struct {
+		body   string
+		status int
+		code   string
+	}{
+		{`{"x":1}`, 422, "invalid"}, {`{`, 400, "malformed"}, {`[]`, 400, "malformed"}, {`null`, 400, "malformed"}, {`{} {}`, 400, "malformed"},
+		{strings.Repeat("x", 100<<10), 413, "too_large"}, {strings.Repeat(" ", 2<<10) + `{}`, 413, "too_large"},
+	} {
+		w := ask(h, "POST", path, bad.body, asJSON)
+		requireProblem(t, bad.status, w.Header(), w.Body.Bytes(), bad.code)
+	}
+	w := ask(h, "POST", path, `{}`, "Content-Type: text/plain")
+	requireProblem(t, 400, w.Header(), w.Body.Bytes(), "malformed")
+	require.Equal(t, models.StatusOpen, room.campaigns["c1"].Status, "a refusal closes nothing")
+	for _, good := range []string{`{}`, " {\n} ", ``, ` `} {
+		w := ask(h, "POST", path, good, asJSON)
+		require.Equal(t, 200, w.Code, w.Body)
+	}
+	w = ask(h, "POST", path, ``, "Content-Type: application/x-www-form-urlencoded")
+	require.Equal(t, 200, w.Code, w.Body)
 }
 
 // A close that MySQL took and Redis did not hear of must reach Redis when it is asked for again: claims go on until then.

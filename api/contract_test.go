@@ -122,6 +122,7 @@ func TestOpenAPI_AnswersAreThoseOfTheDocument(t *testing.T) {
 		{"POST", "/v1/claims:batch", `{}`, ""},
 		{"POST", "/v1/campaigns/x/close", "", ""}, {"PATCH", "/v1/campaigns/x", `{"total":9}`, ""}, {"POST", "/v1/campaigns/x/claims", oneClaim, ""},
 		{"POST", "/v1/campaigns/none/close", "", ""},
+		{"POST", "/v1/campaigns/x/close", `{"x":1}`, ""}, {"POST", "/v1/campaigns/x/close", `x`, ""}, {"POST", "/v1/campaigns/x/close", strings.Repeat(" ", 9000), ""},
 		{"POST", "/v1/campaigns/p/packets", `{"packets":[{"id":"a","amount":5}],"release_at":"2027-01-01T00:00:00Z"}`, ""},
 		{"POST", "/v1/campaigns/p/packets", aSplit, "Idempotency-Key: k"}, {"POST", "/v1/campaigns/p/packets", aSplit, "Idempotency-Key: k"},
 		{"POST", "/v1/campaigns/p/packets", strings.Replace(aSplit, "10", "11", 1), "Idempotency-Key: k"},
@@ -206,7 +207,28 @@ func TestOpenAPI_RequestsNameEveryFieldThatIsDecoded(t *testing.T) {
 		require.ElementsMatch(t, fields, slices.Collect(maps.Keys(schema.Value.Properties)), name)
 	}
 	require.NotContains(t, doc.Components.Schemas, "ErrorModel")
+	require.NotContains(t, doc.Components.Schemas, "ErrorDetail")
 	text, err := json.Marshal(doc)
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "$schema")
+}
+
+func TestOpenAPI_ClosedListsAreListed(t *testing.T) {
+	t.Parallel()
+	doc, _ := document(t, newServer(t, newRoom(), api.Config{}))
+	property := func(schema, name string) *openapi3.Schema {
+		return doc.Components.Schemas[schema].Value.Properties[name].Value
+	}
+	var codes []any
+	for code := range api.Codes() {
+		codes = append(codes, string(code))
+	}
+	require.ElementsMatch(t, codes, property("ProblemJSON", "code").Enum)
+	require.ElementsMatch(t, []any{"open", "paused", "closed"}, property("CampaignView", "status").Enum)
+	require.ElementsMatch(t, []any{
+		string(models.ClaimClaimed), string(models.ClaimRedeemed), string(models.ClaimReleased), string(models.ClaimExpired),
+	}, property("Claim", "status").Enum)
+	for _, name := range []string{"id", "kind"} {
+		require.Equal(t, &openapi3.Types{"string"}, property("CampaignBody", name).Type, "null is refused")
+	}
 }

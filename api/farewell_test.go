@@ -1,8 +1,10 @@
 package api_test
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"testing"
@@ -17,7 +19,8 @@ import (
 // request.
 func TestAStopFirstSaysGoodbyeOnEveryConnection(t *testing.T) {
 	t.Parallel()
-	srv, err := api.New(api.Config{}, newRoom().deps())
+	var said bytes.Buffer
+	srv, err := api.New(api.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))}, newRoom().deps())
 	require.NoError(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -42,4 +45,5 @@ func TestAStopFirstSaysGoodbyeOnEveryConnection(t *testing.T) {
 	require.Equal(t, http.StatusOK, res.StatusCode, "it still answers")
 	require.True(t, res.Close, "and closes the connection with the answer")
 	require.NoError(t, <-served)
+	require.Contains(t, said.String(), "every request that was taken is answered")
 }

@@ -76,6 +76,11 @@ func ourProblem(_ huma.Context, _ string, v any) (any, error) {
 // viaHuma runs a handler of huma as an endpoint. The body is read here, by the same rules as that of a claim.
 func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 	return func(w http.ResponseWriter, r *http.Request) int {
+		if bodyMax == 0 && r.Method != http.MethodGet {
+			if p := noBody(r); p != nil {
+				return p.write(w)
+			}
+		}
 		if bodyMax > 0 {
 			body, p := readJSON(r, nil, bodyMax)
 			if p != nil {

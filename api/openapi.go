@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -27,6 +28,7 @@ func (s *Server) document(routes []route) ([]byte, captured, error) {
 	registry.RegisterTypeAlias(reflect.TypeFor[models.Time](), reflect.TypeFor[time.Time]())
 	problem := schemaOf[problemJSON](oapi, "Problem")
 	problem.Extensions = nil
+	listCodes(registry.SchemaFromRef(problem.Ref))
 	for i := range routes {
 		rt := &routes[i]
 		op := rt.operation(problem)
@@ -38,12 +40,21 @@ func (s *Server) document(routes []route) ([]byte, captured, error) {
 		oapi.AddOperation(&op)
 	}
 	also201(oapi)
-	delete(registry.Map(), "ErrorModel") // huma's own, which is never sent
+	delete(registry.Map(), "ErrorModel") // huma's own, which are never sent
+	delete(registry.Map(), "ErrorDetail")
 	text, err := json.Marshal(oapi)
 	if err != nil {
 		return nil, nil, fmt.Errorf("api: openapi: %w", err)
 	}
 	return text, handlers, nil
+}
+
+// listCodes closes the list of codes in the schema of problems.
+func listCodes(problem *huma.Schema) {
+	code := problem.Properties["code"]
+	for _, c := range slices.Sorted(maps.Keys(refusals)) {
+		code.Enum = append(code.Enum, string(c))
+	}
 }
 
 // operation is what the table itself says of a route.
@@ -55,7 +66,7 @@ func (rt *route) operation(problem *huma.Schema) huma.Operation {
 	}
 	codes := slices.Clone(rt.refusals)
 	codes = append(codes, CodeInternal)
-	if rt.bodyMax > 0 {
+	if rt.bodyMax > 0 || rt.method != http.MethodGet {
 		codes = append(codes, CodeMalformed, CodeTooLarge, CodeInvalid)
 	} else if rt.run.register != nil {
 		codes = append(codes, CodeInvalid)

@@ -88,14 +88,17 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := s.httpServer(ctx)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
-	s.log.Info("listening", slog.String("addr", ln.Addr().String()))
 	var err error
 	select {
 	case err = <-failed:
 		err = fmt.Errorf("api: serve: %w", err)
 	case <-ctx.Done():
 	}
-	return errors.Join(err, s.stop(context.WithoutCancel(ctx), srv))
+	stopErr := s.stop(context.WithoutCancel(ctx), srv)
+	if stopErr == nil {
+		s.log.Info("http closed; every request that was taken is answered")
+	}
+	return errors.Join(err, stopErr)
 }
 
 func (s *Server) httpServer(ctx context.Context) *http.Server {

@@ -31,6 +31,9 @@ groups in DIBS_GROUPS. An event that can never be credited is parked with the re
 		Example: `  dibs finance --name finance-1 --metrics-addr 127.0.0.1:9093
   DIBS_FINANCE_DSN='books:secret@tcp(10.0.0.7:3306)/books' dibs finance`,
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+		if err := checkMetricsListen(cfg); err != nil {
+			return err
+		}
 		return withFinance(ctx, env, cfg, func(s *stack) error { return s.withMetrics(ctx, s.runFinance) })
 	})
 	c.AddCommand(newParked(env), newReplay(env), newDiscard(env))

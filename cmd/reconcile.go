@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dibs/config"
+	"dibs/models"
 	"dibs/syncer"
 )
 
@@ -25,7 +26,8 @@ type reconcileFlags struct {
 
 func newReconcile(env Env) *cobra.Command {
 	var flags reconcileFlags
-	c := command(env, cobra.Command{
+	var c *cobra.Command
+	c = command(env, cobra.Command{
 		Use:   "reconcile",
 		Short: "Compare Redis with MySQL, and the books with the claims; exit 3 when they differ",
 		Long: `Compare what Redis and MySQL say of each campaign, the counters with the rows of claims, and what each user holds.
@@ -43,6 +45,11 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
 		if flags.discardParked && !flags.repair {
 			return fmt.Errorf("%w: --discard-parked goes with --repair", config.ErrConfig)
+		}
+		if c.Flags().Changed("campaign") {
+			if err := models.CheckCampaignID(flags.campaign); err != nil {
+				return fmt.Errorf("%w: --campaign %q: %w", ErrUsage, flags.campaign, err)
+			}
 		}
 		return withStack(ctx, env, cfg, func(s *stack) error { return s.reconcile(ctx, env.Stdout, flags) })
 	}))
@@ -65,23 +72,20 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 	if err != nil {
 		return err
 	}
-	ids := []string{flags.campaign}
-	if flags.campaign == "" {
-		if ids, err = s.campaignIDs(ctx); err != nil {
-			return err
-		}
+	ids, err := s.campaignIDs(ctx, flags.campaign)
+	if err != nil {
+		return err
 	}
 	var all []syncer.Repaired
 	var failed []error
 	differ := 0
 	for _, id := range ids {
 		one, err := look(ctx, reconciler, id, flags)
-		if err != nil && one.Found.CampaignID == "" {
-			failed = append(failed, err)
-			continue
-		}
 		if err != nil {
 			failed = append(failed, err)
+		}
+		if err != nil && one.Found.CampaignID == "" {
+			continue
 		}
 		if !one.Left.Agrees() {
 			differ++
@@ -93,7 +97,7 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 		}
 		all = append(all, one)
 	}
-	if !flags.json {
+	if !flags.json && (len(all) > 0 || len(failed) == 0) {
 		printComparisons(w, all, flags.repair)
 	}
 	if differ > 0 {
@@ -110,7 +114,15 @@ func look(ctx context.Context, r *syncer.Reconciler, id string, flags reconcileF
 	return syncer.Repaired{Found: found, Left: found}, err
 }
 
-func (s *stack) campaignIDs(ctx context.Context) (ids []string, err error) {
+// campaignIDs is one that there is, or all.
+func (s *stack) campaignIDs(ctx context.Context, one string) (ids []string, err error) {
+	if one != "" {
+		_, err := s.campaigns.Get(ctx, one)
+		if errors.Is(err, models.ErrNotFound) {
+			err = fmt.Errorf("cmd: no campaign %s: %w", one, err)
+		}
+		return []string{one}, err
+	}
 	for after := ""; ; {
 		page, err := s.campaigns.List(ctx, after, listAtOnce)
 		if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -66,6 +65,9 @@ func newConsumer(env Env) *cobra.Command {
 		Short:   "Run the consumer: from the claim streams into MySQL, in batches",
 		Example: "  dibs consumer --name consumer-1 --metrics-addr 127.0.0.1:9091",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
+		if err := checkMetricsListen(cfg); err != nil {
+			return err
+		}
 		return withStack(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, s.metered(s.runConsumer)) })
 	}))
 }
@@ -76,6 +78,9 @@ func newSyncer(env Env) *cobra.Command {
 		Short:   "Run the syncer: complete changes of campaigns, evict idle ones, trim the streams",
 		Example: "  dibs syncer --groups syncer,finance",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
+		if err := checkMetricsListen(cfg); err != nil {
+			return err
+		}
 		return withStack(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, s.metered(s.runSyncer)) })
 	}))
 }
@@ -89,18 +94,6 @@ func needsServers(run func(context.Context, *config.Config) error) func(context.
 		}
 		return run(ctx, cfg)
 	}
-}
-
-// checkListen comes first, so that an open door is refused before anything is touched.
-func checkListen(cfg *config.Config) error {
-	if err := api.CheckListen(cfg.HTTPAddr, tokens(cfg)); err != nil {
-		return fmt.Errorf("%w: %sHTTP_ADDR: %w", config.ErrConfig, config.Prefix, err)
-	}
-	return nil
-}
-
-func tokens(cfg *config.Config) api.Tokens {
-	return api.Tokens{Admin: cfg.AdminToken, Storefront: cfg.StorefrontToken, Viewer: cfg.ViewerToken}
 }
 
 func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error, options ...func(*stack)) error {
@@ -135,6 +128,9 @@ func (s *stack) watched(ctx context.Context, run func(context.Context) error) er
 func (s *stack) announce(env Env) func(string) {
 	return func(addr string) {
 		s.log.Info("listening", "url", "http://"+addr)
+		if s.cfg.MetricsAddr != "" {
+			s.log.Info("/metrics and /healthz are there, too: METRICS_ADDR is for roles without an API", "not_used", s.cfg.MetricsAddr)
+		}
 		if env.Listening != nil {
 			env.Listening(addr)
 		}
@@ -177,9 +173,9 @@ func (s *stack) runAPI(ctx context.Context, listening func(addr string)) error {
 	if err := s.scripts.Preload(ctx); err != nil {
 		s.log.Warn("scripts are not preloaded, the first claims will be slower", "error", err)
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.HTTPAddr)
+	listener, err := listen(ctx, "HTTP_ADDR", s.cfg.HTTPAddr)
 	if err != nil {
-		return fmt.Errorf("cmd: %w", err)
+		return err
 	}
 	listening(listener.Addr().String())
 	return server.Serve(ctx, listener)
@@ -228,16 +224,13 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 	if s.cfg.MetricsAddr == "" {
 		return run(ctx)
 	}
-	if err := api.CheckListen(s.cfg.MetricsAddr, tokens(s.cfg)); err != nil {
-		return fmt.Errorf("%w: %sMETRICS_ADDR: %w", config.ErrConfig, config.Prefix, err)
-	}
 	side := &http.Server{
 		Addr: s.cfg.MetricsAddr, Handler: api.Side(tokens(s.cfg), s.registry),
 		ReadTimeout: metricsTimeout, WriteTimeout: 2 * metricsTimeout, MaxHeaderBytes: 16 << 10,
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.MetricsAddr)
+	listener, err := listen(ctx, "METRICS_ADDR", s.cfg.MetricsAddr)
 	if err != nil {
-		return fmt.Errorf("cmd: metrics: %w", err)
+		return err
 	}
 	served := make(chan error, 1)
 	go func() { served <- side.Serve(listener) }()

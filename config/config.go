@@ -78,6 +78,7 @@ type setting struct {
 	fallback string
 	meaning  string
 	secret   bool
+	absent   string // what the listing shows for an empty value
 	set      func(*Config, string) error
 }
 
@@ -111,10 +112,32 @@ func Load(environ []string, flags *pflag.FlagSet) (*Config, error) {
 		}
 		c.sources = append(c.sources, Source{s.variable(), s.shown(value), from, s.meaning})
 	}
+	if err := c.checkTokens(); err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 
+// checkTokens refuses a token that is set twice: who has the lesser one would be the greater.
+func (c *Config) checkTokens() error {
+	seen := map[string]string{"": ""}
+	for _, t := range []struct{ variable, token string }{
+		{"ADMIN_TOKEN", c.AdminToken}, {"STOREFRONT_TOKEN", c.StorefrontToken}, {"VIEWER_TOKEN", c.ViewerToken},
+	} {
+		if other := seen[t.token]; other != "" {
+			return fmt.Errorf("%w: %s%s and %s%s: must differ, and are the same token", ErrConfig, Prefix, other, Prefix, t.variable)
+		}
+		if t.token != "" {
+			seen[t.token] = t.variable
+		}
+	}
+	return nil
+}
+
 func (s setting) shown(value string) string {
+	if value == "" {
+		return s.absent
+	}
 	if s.secret {
 		return mask(s.key, value)
 	}
@@ -189,36 +212,6 @@ func (c *Config) CheckServers() error {
 			ErrConfig, Prefix, Prefix)
 	}
 	return nil
-}
-
-func mask(key, value string) string {
-	switch {
-	case value == "":
-		return ""
-	case key == "redis-url":
-		return maskBetween(value, "://", "@")
-	case key == "mysql-dsn", key == "finance-dsn":
-		return maskBetween(value, "", "@")
-	default:
-		return "****"
-	}
-}
-
-// maskBetween hides the password of scheme://user:password@rest.
-func maskBetween(value, scheme, end string) string {
-	at := strings.LastIndex(value, end)
-	if at < 0 {
-		return value
-	}
-	start := 0
-	if scheme != "" {
-		start = strings.Index(value, scheme) + len(scheme)
-	}
-	user, _, found := strings.Cut(value[start:at], ":")
-	if !found {
-		return value
-	}
-	return value[:start] + user + ":****" + value[at:]
 }
 
 func text(field func(*Config) *string) func(*Config, string) error {

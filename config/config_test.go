@@ -65,6 +65,9 @@ func TestEveryRefusalNamesItsVariable(t *testing.T) {
 		"DIBS_USER_RATE":        {"-1", "NaN", "Inf", "many"},
 		"DIBS_LOG_LEVEL":        {"loud"},
 		"DIBS_LOG_FORMAT":       {"xml"},
+		"DIBS_NAME":             {" ", "\t"},
+		"DIBS_ADMIN_TOKEN":      {"a b", "secret\n", "\x00", "\u00a0"},
+		"DIBS_VIEWER_TOKEN":     {"\x7f"},
 	} {
 		for _, value := range values {
 			_, err := load(t, []string{variable + "=" + value})
@@ -93,16 +96,74 @@ func TestSecretsAreMasked(t *testing.T) {
 		"DIBS_FINANCE_DSN=books:hunter2@tcp(127.0.0.1:3306)/books",
 	})
 	require.NoError(t, err)
-	shown := map[string]string{}
-	for _, s := range c.Sources() {
-		require.NotContains(t, s.Value, "hunter2")
-		shown[s.Variable] = s.Value
+	all := shown(c)
+	require.Equal(t, "redis://me:****@one:6379/0", all["DIBS_REDIS_URL"])
+	require.Equal(t, "dibs:****@tcp(127.0.0.1:3306)/dibs", all["DIBS_MYSQL_DSN"])
+	require.Equal(t, "books:****@tcp(127.0.0.1:3306)/books", all["DIBS_FINANCE_DSN"])
+	require.Equal(t, "****", all["DIBS_ADMIN_TOKEN"])
+	require.Empty(t, all["DIBS_VIEWER_TOKEN"])
+}
+
+func TestEveryPasswordOfARedisURLIsMasked(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"redis://one:6379/0":                             "redis://one:6379/0",
+		"redis://:hunter2@one":                           "redis://:****@one",
+		"redis://one/0?password=hunter2&db=1":            "redis://one/0?password=****&db=1",
+		"redis://one?username=me&p%61ssword=hunter2":     "redis://one?username=me&p%61ssword=****",
+		"redis://me:a@one?password=hunter2":              "redis://me:****@one?password=****",
+		"redis://me:hunter2@one,you:hunter2@two:6380":    "redis://me:****@one,you:****@two:6380",
+		"redis://one,rediss://me:hunter2@two/?x=y,three": "redis://one,rediss://me:****@two/?x=y,three",
+		"redis://me:hunter2 @one":                        "****",
+		"redis://me:hun,ter2@one":                        "****",
+		"redis://me:hun?ter2@one":                        "****",
+		"me:hunter2@one":                                 "me:****@one",
+	} {
+		c, err := load(t, []string{"DIBS_REDIS_URL=" + url})
+		require.NoError(t, err)
+		require.Equal(t, want, shown(c)["DIBS_REDIS_URL"], url)
 	}
-	require.Equal(t, "redis://me:****@one:6379/0", shown["DIBS_REDIS_URL"])
-	require.Equal(t, "dibs:****@tcp(127.0.0.1:3306)/dibs", shown["DIBS_MYSQL_DSN"])
-	require.Equal(t, "books:****@tcp(127.0.0.1:3306)/books", shown["DIBS_FINANCE_DSN"])
-	require.Equal(t, "****", shown["DIBS_ADMIN_TOKEN"])
-	require.Empty(t, shown["DIBS_VIEWER_TOKEN"])
+}
+
+// shown is what the listing shows, by variable.
+func shown(c *config.Config) map[string]string {
+	all := map[string]string{}
+	for _, s := range c.Sources() {
+		all[s.Variable] = s.Value
+	}
+	return all
+}
+
+func TestTheListingSaysWhatIsUsedWhereNothingIsSet(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, nil)
+	require.NoError(t, err)
+	require.Empty(t, c.RedisURL)
+	all := shown(c)
+	require.Equal(t, []string{"embedded", "embedded", "temporary"},
+		[]string{all["DIBS_REDIS_URL"], all["DIBS_MYSQL_DSN"], all["DIBS_DATA_DIR"]})
+}
+
+func TestOneTokenForTwoIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, pair := range [][2]string{
+		{"DIBS_ADMIN_TOKEN", "DIBS_STOREFRONT_TOKEN"}, {"DIBS_ADMIN_TOKEN", "DIBS_VIEWER_TOKEN"}, {"DIBS_STOREFRONT_TOKEN", "DIBS_VIEWER_TOKEN"},
+	} {
+		_, err := load(t, []string{pair[0] + "=hunter2", pair[1] + "=hunter2"})
+		require.ErrorIs(t, err, config.ErrConfig)
+		require.ErrorContains(t, err, pair[0])
+		require.ErrorContains(t, err, pair[1])
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+	_, err := load(t, []string{"DIBS_ADMIN_TOKEN=a", "DIBS_STOREFRONT_TOKEN=b", "DIBS_VIEWER_TOKEN=c"})
+	require.NoError(t, err)
+}
+
+func TestAnEmptyNameIsRefusedAsAFlag(t *testing.T) {
+	t.Parallel()
+	_, err := load(t, nil, "--name", "")
+	require.ErrorIs(t, err, config.ErrConfig)
+	require.ErrorContains(t, err, "DIBS_NAME")
 }
 
 func TestAVariableThatIsNoSettingIsTold(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
 
 	"dibs/lua"
 )
@@ -17,20 +18,21 @@ var settings = []setting{
 		set: text(func(c *Config) *string { return &c.HTTPAddr })},
 	{key: "metrics-addr", meaning: "listen address for /metrics and /healthz of consumer, syncer and finance; empty: none",
 		set: text(func(c *Config) *string { return &c.MetricsAddr })},
-	{key: "redis-url", secret: true, meaning: "redis:// or rediss:// URL, several comma-separated hosts are a cluster; empty: embedded",
+	{key: "redis-url", secret: true, absent: "embedded", meaning: "" +
+		"redis:// or rediss:// URL, several comma-separated hosts are a cluster; empty: embedded",
 		set: text(func(c *Config) *string { return &c.RedisURL })},
-	{key: "mysql-dsn", secret: true, meaning: "go-sql-driver DSN; empty: embedded SQLite",
+	{key: "mysql-dsn", secret: true, absent: "embedded", meaning: "go-sql-driver DSN; empty: embedded SQLite",
 		set: text(func(c *Config) *string { return &c.MySQLDSN })},
 	{key: "finance-dsn", secret: true, meaning: "go-sql-driver DSN of the finance service's books; empty: as mysql-dsn",
 		set: text(func(c *Config) *string { return &c.FinanceDSN })},
-	{key: "data-dir", meaning: "folder of the embedded SQLite; empty: a temporary one, gone at the end",
+	{key: "data-dir", absent: "temporary", meaning: "folder of the embedded SQLite; empty: a temporary one, gone at the end",
 		set: text(func(c *Config) *string { return &c.DataDir })},
 	{key: "admin-token", secret: true, meaning: "bearer token that may do all",
-		set: text(func(c *Config) *string { return &c.AdminToken })},
+		set: token(func(c *Config) *string { return &c.AdminToken })},
 	{key: "storefront-token", secret: true, meaning: "bearer token that may claim, redeem, release and read claims",
-		set: text(func(c *Config) *string { return &c.StorefrontToken })},
+		set: token(func(c *Config) *string { return &c.StorefrontToken })},
 	{key: "viewer-token", secret: true, meaning: "bearer token that may read",
-		set: text(func(c *Config) *string { return &c.ViewerToken })},
+		set: token(func(c *Config) *string { return &c.ViewerToken })},
 	{key: "partitions", fallback: "1", meaning: "claim streams; fixed once data exists",
 		set: integer(func(c *Config) *int { return &c.Partitions }, 1, lua.PartitionsMax)},
 	{key: "flush-size", fallback: "2000", meaning: "claims that make a flush",
@@ -50,7 +52,7 @@ var settings = []setting{
 		"claims a second that one user may try at one process, repeats with the same Idempotency-Key among them; 0: no limit",
 		set: rate(func(c *Config) *float64 { return &c.UserRate })},
 	{key: "name", fallback: hostname(), meaning: "name of this process among the consumers of its group; keep it over restarts",
-		set: text(func(c *Config) *string { return &c.Name })},
+		set: name},
 	{key: "log-level", fallback: "info", meaning: "debug, info, warn or error",
 		set: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
 	{key: "log-format", fallback: "text", meaning: "text or json",
@@ -63,6 +65,26 @@ func hostname() string {
 		return "dibs"
 	}
 	return name
+}
+
+// name must be one: Redis keeps what this process has taken under it.
+func name(c *Config, value string) error {
+	if strings.TrimSpace(value) == "" {
+		return errors.New("must not be empty")
+	}
+	c.Name = value
+	return nil
+}
+
+// token must be one that a header can carry to its end.
+func token(field func(*Config) *string) func(*Config, string) error {
+	return func(c *Config, value string) error {
+		if strings.ContainsFunc(value, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+			return errors.New("must not hold blanks or control characters, which an Authorization header can't carry")
+		}
+		*field(c) = value
+		return nil
+	}
 }
 
 // durability is in the words of package lua, which keeps it.

@@ -78,6 +78,7 @@ func (b *Books) write(ctx context.Context, l *lot, entries []Entry) {
 		switch failureOf(err) {
 		case failureNone:
 			b.metrics.entries.Add(float64(len(entries)))
+			b.metrics.life.credited.Add(int64(len(entries)))
 			settleAll(l, entries, nil)
 			return
 		case failureData:
@@ -123,12 +124,19 @@ func (b *Books) sift(l *lot, entries []Entry, known map[string]Entry) []Entry {
 			left = append(left, entries[i])
 		case there.same(&entries[i]):
 			b.metrics.redelivered.Inc()
+			b.metrics.life.redelivered.Add(1)
 			l.settle(&entries[i], nil)
 		default:
-			l.settle(&entries[i], consumer.Permanent(conflict(&there)))
+			l.settle(&entries[i], b.refuse(conflict(&there)))
 		}
 	}
 	return left
+}
+
+// refuse is for what no redelivery will cure.
+func (b *Books) refuse(err error) error {
+	b.metrics.life.refused.Add(1)
+	return consumer.Permanent(err)
 }
 
 func conflict(there *Entry) error {
@@ -138,7 +146,7 @@ func conflict(there *Entry) error {
 // bisect credits the halves of a batch that the database refuses, down to the entry that it refuses alone.
 func (b *Books) bisect(ctx context.Context, l *lot, entries []Entry, cause error) {
 	if len(entries) == 1 {
-		l.settle(&entries[0], consumer.Permanent(cause))
+		l.settle(&entries[0], b.refuse(cause))
 		return
 	}
 	b.write(ctx, l, entries[:len(entries)/2])

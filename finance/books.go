@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 
-	"dibs/consumer"
 	"dibs/models"
 )
 
@@ -118,7 +117,7 @@ func (b *Books) Handle(ctx context.Context, e models.Event, _ []byte) error {
 	entry, credits, err := EntryOf(&e)
 	switch {
 	case err != nil:
-		return consumer.Permanent(err)
+		return b.refuse(err)
 	case !credits:
 		return nil
 	}
@@ -171,11 +170,18 @@ func (b *Books) gather(first *submission) []*submission {
 }
 
 // Close takes no more events and waits for the transaction under way, until ctx ends: it is then given up, and Close returns
-// an error that wraps ctx's. It may be called again.
+// an error that wraps ctx's. A clean close says in the log what became of the events of its life. It may be called again.
 func (b *Books) Close(ctx context.Context) error {
-	b.closeOnce.Do(func() { close(b.closing) })
+	first := false
+	b.closeOnce.Do(func() { first = true; close(b.closing) })
 	select {
 	case <-b.stopped:
+		if first {
+			b.cfg.Logger.LogAttrs(context.WithoutCancel(ctx), slog.LevelInfo, "books closed",
+				slog.Int64("credited_ever", b.metrics.life.credited.Load()),
+				slog.Int64("redelivered_ever", b.metrics.life.redelivered.Load()),
+				slog.Int64("refused_ever", b.metrics.life.refused.Load()))
+		}
 		return nil
 	case <-ctx.Done():
 		b.abort(ErrClosed)

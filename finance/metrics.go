@@ -1,6 +1,8 @@
 package finance
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -9,6 +11,8 @@ import (
 type booksMetrics struct {
 	entries, redelivered, retries prometheus.Counter
 	seconds                       prometheus.Histogram
+
+	life struct{ credited, redelivered, refused atomic.Int64 } // events; refused for good
 }
 
 // newBooksMetrics registers the figures; with a nil Registerer they are kept to themselves.

@@ -25,7 +25,7 @@ type Claim struct {
 	UserID     string      `json:"user_id"`
 	Quantity   int64       `json:"quantity"`
 	Seq        int64       `json:"seq"` // from 1, without gaps, per campaign and shard
-	Status     ClaimStatus `json:"status"`
+	Status     ClaimStatus `json:"status" enum:"claimed,redeemed,released,expired"`
 	ClaimedAt  Time        `json:"claimed_at"`
 	PacketID   string      `json:"packet_id,omitempty"`
 	Amount     *int64      `json:"amount,omitempty"` // minor units

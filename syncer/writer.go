@@ -160,9 +160,9 @@ func (w *Writer) due() bool {
 	}
 }
 
-// Close takes no more events, flushes what is pending until ctx ends, and says in the log how much that was. Events that
-// were not flushed by then are answered with ErrWriterClosed; Close then returns an error that wraps ctx's. It may be called
-// more than once.
+// Close takes no more events, flushes what is pending until ctx ends, and says in the log how much that was, and how much
+// was flushed in the writer's life. Events that were not flushed by then are answered with ErrWriterClosed; Close then returns
+// an error that wraps ctx's. It may be called more than once.
 func (w *Writer) Close(ctx context.Context) error {
 	first := false
 	w.closeOnce.Do(func() { first = true })
@@ -181,9 +181,11 @@ func (w *Writer) Close(ctx context.Context) error {
 	}
 	if first {
 		w.log.LogAttrs(context.WithoutCancel(ctx), slog.LevelInfo, "writer closed",
-			slog.Int64("events_flushed", w.flushed.events.Load()-events),
-			slog.Int64("units_flushed", w.flushed.units.Load()-units),
-			slog.Int64("events_not_flushed", w.metrics.dropped.Load()))
+			slog.Int64("events_flushed_at_close", w.flushed.events.Load()-events),
+			slog.Int64("units_flushed_at_close", w.flushed.units.Load()-units),
+			slog.Int64("events_not_flushed", w.metrics.dropped.Load()),
+			slog.Int64("events_flushed_ever", w.flushed.events.Load()),
+			slog.Int64("units_flushed_ever", w.flushed.units.Load()))
 	}
 	return err
 }

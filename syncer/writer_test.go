@@ -1,7 +1,10 @@
 package syncer_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -113,6 +116,18 @@ func TestWriter_AnswersTheCallerThatGivesUpAndStillWritesItsClaim(t *testing.T) 
 	require.ErrorIs(t, w.Submit(ctx, events[0], nil), context.Canceled)
 	require.NoError(t, submitAll(t.Context(), w, events), "delivered again")
 	requireBooks(t, db, "c", events)
+}
+
+func TestWriter_CloseSaysWhatItFlushedAndWhatWasBefore(t *testing.T) {
+	t.Parallel()
+	var said bytes.Buffer
+	db := openStore(t, syncer.StoreConfig{Path: filepath.Join(t.TempDir(), "dibs.db")})
+	addCampaign(t, db, "c", 100)
+	w, err := syncer.NewWriter(syncer.WriterConfig{DB: db, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	require.NoError(t, err)
+	require.NoError(t, submitAll(t.Context(), w, claimsOf("c", 1, 5)))
+	require.NoError(t, w.Close(t.Context()))
+	require.Contains(t, said.String(), "events_flushed_at_close=0 units_flushed_at_close=0 events_not_flushed=0 events_flushed_ever=5")
 }
 
 func TestWriterConfig_NamesTheFieldThatIsWrong(t *testing.T) {

@@ -93,7 +93,8 @@ func flushScripts(t *testing.T, s *system, r *rush, _ int) {
 	require.Greater(t, flushed, 1)
 }
 
-var flushedOnStop = regexp.MustCompile(`msg="writer closed" events_flushed=(\d+) units_flushed=(\d+) events_not_flushed=0`)
+var flushedOnStop = regexp.MustCompile(`msg="writer closed" events_flushed_at_close=\d+ units_flushed_at_close=\d+ ` +
+	`events_not_flushed=0 events_flushed_ever=\d+ units_flushed_ever=\d+`)
 
 func stopConsumer(t *testing.T, s *system, _ *rush, _ int) {
 	t.Helper()

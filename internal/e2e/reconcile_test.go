@@ -58,8 +58,7 @@ func reconcileAndRepair(t *testing.T, s *system) {
 	require.Equal(t, http.StatusCreated, claimOnce(t, s.apis[0].url, c.ID, "after", 1, "").status)
 
 	got = runDibs(t, s.settings, "reconcile", "--campaign", "none-such")
-	require.Equal(t, exitFailed, got.code)
-	require.Contains(t, got.stderr, "none-such", got.stderr)
+	requireRefusal(t, got, exitFailed, "no campaign none-such")
 }
 
 func TestADeadLeaderIsFollowed(t *testing.T) {

@@ -1,0 +1,51 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"dibs/api"
+	"dibs/config"
+)
+
+// checkListen comes first, so that an open door is refused before anything is touched.
+func checkListen(cfg *config.Config) error { return checkAddr(cfg, "HTTP_ADDR", cfg.HTTPAddr) }
+
+// checkMetricsListen is checkListen for a role that has no HTTP but /metrics, if that.
+func checkMetricsListen(cfg *config.Config) error {
+	if cfg.MetricsAddr == "" {
+		return nil
+	}
+	return checkAddr(cfg, "METRICS_ADDR", cfg.MetricsAddr)
+}
+
+func checkAddr(cfg *config.Config, setting, addr string) error {
+	if err := api.CheckListen(addr, tokens(cfg)); err != nil {
+		return refusedAddr(err, setting)
+	}
+	return nil
+}
+
+func refusedAddr(err error, setting string) error {
+	return fmt.Errorf("%w: %s%s: %w", config.ErrConfig, config.Prefix, setting, err)
+}
+
+func tokens(cfg *config.Config) api.Tokens {
+	return api.Tokens{Admin: cfg.AdminToken, Storefront: cfg.StorefrontToken, Viewer: cfg.ViewerToken}
+}
+
+// listen refuses an address that is none as the setting's fault; one that is taken is not.
+func listen(ctx context.Context, setting, addr string) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err == nil {
+		return listener, nil
+	}
+	_, noAddr := errors.AsType[*net.AddrError](err)
+	unknown, noHost := errors.AsType[*net.DNSError](err)
+	if noAddr || noHost && unknown.IsNotFound {
+		return nil, refusedAddr(err, setting)
+	}
+	return nil, fmt.Errorf("cmd: %w", err)
+}

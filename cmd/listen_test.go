@@ -1,0 +1,60 @@
+package cmd
+
+import (
+	"bytes"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// runRefused runs a command that should refuse, and returns its exit code and its one line.
+func runRefused(t *testing.T, environ []string, args ...string) (code int, line string) {
+	t.Helper()
+	var out, problems bytes.Buffer
+	code = Run(t.Context(), Env{Args: args, Environ: environ, Stdout: &out, Stderr: &problems})
+	require.Empty(t, out.String())
+	require.Equal(t, 1, strings.Count(problems.String(), "\n"), problems.String())
+	return code, problems.String()
+}
+
+func TestWhatCannotWorkIsRefusedBeforeAnythingIsTouched(t *testing.T) {
+	t.Parallel()
+	nobody := []string{"DIBS_REDIS_URL=redis://127.0.0.1:1", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs", "DIBS_ADMIN_TOKEN=secret"}
+	for _, bad := range []struct{ args, setting string }{
+		{"serve --http-addr :99999", "DIBS_HTTP_ADDR"},
+		{"serve --http-addr 127.0.0.1:-1", "DIBS_HTTP_ADDR"},
+		{"api --http-addr 127.0.0.1:no-such", "DIBS_HTTP_ADDR"},
+		{"api --http-addr 8080", "DIBS_HTTP_ADDR"},
+		{"demo --http-addr 127.0.0.1:65536", "DIBS_HTTP_ADDR"},
+		{"consumer --metrics-addr :99999", "DIBS_METRICS_ADDR"},
+		{"syncer --metrics-addr 9091", "DIBS_METRICS_ADDR"},
+		{"finance --metrics-addr :99999", "DIBS_METRICS_ADDR"},
+		{"consumer --name=", "DIBS_NAME"},
+		{"serve --storefront-token=secret", "DIBS_STOREFRONT_TOKEN"},
+		{"reconcile --campaign=", "--campaign"},
+		{"reconcile --campaign=a/b", "--campaign"},
+	} {
+		t.Run(bad.args, func(t *testing.T) {
+			t.Parallel()
+			code, line := runRefused(t, nobody, strings.Fields(bad.args)...)
+			require.Equal(t, ExitUsage, code, line)
+			require.Contains(t, line, bad.setting)
+		})
+	}
+	code, line := runRefused(t, nobody, "reconcile", "--campaign", "a b")
+	require.Equal(t, ExitUsage, code, line)
+	require.Contains(t, line, "bad id")
+}
+
+func TestAnAddressThatIsTakenIsNoMistakeInTheSettings(t *testing.T) {
+	t.Parallel()
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = taken.Close() })
+	_, err = listen(t.Context(), "HTTP_ADDR", taken.Addr().String())
+	require.Equal(t, ExitFailed, exitCode(err), "%v", err)
+	_, err = listen(t.Context(), "HTTP_ADDR", "127.0.0.1:99999")
+	require.Equal(t, ExitUsage, exitCode(err), "%v", err)
+}

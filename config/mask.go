@@ -1,0 +1,72 @@
+package config
+
+import (
+	"net/url"
+	"strings"
+)
+
+// masked stands for a secret.
+const masked = "****"
+
+// mask hides what is secret in the value of a setting.
+func mask(key, value string) string {
+	switch key {
+	case "redis-url":
+		return maskURLs(value)
+	case "mysql-dsn", "finance-dsn":
+		return maskUser(value)
+	default:
+		return masked
+	}
+}
+
+// maskUser hides the password of user:password@rest.
+func maskUser(value string) string {
+	at := strings.LastIndex(value, "@")
+	if at < 0 {
+		return value
+	}
+	user, _, found := strings.Cut(value[:at], ":")
+	if !found {
+		return value
+	}
+	return user + ":" + masked + value[at:]
+}
+
+// maskURLs hides the passwords of comma-separated URLs, and all of a value in which one can't be read: who knows what it holds.
+func maskURLs(value string) string {
+	hosts := strings.Split(value, ",")
+	for i, host := range hosts {
+		scheme, rest, found := strings.Cut(strings.TrimSpace(host), "://")
+		if !found {
+			scheme, rest = "", scheme
+		} else {
+			scheme += "://"
+		}
+		if _, err := url.Parse("redis://" + rest); err != nil {
+			return masked
+		}
+		hosts[i] = scheme + maskURL(rest)
+	}
+	return strings.Join(hosts, ",")
+}
+
+// maskURL hides the passwords of what follows the scheme of a URL: user:password@host/path?password=password.
+func maskURL(rest string) string {
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		return maskUser(rest)
+	}
+	path, query, found := strings.Cut(rest[end:], "?")
+	if !found {
+		return maskUser(rest[:end]) + path
+	}
+	parameters := strings.Split(query, "&")
+	for i, p := range parameters {
+		name, _, _ := strings.Cut(p, "=")
+		if known, err := url.QueryUnescape(name); err != nil || strings.Contains(strings.ToLower(known), "pass") {
+			parameters[i] = name + "=" + masked
+		}
+	}
+	return maskUser(rest[:end]) + path + "?" + strings.Join(parameters, "&")
+}
