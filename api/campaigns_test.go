@@ -156,9 +156,11 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	f.lag, f.parked = 0, 0
 	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 6, Low: true, AsOf: at}, read())
 	f.lag = -1
-	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 7, Drift: -1, Low: true, AsOf: at}, read(),
-		"MySQL ahead of Redis: Redis lost a claim")
-	f.lag = 0
+	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 7, Drift: 1, Low: true, AsOf: at}, read(),
+		"MySQL ahead of Redis: Redis lost a claim, and has a unit too many")
+	f.lag, f.shrunk = 0, 2
+	require.EqualValues(t, 2, read().Drift, "remaining was changed by hand")
+	f.shrunk = 0
 	f.Total = 3
 	require.EqualValues(t, 0, read().Remaining, "lowered below what is taken")
 

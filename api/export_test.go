@@ -26,6 +26,8 @@ var (
 	ClaimedCampaign = claimedCampaign
 )
 
+const PacketPostsMax = packetPostsMax
+
 func init() { //nolint:gochecknoinits // two tables that depend on each other
 	for _, f := range (&campaignBody{}).fields() {
 		RequestFields["CampaignBody"] = append(RequestFields["CampaignBody"], f.name)

@@ -56,6 +56,7 @@ type fakeCampaign struct {
 	users   map[string]int64
 	rows    []models.Claim
 	lag     int64 // claims that MySQL lacks
+	shrunk  int64 // units that somebody took out of MySQL's remaining
 	parked  int64 // of these
 	batches []models.PacketBatch
 }
@@ -294,7 +295,7 @@ func (r *fakeRoom) Books(_ context.Context, id string) (models.Books, error) {
 	if c == nil {
 		return models.Books{}, models.ErrNotFound
 	}
-	return models.Books{Claimed: c.taken - c.lag, SyncedSeq: c.seq - c.lag, Remaining: c.Total - c.taken + c.lag, ParkedClaims: c.parked, ParkedUnits: c.parked}, nil
+	return models.Books{Claimed: c.taken - c.lag, SyncedSeq: c.seq - c.lag, Remaining: c.Total - c.taken + c.lag - c.shrunk, ParkedClaims: c.parked, ParkedUnits: c.parked}, nil
 }
 
 func (r *fakeRoom) Claim(ctx context.Context, id string) (models.Claim, error) {

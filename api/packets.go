@@ -18,13 +18,11 @@ const packetPostsMax = 2
 
 // postPackets is POST /v1/campaigns/{id}/packets.
 func (s *Server) postPackets(w http.ResponseWriter, r *http.Request) int {
-	select {
-	case s.packetPosts <- struct{}{}:
-		defer func() { <-s.packetPosts }()
-	default:
+	if !s.takesPackets(r.Context()) {
 		p := &Problem{Code: CodeUnavailable, Detail: "Other packets are being stored. Ask again; nothing was stored.", hangUp: true}
 		return p.write(w)
 	}
+	defer func() { <-s.packetPosts }()
 	batch, p := s.readPackets(w, r)
 	if p != nil {
 		return p.write(w)
@@ -41,6 +39,18 @@ func (s *Server) postPackets(w http.ResponseWriter, r *http.Request) int {
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(`{"count":` + strconv.FormatInt(added.Count, 10) + `,"amount":` + strconv.FormatInt(added.Amount, 10) + `}`))
 	return status
+}
+
+// takesPackets waits for room for one more list, not for ever. Who gets it gives it back.
+func (s *Server) takesPackets(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
+	defer cancel()
+	select {
+	case s.packetPosts <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // readPackets reads and checks everything that a request for packets brings along. It gives the body and the answer more time

@@ -2,11 +2,15 @@ package api_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"dibs/api"
 	"dibs/models"
@@ -42,6 +46,41 @@ func TestPackets_AreHandedOnAsTheyWereSent(t *testing.T) {
 	require.Equal(t, models.Split{Count: 3, Amount: 10, Method: "double_mean", Min: 1, Max: 8}, *got[1].Split)
 	require.Equal(t, "2027-01-01T00:00:00.123Z", got[1].ReleaseAt.Format(models.TimeLayout))
 	require.Equal(t, "k1", got[1].Key)
+}
+
+// Lists are held in memory, few at a time; who comes meanwhile waits, and not for ever.
+func TestPackets_WaitTheirTurn(t *testing.T) {
+	t.Parallel()
+	room := packetRoom()
+	h := newServer(t, room, api.Config{AdminTimeout: 20 * time.Second})
+	var g errgroup.Group
+	for range 12 {
+		g.Go(func() error {
+			if w := ask(h, "POST", "/v1/campaigns/p/packets", aSplit, "Idempotency-Key: k1"); w.Code/100 != 2 {
+				return fmt.Errorf("%d %s", w.Code, w.Body)
+			}
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
+	require.Len(t, room.campaigns["p"].batches, 1)
+
+	h = newServer(t, room, api.Config{AdminTimeout: time.Millisecond})
+	body, sends := io.Pipe()
+	var slow errgroup.Group
+	for range api.PacketPostsMax { // hold all the room there is
+		slow.Go(func() error {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/campaigns/p/packets", body))
+			return nil
+		})
+	}
+	require.Eventually(t, func() bool {
+		w := ask(h, "POST", "/v1/campaigns/p/packets", aSplit)
+		return w.Code == 503 && strings.Contains(w.Body.String(), "Other packets are being stored")
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, sends.Close())
+	require.NoError(t, slow.Wait())
+	require.Equal(t, 201, ask(h, "POST", "/v1/campaigns/p/packets", aSplit).Code)
 }
 
 func TestPackets_RefusalsNameTheField(t *testing.T) {

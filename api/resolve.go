@@ -157,7 +157,7 @@ func (s *Server) resolutionProblem(res *models.Resolution, err error) *Problem {
 		}
 		return &Problem{Code: CodeAlreadyReleased}
 	case models.ResolvedPacket:
-		return &Problem{Code: CodeInvalid, Detail: "A packet can't be redeemed or released: its amount was credited as it was claimed."}
+		return invalid("id", "a packet can't be redeemed or released: its amount was credited as it was claimed")
 	}
 	return &Problem{Code: CodeInternal}
 }

@@ -70,7 +70,7 @@ func stockOf(books *models.Books, state *lua.State) models.Stock {
 	case at < state.Seq:
 		st.Backlog = max(0, state.Taken-known)
 	case at > state.Seq || books.Released == state.Released: // a release on its way to Redis is a lag, too
-		st.Drift = state.Taken - known
+		st.Drift = state.Drift(books)
 	}
 	return st
 }

@@ -7,6 +7,7 @@ import (
 
 	"dibs/finance"
 	"dibs/models"
+	"dibs/syncer"
 )
 
 const (
@@ -100,11 +101,44 @@ func (s *stack) drainEmbedded() {
 			break
 		}
 	}
+	if err := s.packUp(ctx); err != nil {
+		s.log.Error("campaigns in the embedded redis need a repair when the next one starts", "error", err)
+	}
 	for p := range s.cfg.Partitions {
 		if s.credits && !s.awaitCredited(ctx, p) {
 			s.log.Error("events in the embedded redis were not credited", "partition", p)
 		}
 	}
+}
+
+// packUp records that everything left the embedded Redis in full, so that a later run with the same database goes on from there.
+func (s *stack) packUp(ctx context.Context) error {
+	evictor, err := syncer.NewEvictor(syncer.EvictorConfig{
+		DB: s.db, Scripts: s.scripts, Hydrator: s.hydrator, Idle: syncer.IdleLeast, Logger: s.log,
+	})
+	if err == nil {
+		_, err = evictor.Evict(ctx)
+	}
+	return err
+}
+
+// unpack puts right what an earlier run with the same database left in an embedded Redis that was gone with it: claims that
+// were not in the database yet are lost, and said to be.
+func (s *stack) unpack(ctx context.Context) error {
+	reconciler, err := s.newReconciler(nil)
+	if err != nil {
+		return err
+	}
+	ids, err := s.campaignIDs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if _, err := reconciler.Repair(ctx, id, syncer.RepairHow{}); err != nil {
+			return fmt.Errorf("cmd: the database of an earlier run: %w", err)
+		}
+	}
+	return nil
 }
 
 // awaitCredited polls until the finance service has acked everything that a stream holds; false when ctx ends first.

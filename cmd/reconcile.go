@@ -9,6 +9,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"dibs/config"
@@ -60,15 +61,15 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 	return c
 }
 
-// newReconciler is the one that the command and the syncer role use.
-func (s *stack) newReconciler() (*syncer.Reconciler, error) {
+// newReconciler is the one that the commands and the syncer role use; nil: without metrics.
+func (s *stack) newReconciler(metrics prometheus.Registerer) (*syncer.Reconciler, error) {
 	return syncer.NewReconciler(syncer.ReconcilerConfig{
-		DB: s.db, Scripts: s.scripts, Redis: s.rdb, Hydrator: s.hydrator, Logger: s.log, Registerer: s.registry,
+		DB: s.db, Scripts: s.scripts, Redis: s.rdb, Hydrator: s.hydrator, Logger: s.log, Registerer: metrics,
 	})
 }
 
 func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags) error {
-	reconciler, err := s.newReconciler()
+	reconciler, err := s.newReconciler(nil)
 	if err != nil {
 		return err
 	}
@@ -107,11 +108,18 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 }
 
 func look(ctx context.Context, r *syncer.Reconciler, id string, flags reconcileFlags) (syncer.Repaired, error) {
+	var one syncer.Repaired
+	var err error
 	if flags.repair {
-		return r.Repair(ctx, id, syncer.RepairHow{DiscardParked: flags.discardParked})
+		one, err = r.Repair(ctx, id, syncer.RepairHow{DiscardParked: flags.discardParked})
+	} else {
+		one.Found, err = r.Compare(ctx, id, syncer.DepthUsers)
+		one.Left = one.Found
 	}
-	found, err := r.Compare(ctx, id, syncer.DepthUsers)
-	return syncer.Repaired{Found: found, Left: found}, err
+	if err == nil {
+		err = r.Record(ctx, &one.Left)
+	}
+	return one, err
 }
 
 // campaignIDs is one that there is, or all.

@@ -139,6 +139,11 @@ func (s *stack) announce(env Env) func(string) {
 
 // serve runs every role. On a stop the API goes first, so that what it took still finds a consumer.
 func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
+	if s.cfg.RedisURL == "" {
+		if err := s.unpack(ctx); err != nil {
+			return err
+		}
+	}
 	back, stopBack := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBack()
 	group, back := errgroup.WithContext(back)
@@ -256,7 +261,7 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	reconciler, err := s.newReconciler()
+	reconciler, err := s.newReconciler(s.registry)
 	if err != nil {
 		return err
 	}

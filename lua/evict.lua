@@ -13,28 +13,31 @@
 -- ARGV[4] idle_ms  how long nobody must have claimed
 --
 -- Reply {0} evicted · {1} absent: the campaign is not here · {2, which} damaged: the key of that number
---   {3} not now: another load, a claim that MySQL lacks or that is too young, packets whose time has not
---       come or came of late, or a campaign that takes none; untouched
+--   {3} not now: another load, a claim that MySQL lacks or that is too young, a campaign or packets whose time has
+--       not come or came of late, or a campaign that takes none; untouched
 local state_key, users_key, keys_key, evicted_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 local state_type = redis.call('TYPE', state_key)['ok']
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
-local held = redis.call('HMGET', state_key, 'status', 'epoch', 'seq', 'last_ms')
+local held = redis.call('HMGET', state_key, 'status', 'epoch', 'seq', 'last_ms', 'starts_at_ms')
 if held[1] == 'loading' or held[1] == 'fenced' then return {3} end
 if held[2] ~= ARGV[2] or held[3] ~= ARGV[3] then return {3} end
 local last_ms = tonumber(held[4] or '')
-if not last_ms then return {2, 1} end
+local starts_at_ms = tonumber(held[5] or '')
+if not last_ms or not starts_at_ms then return {2, 1} end
 local now_ms = tonumber(ARGV[1])
 if not now_ms then
   local time = redis.call('TIME')
   now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
-if now_ms - last_ms < tonumber(ARGV[4]) then return {3} end
+local idle_since_ms = now_ms - tonumber(ARGV[4])
+if last_ms > idle_since_ms then return {3} end
+if held[1] ~= 'closed' and starts_at_ms > idle_since_ms then return {3} end
 local lists = {}
 local waves_type = redis.call('TYPE', waves_key)['ok']
 if waves_type == 'zset' then
-  if held[1] ~= 'closed' and redis.call('ZCOUNT', waves_key, now_ms - tonumber(ARGV[4]), '+inf') > 0 then return {3} end
+  if held[1] ~= 'closed' and redis.call('ZCOUNT', waves_key, idle_since_ms, '+inf') > 0 then return {3} end
   lists = redis.call('ZRANGE', waves_key, 0, -1)
 elseif waves_type ~= 'none' then
   return {2, 5}

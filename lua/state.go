@@ -30,6 +30,20 @@ type State struct {
 // Remaining is the units that can still be claimed; 0 when total was lowered below what is taken.
 func (s *State) Remaining() int64 { return max(0, s.Total-s.Taken) }
 
+// Drift is what Redis has more to give than the books, in units; both must be of one watermark. While a change is on its way
+// the totals differ rightly, and only what was claimed is compared.
+func (s *State) Drift(books *models.Books) int64 {
+	if s.SameDefinition(books) {
+		return s.Remaining() - max(0, books.Remaining-books.ParkedUnits)
+	}
+	return books.Claimed + books.ParkedUnits - s.Taken
+}
+
+// SameDefinition tells that no change of the campaign is on its way.
+func (s *State) SameDefinition(books *models.Books) bool {
+	return s.Version == books.Version && books.AppliedVersion == books.Version
+}
+
 // State reads a campaign's state. Errors: ErrAbsent, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (a read: ask again).
 func (s *Scripts) State(ctx context.Context, campaignID string) (State, error) {
 	k := s.KeysOf(campaignID)

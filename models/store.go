@@ -58,6 +58,8 @@ type Books struct {
 	Released  int64 // claims that were released or expired, ever
 	At        time.Time
 
+	Version, AppliedVersion int64 // of the definition: the newest, and the newest that Redis is known to have
+
 	ParkedClaims int64 // accepted claims that can't be written; none of the above counts them
 	ParkedUnits  int64
 }

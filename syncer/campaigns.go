@@ -151,7 +151,8 @@ func (r *Campaigns) List(ctx context.Context, after string, limit int) ([]models
 func (r *Campaigns) Books(ctx context.Context, id string) (models.Books, error) {
 	at := time.Now().UTC()
 	var c models.Campaign
-	err := r.db.WithContext(ctx).Select("claimed", "synced_seq", "remaining", "released_claims").Where("id = ?", id).Take(&c).Error
+	err := r.db.WithContext(ctx).Select("claimed", "synced_seq", "remaining", "released_claims", "version", "applied_version").
+		Where("id = ?", id).Take(&c).Error
 	if err != nil {
 		return models.Books{}, notFound(err, id)
 	}
@@ -163,10 +164,16 @@ func (r *Campaigns) Books(ctx context.Context, id string) (models.Books, error) 
 	if err != nil {
 		return models.Books{}, err
 	}
+	books := booksOf(&c, parked)
+	books.At = at
+	return books, nil
+}
+
+func booksOf(c *models.Campaign, parked *parked) models.Books {
 	return models.Books{
-		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims, At: at,
-		ParkedClaims: parked.claims, ParkedUnits: parked.units,
-	}, nil
+		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims,
+		Version: c.Version, AppliedVersion: c.AppliedVersion, ParkedClaims: parked.claims, ParkedUnits: parked.units,
+	}
 }
 
 func notFound(err error, id string) error {

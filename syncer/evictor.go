@@ -17,6 +17,9 @@ import (
 // IdleDefault is how long nobody must have claimed from a campaign that is evicted.
 const IdleDefault = 30 * time.Minute
 
+// IdleLeast is the least idle time that an Evictor takes.
+const IdleLeast = time.Millisecond
+
 // EvictorConfig is how an Evictor works. DB, Scripts, Hydrator and Logger are required.
 type EvictorConfig struct {
 	DB       *gorm.DB
@@ -46,13 +49,14 @@ func (c EvictorConfig) Validate() error {
 		return required("Hydrator")
 	case c.Logger == nil:
 		return required("Logger")
-	case c.Idle < time.Millisecond:
-		return fmt.Errorf("%w: Idle must be at least 1ms", ErrConfig)
+	case c.Idle < IdleLeast:
+		return fmt.Errorf("%w: Idle must be at least %s", ErrConfig, IdleLeast)
 	}
 	return nil
 }
 
-// Evictor takes campaigns out of Redis that nobody claims from and that MySQL holds in full. An eviction takes three steps:
+// Evictor takes campaigns out of Redis that nobody claims from and that MySQL holds in full, unless they, or packets of theirs,
+// have yet to begin. An eviction takes three steps:
 //
 //  1. Redis lets go of all keys of the campaign, if load, claims and idle time are still as asked for, and keeps a mark.
 //  2. MySQL records that the campaign left in full.

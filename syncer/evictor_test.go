@@ -74,6 +74,22 @@ func TestEvictor_LetsBeWhatIsNotIdleOrNotSynced(t *testing.T) {
 	require.Eventually(t, func() bool { return h.evict(time.Millisecond) == 1 }, 5*time.Second, 5*time.Millisecond)
 }
 
+// What begins later is kept for the crowd that comes then.
+func TestEvictor_KeepsWhatIsAwaited(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	soon, past := time.Now().Add(time.Hour), time.Now().Add(-time.Minute)
+	id := h.open(10, func(c *models.Campaign) { c.StartsAt = &soon })
+	begun := h.open(10, func(c *models.Campaign) { c.StartsAt = &past })
+	require.Eventually(t, func() bool { return h.evict(time.Millisecond) == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.Equal(t, models.ResidencyEvicted, h.residency(begun))
+	_, err := newCampaigns(t, h.db, h.scripts).Change(t.Context(), id, models.Change{StartsAt: &past})
+	require.NoError(t, err)
+	require.Zero(t, h.evict(time.Hour), "it began of late")
+	require.Eventually(t, func() bool { return h.evict(time.Millisecond) == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.Equal(t, models.ResidencyEvicted, h.residency(id))
+}
+
 // Whoever dies in an eviction leaves a mark by which the next one completes it: by a claim's hydration, or by another round.
 func TestEvictor_WhereverItDiesTheNextOneCompletesIt(t *testing.T) {
 	t.Parallel()

@@ -313,12 +313,10 @@ func (l *look) newer(ctx context.Context, state *lua.State) error {
 func (l *look) drift(state *lua.State) {
 	c := &l.snap.campaign
 	claimed := c.Claimed + l.snap.parked.units
-	drift := claimed - state.Taken // while a change is on its way the totals differ rightly
-	if state.Version == c.Version && c.AppliedVersion == c.Version {
-		drift = state.Remaining() - max(0, c.Remaining-l.snap.parked.units)
-		if state.Total != c.Total {
-			l.found.differInRedisf("redis has a total of %d, mysql of %d", state.Total, c.Total)
-		}
+	books := booksOf(c, l.snap.parked)
+	drift := state.Drift(&books)
+	if state.SameDefinition(&books) && state.Total != c.Total {
+		l.found.differInRedisf("redis has a total of %d, mysql of %d", state.Total, c.Total)
 	}
 	if state.Taken != claimed {
 		l.found.differInRedisf("redis has %d units taken, mysql %d claimed", state.Taken, claimed)

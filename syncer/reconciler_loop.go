@@ -127,10 +127,7 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, past *remembered,
 		}
 	}
 	r.learn(ctx, &found, past, counts)
-	row := models.Reconciliation{CampaignID: id, MySQLRemaining: found.MySQL.Remaining, Backlog: found.Backlog, Drift: found.Drift, At: now()}
-	if found.Redis != nil {
-		row.RedisRemaining = &found.Redis.Remaining
-	}
+	row := rowOf(&found)
 	if found.Backlog != nil {
 		sums.backlog += *found.Backlog
 	}
@@ -145,6 +142,22 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, past *remembered,
 		return nil
 	}
 	return r.record(ctx, &row, past)
+}
+
+// Record writes a comparison down, as one of somebody who asked for it.
+func (r *Reconciler) Record(ctx context.Context, found *Comparison) error {
+	row := rowOf(found)
+	return r.record(ctx, &row, &remembered{})
+}
+
+func rowOf(found *Comparison) models.Reconciliation {
+	row := models.Reconciliation{
+		CampaignID: found.CampaignID, MySQLRemaining: found.MySQL.Remaining, Backlog: found.Backlog, Drift: found.Drift, At: now(),
+	}
+	if found.Redis != nil {
+		row.RedisRemaining = &found.Redis.Remaining
+	}
+	return row
 }
 
 // learn remembers whether a campaign differs, and says so once.

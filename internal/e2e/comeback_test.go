@@ -68,7 +68,7 @@ func askUntilTaken(t testing.TB, url, campaignID string) <-chan lateYes {
 		var last lateYes
 		for deadline := time.Now().Add(upTimeout); time.Now().Before(deadline); {
 			asked := time.Now()
-			if last.reply = claimOnce(t, url, campaignID, "next", 1, ""); last.status == http.StatusCreated {
+			if last.reply = claimOnce(t, url, campaignID, "next", 1, ""); last.status == http.StatusCreated { //nolint:testifylint // asserts no more than that there is a request
 				break
 			}
 			last.refused = asked

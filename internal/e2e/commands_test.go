@@ -155,13 +155,25 @@ func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	require.NoError(t, err)
 	requireFileBooks(t, db, c, tally)
 
-	serve.restart() // what was claimed is known, what else was claimed would be: nothing is sold again
-	refused := claimOnce(t, serve.url, c.ID, "latecomer", 1, "key")
-	requireRetryable(t, refused, "unavailable")
-	fresh := openCampaign(t, serve.url, campaign{Total: 1})
-	require.Equal(t, http.StatusCreated, claimOnce(t, serve.url, fresh.ID, "latecomer", 1, "key").status)
+	units := tally.Units
+	goesOn := func(user string) {
+		t.Helper()
+		got := claimOnce(t, serve.url, c.ID, user, 1, user)
+		require.Equal(t, http.StatusCreated, got.status, got.body)
+		units++
+		eventually(t, drainWithin, "the claim does not get its row", func() bool {
+			stock, err := stockOf(t.Context(), serve.url, c.ID)
+			return err == nil && stock.Synced == units && stock.Claimed == units && stock.Remaining == c.Total-units
+		})
+	}
+	serve.restart()
+	goesOn("after a stop")
+	serve.kill9()
+	serve.restart() // everything had its row, so nothing was lost
+	goesOn("after a crash")
+	replay := claimOnce(t, serve.url, c.ID, "after a stop", 1, "after a stop")
+	require.Equal(t, "true", replay.header.Get("Idempotent-Replayed"), replay.body)
 	serve.stop()
-	requireFileBooks(t, db, c, tally)
 }
 
 // With embedded servers nobody else could read the stream, so serve credits what packets gave, and what is left when a campaign

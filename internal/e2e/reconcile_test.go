@@ -30,8 +30,14 @@ func reconcileAndRepair(t *testing.T, s *system) {
 	tally := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: c.ID, Users: 500, Connections: 20}).wait()
 	s.checkBooks(c, tally, false)
 
+	rows := func() (n int) {
+		require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM reconciliations WHERE campaign_id = ? AND drift = 0", c.ID).Scan(&n))
+		return n
+	}
+	before := rows()
 	got := runDibs(t, s.settings, "reconcile")
 	require.Equal(t, exitOK, got.code, got.stdout+got.stderr)
+	require.Greater(t, rows(), before, "a row a comparison")
 	require.Regexp(t, c.ID+` +resident +1,000 +500 +500 +500 +500 +500 +0 +0 +agree`, got.stdout)
 
 	require.NoError(t, s.rdb.HSet(t.Context(), s.keysOf(c.ID).State, "taken", "400").Err())
