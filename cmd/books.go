@@ -129,7 +129,7 @@ func (s *stack) unpack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ids, err := s.campaignIDs(ctx)
+	ids, err := s.campaignIDs(ctx, "")
 	if err != nil {
 		return err
 	}
