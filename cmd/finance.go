@@ -34,7 +34,10 @@ groups in DIBS_GROUPS. An event that can never be credited is parked with the re
 		if err := checkMetricsListen(cfg); err != nil {
 			return err
 		}
-		return withFinance(ctx, env, cfg, func(s *stack) error { return s.withMetrics(ctx, s.runFinance) })
+		return withFinance(ctx, env, cfg, func(s *stack) error {
+			defer s.endWithin(ctx)()
+			return s.withMetrics(ctx, s.runFinance)
+		})
 	})
 	c.AddCommand(newParked(env), newReplay(env), newDiscard(env))
 	return c
@@ -107,7 +110,7 @@ func (s *stack) runFinance(ctx context.Context) error {
 	service, err := consumer.NewService(consumer.ServiceConfig{
 		Client: s.rdb, Partitions: s.cfg.Partitions, Group: finance.Group, Name: s.cfg.Name, Handle: books.Handle,
 		Logger: s.log, Registerer: s.registry,
-		Tuning: consumer.SubscriberConfig{Window: windowFor(s.cfg), CloseTimeout: s.cfg.ShutdownTimeout / 3},
+		Tuning: consumer.SubscriberConfig{Window: windowFor(s.cfg), CloseTimeout: s.share()},
 	})
 	if err == nil {
 		err = service.Run(ctx)
@@ -116,7 +119,7 @@ func (s *stack) runFinance(ctx context.Context) error {
 }
 
 func (s *stack) closeBooks(ctx context.Context, books *finance.Books) error {
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout/3)
+	closing, cancel := s.lastShare(ctx)
 	defer cancel()
 	return books.Close(closing)
 }

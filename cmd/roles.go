@@ -54,7 +54,7 @@ func newAPI(env Env) *cobra.Command {
 			if err := s.checkDurability(ctx); err != nil {
 				return err
 			}
-			return s.watched(ctx, func(ctx context.Context) error { return s.runAPI(ctx, s.announce(env)) })
+			return s.watched(ctx, func(ctx context.Context) error { return s.runAPI(ctx, cfg.ShutdownTimeout, s.announce(env)) })
 		}, storeMayBeAway)
 	}))
 }
@@ -109,6 +109,7 @@ func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack
 // was away as soon as that is back and the right one.
 func (s *stack) watched(ctx context.Context, run func(context.Context) error) error {
 	s.warn()
+	defer s.endWithin(ctx)()
 	group, ctx := errgroup.WithContext(ctx)
 	watching, stop := context.WithCancel(ctx)
 	group.Go(func() error {
@@ -155,7 +156,7 @@ func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
 	front, stopFront := context.WithCancel(ctx)
 	defer stopFront()
 	defer context.AfterFunc(back, stopFront)() // a role that failed takes the API along
-	err := s.runAPI(front, listening)
+	err := s.runAPI(front, s.cfg.ShutdownTimeout/2, listening)
 	if s.cfg.RedisURL == "" && back.Err() == nil {
 		s.drainEmbedded()
 	}
@@ -163,11 +164,11 @@ func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
 	return errors.Join(err, group.Wait())
 }
 
-// runAPI serves HTTP until ctx ends; listening is told the address.
-func (s *stack) runAPI(ctx context.Context, listening func(addr string)) error {
+// runAPI serves HTTP until ctx ends, and then what was taken for as long as closeTimeout; listening is told the address.
+func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listening func(addr string)) error {
 	server, err := api.New(api.Config{
 		Addr: s.cfg.HTTPAddr, Version: version(), Tokens: tokens(s.cfg), UserRate: s.cfg.UserRate,
-		ShutdownTimeout: s.cfg.ShutdownTimeout, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
+		ShutdownTimeout: closeTimeout, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
 	}, api.Deps{
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns,
 		Claims: syncer.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Ready: s.ready,
@@ -200,12 +201,12 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	s.log.Info("consuming", "group", consumer.DefaultGroup, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
 	reader, err := consumer.New(consumer.Config{
 		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Sink: writer, Logger: s.log, Registerer: s.registry,
-		Tuning: consumer.SubscriberConfig{Window: windowFor(s.cfg), CloseTimeout: s.cfg.ShutdownTimeout / 3},
+		Tuning: consumer.SubscriberConfig{Window: windowFor(s.cfg), CloseTimeout: s.share()},
 	})
 	if err == nil {
 		err = reader.Run(ctx)
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout/3)
+	closing, cancel := s.lastShare(ctx)
 	defer cancel()
 	return errors.Join(err, writer.Close(closing))
 }

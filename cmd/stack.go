@@ -45,6 +45,8 @@ type stack struct {
 
 	credits bool // serve runs the finance service, too
 
+	end atomic.Pointer[time.Time] // of this process at the latest, once it stops
+
 	forgets atomic.Bool // a Redis keeps no file of what it is told
 
 	where   string   // the servers, for people

@@ -2,8 +2,11 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -62,7 +65,7 @@ func (s *subscription) flush(ctx context.Context) {
 	s.acks.add(left...)
 }
 
-// ack acks one batch in Redis and frees its room; false when ctx ends first.
+// ack acks one batch in Redis and frees its room; false when ctx ends first, or the client is closed.
 func (s *subscription) ack(ctx context.Context, batch []*flight) bool {
 	retry := s.cfg.ReadBackoff.start()
 	for {
@@ -76,7 +79,7 @@ func (s *subscription) ack(ctx context.Context, batch []*flight) bool {
 		wait := retry.NextBackOff()
 		s.meters.troubles.Inc()
 		s.log.Warn("acking failed, will try again", "error", err, "entries", len(batch), "wait_ms", wait.Milliseconds())
-		if !pause(ctx, wait) {
+		if !pause(ctx, wait) || errors.Is(err, redis.ErrClosed) {
 			return false
 		}
 	}
