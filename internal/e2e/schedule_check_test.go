@@ -219,7 +219,7 @@ func (h *house) judgeBooks(ctx context.Context, v *verdict, d *drama, rows map[s
 		h.db.QueryRowContext(ctx, "SELECT total, claimed, remaining, synced_seq, lost_claims, epoch, residency FROM campaigns WHERE id = ?", d.ID).
 			Scan(&c.Total, &c.Claimed, &c.Remaining, &c.SyncedSeq, &c.LostClaims, &c.Epoch, &c.Residency),
 		h.db.QueryRowContext(ctx, "SELECT COALESCE(SUM(units), 0) FROM stock_flushes WHERE campaign_id = ?", d.ID).Scan(&flushed),
-		h.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM parked_events WHERE campaign_id = ?", d.ID).Scan(&parked),
+		h.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM parked_events WHERE campaign_id = ? AND discarded_at IS NULL", d.ID).Scan(&parked),
 	)
 	if err != nil {
 		v.wrong.addf("%s: %v", d.ID, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -104,11 +105,11 @@ func (l *life) leaveInPeace() {
 }
 
 // repair runs `dibs reconcile --repair`, which may fail for what is away, and returns how it ended.
-func (h *house) repair() outcome {
+func (h *house) repair(flags ...string) outcome {
 	return runDibs(h.t, map[string]string{
 		"DIBS_PARTITIONS": fmt.Sprint(h.plan.partitions), "DIBS_REDIS_URL": h.redisURL,
 		"DIBS_MYSQL_DSN": strings.Replace(h.dsn, addrOf(h.t, h.dsn), h.sqlWire.Listen, 1),
-	}, "reconcile", "--repair")
+	}, append([]string{"reconcile", "--repair"}, flags...)...)
 }
 
 // operate is a change by the operator, and what puts it right after a while.
@@ -258,12 +259,19 @@ func (h *house) heal() {
 	}
 }
 
-// repairUntilFine is for what only a repair can tell.
+// takenPlace is what a repair says of a parked claim whose place another claim has.
+var takenPlace = regexp.MustCompile(`claim \S+ \(seq \d+, .*\) is parked: claim \S+ has seq \d+ of this campaign`)
+
+// repairUntilFine is for what only a repair can tell. A Redis that was put back gives places away once more before anybody notices;
+// of two claims with one place the second is parked, and the operator has to give it up.
 func (h *house) repairUntilFine() {
 	h.t.Helper()
 	deadline := time.Now().Add(drainWithin)
 	for {
 		got := h.repair()
+		if got.code == exitDrift && takenPlace.MatchString(got.stdout) {
+			got = h.repair("--discard-parked")
+		}
 		if got.code == exitOK {
 			return
 		}
