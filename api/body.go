@@ -50,14 +50,17 @@ func readJSON(r *http.Request, buf []byte, limit int) ([]byte, *Problem) {
 	}
 }
 
-// noBody refuses a body where none is taken; {} says nothing and is as good as none.
+// noBody refuses a body where none is taken; {} and null say nothing and are as good as none.
 func noBody(r *http.Request) *Problem {
 	if r.ContentLength == 0 {
 		return nil
 	}
 	body, p := readJSON(r, nil, emptyBodyMax)
-	if p != nil || len(bytes.TrimSpace(body)) == 0 {
+	if p != nil {
 		return p
+	}
+	if said := string(bytes.TrimSpace(body)); said == "" || said == "null" {
+		return nil
 	}
 	return scanObject(body, nil, nil)
 }

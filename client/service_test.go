@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	adminToken, storefrontToken, viewerToken = "the admin", "the storefront", "the viewer"
+	adminToken, storefrontToken, viewerToken = "the-admin", "the-storefront", "the-viewer"
 )
 
 func withTokens(t *testing.T) string {

@@ -59,7 +59,7 @@ func TestWriter_CloseFlushesWhatIsPendingAndSaysSo(t *testing.T) {
 		require.NoError(t, w.Close(t.Context()))
 		require.NoError(t, answers.Wait(), "each was answered with yes")
 		requireBooks(t, db, "c", events)
-		require.Contains(t, log.String(), "events_flushed=30 units_flushed=60 events_not_flushed=0")
+		require.Contains(t, log.String(), "events_flushed_at_close=30 units_flushed_at_close=60 events_not_flushed=0")
 
 		require.ErrorIs(t, w.Submit(t.Context(), events[0], nil), syncer.ErrWriterClosed)
 		require.NoError(t, w.Close(t.Context()), "twice is no harm")
@@ -85,7 +85,7 @@ func TestWriter_CloseGivesUpAtItsDeadlineAndAcknowledgesNothing(t *testing.T) {
 	require.Less(t, time.Since(begun), 5*time.Second)
 	require.ErrorIs(t, answers.Wait(), syncer.ErrWriterClosed)
 	// One that had come no further than the door is turned away without being counted.
-	require.Regexp(t, `events_flushed=0 units_flushed=0 events_not_flushed=(2\d|30)\b`, log.String())
+	require.Regexp(t, `events_flushed_at_close=0 units_flushed_at_close=0 events_not_flushed=(2\d|30)\b`, log.String())
 }
 
 func TestWriter_BlocksSubmittersAbovePendingMax(t *testing.T) {

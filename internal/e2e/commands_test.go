@@ -103,8 +103,11 @@ func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
 	}
 	requireRefusal(t, runDibs(t, with("DIBS_MYSQL_DSN", "nonsense"), "api"), exitUsage, "DIBS_MYSQL_DSN")
 	requireRefusal(t, runDibs(t, with("DIBS_MYSQL_DSN", "nonsense"), "migrate"), exitUsage, "DIBS_MYSQL_DSN")
-	for name, nobody := range map[string]string{"DIBS_REDIS_URL": "redis://127.0.0.1:1", "DIBS_MYSQL_DSN": "root@tcp(127.0.0.1:1)/dibs"} {
-		got := runDibs(t, with(name, nobody), "api")
+	for _, gone := range []struct{ role, name, value string }{
+		{"api", "DIBS_REDIS_URL", "redis://127.0.0.1:1"},
+		{"consumer", "DIBS_MYSQL_DSN", "root@tcp(127.0.0.1:1)/dibs"}, // the API has work without it
+	} {
+		got := runDibs(t, with(gone.name, gone.value), gone.role)
 		require.Equal(t, exitFailed, got.code, got.stderr)
 		require.Regexp(t, `(?m)^dibs: .*127\.0\.0\.1:1.*refused`, got.stderr)
 	}
