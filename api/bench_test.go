@@ -81,9 +81,9 @@ func benchRoom(outcome models.Outcome, remaining int64) *fakeRoom {
 // benchClaimer answers without keeping what it was asked.
 type benchClaimer func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error)
 
-func (f benchClaimer) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Seen, reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.Now, error) {
+func (f benchClaimer) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Position, reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView, error) {
 	replies, remaining, err := f(ctx, m, reqs)
-	return replies, lua.Now{Remaining: remaining}, err
+	return replies, lua.CampaignView{Remaining: remaining}, err
 }
 
 func withClaim(room *fakeRoom, claim benchClaimer) *fakeRoom {

@@ -11,7 +11,7 @@ import (
 // must not keep reqs. Errors: lua.ErrUnavailable (surely nothing was claimed); anything else is taken as lua.ErrOutcomeUnknown.
 type Claimer interface {
 	// ClaimAfter is told what the caller saw of the campaign: a Redis that went back behind that claims nothing.
-	ClaimAfter(ctx context.Context, m lua.Meta, seen lua.Seen, reqs []lua.ClaimRequest) (replies []lua.ClaimReply, now lua.Now, err error)
+	ClaimAfter(ctx context.Context, m lua.Meta, seen lua.Position, reqs []lua.ClaimRequest) (replies []lua.ClaimReply, now lua.CampaignView, err error)
 }
 
 // StateReader reads what Redis holds of a campaign. Errors: lua.ErrAbsent, lua.ErrDamaged and those of a Redis that is away.
@@ -24,7 +24,7 @@ type StateReader interface {
 type Hydrator interface {
 	Hydrate(ctx context.Context, campaignID string) (lua.Meta, error)
 	// Recover is Hydrate for one who saw more of the campaign than Redis holds now.
-	Recover(ctx context.Context, campaignID string, seen lua.Seen) (lua.Meta, error)
+	Recover(ctx context.Context, campaignID string, seen lua.Position) (lua.Meta, error)
 }
 
 // Campaigns keeps the definitions of campaigns in MySQL and brings changes to Redis. Errors: models.ErrNotFound,

@@ -51,19 +51,19 @@ func (d *desk) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 		})
 		return nil, err
 	}
-	d.seen.learn(now.Seen)
+	d.seen.learn(now.Position)
 	d.sold.learn(round, began, replies, now.Remaining)
 	return replies, nil
 }
 
-func (d *desk) ask(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.Now, error) {
+func (d *desk) ask(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d.desks.cfg.CallTimeout)
 	defer cancel()
 	return d.desks.deps.Claimer.ClaimAfter(ctx, d.meta, d.seen.now(), reqs)
 }
 
 // isGone tells whether Redis lacks the campaign, or some of it. It holds a campaign or does not, so all replies say it or none.
-func (d *desk) isGone(replies []lua.ClaimReply, now lua.Now) bool {
+func (d *desk) isGone(replies []lua.ClaimReply, now lua.CampaignView) bool {
 	if len(replies) == 0 {
 		return false
 	}
@@ -77,22 +77,22 @@ func (d *desk) isGone(replies []lua.ClaimReply, now lua.Now) bool {
 		return true
 	}
 	// A part of it that is lost or is no hash damages the whole call; the record of one user does not.
-	return replies[0].Outcome == models.OutcomeAbsent || replies[0].Outcome == models.OutcomeDamaged && now == lua.Now{}
+	return replies[0].Outcome == models.OutcomeAbsent || replies[0].Outcome == models.OutcomeDamaged && now == lua.CampaignView{}
 }
 
 // watermark is the most that this process saw of a campaign in Redis.
 type watermark struct {
 	mu   sync.Mutex
-	seen lua.Seen
+	seen lua.Position
 }
 
-func (w *watermark) now() lua.Seen {
+func (w *watermark) now() lua.Position {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.seen
 }
 
-func (w *watermark) learn(seen lua.Seen) {
+func (w *watermark) learn(seen lua.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.seen.Before(seen) {
@@ -196,23 +196,23 @@ func (ds *desks) open(ctx context.Context, id string) (*desk, error) {
 }
 
 // lookup finds a campaign and what is known of it so far. Where MySQL answers it knows what Redis must not be behind of.
-func (ds *desks) lookup(ctx context.Context, id string) (lua.Meta, lua.Seen, error) {
+func (ds *desks) lookup(ctx context.Context, id string) (lua.Meta, lua.Position, error) {
 	select {
 	case ds.lookups <- struct{}{}:
 		defer func() { <-ds.lookups }()
 	case <-ctx.Done():
-		return lua.Meta{}, lua.Seen{}, fmt.Errorf("api: too many campaigns are being looked up: %w", ctx.Err())
+		return lua.Meta{}, lua.Position{}, fmt.Errorf("api: too many campaigns are being looked up: %w", ctx.Err())
 	}
 	state, err := ds.deps.States.State(ctx, id)
 	gone := errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrDamaged)
 	if gone || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
 		meta, err := ds.deps.Hydrator.Hydrate(ctx, id)
-		return meta, lua.Seen{}, err
+		return meta, lua.Position{}, err
 	}
 	if err != nil {
-		return lua.Meta{}, lua.Seen{}, err
+		return lua.Meta{}, lua.Position{}, err
 	}
-	seen := lua.Seen{Epoch: state.Epoch, Seq: state.Seq}
+	seen := lua.Position{Epoch: state.Epoch, Seq: state.Seq}
 	booksCtx, cancel := context.WithTimeout(ctx, booksWait)
 	defer cancel()
 	c, err := ds.deps.Campaigns.Get(booksCtx, id)
@@ -224,7 +224,7 @@ func (ds *desks) lookup(ctx context.Context, id string) (lua.Meta, lua.Seen, err
 		meta, err := ds.deps.Hydrator.Hydrate(ctx, id) // Redis was put back to a time before that
 		return meta, seen, err
 	}
-	if books := (lua.Seen{Epoch: c.Epoch, Seq: c.SyncedSeq}); seen.Before(books) {
+	if books := (lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq}); seen.Before(books) {
 		seen = books
 	}
 	return state.Meta, seen, nil

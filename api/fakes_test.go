@@ -87,12 +87,12 @@ func (r *fakeRoom) put(c models.Campaign) *fakeCampaign {
 	return f
 }
 
-func (r *fakeRoom) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Seen, reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.Now, error) {
+func (r *fakeRoom) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Position, reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView, error) {
 	replies, remaining, err := r.claimNow(ctx, m, reqs)
-	return replies, lua.Now{Remaining: remaining}, err
+	return replies, lua.CampaignView{Remaining: remaining}, err
 }
 
-func (r *fakeRoom) Recover(ctx context.Context, id string, _ lua.Seen) (lua.Meta, error) {
+func (r *fakeRoom) Recover(ctx context.Context, id string, _ lua.Position) (lua.Meta, error) {
 	return r.Hydrate(ctx, id)
 }
 

@@ -52,7 +52,7 @@ func (d *definitions) Hydrate(ctx context.Context, id string) (lua.Meta, error) 
 	return d.scripts.MetaOf(&c)
 }
 
-func (d *definitions) Recover(ctx context.Context, id string, _ lua.Seen) (lua.Meta, error) {
+func (d *definitions) Recover(ctx context.Context, id string, _ lua.Position) (lua.Meta, error) {
 	return d.Hydrate(ctx, id)
 }
 

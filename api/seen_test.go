@@ -23,10 +23,10 @@ import (
 type watchful struct {
 	*definitions
 	mu   sync.Mutex
-	told []lua.Seen
+	told []lua.Position
 }
 
-func (w *watchful) Recover(ctx context.Context, id string, seen lua.Seen) (lua.Meta, error) {
+func (w *watchful) Recover(ctx context.Context, id string, seen lua.Position) (lua.Meta, error) {
 	w.mu.Lock()
 	w.told = append(w.told, seen)
 	w.mu.Unlock()
@@ -74,7 +74,7 @@ func TestSeen_ARedisThatWentBackIsRefusedAndReported(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 1}, []int64{state.Taken, state.Seq}, "nothing was taken")
 	require.Equal(t, models.StatusFenced, state.Status)
-	require.Equal(t, lua.Seen{Epoch: 1, Seq: 2}, w.told[0])
+	require.Equal(t, lua.Position{Epoch: 1, Seq: 2}, w.told[0])
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP dibs_rolled_back_total Calls that took nothing because Redis went back behind what this process had seen of the campaign.
 # TYPE dibs_rolled_back_total counter
@@ -101,7 +101,7 @@ func TestSeen_ANewProcessKnowsWhatMySQLKnows(t *testing.T) {
 	req.Header.Set("Content-Type", "application/json")
 	h.ServeHTTP(rec, req)
 	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
-	require.Equal(t, []lua.Seen{{Epoch: 1, Seq: 5}}, w.told)
+	require.Equal(t, []lua.Position{{Epoch: 1, Seq: 5}}, w.told)
 }
 
 func realServerWith(t *testing.T, w *watchful) http.Handler {

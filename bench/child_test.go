@@ -214,7 +214,7 @@ func (noBooks) Hydrate(context.Context, string) (lua.Meta, error) {
 	return lua.Meta{}, models.ErrNotFound
 }
 
-func (n noBooks) Recover(ctx context.Context, id string, _ lua.Seen) (lua.Meta, error) {
+func (n noBooks) Recover(ctx context.Context, id string, _ lua.Position) (lua.Meta, error) {
 	return n.Hydrate(ctx, id)
 }
 

@@ -60,11 +60,13 @@ const firstRefusal = 2
 // headLength is the elements of a reply before the first claim's.
 const headLength = 5
 
-// Seen is a moment in a campaign's life in Redis, as somebody saw it: of load Epoch, Seq claims were accepted.
-type Seen struct{ Epoch, Seq int64 }
+// Position is a moment in a campaign's life in Redis, as somebody saw it: of load Epoch, Seq claims were accepted.
+type Position struct{ Epoch, Seq int64 }
 
 // Before tells whether s was earlier than o.
-func (s Seen) Before(o Seen) bool { return s.Epoch < o.Epoch || s.Epoch == o.Epoch && s.Seq < o.Seq }
+func (s Position) Before(o Position) bool {
+	return s.Epoch < o.Epoch || s.Epoch == o.Epoch && s.Seq < o.Seq
+}
 
 const (
 	keyLength    = 16 // bytes of a claim id, and of the digest of an idempotency key
@@ -79,22 +81,22 @@ const (
 // Errors: ErrUnavailable (surely nothing was claimed) and ErrOutcomeUnknown; after the latter the same requests, with the
 // same ids, may be sent again and are not claimed twice.
 func (s *Scripts) Claim(ctx context.Context, m Meta, reqs []ClaimRequest) (replies []ClaimReply, remaining int64, err error) {
-	replies, now, err := s.ClaimAfter(ctx, m, Seen{}, reqs)
+	replies, now, err := s.ClaimAfter(ctx, m, Position{}, reqs)
 	return replies, now.Remaining, err
 }
 
-// Now is a campaign as a call of claim.lua left it.
-type Now struct {
-	Seen
+// CampaignView is a campaign as a call of claim.lua left it.
+type CampaignView struct {
+	Position
 	Remaining int64 // units
 }
 
 // ClaimAfter is Claim for a caller who remembers what it saw of the campaign. A Redis that went back behind that (an older
 // snapshot, a failover to a replica that lagged) gives OutcomeRolledBack for every claim; now is what it holds then. now is
 // zero when Redis does not hold the campaign.
-func (s *Scripts) ClaimAfter(ctx context.Context, m Meta, seen Seen, reqs []ClaimRequest) (replies []ClaimReply, now Now, err error) {
+func (s *Scripts) ClaimAfter(ctx context.Context, m Meta, seen Position, reqs []ClaimRequest) (replies []ClaimReply, now CampaignView, err error) {
 	if err := checkClaims(m, reqs); err != nil {
-		return nil, Now{}, err
+		return nil, CampaignView{}, err
 	}
 	k := KeysOf(m.ID, m.Partition)
 	keys := []string{k.State, k.Users, k.Keys, k.Stream}
@@ -103,11 +105,11 @@ func (s *Scripts) ClaimAfter(ctx context.Context, m Meta, seen Seen, reqs []Clai
 	}
 	reply, kept, err := s.runKept(ctx, s.claim, keys, s.claimArgs(m, seen, reqs))
 	if err != nil {
-		return nil, Now{}, err
+		return nil, CampaignView{}, err
 	}
 	code, err := status("claim", reply)
 	if err != nil {
-		return nil, Now{}, err
+		return nil, CampaignView{}, err
 	}
 	switch code {
 	case statusOK:
@@ -116,19 +118,19 @@ func (s *Scripts) ClaimAfter(ctx context.Context, m Meta, seen Seen, reqs []Clai
 			err = s.keep(ctx, m.Partition, replies, kept)
 		}
 		if err != nil {
-			return nil, Now{}, err
+			return nil, CampaignView{}, err
 		}
 		return replies, now, nil
 	case statusAbsent:
-		return sameForAll(reqs, models.OutcomeAbsent), Now{}, nil
+		return sameForAll(reqs, models.OutcomeAbsent), CampaignView{}, nil
 	case statusDamaged:
-		return sameForAll(reqs, models.OutcomeDamaged), Now{}, nil
+		return sameForAll(reqs, models.OutcomeDamaged), CampaignView{}, nil
 	case statusClock:
-		return nil, Now{}, fmt.Errorf("%w: redis' clock and this machine's differ by more than a day", ErrUnavailable)
+		return nil, CampaignView{}, fmt.Errorf("%w: redis' clock and this machine's differ by more than a day", ErrUnavailable)
 	case statusRolledBack:
 		return decodeRolledBack(reqs, reply)
 	default:
-		return nil, Now{}, badReply("claim", reply)
+		return nil, CampaignView{}, badReply("claim", reply)
 	}
 }
 
@@ -163,7 +165,7 @@ func (s *Scripts) serverNow() string {
 }
 
 // claimArgs lays out ARGV as the head of claim.lua says.
-func (s *Scripts) claimArgs(m Meta, seen Seen, reqs []ClaimRequest) []any {
+func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	table := s.days.at(s.opts.Clock(), m.Location)
 	args := make([]any, 0, 4+len(table.starts)+columns*len(reqs))
 	args = append(args, s.serverNow(), table.first)
@@ -244,31 +246,31 @@ func appendJSONString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Now, error) {
+func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, CampaignView, error) {
 	if len(reply) < headLength+len(reqs) {
-		return nil, Now{}, badReply("claim", reply)
+		return nil, CampaignView{}, badReply("claim", reply)
 	}
 	packets := reply[headLength+len(reqs):]
 	head, ok := numbersOf(reply[1:headLength])
 	if !ok {
-		return nil, Now{}, badReply("claim", reply)
+		return nil, CampaignView{}, badReply("claim", reply)
 	}
 	replies := make([]ClaimReply, len(reqs))
 	for i := range reqs {
 		if err := decodeAnswer(&replies[i], m, &reqs[i], head[0], reply[headLength+i]); err != nil {
-			return nil, Now{}, err
+			return nil, CampaignView{}, err
 		}
 		if m.Kind == models.KindPacket && replies[i].Outcome == models.OutcomeClaimed {
 			if len(packets) == 0 || !putPacket(&replies[i].Claim, m, packets[0]) {
-				return nil, Now{}, badReply("claim", reply)
+				return nil, CampaignView{}, badReply("claim", reply)
 			}
 			packets = packets[1:]
 		}
 	}
 	if len(packets) > 0 {
-		return nil, Now{}, badReply("claim", reply)
+		return nil, CampaignView{}, badReply("claim", reply)
 	}
-	return replies, Now{Seen: Seen{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}, nil
+	return replies, CampaignView{Position: Position{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}, nil
 }
 
 // decodeAnswer reads the answer to one claim: seq of one made now, the record of one made before, or a code less than 0.
@@ -299,15 +301,15 @@ func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, now int64, answe
 	}
 }
 
-func decodeRolledBack(reqs []ClaimRequest, reply []any) ([]ClaimReply, Now, error) {
+func decodeRolledBack(reqs []ClaimRequest, reply []any) ([]ClaimReply, CampaignView, error) {
 	if len(reply) != 3 {
-		return nil, Now{}, badReply("claim", reply)
+		return nil, CampaignView{}, badReply("claim", reply)
 	}
 	held, ok := numbersOf(reply[1:])
 	if !ok {
-		return nil, Now{}, badReply("claim", reply)
+		return nil, CampaignView{}, badReply("claim", reply)
 	}
-	return sameForAll(reqs, models.OutcomeRolledBack), Now{Seen: Seen{Epoch: held[0], Seq: held[1]}}, nil
+	return sameForAll(reqs, models.OutcomeRolledBack), CampaignView{Position: Position{Epoch: held[0], Seq: held[1]}}, nil
 }
 
 // numbersOf reads elements of a reply that are all numbers.

@@ -79,9 +79,9 @@ func callsOf(t *testing.T) (keys, argv map[string]int) {
 	_, err = b.s.Release(t.Context(), b.c, []lua.Release{b.released(want("u", 1, ""), 1, noon), b.released(want("v", 1, "k"), 2, noon)})
 	require.NoError(t, err)
 	require.NoError(t, b.s.Fence(t.Context(), b.c.ID, 1))
-	_, err = b.s.Evict(t.Context(), b.c.ID, lua.Seen{Epoch: 1}, time.Second)
+	_, err = b.s.Evict(t.Context(), b.c.ID, lua.Position{Epoch: 1}, time.Second)
 	require.NoError(t, err)
-	require.NoError(t, b.s.Forget(t.Context(), b.c.ID, lua.Seen{}))
+	require.NoError(t, b.s.Forget(t.Context(), b.c.ID, lua.Position{}))
 	keys, argv = map[string]int{}, map[string]int{}
 	for name, source := range lua.Sources() {
 		for _, args := range sent {

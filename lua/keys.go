@@ -58,11 +58,11 @@ func NoListKey(partition int) string { return prefix(partition) + "nolist" }
 
 func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) + "}:" }
 
-// BirthKey names the mark of a partition's stream: it is there as long as nothing of the stream was lost.
-func BirthKey(partition int) string { return prefix(partition) + "birth" }
+// GenerationKey names the generation of a partition's stream: it is there as long as nothing of the stream was lost.
+func GenerationKey(partition int) string { return prefix(partition) + "birth" }
 
-// BirthLockKey names the lock of those who make a new mark.
-func BirthLockKey(partition int) string { return BirthKey(partition) + ":lock" }
+// GenerationLockKey names the lock of those who replace a generation.
+func GenerationLockKey(partition int) string { return GenerationKey(partition) + ":lock" }
 
 // LeaderKey names the lease of the syncer that leads.
 const LeaderKey = "dibs:leader"

@@ -129,7 +129,7 @@ func TestPackets_ComeBackWithARebuild(t *testing.T) {
 		p.c.Epoch = 2
 		r, err := p.s.NewRebuild(t.Context(), p.c, 1, true)
 		require.NoError(t, err)
-		require.NoError(t, r.Add(t.Context(), &lua.Past{
+		require.NoError(t, r.Add(t.Context(), &lua.ClaimRecord{
 			ID: []byte(first.ID), UserID: []byte("u"), KeyDigest: []byte(p.events()[0].Key), Seq: 1, Quantity: 1, At: first.ClaimedAt.Time,
 			Live: true, PacketID: []byte("a"), Amount: 5,
 		}))
@@ -229,10 +229,10 @@ func TestPackets_WrongTypeChangesNothing(t *testing.T) {
 					require.Equal(t, before, dump(t, rdb), name)
 				}
 				if of == "waves" {
-					_, err = p.s.Evict(t.Context(), p.c.ID, lua.Seen{Epoch: 1, Seq: 1}, time.Millisecond)
+					_, err = p.s.Evict(t.Context(), p.c.ID, lua.Position{Epoch: 1, Seq: 1}, time.Millisecond)
 					p.at(time.Hour)
 					if err == nil {
-						_, err = p.s.Evict(t.Context(), p.c.ID, lua.Seen{Epoch: 1, Seq: 1}, time.Millisecond)
+						_, err = p.s.Evict(t.Context(), p.c.ID, lua.Position{Epoch: 1, Seq: 1}, time.Millisecond)
 					}
 					require.ErrorIs(t, err, lua.ErrDamaged, name)
 				}
@@ -264,7 +264,7 @@ func TestPackets_AreNotEvictedBeforeTheirTime(t *testing.T) {
 		p.push(0, "a", 1)
 		p.push(time.Hour, "b", 2)
 		evict := func() bool {
-			gone, err := p.s.Evict(t.Context(), p.c.ID, lua.Seen{Epoch: 1}, 10*time.Minute)
+			gone, err := p.s.Evict(t.Context(), p.c.ID, lua.Position{Epoch: 1}, 10*time.Minute)
 			require.NoError(t, err)
 			return gone
 		}

@@ -21,8 +21,8 @@ const (
 	stagedFor = time.Hour
 )
 
-// Past is a claim that MySQL holds, on its way back into Redis. Its bytes may be changed once it is added.
-type Past struct {
+// ClaimRecord is a claim that MySQL holds, on its way back into Redis. Its bytes may be changed once it is added.
+type ClaimRecord struct {
 	ID, UserID []byte
 	KeyDigest  []byte // see models.Event.Key
 	Seq        int64
@@ -81,13 +81,13 @@ const usersGuessMost = 1 << 20
 const leftoversMax = 16
 
 // CheckPast tells whether Add would take a claim.
-func CheckPast(p *Past) error {
+func CheckPast(p *ClaimRecord) error {
 	_, err := appendRecord(nil, p)
 	return err
 }
 
 // Add stages a claim. Claims come in order of seq.
-func (r *Rebuild) Add(ctx context.Context, p *Past) error {
+func (r *Rebuild) Add(ctx context.Context, p *ClaimRecord) error {
 	at := len(r.bytes)
 	var err error
 	if r.bytes, err = appendRecord(r.bytes, p); err != nil {
@@ -110,7 +110,7 @@ func (r *Rebuild) Add(ctx context.Context, p *Past) error {
 }
 
 // count adds a claim to what its user holds.
-func (r *Rebuild) count(p *Past) {
+func (r *Rebuild) count(p *ClaimRecord) {
 	r.staged.seq = max(r.staged.seq, p.Seq)
 	u := r.users[string(p.UserID)]
 	if u == nil { // a user whose claims are all released has a record too, of nothing
@@ -158,8 +158,8 @@ func (r *Rebuild) send(ctx context.Context) error {
 	return r.pace.after(ctx, queued)
 }
 
-// Seen is what was staged so far: the load, and the highest seq in it. SetSeq raises the latter.
-func (r *Rebuild) Seen() Seen { return Seen{Epoch: r.campaign.Epoch, Seq: r.staged.seq} }
+// Position is what was staged so far: the load, and the highest seq in it. SetSeq raises the latter.
+func (r *Rebuild) Position() Position { return Position{Epoch: r.campaign.Epoch, Seq: r.staged.seq} }
 
 // SetSeq has the campaign go on after seq, though no claim that was staged reaches it: higher ones are known to be lost.
 func (r *Rebuild) SetSeq(seq int64) { r.staged.seq = max(r.staged.seq, seq) }

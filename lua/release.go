@@ -17,7 +17,7 @@ const ReleasesMax = 100
 
 // Release is a claim that was released: what it took goes back.
 type Release struct {
-	Claim Past // as MySQL holds it
+	Claim ClaimRecord // as MySQL holds it
 
 	EventID string
 	Event   []byte // its JSON
@@ -117,7 +117,7 @@ const (
 
 // appendRecord appends the field of a claim in the hash of keys, which is keyLength bytes, and its record there as claim.lua
 // writes it.
-func appendRecord(b []byte, p *Past) ([]byte, error) {
+func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
 	id, err := uuid.ParseBytes(p.ID)
 	if err != nil {
 		return b, fmt.Errorf("lua: claim %.64q: %w", p.ID, err)

@@ -32,8 +32,8 @@ func (b *bundle) released(req lua.ClaimRequest, seq int64, at time.Time) lua.Rel
 }
 
 // pastOf is a claim as MySQL holds it.
-func pastOf(req lua.ClaimRequest, seq int64, at time.Time) lua.Past {
-	p := lua.Past{ID: []byte(req.ID.String()), UserID: []byte(req.UserID), Seq: seq, Quantity: req.Quantity, At: at.Truncate(time.Millisecond)}
+func pastOf(req lua.ClaimRequest, seq int64, at time.Time) lua.ClaimRecord {
+	p := lua.ClaimRecord{ID: []byte(req.ID.String()), UserID: []byte(req.UserID), Seq: seq, Quantity: req.Quantity, At: at.Truncate(time.Millisecond)}
 	if req.Key != "" {
 		digest := sha256.Sum256([]byte(req.Key))
 		p.KeyDigest = base64.RawURLEncoding.AppendEncode(nil, digest[:16])
@@ -232,7 +232,7 @@ func TestReleasesAndLoadsCountTheSame(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.Total, c.TimeZone = 1000, "America/New_York" })
 		var reqs []lua.ClaimRequest
-		var past []lua.Past
+		var past []lua.ClaimRecord
 		for i := range 60 {
 			b.setClock(noon.Add(time.Duration(i) * 7 * time.Hour))
 			req := want(fmt.Sprintf("u%d", random.IntN(4)), 1+random.Int64N(3), strings.Repeat("k", random.IntN(2)*(i+1)))

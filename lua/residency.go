@@ -31,7 +31,7 @@ func (s *Scripts) Fence(ctx context.Context, campaignID string, epoch int64) err
 // Evict takes a campaign out of Redis whose load and number of claims are as MySQL has them, in seen, and that nobody has
 // claimed from for idle. evicted is false when one of that is not so; then nothing was changed. It leaves a mark, see
 // EvictedAt. Errors: ErrAbsent, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown.
-func (s *Scripts) Evict(ctx context.Context, campaignID string, seen Seen, idle time.Duration) (evicted bool, err error) {
+func (s *Scripts) Evict(ctx context.Context, campaignID string, seen Position, idle time.Duration) (evicted bool, err error) {
 	k := s.KeysOf(campaignID)
 	keys := []string{k.State, k.Users, k.Keys, k.Evicted, k.Waves}
 	code, reply, err := s.ask(ctx, s.evict, keys, []any{s.serverNow(), seen.Epoch, seen.Seq, idle.Milliseconds()})
@@ -49,23 +49,23 @@ func (s *Scripts) Evict(ctx context.Context, campaignID string, seen Seen, idle 
 }
 
 // EvictedAt reads the mark that an eviction left: what it took out was all of that load. Zero is none.
-func (s *Scripts) EvictedAt(ctx context.Context, campaignID string) (Seen, error) {
+func (s *Scripts) EvictedAt(ctx context.Context, campaignID string) (Position, error) {
 	text, err := s.rdb.Get(ctx, s.KeysOf(campaignID).Evicted).Result()
 	if errors.Is(err, redis.Nil) {
-		return Seen{}, nil
+		return Position{}, nil
 	}
 	if err != nil {
-		return Seen{}, sortError("get", err)
+		return Position{}, sortError("get", err)
 	}
-	var seen Seen
+	var seen Position
 	if _, err := fmt.Sscanf(text, "%d:%d", &seen.Epoch, &seen.Seq); err != nil || mark(seen) != text {
-		return Seen{}, fmt.Errorf("%w: %s: mark of an eviction reads %.40q", ErrDamaged, campaignID, text)
+		return Position{}, fmt.Errorf("%w: %s: mark of an eviction reads %.40q", ErrDamaged, campaignID, text)
 	}
 	return seen, nil
 }
 
 // Forget takes the mark of an eviction away, once MySQL has heard of it. Another mark stays.
-func (s *Scripts) Forget(ctx context.Context, campaignID string, seen Seen) error {
+func (s *Scripts) Forget(ctx context.Context, campaignID string, seen Position) error {
 	keys := []string{s.KeysOf(campaignID).Evicted}
 	code, reply, err := s.ask(ctx, s.forget, keys, []any{mark(seen)})
 	if err != nil || code == statusOK || code == statusElse {
@@ -74,7 +74,7 @@ func (s *Scripts) Forget(ctx context.Context, campaignID string, seen Seen) erro
 	return damaged(s.forget.name, keys, reply)
 }
 
-func mark(seen Seen) string { return formatInt(seen.Epoch) + ":" + formatInt(seen.Seq) }
+func mark(seen Position) string { return formatInt(seen.Epoch) + ":" + formatInt(seen.Seq) }
 
 // ask runs a script and reads the status of its reply.
 func (s *Scripts) ask(ctx context.Context, one script, keys []string, args []any) (int64, []any, error) {

@@ -25,13 +25,13 @@ func TestEvictTakesOnlyWhatIsAsAskedFor(t *testing.T) {
 		b := newBundle(t, rdb, nil)
 		b.claim(want("u", 1, "k"), want("v", 2, ""))
 		b.redisMs.Add(999)
-		is := lua.Seen{Epoch: 1, Seq: 2}
+		is := lua.Position{Epoch: 1, Seq: 2}
 		for name, row := range map[string]struct {
-			seen lua.Seen
+			seen lua.Position
 			idle time.Duration
 		}{
-			"a claim more": {lua.Seen{Epoch: 1, Seq: 1}, 0}, "a claim less": {lua.Seen{Epoch: 1, Seq: 3}, 0},
-			"an older load": {lua.Seen{Epoch: 0, Seq: 2}, 0}, "a newer load": {lua.Seen{Epoch: 2, Seq: 2}, 0}, "too young": {is, time.Second},
+			"a claim more": {lua.Position{Epoch: 1, Seq: 1}, 0}, "a claim less": {lua.Position{Epoch: 1, Seq: 3}, 0},
+			"an older load": {lua.Position{Epoch: 0, Seq: 2}, 0}, "a newer load": {lua.Position{Epoch: 2, Seq: 2}, 0}, "too young": {is, time.Second},
 		} {
 			b.unchanged(name, func() {
 				gone, err := b.s.Evict(t.Context(), b.c.ID, row.seen, row.idle)
@@ -52,7 +52,7 @@ func TestEvictTakesOnlyWhatIsAsAskedFor(t *testing.T) {
 		_, err = b.s.Evict(t.Context(), b.c.ID, is, 0)
 		require.ErrorIs(t, err, lua.ErrAbsent)
 
-		b.unchanged("another mark", func() { require.NoError(t, b.s.Forget(t.Context(), b.c.ID, lua.Seen{Epoch: 1, Seq: 3})) })
+		b.unchanged("another mark", func() { require.NoError(t, b.s.Forget(t.Context(), b.c.ID, lua.Position{Epoch: 1, Seq: 3})) })
 		require.NoError(t, b.s.Forget(t.Context(), b.c.ID, is))
 		mark, err = b.s.EvictedAt(t.Context(), b.c.ID)
 		require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestFencedCampaignTakesNothing(t *testing.T) {
 			c.Version++
 			_, err := b.s.Adjust(t.Context(), &c)
 			require.ErrorIs(t, err, lua.ErrOther, "no change opens it")
-			gone, err := b.s.Evict(t.Context(), b.c.ID, lua.Seen{Epoch: 4, Seq: 1}, 0)
+			gone, err := b.s.Evict(t.Context(), b.c.ID, lua.Position{Epoch: 4, Seq: 1}, 0)
 			require.NoError(t, err)
 			require.False(t, gone)
 			loaded, err := b.s.Load(t.Context(), &c)
@@ -94,19 +94,19 @@ func TestFencedCampaignTakesNothing(t *testing.T) {
 func TestClaimIsRefusedByARedisThatWentBack(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.Epoch = 4 })
-		replies, now, err := b.s.ClaimAfter(t.Context(), b.meta, lua.Seen{}, wants("u", 3))
+		replies, now, err := b.s.ClaimAfter(t.Context(), b.meta, lua.Position{}, wants("u", 3))
 		require.NoError(t, err)
 		require.Equal(t, models.OutcomeClaimed, replies[2].Outcome)
-		require.Equal(t, lua.Now{Seen: lua.Seen{Epoch: 4, Seq: 3}, Remaining: 7}, now)
-		for _, seen := range []lua.Seen{{Epoch: 4, Seq: 4}, {Epoch: 5}, {Epoch: 5, Seq: 1}} {
+		require.Equal(t, lua.CampaignView{Position: lua.Position{Epoch: 4, Seq: 3}, Remaining: 7}, now)
+		for _, seen := range []lua.Position{{Epoch: 4, Seq: 4}, {Epoch: 5}, {Epoch: 5, Seq: 1}} {
 			b.unchanged("went back", func() {
 				replies, now, err := b.s.ClaimAfter(t.Context(), b.meta, seen, wants("v", 2))
 				require.NoError(t, err)
 				require.Equal(t, []models.Outcome{models.OutcomeRolledBack, models.OutcomeRolledBack}, outcomesOf(replies))
-				require.Equal(t, lua.Seen{Epoch: 4, Seq: 3}, now.Seen)
+				require.Equal(t, lua.Position{Epoch: 4, Seq: 3}, now.Position)
 			})
 		}
-		for i, seen := range []lua.Seen{{Epoch: 4, Seq: 3}, {Epoch: 3, Seq: 99}, {Epoch: 4}} {
+		for i, seen := range []lua.Position{{Epoch: 4, Seq: 3}, {Epoch: 3, Seq: 99}, {Epoch: 4}} {
 			replies, _, err := b.s.ClaimAfter(t.Context(), b.meta, seen, wants(fmt.Sprint("w", i), 1))
 			require.NoError(t, err)
 			require.Equal(t, models.OutcomeClaimed, replies[0].Outcome, "%+v", seen)
@@ -250,7 +250,7 @@ func (b *bundle) rebuild(t *testing.T, epoch int64, fence bool) {
 	r, err := b.s.NewRebuild(t.Context(), &c, 0, true)
 	require.NoError(t, err)
 	for _, e := range b.events() {
-		require.NoError(t, r.Add(t.Context(), &lua.Past{
+		require.NoError(t, r.Add(t.Context(), &lua.ClaimRecord{
 			ID: []byte(e.ID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity, At: e.At.Time, Live: true,
 		}))
 	}
@@ -317,7 +317,7 @@ func TestRebuildOfWhatIsNotAllThereIsRefused(t *testing.T) {
 		require.NoError(t, rdb.Del(t.Context(), b.keys.State).Err())
 		r, err := b.s.NewRebuild(t.Context(), b.c, 0, false)
 		require.NoError(t, err)
-		twice := lua.Past{ID: []byte(want("u", 1, "").ID.String()), UserID: []byte("u"), Seq: 1, Quantity: 1, At: noon, Live: true}
+		twice := lua.ClaimRecord{ID: []byte(want("u", 1, "").ID.String()), UserID: []byte("u"), Seq: 1, Quantity: 1, At: noon, Live: true}
 		require.NoError(t, r.Add(t.Context(), &twice))
 		require.NoError(t, r.Add(t.Context(), &twice))
 		_, err = r.Finish(t.Context())

@@ -86,9 +86,11 @@ type Campaign struct {
 	Residency       Residency `gorm:"default:none"`
 	ResidencyReason string    // why it is lost
 	ResidencyAt     *time.Time
-	StreamBirth     string // mark of the claim stream when the campaign was loaded: as long as it stands, nothing of it was lost
-	SeenSeq         int64  // highest seq that an API process saw of this epoch and Redis then did not hold
-	LostClaims      int64  // places in the order that a repair gave up: no row will ever have them
+	// StreamGeneration is the generation of the claim stream when the campaign was loaded: while the stream has the same one, none of
+	// its entries was lost. The tags keep the name of the column, and of the field in the digests that are stored.
+	StreamGeneration string `gorm:"column:stream_birth" json:"StreamBirth"`
+	SeenSeq          int64  // highest seq that an API process saw of this epoch and Redis then did not hold
+	LostClaims       int64  // places in the order that a repair gave up: no row will ever have them
 
 	// The books, moved by the writer in the transaction that inserts the claims.
 	Remaining int64 // units; never below 0, never below what Redis says

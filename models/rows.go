@@ -86,16 +86,16 @@ type Setting struct {
 // TableName names the table for gorm.
 func (Setting) TableName() string { return "settings" }
 
-// StreamMark is a row of streams: how to tell that Redis lost some of a claim stream.
-type StreamMark struct {
-	Partition int    `gorm:"primaryKey;autoIncrement:false"`
-	Birth     string // mark that Redis holds too
-	Tip       string // highest entry id that was seen in the stream
-	TipAt     time.Time
+// StreamRecord is a row of streams: how to tell that Redis lost some of a claim stream.
+type StreamRecord struct {
+	Partition  int    `gorm:"primaryKey;autoIncrement:false"`
+	Generation string `gorm:"column:birth"` // the one that Redis holds too
+	Tip        string // highest entry id that was seen in the stream
+	TipAt      time.Time
 }
 
 // TableName names the table for gorm.
-func (StreamMark) TableName() string { return "streams" }
+func (StreamRecord) TableName() string { return "streams" }
 
 // PacketRow is a row of MySQL's packets table: one red packet, written before Redis knows it.
 type PacketRow struct {

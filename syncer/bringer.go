@@ -26,16 +26,16 @@ type Scripts interface { //nolint:interfacebloat // one for each verb that it us
 	State(ctx context.Context, campaignID string) (lua.State, error)
 	MetaOf(c *models.Campaign) (lua.Meta, error)
 	Fence(ctx context.Context, campaignID string, epoch int64) error
-	Evict(ctx context.Context, campaignID string, seen lua.Seen, idle time.Duration) (evicted bool, err error)
-	EvictedAt(ctx context.Context, campaignID string) (lua.Seen, error)
-	Forget(ctx context.Context, campaignID string, seen lua.Seen) error
+	Evict(ctx context.Context, campaignID string, seen lua.Position, idle time.Duration) (evicted bool, err error)
+	EvictedAt(ctx context.Context, campaignID string) (lua.Position, error)
+	Forget(ctx context.Context, campaignID string, seen lua.Position) error
 	NewRebuild(ctx context.Context, c *models.Campaign, after int64, replace bool) (*lua.Rebuild, error)
 	LockCampaign(ctx context.Context, campaignID string, ttl time.Duration) (*lua.Lock, error)
 	Stream(ctx context.Context, partition int) (lua.Stream, error)
 	Unread(ctx context.Context, partition int, group string) (lua.Unread, error)
-	NewBirth(ctx context.Context, partition int) (string, error)
-	SetBirth(ctx context.Context, partition int, birth string) error
-	LockBirth(ctx context.Context, partition int, ttl time.Duration) (*lua.Lock, error)
+	NewGeneration(ctx context.Context, partition int) (string, error)
+	SetGeneration(ctx context.Context, partition int, generation string) error
+	LockGeneration(ctx context.Context, partition int, ttl time.Duration) (*lua.Lock, error)
 	Release(ctx context.Context, c *models.Campaign, releases []lua.Release) ([]lua.Released, error)
 	Now(ctx context.Context) (time.Time, error)
 	Append(ctx context.Context, campaignID, eventID string, payload []byte) error

@@ -124,7 +124,7 @@ func (e *Evictor) page(ctx context.Context, after string) ([]candidate, error) {
 }
 
 func (e *Evictor) evict(ctx context.Context, c *candidate) (evicted bool, err error) {
-	seen := lua.Seen{Epoch: c.Epoch, Seq: c.SyncedSeq}
+	seen := lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq}
 	gone, err := e.cfg.Scripts.Evict(ctx, c.ID, seen, e.cfg.Idle)
 	switch {
 	case errors.Is(err, lua.ErrAbsent):
@@ -150,7 +150,7 @@ func (e *Evictor) evict(ctx context.Context, c *candidate) (evicted bool, err er
 
 // recordEviction tells MySQL that a campaign left Redis in full. A load that came meanwhile stays. Redis has no say any more,
 // so remaining is exact, whatever change is waiting for Redis.
-func recordEviction(ctx context.Context, db *gorm.DB, id string, seen lua.Seen) error {
+func recordEviction(ctx context.Context, db *gorm.DB, id string, seen lua.Position) error {
 	err := persist(ctx, triesMax, noNotice, func() error {
 		return db.WithContext(ctx).Exec("UPDATE campaigns SET residency = ?, residency_reason = '', residency_at = ?,"+
 			" remaining = CASE WHEN total > claimed THEN total - claimed ELSE 0 END"+

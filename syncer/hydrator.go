@@ -123,12 +123,12 @@ func (h *Hydrator) Hydrate(ctx context.Context, campaignID string) (lua.Meta, er
 
 // Recover is Hydrate for one who saw more of the campaign in Redis than is there now: first of all it has a Redis that went
 // back take no more claims, then it takes down how far the campaign was. Errors as Hydrate.
-func (h *Hydrator) Recover(ctx context.Context, campaignID string, seen lua.Seen) (lua.Meta, error) {
-	if seen == (lua.Seen{}) {
+func (h *Hydrator) Recover(ctx context.Context, campaignID string, seen lua.Position) (lua.Meta, error) {
+	if seen == (lua.Position{}) {
 		return h.Hydrate(ctx, campaignID)
 	}
 	state, err := h.scripts.State(ctx, campaignID)
-	if err == nil && (lua.Seen{Epoch: state.Epoch, Seq: state.Seq}).Before(seen) {
+	if err == nil && (lua.Position{Epoch: state.Epoch, Seq: state.Seq}).Before(seen) {
 		if err := h.scripts.Fence(ctx, campaignID, state.Epoch); err != nil && !errors.Is(err, lua.ErrOther) {
 			return lua.Meta{}, fmt.Errorf("syncer: campaign %s: %w", campaignID, err)
 		}
@@ -141,7 +141,7 @@ func (h *Hydrator) Recover(ctx context.Context, campaignID string, seen lua.Seen
 }
 
 // takeDown records what was seen, if it is more than MySQL knows.
-func (h *Hydrator) takeDown(ctx context.Context, id string, seen lua.Seen) error {
+func (h *Hydrator) takeDown(ctx context.Context, id string, seen lua.Position) error {
 	c, err := getCampaign(h.db.WithContext(ctx), id)
 	switch {
 	case err != nil:
@@ -225,7 +225,7 @@ func (h *Hydrator) wrong(ctx context.Context, c *models.Campaign) (string, error
 	if err != nil {
 		return "", err
 	}
-	if c.StreamBirth != stream.Birth {
+	if c.StreamGeneration != stream.Generation {
 		return "the claim stream lost entries since the campaign was loaded", nil
 	}
 	return "", nil

@@ -84,7 +84,7 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	_, err = h.hydrator().Rebuild(t.Context(), resident, false)
 	require.ErrorIs(t, err, syncer.ErrLost)
 
-	_, err = h.hydrator().Recover(t.Context(), resident, lua.Seen{Epoch: 1, Seq: 3}) // by an API process that saw them
+	_, err = h.hydrator().Recover(t.Context(), resident, lua.Position{Epoch: 1, Seq: 3}) // by an API process that saw them
 	require.ErrorIs(t, err, syncer.ErrLost)
 	report, err := h.hydrator().Rebuild(t.Context(), resident, true)
 	require.NoError(t, err)
@@ -106,10 +106,10 @@ func TestLost_WhenEveryClaimIsLostTheStockIsSoldAnew(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	id := h.open(3, func(c *models.Campaign) { c.PerUser = 1 })
-	_, now := h.claimAfter(id, lua.Seen{}, asks("gone", 2)...)
+	_, now := h.claimAfter(id, lua.Position{}, asks("gone", 2)...)
 	require.NoError(t, h.rdb.FlushAll(t.Context()).Err()) //nolint:forbidigo // its own Redis, and the fault itself
 	h.group()
-	_, err := h.hydrator().Recover(t.Context(), id, now.Seen)
+	_, err := h.hydrator().Recover(t.Context(), id, now.Position)
 	require.ErrorIs(t, err, syncer.ErrLost)
 	done, err := h.reconciler(nil).Repair(t.Context(), id, syncer.RepairHow{})
 	require.NoError(t, err)
@@ -165,7 +165,7 @@ func TestLost_ARedisThatWentBackIsFencedAndRepaired(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, broken)
 	require.NoError(t, h.rdb.Save(t.Context()).Err())
-	_, now := h.claimAfter(id, lua.Seen{}, ask("b", "b"), ask("c", "c"))
+	_, now := h.claimAfter(id, lua.Position{}, ask("b", "b"), ask("c", "c"))
 	h.sync() // b and c have their rows
 	h.claim(id, ask("d", ""))
 	_, err = marker.Mark(t.Context())
@@ -174,14 +174,14 @@ func TestLost_ARedisThatWentBackIsFencedAndRepaired(t *testing.T) {
 	h.server.Kill()
 	h.server.Start()
 
-	require.Equal(t, lua.Seen{Epoch: 1, Seq: 3}, now.Seen)
+	require.Equal(t, lua.Position{Epoch: 1, Seq: 3}, now.Position)
 	before := h.server.Dump(t.Context())
-	replies, held := h.claimAfter(id, now.Seen, ask("e", ""), ask("a", "a"))
+	replies, held := h.claimAfter(id, now.Position, ask("e", ""), ask("a", "a"))
 	require.Equal(t, []models.Outcome{models.OutcomeRolledBack, models.OutcomeRolledBack}, outcomesOf(replies))
-	require.Equal(t, lua.Seen{Epoch: 1, Seq: 1}, held.Seen)
+	require.Equal(t, lua.Position{Epoch: 1, Seq: 1}, held.Position)
 	require.Equal(t, before, h.server.Dump(t.Context()), "nothing was changed")
 
-	_, err = h.hydrator().Recover(t.Context(), id, now.Seen)
+	_, err = h.hydrator().Recover(t.Context(), id, now.Position)
 	require.ErrorIs(t, err, syncer.ErrLost)
 	require.Equal(t, models.OutcomeAbsent, h.claim(id, ask("e", ""))[0].Outcome, "fenced for those, too, who saw nothing")
 	_, err = newSweeper(t, h.db, h.scripts).Sweep(t.Context())
@@ -195,7 +195,7 @@ func TestLost_ARedisThatWentBackIsFencedAndRepaired(t *testing.T) {
 	}
 	require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeReplayed, models.OutcomeReplayed},
 		outcomesOf(h.claim(id, ask("a", "a"), ask("b", "b"), ask("c", "c"))))
-	fresh, _ := h.claimAfter(id, now.Seen, asks("n", 20)...)
+	fresh, _ := h.claimAfter(id, now.Position, asks("n", 20)...)
 	require.Equal(t, models.OutcomeClaimed, fresh[0].Outcome, "a newer load than was seen is no loss")
 	h.sync()
 	h.requireBooks(id, 10)

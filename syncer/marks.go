@@ -56,7 +56,7 @@ func (m *marks) intact(ctx context.Context, partition int) (stream lua.Stream, b
 		if why == "" {
 			return stream, broken, nil
 		}
-		if err := m.renew(ctx, partition, row.Birth, why); err != nil {
+		if err := m.renew(ctx, partition, row.Generation, why); err != nil {
 			return lua.Stream{}, false, err
 		}
 		broken = true
@@ -64,14 +64,14 @@ func (m *marks) intact(ctx context.Context, partition int) (stream lua.Stream, b
 	return lua.Stream{}, false, fmt.Errorf("syncer: the mark of stream %d does not come to rest", partition)
 }
 
-func whyBroken(row *models.StreamMark, stream *lua.Stream) (string, error) {
+func whyBroken(row *models.StreamRecord, stream *lua.Stream) (string, error) {
 	tip, err := lua.ParseEntryID(row.Tip)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("syncer: stream %d: %w", row.Partition, err)
-	case stream.Birth == "":
+	case stream.Generation == "":
 		return "redis lost the claim stream", nil
-	case stream.Birth != row.Birth:
+	case stream.Generation != row.Generation:
 		return "redis holds another claim stream", nil
 	case stream.Tip.Less(tip):
 		return fmt.Sprintf("the claim stream went back from %s to %s", tip, stream.Tip), nil
@@ -79,7 +79,7 @@ func whyBroken(row *models.StreamMark, stream *lua.Stream) (string, error) {
 	return "", nil
 }
 
-func (m *marks) row(ctx context.Context, partition int) (row models.StreamMark, found bool, err error) {
+func (m *marks) row(ctx context.Context, partition int) (row models.StreamRecord, found bool, err error) {
 	err = m.db.WithContext(ctx).Where("`partition` = ?", partition).Take(&row).Error
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return row, false, nil
@@ -93,19 +93,19 @@ func (m *marks) row(ctx context.Context, partition int) (row models.StreamMark, 
 // begin takes down the mark of a stream that MySQL has no mark of yet. Campaigns that were loaded before there were marks
 // are taken for whole, once.
 func (m *marks) begin(ctx context.Context, partition int) error {
-	birth, err := m.scripts.NewBirth(ctx, partition)
+	generation, err := m.scripts.NewGeneration(ctx, partition)
 	if err != nil {
 		return fmt.Errorf("syncer: stream %d: %w", partition, err)
 	}
 	err = persist(ctx, triesMax, noNotice, func() error {
 		return m.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			row := models.StreamMark{Partition: partition, Birth: birth, Tip: lua.EntryID{}.String(), TipAt: now()}
+			row := models.StreamRecord{Partition: partition, Generation: generation, Tip: lua.EntryID{}.String(), TipAt: now()}
 			put := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&row)
 			if put.Error != nil || put.RowsAffected == 0 {
 				return put.Error
 			}
 			return tx.Exec("UPDATE campaigns SET stream_birth = ? WHERE `partition` = ? AND residency = ? AND stream_birth = ''",
-				birth, partition, models.ResidencyResident).Error
+				generation, partition, models.ResidencyResident).Error
 		})
 	})
 	if err != nil {
@@ -116,31 +116,31 @@ func (m *marks) begin(ctx context.Context, partition int) error {
 
 // renew gives a broken stream a new mark: MySQL first, so that who dies in between leaves two that differ.
 func (m *marks) renew(ctx context.Context, partition int, old, why string) error {
-	lock, err := m.scripts.LockBirth(ctx, partition, markLockFor)
+	lock, err := m.scripts.LockGeneration(ctx, partition, markLockFor)
 	if err != nil {
 		return fmt.Errorf("syncer: stream %d: %w", partition, err)
 	}
 	defer func() { _ = lock.Release(context.WithoutCancel(ctx)) }() // it runs out by itself
 	row, _, err := m.row(ctx, partition)
-	if err != nil || row.Birth != old {
+	if err != nil || row.Generation != old {
 		return err // another was faster
 	}
 	stream, err := m.scripts.Stream(ctx, partition)
 	if err != nil {
 		return fmt.Errorf("syncer: stream %d: %w", partition, err)
 	}
-	birth, err := uuid.NewV7()
+	generation, err := uuid.NewV7()
 	if err != nil {
 		return fmt.Errorf("syncer: stream %d: %w", partition, err)
 	}
 	put := m.db.WithContext(ctx).Exec("UPDATE streams SET birth = ?, tip = ?, tip_at = ? WHERE `partition` = ? AND birth = ?",
-		birth.String(), stream.Tip.String(), now(), partition, old)
+		generation.String(), stream.Tip.String(), now(), partition, old)
 	if put.Error != nil || put.RowsAffected == 0 {
 		return put.Error
 	}
 	m.log.LogAttrs(ctx, slog.LevelError, "claims may be lost: every campaign of the partition waits for proof or repair",
 		slog.Int("partition", partition), slog.String("reason", why))
-	if err := m.scripts.SetBirth(ctx, partition, birth.String()); err != nil {
+	if err := m.scripts.SetGeneration(ctx, partition, generation.String()); err != nil {
 		return fmt.Errorf("syncer: stream %d: %w", partition, err)
 	}
 	return nil
@@ -149,7 +149,7 @@ func (m *marks) renew(ctx context.Context, partition int, old, why string) error
 // note records the tip of an intact stream.
 func (m *marks) note(ctx context.Context, partition int, stream *lua.Stream) error {
 	row, found, err := m.row(ctx, partition)
-	if err != nil || !found || row.Birth != stream.Birth {
+	if err != nil || !found || row.Generation != stream.Generation {
 		return err
 	}
 	recorded, err := lua.ParseEntryID(row.Tip)
@@ -157,7 +157,7 @@ func (m *marks) note(ctx context.Context, partition int, stream *lua.Stream) err
 		return err
 	}
 	err = m.db.WithContext(ctx).Exec("UPDATE streams SET tip = ?, tip_at = ? WHERE `partition` = ? AND birth = ? AND tip = ?",
-		stream.Tip.String(), now(), partition, stream.Birth, row.Tip).Error
+		stream.Tip.String(), now(), partition, stream.Generation, row.Tip).Error
 	if err != nil {
 		return fmt.Errorf("syncer: stream %d: %w", partition, err)
 	}

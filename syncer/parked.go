@@ -39,9 +39,9 @@ type parkedClaim struct {
 }
 
 // past is the claim on its way back into Redis.
-func (p *parkedClaim) past() *lua.Past {
+func (p *parkedClaim) past() *lua.ClaimRecord {
 	e := &p.event
-	past := &lua.Past{
+	past := &lua.ClaimRecord{
 		ID: []byte(e.ID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity, At: e.At.Time, Live: true,
 		PacketID: []byte(e.PacketID),
 	}

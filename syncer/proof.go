@@ -28,14 +28,14 @@ func (h *Hydrator) prove(ctx context.Context, c *models.Campaign) error {
 	switch {
 	case err != nil:
 		return err
-	case c.StreamBirth != stream.Birth:
+	case c.StreamGeneration != stream.Generation:
 		return fmt.Errorf("%w: %s: %s; only a repair can tell what its claims were", ErrLost, c.ID, c.ResidencyReason)
 	}
 	if err := h.acknowledged(ctx, c, stream.Tip); err != nil {
 		return fmt.Errorf("%w: %s: %s: %w", ErrLost, c.ID, c.ResidencyReason, err)
 	}
 	again, _, err := h.marks.intact(ctx, c.Partition)
-	if err == nil && again.Birth != stream.Birth {
+	if err == nil && again.Generation != stream.Generation {
 		err = fmt.Errorf("%w: %s: the claim stream was lost meanwhile", ErrLost, c.ID)
 	}
 	if err != nil {

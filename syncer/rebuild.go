@@ -104,7 +104,7 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildH
 		return report, false, errors.Join(fmt.Errorf("syncer: rebuild %s: %w", c.ID, err), drop)
 	}
 	h.step("loaded")
-	done, err = h.confirm(ctx, c, now, epoch, stream.Birth)
+	done, err = h.confirm(ctx, c, now, epoch, stream.Generation)
 	if err != nil || !done {
 		return report, false, err
 	}
@@ -143,7 +143,7 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 	if err != nil {
 		return nil, err
 	}
-	highest := max(staging.Seen().Seq, snap.SeenSeq)
+	highest := max(staging.Position().Seq, snap.SeenSeq)
 	rows, units := staging.Claims()-parked.claims, staging.Taken()-parked.units
 	if how.force {
 		staging.SetSeq(highest)
@@ -155,7 +155,7 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 		staging.Released() != now.released {
 		reason := fmt.Sprintf("%d claims of %d units have rows up to %d, %d released, %d are lost, %d parked, %d were seen; "+
 			"the books say %d of %d units, %d released",
-			rows, units, staging.Seen().Seq, staging.Released(), now.lost, parked.claims, snap.SeenSeq, now.synced, now.claimed, now.released)
+			rows, units, staging.Position().Seq, staging.Released(), now.lost, parked.claims, snap.SeenSeq, now.synced, now.claimed, now.released)
 		return nil, lostUnless(h.lose(ctx, c, reason), c.ID, reason)
 	}
 	staging.SetSeq(now.synced + parked.claims)
@@ -203,7 +203,7 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging
 	}
 	defer func() { _ = rows.Close() }() // rows.Err says what matters
 	var claimID, user, digest, status, packet sql.RawBytes
-	var p lua.Past
+	var p lua.ClaimRecord
 	for n := 1; rows.Next(); n++ {
 		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status, &packet, &p.Amount); err != nil {
 			return fmt.Errorf("syncer: rebuild: %w", err)
@@ -248,13 +248,13 @@ func byPlace(dialect string) string {
 }
 
 // confirm is step 4. done is false when the books are not those that were loaded.
-func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, epoch int64, birth string) (done bool, err error) {
+func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, epoch int64, generation string) (done bool, err error) {
 	put := h.db.WithContext(ctx).Exec("UPDATE campaigns SET"+ // remaining first: MySQL hands assigned values on from left to right
 		" remaining = CASE WHEN claimed = ? THEN remaining WHEN total > ? THEN total - ? ELSE 0 END,"+
 		" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0, synced_seq = ?, claimed = ?,"+
 		" lost_claims = ?, released_claims = ?"+
 		" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND claimed = ? AND released_claims = ?",
-		b.claimed, b.claimed, b.claimed, epoch, models.ResidencyResident, now(), birth, b.synced, b.claimed, b.lost, b.released,
+		b.claimed, b.claimed, b.claimed, epoch, models.ResidencyResident, now(), generation, b.synced, b.claimed, b.lost, b.released,
 		c.ID, c.Epoch, c.Residency, epoch, c.SyncedSeq, c.Claimed, c.ReleasedClaims)
 	if put.Error != nil {
 		return false, fmt.Errorf("syncer: hydrate %s: %w", c.ID, put.Error)

@@ -56,7 +56,7 @@ func releasesOf(rows []models.OutboxRow) (releases []lua.Release, known []*model
 			continue
 		}
 		releases = append(releases, lua.Release{
-			Claim: lua.Past{
+			Claim: lua.ClaimRecord{
 				ID: []byte(e.ClaimID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity, At: e.ClaimedAt.Time,
 			},
 			EventID: row.ID, Event: row.Payload,

@@ -88,7 +88,7 @@ func (h *Hydrator) examine(ctx context.Context, c *models.Campaign) (present boo
 	if err != nil && !errors.Is(err, lua.ErrDamaged) {
 		return false, fmt.Errorf("syncer: campaign %s: %w", c.ID, err)
 	}
-	inFull := mark.Epoch > 0 && mark == (lua.Seen{Epoch: c.Epoch, Seq: c.SyncedSeq})
+	inFull := mark.Epoch > 0 && mark == (lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq})
 	if _, err := h.scripts.State(ctx, c.ID); errors.Is(err, lua.ErrAbsent) && inFull {
 		return false, h.completeEviction(ctx, c.ID, mark) // whoever evicted it died before MySQL heard of it
 	}
@@ -120,7 +120,7 @@ func (h *Hydrator) confirmLoading(ctx context.Context, c *models.Campaign, state
 	}
 	report := RebuildReport{Epoch: state.Epoch, Claims: state.Seq - c.LostClaims, Units: state.Taken}
 	now := &books{synced: c.SyncedSeq, claimed: c.Claimed, lost: c.LostClaims, released: c.ReleasedClaims}
-	done, err := h.confirm(ctx, c, now, state.Epoch, stream.Birth)
+	done, err := h.confirm(ctx, c, now, state.Epoch, stream.Generation)
 	return report, done, err
 }
 
@@ -174,7 +174,7 @@ func lostUnless(err error, id, reason string) error {
 }
 
 // completeEviction tells MySQL that a campaign left Redis in full, and takes the mark of it away.
-func (h *Hydrator) completeEviction(ctx context.Context, id string, mark lua.Seen) error {
+func (h *Hydrator) completeEviction(ctx context.Context, id string, mark lua.Position) error {
 	if err := recordEviction(ctx, h.db, id, mark); err != nil {
 		return err
 	}

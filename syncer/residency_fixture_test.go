@@ -90,11 +90,11 @@ func ask(user, key string) lua.ClaimRequest {
 // claim asks for all in calls of up to lua.ClaimsMax.
 func (h *house) claim(id string, reqs ...lua.ClaimRequest) []lua.ClaimReply {
 	h.t.Helper()
-	replies, _ := h.claimAfter(id, lua.Seen{}, reqs...)
+	replies, _ := h.claimAfter(id, lua.Position{}, reqs...)
 	return replies
 }
 
-func (h *house) claimAfter(id string, seen lua.Seen, reqs ...lua.ClaimRequest) (all []lua.ClaimReply, now lua.Now) {
+func (h *house) claimAfter(id string, seen lua.Position, reqs ...lua.ClaimRequest) (all []lua.ClaimReply, now lua.CampaignView) {
 	h.t.Helper()
 	c := h.campaign(id)
 	meta, err := h.scripts.MetaOf(&c)

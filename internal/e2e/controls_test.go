@@ -61,14 +61,14 @@ type readThenWrite struct {
 	moment func(ctx context.Context) error
 }
 
-func (c readThenWrite) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Seen, reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.Now, error) {
+func (c readThenWrite) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Position, reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView, error) {
 	replies := make([]lua.ClaimReply, len(reqs))
 	for i := range reqs {
 		if err := c.claim(ctx, m, &reqs[i], &replies[i]); err != nil {
-			return nil, lua.Now{}, fmt.Errorf("%w: %w", lua.ErrOutcomeUnknown, err)
+			return nil, lua.CampaignView{}, fmt.Errorf("%w: %w", lua.ErrOutcomeUnknown, err)
 		}
 	}
-	return replies, lua.Now{Remaining: 1}, nil // 1: nobody is to remember that it is sold out
+	return replies, lua.CampaignView{Remaining: 1}, nil // 1: nobody is to remember that it is sold out
 }
 
 func (c readThenWrite) claim(ctx context.Context, m lua.Meta, req *lua.ClaimRequest, reply *lua.ClaimReply) error {

@@ -108,7 +108,9 @@ func newFixture(ctx context.Context, rdb redis.UniversalClient) (*fixture, error
 	return f, err
 }
 
-func (f *fixture) seen() lua.Seen { return lua.Seen{Epoch: f.c.Epoch, Seq: int64(len(f.claimed))} }
+func (f *fixture) seen() lua.Position {
+	return lua.Position{Epoch: f.c.Epoch, Seq: int64(len(f.claimed))}
+}
 
 func ask(user string, quantity int64, key string) lua.ClaimRequest {
 	return lua.ClaimRequest{ID: uuid.New(), UserID: user, Quantity: quantity, Key: key}
@@ -117,7 +119,7 @@ func ask(user string, quantity int64, key string) lua.ClaimRequest {
 // released is the release of a claim that was made without a key.
 func released(c *models.Claim) lua.Release {
 	return lua.Release{
-		Claim: lua.Past{
+		Claim: lua.ClaimRecord{
 			ID: []byte(c.ID), UserID: []byte(c.UserID), Seq: c.Seq, Quantity: c.Quantity, At: c.ClaimedAt.Time,
 		},
 		EventID: uuid.NewString(), Event: []byte(`{"v":1,"type":"claim.released","id":"` + c.ID + `"}`),

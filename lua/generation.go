@@ -42,21 +42,21 @@ func ParseEntryID(text string) (EntryID, error) {
 
 // Stream is the claim stream of a partition at one moment.
 type Stream struct {
-	Birth string  // its mark; "" when Redis holds none
-	Tip   EntryID // the highest id that was ever in it; zero when there is no stream
+	Generation string  // names this unbroken life of the stream; "" when Redis holds none
+	Tip        EntryID // the highest id that was ever in it; zero when there is no stream
 }
 
-// Stream reads the mark and the tip of a partition's stream. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again),
+// Stream reads the generation and the tip of a partition's stream. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again),
 // ErrDamaged.
 func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
-	birth, err := s.rdb.Get(ctx, BirthKey(partition)).Result()
+	generation, err := s.rdb.Get(ctx, GenerationKey(partition)).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return Stream{}, sortError("get", err)
 	}
 	info, err := s.rdb.XInfoStream(ctx, StreamKey(partition)).Result()
 	switch {
 	case err != nil && strings.Contains(err.Error(), noSuchKey):
-		return Stream{Birth: birth}, nil
+		return Stream{Generation: generation}, nil
 	case err != nil:
 		return Stream{}, sortError("xinfo", err)
 	}
@@ -64,38 +64,38 @@ func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
 	if err != nil {
 		return Stream{}, fmt.Errorf("%w: %s: %w", ErrDamaged, StreamKey(partition), err)
 	}
-	return Stream{Birth: birth, Tip: tip}, nil
+	return Stream{Generation: generation, Tip: tip}, nil
 }
 
 const noSuchKey = "no such key"
 
-// NewBirth gives a partition's stream a mark where it has none, and returns the one that it has then.
-func (s *Scripts) NewBirth(ctx context.Context, partition int) (string, error) {
-	mark, err := uuid.NewV7()
+// NewGeneration gives a partition's stream a generation where it has none, and returns the one that it has then.
+func (s *Scripts) NewGeneration(ctx context.Context, partition int) (string, error) {
+	fresh, err := uuid.NewV7()
 	if err != nil {
-		return "", fmt.Errorf("lua: birth: %w", err)
+		return "", fmt.Errorf("lua: stream generation: %w", err)
 	}
-	if err := s.rdb.SetNX(ctx, BirthKey(partition), mark.String(), 0).Err(); err != nil {
+	if err := s.rdb.SetNX(ctx, GenerationKey(partition), fresh.String(), 0).Err(); err != nil {
 		return "", sortError("set", err)
 	}
-	birth, err := s.rdb.Get(ctx, BirthKey(partition)).Result()
+	generation, err := s.rdb.Get(ctx, GenerationKey(partition)).Result()
 	if err != nil {
 		return "", sortError("get", err)
 	}
-	return birth, nil
+	return generation, nil
 }
 
-// SetBirth gives a partition's stream a new mark, for those who hold its lock.
-func (s *Scripts) SetBirth(ctx context.Context, partition int, birth string) error {
-	if err := s.rdb.Set(ctx, BirthKey(partition), birth, 0).Err(); err != nil {
+// SetGeneration replaces the generation of a partition's stream. The caller holds its lock, see LockGeneration.
+func (s *Scripts) SetGeneration(ctx context.Context, partition int, generation string) error {
+	if err := s.rdb.Set(ctx, GenerationKey(partition), generation, 0).Err(); err != nil {
 		return sortError("set", err)
 	}
 	return nil
 }
 
-// LockBirth takes the lock of those who give a partition's stream a new mark. Errors as LockCampaign.
-func (s *Scripts) LockBirth(ctx context.Context, partition int, ttl time.Duration) (*Lock, error) {
-	return s.obtain(ctx, BirthLockKey(partition), ttl)
+// LockGeneration takes the lock of those who replace the generation of a partition's stream. Errors as LockCampaign.
+func (s *Scripts) LockGeneration(ctx context.Context, partition int, ttl time.Duration) (*Lock, error) {
+	return s.obtain(ctx, GenerationLockKey(partition), ttl)
 }
 
 // Unread is what a group of a stream has not acknowledged yet.
