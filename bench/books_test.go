@@ -120,9 +120,9 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int) pipelineRun {
 	st.empty(b, m)
 	r.fill(b, m, "user-1", claims, true)
 	log := slog.New(slog.DiscardHandler)
-	writer, err := syncer.NewWriter(syncer.WriterConfig{DB: st.gorm, Logger: log})
+	books, err := syncer.NewWriter(syncer.WriterConfig{DB: st.gorm, Logger: log})
 	require.NoError(b, err)
-	sink := &countingSink{Sink: writer, all: make(chan struct{})}
+	sink := &countingSink{Sink: books, all: make(chan struct{})}
 	sink.left.Store(int64(claims))
 	reader, err := consumer.New(consumer.Config{
 		Client: r.rdb, Name: "bench", Sink: sink, Logger: log, Registerer: prometheus.NewRegistry(),
@@ -134,7 +134,7 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int) pipelineRun {
 	run := measure(int64(claims), func() { stop = untilBooked(b, reader, sink) })
 	run.cpu = timesOf(b, r, st).since(before)
 	stop() // or it would read the next round's stream too
-	require.NoError(b, writer.Close(longAfter(b)))
+	require.NoError(b, books.Close(longAfter(b)))
 	st.requireBooked(b, m, int64(claims))
 	r.forget(b, m)
 	return run

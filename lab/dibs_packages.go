@@ -140,22 +140,22 @@ func bookkeeping(ctx context.Context, parts dibsParts, db *gorm.DB) (stop func(c
 	if err := syncer.CheckPartitions(ctx, db, 1); err != nil {
 		return nil, err
 	}
-	writer, err := syncer.NewWriter(syncer.WriterConfig{DB: db, Logger: parts.log})
+	sink, err := syncer.NewWriter(syncer.WriterConfig{DB: db, Logger: parts.log})
 	if err != nil {
 		return nil, err
 	}
 	reader, err := consumer.New(consumer.Config{
-		Client: parts.rdb, Name: "lab", Sink: writer, Logger: parts.log, Registerer: prometheus.NewRegistry(),
+		Client: parts.rdb, Name: "lab", Sink: sink, Logger: parts.log, Registerer: prometheus.NewRegistry(),
 		Tuning: consumer.SubscriberConfig{Window: 4 * syncer.FlushSizeDefault},
 	})
 	if err != nil {
-		return nil, errors.Join(err, writer.Close(ctx))
+		return nil, errors.Join(err, sink.Close(ctx))
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- reader.Run(running) }()
 	return func(ctx context.Context) error {
 		cancel()
-		return errors.Join(<-ended, writer.Close(ctx))
+		return errors.Join(<-ended, sink.Close(ctx))
 	}, nil
 }

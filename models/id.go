@@ -11,6 +11,8 @@ import (
 const (
 	// CampaignIDLength is the longest id of a campaign or a packet, in characters of A-Z a-z 0-9 . _ -.
 	CampaignIDLength = 64
+	// ReasonLength bounds the reasons that MySQL keeps, in characters: the width of the column.
+	ReasonLength = 500
 	// UserIDLength is the longest id of a user or an order, in printable characters.
 	UserIDLength = 128
 	// IdempotencyKeyLength is the longest idempotency key, in printable characters.

@@ -4,9 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,37 +72,6 @@ func submitted(b *testing.B, db *gorm.DB, writers int, events []models.Event) ti
 	return time.Since(begun)
 }
 
-func eachAtOnce(b *testing.B, n int, events []models.Event, do func(e *models.Event) error) {
-	b.Helper()
-	var next, failed atomic.Int64
-	var wg sync.WaitGroup
-	for range n {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(events)); i = next.Add(1) - 1 {
-				if do(&events[i]) != nil {
-					failed.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	require.Zero(b, failed.Load())
-}
-
-// rawInsert is the ceiling: nothing but the rows, 1,000 a transaction.
-func rawInsert(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
-	b.Helper()
-	pool, err := db.DB()
-	require.NoError(b, err)
-	begun := time.Now()
-	for len(events) > 0 {
-		n := min(1000, len(events))
-		inTx(b, pool, func(ctx context.Context, tx *sql.Tx) error { return insertRows(ctx, tx, events[:n]) })
-		events = events[n:]
-	}
-	return time.Since(begun)
-}
-
 // oneByOne is a transaction a claim, with an UPDATE each, over 16 connections.
 func oneByOne(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 	b.Helper()
@@ -124,29 +90,4 @@ func oneByOne(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 		return nil
 	})
 	return time.Since(begun)
-}
-
-func inTx(b *testing.B, pool *sql.DB, do func(ctx context.Context, tx *sql.Tx) error) {
-	tx, err := pool.BeginTx(b.Context(), nil)
-	if err == nil {
-		if err = do(b.Context(), tx); err == nil {
-			err = tx.Commit()
-		}
-	}
-	if err != nil {
-		b.Error(err)
-	}
-}
-
-func insertRows(ctx context.Context, tx *sql.Tx, events []models.Event) error {
-	const row = "(?,?,0,?,?,?,'claimed','',1,?,?)"
-	now := time.Now().UTC()
-	args := make([]any, 0, 7*len(events))
-	for i := range events {
-		e := &events[i]
-		args = append(args, e.ID, e.CampaignID, e.Seq, e.UserID, e.Quantity, e.At.Time, now)
-	}
-	_, err := tx.ExecContext(ctx, "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch,"+
-		" claimed_at, synced_at) VALUES "+row+strings.Repeat(","+row, len(events)-1), args...)
-	return err
 }

@@ -104,3 +104,8 @@ func (b bringer) settle(ctx context.Context, c *models.Campaign) error {
 	}
 	return nil
 }
+
+// isResident: books from before there was a residency have an epoch only.
+func isResident(c *models.Campaign) bool {
+	return c.Residency == models.ResidencyResident || c.Residency == models.ResidencyNone && c.Epoch > 0
+}

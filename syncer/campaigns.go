@@ -17,9 +17,6 @@ import (
 	"dibs/models"
 )
 
-// triesMax bounds how often a transaction that someone waits for is tried again after a lost race or a lost connection.
-const triesMax = 5
-
 // Campaigns keeps the definitions of campaigns in MySQL, which is their authority, and brings changes to Redis.
 type Campaigns struct {
 	db         *gorm.DB
@@ -183,5 +180,5 @@ func notFound(err error, id string) error {
 	return fmt.Errorf("syncer: campaign %s: %w", id, err)
 }
 
-// noNotice is for those who wait: the last error is theirs.
-func noNotice(error, failure, time.Duration) {}
+// sweepBatch bounds a page of campaigns to complete.
+const sweepBatch = 100

@@ -18,30 +18,15 @@ import (
 	"dibs/syncer"
 )
 
-const partitions = 3
-
-// openScripts are Dibs' scripts on the Redis that all tests share; campaign ids must be unique.
-func openScripts(t testing.TB) *lua.Scripts {
-	t.Helper()
-	scripts, err := lua.New(testenv.SharedRedis(t).Client(), lua.Options{Partitions: partitions})
-	require.NoError(t, err)
-	return scripts
-}
-
-func newCampaigns(t testing.TB, db *gorm.DB, scripts syncer.Scripts) *syncer.Campaigns {
-	t.Helper()
-	return syncer.NewCampaigns(db, scripts, quiet())
-}
-
 func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		campaigns := newCampaigns(t, db, openScripts(t))
+		repo := newCampaigns(t, db, openScripts(t))
 		at := time.Date(2026, 11, 21, 12, 0, 0, 123_456_789, time.FixedZone("CET", 3600))
 		asked := campaignOf("spring", 100)
 		asked.Name, asked.PerUser, asked.PerUserPerDay, asked.LowStockAt, asked.HoldForMs = "Spring ☘", 3, 1, 10, 900_000
 		asked.StartsAt, asked.EndsAt, asked.Currency, asked.SenderID = &at, new(at.Add(time.Hour)), "EUR", "bank"
-		stored, created, err := campaigns.Create(t.Context(), asked)
+		stored, created, err := repo.Create(t.Context(), asked)
 		require.NoError(t, err)
 		require.True(t, created)
 
@@ -53,10 +38,10 @@ func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
 		require.Equal(t, want, stored)
 		require.WithinDuration(t, time.Now(), stored.CreatedAt, time.Minute)
 
-		got, err := campaigns.Get(t.Context(), "spring")
+		got, err := repo.Get(t.Context(), "spring")
 		require.NoError(t, err)
 		require.Equal(t, stored, got)
-		_, err = campaigns.Get(t.Context(), "Spring")
+		_, err = repo.Get(t.Context(), "Spring")
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})
 }
@@ -64,26 +49,26 @@ func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
 func TestCampaigns_CreateAgainIsToldFromAnotherUnderTheSameID(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		campaigns := newCampaigns(t, db, openScripts(t))
-		first, created, err := campaigns.Create(t.Context(), campaignOf("c", 100))
+		repo := newCampaigns(t, db, openScripts(t))
+		first, created, err := repo.Create(t.Context(), campaignOf("c", 100))
 		require.NoError(t, err)
 		require.True(t, created)
-		again, created, err := campaigns.Create(t.Context(), campaignOf("c", 100))
+		again, created, err := repo.Create(t.Context(), campaignOf("c", 100))
 		require.NoError(t, err)
 		require.False(t, created)
 		require.Equal(t, first, again)
-		_, _, err = campaigns.Create(t.Context(), campaignOf("c", 101))
+		_, _, err = repo.Create(t.Context(), campaignOf("c", 101))
 		require.ErrorIs(t, err, models.ErrExists)
 
-		changed, err := campaigns.Change(t.Context(), "c", models.Change{Total: new(int64(150))})
+		changed, err := repo.Change(t.Context(), "c", models.Change{Total: new(int64(150))})
 		require.NoError(t, err)
 		for _, total := range []int64{100, 150} { // as it was created, and as it is now
-			again, created, err = campaigns.Create(t.Context(), campaignOf("c", total))
+			again, created, err = repo.Create(t.Context(), campaignOf("c", total))
 			require.NoError(t, err)
 			require.False(t, created)
 			require.Equal(t, changed, again)
 		}
-		_, _, err = campaigns.Create(t.Context(), campaignOf("c", 120))
+		_, _, err = repo.Create(t.Context(), campaignOf("c", 120))
 		require.ErrorIs(t, err, models.ErrExists)
 	})
 }
@@ -91,13 +76,13 @@ func TestCampaigns_CreateAgainIsToldFromAnotherUnderTheSameID(t *testing.T) {
 func TestCampaigns_CreateByManyAtOnceCreatesOne(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		campaigns := newCampaigns(t, db, openScripts(t))
+		repo := newCampaigns(t, db, openScripts(t))
 		var mu sync.Mutex
 		created := 0
 		var g errgroup.Group
 		for range 8 {
 			g.Go(func() error {
-				_, mine, err := campaigns.Create(t.Context(), campaignOf("c", 1))
+				_, mine, err := repo.Create(t.Context(), campaignOf("c", 1))
 				mu.Lock()
 				defer mu.Unlock()
 				if mine {
@@ -113,9 +98,9 @@ func TestCampaigns_CreateByManyAtOnceCreatesOne(t *testing.T) {
 
 func TestCampaigns_CreateRefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
-	campaigns := newCampaigns(t, openServer(t), openScripts(t))
+	repo := newCampaigns(t, openServer(t), openScripts(t))
 	bad := campaignOf("c", -1)
-	_, _, err := campaigns.Create(t.Context(), bad)
+	_, _, err := repo.Create(t.Context(), bad)
 	var field *models.FieldError
 	require.ErrorAs(t, err, &field)
 	require.Equal(t, "total", field.Field)
@@ -124,15 +109,15 @@ func TestCampaigns_CreateRefusesWhatCannotBe(t *testing.T) {
 func TestCampaigns_ListPagesByID(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		campaigns := newCampaigns(t, db, openScripts(t))
+		repo := newCampaigns(t, db, openScripts(t))
 		ids := []string{"b", "B", "a.1", "a-1", "_", "10", "9"}
 		for _, id := range ids {
-			_, _, err := campaigns.Create(t.Context(), campaignOf(id, 1))
+			_, _, err := repo.Create(t.Context(), campaignOf(id, 1))
 			require.NoError(t, err)
 		}
 		var got []string
 		for after := ""; ; after = got[len(got)-1] {
-			page, err := campaigns.List(t.Context(), after, 3)
+			page, err := repo.List(t.Context(), after, 3)
 			require.NoError(t, err)
 			if len(page) == 0 {
 				break
@@ -149,40 +134,28 @@ func TestCampaigns_ListPagesByID(t *testing.T) {
 func TestCampaigns_BooksAreWhatTheWriterWrote(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		campaigns := newCampaigns(t, db, openScripts(t))
+		repo := newCampaigns(t, db, openScripts(t))
 		addCampaign(t, db, "c", 100)
 		w := startWriter(t, syncer.WriterConfig{DB: db})
 		require.NoError(t, submitAll(t.Context(), w, claimsOf("c", 1, 3))) // 2 + 3 + 1 units
-		b, err := campaigns.Books(t.Context(), "c")
+		b, err := repo.Books(t.Context(), "c")
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now(), b.At, time.Minute)
 		require.Equal(t, models.Books{Claimed: 6, SyncedSeq: 3, Remaining: 94, Version: 1, At: b.At}, b)
-		_, err = campaigns.Books(t.Context(), "none")
+		_, err = repo.Books(t.Context(), "none")
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})
-}
-
-// live is a campaign in MySQL and in Redis.
-func live(t *testing.T, db *gorm.DB, total int64) (*syncer.Campaigns, *lua.Scripts, string) {
-	t.Helper()
-	scripts, id := openScripts(t), testenv.UniqueID(t, "c")
-	campaigns := newCampaigns(t, db, scripts)
-	_, _, err := campaigns.Create(t.Context(), campaignOf(id, total))
-	require.NoError(t, err)
-	_, err = newHydrator(t, db, scripts).Hydrate(t.Context(), id)
-	require.NoError(t, err)
-	return campaigns, scripts, id
 }
 
 func TestCampaigns_ChangeIsInForceInRedisWhenItReturns(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		campaigns, scripts, id := live(t, db, 100)
+		repo, scripts, id := live(t, db, 100)
 		var last int64
 		for _, change := range []models.Change{
 			{Total: new(int64(150))}, {Status: new(models.StatusPaused)}, {Total: new(int64(40)), Status: new(models.StatusOpen)},
 		} {
-			c, err := campaigns.Change(t.Context(), id, change)
+			c, err := repo.Change(t.Context(), id, change)
 			require.NoError(t, err)
 			require.Greater(t, c.Version, last)
 			last = c.Version
@@ -192,9 +165,9 @@ func TestCampaigns_ChangeIsInForceInRedisWhenItReturns(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []any{c.Version, c.Total, c.Status}, []any{state.Version, state.Total, state.Status})
 		}
-		before, err := campaigns.Get(t.Context(), id)
+		before, err := repo.Get(t.Context(), id)
 		require.NoError(t, err)
-		same, err := campaigns.Change(t.Context(), id, models.Change{Total: new(int64(40))})
+		same, err := repo.Change(t.Context(), id, models.Change{Total: new(int64(40))})
 		require.NoError(t, err)
 		require.Equal(t, before, same, "nothing changed, no new version")
 	})
@@ -203,22 +176,22 @@ func TestCampaigns_ChangeIsInForceInRedisWhenItReturns(t *testing.T) {
 func TestCampaigns_ChangeRefusesWhatCannotBeAtOnce(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		campaigns, _, id := live(t, db, 100)
+		repo, _, id := live(t, db, 100)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		var field *models.FieldError
-		_, err := campaigns.Change(ctx, id, models.Change{Total: new(int64(-1))})
+		_, err := repo.Change(ctx, id, models.Change{Total: new(int64(-1))})
 		require.ErrorAs(t, err, &field)
 		require.Equal(t, "total", field.Field)
-		_, err = campaigns.Change(ctx, "none", models.Change{})
+		_, err = repo.Change(ctx, "none", models.Change{})
 		require.ErrorIs(t, err, models.ErrNotFound)
 
-		_, err = campaigns.Change(ctx, id, models.Change{Status: new(models.StatusClosed)})
+		_, err = repo.Change(ctx, id, models.Change{Status: new(models.StatusClosed)})
 		require.NoError(t, err)
-		_, err = campaigns.Change(ctx, id, models.Change{Status: new(models.StatusOpen)})
+		_, err = repo.Change(ctx, id, models.Change{Status: new(models.StatusOpen)})
 		require.ErrorAs(t, err, &field)
 		require.Equal(t, "status", field.Field)
-		_, err = campaigns.Change(ctx, id, models.Change{Total: new(int64(200))})
+		_, err = repo.Change(ctx, id, models.Change{Total: new(int64(200))})
 		require.NoError(t, err)
 	})
 }
@@ -226,7 +199,7 @@ func TestCampaigns_ChangeRefusesWhatCannotBeAtOnce(t *testing.T) {
 func TestCampaigns_AWindowIsClearedInMySQLAndRedis(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		campaigns, scripts, id := live(t, db, 100)
+		repo, scripts, id := live(t, db, 100)
 		past := time.Now().Add(-time.Hour)
 		for _, step := range []struct {
 			change models.Change
@@ -237,11 +210,11 @@ func TestCampaigns_AWindowIsClearedInMySQLAndRedis(t *testing.T) {
 			{models.Change{StartsAt: new(past.Add(48 * time.Hour))}, models.OutcomeNotStarted},
 			{models.Change{StartsAt: &time.Time{}}, models.OutcomeClaimed},
 		} {
-			_, err := campaigns.Change(t.Context(), id, step.change)
+			_, err := repo.Change(t.Context(), id, step.change)
 			require.NoError(t, err)
 			require.Equal(t, step.want, claim(t, scripts, id), "%+v", step.change)
 		}
-		c, err := campaigns.Get(t.Context(), id)
+		c, err := repo.Get(t.Context(), id)
 		require.NoError(t, err)
 		require.Nil(t, c.StartsAt)
 		require.Nil(t, c.EndsAt)
@@ -252,18 +225,18 @@ func TestCampaigns_AWindowIsClearedInMySQLAndRedis(t *testing.T) {
 func TestCampaigns_ChangeBelowWhatIsClaimedAndUpAgain(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		campaigns, _, id := live(t, db, 100)
+		repo, _, id := live(t, db, 100)
 		w := startWriter(t, syncer.WriterConfig{DB: db})
 		events := claimsOf(id, 1, 6) // 12 units
 		require.NoError(t, submitAll(t.Context(), w, events[:3]))
 		for _, step := range []struct{ total, remaining int64 }{{5, 0}, {20, 14}, {6, 0}, {8, 2}} {
-			c, err := campaigns.Change(t.Context(), id, models.Change{Total: &step.total})
+			c, err := repo.Change(t.Context(), id, models.Change{Total: &step.total})
 			require.NoError(t, err)
 			require.Equal(t, step.remaining, c.Remaining, "total %d", step.total)
 		}
 		require.NoError(t, submitAll(t.Context(), w, events[3:]), "claims that were in flight")
 		requireBooks(t, db, id, events)
-		c, err := campaigns.Change(t.Context(), id, models.Change{Total: new(int64(15))})
+		c, err := repo.Change(t.Context(), id, models.Change{Total: new(int64(15))})
 		require.NoError(t, err)
 		require.Equal(t, int64(3), c.Remaining)
 	})
@@ -309,10 +282,10 @@ func TestCampaigns_ChangeNeverShowsLessThanRedisHas(t *testing.T) {
 			require.NoError(t, err)
 			seen = b.Remaining
 		}
-		campaigns := newCampaigns(t, db, between)
+		repo := newCampaigns(t, db, between)
 		for _, total := range []int64{150, 30, 31} {
 			want = max(total, booksOf(t, db, id).Remaining)
-			_, err := campaigns.Change(t.Context(), id, models.Change{Total: &total})
+			_, err := repo.Change(t.Context(), id, models.Change{Total: &total})
 			require.NoError(t, err)
 			require.Equal(t, want, seen, "between, on the way to %d", total)
 			require.Equal(t, total, booksOf(t, db, id).Remaining, "after")
@@ -364,16 +337,16 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 func TestCampaigns_ManyChangesAtOnceEndInOneDefinition(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		campaigns, scripts, id := live(t, db, 100)
+		repo, scripts, id := live(t, db, 100)
 		var g errgroup.Group
 		for i := range 8 {
 			g.Go(func() error {
-				_, err := campaigns.Change(t.Context(), id, models.Change{Total: new(int64(200 + i))})
+				_, err := repo.Change(t.Context(), id, models.Change{Total: new(int64(200 + i))})
 				return err
 			})
 		}
 		require.NoError(t, g.Wait())
-		c, err := campaigns.Get(t.Context(), id)
+		c, err := repo.Get(t.Context(), id)
 		require.NoError(t, err)
 		state, err := scripts.State(t.Context(), id)
 		require.NoError(t, err)
@@ -385,15 +358,15 @@ func TestCampaigns_ManyChangesAtOnceEndInOneDefinition(t *testing.T) {
 func TestCampaigns_AChangeAfterOneThatMySQLLostIsInForce(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		campaigns, scripts, id := live(t, db, 100)
-		before, err := campaigns.Get(t.Context(), id)
+		repo, scripts, id := live(t, db, 100)
+		before, err := repo.Get(t.Context(), id)
 		require.NoError(t, err)
-		_, err = campaigns.Change(t.Context(), id, models.Change{Total: new(int64(500))})
+		_, err = repo.Change(t.Context(), id, models.Change{Total: new(int64(500))})
 		require.NoError(t, err)
 		require.NoError(t, db.Exec("UPDATE campaigns SET total = ?, remaining = ?, version = ?, applied_version = ? WHERE id = ?",
 			before.Total, before.Remaining, before.Version, before.AppliedVersion, id).Error)
 
-		after, err := campaigns.Change(t.Context(), id, models.Change{PerUser: new(int64(3))})
+		after, err := repo.Change(t.Context(), id, models.Change{PerUser: new(int64(3))})
 		require.NoError(t, err)
 		state, err := scripts.State(t.Context(), id)
 		require.NoError(t, err)
@@ -431,7 +404,7 @@ func TestWatchPartitions_EndsWhoRunsWithAnother(t *testing.T) {
 func TestHydrator_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		campaigns, scripts, _ := live(t, db, 100)
+		repo, scripts, _ := live(t, db, 100)
 		other, err := lua.New(testenv.SharedRedis(t).Client(), lua.Options{Partitions: 7})
 		require.NoError(t, err)
 		var id string
@@ -444,14 +417,14 @@ func TestHydrator_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
 		_, err = newHydrator(t, db, scripts).Hydrate(t.Context(), id)
 		require.NoError(t, err)
 
-		before, err := campaigns.Get(t.Context(), id)
+		before, err := repo.Get(t.Context(), id)
 		require.NoError(t, err)
 		for range 2 {
 			_, err = stranger.Hydrate(t.Context(), id)
 			require.ErrorIs(t, err, syncer.ErrPartitions, "resident")
 			require.ErrorIs(t, stranger.Examine(t.Context(), id), syncer.ErrPartitions)
 		}
-		after, err := campaigns.Get(t.Context(), id)
+		after, err := repo.Get(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, before, after, "it is not written off")
 		_, err = other.State(t.Context(), id)
@@ -465,12 +438,12 @@ func TestCheckPartitions_IsFixedOnceThereAreCampaigns(t *testing.T) {
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {
 		require.NoError(t, syncer.CheckPartitions(t.Context(), db, 4))
 		require.NoError(t, syncer.CheckPartitions(t.Context(), db, 4))
-		campaigns := newCampaigns(t, db, openScripts(t)) // runs with 3
-		_, _, err := campaigns.Create(t.Context(), campaignOf("c", 1))
+		repo := newCampaigns(t, db, openScripts(t)) // runs with 3
+		_, _, err := repo.Create(t.Context(), campaignOf("c", 1))
 		require.ErrorIs(t, err, syncer.ErrPartitions)
 
 		require.NoError(t, syncer.CheckPartitions(t.Context(), db, partitions), "there is no data yet")
-		_, _, err = campaigns.Create(t.Context(), campaignOf("c", 1))
+		_, _, err = repo.Create(t.Context(), campaignOf("c", 1))
 		require.NoError(t, err)
 		require.NoError(t, syncer.CheckPartitions(t.Context(), db, partitions))
 		err = syncer.CheckPartitions(t.Context(), db, 5)
@@ -484,10 +457,10 @@ func TestCampaigns_AChangeThatCrossesIsToldOnce(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	id := h.open(100, func(c *models.Campaign) { c.LowStockAt = 10 })
-	campaigns, relay := newCampaigns(t, h.db, h.scripts), newRelay(t, syncer.RelayConfig{DB: h.db, Scripts: h.scripts})
+	repo, relay := newCampaigns(t, h.db, h.scripts), newRelay(t, syncer.RelayConfig{DB: h.db, Scripts: h.scripts})
 	change := func(total, low int64) {
 		t.Helper()
-		_, err := campaigns.Change(t.Context(), id, models.Change{Total: &total, LowStockAt: &low})
+		_, err := repo.Change(t.Context(), id, models.Change{Total: &total, LowStockAt: &low})
 		require.NoError(t, err)
 		for unapplied(t, h.db) > 0 { // rows of this very millisecond are left to their writer
 			_, err = relay.Relay(t.Context())
@@ -536,8 +509,8 @@ func TestCampaigns_ACrossingHasOneIDWhoeverTellsIt(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	id := h.open(100, nil)
-	campaigns := newCampaigns(t, h.db, h.scripts)
-	c, err := campaigns.Change(t.Context(), id, models.Change{LowStockAt: new(int64(100))})
+	repo := newCampaigns(t, h.db, h.scripts)
+	c, err := repo.Change(t.Context(), id, models.Change{LowStockAt: new(int64(100))})
 	require.NoError(t, err)
 	entries, err := h.rdb.XRevRangeN(t.Context(), lua.StreamKey(0), "+", "-", 1).Result()
 	require.NoError(t, err)

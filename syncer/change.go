@@ -93,13 +93,13 @@ func tellCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 	var rows []models.OutboxRow
 	for _, e := range crossed(before, after) {
 		e.CampaignID, e.Seq, e.Epoch = after.ID, after.SyncedSeq, after.Epoch
-		row, err := outboxRow(models.OutboxEvent, &e)
+		row, err := NewOutboxRow(models.OutboxEvent, &e)
 		if err != nil {
 			return final(err)
 		}
 		rows = append(rows, row)
 	}
-	return putOutbox(tx.Statement.Context, tx.Statement.ConnPool, rows)
+	return PutOutbox(tx.Statement.Context, tx.Statement.ConnPool, rows)
 }
 
 // crossed lists the lines that a change crosses, as adjust.lua does.

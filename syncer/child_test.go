@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -33,23 +31,6 @@ const (
 
 // flushSteps are the steps of a flush in order, as the writer names them.
 var flushSteps = []string{"begin", "begun", "claims in", "flushes in", "books moved", "committed", "written", "released"}
-
-// childMain is the helper process: one that resolves claims, see resolver_child_test.go, or a consumer. This one prints the id of each event that the writer said is committed, as a consumer would
-// acknowledge it.
-func childMain() {
-	run := runChild
-	switch {
-	case os.Getenv(childPlan) != "":
-		run = runResolverChild
-	case os.Getenv(childEvents) == "":
-		return
-	}
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
 
 func runChild() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -98,26 +79,6 @@ func runChild() error {
 		window <- struct{}{}
 	}
 	return w.Close(ctx)
-}
-
-// dieHere ends this process as a crash would.
-func dieHere() {
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // the signal is on its way
-}
-
-// runHelper runs this test binary as a helper to its end and returns what it printed and whether it was killed.
-func runHelper(t testing.TB, env ...string) (printed string, killed bool) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), env...)
-	var out, errs strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		require.Equal(t, "signal: killed", err.Error(), errs.String())
-		return out.String(), true
-	}
-	return out.String(), false
 }
 
 // child is how the test process sees its helpers.

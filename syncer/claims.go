@@ -84,7 +84,7 @@ func findClaims(db *gorm.DB, q models.ClaimsQuery) *gorm.DB {
 	}
 	if q.After != (models.ClaimPlace{}) {
 		// In two parts: MySQL makes no range of an index out of a comparison of pairs.
-		at := q.After.ClaimedAt.UTC().Format(sqlTimeLayout)
+		at := q.After.ClaimedAt.UTC().Format(timeLayout)
 		find = find.Where("c.claimed_at <= ? AND (c.claimed_at < ? OR c.id < ?)", at, at, q.After.ID)
 	}
 	return find.Order("c.claimed_at DESC, c.id DESC").Limit(q.Limit)

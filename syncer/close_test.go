@@ -1,11 +1,9 @@
 package syncer_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,24 +17,6 @@ import (
 	"dibs/models"
 	"dibs/syncer"
 )
-
-// logBuffer is a log that a test reads.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
 
 // submitLater submits every event at once; Wait gives the answers.
 func submitLater(ctx context.Context, w *syncer.Writer, events []models.Event) *errgroup.Group {

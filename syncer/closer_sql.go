@@ -29,7 +29,7 @@ func (r *Closer) giveBack(ctx context.Context, c *models.Campaign) error {
 		upto := min(from+int64(r.cfg.Batch), c.Total)
 		var n int64
 		err := persist(ctx, triesMax, noNotice, func() error {
-			result, err := pool.ExecContext(ctx, query, now().Format(sqlTimeLayout), c.ID, from, upto)
+			result, err := pool.ExecContext(ctx, query, now().Format(timeLayout), c.ID, from, upto)
 			if err == nil {
 				n, err = result.RowsAffected()
 			}
@@ -71,7 +71,7 @@ func (r *Closer) commit(ctx context.Context, pool *sql.DB, row *models.OutboxRow
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
 	put, err := tx.ExecContext(ctx, "UPDATE campaigns SET closed_told_at = ? WHERE id = ? AND status = ? AND closed_told_at IS NULL",
-		row.CreatedAt.Format(sqlTimeLayout), row.CampaignID, models.StatusClosed)
+		row.CreatedAt.Format(timeLayout), row.CampaignID, models.StatusClosed)
 	if err != nil {
 		return false, err
 	}
@@ -79,7 +79,7 @@ func (r *Closer) commit(ctx context.Context, pool *sql.DB, row *models.OutboxRow
 		return false, err
 	}
 	r.step("told marked")
-	if err := putOutbox(ctx, tx, []models.OutboxRow{*row}); err != nil {
+	if err := PutOutbox(ctx, tx, []models.OutboxRow{*row}); err != nil {
 		return false, err
 	}
 	r.step("outbox written")

@@ -44,12 +44,6 @@ func (h *house) endAll(c *syncer.Closer) int {
 	return n
 }
 
-func (h *house) shut(id string) {
-	h.t.Helper()
-	_, err := newCampaigns(h.t, h.db, h.scripts).Change(h.t.Context(), id, models.Change{Status: new(models.StatusClosed)})
-	require.NoError(h.t, err)
-}
-
 // ends are the distinct campaign.closed events of the stream.
 func (h *house) ends(id string) map[string]models.Event {
 	h.t.Helper()

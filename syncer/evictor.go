@@ -162,16 +162,3 @@ func recordEviction(ctx context.Context, db *gorm.DB, id string, seen lua.Positi
 	}
 	return nil
 }
-
-// Examine looks at a campaign that is in Redis by its books, and writes down what became of it: that it was evicted, or is
-// lost. It loads nothing.
-func (h *Hydrator) Examine(ctx context.Context, campaignID string) error {
-	_, err := h.load(ctx, campaignID, func(ctx context.Context, c *models.Campaign) (RebuildReport, bool, error) {
-		if !isResident(c) {
-			return RebuildReport{}, true, nil
-		}
-		_, err := h.examine(ctx, c)
-		return RebuildReport{}, true, err
-	})
-	return err
-}

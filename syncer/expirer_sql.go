@@ -17,7 +17,7 @@ func (e *Expirer) batch(ctx context.Context, campaignID string, from int64, due 
 	var ids []string
 	err = e.cfg.DB.WithContext(ctx).Raw("SELECT id FROM claims WHERE campaign_id = ? AND shard = 0 AND seq > ? AND seq <= ?"+
 		" AND status = ? AND claimed_at <= ? ORDER BY seq LIMIT ?", campaignID, from, from+expireChunk, models.ClaimClaimed,
-		due.UTC().Format(sqlTimeLayout), e.cfg.Batch).Scan(&ids).Error
+		due.UTC().Format(timeLayout), e.cfg.Batch).Scan(&ids).Error
 	if err != nil {
 		return 0, 0, fmt.Errorf("syncer: expire %s: %w", campaignID, err)
 	}
@@ -57,7 +57,7 @@ func (e *Expirer) decide(ctx context.Context, campaignID string, ids []string) (
 		return nil, err
 	}
 	at, units := now(), int64(0)
-	marks, args := strings.Repeat("?,", len(claims)), []any{string(models.ClaimExpired), at.Format(sqlTimeLayout)}
+	marks, args := strings.Repeat("?,", len(claims)), []any{string(models.ClaimExpired), at.Format(timeLayout)}
 	for i := range claims {
 		c := &claims[i]
 		c.ResolvedAt = &at
@@ -73,7 +73,7 @@ func (e *Expirer) decide(ctx context.Context, campaignID string, ids []string) (
 		return nil, fmt.Errorf("syncer: expire %s: %w", campaignID, err)
 	}
 	e.step("claims moved")
-	if err := putOutbox(ctx, tx, rows); err != nil {
+	if err := PutOutbox(ctx, tx, rows); err != nil {
 		return nil, err
 	}
 	if err := moveBack(ctx, tx, e.cfg.DB.Name(), campaignID, units, int64(len(claims))); err != nil {

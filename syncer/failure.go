@@ -18,12 +18,7 @@ const (
 	failureClash             // lost against another transaction: the same again at once
 	failureDuplicate         // a row with that key is there
 	failureData              // the data itself cannot be stored
-	failureStranger          // a claim of a campaign that does not exist
-	failurePacket            // a claim of a packet that is not there to be taken
 )
-
-// errStranger says that a batch holds claims of a campaign that MySQL does not know.
-var errStranger = errors.New("syncer: no such campaign")
 
 // Errors of MySQL and MariaDB by what can be done about them. Whatever is not listed is taken for a trouble of the server
 // or of its set-up (a missing grant, a full disk): it is tried again, because parking good claims would be worse.
@@ -67,10 +62,6 @@ func failureOf(err error) failure {
 	switch {
 	case err == nil:
 		return failureNone
-	case errors.Is(err, errStranger):
-		return failureStranger
-	case errors.Is(err, errPacket):
-		return failurePacket
 	case errors.Is(err, mysql.ErrPktTooLarge):
 		return failureData
 	case errors.As(err, &my):
@@ -133,3 +124,9 @@ func persist(ctx context.Context, tries uint, notice func(err error, f failure, 
 
 // final marks an error that is an answer, not a failure: persist returns it at once, without the mark.
 func final(err error) error { return backoff.Permanent(err) }
+
+// noNotice is for those who wait: the last error is theirs.
+func noNotice(error, failure, time.Duration) {}
+
+// triesMax bounds how often a transaction that someone waits for is tried again after a lost race or a lost connection.
+const triesMax = 5

@@ -31,7 +31,6 @@ func TestFailureOf_SaysWhatCanBeDone(t *testing.T) {
 		{liteError(5), failureClash}, {liteError(517), failureClash}, {liteError(6), failureClash},
 		{liteError(1555), failureDuplicate}, {liteError(2067), failureDuplicate},
 		{liteError(275), failureData}, {liteError(18), failureData}, {liteError(13), failureTransient},
-		{errStranger, failureStranger},
 	} {
 		require.Equal(t, c.want, failureOf(c.err), "%v", c.err)
 	}
@@ -64,6 +63,7 @@ func TestPersist_TriesAgainWhatMayHealAndNothingElse(t *testing.T) {
 	require.Equal(t, answer, persist(t.Context(), 1, nil, func() error { return final(answer) }), "without the mark")
 
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(ErrWriterClosed)
-	require.ErrorIs(t, persist(ctx, 0, func(error, failure, time.Duration) {}, func() error { return io.EOF }), ErrWriterClosed)
+	stopped := errors.New("stopped")
+	cancel(stopped)
+	require.ErrorIs(t, persist(ctx, 0, func(error, failure, time.Duration) {}, func() error { return io.EOF }), stopped)
 }

@@ -110,7 +110,8 @@ func (w *Writer) write(ctx context.Context, rows []*row, sums map[string]*tally)
 	for vain := 0; len(rows) > 0; {
 		err := persist(ctx, 0, w.noticeRetry, func() error { return w.commit(ctx, rows, sums) })
 		f := failureOf(err)
-		if (f == failureDuplicate || f == failureStranger || f == failurePacket) && vain < siftsMax {
+		inConflict := f == failureDuplicate || isConflict(err)
+		if inConflict && vain < siftsMax {
 			kept, siftErr := w.sift(ctx, rows)
 			if siftErr != nil {
 				return siftErr
@@ -125,10 +126,10 @@ func (w *Writer) write(ctx context.Context, rows []*row, sums map[string]*tally)
 			vain++
 			continue
 		}
-		switch f {
-		case failureNone:
+		switch {
+		case err == nil:
 			return nil
-		case failureTransient, failureClash:
+		case !inConflict && (f == failureTransient || f == failureClash):
 			return err // ctx is over
 		default:
 			return w.bisect(ctx, rows, err)
@@ -225,3 +226,11 @@ func (w *Writer) noticeRetry(err error, f failure, wait time.Duration) {
 var _ interface {
 	Submit(ctx context.Context, e models.Event, payload []byte) error
 } = (*Writer)(nil)
+
+// errUnknownCampaign says that a batch holds claims of a campaign that MySQL does not know.
+var errUnknownCampaign = errors.New("syncer: no such campaign")
+
+// isConflict tells whether rows of a batch contradict what MySQL holds: the same batch again would fail again.
+func isConflict(err error) bool {
+	return errors.Is(err, errUnknownCampaign) || errors.Is(err, errPacketTaken)
+}

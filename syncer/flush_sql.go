@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,14 +15,6 @@ import (
 )
 
 const (
-	// rowsPerInsert bounds a statement well below the packet limit of MySQL and the statement limit of SQLite.
-	rowsPerInsert       = 2000
-	rowsPerInsertSQLite = 500
-	// rowBytes is about what a row takes in a statement.
-	rowBytes = 256
-
-	sqlTimeLayout = "2006-01-02 15:04:05.000"
-
 	insertClaimsHead = "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch," +
 		" packet_id, amount, claimed_at, synced_at) VALUES "
 	insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at) VALUES "
@@ -40,15 +31,11 @@ const (
 
 // insertClaims puts all rows into claims, or fails: with failureDuplicate when one is there already, by its id or its place.
 func insertClaims(ctx context.Context, tx *sql.Tx, dialect string, rows []*row, syncedAt time.Time) error {
-	most := rowsPerInsert
-	if dialect == migrations.SQLite {
-		most = rowsPerInsertSQLite
-	}
-	for chunk := range slices.Chunk(rows, most) {
+	for chunk := range slices.Chunk(rows, rowsPerInsert(dialect)) {
 		s := newStatement(insertClaimsHead, len(chunk)*rowBytes)
-		synced := syncedAt.UTC().Format(sqlTimeLayout)
+		synced := syncedAt.UTC().Format(timeLayout)
 		for i, r := range chunk {
-			s.claim(i, &r.event, synced)
+			addClaim(s, i, &r.event, synced)
 		}
 		if _, err := tx.ExecContext(ctx, s.text(), s.args...); err != nil {
 			return err
@@ -57,7 +44,8 @@ func insertClaims(ctx context.Context, tx *sql.Tx, dialect string, rows []*row, 
 	return nil
 }
 
-func (s *statement) claim(i int, e *models.Event, synced string) {
+// addClaim adds the row of a claim.
+func addClaim(s *statement, i int, e *models.Event, synced string) {
 	s.open(i)
 	s.string(e.ID)
 	s.string(e.CampaignID)
@@ -101,14 +89,14 @@ func insertFlushes(ctx context.Context, tx *sql.Tx, sums map[string]*tally, took
 	return ids, err
 }
 
-// moveBooks is the one UPDATE of a flush, for all its campaigns. It fails with errStranger when MySQL lacks one of them.
+// moveBooks is the one UPDATE of a flush, for all its campaigns. It fails with errUnknownCampaign when MySQL lacks one of them.
 func moveBooks(ctx context.Context, tx *sql.Tx, dialect string, flushIDs []string, now time.Time) error {
 	head := moveBooksMySQL
 	if dialect == migrations.SQLite {
 		head = moveBooksSQLite
 	}
 	query := head + "'" + strings.Join(flushIDs, "','") + "')" //nolint:gosec // the ids are UUIDs made here
-	result, err := tx.ExecContext(ctx, query, now.UTC().Format(sqlTimeLayout))
+	result, err := tx.ExecContext(ctx, query, now.UTC().Format(timeLayout))
 	if err != nil {
 		return err
 	}
@@ -118,83 +106,7 @@ func moveBooks(ctx context.Context, tx *sql.Tx, dialect string, flushIDs []strin
 		return err
 	}
 	if moved != int64(len(flushIDs)) {
-		return errStranger
+		return final(errUnknownCampaign)
 	}
 	return nil
-}
-
-// statement builds a multi-row INSERT. Numbers, times and text of plain characters stand in the statement itself, which
-// costs a third of what a placeholder costs; any other text is an argument.
-type statement struct {
-	sql  []byte
-	args []any
-}
-
-func newStatement(head string, size int) *statement {
-	s := &statement{sql: make([]byte, 0, len(head)+size)}
-	s.sql = append(s.sql, head...)
-	return s
-}
-
-func (s *statement) text() string { return string(s.sql) }
-
-func (s *statement) open(i int) {
-	if i > 0 {
-		s.sql = append(s.sql, ',')
-	}
-	s.sql = append(s.sql, '(')
-}
-
-// close ends the row; each value has left a comma behind it.
-func (s *statement) close() { s.sql[len(s.sql)-1] = ')' }
-
-func (s *statement) int(n int64) {
-	s.sql = append(strconv.AppendInt(s.sql, n, 10), ',')
-}
-
-func (s *statement) time(t time.Time) {
-	s.sql = append(s.sql, '\'')
-	s.sql = append(t.UTC().AppendFormat(s.sql, sqlTimeLayout), '\'', ',')
-}
-
-func (s *statement) string(v string) {
-	if !isPlain(v) {
-		s.sql = append(s.sql, '?', ',')
-		s.args = append(s.args, v)
-		return
-	}
-	s.quoted(v)
-}
-
-// quoted takes plain text only.
-func (s *statement) quoted(v string) {
-	s.sql = append(append(append(s.sql, '\''), v...), '\'', ',')
-}
-
-func (s *statement) stringOrNull(v string) {
-	if v == "" {
-		s.sql = append(s.sql, "NULL,"...)
-		return
-	}
-	s.string(v)
-}
-
-func (s *statement) intOrNull(n *int64) {
-	if n == nil {
-		s.sql = append(s.sql, "NULL,"...)
-		return
-	}
-	s.int(*n)
-}
-
-// isPlain tells whether text is of characters that mean nothing to any SQL parser, whatever its modes and character set.
-func isPlain(v string) bool {
-	for i := range len(v) {
-		c := v[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-' {
-			continue
-		}
-		return false
-	}
-	return true
 }

@@ -194,11 +194,6 @@ func (h *Hydrator) goOnce(ctx context.Context, id string) (lua.Meta, error) {
 	return h.scripts.MetaOf(&c)
 }
 
-// isResident: books from before there was a residency have an epoch only.
-func isResident(c *models.Campaign) bool {
-	return c.Residency == models.ResidencyResident || c.Residency == models.ResidencyNone && c.Epoch > 0
-}
-
 // wrong compares what Redis holds of a campaign that is resident by its books; "" is that nothing is wrong.
 func (h *Hydrator) wrong(ctx context.Context, c *models.Campaign) (string, error) {
 	state, err := h.scripts.State(ctx, c.ID)

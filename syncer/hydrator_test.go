@@ -2,9 +2,7 @@ package syncer_test
 
 import (
 	"testing"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -15,27 +13,6 @@ import (
 	"dibs/models"
 	"dibs/syncer"
 )
-
-// stored is a campaign that is in MySQL and was never loaded.
-func stored(t *testing.T, db *gorm.DB, scripts syncer.Scripts, total int64) string {
-	t.Helper()
-	id := testenv.UniqueID(t, "c")
-	_, created, err := newCampaigns(t, db, scripts).Create(t.Context(), campaignOf(id, total))
-	require.NoError(t, err)
-	require.True(t, created)
-	return id
-}
-
-// claim takes one unit and returns what became of it.
-func claim(t *testing.T, scripts *lua.Scripts, id string) models.Outcome {
-	t.Helper()
-	c := campaignOf(id, 0)
-	meta, err := scripts.MetaOf(&c)
-	require.NoError(t, err)
-	replies, _, err := scripts.Claim(t.Context(), meta, []lua.ClaimRequest{{ID: uuid.Must(uuid.NewV7()), UserID: "u", Quantity: 1}})
-	require.NoError(t, err)
-	return replies[0].Outcome
-}
 
 // lose takes a campaign out of Redis.
 func lose(t *testing.T, id string) {
@@ -60,35 +37,11 @@ func unlock(t *testing.T, id string) {
 	require.NoError(t, testenv.SharedRedis(t).Client().Del(t.Context(), k.Lock).Err())
 }
 
-func newHydrator(t testing.TB, db *gorm.DB, scripts syncer.Scripts) *syncer.Hydrator {
-	t.Helper()
-	h, err := syncer.NewHydrator(syncer.HydratorConfig{DB: db, Scripts: scripts, Logger: quiet()})
-	require.NoError(t, err)
-	return h
-}
-
-func newEvictor(t testing.TB, db *gorm.DB, scripts syncer.Scripts, idle time.Duration) *syncer.Evictor {
-	t.Helper()
-	e, err := syncer.NewEvictor(syncer.EvictorConfig{
-		DB: db, Scripts: scripts, Hydrator: newHydrator(t, db, scripts), Idle: idle, Logger: quiet(),
-	})
-	require.NoError(t, err)
-	return e
-}
-
-func newSweeper(t testing.TB, db *gorm.DB, scripts syncer.Scripts) *syncer.Sweeper {
-	t.Helper()
-	return syncer.NewSweeper(db, newHydrator(t, db, scripts), nil)
-}
-
 func hydrate(t *testing.T, db *gorm.DB, scripts syncer.Scripts, id string) error {
 	t.Helper()
 	_, err := newHydrator(t, db, scripts).Hydrate(t.Context(), id)
 	return err
 }
-
-// died is what a step throws to stop a hydration in its tracks.
-type died struct{}
 
 // hydrateUntil is a hydration by a process that dies right after a step.
 func hydrateUntil(t *testing.T, db *gorm.DB, scripts syncer.Scripts, id, last string) {

@@ -18,11 +18,6 @@ import (
 	"dibs/syncer"
 )
 
-func TestMain(m *testing.M) {
-	childMain() // does not return in a helper process
-	testenv.Main(m)
-}
-
 // onEachStore runs a test on the SQL server and on the embedded SQLite.
 func onEachStore(t *testing.T, test func(t *testing.T, db *gorm.DB)) {
 	t.Helper()
@@ -67,27 +62,6 @@ func addCampaign(t testing.TB, db *gorm.DB, id string, total int64) {
 
 func campaignOf(id string, total int64) models.Campaign {
 	return models.Campaign{ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, Total: total, TimeZone: "UTC"}
-}
-
-func startWriter(t testing.TB, cfg syncer.WriterConfig) *syncer.Writer {
-	t.Helper()
-	return startWriterWithStep(t, cfg, func(string) {})
-}
-
-// startWriterWithStep calls step between the steps of each flush.
-func startWriterWithStep(t testing.TB, cfg syncer.WriterConfig, step func(name string)) *syncer.Writer {
-	t.Helper()
-	if cfg.Logger == nil {
-		cfg.Logger = quiet()
-	}
-	w, err := syncer.NewWriterWithStep(cfg, step)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		require.NoError(t, w.Close(ctx))
-	})
-	return w
 }
 
 // claimsOf makes n claims of a campaign, seq first and on, of 1 to 3 units.
@@ -157,4 +131,26 @@ func parkedIDs(t testing.TB, db *gorm.DB) []string {
 	var ids []string
 	require.NoError(t, db.Raw("SELECT id FROM parked_events ORDER BY id").Scan(&ids).Error)
 	return ids
+}
+
+// startWriter starts a writer that is closed when the test ends.
+func startWriter(t testing.TB, cfg syncer.WriterConfig) *syncer.Writer {
+	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = quiet()
+	}
+	w, err := syncer.NewWriter(cfg)
+	require.NoError(t, err)
+	closeAfter(t, w)
+	return w
+}
+
+// closeAfter closes a writer when the test ends.
+func closeAfter(t testing.TB, w *syncer.Writer) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		require.NoError(t, w.Close(ctx))
+	})
 }

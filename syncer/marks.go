@@ -164,9 +164,6 @@ func (m *marks) note(ctx context.Context, partition int, stream *lua.Stream) err
 	return nil
 }
 
-// now is the time as MySQL keeps it.
-func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
-
 // Marker records the tips of the claim streams and notices when one lost something. Any number may run at once.
 type Marker struct{ marks marks }
 

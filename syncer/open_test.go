@@ -1,19 +1,13 @@
 package syncer_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"gorm.io/gorm"
 
 	"dibs/internal/testenv"
-	"dibs/lua"
 	"dibs/syncer"
 )
 
@@ -57,54 +51,4 @@ func TestOpen_RefusesWhatItCannotUse(t *testing.T) {
 		_, err := syncer.Open(t.Context(), cfg)
 		require.ErrorIs(t, err, syncer.ErrConfig)
 	}
-}
-
-func TestStockWatch_IsALineACampaign(t *testing.T) {
-	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		addCampaign(t, db, "busy", 100)
-		addCampaign(t, db, "idle", 5)
-		w := startWriter(t, syncer.WriterConfig{DB: db})
-		require.NoError(t, submitAll(t.Context(), w, claimsOf("busy", 1, 3))) // 6 units
-		now := time.Now().UTC()
-		for i, drift := range []int{7, 0} {
-			require.NoError(t, db.Exec("INSERT INTO reconciliations VALUES (?, 'busy', 94, 94, ?, ?, ?)",
-				uuid.Must(uuid.NewV7()).String(), 10+i, drift, now.Add(time.Duration(i-2)*time.Minute)).Error)
-		}
-		type line struct {
-			CampaignID                       string
-			Total, Remaining, Claimed        int64
-			Backlog, Drift, LastFlushAgeSecs *int64
-		}
-		var lines []line
-		require.NoError(t, db.Raw("SELECT campaign_id, total, remaining, claimed, backlog, drift, last_flush_age_seconds AS last_flush_age_secs"+
-			" FROM stock_watch ORDER BY campaign_id").Scan(&lines).Error)
-		require.Len(t, lines, 2)
-		age := lines[0].LastFlushAgeSecs
-		require.NotNil(t, age)
-		require.True(t, slices.Contains([]int64{0, 1, 2, 3, 4, 5}, *age), "age %d", *age)
-		require.Equal(t, []line{
-			{CampaignID: "busy", Total: 100, Remaining: 94, Claimed: 6, Backlog: new(int64(11)), Drift: new(int64(0)), LastFlushAgeSecs: age},
-			{CampaignID: "idle", Total: 5, Remaining: 5},
-		}, lines)
-	})
-}
-
-func TestTrimmer_WorksOnEmbeddedRedis(t *testing.T) {
-	t.Parallel()
-	server := miniredis.RunT(t)
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
-	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
-	s := &stream{t: t, rdb: rdb, key: lua.StreamKey(0)}
-	trimmer := newTrimmer(t, syncer.TrimmerConfig{Redis: rdb, Partitions: 1, Groups: []string{"syncer", "finance"}})
-	trim(t, trimmer)
-	s.add(500)
-	s.ack("syncer", s.read("syncer", 500)...)
-	require.Zero(t, trim(t, trimmer))
-	slow := s.read("finance", 300)
-	s.ack("finance", slow[:100]...)
-	require.Equal(t, int64(100), trim(t, trimmer))
-	require.Empty(t, s.unreadGone("syncer", "finance"))
-	s.ack("finance", slow...)
-	require.Equal(t, int64(200), trim(t, trimmer))
 }

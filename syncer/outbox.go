@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -17,13 +16,8 @@ const insertOutboxHead = "INSERT INTO outbox (id, campaign_id, kind, claim_id, p
 // outboxAtOnce bounds the rows of one statement.
 const outboxAtOnce = 500
 
-// execer is a transaction: a *sql.Tx, or tx.Statement.ConnPool of a gorm one.
-type execer interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
-
-// outboxRow makes the row that tells an event. The event gets its version and, unless it has them, its id and its time here.
-func outboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, error) {
+// NewOutboxRow makes the row that tells an event. The event gets its version and, unless it has them, its id and its time here.
+func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, error) {
 	e.V = models.EventVersion
 	if e.ID == "" {
 		id, err := uuid.NewV7()
@@ -46,16 +40,16 @@ func outboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, error
 	return row, nil
 }
 
-// putOutbox writes rows in the transaction that is the cause of them. Whoever did that calls Relay.Apply after the commit,
+// PutOutbox writes rows in the transaction that is the cause of them. Whoever did that calls Relay.Apply after the commit,
 // so that Redis hears at once; should it die before, the relay of the leader does.
-func putOutbox(ctx context.Context, tx execer, rows []models.OutboxRow) error {
+func PutOutbox(ctx context.Context, tx execer, rows []models.OutboxRow) error {
 	for len(rows) > 0 {
 		part := rows[:min(len(rows), outboxAtOnce)]
 		rows = rows[len(part):]
 		args := make([]any, 0, 6*len(part))
 		for i := range part {
 			r := &part[i]
-			args = append(args, r.ID, r.CampaignID, string(r.Kind), r.ClaimID, r.Payload, r.CreatedAt.UTC().Format(sqlTimeLayout))
+			args = append(args, r.ID, r.CampaignID, string(r.Kind), r.ClaimID, r.Payload, r.CreatedAt.UTC().Format(timeLayout))
 		}
 		query := insertOutboxHead + strings.Repeat("(?, ?, ?, ?, ?, ?),", len(part))
 		if _, err := tx.ExecContext(ctx, query[:len(query)-1], args...); err != nil {

@@ -10,9 +10,9 @@ import (
 	"dibs/migrations"
 )
 
-// errPacket says that a batch holds a claim whose packet is not there, is another claim's, went back to the sender or holds
+// errPacketTaken says that a batch holds a claim whose packet is not there, is another claim's, went back to the sender or holds
 // another amount.
-var errPacket = errors.New("syncer: packet not there to be taken")
+var errPacketTaken = errors.New("syncer: packet not there to be taken")
 
 // The claims of the batch lead the join, so that just their packets are locked. An owner is set once.
 const (
@@ -24,7 +24,7 @@ const (
 		" AND packets.claim_id IS NULL AND packets.returned_at IS NULL AND packets.amount = c.amount AND c.id IN ("
 )
 
-// setOwners gives the packets of a batch, whose claims are in already, to their users. It fails with errPacket when one of them
+// setOwners gives the packets of a batch, whose claims are in already, to their users. It fails with errPacketTaken when one of them
 // can't have it.
 func setOwners(ctx context.Context, tx *sql.Tx, dialect string, rows []*row) error {
 	var ids []any
@@ -50,7 +50,7 @@ func setOwners(ctx context.Context, tx *sql.Tx, dialect string, rows []*row) err
 		return err
 	}
 	if set != int64(len(ids)) {
-		return fmt.Errorf("%w: %d of %d were", errPacket, set, len(ids))
+		return final(fmt.Errorf("%w: %d of %d were", errPacketTaken, set, len(ids)))
 	}
 	return nil
 }

@@ -232,3 +232,11 @@ func (b *packetBatch) field(ofList, ofSplit string) string {
 	}
 	return ofSplit
 }
+
+// releaseMs is how Redis knows a time of release; 0 is at once.
+func releaseMs(at sql.NullTime) int64 {
+	if !at.Valid {
+		return 0
+	}
+	return max(1, at.Time.UnixMilli())
+}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"dibs/migrations"
 	"dibs/models"
 )
 
@@ -51,7 +50,7 @@ func (b *packetBatch) commit(ctx context.Context, db *sql.DB, dialect string, to
 	put, err := tx.ExecContext(ctx, "UPDATE campaigns SET total = total + ?, remaining = remaining + ?,"+
 		" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, updated_at = ?"+ // as versionAfter
 		" WHERE id = ? AND kind = ? AND status <> ? AND total = ?",
-		b.count(), b.count(), newest, newest, at.Format(sqlTimeLayout),
+		b.count(), b.count(), newest, newest, at.Format(timeLayout),
 		b.campaignID, models.KindPacket, models.StatusClosed, total)
 	if err != nil {
 		return fmt.Errorf("campaigns: %w", err)
@@ -66,10 +65,7 @@ func (b *packetBatch) commit(ctx context.Context, db *sql.DB, dialect string, to
 }
 
 func (b *packetBatch) insertRows(ctx context.Context, tx *sql.Tx, dialect string, total int64, at time.Time) error {
-	most := rowsPerInsert
-	if dialect == migrations.SQLite {
-		most = rowsPerInsertSQLite
-	}
+	most := rowsPerInsert(dialect)
 	n := int(b.count())
 	for from := 0; from < n; from += most {
 		to := min(from+most, n)
@@ -103,20 +99,12 @@ func (b *packetBatch) row(s *statement, i int, total int64) {
 	s.int(packet.Amount)
 }
 
-func (s *statement) timeOrNull(t *time.Time) {
-	if t == nil {
-		s.sql = append(s.sql, "NULL,"...)
-		return
-	}
-	s.time(*t)
-}
-
 // releaseText is a time as it stands in its column; for none it is a time that no column holds.
 func releaseText(t *time.Time) string {
 	if t == nil {
 		return "1000-01-01 00:00:00.000"
 	}
-	return t.Format(sqlTimeLayout)
+	return t.Format(timeLayout)
 }
 
 // whyDuplicate finds out what was in a batch's way: itself, committed before or by somebody else at the same time, a packet that

@@ -14,38 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"dibs/models"
-	"dibs/syncer"
 )
-
-// addPacketCampaign stores a packet campaign without packets.
-func addPacketCampaign(t testing.TB, campaigns *syncer.Campaigns, id string) {
-	t.Helper()
-	c := campaignOf(id, 0)
-	c.Kind, c.PerUser, c.Currency, c.SenderID = models.KindPacket, 1, "CNY", "boss"
-	_, _, err := campaigns.Create(t.Context(), c)
-	require.NoError(t, err)
-}
-
-// listOf are n packets of 1, 2, 3 … minor units.
-func listOf(prefix string, n int) models.PacketBatch {
-	var b models.PacketBatch
-	for i := range n {
-		b.List = append(b.List, models.Packet{ID: fmt.Sprintf("%s%d", prefix, n-i), Amount: int64(i) + 1}) // not in order of ids
-	}
-	return b
-}
-
-func splitOf(count, amount int64) models.PacketBatch {
-	return models.PacketBatch{Split: &models.Split{Count: count, Amount: amount, Method: "double_mean"}}
-}
-
-// packetsOf are the rows of a campaign's packets, by position.
-func packetsOf(t testing.TB, db *gorm.DB, id string) []models.PacketRow {
-	t.Helper()
-	var rows []models.PacketRow
-	require.NoError(t, db.Where("campaign_id = ?", id).Order("position").Find(&rows).Error)
-	return rows
-}
 
 // requirePackets checks that the packets of p are n that add up to sum, at positions 1 to n, and that the books know it.
 func requirePackets(t testing.TB, db *gorm.DB, n, sum int64) []models.PacketRow {

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"dibs/migrations"
 	"dibs/models"
@@ -22,8 +21,7 @@ const (
 )
 
 const (
-	parkedReasonLength  = 500 // characters, the width of the column
-	parkedPayloadLength = 1 << 20
+	parkedPayloadLength = 1 << 20 // bytes
 )
 
 // park keeps an event that can never be written, with its payload, and says so in the log and in a metric. The same event
@@ -41,7 +39,7 @@ func (w *Writer) park(ctx context.Context, r *row, kind, reason string) error {
 		ctx, cancel := context.WithTimeout(ctx, w.cfg.FlushTimeout)
 		defer cancel()
 		_, err := w.db.ExecContext(ctx, query, parked.ID, parked.CampaignID, parked.Reason, parked.Payload,
-			w.cfg.Clock.Now().UTC().Format(sqlTimeLayout))
+			w.cfg.Clock.Now().UTC().Format(timeLayout))
 		if err != nil {
 			return fmt.Errorf("syncer: park: %w", err)
 		}
@@ -73,12 +71,6 @@ func parkedEvent(r *row, reason string) models.ParkedEvent {
 		payload = []byte{}
 	}
 	return models.ParkedEvent{
-		ID: id, CampaignID: cut(r.event.CampaignID, models.CampaignIDLength), Reason: cut(reason, parkedReasonLength), Payload: payload,
+		ID: id, CampaignID: cut(r.event.CampaignID, models.CampaignIDLength), Reason: cut(reason, models.ReasonLength), Payload: payload,
 	}
-}
-
-// cut keeps at most n characters of valid UTF-8.
-func cut(s string, n int) string {
-	runes := []rune(strings.ToValidUTF8(s, "\ufffd"))
-	return string(runes[:min(n, len(runes))])
 }

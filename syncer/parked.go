@@ -3,7 +3,6 @@ package syncer
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,12 +20,9 @@ const (
 	parkedMost = 10_000
 	// parkedAtOnce is how many of them are looked up by one statement.
 	parkedAtOnce = 500
+	// namedMost is how many of them are named one by one.
+	namedMost = 10
 )
-
-// querier is a pool or a transaction.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
 
 // parkedClaim is a claim that Redis accepted and whose event is parked.
 type parkedClaim struct {
@@ -165,7 +161,7 @@ func (all *parked) names() []string {
 	for i := range all.list {
 		switch p := &all.list[i]; {
 		case p.written:
-		case len(names) < usersNamedMost:
+		case len(names) < namedMost:
 			names = append(names, p.String())
 		default:
 			more++
@@ -175,19 +171,4 @@ func (all *parked) names() []string {
 		names = append(names, fmt.Sprintf("and %d more parked claims", more))
 	}
 	return names
-}
-
-// scanAll runs a query and hands each row to take.
-func scanAll(ctx context.Context, q querier, query string, args []any, take func(scan func(...any) error) error) error {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }() // rows.Err says what matters
-	for rows.Next() {
-		if err := take(rows.Scan); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }

@@ -10,34 +10,6 @@ import (
 	"dibs/syncer"
 )
 
-// refusing is a campaign of ten units, all of them claimed, where MySQL would not take the row of u-3.
-func (h *house) refusing() string {
-	h.t.Helper()
-	id := h.open(10, func(c *models.Campaign) { c.PerUser = 1 })
-	h.exec("ALTER TABLE claims ADD CONSTRAINT not_u3 CHECK (user_id <> 'u-3')")
-	h.t.Cleanup(func() { _ = h.db.Exec("ALTER TABLE claims DROP CONSTRAINT not_u3").Error })
-	h.claim(id, asks("u", 10)...)
-	h.sync()
-	require.Equal(h.t, 1, h.parkedRows(id, "discarded_at IS NULL"))
-	return id
-}
-
-func (h *house) parkedRows(id, where string) int {
-	h.t.Helper()
-	var n int
-	require.NoError(h.t, h.db.Raw("SELECT COUNT(*) FROM parked_events WHERE campaign_id = ? AND "+where, id).Scan(&n).Error)
-	return n
-}
-
-func (h *house) accept() { h.t.Helper(); h.exec("ALTER TABLE claims DROP CONSTRAINT not_u3") }
-
-func (h *house) repair(id string, how syncer.RepairHow) syncer.Repaired {
-	h.t.Helper()
-	done, err := h.reconciler(nil).Repair(h.t.Context(), id, how)
-	require.NoError(h.t, err)
-	return done
-}
-
 // requireNoMore checks that the units of a parked claim are nobody else's, nor its user's limit free again.
 func (h *house) requireNoMore(id, when string) {
 	h.t.Helper()

@@ -96,15 +96,3 @@ func (h *Hydrator) acknowledged(ctx context.Context, c *models.Campaign, tip lua
 		}
 	}
 }
-
-// sleep waits, and returns why ctx ended when that came first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

@@ -184,14 +184,6 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 	return snap, all, h.stageRows(ctx, tx, c.ID, staging, all.bySeq())
 }
 
-// snapshotOf is the isolation that shows one moment; SQLite has no other.
-func snapshotOf(db *gorm.DB) sql.IsolationLevel {
-	if db.Name() == "sqlite" {
-		return sql.LevelDefault
-	}
-	return sql.LevelRepeatableRead
-}
-
 // stageRows stages all claims in order of seq, as they come: MySQL is read no faster than Redis is written to.
 func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging *lua.Rebuild, parked []*parkedClaim) error {
 	//nolint:gosec // the name of an index

@@ -118,14 +118,6 @@ func waveName(releaseMs int64) string {
 	return "of " + time.UnixMilli(releaseMs).UTC().Format(time.RFC3339Nano)
 }
 
-// releaseMs is how Redis knows a time of release; 0 is at once.
-func releaseMs(at sql.NullTime) int64 {
-	if !at.Valid {
-		return 0
-	}
-	return max(1, at.Time.UnixMilli())
-}
-
 // untaken counts the rows of packets that nobody took, up to the position that Redis was told of, by their time of release.
 // Those of parked claims are taken.
 func (l *look) untaken(ctx context.Context, pushed int64) (map[int64]int64, error) {
@@ -276,7 +268,7 @@ func (r *Reconciler) bringOwnersBack(ctx context.Context, id string) (steps []mo
 			if err != nil || len(rows) == 0 {
 				return err
 			}
-			if err := setOwners(ctx, tx, r.cfg.DB.Name(), rows); err != nil {
+			if err := OwnPackets(ctx, tx, r.cfg.DB.Name(), rows); err != nil {
 				return fmt.Errorf("syncer: repair %s: %w", id, err)
 			}
 			step, err := repairOf(id, RepairPackets, fmt.Sprintf("%d packets without the owners that claims say", len(rows)),
@@ -297,19 +289,19 @@ func (r *Reconciler) bringOwnersBack(ctx context.Context, id string) (steps []mo
 }
 
 // robbed are claims whose packets have no owner and did not go back.
-func robbed(ctx context.Context, tx *sql.Tx, id string) (rows []*row, err error) {
+func robbed(ctx context.Context, tx *sql.Tx, id string) (claims []models.Event, err error) {
 	err = scanAll(ctx, tx, "SELECT c.id, c.packet_id FROM claims c JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id"+
 		" WHERE c.campaign_id = ? AND c.shard = 0 AND p.claim_id IS NULL AND p.returned_at IS NULL AND p.amount = c.amount"+
 		" ORDER BY c.id LIMIT ?", []any{id, packetsAtOnce}, func(scan func(...any) error) error {
-		var one row
-		err := scan(&one.event.ID, &one.event.PacketID)
-		rows = append(rows, &one)
+		var e models.Event
+		err := scan(&e.ID, &e.PacketID)
+		claims = append(claims, e)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
 	}
-	return rows, nil
+	return claims, nil
 }
 
 // dropForgotten takes lists of earlier loads out of Redis. Their names hold the numbers of those loads, so nobody writes them any

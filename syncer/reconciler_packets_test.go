@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
 
 	"dibs/lua"
@@ -168,7 +169,18 @@ func TestReconciler_ALagOfPacketsIsNeverADifference(t *testing.T) {
 	h.shut(id)
 	h.accept()
 	h.repair(id, syncer.RepairHow{})
-	require.Equal(t, 1, h.endAll(h.closer(0)))
+	clock := clockwork.NewFakeClock()
+	relay := newRelay(t, syncer.RelayConfig{DB: h.db, Scripts: h.scripts})
+	finalizer, err := syncer.NewCloser(syncer.CloserConfig{
+		DB: h.db, Scripts: h.scripts, Hydrator: h.hydrator(), Relay: relay, Logger: quiet(), Clock: clock,
+	})
+	require.NoError(t, err)
+	_, err = finalizer.Close(t.Context())
+	require.NoError(t, err)
+	clock.Advance(syncer.RestForDefault)
+	ended, err := finalizer.Close(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, ended)
 	require.Empty(t, h.compare(id).Differences, "what went back is not in the rows to give away")
 }
 
@@ -184,6 +196,18 @@ func (s *onState) State(ctx context.Context, id string) (lua.State, error) {
 	return s.Scripts.State(ctx, id)
 }
 
+// afterPush is a Redis that does something after each call that brings packets.
+type afterPush struct {
+	*lua.Scripts
+
+	after func()
+}
+
+func (s *afterPush) Push(ctx context.Context, id string, p *lua.Push) (int64, error) {
+	defer s.after()
+	return s.Scripts.Push(ctx, id, p)
+}
+
 // A load that brings packets takes a while; one that stands still is a difference.
 func TestReconciler_ALoadThatGoesOnIsNotADifference(t *testing.T) {
 	t.Parallel()
@@ -192,10 +216,7 @@ func TestReconciler_ALoadThatGoesOnIsNotADifference(t *testing.T) {
 	h.lose(id, wholeCampaign)
 	pushed, goOn, over, loaded := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
-		_, err := syncer.HydrateWithStep(t.Context(), h.hydrator(), id, func(step string) {
-			if step != "pushed" {
-				return
-			}
+		_, err := newHydrator(t, h.db, &afterPush{Scripts: h.scripts, after: func() {
 			select {
 			case pushed <- struct{}{}:
 			case <-over:
@@ -204,7 +225,7 @@ func TestReconciler_ALoadThatGoesOnIsNotADifference(t *testing.T) {
 			case <-goOn:
 			case <-over:
 			}
-		})
+		}}).Hydrate(t.Context(), id)
 		loaded <- err
 	}()
 	<-pushed

@@ -15,31 +15,6 @@ import (
 	"dibs/syncer"
 )
 
-func (h *house) reconciler(change func(cfg *syncer.ReconcilerConfig)) *syncer.Reconciler {
-	h.t.Helper()
-	cfg := syncer.ReconcilerConfig{DB: h.db, Scripts: h.scripts, Redis: h.rdb, Hydrator: h.hydrator(), Logger: quiet()}
-	if change != nil {
-		change(&cfg)
-	}
-	r, err := syncer.NewReconciler(cfg)
-	require.NoError(h.t, err)
-	return r
-}
-
-func (h *house) compare(id string) syncer.Comparison {
-	h.t.Helper()
-	found, err := h.reconciler(nil).Compare(h.t.Context(), id, syncer.DepthUsers)
-	require.NoError(h.t, err)
-	return found
-}
-
-func (h *house) exec(sql string, args ...any) {
-	h.t.Helper()
-	require.NoError(h.t, h.db.Exec(sql, args...).Error)
-}
-
-func (h *house) keys(id string) lua.CampaignKeys { return lua.KeysOf(id, 0) }
-
 // synced is a campaign of 100 units, ten of them claimed and in MySQL.
 func (h *house) synced() string {
 	h.t.Helper()

@@ -100,7 +100,7 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 		var page []models.OutboxRow
 		err := r.cfg.DB.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox"+
 			" WHERE applied_at IS NULL AND id > ? AND created_at <= ?"+
-			" ORDER BY id LIMIT ?", after, now().Add(-r.cfg.After).Format(sqlTimeLayout), relayPage).Scan(&page).Error
+			" ORDER BY id LIMIT ?", after, now().Add(-r.cfg.After).Format(timeLayout), relayPage).Scan(&page).Error
 		if err != nil {
 			return applied, errors.Join(append(failed, fmt.Errorf("syncer: relay: %w", err))...)
 		}
@@ -207,7 +207,7 @@ func (r *Relay) mark(ctx context.Context, ids []string) error {
 	}
 	err := persist(ctx, triesMax, noNotice, func() error {
 		return r.cfg.DB.WithContext(ctx).Exec("UPDATE outbox SET applied_at = ? WHERE id IN ? AND applied_at IS NULL",
-			now().Format(sqlTimeLayout), ids).Error
+			now().Format(timeLayout), ids).Error
 	})
 	if err != nil {
 		return fmt.Errorf("syncer: outbox: %w", err)
@@ -218,7 +218,7 @@ func (r *Relay) mark(ctx context.Context, ids []string) error {
 
 // Prune takes away rows that Redis has had for long, in bounded batches, and returns how many.
 func (r *Relay) Prune(ctx context.Context) (pruned int, err error) {
-	before := now().Add(-r.cfg.Keep).Format(sqlTimeLayout)
+	before := now().Add(-r.cfg.Keep).Format(timeLayout)
 	for range prunesMost {
 		var ids []string
 		db := r.cfg.DB.WithContext(ctx)

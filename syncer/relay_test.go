@@ -14,21 +14,10 @@ import (
 	"dibs/syncer"
 )
 
-func newRelay(t testing.TB, cfg syncer.RelayConfig) *syncer.Relay {
-	t.Helper()
-	cfg.Logger = quiet()
-	if cfg.After == 0 {
-		cfg.After = time.Nanosecond
-	}
-	r, err := syncer.NewRelay(cfg)
-	require.NoError(t, err)
-	return r
-}
-
 // putEvent writes an event of a campaign into the outbox and returns its id.
 func putEvent(t testing.TB, db *gorm.DB, campaignID string) string {
 	t.Helper()
-	row, err := syncer.OutboxRow(models.OutboxEvent, &models.Event{Type: models.EventCampaignClosed, CampaignID: campaignID})
+	row, err := syncer.NewOutboxRow(models.OutboxEvent, &models.Event{Type: models.EventCampaignClosed, CampaignID: campaignID})
 	require.NoError(t, err)
 	row.CreatedAt = row.CreatedAt.Add(-2 * time.Millisecond) // rows of this very millisecond are left to their writer
 	require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
@@ -50,12 +39,6 @@ func streamed(t testing.TB, server *testenv.RedisServer) []string {
 		ids = append(ids, e.ID)
 	}
 	return ids
-}
-
-func unapplied(t testing.TB, db *gorm.DB) (n int64) {
-	t.Helper()
-	require.NoError(t, db.Raw("SELECT COUNT(*) FROM outbox WHERE applied_at IS NULL").Scan(&n).Error)
-	return n
 }
 
 func TestRelay_TellsWhatIsLeftOldestFirstAndOnce(t *testing.T) {

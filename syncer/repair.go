@@ -257,13 +257,13 @@ func repairOf(campaignID, what, before, after string) (models.Repair, error) {
 	}
 	return models.Repair{
 		ID: id.String(), CampaignID: campaignID, What: what,
-		ValueBefore: cut(before, parkedReasonLength), ValueAfter: cut(after, parkedReasonLength), At: now(),
+		ValueBefore: cut(before, models.ReasonLength), ValueAfter: cut(after, models.ReasonLength), At: now(),
 	}, nil
 }
 
 func writeRepair(ctx context.Context, tx *sql.Tx, p *models.Repair) error {
 	_, err := tx.ExecContext(ctx, "INSERT INTO repairs (id, campaign_id, what, value_before, value_after, at) VALUES (?, ?, ?, ?, ?, ?)",
-		p.ID, p.CampaignID, p.What, p.ValueBefore, p.ValueAfter, p.At.Format(sqlTimeLayout))
+		p.ID, p.CampaignID, p.What, p.ValueBefore, p.ValueAfter, p.At.Format(timeLayout))
 	if err != nil {
 		return fmt.Errorf("syncer: repair %s: %w", p.CampaignID, err)
 	}

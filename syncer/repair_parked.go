@@ -20,13 +20,9 @@ func (r *Reconciler) retryParked(ctx context.Context, id string, how RepairHow) 
 	if err != nil {
 		return nil, err
 	}
-	writer, err := newWriter(WriterConfig{DB: r.cfg.DB, Logger: r.cfg.Logger}.WithDefaults()) // not started: it commits, that is all
-	if err != nil {
-		return nil, err
-	}
 	for i := range all.list {
 		p := &all.list[i]
-		outcome, err := r.retry(ctx, writer, p, how)
+		outcome, err := r.retry(ctx, p, how)
 		if err != nil {
 			return steps, fmt.Errorf("syncer: repair %s: %w", id, err)
 		}
@@ -51,13 +47,12 @@ const (
 	parkedDiscarded
 )
 
-func (r *Reconciler) retry(ctx context.Context, writer *Writer, p *parkedClaim, how RepairHow) (parkedOutcome, error) {
+func (r *Reconciler) retry(ctx context.Context, p *parkedClaim, how RepairHow) (parkedOutcome, error) {
 	if p.written {
 		return parkedWritten, nil
 	}
-	one := []*row{{event: p.event, payload: p.payload}}
-	err := persist(ctx, triesMax, noNotice, func() error { return writer.commit(ctx, one, sumOf(one)) })
-	switch failureOf(err) {
+	err := WriteOne(ctx, r.cfg.DB, r.cfg.Logger, p.event, p.payload)
+	switch WriteFailureOf(err) {
 	case failureNone:
 		return parkedWritten, nil
 	case failureTransient, failureClash:
@@ -84,7 +79,7 @@ func (r *Reconciler) unpark(ctx context.Context, p *parkedClaim, outcome parkedO
 	err = r.locked(ctx, id, func(tx *sql.Tx, _ *models.Campaign) error {
 		query, args := "DELETE FROM parked_events WHERE id = ?", []any{p.id}
 		if outcome == parkedDiscarded {
-			query, args = "UPDATE parked_events SET discarded_at = ? WHERE id = ?", []any{step.At.Format(sqlTimeLayout), p.id}
+			query, args = "UPDATE parked_events SET discarded_at = ? WHERE id = ?", []any{step.At.Format(timeLayout), p.id}
 		}
 		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 			return fmt.Errorf("syncer: repair %s: %w", id, err)

@@ -20,9 +20,8 @@ const payloadField = "payload"
 
 // orphan is an event of a claim that has no row.
 type orphan struct {
-	entry   string
-	event   models.Event
-	payload []byte
+	entry string
+	event models.Event
 }
 
 // bringRowsBack goes over the claim stream and writes the rows of claims of a campaign that are not there though the consumers
@@ -69,7 +68,7 @@ func (r *Reconciler) orphans(ctx context.Context, id string, entries []redis.XMe
 		if err != nil || event.Type != models.EventClaimAccepted || event.CampaignID != id {
 			continue // the consumer has put aside what can't be read
 		}
-		all, ids = append(all, orphan{entry.ID, event, []byte(payload)}), append(ids, event.ID)
+		all, ids = append(all, orphan{entry.ID, event}), append(ids, event.ID)
 	}
 	if len(ids) == 0 {
 		return nil, nil
@@ -112,16 +111,12 @@ func (r *Reconciler) adopt(ctx context.Context, partition int, o *orphan) ([]mod
 		return nil, err
 	}
 	err = r.locked(ctx, id, func(tx *sql.Tx, _ *models.Campaign) error {
-		rows := []*row{{event: *e, payload: o.payload}}
-		if err := insertClaims(ctx, tx, r.cfg.DB.Name(), rows, now()); err != nil {
-			return err
-		}
-		if err := setOwners(ctx, tx, r.cfg.DB.Name(), rows); err != nil {
+		if err := InsertOne(ctx, tx, r.cfg.DB.Name(), e); err != nil {
 			return err
 		}
 		return writeRepair(ctx, tx, &step)
 	})
-	switch failureOf(err) {
+	switch WriteFailureOf(err) {
 	case failureNone:
 		return []models.Repair{step}, nil
 	case failureTransient, failureClash:

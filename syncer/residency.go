@@ -135,7 +135,7 @@ func (h *Hydrator) lose(ctx context.Context, c *models.Campaign, reason string) 
 		return nil
 	}
 	put := h.db.WithContext(ctx).Exec("UPDATE campaigns SET residency = ?, residency_reason = ?, residency_at = ?"+
-		" WHERE id = ? AND epoch = ? AND residency = ?", models.ResidencyLost, cut(reason, parkedReasonLength), now(), c.ID, c.Epoch, c.Residency)
+		" WHERE id = ? AND epoch = ? AND residency = ?", models.ResidencyLost, cut(reason, models.ReasonLength), now(), c.ID, c.Epoch, c.Residency)
 	if put.Error != nil {
 		return fmt.Errorf("syncer: campaign %s: %w", c.ID, put.Error)
 	}
@@ -182,4 +182,17 @@ func (h *Hydrator) completeEviction(ctx context.Context, id string, mark lua.Pos
 		return fmt.Errorf("syncer: evict %s: %w", id, err)
 	}
 	return nil
+}
+
+// Examine looks at a campaign that is in Redis by its books, and writes down what became of it: that it was evicted, or is
+// lost. It loads nothing.
+func (h *Hydrator) Examine(ctx context.Context, campaignID string) error {
+	_, err := h.load(ctx, campaignID, func(ctx context.Context, c *models.Campaign) (RebuildReport, bool, error) {
+		if !isResident(c) {
+			return RebuildReport{}, true, nil
+		}
+		_, err := h.examine(ctx, c)
+		return RebuildReport{}, true, err
+	})
+	return err
 }

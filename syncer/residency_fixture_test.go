@@ -216,3 +216,73 @@ func (h *house) requireBooks(id string, units int64) {
 	require.Equal(h.t, state.Seq, b.SyncedSeq)
 	require.LessOrEqual(h.t, units, b.Total)
 }
+
+func (h *house) reconciler(change func(cfg *syncer.ReconcilerConfig)) *syncer.Reconciler {
+	h.t.Helper()
+	cfg := syncer.ReconcilerConfig{DB: h.db, Scripts: h.scripts, Redis: h.rdb, Hydrator: h.hydrator(), Logger: quiet()}
+	if change != nil {
+		change(&cfg)
+	}
+	r, err := syncer.NewReconciler(cfg)
+	require.NoError(h.t, err)
+	return r
+}
+
+func (h *house) compare(id string) syncer.Comparison {
+	h.t.Helper()
+	found, err := h.reconciler(nil).Compare(h.t.Context(), id, syncer.DepthUsers)
+	require.NoError(h.t, err)
+	return found
+}
+
+func (h *house) exec(sql string, args ...any) {
+	h.t.Helper()
+	require.NoError(h.t, h.db.Exec(sql, args...).Error)
+}
+
+func (h *house) keys(id string) lua.CampaignKeys { return lua.KeysOf(id, 0) }
+
+func (h *house) repair(id string, how syncer.RepairHow) syncer.Repaired {
+	h.t.Helper()
+	done, err := h.reconciler(nil).Repair(h.t.Context(), id, how)
+	require.NoError(h.t, err)
+	return done
+}
+
+func (h *house) parkedRows(id, where string) int {
+	h.t.Helper()
+	var n int
+	require.NoError(h.t, h.db.Raw("SELECT COUNT(*) FROM parked_events WHERE campaign_id = ? AND "+where, id).Scan(&n).Error)
+	return n
+}
+
+func (h *house) accept() { h.t.Helper(); h.exec("ALTER TABLE claims DROP CONSTRAINT not_u3") }
+
+// refusing is a campaign of ten units, all of them claimed, where MySQL would not take the row of u-3.
+func (h *house) refusing() string {
+	h.t.Helper()
+	id := h.open(10, func(c *models.Campaign) { c.PerUser = 1 })
+	h.exec("ALTER TABLE claims ADD CONSTRAINT not_u3 CHECK (user_id <> 'u-3')")
+	h.t.Cleanup(func() { _ = h.db.Exec("ALTER TABLE claims DROP CONSTRAINT not_u3").Error })
+	h.claim(id, asks("u", 10)...)
+	h.sync()
+	require.Equal(h.t, 1, h.parkedRows(id, "discarded_at IS NULL"))
+	return id
+}
+
+// take makes claims that have their rows and returns their ids.
+func (h *house) take(campaignID string, reqs ...lua.ClaimRequest) (ids []string) {
+	h.t.Helper()
+	for _, reply := range h.claim(campaignID, reqs...) {
+		require.Equal(h.t, models.OutcomeClaimed, reply.Outcome)
+		ids = append(ids, reply.Claim.ID)
+	}
+	h.sync()
+	return ids
+}
+
+func (h *house) shut(id string) {
+	h.t.Helper()
+	_, err := newCampaigns(h.t, h.db, h.scripts).Change(h.t.Context(), id, models.Change{Status: new(models.StatusClosed)})
+	require.NoError(h.t, err)
+}

@@ -18,6 +18,9 @@ import (
 // tellWait is how long an answer waits for Redis to hear of it. What Redis did not hear by then the relay tells it.
 const tellWait = time.Second
 
+// warnEvery is how often a trouble that lasts is logged.
+const warnEvery = 30 * time.Second
+
 // Resolver decides what becomes of claims after they were made. MySQL is the authority: the one transaction that moves a
 // claim away from "claimed" wins, and writes down in the same transaction what Redis must be told. Any number may run at once.
 type Resolver struct {
@@ -31,7 +34,7 @@ type Resolver struct {
 
 // NewResolver makes a resolver that tells Redis through relay.
 func NewResolver(db *gorm.DB, relay *Relay, log *slog.Logger) *Resolver {
-	return &Resolver{db: db, relay: relay, log: log, complain: rate.Sometimes{First: 1, Interval: complainEvery}, step: func(string) {}}
+	return &Resolver{db: db, relay: relay, log: log, complain: rate.Sometimes{First: 1, Interval: warnEvery}, step: func(string) {}}
 }
 
 // Redeem ends a claim by an order. The same order again is a repetition. Errors: models.ErrNotFound when the claim has no row
@@ -154,7 +157,7 @@ func resolutionRow(c *models.ClaimRow, d *decision) (models.OutboxRow, error) {
 	if d.orderID != nil {
 		e.OrderID = *d.orderID
 	}
-	return outboxRow(kind, &e)
+	return NewOutboxRow(kind, &e)
 }
 
 // decide is the transaction. won is false when another decision was first; then nothing is changed.
@@ -170,7 +173,7 @@ func (r *Resolver) decide(ctx context.Context, c *heldClaim, d *decision, row *m
 	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
 	moved, err := tx.ExecContext(ctx, "UPDATE claims SET status = ?, order_id = ?, release_reason = ?, resolved_at = ?"+
 		" WHERE id = ? AND status = ?",
-		string(d.status), d.orderID, d.reason, c.ResolvedAt.UTC().Format(sqlTimeLayout), c.ID, string(models.ClaimClaimed))
+		string(d.status), d.orderID, d.reason, c.ResolvedAt.UTC().Format(timeLayout), c.ID, string(models.ClaimClaimed))
 	if err != nil {
 		return false, fmt.Errorf("syncer: claim %s: %w", c.ID, err)
 	}
@@ -178,7 +181,7 @@ func (r *Resolver) decide(ctx context.Context, c *heldClaim, d *decision, row *m
 		return false, err
 	}
 	r.step("claim moved")
-	if err := putOutbox(ctx, tx, []models.OutboxRow{*row}); err != nil {
+	if err := PutOutbox(ctx, tx, []models.OutboxRow{*row}); err != nil {
 		return false, err
 	}
 	if d.status != models.ClaimRedeemed {
@@ -207,7 +210,7 @@ func moveBack(ctx context.Context, tx *sql.Tx, dialect, campaignID string, units
 		" WHEN applied_version = version OR residency <> ? AND (residency <> ? OR epoch = 0)"+
 		" THEN "+least+"(total - claimed + ?, 0) ELSE remaining + ? END,"+
 		" claimed = claimed - ?, released_claims = released_claims + ?, updated_at = ? WHERE id = ?",
-		string(models.ResidencyResident), string(models.ResidencyNone), units, units, units, claims, now().Format(sqlTimeLayout), campaignID)
+		string(models.ResidencyResident), string(models.ResidencyNone), units, units, units, claims, now().Format(timeLayout), campaignID)
 	if err != nil {
 		return fmt.Errorf("syncer: release of %s: %w", campaignID, err)
 	}

@@ -24,17 +24,6 @@ func (h *house) relay() *syncer.Relay {
 
 func (h *house) resolver() *syncer.Resolver { return syncer.NewResolver(h.db, h.relay(), quiet()) }
 
-// take makes claims that have their rows and returns their ids.
-func (h *house) take(campaignID string, reqs ...lua.ClaimRequest) (ids []string) {
-	h.t.Helper()
-	for _, reply := range h.claim(campaignID, reqs...) {
-		require.Equal(h.t, models.OutcomeClaimed, reply.Outcome)
-		ids = append(ids, reply.Claim.ID)
-	}
-	h.sync()
-	return ids
-}
-
 // requireSame holds Redis, the counters and the rows of a campaign against each other, users and all.
 func (h *house) requireSame(campaignID string) {
 	h.t.Helper()

@@ -11,9 +11,6 @@ import (
 	"dibs/models"
 )
 
-// sweepBatch bounds a page of campaigns to complete.
-const sweepBatch = 100
-
 // Sweeper completes what a process that died, or a Redis that was away, left half done: changes that Redis does not have
 // yet, loads that were begun, campaigns whose claim stream lost something, and lost ones that can be proven by now. Any
 // number may run at once.

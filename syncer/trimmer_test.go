@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
@@ -18,63 +19,6 @@ import (
 	"dibs/lua"
 	"dibs/syncer"
 )
-
-// stream is a claim stream on a Redis of its own, with entries that groups read.
-type stream struct {
-	t   *testing.T
-	rdb *redis.Client
-	key string
-	ids []string
-}
-
-func newStream(t *testing.T) *stream {
-	t.Helper()
-	return &stream{t: t, rdb: testenv.Redis(t).Client(), key: lua.StreamKey(0)}
-}
-
-func (s *stream) add(n int) {
-	s.t.Helper()
-	for range n {
-		id, err := s.rdb.XAdd(s.t.Context(), &redis.XAddArgs{Stream: s.key, Values: []string{"payload", "{}"}}).Result()
-		require.NoError(s.t, err)
-		s.ids = append(s.ids, id)
-	}
-}
-
-func (s *stream) read(group string, n int64) []string {
-	s.t.Helper()
-	got, err := s.rdb.XReadGroup(s.t.Context(), &redis.XReadGroupArgs{
-		Group: group, Consumer: "c", Streams: []string{s.key, ">"}, Count: n, Block: -1,
-	}).Result()
-	require.NoError(s.t, err)
-	var ids []string
-	for _, m := range got[0].Messages {
-		ids = append(ids, m.ID)
-	}
-	return ids
-}
-
-func (s *stream) ack(group string, ids ...string) {
-	s.t.Helper()
-	require.NoError(s.t, s.rdb.XAck(s.t.Context(), s.key, group, ids...).Err())
-}
-
-// left are the entries that are there, by their place in ids.
-func (s *stream) left() (first, n int) {
-	s.t.Helper()
-	entries, err := s.rdb.XRange(s.t.Context(), s.key, "-", "+").Result()
-	require.NoError(s.t, err)
-	if len(entries) == 0 {
-		return len(s.ids), 0
-	}
-	for i, id := range s.ids {
-		if id == entries[0].ID {
-			return i, len(entries)
-		}
-	}
-	s.t.Fatalf("entry %s is none of ours", entries[0].ID)
-	return 0, 0
-}
 
 // unreadGone says which group lost an entry that it has not acknowledged; "" is none. It is what a trimmer must pass.
 func (s *stream) unreadGone(groups ...string) string {
@@ -108,16 +52,6 @@ func before(a, b string) bool {
 	_, _ = fmt.Sscanf(a, "%d-%d", &x[0], &x[1])
 	_, _ = fmt.Sscanf(b, "%d-%d", &y[0], &y[1])
 	return x[0] < y[0] || x[0] == y[0] && x[1] < y[1]
-}
-
-func newTrimmer(t *testing.T, cfg syncer.TrimmerConfig) *syncer.Trimmer {
-	t.Helper()
-	if cfg.Logger == nil {
-		cfg.Logger = quiet()
-	}
-	trimmer, err := syncer.NewTrimmer(cfg)
-	require.NoError(t, err)
-	return trimmer
 }
 
 func trim(t *testing.T, trimmer *syncer.Trimmer) int64 {
@@ -293,30 +227,21 @@ func TestTrimmer_AStreamThatFailsDoesNotKeepTheOthers(t *testing.T) {
 	require.Len(t, groups, 1)
 }
 
-func TestSyncer_RunTrimsAndStopsWhenToldTo(t *testing.T) {
+func TestTrimmer_WorksOnEmbeddedRedis(t *testing.T) {
 	t.Parallel()
-	s := newStream(t)
+	server := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	s := &stream{t: t, rdb: rdb, key: lua.StreamKey(0)}
+	trimmer := newTrimmer(t, syncer.TrimmerConfig{Redis: rdb, Partitions: 1, Groups: []string{"syncer", "finance"}})
+	trim(t, trimmer)
 	s.add(500)
-	db := openServer(t)
-	scripts, err := lua.New(s.rdb, lua.Options{Partitions: 1})
-	require.NoError(t, err)
-	role, err := syncer.New(syncer.Config{
-		Trimmer:   newTrimmer(t, syncer.TrimmerConfig{Redis: s.rdb, Partitions: 1, Groups: []string{"syncer"}}),
-		Sweeper:   newSweeper(t, db, scripts),
-		Marker:    syncer.NewMarker(db, scripts, quiet()),
-		Evictor:   newEvictor(t, db, scripts, time.Hour),
-		TrimEvery: 5 * time.Millisecond, SweepEvery: 5 * time.Millisecond, Logger: quiet(),
-	})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- role.Run(ctx) }()
-	require.Eventually(t, func() bool {
-		groups, err := s.rdb.XInfoGroups(t.Context(), s.key).Result()
-		return err == nil && len(groups) == 1
-	}, 5*time.Second, 5*time.Millisecond)
 	s.ack("syncer", s.read("syncer", 500)...)
-	require.Eventually(t, func() bool { _, n := s.left(); return n < 100 }, 5*time.Second, 5*time.Millisecond)
-	cancel()
-	require.NoError(t, <-done)
+	require.Zero(t, trim(t, trimmer))
+	slow := s.read("finance", 300)
+	s.ack("finance", slow[:100]...)
+	require.Equal(t, int64(100), trim(t, trimmer))
+	require.Empty(t, s.unreadGone("syncer", "finance"))
+	s.ack("finance", slow...)
+	require.Equal(t, int64(200), trim(t, trimmer))
 }

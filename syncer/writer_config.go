@@ -1,7 +1,6 @@
 package syncer
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -21,9 +20,6 @@ const (
 	writersMax           = 16
 	pendingFlushes       = 8 // of PendingMax's default, in flushes
 )
-
-// ErrConfig is wrapped by every refusal of a Config of this package; the message names the field.
-var ErrConfig = errors.New("syncer: bad configuration")
 
 // WriterConfig is how a Writer works. DB and Logger are required.
 type WriterConfig struct {
@@ -73,13 +69,3 @@ func (c WriterConfig) Validate() error {
 	}
 	return nil
 }
-
-func orDefault[T comparable](field *T, value T) {
-	var none T
-	if *field == none {
-		*field = value
-	}
-}
-
-// required is the refusal of a configuration that lacks a field.
-func required(field string) error { return fmt.Errorf("%w: %s is required", ErrConfig, field) }

@@ -54,13 +54,6 @@ func TestWriter_WritesWhatTheEventSays(t *testing.T) {
 	})
 }
 
-// addPacket stores a packet that nobody has taken.
-func addPacket(t testing.TB, db *gorm.DB, campaignID, id string, amount int64) {
-	t.Helper()
-	packet := models.PacketRow{CampaignID: campaignID, ID: id, Position: 1, Amount: amount, CreatedAt: time.Now().UTC()}
-	require.NoError(t, db.Create(&packet).Error)
-}
-
 func TestWriter_PassesOverOtherTypesOfEvent(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -2,70 +2,13 @@ package syncer
 
 import (
 	"context"
-	"maps"
-
-	"gorm.io/gorm"
-
-	"dibs/lua"
 	"dibs/models"
+	"maps"
 )
-
-// NewWriterWithStep is NewWriter with a function that is called between the steps of a flush.
-func NewWriterWithStep(cfg WriterConfig, step func(name string)) (*Writer, error) {
-	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	w, err := newWriter(cfg)
-	if err != nil {
-		return nil, err
-	}
-	w.step = step
-	w.start()
-	return w, nil
-}
-
-// HydrateWithStep is Hydrate without the sharing, with a function that is called between its steps.
-func HydrateWithStep(ctx context.Context, h *Hydrator, id string, step func(name string)) (lua.Meta, error) {
-	bring := h.bringer
-	bring.pushStep = func() { step("pushed") }
-	stepping := &Hydrator{bringer: bring, cfg: h.cfg, marks: h.marks, metrics: h.metrics, step: step}
-	return stepping.hydrate(ctx, id)
-}
-
-// EvictWithStep is Evict with a function that is called between its steps.
-func EvictWithStep(ctx context.Context, e *Evictor, step func(name string)) (int, error) {
-	stepping := &Evictor{cfg: e.cfg, evictions: e.evictions, step: step}
-	return stepping.Evict(ctx)
-}
-
-// Pending is the number of events in the adder.
-func (w *Writer) Pending() int { return int(w.adder.pending.Load()) }
-
-// Held is the number of events that the writer has and has not answered for.
-func (w *Writer) Held() int {
-	free := 0
-	for w.room.TryAcquire(1) {
-		free++
-	}
-	w.room.Release(int64(free))
-	return w.cfg.PendingMax - free
-}
 
 // RelayWithStep calls step between the steps of r from now on.
 func RelayWithStep(r *Relay, step func(name string)) *Relay {
 	return &Relay{cfg: r.cfg, metrics: r.metrics, step: step}
-}
-
-// OutboxRow and PutOutbox are what writes rows.
-var (
-	OutboxRow = outboxRow
-	PutOutbox = putOutbox
-)
-
-// FindClaims is the query of ClaimsOf.
-func FindClaims(db *gorm.DB, q models.ClaimsQuery) *gorm.DB {
-	return findClaims(db, q).Find(&[]claimLine{})
 }
 
 // ResolverWithStep is r with a function that is called between its steps and those of its relay.

@@ -1,0 +1,19 @@
+package syncer
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrConfig is wrapped by every refusal of a Config of this package; the message names the field.
+var ErrConfig = errors.New("syncer: bad configuration")
+
+func orDefault[T comparable](field *T, value T) {
+	var none T
+	if *field == none {
+		*field = value
+	}
+}
+
+// required is the refusal of a configuration that lacks a field.
+func required(field string) error { return fmt.Errorf("%w: %s is required", ErrConfig, field) }

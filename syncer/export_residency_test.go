@@ -1,0 +1,20 @@
+package syncer
+
+import (
+	"context"
+	"dibs/lua"
+)
+
+// HydrateWithStep is Hydrate without the sharing, with a function that is called between its steps.
+func HydrateWithStep(ctx context.Context, h *Hydrator, id string, step func(name string)) (lua.Meta, error) {
+	bring := h.bringer
+	bring.pushStep = func() { step("pushed") }
+	stepping := &Hydrator{bringer: bring, cfg: h.cfg, marks: h.marks, metrics: h.metrics, step: step}
+	return stepping.hydrate(ctx, id)
+}
+
+// EvictWithStep is Evict with a function that is called between its steps.
+func EvictWithStep(ctx context.Context, e *Evictor, step func(name string)) (int, error) {
+	stepping := &Evictor{cfg: e.cfg, evictions: e.evictions, step: step}
+	return stepping.Evict(ctx)
+}
