@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/stretchr/testify/require"
-
 	"dibs/consumer"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer"
+	"dibs/syncer/writer"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 )
 
 // benchBooks brings a stream full of claims into MySQL, against what the server takes at most and against a transaction a
@@ -35,7 +35,7 @@ func benchBooks(b *testing.B, s *sheet) {
 		ratios()
 	}
 	s.note(fmt.Sprintf("Consumer and writer: %d claims wait in the stream; flushes of %d; from the first read to the last commit, reading and acking included.",
-		amount(bookClaims), syncer.FlushSizeDefault))
+		amount(bookClaims), writer.DefaultFlushSize))
 	s.note("Multi-row inserts: statements made beforehand, the same table and indexes, 1,000 rows a transaction, nothing else; the better of 1 and 2 connections.")
 	s.note("A transaction a claim: one INSERT and one UPDATE of the campaign; the better of 1 and 8 connections.")
 	s.note("The SQL server that is started here keeps its tables in memory where it can, and its redo log on the disk; every commit is synced.")
@@ -120,13 +120,13 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int) pipelineRun {
 	st.empty(b, m)
 	r.fill(b, m, "user-1", claims, true)
 	log := slog.New(slog.DiscardHandler)
-	books, err := syncer.NewWriter(syncer.WriterConfig{DB: st.gorm, Logger: log})
+	books, err := writer.New(writer.Config{DB: st.gorm, Logger: log})
 	require.NoError(b, err)
 	sink := &countingSink{Sink: books, all: make(chan struct{})}
 	sink.left.Store(int64(claims))
 	reader, err := consumer.New(consumer.Config{
 		Client: r.rdb, Name: "bench", Sink: sink, Logger: log, Registerer: prometheus.NewRegistry(),
-		Tuning: consumer.SubscriberConfig{Window: 4 * syncer.FlushSizeDefault}, // as the consumer role has it
+		Tuning: consumer.SubscriberConfig{Window: 4 * writer.DefaultFlushSize}, // as the consumer role has it
 	})
 	require.NoError(b, err)
 	before := timesOf(b, r, st)

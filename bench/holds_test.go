@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/residency"
+
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -62,7 +63,7 @@ type held struct {
 
 	past    *broker // whose clock is at
 	at      atomic.Int64
-	hydrate *syncer.Hydrator
+	hydrate *residency.Hydrator
 }
 
 func newHeld(b *testing.B, w *whole) *held {
@@ -71,7 +72,7 @@ func newHeld(b *testing.B, w *whole) *held {
 	scripts, err := lua.New(w.broker.rdb, lua.Options{ServerClock: h.at.Load, Clock: func() time.Time { return time.UnixMilli(h.at.Load()) }})
 	require.NoError(b, err)
 	h.past = &broker{server: w.broker.server, rdb: w.broker.rdb, scripts: scripts}
-	h.hydrate, err = syncer.NewHydrator(syncer.HydratorConfig{DB: w.store.gorm, Scripts: scripts, Logger: slog.New(slog.DiscardHandler)})
+	h.hydrate, err = residency.NewHydrator(residency.HydratorConfig{DB: w.store.gorm, Scripts: scripts, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(b, err)
 	return h
 }
@@ -82,7 +83,7 @@ func (h *held) fall(b *testing.B) (id string) {
 	id = fmt.Sprintf("held-%d", h.broker.made.Add(1))
 	due := time.Now().Add(dueAhead)
 	h.at.Store(due.Add(-dueHold).UnixMilli())
-	_, _, err := syncer.NewCampaigns(h.store.gorm, h.past.scripts, slog.New(slog.DiscardHandler)).Create(b.Context(), models.Campaign{
+	_, _, err := campaigns.New(h.store.gorm, h.past.scripts, slog.New(slog.DiscardHandler)).Create(b.Context(), models.Campaign{
 		ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC", Total: plenty, PerUser: 3, HoldForMs: dueHold.Milliseconds(),
 	})
 	require.NoError(b, err)

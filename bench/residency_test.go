@@ -13,12 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/residency"
+
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -34,8 +35,8 @@ const (
 type resident struct {
 	*broker
 	store      *store
-	hydrator   *syncer.Hydrator
-	evictor    *syncer.Evictor
+	hydrator   *residency.Hydrator
+	evictor    *residency.Evictor
 	big, small string
 	pid        int // of Redis
 }
@@ -77,9 +78,9 @@ func newResident(b *testing.B) *resident {
 	r := &resident{broker: brokerOn(b, server), store: stores(b)[0]}
 	log := slog.New(slog.DiscardHandler)
 	var err error
-	r.hydrator, err = syncer.NewHydrator(syncer.HydratorConfig{DB: r.store.gorm, Scripts: r.scripts, Logger: log})
+	r.hydrator, err = residency.NewHydrator(residency.HydratorConfig{DB: r.store.gorm, Scripts: r.scripts, Logger: log})
 	require.NoError(b, err)
-	r.evictor, err = syncer.NewEvictor(syncer.EvictorConfig{
+	r.evictor, err = residency.NewEvictor(residency.EvictorConfig{
 		DB: r.store.gorm, Scripts: r.scripts, Hydrator: r.hydrator, Idle: time.Millisecond, Logger: log,
 	})
 	require.NoError(b, err)
@@ -95,7 +96,7 @@ func newResident(b *testing.B) *resident {
 func (r *resident) planted(b *testing.B, claims int64) string {
 	b.Helper()
 	id := fmt.Sprintf("planted-%d", claims)
-	_, _, err := syncer.NewCampaigns(r.store.gorm, r.scripts, slog.New(slog.DiscardHandler)).Create(b.Context(), models.Campaign{
+	_, _, err := campaigns.New(r.store.gorm, r.scripts, slog.New(slog.DiscardHandler)).Create(b.Context(), models.Campaign{
 		ID: id, Kind: models.KindCoupon, Total: 2 * claims, PerUser: 3, PerUserPerDay: 2, TimeZone: "UTC",
 	})
 	require.NoError(b, err)

@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"gorm.io/gorm"
-
+	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/migrations"
 	"dibs/models"
-	"dibs/syncer"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 )
 
 // store is a migrated, empty database on a SQL server.
@@ -83,9 +83,9 @@ func syncTime(b *testing.B) float64 {
 
 func newStore(b *testing.B, dsn string) *store {
 	b.Helper()
-	db, err := syncer.Open(b.Context(), syncer.StoreConfig{DSN: dsn, Logger: slog.New(slog.DiscardHandler)})
+	db, err := sqlstore.Open(b.Context(), sqlstore.Config{DSN: dsn, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(b, err)
-	b.Cleanup(func() { _ = syncer.Close(db) })
+	b.Cleanup(func() { _ = sqlstore.Close(db) })
 	pool, err := db.DB()
 	require.NoError(b, err)
 	_, err = migrations.Up(b.Context(), pool, migrations.MySQL)

@@ -7,7 +7,8 @@ import (
 
 	"dibs/finance"
 	"dibs/models"
-	"dibs/syncer"
+	"dibs/syncer/reconcile"
+	"dibs/syncer/residency"
 )
 
 const (
@@ -113,8 +114,8 @@ func (s *stack) drainEmbedded() {
 
 // packUp records that everything left the embedded Redis in full, so that a later run with the same database goes on from there.
 func (s *stack) packUp(ctx context.Context) error {
-	evictor, err := syncer.NewEvictor(syncer.EvictorConfig{
-		DB: s.db, Scripts: s.scripts, Hydrator: s.hydrator, Idle: syncer.IdleLeast, Logger: s.log,
+	evictor, err := residency.NewEvictor(residency.EvictorConfig{
+		DB: s.db, Scripts: s.scripts, Hydrator: s.hydrator, Idle: residency.IdleLeast, Logger: s.log,
 	})
 	if err == nil {
 		_, err = evictor.Evict(ctx)
@@ -134,7 +135,7 @@ func (s *stack) unpack(ctx context.Context) error {
 		return err
 	}
 	for _, id := range ids {
-		if _, err := reconciler.Repair(ctx, id, syncer.RepairHow{}); err != nil {
+		if _, err := reconciler.Repair(ctx, id, reconcile.RepairHow{}); err != nil {
 			return fmt.Errorf("cmd: the database of an earlier run: %w", err)
 		}
 	}

@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/spf13/cobra"
-
 	"dibs/config"
 	"dibs/consumer"
 	"dibs/finance"
+	"dibs/internal/sqlstore"
 	"dibs/migrations"
-	"dibs/syncer"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
 )
 
 func newFinance(env Env) *cobra.Command {
@@ -66,12 +66,12 @@ func (s *stack) openBooks(ctx context.Context) error {
 	if s.cfg.FinanceDSN == "" {
 		setting = "MYSQL_DSN"
 	}
-	db, err := openDB(ctx, setting, syncer.StoreConfig{DSN: s.cfg.BooksDSN(), Logger: s.log})
+	db, err := openDB(ctx, setting, sqlstore.Config{DSN: s.cfg.BooksDSN(), Logger: s.log})
 	if err != nil {
 		return err
 	}
 	s.db = db
-	s.closers = append(s.closers, func() { _ = syncer.Close(db) })
+	s.closers = append(s.closers, func() { _ = sqlstore.Close(db) })
 	pool, err := db.DB()
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)

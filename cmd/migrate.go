@@ -7,11 +7,11 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"dibs/config"
+	"dibs/internal/sqlstore"
 	"dibs/migrations"
-	"dibs/syncer"
+
+	"github.com/spf13/cobra"
 )
 
 // migrateTimeout bounds all migrations together: they may rewrite large tables.
@@ -44,11 +44,11 @@ func newMigrate(env Env) *cobra.Command {
 
 // migrate brings one database up to date.
 func migrate(ctx context.Context, c *cobra.Command, setting, dsn string, log *slog.Logger) error {
-	db, err := openDB(ctx, setting, syncer.StoreConfig{DSN: dsn, ReadTimeout: migrateTimeout, Logger: log})
+	db, err := openDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout, Logger: log})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = syncer.Close(db) }()
+	defer func() { _ = sqlstore.Close(db) }()
 	pool, err := db.DB()
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)

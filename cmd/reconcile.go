@@ -7,14 +7,14 @@ import (
 	"fmt"
 	"io"
 
+	"dibs/config"
+	"dibs/models"
+	"dibs/syncer/reconcile"
+
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-
-	"dibs/config"
-	"dibs/models"
-	"dibs/syncer"
 )
 
 // reconcileFlags are what `dibs reconcile` takes beside the settings.
@@ -62,8 +62,8 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 }
 
 // newReconciler is the one that the commands and the syncer role use; nil: without metrics.
-func (s *stack) newReconciler(metrics prometheus.Registerer) (*syncer.Reconciler, error) {
-	return syncer.NewReconciler(syncer.ReconcilerConfig{
+func (s *stack) newReconciler(metrics prometheus.Registerer) (*reconcile.Reconciler, error) {
+	return reconcile.NewReconciler(reconcile.ReconcilerConfig{
 		DB: s.db, Scripts: s.scripts, Redis: s.rdb, Hydrator: s.hydrator, Logger: s.log, Registerer: metrics,
 	})
 }
@@ -77,7 +77,7 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 	if err != nil {
 		return err
 	}
-	var all []syncer.Repaired
+	var all []reconcile.Repaired
 	var failed []error
 	differ := 0
 	for _, id := range ids {
@@ -107,13 +107,13 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 	return errors.Join(failed...)
 }
 
-func look(ctx context.Context, r *syncer.Reconciler, id string, flags reconcileFlags) (syncer.Repaired, error) {
-	var one syncer.Repaired
+func look(ctx context.Context, r *reconcile.Reconciler, id string, flags reconcileFlags) (reconcile.Repaired, error) {
+	var one reconcile.Repaired
 	var err error
 	if flags.repair {
-		one, err = r.Repair(ctx, id, syncer.RepairHow{DiscardParked: flags.discardParked})
+		one, err = r.Repair(ctx, id, reconcile.RepairHow{DiscardParked: flags.discardParked})
 	} else {
-		one.Found, err = r.Compare(ctx, id, syncer.DepthUsers)
+		one.Found, err = r.Compare(ctx, id, reconcile.DepthUsers)
 		one.Left = one.Found
 	}
 	if err == nil {
@@ -146,7 +146,7 @@ func (s *stack) campaignIDs(ctx context.Context, one string) (ids []string, err 
 	}
 }
 
-func printComparisonJSON(w io.Writer, one *syncer.Repaired, repair bool) error {
+func printComparisonJSON(w io.Writer, one *reconcile.Repaired, repair bool) error {
 	var v any = one
 	if !repair {
 		v = one.Found
@@ -158,7 +158,7 @@ func printComparisonJSON(w io.Writer, one *syncer.Repaired, repair bool) error {
 }
 
 // printComparisons prints a line a campaign, then what differs and what was done about it.
-func printComparisons(w io.Writer, all []syncer.Repaired, repair bool) {
+func printComparisons(w io.Writer, all []reconcile.Repaired, repair bool) {
 	out := newTable()
 	out.AppendHeader(table.Row{"campaign", "where", "total", "redis taken", "mysql claimed", "rows",
 		"redis left", "mysql left", "backlog", "drift", "books"})
@@ -188,7 +188,7 @@ func printComparisons(w io.Writer, all []syncer.Repaired, repair bool) {
 }
 
 // comparisonRow shows how things are now, after a repair if there was one.
-func comparisonRow(one *syncer.Repaired) table.Row {
+func comparisonRow(one *reconcile.Repaired) table.Row {
 	c := &one.Left
 	verdict := "agree"
 	switch {

@@ -8,14 +8,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
-
 	"dibs/api"
 	"dibs/config"
 	"dibs/consumer"
 	"dibs/finance"
+	"dibs/internal/sqlstore"
 	"dibs/syncer"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/residency"
+	"dibs/syncer/resolve"
+	"dibs/syncer/retention"
+	"dibs/syncer/writer"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 )
 
 func newServe(env Env) *cobra.Command {
@@ -113,11 +119,11 @@ func (s *stack) watched(ctx context.Context, run func(context.Context) error) er
 	group, ctx := errgroup.WithContext(ctx)
 	watching, stop := context.WithCancel(ctx)
 	group.Go(func() error {
-		err := syncer.WatchPartitions(watching, s.db, s.cfg.Partitions, syncer.WatchEveryDefault)
+		err := campaigns.WatchPartitions(watching, s.db, s.cfg.Partitions, campaigns.DefaultPartitionsEvery)
 		return refusedPartitions(err)
 	})
 	if s.gate != nil {
-		group.Go(func() error { return s.gate.Await(watching, syncer.GateEveryDefault, s.log) })
+		group.Go(func() error { return s.gate.Await(watching, sqlstore.DefaultGateEvery, s.log) })
 	}
 	group.Go(func() error {
 		defer stop()
@@ -171,7 +177,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 		ShutdownTimeout: closeTimeout, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
 	}, api.Deps{
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns,
-		Claims: syncer.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Ready: s.ready,
+		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Ready: s.ready,
 	})
 	if err != nil {
 		return err
@@ -192,7 +198,7 @@ func (s *stack) ready(ctx context.Context) error { return s.scripts.Writable(ctx
 
 // runConsumer brings events to the writer until ctx ends, then flushes what was taken.
 func (s *stack) runConsumer(ctx context.Context) error {
-	writer, err := syncer.NewWriter(syncer.WriterConfig{
+	writer, err := writer.New(writer.Config{
 		DB: s.db, FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval, Logger: s.log, Registerer: s.registry,
 	})
 	if err != nil {
@@ -250,13 +256,13 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 
 // runSyncer keeps house until ctx ends.
 func (s *stack) runSyncer(ctx context.Context) error {
-	trimmer, err := syncer.NewTrimmer(syncer.TrimmerConfig{
+	trimmer, err := retention.NewTrimmer(retention.TrimmerConfig{
 		Redis: s.rdb, Partitions: s.cfg.Partitions, Groups: s.cfg.Groups, Logger: s.log, Registerer: s.registry,
 	})
 	if err != nil {
 		return err
 	}
-	evictor, err := syncer.NewEvictor(syncer.EvictorConfig{
+	evictor, err := residency.NewEvictor(residency.EvictorConfig{
 		DB: s.db, Scripts: s.scripts, Hydrator: s.hydrator, Idle: s.cfg.IdleEvict, Logger: s.log, Registerer: s.registry,
 	})
 	if err != nil {
@@ -266,13 +272,13 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	expirer, err := syncer.NewExpirer(syncer.ExpirerConfig{
+	expirer, err := resolve.NewExpirer(resolve.ExpirerConfig{
 		DB: s.db, Scripts: s.scripts, Relay: s.relay, Logger: s.log, Registerer: s.registry,
 	})
 	if err != nil {
 		return err
 	}
-	closer, err := syncer.NewCloser(syncer.CloserConfig{
+	closer, err := resolve.NewFinalizer(resolve.FinalizerConfig{
 		DB: s.db, Scripts: s.scripts, Hydrator: s.hydrator, Relay: s.relay, Logger: s.log, Registerer: s.registry,
 	})
 	if err != nil {
@@ -282,14 +288,14 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pruner, err := syncer.NewPruner(syncer.PrunerConfig{DB: s.db})
+	pruner, err := retention.NewPruner(retention.PrunerConfig{DB: s.db})
 	if err != nil {
 		return err
 	}
 	role, err := syncer.New(syncer.Config{
-		Trimmer: trimmer, Sweeper: syncer.NewSweeper(s.db, s.hydrator, s.registry), Marker: syncer.NewMarker(s.db, s.scripts, s.log),
-		Evictor: evictor, EvictEvery: min(syncer.EvictEveryDefault, s.cfg.IdleEvict), Reconciler: reconciler, Relay: s.relay, Expirer: expirer,
-		Closer: closer, Pruner: pruner, Leader: leader, Logger: s.log,
+		Trimmer: trimmer, Resumer: residency.NewResumer(s.db, s.hydrator, s.registry), StreamWatcher: residency.NewStreamWatcher(s.db, s.scripts, s.log),
+		Evictor: evictor, EvictEvery: min(syncer.DefaultEvictEvery, s.cfg.IdleEvict), Reconciler: reconciler, Relay: s.relay, Expirer: expirer,
+		Finalizer: closer, Pruner: pruner, Leader: leader, Logger: s.log,
 	})
 	if err != nil {
 		return err

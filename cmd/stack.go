@@ -11,16 +11,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	"dibs/config"
+	"dibs/internal/embedded"
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/migrations"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/residency"
+	"dibs/syncer/resolve"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 	"gorm.io/gorm"
-
-	"dibs/config"
-	"dibs/internal/embedded"
-	"dibs/lua"
-	"dibs/migrations"
-	"dibs/syncer"
 )
 
 // startTimeout bounds the checks before a role starts.
@@ -35,13 +38,13 @@ type stack struct {
 	rdb       redis.UniversalClient
 	scripts   *lua.Scripts
 	db        *gorm.DB
-	campaigns *syncer.Campaigns
-	hydrator  *syncer.Hydrator
-	relay     *syncer.Relay
-	resolver  *syncer.Resolver
+	campaigns *campaigns.Repository
+	hydrator  *residency.Hydrator
+	relay     *resolve.Relay
+	resolver  *resolve.Resolver
 
-	storeMayBeAway bool         // set before opening
-	gate           *syncer.Gate // of a MySQL that was away when the process started, else nil
+	storeMayBeAway bool           // set before opening
+	gate           *sqlstore.Gate // of a MySQL that was away when the process started, else nil
 
 	credits bool // serve runs the finance service, too
 
@@ -112,13 +115,13 @@ func (s *stack) openSQL(ctx context.Context) error {
 		return s.openSQLite(ctx)
 	}
 	s.where = "Redis and MySQL as configured"
-	db, gate, err := syncer.OpenShut(syncer.StoreConfig{DSN: s.cfg.MySQLDSN, Logger: s.log}, s.checkStore)
+	db, gate, err := sqlstore.OpenGated(sqlstore.Config{DSN: s.cfg.MySQLDSN, Logger: s.log}, s.checkStore)
 	if err != nil {
 		return refusedDSN(err, "MYSQL_DSN")
 	}
 	s.use(db)
 	err = gate.Try(ctx)
-	if s.storeMayBeAway && errors.Is(err, syncer.ErrAway) {
+	if s.storeMayBeAway && errors.Is(err, sqlstore.ErrAway) {
 		s.gate = gate
 		s.log.Warn("MySQL is away: claims of campaigns that Redis holds go on, all else is refused until it is there", "error", err)
 		return nil
@@ -132,7 +135,7 @@ func (s *stack) openSQLite(ctx context.Context) error {
 		return err
 	}
 	s.where = "embedded Redis (memory) and SQLite (" + filepath.Dir(path) + "): for a look, not for real claims"
-	db, err := openDB(ctx, "DATA_DIR", syncer.StoreConfig{Path: path, Logger: s.log})
+	db, err := openDB(ctx, "DATA_DIR", sqlstore.Config{Path: path, Logger: s.log})
 	if err != nil {
 		return err
 	}
@@ -149,7 +152,7 @@ func (s *stack) openSQLite(ctx context.Context) error {
 
 func (s *stack) use(db *gorm.DB) {
 	s.db = db
-	s.closers = append(s.closers, func() { _ = syncer.Close(db) })
+	s.closers = append(s.closers, func() { _ = sqlstore.Close(db) })
 }
 
 // checkStore refuses an older schema, and data that was made with another number of partitions.
@@ -161,18 +164,18 @@ func (s *stack) checkStore(ctx context.Context, db *gorm.DB) error {
 	if err := migrations.Check(ctx, pool, db.Name()); err != nil {
 		return err
 	}
-	return refusedPartitions(syncer.CheckPartitions(ctx, db, s.cfg.Partitions))
+	return refusedPartitions(campaigns.CheckPartitions(ctx, db, s.cfg.Partitions))
 }
 
 // openDB opens a database; a DSN that can't be is the setting's fault.
-func openDB(ctx context.Context, setting string, cfg syncer.StoreConfig) (*gorm.DB, error) {
-	db, err := syncer.Open(ctx, cfg)
+func openDB(ctx context.Context, setting string, cfg sqlstore.Config) (*gorm.DB, error) {
+	db, err := sqlstore.Open(ctx, cfg)
 	return db, refusedDSN(err, setting)
 }
 
 // refusedDSN names the setting, unless it is the database that failed.
 func refusedDSN(err error, setting string) error {
-	if errors.Is(err, syncer.ErrConfig) {
+	if errors.Is(err, sqlstore.ErrConfig) {
 		return fmt.Errorf("%w: %s%s: %w", config.ErrConfig, config.Prefix, setting, err)
 	}
 	return err
@@ -198,7 +201,7 @@ func (s *stack) sqlitePath() (string, error) {
 
 // refusedPartitions names the setting, unless it is the database that failed.
 func refusedPartitions(err error) error {
-	if errors.Is(err, syncer.ErrPartitions) {
+	if errors.Is(err, campaigns.ErrPartitions) {
 		return fmt.Errorf("%w: %sPARTITIONS: %w", config.ErrConfig, config.Prefix, err)
 	}
 	return err
@@ -212,15 +215,15 @@ func (s *stack) makeParts(context.Context) error {
 		return fmt.Errorf("cmd: %w", err)
 	}
 	s.scripts = scripts
-	s.campaigns = syncer.NewCampaigns(s.db, scripts, s.log)
-	s.hydrator, err = syncer.NewHydrator(syncer.HydratorConfig{DB: s.db, Scripts: scripts, Logger: s.log, Registerer: s.registry})
+	s.campaigns = campaigns.New(s.db, scripts, s.log)
+	s.hydrator, err = residency.NewHydrator(residency.HydratorConfig{DB: s.db, Scripts: scripts, Logger: s.log, Registerer: s.registry})
 	if err != nil {
 		return err
 	}
-	s.relay, err = syncer.NewRelay(syncer.RelayConfig{DB: s.db, Scripts: scripts, Logger: s.log, Registerer: s.registry})
+	s.relay, err = resolve.NewRelay(resolve.RelayConfig{DB: s.db, Scripts: scripts, Logger: s.log, Registerer: s.registry})
 	if err != nil {
 		return err
 	}
-	s.resolver = syncer.NewResolver(s.db, s.relay, s.log)
+	s.resolver = resolve.NewResolver(s.db, s.relay, s.log)
 	return nil
 }

@@ -13,14 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"dibs/consumer"
+	"dibs/finance"
+	"dibs/internal/sqlstore"
+	"dibs/models"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
-
-	"dibs/consumer"
-	"dibs/finance"
-	"dibs/models"
-	"dibs/syncer"
 )
 
 // handIn gives all events to books at once and returns the verdicts.
@@ -180,7 +180,7 @@ func TestBooks_CloseAnswersEverybody(t *testing.T) {
 func TestBooks_CloseSaysWhatBecameOfTheEvents(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
-	db := openStore(t, syncer.StoreConfig{Path: filepath.Join(t.TempDir(), "dibs.db")})
+	db := openStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
 	books, err := finance.NewBooks(finance.Config{DB: db, Logger: slog.New(slog.NewTextHandler(&said, nil))})
 	require.NoError(t, err)
 	first, other := packetClaim(1), packetClaim(1)

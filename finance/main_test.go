@@ -8,16 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
-	"gorm.io/gorm"
-
 	"dibs/finance"
+	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/migrations"
 	"dibs/models"
-	"dibs/syncer"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -28,16 +28,16 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func onEachStore(t *testing.T, test func(t *testing.T, db *gorm.DB)) {
 	t.Helper()
 	testenv.OnEachStore(t, func(t *testing.T, store testenv.Store) {
-		test(t, openStore(t, syncer.StoreConfig{DSN: store.DSN, Path: store.Path}))
+		test(t, openStore(t, sqlstore.Config{DSN: store.DSN, Path: store.Path}))
 	})
 }
 
-func openStore(t testing.TB, cfg syncer.StoreConfig) *gorm.DB {
+func openStore(t testing.TB, cfg sqlstore.Config) *gorm.DB {
 	t.Helper()
 	cfg.Logger = quiet()
-	db, err := syncer.Open(t.Context(), cfg)
+	db, err := sqlstore.Open(t.Context(), cfg)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, syncer.Close(db)) })
+	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
 	pool, err := db.DB()
 	require.NoError(t, err)
 	_, err = migrations.Up(t.Context(), pool, db.Name())

@@ -9,17 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"dibs/consumer"
+	"dibs/finance"
+	"dibs/internal/sqlstore"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
-
-	"dibs/consumer"
-	"dibs/finance"
-	"dibs/internal/testenv"
-	"dibs/lua"
-	"dibs/models"
-	"dibs/syncer"
 )
 
 // patience is how long a test waits for what must come.
@@ -86,7 +86,7 @@ func drained(t testing.TB, rdb redis.UniversalClient, stuck int64) {
 func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
 	t.Parallel()
 	server := testenv.SQLServer(t)
-	db := openStore(t, syncer.StoreConfig{DSN: server.DSN("books")})
+	db := openStore(t, sqlstore.Config{DSN: server.DSN("books")})
 	rdb := testenv.Redis(t).Client()
 	total, away := testenv.Pick(1500, 100_000), time.Duration(testenv.Pick(2, 60))*time.Second
 	random := func(e models.Event, handle consumer.HandleFunc) error {

@@ -6,13 +6,13 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"gorm.io/gorm"
-
+	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/migrations"
 	"dibs/models"
-	"dibs/syncer"
+
+	"github.com/redis/go-redis/v9"
+	"gorm.io/gorm"
 )
 
 // Dibs' own tables and keys are used as they are: the lab's database and Redis are its own, see checkEmpty.
@@ -42,7 +42,7 @@ func newDibsParts(redisURL string) (dibsParts, error) {
 
 // openStore opens Dibs' database.
 func openStore(ctx context.Context, dsn string, log *slog.Logger) (*gorm.DB, error) {
-	return syncer.Open(ctx, syncer.StoreConfig{DSN: dsn, Logger: log})
+	return sqlstore.Open(ctx, sqlstore.Config{DSN: dsn, Logger: log})
 }
 
 // migrate brings the lab's database to Dibs' schema.

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 
+	"dibs/consumer"
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/residency"
+	"dibs/syncer/writer"
+
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
-
-	"dibs/consumer"
-	"dibs/lua"
-	"dibs/syncer"
 )
 
 // dibsPackages is Dibs without HTTP: claimers share calls of the claim script, which takes the unit and tells the stream in
@@ -56,10 +59,10 @@ func (s *dibsPackages) Prepare(ctx context.Context) error {
 		if err := s.scripts.Preload(ctx); err != nil {
 			return err
 		}
-		if _, _, err := syncer.NewCampaigns(db, s.scripts, s.log).Create(ctx, s.Campaign.definition()); err != nil {
+		if _, _, err := campaigns.New(db, s.scripts, s.log).Create(ctx, s.Campaign.definition()); err != nil {
 			return fmt.Errorf("lab: prepare: %w", err)
 		}
-		hydrator, err := syncer.NewHydrator(syncer.HydratorConfig{DB: db, Scripts: s.scripts, Logger: s.log})
+		hydrator, err := residency.NewHydrator(residency.HydratorConfig{DB: db, Scripts: s.scripts, Logger: s.log})
 		if err != nil {
 			return fmt.Errorf("lab: prepare: %w", err)
 		}
@@ -73,7 +76,7 @@ func (s *dibsPackages) withStore(ctx context.Context, do func(*gorm.DB) error) e
 	if err != nil {
 		return err
 	}
-	return errors.Join(do(db), syncer.Close(db))
+	return errors.Join(do(db), sqlstore.Close(db))
 }
 
 // Claim asks with an idempotency key of its own, as a storefront does.
@@ -96,7 +99,7 @@ func (s *dibsPackages) Claim(ctx context.Context, user string) (Outcome, error) 
 // Settle waits until MySQL has every claim that Redis handed out.
 func (s *dibsPackages) Settle(ctx context.Context) error {
 	return s.withStore(ctx, func(db *gorm.DB) error {
-		campaigns := syncer.NewCampaigns(db, s.scripts, s.log)
+		campaigns := campaigns.New(db, s.scripts, s.log)
 		return settle(ctx, func(ctx context.Context) (bool, error) {
 			state, err := s.scripts.State(ctx, s.Campaign.ID)
 			if err != nil {
@@ -127,7 +130,7 @@ func serveDibsPackages(ctx context.Context, env Env) (Service, error) {
 	if err != nil {
 		return Service{}, errors.Join(err, parts.rdb.Close())
 	}
-	closeBoth := func() error { return errors.Join(syncer.Close(db), parts.rdb.Close()) }
+	closeBoth := func() error { return errors.Join(sqlstore.Close(db), parts.rdb.Close()) }
 	stop, err := bookkeeping(ctx, parts, db)
 	if err != nil {
 		return Service{}, errors.Join(err, closeBoth())
@@ -137,16 +140,16 @@ func serveDibsPackages(ctx context.Context, env Env) (Service, error) {
 
 // bookkeeping starts a consumer over a writer; stop ends both.
 func bookkeeping(ctx context.Context, parts dibsParts, db *gorm.DB) (stop func(context.Context) error, err error) {
-	if err := syncer.CheckPartitions(ctx, db, 1); err != nil {
+	if err := campaigns.CheckPartitions(ctx, db, 1); err != nil {
 		return nil, err
 	}
-	sink, err := syncer.NewWriter(syncer.WriterConfig{DB: db, Logger: parts.log})
+	sink, err := writer.New(writer.Config{DB: db, Logger: parts.log})
 	if err != nil {
 		return nil, err
 	}
 	reader, err := consumer.New(consumer.Config{
 		Client: parts.rdb, Name: "lab", Sink: sink, Logger: parts.log, Registerer: prometheus.NewRegistry(),
-		Tuning: consumer.SubscriberConfig{Window: 4 * syncer.FlushSizeDefault},
+		Tuning: consumer.SubscriberConfig{Window: 4 * writer.DefaultFlushSize},
 	})
 	if err != nil {
 		return nil, errors.Join(err, sink.Close(ctx))

@@ -8,14 +8,15 @@ import (
 	"sync"
 	"time"
 
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+
 	"github.com/bsm/redislock"
 	"github.com/redis/go-redis/v9"
-
-	"dibs/lua"
 )
 
 // LeaseForDefault is how long a leader that died is waited for.
-const LeaseForDefault = 10 * time.Second
+const DefaultLeaseFor = 10 * time.Second
 
 // ErrLeaseLost is why the work of a leader was stopped: another may lead by now.
 var ErrLeaseLost = errors.New("syncer: the lease of the leader was lost")
@@ -30,8 +31,8 @@ type LeaderConfig struct {
 
 // WithDefaults returns a copy with defaults where nothing is set.
 func (c LeaderConfig) WithDefaults() LeaderConfig {
-	orDefault(&c.Key, lua.LeaderKey)
-	orDefault(&c.LeaseFor, LeaseForDefault)
+	sqlstore.OrDefault(&c.Key, lua.LeaderKey)
+	sqlstore.OrDefault(&c.LeaseFor, DefaultLeaseFor)
 	return c
 }
 
@@ -39,11 +40,11 @@ func (c LeaderConfig) WithDefaults() LeaderConfig {
 func (c LeaderConfig) Validate() error {
 	switch {
 	case c.Redis == nil:
-		return required("Redis")
+		return sqlstore.Required("Redis")
 	case c.Logger == nil:
-		return required("Logger")
+		return sqlstore.Required("Logger")
 	case c.LeaseFor < 10*time.Millisecond:
-		return fmt.Errorf("%w: LeaseFor must be at least 10ms", ErrConfig)
+		return fmt.Errorf("%w: LeaseFor must be at least 10ms", sqlstore.ErrConfig)
 	}
 	return nil
 }
@@ -115,7 +116,7 @@ func (l *Leader) Run(ctx context.Context) error {
 		if !errors.Is(err, redislock.ErrNotObtained) && ctx.Err() == nil {
 			l.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "could not ask for the lease of the leader", slog.Any("error", err))
 		}
-		_ = sleep(ctx, l.cfg.LeaseFor/10) // ctx is looked at above
+		_ = sqlstore.Sleep(ctx, l.cfg.LeaseFor/10) // ctx is looked at above
 	}
 	return nil
 }
@@ -147,7 +148,7 @@ func (l *Leader) lead(ctx context.Context, lease *redislock.Lock, begun time.Tim
 func (l *Leader) renew(ctx context.Context, lease *redislock.Lock, held time.Time) error {
 	for {
 		ends := held.Add(l.cfg.LeaseFor)
-		if err := sleep(ctx, min(l.cfg.LeaseFor/3, time.Until(ends))); err != nil {
+		if err := sqlstore.Sleep(ctx, min(l.cfg.LeaseFor/3, time.Until(ends))); err != nil {
 			return err
 		}
 		begun := time.Now()

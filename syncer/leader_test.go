@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
-
+	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/syncer"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 )
 
 const leaseFor = 1500 * time.Millisecond // shorter, and a busy machine loses a lease that it holds
@@ -19,7 +20,7 @@ const leaseFor = 1500 * time.Millisecond // shorter, and a busy machine loses a 
 // stand has a candidate stand until the returned function is called.
 func stand(t *testing.T, server *testenv.RedisServer) (*syncer.Leader, func()) {
 	t.Helper()
-	l, err := syncer.NewLeader(syncer.LeaderConfig{Redis: server.Client(), LeaseFor: leaseFor, Logger: quiet()})
+	l, err := syncer.NewLeader(syncer.LeaderConfig{Redis: server.Client(), LeaseFor: leaseFor, Logger: syncertest.Quiet()})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

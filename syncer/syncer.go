@@ -7,6 +7,12 @@ import (
 	"log/slog"
 	"time"
 
+	"dibs/internal/sqlstore"
+	"dibs/syncer/reconcile"
+	"dibs/syncer/residency"
+	"dibs/syncer/resolve"
+	"dibs/syncer/retention"
+
 	"github.com/jonboulle/clockwork"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
@@ -14,14 +20,14 @@ import (
 
 // Defaults of Config.
 const (
-	TrimEveryDefault    = time.Second
-	SweepEveryDefault   = 5 * time.Second  // reads all campaigns, and seldom finds one
-	MarkEveryDefault    = time.Second      // so much of a claim stream may be lost unseen, if no API process saw it
-	EvictEveryDefault   = 10 * time.Second // asks Redis about each campaign that it holds
-	CompareEveryDefault = 2 * time.Second  // a read of each server a campaign
-	ExpireEveryDefault  = time.Second
-	ReturnEveryDefault  = time.Second
-	RelayEveryDefault   = 250 * time.Millisecond
+	DefaultTrimEvery    = time.Second
+	DefaultSweepEvery   = 5 * time.Second  // reads all campaigns, and seldom finds one
+	DefaultMarkEvery    = time.Second      // so much of a claim stream may be lost unseen, if no API process saw it
+	DefaultEvictEvery   = 10 * time.Second // asks Redis about each campaign that it holds
+	DefaultCompareEvery = 2 * time.Second  // a read of each server a campaign
+	DefaultExpireEvery  = time.Second
+	DefaultReturnEvery  = time.Second
+	DefaultRelayEvery   = 250 * time.Millisecond
 	pruneEvery          = time.Minute
 	complainEvery       = 30 * time.Second // a trouble that lasts is told this often
 )
@@ -31,27 +37,27 @@ const (
 // outbox is told, without an Expirer no claim expires, without a Closer no closed campaign is ended, without a Pruner the
 // tables that are kept for people grow.
 type Config struct {
-	Trimmer *Trimmer
-	Sweeper *Sweeper
-	Marker  *Marker
-	Evictor *Evictor
+	Trimmer       *retention.Trimmer
+	Resumer       *residency.Resumer
+	StreamWatcher *residency.StreamWatcher
+	Evictor       *residency.Evictor
 
-	Reconciler *Reconciler
-	Relay      *Relay
-	Expirer    *Expirer
-	Closer     *Closer
-	Pruner     *Pruner
+	Reconciler *reconcile.Reconciler
+	Relay      *resolve.Relay
+	Expirer    *resolve.Expirer
+	Finalizer  *resolve.Finalizer
+	Pruner     *retention.Pruner
 	Leader     *Leader // does not run yet: Run has it stand
 
-	TrimEvery    time.Duration
-	SweepEvery   time.Duration
-	MarkEvery    time.Duration
-	EvictEvery   time.Duration
-	CompareEvery time.Duration
-	RelayEvery   time.Duration
-	ExpireEvery  time.Duration
-	ReturnEvery  time.Duration
-	RoundTimeout time.Duration // most that one round of any may take; by default ten times the longest pause, and at least 10s
+	TrimEvery     time.Duration
+	ResumeEvery   time.Duration
+	WatchEvery    time.Duration
+	EvictEvery    time.Duration
+	CompareEvery  time.Duration
+	RelayEvery    time.Duration
+	ExpireEvery   time.Duration
+	FinalizeEvery time.Duration
+	RoundTimeout  time.Duration // most that one round of any may take; by default ten times the longest pause, and at least 10s
 
 	Logger *slog.Logger
 	Clock  clockwork.Clock
@@ -59,15 +65,15 @@ type Config struct {
 
 // WithDefaults returns a copy with defaults where nothing is set.
 func (c Config) WithDefaults() Config {
-	orDefault(&c.TrimEvery, TrimEveryDefault)
-	orDefault(&c.SweepEvery, SweepEveryDefault)
-	orDefault(&c.MarkEvery, MarkEveryDefault)
-	orDefault(&c.EvictEvery, EvictEveryDefault)
-	orDefault(&c.CompareEvery, CompareEveryDefault)
-	orDefault(&c.RelayEvery, RelayEveryDefault)
-	orDefault(&c.ExpireEvery, ExpireEveryDefault)
-	orDefault(&c.ReturnEvery, ReturnEveryDefault)
-	orDefault(&c.RoundTimeout, max(10*time.Second, 10*c.TrimEvery, 10*c.SweepEvery, 10*c.MarkEvery, 10*c.EvictEvery, 10*c.CompareEvery))
+	sqlstore.OrDefault(&c.TrimEvery, DefaultTrimEvery)
+	sqlstore.OrDefault(&c.ResumeEvery, DefaultSweepEvery)
+	sqlstore.OrDefault(&c.WatchEvery, DefaultMarkEvery)
+	sqlstore.OrDefault(&c.EvictEvery, DefaultEvictEvery)
+	sqlstore.OrDefault(&c.CompareEvery, DefaultCompareEvery)
+	sqlstore.OrDefault(&c.RelayEvery, DefaultRelayEvery)
+	sqlstore.OrDefault(&c.ExpireEvery, DefaultExpireEvery)
+	sqlstore.OrDefault(&c.FinalizeEvery, DefaultReturnEvery)
+	sqlstore.OrDefault(&c.RoundTimeout, max(10*time.Second, 10*c.TrimEvery, 10*c.ResumeEvery, 10*c.WatchEvery, 10*c.EvictEvery, 10*c.CompareEvery))
 	if c.Clock == nil {
 		c.Clock = clockwork.NewRealClock()
 	}
@@ -78,19 +84,19 @@ func (c Config) WithDefaults() Config {
 func (c Config) Validate() error {
 	switch {
 	case c.Trimmer == nil:
-		return required("Trimmer")
-	case c.Sweeper == nil:
-		return required("Sweeper")
-	case c.Marker == nil:
-		return required("Marker")
+		return sqlstore.Required("Trimmer")
+	case c.Resumer == nil:
+		return sqlstore.Required("Sweeper")
+	case c.StreamWatcher == nil:
+		return sqlstore.Required("Marker")
 	case c.Evictor == nil:
-		return required("Evictor")
+		return sqlstore.Required("Evictor")
 	case c.Logger == nil:
-		return required("Logger")
-	case c.TrimEvery < 0 || c.SweepEvery < 0 || c.MarkEvery < 0 || c.EvictEvery < 0 || c.CompareEvery < 0 || c.RelayEvery < 0 ||
-		c.ExpireEvery < 0 || c.ReturnEvery < 0 || c.RoundTimeout < 0:
+		return sqlstore.Required("Logger")
+	case c.TrimEvery < 0 || c.ResumeEvery < 0 || c.WatchEvery < 0 || c.EvictEvery < 0 || c.CompareEvery < 0 || c.RelayEvery < 0 ||
+		c.ExpireEvery < 0 || c.FinalizeEvery < 0 || c.RoundTimeout < 0:
 		return fmt.Errorf("%w: TrimEvery, SweepEvery, MarkEvery, EvictEvery, CompareEvery, RelayEvery, ExpireEvery, ReturnEvery"+
-			" and RoundTimeout must be positive", ErrConfig)
+			" and RoundTimeout must be positive", sqlstore.ErrConfig)
 	}
 	return nil
 }
@@ -121,14 +127,14 @@ func (s *Syncer) Run(ctx context.Context) error {
 		round func(ctx context.Context) error
 	}{
 		{"trim", s.cfg.TrimEvery, func(ctx context.Context) error { _, err := s.cfg.Trimmer.Trim(ctx); return err }},
-		{"sweep", s.cfg.SweepEvery, s.sweep},
-		{"mark", s.cfg.MarkEvery, s.led(s.mark)},
+		{"sweep", s.cfg.ResumeEvery, s.sweep},
+		{"mark", s.cfg.WatchEvery, s.led(s.mark)},
 		{"evict", s.cfg.EvictEvery, s.led(func(ctx context.Context) error { _, err := s.cfg.Evictor.Evict(ctx); return err })},
 		{"compare", s.cfg.CompareEvery, s.compare},
 		{"relay", s.cfg.RelayEvery, s.relay},
 		{"prune", pruneEvery, s.prune},
 		{"expire", s.cfg.ExpireEvery, s.expire},
-		{"return", s.cfg.ReturnEvery, s.giveBack},
+		{"return", s.cfg.FinalizeEvery, s.giveBack},
 	} {
 		g.Go(func() error {
 			s.repeat(ctx, part.name, part.pause, part.round)
@@ -155,7 +161,7 @@ func (s *Syncer) compare(ctx context.Context) error {
 		return nil
 	}
 	if s.cfg.Leader != nil && !s.cfg.Leader.Leads() {
-		s.cfg.Reconciler.Rest()
+		s.cfg.Reconciler.ResetMetrics()
 		return nil
 	}
 	return s.led(func(ctx context.Context) error { _, err := s.cfg.Reconciler.Reconcile(ctx); return err })(ctx)
@@ -167,7 +173,7 @@ func (s *Syncer) relay(ctx context.Context) error {
 		return nil
 	}
 	if s.cfg.Leader != nil && !s.cfg.Leader.Leads() {
-		s.cfg.Relay.Rest()
+		s.cfg.Relay.ResetMetrics()
 		return nil
 	}
 	return s.led(func(ctx context.Context) error { _, err := s.cfg.Relay.Relay(ctx); return err })(ctx)
@@ -192,11 +198,11 @@ func (s *Syncer) expire(ctx context.Context) error {
 
 // giveBack is the leader's. A round that runs out of time goes on with the next.
 func (s *Syncer) giveBack(ctx context.Context) error {
-	if s.cfg.Closer == nil {
+	if s.cfg.Finalizer == nil {
 		return nil
 	}
 	return s.led(func(ctx context.Context) error {
-		n, err := s.cfg.Closer.Close(ctx)
+		n, err := s.cfg.Finalizer.Finalize(ctx)
 		if n > 0 {
 			s.cfg.Logger.InfoContext(ctx, "ended closed campaigns", slog.Int("campaigns", n))
 		}
@@ -221,7 +227,7 @@ func (s *Syncer) prune(ctx context.Context) error {
 }
 
 func (s *Syncer) sweep(ctx context.Context) error {
-	n, err := s.cfg.Sweeper.Sweep(ctx)
+	n, err := s.cfg.Resumer.Resume(ctx)
 	if n > 0 {
 		s.cfg.Logger.InfoContext(ctx, "completed campaigns that were left half done", slog.Int("campaigns", n))
 	}
@@ -230,7 +236,7 @@ func (s *Syncer) sweep(ctx context.Context) error {
 
 // mark has the campaigns of a stream that lost something looked at right away.
 func (s *Syncer) mark(ctx context.Context) error {
-	broken, err := s.cfg.Marker.Mark(ctx)
+	broken, err := s.cfg.StreamWatcher.Watch(ctx)
 	if broken > 0 {
 		err = errors.Join(err, s.sweep(ctx))
 	}

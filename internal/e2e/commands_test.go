@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"dibs/internal/crowd"
+	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
-	"dibs/syncer"
+
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -151,9 +151,9 @@ func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	tally := rush.wait()
 	require.Positive(t, tally.Refused["unreached"], "the stop came in mid-rush")
 
-	file, err := syncer.Open(t.Context(), syncer.StoreConfig{Path: filepath.Join(dir, "dibs.db"), Logger: slog.New(slog.DiscardHandler)})
+	file, err := sqlstore.Open(t.Context(), sqlstore.Config{Path: filepath.Join(dir, "dibs.db"), Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	defer func() { require.NoError(t, syncer.Close(file)) }()
+	defer func() { require.NoError(t, sqlstore.Close(file)) }()
 	db, err := file.DB()
 	require.NoError(t, err)
 	requireFileBooks(t, db, c, tally)
@@ -196,9 +196,9 @@ func TestServeCreditsPacketsByItself(t *testing.T) {
 		post("/rain/claims", map[string]any{"user_id": user})
 	}
 	post("/rain/close", nil)
-	file, err := syncer.Open(t.Context(), syncer.StoreConfig{Path: filepath.Join(dir, "dibs.db"), Logger: slog.New(slog.DiscardHandler)})
+	file, err := sqlstore.Open(t.Context(), sqlstore.Config{Path: filepath.Join(dir, "dibs.db"), Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	defer func() { require.NoError(t, syncer.Close(file)) }()
+	defer func() { require.NoError(t, sqlstore.Close(file)) }()
 	balances := func() string {
 		var all []string
 		require.NoError(t, file.Raw("SELECT user_id || ' ' || amount || currency FROM accounts ORDER BY user_id").Scan(&all).Error)

@@ -12,12 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
+	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer"
+	"dibs/syncer/resolve"
+
+	"github.com/stretchr/testify/require"
 )
 
 // contest is claims that many want to end at once: callers of two API processes, and the expirer.
@@ -26,8 +27,8 @@ type contest struct {
 	campaign campaign
 	callers  *http.Client
 	clock    atomic.Int64 // of Redis, for the expirer alone
-	expirer  *syncer.Expirer
-	relay    *syncer.Relay
+	expirer  *resolve.Expirer
+	relay    *resolve.Relay
 	head     time.Duration // that the expirer has, or the callers when below 0
 }
 
@@ -43,14 +44,14 @@ func newContest(t *testing.T, claims int) *contest {
 	c := &contest{system: s, callers: &http.Client{Timeout: upTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: contestCallers}}}
 	t.Cleanup(c.callers.CloseIdleConnections)
 	c.campaign = openCampaign(t, s.apis[0].url, campaign{Total: int64(claims), PerUser: 1, HoldFor: contestHold.String()})
-	db, err := syncer.Open(t.Context(), syncer.StoreConfig{DSN: s.dsn, Logger: quiet})
+	db, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: s.dsn, Logger: quiet})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, syncer.Close(db)) })
+	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
 	scripts, err := lua.New(s.rdb, lua.Options{ServerClock: c.clock.Load})
 	require.NoError(t, err)
-	c.relay, err = syncer.NewRelay(syncer.RelayConfig{DB: db, Scripts: scripts, After: time.Nanosecond, Logger: quiet})
+	c.relay, err = resolve.NewRelay(resolve.RelayConfig{DB: db, Scripts: scripts, After: time.Nanosecond, Logger: quiet})
 	require.NoError(t, err)
-	c.expirer, err = syncer.NewExpirer(syncer.ExpirerConfig{DB: db, Scripts: scripts, Relay: c.relay, Rest: -1, Logger: quiet})
+	c.expirer, err = resolve.NewExpirer(resolve.ExpirerConfig{DB: db, Scripts: scripts, Relay: c.relay, Rest: -1, Logger: quiet})
 	require.NoError(t, err)
 	return c
 }
@@ -185,7 +186,7 @@ func TestOneOutcomeAClaim(t *testing.T) {
 
 // requireBack waits until Redis heard of everything, if need be through relay, and holds its sums, the rows and the events of a
 // campaign of single units against how many are live and how many came back.
-func (s *system) requireBack(c campaign, live, back int64, relay *syncer.Relay) {
+func (s *system) requireBack(c campaign, live, back int64, relay *resolve.Relay) {
 	t := s.t
 	t.Helper()
 	eventually(t, drainWithin, "redis does not hear of all", func() bool {

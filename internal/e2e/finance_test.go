@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
-
+	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 )
 
 // ledger is a finance service's view of the world: events in the streams, processes that credit them, and the books.
@@ -246,9 +246,9 @@ func (l *ledger) unacked(group string) int64 {
 // reopen looks into another database from now on.
 func (l *ledger) reopen(dsn string) {
 	l.t.Helper()
-	db, err := syncer.Open(l.t.Context(), syncer.StoreConfig{DSN: dsn, Logger: slog.New(slog.DiscardHandler)})
+	db, err := sqlstore.Open(l.t.Context(), sqlstore.Config{DSN: dsn, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(l.t, err)
-	l.t.Cleanup(func() { require.NoError(l.t, syncer.Close(db)) })
+	l.t.Cleanup(func() { require.NoError(l.t, sqlstore.Close(db)) })
 	l.db, err = db.DB()
 	require.NoError(l.t, err)
 }

@@ -7,14 +7,18 @@ import (
 	"testing"
 	"time"
 
+	"dibs/api"
+	"dibs/consumer"
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/residency"
+	"dibs/syncer/resolve"
+	"dibs/syncer/writer"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-
-	"dibs/api"
-	"dibs/consumer"
-	"dibs/lua"
-	"dibs/syncer"
 )
 
 // swaps are what a test puts in the place of a part. Nil leaves the part as it is.
@@ -64,9 +68,9 @@ func (p *inProcess) serve(i int) string {
 	}
 	scripts, err := lua.New(rdb, options)
 	require.NoError(t, err)
-	db, err := syncer.Open(t.Context(), syncer.StoreConfig{DSN: p.dsn, Logger: quiet})
+	db, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: p.dsn, Logger: quiet})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, syncer.Close(db)) })
+	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
 	var claimer api.Claimer = scripts
 	if p.swaps.claimer != nil {
 		claimer = p.swaps.claimer(rdb, scripts)
@@ -75,14 +79,14 @@ func (p *inProcess) serve(i int) string {
 	if p.swaps.clock != nil {
 		cfg.Clock = p.swaps.clock(i)
 	}
-	hydrator, err := syncer.NewHydrator(syncer.HydratorConfig{DB: db, Scripts: scripts, Logger: quiet})
+	hydrator, err := residency.NewHydrator(residency.HydratorConfig{DB: db, Scripts: scripts, Logger: quiet})
 	require.NoError(t, err)
-	relay, err := syncer.NewRelay(syncer.RelayConfig{DB: db, Scripts: scripts, Logger: quiet})
+	relay, err := resolve.NewRelay(resolve.RelayConfig{DB: db, Scripts: scripts, Logger: quiet})
 	require.NoError(t, err)
 	server, err := api.New(cfg, api.Deps{
 		Claimer: claimer, States: scripts, Hydrator: hydrator,
-		Campaigns: syncer.NewCampaigns(db, scripts, quiet), Claims: syncer.NewClaims(db),
-		Resolver: syncer.NewResolver(db, relay, quiet), Streams: scripts, Ready: func(context.Context) error { return nil },
+		Campaigns: campaigns.New(db, scripts, quiet), Claims: campaigns.NewClaims(db),
+		Resolver: resolve.NewResolver(db, relay, quiet), Streams: scripts, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,10 +99,10 @@ func (p *inProcess) serve(i int) string {
 func (p *inProcess) startConsumer() {
 	t := p.t
 	t.Helper()
-	db, err := syncer.Open(t.Context(), syncer.StoreConfig{DSN: p.dsn, Logger: quiet})
+	db, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: p.dsn, Logger: quiet})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, syncer.Close(db)) })
-	writer, err := syncer.NewWriter(syncer.WriterConfig{DB: db, Logger: quiet})
+	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
+	writer, err := writer.New(writer.Config{DB: db, Logger: quiet})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, writer.Close(context.Background())) })
 	var sink consumer.Sink = writer

@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
-
+	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/lua"
-	"dibs/syncer"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 )
 
 // script is the finance service of docs/examples, in a life of its own.
@@ -40,9 +40,9 @@ func newScript(t *testing.T, l *ledger) *script {
 	path, err := filepath.Abs("../../docs/examples/finance.py")
 	require.NoError(t, err)
 	books := filepath.Join(t.TempDir(), "books.db")
-	db, err := syncer.Open(t.Context(), syncer.StoreConfig{Path: books, Logger: slog.New(slog.DiscardHandler)})
+	db, err := sqlstore.Open(t.Context(), sqlstore.Config{Path: books, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, syncer.Close(db)) })
+	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
 	s := &script{t: t, ledger: l, python: python, args: []string{
 		path, "--redis", l.redisURL, "--books", books, "--partitions", l.settings["DIBS_PARTITIONS"], "--name", "worker-1",
 	}}

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"dibs/internal/crowd"
 	"dibs/lua"
-	"dibs/syncer"
+	"dibs/syncer/reconcile"
+
+	"github.com/stretchr/testify/require"
 )
 
 const exitDrift = 3
@@ -48,7 +48,7 @@ func reconcileAndRepair(t *testing.T, s *system) {
 
 	got = runDibs(t, s.settings, "reconcile", "--json")
 	require.Equal(t, exitDrift, got.code)
-	var found syncer.Comparison
+	var found reconcile.Comparison
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &found), got.stdout)
 	require.Equal(t, []int64{100, 400, 500, 500}, []int64{*found.Drift, found.Redis.Taken, found.MySQL.Claimed, found.Rows.Units})
 	eventually(t, 30*time.Second, "the leader does not record the drift", func() bool {

@@ -10,14 +10,15 @@ import (
 	"testing"
 	"time"
 
-	toxiproxy "github.com/Shopify/toxiproxy/v2"
-	"github.com/go-sql-driver/mysql"
-	"github.com/stretchr/testify/require"
+	"dibs/internal/sqlstore"
 
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/migrations"
-	"dibs/syncer"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
 )
 
 // lane is a Redis that one seed after the other uses.
@@ -74,9 +75,9 @@ func newHouse(t *testing.T, l *lane, p *plan) *house {
 	scripts, err := lua.New(rdb, lua.Options{Partitions: p.partitions})
 	require.NoError(t, err)
 	dsn := testenv.Database(t).DSN
-	db, err := syncer.Open(t.Context(), syncer.StoreConfig{DSN: dsn, Logger: slog.New(slog.DiscardHandler)})
+	db, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: dsn, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, syncer.Close(db)) })
+	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
 	pool, err := db.DB()
 	require.NoError(t, err)
 	_, err = migrations.Up(t.Context(), pool, migrations.MySQL)

@@ -14,15 +14,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
-
 	"dibs/internal/crowd"
+	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/migrations"
 	"dibs/models"
-	"dibs/syncer"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 )
 
 // wishes say what a test wants of its system. The zero value is one Redis without persistence, a database on the shared SQL
@@ -84,9 +84,9 @@ func newServers(t *testing.T, w wishes) servers {
 	t.Cleanup(func() { _ = rdb.Close() })
 	scripts, err := lua.New(rdb, lua.Options{Partitions: s.partitions})
 	require.NoError(t, err)
-	db, err := syncer.Open(t.Context(), syncer.StoreConfig{DSN: s.dsn, Logger: slog.New(slog.DiscardHandler)})
+	db, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: s.dsn, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, syncer.Close(db)) })
+	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
 	pool, err := db.DB()
 	require.NoError(t, err)
 	_, err = migrations.Up(t.Context(), pool, migrations.MySQL)

@@ -1,0 +1,19 @@
+package sqlstore
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrConfig is wrapped by every refusal of a Config of this package; the message names the field.
+var ErrConfig = errors.New("syncer: bad configuration")
+
+func OrDefault[T comparable](field *T, value T) {
+	var none T
+	if *field == none {
+		*field = value
+	}
+}
+
+// required is the refusal of a configuration that lacks a field.
+func Required(field string) error { return fmt.Errorf("%w: %s is required", ErrConfig, field) }

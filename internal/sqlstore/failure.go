@@ -1,0 +1,132 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/go-sql-driver/mysql"
+)
+
+// failure is what can be done about an error of the database.
+type Failure int
+
+const (
+	FailureNone      Failure = iota
+	FailureTransient         // the server or the way to it: the same again may succeed
+	FailureClash             // lost against another transaction: the same again at once
+	FailureDuplicate         // a row with that key is there
+	FailureData              // the data itself cannot be stored
+)
+
+// Errors of MySQL and MariaDB by what can be done about them. Whatever is not listed is taken for a trouble of the server
+// or of its set-up (a missing grant, a full disk): it is tried again, because parking good claims would be worse.
+var mysqlFailures = map[uint16]Failure{
+	1205: FailureClash, // lock wait timeout
+	1213: FailureClash, // deadlock
+	1020: FailureClash, // record has changed since last read (MariaDB, innodb_snapshot_isolation)
+
+	1062: FailureDuplicate,
+
+	1048: FailureData, // NULL where none may be
+	1153: FailureData, // packet too large: half of it may fit
+	1264: FailureData, // out of range
+	1265: FailureData, // truncated
+	1292: FailureData, // wrong value
+	1366: FailureData, // wrong value for the character set
+	1367: FailureData, // illegal value
+	1406: FailureData, // too long
+	1411: FailureData, // wrong value for a function
+	1441: FailureData, // date out of range
+	1690: FailureData, // number out of range in an expression
+	3819: FailureData, // check violated, MySQL
+	4025: FailureData, // check violated, MariaDB
+}
+
+// SQLite's primary result codes, and the two extended ones that are duplicates.
+const (
+	sqliteBusy             = 5
+	sqliteLocked           = 6
+	sqliteTooBig           = 18
+	sqliteConstraint       = 19
+	sqliteMismatch         = 20
+	sqliteConstraintPK     = 1555
+	sqliteConstraintUnique = 2067
+)
+
+// failureOf tells what can be done about an error.
+func FailureOf(err error) Failure {
+	var my *mysql.MySQLError
+	var lite interface{ Code() int }
+	switch {
+	case err == nil:
+		return FailureNone
+	case errors.Is(err, mysql.ErrPktTooLarge):
+		return FailureData
+	case errors.As(err, &my):
+		return mysqlFailure(my.Number)
+	case errors.As(err, &lite):
+		return sqliteFailure(lite.Code())
+	}
+	return FailureTransient
+}
+
+func mysqlFailure(number uint16) Failure {
+	if f, listed := mysqlFailures[number]; listed {
+		return f
+	}
+	return FailureTransient
+}
+
+func sqliteFailure(code int) Failure {
+	switch {
+	case code == sqliteConstraintPK || code == sqliteConstraintUnique:
+		return FailureDuplicate
+	case code&0xff == sqliteBusy || code&0xff == sqliteLocked:
+		return FailureClash
+	case code&0xff == sqliteConstraint || code&0xff == sqliteTooBig || code&0xff == sqliteMismatch:
+		return FailureData
+	}
+	return FailureTransient
+}
+
+const (
+	retryFirst = 10 * time.Millisecond
+	retryMost  = 5 * time.Second
+)
+
+// persist runs op until it succeeds, fails for a reason that trying again does not mend, or ctx ends. tries bounds the
+// attempts; 0 is no bound. Every repetition is told to notice. It is the one place that decides what is tried again.
+func Retry(ctx context.Context, tries uint, notice func(err error, f Failure, wait time.Duration), op func() error) error {
+	waits := backoff.NewExponentialBackOff()
+	waits.InitialInterval, waits.MaxInterval = retryFirst, retryMost
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := op()
+		if _, isAnswer := errors.AsType[*backoff.PermanentError](err); isAnswer {
+			return struct{}{}, err
+		}
+		switch FailureOf(err) {
+		case FailureNone:
+			return struct{}{}, nil
+		case FailureTransient, FailureClash:
+			return struct{}{}, err
+		default:
+			return struct{}{}, backoff.Permanent(err)
+		}
+	}, backoff.WithBackOff(waits), backoff.WithMaxTries(tries), backoff.WithMaxElapsedTime(0),
+		backoff.WithNotify(func(err error, wait time.Duration) { notice(err, FailureOf(err), wait) }))
+	if answer, is := errors.AsType[*backoff.PermanentError](err); is { // the last of tries keeps its mark
+		return answer.Unwrap()
+	}
+	return err
+}
+
+// final marks an error that is an answer, not a failure: persist returns it at once, without the mark.
+func Final(err error) error { return backoff.Permanent(err) }
+
+// noNotice is for those who wait: the last error is theirs.
+func NoNotice(error, Failure, time.Duration) {}
+
+// triesMax bounds how often a transaction that someone waits for is tried again after a lost race or a lost connection.
+const TriesMax = 5

@@ -1,0 +1,106 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+func openShut(t *testing.T, dsn string, check func(context.Context, *gorm.DB) error) (*gorm.DB, *sqlstore.Gate) {
+	t.Helper()
+	db, gate, err := sqlstore.OpenGated(sqlstore.Config{DSN: dsn, Logger: syncertest.Quiet()}, check)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
+	return db, gate
+}
+
+func one(db *gorm.DB) error {
+	var n int
+	return db.Raw("SELECT 1").Scan(&n).Error
+}
+
+// A store is shut to everybody until a check has passed, whatever the check said before.
+func TestGate_OpensOnceTheCheckHasPassed(t *testing.T) {
+	t.Parallel()
+	wrong := errors.New("another schema")
+	said := wrong
+	db, gate := openShut(t, testenv.Database(t).DSN, func(_ context.Context, db *gorm.DB) error { return errors.Join(said, one(db)) })
+	require.ErrorIs(t, one(db), sqlstore.ErrUnchecked)
+	err := gate.Try(t.Context())
+	require.ErrorIs(t, err, wrong)
+	require.NotErrorIs(t, err, sqlstore.ErrAway, "its last word")
+	require.ErrorIs(t, one(db), sqlstore.ErrUnchecked)
+	require.ErrorIs(t, gate.Await(t.Context(), time.Millisecond, syncertest.Quiet()), wrong)
+
+	said = nil
+	require.NoError(t, gate.Try(t.Context()))
+	require.NoError(t, one(db))
+	require.NoError(t, gate.Try(t.Context()), "open is open")
+}
+
+func TestGate_TellsAwayFromNo(t *testing.T) {
+	t.Parallel()
+	fine := func(context.Context, *gorm.DB) error { return nil }
+	_, gate := openShut(t, "root@tcp(127.0.0.1:1)/dibs", fine)
+	require.ErrorIs(t, gate.Try(t.Context()), sqlstore.ErrAway)
+
+	stopped, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	require.NoError(t, gate.Await(stopped, time.Millisecond, syncertest.Quiet()), "a process that stops meanwhile stops well")
+
+	store := testenv.Database(t)
+	_, gate = openShut(t, strings.Replace(store.DSN, store.Name, "no_such_database", 1), fine)
+	err := gate.Try(t.Context())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, sqlstore.ErrAway, "it answered: %v", err)
+
+	_, _, err = sqlstore.OpenGated(sqlstore.Config{Path: t.TempDir() + "/x.db", Logger: syncertest.Quiet()}, fine)
+	require.ErrorIs(t, err, sqlstore.ErrConfig)
+}
+
+// crowd takes every connection that a server has, until free is called.
+func crowd(t *testing.T, dsn string) (free func()) {
+	t.Helper()
+	pool, err := sql.Open("mysql", dsn)
+	require.NoError(t, err)
+	var taken []*sql.Conn
+	for err == nil {
+		var c *sql.Conn
+		if c, err = pool.Conn(t.Context()); err == nil {
+			taken = append(taken, c)
+		}
+	}
+	require.ErrorContains(t, err, "1040")
+	return func() {
+		for _, c := range taken {
+			require.NoError(t, c.Close())
+		}
+		require.NoError(t, pool.Close())
+	}
+}
+
+// A server that is full takes us later.
+func TestGate_WaitsForAServerThatIsFull(t *testing.T) {
+	t.Parallel()
+	server := testenv.SQLServer(t, "--max-connections=10")
+	var checks atomic.Int32
+	db, gate := openShut(t, server.DSN("dibs"), func(context.Context, *gorm.DB) error { checks.Add(1); return nil })
+	free := crowd(t, server.DSN("dibs"))
+	require.ErrorIs(t, gate.Try(t.Context()), sqlstore.ErrAway)
+	require.Zero(t, checks.Load())
+	free()
+	require.NoError(t, gate.Await(t.Context(), time.Millisecond, syncertest.Quiet()))
+	require.NoError(t, one(db))
+	require.EqualValues(t, 1, checks.Load())
+}

@@ -1,0 +1,56 @@
+package sqlstore_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/syncer/writer"
+
+	"github.com/stretchr/testify/require"
+)
+
+// An operator's DSN may ask for what would make the books wrong; the code sets what it relies on.
+func TestOpen_AnOperatorsDSNCannotMakeTheBooksWrong(t *testing.T) {
+	t.Parallel()
+	dsn, _, _ := strings.Cut(testenv.Database(t).DSN, "?")
+	db := syncertest.OpenStore(t, sqlstore.Config{
+		DSN: dsn + "?clientFoundRows=true&interpolateParams=false&multiStatements=true&loc=Asia%2FTokyo&charset=latin1&sql_mode=%27%27&time_zone=%27-05%3A00%27",
+	})
+	syncertest.AddCampaign(t, db, "c", 1000)
+	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: 5 * time.Millisecond})
+	events := syncertest.ClaimsOf("c", 1, 20)
+	events[3].UserID = strings.Repeat("ü☘", 64)
+	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events[:10]))
+	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+	syncertest.RequireBooks(t, db, "c", events)
+	bad := syncertest.ClaimsOf("c", 21, 1)[0]
+	bad.UserID = strings.Repeat("x", 129)
+	require.NoError(t, w.Submit(t.Context(), bad, nil))
+	require.Equal(t, []string{bad.ID}, syncertest.ParkedIDs(t, db), "not cut and written")
+
+	var user string
+	var at time.Time
+	require.NoError(t, db.Raw("SELECT user_id, claimed_at FROM claims WHERE seq = 4").Row().Scan(&user, &at))
+	require.Equal(t, events[3].UserID, user)
+	require.Equal(t, events[3].At.Time, at.UTC())
+	_, created, err := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)).Create(t.Context(), syncertest.CampaignOf("c2", 1))
+	require.NoError(t, err)
+	require.True(t, created)
+	_, created, err = syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)).Create(t.Context(), syncertest.CampaignOf("c2", 1))
+	require.NoError(t, err)
+	require.False(t, created)
+}
+
+func TestOpen_RefusesWhatItCannotUse(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []sqlstore.Config{
+		{Logger: syncertest.Quiet()}, {Logger: syncertest.Quiet(), DSN: "x", Path: "y"}, {Path: "y"}, {Logger: syncertest.Quiet(), DSN: "no dsn"},
+	} {
+		_, err := sqlstore.Open(t.Context(), cfg)
+		require.ErrorIs(t, err, sqlstore.ErrConfig)
+	}
+}

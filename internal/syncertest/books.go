@@ -1,0 +1,157 @@
+package syncertest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/testenv"
+	"dibs/migrations"
+	"dibs/models"
+	"dibs/syncer/writer"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
+)
+
+// onEachStore runs a test on the SQL server and on the embedded SQLite.
+func OnEachStore(t *testing.T, test func(t *testing.T, db *gorm.DB)) {
+	t.Helper()
+	OnEachStoreNamed(t, func(t *testing.T, db *gorm.DB, _ string) { test(t, db) })
+}
+
+// onEachStoreNamed also hands over the DSN or the path.
+func OnEachStoreNamed(t *testing.T, test func(t *testing.T, db *gorm.DB, store string)) {
+	t.Helper()
+	testenv.OnEachStore(t, func(t *testing.T, store testenv.Store) {
+		test(t, OpenStore(t, sqlstore.Config{DSN: store.DSN, Path: store.Path}), store.String())
+	})
+}
+
+func OpenServer(t testing.TB) *gorm.DB {
+	t.Helper()
+	return OpenStore(t, sqlstore.Config{DSN: testenv.Database(t).DSN})
+}
+
+func OpenStore(t testing.TB, cfg sqlstore.Config) *gorm.DB {
+	t.Helper()
+	cfg.Logger = Quiet()
+	db, err := sqlstore.Open(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
+	pool, err := db.DB()
+	require.NoError(t, err)
+	_, err = migrations.Up(t.Context(), pool, db.Name())
+	require.NoError(t, err)
+	return db
+}
+
+func Quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// addCampaign puts a campaign straight into the table.
+func AddCampaign(t testing.TB, db *gorm.DB, id string, total int64) {
+	t.Helper()
+	c := CampaignOf(id, total)
+	c.Version, c.Remaining = 1, total
+	require.NoError(t, db.Create(&c).Error)
+}
+
+func CampaignOf(id string, total int64) models.Campaign {
+	return models.Campaign{ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, Total: total, TimeZone: "UTC"}
+}
+
+// claimsOf makes n claims of a campaign, seq first and on, of 1 to 3 units.
+func ClaimsOf(campaignID string, first, n int64) []models.Event {
+	events := make([]models.Event, n)
+	for i := range events {
+		seq := first + int64(i)
+		events[i] = models.Event{
+			V: models.EventVersion, Type: models.EventClaimAccepted, ID: uuid.Must(uuid.NewV7()).String(), CampaignID: campaignID,
+			UserID: fmt.Sprintf("user-%d", seq), Quantity: 1 + seq%3, Epoch: 1, Seq: seq, At: models.NewTime(time.Now()),
+		}
+	}
+	return events
+}
+
+// submitAll submits every event at once and waits for all answers.
+func SubmitAll(ctx context.Context, w *writer.Writer, events []models.Event) error {
+	var g errgroup.Group
+	for _, e := range events {
+		g.Go(func() error { return w.Submit(ctx, e, []byte(`{"id":"`+e.ID+`"}`)) })
+	}
+	return g.Wait()
+}
+
+// books are what the tables say of a campaign.
+type books struct {
+	Total, Remaining, Claimed, SyncedSeq int64 // campaigns
+	Rows, Units                          int64 // claims
+	Flushes, FlushedUnits, FlushedClaims int64 // stock_flushes
+}
+
+func BooksOf(t testing.TB, db *gorm.DB, id string) books {
+	t.Helper()
+	var b books
+	row := db.Raw("SELECT c.total, c.remaining, c.claimed, c.synced_seq, l.n, l.units, f.n, f.units, f.claims FROM campaigns c,"+
+		" (SELECT COUNT(*) AS n, COALESCE(SUM(quantity), 0) AS units FROM claims WHERE campaign_id = ?) l,"+
+		" (SELECT COUNT(*) AS n, COALESCE(SUM(units), 0) AS units, COALESCE(SUM(claims), 0) AS claims FROM stock_flushes"+
+		" WHERE campaign_id = ?) f WHERE c.id = ?", id, id, id).Row()
+	require.NoError(t, row.Scan(&b.Total, &b.Remaining, &b.Claimed, &b.SyncedSeq, &b.Rows, &b.Units, &b.Flushes, &b.FlushedUnits, &b.FlushedClaims))
+	return b
+}
+
+// wrong says what in the books contradicts the claims that there should be; "" is nothing.
+func (b books) Wrong(events []models.Event) string {
+	var units int64
+	for _, e := range events {
+		units += e.Quantity
+	}
+	n := int64(len(events))
+	want := books{
+		Total: b.Total, Remaining: max(0, b.Total-units), Claimed: units, SyncedSeq: n, Rows: n, Units: units,
+		Flushes: b.Flushes, FlushedUnits: units, FlushedClaims: n,
+	}
+	if b == want {
+		return ""
+	}
+	return fmt.Sprintf("want %+v, have %+v", want, b)
+}
+
+func RequireBooks(t testing.TB, db *gorm.DB, id string, events []models.Event) {
+	t.Helper()
+	require.Empty(t, BooksOf(t, db, id).Wrong(events))
+}
+
+func ParkedIDs(t testing.TB, db *gorm.DB) []string {
+	t.Helper()
+	var ids []string
+	require.NoError(t, db.Raw("SELECT id FROM parked_events ORDER BY id").Scan(&ids).Error)
+	return ids
+}
+
+// startWriter starts a writer that is closed when the test ends.
+func StartWriter(t testing.TB, cfg writer.Config) *writer.Writer {
+	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = Quiet()
+	}
+	w, err := writer.New(cfg)
+	require.NoError(t, err)
+	CloseAfter(t, w)
+	return w
+}
+
+// closeAfter closes a writer when the test ends.
+func CloseAfter(t testing.TB, w *writer.Writer) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		require.NoError(t, w.Close(ctx))
+	})
+}

@@ -1,0 +1,121 @@
+package syncertest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+// openPackets makes a packet campaign, brings it into Redis and adds batches to it.
+func (h *Stack) OpenPackets(batches ...models.PacketBatch) string {
+	h.T.Helper()
+	id := h.Create(0, func(c *models.Campaign) {
+		c.Kind, c.PerUser, c.Currency, c.SenderID = models.KindPacket, 1, "CNY", "boss"
+	})
+	for _, batch := range batches {
+		h.AddPackets(id, batch)
+	}
+	return id
+}
+
+func (h *Stack) AddPackets(id string, batch models.PacketBatch) {
+	h.T.Helper()
+	_, err := NewCampaigns(h.T, h.Db, h.Scripts).AddPackets(h.T.Context(), id, batch)
+	require.NoError(h.T, err)
+}
+
+// requireOwners checks that packets, claims, events and Redis say the same: each packet taken has one owner, by one claim, whose
+// event told its amount; what is not taken is in Redis; and that so many were taken.
+func (h *Stack) RequireOwners(id string, taken int) {
+	h.T.Helper()
+	h.RequireBooks(id, int64(taken))
+	owners := map[string]string{}
+	var sum, left int64
+	for _, p := range PacketsOf(h.T, h.Db, id) {
+		if sum += p.Amount; p.ClaimID == nil {
+			left++
+			require.Nil(h.T, p.UserID)
+			continue
+		}
+		owners[*p.ClaimID] = fmt.Sprint(p.ID, ":", p.Amount, ":", *p.UserID)
+	}
+	require.Len(h.T, owners, taken)
+	var claims []models.ClaimRow
+	require.NoError(h.T, h.Db.Where("campaign_id = ?", id).Find(&claims).Error)
+	require.Len(h.T, claims, taken)
+	for i := range claims {
+		c := &claims[i]
+		require.Equal(h.T, fmt.Sprint(*c.PacketID, ":", *c.Amount, ":", c.UserID), owners[c.ID])
+	}
+	require.Equal(h.T, left, h.InLists(id), "packets that nobody took are in redis")
+	require.Empty(h.T, ParkedIDs(h.T, h.Db))
+}
+
+// inLists counts the packets in Redis.
+func (h *Stack) InLists(id string) (n int64) {
+	h.T.Helper()
+	for _, list := range h.Rdb.ZRange(h.T.Context(), lua.KeysOf(id, 0).Waves, 0, -1).Val() {
+		n += h.Rdb.LLen(h.T.Context(), list).Val()
+	}
+	return n
+}
+
+// inAnHour is a time of release that does not come within a test.
+func InAnHour() *time.Time { return new(time.Now().Add(time.Hour)) }
+
+func ReleasedAt(batch models.PacketBatch, at *time.Time) models.PacketBatch {
+	batch.ReleaseAt = at
+	return batch
+}
+
+// listOf are n packets of 1, 2, 3 … minor units.
+func ListOf(prefix string, n int) models.PacketBatch {
+	var b models.PacketBatch
+	for i := range n {
+		b.List = append(b.List, models.Packet{ID: fmt.Sprintf("%s%d", prefix, n-i), Amount: int64(i) + 1}) // not in order of ids
+	}
+	return b
+}
+
+func SplitOf(count, amount int64) models.PacketBatch {
+	return models.PacketBatch{Split: &models.Split{Count: count, Amount: amount, Method: "double_mean"}}
+}
+
+// packetsOf are the rows of a campaign's packets, by position.
+func PacketsOf(t testing.TB, db *gorm.DB, id string) []models.PacketRow {
+	t.Helper()
+	var rows []models.PacketRow
+	require.NoError(t, db.Where("campaign_id = ?", id).Order("position").Find(&rows).Error)
+	return rows
+}
+
+// addPacketCampaign stores a packet campaign without packets.
+func AddPacketCampaign(t testing.TB, campaigns *campaigns.Repository, id string) {
+	t.Helper()
+	c := CampaignOf(id, 0)
+	c.Kind, c.PerUser, c.Currency, c.SenderID = models.KindPacket, 1, "CNY", "boss"
+	_, _, err := campaigns.Create(t.Context(), c)
+	require.NoError(t, err)
+}
+
+// addPacket stores a packet that nobody has taken.
+func AddPacket(t testing.TB, db *gorm.DB, campaignID, id string, amount int64) {
+	t.Helper()
+	packet := models.PacketRow{CampaignID: campaignID, ID: id, Position: 1, Amount: amount, CreatedAt: time.Now().UTC()}
+	require.NoError(t, db.Create(&packet).Error)
+}
+
+// pushFails is a Redis that can't be told of packets.
+type PushFails struct{ *lua.Scripts }
+
+func (*PushFails) Push(_ context.Context, id string, _ *lua.Push) (int64, error) {
+	return 0, fmt.Errorf("%w: %s", lua.ErrUnavailable, id)
+}

@@ -1,0 +1,177 @@
+package syncertest
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/residency"
+	"dibs/syncer/resolve"
+	"dibs/syncer/retention"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+// openScripts are Dibs' scripts on the Redis that all tests share; campaign ids must be unique.
+// partitions is the number of claim streams that openScripts works with.
+const Partitions = 3
+
+func OpenScripts(t testing.TB) *lua.Scripts {
+	t.Helper()
+	scripts, err := lua.New(testenv.SharedRedis(t).Client(), lua.Options{Partitions: Partitions})
+	require.NoError(t, err)
+	return scripts
+}
+
+func NewCampaigns(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *campaigns.Repository {
+	t.Helper()
+	return campaigns.New(db, scripts, Quiet())
+}
+
+// live is a campaign in MySQL and in Redis.
+func Live(t *testing.T, db *gorm.DB, total int64) (*campaigns.Repository, *lua.Scripts, string) {
+	t.Helper()
+	scripts, id := OpenScripts(t), testenv.UniqueID(t, "c")
+	campaigns := NewCampaigns(t, db, scripts)
+	_, _, err := campaigns.Create(t.Context(), CampaignOf(id, total))
+	require.NoError(t, err)
+	_, err = NewHydrator(t, db, scripts).Hydrate(t.Context(), id)
+	require.NoError(t, err)
+	return campaigns, scripts, id
+}
+
+// stored is a campaign that is in MySQL and was never loaded.
+func Stored(t *testing.T, db *gorm.DB, scripts campaigns.Scripts, total int64) string {
+	t.Helper()
+	id := testenv.UniqueID(t, "c")
+	_, created, err := NewCampaigns(t, db, scripts).Create(t.Context(), CampaignOf(id, total))
+	require.NoError(t, err)
+	require.True(t, created)
+	return id
+}
+
+// claim takes one unit and returns what became of it.
+func Claim(t *testing.T, scripts *lua.Scripts, id string) models.Outcome {
+	t.Helper()
+	c := CampaignOf(id, 0)
+	meta, err := scripts.MetaOf(&c)
+	require.NoError(t, err)
+	replies, _, err := scripts.Claim(t.Context(), meta, []lua.ClaimRequest{{ID: uuid.Must(uuid.NewV7()), UserID: "u", Quantity: 1}})
+	require.NoError(t, err)
+	return replies[0].Outcome
+}
+
+func NewHydrator(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *residency.Hydrator {
+	t.Helper()
+	h, err := residency.NewHydrator(residency.HydratorConfig{DB: db, Scripts: scripts, Logger: Quiet()})
+	require.NoError(t, err)
+	return h
+}
+
+func NewEvictor(t testing.TB, db *gorm.DB, scripts campaigns.Scripts, idle time.Duration) *residency.Evictor {
+	t.Helper()
+	e, err := residency.NewEvictor(residency.EvictorConfig{
+		DB: db, Scripts: scripts, Hydrator: NewHydrator(t, db, scripts), Idle: idle, Logger: Quiet(),
+	})
+	require.NoError(t, err)
+	return e
+}
+
+func NewSweeper(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *residency.Resumer {
+	t.Helper()
+	return residency.NewResumer(db, NewHydrator(t, db, scripts), nil)
+}
+
+func NewRelay(t testing.TB, cfg resolve.RelayConfig) *resolve.Relay {
+	t.Helper()
+	cfg.Logger = Quiet()
+	if cfg.After == 0 {
+		cfg.After = time.Nanosecond
+	}
+	r, err := resolve.NewRelay(cfg)
+	require.NoError(t, err)
+	return r
+}
+
+func Unapplied(t testing.TB, db *gorm.DB) (n int64) {
+	t.Helper()
+	require.NoError(t, db.Raw("SELECT COUNT(*) FROM outbox WHERE applied_at IS NULL").Scan(&n).Error)
+	return n
+}
+
+func NewTrimmer(t *testing.T, cfg retention.TrimmerConfig) *retention.Trimmer {
+	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = Quiet()
+	}
+	trimmer, err := retention.NewTrimmer(cfg)
+	require.NoError(t, err)
+	return trimmer
+}
+
+// logBuffer is a log that a test reads.
+type LogBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *LogBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *LogBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// rawInsert is the ceiling: nothing but the rows, 1,000 a transaction.
+func RawInsert(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
+	b.Helper()
+	pool, err := db.DB()
+	require.NoError(b, err)
+	begun := time.Now()
+	for len(events) > 0 {
+		n := min(1000, len(events))
+		InTx(b, pool, func(ctx context.Context, tx *sql.Tx) error { return InsertRows(ctx, tx, events[:n]) })
+		events = events[n:]
+	}
+	return time.Since(begun)
+}
+
+func InTx(b *testing.B, pool *sql.DB, do func(ctx context.Context, tx *sql.Tx) error) {
+	tx, err := pool.BeginTx(b.Context(), nil)
+	if err == nil {
+		if err = do(b.Context(), tx); err == nil {
+			err = tx.Commit()
+		}
+	}
+	if err != nil {
+		b.Error(err)
+	}
+}
+
+func InsertRows(ctx context.Context, tx *sql.Tx, events []models.Event) error {
+	const row = "(?,?,0,?,?,?,'claimed','',1,?,?)"
+	now := time.Now().UTC()
+	args := make([]any, 0, 7*len(events))
+	for i := range events {
+		e := &events[i]
+		args = append(args, e.ID, e.CampaignID, e.Seq, e.UserID, e.Quantity, e.At.Time, now)
+	}
+	_, err := tx.ExecContext(ctx, "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch,"+
+		" claimed_at, synced_at) VALUES "+row+strings.Repeat(","+row, len(events)-1), args...)
+	return err
+}

@@ -1,0 +1,290 @@
+package syncertest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/reconcile"
+	"dibs/syncer/residency"
+	"dibs/syncer/writer"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
+)
+
+// house is a Redis of its own, a database, and what is between them.
+type Stack struct {
+	T       testing.TB
+	Server  *testenv.RedisServer
+	Rdb     *redis.Client
+	Db      *gorm.DB
+	Scripts *lua.Scripts
+	Writer  *writer.Writer
+}
+
+func NewStack(t testing.TB) *Stack {
+	t.Helper()
+	server := testenv.Redis(t)
+	rdb := server.Client()
+	scripts, err := lua.New(rdb, lua.Options{})
+	require.NoError(t, err)
+	db := OpenServer(t)
+	h := &Stack{T: t, Server: server, Rdb: rdb, Db: db, Scripts: scripts}
+	h.Writer = StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+	h.Group()
+	return h
+}
+
+// group makes the syncer's group, as its consumer does.
+func (h *Stack) Group() {
+	h.T.Helper()
+	err := h.Rdb.XGroupCreateMkStream(h.T.Context(), lua.StreamKey(0), "syncer", "0").Err()
+	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+		require.NoError(h.T, err)
+	}
+}
+
+// open makes a campaign and brings it into Redis.
+func (h *Stack) Create(total int64, change func(c *models.Campaign)) string {
+	h.T.Helper()
+	c := CampaignOf(testenv.UniqueID(h.T, "c"), total)
+	if change != nil {
+		change(&c)
+	}
+	_, _, err := NewCampaigns(h.T, h.Db, h.Scripts).Create(h.T.Context(), c)
+	require.NoError(h.T, err)
+	require.NoError(h.T, h.Hydrate(c.ID))
+	return c.ID
+}
+
+func (h *Stack) Hydrator() *residency.Hydrator { return NewHydrator(h.T, h.Db, h.Scripts) }
+
+func (h *Stack) Hydrate(id string) error {
+	_, err := h.Hydrator().Hydrate(h.T.Context(), id)
+	return err
+}
+
+func (h *Stack) Campaign(id string) models.Campaign {
+	h.T.Helper()
+	c, err := NewCampaigns(h.T, h.Db, h.Scripts).Get(h.T.Context(), id)
+	require.NoError(h.T, err)
+	return c
+}
+
+func (h *Stack) Residency(id string) models.Residency { h.T.Helper(); return h.Campaign(id).Residency }
+
+// ask is a claim of one unit under a new id.
+func Ask(user, key string) lua.ClaimRequest {
+	return lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: user, Quantity: 1, Key: key}
+}
+
+// claim asks for all in calls of up to lua.ClaimsMax.
+func (h *Stack) Claim(id string, reqs ...lua.ClaimRequest) []lua.ClaimReply {
+	h.T.Helper()
+	replies, _ := h.ClaimAfter(id, lua.Position{}, reqs...)
+	return replies
+}
+
+func (h *Stack) ClaimAfter(id string, seen lua.Position, reqs ...lua.ClaimRequest) (all []lua.ClaimReply, now lua.CampaignView) {
+	h.T.Helper()
+	c := h.Campaign(id)
+	meta, err := h.Scripts.MetaOf(&c)
+	require.NoError(h.T, err)
+	for part := range slices.Chunk(reqs, lua.ClaimsMax) {
+		replies, left, err := h.Scripts.ClaimAfter(h.T.Context(), meta, seen, part)
+		require.NoError(h.T, err)
+		all, now = append(all, replies...), left
+	}
+	return all, now
+}
+
+func OutcomesOf(replies []lua.ClaimReply) []models.Outcome {
+	outcomes := make([]models.Outcome, len(replies))
+	for i := range replies {
+		outcomes[i] = replies[i].Outcome
+	}
+	return outcomes
+}
+
+// asks are n claims, every other one under a key.
+func Asks(prefix string, n int) []lua.ClaimRequest {
+	reqs := make([]lua.ClaimRequest, n)
+	for i := range reqs {
+		key := ""
+		if i%2 == 0 {
+			key = fmt.Sprintf("key-%s-%d", prefix, i)
+		}
+		reqs[i] = Ask(fmt.Sprintf("%s-%d", prefix, i), key)
+	}
+	return reqs
+}
+
+// sync does what the consumer does until the stream is read and acknowledged.
+func (h *Stack) Sync() {
+	h.T.Helper()
+	for {
+		read, err := h.Rdb.XReadGroup(h.T.Context(), &redis.XReadGroupArgs{
+			Group: "syncer", Consumer: "one", Streams: []string{lua.StreamKey(0), ">"}, Count: 1000, Block: -1,
+		}).Result()
+		if errors.Is(err, redis.Nil) {
+			return
+		}
+		require.NoError(h.T, err)
+		var g errgroup.Group
+		var ids []string
+		for _, entry := range read[0].Messages {
+			payload := []byte(entry.Values["payload"].(string))
+			e, err := models.DecodeEvent(payload)
+			require.NoError(h.T, err)
+			ids = append(ids, entry.ID)
+			g.Go(func() error { return h.Writer.Submit(h.T.Context(), e, payload) })
+		}
+		require.NoError(h.T, g.Wait())
+		require.NoError(h.T, h.Rdb.XAck(h.T.Context(), lua.StreamKey(0), "syncer", ids...).Err())
+	}
+}
+
+// evict evicts whatever has been idle for idle.
+func (h *Stack) Evict(idle time.Duration) int {
+	h.T.Helper()
+	n, err := NewEvictor(h.T, h.Db, h.Scripts, idle).Evict(h.T.Context())
+	require.NoError(h.T, err)
+	return n
+}
+
+// keysOf are the names of a campaign's keys that Redis holds, without its own part.
+func (h *Stack) KeysOf(id string) []string {
+	h.T.Helper()
+	base := lua.KeysOf(id, 0).State
+	keys, err := h.Rdb.Keys(h.T.Context(), "*").Result()
+	require.NoError(h.T, err)
+	var parts []string
+	for _, key := range keys {
+		if part, is := strings.CutPrefix(key, base); is {
+			parts = append(parts, part)
+		}
+	}
+	slices.Sort(parts)
+	return parts
+}
+
+// content is everything that Redis holds of a campaign, but for which load it is and when it was.
+func (h *Stack) Content(id string) map[string]map[string]string {
+	h.T.Helper()
+	k := lua.KeysOf(id, 0)
+	all := map[string]map[string]string{}
+	for _, key := range []string{k.State, k.Users, k.Keys} {
+		fields, err := h.Rdb.HGetAll(h.T.Context(), key).Result()
+		require.NoError(h.T, err)
+		all[key] = maps.Clone(fields)
+		ttl, err := h.Rdb.TTL(h.T.Context(), key).Result()
+		require.NoError(h.T, err)
+		require.Equal(h.T, time.Duration(-1), ttl, "%s stays", key)
+	}
+	for _, field := range []string{"epoch", "last_ms", "version"} {
+		delete(all[k.State], field)
+	}
+	return all
+}
+
+// lose takes keys of a campaign out of Redis.
+func (h *Stack) Lose(id string, which func(k lua.CampaignKeys) []string) {
+	h.T.Helper()
+	require.NoError(h.T, h.Rdb.Del(h.T.Context(), which(lua.KeysOf(id, 0))...).Err())
+}
+
+func StateOnly(k lua.CampaignKeys) []string { return []string{k.State} }
+
+func WholeCampaign(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys} }
+
+// requireBooks checks that rows, counters and Redis say the same, and that nothing is oversold.
+func (h *Stack) RequireBooks(id string, units int64) {
+	h.T.Helper()
+	b := BooksOf(h.T, h.Db, id)
+	state, err := h.Scripts.State(h.T.Context(), id)
+	require.NoError(h.T, err)
+	require.Equal(h.T, []int64{units, units, units, units, max(0, b.Total-units)}, []int64{b.Claimed, b.Units, state.Taken, b.Total - state.Remaining(), b.Remaining})
+	require.Equal(h.T, state.Seq, b.SyncedSeq)
+	require.LessOrEqual(h.T, units, b.Total)
+}
+
+func (h *Stack) Reconciler(change func(cfg *reconcile.ReconcilerConfig)) *reconcile.Reconciler {
+	h.T.Helper()
+	cfg := reconcile.ReconcilerConfig{DB: h.Db, Scripts: h.Scripts, Redis: h.Rdb, Hydrator: h.Hydrator(), Logger: Quiet()}
+	if change != nil {
+		change(&cfg)
+	}
+	r, err := reconcile.NewReconciler(cfg)
+	require.NoError(h.T, err)
+	return r
+}
+
+func (h *Stack) Compare(id string) reconcile.Comparison {
+	h.T.Helper()
+	found, err := h.Reconciler(nil).Compare(h.T.Context(), id, reconcile.DepthUsers)
+	require.NoError(h.T, err)
+	return found
+}
+
+func (h *Stack) Exec(sql string, args ...any) {
+	h.T.Helper()
+	require.NoError(h.T, h.Db.Exec(sql, args...).Error)
+}
+
+func (h *Stack) Keys(id string) lua.CampaignKeys { return lua.KeysOf(id, 0) }
+
+func (h *Stack) Repair(id string, how reconcile.RepairHow) reconcile.Repaired {
+	h.T.Helper()
+	done, err := h.Reconciler(nil).Repair(h.T.Context(), id, how)
+	require.NoError(h.T, err)
+	return done
+}
+
+func (h *Stack) ParkedRows(id, where string) int {
+	h.T.Helper()
+	var n int
+	require.NoError(h.T, h.Db.Raw("SELECT COUNT(*) FROM parked_events WHERE campaign_id = ? AND "+where, id).Scan(&n).Error)
+	return n
+}
+
+func (h *Stack) Accept() { h.T.Helper(); h.Exec("ALTER TABLE claims DROP CONSTRAINT not_u3") }
+
+// refusing is a campaign of ten units, all of them claimed, where MySQL would not take the row of u-3.
+func (h *Stack) Refusing() string {
+	h.T.Helper()
+	id := h.Create(10, func(c *models.Campaign) { c.PerUser = 1 })
+	h.Exec("ALTER TABLE claims ADD CONSTRAINT not_u3 CHECK (user_id <> 'u-3')")
+	h.T.Cleanup(func() { _ = h.Db.Exec("ALTER TABLE claims DROP CONSTRAINT not_u3").Error })
+	h.Claim(id, Asks("u", 10)...)
+	h.Sync()
+	require.Equal(h.T, 1, h.ParkedRows(id, "discarded_at IS NULL"))
+	return id
+}
+
+// take makes claims that have their rows and returns their ids.
+func (h *Stack) Take(campaignID string, reqs ...lua.ClaimRequest) (ids []string) {
+	h.T.Helper()
+	for _, reply := range h.Claim(campaignID, reqs...) {
+		require.Equal(h.T, models.OutcomeClaimed, reply.Outcome)
+		ids = append(ids, reply.Claim.ID)
+	}
+	h.Sync()
+	return ids
+}
+
+func (h *Stack) Shut(id string) {
+	h.T.Helper()
+	_, err := NewCampaigns(h.T, h.Db, h.Scripts).Change(h.T.Context(), id, models.Change{Status: new(models.StatusClosed)})
+	require.NoError(h.T, err)
+}

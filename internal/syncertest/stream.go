@@ -1,0 +1,91 @@
+package syncertest
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// stream is a claim stream on a Redis of its own, with entries that groups read.
+type Stream struct {
+	T   *testing.T
+	Rdb *redis.Client
+	Key string
+	Ids []string
+}
+
+func NewStream(t *testing.T) *Stream {
+	t.Helper()
+	return &Stream{T: t, Rdb: testenv.Redis(t).Client(), Key: lua.StreamKey(0)}
+}
+
+func (s *Stream) Add(n int) {
+	s.T.Helper()
+	for range n {
+		id, err := s.Rdb.XAdd(s.T.Context(), &redis.XAddArgs{Stream: s.Key, Values: []string{"payload", "{}"}}).Result()
+		require.NoError(s.T, err)
+		s.Ids = append(s.Ids, id)
+	}
+}
+
+func (s *Stream) Read(group string, n int64) []string {
+	s.T.Helper()
+	got, err := s.Rdb.XReadGroup(s.T.Context(), &redis.XReadGroupArgs{
+		Group: group, Consumer: "c", Streams: []string{s.Key, ">"}, Count: n, Block: -1,
+	}).Result()
+	require.NoError(s.T, err)
+	var ids []string
+	for _, m := range got[0].Messages {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+func (s *Stream) Ack(group string, ids ...string) {
+	s.T.Helper()
+	require.NoError(s.T, s.Rdb.XAck(s.T.Context(), s.Key, group, ids...).Err())
+}
+
+// left are the entries that are there, by their place in ids.
+func (s *Stream) Left() (first, n int) {
+	s.T.Helper()
+	entries, err := s.Rdb.XRange(s.T.Context(), s.Key, "-", "+").Result()
+	require.NoError(s.T, err)
+	if len(entries) == 0 {
+		return len(s.Ids), 0
+	}
+	for i, id := range s.Ids {
+		if id == entries[0].ID {
+			return i, len(entries)
+		}
+	}
+	s.T.Fatalf("entry %s is none of ours", entries[0].ID)
+	return 0, 0
+}
+
+// died is what a step throws to stop a hydration in its tracks.
+type Died struct{}
+
+func EachAtOnce(b *testing.B, n int, events []models.Event, do func(e *models.Event) error) {
+	b.Helper()
+	var next, failed atomic.Int64
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(events)); i = next.Add(1) - 1 {
+				if do(&events[i]) != nil {
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Zero(b, failed.Load())
+}

@@ -1,0 +1,186 @@
+package campaigns
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/writer"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// Campaigns keeps the definitions of campaigns in MySQL, which is their authority, and brings changes to Redis.
+type Repository struct {
+	db         *gorm.DB
+	bringer    Applier
+	partitions int
+	log        *slog.Logger
+}
+
+// NewCampaigns makes the repository. scripts is where changes go after MySQL has them.
+func New(db *gorm.DB, scripts Scripts, log *slog.Logger) *Repository {
+	return &Repository{db: db, bringer: Applier{Db: db, Scripts: scripts}, partitions: scripts.Partitions(), log: log}
+}
+
+// campaignRow is a campaign with what only this package reads.
+type campaignRow struct {
+	models.Campaign `gorm:"embedded"`
+
+	CreatedDigest string
+}
+
+// Create stores a campaign and returns it as stored. Status, time zone and books get their first values here; Partition
+// follows from the id. The same definition again, as it was created or as it is now, is created=false. Redis does not hear
+// of the campaign yet, see Hydrator. Errors: *models.FieldError, models.ErrExists, ErrPartitions.
+func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored models.Campaign, created bool, err error) {
+	c = r.fresh(c)
+	if err := c.Validate(); err != nil {
+		return models.Campaign{}, false, err
+	}
+	if err := r.samePartitions(ctx); err != nil {
+		return models.Campaign{}, false, err
+	}
+	digest, err := digestOf(&c)
+	if err != nil {
+		return models.Campaign{}, false, err
+	}
+	err = sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+		row := campaignRow{Campaign: c, CreatedDigest: digest}
+		put := r.db.WithContext(ctx).Table(c.TableName()).Clauses(clause.OnConflict{DoNothing: true}).Create(&row)
+		created = put.RowsAffected == 1
+		return put.Error
+	})
+	if err != nil {
+		return models.Campaign{}, false, fmt.Errorf("syncer: create %s: %w", c.ID, err)
+	}
+	stored, err = r.same(ctx, &c, digest)
+	return stored, created && err == nil, err
+}
+
+// fresh is a campaign as it is on its first day.
+func (r *Repository) fresh(c models.Campaign) models.Campaign {
+	sqlstore.OrDefault(&c.Status, models.StatusOpen)
+	sqlstore.OrDefault(&c.TimeZone, "UTC")
+	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
+	c.Partition = lua.PartitionOf(c.ID, r.partitions)
+	c.Version, c.AppliedVersion, c.Epoch, c.LoadAttempts = 1, 0, 0, 0
+	c.Residency, c.ResidencyReason, c.ResidencyAt, c.StreamGeneration, c.SeenSeq, c.LostClaims = models.ResidencyNone, "", nil, "", 0, 0
+	c.Remaining, c.Claimed, c.SyncedSeq, c.ReleasedClaims = c.Total, 0, 0, 0
+	c.CreatedAt, c.UpdatedAt = time.Time{}, time.Time{}
+	return c
+}
+
+// same returns the campaign that is stored under c's id, or models.ErrExists when it is not the one that c describes.
+func (r *Repository) same(ctx context.Context, c *models.Campaign, digest string) (models.Campaign, error) {
+	var row campaignRow
+	if err := r.db.WithContext(ctx).Table(c.TableName()).Where("id = ?", c.ID).Take(&row).Error; err != nil {
+		return models.Campaign{}, notFound(err, c.ID)
+	}
+	if row.CreatedDigest == digest {
+		return row.Campaign, nil
+	}
+	now, err := digestOf(&row.Campaign)
+	if err != nil {
+		return models.Campaign{}, err
+	}
+	if now != digest {
+		return models.Campaign{}, fmt.Errorf("syncer: %w: campaign %s", models.ErrExists, c.ID)
+	}
+	return row.Campaign, nil
+}
+
+// digestOf is a digest of what a campaign's creator chose.
+func digestOf(c *models.Campaign) (string, error) {
+	d := models.Campaign{
+		ID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser, PerUserPerDay: c.PerUserPerDay,
+		TimeZone: c.TimeZone, StartsAt: milliseconds(c.StartsAt), EndsAt: milliseconds(c.EndsAt), LowStockAt: c.LowStockAt,
+		Currency: c.Currency, SenderID: c.SenderID, HoldForMs: c.HoldForMs,
+	}
+	text, err := json.Marshal(d) //nolint:musttag // the names of the fields will do
+	if err != nil {
+		return "", fmt.Errorf("syncer: campaign %s: %w", c.ID, err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// milliseconds cuts a time to what MySQL keeps, in UTC.
+func milliseconds(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	cut := t.UTC().Truncate(time.Millisecond)
+	return &cut
+}
+
+// Get reads a campaign. Errors: models.ErrNotFound.
+func (r *Repository) Get(ctx context.Context, id string) (models.Campaign, error) {
+	return Read(r.db.WithContext(ctx), id)
+}
+
+func Read(db *gorm.DB, id string) (models.Campaign, error) {
+	var c models.Campaign
+	if err := db.Where("id = ?", id).Take(&c).Error; err != nil {
+		return models.Campaign{}, notFound(err, id)
+	}
+	return c, nil
+}
+
+// List gives up to limit campaigns in order of their ids (byte for byte), those after the id after.
+func (r *Repository) List(ctx context.Context, after string, limit int) ([]models.Campaign, error) {
+	var page []models.Campaign
+	if err := r.db.WithContext(ctx).Where("id > ?", after).Order("id").Limit(limit).Find(&page).Error; err != nil {
+		return nil, fmt.Errorf("syncer: list campaigns: %w", err)
+	}
+	return page, nil
+}
+
+// Books reads a campaign's books, the counters in one statement; At is when it was sent, by this process' clock. Errors:
+// models.ErrNotFound.
+func (r *Repository) Books(ctx context.Context, id string) (models.Books, error) {
+	at := time.Now().UTC()
+	var c models.Campaign
+	err := r.db.WithContext(ctx).Select("claimed", "synced_seq", "remaining", "released_claims", "version", "applied_version").
+		Where("id = ?", id).Take(&c).Error
+	if err != nil {
+		return models.Books{}, notFound(err, id)
+	}
+	pool, err := r.db.DB()
+	if err != nil {
+		return models.Books{}, fmt.Errorf("syncer: campaign %s: %w", id, err)
+	}
+	parked, err := writer.ReadParked(ctx, pool, id) // after the counters: a claim that gets its row in between is missing, not there twice
+	if err != nil {
+		return models.Books{}, err
+	}
+	books := BooksOf(&c, parked)
+	books.At = at
+	return books, nil
+}
+
+func BooksOf(c *models.Campaign, parked *writer.ParkedClaims) models.Books {
+	return models.Books{
+		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims,
+		Version: c.Version, AppliedVersion: c.AppliedVersion, ParkedClaims: parked.Claims, ParkedUnits: parked.Units,
+	}
+}
+
+func notFound(err error, id string) error {
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return fmt.Errorf("syncer: %w: campaign %s", models.ErrNotFound, id)
+	}
+	return fmt.Errorf("syncer: campaign %s: %w", id, err)
+}
+
+// sweepBatch bounds a page of campaigns to complete.
+const PageSize = 100

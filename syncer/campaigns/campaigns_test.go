@@ -1,0 +1,526 @@
+package campaigns_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/resolve"
+	"dibs/syncer/writer"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
+)
+
+func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
+		at := time.Date(2026, 11, 21, 12, 0, 0, 123_456_789, time.FixedZone("CET", 3600))
+		asked := syncertest.CampaignOf("spring", 100)
+		asked.Name, asked.PerUser, asked.PerUserPerDay, asked.LowStockAt, asked.HoldForMs = "Spring ☘", 3, 1, 10, 900_000
+		asked.StartsAt, asked.EndsAt, asked.Currency, asked.SenderID = &at, new(at.Add(time.Hour)), "EUR", "bank"
+		stored, created, err := repo.Create(t.Context(), asked)
+		require.NoError(t, err)
+		require.True(t, created)
+
+		want := asked
+		want.StartsAt, want.EndsAt = new(at.UTC().Truncate(time.Millisecond)), new(at.Add(time.Hour).UTC().Truncate(time.Millisecond))
+		want.Version, want.Remaining, want.Partition = 1, 100, lua.PartitionOf("spring", syncertest.Partitions)
+		want.Residency = models.ResidencyNone
+		want.CreatedAt, want.UpdatedAt = stored.CreatedAt, stored.UpdatedAt
+		require.Equal(t, want, stored)
+		require.WithinDuration(t, time.Now(), stored.CreatedAt, time.Minute)
+
+		got, err := repo.Get(t.Context(), "spring")
+		require.NoError(t, err)
+		require.Equal(t, stored, got)
+		_, err = repo.Get(t.Context(), "Spring")
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+}
+
+func TestCampaigns_CreateAgainIsToldFromAnotherUnderTheSameID(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
+		first, created, err := repo.Create(t.Context(), syncertest.CampaignOf("c", 100))
+		require.NoError(t, err)
+		require.True(t, created)
+		again, created, err := repo.Create(t.Context(), syncertest.CampaignOf("c", 100))
+		require.NoError(t, err)
+		require.False(t, created)
+		require.Equal(t, first, again)
+		_, _, err = repo.Create(t.Context(), syncertest.CampaignOf("c", 101))
+		require.ErrorIs(t, err, models.ErrExists)
+
+		changed, err := repo.Change(t.Context(), "c", models.Change{Total: new(int64(150))})
+		require.NoError(t, err)
+		for _, total := range []int64{100, 150} { // as it was created, and as it is now
+			again, created, err = repo.Create(t.Context(), syncertest.CampaignOf("c", total))
+			require.NoError(t, err)
+			require.False(t, created)
+			require.Equal(t, changed, again)
+		}
+		_, _, err = repo.Create(t.Context(), syncertest.CampaignOf("c", 120))
+		require.ErrorIs(t, err, models.ErrExists)
+	})
+}
+
+func TestCampaigns_CreateByManyAtOnceCreatesOne(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
+		var mu sync.Mutex
+		created := 0
+		var g errgroup.Group
+		for range 8 {
+			g.Go(func() error {
+				_, mine, err := repo.Create(t.Context(), syncertest.CampaignOf("c", 1))
+				mu.Lock()
+				defer mu.Unlock()
+				if mine {
+					created++
+				}
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		require.Equal(t, 1, created)
+	})
+}
+
+func TestCampaigns_CreateRefusesWhatCannotBe(t *testing.T) {
+	t.Parallel()
+	repo := syncertest.NewCampaigns(t, syncertest.OpenServer(t), syncertest.OpenScripts(t))
+	bad := syncertest.CampaignOf("c", -1)
+	_, _, err := repo.Create(t.Context(), bad)
+	var field *models.FieldError
+	require.ErrorAs(t, err, &field)
+	require.Equal(t, "total", field.Field)
+}
+
+func TestCampaigns_ListPagesByID(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
+		ids := []string{"b", "B", "a.1", "a-1", "_", "10", "9"}
+		for _, id := range ids {
+			_, _, err := repo.Create(t.Context(), syncertest.CampaignOf(id, 1))
+			require.NoError(t, err)
+		}
+		var got []string
+		for after := ""; ; after = got[len(got)-1] {
+			page, err := repo.List(t.Context(), after, 3)
+			require.NoError(t, err)
+			if len(page) == 0 {
+				break
+			}
+			for _, c := range page {
+				got = append(got, c.ID)
+			}
+		}
+		slices.Sort(ids)
+		require.Equal(t, ids, got)
+	})
+}
+
+func TestCampaigns_BooksAreWhatTheWriterWrote(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
+		syncertest.AddCampaign(t, db, "c", 100)
+		w := syncertest.StartWriter(t, writer.Config{DB: db})
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, syncertest.ClaimsOf("c", 1, 3))) // 2 + 3 + 1 units
+		b, err := repo.Books(t.Context(), "c")
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), b.At, time.Minute)
+		require.Equal(t, models.Books{Claimed: 6, SyncedSeq: 3, Remaining: 94, Version: 1, At: b.At}, b)
+		_, err = repo.Books(t.Context(), "none")
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+}
+
+func TestCampaigns_ChangeIsInForceInRedisWhenItReturns(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo, scripts, id := syncertest.Live(t, db, 100)
+		var last int64
+		for _, change := range []models.Change{
+			{Total: new(int64(150))}, {Status: new(models.StatusPaused)}, {Total: new(int64(40)), Status: new(models.StatusOpen)},
+		} {
+			c, err := repo.Change(t.Context(), id, change)
+			require.NoError(t, err)
+			require.Greater(t, c.Version, last)
+			last = c.Version
+			require.Equal(t, c.Version, c.AppliedVersion)
+			require.Equal(t, c.Total, c.Remaining)
+			state, err := scripts.State(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, []any{c.Version, c.Total, c.Status}, []any{state.Version, state.Total, state.Status})
+		}
+		before, err := repo.Get(t.Context(), id)
+		require.NoError(t, err)
+		same, err := repo.Change(t.Context(), id, models.Change{Total: new(int64(40))})
+		require.NoError(t, err)
+		require.Equal(t, before, same, "nothing changed, no new version")
+	})
+}
+
+func TestCampaigns_ChangeRefusesWhatCannotBeAtOnce(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo, _, id := syncertest.Live(t, db, 100)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var field *models.FieldError
+		_, err := repo.Change(ctx, id, models.Change{Total: new(int64(-1))})
+		require.ErrorAs(t, err, &field)
+		require.Equal(t, "total", field.Field)
+		_, err = repo.Change(ctx, "none", models.Change{})
+		require.ErrorIs(t, err, models.ErrNotFound)
+
+		_, err = repo.Change(ctx, id, models.Change{Status: new(models.StatusClosed)})
+		require.NoError(t, err)
+		_, err = repo.Change(ctx, id, models.Change{Status: new(models.StatusOpen)})
+		require.ErrorAs(t, err, &field)
+		require.Equal(t, "status", field.Field)
+		_, err = repo.Change(ctx, id, models.Change{Total: new(int64(200))})
+		require.NoError(t, err)
+	})
+}
+
+func TestCampaigns_AWindowIsClearedInMySQLAndRedis(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo, scripts, id := syncertest.Live(t, db, 100)
+		past := time.Now().Add(-time.Hour)
+		for _, step := range []struct {
+			change models.Change
+			want   models.Outcome
+		}{
+			{models.Change{EndsAt: &past}, models.OutcomeEnded},
+			{models.Change{EndsAt: &time.Time{}}, models.OutcomeClaimed},
+			{models.Change{StartsAt: new(past.Add(48 * time.Hour))}, models.OutcomeNotStarted},
+			{models.Change{StartsAt: &time.Time{}}, models.OutcomeClaimed},
+		} {
+			_, err := repo.Change(t.Context(), id, step.change)
+			require.NoError(t, err)
+			require.Equal(t, step.want, syncertest.Claim(t, scripts, id), "%+v", step.change)
+		}
+		c, err := repo.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Nil(t, c.StartsAt)
+		require.Nil(t, c.EndsAt)
+	})
+}
+
+// Lowering total below what is claimed is legal, and remaining is right on the way down and up again.
+func TestCampaigns_ChangeBelowWhatIsClaimedAndUpAgain(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo, _, id := syncertest.Live(t, db, 100)
+		w := syncertest.StartWriter(t, writer.Config{DB: db})
+		events := syncertest.ClaimsOf(id, 1, 6) // 12 units
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events[:3]))
+		for _, step := range []struct{ total, remaining int64 }{{5, 0}, {20, 14}, {6, 0}, {8, 2}} {
+			c, err := repo.Change(t.Context(), id, models.Change{Total: &step.total})
+			require.NoError(t, err)
+			require.Equal(t, step.remaining, c.Remaining, "total %d", step.total)
+		}
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events[3:]), "claims that were in flight")
+		syncertest.RequireBooks(t, db, id, events)
+		c, err := repo.Change(t.Context(), id, models.Change{Total: new(int64(15))})
+		require.NoError(t, err)
+		require.Equal(t, int64(3), c.Remaining)
+	})
+}
+
+// deaf are scripts whose Adjust fails as long as away is set; before runs before each one that does not.
+type deaf struct {
+	*lua.Scripts
+	mu     sync.Mutex
+	away   bool
+	before func()
+}
+
+func (d *deaf) Adjust(ctx context.Context, c *models.Campaign) (lua.State, error) {
+	d.mu.Lock()
+	away := d.away
+	d.mu.Unlock()
+	if away {
+		return lua.State{}, fmt.Errorf("%w: pulled", lua.ErrUnavailable)
+	}
+	if d.before != nil {
+		d.before()
+	}
+	return d.Scripts.Adjust(ctx, c)
+}
+
+func (d *deaf) set(away bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.away = away
+}
+
+// Between the two transactions of a change Redis works by the old definition or by the new one: MySQL says at least what
+// either does.
+func TestCampaigns_ChangeNeverShowsLessThanRedisHas(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		_, scripts, id := syncertest.Live(t, db, 100)
+		between := &deaf{Scripts: scripts}
+		var seen, want int64
+		between.before = func() {
+			b, err := syncertest.NewCampaigns(t, db, scripts).Books(t.Context(), id)
+			require.NoError(t, err)
+			seen = b.Remaining
+		}
+		repo := syncertest.NewCampaigns(t, db, between)
+		for _, total := range []int64{150, 30, 31} {
+			want = max(total, syncertest.BooksOf(t, db, id).Remaining)
+			_, err := repo.Change(t.Context(), id, models.Change{Total: &total})
+			require.NoError(t, err)
+			require.Equal(t, want, seen, "between, on the way to %d", total)
+			require.Equal(t, total, syncertest.BooksOf(t, db, id).Remaining, "after")
+		}
+	})
+}
+
+func TestSweeper_CompletesAChangeThatRedisDidNotHear(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		_, scripts, id := syncertest.Live(t, db, 100)
+		ears := &deaf{Scripts: scripts, away: true}
+		_, err := syncertest.NewCampaigns(t, db, ears).Change(t.Context(), id, models.Change{Total: new(int64(30))})
+		require.ErrorIs(t, err, lua.ErrUnavailable)
+		require.Equal(t, int64(100), syncertest.BooksOf(t, db, id).Remaining, "redis still hands out 100")
+
+		sweeper := syncertest.NewSweeper(t, db, ears)
+		_, err = sweeper.Resume(t.Context())
+		require.ErrorIs(t, err, lua.ErrUnavailable)
+		ears.set(false)
+		n, err := sweeper.Resume(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		state, err := scripts.State(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, int64(30), state.Total)
+		require.Equal(t, int64(30), syncertest.BooksOf(t, db, id).Remaining)
+		n, err = sweeper.Resume(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n, "nothing is left to do")
+	})
+}
+
+func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
+	t.Parallel()
+	db := syncertest.OpenServer(t)
+	_, scripts, id := syncertest.Live(t, db, 100)
+	for i := range 250 { // loaded once, by the books, and not there
+		c := syncertest.CampaignOf(fmt.Sprintf("%s-lost-%d", testenv.UniqueID(t, "a"), i), 1)
+		c.Epoch, c.Version, c.Partition = 1, 2, lua.PartitionOf(c.ID, syncertest.Partitions)
+		require.NoError(t, db.Create(&c).Error)
+	}
+	require.NoError(t, db.Exec("UPDATE campaigns SET total = 7, version = 2 WHERE id = ?", id).Error)
+	n, err := syncertest.NewSweeper(t, db, scripts).Resume(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
+
+func TestCampaigns_ManyChangesAtOnceEndInOneDefinition(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo, scripts, id := syncertest.Live(t, db, 100)
+		var g errgroup.Group
+		for i := range 8 {
+			g.Go(func() error {
+				_, err := repo.Change(t.Context(), id, models.Change{Total: new(int64(200 + i))})
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		c, err := repo.Get(t.Context(), id)
+		require.NoError(t, err)
+		state, err := scripts.State(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, []int64{c.Version, c.Total, c.Total}, []int64{c.AppliedVersion, state.Total, c.Remaining})
+	})
+}
+
+// A MySQL that fell back behind a change which Redis has must not come to agree with it by counting to the same number again.
+func TestCampaigns_AChangeAfterOneThatMySQLLostIsInForce(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo, scripts, id := syncertest.Live(t, db, 100)
+		before, err := repo.Get(t.Context(), id)
+		require.NoError(t, err)
+		_, err = repo.Change(t.Context(), id, models.Change{Total: new(int64(500))})
+		require.NoError(t, err)
+		require.NoError(t, db.Exec("UPDATE campaigns SET total = ?, remaining = ?, version = ?, applied_version = ? WHERE id = ?",
+			before.Total, before.Remaining, before.Version, before.AppliedVersion, id).Error)
+
+		after, err := repo.Change(t.Context(), id, models.Change{PerUser: new(int64(3))})
+		require.NoError(t, err)
+		state, err := scripts.State(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, []int64{100, after.Version, after.Version}, []int64{state.Total, state.Version, after.AppliedVersion})
+	})
+}
+
+// TestWatchPartitions_EndsWhoRunsWithAnother: two processes start over an empty database, and one makes a campaign.
+func TestWatchPartitions_EndsWhoRunsWithAnother(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		defer stop()
+		require.NoError(t, campaigns.CheckPartitions(ctx, db, 4))
+		require.NoError(t, campaigns.CheckPartitions(ctx, db, syncertest.Partitions))
+		soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		require.NoError(t, campaigns.WatchPartitions(soon, db, 4, time.Millisecond), "there is no campaign yet")
+
+		left, stays := make(chan error, 1), make(chan error, 1)
+		go func() { left <- campaigns.WatchPartitions(ctx, db, 4, time.Millisecond) }()
+		go func() { stays <- campaigns.WatchPartitions(ctx, db, syncertest.Partitions, time.Millisecond) }()
+		_, _, err := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)).Create(ctx, syncertest.CampaignOf("c", 1))
+		require.NoError(t, err)
+		err = <-left
+		require.ErrorIs(t, err, campaigns.ErrPartitions)
+		require.ErrorContains(t, err, "made with 3, this process runs with 4")
+		stop()
+		require.NoError(t, <-stays)
+	})
+}
+
+// TestHydrator_LeavesACampaignOfAnotherPartitionAlone: who has another number of partitions finds nothing where it looks, and must
+// neither load a second stock there nor write the campaign off.
+func TestHydrator_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo, scripts, _ := syncertest.Live(t, db, 100)
+		other, err := lua.New(testenv.SharedRedis(t).Client(), lua.Options{Partitions: 7})
+		require.NoError(t, err)
+		var id string
+		for id == "" || lua.PartitionOf(id, 7) == lua.PartitionOf(id, syncertest.Partitions) {
+			id = syncertest.Stored(t, db, scripts, 100)
+		}
+		stranger := syncertest.NewHydrator(t, db, other)
+		_, err = stranger.Hydrate(t.Context(), id)
+		require.ErrorIs(t, err, campaigns.ErrPartitions, "not loaded yet")
+		_, err = syncertest.NewHydrator(t, db, scripts).Hydrate(t.Context(), id)
+		require.NoError(t, err)
+
+		before, err := repo.Get(t.Context(), id)
+		require.NoError(t, err)
+		for range 2 {
+			_, err = stranger.Hydrate(t.Context(), id)
+			require.ErrorIs(t, err, campaigns.ErrPartitions, "resident")
+			require.ErrorIs(t, stranger.Examine(t.Context(), id), campaigns.ErrPartitions)
+		}
+		after, err := repo.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, before, after, "it is not written off")
+		_, err = other.State(t.Context(), id)
+		require.ErrorIs(t, err, lua.ErrAbsent, "no second stock")
+		require.Equal(t, models.OutcomeClaimed, syncertest.Claim(t, scripts, id))
+	})
+}
+
+func TestCheckPartitions_IsFixedOnceThereAreCampaigns(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		require.NoError(t, campaigns.CheckPartitions(t.Context(), db, 4))
+		require.NoError(t, campaigns.CheckPartitions(t.Context(), db, 4))
+		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)) // runs with 3
+		_, _, err := repo.Create(t.Context(), syncertest.CampaignOf("c", 1))
+		require.ErrorIs(t, err, campaigns.ErrPartitions)
+
+		require.NoError(t, campaigns.CheckPartitions(t.Context(), db, syncertest.Partitions), "there is no data yet")
+		_, _, err = repo.Create(t.Context(), syncertest.CampaignOf("c", 1))
+		require.NoError(t, err)
+		require.NoError(t, campaigns.CheckPartitions(t.Context(), db, syncertest.Partitions))
+		err = campaigns.CheckPartitions(t.Context(), db, 5)
+		require.ErrorIs(t, err, campaigns.ErrPartitions)
+		require.ErrorContains(t, err, "made with 3, configured are 5")
+	})
+}
+
+// What a change itself crosses is told once: by Redis where the campaign is, else by MySQL; after a restock again.
+func TestCampaigns_AChangeThatCrossesIsToldOnce(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, func(c *models.Campaign) { c.LowStockAt = 10 })
+	repo, relay := syncertest.NewCampaigns(t, h.Db, h.Scripts), syncertest.NewRelay(t, resolve.RelayConfig{DB: h.Db, Scripts: h.Scripts})
+	change := func(total, low int64) {
+		t.Helper()
+		_, err := repo.Change(t.Context(), id, models.Change{Total: &total, LowStockAt: &low})
+		require.NoError(t, err)
+		for syncertest.Unapplied(t, h.Db) > 0 { // rows of this very millisecond are left to their writer
+			_, err = relay.Relay(t.Context())
+			require.NoError(t, err)
+		}
+	}
+	told := func() (all []string) {
+		t.Helper()
+		entries, err := h.Rdb.XRange(t.Context(), lua.StreamKey(0), "-", "+").Result()
+		require.NoError(t, err)
+		for _, entry := range entries {
+			e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+			require.NoError(t, err)
+			if e.CampaignID == id && e.Type != models.EventClaimAccepted {
+				all = append(all, fmt.Sprintf("%s, %d left", e.Type, *e.Remaining))
+			}
+		}
+		return all
+	}
+	h.Claim(id, syncertest.Asks("u", 20)...)
+	h.Sync()
+	change(100, 79)
+	require.Empty(t, told(), "80 remain")
+	change(100, 80)
+	want := []string{"campaign.low_stock, 80 left"}
+	require.Equal(t, want, told(), "in redis")
+	change(200, 80)
+	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, time.Minute, time.Millisecond)
+	change(200, 150)
+	require.Equal(t, want, told(), "180 remain")
+	change(170, 150)
+	want = append(want, "campaign.low_stock, 150 left")
+	require.Equal(t, want, told(), "in mysql alone")
+	change(20, 150)
+	want = append(want, "campaign.sold_out, 0 left")
+	require.Equal(t, want, told())
+	require.NoError(t, h.Hydrate(id))
+	require.Equal(t, want, told(), "a load crosses nothing")
+	change(200, 150)
+	change(100, 150)
+	require.Equal(t, append(want, "campaign.low_stock, 80 left"), told(), "in redis again")
+}
+
+// Redis and MySQL tell of the same change by the same id, which is new with each version.
+func TestCampaigns_ACrossingHasOneIDWhoeverTellsIt(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, nil)
+	repo := syncertest.NewCampaigns(t, h.Db, h.Scripts)
+	c, err := repo.Change(t.Context(), id, models.Change{LowStockAt: new(int64(100))})
+	require.NoError(t, err)
+	entries, err := h.Rdb.XRevRangeN(t.Context(), lua.StreamKey(0), "+", "-", 1).Result()
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	require.Equal(t, lua.ChangeID(&c)+":low_stock", entries[0].Values["_watermill_message_uuid"])
+	next := c
+	next.Version++
+	require.NotEqual(t, lua.ChangeID(&c), lua.ChangeID(&next))
+	require.Less(t, lua.ChangeID(&c), lua.ChangeID(&next), "they sort by time")
+}

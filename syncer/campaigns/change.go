@@ -1,0 +1,120 @@
+package campaigns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/models"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// Change changes a campaign's definition, MySQL first, then Redis, and returns when it is in force for the next claim. A
+// closed campaign stays closed. When Redis cannot be told now, the change stands in MySQL, the error says why Redis was not
+// told, and the sweeper tells it later. Errors: models.ErrNotFound, *models.FieldError, and those of lua.Scripts.Adjust.
+func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
+	var c models.Campaign
+	err := sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
+			c, err = changeInMySQL(tx, id, change)
+			return err
+		})
+	})
+	if err != nil {
+		return models.Campaign{}, err
+	}
+	if !IsResident(&c) || c.AppliedVersion == c.Version {
+		return c, nil // Redis gets it whole when it is loaded, or has it
+	}
+	err = r.bringer.Apply(ctx, id)
+	switch {
+	case errors.Is(err, ErrLost):
+		// No claim is taken before it is rebuilt, and then from this very definition.
+		r.log.WarnContext(ctx, "campaign changed that redis has lost", slog.String("campaign_id", id), slog.Any("error", err))
+	case err != nil:
+		return models.Campaign{}, fmt.Errorf("syncer: campaign %s is changed in mysql, redis will follow: %w", id, err)
+	}
+	return r.Get(ctx, id)
+}
+
+// changeInMySQL is the first transaction of a change. Redis still works by the old definition, so remaining may only grow
+// here: it must not fall below what Redis says remains. bringer.settle makes it exact.
+func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaign, error) {
+	c, err := Read(tx.Clauses(clause.Locking{Strength: "UPDATE"}), id)
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return models.Campaign{}, sqlstore.Final(err)
+	case err != nil:
+		return models.Campaign{}, err
+	}
+	before := c
+	if before.Status == models.StatusClosed && change.Status != nil && *change.Status != models.StatusClosed {
+		return models.Campaign{}, sqlstore.Final(&models.FieldError{Field: "status", Reason: "is closed, for ever"})
+	}
+	if before.Kind == models.KindPacket && change.Total != nil {
+		return models.Campaign{}, sqlstore.Final(&models.FieldError{Field: "total", Reason: "of a packet campaign comes from its packets"})
+	}
+	change.Apply(&c)
+	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
+	if err := c.Validate(); err != nil {
+		return models.Campaign{}, sqlstore.Final(err)
+	}
+	if reflect.DeepEqual(before, c) {
+		return c, nil
+	}
+	c.Version = versionAfter(c.Version)
+	c.Remaining = max(0, c.Total-c.Claimed)
+	if IsResident(&c) {
+		c.Remaining = max(c.Remaining, before.Remaining)
+	}
+	if err := tellCrossed(tx, &before, &c); err != nil {
+		return models.Campaign{}, err
+	}
+	err = tx.Model(&c).Select("status", "total", "per_user", "per_user_per_day", "starts_at", "ends_at", "low_stock_at",
+		"version", "remaining", "updated_at").Updates(&c).Error
+	if err != nil {
+		return models.Campaign{}, fmt.Errorf("syncer: change %s: %w", id, err)
+	}
+	return c, nil
+}
+
+// tellCrossed has the claim stream hear of what a change of a campaign crosses that Redis does not hold: MySQL has all of it. Of one
+// that Redis holds adjust.lua tells, and should it come to be loaded meanwhile, by the same ids.
+func tellCrossed(tx *gorm.DB, before, after *models.Campaign) error {
+	if IsResident(after) || after.Residency == models.ResidencyLost || after.Status == models.StatusClosed {
+		return nil
+	}
+	var rows []models.OutboxRow
+	for _, e := range crossed(before, after) {
+		e.CampaignID, e.Seq, e.Epoch = after.ID, after.SyncedSeq, after.Epoch
+		row, err := NewOutboxRow(models.OutboxEvent, &e)
+		if err != nil {
+			return sqlstore.Final(err)
+		}
+		rows = append(rows, row)
+	}
+	return PutOutbox(tx.Statement.Context, tx.Statement.ConnPool, rows)
+}
+
+// crossed lists the lines that a change crosses, as adjust.lua does.
+func crossed(before, after *models.Campaign) (events []models.Event) {
+	had, has := max(0, before.Total-before.Claimed), max(0, after.Total-after.Claimed)
+	if low := after.LowStockAt; low > 0 && has <= low && (had > before.LowStockAt || before.LowStockAt == 0) {
+		events = append(events, models.Event{Type: models.EventCampaignLowStock, ID: lua.ChangeID(after) + ":low_stock", Remaining: &has})
+	}
+	if has == 0 && had > 0 {
+		events = append(events, models.Event{Type: models.EventCampaignSoldOut, ID: lua.ChangeID(after) + ":sold_out", Remaining: &has})
+	}
+	return events
+}
+
+// versionAfter numbers a change by when it is made, so that a number is never given twice: a MySQL that fell back behind a change
+// which Redis has works by an older version than Redis does, and the next change is newer than both.
+func versionAfter(version int64) int64 { return max(version+1, time.Now().UnixMilli()) }

@@ -1,0 +1,139 @@
+package campaigns_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"dibs/internal/syncertest"
+	"dibs/migrations"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/writer"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+func TestClaims_AClaimReadsAsItsEventTold(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		amount := int64(125)
+		for _, c := range []models.Campaign{syncertest.CampaignOf("plain", 100), syncertest.CampaignOf("held", 100)} {
+			c.Version, c.Currency = 1, "EUR"
+			if c.ID == "held" {
+				c.HoldForMs = 90_000
+			}
+			require.NoError(t, db.Create(&c).Error)
+		}
+		syncertest.AddPacket(t, db, "plain", "p-1", amount)
+		events := append(syncertest.ClaimsOf("plain", 1, 3), syncertest.ClaimsOf("held", 1, 3)...)
+		events[1].PacketID, events[1].Amount, events[1].Currency = "p-1", &amount, "EUR"
+		events[4].UserID, events[4].At = "Zoë 😀", models.TimeFromMs(1)
+		require.NoError(t, syncertest.SubmitAll(t.Context(), syncertest.StartWriter(t, writer.Config{DB: db}), events))
+		claims := campaigns.NewClaims(db)
+		for i := range events {
+			got, err := claims.Claim(t.Context(), events[i].ID)
+			require.NoError(t, err)
+			hold := int64(0)
+			if events[i].CampaignID == "held" {
+				hold = 90_000
+			}
+			require.Equal(t, events[i].Claim(hold), got)
+		}
+		_, err := claims.Claim(t.Context(), uuid.NewString())
+		require.ErrorIs(t, err, models.ErrNotFound)
+		_, err = claims.Claim(t.Context(), strings.ToUpper(events[0].ID))
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+}
+
+// A claim that could not be written was answered with yes all the same.
+func TestClaims_AClaimThatWasPutAsideIsFound(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		events := syncertest.ClaimsOf("none-such", 1, 1)
+		payload := fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":"none-such","user_id":"u","quantity":2,"seq":1,"at":"2027-03-14T15:09:26.535Z"}`, events[0].ID)
+		for id, text := range map[string]string{events[0].ID: payload, "broken": "{"} {
+			row := models.ParkedEvent{ID: id, CampaignID: "none-such", Reason: "no such campaign", Payload: []byte(text), ParkedAt: time.Now().UTC()}
+			require.NoError(t, db.Create(&row).Error)
+		}
+		got, err := campaigns.NewClaims(db).Claim(t.Context(), events[0].ID)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, got.Quantity)
+		_, err = campaigns.NewClaims(db).Claim(t.Context(), "broken")
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+}
+
+func TestClaims_AUsersPagesAreNewestFirstAndComplete(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		syncertest.AddCampaign(t, db, "a", 1000)
+		syncertest.AddCampaign(t, db, "b", 1000)
+		events := append(syncertest.ClaimsOf("a", 1, 40), syncertest.ClaimsOf("b", 1, 40)...)
+		var want []models.Claim
+		for i := range events {
+			events[i].UserID = []string{"one", "two"}[i%2]
+			events[i].At = models.TimeFromMs(1_800_000_000_000 + int64(i%7)) // many at the same moment
+			if events[i].UserID == "one" {
+				want = append(want, events[i].Claim(0))
+			}
+		}
+		slices.SortFunc(want, func(a, b models.Claim) int { return models.PlaceOf(&a).Compare(models.PlaceOf(&b)) })
+		require.NoError(t, syncertest.SubmitAll(t.Context(), syncertest.StartWriter(t, writer.Config{DB: db}), events))
+		claims := campaigns.NewClaims(db)
+		for limit := 1; limit <= 50; limit += 7 {
+			require.Equal(t, want, pages(t, claims, models.ClaimsQuery{UserID: "one", Limit: limit}))
+		}
+		onlyB := slices.DeleteFunc(slices.Clone(want), func(c models.Claim) bool { return c.CampaignID != "b" })
+		require.Len(t, onlyB, 20)
+		require.Equal(t, onlyB, pages(t, claims, models.ClaimsQuery{UserID: "one", CampaignID: "b", Limit: 3}))
+		require.Empty(t, pages(t, claims, models.ClaimsQuery{UserID: "ONE", Limit: 3}))
+	})
+}
+
+func pages(t *testing.T, claims *campaigns.Claims, q models.ClaimsQuery) (all []models.Claim) {
+	t.Helper()
+	for {
+		page, err := claims.ClaimsOf(t.Context(), q)
+		require.NoError(t, err)
+		all = append(all, page...)
+		if len(page) < q.Limit {
+			return all
+		}
+		q.After = models.PlaceOf(&page[len(page)-1])
+	}
+}
+
+// A user with many claims must not cost a sort of all of them.
+func TestClaims_APageComesStraightFromTheIndex(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		syncertest.AddCampaign(t, db, "a", 1000)
+		events := syncertest.ClaimsOf("a", 1, 500)
+		for i := range events {
+			events[i].UserID = fmt.Sprint("u", i%2)
+		}
+		require.NoError(t, syncertest.SubmitAll(t.Context(), syncertest.StartWriter(t, writer.Config{DB: db}), events))
+		explain := "EXPLAIN "
+		if db.Name() == migrations.SQLite {
+			explain = "EXPLAIN QUERY PLAN "
+		}
+		for _, q := range []models.ClaimsQuery{
+			{UserID: "u1", Limit: 10}, {UserID: "u1", CampaignID: "a", Limit: 10},
+			{UserID: "u1", Limit: 10, After: models.ClaimPlace{ClaimedAt: time.Now(), ID: "x"}},
+		} {
+			query := db.ToSQL(func(tx *gorm.DB) *gorm.DB { return campaigns.FindClaims(tx, q) })
+			var plan []map[string]any
+			require.NoError(t, db.Raw(explain+query).Scan(&plan).Error)
+			text := fmt.Sprint(plan)
+			require.Contains(t, text, "claims_of_user", "%s", query)
+			require.NotContains(t, text, "filesort", "%s", query)
+			require.NotContains(t, text, "TEMP B-TREE", "%s", query)
+		}
+	})
+}

@@ -1,0 +1,23 @@
+package campaigns
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/models"
+)
+
+// TestDigestOf_IsTheOneThatIsStored pins the digest that earlier versions wrote into campaigns.created_digest: a field that
+// is renamed must keep its name there, or a campaign that is created again is taken for another one.
+func TestDigestOf_IsTheOneThatIsStored(t *testing.T) {
+	t.Parallel()
+	starts := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
+	digest, err := digestOf(&models.Campaign{
+		ID: "summer", Kind: models.KindCoupon, Name: "Summer", Status: models.StatusOpen, Total: 100, PerUser: 2, PerUserPerDay: 1,
+		TimeZone: "Europe/Berlin", StartsAt: &starts, LowStockAt: 10, HoldForMs: 900_000,
+	})
+	require.NoError(t, err)
+	require.Equal(t, "249f1bf3a2074f0ae32392980f79b37b70984db7678d26d7e8caca4d67d65833", digest)
+}

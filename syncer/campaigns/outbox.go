@@ -1,0 +1,61 @@
+package campaigns
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+
+	"github.com/google/uuid"
+)
+
+const insertOutboxHead = "INSERT INTO outbox (id, campaign_id, kind, claim_id, payload, created_at) VALUES "
+
+// outboxAtOnce bounds the rows of one statement.
+const OutboxAtOnce = 500
+
+// NewOutboxRow makes the row that tells an event. The event gets its version and, unless it has them, its id and its time here.
+func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, error) {
+	e.V = models.EventVersion
+	if e.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return models.OutboxRow{}, fmt.Errorf("syncer: outbox: %w", err)
+		}
+		e.ID = id.String()
+	}
+	if e.At.IsZero() {
+		e.At = models.NewTime(sqlstore.Now())
+	}
+	payload, err := json.Marshal(e)
+	if err != nil {
+		return models.OutboxRow{}, fmt.Errorf("syncer: outbox: %w", err)
+	}
+	row := models.OutboxRow{ID: e.ID, CampaignID: e.CampaignID, Kind: kind, Payload: payload, CreatedAt: sqlstore.Now()}
+	if e.ClaimID != "" {
+		row.ClaimID = &e.ClaimID
+	}
+	return row, nil
+}
+
+// PutOutbox writes rows in the transaction that is the cause of them. Whoever did that calls Relay.Apply after the commit,
+// so that Redis hears at once; should it die before, the relay of the leader does.
+func PutOutbox(ctx context.Context, tx sqlstore.Execer, rows []models.OutboxRow) error {
+	for len(rows) > 0 {
+		part := rows[:min(len(rows), OutboxAtOnce)]
+		rows = rows[len(part):]
+		args := make([]any, 0, 6*len(part))
+		for i := range part {
+			r := &part[i]
+			args = append(args, r.ID, r.CampaignID, string(r.Kind), r.ClaimID, r.Payload, r.CreatedAt.UTC().Format(sqlstore.TimeLayout))
+		}
+		query := insertOutboxHead + strings.Repeat("(?, ?, ?, ?, ?, ?),", len(part))
+		if _, err := tx.ExecContext(ctx, query[:len(query)-1], args...); err != nil {
+			return fmt.Errorf("syncer: outbox: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package campaigns
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+	"dibs/split"
+
+	"github.com/google/uuid"
+)
+
+// errRaced says that another transaction changed the campaign first: the same again may succeed.
+var errRaced = errors.New("syncer: packets: another change came first")
+
+// AddPackets puts packets into MySQL, all of a batch or none, and has Redis told of them if it holds the campaign; what Redis
+// can't be told now the sweeper tells it. The same request again adds nothing and gives the same answer: a list is known by its
+// content, any request by its key. Errors: models.ErrNotFound, models.ErrClosed, models.ErrKeyMismatch, *models.FieldError.
+func (r *Repository) AddPackets(ctx context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error) {
+	b, err := newPacketBatch(id, &batch)
+	if err != nil {
+		return models.AddedPackets{}, err
+	}
+	var added models.AddedPackets
+	err = sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() (err error) {
+		added, err = r.addPackets(ctx, b)
+		return err
+	})
+	if err != nil {
+		return models.AddedPackets{}, fmt.Errorf("syncer: packets of %s: %w", id, err)
+	}
+	r.tellOfPackets(ctx, id)
+	return added, nil
+}
+
+// tellOfPackets is a try: the packets are safe where they are.
+func (r *Repository) tellOfPackets(ctx context.Context, id string) {
+	c, err := r.Get(ctx, id)
+	if err == nil && IsResident(&c) && c.AppliedVersion != c.Version {
+		err = r.bringer.Apply(ctx, id)
+	}
+	if err != nil {
+		r.log.LogAttrs(ctx, slog.LevelWarn, "packets are in mysql, redis will follow", slog.String("campaign_id", id), slog.Any("error", err))
+	}
+}
+
+// packetBatch is a batch on its way into MySQL.
+type packetBatch struct {
+	campaignID string
+	list       []models.Packet // of a list
+	amounts    []int64         // of a split; its ids follow from their places
+	sum        int64
+	release    *time.Time
+	requestKey string
+	digest     string
+}
+
+func (b *packetBatch) count() int64 { return int64(len(b.list) + len(b.amounts)) }
+
+// newPacketBatch checks what can be checked without the campaign, and draws the split, once: what is tried again is the same.
+func newPacketBatch(campaignID string, asked *models.PacketBatch) (*packetBatch, error) {
+	b := &packetBatch{campaignID: campaignID, list: asked.List, release: milliseconds(asked.ReleaseAt)}
+	switch {
+	case asked.Split == nil:
+		if err := asked.CheckList(); err != nil {
+			return nil, err
+		}
+		for i := range asked.List {
+			b.sum += asked.List[i].Amount
+		}
+	case asked.List != nil:
+		return nil, &models.FieldError{Field: "packets", Reason: "must be left out of a split"}
+	default:
+		var err error
+		if b.amounts, err = amountsOf(asked.Split); err != nil {
+			return nil, err
+		}
+		b.sum = asked.Split.Amount
+	}
+	b.digest = digestOfBatch(asked, b.release)
+	switch {
+	case asked.Key != "":
+		sum := sha256.Sum256([]byte("key\x00" + asked.Key))
+		b.requestKey = hex.EncodeToString(sum[:])
+	case asked.Split == nil:
+		b.requestKey = b.digest
+	default: // so that a commit of unknown outcome is known when it is tried again
+		token, err := uuid.NewV7()
+		if err != nil {
+			return nil, fmt.Errorf("syncer: packets: %w", err)
+		}
+		b.requestKey = token.String()
+	}
+	return b, nil
+}
+
+func amountsOf(s *models.Split) ([]int64, error) {
+	if s.Amount > models.AmountMax {
+		return nil, &models.FieldError{Field: "amount", Reason: fmt.Sprintf("must be 1 to %d", models.AmountMax)}
+	}
+	count := int(min(s.Count, split.CountMax+1))
+	amounts, err := split.Split(split.Request{Count: count, Amount: s.Amount, Min: s.Min, Max: s.Max, Method: split.Method(s.Method)})
+	if refused, is := errors.AsType[*split.RequestError](err); is {
+		return nil, &models.FieldError{Field: refused.Field, Reason: refused.Reason}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("syncer: packets: %w", err)
+	}
+	return amounts, nil
+}
+
+// digestOfBatch is a digest of what was asked for. A list and a split never have the same.
+func digestOfBatch(asked *models.PacketBatch, release *time.Time) string {
+	h := sha256.New()
+	at := int64(0)
+	if release != nil {
+		at = release.UnixMilli()
+	}
+	if s := asked.Split; s != nil {
+		_, _ = fmt.Fprintf(h, "split\n%t %d\n%d %d %d %d %s", release != nil, at, s.Count, s.Amount, s.Min, s.Max, s.Method)
+		return hex.EncodeToString(h.Sum(nil))
+	}
+	_, _ = fmt.Fprintf(h, "list\n%t %d\n", release != nil, at)
+	line := make([]byte, 0, 128)
+	for i := range asked.List {
+		line = append(append(line[:0], asked.List[i].ID...), ' ')
+		line = append(strconv.AppendInt(line, asked.List[i].Amount, 10), '\n')
+		_, _ = h.Write(line) // a hash takes anything
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// addPackets is one try to add a batch.
+func (r *Repository) addPackets(ctx context.Context, b *packetBatch) (models.AddedPackets, error) {
+	pool, err := r.db.DB()
+	if err != nil {
+		return models.AddedPackets{}, err
+	}
+	added, err := knownBatch(ctx, pool, b)
+	if err != nil || added.Replayed {
+		return added, err
+	}
+	c, err := r.Get(ctx, b.campaignID)
+	if err != nil {
+		return added, finalIfNotFound(err)
+	}
+	if err := b.fits(ctx, pool, &c); err != nil {
+		return added, err
+	}
+	err = b.commit(ctx, pool, r.db.Name(), c.Total)
+	if sqlstore.FailureOf(err) == sqlstore.FailureDuplicate {
+		return b.whyDuplicate(ctx, pool)
+	}
+	return models.AddedPackets{Count: b.count(), Amount: b.sum}, err
+}
+
+func finalIfNotFound(err error) error {
+	if errors.Is(err, models.ErrNotFound) {
+		return sqlstore.Final(err)
+	}
+	return err
+}
+
+// knownBatch looks for the same request among those that came before.
+func knownBatch(ctx context.Context, db *sql.DB, b *packetBatch) (models.AddedPackets, error) {
+	byContent := ""
+	if b.list != nil {
+		byContent = b.digest
+	}
+	rows, err := db.QueryContext(ctx, "SELECT packets, amount, request_key, digest FROM packet_batches WHERE campaign_id = ?"+
+		" AND (request_key = ? OR digest = ?)", b.campaignID, b.requestKey, byContent)
+	if err != nil {
+		return models.AddedPackets{}, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err says what matters
+	var known models.AddedPackets
+	for rows.Next() {
+		was := models.AddedPackets{Replayed: true}
+		var key, digest string
+		if err := rows.Scan(&was.Count, &was.Amount, &key, &digest); err != nil {
+			return models.AddedPackets{}, err
+		}
+		if digest != b.digest {
+			return models.AddedPackets{}, sqlstore.Final(models.ErrKeyMismatch)
+		}
+		known = was
+	}
+	return known, rows.Err()
+}
+
+// fits refuses a batch that the campaign can't take.
+func (b *packetBatch) fits(ctx context.Context, db *sql.DB, c *models.Campaign) error {
+	switch {
+	case c.Kind != models.KindPacket:
+		return refusal("kind", "of the campaign is %s, which has no packets", c.Kind)
+	case c.Status == models.StatusClosed:
+		return sqlstore.Final(fmt.Errorf("%w: %s", models.ErrClosed, c.ID))
+	case c.Total+b.count() > models.PacketsMax:
+		return refusal(b.field("packets", "count"), "of a campaign may be %d, it has %d already", models.PacketsMax, c.Total)
+	}
+	var sum, otherWaves int64
+	err := db.QueryRowContext(ctx, "SELECT COALESCE(SUM(amount), 0), COUNT(DISTINCT CASE WHEN release_at <> ? THEN release_at END)"+
+		" FROM packet_batches WHERE campaign_id = ?", releaseText(b.release), c.ID).Scan(&sum, &otherWaves)
+	if err != nil {
+		return err
+	}
+	if b.release != nil && otherWaves >= models.WavesMax {
+		return refusal("release_at", "may have %d values in a campaign", models.WavesMax)
+	}
+	if sum+b.sum > models.AmountMax {
+		return refusal(b.field("packets", "amount"), "makes all packets of the campaign more than %d", models.AmountMax)
+	}
+	return nil
+}
+
+// refusal is an answer of persist.
+func refusal(field, format string, args ...any) error {
+	return sqlstore.Final(&models.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
+}
+
+// field is the name of a field of a list or of a split.
+func (b *packetBatch) field(ofList, ofSplit string) string {
+	if b.list != nil {
+		return ofList
+	}
+	return ofSplit
+}
+
+// releaseMs is how Redis knows a time of release; 0 is at once.
+func ReleaseMs(at sql.NullTime) int64 {
+	if !at.Valid {
+		return 0
+	}
+	return max(1, at.Time.UnixMilli())
+}

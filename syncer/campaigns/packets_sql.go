@@ -1,0 +1,161 @@
+package campaigns
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+)
+
+const (
+	insertPacketsHead = "INSERT INTO packets (campaign_id, id, position, amount, release_at, created_at) VALUES "
+	insertBatchHead   = "INSERT INTO packet_batches (campaign_id, first_position, packets, amount, release_at, request_key," +
+		" digest, created_at) VALUES "
+
+	// idsPerLookup bounds the ids of a list that are looked up by one statement.
+	idsPerLookup = 500
+)
+
+// commit puts a batch behind the packets that the campaign has: all of it or nothing. The campaign's row, which every flush
+// wants, is locked for the last statement and the commit only. So two batches may want the same places at once: the row then
+// tells one of them that it is late, or the key of the places does.
+func (b *packetBatch) commit(ctx context.Context, db *sql.DB, dialect string, total int64) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
+	at := sqlstore.Now()
+	if err := b.insertRows(ctx, tx, dialect, total, at); err != nil {
+		return err
+	}
+	s := sqlstore.NewStatement(insertBatchHead, sqlstore.RowBytes)
+	s.BeginRow(0)
+	s.Text(b.campaignID)
+	s.Int(total + 1)
+	s.Int(b.count())
+	s.Int(b.sum)
+	s.TimeOrNull(b.release)
+	s.Text(b.requestKey)
+	s.Text(b.digest)
+	s.Time(at)
+	s.EndRow()
+	if _, err := tx.ExecContext(ctx, s.SQL(), s.Args...); err != nil {
+		return fmt.Errorf("packet_batches: %w", err)
+	}
+	newest := versionAfter(0)
+	put, err := tx.ExecContext(ctx, "UPDATE campaigns SET total = total + ?, remaining = remaining + ?,"+
+		" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, updated_at = ?"+ // as versionAfter
+		" WHERE id = ? AND kind = ? AND status <> ? AND total = ?",
+		b.count(), b.count(), newest, newest, at.Format(sqlstore.TimeLayout),
+		b.campaignID, models.KindPacket, models.StatusClosed, total)
+	if err != nil {
+		return fmt.Errorf("campaigns: %w", err)
+	}
+	if n, err := put.RowsAffected(); err != nil || n == 0 {
+		return fmt.Errorf("%w: campaigns: %w", errRaced, err)
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+func (b *packetBatch) insertRows(ctx context.Context, tx *sql.Tx, dialect string, total int64, at time.Time) error {
+	most := sqlstore.RowsPerInsert(dialect)
+	n := int(b.count())
+	for from := 0; from < n; from += most {
+		to := min(from+most, n)
+		s := sqlstore.NewStatement(insertPacketsHead, (to-from)*sqlstore.RowBytes/2)
+		for i := from; i < to; i++ {
+			s.BeginRow(i - from)
+			b.row(s, i, total)
+			s.TimeOrNull(b.release)
+			s.Time(at)
+			s.EndRow()
+		}
+		if _, err := tx.ExecContext(ctx, s.SQL(), s.Args...); err != nil {
+			return fmt.Errorf("packets: %w", err)
+		}
+	}
+	return nil
+}
+
+// row writes what is a packet's own.
+func (b *packetBatch) row(s *sqlstore.Statement, i int, total int64) {
+	position := total + int64(i) + 1
+	packet := models.Packet{ID: models.SplitPacketID(position)}
+	if b.list != nil {
+		packet = b.list[i]
+	} else {
+		packet.Amount = b.amounts[i]
+	}
+	s.Text(b.campaignID)
+	s.Text(packet.ID)
+	s.Int(position)
+	s.Int(packet.Amount)
+}
+
+// releaseText is a time as it stands in its column; for none it is a time that no column holds.
+func releaseText(t *time.Time) string {
+	if t == nil {
+		return "1000-01-01 00:00:00.000"
+	}
+	return t.Format(sqlstore.TimeLayout)
+}
+
+// whyDuplicate finds out what was in a batch's way: itself, committed before or by somebody else at the same time, a packet that
+// has the id of one of its own, or a batch that took its places.
+func (b *packetBatch) whyDuplicate(ctx context.Context, db *sql.DB) (models.AddedPackets, error) {
+	added, err := knownBatch(ctx, db, b)
+	if err != nil || added.Replayed {
+		return added, err
+	}
+	for from := 0; from < len(b.list); from += idsPerLookup {
+		to := min(from+idsPerLookup, len(b.list))
+		i, err := b.firstTaken(ctx, db, from, to)
+		if err != nil {
+			return added, err
+		}
+		if i >= 0 {
+			return added, refusal(models.PacketField(i, "id"), "is that of a packet of the campaign already")
+		}
+	}
+	return added, fmt.Errorf("%w: its places are taken", errRaced)
+}
+
+// firstTaken is the first packet of list[from:to] whose id the campaign has; -1 is none.
+func (b *packetBatch) firstTaken(ctx context.Context, db *sql.DB, from, to int) (int, error) {
+	args := []any{b.campaignID}
+	for i := from; i < to; i++ {
+		args = append(args, b.list[i].ID)
+	}
+	//nolint:gosec // question marks only
+	query := "SELECT id FROM packets WHERE campaign_id = ? AND id IN (?" + strings.Repeat(",?", to-from-1) + ")"
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err says what matters
+	there := make(map[string]bool)
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return -1, err
+		}
+		there[id] = true
+	}
+	if err := rows.Err(); err != nil {
+		return -1, err
+	}
+	for i := from; i < to && len(there) > 0; i++ {
+		if there[b.list[i].ID] {
+			return i, nil
+		}
+	}
+	return -1, nil
+}

@@ -1,0 +1,326 @@
+package reconcile
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/writer"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	listsSoughtMost = 5000 // lists that earlier loads may have left and that are looked for; the latest loads first
+	packetsAtOnce   = 500  // packets, and lists, that one call looks up
+)
+
+// PacketFigures are what the rows of packets add up to.
+type PacketFigures struct {
+	Packets int64 `json:"packets"`
+	Owned   int64 `json:"owned"`
+	Strays  int64 `json:"strays"` // claims whose packet is not theirs by its row
+}
+
+// countPackets counts the packets of a campaign, and holds their owners against its claims if they may differ, or thorough.
+func countPackets(ctx context.Context, tx *sql.Tx, id string, claims int64, thorough bool) (*PacketFigures, error) {
+	var p PacketFigures
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COUNT(claim_id) FROM packets WHERE campaign_id = ?", id).Scan(&p.Packets, &p.Owned)
+	if err == nil && (thorough || p.Owned != claims) {
+		err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM claims c LEFT JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id"+
+			" WHERE c.campaign_id = ? AND c.shard = 0 AND (p.claim_id IS NULL OR p.claim_id <> c.id)", id).Scan(&p.Strays)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("syncer: count packets of %s: %w", id, err)
+	}
+	return &p, nil
+}
+
+// owners compares the rows of packets with those of claims, within one snapshot.
+func (l *look) owners() {
+	p, c := l.snap.packets, &l.snap.campaign
+	if p == nil {
+		return
+	}
+	if p.Packets != c.Total {
+		l.found.differf("campaigns.total is %d, there are %d rows of packets", c.Total, p.Packets)
+	}
+	if p.Strays > 0 {
+		l.found.differf("%d claims have packets that are not theirs by the rows of packets", p.Strays)
+	}
+	if more := p.Owned + p.Strays - l.snap.rows.Claims; more > 0 {
+		l.found.differf("%d packets belong to claims that have no row", more)
+	}
+}
+
+// packets compares the packets that nobody took with the lists that Redis gives them away from, for each time of release, and
+// finds lists that nothing names if it is to look that closely. All of it stands still as long as no claim is taken and no
+// packet is pushed: report is for who made sure of that. What is left of a closed campaign is on its way back to the sender.
+func (l *look) packets(ctx context.Context, state *lua.State) (report func(), err error) {
+	if state.Meta.Kind != models.KindPacket || state.Status == models.StatusClosed {
+		return func() {}, nil
+	}
+	found := waves{}
+	if found.rows, err = l.untaken(ctx, state.Pushed); err == nil {
+		err = l.lists(ctx, state.Epoch, &found)
+	}
+	if err == nil && l.depth >= DepthUsers {
+		err = l.forgotten(ctx, state.Epoch, &found)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("syncer: compare %s: %w", l.snap.campaign.ID, err)
+	}
+	return func() { found.report(&l.found) }, nil
+}
+
+// waves are the packets of a campaign that can be taken, by time of release in milliseconds since 1970; 0 is at once.
+type waves struct {
+	rows  map[int64]int64 // that nobody took
+	lists map[int64]int64 // that Redis gives away
+
+	names        map[string]bool // lists that are in use
+	stray, older []string        // lists that are not: of the load in force, and of those before
+}
+
+func (w *waves) report(c *Comparison) {
+	releases := maps.Clone(w.rows)
+	maps.Copy(releases, w.lists)
+	differ := 0
+	for _, release := range slices.Sorted(maps.Keys(releases)) {
+		if w.rows[release] == w.lists[release] {
+			continue
+		}
+		if differ++; differ <= usersNamedMost {
+			c.differInRedisf("redis has %d packets %s to give away, the rows are of %d", w.lists[release], waveName(release), w.rows[release])
+		}
+	}
+	if more := differ - usersNamedMost; more > 0 {
+		c.differInRedisf("and %d more waves", more)
+	}
+	if len(w.stray) > 0 { // a rebuild makes them those of an earlier load
+		c.differInRedisf("redis holds lists of packets that are in no wave: %s", joined(w.stray))
+	}
+	if len(w.older) > 0 {
+		c.differf("redis holds lists of packets of earlier loads: %s", joined(w.older))
+		c.forgotten = w.older
+	}
+}
+
+func waveName(releaseMs int64) string {
+	if releaseMs == 0 {
+		return "without a time of release"
+	}
+	return "of " + time.UnixMilli(releaseMs).UTC().Format(time.RFC3339Nano)
+}
+
+// untaken counts the rows of packets that nobody took, up to the position that Redis was told of, by their time of release.
+// Those of parked claims are taken.
+func (l *look) untaken(ctx context.Context, pushed int64) (map[int64]int64, error) {
+	pool, err := l.r.cfg.DB.DB()
+	if err != nil {
+		return nil, err
+	}
+	const free = " FROM packets WHERE campaign_id = ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
+	counts := make(map[int64]int64)
+	count := func(query string, sign int64, args ...any) error {
+		return sqlstore.ScanAll(ctx, pool, query+" GROUP BY release_at", args, func(scan func(...any) error) error {
+			var at sql.NullTime
+			var n int64
+			err := scan(&at, &n)
+			counts[campaigns.ReleaseMs(at)] += sign * n
+			return err
+		})
+	}
+	id := l.snap.campaign.ID
+	if err := count("SELECT release_at, COUNT(*)"+free, 1, id, pushed); err != nil {
+		return nil, err
+	}
+	for chunk := range slices.Chunk(slices.Collect(maps.Keys(l.snap.parked.Packets())), packetsAtOnce) {
+		args := []any{id, pushed}
+		for _, packet := range chunk {
+			args = append(args, packet)
+		}
+		marks := " AND id IN (?" + strings.Repeat(",?", len(chunk)-1) + ")"
+		if err := count("SELECT release_at, COUNT(*)"+free+marks, -1, args...); err != nil {
+			return nil, err
+		}
+	}
+	return counts, nil
+}
+
+// lists counts the packets that Redis holds of a load, as claim.lua finds them. Of what is not a list, or not one of this load, it
+// counts none.
+func (l *look) lists(ctx context.Context, epoch int64, w *waves) error {
+	keys, rdb := l.r.keysOf(l.snap.campaign.ID), l.r.cfg.Redis
+	named, err := rdb.ZRangeWithScores(ctx, keys.Waves, 0, -1).Result()
+	if err != nil && !isWrongType(err) {
+		return err
+	}
+	w.lists, w.names = make(map[int64]int64), make(map[string]bool)
+	for chunk := range slices.Chunk(named, packetsAtOnce) {
+		lengths := make([]*redis.IntCmd, len(chunk))
+		_, _ = rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
+			for i := range chunk {
+				lengths[i] = p.LLen(ctx, fmt.Sprint(chunk[i].Member))
+			}
+			return nil
+		})
+		for i := range chunk {
+			n, err := lengths[i].Result()
+			if err != nil && !isWrongType(err) {
+				return err
+			}
+			name, release := fmt.Sprint(chunk[i].Member), int64(chunk[i].Score)
+			w.names[name] = true
+			if name == keys.Packets(epoch, release) {
+				w.lists[release] += n
+			}
+		}
+	}
+	return nil
+}
+
+func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
+
+// forgotten finds lists of packets that Redis holds and that nothing names: what is left when waves was lost, and with it the way
+// to them. It looks for the names that loads and times of release make.
+func (l *look) forgotten(ctx context.Context, epoch int64, w *waves) error {
+	pool, err := l.r.cfg.DB.DB()
+	if err != nil {
+		return err
+	}
+	id := l.snap.campaign.ID
+	keys := l.r.keysOf(id)
+	var releases []int64
+	const query = "SELECT DISTINCT release_at FROM packet_batches WHERE campaign_id = ?"
+	err = sqlstore.ScanAll(ctx, pool, query, []any{id}, func(scan func(...any) error) error {
+		var at sql.NullTime
+		err := scan(&at)
+		releases = append(releases, campaigns.ReleaseMs(at))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	unused := func(load int64) (names []string) {
+		for _, release := range releases {
+			if name := keys.Packets(load, release); !w.names[name] {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	if w.stray, err = l.present(ctx, unused(epoch)); err != nil {
+		return err
+	}
+	var older []string
+	for load := epoch - 1; load > 0 && len(older) < listsSoughtMost; load-- {
+		older = append(older, unused(load)...)
+	}
+	w.older, err = l.present(ctx, older)
+	return err
+}
+
+// present returns those of some keys that Redis holds.
+func (l *look) present(ctx context.Context, keys []string) (there []string, err error) {
+	for chunk := range slices.Chunk(keys, packetsAtOnce) {
+		found := make([]*redis.IntCmd, len(chunk))
+		_, err := l.r.cfg.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, key := range chunk {
+				found[i] = p.Exists(ctx, key)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i, key := range chunk {
+			if found[i].Val() > 0 {
+				there = append(there, key)
+			}
+		}
+	}
+	return there, nil
+}
+
+func joined(names []string) string {
+	if more := len(names) - usersNamedMost; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:usersNamedMost], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// bringOwnersBack gives packets that have no owner to the claims that took them: a load would give them away once more.
+func (r *Reconciler) bringOwnersBack(ctx context.Context, id string) (steps []models.Repair, err error) {
+	for {
+		n := 0
+		err := r.locked(ctx, id, func(tx *sql.Tx, c *models.Campaign) error {
+			n = 0
+			if c.Kind != models.KindPacket {
+				return nil
+			}
+			rows, err := robbed(ctx, tx, id)
+			if err != nil || len(rows) == 0 {
+				return err
+			}
+			if err := writer.OwnPackets(ctx, tx, r.cfg.DB.Name(), rows); err != nil {
+				return fmt.Errorf("syncer: repair %s: %w", id, err)
+			}
+			step, err := repairOf(id, RepairPackets, fmt.Sprintf("%d packets without the owners that claims say", len(rows)),
+				fmt.Sprintf("with them, by %d rows of claims", len(rows)))
+			if err != nil {
+				return err
+			}
+			if err := writeRepair(ctx, tx, &step); err != nil {
+				return err
+			}
+			n, steps = len(rows), append(steps, step)
+			return nil
+		})
+		if err != nil || n < packetsAtOnce {
+			return steps, err
+		}
+	}
+}
+
+// robbed are claims whose packets have no owner and did not go back.
+func robbed(ctx context.Context, tx *sql.Tx, id string) (claims []models.Event, err error) {
+	err = sqlstore.ScanAll(ctx, tx, "SELECT c.id, c.packet_id FROM claims c JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id"+
+		" WHERE c.campaign_id = ? AND c.shard = 0 AND p.claim_id IS NULL AND p.returned_at IS NULL AND p.amount = c.amount"+
+		" ORDER BY c.id LIMIT ?", []any{id, packetsAtOnce}, func(scan func(...any) error) error {
+		var e models.Event
+		err := scan(&e.ID, &e.PacketID)
+		claims = append(claims, e)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
+	}
+	return claims, nil
+}
+
+// dropForgotten takes lists of earlier loads out of Redis. Their names hold the numbers of those loads, so nobody writes them any
+// more.
+func (r *Reconciler) dropForgotten(ctx context.Context, id string, lists []string) ([]models.Repair, error) {
+	for chunk := range slices.Chunk(lists, packetsAtOnce) {
+		if err := r.cfg.Redis.Unlink(ctx, chunk...).Err(); err != nil {
+			return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
+		}
+	}
+	step, err := repairOf(id, RepairRedis, "lists of packets of earlier loads: "+joined(lists), "none")
+	if err != nil {
+		return nil, err
+	}
+	if err := r.cfg.DB.WithContext(ctx).Create(&step).Error; err != nil {
+		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
+	}
+	return []models.Repair{step}, nil
+}

@@ -1,0 +1,128 @@
+package reconcile_test
+
+import (
+	"strings"
+	"testing"
+
+	"dibs/internal/syncertest"
+	"dibs/models"
+	"dibs/syncer/reconcile"
+	"dibs/syncer/residency"
+	"dibs/syncer/writer"
+
+	"github.com/stretchr/testify/require"
+)
+
+// requireNoMore checks that the units of a parked claim are nobody else's, nor its user's limit free again.
+func requireNoMore(h *syncertest.Stack, id, when string) {
+	h.T.Helper()
+	require.Equal(h.T, []models.Outcome{models.OutcomeSoldOut}, syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("late", ""))), when)
+	state, err := h.Scripts.State(h.T.Context(), id)
+	require.NoError(h.T, err)
+	require.Equal(h.T, []int64{10, 10}, []int64{state.Taken, state.Seq}, when)
+	record, err := h.Rdb.HGet(h.T.Context(), h.Keys(id).Users, "u-3").Result()
+	require.NoError(h.T, err)
+	require.True(h.T, strings.HasPrefix(record, "0:1;"), "%s: %s", when, record)
+}
+
+func TestParked_AClaimThatCannotBeWrittenKeepsItsUnits(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Refusing()
+
+	books, err := syncertest.NewCampaigns(t, h.Db, h.Scripts).Books(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []int64{9, 9, 1, 1}, []int64{books.Claimed, books.SyncedSeq, books.ParkedClaims, books.ParkedUnits})
+	found := h.Compare(id)
+	require.Len(t, found.Differences, 1)
+	require.Contains(t, found.Differences[0], "units of user u-3) is parked: ")
+	require.Equal(t, []int64{0, 0}, []int64{*found.Backlog, *found.Drift}, "it is known, and no lag")
+
+	done := h.Repair(id, reconcile.RepairHow{})
+	require.Empty(t, done.Steps, "nothing to put right but what nobody can")
+	requireNoMore(h, id, "after a repair that found nothing else")
+
+	hset(h, h.Keys(id).State, "taken", "5")
+	done = h.Repair(id, reconcile.RepairHow{})
+	require.Len(t, done.Steps, 1)
+	require.Len(t, done.Left.Differences, 1, done.Left.Differences)
+	requireNoMore(h, id, "after a rebuild by a repair")
+
+	h.Lose(id, syncertest.StateOnly)
+	require.NoError(t, h.Hydrate(id), "what is parked is evidence: the rows and it are all there was")
+	requireNoMore(h, id, "after a loss")
+	require.Len(t, h.Compare(id).Differences, 1)
+
+	h.Accept()
+	done = h.Repair(id, reconcile.RepairHow{})
+	require.Equal(t, []string{reconcile.RepairParked}, whats(done.Steps))
+	require.Empty(t, done.Left.Differences)
+	require.Zero(t, h.ParkedRows(id, "1 = 1"))
+	h.RequireBooks(id, 10)
+	requireNoMore(h, id, "at the end")
+}
+
+func TestParked_IsGivenUpOnlyExplicitlyAndThenForEver(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Refusing()
+	done := h.Repair(id, reconcile.RepairHow{DiscardParked: true})
+	require.Equal(t, []string{reconcile.RepairParked, reconcile.RepairRedis}, whats(done.Steps))
+	require.Contains(t, done.Steps[0].ValueAfter, "1 units are free")
+	require.Empty(t, done.Left.Differences)
+	require.Equal(t, 1, h.ParkedRows(id, "discarded_at IS NOT NULL AND LENGTH(payload) > 0"), "kept for people")
+	require.Equal(t, []models.Outcome{models.OutcomeClaimed}, syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("late", ""))))
+	h.Sync()
+
+	h.Accept()
+	require.Empty(t, h.Repair(id, reconcile.RepairHow{}).Steps, "its event is in the stream still, and its unit is another's")
+	h.RequireBooks(id, 10)
+}
+
+func TestParked_WhoseRowCameAfterAllIsTakenOffTheList(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Refusing()
+	h.Accept()
+	h.Exec("CREATE TABLE kept AS SELECT * FROM parked_events")
+	h.Repair(id, reconcile.RepairHow{})
+	h.Exec("INSERT INTO parked_events SELECT * FROM kept") // as if the repair had died between its two steps
+	require.Empty(t, h.Compare(id).Differences)
+	require.Equal(t, []string{reconcile.RepairParked}, whats(h.Repair(id, reconcile.RepairHow{DiscardParked: true}).Steps))
+	require.Zero(t, h.ParkedRows(id, "1 = 1"))
+	h.RequireBooks(id, 10)
+}
+
+func TestParked_WhosePlaceIsTakenHoldsARebuildUp(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Refusing()
+	h.Exec("UPDATE claims SET seq = (SELECT JSON_VALUE(CONVERT(payload USING utf8mb4), '$.seq') FROM parked_events) WHERE seq = 10")
+	h.Exec("UPDATE campaigns SET synced_seq = 9 WHERE id = ?", id)
+	hset(h, h.Keys(id).State, "taken", "5")
+	_, err := h.Reconciler(nil).Repair(t.Context(), id, reconcile.RepairHow{})
+	require.ErrorIs(t, err, writer.ErrParked)
+	require.ErrorContains(t, err, "of user u-3")
+	state, err := h.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, int64(5), state.Taken, "untouched")
+}
+
+// A repair while the consumers are behind stops the campaign, says so, and does not keep it stopped.
+func TestRepair_WhileClaimsAreOnTheirWaySaysWhatHappensNext(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, nil)
+	h.Claim(id, syncertest.Asks("u", 3)...)
+	h.Sync()
+	hset(h, h.Keys(id).State, "taken", "1")
+	h.Claim(id, syncertest.Asks("late", 2)...)
+	_, err := h.Hydrator().Rebuild(t.Context(), id, true)
+	require.ErrorIs(t, err, residency.ErrUnsynced)
+	require.ErrorContains(t, err, "takes no claims now: when the consumers have caught up it comes back by itself")
+	h.Sync()
+	n, err := syncertest.NewSweeper(t, h.Db, h.Scripts).Resume(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	h.RequireBooks(id, 5)
+}

@@ -1,0 +1,40 @@
+package reconcile
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+)
+
+// releases tells releases that are on their way to Redis from those that never get there. Until both servers know the same
+// ones there is no common watermark.
+func (l *look) releases(ctx context.Context, state *lua.State) (settled bool, err error) {
+	c := &l.snap.campaign
+	if state.Released < c.ReleasedClaims-l.snap.untold { // MySQL was read first
+		l.found.differInRedisf("redis knows %d releases, and was told of %d", state.Released, c.ReleasedClaims-l.snap.untold)
+		return true, nil
+	}
+	if state.Released < c.ReleasedClaims {
+		return false, nil
+	}
+	now, err := campaigns.Read(l.r.cfg.DB.WithContext(ctx), c.ID)
+	if err != nil || now.Epoch != state.Epoch || now.ReleasedClaims >= state.Released {
+		return false, err
+	}
+	l.found.differInRedisf("redis knows %d releases, mysql counts %d", state.Released, now.ReleasedClaims)
+	return true, nil
+}
+
+// countUntold counts the releases of a campaign that wait in outbox.
+func countUntold(ctx context.Context, tx *sql.Tx, id string) (n int64, err error) {
+	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox WHERE campaign_id = ? AND applied_at IS NULL AND kind = ?", id,
+		string(models.OutboxRelease)).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("syncer: count outbox of %s: %w", id, err)
+	}
+	return n, nil
+}

@@ -1,0 +1,180 @@
+package residency_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"dibs/internal/syncertest"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/residency"
+
+	"github.com/stretchr/testify/require"
+)
+
+// I5, I6: a campaign that was evicted comes back exactly, to the byte, with replays, limits and stock.
+func TestEvictor_WhatComesBackIsWhatLeft(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(300, func(c *models.Campaign) { c.PerUser, c.PerUserPerDay, c.TimeZone = 3, 2, "Asia/Kathmandu" })
+	reqs := syncertest.Asks("u", 200)
+	reqs = append(reqs, syncertest.Ask("u-1", ""), syncertest.Ask("u-2", "again"))
+	first := h.Claim(id, reqs...)
+	h.Sync()
+	before := h.Content(id)
+
+	require.Equal(t, 1, h.Evict(time.Nanosecond*1e6))
+	require.Empty(t, h.KeysOf(id), "Redis holds nothing of it")
+	require.Equal(t, models.ResidencyEvicted, h.Residency(id))
+	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("x", ""))[0].Outcome)
+
+	require.NoError(t, h.Hydrate(id))
+	require.Equal(t, before, h.Content(id))
+	require.Equal(t, []string{"", ":keys", ":users"}, h.KeysOf(id))
+	replays := h.Claim(id, reqs...)
+	for i := range replays {
+		require.Equal(t, models.OutcomeReplayed, replays[i].Outcome)
+		require.Equal(t, first[i].Claim, replays[i].Claim)
+	}
+	require.Equal(t, []models.Outcome{models.OutcomeUserDayLimit, models.OutcomeClaimed, models.OutcomeUserDayLimit},
+		syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("u-1", ""), syncertest.Ask("u-3", ""), syncertest.Ask("u-2", ""))))
+	other := syncertest.Ask("somebody else", "again")
+	require.Equal(t, models.OutcomeIdempotencyMismatch, h.Claim(id, other)[0].Outcome)
+	left := h.Claim(id, syncertest.Asks("v", 200)...)
+	taken := 0
+	for _, r := range left {
+		if r.Outcome == models.OutcomeClaimed {
+			taken++
+		}
+	}
+	require.Equal(t, 300-203, taken, "exactly what was left")
+	h.Sync()
+	h.RequireBooks(id, 300)
+	c := h.Campaign(id)
+	require.Equal(t, []int64{2, 2}, []int64{c.Epoch, c.LoadAttempts})
+}
+
+func TestEvictor_LetsBeWhatIsNotIdleOrNotSynced(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	require.Zero(t, h.Evict(time.Hour), "just loaded")
+	h.Claim(id, syncertest.Ask("u", ""))
+	require.Zero(t, h.Evict(time.Millisecond), "MySQL lacks a claim")
+	h.Sync()
+	require.Zero(t, h.Evict(time.Hour), "just claimed from")
+	require.NoError(t, h.Db.Exec("UPDATE campaigns SET version = version + 1 WHERE id = ?", id).Error)
+	require.Zero(t, h.Evict(time.Millisecond), "a change is on its way")
+	require.NoError(t, h.Hydrate(id))
+	require.NoError(t, h.Scripts.Fence(t.Context(), id, 1))
+	require.Zero(t, h.Evict(time.Millisecond), "fenced")
+	require.Equal(t, models.ResidencyResident, h.Residency(id))
+	require.NoError(t, h.Hydrate(id), "and proven")
+	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, 5*time.Second, 5*time.Millisecond)
+}
+
+// What begins later is kept for the crowd that comes then.
+func TestEvictor_KeepsWhatIsAwaited(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	soon, past := time.Now().Add(time.Hour), time.Now().Add(-time.Minute)
+	id := h.Create(10, func(c *models.Campaign) { c.StartsAt = &soon })
+	begun := h.Create(10, func(c *models.Campaign) { c.StartsAt = &past })
+	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.Equal(t, models.ResidencyEvicted, h.Residency(begun))
+	_, err := syncertest.NewCampaigns(t, h.Db, h.Scripts).Change(t.Context(), id, models.Change{StartsAt: &past})
+	require.NoError(t, err)
+	require.Zero(t, h.Evict(time.Hour), "it began of late")
+	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.Equal(t, models.ResidencyEvicted, h.Residency(id))
+}
+
+// Whoever dies in an eviction leaves a mark by which the next one completes it: by a claim's hydration, or by another round.
+func TestEvictor_WhereverItDiesTheNextOneCompletesIt(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	for _, last := range []string{"gone", "recorded"} {
+		for _, next := range []string{"hydration", "round", "late"} {
+			name := last + ", then " + next
+			id := h.Create(2, nil)
+			h.Claim(id, syncertest.Ask("u", "k"))
+			h.Sync()
+			time.Sleep(2 * time.Millisecond) //nolint:forbidigo // its idle time, by Redis' clock
+			require.PanicsWithValue(t, syncertest.Died{}, func() {
+				_, _ = residency.EvictWithStep(t.Context(), syncertest.NewEvictor(t, h.Db, h.Scripts, time.Millisecond), func(step string) {
+					if step == last {
+						panic(syncertest.Died{})
+					}
+				})
+			})
+			require.Equal(t, []string{":evicted"}, h.KeysOf(id), name)
+			switch next {
+			case "round":
+				require.Zero(t, h.Evict(time.Hour), name)
+				require.Equal(t, models.ResidencyEvicted, h.Residency(id), name)
+				if last == "gone" {
+					require.Empty(t, h.KeysOf(id), name)
+				}
+			case "late": // Redis is put back meanwhile: the mark belongs to an earlier load
+				require.NoError(t, h.Rdb.Set(t.Context(), lua.KeysOf(id, 0).Evicted, "1:0", 0).Err())
+			}
+			require.NoError(t, h.Hydrate(id), name)
+			require.Equal(t, []string{"", ":keys", ":users"}, h.KeysOf(id), name)
+			require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeClaimed, models.OutcomeSoldOut},
+				syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("u", "k"), syncertest.Ask("v", ""), syncertest.Ask("w", ""))), name)
+			h.Sync()
+			h.RequireBooks(id, 2)
+			require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, 5*time.Second, time.Millisecond, name)
+		}
+	}
+}
+
+// A claim that comes between the evictor's look at MySQL and Redis' letting go keeps the campaign, whatever its idle time.
+func TestEvictor_RacesWithClaimsAndLosesNone(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	const units = 400
+	id := h.Create(units, nil)
+	stop, done := make(chan struct{}), make(chan error, 1)
+	evictor := syncertest.NewEvictor(t, h.Db, h.Scripts, 3*time.Millisecond)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			if _, err := evictor.Evict(t.Context()); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	taken := 0
+	for i := 0; taken < units; i++ {
+		r := h.Claim(id, syncertest.Ask(fmt.Sprintf("u-%d", i), ""))[0]
+		switch r.Outcome {
+		case models.OutcomeClaimed:
+			taken++
+		case models.OutcomeAbsent:
+			if err := h.Hydrate(id); !errors.Is(err, lua.ErrAbsent) { // gone again already
+				require.NoError(t, err)
+			}
+		default:
+			require.Fail(t, "unexpected", "%s", r.Outcome)
+		}
+		if i%3 == 0 {
+			h.Sync()
+		}
+	}
+	close(stop)
+	require.NoError(t, <-done)
+	h.Sync()
+	require.NoError(t, h.Hydrate(id))
+	require.Equal(t, models.OutcomeSoldOut, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
+	h.RequireBooks(id, units)
+	require.Greater(t, h.Campaign(id).Epoch, int64(3), "it was evicted again and again")
+}

@@ -1,0 +1,30 @@
+package residency
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// hydratorMetrics are the hydrator's own figures.
+type hydratorMetrics struct{ rebuildSeconds prometheus.Histogram }
+
+// newHydratorMetrics registers the figures; with a nil Registerer they are kept to themselves.
+func newHydratorMetrics(reg prometheus.Registerer) *hydratorMetrics {
+	return &hydratorMetrics{promauto.With(reg).NewHistogram(prometheus.HistogramOpts{
+		Name: "dibs_rebuild_seconds", Help: "Time of a load of a campaign into Redis, from its number to MySQL's confirmation.",
+		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+	})}
+}
+
+func newEvictions(reg prometheus.Registerer) prometheus.Counter {
+	return promauto.With(reg).NewCounter(prometheus.CounterOpts{
+		Name: "dibs_evictions_total", Help: "Campaigns that were taken out of Redis because nobody claimed from them.",
+	})
+}
+
+func newCampaignsLost(reg prometheus.Registerer) prometheus.Gauge {
+	return promauto.With(reg).NewGauge(prometheus.GaugeOpts{
+		Name: "dibs_campaigns_lost",
+		Help: "Campaigns that take no claims because Redis lost some of them and MySQL can't prove that it holds all.",
+	})
+}

@@ -1,0 +1,262 @@
+package residency
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/migrations"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/writer"
+
+	"gorm.io/gorm"
+)
+
+// rebuildPage is how many claims are a step of a rebuild.
+const rebuildPage = 5000
+
+// RebuildReport says what a rebuild brought back into Redis.
+type RebuildReport struct {
+	Epoch      int64  // the new load; 0 when there was nothing to do
+	Claims     int64  // rows of claims
+	Units      int64  // of live claims
+	LostClaims int64  // places in the order that have no row and never will: claims that are known to be lost, ever
+	Reason     string // why it had to be rebuilt
+}
+
+// rebuildHow: replace lets what Redis holds of the campaign, fenced, give way. force takes the rows for the truth, though
+// they do not add up to the books or claims are known to be lost, and puts the books right.
+type rebuildHow struct {
+	replace, force bool
+	reason         string
+}
+
+// books are what MySQL's counters say, or ought to say, of a campaign.
+type books struct{ synced, claimed, lost, released int64 }
+
+// Rebuild makes what Redis holds of a campaign anew from its rows in MySQL: fenced first, then under a new epoch. Without
+// force it wants the same proof as Hydrate that the rows are all there are. With force it does without: but it still waits
+// until what the claim stream holds of the campaign has its rows, and fails with ErrUnsynced when that does not come about. Errors:
+// models.ErrNotFound, ErrLost (no proof, and no force), ErrUnsynced, and those of lua.Scripts.
+func (h *Hydrator) Rebuild(ctx context.Context, campaignID string, force bool) (RebuildReport, error) {
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
+	defer cancel()
+	report, err := h.load(ctx, campaignID, func(ctx context.Context, c *models.Campaign) (RebuildReport, bool, error) {
+		return h.rebuildRound(ctx, c, force)
+	})
+	if err != nil {
+		return report, err
+	}
+	return report, h.Apply(ctx, campaignID)
+}
+
+// rebuildRound is the round of Rebuild.
+func (h *Hydrator) rebuildRound(ctx context.Context, c *models.Campaign, force bool) (RebuildReport, bool, error) {
+	switch {
+	case c.Residency != models.ResidencyLost && !campaigns.IsResident(c) && !force:
+		return h.loadAbsent(ctx, c)
+	case c.Residency != models.ResidencyLost:
+		return RebuildReport{}, false, h.lose(ctx, c, "a rebuild was asked for")
+	}
+	prove := h.prove
+	if force {
+		prove = h.drained
+	}
+	if err := prove(ctx, c); err != nil {
+		if force && errors.Is(err, ErrUnsynced) {
+			err = fmt.Errorf("%w; %s takes no claims now: when the consumers have caught up it comes back by itself if its rows"+
+				" add up, else repair it again", err, c.ID)
+		}
+		return RebuildReport{}, false, err
+	}
+	return h.rebuild(ctx, c, rebuildHow{replace: true, force: force, reason: c.ResidencyReason})
+}
+
+// rebuild takes steps 1 to 4 of a load. done is false when the books changed meanwhile.
+func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildHow) (report RebuildReport, done bool, err error) {
+	begun := time.Now()
+	epoch, err := h.attempt(ctx, c)
+	if err != nil || epoch == 0 {
+		return report, false, err
+	}
+	h.step("numbered")
+	stream, _, err := h.generations.intact(ctx, c.Partition) // before the rows are read: a stream that breaks later is another one
+	if err != nil {
+		return report, false, err
+	}
+	held := *c
+	held.Epoch, held.Version, held.Status = epoch, 0, models.StatusLoading
+	staging, err := h.Scripts.NewRebuild(ctx, &held, c.Epoch, how.replace)
+	if err != nil {
+		return report, false, fmt.Errorf("syncer: rebuild %s: %w", c.ID, err)
+	}
+	now, err := h.stage(ctx, c, staging, how)
+	if err == nil {
+		h.step("staged")
+		_, err = staging.Finish(ctx)
+	}
+	if err != nil {
+		drop := staging.Drop(context.WithoutCancel(ctx))
+		return report, false, errors.Join(fmt.Errorf("syncer: rebuild %s: %w", c.ID, err), drop)
+	}
+	h.step("loaded")
+	done, err = h.confirm(ctx, c, now, epoch, stream.Generation)
+	if err != nil || !done {
+		return report, false, err
+	}
+	report = RebuildReport{Epoch: epoch, Claims: staging.Claims(), Units: staging.Taken(), LostClaims: now.lost, Reason: how.reason}
+	h.metrics.rebuildSeconds.Observe(time.Since(begun).Seconds())
+	h.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", c.ID),
+		slog.Int64("epoch", epoch), slog.Int64("claims", report.Claims), slog.Int64("units", report.Units),
+		slog.Int64("lost_claims", report.LostClaims), slog.String("reason", how.reason), slog.Duration("took", time.Since(begun)))
+	return report, true, nil
+}
+
+// attempt hands out the number of a load, or 0 when the books have changed since c was read.
+func (h *Hydrator) attempt(ctx context.Context, c *models.Campaign) (int64, error) {
+	var n int64
+	err := sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+		return h.Db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			counted := tx.Exec("UPDATE campaigns SET load_attempts = load_attempts + 1 WHERE id = ? AND epoch = ? AND residency = ?",
+				c.ID, c.Epoch, c.Residency)
+			if n = 0; counted.Error != nil || counted.RowsAffected == 0 {
+				return counted.Error
+			}
+			return tx.Raw("SELECT load_attempts FROM campaigns WHERE id = ?", c.ID).Row().Scan(&n)
+		})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("syncer: hydrate %s: %w", c.ID, err)
+	}
+	return n, nil
+}
+
+// stage brings the rows of one snapshot to Redis, and the parked claims, and holds them against the counters of the same
+// snapshot. Rows that do not add up are ErrLost, unless how says that they are the truth; then the counters that they make are
+// returned.
+func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.Rebuild, how rebuildHow) (*books, error) {
+	snap, parked, err := h.snapshot(ctx, c, staging)
+	if err != nil {
+		return nil, err
+	}
+	highest := max(staging.Position().Seq, snap.SeenSeq)
+	rows, units := staging.Claims()-parked.Claims, staging.Taken()-parked.Units
+	if how.force {
+		staging.SetSeq(highest)
+		return &books{synced: highest - parked.Claims, claimed: units, lost: highest - staging.Claims(), released: staging.Released()}, nil
+	}
+	now := &books{synced: snap.SyncedSeq, claimed: snap.Claimed, lost: snap.LostClaims, released: snap.ReleasedClaims}
+	// Claims without any load are from elsewhere.
+	if c.Epoch == 0 && highest > 0 || rows+now.lost != now.synced || highest > now.synced+parked.Claims || units != now.claimed ||
+		staging.Released() != now.released {
+		reason := fmt.Sprintf("%d claims of %d units have rows up to %d, %d released, %d are lost, %d parked, %d were seen; "+
+			"the books say %d of %d units, %d released",
+			rows, units, staging.Position().Seq, staging.Released(), now.lost, parked.Claims, snap.SeenSeq, now.synced, now.claimed, now.released)
+		return nil, lostUnless(h.lose(ctx, c, reason), c.ID, reason)
+	}
+	staging.SetSeq(now.synced + parked.Claims)
+	return now, nil
+}
+
+// snapshot stages all rows and parked claims of a campaign and returns the latter and its counters, as of one moment.
+func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lua.Rebuild) (snap models.Campaign, all *writer.ParkedClaims, err error) {
+	pool, err := h.Db.DB()
+	if err != nil {
+		return snap, nil, fmt.Errorf("syncer: rebuild: %w", err)
+	}
+	tx, err := pool.BeginTx(ctx, &sql.TxOptions{Isolation: sqlstore.SnapshotIsolation(h.Db), ReadOnly: h.Db.Name() != "sqlite"})
+	if err != nil {
+		return snap, nil, fmt.Errorf("syncer: rebuild: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // it only read
+	err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims FROM campaigns WHERE id = ?", c.ID).
+		Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq, &snap.ReleasedClaims)
+	if err != nil {
+		return snap, nil, fmt.Errorf("syncer: rebuild: %w", err)
+	}
+	if all, err = writer.ReadParked(ctx, tx, c.ID); err != nil {
+		return snap, nil, err
+	}
+	return snap, all, h.stageRows(ctx, tx, c.ID, staging, all.BySeq())
+}
+
+// stageRows stages all claims in order of seq, as they come: MySQL is read no faster than Redis is written to.
+func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging *lua.Rebuild, parked []*writer.ParkedClaim) error {
+	//nolint:gosec // the name of an index
+	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status, packet_id,"+
+		" COALESCE(amount, 0) FROM claims"+byPlace(h.Db.Name())+
+		" WHERE campaign_id = ? AND shard = 0 ORDER BY seq", id)
+	if err != nil {
+		return fmt.Errorf("syncer: rebuild: %w", err)
+	}
+	defer func() { _ = rows.Close() }() // rows.Err says what matters
+	var claimID, user, digest, status, packet sql.RawBytes
+	var p lua.ClaimRecord
+	for n := 1; rows.Next(); n++ {
+		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status, &packet, &p.Amount); err != nil {
+			return fmt.Errorf("syncer: rebuild: %w", err)
+		}
+		if parked, err = stageParked(ctx, staging, parked, p.Seq); err != nil {
+			return err
+		}
+		p.ID, p.UserID, p.KeyDigest, p.PacketID = claimID, user, digest, packet
+		p.Live = string(status) == string(models.ClaimClaimed) || string(status) == string(models.ClaimRedeemed)
+		if err := staging.Add(ctx, &p); err != nil {
+			return err
+		}
+		if n%rebuildPage == 0 {
+			h.step("page")
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("syncer: rebuild: %w", err)
+	}
+	h.step("page")
+	_, err = stageParked(ctx, staging, parked, math.MaxInt64)
+	return err
+}
+
+// stageParked stages parked claims that come before a place, and returns the others.
+func stageParked(ctx context.Context, staging *lua.Rebuild, parked []*writer.ParkedClaim, before int64) ([]*writer.ParkedClaim, error) {
+	for len(parked) > 0 && parked[0].Event.Seq < before {
+		if err := staging.Add(ctx, parked[0].Record()); err != nil {
+			return nil, err
+		}
+		parked = parked[1:]
+	}
+	return parked, nil
+}
+
+// byPlace has a query go by the places of claims: sorting a million rows would take a server longer than anything else here.
+func byPlace(dialect string) string {
+	if dialect == migrations.SQLite {
+		return "" // it picks that index by itself
+	}
+	return " FORCE INDEX (claims_place)"
+}
+
+// confirm is step 4. done is false when the books are not those that were loaded.
+func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, epoch int64, generation string) (done bool, err error) {
+	put := h.Db.WithContext(ctx).Exec("UPDATE campaigns SET"+ // remaining first: MySQL hands assigned values on from left to right
+		" remaining = CASE WHEN claimed = ? THEN remaining WHEN total > ? THEN total - ? ELSE 0 END,"+
+		" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0, synced_seq = ?, claimed = ?,"+
+		" lost_claims = ?, released_claims = ?"+
+		" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND claimed = ? AND released_claims = ?",
+		b.claimed, b.claimed, b.claimed, epoch, models.ResidencyResident, sqlstore.Now(), generation, b.synced, b.claimed, b.lost, b.released,
+		c.ID, c.Epoch, c.Residency, epoch, c.SyncedSeq, c.Claimed, c.ReleasedClaims)
+	if put.Error != nil {
+		return false, fmt.Errorf("syncer: hydrate %s: %w", c.ID, put.Error)
+	}
+	if put.RowsAffected == 0 {
+		return false, nil
+	}
+	h.step("confirmed")
+	return true, nil
+}

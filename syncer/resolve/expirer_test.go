@@ -1,0 +1,258 @@
+package resolve_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/resolve"
+	"dibs/syncer/writer"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
+)
+
+// clocked is a house whose Redis' clock is the test's.
+func clocked(t testing.TB, db *gorm.DB) (h *syncertest.Stack, ms *atomic.Int64) {
+	t.Helper()
+	ms = new(atomic.Int64)
+	ms.Store(time.Now().UnixMilli())
+	server := testenv.Redis(t)
+	scripts, err := lua.New(server.Client(), lua.Options{ServerClock: ms.Load})
+	require.NoError(t, err)
+	h = &syncertest.Stack{T: t, Server: server, Rdb: server.Client(), Db: db, Scripts: scripts}
+	h.Writer = syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+	h.Group()
+	return h, ms
+}
+
+func expirer(h *syncertest.Stack, change func(cfg *resolve.ExpirerConfig)) *resolve.Expirer {
+	h.T.Helper()
+	cfg := resolve.ExpirerConfig{DB: h.Db, Scripts: h.Scripts, Relay: relay(h), Rest: -1, Logger: syncertest.Quiet()}
+	if change != nil {
+		change(&cfg)
+	}
+	e, err := resolve.NewExpirer(cfg)
+	require.NoError(h.T, err)
+	return e
+}
+
+func expire(h *syncertest.Stack, e *resolve.Expirer) int {
+	h.T.Helper()
+	n, err := e.Expire(h.T.Context())
+	require.NoError(h.T, err)
+	return n
+}
+
+func hold(d time.Duration) func(c *models.Campaign) {
+	return func(c *models.Campaign) { c.HoldForMs = d.Milliseconds() }
+}
+
+func TestExpirer_ReleasesWhatIsDueAndNothingElse(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		h, ms := clocked(t, db)
+		id := h.Create(10, func(c *models.Campaign) { c.HoldForMs, c.PerUser = 60_000, 1 })
+		forever := h.Create(10, nil)
+		h.Take(forever, syncertest.Asks("f", 3)...)
+		e := expirer(h, func(cfg *resolve.ExpirerConfig) { cfg.Batch = 2 })
+		early := h.Take(id, syncertest.Asks("u", 5)...)
+		ms.Add(1)
+		late := h.Take(id, syncertest.Ask("late", ""))
+		_, err := resolver(h).Redeem(t.Context(), early[1], "o")
+		require.NoError(t, err)
+		ms.Add(59_998)
+		require.Zero(t, expire(h, e), "not yet")
+		ms.Add(1)
+		require.Equal(t, 4, expire(h, e))
+		require.Zero(t, expire(h, e))
+		h.Sync()
+		requireSame(h, id)
+		require.Equal(t, []models.Outcome{models.OutcomeUserLimit, models.OutcomeClaimed, models.OutcomeUserLimit},
+			syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("u-1", ""), syncertest.Ask("u-0", ""), syncertest.Ask("late", ""))))
+		res, err := resolver(h).Redeem(t.Context(), early[0], "o")
+		require.NoError(t, err)
+		require.Equal(t, []any{models.ResolvedAlreadyReleased, models.ClaimExpired}, []any{res.Resolved, res.Claim.Status})
+		res, err = resolver(h).Release(t.Context(), early[0], "")
+		require.NoError(t, err)
+		require.Equal(t, models.ResolvedBefore, res.Resolved)
+		ms.Add(1)
+		require.Equal(t, 1, expire(h, e))
+		res, err = resolver(h).Release(t.Context(), late[0], "")
+		require.NoError(t, err)
+		require.Equal(t, models.ResolvedBefore, res.Resolved)
+		for _, event := range allEvents(h) {
+			if event.Type == models.EventClaimReleased {
+				require.Equal(t, models.ReasonExpired, event.Reason)
+			}
+		}
+		ms.Add(120_000)
+		h.Sync()
+		require.Equal(t, 1, expire(h, e), "the user who came again")
+		h.Sync()
+		requireSame(h, id)
+		requireSame(h, forever)
+	})
+}
+
+// A clock that steps, and rows that come late, in any order: none is lost.
+func TestExpirer_LosesNoneToHolesAndClockSteps(t *testing.T) {
+	t.Parallel()
+	h, ms := clocked(t, syncertest.OpenServer(t))
+	id := h.Create(1000, hold(time.Minute))
+	e := expirer(h, func(cfg *resolve.ExpirerConfig) { cfg.Batch, cfg.FullEvery = 7, 10*time.Minute })
+	start := ms.Load()
+	h.Take(id, syncertest.Asks("a", 10)...)
+	ms.Store(start + time.Hour.Milliseconds()) // for a moment
+	h.Take(id, syncertest.Asks("b", 10)...)
+	ms.Store(start + 1000)
+	made := h.Claim(id, syncertest.Asks("c", 20)...)
+	require.Len(t, made, 20)
+	events := unsynced(h)
+	rand.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
+	require.NoError(t, syncertest.SubmitAll(t.Context(), h.Writer, events[:10]))
+	ms.Store(start + 62_000)
+	require.Equal(t, 20, expire(h, e))
+	require.NoError(t, syncertest.SubmitAll(t.Context(), h.Writer, events[10:]))
+	require.Equal(t, 10, expire(h, e))
+	h.Sync()
+	requireSame(h, id)
+	ms.Store(start + 2*time.Hour.Milliseconds())
+	require.Equal(t, 10, expire(h, e))
+	h.Sync()
+	requireSame(h, id)
+	require.Zero(t, h.Campaign(id).Claimed)
+}
+
+// unsynced are the claims of the stream that nobody has read, which stay so.
+func unsynced(h *syncertest.Stack) (all []models.Event) {
+	h.T.Helper()
+	unread, err := h.Scripts.Unread(h.T.Context(), 0, "syncer")
+	require.NoError(h.T, err)
+	entries, err := h.Rdb.XRange(h.T.Context(), lua.StreamKey(0), "("+unread.Delivered.String(), "+").Result()
+	require.NoError(h.T, err)
+	for _, entry := range entries {
+		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+		require.NoError(h.T, err)
+		if e.Type == models.EventClaimAccepted {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// Redeem, release and expiry at once: each claim has one outcome, and quota comes back for what did not stay.
+func TestExpirer_RacesRedeemAndRelease(t *testing.T) {
+	t.Parallel()
+	claims := 60
+	if testenv.Soak() {
+		claims = 1000
+	}
+	h, ms := clocked(t, syncertest.OpenServer(t))
+	id := h.Create(int64(claims), hold(time.Second))
+	ids := h.Take(id, syncertest.Asks("u", claims)...)
+	ms.Add(1000)
+	won := make([]atomic.Int64, claims)
+	var g errgroup.Group
+	for caller := range 16 {
+		r := resolver(h)
+		order := rand.Perm(claims)
+		g.Go(func() error {
+			for _, i := range order {
+				var res models.Resolution
+				var err error
+				if caller%4 == 0 {
+					res, err = r.Release(t.Context(), ids[i], "")
+				} else {
+					res, err = r.Redeem(t.Context(), ids[i], fmt.Sprint("order-", caller))
+				}
+				if err != nil {
+					return err
+				}
+				if res.Resolved == models.ResolvedNow {
+					won[i].Add(1)
+				}
+			}
+			return nil
+		})
+	}
+	for range 2 { // a leader that was asleep, and who follows
+		e := expirer(h, func(cfg *resolve.ExpirerConfig) { cfg.Batch = 5 })
+		g.Go(func() error { _, err := e.Expire(t.Context()); return err })
+	}
+	require.NoError(t, g.Wait())
+	relayAll(h)
+	h.Sync()
+	requireSame(h, id)
+	counts := map[models.ClaimStatus]int64{}
+	for i, claim := range ids {
+		var status models.ClaimStatus
+		require.NoError(t, h.Db.Raw("SELECT status FROM claims WHERE id = ?", claim).Scan(&status).Error)
+		counts[status]++
+		require.Equal(t, status != models.ClaimExpired, won[i].Load() == 1, "%s, won %d times", status, won[i].Load())
+	}
+	t.Logf("%v", counts)
+	require.Zero(t, counts[models.ClaimClaimed])
+	state, err := h.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, counts[models.ClaimRedeemed], state.Taken)
+}
+
+func TestExpirer_KilledBetweenAnyTwoStepsGivesBackOnce(t *testing.T) {
+	t.Parallel()
+	h, ms := clocked(t, syncertest.OpenServer(t))
+	id := h.Create(40, hold(time.Second))
+	h.Take(id, syncertest.Asks("u", 40)...)
+	ms.Add(1000)
+	for _, step := range []string{"found", "claims moved", "books moved", "committed", "looked", "told", "marked"} {
+		require.True(t, killedAt(step, func(step func(string)) {
+			_, _ = resolve.ExpirerWithStep(expirer(h, func(cfg *resolve.ExpirerConfig) { cfg.Batch = 5 }), step).Expire(t.Context())
+		}), step)
+	}
+	expire(h, expirer(h, nil))
+	relayAll(h)
+	h.Sync()
+	requireSame(h, id)
+	state, err := h.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []int64{0, 40}, []int64{state.Taken, state.Released})
+}
+
+// A year of holds that end together goes in transactions of a bounded number of claims, and leaves nothing.
+func TestExpirer_SweepsAYearInBatches(t *testing.T) {
+	t.Parallel()
+	claims := 6000 // more than a chunk
+	if testenv.Soak() {
+		claims = 100_000
+	}
+	h, ms := clocked(t, syncertest.OpenServer(t))
+	id := h.Create(int64(claims), hold(365*24*time.Hour))
+	for range claims / 1000 {
+		h.Take(id, syncertest.Asks(fmt.Sprint(ms.Load()), 1000)...)
+		ms.Add(1)
+	}
+	ms.Add(366 * 24 * time.Hour.Milliseconds())
+	begun := time.Now()
+	batches, released := 0, int64(0)
+	e := resolve.ExpirerWithStep(expirer(h, nil), func(name string) {
+		if name == "committed" {
+			batches++
+			now := h.Campaign(id).ReleasedClaims
+			require.LessOrEqual(t, now-released, int64(resolve.DefaultExpireBatch), "claims of one transaction")
+			released = now
+		}
+	})
+	require.Equal(t, claims, expire(h, e))
+	t.Logf("%d claims in %d batches, %s", claims, batches, time.Since(begun))
+	require.GreaterOrEqual(t, batches, claims/resolve.DefaultExpireBatch)
+	requireSame(h, id)
+	require.Zero(t, h.Campaign(id).Claimed)
+	require.Zero(t, expire(h, e))
+}

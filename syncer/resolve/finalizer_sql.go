@@ -1,0 +1,121 @@
+package resolve
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+
+	"github.com/google/uuid"
+)
+
+// closedEventID is the id of the one event that ends a campaign.
+func closedEventID(campaignID string) string {
+	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("dibs:campaign.closed:"+campaignID)).String()
+}
+
+// giveBack is step 1: it goes over the places of the campaign's packets, of which there come no more.
+func (r *Finalizer) giveBack(ctx context.Context, c *models.Campaign) error {
+	pool, err := r.cfg.DB.DB()
+	if err != nil {
+		return fmt.Errorf("syncer: return %s: %w", c.ID, err)
+	}
+	//nolint:gosec // a choice of two
+	query := "UPDATE packets" + campaigns.ByPosition(r.cfg.DB.Name()) + " SET returned_at = ? WHERE campaign_id = ?" +
+		" AND position > ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
+	for from := r.cursors[c.ID]; from < c.Total; from = r.cursors[c.ID] {
+		upto := min(from+int64(r.cfg.Batch), c.Total)
+		var n int64
+		err := sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+			result, err := pool.ExecContext(ctx, query, sqlstore.Now().Format(sqlstore.TimeLayout), c.ID, from, upto)
+			if err == nil {
+				n, err = result.RowsAffected()
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("syncer: return %s: %w", c.ID, err)
+		}
+		r.returned.Add(float64(n))
+		r.cursors[c.ID] = upto
+		r.step("returned")
+	}
+	return nil
+}
+
+// tell is step 2. told is false when somebody else did it.
+func (r *Finalizer) tell(ctx context.Context, c *models.Campaign) (row models.OutboxRow, told bool, err error) {
+	pool, err := r.cfg.DB.DB()
+	if err != nil {
+		return row, false, fmt.Errorf("syncer: return %s: %w", c.ID, err)
+	}
+	if row, err = r.closedRow(ctx, pool, c); err != nil {
+		return row, false, err
+	}
+	err = sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() (err error) {
+		told, err = r.commit(ctx, pool, &row)
+		return err
+	})
+	if err != nil {
+		return row, false, fmt.Errorf("syncer: return %s: %w", c.ID, err)
+	}
+	return row, told, nil
+}
+
+func (r *Finalizer) commit(ctx context.Context, pool *sql.DB, row *models.OutboxRow) (told bool, err error) {
+	tx, err := pool.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
+	put, err := tx.ExecContext(ctx, "UPDATE campaigns SET closed_told_at = ? WHERE id = ? AND status = ? AND closed_told_at IS NULL",
+		row.CreatedAt.Format(sqlstore.TimeLayout), row.CampaignID, models.StatusClosed)
+	if err != nil {
+		return false, err
+	}
+	if n, err := put.RowsAffected(); err != nil || n == 0 {
+		return false, err
+	}
+	r.step("told marked")
+	if err := campaigns.PutOutbox(ctx, tx, []models.OutboxRow{*row}); err != nil {
+		return false, err
+	}
+	r.step("outbox written")
+	return true, tx.Commit()
+}
+
+// closedRow makes the event, from books that do not change any more. What is not as it must be then is an ErrUnsettled.
+func (r *Finalizer) closedRow(ctx context.Context, pool *sql.DB, c *models.Campaign) (row models.OutboxRow, err error) {
+	at := sqlstore.Now()
+	left := max(0, c.Total-c.Claimed)
+	e := models.Event{
+		V: models.EventVersion, Type: models.EventCampaignClosed, ID: closedEventID(c.ID), CampaignID: c.ID, Epoch: c.Epoch,
+		UserID: c.SenderID, Remaining: &left, Currency: c.Currency, At: models.NewTime(at),
+	}
+	if c.Kind == models.KindPacket {
+		var open, returned, amount int64
+		err := pool.QueryRowContext(ctx, "SELECT COALESCE(SUM(CASE WHEN claim_id IS NULL AND returned_at IS NULL THEN 1 ELSE 0 END), 0),"+
+			" COALESCE(SUM(CASE WHEN returned_at IS NOT NULL THEN 1 ELSE 0 END), 0),"+
+			" COALESCE(SUM(CASE WHEN returned_at IS NOT NULL THEN amount ELSE 0 END), 0) FROM packets WHERE campaign_id = ?", c.ID).
+			Scan(&open, &returned, &amount)
+		switch {
+		case err != nil:
+			return row, fmt.Errorf("syncer: return %s: %w", c.ID, err)
+		case c.SenderID != "" && open > 0 || open+returned != left:
+			delete(r.cursors, c.ID) // look at all of them again
+			return row, fmt.Errorf("%w: %s: %d packets are returned, %d without an owner, %d of %d units are claimed",
+				ErrUnsettled, c.ID, returned, open, c.Claimed, c.Total)
+		case amount > 0:
+			e.Amount = &amount
+		}
+	}
+	payload, err := json.Marshal(&e)
+	if err != nil {
+		return row, fmt.Errorf("syncer: return %s: %w", c.ID, err)
+	}
+	return models.OutboxRow{ID: e.ID, CampaignID: c.ID, Kind: models.OutboxEvent, Payload: payload, CreatedAt: at}, nil
+}

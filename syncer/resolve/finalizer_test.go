@@ -1,0 +1,338 @@
+package resolve_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"dibs/internal/syncertest"
+	"dibs/models"
+	"dibs/syncer/reconcile"
+	"dibs/syncer/resolve"
+
+	"github.com/jonboulle/clockwork"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
+)
+
+// houseOn is a house over a given database.
+func houseOn(t testing.TB, db *gorm.DB) *syncertest.Stack {
+	t.Helper()
+	h, _ := clocked(t, db)
+	return h
+}
+
+// closer is one that does not wait longer than for what it must see.
+func closer(h *syncertest.Stack, batch int) *resolve.Finalizer {
+	h.T.Helper()
+	return resolve.FinalizerWithoutDelay(restingCloser(h, batch, nil))
+}
+
+func restingCloser(h *syncertest.Stack, batch int, clock clockwork.Clock) *resolve.Finalizer {
+	h.T.Helper()
+	c, err := resolve.NewFinalizer(resolve.FinalizerConfig{
+		DB: h.Db, Scripts: h.Scripts, Hydrator: h.Hydrator(), Relay: relay(h), Batch: batch, Logger: syncertest.Quiet(), Clock: clock,
+	})
+	require.NoError(h.T, err)
+	return c
+}
+
+// endAll is a round of a closer that must not fail.
+func endAll(h *syncertest.Stack, c *resolve.Finalizer) int {
+	h.T.Helper()
+	n, err := c.Finalize(h.T.Context())
+	require.NoError(h.T, err)
+	return n
+}
+
+// ends are the distinct campaign.closed events of the stream.
+func ends(h *syncertest.Stack, id string) map[string]models.Event {
+	h.T.Helper()
+	ends := map[string]models.Event{}
+	for _, e := range allEvents(h) {
+		if e.Type == models.EventCampaignClosed && e.CampaignID == id {
+			ends[e.ID] = e
+		}
+	}
+	return ends
+}
+
+// requireEnded checks that each packet has either an owner or gone back, that as many were taken as claims say, and that one event
+// told the sum of the others.
+func requireEnded(h *syncertest.Stack, id string, taken int) {
+	h.T.Helper()
+	require.Empty(h.T, wrongEnd(h, id, taken))
+	require.Zero(h.T, syncertest.Unapplied(h.T, h.Db))
+}
+
+func wrongEnd(h *syncertest.Stack, id string, taken int) string {
+	h.T.Helper()
+	var put, credited, back, owners, returned int64
+	for _, p := range syncertest.PacketsOf(h.T, h.Db, id) {
+		put += p.Amount
+		switch {
+		case p.ClaimID != nil && p.ReturnedAt == nil:
+			owners++
+		case p.ClaimID == nil && p.ReturnedAt != nil:
+			returned, back = returned+1, back+p.Amount
+		default:
+			return fmt.Sprintf("packet %s has both of an owner and a return, or neither", p.ID)
+		}
+	}
+	for _, e := range allEvents(h) {
+		if e.Type == models.EventClaimAccepted && e.CampaignID == id {
+			credited += *e.Amount
+		}
+	}
+	ends := ends(h, id)
+	if len(ends) != 1 {
+		return fmt.Sprintf("%d ends were told", len(ends))
+	}
+	end := ends[resolve.ClosedEventID(id)]
+	told := int64(0)
+	if end.Amount != nil {
+		told = *end.Amount
+	}
+	want := []any{int64(taken), back, returned, put, "boss", "CNY"}
+	if have := []any{owners, told, *end.Remaining, credited + told, end.UserID, end.Currency}; fmt.Sprint(have) != fmt.Sprint(want) {
+		return fmt.Sprintf("have %v, want %v; %d parked", have, want, len(syncertest.ParkedIDs(h.T, h.Db)))
+	}
+	return ""
+}
+
+func TestCloser_ReturnsWhatNobodyTookOnce(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		h := houseOn(t, db)
+		id := h.OpenPackets(syncertest.ListOf("x", 20), syncertest.ReleasedAt(syncertest.SplitOf(10, 1000), syncertest.InAnHour()))
+		c := closer(h, 7)
+		h.Claim(id, syncertest.Asks("u", 5)...)
+		require.Zero(t, endAll(h, c), "it is open")
+		h.Sync()
+		h.Claim(id, syncertest.Asks("v", 4)...)
+		h.Shut(id)
+		require.Equal(t, models.OutcomeClosed, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
+		require.Zero(t, endAll(h, c), "claims are on their way")
+		require.Empty(t, ends(h, id))
+		h.Sync()
+		require.Equal(t, 1, endAll(h, c))
+		require.Zero(t, endAll(h, c))
+		require.Zero(t, endAll(h, closer(h, 7)))
+		h.Sync() // the writer passes over it
+		requireEnded(h, id, 9)
+		requireSame(h, id)
+		require.Equal(t, models.OutcomeClosed, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
+		_, err := syncertest.NewCampaigns(t, db, h.Scripts).AddPackets(t.Context(), id, syncertest.ListOf("y", 2))
+		require.ErrorIs(t, err, models.ErrClosed)
+	})
+}
+
+func TestCloser_NothingToReturnIsToldAllTheSame(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		h := houseOn(t, db)
+		coupon := h.Create(10, func(c *models.Campaign) { c.SenderID = "boss" })
+		orphan := h.Create(0, func(c *models.Campaign) { c.Kind, c.PerUser = models.KindPacket, 1 })
+		taken := h.OpenPackets(syncertest.ListOf("x", 3))
+		never := syncertest.CampaignOf("never", 5)
+		_, _, err := syncertest.NewCampaigns(t, db, h.Scripts).Create(t.Context(), never)
+		require.NoError(t, err)
+		h.AddPackets(orphan, syncertest.ListOf("x", 4))
+		for _, id := range []string{coupon, orphan, taken} {
+			h.Take(id, syncertest.Asks("u", 3)...)
+			h.Shut(id)
+		}
+		h.Shut("never")
+		require.Equal(t, 4, endAll(h, closer(h, 0)))
+		for id, left := range map[string]int64{coupon: 7, orphan: 1, taken: 0, "never": 5} {
+			ends := ends(h, id)
+			require.Len(t, ends, 1)
+			end := ends[resolve.ClosedEventID(id)]
+			require.Nil(t, end.Amount)
+			require.Equal(t, left, *end.Remaining, id)
+		}
+		for _, p := range syncertest.PacketsOf(t, db, orphan) {
+			require.Nil(t, p.ReturnedAt, "there is nobody to return it to")
+		}
+	})
+}
+
+// It is in Redis, was evicted, is lost: only who knows of all claims returns the rest.
+func TestCloser_WhereverTheCampaignIs(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	evicted, lost := h.OpenPackets(syncertest.ListOf("x", 10)), h.OpenPackets(syncertest.ListOf("y", 10))
+	h.Take(evicted, syncertest.Asks("u", 4)...)
+	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) > 0 && h.Residency(evicted) == models.ResidencyEvicted },
+		5*time.Second, 5*time.Millisecond)
+	require.NoError(t, h.Hydrate(lost))
+	h.Claim(lost, syncertest.Asks("u", 4)...)
+	h.Shut(evicted)
+	h.Shut(lost)
+	h.Lose(lost, syncertest.WholeCampaign)
+	c := closer(h, 0)
+	for range 2 { // noticed, and then known
+		n, err := c.Finalize(t.Context())
+		require.ErrorIs(t, err, resolve.ErrUnsettled)
+		require.LessOrEqual(t, n, 1)
+	}
+	requireEnded(h, evicted, 4)
+	require.Equal(t, models.ResidencyLost, h.Residency(lost))
+	require.Empty(t, ends(h, lost))
+	h.Sync()
+	require.NoError(t, h.Hydrate(lost))
+	require.Equal(t, 1, endAll(h, c))
+	requireEnded(h, lost, 4)
+	require.NoError(t, h.Hydrate(evicted))
+	require.Equal(t, models.OutcomeClosed, h.Claim(evicted, syncertest.Ask("late", ""))[0].Outcome)
+	require.EqualValues(t, 0, h.InLists(evicted), "what went back is not brought again")
+}
+
+// A parked claim holds its packet, until it is written or given up.
+func TestCloser_WaitsForParkedClaims(t *testing.T) {
+	t.Parallel()
+	for name, discard := range map[string]bool{"written": false, "given up": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			id := h.OpenPackets(syncertest.ListOf("x", 10))
+			h.Exec("ALTER TABLE claims ADD CONSTRAINT not_u3 CHECK (user_id <> 'u-3')")
+			h.Claim(id, syncertest.Asks("u", 6)...)
+			h.Sync()
+			require.Equal(t, 1, h.ParkedRows(id, "discarded_at IS NULL"))
+			h.Shut(id)
+			c := closer(h, 0)
+			n, err := c.Finalize(t.Context())
+			require.Zero(t, n)
+			require.ErrorIs(t, err, resolve.ErrUnsettled)
+			require.ErrorContains(t, err, "of user u-3")
+			require.Empty(t, ends(h, id))
+			if !discard {
+				h.Accept()
+				h.Repair(id, reconcile.RepairHow{})
+				require.Equal(t, 1, endAll(h, c))
+				requireEnded(h, id, 6)
+				return
+			}
+			h.Repair(id, reconcile.RepairHow{DiscardParked: true})
+			require.Equal(t, 1, endAll(h, c))
+			end := ends(h, id)[resolve.ClosedEventID(id)]
+			require.EqualValues(t, 5, *end.Remaining, "the packet given up goes back")
+		})
+	}
+}
+
+// Whoever returns dies after any step, and others return meanwhile: in the end all went back once.
+func TestCloser_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		h := houseOn(t, db)
+		for _, where := range []struct {
+			step string
+			nth  int
+		}{{"returned", 1}, {"returned", 3}, {"told marked", 1}, {"outbox written", 1}, {"committed", 1}, {"told", 1}, {"marked", 1}} {
+			id := h.OpenPackets(syncertest.ListOf("x", 10))
+			h.Take(id, syncertest.Asks("u", 4)...)
+			h.Shut(id)
+			seen := 0
+			dying := resolve.FinalizerWithStep(closer(h, 3), func(step string) {
+				if step == where.step {
+					if seen++; seen == where.nth {
+						panic(syncertest.Died{})
+					}
+				}
+			})
+			require.PanicsWithValue(t, syncertest.Died{}, func() { _, _ = dying.Finalize(t.Context()) }, where.step)
+			var g errgroup.Group
+			for range 3 {
+				g.Go(func() error { _, err := closer(h, 3).Finalize(t.Context()); return err })
+			}
+			require.NoError(t, g.Wait(), where.step)
+			relayAll(h)
+			h.Sync()
+			requireEnded(h, id, 4)
+		}
+	})
+}
+
+// forgetfulRedis returns what has Redis hold the state that it holds now once more: it died before that went to its disk.
+func forgetfulRedis(h *syncertest.Stack, id string) (forget func()) {
+	h.T.Helper()
+	state, err := h.Rdb.HGetAll(h.T.Context(), h.Keys(id).State).Result()
+	require.NoError(h.T, err)
+	return func() { require.NoError(h.T, h.Rdb.HSet(h.T.Context(), h.Keys(id).State, state).Err()) }
+}
+
+// Redis dies in the second before the close is on its disk, and gives a packet away again: the closer has not returned it yet.
+func TestCloser_ARedisThatForgetsTheCloseGivesNothingAwayTwice(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	clock := clockwork.NewFakeClock()
+	c := restingCloser(h, 0, clock)
+	id := h.OpenPackets(syncertest.ListOf("x", 10))
+	h.Take(id, syncertest.Asks("u", 4)...)
+	forget := forgetfulRedis(h, id)
+	h.Shut(id)
+	require.Zero(t, endAll(h, c))
+	clock.Advance(resolve.DefaultReturnDelay - time.Millisecond)
+	require.Zero(t, endAll(h, c))
+	require.Empty(t, ends(h, id))
+	forget()
+	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
+	clock.Advance(time.Hour)
+	n, err := c.Finalize(t.Context())
+	require.Zero(t, n)
+	require.ErrorIs(t, err, resolve.ErrUnsettled)
+	h.Sync()
+	require.NoError(t, h.Hydrate(id))
+	require.Equal(t, models.OutcomeClosed, h.Claim(id, syncertest.Ask("later", ""))[0].Outcome)
+	require.Zero(t, endAll(h, c), "another load: it begins to wait anew")
+	clock.Advance(resolve.DefaultReturnDelay)
+	require.Equal(t, 1, endAll(h, c))
+	requireEnded(h, id, 5)
+}
+
+// The control: one that returns at the first look has given back what is taken then, and the books tell.
+func TestCloser_WithoutRestingReturnsWhatAForgetfulRedisGivesAway(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.OpenPackets(syncertest.ListOf("x", 10))
+	h.Take(id, syncertest.Asks("u", 4)...)
+	forget := forgetfulRedis(h, id)
+	h.Shut(id)
+	require.Equal(t, 1, endAll(h, closer(h, 0)))
+	forget()
+	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
+	h.Sync()
+	require.NotEmpty(t, wrongEnd(h, id, 5))
+	require.Len(t, syncertest.ParkedIDs(t, h.Db), 1, "the flush does not give away what went back")
+}
+
+// The books say that it left Redis, and Redis has it: it may give packets away still.
+func TestCloser_WaitsForALoadThatShouldNotBeThere(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.OpenPackets(syncertest.ListOf("x", 10))
+	h.Take(id, syncertest.Asks("u", 4)...)
+	h.Exec("UPDATE campaigns SET residency = ?, status = 'closed' WHERE id = ?", models.ResidencyEvicted, id)
+	_, err := closer(h, 0).Finalize(t.Context())
+	require.ErrorIs(t, err, resolve.ErrUnsettled)
+	require.ErrorContains(t, err, "yet redis holds load 1")
+	require.Empty(t, ends(h, id))
+}
+
+// The control: one that does not wait for claims on their way returns packets that were taken, and the books tell.
+func TestCloser_WithoutWaitingReturnsWhatWasTaken(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.OpenPackets(syncertest.ListOf("x", 10))
+	h.Take(id, syncertest.Asks("u", 3)...)
+	h.Claim(id, syncertest.Asks("v", 3)...)
+	h.Shut(id)
+	_, err := resolve.HastyFinalizer(closer(h, 0)).Finalize(t.Context())
+	require.NoError(t, err)
+	h.Sync()
+	require.NotEmpty(t, wrongEnd(h, id, 6))
+	require.Len(t, syncertest.ParkedIDs(t, h.Db), 3, "the flush does not give away what went back")
+}

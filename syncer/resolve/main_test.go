@@ -1,0 +1,13 @@
+package resolve_test
+
+import (
+	"testing"
+
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	syncertest.RunIfHelper(childPlan, runResolverChild)
+	testenv.Main(m)
+}

@@ -1,0 +1,346 @@
+package resolve_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/resolve"
+	"dibs/syncer/writer"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
+)
+
+func relay(h *syncertest.Stack) *resolve.Relay {
+	return syncertest.NewRelay(h.T, resolve.RelayConfig{DB: h.Db, Scripts: h.Scripts})
+}
+
+func resolver(h *syncertest.Stack) *resolve.Resolver {
+	return resolve.NewResolver(h.Db, relay(h), syncertest.Quiet())
+}
+
+// requireSame holds Redis, the counters and the rows of a campaign against each other, users and all.
+func requireSame(h *syncertest.Stack, campaignID string) {
+	h.T.Helper()
+	found := h.Compare(campaignID)
+	require.Empty(h.T, found.Differences)
+	require.NotNil(h.T, found.Drift)
+	require.Zero(h.T, *found.Drift)
+}
+
+func TestResolver_EachAnswerOnEachStore(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		server := testenv.Redis(t)
+		scripts, err := lua.New(server.Client(), lua.Options{})
+		require.NoError(t, err)
+		h := &syncertest.Stack{T: t, Server: server, Rdb: server.Client(), Db: db, Scripts: scripts}
+		h.Writer = syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+		h.Group()
+		id := h.Create(10, func(c *models.Campaign) { c.PerUser, c.HoldForMs = 2, 60_000 })
+		ids := h.Take(id, syncertest.Ask("u", "k"), syncertest.Ask("u", ""), syncertest.Ask("v", ""))
+		r := resolver(h)
+		ctx := t.Context()
+
+		res, err := r.Redeem(ctx, ids[0], "order-1")
+		require.NoError(t, err)
+		require.Equal(t, models.ResolvedNow, res.Resolved)
+		require.Equal(t, []any{models.ClaimRedeemed, "order-1"}, []any{res.Claim.Status, res.Claim.OrderID})
+		require.NotNil(t, res.Claim.RedeemedAt)
+		require.NotNil(t, res.Claim.ExpiresAt)
+		again, err := r.Redeem(ctx, ids[0], "order-1")
+		require.NoError(t, err)
+		require.Equal(t, models.Resolution{Resolved: models.ResolvedBefore, Claim: res.Claim}, again)
+		shown, err := campaigns.NewClaims(db).Claim(ctx, ids[0])
+		require.NoError(t, err)
+		require.Equal(t, res.Claim, shown)
+
+		res, err = r.Release(ctx, ids[1], "changed my mind")
+		require.NoError(t, err)
+		require.Equal(t, []any{models.ResolvedNow, models.ClaimReleased, "changed my mind"}, []any{res.Resolved, res.Claim.Status, res.Claim.ReleaseReason})
+		require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeUserLimit}, syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("u", ""), syncertest.Ask("u", ""))))
+		again, err = r.Release(ctx, ids[1], "other words")
+		require.NoError(t, err)
+		require.Equal(t, models.Resolution{Resolved: models.ResolvedBefore, Claim: res.Claim}, again)
+
+		for resolved, got := range map[models.Resolved]func() (models.Resolution, error){
+			models.ResolvedAlreadyRedeemed: func() (models.Resolution, error) { return r.Release(ctx, ids[0], "") },
+			models.ResolvedAlreadyReleased: func() (models.Resolution, error) { return r.Redeem(ctx, ids[1], "order-1") },
+		} {
+			res, err := got()
+			require.NoError(t, err)
+			require.Equal(t, resolved, res.Resolved)
+		}
+		res, err = r.Redeem(ctx, ids[0], "order-2")
+		require.NoError(t, err)
+		require.Equal(t, models.ResolvedAlreadyRedeemed, res.Resolved)
+		_, err = r.Redeem(ctx, uuid.NewString(), "order-1")
+		require.ErrorIs(t, err, models.ErrNotFound)
+
+		h.Sync()
+		requireSame(h, id)
+		require.Zero(t, syncertest.Unapplied(t, db))
+		kinds := map[models.EventType]int{}
+		for _, e := range allEvents(h) {
+			kinds[e.Type]++
+		}
+		require.Equal(t, map[models.EventType]int{models.EventClaimAccepted: 4, models.EventClaimRedeemed: 1, models.EventClaimReleased: 1}, kinds)
+	})
+}
+
+// allEvents are the events in the stream.
+func allEvents(h *syncertest.Stack) (all []models.Event) {
+	h.T.Helper()
+	entries, err := h.Rdb.XRange(h.T.Context(), lua.StreamKey(0), "-", "+").Result()
+	require.NoError(h.T, err)
+	for _, entry := range entries {
+		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+		require.NoError(h.T, err)
+		all = append(all, e)
+	}
+	return all
+}
+
+// While Redis works by an older total, MySQL's remaining must not fall below what Redis says; afterwards it is exact.
+func TestResolver_ReleasesBesideChangesOfTheTotal(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	ids := h.Take(id, syncertest.Asks("u", 8)...)
+	change := func(total int64) {
+		_, err := syncertest.NewCampaigns(t, h.Db, h.Scripts).Change(t.Context(), id, models.Change{Total: &total})
+		require.NoError(t, err)
+	}
+	check := func(want int64) {
+		t.Helper()
+		state, err := h.Scripts.State(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, want, state.Remaining())
+		require.Equal(t, want, h.Campaign(id).Remaining)
+		requireSame(h, id)
+	}
+	r := resolver(h)
+	release := func(n int) {
+		for range n {
+			_, err := r.Release(t.Context(), ids[0], "")
+			require.NoError(t, err)
+			ids = ids[1:]
+		}
+	}
+	change(5) // below what is claimed
+	check(0)
+	release(2)
+	check(0)
+	release(2)
+	check(1)
+	// A change that Redis does not have yet.
+	require.NoError(t, h.Db.Exec("UPDATE campaigns SET total = 3, version = version + 1 WHERE id = ?", id).Error)
+	release(1)
+	require.Equal(t, int64(2), h.Campaign(id).Remaining, "Redis works by a total of 5 still")
+	require.NoError(t, h.Hydrate(id))
+	check(0)
+	change(20)
+	check(17)
+}
+
+// Redeem and release of one claim at once, many times: one outcome each, and the others are told which.
+func TestResolver_OneWinnerAClaim(t *testing.T) {
+	t.Parallel()
+	claims, callers := 40, 50
+	if testenv.Soak() {
+		claims = 1000
+	}
+	h := syncertest.NewStack(t)
+	id := h.Create(int64(claims), nil)
+	ids := h.Take(id, syncertest.Asks("u", claims)...)
+	resolvers := []*resolve.Resolver{resolver(h), resolver(h)}
+	var live int64
+	for _, claim := range ids {
+		var mu sync.Mutex
+		firsts, orders := 0, map[string]int{}
+		var g errgroup.Group
+		for i := range callers {
+			g.Go(func() error {
+				var res models.Resolution
+				var err error
+				if r := resolvers[i%2]; i%3 == 0 {
+					res, err = r.Release(t.Context(), claim, fmt.Sprint(i))
+				} else {
+					res, err = r.Redeem(t.Context(), claim, fmt.Sprint("order-", i%5))
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if res.Resolved == models.ResolvedNow {
+					firsts++
+				}
+				orders[string(res.Claim.Status)+" "+res.Claim.OrderID]++
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		require.Equal(t, 1, firsts)
+		require.Len(t, orders, 1, "all are told the same")
+		var status models.ClaimStatus
+		require.NoError(t, h.Db.Raw("SELECT status FROM claims WHERE id = ?", claim).Scan(&status).Error)
+		if status.Live() {
+			live++
+		}
+	}
+	relayAll(h) // on a busy machine a release may leave that to the relay
+	state, err := h.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, live, state.Taken)
+	requireSame(h, id)
+}
+
+// resolveSteps are the steps of a release, in order.
+var resolveSteps = []string{"claim moved", "told outbox", "books moved", "committed", "looked", "told", "marked"}
+
+type killed struct{}
+
+// killedAt runs do and has it die at the visit-th step of that name.
+func killedAt(step string, do func(step func(name string))) (died bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			if _, is := v.(killed); !is {
+				panic(v)
+			}
+			died = true
+		}
+	}()
+	do(func(name string) {
+		if name == step {
+			panic(killed{})
+		}
+	})
+	return false
+}
+
+// Whoever releases dies at some step; whoever completes it dies too, now and then; the claim is released again by its owner.
+// Its quota comes back exactly once.
+func TestResolver_KilledBetweenAnyTwoStepsGivesBackOnce(t *testing.T) {
+	t.Parallel()
+	kills := 30
+	if testenv.Soak() {
+		kills = 200
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	h := syncertest.NewStack(t)
+	id := h.Create(int64(kills), func(c *models.Campaign) { c.PerUser = 1 })
+	users := make([]lua.ClaimRequest, kills)
+	for i := range users {
+		users[i] = syncertest.Ask(fmt.Sprint("u", i), "")
+	}
+	ids := h.Take(id, users...)
+	died := 0
+	for i, claim := range ids {
+		step := resolveSteps[i%len(resolveSteps)]
+		if killedAt(step, func(step func(string)) {
+			_, err := resolve.ResolverWithStep(resolver(h), step).Release(t.Context(), claim, "")
+			require.NoError(t, err)
+		}) {
+			died++
+		}
+		for random.IntN(2) == 0 {
+			killedAt([]string{"looked", "told", "marked"}[random.IntN(3)], func(step func(string)) {
+				_, _ = resolve.RelayWithStep(relay(h), step).Relay(t.Context())
+			})
+		}
+		if random.IntN(3) == 0 {
+			_, err := resolver(h).Release(t.Context(), claim, "")
+			require.NoError(t, err)
+		}
+	}
+	require.Greater(t, died, kills/2)
+	for _, claim := range ids { // what was not committed is not released
+		res, err := resolver(h).Release(t.Context(), claim, "")
+		require.NoError(t, err)
+		require.Equal(t, models.ClaimReleased, res.Claim.Status)
+	}
+	relayAll(h)
+	state, err := h.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Zero(t, state.Taken)
+	require.Equal(t, int64(kills), state.Released)
+	requireSame(h, id)
+	again := h.Claim(id, syncertest.Asks("again", kills+1)...)
+	require.Equal(t, models.OutcomeSoldOut, again[kills].Outcome, "never twice")
+	require.Equal(t, models.OutcomeClaimed, again[kills-1].Outcome, "never lost")
+}
+
+// relayAll has everything told that is left.
+func relayAll(h *syncertest.Stack) {
+	h.T.Helper()
+	require.Eventually(h.T, func() bool {
+		_, err := relay(h).Relay(h.T.Context())
+		require.NoError(h.T, err)
+		return syncertest.Unapplied(h.T, h.Db) == 0
+	}, 10*time.Second, 5*time.Millisecond)
+}
+
+// The control: without the outbox, an INCR after the commit, or before it, comes back too seldom or too often.
+func TestResolver_WithoutTheOutboxQuotaIsLostOrComesTwice(t *testing.T) {
+	t.Parallel()
+	for name, step := range map[string]string{"lost": "between", "twice": "after"} {
+		h := syncertest.NewStack(t)
+		id := h.Create(5, nil)
+		ids := h.Take(id, syncertest.Asks("u", 5)...)
+		keys := h.Scripts.KeysOf(id)
+		direct := func(at func(string)) {
+			tx := h.Db.Exec("UPDATE claims SET status = 'released' WHERE id = ? AND status = 'claimed'", ids[0])
+			require.NoError(t, tx.Error)
+			at("between")
+			if tx.RowsAffected == 1 || step == "after" { // who can't know whether it was done does it again
+				require.NoError(t, h.Rdb.HIncrBy(t.Context(), keys.State, "taken", -1).Err())
+			}
+			at("after")
+		}
+		killedAt(step, direct)
+		direct(func(string) {})
+		state, err := h.Scripts.State(t.Context(), id)
+		require.NoError(t, err)
+		require.NotEqual(t, int64(4), state.Taken, name)
+	}
+}
+
+// A Redis that went back to a time before a release has as many claims as before: only the count of releases tells.
+func TestHydrator_NoticesAReleaseThatRedisForgot(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(5, nil)
+	ids := h.Take(id, syncertest.Ask("u", "k"), syncertest.Ask("v", ""))
+	keys := h.Scripts.KeysOf(id)
+	before := map[string]string{}
+	for _, key := range []string{keys.State, keys.Users, keys.Keys} {
+		raw, err := h.Rdb.Dump(t.Context(), key).Result()
+		require.NoError(t, err)
+		before[key] = raw
+	}
+	_, err := resolver(h).Release(t.Context(), ids[0], "")
+	require.NoError(t, err)
+	h.Sync()
+	requireSame(h, id)
+	for key, raw := range before {
+		require.NoError(t, h.Rdb.RestoreReplace(t.Context(), key, 0, raw).Err())
+	}
+	found := h.Compare(id)
+	require.Contains(t, fmt.Sprint(found.Differences), "redis knows 0 releases, and was told of 1")
+	require.NoError(t, h.Hydrate(id), "the stream is whole, so the rows are proven")
+	requireSame(h, id)
+	state, err := h.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 1, 2}, []int64{state.Taken, state.Released, state.Epoch})
+	require.Equal(t, models.OutcomeReplayed, h.Claim(id, lua.ClaimRequest{ID: uuid.New(), UserID: "u", Quantity: 1, Key: "k"})[0].Outcome)
+}

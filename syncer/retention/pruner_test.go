@@ -1,0 +1,92 @@
+package retention_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
+	"dibs/models"
+	"dibs/syncer/reconcile"
+	"dibs/syncer/retention"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+// idAt is a UUIDv7 of some moment.
+func idAt(at time.Time) string {
+	id := uuid.Must(uuid.NewV7())
+	for i := range 6 {
+		id[i] = byte(at.UnixMilli() >> (40 - 8*i))
+	}
+	return id.String()
+}
+
+func flushedAt(t testing.TB, db *gorm.DB, campaignID string, at time.Time) string {
+	t.Helper()
+	f := models.StockFlush{ID: idAt(at), CampaignID: campaignID, Units: 1, Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at.UTC()}
+	require.NoError(t, db.Create(&f).Error)
+	return f.ID
+}
+
+func idsIn(t testing.TB, db *gorm.DB, table string) (ids []string) {
+	t.Helper()
+	require.NoError(t, db.Raw("SELECT id FROM "+table+" ORDER BY id").Scan(&ids).Error)
+	return ids
+}
+
+func TestPruner_KeepsWhatIsYoungAndTheNewestOfEachCampaign(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		pruner, err := retention.NewPruner(retention.PrunerConfig{DB: db, FlushesKept: time.Hour})
+		require.NoError(t, err)
+		begun := time.Now()
+		for i := range 1_500 { // more than a page
+			flushedAt(t, db, "busy", begun.Add(-3*time.Hour+time.Duration(i)*time.Millisecond))
+		}
+		kept := []string{
+			flushedAt(t, db, "idle", begun.Add(-30*time.Hour)), // its only one
+			flushedAt(t, db, "busy", begun.Add(-59*time.Minute)),
+			flushedAt(t, db, "busy", begun),
+		}
+		pruned, err := pruner.Prune(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1_500, pruned)
+		require.Equal(t, kept, idsIn(t, db, "stock_flushes"))
+		pruned, err = pruner.Prune(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, pruned)
+	})
+}
+
+func TestPruner_KeepsTheNewestRepairs(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		pruner, err := retention.NewPruner(retention.PrunerConfig{DB: db, RepairsKept: 3})
+		require.NoError(t, err)
+		var kept []string
+		for i := range 8 {
+			at := time.Now().Add(time.Duration(i) * time.Second)
+			r := models.Repair{ID: idAt(at), CampaignID: fmt.Sprint("c", i%2), What: reconcile.RepairRedis, At: at.UTC()}
+			require.NoError(t, db.Create(&r).Error)
+			if i > 1 {
+				kept = append(kept, r.ID)
+			}
+		}
+		pruned, err := pruner.Prune(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 2, pruned)
+		require.Equal(t, kept, idsIn(t, db, "repairs"))
+	})
+}
+
+func TestPruner_RefusesToKeepHardlyAnything(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []retention.PrunerConfig{{}, {DB: new(gorm.DB), FlushesKept: time.Minute}, {DB: new(gorm.DB), RepairsKept: -1}} {
+		_, err := retention.NewPruner(cfg)
+		require.ErrorIs(t, err, sqlstore.ErrConfig)
+	}
+}

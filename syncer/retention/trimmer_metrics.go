@@ -1,0 +1,116 @@
+package retention
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/redis/go-redis/v9"
+
+	"dibs/lua"
+)
+
+// trimmerMetrics are the trimmer's figures, a series a stream or a stream and group.
+type trimmerMetrics struct {
+	length  *prometheus.GaugeVec
+	backlog *prometheus.GaugeVec
+	oldest  *prometheus.GaugeVec
+	trimmed prometheus.Counter
+}
+
+func newTrimmerMetrics(reg prometheus.Registerer) *trimmerMetrics {
+	f := promauto.With(reg)
+	return &trimmerMetrics{
+		length: f.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "dibs_stream_entries", Help: "Entries in a claim stream.",
+		}, []string{"partition"}),
+		backlog: f.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "dibs_stream_group_backlog_entries", Help: "Entries that a consumer group has not acknowledged.",
+		}, []string{"partition", "group"}),
+		oldest: f.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "dibs_stream_group_oldest_seconds",
+			Help: "Age of the oldest entry that a consumer group has not acknowledged; 0 when there is none.",
+		}, []string{"partition", "group"}),
+		trimmed: f.NewCounter(prometheus.CounterOpts{
+			Name: "dibs_stream_trimmed_total", Help: "Entries trimmed from the claim streams.",
+		}),
+	}
+}
+
+// forget has the figures of a stream say nothing: what they were is not what they are.
+func (m *trimmerMetrics) forget(partition int) {
+	of := prometheus.Labels{"partition": strconv.Itoa(partition)}
+	for _, gauge := range []*prometheus.GaugeVec{m.length, m.backlog, m.oldest} {
+		gauge.DeletePartialMatch(of)
+	}
+}
+
+// measure brings the figures of a stream up to date, and warns of groups that are far behind.
+func (t *Trimmer) measure(ctx context.Context, partition int, groups []redis.XInfoGroup) error {
+	stream, label := lua.StreamKey(partition), strconv.Itoa(partition)
+	length, err := t.cfg.Redis.XLen(ctx, stream).Result()
+	if err != nil {
+		return err
+	}
+	t.metrics.length.WithLabelValues(label).Set(float64(length))
+	now, err := t.cfg.Redis.Time(ctx).Result() // ids are of Redis' clock
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		first, none, err := t.oldestUnread(ctx, stream, g)
+		if err != nil {
+			return err
+		}
+		backlog, age := unread(g, length), first.age(now)
+		if none {
+			backlog, age = 0, 0
+		}
+		t.metrics.backlog.WithLabelValues(label, g.Name).Set(float64(backlog))
+		t.metrics.oldest.WithLabelValues(label, g.Name).Set(age.Seconds())
+		t.warn(ctx, stream, g.Name, backlog, age)
+	}
+	return nil
+}
+
+// unread counts entries that a group has not acknowledged. Redis does not always know how many it has not delivered; then it
+// is all that the stream holds at most.
+func unread(g redis.XInfoGroup, length int64) int64 {
+	if g.Lag < 0 {
+		return length
+	}
+	return min(length, g.Lag+g.Pending)
+}
+
+// oldestUnread is the first entry that is there and that the group has not acknowledged.
+func (t *Trimmer) oldestUnread(ctx context.Context, stream string, g redis.XInfoGroup) (id entryID, none bool, err error) {
+	needed, err := t.firstNeeded(ctx, stream, g)
+	if err != nil {
+		return entryID{}, false, err
+	}
+	entries, err := t.cfg.Redis.XRangeN(ctx, stream, needed.String(), "+", 1).Result()
+	if err != nil || len(entries) == 0 {
+		return entryID{}, true, err
+	}
+	id, err = parseEntryID(entries[0].ID)
+	return id, false, err
+}
+
+// warn tells once when a group falls far behind, and once when it is back.
+func (t *Trimmer) warn(ctx context.Context, stream, group string, backlog int64, age time.Duration) {
+	key, far := stream+" "+group, backlog > t.cfg.FarBehind
+	if far == t.behind[key] {
+		return
+	}
+	t.behind[key] = far
+	log := t.cfg.Logger.With(slog.String("stream", stream), slog.String("group", group),
+		slog.Int64("backlog", backlog), slog.Duration("oldest", age))
+	if far {
+		log.WarnContext(ctx, "consumer group is far behind: its stream cannot be trimmed and grows")
+	} else {
+		log.InfoContext(ctx, "consumer group has caught up")
+	}
+}

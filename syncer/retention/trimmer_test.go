@@ -1,0 +1,248 @@
+package retention_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/syncer/retention"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// unreadGone says which group lost an entry that it has not acknowledged; "" is none. It is what a trimmer must pass.
+func unreadGone(s *syncertest.Stream, groups ...string) string {
+	s.T.Helper()
+	first, _ := s.Left()
+	for _, group := range groups {
+		pending, err := s.Rdb.XPendingExt(s.T.Context(), &redis.XPendingExtArgs{
+			Stream: s.Key, Group: group, Start: "-", End: "+", Count: 100_000,
+		}).Result()
+		require.NoError(s.T, err)
+		for _, p := range pending {
+			if first < len(s.Ids) && before(p.ID, s.Ids[first]) || first == len(s.Ids) {
+				return fmt.Sprintf("%s lost %s, which is pending", group, p.ID)
+			}
+		}
+		infos, err := s.Rdb.XInfoGroups(s.T.Context(), s.Key).Result()
+		require.NoError(s.T, err)
+		for _, g := range infos {
+			for i, id := range s.Ids[:first] {
+				if g.Name == group && before(g.LastDeliveredID, id) {
+					return fmt.Sprintf("%s lost entry %d, which it never got", group, i)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func before(a, b string) bool {
+	var x, y [2]uint64
+	_, _ = fmt.Sscanf(a, "%d-%d", &x[0], &x[1])
+	_, _ = fmt.Sscanf(b, "%d-%d", &y[0], &y[1])
+	return x[0] < y[0] || x[0] == y[0] && x[1] < y[1]
+}
+
+func trim(t *testing.T, trimmer *retention.Trimmer) int64 {
+	t.Helper()
+	n, err := trimmer.Trim(t.Context())
+	require.NoError(t, err)
+	return n
+}
+
+// Redis trims whole nodes of 100 entries, so what stays may be up to 99 more than is needed.
+func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
+	t.Parallel()
+	s := syncertest.NewStream(t)
+	s.Add(1000)
+	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer", "finance"}, TrimCall: 100, TrimCalls: 100})
+	require.Zero(t, trim(t, trimmer), "the groups are not there: they are made, at the beginning")
+	require.Zero(t, trim(t, trimmer), "they have read nothing")
+
+	fast := s.Read("syncer", 1000)
+	s.Ack("syncer", fast...)
+	require.Zero(t, trim(t, trimmer), "finance has read nothing")
+
+	slow := s.Read("finance", 500)
+	require.Zero(t, trim(t, trimmer), "finance has acknowledged nothing")
+	s.Ack("finance", slow[:250]...)
+	require.Equal(t, int64(200), trim(t, trimmer))
+	s.Ack("finance", slow[251:]...)
+	trim(t, trimmer)
+	first, n := s.Left()
+	require.Equal(t, []int{200, 800}, []int{first, n}, "entry 250 is pending")
+	s.Ack("finance", slow[250])
+	trim(t, trimmer)
+	first, _ = s.Left()
+	require.Equal(t, 500, first)
+	require.Empty(t, unreadGone(s, "syncer", "finance"))
+}
+
+func TestTrimmer_AGroupThatWasAwayFindsEverything(t *testing.T) {
+	t.Parallel()
+	s := syncertest.NewStream(t)
+	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer", "finance"}})
+	trim(t, trimmer)
+	for range 10 {
+		s.Add(300)
+		s.Ack("syncer", s.Read("syncer", 300)...)
+		require.Zero(t, trim(t, trimmer))
+	}
+	require.Equal(t, s.Ids, s.Read("finance", 3000))
+}
+
+// The control: a trimmer that does not know of a group takes entries from under it, and the check says so.
+func TestTrimmer_ControlATrimPastAnUnreadGroupIsSeen(t *testing.T) {
+	t.Parallel()
+	s := syncertest.NewStream(t)
+	s.Add(1000)
+	trim(t, syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer", "finance"}}))
+	s.Ack("syncer", s.Read("syncer", 1000)...)
+	trim(t, syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer", "finance"}}))
+	require.Empty(t, unreadGone(s, "syncer", "finance"))
+	trim(t, syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer"}}))
+	require.Contains(t, unreadGone(s, "syncer", "finance"), "finance lost entry")
+}
+
+// Two trimmers, two groups that read and acknowledge in no order, a writer: at no moment is anything unread gone.
+func TestTrimmer_TakesNothingUnreadWhileAllOfThemWork(t *testing.T) {
+	t.Parallel()
+	s := syncertest.NewStream(t)
+	groups := []string{"syncer", "finance"}
+	cfg := retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: groups, TrimCall: 100}
+	trim(t, syncertest.NewTrimmer(t, cfg))
+	ctx, cancel := context.WithCancel(t.Context())
+	var trimmers sync.WaitGroup
+	for range 2 {
+		trimmer := syncertest.NewTrimmer(t, cfg)
+		trimmers.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = trimmer.Trim(ctx)
+			}
+		})
+	}
+	held := map[string][]string{}
+	var gone string
+	for round := range 60 {
+		s.Add(40)
+		for i, group := range groups {
+			held[group] = append(held[group], s.Read(group, int64(20+20*((round+i)%2)))...)
+			if (round+i)%3 == 0 { // keeps the first, acknowledges the others
+				s.Ack(group, held[group][1:]...)
+				held[group] = held[group][:1]
+			}
+			if (round+i)%7 == 0 {
+				s.Ack(group, held[group]...)
+				held[group] = nil
+			}
+		}
+		if gone = unreadGone(s, groups...); gone != "" {
+			break
+		}
+	}
+	cancel()
+	trimmers.Wait()
+	require.Empty(t, gone)
+	first, _ := s.Left()
+	require.Positive(t, first, "they did trim")
+}
+
+func TestTrimmer_TellsHowFarBehindEachGroupIs(t *testing.T) {
+	t.Parallel()
+	s := syncertest.NewStream(t)
+	s.Add(1000)
+	reg := prometheus.NewPedanticRegistry()
+	var log syncertest.LogBuffer
+	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{
+		Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer", "finance"}, FarBehind: 500, Registerer: reg,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	trim(t, trimmer)
+	ids := s.Read("syncer", 1000)
+	s.Ack("syncer", ids[:990]...)
+	require.Eventually(t, func() bool { // the age of what finance has not read grows
+		trim(t, trimmer)
+		return gauge(t, reg, "dibs_stream_group_oldest_seconds", "finance") > 0
+	}, 5*time.Second, 10*time.Millisecond)
+	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP dibs_stream_entries Entries in a claim stream.
+# TYPE dibs_stream_entries gauge
+dibs_stream_entries{partition="0"} 1000
+# HELP dibs_stream_group_backlog_entries Entries that a consumer group has not acknowledged.
+# TYPE dibs_stream_group_backlog_entries gauge
+dibs_stream_group_backlog_entries{group="finance",partition="0"} 1000
+dibs_stream_group_backlog_entries{group="syncer",partition="0"} 10
+`), "dibs_stream_entries", "dibs_stream_group_backlog_entries"))
+	require.Equal(t, 1, strings.Count(log.String(), "far behind"), log.String())
+	require.Contains(t, log.String(), "group=finance")
+	require.NotContains(t, log.String(), "group=syncer")
+	s.Ack("finance", s.Read("finance", 1000)...)
+	trim(t, trimmer)
+	require.Contains(t, log.String(), "caught up")
+
+	require.NoError(t, s.Rdb.Set(t.Context(), s.Key, "no stream any more", 0).Err())
+	_, err := trimmer.Trim(t.Context())
+	require.Error(t, err)
+	n, err := testutil.GatherAndCount(reg, "dibs_stream_entries", "dibs_stream_group_backlog_entries", "dibs_stream_group_oldest_seconds")
+	require.NoError(t, err)
+	require.Zero(t, n, "figures of then are none of now")
+}
+
+func gauge(t *testing.T, reg prometheus.Gatherer, name, group string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == name && l.GetName() == "group" && l.GetValue() == group {
+					return m.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	return 0
+}
+
+func TestTrimmer_AStreamThatFailsDoesNotKeepTheOthers(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t).Client()
+	require.NoError(t, rdb.Set(t.Context(), lua.StreamKey(0), "a string", 0).Err())
+	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: rdb, Partitions: 2, Groups: []string{"syncer"}})
+	_, err := trimmer.Trim(t.Context())
+	require.ErrorContains(t, err, lua.StreamKey(0))
+	groups, err := rdb.XInfoGroups(t.Context(), lua.StreamKey(1)).Result()
+	require.NoError(t, err)
+	require.Len(t, groups, 1)
+}
+
+func TestTrimmer_WorksOnEmbeddedRedis(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	s := &syncertest.Stream{T: t, Rdb: rdb, Key: lua.StreamKey(0)}
+	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: rdb, Partitions: 1, Groups: []string{"syncer", "finance"}})
+	trim(t, trimmer)
+	s.Add(500)
+	s.Ack("syncer", s.Read("syncer", 500)...)
+	require.Zero(t, trim(t, trimmer))
+	slow := s.Read("finance", 300)
+	s.Ack("finance", slow[:100]...)
+	require.Equal(t, int64(100), trim(t, trimmer))
+	require.Empty(t, unreadGone(s, "syncer", "finance"))
+	s.Ack("finance", slow...)
+	require.Equal(t, int64(200), trim(t, trimmer))
+}

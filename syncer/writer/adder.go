@@ -1,0 +1,205 @@
+package writer
+
+import (
+	"math/bits"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"dibs/models"
+)
+
+// row is a claim on its way into MySQL, with the payload it came in for the case that it has to be parked.
+type row struct {
+	event   models.Event
+	payload []byte
+}
+
+// tally is what a set of claims adds up to for one campaign.
+type tally struct {
+	units, claims     int64
+	firstSeq, lastSeq int64
+}
+
+func (t *tally) add(e *models.Event) {
+	t.merge(tally{units: e.Quantity, claims: 1, firstSeq: e.Seq, lastSeq: e.Seq})
+}
+
+func (t *tally) merge(o tally) {
+	if t.claims == 0 || o.firstSeq < t.firstSeq {
+		t.firstSeq = o.firstSeq
+	}
+	t.lastSeq = max(t.lastSeq, o.lastSeq)
+	t.units += o.units
+	t.claims += o.claims
+}
+
+// cell holds rows and, beside them, what they add up to per campaign, so that both leave the adder together. Those who
+// wait for the rows wait for the cell.
+type cell struct {
+	rows  []row
+	sums  map[string]*tally
+	since time.Time // when the first row came
+
+	last    string // the campaign of lastSum: in a rush nearly every row has the same
+	lastSum *tally
+
+	done chan struct{} // closed when err is set
+	err  error         // nil: every row is committed or parked
+}
+
+func (c *cell) add(e models.Event, payload []byte) {
+	c.rows = append(c.rows, row{event: e, payload: payload})
+	if c.lastSum == nil || c.last != e.CampaignID {
+		sum := c.sums[e.CampaignID]
+		if sum == nil {
+			sum = &tally{}
+			c.sums[e.CampaignID] = sum
+		}
+		c.last, c.lastSum = e.CampaignID, sum
+	}
+	c.lastSum.add(&e)
+}
+
+// stripe is one of the adder's lanes: full cells, oldest first, and the one that fills.
+type stripe struct {
+	mu     sync.Mutex
+	full   []*cell
+	open   *cell
+	closed bool
+
+	_ [64]byte // stripes are written by different cores: keep them off each other's cache line
+}
+
+// adder adds up claims that many goroutines bring at once, in the manner of a LongAdder: striped, so that they seldom
+// meet, and emptied stripe by stripe.
+type adder struct {
+	stripes  []stripe
+	cellRows int // rows of a full cell: one cell of each stripe makes a flush
+	pending  atomic.Int64
+	turn     int // stripe the next take begins with; the taker's own
+	pool     sync.Pool
+}
+
+// newAdder makes an adder with as many stripes as cores, rounded up to a power of two.
+func newAdder(flushSize int) *adder {
+	n := 1 << bits.Len(uint(runtime.GOMAXPROCS(0)-1))
+	return &adder{stripes: make([]stripe, n), cellRows: max(1, flushSize/n)}
+}
+
+// add puts a claim into one of the stripes and returns the cell to wait for and how many claims are pending now.
+// It returns nil after close.
+func (a *adder) add(e models.Event, payload []byte, now func() time.Time) (*cell, int64) {
+	s := &a.stripes[rand.Uint32()&uint32(len(a.stripes)-1)] //nolint:gosec // spreads load, guards nothing
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, 0
+	}
+	if s.open == nil {
+		s.open = a.newCell(now())
+	}
+	c := s.open
+	c.add(e, payload)
+	if len(c.rows) >= a.cellRows {
+		s.full, s.open = append(s.full, c), nil
+	}
+	return c, a.pending.Add(1)
+}
+
+func (a *adder) newCell(now time.Time) *cell {
+	rows, _ := a.pool.Get().(*[]row)
+	if rows == nil {
+		made := make([]row, 0, a.cellRows)
+		rows = &made
+	}
+	return &cell{rows: *rows, sums: make(map[string]*tally), since: now, done: make(chan struct{})}
+}
+
+// take empties the stripes, oldest cells first, up to limit rows.
+func (a *adder) take(limit int) []*cell {
+	var taken []*cell
+	rows, progress := 0, true
+	for progress && rows < limit {
+		progress = false
+		for i := range a.stripes {
+			if c := a.stripes[(a.turn+i)%len(a.stripes)].pop(limit - rows); c != nil {
+				taken, rows, progress = append(taken, c), rows+len(c.rows), true
+			}
+		}
+	}
+	a.turn++
+	a.pending.Add(-int64(rows))
+	return taken
+}
+
+// pop swaps the stripe's oldest cell out, unless it has more rows than there is room for.
+func (s *stripe) pop(room int) *cell {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.open
+	if len(s.full) > 0 {
+		c = s.full[0]
+	}
+	if c == nil || len(c.rows) > room {
+		return nil
+	}
+	if len(s.full) > 0 {
+		s.full[0] = nil
+		s.full = s.full[1:]
+	} else {
+		s.open = nil
+	}
+	return c
+}
+
+// release answers those who wait for the cell, and takes its memory back.
+func (a *adder) release(c *cell, err error) {
+	rows := c.rows
+	c.rows, c.err = nil, err
+	close(c.done)
+	clear(rows)
+	rows = rows[:0]
+	a.pool.Put(&rows)
+}
+
+// close lets nothing more in; what is there can still be taken.
+func (a *adder) close() {
+	for i := range a.stripes {
+		s := &a.stripes[i]
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+	}
+}
+
+// oldest is when the oldest pending claim came; zero when there is none.
+func (a *adder) oldest() time.Time {
+	var oldest time.Time
+	for i := range a.stripes {
+		oldest = earlier(oldest, a.stripes[i].oldest())
+	}
+	return oldest
+}
+
+func (s *stripe) oldest() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case len(s.full) > 0:
+		return s.full[0].since
+	case s.open != nil:
+		return s.open.since
+	}
+	return time.Time{}
+}
+
+// earlier is the earlier of two times; a zero one does not count.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

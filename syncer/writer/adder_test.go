@@ -1,0 +1,93 @@
+package writer
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/models"
+)
+
+// While many add and one takes, every cell's sums are those of its own rows, and in the end nothing is missing or double.
+func TestAdder_RowsAndSumsLeaveTogether(t *testing.T) {
+	t.Parallel()
+	const adders, each, limit = 16, 2000, 100
+	a := newAdder(limit)
+	var adding sync.WaitGroup
+	for i := range adders {
+		adding.Go(func() {
+			for j := range each {
+				id := fmt.Sprintf("%d-%d", i, j)
+				a.add(models.Event{ID: id, CampaignID: fmt.Sprint("c", j%3), Quantity: int64(1 + j%5), Seq: int64(j + 1)}, nil, time.Now)
+			}
+		})
+	}
+	added := make(chan struct{})
+	go func() { adding.Wait(); close(added) }()
+	seen := make(map[string]bool)
+	for done := false; !done || a.pending.Load() > 0; {
+		select {
+		case <-added:
+			done = true
+		default:
+		}
+		total := 0
+		for _, c := range a.take(limit) {
+			var rows []*row
+			for i := range c.rows {
+				rows = append(rows, &c.rows[i])
+				seen[c.rows[i].event.ID] = true
+			}
+			require.Equal(t, sumOf(rows), c.sums)
+			total += len(rows)
+			a.release(c, nil)
+		}
+		require.LessOrEqual(t, total, limit)
+	}
+	require.Len(t, seen, adders*each)
+	require.True(t, a.oldest().IsZero())
+}
+
+func TestAdder_TakesOldestFirst(t *testing.T) {
+	t.Parallel()
+	a := newAdder(4)
+	base := time.Unix(1000, 0)
+	for i := range 40 {
+		a.add(models.Event{ID: fmt.Sprint(i), CampaignID: "c", Quantity: 1, Seq: 1}, nil, func() time.Time { return base.Add(time.Duration(i)) })
+	}
+	var last time.Time
+	for a.pending.Load() > 0 {
+		require.False(t, a.oldest().Before(last))
+		last = a.oldest()
+		require.NotEmpty(t, a.take(4))
+	}
+}
+
+func TestAdder_LetsNothingInAfterClose(t *testing.T) {
+	t.Parallel()
+	a := newAdder(10)
+	_, pending := a.add(models.Event{}, nil, time.Now)
+	require.Equal(t, int64(1), pending)
+	a.close()
+	c, _ := a.add(models.Event{}, nil, time.Now)
+	require.Nil(t, c)
+	require.Len(t, a.take(10), 1)
+}
+
+func BenchmarkAdder(b *testing.B) {
+	a := newAdder(2000)
+	e := models.Event{ID: "0192f0c1-7c1e-7000-8000-000000000000", CampaignID: "c", Quantity: 1, Seq: 1}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, pending := a.add(e, nil, time.Now); pending%2000 == 0 {
+				for _, c := range a.take(2000) {
+					a.release(c, nil)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,231 @@
+package writer_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/models"
+	"dibs/syncer/writer"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+// A helper process is this very test binary, told by its environment to be a consumer that writes events and dies.
+const (
+	childDSN    = "SYNCER_CHILD_DSN"    // or
+	childPath   = "SYNCER_CHILD_PATH"   // of a SQLite file
+	childEvents = "SYNCER_CHILD_EVENTS" // file of payloads, a line each
+	childStep   = "SYNCER_CHILD_STEP"   // after which step it kills itself,
+	childVisit  = "SYNCER_CHILD_VISIT"  // the how manieth time it comes there
+)
+
+// flushSteps are the steps of a flush in order, as the writer names them.
+var flushSteps = []string{"begin", "begun", "claims in", "flushes in", "books moved", "committed", "written", "released"}
+
+func runChild() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	events, err := readEvents(os.Getenv(childEvents))
+	if err != nil {
+		return err
+	}
+	db, err := sqlstore.Open(ctx, sqlstore.Config{DSN: os.Getenv(childDSN), Path: os.Getenv(childPath), Logger: syncertest.Quiet()})
+	if err != nil {
+		return err
+	}
+	visits, err := strconv.Atoi(os.Getenv(childVisit))
+	if err != nil {
+		return err
+	}
+	w, err := writer.NewWithStep(writer.Config{
+		DB: db, FlushSize: 20, FlushInterval: 2 * time.Millisecond, Logger: syncertest.Quiet(),
+	}, func(step string) {
+		if step == os.Getenv(childStep) {
+			if visits--; visits == 0 {
+				syncertest.DieHere()
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	acked := make(chan string)
+	go func() {
+		for id := range acked {
+			fmt.Println(id)
+		}
+	}()
+	window := make(chan struct{}, 30)
+	for _, e := range events {
+		window <- struct{}{}
+		go func() {
+			if w.Submit(ctx, e, []byte("{}")) == nil {
+				acked <- e.ID
+			}
+			<-window
+		}()
+	}
+	for range cap(window) {
+		window <- struct{}{}
+	}
+	return w.Close(ctx)
+}
+
+// child is how the test process sees its helpers.
+type child struct {
+	t     *testing.T
+	env   []string
+	acked map[string]bool
+}
+
+func newChild(t *testing.T, db *gorm.DB, store string, events []models.Event) *child {
+	t.Helper()
+	name := childDSN
+	if db.Name() == "sqlite" {
+		name = childPath
+	}
+	path := filepath.Join(t.TempDir(), "events")
+	require.NoError(t, writeEvents(path, events))
+	return &child{t: t, env: []string{name + "=" + store, childEvents + "=" + path}, acked: map[string]bool{}}
+}
+
+// run starts a helper on all events that are not acknowledged yet and returns whether it was killed.
+func (c *child) run(step string, visit int) (killed bool) {
+	c.t.Helper()
+	printed, killed := syncertest.RunHelper(c.t, append(c.env, childStep+"="+step, childVisit+"="+strconv.Itoa(visit))...)
+	for id := range strings.FieldsSeq(printed) {
+		c.acked[id] = true
+	}
+	return killed
+}
+
+func writeEvents(path string, events []models.Event) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range events {
+		if _, err := fmt.Fprintln(f, e.ID, e.CampaignID, e.Seq, e.Quantity); err != nil {
+			return err
+		}
+	}
+	return f.Close()
+}
+
+func readEvents(path string) ([]models.Event, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	var events []models.Event
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		e := models.Event{V: 1, Type: models.EventClaimAccepted, UserID: "u", At: models.NewTime(time.Now())}
+		if _, err := fmt.Sscan(lines.Text(), &e.ID, &e.CampaignID, &e.Seq, &e.Quantity); err != nil {
+			return nil, err
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// killedAndRunAgain kills consumers at the given points, one after the other over the same events, then lets one finish.
+// After each death the books must agree with the rows, and whatever was acknowledged must be in them.
+func killedAndRunAgain(t *testing.T, db *gorm.DB, store string, points func(yield func(step string, visit int) bool)) {
+	t.Helper()
+	syncertest.AddCampaign(t, db, "a", 100)
+	syncertest.AddCampaign(t, db, "b", 100_000)
+	var events []models.Event
+	a, b := syncertest.ClaimsOf("a", 1, 100), syncertest.ClaimsOf("b", 1, 100)
+	for i := range a {
+		events = append(events, a[i], b[i])
+	}
+	c := newChild(t, db, store, events)
+	kills := 0
+	for step, visit := range points {
+		killed := c.run(step, visit)
+		kills += map[bool]int{true: 1}[killed]
+		have := requireAgree(t, db, "after a kill at %q %d", step, visit)
+		for id := range c.acked {
+			require.True(t, have[id], "%s was acknowledged and is not there", id)
+		}
+		if !killed && len(have) == len(events) { // all were there: begin again
+			wipe(t, db)
+			clear(c.acked)
+		}
+	}
+	t.Logf("%d consumers were killed", kills)
+	require.GreaterOrEqual(t, kills, len(flushSteps))
+	require.False(t, c.run("none", 1))
+	syncertest.RequireBooks(t, db, "a", a)
+	syncertest.RequireBooks(t, db, "b", b)
+	require.Empty(t, syncertest.ParkedIDs(t, db))
+}
+
+// requireAgree checks the books of all campaigns against the rows, and returns the ids of the rows.
+func requireAgree(t *testing.T, db *gorm.DB, format string, args ...any) map[string]bool {
+	t.Helper()
+	var rows []models.ClaimRow
+	require.NoError(t, db.Find(&rows).Error)
+	ids, byCampaign := map[string]bool{}, map[string][]models.Event{"a": nil, "b": nil}
+	for _, r := range rows {
+		ids[r.ID] = true
+		byCampaign[r.CampaignID] = append(byCampaign[r.CampaignID], models.Event{Quantity: r.Quantity})
+	}
+	for id, events := range byCampaign {
+		require.Emptyf(t, syncertest.BooksOf(t, db, id).Wrong(events), format, args...)
+	}
+	return ids
+}
+
+func wipe(t *testing.T, db *gorm.DB) {
+	t.Helper()
+	for _, statement := range []string{
+		"DELETE FROM claims", "DELETE FROM stock_flushes", "UPDATE campaigns SET remaining = total, claimed = 0, synced_seq = 0",
+	} {
+		require.NoError(t, db.Exec(statement).Error)
+	}
+}
+
+func TestWriter_KilledBetweenAnyTwoStepsCountsEachClaimOnce(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStoreNamed(t, func(t *testing.T, db *gorm.DB, store string) {
+		killedAndRunAgain(t, db, store, func(yield func(string, int) bool) {
+			for _, step := range flushSteps {
+				if !yield(step, 2) {
+					return
+				}
+			}
+		})
+	})
+}
+
+// The long form, in make soak.
+func TestSoak_WriterKilledAtRandomPoints(t *testing.T) {
+	t.Parallel()
+	const kills = 200
+	if !testenv.Soak() {
+		t.Skip("the short form is TestWriter_KilledBetweenAnyTwoStepsCountsEachClaimOnce; make soak runs this one")
+	}
+	syncertest.OnEachStoreNamed(t, func(t *testing.T, db *gorm.DB, store string) {
+		killedAndRunAgain(t, db, store, func(yield func(string, int) bool) {
+			for range kills {
+				if !yield(flushSteps[rand.IntN(len(flushSteps))], 1+rand.IntN(8)) {
+					return
+				}
+			}
+		})
+	})
+}

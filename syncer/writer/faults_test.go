@@ -1,0 +1,205 @@
+package writer_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/models"
+	"dibs/syncer/writer"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+func TestWriter_ParksBadRowsAndWritesTheirNeighbours(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		syncertest.AddCampaign(t, db, "c", 10_000)
+		reg := prometheus.NewPedanticRegistry()
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 1000, FlushInterval: 50 * time.Millisecond, Registerer: reg})
+		events := syncertest.ClaimsOf("c", 1, 300)
+		var bad []string
+		for i, spoil := range map[int]func(e *models.Event){
+			0:   func(e *models.Event) { e.UserID = strings.Repeat("ü", 129) },
+			7:   func(e *models.Event) { e.Quantity = -1 },
+			150: func(e *models.Event) { e.Seq = 0 },
+			151: func(e *models.Event) { e.Key = strings.Repeat("k", 65) },
+			299: func(e *models.Event) { e.PacketID = strings.Repeat("p", 65) },
+		} {
+			spoil(&events[i])
+			bad = append(bad, events[i].ID)
+		}
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+		slices.Sort(bad)
+		require.Equal(t, bad, syncertest.ParkedIDs(t, db))
+		good := slices.DeleteFunc(slices.Clone(events), func(e models.Event) bool { return slices.Contains(bad, e.ID) })
+		syncertest.RequireBooks(t, db, "c", good)
+
+		var parked models.ParkedEvent
+		require.NoError(t, db.Where("id = ?", events[7].ID).First(&parked).Error)
+		require.Equal(t, `{"id":"`+events[7].ID+`"}`, string(parked.Payload))
+		require.Equal(t, "c", parked.CampaignID)
+		require.NotEmpty(t, parked.Reason)
+
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events), "delivered again")
+		require.Equal(t, bad, syncertest.ParkedIDs(t, db))
+		syncertest.RequireBooks(t, db, "c", good)
+		require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(fmt.Sprintf(`
+# HELP dibs_claims_written_total Claims put into MySQL.
+# TYPE dibs_claims_written_total counter
+dibs_claims_written_total %d
+# HELP dibs_writer_oldest_unsynced_seconds Age of the oldest event that waits in the writer; 0 when none does.
+# TYPE dibs_writer_oldest_unsynced_seconds gauge
+dibs_writer_oldest_unsynced_seconds 0
+`, len(good))), "dibs_claims_written_total", "dibs_writer_oldest_unsynced_seconds"))
+	})
+}
+
+func TestWriter_ParksWhatFitsNowhereAtAll(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		syncertest.AddCampaign(t, db, "c", 10)
+		w := syncertest.StartWriter(t, writer.Config{DB: db})
+		e := syncertest.ClaimsOf(strings.Repeat("ü\xff", 500), 1, 1)[0]
+		e.ID = strings.Repeat("\xff?'", 300)
+		require.NoError(t, w.Submit(t.Context(), e, make([]byte, 3<<20)))
+		require.Len(t, syncertest.ParkedIDs(t, db), 1)
+		require.Len(t, syncertest.ParkedIDs(t, db)[0], 64)
+		syncertest.RequireBooks(t, db, "c", nil)
+	})
+}
+
+func TestWriter_ParksClaimsThatContradictWhatIsThere(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		syncertest.AddCampaign(t, db, "c", 1000)
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: 30 * time.Millisecond})
+		good := syncertest.ClaimsOf("c", 1, 40)
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, good[:20]))
+
+		displaced := syncertest.ClaimsOf("c", 5, 1)[0]      // a different claim in a place that is taken
+		reused := good[6]                                   // a different claim under an id that is taken
+		reused.Seq, reused.UserID = 700, "somebody else"    //
+		stranger := syncertest.ClaimsOf("nowhere", 1, 1)[0] // no such campaign
+		twin := syncertest.ClaimsOf("c", 25, 1)[0]          // a place that is taken in the same batch; the lower id has it
+		bad := []models.Event{displaced, reused, stranger, twin}
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, slices.Concat(good, bad)))
+		want := []string{displaced.ID, reused.ID, stranger.ID, twin.ID}
+		slices.Sort(want)
+		require.Equal(t, want, syncertest.ParkedIDs(t, db))
+		syncertest.RequireBooks(t, db, "c", good)
+	})
+}
+
+// sqlServer is a server of this test's own, with the schema and a campaign "c".
+func sqlServer(t *testing.T) (*testenv.MySQLServer, *gorm.DB) {
+	t.Helper()
+	server := testenv.SQLServer(t)
+	db := syncertest.OpenStore(t, sqlstore.Config{DSN: server.DSN("dibs")})
+	syncertest.AddCampaign(t, db, "c", 1_000_000)
+	return server, db
+}
+
+// pause freezes the server and returns when it does not answer any more.
+func pause(t *testing.T, server *testenv.MySQLServer, db *gorm.DB) {
+	t.Helper()
+	server.Pause()
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		return db.WithContext(ctx).Exec("SELECT 1").Error != nil
+	}, 10*time.Second, time.Millisecond)
+}
+
+func TestWriter_OutlivesAServerThatIsKilledInMidFlush(t *testing.T) {
+	t.Parallel()
+	server, db := sqlServer(t)
+	events := syncertest.ClaimsOf("c", 1, 2000)
+	var kills atomic.Int64
+	flushes := 0
+	w := startWriterWithStep(t, writer.Config{DB: db, FlushSize: 100, FlushInterval: 10 * time.Millisecond}, func(step string) {
+		if step != "begun" && step != "books moved" && step != "committed" {
+			return
+		}
+		if flushes++; flushes == 5 || flushes == 12 || flushes == 18 {
+			server.Kill()
+			server.Start()
+			kills.Add(1)
+		}
+	})
+	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+	require.Equal(t, int64(3), kills.Load())
+	syncertest.RequireBooks(t, db, "c", events)
+	require.Empty(t, syncertest.ParkedIDs(t, db))
+}
+
+func TestWriter_OutlivesAServerThatIsPausedInMidFlush(t *testing.T) {
+	t.Parallel()
+	server, db := sqlServer(t)
+	reg := prometheus.NewRegistry()
+	events := syncertest.ClaimsOf("c", 1, 500)
+	paused := false
+	resumed := make(chan struct{})
+	w := startWriterWithStep(t, writer.Config{
+		DB: db, FlushSize: 100, FlushInterval: 10 * time.Millisecond, FlushTimeout: 300 * time.Millisecond, Registerer: reg,
+	}, func(step string) {
+		if step == "claims in" && !paused {
+			paused = true
+			pause(t, server, db)
+			time.AfterFunc(time.Second, func() { server.Resume(); close(resumed) }) // longer than an attempt may take
+		}
+	})
+	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+	<-resumed
+	syncertest.RequireBooks(t, db, "c", events)
+	n, err := testutil.GatherAndCount(reg, "dibs_flush_retries_total")
+	require.NoError(t, err)
+	require.Positive(t, n)
+}
+
+// The reply to a COMMIT is lost: the writer cannot know, does it again, and each claim still counts once.
+func TestWriter_CommitOfUnknownOutcomeCountsOnce(t *testing.T) {
+	t.Parallel()
+	database := testenv.Database(t)
+	direct := syncertest.OpenStore(t, sqlstore.Config{DSN: database.DSN})
+	syncertest.AddCampaign(t, direct, "c", 1_000_000)
+	dsn, err := mysql.ParseDSN(database.DSN)
+	require.NoError(t, err)
+	proxy := testenv.Proxy(t, dsn.Addr)
+	dsn.Addr = proxy.Listen
+	through, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: dsn.FormatDSN(), Logger: syncertest.Quiet()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sqlstore.Close(through)) })
+
+	flushes, committed := 0, int64(0)
+	w := startWriterWithStep(t, writer.Config{DB: through, FlushSize: 50, FlushInterval: 10 * time.Millisecond}, func(step string) {
+		switch step {
+		case "books moved":
+			if flushes++; flushes%3 == 1 {
+				committed = syncertest.BooksOf(t, direct, "c").Rows
+				_, err := proxy.Toxics.AddToxicJson(strings.NewReader(`{"name":"deaf","type":"timeout","stream":"downstream","attributes":{"timeout":100}}`))
+				require.NoError(t, err)
+			}
+		case "begin":
+			if proxy.Toxics.GetToxic("deaf") != nil {
+				require.Greater(t, syncertest.BooksOf(t, direct, "c").Rows, committed, "the commit did happen")
+				require.NoError(t, proxy.Toxics.RemoveToxic(t.Context(), "deaf"))
+			}
+		}
+	})
+	events := syncertest.ClaimsOf("c", 1, 300)
+	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+	syncertest.RequireBooks(t, direct, "c", events)
+	require.Empty(t, syncertest.ParkedIDs(t, direct))
+}

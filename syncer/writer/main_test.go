@@ -1,0 +1,13 @@
+package writer_test
+
+import (
+	"testing"
+
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	syncertest.RunIfHelper(childEvents, runChild)
+	testenv.Main(m)
+}

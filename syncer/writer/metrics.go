@@ -1,0 +1,56 @@
+package writer
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// writerMetrics are the writer's own figures.
+type writerMetrics struct {
+	flushSeconds prometheus.Histogram
+	batchClaims  prometheus.Histogram
+	claims       prometheus.Counter
+	units        prometheus.Counter
+	replays      prometheus.Counter
+	parked       *prometheus.CounterVec
+	retries      *prometheus.CounterVec
+
+	dropped atomic.Int64 // events answered with an error when the writer closed
+}
+
+// newWriterMetrics registers the figures; with a nil Registerer they are kept to themselves.
+func newWriterMetrics(reg prometheus.Registerer, oldestAge func() time.Duration) *writerMetrics {
+	f := promauto.With(reg)
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "dibs_writer_oldest_unsynced_seconds",
+		Help: "Age of the oldest event that waits in the writer; 0 when none does.",
+	}, func() float64 { return oldestAge().Seconds() })
+	return &writerMetrics{
+		flushSeconds: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "dibs_flush_seconds", Help: "Time of a flush, from taking the events to answering for them, retries included.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}),
+		batchClaims: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "dibs_flush_claims", Help: "Claims in a flush.",
+			Buckets: []float64{1, 10, 50, 100, 250, 500, 1000, 1500, 2000, 5000, 10000, 20000},
+		}),
+		claims: f.NewCounter(prometheus.CounterOpts{
+			Name: "dibs_claims_written_total", Help: "Claims put into MySQL.",
+		}),
+		units: f.NewCounter(prometheus.CounterOpts{
+			Name: "dibs_units_written_total", Help: "Units of the claims put into MySQL.",
+		}),
+		replays: f.NewCounter(prometheus.CounterOpts{
+			Name: "dibs_claims_redelivered_total", Help: "Claims that came again after they were put into MySQL.",
+		}),
+		parked: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "dibs_events_parked_total", Help: "Events that could never be written and wait in parked_events.",
+		}, []string{"reason"}),
+		retries: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "dibs_flush_retries_total", Help: "Statements or flushes tried again: clash is a deadlock or lock wait, trouble anything else.",
+		}, []string{"cause"}),
+	}
+}
