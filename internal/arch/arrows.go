@@ -35,7 +35,7 @@ var arrows = map[string][]string{
 
 	// The rooms of the syncer, from the lowest up: each may import those above it in this list alone.
 	"internal/sqlstore": {"migrations"},
-	"syncer/writer":     {"internal/sqlstore", "lua", "models"},
+	"syncer/writer":     {"internal/sqlstore", "lua", "migrations", "models"},
 	"syncer/campaigns":  {"internal/sqlstore", "lua", "migrations", "models", "split", "syncer/writer"},
 	"syncer/residency":  {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/writer"},
 	"syncer/resolve":    {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/residency"},

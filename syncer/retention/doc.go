@@ -1,0 +1,3 @@
+// Package retention takes away what nobody needs any more: stream entries that every registered group has acknowledged, and old
+// rows of the tables that are kept for people.
+package retention
