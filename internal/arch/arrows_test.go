@@ -36,6 +36,7 @@ func TestPlantedViolationsAreFound(t *testing.T) {
 		{ImportPath: "dibs", Imports: []string{"dibs/api"}},
 		{ImportPath: "dibs/shed"},
 		{ImportPath: "dibs/internal/shed"},
+		{ImportPath: "dibs/models", Imports: []string{"dibs/internal/sleep"}},
 	} {
 		require.Len(t, arch.Violations([]arch.Package{planted}), 1, planted.ImportPath)
 	}

@@ -1,0 +1,19 @@
+// Package sleep waits for a while, or for the end of a context.
+package sleep
+
+import (
+	"context"
+	"time"
+)
+
+// For waits for d and returns nil, or why ctx ended when that comes first.
+func For(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
