@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"dibs/lua"
+	"dibs/models"
 )
 
 // Defaults of Config.
@@ -25,7 +26,7 @@ const (
 	DefaultCampaignsMax    = 10_000
 	DefaultCampaignIdle    = 10 * time.Minute
 	DefaultUsersMax        = 100_000
-	DefaultGroup           = "syncer"
+	DefaultGroup           = models.GroupSyncer
 	DefaultResolveWait     = 2 * time.Second
 	DefaultTailMax         = 200_000 // about 100 MB
 	DefaultTailIdle        = 10 * time.Second

@@ -33,7 +33,7 @@ type lookups struct {
 	h   http.Handler
 }
 
-const group = "syncer"
+const group = models.GroupSyncer
 
 func newLookups(t *testing.T) *lookups {
 	t.Helper()

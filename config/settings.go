@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"dibs/lua"
+	"dibs/models"
 )
 
 // settings is the table of everything that can be set. A new setting is one line here and one field of Config.
@@ -44,7 +45,7 @@ var settings = []setting{
 	{key: "durability", fallback: "fast", meaning: "" +
 		"a claim is answered once it is, fast: in Redis' memory; fsync: on Redis' disk; replica:N: in the memory of N replicas",
 		set: durability},
-	{key: "groups", fallback: "syncer,finance", meaning: "consumer groups whose unread events are never trimmed",
+	{key: "groups", fallback: models.GroupSyncer + ",finance", meaning: "consumer groups whose unread events are never trimmed",
 		set: groups},
 	{key: "shutdown-timeout", fallback: "15s", meaning: "how long a stop may take to finish and flush",
 		set: duration(func(c *Config) *time.Duration { return &c.ShutdownTimeout }, time.Second, 10*time.Minute)},
@@ -103,7 +104,7 @@ func groups(c *Config, value string) error {
 		if !groupName.MatchString(name) {
 			return fmt.Errorf("must be names separated by commas, not %q", value)
 		}
-		syncer = syncer || name == "syncer"
+		syncer = syncer || name == models.GroupSyncer
 		c.Groups = append(c.Groups, name)
 	}
 	if !syncer {

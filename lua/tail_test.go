@@ -14,7 +14,7 @@ import (
 func TestFirstIsTheOldestThatIsNotAcknowledged(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)
-		const group = "syncer"
+		const group = models.GroupSyncer
 		first := func() lua.EntryID {
 			u, err := b.s.Unread(t.Context(), 0, group)
 			require.NoError(t, err)

@@ -7,6 +7,9 @@ import (
 	"strconv"
 )
 
+// GroupSyncer is the consumer group that writes claims into MySQL: an event that it has acknowledged is in MySQL.
+const GroupSyncer = "syncer"
+
 // EventVersion is the `v` of the events this code writes and reads.
 const EventVersion = 1
 

@@ -93,7 +93,7 @@ func (h *house) drained(ctx context.Context) error {
 	}
 	for _, d := range h.dramas {
 		b := books{servers: h.servers, campaign: d.campaign}
-		unread, err := h.scripts.Unread(ctx, lua.PartitionOf(d.ID, h.partitions), "syncer")
+		unread, err := h.scripts.Unread(ctx, lua.PartitionOf(d.ID, h.partitions), models.GroupSyncer)
 		if err != nil {
 			return err
 		}

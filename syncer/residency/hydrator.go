@@ -22,7 +22,7 @@ const (
 	DefaultHydrateTimeout = 2 * time.Minute // a million claims take a fraction of it
 	DefaultLoadLockFor    = 5 * time.Second // so long a campaign waits for a loader that died
 	DefaultProofWait      = 500 * time.Millisecond
-	DefaultGroup          = "syncer" // the consumer group whose acknowledgement says that MySQL has a claim
+	DefaultGroup          = models.GroupSyncer // the consumer group whose acknowledgement says that MySQL has a claim
 
 	lockPoll   = 10 * time.Millisecond
 	proofPoll  = 10 * time.Millisecond
