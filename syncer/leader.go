@@ -1,6 +1,8 @@
 package syncer
 
 import (
+	"dibs/internal/sleep"
+
 	"context"
 	"errors"
 	"fmt"
@@ -116,7 +118,7 @@ func (l *Leader) Run(ctx context.Context) error {
 		if !errors.Is(err, redislock.ErrNotObtained) && ctx.Err() == nil {
 			l.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "could not ask for the lease of the leader", slog.Any("error", err))
 		}
-		_ = sqlstore.Sleep(ctx, l.cfg.LeaseFor/10) // ctx is looked at above
+		_ = sleep.For(ctx, l.cfg.LeaseFor/10) // ctx is looked at above
 	}
 	return nil
 }
@@ -148,7 +150,7 @@ func (l *Leader) lead(ctx context.Context, lease *redislock.Lock, begun time.Tim
 func (l *Leader) renew(ctx context.Context, lease *redislock.Lock, held time.Time) error {
 	for {
 		ends := held.Add(l.cfg.LeaseFor)
-		if err := sqlstore.Sleep(ctx, min(l.cfg.LeaseFor/3, time.Until(ends))); err != nil {
+		if err := sleep.For(ctx, min(l.cfg.LeaseFor/3, time.Until(ends))); err != nil {
 			return err
 		}
 		begun := time.Now()

@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"dibs/internal/sleep"
+
 	"context"
 	"errors"
 	"fmt"
@@ -180,7 +182,7 @@ func (r *Reconciler) Compare(ctx context.Context, campaignID string, depth Depth
 			return found, nil
 		}
 		confirmed = settled
-		if err := sqlstore.Sleep(ctx, comparePause); err != nil {
+		if err := sleep.For(ctx, comparePause); err != nil {
 			return Comparison{}, fmt.Errorf("syncer: compare %s: %w", campaignID, err)
 		}
 	}

@@ -1,12 +1,13 @@
 package residency
 
 import (
+	"dibs/internal/sleep"
+
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
@@ -94,7 +95,7 @@ func (h *Hydrator) acknowledged(ctx context.Context, c *models.Campaign, tip lua
 			return fmt.Errorf("%w: group %s is at %s with %d pending, the stream at %s", ErrUnsynced, h.cfg.Group,
 				unread.Delivered, unread.Pending, tip)
 		}
-		if err := sqlstore.Sleep(ctx, proofPoll); err != nil {
+		if err := sleep.For(ctx, proofPoll); err != nil {
 			return fmt.Errorf("syncer: rebuild %s: %w", c.ID, err)
 		}
 	}

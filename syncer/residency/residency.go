@@ -1,6 +1,8 @@
 package residency
 
 import (
+	"dibs/internal/sleep"
+
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +61,7 @@ func (h *Hydrator) lock(ctx context.Context, id string) (*lua.Lock, error) {
 			}
 			return lock, nil
 		}
-		if err := sqlstore.Sleep(ctx, lockPoll); err != nil {
+		if err := sleep.For(ctx, lockPoll); err != nil {
 			return nil, fmt.Errorf("syncer: hydrate %s: %w", id, err)
 		}
 	}

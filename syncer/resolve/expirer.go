@@ -1,6 +1,8 @@
 package resolve
 
 import (
+	"dibs/internal/sleep"
+
 	"context"
 	"errors"
 	"fmt"
@@ -211,7 +213,7 @@ func (e *Expirer) chunk(ctx context.Context, id string, from int64, due time.Tim
 			return expired, err
 		}
 		if e.cfg.Rest > 0 {
-			if err := sqlstore.Sleep(ctx, min(expireRestMax, time.Duration(e.cfg.Rest)*time.Since(begun))); err != nil {
+			if err := sleep.For(ctx, min(expireRestMax, time.Duration(e.cfg.Rest)*time.Since(begun))); err != nil {
 				return expired, fmt.Errorf("syncer: expire %s: %w", id, err)
 			}
 		}
