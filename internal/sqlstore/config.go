@@ -8,6 +8,7 @@ import (
 // ErrConfig is wrapped by every refusal of a Config of this package; the message names the field.
 var ErrConfig = errors.New("syncer: bad configuration")
 
+// OrDefault sets a field that is not set. cmp.Or does the same with less.
 func OrDefault[T comparable](field *T, value T) {
 	var none T
 	if *field == none {

@@ -1,11 +1,8 @@
 package sqlstore
 
 import (
-	"context"
 	"errors"
-	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/go-sql-driver/mysql"
 )
 
@@ -90,43 +87,3 @@ func sqliteFailure(code int) Failure {
 	}
 	return FailureTransient
 }
-
-const (
-	retryFirst = 10 * time.Millisecond
-	retryMost  = 5 * time.Second
-)
-
-// persist runs op until it succeeds, fails for a reason that trying again does not mend, or ctx ends. tries bounds the
-// attempts; 0 is no bound. Every repetition is told to notice. It is the one place that decides what is tried again.
-func Retry(ctx context.Context, tries uint, notice func(err error, f Failure, wait time.Duration), op func() error) error {
-	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = retryFirst, retryMost
-	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		err := op()
-		if _, isAnswer := errors.AsType[*backoff.PermanentError](err); isAnswer {
-			return struct{}{}, err
-		}
-		switch FailureOf(err) {
-		case FailureNone:
-			return struct{}{}, nil
-		case FailureTransient, FailureClash:
-			return struct{}{}, err
-		default:
-			return struct{}{}, backoff.Permanent(err)
-		}
-	}, backoff.WithBackOff(waits), backoff.WithMaxTries(tries), backoff.WithMaxElapsedTime(0),
-		backoff.WithNotify(func(err error, wait time.Duration) { notice(err, FailureOf(err), wait) }))
-	if answer, is := errors.AsType[*backoff.PermanentError](err); is { // the last of tries keeps its mark
-		return answer.Unwrap()
-	}
-	return err
-}
-
-// final marks an error that is an answer, not a failure: persist returns it at once, without the mark.
-func Final(err error) error { return backoff.Permanent(err) }
-
-// noNotice is for those who wait: the last error is theirs.
-func NoNotice(error, Failure, time.Duration) {}
-
-// triesMax bounds how often a transaction that someone waits for is tried again after a lost race or a lost connection.
-const TriesMax = 5

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"strings"
 
 	"gorm.io/gorm"
 )
@@ -39,3 +40,6 @@ func SnapshotIsolation(db *gorm.DB) sql.IsolationLevel {
 	}
 	return sql.LevelRepeatableRead
 }
+
+// Marks are the placeholders of n values behind IN; n is at least 1.
+func Marks(n int) string { return "(?" + strings.Repeat(",?", n-1) + ")" }

@@ -94,7 +94,7 @@ func (b Applier) Apply(ctx context.Context, id string) error {
 // settle is the second transaction of a change: Redis works by c's version now, so remaining is exact again. When another
 // change has come meanwhile, remaining waits for that one's.
 func (b Applier) markApplied(ctx context.Context, c *models.Campaign) error {
-	err := sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+	err := sqlstore.Retry(ctx, func() error {
 		return b.Db.WithContext(ctx).Exec("UPDATE campaigns SET"+
 			" remaining = CASE WHEN version <> ? THEN remaining WHEN total > claimed THEN total - claimed ELSE 0 END,"+
 			" applied_version = CASE WHEN applied_version < ? THEN ? ELSE applied_version END WHERE id = ?",

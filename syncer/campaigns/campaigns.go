@@ -54,7 +54,7 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 	if err != nil {
 		return models.Campaign{}, false, err
 	}
-	err = sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+	err = sqlstore.Retry(ctx, func() error {
 		row := campaignRow{Campaign: c, CreatedDigest: digest}
 		put := r.db.WithContext(ctx).Table(c.TableName()).Clauses(clause.OnConflict{DoNothing: true}).Create(&row)
 		created = put.RowsAffected == 1

@@ -21,7 +21,7 @@ import (
 // told, and the sweeper tells it later. Errors: models.ErrNotFound, *models.FieldError, and those of lua.Scripts.Adjust.
 func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
 	var c models.Campaign
-	err := sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+	err := sqlstore.Retry(ctx, func() error {
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
 			c, err = changeInMySQL(tx, id, change)
 			return err

@@ -30,7 +30,7 @@ func (r *Repository) AddPackets(ctx context.Context, id string, batch models.Pac
 		return models.AddedPackets{}, err
 	}
 	var added models.AddedPackets
-	err = sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() (err error) {
+	err = sqlstore.Retry(ctx, func() (err error) {
 		added, err = r.addPackets(ctx, b)
 		return err
 	})

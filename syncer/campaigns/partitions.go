@@ -24,7 +24,7 @@ const settingPartitions = "partitions"
 // CheckPartitions records the number of claim streams, and returns ErrPartitions, wrapped, when another number is recorded
 // and there are campaigns: they would be looked for in streams and slots where they are not.
 func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
-	err := sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+	err := sqlstore.Retry(ctx, func() error {
 		return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return fixPartitions(tx, n) })
 	})
 	if err != nil && !errors.Is(err, ErrPartitions) {

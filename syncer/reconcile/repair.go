@@ -177,7 +177,7 @@ func (r *Reconciler) locked(ctx context.Context, id string, change func(tx *sql.
 	if err != nil {
 		return fmt.Errorf("syncer: repair: %w", err)
 	}
-	return sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+	return sqlstore.Retry(ctx, func() error {
 		tx, err := pool.BeginTx(ctx, nil)
 		if err != nil {
 			return fmt.Errorf("syncer: repair %s: %w", id, err)

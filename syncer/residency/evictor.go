@@ -153,7 +153,7 @@ func (e *Evictor) evict(ctx context.Context, c *candidate) (evicted bool, err er
 // recordEviction tells MySQL that a campaign left Redis in full. A load that came meanwhile stays. Redis has no say any more,
 // so remaining is exact, whatever change is waiting for Redis.
 func recordEviction(ctx context.Context, db *gorm.DB, id string, seen lua.Position) error {
-	err := sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+	err := sqlstore.Retry(ctx, func() error {
 		return db.WithContext(ctx).Exec("UPDATE campaigns SET residency = ?, residency_reason = '', residency_at = ?,"+
 			" remaining = CASE WHEN total > claimed THEN total - claimed ELSE 0 END"+
 			" WHERE id = ? AND epoch = ? AND synced_seq = ? AND residency = ?",

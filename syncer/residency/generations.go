@@ -99,7 +99,7 @@ func (m *generations) begin(ctx context.Context, partition int) error {
 	if err != nil {
 		return fmt.Errorf("syncer: stream %d: %w", partition, err)
 	}
-	err = sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+	err = sqlstore.Retry(ctx, func() error {
 		return m.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 			row := models.StreamRecord{Partition: partition, Generation: generation, Tip: lua.EntryID{}.String(), TipAt: sqlstore.Now()}
 			put := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&row)

@@ -122,7 +122,7 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildH
 // attempt hands out the number of a load, or 0 when the books have changed since c was read.
 func (h *Hydrator) attempt(ctx context.Context, c *models.Campaign) (int64, error) {
 	var n int64
-	err := sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+	err := sqlstore.Retry(ctx, func() error {
 		return h.Db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 			counted := tx.Exec("UPDATE campaigns SET load_attempts = load_attempts + 1 WHERE id = ? AND epoch = ? AND residency = ?",
 				c.ID, c.Epoch, c.Residency)

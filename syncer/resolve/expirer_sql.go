@@ -28,7 +28,7 @@ func (e *Expirer) batch(ctx context.Context, campaignID string, from int64, due 
 	}
 	e.step("found")
 	var rows []models.OutboxRow
-	err = sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+	err = sqlstore.Retry(ctx, func() error {
 		rows, err = e.decide(ctx, campaignID, ids)
 		return err
 	})

@@ -30,7 +30,7 @@ func (r *Finalizer) giveBack(ctx context.Context, c *models.Campaign) error {
 	for from := r.cursors[c.ID]; from < c.Total; from = r.cursors[c.ID] {
 		upto := min(from+int64(r.cfg.Batch), c.Total)
 		var n int64
-		err := sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+		err := sqlstore.Retry(ctx, func() error {
 			result, err := pool.ExecContext(ctx, query, sqlstore.Now().Format(sqlstore.TimeLayout), c.ID, from, upto)
 			if err == nil {
 				n, err = result.RowsAffected()
@@ -56,7 +56,7 @@ func (r *Finalizer) tell(ctx context.Context, c *models.Campaign) (row models.Ou
 	if row, err = r.closedRow(ctx, pool, c); err != nil {
 		return row, false, err
 	}
-	err = sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() (err error) {
+	err = sqlstore.Retry(ctx, func() (err error) {
 		told, err = r.commit(ctx, pool, &row)
 		return err
 	})

@@ -207,7 +207,7 @@ func (r *Relay) mark(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	err := sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error {
+	err := sqlstore.Retry(ctx, func() error {
 		return r.cfg.DB.WithContext(ctx).Exec("UPDATE outbox SET applied_at = ? WHERE id IN ? AND applied_at IS NULL",
 			sqlstore.Now().Format(sqlstore.TimeLayout), ids).Error
 	})

@@ -70,7 +70,7 @@ func (r *Resolver) resolve(ctx context.Context, id string, d *decision) (models.
 	var row *models.OutboxRow // the newest that may be committed
 	var was heldClaim
 	var won bool
-	err := sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() (err error) {
+	err := sqlstore.Retry(ctx, func() (err error) {
 		was, err = r.read(ctx, id)
 		if err != nil || was.Status != models.ClaimClaimed || was.Kind == models.KindPacket {
 			return err

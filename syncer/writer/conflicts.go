@@ -179,7 +179,7 @@ func (s *conflicts) claims(where string, args []any, take func(known)) error {
 
 // read runs a query until it succeeds or ctx ends. A row may be taken more than once.
 func (s *conflicts) read(query string, args []any, take func(scan func(...any) error) error) error {
-	return sqlstore.Retry(s.ctx, 0, s.w.noticeRetry, func() error {
+	return sqlstore.RetryForever(s.ctx, s.w.noticeRetry, func() error {
 		ctx, cancel := context.WithTimeout(s.ctx, s.w.cfg.FlushTimeout)
 		defer cancel()
 		rows, err := s.w.db.QueryContext(ctx, query, slices.Clone(args)...)

@@ -109,7 +109,7 @@ func (w *Writer) flush(ctx context.Context, cells []*cell) {
 // ErrWriterClosed when that is why.
 func (w *Writer) write(ctx context.Context, rows []*row, sums map[string]*tally) error {
 	for vain := 0; len(rows) > 0; {
-		err := sqlstore.Retry(ctx, 0, w.noticeRetry, func() error { return w.commit(ctx, rows, sums) })
+		err := sqlstore.RetryForever(ctx, w.noticeRetry, func() error { return w.commit(ctx, rows, sums) })
 		f := sqlstore.FailureOf(err)
 		inConflict := f == sqlstore.FailureDuplicate || isConflict(err)
 		if inConflict && vain < siftsMax {

@@ -18,7 +18,7 @@ func WriteOne(ctx context.Context, db *gorm.DB, log *slog.Logger, e models.Event
 		return err
 	}
 	one := []*row{{event: e, payload: payload}}
-	return sqlstore.Retry(ctx, sqlstore.TriesMax, sqlstore.NoNotice, func() error { return w.commit(ctx, one, sumOf(one)) })
+	return sqlstore.Retry(ctx, func() error { return w.commit(ctx, one, sumOf(one)) })
 }
 
 // InsertOne puts the row of a claim into claims and gives its packet to its user. The books are left as they are. Errors: see

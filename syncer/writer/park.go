@@ -36,7 +36,7 @@ func (w *Writer) park(ctx context.Context, r *row, kind, reason string) error {
 		query += "ON DUPLICATE KEY UPDATE id = id"
 	}
 	w.step("park")
-	err := sqlstore.Retry(ctx, 0, w.noticeRetry, func() error {
+	err := sqlstore.RetryForever(ctx, w.noticeRetry, func() error {
 		ctx, cancel := context.WithTimeout(ctx, w.cfg.FlushTimeout)
 		defer cancel()
 		_, err := w.db.ExecContext(ctx, query, parked.ID, parked.CampaignID, parked.Reason, parked.Payload,

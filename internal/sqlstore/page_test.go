@@ -1,0 +1,100 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// table is n rows that are read a page at a time; reads counts the pages.
+type table struct {
+	n, size, reads int
+	broken         int // the read that fails; 0 is none
+}
+
+var errRead = errors.New("cannot read")
+
+func (t *table) fetch(after string) (page []string, err error) {
+	if t.reads++; t.reads == t.broken {
+		return nil, errRead
+	}
+	for i := 0; i < t.n && len(page) < t.size; i++ {
+		if key := fmt.Sprintf("%04d", i); key > after {
+			page = append(page, key)
+		}
+	}
+	return page, nil
+}
+
+func TestPages_YieldsEachRowOnceAndStopsWhenAsked(t *testing.T) {
+	t.Parallel()
+	for n, reads := range map[int]int{0: 1, 2: 1, 3: 2, 7: 3} {
+		rows := &table{n: n, size: 3}
+		seen := map[string]bool{}
+		for page, err := range Pages(rows.size, Itself, rows.fetch) {
+			require.NoError(t, err)
+			for _, key := range page {
+				require.False(t, seen[key])
+				seen[key] = true
+			}
+		}
+		require.Len(t, seen, n)
+		require.Equal(t, reads, rows.reads)
+	}
+	rows := &table{n: 9, size: 3}
+	for _, err := range Pages(rows.size, Itself, rows.fetch) {
+		require.NoError(t, err)
+		break
+	}
+	require.Equal(t, 1, rows.reads)
+
+	rows = &table{n: 9, size: 3, broken: 2}
+	var last error
+	for _, err := range Pages(rows.size, Itself, rows.fetch) {
+		last = err
+	}
+	require.ErrorIs(t, last, errRead)
+	require.Equal(t, 2, rows.reads, "no page behind the one that failed")
+}
+
+func TestEachRow_OneFailureDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	rows := &table{n: 3 * PageSize, size: PageSize}
+	odd := errors.New("odd")
+	done := 0
+	err := EachRow(t.Context(), Itself, rows.fetch, func(key *string) error {
+		if done++; done%2 == 1 {
+			return fmt.Errorf("%w %s", odd, *key)
+		}
+		return nil
+	})
+	require.Equal(t, rows.n, done)
+	require.ErrorIs(t, err, odd)
+	var all interface{ Unwrap() []error }
+	require.ErrorAs(t, err, &all)
+	require.Len(t, all.Unwrap(), PageSize, "failures are bounded")
+}
+
+func TestEachRow_StopsWhenAPageCannotBeReadAndWhenItsContextEnds(t *testing.T) {
+	t.Parallel()
+	rows := &table{n: 3 * PageSize, size: PageSize, broken: 2}
+	odd, done := errors.New("odd"), 0
+	err := EachRow(t.Context(), Itself, rows.fetch, func(*string) error { done++; return odd })
+	require.ErrorIs(t, err, errRead)
+	require.ErrorIs(t, err, odd, "what failed before is told, too")
+	require.Equal(t, PageSize, done)
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	rows, done = &table{n: 3 * PageSize, size: PageSize}, 0
+	err = EachRow(ctx, Itself, rows.fetch, func(*string) error {
+		done++
+		cancel(stopped)
+		return odd
+	})
+	require.Equal(t, stopped, err)
+	require.Equal(t, 1, done)
+}

@@ -1,0 +1,77 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+func exec(ctx context.Context, tx *sql.Tx, query string) error {
+	_, err := tx.ExecContext(ctx, query)
+	return err
+}
+
+func totalOf(t *testing.T, db *gorm.DB) (total int64) {
+	t.Helper()
+	require.NoError(t, db.Raw("SELECT total FROM campaigns").Scan(&total).Error)
+	return total
+}
+
+func TestInTx_KeepsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		syncertest.AddCampaign(t, db, "c", 1)
+		set := func(query string, then error) error {
+			return sqlstore.InTx(t.Context(), db, func(tx *sql.Tx) error {
+				require.NoError(t, exec(t.Context(), tx, query))
+				return then
+			})
+		}
+		require.NoError(t, set("UPDATE campaigns SET total = 2", nil))
+		require.EqualValues(t, 2, totalOf(t, db))
+
+		refused := errors.New("refused")
+		require.Equal(t, refused, set("UPDATE campaigns SET total = 3", refused), "as it is")
+		require.PanicsWithValue(t, "stop", func() {
+			_ = sqlstore.InTx(t.Context(), db, func(tx *sql.Tx) error {
+				require.NoError(t, exec(t.Context(), tx, "UPDATE campaigns SET total = 4"))
+				panic("stop")
+			})
+		})
+		require.EqualValues(t, 2, totalOf(t, db))
+
+		ended, end := context.WithCancel(t.Context())
+		err := sqlstore.InTx(ended, db, func(tx *sql.Tx) error {
+			err := exec(ended, tx, "UPDATE campaigns SET total = 5")
+			end()
+			return err
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.EqualValues(t, 2, totalOf(t, db))
+	})
+}
+
+// What is committed between two reads of a snapshot is not seen by the second, and a snapshot writes nothing.
+func TestInSnapshot_SeesOneMoment(t *testing.T) {
+	t.Parallel()
+	db := syncertest.OpenServer(t)
+	syncertest.AddCampaign(t, db, "c", 1)
+	var first, second int64
+	require.NoError(t, sqlstore.InSnapshot(t.Context(), db, func(tx *sql.Tx) error {
+		read := "SELECT total FROM campaigns"
+		require.NoError(t, tx.QueryRowContext(t.Context(), read).Scan(&first))
+		require.NoError(t, db.Exec("UPDATE campaigns SET total = 2").Error)
+		return tx.QueryRowContext(t.Context(), read).Scan(&second)
+	}))
+	require.Equal(t, []int64{1, 1, 2}, []int64{first, second, totalOf(t, db)})
+
+	err := sqlstore.InSnapshot(t.Context(), db, func(tx *sql.Tx) error { return exec(t.Context(), tx, "UPDATE campaigns SET total = 3") })
+	require.Error(t, err, "it is read only")
+}
