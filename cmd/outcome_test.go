@@ -65,16 +65,16 @@ func TestNumbersAreGroupedByThousands(t *testing.T) {
 	}
 }
 
-func TestTheReadmeShowsTheExampleThatCompiles(t *testing.T) {
+func TestThePageForFinanceShowsTheExampleThatCompiles(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/finance.md")
 	require.NoError(t, err)
 	example, err := os.ReadFile("../docs/examples/readstream/main.go")
 	require.NoError(t, err)
 	_, rest, _ := strings.Cut(string(example), "// readme:begin\n")
 	code, _, found := strings.Cut(rest, "\n// readme:end")
 	require.True(t, found)
-	require.Contains(t, string(readme), "```go\n"+code+"```")
+	require.Contains(t, string(page), "```go\n"+code+"```")
 }
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {

@@ -1,0 +1,71 @@
+package cmd_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+)
+
+// shellBlock is a block of commands that a page says is tested on `dibs serve`.
+var shellBlock = regexp.MustCompile("(?s)<!-- tested: serve -->\n```sh\n(.*?)```")
+
+// TestTheCommandsOfThePagesWork runs each tested block of README and docs in a shell, against an embedded service of its own:
+// every request must be answered with success.
+func TestTheCommandsOfThePagesWork(t *testing.T) {
+	t.Parallel()
+	for page, blocks := range map[string]int{"../README.md": 1, "../docs/storefront.md": 2} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		found := shellBlock.FindAllStringSubmatch(string(text), -1)
+		require.Len(t, found, blocks, page)
+		for _, block := range found {
+			t.Run(page, func(t *testing.T) {
+				t.Parallel()
+				requireShellWorks(t, strings.ReplaceAll(block[1], "http://127.0.0.1:8080", "http://"+serveEmbedded(t)))
+			})
+		}
+	}
+}
+
+// serveEmbedded runs `dibs serve` until the test ends and returns its address.
+func serveEmbedded(t *testing.T) string {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	listening, ended := make(chan string, 1), make(chan int, 1)
+	go func() {
+		ended <- cmd.Run(ctx, cmd.Env{
+			Args: []string{"serve", "--http-addr", "127.0.0.1:0", "--log-level", "error"}, Stdout: &bytes.Buffer{}, Stderr: os.Stderr,
+			Listening: func(addr string) { listening <- addr },
+		})
+	}()
+	t.Cleanup(func() {
+		stop()
+		require.Equal(t, cmd.ExitOK, <-ended)
+	})
+	select {
+	case addr := <-listening:
+		return addr
+	case <-time.After(time.Minute):
+		t.Fatal("dibs serve did not listen within a minute")
+		return ""
+	}
+}
+
+// requireShellWorks runs commands with curl made to fail at an answer above 399.
+func requireShellWorks(t *testing.T, commands string) {
+	t.Helper()
+	script := "set -eu\ncurl() { command curl --fail-with-body -sS \"$@\"; echo; }\n" + commands
+	shell := exec.CommandContext(t.Context(), "bash", "-c", script)
+	out, err := shell.CombinedOutput()
+	require.NoError(t, err, "%s\n%s", commands, out)
+	require.NotContains(t, string(out), `"status":4`, "%s", out)
+}
