@@ -63,6 +63,8 @@ func serveEmbedded(t *testing.T) string {
 // requireShellWorks runs commands with curl made to fail at an answer above 399.
 func requireShellWorks(t *testing.T, commands string) {
 	t.Helper()
+	_, err := exec.LookPath("curl")
+	require.NoError(t, err, "install curl: the commands of the pages use it")
 	script := "set -eu\ncurl() { command curl --fail-with-body -sS \"$@\"; echo; }\n" + commands
 	shell := exec.CommandContext(t.Context(), "bash", "-c", script)
 	out, err := shell.CombinedOutput()
