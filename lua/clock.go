@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// CampaignView is the time by the clock that claims are made by: Redis' own. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again).
+// Now is the time by the clock that claims are made by: Redis' own. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again).
 func (s *Scripts) Now(ctx context.Context) (time.Time, error) {
 	if s.opts.ServerClock != nil {
 		return time.UnixMilli(s.opts.ServerClock()).UTC(), nil

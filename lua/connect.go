@@ -49,8 +49,9 @@ func Connect(url string) (redis.UniversalClient, error) {
 		}
 		u.Addrs = append(u.Addrs, addr)
 	}
-	u.IsClusterMode = true
-	return redis.NewUniversalClient(u), nil
+	cluster := redis.NewClusterClient(u.Cluster())
+	followFailovers(cluster)
+	return cluster, nil
 }
 
 // clusterAddr reads a further host of a cluster: host:port, or a whole URL.

@@ -1,0 +1,140 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// ReplicatedCluster is a Redis Cluster whose masters have a replica each, so that one of them may die.
+type ReplicatedCluster struct {
+	t       testing.TB
+	masters []*RedisServer
+	nodes   []*RedisServer // masters, then replicas
+}
+
+// RedisReplicatedCluster starts a cluster of that many masters with a replica each, and ends it with the test. The cluster
+// takes a master for dead after nodeTimeout. Each conf is a line of redis.conf for every node.
+func RedisReplicatedCluster(t testing.TB, masters int, nodeTimeout time.Duration, conf ...string) *ReplicatedCluster {
+	t.Helper()
+	c := &ReplicatedCluster{t: t}
+	conf = append([]string{"cluster-node-timeout " + strconv.FormatInt(nodeTimeout.Milliseconds(), 10)}, conf...)
+	for i := range 2 * masters {
+		busPort, release, err := reservePort()
+		require.NoError(t, err)
+		t.Cleanup(release)
+		srv, addr, closeAll, err := startRedis("", conf, busPort)
+		require.NoError(t, err)
+		t.Cleanup(func() { closeChecked(t, closeAll) })
+		node := &RedisServer{t: t, addr: addr, srv: srv}
+		if i < masters {
+			require.NoError(t, joinCluster(t.Context(), c.first(), addr, busPort, i, masters))
+			c.masters = append(c.masters, node)
+		} else {
+			require.NoError(t, meet(t.Context(), c.first(), addr, busPort))
+		}
+		c.nodes = append(c.nodes, node)
+	}
+	for i, replica := range c.nodes[masters:] {
+		c.replicate(replica, c.masters[i])
+	}
+	for _, node := range c.nodes {
+		c.Await(node, func(info string) bool { return strings.Contains(info, "cluster_state:ok") })
+	}
+	return c
+}
+
+func (c *ReplicatedCluster) first() string {
+	if len(c.nodes) == 0 {
+		return ""
+	}
+	return c.nodes[0].addr
+}
+
+// replicate makes a node the replica of a master, once it has heard of it, and waits until it has its data.
+func (c *ReplicatedCluster) replicate(replica, master *RedisServer) {
+	c.t.Helper()
+	id, err := master.Client().ClusterMyID(c.t.Context()).Result()
+	require.NoError(c.t, err)
+	rdb := replica.Client()
+	require.Eventually(c.t, func() bool { return rdb.ClusterReplicate(c.t.Context(), id).Err() == nil },
+		startTimeout, probeInterval, "%s is made a replica", replica.addr)
+	require.Eventually(c.t, func() bool {
+		info, err := rdb.Info(c.t.Context(), "replication").Result()
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	}, startTimeout, probeInterval, "%s follows its master", replica.addr)
+}
+
+// URL lists every node, as DIBS_REDIS_URL takes them.
+func (c *ReplicatedCluster) URL() string {
+	addrs := make([]string, len(c.nodes))
+	for i, node := range c.nodes {
+		addrs[i] = node.addr
+	}
+	return "redis://" + strings.Join(addrs, ",")
+}
+
+// MasterOf is the node that serves the slot of a key, by what the first node that answers says.
+func (c *ReplicatedCluster) MasterOf(key string) *RedisServer {
+	c.t.Helper()
+	for _, node := range c.nodes {
+		if addr, err := masterOf(c.t.Context(), node.addr, key); err == nil {
+			for _, master := range c.nodes {
+				if master.addr == addr {
+					return master
+				}
+			}
+		}
+	}
+	require.FailNow(c.t, "no node serves the slot of "+key)
+	return nil
+}
+
+func masterOf(ctx context.Context, addr, key string) (string, error) {
+	rdb := newClient(addr)
+	defer func() { _ = rdb.Close() }()
+	slot, err := rdb.ClusterKeySlot(ctx, key).Result()
+	if err != nil {
+		return "", err
+	}
+	slots, err := rdb.ClusterSlots(ctx).Result() //nolint:staticcheck // what clients of a cluster ask
+	if err != nil {
+		return "", err
+	}
+	for _, s := range slots {
+		if int(slot) >= s.Start && int(slot) <= s.End && len(s.Nodes) > 0 {
+			return s.Nodes[0].Addr, nil
+		}
+	}
+	return "", fmt.Errorf("%w: slot %d", errClusterForming, slot)
+}
+
+// AwaitPromotion waits until every node that answers names another master than dead for a key, and returns when that was.
+func (c *ReplicatedCluster) AwaitPromotion(dead *RedisServer, key string) time.Time {
+	c.t.Helper()
+	for _, node := range c.nodes {
+		if node == dead {
+			continue
+		}
+		require.Eventually(c.t, func() bool {
+			addr, err := masterOf(c.t.Context(), node.addr, key)
+			return err == nil && addr != dead.addr
+		}, startTimeout, probeInterval, "a replica of %s is promoted, says %s", dead.addr, node.addr)
+	}
+	return time.Now()
+}
+
+// Await waits until CLUSTER INFO of a node is as wanted.
+func (c *ReplicatedCluster) Await(node *RedisServer, wanted func(info string) bool) {
+	c.t.Helper()
+	rdb := node.Client()
+	require.Eventually(c.t, func() bool {
+		info, err := rdb.ClusterInfo(c.t.Context()).Result()
+		return err == nil && wanted(info)
+	}, startTimeout, probeInterval, "cluster info of %s", node.addr)
+}
