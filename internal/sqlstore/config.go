@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// ErrConfig is wrapped by every refusal of a Config of this package; the message names the field.
-var ErrConfig = errors.New("syncer: bad configuration")
+// ErrConfig is wrapped by every refusal of a Config, of this package and of those that build on it. The message names the field.
+var ErrConfig = errors.New("bad configuration")
 
 // OrDefault sets a field that is not set. cmp.Or does the same with less.
 func OrDefault[T comparable](field *T, value T) {
@@ -16,5 +16,5 @@ func OrDefault[T comparable](field *T, value T) {
 	}
 }
 
-// required is the refusal of a configuration that lacks a field.
+// Required is the refusal of a configuration that lacks a field.
 func Required(field string) error { return fmt.Errorf("%w: %s is required", ErrConfig, field) }

@@ -1,3 +1,3 @@
-// Package sqlstore opens MySQL, or the embedded SQLite, the way the rest of the code relies on, and says what can be done about
-// an error of theirs: one table, one place that tries again.
+// Package sqlstore opens MySQL, or the embedded SQLite, with the settings that all other code relies on. It classifies their
+// errors in one table (FailureOf), tries again in one place (Retry), and has the helpers for transactions, pages and statements.
 package sqlstore

@@ -6,19 +6,20 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// failure is what can be done about an error of the database.
+// Failure is what can be done about an error of the database.
 type Failure int
 
+// The kinds of Failure.
 const (
 	FailureNone      Failure = iota
-	FailureTransient         // the server or the way to it: the same again may succeed
-	FailureClash             // lost against another transaction: the same again at once
-	FailureDuplicate         // a row with that key is there
+	FailureTransient         // a fault of the server or of the network: the same statement may succeed later
+	FailureClash             // another transaction was in the way: the same statement may succeed at once
+	FailureDuplicate         // a row with that key exists
 	FailureData              // the data itself cannot be stored
 )
 
-// Errors of MySQL and MariaDB by what can be done about them. Whatever is not listed is taken for a trouble of the server
-// or of its set-up (a missing grant, a full disk): it is tried again, because parking good claims would be worse.
+// Errors of MySQL and MariaDB by what can be done about them. An error that is not listed counts as a fault of the server or
+// of its set-up, such as a missing grant or a full disk: it is tried again, because parking good claims would be worse.
 var mysqlFailures = map[uint16]Failure{
 	1205: FailureClash, // lock wait timeout
 	1213: FailureClash, // deadlock
@@ -52,7 +53,7 @@ const (
 	sqliteConstraintUnique = 2067
 )
 
-// failureOf tells what can be done about an error.
+// FailureOf tells what can be done about an error of a statement or a transaction.
 func FailureOf(err error) Failure {
 	var my *mysql.MySQLError
 	var lite interface{ Code() int }

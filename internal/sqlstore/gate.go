@@ -16,16 +16,16 @@ import (
 )
 
 var (
-	// ErrShut says that MySQL may not be used yet: it was not seen to be the right one.
-	ErrUnchecked = errors.New("syncer: database was not checked yet")
-	// ErrAway says that MySQL does not answer, or takes nobody now.
-	ErrAway = errors.New("syncer: database is away")
+	// ErrUnchecked says that MySQL may not be used yet: its check has not passed.
+	ErrUnchecked = errors.New("sqlstore: the database has not answered since the start, so it is not checked and not used yet")
+	// ErrAway says that MySQL does not answer, or refuses connections for now.
+	ErrAway = errors.New("sqlstore: the database does not answer")
 )
 
-// GateEveryDefault is how often a gate asks for a MySQL that is away.
+// DefaultGateEvery is the pause between two tries to reach a MySQL that is away.
 const DefaultGateEvery = time.Second
 
-// awayNumbers are refusals of a MySQL that will take us later.
+// awayNumbers are refusals of a MySQL that will accept connections later.
 var awayNumbers = []uint16{
 	1040, // too many connections
 	1053, // shutdown in progress
@@ -34,23 +34,23 @@ var awayNumbers = []uint16{
 	3032, // offline mode
 }
 
-// Gate keeps a MySQL shut until a check has passed: a process may start while MySQL is away, and cannot use one with
-// an older schema or somebody else's partitions once it is back.
+// Gate blocks the use of a MySQL until a check has passed. So a process may start while MySQL is away, and still never uses
+// one with an older schema or another number of partitions.
 type Gate struct {
 	cfg   Config
 	check func(context.Context, *gorm.DB) error
 	open  atomic.Bool
 }
 
-// OpenShut opens a MySQL that may be away: it makes no connection, and whoever uses db is told ErrShut until Try or Await of the
-// gate returned nil. check gets a store of its own. Errors: ErrConfig.
+// OpenGated opens a MySQL that may be away. It makes no connection, and every use of db fails with ErrUnchecked until Try or
+// Await of the gate has returned nil. check gets a pool of its own. Errors: ErrConfig.
 func OpenGated(cfg Config, check func(context.Context, *gorm.DB) error) (*gorm.DB, *Gate, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, nil, err
 	}
 	if cfg.DSN == "" {
-		return nil, nil, Required("DSN")
+		return nil, nil, fmt.Errorf("%w: DSN is required", ErrConfig)
 	}
 	g := &Gate{cfg: cfg, check: check}
 	pool, dialector, err := cfg.openMySQL(func(c driver.Connector) driver.Connector { return gated{Connector: c, gate: g} })
@@ -61,8 +61,7 @@ func OpenGated(cfg Config, check func(context.Context, *gorm.DB) error) (*gorm.D
 	return db, g, err
 }
 
-// Try checks the database and opens the gate if it is the right one. ErrAway, wrapped, is worth another try; any other error is
-// the database's last word.
+// Try runs the check and opens the gate if it passes. After ErrAway, wrapped, another try may succeed; any other error is final.
 func (g *Gate) Try(ctx context.Context) error {
 	if g.open.Load() {
 		return nil
@@ -82,8 +81,7 @@ func (g *Gate) Try(ctx context.Context) error {
 	return err
 }
 
-// Await tries again after each pause until the gate is open or ctx ends, which both are nil, or until the database turns out
-// to be the wrong one.
+// Await tries again after each pause. It returns nil once the gate is open or ctx ends, and any error of Try but ErrAway.
 func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -96,7 +94,7 @@ func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger)
 		err := g.Try(ctx)
 		switch {
 		case err == nil:
-			log.Info("MySQL is there", "after", time.Since(began).Round(time.Millisecond))
+			log.Info("MySQL answers and is in use", "after", time.Since(began).Round(time.Millisecond))
 			return nil
 		case ctx.Err() != nil:
 			return nil
@@ -106,7 +104,7 @@ func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger)
 	}
 }
 
-// away tells a server that does not answer from one that says no.
+// away tells a server that does not answer, or not yet, from one that refuses for good.
 func away(err error) bool {
 	if my, is := errors.AsType[*mysql.MySQLError](err); is {
 		return slices.Contains(awayNumbers, my.Number)
@@ -117,14 +115,14 @@ func away(err error) bool {
 	return errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// gated makes no connection while its gate is shut.
+// gated makes no connection until its gate is open.
 type gated struct {
 	driver.Connector
 
 	gate *Gate
 }
 
-// Connect connects, or returns ErrShut.
+// Connect connects, or returns ErrUnchecked.
 func (g gated) Connect(ctx context.Context) (driver.Conn, error) {
 	if !g.gate.open.Load() {
 		return nil, ErrUnchecked

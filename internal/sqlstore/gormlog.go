@@ -9,8 +9,8 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// gormLog hands gorm's log to slog: statements that are slow, and gorm's own complaints. Errors of statements are
-// returned to the caller, who judges them; logging them too would tell them twice.
+// gormLog is gorm's logger: it writes slow statements and gorm's own warnings to slog. Errors of statements are returned to
+// the caller and not logged here.
 type gormLog struct {
 	log  *slog.Logger
 	slow time.Duration
@@ -18,20 +18,20 @@ type gormLog struct {
 
 var _ logger.Interface = gormLog{}
 
-// LogMode changes nothing: slog's handler decides what is shown.
+// LogMode changes nothing: slog's handler filters by level.
 func (l gormLog) LogMode(logger.LogLevel) logger.Interface { return l }
 
-// Info is gorm's small talk.
+// Info logs at the level Debug.
 func (l gormLog) Info(ctx context.Context, format string, args ...any) {
 	l.log.DebugContext(ctx, "gorm: "+fmt.Sprintf(format, args...))
 }
 
-// Warn is a complaint of gorm's.
+// Warn logs a warning of gorm.
 func (l gormLog) Warn(ctx context.Context, format string, args ...any) {
 	l.log.WarnContext(ctx, "gorm: "+fmt.Sprintf(format, args...))
 }
 
-// Error is a complaint of gorm's.
+// Error logs an error of gorm.
 func (l gormLog) Error(ctx context.Context, format string, args ...any) {
 	l.log.ErrorContext(ctx, "gorm: "+fmt.Sprintf(format, args...))
 }
@@ -47,7 +47,7 @@ func (l gormLog) Trace(ctx context.Context, begin time.Time, statement func() (s
 		slog.Duration("took", took), slog.Int64("rows", rows), slog.String("sql", text))
 }
 
-// ParamsFilter keeps the values, which are people's, out of the log.
+// ParamsFilter leaves values out of the log: they are personal data.
 func (l gormLog) ParamsFilter(_ context.Context, sql string, _ ...any) (string, []any) {
 	return sql, nil
 }

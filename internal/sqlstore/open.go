@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -17,29 +18,29 @@ import (
 	"gorm.io/gorm"
 )
 
-// Defaults of StoreConfig.
+// DefaultConns is the most connections to a MySQL, unless Config says otherwise.
+const DefaultConns = 16
+
 const (
-	DefaultConns       = 16
-	DefaultConnsSQLite = 4
-	DefaultSlow        = time.Second
-	dialTimeout        = 5 * time.Second
-	ioTimeout          = time.Minute // for the caller that forgot a deadline
-	connLifetime       = 5 * time.Minute
-	sqliteBusyMs       = 10_000
-	lockWaitSeconds    = 10 // the server's own default of 50 would hold a whole flush for that long
+	connsSQLite     = 4
+	slowStatement   = time.Second // statements that take longer are logged
+	dialTimeout     = 5 * time.Second
+	ioTimeout       = time.Minute // for a caller without a deadline of its own
+	connLifetime    = 5 * time.Minute
+	sqliteBusyMs    = 10_000
+	lockWaitSeconds = 10 // the server's own default of 50 would hold a whole flush for that long
 )
 
-// strictMode makes the server refuse what it would else cut or round in silence.
+// strictMode makes the server refuse values that it would otherwise cut or round silently.
 const strictMode = "'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
 
-// StoreConfig says which database to open. Logger and one of DSN and Path are required.
+// Config says which database to open. Logger and one of DSN and Path are required.
 type Config struct {
 	DSN  string // MySQL or MariaDB, in the form of go-sql-driver
-	Path string // file of an embedded SQLite, made when it is not there
+	Path string // file of an embedded SQLite, created if it does not exist
 
 	Conns       int           // most connections at a time
-	Slow        time.Duration // statements that take longer are logged
-	ReadTimeout time.Duration // most that the server may be silent; migrations of large tables want more
+	ReadTimeout time.Duration // longest wait for the server to send anything; migrations of large tables need more
 
 	Logger *slog.Logger
 }
@@ -48,11 +49,10 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	conns := DefaultConns
 	if c.Path != "" {
-		conns = DefaultConnsSQLite
+		conns = connsSQLite
 	}
-	OrDefault(&c.Conns, conns)
-	OrDefault(&c.Slow, DefaultSlow)
-	OrDefault(&c.ReadTimeout, ioTimeout)
+	c.Conns = cmp.Or(c.Conns, conns)
+	c.ReadTimeout = cmp.Or(c.ReadTimeout, ioTimeout)
 	return c
 }
 
@@ -60,7 +60,7 @@ func (c Config) WithDefaults() Config {
 func (c Config) Validate() error {
 	switch {
 	case c.Logger == nil:
-		return Required("Logger")
+		return fmt.Errorf("%w: Logger is required", ErrConfig)
 	case (c.DSN == "") == (c.Path == ""):
 		return fmt.Errorf("%w: one of DSN and Path is required", ErrConfig)
 	case c.Conns < 1:
@@ -69,8 +69,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Open opens the database and asks it for a sign of life. Its dialect is db.Name(), which is migrations.MySQL or
-// migrations.SQLite. Close it with Close. Errors: ErrConfig, or the database's own.
+// Open opens the database and pings it. Its dialect is db.Name(), which is migrations.MySQL or migrations.SQLite. Close it
+// with Close. Errors: ErrConfig, or the database's own.
 func Open(ctx context.Context, cfg Config) (*gorm.DB, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -81,19 +81,19 @@ func Open(ctx context.Context, cfg Config) (*gorm.DB, error) {
 		return nil, err
 	}
 	if err := pool.PingContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("syncer: open: %w", err), pool.Close())
+		return nil, errors.Join(fmt.Errorf("sqlstore: open: %w", err), pool.Close())
 	}
 	return cfg.wrap(pool, dialector)
 }
 
-// wrap makes no connection: the pool's owner has asked for a sign of life, or wants none yet.
+// wrap makes a gorm.DB of a pool, without a connection.
 func (c Config) wrap(pool *sql.DB, dialector gorm.Dialector) (*gorm.DB, error) {
 	db, err := gorm.Open(dialector, &gorm.Config{
-		Logger: gormLog{log: c.Logger, slow: c.Slow}, TranslateError: true, SkipDefaultTransaction: true, DisableAutomaticPing: true,
-		NowFunc: func() time.Time { return time.Now().UTC().Truncate(time.Millisecond) },
+		Logger: gormLog{log: c.Logger, slow: slowStatement}, TranslateError: true, SkipDefaultTransaction: true, DisableAutomaticPing: true,
+		NowFunc: Now,
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("syncer: open: %w", err), pool.Close())
+		return nil, errors.Join(fmt.Errorf("sqlstore: open: %w", err), pool.Close())
 	}
 	return db, nil
 }
@@ -102,7 +102,7 @@ func (c Config) wrap(pool *sql.DB, dialector gorm.Dialector) (*gorm.DB, error) {
 func Close(db *gorm.DB) error {
 	pool, err := db.DB()
 	if err != nil {
-		return fmt.Errorf("syncer: close: %w", err)
+		return fmt.Errorf("sqlstore: close: %w", err)
 	}
 	return pool.Close()
 }
@@ -114,8 +114,8 @@ func (c Config) open() (*sql.DB, gorm.Dialector, error) {
 	return c.openMySQL(func(connector driver.Connector) driver.Connector { return connector })
 }
 
-// openMySQL takes the operator's DSN and sets what the code relies on, whatever the DSN says: the count of changed rows
-// rather than found ones, times in UTC, no statement beside the one that was sent.
+// openMySQL takes the operator's DSN and overrides in it what the code relies on: RowsAffected counts changed rows and not
+// found ones, times are UTC, and a call sends one statement.
 func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.DB, gorm.Dialector, error) {
 	dsn, err := mysql.ParseDSN(c.DSN)
 	if err != nil {
@@ -125,10 +125,10 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	dsn.InterpolateParams, dsn.ParseTime, dsn.Loc = true, true, time.UTC
 	dsn.RejectReadOnly = true // after a failover: leave the old primary
 	dsn.Collation = ""
-	dsn.Logger = &mysql.NopLogger{} // the driver returns what it would log
-	OrDefault(&dsn.Timeout, dialTimeout)
-	OrDefault(&dsn.ReadTimeout, c.ReadTimeout)
-	OrDefault(&dsn.WriteTimeout, ioTimeout)
+	dsn.Logger = &mysql.NopLogger{} // it would log what the driver also returns
+	dsn.Timeout = cmp.Or(dsn.Timeout, dialTimeout)
+	dsn.ReadTimeout = cmp.Or(dsn.ReadTimeout, c.ReadTimeout)
+	dsn.WriteTimeout = cmp.Or(dsn.WriteTimeout, ioTimeout)
 	if dsn.Params == nil {
 		dsn.Params = make(map[string]string)
 	}
@@ -151,8 +151,8 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	return pool, gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), nil // asks for nothing that versions differ in
 }
 
-// openSQLite lets readers read beside one writer: each transaction that writes takes the write lock when it begins, so none
-// can fail half way for another's sake, and waits its turn for it.
+// openSQLite lets readers read beside one writer. Each transaction waits for the write lock when it begins, so none fails half
+// way because of another one.
 func (c Config) openSQLite() (*sql.DB, gorm.Dialector, error) {
 	query := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", sqliteBusyMs), "journal_mode(WAL)", "synchronous(FULL)",
@@ -160,7 +160,7 @@ func (c Config) openSQLite() (*sql.DB, gorm.Dialector, error) {
 	file := url.URL{Scheme: "file", OmitHost: true, Path: c.Path, RawQuery: query.Encode()}
 	pool, err := sql.Open(sqlite.DriverName, file.String())
 	if err != nil {
-		return nil, nil, fmt.Errorf("syncer: open: %w", err)
+		return nil, nil, fmt.Errorf("sqlstore: open: %w", err)
 	}
 	pool.SetMaxOpenConns(c.Conns)
 	pool.SetMaxIdleConns(c.Conns)

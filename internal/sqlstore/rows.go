@@ -8,17 +8,17 @@ import (
 	"gorm.io/gorm"
 )
 
-// querier is a pool or a transaction.
+// Querier reads: a pool, a transaction, or the ConnPool of a gorm.DB.
 type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// execer is a transaction: a *sql.Tx, or tx.Statement.ConnPool of a gorm one.
+// Execer writes: a *sql.Tx, or tx.Statement.ConnPool of a gorm transaction.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// scanAll runs a query and hands each row to take.
+// ScanAll runs a query and calls take for each row.
 func ScanAll(ctx context.Context, q Querier, query string, args []any, take func(scan func(...any) error) error) error {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -33,7 +33,7 @@ func ScanAll(ctx context.Context, q Querier, query string, args []any, take func
 	return rows.Err()
 }
 
-// snapshotOf is the isolation that shows one moment; SQLite has no other.
+// SnapshotIsolation is the isolation that shows one moment. InSnapshot uses it.
 func SnapshotIsolation(db *gorm.DB) sql.IsolationLevel {
 	if db.Name() == "sqlite" {
 		return sql.LevelDefault

@@ -53,7 +53,7 @@ func (r *Reconciler) retry(ctx context.Context, p *writer.ParkedClaim, how Repai
 	if p.Written {
 		return parkedWritten, nil
 	}
-	err := writer.WriteOne(ctx, r.cfg.DB, r.cfg.Logger, p.Event, p.Payload)
+	err := writer.WriteOne(ctx, r.cfg.DB, p.Event)
 	switch writer.FailureOf(err) {
 	case sqlstore.FailureNone:
 		return parkedWritten, nil
@@ -79,9 +79,9 @@ func (r *Reconciler) unpark(ctx context.Context, p *writer.ParkedClaim, outcome 
 		return step, err
 	}
 	err = r.locked(ctx, id, func(tx *sql.Tx, _ *models.Campaign) error {
-		query, args := "DELETE FROM parked_events WHERE id = ?", []any{p.Id}
+		query, args := "DELETE FROM parked_events WHERE id = ?", []any{p.ID}
 		if outcome == parkedDiscarded {
-			query, args = "UPDATE parked_events SET discarded_at = ? WHERE id = ?", []any{step.At.Format(sqlstore.TimeLayout), p.Id}
+			query, args = "UPDATE parked_events SET discarded_at = ? WHERE id = ?", []any{step.At.Format(sqlstore.TimeLayout), p.ID}
 		}
 		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 			return fmt.Errorf("syncer: repair %s: %w", id, err)

@@ -11,13 +11,13 @@ import (
 	"dibs/models"
 )
 
-// row is a claim on its way into MySQL, with the payload it came in for the case that it has to be parked.
+// row is a claim on its way to MySQL. Its payload is needed only when it has to be parked.
 type row struct {
 	event   models.Event
 	payload []byte
 }
 
-// tally is what a set of claims adds up to for one campaign.
+// tally is the sum of some claims of one campaign.
 type tally struct {
 	units, claims     int64
 	firstSeq, lastSeq int64
@@ -36,14 +36,13 @@ func (t *tally) merge(o tally) {
 	t.claims += o.claims
 }
 
-// cell holds rows and, beside them, what they add up to per campaign, so that both leave the adder together. Those who
-// wait for the rows wait for the cell.
+// cell holds rows and their sums by campaign, so that both leave the adder together. The callers of its rows wait for it.
 type cell struct {
 	rows  []row
 	sums  map[string]*tally
 	since time.Time // when the first row came
 
-	last    string // the campaign of lastSum: in a rush nearly every row has the same
+	last    string // the campaign of lastSum: in a rush nearly all rows have the same one
 	lastSum *tally
 
 	done chan struct{} // closed when err is set
@@ -63,34 +62,33 @@ func (c *cell) add(e models.Event, payload []byte) {
 	c.lastSum.add(&e)
 }
 
-// stripe is one of the adder's lanes: full cells, oldest first, and the one that fills.
+// stripe is a part of the adder with a lock of its own: full cells, oldest first, and the one that fills.
 type stripe struct {
 	mu     sync.Mutex
 	full   []*cell
 	open   *cell
 	closed bool
 
-	_ [64]byte // stripes are written by different cores: keep them off each other's cache line
+	_ [64]byte // stripes are written by different cores: no two share a cache line
 }
 
-// adder adds up claims that many goroutines bring at once, in the manner of a LongAdder: striped, so that they seldom
-// meet, and emptied stripe by stripe.
+// adder adds up the claims of many goroutines, as Java's LongAdder does: in stripes, so that two goroutines seldom wait for one
+// lock. It is emptied stripe by stripe.
 type adder struct {
 	stripes  []stripe
 	cellRows int // rows of a full cell: one cell of each stripe makes a flush
 	pending  atomic.Int64
-	turn     int // stripe the next take begins with; the taker's own
+	turn     int // stripe that the next take begins with; only take uses it
 	pool     sync.Pool
 }
 
-// newAdder makes an adder with as many stripes as cores, rounded up to a power of two.
+// newAdder makes an adder with a stripe a core, rounded up to a power of two.
 func newAdder(flushSize int) *adder {
 	n := 1 << bits.Len(uint(runtime.GOMAXPROCS(0)-1))
 	return &adder{stripes: make([]stripe, n), cellRows: max(1, flushSize/n)}
 }
 
-// add puts a claim into one of the stripes and returns the cell to wait for and how many claims are pending now.
-// It returns nil after close.
+// add puts a claim into one of the stripes. It returns the cell to wait for, nil after close, and how many claims are pending.
 func (a *adder) add(e models.Event, payload []byte, now func() time.Time) (*cell, int64) {
 	s := &a.stripes[rand.Uint32()&uint32(len(a.stripes)-1)] //nolint:gosec // spreads load, guards nothing
 	s.mu.Lock()
@@ -135,7 +133,7 @@ func (a *adder) take(limit int) []*cell {
 	return taken
 }
 
-// pop swaps the stripe's oldest cell out, unless it has more rows than there is room for.
+// pop removes the oldest cell of the stripe, unless it has more rows than there is room for.
 func (s *stripe) pop(room int) *cell {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +153,7 @@ func (s *stripe) pop(room int) *cell {
 	return c
 }
 
-// release answers those who wait for the cell, and takes its memory back.
+// release answers the callers that wait for the cell, and reuses its memory.
 func (a *adder) release(c *cell, err error) {
 	rows := c.rows
 	c.rows, c.err = nil, err
@@ -165,7 +163,7 @@ func (a *adder) release(c *cell, err error) {
 	a.pool.Put(&rows)
 }
 
-// close lets nothing more in; what is there can still be taken.
+// close refuses further claims; pending ones can still be taken.
 func (a *adder) close() {
 	for i := range a.stripes {
 		s := &a.stripes[i]

@@ -3,7 +3,6 @@ package writer_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"testing"
 	"time"
 
@@ -23,28 +22,22 @@ const (
 
 // BenchmarkWriter measures claims a second through Submit, and what a claim costs in memory.
 func BenchmarkWriter(b *testing.B) {
-	for _, writers := range []int{1, 2, 4} {
-		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
-			db := syncertest.OpenServer(b)
-			syncertest.AddCampaign(b, db, benchCampaign, benchTotal)
-			events := syncertest.ClaimsOf(benchCampaign, 1, int64(b.N))
-			b.ReportAllocs()
-			b.ResetTimer()
-			took := submitted(b, db, writers, events)
-			b.ReportMetric(float64(len(events))/took.Seconds(), "claims/s")
-		})
-	}
+	db := syncertest.OpenServer(b)
+	syncertest.AddCampaign(b, db, benchCampaign, benchTotal)
+	events := syncertest.ClaimsOf(benchCampaign, 1, int64(b.N))
+	b.ReportAllocs()
+	b.ResetTimer()
+	took := submitted(b, db, events)
+	b.ReportMetric(float64(len(events))/took.Seconds(), "claims/s")
 }
 
 // BenchmarkWriterRatios puts the writer beside the raw insert of the same rows and beside one transaction a claim, in one
-// run on one server: go test -run - -bench Ratios -benchtime 1x ./syncer.
+// run on one server: go test -run - -bench Ratios -benchtime 1x ./syncer/writer.
 func BenchmarkWriterRatios(b *testing.B) {
 	const many, few = 200_000, 4_000
 	for range b.N {
 		raw := rate(b, many, syncertest.RawInsert)
-		ours := rate(b, many, func(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
-			return submitted(b, db, writer.DefaultWriters, events)
-		})
+		ours := rate(b, many, submitted)
 		single := rate(b, few, oneByOne)
 		b.ReportMetric(raw, "raw/s")
 		b.ReportMetric(ours, "writer/s")
@@ -64,10 +57,10 @@ func rate(b *testing.B, n int64, run func(b *testing.B, db *gorm.DB, events []mo
 	return float64(n) / took.Seconds()
 }
 
-// submitted brings events through a writer, many submitters at a time.
-func submitted(b *testing.B, db *gorm.DB, writers int, events []models.Event) time.Duration {
+// submitted submits events to a writer, many at a time.
+func submitted(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 	b.Helper()
-	w := syncertest.StartWriter(b, writer.Config{DB: db, Writers: writers})
+	w := syncertest.StartWriter(b, writer.Config{DB: db})
 	begun := time.Now()
 	syncertest.EachAtOnce(b, benchSubmitters, events, func(e *models.Event) error { return w.Submit(b.Context(), *e, nil) })
 	return time.Since(begun)

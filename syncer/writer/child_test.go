@@ -49,15 +49,15 @@ func runChild() error {
 	if err != nil {
 		return err
 	}
-	w, err := writer.NewWithStep(writer.Config{
+	w, err := writer.NewTuned(writer.Config{
 		DB: db, FlushSize: 20, FlushInterval: 2 * time.Millisecond, Logger: syncertest.Quiet(),
-	}, func(step string) {
+	}, writer.Tuning{Step: func(step string) {
 		if step == os.Getenv(childStep) {
 			if visits--; visits == 0 {
 				syncertest.DieHere()
 			}
 		}
-	})
+	}})
 	if err != nil {
 		return err
 	}

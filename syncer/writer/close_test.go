@@ -74,11 +74,12 @@ func TestWriter_BlocksSubmittersAbovePendingMax(t *testing.T) {
 	db := syncertest.OpenServer(t)
 	syncertest.AddCampaign(t, db, "c", 1000)
 	gate := make(chan struct{})
-	w := startWriterWithStep(t, writer.Config{DB: db, FlushSize: 10, FlushInterval: time.Millisecond, PendingMax: 25}, func(step string) {
+	step := func(step string) {
 		if step == "begin" {
 			<-gate
 		}
-	})
+	}
+	w := startTuned(t, writer.Config{DB: db, FlushSize: 10, FlushInterval: time.Millisecond}, writer.Tuning{PendingMax: 25, Step: step})
 	events := syncertest.ClaimsOf("c", 1, 60)
 	answers := submitLater(t.Context(), w, events)
 	require.Eventually(t, func() bool { return w.Held() == 25 }, 10*time.Second, time.Millisecond)
@@ -97,7 +98,7 @@ func TestWriter_FlushesByTimeByTheGivenClock(t *testing.T) {
 	db := syncertest.OpenServer(t)
 	syncertest.AddCampaign(t, db, "c", 1000)
 	clock, reg := clockwork.NewFakeClock(), prometheus.NewRegistry()
-	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: 50 * time.Millisecond, Clock: clock, Registerer: reg})
+	w := startTuned(t, writer.Config{DB: db, FlushInterval: 50 * time.Millisecond, Registerer: reg}, writer.Tuning{Clock: clock})
 	events := syncertest.ClaimsOf("c", 1, 3)
 	answers := submitLater(t.Context(), w, events)
 	require.Eventually(t, func() bool { return w.Pending() == 3 }, 10*time.Second, time.Millisecond)
@@ -118,7 +119,7 @@ func TestWriter_FlushesBySizeWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
 	syncertest.AddCampaign(t, db, "c", 1000)
-	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 10, Clock: clockwork.NewFakeClock()}) // time stands still
+	w := startTuned(t, writer.Config{DB: db, FlushSize: 10}, writer.Tuning{Clock: clockwork.NewFakeClock()}) // time stands still
 	events := syncertest.ClaimsOf("c", 1, 20)
 	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events[:10]))
 	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events[10:]))

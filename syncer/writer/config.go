@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"time"
@@ -12,62 +13,58 @@ import (
 	"gorm.io/gorm"
 )
 
-// Defaults of WriterConfig.
+// Defaults and bounds of Config.
 const (
 	DefaultFlushSize     = 2000                  // rows: InnoDB's cost a row stops falling at about 1,000
 	DefaultFlushInterval = 50 * time.Millisecond // DBAs are promised a second
-	DefaultFlushTimeout  = 30 * time.Second      // one attempt at a transaction
-	DefaultWriters       = 1                     // one hot campaign is one row, so a second flush mostly waits for the first
 	FlushSizeMax         = 20_000                // rows: keeps the statement under a server's packet limit of 16 MB
-	writersMax           = 16
-	pendingFlushes       = 8 // of PendingMax's default, in flushes
 )
 
-// WriterConfig is how a Writer works. DB and Logger are required.
+const (
+	flushTimeout   = 30 * time.Second // of one attempt at a transaction
+	pendingFlushes = 8                // most claims in memory, in flushes; Submit blocks above
+)
+
+// Config configures a Writer. DB and Logger are required.
 type Config struct {
 	DB *gorm.DB
 
-	FlushSize     int           // rows; most that one transaction holds
-	FlushInterval time.Duration // most that a claim waits for others
-	FlushTimeout  time.Duration // most that one attempt at a transaction may take
-	Writers       int           // flushes at the same time
-	PendingMax    int           // claims held in memory; Submit blocks above
+	FlushSize     int           // most rows of one transaction
+	FlushInterval time.Duration // longest wait of a claim for others
 
 	Logger     *slog.Logger
-	Clock      clockwork.Clock
 	Registerer prometheus.Registerer // nil: no metrics
 }
 
 // WithDefaults returns a copy with defaults where nothing is set.
 func (c Config) WithDefaults() Config {
-	sqlstore.OrDefault(&c.FlushSize, DefaultFlushSize)
-	sqlstore.OrDefault(&c.FlushInterval, DefaultFlushInterval)
-	sqlstore.OrDefault(&c.FlushTimeout, DefaultFlushTimeout)
-	sqlstore.OrDefault(&c.Writers, DefaultWriters)
-	sqlstore.OrDefault(&c.PendingMax, pendingFlushes*c.FlushSize)
-	if c.Clock == nil {
-		c.Clock = clockwork.NewRealClock()
-	}
+	c.FlushSize = cmp.Or(c.FlushSize, DefaultFlushSize)
+	c.FlushInterval = cmp.Or(c.FlushInterval, DefaultFlushInterval)
 	return c
 }
 
-// Validate returns nil, or ErrConfig wrapped with the name of the field.
+// Validate returns nil, or sqlstore.ErrConfig wrapped with the name of the field.
 func (c Config) Validate() error {
 	switch {
 	case c.DB == nil:
-		return sqlstore.Required("DB")
+		return fmt.Errorf("writer: %w: DB is required", sqlstore.ErrConfig)
 	case c.Logger == nil:
-		return sqlstore.Required("Logger")
+		return fmt.Errorf("writer: %w: Logger is required", sqlstore.ErrConfig)
 	case c.FlushSize < 1 || c.FlushSize > FlushSizeMax:
-		return fmt.Errorf("%w: FlushSize must be 1 to %d", sqlstore.ErrConfig, FlushSizeMax)
+		return fmt.Errorf("writer: %w: FlushSize must be 1 to %d", sqlstore.ErrConfig, FlushSizeMax)
 	case c.FlushInterval < time.Millisecond || c.FlushInterval > time.Minute:
-		return fmt.Errorf("%w: FlushInterval must be 1ms to 1m", sqlstore.ErrConfig)
-	case c.FlushTimeout < time.Millisecond:
-		return fmt.Errorf("%w: FlushTimeout must be at least 1ms", sqlstore.ErrConfig)
-	case c.Writers < 1 || c.Writers > writersMax:
-		return fmt.Errorf("%w: Writers must be 1 to %d", sqlstore.ErrConfig, writersMax)
-	case c.PendingMax < c.FlushSize:
-		return fmt.Errorf("%w: PendingMax must be at least FlushSize", sqlstore.ErrConfig)
+		return fmt.Errorf("writer: %w: FlushInterval must be 1ms to 1m", sqlstore.ErrConfig)
 	}
 	return nil
+}
+
+// tuning is what only tests change.
+type tuning struct {
+	clock        clockwork.Clock
+	flushTimeout time.Duration
+	pendingMax   int // claims
+}
+
+func (c Config) tuning() tuning {
+	return tuning{clock: clockwork.NewRealClock(), flushTimeout: flushTimeout, pendingMax: pendingFlushes * c.FlushSize}
 }

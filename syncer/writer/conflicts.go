@@ -3,19 +3,19 @@ package writer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 
 	"dibs/internal/sqlstore"
 )
 
-// place is where a claim stands in the order of its campaign; two claims never share one.
-type place struct {
+// seqKey is a claim's number in its campaign. No two claims share one.
+type seqKey struct {
 	campaignID string
 	seq        int64
 }
 
-func placeOf(r *row) place { return place{campaignID: r.event.CampaignID, seq: r.event.Seq} }
+func seqKeyOf(r *row) seqKey { return seqKey{campaignID: r.event.CampaignID, seq: r.event.Seq} }
 
 // known is a claim that MySQL has.
 type known struct {
@@ -23,155 +23,165 @@ type known struct {
 	seq, quantity          int64
 }
 
+const selectKnown = "SELECT id, campaign_id, seq, user_id, quantity FROM claims WHERE "
+
+func scanKnown(scan func(...any) error) (k known, err error) {
+	err = scan(&k.id, &k.campaignID, &k.seq, &k.userID, &k.quantity)
+	return k, err
+}
+
 func (k *known) is(r *row) bool {
 	e := &r.event
 	return k.id == e.ID && k.campaignID == e.CampaignID && k.seq == e.Seq && k.userID == e.UserID && k.quantity == e.Quantity
 }
 
-// sift finds out why a batch would not go in, and returns the rows that may still do: claims that are there already are
-// dropped, claims that contradict one that is there, or belong to no campaign, are parked. It reads what is committed:
-// an INSERT that ran into another transaction's row has waited for its end.
-func (w *Writer) resolveConflicts(ctx context.Context, rows []*row) ([]*row, error) {
-	s := &conflicts{w: w, ctx: ctx, rows: rows}
-	s.run(s.dropKnown)
-	s.run(s.parkUnknownCampaign)
-	s.run(s.parkDuplicates)
-	if len(s.rows) == len(rows) {
-		s.run(s.parkSeqTaken)
-		s.run(s.parkPacketTaken)
-	}
-	return s.rows, s.err
+// finding is what a check found about a row. Without any, the row may be written.
+type finding struct {
+	written      bool   // MySQL has it
+	kind, reason string // why it must be parked
 }
 
-// sieve goes over a batch in several passes; the first error ends it.
+// check reads what it needs about the rows of a batch, and returns a function that judges each of them.
+type check func() (judge func(*row) finding, err error)
+
+// conflicts looks for the rows that keep a batch from being written.
 type conflicts struct {
 	w    *Writer
-	ctx  context.Context //nolint:containedctx // lives as long as one call of sift
+	ctx  context.Context //nolint:containedctx // lives as long as one call of resolveConflicts
 	rows []*row
-	err  error
 }
 
-// run keeps the rows for which keep, made by a pass, is true.
-func (s *conflicts) run(pass func() (keep func(*row) (bool, error), err error)) {
-	if s.err != nil || len(s.rows) == 0 {
-		return
+// resolveConflicts finds out why a batch clashes, and returns the rows that can still be written. Claims that MySQL has are
+// dropped; claims that contradict one that MySQL has, or belong to no campaign, are parked. It reads what is committed: an INSERT
+// that met a row of another transaction has waited for the end of that.
+func (w *Writer) resolveConflicts(ctx context.Context, rows []*row) ([]*row, error) {
+	s := &conflicts{w: w, ctx: ctx, rows: rows}
+	if err := s.run(s.findWritten, s.findUnknownCampaign, s.findDuplicates); err != nil {
+		return nil, err
 	}
-	keep, err := pass()
-	if err != nil {
-		s.err = err
-		return
+	if len(s.rows) < len(rows) {
+		return s.rows, nil
 	}
-	var kept []*row
-	for _, r := range s.rows {
-		ok, err := keep(r)
+	return s.rows, s.run(s.findSeqTaken, s.findPacketTaken)
+}
+
+// run runs checks one after the other, each over the rows that the ones before it left.
+func (s *conflicts) run(checks ...check) error {
+	for _, check := range checks {
+		if len(s.rows) == 0 {
+			return nil
+		}
+		judge, err := check()
 		if err != nil {
-			s.err = err
-			return
+			return err
 		}
-		if ok {
-			kept = append(kept, r)
+		var left []*row
+		for _, r := range s.rows {
+			switch found := judge(r); {
+			case found.written:
+				s.w.metrics.replays.Inc()
+			case found.kind != "":
+				if err := s.w.park(s.ctx, r, found.kind, found.reason); err != nil {
+					return err
+				}
+			default:
+				left = append(left, r)
+			}
 		}
+		s.rows = left
 	}
-	s.rows = kept
+	return nil
 }
 
-// dropKnown drops claims that are in MySQL, and parks those whose id a different claim has.
-func (s *conflicts) dropKnown() (func(*row) (bool, error), error) {
+// findWritten finds claims that MySQL has, and claims whose id a different claim has.
+func (s *conflicts) findWritten() (func(*row) finding, error) {
 	ids := make([]any, len(s.rows))
 	for i, r := range s.rows {
 		ids[i] = r.event.ID
 	}
 	there := make(map[string]known, len(ids))
-	err := s.claims("id IN (?"+strings.Repeat(",?", len(ids)-1)+")", ids, func(k known) { there[k.id] = k })
-	return func(r *row) (bool, error) {
-		k, is := there[r.event.ID]
+	err := s.claims("id IN "+sqlstore.Marks(len(ids)), ids, func(k known) { there[k.id] = k })
+	return func(r *row) finding {
+		k, exists := there[r.event.ID]
 		switch {
-		case !is:
-			return true, nil
+		case !exists:
+			return finding{}
 		case k.is(r):
-			s.w.metrics.replays.Inc()
-			return false, nil
+			return finding{written: true}
 		}
-		return false, s.w.park(s.ctx, r, parkedID, fmt.Sprintf("a different claim has this id: seq %d of %s", k.seq, k.campaignID))
+		return finding{kind: parkedID, reason: fmt.Sprintf("a different claim has this id: seq %d of %s", k.seq, k.campaignID)}
 	}, err
 }
 
-// parkStrangers parks claims of campaigns that MySQL does not know.
-func (s *conflicts) parkUnknownCampaign() (func(*row) (bool, error), error) {
+// findUnknownCampaign finds claims of campaigns that MySQL does not have.
+func (s *conflicts) findUnknownCampaign() (func(*row) finding, error) {
 	var ids []any
 	for id := range sumOf(s.rows) {
 		ids = append(ids, id)
 	}
 	there := make(map[string]bool, len(ids))
-	query := "SELECT id FROM campaigns WHERE id IN (?" + strings.Repeat(",?", len(ids)-1) + ")"
-	err := s.read(query, ids, func(scan func(...any) error) error {
+	err := s.read("SELECT id FROM campaigns WHERE id IN "+sqlstore.Marks(len(ids)), ids, func(scan func(...any) error) error {
 		var id string
 		err := scan(&id)
 		there[id] = true
 		return err
 	})
-	return func(r *row) (bool, error) {
+	return func(r *row) finding {
 		if there[r.event.CampaignID] {
-			return true, nil
+			return finding{}
 		}
-		return false, s.w.park(s.ctx, r, parkedUnknownCampaign, "no such campaign")
+		return finding{kind: parkedUnknownCampaign, reason: "no such campaign"}
 	}, err
 }
 
-// parkTwins parks claims that share their id or their place with an earlier one of the batch.
-func (s *conflicts) parkDuplicates() (func(*row) (bool, error), error) {
-	ids, places := make(map[string]bool, len(s.rows)), make(map[place]string, len(s.rows))
-	return func(r *row) (bool, error) {
+// findDuplicates finds claims that have the id or the seq of an earlier one of the batch.
+func (s *conflicts) findDuplicates() (func(*row) finding, error) {
+	ids, seqs := make(map[string]bool, len(s.rows)), make(map[seqKey]string, len(s.rows))
+	return func(r *row) finding {
 		if ids[r.event.ID] {
-			return false, s.w.park(s.ctx, r, parkedID, "a different claim has this id: in the same batch")
+			return finding{kind: parkedID, reason: "a different claim has this id: in the same batch"}
 		}
-		if other, taken := places[placeOf(r)]; taken {
-			return false, s.w.park(s.ctx, r, parkedSeqTaken, placeTaken(r, other))
+		if other, taken := seqs[seqKeyOf(r)]; taken {
+			return seqTaken(r, other)
 		}
-		ids[r.event.ID], places[placeOf(r)] = true, r.event.ID
-		return true, nil
+		ids[r.event.ID], seqs[seqKeyOf(r)] = true, r.event.ID
+		return finding{}
 	}, nil
 }
 
-// parkDisplaced parks claims whose place a different one has in MySQL.
-func (s *conflicts) parkSeqTaken() (func(*row) (bool, error), error) {
-	places := make(map[place]string)
-	for campaignID, seqs := range seqsOf(s.rows) {
-		where := "campaign_id = ? AND shard = 0 AND seq IN (?" + strings.Repeat(",?", len(seqs)-1) + ")"
-		err := s.claims(where, append([]any{campaignID}, seqs...), func(k known) {
-			places[place{campaignID: k.campaignID, seq: k.seq}] = k.id
+// findSeqTaken finds claims whose seq a different claim has in MySQL.
+func (s *conflicts) findSeqTaken() (func(*row) finding, error) {
+	seqs := make(map[string][]any)
+	for _, r := range s.rows {
+		seqs[r.event.CampaignID] = append(seqs[r.event.CampaignID], r.event.Seq)
+	}
+	owners := make(map[seqKey]string)
+	for _, campaignID := range slices.Sorted(maps.Keys(seqs)) {
+		args := append([]any{campaignID}, seqs[campaignID]...)
+		err := s.claims("campaign_id = ? AND shard = 0 AND seq IN "+sqlstore.Marks(len(args)-1), args, func(k known) {
+			owners[seqKey{campaignID: k.campaignID, seq: k.seq}] = k.id
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	return func(r *row) (bool, error) {
-		other, taken := places[placeOf(r)]
-		if !taken || other == r.event.ID { // its own: committed just now, the next round drops it
-			return true, nil
+	return func(r *row) finding {
+		other, taken := owners[seqKeyOf(r)]
+		if !taken || other == r.event.ID { // its own row: just committed, the next search drops it
+			return finding{}
 		}
-		return false, s.w.park(s.ctx, r, parkedSeqTaken, placeTaken(r, other))
+		return seqTaken(r, other)
 	}, nil
 }
 
-func placeTaken(r *row, other string) string {
-	return fmt.Sprintf("claim %s has seq %d of this campaign", other, r.event.Seq)
+func seqTaken(r *row, other string) finding {
+	return finding{kind: parkedSeqTaken, reason: fmt.Sprintf("claim %s has seq %d of this campaign", other, r.event.Seq)}
 }
 
-func seqsOf(rows []*row) map[string][]any {
-	seqs := make(map[string][]any)
-	for _, r := range rows {
-		seqs[r.event.CampaignID] = append(seqs[r.event.CampaignID], r.event.Seq)
-	}
-	return seqs
-}
-
-// claims reads claims by a condition, for as many arguments as a batch may have.
+// claims reads claims by a condition that has no more arguments than a batch has rows, and one.
 func (s *conflicts) claims(where string, args []any, take func(known)) error {
-	query := "SELECT id, campaign_id, seq, user_id, quantity FROM claims WHERE " + where
-	return s.read(query, args, func(scan func(...any) error) error {
-		var k known
-		err := scan(&k.id, &k.campaignID, &k.seq, &k.userID, &k.quantity)
+	return s.read(selectKnown+where, args, func(scan func(...any) error) error {
+		k, err := scanKnown(scan)
 		take(k)
 		return err
 	})
@@ -180,18 +190,11 @@ func (s *conflicts) claims(where string, args []any, take func(known)) error {
 // read runs a query until it succeeds or ctx ends. A row may be taken more than once.
 func (s *conflicts) read(query string, args []any, take func(scan func(...any) error) error) error {
 	return sqlstore.RetryForever(s.ctx, s.w.noticeRetry, func() error {
-		ctx, cancel := context.WithTimeout(s.ctx, s.w.cfg.FlushTimeout)
+		ctx, cancel := context.WithTimeout(s.ctx, s.w.flushTimeout)
 		defer cancel()
-		rows, err := s.w.db.QueryContext(ctx, query, slices.Clone(args)...)
-		if err != nil {
-			return fmt.Errorf("syncer: flush: look up: %w", err)
+		if err := sqlstore.ScanAll(ctx, s.w.db.ConnPool, query, args, take); err != nil {
+			return fmt.Errorf("writer: look up claims: %w", err)
 		}
-		defer func() { _ = rows.Close() }() // rows.Err says what matters
-		for rows.Next() {
-			if err := take(rows.Scan); err != nil {
-				return fmt.Errorf("syncer: flush: look up: %w", err)
-			}
-		}
-		return rows.Err()
+		return nil
 	})
 }

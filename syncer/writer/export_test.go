@@ -1,16 +1,37 @@
 package writer
 
-// NewWriterWithStep is NewWriter with a function that is called between the steps of a flush.
-func NewWithStep(cfg Config, step func(name string)) (*Writer, error) {
+import (
+	"time"
+
+	"github.com/jonboulle/clockwork"
+)
+
+// Tuning is what a test changes of a writer beyond its Config.
+type Tuning struct {
+	Clock        clockwork.Clock
+	FlushTimeout time.Duration
+	PendingMax   int
+	Step         func(name string) // called between the steps of a flush
+}
+
+// NewTuned is New with what is set in how.
+func NewTuned(cfg Config, how Tuning) (*Writer, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	w, err := unstarted(cfg)
-	if err != nil {
-		return nil, err
+	t := cfg.tuning()
+	if how.Clock != nil {
+		t.clock = how.Clock
 	}
-	w.step = step
+	if how.FlushTimeout != 0 {
+		t.flushTimeout = how.FlushTimeout
+	}
+	if how.PendingMax != 0 {
+		t.pendingMax = how.PendingMax
+	}
+	w := unstarted(cfg, t)
+	w.steps.Observe(how.Step)
 	w.start()
 	return w, nil
 }
@@ -25,5 +46,5 @@ func (w *Writer) Held() int {
 		free++
 	}
 	w.room.Release(int64(free))
-	return w.cfg.PendingMax - free
+	return w.pendingMax - free
 }

@@ -88,17 +88,37 @@ func TestWriter_ParksClaimsThatContradictWhatIsThere(t *testing.T) {
 		good := syncertest.ClaimsOf("c", 1, 40)
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, good[:20]))
 
-		displaced := syncertest.ClaimsOf("c", 5, 1)[0]      // a different claim in a place that is taken
-		reused := good[6]                                   // a different claim under an id that is taken
-		reused.Seq, reused.UserID = 700, "somebody else"    //
-		stranger := syncertest.ClaimsOf("nowhere", 1, 1)[0] // no such campaign
-		twin := syncertest.ClaimsOf("c", 25, 1)[0]          // a place that is taken in the same batch; the lower id has it
-		bad := []models.Event{displaced, reused, stranger, twin}
+		seqTaken := syncertest.ClaimsOf("c", 5, 1)[0]      // a claim in MySQL has its seq
+		idTaken := good[6]                                 // a different claim in MySQL has its id
+		idTaken.Seq, idTaken.UserID = 700, "somebody else" //
+		unknown := syncertest.ClaimsOf("nowhere", 1, 1)[0] // no such campaign
+		duplicate := syncertest.ClaimsOf("c", 25, 1)[0]    // a claim in the same batch has its seq; the lower id has it
+		bad := []models.Event{seqTaken, idTaken, unknown, duplicate}
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, slices.Concat(good, bad)))
-		want := []string{displaced.ID, reused.ID, stranger.ID, twin.ID}
+		want := []string{seqTaken.ID, idTaken.ID, unknown.ID, duplicate.ID}
 		slices.Sort(want)
 		require.Equal(t, want, syncertest.ParkedIDs(t, db))
 		syncertest.RequireBooks(t, db, "c", good)
+	})
+}
+
+// Nothing but the count of the campaigns that moved shows that one of them does not exist.
+func TestWriter_ParksClaimsOfAnUnknownCampaign(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		syncertest.AddCampaign(t, db, "c", 1000)
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: 30 * time.Millisecond})
+		unknown := syncertest.ClaimsOf("nowhere", 1, 2)
+		require.NoError(t, w.Submit(t.Context(), unknown[0], nil), "alone")
+		good := syncertest.ClaimsOf("c", 1, 20)
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, append(slices.Clone(good), unknown[1])), "among new rows")
+		want := []string{unknown[0].ID, unknown[1].ID}
+		slices.Sort(want)
+		require.Equal(t, want, syncertest.ParkedIDs(t, db))
+		syncertest.RequireBooks(t, db, "c", good)
+		var rows int64
+		require.NoError(t, db.Raw("SELECT COUNT(*) FROM claims WHERE campaign_id = 'nowhere'").Scan(&rows).Error)
+		require.Zero(t, rows)
 	})
 }
 
@@ -128,7 +148,7 @@ func TestWriter_OutlivesAServerThatIsKilledInMidFlush(t *testing.T) {
 	events := syncertest.ClaimsOf("c", 1, 2000)
 	var kills atomic.Int64
 	flushes := 0
-	w := startWriterWithStep(t, writer.Config{DB: db, FlushSize: 100, FlushInterval: 10 * time.Millisecond}, func(step string) {
+	w := startTuned(t, writer.Config{DB: db, FlushSize: 100, FlushInterval: 10 * time.Millisecond}, writer.Tuning{Step: func(step string) {
 		if step != "begun" && step != "books moved" && step != "committed" {
 			return
 		}
@@ -137,7 +157,7 @@ func TestWriter_OutlivesAServerThatIsKilledInMidFlush(t *testing.T) {
 			server.Start()
 			kills.Add(1)
 		}
-	})
+	}})
 	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
 	require.Equal(t, int64(3), kills.Load())
 	syncertest.RequireBooks(t, db, "c", events)
@@ -151,15 +171,15 @@ func TestWriter_OutlivesAServerThatIsPausedInMidFlush(t *testing.T) {
 	events := syncertest.ClaimsOf("c", 1, 500)
 	paused := false
 	resumed := make(chan struct{})
-	w := startWriterWithStep(t, writer.Config{
-		DB: db, FlushSize: 100, FlushInterval: 10 * time.Millisecond, FlushTimeout: 300 * time.Millisecond, Registerer: reg,
-	}, func(step string) {
+	w := startTuned(t, writer.Config{
+		DB: db, FlushSize: 100, FlushInterval: 10 * time.Millisecond, Registerer: reg,
+	}, writer.Tuning{FlushTimeout: 300 * time.Millisecond, Step: func(step string) {
 		if step == "claims in" && !paused {
 			paused = true
 			pause(t, server, db)
 			time.AfterFunc(time.Second, func() { server.Resume(); close(resumed) }) // longer than an attempt may take
 		}
-	})
+	}})
 	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
 	<-resumed
 	syncertest.RequireBooks(t, db, "c", events)
@@ -183,7 +203,7 @@ func TestWriter_CommitOfUnknownOutcomeCountsOnce(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, sqlstore.Close(through)) })
 
 	flushes, committed := 0, int64(0)
-	w := startWriterWithStep(t, writer.Config{DB: through, FlushSize: 50, FlushInterval: 10 * time.Millisecond}, func(step string) {
+	w := startTuned(t, writer.Config{DB: through, FlushSize: 50, FlushInterval: 10 * time.Millisecond}, writer.Tuning{Step: func(step string) {
 		switch step {
 		case "books moved":
 			if flushes++; flushes%3 == 1 {
@@ -197,7 +217,7 @@ func TestWriter_CommitOfUnknownOutcomeCountsOnce(t *testing.T) {
 				require.NoError(t, proxy.Toxics.RemoveToxic(t.Context(), "deaf"))
 			}
 		}
-	})
+	}})
 	events := syncertest.ClaimsOf("c", 1, 300)
 	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
 	syncertest.RequireBooks(t, direct, "c", events)

@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// startWriterWithStep calls step between the steps of each flush.
-func startWriterWithStep(t testing.TB, cfg writer.Config, step func(name string)) *writer.Writer {
+// startTuned starts a writer that is closed when the test ends.
+func startTuned(t testing.TB, cfg writer.Config, how writer.Tuning) *writer.Writer {
 	t.Helper()
 	if cfg.Logger == nil {
 		cfg.Logger = syncertest.Quiet()
 	}
-	w, err := writer.NewWithStep(cfg, step)
+	w, err := writer.NewTuned(cfg, how)
 	require.NoError(t, err)
 	syncertest.CloseAfter(t, w)
 	return w

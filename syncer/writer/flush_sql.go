@@ -20,9 +20,9 @@ const (
 		" packet_id, amount, claimed_at, synced_at) VALUES "
 	insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at) VALUES "
 
-	// The books move by the ledger rows of this very flush, and by nothing else. stock_flushes leads the join, so that just
-	// the campaigns of the batch are locked, in order of their ids. remaining is computed from its own old value only,
-	// because MySQL hands assigned values on from left to right.
+	// The counters move by the rows that this very flush put into stock_flushes, and by nothing else. stock_flushes leads the
+	// join, so that only the campaigns of the batch are locked, in order of their ids. remaining is computed from its own old
+	// value only: MySQL assigns from left to right, and later columns see the new values.
 	moveBooksMySQL = "UPDATE stock_flushes f STRAIGHT_JOIN campaigns c ON c.id = f.campaign_id" +
 		" SET c.remaining = GREATEST(c.remaining - f.units, 0), c.claimed = c.claimed + f.units," +
 		" c.synced_seq = c.synced_seq + f.claims, c.updated_at = ? WHERE f.id IN ("
@@ -30,7 +30,7 @@ const (
 		" synced_seq = synced_seq + f.claims, updated_at = ? FROM stock_flushes f WHERE campaigns.id = f.campaign_id AND f.id IN ("
 )
 
-// insertClaims puts all rows into claims, or fails: with failureDuplicate when one is there already, by its id or its place.
+// insertClaims inserts all rows into claims, or fails: with FailureDuplicate when a claim with the id or the seq of one exists.
 func insertClaims(ctx context.Context, tx *sql.Tx, dialect string, rows []*row, syncedAt time.Time) error {
 	for chunk := range slices.Chunk(rows, sqlstore.RowsPerInsert(dialect)) {
 		s := sqlstore.NewStatement(insertClaimsHead, len(chunk)*sqlstore.RowBytes)
@@ -45,7 +45,7 @@ func insertClaims(ctx context.Context, tx *sql.Tx, dialect string, rows []*row, 
 	return nil
 }
 
-// addClaim adds the row of a claim.
+// addClaim adds the row of a claim to an INSERT.
 func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
 	s.BeginRow(i)
 	s.Text(e.ID)
@@ -64,7 +64,7 @@ func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
 	s.EndRow()
 }
 
-// insertFlushes writes the ledger, a row a campaign in order of their ids, and returns the ids of the rows.
+// insertFlushes inserts a row a campaign into stock_flushes, in order of the campaigns' ids, and returns the ids of the rows.
 func insertFlushes(ctx context.Context, tx *sql.Tx, sums map[string]*tally, took time.Duration, now time.Time) ([]string, error) {
 	s := sqlstore.NewStatement(insertFlushesHead, len(sums)*sqlstore.RowBytes)
 	ids := make([]string, 0, len(sums))
@@ -90,7 +90,7 @@ func insertFlushes(ctx context.Context, tx *sql.Tx, sums map[string]*tally, took
 	return ids, err
 }
 
-// moveBooks is the one UPDATE of a flush, for all its campaigns. It fails with errUnknownCampaign when MySQL lacks one of them.
+// moveBooks moves the counters of all campaigns of a flush by one UPDATE. It fails with errUnknownCampaign when one does not exist.
 func moveBooks(ctx context.Context, tx *sql.Tx, dialect string, flushIDs []string, now time.Time) error {
 	head := moveBooksMySQL
 	if dialect == migrations.SQLite {
@@ -101,7 +101,7 @@ func moveBooks(ctx context.Context, tx *sql.Tx, dialect string, flushIDs []strin
 	if err != nil {
 		return err
 	}
-	// synced_seq grows in each row that matches, so changed rows and matched rows are the same number.
+	// synced_seq grows in each row that matches, so as many rows are changed as match.
 	moved, err := result.RowsAffected()
 	if err != nil {
 		return err

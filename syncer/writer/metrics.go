@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// writerMetrics are the writer's own figures.
-type writerMetrics struct {
+// metrics are the figures of a writer.
+type metrics struct {
 	flushSeconds prometheus.Histogram
 	batchClaims  prometheus.Histogram
 	claims       prometheus.Counter
@@ -21,14 +21,14 @@ type writerMetrics struct {
 	dropped atomic.Int64 // events answered with an error when the writer closed
 }
 
-// newWriterMetrics registers the figures; with a nil Registerer they are kept to themselves.
-func newWriterMetrics(reg prometheus.Registerer, oldestAge func() time.Duration) *writerMetrics {
+// newMetrics registers the figures; with a nil Registerer nothing reads them.
+func newMetrics(reg prometheus.Registerer, oldestAge func() time.Duration) *metrics {
 	f := promauto.With(reg)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "dibs_writer_oldest_unsynced_seconds",
 		Help: "Age of the oldest event that waits in the writer; 0 when none does.",
 	}, func() float64 { return oldestAge().Seconds() })
-	return &writerMetrics{
+	return &metrics{
 		flushSeconds: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "dibs_flush_seconds", Help: "Time of a flush, from taking the events to answering for them, retries included.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),

@@ -5,28 +5,27 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 
 	"dibs/internal/sqlstore"
 	"dibs/migrations"
 )
 
-// errPacketTaken says that a batch holds a claim whose packet is not there, is another claim's, went back to the sender or holds
-// another amount.
-var errPacketTaken = errors.New("syncer: packet not there to be taken")
+// errPacketTaken says that a batch holds a claim whose packet does not exist, belongs to another claim, went back to the sender,
+// or holds another amount.
+var errPacketTaken = errors.New("writer: packet cannot be taken")
 
-// The claims of the batch lead the join, so that just their packets are locked. An owner is set once.
+// The claims of the batch lead the join, so that only their packets are locked. An owner is set once.
 const (
 	setOwnersMySQL = "UPDATE claims c STRAIGHT_JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id" +
 		" SET p.claim_id = c.id, p.user_id = c.user_id" +
-		" WHERE p.claim_id IS NULL AND p.returned_at IS NULL AND p.amount = c.amount AND c.id IN ("
+		" WHERE p.claim_id IS NULL AND p.returned_at IS NULL AND p.amount = c.amount AND c.id IN "
 	setOwnersSQLite = "UPDATE packets SET claim_id = c.id, user_id = c.user_id FROM claims c" +
 		" WHERE packets.campaign_id = c.campaign_id AND packets.id = c.packet_id" +
-		" AND packets.claim_id IS NULL AND packets.returned_at IS NULL AND packets.amount = c.amount AND c.id IN ("
+		" AND packets.claim_id IS NULL AND packets.returned_at IS NULL AND packets.amount = c.amount AND c.id IN "
 )
 
-// setOwners gives the packets of a batch, whose claims are in already, to their users. It fails with errPacketTaken when one of them
-// can't have it.
+// setOwners gives the packets of a batch, whose claims are inserted already, to their users. It fails with errPacketTaken when one
+// of them cannot be given.
 func setOwners(ctx context.Context, tx *sql.Tx, dialect string, rows []*row) error {
 	var ids []any
 	for _, r := range rows {
@@ -37,12 +36,11 @@ func setOwners(ctx context.Context, tx *sql.Tx, dialect string, rows []*row) err
 	if len(ids) == 0 {
 		return nil
 	}
-	head := setOwnersMySQL
+	query := setOwnersMySQL
 	if dialect == migrations.SQLite {
-		head = setOwnersSQLite
+		query = setOwnersSQLite
 	}
-	query := head + "?" + strings.Repeat(",?", len(ids)-1) + ")" //nolint:gosec // question marks only
-	result, err := tx.ExecContext(ctx, query, ids...)
+	result, err := tx.ExecContext(ctx, query+sqlstore.Marks(len(ids)), ids...)
 	if err != nil {
 		return err
 	}
@@ -56,64 +54,67 @@ func setOwners(ctx context.Context, tx *sql.Tx, dialect string, rows []*row) err
 	return nil
 }
 
+// packetKey names a packet.
+type packetKey struct{ campaignID, id string }
+
 // packetState is what MySQL says of a packet.
 type packetState struct {
 	amount   int64
-	claimID  string
+	claimID  string // "": nobody has it
 	returned bool
 }
 
-// parkPacketless parks claims whose packet is not there to be taken. Of two claims of one packet in a batch the first stays.
-func (s *conflicts) parkPacketTaken() (func(*row) (bool, error), error) {
-	there := make(map[packetName]packetState)
-	for campaignID, ids := range packetsOfRows(s.rows) {
-		query := "SELECT id, amount, COALESCE(claim_id, ''), returned_at IS NOT NULL FROM packets WHERE campaign_id = ? AND id IN (?" +
-			strings.Repeat(",?", len(ids)-1) + ")"
+// findPacketTaken finds claims whose packet they cannot have. Of two claims of one packet in a batch the first stays.
+func (s *conflicts) findPacketTaken() (func(*row) finding, error) {
+	packets, err := s.packets()
+	return func(r *row) finding {
+		e := &r.event
+		if e.PacketID == "" {
+			return finding{}
+		}
+		key := packetKey{e.CampaignID, e.PacketID}
+		p, exists := packets[key]
+		reason := ""
+		switch {
+		case !exists:
+			reason = "the campaign has no packet " + e.PacketID
+		case p.claimID != "" && p.claimID != e.ID:
+			reason = fmt.Sprintf("claim %s has packet %s", p.claimID, e.PacketID)
+		case p.returned:
+			reason = fmt.Sprintf("packet %s went back to the sender", e.PacketID)
+		case e.Amount == nil || *e.Amount != p.amount:
+			reason = fmt.Sprintf("packet %s holds another amount, %d", e.PacketID, p.amount)
+		}
+		if reason != "" {
+			return finding{kind: parkedPacket, reason: reason}
+		}
+		p.claimID = e.ID
+		packets[key] = p
+		return finding{}
+	}, err
+}
+
+// packets reads the packets of the rows.
+func (s *conflicts) packets() (map[packetKey]packetState, error) {
+	ids := make(map[string][]any)
+	for _, r := range s.rows {
+		if r.event.PacketID != "" {
+			ids[r.event.CampaignID] = append(ids[r.event.CampaignID], r.event.PacketID)
+		}
+	}
+	packets := make(map[packetKey]packetState)
+	for campaignID, ids := range ids {
+		query := "SELECT id, amount, COALESCE(claim_id, ''), returned_at IS NOT NULL FROM packets WHERE campaign_id = ? AND id IN " +
+			sqlstore.Marks(len(ids))
 		err := s.read(query, append([]any{campaignID}, ids...), func(scan func(...any) error) error {
-			name, p := packetName{campaignID: campaignID}, packetState{}
-			err := scan(&name.id, &p.amount, &p.claimID, &p.returned)
-			there[name] = p
+			key, p := packetKey{campaignID: campaignID}, packetState{}
+			err := scan(&key.id, &p.amount, &p.claimID, &p.returned)
+			packets[key] = p
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	return func(r *row) (bool, error) {
-		e := &r.event
-		if e.PacketID == "" {
-			return true, nil
-		}
-		name := packetName{e.CampaignID, e.PacketID}
-		p, is := there[name]
-		why := ""
-		switch {
-		case !is:
-			why = "the campaign has no packet " + e.PacketID
-		case p.claimID != "" && p.claimID != e.ID:
-			why = fmt.Sprintf("claim %s has packet %s", p.claimID, e.PacketID)
-		case p.returned:
-			why = fmt.Sprintf("packet %s went back to the sender", e.PacketID)
-		case e.Amount == nil || *e.Amount != p.amount:
-			why = fmt.Sprintf("packet %s holds another amount, %d", e.PacketID, p.amount)
-		}
-		if why != "" {
-			return false, s.w.park(s.ctx, r, parkedPacket, why)
-		}
-		p.claimID = e.ID
-		there[name] = p
-		return true, nil
-	}, nil
-}
-
-type packetName struct{ campaignID, id string }
-
-func packetsOfRows(rows []*row) map[string][]any {
-	ids := make(map[string][]any)
-	for _, r := range rows {
-		if r.event.PacketID != "" {
-			ids[r.event.CampaignID] = append(ids[r.event.CampaignID], r.event.PacketID)
-		}
-	}
-	return ids
+	return packets, nil
 }

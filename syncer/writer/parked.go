@@ -6,145 +6,147 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
 )
 
-// ErrParked says that a repair would give units back that somebody was told are theirs: their claims are parked.
-var ErrParked = errors.New("syncer: parked claims are in the way")
+// ErrParked says that parked claims, which were answered with yes, would lose their units.
+var ErrParked = errors.New("writer: parked claims are in the way")
 
 const (
-	// parkedMost is how many parked events of a campaign are looked at; with more of them nothing about it is said.
-	parkedMost = 10_000
-	// parkedAtOnce is how many of them are looked up by one statement.
-	parkedAtOnce = 500
-	// namedMost is how many of them are named one by one.
-	namedMost = 10
+	parkedMax     = 10_000 // parked events of a campaign; ReadParked refuses more
+	parkedAtOnce  = 500    // of them looked up by one statement
+	parkedNameMax = 10     // of them named one by one
 )
 
-// parkedClaim is a claim that Redis accepted and whose event is parked.
+// ParkedClaim is a claim that Redis accepted and whose event is parked.
 type ParkedClaim struct {
-	Id      string // of the row in parked_events
+	ID      string // of its row in parked_events
 	Event   models.Event
-	Payload []byte
-	reason  string
-	Written bool // it has its row: whoever wrote that died before the event was off the list
-	Counts  bool // its id and its place are free: it is a claim like any other, but for its row
+	Written bool // it has its row in claims: the process that wrote it died before it removed the parked event
+	Counts  bool // it is a claim of its campaign, though it has no row: no other claim has its id or its seq
+
+	reason string
 }
 
-// past is the claim on its way back into Redis.
+// Record is the claim as Redis must hold it.
 func (p *ParkedClaim) Record() *lua.ClaimRecord {
 	e := &p.Event
-	past := &lua.ClaimRecord{
+	record := &lua.ClaimRecord{
 		ID: []byte(e.ID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity, At: e.At.Time, Live: true,
 		PacketID: []byte(e.PacketID),
 	}
 	if e.Amount != nil {
-		past.Amount = *e.Amount
+		record.Amount = *e.Amount
 	}
-	return past
+	return record
 }
 
-// String names it for people.
+// String describes the claim for people.
 func (p *ParkedClaim) String() string {
 	return fmt.Sprintf("claim %s (seq %d, %d units of user %s) is parked: %s",
 		p.Event.ID, p.Event.Seq, p.Event.Quantity, p.Event.UserID, p.reason)
 }
 
-// parked are the parked claims of a campaign that nobody gave up. Those that count are claims of the campaign though they have
-// no row: they hold their units, their user's limits and their place.
+// ParkedClaims are the parked claims of a campaign that were not discarded. Those that count hold their units, their seq and the
+// limits of their user, as claims with a row do.
 type ParkedClaims struct {
 	All           []ParkedClaim
 	Claims, Units int64 // of those that count
 }
 
-// readParked reads the parked claims of a campaign.
+// ReadParked reads the parked claims of a campaign. Errors: ErrParked when there are more than 10,000, and the database's own.
 func ReadParked(ctx context.Context, q sqlstore.Querier, campaignID string) (*ParkedClaims, error) {
 	all := &ParkedClaims{}
 	n := 0
-	err := sqlstore.ScanAll(ctx, q, "SELECT id, reason, payload FROM parked_events WHERE campaign_id = ? AND discarded_at IS NULL ORDER BY id LIMIT ?",
-		[]any{campaignID, parkedMost + 1}, func(scan func(...any) error) error {
-			var p ParkedClaim
-			n++
-			if err := scan(&p.Id, &p.reason, &p.Payload); err != nil {
-				return err
-			}
-			var err error
-			p.Event, err = models.DecodeEvent(p.Payload)
-			if err == nil && p.Event.Type == models.EventClaimAccepted && p.Event.CampaignID == campaignID {
-				all.All = append(all.All, p)
-			}
-			return nil
-		})
+	query := "SELECT id, reason, payload FROM parked_events WHERE campaign_id = ? AND discarded_at IS NULL ORDER BY id LIMIT ?"
+	err := sqlstore.ScanAll(ctx, q, query, []any{campaignID, parkedMax + 1}, func(scan func(...any) error) error {
+		n++
+		var p ParkedClaim
+		var payload []byte
+		if err := scan(&p.ID, &p.reason, &payload); err != nil {
+			return err
+		}
+		var err error
+		p.Event, err = models.DecodeEvent(payload)
+		if err == nil && p.Event.Type == models.EventClaimAccepted && p.Event.CampaignID == campaignID {
+			all.All = append(all.All, p)
+		}
+		return nil
+	})
+	if err == nil && n > parkedMax {
+		return nil, fmt.Errorf("%w: %s has more than %d", ErrParked, campaignID, parkedMax)
+	}
+	if err == nil {
+		err = all.classify(ctx, q, campaignID)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("syncer: parked events of %s: %w", campaignID, err)
-	}
-	if n > parkedMost {
-		return nil, fmt.Errorf("%w: %s has more than %d", ErrParked, campaignID, parkedMost)
-	}
-	if err := all.settle(ctx, q, campaignID); err != nil {
-		return nil, fmt.Errorf("syncer: parked events of %s: %w", campaignID, err)
+		return nil, fmt.Errorf("writer: parked events of %s: %w", campaignID, err)
 	}
 	return all, nil
 }
 
-// settle finds out who has a row, and who counts.
-func (all *ParkedClaims) settle(ctx context.Context, q sqlstore.Querier, campaignID string) error {
-	rows := map[string]known{}
-	taken := map[int64]bool{}
-	for chunk := range slices.Chunk(all.All, parkedAtOnce) {
-		args := []any{}
-		for i := range chunk {
-			args = append(args, chunk[i].Event.ID)
-		}
-		marks := "(?" + strings.Repeat(",?", len(chunk)-1) + ")"
-		args = append(args, campaignID)
-		for i := range chunk {
-			args = append(args, chunk[i].Event.Seq)
-		}
-		err := sqlstore.ScanAll(ctx, q, "SELECT id, campaign_id, seq, user_id, quantity FROM claims WHERE id IN "+marks+
-			" UNION SELECT id, campaign_id, seq, user_id, quantity FROM claims WHERE campaign_id = ? AND shard = 0 AND seq IN "+marks,
-			args, func(scan func(...any) error) error {
-				var k known
-				err := scan(&k.id, &k.campaignID, &k.seq, &k.userID, &k.quantity)
-				rows[k.id] = k
-				if k.campaignID == campaignID {
-					taken[k.seq] = true
-				}
-				return err
-			})
-		if err != nil {
-			return err
-		}
+// classify finds out which claims have a row, and which count.
+func (all *ParkedClaims) classify(ctx context.Context, q sqlstore.Querier, campaignID string) error {
+	rows, seqs, err := all.rows(ctx, q, campaignID)
+	if err != nil {
+		return err
 	}
 	for i := range all.All {
 		p := &all.All[i]
-		k, there := rows[p.Event.ID]
-		p.Written = there && k.is(&row{event: p.Event})
-		if p.Counts = !there && !taken[p.Event.Seq] && lua.CheckPast(p.Record()) == nil; p.Counts {
-			taken[p.Event.Seq] = true
+		k, exists := rows[p.Event.ID]
+		p.Written = exists && k.is(&row{event: p.Event})
+		p.Counts = !exists && !seqs[p.Event.Seq] && lua.CheckPast(p.Record()) == nil
+		if p.Counts {
+			seqs[p.Event.Seq] = true
 			all.Claims, all.Units = all.Claims+1, all.Units+p.Event.Quantity
 		}
 	}
 	return nil
 }
 
-// bySeq are those that count, in order.
-func (all *ParkedClaims) BySeq() []*ParkedClaim {
-	var some []*ParkedClaim
-	for i := range all.All {
-		if all.All[i].Counts {
-			some = append(some, &all.All[i])
+// rows reads the rows of claims that have the id, or the seq in the campaign, of a parked one: all by their id, and the seqs
+// that are taken.
+func (all *ParkedClaims) rows(ctx context.Context, q sqlstore.Querier, campaignID string) (map[string]known, map[int64]bool, error) {
+	rows, seqs := make(map[string]known), make(map[int64]bool)
+	for chunk := range slices.Chunk(all.All, parkedAtOnce) {
+		var ids, args []any
+		for i := range chunk {
+			ids, args = append(ids, chunk[i].Event.ID), append(args, chunk[i].Event.Seq)
+		}
+		args = append(append(ids, campaignID), args...)
+		marks := sqlstore.Marks(len(chunk))
+		query := selectKnown + "id IN " + marks + " UNION " + selectKnown + "campaign_id = ? AND shard = 0 AND seq IN " + marks
+		err := sqlstore.ScanAll(ctx, q, query, args, func(scan func(...any) error) error {
+			k, err := scanKnown(scan)
+			rows[k.id] = k
+			if k.campaignID == campaignID {
+				seqs[k.seq] = true
+			}
+			return err
+		})
+		if err != nil {
+			return nil, nil, err
 		}
 	}
-	slices.SortFunc(some, func(a, b *ParkedClaim) int { return cmp.Compare(a.Event.Seq, b.Event.Seq) })
-	return some
+	return rows, seqs, nil
 }
 
-// packets are those of the claims that count.
+// BySeq are the claims that count, in order of seq.
+func (all *ParkedClaims) BySeq() []*ParkedClaim {
+	var counting []*ParkedClaim
+	for i := range all.All {
+		if all.All[i].Counts {
+			counting = append(counting, &all.All[i])
+		}
+	}
+	slices.SortFunc(counting, func(a, b *ParkedClaim) int { return cmp.Compare(a.Event.Seq, b.Event.Seq) })
+	return counting
+}
+
+// Packets are the ids of the packets of the claims that count.
 func (all *ParkedClaims) Packets() map[string]bool {
 	ids := make(map[string]bool)
 	for i := range all.All {
@@ -155,14 +157,14 @@ func (all *ParkedClaims) Packets() map[string]bool {
 	return ids
 }
 
-// names are the claims without a row, for people; only some when there are many.
+// Names describe the claims without a row for people: the first ones, and how many more there are.
 func (all *ParkedClaims) Names() []string {
 	var names []string
 	more := 0
 	for i := range all.All {
 		switch p := &all.All[i]; {
 		case p.Written:
-		case len(names) < namedMost:
+		case len(names) < parkedNameMax:
 			names = append(names, p.String())
 		default:
 			more++

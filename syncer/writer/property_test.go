@@ -21,19 +21,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// ledger is what the writer should do, in a few lines of Go: a claim counts if its campaign is known, and neither its id nor
-// its place is taken.
+// ledger is what the writer should do, in a few lines of Go: a claim counts if its campaign exists, and neither its id nor its
+// seq is taken.
 type ledger struct {
-	ids    map[string]models.Event
-	places map[string]string
+	ids  map[string]models.Event
+	seqs map[string]string
 }
 
 func (l *ledger) take(e models.Event) {
 	at := fmt.Sprint(e.CampaignID, " ", e.Seq)
-	if _, taken := l.ids[e.ID]; taken || l.places[at] != "" || e.CampaignID == "unknown" || e.Quantity < 1 || len(e.UserID) > 128 {
+	if _, taken := l.ids[e.ID]; taken || l.seqs[at] != "" || e.CampaignID == "unknown" || e.Quantity < 1 || len(e.UserID) > 128 {
 		return
 	}
-	l.ids[e.ID], l.places[at] = e, e.ID
+	l.ids[e.ID], l.seqs[at] = e, e.ID
 }
 
 func (l *ledger) of(campaignID string) []models.Event {
@@ -65,7 +65,7 @@ func TestProperty_TheBooksFollowTheModel(t *testing.T) {
 				require.NoError(t, err)
 				writers = append(writers, w)
 			}
-			model := ledger{ids: map[string]models.Event{}, places: map[string]string{}}
+			model := ledger{ids: map[string]models.Event{}, seqs: map[string]string{}}
 			var all []models.Event
 			for range rapid.IntRange(1, 4).Draw(rt, "rounds") {
 				round := drawRound(rt, names, all)
@@ -88,7 +88,7 @@ func TestProperty_TheBooksFollowTheModel(t *testing.T) {
 	})
 }
 
-// drawRound makes events of one round. A place is used once in it.
+// drawRound makes events of one round. A seq is used once in it.
 func drawRound(rt *rapid.T, names []string, before []models.Event) []models.Event {
 	var round []models.Event
 	used := map[string]bool{}
@@ -150,7 +150,7 @@ func naiveFlush(t *testing.T, db *gorm.DB, events []models.Event) {
 	require.NoError(t, db.Exec("INSERT INTO stock_flushes VALUES (?, 'c', ?, ?, 1, 1, 0, ?)", fmt.Sprint(rand.Int64()), units, len(events), now).Error)
 }
 
-// Whoever polls remaining sees it fall to what is right, never below 0, and never rise but by a restock.
+// A poll of remaining sees it fall to what is right, never below 0, and never rise but by a restock.
 func TestWriter_RemainingOnlyFalls(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -2,7 +2,6 @@ package writer
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,60 +14,48 @@ import (
 	"dibs/models"
 )
 
-// ErrWriterClosed says that the writer stopped before the event was committed: deliver it again.
-var ErrClosed = errors.New("syncer: writer closed")
+// ErrClosed says that the writer closed before the event was committed: deliver it again.
+var ErrClosed = errors.New("writer: closed before the event was committed")
 
-// Writer brings claim events into MySQL, many in one transaction. Any number of goroutines may submit at once, and any
-// number of writers, in any number of processes, may be given the same events: each claim counts once.
+// Writer writes claim events to MySQL, many in one transaction. Any number of goroutines may submit at once. The same events may
+// be given to any number of writers in any number of processes: each claim counts once.
 type Writer struct {
-	cfg     Config
-	db      *sql.DB
-	dialect string
-	log     *slog.Logger
-	metrics *writerMetrics
+	store
 
-	adder *adder
-	room  *semaphore.Weighted // PendingMax less what is held
-	wake  chan struct{}       // the first claim is pending, or enough for a flush are
+	cfg     Config
+	metrics *metrics
+	adder   *adder
+	room    *semaphore.Weighted // tuning.pendingMax, less the claims in memory
+	wake    chan struct{}       // has a token when the first claim is pending, and when enough for a flush are
 
 	closing   chan struct{}
 	closeOnce sync.Once
-	stopped   chan struct{} // closed when nothing runs any more
+	stopped   chan struct{} // closed when the flush loop has ended
 	abort     context.CancelCauseFunc
 
-	flights flights
-	flushed struct{ events, units atomic.Int64 } // ever
-
-	step func(name string) // tests only: called between the steps of a flush
+	flushing atomic.Pointer[time.Time]            // when the oldest claim of the flush under way came; nil: none is under way
+	flushed  struct{ events, units atomic.Int64 } // since the start
 }
 
-// NewWriter checks cfg and starts a writer; Close stops it.
+// New checks cfg and starts a writer; Close stops it. Errors: sqlstore.ErrConfig.
 func New(cfg Config) (*Writer, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	w, err := unstarted(cfg)
-	if err != nil {
-		return nil, err
-	}
+	w := unstarted(cfg, cfg.tuning())
 	w.start()
 	return w, nil
 }
 
-func unstarted(cfg Config) (*Writer, error) {
-	db, err := cfg.DB.DB()
-	if err != nil {
-		return nil, fmt.Errorf("syncer: writer: %w", err)
-	}
+func unstarted(cfg Config, t tuning) *Writer {
 	w := &Writer{
-		cfg: cfg, db: db, dialect: cfg.DB.Name(), log: cfg.Logger,
-		adder: newAdder(cfg.FlushSize), room: semaphore.NewWeighted(int64(cfg.PendingMax)), wake: make(chan struct{}, 1),
+		store: store{db: cfg.DB, tuning: t}, cfg: cfg,
+		adder: newAdder(cfg.FlushSize), room: semaphore.NewWeighted(int64(t.pendingMax)), wake: make(chan struct{}, 1),
 		closing: make(chan struct{}), stopped: make(chan struct{}),
-		step: func(string) {},
 	}
-	w.metrics = newWriterMetrics(cfg.Registerer, w.oldestAge)
-	return w, nil
+	w.metrics = newMetrics(cfg.Registerer, w.oldestAge)
+	return w
 }
 
 func (w *Writer) start() {
@@ -77,18 +64,18 @@ func (w *Writer) start() {
 	go w.run(ctx)
 }
 
-// Submit hands in an event and returns nil once it is committed, or parked because it can never be. Any error means that it
-// is not known to be committed: deliver it again. It blocks for the flush that holds the event, and before that while
-// PendingMax claims are held. The writer keeps payload, which must not be changed afterwards. Events other than
-// claim.accepted are passed over. Errors: ErrWriterClosed, or ctx's own.
+// Submit returns nil once the event is committed, or parked because it can never be. After any error it is not known to be
+// committed: deliver it again. Submit blocks for the flush that holds the event, and before that while too many claims are in
+// memory. The writer retains payload, which must not be changed afterwards. Events other than claim.accepted are ignored.
+// Errors: ErrClosed, or why ctx ended.
 func (w *Writer) Submit(ctx context.Context, e models.Event, payload []byte) error {
 	if e.Type != models.EventClaimAccepted {
 		return nil
 	}
 	if err := w.room.Acquire(ctx, 1); err != nil {
-		return fmt.Errorf("syncer: submit: %w", err)
+		return fmt.Errorf("writer: submit: %w", err)
 	}
-	c, pending := w.adder.add(e, payload, w.cfg.Clock.Now)
+	c, pending := w.adder.add(e, payload, w.clock.Now)
 	if c == nil {
 		w.room.Release(1)
 		return ErrClosed
@@ -100,7 +87,7 @@ func (w *Writer) Submit(ctx context.Context, e models.Event, payload []byte) err
 	case <-c.done:
 		return c.err
 	case <-ctx.Done():
-		return fmt.Errorf("syncer: submit: %w", context.Cause(ctx))
+		return fmt.Errorf("writer: submit: %w", context.Cause(ctx))
 	}
 }
 
@@ -111,28 +98,17 @@ func (w *Writer) nudge() {
 	}
 }
 
-// run gathers and flushes until the writer is closed and empty. A batch is taken only when a flush may begin, so that
-// while all of them commit the next one grows.
+// run flushes one batch after the other until the writer is closed and empty. While one commits the next one grows: a hot
+// campaign is one row, so that a second transaction beside the first would mostly wait for it.
 func (w *Writer) run(ctx context.Context) {
 	defer close(w.stopped)
 	defer w.abort(nil)
-	var running sync.WaitGroup
-	slots := make(chan struct{}, w.cfg.Writers)
-	for {
-		slots <- struct{}{}
-		if !w.due() {
-			break
-		}
-		cells := w.adder.take(w.cfg.FlushSize)
-		running.Go(func() {
-			w.flush(ctx, cells)
-			<-slots
-		})
+	for w.due() {
+		w.flush(ctx, w.adder.take(w.cfg.FlushSize))
 	}
-	running.Wait()
 }
 
-// due blocks until a flush is due; false says that the writer is closed and empty.
+// due blocks until a flush is due. It returns false when the writer is closed and empty.
 func (w *Writer) due() bool {
 	for {
 		pending := w.adder.pending.Load()
@@ -146,11 +122,11 @@ func (w *Writer) due() bool {
 		}
 		var timer <-chan time.Time
 		if pending > 0 {
-			wait := w.cfg.FlushInterval - w.cfg.Clock.Since(w.adder.oldest())
+			wait := w.cfg.FlushInterval - w.clock.Since(w.adder.oldest())
 			if wait <= 0 {
 				return true
 			}
-			timer = w.cfg.Clock.After(wait)
+			timer = w.clock.After(wait)
 		}
 		select {
 		case <-w.wake:
@@ -160,9 +136,9 @@ func (w *Writer) due() bool {
 	}
 }
 
-// Close takes no more events, flushes what is pending until ctx ends, and says in the log how much that was, and how much
-// was flushed in the writer's life. Events that were not flushed by then are answered with ErrWriterClosed; Close then returns
-// an error that wraps ctx's. It may be called more than once.
+// Close takes no more events and flushes what is pending until ctx ends. It logs how much it flushed, and how much the writer
+// flushed since its start. Events that are not flushed by then are answered with ErrClosed, and Close returns an error that
+// wraps ctx's. It may be called more than once.
 func (w *Writer) Close(ctx context.Context) error {
 	first := false
 	w.closeOnce.Do(func() { first = true })
@@ -177,10 +153,10 @@ func (w *Writer) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		w.abort(ErrClosed)
 		<-w.stopped
-		err = fmt.Errorf("syncer: writer: close: %w", context.Cause(ctx))
+		err = fmt.Errorf("writer: close: %w", context.Cause(ctx))
 	}
 	if first {
-		w.log.LogAttrs(context.WithoutCancel(ctx), slog.LevelInfo, "writer closed",
+		w.cfg.Logger.LogAttrs(context.WithoutCancel(ctx), slog.LevelInfo, "writer closed",
 			slog.Int64("events_flushed_at_close", w.flushed.events.Load()-events),
 			slog.Int64("units_flushed_at_close", w.flushed.units.Load()-units),
 			slog.Int64("events_not_flushed", w.metrics.dropped.Load()),
@@ -190,42 +166,14 @@ func (w *Writer) Close(ctx context.Context) error {
 	return err
 }
 
-// oldestAge is how long the oldest event has been waiting in the writer; 0 when none does.
+// oldestAge is how long the oldest event has been in the writer; 0 when there is none.
 func (w *Writer) oldestAge() time.Duration {
-	oldest := earlier(w.adder.oldest(), w.flights.oldest())
+	oldest := w.adder.oldest()
+	if flushing := w.flushing.Load(); flushing != nil {
+		oldest = earlier(oldest, *flushing)
+	}
 	if oldest.IsZero() {
 		return 0
 	}
-	return max(0, w.cfg.Clock.Since(oldest))
-}
-
-// flights are the batches being flushed now, by when their oldest claim came.
-type flights struct {
-	mu    sync.Mutex
-	since map[*batch]time.Time
-}
-
-func (f *flights) begin(b *batch) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.since == nil {
-		f.since = make(map[*batch]time.Time)
-	}
-	f.since[b] = b.since
-}
-
-func (f *flights) end(b *batch) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.since, b)
-}
-
-func (f *flights) oldest() time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var oldest time.Time
-	for _, since := range f.since {
-		oldest = earlier(oldest, since)
-	}
-	return oldest
+	return max(0, w.clock.Since(oldest))
 }

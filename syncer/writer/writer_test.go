@@ -24,7 +24,7 @@ func TestWriter_WritesEveryClaimAndMovesTheBooks(t *testing.T) {
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		syncertest.AddCampaign(t, db, "rush", 10_000)
 		syncertest.AddCampaign(t, db, "Rush", 10) // ids differ by case; lowered below what is claimed
-		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 100, FlushInterval: 20 * time.Millisecond, Writers: 2})
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 100, FlushInterval: 20 * time.Millisecond})
 		rush, other := syncertest.ClaimsOf("rush", 1, 1000), syncertest.ClaimsOf("Rush", 1, 300)
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, slices.Concat(rush, other)))
 		syncertest.RequireBooks(t, db, "rush", rush)
@@ -89,7 +89,7 @@ func TestWriter_TwoConsumersOfTheSameEventsCountThemOnce(t *testing.T) {
 		a, b := syncertest.ClaimsOf("a", 1, 1500), syncertest.ClaimsOf("b", 1, 1500)
 		var g errgroup.Group
 		for i := range 4 {
-			w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 150 + 50*i, FlushInterval: 5 * time.Millisecond, Writers: 1 + i%2})
+			w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 150 + 50*i, FlushInterval: 5 * time.Millisecond})
 			mine := slices.Concat(a[300*i:300*i+600], b[300*i:300*i+600])
 			g.Go(func() error { return syncertest.SubmitAll(t.Context(), w, mine) })
 		}
@@ -132,8 +132,7 @@ func TestWriterConfig_NamesTheFieldThatIsWrong(t *testing.T) {
 	require.ErrorContains(t, err, "DB is required")
 	db := syncertest.OpenServer(t)
 	for field, cfg := range map[string]writer.Config{
-		"FlushSize": {FlushSize: -1}, "FlushInterval": {FlushInterval: time.Hour}, "Writers": {Writers: 99},
-		"PendingMax": {PendingMax: 10}, "FlushTimeout": {FlushTimeout: -1},
+		"FlushSize": {FlushSize: -1}, "FlushInterval": {FlushInterval: time.Hour},
 	} {
 		cfg.DB, cfg.Logger = db, syncertest.Quiet()
 		_, err := writer.New(cfg)
