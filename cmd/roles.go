@@ -20,6 +20,7 @@ import (
 	"dibs/syncer/retention"
 	"dibs/syncer/writer"
 
+	"github.com/jonboulle/clockwork"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 )
@@ -254,7 +255,7 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 	return errors.Join(err, closeErr)
 }
 
-// runSyncer keeps house until ctx ends.
+// runSyncer runs the jobs of the syncer until ctx ends.
 func (s *stack) runSyncer(ctx context.Context) error {
 	trimmer, err := retention.NewTrimmer(retention.TrimmerConfig{
 		Redis: s.rdb, Partitions: s.cfg.Partitions, Groups: s.cfg.Groups, Logger: s.log, Registerer: s.registry,
@@ -272,34 +273,17 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	expirer, err := resolve.NewExpirer(resolve.ExpirerConfig{
-		DB: s.db, Scripts: s.scripts, Relay: s.relay, Logger: s.log, Registerer: s.registry,
-	})
-	if err != nil {
-		return err
-	}
-	closer, err := resolve.NewFinalizer(resolve.FinalizerConfig{
-		DB: s.db, Scripts: s.scripts, Hydrator: s.hydrator, Relay: s.relay, Logger: s.log, Registerer: s.registry,
-	})
-	if err != nil {
-		return err
-	}
 	leader, err := syncer.NewLeader(syncer.LeaderConfig{Redis: s.rdb, Logger: s.log})
 	if err != nil {
 		return err
 	}
-	pruner, err := retention.NewPruner(retention.PrunerConfig{DB: s.db})
-	if err != nil {
-		return err
-	}
-	role, err := syncer.New(syncer.Config{
-		Trimmer: trimmer, Resumer: residency.NewResumer(s.db, s.hydrator, s.registry), StreamWatcher: residency.NewStreamWatcher(s.db, s.scripts, s.log),
-		Evictor: evictor, EvictEvery: min(syncer.DefaultEvictEvery, s.cfg.IdleEvict), Reconciler: reconciler, Relay: s.relay, Expirer: expirer,
-		Finalizer: closer, Pruner: pruner, Leader: leader, Logger: s.log,
+	role := syncer.New(syncer.Config{
+		Trimmer: trimmer, Pruner: retention.NewPruner(s.db), Resumer: residency.NewResumer(s.db, s.hydrator, s.registry),
+		StreamWatcher: residency.NewStreamWatcher(s.db, s.scripts, s.log), Evictor: evictor, Reconciler: reconciler,
+		Relay: s.relay, Expirer: resolve.NewExpirer(s.relay, s.registry),
+		Finalizer: resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
+		Leader:    leader, IdleEvict: s.cfg.IdleEvict, Logger: s.log,
 	})
-	if err != nil {
-		return err
-	}
-	s.log.Info("keeping house", "groups", s.cfg.Groups, "partitions", s.cfg.Partitions)
+	s.log.Info("syncer runs its jobs", "groups", s.cfg.Groups, "partitions", s.cfg.Partitions)
 	return role.Run(ctx)
 }

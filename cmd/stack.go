@@ -220,10 +220,7 @@ func (s *stack) makeParts(context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.relay, err = resolve.NewRelay(resolve.RelayConfig{DB: s.db, Scripts: scripts, Logger: s.log, Registerer: s.registry})
-	if err != nil {
-		return err
-	}
+	s.relay = resolve.NewRelay(s.db, scripts, s.registry)
 	s.resolver = resolve.NewResolver(s.db, s.relay, s.log)
 	return nil
 }

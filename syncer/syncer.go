@@ -3,261 +3,157 @@ package syncer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
-	"dibs/internal/sqlstore"
+	"dibs/internal/sleep"
 	"dibs/syncer/reconcile"
 	"dibs/syncer/residency"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
 
-	"github.com/jonboulle/clockwork"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 )
 
-// Defaults of Config.
 const (
-	DefaultTrimEvery    = time.Second
-	DefaultSweepEvery   = 5 * time.Second  // reads all campaigns, and seldom finds one
-	DefaultMarkEvery    = time.Second      // so much of a claim stream may be lost unseen, if no API process saw it
-	DefaultEvictEvery   = 10 * time.Second // asks Redis about each campaign that it holds
-	DefaultCompareEvery = 2 * time.Second  // a read of each server a campaign
-	DefaultExpireEvery  = time.Second
-	DefaultReturnEvery  = time.Second
-	DefaultRelayEvery   = 250 * time.Millisecond
-	pruneEvery          = time.Minute
-	complainEvery       = 30 * time.Second // a trouble that lasts is told this often
+	roundTimeout = 100 * time.Second // most that one round of a job may take
+	warnEvery    = 30 * time.Second  // how often a failure that lasts is logged
 )
 
-// Config is what the syncer role does. All of Trimmer, Sweeper, Marker, Evictor and Logger are required. Without a Leader the
-// process does what a leader does, without asking; without a Reconciler nothing is compared, without a Relay nothing of the
-// outbox is told, without an Expirer no claim expires, without a Closer no closed campaign is ended, without a Pruner the
-// tables that are kept for people grow.
+// Config is what the syncer role works with. Every part is required.
 type Config struct {
 	Trimmer       *retention.Trimmer
+	Pruner        *retention.Pruner
 	Resumer       *residency.Resumer
 	StreamWatcher *residency.StreamWatcher
 	Evictor       *residency.Evictor
+	Reconciler    *reconcile.Reconciler
+	Relay         *resolve.Relay
+	Expirer       *resolve.Expirer
+	Finalizer     *resolve.Finalizer
 
-	Reconciler *reconcile.Reconciler
-	Relay      *resolve.Relay
-	Expirer    *resolve.Expirer
-	Finalizer  *resolve.Finalizer
-	Pruner     *retention.Pruner
-	Leader     *Leader // does not run yet: Run has it stand
-
-	TrimEvery     time.Duration
-	ResumeEvery   time.Duration
-	WatchEvery    time.Duration
-	EvictEvery    time.Duration
-	CompareEvery  time.Duration
-	RelayEvery    time.Duration
-	ExpireEvery   time.Duration
-	FinalizeEvery time.Duration
-	RoundTimeout  time.Duration // most that one round of any may take; by default ten times the longest pause, and at least 10s
-
-	Logger *slog.Logger
-	Clock  clockwork.Clock
+	Leader    *Leader       // Run runs it
+	IdleEvict time.Duration // what the evictor goes by: it looks at least that often
+	Logger    *slog.Logger
 }
 
-// WithDefaults returns a copy with defaults where nothing is set.
-func (c Config) WithDefaults() Config {
-	sqlstore.OrDefault(&c.TrimEvery, DefaultTrimEvery)
-	sqlstore.OrDefault(&c.ResumeEvery, DefaultSweepEvery)
-	sqlstore.OrDefault(&c.WatchEvery, DefaultMarkEvery)
-	sqlstore.OrDefault(&c.EvictEvery, DefaultEvictEvery)
-	sqlstore.OrDefault(&c.CompareEvery, DefaultCompareEvery)
-	sqlstore.OrDefault(&c.RelayEvery, DefaultRelayEvery)
-	sqlstore.OrDefault(&c.ExpireEvery, DefaultExpireEvery)
-	sqlstore.OrDefault(&c.FinalizeEvery, DefaultReturnEvery)
-	sqlstore.OrDefault(&c.RoundTimeout, max(10*time.Second, 10*c.TrimEvery, 10*c.ResumeEvery, 10*c.WatchEvery, 10*c.EvictEvery, 10*c.CompareEvery))
-	if c.Clock == nil {
-		c.Clock = clockwork.NewRealClock()
-	}
-	return c
-}
-
-// Validate returns nil, or ErrConfig wrapped with the name of the field.
-func (c Config) Validate() error {
-	switch {
-	case c.Trimmer == nil:
-		return sqlstore.Required("Trimmer")
-	case c.Resumer == nil:
-		return sqlstore.Required("Sweeper")
-	case c.StreamWatcher == nil:
-		return sqlstore.Required("Marker")
-	case c.Evictor == nil:
-		return sqlstore.Required("Evictor")
-	case c.Logger == nil:
-		return sqlstore.Required("Logger")
-	case c.TrimEvery < 0 || c.ResumeEvery < 0 || c.WatchEvery < 0 || c.EvictEvery < 0 || c.CompareEvery < 0 || c.RelayEvery < 0 ||
-		c.ExpireEvery < 0 || c.FinalizeEvery < 0 || c.RoundTimeout < 0:
-		return fmt.Errorf("%w: TrimEvery, SweepEvery, MarkEvery, EvictEvery, CompareEvery, RelayEvery, ExpireEvery, ReturnEvery"+
-			" and RoundTimeout must be positive", sqlstore.ErrConfig)
-	}
-	return nil
-}
-
-// Syncer is the role that keeps house: it trims the claim streams, notices when one lost something, evicts idle campaigns and
-// completes what was left half done. Every part is safe to run in several processes at once; the ones that would only repeat
-// each other's work, which are to mark, to evict, to compare, to relay, to expire and to return, are the leader's.
+// Syncer is the role that runs the jobs. Each is safe to run in several processes at once; a job of the leader would only
+// repeat there what the leader does.
 type Syncer struct{ cfg Config }
 
-// New checks cfg and makes the role.
-func New(cfg Config) (*Syncer, error) {
-	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	return &Syncer{cfg: cfg}, nil
+// New makes the role.
+func New(cfg Config) *Syncer { return &Syncer{cfg: cfg} }
+
+// job is a round of work that is repeated.
+type job struct {
+	name      string
+	every     time.Duration // the pause between two rounds
+	leader    bool          // only the leader does it
+	round     func(ctx context.Context) error
+	following func() // of a leader's job: what a process that does not lead does instead; nil is nothing
 }
 
-// Run works until ctx ends and then returns nil. Troubles of a round are logged, and the next round tries again.
+// jobs is the table of what the role does.
+func (s *Syncer) jobs() []job {
+	c := &s.cfg
+	const leader = true
+	return []job{
+		{"trim", time.Second, !leader, quiet(c.Trimmer.Trim), nil},
+		{"resume", 5 * time.Second, !leader, s.resume, nil},
+		// So much of a claim stream may be lost unseen if no API process saw it.
+		{"watch streams", time.Second, leader, s.watchStreams, nil},
+		{"evict", min(10*time.Second, c.IdleEvict), leader, quiet(c.Evictor.Evict), nil},
+		{"compare", 2 * time.Second, leader, quiet(c.Reconciler.Reconcile), c.Reconciler.ResetMetrics},
+		{"relay", 250 * time.Millisecond, leader, quiet(c.Relay.Relay), c.Relay.ResetMetrics},
+		{"prune", time.Minute, leader, quiet(c.Pruner.Prune), nil},
+		{"expire", time.Second, leader, s.expire, nil},
+		{"finalize", time.Second, leader, s.counted(c.Finalizer.Finalize, "ended closed campaigns", "campaigns"), nil},
+	}
+}
+
+// Run runs the jobs until ctx ends and then returns nil. A round that fails is logged, and the next one tries again.
 func (s *Syncer) Run(ctx context.Context) error {
 	var g errgroup.Group
-	if s.cfg.Leader != nil {
-		g.Go(func() error { return s.cfg.Leader.Run(ctx) })
-	}
-	for _, part := range []struct {
-		name  string
-		pause time.Duration
-		round func(ctx context.Context) error
-	}{
-		{"trim", s.cfg.TrimEvery, func(ctx context.Context) error { _, err := s.cfg.Trimmer.Trim(ctx); return err }},
-		{"sweep", s.cfg.ResumeEvery, s.sweep},
-		{"mark", s.cfg.WatchEvery, s.led(s.mark)},
-		{"evict", s.cfg.EvictEvery, s.led(func(ctx context.Context) error { _, err := s.cfg.Evictor.Evict(ctx); return err })},
-		{"compare", s.cfg.CompareEvery, s.compare},
-		{"relay", s.cfg.RelayEvery, s.relay},
-		{"prune", pruneEvery, s.prune},
-		{"expire", s.cfg.ExpireEvery, s.expire},
-		{"return", s.cfg.FinalizeEvery, s.giveBack},
-	} {
+	g.Go(func() error { return s.cfg.Leader.Run(ctx) })
+	for _, j := range s.jobs() {
 		g.Go(func() error {
-			s.repeat(ctx, part.name, part.pause, part.round)
+			s.repeat(ctx, &j)
 			return nil
 		})
 	}
 	return g.Wait()
 }
 
-// led is a round that only the leader does.
-func (s *Syncer) led(round func(ctx context.Context) error) func(ctx context.Context) error {
-	if s.cfg.Leader == nil {
-		return round
-	}
-	return func(ctx context.Context) error {
-		_, err := s.cfg.Leader.Do(ctx, round)
-		return err
-	}
-}
-
-// compare is the leader's, too; of the figures of who leads no more nothing must be left.
-func (s *Syncer) compare(ctx context.Context) error {
-	if s.cfg.Reconciler == nil {
-		return nil
-	}
-	if s.cfg.Leader != nil && !s.cfg.Leader.Leads() {
-		s.cfg.Reconciler.ResetMetrics()
-		return nil
-	}
-	return s.led(func(ctx context.Context) error { _, err := s.cfg.Reconciler.Reconcile(ctx); return err })(ctx)
-}
-
-// relay is the leader's, so that an event is told once as a rule.
-func (s *Syncer) relay(ctx context.Context) error {
-	if s.cfg.Relay == nil {
-		return nil
-	}
-	if s.cfg.Leader != nil && !s.cfg.Leader.Leads() {
-		s.cfg.Relay.ResetMetrics()
-		return nil
-	}
-	return s.led(func(ctx context.Context) error { _, err := s.cfg.Relay.Relay(ctx); return err })(ctx)
-}
-
-// expire is the leader's. A round that runs out of time goes on with the next.
-func (s *Syncer) expire(ctx context.Context) error {
-	if s.cfg.Expirer == nil {
-		return nil
-	}
-	return s.led(func(ctx context.Context) error {
-		n, err := s.cfg.Expirer.Expire(ctx)
-		if n > 0 {
-			s.cfg.Logger.InfoContext(ctx, "released claims that nobody redeemed in time", slog.Int("claims", n))
-		}
-		if n > 0 && errors.Is(err, context.DeadlineExceeded) {
-			err = nil // there are many, and the next round goes on
-		}
-		return err
-	})(ctx)
-}
-
-// giveBack is the leader's. A round that runs out of time goes on with the next.
-func (s *Syncer) giveBack(ctx context.Context) error {
-	if s.cfg.Finalizer == nil {
-		return nil
-	}
-	return s.led(func(ctx context.Context) error {
-		n, err := s.cfg.Finalizer.Finalize(ctx)
-		if n > 0 {
-			s.cfg.Logger.InfoContext(ctx, "ended closed campaigns", slog.Int("campaigns", n))
-		}
-		return err
-	})(ctx)
-}
-
-// prune is the leader's.
-func (s *Syncer) prune(ctx context.Context) error {
-	return s.led(func(ctx context.Context) error {
-		var failed []error
-		if s.cfg.Relay != nil {
-			_, err := s.cfg.Relay.Prune(ctx)
-			failed = append(failed, err)
-		}
-		if s.cfg.Pruner != nil {
-			_, err := s.cfg.Pruner.Prune(ctx)
-			failed = append(failed, err)
-		}
-		return errors.Join(failed...)
-	})(ctx)
-}
-
-func (s *Syncer) sweep(ctx context.Context) error {
-	n, err := s.cfg.Resumer.Resume(ctx)
-	if n > 0 {
-		s.cfg.Logger.InfoContext(ctx, "completed campaigns that were left half done", slog.Int("campaigns", n))
-	}
-	return err
-}
-
-// mark has the campaigns of a stream that lost something looked at right away.
-func (s *Syncer) mark(ctx context.Context) error {
-	broken, err := s.cfg.StreamWatcher.Watch(ctx)
-	if broken > 0 {
-		err = errors.Join(err, s.sweep(ctx))
-	}
-	return err
-}
-
-// repeat runs a round at once and then after each pause.
-func (s *Syncer) repeat(ctx context.Context, name string, pause time.Duration, round func(ctx context.Context) error) {
-	complain := rate.Sometimes{First: 1, Interval: complainEvery}
+// repeat runs a job at once and then after each pause.
+func (s *Syncer) repeat(ctx context.Context, j *job) {
+	warn := rate.Sometimes{First: 1, Interval: warnEvery}
 	for ctx.Err() == nil {
-		roundCtx, cancel := context.WithTimeout(ctx, s.cfg.RoundTimeout)
-		err := round(roundCtx)
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			complain.Do(func() {
-				s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "syncer: a round failed", slog.String("round", name), slog.Any("error", err))
+		if err := s.once(ctx, j); err != nil && ctx.Err() == nil {
+			warn.Do(func() {
+				s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a job of the syncer failed, it is tried again",
+					slog.String("job", j.name), slog.Any("error", err))
 			})
 		}
-		select {
-		case <-ctx.Done():
-		case <-s.cfg.Clock.After(pause):
-		}
+		_ = sleep.For(ctx, j.every) // ctx is looked at above
 	}
+}
+
+// once runs one round of a job, or what a process that does not lead does instead.
+func (s *Syncer) once(ctx context.Context, j *job) error {
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
+	if !j.leader {
+		return j.round(ctx)
+	}
+	led, err := s.cfg.Leader.Do(ctx, j.round)
+	if !led && j.following != nil {
+		j.following()
+	}
+	return err
+}
+
+// quiet is a round whose count nobody is told.
+func quiet[N any](round func(ctx context.Context) (N, error)) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := round(ctx)
+		return err
+	}
+}
+
+// counted is a round that logs how many it did, if any.
+func (s *Syncer) counted(round func(ctx context.Context) (int, error), message, of string) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		n, err := round(ctx)
+		if n > 0 {
+			s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, message, slog.Int(of, n))
+		}
+		return err
+	}
+}
+
+// expire is no failure when it ran out of time over many claims: the next round goes on.
+func (s *Syncer) expire(ctx context.Context) error {
+	n := 0
+	err := s.counted(func(ctx context.Context) (_ int, err error) {
+		n, err = s.cfg.Expirer.Expire(ctx)
+		return n, err
+	}, "released claims that nobody redeemed in time", "claims")(ctx)
+	if n > 0 && errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+func (s *Syncer) resume(ctx context.Context) error {
+	return s.counted(s.cfg.Resumer.Resume, "completed campaigns that a crash left half done", "campaigns")(ctx)
+}
+
+// watchStreams has the campaigns of a stream that lost entries looked at right away.
+func (s *Syncer) watchStreams(ctx context.Context) error {
+	broken, err := s.cfg.StreamWatcher.Watch(ctx)
+	if broken > 0 {
+		err = errors.Join(err, s.resume(ctx))
+	}
+	return err
 }

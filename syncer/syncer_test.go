@@ -7,37 +7,85 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/lua"
+	"dibs/models"
 	"dibs/syncer"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/reconcile"
 	"dibs/syncer/residency"
+	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
 
+	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 )
+
+// newRole is the role over a Redis and a database of the test's own.
+func newRole(t *testing.T, s *syncertest.Stream, db *gorm.DB) *syncer.Syncer {
+	t.Helper()
+	scripts, err := lua.New(s.Rdb, lua.Options{Partitions: 1})
+	require.NoError(t, err)
+	hydrator, relay := syncertest.NewHydrator(t, db, scripts), resolve.NewRelay(db, scripts, nil)
+	reconciler, err := reconcile.NewReconciler(reconcile.ReconcilerConfig{
+		DB: db, Scripts: scripts, Redis: s.Rdb, Hydrator: hydrator, Logger: syncertest.Quiet(),
+	})
+	require.NoError(t, err)
+	leader, err := syncer.NewLeader(syncer.LeaderConfig{Redis: s.Rdb, Logger: syncertest.Quiet()})
+	require.NoError(t, err)
+	return syncer.New(syncer.Config{
+		Trimmer: syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer"}}),
+		Pruner:  retention.NewPruner(db), Resumer: syncertest.NewSweeper(t, db, scripts),
+		StreamWatcher: residency.NewStreamWatcher(db, scripts, syncertest.Quiet()), Evictor: syncertest.NewEvictor(t, db, scripts, time.Hour),
+		Reconciler: reconciler, Relay: relay, Expirer: resolve.NewExpirer(relay, nil),
+		Finalizer: resolve.NewFinalizer(relay, hydrator, clockwork.NewRealClock(), nil),
+		Leader:    leader, IdleEvict: time.Hour, Logger: syncertest.Quiet(),
+	})
+}
+
+// start runs the role until stop is called.
+func start(t *testing.T, role *syncer.Syncer) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- role.Run(ctx) }()
+	return func() {
+		cancel()
+		require.NoError(t, <-done)
+	}
+}
+
+func hasGroup(t *testing.T, s *syncertest.Stream) func() bool {
+	return func() bool {
+		groups, err := s.Rdb.XInfoGroups(t.Context(), s.Key).Result()
+		return err == nil && len(groups) == 1
+	}
+}
 
 func TestSyncer_RunTrimsAndStopsWhenToldTo(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
 	s.Add(500)
-	db := syncertest.OpenServer(t)
-	scripts, err := lua.New(s.Rdb, lua.Options{Partitions: 1})
-	require.NoError(t, err)
-	role, err := syncer.New(syncer.Config{
-		Trimmer:       syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer"}}),
-		Resumer:       syncertest.NewSweeper(t, db, scripts),
-		StreamWatcher: residency.NewStreamWatcher(db, scripts, syncertest.Quiet()),
-		Evictor:       syncertest.NewEvictor(t, db, scripts, time.Hour),
-		TrimEvery:     5 * time.Millisecond, ResumeEvery: 5 * time.Millisecond, Logger: syncertest.Quiet(),
-	})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- role.Run(ctx) }()
-	require.Eventually(t, func() bool {
-		groups, err := s.Rdb.XInfoGroups(t.Context(), s.Key).Result()
-		return err == nil && len(groups) == 1
-	}, 5*time.Second, 5*time.Millisecond)
+	stop := start(t, newRole(t, s, syncertest.OpenServer(t)))
+	require.Eventually(t, hasGroup(t, s), 5*time.Second, 5*time.Millisecond)
 	s.Ack("syncer", s.Read("syncer", 500)...)
 	require.Eventually(t, func() bool { _, n := s.Left(); return n < 100 }, 5*time.Second, 5*time.Millisecond)
-	cancel()
-	require.NoError(t, <-done)
+	stop()
+}
+
+// What every process does, a follower does, too; the rest it leaves to the leader, until it leads.
+func TestSyncer_AFollowerLeavesTheLeadersJobsUntilItLeads(t *testing.T) {
+	t.Parallel()
+	s, db := syncertest.NewStream(t), syncertest.OpenServer(t)
+	require.NoError(t, s.Rdb.Set(t.Context(), lua.LeaderKey, "another", 0).Err())
+	row, err := campaigns.NewOutboxRow(models.OutboxEvent, &models.Event{Type: models.EventCampaignClosed, CampaignID: "a"})
+	require.NoError(t, err)
+	row.CreatedAt = row.CreatedAt.Add(-time.Minute)
+	require.NoError(t, db.Create(&row).Error)
+	stop := start(t, newRole(t, s, db))
+	s.Add(1)
+	require.Eventually(t, hasGroup(t, s), 5*time.Second, 5*time.Millisecond)
+	require.Never(t, func() bool { return syncertest.Unapplied(t, db) == 0 }, time.Second, 50*time.Millisecond)
+	require.NoError(t, s.Rdb.Del(t.Context(), lua.LeaderKey).Err())
+	require.Eventually(t, func() bool { return syncertest.Unapplied(t, db) == 0 }, 10*time.Second, 5*time.Millisecond)
+	stop()
 }

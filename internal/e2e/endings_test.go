@@ -49,10 +49,8 @@ func newContest(t *testing.T, claims int) *contest {
 	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
 	scripts, err := lua.New(s.rdb, lua.Options{ServerClock: c.clock.Load})
 	require.NoError(t, err)
-	c.relay, err = resolve.NewRelay(resolve.RelayConfig{DB: db, Scripts: scripts, After: time.Nanosecond, Logger: quiet})
-	require.NoError(t, err)
-	c.expirer, err = resolve.NewExpirer(resolve.ExpirerConfig{DB: db, Scripts: scripts, Relay: c.relay, Rest: -1, Logger: quiet})
-	require.NoError(t, err)
+	c.relay = resolve.NewRelay(db, scripts, nil)
+	c.expirer = resolve.NewExpirer(c.relay, nil)
 	return c
 }
 

@@ -81,12 +81,10 @@ func (p *inProcess) serve(i int) string {
 	}
 	hydrator, err := residency.NewHydrator(residency.HydratorConfig{DB: db, Scripts: scripts, Logger: quiet})
 	require.NoError(t, err)
-	relay, err := resolve.NewRelay(resolve.RelayConfig{DB: db, Scripts: scripts, Logger: quiet})
-	require.NoError(t, err)
 	server, err := api.New(cfg, api.Deps{
 		Claimer: claimer, States: scripts, Hydrator: hydrator,
 		Campaigns: campaigns.New(db, scripts, quiet), Claims: campaigns.NewClaims(db),
-		Resolver: resolve.NewResolver(db, relay, quiet), Streams: scripts, Ready: func(context.Context) error { return nil },
+		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Streams: scripts, Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

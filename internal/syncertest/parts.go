@@ -92,15 +92,13 @@ func NewSweeper(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *residency
 	return residency.NewResumer(db, NewHydrator(t, db, scripts), nil)
 }
 
-func NewRelay(t testing.TB, cfg resolve.RelayConfig) *resolve.Relay {
+// ApplyOutbox applies every row of the outbox that Redis has not had, however young.
+func ApplyOutbox(t testing.TB, db *gorm.DB, relay *resolve.Relay) {
 	t.Helper()
-	cfg.Logger = Quiet()
-	if cfg.After == 0 {
-		cfg.After = time.Nanosecond
-	}
-	r, err := resolve.NewRelay(cfg)
+	var rows []models.OutboxRow
+	require.NoError(t, db.Where("applied_at IS NULL").Order("id").Find(&rows).Error)
+	_, err := relay.Apply(t.Context(), rows)
 	require.NoError(t, err)
-	return r
 }
 
 func Unapplied(t testing.TB, db *gorm.DB) (n int64) {

@@ -176,14 +176,10 @@ func TestReconciler_ALagOfPacketsIsNeverADifference(t *testing.T) {
 	h.Accept()
 	h.Repair(id, reconcile.RepairHow{})
 	clock := clockwork.NewFakeClock()
-	relay := syncertest.NewRelay(t, resolve.RelayConfig{DB: h.Db, Scripts: h.Scripts})
-	finalizer, err := resolve.NewFinalizer(resolve.FinalizerConfig{
-		DB: h.Db, Scripts: h.Scripts, Hydrator: h.Hydrator(), Relay: relay, Logger: syncertest.Quiet(), Clock: clock,
-	})
-	require.NoError(t, err)
+	finalizer := resolve.NewFinalizer(resolve.NewRelay(h.Db, h.Scripts, nil), h.Hydrator(), clock, nil)
 	_, err = finalizer.Finalize(t.Context())
 	require.NoError(t, err)
-	clock.Advance(resolve.DefaultReturnDelay)
+	clock.Advance(resolve.ReturnDelay)
 	ended, err := finalizer.Finalize(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, ended)

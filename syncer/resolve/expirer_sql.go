@@ -13,20 +13,20 @@ import (
 	"dibs/syncer/campaigns"
 )
 
-// batch releases up to a batch of claims in one transaction, and has Redis hear of it. found is how many were due: those that
-// somebody redeemed or released meanwhile are theirs.
+// batch releases up to a batch of claims in one transaction, and applies that to Redis. found is how many were due: somebody
+// may have redeemed or released some of them meanwhile.
 func (e *Expirer) batch(ctx context.Context, campaignID string, from int64, due time.Time) (expired, found int, err error) {
 	var ids []string
-	err = e.cfg.DB.WithContext(ctx).Raw("SELECT id FROM claims WHERE campaign_id = ? AND shard = 0 AND seq > ? AND seq <= ?"+
-		" AND status = ? AND claimed_at <= ? ORDER BY seq LIMIT ?", campaignID, from, from+expireChunk, models.ClaimClaimed,
-		due.UTC().Format(sqlstore.TimeLayout), e.cfg.Batch).Scan(&ids).Error
+	err = e.relay.db.WithContext(ctx).Raw("SELECT id FROM claims WHERE campaign_id = ? AND shard = 0 AND seq > ? AND seq <= ?"+
+		" AND status = ? AND claimed_at <= ? ORDER BY seq LIMIT ?", campaignID, from, from+e.chunkSize, models.ClaimClaimed,
+		due.UTC().Format(sqlstore.TimeLayout), e.batchSize).Scan(&ids).Error
 	if err != nil {
-		return 0, 0, fmt.Errorf("syncer: expire %s: %w", campaignID, err)
+		return 0, 0, fmt.Errorf("resolve: expire %s: %w", campaignID, err)
 	}
 	if len(ids) == 0 {
 		return 0, 0, nil
 	}
-	e.step("found")
+	e.steps.At("found")
 	var rows []models.OutboxRow
 	err = sqlstore.Retry(ctx, func() error {
 		rows, err = e.decide(ctx, campaignID, ids)
@@ -35,23 +35,23 @@ func (e *Expirer) batch(ctx context.Context, campaignID string, from int64, due 
 	if err != nil || len(rows) == 0 {
 		return 0, len(ids), err
 	}
-	e.step("committed")
+	e.steps.At("committed")
 	e.expired.Add(float64(len(rows)))
-	if _, err := e.cfg.Relay.Apply(ctx, rows); err != nil { // the relay tells it later
-		return len(rows), len(ids), fmt.Errorf("syncer: expire %s: %w", campaignID, err)
+	if _, err := e.relay.Apply(ctx, rows); err != nil { // the relay tries again
+		return len(rows), len(ids), fmt.Errorf("resolve: expire %s: %w", campaignID, err)
 	}
 	return len(rows), len(ids), nil
 }
 
-// decide is the transaction: of the claims that nobody was faster with.
+// decide is the transaction, for those of the claims that are undecided still.
 func (e *Expirer) decide(ctx context.Context, campaignID string, ids []string) (rows []models.OutboxRow, err error) {
-	pool, err := e.cfg.DB.DB()
+	pool, err := e.relay.db.DB()
 	if err != nil {
-		return nil, fmt.Errorf("syncer: expire %s: %w", campaignID, err)
+		return nil, fmt.Errorf("resolve: expire %s: %w", campaignID, err)
 	}
 	tx, err := pool.BeginTx(ctx, nil)
 	if err != nil {
-		return nil, fmt.Errorf("syncer: expire %s: %w", campaignID, err)
+		return nil, fmt.Errorf("resolve: expire %s: %w", campaignID, err)
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
 	claims, err := e.lock(ctx, tx, ids)
@@ -72,18 +72,18 @@ func (e *Expirer) decide(ctx context.Context, campaignID string, ids []string) (
 	//nolint:gosec // question marks only
 	query := "UPDATE claims SET status = ?, resolved_at = ? WHERE id IN (" + marks[:len(marks)-1] + ")"
 	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
-		return nil, fmt.Errorf("syncer: expire %s: %w", campaignID, err)
+		return nil, fmt.Errorf("resolve: expire %s: %w", campaignID, err)
 	}
-	e.step("claims moved")
+	e.steps.At("claims moved")
 	if err := campaigns.PutOutbox(ctx, tx, rows); err != nil {
 		return nil, err
 	}
-	if err := moveBack(ctx, tx, e.cfg.DB.Name(), campaignID, units, int64(len(claims))); err != nil {
+	if err := moveBack(ctx, tx, e.relay.db.Name(), campaignID, units, int64(len(claims))); err != nil {
 		return nil, err
 	}
-	e.step("books moved")
+	e.steps.At("books moved")
 	if err := tx.Commit(); err != nil {
-		return nil, fmt.Errorf("syncer: expire %s: %w", campaignID, err)
+		return nil, fmt.Errorf("resolve: expire %s: %w", campaignID, err)
 	}
 	return rows, nil
 }
@@ -97,18 +97,18 @@ func (e *Expirer) lock(ctx context.Context, tx *sql.Tx, ids []string) (claims []
 	//nolint:gosec // question marks only
 	query := "SELECT id, campaign_id, user_id, key_digest, seq, quantity, claimed_at FROM claims WHERE id IN (" + marks[:len(marks)-1] +
 		") AND status = ? ORDER BY id"
-	if e.cfg.DB.Name() != migrations.SQLite { // where a transaction that writes is alone
+	if e.relay.db.Name() != migrations.SQLite { // where a transaction that writes is alone
 		query += " FOR UPDATE"
 	}
 	rows, err := tx.QueryContext(ctx, query, append(args, string(models.ClaimClaimed))...)
 	if err != nil {
-		return nil, fmt.Errorf("syncer: expire: %w", err)
+		return nil, fmt.Errorf("resolve: expire: %w", err)
 	}
 	defer func() { _ = rows.Close() }() // rows.Err says what matters
 	for rows.Next() {
 		var c models.ClaimRow
 		if err := rows.Scan(&c.ID, &c.CampaignID, &c.UserID, &c.KeyDigest, &c.Seq, &c.Quantity, &c.ClaimedAt); err != nil {
-			return nil, fmt.Errorf("syncer: expire: %w", err)
+			return nil, fmt.Errorf("resolve: expire: %w", err)
 		}
 		claims = append(claims, c)
 	}

@@ -33,15 +33,10 @@ func clocked(t testing.TB, db *gorm.DB) (h *syncertest.Stack, ms *atomic.Int64) 
 	return h, ms
 }
 
-func expirer(h *syncertest.Stack, change func(cfg *resolve.ExpirerConfig)) *resolve.Expirer {
+// expirer is one that waits for nothing.
+func expirer(h *syncertest.Stack, batch int) *resolve.Expirer {
 	h.T.Helper()
-	cfg := resolve.ExpirerConfig{DB: h.Db, Scripts: h.Scripts, Relay: relay(h), Rest: -1, Logger: syncertest.Quiet()}
-	if change != nil {
-		change(&cfg)
-	}
-	e, err := resolve.NewExpirer(cfg)
-	require.NoError(h.T, err)
-	return e
+	return resolve.ExpirerWithBatch(resolve.NewExpirer(relay(h), nil), batch)
 }
 
 func expire(h *syncertest.Stack, e *resolve.Expirer) int {
@@ -62,7 +57,7 @@ func TestExpirer_ReleasesWhatIsDueAndNothingElse(t *testing.T) {
 		id := h.Create(10, func(c *models.Campaign) { c.HoldForMs, c.PerUser = 60_000, 1 })
 		forever := h.Create(10, nil)
 		h.Take(forever, syncertest.Asks("f", 3)...)
-		e := expirer(h, func(cfg *resolve.ExpirerConfig) { cfg.Batch = 2 })
+		e := expirer(h, 2)
 		early := h.Take(id, syncertest.Asks("u", 5)...)
 		ms.Add(1)
 		late := h.Take(id, syncertest.Ask("late", ""))
@@ -107,7 +102,7 @@ func TestExpirer_LosesNoneToHolesAndClockSteps(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
 	id := h.Create(1000, hold(time.Minute))
-	e := expirer(h, func(cfg *resolve.ExpirerConfig) { cfg.Batch, cfg.FullEvery = 7, 10*time.Minute })
+	e := resolve.ExpirerWithFullEvery(expirer(h, 7), 10*time.Minute)
 	start := ms.Load()
 	h.Take(id, syncertest.Asks("a", 10)...)
 	ms.Store(start + time.Hour.Milliseconds()) // for a moment
@@ -129,6 +124,23 @@ func TestExpirer_LosesNoneToHolesAndClockSteps(t *testing.T) {
 	h.Sync()
 	requireSame(h, id)
 	require.Zero(t, h.Campaign(id).Claimed)
+}
+
+// Redis' clock stands an hour ahead for a while: claims that come after it was put right stand behind many that are not due for long.
+func TestExpirer_FindsWhatIsDueOnceTheClockSteppedBack(t *testing.T) {
+	t.Parallel()
+	h, ms := clocked(t, syncertest.OpenServer(t))
+	id := h.Create(100, hold(time.Minute))
+	e := resolve.ExpirerWithFullEvery(resolve.ExpirerWithChunk(expirer(h, 7), 5), 24*time.Hour)
+	start := ms.Load()
+	ms.Store(start + time.Hour.Milliseconds())
+	h.Take(id, syncertest.Asks("ahead", 20)...)
+	require.Zero(t, expire(h, e), "a look at all of them")
+	ms.Store(start)
+	h.Take(id, syncertest.Asks("right", 5)...)
+	ms.Store(start + time.Minute.Milliseconds())
+	require.Equal(t, 5, expire(h, e))
+	requireSame(h, id)
 }
 
 // unsynced are the claims of the stream that nobody has read, which stay so.
@@ -184,7 +196,7 @@ func TestExpirer_RacesRedeemAndRelease(t *testing.T) {
 		})
 	}
 	for range 2 { // a leader that was asleep, and who follows
-		e := expirer(h, func(cfg *resolve.ExpirerConfig) { cfg.Batch = 5 })
+		e := expirer(h, 5)
 		g.Go(func() error { _, err := e.Expire(t.Context()); return err })
 	}
 	require.NoError(t, g.Wait())
@@ -211,12 +223,12 @@ func TestExpirer_KilledBetweenAnyTwoStepsGivesBackOnce(t *testing.T) {
 	id := h.Create(40, hold(time.Second))
 	h.Take(id, syncertest.Asks("u", 40)...)
 	ms.Add(1000)
-	for _, step := range []string{"found", "claims moved", "books moved", "committed", "looked", "told", "marked"} {
+	for _, step := range []string{"found", "claims moved", "books moved", "committed", "campaign read", "applied", "marked"} {
 		require.True(t, killedAt(step, func(step func(string)) {
-			_, _ = resolve.ExpirerWithStep(expirer(h, func(cfg *resolve.ExpirerConfig) { cfg.Batch = 5 }), step).Expire(t.Context())
+			_, _ = resolve.ExpirerWithStep(expirer(h, 5), step).Expire(t.Context())
 		}), step)
 	}
-	expire(h, expirer(h, nil))
+	expire(h, expirer(h, resolve.ExpireBatch))
 	relayAll(h)
 	h.Sync()
 	requireSame(h, id)
@@ -241,17 +253,17 @@ func TestExpirer_SweepsAYearInBatches(t *testing.T) {
 	ms.Add(366 * 24 * time.Hour.Milliseconds())
 	begun := time.Now()
 	batches, released := 0, int64(0)
-	e := resolve.ExpirerWithStep(expirer(h, nil), func(name string) {
+	e := resolve.ExpirerWithStep(expirer(h, resolve.ExpireBatch), func(name string) {
 		if name == "committed" {
 			batches++
 			now := h.Campaign(id).ReleasedClaims
-			require.LessOrEqual(t, now-released, int64(resolve.DefaultExpireBatch), "claims of one transaction")
+			require.LessOrEqual(t, now-released, int64(resolve.ExpireBatch), "claims of one transaction")
 			released = now
 		}
 	})
 	require.Equal(t, claims, expire(h, e))
 	t.Logf("%d claims in %d batches, %s", claims, batches, time.Since(begun))
-	require.GreaterOrEqual(t, batches, claims/resolve.DefaultExpireBatch)
+	require.GreaterOrEqual(t, batches, claims/resolve.ExpireBatch)
 	requireSame(h, id)
 	require.Zero(t, h.Campaign(id).Claimed)
 	require.Zero(t, expire(h, e))

@@ -2,48 +2,84 @@ package resolve
 
 import (
 	"context"
-	"maps"
+	"time"
 
 	"dibs/models"
 )
 
-// RelayWithStep calls step between the steps of r from now on.
+// Eager has r leave no row to the process that wrote it.
+func Eager(r *Relay) *Relay { return RelayAfter(r, 0) }
+
+// RelayAfter has r leave rows to the process that wrote them for that long.
+func RelayAfter(r *Relay, after time.Duration) *Relay {
+	r.after = after
+	return r
+}
+
+// RelayWithStep has step called at each step of r.
 func RelayWithStep(r *Relay, step func(name string)) *Relay {
-	return &Relay{cfg: r.cfg, metrics: r.metrics, step: step}
+	r.steps.Observe(step)
+	return r
 }
 
-// ResolverWithStep is r with a function that is called between its steps and those of its relay.
+// ResolverWithStep has step called at each step of r and of its relay.
 func ResolverWithStep(r *Resolver, step func(name string)) *Resolver {
-	return &Resolver{db: r.db, relay: RelayWithStep(r.relay, step), log: r.log, step: step}
+	r.steps.Observe(step)
+	RelayWithStep(r.relay, step)
+	return r
 }
 
-// ExpirerWithStep is e with a function that is called between its steps and those of its relay.
+// ExpirerWithStep has step called at each step of e and of its relay.
 func ExpirerWithStep(e *Expirer, step func(name string)) *Expirer {
-	cfg := e.cfg
-	cfg.Relay = RelayWithStep(cfg.Relay, step)
-	return &Expirer{cfg: cfg, expired: e.expired, cursors: make(map[string]*expiryCursor), step: step}
+	e.steps.Observe(step)
+	RelayWithStep(e.relay, step)
+	return e
 }
 
-// CloserWithStep is c with a function that is called between its steps and those of its relay.
-func FinalizerWithStep(c *Finalizer, step func(name string)) *Finalizer {
-	cfg := c.cfg
-	cfg.Relay = RelayWithStep(cfg.Relay, step)
-	stepping := &Finalizer{cfg: cfg, returned: c.returned, cursors: maps.Clone(c.cursors), resting: maps.Clone(c.resting), step: step}
-	stepping.settled = stepping.isSettled
-	return stepping
+// ExpirerWithBatch has e end so many claims in a transaction, and wait for nothing between two of them.
+func ExpirerWithBatch(e *Expirer, claims int) *Expirer {
+	e.batchSize, e.rest = claims, 0
+	return e
 }
 
-// RestlessCloser is c, but it returns packets as soon as it sees a campaign settled.
-func FinalizerWithoutDelay(c *Finalizer) *Finalizer {
-	c.cfg.ReturnDelay = 0
-	return c
+// ExpirerWithFullEvery has e look at all claims of a campaign that often.
+func ExpirerWithFullEvery(e *Expirer, every time.Duration) *Expirer {
+	e.fullEvery = every
+	return e
 }
 
-// HastyCloser is c, but it does not wait for claims that have no row yet.
-func HastyFinalizer(c *Finalizer) *Finalizer {
-	hasty := FinalizerWithStep(c, func(string) {})
-	hasty.settled = func(context.Context, *models.Campaign) (bool, error) { return true, nil }
-	return hasty
+// ExpirerWithChunk has e look at so many places together.
+func ExpirerWithChunk(e *Expirer, places int64) *Expirer {
+	e.chunkSize = places
+	return e
+}
+
+// ExpireBatch is the most claims of one transaction.
+const ExpireBatch = expireBatch
+
+// FinalizerWithStep has step called at each step of f and of its relay.
+func FinalizerWithStep(f *Finalizer, step func(name string)) *Finalizer {
+	f.steps.Observe(step)
+	RelayWithStep(f.relay, step)
+	return f
+}
+
+// FinalizerWithBatch has f return the packets of so many places in a transaction.
+func FinalizerWithBatch(f *Finalizer, places int) *Finalizer {
+	f.batch = places
+	return f
+}
+
+// FinalizerWithoutDelay has f end a campaign as soon as it sees it drained.
+func FinalizerWithoutDelay(f *Finalizer) *Finalizer {
+	f.delay = 0
+	return f
+}
+
+// HastyFinalizer has f not wait for claims that have no row yet.
+func HastyFinalizer(f *Finalizer) *Finalizer {
+	f.isDrained = func(context.Context, *models.Campaign) (bool, error) { return true, nil }
+	return f
 }
 
 // ClosedEventID is the id of a campaign's campaign.closed.

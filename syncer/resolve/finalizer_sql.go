@@ -18,17 +18,17 @@ func closedEventID(campaignID string) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("dibs:campaign.closed:"+campaignID)).String()
 }
 
-// giveBack is step 1: it goes over the places of the campaign's packets, of which there come no more.
-func (r *Finalizer) giveBack(ctx context.Context, c *models.Campaign) error {
-	pool, err := r.cfg.DB.DB()
+// returnPackets is step 1: it goes over the places of the campaign's packets. No packets are added to a closed campaign.
+func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error {
+	pool, err := f.relay.db.DB()
 	if err != nil {
-		return fmt.Errorf("syncer: return %s: %w", c.ID, err)
+		return fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
 	//nolint:gosec // a choice of two
-	query := "UPDATE packets" + campaigns.ByPosition(r.cfg.DB.Name()) + " SET returned_at = ? WHERE campaign_id = ?" +
+	query := "UPDATE packets" + campaigns.ByPosition(f.relay.db.Name()) + " SET returned_at = ? WHERE campaign_id = ?" +
 		" AND position > ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
-	for from := r.cursors[c.ID]; from < c.Total; from = r.cursors[c.ID] {
-		upto := min(from+int64(r.cfg.Batch), c.Total)
+	for from := f.cursors[c.ID]; from < c.Total; from = f.cursors[c.ID] {
+		upto := min(from+int64(f.batch), c.Total)
 		var n int64
 		err := sqlstore.Retry(ctx, func() error {
 			result, err := pool.ExecContext(ctx, query, sqlstore.Now().Format(sqlstore.TimeLayout), c.ID, from, upto)
@@ -38,35 +38,35 @@ func (r *Finalizer) giveBack(ctx context.Context, c *models.Campaign) error {
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("syncer: return %s: %w", c.ID, err)
+			return fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 		}
-		r.returned.Add(float64(n))
-		r.cursors[c.ID] = upto
-		r.step("returned")
+		f.returned.Add(float64(n))
+		f.cursors[c.ID] = upto
+		f.steps.At("returned")
 	}
 	return nil
 }
 
-// tell is step 2. told is false when somebody else did it.
-func (r *Finalizer) tell(ctx context.Context, c *models.Campaign) (row models.OutboxRow, told bool, err error) {
-	pool, err := r.cfg.DB.DB()
+// writeEnd is step 2. ended is false when another process did it.
+func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row models.OutboxRow, ended bool, err error) {
+	pool, err := f.relay.db.DB()
 	if err != nil {
-		return row, false, fmt.Errorf("syncer: return %s: %w", c.ID, err)
+		return row, false, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
-	if row, err = r.closedRow(ctx, pool, c); err != nil {
+	if row, err = f.closedRow(ctx, pool, c); err != nil {
 		return row, false, err
 	}
 	err = sqlstore.Retry(ctx, func() (err error) {
-		told, err = r.commit(ctx, pool, &row)
+		ended, err = f.commit(ctx, pool, &row)
 		return err
 	})
 	if err != nil {
-		return row, false, fmt.Errorf("syncer: return %s: %w", c.ID, err)
+		return row, false, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
-	return row, told, nil
+	return row, ended, nil
 }
 
-func (r *Finalizer) commit(ctx context.Context, pool *sql.DB, row *models.OutboxRow) (told bool, err error) {
+func (f *Finalizer) commit(ctx context.Context, pool *sql.DB, row *models.OutboxRow) (ended bool, err error) {
 	tx, err := pool.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err
@@ -80,16 +80,16 @@ func (r *Finalizer) commit(ctx context.Context, pool *sql.DB, row *models.Outbox
 	if n, err := put.RowsAffected(); err != nil || n == 0 {
 		return false, err
 	}
-	r.step("told marked")
+	f.steps.At("end noted")
 	if err := campaigns.PutOutbox(ctx, tx, []models.OutboxRow{*row}); err != nil {
 		return false, err
 	}
-	r.step("outbox written")
+	f.steps.At("outbox written")
 	return true, tx.Commit()
 }
 
-// closedRow makes the event, from books that do not change any more. What is not as it must be then is an ErrUnsettled.
-func (r *Finalizer) closedRow(ctx context.Context, pool *sql.DB, c *models.Campaign) (row models.OutboxRow, err error) {
+// closedRow makes campaign.closed from books that do not change any more. Books that contradict each other are an ErrUndrained.
+func (f *Finalizer) closedRow(ctx context.Context, pool *sql.DB, c *models.Campaign) (row models.OutboxRow, err error) {
 	at := sqlstore.Now()
 	left := max(0, c.Total-c.Claimed)
 	e := models.Event{
@@ -104,18 +104,18 @@ func (r *Finalizer) closedRow(ctx context.Context, pool *sql.DB, c *models.Campa
 			Scan(&open, &returned, &amount)
 		switch {
 		case err != nil:
-			return row, fmt.Errorf("syncer: return %s: %w", c.ID, err)
+			return row, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 		case c.SenderID != "" && open > 0 || open+returned != left:
-			delete(r.cursors, c.ID) // look at all of them again
+			delete(f.cursors, c.ID) // look at all of them again
 			return row, fmt.Errorf("%w: %s: %d packets are returned, %d without an owner, %d of %d units are claimed",
-				ErrUnsettled, c.ID, returned, open, c.Claimed, c.Total)
+				ErrUndrained, c.ID, returned, open, c.Claimed, c.Total)
 		case amount > 0:
 			e.Amount = &amount
 		}
 	}
 	payload, err := json.Marshal(&e)
 	if err != nil {
-		return row, fmt.Errorf("syncer: return %s: %w", c.ID, err)
+		return row, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
 	return models.OutboxRow{ID: e.ID, CampaignID: c.ID, Kind: models.OutboxEvent, Payload: payload, CreatedAt: at}, nil
 }

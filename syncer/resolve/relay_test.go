@@ -21,7 +21,6 @@ func putEvent(t testing.TB, db *gorm.DB, campaignID string) string {
 	t.Helper()
 	row, err := campaigns.NewOutboxRow(models.OutboxEvent, &models.Event{Type: models.EventCampaignClosed, CampaignID: campaignID})
 	require.NoError(t, err)
-	row.CreatedAt = row.CreatedAt.Add(-2 * time.Millisecond) // rows of this very millisecond are left to their writer
 	require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
 		return campaigns.PutOutbox(t.Context(), tx.Statement.ConnPool, []models.OutboxRow{row})
 	}))
@@ -50,7 +49,7 @@ func TestRelay_TellsWhatIsLeftOldestFirstAndOnce(t *testing.T) {
 		scripts, err := lua.New(server.Client(), lua.Options{})
 		require.NoError(t, err)
 		reg := prometheus.NewRegistry()
-		r := syncertest.NewRelay(t, resolve.RelayConfig{DB: db, Scripts: scripts, Registerer: reg})
+		r := resolve.Eager(resolve.NewRelay(db, scripts, reg))
 		ids := []string{putEvent(t, db, "a"), putEvent(t, db, "b"), putEvent(t, db, "a")}
 		// A newer program's row is nobody's to guess at, and blocks no other.
 		require.NoError(t, db.Exec("UPDATE outbox SET kind = 'novelty' WHERE id = ?", ids[1]).Error)
@@ -73,7 +72,7 @@ func TestRelay_LeavesYoungRowsToTheirWriter(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	putEvent(t, h.Db, "a")
-	r := syncertest.NewRelay(t, resolve.RelayConfig{DB: h.Db, Scripts: h.Scripts, After: time.Hour})
+	r := resolve.RelayAfter(resolve.NewRelay(h.Db, h.Scripts, nil), time.Hour)
 	n, err := r.Relay(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n)
@@ -83,7 +82,7 @@ func TestRelay_WaitsForARedisThatIsAway(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	reg := prometheus.NewRegistry()
-	r := syncertest.NewRelay(t, resolve.RelayConfig{DB: h.Db, Scripts: h.Scripts, Registerer: reg})
+	r := resolve.Eager(resolve.NewRelay(h.Db, h.Scripts, reg))
 	id := putEvent(t, h.Db, "a")
 	require.NoError(t, h.Db.Exec("UPDATE outbox SET created_at = '2026-01-01 00:00:00.000'").Error)
 	require.NoError(t, h.Rdb.Rename(t.Context(), lua.StreamKey(0), "aside").Err())
@@ -101,15 +100,63 @@ func TestRelay_WaitsForARedisThatIsAway(t *testing.T) {
 	require.Zero(t, gaugeOf(t, reg, "dibs_outbox_oldest_seconds"))
 }
 
+// unapplied are the ids of the rows that Redis has not had.
+func unapplied(t testing.TB, db *gorm.DB) (ids []string) {
+	t.Helper()
+	require.NoError(t, db.Raw("SELECT id FROM outbox WHERE applied_at IS NULL ORDER BY id").Scan(&ids).Error)
+	return ids
+}
+
+func TestRelay_ABadRowDoesNotBlockTheOthersOfItsCampaign(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	var ids []string
+	for range 5 {
+		ids = append(ids, putEvent(t, h.Db, id))
+	}
+	h.Exec("UPDATE outbox SET kind = 'novelty' WHERE id = ?", ids[1])
+	h.Exec("UPDATE outbox SET kind = 'release' WHERE id = ?", ids[3]) // its event is of something else
+	n, err := relay(h).Relay(t.Context())
+	require.ErrorContains(t, err, "unknown kind of row")
+	require.ErrorContains(t, err, ids[3])
+	require.Equal(t, 3, n)
+	require.Equal(t, []string{ids[0], ids[2], ids[4]}, streamed(t, h.Server))
+	require.Equal(t, []string{ids[1], ids[3]}, unapplied(t, h.Db))
+}
+
+// A release that contradicts what Redis holds stays in the outbox and is told; its neighbours in the same call are applied.
+func TestRelay_ADamagedReleaseStaysAndItsNeighboursAreApplied(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	claims := h.Take(id, syncertest.Asks("u", 3)...)
+	for _, claim := range claims {
+		require.True(t, killedAt("committed", func(step func(string)) {
+			_, _ = resolve.ResolverWithStep(resolver(h), step).Release(t.Context(), claim, "")
+		}))
+	}
+	rows := unapplied(t, h.Db)
+	require.Len(t, rows, 3)
+	require.NoError(t, h.Rdb.HDel(t.Context(), h.Keys(id).Users, "u-1").Err())
+	n, err := relay(h).Relay(t.Context())
+	require.ErrorContains(t, err, "redis does not hold claim "+claims[1]+" as mysql does")
+	require.Equal(t, 2, n)
+	require.Equal(t, rows[1:2], unapplied(t, h.Db))
+	state, err := h.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 2}, []int64{state.Taken, state.Released})
+}
+
 // Who dies after Redis was told and before MySQL knows leaves a row that is told again: at least once, under one id.
 func TestRelay_ARowThatWasNotMarkedIsToldAgain(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
-	r := syncertest.NewRelay(t, resolve.RelayConfig{DB: h.Db, Scripts: h.Scripts})
+	r := relay(h)
 	id := putEvent(t, h.Db, "a")
 	require.Panics(t, func() {
-		_, _ = resolve.RelayWithStep(r, func(name string) {
-			if name == "told" {
+		_, _ = resolve.RelayWithStep(relay(h), func(name string) {
+			if name == "applied" {
 				panic("killed")
 			}
 		}).Relay(t.Context())
@@ -118,25 +165,6 @@ func TestRelay_ARowThatWasNotMarkedIsToldAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{id, id}, streamed(t, h.Server))
 	require.Zero(t, syncertest.Unapplied(t, h.Db))
-}
-
-func TestRelay_PrunesWhatRedisHadLongAgo(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		ids := []string{putEvent(t, db, "a"), putEvent(t, db, "a"), putEvent(t, db, "a")}
-		old, young := time.Now().Add(-25*time.Hour), time.Now().Add(-23*time.Hour)
-		const layout = "2006-01-02 15:04:05.000"
-		require.NoError(t, db.Exec("UPDATE outbox SET applied_at = ? WHERE id = ?", old.UTC().Format(layout), ids[0]).Error)
-		require.NoError(t, db.Exec("UPDATE outbox SET applied_at = ? WHERE id = ?", young.UTC().Format(layout), ids[1]).Error)
-		scripts, err := lua.New(testenv.Redis(t).Client(), lua.Options{})
-		require.NoError(t, err)
-		n, err := syncertest.NewRelay(t, resolve.RelayConfig{DB: db, Scripts: scripts}).Prune(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, 1, n)
-		var left []string
-		require.NoError(t, db.Raw("SELECT id FROM outbox ORDER BY id").Scan(&left).Error)
-		require.Equal(t, ids[1:], left)
-	})
 }
 
 // gaugeOf is the value of a figure without labels.

@@ -73,7 +73,7 @@ func TestResolver_ReleasesAmongEvictionsRestocksAndRebuilds(t *testing.T) {
 				_, err := syncertest.NewCampaigns(t, h.Db, h.Scripts).Change(t.Context(), id, models.Change{Total: &total})
 				require.NoError(t, err)
 			} else {
-				killedAt([]string{"looked", "told", "marked", "none"}[random.IntN(4)], func(step func(string)) {
+				killedAt([]string{"campaign read", "applied", "marked", "none"}[random.IntN(4)], func(step func(string)) {
 					_, _ = resolve.RelayWithStep(relay(h), step).Relay(t.Context())
 				})
 			}

@@ -108,15 +108,8 @@ func (p *resolverPlan) stepper() func(step string) {
 // run resolves, expires and relays at once, and in the end tells what is left.
 func (p *resolverPlan) run(ctx context.Context, db *gorm.DB, scripts *lua.Scripts) error {
 	step := p.stepper()
-	relay, err := resolve.NewRelay(resolve.RelayConfig{DB: db, Scripts: scripts, After: time.Nanosecond, Logger: syncertest.Quiet()})
-	if err != nil {
-		return err
-	}
-	expirer, err := resolve.NewExpirer(resolve.ExpirerConfig{DB: db, Scripts: scripts, Relay: relay, Batch: 3, Rest: -1, Logger: syncertest.Quiet()})
-	if err != nil {
-		return err
-	}
-	relay, expirer = resolve.RelayWithStep(relay, step), resolve.ExpirerWithStep(expirer, step)
+	relay := resolve.Eager(resolve.NewRelay(db, scripts, nil))
+	expirer := resolve.ExpirerWithStep(resolve.ExpirerWithBatch(resolve.NewExpirer(relay, nil), 3), step)
 	resolver := resolve.ResolverWithStep(resolve.NewResolver(db, relay, syncertest.Quiet()), step)
 	step(stepStart)
 	var g errgroup.Group
@@ -126,7 +119,7 @@ func (p *resolverPlan) run(ctx context.Context, db *gorm.DB, scripts *lua.Script
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	_, err = relay.Relay(ctx)
+	_, err := relay.Relay(ctx)
 	return err
 }
 

@@ -22,7 +22,7 @@ import (
 )
 
 func relay(h *syncertest.Stack) *resolve.Relay {
-	return syncertest.NewRelay(h.T, resolve.RelayConfig{DB: h.Db, Scripts: h.Scripts})
+	return resolve.Eager(resolve.NewRelay(h.Db, h.Scripts, nil))
 }
 
 func resolver(h *syncertest.Stack) *resolve.Resolver {
@@ -204,7 +204,7 @@ func TestResolver_OneWinnerAClaim(t *testing.T) {
 }
 
 // resolveSteps are the steps of a release, in order.
-var resolveSteps = []string{"claim moved", "told outbox", "books moved", "committed", "looked", "told", "marked"}
+var resolveSteps = []string{"claim moved", "outbox written", "books moved", "committed", "campaign read", "applied", "marked"}
 
 type killed struct{}
 
@@ -254,7 +254,7 @@ func TestResolver_KilledBetweenAnyTwoStepsGivesBackOnce(t *testing.T) {
 			died++
 		}
 		for random.IntN(2) == 0 {
-			killedAt([]string{"looked", "told", "marked"}[random.IntN(3)], func(step func(string)) {
+			killedAt([]string{"campaign read", "applied", "marked"}[random.IntN(3)], func(step func(string)) {
 				_, _ = resolve.RelayWithStep(relay(h), step).Relay(t.Context())
 			})
 		}

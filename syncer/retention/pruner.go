@@ -9,83 +9,80 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
-	"dibs/syncer/resolve"
 
 	"gorm.io/gorm"
 )
 
-// Defaults of PrunerConfig.
 const (
-	DefaultFlushesKept = 7 * 24 * time.Hour
-	DefaultRepairsKept = 1_000
+	flushesKept = 7 * 24 * time.Hour // rows of stock_flushes; the newest of a campaign stays for good
+	outboxKept  = 24 * time.Hour     // rows of outbox, after Redis had them
+	repairsKept = 1_000              // rows of repairs, a campaign
+
+	prunePage     = 1_000 // rows that one statement deletes
+	prunePagesMax = 20    // of one table in one round: another 20,000 rows go with the next
 )
 
-// PrunerConfig is how a Pruner works. DB is required.
-type PrunerConfig struct {
-	DB *gorm.DB
-
-	FlushesKept time.Duration // how long rows of stock_flushes stay; the newest of a campaign stays for good
-	RepairsKept int           // rows of repairs that stay of a campaign
-}
-
-// WithDefaults returns a copy with defaults where nothing is set.
-func (c PrunerConfig) WithDefaults() PrunerConfig {
-	sqlstore.OrDefault(&c.FlushesKept, DefaultFlushesKept)
-	sqlstore.OrDefault(&c.RepairsKept, DefaultRepairsKept)
-	return c
-}
-
-// Validate returns nil, or ErrConfig wrapped with the name of the field.
-func (c PrunerConfig) Validate() error {
-	switch {
-	case c.DB == nil:
-		return sqlstore.Required("DB")
-	case c.FlushesKept < time.Hour: // a flush reads its own rows before it commits
-		return fmt.Errorf("%w: FlushesKept must be at least 1h", sqlstore.ErrConfig)
-	case c.RepairsKept < 1:
-		return fmt.Errorf("%w: RepairsKept must be positive", sqlstore.ErrConfig)
-	}
-	return nil
-}
-
-// Pruner takes away rows that are written for people and that nothing works by. A flush moves the books by its own rows of
-// stock_flushes, in the transaction that writes them; nobody adds them up later, and stock_watch shows the newest. It is for
-// one goroutine; several processes at once are no harm.
+// Pruner deletes rows that are written for people and that nothing works by any more. A flush moves the books by its own rows
+// of stock_flushes, in the transaction that writes them; nobody adds them up later, and stock_watch shows the newest. Prune is
+// for one goroutine; several processes at once do no harm.
 type Pruner struct {
-	cfg         PrunerConfig
+	db          *gorm.DB
 	flushesDone string // the id that the last round ended with; "" is from the beginning
+
+	flushesKept time.Duration // is the constant, but in tests
+	repairsKept int           // is the constant, but in tests
 }
 
-// NewPruner checks cfg and makes a pruner.
-func NewPruner(cfg PrunerConfig) (*Pruner, error) {
-	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	return &Pruner{cfg: cfg}, nil
+// NewPruner makes a pruner.
+func NewPruner(db *gorm.DB) *Pruner {
+	return &Pruner{db: db, flushesKept: flushesKept, repairsKept: repairsKept}
 }
 
-// Prune takes away what is older or more than is kept, in bounded batches, and returns how many rows went.
+// Prune deletes what is older or more than is kept, in bounded batches, and returns how many rows went. A table that fails does
+// not stop the others.
 func (p *Pruner) Prune(ctx context.Context) (pruned int, err error) {
-	flushes, err := p.flushes(ctx)
-	if err != nil {
-		err = fmt.Errorf("syncer: prune stock_flushes: %w", err)
+	var failed []error
+	for _, table := range []struct {
+		name  string
+		prune func(ctx context.Context) (int, error)
+	}{{"outbox", p.outbox}, {"stock_flushes", p.flushes}, {"repairs", p.repairs}} {
+		n, err := table.prune(ctx)
+		pruned += n
+		if err != nil {
+			failed = append(failed, fmt.Errorf("retention: prune %s: %w", table.name, err))
+		}
 	}
-	repairs, repairsErr := p.repairs(ctx)
-	if repairsErr != nil {
-		err = errors.Join(err, fmt.Errorf("syncer: prune repairs: %w", repairsErr))
+	return pruned, errors.Join(failed...)
+}
+
+// outbox deletes rows that Redis has had for long.
+func (p *Pruner) outbox(ctx context.Context) (pruned int, err error) {
+	before := sqlstore.Now().Add(-outboxKept).Format(sqlstore.TimeLayout)
+	for range prunePagesMax {
+		var ids []string
+		db := p.db.WithContext(ctx)
+		err := db.Raw("SELECT id FROM outbox WHERE applied_at < ? ORDER BY applied_at, id LIMIT ?", before, prunePage).Scan(&ids).Error
+		if err == nil && len(ids) > 0 {
+			err = db.Exec("DELETE FROM outbox WHERE id IN ?", ids).Error
+		}
+		if err != nil {
+			return pruned, err
+		}
+		if pruned += len(ids); len(ids) < prunePage {
+			break
+		}
 	}
-	return flushes + repairs, err
+	return pruned, nil
 }
 
 // flushes goes by the ids, which sort by time: rows have no other key by time alone. It goes on where the last round ended, because
 // rows that stay for good are met again and again.
 func (p *Pruner) flushes(ctx context.Context) (pruned int, err error) {
-	before := firstIDAt(sqlstore.Now().Add(-p.cfg.FlushesKept))
-	for range resolve.PrunesMost {
+	before := firstIDAt(sqlstore.Now().Add(-p.flushesKept))
+	for range prunePagesMax {
 		var page []models.StockFlush
-		err := p.cfg.DB.WithContext(ctx).Raw("SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? ORDER BY id LIMIT ?",
-			p.flushesDone, before, resolve.PrunePage).Scan(&page).Error
+		err := p.db.WithContext(ctx).Raw("SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? ORDER BY id LIMIT ?",
+			p.flushesDone, before, prunePage).Scan(&page).Error
 		if err != nil {
 			return pruned, err
 		}
@@ -94,7 +91,7 @@ func (p *Pruner) flushes(ctx context.Context) (pruned int, err error) {
 		if err != nil {
 			return pruned, err
 		}
-		if len(page) < resolve.PrunePage {
+		if len(page) < prunePage {
 			p.flushesDone = ""
 			break
 		}
@@ -103,7 +100,7 @@ func (p *Pruner) flushes(ctx context.Context) (pruned int, err error) {
 	return pruned, nil
 }
 
-// flushPage takes away the rows of a page that are not the newest of their campaign.
+// flushPage deletes the rows of a page that are not the newest of their campaign.
 func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (pruned int, err error) {
 	if len(page) == 0 {
 		return 0, nil
@@ -113,7 +110,7 @@ func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (prune
 		ids, campaigns = append(ids, page[i].ID), append(campaigns, page[i].CampaignID)
 	}
 	slices.Sort(campaigns)
-	db := p.cfg.DB.WithContext(ctx)
+	db := p.db.WithContext(ctx)
 	err = db.Raw("SELECT f.id FROM (SELECT campaign_id, MAX(flushed_at) AS newest FROM stock_flushes WHERE campaign_id IN ?"+
 		" GROUP BY campaign_id) m JOIN stock_flushes f ON f.campaign_id = m.campaign_id WHERE f.id IN ? AND f.flushed_at < m.newest",
 		slices.Compact(campaigns), ids).Scan(&old).Error
@@ -130,15 +127,16 @@ func firstIDAt(at time.Time) string {
 	return text[:8] + "-" + text[8:]
 }
 
+// repairs deletes all but the newest rows of each campaign.
 func (p *Pruner) repairs(ctx context.Context) (pruned int, err error) {
-	db := p.cfg.DB.WithContext(ctx)
+	db := p.db.WithContext(ctx)
 	var many []string
 	err = db.Raw("SELECT campaign_id FROM repairs GROUP BY campaign_id HAVING COUNT(*) > ? LIMIT ?",
-		p.cfg.RepairsKept, resolve.PrunePage).Scan(&many).Error
+		p.repairsKept, prunePage).Scan(&many).Error
 	for _, id := range many {
 		var oldest string // that is kept
 		err = db.Raw("SELECT id FROM repairs WHERE campaign_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?",
-			id, p.cfg.RepairsKept-1).Scan(&oldest).Error
+			id, p.repairsKept-1).Scan(&oldest).Error
 		if err != nil {
 			return pruned, err
 		}

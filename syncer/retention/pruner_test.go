@@ -2,10 +2,10 @@ package retention_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
-	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/models"
 	"dibs/syncer/reconcile"
@@ -41,8 +41,7 @@ func idsIn(t testing.TB, db *gorm.DB, table string) (ids []string) {
 func TestPruner_KeepsWhatIsYoungAndTheNewestOfEachCampaign(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		pruner, err := retention.NewPruner(retention.PrunerConfig{DB: db, FlushesKept: time.Hour})
-		require.NoError(t, err)
+		pruner := retention.KeepFlushes(retention.NewPruner(db), time.Hour)
 		begun := time.Now()
 		for i := range 1_500 { // more than a page
 			flushedAt(t, db, "busy", begun.Add(-3*time.Hour+time.Duration(i)*time.Millisecond))
@@ -65,8 +64,7 @@ func TestPruner_KeepsWhatIsYoungAndTheNewestOfEachCampaign(t *testing.T) {
 func TestPruner_KeepsTheNewestRepairs(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		pruner, err := retention.NewPruner(retention.PrunerConfig{DB: db, RepairsKept: 3})
-		require.NoError(t, err)
+		pruner := retention.KeepRepairs(retention.NewPruner(db), 3)
 		var kept []string
 		for i := range 8 {
 			at := time.Now().Add(time.Duration(i) * time.Second)
@@ -83,10 +81,18 @@ func TestPruner_KeepsTheNewestRepairs(t *testing.T) {
 	})
 }
 
-func TestPruner_RefusesToKeepHardlyAnything(t *testing.T) {
+func TestPruner_DeletesWhatRedisHadLongAgo(t *testing.T) {
 	t.Parallel()
-	for _, cfg := range []retention.PrunerConfig{{}, {DB: new(gorm.DB), FlushesKept: time.Minute}, {DB: new(gorm.DB), RepairsKept: -1}} {
-		_, err := retention.NewPruner(cfg)
-		require.ErrorIs(t, err, sqlstore.ErrConfig)
-	}
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		ids := []string{idAt(time.Now()), idAt(time.Now()), idAt(time.Now())}
+		slices.Sort(ids)
+		old, young := time.Now().Add(-25*time.Hour).UTC(), time.Now().Add(-23*time.Hour).UTC()
+		for i, applied := range []*time.Time{&old, &young, nil} {
+			require.NoError(t, db.Create(&models.OutboxRow{ID: ids[i], Kind: models.OutboxEvent, Payload: []byte("{}"), AppliedAt: applied}).Error)
+		}
+		n, err := retention.NewPruner(db).Prune(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, ids[1:], idsIn(t, db, "outbox"))
+	})
 }

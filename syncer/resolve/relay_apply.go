@@ -1,0 +1,110 @@
+package resolve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+)
+
+// applyToRedis is step 1 for the rows of one campaign, and returns the ids of those that Redis has. Releases that follow each
+// other share a call.
+func (r *Relay) applyToRedis(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
+	var failed []error
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && n < lua.ReleasesMax && rows[n].Kind == rows[0].Kind && rows[0].Kind == models.OutboxRelease {
+			n++
+		}
+		part := rows[:n]
+		rows = rows[n:]
+		var ids []string
+		switch part[0].Kind {
+		case models.OutboxEvent:
+			ids, err = r.publish(ctx, part)
+		case models.OutboxRelease:
+			ids, err = r.release(ctx, part)
+		default:
+			err = fmt.Errorf("%w: %s is a %.20q", errOutboxKind, part[0].ID, part[0].Kind)
+		}
+		done = append(done, ids...)
+		if err != nil {
+			failed = append(failed, err)
+		}
+		if err != nil && !errors.Is(err, errRow) && !errors.Is(err, errOutboxKind) {
+			break // the rest of the campaign would fare the same
+		}
+	}
+	return done, errors.Join(failed...)
+}
+
+// publish adds the events of rows to the claim stream.
+func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
+	for i := range rows {
+		if err := r.scripts.Append(ctx, rows[i].CampaignID, rows[i].ID, rows[i].Payload); err != nil {
+			return done, fmt.Errorf("resolve: outbox %s: %w", rows[i].ID, err)
+		}
+		done = append(done, rows[i].ID)
+		r.metrics.applied.WithLabelValues(string(rows[i].Kind)).Inc()
+	}
+	return done, nil
+}
+
+// release gives back in Redis what the claims of rows took, all of one campaign.
+//
+// MySQL says where the campaign is. In Redis, under the load that MySQL knows: release.lua gives back each claim once. Not in
+// Redis: only the event is left to publish, because a load is confirmed only if the books are those that it was made from, and
+// these rows say released. Anything else is on its way from one to the other, and waits.
+func (r *Relay) release(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
+	c, err := campaigns.Read(r.db.WithContext(ctx), rows[0].CampaignID)
+	if err != nil {
+		return nil, err
+	}
+	r.steps.At("campaign read")
+	if !campaigns.IsResident(&c) {
+		return r.publish(ctx, rows)
+	}
+	releases, known, err := releasesOf(rows)
+	if len(releases) == 0 {
+		return nil, err
+	}
+	outcomes, releaseErr := r.scripts.Release(ctx, &c, releases)
+	if releaseErr != nil {
+		return nil, errors.Join(fmt.Errorf("resolve: outbox of %s: %w", c.ID, releaseErr), err)
+	}
+	for i, outcome := range outcomes {
+		if outcome == lua.ReleasedDamaged {
+			err = errors.Join(err, fmt.Errorf("%w: %s: redis does not hold claim %s as mysql does", errRow, known[i].ID, releases[i].Claim.ID))
+			continue
+		}
+		done = append(done, known[i].ID)
+		r.metrics.applied.WithLabelValues(string(models.OutboxRelease)).Inc()
+	}
+	return done, err
+}
+
+// releasesOf reads the claims of rows. Rows that can't be read are left out, and err names them.
+func releasesOf(rows []models.OutboxRow) (releases []lua.Release, known []*models.OutboxRow, err error) {
+	for i := range rows {
+		row := &rows[i]
+		e, bad := models.DecodeEvent(row.Payload)
+		if bad == nil && (e.Type != models.EventClaimReleased || e.ID != row.ID || e.CampaignID != row.CampaignID) {
+			bad = errors.New("its event is of something else")
+		}
+		if bad != nil {
+			err = errors.Join(err, fmt.Errorf("%w: %s: %w", errRow, row.ID, bad))
+			continue
+		}
+		releases = append(releases, lua.Release{
+			Claim: lua.ClaimRecord{
+				ID: []byte(e.ClaimID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity, At: e.ClaimedAt.Time,
+			},
+			EventID: row.ID, Event: row.Payload,
+		})
+		known = append(known, row)
+	}
+	return releases, known, err
+}

@@ -1,0 +1,15 @@
+package retention
+
+import "time"
+
+// KeepFlushes has p keep rows of stock_flushes for that long.
+func KeepFlushes(p *Pruner, kept time.Duration) *Pruner {
+	p.flushesKept = kept
+	return p
+}
+
+// KeepRepairs has p keep so many rows of repairs a campaign.
+func KeepRepairs(p *Pruner, kept int) *Pruner {
+	p.repairsKept = kept
+	return p
+}
