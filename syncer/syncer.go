@@ -68,7 +68,7 @@ func (s *Syncer) jobs() []job {
 		{"relay", 250 * time.Millisecond, leader, quiet(c.Relay.Relay), c.Relay.ResetMetrics},
 		{"prune", time.Minute, leader, quiet(c.Pruner.Prune), nil},
 		{"expire", time.Second, leader, s.expire, nil},
-		{"finalize", time.Second, leader, s.counted(c.Finalizer.Finalize, "ended closed campaigns", "campaigns"), nil},
+		{"finalize", time.Second, leader, s.finalize, nil},
 	}
 }
 
@@ -121,32 +121,32 @@ func quiet[N any](round func(ctx context.Context) (N, error)) func(ctx context.C
 	}
 }
 
-// counted is a round that logs how many it did, if any.
-func (s *Syncer) counted(round func(ctx context.Context) (int, error), message, of string) func(ctx context.Context) error {
-	return func(ctx context.Context) error {
-		n, err := round(ctx)
-		if n > 0 {
-			s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, message, slog.Int(of, n))
-		}
-		return err
-	}
-}
-
-// expire is no failure when it ran out of time over many claims: the next round goes on.
-func (s *Syncer) expire(ctx context.Context) error {
-	n := 0
-	err := s.counted(func(ctx context.Context) (_ int, err error) {
-		n, err = s.cfg.Expirer.Expire(ctx)
-		return n, err
-	}, "released claims that nobody redeemed in time", "claims")(ctx)
-	if n > 0 && errors.Is(err, context.DeadlineExceeded) {
-		return nil
+func (s *Syncer) resume(ctx context.Context) error {
+	n, err := s.cfg.Resumer.Resume(ctx)
+	if n > 0 {
+		s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "completed campaigns that a crash left half done", slog.Int("campaigns", n))
 	}
 	return err
 }
 
-func (s *Syncer) resume(ctx context.Context) error {
-	return s.counted(s.cfg.Resumer.Resume, "completed campaigns that a crash left half done", "campaigns")(ctx)
+func (s *Syncer) finalize(ctx context.Context) error {
+	n, err := s.cfg.Finalizer.Finalize(ctx)
+	if n > 0 {
+		s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "ended closed campaigns", slog.Int("campaigns", n))
+	}
+	return err
+}
+
+// expire has not failed when it ran out of time over many claims: the next round goes on.
+func (s *Syncer) expire(ctx context.Context) error {
+	n, err := s.cfg.Expirer.Expire(ctx)
+	if n > 0 {
+		s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "released claims that nobody redeemed in time", slog.Int("claims", n))
+	}
+	if n > 0 && errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
 }
 
 // watchStreams has the campaigns of a stream that lost entries looked at right away.

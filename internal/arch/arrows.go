@@ -46,7 +46,7 @@ var arrows = map[string][]string{
 	"syncer/residency":  {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/writer"},
 	"syncer/resolve":    {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/residency"},
 	"syncer/reconcile":  {"internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
-	"syncer/retention":  {"internal/sqlstore", "lua", "models", "syncer/resolve"},
+	"syncer/retention":  {"internal/sqlstore", "lua", "models"},
 	"syncer": {
 		"internal/sqlstore", "lua", "models",
 		"syncer/reconcile", "syncer/residency", "syncer/resolve", "syncer/retention",

@@ -2,15 +2,14 @@ package resolve
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"time"
 
 	"dibs/internal/sleep"
+	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -74,36 +73,27 @@ func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("resolve: expire: %w", err)
 	}
-	var failed []error
 	seen := make(map[string]bool, len(e.cursors))
-	for after := ""; ; {
-		var page []heldCampaign
-		err := e.relay.db.WithContext(ctx).Raw("SELECT id, hold_for_ms FROM campaigns WHERE id > ? AND hold_for_ms > 0 AND synced_seq > 0"+
-			" ORDER BY id LIMIT ?", after, campaigns.PageSize).Scan(&page).Error
-		if err != nil {
-			return expired, errors.Join(append(failed, fmt.Errorf("resolve: expire: %w", err))...)
+	err = sqlstore.EachRow(ctx, func(c *heldCampaign) string { return c.ID }, func(after string) (page []heldCampaign, err error) {
+		err = e.relay.db.WithContext(ctx).Raw("SELECT id, hold_for_ms FROM campaigns WHERE id > ? AND hold_for_ms > 0 AND synced_seq > 0"+
+			" ORDER BY id LIMIT ?", after, sqlstore.PageSize).Scan(&page).Error
+		return page, err
+	}, func(c *heldCampaign) error {
+		if e.cursors[c.ID] == nil {
+			e.cursors[c.ID] = &expiryCursor{}
 		}
-		for _, c := range page {
-			if e.cursors[c.ID] == nil {
-				e.cursors[c.ID] = &expiryCursor{}
-			}
-			seen[c.ID] = true
-			n, err := e.campaign(ctx, &c, e.cursors[c.ID], now)
-			expired += n
-			if ctx.Err() != nil {
-				return expired, fmt.Errorf("resolve: expire: %w", context.Cause(ctx))
-			}
-			if err != nil && len(failed) < failuresMax {
-				failed = append(failed, err)
-			}
-		}
-		if len(page) < campaigns.PageSize {
-			break
-		}
-		after = page[len(page)-1].ID
+		seen[c.ID] = true
+		n, err := e.campaign(ctx, c, e.cursors[c.ID], now)
+		expired += n
+		return err
+	})
+	if ctx.Err() == nil {
+		maps.DeleteFunc(e.cursors, func(id string, _ *expiryCursor) bool { return !seen[id] })
 	}
-	maps.DeleteFunc(e.cursors, func(id string, _ *expiryCursor) bool { return !seen[id] })
-	return expired, errors.Join(failed...)
+	if err != nil {
+		return expired, fmt.Errorf("resolve: expire: %w", err)
+	}
+	return expired, nil
 }
 
 // campaign looks at one campaign, chunk by chunk.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strings"
 	"time"
 
 	"dibs/internal/sqlstore"
@@ -45,72 +44,59 @@ func (e *Expirer) batch(ctx context.Context, campaignID string, from int64, due 
 
 // decide is the transaction, for those of the claims that are undecided still.
 func (e *Expirer) decide(ctx context.Context, campaignID string, ids []string) (rows []models.OutboxRow, err error) {
-	pool, err := e.relay.db.DB()
-	if err != nil {
-		return nil, fmt.Errorf("resolve: expire %s: %w", campaignID, err)
-	}
-	tx, err := pool.BeginTx(ctx, nil)
-	if err != nil {
-		return nil, fmt.Errorf("resolve: expire %s: %w", campaignID, err)
-	}
-	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
-	claims, err := e.lock(ctx, tx, ids)
-	if err != nil || len(claims) == 0 {
-		return nil, err
-	}
-	at, units := sqlstore.Now(), int64(0)
-	marks, args := strings.Repeat("?,", len(claims)), []any{string(models.ClaimExpired), at.Format(sqlstore.TimeLayout)}
-	for i := range claims {
-		c := &claims[i]
-		c.ResolvedAt = &at
-		row, err := resolutionRow(c, &decision{status: models.ClaimExpired})
-		if err != nil {
-			return nil, sqlstore.Final(err)
+	at := sqlstore.Now()
+	err = sqlstore.InTx(ctx, e.relay.db, func(tx *sql.Tx) error {
+		rows = nil
+		claims, err := e.lock(ctx, tx, ids)
+		if err != nil || len(claims) == 0 {
+			return err
 		}
-		rows, args, units = append(rows, row), append(args, c.ID), units+c.Quantity
-	}
-	//nolint:gosec // question marks only
-	query := "UPDATE claims SET status = ?, resolved_at = ? WHERE id IN (" + marks[:len(marks)-1] + ")"
-	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
-		return nil, fmt.Errorf("resolve: expire %s: %w", campaignID, err)
-	}
-	e.steps.At("claims moved")
-	if err := campaigns.PutOutbox(ctx, tx, rows); err != nil {
-		return nil, err
-	}
-	if err := moveBack(ctx, tx, e.relay.db.Name(), campaignID, units, int64(len(claims))); err != nil {
-		return nil, err
-	}
-	e.steps.At("books moved")
-	if err := tx.Commit(); err != nil {
+		units, args := int64(0), []any{string(models.ClaimExpired), at.Format(sqlstore.TimeLayout)}
+		for i := range claims {
+			c := &claims[i]
+			c.ResolvedAt = &at
+			row, err := resolutionRow(c, &decision{status: models.ClaimExpired})
+			if err != nil {
+				return sqlstore.Final(err)
+			}
+			rows, args, units = append(rows, row), append(args, c.ID), units+c.Quantity
+		}
+		query := "UPDATE claims SET status = ?, resolved_at = ? WHERE id IN " + sqlstore.Marks(len(claims))
+		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+			return err
+		}
+		e.steps.At("claims moved")
+		if err := campaigns.PutOutbox(ctx, tx, rows); err != nil {
+			return err
+		}
+		if err := moveBack(ctx, tx, e.relay.db.Name(), campaignID, units, int64(len(claims))); err != nil {
+			return err
+		}
+		e.steps.At("books moved")
+		return nil
+	})
+	if err != nil {
 		return nil, fmt.Errorf("resolve: expire %s: %w", campaignID, err)
 	}
 	return rows, nil
 }
 
-// lock holds those of the claims that are undecided, in order of their ids.
+// lock locks those of the claims that are undecided, in order of their ids.
 func (e *Expirer) lock(ctx context.Context, tx *sql.Tx, ids []string) (claims []models.ClaimRow, err error) {
-	marks, args := strings.Repeat("?,", len(ids)), make([]any, 0, len(ids)+1)
-	for _, id := range ids {
-		args = append(args, id)
-	}
-	//nolint:gosec // question marks only
-	query := "SELECT id, campaign_id, user_id, key_digest, seq, quantity, claimed_at FROM claims WHERE id IN (" + marks[:len(marks)-1] +
-		") AND status = ? ORDER BY id"
+	query := "SELECT id, campaign_id, user_id, key_digest, seq, quantity, claimed_at FROM claims WHERE id IN " + sqlstore.Marks(len(ids)) +
+		" AND status = ? ORDER BY id"
 	if e.relay.db.Name() != migrations.SQLite { // where a transaction that writes is alone
 		query += " FOR UPDATE"
 	}
-	rows, err := tx.QueryContext(ctx, query, append(args, string(models.ClaimClaimed))...)
-	if err != nil {
-		return nil, fmt.Errorf("resolve: expire: %w", err)
+	args := make([]any, 0, len(ids)+1)
+	for _, id := range ids {
+		args = append(args, id)
 	}
-	defer func() { _ = rows.Close() }() // rows.Err says what matters
-	for rows.Next() {
+	err = sqlstore.ScanAll(ctx, tx, query, append(args, string(models.ClaimClaimed)), func(scan func(...any) error) error {
 		var c models.ClaimRow
-		if err := rows.Scan(&c.ID, &c.CampaignID, &c.UserID, &c.KeyDigest, &c.Seq, &c.Quantity, &c.ClaimedAt); err != nil {
-			return nil, fmt.Errorf("resolve: expire: %w", err)
-		}
+		err := scan(&c.ID, &c.CampaignID, &c.UserID, &c.KeyDigest, &c.Seq, &c.Quantity, &c.ClaimedAt)
 		claims = append(claims, c)
-	}
-	return claims, rows.Err()
+		return err
+	})
+	return claims, err
 }

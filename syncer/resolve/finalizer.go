@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
@@ -73,31 +74,21 @@ func NewFinalizer(relay *Relay, hydrator *residency.Hydrator, clock clockwork.Cl
 // their way, or that was not drained for long enough, waits for a later round. Any other reason to wait is returned, as an
 // ErrUndrained, after the others had their turn.
 func (f *Finalizer) Finalize(ctx context.Context) (ended int, err error) {
-	var failed []error
-	for after := ""; ; {
-		var page []models.Campaign
-		err := f.relay.db.WithContext(ctx).Where("status = ? AND closed_told_at IS NULL AND id > ?", models.StatusClosed, after).
-			Order("id").Limit(campaigns.PageSize).Find(&page).Error
-		if err != nil {
-			return ended, errors.Join(append(failed, fmt.Errorf("resolve: finalize: %w", err))...)
+	err = sqlstore.EachRow(ctx, func(c *models.Campaign) string { return c.ID }, func(after string) (page []models.Campaign, err error) {
+		err = f.relay.db.WithContext(ctx).Where("status = ? AND closed_told_at IS NULL AND id > ?", models.StatusClosed, after).
+			Order("id").Limit(sqlstore.PageSize).Find(&page).Error
+		return page, err
+	}, func(c *models.Campaign) error {
+		done, err := f.end(ctx, c)
+		if done {
+			ended++
 		}
-		for i := range page {
-			done, err := f.end(ctx, &page[i])
-			switch {
-			case done:
-				ended++
-			case ctx.Err() != nil:
-				return ended, fmt.Errorf("resolve: finalize: %w", context.Cause(ctx))
-			}
-			if err != nil && len(failed) < failuresMax {
-				failed = append(failed, err)
-			}
-		}
-		if len(page) < campaigns.PageSize {
-			return ended, errors.Join(failed...)
-		}
-		after = page[len(page)-1].ID
+		return err
+	})
+	if err != nil {
+		return ended, fmt.Errorf("resolve: finalize: %w", err)
 	}
+	return ended, nil
 }
 
 // end takes a campaign as far as it goes.

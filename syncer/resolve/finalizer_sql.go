@@ -57,7 +57,7 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 		return row, false, err
 	}
 	err = sqlstore.Retry(ctx, func() (err error) {
-		ended, err = f.commit(ctx, pool, &row)
+		ended, err = f.commit(ctx, &row)
 		return err
 	})
 	if err != nil {
@@ -66,26 +66,25 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 	return row, ended, nil
 }
 
-func (f *Finalizer) commit(ctx context.Context, pool *sql.DB, row *models.OutboxRow) (ended bool, err error) {
-	tx, err := pool.BeginTx(ctx, nil)
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
-	put, err := tx.ExecContext(ctx, "UPDATE campaigns SET closed_told_at = ? WHERE id = ? AND status = ? AND closed_told_at IS NULL",
-		row.CreatedAt.Format(sqlstore.TimeLayout), row.CampaignID, models.StatusClosed)
-	if err != nil {
-		return false, err
-	}
-	if n, err := put.RowsAffected(); err != nil || n == 0 {
-		return false, err
-	}
-	f.steps.At("end noted")
-	if err := campaigns.PutOutbox(ctx, tx, []models.OutboxRow{*row}); err != nil {
-		return false, err
-	}
-	f.steps.At("outbox written")
-	return true, tx.Commit()
+func (f *Finalizer) commit(ctx context.Context, row *models.OutboxRow) (ended bool, err error) {
+	err = sqlstore.InTx(ctx, f.relay.db, func(tx *sql.Tx) error {
+		put, err := tx.ExecContext(ctx, "UPDATE campaigns SET closed_told_at = ? WHERE id = ? AND status = ? AND closed_told_at IS NULL",
+			row.CreatedAt.Format(sqlstore.TimeLayout), row.CampaignID, models.StatusClosed)
+		if err != nil {
+			return err
+		}
+		if n, err := put.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+		f.steps.At("end noted")
+		if err := campaigns.PutOutbox(ctx, tx, []models.OutboxRow{*row}); err != nil {
+			return err
+		}
+		f.steps.At("outbox written")
+		ended = true
+		return nil
+	})
+	return ended && err == nil, err
 }
 
 // closedRow makes campaign.closed from books that do not change any more. Books that contradict each other are an ErrUndrained.

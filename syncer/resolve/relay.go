@@ -20,7 +20,6 @@ const (
 	relayAfter   = time.Second // the process that wrote a row applies it first
 	relayPage    = 500         // rows that are read at a time
 	vainPagesMax = 3           // pages in a row that an unreachable Redis refuses before a round ends
-	failuresMax  = 100         // errors that one round returns
 )
 
 // errOutboxKind says that a newer program wrote a row: this one does not know its kind.
@@ -56,11 +55,7 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 	}
 	var failed []error
 	vain := 0
-	for after := ""; ; {
-		var page []models.OutboxRow
-		err := r.db.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox"+
-			" WHERE applied_at IS NULL AND id > ? AND created_at <= ?"+
-			" ORDER BY id LIMIT ?", after, sqlstore.Now().Add(-r.after).Format(sqlstore.TimeLayout), relayPage).Scan(&page).Error
+	for page, err := range sqlstore.Pages(relayPage, func(row *models.OutboxRow) string { return row.ID }, r.unapplied(ctx)) {
 		if err != nil {
 			return applied, errors.Join(append(failed, fmt.Errorf("resolve: read outbox: %w", err))...)
 		}
@@ -74,13 +69,20 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 			return applied, fmt.Errorf("resolve: relay: %w", context.Cause(ctx))
 		case vain >= vainPagesMax:
 			return applied, errors.Join(append(failed, err)...)
-		case err != nil && len(failed) < failuresMax:
+		case err != nil && len(failed) < sqlstore.PageSize:
 			failed = append(failed, err)
 		}
-		if len(page) < relayPage {
-			return applied, errors.Join(failed...)
-		}
-		after = page[len(page)-1].ID
+	}
+	return applied, errors.Join(failed...)
+}
+
+// unapplied fetches the rows that Redis has not had, but for those that their writers may be about to apply.
+func (r *Relay) unapplied(ctx context.Context) func(after string) ([]models.OutboxRow, error) {
+	return func(after string) (page []models.OutboxRow, err error) {
+		err = r.db.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox"+
+			" WHERE applied_at IS NULL AND id > ? AND created_at <= ?"+
+			" ORDER BY id LIMIT ?", after, sqlstore.Now().Add(-r.after).Format(sqlstore.TimeLayout), relayPage).Scan(&page).Error
+		return page, err
 	}
 }
 

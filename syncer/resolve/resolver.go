@@ -163,39 +163,34 @@ func resolutionRow(c *models.ClaimRow, d *decision) (models.OutboxRow, error) {
 
 // decide is the transaction. won is false when another decision came first; then nothing is changed.
 func (r *Resolver) decide(ctx context.Context, c *heldClaim, d *decision, row *models.OutboxRow) (won bool, err error) {
-	pool, err := r.db.DB()
-	if err != nil {
-		return false, fmt.Errorf("resolve: claim %s: %w", c.ID, err)
-	}
-	tx, err := pool.BeginTx(ctx, nil)
-	if err != nil {
-		return false, fmt.Errorf("resolve: claim %s: %w", c.ID, err)
-	}
-	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
-	moved, err := tx.ExecContext(ctx, "UPDATE claims SET status = ?, order_id = ?, release_reason = ?, resolved_at = ?"+
-		" WHERE id = ? AND status = ?",
-		string(d.status), d.orderID, d.reason, c.ResolvedAt.UTC().Format(sqlstore.TimeLayout), c.ID, string(models.ClaimClaimed))
-	if err != nil {
-		return false, fmt.Errorf("resolve: claim %s: %w", c.ID, err)
-	}
-	if n, err := moved.RowsAffected(); err != nil || n == 0 {
-		return false, err
-	}
-	r.steps.At("claim moved")
-	if err := campaigns.PutOutbox(ctx, tx, []models.OutboxRow{*row}); err != nil {
-		return false, err
-	}
-	if d.status != models.ClaimRedeemed {
-		r.steps.At("outbox written")
-		if err := moveBack(ctx, tx, r.db.Name(), c.CampaignID, c.Quantity, 1); err != nil {
-			return false, err
+	err = sqlstore.InTx(ctx, r.db, func(tx *sql.Tx) error {
+		moved, err := tx.ExecContext(ctx, "UPDATE claims SET status = ?, order_id = ?, release_reason = ?, resolved_at = ?"+
+			" WHERE id = ? AND status = ?",
+			string(d.status), d.orderID, d.reason, c.ResolvedAt.UTC().Format(sqlstore.TimeLayout), c.ID, string(models.ClaimClaimed))
+		if err != nil {
+			return err
 		}
-	}
-	r.steps.At("books moved")
-	if err := tx.Commit(); err != nil {
+		if n, err := moved.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+		r.steps.At("claim moved")
+		if err := campaigns.PutOutbox(ctx, tx, []models.OutboxRow{*row}); err != nil {
+			return err
+		}
+		if d.status != models.ClaimRedeemed {
+			r.steps.At("outbox written")
+			if err := moveBack(ctx, tx, r.db.Name(), c.CampaignID, c.Quantity, 1); err != nil {
+				return err
+			}
+		}
+		r.steps.At("books moved")
+		won = true
+		return nil
+	})
+	if err != nil {
 		return false, fmt.Errorf("resolve: claim %s: %w", c.ID, err)
 	}
-	return true, nil
+	return won, nil
 }
 
 // moveBack moves the books of a campaign by claims that were released. It comes last in a transaction, so that the hot row is
