@@ -66,7 +66,7 @@ func (s *stack) openBooks(ctx context.Context) error {
 	if s.cfg.FinanceDSN == "" {
 		setting = "MYSQL_DSN"
 	}
-	db, err := openDB(ctx, setting, sqlstore.Config{DSN: s.cfg.BooksDSN(), Logger: s.log})
+	db, err := openDB(ctx, setting, sqlstore.Config{DSN: s.cfg.BooksDSN(), Conns: s.cfg.MySQLConns, Logger: s.log})
 	if err != nil {
 		return err
 	}

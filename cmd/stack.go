@@ -115,7 +115,7 @@ func (s *stack) openSQL(ctx context.Context) error {
 		return s.openSQLite(ctx)
 	}
 	s.where = "Redis and MySQL as configured"
-	db, gate, err := sqlstore.OpenGated(sqlstore.Config{DSN: s.cfg.MySQLDSN, Logger: s.log}, s.checkStore)
+	db, gate, err := sqlstore.OpenGated(sqlstore.Config{DSN: s.cfg.MySQLDSN, Conns: s.cfg.MySQLConns, Logger: s.log}, s.checkStore)
 	if err != nil {
 		return refusedDSN(err, "MYSQL_DSN")
 	}

@@ -32,6 +32,7 @@ type Config struct {
 	MetricsAddr string // of consumer, syncer and finance; "" is none
 	RedisURL    string // "" is embedded
 	MySQLDSN    string // "" is embedded SQLite
+	MySQLConns  int    // most connections of this process
 	FinanceDSN  string // "" is MySQLDSN
 	DataDir     string // "" is a temporary folder
 

@@ -26,6 +26,7 @@ func TestDefaultsAreThoseOfTheContract(t *testing.T) {
 	require.Equal(t, "127.0.0.1:8080", c.HTTPAddr)
 	require.True(t, c.Embedded())
 	require.Equal(t, 1, c.Partitions)
+	require.Equal(t, 16, c.MySQLConns)
 	require.Equal(t, 2000, c.FlushSize)
 	require.Equal(t, 50*time.Millisecond, c.FlushInterval)
 	require.Equal(t, 30*time.Minute, c.IdleEvict)
@@ -57,6 +58,7 @@ func TestEveryRefusalNamesItsVariable(t *testing.T) {
 	for variable, values := range map[string][]string{
 		"DIBS_PARTITIONS":       {"0", "-1", "257", "two", "1.5"},
 		"DIBS_FLUSH_SIZE":       {"0", "20001", "1e3"},
+		"DIBS_MYSQL_CONNS":      {"3", "1001", "many"},
 		"DIBS_FLUSH_INTERVAL":   {"0s", "50", "2h"},
 		"DIBS_IDLE_EVICT":       {"0", "-5m"},
 		"DIBS_DURABILITY":       {"replica:0", "replica:", "replica:100", "replica:01", "slow", "fsync:", "FAST"},

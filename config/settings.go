@@ -24,6 +24,8 @@ var settings = []setting{
 		set: text(func(c *Config) *string { return &c.RedisURL })},
 	{key: "mysql-dsn", secret: true, absent: "embedded", meaning: "go-sql-driver DSN; empty: embedded SQLite",
 		set: text(func(c *Config) *string { return &c.MySQLDSN })},
+	{key: "mysql-conns", fallback: "16", meaning: "most connections of a process to MySQL",
+		set: integer(func(c *Config) *int { return &c.MySQLConns }, 4, 1000)},
 	{key: "finance-dsn", secret: true, meaning: "go-sql-driver DSN of the finance service's books; empty: as mysql-dsn",
 		set: text(func(c *Config) *string { return &c.FinanceDSN })},
 	{key: "data-dir", absent: "temporary", meaning: "folder of the embedded SQLite; empty: a temporary one, gone at the end",

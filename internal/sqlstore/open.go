@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/glebarez/sqlite"
@@ -123,7 +124,7 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	}
 	dsn.ClientFoundRows, dsn.MultiStatements = false, false
 	dsn.InterpolateParams, dsn.ParseTime, dsn.Loc = true, true, time.UTC
-	dsn.RejectReadOnly = true // after a failover: leave the old primary
+	dsn.RejectReadOnly = false // failover does better
 	dsn.Collation = ""
 	dsn.Logger = &mysql.NopLogger{} // it would log what the driver also returns
 	dsn.Timeout = cmp.Or(dsn.Timeout, dialTimeout)
@@ -144,7 +145,7 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
 	}
-	pool := sql.OpenDB(guard(connector))
+	pool := sql.OpenDB(guard(failover{Connector: connector, refusals: new(atomic.Int64)}))
 	pool.SetMaxOpenConns(c.Conns)
 	pool.SetMaxIdleConns(c.Conns)
 	pool.SetConnMaxLifetime(connLifetime)

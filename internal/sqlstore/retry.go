@@ -10,8 +10,8 @@ import (
 
 const (
 	retryFirst = 10 * time.Millisecond
-	retryMost  = 5 * time.Second
-	retryTries = 5 // of a statement or transaction that someone waits for
+	retryMost  = 650 * time.Millisecond // with its jitter of a half, less than a second after a server is back
+	retryTries = 5                      // of a statement or transaction that someone waits for
 )
 
 // Notice is called before each wait for another try: what failed, what kind of failure it is, and how long the wait is.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -36,4 +37,20 @@ func TestRetry_TriesAgainWhatMayHealAndNothingElse(t *testing.T) {
 	stopped := errors.New("stopped")
 	cancel(stopped)
 	require.ErrorIs(t, retry(ctx, 0, func(error, Failure, time.Duration) {}, func() error { return io.EOF }), stopped)
+}
+
+// Who waits for a server that is away for long tries again less than a second after it is back.
+func TestRetryForever_WaitsLessThanASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tries, longest := 0, time.Duration(0)
+		require.NoError(t, RetryForever(t.Context(), func(_ error, _ Failure, wait time.Duration) { longest = max(longest, wait) }, func() error {
+			if tries++; tries < 200 {
+				return io.EOF
+			}
+			return nil
+		}))
+		require.Greater(t, longest, 500*time.Millisecond, "it is not hammered either")
+		require.Less(t, longest, time.Second)
+	})
 }
