@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 
@@ -18,8 +19,9 @@ const (
 	outboxKept  = 24 * time.Hour     // rows of outbox, after Redis had them
 	repairsKept = 1_000              // rows of repairs, a campaign
 
-	prunePage     = 1_000 // rows that one statement deletes
-	prunePagesMax = 20    // of one table in one round: another 20,000 rows go with the next
+	prunePage  = 1_000            // rows that one statement deletes
+	pruneTime  = 20 * time.Second // most that a round spends on one table; the next round goes on
+	prunePause = 1                // after a page the pruner waits so many times as long as it took: flushes come first
 )
 
 // Pruner deletes rows that are written for people and that nothing works by any more. A flush moves the books by its own rows
@@ -31,22 +33,24 @@ type Pruner struct {
 
 	flushesKept time.Duration // is the constant, but in tests
 	repairsKept int           // is the constant, but in tests
+	time        time.Duration // is pruneTime, but in tests
 }
 
 // NewPruner makes a pruner.
 func NewPruner(db *gorm.DB) *Pruner {
-	return &Pruner{db: db, flushesKept: flushesKept, repairsKept: repairsKept}
+	return &Pruner{db: db, flushesKept: flushesKept, repairsKept: repairsKept, time: pruneTime}
 }
 
-// Prune deletes what is older or more than is kept, in bounded batches, and returns how many rows went. A table that fails does
+// Prune deletes what is older or more than is kept, page by page until it is
+// done or its time is over, and returns how many rows went. A table that fails does
 // not stop the others.
 func (p *Pruner) Prune(ctx context.Context) (pruned int, err error) {
 	var failed []error
 	for _, table := range []struct {
-		name  string
-		prune func(ctx context.Context) (int, error)
+		name string
+		page func(ctx context.Context) (n int, more bool, err error)
 	}{{"outbox", p.outbox}, {"stock_flushes", p.flushes}, {"repairs", p.repairs}} {
-		n, err := table.prune(ctx)
+		n, err := p.untilDone(ctx, table.page)
 		pruned += n
 		if err != nil {
 			failed = append(failed, fmt.Errorf("retention: prune %s: %w", table.name, err))
@@ -55,49 +59,52 @@ func (p *Pruner) Prune(ctx context.Context) (pruned int, err error) {
 	return pruned, errors.Join(failed...)
 }
 
-// outbox deletes rows that Redis has had for long.
-func (p *Pruner) outbox(ctx context.Context) (pruned int, err error) {
-	before := sqlstore.Now().Add(-outboxKept).Format(sqlstore.TimeLayout)
-	for range prunePagesMax {
-		var ids []string
-		db := p.db.WithContext(ctx)
-		err := db.Raw("SELECT id FROM outbox WHERE applied_at < ? ORDER BY applied_at, id LIMIT ?", before, prunePage).Scan(&ids).Error
-		if err == nil && len(ids) > 0 {
-			err = db.Exec("DELETE FROM outbox WHERE id IN ?", ids).Error
-		}
-		if err != nil {
+// untilDone deletes page by page until no more is left, or the time of a table is over.
+func (p *Pruner) untilDone(ctx context.Context, page func(ctx context.Context) (n int, more bool, err error)) (pruned int, err error) {
+	for until := time.Now().Add(p.time); ; {
+		begun := time.Now()
+		n, more, err := page(ctx)
+		pruned += n
+		if err != nil || !more || time.Now().After(until) {
 			return pruned, err
 		}
-		if pruned += len(ids); len(ids) < prunePage {
-			break
+		if err := sleep.For(ctx, prunePause*time.Since(begun)); err != nil {
+			return pruned, err
 		}
 	}
-	return pruned, nil
 }
 
-// flushes goes by the ids, which sort by time: rows have no other key by time alone. It goes on where the last round ended, because
-// rows that stay for good are met again and again.
-func (p *Pruner) flushes(ctx context.Context) (pruned int, err error) {
-	before := firstIDAt(sqlstore.Now().Add(-p.flushesKept))
-	for range prunePagesMax {
-		var page []models.StockFlush
-		err := p.db.WithContext(ctx).Raw("SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? ORDER BY id LIMIT ?",
-			p.flushesDone, before, prunePage).Scan(&page).Error
-		if err != nil {
-			return pruned, err
-		}
-		n, err := p.flushPage(ctx, page)
-		pruned += n
-		if err != nil {
-			return pruned, err
-		}
-		if len(page) < prunePage {
-			p.flushesDone = ""
-			break
-		}
-		p.flushesDone = page[len(page)-1].ID
+// outbox deletes a page of rows that Redis has had for long.
+func (p *Pruner) outbox(ctx context.Context) (n int, more bool, err error) {
+	before := sqlstore.Now().Add(-outboxKept).Format(sqlstore.TimeLayout)
+	var ids []string
+	db := p.db.WithContext(ctx)
+	err = db.Raw("SELECT id FROM outbox WHERE applied_at < ? ORDER BY applied_at, id LIMIT ?", before, prunePage).Scan(&ids).Error
+	if err != nil || len(ids) == 0 {
+		return 0, false, err
 	}
-	return pruned, nil
+	gone := db.Exec("DELETE FROM outbox WHERE id IN ?", ids)
+	return int(gone.RowsAffected), len(ids) == prunePage, gone.Error
+}
+
+// flushes deletes a page of old rows. It goes by the ids, which sort by time: rows have no other key by time alone. It goes on where
+// the page before ended, because rows that stay for good are met again and again.
+func (p *Pruner) flushes(ctx context.Context) (n int, more bool, err error) {
+	var page []models.StockFlush
+	err = p.db.WithContext(ctx).Raw("SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? ORDER BY id LIMIT ?",
+		p.flushesDone, firstIDAt(sqlstore.Now().Add(-p.flushesKept)), prunePage).Scan(&page).Error
+	if err == nil {
+		n, err = p.flushPage(ctx, page)
+	}
+	if err != nil {
+		return n, false, err
+	}
+	if len(page) < prunePage {
+		p.flushesDone = ""
+		return n, false, nil
+	}
+	p.flushesDone = page[len(page)-1].ID
+	return n, true, nil
 }
 
 // flushPage deletes the rows of a page that are not the newest of their campaign.
@@ -127,8 +134,8 @@ func firstIDAt(at time.Time) string {
 	return text[:8] + "-" + text[8:]
 }
 
-// repairs deletes all but the newest rows of each campaign.
-func (p *Pruner) repairs(ctx context.Context) (pruned int, err error) {
+// repairs deletes all but the newest rows of a page of campaigns.
+func (p *Pruner) repairs(ctx context.Context) (n int, more bool, err error) {
 	db := p.db.WithContext(ctx)
 	var many []string
 	err = db.Raw("SELECT campaign_id FROM repairs GROUP BY campaign_id HAVING COUNT(*) > ? LIMIT ?",
@@ -138,13 +145,13 @@ func (p *Pruner) repairs(ctx context.Context) (pruned int, err error) {
 		err = db.Raw("SELECT id FROM repairs WHERE campaign_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?",
 			id, p.repairsKept-1).Scan(&oldest).Error
 		if err != nil {
-			return pruned, err
+			return n, false, err
 		}
 		gone := db.Exec("DELETE FROM repairs WHERE campaign_id = ? AND id < ?", id, oldest)
 		if gone.Error != nil {
-			return pruned, gone.Error
+			return n, false, gone.Error
 		}
-		pruned += int(gone.RowsAffected)
+		n += int(gone.RowsAffected)
 	}
-	return pruned, err
+	return n, len(many) == prunePage, err
 }

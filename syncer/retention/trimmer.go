@@ -34,7 +34,7 @@ const (
 type TrimmerConfig struct {
 	Redis      redis.UniversalClient
 	Partitions int
-	Groups     []string // consumer groups whose unread entries must never go
+	Groups     []string // registered consumer groups: made if they are not there
 
 	TrimCall  int64 // entries that one call to Redis may trim
 	TrimCalls int   // calls in one round of a stream
@@ -76,11 +76,13 @@ func (c TrimmerConfig) Validate() error {
 	return nil
 }
 
-// Trimmer takes from the claim streams what every registered group has acknowledged. Any number may run at once.
+// Trimmer takes from the claim streams what every group has acknowledged: every group that a stream has, and every registered one.
+// Any number may run at once, whatever groups each is set up with.
 type Trimmer struct {
 	cfg     TrimmerConfig
 	metrics *trimmerMetrics
-	behind  map[string]bool // stream and group that were warned of; Trim's own
+	behind  map[string]bool  // stream and group that were warned of; Trim's own
+	known   map[int][]string // groups with figures, by partition; Trim's own
 }
 
 // NewTrimmer checks cfg and makes a trimmer. It is for one goroutine.
@@ -89,7 +91,7 @@ func NewTrimmer(cfg TrimmerConfig) (*Trimmer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Trimmer{cfg: cfg, metrics: newTrimmerMetrics(cfg.Registerer), behind: make(map[string]bool)}, nil
+	return &Trimmer{cfg: cfg, metrics: newTrimmerMetrics(cfg.Registerer), behind: make(map[string]bool), known: make(map[int][]string)}, nil
 }
 
 // Trim goes once over all streams and returns how many entries went. A stream that fails does not keep the others.
@@ -129,21 +131,17 @@ func (t *Trimmer) trimStream(ctx context.Context, partition int) (int64, error) 
 	return trimmed, t.measure(ctx, partition, groups)
 }
 
-// groups reads the registered groups of a stream. One that is not there is made, at the beginning, and complete is false:
-// nothing is trimmed before it is seen to be there.
+// groups reads all groups of a stream: one that this process is not set up with may be that of a newer process, and holds back
+// trimming like any other. A registered group that is not there is made, at the beginning, and complete is false: nothing is
+// trimmed before it is seen to be there.
 func (t *Trimmer) groups(ctx context.Context, stream string) (groups []redis.XInfoGroup, complete bool, err error) {
 	there, err := t.cfg.Redis.XInfoGroups(ctx, stream).Result()
 	if err != nil && !strings.Contains(err.Error(), noSuchKey) {
 		return nil, false, err
 	}
-	byName := make(map[string]redis.XInfoGroup, len(there))
-	for _, g := range there {
-		byName[g.Name] = g
-	}
 	complete = true
 	for _, name := range t.cfg.Groups {
-		if g, ok := byName[name]; ok {
-			groups = append(groups, g)
+		if slices.ContainsFunc(there, func(g redis.XInfoGroup) bool { return g.Name == name }) {
 			continue
 		}
 		complete = false
@@ -152,7 +150,7 @@ func (t *Trimmer) groups(ctx context.Context, stream string) (groups []redis.XIn
 			return nil, false, err
 		}
 	}
-	return groups, complete, nil
+	return there, complete, nil
 }
 
 // firstNeeded is the first entry that a group has not acknowledged: its lowest pending one, else the one after the last it

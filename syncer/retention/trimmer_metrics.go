@@ -3,6 +3,7 @@ package retention
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -60,6 +61,7 @@ func (t *Trimmer) measure(ctx context.Context, partition int, groups []redis.XIn
 	if err != nil {
 		return err
 	}
+	t.forgetDestroyed(partition, groups)
 	for _, g := range groups {
 		first, none, err := t.oldestUnread(ctx, stream, g)
 		if err != nil {
@@ -74,6 +76,22 @@ func (t *Trimmer) measure(ctx context.Context, partition int, groups []redis.XIn
 		t.warn(ctx, stream, g.Name, backlog, age)
 	}
 	return nil
+}
+
+// forgetDestroyed drops the figures of groups that a stream has no more.
+func (t *Trimmer) forgetDestroyed(partition int, groups []redis.XInfoGroup) {
+	names := make([]string, len(groups))
+	for i := range groups {
+		names[i] = groups[i].Name
+	}
+	for _, name := range t.known[partition] {
+		if !slices.Contains(names, name) {
+			t.metrics.backlog.DeleteLabelValues(strconv.Itoa(partition), name)
+			t.metrics.oldest.DeleteLabelValues(strconv.Itoa(partition), name)
+			delete(t.behind, lua.StreamKey(partition)+" "+name)
+		}
+	}
+	t.known[partition] = names
 }
 
 // unread counts entries that a group has not acknowledged. Redis does not always know how many it has not delivered; then it
@@ -109,7 +127,8 @@ func (t *Trimmer) warn(ctx context.Context, stream, group string, backlog int64,
 	log := t.cfg.Logger.With(slog.String("stream", stream), slog.String("group", group),
 		slog.Int64("backlog", backlog), slog.Duration("oldest", age))
 	if far {
-		log.WarnContext(ctx, "consumer group is far behind: its stream cannot be trimmed and grows")
+		log.WarnContext(ctx, "consumer group is far behind: its stream cannot be trimmed and grows."+
+			" If nobody reads it any more, take it out of DIBS_GROUPS everywhere and run XGROUP DESTROY with this stream and group")
 	} else {
 		log.InfoContext(ctx, "consumer group has caught up")
 	}
