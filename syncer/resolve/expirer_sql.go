@@ -61,7 +61,7 @@ func (e *Expirer) decide(ctx context.Context, campaignID string, ids []string) (
 			}
 			rows, args, units = append(rows, row), append(args, c.ID), units+c.Quantity
 		}
-		query := "UPDATE claims SET status = ?, resolved_at = ? WHERE id IN " + sqlstore.Marks(len(claims))
+		query := "UPDATE claims SET status = ?, resolved_at = ? WHERE id IN " + sqlstore.Marks(len(claims)) //nolint:gosec // question marks only
 		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 			return err
 		}

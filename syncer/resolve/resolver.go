@@ -206,7 +206,8 @@ func moveBack(ctx context.Context, tx *sql.Tx, dialect, campaignID string, units
 		" WHEN applied_version = version OR residency <> ? AND (residency <> ? OR epoch = 0)"+
 		" THEN "+greatest+"(total - claimed + ?, 0) ELSE remaining + ? END,"+
 		" claimed = claimed - ?, released_claims = released_claims + ?, updated_at = ? WHERE id = ?",
-		string(models.ResidencyResident), string(models.ResidencyNone), units, units, units, claims, sqlstore.Now().Format(sqlstore.TimeLayout), campaignID)
+		string(models.ResidencyResident), string(models.ResidencyNone), units, units, units, claims,
+		sqlstore.Now().Format(sqlstore.TimeLayout), campaignID)
 	if err != nil {
 		return fmt.Errorf("resolve: move books of %s: %w", campaignID, err)
 	}
