@@ -12,10 +12,18 @@ LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GO_TEST := go test -race -count=1 -run '$(RUN)'
 
 .DEFAULT_GOAL := help
-.PHONY: help lua-debug test test-mysql soak bench servers build fmt fmt-check vet lint fix check tidy
+.PHONY: help lua-debug quick test test-mysql soak bench servers build fmt fmt-check vet lint fix check tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# What needs no SQL server of its own, and the whole way of a claim once, on embedded servers.
+QUICK_PKG := ./api/... ./client ./config ./internal/arch ./internal/deploy ./internal/sleep ./internal/steps ./migrations ./models ./split
+
+quick: servers ## the fast loop, a minute: unit tests without the race detector, and a small rush on embedded servers
+	go vet ./...
+	go test -run '$(RUN)' $(QUICK_PKG)
+	go run . demo --users 2000 --stock 200 >/dev/null
 
 test: servers ## all tests with the race detector, on real servers started for the occasion (PKG=, RUN=)
 	$(GO_TEST) -timeout 20m $(PKG)

@@ -30,6 +30,7 @@ import (
 type wishes struct {
 	redisConf  []string // more lines of redis.conf
 	masters    int      // of a Redis Cluster instead; 0 is none
+	replicated bool     // these have a replica each
 	ownSQL     bool     // a SQL server of the test's own, to kill and pause
 	partitions int      // 0 is 1
 	apis       int      // processes; 0 is 1, below 0 none
@@ -43,6 +44,7 @@ type wishes struct {
 // servers are a Redis and a database with Dibs' schema, and ways to look into them.
 type servers struct {
 	redis      *testenv.RedisServer // nil when it is a cluster
+	cluster    *testenv.ReplicatedCluster
 	sql        *testenv.MySQLServer // nil when it is the shared one
 	redisURL   string
 	dsn        string
@@ -67,9 +69,13 @@ type system struct {
 func newServers(t *testing.T, w wishes) servers {
 	t.Helper()
 	s := servers{partitions: max(w.partitions, 1)}
-	if w.masters > 0 {
+	switch {
+	case w.replicated:
+		s.cluster = testenv.RedisReplicatedCluster(t, w.masters, 1500*time.Millisecond, w.redisConf...)
+		s.redisURL = s.cluster.URL()
+	case w.masters > 0:
 		s.redisURL = "redis://" + strings.Join(testenv.RedisCluster(t, w.masters), ",")
-	} else {
+	default:
 		s.redis = testenv.Redis(t, w.redisConf...)
 		s.redisURL = s.redis.URL()
 	}

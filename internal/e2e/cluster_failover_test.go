@@ -1,0 +1,65 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/crowd"
+	"dibs/internal/testenv"
+	"dibs/lua"
+)
+
+// goesOnWithin is how long after a promotion the first claim may be refused: a second where the machine is quiet, and far below the minute
+// that a client takes by itself where it is not.
+const goesOnWithin = 10 * time.Second
+
+// TestClusterFailoverCostsASecond kills a master of a Redis Cluster in mid-rush. Claims of its campaign go on within a second of
+// the promotion, consumer and syncer follow, no answered claim is lost, and the books agree.
+func TestClusterFailoverCostsASecond(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, wishes{
+		masters: 3, replicated: true, partitions: 8, apis: 2,
+		settings: map[string]string{"DIBS_DURABILITY": "replica:1"},
+	})
+	c := openCampaign(t, s.apis[0].url, campaign{Total: 100_000_000})
+	rush := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: c.ID, Users: 10_000_000, Connections: 20})
+	rush.reaches(testenv.Pick(500, 20_000))
+	stream := lua.StreamKey(lua.PartitionOf(c.ID, s.partitions))
+	master := s.cluster.MasterOf(stream)
+	master.Kill()
+	promoted := s.cluster.AwaitPromotion(master, stream)
+	went := s.firstClaimAfter(c, promoted)
+	require.Less(t, went.Sub(promoted), goesOnWithin)
+	t.Logf("claims went on %s after the promotion", went.Sub(promoted).Round(time.Millisecond))
+	rush.reaches(testenv.Pick(1_000, 40_000))
+	tally := rush.breakOff()
+	eventually(t, drainWithin, "MySQL does not get there", func() bool {
+		state, err := s.scripts.State(t.Context(), c.ID)
+		var synced int64
+		return err == nil && s.db.QueryRowContext(t.Context(), "SELECT synced_seq FROM campaigns WHERE id = ?", c.ID).Scan(&synced) == nil &&
+			synced == state.Seq
+	})
+	rows, err := readRows(t.Context(), s.db, c.ID)
+	require.NoError(t, err)
+	for id := range tally.Claims {
+		require.Contains(t, rows, id)
+	}
+	require.Equal(t, exitOK, runDibs(t, s.settings, "reconcile").code)
+}
+
+// firstClaimAfter claims, again and again and each time with a key of its own, until a claim that was sent after then is accepted.
+func (s *system) firstClaimAfter(c campaign, then time.Time) time.Time {
+	s.t.Helper()
+	for n := 0; time.Since(then) < drainWithin; n++ {
+		key := fmt.Sprintf("after-%d", n)
+		if claimOnce(s.t, s.apis[n%2].url, c.ID, "patient", 1, key).status == http.StatusCreated {
+			return time.Now()
+		}
+	}
+	require.FailNow(s.t, "no claim is accepted any more")
+	return time.Time{}
+}
