@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"strconv"
@@ -44,8 +45,12 @@ func (s *Server) postBatch(w http.ResponseWriter, r *http.Request) int {
 	*buf = body
 	h := w.Header()
 	h["Content-Type"] = jsonContentType
-	if replays == len(claims) {
+	switch {
+	case replays == nil:
+	case bytes.IndexByte(replays, '0') < 0:
 		h[replayedHeader] = replayedTrue
+	default:
+		h[replayedClaimsHeader] = []string{string(replays)}
 	}
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(body) // a client that is gone asks again with its keys
@@ -172,8 +177,8 @@ func (b *batch) of(places []int) []*ticket {
 	return picked
 }
 
-// appendResults writes the answer and counts the replays in it.
-func (s *Server) appendResults(out []byte, b *batch) (_ []byte, replays int) {
+// appendResults writes the answer. replays has a 1 for each claim that is a replay and a 0 for each other; nil is no replay.
+func (s *Server) appendResults(out []byte, b *batch) (_, replays []byte) {
 	out = append(out, `{"results":[`...)
 	for i := range b.claims {
 		if i > 0 {
@@ -191,7 +196,10 @@ func (s *Server) appendResults(out []byte, b *batch) (_ []byte, replays int) {
 		reply := &b.tickets[i].answer.reply
 		s.metrics.became(string(reply.Outcome))
 		if reply.Outcome == models.OutcomeReplayed {
-			replays++
+			if replays == nil {
+				replays = bytes.Repeat([]byte{'0'}, len(b.claims))
+			}
+			replays[i] = '1'
 		}
 		out = append(out, `{"status":201,"claim":`...)
 		out = append(appendClaim(out, &reply.Claim), '}')
