@@ -78,12 +78,18 @@ func (b *batch) try(ctx context.Context, c *Client) fate {
 }
 
 func (b *batch) send(ctx context.Context, c *Client) ([]ClaimResult, error) {
-	var request struct {
+	bodies := make([]claimBody, len(b.open))
+	for i, at := range b.open {
+		bodies[i] = b.bodies[at]
+	}
+	return c.sendBatch(ctx, bodies)
+}
+
+// sendBatch sends claims in one request, once.
+func (c *Client) sendBatch(ctx context.Context, bodies []claimBody) ([]ClaimResult, error) {
+	request := struct {
 		Claims []claimBody `json:"claims"`
-	}
-	for _, at := range b.open {
-		request.Claims = append(request.Claims, b.bodies[at])
-	}
+	}{bodies}
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
@@ -98,17 +104,18 @@ func (b *batch) send(ctx context.Context, c *Client) ([]ClaimResult, error) {
 			Problem *problemJSON `json:"problem"`
 		} `json:"results"`
 	}
-	if err := json.Unmarshal(a.body, &wire); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+	if err := a.read(&wire); err != nil {
+		return nil, err
 	}
-	if len(wire.Results) != len(b.open) {
-		return nil, fmt.Errorf("%w: %d results for %d claims", ErrAnswer, len(wire.Results), len(b.open))
+	if len(wire.Results) != len(bodies) {
+		return nil, fmt.Errorf("%w: %d results for %d claims", ErrAnswer, len(wire.Results), len(bodies))
 	}
 	results := make([]ClaimResult, len(wire.Results))
 	for i, r := range wire.Results {
 		switch {
 		case r.Claim != nil:
 			results[i].Claim = *r.Claim
+			results[i].Claim.Replayed = a.replayed || i < len(a.replays) && a.replays[i] == '1'
 		case r.Problem != nil:
 			results[i].Err = r.Problem.problem()
 		default:

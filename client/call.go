@@ -49,7 +49,16 @@ func segment(text string) string {
 type answer struct {
 	status   int
 	replayed bool
+	replays  string // of a batch in which some claims are replays: a 1 for each of them, a 0 for each other
 	body     []byte
+}
+
+// read reads the body into out.
+func (a *answer) read(out any) error {
+	if err := json.Unmarshal(a.body, out); err != nil {
+		return fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	return nil
 }
 
 func (c *Client) request(ctx context.Context, q *call, body []byte) (*http.Request, error) {
@@ -80,6 +89,9 @@ func (c *Client) request(ctx context.Context, q *call, body []byte) (*http.Reque
 
 // once sends a call once. Errors: *Problem, ErrAnswer, *unsentError, and those of a connection.
 func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error) {
+	if err := ctx.Err(); err != nil {
+		return answer{}, &unsentError{err}
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
 	defer cancel()
 	req, err := c.request(ctx, q, body)
@@ -108,7 +120,8 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 	case res.StatusCode/100 != 2:
 		return answer{}, problemOf(res, text)
 	}
-	return answer{res.StatusCode, res.Header.Get("Idempotent-Replayed") == "true", text}, nil
+	h := res.Header
+	return answer{res.StatusCode, h.Get("Idempotent-Replayed") == "true", h.Get("Idempotent-Replayed-Claims"), text}, nil
 }
 
 // problemJSON is a Problem on the wire.

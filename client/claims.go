@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
@@ -35,14 +37,31 @@ func newKey() string { return uuid.NewString() }
 func (c *Client) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	def(&req.Key, newKey())
 	var claim Claim
-	a, err := c.do(ctx, &call{
-		method: http.MethodPost, path: "/v1/campaigns/" + segment(req.CampaignID) + "/claims", key: req.Key, writes: true,
-		body: claimBody{UserID: req.UserID, Quantity: req.Quantity},
-	}, &claim)
+	err := c.ask(ctx, &call{key: req.Key, writes: true}, func() (err error) {
+		claim, err = c.gather.claim(ctx, req)
+		return err
+	})
 	if err != nil {
 		return Claim{}, err
 	}
-	claim.Replayed = a.replayed
+	return claim, nil
+}
+
+// claimAlone sends a claim once, in a request of its own.
+func (c *Client) claimAlone(ctx context.Context, req ClaimRequest) (Claim, error) {
+	body, err := json.Marshal(claimBody{UserID: req.UserID, Quantity: req.Quantity})
+	if err != nil {
+		return Claim{}, fmt.Errorf("client: %w", err)
+	}
+	path := "/v1/campaigns/" + segment(req.CampaignID) + "/claims"
+	a, err := c.once(ctx, &call{method: http.MethodPost, path: path, key: req.Key}, body)
+	if err != nil {
+		return Claim{}, err
+	}
+	claim := Claim{Replayed: a.replayed}
+	if err := a.read(&claim); err != nil {
+		return Claim{}, err
+	}
 	return claim, nil
 }
 

@@ -17,6 +17,7 @@ const (
 	DefaultBackoffFirst   = 50 * time.Millisecond
 	DefaultBackoffMost    = 2 * time.Second
 	DefaultConnections    = 256
+	DefaultBatch          = 256
 )
 
 const (
@@ -44,6 +45,9 @@ type Config struct {
 	// Connections bounds the connections, in use or kept: a call that finds all in use waits. A rush over few connections waits
 	// for them, one over new connections spends itself on opening them.
 	Connections int
+	// Batch bounds the claims that share one request, up to 256; 1 turns sharing off. It takes many goroutines on one Client to share.
+	// A shared request carries no values of any caller's context: turn it off for an HTTP that reads them, such as a token a user.
+	Batch int
 	// HTTP replaces the client's own, Connections and all. Its Timeout bounds each attempt, too; redirects are never
 	// followed.
 	HTTP *http.Client
@@ -56,6 +60,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.BackoffFirst, DefaultBackoffFirst)
 	def(&c.BackoffMost, DefaultBackoffMost)
 	def(&c.Connections, DefaultConnections)
+	def(&c.Batch, DefaultBatch)
 	if c.HTTP == nil {
 		c.HTTP = &http.Client{Transport: newTransport(c.Connections)}
 	}
@@ -85,6 +90,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: AttemptTimeout and BackoffFirst must be positive, BackoffMost no less than BackoffFirst", ErrConfig)
 	case c.Connections < 1:
 		return fmt.Errorf("%w: Connections must be positive", ErrConfig)
+	case c.Batch < 1 || c.Batch > DefaultBatch:
+		return fmt.Errorf("%w: Batch must be 1 to %d", ErrConfig, DefaultBatch)
 	}
 	return nil
 }
@@ -99,9 +106,10 @@ func newTransport(connections int) *http.Transport {
 
 // Client calls one service. Any number of goroutines may share it, and should: they share its connections.
 type Client struct {
-	cfg  Config
-	base string
-	http http.Client
+	cfg    Config
+	base   string
+	http   http.Client
+	gather *gatherer
 }
 
 // New makes a Client. It does not connect yet. Errors: ErrConfig.
@@ -111,6 +119,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{cfg: cfg, base: strings.TrimRight(cfg.BaseURL, "/"), http: *cfg.HTTP}
+	c.gather = newGatherer(c)
 	// Whatever a redirect leads to is not the service, and gets neither the token nor the claim.
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return c, nil

@@ -88,6 +88,23 @@ func (d doubt) end(q *call, attempts int, err error) error {
 	return err
 }
 
+// ask calls try, which makes one attempt of the call, until it is answered.
+func (c *Client) ask(ctx context.Context, q *call, try func() error) (err error) {
+	var d doubt
+	attempts := c.persist(ctx, func() fate {
+		if err = try(); err == nil {
+			return fate{}
+		}
+		f := fateOf(err)
+		d.maybe = d.maybe || f.maybe
+		return f
+	})
+	if err != nil {
+		return d.end(q, attempts, err)
+	}
+	return nil
+}
+
 // do sends a call until it is answered and reads the answer into out, unless that is nil.
 func (c *Client) do(ctx context.Context, q *call, out any) (a answer, err error) {
 	var body []byte
@@ -96,22 +113,14 @@ func (c *Client) do(ctx context.Context, q *call, out any) (a answer, err error)
 			return answer{}, fmt.Errorf("client: %w", err)
 		}
 	}
-	var d doubt
-	attempts := c.persist(ctx, func() fate {
-		if a, err = c.once(ctx, q, body); err == nil {
-			return fate{}
+	err = c.ask(ctx, q, func() (err error) {
+		if a, err = c.once(ctx, q, body); err != nil || out == nil {
+			return err
 		}
-		f := fateOf(err)
-		d.maybe = d.maybe || f.maybe
-		return f
+		return a.read(out)
 	})
-	if err == nil && out != nil {
-		if jsonErr := json.Unmarshal(a.body, out); jsonErr != nil {
-			err = fmt.Errorf("%w: %w", ErrAnswer, jsonErr)
-		}
-	}
 	if err != nil {
-		return answer{}, d.end(q, attempts, err)
+		return answer{}, err
 	}
 	return a, nil
 }

@@ -1,0 +1,219 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// gatherMost is how long a claim waits for others while a call could carry it.
+	gatherMost = time.Millisecond
+	// callsMost bounds the calls of one campaign in flight, and campaignsLeast the share of the connections that they may take: one
+	// campaign's slow calls leave connections to others. A claim that finds all eight in flight waits about an eighth of a call.
+	callsMost, campaignsLeast = 8, 4
+	// laneMost bounds the claims of one campaign that wait or are in flight; further callers wait for room.
+	laneMost = 4096
+)
+
+// gatherer lets claims of one campaign share calls. A shared call is one attempt of each of its claims: keys, retries and
+// errors stay with their callers, who come back for the next attempt.
+//
+//	attempt ─▶ lane of its campaign ─┬─ no call in flight: at once, in a request of its own
+//	                                 └─ queue ─▶ a call came back, Config.Batch wait or 1 ms is over ─▶ one claims:batch
+//
+// Campaigns share nothing here, so a slow one holds up its own claims only.
+type gatherer struct {
+	client *Client
+	calls  int // of a lane at once
+
+	mu    sync.Mutex
+	lanes map[string]*lane // by campaign; those that have callers
+}
+
+// lane is the claims of one campaign. The gatherer's mutex guards it.
+type lane struct {
+	room    chan struct{} // one for each claim inside
+	callers int           // those who wait for room included
+	calls   int           // in flight
+	queue   []*waiter     // in order
+	timer   *time.Timer   // runs when the queue is not empty and a call could carry it
+}
+
+// waiter is a claim that waits to be sent, or for its answer.
+type waiter struct {
+	body claimBody
+	told chan verdict // holds one
+	call *sharedCall  // nil while it is queued
+}
+
+// verdict is what a waiter is told: a result, or to send its claim in a request of its own.
+type verdict struct {
+	ClaimResult
+
+	turn  bool // that request is the lane's next call
+	alone bool // the shared call refused the claim in words of its own; it did nothing
+}
+
+// sharedCall is a call with several claims. It ends when all of their callers have left.
+type sharedCall struct {
+	waiters []*waiter
+	staying int
+	cancel  context.CancelFunc
+}
+
+func newGatherer(c *Client) *gatherer {
+	return &gatherer{client: c, calls: min(callsMost, max(1, c.cfg.Connections/campaignsLeast)), lanes: make(map[string]*lane)}
+}
+
+// claim makes one attempt of a claim. Errors: as Client.once.
+func (g *gatherer) claim(ctx context.Context, req ClaimRequest) (Claim, error) {
+	if g.client.cfg.Batch == 1 || !sameInHeader(req.Key) {
+		return g.client.claimAlone(ctx, req)
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.client.cfg.AttemptTimeout)
+	defer cancel()
+	l := g.enter(req.CampaignID)
+	defer g.leave(req.CampaignID, l)
+	select {
+	case l.room <- struct{}{}:
+		defer func() { <-l.room }()
+	case <-ctx.Done():
+		return Claim{}, &unsentError{ctx.Err()}
+	}
+	v := g.await(ctx, l, g.join(l, claimBody(req)))
+	if v.turn {
+		defer g.landed(l)
+	}
+	if v.turn || v.alone {
+		return g.client.claimAlone(ctx, req)
+	}
+	return v.Claim, v.Err
+}
+
+// sameInHeader tells whether a key is the same in a header as in JSON. A claim with another key never goes in a batch: sent once
+// in each, it would be two claims.
+func sameInHeader(key string) bool {
+	return key == strings.TrimSpace(key) && !strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+func (g *gatherer) enter(campaignID string) *lane {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.lanes[campaignID]
+	if l == nil {
+		l = &lane{room: make(chan struct{}, laneMost)}
+		g.lanes[campaignID] = l
+	}
+	l.callers++
+	return l
+}
+
+func (g *gatherer) leave(campaignID string, l *lane) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l.callers--; l.callers > 0 {
+		return
+	}
+	delete(g.lanes, campaignID)
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+}
+
+// join queues a claim, and sends the queue if it need not wait.
+func (g *gatherer) join(l *lane, body claimBody) *waiter {
+	w := &waiter{body: body, told: make(chan verdict, 1)}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l.queue = append(l.queue, w)
+	switch {
+	case l.calls == 0 || len(l.queue) >= g.client.cfg.Batch:
+		g.send(l)
+	case len(l.queue) > 1: // the timer runs for the first
+	case l.timer == nil:
+		l.timer = time.AfterFunc(gatherMost, func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.send(l)
+		})
+	default:
+		l.timer.Reset(gatherMost)
+	}
+	return w
+}
+
+// send starts calls with what is queued, as many as may be in flight.
+func (g *gatherer) send(l *lane) {
+	for len(l.queue) > 0 && l.calls < g.calls {
+		n := min(len(l.queue), g.client.cfg.Batch)
+		sent := slices.Clone(l.queue[:n])
+		l.queue = slices.Delete(l.queue, 0, n)
+		l.calls++
+		if n == 1 { // its caller makes the call
+			sent[0].told <- verdict{turn: true}
+			continue
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		call := &sharedCall{waiters: sent, staying: n, cancel: cancel}
+		for _, w := range sent {
+			w.call = call
+		}
+		go g.share(ctx, l, call)
+	}
+}
+
+// landed is called when a call is over.
+func (g *gatherer) landed(l *lane) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l.calls--
+	g.send(l)
+}
+
+// share makes a shared call and tells each caller what became of its claim.
+func (g *gatherer) share(ctx context.Context, l *lane, call *sharedCall) {
+	defer g.landed(l)
+	defer call.cancel()
+	bodies := make([]claimBody, len(call.waiters))
+	for i, w := range call.waiters {
+		bodies[i] = w.body
+	}
+	results, err := g.client.sendBatch(ctx, bodies)
+	for i, w := range call.waiters {
+		if err != nil { // refused as a whole: perhaps for one of the claims, or by a gateway that minds batches only
+			w.told <- verdict{ClaimResult: ClaimResult{Err: err}, alone: fateOf(err) == fate{}}
+			continue
+		}
+		w.told <- verdict{ClaimResult: results[i], alone: errors.Is(results[i].Err, ErrInvalid)}
+	}
+}
+
+// await waits until the waiter is told, or leaves with its context.
+func (g *gatherer) await(ctx context.Context, l *lane, w *waiter) verdict {
+	select {
+	case v := <-w.told:
+		return v
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case v := <-w.told: // meanwhile
+		return v
+	default:
+	}
+	if w.call == nil {
+		at := slices.Index(l.queue, w)
+		l.queue = slices.Delete(l.queue, at, at+1)
+		return verdict{ClaimResult: ClaimResult{Err: &unsentError{ctx.Err()}}}
+	}
+	if w.call.staying--; w.call.staying == 0 {
+		w.call.cancel()
+	}
+	return verdict{ClaimResult: ClaimResult{Err: fmt.Errorf("client: %w", ctx.Err())}} // it goes on with the others
+}
