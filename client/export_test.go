@@ -1,0 +1,25 @@
+package client
+
+// Limits of gathering, for tests.
+const (
+	GatherMost = gatherMost
+	CallsMost  = callsMost
+	LaneMost   = laneMost
+)
+
+// Lanes tells how many campaigns have claims under way.
+func (c *Client) Lanes() int {
+	c.gather.mu.Lock()
+	defer c.gather.mu.Unlock()
+	return len(c.gather.lanes)
+}
+
+// Queued tells how many claims of a campaign wait for a call.
+func (c *Client) Queued(campaignID string) int {
+	c.gather.mu.Lock()
+	defer c.gather.mu.Unlock()
+	if l := c.gather.lanes[campaignID]; l != nil {
+		return len(l.queue)
+	}
+	return 0
+}

@@ -1,0 +1,433 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/client"
+)
+
+func usersFrom(prefix string, n int) (users []string) {
+	for i := range n {
+		users = append(users, fmt.Sprint(prefix, i))
+	}
+	return users
+}
+
+func TestGather_TheFirstGoesAtOnceAndThoseWhoComeMeanwhileShareTheNextCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, g := gated(t, client.Config{})
+		start := time.Now()
+		first := claims(t.Context(), c, "c", "a")
+		others := claims(t.Context(), c, "c", "b", "c", "d")
+		require.Len(t, g.requests(), 1, "they gather")
+		require.False(t, g.came[0].batch)
+		require.Equal(t, start, g.came[0].at)
+		g.came[0].made()
+		require.Len(t, g.requests(), 2, "the first is back")
+		require.True(t, g.came[1].batch)
+		require.Equal(t, []string{"b", "c", "d"}, g.came[1].users)
+		g.came[1].made()
+		for user, told := range others {
+			o := <-told
+			require.NoError(t, o.err)
+			require.Equal(t, "c-"+user, o.claim.ID, "each has its own")
+		}
+		require.NoError(t, (<-first["a"]).err)
+		require.Zero(t, time.Since(start), "nobody waited for a timer")
+
+		claims(t.Context(), c, "c", "e")
+		require.Len(t, g.requests(), 3, "idle again: at once")
+		g.open()
+		require.Zero(t, c.Lanes(), "an idle client keeps nothing")
+	})
+}
+
+func TestGather_NoClaimIsKeptBackForMoreThanAMillisecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, g := gated(t, client.Config{})
+		claims(t.Context(), c, "c", "slow")
+		for round := range 3 { // the timer is used again
+			start := time.Now()
+			claims(t.Context(), c, "c", "a")
+			time.Sleep(client.GatherMost / 2)
+			claims(t.Context(), c, "c", "b")
+			time.Sleep(client.GatherMost/2 - 1)
+			require.Len(t, g.requests(), 1+round)
+			time.Sleep(1)
+			require.Len(t, g.requests(), 2+round)
+			require.Equal(t, []string{"a", "b"}, g.came[1+round].users)
+			require.Equal(t, client.GatherMost, g.came[1+round].at.Sub(start))
+		}
+		g.open()
+	})
+}
+
+func TestGather_AFullBatchGoesAtOnceAndNoneIsFuller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for most, cfg := range map[int]client.Config{client.DefaultBatch: {}, 10: {Batch: 10}} {
+			c, g := gated(t, cfg)
+			start := time.Now()
+			claims(t.Context(), c, "c", usersFrom("u", 1+most+most/2)...)
+			require.Len(t, g.requests(), 2)
+			require.Len(t, g.came[1].users, most)
+			require.Zero(t, time.Since(start))
+			g.open()
+			require.Len(t, g.came, 3)
+			require.Len(t, g.came[2].users, most/2)
+		}
+	})
+}
+
+func TestGather_CallsInFlightAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for calls, cfg := range map[int]client.Config{client.CallsMost: {}, 2: {Connections: 8}, 1: {Connections: 1}} {
+			c, g := gated(t, cfg)
+			for i := range client.CallsMost + 4 {
+				claims(t.Context(), c, "c", fmt.Sprint("x", i), fmt.Sprint("y", i))
+				time.Sleep(2 * client.GatherMost)
+			}
+			require.Len(t, g.requests(), calls)
+			waiting := c.Queued("c")
+			g.came[0].made()
+			require.Len(t, g.requests(), calls+1, "one came back, one goes")
+			require.Len(t, g.came[calls].users, waiting, "with all who waited")
+			g.open()
+			require.Zero(t, c.Lanes())
+		}
+	})
+}
+
+func TestGather_ClaimsOfACampaignAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, g := gated(t, client.Config{Connections: 1})
+		for i := range client.LaneMost {
+			go func() { _, _ = c.Claim(t.Context(), client.ClaimRequest{CampaignID: "c", UserID: fmt.Sprint("u", i)}) }()
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		turned := claims(ctx, c, "c", "too many")
+		let := claims(t.Context(), c, "c", "patient")
+		require.Equal(t, client.LaneMost-1, c.Queued("c"))
+		cancel()
+		o := <-turned["too many"]
+		require.ErrorIs(t, o.err, context.Canceled)
+		require.ErrorIs(t, o.err, client.ErrUnavailable)
+		require.NotErrorIs(t, o.err, client.ErrOutcomeUnknown)
+		g.open()
+		require.NoError(t, (<-let["patient"]).err)
+		require.Zero(t, c.Lanes())
+	})
+}
+
+func TestGather_ASlowCampaignHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, g := gated(t, client.Config{})
+		for range client.CallsMost + 1 {
+			claims(t.Context(), c, "slow", usersFrom("s", 2)...)
+			time.Sleep(2 * client.GatherMost)
+		}
+		stuck := len(g.requests())
+		require.Equal(t, client.CallsMost, stuck)
+		start := time.Now()
+		first := claims(t.Context(), c, "brisk", "a")
+		others := claims(t.Context(), c, "brisk", "b", "c")
+		g.requests()[stuck].made()
+		g.requests()[stuck+1].made()
+		require.NoError(t, (<-first["a"]).err)
+		require.NoError(t, (<-others["b"]).err)
+		require.NoError(t, (<-others["c"]).err)
+		require.Zero(t, time.Since(start))
+		require.Equal(t, 1, c.Lanes())
+		g.open()
+	})
+}
+
+func TestGather_WhoLeavesTheQueueSurelyClaimedNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, g := gated(t, client.Config{Connections: 1})
+		first := claims(t.Context(), c, "c", "first")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		left := claims(ctx, c, "c", "left")
+		stayed := claims(t.Context(), c, "c", "a", "b")
+		o := <-left["left"]
+		require.ErrorIs(t, o.err, client.ErrUnavailable)
+		require.ErrorIs(t, o.err, context.DeadlineExceeded)
+		require.NotErrorIs(t, o.err, client.ErrOutcomeUnknown)
+		require.Equal(t, time.Second, o.after)
+		g.open()
+		require.Equal(t, []string{"a", "b"}, g.came[1].users, "and is not sent")
+		for _, told := range []chan outcome{first["first"], stayed["a"], stayed["b"]} {
+			require.NoError(t, (<-told).err)
+		}
+	})
+}
+
+func TestGather_WhoLeavesACallInFlightIsToldThatItMayHaveClaimed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, g := gated(t, client.Config{})
+		claims(t.Context(), c, "c", "first")
+		ctx, cancel := context.WithCancel(t.Context())
+		left := claims(ctx, c, "c", "left")
+		stayed := claims(t.Context(), c, "c", "a")
+		time.Sleep(client.GatherMost)
+		require.Len(t, g.requests(), 2)
+		cancel()
+		o := <-left["left"]
+		require.ErrorIs(t, o.err, client.ErrOutcomeUnknown)
+		require.ErrorIs(t, o.err, context.Canceled)
+		var unknown *client.OutcomeError
+		require.ErrorAs(t, o.err, &unknown)
+		require.Equal(t, g.came[1].keys[0], unknown.Key)
+		require.NoError(t, g.came[1].ctx.Err(), "the other goes on")
+		g.open()
+		require.NoError(t, (<-stayed["a"]).err)
+	})
+}
+
+func TestGather_ACallThatAllHaveLeftIsCutOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, g := gated(t, client.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		told := []map[string]chan outcome{claims(ctx, c, "c", "alone"), claims(ctx, c, "c", "a", "b")}
+		time.Sleep(client.GatherMost)
+		require.Len(t, g.requests(), 2)
+		cancel()
+		for _, some := range told {
+			for user, one := range some {
+				require.ErrorIs(t, (<-one).err, client.ErrOutcomeUnknown, user)
+			}
+		}
+		synctest.Wait()
+		require.ErrorIs(t, g.came[1].ctx.Err(), context.Canceled)
+		require.Zero(t, c.Lanes())
+	})
+}
+
+func TestGather_WhoComesWithADeadContextSendsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, cfg := range []client.Config{{}, {Batch: 1}} {
+			c, g := gated(t, cfg)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			for range 20 { // a select chooses by chance
+				o := <-claims(ctx, c, "c", "a")["a"]
+				require.ErrorIs(t, o.err, client.ErrUnavailable)
+				require.NotErrorIs(t, o.err, client.ErrOutcomeUnknown)
+			}
+			require.Empty(t, g.requests())
+		}
+	})
+}
+
+// A call that fails is one attempt of each of its claims: each goes on by itself, with its own key, doubts and waits.
+func TestGather_RetriesAreEachClaimsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sold, later, maybe := refused(409, client.ErrSoldOut), refused(503, client.ErrUnavailable), refused(503, client.ErrOutcomeUnknown)
+		plan := map[string][]string{
+			"first": {accepted("first")}, "made": {accepted("made")}, "sold": {sold}, "late": {later, later, accepted("late")},
+			"never": {later, later, later, later, later}, "doubt": {maybe, later, later, later, later}, "known": {maybe, sold},
+		}
+		c, g := gated(t, client.Config{})
+		first := claims(t.Context(), c, "c", "first")
+		told := claims(t.Context(), c, "c", "made", "sold", "late", "never", "doubt", "known")
+		attempts := map[string]int{}
+		for seen := 0; c.Lanes() > 0 || seen == 0; time.Sleep(time.Millisecond) {
+			seen = g.answer(seen, func(user string) string {
+				attempts[user]++
+				return plan[user][attempts[user]-1]
+			})
+			for range 10_000 { // ten seconds, longer than any wait
+				if time.Sleep(time.Millisecond); len(g.requests()) > seen {
+					break
+				}
+			}
+		}
+		require.Len(t, g.came[1].users, 6)
+		for user, asked := range attempts {
+			require.Len(t, plan[user], asked, user)
+		}
+		keys := keysOf(g.came)
+		for user := range plan {
+			require.Len(t, keys[user], 1, "the key of "+user)
+		}
+		for _, o := range []outcome{<-first["first"], <-told["made"], <-told["late"]} {
+			require.NoError(t, o.err)
+		}
+		for _, user := range []string{"sold", "known"} {
+			o := <-told[user]
+			require.ErrorIs(t, o.err, client.ErrSoldOut)
+			require.NotErrorIs(t, o.err, client.ErrOutcomeUnknown)
+		}
+		never, doubt := <-told["never"], <-told["doubt"]
+		require.ErrorIs(t, never.err, client.ErrUnavailable)
+		require.NotErrorIs(t, never.err, client.ErrOutcomeUnknown)
+		var unknown *client.OutcomeError
+		require.ErrorAs(t, doubt.err, &unknown)
+		require.Equal(t, 5, unknown.Attempts)
+		require.Contains(t, keys["doubt"], unknown.Key)
+	})
+}
+
+// keysOf are the keys that each user's claims were sent with.
+func keysOf(came []*request) map[string]map[string]bool {
+	keys := map[string]map[string]bool{}
+	for _, r := range came {
+		for i, user := range r.users {
+			if keys[user] == nil {
+				keys[user] = map[string]bool{}
+			}
+			keys[user][r.keys[i]] = true
+		}
+	}
+	return keys
+}
+
+// The answer of a batch is lost: every claim of it asks again with its key, whatever batch it is in then.
+func TestGather_ALostBatchIsAskedForAgainWithTheSameKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, g := gated(t, client.Config{})
+		claims(t.Context(), c, "c", "first")
+		told := claims(t.Context(), c, "c", "a", "b", "c")
+		g.came[0].made()
+		g.requests()[1].answer <- broken
+		for seen := 2; len(told["a"])+len(told["b"])+len(told["c"]) < 3; time.Sleep(time.Millisecond) {
+			seen = g.answer(seen, accepted)
+		}
+		for user, keys := range keysOf(g.came) {
+			require.Len(t, keys, 1, user)
+			if user != "first" {
+				require.NoError(t, (<-told[user]).err)
+			}
+		}
+	})
+}
+
+// A batch that is refused as a whole says nothing of its claims, so each asks for itself.
+func TestGather_ARefusedBatchIsAskedForClaimByClaim(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, refused := range map[string]func() (*http.Response, error){
+			"a body too large for a gateway": answered(413, "<html>"), "a path that a gateway forbids": answered(403, "<html>"),
+			"too large": problem(413, client.ErrTooLarge), "no such path": problem(404, client.ErrNotFound),
+		} {
+			c, g := gated(t, client.Config{})
+			start := time.Now()
+			claims(t.Context(), c, "c", "first")
+			told := claims(t.Context(), c, "c", "a", "b")
+			g.came[0].made()
+			g.requests()[1].answer <- refused
+			require.Len(t, g.requests(), 4, name)
+			for _, r := range g.came[2:] {
+				require.False(t, r.batch)
+				require.Equal(t, g.came[1].keys[strings.Index("ab", r.users[0])], r.keys[0])
+			}
+			g.came[2].made()
+			g.came[3].answer <- problem(422, client.ErrInvalid)
+			synctest.Wait()
+			require.NoError(t, (<-told[g.came[2].users[0]]).err)
+			require.ErrorIs(t, (<-told[g.came[3].users[0]]).err, client.ErrInvalid)
+			require.Zero(t, time.Since(start), "at once")
+		}
+	})
+}
+
+func TestGather_AnAnswerThatTellsNothingLeavesEachClaimInDoubt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, answer := range map[string]func() (*http.Response, error){
+			"no JSON": answered(200, "<html>"), "too few": answered(200, `{"results":[]}`), "internal": problem(500, client.ErrInternal),
+			"neither": answered(200, `{"results":[{"status":201},{"status":201}]}`),
+		} {
+			c, g := gated(t, client.Config{})
+			claims(t.Context(), c, "c", "first")
+			told := claims(t.Context(), c, "c", "a", "b")
+			g.came[0].made()
+			g.requests()[1].answer <- answer
+			for _, user := range []string{"a", "b"} {
+				var unknown *client.OutcomeError
+				require.ErrorAs(t, (<-told[user]).err, &unknown, name)
+				require.Equal(t, g.came[1].keys[strings.Index("ab", user)], unknown.Key)
+			}
+			require.Len(t, g.requests(), 2, name)
+		}
+	})
+}
+
+// A key that a header does not carry as it is would be another key there: its claim never goes in a batch.
+func TestGather_AKeyIsTheSameInEveryAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, g := gated(t, client.Config{})
+		odd := []string{" k", "k ", "zoë", "a\u00a0b", "\u00a0"}
+		for _, key := range append(odd, "plain key") {
+			for range 2 {
+				go func() { _, _ = c.Claim(t.Context(), client.ClaimRequest{CampaignID: "c", UserID: key, Key: key}) }()
+			}
+			synctest.Wait()
+		}
+		require.Len(t, g.requests(), 2*len(odd)+1, "they wait for nobody")
+		g.open()
+		for _, r := range g.came {
+			require.False(t, r.batch)
+		}
+		require.Equal(t, "plain key", g.came[2*len(odd)+1].users[0])
+	})
+}
+
+func TestGather_TheTimeOfAnAttemptIncludesItsWaitForACall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, g := gated(t, client.Config{Connections: 1, Attempts: 1})
+		claims(t.Context(), c, "c", "first")
+		time.Sleep(time.Second)
+		told := claims(t.Context(), c, "c", "a", "b")
+		for _, user := range []string{"a", "b"} {
+			o := <-told[user]
+			require.ErrorIs(t, o.err, client.ErrOutcomeUnknown)
+			require.Equal(t, client.DefaultAttemptTimeout, o.after)
+		}
+		require.Len(t, g.requests(), 2, "they were sent when the first was given up")
+	})
+}
+
+func TestGather_EachReplayIsToldFromAClaim(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for header, replayed := range map[string][]bool{
+			"": {false, false, false}, "Idempotent-Replayed: true": {true, true, true}, "Idempotent-Replayed-Claims: 010": {false, true, false},
+			"Idempotent-Replayed-Claims: 1": {true, false, false},
+		} {
+			c, g := gated(t, client.Config{})
+			claims(t.Context(), c, "c", "first")
+			users := []string{"a", "b", "c"}
+			told := claims(t.Context(), c, "c", users...)
+			g.came[0].made()
+			name, value, _ := strings.Cut(header, ": ")
+			g.requests()[1].reply(accepted, name, value)
+			for i, user := range users {
+				require.Equal(t, replayed[i], (<-told[user]).claim.Replayed, header+user)
+			}
+		}
+	})
+}
