@@ -30,8 +30,11 @@ type request struct {
 	keys   []string
 	at     time.Time
 	answer chan func() (*http.Response, error)
-	ctx    context.Context
+	cutOff func() error // why it was
 }
+
+// pass passes the time of a bubble.
+func pass(d time.Duration) { <-time.After(d) }
 
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(req.Body)
@@ -51,7 +54,7 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	r := &request{
-		batch: strings.HasSuffix(req.URL.Path, "/claims:batch"), at: time.Now(), ctx: req.Context(),
+		batch: strings.HasSuffix(req.URL.Path, "/claims:batch"), at: time.Now(), cutOff: req.Context().Err,
 		answer: make(chan func() (*http.Response, error), 1),
 	}
 	if !r.batch {

@@ -116,12 +116,8 @@ func (g *gatherer) enter(campaignID string) *lane {
 func (g *gatherer) leave(campaignID string, l *lane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l.callers--; l.callers > 0 {
-		return
-	}
-	delete(g.lanes, campaignID)
-	if l.timer != nil {
-		l.timer.Stop()
+	if l.callers--; l.callers == 0 {
+		delete(g.lanes, campaignID)
 	}
 }
 

@@ -55,15 +55,16 @@ func TestGather_NoClaimIsKeptBackForMoreThanAMillisecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, g := gated(t, client.Config{})
+		require.Equal(t, time.Millisecond, client.GatherMost)
 		claims(t.Context(), c, "c", "slow")
 		for round := range 3 { // the timer is used again
 			start := time.Now()
 			claims(t.Context(), c, "c", "a")
-			time.Sleep(client.GatherMost / 2)
+			pass(client.GatherMost / 2)
 			claims(t.Context(), c, "c", "b")
-			time.Sleep(client.GatherMost/2 - 1)
+			pass(client.GatherMost/2 - 1)
 			require.Len(t, g.requests(), 1+round)
-			time.Sleep(1)
+			pass(1)
 			require.Len(t, g.requests(), 2+round)
 			require.Equal(t, []string{"a", "b"}, g.came[1+round].users)
 			require.Equal(t, client.GatherMost, g.came[1+round].at.Sub(start))
@@ -86,6 +87,32 @@ func TestGather_AFullBatchGoesAtOnceAndNoneIsFuller(t *testing.T) {
 			require.Len(t, g.came, 3)
 			require.Len(t, g.came[2].users, most/2)
 		}
+		c, g := gated(t, client.Config{Connections: 1, Batch: 10})
+		claims(t.Context(), c, "c", usersFrom("u", 1+25)...)
+		g.open()
+		require.Equal(t, []int{1, 10, 10, 5}, sizes(g.came), "nor if they had to wait")
+	})
+}
+
+func sizes(came []*request) (n []int) {
+	for _, r := range came {
+		n = append(n, len(r.users))
+	}
+	return n
+}
+
+func TestGather_TurnedOffNobodyWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, g := gated(t, client.Config{Batch: 1})
+		start := time.Now()
+		claims(t.Context(), c, "c", usersFrom("u", 3*client.CallsMost)...)
+		require.Len(t, g.requests(), 3*client.CallsMost)
+		require.Zero(t, time.Since(start))
+		for _, r := range g.came {
+			require.False(t, r.batch)
+		}
+		g.open()
 	})
 }
 
@@ -96,7 +123,7 @@ func TestGather_CallsInFlightAreBounded(t *testing.T) {
 			c, g := gated(t, cfg)
 			for i := range client.CallsMost + 4 {
 				claims(t.Context(), c, "c", fmt.Sprint("x", i), fmt.Sprint("y", i))
-				time.Sleep(2 * client.GatherMost)
+				pass(2 * client.GatherMost)
 			}
 			require.Len(t, g.requests(), calls)
 			waiting := c.Queued("c")
@@ -138,7 +165,7 @@ func TestGather_ASlowCampaignHoldsUpNoOther(t *testing.T) {
 		c, g := gated(t, client.Config{})
 		for range client.CallsMost + 1 {
 			claims(t.Context(), c, "slow", usersFrom("s", 2)...)
-			time.Sleep(2 * client.GatherMost)
+			pass(2 * client.GatherMost)
 		}
 		stuck := len(g.requests())
 		require.Equal(t, client.CallsMost, stuck)
@@ -186,7 +213,7 @@ func TestGather_WhoLeavesACallInFlightIsToldThatItMayHaveClaimed(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		left := claims(ctx, c, "c", "left")
 		stayed := claims(t.Context(), c, "c", "a")
-		time.Sleep(client.GatherMost)
+		pass(client.GatherMost)
 		require.Len(t, g.requests(), 2)
 		cancel()
 		o := <-left["left"]
@@ -195,7 +222,7 @@ func TestGather_WhoLeavesACallInFlightIsToldThatItMayHaveClaimed(t *testing.T) {
 		var unknown *client.OutcomeError
 		require.ErrorAs(t, o.err, &unknown)
 		require.Equal(t, g.came[1].keys[0], unknown.Key)
-		require.NoError(t, g.came[1].ctx.Err(), "the other goes on")
+		require.NoError(t, g.came[1].cutOff(), "the other goes on")
 		g.open()
 		require.NoError(t, (<-stayed["a"]).err)
 	})
@@ -207,7 +234,7 @@ func TestGather_ACallThatAllHaveLeftIsCutOff(t *testing.T) {
 		c, g := gated(t, client.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		told := []map[string]chan outcome{claims(ctx, c, "c", "alone"), claims(ctx, c, "c", "a", "b")}
-		time.Sleep(client.GatherMost)
+		pass(client.GatherMost)
 		require.Len(t, g.requests(), 2)
 		cancel()
 		for _, some := range told {
@@ -216,7 +243,7 @@ func TestGather_ACallThatAllHaveLeftIsCutOff(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		require.ErrorIs(t, g.came[1].ctx.Err(), context.Canceled)
+		require.ErrorIs(t, g.came[1].cutOff(), context.Canceled)
 		require.Zero(t, c.Lanes())
 	})
 }
@@ -251,13 +278,13 @@ func TestGather_RetriesAreEachClaimsOwn(t *testing.T) {
 		first := claims(t.Context(), c, "c", "first")
 		told := claims(t.Context(), c, "c", "made", "sold", "late", "never", "doubt", "known")
 		attempts := map[string]int{}
-		for seen := 0; c.Lanes() > 0 || seen == 0; time.Sleep(time.Millisecond) {
+		for seen := 0; c.Lanes() > 0 || seen == 0; pass(time.Millisecond) {
 			seen = g.answer(seen, func(user string) string {
 				attempts[user]++
 				return plan[user][attempts[user]-1]
 			})
 			for range 10_000 { // ten seconds, longer than any wait
-				if time.Sleep(time.Millisecond); len(g.requests()) > seen {
+				if pass(time.Millisecond); len(g.requests()) > seen {
 					break
 				}
 			}
@@ -311,7 +338,7 @@ func TestGather_ALostBatchIsAskedForAgainWithTheSameKeys(t *testing.T) {
 		told := claims(t.Context(), c, "c", "a", "b", "c")
 		g.came[0].made()
 		g.requests()[1].answer <- broken
-		for seen := 2; len(told["a"])+len(told["b"])+len(told["c"]) < 3; time.Sleep(time.Millisecond) {
+		for seen := 2; len(told["a"])+len(told["b"])+len(told["c"]) < 3; pass(time.Millisecond) {
 			seen = g.answer(seen, accepted)
 		}
 		for user, keys := range keysOf(g.came) {
@@ -400,7 +427,7 @@ func TestGather_TheTimeOfAnAttemptIncludesItsWaitForACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, g := gated(t, client.Config{Connections: 1, Attempts: 1})
 		claims(t.Context(), c, "c", "first")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		told := claims(t.Context(), c, "c", "a", "b")
 		for _, user := range []string{"a", "b"} {
 			o := <-told[user]

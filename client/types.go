@@ -55,7 +55,8 @@ type Claim struct {
 	ReleasedAt    *time.Time `json:"released_at,omitempty"`    // when it was released or expired
 	ReleaseReason string     `json:"release_reason,omitempty"` // in the words of who released it
 
-	// Replayed says that this is the answer to an earlier attempt, given again. In a batch it is not told.
+	// Replayed says that this is the answer to an earlier attempt, given again. A service older than this package tells it of a
+	// shared request only when all claims in it are such.
 	Replayed bool `json:"-"`
 }
 

@@ -1,0 +1,336 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"dibs/client"
+)
+
+// holder is a transport that holds back the claim of holdUser, and notes who was asked for in batches.
+type holder struct {
+	http.Transport
+
+	held    chan struct{} // gets one when the claim came
+	release chan struct{}
+
+	mu      sync.Mutex
+	batched []string // bodies
+}
+
+const holdUser = "on-hold"
+
+func (h *holder) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(req.URL.Path, "/claims:batch") || strings.HasSuffix(req.URL.Path, "/claims") {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		req.Body = io.NopCloser(strings.NewReader(string(body)))
+		switch {
+		case strings.HasSuffix(req.URL.Path, ":batch"):
+			h.mu.Lock()
+			h.batched = append(h.batched, string(body))
+			h.mu.Unlock()
+		case strings.Contains(string(body), holdUser):
+			h.held <- struct{}{}
+			<-h.release
+		}
+	}
+	return h.Transport.RoundTrip(req)
+}
+
+func (h *holder) wasBatched(user string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	text, err := json.Marshal(user)
+	return err == nil && strings.Contains(strings.Join(h.batched, ""), `"user_id":`+string(text))
+}
+
+// one is a claim and what its caller must be told.
+type one struct {
+	user  string
+	units int64
+	key   string
+	code  client.Code // "" is a claim
+	alone bool        // never goes in a batch
+}
+
+// scene is claims of one campaign that are made at the same time.
+type scene struct {
+	campaign string
+	token    string
+	claims   map[string]one
+}
+
+// toldOf is all that a caller can see, but for ids and times.
+func toldOf(c client.Claim, err error) string {
+	var p *client.Problem
+	var unknown *client.OutcomeError
+	switch {
+	case errors.As(err, &unknown):
+		return fmt.Sprint("unknown after ", unknown.Attempts)
+	case errors.As(err, &p):
+		return fmt.Sprintf("%+v", *p)
+	case err != nil:
+		return err.Error()
+	}
+	return fmt.Sprint(c.UserID, c.Quantity, c.Status, c.Replayed, c.PacketID != "", c.Amount != nil, c.Currency, c.ExpiresAt != nil, c.Seq > 0, c.ID != "")
+}
+
+// play makes the claims of a scene while another one of its campaign is in flight, and returns what each caller was told.
+func (s scene) play(t *testing.T, url string, batch int) map[string]string {
+	t.Helper()
+	h := &holder{held: make(chan struct{}, 1), release: make(chan struct{})}
+	cfg := client.Config{BaseURL: url, Token: s.token, Batch: batch, Connections: 1, HTTP: &http.Client{Transport: h}}
+	cfg.Attempts, cfg.BackoffFirst = 2, time.Millisecond
+	c := connect(t, cfg)
+	var g errgroup.Group
+	g.Go(func() error {
+		_, _ = c.Claim(t.Context(), client.ClaimRequest{CampaignID: s.campaign, UserID: holdUser})
+		return nil
+	})
+	<-h.held
+	var mu sync.Mutex
+	told, waiting := map[string]string{}, 0
+	for name, o := range s.claims {
+		if !o.alone {
+			waiting++
+		}
+		g.Go(func() error {
+			claim, err := c.Claim(t.Context(), client.ClaimRequest{CampaignID: s.campaign, UserID: o.user, Quantity: o.units, Key: o.key})
+			if o.code != "" && !errors.Is(err, o.code) || o.code == "" && err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			told[name] = toldOf(claim, err)
+			return nil
+		})
+	}
+	if batch != 1 {
+		require.Eventually(t, func() bool { return c.Queued(s.campaign) == waiting }, time.Minute, time.Millisecond)
+	}
+	close(h.release)
+	require.NoError(t, g.Wait())
+	for name, o := range s.claims {
+		require.Equal(t, batch != 1 && !o.alone, h.wasBatched(o.user), name)
+	}
+	return told
+}
+
+// conformance are campaigns in every state, made ready by an admin, with claims of every kind.
+func conformance(t *testing.T, admin *client.Client, prefix string) []scene {
+	t.Helper()
+	made := func(name string, c client.NewCampaign) string {
+		t.Helper()
+		c.ID, c.Kind = prefix+name, client.KindCoupon
+		if c.Currency != "" {
+			c.Kind = client.KindPacket
+		} else {
+			c.Total = new(int64(100))
+		}
+		_, _, err := admin.CreateCampaign(t.Context(), c)
+		require.NoError(t, err)
+		return c.ID
+	}
+	has := func(campaign string) {
+		t.Helper()
+		_, err := admin.Claim(t.Context(), client.ClaimRequest{CampaignID: campaign, UserID: "has", Key: "k"})
+		require.NoError(t, err)
+	}
+	patch := func(campaign string, p client.CampaignPatch) {
+		t.Helper()
+		_, err := admin.PatchCampaign(t.Context(), campaign, p)
+		require.NoError(t, err)
+	}
+	hour, ago := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
+	open := made("open", client.NewCampaign{PerUser: new(int64(1)), HoldFor: client.Duration(15 * time.Minute)})
+	day := made("day", client.NewCampaign{PerUserPerDay: 1})
+	sold, paused, closed := made("sold", client.NewCampaign{}), made("paused", client.NewCampaign{}), made("closed", client.NewCampaign{})
+	packets, later := made("packets", client.NewCampaign{Currency: "EUR"}), made("later", client.NewCampaign{Currency: "EUR"})
+	has(open)
+	has(day)
+	has(sold)
+	patch(sold, client.CampaignPatch{Total: new(int64(1))})
+	patch(paused, client.CampaignPatch{Status: new(client.StatusPaused)})
+	_, err := admin.CloseCampaign(t.Context(), closed)
+	require.NoError(t, err)
+	_, err = admin.AddPackets(t.Context(), packets, client.NewPackets{Count: 5, Amount: 50, Split: client.SplitEven})
+	require.NoError(t, err)
+	_, err = admin.AddPackets(t.Context(), later, client.NewPackets{Count: 5, Amount: 50, Split: client.SplitEven, ReleaseAt: &hour})
+	require.NoError(t, err)
+	two := func(campaign string, code client.Code) scene {
+		return scene{campaign: campaign, claims: map[string]one{"a": {user: "a", code: code}, "b": {user: "b", units: 1, code: code}}}
+	}
+	return []scene{
+		{campaign: open, claims: map[string]one{
+			"new": {user: "new"}, "with a key": {user: "keyed", key: "mine"}, "any letters": {user: "Zoë & <co>"},
+			"again": {user: "has", key: "k"}, "the limit": {user: "has", code: client.ErrUserLimit},
+			"the key of another body": {user: "has", units: 2, key: "k", code: client.ErrIdempotencyMismatch},
+			"no user":                 {code: client.ErrInvalid}, "a long user": {user: strings.Repeat("u", 129), code: client.ErrInvalid},
+			"a huge user": {user: strings.Repeat("u", 5000), code: client.ErrTooLarge}, "too few": {user: "few", units: -1, code: client.ErrInvalid},
+			"too many":   {user: "many", units: 10_000_000, code: client.ErrInvalid},
+			"a long key": {user: "long", key: strings.Repeat("k", 256), code: client.ErrInvalid},
+		}},
+		{campaign: open, claims: map[string]one{
+			"blanks around a key": {user: "has", key: " k ", alone: true}, "a key of letters": {user: "zoë", key: "zoë", alone: true},
+			"a key of two lines": {user: "lines", key: "a\nb", code: client.ErrOutcomeUnknown, alone: true},
+		}},
+		{campaign: day, claims: map[string]one{"a": {user: "a"}, "b": {user: "has", code: client.ErrUserDayLimit}}},
+		{campaign: packets, claims: map[string]one{"one": {user: "a"}, "two": {user: "b", units: 2, code: client.ErrInvalid}}},
+		two(sold, client.ErrSoldOut), two(paused, client.ErrPaused), two(closed, client.ErrClosed), two(later, client.ErrNotReleased),
+		two(made("early", client.NewCampaign{StartsAt: &hour}), client.ErrNotStarted), two(made("late", client.NewCampaign{EndsAt: &ago}), client.ErrEnded),
+		two(prefix+"none", client.ErrCampaignNotFound), two("a/b", client.ErrInvalid), two("", client.ErrNotFound), two("..", client.ErrCampaignNotFound),
+		{campaign: open, token: viewerToken, claims: two(open, client.ErrForbidden).claims},
+		{campaign: open, token: "guess", claims: two(open, client.ErrUnauthorized).claims},
+	}
+}
+
+// Whoever shares a request is told the same, word for word, as who has one alone.
+func TestConformance_SharedAnswersAreThoseOfARequestOfItsOwn(t *testing.T) {
+	t.Parallel()
+	url := withTokens(t)
+	admin := connect(t, client.Config{BaseURL: url, Token: adminToken})
+	single, shared := conformance(t, admin, "single-"), conformance(t, admin, "shared-")
+	for i := range single {
+		for _, s := range []*scene{&single[i], &shared[i]} {
+			if s.token == "" {
+				s.token = storefrontToken
+			}
+		}
+		want := single[i].play(t, url, 1)
+		require.Len(t, want, len(single[i].claims))
+		require.Equal(t, want, shared[i].play(t, url, 0), single[i].campaign)
+	}
+}
+
+// Slow calls of one campaign, however many callers it has, leave connections to others.
+func TestGather_ASlowCampaignLeavesOthersTheirConnections(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if strings.Contains(r.URL.Path+string(body), "slow") {
+			<-release
+		}
+		if !strings.HasSuffix(r.URL.Path, ":batch") {
+			w.WriteHeader(http.StatusCreated)
+			_, _ = w.Write([]byte(oneClaim))
+			return
+		}
+		results := strings.Repeat(`{"status":201,"claim":`+oneClaim+`},`, strings.Count(string(body), "user_id"))
+		_, _ = w.Write([]byte(`{"results":[` + strings.TrimSuffix(results, ",") + `]}`))
+	}))
+	defer server.Close()
+	unblock := sync.OnceFunc(func() { close(release) })
+	defer unblock()
+	c := connect(t, client.Config{BaseURL: server.URL, Connections: 8, Batch: 2})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	claim := func(campaign string) error {
+		_, err := c.Claim(ctx, client.ClaimRequest{CampaignID: campaign, UserID: "u"})
+		return err
+	}
+	var stuck, others errgroup.Group
+	for range 50 {
+		stuck.Go(func() error { return claim("slow") })
+	}
+	const calls = 8 / 4 // that it may have: one of the first claim, and one of two
+	require.Eventually(t, func() bool { return c.Queued("slow") >= 50-calls*2+1 }, 10*time.Second, time.Millisecond)
+	for i := range 100 {
+		others.Go(func() error { return claim(fmt.Sprint("brisk-", i%10)) })
+	}
+	require.NoError(t, others.Wait())
+	unblock()
+	require.NoError(t, stuck.Wait())
+}
+
+func TestService_ManyThroughASloppyGatewayShareRequestsAndEveryoneGetsOneClaim(t *testing.T) {
+	t.Parallel()
+	url := serve(t)
+	direct := connect(t, client.Config{BaseURL: url})
+	const users = 1000
+	id := coupon(t, direct, users+50, 0)
+	cfg := patient(sloppy(t, url))
+	h := &holder{}
+	cfg.HTTP = &http.Client{Transport: h}
+	shop := connect(t, cfg)
+	claims := make([]client.Claim, users)
+	var g errgroup.Group
+	g.SetLimit(200)
+	for i := range users {
+		g.Go(func() (err error) {
+			claims[i], err = shop.Claim(t.Context(), client.ClaimRequest{CampaignID: id, UserID: fmt.Sprint("u", i)})
+			return err
+		})
+	}
+	require.NoError(t, g.Wait())
+	seqs := map[int64]bool{}
+	for i, c := range claims {
+		require.Equal(t, fmt.Sprint("u", i), c.UserID)
+		seqs[c.Seq] = true
+	}
+	require.Len(t, seqs, users)
+	require.EqualValues(t, users, claimed(t, direct, id))
+	require.NotEmpty(t, h.batched)
+}
+
+// Callers leave at any moment. What each is told is true: a claim is a claim, and a claim that was surely not made was not.
+func TestService_WhoeverLeavesIsToldTheTruth(t *testing.T) {
+	t.Parallel()
+	url := serve(t)
+	direct := connect(t, client.Config{BaseURL: url})
+	shop := connect(t, client.Config{BaseURL: url, Connections: 8})
+	const users = 600
+	id := coupon(t, direct, users, 0)
+	claim := func(ctx context.Context, c *client.Client, i int) (client.Claim, error) {
+		return c.Claim(ctx, client.ClaimRequest{CampaignID: id, UserID: fmt.Sprint("u", i), Key: fmt.Sprint("k", i)})
+	}
+	var told [users]outcome
+	var g errgroup.Group
+	for i := range told {
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%60)*time.Millisecond)
+			defer cancel()
+			if i%4 == 0 {
+				ctx = t.Context()
+			}
+			told[i].claim, told[i].err = claim(ctx, shop, i)
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
+	met := map[string]int{}
+	for i, o := range told {
+		again, err := claim(t.Context(), direct, i)
+		require.NoError(t, err)
+		switch {
+		case o.err == nil:
+			met["made"]++
+			require.Equal(t, o.claim.ID, again.ID)
+			require.True(t, again.Replayed)
+		case errors.Is(o.err, client.ErrOutcomeUnknown):
+			met["unknown"]++
+		default:
+			met["not made"]++
+			require.ErrorIs(t, o.err, client.ErrUnavailable)
+			require.False(t, again.Replayed, "it was surely not made")
+		}
+		require.True(t, i%4 != 0 || o.err == nil, "who stays is not disturbed: %v", o.err)
+	}
+	t.Log(met)
+	require.EqualValues(t, users, claimed(t, direct, id))
+}
