@@ -94,7 +94,7 @@ func (c *Client) sendBatch(ctx context.Context, bodies []claimBody) ([]ClaimResu
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
-	a, err := c.once(ctx, &call{method: http.MethodPost, path: "/v1/claims:batch"}, body)
+	a, err := c.once(ctx, &call{method: http.MethodPost, path: "/v1/claims:batch", keysInside: true}, body)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,7 @@ type call struct {
 	method, path string
 	query        url.Values
 	key          string // idempotency key; "" is none
+	keysInside   bool   // each part of the body has a key of its own
 	body         any    // nil is none
 	writes       bool   // it changes something when it succeeds
 }
@@ -78,8 +79,11 @@ func (c *Client) request(ctx context.Context, q *call, body []byte) (*http.Reque
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if q.key != "" {
+	switch {
+	case q.key != "":
 		req.Header.Set("Idempotency-Key", q.key)
+	case q.keysInside: // net/http sends no such header, and may send the request again when a kept connection turns out closed
+		req.Header["Idempotency-Key"] = nil
 	}
 	if c.cfg.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)

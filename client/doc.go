@@ -25,4 +25,15 @@
 //
 // So a claim is made once, however often it was sent. What can be left is not to know: when no answer came in the end and the
 // claim may have been made, the error is an *OutcomeError, which carries the key to ask again with.
+//
+// # Sharing requests
+//
+// Goroutines that claim through one Client at the same time share requests by themselves. A claim goes at once, in a request of
+// its own, when no call of its campaign is in flight. Others of the campaign gather meanwhile and share the next call: when one
+// came back, when Config.Batch of them wait, or after a millisecond. A campaign has at most eight calls in flight, and a quarter of
+// Config.Connections; beyond 4,096 claims under way its callers wait. So a slow campaign holds up its own claims only.
+//
+// A caller is told what a request of its own would have told: each claim has its own key, attempts and error. A caller whose
+// context ends leaves the others alone. Its error is ErrUnavailable if its claim was not sent, an *OutcomeError if it was.
+// Config.Batch 1 turns sharing off.
 package client

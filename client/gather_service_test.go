@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -256,6 +257,43 @@ func TestGather_ASlowCampaignLeavesOthersTheirConnections(t *testing.T) {
 	require.NoError(t, others.Wait())
 	unblock()
 	require.NoError(t, stuck.Wait())
+}
+
+// A kept connection that turns out closed is no attempt: net/http sends the claims again, as it does with a claim alone.
+func TestGather_AClosedConnectionIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	var closed atomic.Bool
+	release := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch {
+		case strings.Contains(string(body), holdUser):
+			<-release
+			w.WriteHeader(http.StatusCreated)
+			_, _ = w.Write([]byte(oneClaim))
+		case closed.CompareAndSwap(false, true):
+			panic(http.ErrAbortHandler)
+		default:
+			_, _ = w.Write([]byte(`{"results":[{"status":201,"claim":` + oneClaim + `},{"status":201,"claim":` + oneClaim + `}]}`))
+		}
+	}))
+	defer server.Close()
+	c := connect(t, client.Config{BaseURL: server.URL, Connections: 1, Attempts: 1})
+	var g errgroup.Group
+	claim := func(user string) {
+		g.Go(func() error {
+			_, err := c.Claim(t.Context(), client.ClaimRequest{CampaignID: "c", UserID: user})
+			return err
+		})
+	}
+	claim(holdUser)
+	require.Eventually(t, func() bool { return c.Lanes() == 1 }, 10*time.Second, time.Millisecond)
+	claim("a")
+	claim("b")
+	require.Eventually(t, func() bool { return c.Queued("c") == 2 }, 10*time.Second, time.Millisecond)
+	close(release)
+	require.NoError(t, g.Wait())
+	require.True(t, closed.Load())
 }
 
 func TestService_ManyThroughASloppyGatewayShareRequestsAndEveryoneGetsOneClaim(t *testing.T) {
