@@ -32,6 +32,7 @@ type benchRun struct {
 	users    int64
 	stock    int64
 	keys     bool
+	batch    bool
 	syncWait time.Duration
 	json     bool
 }
@@ -50,11 +51,15 @@ Runs against the Dibs at --url (a token from DIBS_ADMIN_TOKEN or --admin-token),
 its own, with embedded servers or those of DIBS_REDIS_URL and DIBS_MYSQL_DSN. It makes a campaign bench-…, which it closes
 in the end; its claims stay in the database.
 
+With --batch the claims go through one client of the Go package dibs/client, as those of a storefront: callers who come while a
+call is in flight share the next one. --connections is then the callers.
+
 Reports sends, answers by code, latency, sends that the generator itself was late with, how far the database was behind
 meanwhile, and how long after the last answer everything was in it. The age of claims on their way is an upper bound, from
 polls 50 ms apart. Exits 1 if the books do not agree with the answers, or if no rate held.`,
 		Example: `  dibs bench                                              1,000 claims a second for 10 s, embedded servers
   dibs bench --rate 5000 --duration 30s --connections 500
+  dibs bench --batch --rate 10000 --connections 1000      through the Go client, whose callers share requests
   dibs bench --ramp                                       the highest rate with p99 < 10ms, then 80 % of it
   dibs bench --ramp --p99 5ms --hold 1 --json > bench.json
   DIBS_ADMIN_TOKEN=… dibs bench --url https://dibs.example --rate 200
@@ -80,6 +85,7 @@ polls 50 ms apart. Exits 1 if the books do not agree with the answers, or if no 
 	flags.Int64Var(&b.users, "users", 100_000, "users whose turn it is one after another; there is no limit per user")
 	flags.Int64Var(&b.stock, "stock", 1_000_000_000, "units to claim; few measure a sell-out")
 	flags.BoolVar(&b.keys, "keys", true, "an idempotency key with each claim")
+	flags.BoolVar(&b.batch, "batch", false, "claim through the Go client, whose callers share requests")
 	flags.DurationVar(&b.syncWait, "sync-wait", time.Minute, "how long the database may take after the last answer")
 	flags.BoolVar(&b.json, "json", false, "print JSON instead of the table")
 	return c
@@ -109,6 +115,8 @@ func (b *benchRun) check(rateSet bool) error {
 		return fmt.Errorf("%w: --rate %g is above --ramp-max %g", ErrUsage, b.plan.Rate, b.limit.To)
 	case b.ramp && b.plan.Rate*b.step.Seconds() < 10:
 		return fmt.Errorf("%w: --rate %g sends too little in a --ramp-step of %s", ErrUsage, b.plan.Rate, b.step)
+	case b.batch && !b.keys:
+		return fmt.Errorf("%w: --keys=false does not go with --batch: the client gives each claim a key", ErrUsage)
 	case b.syncWait <= 0:
 		return fmt.Errorf("%w: --sync-wait must be above 0, not %s", ErrUsage, b.syncWait)
 	}
@@ -144,8 +152,10 @@ func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *conf
 		}
 	}
 	run := load.Bench{
-		Target: &load.Target{BaseURL: b.url, Token: cfg.AdminToken, CampaignID: "bench-" + uuid.NewString()[:8], Users: b.users, Keys: b.keys},
-		Stock:  b.stock, Plan: b.plan, Step: b.step, Hold: b.hold, SyncWait: b.syncWait,
+		Target: &load.Target{
+			BaseURL: b.url, Token: cfg.AdminToken, CampaignID: "bench-" + uuid.NewString()[:8], Users: b.users, Keys: b.keys, Batch: b.batch,
+		},
+		Stock: b.stock, Plan: b.plan, Step: b.step, Hold: b.hold, SyncWait: b.syncWait,
 		Tell: func(what string, total int64) (func(int64), func()) {
 			bar := newProgress(env.Stderr, what, int(total))
 			return func(answered int64) { bar.set(int(answered)) }, bar.done

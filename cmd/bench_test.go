@@ -35,13 +35,28 @@ func TestBenchStartsAServiceOfItsOwnAndTheBooksAgree(t *testing.T) {
 	require.EqualValues(t, 50, report.Books.Synced)
 }
 
+func TestBenchOfTheGoClientAgreesToo(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := runBench(t, []string{"DIBS_ADMIN_TOKEN=secret-of-this-test"},
+		"--batch", "--json", "--rate", "500", "--duration", "1s", "--warm-up", "200ms", "--stock", "400")
+	require.Equal(t, ExitOK, code, stderr)
+	var report load.Report
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
+	require.True(t, report.Plan.Batch)
+	require.EqualValues(t, 500, report.Sent)
+	require.EqualValues(t, 200, report.Refused["sold_out"])
+	require.Empty(t, report.Errors)
+	require.True(t, report.Books.Agree)
+	require.EqualValues(t, 400, report.Books.Synced)
+}
+
 func TestBenchRefusesBadFlagsInOneLine(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{"--rate", "0"}, {"--rate", "NaN"}, {"--rate", "x"}, {"--duration", "0s"}, {"--warm-up", "-1s"}, {"--connections", "0"},
 		{"--users", "0"}, {"--stock", "0"}, {"--p99", "0s"}, {"--ramp-step", "1ms"}, {"--hold", "1.1"}, {"--hold", "NaN"},
 		{"--ramp-max", "0"}, {"--ramp", "--rate", "300", "--ramp-max", "200"}, {"--sync-wait", "0s"}, {"--url", "localhost:8080"},
-		{"--url", "ftp://x"}, {"--no-such"},
+		{"--url", "ftp://x"}, {"--no-such"}, {"--batch", "--keys=false"},
 	} {
 		code, stdout, stderr := runBench(t, nil, args...)
 		require.Equal(t, ExitUsage, code, args)

@@ -63,7 +63,7 @@ var arrows = map[string][]string{
 
 	"internal/arch":     {},
 	"internal/crowd":    {"models"},
-	"internal/load":     {"models"},
+	"internal/load":     {"client", "models"},
 	"internal/luadebug": {"lua", "models"}, // make lua-debug
 	"internal/e2e":      everything,        // whole-pipeline tests
 	"internal/embedded": {"migrations", "models"},

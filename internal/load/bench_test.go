@@ -1,7 +1,9 @@
 package load
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"dibs/client"
 	"dibs/models"
 )
 
@@ -18,28 +21,27 @@ import (
 type fake struct {
 	mu     sync.Mutex
 	stock  models.Stock
+	slow   time.Duration // of each claim or batch
 	polls  int
 	behind int   // polls after the last claim until everything is synced
 	lie    int64 // added to what was claimed
 	keys   map[string]bool
 	tokens map[string]bool
+	shared int // claims that came in batches
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	<-time.After(f.slow)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tokens[r.Header.Get("Authorization")] = true
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/claims"):
-		f.keys[r.Header.Get("Idempotency-Key")] = true
-		f.polls = 0
-		if f.stock.Claimed == f.stock.Total {
-			w.WriteHeader(http.StatusConflict)
-			_, _ = w.Write([]byte(`{"code":"sold_out"}`))
-			return
-		}
-		f.stock.Claimed++
-		w.WriteHeader(http.StatusCreated)
+		status, text := f.claim(r.Header.Get("Idempotency-Key"))
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(text))
+	case strings.HasSuffix(r.URL.Path, "/claims:batch"):
+		f.batch(w, r)
 	case strings.HasSuffix(r.URL.Path, "/stock"):
 		f.polls++
 		s := f.stock
@@ -59,13 +61,49 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+func (f *fake) claim(key string) (status int, text string) {
+	f.keys[key] = true
+	f.polls = 0
+	if f.stock.Claimed == f.stock.Total {
+		return http.StatusConflict, `{"status":409,"code":"sold_out"}`
+	}
+	f.stock.Claimed++
+	return http.StatusCreated, `{}`
+}
+
+func (f *fake) batch(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		Claims []struct {
+			Key string `json:"idempotency_key"`
+		} `json:"claims"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&asked)
+	f.shared += len(asked.Claims)
+	var results []string
+	for _, c := range asked.Claims {
+		status, text := f.claim(c.Key)
+		what := "claim"
+		if status != http.StatusCreated {
+			what = "problem"
+		}
+		results = append(results, fmt.Sprintf(`{"status":%d,%q:%s}`, status, what, text))
+	}
+	_, _ = w.Write([]byte(`{"results":[` + strings.Join(results, ",") + `]}`))
+}
+
 func bench(t *testing.T, f *fake, stock int64) Report {
+	t.Helper()
+	return benchTarget(t, f, stock, Target{Keys: true})
+}
+
+func benchTarget(t *testing.T, f *fake, stock int64, target Target) Report {
 	t.Helper()
 	f.keys, f.tokens = map[string]bool{}, map[string]bool{}
 	server := httptest.NewServer(f)
 	defer server.Close()
+	target.BaseURL, target.Token, target.CampaignID, target.Users = server.URL, "secret", "x", 7
 	b := Bench{
-		Target: &Target{BaseURL: server.URL, Token: "secret", CampaignID: "x", Users: 7, Keys: true}, Stock: stock,
+		Target: &target, Stock: stock,
 		Plan: Plan{Rate: 500, WarmUp: 100 * time.Millisecond, Duration: 400 * time.Millisecond, Connections: 20}, SyncWait: time.Minute,
 	}
 	report, err := b.Run(t.Context())
@@ -85,6 +123,39 @@ func TestASellOutAgreesAndEveryClaimHasItsKey(t *testing.T) {
 	require.Len(t, f.keys, 250)
 	require.Equal(t, map[string]bool{"Bearer secret": true}, f.tokens)
 	require.Greater(t, f.polls, 4, "it asked until the fifth poll said that all is synced")
+}
+
+func TestABatchingRunIsCountedClaimByClaim(t *testing.T) {
+	t.Parallel()
+	f := &fake{slow: 30 * time.Millisecond}
+	r := benchTarget(t, f, 100, Target{Keys: true, Batch: true})
+	require.True(t, r.Plan.Batch)
+	require.True(t, r.Books.Agree, r.Books.Wrong)
+	require.EqualValues(t, 200, r.Sent)
+	require.EqualValues(t, 50, r.Accepted)
+	require.Equal(t, map[string]int64{"sold_out": 150}, r.Refused)
+	require.Empty(t, r.Errors)
+	require.Len(t, f.keys, 250)
+	require.Contains(t, f.keys, "x-249")
+	require.Equal(t, map[string]bool{"Bearer secret": true}, f.tokens)
+	require.Greater(t, f.shared, 50, "of 250, when one comes each 2 ms and five calls at once take 30")
+}
+
+func TestErrorsOfTheClientAreCountedAsAnswersAre(t *testing.T) {
+	t.Parallel()
+	refused := func(status int, code client.Code) error { return &client.Problem{Status: status, Code: code} }
+	for want, err := range map[Answer]error{
+		{}:                                  nil,
+		{Code: "user_limit"}:                refused(409, client.ErrUserLimit),
+		{Code: "unavailable", Fault: true}:  refused(503, client.ErrUnavailable),
+		{Code: "unauthorized", Fault: true}: refused(401, client.ErrUnauthorized),
+		{Code: "outcome_unknown", Fault: true, Unknown: true}: &client.OutcomeError{Last: refused(503, client.ErrOutcomeUnknown)},
+		{Code: "internal", Fault: true, Unknown: true}:        &client.OutcomeError{Last: refused(500, client.ErrInternal)},
+		{Code: "timeout", Fault: true, Unknown: true}:         &client.OutcomeError{Last: context.DeadlineExceeded},
+		{Code: "no_answer", Fault: true}:                      fmt.Errorf("%w: refused", client.ErrUnavailable),
+	} {
+		require.Equal(t, want, answerOfClient(err))
+	}
 }
 
 func TestBooksThatDoNotAgreeAreWrong(t *testing.T) {

@@ -37,6 +37,7 @@ type PlanReport struct {
 	Users       int64   `json:"users"`
 	Stock       int64   `json:"stock"` // units
 	Keys        bool    `json:"keys"`
+	Batch       bool    `json:"batch"` // claims shared requests
 }
 
 // RampReport is a search and what it found.
@@ -72,7 +73,7 @@ func (b *Bench) newReport() Report {
 		URL: b.Target.BaseURL, CampaignID: b.Target.CampaignID, Refused: map[string]int64{}, Errors: map[string]int64{},
 		Plan: PlanReport{
 			Rate: b.Plan.Rate, DurationMS: ms(b.Plan.Duration), WarmUpMS: ms(b.Plan.WarmUp), Connections: b.Plan.Connections,
-			Users: b.Target.Users, Stock: b.Stock, Keys: b.Target.Keys,
+			Users: b.Target.Users, Stock: b.Stock, Keys: b.Target.Keys, Batch: b.Target.Batch,
 		},
 		Sync: Lag{Backlog: []Point{}},
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"dibs/client"
 	"dibs/models"
 )
 
@@ -29,20 +30,32 @@ type Target struct {
 	CampaignID string
 	Users      int64 // claims go round them
 	Keys       bool  // each claim has an idempotency key of its own
+	Batch      bool  // claims go through package client, and share requests; needs Keys
 
 	client, side *http.Client
+	sharing      *client.Client // with Batch
 }
 
 // Open makes the campaign; Close ends it.
 func (t *Target) Open(ctx context.Context, connections int, stock int64) error {
-	t.client = client(connections)
-	t.side = client(2)
+	t.client = httpClient(connections)
+	t.side = httpClient(2)
+	if t.Batch {
+		var err error
+		t.sharing, err = client.New(client.Config{
+			BaseURL: t.BaseURL, Token: t.Token, Connections: connections, HTTP: t.client,
+			Attempts: 1, AttemptTimeout: claimTimeout, // what is asked again is no answer that can be counted
+		})
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrTarget, err)
+		}
+	}
 	return t.call(ctx, http.MethodPost, "/v1/campaigns", map[string]any{
 		"id": t.CampaignID, "kind": "coupon", "name": "load", "total": stock,
 	}, nil)
 }
 
-func client(connections int) *http.Client {
+func httpClient(connections int) *http.Client {
 	return &http.Client{Timeout: claimTimeout, Transport: &http.Transport{
 		MaxIdleConns: connections, MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections, DisableCompression: true,
 		Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 30 * time.Second,
@@ -67,14 +80,21 @@ func (t *Target) Stock(ctx context.Context) (models.Stock, error) {
 // Claim is claim n of a run; from is the number of claims of earlier runs against the same campaign.
 func (t *Target) Claim(ctx context.Context, from, n int64) Answer {
 	n += from
-	body := strconv.AppendInt([]byte(`{"user_id":"user-`), n%t.Users, 10)
-	body = append(body, `"}`...)
+	user, key := "user-"+strconv.FormatInt(n%t.Users, 10), ""
+	if t.Keys {
+		key = t.CampaignID + "-" + strconv.FormatInt(n, 10)
+	}
+	if t.Batch {
+		_, err := t.sharing.Claim(ctx, client.ClaimRequest{CampaignID: t.CampaignID, UserID: user, Key: key})
+		return answerOfClient(err)
+	}
+	body := []byte(`{"user_id":"` + user + `"}`)
 	req, err := t.request(ctx, http.MethodPost, "/v1/campaigns/"+t.CampaignID+"/claims", body)
 	if err != nil {
 		return Answer{Code: "bad_request", Fault: true}
 	}
 	if t.Keys {
-		req.Header["Idempotency-Key"] = []string{t.CampaignID + "-" + strconv.FormatInt(n, 10)}
+		req.Header["Idempotency-Key"] = []string{key}
 	}
 	res, err := t.client.Do(req)
 	if err != nil {
@@ -112,6 +132,21 @@ func answerOf(status int, body []byte) Answer {
 		Code: problem.Code, Fault: status != http.StatusConflict,
 		Unknown: problem.Code == "outcome_unknown" || problem.Code == "internal",
 	}
+}
+
+// answerOfClient is answerOf for an error of package client.
+func answerOfClient(err error) Answer {
+	if err == nil {
+		return Answer{}
+	}
+	unknown := errors.Is(err, client.ErrOutcomeUnknown)
+	var p *client.Problem
+	if errors.As(err, &p) {
+		return Answer{Code: string(p.Code), Fault: p.Status != http.StatusConflict, Unknown: unknown}
+	}
+	a := noAnswer(err)
+	a.Unknown = unknown
+	return a
 }
 
 func (t *Target) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
