@@ -140,8 +140,7 @@ func answerOfClient(err error) Answer {
 		return Answer{}
 	}
 	unknown := errors.Is(err, client.ErrOutcomeUnknown)
-	var p *client.Problem
-	if errors.As(err, &p) {
+	if p, is := errors.AsType[*client.Problem](err); is {
 		return Answer{Code: string(p.Code), Fault: p.Status != http.StatusConflict, Unknown: unknown}
 	}
 	a := noAnswer(err)
