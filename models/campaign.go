@@ -161,7 +161,7 @@ func (c *Campaign) validateTimes() error {
 	if c.StartsAt != nil && c.EndsAt != nil && !c.StartsAt.Before(*c.EndsAt) {
 		return refuse("ends_at", "must be after starts_at")
 	}
-	if c.HoldForMs < 0 || c.HoldFor() > HoldMax {
+	if c.HoldForMs < 0 || c.HoldForMs > HoldMax.Milliseconds() {
 		return refuse("hold_for", "must be 0 to %s", HoldMax)
 	}
 	if c.Kind == KindPacket && c.HoldForMs > 0 {

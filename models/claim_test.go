@@ -1,0 +1,188 @@
+package models_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"dibs/models"
+)
+
+// rows is one claim of each status and kind.
+func rows() []models.ClaimRow {
+	resolved := at.Add(time.Minute)
+	claimed := models.ClaimRow{
+		ID: "01a1fc6d-e406-7215-ad5f-bdaab8462f2c", CampaignID: "spring", Seq: 17, UserID: "ada", Quantity: 2, Status: models.ClaimClaimed,
+		KeyDigest: "secret of the store", Epoch: 3, ClaimedAt: at.Time, SyncedAt: resolved,
+	}
+	redeemed := claimed
+	redeemed.Status, redeemed.OrderID, redeemed.ResolvedAt = models.ClaimRedeemed, new("4711"), &resolved
+	released := claimed
+	released.Status, released.ReleaseReason, released.ResolvedAt = models.ClaimReleased, "payment failed", &resolved
+	expired := released
+	expired.Status, expired.ReleaseReason = models.ClaimExpired, models.ReasonExpired
+	packet := claimed
+	packet.CampaignID, packet.Quantity, packet.PacketID, packet.Amount = "gala", 1, new("_00000017"), new(int64(0))
+	return []models.ClaimRow{claimed, redeemed, released, expired, packet}
+}
+
+// TestClaimsAreAnsweredAsStorefrontsReadThem: the JSON of the API, field for field.
+func TestClaimsAreAnsweredAsStorefrontsReadThem(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	write := func(v any) {
+		line, err := json.MarshalIndent(v, "", "  ")
+		require.NoError(t, err)
+		out.Write(append(line, '\n'))
+	}
+	for _, r := range rows() {
+		hold := int64(0)
+		if r.PacketID == nil {
+			hold = (15 * time.Minute).Milliseconds()
+		}
+		write(r.Claim("CNY", hold))
+	}
+	write(models.Stock{
+		CampaignID: "spring", Total: 10, Remaining: 4, Claimed: 6, Synced: 3, Backlog: 2, Parked: 1, Drift: -1, Low: true, AsOf: at,
+	})
+	write(models.Stock{CampaignID: "new", AsOf: at}) // zeros are written
+	requireGolden(t, "answers.json", out.String())
+}
+
+func TestAClaimIsTheSameFromItsEventAndFromItsRow(t *testing.T) {
+	t.Parallel()
+	for i, row := range []models.ClaimRow{rows()[0], rows()[4]} {
+		e := events()[i]
+		if i == 1 {
+			row.Amount = new(int64(8888))
+		}
+		for _, hold := range []int64{0, 1, 900_000} {
+			require.Equal(t, row.Claim("CNY", hold), e.Claim(hold), "%s held for %d ms", row.CampaignID, hold)
+		}
+	}
+}
+
+func TestAHoldEndsThatLongAfterTheClaim(t *testing.T) {
+	t.Parallel()
+	claim := events()[0].Claim(0)
+	require.Nil(t, claim.ExpiresAt, "for ever")
+	require.Nil(t, claim.WithHold(-1).ExpiresAt)
+	require.Equal(t, "2026-11-21T05:02:02.663Z", claim.WithHold(900_000).ExpiresAt.Format(models.TimeLayout))
+	require.Equal(t, claim.ClaimedAt.Add(time.Millisecond), claim.WithHold(1).ExpiresAt.Time)
+}
+
+func TestOnlyAMovementOfMoneyHasACurrency(t *testing.T) {
+	t.Parallel()
+	coupon, packet := rows()[0], rows()[4]
+	require.Empty(t, coupon.Claim("CNY", 0).Currency)
+	require.Equal(t, "CNY", packet.Claim("CNY", 0).Currency, "an amount of 0 is one")
+	require.Equal(t, "_00000017", packet.Claim("CNY", 0).PacketID)
+}
+
+func TestAResolutionSaysWhenByWhatAndWhy(t *testing.T) {
+	t.Parallel()
+	for i, want := range []models.Claim{
+		{},
+		{OrderID: "4711", RedeemedAt: later()},
+		{ReleaseReason: "payment failed", ReleasedAt: later()},
+		{ReleaseReason: "expired", ReleasedAt: later()},
+	} {
+		row := rows()[i]
+		require.Equal(t, want, models.Claim{}.WithResolution(&row), row.Status)
+	}
+	row := rows()[1]
+	row.ResolvedAt = nil // one of before the column was there
+	require.Equal(t, models.Claim{OrderID: "4711"}, models.Claim{}.WithResolution(&row))
+}
+
+func later() *models.Time {
+	t := models.NewTime(at.Add(time.Minute))
+	return &t
+}
+
+func TestLiveClaimsAreThoseThatHoldUnits(t *testing.T) {
+	t.Parallel()
+	for status, live := range map[models.ClaimStatus]bool{
+		models.ClaimClaimed: true, models.ClaimRedeemed: true, models.ClaimReleased: false, models.ClaimExpired: false, "": false, "parked": false,
+	} {
+		require.Equal(t, live, status.Live(), status)
+	}
+}
+
+func TestClaimsOfAUserAreNewestFirst(t *testing.T) {
+	t.Parallel()
+	place := func(ms int64, id string) models.ClaimPlace {
+		return models.PlaceOf(&models.Claim{ClaimedAt: models.TimeFromMs(ms), ID: id})
+	}
+	sorted := []models.ClaimPlace{place(9, "b"), place(9, "a"), place(8, "z"), place(8, ""), place(0, "zz")}
+	for i := range sorted {
+		for k := range sorted {
+			require.Equal(t, compare(i, k), sorted[i].Compare(sorted[k]), "%v and %v", sorted[i], sorted[k])
+		}
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		draw := rapid.Custom(func(rt *rapid.T) models.ClaimPlace {
+			return place(rapid.Int64Range(0, 3).Draw(rt, "ms"), rapid.StringMatching("[ab]{0,2}").Draw(rt, "id"))
+		})
+		all := rapid.SliceOfN(draw, 2, 20).Draw(rt, "places")
+		slices.SortFunc(all, models.ClaimPlace.Compare)
+		for i := range all[1:] {
+			a, b := all[i], all[i+1]
+			newer := a.ClaimedAt.After(b.ClaimedAt) || a.ClaimedAt.Equal(b.ClaimedAt) && a.ID >= b.ID
+			require.True(rt, newer, "%v before %v", a, b)
+		}
+	})
+}
+
+func compare(i, k int) int {
+	switch {
+	case i < k:
+		return -1
+	case i > k:
+		return 1
+	}
+	return 0
+}
+
+func TestAnyTimeOfRFC3339IsReadAndWrittenInUTC(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"2026-11-21T04:47:02Z":                "2026-11-21T04:47:02.000Z",
+		"2026-11-21T04:47:02.6639Z":           "2026-11-21T04:47:02.663Z",
+		"2026-11-21T23:47:02.1-05:30":         "2026-11-22T05:17:02.100Z",
+		"1969-12-31T23:59:59.9999Z":           "1969-12-31T23:59:59.999Z",
+		"2024-02-29T00:00:00+14:00":           "2024-02-28T10:00:00.000Z",
+		"9999-12-31T23:59:59.999999999+00:00": "9999-12-31T23:59:59.999Z",
+	} {
+		var got models.Time
+		require.NoError(t, json.Unmarshal([]byte(`"`+in+`"`), &got), in)
+		out, err := json.Marshal(got)
+		require.NoError(t, err)
+		require.Equal(t, `"`+want+`"`, string(out), in)
+		require.Equal(t, time.UTC, got.Location(), in)
+	}
+	for _, bad := range []string{`""`, `"2026-11-21"`, `"2026-02-30T00:00:00Z"`, `"2026-11-21 04:47:02Z"`, `"2026-11-21T24:00:00Z"`, `1795236422`, `{}`} {
+		var got models.Time
+		require.Error(t, json.Unmarshal([]byte(bad), &got), bad)
+	}
+}
+
+func TestTimesGoThroughMillisecondsUnchanged(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		ms := rapid.Int64Range(0, 253_402_300_799_999).Draw(rt, "ms")
+		moment := models.TimeFromMs(ms)
+		require.Equal(rt, ms, moment.UnixMilli())
+		out, err := json.Marshal(moment)
+		require.NoError(rt, err)
+		var back models.Time
+		require.NoError(rt, json.Unmarshal(out, &back))
+		require.Equal(rt, moment, back)
+		require.Equal(rt, moment, models.NewTime(moment.Add(999*time.Microsecond)), "what is less than a millisecond is cut")
+	})
+}

@@ -1,0 +1,226 @@
+package models_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"dibs/models"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// requireGolden holds text to a file of testdata.
+func requireGolden(t *testing.T, name, text string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err, "go test ./models -update writes it")
+	require.Equal(t, string(want), text, "what others read has changed; if that is meant: go test ./models -update")
+}
+
+var at = models.TimeFromMs(1_795_236_422_663)
+
+// events is one of each type, with every field that it may have.
+func events() []models.Event {
+	claim := models.Event{
+		V: 1, Type: models.EventClaimAccepted, ID: "01a1fc6d-e406-7215-ad5f-bdaab8462f2c", CampaignID: "spring", UserID: "ada", Quantity: 2,
+		Key: "glTDKakoUPbVOd03b0gW7g", Epoch: 3, Seq: 17, At: at,
+	}
+	packet := claim
+	packet.CampaignID, packet.Quantity, packet.PacketID, packet.Amount, packet.Currency = "gala", 1, "_00000017", new(int64(8888)), "CNY"
+	released := claim
+	released.Type, released.ClaimID, released.ClaimedAt, released.Reason = models.EventClaimReleased, claim.ID, &at, "payment failed"
+	released.ID = "01a1fc6d-e406-7215-ad5f-bdaab8462f2d"
+	redeemed := released
+	redeemed.Type, redeemed.Reason, redeemed.OrderID = models.EventClaimRedeemed, "", "4711"
+	all := []models.Event{claim, packet, released, redeemed}
+	for _, kind := range []models.EventType{models.EventCampaignLowStock, models.EventCampaignSoldOut} {
+		all = append(all, models.Event{V: 1, Type: kind, ID: "spring-3-17", CampaignID: "spring", Epoch: 3, Seq: 17, Remaining: new(int64(0)), At: at})
+	}
+	return append(all, models.Event{
+		V: 1, Type: models.EventCampaignClosed, ID: "gala-closed", CampaignID: "gala", UserID: "host", Amount: new(int64(0)), Currency: "CNY", At: at,
+	})
+}
+
+// TestEventsAreWrittenAsOthersReadThem: the payloads of the stream, field for field.
+func TestEventsAreWrittenAsOthersReadThem(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	for _, e := range events() {
+		line, err := json.Marshal(e)
+		require.NoError(t, err)
+		text.Write(append(line, '\n'))
+		back, err := models.DecodeEvent(line)
+		require.NoError(t, err, "%s", line)
+		require.Equal(t, e, back)
+	}
+	requireGolden(t, "events.jsonl", text.String())
+}
+
+func TestEventsEndAtTheirBounds(t *testing.T) {
+	t.Parallel()
+	moment := func(year int) models.Time { return models.NewTime(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)) }
+	for name, one := range map[string]struct {
+		change func(*models.Event)
+		words  string // of the refusal; "" is none
+	}{
+		"v 0":                      {func(e *models.Event) { e.V = 0 }, "v is 0, this reader knows 1"},
+		"v 2":                      {func(e *models.Event) { e.V = 2 }, "v is 2"},
+		"no id":                    {func(e *models.Event) { e.ID = "" }, `id ""`},
+		"the longest id":           {func(e *models.Event) { e.ID = strings.Repeat("i", 64) }, ""},
+		"a longer id":              {func(e *models.Event) { e.ID = strings.Repeat("i", 65) }, "id"},
+		"no campaign":              {func(e *models.Event) { e.CampaignID = "" }, "campaign_id"},
+		"a campaign with a slash":  {func(e *models.Event) { e.CampaignID = "a/b" }, `campaign_id "a/b"`},
+		"1970":                     {func(e *models.Event) { e.At = moment(1970) }, ""},
+		"1969":                     {func(e *models.Event) { e.At = moment(1969) }, "at 1969"},
+		"9999":                     {func(e *models.Event) { e.At = moment(9999) }, ""},
+		"no time":                  {func(e *models.Event) { e.At = models.Time{} }, "at 0001"},
+		"nobody":                   {func(e *models.Event) { e.UserID = "" }, "user_id"},
+		"the longest user":         {func(e *models.Event) { e.UserID = strings.Repeat("ü", 128) }, ""},
+		"a longer user":            {func(e *models.Event) { e.UserID = strings.Repeat("ü", 129) }, "user_id"},
+		"a tab in a user":          {func(e *models.Event) { e.UserID = "a\tb" }, `user_id "a\tb"`},
+		"no units":                 {func(e *models.Event) { e.Quantity = 0 }, "quantity 0"},
+		"the most units":           {func(e *models.Event) { e.Quantity = models.QuantityMax }, ""},
+		"more units":               {func(e *models.Event) { e.Quantity = models.QuantityMax + 1 }, "quantity 1000001"},
+		"units back":               {func(e *models.Event) { e.Quantity = -1 }, "quantity -1"},
+		"no place":                 {func(e *models.Event) { e.Seq = 0 }, "seq 0"},
+		"a place before the first": {func(e *models.Event) { e.Seq = -7 }, "seq -7"},
+		"a packet without amount":  {func(e *models.Event) { e.PacketID = "p" }, `packet_id "p"`},
+		"a packet":                 {func(e *models.Event) { e.PacketID, e.Amount = "p", new(int64(1)) }, ""},
+		"a packet that is none":    {func(e *models.Event) { e.PacketID, e.Amount = "a b", new(int64(1)) }, "packet_id"},
+		"the largest amount":       {func(e *models.Event) { e.Amount = new(models.AmountMax) }, ""},
+		"a larger amount":          {func(e *models.Event) { e.Amount = new(models.AmountMax + 1) }, "amount 1000000000000000"},
+		"an amount below nothing":  {func(e *models.Event) { e.Amount = new(int64(-1)) }, "amount -1"},
+		"the longest key":          {func(e *models.Event) { e.Key = strings.Repeat("k", 64) }, ""},
+		"a longer key":             {func(e *models.Event) { e.Key = strings.Repeat("k", 65) }, "key of 65"},
+	} {
+		for _, kind := range []int{0, 2, 3} { // what holds of a claim holds of what became of it
+			e := events()[kind]
+			one.change(&e)
+			requireDecoded(t, &e, one.words, "%s of %s", name, e.Type)
+		}
+	}
+}
+
+// requireDecoded expects that an event is read as it was written, or refused in these words.
+func requireDecoded(t *testing.T, e *models.Event, refused, what string, args ...any) {
+	t.Helper()
+	payload, err := json.Marshal(e)
+	require.NoError(t, err)
+	got, err := models.DecodeEvent(payload)
+	if refused == "" {
+		require.NoError(t, err, append([]any{what}, args...)...)
+		require.Equal(t, *e, got)
+		return
+	}
+	require.ErrorIs(t, err, models.ErrEvent, append([]any{what}, args...)...)
+	require.ErrorContains(t, err, refused, append([]any{what}, args...)...)
+	require.Zero(t, got)
+}
+
+func TestWhatBecameOfAClaimNamesIt(t *testing.T) {
+	t.Parallel()
+	early, late := models.NewTime(time.Date(1969, 12, 31, 0, 0, 0, 0, time.UTC)), models.NewTime(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
+	for name, one := range map[string]struct {
+		change func(*models.Event)
+		words  string
+	}{
+		"no claim":         {func(e *models.Event) { e.ClaimID = "" }, `claim_id ""`},
+		"the longest id":   {func(e *models.Event) { e.ClaimID = strings.Repeat("c", 64) }, ""},
+		"a longer id":      {func(e *models.Event) { e.ClaimID = strings.Repeat("c", 65) }, "claim_id"},
+		"no time":          {func(e *models.Event) { e.ClaimedAt = nil }, "claimed_at"},
+		"a time before":    {func(e *models.Event) { e.ClaimedAt = &early }, "claimed_at"},
+		"the last day":     {func(e *models.Event) { e.ClaimedAt = &late }, ""},
+		"and is a claim's": {func(e *models.Event) { e.UserID = "" }, "user_id"},
+	} {
+		for _, kind := range []int{2, 3} {
+			e := events()[kind]
+			one.change(&e)
+			requireDecoded(t, &e, one.words, "%s of %s", name, e.Type)
+		}
+	}
+}
+
+// Readers of today pass over what writers of tomorrow add.
+func TestWhatNobodyKnowsYetIsPassedOver(t *testing.T) {
+	t.Parallel()
+	for _, e := range events() {
+		payload, err := json.Marshal(e)
+		require.NoError(t, err)
+		more := strings.TrimSuffix(string(payload), "}") + `,"new":{"a":[1,null,"x"]}}`
+		got, err := models.DecodeEvent([]byte(more))
+		require.NoError(t, err, more)
+		require.Equal(t, e, got)
+	}
+	for _, kind := range []string{"campaign.reopened", "", "claim.accepted.v2"} {
+		e := models.Event{V: 1, Type: models.EventType(kind), ID: "x", CampaignID: "c", At: at}
+		requireDecoded(t, &e, "", "type %q", kind)
+	}
+}
+
+// drawEvent is any event that Dibs may write.
+func drawEvent(t *rapid.T) models.Event {
+	user := rapid.StringOfN(rapid.RuneFrom([]rune("aZ0 ~\"\\<é日💥")), 1, 128, -1)
+	id := rapid.StringMatching(`[A-Za-z0-9._-]{1,64}`)
+	e := rapid.SampledFrom(events()).Draw(t, "kind")
+	e.ID, e.CampaignID, e.UserID = id.Draw(t, "id"), id.Draw(t, "campaign"), user.Draw(t, "user")
+	e.Quantity = rapid.Int64Range(1, models.QuantityMax).Draw(t, "quantity")
+	e.Seq = rapid.Int64Min(1).Draw(t, "seq")
+	e.Epoch = rapid.Int64Min(0).Draw(t, "epoch")
+	e.At = models.TimeFromMs(rapid.Int64Range(0, 253_402_300_799_999).Draw(t, "at"))
+	if e.ClaimID != "" {
+		e.ClaimID, e.Reason = id.Draw(t, "claim"), user.Draw(t, "reason")
+	}
+	if rapid.Bool().Draw(t, "packet") {
+		e.PacketID, e.Amount = id.Draw(t, "packet"), new(rapid.Int64Range(0, models.AmountMax).Draw(t, "amount"))
+	}
+	return e
+}
+
+func TestEveryEventIsReadAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		e := drawEvent(rt)
+		payload, err := json.Marshal(e)
+		require.NoError(rt, err)
+		got, err := models.DecodeEvent(payload)
+		require.NoError(rt, err, "%s", payload)
+		require.Equal(rt, e, got, "%s", payload)
+	})
+}
+
+// FuzzDecodeEvent: whatever is in a stream, it is read or refused, and what is read stays the same when it is written again.
+func FuzzDecodeEvent(f *testing.F) {
+	for _, e := range events() {
+		payload, err := json.Marshal(e)
+		require.NoError(f, err)
+		f.Add(payload)
+	}
+	f.Add([]byte(`{"v":1,"v":2}`))
+	f.Add([]byte(`null`))
+	f.Add([]byte(`{"v":1,"type":"claim.accepted","id":"x","campaign_id":"c","at":null}`))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		e, err := models.DecodeEvent(payload)
+		if err != nil {
+			require.ErrorIs(t, err, models.ErrEvent)
+			require.Zero(t, e)
+			return
+		}
+		again, err := json.Marshal(e)
+		require.NoError(t, err)
+		back, err := models.DecodeEvent(again)
+		require.NoError(t, err, "%s", again)
+		require.Equal(t, e, back)
+	})
+}

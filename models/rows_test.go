@@ -1,0 +1,48 @@
+package models_test
+
+import (
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/glebarez/sqlite"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+	"gorm.io/gorm/schema"
+
+	"dibs/migrations"
+	"dibs/models"
+)
+
+// TestEveryRowHasItsTable: each struct is read from and written to a table that the migrations make, field for column.
+func TestEveryRowHasItsTable(t *testing.T) {
+	t.Parallel()
+	db, err := gorm.Open(sqlite.Open(filepath.Join(t.TempDir(), "dibs.db")), &gorm.Config{})
+	require.NoError(t, err)
+	pool, err := db.DB()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pool.Close()) })
+	_, err = migrations.Up(t.Context(), pool, migrations.SQLite)
+	require.NoError(t, err)
+	for table, row := range map[string]any{
+		"campaigns": &models.Campaign{}, "claims": &models.ClaimRow{}, "stock_flushes": &models.StockFlush{}, "parked_events": &models.ParkedEvent{},
+		"outbox": &models.OutboxRow{}, "settings": &models.Setting{}, "streams": &models.StreamMark{}, "packets": &models.PacketRow{},
+		"packet_batches": &models.PacketBatchRow{}, "reconciliations": &models.Reconciliation{}, "repairs": &models.Repair{},
+	} {
+		parsed, err := schema.Parse(row, &sync.Map{}, db.NamingStrategy)
+		require.NoError(t, err)
+		require.Equal(t, table, parsed.Table)
+		require.True(t, db.Migrator().HasTable(table), table)
+		for _, field := range parsed.Fields {
+			require.True(t, db.Migrator().HasColumn(row, field.DBName), "%s.%s", table, field.DBName)
+		}
+		require.Equal(t, keysOf(t, db, table), parsed.PrimaryFieldDBNames, table)
+	}
+}
+
+// keysOf lists the columns of a table's primary key, in its order.
+func keysOf(t *testing.T, db *gorm.DB, table string) (keys []string) {
+	t.Helper()
+	require.NoError(t, db.Raw("SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk", table).Scan(&keys).Error)
+	return keys
+}
