@@ -93,6 +93,7 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", ErrUsage, err) })
 	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env))
 	root.AddCommand(newFinance(env), newMigrate(env), newConfig(env), newBench(env), newLab(env), newLabWorker(env))
 	for _, command := range root.Commands() {
@@ -102,6 +103,22 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 		}
 	}
 	return root
+}
+
+// newHelp refuses a command that there is not, where cobra's own would show the help of the one above.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [command]", Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			found, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return unknownCommand(root, strings.Join(args, " "))
+			}
+			found.InitDefaultHelpFlag()
+			found.InitDefaultVersionFlag()
+			return found.Help()
+		},
+	}
 }
 
 func unknownCommand(root *cobra.Command, name string) error {

@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Ports are taken from below every system's range for outgoing connections: a port from that range could be
@@ -54,3 +57,12 @@ func portFree(port int) bool {
 
 // loopback returns 127.0.0.1:port.
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// Addr returns a free address of 127.0.0.1 for a server of the test's own. No other test picks its port before this one ends.
+func Addr(t testing.TB) string {
+	t.Helper()
+	port, release, err := reservePort()
+	require.NoError(t, err)
+	t.Cleanup(release)
+	return loopback(port)
+}

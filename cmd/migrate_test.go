@@ -1,0 +1,118 @@
+package cmd_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/pressly/goose/v3"
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+// schemaFiles are the migrations in their order.
+func schemaFiles(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir("../migrations/mysql")
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	require.Greater(t, len(names), 2)
+	return names
+}
+
+// migratedTo makes a database as a release that had only the first so many migrations left it.
+func migratedTo(t *testing.T, version int64) string {
+	t.Helper()
+	dsn := testenv.Database(t).DSN
+	provider, err := goose.NewProvider(goose.DialectMySQL, openSQL(t, dsn), os.DirFS("../migrations/mysql"))
+	require.NoError(t, err)
+	_, err = provider.UpTo(t.Context(), version)
+	require.NoError(t, err)
+	return dsn
+}
+
+func TestMigrateAppliesWhatIsMissingAndNamesIt(t *testing.T) {
+	t.Parallel()
+	files := schemaFiles(t)
+	applied := func(out string) (names []string) {
+		for _, found := range regexp.MustCompile(`(?m)^applied (\S+)$`).FindAllStringSubmatch(out, -1) {
+			names = append(names, found[1])
+		}
+		return names
+	}
+	empty := []string{"DIBS_MYSQL_DSN=" + testenv.Database(t).DSN}
+	require.Equal(t, files, applied(requireOK(t, run(t, empty, "migrate"))))
+	again := requireOK(t, run(t, empty, "migrate"))
+	require.Empty(t, applied(again))
+	require.Equal(t, 1, strings.Count(again, "\n"), "and says that there was nothing to do")
+	require.Equal(t, again, requireOK(t, run(t, nil, "migrate", "--mysql-dsn", strings.TrimPrefix(empty[0], "DIBS_MYSQL_DSN="))), "by flag")
+
+	old := []string{"DIBS_MYSQL_DSN=" + migratedTo(t, int64(len(files)-2))}
+	require.Equal(t, files[len(files)-2:], applied(requireOK(t, run(t, old, "migrate"))))
+}
+
+// TestAnOldSchemaIsRefusedUntilItIsMigrated: each role names both versions and the command; afterwards it works on what was there.
+func TestAnOldSchemaIsRefusedUntilItIsMigrated(t *testing.T) {
+	t.Parallel()
+	dsn := migratedTo(t, 3)
+	redis := testenv.Redis(t)
+	environ := []string{"DIBS_REDIS_URL=" + redis.URL(), "DIBS_MYSQL_DSN=" + dsn}
+	for _, role := range []string{"serve", "api", "consumer", "syncer", "finance", "reconcile", "demo", "finance parked", "finance replay"} {
+		args := append(strings.Fields(role), "--http-addr="+testenv.Addr(t))
+		requireRefusal(t, run(t, environ, args...), cmd.ExitFailed, "version 3", "dibs migrate")
+	}
+	keys, err := redis.Client().Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	require.Empty(t, keys, "a refusal has touched nothing")
+	requireOK(t, run(t, environ, "migrate"))
+	serve := start(t, environ, "serve")
+	serve.post("/campaigns", coupon)
+	serve.claim("spring", "ada")
+	serve.synced("spring", 1)
+	require.Equal(t, cmd.ExitOK, serve.stop().code)
+}
+
+func TestSeveralMayMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	environ := []string{"DIBS_MYSQL_DSN=" + testenv.Database(t).DSN}
+	var all sync.WaitGroup
+	got := make([]ended, 3)
+	for i := range got {
+		all.Go(func() { got[i] = run(t, environ, "migrate") })
+	}
+	all.Wait()
+	lines := 0
+	for _, one := range got {
+		lines += strings.Count(requireOK(t, one), "applied ")
+	}
+	require.Equal(t, len(schemaFiles(t)), lines, "each migration is one process' work")
+}
+
+func TestMigrateSeesToTheFinanceServicesDatabaseToo(t *testing.T) {
+	t.Parallel()
+	dibs, books := testenv.Database(t).DSN, testenv.Database(t).DSN
+	out := requireOK(t, run(t, []string{"DIBS_MYSQL_DSN=" + dibs, "DIBS_FINANCE_DSN=" + books}, "migrate"))
+	require.Equal(t, 2*len(schemaFiles(t)), strings.Count(out, "applied "))
+	alone := testenv.Database(t).DSN
+	out = requireOK(t, run(t, []string{"DIBS_FINANCE_DSN=" + alone}, "migrate"))
+	require.Equal(t, len(schemaFiles(t)), strings.Count(out, "applied "))
+	out = requireOK(t, run(t, []string{"DIBS_MYSQL_DSN=" + dibs, "DIBS_FINANCE_DSN=" + dibs}, "migrate"))
+	require.Equal(t, 1, strings.Count(out, "\n"), "one database is asked once")
+}
+
+func TestMigrateNamesWhatItCannotReach(t *testing.T) {
+	t.Parallel()
+	requireRefusal(t, run(t, []string{"DIBS_MYSQL_DSN=nonsense"}, "migrate"), cmd.ExitUsage, "DIBS_MYSQL_DSN")
+	got := run(t, []string{"DIBS_FINANCE_DSN=nonsense", "DIBS_MYSQL_DSN=" + testenv.Database(t).DSN}, "migrate")
+	require.Equal(t, cmd.ExitUsage, got.code, got.stderr)
+	require.Contains(t, got.stderr, "DIBS_FINANCE_DSN")
+	got = run(t, nobody, "migrate")
+	requireRefusal(t, got, cmd.ExitFailed, "127.0.0.1:1")
+}

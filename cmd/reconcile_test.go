@@ -1,0 +1,264 @@
+package cmd_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+)
+
+// booked is a system at rest: five users claimed a unit each of "spring", which has ten.
+func booked(t *testing.T) *servers {
+	t.Helper()
+	s := newServers(t)
+	serve := start(t, s.environ, "serve")
+	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":10,"per_user":1}`)
+	serve.claim("spring", "u1", "u2", "u3", "u4", "u5")
+	serve.synced("spring", 5)
+	require.Zero(t, serve.stop().code)
+	return s
+}
+
+// comparison is what scripts read of `dibs reconcile --json`.
+type comparison struct {
+	CampaignID string `json:"campaign_id"`
+	Residency  string
+	Redis      *struct {
+		Status                                        string
+		Epoch, Total, Taken, Remaining, Seq, Released int64
+	}
+	MySQL struct {
+		Epoch, Total, Claimed, Remaining, Released, Untold int64
+		SyncedSeq                                          int64 `json:"synced_seq"`
+		LostClaims                                         int64 `json:"lost_claims"`
+		ParkedClaims                                       int64 `json:"parked_claims"`
+		ParkedUnits                                        int64 `json:"parked_units"`
+	} `json:"mysql"`
+	Rows           *struct{ Claims, Units, Last, Released int64 }
+	Backlog, Drift *int64
+	Differences    []string
+}
+
+// repaired is what they read of `dibs reconcile --repair --json`.
+type repaired struct {
+	Found, Left comparison
+	Steps       []struct {
+		CampaignID string `json:"campaign_id"`
+		What       string
+		Before     string
+		After      string
+		At         string
+	}
+}
+
+// decode reads one line of JSON.
+func decode(t *testing.T, text string, v any) {
+	t.Helper()
+	require.NoError(t, json.NewDecoder(strings.NewReader(text)).Decode(v), text)
+}
+
+func TestReconcileOfBooksThatAgree(t *testing.T) {
+	t.Parallel()
+	s := booked(t)
+	before := s.number("SELECT COUNT(*) FROM reconciliations")
+	got := run(t, s.environ, "reconcile")
+	out := requireOK(t, got)
+	require.Regexp(t, `(?m)^spring +resident +10 +5 +5 +5 +5 +5 +0 +0 +agree$`, out)
+	require.Regexp(t, `^campaign +where +total +redis taken +mysql claimed +rows +redis left +mysql left +backlog +drift +books\n`, out)
+	require.Equal(t, 2, strings.Count(out, "\n"))
+	require.NotContains(t, got.stderr, "level=ERROR")
+	require.Equal(t, before+1, s.number("SELECT COUNT(*) FROM reconciliations"), "each comparison is kept")
+
+	out = requireOK(t, run(t, s.environ, "reconcile", "--json"))
+	var c comparison
+	decode(t, out, &c)
+	require.Equal(t, 1, strings.Count(out, "\n"), "a line a campaign")
+	require.Equal(t, []any{"spring", "resident", int64(0), int64(0)}, []any{c.CampaignID, c.Residency, *c.Backlog, *c.Drift})
+	require.Equal(t, []int64{10, 5, 5, 5}, []int64{c.Redis.Total, c.Redis.Taken, c.Redis.Remaining, c.Redis.Seq})
+	require.Equal(t, []any{"open", int64(1), int64(1)}, []any{c.Redis.Status, c.Redis.Epoch, c.MySQL.Epoch})
+	require.Equal(t, []int64{10, 5, 5, 5}, []int64{c.MySQL.Total, c.MySQL.Claimed, c.MySQL.Remaining, c.MySQL.SyncedSeq})
+	require.Equal(t, []int64{5, 5, 5, 0}, []int64{c.Rows.Claims, c.Rows.Units, c.Rows.Last, c.Rows.Released})
+	require.Empty(t, c.Differences)
+
+	var r repaired
+	decode(t, requireOK(t, run(t, s.environ, "reconcile", "--repair", "--json")), &r)
+	require.Empty(t, r.Steps, "nothing to put right")
+	require.Zero(t, s.number("SELECT COUNT(*) FROM repairs"))
+}
+
+func TestReconcileWithoutCampaignsSaysNothingIsWrong(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	out := requireOK(t, run(t, s.environ, "reconcile"))
+	require.Equal(t, 1, strings.Count(out, "\n"), "the head alone: %s", out)
+	require.Empty(t, requireOK(t, run(t, s.environ, "reconcile", "--json")))
+	requireRefusal(t, run(t, s.environ, "reconcile", "--campaign", "spring"), cmd.ExitFailed, "no campaign spring")
+}
+
+func TestReconcileFindsADriftAndRepairsIt(t *testing.T) {
+	t.Parallel()
+	s := booked(t)
+	require.NoError(t, s.rdb.HSet(t.Context(), state("spring"), "taken", "3").Err())
+	got := run(t, s.environ, "reconcile")
+	require.Equal(t, cmd.ExitDrift, got.code, got.stdout+got.stderr)
+	require.Regexp(t, `(?m)^spring +resident +10 +3 +5 +5 +7 +5 +0 +2 +DIFFER$`, got.stdout)
+	require.Regexp(t, `(?m)^spring: .*\b3\b.*\b5\b`, got.stdout, "what differs, in both figures")
+	require.Regexp(t, `(?m)^dibs: .*1 of 1 campaigns`, got.stderr)
+	require.EqualValues(t, 2, s.number("SELECT drift FROM stock_watch WHERE campaign_id = 'spring'"))
+	require.Zero(t, s.number("SELECT COUNT(*) FROM repairs"), "a look changes nothing")
+
+	got = run(t, s.environ, "reconcile", "--campaign", "spring", "--json")
+	require.Equal(t, cmd.ExitDrift, got.code)
+	var c comparison
+	decode(t, got.stdout, &c)
+	require.EqualValues(t, 2, *c.Drift)
+	require.NotEmpty(t, c.Differences)
+
+	got = run(t, s.environ, "reconcile", "--repair")
+	out := requireOK(t, got)
+	require.Regexp(t, `(?m)^spring +resident +10 +5 +5 +5 +5 +5 +0 +0 +repaired$`, out)
+	require.Regexp(t, `(?m)^spring: repaired redis: .* 3 units taken -> .* 5 units taken$`, out)
+	require.NotContains(t, out, "still:")
+	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM repairs WHERE campaign_id = 'spring' AND what = 'redis'"))
+	require.Regexp(t, ` agree\n`, requireOK(t, run(t, s.environ, "reconcile")))
+}
+
+// Each place that can lie: the counters of MySQL, its rows, Redis' sums and what it holds of a user.
+func TestReconcileLooksAtEveryBook(t *testing.T) {
+	t.Parallel()
+	s := booked(t)
+	sql := func(statement string) func() { return func() { s.exec(statement) } }
+	redis := func(key, field, value string) func() {
+		return func() { require.NoError(t, s.rdb.HSet(t.Context(), key, field, value).Err()) }
+	}
+	for name, lie := range map[string]func(){
+		"claimed":        sql("UPDATE campaigns SET claimed = claimed + 1"),
+		"remaining":      sql("UPDATE campaigns SET remaining = remaining - 1"),
+		"units of a row": sql("UPDATE claims SET quantity = 2 WHERE user_id = 'u2'"),
+		"seq":            redis(state("spring"), "seq", "4"),
+		"taken":          redis(state("spring"), "taken", "10"),
+		"a user's units": redis(state("spring")+":users", "u1", "0:9;0:0;"),
+		"total":          redis(state("spring"), "total", "11"),
+	} {
+		lie()
+		got := run(t, s.environ, "reconcile")
+		require.Equal(t, cmd.ExitDrift, got.code, "%s\n%s%s", name, got.stdout, got.stderr)
+		require.Contains(t, got.stdout, "DIFFER", name)
+		var r repaired
+		decode(t, requireOK(t, run(t, s.environ, "reconcile", "--repair", "--json")), &r)
+		require.NotEmpty(t, r.Found.Differences, name)
+		require.NotEmpty(t, r.Steps, name)
+		require.Empty(t, r.Left.Differences, name)
+		for _, step := range r.Steps {
+			require.Equal(t, "spring", step.CampaignID)
+			require.Contains(t, []string{"claims", "campaigns", "redis"}, step.What)
+			require.NotEqual(t, step.Before, step.After)
+			require.Regexp(t, `^\d{4}-\d\d-\d\dT`, step.At)
+		}
+		requireOK(t, run(t, s.environ, "reconcile"))
+	}
+}
+
+// One campaign of several: only it is compared, and only it is told.
+func TestReconcileOfOneCampaignLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	serve := start(t, s.environ, "serve")
+	for _, id := range []string{"a", "b", "c"} {
+		serve.post("/campaigns", `{"id":"`+id+`","kind":"coupon","total":10}`)
+		serve.claim(id, "u1")
+		serve.synced(id, 1)
+	}
+	require.Zero(t, serve.stop().code)
+	require.NoError(t, s.rdb.HSet(t.Context(), state("b"), "taken", "0").Err())
+	out := requireOK(t, run(t, s.environ, "reconcile", "--campaign", "a"))
+	require.NotRegexp(t, `(?m)^[bc] `, out)
+	require.Equal(t, cmd.ExitDrift, run(t, s.environ, "reconcile", "--campaign", "b").code)
+	got := run(t, s.environ, "reconcile")
+	require.Equal(t, cmd.ExitDrift, got.code)
+	require.Contains(t, got.stderr, "1 of 3 campaigns")
+	require.Equal(t, []string{"a", "b", "c"}, regexp.MustCompile(`(?m)^[abc]\b`).FindAllString(got.stdout, 3), "in the order of their ids")
+	requireOK(t, run(t, s.environ, "reconcile", "--repair", "--campaign", "c"))
+	require.Equal(t, cmd.ExitDrift, run(t, s.environ, "reconcile").code, "b is as it was")
+	requireOK(t, run(t, s.environ, "reconcile", "--repair", "--campaign", "b"))
+	requireOK(t, run(t, s.environ, "reconcile"))
+}
+
+// A claim that is on its way is a backlog and no difference.
+func TestReconcileOfALagIsNoDrift(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	api := start(t, s.environ, "api")
+	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
+	api.claim("spring", "u1", "u2")
+	out := requireOK(t, run(t, s.environ, "reconcile"))
+	require.Regexp(t, `(?m)^spring +resident +10 +2 +0 +0 +8 +10 +2 +\S+ +agree so far$`, out)
+	consumer := start(t, s.environ, "consumer")
+	api.synced("spring", 2)
+	require.Zero(t, consumer.stop().code)
+	require.Regexp(t, ` agree\n`, requireOK(t, run(t, s.environ, "reconcile")))
+}
+
+// What Redis lost is told and shown without figures of Redis; a repair brings it back.
+func TestReconcileOfACampaignThatRedisLost(t *testing.T) {
+	t.Parallel()
+	s := booked(t)
+	require.NoError(t, s.rdb.Del(t.Context(), state("spring")).Err())
+	got := run(t, s.environ, "reconcile")
+	require.Equal(t, cmd.ExitDrift, got.code, got.stdout+got.stderr)
+	require.Regexp(t, `(?m)^spring +\w+ +10 +- +5 +5 +- +5 +- +- +DIFFER$`, got.stdout)
+	requireOK(t, run(t, s.environ, "reconcile", "--repair"))
+	require.Regexp(t, `(?m)^spring +resident +10 +5 +5 +5 +5 +5 +0 +0 +agree$`, requireOK(t, run(t, s.environ, "reconcile")))
+	serve := start(t, s.environ, "serve")
+	got2 := call(t, "POST", serve.url+"/v1/campaigns/spring/claims", `{"user_id":"u1"}`)
+	require.Equal(t, "user_limit", got2.code(), "its users' limits came back with it")
+	serve.claim("spring", "u6")
+}
+
+// parkedClaim is a system in which MySQL would not take the claim of u3.
+func parkedClaim(t *testing.T) *servers {
+	t.Helper()
+	s := newServers(t)
+	s.exec("ALTER TABLE claims ADD CONSTRAINT not_u3 CHECK (user_id <> 'u3')")
+	serve := start(t, s.environ, "serve")
+	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":10,"per_user":1}`)
+	serve.claim("spring", "u1", "u2", "u3", "u4")
+	eventually(t, "nothing is parked", func() bool {
+		return s.number("SELECT COUNT(*) FROM parked_events") == 1 && s.number("SELECT COUNT(*) FROM claims") == 3
+	})
+	var stock struct{ Parked, Claimed, Backlog int64 } // one story wherever it is told
+	serve.get("/v1/campaigns/spring/stock").into(t, &stock)
+	require.Equal(t, []int64{1, 4, 0}, []int64{stock.Parked, stock.Claimed, stock.Backlog})
+	require.Zero(t, serve.stop().code)
+	got := run(t, s.environ, "reconcile")
+	require.Equal(t, cmd.ExitDrift, got.code, got.stdout+got.stderr)
+	require.Regexp(t, `(?m)^spring: claim \S+ .*\bu3\b.* parked`, got.stdout, "it names the claim, its user and the reason")
+	return s
+}
+
+func TestAParkedClaimIsWrittenByARepairOnceThatWorks(t *testing.T) {
+	t.Parallel()
+	s := parkedClaim(t)
+	got := run(t, s.environ, "reconcile", "--repair")
+	require.Equal(t, cmd.ExitDrift, got.code, "MySQL still refuses it")
+	require.Contains(t, got.stdout, "still: ")
+	s.exec("ALTER TABLE claims DROP CONSTRAINT not_u3")
+	requireOK(t, run(t, s.environ, "reconcile", "--repair"))
+	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM claims WHERE user_id = 'u3'"))
+	require.Zero(t, s.number("SELECT COUNT(*) FROM parked_events"))
+	require.Regexp(t, `(?m)^spring +resident +10 +4 +4 +4 +6 +6 +0 +0 +agree$`, requireOK(t, run(t, s.environ, "reconcile")))
+}
+
+func TestAParkedClaimIsGivenUpOnlyWhenAskedFor(t *testing.T) {
+	t.Parallel()
+	s := parkedClaim(t)
+	requireRefusal(t, run(t, s.environ, "reconcile", "--discard-parked"), cmd.ExitUsage, "--repair")
+	out := requireOK(t, run(t, s.environ, "reconcile", "--repair", "--discard-parked"))
+	require.Contains(t, out, "repaired")
+	require.Regexp(t, `(?m)^spring +resident +10 +3 +3 +3 +7 +7 +0 +0 +agree$`, requireOK(t, run(t, s.environ, "reconcile")), "its unit is free")
+	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NOT NULL"), "it is kept for people")
+}

@@ -1,0 +1,224 @@
+package cmd_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+// TestTheRolesTogetherAreADibs: API, consumer and syncer, each for itself on real servers, and books that agree at the end.
+func TestTheRolesTogetherAreADibs(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	api := start(t, s.environ, "api")
+	consumer := start(t, s.environ, "consumer")
+	syncer := start(t, s.with("DIBS_GROUPS=syncer"), "syncer")
+	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":30,"per_user":1,"low_stock_at":5}`)
+	var users []string
+	for i := range 30 {
+		users = append(users, fmt.Sprint("u", i))
+	}
+	api.claim("spring", users...)
+	require.Equal(t, "sold_out", call(t, http.MethodPost, api.url+"/v1/campaigns/spring/claims", `{"user_id":"late"}`).code())
+	api.synced("spring", 30)
+	require.EqualValues(t, 30, s.number("SELECT COUNT(*) FROM claims WHERE campaign_id = 'spring' AND status = 'claimed'"))
+	require.EqualValues(t, 30, s.number("SELECT SUM(units) FROM stock_flushes WHERE campaign_id = 'spring'"))
+	require.Less(t, s.number("SELECT COUNT(*) FROM stock_flushes WHERE campaign_id = 'spring'"), int64(30), "batches, not a statement a claim")
+
+	var claims struct{ Claims []struct{ ID string } }
+	api.get("/v1/users/u7/claims").into(t, &claims)
+	require.Len(t, claims.Claims, 1)
+	api.post("/claims/"+claims.Claims[0].ID+"/release", `{"reason":"payment failed"}`)
+	eventually(t, "the unit does not come back", func() bool {
+		return call(t, http.MethodPost, api.url+"/v1/campaigns/spring/claims", `{"user_id":"late"}`).status == http.StatusCreated
+	})
+	eventually(t, "the comparison is not recorded", func() bool {
+		return s.number("SELECT COUNT(*) FROM stock_watch WHERE campaign_id = 'spring' AND remaining = 0 AND drift = 0") == 1
+	})
+	for name, one := range map[string]struct {
+		role   *running
+		series string
+	}{
+		"api":      {api, "dibs_script_seconds"},
+		"consumer": {consumer, "dibs_consumer_read_total"},
+		"syncer":   {syncer, "dibs_stream_"},
+	} {
+		eventually(t, name+" has no "+one.series, func() bool { return strings.Contains(one.role.get("/metrics").body, one.series) })
+		require.Contains(t, one.role.get("/metrics").body, "go_goroutines", name)
+	}
+	for _, r := range []*running{api, consumer, syncer} {
+		got := r.stop()
+		require.Equal(t, cmd.ExitOK, got.code, got.stderr)
+		require.Empty(t, got.stdout)
+		require.NotContains(t, got.stderr, "level=ERROR")
+	}
+	requireOK(t, run(t, s.environ, "reconcile"))
+}
+
+// TestAStopFlushesWhatWasTaken: a consumer that would flush in a minute does it when it is told to end.
+func TestAStopFlushesWhatWasTaken(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	api := start(t, s.environ, "api")
+	consumer := start(t, s.with("DIBS_FLUSH_INTERVAL=1m", "DIBS_SHUTDOWN_TIMEOUT=3s"), "consumer")
+	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
+	api.claim("spring", "u1", "u2", "u3")
+	eventually(t, "the consumer takes nothing", func() bool {
+		pending, err := s.rdb.XPending(t.Context(), "dibs:{p0}:claims", "syncer").Result()
+		return err == nil && pending.Count == 3
+	})
+	require.Zero(t, s.number("SELECT COUNT(*) FROM claims"))
+	begun := time.Now()
+	require.Equal(t, cmd.ExitOK, consumer.stop().code)
+	require.Less(t, time.Since(begun), 5*time.Second)
+	require.EqualValues(t, 3, s.number("SELECT COUNT(*) FROM claims"))
+	consumer = start(t, s.environ, "consumer")
+	eventually(t, "the claims are not acked", func() bool {
+		pending, err := s.rdb.XPending(t.Context(), "dibs:{p0}:claims", "syncer").Result()
+		return err == nil && pending.Count == 0
+	})
+	require.EqualValues(t, 3, s.number("SELECT synced_seq FROM campaigns"), "what comes twice counts once")
+	require.Equal(t, cmd.ExitOK, consumer.stop().code)
+}
+
+// TestARestartOfEachRoleLosesNothing: what came while a role was away is there when it is back.
+func TestARestartOfEachRoleLosesNothing(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	api := start(t, s.environ, "api")
+	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
+	api.claim("spring", "u1", "u2")
+	require.Equal(t, cmd.ExitOK, api.stop().code)
+	consumer := start(t, s.environ, "consumer")
+	eventually(t, "claims made before there was a consumer get no rows", func() bool { return s.number("SELECT COUNT(*) FROM claims") == 2 })
+	require.Equal(t, cmd.ExitOK, consumer.stop().code)
+	api = start(t, s.environ, "api")
+	api.claim("spring", "u3")
+	consumer = start(t, s.environ, "consumer")
+	api.synced("spring", 3)
+	require.EqualValues(t, 7, s.number("SELECT remaining FROM campaigns WHERE id = 'spring'"))
+}
+
+// TestAnIdleCampaignLeavesRedisAndComesBack: DIBS_IDLE_EVICT of the syncer, seen from outside.
+func TestAnIdleCampaignLeavesRedisAndComesBack(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	environ := s.with("DIBS_IDLE_EVICT=200ms")
+	serve := start(t, environ, "serve")
+	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":10,"per_user":1}`)
+	serve.claim("spring", "u1")
+	eventually(t, "it stays", func() bool {
+		return s.number("SELECT COUNT(*) FROM campaigns WHERE residency = 'evicted'") == 1 && s.rdb.Exists(t.Context(), state("spring")).Val() == 0
+	})
+	eventually(t, "it does not come back", func() bool {
+		return call(t, http.MethodPost, serve.url+"/v1/campaigns/spring/claims", `{"user_id":"u2"}`).status == http.StatusCreated
+	})
+	eventually(t, "u1 may have a second", func() bool {
+		return call(t, http.MethodPost, serve.url+"/v1/campaigns/spring/claims", `{"user_id":"u1"}`).code() == "user_limit"
+	})
+}
+
+func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	evicting := testenv.Redis(t, "maxmemory-policy volatile-lru").URL()
+	empty := testenv.Database(t).DSN
+	for _, role := range []string{"serve", "api", "consumer", "syncer", "reconcile", "finance"} {
+		addr := "--http-addr=" + testenv.Addr(t)
+		requireRefusal(t, run(t, s.with("DIBS_REDIS_URL="+evicting), role, addr), cmd.ExitFailed, "volatile-lru", "noeviction")
+		requireRefusal(t, run(t, s.with("DIBS_MYSQL_DSN="+empty), role, addr), cmd.ExitFailed, "version 0", "dibs migrate")
+		got := run(t, s.with("DIBS_REDIS_URL="+redisAway), role, addr)
+		require.Equal(t, cmd.ExitFailed, got.code, got.stderr)
+		require.Contains(t, got.stderr, "127.0.0.1:1")
+		if role == "api" {
+			continue // has work without MySQL
+		}
+		got = run(t, s.with("DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs"), role, addr)
+		require.Equal(t, cmd.ExitFailed, got.code, got.stderr)
+		require.Contains(t, got.stderr, "127.0.0.1:1")
+	}
+}
+
+const redisAway = "redis://127.0.0.1:1"
+
+func TestTheNumberOfPartitionsIsFixedByTheFirstCampaign(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	api := start(t, s.with("DIBS_PARTITIONS=2"), "api")
+	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
+	api.claim("spring", "u1")
+	for _, role := range []string{"serve", "api", "consumer", "syncer", "reconcile"} {
+		got := run(t, s.with("DIBS_PARTITIONS=3"), role, "--http-addr="+testenv.Addr(t))
+		requireRefusal(t, got, cmd.ExitUsage, "DIBS_PARTITIONS", "2", "3")
+	}
+	consumer := start(t, s.with("DIBS_PARTITIONS=2"), "consumer")
+	api.synced("spring", 1)
+	require.Equal(t, cmd.ExitOK, consumer.stop().code)
+}
+
+// TestAnAPIStartsWhileMySQLIsAway: claims of campaigns that Redis holds go on; the rest waits for it.
+func TestAnAPIStartsWhileMySQLIsAway(t *testing.T) {
+	t.Parallel()
+	own := testenv.SQLServer(t)
+	environ := []string{"DIBS_REDIS_URL=" + testenv.Redis(t).URL(), "DIBS_MYSQL_DSN=" + own.DSN("dibs")}
+	requireOK(t, run(t, environ, "migrate"))
+	first := start(t, environ, "api")
+	first.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
+	first.claim("spring", "u1")
+	require.Equal(t, cmd.ExitOK, first.stop().code)
+	own.Kill()
+
+	api := start(t, environ, "api")
+	api.claim("spring", "u2")
+	require.Equal(t, http.StatusOK, call(t, http.MethodGet, api.url+"/readyz", "").status, "claims can be taken")
+	got := call(t, http.MethodPost, api.url+"/v1/campaigns", `{"id":"other","kind":"coupon","total":1}`)
+	require.Equal(t, "unavailable", got.code(), got.body)
+	require.NotEmpty(t, got.header.Get("Retry-After"))
+	own.Start()
+	eventually(t, "it is not seen that MySQL is back", func() bool {
+		return call(t, http.MethodPost, api.url+"/v1/campaigns", `{"id":"other","kind":"coupon","total":1}`).status/100 == 2
+	})
+	require.Equal(t, cmd.ExitOK, api.stop().code)
+}
+
+func TestARedisThatCannotKeepThePromiseIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, one := range map[string]struct {
+		conf       []string
+		durability string
+		words      string // of the refusal; "" is none
+	}{
+		"no file":                {nil, "fsync", "appendonly"},
+		"a file once a second":   {[]string{"appendonly yes", "appendfsync everysec"}, "fsync", "appendfsync"},
+		"a file at once":         {[]string{"appendonly yes", "appendfsync always", "aof-load-truncated no"}, "fsync", ""},
+		"no replica":             {nil, "replica:1", "replica"},
+		"nothing that is needed": {nil, "fast", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServers(t, one.conf...)
+			environ := s.with("DIBS_DURABILITY=" + one.durability)
+			if one.words != "" {
+				for _, command := range []string{"api", "serve", "demo"} {
+					got := run(t, environ, command, "--http-addr="+testenv.Addr(t))
+					require.Equal(t, cmd.ExitUsage, got.code, got.stderr)
+					require.Contains(t, got.stderr, "DIBS_DURABILITY")
+					require.Contains(t, got.stderr, one.words)
+				}
+				start(t, environ, "consumer") // takes no claims, so it promises nothing
+				return
+			}
+			serve := start(t, environ, "serve")
+			serve.post("/campaigns", coupon)
+			serve.claim("spring", "ada")
+			require.Equal(t, cmd.ExitOK, serve.stop().code)
+		})
+	}
+}

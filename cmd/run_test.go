@@ -1,0 +1,305 @@
+package cmd_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+// within bounds every wait of these tests; busy machines are slow.
+const within = 30 * time.Second
+
+// secret is a token as an operator would have one.
+const secret = "0123456789abcdef-hunter2"
+
+// buffer is what a command has written so far.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// ended is how a command ended.
+type ended struct {
+	code           int
+	stdout, stderr string
+}
+
+// run runs a command to its end, with nothing in its environment but these lines.
+func run(t testing.TB, environ []string, args ...string) ended {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	var out, problems buffer
+	code := cmd.Run(ctx, cmd.Env{Args: args, Environ: environ, Stdout: &out, Stderr: &problems})
+	require.NoError(t, ctx.Err(), "dibs %v does not end\n%s", args, &problems)
+	return ended{code, out.String(), problems.String()}
+}
+
+// requireOK expects that a command did what it should, and returns what it said.
+func requireOK(t testing.TB, got ended) string {
+	t.Helper()
+	require.Equal(t, cmd.ExitOK, got.code, got.stdout+got.stderr)
+	return got.stdout
+}
+
+// requireRefusal expects nothing on stdout and one line on stderr that says all of these words.
+func requireRefusal(t testing.TB, got ended, code int, words ...string) {
+	t.Helper()
+	require.Equal(t, code, got.code, got.stderr)
+	require.Empty(t, got.stdout)
+	require.True(t, strings.HasPrefix(got.stderr, "dibs: "), got.stderr)
+	require.Equal(t, 1, strings.Count(got.stderr, "\n"), "one line, not %q", got.stderr)
+	for _, word := range words {
+		require.Contains(t, got.stderr, word)
+	}
+}
+
+// running is a command that goes on until it is stopped.
+type running struct {
+	t             testing.TB
+	url           string
+	out, problems *buffer
+	cancel        context.CancelFunc
+	code          chan int
+	end           *ended
+}
+
+// start starts a role and returns when it answers. It is stopped at the end of the test.
+func start(t testing.TB, environ []string, args ...string) *running {
+	t.Helper()
+	addr := testenv.Addr(t)
+	environ = slices.Concat([]string{"DIBS_METRICS_ADDR=" + addr, "DIBS_HTTP_ADDR=" + addr, "DIBS_NAME=" + args[0]}, environ)
+	r := launch(t, environ, args...)
+	require.Eventually(t, func() bool { return r.over() || r.answers("http://"+addr) }, within, 10*time.Millisecond)
+	require.Nil(t, r.end, "dibs %v ended at once\n%s", args, r.problems)
+	r.url = "http://" + addr
+	return r
+}
+
+// launch is start for what may not answer.
+func launch(t testing.TB, environ []string, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	r := &running{t: t, out: &buffer{}, problems: &buffer{}, cancel: cancel, code: make(chan int, 1)}
+	go func() {
+		r.code <- cmd.Run(ctx, cmd.Env{Args: args, Environ: environ, Stdout: r.out, Stderr: r.problems})
+	}()
+	t.Cleanup(func() {
+		r.stop()
+		if t.Failed() {
+			t.Logf("dibs %v said:\n%s%s", args, r.out, r.problems)
+		}
+	})
+	return r
+}
+
+// runListening runs `dibs serve` until stop is closed; listening is told the address.
+func runListening(t testing.TB, environ []string, listening func(addr string), stop <-chan struct{}) ended {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	go func() {
+		<-stop
+		cancel()
+	}()
+	var out, problems buffer
+	code := cmd.Run(ctx, cmd.Env{Args: []string{"serve"}, Environ: environ, Stdout: &out, Stderr: &problems, Listening: listening})
+	return ended{code, out.String(), problems.String()}
+}
+
+// over tells whether the command has ended by itself.
+func (r *running) over() bool {
+	select {
+	case code := <-r.code:
+		r.end = &ended{code, r.out.String(), r.problems.String()}
+	default:
+	}
+	return r.end != nil
+}
+
+func (r *running) answers(url string) bool {
+	res, err := callers.Get(url + "/healthz")
+	if err != nil {
+		return false
+	}
+	_ = res.Body.Close()
+	return res.StatusCode == http.StatusOK
+}
+
+// stop asks the command to end, as SIGTERM does, and returns how it ended.
+func (r *running) stop() ended {
+	r.t.Helper()
+	r.cancel()
+	return r.wait()
+}
+
+// wait returns how the command ended.
+func (r *running) wait() ended {
+	r.t.Helper()
+	if r.end == nil {
+		select {
+		case code := <-r.code:
+			r.end = &ended{code, r.out.String(), r.problems.String()}
+		case <-time.After(within):
+			require.FailNow(r.t, "the command does not end", r.problems.String())
+		}
+	}
+	return *r.end
+}
+
+// callers keeps no connections, so that none outlives a test.
+var callers = &http.Client{Timeout: within, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// answer is what a request came to.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// into reads the body.
+func (a answer) into(t testing.TB, v any) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(a.body), v), a.body)
+}
+
+// code is that of a refusal.
+func (a answer) code() string {
+	var problem struct{ Code string }
+	_ = json.Unmarshal([]byte(a.body), &problem)
+	return problem.Code
+}
+
+// call sends a request; headers are "Name: value" lines.
+func call(t testing.TB, method, url, body string, headers ...string) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, line := range headers {
+		name, value, _ := strings.Cut(line, ": ")
+		req.Header.Set(name, value)
+	}
+	res, err := callers.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return answer{res.StatusCode, res.Header, string(text)}
+}
+
+// get is call for what must be there.
+func (r *running) get(path string, headers ...string) answer {
+	r.t.Helper()
+	got := call(r.t, http.MethodGet, r.url+path, "", headers...)
+	require.Equal(r.t, http.StatusOK, got.status, got.body)
+	return got
+}
+
+// post is call for what must go well; the path is below /v1.
+func (r *running) post(path, body string, headers ...string) answer {
+	r.t.Helper()
+	got := call(r.t, http.MethodPost, r.url+"/v1"+path, body, headers...)
+	require.Equal(r.t, 2, got.status/100, "%s %s: %s", path, body, got.body)
+	return got
+}
+
+// claim has users claim a unit each.
+func (r *running) claim(campaign string, users ...string) {
+	r.t.Helper()
+	for _, user := range users {
+		r.post("/campaigns/"+campaign+"/claims", `{"user_id":"`+user+`"}`)
+	}
+}
+
+// synced waits until that many units of a campaign are in the database.
+func (r *running) synced(campaign string, units int64) {
+	r.t.Helper()
+	eventually(r.t, "claims do not get their rows", func() bool {
+		var stock struct{ Synced, Backlog int64 }
+		r.get("/v1/campaigns/"+campaign+"/stock").into(r.t, &stock)
+		return stock.Synced == units && stock.Backlog == 0
+	})
+}
+
+func eventually(t testing.TB, otherwise string, so func() bool) {
+	t.Helper()
+	require.Eventually(t, so, within, 20*time.Millisecond, otherwise)
+}
+
+// servers are a Redis of a test's own and a migrated database on the SQL server that all share.
+type servers struct {
+	t       testing.TB
+	redis   *testenv.RedisServer
+	rdb     *redis.Client
+	dsn     string
+	db      *sql.DB
+	environ []string // that names both
+}
+
+// newServers starts the servers; each conf is a line of redis.conf.
+func newServers(t testing.TB, conf ...string) *servers {
+	t.Helper()
+	s := &servers{t: t, redis: testenv.Redis(t, conf...), dsn: testenv.Database(t).DSN}
+	s.rdb = s.redis.Client()
+	s.environ = []string{"DIBS_REDIS_URL=" + s.redis.URL(), "DIBS_MYSQL_DSN=" + s.dsn}
+	s.db = openSQL(t, s.dsn)
+	requireOK(t, run(t, s.environ, "migrate"))
+	return s
+}
+
+func openSQL(t testing.TB, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("mysql", dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// exec changes the database behind Dibs' back.
+func (s *servers) exec(statement string, args ...any) {
+	s.t.Helper()
+	_, err := s.db.ExecContext(s.t.Context(), statement, args...)
+	require.NoError(s.t, err)
+}
+
+// number asks the database for one.
+func (s *servers) number(query string, args ...any) (n int64) {
+	s.t.Helper()
+	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), query, args...).Scan(&n))
+	return n
+}
+
+// with is the environment with more lines, which win.
+func (s *servers) with(lines ...string) []string { return slices.Concat(s.environ, lines) }
+
+// state is the hash of a campaign in Redis, see docs/keys.md.
+func state(campaign string) string { return "dibs:{p0}:c:" + campaign }

@@ -1,0 +1,223 @@
+package cmd_test
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+const coupon = `{"id":"spring","kind":"coupon","total":2,"per_user":1}`
+
+// TestServeIsAWholeDibs: with nothing set, what is claimed is in the database a moment later, and a stop is no failure.
+func TestServeIsAWholeDibs(t *testing.T) {
+	t.Parallel()
+	serve := start(t, nil, "serve")
+	require.Equal(t, http.StatusOK, call(t, http.MethodGet, serve.url+"/readyz", "").status)
+	require.Equal(t, http.StatusCreated, serve.post("/campaigns", coupon).status)
+	require.Equal(t, http.StatusOK, serve.post("/campaigns", coupon).status, "the same again")
+	first := serve.post("/campaigns/spring/claims", `{"user_id":"ada"}`, "Idempotency-Key: k")
+	again := serve.post("/campaigns/spring/claims", `{"user_id":"ada"}`, "Idempotency-Key: k")
+	require.Equal(t, first.body, again.body)
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	claims := serve.url + "/v1/campaigns/spring/claims"
+	require.Equal(t, "user_limit", call(t, http.MethodPost, claims, `{"user_id":"ada"}`).code())
+	serve.claim("spring", "bob")
+	require.Equal(t, "sold_out", call(t, http.MethodPost, claims, `{"user_id":"eve"}`).code())
+	serve.synced("spring", 2)
+	require.Contains(t, serve.get("/metrics").body, "dibs_script_seconds")
+	require.Contains(t, serve.get("/openapi.json").body, `"openapi":"3.1`)
+	require.Contains(t, serve.problems.String(), "SQLite", "it says plainly that its servers are embedded")
+	got := serve.stop()
+	require.Equal(t, cmd.ExitOK, got.code, got.stderr)
+	require.Empty(t, got.stdout)
+}
+
+func TestServeTellsTheAddressThatItGot(t *testing.T) {
+	t.Parallel()
+	var told string
+	heard := make(chan struct{})
+	stop := make(chan struct{})
+	go func() {
+		defer close(stop)
+		<-heard
+	}()
+	r := runListening(t, []string{"DIBS_HTTP_ADDR=127.0.0.1:0"}, func(addr string) {
+		told = addr
+		close(heard)
+	}, stop)
+	require.Equal(t, cmd.ExitOK, r.code, r.stderr)
+	_, port, err := net.SplitHostPort(told)
+	require.NoError(t, err)
+	require.NotEqual(t, "0", port)
+	require.Contains(t, r.stderr, told)
+}
+
+// A folder keeps what was accepted: the next serve goes on where the last one ended.
+func TestServeGoesOnFromItsFolder(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "new", "data")
+	environ := []string{"DIBS_DATA_DIR=" + folder}
+	serve := start(t, environ, "serve")
+	serve.post("/campaigns", coupon)
+	first := serve.post("/campaigns/spring/claims", `{"user_id":"ada"}`, "Idempotency-Key: k")
+	require.Equal(t, cmd.ExitOK, serve.stop().code)
+	info, err := os.Stat(filepath.Join(folder, "dibs.db"))
+	require.NoError(t, err)
+	require.Positive(t, info.Size())
+	folderInfo, err := os.Stat(folder)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), folderInfo.Mode().Perm(), "claims are nobody else's to read")
+
+	serve = start(t, environ, "serve")
+	serve.synced("spring", 1)
+	again := serve.post("/campaigns/spring/claims", `{"user_id":"ada"}`, "Idempotency-Key: k")
+	require.JSONEq(t, first.body, again.body)
+	require.Equal(t, "user_limit", call(t, http.MethodPost, serve.url+"/v1/campaigns/spring/claims", `{"user_id":"ada"}`).code())
+	serve.claim("spring", "bob")
+	require.Equal(t, cmd.ExitOK, serve.stop().code)
+}
+
+func TestServeWithoutAFolderLeavesNothing(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	serve := start(t, nil, "serve")
+	serve.post("/campaigns", coupon)
+	made, err := filepath.Glob(filepath.Join(os.TempDir(), "dibs-*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, made, "while it runs")
+	require.Equal(t, cmd.ExitOK, serve.stop().code)
+	made, err = filepath.Glob(filepath.Join(os.TempDir(), "dibs-*"))
+	require.NoError(t, err)
+	require.NotContains(t, strings.Join(made, " "), "dibs-lab")
+	for _, folder := range made {
+		require.Contains(t, folder, "test", "a folder of testenv's")
+	}
+}
+
+func TestAFolderThatCannotBeIsTheSettingsFault(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	requireRefusal(t, run(t, []string{"DIBS_DATA_DIR=" + file}, "serve", "--http-addr", testenv.Addr(t)), cmd.ExitUsage, "DIBS_DATA_DIR", file)
+}
+
+func TestATakenAddressFailsAndIsNoMistakeInTheSettings(t *testing.T) {
+	t.Parallel()
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, taken.Close()) }()
+	got := run(t, nil, "serve", "--http-addr", taken.Addr().String())
+	require.Equal(t, cmd.ExitFailed, got.code, got.stderr)
+	require.Contains(t, got.stderr, "in use")
+}
+
+func TestWithoutTokensServeListensOnLoopbackOnly(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"serve", "demo", "api"} {
+		for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
+			requireRefusal(t, run(t, nobody, command, "--http-addr", addr), cmd.ExitUsage, "DIBS_HTTP_ADDR", "token")
+		}
+	}
+	for _, command := range []string{"consumer", "syncer", "finance"} {
+		requireRefusal(t, run(t, nobody, command, "--metrics-addr", "0.0.0.0:0"), cmd.ExitUsage, "DIBS_METRICS_ADDR", "token")
+	}
+}
+
+func TestEachTokenMayDoItsPart(t *testing.T) {
+	t.Parallel()
+	tokens := map[string]string{"admin": "admin-" + secret, "storefront": "store-" + secret, "viewer": "view-" + secret, "nobody": ""}
+	serve := start(t, []string{
+		"DIBS_ADMIN_TOKEN=" + tokens["admin"], "DIBS_STOREFRONT_TOKEN=" + tokens["storefront"], "DIBS_VIEWER_TOKEN=" + tokens["viewer"],
+	}, "serve")
+	serve.post("/campaigns", coupon, "Authorization: Bearer "+tokens["admin"])
+	for _, one := range []struct {
+		method, path, body string
+		may                []string
+	}{
+		{"POST", "/v1/campaigns", coupon, []string{"admin"}},
+		{"PATCH", "/v1/campaigns/spring", `{"total":3}`, []string{"admin"}},
+		{"POST", "/v1/campaigns/spring/claims", `{"user_id":"ada"}`, []string{"admin", "storefront"}},
+		{"GET", "/v1/users/ada/claims", "", []string{"admin", "storefront", "viewer"}},
+		{"GET", "/metrics", "", []string{"admin", "viewer"}},
+		{"GET", "/healthz", "", []string{"admin", "storefront", "viewer", "nobody"}},
+	} {
+		for who, token := range tokens {
+			got := call(t, one.method, serve.url+one.path, one.body, "Authorization: Bearer "+token)
+			refused := slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden}, got.status)
+			require.Equal(t, slices.Contains(one.may, who), !refused, "%s %s by %s: %s", one.method, one.path, who, got.body)
+		}
+	}
+	got := call(t, http.MethodPost, serve.url+"/v1/campaigns", coupon)
+	require.Equal(t, "unauthorized", got.code())
+	require.NotContains(t, serve.stop().stderr, "hunter2", "no log holds a token")
+}
+
+func TestLogsAreInTheFormAndOfTheLevelAskedFor(t *testing.T) {
+	t.Parallel()
+	for name, one := range map[string]struct {
+		environ []string
+		check   func(t *testing.T, lines []string)
+	}{
+		"json, debug": {[]string{"DIBS_LOG_FORMAT=json", "DIBS_LOG_LEVEL=debug"}, func(t *testing.T, lines []string) {
+			for _, text := range lines {
+				var one struct{ Time, Level, Msg string }
+				require.NoError(t, json.Unmarshal([]byte(text), &one), text)
+				require.NotEmpty(t, one.Msg)
+				_, err := time.Parse(time.RFC3339Nano, one.Time)
+				require.NoError(t, err)
+			}
+		}},
+		"text, info": {[]string{"DIBS_NO_SUCH=1"}, func(t *testing.T, lines []string) {
+			require.Contains(t, lines[0], "DIBS_NO_SUCH")
+			require.Greater(t, len(lines), 1)
+			for _, text := range lines {
+				require.Regexp(t, `^time=\S+ level=(INFO|WARN) msg=`, text)
+			}
+		}},
+		"warn": {[]string{"DIBS_LOG_LEVEL=warn", "DIBS_NO_SUCH=1"}, func(t *testing.T, lines []string) {
+			require.Len(t, lines, 1)
+			require.Contains(t, lines[0], "level=WARN")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := start(t, one.environ, "serve").stop()
+			require.Empty(t, got.stdout, "which is for answers alone")
+			one.check(t, strings.Split(strings.TrimSpace(got.stderr), "\n"))
+		})
+	}
+}
+
+func TestOneUserMayAskOnlySoOften(t *testing.T) {
+	t.Parallel()
+	serve := start(t, []string{"DIBS_USER_RATE=1"}, "serve")
+	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":50}`)
+	limited := 0
+	for range 10 {
+		got := call(t, http.MethodPost, serve.url+"/v1/campaigns/spring/claims", `{"user_id":"ada"}`)
+		if got.status == http.StatusTooManyRequests {
+			require.Equal(t, "rate_limited", got.code())
+			limited++
+		}
+	}
+	require.Positive(t, limited)
+	serve.claim("spring", "bob") // another's turn is another's
+}
+
+func TestTheEmbeddedRedisKeepsNoPromiseButFast(t *testing.T) {
+	t.Parallel()
+	for command, durability := range map[string]string{"serve": "fsync", "demo": "replica:1"} {
+		got := run(t, []string{"DIBS_DURABILITY=" + durability}, command, "--http-addr", testenv.Addr(t))
+		requireRefusal(t, got, cmd.ExitUsage, "DIBS_DURABILITY", "embedded")
+	}
+}

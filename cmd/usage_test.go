@@ -1,0 +1,185 @@
+package cmd_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+// commands are all that people may give, as the contract lists them.
+var commands = []string{
+	"demo", "serve", "api", "consumer", "syncer", "finance", "finance parked", "finance replay", "finance discard",
+	"migrate", "reconcile", "bench", "lab", "config",
+}
+
+// variables are all settings, each with its default as `dibs config` shows it; "*" is the machine's.
+var variables = map[string]string{
+	"DIBS_HTTP_ADDR": "127.0.0.1:8080", "DIBS_METRICS_ADDR": "", "DIBS_REDIS_URL": "embedded", "DIBS_MYSQL_DSN": "embedded",
+	"DIBS_FINANCE_DSN": "", "DIBS_DATA_DIR": "temporary", "DIBS_ADMIN_TOKEN": "", "DIBS_STOREFRONT_TOKEN": "", "DIBS_VIEWER_TOKEN": "",
+	"DIBS_PARTITIONS": "1", "DIBS_FLUSH_SIZE": "2000", "DIBS_FLUSH_INTERVAL": "50ms", "DIBS_IDLE_EVICT": "30m", "DIBS_DURABILITY": "fast",
+	"DIBS_GROUPS": "syncer,finance", "DIBS_SHUTDOWN_TIMEOUT": "15s", "DIBS_USER_RATE": "0", "DIBS_NAME": "*", "DIBS_LOG_LEVEL": "info",
+	"DIBS_LOG_FORMAT": "text",
+}
+
+// flagOf is the flag of a variable.
+func flagOf(variable string) string {
+	return "--" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(variable, "DIBS_")), "_", "-")
+}
+
+// nobody is an environment with servers that nobody runs: what is refused is refused before they are asked.
+var nobody = []string{"DIBS_REDIS_URL=redis://127.0.0.1:1", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs"}
+
+func TestHelpListsEveryCommandAndWhatItDoes(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{}, {"help"}, {"--help"}, {"-h"}} {
+		got := run(t, nil, args...)
+		out := requireOK(t, got)
+		require.Empty(t, got.stderr)
+		for _, name := range commands {
+			if !strings.Contains(name, " ") {
+				require.Regexp(t, `(?m)^  `+name+` +\S.{10,}$`, out)
+			}
+		}
+		require.NotContains(t, out, "lab-worker", "is for the lab alone")
+		require.NotContains(t, out, "completion")
+	}
+}
+
+func TestEveryCommandExplainsItself(t *testing.T) {
+	t.Parallel()
+	for _, name := range commands {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			words := strings.Fields(name)
+			got := run(t, nil, append(words, "--help")...)
+			out := requireOK(t, got)
+			require.Empty(t, got.stderr)
+			require.Equal(t, out, requireOK(t, run(t, nil, append([]string{"help"}, words...)...)), "the same by the other way")
+			_, examples, found := strings.Cut(out, "Examples:\n")
+			require.True(t, found, "no examples")
+			require.Contains(t, strings.SplitN(examples, "\n\n", 2)[0], "dibs "+name)
+			require.Regexp(t, `(?m)^Usage:\n  dibs `+name+` `, out)
+			for variable := range variables {
+				require.Regexp(t, `(?m)^ +`+flagOf(variable)+` string +\S.*\(`+variable+`\)`, out)
+			}
+		})
+	}
+}
+
+// Every line of an example that is a dibs command is one that the program takes.
+func TestExamplesAreCommandsThatThereAre(t *testing.T) {
+	t.Parallel()
+	line := regexp.MustCompile(`(?m)^  (?:[A-Z_]+='?[^ ']*'? )*dibs ([a-z].*?)(?:  +.*)?(?: > \S+)?$`)
+	for _, name := range commands {
+		out := requireOK(t, run(t, nil, append(strings.Fields(name), "--help")...))
+		_, examples, _ := strings.Cut(out, "Examples:\n")
+		found := line.FindAllStringSubmatch(strings.SplitN(examples, "\n\n", 2)[0], -1)
+		require.NotEmpty(t, found, name)
+		for _, example := range found {
+			requireOK(t, run(t, nil, append(strings.Fields(example[1]), "--help")...)) // flags are read before help is given
+		}
+	}
+}
+
+func TestVersionIsOneWord(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--version", "-v"} {
+		got := run(t, nil, flag)
+		require.Regexp(t, `^dibs version \S+\n$`, requireOK(t, got))
+		require.Empty(t, got.stderr)
+	}
+}
+
+func TestBadUsageIsRefusedInOneLine(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []struct{ args, words string }{
+		{"dmeo", `"demo"`},
+		{"reconcil", `"reconcile"`},
+		{"zzzz", "dibs help"},
+		{"completion", "completion"},
+		{"help zzzz", "zzzz"},
+		{"help finance zzzz", "zzzz"},
+		{"--nope", "--nope"},
+		{"serve --nope", "--nope"},
+		{"serve -x", "-x"},
+		{"serve now", `"now"`},
+		{"finance park", `"park"`},
+		{"finance parked all", `"all"`},
+		{"finance discard", "--id"},
+		{"reconcile --json=perhaps", "--json"},
+		{"reconcile --discard-parked", "--repair"},
+		{"reconcile --campaign a/b", "--campaign"},
+		{"reconcile --campaign=", "--campaign"},
+		{"demo --users", "--users"},
+		{"bench --rate fast", "--rate"},
+		{"bench --ramp --hold 2", "--hold"},
+		{"lab --rounds 0", "--rounds"},
+		{"lab --strategies luck", "luck"},
+	} {
+		t.Run(bad.args, func(t *testing.T) {
+			t.Parallel()
+			requireRefusal(t, run(t, nobody, strings.Fields(bad.args)...), cmd.ExitUsage, bad.words)
+		})
+	}
+}
+
+func TestNumbersOfTheDemoEndAtTheirBounds(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []struct{ name, most, more string }{
+		{"--users", "10000000", "10000001"},
+		{"--stock", "1000000000000", "1000000000001"},
+		{"--per-user", "1000000", "1000001"},
+		{"--connections", "5000", "5001"},
+	} {
+		for _, value := range []string{"0", "-1", flag.more} {
+			requireRefusal(t, run(t, nil, "demo", flag.name, value), cmd.ExitUsage, flag.name, "1 to "+flag.most, value)
+		}
+		for _, value := range []string{"1", flag.most} { // the next thing that is wrong is told
+			requireRefusal(t, run(t, nil, "demo", flag.name, value, "--http-addr", "x"), cmd.ExitUsage, "DIBS_HTTP_ADDR")
+		}
+	}
+}
+
+func TestRolesThatNeedServersSaySo(t *testing.T) {
+	t.Parallel()
+	for _, role := range []string{"api", "consumer", "syncer", "reconcile"} {
+		requireRefusal(t, run(t, nil, role), cmd.ExitUsage, "DIBS_REDIS_URL", "dibs "+role, "dibs serve")
+	}
+	requireRefusal(t, run(t, nil, "migrate"), cmd.ExitUsage, "DIBS_MYSQL_DSN")
+	for _, one := range commands {
+		if strings.HasPrefix(one, "finance") {
+			args := append(strings.Fields(one), map[bool]string{true: "--id=x"}[one == "finance discard"])
+			args = strings.Fields(strings.Join(args, " "))
+			requireRefusal(t, run(t, nil, args...), cmd.ExitUsage, "DIBS_REDIS_URL")
+			requireRefusal(t, run(t, nobody[:1], args...), cmd.ExitUsage, "DIBS_FINANCE_DSN")
+		}
+	}
+	for _, command := range []string{"serve", "demo", "api", "consumer", "syncer", "reconcile"} { // one server without the other
+		for _, line := range nobody {
+			requireRefusal(t, run(t, []string{line}, command), cmd.ExitUsage, "DIBS_REDIS_URL", "DIBS_MYSQL_DSN")
+		}
+	}
+}
+
+func TestServersThatAreNoneAreTheSettingsFault(t *testing.T) {
+	t.Parallel()
+	for variable, values := range map[string][]string{
+		"DIBS_REDIS_URL": {"nonsense", "http://127.0.0.1:1", "redis://127.0.0.1:port"},
+		"DIBS_MYSQL_DSN": {"nonsense", "root@127.0.0.1/dibs", "root@tcp(127.0.0.1:1)/dibs?loc=Nowhere"},
+	} {
+		for _, value := range values {
+			for _, command := range []string{"serve", "consumer", "reconcile"} {
+				environ := append([]string{"DIBS_REDIS_URL=" + redisOfNobody(t), nobody[1]}, variable+"="+value)
+				requireRefusal(t, run(t, environ, command), cmd.ExitUsage, variable)
+			}
+		}
+	}
+}
+
+// redisOfNobody is the URL of a Redis that no other test uses.
+func redisOfNobody(t *testing.T) string { t.Helper(); return testenv.Redis(t).URL() }
