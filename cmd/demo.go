@@ -44,7 +44,7 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 		if !c.Flags().Changed("http-addr") {
 			cfg.HTTPAddr = "127.0.0.1:0"
 		}
-		if !c.Flags().Changed("log-level") {
+		if !cfg.Given(config.Prefix + "LOG_LEVEL") {
 			cfg.LogLevel = "warn"
 		}
 		if err := checkListen(cfg); err != nil {

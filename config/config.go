@@ -59,6 +59,9 @@ type Config struct {
 	sources []Source
 }
 
+// fromDefault is the Source of a setting that nobody set.
+const fromDefault = "default"
+
 // Source tells where a setting's value comes from, for `dibs config`.
 type Source struct {
 	Variable string
@@ -69,6 +72,11 @@ type Source struct {
 
 // Sources lists every setting in force, in the order of the documentation.
 func (c *Config) Sources() []Source { return c.sources }
+
+// Given tells whether a setting comes from outside, by its variable.
+func (c *Config) Given(variable string) bool {
+	return slices.ContainsFunc(c.sources, func(s Source) bool { return s.Variable == variable && s.From != fromDefault })
+}
 
 // Embedded tells whether both servers are built in.
 func (c *Config) Embedded() bool { return c.RedisURL == "" && c.MySQLDSN == "" }
@@ -102,7 +110,7 @@ func Load(environ []string, flags *pflag.FlagSet) (*Config, error) {
 		return nil, err
 	}
 	for _, s := range settings {
-		value, from := s.fallback, "default"
+		value, from := s.fallback, fromDefault
 		for _, layer := range layers {
 			if layer.values.Exists(s.key) {
 				value, from = layer.values.String(s.key), layer.name

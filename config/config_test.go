@@ -53,6 +53,17 @@ func TestAFlagWinsOverTheEnvironmentAndBothOverTheDefault(t *testing.T) {
 	require.Equal(t, "default", from["DIBS_HTTP_ADDR"])
 }
 
+func TestASettingIsGivenByVariableOrByFlag(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, []string{"DIBS_PARTITIONS=1", "DIBS_NAME="}, "--flush-size", "2000")
+	require.NoError(t, err)
+	require.True(t, c.Given("DIBS_PARTITIONS"), "though it is the default's value")
+	require.True(t, c.Given("DIBS_FLUSH_SIZE"))
+	require.False(t, c.Given("DIBS_NAME"), "an empty variable is one that is not set")
+	require.False(t, c.Given("DIBS_HTTP_ADDR"))
+	require.False(t, c.Given("DIBS_NO_SUCH"))
+}
+
 func TestEveryRefusalNamesItsVariable(t *testing.T) {
 	t.Parallel()
 	for variable, values := range map[string][]string{

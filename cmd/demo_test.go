@@ -1,0 +1,175 @@
+package cmd_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+)
+
+// outcome reads a line of the demo's table: what the crowd was told, what Redis says, what the database says.
+func outcome(t *testing.T, out, what string) []string {
+	t.Helper()
+	row := regexp.MustCompile(`(?m)^` + what + ` {2,}(.*)$`).FindStringSubmatch(out)
+	require.NotNil(t, row, "%s in\n%s", what, out)
+	return strings.Fields(row[1])
+}
+
+func TestDemoSellsEverythingOnceAndShowsThreeAccounts(t *testing.T) {
+	t.Parallel()
+	got := run(t, nil, "demo", "--users", "600", "--stock", "1100", "--per-user", "3", "--connections", "40")
+	out := requireOK(t, got)
+	require.Equal(t, []string{"1,100", "1,100", "1,100"}, outcome(t, out, "units taken"))
+	require.Equal(t, []string{"0", "0"}, outcome(t, out, "units left"))
+	accepted := outcome(t, out, "claims accepted")
+	require.Len(t, accepted, 3)
+	require.Equal(t, accepted[0], accepted[1])
+	require.Equal(t, accepted[0], accepted[2])
+	require.NotEmpty(t, outcome(t, out, "refused: sold_out"))
+	require.Contains(t, out, "600 users on 40 connections, 1100 units, up to 3 a user")
+	require.True(t, strings.HasSuffix(out, "\nthe books agree\n"), out)
+	require.Contains(t, out, "SQLite", "it says what it ran on")
+	require.NotContains(t, got.stderr, "level=", "nothing to warn of")
+}
+
+func TestDemoOfMoreThanIsWantedHasSomeLeft(t *testing.T) {
+	t.Parallel()
+	out := requireOK(t, run(t, nil, "demo", "--users", "20", "--stock", "100", "--connections", "1"))
+	require.Equal(t, []string{"20", "20", "20"}, outcome(t, out, "claims accepted"))
+	require.Equal(t, []string{"80", "80"}, outcome(t, out, "units left"))
+	require.Equal(t, []string{"7"}, outcome(t, out, "answered again, same key"), "every third asks twice, the first among them")
+	require.NotContains(t, out, "refused")
+}
+
+func TestDemoOnRealServersLeavesItsClaimsThere(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	out := requireOK(t, run(t, s.with("DIBS_ADMIN_TOKEN="+secret), "demo", "--users", "150", "--stock", "100", "--connections", "20"))
+	require.Contains(t, out, "the books agree")
+	require.EqualValues(t, 100, s.number("SELECT COUNT(*) FROM claims"))
+	require.EqualValues(t, 0, s.number("SELECT remaining FROM campaigns"))
+	requireOK(t, run(t, s.environ, "reconcile"))
+	require.NotContains(t, out, secret)
+}
+
+// meddler claims a unit of the demo's campaign behind the crowd's back, as soon as it reads where that is.
+type meddler struct {
+	buffer
+
+	t    *testing.T
+	once sync.Once
+	done sync.WaitGroup
+}
+
+func (m *meddler) Write(p []byte) (int, error) {
+	n, err := m.buffer.Write(p)
+	if where := regexp.MustCompile(`campaign (\S+) at (http://\S+):`).FindStringSubmatch(m.String()); where != nil {
+		m.once.Do(func() { m.done.Go(func() { m.claim(where[2] + "/v1/campaigns/" + where[1] + "/claims") }) })
+	}
+	return n, err
+}
+
+func (m *meddler) claim(url string) {
+	for m.t.Context().Err() == nil {
+		res, err := callers.Post(url, "application/json", strings.NewReader(`{"user_id":"meddler"}`))
+		if err != nil {
+			return
+		}
+		_ = res.Body.Close()
+		if res.StatusCode == http.StatusCreated {
+			return
+		}
+	}
+}
+
+// TestDemoFailsWhenTheBooksDiffer is the control of all the above: one claim that the crowd was not given.
+func TestDemoFailsWhenTheBooksDiffer(t *testing.T) {
+	t.Parallel()
+	out, problems := &meddler{t: t}, &buffer{}
+	code := cmd.Run(t.Context(), cmd.Env{
+		Args: []string{"demo", "--users", "1000", "--stock", "5000", "--connections", "10"}, Stdout: out, Stderr: problems,
+	})
+	out.done.Wait()
+	require.Equal(t, cmd.ExitDrift, code, out.String()+problems.String())
+	require.Equal(t, []string{"1,000", "1,001", "1,001"}, outcome(t, out.String(), "claims accepted"))
+	require.Contains(t, out.String(), "DIFFER")
+	require.NotContains(t, out.String(), "the books agree")
+	require.Regexp(t, `(?m)^dibs: .*1000 and 1001`, problems.String())
+}
+
+// TestDemoKeepsRunningUntilItIsInterrupted: what it shows can be asked for afterwards, and the end is no failure.
+func TestDemoKeepsRunningUntilItIsInterrupted(t *testing.T) {
+	t.Parallel()
+	demo := launch(t, nil, "demo", "--users", "30", "--stock", "10", "--connections", "5", "--keep-running")
+	var stock []string
+	eventually(t, "it does not say where it serves", func() bool {
+		stock = regexp.MustCompile(`curl -s (http://\S+/stock)`).FindStringSubmatch(demo.out.String())
+		return stock != nil || demo.over()
+	})
+	require.NotNil(t, stock, demo.problems)
+	var left struct{ Remaining, Claimed int64 }
+	call(t, http.MethodGet, stock[1], "").into(t, &left)
+	require.EqualValues(t, 0, left.Remaining)
+	require.EqualValues(t, 10, left.Claimed)
+	require.Equal(t, cmd.ExitOK, demo.stop().code, demo.problems)
+}
+
+func TestDemoThatIsInterruptedSaysSo(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &stopper{word: "campaign demo-", stop: cancel}
+	problems := &buffer{}
+	code := cmd.Run(ctx, cmd.Env{Args: []string{"demo", "--users", "100000", "--stock", "100000"}, Stdout: out, Stderr: problems})
+	require.Equal(t, cmd.ExitFailed, code, "there are no books to agree")
+	require.NotContains(t, out.String(), "the books agree")
+	require.Contains(t, problems.String(), "canceled")
+}
+
+// stopper stops a command once it has written a word.
+type stopper struct {
+	buffer
+
+	word string
+	stop context.CancelFunc
+}
+
+func (s *stopper) Write(p []byte) (int, error) {
+	n, err := s.buffer.Write(p)
+	if strings.Contains(s.String(), s.word) {
+		s.stop()
+	}
+	return n, err
+}
+
+// TestDemoLogsAsTheSettingsSay: it is quiet unless asked, by flag or by variable.
+func TestDemoLogsAsTheSettingsSay(t *testing.T) {
+	t.Parallel()
+	small := []string{"demo", "--users", "3", "--stock", "1", "--connections", "1"}
+	for _, one := range []struct {
+		environ []string
+		flags   []string
+		levels  string
+	}{
+		{nil, nil, ""},
+		{[]string{"DIBS_LOG_LEVEL=info"}, nil, "INFO"},
+		{[]string{"DIBS_LOG_LEVEL=info"}, []string{"--log-level=error"}, ""},
+	} {
+		t.Run(fmt.Sprint(one.environ, one.flags), func(t *testing.T) {
+			t.Parallel()
+			got := run(t, one.environ, append(small, one.flags...)...)
+			requireOK(t, got)
+			if one.levels == "" {
+				require.NotContains(t, got.stderr, "level=")
+				return
+			}
+			require.Contains(t, got.stderr, "level="+one.levels)
+		})
+	}
+}

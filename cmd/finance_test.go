@@ -1,0 +1,173 @@
+package cmd_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+const claims = "dibs:{p0}:claims"
+
+// parkedMessage is what scripts read of `dibs finance parked --json`.
+type parkedMessage struct {
+	ID        string
+	EventID   string `json:"event_id"`
+	Partition int
+	Entry     string
+	Reason    string
+	Attempts  int64
+	At        string
+	Payload   string
+}
+
+// rain is a system whose packets ada and bob claimed, before there was a finance service. It returns their claims' ids.
+func rain(t *testing.T) (s *servers, ids map[string]string) {
+	t.Helper()
+	s, ids = newServers(t), map[string]string{}
+	serve := start(t, s.environ, "serve")
+	serve.post("/campaigns", `{"id":"rain","kind":"packet","currency":"CNY","sender_id":"boss"}`)
+	serve.post("/campaigns/rain/packets", `{"count":3,"amount":300,"split":"even"}`, "Idempotency-Key: once")
+	for _, user := range []string{"ada", "bob"} {
+		var claim struct{ ID, Currency string }
+		serve.post("/campaigns/rain/claims", `{"user_id":"`+user+`"}`).into(t, &claim)
+		require.Equal(t, "CNY", claim.Currency)
+		ids[user] = claim.ID
+	}
+	serve.synced("rain", 2)
+	require.Equal(t, cmd.ExitOK, serve.stop().code)
+	return s, ids
+}
+
+// credited waits until that many entries of accounts make that sum.
+func (s *servers) credited(entries, amount int64) {
+	s.t.Helper()
+	eventually(s.t, "not everything is credited", func() bool {
+		return s.number("SELECT COUNT(*) FROM account_entries") == entries && s.number("SELECT COALESCE(SUM(amount), 0) FROM accounts") == amount
+	})
+}
+
+func TestFinanceCreditsEachPacketOnce(t *testing.T) {
+	t.Parallel()
+	s, _ := rain(t)
+	finance := start(t, s.environ, "finance")
+	s.credited(2, 200)
+	require.Contains(t, finance.get("/metrics").body, "dibs_")
+	require.Equal(t, cmd.ExitOK, finance.stop().code)
+	require.NoError(t, s.rdb.XGroupDestroy(t.Context(), claims, "finance").Err()) // everything is delivered again
+	require.NoError(t, s.rdb.XGroupCreate(t.Context(), claims, "finance", "0").Err())
+	finance = start(t, s.environ, "finance")
+	eventually(t, "it does not read", func() bool {
+		groups, err := s.rdb.XInfoGroups(t.Context(), claims).Result()
+		return err == nil && groups[len(groups)-1].Lag == 0 && groups[0].Lag == 0 && groups[0].Pending+groups[len(groups)-1].Pending == 0
+	})
+	s.credited(2, 200)
+	require.EqualValues(t, 100, s.number("SELECT amount FROM accounts WHERE user_id = 'ada' AND currency = 'CNY'"))
+	require.Equal(t, cmd.ExitOK, finance.stop().code)
+}
+
+// TestWhatIsLeftGoesBackToTheSender: the close, by all roles, with the finance service in a database of its own.
+func TestWhatIsLeftGoesBackToTheSender(t *testing.T) {
+	t.Parallel()
+	s, _ := rain(t)
+	books := testenv.Database(t).DSN
+	environ := s.with("DIBS_FINANCE_DSN=" + books)
+	requireRefusal(t, run(t, environ, "finance"), cmd.ExitFailed, "dibs migrate")
+	requireOK(t, run(t, environ, "migrate"))
+	own := &servers{t: t, db: openSQL(t, books)}
+	finance := start(t, environ, "finance")
+	own.credited(2, 200)
+	serve := start(t, s.environ, "serve")
+	serve.post("/campaigns/rain/close", "")
+	own.credited(3, 300)
+	require.EqualValues(t, 100, own.number("SELECT amount FROM accounts WHERE user_id = 'boss'"))
+	require.Zero(t, s.number("SELECT COUNT(*) FROM account_entries"), "none in Dibs' own")
+	require.Equal(t, cmd.ExitOK, finance.stop().code)
+}
+
+func TestFinanceWarnsOfAGroupThatWouldBeTrimmed(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	finance := start(t, s.with("DIBS_GROUPS=syncer"), "finance")
+	got := finance.stop()
+	require.Equal(t, cmd.ExitOK, got.code)
+	require.Regexp(t, `level=WARN.*DIBS_GROUPS.*group=finance`, got.stderr)
+}
+
+func TestFinanceRefusesFewerPartitionsThanThereAre(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	require.NoError(t, s.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: "dibs:{p2}:claims", Values: []any{"payload", "x"}}).Err())
+	for _, command := range []string{"finance", "finance parked", "finance replay", "finance discard --id x"} {
+		requireRefusal(t, run(t, s.environ, strings.Fields(command)...), cmd.ExitUsage, "DIBS_PARTITIONS", "dibs:{p2}:claims")
+	}
+	require.Equal(t, cmd.ExitOK, start(t, s.with("DIBS_PARTITIONS=3"), "finance").stop().code)
+}
+
+// TestParkedMessagesAreListedReplayedAndDiscarded: one whose place is taken by another's entry, and one that nobody can read.
+func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
+	t.Parallel()
+	s, ids := rain(t)
+	require.NotContains(t, requireOK(t, run(t, s.environ, "finance", "parked")), "p0/", "nothing so far")
+	require.Empty(t, requireOK(t, run(t, s.environ, "finance", "parked", "--json")))
+	s.exec("INSERT INTO account_entries (claim_id, user_id, campaign_id, packet_id, amount, currency, claimed_at, credited_at)"+
+		" VALUES (?, 'an impostor', 'rain', 'p', 4, 'EUR', NOW(3), NOW(3))", ids["ada"])
+	require.NoError(t, s.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: claims, Values: []any{"junk", "1"}}).Err())
+	finance := start(t, s.environ, "finance")
+	s.credited(2, 100) // the impostor's and bob's
+	eventually(t, "nothing is parked", func() bool {
+		return strings.Count(run(t, s.environ, "finance", "parked", "--json").stdout, "\n") == 2
+	})
+	require.Equal(t, cmd.ExitOK, finance.stop().code)
+
+	table := requireOK(t, run(t, s.environ, "finance", "parked"))
+	require.Regexp(t, `^id +event +parked at +tries +reason\n`, table)
+	require.Regexp(t, `(?m)^p0/\S+ +`+ids["ada"]+` +20\S+Z +\d+ +\S`, table)
+	require.Equal(t, 3, strings.Count(table, "\n"))
+	byEvent := map[string]parkedMessage{}
+	decoder := json.NewDecoder(strings.NewReader(requireOK(t, run(t, s.environ, "finance", "parked", "--json"))))
+	for decoder.More() {
+		var m parkedMessage
+		require.NoError(t, decoder.Decode(&m))
+		require.Regexp(t, `^p0/\d+-\d+$`, m.ID)
+		require.Regexp(t, `^\d+-\d+$`, m.Entry)
+		require.Regexp(t, `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`, m.At)
+		require.NotEmpty(t, m.Reason)
+		byEvent[m.EventID] = m
+	}
+	require.Contains(t, byEvent[ids["ada"]].Payload, `"claim.accepted"`)
+	require.Positive(t, byEvent[ids["ada"]].Attempts)
+	junk := byEvent[""].ID
+
+	got := run(t, s.environ, "finance", "replay")
+	require.Equal(t, cmd.ExitFailed, got.code)
+	require.Contains(t, got.stdout, "credited 0, still parked 2")
+	require.Contains(t, got.stdout, ids["ada"], "and why, once more")
+	require.Contains(t, got.stderr, "2 of 2 messages")
+	s.exec("DELETE FROM account_entries WHERE user_id = 'an impostor'")
+	got = run(t, s.environ, "finance", "replay", "--id", ids["ada"], "--json")
+	require.JSONEq(t, `{"handled":1,"left":null}`, requireOK(t, got))
+	s.credited(2, 200)
+	got = run(t, s.environ, "finance", "replay", "--json")
+	require.Equal(t, cmd.ExitFailed, got.code)
+	var replay struct {
+		Handled int
+		Left    []parkedMessage
+	}
+	decode(t, got.stdout, &replay)
+	require.Equal(t, []any{0, 1, junk}, []any{replay.Handled, len(replay.Left), replay.Left[0].ID})
+
+	got = run(t, s.environ, "finance", "replay", "--id", "no-such")
+	require.Equal(t, cmd.ExitFailed, got.code)
+	require.Contains(t, got.stderr, "no such")
+	var gone parkedMessage
+	decode(t, requireOK(t, run(t, s.environ, "finance", "discard", "--id", junk)), &gone)
+	require.Equal(t, junk, gone.ID, "what is deleted is printed")
+	requireRefusal(t, run(t, s.environ, "finance", "discard", "--id", junk), cmd.ExitFailed, "no such")
+	require.Contains(t, requireOK(t, run(t, s.environ, "finance", "replay")), "credited 0, still parked 0")
+}
