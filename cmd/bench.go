@@ -113,8 +113,9 @@ func (b *benchRun) check(rateSet bool) error {
 		return fmt.Errorf("%w: --ramp-max must be 1 to %d, not %g", ErrUsage, load.RateMax, b.limit.To)
 	case b.ramp && rateSet && b.plan.Rate > b.limit.To:
 		return fmt.Errorf("%w: --rate %g is above --ramp-max %g", ErrUsage, b.plan.Rate, b.limit.To)
-	case b.ramp && b.plan.Rate*b.step.Seconds() < 10:
-		return fmt.Errorf("%w: --rate %g sends too little in a --ramp-step of %s", ErrUsage, b.plan.Rate, b.step)
+	case b.ramp && min(b.plan.Rate, b.limit.To)*b.step.Seconds() < load.LowestPart:
+		return fmt.Errorf("%w: a --ramp-step of %s must send at least %d claims at the first rate, %g a second",
+			ErrUsage, b.step, load.LowestPart, min(b.plan.Rate, b.limit.To))
 	case b.batch && !b.keys:
 		return fmt.Errorf("%w: --keys=false does not go with --batch: the client gives each claim a key", ErrUsage)
 	case b.syncWait <= 0:

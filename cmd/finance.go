@@ -34,10 +34,13 @@ groups in DIBS_GROUPS. An event that can never be credited is parked with the re
 		if err := checkMetricsListen(cfg); err != nil {
 			return err
 		}
-		return withFinance(ctx, env, cfg, func(s *stack) error {
+		begun := false
+		err := withFinance(ctx, env, cfg, func(s *stack) error {
+			begun = true
 			defer s.endWithin(ctx)()
 			return s.withMetrics(ctx, s.runFinance)
 		})
+		return endedEarly(ctx, begun, err)
 	})
 	c.AddCommand(newParked(env), newReplay(env), newDiscard(env))
 	return c

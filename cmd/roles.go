@@ -37,7 +37,7 @@ read the embedded streams; beside real ones run 'dibs finance', or a service of 
 		if err := checkListen(cfg); err != nil {
 			return err
 		}
-		return withStack(ctx, env, cfg, func(s *stack) error {
+		return withRole(ctx, env, cfg, func(s *stack) error {
 			if err := s.checkDurability(ctx); err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ func newAPI(env Env) *cobra.Command {
 		if err := checkListen(cfg); err != nil {
 			return err
 		}
-		return withStack(ctx, env, cfg, func(s *stack) error {
+		return withRole(ctx, env, cfg, func(s *stack) error {
 			if err := s.checkDurability(ctx); err != nil {
 				return err
 			}
@@ -75,7 +75,7 @@ func newConsumer(env Env) *cobra.Command {
 		if err := checkMetricsListen(cfg); err != nil {
 			return err
 		}
-		return withStack(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, s.metered(s.runConsumer)) })
+		return withRole(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, s.metered(s.runConsumer)) })
 	}))
 }
 
@@ -88,7 +88,7 @@ func newSyncer(env Env) *cobra.Command {
 		if err := checkMetricsListen(cfg); err != nil {
 			return err
 		}
-		return withStack(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, s.metered(s.runSyncer)) })
+		return withRole(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, s.metered(s.runSyncer)) })
 	}))
 }
 
@@ -101,6 +101,24 @@ func needsServers(run func(context.Context, *config.Config) error) func(context.
 		}
 		return run(ctx, cfg)
 	}
+}
+
+// withRole is withStack for what runs until it is told to end.
+func withRole(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error, options ...func(*stack)) error {
+	begun := false
+	err := withStack(ctx, env, cfg, func(s *stack) error {
+		begun = true
+		return run(s)
+	}, options...)
+	return endedEarly(ctx, begun, err)
+}
+
+// endedEarly is the outcome of a role: told to end before it had begun, it has nothing to finish, and has not failed.
+func endedEarly(ctx context.Context, begun bool, err error) error {
+	if !begun && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error, options ...func(*stack)) error {

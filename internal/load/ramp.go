@@ -60,7 +60,7 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 	}
 	first := min(r.From, r.To)
 	held, failed, drop := 0.0, 0.0, 1.0
-	for rate := first; rate >= first/lowestPart && len(steps) < stepsMax; rate = r.next(held, failed, drop) {
+	for rate := first; rate >= first/LowestPart && len(steps) < stepsMax; rate = r.next(held, failed, drop) {
 		ok, err := try(rate)
 		if err != nil {
 			return 0, steps, err
@@ -82,8 +82,9 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 	return 0, steps, nil
 }
 
-// lowestPart of the first rate is the lowest that is tried.
-const lowestPart = 64
+// LowestPart of the first rate is the lowest that is tried. A step of the first rate must have as many sends, or one of the lowest
+// has none.
+const LowestPart = 64
 
 func (r Ramp) settled(held, failed float64) bool {
 	if held == 0 {

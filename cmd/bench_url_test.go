@@ -1,0 +1,175 @@
+package cmd_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+)
+
+// liar is a Dibs that does just what a bench asks of one, and says of its books what a test wants.
+type liar struct {
+	*httptest.Server
+
+	token   string        // that it wants
+	delay   time.Duration // before a claim is answered
+	lost    int64         // units that its stock does not know
+	claimed atomic.Int64
+	closed  atomic.Bool
+	bearers atomic.Int64 // requests without the token
+	keys    atomic.Int64 // claims with an idempotency key
+}
+
+func newLiar(t *testing.T, l *liar) *liar {
+	t.Helper()
+	routes := http.NewServeMux()
+	routes.HandleFunc("POST /v1/campaigns", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	routes.HandleFunc("POST /v1/campaigns/{id}/close", func(http.ResponseWriter, *http.Request) { l.closed.Store(true) })
+	routes.HandleFunc("GET /v1/campaigns/{id}/stock", func(w http.ResponseWriter, r *http.Request) {
+		n := l.claimed.Load() - l.lost
+		_, _ = fmt.Fprintf(w, `{"campaign_id":%q,"total":1000000000,"remaining":%d,"claimed":%d,"synced":%d}`, r.PathValue("id"), 1_000_000_000-n, n, n)
+	})
+	routes.HandleFunc("POST /v1/campaigns/{id}/claims", func(w http.ResponseWriter, r *http.Request) {
+		<-time.After(l.delay)
+		l.claimed.Add(1)
+		if r.Header.Get("Idempotency-Key") != "" {
+			l.keys.Add(1)
+		}
+		w.WriteHeader(http.StatusCreated)
+	})
+	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if l.token != "" && r.Header.Get("Authorization") != "Bearer "+l.token {
+			l.bearers.Add(1)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		routes.ServeHTTP(w, r)
+	}))
+	t.Cleanup(l.Close)
+	return l
+}
+
+// quick are flags of a bench of a few claims.
+var quick = []string{"bench", "--rate", "100", "--duration", "300ms", "--warm-up", "100ms", "--connections", "10"}
+
+func bench(t *testing.T, l *liar, environ []string, args ...string) ended {
+	t.Helper()
+	return run(t, environ, append(append([]string{}, quick...), append([]string{"--url", l.URL}, args...)...)...)
+}
+
+func TestBenchOfARunningServiceClosesItsCampaign(t *testing.T) {
+	t.Parallel()
+	l := newLiar(t, &liar{token: secret})
+	out := requireOK(t, bench(t, l, []string{"DIBS_ADMIN_TOKEN=" + secret}))
+	require.Regexp(t, `^campaign bench-\w{8} at `+regexp.QuoteMeta(l.URL)+`, servers \S`, out)
+	for _, line := range []string{`rate asked for /s +100`, `sent +30`, `accepted +30`, `latency p50 ms +\d+\.\d\d`, `latency max ms +\d`} {
+		require.Regexp(t, `(?m)^`+line, out)
+	}
+	require.Contains(t, out, "the books agree: 40 claims", "warm-up and all")
+	require.True(t, l.closed.Load())
+	require.EqualValues(t, 40, l.keys.Load())
+	require.Zero(t, l.bearers.Load())
+	require.NotContains(t, out, secret)
+}
+
+func TestBenchJSONHasEveryFigure(t *testing.T) {
+	t.Parallel()
+	l := newLiar(t, &liar{})
+	var report map[string]json.RawMessage
+	decode(t, requireOK(t, bench(t, l, nil, "--json", "--keys=false")), &report)
+	for _, name := range []string{
+		"url", "servers", "campaign_id", "plan", "sent", "unsent", "accepted", "refused", "errors", "achieved_rate", "latency_ms", "late",
+		"late_max_ms", "waited_for_connection", "sync", "books",
+	} {
+		require.Contains(t, report, name)
+	}
+	require.NotContains(t, report, "ramp", "there was none")
+	var plan struct {
+		Rate        float64
+		DurationMS  float64 `json:"duration_ms"`
+		WarmUpMS    float64 `json:"warm_up_ms"`
+		Connections int
+		Users       int64
+		Stock       int64
+		Keys        bool
+	}
+	decode(t, string(report["plan"]), &plan)
+	require.Equal(t, []any{100.0, 300.0, 100.0, 10, int64(100_000), int64(1_000_000_000), false},
+		[]any{plan.Rate, plan.DurationMS, plan.WarmUpMS, plan.Connections, plan.Users, plan.Stock, plan.Keys})
+	require.Zero(t, l.keys.Load())
+	require.Equal(t, `"`+l.URL+`"`, string(report["url"]))
+}
+
+func TestBenchFailsOfBooksThatLack(t *testing.T) {
+	t.Parallel()
+	l := newLiar(t, &liar{lost: 3})
+	got := bench(t, l, nil)
+	require.Equal(t, cmd.ExitFailed, got.code, got.stdout+got.stderr)
+	require.Contains(t, got.stdout, "DO NOT AGREE")
+	require.Regexp(t, `(?m)^dibs: .*\b37\b.*`, got.stderr, "in figures")
+	got = bench(t, newLiar(t, &liar{lost: -1}), nil, "--json")
+	require.Equal(t, cmd.ExitFailed, got.code, "a claim that nobody was given is no better")
+	var report struct {
+		Books struct {
+			Agree bool
+			Wrong []string
+		}
+	}
+	decode(t, got.stdout, &report)
+	require.False(t, report.Books.Agree)
+	require.NotEmpty(t, report.Books.Wrong)
+}
+
+func TestBenchRampsUpAndHoldsAShareOfTheTop(t *testing.T) {
+	t.Parallel()
+	out := requireOK(t, bench(t, newLiar(t, &liar{}), nil,
+		"--ramp", "--rate", "100", "--ramp-max", "200", "--ramp-step", "640ms", "--hold", "0.5", "--p99", "10s"))
+	require.Regexp(t, `(?m)^tried/s +answered/s +p99 ms +p99 < 10000ms\n +100 `, out)
+	top := regexp.MustCompile(`(?m)^the highest rate that held: (\d+)/s$`).FindStringSubmatch(out) // 200, on a machine that is not busy
+	require.NotNil(t, top, out)
+	rate, err := strconv.Atoi(top[1])
+	require.NoError(t, err)
+	require.Regexp(t, fmt.Sprintf(`(?m)^ +%d .* held$`, rate), out)
+	asked := regexp.MustCompile(`(?m)^rate asked for /s +(\d+)$`).FindStringSubmatch(out)
+	require.NotNil(t, asked, out)
+	half, err := strconv.Atoi(asked[1])
+	require.NoError(t, err)
+	require.InDelta(t, rate, 2*half, 2)
+}
+
+// No rate holds: each is tried down to the lowest, the table shows them all, and nothing is measured.
+func TestBenchFailsWhenNoRateHolds(t *testing.T) {
+	t.Parallel()
+	l := newLiar(t, &liar{delay: 5 * time.Millisecond})
+	got := bench(t, l, nil, "--ramp", "--rate", "640", "--ramp-step", "100ms", "--p99", "1ms", "--connections", "50")
+	require.Equal(t, cmd.ExitFailed, got.code, got.stdout+got.stderr)
+	require.Contains(t, got.stdout, "the highest rate that held: 0/s")
+	require.Regexp(t, `(?m)^ +640 .* no: \S`, got.stdout, "each try says why")
+	require.Regexp(t, `(?m)^ +10 .* no: \S`, got.stdout)
+	require.NotContains(t, got.stdout, "rate asked for")
+	require.Contains(t, got.stderr, "1ms")
+	got = bench(t, l, nil, "--ramp", "--rate", "639", "--ramp-step", "100ms")
+	requireRefusal(t, got, cmd.ExitUsage, "--ramp-step", "64")
+	requireRefusal(t, run(t, nil, "bench", "--url", l.URL, "--ramp", "--ramp-max", "600", "--ramp-step", "100ms"), cmd.ExitUsage, "--ramp-step", "64")
+}
+
+func TestBenchSaysWhatTheServiceSaid(t *testing.T) {
+	t.Parallel()
+	l := newLiar(t, &liar{token: secret})
+	got := bench(t, l, []string{"DIBS_ADMIN_TOKEN=wrong-" + secret})
+	requireRefusal(t, got, cmd.ExitFailed, "401")
+	require.NotContains(t, got.stderr, "hunter2")
+	for _, url := range []string{"localhost:8080", "ftp://localhost", "http://", "://", "http://localhost:8080/v1?x=1"} {
+		got := run(t, nil, "bench", "--url", url)
+		require.NotEqual(t, cmd.ExitOK, got.code, url)
+	}
+}

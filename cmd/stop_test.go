@@ -1,0 +1,134 @@
+package cmd_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+// TestSignalsEndAServiceWell: a process of its own, as an orchestrator and as a person at a terminal ends it.
+func TestSignalsEndAServiceWell(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		t.Run(fmt.Sprint(signal), func(t *testing.T) {
+			t.Parallel()
+			folder, addr := t.TempDir(), testenv.Addr(t)
+			said := &buffer{}
+			child := exec.Command(self, "serve")
+			child.Env = []string{"DIBS_HTTP_ADDR=" + addr, "DIBS_DATA_DIR=" + folder, "DIBS_SHUTDOWN_TIMEOUT=10s", "GORACE=exitcode=66"}
+			child.Stdout, child.Stderr = said, said
+			require.NoError(t, child.Start())
+			r := &running{t: t, url: "http://" + addr, problems: said}
+			require.Eventually(t, func() bool { return r.answers(r.url) }, within, 10*time.Millisecond, said)
+			r.post("/campaigns", coupon)
+			r.claim("spring", "ada")
+			begun := time.Now()
+			require.NoError(t, child.Process.Signal(signal))
+			require.NoError(t, child.Wait(), said)
+			require.Less(t, time.Since(begun), 10*time.Second)
+		})
+	}
+}
+
+// TestARedisThatHangsHoldsUpNoStop: each role ends well within its time though Redis answers nobody.
+func TestARedisThatHangsHoldsUpNoStop(t *testing.T) {
+	t.Parallel()
+	const leeway = 3 * time.Second
+	s := newServers(t)
+	var roles []*running
+	for _, role := range []string{"serve", "api", "consumer", "syncer", "finance"} {
+		roles = append(roles, start(t, s.with("DIBS_SHUTDOWN_TIMEOUT=1s"), role))
+	}
+	s.redis.Pause()
+	defer s.redis.Resume()
+	begun := time.Now()
+	for _, r := range roles {
+		r.cancel()
+	}
+	for _, r := range roles {
+		got := r.wait()
+		require.Equal(t, cmd.ExitOK, got.code, got.stderr)
+		require.Less(t, time.Since(begun), time.Second+leeway, got.stderr)
+	}
+}
+
+// TestAStopInMidRushAnswersWhatItTook: nobody is told yes whose claim is not in the file afterwards.
+func TestAStopInMidRushAnswersWhatItTook(t *testing.T) {
+	t.Parallel()
+	environ := []string{"DIBS_DATA_DIR=" + t.TempDir()}
+	serve := start(t, environ, "serve")
+	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":1000000}`)
+	var mu sync.Mutex
+	told := map[string]bool{}
+	var crowd sync.WaitGroup
+	enough := make(chan struct{})
+	for i := range 8 {
+		crowd.Go(func() {
+			for n := 0; ; n++ {
+				user := fmt.Sprint("u", i, "-", n)
+				res, err := callers.Post(serve.url+"/v1/campaigns/spring/claims", "application/json", strings.NewReader(`{"user_id":"`+user+`"}`))
+				if err != nil {
+					return // it has ended
+				}
+				_ = res.Body.Close()
+				mu.Lock()
+				if res.StatusCode == http.StatusCreated {
+					told[user] = true
+				}
+				if len(told) == 100 {
+					close(enough)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	<-enough
+	got := serve.stop()
+	crowd.Wait()
+	require.Equal(t, cmd.ExitOK, got.code, got.stderr)
+	require.NotContains(t, got.stderr, "level=ERROR")
+	serve = start(t, environ, "serve")
+	var stock struct{ Claimed, Synced int64 }
+	serve.get("/v1/campaigns/spring/stock").into(t, &stock)
+	require.Equal(t, stock.Claimed, stock.Synced)
+	require.GreaterOrEqual(t, stock.Synced, int64(len(told)))
+	var last string
+	for user := range told {
+		last = user
+	}
+	require.Contains(t, serve.get("/v1/users/"+last+"/claims").body, last)
+}
+
+// TestAStopBeforeTheStartIsNoFailure: a role that is told to end while it still connects ends, soon and well. A command that was to
+// find something out has not done so.
+func TestAStopBeforeTheStartIsNoFailure(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for command, want := range map[string]int{
+		"serve": cmd.ExitOK, "api": cmd.ExitOK, "consumer": cmd.ExitOK, "syncer": cmd.ExitOK, "finance": cmd.ExitOK,
+		"reconcile": cmd.ExitFailed, "migrate": cmd.ExitFailed, "finance parked": cmd.ExitFailed,
+	} {
+		said := &buffer{}
+		args := append(strings.Fields(command), "--http-addr", testenv.Addr(t))
+		code := cmd.Run(ctx, cmd.Env{Args: args, Environ: s.environ, Stdout: said, Stderr: said})
+		require.Equal(t, want, code, "%s\n%s", command, said)
+		code = cmd.Run(ctx, cmd.Env{Args: append(args, "--partitions=0"), Environ: s.environ, Stdout: said, Stderr: said})
+		require.Equal(t, cmd.ExitUsage, code, "%s: a mistake is one all the same", command)
+	}
+}
