@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -24,16 +25,16 @@ func outcome(t *testing.T, out, what string) []string {
 
 func TestDemoSellsEverythingOnceAndShowsThreeAccounts(t *testing.T) {
 	t.Parallel()
-	got := run(t, nil, "demo", "--users", "600", "--stock", "1100", "--per-user", "3", "--connections", "40")
+	got := run(t, nil, "demo", "--users", "300", "--stock", "500", "--per-user", "3", "--connections", "40")
 	out := requireOK(t, got)
-	require.Equal(t, []string{"1,100", "1,100", "1,100"}, outcome(t, out, "units taken"))
+	require.Equal(t, []string{"500", "500", "500"}, outcome(t, out, "units taken"))
 	require.Equal(t, []string{"0", "0"}, outcome(t, out, "units left"))
 	accepted := outcome(t, out, "claims accepted")
 	require.Len(t, accepted, 3)
 	require.Equal(t, accepted[0], accepted[1])
 	require.Equal(t, accepted[0], accepted[2])
 	require.NotEmpty(t, outcome(t, out, "refused: sold_out"))
-	require.Contains(t, out, "600 users on 40 connections, 1100 units, up to 3 a user")
+	require.Contains(t, out, "300 users on 40 connections, 500 units, up to 3 a user")
 	require.True(t, strings.HasSuffix(out, "\nthe books agree\n"), out)
 	require.Contains(t, out, "SQLite", "it says what it ran on")
 	require.NotContains(t, got.stderr, "level=", "nothing to warn of")
@@ -78,6 +79,7 @@ func (m *meddler) Write(p []byte) (int, error) {
 
 func (m *meddler) claim(url string) {
 	for m.t.Context().Err() == nil {
+		<-time.After(2 * time.Millisecond)
 		res, err := callers.Post(url, "application/json", strings.NewReader(`{"user_id":"meddler"}`))
 		if err != nil {
 			return
@@ -94,14 +96,14 @@ func TestDemoFailsWhenTheBooksDiffer(t *testing.T) {
 	t.Parallel()
 	out, problems := &meddler{t: t}, &buffer{}
 	code := cmd.Run(t.Context(), cmd.Env{
-		Args: []string{"demo", "--users", "1000", "--stock", "5000", "--connections", "10"}, Stdout: out, Stderr: problems,
+		Args: []string{"demo", "--users", "400", "--stock", "5000", "--connections", "10"}, Stdout: out, Stderr: problems,
 	})
 	out.done.Wait()
 	require.Equal(t, cmd.ExitDrift, code, out.String()+problems.String())
-	require.Equal(t, []string{"1,000", "1,001", "1,001"}, outcome(t, out.String(), "claims accepted"))
+	require.Equal(t, []string{"400", "401", "401"}, outcome(t, out.String(), "claims accepted"))
 	require.Contains(t, out.String(), "DIFFER")
 	require.NotContains(t, out.String(), "the books agree")
-	require.Regexp(t, `(?m)^dibs: .*1000 and 1001`, problems.String())
+	require.Regexp(t, `(?m)^dibs: .*400 and 401`, problems.String())
 }
 
 // TestDemoKeepsRunningUntilItIsInterrupted: what it shows can be asked for afterwards, and the end is no failure.
