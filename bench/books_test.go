@@ -126,7 +126,7 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int) pipelineRun {
 	sink.left.Store(int64(claims))
 	reader, err := consumer.New(consumer.Config{
 		Client: r.rdb, Name: "bench", Sink: sink, Logger: log, Registerer: prometheus.NewRegistry(),
-		Tuning: consumer.SubscriberConfig{Window: 4 * writer.DefaultFlushSize}, // as the consumer role has it
+		Window: 4 * writer.DefaultFlushSize, // as the consumer role has it
 	})
 	require.NoError(b, err)
 	before := timesOf(b, r, st)

@@ -113,7 +113,7 @@ func (s *stack) runFinance(ctx context.Context) error {
 	service, err := consumer.NewService(consumer.ServiceConfig{
 		Client: s.rdb, Partitions: s.cfg.Partitions, Group: finance.Group, Name: s.cfg.Name, Handle: books.Handle,
 		Logger: s.log, Registerer: s.registry,
-		Tuning: consumer.SubscriberConfig{Window: windowFor(s.cfg), CloseTimeout: s.share()},
+		Window: windowFor(s.cfg), CloseTimeout: s.share(),
 	})
 	if err == nil {
 		err = service.Run(ctx)

@@ -13,6 +13,7 @@ import (
 	"dibs/consumer"
 	"dibs/finance"
 	"dibs/internal/sqlstore"
+	"dibs/models"
 	"dibs/syncer"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/residency"
@@ -223,10 +224,10 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.log.Info("consuming", "group", consumer.DefaultGroup, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
+	s.log.Info("consuming", "group", models.GroupSyncer, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
 	reader, err := consumer.New(consumer.Config{
 		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Sink: writer, Logger: s.log, Registerer: s.registry,
-		Tuning: consumer.SubscriberConfig{Window: windowFor(s.cfg), CloseTimeout: s.share()},
+		Window: windowFor(s.cfg), CloseTimeout: s.share(),
 	})
 	if err == nil {
 		err = reader.Run(ctx)

@@ -2,47 +2,47 @@ package consumer
 
 import "sync"
 
-// ackQueue gathers the flights whose handlers have acked until they are acked in Redis together.
+// ackQueue gathers the entries whose handlers have acked, until they are acknowledged in Redis together.
 type ackQueue struct {
-	enough int
-	some   chan struct{} // holds a token when the queue is no longer empty
-	full   chan struct{} // holds a token when the queue has reached enough
+	fullAt   int
+	nonEmpty chan struct{} // holds a token when the queue has become non-empty
+	full     chan struct{} // holds a token when the queue has reached fullAt
 
 	mu      sync.Mutex
-	flights []*flight
+	entries []*entry
 }
 
-func newAckQueue(enough int) *ackQueue {
-	return &ackQueue{enough: enough, some: make(chan struct{}, 1), full: make(chan struct{}, 1)}
+func newAckQueue(fullAt int) *ackQueue {
+	return &ackQueue{fullAt: fullAt, nonEmpty: make(chan struct{}, 1), full: make(chan struct{}, 1)}
 }
 
-func (q *ackQueue) add(flights ...*flight) {
+func (q *ackQueue) add(entries ...*entry) {
 	q.mu.Lock()
-	before := len(q.flights)
-	q.flights = append(q.flights, flights...)
-	after := len(q.flights)
+	before := len(q.entries)
+	q.entries = append(q.entries, entries...)
+	after := len(q.entries)
 	q.mu.Unlock()
 	if before == 0 && after > 0 {
-		signal(q.some)
+		signal(q.nonEmpty)
 	}
-	if before < q.enough && after >= q.enough {
+	if before < q.fullAt && after >= q.fullAt {
 		signal(q.full)
 	}
 }
 
 // take empties the queue.
-func (q *ackQueue) take() []*flight {
+func (q *ackQueue) take() []*entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	flights := q.flights
-	q.flights = make([]*flight, 0, cap(flights))
-	return flights
+	entries := q.entries
+	q.entries = make([]*entry, 0, cap(entries))
+	return entries
 }
 
 func (q *ackQueue) count() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.flights)
+	return len(q.entries)
 }
 
 func signal(c chan struct{}) {

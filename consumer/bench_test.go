@@ -84,8 +84,9 @@ func BenchmarkSubscriber(b *testing.B) {
 }
 
 func windowed(f *fixture) message.Subscriber {
-	s, err := consumer.NewSubscriber(consumer.SubscriberConfig{Client: f.rdb, Group: "readers", Consumer: "a", Logger: quiet(),
-		Decode: func(payload []byte) (any, error) { return models.DecodeEvent(payload) },
+	s, err := consumer.NewSubscriber(consumer.SubscriberConfig{
+		Client: f.rdb, Group: "readers", Consumer: "a", Logger: quiet(), Registerer: f.reg,
+		Decode: func(payload []byte) (*models.Event, error) { e, err := models.DecodeEvent(payload); return &e, err },
 	})
 	require.NoError(f.t, err)
 	return s
@@ -112,7 +113,7 @@ func benchmark(b *testing.B, took time.Duration, subscriber func(*fixture) messa
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	router.AddConsumerHandler("bench", f.stream, subscriber(f), func(msg *message.Message) error {
-		if _, decoded := consumer.Decoded(msg.Context()).(models.Event); !decoded {
+		if consumer.EntryID(msg.Context()) == "" || consumer.Decoded(msg) == nil {
 			if _, err := models.DecodeEvent(msg.Payload); err != nil {
 				return err
 			}

@@ -73,14 +73,12 @@ type role struct {
 func startRole(t *testing.T, rdb redis.UniversalClient, sink *books) *role {
 	t.Helper()
 	r := &role{rdb: rdb, reg: prometheus.NewRegistry(), sink: sink, done: make(chan error, 1)}
-	require.NoError(t, consumer.EnsureGroups(t.Context(), rdb, 2, []string{consumer.DefaultGroup}))
-	f := newFixture(t, rdb)
-	tuning := f.config("")
-	tuning.CloseTimeout = 2 * time.Second
+	require.NoError(t, ensureGroups(t.Context(), rdb, 2, models.GroupSyncer))
 	c, err := consumer.New(consumer.Config{
-		Client: rdb, Partitions: 2, Name: "one", Sink: sink, Logger: quiet(), Registerer: r.reg, Tuning: tuning,
+		Client: rdb, Partitions: 2, Name: "one", Sink: sink, Logger: quiet(), Registerer: r.reg, CloseTimeout: 2 * time.Second,
 	})
 	require.NoError(t, err)
+	c.SetTiming(newFixture(t, rdb).config(""))
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel = cancel
 	go func() { r.done <- c.Run(ctx) }()
@@ -131,7 +129,7 @@ func TestConsumer_BooksAllPartitionsAndCounts(t *testing.T) {
 		}
 		r.eventuallyBooked(t, 200)
 		require.Eventually(t, func() bool { return metric(t, r.reg, "acked_total") == 202 }, patience, time.Millisecond)
-		require.Zero(t, r.pending(t, consumer.DefaultGroup))
+		require.Zero(t, r.pending(t, models.GroupSyncer))
 		for p := range 2 {
 			poisoned, err := rdb.XLen(t.Context(), lua.PoisonKey(p)).Result()
 			require.NoError(t, err)
@@ -168,7 +166,7 @@ func TestConsumer_StopLetsSubmitsFinishAndReadsNoMore(t *testing.T) {
 		r.claim(t, 0, 2)
 		close(sink.wait)
 		require.NoError(t, <-r.done)
-		require.Zero(t, r.pending(t, consumer.DefaultGroup), "what was committed is acked")
+		require.Zero(t, r.pending(t, models.GroupSyncer), "what was committed is acked")
 		entries, started := sink.counts()
 		require.Equal(t, []int{2, 2}, []int{entries, started}, "what came after the stop was not read")
 	})
@@ -184,7 +182,7 @@ func TestConsumer_StopGivesUpOnASinkThatHangs(t *testing.T) {
 		require.Eventually(t, func() bool { _, started := sink.counts(); return started == 1 }, patience, time.Millisecond)
 		r.cancel()
 		require.NoError(t, <-r.done, "within the CloseTimeout: the context of the Submit ends")
-		require.EqualValues(t, 1, r.pending(t, consumer.DefaultGroup))
+		require.EqualValues(t, 1, r.pending(t, models.GroupSyncer))
 	})
 }
 
@@ -199,7 +197,7 @@ func TestConsumer_RefusesBadConfiguration(t *testing.T) {
 		"Sink":       func(c *consumer.Config) { c.Sink = nil },
 		"Logger":     func(c *consumer.Config) { c.Logger = nil },
 		"Registerer": func(c *consumer.Config) { c.Registerer = nil },
-		"Window":     func(c *consumer.Config) { c.Tuning.Window = -1 },
+		"Window":     func(c *consumer.Config) { c.Window = -1 },
 	} {
 		cfg := good
 		spoil(&cfg)
@@ -218,24 +216,24 @@ func TestConsumer_RefusesBadConfiguration(t *testing.T) {
 	require.ErrorContains(t, err, "registering metrics", "somebody else has the name")
 }
 
-func TestEnsureGroups_LosesNothingAndMayBeCalledAgain(t *testing.T) {
+func TestEnsureGroup_LosesNothingAndMayBeCalledAgain(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		require.NoError(t, rdb.XAdd(ctx, &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{"a", "1"}}).Err())
-		require.NoError(t, consumer.EnsureGroups(ctx, rdb, 2, []string{"syncer", "finance"}))
+		require.NoError(t, ensureGroups(ctx, rdb, 2, "syncer", "finance"))
 		read := &redis.XReadGroupArgs{Group: "finance", Consumer: "x", Streams: []string{lua.StreamKey(0), ">"}, Block: -1}
 		got, err := rdb.XReadGroup(ctx, read).Result()
 		require.NoError(t, err)
 		require.Len(t, got[0].Messages, 1, "what was there before the group")
-		require.NoError(t, consumer.EnsureGroups(ctx, rdb, 2, []string{"syncer", "finance"}))
+		require.NoError(t, ensureGroups(ctx, rdb, 2, "syncer", "finance"))
 		_, err = rdb.XReadGroup(ctx, read).Result()
 		require.ErrorIs(t, err, redis.Nil, "a second call moves nothing")
 		groups, err := rdb.XInfoGroups(ctx, lua.StreamKey(1)).Result()
 		require.NoError(t, err)
 		require.Len(t, groups, 2)
 		require.NoError(t, rdb.Set(ctx, lua.StreamKey(1), "x", 0).Err())
-		require.ErrorContains(t, consumer.EnsureGroups(ctx, rdb, 2, []string{"syncer"}), "WRONGTYPE")
+		require.ErrorContains(t, ensureGroups(ctx, rdb, 2, "syncer"), "WRONGTYPE")
 	})
 }
 
@@ -243,7 +241,7 @@ func TestCheckPartitions_RefusesToLeaveAStreamUnread(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
 		require.NoError(t, consumer.CheckPartitions(t.Context(), rdb, 1))
-		require.NoError(t, consumer.EnsureGroups(t.Context(), rdb, 3, []string{"finance"}))
+		require.NoError(t, ensureGroups(t.Context(), rdb, 3, "finance"))
 		require.NoError(t, consumer.CheckPartitions(t.Context(), rdb, 1), "no event was ever in them")
 		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(2), Values: []any{"payload", "1"}}).Err())
 		require.NoError(t, consumer.CheckPartitions(t.Context(), rdb, 3))

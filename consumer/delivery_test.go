@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -110,45 +111,19 @@ func TestSubscriber_MessageContextEndsWithItsVerdictAndKnowsItsEntry(t *testing.
 	})
 }
 
-func TestSubscriber_TwoSubscriptionsOfOneTopicShareIt(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := newFixture(t, rdb)
-		cfg := f.config("a")
-		cfg.Window = 8
-		s := f.subscriber(cfg)
-		one, err := s.Subscribe(t.Context(), f.stream)
-		require.NoError(t, err)
-		two, err := s.Subscribe(t.Context(), f.stream)
-		require.NoError(t, err)
-		f.publish(0, 16)
-		seen := map[string]bool{}
-		for range 8 { // each fills its window: neither sees what the other has
-			seen[next(t, one).UUID] = true
-			seen[next(t, two).UUID] = true
-		}
-		require.Len(t, seen, 16)
-	})
-}
-
 func TestSubscriber_RefusesBadConfiguration(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = rdb.Close() })
-	good := consumer.SubscriberConfig{Client: rdb, Group: "g", Consumer: "c", Logger: quiet()}
+	good := consumer.SubscriberConfig{Client: rdb, Group: "g", Consumer: "c", Logger: quiet(), Registerer: prometheus.NewRegistry()}
 	for field, spoil := range map[string]func(*consumer.SubscriberConfig){
-		"Client":              func(c *consumer.SubscriberConfig) { c.Client = nil },
-		"Group":               func(c *consumer.SubscriberConfig) { c.Group = "" },
-		"Consumer":            func(c *consumer.SubscriberConfig) { c.Consumer = "" },
-		"Logger":              func(c *consumer.SubscriberConfig) { c.Logger = nil },
-		"Window":              func(c *consumer.SubscriberConfig) { c.Window = -1 },
-		"ReadCount":           func(c *consumer.SubscriberConfig) { c.ReadCount, c.Window = 20, 10 },
-		"AckCount":            func(c *consumer.SubscriberConfig) { c.AckCount = -1 },
-		"BlockTime":           func(c *consumer.SubscriberConfig) { c.BlockTime = time.Microsecond },
-		"MinIdle":             func(c *consumer.SubscriberConfig) { c.MinIdle = time.Millisecond },
-		"NackBackoff.Max":     func(c *consumer.SubscriberConfig) { c.NackBackoff.Max = time.Millisecond },
-		"ReadBackoff.Initial": func(c *consumer.SubscriberConfig) { c.ReadBackoff.Initial = -1 },
-		"CloseTimeout":        func(c *consumer.SubscriberConfig) { c.CloseTimeout = -1 },
+		"Client":       func(c *consumer.SubscriberConfig) { c.Client = nil },
+		"Group":        func(c *consumer.SubscriberConfig) { c.Group = "" },
+		"Name":         func(c *consumer.SubscriberConfig) { c.Consumer = "" },
+		"Logger":       func(c *consumer.SubscriberConfig) { c.Logger = nil },
+		"Window":       func(c *consumer.SubscriberConfig) { c.Window = -1 },
+		"Backoff.Max":  func(c *consumer.SubscriberConfig) { c.NackBackoff.Max = time.Millisecond },
+		"CloseTimeout": func(c *consumer.SubscriberConfig) { c.CloseTimeout = -1 },
 	} {
 		cfg := good
 		spoil(&cfg)

@@ -1,18 +1,20 @@
-// Package consumer reads the claim streams: it is the way from Redis to whoever books the claims.
+// Package consumer reads the claim streams for a consumer group and hands every event to a handler.
 //
-// [Subscriber] is a watermill message.Subscriber over Redis Streams for handlers that return only once a batch has been
-// committed. It keeps a bounded window of unacked messages in flight, acks them in bulk, and never before the handler did:
+// [Consumer] reads for the writer's group, into a [Sink]. [Service] reads for a group of its own, as the finance service does: it
+// retries what its handler refuses, and parks in a [ParkingLot] what no retry will cure.
+//
+// Both run watermill's Router on a message.Subscriber that is made for handlers which return once their batch is committed. It
+// keeps a bounded window of messages in flight and acknowledges them in bulk, never before their handlers did:
 //
 //	XREADGROUP COUNT n ──▶ window ──▶ output channel ──▶ handler … Ack ──▶ XACK id id id …
 //	       ▲                                               └ Nack ──▶ back-off ──▶ output channel
-//	own pending, XAUTOCLAIM of the dead
+//	own pending entries, XAUTOCLAIM of silent consumers' entries
 //
-// Any group and any handler may use it. What it promises:
-//   - Delivery is at least once; what a handler has acked is redelivered only when Redis or this process dies first.
-//   - First deliveries come in stream order. A message that was nacked comes again later; with Window 1 nothing overtakes it.
-//   - An entry that can't be read goes to the poison stream with its fields, its id and the reason.
-//   - An entry that is gone before it was handled is reported as a loss.
-//   - Trouble with Redis never ends a subscription; a group that is gone is made again from the start of the stream.
-//
-// [Consumer] is the role built on it: one subscription per partition under one watermill Router, into a [Sink].
+// It promises:
+//   - Delivery is at least once. A message whose handler returned nil is delivered again only if Redis or this process dies before
+//     the acknowledgement arrives.
+//   - First deliveries come in stream order. A message that was refused comes again later; with Window 1 none overtakes it.
+//   - An entry that cannot be read goes to the poison stream, with its fields, its id and the reason.
+//   - An entry that was trimmed before it was handled is logged and counted as lost.
+//   - Errors of Redis never end a subscription. A group that is gone is created again, from the start of the stream.
 package consumer

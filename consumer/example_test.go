@@ -36,7 +36,7 @@ func ExampleService() {
 	booked := map[string]bool{} // yours is a table with the event's id as its key
 	service, err := consumer.NewService(consumer.ServiceConfig{
 		Client: rdb, Partitions: 1, Group: "mail", Name: "mail-1", // the name should survive a restart
-		Tuning: consumer.SubscriberConfig{Window: 1}, // one after another; leave it out to have thousands in flight
+		Window: 1, // one after another; leave it out to have thousands in flight
 		Handle: func(_ context.Context, e models.Event, _ []byte) error {
 			if e.Type != models.EventClaimAccepted || e.Amount == nil || booked[e.ID] {
 				return nil // none of our business, or done before

@@ -10,23 +10,11 @@ import (
 	"dibs/lua"
 )
 
-// groupStart is where a group begins: at the first entry there is. A group made anew after Redis lost it starts there
-// too, for nothing unread may be skipped and handlers deduplicate.
+// groupStart is where a group begins: at the first entry there is. A group that Redis lost is created there as well, because no
+// unread entry may be skipped, and handlers deduplicate.
 const groupStart = "0"
 
-// EnsureGroups makes the groups on the claim stream of every partition, streams included, where they are missing. From
-// then on nothing unread by a group is trimmed, even before its first reader comes.
-func EnsureGroups(ctx context.Context, client redis.UniversalClient, partitions int, groups []string) error {
-	for p := range partitions {
-		for _, group := range groups {
-			if err := ensureGroup(ctx, client, lua.StreamKey(p), group); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
+// ensureGroup creates a group that is missing, and its stream.
 func ensureGroup(ctx context.Context, client redis.UniversalClient, stream, group string) error {
 	err := client.XGroupCreateMkStream(ctx, stream, group, groupStart).Err()
 	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
@@ -35,8 +23,8 @@ func ensureGroup(ctx context.Context, client redis.UniversalClient, stream, grou
 	return nil
 }
 
-// CheckPartitions refuses, with ErrConfig wrapped, a number of claim streams that leaves some unread: one beyond them has, or
-// had, events.
+// CheckPartitions refuses, with ErrConfig wrapped, a number of claim streams that leaves events unread: a stream beyond them has, or
+// had, some.
 func CheckPartitions(ctx context.Context, client redis.UniversalClient, partitions int) error {
 	streams := make([]*redis.XInfoStreamCmd, 0, lua.PartitionsMax)
 	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -51,7 +39,7 @@ func CheckPartitions(ctx context.Context, client redis.UniversalClient, partitio
 	for i, stream := range streams {
 		info, err := stream.Result()
 		switch {
-		case err == nil && everUsed(info):
+		case err == nil && wasUsed(info):
 			return refuse("Partitions", fmt.Sprintf("is %d, but there are events in %s", partitions, lua.StreamKey(partitions+i)))
 		case err != nil && !isNoSuchKey(err):
 			return fmt.Errorf("consumer: looking for claim streams: %w", err)
@@ -60,10 +48,10 @@ func CheckPartitions(ctx context.Context, client redis.UniversalClient, partitio
 	return nil
 }
 
-// everUsed tells whether a stream has, or had, an entry. The embedded Redis knows only of those that it has.
-func everUsed(info *redis.XInfoStream) bool {
+// wasUsed reports whether a stream has, or had, an entry. The embedded Redis knows only of those that it has.
+func wasUsed(info *redis.XInfoStream) bool {
 	return info.Length > 0 || info.LastGeneratedID != "" && info.LastGeneratedID != firstID
 }
 
-// isNoSuchKey tells whether Redis says that there is no stream of that name.
+// isNoSuchKey reports whether Redis says that there is no stream of that name.
 func isNoSuchKey(err error) bool { return strings.Contains(err.Error(), "no such key") }

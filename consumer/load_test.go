@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -128,7 +129,7 @@ func TestSubscriber_LosesNothingOnABadLine(t *testing.T) {
 func victim(addr, stream string) {
 	s, err := consumer.NewSubscriber(consumer.SubscriberConfig{
 		Client: redis.NewClient(&redis.Options{Addr: addr}), Group: "readers", Consumer: "victim", Logger: quiet(),
-		MinIdle: 400 * time.Millisecond,
+		Registerer: prometheus.NewRegistry(), MinIdle: 400 * time.Millisecond,
 	})
 	if err != nil {
 		panic(err)
@@ -174,7 +175,7 @@ func TestSubscriber_OnACluster(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: testenv.RedisCluster(t, 3), MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
-	require.NoError(t, consumer.EnsureGroups(t.Context(), rdb, 3, []string{"readers", "finance"}))
+	require.NoError(t, ensureGroups(t.Context(), rdb, 3, "readers", "finance"))
 	for range 6 { // streams in several slots
 		f := newFixture(t, rdb)
 		f.publish(0, 100)

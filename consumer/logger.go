@@ -18,7 +18,7 @@ func (l routerLog) Error(msg string, err error, fields watermill.LogFields) {
 	l.write(slog.LevelError, msg, fields.Add(watermill.LogFields{"error": err}))
 }
 
-// Info logs at slog.LevelDebug: what the Router tells at Info is of no interest to operators.
+// Info logs at slog.LevelDebug: operators need none of what the Router logs at Info.
 func (l routerLog) Info(msg string, fields watermill.LogFields) {
 	l.write(slog.LevelDebug, msg, fields)
 }

@@ -7,17 +7,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are the counters of any number of subscribers, by group and stream.
-type Metrics struct {
-	read, acked, nacked, poisoned, lost, reclaimed, troubles *prometheus.CounterVec
-	inFlight, oldest, parked                                 *prometheus.GaugeVec
+// metrics are the figures of any number of subscribers, by group and stream.
+type metrics struct {
+	read, acked, nacked, poisoned, lost, reclaimed, redisErrors *prometheus.CounterVec
+	inFlight, oldest, parked                                    *prometheus.GaugeVec
 }
 
-// NewMetrics makes the counters and registers them, or finds those that are registered: several groups may be read by one
-// process.
-func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
-	m := newMetrics()
-	for _, c := range []**prometheus.CounterVec{&m.read, &m.acked, &m.nacked, &m.poisoned, &m.lost, &m.reclaimed, &m.troubles} {
+// newMetrics registers the figures, or finds those that are registered: one process may read for several groups.
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := makeMetrics()
+	for _, c := range []**prometheus.CounterVec{&m.read, &m.acked, &m.nacked, &m.poisoned, &m.lost, &m.reclaimed, &m.redisErrors} {
 		if err := registered(reg, c); err != nil {
 			return nil, err
 		}
@@ -45,7 +44,7 @@ func registered[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
 	return nil
 }
 
-func newMetrics() *Metrics {
+func makeMetrics() *metrics {
 	labels := []string{"group", "stream"}
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "dibs_consumer_" + name, Help: help}, labels)
@@ -53,36 +52,36 @@ func newMetrics() *Metrics {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "dibs_consumer_" + name, Help: help}, labels)
 	}
-	return &Metrics{
-		read:      counter("read_total", "Entries taken from the stream, reclaimed ones included."),
-		acked:     counter("acked_total", "Entries acked in Redis after their handler acked."),
-		nacked:    counter("nacked_total", "Deliveries that a handler refused; each is delivered again."),
-		poisoned:  counter("poisoned_total", "Entries moved to the poison stream."),
-		lost:      counter("lost_total", "Entries that were gone from the stream before they were handled."),
-		reclaimed: counter("reclaimed_total", "Entries taken over from a consumer that had gone silent."),
-		troubles:  counter("redis_errors_total", "Commands to Redis that failed; each is tried again."),
-		inFlight:  gauge("in_flight", "Entries read and not yet acked in Redis."),
-		parked:    gauge("parked", "Entries in the parked stream of a service's group, as last counted."),
-		oldest:    gauge("oldest_in_flight_seconds", "Age of the oldest entry in flight; 0 when there is none."),
+	return &metrics{
+		read:        counter("read_total", "Entries taken from the stream, reclaimed ones included."),
+		acked:       counter("acked_total", "Entries acked in Redis after their handler acked."),
+		nacked:      counter("nacked_total", "Deliveries that a handler refused; each is delivered again."),
+		poisoned:    counter("poisoned_total", "Entries moved to the poison stream."),
+		lost:        counter("lost_total", "Entries that were gone from the stream before they were handled."),
+		reclaimed:   counter("reclaimed_total", "Entries taken over from a consumer that had gone silent."),
+		redisErrors: counter("redis_errors_total", "Commands to Redis that failed; each is tried again."),
+		inFlight:    gauge("in_flight", "Entries read and not yet acked in Redis."),
+		parked:      gauge("parked", "Entries in the parked stream of a service's group, as last counted."),
+		oldest:      gauge("oldest_in_flight_seconds", "Age of the oldest entry in flight; 0 when there is none."),
 	}
 }
 
-// meters are the counters of one subscription, looked up once.
-type meters struct {
-	read, acked, nacked, poisoned, lost, reclaimed, troubles prometheus.Counter
-	inFlight, oldest                                         prometheus.Gauge
+// counters are the figures of one subscription, looked up once.
+type counters struct {
+	read, acked, nacked, poisoned, lost, reclaimed, redisErrors prometheus.Counter
+	inFlight, oldest                                            prometheus.Gauge
 }
 
-func (m *Metrics) of(group, stream string) meters {
-	return meters{
-		read:      m.read.WithLabelValues(group, stream),
-		acked:     m.acked.WithLabelValues(group, stream),
-		nacked:    m.nacked.WithLabelValues(group, stream),
-		poisoned:  m.poisoned.WithLabelValues(group, stream),
-		lost:      m.lost.WithLabelValues(group, stream),
-		reclaimed: m.reclaimed.WithLabelValues(group, stream),
-		troubles:  m.troubles.WithLabelValues(group, stream),
-		inFlight:  m.inFlight.WithLabelValues(group, stream),
-		oldest:    m.oldest.WithLabelValues(group, stream),
+func (m *metrics) of(group, stream string) counters {
+	return counters{
+		read:        m.read.WithLabelValues(group, stream),
+		acked:       m.acked.WithLabelValues(group, stream),
+		nacked:      m.nacked.WithLabelValues(group, stream),
+		poisoned:    m.poisoned.WithLabelValues(group, stream),
+		lost:        m.lost.WithLabelValues(group, stream),
+		reclaimed:   m.reclaimed.WithLabelValues(group, stream),
+		redisErrors: m.redisErrors.WithLabelValues(group, stream),
+		inFlight:    m.inFlight.WithLabelValues(group, stream),
+		oldest:      m.oldest.WithLabelValues(group, stream),
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"dibs/lua"
 	"dibs/models"
@@ -19,8 +19,8 @@ import (
 const (
 	// parkedPage is how many parked messages are read, and how many replayed at once, so that a handler can batch them.
 	parkedPage = 256
-	// parkedTagPrefix begins the id of a parked message.
-	parkedTagPrefix = "p"
+	// parkedIDPrefix begins the id of a parked message.
+	parkedIDPrefix = "p"
 )
 
 // ErrNoParked says that no parked message has the id that was asked for.
@@ -37,10 +37,10 @@ type Parked struct {
 	At        models.Time `json:"at"`       // when it was parked
 	Payload   string      `json:"payload"`  // as it came
 
-	key, place string // stream and entry that hold it
+	key, entryID string // the parked stream and the entry there
 }
 
-// Is tells whether id means this message: its own id, or its event's.
+// Is reports whether id means this message: its own id, or its event's.
 func (p *Parked) Is(id string) bool { return id == p.ID || id != "" && id == p.EventID }
 
 // ParkingLot is what a group has parked, in all partitions. Any number of goroutines and processes may share it.
@@ -55,12 +55,12 @@ func NewParkingLot(client redis.UniversalClient, partitions int, group string) *
 	return &ParkingLot{client: client, partitions: max(partitions, 1), group: group}
 }
 
-// Each calls take with every parked message, those parked first at first, partition by partition. It ends with the error of
-// take, or of Redis. Messages that are parked meanwhile may be left out.
-func (l *ParkingLot) Each(ctx context.Context, take func(Parked) error) error {
+// Each calls visit with every parked message, oldest first, partition by partition. It ends with the error of visit, or of Redis.
+// Messages that are parked meanwhile may be left out.
+func (l *ParkingLot) Each(ctx context.Context, visit func(Parked) error) error {
 	return l.pages(ctx, func(page []Parked) error {
 		for _, p := range page {
-			if err := take(p); err != nil {
+			if err := visit(p); err != nil {
 				return err
 			}
 		}
@@ -68,34 +68,28 @@ func (l *ParkingLot) Each(ctx context.Context, take func(Parked) error) error {
 	})
 }
 
-func (l *ParkingLot) pages(ctx context.Context, take func([]Parked) error) error {
+// pages calls visit with pages of the parked messages. Its own errors are wrapped, visit's are not.
+func (l *ParkingLot) pages(ctx context.Context, visit func([]Parked) error) error {
 	for p := range l.partitions {
-		if err := l.pagesOf(ctx, p, take); err != nil {
-			return err
+		key := lua.ParkedKey(p, l.group)
+		last, err := l.newest(ctx, key)
+		for from := "-"; err == nil && last != ""; {
+			var entries []redis.XMessage
+			if entries, err = l.client.XRangeN(ctx, key, from, last, parkedPage).Result(); err != nil || len(entries) == 0 {
+				break
+			}
+			page := make([]Parked, len(entries))
+			for i := range entries {
+				page[i] = parkedOf(p, key, &entries[i])
+			}
+			if err := visit(page); err != nil {
+				return err
+			}
+			from = "(" + entries[len(entries)-1].ID
 		}
-	}
-	return nil
-}
-
-func (l *ParkingLot) pagesOf(ctx context.Context, partition int, take func([]Parked) error) error {
-	key := lua.ParkedKey(partition, l.group)
-	last, err := l.newest(ctx, key)
-	for from := "-"; err == nil && last != ""; {
-		var entries []redis.XMessage
-		if entries, err = l.client.XRangeN(ctx, key, from, last, parkedPage).Result(); err != nil || len(entries) == 0 {
-			break
+		if err != nil {
+			return fmt.Errorf("consumer: reading %s: %w", key, err)
 		}
-		page := make([]Parked, len(entries))
-		for i := range entries {
-			page[i] = parkedOf(partition, key, &entries[i])
-		}
-		if err := take(page); err != nil {
-			return err
-		}
-		from = "(" + entries[len(entries)-1].ID
-	}
-	if err != nil {
-		return fmt.Errorf("consumer: reading %s: %w", key, err)
 	}
 	return nil
 }
@@ -113,61 +107,53 @@ func (l *ParkingLot) count(ctx context.Context, partition int) (int64, error) {
 	return l.client.XLen(ctx, lua.ParkedKey(partition, l.group)).Result()
 }
 
-func parkedOf(partition int, key string, entry *redis.XMessage) Parked {
+func parkedOf(partition int, key string, message *redis.XMessage) Parked {
 	field := func(name string) string {
-		text, _ := entry.Values[name].(string)
+		text, _ := message.Values[name].(string)
 		return text
 	}
 	p := Parked{
-		ID: parkedTagPrefix + strconv.Itoa(partition) + "/" + entry.ID, Partition: partition,
-		Entry: field(PoisonIDField), Reason: field(PoisonReasonField), Payload: field("payload"), key: key, place: entry.ID,
+		ID: parkedIDPrefix + strconv.Itoa(partition) + "/" + message.ID, Partition: partition,
+		Entry: field(poisonIDField), Reason: field(poisonReasonField), Payload: field("payload"), key: key, entryID: message.ID,
 	}
 	if e, err := models.DecodeEvent([]byte(p.Payload)); err == nil {
 		p.EventID = e.ID
 	}
-	p.Attempts, _ = strconv.ParseInt(field(PoisonTriesField), 10, 64)
-	if at, err := time.Parse(models.TimeLayout, field(PoisonAtField)); err == nil {
+	p.Attempts, _ = strconv.ParseInt(field(poisonTriesField), 10, 64)
+	if at, err := time.Parse(models.TimeLayout, field(poisonAtField)); err == nil {
 		p.At = models.NewTime(at)
-	} else {
-		p.At = models.TimeFromMs(entryMs(entry.ID))
+	} else if id, err := lua.ParseEntryID(message.ID); err == nil {
+		p.At = models.TimeFromMs(int64(id.Ms))
 	}
 	return p
 }
 
-// Replay is how a replay of parked messages ended.
+// Replay is the result of a replay of parked messages.
 type Replay struct {
-	Handled int      `json:"handled"` // taken by the handler, and parked no more
+	Handled int      `json:"handled"` // by the handler, and parked no more
 	Left    []Parked `json:"left"`    // still parked, each with why as its Reason
 }
 
 // ReplayConfig says what to replay.
 type ReplayConfig struct {
-	Handle  HandleFunc    // required
-	ID      string        // of one message, or of its event; "" is all
-	Timeout time.Duration // of one attempt; 0 is DefaultHandleTimeout
-	Logger  *slog.Logger  // required
+	Handle HandleFunc   // required; an attempt has DefaultHandleTimeout
+	ID     string       // of one message, or of its event; "" is all
+	Logger *slog.Logger // required
 }
 
-// Replay hands parked messages to a handler once more, and deletes those that it takes. They are not put back into the
-// claim stream, where seq must stay as it is. A message that the handler refuses, for good or for now, stays where it is. A
-// crash in between has messages replayed again, as any handler must stand. Errors: ErrNoParked when there is no message ID;
-// those of Redis.
+// Replay hands parked messages to a handler once more, and deletes those that it handles. It does not put them back into the claim
+// stream, where seq must stay as it is. A message that the handler refuses, for good or for now, stays parked. After a crash in
+// between, messages are replayed again, which any handler must stand. Errors: ErrNoParked when there is no message ID; those of Redis.
 func (l *ParkingLot) Replay(ctx context.Context, cfg ReplayConfig) (Replay, error) {
 	var sum Replay
 	found := cfg.ID == ""
-	attempts := ServiceConfig{Handle: cfg.Handle, Timeout: orDefault(cfg.Timeout, DefaultHandleTimeout), Logger: cfg.Logger}
+	handling := ServiceConfig{Handle: cfg.Handle, Logger: cfg.Logger}.WithDefaults()
 	err := l.pages(ctx, func(page []Parked) error {
-		chosen := page
 		if cfg.ID != "" {
-			chosen = nil
-			for _, p := range page {
-				if p.Is(cfg.ID) {
-					chosen = append(chosen, p)
-				}
-			}
-			found = found || len(chosen) > 0
+			page = slices.DeleteFunc(page, func(p Parked) bool { return !p.Is(cfg.ID) })
+			found = found || len(page) > 0
 		}
-		return l.replayPage(ctx, &attempts, chosen, &sum)
+		return l.replayPage(ctx, &handling, page, &sum)
 	})
 	if err == nil && !found {
 		err = fmt.Errorf("%w: %q", ErrNoParked, cfg.ID)
@@ -176,30 +162,25 @@ func (l *ParkingLot) Replay(ctx context.Context, cfg ReplayConfig) (Replay, erro
 }
 
 func (l *ParkingLot) replayPage(ctx context.Context, cfg *ServiceConfig, page []Parked, sum *Replay) error {
-	var (
-		mu      sync.Mutex
-		handled []Parked
-		running errgroup.Group
-	)
-	for _, p := range page {
-		running.Go(func() error {
-			err := replayOne(ctx, cfg, &p)
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				handled = append(handled, p)
-				return nil
-			}
+	var running sync.WaitGroup
+	failures := make([]error, len(page))
+	for i := range page {
+		running.Go(func() { failures[i] = replayOne(ctx, cfg, &page[i]) })
+	}
+	running.Wait()
+	var handled []Parked
+	for i, p := range page {
+		if err := failures[i]; err != nil {
 			p.Reason = err.Error()
 			sum.Left = append(sum.Left, p)
-			return nil
-		})
+		} else {
+			handled = append(handled, p)
+		}
 	}
-	_ = running.Wait() // what fails is left
 	if ctx.Err() != nil && len(handled) == 0 {
 		return ctx.Err()
 	}
-	// What was handled is noted even when the caller has no more time for the rest.
+	// What was handled is deleted even when the caller has no more time for the rest.
 	deleting, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	if err := l.remove(deleting, handled); err != nil {
@@ -237,12 +218,12 @@ func (l *ParkingLot) Discard(ctx context.Context, id string) ([]Parked, error) {
 
 // remove deletes messages of one or more partitions.
 func (l *ParkingLot) remove(ctx context.Context, list []Parked) error {
-	places := make(map[string][]string)
+	ids := make(map[string][]string)
 	for _, p := range list {
-		places[p.key] = append(places[p.key], p.place)
+		ids[p.key] = append(ids[p.key], p.entryID)
 	}
-	for key, ids := range places {
-		if err := l.client.XDel(ctx, key, ids...).Err(); err != nil {
+	for key, list := range ids {
+		if err := l.client.XDel(ctx, key, list...).Err(); err != nil {
 			return fmt.Errorf("consumer: deleting from %s: %w", key, err)
 		}
 	}

@@ -101,8 +101,3 @@ func TestHandler_SortsErrors(t *testing.T) {
 		require.Len(t, entries[0].Values[consumer.PoisonReasonField], 1000)
 	})
 }
-
-func TestPoison_RefusesForeignMessages(t *testing.T) {
-	t.Parallel()
-	require.ErrorIs(t, consumer.Poison(message.NewMessage("1", nil), errors.New("x")), consumer.ErrForeign)
-}

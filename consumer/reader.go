@@ -4,68 +4,71 @@ import (
 	"errors"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/cenkalti/backoff/v5"
 	"github.com/redis/go-redis/v9"
+
+	"dibs/internal/sleep"
 )
 
 // firstID is before the first entry of any stream, and the cursor of a finished XAUTOCLAIM.
 const firstID = "0-0"
 
-// reader brings entries from Redis into the window and hands them out in order. What it knows of Redis' state is
-// doubted after every error: it joins the group anew when that is gone, and reads its own pending entries again, for a
-// reply that was lost on its way left entries there that nobody here has seen. After the loss of the group it parts with
-// what is in flight: the group made anew delivers all of the stream, and handlers deduplicate.
+// reader brings entries from Redis into the window and sends their messages in order. After every error it reads its own pending
+// entries again: a reply that was lost on its way has left entries there that nobody has seen. When the group is gone it creates the
+// group again, and what is in flight becomes stale: the new group delivers all of the stream, and handlers deduplicate.
 type reader struct {
 	*subscription
 	retry *backoff.ExponentialBackOff
 
-	joined    bool
-	caughtUp  bool   // with our own pending entries
-	pendingAt string // cursor among them
+	groupExists bool
+	pendingRead bool   // our own pending entries were all read
+	pendingAt   string // cursor among them
 
-	reclaimAt   time.Time
-	reclaimFrom string // cursor of XAUTOCLAIM
+	reclaimAt   time.Time // when to look for entries of silent consumers
+	reclaimFrom string    // cursor of XAUTOCLAIM
+}
+
+func newReader(s *subscription) *reader {
+	return &reader{subscription: s, retry: s.cfg.readBackoff.start(), pendingAt: firstID, reclaimFrom: firstID}
 }
 
 func (r *reader) run() {
-	r.doubt()
 	for r.stop.Err() == nil {
-		if err := r.step(); err == nil {
+		if err := r.read(); err == nil {
 			r.retry.Reset()
 		} else if r.stop.Err() == nil {
-			r.recover(err)
+			r.waitAfter(err)
 		}
 	}
 }
 
-func (r *reader) recover(err error) {
+func (r *reader) waitAfter(err error) {
 	wait := r.retry.NextBackOff()
-	r.meters.troubles.Inc()
-	r.log.Warn("reading failed, will try again", "error", err, "wait_ms", wait.Milliseconds())
-	r.doubt()
+	r.counters.redisErrors.Inc()
+	r.log.Warn("reading the stream failed, will try again", "error", err, "wait_ms", wait.Milliseconds())
+	r.pendingRead, r.pendingAt, r.reclaimFrom = false, firstID, firstID
 	if redis.HasErrorPrefix(err, "NOGROUP") {
-		r.joined = false
-		r.window.forget()
+		r.groupExists = false
+		r.window.invalidate()
 	}
-	r.pause(wait)
+	_ = sleep.For(r.stop, wait) // the loop looks at stop
 }
 
-func (r *reader) doubt() {
-	r.caughtUp, r.pendingAt, r.reclaimFrom = false, firstID, firstID
-}
-
-// step does one thing: joins the group, or reads a batch from one of the three places where entries are.
-func (r *reader) step() error {
-	if !r.joined {
-		return r.join()
+// read creates the group, or reads a batch from one of the three places where entries are.
+func (r *reader) read() error {
+	if !r.groupExists {
+		err := ensureGroup(r.stop, r.cfg.client, r.stream, r.cfg.group)
+		r.groupExists = err == nil
+		return err
 	}
-	wanted := min(r.cfg.ReadCount, max(1, r.cfg.Window/4))
-	count := min(r.window.await(r.stop.Done(), wanted), r.cfg.ReadCount)
+	wanted := min(r.cfg.readCount, max(1, r.cfg.window/4))
+	count := min(r.window.awaitRoom(r.stop.Done(), wanted), r.cfg.readCount)
 	switch {
 	case count == 0:
 		return nil // stopped
-	case !r.caughtUp:
+	case !r.pendingRead:
 		return r.readPending(count)
 	case !time.Now().Before(r.reclaimAt):
 		return r.reclaim(count)
@@ -74,44 +77,35 @@ func (r *reader) step() error {
 	}
 }
 
-func (r *reader) join() error {
-	if err := ensureGroup(r.stop, r.cfg.Client, r.stream, r.cfg.Group); err != nil {
-		return err
-	}
-	r.joined = true
-	return nil
-}
-
-// readPending reads on among the entries that Redis says this consumer has: what an earlier life left, and what was in
-// a lost reply.
+// readPending reads on among the entries that Redis has given to this consumer name: before a restart, or in a reply that was lost.
 func (r *reader) readPending(count int) error {
 	entries, err := r.xreadgroup(r.pendingAt, count, -1)
 	if err != nil {
 		return err
 	}
 	if len(entries) == 0 {
-		r.caughtUp = true
+		r.pendingRead = true
 		return nil
 	}
 	r.pendingAt = entries[len(entries)-1].ID
-	r.take(entries)
+	r.accept(entries)
 	return nil
 }
 
 func (r *reader) readNew(count int) error {
-	entries, err := r.xreadgroup(">", count, r.cfg.BlockTime)
+	entries, err := r.xreadgroup(">", count, r.cfg.blockTime)
 	if err != nil {
 		return err
 	}
-	r.take(entries)
+	r.accept(entries)
 	return nil
 }
 
 // xreadgroup reads the entries after an id; block < 0 does not wait.
 func (r *reader) xreadgroup(after string, count int, block time.Duration) ([]redis.XMessage, error) {
-	streams, err := r.cfg.Client.XReadGroup(r.stop, &redis.XReadGroupArgs{
-		Group:    r.cfg.Group,
-		Consumer: r.consumer,
+	streams, err := r.cfg.client.XReadGroup(r.stop, &redis.XReadGroupArgs{
+		Group:    r.cfg.group,
+		Consumer: r.cfg.name,
 		Streams:  []string{r.stream, after},
 		Count:    int64(count),
 		Block:    block,
@@ -125,14 +119,14 @@ func (r *reader) xreadgroup(after string, count int, block time.Duration) ([]red
 	return streams[0].Messages, nil
 }
 
-// reclaim takes over entries that have been silent for MinIdle: those of consumers that died, and our own that were in
-// a reply which never came. What is in flight here may be among them, and is left alone.
+// reclaim claims entries that have been idle for minIdle: those of consumers that died, and our own of a reply that was lost.
+// Entries in flight here may be among them, and are left alone.
 func (r *reader) reclaim(count int) error {
-	entries, next, deleted, err := r.cfg.Client.XAutoClaimWithDeleted(r.stop, &redis.XAutoClaimArgs{
+	entries, next, deleted, err := r.cfg.client.XAutoClaimWithDeleted(r.stop, &redis.XAutoClaimArgs{
 		Stream:   r.stream,
-		Group:    r.cfg.Group,
-		Consumer: r.consumer,
-		MinIdle:  r.cfg.MinIdle,
+		Group:    r.cfg.group,
+		Consumer: r.cfg.name,
+		MinIdle:  r.cfg.minIdle,
 		Start:    r.reclaimFrom,
 		Count:    int64(count),
 	}).Result()
@@ -141,96 +135,94 @@ func (r *reader) reclaim(count int) error {
 	}
 	r.reclaimFrom = next
 	if next == firstID {
-		r.reclaimAt = time.Now().Add(r.cfg.ReclaimEvery)
+		r.reclaimAt = time.Now().Add(r.cfg.reclaimEvery)
 	}
-	r.reportGone(deleted)
-	if taken := r.take(entries); taken > 0 {
-		r.meters.reclaimed.Add(float64(taken))
-		r.log.Info("took over entries of a silent consumer", "entries", taken)
+	r.reportDeleted(deleted)
+	if added := r.accept(entries); added > 0 {
+		r.counters.reclaimed.Add(float64(added))
+		r.log.Info("claimed entries of a consumer that was silent", "entries", added)
 	}
 	return nil
 }
 
-// take puts entries into the window and hands them out, in order. It returns how many were not in flight before.
-func (r *reader) take(entries []redis.XMessage) int {
-	flights := make([]*flight, len(entries))
-	for i := range entries {
-		flights[i] = &flight{Context: r.ctx, sub: r.subscription, id: entries[i].ID, fields: entries[i].Values}
+// accept puts entries into the window and sends their messages, in order. It returns how many were not in flight before.
+func (r *reader) accept(read []redis.XMessage) int {
+	entries := make([]*entry, len(read))
+	for i := range read {
+		entries[i] = &entry{Context: r.ctx, sub: r.subscription, id: read[i].ID, fields: read[i].Values}
 	}
-	flights = r.window.admit(flights, time.Now())
-	r.meters.read.Add(float64(len(flights)))
-	r.meters.inFlight.Add(float64(len(flights)))
-	r.lose(flights)
-	r.launch(flights)
-	return len(flights)
+	entries = r.window.add(entries, time.Now())
+	r.counters.read.Add(float64(len(entries)))
+	r.counters.inFlight.Add(float64(len(entries)))
+	r.ackTrimmed(entries)
+	r.sendFirst(entries)
+	return len(entries)
 }
 
-// launch hands out the first message of each flight, in order, or starts the poisoning of one that makes no message.
-func (r *reader) launch(flights []*flight) {
-	if len(flights) == 0 {
+// sendFirst sends the first message of each entry, in order. An entry that makes no message goes to the poison stream.
+func (r *reader) sendFirst(entries []*entry) {
+	if len(entries) == 0 {
 		return
 	}
-	handed := make(chan carried, len(flights))
-	defer close(handed)
-	r.carriers.Add(1)
-	go r.carry(handed)
-	for _, f := range flights {
+	sent := make(chan *delivery, len(entries))
+	defer close(sent)
+	r.waiting.Go(func() { r.awaitVerdicts(sent) })
+	for _, e := range entries {
 		if r.stop.Err() != nil {
 			return
 		}
-		if f.fields == nil {
+		if e.fields == nil {
 			continue
 		}
-		msg, err := r.unmarshal(f)
+		msg, err := r.unmarshal(e)
 		if err != nil {
-			r.carriers.Add(1)
-			go r.carryPoison(f, err)
+			r.waiting.Go(func() { r.poisonUnreadable(e, err) })
 			continue
 		}
-		if d := f.deliver(msg); r.handOut(d) {
-			handed <- carried{flight: f, delivery: d}
-		}
+		r.send(e, msg, sent)
 	}
 }
 
-func (r *reader) unmarshal(f *flight) (*message.Message, error) {
-	msg, err := r.cfg.Unmarshaller.Unmarshal(f.fields)
-	if err == nil && r.cfg.Decode != nil {
-		f.decoded, err = r.cfg.Decode(msg.Payload)
+// unmarshal reads the form that redisstream.Publisher and Dibs' scripts write.
+func (r *reader) unmarshal(e *entry) (*message.Message, error) {
+	msg, err := redisstream.DefaultMarshallerUnmarshaller{}.Unmarshal(e.fields)
+	if err == nil && r.cfg.decode != nil {
+		e.event, err = r.cfg.decode(msg.Payload)
 	}
 	return msg, err
 }
 
-// lose reports the flights whose entries are gone from the stream, and acks them.
-func (r *reader) lose(flights []*flight) {
+// ackTrimmed reports the entries that are gone from the stream, and acks them.
+func (r *reader) ackTrimmed(entries []*entry) {
 	var gone []string
-	for _, f := range flights {
-		if f.fields == nil {
-			gone = append(gone, f.id)
-			r.acks.add(f)
+	for _, e := range entries {
+		if e.fields == nil {
+			gone = append(gone, e.id)
+			r.acks.add(e)
 		}
 	}
-	r.reportLoss(gone)
+	r.reportLost(gone)
 }
 
-// reportGone reports entries that Redis has struck from the list of pending ones because they are gone from the stream;
-// XAUTOCLAIM looks at everybody's, however fresh. What is in flight here was read in time.
-func (r *reader) reportGone(ids []string) {
+// reportDeleted reports entries that XAUTOCLAIM has taken off the list of pending ones because they are gone from the stream. It
+// looks at those of every consumer, however fresh; what is in flight here was read in time.
+func (r *reader) reportDeleted(ids []string) {
 	var gone []string
 	for _, id := range ids {
 		if !r.window.holds(id) {
 			gone = append(gone, id)
 		}
 	}
-	r.reportLoss(gone)
+	r.reportLost(gone)
 }
 
-func (r *reader) reportLoss(ids []string) {
+// reportLost reports entries that were trimmed before they were acknowledged. Redis tells that to the consumer that looks first, so
+// another one may have such an entry in flight still.
+func (r *reader) reportLost(ids []string) {
 	if len(ids) == 0 {
 		return
 	}
-	r.meters.lost.Add(float64(len(ids)))
-	r.log.Error("entries were gone from the stream before they were handled",
+	r.counters.lost.Add(float64(len(ids)))
+	r.log.Error("the stream was trimmed before these entries were handled: this group never gets their events",
 		"entries", len(ids), "first", ids[0], "last", ids[len(ids)-1])
-	r.cfg.OnLoss(r.stream, ids)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"dibs/consumer"
 	"dibs/internal/testenv"
 )
 
@@ -121,17 +120,34 @@ func TestSubscriber_LooksForItsOwnEntriesAtOnceAfterAnError(t *testing.T) {
 	})
 }
 
+// withoutXClaim answers XCLAIM without asking Redis, so that entries in flight are not refreshed.
+type withoutXClaim struct{ redis.Hook }
+
+func (withoutXClaim) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "xclaim" {
+			return nil
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (withoutXClaim) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (withoutXClaim) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
 // slow runs a handler that takes three times MinIdle beside a second, idle consumer, and returns how often it ran.
 func slow(t *testing.T, rdb redis.UniversalClient, keepAlive bool) int {
+	if !keepAlive {
+		rdb.AddHook(withoutXClaim{})
+	}
 	f := newFixture(t, rdb)
 	cfg := f.config("a")
 	cfg.CloseTimeout = time.Millisecond
 	cfg.ReclaimEvery = time.Hour // or it might save its own
-	s := f.subscriber(cfg)
-	if !keepAlive {
-		s.TurnKeepAliveOff()
-	}
-	mine, err := s.Subscribe(t.Context(), f.stream)
+	mine, err := f.subscriber(cfg).Subscribe(t.Context(), f.stream)
 	require.NoError(t, err)
 	f.publish(0, 1)
 	held := next(t, mine)
@@ -167,11 +183,10 @@ func TestSubscriber_SlowHandlerWithoutKeepAliveIsCaught(t *testing.T) {
 func TestSubscriber_DoesNotTakeItsOwnMessageASecondTime(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		rdb.AddHook(withoutXClaim{})
 		f := newFixture(t, rdb)
 		cfg := f.config("a")
-		s := f.subscriber(cfg)
-		s.TurnKeepAliveOff()
-		messages, err := s.Subscribe(t.Context(), f.stream)
+		messages, err := f.subscriber(cfg).Subscribe(t.Context(), f.stream)
 		require.NoError(t, err)
 		f.publish(0, 1)
 		held := next(t, messages)
@@ -191,17 +206,15 @@ func TestSubscriber_ReportsWhatWasTrimmedBeforeItWasHandled(t *testing.T) {
 			f.abandon(owner, 8)
 			require.NoError(t, f.rdb.XTrimMaxLen(t.Context(), f.stream, 5).Err())
 			cfg := f.config("a")
-			metrics, err := consumer.NewMetrics(f.reg)
-			require.NoError(t, err)
-			cfg.Metrics = metrics
+			cfg.Registerer = f.reg
 			messages := f.subscribe(cfg)
 			got := take(t, messages, 5)
 			require.ElementsMatch(t, names(5, 5), got)
-			require.Eventually(t, func() bool { return len(f.losses()) == 5 }, patience, time.Millisecond)
-			require.Equal(t, ids[:5], f.losses())
+			require.Eventually(t, func() bool { return len(f.losses(ids...)) == 5 }, patience, time.Millisecond)
+			require.Equal(t, ids[:5], f.losses(ids...))
 			f.eventuallyNonePending()
 			none(t, messages, 100*time.Millisecond)
-			require.Len(t, f.losses(), 5, "reported once")
+			require.Len(t, f.losses(ids...), 5, "reported once")
 			require.EqualValues(t, 5, metric(t, f.reg, "lost_total"))
 			require.Zero(t, metric(t, f.reg, "in_flight"), "they leave no hole in the window")
 		})

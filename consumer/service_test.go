@@ -71,16 +71,15 @@ type service struct {
 func startService(t *testing.T, rdb redis.UniversalClient, change func(*consumer.ServiceConfig)) *service {
 	t.Helper()
 	s := &service{role: &role{rdb: rdb, reg: prometheus.NewRegistry()}, lot: consumer.NewParkingLot(rdb, 2, "ledger")}
-	tuning := newFixture(t, rdb).config("")
-	tuning.CloseTimeout = 2 * time.Second
 	cfg := consumer.ServiceConfig{
-		Client: rdb, Partitions: 2, Group: "ledger", Name: "one", Logger: quiet(), Registerer: s.reg, Tuning: tuning,
+		Client: rdb, Partitions: 2, Group: "ledger", Name: "one", Logger: quiet(), Registerer: s.reg, CloseTimeout: 2 * time.Second,
 		Backoff: consumer.Backoff{Initial: 5 * time.Millisecond, Max: 20 * time.Millisecond},
 	}
 	change(&cfg)
 	running, err := consumer.NewService(cfg)
 	require.NoError(t, err)
-	require.NoError(t, consumer.EnsureGroups(t.Context(), rdb, 2, []string{"ledger"}))
+	running.SetTiming(newFixture(t, rdb).config(""))
+	require.NoError(t, ensureGroups(t.Context(), rdb, 2, "ledger"))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- running.Run(ctx) }()
@@ -202,7 +201,7 @@ func TestService_AFullParkingLotKeepsMessagesInTheStream(t *testing.T) {
 	t.Parallel()
 	rdb := ownRedis(t).Client()
 	books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("no")) }}
-	s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle, c.ParkedMax, c.Tuning.Window = books.handle, 2, 1 })
+	s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle, c.ParkedMax, c.Window = books.handle, 2, 1 })
 	for n := range 5 {
 		s.claim(t, 0, n)
 	}

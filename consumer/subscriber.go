@@ -5,85 +5,69 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"dibs/lua"
 )
 
-// ErrClosed says that the subscriber was closed.
-var ErrClosed = errors.New("consumer: subscriber is closed")
+// routerGrace is how much longer the Router waits for a stop than the subscriptions under it.
+const routerGrace = 5 * time.Second
 
-// Subscriber is a watermill message.Subscriber over Redis Streams that keeps many messages in flight; see the package.
-// Any number of goroutines may share it.
-type Subscriber struct {
-	cfg     SubscriberConfig
+// errClosed says that the subscriber was closed.
+var errClosed = errors.New("consumer: subscriber is closed")
+
+// subscriber is a watermill message.Subscriber over Redis Streams that keeps many messages in flight; see the package. Any number
+// of goroutines may share it, but each stream has one subscription: its consumer name is the subscriber's.
+type subscriber struct {
+	cfg     subscriberConfig
+	metrics *metrics
 	closing context.Context
 	close   context.CancelFunc
 	running sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
-	taken  map[slot]bool
-
-	keepAliveOff bool // for tests of the tests
 }
 
-// slot is a place among the subscriptions of one topic. Each has a consumer name of its own, the same after a restart.
-type slot struct {
-	topic  string
-	number int
-}
+var _ message.Subscriber = (*subscriber)(nil)
 
-var (
-	_ message.Subscriber           = (*Subscriber)(nil)
-	_ message.SubscribeInitializer = (*Subscriber)(nil)
-)
-
-// NewSubscriber returns a Subscriber, or ErrConfig wrapped. It does not talk to Redis yet.
-func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
-	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
+// newSubscriber returns a subscriber for a configuration that was validated. It does not talk to Redis yet.
+func newSubscriber(cfg subscriberConfig) (*subscriber, error) {
+	m, err := newMetrics(cfg.registerer)
+	if err != nil {
 		return nil, err
 	}
-	s := &Subscriber{cfg: cfg, taken: map[slot]bool{}}
+	s := &subscriber{cfg: cfg, metrics: m}
 	s.closing, s.close = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// Subscribe starts reading a stream. It does not wait for Redis: a group that is missing is made once Redis is there, from
-// the first entry on. When ctx is cancelled or the Subscriber is closed, reading stops, messages in flight have
-// CloseTimeout to be acked, and then the channel is closed. Contexts of messages carry the values of ctx.
-func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	if topic == "" {
-		return nil, errors.New("consumer: empty topic")
-	}
+// Subscribe starts reading a stream. It does not wait for Redis: a group that is missing is created once Redis answers, from the
+// first entry on. When ctx is cancelled or the subscriber is closed, reading stops, messages in flight have closeTimeout to be
+// acked, and then the channel is closed. Contexts of messages carry the values of ctx.
+func (s *subscriber) Subscribe(ctx context.Context, stream string) (<-chan *message.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	stop, cancel := context.WithCancel(ctx)
-	unhook := context.AfterFunc(s.closing, cancel)
-	place := s.takeSlot(topic)
-	sub := newSubscription(stop, &s.cfg, topic, s.consumerName(place))
-	sub.keepAliveOff = s.keepAliveOff
+	detach := context.AfterFunc(s.closing, cancel)
+	sub := newSubscription(stop, s, stream)
 	s.running.Go(func() {
 		defer close(sub.out)
 		sub.run()
-		s.leaveSlot(place)
-		unhook()
+		detach()
 		cancel()
 	})
 	return sub.out, nil
 }
 
-// SubscribeInitialize makes the group, and the stream where it is missing.
-func (s *Subscriber) SubscribeInitialize(topic string) error {
-	return ensureGroup(s.closing, s.cfg.Client, topic, s.cfg.Group)
-}
-
-// Close stops all subscriptions as the cancelling of their contexts does, and waits for them. It may be called again.
-// The Redis client stays open.
-func (s *Subscriber) Close() error {
+// Close stops all subscriptions, as cancelling their contexts does, and waits for them. It may be called again. The Redis client
+// stays open.
+func (s *subscriber) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -92,24 +76,21 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-func (s *Subscriber) takeSlot(topic string) slot {
-	place := slot{topic: topic}
-	for s.taken[place] {
-		place.number++
+// run hands the events of all claim streams to a handler until ctx is cancelled, then closes the subscriber.
+func (s *subscriber) run(ctx context.Context, handle HandleFunc) error {
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: s.cfg.closeTimeout + routerGrace}, routerLog{s.cfg.log})
+	if err != nil {
+		return fmt.Errorf("consumer: making the router: %w", err)
 	}
-	s.taken[place] = true
-	return place
-}
-
-func (s *Subscriber) leaveSlot(place slot) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.taken, place)
-}
-
-func (s *Subscriber) consumerName(place slot) string {
-	if place.number == 0 {
-		return s.cfg.Consumer
+	onMessage := handler(s.cfg.log, func(msg *message.Message) error {
+		return handle(msg.Context(), *entryOf(msg.Context()).event, msg.Payload)
+	})
+	for p := range s.cfg.partitions {
+		stream := lua.StreamKey(p)
+		router.AddConsumerHandler(stream, stream, s, onMessage)
 	}
-	return fmt.Sprintf("%s#%d", s.cfg.Consumer, place.number+1)
+	if err = errors.Join(router.Run(ctx), s.Close()); err != nil {
+		return fmt.Errorf("consumer: running the router: %w", err)
+	}
+	return nil
 }

@@ -9,115 +9,98 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// finishTimeout bounds the last acks of a subscription that stops. What does not get through is delivered again.
+// finishTimeout bounds the last acknowledgements of a subscription that stops. What does not reach Redis is delivered again.
 const finishTimeout = 2 * time.Second
 
-// subscription is one reader of one stream. A reader goroutine fills the window and hands messages out, a carrier
-// goroutine per read waits for their verdicts, and a keeper goroutine talks to Redis about what is in flight.
+// subscription reads one stream. Its reader goroutine fills the window and sends messages, one goroutine per read waits for their
+// verdicts, and its acker goroutine tells Redis what was acked and what is still in flight.
 type subscription struct {
-	cfg      *SubscriberConfig
+	cfg      *subscriberConfig
 	stream   string
-	consumer string
 	log      *slog.Logger
-	meters   meters
+	counters counters
 
-	stop     context.Context // ends when reading shall stop
-	ctx      context.Context // ends when the drain is over; parent of all messages
-	abandon  context.CancelFunc
-	out      chan *message.Message
-	window   *window
-	acks     *ackQueue
-	carriers sync.WaitGroup
-
-	keepAliveOff bool // for tests of the tests
+	stop    context.Context // ends when reading has to stop
+	ctx     context.Context // ends when the drain is over; parent of all messages
+	giveUp  context.CancelFunc
+	out     chan *message.Message
+	window  *window
+	acks    *ackQueue
+	waiting sync.WaitGroup // goroutines that wait for verdicts or for the poison stream
 }
 
-func newSubscription(stop context.Context, cfg *SubscriberConfig, stream, consumer string) *subscription {
-	ctx, abandon := context.WithCancel(context.WithoutCancel(stop))
+func newSubscription(stop context.Context, s *subscriber, stream string) *subscription {
+	ctx, giveUp := context.WithCancel(context.WithoutCancel(stop))
 	return &subscription{
-		cfg:      cfg,
+		cfg:      &s.cfg,
 		stream:   stream,
-		consumer: consumer,
-		log:      cfg.Logger.With("stream", stream, "group", cfg.Group, "consumer", consumer),
-		meters:   cfg.Metrics.of(cfg.Group, stream),
+		log:      s.cfg.log.With("stream", stream, "group", s.cfg.group, "consumer", s.cfg.name),
+		counters: s.metrics.of(s.cfg.group, stream),
 		stop:     stop,
 		ctx:      ctx,
-		abandon:  abandon,
+		giveUp:   giveUp,
 		out:      make(chan *message.Message),
-		window:   newWindow(cfg.Window),
-		acks:     newAckQueue(cfg.AckCount),
+		window:   newWindow(s.cfg.window),
+		acks:     newAckQueue(ackCount),
 	}
 }
 
-// run lasts until stop ends and everything that was in flight is acked, or given up.
+// run lasts until stop ends and everything that was in flight is acknowledged or given up.
 func (s *subscription) run() {
-	read, kept, finish := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(read)
-		(&reader{subscription: s, retry: s.cfg.ReadBackoff.start()}).run()
-	}()
-	go func() {
-		defer close(kept)
-		s.keep(finish)
-	}()
+	acking, stopAcking := context.WithCancel(context.Background())
+	defer stopAcking()
+	var reader, acker sync.WaitGroup
+	reader.Go(func() { newReader(s).run() })
+	acker.Go(func() { s.ack(acking) })
 	<-s.stop.Done()
-	s.drain(read)
-	close(finish)
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		<-kept
+	s.drain(&reader)
+	stopAcking()
+	// A Redis that hangs holds a command for longer than its context lasts. A stop does not wait for that.
+	finished := within(finishTimeout, func() {
+		acker.Wait()
 		s.finish()
-	}()
-	// A Redis that hangs holds commands for longer than their contexts last; nobody shall wait for that.
-	timeout := time.NewTimer(finishTimeout)
-	defer timeout.Stop()
-	select {
-	case <-finished:
-	case <-timeout.C:
-		s.log.Warn("stopping while Redis does not answer; what was not acked will be delivered again")
+	})
+	if !finished {
+		s.log.Warn("Redis does not answer: the stop does not wait for it, and what was not acknowledged will be delivered again")
 	}
 }
 
-// drain waits for the reader and the handlers, and gives up on them after CloseTimeout.
-func (s *subscription) drain(read <-chan struct{}) {
-	settled := make(chan struct{})
+// drain waits for the reader and the handlers, and gives up on them after closeTimeout.
+func (s *subscription) drain(reader *sync.WaitGroup) {
+	drained := within(s.cfg.closeTimeout, func() {
+		reader.Wait()
+		s.waiting.Wait()
+	})
+	if !drained {
+		s.log.Warn("handlers did not finish in time: their messages will be delivered again", "messages", s.window.count())
+	}
+	s.giveUp()
+	s.waiting.Wait()
+}
+
+// within reports whether f returned in time. It does not wait for f any longer.
+func within(limit time.Duration, f func()) bool {
+	done := make(chan struct{})
 	go func() {
-		defer close(settled)
-		<-read
-		s.carriers.Wait()
+		defer close(done)
+		f()
 	}()
-	timeout := time.NewTimer(s.cfg.CloseTimeout)
+	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	select {
-	case <-settled:
+	case <-done:
+		return true
 	case <-timeout.C:
-		s.log.Warn("stopping with messages in flight; they will be delivered again", "messages", s.window.count())
+		return false
 	}
-	s.abandon()
-	s.carriers.Wait()
 }
 
-// finish acks what is left to ack and hands the rest back to the group.
+// finish sends the last acknowledgements and leaves the rest for other consumers to claim at once.
 func (s *subscription) finish() {
 	ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
 	defer cancel()
-	s.flush(ctx)
-	s.handBack(ctx)
-	s.meters.inFlight.Sub(float64(s.window.count()))
-	s.meters.oldest.Set(0)
-}
-
-// pause waits; false when the subscription stops first.
-func (s *subscription) pause(d time.Duration) bool { return pause(s.stop, d) }
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	s.sendAcks(ctx)
+	s.expireIdle(ctx)
+	s.counters.inFlight.Sub(float64(s.window.count()))
+	s.counters.oldest.Set(0)
 }

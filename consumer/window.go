@@ -1,122 +1,110 @@
 package consumer
 
 import (
-	"strconv"
-	"strings"
 	"sync"
 	"time"
+
+	"dibs/lua"
 )
 
-// roomPatience is how long a reader waits for a worthwhile amount of room before it takes what there is. It keeps reads
-// from shrinking to a few entries each, and a window that is nearly full of stuck messages from stopping the rest.
-const roomPatience = 5 * time.Millisecond
+// roomWait is how long a reader waits for a worthwhile amount of room before it takes what there is. It keeps reads from shrinking
+// to a few entries each, and a window that is nearly full of stuck messages from stopping the rest.
+const roomWait = 5 * time.Millisecond
 
-// window is what a subscription has read and not yet acked in Redis. Any number of goroutines may share it.
+// window is what a subscription has read and not yet acknowledged in Redis. Any number of goroutines may share it.
 type window struct {
 	size  int
-	freed chan struct{} // holds a token when room was made since it was last looked at
+	freed chan struct{} // holds a token when entries were removed since the last look
 
 	mu   sync.Mutex
-	held int                // those forgotten included, until their handlers are done
-	byID map[string]*flight // those not forgotten
+	held int               // stale entries included, until their handlers are done
+	byID map[string]*entry // without stale entries
 }
 
 func newWindow(size int) *window {
-	return &window{size: size, freed: make(chan struct{}, 1), byID: make(map[string]*flight, size)}
+	return &window{size: size, freed: make(chan struct{}, 1), byID: make(map[string]*entry, size)}
 }
 
-// admit adds the flights that are not in flight already and returns them, in order; their time starts at now.
-func (w *window) admit(flights []*flight, now time.Time) []*flight {
+// add takes in the entries that are not in flight already and returns them, in order.
+func (w *window) add(entries []*entry, now time.Time) []*entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	kept := flights[:0]
-	for _, f := range flights {
-		if _, there := w.byID[f.id]; there {
+	added := entries[:0]
+	for _, e := range entries {
+		if _, inFlight := w.byID[e.id]; inFlight {
 			continue
 		}
-		f.touched = now
-		w.byID[f.id] = f
-		kept = append(kept, f)
+		e.refreshed = now
+		w.byID[e.id] = e
+		added = append(added, e)
 	}
-	w.held += len(kept)
-	return kept
+	w.held += len(added)
+	return added
 }
 
-// holds tells whether the entry is in flight.
+// holds reports whether the entry is in flight.
 func (w *window) holds(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, there := w.byID[id]
-	return there
+	_, inFlight := w.byID[id]
+	return inFlight
 }
 
-// release makes the room of flights free.
-func (w *window) release(flights []*flight) {
+func (w *window) remove(entries []*entry) {
 	w.mu.Lock()
-	for _, f := range flights {
-		if !f.forgotten {
-			delete(w.byID, f.id)
+	for _, e := range entries {
+		if !e.stale {
+			delete(w.byID, e.id)
 		}
 	}
-	w.held -= len(flights)
+	w.held -= len(entries)
 	w.mu.Unlock()
 	signal(w.freed)
 }
 
-// forget parts with all flights because Redis knows nothing of them any more: their acks are not sent, and their ids may
-// come again. They keep their room until their handlers are done.
-func (w *window) forget() {
+// invalidate makes all entries stale: Redis has lost the group and with it their pending state. Their ids may come again, and their
+// acks are not sent. They take up room until their handlers are done.
+func (w *window) invalidate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, f := range w.byID {
-		f.forgotten = true
+	for _, e := range w.byID {
+		e.stale = true
 	}
 	clear(w.byID)
 }
 
-// current returns the flights that were not forgotten.
-func (w *window) current(flights []*flight) []*flight {
+// pendingIDs returns the ids of those of the entries that are not stale.
+func (w *window) pendingIDs(entries []*entry) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	kept := make([]*flight, 0, len(flights))
-	for _, f := range flights {
-		if !f.forgotten {
-			kept = append(kept, f)
+	ids := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if !e.stale {
+			ids = append(ids, e.id)
 		}
 	}
-	return kept
+	return ids
 }
 
-// untouched returns the flights that Redis was last told about before the given time.
-func (w *window) untouched(before time.Time) []*flight {
+// refreshedBefore returns the entries that Redis was last told about before the given time, in no order.
+func (w *window) refreshedBefore(t time.Time) []*entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var due []*flight
-	for _, f := range w.byID {
-		if f.touched.Before(before) {
-			due = append(due, f)
+	var due []*entry
+	for _, e := range w.byID {
+		if e.refreshed.Before(t) {
+			due = append(due, e)
 		}
 	}
 	return due
 }
 
-func (w *window) touch(flights []*flight, now time.Time) {
+func (w *window) setRefreshed(entries []*entry, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, f := range flights {
-		f.touched = now
+	for _, e := range entries {
+		e.refreshed = now
 	}
-}
-
-// all returns every flight that was not forgotten, in no order.
-func (w *window) all() []*flight {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	flights := make([]*flight, 0, len(w.byID))
-	for _, f := range w.byID {
-		flights = append(flights, f)
-	}
-	return flights
 }
 
 func (w *window) count() int {
@@ -125,20 +113,20 @@ func (w *window) count() int {
 	return w.held
 }
 
-// room is how many more flights the window takes; never below 0.
+// room is how many more entries the window takes; never below 0.
 func (w *window) room() int { return max(0, w.size-w.count()) }
 
-// await returns the room once there is as much as wanted, or any after a little patience; 0 when done closes first.
-func (w *window) await(done <-chan struct{}, wanted int) int {
+// awaitRoom returns the room once it is as much as wanted, or any after roomWait; 0 when done closes first.
+func (w *window) awaitRoom(done <-chan struct{}, wanted int) int {
 	if room := w.room(); room >= wanted {
 		return room
 	}
-	patience := time.NewTimer(roomPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(roomWait)
+	defer timeout.Stop()
 	for {
 		select {
 		case <-w.freed:
-		case <-patience.C:
+		case <-timeout.C:
 			wanted = 1
 		case <-done:
 			return 0
@@ -149,28 +137,18 @@ func (w *window) await(done <-chan struct{}, wanted int) int {
 	}
 }
 
-// oldest is when the oldest entry in flight was written to the stream, by Redis' clock; zero when nothing is in flight.
-func (w *window) oldest() time.Time {
+// oldest is the age of the oldest entry in flight since it was written, by Redis' clock; 0 when nothing is in flight.
+func (w *window) oldest() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var least int64
-	for id := range w.byID {
-		if ms := entryMs(id); least == 0 || ms < least {
-			least = ms
+	var first lua.EntryID
+	for text := range w.byID {
+		if id, err := lua.ParseEntryID(text); err == nil && (first == lua.EntryID{} || id.Less(first)) {
+			first = id
 		}
 	}
-	if least == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(least)
-}
-
-// entryMs is the time part of an entry's id; 0 when it has none.
-func entryMs(id string) int64 {
-	head, _, _ := strings.Cut(id, "-")
-	ms, err := strconv.ParseInt(head, 10, 64)
-	if err != nil {
+	if first == (lua.EntryID{}) {
 		return 0
 	}
-	return ms
+	return time.Since(time.UnixMilli(int64(first.Ms)))
 }

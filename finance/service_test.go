@@ -37,10 +37,7 @@ func startService(
 			return between(e, func(_ context.Context, e models.Event, _ []byte) error { return books.Handle(ctx, e, payload) })
 		},
 		Backoff: consumer.Backoff{Initial: 5 * time.Millisecond, Max: 500 * time.Millisecond},
-		Tuning: consumer.SubscriberConfig{
-			BlockTime: 20 * time.Millisecond, MinIdle: 400 * time.Millisecond, ReclaimEvery: 100 * time.Millisecond,
-			ReadBackoff: consumer.Backoff{Initial: 10 * time.Millisecond, Max: 200 * time.Millisecond}, Window: 2000, CloseTimeout: 2 * time.Second,
-		},
+		Window:  2000, CloseTimeout: 2 * time.Second,
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())

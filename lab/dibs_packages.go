@@ -149,7 +149,7 @@ func bookkeeping(ctx context.Context, parts dibsParts, db *gorm.DB) (stop func(c
 	}
 	reader, err := consumer.New(consumer.Config{
 		Client: parts.rdb, Name: "lab", Sink: sink, Logger: parts.log, Registerer: prometheus.NewRegistry(),
-		Tuning: consumer.SubscriberConfig{Window: 4 * writer.DefaultFlushSize},
+		Window: 4 * writer.DefaultFlushSize,
 	})
 	if err != nil {
 		return nil, errors.Join(err, sink.Close(ctx))

@@ -11,12 +11,12 @@ import (
 )
 
 // Main is the body of a package's TestMain: it runs the tests, stops the servers they shared, removes their folders,
-// fails the run if goroutines are left over, and exits the process. It does not return.
-func Main(m *testing.M) {
+// fails the run if goroutines are left over, but for those that ignore names, and exits the process. It does not return.
+func Main(m *testing.M, ignore ...goleak.Option) {
 	code := m.Run()
 	shared.closeAll()
 	if code == 0 {
-		if err := goleak.Find(leaksOfOthers()...); err != nil {
+		if err := goleak.Find(append(leaksOfOthers(), ignore...)...); err != nil {
 			fmt.Fprintf(os.Stderr, "testenv: goroutines left over: %v\n", err)
 			code = 1
 		}

@@ -1,6 +1,6 @@
 //go:build !race
 
-package conformance
+package consumer_test
 
 import (
 	"os"
@@ -18,8 +18,8 @@ import (
 const reconnectMessages = 10_000
 
 // Redis restarts twice while the suite publishes; every message arrives. Not under the race detector, which finds a race
-// in the suite itself (it appends to the published messages while it compares them); package consumer's own restart test
-// runs there too. For the same reason the last message is held back a little: the suite must have noted it as published
+// in the suite itself (it appends to the published messages while it compares them); TestSubscriber_SurvivesARestartOfRedis runs there
+// too. For the same reason the last message is held back a little: the suite must have noted it as published
 // before it compares.
 func TestConformance_Reconnect(t *testing.T) {
 	t.Parallel()

@@ -1,9 +1,7 @@
-package conformance
+package consumer_test
 
 import (
 	"context"
-	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -11,20 +9,13 @@ import (
 	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"dibs/consumer"
 	"dibs/internal/testenv"
 )
-
-// TestMain does not look for leaked goroutines: the suite's fan-in of subscribers is never drained. Package consumer does.
-func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == restartRedis {
-		os.Exit(restart(os.Args[2]))
-	}
-	os.Exit(m.Run())
-}
 
 // restartRedis is the command of this binary that restarts the Redis at an address, for the suite wants a program.
 const restartRedis = "restart-redis"
@@ -57,7 +48,7 @@ func (s suite) pubSub(t *testing.T, group string) (message.Publisher, message.Su
 	rdb := redis.NewClient(&cfg)
 	t.Cleanup(func() { _ = rdb.Close() })
 	subscriber, err := consumer.NewSubscriber(consumer.SubscriberConfig{
-		Client: rdb, Group: group, Consumer: watermill.NewShortUUID(), Logger: slog.New(slog.DiscardHandler), Window: s.window,
+		Client: rdb, Group: group, Consumer: watermill.NewShortUUID(), Logger: quiet(), Registerer: prometheus.NewRegistry(), Window: s.window,
 		BlockTime: 20 * time.Millisecond, MinIdle: 2 * time.Second, ReclaimEvery: 100 * time.Millisecond,
 		CloseTimeout: 200 * time.Millisecond,
 		NackBackoff:  consumer.Backoff{Initial: time.Millisecond, Max: 100 * time.Millisecond},
