@@ -217,6 +217,25 @@ func TestService_AFullParkingLotKeepsMessagesInTheStream(t *testing.T) {
 	s.eventuallyPending(t, 0)
 }
 
+func TestService_AFullParkingLotKeepsUnreadableEntriesInTheStream(t *testing.T) {
+	t.Parallel()
+	rdb := ownRedis(t).Client()
+	s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle, c.ParkedMax, c.Window = (&ledger{}).handle, 2, 1 })
+	for range 5 {
+		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{"junk", "1"}}).Err())
+	}
+	s.eventuallyParked(t, 2)
+	require.Eventually(t, func() bool { return metric(t, s.reg, "redis_errors_total") > 3 }, patience, time.Millisecond)
+	require.Len(t, s.parked(t), 2)
+	require.EqualValues(t, 1, s.pending(t, "ledger"), "the third waits, and is not acked")
+	for range 3 {
+		_, err := s.lot.Discard(t.Context(), s.parked(t)[0].ID)
+		require.NoError(t, err)
+		s.eventuallyParked(t, 2)
+	}
+	s.eventuallyPending(t, 0)
+}
+
 func TestParkingLot_Replay(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {

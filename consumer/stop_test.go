@@ -72,6 +72,28 @@ func TestSubscriber_StopGivesUpAfterCloseTimeoutAndAnotherTakesOverAtOnce(t *tes
 	})
 }
 
+// A message that was refused once and has no verdict the second time is not acked by a stop.
+func TestSubscriber_StopGivesUpOnARedeliveredMessageAndAnotherTakesOver(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := newFixture(t, rdb)
+		f.publish(0, 1)
+		cfg := f.config("a")
+		cfg.MinIdle = time.Hour // only what was handed back can be taken
+		s := f.subscriber(cfg)
+		messages, err := s.Subscribe(t.Context(), f.stream)
+		require.NoError(t, err)
+		require.True(t, next(t, messages).Nack())
+		again := next(t, messages)
+		require.NoError(t, s.Close())
+		require.Error(t, again.Context().Err(), "the context of a message ends with the drain")
+
+		cfg.Consumer = "b"
+		require.Equal(t, names(0, 1), take(t, f.subscribe(cfg), 1))
+		f.eventuallyNonePending()
+	})
+}
+
 func TestSubscriber_CancelledSubscriptionLeavesTheOthers(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
