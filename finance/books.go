@@ -1,6 +1,7 @@
 package finance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,47 +15,38 @@ import (
 	"dibs/models"
 )
 
-// Defaults of Config.
+// Defaults and limits of Config.
 const (
-	BatchSizeDefault = 1000                  // entries: a transaction's cost an entry stops falling at about that
-	BatchSizeMax     = 5000                  // entries: eight values each stay below what SQLite takes in one statement, in chunks
-	IntervalDefault  = 10 * time.Millisecond // the first event of a batch waits so long for others
-	TimeoutDefault   = 30 * time.Second      // one attempt at a transaction
+	DefaultBatchSize = 1000                  // entries: above it the cost of an entry does not fall any more
+	DefaultInterval  = 10 * time.Millisecond // the first event of a batch waits so long for others
+	BatchSizeMax     = 5000                  // entries
 )
 
 var (
 	// ErrConfig is wrapped by every refusal of a Config; the message names the field.
 	ErrConfig = errors.New("finance: bad configuration")
-	// ErrClosed says that the books closed before the event was booked: deliver it again.
+	// ErrClosed says that the books were closed before the event was credited: deliver it again.
 	ErrClosed = errors.New("finance: books closed")
-	// ErrConflict says that the books hold another entry under the event's id.
+	// ErrConflict says that the books have another entry under the event's id.
 	ErrConflict = errors.New("finance: another entry has this id")
 )
 
-// Config is how Books work. DB and Logger are required.
+// Config configures Books.
 type Config struct {
-	// DB holds accounts and account_entries, and is opened with TranslateError, without clientFoundRows and RETURNING.
+	// DB holds accounts and account_entries. Required; sqlstore.Open opens it as Books needs it.
 	DB *gorm.DB
 
-	BatchSize int           // most entries of a transaction
-	Interval  time.Duration // longest wait of an event for others
-	Timeout   time.Duration // of one attempt at a transaction
+	BatchSize int           // most entries of a transaction; 0 is DefaultBatchSize
+	Interval  time.Duration // longest wait of an event for others; 0 is DefaultInterval
 
-	Logger     *slog.Logger
+	Logger     *slog.Logger          // required
 	Registerer prometheus.Registerer // nil: no metrics
 }
 
-// WithDefaults returns a copy with defaults where nothing is set.
+// WithDefaults returns a copy with the zero fields filled in.
 func (c Config) WithDefaults() Config {
-	if c.BatchSize == 0 {
-		c.BatchSize = BatchSizeDefault
-	}
-	if c.Interval == 0 {
-		c.Interval = IntervalDefault
-	}
-	if c.Timeout == 0 {
-		c.Timeout = TimeoutDefault
-	}
+	c.BatchSize = cmp.Or(c.BatchSize, DefaultBatchSize)
+	c.Interval = cmp.Or(c.Interval, DefaultInterval)
 	return c
 }
 
@@ -69,14 +61,12 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: BatchSize must be 1 to %d", ErrConfig, BatchSizeMax)
 	case c.Interval < 0 || c.Interval > time.Minute:
 		return fmt.Errorf("%w: Interval must be 0 to 1m", ErrConfig)
-	case c.Timeout < time.Millisecond:
-		return fmt.Errorf("%w: Timeout must be at least 1ms", ErrConfig)
 	}
 	return nil
 }
 
 // Books credits events, many in one transaction. Any number of goroutines may hand in events, and any number of Books, in any
-// number of processes, may be given the same ones: each is credited once.
+// number of processes, may get the same events: each event is credited once.
 type Books struct {
 	cfg     Config
 	metrics *booksMetrics
@@ -91,7 +81,7 @@ type Books struct {
 // submission is an event that waits for its transaction.
 type submission struct {
 	entry Entry
-	done  chan error // takes one verdict without blocking
+	done  chan error // takes one answer without blocking
 }
 
 // NewBooks checks cfg and starts; Close stops it. Errors: ErrConfig.
@@ -110,9 +100,9 @@ func NewBooks(cfg Config) (*Books, error) {
 	return b, nil
 }
 
-// Handle is a consumer.HandleFunc: it returns nil once the event is credited, was before, or asks for no credit. Errors:
-// consumer.Permanent with ErrEvent or ErrConflict, or with what the database has against its data; ErrClosed; ctx's own; any
-// other of the database's, to be tried again.
+// Handle is a consumer.HandleFunc. It returns nil once the event is credited, was credited before, or asks for no credit. Errors:
+// consumer.Permanent with ErrEvent or ErrConflict, or with the database's refusal of the data; ErrClosed; ctx's own; any other of the
+// database's, to be tried again.
 func (b *Books) Handle(ctx context.Context, e models.Event, _ []byte) error {
 	entry, credits, err := EntryOf(&e)
 	switch {
@@ -137,30 +127,30 @@ func (b *Books) Handle(ctx context.Context, e models.Event, _ []byte) error {
 	}
 }
 
-// run books batch after batch. While one is committed the next one gathers before the door.
+// run credits batch after batch. While one is committed, the events of the next one wait.
 func (b *Books) run(ctx context.Context) {
 	defer close(b.stopped)
 	defer b.abort(nil)
 	for {
 		select {
 		case first := <-b.in:
-			b.book(ctx, b.gather(first))
+			b.credit(ctx, b.gather(first))
 		case <-b.closing:
 			return
 		}
 	}
 }
 
-// gather waits for events that come within the interval, up to a batch.
+// gather collects the events that come within the interval, up to a batch.
 func (b *Books) gather(first *submission) []*submission {
 	batch := []*submission{first}
-	over := time.NewTimer(b.cfg.Interval)
-	defer over.Stop()
+	timer := time.NewTimer(b.cfg.Interval)
+	defer timer.Stop()
 	for len(batch) < b.cfg.BatchSize {
 		select {
 		case s := <-b.in:
 			batch = append(batch, s)
-		case <-over.C:
+		case <-timer.C:
 			return batch
 		case <-b.closing:
 			return batch
@@ -169,8 +159,8 @@ func (b *Books) gather(first *submission) []*submission {
 	return batch
 }
 
-// Close takes no more events and waits for the transaction under way, until ctx ends: it is then given up, and Close returns
-// an error that wraps ctx's. A clean close says in the log what became of the events of its life. It may be called again.
+// Close refuses further events and waits for the running transaction until ctx ends. It then cancels the transaction and returns an
+// error that wraps ctx's. A clean close logs how many events were credited, redelivered and refused. It may be called again.
 func (b *Books) Close(ctx context.Context) error {
 	first := false
 	b.closeOnce.Do(func() { first = true; close(b.closing) })
@@ -178,9 +168,9 @@ func (b *Books) Close(ctx context.Context) error {
 	case <-b.stopped:
 		if first {
 			b.cfg.Logger.LogAttrs(context.WithoutCancel(ctx), slog.LevelInfo, "books closed",
-				slog.Int64("credited_ever", b.metrics.life.credited.Load()),
-				slog.Int64("redelivered_ever", b.metrics.life.redelivered.Load()),
-				slog.Int64("refused_ever", b.metrics.life.refused.Load()))
+				slog.Int64("credited_ever", b.metrics.totals.credited.Load()),
+				slog.Int64("redelivered_ever", b.metrics.totals.redelivered.Load()),
+				slog.Int64("refused_ever", b.metrics.totals.refused.Load()))
 		}
 		return nil
 	case <-ctx.Done():

@@ -26,10 +26,12 @@ import (
 // handIn gives all events to books at once and returns the verdicts.
 func handIn(t testing.TB, b *finance.Books, events ...models.Event) []error {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	verdicts := make([]error, len(events))
 	var all errgroup.Group
 	for i, e := range events {
-		all.Go(func() error { verdicts[i] = b.Handle(t.Context(), e, nil); return nil })
+		all.Go(func() error { verdicts[i] = b.Handle(ctx, e, nil); return nil })
 	}
 	require.NoError(t, all.Wait())
 	return verdicts
@@ -54,6 +56,25 @@ func TestBooks_OneEntryAClaimWhateverIsRedelivered(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.Empty(t, faults(t, db, events))
+	})
+}
+
+// An account is of one user and one currency: two currencies of a user in one batch are two accounts.
+func TestBooks_TwoCurrenciesOfAUserInOneBatch(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		books := openBooks(t, finance.Config{DB: db, Interval: 50 * time.Millisecond})
+		var events []models.Event
+		for n, currency := range []string{"EUR", "USD", "EUR", ""} {
+			e := packetClaim(1 + 50*n) // of one user
+			e.Currency = currency
+			events = append(events, e)
+		}
+		require.NoError(t, errors.Join(handIn(t, books, events...)...))
+		require.Empty(t, faults(t, db, events))
+		var accounts int64
+		require.NoError(t, db.Model(&finance.Account{}).Count(&accounts).Error)
+		require.EqualValues(t, 3, accounts)
 	})
 }
 
@@ -223,7 +244,6 @@ func TestConfig_NamesTheFieldItRefuses(t *testing.T) {
 		"Logger":    {DB: db},
 		"BatchSize": {DB: db, Logger: quiet(), BatchSize: 5001},
 		"Interval":  {DB: db, Logger: quiet(), Interval: -1},
-		"Timeout":   {DB: db, Logger: quiet(), Timeout: 1},
 	} {
 		_, err := finance.NewBooks(bad)
 		require.ErrorIs(t, err, finance.ErrConfig)

@@ -1,7 +1,7 @@
-// Package finance is the reference finance service: what a claim of a packet gave is credited to its user's account, and what
-// was left over when a campaign closed to its sender's, one entry for each, whatever is redelivered.
+// Package finance is the reference finance service. It credits the amount of each packet claim to its user's account, and the amount
+// that is left over when a campaign closes to its sender's: one entry for each, whatever is redelivered.
 //
-// It stands on package consumer alone, as a service of others would:
+// It is built on package consumer, as a service of others would be:
 //
 //	claim streams ─▶ consumer.Service (group finance) ─▶ Books.Handle … one transaction for many events ─▶ acked
 //	                                 └▶ what can never be credited: parked, replayed by `dibs finance replay`

@@ -11,8 +11,8 @@ import (
 // Group is the consumer group of the finance service.
 const Group = "finance"
 
-// amountMax bounds an entry, in minor units: 15 digits, as many as any reader of JSON holds exactly. Batches of entries then
-// add up without overflow.
+// amountMax bounds an entry, in minor units: 15 digits, as many as any reader of JSON holds exactly. Entries of a
+// batch then add up without overflow.
 const amountMax = 999_999_999_999_999
 
 // ErrEvent is wrapped by every refusal of an event that can never be credited; the message says what is wrong with it.
@@ -23,7 +23,7 @@ type Entry struct {
 	ClaimID    string `gorm:"primaryKey"` // id of the event: the claim's, or that of campaign.closed
 	UserID     string
 	CampaignID string
-	PacketID   *string // nil: what was left over
+	PacketID   *string // nil: what was left over when the campaign closed
 	Amount     int64   // minor units
 	Currency   string  // ISO 4217; "" when the campaign names none
 	ClaimedAt  time.Time
@@ -45,7 +45,7 @@ type Account struct {
 // TableName names the table for gorm.
 func (Account) TableName() string { return "accounts" }
 
-// EntryOf makes the entry that an event asks for. False: it asks for none, as a claim of a coupon. Errors: ErrEvent.
+// EntryOf returns the entry that an event asks for; false for an event that asks for none, such as a claim of a coupon. Errors: ErrEvent.
 func EntryOf(e *models.Event) (entry Entry, credits bool, err error) {
 	switch e.Type {
 	case models.EventClaimAccepted:
@@ -54,7 +54,7 @@ func EntryOf(e *models.Event) (entry Entry, credits bool, err error) {
 		}
 		err = checkPacket(e)
 	case models.EventCampaignClosed:
-		if e.Amount == nil || *e.Amount == 0 || e.UserID == "" { // nothing left over, or nobody to give it to
+		if e.Amount == nil || *e.Amount == 0 || e.UserID == "" { // nothing is left over, or there is no sender
 			return Entry{}, false, nil
 		}
 		err = checkMoney(e, 1)
@@ -95,8 +95,8 @@ func checkMoney(e *models.Event, least int64) error {
 	return nil
 }
 
-// isCurrency tells whether code is an ISO 4217 code, or none: a campaign need not name a currency, and what it gives is then
-// counted in an account of its own.
+// isCurrency reports whether code has the form of an ISO 4217 code, or is empty: a campaign need not name a currency, and its amounts
+// then go to an account of their own.
 func isCurrency(code string) bool {
 	if len(code) != 3 {
 		return code == ""
@@ -109,7 +109,7 @@ func isCurrency(code string) bool {
 	return true
 }
 
-// same tells whether two entries credit the same. Times are left out: they are no money.
+// same reports whether two entries credit the same. Times do not matter.
 func (e *Entry) same(other *Entry) bool {
 	packet := func(e *Entry) string {
 		if e.PacketID == nil {

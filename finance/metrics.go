@@ -12,10 +12,10 @@ type booksMetrics struct {
 	entries, redelivered, retries prometheus.Counter
 	seconds                       prometheus.Histogram
 
-	life struct{ credited, redelivered, refused atomic.Int64 } // events; refused for good
+	totals struct{ credited, redelivered, refused atomic.Int64 } // events; refused for good
 }
 
-// newBooksMetrics registers the figures; with a nil Registerer they are kept to themselves.
+// newBooksMetrics registers the figures, unless reg is nil.
 func newBooksMetrics(reg prometheus.Registerer) *booksMetrics {
 	f := promauto.With(reg)
 	return &booksMetrics{

@@ -30,7 +30,7 @@ func startService(
 	t *testing.T, rdb redis.UniversalClient, db *gorm.DB, name string, between func(models.Event, consumer.HandleFunc) error,
 ) {
 	t.Helper()
-	books := openBooks(t, finance.Config{DB: db, BatchSize: 200, Interval: 2 * time.Millisecond, Timeout: 2 * time.Second})
+	books := openBooks(t, finance.Config{DB: db, BatchSize: 200, Interval: 2 * time.Millisecond})
 	service, err := consumer.NewService(consumer.ServiceConfig{
 		Client: rdb, Partitions: 2, Group: finance.Group, Name: name, Logger: quiet(), Registerer: prometheus.NewRegistry(),
 		Handle: func(ctx context.Context, e models.Event, payload []byte) error {

@@ -11,10 +11,9 @@ import (
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
-)
 
-// rowsPerStatement keeps a statement below the packet limit of MySQL and the 32,766 values of SQLite.
-const rowsPerStatement = 1000
+	"dibs/internal/sqlstore"
+)
 
 // errOverflow says that an account would hold more than the database can count.
 var errOverflow = errors.New("finance: the account is full")
@@ -22,28 +21,36 @@ var errOverflow = errors.New("finance: the account is full")
 // sqlite is the name of gorm's dialect; any other is MySQL's.
 const sqlite = "sqlite"
 
-// commit puts all entries in and moves the accounts by them, in one transaction: all of it or nothing. It fails with
-// failureDuplicate when one of the entries is there already. After an error of unknown outcome it may be called again.
+// commit inserts all entries and adds them to the accounts, in one transaction: all of it or nothing. It tries again while the
+// database is not there, or another transaction was first. One of the entries that is there already is a sqlstore.FailureDuplicate.
+// After an error of unknown outcome it may be called again.
 func (b *Books) commit(ctx context.Context, entries []Entry) error {
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	now := time.Now().UTC().Truncate(time.Millisecond)
+	now := sqlstore.Now()
 	for i := range entries {
 		entries[i].CreditedAt = now
 	}
 	accounts := accountsOf(entries, now)
-	err := b.cfg.DB.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		for chunk := range slices.Chunk(entries, rowsPerStatement) {
-			if err := tx.Create(chunk).Error; err != nil {
-				return fmt.Errorf("account_entries: %w", err)
-			}
+	tries := 0
+	err := sqlstore.Retry(ctx, func() error {
+		if tries++; tries > 1 {
+			b.metrics.retries.Inc()
 		}
-		for chunk := range slices.Chunk(accounts, rowsPerStatement) {
-			if err := moveAccounts(tx, chunk); err != nil {
-				return fmt.Errorf("accounts: %w", err)
+		return b.cfg.DB.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			rows := sqlstore.RowsPerInsert(tx.Name())
+			for chunk := range slices.Chunk(entries, rows) {
+				if err := tx.Create(chunk).Error; err != nil {
+					return fmt.Errorf("account_entries: %w", err)
+				}
 			}
-		}
-		return nil
+			for chunk := range slices.Chunk(accounts, rows) {
+				if err := moveAccounts(tx, chunk); err != nil {
+					return fmt.Errorf("accounts: %w", err)
+				}
+			}
+			return nil
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("finance: credit: %w", err)
@@ -51,7 +58,7 @@ func (b *Books) commit(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// accountsOf adds entries up by account, sorted by key, so that transactions lock accounts in one order.
+// accountsOf sums entries by account, sorted by key, so that all transactions lock accounts in one order.
 func accountsOf(entries []Entry, now time.Time) []Account {
 	type key struct{ user, currency string }
 	sums := make(map[key]*Account, len(entries))
@@ -75,7 +82,7 @@ func accountsOf(entries []Entry, now time.Time) []Account {
 	return accounts
 }
 
-// moveAccounts adds sums to accounts, and opens those that are not there.
+// moveAccounts adds sums to accounts, and creates the accounts that are not there.
 func moveAccounts(tx *gorm.DB, sums []Account) error {
 	added := func(column string) string { return "VALUES(" + column + ")" }
 	conflict := clause.OnConflict{Columns: []clause.Column{{Name: "user_id"}, {Name: "currency"}}}
@@ -94,17 +101,17 @@ func moveAccounts(tx *gorm.DB, sums []Account) error {
 	})
 	result := tx.Clauses(conflict).Create(sums)
 	if result.Error == nil && lite && result.RowsAffected != int64(len(sums)) {
-		return errOverflow
+		return sqlstore.Final(errOverflow)
 	}
 	return result.Error
 }
 
 // lookUp reads those of the entries that are in the books, by id.
 func (b *Books) lookUp(ctx context.Context, entries []Entry) (map[string]Entry, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	known := make(map[string]Entry)
-	for chunk := range slices.Chunk(entries, rowsPerStatement) {
+	for chunk := range slices.Chunk(entries, sqlstore.RowsPerInsert(b.cfg.DB.Name())) {
 		ids := make([]string, len(chunk))
 		for i := range chunk {
 			ids[i] = chunk[i].ClaimID

@@ -32,8 +32,8 @@ var arrows = map[string][]string{
 	"lua":        {"models"},
 	"migrations": {},
 	"api":        {"lua", "models", "split"},
-	"consumer":   {"lua", "models"},      // of lua the key names only, see keyNames
-	"finance":    {"consumer", "models"}, // as a service of others would stand
+	"consumer":   {"lua", "models"}, // of lua the key names only, see keyNames
+	"finance":    {"consumer", "internal/sqlstore", "models"},
 	"config":     {"lua", "models"},
 	"cmd":        everything,
 	"bench":      everything, // measures any room against its ceiling

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/go-sql-driver/mysql"
+	"gorm.io/gorm"
 )
 
 // Failure is what can be done about an error of the database.
@@ -60,7 +61,9 @@ func FailureOf(err error) Failure {
 	switch {
 	case err == nil:
 		return FailureNone
-	case errors.Is(err, mysql.ErrPktTooLarge):
+	case errors.Is(err, gorm.ErrDuplicatedKey): // what gorm translates lacks the number
+		return FailureDuplicate
+	case errors.Is(err, mysql.ErrPktTooLarge), errors.Is(err, gorm.ErrCheckConstraintViolated):
 		return FailureData
 	case errors.As(err, &my):
 		return mysqlFailure(my.Number)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 )
 
 func TestFailureOf_SaysWhatCanBeDone(t *testing.T) {
@@ -23,6 +24,7 @@ func TestFailureOf_SaysWhatCanBeDone(t *testing.T) {
 		{my(1213), FailureClash}, {my(1205), FailureClash},
 		{my(1062), FailureDuplicate},
 		{my(1406), FailureData}, {my(3819), FailureData}, {my(4025), FailureData}, {my(1153), FailureData}, {mysql.ErrPktTooLarge, FailureData},
+		{gorm.ErrDuplicatedKey, FailureDuplicate}, {gorm.ErrCheckConstraintViolated, FailureData},
 		{my(1040), FailureTransient}, {my(1146), FailureTransient}, {my(1142), FailureTransient}, {my(1836), FailureTransient},
 		{driver.ErrBadConn, FailureTransient}, {mysql.ErrInvalidConn, FailureTransient}, {io.EOF, FailureTransient},
 		{sql.ErrTxDone, FailureTransient}, {context.DeadlineExceeded, FailureTransient},

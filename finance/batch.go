@@ -1,0 +1,132 @@
+package finance
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"dibs/consumer"
+	"dibs/internal/sqlstore"
+)
+
+// writeTimeout bounds a transaction and its repetitions. After it the events are delivered again, and others in between.
+const writeTimeout = 30 * time.Second
+
+// errSameID says that two different events with one id came in one batch: the second is judged when the first has its entry.
+var errSameID = errors.New("finance: two different events with one id at once")
+
+// batch is entries that are credited together, sorted by id and no id twice, and the submissions that wait for each.
+type batch struct {
+	entries []Entry
+	waiting map[string][]*submission
+}
+
+// newBatch sorts entries by id, which is the order of the key, so that all transactions take their locks in one order.
+func newBatch(submissions []*submission) *batch {
+	b := &batch{waiting: make(map[string][]*submission, len(submissions))}
+	for _, s := range submissions {
+		id := s.entry.ClaimID
+		before := b.waiting[id]
+		switch {
+		case len(before) == 0:
+			b.entries = append(b.entries, s.entry)
+		case !before[0].entry.same(&s.entry):
+			s.done <- errSameID
+			continue
+		}
+		b.waiting[id] = append(before, s)
+	}
+	slices.SortFunc(b.entries, func(x, y Entry) int { return cmp.Compare(x.ClaimID, y.ClaimID) })
+	return b
+}
+
+// answer gives a result to all submissions of entries.
+func (b *batch) answer(entries []Entry, result error) {
+	for i := range entries {
+		for _, s := range b.waiting[entries[i].ClaimID] {
+			s.done <- result
+		}
+	}
+}
+
+// credit brings submissions into the books and answers each.
+func (b *Books) credit(ctx context.Context, submissions []*submission) {
+	begun := time.Now()
+	all := newBatch(submissions)
+	b.write(ctx, all, all.entries)
+	b.metrics.seconds.Observe(time.Since(begun).Seconds())
+}
+
+// write credits entries of a batch and answers their submissions.
+func (b *Books) write(ctx context.Context, all *batch, entries []Entry) {
+	err := b.commit(ctx, entries)
+	switch failure := sqlstore.FailureOf(err); {
+	case err == nil:
+		b.metrics.entries.Add(float64(len(entries)))
+		b.metrics.totals.credited.Add(int64(len(entries)))
+		all.answer(entries, nil)
+	case failure == sqlstore.FailureDuplicate:
+		b.writeUnknown(ctx, all, entries, err)
+	case failure == sqlstore.FailureData || errors.Is(err, errOverflow):
+		b.bisect(ctx, all, entries, err)
+	default:
+		b.metrics.retries.Inc()
+		b.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "crediting failed, the events will be delivered again",
+			slog.Int("events", len(entries)), slog.Any("error", err))
+		all.answer(entries, err)
+	}
+}
+
+// writeUnknown answers for the entries that are in the books already, and writes the others. cause is the duplicate that was met.
+func (b *Books) writeUnknown(ctx context.Context, all *batch, entries []Entry, cause error) {
+	known, err := b.lookUp(ctx, entries)
+	if err == nil && len(known) == 0 {
+		err = cause // its row is gone again
+	}
+	if err != nil {
+		all.answer(entries, err)
+		return
+	}
+	var unknown []Entry
+	for i := range entries {
+		one := entries[i : i+1]
+		booked, isKnown := known[one[0].ClaimID]
+		switch {
+		case !isKnown:
+			unknown = append(unknown, one[0])
+		case booked.same(&one[0]):
+			b.metrics.redelivered.Inc()
+			b.metrics.totals.redelivered.Add(1)
+			all.answer(one, nil)
+		default:
+			all.answer(one, b.refuse(conflict(&booked)))
+		}
+	}
+	if len(unknown) > 0 {
+		b.write(ctx, all, unknown)
+	}
+}
+
+// bisect credits the halves of entries that the database refuses, down to the entry that it refuses alone.
+func (b *Books) bisect(ctx context.Context, all *batch, entries []Entry, cause error) {
+	if len(entries) == 1 {
+		all.answer(entries, b.refuse(cause))
+		return
+	}
+	b.write(ctx, all, entries[:len(entries)/2])
+	b.write(ctx, all, entries[len(entries)/2:])
+}
+
+// refuse is for what no redelivery will cure.
+func (b *Books) refuse(err error) error {
+	b.metrics.totals.refused.Add(1)
+	return consumer.Permanent(err)
+}
+
+func conflict(booked *Entry) error {
+	return fmt.Errorf("%w: it credits %d %s of campaign %s to %q", ErrConflict, booked.Amount, booked.Currency, booked.CampaignID, booked.UserID)
+}
