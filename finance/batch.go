@@ -128,5 +128,6 @@ func (b *Books) refuse(err error) error {
 }
 
 func conflict(booked *Entry) error {
-	return fmt.Errorf("%w: it credits %d %s of campaign %s to %q", ErrConflict, booked.Amount, booked.Currency, booked.CampaignID, booked.UserID)
+	return fmt.Errorf("%w: it credits %d %s of campaign %s to %q",
+		ErrConflict, booked.Amount, booked.Currency, booked.CampaignID, booked.UserID)
 }

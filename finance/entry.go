@@ -11,10 +11,6 @@ import (
 // Group is the consumer group of the finance service.
 const Group = "finance"
 
-// amountMax bounds an entry, in minor units: 15 digits, as many as any reader of JSON holds exactly. Entries of a
-// batch then add up without overflow.
-const amountMax = 999_999_999_999_999
-
 // ErrEvent is wrapped by every refusal of an event that can never be credited; the message says what is wrong with it.
 var ErrEvent = errors.New("finance: bad event")
 
@@ -85,28 +81,14 @@ func checkPacket(e *models.Event) error {
 
 func checkMoney(e *models.Event, least int64) error {
 	switch {
-	case *e.Amount < least || *e.Amount > amountMax:
+	case *e.Amount < least || *e.Amount > models.AmountMax: // entries of a batch then add up without overflow
 		return fmt.Errorf("%w: amount %d", ErrEvent, *e.Amount)
-	case !isCurrency(e.Currency):
+	case e.Currency != "" && !models.IsCurrency(e.Currency): // without one, amounts go to an account of their own
 		return fmt.Errorf("%w: currency %q", ErrEvent, e.Currency)
 	case models.CheckUserID(e.UserID) != nil:
 		return fmt.Errorf("%w: user_id %q", ErrEvent, e.UserID)
 	}
 	return nil
-}
-
-// isCurrency reports whether code has the form of an ISO 4217 code, or is empty: a campaign need not name a currency, and its amounts
-// then go to an account of their own.
-func isCurrency(code string) bool {
-	if len(code) != 3 {
-		return code == ""
-	}
-	for _, c := range []byte(code) {
-		if c < 'A' || c > 'Z' {
-			return false
-		}
-	}
-	return true
 }
 
 // same reports whether two entries credit the same. Times do not matter.

@@ -3,6 +3,7 @@ package models
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -18,17 +19,17 @@ const (
 // Status is whether a campaign takes claims, apart from its window and its stock.
 type Status string
 
-// The states of a campaign. Closed is for ever.
+// The states of a campaign. A closed campaign stays closed.
 const (
 	StatusOpen   Status = "open"
 	StatusPaused Status = "paused"
 	StatusClosed Status = "closed"
 
-	// StatusLoading is what Redis holds of a campaign whose load MySQL has not confirmed yet: to a claim it is absent.
-	// MySQL never holds it.
+	// StatusLoading is the status in Redis while MySQL has not confirmed the load yet: claims find the campaign absent. MySQL never
+	// holds it.
 	StatusLoading Status = "loading"
-	// StatusFenced is what Redis holds of a campaign that is not to be trusted until MySQL proves it or has it rebuilt: to a claim
-	// it is absent. MySQL never holds it.
+	// StatusFenced is the status in Redis while its state of the campaign is in doubt, until MySQL proves or rebuilds it: claims find
+	// the campaign absent. MySQL never holds it.
 	StatusFenced Status = "fenced"
 )
 
@@ -40,7 +41,7 @@ const (
 	ResidencyNone     Residency = "none"     // never loaded into Redis
 	ResidencyResident Residency = "resident" // in Redis, which decides
 	ResidencyEvicted  Residency = "evicted"  // taken out of Redis when MySQL held all of it
-	ResidencyLost     Residency = "lost"     // Redis lost some or all of it: takes no claims before MySQL proves that it holds all
+	ResidencyLost     Residency = "lost"     // Redis lost some or all of it: no claims until MySQL proves that it holds all
 )
 
 const (
@@ -74,13 +75,13 @@ type Campaign struct {
 	SenderID      string
 	HoldForMs     int64
 
-	// Version numbers the changes of the definition, 1 and then milliseconds since 1970, rising; AppliedVersion is the last one that
-	// Redis is known to hold.
+	// Version identifies the last change of the definition: 1, then milliseconds since 1970, rising. AppliedVersion is the last version
+	// that Redis is known to hold.
 	Version        int64
 	AppliedVersion int64
-	// Epoch counts the times that the campaign was loaded into Redis; 0 is never.
+	// Epoch is the number of the last load into Redis; 0 before the first.
 	Epoch int64
-	// LoadAttempts counts the loads that were ever begun; it numbers the epochs.
+	// LoadAttempts counts the loads that were begun; the next epoch comes from it.
 	LoadAttempts int64
 
 	Residency       Residency `gorm:"default:none"`
@@ -89,8 +90,8 @@ type Campaign struct {
 	// StreamGeneration is the generation of the claim stream when the campaign was loaded: while the stream has the same one, none of
 	// its entries was lost. The tags keep the name of the column, and of the field in the digests that are stored.
 	StreamGeneration string `gorm:"column:stream_birth" json:"StreamBirth"`
-	SeenSeq          int64  // highest seq that an API process saw of this epoch and Redis then did not hold
-	LostClaims       int64  // places in the order that a repair gave up: no row will ever have them
+	SeenSeq          int64  // highest seq that an API process saw in this epoch and that Redis did not hold afterwards
+	LostClaims       int64  // seqs that a repair gave up: no row will ever have them
 
 	// The books, moved by the writer in the transaction that inserts the claims.
 	Remaining int64 // units; never below 0, never below what Redis says
@@ -106,13 +107,13 @@ type Campaign struct {
 // TableName names the table for gorm.
 func (Campaign) TableName() string { return "campaigns" }
 
-// HoldFor is how long a claim may stay unredeemed; 0 is for ever.
+// HoldFor is how long a claim may stay unredeemed; 0 is no limit.
 func (c *Campaign) HoldFor() time.Duration { return time.Duration(c.HoldForMs) * time.Millisecond }
 
 // Location is the zone whose midnight starts a day of per_user_per_day.
 func (c *Campaign) Location() (*time.Location, error) { return time.LoadLocation(c.TimeZone) }
 
-// FieldError is a refusal of one field of a request; Field is its JSON name, Reason a phrase that follows it.
+// FieldError is a refusal of one field of a request. Field is its JSON name, Reason a phrase that follows the name.
 type FieldError struct{ Field, Reason string }
 
 // Error reads "total: must be …".
@@ -122,7 +123,7 @@ func refuse(field, format string, args ...any) error {
 	return &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Validate returns nil or a *FieldError for the first field that can't be.
+// Validate returns nil, or a *FieldError for the first field that is not valid.
 func (c *Campaign) Validate() error {
 	if err := CheckCampaignID(c.ID); err != nil {
 		return refuse("id", "%s", reason(err))
@@ -167,7 +168,7 @@ func (c *Campaign) validateTimes() error {
 	if c.Kind == KindPacket && c.HoldForMs > 0 {
 		return refuse("hold_for", "must be left out: a packet's amount is credited as it is claimed")
 	}
-	if c.Currency != "" && !isCurrency(c.Currency) {
+	if c.Currency != "" && !IsCurrency(c.Currency) {
 		return refuse("currency", "must be three capital letters (ISO 4217)")
 	}
 	if c.SenderID != "" {
@@ -178,19 +179,12 @@ func (c *Campaign) validateTimes() error {
 	return nil
 }
 
-func isCurrency(s string) bool {
-	if len(s) != 3 {
-		return false
-	}
-	for i := range 3 {
-		if s[i] < 'A' || s[i] > 'Z' {
-			return false
-		}
-	}
-	return true
+// IsCurrency reports whether code has the form of an ISO 4217 code.
+func IsCurrency(code string) bool {
+	return len(code) == 3 && strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
-// reason is the part of an ErrID message that follows the sentinel's own words.
+// reason is the part of an error's message that follows the text of ErrID.
 func reason(err error) string {
 	if errors.Is(err, ErrID) {
 		return err.Error()[len(ErrID.Error())+2:]

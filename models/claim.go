@@ -1,8 +1,6 @@
 package models
 
-import (
-	"time"
-)
+import "time"
 
 // ClaimStatus is what became of a claim. MySQL is the authority.
 type ClaimStatus string
@@ -15,7 +13,7 @@ const (
 	ClaimExpired  ClaimStatus = "expired"
 )
 
-// Live tells whether a claim counts against stock and limits.
+// Live reports whether a claim counts against stock and limits.
 func (s ClaimStatus) Live() bool { return s == ClaimClaimed || s == ClaimRedeemed }
 
 // Claim is one accepted claim as storefronts see it.
@@ -38,7 +36,7 @@ type Claim struct {
 	ReleaseReason string `json:"release_reason,omitempty" doc:"in the words of who released it"`
 }
 
-// WithResolution is the claim with what became of it, as its row says.
+// WithResolution returns the claim with the fields that tell what became of it, from its row.
 func (c Claim) WithResolution(r *ClaimRow) Claim {
 	if r.OrderID != nil {
 		c.OrderID = *r.OrderID
@@ -56,16 +54,16 @@ func (c Claim) WithResolution(r *ClaimRow) Claim {
 	return c
 }
 
-// Stock is a campaign's stock at one watermark, in units.
+// Stock is a campaign's stock at one moment, in units.
 type Stock struct {
 	CampaignID string `json:"campaign_id"`
 	Total      int64  `json:"total"`
 	Remaining  int64  `json:"remaining"` // what can still be claimed, by Redis
 	Claimed    int64  `json:"claimed"`   // live claims, by Redis
 	Synced     int64  `json:"synced"`    // of these, in MySQL
-	Backlog    int64  `json:"backlog"`   // of these, on their way
-	Parked     int64  `json:"parked"`    // of these, can't be written: somebody has to look
-	Drift      int64  `json:"drift"`     // Redis less MySQL at a common watermark; never a lag
+	Backlog    int64  `json:"backlog"`   // of these, on their way to MySQL
+	Parked     int64  `json:"parked"`    // of these, refused by MySQL: a person has to decide
+	Drift      int64  `json:"drift"`     // Redis less MySQL at a common watermark, so that a backlog is no drift
 	Low        bool   `json:"low"`
 	AsOf       Time   `json:"as_of"`
 }
@@ -73,7 +71,7 @@ type Stock struct {
 // TimeLayout is RFC 3339 in UTC with milliseconds, the form of every time in the API and in events.
 const TimeLayout = "2006-01-02T15:04:05.000Z"
 
-// Time is a moment that JSON shows in TimeLayout.
+// Time is a time that JSON shows in TimeLayout.
 type Time struct{ time.Time }
 
 // NewTime cuts t to UTC milliseconds.

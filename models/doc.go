@@ -1,3 +1,3 @@
-// Package models holds the words that several rooms of Dibs share: what a campaign, a claim, an event and an outcome are,
-// which ids are legal, and the rows of MySQL. It imports nothing of ours.
+// Package models defines what several packages share: campaigns, claims, events and outcomes, which ids are valid, and the rows of
+// MySQL. It imports no other package of this module.
 package models

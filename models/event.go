@@ -13,7 +13,7 @@ const GroupSyncer = "syncer"
 // EventVersion is the `v` of the events this code writes and reads.
 const EventVersion = 1
 
-// EventType says what an event tells.
+// EventType is the type of an event.
 type EventType string
 
 // The types of event in a claim stream.
@@ -26,8 +26,8 @@ const (
 	EventCampaignClosed   EventType = "campaign.closed"
 )
 
-// Event is the payload of an entry of a claim stream. Of claim.accepted the id is the claim's own.
-// Readers must pass over fields and types they don't know.
+// Event is the payload of an entry of a claim stream. The id of a claim.accepted is the claim's id. Readers must ignore fields and types
+// that they do not know.
 type Event struct {
 	V          int       `json:"v"`
 	Type       EventType `json:"type"`
@@ -35,19 +35,19 @@ type Event struct {
 	CampaignID string    `json:"campaign_id"`
 	UserID     string    `json:"user_id,omitempty"`
 	Quantity   int64     `json:"quantity,omitempty"` // units
-	// Key is the digest of the client's idempotency key, base64url without padding; empty when it sent none.
+	// Key is the digest of the client's idempotency key, base64url without padding; empty if it sent none.
 	Key string `json:"key,omitempty"`
 	// Epoch is the load of the campaign into Redis that this event comes from.
 	Epoch int64 `json:"epoch,omitempty"`
 	Seq   int64 `json:"seq,omitempty"`
-	// Remaining is the units left after an event that tells of the stock.
+	// Remaining is the units left after a change of the stock.
 	Remaining *int64 `json:"remaining,omitempty"`
 	At        Time   `json:"at"`
 	PacketID  string `json:"packet_id,omitempty"`
 	Amount    *int64 `json:"amount,omitempty"` // minor units
 	Currency  string `json:"currency,omitempty"`
 
-	// What claim.released and claim.redeemed tell beside: which claim, when it was made, and what became of it.
+	// Only in claim.released and claim.redeemed: which claim, when it was made, and what became of it.
 	ClaimID   string `json:"claim_id,omitempty"`
 	ClaimedAt *Time  `json:"claimed_at,omitempty"`
 	OrderID   string `json:"order_id,omitempty"`
@@ -57,7 +57,7 @@ type Event struct {
 // ErrEvent is wrapped by every refusal of an event; the message says what is wrong with it.
 var ErrEvent = errors.New("models: bad event")
 
-// DecodeEvent reads and checks the payload of a stream entry. A type it does not know is no error: the caller passes over it.
+// DecodeEvent reads and checks the payload of a stream entry. An unknown type is no error: the caller ignores the event.
 func DecodeEvent(payload []byte) (Event, error) {
 	var e Event
 	if !scanEvent(payload, &e) {
@@ -72,7 +72,7 @@ func DecodeEvent(payload []byte) (Event, error) {
 	return e, nil
 }
 
-// unmarshalEvent stands apart so that the usual event, which does without it, need not live on the heap.
+// unmarshalEvent is a function of its own because json.Unmarshal moves its event to the heap, and the usual event does without.
 func unmarshalEvent(payload []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(payload, &e); err != nil {
@@ -104,7 +104,7 @@ func (e *Event) validateResolution() error {
 	case e.ClaimID == "" || len(e.ClaimID) > CampaignIDLength:
 		return fmt.Errorf("%w: claim_id %s", ErrEvent, strconv.Quote(e.ClaimID))
 	case e.ClaimedAt == nil || e.ClaimedAt.Year() < 1970 || e.ClaimedAt.Year() > 9999:
-		return fmt.Errorf("%w: claimed_at is missing or can't be", ErrEvent)
+		return fmt.Errorf("%w: claimed_at is missing or out of range", ErrEvent)
 	}
 	return e.validateClaim()
 }
@@ -118,7 +118,7 @@ func (e *Event) validateClaim() error {
 	case e.Seq < 1:
 		return fmt.Errorf("%w: seq %d", ErrEvent, e.Seq)
 	case e.PacketID != "" && (CheckCampaignID(e.PacketID) != nil || e.Amount == nil):
-		return fmt.Errorf("%w: packet_id %s without what it holds", ErrEvent, strconv.Quote(e.PacketID))
+		return fmt.Errorf("%w: packet_id %s without a valid id or without an amount", ErrEvent, strconv.Quote(e.PacketID))
 	case e.Amount != nil && (*e.Amount < 0 || *e.Amount > AmountMax):
 		return fmt.Errorf("%w: amount %d", ErrEvent, *e.Amount)
 	case len(e.Key) > 64:

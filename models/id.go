@@ -39,48 +39,30 @@ func isCampaignIDByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
 }
 
-// CheckClaimID returns nil, or ErrID wrapped, for the id of a claim. Dibs makes them; what it looks for may be anything.
+// CheckClaimID returns nil, or ErrID wrapped, for the id of a claim. Dibs makes these ids, but callers may ask for any.
 func CheckClaimID(id string) error { return CheckCampaignID(id) }
 
 // CheckUserID returns nil, or ErrID wrapped, for the id of a user or an order.
 func CheckUserID(id string) error { return checkPrintable(id, UserIDLength) }
 
-// CheckIdempotencyKey returns nil, or ErrID wrapped, for an idempotency key. No key at all is the caller's to allow.
+// CheckIdempotencyKey returns nil, or ErrID wrapped, for an idempotency key. The caller decides whether a key may be missing.
 func CheckIdempotencyKey(key string) error { return checkPrintable(key, IdempotencyKeyLength) }
 
-// checkPrintable counts characters, not bytes. Printable is what strconv.IsPrint calls so: letters, marks, numbers,
-// punctuation, symbols and the ASCII space.
+// checkPrintable counts characters, not bytes. Printable is what strconv.IsPrint says: letters, marks, numbers, punctuation, symbols and
+// the ASCII space.
 func checkPrintable(s string, most int) error {
-	if s == "" {
-		return fmt.Errorf("%w: must be 1 to %d characters", ErrID, most)
-	}
-	n, plain := 0, true
-	for i := range len(s) {
-		if s[i] < 0x20 || s[i] > 0x7e {
-			plain = false
-			break
-		}
-	}
-	if plain {
-		n = len(s)
-	} else if err := checkRunes(s, &n); err != nil {
-		return err
-	}
-	if n > most {
-		return fmt.Errorf("%w: must be 1 to %d characters", ErrID, most)
-	}
-	return nil
-}
-
-func checkRunes(s string, n *int) error {
 	if !utf8.ValidString(s) {
 		return fmt.Errorf("%w: is not valid UTF-8", ErrID)
 	}
+	n := 0
 	for _, r := range s {
 		if !strconv.IsPrint(r) {
 			return fmt.Errorf("%w: holds a character that is not printable", ErrID)
 		}
-		*n++
+		n++
+	}
+	if n == 0 || n > most {
+		return fmt.Errorf("%w: must be 1 to %d characters", ErrID, most)
 	}
 	return nil
 }

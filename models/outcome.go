@@ -1,7 +1,7 @@
 package models
 
-// Outcome is what became of one claim attempt. Outcomes are values, not errors: a sold-out campaign is business as usual.
-// Except for the last four they are the refusal codes that storefronts read, letter for letter.
+// Outcome is the result of one attempt to claim. Outcomes are values, not errors: a sold-out campaign is normal. The refusals among them
+// are, letter for letter, the codes that storefronts read.
 type Outcome string
 
 // The closed list of outcomes.
@@ -18,15 +18,15 @@ const (
 	OutcomePaused              Outcome = "paused"
 	OutcomeClosed              Outcome = "closed"
 
-	// OutcomeAbsent says that Redis does not hold the campaign: its state is unknown, neither full nor sold out (I9).
+	// OutcomeAbsent says that Redis does not hold the campaign: its state is unknown, neither full nor sold out.
 	OutcomeAbsent Outcome = "absent"
-	// OutcomeDamaged says that Redis holds something the script refuses to work on: a wrong type, a part that is missing,
-	// a number that is none. Nothing was changed.
+	// OutcomeDamaged says that the script refuses what Redis holds of the campaign: a wrong type, a missing part, text in place of a
+	// number. Nothing was changed.
 	OutcomeDamaged Outcome = "damaged"
-	// OutcomeRolledBack says that Redis holds an older state of the campaign than the caller has seen: claims were lost. Nothing
-	// was changed.
+	// OutcomeRolledBack says that Redis holds an older state of the campaign than the caller has seen: Redis lost claims. Nothing was
+	// changed.
 	OutcomeRolledBack Outcome = "rolled_back"
 )
 
-// Took tells whether the user holds a claim after this outcome: it was made now, or was made before under the same key.
+// Took reports whether the user holds a claim after this outcome: made now, or before under the same key.
 func (o Outcome) Took() bool { return o == OutcomeClaimed || o == OutcomeReplayed }

@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// AmountMax bounds the amount of a packet, of a batch and of all packets of a campaign, in minor units. It has 15 digits, as
-	// many as Lua and JSON readers hold exactly in any case.
+	// AmountMax bounds the amount of a packet, of a batch and of all packets of a campaign, in minor units. It has 15 digits: Lua and
+	// every reader of JSON hold so many exactly.
 	AmountMax int64 = 999_999_999_999_999
 	// PacketsMax bounds the packets of a campaign.
 	PacketsMax int64 = 10_000_000
 	// PacketListMax bounds the packets of a list.
 	PacketListMax = 100_000
-	// WavesMax bounds the times of release in a campaign: a claim may have to look at all of them.
+	// WavesMax bounds the release times of a campaign: a claim may have to look at all of them.
 	WavesMax = 256
 )
 
 var (
-	// ErrClosed says that the campaign is closed, for ever.
+	// ErrClosed says that the campaign is closed.
 	ErrClosed = errors.New("models: campaign is closed")
-	// ErrKeyMismatch says that an idempotency key came with another request before.
+	// ErrKeyMismatch says that the idempotency key belongs to another request.
 	ErrKeyMismatch = errors.New("models: idempotency key used for another request")
 )
 
@@ -32,30 +32,30 @@ type Packet struct {
 	Amount int64 // minor units, 1 to AmountMax
 }
 
-// Split asks for packets made by chance from one amount, in minor units.
+// Split asks for packets that are made from one amount, in minor units.
 type Split struct {
 	Count    int64
 	Amount   int64
 	Method   string // double_mean, random_cut or even
-	Min, Max int64  // of a packet; 0 is 1, and no bound
+	Min, Max int64  // of a packet; a Min of 0 is 1, a Max of 0 is no bound
 }
 
-// PacketBatch asks for packets that are added to a campaign, all or none: those of List, or those that Split makes.
+// PacketBatch asks for packets to be added to a campaign, all or none: those of List, or those that Split makes.
 type PacketBatch struct {
 	List      []Packet
 	Split     *Split
-	ReleaseAt *time.Time // no packet of the batch is taken before; nil is at once
-	Key       string     // the client's idempotency key; "" is none
+	ReleaseAt *time.Time // no packet of the batch can be claimed before; nil: at once
+	Key       string     // the client's idempotency key; "": none
 }
 
-// AddedPackets is what became of a PacketBatch.
+// AddedPackets is the result of a PacketBatch.
 type AddedPackets struct {
 	Count    int64
 	Amount   int64 // the sum, in minor units
-	Replayed bool  // the same request came before, nothing was added now
+	Replayed bool  // the packets were added by an earlier request with the same key
 }
 
-// CheckList returns nil or a *FieldError for the first packet of a list that can't be, apart from what the campaign holds.
+// CheckList returns nil, or a *FieldError for the first packet of List that is not valid. It does not know the campaign's packets.
 func (b *PacketBatch) CheckList() error {
 	if len(b.List) == 0 || len(b.List) > PacketListMax {
 		return refuse("packets", "must be 1 to %d", PacketListMax)
@@ -68,13 +68,13 @@ func (b *PacketBatch) CheckList() error {
 			return refuse(PacketField(i, "id"), "%s", reason(err))
 		}
 		if isSplitPacketID(p.ID) {
-			return refuse(PacketField(i, "id"), "must not be _ and %d digits, which is how packets of a split are named", splitDigits)
+			return refuse(PacketField(i, "id"), "must not be _ and %d digits: those are the ids of packets that a split makes", splitDigits)
 		}
 		if p.Amount < 1 || p.Amount > AmountMax {
 			return refuse(PacketField(i, "amount"), "must be 1 to %d", AmountMax)
 		}
 		if first, twice := places[p.ID]; twice {
-			return refuse(PacketField(i, "id"), "is that of packets[%d], too", first)
+			return refuse(PacketField(i, "id"), "is the same as that of packets[%d]", first)
 		}
 		places[p.ID] = i
 		if sum += p.Amount; sum > AmountMax {
@@ -84,13 +84,13 @@ func (b *PacketBatch) CheckList() error {
 	return nil
 }
 
-// PacketField names a field of a packet of a list, as a FieldError has it.
+// PacketField is the name of a field of a packet in a list, for a FieldError.
 func PacketField(i int, name string) string { return "packets[" + strconv.Itoa(i) + "]." + name }
 
 // splitDigits are as many as PacketsMax has.
 const splitDigits = 8
 
-// SplitPacketID names the packet that a split put at a position of its campaign. Such ids sort as positions do.
+// SplitPacketID is the id of the packet that a split put at a position of its campaign. These ids sort by position.
 func SplitPacketID(position int64) string { return fmt.Sprintf("_%0*d", splitDigits, position) }
 
 func isSplitPacketID(id string) bool {

@@ -1,15 +1,15 @@
 package models
 
-// Resolved is what an attempt to redeem or release a claim came to.
+// Resolved is the result of an attempt to redeem or release a claim.
 type Resolved string
 
-// What may come of it. The first two are a yes.
+// The results. The first two are a success.
 const (
 	ResolvedNow             Resolved = "resolved"         // it was done now
 	ResolvedBefore          Resolved = "repeated"         // the very same was done before
-	ResolvedAlreadyRedeemed Resolved = "already_redeemed" // by another order, or it was to be released
-	ResolvedAlreadyReleased Resolved = "already_released" // or it expired
-	ResolvedPacket          Resolved = "packet"           // a packet's amount was credited as it was claimed: nothing is left to decide
+	ResolvedAlreadyRedeemed Resolved = "already_redeemed" // by another order, or before it could be released
+	ResolvedAlreadyReleased Resolved = "already_released" // or expired
+	ResolvedPacket          Resolved = "packet"           // the amount of a packet is credited when it is claimed: it can be neither redeemed nor released
 )
 
 // Resolution is the answer to an attempt to redeem or release a claim.
@@ -21,8 +21,8 @@ type Resolution struct {
 // ReleaseReasonLength bounds the reason of a release, in characters.
 const ReleaseReasonLength = 200
 
-// CheckReleaseReason returns nil, or ErrID wrapped, for the reason of a release. No reason at all is the caller's to allow.
+// CheckReleaseReason returns nil, or ErrID wrapped, for the reason of a release. The caller decides whether a reason may be missing.
 func CheckReleaseReason(reason string) error { return checkPrintable(reason, ReleaseReasonLength) }
 
-// ReasonExpired is the reason in the event of a claim that nobody redeemed in time.
+// ReasonExpired is the reason in the event of a claim that was not redeemed in time.
 const ReasonExpired = "expired"

@@ -2,8 +2,8 @@ package models
 
 import "time"
 
-// ClaimRow is a row of MySQL's claims table: one per accepted claim, keyed by the claim's own id so that redelivery
-// finds it there.
+// ClaimRow is a row of MySQL's claims table: one per accepted claim. Its key is the claim's id, so that a redelivered event finds its
+// row.
 type ClaimRow struct {
 	ID         string `gorm:"primaryKey"`
 	CampaignID string
@@ -42,7 +42,7 @@ type StockFlush struct {
 // TableName names the table for gorm.
 func (StockFlush) TableName() string { return "stock_flushes" }
 
-// ParkedEvent is a row of parked_events: an event that could never be written, kept with its payload for people.
+// ParkedEvent is a row of parked_events: an event that MySQL refuses for good, kept with its payload until a person decides.
 type ParkedEvent struct {
 	ID         string `gorm:"primaryKey"` // the event's id
 	CampaignID string
@@ -54,30 +54,30 @@ type ParkedEvent struct {
 // TableName names the table for gorm.
 func (ParkedEvent) TableName() string { return "parked_events" }
 
-// OutboxKind is what Redis must be told by a row of outbox.
+// OutboxKind says what Redis has to be told.
 type OutboxKind string
 
 // The kinds of outbox rows.
 const (
-	OutboxEvent   OutboxKind = "event"   // an event for the claim stream, and nothing else
-	OutboxRelease OutboxKind = "release" // a claim was released: quota goes back, and its event into the claim stream
+	OutboxEvent   OutboxKind = "event"   // add an event to the claim stream
+	OutboxRelease OutboxKind = "release" // give back the units of a released claim, and add its event to the claim stream
 )
 
-// OutboxRow is a row of outbox: something that Redis must be told at least once, written in the transaction that caused it.
+// OutboxRow is a row of outbox: something that Redis has to be told at least once, written in the transaction that caused it.
 type OutboxRow struct {
 	ID         string `gorm:"primaryKey"` // UUIDv7, and the id of the event
 	CampaignID string
 	Kind       OutboxKind
-	ClaimID    *string // what it is about, if it is a claim
+	ClaimID    *string // the claim that it is about, if any
 	Payload    []byte  // the event, see Event
 	CreatedAt  time.Time
-	AppliedAt  *time.Time // nil until Redis had it
+	AppliedAt  *time.Time // nil until Redis was told
 }
 
 // TableName names the table for gorm.
 func (OutboxRow) TableName() string { return "outbox" }
 
-// Setting is a row of settings: what is fixed once data exists.
+// Setting is a row of settings: a value that is fixed once data exists.
 type Setting struct {
 	Name  string `gorm:"primaryKey"`
 	Value string
@@ -86,10 +86,10 @@ type Setting struct {
 // TableName names the table for gorm.
 func (Setting) TableName() string { return "settings" }
 
-// StreamRecord is a row of streams: how to tell that Redis lost some of a claim stream.
+// StreamRecord is a row of streams: what a claim stream has to hold if Redis lost nothing of it.
 type StreamRecord struct {
 	Partition  int    `gorm:"primaryKey;autoIncrement:false"`
-	Generation string `gorm:"column:birth"` // the one that Redis holds too
+	Generation string `gorm:"column:birth"` // as Redis holds it
 	Tip        string // highest entry id that was seen in the stream
 	TipAt      time.Time
 }

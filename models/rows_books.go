@@ -2,13 +2,13 @@ package models
 
 import "time"
 
-// Reconciliation is a row of reconciliations: what a comparison of Redis and MySQL found.
+// Reconciliation is a row of reconciliations: the result of one comparison of Redis and MySQL.
 type Reconciliation struct {
 	ID             string `gorm:"primaryKey"` // UUIDv7
 	CampaignID     string
 	RedisRemaining *int64 // units; nil when Redis did not hold the campaign
 	MySQLRemaining int64  `gorm:"column:mysql_remaining"` // units
-	Backlog        *int64 // accepted claims without their row yet; nil when Redis did not hold the campaign
+	Backlog        *int64 // accepted claims without a row; nil when Redis did not hold the campaign
 	Drift          *int64 // units, Redis less MySQL; nil while there was no common watermark
 	At             time.Time
 }

@@ -6,9 +6,9 @@ import (
 )
 
 var (
-	// ErrNotFound says that MySQL knows no such campaign or claim.
+	// ErrNotFound says that MySQL has no such campaign or claim.
 	ErrNotFound = errors.New("models: not found")
-	// ErrExists says that the id is taken by a campaign with other content.
+	// ErrExists says that a campaign with the same id and other content exists.
 	ErrExists = errors.New("models: exists with other content")
 )
 
@@ -17,10 +17,10 @@ type Change struct {
 	Total         *int64
 	PerUser       *int64
 	PerUserPerDay *int64
-	StartsAt      *time.Time // the zero time is none
-	EndsAt        *time.Time // the zero time is none
+	StartsAt      *time.Time // the zero time: none
+	EndsAt        *time.Time // the zero time: none
 	LowStockAt    *int64
-	Status        *Status // open, paused; closed is for ever
+	Status        *Status // open or paused
 }
 
 // Apply changes c in place. The caller validates the result.
@@ -60,6 +60,6 @@ type Books struct {
 
 	Version, AppliedVersion int64 // of the definition: the newest, and the newest that Redis is known to have
 
-	ParkedClaims int64 // accepted claims that can't be written; none of the above counts them
+	ParkedClaims int64 // accepted claims that MySQL refuses; the fields above do not count them
 	ParkedUnits  int64
 }
