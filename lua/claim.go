@@ -32,21 +32,18 @@ type ClaimReply struct {
 	Claim   models.Claim
 }
 
-// claimOutcomes are claim.lua's codes for one claim, in order.
-var claimOutcomes = []models.Outcome{
-	models.OutcomeClaimed,
-	models.OutcomeReplayed,
-	models.OutcomeIdempotencyMismatch,
-	models.OutcomePaused,
-	models.OutcomeClosed,
-	models.OutcomeNotStarted,
-	models.OutcomeEnded,
-	models.OutcomeSoldOut,
-	models.OutcomeUserLimit,
-	models.OutcomeUserDayLimit,
-	models.OutcomeDamaged,
-	models.OutcomeNotReleased,
-}
+// claimOutcomes are what claim.lua's codes for one claim mean; those of the limits are in their table.
+var claimOutcomes = func() map[int64]models.Outcome {
+	outcomes := map[int64]models.Outcome{
+		0: models.OutcomeClaimed, 1: models.OutcomeReplayed, 2: models.OutcomeIdempotencyMismatch, 3: models.OutcomePaused,
+		4: models.OutcomeClosed, 5: models.OutcomeNotStarted, 6: models.OutcomeEnded, 7: models.OutcomeSoldOut,
+		10: models.OutcomeDamaged, 11: models.OutcomeNotReleased,
+	}
+	for i := range limits {
+		outcomes[limits[i].code] = limits[i].refusal
+	}
+	return outcomes
+}()
 
 // claim.lua's own words: a Redis whose clock is not within a day of ours, and one that went back behind what the caller saw.
 const (
@@ -281,10 +278,11 @@ func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, now int64, answe
 			reply.Outcome, reply.Claim = models.OutcomeClaimed, claimOf(m, req, req.ID, v, now)
 			return nil
 		}
-		if v > -firstRefusal || -v >= int64(len(claimOutcomes)) {
+		refusal, known := claimOutcomes[-v]
+		if !known || v > -firstRefusal {
 			return badReply("claim", []any{answer})
 		}
-		reply.Outcome = claimOutcomes[-v]
+		reply.Outcome = refusal
 		return nil
 	case string:
 		id, seq, at, packet, err := parseRecord(m, req, v)

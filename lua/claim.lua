@@ -33,7 +33,31 @@
 local state_key, users_key, keys_key, stream_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local find, sub, match = string.find, string.sub, string.match
 local FIRST_CLAIM, PER_CLAIM, DAYS = 11, 6, 5
-local DIGITS = 15 -- as many are always held exactly
+
+-- users' records: begin. claim.lua and release.lua hold the same text from here to the end mark.
+local DIGITS = 15 -- Lua holds numbers of up to 15 digits exactly
+
+-- read_record reads a user's record: "bucket:units" for each limit, joined by ";". It returns the buckets as text and the units
+-- in each as numbers, or nil if the record is damaged. A record that is older than the newest limit has no pair for that limit.
+local function read_record(record)
+  local buckets, counts, n, joined = {}, {}, 0, nil
+  for bucket, units in string.gmatch(record, '(%d+):(%d+)') do
+    if #bucket > DIGITS or #units > DIGITS then return nil end
+    n = n + 1
+    buckets[n], counts[n] = bucket, tonumber(units)
+    joined = (joined and joined .. ';' or '') .. bucket .. ':' .. units
+  end
+  if joined ~= record then return nil end
+  return buckets, counts
+end
+
+-- write_record writes what read_record reads.
+local function write_record(buckets, counts)
+  local record = buckets[1] .. ':' .. counts[1]
+  for i = 2, #buckets do record = record .. ';' .. buckets[i] .. ':' .. counts[i] end
+  return record
+end
+-- users' records: end.
 
 local function type_of(key) return redis.call('TYPE', key)['ok'] end
 local state_type, users_type, keys_type, stream_type = type_of(state_key), type_of(users_key), type_of(keys_key), type_of(stream_key)
@@ -92,7 +116,7 @@ end
 if not day then return {3, now_ms} end
 
 for i, limit in ipairs(LIMITS) do
-  limit.most, limit.now = tonumber(fields[plain + i]), limit.bucket(day, now_ms)
+  limit.most, limit.bucket_now = tonumber(fields[plain + i]), limit.bucket(day, now_ms)
 end
 
 local campaign_refusal
@@ -102,29 +126,20 @@ elseif now_ms < starts_at_ms then campaign_refusal = 5
 elseif ends_at_ms > 0 and now_ms >= ends_at_ms then campaign_refusal = 6
 end
 
--- A user's record is "bucket:units" for each limit, joined by ";". A record may be older than the newest limit.
-
--- after_taking checks a user's record against the limits and returns the record with the quantity added, or nil and the
--- code of the refusal.
+-- after_taking checks a user's record against the limits. It returns the record with the quantity added, or nil and the code of
+-- the refusal.
 local function after_taking(record, quantity)
-  local pairs_of, n, rejoined = {}, 0, nil
-  for bucket, units in string.gmatch(record, '(%d+):(%d+)') do
-    if #bucket > DIGITS or #units > DIGITS then return nil, 10 end
-    n = n + 1
-    pairs_of[n] = {tonumber(bucket), tonumber(units)}
-    rejoined = (rejoined and rejoined .. ';' or '') .. bucket .. ':' .. units
-  end
-  if rejoined ~= record then return nil, 10 end
-  local after
+  local buckets, counts = read_record(record)
+  if not buckets then return nil, 10 end
   for i, limit in ipairs(LIMITS) do
-    local bucket, units = limit.now, 0
-    local counted = pairs_of[i]
-    if counted and counted[1] >= bucket then bucket, units = counted[1], counted[2] end
+    local bucket, units = limit.bucket_now, 0
+    local counted = tonumber(buckets[i] or '')
+    if counted and counted >= bucket then bucket, units = counted, counts[i] end
     units = units + quantity
     if limit.most > 0 and units > limit.most then return nil, limit.code end
-    after = (after and after .. ';' or '') .. bucket .. ':' .. units
+    buckets[i], counts[i] = bucket, units
   end
-  return after
+  return write_record(buckets, counts)
 end
 
 -- In a rush nearly every user is new, so what becomes of one is worked out once for each quantity, as it is written.

@@ -17,7 +17,13 @@ func Sources() map[string]string {
 }
 
 // ClaimOutcomes are the codes that the Go caller knows for one claim, in order.
-func ClaimOutcomes() []models.Outcome { return claimOutcomes }
+func ClaimOutcomes() []models.Outcome {
+	outcomes := make([]models.Outcome, len(claimOutcomes))
+	for code, outcome := range claimOutcomes {
+		outcomes[code] = outcome
+	}
+	return outcomes
+}
 
 // Statuses are the first elements of a reply that the Go caller knows, by script.
 func Statuses() map[string][]int {
@@ -47,4 +53,30 @@ func (s *Scripts) Mutate(text, instead string) error {
 // StartOfDay is startOfDay.
 func StartOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
 	return startOfDay(y, m, d, zone)
+}
+
+// Limit is a limit as the table in Go has it.
+type Limit struct {
+	Field   string
+	Code    int64
+	Refusal models.Outcome
+	Value   func(c *models.Campaign) int64
+}
+
+// Limits are the limits of a user, in order.
+func Limits() []Limit {
+	all := make([]Limit, len(limits))
+	for i, l := range limits {
+		all[i] = Limit{l.field, l.code, l.refusal, l.value}
+	}
+	return all
+}
+
+// Texts are the records of users as Redis should hold them.
+func (u *UserRecords) Texts() map[string]string {
+	texts := make(map[string]string, len(u.byUser))
+	for user, r := range u.byUser {
+		texts[user] = string(r.appendTo(nil))
+	}
+	return texts
 }

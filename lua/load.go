@@ -71,10 +71,11 @@ func fixed(c *models.Campaign) []any {
 // definition is the part of a campaign that may change while claims flow, as fields of its state. The total of packets changes
 // as they are pushed.
 func definition(c *models.Campaign) []any {
-	fields := []any{
-		"status", string(c.Status), "per_user", c.PerUser, "per_user_per_day", c.PerUserPerDay,
-		"starts_at_ms", unixMs(c.StartsAt), "ends_at_ms", unixMs(c.EndsAt), "low_stock_at", c.LowStockAt,
+	fields := []any{"status", string(c.Status)}
+	for i := range limits {
+		fields = append(fields, limits[i].field, limits[i].value(c))
 	}
+	fields = append(fields, "starts_at_ms", unixMs(c.StartsAt), "ends_at_ms", unixMs(c.EndsAt), "low_stock_at", c.LowStockAt)
 	if c.Kind != models.KindPacket {
 		fields = append(fields, "total", c.Total)
 	}

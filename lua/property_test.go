@@ -256,7 +256,7 @@ func TestModelCatchesMutants(t *testing.T) {
 		{"one too many for a user", "units > limit.most then", "units > limit.most + 1 then"},
 		{"a user's last unit is refused", "units > limit.most then", "units >= limit.most then"},
 		{"days never end", "function(day) return day end", "function() return 0 end"},
-		{"stepping back over midnight gives quota", "counted[1] >= bucket then bucket, units = counted[1], counted[2]", "counted[1] == bucket then units = counted[2]"},
+		{"stepping back over midnight gives quota", "counted >= bucket then bucket, units = counted, counts[i]", "counted == bucket then units = counts[i]"},
 		{"users counted by campaign only", "local user = ARGV[users + i]\n", "local user = 'all'\n"},
 		{"claims of a user in one call don't see each other", "record_now[user] or records[i]", "records[i]"},
 		{"claims of a key in one call don't see each other", "known[i] or known_now[key]", "known[i]"},

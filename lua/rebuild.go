@@ -2,7 +2,6 @@ package lua
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -38,7 +37,6 @@ type ClaimRecord struct {
 type Rebuild struct {
 	s        *Scripts
 	campaign models.Campaign
-	days     dayFinder
 
 	usersKey, keysKey string
 	buffer            []any  // of fields and values for one key
@@ -46,24 +44,20 @@ type Rebuild struct {
 	pipe              redis.Pipeliner
 	queued            int // fields in pipe
 	pace              *pace
-	users             map[string]*used
+	users             *UserRecords
 	staged            staged
 	begun             map[string]bool // keys that have their expiry
 }
 
-// used is what a user holds: in all, and on the newest day.
-type used struct{ total, day, onDay int64 }
-
 // NewRebuild begins load c.Epoch of a campaign with the definition in c. What earlier loads since epoch after staged and
 // left is taken away. replace lets a campaign that is fenced, and what is left of one, give way.
 func (s *Scripts) NewRebuild(ctx context.Context, c *models.Campaign, after int64, replace bool) (*Rebuild, error) {
-	zone, err := c.Location()
+	users, err := NewUserRecords(c, c.SyncedSeq)
 	if err != nil {
-		return nil, fmt.Errorf("lua: campaign %s: %w", c.ID, err)
+		return nil, err
 	}
 	r := &Rebuild{
-		s: s, campaign: *c, days: dayFinder{zone: zone}, pipe: s.rdb.Pipeline(), begun: make(map[string]bool), staged: staged{replace: replace},
-		users: make(map[string]*used, min(c.SyncedSeq, usersGuessMost)),
+		s: s, campaign: *c, users: users, pipe: s.rdb.Pipeline(), begun: make(map[string]bool), staged: staged{replace: replace},
 	}
 	r.usersKey, r.keysKey = s.KeysOf(c.ID).staged(c.Epoch)
 	for epoch := max(after+1, c.Epoch-leftoversMax); epoch <= c.Epoch; epoch++ {
@@ -73,9 +67,6 @@ func (s *Scripts) NewRebuild(ctx context.Context, c *models.Campaign, after int6
 	r.pace = s.newPace(ctx, r.keysKey, 2*c.SyncedSeq) // a claim is a record of its own and one of a user
 	return r, r.send(ctx)
 }
-
-// usersGuessMost bounds the room that is made for users before they are seen.
-const usersGuessMost = 1 << 20
 
 // leftoversMax bounds how many loads back a loader cleans up; older ones expire.
 const leftoversMax = 16
@@ -109,21 +100,12 @@ func (r *Rebuild) Add(ctx context.Context, p *ClaimRecord) error {
 	return nil
 }
 
-// count adds a claim to what its user holds.
+// count adds a claim to what the campaign and its user hold.
 func (r *Rebuild) count(p *ClaimRecord) {
 	r.staged.seq = max(r.staged.seq, p.Seq)
-	u := r.users[string(p.UserID)]
-	if u == nil { // a user whose claims are all released has a record too, of nothing
-		u = &used{}
-		r.users[string(p.UserID)] = u
-	}
-	if day := r.days.of(p.At.UnixMilli()); day > u.day {
-		u.day, u.onDay = day, 0 // by a claim that was released as well: its day had begun
-	}
+	r.users.Add(p)
 	if p.Live {
 		r.staged.taken += p.Quantity
-		u.total += p.Quantity
-		u.onDay += p.Quantity // a user's days never go back
 	}
 }
 
@@ -179,9 +161,9 @@ func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 	if err := r.stage(ctx, r.keysKey); err != nil {
 		return false, err
 	}
-	for user, u := range r.users {
+	for user, u := range r.users.byUser {
 		at := len(r.bytes)
-		r.bytes = u.appendRecord(r.bytes)
+		r.bytes = u.appendTo(r.bytes)
 		r.buffer = append(r.buffer, user, r.bytes[at:])
 		if len(r.buffer) == 2*stageFields {
 			if err := r.stage(ctx, r.usersKey); err != nil {
@@ -195,18 +177,8 @@ func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 	if err := r.send(ctx); err != nil {
 		return false, err
 	}
-	r.staged.users = int64(len(r.users))
+	r.staged.users = int64(len(r.users.byUser))
 	return r.s.loadStaged(ctx, &r.campaign, &r.staged)
-}
-
-// appendRecord writes a user's record as claim.lua does: a bucket for each limit, in the order of its table.
-func (u *used) appendRecord(b []byte) []byte {
-	b = append(b, "0:"...)
-	b = strconv.AppendInt(b, u.total, 10)
-	b = append(b, ';')
-	b = strconv.AppendInt(b, u.day, 10)
-	b = append(b, ':')
-	return strconv.AppendInt(b, u.onDay, 10)
 }
 
 // Drop takes away what was staged.

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -49,9 +48,9 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 	k := s.KeysOf(c.ID)
 	keys := []string{k.State, k.Users, k.Keys, k.Stream}
 	args := append(make([]any, 0, 1+7*len(releases)), c.Epoch)
-	days := dayFinder{zone: zone}
+	finder := bucketFinder{zone: zone}
 	for i := range releases {
-		if args, err = appendReleaseArgs(args, &releases[i], &days); err != nil {
+		if args, err = appendReleaseArgs(args, &releases[i], &finder); err != nil {
 			return nil, err
 		}
 	}
@@ -75,7 +74,7 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 	}
 }
 
-func appendReleaseArgs(args []any, r *Release, days *dayFinder) ([]any, error) {
+func appendReleaseArgs(args []any, r *Release, finder *bucketFinder) ([]any, error) {
 	p := &r.Claim
 	if p.Quantity < 1 || p.Quantity > models.QuantityMax { // below 1 would take stock
 		return nil, fmt.Errorf("%w: release of %d units not sent, must be 1 to %d", ErrUnavailable, p.Quantity, models.QuantityMax)
@@ -84,8 +83,7 @@ func appendReleaseArgs(args []any, r *Release, days *dayFinder) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	buckets := "0;" + formatInt(days.of(p.At.UnixMilli())) // in the order of claim.lua's LIMITS
-	return append(args, whole[:keyLength], whole[keyLength:], p.UserID, p.Quantity, buckets, r.EventID, r.Event), nil
+	return append(args, whole[:keyLength], whole[keyLength:], p.UserID, p.Quantity, finder.of(p.At).String(), r.EventID, r.Event), nil
 }
 
 func (s *Scripts) decodeReleases(ctx context.Context, partition, n int, reply []any, kept error) ([]Released, error) {
@@ -138,22 +136,4 @@ func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
 	b = strconv.AppendInt(b, p.Seq, 10)
 	b = append(b, ':')
 	return strconv.AppendInt(b, p.At.UnixMilli(), 10), nil
-}
-
-// dayFinder finds the day that claim.lua found a moment in. It remembers the last one's table.
-type dayFinder struct {
-	zone  *time.Location
-	table days
-}
-
-func (f *dayFinder) of(ms int64) int64 {
-	if ms < f.table.starts[daysBefore] || ms >= f.table.starts[daysBefore+1] {
-		f.table = daysAround(time.UnixMilli(ms), f.zone)
-	}
-	for i := len(f.table.starts) - 2; i > 0; i-- {
-		if ms >= f.table.starts[i] {
-			return f.table.first + int64(i)
-		}
-	}
-	return f.table.first
 }

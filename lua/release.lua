@@ -20,7 +20,31 @@
 -- or {3} another load is here, or one that is not to be trusted, nothing was changed
 local state_key, users_key, keys_key, stream_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local FIRST_CLAIM, PER_CLAIM = 2, 7
-local DIGITS = 15 -- as many are always held exactly
+
+-- users' records: begin. claim.lua and release.lua hold the same text from here to the end mark.
+local DIGITS = 15 -- Lua holds numbers of up to 15 digits exactly
+
+-- read_record reads a user's record: "bucket:units" for each limit, joined by ";". It returns the buckets as text and the units
+-- in each as numbers, or nil if the record is damaged. A record that is older than the newest limit has no pair for that limit.
+local function read_record(record)
+  local buckets, counts, n, joined = {}, {}, 0, nil
+  for bucket, units in string.gmatch(record, '(%d+):(%d+)') do
+    if #bucket > DIGITS or #units > DIGITS then return nil end
+    n = n + 1
+    buckets[n], counts[n] = bucket, tonumber(units)
+    joined = (joined and joined .. ';' or '') .. bucket .. ':' .. units
+  end
+  if joined ~= record then return nil end
+  return buckets, counts
+end
+
+-- write_record writes what read_record reads.
+local function write_record(buckets, counts)
+  local record = buckets[1] .. ':' .. counts[1]
+  for i = 2, #buckets do record = record .. ';' .. buckets[i] .. ':' .. counts[i] end
+  return record
+end
+-- users' records: end.
 
 local function type_of(key) return redis.call('TYPE', key)['ok'] end
 local state_type, users_type, keys_type, stream_type = type_of(state_key), type_of(users_key), type_of(keys_key), type_of(stream_key)
@@ -47,22 +71,20 @@ end
 local records = redis.call('HMGET', keys_key, unpack(names))
 local users = redis.call('HMGET', users_key, unpack(user_ids))
 
--- without takes a quantity out of a user's record, for each limit whose bucket is that of the claim; nil: it is not in there.
-local function without(record, quantity, buckets)
-  local mine = {}
-  for bucket in string.gmatch(buckets, '%d+') do mine[#mine + 1] = bucket end
-  local n, rejoined, after = 0, nil, nil
-  for bucket, units in string.gmatch(record, '(%d+):(%d+)') do
-    if #units > DIGITS then return nil end
-    n = n + 1
-    rejoined = (rejoined and rejoined .. ';' or '') .. bucket .. ':' .. units
-    local left = tonumber(units)
-    if bucket == mine[n] then left = left - quantity end
-    if left < 0 then return nil end
-    after = (after and after .. ';' or '') .. bucket .. ':' .. string.format('%.0f', left)
+-- without takes a quantity out of a user's record, for each limit whose bucket in the record is the claim's. It returns nil if the
+-- record is damaged or does not hold that much.
+local function without(record, quantity, buckets_of_claim)
+  local buckets, counts = read_record(record)
+  if not buckets then return nil end
+  local i = 0
+  for bucket in string.gmatch(buckets_of_claim, '%d+') do
+    i = i + 1
+    if bucket == buckets[i] then
+      if quantity > counts[i] then return nil end
+      counts[i] = counts[i] - quantity
+    end
   end
-  if rejoined ~= record then return nil end
-  return after
+  return write_record(buckets, counts)
 end
 
 local reply = {0}

@@ -81,8 +81,11 @@ func (s *Scripts) decodeState(campaignID string, reply []any) (State, error) {
 	if st.Meta.Kind == models.KindPacket {
 		st.Pushed = f.number("pushed")
 	}
-	for _, name := range []string{"starts_at_ms", "ends_at_ms", "per_user", "per_user_per_day"} {
+	for _, name := range []string{"starts_at_ms", "ends_at_ms"} {
 		f.number(name) // for claim.lua, which would refuse it
+	}
+	for i := range limits {
+		f.number(limits[i].field) // the same
 	}
 	if now, ok := reply[1].(int64); ok {
 		st.AsOf = time.UnixMilli(now).UTC()

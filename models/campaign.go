@@ -3,6 +3,7 @@ package models
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -112,6 +113,62 @@ func (c *Campaign) HoldFor() time.Duration { return time.Duration(c.HoldForMs) *
 
 // Location is the zone whose midnight starts a day of per_user_per_day.
 func (c *Campaign) Location() (*time.Location, error) { return time.LoadLocation(c.TimeZone) }
+
+// Definition is the part of a campaign that its creator chose.
+func (c *Campaign) Definition() Campaign {
+	return Campaign{
+		ID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser, PerUserPerDay: c.PerUserPerDay,
+		TimeZone: c.TimeZone, StartsAt: c.StartsAt, EndsAt: c.EndsAt, LowStockAt: c.LowStockAt, Currency: c.Currency,
+		SenderID: c.SenderID, HoldForMs: c.HoldForMs,
+	}
+}
+
+// Change is a change of a campaign's definition; nil leaves a field as it is.
+type Change struct {
+	Total         *int64
+	PerUser       *int64
+	PerUserPerDay *int64
+	StartsAt      *time.Time // the zero time is none
+	EndsAt        *time.Time // the zero time is none
+	LowStockAt    *int64
+	Status        *Status // open, paused; closed is for ever
+}
+
+// Apply changes c in place. The caller validates the result.
+func (ch Change) Apply(c *Campaign) {
+	set(&c.Total, ch.Total)
+	set(&c.PerUser, ch.PerUser)
+	set(&c.PerUserPerDay, ch.PerUserPerDay)
+	set(&c.LowStockAt, ch.LowStockAt)
+	set(&c.Status, ch.Status)
+	setTime(&c.StartsAt, ch.StartsAt)
+	setTime(&c.EndsAt, ch.EndsAt)
+}
+
+// ChangeFields are the names of the fields of Campaign that a Change may change.
+func ChangeFields() []string {
+	var names []string
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Change]()) {
+		names = append(names, field.Name)
+	}
+	return names
+}
+
+func setTime(field **time.Time, value *time.Time) {
+	switch {
+	case value == nil:
+	case value.IsZero():
+		*field = nil
+	default:
+		*field = value
+	}
+}
+
+func set[T any](field, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
 
 // FieldError is a refusal of one field of a request. Field is its JSON name, Reason a phrase that follows the name.
 type FieldError struct{ Field, Reason string }

@@ -2,6 +2,7 @@ package models
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,28 @@ func TestAChangeChangesWhatItNamesAndNothingElse(t *testing.T) {
 	require.Equal(t, want, c)
 	Change{}.Apply(&c)
 	require.Equal(t, want, c)
+}
+
+// What can be changed was chosen once: each field of a change is part of the definition.
+func TestADefinitionHoldsWhateverCanBeChanged(t *testing.T) {
+	t.Parallel()
+	var c Campaign
+	at := time.Unix(1, 0)
+	values := map[reflect.Type]any{
+		reflect.TypeFor[int64](): int64(7), reflect.TypeFor[*time.Time](): &at, reflect.TypeFor[Status](): StatusPaused,
+	}
+	require.Contains(t, ChangeFields(), "PerUserPerDay")
+	for _, name := range ChangeFields() {
+		field := reflect.ValueOf(&c).Elem().FieldByName(name)
+		require.True(t, field.IsValid(), "no field %s of Campaign", name)
+		field.Set(reflect.ValueOf(values[field.Type()]))
+	}
+	definition := c.Definition()
+	for _, name := range ChangeFields() {
+		require.False(t, reflect.ValueOf(definition).FieldByName(name).IsZero(), "%s is missing", name)
+	}
+	c.Claimed, c.Version = 1, 2
+	require.Equal(t, definition, c.Definition(), "the books are no part of it")
 }
 
 func TestAChangeSetsAndClearsTheWindow(t *testing.T) {

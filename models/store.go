@@ -12,44 +12,6 @@ var (
 	ErrExists = errors.New("models: exists with other content")
 )
 
-// Change is a change of a campaign's definition; nil leaves a field as it is.
-type Change struct {
-	Total         *int64
-	PerUser       *int64
-	PerUserPerDay *int64
-	StartsAt      *time.Time // the zero time: none
-	EndsAt        *time.Time // the zero time: none
-	LowStockAt    *int64
-	Status        *Status // open or paused
-}
-
-// Apply changes c in place. The caller validates the result.
-func (ch Change) Apply(c *Campaign) {
-	set(&c.Total, ch.Total)
-	set(&c.PerUser, ch.PerUser)
-	set(&c.PerUserPerDay, ch.PerUserPerDay)
-	set(&c.LowStockAt, ch.LowStockAt)
-	set(&c.Status, ch.Status)
-	setTime(&c.StartsAt, ch.StartsAt)
-	setTime(&c.EndsAt, ch.EndsAt)
-}
-
-func setTime(field **time.Time, value *time.Time) {
-	switch {
-	case value == nil:
-	case value.IsZero():
-		*field = nil
-	default:
-		*field = value
-	}
-}
-
-func set[T any](field, value *T) {
-	if value != nil {
-		*field = *value
-	}
-}
-
 // Books are a campaign's books in MySQL, read in one statement.
 type Books struct {
 	Claimed   int64 // units of live claims that have their row

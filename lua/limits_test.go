@@ -1,0 +1,214 @@
+package lua_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm/schema"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// sharedText is the stretch between the marks that claim.lua and release.lua share.
+func sharedText(source string) string {
+	_, rest, _ := strings.Cut(source, "-- users' records: begin.")
+	text, _, found := strings.Cut(rest, "-- users' records: end.")
+	if !found {
+		return ""
+	}
+	return text
+}
+
+func TestClaimAndReleaseShareTheTextOfUsersRecords(t *testing.T) {
+	t.Parallel()
+	claim, release := sharedText(lua.Sources()["claim"]), sharedText(lua.Sources()["release"])
+	require.Contains(t, claim, "local function read_record(record)")
+	require.Contains(t, claim, "local function write_record(buckets, counts)")
+	require.Equal(t, claim, release)
+	for name, source := range lua.Sources() {
+		outside := strings.Replace(source, sharedText(source), "", 1)
+		_, body := header(outside)
+		require.NotContains(t, body, `%d+):(%d+)'`, "%s reads users' records by itself", name)
+	}
+	changed := strings.Replace(lua.Sources()["claim"], "n = n + 1", "n = n + 2", 1)
+	require.NotEqual(t, claim, sharedText(changed), "control: a change is seen")
+}
+
+// limitLine is a line of LIMITS in claim.lua.
+var limitLine = regexp.MustCompile(`(?m)^  \{field = '(\w+)', code = (\d+), bucket = function\(.*\) return .+ end\},$`)
+
+func TestLimitsInGoAreThoseOfClaimLua(t *testing.T) {
+	t.Parallel()
+	_, table, _ := strings.Cut(lua.Sources()["claim"], "local LIMITS = {\n")
+	table, _, _ = strings.Cut(table, "\n}\n")
+	lines := limitLine.FindAllStringSubmatch(table, -1)
+	require.Len(t, lines, strings.Count(table, "\n")+1, "each line of LIMITS reads as a limit")
+	var inLua, inGo []string
+	for _, line := range lines {
+		inLua = append(inLua, line[1]+" "+line[2])
+	}
+	for _, limit := range lua.Limits() {
+		inGo = append(inGo, fmt.Sprint(limit.Field, " ", limit.Code))
+	}
+	require.Equal(t, inGo, inLua)
+}
+
+// A limit that nobody can change would stay as it was created.
+func TestEachLimitIsAFieldOfACampaignAndOfAChange(t *testing.T) {
+	t.Parallel()
+	namer := schema.NamingStrategy{}
+	for _, limit := range lua.Limits() {
+		var c models.Campaign
+		var change models.Change
+		field := fieldOf(reflect.ValueOf(&change).Elem(), func(name string) bool { return namer.ColumnName("", name) == limit.Field })
+		require.True(t, field.IsValid(), "models.Change has no field for %s", limit.Field)
+		field.Set(reflect.ValueOf(new(int64(7))))
+		change.Apply(&c)
+		require.Equal(t, int64(7), limit.Value(&c), "a change of %s is not applied", limit.Field)
+		c.ID, c.Kind, c.Status, c.TimeZone = "c", models.KindCoupon, models.StatusOpen, "UTC"
+		require.NoError(t, c.Validate())
+		*field.Interface().(*int64) = -1
+		change.Apply(&c)
+		require.ErrorContains(t, c.Validate(), limit.Field+": ", "no bounds")
+	}
+}
+
+func fieldOf(value reflect.Value, is func(name string) bool) reflect.Value {
+	for i := range value.NumField() {
+		if is(value.Type().Field(i).Name) {
+			return value.Field(i)
+		}
+	}
+	return reflect.Value{}
+}
+
+// history is what a campaign's claims were, for UserRecords.
+type history struct {
+	b      *bundle
+	claims []lua.ClaimRecord
+	reqs   []lua.ClaimRequest
+}
+
+// claim takes a claim at the bundle's time and remembers it.
+func (h *history) claim(user string, quantity int64) {
+	h.b.t.Helper()
+	req := want(user, quantity, "")
+	reply := h.b.claim(req)[0]
+	require.Equal(h.b.t, models.OutcomeClaimed, reply.Outcome)
+	p := pastOf(req, reply.Claim.Seq, reply.Claim.ClaimedAt.Time)
+	p.Live = true
+	h.claims, h.reqs = append(h.claims, p), append(h.reqs, req)
+}
+
+// release releases a claim that was remembered.
+func (h *history) release(i int) {
+	h.b.t.Helper()
+	p := &h.claims[i]
+	p.Live = false
+	require.Equal(h.b.t, []lua.Released{lua.ReleasedNow}, h.b.giveBack(h.b.released(h.reqs[i], p.Seq, p.At)))
+}
+
+// records adds up the claims.
+func (h *history) records() *lua.UserRecords {
+	h.b.t.Helper()
+	records, err := lua.NewUserRecords(h.b.c, int64(len(h.claims)))
+	require.NoError(h.b.t, err)
+	for i := range h.claims {
+		records.Add(&h.claims[i])
+	}
+	return records
+}
+
+// requireSame compares Redis with what the claims add up to, byte for byte.
+func (h *history) requireSame(msg string) {
+	h.b.t.Helper()
+	held, err := h.b.rdb.HGetAll(h.b.t.Context(), h.b.keys.Users).Result()
+	require.NoError(h.b.t, err)
+	records := h.records()
+	require.Equal(h.b.t, records.Texts(), held, msg)
+	for user, record := range held {
+		require.Empty(h.b.t, records.Compare(user, record), msg)
+	}
+}
+
+// What the scripts write and what MySQL's claims add up to is the same text, over days of 23 and 25 hours and days that are left out.
+func TestUserRecordsAreThoseOfTheScripts(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		for _, row := range midnights {
+			r := rand.New(rand.NewPCG(uint64(len(row.name)), 1))
+			b := newBundle(t, rdb, func(c *models.Campaign) { c.Total, c.TimeZone = 1000, row.zone })
+			h := &history{b: b}
+			now := parse(t, row.starts).Add(-30 * time.Hour)
+			live := []int{}
+			for range 60 {
+				now = now.Add(time.Duration(r.IntN(120)) * time.Minute)
+				b.setClock(now)
+				live = append(live, len(h.claims))
+				h.claim(fmt.Sprint("u", r.IntN(4)), 1+r.Int64N(3))
+				if r.IntN(3) == 0 {
+					at := r.IntN(len(live))
+					h.release(live[at])
+					live = append(live[:at], live[at+1:]...)
+				}
+			}
+			h.requireSame(row.name)
+		}
+	})
+}
+
+// A user's buckets never go back, though Redis' clock does.
+func TestUserRecordsAreThoseOfTheScriptsWhenTheClockStepsBack(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		h := &history{b: b}
+		for _, at := range []time.Time{noon, noon.Add(24 * time.Hour), noon, noon.Add(20 * time.Hour)} {
+			b.setClock(at)
+			h.claim("u", 1)
+		}
+		h.requireSame("")
+	})
+}
+
+func TestUserRecordsCompare(t *testing.T) {
+	t.Parallel()
+	c := &models.Campaign{ID: "c", TimeZone: "UTC"}
+	records, err := lua.NewUserRecords(c, 1)
+	require.NoError(t, err)
+	at := time.Date(1970, 1, 11, 12, 0, 0, 0, time.UTC)
+	records.Add(&lua.ClaimRecord{UserID: []byte("u"), Quantity: 3, At: at, Live: true})
+	records.Add(&lua.ClaimRecord{UserID: []byte("none"), Quantity: 3, At: at})
+	for _, row := range []struct{ user, record, says string }{
+		{"u", "0:3;10:3", ""},
+		{"u", "0:3", ""}, // of before the limit of a day
+		{"u", "0:3;10:3;4:9", ""},
+		{"u", "0:2;10:3", "user u holds 2 units in redis, the rows are of 3"},
+		{"u", "0:3;10:2", "user u holds 2 units of day 10 in redis, the rows are of 3 on day 10"},
+		{"u", "0:3;11:3", "user u holds 3 units of day 11 in redis, the rows are of 3 on day 10"},
+		{"u", "0:3;11:0", "user u holds 0 units of day 11 in redis, the rows are of 3 on day 10"},
+		{"none", "0:0;10:0", ""},
+		{"none", "0:0;12:0", ""},
+		{"none", "0:0;10:1", "user none holds 1 units of day 10 in redis, the rows are of 0 on day 10"},
+		{"nobody", "0:0;10:0", ""},
+		{"nobody", "0:1;10:1", "user nobody holds 1 units in redis, the rows are of 0"},
+		{"u", "", `user u has a record in redis that reads ""`},
+		{"u", "0:3;", `user u has a record in redis that reads "0:3;"`},
+		{"u", "0:-3;10:3", `user u has a record in redis that reads "0:-3;10:3"`},
+		{"u", "0:3;10:+3", `user u has a record in redis that reads "0:3;10:+3"`},
+		{"u", "0:3;10:0000000000000003", `user u has a record in redis that reads "0:3;10:0000000000000003"`},
+	} {
+		require.Equal(t, row.says, records.Compare(row.user, row.record), row.record)
+	}
+	units := map[string]int64{}
+	for user, n := range records.Units() {
+		units[user] = n
+	}
+	require.Equal(t, map[string]int64{"u": 3, "none": 0}, units)
+}
