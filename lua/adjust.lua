@@ -52,15 +52,6 @@ if total and low and new.status ~= 'closed' then
   if left == 0 and before > 0 then crossed[#crossed + 1] = 'sold_out' end
 end
 
--- ids_run_out: see claim.lua.
-local function ids_run_out()
-  local info = redis.call('XINFO', 'STREAM', stream_key)
-  for i = 1, #info, 2 do
-    if info[i] == 'last-generated-id' then return string.sub(info[i + 1], 1, 21) == '18446744073709551615-' end
-  end
-end
-if #crossed > 1 and stream_type == 'stream' and ids_run_out() then return {2, 2} end
-
 -- Writes. From here on nothing can fail.
 for _, name in ipairs(crossed) do
   local id = ARGV[3] .. ':' .. name

@@ -1,9 +1,8 @@
 -- claim.lua takes units of one campaign for a batch of claims and tells the claim stream, in one step.
 --
 -- For each claim, in order: a known key is replayed; else status, window, stock and the user's limits are checked; else it
--- is taken. Nothing is written before everything is checked, and after the first write nothing can fail: types and the
--- ids left in the stream are checked first, and the first write is an XADD, which Redis refuses whole when it is out of
--- memory, a replica or unable to persist.
+-- is taken. Nothing is written before everything is checked, and after the first write nothing can fail: types are checked
+-- first, and the first write is an XADD, which Redis refuses whole when it is out of memory, a replica or unable to persist.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
 -- KEYS[2] users   hash    user id -> units used: "bucket:units" for each limit, joined by ";"
@@ -284,16 +283,6 @@ reply[5] = seq
 local crossed = {}
 if low_stock_at > 0 and remaining_before > low_stock_at and remaining <= low_stock_at then crossed[1] = 'low_stock' end
 if remaining == 0 then crossed[#crossed + 1] = 'sold_out' end
-
--- ids_run_out tells whether the stream's last id is of the last millisecond there is: one XADD more may pass and the next
--- not. A single XADD needs no asking, it is refused whole.
-local function ids_run_out()
-  local info = redis.call('XINFO', 'STREAM', stream_key)
-  for i = 1, #info, 2 do
-    if info[i] == 'last-generated-id' then return string.sub(info[i + 1], 1, 21) == '18446744073709551615-' end
-  end
-end
-if taken_now + #crossed > 1 and stream_type == 'stream' and ids_run_out() then return {2, 4} end
 
 -- Writes. From here on nothing can fail.
 for i = 1, taken_now do

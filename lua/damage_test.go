@@ -212,42 +212,50 @@ func TestRecordOfFewerLimitsIsRead(t *testing.T) {
 	})
 }
 
-// The first XADD of a call would pass on a stream that has one id left, and the second fail.
-func TestStreamOutOfIDsChangesNothing(t *testing.T) {
+// No id follows one of the last millisecond there is. Only an XADD by hand writes such an id, and who reads the stream says so.
+func TestStreamOutOfIDsIsDamaged(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		for _, last := range []string{"18446744073709551613", "18446744073709551614", lastID} {
-			b := outOfIDs(t, rdb, last)
-			before := dump(t, rdb)
-			for _, n := range []int{2, 3, 10} {
-				for _, outcome := range b.outcomes(wants("u", n)...) {
-					require.Equal(t, models.OutcomeDamaged, outcome)
-				}
-			}
-			require.Equal(t, before, dump(t, rdb))
-		}
+		b := newBundle(t, rdb, nil)
+		b.fillStream("5")
+		_, err := b.s.Stream(t.Context(), 0)
+		require.ErrorIs(t, err, lua.ErrDamaged)
+		require.ErrorContains(t, err, b.keys.Stream+": its last id is "+lastID+"-5")
+		require.NoError(t, rdb.Rename(t.Context(), b.keys.Stream, b.keys.Stream+":aside").Err())
+		_, err = b.s.Stream(t.Context(), 0)
+		require.NoError(t, err, "what the error says to do")
 	})
 }
 
-// A single XADD is refused by Redis itself, before anything was written.
-func TestSingleClaimOnAFullStreamChangesNothing(t *testing.T) {
+// Redis itself refuses the first XADD of a call, before anything was written.
+func TestCallsOnAFullStreamChangeNothing(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testenv.Redis(t).URL())
-	b := outOfIDs(t, rdb, lastID)
-	before := dump(t, rdb)
-	_, _, err := b.s.Claim(t.Context(), b.meta, wants("u", 1))
-	require.ErrorIs(t, err, lua.ErrUnavailable)
-	require.ErrorContains(t, err, "exhausted")
-	require.Equal(t, before, dump(t, rdb))
+	b := newBundle(t, rdb, func(c *models.Campaign) { c.Total = 1000 })
+	one, two := b.taken(want("u", 1, "k")), b.taken(want("u", 1, ""))
+	b.fillStream(lastID)
+	lowered := *b.c
+	lowered.Version, lowered.Total, lowered.LowStockAt = 2, 0, 5 // crosses both lines
+	for name, call := range map[string]func() error{
+		"a claim":    func() error { _, _, err := b.s.Claim(t.Context(), b.meta, wants("v", 1)); return err },
+		"ten claims": func() error { _, _, err := b.s.Claim(t.Context(), b.meta, wants("v", 10)); return err },
+		"releases":   func() error { _, err := b.s.Release(t.Context(), b.c, []lua.Release{one, two}); return err },
+		"a change":   func() error { _, err := b.s.Adjust(t.Context(), &lowered); return err },
+	} {
+		b.unchanged(name, func() {
+			err := call()
+			require.ErrorIs(t, err, lua.ErrUnavailable, name)
+			require.ErrorContains(t, err, "exhausted", name)
+		})
+	}
 }
 
 const lastID = "18446744073709551615"
 
-// outOfIDs is a campaign whose stream stands at the given id of the last millisecond there is.
-func outOfIDs(t *testing.T, rdb redis.UniversalClient, last string) *bundle {
-	t.Helper()
-	b := newBundle(t, rdb, func(c *models.Campaign) { c.Total = 1000 })
-	require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: b.keys.Stream, ID: lastID + "-" + last, Values: []string{"a", "b"}}).Err())
-	return b
+// fillStream has the stream stand at the given id of the last millisecond there is.
+func (b *bundle) fillStream(last string) {
+	b.t.Helper()
+	entry := &redis.XAddArgs{Stream: b.keys.Stream, ID: lastID + "-" + last, Values: []string{"a", "b"}}
+	require.NoError(b.t, b.rdb.XAdd(b.t.Context(), entry).Err())
 }
 
 func TestStreamAheadOfTheClockIsFine(t *testing.T) {

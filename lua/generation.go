@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -63,6 +64,10 @@ func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
 	tip, err := ParseEntryID(info.LastGeneratedID)
 	if err != nil {
 		return Stream{}, fmt.Errorf("%w: %s: %w", ErrDamaged, StreamKey(partition), err)
+	}
+	if tip.Ms == math.MaxUint64 {
+		return Stream{}, fmt.Errorf("%w: %s: its last id is %s, and no claim can have one behind it. Such an id comes from an XADD by hand. "+
+			"When every group has read the stream, RENAME it and run dibs reconcile --repair", ErrDamaged, StreamKey(partition), tip)
 	}
 	return Stream{Generation: generation, Tip: tip}, nil
 }

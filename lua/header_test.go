@@ -166,9 +166,6 @@ func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 		require.Len(t, found, strings.Count(body, "redis."), "%s: no other way to Redis", name)
 		for _, m := range found {
 			key := m[2]
-			if m[1] == "XINFO" {
-				key = m[3]
-			}
 			if m[1] == "TIME" || m[1] == "TYPE" && key == "key" {
 				continue // type_of is only ever called on the locals, see below
 			}

@@ -113,15 +113,6 @@ end
 for i = 1, claims do reply[i + 1] = give_back(i, FIRST_CLAIM + (i - 1) * PER_CLAIM) end
 if #told == 0 then return reply end
 
--- ids_run_out: see claim.lua.
-local function ids_run_out()
-  local info = redis.call('XINFO', 'STREAM', stream_key)
-  for i = 1, #info, 2 do
-    if info[i] == 'last-generated-id' then return string.sub(info[i + 1], 1, 21) == '18446744073709551615-' end
-  end
-end
-if #told > 1 and stream_type == 'stream' and ids_run_out() then return {2, 4} end
-
 -- Writes. From here on nothing can fail.
 for _, at in ipairs(told) do
   redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[at + 5], 'metadata', '', 'payload', ARGV[at + 6])

@@ -284,15 +284,3 @@ func TestReleaseChangesNothingOnAServerThatTakesNoWrites(t *testing.T) {
 	require.Equal(t, []lua.Released{0, 0}, b.giveBack(one, two))
 	require.Zero(t, b.state().Taken)
 }
-
-func TestReleaseWaitsForAStreamWithIDs(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		one, two := b.taken(want("u", 1, "k")), b.taken(want("u", 1, ""))
-		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: b.keys.Stream, ID: "18446744073709551615-18446744073709551614", Values: []string{"payload", "x"}}).Err())
-		b.unchanged("one id left", func() {
-			_, err := b.s.Release(t.Context(), b.c, []lua.Release{one, two})
-			require.ErrorIs(t, err, lua.ErrDamaged)
-		})
-	})
-}

@@ -197,19 +197,6 @@ func TestCrossingsByAChangeAreToldOnceEach(t *testing.T) {
 	})
 }
 
-// Two events on a stream that has one id left would be one event and a change that failed.
-func TestAChangeThatTheStreamHasNoRoomForChangesNothing(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := outOfIDs(t, rdb, "18446744073709551614")
-		before := dump(t, rdb)
-		c := *b.c
-		c.Version, c.Total, c.LowStockAt = c.Version+1, 0, 5
-		_, err := b.s.Adjust(t.Context(), &c)
-		require.ErrorIs(t, err, lua.ErrDamaged)
-		require.Equal(t, before, dump(t, rdb))
-	})
-}
-
 // What Rebuild stages from the events is, byte for byte, what claim.lua wrote: over midnights, leaps of the clock and zones.
 func TestRebuildWritesWhatClaimsWrote(t *testing.T) {
 	for _, zone := range []string{"UTC", "Asia/Kathmandu", "America/New_York", "Pacific/Apia"} {
