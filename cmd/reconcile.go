@@ -64,7 +64,7 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 // newReconciler is the one that the commands and the syncer role use; nil: without metrics.
 func (s *stack) newReconciler(metrics prometheus.Registerer) (*reconcile.Reconciler, error) {
 	return reconcile.NewReconciler(reconcile.ReconcilerConfig{
-		DB: s.db, Scripts: s.scripts, Redis: s.rdb, Hydrator: s.hydrator, Logger: s.log, Registerer: metrics,
+		DB: s.db, Scripts: s.scripts, Hydrator: s.hydrator, Logger: s.log, Registerer: metrics,
 	})
 }
 

@@ -277,7 +277,7 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 // runSyncer runs the jobs of the syncer until ctx ends.
 func (s *stack) runSyncer(ctx context.Context) error {
 	trimmer, err := retention.NewTrimmer(retention.TrimmerConfig{
-		Redis: s.rdb, Partitions: s.cfg.Partitions, Groups: s.cfg.Groups, Logger: s.log, Registerer: s.registry,
+		Scripts: s.scripts, Groups: s.cfg.Groups, Logger: s.log, Registerer: s.registry,
 	})
 	if err != nil {
 		return err
@@ -292,7 +292,7 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	leader, err := syncer.NewLeader(syncer.LeaderConfig{Redis: s.rdb, Logger: s.log})
+	leader, err := syncer.NewLeader(syncer.LeaderConfig{Scripts: s.scripts, Logger: s.log})
 	if err != nil {
 		return err
 	}

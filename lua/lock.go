@@ -24,6 +24,11 @@ func (s *Scripts) LockCampaign(ctx context.Context, campaignID string, ttl time.
 	return s.obtain(ctx, s.KeysOf(campaignID).Lock, ttl)
 }
 
+// LockLeader takes the lease of the syncer that leads, for ttl. Errors as LockCampaign.
+func (s *Scripts) LockLeader(ctx context.Context, ttl time.Duration) (*Lock, error) {
+	return s.obtain(ctx, LeaderKey, ttl)
+}
+
 func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration) (*Lock, error) {
 	lock, err := redislock.Obtain(ctx, s.rdb, key, ttl, nil)
 	switch {
@@ -45,16 +50,28 @@ func (l *Lock) Keep(ctx context.Context, lost func()) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			err := l.lock.Refresh(ctx, l.ttl, nil)
+			err := l.Renew(ctx)
 			switch {
 			case err == nil:
 				held = now
-			case errors.Is(err, redislock.ErrNotObtained), time.Since(held) > l.ttl:
+			case errors.Is(err, ErrLocked), time.Since(held) > l.ttl:
 				lost()
 				return
 			}
 		}
 	}
+}
+
+// Renew holds the lock for the whole of its time again. Errors as LockCampaign; ErrLocked says that it ran out before.
+func (l *Lock) Renew(ctx context.Context) error {
+	err := l.lock.Refresh(ctx, l.ttl, nil)
+	switch {
+	case errors.Is(err, redislock.ErrNotObtained):
+		return fmt.Errorf("%w: %s ran out", ErrLocked, l.lock.Key())
+	case err != nil:
+		return sortError("renew", err)
+	}
+	return nil
 }
 
 // Release gives the lock back; one that has run out is another's.

@@ -12,28 +12,30 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/lua"
-
-	"github.com/bsm/redislock"
-	"github.com/redis/go-redis/v9"
 )
 
-// LeaseForDefault is how long a leader that died is waited for.
+// DefaultLeaseFor is how long a leader that died is waited for.
 const DefaultLeaseFor = 10 * time.Second
 
 // ErrLeaseLost is why the work of a leader was stopped: another may lead by now.
 var ErrLeaseLost = errors.New("syncer: the lease of the leader was lost")
 
-// LeaderConfig is how a Leader works. Redis and Logger are required.
+// Leases is the part of lua.Scripts that a Leader uses.
+type Leases interface {
+	LockLeader(ctx context.Context, ttl time.Duration) (*lua.Lock, error)
+}
+
+var _ Leases = (*lua.Scripts)(nil)
+
+// LeaderConfig is how a Leader works. Scripts and Logger are required.
 type LeaderConfig struct {
-	Redis    redis.UniversalClient
-	Key      string        // lua.LeaderKey unless set
+	Scripts  Leases
 	LeaseFor time.Duration // renewed each third of it
 	Logger   *slog.Logger
 }
 
 // WithDefaults returns a copy with defaults where nothing is set.
 func (c LeaderConfig) WithDefaults() LeaderConfig {
-	sqlstore.OrDefault(&c.Key, lua.LeaderKey)
 	sqlstore.OrDefault(&c.LeaseFor, DefaultLeaseFor)
 	return c
 }
@@ -41,8 +43,8 @@ func (c LeaderConfig) WithDefaults() LeaderConfig {
 // Validate returns nil, or ErrConfig wrapped with the name of the field.
 func (c LeaderConfig) Validate() error {
 	switch {
-	case c.Redis == nil:
-		return sqlstore.Required("Redis")
+	case c.Scripts == nil:
+		return sqlstore.Required("Scripts")
 	case c.Logger == nil:
 		return sqlstore.Required("Logger")
 	case c.LeaseFor < 10*time.Millisecond:
@@ -109,13 +111,13 @@ func (l *Leader) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		begun := time.Now()
 		asking, cancel := context.WithTimeout(ctx, l.cfg.LeaseFor/3)
-		lease, err := redislock.Obtain(asking, l.cfg.Redis, l.cfg.Key, l.cfg.LeaseFor, nil)
+		lease, err := l.cfg.Scripts.LockLeader(asking, l.cfg.LeaseFor)
 		cancel()
 		if err == nil {
 			l.lead(ctx, lease, begun)
 			continue
 		}
-		if !errors.Is(err, redislock.ErrNotObtained) && ctx.Err() == nil {
+		if !errors.Is(err, lua.ErrLocked) && ctx.Err() == nil {
 			l.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "could not ask for the lease of the leader", slog.Any("error", err))
 		}
 		_ = sleep.For(ctx, l.cfg.LeaseFor/10) // ctx is looked at above
@@ -124,7 +126,7 @@ func (l *Leader) Run(ctx context.Context) error {
 }
 
 // lead holds the lease until it is lost or ctx ends.
-func (l *Leader) lead(ctx context.Context, lease *redislock.Lock, begun time.Time) {
+func (l *Leader) lead(ctx context.Context, lease *lua.Lock, begun time.Time) {
 	term, end := context.WithCancelCause(ctx)
 	l.mu.Lock()
 	l.term = term
@@ -147,7 +149,7 @@ func (l *Leader) lead(ctx context.Context, lease *redislock.Lock, begun time.Tim
 
 // renew returns when the lease is lost, or may be before it could be renewed, or ctx ends. held is a moment before the lease
 // was last granted: by then it surely ran.
-func (l *Leader) renew(ctx context.Context, lease *redislock.Lock, held time.Time) error {
+func (l *Leader) renew(ctx context.Context, lease *lua.Lock, held time.Time) error {
 	for {
 		ends := held.Add(l.cfg.LeaseFor)
 		if err := sleep.For(ctx, min(l.cfg.LeaseFor/3, time.Until(ends))); err != nil {
@@ -155,12 +157,12 @@ func (l *Leader) renew(ctx context.Context, lease *redislock.Lock, held time.Tim
 		}
 		begun := time.Now()
 		asking, cancel := context.WithDeadline(ctx, ends)
-		err := lease.Refresh(asking, l.cfg.LeaseFor, nil)
+		err := lease.Renew(asking)
 		cancel()
 		switch {
 		case err == nil:
 			held = begun
-		case errors.Is(err, redislock.ErrNotObtained), !time.Now().Before(ends):
+		case errors.Is(err, lua.ErrLocked), !time.Now().Before(ends):
 			return fmt.Errorf("%w: %w", ErrLeaseLost, err)
 		}
 	}

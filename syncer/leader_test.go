@@ -20,7 +20,7 @@ const leaseFor = 1500 * time.Millisecond // shorter, and a busy machine loses a 
 // stand has a candidate stand until the returned function is called.
 func stand(t *testing.T, server *testenv.RedisServer) (*syncer.Leader, func()) {
 	t.Helper()
-	l, err := syncer.NewLeader(syncer.LeaderConfig{Redis: server.Client(), LeaseFor: leaseFor, Logger: syncertest.Quiet()})
+	l, err := syncer.NewLeader(syncer.LeaderConfig{Scripts: syncertest.ScriptsOn(t, server.Client(), 1), LeaseFor: leaseFor, Logger: syncertest.Quiet()})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -75,6 +75,20 @@ var arrows = map[string][]string{
 	"scripts":           {},
 }
 
+// redisClients are the libraries that talk to Redis.
+var redisClients = []string{"github.com/redis/go-redis/", "github.com/bsm/redislock"}
+
+// redisRooms are the rooms that may import a Redis client. lua is the only gate to what Dibs keeps in Redis; of the others each
+// has the reason that stands beside it.
+var redisRooms = []string{
+	"lua",
+	"consumer", // reads streams
+	"cmd", "",  // make the client and its log
+	"lab",           // strategies of their own
+	"docs/examples", // programs of others
+	"internal/luadebug", testEnv, syncerTest,
+}
+
 // Package is what the check needs to know of one package.
 type Package struct {
 	ImportPath string
@@ -91,6 +105,9 @@ func Violations(packages []Package) []string {
 			continue
 		}
 		for _, path := range p.Imports {
+			if isRedisClient(path) && !slices.Contains(redisRooms, from) {
+				found = append(found, fmt.Sprintf("%s must not import %s: ask Redis through a verb of lua", p.ImportPath, path))
+			}
 			if to, ours := roomOf(path); ours && !allowed(from, to) {
 				found = append(found, fmt.Sprintf("%s must not import %s", p.ImportPath, path))
 			}
@@ -98,6 +115,10 @@ func Violations(packages []Package) []string {
 	}
 	slices.Sort(found)
 	return found
+}
+
+func isRedisClient(path string) bool {
+	return slices.ContainsFunc(redisClients, func(client string) bool { return strings.HasPrefix(path, client) })
 }
 
 // allowed tells whether room from may import room to. Test helpers are for no production code, whatever its arrows.

@@ -36,6 +36,9 @@ func TestPlantedViolationsAreFound(t *testing.T) {
 		{ImportPath: "dibs", Imports: []string{"dibs/api"}},
 		{ImportPath: "dibs/shed"},
 		{ImportPath: "dibs/internal/shed"},
+		{ImportPath: "dibs/syncer/retention", Imports: []string{"github.com/redis/go-redis/v9"}},
+		{ImportPath: "dibs/syncer", Imports: []string{"github.com/bsm/redislock"}},
+		{ImportPath: "dibs/api", Imports: []string{"github.com/redis/go-redis/v9/maintnotifications"}},
 		{ImportPath: "dibs/models", Imports: []string{"dibs/internal/sleep"}},
 	} {
 		require.Len(t, arch.Violations([]arch.Package{planted}), 1, planted.ImportPath)
@@ -49,6 +52,8 @@ func TestLawfulImportsPass(t *testing.T) {
 		{ImportPath: "dibs/cmd", Imports: []string{"dibs/api", "dibs/syncer", "dibs/consumer"}},
 		{ImportPath: "dibs/api/problem", Imports: []string{"dibs/api", "dibs/lua", "net/http"}},
 		{ImportPath: "dibs/api", Imports: []string{"dibsother/syncer"}},
+		{ImportPath: "dibs/lua", Imports: []string{"github.com/redis/go-redis/v9", "github.com/bsm/redislock"}},
+		{ImportPath: "dibs/consumer", Imports: []string{"github.com/redis/go-redis/v9"}},
 	}))
 }
 

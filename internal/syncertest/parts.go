@@ -18,6 +18,7 @@ import (
 	"dibs/syncer/retention"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 )
@@ -36,6 +37,14 @@ func OpenScripts(t testing.TB) *lua.Scripts {
 func NewCampaigns(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *campaigns.Repository {
 	t.Helper()
 	return campaigns.New(db, scripts, Quiet())
+}
+
+// ScriptsOn are Dibs' scripts on a Redis of the test's own.
+func ScriptsOn(t testing.TB, rdb redis.UniversalClient, partitions int) *lua.Scripts {
+	t.Helper()
+	scripts, err := lua.New(rdb, lua.Options{Partitions: partitions})
+	require.NoError(t, err)
+	return scripts
 }
 
 // live is a campaign in MySQL and in Redis.

@@ -221,7 +221,7 @@ func (h *Stack) RequireBooks(id string, units int64) {
 
 func (h *Stack) Reconciler(change func(cfg *reconcile.ReconcilerConfig)) *reconcile.Reconciler {
 	h.T.Helper()
-	cfg := reconcile.ReconcilerConfig{DB: h.Db, Scripts: h.Scripts, Redis: h.Rdb, Hydrator: h.Hydrator(), Logger: Quiet()}
+	cfg := reconcile.ReconcilerConfig{DB: h.Db, Scripts: h.Scripts, Hydrator: h.Hydrator(), Logger: Quiet()}
 	if change != nil {
 		change(&cfg)
 	}

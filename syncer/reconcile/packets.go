@@ -14,13 +14,11 @@ import (
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
 	listsSoughtMost = 5000 // lists that earlier loads may have left and that are looked for; the latest loads first
-	packetsAtOnce   = 500  // packets, and lists, that one call looks up
+	packetsAtOnce   = 500  // packets that one call looks up
 )
 
 // PacketFigures are what the rows of packets add up to.
@@ -159,36 +157,16 @@ func (l *look) untaken(ctx context.Context, pushed int64) (map[int64]int64, erro
 // lists counts the packets that Redis holds of a load, as claim.lua finds them. Of what is not a list, or not one of this load, it
 // counts none.
 func (l *look) lists(ctx context.Context, epoch int64, w *waves) error {
-	keys, rdb := l.r.keysOf(l.snap.campaign.ID), l.r.cfg.Redis
-	named, err := rdb.ZRangeWithScores(ctx, keys.Waves, 0, -1).Result()
-	if err != nil && !isWrongType(err) {
-		return err
-	}
+	lists, err := l.r.cfg.Scripts.PacketLists(ctx, l.snap.campaign.ID, epoch)
 	w.lists, w.names = make(map[int64]int64), make(map[string]bool)
-	for chunk := range slices.Chunk(named, packetsAtOnce) {
-		lengths := make([]*redis.IntCmd, len(chunk))
-		_, _ = rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
-			for i := range chunk {
-				lengths[i] = p.LLen(ctx, fmt.Sprint(chunk[i].Member))
-			}
-			return nil
-		})
-		for i := range chunk {
-			n, err := lengths[i].Result()
-			if err != nil && !isWrongType(err) {
-				return err
-			}
-			name, release := fmt.Sprint(chunk[i].Member), int64(chunk[i].Score)
-			w.names[name] = true
-			if name == keys.Packets(epoch, release) {
-				w.lists[release] += n
-			}
+	for i := range lists {
+		w.names[lists[i].Key] = true
+		if lists[i].OfLoad {
+			w.lists[lists[i].ReleaseMs] += lists[i].Packets
 		}
 	}
-	return nil
+	return err
 }
-
-func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 
 // forgotten finds lists of packets that Redis holds and that nothing names: what is left when waves was lost, and with it the way
 // to them. It looks for the names that loads and times of release make.
@@ -218,37 +196,15 @@ func (l *look) forgotten(ctx context.Context, epoch int64, w *waves) error {
 		}
 		return names
 	}
-	if w.stray, err = l.present(ctx, unused(epoch)); err != nil {
+	if w.stray, err = l.r.cfg.Scripts.HeldPacketLists(ctx, unused(epoch)); err != nil {
 		return err
 	}
 	var older []string
 	for load := epoch - 1; load > 0 && len(older) < listsSoughtMost; load-- {
 		older = append(older, unused(load)...)
 	}
-	w.older, err = l.present(ctx, older)
+	w.older, err = l.r.cfg.Scripts.HeldPacketLists(ctx, older)
 	return err
-}
-
-// present returns those of some keys that Redis holds.
-func (l *look) present(ctx context.Context, keys []string) (there []string, err error) {
-	for chunk := range slices.Chunk(keys, packetsAtOnce) {
-		found := make([]*redis.IntCmd, len(chunk))
-		_, err := l.r.cfg.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i, key := range chunk {
-				found[i] = p.Exists(ctx, key)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		for i, key := range chunk {
-			if found[i].Val() > 0 {
-				there = append(there, key)
-			}
-		}
-	}
-	return there, nil
 }
 
 func joined(names []string) string {
@@ -310,10 +266,8 @@ func robbed(ctx context.Context, tx *sql.Tx, id string) (claims []models.Event, 
 // dropForgotten takes lists of earlier loads out of Redis. Their names hold the numbers of those loads, so nobody writes them any
 // more.
 func (r *Reconciler) dropForgotten(ctx context.Context, id string, lists []string) ([]models.Repair, error) {
-	for chunk := range slices.Chunk(lists, packetsAtOnce) {
-		if err := r.cfg.Redis.Unlink(ctx, chunk...).Err(); err != nil {
-			return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
-		}
+	if err := r.cfg.Scripts.DropPacketLists(ctx, lists); err != nil {
+		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
 	}
 	step, err := repairOf(id, RepairRedis, "lists of packets of earlier loads: "+joined(lists), "none")
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"dibs/syncer/residency"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"gorm.io/gorm"
 )
 
@@ -39,13 +38,26 @@ const (
 	DepthUsers              // what each user holds, the owner of each packet, and what may be left behind in Redis
 )
 
-// ReconcilerConfig is how a Reconciler works. DB, Scripts, Redis, Hydrator and Logger are required.
+// Scripts is the part of lua.Scripts that a Reconciler uses.
+type Scripts interface {
+	campaigns.Scripts
+	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
+	IsPending(ctx context.Context, partition int, group string, id lua.EntryID) (bool, error)
+	CountClaimRecords(ctx context.Context, campaignID string) (int64, error)
+	ScanUserRecords(ctx context.Context, campaignID string, each func(user, record string)) error
+	PacketLists(ctx context.Context, campaignID string, epoch int64) ([]lua.PacketList, error)
+	HeldPacketLists(ctx context.Context, keys []string) (held []string, err error)
+	DropPacketLists(ctx context.Context, keys []string) error
+}
+
+var _ Scripts = (*lua.Scripts)(nil)
+
+// ReconcilerConfig is how a Reconciler works. DB, Scripts, Hydrator and Logger are required.
 type ReconcilerConfig struct {
 	DB       *gorm.DB
-	Scripts  campaigns.Scripts
-	Redis    redis.UniversalClient // the one that Scripts works on
-	Hydrator *residency.Hydrator   // rebuilds what a repair wants rebuilt
-	Group    string                // consumer group that brings the claim streams to MySQL
+	Scripts  Scripts
+	Hydrator *residency.Hydrator // rebuilds what a repair wants rebuilt
+	Group    string              // consumer group that brings the claim streams to MySQL
 
 	CountEvery time.Duration // how often Reconcile counts the rows of a campaign
 	WriteEvery time.Duration // a comparison that found nothing new is recorded this often
@@ -71,8 +83,6 @@ func (c ReconcilerConfig) Validate() error {
 		return sqlstore.Required("DB")
 	case c.Scripts == nil:
 		return sqlstore.Required("Scripts")
-	case c.Redis == nil:
-		return sqlstore.Required("Redis")
 	case c.Hydrator == nil:
 		return sqlstore.Required("Hydrator")
 	case c.Logger == nil:

@@ -31,7 +31,7 @@ func synced(h *syncertest.Stack) string {
 // trim has the stream forget what is acknowledged.
 func trim(h *syncertest.Stack) {
 	h.T.Helper()
-	trimmer, err := retention.NewTrimmer(retention.TrimmerConfig{Redis: h.Rdb, Partitions: 1, Groups: []string{"syncer"}, Logger: syncertest.Quiet()})
+	trimmer, err := retention.NewTrimmer(retention.TrimmerConfig{Scripts: h.Scripts, Groups: []string{"syncer"}, Logger: syncertest.Quiet()})
 	require.NoError(h.T, err)
 	_, err = trimmer.Trim(h.T.Context())
 	require.NoError(h.T, err)

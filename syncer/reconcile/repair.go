@@ -233,8 +233,7 @@ func (r *Reconciler) noteSeen(ctx context.Context, found *Comparison) error {
 	if f == nil || f.Epoch != found.MySQL.Epoch {
 		return nil
 	}
-	keys := r.keysOf(found.CampaignID)
-	n, err := r.cfg.Redis.HLen(ctx, keys.Keys).Result()
+	n, err := r.cfg.Scripts.CountClaimRecords(ctx, found.CampaignID)
 	if err != nil {
 		return fmt.Errorf("syncer: repair %s: %w", found.CampaignID, err)
 	}

@@ -10,19 +10,14 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/writer"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // eventsAtOnce is how many entries of a stream are read by one call.
 const eventsAtOnce = 500
 
-// payloadField holds the event in an entry of a claim stream.
-const payloadField = "payload"
-
 // orphan is an event of a claim that has no row.
 type orphan struct {
-	entry string
+	entry lua.EntryID
 	event models.Event
 }
 
@@ -34,12 +29,12 @@ func (r *Reconciler) bringRowsBack(ctx context.Context, id string) (steps []mode
 	if err != nil || unread.NoGroup {
 		return nil, err
 	}
-	for from := "-"; ; {
-		entries, err := r.cfg.Redis.XRangeN(ctx, lua.StreamKey(partition), from, unread.Delivered.String(), eventsAtOnce).Result()
+	for from := (lua.EntryID{}); ; {
+		entries, err := r.cfg.Scripts.Entries(ctx, partition, from, eventsAtOnce)
 		if err != nil {
 			return steps, fmt.Errorf("syncer: repair %s: %w", id, err)
 		}
-		missing, err := r.orphans(ctx, id, entries)
+		missing, err := r.orphans(ctx, id, entries, unread.Delivered)
 		if err != nil {
 			return steps, err
 		}
@@ -53,20 +48,21 @@ func (r *Reconciler) bringRowsBack(ctx context.Context, id string) (steps []mode
 		if len(entries) < eventsAtOnce {
 			return steps, nil
 		}
-		from = "(" + entries[len(entries)-1].ID
+		if from = entries[len(entries)-1].ID.Next(); unread.Delivered.Less(from) {
+			return steps, nil
+		}
 	}
 }
 
-// orphans are those events among entries that are claims of the campaign and have no row.
-func (r *Reconciler) orphans(ctx context.Context, id string, entries []redis.XMessage) ([]orphan, error) {
+// orphans are those events among entries, up to the one at last, that are claims of the campaign and have no row.
+func (r *Reconciler) orphans(ctx context.Context, id string, entries []lua.Entry, last lua.EntryID) ([]orphan, error) {
 	var all []orphan
 	var ids []string
 	for _, entry := range entries {
-		payload, _ := entry.Values[payloadField].(string)
-		if !strings.Contains(payload, id) {
-			continue // not worth the decoding
+		if last.Less(entry.ID) || !strings.Contains(entry.Payload, id) {
+			continue // not delivered yet, or not worth the decoding
 		}
-		event, err := models.DecodeEvent([]byte(payload))
+		event, err := models.DecodeEvent([]byte(entry.Payload))
 		if err != nil || event.Type != models.EventClaimAccepted || event.CampaignID != id {
 			continue // the consumer has put aside what can't be read
 		}
@@ -97,13 +93,11 @@ func (r *Reconciler) orphans(ctx context.Context, id string, entries []redis.XMe
 // adopt writes the row of one claim, unless its event is on its way yet or another claim has its place.
 func (r *Reconciler) adopt(ctx context.Context, partition int, o *orphan) ([]models.Repair, error) {
 	id := o.event.CampaignID
-	pending, err := r.cfg.Redis.XPendingExt(ctx, &redis.XPendingExtArgs{
-		Stream: lua.StreamKey(partition), Group: r.cfg.Group, Start: o.entry, End: o.entry, Count: 1,
-	}).Result()
+	pending, err := r.cfg.Scripts.IsPending(ctx, partition, r.cfg.Group, o.entry)
 	if err != nil {
 		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
 	}
-	if len(pending) > 0 {
+	if pending {
 		return nil, nil
 	}
 	e := &o.event

@@ -5,10 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
 	"dibs/internal/sqlstore"
+	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/residency"
 	"dibs/syncer/writer"
 )
 
@@ -19,14 +20,11 @@ const liveClaims = "status IN ('" + string(models.ClaimClaimed) + "', '" + strin
 type snapshot struct {
 	campaign models.Campaign
 	parked   *writer.ParkedClaims
-	rows     *RowFigures     // nil: not counted
-	packets  *PacketFigures  // nil: not counted
-	users    map[string]held // nil: not read
-	untold   int64           // releases that wait in outbox
+	rows     *RowFigures      // nil: not counted
+	packets  *PacketFigures   // nil: not counted
+	users    *lua.UserRecords // nil: not read
+	untold   int64            // releases that wait in outbox
 }
-
-// held is what a user holds by the rows: units in all, and on the day of the newest claim.
-type held struct{ total, day, onDay int64 }
 
 // snapshot reads as much as depth asks for.
 func (r *Reconciler) snapshot(ctx context.Context, id string, depth Depth) (*snapshot, error) {
@@ -60,7 +58,7 @@ func (r *Reconciler) snapshot(ctx context.Context, id string, depth Depth) (*sna
 		}
 	}
 	if depth >= DepthUsers {
-		s.users, err = readUsers(ctx, tx, &s.campaign, s.parked)
+		s.users, err = readUsers(ctx, tx, r.cfg.DB.Name(), &s.campaign, s.parked)
 	}
 	return s, err
 }
@@ -92,53 +90,13 @@ func countRows(ctx context.Context, tx *sql.Tx, id string) (*RowFigures, error) 
 }
 
 // readUsers adds up what each user holds, as a load into Redis would.
-func readUsers(ctx context.Context, tx *sql.Tx, c *models.Campaign, parked *writer.ParkedClaims) (map[string]held, error) {
-	zone, err := c.Location()
+func readUsers(ctx context.Context, tx *sql.Tx, dialect string, c *models.Campaign, parked *writer.ParkedClaims) (*lua.UserRecords, error) {
+	users, err := lua.NewUserRecords(c, c.SyncedSeq)
 	if err != nil {
-		return nil, fmt.Errorf("syncer: campaign %s: %w", c.ID, err)
+		return nil, err
 	}
-	rows, err := tx.QueryContext(ctx, "SELECT user_id, quantity, claimed_at, status FROM claims"+
-		" WHERE campaign_id = ? AND shard = 0", c.ID)
-	if err != nil {
-		return nil, fmt.Errorf("syncer: read claims of %s: %w", c.ID, err)
-	}
-	defer func() { _ = rows.Close() }() // rows.Err says what matters
-	users := make(map[string]held)
-	for rows.Next() {
-		var user string
-		var quantity int64
-		var at time.Time
-		var status models.ClaimStatus
-		if err := rows.Scan(&user, &quantity, &at, &status); err != nil {
-			return nil, fmt.Errorf("syncer: read claims of %s: %w", c.ID, err)
-		}
-		if !status.Live() {
-			quantity = 0 // its day had begun, though
-		}
-		users[user] = users[user].with(quantity, dayNumber(at, zone))
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("syncer: read claims of %s: %w", c.ID, err)
-	}
-	for _, p := range parked.BySeq() {
-		users[p.Event.UserID] = users[p.Event.UserID].with(p.Event.Quantity, dayNumber(p.Event.At.Time, zone))
-	}
-	return users, nil
-}
-
-func (h held) with(quantity, day int64) held {
-	h.total += quantity
-	switch {
-	case day > h.day:
-		h.day, h.onDay = day, quantity
-	case day == h.day:
-		h.onDay += quantity
-	}
-	return h
-}
-
-// dayNumber is the date that a moment has in a zone, as days since 1970-01-01.
-func dayNumber(at time.Time, zone *time.Location) int64 {
-	y, m, d := at.In(zone).Date()
-	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / (24 * 60 * 60)
+	return users, residency.EachClaim(ctx, tx, dialect, c.ID, parked.BySeq(), func(p *lua.ClaimRecord) error {
+		users.Add(p)
+		return nil
+	})
 }

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"time"
 
 	"dibs/internal/sqlstore"
 	"dibs/lua"
-	"dibs/migrations"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
@@ -187,59 +185,19 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 	return snap, all, h.stageRows(ctx, tx, c.ID, staging, all.BySeq())
 }
 
-// stageRows stages all claims in order of seq, as they come: MySQL is read no faster than Redis is written to.
+// stageRows stages all claims as they come: MySQL is read no faster than Redis is written to.
 func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging *lua.Rebuild, parked []*writer.ParkedClaim) error {
-	//nolint:gosec // the name of an index
-	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status, packet_id,"+
-		" COALESCE(amount, 0) FROM claims"+byPlace(h.Db.Name())+
-		" WHERE campaign_id = ? AND shard = 0 ORDER BY seq", id)
-	if err != nil {
-		return fmt.Errorf("syncer: rebuild: %w", err)
-	}
-	defer func() { _ = rows.Close() }() // rows.Err says what matters
-	var claimID, user, digest, status, packet sql.RawBytes
-	var p lua.ClaimRecord
-	for n := 1; rows.Next(); n++ {
-		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status, &packet, &p.Amount); err != nil {
-			return fmt.Errorf("syncer: rebuild: %w", err)
-		}
-		if parked, err = stageParked(ctx, staging, parked, p.Seq); err != nil {
-			return err
-		}
-		p.ID, p.UserID, p.KeyDigest, p.PacketID = claimID, user, digest, packet
-		p.Live = string(status) == string(models.ClaimClaimed) || string(status) == string(models.ClaimRedeemed)
-		if err := staging.Add(ctx, &p); err != nil {
-			return err
-		}
-		if n%rebuildPage == 0 {
+	n := 0
+	err := EachClaim(ctx, tx, h.Db.Name(), id, parked, func(p *lua.ClaimRecord) error {
+		if n++; n%rebuildPage == 0 {
 			h.step("page")
 		}
+		return staging.Add(ctx, p)
+	})
+	if err == nil {
+		h.step("page")
 	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("syncer: rebuild: %w", err)
-	}
-	h.step("page")
-	_, err = stageParked(ctx, staging, parked, math.MaxInt64)
 	return err
-}
-
-// stageParked stages parked claims that come before a place, and returns the others.
-func stageParked(ctx context.Context, staging *lua.Rebuild, parked []*writer.ParkedClaim, before int64) ([]*writer.ParkedClaim, error) {
-	for len(parked) > 0 && parked[0].Event.Seq < before {
-		if err := staging.Add(ctx, parked[0].Record()); err != nil {
-			return nil, err
-		}
-		parked = parked[1:]
-	}
-	return parked, nil
-}
-
-// byPlace has a query go by the places of claims: sorting a million rows would take a server longer than anything else here.
-func byPlace(dialect string) string {
-	if dialect == migrations.SQLite {
-		return "" // it picks that index by itself
-	}
-	return " FORCE INDEX (claims_place)"
 }
 
 // confirm is step 4. done is false when the books are not those that were loaded.

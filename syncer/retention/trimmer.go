@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"dibs/internal/sqlstore"
@@ -15,26 +13,32 @@ import (
 
 	"github.com/jonboulle/clockwork"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 )
 
 // Defaults of TrimmerConfig.
 const (
-	DefaultTrimCall   = 10_000  // entries a call: Redis is held for a few milliseconds
-	DefaultTrimCalls  = 50      // calls a round: half a million entries a second are beyond any rush
-	DefaultFarBehind  = 500_000 // entries; about 100 MB of Redis
-	groupStart        = "0"     // a group that is not there reads from the beginning: it has missed nothing yet
-	busyGroup         = "BUSYGROUP"
-	noSuchKey         = "no such key"
-	entryIDSeparator  = "-"
-	entryIDNeverReads = "0-1" // successor of 0-0, where a new group stands
+	DefaultTrimCall  = 10_000  // entries a call: Redis is held for a few milliseconds
+	DefaultTrimCalls = 50      // calls a round: half a million entries a second are beyond any rush
+	DefaultFarBehind = 500_000 // entries; about 100 MB of Redis
 )
 
-// TrimmerConfig is how a Trimmer works. Redis, Partitions, Groups and Logger are required.
+// Streams is the part of lua.Scripts that a Trimmer uses.
+type Streams interface {
+	Partitions() int
+	Stream(ctx context.Context, partition int) (lua.Stream, error)
+	Groups(ctx context.Context, partition int) ([]lua.Group, error)
+	NewGroup(ctx context.Context, partition int, group string) error
+	TrimBelow(ctx context.Context, partition int, id lua.EntryID, most int64) (int64, error)
+	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+var _ Streams = (*lua.Scripts)(nil)
+
+// TrimmerConfig is how a Trimmer works. Scripts, Groups and Logger are required.
 type TrimmerConfig struct {
-	Redis      redis.UniversalClient
-	Partitions int
-	Groups     []string // registered consumer groups: made if they are not there
+	Scripts Streams
+	Groups  []string // registered consumer groups: made if they are not there
 
 	TrimCall  int64 // entries that one call to Redis may trim
 	TrimCalls int   // calls in one round of a stream
@@ -59,12 +63,10 @@ func (c TrimmerConfig) WithDefaults() TrimmerConfig {
 // Validate returns nil, or ErrConfig wrapped with the name of the field.
 func (c TrimmerConfig) Validate() error {
 	switch {
-	case c.Redis == nil:
-		return sqlstore.Required("Redis")
+	case c.Scripts == nil:
+		return sqlstore.Required("Scripts")
 	case c.Logger == nil:
 		return sqlstore.Required("Logger")
-	case c.Partitions < 1 || c.Partitions > lua.PartitionsMax:
-		return fmt.Errorf("%w: Partitions must be 1 to %d", sqlstore.ErrConfig, lua.PartitionsMax)
 	case len(c.Groups) == 0:
 		return fmt.Errorf("%w: Groups must name the consumer groups whose entries are kept for them", sqlstore.ErrConfig)
 	case c.TrimCall < 1 || c.TrimCalls < 1 || c.FarBehind < 1:
@@ -97,7 +99,7 @@ func NewTrimmer(cfg TrimmerConfig) (*Trimmer, error) {
 // Trim goes once over all streams and returns how many entries went. A stream that fails does not keep the others.
 func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 	var failed []error
-	for p := range t.cfg.Partitions {
+	for p := range t.cfg.Scripts.Partitions() {
 		n, err := t.trimStream(ctx, p)
 		trimmed += n
 		if err != nil {
@@ -109,22 +111,17 @@ func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 }
 
 func (t *Trimmer) trimStream(ctx context.Context, partition int) (int64, error) {
-	stream := lua.StreamKey(partition)
-	groups, complete, err := t.groups(ctx, stream)
+	groups, complete, err := t.groups(ctx, partition)
 	if err != nil || !complete {
 		return 0, err
 	}
-	var first entryID
-	for i, g := range groups {
-		needed, err := t.firstNeeded(ctx, stream, g)
-		if err != nil {
-			return 0, err
-		}
-		if i == 0 || needed.less(first) {
+	first := groups[0].First()
+	for i := range groups {
+		if needed := groups[i].First(); needed.Less(first) {
 			first = needed
 		}
 	}
-	trimmed, err := t.trimBelow(ctx, stream, first)
+	trimmed, err := t.trimBelow(ctx, partition, first)
 	if err != nil {
 		return trimmed, err
 	}
@@ -134,49 +131,30 @@ func (t *Trimmer) trimStream(ctx context.Context, partition int) (int64, error) 
 // groups reads all groups of a stream: one that this process is not set up with may be that of a newer process, and holds back
 // trimming like any other. A registered group that is not there is made, at the beginning, and complete is false: nothing is
 // trimmed before it is seen to be there.
-func (t *Trimmer) groups(ctx context.Context, stream string) (groups []redis.XInfoGroup, complete bool, err error) {
-	there, err := t.cfg.Redis.XInfoGroups(ctx, stream).Result()
-	if err != nil && !strings.Contains(err.Error(), noSuchKey) {
+func (t *Trimmer) groups(ctx context.Context, partition int) (groups []lua.Group, complete bool, err error) {
+	all, err := t.cfg.Scripts.Groups(ctx, partition)
+	if err != nil {
 		return nil, false, err
 	}
 	complete = true
 	for _, name := range t.cfg.Groups {
-		if slices.ContainsFunc(there, func(g redis.XInfoGroup) bool { return g.Name == name }) {
+		if slices.ContainsFunc(all, func(g lua.Group) bool { return g.Name == name }) {
 			continue
 		}
 		complete = false
-		err := t.cfg.Redis.XGroupCreateMkStream(ctx, stream, name, groupStart).Err()
-		if err != nil && !redis.HasErrorPrefix(err, busyGroup) {
+		if err := t.cfg.Scripts.NewGroup(ctx, partition, name); err != nil {
 			return nil, false, err
 		}
 	}
-	return there, complete, nil
+	return all, complete, nil
 }
 
-// firstNeeded is the first entry that a group has not acknowledged: its lowest pending one, else the one after the last it
-// was given. g may be old by now: then the answer is too low, which only keeps more.
-func (t *Trimmer) firstNeeded(ctx context.Context, stream string, g redis.XInfoGroup) (entryID, error) {
-	delivered, err := parseEntryID(g.LastDeliveredID)
-	if err != nil || g.Pending == 0 {
-		return delivered.next(), err
-	}
-	pending, err := t.cfg.Redis.XPending(ctx, stream, g.Name).Result()
-	if err != nil {
-		return entryID{}, err
-	}
-	if pending.Count == 0 { // acknowledged meanwhile, all that was delivered then
-		return delivered.next(), nil
-	}
-	return parseEntryID(pending.Lower)
-}
-
-func (t *Trimmer) trimBelow(ctx context.Context, stream string, first entryID) (int64, error) {
-	if first.String() == entryIDNeverReads {
+func (t *Trimmer) trimBelow(ctx context.Context, partition int, first lua.EntryID) (trimmed int64, err error) {
+	if first == (lua.EntryID{}).Next() { // a group that has read nothing
 		return 0, nil
 	}
-	var trimmed int64
 	for range t.cfg.TrimCalls {
-		n, err := t.cfg.Redis.XTrimMinIDApprox(ctx, stream, first.String(), t.cfg.TrimCall).Result()
+		n, err := t.cfg.Scripts.TrimBelow(ctx, partition, first, t.cfg.TrimCall)
 		trimmed += n
 		t.metrics.trimmed.Add(float64(n))
 		if err != nil || n == 0 {
@@ -184,43 +162,4 @@ func (t *Trimmer) trimBelow(ctx context.Context, stream string, first entryID) (
 		}
 	}
 	return trimmed, nil
-}
-
-// entryID is the id of a stream entry.
-type entryID struct{ ms, seq uint64 }
-
-func parseEntryID(text string) (entryID, error) {
-	ms, seq, found := strings.Cut(text, entryIDSeparator)
-	if !found {
-		seq = "0" // the embedded Redis shortens 0-0
-	}
-	var id entryID
-	var err error
-	if id.ms, err = strconv.ParseUint(ms, 10, 64); err != nil {
-		return entryID{}, fmt.Errorf("entry id %q: %w", text, err)
-	}
-	if id.seq, err = strconv.ParseUint(seq, 10, 64); err != nil {
-		return entryID{}, fmt.Errorf("entry id %q: %w", text, err)
-	}
-	return id, nil
-}
-
-// String is the form that Redis reads.
-func (id entryID) String() string {
-	return strconv.FormatUint(id.ms, 10) + entryIDSeparator + strconv.FormatUint(id.seq, 10)
-}
-
-func (id entryID) less(o entryID) bool { return id.ms < o.ms || id.ms == o.ms && id.seq < o.seq }
-
-// next is the id right after this one.
-func (id entryID) next() entryID {
-	if id.seq++; id.seq == 0 {
-		id.ms++
-	}
-	return id
-}
-
-// age is how long ago Redis made the id.
-func (id entryID) age(now time.Time) time.Duration {
-	return max(0, now.Sub(time.UnixMilli(int64(id.ms))))
 }

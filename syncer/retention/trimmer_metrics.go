@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"github.com/redis/go-redis/v9"
 
 	"dibs/lua"
 )
@@ -50,36 +49,38 @@ func (m *trimmerMetrics) forget(partition int) {
 }
 
 // measure brings the figures of a stream up to date, and warns of groups that are far behind.
-func (t *Trimmer) measure(ctx context.Context, partition int, groups []redis.XInfoGroup) error {
-	stream, label := lua.StreamKey(partition), strconv.Itoa(partition)
-	length, err := t.cfg.Redis.XLen(ctx, stream).Result()
+func (t *Trimmer) measure(ctx context.Context, partition int, groups []lua.Group) error {
+	label := strconv.Itoa(partition)
+	stream, err := t.cfg.Scripts.Stream(ctx, partition)
 	if err != nil {
 		return err
 	}
-	t.metrics.length.WithLabelValues(label).Set(float64(length))
-	now, err := t.cfg.Redis.Time(ctx).Result() // ids are of Redis' clock
+	t.metrics.length.WithLabelValues(label).Set(float64(stream.Length))
+	now, err := t.cfg.Scripts.Now(ctx) // ids are of Redis' clock
 	if err != nil {
 		return err
 	}
 	t.forgetDestroyed(partition, groups)
-	for _, g := range groups {
-		first, none, err := t.oldestUnread(ctx, stream, g)
+	for i := range groups {
+		g := &groups[i]
+		oldest, err := t.cfg.Scripts.Entries(ctx, partition, g.First(), 1)
 		if err != nil {
 			return err
 		}
-		backlog, age := unread(g, length), first.age(now)
-		if none {
-			backlog, age = 0, 0
+		var backlog int64
+		var age time.Duration
+		if len(oldest) > 0 {
+			backlog, age = backlogOf(g, stream.Length), oldest[0].ID.Age(now)
 		}
 		t.metrics.backlog.WithLabelValues(label, g.Name).Set(float64(backlog))
 		t.metrics.oldest.WithLabelValues(label, g.Name).Set(age.Seconds())
-		t.warn(ctx, stream, g.Name, backlog, age)
+		t.warn(ctx, lua.StreamKey(partition), g.Name, backlog, age)
 	}
 	return nil
 }
 
 // forgetDestroyed drops the figures of groups that a stream has no more.
-func (t *Trimmer) forgetDestroyed(partition int, groups []redis.XInfoGroup) {
+func (t *Trimmer) forgetDestroyed(partition int, groups []lua.Group) {
 	names := make([]string, len(groups))
 	for i := range groups {
 		names[i] = groups[i].Name
@@ -94,27 +95,12 @@ func (t *Trimmer) forgetDestroyed(partition int, groups []redis.XInfoGroup) {
 	t.known[partition] = names
 }
 
-// unread counts entries that a group has not acknowledged. Redis does not always know how many it has not delivered; then it
-// is all that the stream holds at most.
-func unread(g redis.XInfoGroup, length int64) int64 {
-	if g.Lag < 0 {
+// backlogOf counts entries that a group has not acknowledged. Where Redis does not know how many, it is all that the stream holds.
+func backlogOf(g *lua.Group, length int64) int64 {
+	if g.Backlog < 0 {
 		return length
 	}
-	return min(length, g.Lag+g.Pending)
-}
-
-// oldestUnread is the first entry that is there and that the group has not acknowledged.
-func (t *Trimmer) oldestUnread(ctx context.Context, stream string, g redis.XInfoGroup) (id entryID, none bool, err error) {
-	needed, err := t.firstNeeded(ctx, stream, g)
-	if err != nil {
-		return entryID{}, false, err
-	}
-	entries, err := t.cfg.Redis.XRangeN(ctx, stream, needed.String(), "+", 1).Result()
-	if err != nil || len(entries) == 0 {
-		return entryID{}, true, err
-	}
-	id, err = parseEntryID(entries[0].ID)
-	return id, false, err
+	return min(length, g.Backlog)
 }
 
 // warn tells once when a group falls far behind, and once when it is back.

@@ -67,7 +67,7 @@ func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
 	s.Add(1000)
-	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer", "finance"}, TrimCall: 100, TrimCalls: 100})
+	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}, TrimCall: 100, TrimCalls: 100})
 	require.Zero(t, trim(t, trimmer), "the groups are not there: they are made, at the beginning")
 	require.Zero(t, trim(t, trimmer), "they have read nothing")
 
@@ -93,7 +93,7 @@ func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
 func TestTrimmer_AGroupThatWasAwayFindsEverything(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
-	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer", "finance"}})
+	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}})
 	trim(t, trimmer)
 	for range 10 {
 		s.Add(300)
@@ -109,8 +109,8 @@ func TestTrimmer_HoldsBackForAGroupThatOnlyANewerProcessKnows(t *testing.T) {
 	s := syncertest.NewStream(t)
 	s.Add(5000)
 	reg := prometheus.NewPedanticRegistry()
-	older := syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer"}, Registerer: reg})
-	newer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer", "audit"}})
+	older := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer"}, Registerer: reg})
+	newer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "audit"}})
 	require.Zero(t, trim(t, newer), "the groups are made")
 	s.Ack("syncer", s.Read("syncer", 5000)...)
 	require.Zero(t, trim(t, older))
@@ -132,7 +132,7 @@ func TestTrimmer_TakesNothingWhileARegisteredGroupIsMissing(t *testing.T) {
 	s.Add(1000)
 	require.NoError(t, s.Rdb.XGroupCreate(t.Context(), s.Key, "syncer", "0").Err())
 	s.Ack("syncer", s.Read("syncer", 1000)...)
-	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer", "finance"}})
+	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}})
 	require.Zero(t, trim(t, trimmer))
 	require.Equal(t, s.Ids, s.Read("finance", 1000))
 }
@@ -142,9 +142,9 @@ func TestTrimmer_ControlATrimPastAnUnreadGroupIsSeen(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
 	s.Add(1000)
-	trim(t, syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer", "finance"}}))
+	trim(t, syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}}))
 	s.Ack("syncer", s.Read("syncer", 1000)...)
-	trim(t, syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer", "finance"}}))
+	trim(t, syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}}))
 	require.Empty(t, unreadGone(s, "syncer", "finance"))
 	require.NoError(t, s.Rdb.XTrimMinID(t.Context(), s.Key, s.Ids[999]).Err())
 	require.Contains(t, unreadGone(s, "syncer", "finance"), "finance lost entry")
@@ -155,7 +155,7 @@ func TestTrimmer_TakesNothingUnreadWhileAllOfThemWork(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
 	groups := []string{"syncer", "finance"}
-	cfg := retention.TrimmerConfig{Redis: s.Rdb, Partitions: 1, Groups: groups, TrimCall: 100}
+	cfg := retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: groups, TrimCall: 100}
 	trim(t, syncertest.NewTrimmer(t, cfg))
 	ctx, cancel := context.WithCancel(t.Context())
 	var trimmers sync.WaitGroup
@@ -200,7 +200,7 @@ func TestTrimmer_TellsHowFarBehindEachGroupIs(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	var log syncertest.LogBuffer
 	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{
-		Redis: s.Rdb, Partitions: 1, Groups: []string{"syncer", "finance"}, FarBehind: 500, Registerer: reg,
+		Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}, FarBehind: 500, Registerer: reg,
 		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	trim(t, trimmer)
@@ -254,7 +254,7 @@ func TestTrimmer_AStreamThatFailsDoesNotKeepTheOthers(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
 	require.NoError(t, rdb.Set(t.Context(), lua.StreamKey(0), "a string", 0).Err())
-	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: rdb, Partitions: 2, Groups: []string{"syncer"}})
+	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, rdb, 2), Groups: []string{"syncer"}})
 	_, err := trimmer.Trim(t.Context())
 	require.ErrorContains(t, err, lua.StreamKey(0))
 	groups, err := rdb.XInfoGroups(t.Context(), lua.StreamKey(1)).Result()
@@ -268,7 +268,7 @@ func TestTrimmer_WorksOnEmbeddedRedis(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
 	s := &syncertest.Stream{T: t, Rdb: rdb, Key: lua.StreamKey(0)}
-	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Redis: rdb, Partitions: 1, Groups: []string{"syncer", "finance"}})
+	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, rdb, 1), Groups: []string{"syncer", "finance"}})
 	trim(t, trimmer)
 	s.Add(500)
 	s.Ack("syncer", s.Read("syncer", 500)...)

@@ -1,0 +1,84 @@
+package lua
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// EntryID is the id of an entry of a stream.
+type EntryID struct{ Ms, Seq uint64 }
+
+// ParseEntryID reads an id as Redis writes it. An empty text is the zero id.
+func ParseEntryID(text string) (EntryID, error) {
+	if text == "" {
+		return EntryID{}, nil
+	}
+	msText, seqText, whole := strings.Cut(text, "-")
+	if !whole {
+		seqText = "0" // the embedded Redis shortens 0-0
+	}
+	ms, msErr := strconv.ParseUint(msText, 10, 64)
+	seq, seqErr := strconv.ParseUint(seqText, 10, 64)
+	if err := errors.Join(msErr, seqErr); err != nil {
+		return EntryID{}, fmt.Errorf("lua: entry id %.40q: %w", text, err)
+	}
+	return EntryID{ms, seq}, nil
+}
+
+// String is the id as Redis writes it.
+func (id EntryID) String() string {
+	return strconv.FormatUint(id.Ms, 10) + "-" + strconv.FormatUint(id.Seq, 10)
+}
+
+// Less tells whether id came before o.
+func (id EntryID) Less(o EntryID) bool { return id.Ms < o.Ms || id.Ms == o.Ms && id.Seq < o.Seq }
+
+// Next is the id right after id.
+func (id EntryID) Next() EntryID {
+	if id.Seq == math.MaxUint64 {
+		return EntryID{Ms: id.Ms + 1}
+	}
+	return EntryID{Ms: id.Ms, Seq: id.Seq + 1}
+}
+
+// Age is how long before now, by Redis' clock, Redis made the id.
+func (id EntryID) Age(now time.Time) time.Duration {
+	return max(0, now.Sub(time.UnixMilli(int64(id.Ms))))
+}
+
+// Entry is an entry of a claim stream. Nobody has checked its payload.
+type Entry struct {
+	ID      EntryID
+	Payload string // "" when the entry has none
+}
+
+// Entries reads up to most entries of a partition's stream, from the one at from on. Errors as Stream.
+func (s *Scripts) Entries(ctx context.Context, partition int, from EntryID, most int) ([]Entry, error) {
+	messages, err := s.rdb.XRangeN(ctx, StreamKey(partition), from.String(), "+", int64(most)).Result()
+	if err != nil {
+		return nil, sortError("xrange", err)
+	}
+	entries := make([]Entry, len(messages))
+	for i := range messages {
+		if entries[i].ID, err = ParseEntryID(messages[i].ID); err != nil {
+			return nil, err
+		}
+		entries[i].Payload, _ = messages[i].Values["payload"].(string)
+	}
+	return entries, nil
+}
+
+// TrimBelow removes entries before id from a partition's stream and returns how many. One call removes about most of them, and
+// only whole nodes of 100 entries. Errors as Stream.
+func (s *Scripts) TrimBelow(ctx context.Context, partition int, id EntryID, most int64) (int64, error) {
+	n, err := s.rdb.XTrimMinIDApprox(ctx, StreamKey(partition), id.String(), most).Result()
+	if err != nil {
+		return 0, sortError("xtrim", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,132 @@
+package lua
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Unread is what a group of a stream has not acknowledged yet.
+type Unread struct {
+	Delivered EntryID // the last entry that was handed to a reader
+	Oldest    EntryID // the oldest entry that was handed out and is not acknowledged; zero is none
+	Pending   int64   // how many such entries there are
+	NoGroup   bool    // there is no such group, or no stream
+}
+
+// Upto tells whether every entry up to id, with id, is acknowledged.
+func (u *Unread) Upto(id EntryID) bool {
+	if u.NoGroup || u.Delivered.Less(id) {
+		return id == EntryID{}
+	}
+	return u.Pending == 0 || id.Less(u.Oldest)
+}
+
+// First is where the entries that the group has not acknowledged begin: every entry before it is acknowledged.
+func (u *Unread) First() EntryID {
+	switch {
+	case u.NoGroup:
+		return EntryID{}
+	case u.Pending > 0:
+		return u.Oldest
+	default:
+		return u.Delivered.Next()
+	}
+}
+
+// Group is a consumer group of a partition's stream.
+type Group struct {
+	Name string
+	Unread
+
+	Backlog int64 // entries that the group has not acknowledged; below 0: Redis does not know
+}
+
+// Groups reads the groups of a partition's stream, and how far each is. There are none where there is no stream. Errors as Stream.
+func (s *Scripts) Groups(ctx context.Context, partition int) ([]Group, error) {
+	infos, err := s.groupInfos(ctx, partition)
+	if err != nil {
+		return nil, err
+	}
+	groups := make([]Group, len(infos))
+	for i := range infos {
+		unread, err := s.unread(ctx, partition, &infos[i])
+		if err != nil {
+			return nil, err
+		}
+		groups[i] = Group{Name: infos[i].Name, Unread: unread, Backlog: infos[i].Lag + infos[i].Pending}
+		if infos[i].Lag < 0 {
+			groups[i].Backlog = -1
+		}
+	}
+	return groups, nil
+}
+
+// Unread reads how far a group is with a partition's stream. Errors as Stream.
+func (s *Scripts) Unread(ctx context.Context, partition int, group string) (Unread, error) {
+	infos, err := s.groupInfos(ctx, partition)
+	if err != nil {
+		return Unread{}, err
+	}
+	for i := range infos {
+		if infos[i].Name == group {
+			return s.unread(ctx, partition, &infos[i])
+		}
+	}
+	return Unread{NoGroup: true}, nil
+}
+
+func (s *Scripts) groupInfos(ctx context.Context, partition int) ([]redis.XInfoGroup, error) {
+	infos, err := s.rdb.XInfoGroups(ctx, StreamKey(partition)).Result()
+	if err != nil && !strings.Contains(err.Error(), noSuchKey) {
+		return nil, sortError("xinfo", err)
+	}
+	return infos, nil
+}
+
+// unread asks for the pending entries after the group's position was read: what is delivered meanwhile is later than that.
+func (s *Scripts) unread(ctx context.Context, partition int, info *redis.XInfoGroup) (Unread, error) {
+	delivered, err := ParseEntryID(info.LastDeliveredID)
+	if err != nil {
+		return Unread{}, fmt.Errorf("%w: %s: %w", ErrDamaged, StreamKey(partition), err)
+	}
+	u := Unread{Delivered: delivered}
+	if info.Pending == 0 {
+		return u, nil
+	}
+	summary, err := s.rdb.XPending(ctx, StreamKey(partition), info.Name).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return Unread{}, sortError("xpending", err)
+	}
+	if summary != nil && summary.Count > 0 {
+		if u.Oldest, err = ParseEntryID(summary.Lower); err != nil {
+			return Unread{}, fmt.Errorf("%w: %s: %w", ErrDamaged, StreamKey(partition), err)
+		}
+		u.Pending = summary.Count
+	}
+	return u, nil
+}
+
+// NewGroup makes a consumer group that reads a partition's stream from its beginning, and the stream if need be. A group that is
+// there stays as it is. Errors as Stream.
+func (s *Scripts) NewGroup(ctx context.Context, partition int, group string) error {
+	err := s.rdb.XGroupCreateMkStream(ctx, StreamKey(partition), group, "0").Err()
+	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+		return sortError("xgroup", err)
+	}
+	return nil
+}
+
+// IsPending tells whether an entry was handed to a reader of a group and is not acknowledged. Errors as Stream.
+func (s *Scripts) IsPending(ctx context.Context, partition int, group string, id EntryID) (bool, error) {
+	pending, err := s.rdb.XPendingExt(ctx, &redis.XPendingExtArgs{
+		Stream: StreamKey(partition), Group: group, Start: id.String(), End: id.String(), Count: 1,
+	}).Result()
+	if err != nil {
+		return false, sortError("xpending", err)
+	}
+	return len(pending) > 0, nil
+}

@@ -1,0 +1,134 @@
+package lua_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/lua"
+)
+
+// read hands entries of the stream to a reader of a group.
+func (b *bundle) read(group string, n int64) {
+	b.t.Helper()
+	args := &redis.XReadGroupArgs{Group: group, Consumer: "one", Streams: []string{b.keys.Stream, ">"}, Count: n, Block: -1}
+	require.NoError(b.t, b.rdb.XReadGroup(b.t.Context(), args).Err())
+}
+
+func (b *bundle) ack(group string, ids ...lua.EntryID) {
+	b.t.Helper()
+	for _, id := range ids {
+		require.NoError(b.t, b.rdb.XAck(b.t.Context(), b.keys.Stream, group, id.String()).Err())
+	}
+}
+
+// entries are the ids of the whole stream.
+func (b *bundle) entries() (ids []lua.EntryID) {
+	b.t.Helper()
+	all, err := b.s.Entries(b.t.Context(), 0, lua.EntryID{}, 1000)
+	require.NoError(b.t, err)
+	for i := range all {
+		ids = append(ids, all[i].ID)
+	}
+	return ids
+}
+
+func TestUptoCountsThePendingEntryAtTheTip(t *testing.T) {
+	t.Parallel()
+	tip, before, after := lua.EntryID{Ms: 5, Seq: 1}, lua.EntryID{Ms: 5}, lua.EntryID{Ms: 5, Seq: 2}
+	for _, row := range []struct {
+		name string
+		u    lua.Unread
+		upto bool
+	}{
+		{"the tip is pending", lua.Unread{Delivered: tip, Oldest: tip, Pending: 1}, false},
+		{"one before the tip is pending", lua.Unread{Delivered: tip, Oldest: before, Pending: 1}, false},
+		{"one after the tip is pending", lua.Unread{Delivered: after, Oldest: after, Pending: 1}, true},
+		{"nothing is pending", lua.Unread{Delivered: tip}, true},
+		{"the tip was not delivered", lua.Unread{Delivered: before}, false},
+		{"no group", lua.Unread{NoGroup: true}, false},
+	} {
+		require.Equal(t, row.upto, row.u.Upto(tip), row.name)
+	}
+	none := lua.Unread{NoGroup: true}
+	require.True(t, none.Upto(lua.EntryID{}), "an empty stream holds nothing to acknowledge")
+}
+
+func TestGroupsAreAsFarAsTheyAcknowledged(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		none, err := b.s.Groups(t.Context(), 0)
+		require.NoError(t, err)
+		require.Empty(t, none, "no stream")
+		for _, group := range []string{"slow", "fast"} {
+			require.NoError(t, b.s.NewGroup(t.Context(), 0, group))
+		}
+		b.claim(wants("u", 4)...)
+		ids := b.entries()
+		require.Len(t, ids, 4)
+		b.read("fast", 4)
+		b.read("slow", 2)
+		b.ack("fast", ids...)
+		b.ack("slow", ids[0])
+		require.NoError(t, b.s.NewGroup(t.Context(), 0, "slow"), "it is there and stays where it is")
+
+		groups, err := b.s.Groups(t.Context(), 0)
+		require.NoError(t, err)
+		byName := map[string]lua.Group{}
+		for _, g := range groups {
+			byName[g.Name] = g
+			alone, err := b.s.Unread(t.Context(), 0, g.Name)
+			require.NoError(t, err)
+			require.Equal(t, g.Unread, alone)
+		}
+		require.Equal(t, lua.Unread{Delivered: ids[3]}, byName["fast"].Unread)
+		require.Equal(t, lua.Unread{Delivered: ids[1], Oldest: ids[1], Pending: 1}, byName["slow"].Unread)
+		for id, want := range map[lua.EntryID]bool{ids[0]: false, ids[1]: true, ids[2]: false} {
+			pending, err := b.s.IsPending(t.Context(), 0, "slow", id)
+			require.NoError(t, err)
+			require.Equal(t, want, pending)
+		}
+		if strings.HasSuffix(t.Name(), "/real") { // the embedded one counts otherwise
+			require.Equal(t, []int64{0, 3}, []int64{byName["fast"].Backlog, byName["slow"].Backlog})
+		}
+
+		require.NoError(t, rdb.Set(t.Context(), b.keys.Stream, "no stream", 0).Err())
+		_, err = b.s.Groups(t.Context(), 0)
+		require.ErrorIs(t, err, lua.ErrUnavailable)
+		require.ErrorIs(t, b.s.NewGroup(t.Context(), 0, "third"), lua.ErrUnavailable)
+		_, err = b.s.IsPending(t.Context(), 0, "slow", ids[0])
+		require.ErrorIs(t, err, lua.ErrUnavailable)
+		_, err = b.s.TrimBelow(t.Context(), 0, ids[0], 1)
+		require.ErrorIs(t, err, lua.ErrUnavailable)
+	})
+}
+
+func TestTrimBelowLeavesTheEntryAndThoseAfterIt(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		for range 300 {
+			require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: b.keys.Stream, Values: []string{"payload", "{}"}}).Err())
+		}
+		ids := b.entries()
+		n, err := b.s.TrimBelow(t.Context(), 0, ids[250], 1000)
+		require.NoError(t, err)
+		left := b.entries()
+		require.Equal(t, ids[n:], left)
+		require.GreaterOrEqual(t, n, int64(200), "all whole nodes before it")
+		require.LessOrEqual(t, n, int64(250))
+		stream, err := b.s.Stream(t.Context(), 0)
+		require.NoError(t, err)
+		require.Equal(t, int64(len(left)), stream.Length)
+		require.Equal(t, ids[299], stream.Tip)
+	})
+}
+
+func TestAgeIsByRedisClock(t *testing.T) {
+	t.Parallel()
+	id := lua.EntryID{Ms: uint64(noon.UnixMilli())}
+	require.Equal(t, time.Minute, id.Age(noon.Truncate(time.Millisecond).Add(time.Minute)))
+	require.Zero(t, id.Age(noon.Add(-time.Minute)))
+}

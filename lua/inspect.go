@@ -1,0 +1,115 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	usersAtOnce = 200 // records that one call reads: well below a millisecond of Redis
+	listsAtOnce = 500 // lists that one call asks for
+)
+
+// CountClaimRecords counts the records of claims that Redis holds of a campaign, by which it replays them. Errors as State.
+func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int64, error) {
+	n, err := s.rdb.HLen(ctx, s.KeysOf(campaignID).Keys).Result()
+	if err != nil {
+		return 0, sortError("hlen", err)
+	}
+	return n, nil
+}
+
+// ScanUserRecords calls each for every record of a user that Redis holds of a campaign, see UserRecords.Compare. A record may come
+// twice, and one that is written meanwhile may not come. Errors as State.
+func (s *Scripts) ScanUserRecords(ctx context.Context, campaignID string, each func(user, record string)) error {
+	key := s.KeysOf(campaignID).Users
+	for cursor := uint64(0); ; {
+		page, next, err := s.rdb.HScan(ctx, key, cursor, "", usersAtOnce).Result()
+		if err != nil {
+			return sortError("hscan", err)
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			each(page[i], page[i+1])
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// PacketList is a list of packets that a campaign gives away from a time of release on.
+type PacketList struct {
+	Key       string
+	ReleaseMs int64 // milliseconds since 1970; 0 is at once
+	Packets   int64 // 0 when the key holds no list
+	OfLoad    bool  // its name is the one that the load gives it
+}
+
+// PacketLists are the lists that load epoch of a campaign gives packets away from, as claim.lua finds them. Errors as State.
+func (s *Scripts) PacketLists(ctx context.Context, campaignID string, epoch int64) ([]PacketList, error) {
+	keys := s.KeysOf(campaignID)
+	named, err := s.rdb.ZRangeWithScores(ctx, keys.Waves, 0, -1).Result()
+	if err != nil && !isWrongType(err) {
+		return nil, sortError("zrange", err)
+	}
+	lists := make([]PacketList, len(named))
+	for i := range named {
+		key, release := fmt.Sprint(named[i].Member), int64(named[i].Score)
+		lists[i] = PacketList{Key: key, ReleaseMs: release, OfLoad: key == keys.Packets(epoch, release)}
+	}
+	for chunk := range slices.Chunk(lists, listsAtOnce) {
+		lengths := make([]*redis.IntCmd, len(chunk))
+		_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+			for i := range chunk {
+				lengths[i] = p.LLen(ctx, chunk[i].Key)
+			}
+			return nil
+		})
+		for i := range chunk {
+			n, err := lengths[i].Result()
+			if err != nil && !isWrongType(err) {
+				return nil, sortError("llen", err)
+			}
+			chunk[i].Packets = n
+		}
+	}
+	return lists, nil
+}
+
+func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
+
+// HeldPacketLists returns those of some lists of packets, by their keys, that Redis holds. Errors as State.
+func (s *Scripts) HeldPacketLists(ctx context.Context, keys []string) (held []string, err error) {
+	for chunk := range slices.Chunk(keys, listsAtOnce) {
+		found := make([]*redis.IntCmd, len(chunk))
+		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, key := range chunk {
+				found[i] = p.Exists(ctx, key)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, sortError("exists", err)
+		}
+		for i, key := range chunk {
+			if found[i].Val() > 0 {
+				held = append(held, key)
+			}
+		}
+	}
+	return held, nil
+}
+
+// DropPacketLists removes lists of packets, by their keys. The caller knows that no load gives packets away from them. Errors as
+// State.
+func (s *Scripts) DropPacketLists(ctx context.Context, keys []string) error {
+	for chunk := range slices.Chunk(keys, listsAtOnce) {
+		if err := s.rdb.Unlink(ctx, chunk...).Err(); err != nil {
+			return sortError("unlink", err)
+		}
+	}
+	return nil
+}
