@@ -32,18 +32,23 @@ type ClaimReply struct {
 	Claim   models.Claim
 }
 
-// claimOutcomes are what claim.lua's codes for one claim mean; those of the limits are in their table.
-var claimOutcomes = func() map[int64]models.Outcome {
-	outcomes := map[int64]models.Outcome{
-		0: models.OutcomeClaimed, 1: models.OutcomeReplayed, 2: models.OutcomeIdempotencyMismatch, 3: models.OutcomePaused,
-		4: models.OutcomeClosed, 5: models.OutcomeNotStarted, 6: models.OutcomeEnded, 7: models.OutcomeSoldOut,
-		10: models.OutcomeDamaged, 11: models.OutcomeNotReleased,
-	}
+// claimOutcomes are what the codes of claim.lua for one claim mean, but for the limits, which have theirs in their table.
+var claimOutcomes = map[int64]models.Outcome{
+	0: models.OutcomeClaimed, 1: models.OutcomeReplayed, 2: models.OutcomeIdempotencyMismatch, 3: models.OutcomePaused,
+	4: models.OutcomeClosed, 5: models.OutcomeNotStarted, 6: models.OutcomeEnded, 7: models.OutcomeSoldOut,
+	10: models.OutcomeDamaged, 11: models.OutcomeNotReleased,
+}
+
+// outcomeOf tells what a code of claim.lua for one claim means.
+func outcomeOf(code int64) (outcome models.Outcome, known bool) {
 	for i := range limits {
-		outcomes[limits[i].code] = limits[i].refusal
+		if limits[i].code == code {
+			return limits[i].refusal, true
+		}
 	}
-	return outcomes
-}()
+	outcome, known = claimOutcomes[code]
+	return outcome, known
+}
 
 // claim.lua's own words: a Redis whose clock is not within a day of ours, and one that went back behind what the caller saw.
 const (
@@ -278,7 +283,7 @@ func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, now int64, answe
 			reply.Outcome, reply.Claim = models.OutcomeClaimed, claimOf(m, req, req.ID, v, now)
 			return nil
 		}
-		refusal, known := claimOutcomes[-v]
+		refusal, known := outcomeOf(-v)
 		if !known || v > -firstRefusal {
 			return badReply("claim", []any{answer})
 		}

@@ -18,11 +18,14 @@ func Sources() map[string]string {
 
 // ClaimOutcomes are the codes that the Go caller knows for one claim, in order.
 func ClaimOutcomes() []models.Outcome {
-	outcomes := make([]models.Outcome, len(claimOutcomes))
-	for code, outcome := range claimOutcomes {
-		outcomes[code] = outcome
+	var outcomes []models.Outcome
+	for code := int64(0); ; code++ {
+		outcome, known := outcomeOf(code)
+		if !known {
+			return outcomes
+		}
+		outcomes = append(outcomes, outcome)
 	}
-	return outcomes
 }
 
 // Statuses are the first elements of a reply that the Go caller knows, by script.

@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"regexp"
@@ -206,9 +207,5 @@ func TestUserRecordsCompare(t *testing.T) {
 	} {
 		require.Equal(t, row.says, records.Compare(row.user, row.record), row.record)
 	}
-	units := map[string]int64{}
-	for user, n := range records.Units() {
-		units[user] = n
-	}
-	require.Equal(t, map[string]int64{"u": 3, "none": 0}, units)
+	require.Equal(t, map[string]int64{"u": 3, "none": 0}, maps.Collect(records.Units()))
 }

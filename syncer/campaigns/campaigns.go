@@ -101,11 +101,8 @@ func (r *Repository) same(ctx context.Context, c *models.Campaign, digest string
 
 // digestOf is a digest of what a campaign's creator chose.
 func digestOf(c *models.Campaign) (string, error) {
-	d := models.Campaign{
-		ID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser, PerUserPerDay: c.PerUserPerDay,
-		TimeZone: c.TimeZone, StartsAt: milliseconds(c.StartsAt), EndsAt: milliseconds(c.EndsAt), LowStockAt: c.LowStockAt,
-		Currency: c.Currency, SenderID: c.SenderID, HoldForMs: c.HoldForMs,
-	}
+	d := c.Definition()
+	d.StartsAt, d.EndsAt = milliseconds(d.StartsAt), milliseconds(d.EndsAt)
 	text, err := json.Marshal(d) //nolint:musttag // the names of the fields will do
 	if err != nil {
 		return "", fmt.Errorf("syncer: campaign %s: %w", c.ID, err)

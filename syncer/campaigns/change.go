@@ -77,8 +77,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaig
 	if err := tellCrossed(tx, &before, &c); err != nil {
 		return models.Campaign{}, err
 	}
-	err = tx.Model(&c).Select("status", "total", "per_user", "per_user_per_day", "starts_at", "ends_at", "low_stock_at",
-		"version", "remaining", "updated_at").Updates(&c).Error
+	err = tx.Model(&c).Select(append(models.ChangeFields(), "Version", "Remaining", "UpdatedAt")).Updates(&c).Error
 	if err != nil {
 		return models.Campaign{}, fmt.Errorf("syncer: change %s: %w", id, err)
 	}
