@@ -1,9 +1,12 @@
 package lua
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	neturl "net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,29 +24,27 @@ const (
 	poolSize = 64 + PartitionsMax
 )
 
-// Connect makes a client for a redis:// or rediss:// URL; several hosts, comma-separated, are a cluster. It never sends a
-// command twice by itself: go-redis would by default, and a claim that is sent twice must be told from two claims.
-// It does not connect yet.
+// Connect makes a client for a redis:// or rediss:// URL; several hosts, comma-separated, are a cluster. Options of go-redis may
+// stand in the query behind one of the hosts, see usedOptions; any other is refused. The client never sends a command twice by
+// itself: go-redis would by default, and a claim that is sent twice must be told from two claims. It does not connect yet.
 func Connect(url string) (redis.UniversalClient, error) {
-	first, more, isCluster := strings.Cut(url, ",")
-	opts, err := redis.ParseURL(first)
+	hosts, query, err := splitHosts(url)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrURL, hidePassword(err))
+		return nil, err
 	}
-	u := &redis.UniversalOptions{
-		Addrs: []string{opts.Addr}, Username: opts.Username, Password: opts.Password, DB: opts.DB, TLSConfig: opts.TLSConfig,
-		Protocol: 2, MaxRetries: -1, DialTimeout: dialTimeout, DialerRetries: 1, ReadTimeout: replyTimeout, WriteTimeout: replyTimeout,
-		ContextTimeoutEnabled: true, PoolSize: poolSize, DisableIdentity: true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	first, err := parseHost(hosts[0] + query)
+	if err != nil {
+		return nil, err
 	}
-	if !isCluster {
+	u := optionsOf(first)
+	if len(hosts) == 1 {
 		return redis.NewUniversalClient(u), nil
 	}
-	if opts.DB != 0 {
+	if first.DB != 0 {
 		return nil, fmt.Errorf("%w: a cluster has only database 0", ErrURL)
 	}
-	for host := range strings.SplitSeq(more, ",") {
-		addr, err := clusterAddr(host)
+	for _, host := range hosts[1:] {
+		addr, err := clusterAddr(host, first)
 		if err != nil {
 			return nil, err
 		}
@@ -54,15 +55,100 @@ func Connect(url string) (redis.UniversalClient, error) {
 	return cluster, nil
 }
 
-// clusterAddr reads a further host of a cluster: host:port, or a whole URL.
-func clusterAddr(host string) (string, error) {
-	host = strings.TrimSpace(host)
-	if !strings.Contains(host, "://") {
-		host = "redis://" + host
+// splitHosts takes a URL apart: its hosts, the first with the scheme, and the query with its question mark.
+func splitHosts(url string) (hosts []string, query string, err error) {
+	for host := range strings.SplitSeq(url, ",") {
+		host, options, found := strings.Cut(strings.TrimSpace(host), "?")
+		hosts = append(hosts, host)
+		if found && query != "" {
+			return nil, "", fmt.Errorf("%w: options may stand behind one host only", ErrURL)
+		}
+		if found {
+			query = "?" + options
+		}
 	}
-	opts, err := redis.ParseURL(host)
+	return hosts, query, checkQuery(strings.TrimPrefix(query, "?"))
+}
+
+// usedOptions are the options of a query that Connect uses. The others of go-redis would send commands twice, or speak a protocol
+// that Dibs is not tested with.
+var usedOptions = []string{
+	"client_name", "conn_max_idle_time", "conn_max_lifetime", "conn_max_lifetime_jitter", "db", "dial_timeout", "max_active_conns",
+	"max_concurrent_dials", "max_idle_conns", "min_idle_conns", "pool_fifo", "pool_size", "pool_timeout", "read_timeout", "skip_verify",
+	"write_timeout",
+}
+
+func checkQuery(query string) error {
+	options, err := neturl.ParseQuery(query)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrURL, hidePassword(err))
+		return fmt.Errorf("%w: its query: %w", ErrURL, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		switch {
+		case !slices.Contains(usedOptions, name):
+			return fmt.Errorf("%w: option %.40q is not used; those that are: %s", ErrURL, name, strings.Join(usedOptions, ", "))
+		case len(options[name]) > 1:
+			return fmt.Errorf("%w: option %s is given twice", ErrURL, name)
+		case options.Get(name) == "":
+			return fmt.Errorf("%w: option %s has no value", ErrURL, name)
+		}
+	}
+	return nil
+}
+
+// parseHost reads the URL of one host.
+func parseHost(url string) (*redis.Options, error) {
+	if !strings.HasPrefix(url, "redis://") && !strings.HasPrefix(url, "rediss://") {
+		return nil, fmt.Errorf("%w: must begin with redis:// or rediss://", ErrURL)
+	}
+	opts, err := redis.ParseURL(url)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrURL, hidePassword(err))
+	case opts.PoolSize < 0:
+		return nil, fmt.Errorf("%w: option pool_size must be at least 1", ErrURL)
+	case opts.ReadTimeout != 0 && opts.ReadTimeout < replyTimeout, opts.WriteTimeout != 0 && opts.WriteTimeout < replyTimeout:
+		return nil, fmt.Errorf("%w: options read_timeout and write_timeout must be at least %s: Redis may wait that long for its disk",
+			ErrURL, replyTimeout)
+	}
+	return opts, nil
+}
+
+// optionsOf are the options of a client, with Dibs' own defaults.
+func optionsOf(o *redis.Options) *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLSConfig,
+		ClientName: o.ClientName, DisableIdentity: true, Protocol: 2,
+		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+		DialTimeout:  cmp.Or(o.DialTimeout, dialTimeout),
+		ReadTimeout:  cmp.Or(o.ReadTimeout, replyTimeout),
+		WriteTimeout: cmp.Or(o.WriteTimeout, replyTimeout),
+		PoolSize:     cmp.Or(o.PoolSize, poolSize),
+		PoolTimeout:  o.PoolTimeout, PoolFIFO: o.PoolFIFO,
+		MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns, MaxActiveConns: o.MaxActiveConns, MaxConcurrentDials: o.MaxConcurrentDials,
+		ConnMaxIdleTime: o.ConnMaxIdleTime, ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}
+
+// clusterAddr reads a further host of a cluster: host:port, or a URL that says nothing else than the first one does.
+func clusterAddr(host string, first *redis.Options) (string, error) {
+	scheme, _, hasScheme := strings.Cut(host, "://")
+	if !hasScheme {
+		scheme, host = "redis", "redis://"+host
+	}
+	opts, err := parseHost(host)
+	switch {
+	case err != nil:
+		return "", err
+	case host == "redis://":
+		return "", fmt.Errorf("%w: a host is empty", ErrURL)
+	case opts.DB != 0:
+		return "", fmt.Errorf("%w: a cluster has only database 0", ErrURL)
+	case hasScheme && (scheme == "rediss") != (first.TLSConfig != nil):
+		return "", fmt.Errorf("%w: all hosts of a cluster have the scheme of the first", ErrURL)
+	case opts.Username+opts.Password != "" && (opts.Username != first.Username || opts.Password != first.Password):
+		return "", fmt.Errorf("%w: all hosts of a cluster have the user and password of the first", ErrURL)
 	}
 	return opts.Addr, nil
 }

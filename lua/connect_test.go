@@ -1,0 +1,98 @@
+package lua_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/lua"
+)
+
+func optionsOf(t *testing.T, url string) *redis.Options {
+	t.Helper()
+	return connect(t, url).(*redis.Client).Options()
+}
+
+func TestConnectUsesTheOptionsOfTheURL(t *testing.T) {
+	t.Parallel()
+	for option, got := range map[string]func(o *redis.Options) any{
+		"client_name=dibs":             func(o *redis.Options) any { return o.ClientName == "dibs" },
+		"db=3":                         func(o *redis.Options) any { return o.DB == 3 },
+		"dial_timeout=7s":              func(o *redis.Options) any { return o.DialTimeout == 7*time.Second },
+		"read_timeout=9s":              func(o *redis.Options) any { return o.ReadTimeout == 9*time.Second },
+		"write_timeout=9":              func(o *redis.Options) any { return o.WriteTimeout == 9*time.Second },
+		"pool_size=5":                  func(o *redis.Options) any { return o.PoolSize == 5 },
+		"pool_timeout=8s":              func(o *redis.Options) any { return o.PoolTimeout == 8*time.Second },
+		"pool_fifo=true":               func(o *redis.Options) any { return o.PoolFIFO },
+		"min_idle_conns=2":             func(o *redis.Options) any { return o.MinIdleConns == 2 },
+		"max_idle_conns=6":             func(o *redis.Options) any { return o.MaxIdleConns == 6 },
+		"max_active_conns=400":         func(o *redis.Options) any { return o.MaxActiveConns == 400 },
+		"max_concurrent_dials=3":       func(o *redis.Options) any { return o.MaxConcurrentDials == 3 },
+		"conn_max_idle_time=1m":        func(o *redis.Options) any { return o.ConnMaxIdleTime == time.Minute },
+		"conn_max_lifetime=1h":         func(o *redis.Options) any { return o.ConnMaxLifetime == time.Hour },
+		"conn_max_lifetime_jitter=10s": func(o *redis.Options) any { return o.ConnMaxLifetimeJitter == 10*time.Second },
+	} {
+		url := "redis://127.0.0.1:1?" + option
+		if option == "conn_max_lifetime_jitter=10s" {
+			url += "&conn_max_lifetime=1h"
+		}
+		o := optionsOf(t, url)
+		require.Equal(t, true, got(o), option)
+		require.Zero(t, o.MaxRetries, "no option brings retries back")
+		require.Equal(t, false, got(optionsOf(t, "redis://127.0.0.1:1")), "%s is no default", option)
+	}
+	require.True(t, optionsOf(t, "rediss://127.0.0.1:1?skip_verify=true").TLSConfig.InsecureSkipVerify)
+	o := optionsOf(t, "redis://u:p%2Cw@127.0.0.1:1/2")
+	require.Equal(t, []any{"u", "p,w", 2, "127.0.0.1:1"}, []any{o.Username, o.Password, o.DB, o.Addr})
+	require.Equal(t, []time.Duration{2 * time.Second, 3 * time.Second, 3 * time.Second}, []time.Duration{o.DialTimeout, o.ReadTimeout, o.WriteTimeout})
+}
+
+func TestConnectTakesHostsOfACluster(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"redis://u:pw@a:1,b:2,c:3?pool_size=5", "redis://u:pw@a:1?pool_size=5,b:2, c:3", "redis://u:pw@a:1,redis://b:2,redis://u:pw@c:3?pool_size=5",
+	} {
+		o := connect(t, url).(*redis.ClusterClient).Options()
+		require.Equal(t, []string{"a:1", "b:2", "c:3"}, o.Addrs, url)
+		require.Equal(t, []any{"u", "pw", 5, -1}, []any{o.Username, o.Password, o.PoolSize, o.MaxRetries}, url)
+	}
+}
+
+func TestConnectRefusesByName(t *testing.T) {
+	t.Parallel()
+	for url, says := range map[string]string{
+		"redis://a:1?max_retries=3":                 `option "max_retries"`,
+		"redis://a:1?protocol=3":                    `option "protocol"`,
+		"redis://a:1?pool_sise=3":                   `option "pool_sise"`,
+		"redis://a:1?pipeline_pool_size=3":          `option "pipeline_pool_size"`,
+		"redis://a:1,b:2?route_randomly=true":       `option "route_randomly"`,
+		"redis://a:1?pool_size=3&pool_size=4":       "pool_size is given twice",
+		"redis://a:1?pool_size=":                    "pool_size has no value",
+		"redis://a:1?pool_size=x":                   "pool_size",
+		"redis://a:1?pool_size=-1":                  "pool_size must be at least 1",
+		"redis://a:1?read_timeout=1s":               "read_timeout and write_timeout must be at least 3s",
+		"redis://a:1?write_timeout=0":               "read_timeout and write_timeout must be at least 3s",
+		"redis://a:1?skip_verify=true":              "skip_verify",
+		"redis://a:1?pool_size=3;max_retries=2":     "its query",
+		"redis://a:1?pool_size=3,b:2?pool_size=4":   "behind one host",
+		"redis://a:1/1,b:2":                         "database 0",
+		"redis://a:1,b:2/1":                         "database 0",
+		"redis://a:1,":                              "a host is empty",
+		"redis://a:1,rediss://b:2":                  "scheme",
+		"redis://u:pw@a:1,u:other@b:2":              "user and password",
+		"redis://a:1,redis://u@b:2":                 "user and password",
+		"unix:///tmp/redis.sock":                    "redis://",
+		"redis+sentinel://a:1/name":                 "redis://",
+		"127.0.0.1:6379":                            "redis://",
+		"redis://u:secret@a:1/x":                    "database",
+		"redis://u:secret@[::1:1":                   "bad redis url",
+		"redis://u:secret@a:1?conn_max_idle_time=x": "conn_max_idle_time",
+	} {
+		_, err := lua.Connect(url)
+		require.ErrorIs(t, err, lua.ErrURL, url)
+		require.ErrorContains(t, err, says, url)
+		require.NotContains(t, err.Error(), "secret", url)
+	}
+}
