@@ -19,12 +19,12 @@ func (s *Scripts) Append(ctx context.Context, campaignID, eventID string, payloa
 		_ = s.rdb.Process(ctx, cmd) // the error is the command's too
 		return sortError("append", cmd.Err())
 	}
-	kept := s.pipe(ctx, key, cmd)
+	waitErr := s.sendAndWait(ctx, key, cmd)
 	if err := sortError("append", cmd.Err()); err != nil {
 		return err
 	}
-	if kept != nil {
-		return fmt.Errorf("%w: append: an event was added but is %w", ErrOutcomeUnknown, kept)
+	if waitErr != nil {
+		return fmt.Errorf("%w: append: an event was added but is %w", ErrOutcomeUnknown, waitErr)
 	}
 	return nil
 }

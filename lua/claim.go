@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -32,35 +30,11 @@ type ClaimReply struct {
 	Claim   models.Claim
 }
 
-// claimOutcomes are what the codes of claim.lua for one claim mean, but for the limits, which have theirs in their table.
-var claimOutcomes = map[int64]models.Outcome{
-	0: models.OutcomeClaimed, 1: models.OutcomeReplayed, 2: models.OutcomeIdempotencyMismatch, 3: models.OutcomePaused,
-	4: models.OutcomeClosed, 5: models.OutcomeNotStarted, 6: models.OutcomeEnded, 7: models.OutcomeSoldOut,
-	10: models.OutcomeDamaged, 11: models.OutcomeNotReleased,
-}
-
-// outcomeOf tells what a code of claim.lua for one claim means.
-func outcomeOf(code int64) (outcome models.Outcome, known bool) {
-	for i := range limits {
-		if limits[i].code == code {
-			return limits[i].refusal, true
-		}
-	}
-	outcome, known = claimOutcomes[code]
-	return outcome, known
-}
-
 // claim.lua's own words: a Redis whose clock is not within a day of ours, and one that went back behind what the caller saw.
 const (
 	statusClock      = 3
 	statusRolledBack = 4
 )
-
-// firstRefusal is the code of the first of claimOutcomes that takes nothing.
-const firstRefusal = 2
-
-// headLength is the elements of a reply before the first claim's.
-const headLength = 5
 
 // Position is a moment in a campaign's life in Redis, as somebody saw it: of load Epoch, Seq claims were accepted.
 type Position struct{ Epoch, Seq int64 }
@@ -70,11 +44,6 @@ func (s Position) Before(o Position) bool {
 	return s.Epoch < o.Epoch || s.Epoch == o.Epoch && s.Seq < o.Seq
 }
 
-const (
-	keyLength    = 16 // bytes of a claim id, and of the digest of an idempotency key
-	digestLength = 8  // bytes of the digest of a body
-)
-
 // Claim runs up to ClaimsMax claims of one campaign in one call of claim.lua and answers each, in order; remaining is the
 // units left after the call. Claims of one user or one key in the same call see each other.
 //
@@ -83,8 +52,8 @@ const (
 // Errors: ErrUnavailable (surely nothing was claimed) and ErrOutcomeUnknown; after the latter the same requests, with the
 // same ids, may be sent again and are not claimed twice.
 func (s *Scripts) Claim(ctx context.Context, m Meta, reqs []ClaimRequest) (replies []ClaimReply, remaining int64, err error) {
-	replies, now, err := s.ClaimAfter(ctx, m, Position{}, reqs)
-	return replies, now.Remaining, err
+	replies, view, err := s.ClaimAfter(ctx, m, Position{}, reqs)
+	return replies, view.Remaining, err
 }
 
 // CampaignView is a campaign as a call of claim.lua left it.
@@ -93,10 +62,12 @@ type CampaignView struct {
 	Remaining int64 // units
 }
 
-// ClaimAfter is Claim for a caller who remembers what it saw of the campaign. A Redis that went back behind that (an older
-// snapshot, a failover to a replica that lagged) gives OutcomeRolledBack for every claim; now is what it holds then. now is
-// zero when Redis does not hold the campaign.
-func (s *Scripts) ClaimAfter(ctx context.Context, m Meta, seen Position, reqs []ClaimRequest) (replies []ClaimReply, now CampaignView, err error) {
+// ClaimAfter is Claim for a caller that remembers how far it saw the campaign. A Redis that went back behind that (an older
+// snapshot, a failover to a replica that lagged) gives OutcomeRolledBack for every claim, and view is what it holds. view is zero
+// when Redis does not hold the campaign.
+func (s *Scripts) ClaimAfter(
+	ctx context.Context, m Meta, seen Position, reqs []ClaimRequest,
+) (replies []ClaimReply, view CampaignView, err error) {
 	if err := checkClaims(m, reqs); err != nil {
 		return nil, CampaignView{}, err
 	}
@@ -105,7 +76,7 @@ func (s *Scripts) ClaimAfter(ctx context.Context, m Meta, seen Position, reqs []
 	if m.Kind == models.KindPacket {
 		keys = append(keys, k.Waves)
 	}
-	reply, kept, err := s.runKept(ctx, s.claim, keys, s.claimArgs(m, seen, reqs))
+	reply, waitErr, err := s.runAndWait(ctx, s.claim, keys, s.claimArgs(m, seen, reqs))
 	if err != nil {
 		return nil, CampaignView{}, err
 	}
@@ -115,14 +86,14 @@ func (s *Scripts) ClaimAfter(ctx context.Context, m Meta, seen Position, reqs []
 	}
 	switch code {
 	case statusOK:
-		replies, now, err = decodeClaims(m, reqs, reply)
+		replies, view, err = decodeClaims(m, reqs, reply)
 		if err == nil {
-			err = s.keep(ctx, m.Partition, replies, kept)
+			err = s.awaitClaims(ctx, m.Partition, replies, waitErr)
 		}
 		if err != nil {
 			return nil, CampaignView{}, err
 		}
-		return replies, now, nil
+		return replies, view, nil
 	case statusAbsent:
 		return sameForAll(reqs, models.OutcomeAbsent), CampaignView{}, nil
 	case statusDamaged:
@@ -134,6 +105,16 @@ func (s *Scripts) ClaimAfter(ctx context.Context, m Meta, seen Position, reqs []
 	default:
 		return nil, CampaignView{}, badReply("claim", reply)
 	}
+}
+
+// awaitClaims returns an error unless the claims that a call made or replayed are durable. A refusal needs no durability.
+func (s *Scripts) awaitClaims(ctx context.Context, partition int, replies []ClaimReply, waitErr error) error {
+	claimed, replayed := false, false
+	for i := range replies {
+		claimed = claimed || replies[i].Outcome == models.OutcomeClaimed
+		replayed = replayed || replies[i].Outcome == models.OutcomeReplayed
+	}
+	return s.awaitDurable(ctx, partition, claimed, replayed, waitErr)
 }
 
 func checkClaims(m Meta, reqs []ClaimRequest) error {
@@ -202,20 +183,6 @@ func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	args[3*n], args[4*n], args[5*n] = record, req.ID.String(), eventPart(m, req, keyDigest)
 }
 
-// bodyDigest tells one body from another under the same key.
-func bodyDigest(req *ClaimRequest) (digest [digestLength]byte) {
-	appendBodyDigest(digest[:0], []byte(req.UserID), req.Quantity)
-	return digest
-}
-
-// appendBodyDigest appends the digest of a claim's body.
-func appendBodyDigest(b, userID []byte, quantity int64) []byte {
-	body := make([]byte, 8, 8+models.UserIDLength)
-	binary.BigEndian.PutUint64(body, uint64(quantity))
-	sum := sha256.Sum256(append(body, userID...))
-	return append(b, sum[:digestLength]...)
-}
-
 // eventPart is the JSON of the event that only the caller knows: from the value of user_id up to that of seq.
 func eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte {
 	b := make([]byte, 0, 48+len(req.UserID)+len(keyDigest))
@@ -246,128 +213,4 @@ func appendJSONString(b []byte, s string) []byte {
 	b = append(b, '"')
 	b = append(b, s...)
 	return append(b, '"')
-}
-
-func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, CampaignView, error) {
-	if len(reply) < headLength+len(reqs) {
-		return nil, CampaignView{}, badReply("claim", reply)
-	}
-	packets := reply[headLength+len(reqs):]
-	head, ok := numbersOf(reply[1:headLength])
-	if !ok {
-		return nil, CampaignView{}, badReply("claim", reply)
-	}
-	replies := make([]ClaimReply, len(reqs))
-	for i := range reqs {
-		if err := decodeAnswer(&replies[i], m, &reqs[i], head[0], reply[headLength+i]); err != nil {
-			return nil, CampaignView{}, err
-		}
-		if m.Kind == models.KindPacket && replies[i].Outcome == models.OutcomeClaimed {
-			if len(packets) == 0 || !putPacket(&replies[i].Claim, m, packets[0]) {
-				return nil, CampaignView{}, badReply("claim", reply)
-			}
-			packets = packets[1:]
-		}
-	}
-	if len(packets) > 0 {
-		return nil, CampaignView{}, badReply("claim", reply)
-	}
-	return replies, CampaignView{Position: Position{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}, nil
-}
-
-// decodeAnswer reads the answer to one claim: seq of one made now, the record of one made before, or a code less than 0.
-func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, now int64, answer any) error {
-	switch v := answer.(type) {
-	case int64:
-		if v > 0 {
-			reply.Outcome, reply.Claim = models.OutcomeClaimed, claimOf(m, req, req.ID, v, now)
-			return nil
-		}
-		refusal, known := outcomeOf(-v)
-		if !known || v > -firstRefusal {
-			return badReply("claim", []any{answer})
-		}
-		reply.Outcome = refusal
-		return nil
-	case string:
-		id, seq, at, packet, err := parseRecord(m, req, v)
-		if err != nil {
-			return err
-		}
-		reply.Outcome, reply.Claim = models.OutcomeReplayed, claimOf(m, req, id, seq, at)
-		if m.Kind == models.KindPacket && !putPacket(&reply.Claim, m, packet) {
-			return badReply("claim", []any{answer})
-		}
-		return nil
-	default:
-		return badReply("claim", []any{answer})
-	}
-}
-
-func decodeRolledBack(reqs []ClaimRequest, reply []any) ([]ClaimReply, CampaignView, error) {
-	if len(reply) != 3 {
-		return nil, CampaignView{}, badReply("claim", reply)
-	}
-	held, ok := numbersOf(reply[1:])
-	if !ok {
-		return nil, CampaignView{}, badReply("claim", reply)
-	}
-	return sameForAll(reqs, models.OutcomeRolledBack), CampaignView{Position: Position{Epoch: held[0], Seq: held[1]}}, nil
-}
-
-// numbersOf reads elements of a reply that are all numbers.
-func numbersOf(elements []any) (numbers [headLength - 1]int64, ok bool) {
-	for i, element := range elements {
-		if numbers[i], ok = element.(int64); !ok {
-			return numbers, false
-		}
-	}
-	return numbers, true
-}
-
-// parseRecord reads "digest of the body (8 bytes), claim id (16 bytes, under a client's key only), seq:at_ms", and behind it
-// ":amount:id" of a packet, or the mark of a claim that was released.
-func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, at int64, packet string, err error) {
-	rest, id := record, req.ID
-	if len(rest) >= digestLength {
-		rest = rest[digestLength:]
-	}
-	if req.Key != "" && len(rest) >= keyLength {
-		copy(id[:], rest)
-		rest = rest[keyLength:]
-	}
-	if m.Kind != models.KindPacket {
-		rest = strings.TrimSuffix(strings.TrimSuffix(rest, markByLoad), markTold) // the first answer, whatever became of the claim
-	}
-	seqText, atText, found := strings.Cut(rest, ":")
-	if m.Kind == models.KindPacket {
-		atText, packet, _ = strings.Cut(atText, ":")
-	}
-	seq, seqErr := strconv.ParseInt(seqText, 10, 64)
-	at, atErr := strconv.ParseInt(atText, 10, 64)
-	if !found || seqErr != nil || atErr != nil {
-		return id, 0, 0, "", badReply("claim", []any{record})
-	}
-	return id, seq, at, packet, nil
-}
-
-// putPacket gives a claim the packet that "amount:id" says.
-func putPacket(c *models.Claim, m Meta, packet any) bool {
-	text, _ := packet.(string)
-	amountText, id, _ := strings.Cut(text, ":")
-	amount, err := strconv.ParseInt(amountText, 10, 64)
-	c.PacketID, c.Amount, c.Currency = id, &amount, m.Currency
-	return err == nil && models.CheckCampaignID(id) == nil
-}
-
-func claimOf(m Meta, req *ClaimRequest, id uuid.UUID, seq, at int64) models.Claim {
-	c := models.Claim{
-		ID: id.String(), CampaignID: m.ID, UserID: req.UserID, Quantity: req.Quantity, Seq: seq,
-		Status: models.ClaimClaimed, ClaimedAt: models.TimeFromMs(at),
-	}
-	if m.HoldForMs > 0 {
-		expires := models.TimeFromMs(at + m.HoldForMs)
-		c.ExpiresAt = &expires
-	}
-	return c
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// ErrURL is wrapped by every refusal of a Redis URL.
-var ErrURL = errors.New("lua: bad redis url")
+// errURL is wrapped by every refusal of a Redis URL.
+var errURL = errors.New("lua: bad redis url")
 
 const (
 	dialTimeout  = 2 * time.Second
@@ -41,7 +41,7 @@ func Connect(url string) (redis.UniversalClient, error) {
 		return redis.NewUniversalClient(u), nil
 	}
 	if first.DB != 0 {
-		return nil, fmt.Errorf("%w: a cluster has only database 0", ErrURL)
+		return nil, fmt.Errorf("%w: a cluster has only database 0", errURL)
 	}
 	for _, host := range hosts[1:] {
 		addr, err := clusterAddr(host, first)
@@ -61,7 +61,7 @@ func splitHosts(url string) (hosts []string, query string, err error) {
 		host, options, found := strings.Cut(strings.TrimSpace(host), "?")
 		hosts = append(hosts, host)
 		if found && query != "" {
-			return nil, "", fmt.Errorf("%w: options may stand behind one host only", ErrURL)
+			return nil, "", fmt.Errorf("%w: options may stand behind one host only", errURL)
 		}
 		if found {
 			query = "?" + options
@@ -81,16 +81,16 @@ var usedOptions = []string{
 func checkQuery(query string) error {
 	options, err := neturl.ParseQuery(query)
 	if err != nil {
-		return fmt.Errorf("%w: its query: %w", ErrURL, err)
+		return fmt.Errorf("%w: its query: %w", errURL, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		switch {
 		case !slices.Contains(usedOptions, name):
-			return fmt.Errorf("%w: option %.40q is not used; those that are: %s", ErrURL, name, strings.Join(usedOptions, ", "))
+			return fmt.Errorf("%w: option %.40q is not used; those that are: %s", errURL, name, strings.Join(usedOptions, ", "))
 		case len(options[name]) > 1:
-			return fmt.Errorf("%w: option %s is given twice", ErrURL, name)
+			return fmt.Errorf("%w: option %s is given twice", errURL, name)
 		case options.Get(name) == "":
-			return fmt.Errorf("%w: option %s has no value", ErrURL, name)
+			return fmt.Errorf("%w: option %s has no value", errURL, name)
 		}
 	}
 	return nil
@@ -99,17 +99,17 @@ func checkQuery(query string) error {
 // parseHost reads the URL of one host.
 func parseHost(url string) (*redis.Options, error) {
 	if !strings.HasPrefix(url, "redis://") && !strings.HasPrefix(url, "rediss://") {
-		return nil, fmt.Errorf("%w: must begin with redis:// or rediss://", ErrURL)
+		return nil, fmt.Errorf("%w: must begin with redis:// or rediss://", errURL)
 	}
 	opts, err := redis.ParseURL(url)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrURL, hidePassword(err))
+		return nil, fmt.Errorf("%w: %w", errURL, hidePassword(err))
 	case opts.PoolSize < 0:
-		return nil, fmt.Errorf("%w: option pool_size must be at least 1", ErrURL)
+		return nil, fmt.Errorf("%w: option pool_size must be at least 1", errURL)
 	case opts.ReadTimeout != 0 && opts.ReadTimeout < replyTimeout, opts.WriteTimeout != 0 && opts.WriteTimeout < replyTimeout:
 		return nil, fmt.Errorf("%w: options read_timeout and write_timeout must be at least %s: Redis may wait that long for its disk",
-			ErrURL, replyTimeout)
+			errURL, replyTimeout)
 	}
 	return opts, nil
 }
@@ -142,13 +142,13 @@ func clusterAddr(host string, first *redis.Options) (string, error) {
 	case err != nil:
 		return "", err
 	case host == "redis://":
-		return "", fmt.Errorf("%w: a host is empty", ErrURL)
+		return "", fmt.Errorf("%w: a host is empty", errURL)
 	case opts.DB != 0:
-		return "", fmt.Errorf("%w: a cluster has only database 0", ErrURL)
+		return "", fmt.Errorf("%w: a cluster has only database 0", errURL)
 	case hasScheme && (scheme == "rediss") != (first.TLSConfig != nil):
-		return "", fmt.Errorf("%w: all hosts of a cluster have the scheme of the first", ErrURL)
+		return "", fmt.Errorf("%w: all hosts of a cluster have the scheme of the first", errURL)
 	case opts.Username+opts.Password != "" && (opts.Username != first.Username || opts.Password != first.Password):
-		return "", fmt.Errorf("%w: all hosts of a cluster have the user and password of the first", ErrURL)
+		return "", fmt.Errorf("%w: all hosts of a cluster have the user and password of the first", errURL)
 	}
 	return opts.Addr, nil
 }

@@ -10,8 +10,8 @@ import (
 // ErrDurability is wrapped by every refusal of a durability: as a word, or by a server that can't keep it.
 var ErrDurability = errors.New("lua: durability")
 
-// ReplicasMax is the most replicas that a durability may name.
-const ReplicasMax = 99
+// replicasMax is the most replicas that a durability may name.
+const replicasMax = 99
 
 // Durability is what must hold of a claim before it is answered. The zero value is fast: Redis has it in memory.
 type Durability struct {
@@ -27,7 +27,7 @@ const (
 	durabilityReplica = "replica:"
 )
 
-// ParseDurability reads fast, fsync, fsync:vouched or replica:N, N from 1 to ReplicasMax. The error wraps ErrDurability.
+// ParseDurability reads fast, fsync, fsync:vouched or replica:N, N from 1 to replicasMax. The error wraps ErrDurability.
 func ParseDurability(text string) (Durability, error) {
 	switch text {
 	case durabilityFast:
@@ -39,8 +39,8 @@ func ParseDurability(text string) (Durability, error) {
 	}
 	number, isReplica := strings.CutPrefix(text, durabilityReplica)
 	n, err := strconv.Atoi(number)
-	if !isReplica || err != nil || n < 1 || n > ReplicasMax || strconv.Itoa(n) != number {
-		return Durability{}, fmt.Errorf("%w: must be fast, fsync or replica:N with N from 1 to %d, not %q", ErrDurability, ReplicasMax, text)
+	if !isReplica || err != nil || n < 1 || n > replicasMax || strconv.Itoa(n) != number {
+		return Durability{}, fmt.Errorf("%w: must be fast, fsync or replica:N with N from 1 to %d, not %q", ErrDurability, replicasMax, text)
 	}
 	return Durability{Replicas: n}, nil
 }
@@ -63,7 +63,7 @@ func (d Durability) String() string {
 func (d Durability) Waits() bool { return d.Fsync || d.Replicas > 0 }
 
 func (d Durability) check() error {
-	if d.Fsync && d.Replicas > 0 || d.Replicas < 0 || d.Replicas > ReplicasMax || d.Vouched && !d.Fsync {
+	if d.Fsync && d.Replicas > 0 || d.Replicas < 0 || d.Replicas > replicasMax || d.Vouched && !d.Fsync {
 		return fmt.Errorf("%w: %+v is none", ErrDurability, d)
 	}
 	return nil

@@ -83,3 +83,18 @@ func (u *UserRecords) Texts() map[string]string {
 	}
 	return texts
 }
+
+// Names that only tests use from outside.
+const (
+	ReleasedNow    = releasedNow
+	ReleasedByLoad = releasedByLoad
+	ReleasedBefore = releasedBefore
+	ReplicasMax    = replicasMax
+)
+
+var (
+	ErrURL        = errURL
+	GenerationKey = generationKey
+	KeptKey       = barrierKey
+	NoListKey     = noListKey
+)

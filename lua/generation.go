@@ -22,7 +22,7 @@ type Stream struct {
 // Stream reads the generation and the tip of a partition's stream. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again),
 // ErrDamaged.
 func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
-	generation, err := s.rdb.Get(ctx, GenerationKey(partition)).Result()
+	generation, err := s.rdb.Get(ctx, generationKey(partition)).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return Stream{}, sortError("get", err)
 	}
@@ -52,10 +52,10 @@ func (s *Scripts) NewGeneration(ctx context.Context, partition int) (string, err
 	if err != nil {
 		return "", fmt.Errorf("lua: stream generation: %w", err)
 	}
-	if err := s.rdb.SetNX(ctx, GenerationKey(partition), fresh.String(), 0).Err(); err != nil {
+	if err := s.rdb.SetNX(ctx, generationKey(partition), fresh.String(), 0).Err(); err != nil {
 		return "", sortError("set", err)
 	}
-	generation, err := s.rdb.Get(ctx, GenerationKey(partition)).Result()
+	generation, err := s.rdb.Get(ctx, generationKey(partition)).Result()
 	if err != nil {
 		return "", sortError("get", err)
 	}
@@ -64,7 +64,7 @@ func (s *Scripts) NewGeneration(ctx context.Context, partition int) (string, err
 
 // SetGeneration replaces the generation of a partition's stream. The caller holds its lock, see LockGeneration.
 func (s *Scripts) SetGeneration(ctx context.Context, partition int, generation string) error {
-	if err := s.rdb.Set(ctx, GenerationKey(partition), generation, 0).Err(); err != nil {
+	if err := s.rdb.Set(ctx, generationKey(partition), generation, 0).Err(); err != nil {
 		return sortError("set", err)
 	}
 	return nil
@@ -72,5 +72,5 @@ func (s *Scripts) SetGeneration(ctx context.Context, partition int, generation s
 
 // LockGeneration takes the lock of those who replace the generation of a partition's stream. Errors as LockCampaign.
 func (s *Scripts) LockGeneration(ctx context.Context, partition int, ttl time.Duration) (*Lock, error) {
-	return s.obtain(ctx, GenerationLockKey(partition), ttl)
+	return s.obtain(ctx, generationLockKey(partition), ttl)
 }

@@ -50,19 +50,19 @@ func PoisonKey(partition int) string { return StreamKey(partition) + ":poison" }
 // ParkedKey names the stream of what a consumer group could not handle of a claim stream, with the reasons.
 func ParkedKey(partition int, group string) string { return StreamKey(partition) + ":parked:" + group }
 
-// KeptKey names the string of a partition that is written to wait for: what was written before is kept when it is.
-func KeptKey(partition int) string { return prefix(partition) + "kept" }
+// barrierKey names the string of a partition that is written to wait for it: when it is durable, all that was written before is.
+func barrierKey(partition int) string { return prefix(partition) + "kept" }
 
-// NoListKey names a list of a partition that is never there, see Scripts.Writable.
-func NoListKey(partition int) string { return prefix(partition) + "nolist" }
+// noListKey names a list of a partition that is never there, see Scripts.Writable.
+func noListKey(partition int) string { return prefix(partition) + "nolist" }
 
 func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) + "}:" }
 
-// GenerationKey names the generation of a partition's stream: it is there as long as nothing of the stream was lost.
-func GenerationKey(partition int) string { return prefix(partition) + "birth" }
+// generationKey names the generation of a partition's stream. It is there as long as nothing of the stream was lost.
+func generationKey(partition int) string { return prefix(partition) + "birth" }
 
-// GenerationLockKey names the lock of those who replace a generation.
-func GenerationLockKey(partition int) string { return GenerationKey(partition) + ":lock" }
+// generationLockKey names the lock of those who replace a generation.
+func generationLockKey(partition int) string { return generationKey(partition) + ":lock" }
 
 // LeaderKey names the lease of the syncer that leads.
 const LeaderKey = "dibs:leader"

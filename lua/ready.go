@@ -16,7 +16,7 @@ import (
 func (s *Scripts) Writable(ctx context.Context) error {
 	cmds, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for partition := range s.opts.Partitions {
-			pipe.LPushX(ctx, NoListKey(partition), "")
+			pipe.LPushX(ctx, noListKey(partition), "")
 		}
 		return nil
 	})

@@ -20,18 +20,6 @@ const (
 	stagedFor = time.Hour
 )
 
-// ClaimRecord is a claim that MySQL holds, on its way back into Redis. Its bytes may be changed once it is added.
-type ClaimRecord struct {
-	ID, UserID []byte
-	KeyDigest  []byte // see models.Event.Key
-	Seq        int64
-	Quantity   int64 // units
-	At         time.Time
-	Live       bool   // counts against stock and limits
-	PacketID   []byte // of a packet campaign
-	Amount     int64  // of the packet, in minor units
-}
-
 // Rebuild stages a campaign's claims beside what Redis holds of it, and puts them in force at once, see Finish. It is for
 // one goroutine.
 type Rebuild struct {
@@ -71,12 +59,6 @@ func (s *Scripts) NewRebuild(ctx context.Context, c *models.Campaign, after int6
 // leftoversMax bounds how many loads back a loader cleans up; older ones expire.
 const leftoversMax = 16
 
-// CheckPast tells whether Add would take a claim.
-func CheckPast(p *ClaimRecord) error {
-	_, err := appendRecord(nil, p)
-	return err
-}
-
 // Add stages a claim. Claims come in order of seq.
 func (r *Rebuild) Add(ctx context.Context, p *ClaimRecord) error {
 	at := len(r.bytes)
@@ -88,7 +70,7 @@ func (r *Rebuild) Add(ctx context.Context, p *ClaimRecord) error {
 		r.bytes = append(strconv.AppendInt(append(r.bytes, ':'), p.Amount, 10), ':')
 		r.bytes = append(r.bytes, p.PacketID...)
 	} else if !p.Live {
-		r.bytes = append(r.bytes, markByLoad...)
+		r.bytes = append(r.bytes, releasePending...)
 		r.staged.released++
 	}
 	r.buffer = append(r.buffer, r.bytes[at:at+keyLength], r.bytes[at+keyLength:])

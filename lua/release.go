@@ -2,11 +2,7 @@ package lua
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
-	"strconv"
-
-	"github.com/google/uuid"
 
 	"dibs/models"
 )
@@ -27,9 +23,9 @@ type Released int
 
 // What release.lua does for a claim, by its codes.
 const (
-	ReleasedNow     Released = 0 // it was given back and told
-	ReleasedByLoad  Released = 1 // a load had left it out of the counts already; it was told
-	ReleasedBefore  Released = 2 // that was done before
+	releasedNow     Released = 0 // its units went back and its event was added
+	releasedByLoad  Released = 1 // a load had left it out of the counts already; its event was added
+	releasedBefore  Released = 2 // both were done before
 	ReleasedDamaged Released = 3 // Redis holds no such claim, or its user does not hold that much: nothing was changed for it
 )
 
@@ -54,7 +50,7 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 			return nil, err
 		}
 	}
-	reply, kept, err := s.runKept(ctx, s.release, keys, args)
+	reply, waitErr, err := s.runAndWait(ctx, s.release, keys, args)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +60,7 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 	}
 	switch code {
 	case statusOK:
-		return s.decodeReleases(ctx, PartitionOf(c.ID, s.opts.Partitions), len(releases), reply, kept)
+		return s.decodeReleases(ctx, PartitionOf(c.ID, s.opts.Partitions), len(releases), reply, waitErr)
 	case statusAbsent:
 		return nil, fmt.Errorf("%w: %s", ErrAbsent, c.ID)
 	case statusElse:
@@ -86,54 +82,23 @@ func appendReleaseArgs(args []any, r *Release, finder *bucketFinder) ([]any, err
 	return append(args, whole[:keyLength], whole[keyLength:], p.UserID, p.Quantity, finder.of(p.At).String(), r.EventID, r.Event), nil
 }
 
-func (s *Scripts) decodeReleases(ctx context.Context, partition, n int, reply []any, kept error) ([]Released, error) {
+func (s *Scripts) decodeReleases(ctx context.Context, partition, n int, reply []any, waitErr error) ([]Released, error) {
 	if len(reply) != 1+n {
 		return nil, badReply(s.release.name, reply)
 	}
 	all := make([]Released, n)
-	wrote, repeated := false, false
+	wrote, replayed := false, false
 	for i := range all {
 		code, ok := reply[1+i].(int64)
-		if !ok || code < int64(ReleasedNow) || code > int64(ReleasedDamaged) {
+		if !ok || code < int64(releasedNow) || code > int64(ReleasedDamaged) {
 			return nil, badReply(s.release.name, reply)
 		}
 		all[i] = Released(code)
-		wrote = wrote || all[i] == ReleasedNow || all[i] == ReleasedByLoad
-		repeated = repeated || all[i] == ReleasedBefore
+		wrote = wrote || all[i] == releasedNow || all[i] == releasedByLoad
+		replayed = replayed || all[i] == releasedBefore
 	}
-	if err := s.keepWrites(ctx, partition, wrote, repeated, kept); err != nil {
+	if err := s.awaitDurable(ctx, partition, wrote, replayed, waitErr); err != nil {
 		return nil, err
 	}
 	return all, nil
-}
-
-// Marks behind the record of a claim that was released.
-const (
-	markByLoad = ":b" // a load left it out of the counts; release.lua has not told of it
-	markTold   = ":r" // given back and told
-)
-
-// appendRecord appends the field of a claim in the hash of keys, which is keyLength bytes, and its record there as claim.lua
-// writes it.
-func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
-	id, err := uuid.ParseBytes(p.ID)
-	if err != nil {
-		return b, fmt.Errorf("lua: claim %.64q: %w", p.ID, err)
-	}
-	at := len(b)
-	if len(p.KeyDigest) == 0 {
-		b = append(b, id[:]...)
-	} else {
-		b, err = base64.RawURLEncoding.AppendDecode(b, p.KeyDigest)
-		if err != nil || len(b)-at != keyLength {
-			return b[:at], fmt.Errorf("lua: claim %s: key digest %.64q is none", p.ID, p.KeyDigest)
-		}
-	}
-	b = appendBodyDigest(b, p.UserID, p.Quantity)
-	if len(p.KeyDigest) > 0 {
-		b = append(b, id[:]...)
-	}
-	b = strconv.AppendInt(b, p.Seq, 10)
-	b = append(b, ':')
-	return strconv.AppendInt(b, p.At.UnixMilli(), 10), nil
 }

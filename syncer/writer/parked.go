@@ -98,7 +98,7 @@ func (all *ParkedClaims) classify(ctx context.Context, q sqlstore.Querier, campa
 		p := &all.All[i]
 		k, exists := rows[p.Event.ID]
 		p.Written = exists && k.is(&row{event: p.Event})
-		p.Counts = !exists && !seqs[p.Event.Seq] && lua.CheckPast(p.Record()) == nil
+		p.Counts = !exists && !seqs[p.Event.Seq] && p.Record().Check() == nil
 		if p.Counts {
 			seqs[p.Event.Seq] = true
 			all.Claims, all.Units = all.Claims+1, all.Units+p.Event.Quantity

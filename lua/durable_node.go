@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var errClient = errors.New("this kind of client can't keep several commands on one connection")
+var errClient = errors.New("this kind of client can't send several commands on one connection")
 
 // nodeOf is the client of the one server that holds key. A cluster client's own pipeline would send a wait, which names no
 // key, to any node.

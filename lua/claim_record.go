@@ -1,0 +1,113 @@
+package lua
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"dibs/models"
+)
+
+// Redis holds a record of each claim of a campaign, in the hash of keys. The field is the claim's id, or under a client's key the
+// digest of the key. The record is the digest of the body (8 bytes), under a client's key the claim's id (16 bytes), then
+// "seq:at_ms". Of a packet ":amount:id" follows. Of another claim that was released the state of its release follows.
+
+const (
+	keyLength    = 16 // bytes of a claim id, and of the digest of an idempotency key
+	digestLength = 8  // bytes of the digest of a body
+)
+
+// The record of a claim ends with the state of its release.
+const (
+	releasePending = ":b" // a load left the claim out of the counts; release.lua has not added its event
+	releaseDone    = ":r" // the units went back and the event was added
+)
+
+// ClaimRecord is a claim that MySQL holds, on its way back into Redis. Its bytes may be changed once it is added.
+type ClaimRecord struct {
+	ID, UserID []byte
+	KeyDigest  []byte // see models.Event.Key
+	Seq        int64
+	Quantity   int64 // units
+	At         time.Time
+	Live       bool   // counts against stock and limits
+	PacketID   []byte // of a packet campaign
+	Amount     int64  // of the packet, in minor units
+}
+
+// Check tells why a claim can have no record; nil is no reason.
+func (p *ClaimRecord) Check() error {
+	_, err := appendRecord(nil, p)
+	return err
+}
+
+// appendRecord appends the field of a claim in the hash of keys, which is keyLength bytes, and its record there as claim.lua
+// writes it.
+func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
+	id, err := uuid.ParseBytes(p.ID)
+	if err != nil {
+		return b, fmt.Errorf("lua: claim %.64q: %w", p.ID, err)
+	}
+	at := len(b)
+	if len(p.KeyDigest) == 0 {
+		b = append(b, id[:]...)
+	} else {
+		b, err = base64.RawURLEncoding.AppendDecode(b, p.KeyDigest)
+		if err != nil || len(b)-at != keyLength {
+			return b[:at], fmt.Errorf("lua: claim %s: key digest %.64q is none", p.ID, p.KeyDigest)
+		}
+	}
+	b = appendBodyDigest(b, p.UserID, p.Quantity)
+	if len(p.KeyDigest) > 0 {
+		b = append(b, id[:]...)
+	}
+	b = strconv.AppendInt(b, p.Seq, 10)
+	b = append(b, ':')
+	return strconv.AppendInt(b, p.At.UnixMilli(), 10), nil
+}
+
+// parseRecord reads what a record says of the claim that req repeats. It does not compare the digest of the body, which claim.lua
+// does.
+func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, at int64, packet string, err error) {
+	text, id := record, req.ID
+	if len(text) >= digestLength {
+		text = text[digestLength:]
+	}
+	if req.Key != "" && len(text) >= keyLength {
+		copy(id[:], text)
+		text = text[keyLength:]
+	}
+	if m.Kind != models.KindPacket { // a replay is the first answer, whatever became of the claim
+		text = strings.TrimSuffix(strings.TrimSuffix(text, releasePending), releaseDone)
+	}
+	seqText, atText, found := strings.Cut(text, ":")
+	if m.Kind == models.KindPacket {
+		atText, packet, _ = strings.Cut(atText, ":")
+	}
+	seq, seqErr := strconv.ParseInt(seqText, 10, 64)
+	at, atErr := strconv.ParseInt(atText, 10, 64)
+	if !found || seqErr != nil || atErr != nil {
+		return id, 0, 0, "", badReply("claim", []any{record})
+	}
+	return id, seq, at, packet, nil
+}
+
+// bodyDigest is the digest of a claim's body. It differs between two bodies that are sent under one key.
+func bodyDigest(req *ClaimRequest) (digest [digestLength]byte) {
+	appendBodyDigest(digest[:0], []byte(req.UserID), req.Quantity)
+	return digest
+}
+
+// appendBodyDigest appends the digest of a claim's body.
+func appendBodyDigest(b, userID []byte, quantity int64) []byte {
+	body := make([]byte, 8, 8+models.UserIDLength)
+	binary.BigEndian.PutUint64(body, uint64(quantity))
+	sum := sha256.Sum256(append(body, userID...))
+	return append(b, sum[:digestLength]...)
+}

@@ -1,0 +1,132 @@
+package lua
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"dibs/models"
+)
+
+// claimOutcomes are what the codes of claim.lua for one claim mean, but for the limits, which have theirs in their table.
+var claimOutcomes = map[int64]models.Outcome{
+	0: models.OutcomeClaimed, 1: models.OutcomeReplayed, 2: models.OutcomeIdempotencyMismatch, 3: models.OutcomePaused,
+	4: models.OutcomeClosed, 5: models.OutcomeNotStarted, 6: models.OutcomeEnded, 7: models.OutcomeSoldOut,
+	10: models.OutcomeDamaged, 11: models.OutcomeNotReleased,
+}
+
+// outcomeOf tells what a code of claim.lua for one claim means.
+func outcomeOf(code int64) (outcome models.Outcome, known bool) {
+	for i := range limits {
+		if limits[i].code == code {
+			return limits[i].refusal, true
+		}
+	}
+	outcome, known = claimOutcomes[code]
+	return outcome, known
+}
+
+// firstRefusal is the code of the first of claimOutcomes that takes nothing.
+const firstRefusal = 2
+
+// headLength is the elements of a reply before the first claim's.
+const headLength = 5
+
+func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, CampaignView, error) {
+	if len(reply) < headLength+len(reqs) {
+		return nil, CampaignView{}, badReply("claim", reply)
+	}
+	packets := reply[headLength+len(reqs):]
+	head, ok := numbersOf(reply[1:headLength])
+	if !ok {
+		return nil, CampaignView{}, badReply("claim", reply)
+	}
+	replies := make([]ClaimReply, len(reqs))
+	for i := range reqs {
+		if err := decodeAnswer(&replies[i], m, &reqs[i], head[0], reply[headLength+i]); err != nil {
+			return nil, CampaignView{}, err
+		}
+		if m.Kind == models.KindPacket && replies[i].Outcome == models.OutcomeClaimed {
+			if len(packets) == 0 || !putPacket(&replies[i].Claim, m, packets[0]) {
+				return nil, CampaignView{}, badReply("claim", reply)
+			}
+			packets = packets[1:]
+		}
+	}
+	if len(packets) > 0 {
+		return nil, CampaignView{}, badReply("claim", reply)
+	}
+	return replies, CampaignView{Position: Position{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}, nil
+}
+
+// decodeAnswer reads the answer to one claim: seq of one made now, the record of one made before, or a code less than 0.
+func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, now int64, answer any) error {
+	switch v := answer.(type) {
+	case int64:
+		if v > 0 {
+			reply.Outcome, reply.Claim = models.OutcomeClaimed, claimOf(m, req, req.ID, v, now)
+			return nil
+		}
+		refusal, known := outcomeOf(-v)
+		if !known || v > -firstRefusal {
+			return badReply("claim", []any{answer})
+		}
+		reply.Outcome = refusal
+		return nil
+	case string:
+		id, seq, at, packet, err := parseRecord(m, req, v)
+		if err != nil {
+			return err
+		}
+		reply.Outcome, reply.Claim = models.OutcomeReplayed, claimOf(m, req, id, seq, at)
+		if m.Kind == models.KindPacket && !putPacket(&reply.Claim, m, packet) {
+			return badReply("claim", []any{answer})
+		}
+		return nil
+	default:
+		return badReply("claim", []any{answer})
+	}
+}
+
+func decodeRolledBack(reqs []ClaimRequest, reply []any) ([]ClaimReply, CampaignView, error) {
+	if len(reply) != 3 {
+		return nil, CampaignView{}, badReply("claim", reply)
+	}
+	held, ok := numbersOf(reply[1:])
+	if !ok {
+		return nil, CampaignView{}, badReply("claim", reply)
+	}
+	return sameForAll(reqs, models.OutcomeRolledBack), CampaignView{Position: Position{Epoch: held[0], Seq: held[1]}}, nil
+}
+
+// numbersOf reads elements of a reply that are all numbers.
+func numbersOf(elements []any) (numbers [headLength - 1]int64, ok bool) {
+	for i, element := range elements {
+		if numbers[i], ok = element.(int64); !ok {
+			return numbers, false
+		}
+	}
+	return numbers, true
+}
+
+// putPacket gives a claim the packet that "amount:id" says.
+func putPacket(c *models.Claim, m Meta, packet any) bool {
+	text, _ := packet.(string)
+	amountText, id, _ := strings.Cut(text, ":")
+	amount, err := strconv.ParseInt(amountText, 10, 64)
+	c.PacketID, c.Amount, c.Currency = id, &amount, m.Currency
+	return err == nil && models.CheckCampaignID(id) == nil
+}
+
+func claimOf(m Meta, req *ClaimRequest, id uuid.UUID, seq, at int64) models.Claim {
+	c := models.Claim{
+		ID: id.String(), CampaignID: m.ID, UserID: req.UserID, Quantity: req.Quantity, Seq: seq,
+		Status: models.ClaimClaimed, ClaimedAt: models.TimeFromMs(at),
+	}
+	if m.HoldForMs > 0 {
+		expires := models.TimeFromMs(at + m.HoldForMs)
+		c.ExpiresAt = &expires
+	}
+	return c
+}
