@@ -1,5 +1,5 @@
--- adjust.lua brings a changed definition to a campaign that Redis holds, and tells the claim stream what the change crossed, in
--- one step. What was claimed stays claimed.
+-- adjust.lua brings a changed definition to a campaign that Redis holds, and adds an event to the claim stream for each line that
+-- the change crosses, in one step. What was claimed stays claimed.
 --
 -- The first write is an XADD or an HSET, either of which Redis refuses whole, see claim.lua.
 --
@@ -8,13 +8,13 @@
 --
 -- ARGV[1]    version   of the definition; one that is not newer than what is here changes nothing
 -- ARGV[2]    epoch     the load that MySQL knows
--- ARGV[3]    event_id  of what is told, the same for this version whoever brings it; the name of the event is added
+-- ARGV[3]    event_id  of the events, the same for this version whoever brings it; the name of the event is added to it
 -- ARGV[4]    at        when, as JSON shows it
--- ARGV[5..12] pairs of a field of state that never changes and its value; another one held here is damage
+-- ARGV[5..12] pairs of a field of state that never changes and its value; another value here is damage
 -- ARGV[13..] pairs of a field of state and its new value
 --
 -- Reply {0} adjusted · {1} absent: the campaign is not here · {2, which} damaged: the key of that number
---   {3} it is there already, or something newer is · {4} another load is here, or one that is not to be trusted; untouched
+--   {3} this version or a newer one is here already · {4} another load is here, or one that is not to be trusted; untouched
 local state_key, stream_key = KEYS[1], KEYS[2]
 local version, FIXED, FIRST_PAIR = tonumber(ARGV[1]), 5, 13
 
@@ -41,8 +41,8 @@ if version <= tonumber(counts[1]) then return {3} end
 local new = {}
 for i = FIRST_PAIR, #ARGV, 2 do new[ARGV[i]] = ARGV[i + 1] end
 
--- A change crosses a line as a claim does, see claim.lua: what remains was above it by the old definition and is not by the new
--- one. Fields that can't be are written anew here, and from them nothing is known to be crossed.
+-- A change crosses a line as a claim does, see claim.lua: what remains is above the line by the old definition, and is not by the
+-- new one. Of old fields that are damaged nothing is known to be crossed; this script writes them anew.
 local crossed, left = {}, 0
 local taken, total, low = tonumber(counts[3]), number(counts[6]), number(counts[7])
 if total and low and new.status ~= 'closed' then

@@ -1,12 +1,13 @@
--- claim.lua takes units of one campaign for a batch of claims and tells the claim stream, in one step.
+-- claim.lua takes units of one campaign for a batch of claims and adds their events to the claim stream, in one step.
 --
--- For each claim, in order: a known key is replayed; else status, window, stock and the user's limits are checked; else it
--- is taken. Nothing is written before everything is checked, and after the first write nothing can fail: types are checked
--- first, and the first write is an XADD, which Redis refuses whole when it is out of memory, a replica or unable to persist.
+-- It looks at the claims in order. A claim with a known key is replayed. For any other it checks the status, the window, the stock
+-- and the user's limits; a claim that passes is taken. The script checks everything before it writes, and after the first write
+-- nothing can fail: types are checked first, and the first write is an XADD, which Redis refuses whole when it is out of memory,
+-- a replica or unable to persist.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
--- KEYS[2] users   hash    user id -> units used: "bucket:units" for each limit, joined by ";"
--- KEYS[3] keys    hash    16 bytes, digest of the client's key or else the claim id -> record of the claim, for replay
+-- KEYS[2] users   hash    user id -> record of what the user holds: "bucket:units" for each limit, joined by ";"
+-- KEYS[3] keys    hash    16 bytes, the digest of the client's key or else the claim id -> record of the claim, for replay
 -- KEYS[4] stream  stream  the claim stream of the partition
 -- KEYS[5] waves   zset    of a packet campaign only: the lists of packets by their time of release, see push.lua
 --
@@ -14,21 +15,22 @@
 -- ARGV[2]     first_day     number of the first day below, days since 1970-01-01 in the campaign's zone
 -- ARGV[3..8]  day_start_ms  when that day and the five after it begin
 -- ARGV[9]     seen_epoch    the newest load of the campaign that the caller saw in Redis; 0 is none
--- ARGV[10]    seen_seq      the claims that it saw accepted of that load
--- ARGV[11..]  six a claim, in columns, the first of every claim, then the second of every claim and so on, because Redis
+-- ARGV[10]    seen_seq      the claims of that load that the caller saw accepted
+-- ARGV[11..]  six a claim, in columns, the first of every claim, then the second of every claim and so on, because a command
 --             takes a stretch of ARGV as it is:  user id; quantity in units; key, 16 bytes; record head, whose first 8
 --             bytes are the digest of the body; claim id; event part, the JSON from the value of user_id up to that of seq
---             (of packets the quantity is 1)
+--             (the quantity of packets is 1)
 --
--- Reply {0, now_ms, remaining, epoch, seq, then one a claim}: above 0 its seq, it is claimed; text is the record of a
--- claim made before, it is replayed; else 0 less the code of the refusal. Behind them, of packets, "amount:id" of each
--- that was taken, in the order of their claims
+-- Reply {0, now_ms, remaining, epoch, seq, then one a claim}: above 0 is the seq of a claim that was taken; text is the record
+-- of a claim that is replayed; else 0 less the code of the refusal. Of packets follows "amount:id" of each that was taken, in the
+-- order of their claims
 --   0 claimed · 1 replayed · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
 --   7 sold_out · 8 user_limit · 9 user_day_limit · 10 damaged: the record of this user or of this claim
 --   11 not_released: packets are there, their time has not come
--- or {1} absent: the campaign is not here, or takes no claims until MySQL says so · {2, which} damaged: the key of that number, nothing was changed
+-- or {1} absent: the campaign is not here, or takes no claims until MySQL confirms it
+-- or {2, which} damaged: the key of that number; nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
--- or {4, epoch, seq} rolled back: Redis went back behind what the caller saw, nothing was taken
+-- or {4, epoch, seq} rolled back: Redis went back behind what the caller saw; nothing was changed
 local state_key, users_key, keys_key, stream_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local find, sub, match = string.find, string.sub, string.match
 local FIRST_CLAIM, PER_CLAIM, DAYS = 11, 6, 5
@@ -70,8 +72,8 @@ if waves_key then
   if waves_type ~= 'zset' and waves_type ~= 'none' then return {2, 5} end
 end
 
--- A limit is one line here: the field of state that holds it (0 is no limit), the code of its refusal, and the bucket, the
--- stretch of time that it counts over. Buckets never go back.
+-- Each limit has a line: the field of state that holds it (0 is no limit), the code of its refusal, and the number of the bucket that
+-- a moment lies in. A bucket is a stretch of time over which units are counted. limits.go lists the same limits in the same order.
 local LIMITS = {
   {field = 'per_user', code = 8, bucket = function() return 0 end},
   {field = 'per_user_per_day', code = 9, bucket = function(day) return day end},
@@ -89,11 +91,11 @@ if not string.find(table.concat(fields, ' '), '^%l+' .. string.rep(' %d+', #name
 local status, epoch = fields[1], fields[5]
 local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4])
 local starts_at_ms, ends_at_ms, low_stock_at = tonumber(fields[6]), tonumber(fields[7]), tonumber(fields[8])
--- MySQL has not confirmed the load, or wants proof that nothing was lost: whoever finds it so has that done.
+-- MySQL has not confirmed the load, or has no proof yet that nothing was lost. The caller has that done.
 if status == 'loading' or status == 'fenced' then return {1} end
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
--- Live claims are there, so both of these were written. A part that is gone is a part that was lost. Of a campaign whose every
--- claim was lost there are none, though seq goes on behind them.
+-- The campaign has live claims, so both hashes were written, and one that is missing was lost. A campaign that lost every claim has
+-- none of them, and its seq goes on.
 if taken > 0 and users_type == 'none' then return {2, 2} end
 if taken > 0 and keys_type == 'none' then return {2, 3} end
 
@@ -115,7 +117,7 @@ end
 if not day then return {3, now_ms} end
 
 for i, limit in ipairs(LIMITS) do
-  limit.most, limit.bucket_now = tonumber(fields[plain + i]), limit.bucket(day, now_ms)
+  limit.most, limit.current = tonumber(fields[plain + i]), limit.bucket(day, now_ms)
 end
 
 local campaign_refusal
@@ -131,7 +133,7 @@ local function after_taking(record, quantity)
   local buckets, counts = read_record(record)
   if not buckets then return nil, 10 end
   for i, limit in ipairs(LIMITS) do
-    local bucket, units = limit.bucket_now, 0
+    local bucket, units = limit.current, 0
     local counted = tonumber(buckets[i] or '')
     if counted and counted >= bucket then bucket, units = counted, counts[i] end
     units = units + quantity
@@ -141,7 +143,7 @@ local function after_taking(record, quantity)
   return write_record(buckets, counts)
 end
 
--- In a rush nearly every user is new, so what becomes of one is worked out once for each quantity, as it is written.
+-- In a rush nearly every user is new. So the record of a new user is made once for each quantity.
 local NEW_USER = '0:0'
 local firsts = {}
 local function first_taking(text)
@@ -163,8 +165,8 @@ local remaining_before = remaining
 local records = {}
 if not campaign_refusal and remaining > 0 then records = redis.call('HMGET', users_key, unpack(ARGV, users + 1, users + claims)) end
 
--- Packets go by time of release, then in the order in which they came. packets are as many of those whose time has come as
--- this call may need, with what each holds; upto[i] of them are in lists[i] and those before it.
+-- Packets are given away by their time of release, then in the order in which they were pushed. packets are as many released ones
+-- as this call may need, amounts and packet_ids what they hold. upto[i] of them are in lists[i] and the lists before it.
 local packets, amounts, packet_ids, lists, upto = {}, {}, {}, {}, {}
 local function find_packets(most)
   local found = 0
@@ -179,7 +181,7 @@ local function find_packets(most)
     lists[i], upto[i] = list, found
     if found == most then return true end
   end
-  -- The others wait for their time. If they are not all there, some were lost: that is not the same as sold out.
+  -- The other packets are not released yet. If they are not all there, some were lost, which is damage and not sold out.
   local there = 0
   for _, list in ipairs(redis.call('ZRANGE', waves_key, 0, -1)) do
     if type_of(list) ~= 'list' then return false end
@@ -206,34 +208,35 @@ local function rfc3339(ms)
   return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%03dZ', y, m, d, floor(r / 3600), floor(r / 60) % 60, r % 60, ms % 1000)
 end
 
--- What all events and records of this call share.
+-- The events and records of this call share these parts.
 local campaign_id = string.match(state_key, ':c:(.*)$')
 local event_head = '{"v":1,"type":"claim.accepted","id":"'
 local event_middle = '","campaign_id":"' .. campaign_id .. '","user_id":'
 local event_tail = ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'
--- Of a packet, its id and amount follow. Making a string costs Redis by its length, so each is put together in one go.
+-- The id and the amount of a packet follow. Each string is made in one go, as making one costs Redis by its length.
 local packet_tail = sub(event_tail, 1, -2) .. ',"packet_id":"'
 local record_tail = ':' .. now_ms .. (waves_key and ':' or '')
--- What a record has behind its head: of a packet its amount and id, else there may be a mark, see release.lua.
+-- What follows the head of a record. A packet's record ends with its amount and id; another may end with the state of a release, see
+-- release.lua.
 local RECORD = waves_key and '^%d+:%d+:%d+:[%w._-]+$' or '^%d+:%d+$'
 local RELEASED = waves_key and RECORD or '^%d+:%d+:[br]$'
 
--- The text of seq is tens and a digit: writing a number anew for each claim costs more.
+-- The text of seq is tens and a digit, as writing the whole number for each claim costs more.
 local DIGIT = {[0] = '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'}
 local digit = seq % 10
 local function tens_of(n) return n < 10 and '' or string.format('%.0f', (n - n % 10) / 10) end
 local tens = tens_of(seq)
 
 local reply = {0, now_ms, 0, epoch_here, seq}
-local record_now, known_now = {}, {} -- by this call, so that two claims of one user or key in it see each other
+local user_here, key_here = {}, {} -- records that this call changed, so that its claims of one user or one key see each other
 local event_ids, events, new_keys, new_users = {}, {}, {}, {}
-local taken_now = 0 -- claims
+local made = 0 -- claims that this call took
 
 for i = 1, claims do
   local answer
-  repeat -- once; break is an answer
+  repeat -- runs once; break is an answer
     local key, head = ARGV[keys + i], ARGV[heads + i]
-    local claim = known[i] or known_now[key]
+    local claim = known[i] or key_here[key]
     if claim then
       if not find(claim, RECORD, #head + 1) and not find(claim, RELEASED, #head + 1) then answer = -10
       elseif sub(claim, 1, 8) == sub(head, 1, 8) then answer = claim
@@ -246,50 +249,50 @@ for i = 1, claims do
     local first = firsts[text] or first_taking(text)
     local quantity = first[1]
     if quantity > remaining then answer = -7 break end
-    local packet = packets[taken_now + 1]
+    local packet = packets[made + 1]
     if waves_key and not packet then answer = -11 break end
     local user = ARGV[users + i]
-    local record, after, refusal = record_now[user] or records[i], first[2], first[3]
+    local record, after, refusal = user_here[user] or records[i], first[2], first[3]
     if record then after, refusal = after_taking(record, quantity) end
     if refusal then answer = -refusal break end
 
-    remaining, taken, seq, taken_now = remaining - quantity, taken + quantity, seq + 1, taken_now + 1
+    remaining, taken, seq, made = remaining - quantity, taken + quantity, seq + 1, made + 1
     digit = digit + 1
     if digit == 10 then tens, digit = tens_of(seq), 0 end
     local seq_text = tens .. DIGIT[digit]
     local id = ARGV[ids + i]
-    event_ids[taken_now] = id
+    event_ids[made] = id
     if packet then
       claim = head .. seq_text .. record_tail .. packet
-      events[taken_now] = event_head .. id .. event_middle .. ARGV[parts + i] .. seq_text .. packet_tail .. packet_ids[taken_now] ..
-        '","amount":' .. amounts[taken_now] .. '}'
+      events[made] = event_head .. id .. event_middle .. ARGV[parts + i] .. seq_text .. packet_tail .. packet_ids[made] ..
+        '","amount":' .. amounts[made] .. '}'
     else
       claim = head .. seq_text .. record_tail
-      events[taken_now] = event_head .. id .. event_middle .. ARGV[parts + i] .. seq_text .. event_tail
+      events[made] = event_head .. id .. event_middle .. ARGV[parts + i] .. seq_text .. event_tail
     end
-    record_now[user], known_now[key] = after, claim
-    local at = 2 * taken_now
-    new_users[at - 1], new_users[at] = user, after -- the last one of a user stays
+    user_here[user], key_here[key] = after, claim
+    local at = 2 * made
+    new_users[at - 1], new_users[at] = user, after -- HSET takes the last of a user
     new_keys[at - 1], new_keys[at] = key, claim
     answer = seq
   until true
   reply[5 + i] = answer
 end
 if remaining > 0 then reply[3] = remaining end
-if taken_now == 0 then return reply end
+if made == 0 then return reply end
 reply[5] = seq
 
--- What this call crossed is told once, with the claim that crossed it: by the next call it is behind us, until a restock.
+-- A line that this call crossed has one event. The next call starts below the line, until a restock.
 local crossed = {}
 if low_stock_at > 0 and remaining_before > low_stock_at and remaining <= low_stock_at then crossed[1] = 'low_stock' end
 if remaining == 0 then crossed[#crossed + 1] = 'sold_out' end
 
 -- Writes. From here on nothing can fail.
-for i = 1, taken_now do
+for i = 1, made do
   redis.call('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', '', 'payload', events[i])
 end
 if #crossed > 0 then
-  local last = event_ids[taken_now]
+  local last = event_ids[made]
   for _, name in ipairs(crossed) do
     local id = last .. ':' .. name
     redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload',
@@ -300,10 +303,10 @@ end
 redis.call('HSET', users_key, unpack(new_users))
 redis.call('HSET', keys_key, unpack(new_keys))
 redis.call('HSET', state_key, 'taken', taken, 'seq', seq, 'last_ms', now_ms)
-for i = 1, waves_key and taken_now or 0 do reply[5 + claims + i] = packets[i] end
+for i = 1, waves_key and made or 0 do reply[5 + claims + i] = packets[i] end
 local gone = 0
 for i, list in ipairs(lists) do
-  local last = math.min(upto[i], taken_now)
+  local last = math.min(upto[i], made)
   if last > gone then
     redis.call('LTRIM', list, last - gone, -1)
     if redis.call('EXISTS', list) == 0 then redis.call('ZREM', waves_key, list) end

@@ -1,11 +1,11 @@
--- evict.lua takes a campaign out of Redis that nobody has claimed from for long and that MySQL holds in full, and leaves a
--- mark that says so, for the case that MySQL does not hear of it now.
+-- evict.lua removes a campaign from Redis that nobody has claimed from for long and that MySQL holds in full. It leaves a tombstone
+-- that says so, in case MySQL can't be told now.
 --
 -- KEYS[1] state    hash    definition and counters of the campaign
--- KEYS[2] users    hash    goes
--- KEYS[3] keys     hash    goes
--- KEYS[4] evicted  string  becomes "epoch:seq"
--- KEYS[5] waves    zset    goes, with the lists of packets that it names
+-- KEYS[2] users    hash    is removed
+-- KEYS[3] keys     hash    is removed
+-- KEYS[4] evicted  string  the tombstone, becomes "epoch:seq"
+-- KEYS[5] waves    zset    is removed, with the lists of packets that it names
 --
 -- ARGV[1] now_ms   milliseconds since 1970; empty: this server's clock
 -- ARGV[2] epoch    the load that MySQL knows
@@ -13,8 +13,8 @@
 -- ARGV[4] idle_ms  how long nobody must have claimed
 --
 -- Reply {0} evicted · {1} absent: the campaign is not here · {2, which} damaged: the key of that number
---   {3} not now: another load, a claim that MySQL lacks or that is too young, a campaign or packets whose time has
---       not come or came of late, or a campaign that takes none; untouched
+--   {3} not now: another load is here; a claim is missing in MySQL or too young; the start of the campaign or the release of packets
+--       is to come or too young; or the campaign takes no claims; untouched
 local state_key, users_key, keys_key, evicted_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 local state_type = redis.call('TYPE', state_key)['ok']
@@ -43,7 +43,7 @@ elseif waves_type ~= 'none' then
   return {2, 5}
 end
 
-redis.call('UNLINK', state_key) -- first: it needs no memory, and once a script has written Redis lets it go on
+redis.call('UNLINK', state_key) -- first: it needs no memory, and once a script has written, Redis lets it go on
 redis.call('UNLINK', users_key)
 redis.call('UNLINK', keys_key)
 for _, list in ipairs(lists) do redis.call('UNLINK', list) end

@@ -1,8 +1,8 @@
--- fence.lua has a campaign take no claims any more, because what Redis holds of it is not to be trusted.
+-- fence.lua stops the claims of a campaign, because what Redis holds of it is not to be trusted.
 --
 -- KEYS[1] state  hash  definition and counters of the campaign
 --
--- ARGV[1] epoch  the load that is not to be trusted; a state without a readable epoch is fenced too
+-- ARGV[1] epoch  the load that is not to be trusted; a state without a readable epoch is fenced, too
 --
 -- Reply {0} it takes no claims · {1} absent: the campaign is not here · {2, which} damaged: the key of that number
 --   {3} another load is here, untouched

@@ -1,10 +1,10 @@
--- forget.lua takes away the mark of a clean eviction that MySQL has heard of.
+-- forget.lua removes the tombstone of an eviction that MySQL has recorded.
 --
 -- KEYS[1] evicted  string  "epoch:seq"
 --
--- ARGV[1] mark  the one that MySQL heard of; another one stays
+-- ARGV[1] tombstone  the one that MySQL has recorded; another one stays
 --
--- Reply {0} it is gone · {2, which} damaged: the key of that number · {3} another mark is there, untouched
+-- Reply {0} it is gone · {2, which} damaged: the key of that number · {3} another tombstone is here, untouched
 local evicted_key = KEYS[1]
 
 local evicted_type = redis.call('TYPE', evicted_key)['ok']

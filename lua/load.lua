@@ -3,16 +3,16 @@
 -- The first write is an HSET, which Redis refuses whole when it is out of memory, a replica or unable to persist.
 --
 -- KEYS[1] state         hash    definition and counters of the campaign
--- KEYS[2] users         hash    must not be there, unless what is there may be replaced
--- KEYS[3] keys          hash    must not be there, unless what is there may be replaced
--- KEYS[4] evicted       string  the mark of a clean eviction, which a load ends
+-- KEYS[2] users         hash    must not be there, unless replace allows it
+-- KEYS[3] keys          hash    must not be there, unless replace allows it
+-- KEYS[4] evicted       string  the tombstone of an eviction, which a load removes
 -- KEYS[5] staged_users  hash    becomes users
 -- KEYS[6] staged_keys   hash    becomes keys
--- KEYS[7] waves         zset    what an earlier load may have left, which goes with the lists of packets that it names
+-- KEYS[7] waves         zset    what an earlier load left; it is removed with the lists of packets that it names
 --
 -- ARGV[1] now_ms   milliseconds since 1970; empty: this server's clock
 -- ARGV[2] epoch    number of this load
--- ARGV[3] replace  1: a fenced campaign of an earlier load, or parts that a loss left, give way
+-- ARGV[3] replace  1: a fenced campaign of an earlier load is replaced, and so are parts that a loss left
 -- ARGV[4] users    fields that were staged
 -- ARGV[5] keys     fields that were staged
 -- ARGV[6..] pairs of a field of state and its value
@@ -27,12 +27,12 @@ if state_type == 'hash' then
   local held = redis.call('HMGET', state_key, 'status', 'epoch')
   local held_epoch = tonumber(held[2] or '')
   if held_epoch and held_epoch >= epoch then return {1} end
-  -- A load that nobody confirmed was never claimed from.
+  -- A load that MySQL did not confirm took no claims, so it may be replaced.
   if held[1] ~= 'loading' and not (replace and held[1] == 'fenced') then return {1} end
 elseif state_type ~= 'none' then
   return {2, 1}
 elseif not replace then
-  -- Counts without a state are what is left of a loss: a load over them would forget what users hold.
+  -- Counts without a state are left of a loss. A load over them would forget what users hold.
   if redis.call('TYPE', users_key)['ok'] ~= 'none' then return {2, 2} end
   if redis.call('TYPE', keys_key)['ok'] ~= 'none' then return {2, 3} end
 end
@@ -49,7 +49,7 @@ if redis.call('TYPE', waves_key)['ok'] == 'zset' then lists = redis.call('ZRANGE
 
 redis.call('HSET', state_key, 'epoch', ARGV[2], 'last_ms', now_ms, unpack(ARGV, 6))
 redis.call('PERSIST', state_key)
-redis.call('UNLINK', users_key) -- a RENAME over them would free them at once, and Redis would stand still for it
+redis.call('UNLINK', users_key) -- a RENAME over a big hash would free it at once, and block Redis for that long
 redis.call('UNLINK', keys_key)
 redis.call('UNLINK', evicted_key)
 for _, list in ipairs(lists) do redis.call('UNLINK', list) end

@@ -258,15 +258,15 @@ func TestModelCatchesMutants(t *testing.T) {
 		{"days never end", "function(day) return day end", "function() return 0 end"},
 		{"stepping back over midnight gives quota", "counted >= bucket then bucket, units = counted, counts[i]", "counted == bucket then units = counts[i]"},
 		{"users counted by campaign only", "local user = ARGV[users + i]\n", "local user = 'all'\n"},
-		{"claims of a user in one call don't see each other", "record_now[user] or records[i]", "records[i]"},
-		{"claims of a key in one call don't see each other", "known[i] or known_now[key]", "known[i]"},
+		{"claims of a user in one call don't see each other", "user_here[user] or records[i]", "records[i]"},
+		{"claims of a key in one call don't see each other", "known[i] or key_here[key]", "known[i]"},
 		{"the other body is replayed", "elseif sub(claim, 1, 8) == sub(head, 1, 8) then", "elseif true then"},
 		{"a campaign's end is open", "now_ms >= ends_at_ms then", "now_ms > ends_at_ms then"},
 		{"paused goes on", "campaign_refusal = 3", "campaign_refusal = nil"},
 		{"retries are not known", "redis.call('HSET', keys_key, unpack(new_keys))", "redis.call('HSET', keys_key, 'x', 'x')"},
 		{"seq skips", "taken + quantity, seq + 1,", "taken + quantity, seq + quantity,"},
 		{"stock counts claims, not units", "taken + quantity, seq + 1,", "taken + 1, seq + 1,"},
-		{"an event is dropped", "for i = 1, taken_now do\n  redis.call('XADD'", "for i = 2, taken_now do\n  redis.call('XADD'"},
+		{"an event is dropped", "for i = 1, made do\n  redis.call('XADD'", "for i = 2, made do\n  redis.call('XADD'"},
 	}
 	for _, mutant := range mutants {
 		t.Run(mutant.name, func(t *testing.T) {

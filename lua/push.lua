@@ -1,20 +1,20 @@
--- push.lua brings packets of a campaign to Redis, the next ones by their positions, so that they can be claimed.
+-- push.lua brings the next packets of a campaign to Redis, by their positions, so that they can be claimed.
 --
 -- The first write is an HSET, which Redis refuses whole when it is out of memory, a replica or unable to persist.
 --
--- KEYS[1] state  hash  definition and counters of the campaign; its field pushed is the position up to which it was told
+-- KEYS[1] state  hash  definition and counters of the campaign; its field pushed is the position up to which packets were pushed
 -- KEYS[2] waves  zset  list -> time of release in milliseconds since 1970, 0 is at once
 -- KEYS[3] list   list  "amount:id" of each packet of one time of release, in the order in which they are given away
 --
 -- ARGV[1] epoch       the load that MySQL knows
--- ARGV[2] after       the position up to which the caller takes Redis to be told
--- ARGV[3] upto        the position up to which it is told now
--- ARGV[4] units       packets between the two that nobody has taken, also those that went back to the sender
+-- ARGV[2] after       the value of pushed that the caller expects
+-- ARGV[3] upto        the value of pushed after this call
+-- ARGV[4] units       packets between the two that nobody has taken, with those that went back to the sender
 -- ARGV[5] release_ms  the time of release
 -- ARGV[6..] amount:id of each packet
 --
 -- Reply {0, upto} pushed · {1} absent: the campaign is not here · {2, which} damaged: the key of that number
---   {3, pushed} Redis is told up to another position, untouched · {4} another load is here, or one that is not to be trusted
+--   {3, pushed} pushed is another than after, untouched · {4} another load is here, or one that is not to be trusted; untouched
 local state_key, waves_key, list_key = KEYS[1], KEYS[2], KEYS[3]
 local FIRST_PACKET = 6
 

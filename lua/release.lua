@@ -1,12 +1,12 @@
--- release.lua gives back what released claims of one campaign took, each once, and tells the claim stream, in one step.
+-- release.lua gives back what released claims of one campaign took, each once, and adds their events to the claim stream, in one step.
 --
--- A claim's record says what became of it here: as claim.lua wrote it, nothing was given back; with :b behind it a load
--- from MySQL left it out of the counts, but nobody was told; with :r behind it all is done. Nothing is written before
--- everything is checked, and the first write is an XADD, see claim.lua.
+-- The record of a claim ends with the state of its release. As claim.lua wrote it, nothing was given back. With :b behind it, a
+-- load from MySQL left the claim out of the counts, and its event is missing. With :r behind it, all is done. The script checks
+-- everything before it writes, and the first write is an XADD, see claim.lua.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
--- KEYS[2] users   hash    user id -> units used: "bucket:units" for each limit, joined by ";"
--- KEYS[3] keys    hash    16 bytes, digest of the client's key or else the claim id -> record of the claim
+-- KEYS[2] users   hash    user id -> record of what the user holds: "bucket:units" for each limit, joined by ";"
+-- KEYS[3] keys    hash    16 bytes, the digest of the client's key or else the claim id -> record of the claim
 -- KEYS[4] stream  stream  the claim stream of the partition
 --
 -- ARGV[1]    epoch  the load that MySQL knows
@@ -14,10 +14,10 @@
 --            claim counts in, one for each limit, joined by ";"; event id; event, JSON
 --
 -- Reply {0, then a code for each claim}
---   0 given back and told · 1 told, it was given back by a load · 2 nothing, that was done before
---   3 damaged: the record of this claim or of its user, nothing was changed for it
--- or {1} absent: the campaign is not here · {2, which} damaged: the key of that number, nothing was changed
--- or {3} another load is here, or one that is not to be trusted, nothing was changed
+--   0 given back, event added · 1 event added, a load had given it back · 2 nothing, both were done before
+--   3 damaged: the record of this claim or of its user; nothing was changed for it
+-- or {1} absent: the campaign is not here · {2, which} damaged: the key of that number; nothing was changed
+-- or {3} another load is here, or one that is not to be trusted; nothing was changed
 local state_key, users_key, keys_key, stream_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local FIRST_CLAIM, PER_CLAIM = 2, 7
 
@@ -56,7 +56,7 @@ for i = 1, 3 do
   if not fields[i] or not string.find(fields[i], '^%d+$') or #fields[i] > DIGITS then return {2, 1} end
 end
 if tonumber(fields[1]) ~= tonumber(ARGV[1]) or fields[4] == 'fenced' then return {3} end
--- There is a claim, so each of these was written.
+-- There is a claim, so both hashes were written.
 if users_type ~= 'hash' then return {2, 2} end
 if keys_type ~= 'hash' then return {2, 3} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 4} end
@@ -88,44 +88,44 @@ local function without(record, quantity, buckets_of_claim)
 end
 
 local reply = {0}
-local record_now, user_now = {}, {} -- by this call, so that two claims of one user in it see each other
-local told, given = {}, 0
+local key_here, user_here = {}, {} -- records that this call changed, so that its claims of one user see each other
+local added, given = {}, 0 -- claims whose event is added, by their place in ARGV; how many of them are given back
 
 local function give_back(i, at)
   local name, whole, user, quantity = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
-  local record = record_now[name] or records[i]
+  local record = key_here[name] or records[i]
   if record == whole .. ':r' then return 2 end
   if record == whole .. ':b' then
-    record_now[name] = whole .. ':r'
-    told[#told + 1] = at
+    key_here[name] = whole .. ':r'
+    added[#added + 1] = at
     return 1
   end
-  local units = user_now[user] or users[i]
+  local units = user_here[user] or users[i]
   if record ~= whole or not units or quantity > taken then return 3 end
   local after = without(units, quantity, ARGV[at + 4])
   if not after then return 3 end
-  record_now[name], user_now[user] = whole .. ':r', after
-  told[#told + 1] = at
+  key_here[name], user_here[user] = whole .. ':r', after
+  added[#added + 1] = at
   taken, released, given = taken - quantity, released + 1, given + 1
   return 0
 end
 
 for i = 1, claims do reply[i + 1] = give_back(i, FIRST_CLAIM + (i - 1) * PER_CLAIM) end
-if #told == 0 then return reply end
+if #added == 0 then return reply end
 
 -- Writes. From here on nothing can fail.
-for _, at in ipairs(told) do
+for _, at in ipairs(added) do
   redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[at + 5], 'metadata', '', 'payload', ARGV[at + 6])
 end
 local changed, n = {}, 0
-for name, record in pairs(record_now) do
+for name, record in pairs(key_here) do
   changed[n + 1], changed[n + 2] = name, record
   n = n + 2
 end
 redis.call('HSET', keys_key, unpack(changed))
 if given == 0 then return reply end
 changed, n = {}, 0
-for user, record in pairs(user_now) do
+for user, record in pairs(user_here) do
   changed[n + 1], changed[n + 2] = user, record
   n = n + 2
 end

@@ -10,7 +10,7 @@ local state_key, users_key, keys_key = KEYS[1], KEYS[2], KEYS[3]
 local state_type = redis.call('TYPE', state_key)['ok']
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
--- As claim.lua: a part that is gone is a part that was lost.
+-- As in claim.lua: a hash that is missing while units are taken was lost.
 local taken = redis.call('HGET', state_key, 'taken')
 local users_type, keys_type = redis.call('TYPE', users_key)['ok'], redis.call('TYPE', keys_key)['ok']
 if users_type ~= 'hash' and (users_type ~= 'none' or taken ~= '0') then return {2, 2} end
