@@ -26,7 +26,7 @@ func TestEveryRowHasItsTable(t *testing.T) {
 	require.NoError(t, err)
 	for table, row := range map[string]any{
 		"campaigns": &models.Campaign{}, "claims": &models.ClaimRow{}, "stock_flushes": &models.StockFlush{}, "parked_events": &models.ParkedEvent{},
-		"outbox": &models.OutboxRow{}, "settings": &models.Setting{}, "streams": &models.StreamMark{}, "packets": &models.PacketRow{},
+		"outbox": &models.OutboxRow{}, "settings": &models.Setting{}, "streams": &models.StreamRecord{}, "packets": &models.PacketRow{},
 		"packet_batches": &models.PacketBatchRow{}, "reconciliations": &models.Reconciliation{}, "repairs": &models.Repair{},
 	} {
 		parsed, err := schema.Parse(row, &sync.Map{}, db.NamingStrategy)
