@@ -27,10 +27,10 @@ func newRole(t *testing.T, s *syncertest.Stream, db *gorm.DB) *syncer.Syncer {
 	require.NoError(t, err)
 	hydrator, relay := syncertest.NewHydrator(t, db, scripts), resolve.NewRelay(db, scripts, nil)
 	reconciler, err := reconcile.NewReconciler(reconcile.ReconcilerConfig{
-		DB: db, Scripts: scripts, Redis: s.Rdb, Hydrator: hydrator, Logger: syncertest.Quiet(),
+		DB: db, Scripts: scripts, Hydrator: hydrator, Logger: syncertest.Quiet(),
 	})
 	require.NoError(t, err)
-	leader, err := syncer.NewLeader(syncer.LeaderConfig{Redis: s.Rdb, Logger: syncertest.Quiet()})
+	leader, err := syncer.NewLeader(syncer.LeaderConfig{Scripts: scripts, Logger: syncertest.Quiet()})
 	require.NoError(t, err)
 	return syncer.New(syncer.Config{
 		Trimmer: syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer"}}),
