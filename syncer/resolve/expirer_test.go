@@ -1,6 +1,7 @@
 package resolve_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -124,6 +125,72 @@ func TestExpirer_LosesNoneToHolesAndClockSteps(t *testing.T) {
 	h.Sync()
 	requireSame(h, id)
 	require.Zero(t, h.Campaign(id).Claimed)
+}
+
+// A long backlog of one campaign does not hold up what is due of another, nor does a round that was cut short begin with it again.
+func TestExpirer_TakesTurns(t *testing.T) {
+	t.Parallel()
+	h, ms := clocked(t, syncertest.OpenServer(t))
+	many, few := h.Create(1000, hold(time.Minute)), h.Create(1000, hold(time.Minute))
+	if few < many {
+		many, few = few, many
+	}
+	h.Take(many, syncertest.Asks("many", 300)...)
+	h.Take(few, syncertest.Asks("few", 25)...)
+	ms.Add(time.Minute.Milliseconds())
+	back := func(id string) int64 { return h.Campaign(id).ReleasedClaims }
+
+	ctx, cut := context.WithCancel(t.Context())
+	e := resolve.ExpirerWithStep(expirer(h, 10), func(name string) {
+		if name == "committed" && back(many) == 10 {
+			cut()
+		}
+	})
+	_, err := e.Expire(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, []int64{10, 0}, []int64{back(many), back(few)})
+
+	var order []string
+	resolve.ExpirerWithStep(e, func(name string) {
+		if name == "committed" {
+			order = append(order, fmt.Sprint(back(many), " ", back(few)))
+		}
+	})
+	require.Equal(t, 315, expire(h, e))
+	require.Equal(t, []string{"10 10", "20 10", "20 20", "30 20", "30 25", "40 25"}, order[:6])
+	relayAll(h) // what the round that was cut short had decided
+	requireSame(h, many)
+	requireSame(h, few)
+}
+
+// A campaign in which nothing is due costs no look, until claims come or the earliest is due.
+func TestExpirer_LooksWhenThereIsSomethingToFind(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		h, ms := clocked(t, db)
+		final, open := h.Create(10, hold(time.Minute)), h.Create(10, hold(time.Hour))
+		h.Take(final, syncertest.Asks("f", 3)...)
+		h.Take(open, syncertest.Asks("o", 3)...)
+		turns := 0
+		e := resolve.ExpirerWithStep(expirer(h, 100), func(name string) {
+			if name == "turn" {
+				turns++
+			}
+		})
+		for i, want := range []struct {
+			after          time.Duration
+			expired, turns int
+		}{{0, 0, 2}, {30 * time.Second, 0, 0}, {30 * time.Second, 3, 1}, {time.Minute, 0, 0}, {57 * time.Minute, 0, 0}, {time.Minute, 3, 1}, {time.Second, 0, 0}} {
+			ms.Add(want.after.Milliseconds())
+			turns = 0
+			require.Equal(t, want.expired, expire(h, e), "round %d", i)
+			require.Equal(t, want.turns, turns, "round %d", i)
+		}
+		h.Take(final, syncertest.Ask("late", ""))
+		turns = 0
+		require.Zero(t, expire(h, e))
+		require.Equal(t, 1, turns, "a claim came")
+	})
 }
 
 // Redis' clock stands an hour ahead for a while: claims that come after it was put right stand behind many that are not due for long.
