@@ -10,14 +10,14 @@ import (
 	"dibs/models"
 )
 
-// statusHeld is adjust.lua's word for a definition that is there already, or is older than what is there.
+// statusHeld is adjust.lua's reply when Redis holds this definition already, or a newer one.
 const statusHeld = 3
 
-// statusOther is adjust.lua's word for another load than MySQL knows, and for a campaign that is fenced.
+// statusOther is adjust.lua's and push.lua's reply when Redis holds another load than MySQL knows, or a fenced campaign.
 const statusOther = 4
 
-// ChangeID names a version of a campaign's definition, in the ids of the events that tell what the change crossed: whoever tells
-// it, and however often, readers know it for the same. It is a UUIDv7, as versions are times.
+// ChangeID names a version of a campaign's definition. It is part of the ids of the events of lines that the change crosses, so that
+// readers know an event that is added twice. It is a UUIDv7, as versions are times.
 func ChangeID(c *models.Campaign) string {
 	sum := sha256.Sum256([]byte(c.ID + "\n" + formatInt(c.Version)))
 	id := uuid.UUID(sum[:16])
@@ -28,8 +28,8 @@ func ChangeID(c *models.Campaign) string {
 	return id.String()
 }
 
-// Adjust brings a changed definition to Redis, in force for the next claim, and returns the state after it. What the change
-// itself crosses, low stock or sold out, is told in the same step. A version that Redis holds already changes nothing.
+// Adjust brings a changed definition to Redis, where the next claim works by it, and returns the state after it. If the change itself
+// crosses a line, low stock or sold out, its event is added in the same step. A version that Redis holds already changes nothing.
 // Errors: ErrAbsent, ErrDamaged, ErrOther, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Adjust(ctx context.Context, c *models.Campaign) (State, error) {
 	k := s.KeysOf(c.ID)

@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Append adds an event to the claim stream of a campaign, in the form that claim.lua gives to its own; payload is its JSON.
-// Sent twice it is there twice: readers deduplicate by its id. Errors: ErrUnavailable, ErrOutcomeUnknown.
+// Append adds an event to the claim stream of a campaign, as claim.lua does; payload is its JSON. An event that is sent twice is in
+// the stream twice, and readers deduplicate by its id. Errors: ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) Append(ctx context.Context, campaignID, eventID string, payload []byte) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: append not sent: %w", ErrUnavailable, err)
@@ -16,7 +16,7 @@ func (s *Scripts) Append(ctx context.Context, campaignID, eventID string, payloa
 	key := s.KeysOf(campaignID).Stream
 	cmd := onceCmd{redis.NewCmd(ctx, "xadd", key, "*", "_watermill_message_uuid", eventID, "metadata", "", "payload", payload)}
 	if !s.opts.Durability.Waits() {
-		_ = s.rdb.Process(ctx, cmd) // the error is the command's too
+		_ = s.rdb.Process(ctx, cmd) // the command holds the error, too
 		return sortError("append", cmd.Err())
 	}
 	waitErr := s.sendAndWait(ctx, key, cmd)

@@ -13,12 +13,12 @@ import (
 	"dibs/models"
 )
 
-// ClaimsMax is the most claims that one call of claim.lua takes: at some 5 µs each it holds Redis under a millisecond.
+// ClaimsMax is the most claims that one call of claim.lua takes. At some 5 µs a claim it holds Redis under a millisecond.
 const ClaimsMax = 128
 
 // ClaimRequest asks for units of a campaign. The caller has checked its fields, see models.CheckUserID and its neighbours.
 type ClaimRequest struct {
-	ID       uuid.UUID // made by the caller; the claim's id if it is accepted, and what makes sending it twice harmless
+	ID       uuid.UUID // made by the caller: the id of the claim if it is accepted. A request with the same id is a replay
 	UserID   string
 	Quantity int64  // units, 1 to models.QuantityMax
 	Key      string // the client's idempotency key; "" is none
@@ -30,27 +30,26 @@ type ClaimReply struct {
 	Claim   models.Claim
 }
 
-// claim.lua's own words: a Redis whose clock is not within a day of ours, and one that went back behind what the caller saw.
 const (
-	statusClock      = 3
-	statusRolledBack = 4
+	statusClock      = 3 // claim.lua's reply when Redis' clock and ours differ by more than a day
+	statusRolledBack = 4 // claim.lua's reply when Redis went back behind what the caller saw
 )
 
-// Position is a moment in a campaign's life in Redis, as somebody saw it: of load Epoch, Seq claims were accepted.
+// Position is how far a campaign was seen to be in Redis: Seq claims of load Epoch were accepted.
 type Position struct{ Epoch, Seq int64 }
 
-// Before tells whether s was earlier than o.
-func (s Position) Before(o Position) bool {
-	return s.Epoch < o.Epoch || s.Epoch == o.Epoch && s.Seq < o.Seq
+// Before tells whether p was earlier than o.
+func (p Position) Before(o Position) bool {
+	return p.Epoch < o.Epoch || p.Epoch == o.Epoch && p.Seq < o.Seq
 }
 
 // Claim runs up to ClaimsMax claims of one campaign in one call of claim.lua and answers each, in order; remaining is the
 // units left after the call. Claims of one user or one key in the same call see each other.
 //
-// A campaign that Redis does not hold, or holds damaged, gives OutcomeAbsent or OutcomeDamaged for every claim. A user's or
-// a claim's record that is damaged gives OutcomeDamaged for the claims that need it, and the others of the call go on.
-// Errors: ErrUnavailable (surely nothing was claimed) and ErrOutcomeUnknown; after the latter the same requests, with the
-// same ids, may be sent again and are not claimed twice.
+// A campaign that Redis does not hold, or holds damaged, gives OutcomeAbsent or OutcomeDamaged for every claim. A damaged record of
+// a user or a claim gives OutcomeDamaged for the claims that need it; the call's other claims go on. Errors: ErrUnavailable (surely
+// nothing was claimed) and ErrOutcomeUnknown. After the latter the same requests, with the same ids, may be sent again, and no claim
+// is taken twice.
 func (s *Scripts) Claim(ctx context.Context, m Meta, reqs []ClaimRequest) (replies []ClaimReply, remaining int64, err error) {
 	replies, view, err := s.ClaimAfter(ctx, m, Position{}, reqs)
 	return replies, view.Remaining, err
@@ -139,7 +138,7 @@ func sameForAll(reqs []ClaimRequest, outcome models.Outcome) []ClaimReply {
 	return replies
 }
 
-// serverNow is what scripts take for the time: nothing, so that they ask Redis, or a test's clock.
+// serverNow is the argument now_ms of scripts: empty, so that they ask Redis, or the time of a test's clock.
 func (s *Scripts) serverNow() string {
 	if s.opts.ServerClock == nil {
 		return ""
@@ -147,7 +146,7 @@ func (s *Scripts) serverNow() string {
 	return formatInt(s.opts.ServerClock())
 }
 
-// claimArgs lays out ARGV as the head of claim.lua says.
+// claimArgs lays out ARGV as the header of claim.lua says.
 func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	table := s.days.at(s.opts.Clock(), m.Location)
 	args := make([]any, 0, 4+len(table.starts)+columns*len(reqs))
@@ -164,10 +163,10 @@ func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	return args
 }
 
-// columns is how many elements of ARGV a claim takes: one in each column.
+// columns is how many elements of ARGV a claim has, one in each column.
 const columns = 6
 
-// fillColumns writes what a claim takes of each column, n apart.
+// fillColumns writes a claim's element of each column. Columns are n apart.
 func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	body := bodyDigest(req)
 	key := string(req.ID[:])
@@ -175,7 +174,7 @@ func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	keyDigest := ""
 	if req.Key != "" {
 		digest := sha256.Sum256([]byte(req.Key))
-		record += key // the field no longer names the claim, so the record must
+		record += key // the field does not name the claim, so the record must
 		key = string(digest[:keyLength])
 		keyDigest = base64.RawURLEncoding.EncodeToString(digest[:keyLength])
 	}
@@ -183,7 +182,7 @@ func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	args[3*n], args[4*n], args[5*n] = record, req.ID.String(), eventPart(m, req, keyDigest)
 }
 
-// eventPart is the JSON of the event that only the caller knows: from the value of user_id up to that of seq.
+// eventPart is the part of the event's JSON that only the caller knows: from the value of user_id up to the value of seq.
 func eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte {
 	b := make([]byte, 0, 48+len(req.UserID)+len(keyDigest))
 	b = appendJSONString(b, req.UserID)
@@ -202,7 +201,7 @@ func eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte {
 	return append(b, `,"seq":`...)
 }
 
-// appendJSONString writes s as a JSON string; the common plain one without the cost of encoding/json.
+// appendJSONString writes s as a JSON string. A plain one does not cost a call of encoding/json.
 func appendJSONString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {

@@ -29,7 +29,7 @@ const (
 	releaseDone    = ":r" // the units went back and the event was added
 )
 
-// ClaimRecord is a claim that MySQL holds, on its way back into Redis. Its bytes may be changed once it is added.
+// ClaimRecord is a claim that MySQL holds, for Rebuild, Release and UserRecords. They do not hold on to its bytes.
 type ClaimRecord struct {
 	ID, UserID []byte
 	KeyDigest  []byte // see models.Event.Key
@@ -47,8 +47,8 @@ func (p *ClaimRecord) Check() error {
 	return err
 }
 
-// appendRecord appends the field of a claim in the hash of keys, which is keyLength bytes, and its record there as claim.lua
-// writes it.
+// appendRecord appends the field of a claim in the hash of keys, which has keyLength bytes, and then the record, as claim.lua writes
+// it.
 func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
 	id, err := uuid.ParseBytes(p.ID)
 	if err != nil {

@@ -27,10 +27,10 @@ func outcomeOf(code int64) (outcome models.Outcome, known bool) {
 	return outcome, known
 }
 
-// firstRefusal is the code of the first of claimOutcomes that takes nothing.
+// firstRefusal is the lowest code of a refusal.
 const firstRefusal = 2
 
-// headLength is the elements of a reply before the first claim's.
+// headLength is how many elements a reply has before the first claim's.
 const headLength = 5
 
 func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, CampaignView, error) {
@@ -60,12 +60,13 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Campa
 	return replies, CampaignView{Position: Position{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}, nil
 }
 
-// decodeAnswer reads the answer to one claim: seq of one made now, the record of one made before, or a code less than 0.
-func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, now int64, answer any) error {
+// decodeAnswer reads the answer to one claim: the seq of a claim that was taken, the record of one that is replayed, or 0 less the
+// code of a refusal. nowMs is the time of the call.
+func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, nowMs int64, answer any) error {
 	switch v := answer.(type) {
 	case int64:
 		if v > 0 {
-			reply.Outcome, reply.Claim = models.OutcomeClaimed, claimOf(m, req, req.ID, v, now)
+			reply.Outcome, reply.Claim = models.OutcomeClaimed, claimOf(m, req, req.ID, v, nowMs)
 			return nil
 		}
 		refusal, known := outcomeOf(-v)
@@ -110,7 +111,7 @@ func numbersOf(elements []any) (numbers [headLength - 1]int64, ok bool) {
 	return numbers, true
 }
 
-// putPacket gives a claim the packet that "amount:id" says.
+// putPacket gives a claim the packet of "amount:id".
 func putPacket(c *models.Claim, m Meta, packet any) bool {
 	text, _ := packet.(string)
 	amountText, id, _ := strings.Cut(text, ":")

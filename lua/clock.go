@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Now is the time by the clock that claims are made by: Redis' own. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again).
+// Now is the time by Redis' clock, which is the clock of claims. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again).
 func (s *Scripts) Now(ctx context.Context) (time.Time, error) {
 	if s.opts.ServerClock != nil {
 		return time.UnixMilli(s.opts.ServerClock()).UTC(), nil

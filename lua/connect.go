@@ -20,13 +20,13 @@ var errURL = errors.New("lua: bad redis url")
 const (
 	dialTimeout  = 2 * time.Second
 	replyTimeout = 3 * time.Second
-	// poolSize is the most connections. Claims share calls, so few are needed; each stream that is read keeps one to itself.
+	// poolSize is the most connections. Claims share calls and need few. Each stream that is read needs one.
 	poolSize = 64 + PartitionsMax
 )
 
-// Connect makes a client for a redis:// or rediss:// URL; several hosts, comma-separated, are a cluster. Options of go-redis may
-// stand in the query behind one of the hosts, see usedOptions; any other is refused. The client never sends a command twice by
-// itself: go-redis would by default, and a claim that is sent twice must be told from two claims. It does not connect yet.
+// Connect makes a client for a redis:// or rediss:// URL. Several hosts, comma-separated, are a cluster. The query may hold options of
+// go-redis, see usedOptions; any other option is refused. The client never sends a command twice by itself, as go-redis does by
+// default: Dibs must know a claim that is sent twice from two claims. Connect does not open a connection.
 func Connect(url string) (redis.UniversalClient, error) {
 	hosts, query, err := splitHosts(url)
 	if err != nil {
@@ -55,7 +55,7 @@ func Connect(url string) (redis.UniversalClient, error) {
 	return cluster, nil
 }
 
-// splitHosts takes a URL apart: its hosts, the first with the scheme, and the query with its question mark.
+// splitHosts splits a URL into its hosts, of which the first has the scheme, and the query, which keeps its question mark.
 func splitHosts(url string) (hosts []string, query string, err error) {
 	for host := range strings.SplitSeq(url, ",") {
 		host, options, found := strings.Cut(strings.TrimSpace(host), "?")
@@ -70,7 +70,7 @@ func splitHosts(url string) (hosts []string, query string, err error) {
 	return hosts, query, checkQuery(strings.TrimPrefix(query, "?"))
 }
 
-// usedOptions are the options of a query that Connect uses. The others of go-redis would send commands twice, or speak a protocol
+// usedOptions are the options that Connect uses. With the others that go-redis knows, commands would be sent twice, or in a protocol
 // that Dibs is not tested with.
 var usedOptions = []string{
 	"client_name", "conn_max_idle_time", "conn_max_lifetime", "conn_max_lifetime_jitter", "db", "dial_timeout", "max_active_conns",
@@ -114,7 +114,7 @@ func parseHost(url string) (*redis.Options, error) {
 	return opts, nil
 }
 
-// optionsOf are the options of a client, with Dibs' own defaults.
+// optionsOf are the options of a client: those of the URL, and Dibs' defaults for the others.
 func optionsOf(o *redis.Options) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLSConfig,
@@ -131,7 +131,7 @@ func optionsOf(o *redis.Options) *redis.UniversalOptions {
 	}
 }
 
-// clusterAddr reads a further host of a cluster: host:port, or a URL that says nothing else than the first one does.
+// clusterAddr reads a further host of a cluster: host:port, or a URL that does not contradict the first one.
 func clusterAddr(host string, first *redis.Options) (string, error) {
 	scheme, _, hasScheme := strings.Cut(host, "://")
 	if !hasScheme {
@@ -153,7 +153,7 @@ func clusterAddr(host string, first *redis.Options) (string, error) {
 	return opts.Addr, nil
 }
 
-// hidePassword keeps a URL, which may hold a password, out of an error's text.
+// hidePassword takes the URL out of an error's text, as it may hold a password.
 func hidePassword(err error) error {
 	if parse, ok := errors.AsType[*neturl.Error](err); ok {
 		return parse.Err

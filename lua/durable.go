@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ErrDurability is wrapped by every refusal of a durability: as a word, or by a server that can't keep it.
+// ErrDurability is wrapped by every refusal of a durability: a text that names none, or a server that can't provide it.
 var ErrDurability = errors.New("lua: durability")
 
 // replicasMax is the most replicas that a durability may name.
@@ -16,8 +16,8 @@ const replicasMax = 99
 // Durability is what must hold of a claim before it is answered. The zero value is fast: Redis has it in memory.
 type Durability struct {
 	Fsync    bool // it is on Redis' disk
-	Vouched  bool // with Fsync: settings of Redis that can't be read are as they must be, somebody's word for it
-	Replicas int  // that many replicas have it in memory; 0 is none. Not together with Fsync
+	Vouched  bool // with Fsync: the operator vouches for settings of Redis that can't be read
+	Replicas int  // so many replicas have it in memory; 0 is none. Not together with Fsync
 }
 
 const (

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// CheckDurability tells whether Redis, each master of a cluster, can keep Options.Durability now. A refusal wraps ErrDurability and
-// names the setting; any other error is of a Redis that does not answer. advice is for the log: what is allowed, but slow
-// or on somebody's word.
+// CheckDurability returns nil if Redis, each master of a cluster, can provide Options.Durability now. A refusal wraps ErrDurability
+// and names the setting; any other error is of a Redis that does not answer. advice is for the log: settings that are allowed, but
+// are slow or can't be checked.
 func (s *Scripts) CheckDurability(ctx context.Context) (advice []string, err error) {
 	if !s.opts.Durability.Waits() {
 		return nil, nil
@@ -113,14 +113,14 @@ func (s *Scripts) checkFsync(ctx context.Context, node *redis.Client) ([]string,
 	return checkConfig(answer, waits)
 }
 
-// withoutConfig is for servers, managed ones often, that don't let their settings be read.
+// withoutConfig is for servers that don't let their settings be read, as many managed ones.
 func (s *Scripts) withoutConfig(err error, waits bool) ([]string, error) {
 	if !isRefusal(err) {
 		return nil, fmt.Errorf("lua: CONFIG GET: %w", err)
 	}
 	const must = "appendfsync must be always, no-appendfsync-on-rewrite no and aof-load-truncated no"
 	switch {
-	case waits: // each claim is checked by itself, but no claim can tell how the file will be loaded
+	case waits: // the wait of each claim checks the others, but none checks how the file is loaded
 		return []string{"aof-load-truncated must be no; that can't be checked here (" + err.Error() + ")"}, nil
 	case s.opts.Durability.Vouched:
 		return []string{must + "; that can't be checked here (" + err.Error() + ") and was vouched for"}, nil
@@ -130,7 +130,7 @@ func (s *Scripts) withoutConfig(err error, waits bool) ([]string, error) {
 	}
 }
 
-// knowsWaitAOF asks for a wait for nothing.
+// knowsWaitAOF sends a WAITAOF that waits for nothing.
 func knowsWaitAOF(ctx context.Context, node *redis.Client) (bool, error) {
 	err := node.Do(ctx, "waitaof", 0, 0, 1).Err()
 	switch {
@@ -145,17 +145,17 @@ func knowsWaitAOF(ctx context.Context, node *redis.Client) (bool, error) {
 	}
 }
 
-// isRefusal tells a server that won't from one that can't now, or was not reached.
+// isRefusal tells whether the server refuses the command for good; other errors may pass.
 func isRefusal(err error) bool {
 	return redis.HasErrorPrefix(err, "NOPERM") || isUnknownCommand(err) || redis.HasErrorPrefix(err, "Unknown")
 }
 
-// configGet asks for the settings that fsync needs. Redis before 7.0 takes one name only, and so can't answer.
+// configGet asks for the settings that fsync needs. Redis before 7.0 takes one name only, so it can't answer.
 func configGet(ctx context.Context) *redis.Cmd {
 	return redis.NewCmd(ctx, "config", "get", "appendonly", "appendfsync", "no-appendfsync-on-rewrite", "aof-load-truncated")
 }
 
-// checkConfig reads the reply of configGet. A server that waits may sync each second, at the price of that second.
+// checkConfig reads the reply of configGet. A server that knows WAITAOF may sync each second; then an answer takes that second.
 func checkConfig(answer *redis.Cmd, waits bool) (advice []string, err error) {
 	list, err := answer.Slice()
 	if err != nil {

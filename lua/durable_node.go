@@ -23,9 +23,9 @@ func (s *Scripts) nodeOf(ctx context.Context, key string) (*redis.Client, error)
 	}
 }
 
-// relearn has a cluster client ask where the keys are, after a node said that it is not the one: nothing ran, and asking
-// again makes sense. After other errors it asks on its own time, as a master may have died. A slot that is on its way
-// between nodes (ASK) is not followed there: its claims are refused until it has arrived.
+// relearn has a cluster client ask where the keys are after a node said that it does not serve them. Then nothing ran, and the
+// command may be sent again. After other errors the client asks in the background, as a master may have died. A slot that moves
+// between nodes (ASK) is not followed: its claims are refused until it has arrived.
 func (s *Scripts) relearn(ctx context.Context, err error) (again bool) {
 	cluster, isCluster := s.rdb.(*redis.ClusterClient)
 	if !isCluster || err == nil {

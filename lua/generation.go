@@ -14,9 +14,9 @@ import (
 
 // Stream is the claim stream of a partition at one moment.
 type Stream struct {
-	Generation string  // names this unbroken life of the stream; "" when Redis holds none
-	Tip        EntryID // the highest id that was ever in it; zero when there is no stream
-	Length     int64   // entries that are in it now
+	Generation string  // names the life of the stream without a loss; "" when Redis holds none
+	Tip        EntryID // the highest id that was ever in the stream; zero when there is no stream
+	Length     int64   // entries that are in the stream now
 }
 
 // Stream reads the generation and the tip of a partition's stream. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again),
@@ -46,7 +46,7 @@ func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
 
 const noSuchKey = "no such key"
 
-// NewGeneration gives a partition's stream a generation where it has none, and returns the one that it has then.
+// NewGeneration gives a partition's stream a generation if it has none, and returns its generation.
 func (s *Scripts) NewGeneration(ctx context.Context, partition int) (string, error) {
 	fresh, err := uuid.NewV7()
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Scripts) SetGeneration(ctx context.Context, partition int, generation s
 	return nil
 }
 
-// LockGeneration takes the lock of those who replace the generation of a partition's stream. Errors as LockCampaign.
+// LockGeneration takes the lock for replacing the generation of a partition's stream. Errors as LockCampaign.
 func (s *Scripts) LockGeneration(ctx context.Context, partition int, ttl time.Duration) (*Lock, error) {
 	return s.obtain(ctx, generationLockKey(partition), ttl)
 }

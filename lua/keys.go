@@ -14,17 +14,17 @@ const PartitionsMax = 256
 // CampaignKeys are the keys of one campaign.
 type CampaignKeys struct {
 	State  string // hash: definition and counters
-	Users  string // hash: user id -> units used
+	Users  string // hash: user id -> record of what the user holds
 	Keys   string // hash: digest of an idempotency key, or claim id -> record of the claim
 	Stream string // stream: the claim stream of the partition
-	Waves  string // zset: of a packet campaign, the list of each time of release that has packets left, by that time
+	Waves  string // zset: of a packet campaign, list of packets -> its time of release
 
-	Evicted string // string: "epoch:seq" of an eviction that MySQL has not heard of
+	Evicted string // string: tombstone of an eviction that MySQL has not recorded
 	Lock    string // string: token of the process that loads the campaign
 }
 
-// PartitionOf tells which claim stream a campaign belongs to: FNV-1a of its id, modulo the number of partitions.
-// It never changes: campaigns would be looked for where they are not.
+// PartitionOf tells which claim stream a campaign belongs to: FNV-1a of its id, modulo the number of partitions. The function never
+// changes, as campaigns are where it put them.
 func PartitionOf(campaignID string, partitions int) int {
 	if partitions <= 1 {
 		return 0
@@ -50,10 +50,10 @@ func PoisonKey(partition int) string { return StreamKey(partition) + ":poison" }
 // ParkedKey names the stream of what a consumer group could not handle of a claim stream, with the reasons.
 func ParkedKey(partition int, group string) string { return StreamKey(partition) + ":parked:" + group }
 
-// barrierKey names the string of a partition that is written to wait for it: when it is durable, all that was written before is.
+// barrierKey names a string of a partition. It is written to wait for it: when it is durable, so is all that was written before.
 func barrierKey(partition int) string { return prefix(partition) + "kept" }
 
-// noListKey names a list of a partition that is never there, see Scripts.Writable.
+// noListKey names a list of a partition that never exists, see Scripts.Writable.
 func noListKey(partition int) string { return prefix(partition) + "nolist" }
 
 func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) + "}:" }
@@ -61,20 +61,20 @@ func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) +
 // generationKey names the generation of a partition's stream. It is there as long as nothing of the stream was lost.
 func generationKey(partition int) string { return prefix(partition) + "birth" }
 
-// generationLockKey names the lock of those who replace a generation.
+// generationLockKey names the lock for replacing a generation.
 func generationLockKey(partition int) string { return generationKey(partition) + ":lock" }
 
 // LeaderKey names the lease of the syncer that leads.
 const LeaderKey = "dibs:leader"
 
-// staged names what is staged for load epoch of a campaign, beside what is there.
+// staged names the hashes that are staged for load epoch of a campaign.
 func (k CampaignKeys) staged(epoch int64) (users, keys string) {
 	number := ":" + strconv.FormatInt(epoch, 10)
 	return k.Users + number, k.Keys + number
 }
 
-// Packets names the list of the packets that load epoch of a campaign may give away from a time of release on, in milliseconds
-// since 1970; 0 is at once. The epoch is in the name so that what an earlier load left is never given away.
+// Packets names the list of packets that load epoch of a campaign gives away from a time of release on, in milliseconds since 1970;
+// 0 is at once. The epoch is in the name so that a load never gives away what an earlier one left.
 func (k CampaignKeys) Packets(epoch, releaseMs int64) string {
 	return k.State + ":packets:" + strconv.FormatInt(epoch, 10) + ":" + strconv.FormatInt(releaseMs, 10)
 }

@@ -85,6 +85,44 @@ func TestAdjustTakesNewerVersionsOnly(t *testing.T) {
 	})
 }
 
+// A load that MySQL does not know, older or newer, is not changed by what MySQL knows.
+func TestAdjustRefusesAnotherLoad(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.Epoch = 4 })
+		for _, epoch := range []int64{3, 5} {
+			c := *b.c
+			c.Version, c.Total, c.Epoch = c.Version+1, 99, epoch
+			b.unchanged("another load", func() {
+				_, err := b.s.Adjust(t.Context(), &c)
+				require.ErrorIs(t, err, lua.ErrOther, "MySQL knows load %d", epoch)
+			})
+		}
+	})
+}
+
+// A claim moves the time since which nobody has claimed; a replay and a refusal don't.
+func TestAClaimKeepsItsCampaignFromEviction(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		evicted := func(seq int64) bool {
+			gone, err := b.s.Evict(t.Context(), b.c.ID, lua.Position{Epoch: 1, Seq: seq}, 30*time.Minute)
+			require.NoError(t, err)
+			return gone
+		}
+		b.setClock(noon.Add(time.Hour))
+		known := want("u", 1, "k")
+		b.claim(known)
+		require.False(t, evicted(1), "it was claimed from just now")
+		require.Equal(t, noon.Add(time.Hour).UnixMilli(), b.state().LastMs)
+		b.setClock(noon.Add(90*time.Minute - time.Millisecond))
+		b.claim(known)
+		require.False(t, evicted(1))
+		b.setClock(noon.Add(90 * time.Minute))
+		require.Equal(t, []models.Outcome{models.OutcomeSoldOut}, b.outcomes(want("v", 100, "")))
+		require.True(t, evicted(1))
+	})
+}
+
 func TestAbsentCampaignIsNeitherFullNorSoldOut(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)

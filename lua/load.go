@@ -8,19 +8,18 @@ import (
 	"dibs/models"
 )
 
-// load.lua's own words: Redis holds the campaign already, and not all that was staged for it is there.
 const (
-	statusThere      = 1
-	statusIncomplete = 3
+	statusThere      = 1 // load.lua's reply when Redis holds the campaign already
+	statusIncomplete = 3 // load.lua's reply when not all staged records are there
 )
 
-// Load writes a campaign that Redis does not hold, with nothing taken: whole or not at all. loaded is false when it was
-// there already; then nothing was changed. Errors: ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
+// Load writes a campaign without claims to Redis, whole or not at all. loaded is false when Redis holds the campaign already; then
+// nothing was changed. Errors: ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Load(ctx context.Context, c *models.Campaign) (loaded bool, err error) {
 	return s.loadStaged(ctx, c, &staged{})
 }
 
-// staged is what was staged for a load.
+// staged counts what was staged for a load.
 type staged struct {
 	replace     bool
 	users, keys int64 // fields
@@ -39,7 +38,7 @@ func (s *Scripts) loadStaged(ctx context.Context, c *models.Campaign, st *staged
 	args := append([]any{s.serverNow(), c.Epoch, replace, st.users, st.keys}, fixed(c)...)
 	args = append(args, "taken", st.taken, "seq", st.seq, "released", st.released, "version", c.Version)
 	if c.Kind == models.KindPacket {
-		args = append(args, "total", st.taken, "pushed", 0) // the others follow, see Push
+		args = append(args, "total", st.taken, "pushed", 0) // Push brings the packets that nobody took
 	}
 	args = append(args, definition(c)...)
 	reply, err := s.run(ctx, s.load, keys, args)
@@ -62,14 +61,12 @@ func (s *Scripts) loadStaged(ctx context.Context, c *models.Campaign, st *staged
 	}
 }
 
-// fixed is the part of a campaign that never changes after it was created, as fields of its state: the four pairs that
-// adjust.lua compares.
+// fixed is the part of a campaign that never changes, as fields of its state: the four pairs that adjust.lua compares.
 func fixed(c *models.Campaign) []any {
 	return []any{"kind", string(c.Kind), "time_zone", c.TimeZone, "currency", c.Currency, "hold_for_ms", c.HoldForMs}
 }
 
-// definition is the part of a campaign that may change while claims flow, as fields of its state. The total of packets changes
-// as they are pushed.
+// definition is the part of a campaign that a change may change, as fields of its state. The total of packets changes with Push.
 func definition(c *models.Campaign) []any {
 	fields := []any{"status", string(c.Status)}
 	for i := range limits {
@@ -82,7 +79,7 @@ func definition(c *models.Campaign) []any {
 	return fields
 }
 
-// unixMs is 0 for no time, and 1 for a time that is not after 1970 began: it is past either way.
+// unixMs is 0 for no time, and at least 1 for any time: a time before 1970 is past, and 0 would be none.
 func unixMs(t *time.Time) int64 {
 	if t == nil {
 		return 0

@@ -12,14 +12,14 @@ import (
 // ErrLocked says that another process holds the lock.
 var ErrLocked = errors.New("lua: locked")
 
-// Lock is held by one process at a time, and runs out unless it is renewed.
+// Lock is held by one process at a time. It runs out unless it is renewed.
 type Lock struct {
 	lock *redislock.Lock
 	ttl  time.Duration
 }
 
-// LockCampaign takes the lock of those who load a campaign, for ttl. Errors: ErrLocked, ErrUnavailable, ErrOutcomeUnknown
-// (then it may be held until it runs out).
+// LockCampaign takes the lock for loading a campaign, for ttl. Errors: ErrLocked, ErrUnavailable, ErrOutcomeUnknown (then the lock may
+// be taken until it runs out).
 func (s *Scripts) LockCampaign(ctx context.Context, campaignID string, ttl time.Duration) (*Lock, error) {
 	return s.obtain(ctx, s.KeysOf(campaignID).Lock, ttl)
 }
@@ -40,8 +40,8 @@ func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration) (*L
 	return &Lock{lock: lock, ttl: ttl}, nil
 }
 
-// Keep renews the lock each third of its time until ctx ends, and calls lost if that fails and the lock has run out.
-func (l *Lock) Keep(ctx context.Context, lost func()) {
+// RenewUntil renews the lock each third of its time until ctx ends. It calls lost, and returns, when the lock has run out.
+func (l *Lock) RenewUntil(ctx context.Context, lost func()) {
 	ticker := time.NewTicker(l.ttl / 3)
 	defer ticker.Stop()
 	held := time.Now()
@@ -62,7 +62,7 @@ func (l *Lock) Keep(ctx context.Context, lost func()) {
 	}
 }
 
-// Renew holds the lock for the whole of its time again. Errors as LockCampaign; ErrLocked says that it ran out before.
+// Renew starts the time of the lock anew. Errors as LockCampaign; ErrLocked says that the lock has run out.
 func (l *Lock) Renew(ctx context.Context) error {
 	err := l.lock.Refresh(ctx, l.ttl, nil)
 	switch {
@@ -74,7 +74,7 @@ func (l *Lock) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Release gives the lock back; one that has run out is another's.
+// Release gives the lock back. A lock that has run out is left alone, as another process may hold it.
 func (l *Lock) Release(ctx context.Context) error {
 	if err := l.lock.Release(ctx); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
 		return sortError("unlock", err)

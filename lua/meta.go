@@ -9,7 +9,7 @@ import (
 	"dibs/models"
 )
 
-// Meta is what never changes of a campaign after it was created, and where it lives.
+// Meta is the part of a campaign that never changes, and its partition.
 type Meta struct {
 	ID        string
 	Kind      models.Kind
@@ -19,7 +19,7 @@ type Meta struct {
 	HoldForMs int64
 }
 
-// MetaOf reads the Meta of a campaign's definition. It fails when this machine doesn't know the campaign's zone.
+// MetaOf reads the Meta of a campaign's definition. It fails if this machine does not know the campaign's zone.
 func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
 	zone, err := c.Location()
 	if err != nil {
@@ -31,18 +31,18 @@ func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
 	}, nil
 }
 
-// days are the day a moment lies in, the two before it and the three after, as claim.lua wants them: the script picks the
-// day by Redis' clock, so processes whose clocks differ agree, and Go knows the zones.
+// days are the day of a moment, the two before it and the three after it, for claim.lua. The script picks the day by Redis' clock, so
+// processes whose clocks differ agree; the zones are known here.
 type days struct {
 	first  int64    // days since 1970-01-01 in the zone
-	starts [6]int64 // milliseconds since 1970; of the last day only its start is known, so nothing lies in it
+	starts [6]int64 // milliseconds since 1970. The last day has no end here, so no moment is found in it
 }
 
-// daysBefore is how many days of the table come before the one that now lies in. The table holds though this clock be off
-// by most of a day, even beside a day that the zone leaves out.
+// daysBefore is how many days of the table come before the day of the moment. So Redis' time is in the table although this clock is
+// wrong by most of a day, even beside a day that the zone leaves out.
 const daysBefore = 2
 
-// daysAround makes the table around now.
+// daysAround makes the table around a moment.
 func daysAround(now time.Time, zone *time.Location) days {
 	y, m, d := now.In(zone).Date()
 	var t days
@@ -53,7 +53,7 @@ func daysAround(now time.Time, zone *time.Location) days {
 	return t
 }
 
-// dayTables keeps the table of each zone until its day is over.
+// dayTables remembers the table of each zone until its day is over.
 type dayTables struct {
 	mu     sync.Mutex
 	byZone map[string]days
@@ -74,9 +74,9 @@ func (t *dayTables) at(now time.Time, zone *time.Location) days {
 	return table
 }
 
-// startOfDay is the first moment that shows a date. Where the clocks skip midnight, pass it twice or leave out the whole
-// day, time.Date does not say which side it takes, so each stretch of one offset is looked at in turn. Of a day that was
-// left out it is the start of the day that time.Date makes of it.
+// startOfDay is the first moment that shows a date. Where the clocks skip midnight, pass it twice or leave out a whole day,
+// time.Date does not say which side it takes. So each stretch of one offset is looked at in turn. A day that is left out starts with
+// the day that time.Date makes of it.
 func startOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
 	noon := time.Date(y, m, d, 12, 0, 0, 0, zone)
 	y, m, d = noon.Date()

@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	// paceFree is how many records go without a pause, whoever waits: some 50 ms of Redis, spread over twice that.
+	// paceFree is how many records are staged without a pause: some 50 ms of Redis, spread over twice that time.
 	paceFree = 25_000
 	// paceLeast is the least rate of staging, in records a second: about a tenth of Redis.
 	paceLeast = 80_000
-	// paceWhole is how long the staging of a campaign may be drawn out. One that has more records than paceLeast brings in that
-	// time goes faster, and the others pay for it.
+	// paceWhole is how long the staging of a campaign may take. A campaign with more records than paceLeast stages in that time is
+	// staged faster, at the others' cost.
 	paceWhole = 20 * time.Second
-	// paceLook is how often it is found out whether others claim.
+	// paceLook is how often Redis is asked whether others claim.
 	paceLook = 200 * time.Millisecond
-	// paceOthers is how many scripts a second make it worth to hold back: below that hardly any claim meets a load at all.
+	// paceOthers is the rate of scripts, a second, from which staging is paced. Below it hardly any claim meets a load.
 	paceOthers = 100
-	// paceSleep is the shortest pause: timers are no finer.
+	// paceSleep is the shortest pause. Timers are no finer.
 	paceSleep = time.Millisecond
-	// paceCatchUp bounds what is made up for after a late wake-up.
+	// paceCatchUp bounds the records that are staged at once after a late wake-up.
 	paceCatchUp = 250 * time.Millisecond
 )
 
-// pace keeps a rebuild from crowding out claims of other campaigns: while others run scripts on the server, records are staged
-// at a bounded rate; else as fast as it goes, since the campaign itself takes no claims for that long. It also paces the
-// reader of MySQL, who waits for it.
+// pace bounds the rate of staging while others run scripts on the server, so that a rebuild leaves room for the claims of other
+// campaigns. When no others do, records are staged as fast as Redis takes them, as the campaign takes no claims for that long. The
+// reader of MySQL waits for the staging, so it is paced, too.
 type pace struct {
 	calls func(ctx context.Context) (int64, error) // of scripts, ever, on the server of the campaign
 	rate  float64                                  // records a second
@@ -41,7 +41,7 @@ type pace struct {
 	next      time.Time // when the next records may go
 }
 
-// newPace begins a pace for about so many records of the campaign that holds key.
+// newPace begins the pace of a campaign of about so many records; key is one of its keys.
 func (s *Scripts) newPace(ctx context.Context, key string, records int64) *pace {
 	p := &pace{
 		calls: func(ctx context.Context) (int64, error) { return s.scriptCalls(ctx, key) },
@@ -51,7 +51,7 @@ func (s *Scripts) newPace(ctx context.Context, key string, records int64) *pace 
 	return p
 }
 
-// rateFor is the rate, in records a second, at which so many are staged while others claim.
+// rateFor is the rate, in records a second, at which so many records are staged while others claim.
 func rateFor(records int64) float64 { return max(paceLeast, float64(records)/paceWhole.Seconds()) }
 
 // commands is how many commands may share a round trip.
@@ -62,7 +62,7 @@ func (p *pace) commands() int {
 	return stageCommands
 }
 
-// after waits as long as so many records that were just staged call for.
+// after waits as long as the records that were just staged require.
 func (p *pace) after(ctx context.Context, records int) error {
 	p.staged += int64(records)
 	if p.staged < paceFree {
@@ -94,7 +94,7 @@ func (p *pace) after(ctx context.Context, records int) error {
 	}
 }
 
-// look finds out whether others claim. Where the server does not say, they are taken to.
+// look asks Redis whether others claim. If the server does not say, it assumes that they do.
 func (p *pace) look(ctx context.Context, now time.Time) {
 	calls, err := p.calls(ctx)
 	since := now.Sub(p.lookedAt).Seconds()

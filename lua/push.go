@@ -8,24 +8,24 @@ import (
 	"dibs/models"
 )
 
-// PushMax is the most packets that one call of push.lua brings: some 100 µs of Redis.
+// PushMax is the most packets of one call of push.lua: some 100 µs of Redis.
 const PushMax = 500
 
-// statusPosition is push.lua's word for a campaign that is told up to another position than the caller took it to be.
+// statusPosition is push.lua's reply when Redis has packets up to another position than the caller expects.
 const statusPosition = 3
 
 // Push is a run of packets of one time of release, on its way to Redis.
 type Push struct {
 	Epoch     int64           // the load that MySQL knows
-	After     int64           // the position up to which Redis is told
-	Upto      int64           // the position up to which it is told with this
+	After     int64           // the position up to which Redis has packets
+	Upto      int64           // the position up to which it has them after this
 	Units     int64           // packets between the two that nobody has taken
 	ReleaseMs int64           // milliseconds since 1970; 0 is at once
-	Packets   []models.Packet // those of them that can be given away, in order of their positions, at most PushMax
+	Packets   []models.Packet // those that can be given away, in order of their positions, at most PushMax
 }
 
-// Push brings the next packets of a campaign to Redis, each once however often it is sent, and returns the position up to which
-// Redis is told then: p.Upto, or where it was when that was not p.After and nothing was changed. Errors: ErrAbsent, ErrDamaged,
+// Push brings the next packets of a campaign to Redis, each once however often it is sent. It returns the position up to which Redis
+// has packets: p.Upto, or another one if Redis was not at p.After, and then nothing was changed. Errors: ErrAbsent, ErrDamaged,
 // ErrOther, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Push(ctx context.Context, campaignID string, p *Push) (pushed int64, err error) {
 	if len(p.Packets) > PushMax {

@@ -8,11 +8,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Writable returns nil when Redis takes writes now, for every partition's server. Else the error wraps ErrUnavailable and says why
-// not, in Redis' words: it does not answer, is loading, out of memory, a replica, unable to save, short of replicas, or without a
-// master for the slot.
+// Writable returns nil if the server of every partition takes writes now. Else the error wraps ErrUnavailable and says why not, in
+// Redis' words: it does not answer, is loading, out of memory, a replica, unable to save, short of replicas, or without a master for
+// the slot.
 //
-// It asks with a push to a list that is not there, which Redis judges as any write that needs memory and that then does nothing.
+// It pushes to a list that never exists. Redis checks that as any write that needs memory, and then does nothing.
 func (s *Scripts) Writable(ctx context.Context) error {
 	cmds, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for partition := range s.opts.Partitions {

@@ -13,22 +13,22 @@ import (
 const (
 	// stageFields is the most fields that one command stages: some 100 µs of Redis.
 	stageFields = 128
-	// stageCommands is how many of these share a round trip, and stageCommandsPaced how many do while others claim. Redis reads
-	// them some at a time and serves others in between.
+	// stageCommands is how many commands share a round trip, and stageCommandsPaced how many do while others claim. Redis serves
+	// others between two of them.
 	stageCommands, stageCommandsPaced = 8, 2
-	// stagedFor is how long staged records outlive a loader that died and that nobody followed.
+	// stagedFor is how long staged records stay after their loader died.
 	stagedFor = time.Hour
 )
 
-// Rebuild stages a campaign's claims beside what Redis holds of it, and puts them in force at once, see Finish. It is for
-// one goroutine.
+// Rebuild stages a campaign's claims beside what Redis holds of it, and puts them in force in one step, see Finish. It is for one
+// goroutine.
 type Rebuild struct {
 	s        *Scripts
 	campaign models.Campaign
 
 	usersKey, keysKey string
 	buffer            []any  // of fields and values for one key
-	bytes             []byte // that buffer is made of
+	bytes             []byte // that buffer points into
 	pipe              redis.Pipeliner
 	queued            int // fields in pipe
 	pace              *pace
@@ -37,8 +37,8 @@ type Rebuild struct {
 	begun             map[string]bool // keys that have their expiry
 }
 
-// NewRebuild begins load c.Epoch of a campaign with the definition in c. What earlier loads since epoch after staged and
-// left is taken away. replace lets a campaign that is fenced, and what is left of one, give way.
+// NewRebuild begins load c.Epoch of a campaign with the definition in c. It removes what earlier loads since epoch after staged and
+// left. With replace, the load may replace a fenced campaign, and what is left of one.
 func (s *Scripts) NewRebuild(ctx context.Context, c *models.Campaign, after int64, replace bool) (*Rebuild, error) {
 	users, err := NewUserRecords(c, c.SyncedSeq)
 	if err != nil {
@@ -52,11 +52,11 @@ func (s *Scripts) NewRebuild(ctx context.Context, c *models.Campaign, after int6
 		users, keys := s.KeysOf(c.ID).staged(epoch)
 		r.pipe.Unlink(ctx, users, keys)
 	}
-	r.pace = s.newPace(ctx, r.keysKey, 2*c.SyncedSeq) // a claim is a record of its own and one of a user
+	r.pace = s.newPace(ctx, r.keysKey, 2*c.SyncedSeq) // a claim has a record, and its user has one
 	return r, r.send(ctx)
 }
 
-// leftoversMax bounds how many loads back a loader cleans up; older ones expire.
+// leftoversMax bounds how many earlier loads a loader cleans up. Older ones expire.
 const leftoversMax = 16
 
 // Add stages a claim. Claims come in order of seq.
@@ -91,14 +91,14 @@ func (r *Rebuild) count(p *ClaimRecord) {
 	}
 }
 
-// stage queues one command of what is buffered, and sends when enough are queued.
+// stage queues one command with what is buffered, and sends when enough commands are queued.
 func (r *Rebuild) stage(ctx context.Context, key string) error {
 	if len(r.buffer) == 0 {
 		return nil
 	}
 	r.pipe.HSet(ctx, key, r.buffer...)
 	r.queued += len(r.buffer) / 2
-	r.buffer = r.buffer[:0] // HSet has copied it, and what it is made of stays until it is sent
+	r.buffer = r.buffer[:0] // HSet has copied it; r.bytes stays until it is sent
 	if !r.begun[key] {
 		r.begun[key] = true
 		r.pipe.PExpire(ctx, key, stagedFor)
@@ -109,7 +109,7 @@ func (r *Rebuild) stage(ctx context.Context, key string) error {
 	return nil
 }
 
-// send sends what is queued, and then lets others go first if need be.
+// send sends what is queued, and then waits as the pace requires.
 func (r *Rebuild) send(ctx context.Context) error {
 	if r.pipe.Len() == 0 {
 		return nil
@@ -125,20 +125,20 @@ func (r *Rebuild) send(ctx context.Context) error {
 // Position is what was staged so far: the load, and the highest seq in it. SetSeq raises the latter.
 func (r *Rebuild) Position() Position { return Position{Epoch: r.campaign.Epoch, Seq: r.staged.seq} }
 
-// SetSeq has the campaign go on after seq, though no claim that was staged reaches it: higher ones are known to be lost.
+// SetSeq has the campaign go on after seq although no staged claim reaches it: the claims between are known to be lost.
 func (r *Rebuild) SetSeq(seq int64) { r.staged.seq = max(r.staged.seq, seq) }
 
 // Taken is the units of the live claims that were staged so far.
 func (r *Rebuild) Taken() int64 { return r.staged.taken }
 
-// Released is how many of the claims that were staged so far had been released.
+// Released is how many of the claims that were staged so far are released.
 func (r *Rebuild) Released() int64 { return r.staged.released }
 
-// Claims is how many were staged so far, and must all have had a key of their own.
+// Claims is how many claims were staged so far.
 func (r *Rebuild) Claims() int64 { return r.staged.keys }
 
-// Finish puts what was staged in force in one step, with the status of the campaign that NewRebuild was given. loaded is
-// false when Redis holds a load that may not be replaced; then nothing was changed. Errors as Load.
+// Finish puts what was staged in force in one step, with the status that the campaign had in NewRebuild. loaded is false when Redis
+// holds a load that may not be replaced; then nothing was changed. Errors as Load.
 func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 	if err := r.stage(ctx, r.keysKey); err != nil {
 		return false, err
@@ -163,7 +163,7 @@ func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 	return r.s.loadStaged(ctx, &r.campaign, &r.staged)
 }
 
-// Drop takes away what was staged.
+// Drop removes what was staged.
 func (r *Rebuild) Drop(ctx context.Context) error {
 	r.pipe.Discard()
 	if err := r.s.rdb.Unlink(ctx, r.usersKey, r.keysKey).Err(); err != nil {

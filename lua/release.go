@@ -10,7 +10,7 @@ import (
 // ReleasesMax is the most claims that one call of release.lua gives back.
 const ReleasesMax = 100
 
-// Release is a claim that was released: what it took goes back.
+// Release is a released claim, whose units go back.
 type Release struct {
 	Claim ClaimRecord // as MySQL holds it
 
@@ -26,13 +26,13 @@ const (
 	releasedNow     Released = 0 // its units went back and its event was added
 	releasedByLoad  Released = 1 // a load had left it out of the counts already; its event was added
 	releasedBefore  Released = 2 // both were done before
-	ReleasedDamaged Released = 3 // Redis holds no such claim, or its user does not hold that much: nothing was changed for it
+	ReleasedDamaged Released = 3 // Redis holds no such claim, or the user holds less: nothing was changed for it
 )
 
-// Release gives back what up to ReleasesMax claims of one campaign took, once each however often it is called, and tells the
-// claim stream of each. Units, and the user's units in all, come back; those of the day only if it is the user's newest.
-// c.Epoch is the load that MySQL knows. Errors: ErrAbsent, ErrOther, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send
-// again).
+// Release gives back what up to ReleasesMax claims of one campaign took, once each however often it is called, and adds the event of
+// each to the claim stream. The stock gets its units back, and so does each limit of the user whose bucket in the user's record is
+// the claim's. c.Epoch is the load that MySQL knows. Errors: ErrAbsent, ErrOther, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe
+// to send again).
 func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Release) ([]Released, error) {
 	if len(releases) == 0 || len(releases) > ReleasesMax {
 		return nil, fmt.Errorf("%w: %d releases in a call, must be 1 to %d", ErrUnavailable, len(releases), ReleasesMax)

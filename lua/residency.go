@@ -9,11 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fence.lua's, evict.lua's, forget.lua's and release.lua's word for something else than what was meant.
+// statusElse is the reply of fence.lua, evict.lua, forget.lua and release.lua when Redis holds something else than was meant.
 const statusElse = 3
 
-// Fence has a load of a campaign take no claims any more. A campaign that Redis does not hold takes none anyway. Errors:
-// ErrOther (another load is there), ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
+// Fence stops the claims of a load of a campaign. A campaign that Redis does not hold takes none anyway. Errors: ErrOther (another
+// load is there), ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Fence(ctx context.Context, campaignID string, epoch int64) error {
 	keys := []string{s.KeysOf(campaignID).State}
 	code, reply, err := s.ask(ctx, s.fence, keys, []any{epoch})
@@ -28,9 +28,9 @@ func (s *Scripts) Fence(ctx context.Context, campaignID string, epoch int64) err
 	return damaged(s.fence.name, keys, reply)
 }
 
-// Evict takes a campaign out of Redis whose load and number of claims are as MySQL has them, in seen, and that nobody has
-// claimed from for idle. evicted is false when one of that is not so; then nothing was changed. It leaves a mark, see
-// EvictedAt. Errors: ErrAbsent, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown.
+// Evict removes a campaign from Redis if its load and its number of claims are those of MySQL, in seen, and nobody has claimed from it
+// for idle. Else evicted is false and nothing was changed. It leaves a tombstone, see EvictedAt. Errors: ErrAbsent, ErrDamaged,
+// ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) Evict(ctx context.Context, campaignID string, seen Position, idle time.Duration) (evicted bool, err error) {
 	k := s.KeysOf(campaignID)
 	keys := []string{k.State, k.Users, k.Keys, k.Evicted, k.Waves}
@@ -48,7 +48,7 @@ func (s *Scripts) Evict(ctx context.Context, campaignID string, seen Position, i
 	return false, damaged(s.evict.name, keys, reply)
 }
 
-// EvictedAt reads the mark that an eviction left: what it took out was all of that load. Zero is none.
+// EvictedAt reads the tombstone that an eviction left: the position that the campaign had. Zero is no tombstone.
 func (s *Scripts) EvictedAt(ctx context.Context, campaignID string) (Position, error) {
 	text, err := s.rdb.Get(ctx, s.KeysOf(campaignID).Evicted).Result()
 	if errors.Is(err, redis.Nil) {
@@ -58,23 +58,23 @@ func (s *Scripts) EvictedAt(ctx context.Context, campaignID string) (Position, e
 		return Position{}, sortError("get", err)
 	}
 	var seen Position
-	if _, err := fmt.Sscanf(text, "%d:%d", &seen.Epoch, &seen.Seq); err != nil || mark(seen) != text {
-		return Position{}, fmt.Errorf("%w: %s: mark of an eviction reads %.40q", ErrDamaged, campaignID, text)
+	if _, err := fmt.Sscanf(text, "%d:%d", &seen.Epoch, &seen.Seq); err != nil || tombstone(seen) != text {
+		return Position{}, fmt.Errorf("%w: %s: the tombstone of an eviction reads %.40q", ErrDamaged, campaignID, text)
 	}
 	return seen, nil
 }
 
-// Forget takes the mark of an eviction away, once MySQL has heard of it. Another mark stays.
+// Forget removes the tombstone of an eviction that MySQL has recorded. Another tombstone stays.
 func (s *Scripts) Forget(ctx context.Context, campaignID string, seen Position) error {
 	keys := []string{s.KeysOf(campaignID).Evicted}
-	code, reply, err := s.ask(ctx, s.forget, keys, []any{mark(seen)})
+	code, reply, err := s.ask(ctx, s.forget, keys, []any{tombstone(seen)})
 	if err != nil || code == statusOK || code == statusElse {
 		return err
 	}
 	return damaged(s.forget.name, keys, reply)
 }
 
-func mark(seen Position) string { return formatInt(seen.Epoch) + ":" + formatInt(seen.Seq) }
+func tombstone(seen Position) string { return formatInt(seen.Epoch) + ":" + formatInt(seen.Seq) }
 
 // ask runs a script and reads the status of its reply.
 func (s *Scripts) ask(ctx context.Context, one script, keys []string, args []any) (int64, []any, error) {

@@ -161,6 +161,18 @@ func TestCrossingsAreToldOnceEach(t *testing.T) {
 	})
 }
 
+// The claim that leaves exactly low_stock_at units crosses the line.
+func TestLowStockIsToldWhenStockLandsOnTheLine(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.Total, c.LowStockAt = 4, 3 })
+		b.claim(want("a", 1, ""))
+		told := []string{"campaign.low_stock at 1, 3 left"}
+		require.Equal(t, told, b.announcements())
+		b.claim(want("b", 1, ""))
+		require.Equal(t, told, b.announcements(), "low already")
+	})
+}
+
 // A change of total or of low_stock_at crosses a line as a claim does: told once, whoever brings it, and again after it was left.
 func TestCrossingsByAChangeAreToldOnceEach(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {

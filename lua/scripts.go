@@ -48,7 +48,7 @@ var (
 	releaseSource string
 )
 
-// script is a script's name, for people and metrics, its text, and its digest.
+// script is a script with its name, which stands in messages and metrics, its text and its digest.
 type script struct {
 	name, source string
 	*redis.Script
@@ -56,12 +56,12 @@ type script struct {
 
 func newScript(name, source string) script { return script{name, source, redis.NewScript(source)} }
 
-// Options of New. The zero value is one partition, the process's clock and nobody watching.
+// Options of New. The zero value is one partition and the process's clock.
 type Options struct {
 	Partitions int                                                // claim streams; 0 is 1
 	Clock      func() time.Time                                   // for the table of days; nil is time.Now
-	Observe    func(script string, took time.Duration, err error) // called after each call of a script; nil is nobody
-	Durability Durability                                         // of claims before they are answered; reads don't wait
+	Observe    func(script string, took time.Duration, err error) // is called after each call of a script, unless nil
+	Durability Durability                                         // of claims and releases before they are answered
 
 	// ServerClock stands in for Redis' own clock, in milliseconds since 1970, in tests of what midnight does; nil is Redis'.
 	ServerClock func() int64
@@ -74,12 +74,12 @@ type Scripts struct {
 
 	days dayTables
 
-	noWaitAOF atomic.Bool // a server was met that does not know the command
+	noWaitAOF atomic.Bool // a server did not know WAITAOF
 
 	claim, load, adjust, push, state, fence, evict, forget, release script
 }
 
-// New makes Scripts on a client. Whatever the client's retries, no script is sent twice by it.
+// New makes Scripts on a client. No script is sent twice, whatever retries the client has.
 func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 	if opts.Partitions == 0 {
 		opts.Partitions = 1
@@ -133,7 +133,7 @@ func (s *Scripts) all() []script {
 	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.forget, s.release}
 }
 
-// run calls a script by its digest; a Redis that has forgotten it says NOSCRIPT before anything ran, and gets the text.
+// run calls a script by its digest. A Redis that has forgotten the script says NOSCRIPT before anything ran, and is sent the text.
 func (s *Scripts) run(ctx context.Context, one script, keys []string, args []any) ([]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, one.name, err)
@@ -151,7 +151,7 @@ func (s *Scripts) run(ctx context.Context, one script, keys []string, args []any
 // send sends a script once.
 func (s *Scripts) send(ctx context.Context, command, script string, keys []string, args []any) ([]any, error) {
 	cmd := scriptCmd(ctx, command, script, keys, args)
-	_ = s.rdb.Process(ctx, cmd) // the error is the command's too
+	_ = s.rdb.Process(ctx, cmd) // the command holds the error, too
 	return cmd.Slice()
 }
 
@@ -166,18 +166,17 @@ func scriptCmd(ctx context.Context, command, script string, keys []string, args 
 	return cmd
 }
 
-// firstKeyPos is where EVAL and EVALSHA have their first key, by which a cluster client picks the node.
+// firstKeyPos is where the first key of EVAL and EVALSHA stands. A cluster client picks the node by it.
 const firstKeyPos = 3
 
-// onceCmd is a command that is never sent again after it may have run. MaxRetries does not stop a cluster client: it
-// repeats what timed out as it follows redirects, and tells of the last error only.
+// onceCmd is a command that is never sent again after it may have run. MaxRetries does not stop a cluster client: as it follows
+// redirects it repeats what timed out, and it returns the last error only.
 type onceCmd struct{ *redis.Cmd }
 
-// NoRetry tells the client so. A node's "not mine" is still followed.
+// NoRetry has the client not send the command again. The client still follows MOVED.
 func (onceCmd) NoRetry() bool { return true }
 
-// sortError tells an error after which surely nothing happened from one after which the script may have run. Whatever is
-// not known to be harmless is the latter.
+// sortError wraps ErrUnavailable around an error after which surely nothing happened, and ErrOutcomeUnknown around any other.
 func sortError(name string, err error) error {
 	var answered redis.Error
 	var dial *net.OpError
@@ -195,7 +194,7 @@ func sortError(name string, err error) error {
 	}
 }
 
-// Statuses that every script may reply with in the first place.
+// statusOK, statusAbsent and statusDamaged mean the same in every script that has them.
 const (
 	statusOK      = 0
 	statusAbsent  = 1
@@ -214,7 +213,7 @@ func status(name string, reply []any) (int64, error) {
 	return code, nil
 }
 
-// badReply is for a reply that no script of ours gives. What happened is not known.
+// badReply is the error of a reply that no script of ours gives. What happened is not known.
 func badReply(name string, reply []any) error {
 	text := fmt.Sprintf("%.200v", reply)
 	return fmt.Errorf("%w: %s replied %s", ErrOutcomeUnknown, name, strings.ToValidUTF8(text, "?"))

@@ -15,23 +15,23 @@ import (
 type State struct {
 	Meta       Meta
 	Status     models.Status
-	Epoch      int64 // which load into Redis this is
+	Epoch      int64 // of the load
 	Version    int64 // of the definition
 	Total      int64
 	Taken      int64 // by live claims
 	Seq        int64 // accepted claims so far
-	Released   int64 // of these, released since
+	Released   int64 // claims of these that were released
 	LowStockAt int64
-	Pushed     int64     // of packets: the position up to which Redis was told of them
-	LastMs     int64     // when it was last claimed from or loaded, milliseconds since 1970 by Redis' clock
+	Pushed     int64     // the position up to which Redis has packets
+	LastMs     int64     // time of the last claim or load, milliseconds since 1970 by Redis' clock
 	AsOf       time.Time // by Redis' clock
 }
 
-// Remaining is the units that can still be claimed; 0 when total was lowered below what is taken.
+// Remaining is the units that can be claimed yet. It is 0 if total was lowered below what is taken.
 func (s *State) Remaining() int64 { return max(0, s.Total-s.Taken) }
 
-// Drift is what Redis has more to give than the books, in units; both must be of one watermark. While a change is on its way
-// the totals differ rightly, and only what was claimed is compared.
+// Drift is by how many units Redis has more to give than the books; both must be of one watermark. While a change is on its way the
+// totals differ rightly, and Drift compares what was claimed.
 func (s *State) Drift(books *models.Books) int64 {
 	if s.SameDefinition(books) {
 		return s.Remaining() - max(0, books.Remaining-books.ParkedUnits)
@@ -39,7 +39,7 @@ func (s *State) Drift(books *models.Books) int64 {
 	return books.Claimed + books.ParkedUnits - s.Taken
 }
 
-// SameDefinition tells that no change of the campaign is on its way.
+// SameDefinition tells whether no change of the campaign is on its way.
 func (s *State) SameDefinition(books *models.Books) bool {
 	return s.Version == books.Version && books.AppliedVersion == books.Version
 }
@@ -82,10 +82,10 @@ func (s *Scripts) decodeState(campaignID string, reply []any) (State, error) {
 		st.Pushed = f.number("pushed")
 	}
 	for _, name := range []string{"starts_at_ms", "ends_at_ms"} {
-		f.number(name) // for claim.lua, which would refuse it
+		f.number(name) // claim.lua refuses a state without it
 	}
 	for i := range limits {
-		f.number(limits[i].field) // the same
+		f.number(limits[i].field)
 	}
 	if now, ok := reply[1].(int64); ok {
 		st.AsOf = time.UnixMilli(now).UTC()
@@ -105,7 +105,7 @@ var (
 // errField says what is wrong with a field of a state.
 var errField = errors.New("not what was written there")
 
-// fields are a state's fields as text; err is about the first that can't be.
+// fields are a state's fields as text; err is about the first one that is damaged.
 type fields struct {
 	text map[string]string
 	err  error
@@ -127,10 +127,10 @@ func (f *fields) refuse(name string, err error) {
 	}
 }
 
-// digitsMax is the longest number that the scripts take: as many digits are always exact in Lua.
+// digitsMax is how many digits a number in Redis may have. Lua holds numbers of so many digits exactly.
 const digitsMax = 15
 
-// number reads a number that is never below 0.
+// number reads a number that is 0 or more.
 func (f *fields) number(name string) int64 {
 	n, err := strconv.ParseUint(f.text[name], 10, 63)
 	if err == nil && len(f.text[name]) > digitsMax {
@@ -142,7 +142,7 @@ func (f *fields) number(name string) int64 {
 	return int64(n)
 }
 
-// counter reads a number that loads of an earlier version don't have.
+// counter reads a number that is missing in loads of an earlier version.
 func (f *fields) counter(name string) int64 {
 	if _, there := f.text[name]; !there {
 		return 0
@@ -157,7 +157,7 @@ func (f *fields) oneOf(name string, values []string) string {
 	return f.text[name]
 }
 
-// zone reads a zone; time.LoadLocation would take nothing at all for UTC, and Local for where this machine is.
+// zone reads a zone. time.LoadLocation would take an empty name for UTC, and Local for the zone of this machine.
 func (f *fields) zone(name string) *time.Location {
 	if f.text[name] == "" || f.text[name] == "Local" {
 		f.refuse(name, errField)

@@ -25,7 +25,7 @@ func (h *Hydrator) load(ctx context.Context, id string, round loadRound) (Rebuil
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		lock.Keep(ctx, func() { cancel(fmt.Errorf("%w: the lock of %s was lost", lua.ErrUnavailable, id)) })
+		lock.RenewUntil(ctx, func() { cancel(fmt.Errorf("%w: the lock of %s was lost", lua.ErrUnavailable, id)) })
 	}()
 	defer func() {
 		cancel(nil)
