@@ -193,25 +193,6 @@ func TestRemainingIsWhatIsLeftAfterTheCall(t *testing.T) {
 	})
 }
 
-// A3: a fourth limit is one line. This one is per hour, kept in a field of state and counted in the user's record, where
-// records written before it count as unused.
-func TestFourthLimitIsOneLine(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		b.claim(want("u", 1, ""))
-		const day = "  {field = 'per_user_per_day', code = 9, bucket = function(day) return day end},\n"
-		const hour = "  {field = 'per_hour', code = 9, bucket = function(_, now_ms) return math.floor(now_ms / 3600000) end},\n"
-		require.NoError(t, b.s.Mutate(day, day+hour))
-		require.Equal(t, []models.Outcome{models.OutcomeDamaged}, b.outcomes(want("u", 1, "")), "its field is not there yet")
-		require.NoError(t, rdb.HSet(t.Context(), b.keys.State, "per_hour", 2).Err())
-		require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeClaimed, models.OutcomeUserDayLimit},
-			b.outcomes(want("u", 1, ""), want("u", 1, ""), want("u", 1, "")))
-		b.setClock(noon.Add(time.Hour))
-		require.Equal(t, []models.Outcome{models.OutcomeClaimed}, b.outcomes(want("u", 2, "")))
-		b.requireBooks()
-	})
-}
-
 func TestCallsThatCantBeAreNotSent(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, func(c *models.Campaign) { c.Total = 1000 })

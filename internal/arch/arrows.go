@@ -61,18 +61,19 @@ var arrows = map[string][]string{
 
 	"docs/examples": {}, // programs of others, who have nothing of ours
 
-	"internal/arch":     {},
-	"internal/crowd":    {"models"},
-	"internal/load":     {"client", "models"},
-	"internal/luadebug": {"lua", "models"}, // make lua-debug
-	"internal/e2e":      everything,        // whole-pipeline tests
-	"internal/embedded": {"migrations", "models"},
-	"internal/deploy":   {}, // checks of the Dockerfile and docker-compose.yml
-	"internal/sleep":    {},
-	"internal/steps":    {}, // where tests act in the middle of production code
-	testEnv:             {},
-	syncerTest:          everything,
-	"scripts":           {},
+	"internal/arch":      {},
+	"internal/crowd":     {"models"},
+	"internal/load":      {"client", "models"},
+	"internal/luadebug":  {"lua", "models"}, // make lua-debug
+	"internal/e2e":       everything,        // whole-pipeline tests
+	"internal/embedded":  {"migrations", "models"},
+	"internal/deploy":    {}, // checks of the Dockerfile and docker-compose.yml
+	"internal/sleep":     {},
+	"internal/steps":     {}, // where tests act in the middle of production code
+	testEnv:              {},
+	syncerTest:           everything,
+	"scripts":            {},
+	"internal/hourlimit": {}, // a limit that Dibs does not have, added in a build of its own
 }
 
 // redisClients are the libraries that talk to Redis.
