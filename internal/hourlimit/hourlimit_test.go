@@ -107,7 +107,7 @@ func TestAThirdLimit(t *testing.T) {
 	require.NoError(t, err, out)
 	for _, name := range []string{
 		"TestClaimsUnderTheLimit", "TestALimitThatIsChanged", "TestReleasesGiveTheLimitBack", "TestTheLimitOutlivesEvictionLossAndRebuild",
-		"TestReconcileAndRepairKnowTheLimit",
+		"TestReconcileAndRepairKnowTheLimit", "TestACampaignOfBeforeTheLimitIsRebuilt",
 	} {
 		require.Contains(t, out, "--- PASS: "+name)
 	}

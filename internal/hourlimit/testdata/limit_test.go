@@ -2,6 +2,7 @@ package hourlimit_test
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -170,4 +171,21 @@ func TestReconcileAndRepairKnowTheLimit(t *testing.T) {
 		require.Equal(t, before, s.records(), "repaired by the rows")
 	}
 	require.Equal(t, []models.Outcome{claimed, hourLimit}, s.outcomes(u(), u()))
+}
+
+// A campaign that Redis holds from before the limit has no such field: it is rebuilt, and what users took in this hour counts.
+func TestACampaignOfBeforeTheLimitIsRebuilt(t *testing.T) {
+	t.Parallel()
+	s := begin(t)
+	s.Take(s.id, u())
+	before := s.records()
+	keys := s.Keys(s.id)
+	require.NoError(t, s.Rdb.HDel(t.Context(), keys.State, "per_user_per_hour").Err())
+	older := before["u"][:strings.LastIndex(before["u"], ";")]
+	require.NoError(t, s.Rdb.HSet(t.Context(), keys.Users, "u", older).Err())
+	require.Equal(t, []models.Outcome{models.OutcomeDamaged}, s.outcomes(u()))
+	require.NoError(t, s.Hydrate(s.id))
+	require.Equal(t, before, s.records())
+	require.Equal(t, []models.Outcome{claimed, hourLimit}, s.outcomes(u(), u()))
+	s.requireAgreed()
 }
