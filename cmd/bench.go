@@ -157,8 +157,8 @@ func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *conf
 			BaseURL: b.url, Token: cfg.AdminToken, CampaignID: "bench-" + uuid.NewString()[:8], Users: b.users, Keys: b.keys, Batch: b.batch,
 		},
 		Stock: b.stock, Plan: b.plan, Step: b.step, Hold: b.hold, SyncWait: b.syncWait,
-		Tell: func(what string, total int64) (func(int64), func()) {
-			bar := newProgress(env.Stderr, what, int(total))
+		StartPhase: func(name string, sends int64) (func(int64), func()) {
+			bar := newProgress(env.Stderr, name, int(sends))
 			return func(answered int64) { bar.set(int(answered)) }, bar.done
 		},
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"dibs/config"
-	"dibs/internal/embedded"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/migrations"
@@ -20,6 +19,7 @@ import (
 	"dibs/syncer/residency"
 	"dibs/syncer/resolve"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
@@ -88,12 +88,12 @@ func (s *stack) close() {
 func (s *stack) openRedis(ctx context.Context) error {
 	url := s.cfg.RedisURL
 	if url == "" {
-		server, err := embedded.StartRedis()
+		server, err := miniredis.Run() // in memory: its data ends with the process
 		if err != nil {
-			return err
+			return fmt.Errorf("embedded redis: %w", err)
 		}
 		s.closers = append(s.closers, server.Close)
-		url = server.URL()
+		url = "redis://" + server.Addr()
 	}
 	rdb, err := lua.Connect(url)
 	if err != nil {

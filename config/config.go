@@ -1,5 +1,5 @@
-// Package config is what a Dibs process is told from outside: every setting once, with its variable, its flag, its default
-// and its meaning. The environment is read first, flags win over it.
+// Package config reads the settings of a Dibs process: each setting is defined once, with its variable, flag, default and meaning. A
+// flag overrides its variable in the environment.
 package config
 
 import (
@@ -26,15 +26,15 @@ var ErrConfig = errors.New("config")
 // Prefix starts the name of every variable.
 const Prefix = "DIBS_"
 
-// Config is what is in force.
+// Config holds the settings in force.
 type Config struct {
 	HTTPAddr    string
-	MetricsAddr string // of consumer, syncer and finance; "" is none
-	RedisURL    string // "" is embedded
-	MySQLDSN    string // "" is embedded SQLite
+	MetricsAddr string // of consumer, syncer and finance; "": none
+	RedisURL    string // "": embedded
+	MySQLDSN    string // "": embedded SQLite
 	MySQLConns  int    // most connections of this process
-	FinanceDSN  string // "" is MySQLDSN
-	DataDir     string // "" is a temporary folder
+	FinanceDSN  string // "": MySQLDSN
+	DataDir     string // "": a temporary folder
 
 	AdminToken      string
 	StorefrontToken string
@@ -42,18 +42,18 @@ type Config struct {
 
 	Partitions      int
 	FlushSize       int           // claims
-	FlushInterval   time.Duration // whichever comes first
+	FlushInterval   time.Duration // a flush happens at FlushSize or FlushInterval, whichever comes first
 	IdleEvict       time.Duration
 	Durability      lua.Durability
 	Groups          []string
 	ShutdownTimeout time.Duration
-	UserRate        float64 // claims a second, per user and process; 0 is no limit
+	UserRate        float64 // claims a second, per user and process; 0: no limit
 	Name            string  // of this process among its group's consumers
 	LogLevel        string
 	LogFormat       string
 
-	// Unknown are variables with our prefix that are no setting: a typing mistake, or an orchestrator's own
-	// (Kubernetes sets DIBS_SERVICE_HOST for a service called dibs), so they are for a warning, not a refusal.
+	// Unknown are variables with Prefix that are not settings: typing mistakes, or variables of an orchestrator (Kubernetes sets
+	// DIBS_SERVICE_HOST for a service called dibs). They deserve a warning, not a refusal.
 	Unknown []string
 
 	sources []Source
@@ -62,7 +62,7 @@ type Config struct {
 // fromDefault is the Source of a setting that nobody set.
 const fromDefault = "default"
 
-// Source tells where a setting's value comes from, for `dibs config`.
+// Source is one setting as `dibs config` lists it.
 type Source struct {
 	Variable string
 	Value    string // masked if it is a secret
@@ -70,7 +70,7 @@ type Source struct {
 	Meaning  string
 }
 
-// Sources lists every setting in force, in the order of the documentation.
+// Sources lists all settings, in the order of the documentation.
 func (c *Config) Sources() []Source { return c.sources }
 
 // Given tells whether a setting comes from outside, by its variable.
@@ -78,16 +78,16 @@ func (c *Config) Given(variable string) bool {
 	return slices.ContainsFunc(c.sources, func(s Source) bool { return s.Variable == variable && s.From != fromDefault })
 }
 
-// Embedded tells whether both servers are built in.
+// Embedded reports whether both servers are built in.
 func (c *Config) Embedded() bool { return c.RedisURL == "" && c.MySQLDSN == "" }
 
-// setting is one line of the table of settings.
+// setting is one entry of the table of settings.
 type setting struct {
-	key      string // of the flag; the variable is Prefix + upper case with underscores
+	key      string // name of the flag; the variable is Prefix and the name in upper case with underscores
 	fallback string
 	meaning  string
 	secret   bool
-	absent   string // what the listing shows for an empty value
+	ifEmpty  string // what the listing shows for an empty value
 	set      func(*Config, string) error
 }
 
@@ -95,14 +95,14 @@ func (s setting) variable() string {
 	return Prefix + strings.ToUpper(strings.ReplaceAll(s.key, "-", "_"))
 }
 
-// AddFlags gives a command a flag for every setting.
+// AddFlags adds a flag for every setting to a command.
 func AddFlags(flags *pflag.FlagSet) {
 	for _, s := range settings {
 		flags.String(s.key, s.fallback, s.meaning+" ("+s.variable()+")")
 	}
 }
 
-// Load reads the environment, as "NAME=value" lines, and the flags that were given. The error wraps ErrConfig.
+// Load reads the environment, as "NAME=value" lines, and the flags that were set. Its error wraps ErrConfig.
 func Load(environ []string, flags *pflag.FlagSet) (*Config, error) {
 	c := &Config{}
 	layers, err := c.readLayers(environ, flags)
@@ -127,14 +127,15 @@ func Load(environ []string, flags *pflag.FlagSet) (*Config, error) {
 	return c, nil
 }
 
-// checkTokens refuses a token that is set twice: who has the lesser one would be the greater.
+// checkTokens refuses one token for two roles: its holder would have the greater role without anyone meaning it.
 func (c *Config) checkTokens() error {
 	seen := map[string]string{"": ""}
 	for _, t := range []struct{ variable, token string }{
 		{"ADMIN_TOKEN", c.AdminToken}, {"STOREFRONT_TOKEN", c.StorefrontToken}, {"VIEWER_TOKEN", c.ViewerToken},
 	} {
 		if other := seen[t.token]; other != "" {
-			return fmt.Errorf("%w: %s%s and %s%s: must differ, and are the same token", ErrConfig, Prefix, other, Prefix, t.variable)
+			return fmt.Errorf("%w: %s%s and %s%s: are the same token: each role needs a token of its own",
+				ErrConfig, Prefix, other, Prefix, t.variable)
 		}
 		if t.token != "" {
 			seen[t.token] = t.variable
@@ -145,7 +146,7 @@ func (c *Config) checkTokens() error {
 
 func (s setting) shown(value string) string {
 	if value == "" {
-		return s.absent
+		return s.ifEmpty
 	}
 	if s.secret {
 		return mask(s.key, value)
@@ -153,7 +154,7 @@ func (s setting) shown(value string) string {
 	return value
 }
 
-// layer is one place settings come from, the stronger later.
+// layer is one place where settings come from. A later layer overrides an earlier one.
 type layer struct {
 	name   string
 	values *koanf.Koanf
@@ -177,7 +178,7 @@ func (c *Config) readLayers(environ []string, flags *pflag.FlagSet) ([]layer, er
 				c.Unknown = append(c.Unknown, name)
 			}
 			if value == "" {
-				return "", nil // an empty variable is one that is not set
+				return "", nil // an empty variable counts as not set
 			}
 			return key, value
 		},
@@ -195,7 +196,7 @@ func (c *Config) readLayers(environ []string, flags *pflag.FlagSet) ([]layer, er
 	return []layer{{"environment", fromEnv}, {"flag", fromFlags}}, nil
 }
 
-// BooksDSN is the database of the finance service.
+// BooksDSN returns the DSN of the finance service's database.
 func (c *Config) BooksDSN() string {
 	if c.FinanceDSN != "" {
 		return c.FinanceDSN
@@ -203,21 +204,21 @@ func (c *Config) BooksDSN() string {
 	return c.MySQLDSN
 }
 
-// CheckFinance refuses a finance service without servers: it needs Redis and its own database, and no other.
+// CheckFinance refuses settings that lack what the finance service needs: Redis and a database.
 func (c *Config) CheckFinance() error {
 	switch {
 	case c.RedisURL == "":
-		return fmt.Errorf("%w: %sREDIS_URL: is not set; the finance service needs the Redis that the API writes to", ErrConfig, Prefix)
+		return fmt.Errorf("%w: %sREDIS_URL: is not set: the finance service needs the Redis that the API writes to", ErrConfig, Prefix)
 	case c.BooksDSN() == "":
-		return fmt.Errorf("%w: %sFINANCE_DSN: is not set, and neither is %sMYSQL_DSN: the books need a database", ErrConfig, Prefix, Prefix)
+		return fmt.Errorf("%w: %sFINANCE_DSN: is not set, nor is %sMYSQL_DSN: the finance service needs a database", ErrConfig, Prefix, Prefix)
 	}
 	return nil
 }
 
-// CheckServers refuses one server without the other. Commands that need both call it; `dibs migrate` needs MySQL alone.
+// CheckServers refuses one server without the other. Commands that need both servers call it.
 func (c *Config) CheckServers() error {
 	if (c.RedisURL == "") != (c.MySQLDSN == "") {
-		return fmt.Errorf("%w: %sREDIS_URL and %sMYSQL_DSN go together: set both for real servers, neither for embedded ones",
+		return fmt.Errorf("%w: %sREDIS_URL and %sMYSQL_DSN go together: set both for real servers, or neither for the embedded ones",
 			ErrConfig, Prefix, Prefix)
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 // masked stands for a secret.
 const masked = "****"
 
-// mask hides what is secret in the value of a setting.
+// mask hides the secret part of a setting's value.
 func mask(key, value string) string {
 	switch key {
 	case "redis-url":
@@ -33,7 +33,7 @@ func maskUser(value string) string {
 	return user + ":" + masked + value[at:]
 }
 
-// maskURLs hides the passwords of comma-separated URLs, and all of a value in which one can't be read: who knows what it holds.
+// maskURLs hides the passwords of comma-separated URLs. If one of them cannot be read, it hides the whole value.
 func maskURLs(value string) string {
 	hosts := strings.Split(value, ",")
 	for i, host := range hosts {

@@ -13,22 +13,22 @@ import (
 	"dibs/models"
 )
 
-// settings is the table of everything that can be set. A new setting is one line here and one field of Config.
+// settings is the table of all settings. A new setting is one entry here and one field of Config.
 var settings = []setting{
 	{key: "http-addr", fallback: "127.0.0.1:8080", meaning: "listen address",
 		set: text(func(c *Config) *string { return &c.HTTPAddr })},
 	{key: "metrics-addr", meaning: "listen address for /metrics and /healthz of consumer, syncer and finance; empty: none",
 		set: text(func(c *Config) *string { return &c.MetricsAddr })},
-	{key: "redis-url", secret: true, absent: "embedded", meaning: "" +
+	{key: "redis-url", secret: true, ifEmpty: "embedded", meaning: "" +
 		"redis:// or rediss:// URL, several comma-separated hosts are a cluster; empty: embedded",
 		set: text(func(c *Config) *string { return &c.RedisURL })},
-	{key: "mysql-dsn", secret: true, absent: "embedded", meaning: "go-sql-driver DSN; empty: embedded SQLite",
+	{key: "mysql-dsn", secret: true, ifEmpty: "embedded", meaning: "go-sql-driver DSN; empty: embedded SQLite",
 		set: text(func(c *Config) *string { return &c.MySQLDSN })},
 	{key: "mysql-conns", fallback: "16", meaning: "most connections of a process to MySQL",
 		set: integer(func(c *Config) *int { return &c.MySQLConns }, 4, 1000)},
 	{key: "finance-dsn", secret: true, meaning: "go-sql-driver DSN of the finance service's books; empty: as mysql-dsn",
 		set: text(func(c *Config) *string { return &c.FinanceDSN })},
-	{key: "data-dir", absent: "temporary", meaning: "folder of the embedded SQLite; empty: a temporary one, gone at the end",
+	{key: "data-dir", ifEmpty: "temporary", meaning: "folder of the embedded SQLite; empty: a temporary one, gone at the end",
 		set: text(func(c *Config) *string { return &c.DataDir })},
 	{key: "admin-token", secret: true, meaning: "bearer token that may do all",
 		set: token(func(c *Config) *string { return &c.AdminToken })},
@@ -70,7 +70,7 @@ func hostname() string {
 	return name
 }
 
-// name must be one: Redis keeps what this process has taken under it.
+// name refuses an empty name: Redis keeps this process' unacknowledged entries under its name.
 func name(c *Config, value string) error {
 	if strings.TrimSpace(value) == "" {
 		return errors.New("must not be empty")
@@ -79,18 +79,18 @@ func name(c *Config, value string) error {
 	return nil
 }
 
-// token must be one that a header can carry to its end.
+// token refuses what an Authorization header cannot carry.
 func token(field func(*Config) *string) func(*Config, string) error {
 	return func(c *Config, value string) error {
 		if strings.ContainsFunc(value, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
-			return errors.New("must not hold blanks or control characters, which an Authorization header can't carry")
+			return errors.New("must not hold blanks or control characters: an Authorization header cannot carry them")
 		}
 		*field(c) = value
 		return nil
 	}
 }
 
-// durability is in the words of package lua, which keeps it.
+// durability takes the names that package lua parses.
 func durability(c *Config, value string) (err error) {
 	c.Durability, err = lua.ParseDurability(value)
 	return err
@@ -98,7 +98,7 @@ func durability(c *Config, value string) (err error) {
 
 var groupName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// groups must hold syncer: without its events in MySQL there are no books.
+// groups refuses a list without models.GroupSyncer: events would be trimmed before they are in MySQL.
 func groups(c *Config, value string) error {
 	syncer := false
 	for name := range strings.SplitSeq(value, ",") {
@@ -110,7 +110,7 @@ func groups(c *Config, value string) error {
 		c.Groups = append(c.Groups, name)
 	}
 	if !syncer {
-		return errors.New("must name the group syncer, which writes the books")
+		return errors.New("must name the group syncer, which writes the claims into MySQL")
 	}
 	return nil
 }

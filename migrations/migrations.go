@@ -1,8 +1,8 @@
-// Package migrations holds the schema of Dibs as plain SQL, one folder a dialect, and brings a database up to it.
+// Package migrations holds the schema of Dibs as plain SQL, in one folder per dialect, and applies it to a database.
 //
-// The files are meant to be read by DBAs before they run: each column says what it is. Both dialects give the same tables,
-// columns and keys; a test holds them to that. A statement may run twice (DDL is not transactional on MySQL, so a
-// migration cut short is run again from its first line).
+// DBAs are meant to read the files before they run: each column has a comment. Both dialects give the same tables, columns and keys; a
+// test checks that. Every statement may run twice: DDL is not transactional on MySQL, so a migration that was interrupted is run again
+// from its first line.
 package migrations
 
 import (
@@ -39,8 +39,8 @@ var (
 //go:embed mysql/*.sql sqlite/*.sql
 var files embed.FS
 
-// Up brings the schema to this program's version and returns the names of the migrations it ran. Several may run at once:
-// on MySQL a lock row lets one go at a time, and the others then find nothing left to do.
+// Up brings the schema to this program's version and returns the names of the migrations that it ran. Several processes may call it at
+// once: on MySQL a lock row makes them take turns, and the later ones find nothing left to do.
 func Up(ctx context.Context, db *sql.DB, dialect string) (applied []string, err error) {
 	provider, err := newProvider(db, dialect)
 	if err != nil {
@@ -103,7 +103,7 @@ func folder(dialect string) (fs.FS, error) {
 	return dir, nil
 }
 
-// needed is the number of the newest file.
+// needed returns the number of the newest file.
 func needed(dialect string) (int64, error) {
 	dir, err := folder(dialect)
 	if err != nil {
@@ -124,7 +124,7 @@ func needed(dialect string) (int64, error) {
 	return newest, nil
 }
 
-// version reads goose's own table; a database without it is at 0.
+// version reads goose's table; a database without it is at 0.
 func version(ctx context.Context, db *sql.DB, dialect string) (int64, error) {
 	query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
 	if dialect == SQLite {

@@ -9,7 +9,7 @@ const (
 	ResolvedBefore          Resolved = "repeated"         // the very same was done before
 	ResolvedAlreadyRedeemed Resolved = "already_redeemed" // by another order, or before it could be released
 	ResolvedAlreadyReleased Resolved = "already_released" // or expired
-	ResolvedPacket          Resolved = "packet"           // the amount of a packet is credited when it is claimed: it can be neither redeemed nor released
+	ResolvedPacket          Resolved = "packet"           // a packet is credited when it is claimed: nothing is left to decide
 )
 
 // Resolution is the answer to an attempt to redeem or release a claim.

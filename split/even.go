@@ -1,6 +1,6 @@
 package split
 
-// even divides spare among n; the first spare%n get one more.
+// even divides spare into n parts; the first spare%n get one more.
 func even(n int, spare int64) []int64 {
 	each, more := spare/int64(n), spare%int64(n)
 	parts := make([]int64, n)

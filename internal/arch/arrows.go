@@ -53,7 +53,7 @@ var arrows = map[string][]string{
 	},
 	// The ladder of strategies: only cmd imports it.
 	"lab": {
-		"api", "consumer", "internal/embedded", "internal/sqlstore", "lua", "migrations", "models",
+		"api", "consumer", "internal/sqlstore", "lua", "migrations", "models",
 		"syncer/campaigns", "syncer/residency", "syncer/writer",
 	},
 
@@ -66,7 +66,6 @@ var arrows = map[string][]string{
 	"internal/load":      {"client", "models"},
 	"internal/luadebug":  {"lua", "models"}, // make lua-debug
 	"internal/e2e":       everything,        // whole-pipeline tests
-	"internal/embedded":  {"migrations", "models"},
 	"internal/deploy":    {}, // checks of the Dockerfile and docker-compose.yml
 	"internal/sleep":     {},
 	"internal/steps":     {}, // where tests act in the middle of production code

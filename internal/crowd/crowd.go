@@ -1,5 +1,5 @@
-// Package crowd sends a crowd at a Dibs over HTTP and keeps count of what it was told, so that the books can be held
-// against it. `dibs demo` and the whole-pipeline tests use it.
+// Package crowd sends the claims of many users to a running Dibs over HTTP and counts the answers, to compare them with the books. `dibs
+// demo` and the whole-pipeline tests use it.
 package crowd
 
 import (
@@ -11,37 +11,38 @@ import (
 	"sync/atomic"
 	"time"
 
+	"dibs/internal/sleep"
 	"dibs/models"
 )
 
-// Plan is what a crowd does. Every user asks once, in an order of its own; some ask again with the same key.
+// Plan is what a crowd does. Every user claims once, in no fixed order; some repeat their claim with the same key.
 type Plan struct {
 	BaseURLs    []string // of one or more API processes; users are spread over them
-	Token       string   // bearer; "" sends none
+	Token       string   // bearer token; "": none
 	CampaignID  string
 	Users       int
-	Connections int                   // users asking at the same time
-	Quantity    func(user int) int64  // units; nil is 1
-	Batch       int                   // claims in one POST /v1/claims:batch; 0 and 1 use single claims
-	Again       func(user int) bool   // whether a user sends the same claim once more after the answer; nil is nobody
-	Once        func(user int) bool   // whether a user takes the first answer for the last, even one that asks to come again; nil is nobody
-	UserID      func(user int) string // nil is user-<n>
-	Attempts    int                   // how often one claim is sent until its outcome is known; 0 is 50
-	Pause       time.Duration         // before it is sent again; 0 is 20 ms
-	Progress    func(answered int)    // called with the number of users answered so far; nil is nobody
+	Connections int                   // users that claim at the same time
+	Quantity    func(user int) int64  // units; nil: 1
+	Batch       int                   // claims of one POST /v1/claims:batch; 0 and 1: single claims
+	Again       func(user int) bool   // whether a user sends the same claim once more after the answer; nil: none does
+	Once        func(user int) bool   // whether a user never retries, whatever the answer; nil: none does so
+	UserID      func(user int) string // nil: user-<n>
+	Attempts    int                   // how often one claim is sent until its outcome is known; 0: 50
+	Pause       time.Duration         // before it is sent again; 0: 20 ms
+	Progress    func(answered int)    // called with the number of users answered so far; may be nil
 }
 
-// Tally is what the crowd was told.
+// Tally counts what the crowd was answered.
 type Tally struct {
 	Sent     int                     // requests, retries included
 	Accepted int                     // claims
 	Units    int64                   // of accepted claims
-	Replayed int                     // answers marked as the first answer again
-	Unknown  int                     // answers that left the outcome open, later settled by a retry
-	Unready  int                     // answers that surely claimed nothing and asked to come again, and requests that reached nobody
+	Replayed int                     // answers marked as a replay
+	Unknown  int                     // answers after which the outcome was unknown until a retry
+	Unready  int                     // answers and failed connections that surely claimed nothing, and were retried
 	Refused  map[string]int          // users refused for good, by code
 	Claims   map[string]models.Claim // accepted, by claim id
-	InDoubt  map[string]int64        // users who never learnt what became of their claim, and the units they asked for
+	InDoubt  map[string]int64        // users for whom the outcome is still unknown, and the units they asked for
 	Faults   []string                // answers that break the contract; there must be none
 	Took     time.Duration
 }
@@ -49,8 +50,8 @@ type Tally struct {
 // faultsMax bounds Tally.Faults.
 const faultsMax = 20
 
-// Run sends the crowd and returns what it was told, once every user has an answer. It fails when a claim's outcome stays
-// unknown after all attempts, or ctx ends.
+// Run sends the claims and returns the tally once every user has an answer. It fails when a claim's outcome is still unknown after all
+// attempts, or ctx ends.
 func Run(ctx context.Context, p Plan) (Tally, error) {
 	p = p.withDefaults()
 	start := time.Now()
@@ -121,25 +122,25 @@ type run struct {
 	answered int
 }
 
-// ErrUnsettled says that a claim's outcome was still unknown after all attempts.
-var ErrUnsettled = errors.New("crowd: outcome still unknown")
+// ErrUnknown says that a claim's outcome was still unknown after all attempts.
+var ErrUnknown = errors.New("crowd: outcome still unknown")
 
-// ask settles the claims of users from..to-1: one request each, or one batch.
+// ask sends the claims of users from..to-1, one request each or one batch, until each has its final answer.
 func (r *run) ask(ctx context.Context, from, to int) error {
-	open := make([]int, 0, to-from)
+	waiting := make([]int, 0, to-from)
 	for user := from; user < to; user++ {
-		open = append(open, user)
+		waiting = append(waiting, user)
 	}
-	first := make(map[int]answer, len(open))
-	for attempt := 0; len(open) > 0; attempt++ {
+	first := make(map[int]answer, len(waiting))
+	for attempt := 0; len(waiting) > 0; attempt++ {
 		if attempt == r.plan.Attempts {
-			return fmt.Errorf("%w: %s after %d attempts", ErrUnsettled, r.plan.UserID(open[0]), attempt)
+			return fmt.Errorf("%w: %s after %d attempts", ErrUnknown, r.plan.UserID(waiting[0]), attempt)
 		}
-		if attempt > 0 && !sleep(ctx, r.plan.Pause) {
+		if attempt > 0 && sleep.For(ctx, r.plan.Pause) != nil {
 			return ctx.Err()
 		}
-		answers := r.send(ctx, r.base(from/r.plan.Batch+attempt), open)
-		open = r.settle(open, answers, first)
+		answers := r.send(ctx, r.base(from/r.plan.Batch+attempt), waiting)
+		waiting = r.record(waiting, answers, first)
 	}
 	if err := r.sendAgain(ctx, from/r.plan.Batch, first); err != nil {
 		return err
@@ -152,11 +153,11 @@ func (r *run) ask(ctx context.Context, from, to int) error {
 	return nil
 }
 
-// base is the process whose turn it is: users are spread over all, and each further try goes to the next.
+// base is the process to ask: users are spread over all processes, and each retry goes to the next one.
 func (r *run) base(turn int) string { return r.plan.BaseURLs[turn%len(r.plan.BaseURLs)] }
 
-// settle books the final answers and returns the users whose outcome is still open.
-func (r *run) settle(users []int, answers []answer, first map[int]answer) (open []int) {
+// record counts the answers and returns the users who have to ask again.
+func (r *run) record(users []int, answers []answer, first map[int]answer) (waiting []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, user := range users {
@@ -166,23 +167,23 @@ func (r *run) settle(users []int, answers []answer, first map[int]answer) (open 
 		case a.claim != nil:
 			r.accept(user, a)
 			first[user] = a
-		case a.open() && !r.plan.Once(user):
-			open = append(open, user)
+		case a.retryable() && !r.plan.Once(user):
+			waiting = append(waiting, user)
 		default:
 			r.tally.Refused[a.code]++
 		}
-		r.doubt(user, a)
+		r.recordDoubt(user, a)
 	}
-	return open
+	return waiting
 }
 
-// doubt keeps who does not know whether a claim was made. Coming again with the same key settles it, one way or the other.
-func (r *run) doubt(user int, a answer) {
+// recordDoubt notes whether a user knows the outcome of the claim. After an unknown one, a retry with the same key tells it.
+func (r *run) recordDoubt(user int, a answer) {
 	switch {
 	case a.unknown():
 		r.tally.Unknown++
 		r.tally.InDoubt[r.plan.UserID(user)] = r.plan.Quantity(user)
-	case a.open():
+	case a.retryable():
 		r.tally.Unready++
 	default:
 		delete(r.tally.InDoubt, r.plan.UserID(user))
@@ -194,10 +195,10 @@ func (r *run) accept(user int, a answer) {
 		r.tally.Replayed++
 	}
 	if a.claim.UserID != r.plan.UserID(user) || a.claim.Quantity != r.plan.Quantity(user) || a.claim.CampaignID != r.plan.CampaignID {
-		r.faultf("%s asked for %d, was given %+v", r.plan.UserID(user), r.plan.Quantity(user), *a.claim)
+		r.faultf("%s asked for %d, got %+v", r.plan.UserID(user), r.plan.Quantity(user), *a.claim)
 	}
 	if _, twice := r.tally.Claims[a.claim.ID]; twice {
-		r.faultf("claim %s was given to two users", a.claim.ID)
+		r.faultf("two users got claim %s", a.claim.ID)
 		return
 	}
 	r.tally.Claims[a.claim.ID] = *a.claim
@@ -211,26 +212,26 @@ func (r *run) faultf(format string, args ...any) {
 	}
 }
 
-// sendAgain repeats accepted claims with their keys: the first answer must come again, byte for byte.
+// sendAgain repeats accepted claims with their keys: each must get its first answer again, byte for byte.
 func (r *run) sendAgain(ctx context.Context, turn int, first map[int]answer) error {
 	for user, before := range first {
 		if !r.plan.Again(user) {
 			continue
 		}
 		for attempt := 0; ; attempt++ {
-			if r.again(user, before, r.send(ctx, r.base(turn+1+attempt), []int{user})[0]) {
+			if r.compare(user, before, r.send(ctx, r.base(turn+1+attempt), []int{user})[0]) {
 				break
 			}
-			if attempt == r.plan.Attempts || !sleep(ctx, r.plan.Pause) {
-				return fmt.Errorf("%w: %s again", ErrUnsettled, r.plan.UserID(user))
+			if attempt == r.plan.Attempts || sleep.For(ctx, r.plan.Pause) != nil {
+				return fmt.Errorf("%w: %s again", ErrUnknown, r.plan.UserID(user))
 			}
 		}
 	}
 	return nil
 }
 
-// again holds an answer against the first one; false when it is none yet.
-func (r *run) again(user int, before, a answer) (settled bool) {
+// compare compares the answer to a repeated claim with the first one; false for an answer that has to be retried.
+func (r *run) compare(user int, before, a answer) (final bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tally.Sent++
@@ -240,21 +241,10 @@ func (r *run) again(user int, before, a answer) (settled bool) {
 		if a.body != before.body || !a.replayed && r.plan.Batch == 1 {
 			r.faultf("%s: first %s, again %s", r.plan.UserID(user), before.body, a.body)
 		}
-	case a.open():
+	case a.retryable():
 		return false
 	default:
 		r.faultf("%s: first %s, again refused: %s", r.plan.UserID(user), before.body, a.code)
 	}
 	return true
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -15,7 +15,7 @@ import (
 	"dibs/models"
 )
 
-// answer is what became of one claim in one request: a claim, or the code of the refusal, or neither when no answer came.
+// answer is the answer to one claim of a request: a claim, or the code of the refusal, or neither when no answer came.
 type answer struct {
 	claim    *models.Claim
 	body     string // of the claim, byte for byte
@@ -23,13 +23,13 @@ type answer struct {
 	replayed bool
 }
 
-// unreached is the code of a request of which not a byte was sent: nobody listened.
+// unreached is the code of a request that could not be sent: there was no connection.
 const unreached = "unreached"
 
-// errUnsent says that not a byte of a request was sent.
+// errUnsent says that no byte of a request was sent.
 var errUnsent = errors.New("crowd: not sent")
 
-// noAnswer tells a request that surely was not sent from one that may have been.
+// noAnswer is the answer to a request that failed: one that was surely not sent is unreached, any other may have claimed.
 func noAnswer(err error) answer {
 	if errors.Is(err, errUnsent) {
 		return answer{code: unreached}
@@ -37,13 +37,13 @@ func noAnswer(err error) answer {
 	return answer{}
 }
 
-// unknown tells whether the claim may have been made.
+// unknown reports whether the claim may have been made.
 func (a answer) unknown() bool {
 	return a.claim == nil && (a.code == "" || a.code == "outcome_unknown")
 }
 
-// open tells whether the same claim, sent again, may get another answer.
-func (a answer) open() bool {
+// retryable reports whether the same claim may get another answer when it is sent again.
+func (a answer) retryable() bool {
 	return a.unknown() || slices.Contains([]string{unreached, "unavailable", "rate_limited"}, a.code)
 }
 
@@ -69,7 +69,7 @@ func (r *run) send(ctx context.Context, base string, users []int) []answer {
 	return answers
 }
 
-// key is the idempotency key of a user's claim: the same however often it is sent.
+// key is the idempotency key of a user's claim, the same in every attempt.
 func (r *run) key(user int) string { return "key-" + r.plan.UserID(user) }
 
 func (r *run) sendOne(ctx context.Context, base string, user int) answer {
@@ -144,7 +144,7 @@ func (r *run) post(ctx context.Context, url, key string, body any) (response, er
 	if key != "" {
 		req.Header.Set("Idempotency-Key", key)
 	}
-	var sent atomic.Bool // not what the error says: net/http sends again by itself, and tells of the last try only
+	var sent atomic.Bool // the error does not say so: net/http retries by itself and returns the error of the last try
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }}))
 	res, err := r.client.Do(req)
 	switch {

@@ -9,29 +9,30 @@ import (
 	"dibs/models"
 )
 
-// Bench is a whole run: the search for a rate if there is a ramp, the measured run, and the books afterwards.
+// Bench is a whole run: the search for a rate if there is a ramp, the measured run, and the comparison with the books.
 type Bench struct {
 	Target   *Target
 	Stock    int64 // units
-	Plan     Plan  // its rate is found by the ramp, if there is one
+	Plan     Plan  // with a Ramp, its rate comes from there
 	Ramp     *Ramp
 	Step     time.Duration // of one rate of the ramp
-	Hold     float64       // share of the ramp's top rate that the measured run has
+	Hold     float64       // rate of the measured run, as a share of the ramp's top rate
 	SyncWait time.Duration // how long the books may take after the last answer
-	// Tell is told what begins, and how many sends it has; it returns who is told of each. Nil is nobody.
-	Tell func(what string, total int64) (progress func(answered int64), done func())
+	// StartPhase is called when a phase begins, with its name and its number of sends. It returns what to call after each answer and at
+	// the end of the phase. It may be nil.
+	StartPhase func(name string, sends int64) (progress func(answered int64), done func())
 }
 
 const (
-	lagPoll    = 50 * time.Millisecond
-	settlePoll = 5 * time.Millisecond
-	closeWait  = 5 * time.Second
-	// pauseBetween lets the books come up to date between two rates of a ramp, so that one rate does not pay for another.
+	lagPoll   = 50 * time.Millisecond
+	syncPoll  = 5 * time.Millisecond
+	closeWait = 5 * time.Second
+	// pauseBetween is how long the books may take to be up to date between two rates of a ramp, so that no rate pays for another.
 	pauseBetween = 30 * time.Second
 )
 
-// told is what all runs against the campaign were told together.
-type told struct{ sent, accepted, unknown int64 }
+// totals are the answers of all runs against the campaign together.
+type totals struct{ sent, accepted, unknown int64 }
 
 // Run runs it. The report is complete only without an error.
 func (b *Bench) Run(ctx context.Context) (report Report, err error) {
@@ -43,7 +44,7 @@ func (b *Bench) Run(ctx context.Context) (report Report, err error) {
 		defer cancel()
 		err = errors.Join(err, b.Target.Close(closing))
 	}()
-	var all told
+	var all totals
 	report = b.newReport()
 	if b.Ramp != nil {
 		if report.Ramp, err = b.search(ctx, &all); err != nil {
@@ -70,22 +71,22 @@ func (b *Bench) Run(ctx context.Context) (report Report, err error) {
 	return report, err
 }
 
-func (b *Bench) search(ctx context.Context, all *told) (*RampReport, error) {
+func (b *Bench) search(ctx context.Context, all *totals) (*RampReport, error) {
 	top, steps, err := b.Ramp.Find(ctx, func(ctx context.Context, rate float64) (Counts, error) {
 		plan := b.Plan
 		plan.Rate, plan.Duration, plan.WarmUp, plan.Grace = rate, b.Step, b.Step/4, time.Second
 		result, err := b.measure(ctx, fmt.Sprintf("trying %.0f a second", rate), plan, all)
 		if err == nil {
-			_, _, err = b.settle(ctx, pauseBetween)
+			_, _, err = b.awaitSync(ctx, pauseBetween)
 		}
 		return result.Measured, err
 	})
 	return &RampReport{P99LimitMS: ms(b.Ramp.P99), TopRate: top, Hold: b.Hold, Steps: steps}, err
 }
 
-func (b *Bench) measure(ctx context.Context, what string, plan Plan, all *told) (Result, error) {
-	if b.Tell != nil {
-		progress, done := b.Tell(what, plan.Total())
+func (b *Bench) measure(ctx context.Context, what string, plan Plan, all *totals) (Result, error) {
+	if b.StartPhase != nil {
+		progress, done := b.StartPhase(what, plan.Total())
 		defer done()
 		plan.Progress = progress
 	}
@@ -99,8 +100,8 @@ func (b *Bench) measure(ctx context.Context, what string, plan Plan, all *told) 
 	return result, err
 }
 
-// settle polls until everything claimed is in the books, at most for a while.
-func (b *Bench) settle(ctx context.Context, wait time.Duration) (models.Stock, time.Duration, error) {
+// awaitSync polls until everything claimed is in the books, for at most wait.
+func (b *Bench) awaitSync(ctx context.Context, wait time.Duration) (models.Stock, time.Duration, error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -113,7 +114,7 @@ func (b *Bench) settle(ctx context.Context, wait time.Duration) (models.Stock, t
 				return s, time.Since(start), nil
 			}
 		}
-		if !sleepUntil(ctx, time.Now().Add(settlePoll)) {
+		if !sleepUntil(ctx, time.Now().Add(syncPoll)) {
 			if last.CampaignID == "" {
 				return last, time.Since(start), err
 			}
@@ -122,8 +123,8 @@ func (b *Bench) settle(ctx context.Context, wait time.Duration) (models.Stock, t
 	}
 }
 
-func (b *Bench) books(ctx context.Context, all *told) (Books, error) {
-	stock, took, err := b.settle(ctx, b.SyncWait)
+func (b *Bench) books(ctx context.Context, all *totals) (Books, error) {
+	stock, took, err := b.awaitSync(ctx, b.SyncWait)
 	if err != nil {
 		return Books{}, err
 	}

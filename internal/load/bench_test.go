@@ -168,8 +168,8 @@ func TestBooksThatDoNotAgreeAreWrong(t *testing.T) {
 func TestAnUnknownAnswerMayBeAClaim(t *testing.T) {
 	t.Parallel()
 	s := models.Stock{Total: 10, Claimed: 5, Remaining: 5, Synced: 5}
-	require.True(t, compare(10, &told{accepted: 4, unknown: 1}, &s, 0).Agree)
-	require.False(t, compare(10, &told{accepted: 4}, &s, 0).Agree)
+	require.True(t, compare(10, &totals{accepted: 4, unknown: 1}, &s, 0).Agree)
+	require.False(t, compare(10, &totals{accepted: 4}, &s, 0).Agree)
 }
 
 func TestTheShapeOfTheJSON(t *testing.T) {

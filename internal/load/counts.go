@@ -6,24 +6,24 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Counts is what was sent and answered. Latency counts from the moment a send was due.
+// Counts counts sends and answers. Latency is measured from the moment when a send was due.
 type Counts struct {
 	Sent     int64 // requests made
-	Unsent   int64 // due, and never sent: no connection became free in time. Their wait is in Latency
+	Unsent   int64 // never sent because no connection was free in time; their wait counts as latency
 	Accepted int64
 	Refused  map[string]int64 // by code
 	Faults   map[string]int64 // by code
 	Unknown  int64            // of the faults, those that may have been accepted
 	Late     int64            // sends after their time though a connection was free: the generator was too slow
 	Waited   int64            // sends after their time because all connections were busy
-	LateMax  time.Duration    // the generator's own worst
+	LateMax  time.Duration    // the longest of these delays of the generator
 	Took     time.Duration    // until the last answer, at least the planned duration
 
 	latency *hdrhistogram.Histogram // µs
 	last    time.Time
 }
 
-// latencyMax is above what any send may wait; higher ones count as this.
+// latencyMax is the highest latency that is recorded; higher ones count as this.
 const latencyMax = time.Hour
 
 func newCounts() Counts {
@@ -33,7 +33,7 @@ func newCounts() Counts {
 	}
 }
 
-// Merge adds what another counted.
+// Merge adds the counts of from.
 func (c *Counts) Merge(from *Counts) {
 	c.Sent += from.Sent
 	c.Unsent += from.Unsent
@@ -54,7 +54,7 @@ func (c *Counts) Merge(from *Counts) {
 	}
 }
 
-// At returns the latency that q percent of the sends stayed within.
+// At returns the q-th percentile of the latency.
 func (c *Counts) At(q float64) time.Duration {
 	return time.Duration(c.latency.ValueAtPercentile(q)) * time.Microsecond
 }

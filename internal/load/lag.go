@@ -14,7 +14,7 @@ type sample struct {
 	claimed, synced int64
 }
 
-// samplesMax bounds what is kept: an hour and more at the pace of Watch.
+// samplesMax bounds the samples that Watch keeps.
 const samplesMax = 50_000
 
 // Lag is how far the books were behind during a run.
@@ -22,7 +22,7 @@ type Lag struct {
 	Polls      int     `json:"polls"`
 	PollFaults int     `json:"poll_faults"`
 	BacklogMax int64   `json:"backlog_max"` // units
-	AgeP99MS   float64 `json:"age_p99_ms"`  // of the oldest claim not in the books, an upper bound, over the polls
+	AgeP99MS   float64 `json:"age_p99_ms"`  // over the polls: upper bound of the age of the oldest claim that is not in the books
 	AgeMaxMS   float64 `json:"age_max_ms"`
 	Backlog    []Point `json:"backlog"` // over time, thinned to at most 100 points
 }
@@ -36,7 +36,7 @@ type Point struct {
 // pointsMax is how many points of a backlog over time are shown.
 const pointsMax = 100
 
-// Watch polls the stock until ctx ends, then tells how far behind the books were.
+// Watch polls the stock until ctx ends, and returns how far behind the books were.
 func Watch(ctx context.Context, every time.Duration, stock func(context.Context) (models.Stock, error)) Lag {
 	start, faults := time.Now(), 0
 	ticker := time.NewTicker(every)
@@ -60,7 +60,7 @@ func Watch(ctx context.Context, every time.Duration, stock func(context.Context)
 	return lagOf(samples, faults)
 }
 
-// lagOf: what had been claimed at an earlier poll and is synced now bounds the age of the oldest claim that is not.
+// lagOf bounds the age of the oldest unsynced claim by the time since the last poll whose claims are all synced now.
 func lagOf(samples []sample, faults int) Lag {
 	lag := Lag{Polls: len(samples), PollFaults: faults, Backlog: []Point{}}
 	ages := make([]time.Duration, len(samples))

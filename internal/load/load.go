@@ -1,5 +1,5 @@
-// Package load sends claims at a constant rate, whatever the answers do (an open loop), and measures each from the moment it
-// was due, so that a service that stalls cannot hide the wait of those who would have come meanwhile.
+// Package load sends claims at a constant rate, however slow the answers are (an open loop). It measures each latency from the moment when
+// the claim was due, so that a service that stalls cannot hide the wait of the claims that were due meanwhile.
 package load
 
 import (
@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"dibs/internal/sleep"
 )
 
 // ErrPlan is wrapped by refusals of a plan.
@@ -22,23 +24,23 @@ const (
 	DurationMax    = 24 * time.Hour
 )
 
-// lateAfter is what a timer of a busy machine is off; beyond it a send is late.
+// lateAfter is the inaccuracy of a timer on a busy machine. A send that is later than that counts as late.
 const lateAfter = time.Millisecond
 
-// shardsMax bounds the memory for counts: a histogram is some 200 kB.
+// shardsMax bounds the memory of the counts: a histogram takes some 200 kB.
 const shardsMax = 16
 
 // Plan is one run at one rate.
 type Plan struct {
 	Rate        float64       // sends a second
-	WarmUp      time.Duration // sends at the same rate before, counted apart
+	WarmUp      time.Duration // before Duration, at the same rate, counted apart
 	Duration    time.Duration
 	Connections int           // sends under way at the same time
-	Grace       time.Duration // after the schedule's end; what was not sent by then never is. 0 is 5 s
+	Grace       time.Duration // how long after the schedule's end late sends are still made; 0: 5 s
 	Progress    func(answered int64)
 }
 
-// WithDefaults returns a copy with what is 0 filled in.
+// WithDefaults returns a copy with the zero fields filled in.
 func (p Plan) WithDefaults() Plan {
 	if p.Grace == 0 {
 		p.Grace = 5 * time.Second
@@ -49,7 +51,7 @@ func (p Plan) WithDefaults() Plan {
 	return p
 }
 
-// Validate refuses what cannot be run. The error wraps ErrPlan and names the field.
+// Validate returns nil, or ErrPlan wrapped with the name of the field.
 func (p *Plan) Validate() error {
 	switch {
 	case math.IsNaN(p.Rate) || p.Rate <= 0 || p.Rate > RateMax:
@@ -76,11 +78,11 @@ func (p *Plan) due(n int64) time.Duration {
 	return time.Duration(float64(n) / p.Rate * float64(time.Second))
 }
 
-// Answer is what became of one send.
+// Answer is the answer to one send.
 type Answer struct {
-	Code    string // of a refusal or a fault; "" is accepted
-	Fault   bool   // no refusal for a reason of the campaign's: no answer, an error of the service
-	Unknown bool   // it may have been accepted all the same
+	Code    string // of a refusal or a fault; "": accepted
+	Fault   bool   // no answer, or an error of the service, rather than a refusal by the campaign
+	Unknown bool   // the claim may have been accepted all the same
 }
 
 // Send makes send n and waits for its answer. Many run at the same time.
@@ -91,7 +93,7 @@ type Result struct {
 	Warm, Measured Counts
 }
 
-// Run sends a plan. It ends early, with ctx's error, when ctx does.
+// Run sends a plan. When ctx ends it stops, and returns ctx's error.
 func Run(ctx context.Context, p Plan, send Send) (Result, error) {
 	p = p.WithDefaults()
 	if err := p.Validate(); err != nil {
@@ -110,7 +112,7 @@ func Run(ctx context.Context, p Plan, send Send) (Result, error) {
 	return r.result(), ctx.Err()
 }
 
-// run is a plan under way. Whoever is free takes the next send, and waits until it is due.
+// run is a plan that is being sent. A worker that is free takes the next send, and waits until it is due.
 type run struct {
 	plan   Plan
 	send   Send
@@ -173,17 +175,10 @@ func (r *run) result() Result {
 	return res
 }
 
+// sleepUntil waits until due; false when ctx ends first.
 func sleepUntil(ctx context.Context, due time.Time) bool {
-	wait := time.Until(due)
-	if wait <= 0 {
-		return ctx.Err() == nil
+	if wait := time.Until(due); wait > 0 {
+		return sleep.For(ctx, wait) == nil
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return ctx.Err() == nil
 }

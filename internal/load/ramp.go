@@ -11,10 +11,10 @@ type Ramp struct {
 	From      float64       // a second, the first rate tried; doubled while it holds
 	To        float64       // never above
 	P99       time.Duration // stays below this
-	Precision float64       // ends when the lowest rate that failed is within this share of the highest that held; 0 is 0.1
+	Precision float64       // the search ends when the lowest failed rate is within this share of the highest held rate; 0: 0.1
 }
 
-// stepsMax bounds a search: from twenty doublings and as many halves, some of them twice.
+// stepsMax bounds a search: twenty doublings and as many halvings, some of them tried twice.
 const stepsMax = 64
 
 // Shares of a step that may go wrong before it counts as not held.
@@ -23,7 +23,7 @@ const (
 	lateShare     = 0.01
 )
 
-// rounding forgives what dividing and multiplying by the same number loses.
+// rounding allows for what dividing and multiplying by the same number loses.
 const rounding = 1 + 1e-9
 
 // Step is one rate that was tried.
@@ -38,9 +38,9 @@ type Step struct {
 // Measure runs one rate for a while.
 type Measure func(ctx context.Context, rate float64) (Counts, error)
 
-// Find returns the highest rate that held, 0 if none did, and the rates tried, in order. A rate that fails is tried once more,
-// because a busy machine's hiccup is no limit; and a rate counts only if it holds again after all above it have failed,
-// because one lucky measurement is no top rate. It does not look below a sixty-fourth of the first rate.
+// Find returns the highest rate that held, 0 if none did, and the rates it tried, in order. It tries a rate that fails once more, because
+// a hiccup of a busy machine is no limit. A rate counts only if it holds again after all rates above it have failed, because one lucky
+// measurement is no top rate. Find does not go below a sixty-fourth of the first rate.
 func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error) {
 	if r.Precision == 0 {
 		r.Precision = 0.1
@@ -71,7 +71,7 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 			failed = rate
 			drop = min(2*drop, 1)
 		}
-		if !r.settled(held, failed) {
+		if !r.isPrecise(held, failed) {
 			continue
 		}
 		if ok, err = try(held); ok || err != nil {
@@ -86,14 +86,15 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 // has none.
 const LowestPart = 64
 
-func (r Ramp) settled(held, failed float64) bool {
+// isPrecise reports whether the search is over: Ramp.To holds, or held and failed are close enough.
+func (r Ramp) isPrecise(held, failed float64) bool {
 	if held == 0 {
 		return false
 	}
 	return failed == 0 && held >= r.To || failed > 0 && failed <= held*(1+r.Precision)*rounding
 }
 
-// next doubles until a rate failed, then halves the gap; while none is known to hold it goes down, in steps that grow.
+// next doubles the rate until one failed, then halves the gap. While no rate holds it goes down, in growing steps.
 func (r Ramp) next(held, failed, drop float64) float64 {
 	switch {
 	case failed == 0:

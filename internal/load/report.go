@@ -7,10 +7,10 @@ import (
 	"dibs/models"
 )
 
-// Report is a run as JSON shows it. Times are in milliseconds, rates a second.
+// Report is the JSON report of a run. Times are in milliseconds, rates per second.
 type Report struct {
 	URL          string           `json:"url"`
-	Servers      string           `json:"servers"` // whose they are, for people
+	Servers      string           `json:"servers"` // "embedded", or where they are
 	CampaignID   string           `json:"campaign_id"`
 	Plan         PlanReport       `json:"plan"`
 	Ramp         *RampReport      `json:"ramp,omitempty"`
@@ -57,7 +57,7 @@ type Latency struct {
 	Max  float64 `json:"max"`
 }
 
-// Books holds what the service says in the end against what it had answered.
+// Books compares what the service says in the end with what it had answered.
 type Books struct {
 	Accepted      int64    `json:"accepted"` // answers
 	Unknown       int64    `json:"unknown"`  // answers that may have been claims
@@ -85,8 +85,8 @@ func (r *Report) fill(c *Counts) {
 	r.Latency = Latency{ms(c.At(50)), ms(c.At(90)), ms(c.At(99)), ms(c.At(99.9)), ms(c.Max())}
 }
 
-// compare: each accepted answer is one unit claimed; an answer that never came may be one.
-func compare(total int64, all *told, s *models.Stock, took time.Duration) Books {
+// compare counts one unit for each accepted answer; an answer that never came may be one more.
+func compare(total int64, all *totals, s *models.Stock, took time.Duration) Books {
 	b := Books{
 		Accepted: all.accepted, Unknown: all.unknown, Claimed: s.Claimed, Synced: s.Synced, SyncedAfterMS: ms(took), Wrong: []string{},
 	}
@@ -96,7 +96,7 @@ func compare(total int64, all *told, s *models.Stock, took time.Duration) Books 
 		}
 	}
 	wrong(s.Claimed < all.accepted, "%d claims were accepted, %d are booked", all.accepted, s.Claimed)
-	wrong(s.Claimed > all.accepted+all.unknown, "%d are booked, at most %d were asked for and not refused",
+	wrong(s.Claimed > all.accepted+all.unknown, "%d claims are booked, at most %d were asked for and not refused",
 		s.Claimed, all.accepted+all.unknown)
 	wrong(s.Claimed > total, "%d of %d units were claimed", s.Claimed, total)
 	wrong(s.Total != total || s.Remaining != total-s.Claimed, "%d left of %d after %d claims", s.Remaining, s.Total, s.Claimed)

@@ -15,7 +15,7 @@ import (
 	"dibs/models"
 )
 
-// ErrTarget says that a Dibs did not do what a run needs of it.
+// ErrTarget says that the service did not do what a run needs.
 var ErrTarget = errors.New("load: target")
 
 const (
@@ -23,12 +23,12 @@ const (
 	answerMax    = 64 << 10
 )
 
-// Target is a running Dibs and one campaign of its own there.
+// Target is a campaign, made for the run, at a running Dibs.
 type Target struct {
 	BaseURL    string // without a slash at the end
-	Token      string // bearer; "" sends none
+	Token      string // bearer token; "": none
 	CampaignID string
-	Users      int64 // claims go round them
+	Users      int64 // the claims are spread over so many users
 	Keys       bool  // each claim has an idempotency key of its own
 	Batch      bool  // claims go through package client, and share requests; needs Keys
 
@@ -36,7 +36,7 @@ type Target struct {
 	sharing      *client.Client // with Batch
 }
 
-// Open makes the campaign; Close ends it.
+// Open creates the campaign; Close closes it.
 func (t *Target) Open(ctx context.Context, connections int, stock int64) error {
 	t.client = httpClient(connections)
 	t.side = httpClient(2)
@@ -62,7 +62,7 @@ func httpClient(connections int) *http.Client {
 	}}
 }
 
-// Close ends the campaign, so that nobody claims from it, and the connections.
+// Close closes the campaign and the connections.
 func (t *Target) Close(ctx context.Context) error {
 	err := t.call(ctx, http.MethodPost, "/v1/campaigns/"+t.CampaignID+"/close", nil, nil)
 	t.client.CloseIdleConnections()
@@ -116,7 +116,7 @@ func noAnswer(err error) Answer {
 	return Answer{Code: "no_answer", Fault: true, Unknown: true}
 }
 
-// answerOf: only a conflict is an answer of the campaign's own; every other refusal is the service's or the caller's fault.
+// answerOf takes a conflict for a refusal by the campaign, and every other problem for a fault of the service or the caller.
 func answerOf(status int, body []byte) Answer {
 	if status == http.StatusCreated {
 		return Answer{}
@@ -160,7 +160,7 @@ func (t *Target) request(ctx context.Context, method, path string, body []byte) 
 	return req, nil
 }
 
-// call is for everything beside the claims.
+// call makes every request but claims.
 func (t *Target) call(ctx context.Context, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
