@@ -90,7 +90,7 @@ type Campaign struct {
 	ResidencyAt     *time.Time
 	// StreamGeneration is the generation of the claim stream when the campaign was loaded: while the stream has the same one, none of
 	// its entries was lost. The tags keep the name of the column, and of the field in the digests that are stored.
-	StreamGeneration string `gorm:"column:stream_birth" json:"StreamBirth"`
+	StreamGeneration string `gorm:"column:stream_birth" json:"StreamBirth"` //nolint:tagliatelle // as stored digests have it
 	SeenSeq          int64  // highest seq that an API process saw in this epoch and that Redis did not hold afterwards
 	LostClaims       int64  // seqs that a repair gave up: no row will ever have them
 
