@@ -116,6 +116,7 @@ func TestDemoKeepsRunningUntilItIsInterrupted(t *testing.T) {
 		return stock != nil || demo.over()
 	})
 	require.NotNil(t, stock, demo.problems)
+	require.Never(t, demo.over, time.Second, 50*time.Millisecond, "it serves on")
 	var left struct{ Remaining, Claimed int64 }
 	call(t, http.MethodGet, stock[1], "").into(t, &left)
 	require.EqualValues(t, 0, left.Remaining)
