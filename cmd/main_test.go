@@ -3,7 +3,7 @@ package cmd
 import (
 	"context"
 	"io"
-	"log"
+	"log" //nolint:depguard // what go-sql-driver takes
 	"os"
 	"os/signal"
 	"slices"

@@ -101,7 +101,7 @@ func TestARestartOfEachRoleLosesNothing(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, consumer.stop().code)
 	api = start(t, s.environ, "api")
 	api.claim("spring", "u3")
-	consumer = start(t, s.environ, "consumer")
+	start(t, s.environ, "consumer")
 	api.synced("spring", 3)
 	require.EqualValues(t, 7, s.number("SELECT remaining FROM campaigns WHERE id = 'spring'"))
 }

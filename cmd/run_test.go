@@ -217,9 +217,9 @@ func call(t testing.TB, method, url, body string, headers ...string) answer {
 }
 
 // get is call for what must be there.
-func (r *running) get(path string, headers ...string) answer {
+func (r *running) get(path string) answer {
 	r.t.Helper()
-	got := call(r.t, http.MethodGet, r.url+path, "", headers...)
+	got := call(r.t, http.MethodGet, r.url+path, "")
 	require.Equal(r.t, http.StatusOK, got.status, got.body)
 	return got
 }
@@ -292,9 +292,9 @@ func (s *servers) exec(statement string, args ...any) {
 }
 
 // number asks the database for one.
-func (s *servers) number(query string, args ...any) (n int64) {
+func (s *servers) number(query string) (n int64) {
 	s.t.Helper()
-	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), query, args...).Scan(&n))
+	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), query).Scan(&n))
 	return n
 }
 

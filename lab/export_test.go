@@ -81,3 +81,10 @@ func (r *Report) Compare() { r.compare() }
 
 // ResultOf sums up rounds.
 var ResultOf = newResult
+
+// How figures are written, and what processes share.
+var (
+	Digits = digits
+	Whole  = whole
+	Share  = share
+)

@@ -1,27 +1,26 @@
 package lab
 
 import (
+	_ "embed"
 	"fmt"
-	"image/color"
 	"os"
 	"path/filepath"
-	"slices"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
+	"strings"
+	"text/template"
 )
 
 // Plotted is one plot on disk.
 type Plotted struct{ File, Title string }
 
-// figure is one plot: a dot a rung for each series.
+//go:embed plot.svg.tmpl
+var plotSource string
+
+// figure is one plot: a dot a rung for each series, with its value beside it.
 type figure struct {
 	file, title, unit string
 
-	log    bool // the axis; what is 0 is left out then
+	log    bool // the axis; what is 0 has no dot then
+	text   func(float64) string
 	series []series
 }
 
@@ -33,23 +32,24 @@ type series struct {
 // figures of the report, one plot each.
 func figures() []figure {
 	return []figure{
-		{file: "throughput.svg", title: "Claims a second", unit: "claims/s, logarithmic", log: true, series: []series{
+		{file: "throughput.svg", title: "Claims a second", unit: "claims/s, logarithmic", log: true, text: digits, series: []series{
 			{"", func(r *Result) float64 { return r.ClaimsPerSecond }},
 		}},
-		{file: "latency.svg", title: "Latency of an accepted claim at full load", unit: "ms, logarithmic", log: true, series: []series{
-			{"p50", func(r *Result) float64 { return r.P50Ms }},
-			{"p95", func(r *Result) float64 { return r.P95Ms }},
-			{"p99", func(r *Result) float64 { return r.P99Ms }},
-		}},
-		{file: "sold.svg", title: "What the sell-out got wrong, worst round", unit: "units; users", series: []series{
+		{file: "latency.svg", title: "Latency of an accepted claim at full load", unit: "ms, logarithmic", log: true, text: digits,
+			series: []series{
+				{"p50", func(r *Result) float64 { return r.P50Ms }},
+				{"p95", func(r *Result) float64 { return r.P95Ms }},
+				{"p99", func(r *Result) float64 { return r.P99Ms }},
+			}},
+		{file: "sold.svg", title: "What the sell-out got wrong, worst round", unit: "units; users", text: whole, series: []series{
 			{"oversold", func(r *Result) float64 { return float64(r.Oversold) }},
 			{"undersold", func(r *Result) float64 { return float64(r.Undersold) }},
-			{"users over their limit", func(r *Result) float64 { return float64(r.OverLimitUsers) }},
+			{"over limit", func(r *Result) float64 { return float64(r.OverLimitUsers) }},
 		}},
-		{file: "statements.svg", title: "MySQL statements a claim", unit: "statements", series: []series{
+		{file: "statements.svg", title: "MySQL statements a claim", unit: "statements", text: digits, series: []series{
 			{"", func(r *Result) float64 { return r.Statements }},
 		}},
-		{file: "redis.svg", title: "Redis CPU a claim", unit: "µs, logarithmic", log: true, series: []series{
+		{file: "redis.svg", title: "Redis CPU a claim", unit: "µs, logarithmic", log: true, text: digits, series: []series{
 			{"", func(r *Result) float64 { return r.RedisMicros }},
 		}},
 	}
@@ -60,9 +60,18 @@ func (r *Report) Plot(folder, prefix string) ([]Plotted, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // documents that all may read
 		return nil, fmt.Errorf("lab: plot: %w", err)
 	}
+	svg, err := template.New("plot").Parse(plotSource)
+	if err != nil {
+		return nil, fmt.Errorf("lab: plot: %w", err)
+	}
 	var all []Plotted
 	for _, f := range figures() {
-		if err := f.draw(r, filepath.Join(folder, prefix+f.file)); err != nil {
+		var text strings.Builder
+		err := svg.Execute(&text, f.draw(r))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(folder, prefix+f.file), []byte(text.String()), 0o644) //nolint:gosec // as above
+		}
+		if err != nil {
 			return nil, fmt.Errorf("lab: plot %s: %w", f.file, err)
 		}
 		all = append(all, Plotted{File: prefix + f.file, Title: f.title})
@@ -70,101 +79,97 @@ func (r *Report) Plot(folder, prefix string) ([]Plotted, error) {
 	return all, nil
 }
 
+// drawing is what the template draws: words, and places in pixels.
+type drawing struct {
+	Title, Unit   string
+	Width, Height int
+	Left, Right   int // of everything that has a place
+	NameX         int // where names end
+	Top, Bottom   int // of the rows
+	RowHeight     int
+	Columns       []mark
+	Rows          []plotRow
+	Ticks         []mark
+	Wrong         bool // some rung is
+}
+
+type plotRow struct {
+	Name              string
+	Top, Middle, Base int // of the row, its dots and its words
+	Dibs, Wrong       bool
+	Dots, Values      []mark
+}
+
+// mark is a word, a dot or a line at a place.
+type mark struct {
+	X           int
+	Text, Color string
+}
+
+// Places of a drawing, in pixels.
 const (
-	plotWidth  = 20 * vg.Centimeter
-	plotMargin = 3 * vg.Centimeter
-	plotRow    = 0.65 * vg.Centimeter
-	dotRadius  = 3
+	plotWidth   = 960
+	plotBorder  = 16
+	plotNames   = 410 // names end here, however wide the reader's font is
+	plotTop     = 52
+	plotRowHigh = 24
+	plotColumn  = 82 // of values
+	plotFoot    = 56
 )
 
-func (f *figure) draw(r *Report, file string) error {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text = f.title, f.unit
-	p.Add(plotter.NewGrid())
-	var names []string
-	for i := range r.Rungs {
-		names = append(names, r.Rungs[i].Title)
+// colors of the series, each well apart from the others for those who see no red or no green.
+var colors = []string{"#0b5cad", "#b85c00", "#5b2a86"}
+
+func (f *figure) draw(r *Report) drawing {
+	bottom := plotTop + plotRowHigh*len(r.Rungs)
+	d := drawing{
+		Title: f.title, Unit: f.unit, Width: plotWidth, Height: bottom + plotFoot, Left: plotBorder, Right: plotWidth - plotBorder,
+		NameX: plotNames, Top: plotTop, Bottom: bottom, RowHeight: plotRowHigh,
 	}
-	slices.Reverse(names) // the first on top
-	p.NominalY(names...)
-	drawn := 0
+	along := newAxis(f.log, f.values(r), plotNames+plotBorder, d.Right-plotColumn*len(f.series)-plotBorder)
+	for _, tick := range along.ticks() {
+		d.Ticks = append(d.Ticks, mark{X: along.x(tick), Text: tickText(tick)})
+	}
 	for i, s := range f.series {
-		n, err := f.add(p, r, s, i)
-		if err != nil {
-			return err
-		}
-		drawn += n
+		d.Columns = append(d.Columns, mark{X: f.column(i), Text: s.name, Color: colors[i]})
 	}
-	rows := float64(len(names))
-	if len(f.series) > 1 {
-		rows += float64(len(f.series)) // room for the legend
-	}
-	p.Y.Min, p.Y.Max = -0.5, rows-0.5
-	p.Legend.Top, p.Title.Padding = true, plotRow/2
-	f.scale(p, drawn > 0)
-	return save(p, file, plotMargin+plotRow*vg.Length(rows))
-}
-
-// scale sets the horizontal axis, with some room behind the last dot.
-func (f *figure) scale(p *plot.Plot, drawn bool) {
-	switch {
-	case !f.log:
-		p.X.Min, p.X.Max = 0, 1.05*max(p.X.Max, 1)
-	case drawn:
-		p.X.Min, p.X.Max = p.X.Min/1.3, p.X.Max*1.3
-		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-	}
-}
-
-// add puts one series into a plot and returns how many dots it has.
-func (f *figure) add(p *plot.Plot, r *Report, s series, nth int) (int, error) {
-	var dots plotter.XYs
 	for i := range r.Rungs {
-		value := s.value(&r.Rungs[i])
-		if f.log && value <= 0 {
-			continue
-		}
-		dots = append(dots, plotter.XY{X: value, Y: float64(len(r.Rungs) - 1 - i)})
+		row := f.row(&r.Rungs[i], along, plotTop+plotRowHigh*i)
+		d.Wrong = d.Wrong || row.Wrong
+		d.Rows = append(d.Rows, row)
 	}
-	if len(dots) == 0 {
-		return 0, nil
-	}
-	scatter, err := plotter.NewScatter(dots)
-	if err != nil {
-		return 0, err
-	}
-	scatter.GlyphStyle = glyph(nth)
-	p.Add(scatter)
-	if s.name != "" {
-		p.Legend.Add(s.name, scatter)
-	}
-	return len(dots), nil
+	return d
 }
 
-// glyph tells the series of a plot apart, by shape and by colour.
-func glyph(nth int) draw.GlyphStyle {
-	styles := []draw.GlyphStyle{
-		{Color: color.RGBA{R: 0x1f, G: 0x77, B: 0xb4, A: 0xff}, Shape: draw.CircleGlyph{}},
-		{Color: color.RGBA{R: 0xff, G: 0x7f, B: 0x0e, A: 0xff}, Shape: draw.TriangleGlyph{}},
-		{Color: color.RGBA{R: 0xd6, G: 0x27, B: 0x28, A: 0xff}, Shape: draw.SquareGlyph{}},
-	}
-	style := styles[nth%len(styles)]
-	style.Radius = vg.Points(dotRadius)
-	return style
+// column is where the values of a series end.
+func (f *figure) column(i int) int {
+	return plotWidth - plotBorder - plotColumn*(len(f.series)-1-i)
 }
 
-func save(p *plot.Plot, file string, height vg.Length) (err error) {
-	canvas := vgsvg.New(plotWidth, height)
-	p.Draw(draw.New(canvas))
-	out, err := os.Create(file) //nolint:gosec // the caller names the folder
-	if err != nil {
-		return err
+func (f *figure) row(res *Result, along axis, top int) plotRow {
+	row := plotRow{
+		Name: res.Title, Top: top, Middle: top + plotRowHigh/2, Base: top + plotRowHigh/2 + 4, Wrong: res.wrong(),
+		Dibs: strings.HasPrefix(res.Name, "dibs-"),
 	}
-	defer func() {
-		if closed := out.Close(); err == nil {
-			err = closed
+	if row.Wrong {
+		row.Name += " – wrong"
+	}
+	for i, s := range f.series {
+		value := s.value(res)
+		row.Values = append(row.Values, mark{X: f.column(i), Text: f.text(value), Color: colors[i]})
+		if !f.log || value > 0 {
+			row.Dots = append(row.Dots, mark{X: along.x(value), Color: colors[i]})
 		}
-	}()
-	_, err = canvas.WriteTo(out)
-	return err
+	}
+	return row
+}
+
+func (f *figure) values(r *Report) []float64 {
+	var all []float64
+	for i := range r.Rungs {
+		for _, s := range f.series {
+			all = append(all, s.value(&r.Rungs[i]))
+		}
+	}
+	return all
 }
