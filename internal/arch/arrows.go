@@ -66,7 +66,7 @@ var arrows = map[string][]string{
 	"internal/load":      {"client", "models"},
 	"internal/luadebug":  {"lua", "models"}, // make lua-debug
 	"internal/e2e":       everything,        // whole-pipeline tests
-	"internal/deploy":    {}, // checks of the Dockerfile and docker-compose.yml
+	"internal/deploy":    {},                // checks of the Dockerfile and docker-compose.yml
 	"internal/sleep":     {},
 	"internal/steps":     {}, // where tests act in the middle of production code
 	testEnv:              {},
