@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"strconv"
@@ -45,12 +44,8 @@ func (s *Server) postBatch(w http.ResponseWriter, r *http.Request) int {
 	*buf = body
 	h := w.Header()
 	h["Content-Type"] = jsonContentType
-	switch {
-	case replays == nil:
-	case bytes.IndexByte(replays, '0') < 0:
+	if replays == len(claims) {
 		h[replayedHeader] = replayedTrue
-	default:
-		h[replayedClaimsHeader] = []string{string(replays)}
 	}
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(body) // a client that is gone asks again with its keys
@@ -177,8 +172,8 @@ func (b *batch) of(places []int) []*ticket {
 	return picked
 }
 
-// appendResults writes the answer. replays has a 1 for each claim that is a replay and a 0 for each other; nil is no replay.
-func (s *Server) appendResults(out []byte, b *batch) (_, replays []byte) {
+// appendResults writes the answer and counts the replays in it.
+func (s *Server) appendResults(out []byte, b *batch) (_ []byte, replays int) {
 	out = append(out, `{"results":[`...)
 	for i := range b.claims {
 		if i > 0 {
@@ -196,10 +191,7 @@ func (s *Server) appendResults(out []byte, b *batch) (_, replays []byte) {
 		reply := &b.tickets[i].answer.reply
 		s.metrics.became(string(reply.Outcome))
 		if reply.Outcome == models.OutcomeReplayed {
-			if replays == nil {
-				replays = bytes.Repeat([]byte{'0'}, len(b.claims))
-			}
-			replays[i] = '1'
+			replays++
 		}
 		out = append(out, `{"status":201,"claim":`...)
 		out = append(appendClaim(out, &reply.Claim), '}')

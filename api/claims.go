@@ -16,9 +16,6 @@ import (
 // replayedHeader marks the first answer of a key, given again.
 const replayedHeader = "Idempotent-Replayed"
 
-// replayedClaimsHeader tells which claims of a batch are such, when some are and some are not.
-const replayedClaimsHeader = "Idempotent-Replayed-Claims"
-
 var replayedTrue = []string{"true"}
 
 // postClaim is POST /v1/campaigns/{id}/claims.

@@ -13,7 +13,6 @@
 //   - A full queue is 503 unavailable, surely not claimed; 429 rate_limited is only for a user over the rate of Config.
 //   - /healthz, /readyz and /openapi.json are open to everybody; /metrics asks for the viewer's token when tokens are set.
 //   - In claims:batch a broken claim is refused on its own; Idempotent-Replayed is set when every claim is a replay.
-//     When some are, Idempotent-Replayed-Claims has a character for each claim, in order: 1 for a replay, 0 for any other result.
 //   - Beyond the contract's codes there are not_found, method_not_allowed and internal.
 //   - The ids "." and ".." are refused: no path can carry them.
 package api

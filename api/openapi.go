@@ -132,17 +132,7 @@ func documentClaim(oapi *huma.OpenAPI, op *huma.Operation) {
 
 func documentBatch(oapi *huma.OpenAPI, op *huma.Operation) {
 	takes(op, schemaOf[batchBody](oapi, "BatchRequest"))
-	r := answers(op, "200", "A result for each claim, in order", jsonContentType[0], schemaOf[batchResults](oapi, "BatchResults"))
-	r.Headers = map[string]*huma.Param{
-		replayedHeader: {
-			Schema:      &huma.Schema{Type: "string", Enum: []any{"true"}},
-			Description: "each claim is the first answer of its key, given again",
-		},
-		replayedClaimsHeader: {
-			Schema:      &huma.Schema{Type: "string", Pattern: "^[01]+$", MaxLength: new(BatchMax)},
-			Description: "when some claims are such answers and some are not: a 1 for each that is, a 0 for each other, in order",
-		},
-	}
+	answers(op, "200", "A result for each claim, in order", jsonContentType[0], schemaOf[batchResults](oapi, "BatchResults"))
 }
 
 func documentHealth(oapi *huma.OpenAPI, op *huma.Operation) {
