@@ -25,7 +25,7 @@ type batchResults struct {
 }
 
 // postBatch is POST /v1/claims:batch.
-func (s *Server) postBatch(w http.ResponseWriter, r *http.Request) int {
+func (s *claimRoutes) postBatch(w http.ResponseWriter, r *http.Request) int {
 	buf := getBuffer()
 	defer putBuffer(buf)
 	var p *Problem
@@ -73,7 +73,7 @@ type batchPart struct {
 const lookupsAtOnce = 8
 
 // newBatch sorts the claims by campaign, refuses what needs no asking and queues the rest.
-func (s *Server) newBatch(ctx context.Context, claims []batchClaim) *batch {
+func (s *claimRoutes) newBatch(ctx context.Context, claims []batchClaim) *batch {
 	b := &batch{
 		claims: claims, refused: make([]*Problem, len(claims)), tickets: make([]*ticket, len(claims)),
 		party: party{ctx: ctx, tickets: make([]ticket, 0, len(claims)), done: make(chan struct{}, 1)},
@@ -114,7 +114,7 @@ func (b *batch) sort() {
 
 // lookUp finds the desks of a batch, all within the time that one may take: campaigns that can't be found now must not
 // keep the others from being claimed.
-func (s *Server) lookUp(ctx context.Context, parts []batchPart) {
+func (s *claimRoutes) lookUp(ctx context.Context, parts []batchPart) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.LookupTimeout)
 	defer cancel()
 	now := s.cfg.Clock()
@@ -133,7 +133,7 @@ func (s *Server) lookUp(ctx context.Context, parts []batchPart) {
 }
 
 // admit makes tickets for the claims of one campaign that have to be asked for.
-func (s *Server) admit(b *batch, part *batchPart) {
+func (s *claimRoutes) admit(b *batch, part *batchPart) {
 	now := s.cfg.Clock()
 	d := part.desk
 	if part.err != nil {
@@ -173,7 +173,7 @@ func (b *batch) of(places []int) []*ticket {
 }
 
 // appendResults writes the answer and counts the replays in it.
-func (s *Server) appendResults(out []byte, b *batch) (_ []byte, replays int) {
+func (s *claimRoutes) appendResults(out []byte, b *batch) (_ []byte, replays int) {
 	out = append(out, `{"results":[`...)
 	for i := range b.claims {
 		if i > 0 {

@@ -81,14 +81,14 @@ type (
 )
 
 // createCampaign is POST /v1/campaigns.
-func (s *Server) createCampaign(ctx context.Context, in *createInput) (*createOutput, error) {
+func (s *operatorRoutes) createCampaign(ctx context.Context, in *createInput) (*createOutput, error) {
 	asked, p := in.Body.campaign()
 	if p != nil {
 		return nil, p
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
 	defer cancel()
-	c, created, err := s.deps.Campaigns.Create(ctx, asked)
+	c, created, err := s.cfg.Campaigns.Create(ctx, asked)
 	if err != nil {
 		return nil, s.adminProblem("create", asked.ID, err)
 	}
@@ -100,13 +100,13 @@ func (s *Server) createCampaign(ctx context.Context, in *createInput) (*createOu
 }
 
 // listCampaigns is GET /v1/campaigns.
-func (s *Server) listCampaigns(ctx context.Context, in *listInput) (*listOutput, error) {
+func (s *operatorRoutes) listCampaigns(ctx context.Context, in *listInput) (*listOutput, error) {
 	if in.Cursor != "" && models.CheckCampaignID(in.Cursor) != nil {
 		return nil, invalid("cursor", "is not one that a page gave")
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
 	defer cancel()
-	page, err := s.deps.Campaigns.List(ctx, in.Cursor, in.Limit+1) // one more tells whether there is a next page
+	page, err := s.cfg.Campaigns.List(ctx, in.Cursor, in.Limit+1) // one more tells whether there is a next page
 	if err != nil {
 		return nil, s.adminProblem("list", "", err)
 	}
@@ -123,7 +123,7 @@ func (s *Server) listCampaigns(ctx context.Context, in *listInput) (*listOutput,
 }
 
 // getCampaign is GET /v1/campaigns/{id}.
-func (s *Server) getCampaign(ctx context.Context, in *campaignInput) (*campaignOutput, error) {
+func (s *operatorRoutes) getCampaign(ctx context.Context, in *campaignInput) (*campaignOutput, error) {
 	c, p := s.campaign(ctx, in.ID)
 	if p != nil {
 		return nil, p
@@ -131,13 +131,13 @@ func (s *Server) getCampaign(ctx context.Context, in *campaignInput) (*campaignO
 	return &campaignOutput{viewOf(&c)}, nil
 }
 
-func (s *Server) campaign(ctx context.Context, id string) (models.Campaign, *Problem) {
+func (s *operatorRoutes) campaign(ctx context.Context, id string) (models.Campaign, *Problem) {
 	if err := models.CheckCampaignID(id); err != nil {
 		return models.Campaign{}, invalid("id", idReason(err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
 	defer cancel()
-	c, err := s.deps.Campaigns.Get(ctx, id)
+	c, err := s.cfg.Campaigns.Get(ctx, id)
 	if err != nil {
 		return models.Campaign{}, s.adminProblem("get", id, err)
 	}
@@ -145,7 +145,7 @@ func (s *Server) campaign(ctx context.Context, id string) (models.Campaign, *Pro
 }
 
 // changeCampaign is PATCH /v1/campaigns/{id}.
-func (s *Server) changeCampaign(ctx context.Context, in *changeInput) (*campaignOutput, error) {
+func (s *operatorRoutes) changeCampaign(ctx context.Context, in *changeInput) (*campaignOutput, error) {
 	change, p := in.Body.change()
 	if p != nil {
 		return nil, p
@@ -154,13 +154,13 @@ func (s *Server) changeCampaign(ctx context.Context, in *changeInput) (*campaign
 }
 
 // closeCampaign is POST /v1/campaigns/{id}/close.
-func (s *Server) closeCampaign(ctx context.Context, in *campaignInput) (*campaignOutput, error) {
+func (s *operatorRoutes) closeCampaign(ctx context.Context, in *campaignInput) (*campaignOutput, error) {
 	closed := models.StatusClosed
 	return s.change(ctx, in.ID, models.Change{Status: &closed})
 }
 
 // change changes a campaign that is not closed. Closing again, and changing nothing, only show the campaign.
-func (s *Server) change(ctx context.Context, id string, change models.Change) (*campaignOutput, error) {
+func (s *operatorRoutes) change(ctx context.Context, id string, change models.Change) (*campaignOutput, error) {
 	c, p := s.campaign(ctx, id)
 	if p != nil {
 		return nil, p
@@ -171,8 +171,8 @@ func (s *Server) change(ctx context.Context, id string, change models.Change) (*
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
 	defer cancel()
-	c, err := s.deps.Campaigns.Change(ctx, id, change)
-	s.desks.changed(id) // whatever came of it, what was known may be wrong now
+	c, err := s.cfg.Campaigns.Change(ctx, id, change)
+	s.cfg.Changed(id) // whatever came of it, what was known may be wrong now
 	if err != nil {
 		return nil, s.adminProblem("change", id, err)
 	}
@@ -180,7 +180,7 @@ func (s *Server) change(ctx context.Context, id string, change models.Change) (*
 }
 
 // adminProblem is the refusal of an error of Campaigns. It is the end of the error's way.
-func (s *Server) adminProblem(verb, id string, err error) *Problem {
+func (s *operatorRoutes) adminProblem(verb, id string, err error) *Problem {
 	var refused *models.FieldError
 	switch {
 	case errors.As(err, &refused):

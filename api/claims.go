@@ -19,7 +19,7 @@ const replayedHeader = "Idempotent-Replayed"
 var replayedTrue = []string{"true"}
 
 // postClaim is POST /v1/campaigns/{id}/claims.
-func (s *Server) postClaim(w http.ResponseWriter, r *http.Request) int {
+func (s *claimRoutes) postClaim(w http.ResponseWriter, r *http.Request) int {
 	buf := getBuffer()
 	defer putBuffer(buf)
 	var a answer
@@ -84,7 +84,7 @@ func idempotencyKey(h http.Header) (string, *Problem) {
 }
 
 // take asks for the units. The refusal is a code when it has nothing of its own, else a Problem.
-func (s *Server) take(ctx context.Context, campaignID string, req lua.ClaimRequest) (answer, Code, *Problem) {
+func (s *claimRoutes) take(ctx context.Context, campaignID string, req lua.ClaimRequest) (answer, Code, *Problem) {
 	now := s.cfg.Clock()
 	d, err := s.desks.of(ctx, campaignID, now)
 	if err != nil {
@@ -119,7 +119,7 @@ func unknownClaim(code Code, req *lua.ClaimRequest) *Problem {
 }
 
 // codeOfLookup is the refusal of a campaign that was not found, or not now. It is the end of the error's way.
-func (s *Server) codeOfLookup(campaignID string, err error) Code {
+func (s *claimRoutes) codeOfLookup(campaignID string, err error) Code {
 	if errors.Is(err, models.ErrNotFound) {
 		return CodeCampaignNotFound
 	}
@@ -138,7 +138,7 @@ func codeOfError(err error) Code {
 }
 
 // limitedOrSoldOut is what refuses a claim of a batch before it is queued, as take does.
-func (s *Server) limitedOrSoldOut(d *desk, c *batchClaim, now time.Time) *Problem {
+func (s *claimRoutes) limitedOrSoldOut(d *desk, c *batchClaim, now time.Time) *Problem {
 	if p := d.refuseQuantity(c.Quantity); p != nil {
 		return p
 	}

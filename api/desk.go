@@ -59,7 +59,7 @@ func (d *desk) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 func (d *desk) ask(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d.desks.cfg.CallTimeout)
 	defer cancel()
-	return d.desks.deps.Claimer.ClaimAfter(ctx, d.meta, d.seen.now(), reqs)
+	return d.desks.cfg.Claimer.ClaimAfter(ctx, d.meta, d.seen.now(), reqs)
 }
 
 // isGone tells whether Redis lacks the campaign, or some of it. It holds a campaign or does not, so all replies say it or none.
@@ -111,7 +111,7 @@ func (d *desk) hydrate() bool {
 	d.hydratedAt, d.hydratedOK = now, false
 	ctx, cancel := context.WithTimeout(context.Background(), d.desks.cfg.LookupTimeout)
 	defer cancel()
-	if _, err := d.desks.deps.Hydrator.Recover(ctx, d.meta.ID, d.seen.now()); err != nil {
+	if _, err := d.desks.cfg.Hydrator.Recover(ctx, d.meta.ID, d.seen.now()); err != nil {
 		d.complain.Do(func() {
 			d.desks.log.Warn("campaign is not in redis", slog.String("campaign_id", d.meta.ID), slog.Any("error", err))
 		})
@@ -124,8 +124,7 @@ func (d *desk) hydrate() bool {
 // desks are the campaigns that this process has seen claims of. A campaign is looked up on its first claim: in Redis, or
 // else in MySQL. What was found never changes, see lua.Meta; that there is no such campaign is not remembered.
 type desks struct {
-	cfg  Config
-	deps Deps
+	cfg  claimingConfig
 	log  *slog.Logger
 	crew *crew
 	seen combinerMetrics
@@ -140,9 +139,9 @@ type desks struct {
 	swept time.Time
 }
 
-func newDesks(cfg Config, deps Deps, seen *metrics) *desks {
+func newDesks(cfg claimingConfig, seen *claimMetrics) *desks {
 	return &desks{
-		cfg: cfg, deps: deps, log: cfg.Logger, crew: newCrew(), seen: seen.combiner, rolledBack: seen.rolledBack,
+		cfg: cfg, log: cfg.Logger, crew: cfg.Workers, seen: seen.combiner, rolledBack: seen.rolledBack,
 		lookups: make(chan struct{}, cfg.LookupsMax), byID: make(map[string]*desk), swept: cfg.Clock(),
 	}
 }
@@ -203,10 +202,10 @@ func (ds *desks) lookup(ctx context.Context, id string) (lua.Meta, lua.Position,
 	case <-ctx.Done():
 		return lua.Meta{}, lua.Position{}, fmt.Errorf("api: too many campaigns are being looked up: %w", ctx.Err())
 	}
-	state, err := ds.deps.States.State(ctx, id)
+	state, err := ds.cfg.States.State(ctx, id)
 	gone := errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrDamaged)
 	if gone || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
-		meta, err := ds.deps.Hydrator.Hydrate(ctx, id)
+		meta, err := ds.cfg.Hydrator.Hydrate(ctx, id)
 		return meta, lua.Position{}, err
 	}
 	if err != nil {
@@ -215,13 +214,13 @@ func (ds *desks) lookup(ctx context.Context, id string) (lua.Meta, lua.Position,
 	seen := lua.Position{Epoch: state.Epoch, Seq: state.Seq}
 	booksCtx, cancel := context.WithTimeout(ctx, booksWait)
 	defer cancel()
-	c, err := ds.deps.Campaigns.Get(booksCtx, id)
+	c, err := ds.cfg.Campaigns.Get(booksCtx, id)
 	if err != nil { // claims go on without MySQL
 		return state.Meta, seen, nil
 	}
 	forgot := state.Epoch == c.Epoch && state.Version < c.AppliedVersion
 	if forgot || c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyLost {
-		meta, err := ds.deps.Hydrator.Hydrate(ctx, id) // Redis was put back to a time before that
+		meta, err := ds.cfg.Hydrator.Hydrate(ctx, id) // Redis was put back to a time before that
 		return meta, seen, err
 	}
 	if books := (lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq}); seen.Before(books) {

@@ -188,7 +188,7 @@ func headerOnlyTo() http.ResponseWriter { return &headerOnly{header: http.Header
 
 // Campaigns is how many campaigns a server keeps in memory.
 func (s *Server) Campaigns() int {
-	s.desks.mu.RLock()
-	defer s.desks.mu.RUnlock()
-	return len(s.desks.byID)
+	s.claims.desks.mu.RLock()
+	defer s.claims.desks.mu.RUnlock()
+	return len(s.claims.desks.byID)
 }

@@ -29,7 +29,7 @@ type (
 )
 
 // getClaim is GET /v1/claims/{id}.
-func (s *Server) getClaim(ctx context.Context, in *claimInput) (*claimOutput, error) {
+func (s *claimedRoutes) getClaim(ctx context.Context, in *claimInput) (*claimOutput, error) {
 	if err := models.CheckClaimID(in.ID); err != nil {
 		return nil, invalid("id", idReason(err))
 	}
@@ -45,39 +45,27 @@ func (s *Server) getClaim(ctx context.Context, in *claimInput) (*claimOutput, er
 // findClaim asks MySQL first, which is the authority for what became of a claim, then looks among the unsynced claims. What
 // is in neither may have gone from there to MySQL in between, so MySQL has the last word. Errors: models.ErrNotFound when
 // there is surely no such claim; any other means that this is not known now.
-func (s *Server) findClaim(ctx context.Context, id string) (models.Claim, error) {
+func (s *claimedRoutes) findClaim(ctx context.Context, id string) (models.Claim, error) {
 	first, cancel := context.WithTimeout(ctx, s.cfg.LookupTimeout/4) // MySQL may hang, and the claim be unsynced for that reason
-	c, err := s.deps.Claims.Claim(first, id)
+	c, err := s.cfg.Claims.Claim(first, id)
 	cancel()
 	if err == nil {
 		return c, nil
 	}
 	event, tailErr := s.tail.find(ctx, id)
 	if event != nil {
-		holdForMs, err := s.holdOf(ctx, event.CampaignID)
+		holdForMs, err := s.cfg.HoldOf(ctx, event.CampaignID)
 		return event.Claim(holdForMs), err
 	}
-	c, err = s.deps.Claims.Claim(ctx, id)
+	c, err = s.cfg.Claims.Claim(ctx, id)
 	if tailErr != nil && errors.Is(err, models.ErrNotFound) {
 		err = tailErr
 	}
 	return c, err
 }
 
-// holdOf is the hold_for of a campaign, which never changes. It brings no campaign into Redis, for nobody wants to claim.
-func (s *Server) holdOf(ctx context.Context, campaignID string) (ms int64, err error) {
-	if d := s.desks.known(campaignID, s.cfg.Clock()); d != nil {
-		return d.meta.HoldForMs, nil
-	}
-	if state, err := s.deps.States.State(ctx, campaignID); err == nil {
-		return state.Meta.HoldForMs, nil
-	}
-	c, err := s.deps.Campaigns.Get(ctx, campaignID)
-	return c.HoldForMs, err
-}
-
 // lookupProblem is the refusal of a look-up. It is the end of the error's way.
-func (s *Server) lookupProblem(err error) *Problem {
+func (s *claimedRoutes) lookupProblem(err error) *Problem {
 	if errors.Is(err, models.ErrNotFound) {
 		return &Problem{Code: CodeClaimNotFound}
 	}

@@ -101,40 +101,6 @@ func describeRefusals(responses map[string]*huma.Response, codes []Code, problem
 	}
 }
 
-func schemaOf[T any](oapi *huma.OpenAPI, name string) *huma.Schema {
-	return oapi.Components.Schemas.Schema(reflect.TypeFor[T](), true, name)
-}
-
-func answers(op *huma.Operation, status, description, contentType string, schema *huma.Schema) *huma.Response {
-	r := &huma.Response{Description: description, Content: map[string]*huma.MediaType{contentType: {Schema: schema}}}
-	op.Responses[status] = r
-	return r
-}
-
-func takes(op *huma.Operation, schema *huma.Schema) {
-	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{jsonContentType[0]: {Schema: schema}}}
-}
-
-func documentClaim(oapi *huma.OpenAPI, op *huma.Operation) {
-	op.Parameters = []*huma.Param{
-		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
-		{Name: "Idempotency-Key", In: "header",
-			Schema:      &huma.Schema{Type: "string", MinLength: new(1), MaxLength: new(models.IdempotencyKeyLength)},
-			Description: "printable characters; the same key with the same body gets the first answer again"},
-	}
-	takes(op, schemaOf[claimBody](oapi, "ClaimRequest"))
-	r := answers(op, "201", "The user holds the claim", jsonContentType[0], schemaOf[models.Claim](oapi, "Claim"))
-	r.Headers = map[string]*huma.Param{replayedHeader: {
-		Schema:      &huma.Schema{Type: "string", Enum: []any{"true"}},
-		Description: "this is the first answer of the key, given again",
-	}}
-}
-
-func documentBatch(oapi *huma.OpenAPI, op *huma.Operation) {
-	takes(op, schemaOf[batchBody](oapi, "BatchRequest"))
-	answers(op, "200", "A result for each claim, in order", jsonContentType[0], schemaOf[batchResults](oapi, "BatchResults"))
-}
-
 func documentHealth(oapi *huma.OpenAPI, op *huma.Operation) {
 	answers(op, "200", "Yes", jsonContentType[0], schemaOf[health](oapi, "Health"))
 }

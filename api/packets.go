@@ -17,7 +17,7 @@ import (
 const packetPostsMax = 2
 
 // postPackets is POST /v1/campaigns/{id}/packets.
-func (s *Server) postPackets(w http.ResponseWriter, r *http.Request) int {
+func (s *operatorRoutes) postPackets(w http.ResponseWriter, r *http.Request) int {
 	if !s.takesPackets(r.Context()) {
 		p := &Problem{Code: CodeUnavailable, Detail: "Other packets are being stored. Ask again; nothing was stored.", hangUp: true}
 		return p.write(w)
@@ -42,7 +42,7 @@ func (s *Server) postPackets(w http.ResponseWriter, r *http.Request) int {
 }
 
 // takesPackets waits for room for one more list, not for ever. Who gets it gives it back.
-func (s *Server) takesPackets(ctx context.Context) bool {
+func (s *operatorRoutes) takesPackets(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
 	defer cancel()
 	select {
@@ -55,7 +55,7 @@ func (s *Server) takesPackets(ctx context.Context) bool {
 
 // readPackets reads and checks everything that a request for packets brings along. It gives the body and the answer more time
 // than others have.
-func (s *Server) readPackets(w http.ResponseWriter, r *http.Request) (models.PacketBatch, *Problem) {
+func (s *operatorRoutes) readPackets(w http.ResponseWriter, r *http.Request) (models.PacketBatch, *Problem) {
 	if err := models.CheckCampaignID(r.PathValue("id")); err != nil {
 		return models.PacketBatch{}, invalid("id", idReason(err))
 	}
@@ -77,11 +77,11 @@ func (s *Server) readPackets(w http.ResponseWriter, r *http.Request) (models.Pac
 
 // addPackets stores the packets, and then has them brought to Redis. That is a try: they are safe where they are, and brought
 // by others if it fails.
-func (s *Server) addPackets(ctx context.Context, id string, batch models.PacketBatch) (models.AddedPackets, *Problem) {
+func (s *operatorRoutes) addPackets(ctx context.Context, id string, batch models.PacketBatch) (models.AddedPackets, *Problem) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.PacketsTimeout)
 	defer cancel()
-	added, err := s.deps.Campaigns.AddPackets(ctx, id, batch)
-	s.desks.changed(id)
+	added, err := s.cfg.Campaigns.AddPackets(ctx, id, batch)
+	s.cfg.Changed(id)
 	switch {
 	case errors.Is(err, models.ErrClosed):
 		return added, &Problem{Code: CodeClosed}
@@ -90,7 +90,7 @@ func (s *Server) addPackets(ctx context.Context, id string, batch models.PacketB
 	case err != nil:
 		return added, s.adminProblem("add packets to", id, err)
 	}
-	if _, err := s.deps.Hydrator.Hydrate(ctx, id); err != nil {
+	if _, err := s.cfg.Hydrator.Hydrate(ctx, id); err != nil {
 		s.complain.Do(func() {
 			s.log.Warn("packets are stored and not in redis yet", slog.String("campaign_id", id), slog.Any("error", err))
 		})

@@ -8,17 +8,19 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/danielgtaylor/huma/v2"
 
 	"dibs/models"
 )
 
-const (
-	// ResolveBodyMax is the largest body of a redeem or a release, in bytes: 200 characters, each escaped.
-	ResolveBodyMax = 8 << 10
+// ResolveBodyMax is the largest body of a redeem or a release, in bytes: 200 characters, each escaped.
+const ResolveBodyMax = 8 << 10
 
-	resolvePause, resolvePauseMost = 5 * time.Millisecond, 100 * time.Millisecond
-)
+// resolvePauses lie between two looks for the row of a claim.
+func resolvePauses() backoff.BackOff {
+	return &backoff.ExponentialBackOff{InitialInterval: 5 * time.Millisecond, MaxInterval: 100 * time.Millisecond, Multiplier: 2}
+}
 
 // redeemBody is the body of a redeem, as the OpenAPI document has it.
 type redeemBody struct {
@@ -31,18 +33,18 @@ type releaseBody struct {
 }
 
 // postRedeem is POST /v1/claims/{id}/redeem.
-func (s *Server) postRedeem(w http.ResponseWriter, r *http.Request) int {
+func (s *claimedRoutes) postRedeem(w http.ResponseWriter, r *http.Request) int {
 	order, p := readOne(r, "order_id", models.CheckUserID)
 	if p == nil && order == "" {
 		p = invalid("order_id", "is required")
 	}
 	return s.resolve(w, r, p, verbRedeem, func(ctx context.Context, id string) (models.Resolution, error) {
-		return s.deps.Resolver.Redeem(ctx, id, order)
+		return s.cfg.Resolver.Redeem(ctx, id, order)
 	})
 }
 
 // postRelease is POST /v1/claims/{id}/release. It needs no body.
-func (s *Server) postRelease(w http.ResponseWriter, r *http.Request) int {
+func (s *claimedRoutes) postRelease(w http.ResponseWriter, r *http.Request) int {
 	reason, p := readOne(r, "reason", func(text string) error {
 		if text == "" {
 			return nil
@@ -50,7 +52,7 @@ func (s *Server) postRelease(w http.ResponseWriter, r *http.Request) int {
 		return models.CheckReleaseReason(text)
 	})
 	return s.resolve(w, r, p, verbRelease, func(ctx context.Context, id string) (models.Resolution, error) {
-		return s.deps.Resolver.Release(ctx, id, reason)
+		return s.cfg.Resolver.Release(ctx, id, reason)
 	})
 }
 
@@ -78,7 +80,7 @@ func readOne(r *http.Request, name string, check func(text string) error) (value
 // decide redeems or releases a claim, see Resolver.
 type decide func(ctx context.Context, claimID string) (models.Resolution, error)
 
-func (s *Server) resolve(w http.ResponseWriter, r *http.Request, p *Problem, verb string, run decide) int {
+func (s *claimedRoutes) resolve(w http.ResponseWriter, r *http.Request, p *Problem, verb string, run decide) int {
 	id := r.PathValue("id")
 	if p == nil && models.CheckClaimID(id) != nil {
 		p = invalid("id", idReason(models.CheckClaimID(id)))
@@ -89,7 +91,7 @@ func (s *Server) resolve(w http.ResponseWriter, r *http.Request, p *Problem, ver
 	}
 	res, err := s.whenSynced(r.Context(), id, run)
 	if err == nil && res.Claim.Status == models.ClaimReleased {
-		s.desks.changed(res.Claim.CampaignID) // whatever was known of its stock is wrong now
+		s.cfg.Changed(res.Claim.CampaignID) // whatever was known of its stock is wrong now
 	}
 	if p = s.resolutionProblem(&res, err); p != nil {
 		s.metrics.resolved(verb, string(p.Code))
@@ -111,7 +113,7 @@ var errUnsynced = errors.New("api: the claim is not in mysql yet")
 // whenSynced runs a decision, which needs the row of the claim. A claim that was answered a moment ago may not have it yet: then
 // its row is waited for. Errors: models.ErrNotFound when there is surely no such claim; any other means that nothing is known to
 // be decided.
-func (s *Server) whenSynced(ctx context.Context, id string, run decide) (models.Resolution, error) {
+func (s *claimedRoutes) whenSynced(ctx context.Context, id string, run decide) (models.Resolution, error) {
 	until := time.Now().Add(s.cfg.ResolveWait)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ResolveWait+s.cfg.AdminTimeout)
 	defer cancel()
@@ -127,16 +129,21 @@ func (s *Server) whenSynced(ctx context.Context, id string, run decide) (models.
 		}
 		return res, err
 	}
-	for wait := resolvePause; time.Now().Before(until) && pause(ctx, wait); wait = min(2*wait, resolvePauseMost) {
-		if res, err = run(ctx, id); !errors.Is(err, models.ErrNotFound) {
-			return res, err
+	res, err = backoff.Retry(ctx, func() (models.Resolution, error) {
+		res, err := run(ctx, id)
+		if err != nil && !errors.Is(err, models.ErrNotFound) {
+			err = backoff.Permanent(err)
 		}
+		return res, err
+	}, backoff.WithBackOff(resolvePauses()), backoff.WithMaxElapsedTime(time.Until(until)))
+	if errors.Is(err, models.ErrNotFound) {
+		return models.Resolution{}, errUnsynced
 	}
-	return models.Resolution{}, errUnsynced
+	return res, err
 }
 
 // resolutionProblem is the refusal of a decision, nil when it is a yes. It is the end of the error's way.
-func (s *Server) resolutionProblem(res *models.Resolution, err error) *Problem {
+func (s *claimedRoutes) resolutionProblem(res *models.Resolution, err error) *Problem {
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return &Problem{Code: CodeClaimNotFound}

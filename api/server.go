@@ -20,12 +20,12 @@ type Server struct {
 	deps    Deps
 	log     *slog.Logger
 	gate    *gate
-	desks   *desks
-	tail    *tail
-	rates   *userRates
+	crew    *crew
 	metrics *metrics
 
-	packetPosts chan struct{} // holds a token for each list of packets that is in memory
+	claims   *claimRoutes
+	operator *operatorRoutes
+	claimed  *claimedRoutes
 
 	handler  http.Handler
 	scrape   http.Handler
@@ -44,21 +44,14 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		deps.Resolver == nil || deps.Streams == nil || deps.Ready == nil {
 		return nil, fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
 	}
-	rates, err := newUserRates(cfg.UserRate, cfg.UsersMax)
-	if err != nil {
-		return nil, err
-	}
-	seen, err := newMetrics(cfg.Registerer)
-	if err != nil {
-		return nil, err
-	}
 	s := &Server{
-		cfg: cfg, deps: deps, log: cfg.Logger, gate: newGate(cfg.Tokens), rates: rates, metrics: seen,
-		desks: newDesks(cfg, deps, seen), packetPosts: make(chan struct{}, packetPostsMax),
+		cfg: cfg, deps: deps, log: cfg.Logger, gate: newGate(cfg.Tokens), crew: newCrew(),
 		scrape:   promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		complain: rate.Sometimes{Interval: time.Second},
 	}
-	s.tail = newTail(cfg, deps.Streams, s.desks.crew, seen.unsynced)
+	if err := s.furnish(); err != nil {
+		return nil, err
+	}
 	routes := s.routes()
 	text, handlers, err := s.document(routes)
 	if err != nil {
@@ -67,6 +60,35 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.openAPI = text
 	s.handler = s.mux(routes, handlers)
 	return s, nil
+}
+
+// furnish makes the rooms.
+func (s *Server) furnish() (err error) {
+	cfg, deps := &s.cfg, &s.deps
+	if s.metrics, err = newMetrics(cfg.Registerer); err != nil {
+		return err
+	}
+	s.claims, err = newClaimRoutes(claimingConfig{
+		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Workers: s.crew,
+		ClaimsPerCall: cfg.ClaimsPerCall, ClaimsInFlight: cfg.ClaimsInFlight, QueueMax: cfg.QueueMax, QueueWait: cfg.QueueWait,
+		CallTimeout: cfg.CallTimeout, LookupTimeout: cfg.LookupTimeout, LookupsMax: cfg.LookupsMax, SoldOutFor: cfg.SoldOutFor,
+		CampaignsMax: cfg.CampaignsMax, CampaignIdle: cfg.CampaignIdle, UserRate: cfg.UserRate, UsersMax: cfg.UsersMax,
+		Logger: cfg.Logger, Registerer: cfg.Registerer, Clock: cfg.Clock,
+	})
+	if err != nil {
+		return err
+	}
+	s.operator = newOperatorRoutes(operatorConfig{
+		Campaigns: deps.Campaigns, States: deps.States, Hydrator: deps.Hydrator, Changed: s.claims.changed, AdminTimeout: cfg.AdminTimeout,
+		PacketsTimeout: cfg.PacketsTimeout, PacketsReadTimeout: cfg.PacketsReadTimeout, WriteTimeout: cfg.WriteTimeout, Logger: cfg.Logger,
+	})
+	s.claimed, err = newClaimedRoutes(claimedConfig{
+		Claims: deps.Claims, Resolver: deps.Resolver, Streams: deps.Streams, Workers: s.crew,
+		Changed: s.claims.changed, HoldOf: s.claims.holdOf, Group: cfg.Group, LookupTimeout: cfg.LookupTimeout, AdminTimeout: cfg.AdminTimeout,
+		CallTimeout: cfg.CallTimeout, ResolveWait: cfg.ResolveWait, TailMax: cfg.TailMax, TailIdle: cfg.TailIdle,
+		Logger: cfg.Logger, Registerer: cfg.Registerer,
+	})
+	return err
 }
 
 // Handler answers requests; it is what Serve serves.
@@ -116,13 +138,16 @@ func (s *Server) stop(ctx context.Context, srv *http.Server) error {
 	s.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ShutdownTimeout)
 	defer cancel()
-	pause(ctx, s.cfg.Farewell)
+	select {
+	case <-time.After(s.cfg.Farewell):
+	case <-ctx.Done():
+	}
 	if err := srv.Shutdown(ctx); err != nil {
 		_ = srv.Close() // the requests that are left are cut off
 		err = fmt.Errorf("%w: requests are still being answered: %w", ErrStop, err)
-		return errors.Join(err, s.desks.crew.stop(ctx))
+		return errors.Join(err, s.crew.stop(ctx))
 	}
-	return s.desks.crew.stop(ctx)
+	return s.crew.stop(ctx)
 }
 
 // getMetrics is GET /metrics.

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
+
 	"dibs/lua"
 	"dibs/models"
 )
@@ -20,37 +22,41 @@ const (
 )
 
 // getStock is GET /v1/campaigns/{id}/stock.
-func (s *Server) getStock(ctx context.Context, in *campaignInput) (*stockOutput, error) {
+func (s *operatorRoutes) getStock(ctx context.Context, in *campaignInput) (*stockOutput, error) {
 	if err := models.CheckCampaignID(in.ID); err != nil {
 		return nil, invalid("id", idReason(err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
 	defer cancel()
-	var stock models.Stock
-	for i := range stockReads {
+	stock, err := backoff.Retry(ctx, func() (models.Stock, error) {
 		books, state, err := s.readStock(ctx, in.ID)
 		if err != nil {
-			return nil, s.stockProblem(in.ID, err)
+			return models.Stock{}, backoff.Permanent(err)
 		}
-		stock = stockOf(&books, &state)
-		met := books.SyncedSeq+books.ParkedClaims == state.Seq && books.Released == state.Released
-		if met || i == stockReads-1 || !pause(ctx, stockPause) {
-			break
+		if books.SyncedSeq+books.ParkedClaims != state.Seq || books.Released != state.Released {
+			err = errNotMet
 		}
+		return stockOf(&books, &state), err
+	}, backoff.WithBackOff(backoff.NewConstantBackOff(stockPause)), backoff.WithMaxTries(stockReads))
+	if err != nil && !errors.Is(err, errNotMet) {
+		return nil, s.stockProblem(in.ID, err)
 	}
 	return &stockOutput{stock}, nil
 }
 
+// errNotMet says that books and state were not read at one watermark.
+var errNotMet = errors.New("api: books and state are not at one watermark")
+
 // readStock reads MySQL first: what Redis says afterwards is then never behind it.
-func (s *Server) readStock(ctx context.Context, id string) (models.Books, lua.State, error) {
-	books, err := s.deps.Campaigns.Books(ctx, id)
+func (s *operatorRoutes) readStock(ctx context.Context, id string) (models.Books, lua.State, error) {
+	books, err := s.cfg.Campaigns.Books(ctx, id)
 	if err != nil {
 		return books, lua.State{}, err
 	}
-	state, err := s.deps.States.State(ctx, id)
+	state, err := s.cfg.States.State(ctx, id)
 	if errors.Is(err, lua.ErrAbsent) || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
-		if _, err = s.deps.Hydrator.Hydrate(ctx, id); err == nil {
-			state, err = s.deps.States.State(ctx, id)
+		if _, err = s.cfg.Hydrator.Hydrate(ctx, id); err == nil {
+			state, err = s.cfg.States.State(ctx, id)
 		}
 	}
 	return books, state, err
@@ -75,22 +81,10 @@ func stockOf(books *models.Books, state *lua.State) models.Stock {
 	return st
 }
 
-func (s *Server) stockProblem(id string, err error) *Problem {
+func (s *operatorRoutes) stockProblem(id string, err error) *Problem {
 	if errors.Is(err, models.ErrNotFound) {
 		return &Problem{Code: CodeCampaignNotFound}
 	}
 	s.complain.Do(func() { s.log.Warn("stock not available", slog.String("campaign_id", id), slog.Any("error", err)) })
 	return &Problem{Code: CodeUnavailable, Detail: "Redis' state or the books are not available now."}
-}
-
-// pause waits, false when ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

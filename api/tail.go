@@ -28,7 +28,7 @@ const (
 // by claims, and let go when nobody has asked for a while.
 type tail struct {
 	streams Streams
-	cfg     Config
+	cfg     claimedConfig
 	rounds  rounds[*tailIndex]
 	held    prometheus.Gauge
 
@@ -37,9 +37,9 @@ type tail struct {
 	letGo *time.Timer
 }
 
-func newTail(cfg Config, streams Streams, crew *crew, held prometheus.Gauge) *tail {
-	t := &tail{streams: streams, cfg: cfg, held: held}
-	t.rounds = rounds[*tailIndex]{work: t.refresh, crew: crew}
+func newTail(cfg claimedConfig, held prometheus.Gauge) *tail {
+	t := &tail{streams: cfg.Streams, cfg: cfg, held: held}
+	t.rounds = rounds[*tailIndex]{work: t.refresh, crew: cfg.Workers}
 	return t
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // getUserClaims is GET /v1/users/{user_id}/claims.
-func (s *Server) getUserClaims(ctx context.Context, in *userClaimsInput) (*userClaimsOutput, error) {
+func (s *claimedRoutes) getUserClaims(ctx context.Context, in *userClaimsInput) (*userClaimsOutput, error) {
 	q, p := in.query()
 	if p != nil {
 		return nil, p
@@ -52,12 +52,12 @@ func (in *userClaimsInput) query() (models.ClaimsQuery, *Problem) {
 
 // userClaims is a page of a user's claims. Unsynced claims are looked for first: one that is not among them any more is in
 // MySQL when MySQL is asked. A claim that is in both is as MySQL says.
-func (s *Server) userClaims(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error) {
+func (s *claimedRoutes) userClaims(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error) {
 	events, err := s.tail.ofUser(ctx, q.UserID)
 	if err != nil {
 		return nil, err
 	}
-	page, err := s.deps.Claims.ClaimsOf(ctx, q)
+	page, err := s.cfg.Claims.ClaimsOf(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (s *Server) userClaims(ctx context.Context, q models.ClaimsQuery) ([]models
 		}
 		ms, known := holds[c.CampaignID]
 		if !known {
-			if ms, err = s.holdOf(ctx, c.CampaignID); err != nil {
+			if ms, err = s.cfg.HoldOf(ctx, c.CampaignID); err != nil {
 				return nil, err
 			}
 			holds[c.CampaignID] = ms

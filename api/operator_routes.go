@@ -1,0 +1,38 @@
+package api
+
+import (
+	"log/slog"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// operatorConfig is what the operators' routes need; all of it.
+type operatorConfig struct {
+	Campaigns Campaigns
+	States    StateReader
+	Hydrator  Hydrator
+	// Changed is told of each campaign that was changed, or may have been.
+	Changed func(campaignID string)
+
+	AdminTimeout       time.Duration
+	PacketsTimeout     time.Duration
+	PacketsReadTimeout time.Duration
+	WriteTimeout       time.Duration
+
+	Logger *slog.Logger
+}
+
+// operatorRoutes answers the routes of operators: campaigns, their packets and their stock.
+type operatorRoutes struct {
+	cfg         operatorConfig
+	log         *slog.Logger
+	packetPosts chan struct{}  // holds a token for each list of packets that is in memory
+	complain    rate.Sometimes // bounds what a Redis or MySQL that is away writes into the log
+}
+
+func newOperatorRoutes(cfg operatorConfig) *operatorRoutes {
+	return &operatorRoutes{
+		cfg: cfg, log: cfg.Logger, packetPosts: make(chan struct{}, packetPostsMax), complain: rate.Sometimes{Interval: time.Second},
+	}
+}
