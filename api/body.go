@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+
+	"dibs/models"
 )
 
 // buffers hold a body, and after it the answer. Those that grew beyond bufferKeep are let go.
@@ -82,3 +84,23 @@ func checkContentType(h http.Header) *Problem {
 	}
 	return malformed("Content-Type must be application/json.")
 }
+
+func idempotencyKey(h http.Header) (string, *Problem) {
+	values := h["Idempotency-Key"]
+	switch len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		if err := models.CheckIdempotencyKey(values[0]); err != nil {
+			return "", invalid("Idempotency-Key", idReason(err))
+		}
+		return values[0], nil
+	default:
+		return "", invalid("Idempotency-Key", "is there twice")
+	}
+}
+
+// replayedHeader marks the first answer of a key, given again.
+const replayedHeader = "Idempotent-Replayed"
+
+var replayedTrue = []string{"true"}

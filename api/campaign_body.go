@@ -8,6 +8,9 @@ import (
 	"dibs/models"
 )
 
+// AdminBodyMax is the largest body of a campaign or a change, in bytes.
+const AdminBodyMax = 1 << 20
+
 // campaignBody is the body of POST /v1/campaigns. A field that is nil was not sent.
 type campaignBody struct {
 	ID            *string `json:"id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" required:"true" nullable:"false"`
@@ -84,12 +87,12 @@ func decodeFields(body []byte, fields []field) *Problem {
 	return scanObject(body, names, func(s *scanner, i int) *Problem {
 		switch into := fields[i].into.(type) {
 		case **string:
-			return s.into(names[i], into)
+			return readInto(s, names[i], into)
 		case orNull:
 			if *into.isNull = s.null(); *into.isNull {
 				return nil
 			}
-			return s.into(names[i], into.text)
+			return readInto(s, names[i], into.text)
 		case **int64:
 			n, p := s.integer(names[i], 0, models.UnitsMax)
 			*into = &n
@@ -100,7 +103,7 @@ func decodeFields(body []byte, fields []field) *Problem {
 	})
 }
 
-func (s *scanner) into(name string, value **string) *Problem {
+func readInto(s *scanner, name string, value **string) *Problem {
 	text, p := s.str(name)
 	*value = new(string(text))
 	return p

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -170,33 +169,6 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	room.fail = lua.ErrDamaged
 	w := ask(h, "GET", "/v1/campaigns/c1/stock", "")
 	requireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
-}
-
-func TestCampaignsInMemory_AreBounded(t *testing.T) {
-	t.Parallel()
-	now := &clock{now: fakeNow}
-	room := newRoom()
-	for i := range 20 {
-		room.put(coupon(fmt.Sprint("c", i), 100)).inRedis = true
-	}
-	s, err := api.New(api.Config{CampaignsMax: 8, CampaignIdle: time.Minute, Clock: now.Now}, room.deps())
-	require.NoError(t, err)
-	claim := func(i int) {
-		now.Add(time.Millisecond)
-		w := ask(athome(s.Handler()), "POST", fmt.Sprintf("/v1/campaigns/c%d/claims", i), oneClaim)
-		require.Equal(t, 201, w.Code, w.Body)
-	}
-	for i := range 20 {
-		claim(i)
-		claim(0)
-		require.LessOrEqual(t, s.Campaigns(), 8)
-	}
-	asked := room.states
-	claim(0)
-	require.Equal(t, asked, room.states, "the one in use stayed")
-	now.Add(2 * time.Minute)
-	claim(1)
-	require.Equal(t, 1, s.Campaigns(), "the idle ones left")
 }
 
 func TestClose_TakesNoBodyThatSaysSomething(t *testing.T) {

@@ -7,6 +7,15 @@ import (
 	"dibs/models"
 )
 
+// Bounds of bodies, in bytes.
+const (
+	ClaimBodyMax = 4 << 10
+	BatchBodyMax = 4 << 20 // 1,000 claims whose ids and keys are as long as they may be
+)
+
+// BatchMax is the most claims of one POST to claims:batch.
+const BatchMax = 1000
+
 // claimBody is the body of a claim, as the OpenAPI document has it.
 type claimBody struct {
 	UserID   string `json:"user_id" minLength:"1" maxLength:"128" doc:"printable characters"`
@@ -59,18 +68,6 @@ func decodeUsualClaim(body []byte) (claimBody, bool) {
 	return claimBody{UserID: string(id), Quantity: 1}, true
 }
 
-func (s *scanner) userID(name string) (string, *Problem) {
-	text, p := s.str(name)
-	if p != nil {
-		return "", p
-	}
-	id := string(text)
-	if err := models.CheckUserID(id); err != nil {
-		return "", invalid(name, idReason(err))
-	}
-	return id, nil
-}
-
 // batchClaim is one claim of a batch, as the OpenAPI document has it.
 type batchClaim struct {
 	CampaignID     string `json:"campaign_id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$"`
@@ -100,7 +97,7 @@ func decodeBatch(body []byte) ([]batchClaim, *Problem) {
 			if i == BatchMax {
 				return invalid("claims", "must be 1 to "+strconv.Itoa(BatchMax))
 			}
-			c, p := s.batchClaim(i)
+			c, p := readBatchClaim(s, i)
 			claims = append(claims, c)
 			return p
 		})
@@ -111,10 +108,10 @@ func decodeBatch(body []byte) ([]batchClaim, *Problem) {
 	return claims, p
 }
 
-// batchClaim reads the claim at place at. Only a broken text is returned; a refusal stays with the claim.
-func (s *scanner) batchClaim(at int) (c batchClaim, broken *Problem) {
+// readBatchClaim reads the claim at place at. Only a broken text is returned; a refusal stays with the claim.
+func readBatchClaim(s *scanner, at int) (c batchClaim, broken *Problem) {
 	c.Quantity = 1
-	if s.i < len(s.b) && s.b[s.i] != '{' {
+	if !s.atObject() {
 		c.refused = s.wrongType("claims["+strconv.Itoa(at)+"]", "an object")
 	} else {
 		c.refused = s.object(batchClaimFields, c.set)
@@ -150,28 +147,4 @@ func (c *batchClaim) missing() *Problem {
 		return invalid("user_id", "is required")
 	}
 	return nil
-}
-
-func (s *scanner) campaignID(name string) (string, *Problem) {
-	text, p := s.str(name)
-	if p != nil {
-		return "", p
-	}
-	id := string(text)
-	if err := models.CheckCampaignID(id); err != nil {
-		return "", invalid(name, idReason(err))
-	}
-	return id, nil
-}
-
-func (s *scanner) idempotencyKey(name string) (string, *Problem) {
-	text, p := s.str(name)
-	if p != nil {
-		return "", p
-	}
-	key := string(text)
-	if err := models.CheckIdempotencyKey(key); err != nil {
-		return "", invalid(name, idReason(err))
-	}
-	return key, nil
 }

@@ -7,12 +7,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
-
-	"dibs/models"
 )
 
-// claimingConfig is what the claim routes need; all of it.
-type claimingConfig struct {
+// ClaimingConfig is what the claim routes need; all of it.
+type ClaimingConfig struct {
 	Claimer   Claimer
 	States    StateReader
 	Hydrator  Hydrator
@@ -37,14 +35,9 @@ type claimingConfig struct {
 	Clock      func() time.Time
 }
 
-// campaignGetter is a part of Campaigns.
-type campaignGetter interface {
-	Get(ctx context.Context, id string) (models.Campaign, error)
-}
-
 // claimRoutes answers the claim routes.
 type claimRoutes struct {
-	cfg      claimingConfig
+	cfg      ClaimingConfig
 	log      *slog.Logger
 	desks    *desks
 	rates    *userRates
@@ -52,7 +45,7 @@ type claimRoutes struct {
 	complain rate.Sometimes // bounds what a Redis or MySQL that is away writes into the log
 }
 
-func newClaimRoutes(cfg claimingConfig) (*claimRoutes, error) {
+func NewClaimRoutes(cfg ClaimingConfig) (*claimRoutes, error) {
 	rates, err := newUserRates(cfg.UserRate, cfg.UsersMax)
 	if err != nil {
 		return nil, err

@@ -13,13 +13,8 @@ import (
 	"dibs/models"
 )
 
-// replayedHeader marks the first answer of a key, given again.
-const replayedHeader = "Idempotent-Replayed"
-
-var replayedTrue = []string{"true"}
-
-// postClaim is POST /v1/campaigns/{id}/claims.
-func (s *claimRoutes) postClaim(w http.ResponseWriter, r *http.Request) int {
+// PostClaim is POST /v1/campaigns/{id}/claims.
+func (s *claimRoutes) PostClaim(w http.ResponseWriter, r *http.Request) int {
 	buf := getBuffer()
 	defer putBuffer(buf)
 	var a answer
@@ -66,21 +61,6 @@ func readClaim(r *http.Request, campaignID string, buf *[]byte) (req lua.ClaimRe
 	}
 	req.UserID, req.Quantity = body.UserID, body.Quantity
 	return req, nil
-}
-
-func idempotencyKey(h http.Header) (string, *Problem) {
-	values := h["Idempotency-Key"]
-	switch len(values) {
-	case 0:
-		return "", nil
-	case 1:
-		if err := models.CheckIdempotencyKey(values[0]); err != nil {
-			return "", invalid("Idempotency-Key", idReason(err))
-		}
-		return values[0], nil
-	default:
-		return "", invalid("Idempotency-Key", "is there twice")
-	}
 }
 
 // take asks for the units. The refusal is a code when it has nothing of its own, else a Problem.

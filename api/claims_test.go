@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,35 +15,6 @@ import (
 	"dibs/lua"
 	"dibs/models"
 )
-
-const oneClaim = `{"user_id":"u1"}`
-
-type problem struct {
-	Type, Title, Detail, Code, Field string
-	Status                           int
-	ClaimID                          string `json:"claim_id"`
-	RetryAfterMs                     int    `json:"retry_after_ms"`
-}
-
-// requireProblem checks a refusal against the contract and returns it.
-func requireProblem(t testing.TB, status int, header http.Header, body []byte, code string) problem {
-	t.Helper()
-	var p problem
-	require.NoError(t, json.Unmarshal(body, &p), "%s", body)
-	require.Equal(t, code, p.Code, "%s", body)
-	require.Equal(t, status, p.Status)
-	require.Equal(t, "application/problem+json", header.Get("Content-Type"))
-	require.Equal(t, "urn:dibs:problem:"+code, p.Type)
-	require.NotEmpty(t, p.Title)
-	require.NotEmpty(t, p.Detail)
-	require.Equal(t, status == 503 || status == 429, header.Get("Retry-After") != "", "Retry-After")
-	if seconds := header.Get("Retry-After"); seconds != "" {
-		require.Equal(t, seconds+"000", fmt.Sprint(p.RetryAfterMs), "the body says the same")
-	} else {
-		require.NotContains(t, string(body), "retry_after_ms")
-	}
-	return p
-}
 
 func TestClaim_IsAnsweredWithTheClaim(t *testing.T) {
 	t.Parallel()
@@ -337,22 +306,4 @@ func TestUserRate_RefusesWhoAsksTooOften(t *testing.T) {
 	now.Add(2 * time.Second)
 	require.Equal(t, 201, ask(h, "POST", "/v1/campaigns/c1/claims", oneClaim).Code)
 	require.Equal(t, 3, room.sent())
-}
-
-// clock is a clock that tests move.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Add(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
 }

@@ -41,18 +41,6 @@ const (
 	DefaultFarewell        = 300 * time.Millisecond
 )
 
-// Bounds of request bodies, in bytes.
-const (
-	ClaimBodyMax = 4 << 10
-	BatchBodyMax = 4 << 20 // 1,000 claims whose ids and keys are as long as they may be
-	AdminBodyMax = 1 << 20
-
-	PacketsBodyMax = 16 << 20 // 100,000 packets whose ids and amounts are as long as they may be
-)
-
-// BatchMax is the most claims of one POST to claims:batch.
-const BatchMax = 1000
-
 // Config of the API. Zero fields take the defaults above.
 type Config struct {
 	Addr    string // host:port to listen on

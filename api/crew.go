@@ -18,7 +18,7 @@ type crew struct {
 	empty   chan struct{} // closed when over and without workers
 }
 
-func newCrew() *crew { return &crew{empty: make(chan struct{})} }
+func NewCrew() *crew { return &crew{empty: make(chan struct{})} }
 
 // enter admits a worker; false when it is over.
 func (c *crew) enter() bool {

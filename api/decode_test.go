@@ -206,3 +206,8 @@ func TestAppendClaim_IsEncodingJSON(t *testing.T) {
 		require.Equal(t, string(want), string(api.AppendClaim(nil, &c)))
 	})
 }
+
+func TestOpenAPI_RequestsOfClaimsNameEveryFieldThatIsDecoded(t *testing.T) {
+	t.Parallel()
+	requireFields(t, newServer(t, newRoom(), api.Config{}), api.RequestFields)
+}

@@ -124,7 +124,7 @@ func (d *desk) hydrate() bool {
 // desks are the campaigns that this process has seen claims of. A campaign is looked up on its first claim: in Redis, or
 // else in MySQL. What was found never changes, see lua.Meta; that there is no such campaign is not remembered.
 type desks struct {
-	cfg  claimingConfig
+	cfg  ClaimingConfig
 	log  *slog.Logger
 	crew *crew
 	seen combinerMetrics
@@ -139,7 +139,7 @@ type desks struct {
 	swept time.Time
 }
 
-func newDesks(cfg claimingConfig, seen *claimMetrics) *desks {
+func newDesks(cfg ClaimingConfig, seen *claimMetrics) *desks {
 	return &desks{
 		cfg: cfg, log: cfg.Logger, crew: cfg.Workers, seen: seen.combiner, rolledBack: seen.rolledBack,
 		lookups: make(chan struct{}, cfg.LookupsMax), byID: make(map[string]*desk), swept: cfg.Clock(),

@@ -67,15 +67,3 @@ func appendString(b []byte, s string) []byte {
 	b = append(b, s...)
 	return append(b, '"')
 }
-
-// appendProblem writes a refusal; one without anything of its own is there already.
-func appendProblem(b []byte, p *Problem) []byte {
-	if *p == (Problem{Code: p.Code}) {
-		return append(b, plains[p.Code].body...)
-	}
-	body, err := json.Marshal(p)
-	if err != nil { // strings and numbers always marshal
-		panic(err)
-	}
-	return append(b, body...)
-}

@@ -35,7 +35,7 @@ func (s *Server) mux(routes []route, handlers captured) http.Handler {
 	mux.HandleFunc("/", s.serve("other", scopeOpen, func(w http.ResponseWriter, r *http.Request) int {
 		return notRouted(strict, w, r)
 	}))
-	all := claimsFirst(claim, slashUserFirst(userClaims, s.onlyClean(mux)))
+	all := ClaimsFirst(claim, slashUserFirst(userClaims, s.onlyClean(mux)))
 	if s.gate.open {
 		return s.withoutStrangers(all)
 	}

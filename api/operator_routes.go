@@ -1,8 +1,11 @@
 package api
 
 import (
+	"context"
 	"log/slog"
 	"time"
+
+	"dibs/lua"
 
 	"golang.org/x/time/rate"
 )
@@ -10,8 +13,10 @@ import (
 // operatorConfig is what the operators' routes need; all of it.
 type operatorConfig struct {
 	Campaigns Campaigns
-	States    StateReader
-	Hydrator  Hydrator
+	// State reads what Redis holds of a campaign, see claiming.StateReader.
+	State func(ctx context.Context, campaignID string) (lua.State, error)
+	// Hydrate brings a campaign into Redis, see claiming.Hydrator.
+	Hydrate func(ctx context.Context, campaignID string) (lua.Meta, error)
 	// Changed is told of each campaign that was changed, or may have been.
 	Changed func(campaignID string)
 

@@ -90,7 +90,7 @@ func (s *operatorRoutes) addPackets(ctx context.Context, id string, batch models
 	case err != nil:
 		return added, s.adminProblem("add packets to", id, err)
 	}
-	if _, err := s.cfg.Hydrator.Hydrate(ctx, id); err != nil {
+	if _, err := s.cfg.Hydrate(ctx, id); err != nil {
 		s.complain.Do(func() {
 			s.log.Warn("packets are stored and not in redis yet", slog.String("campaign_id", id), slog.Any("error", err))
 		})

@@ -7,6 +7,9 @@ import (
 	"dibs/models"
 )
 
+// PacketsBodyMax is the largest body of packets, in bytes: 100,000 packets whose ids and amounts are as long as they may be.
+const PacketsBodyMax = 16 << 20
+
 // packetsBody is the body of POST packets, as the OpenAPI document has it: a list, or what to split.
 type packetsBody struct {
 	Packets   []packetBody `json:"packets,omitempty" minItems:"1" maxItems:"100000" nullable:"false" doc:"the operator's own packets; without count, amount and split"`
@@ -44,7 +47,7 @@ func decodePackets(body []byte) (models.PacketBatch, *Problem) {
 		sent[i] = true
 		switch name := packetsFields[i]; name {
 		case "packets":
-			batch.List, p = s.packets()
+			batch.List, p = readPacketList(s)
 		case "release_at":
 			var text []byte
 			if text, p = s.str(name); p == nil {
@@ -88,22 +91,22 @@ func whatIsMissing(sent []bool) *Problem {
 	return nil
 }
 
-// packets reads a list.
-func (s *scanner) packets() ([]models.Packet, *Problem) {
+// readPacketList reads a list.
+func readPacketList(s *scanner) ([]models.Packet, *Problem) {
 	list := []models.Packet{}
 	p := s.array("packets", func(i int) *Problem {
 		if i == models.PacketListMax {
 			return invalid("packets", "must be 1 to "+strconv.Itoa(models.PacketListMax))
 		}
-		packet, p := s.packet()
+		packet, p := readPacket(s)
 		list = append(list, packet)
 		return within("packets["+strconv.Itoa(i)+"]", p)
 	})
 	return list, p
 }
 
-func (s *scanner) packet() (packet models.Packet, p *Problem) {
-	if s.i < len(s.b) && s.b[s.i] != '{' {
+func readPacket(s *scanner) (packet models.Packet, p *Problem) {
+	if !s.atObject() {
 		return packet, s.wrongType("", "an object")
 	}
 	p = s.object(packetFields, func(s *scanner, i int) (p *Problem) {

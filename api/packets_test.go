@@ -16,8 +16,6 @@ import (
 	"dibs/models"
 )
 
-const aSplit = `{"count":3,"amount":10,"split":"double_mean","min":1,"max":8,"release_at":"2027-01-01T08:00:00.1239+08:00"}`
-
 func packetRoom() *fakeRoom {
 	return newRoom(models.Campaign{ID: "p", Kind: models.KindPacket, PerUser: 1})
 }

@@ -3,10 +3,7 @@ package api
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strconv"
-
-	"dibs/models"
 )
 
 // Code is what a storefront's program reads in a refusal.
@@ -76,28 +73,6 @@ var refusals = map[Code]refusal{
 	CodeNotFound:            {404, "Not found", "There is nothing at this path.", 0},
 	CodeMethodNotAllowed:    {405, "Method not allowed", "This path does not take this method, see Allow.", 0},
 	CodeInternal:            {500, "Internal error", "The service failed; the log says more.", 0},
-}
-
-// claimCodes are the refusals that a claim may get, besides those of its token.
-var claimCodes = []Code{
-	CodeSoldOut, CodeUserLimit, CodeUserDayLimit, CodeNotStarted, CodeNotReleased, CodeEnded, CodePaused, CodeClosed,
-	CodeCampaignNotFound, CodeInvalid, CodeIdempotencyMismatch, CodeMalformed, CodeTooLarge, CodeRateLimited, CodeUnavailable,
-	CodeOutcomeUnknown, CodeInternal,
-}
-
-// codeOf maps what became of a claim to its refusal; "" when the user holds a claim.
-func codeOf(o models.Outcome) Code {
-	switch o {
-	case models.OutcomeClaimed, models.OutcomeReplayed:
-		return ""
-	case models.OutcomeAbsent, models.OutcomeDamaged, models.OutcomeRolledBack:
-		return CodeUnavailable
-	default:
-		if !slices.Contains(claimCodes, Code(o)) {
-			return CodeInternal
-		}
-		return Code(o)
-	}
 }
 
 // Problem is a refusal, an RFC 9457 problem. The zero values of Detail and RetryAfter stand for those of the table.
@@ -239,4 +214,16 @@ func writePlain(w http.ResponseWriter, code Code) int {
 	w.WriteHeader(p.status)
 	_, _ = w.Write(p.body) // a client that is gone needs no answer
 	return p.status
+}
+
+// appendProblem writes a refusal; one without anything of its own is there already.
+func appendProblem(b []byte, p *Problem) []byte {
+	if *p == (Problem{Code: p.Code}) {
+		return append(b, plains[p.Code].body...)
+	}
+	body, err := json.Marshal(p)
+	if err != nil { // strings and numbers always marshal
+		panic(err)
+	}
+	return append(b, body...)
 }

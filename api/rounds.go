@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 )
@@ -16,6 +17,8 @@ type rounds[T any] struct {
 	next    *round[T]
 	running bool
 }
+
+var errRoundsOver = errors.New("api: the service is stopping")
 
 // round is one go; result and err are there when done is closed.
 type round[T any] struct {
@@ -44,7 +47,7 @@ func (r *rounds[T]) join() (*round[T], error) {
 	defer r.mu.Unlock()
 	if r.next == nil {
 		if !r.running && !r.crew.enter() {
-			return nil, errStopping
+			return nil, errRoundsOver
 		}
 		r.next = &round[T]{done: make(chan struct{})}
 		if !r.running {

@@ -46,7 +46,7 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/campaigns/{id}/stock", reads, 0, "get-stock", "Show the stock at one watermark, in units",
 			[]Code{CodeCampaignNotFound}, byHuma(s.operator.getStock)},
 		{"POST", claimPath, claims, ClaimBodyMax, "claim", "Claim units of a campaign",
-			claimCodes, handler{plain: s.claims.postClaim, document: documentClaim}},
+			claimCodes, handler{plain: s.claims.PostClaim, document: documentClaim}},
 		{"POST", "/v1/claims:batch", claims, BatchBodyMax, "claim-batch", "Make up to 1,000 claims, each on its own",
 			nil, handler{plain: s.claims.postBatch, document: documentBatch}},
 		{"GET", "/v1/claims/{id}", reads | claims, 0, "get-claim", "Show a claim, found the moment it is answered",

@@ -179,6 +179,9 @@ func (s *scanner) null() bool {
 	return true
 }
 
+// atObject tells whether an object begins here, or the text ends.
+func (s *scanner) atObject() bool { return s.i >= len(s.b) || s.b[s.i] == '{' }
+
 // wrongType is for a value that does not begin as it should.
 func (s *scanner) wrongType(name, wanted string) *Problem {
 	start := s.i
@@ -220,3 +223,39 @@ func (s *scanner) broken() *Problem {
 
 // idReason is the part of a models.ErrID that follows the sentinel's own words.
 func idReason(err error) string { return err.Error()[len(models.ErrID.Error())+2:] }
+
+func (s *scanner) userID(name string) (string, *Problem) {
+	text, p := s.str(name)
+	if p != nil {
+		return "", p
+	}
+	id := string(text)
+	if err := models.CheckUserID(id); err != nil {
+		return "", invalid(name, idReason(err))
+	}
+	return id, nil
+}
+
+func (s *scanner) campaignID(name string) (string, *Problem) {
+	text, p := s.str(name)
+	if p != nil {
+		return "", p
+	}
+	id := string(text)
+	if err := models.CheckCampaignID(id); err != nil {
+		return "", invalid(name, idReason(err))
+	}
+	return id, nil
+}
+
+func (s *scanner) idempotencyKey(name string) (string, *Problem) {
+	text, p := s.str(name)
+	if p != nil {
+		return "", p
+	}
+	key := string(text)
+	if err := models.CheckIdempotencyKey(key); err != nil {
+		return "", invalid(name, idReason(err))
+	}
+	return key, nil
+}

@@ -45,7 +45,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
 	}
 	s := &Server{
-		cfg: cfg, deps: deps, log: cfg.Logger, gate: newGate(cfg.Tokens), crew: newCrew(),
+		cfg: cfg, deps: deps, log: cfg.Logger, gate: newGate(cfg.Tokens), crew: NewCrew(),
 		scrape:   promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		complain: rate.Sometimes{Interval: time.Second},
 	}
@@ -68,7 +68,7 @@ func (s *Server) furnish() (err error) {
 	if s.metrics, err = newMetrics(cfg.Registerer); err != nil {
 		return err
 	}
-	s.claims, err = newClaimRoutes(claimingConfig{
+	s.claims, err = NewClaimRoutes(ClaimingConfig{
 		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Workers: s.crew,
 		ClaimsPerCall: cfg.ClaimsPerCall, ClaimsInFlight: cfg.ClaimsInFlight, QueueMax: cfg.QueueMax, QueueWait: cfg.QueueWait,
 		CallTimeout: cfg.CallTimeout, LookupTimeout: cfg.LookupTimeout, LookupsMax: cfg.LookupsMax, SoldOutFor: cfg.SoldOutFor,
@@ -79,7 +79,7 @@ func (s *Server) furnish() (err error) {
 		return err
 	}
 	s.operator = newOperatorRoutes(operatorConfig{
-		Campaigns: deps.Campaigns, States: deps.States, Hydrator: deps.Hydrator, Changed: s.claims.changed, AdminTimeout: cfg.AdminTimeout,
+		Campaigns: deps.Campaigns, State: deps.States.State, Hydrate: deps.Hydrator.Hydrate, Changed: s.claims.changed, AdminTimeout: cfg.AdminTimeout,
 		PacketsTimeout: cfg.PacketsTimeout, PacketsReadTimeout: cfg.PacketsReadTimeout, WriteTimeout: cfg.WriteTimeout, Logger: cfg.Logger,
 	})
 	s.claimed, err = newClaimedRoutes(claimedConfig{

@@ -16,8 +16,8 @@ const (
 	claimPathEnd   = "/claims"
 )
 
-// claimsFirst hands what is surely a POST of claimPath to claim, and the rest to mux, which would find the same.
-func claimsFirst(claim http.HandlerFunc, mux http.Handler) http.Handler {
+// ClaimsFirst hands what is surely a POST of claimPath to claim, and the rest to mux, which would find the same.
+func ClaimsFirst(claim http.HandlerFunc, mux http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && plainClaimPath(r.URL) != "" {
 			claim(w, r)
@@ -43,24 +43,4 @@ func claimedCampaign(r *http.Request) string {
 		return id
 	}
 	return r.PathValue("id")
-}
-
-// A user may be called "/". ServeMux takes a segment that unescapes to that for the end of a path, so this one path is found
-// without it.
-const (
-	userClaimsPath = "/v1/users/{user_id}/claims"
-	slashUser      = "/"
-)
-
-// slashUserFirst hands what surely asks for the claims of the user "/" to list, and the rest to mux.
-func slashUserFirst(list http.HandlerFunc, mux http.Handler) http.Handler {
-	lower, upper := strings.Replace(userClaimsPath, "{user_id}", "%2f", 1), strings.Replace(userClaimsPath, "{user_id}", "%2F", 1)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if raw := r.URL.RawPath; raw != "" && (raw == lower || raw == upper) && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-			r.SetPathValue("user_id", slashUser)
-			list(w, r)
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
 }

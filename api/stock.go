@@ -53,10 +53,10 @@ func (s *operatorRoutes) readStock(ctx context.Context, id string) (models.Books
 	if err != nil {
 		return books, lua.State{}, err
 	}
-	state, err := s.cfg.States.State(ctx, id)
+	state, err := s.cfg.State(ctx, id)
 	if errors.Is(err, lua.ErrAbsent) || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
-		if _, err = s.cfg.Hydrator.Hydrate(ctx, id); err == nil {
-			state, err = s.cfg.States.State(ctx, id)
+		if _, err = s.cfg.Hydrate(ctx, id); err == nil {
+			state, err = s.cfg.State(ctx, id)
 		}
 	}
 	return books, state, err
