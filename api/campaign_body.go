@@ -44,9 +44,6 @@ type changeBody struct {
 	refused        *Problem
 }
 
-// strictBody is a body that decodes itself. A refusal stays inside until the handler asks for it.
-type strictBody interface{ decode(body []byte) }
-
 // field is a JSON field and where its value goes: a **string, an **int64 (units) or an orNull.
 type field struct {
 	name string
@@ -75,9 +72,9 @@ func (b *changeBody) fields() []field {
 	}
 }
 
-func (b *campaignBody) decode(body []byte) { b.refused = decodeFields(body, b.fields()) }
+func (b *campaignBody) Decode(body []byte) { b.refused = decodeFields(body, b.fields()) }
 
-func (b *changeBody) decode(body []byte) { b.refused = decodeFields(body, b.fields()) }
+func (b *changeBody) Decode(body []byte) { b.refused = decodeFields(body, b.fields()) }
 
 func decodeFields(body []byte, fields []field) *Problem {
 	names := make([]string, len(fields))

@@ -64,7 +64,7 @@ func TestOpenAPI_ClosedListsAreListed(t *testing.T) {
 		return doc.Components.Schemas[schema].Value.Properties[name].Value
 	}
 	var codes []any
-	for code := range api.Codes() {
+	for _, code := range api.Codes() {
 		codes = append(codes, string(code))
 	}
 	require.ElementsMatch(t, codes, property("ProblemJSON", "code").Enum)

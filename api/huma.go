@@ -47,12 +47,15 @@ func marshal(w io.Writer, v any) error {
 	return err
 }
 
+// strictBody is a body that decodes itself. A refusal stays inside until the handler asks for it.
+type strictBody interface{ Decode(body []byte) }
+
 func unmarshal(body []byte, v any) error {
 	b, ok := v.(strictBody)
 	if !ok {
 		return fmt.Errorf("api: %T does not decode itself", v)
 	}
-	b.decode(body)
+	b.Decode(body)
 	return nil
 }
 

@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -52,7 +51,7 @@ func (s *Server) document(routes []route) ([]byte, captured, error) {
 // listCodes closes the list of codes in the schema of problems.
 func listCodes(problem *huma.Schema) {
 	code := problem.Properties["code"]
-	for _, c := range slices.Sorted(maps.Keys(refusals)) {
+	for _, c := range Codes() {
 		code.Enum = append(code.Enum, string(c))
 	}
 }
@@ -85,8 +84,8 @@ func (rt *route) operation(problem *huma.Schema) huma.Operation {
 func describeRefusals(responses map[string]*huma.Response, codes []Code, problem *huma.Schema) {
 	slices.Sort(codes)
 	for _, code := range slices.Compact(codes) {
-		line := refusals[code]
-		status := strconv.Itoa(line.Status)
+		p := &Problem{Code: code}
+		status := strconv.Itoa(p.GetStatus())
 		r := responses[status]
 		if r == nil {
 			r = &huma.Response{Content: map[string]*huma.MediaType{problemContentType[0]: {Schema: problem}}}
@@ -95,7 +94,7 @@ func describeRefusals(responses map[string]*huma.Response, codes []Code, problem
 			r.Description += ", "
 		}
 		r.Description += string(code)
-		if line.RetryAfter > 0 {
+		if p.retryAfter() > 0 {
 			r.Headers = map[string]*huma.Param{"Retry-After": {Schema: &huma.Schema{Type: "integer"}, Description: "seconds"}}
 		}
 	}

@@ -2,7 +2,9 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 )
 
@@ -74,6 +76,9 @@ var refusals = map[Code]refusal{
 	CodeMethodNotAllowed:    {405, "Method not allowed", "This path does not take this method, see Allow.", 0},
 	CodeInternal:            {500, "Internal error", "The service failed; the log says more.", 0},
 }
+
+// Codes lists all codes, sorted.
+func Codes() []Code { return slices.Sorted(maps.Keys(refusals)) }
 
 // Problem is a refusal, an RFC 9457 problem. The zero values of Detail and RetryAfter stand for those of the table.
 type Problem struct { //nolint:errname // RFC 9457 calls it so
