@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+
+	"dibs/api/wire"
 )
 
 // scope is what a token may do; scopes add up.
@@ -76,16 +78,16 @@ func newGate(t Tokens) *gate {
 }
 
 // refuse returns "" when the request may do what needs one of the scopes in need.
-func (g *gate) refuse(r *http.Request, need scope) Code {
+func (g *gate) refuse(r *http.Request, need scope) wire.Code {
 	if g.open || need == scopeOpen {
 		return ""
 	}
 	given := g.scopes(bearer(r.Header))
 	switch {
 	case given == 0:
-		return CodeUnauthorized
+		return wire.CodeUnauthorized
 	case given&(need|scopeAdmin) == 0:
-		return CodeForbidden
+		return wire.CodeForbidden
 	default:
 		return ""
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
+	"dibs/internal/apitest"
 )
 
 func TestCheckListen(t *testing.T) {
@@ -26,7 +27,7 @@ func TestCheckListen(t *testing.T) {
 	for _, addr := range []string{"", "8080", "127.0.0.1", "::1:80", ":99999", "127.0.0.1:-1", "127.0.0.1:no-such"} {
 		require.ErrorIs(t, api.CheckListen(addr, api.Tokens{Admin: "a"}), api.ErrConfig, addr)
 	}
-	_, err := api.New(api.Config{Addr: ":8080"}, newRoom().deps())
+	_, err := api.New(api.Config{Addr: ":8080"}, apitest.NewRoom().Deps())
 	require.ErrorIs(t, err, api.ErrListen)
 }
 
@@ -44,7 +45,7 @@ func TestScopes(t *testing.T) {
 		{"GET", "/v1/campaigns/c1", ``, "av"},
 		{"GET", "/v1/campaigns/c1/stock", ``, "av"},
 		{"GET", "/metrics", ``, "av"},
-		{"POST", "/v1/campaigns/c1/claims", oneClaim, "as"},
+		{"POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "as"},
 		{"POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u"}]}`, "as"},
 		{"GET", "/healthz", ``, "asvn"},
 		{"GET", "/readyz", ``, "asvn"},
@@ -54,20 +55,20 @@ func TestScopes(t *testing.T) {
 			"a": {"Authorization: Bearer admin-token"}, "s": {"Authorization: bearer storefront-token"},
 			"v": {"Authorization: Bearer viewer-token"}, "n": nil,
 		} {
-			room := newRoom(coupon("c1", 9), coupon("c2", 9))
-			w := ask(newServer(t, room, api.Config{Tokens: tokens}), c.method, c.path, c.body, header...)
+			room := apitest.NewRoom(apitest.Coupon("c1", 9), apitest.Coupon("c2", 9))
+			w := apitest.Ask(apitest.NewServer(t, room, api.Config{Tokens: tokens}), c.method, c.path, c.body, header...)
 			what := c.method + " " + c.path + " by " + who
 			switch {
 			case strings.Contains(c.allowed, who):
 				require.Less(t, w.Code, 300, "%s: %s", what, w.Body)
 			case who == "n":
-				requireProblem(t, 401, w.Header(), w.Body.Bytes(), "unauthorized")
+				apitest.RequireProblem(t, 401, w.Header(), w.Body.Bytes(), "unauthorized")
 				require.Equal(t, 401, w.Code, what)
 				require.Equal(t, `Bearer realm="dibs"`, w.Header().Get("WWW-Authenticate"))
 			default:
-				requireProblem(t, 403, w.Header(), w.Body.Bytes(), "forbidden")
+				apitest.RequireProblem(t, 403, w.Header(), w.Body.Bytes(), "forbidden")
 				require.Equal(t, 403, w.Code, what)
-				require.Zero(t, room.sent())
+				require.Zero(t, room.Sent())
 			}
 		}
 	}
@@ -75,21 +76,21 @@ func TestScopes(t *testing.T) {
 
 func TestWrongTokens_ReachNobody(t *testing.T) {
 	t.Parallel()
-	room := newRoom(coupon("c1", 10))
-	h := newServer(t, room, api.Config{Tokens: api.Tokens{Storefront: "secret"}})
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	h := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{Storefront: "secret"}})
 	for _, headers := range [][]string{
 		nil, {"Authorization: "}, {"Authorization: Bearer"}, {"Authorization: Bearer "}, {"Authorization: Bearer secre"},
 		{"Authorization: Bearer secret2"}, {"Authorization: Bearer SECRET"}, {"Authorization: Bearer  secret"}, {"Authorization: Basic secret"},
 		{"Authorization: secret"}, {"Authorization: Bearer secret", "Authorization: Bearer secret"}, {"X-Authorization: Bearer secret"},
 		{"Authorization: Bearer " + strings.Repeat("x", 10_000)},
 	} {
-		w := ask(h, "POST", "/v1/campaigns/c1/claims", oneClaim, headers...)
+		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, headers...)
 		require.Equal(t, 401, w.Code, "%v", headers)
-		requireProblem(t, 401, w.Header(), w.Body.Bytes(), "unauthorized")
+		apitest.RequireProblem(t, 401, w.Header(), w.Body.Bytes(), "unauthorized")
 		require.NotContains(t, w.Body.String(), "secret")
 	}
-	w := ask(h, "POST", "/v1/campaigns", `{"id":"x","kind":"coupon","total":1}`, "Authorization: Bearer ")
+	w := apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"x","kind":"coupon","total":1}`, "Authorization: Bearer ")
 	require.Equal(t, 401, w.Code, "an unset admin token is nobody's")
-	require.Zero(t, room.sent())
-	require.Equal(t, 201, ask(h, "POST", "/v1/campaigns/c1/claims", oneClaim, "Authorization: Bearer secret").Code)
+	require.Zero(t, room.Sent())
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Authorization: Bearer secret").Code)
 }

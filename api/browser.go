@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+
+	"dibs/api/wire"
 )
 
 // withoutStrangers guards a service without tokens, which listens on loopback only: there the browser on the same machine
@@ -11,7 +13,7 @@ import (
 // 127.0.0.1, read here. With tokens this is not needed: no page can make a browser send one.
 func (s *Server) withoutStrangers(next http.Handler) http.Handler {
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		(&Problem{Code: CodeForbidden, Detail: "Pages of other sites may not call a service without tokens."}).write(w)
+		(&wire.Problem{Code: wire.CodeForbidden, Detail: "Pages of other sites may not call a service without tokens."}).Write(w)
 	})
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(refuse)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
+	"dibs/internal/apitest"
 )
 
 // visit posts a claim as a browser would that was sent by some page.
@@ -25,8 +26,8 @@ func visit(h http.Handler, host string, header map[string]string) *httptest.Resp
 
 func TestPagesOfOtherSitesMayNotCallAServiceWithoutTokens(t *testing.T) {
 	t.Parallel()
-	room := newRoom(coupon("c1", 10))
-	open := newServer(t, room, api.Config{})
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	open := apitest.NewServer(t, room, api.Config{})
 	for _, host := range []string{"127.0.0.1:8080", "localhost:8080", "[::1]:8080", "localhost", "127.0.0.1"} {
 		require.Equal(t, http.StatusCreated, visit(open, host, nil).Code, host)
 	}
@@ -36,10 +37,10 @@ func TestPagesOfOtherSitesMayNotCallAServiceWithoutTokens(t *testing.T) {
 		"another name":   visit(open, "evil.example", nil),
 		"a longer name":  visit(open, "127.0.0.1.evil.example:8080", nil),
 	} {
-		requireProblem(t, http.StatusForbidden, w.Header(), w.Body.Bytes(), "forbidden")
+		apitest.RequireProblem(t, http.StatusForbidden, w.Header(), w.Body.Bytes(), "forbidden")
 		require.NotContains(t, w.Body.String(), "ada", name)
 	}
-	locked := newServer(t, room, api.Config{Tokens: api.Tokens{Storefront: "s3cret"}})
+	locked := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{Storefront: "s3cret"}})
 	require.Equal(t, http.StatusCreated, visit(locked, "shop.example", map[string]string{
 		"Authorization": "Bearer s3cret", "Origin": "https://shop.example",
 	}).Code, "with tokens any name and origin will do")

@@ -11,18 +11,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
+	"dibs/api/wire"
+	"dibs/internal/apitest"
 	"dibs/models"
 )
 
 // TestOpenAPI_TheDocumentIsHeldTo: the check above can fail.
 func TestOpenAPI_TheDocumentIsHeldTo(t *testing.T) {
 	t.Parallel()
-	h := newServer(t, newRoom(coupon("c1", 3)), api.Config{})
-	_, router := document(t, h)
-	req := httptest.NewRequest(http.MethodPost, "/v1/campaigns/c1/claims", strings.NewReader(oneClaim))
+	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 3)), api.Config{})
+	_, router := apitest.Document(t, h)
+	req := httptest.NewRequest(http.MethodPost, "/v1/campaigns/c1/claims", strings.NewReader(apitest.OneClaim))
 	req.Header.Set("Content-Type", "application/json")
-	good := ask(h, "POST", "/v1/campaigns/c1/claims", oneClaim)
-	require.NoError(t, conforms(router, req, []byte(oneClaim), good))
+	good := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
+	require.NoError(t, apitest.Conforms(router, req, []byte(apitest.OneClaim), good))
 	for name, spoil := range map[string]func(w *httptest.ResponseRecorder, body string) string{
 		"a field of another type": func(_ *httptest.ResponseRecorder, body string) string {
 			return strings.Replace(body, `"seq":1`, `"seq":"1"`, 1)
@@ -43,13 +45,13 @@ func TestOpenAPI_TheDocumentIsHeldTo(t *testing.T) {
 		w.Code = 201
 		w.Header().Set("Content-Type", "application/json")
 		w.Body.WriteString(spoil(w, good.Body.String()))
-		require.Error(t, conforms(router, req, []byte(oneClaim), w), name)
+		require.Error(t, apitest.Conforms(router, req, []byte(apitest.OneClaim), w), name)
 	}
 }
 
 func TestOpenAPI_HasNothingOfHumasOwn(t *testing.T) {
 	t.Parallel()
-	doc, _ := document(t, newServer(t, newRoom(), api.Config{}))
+	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}))
 	require.NotContains(t, doc.Components.Schemas, "ErrorModel")
 	require.NotContains(t, doc.Components.Schemas, "ErrorDetail")
 	text, err := json.Marshal(doc)
@@ -59,12 +61,12 @@ func TestOpenAPI_HasNothingOfHumasOwn(t *testing.T) {
 
 func TestOpenAPI_ClosedListsAreListed(t *testing.T) {
 	t.Parallel()
-	doc, _ := document(t, newServer(t, newRoom(), api.Config{}))
+	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}))
 	property := func(schema, name string) *openapi3.Schema {
 		return doc.Components.Schemas[schema].Value.Properties[name].Value
 	}
 	var codes []any
-	for _, code := range api.Codes() {
+	for _, code := range wire.Codes() {
 		codes = append(codes, string(code))
 	}
 	require.ElementsMatch(t, codes, property("ProblemJSON", "code").Enum)

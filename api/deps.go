@@ -3,24 +3,27 @@ package api
 import (
 	"context"
 
+	"dibs/api/claimed"
+	"dibs/api/claiming"
+	"dibs/api/operator"
 	"dibs/lua"
 )
 
 // Deps are the rooms behind the API.
 type Deps struct {
-	Claimer   Claimer
-	States    StateReader
-	Hydrator  Hydrator
-	Campaigns Campaigns
-	Claims    Claims
-	Resolver  Resolver
-	Streams   Streams
+	Claimer   claiming.Claimer
+	States    claiming.StateReader
+	Hydrator  claiming.Hydrator
+	Campaigns operator.Campaigns
+	Claims    claimed.Claims
+	Resolver  claimed.Resolver
+	Streams   claimed.Streams
 	// Ready tells why claims can't be taken now; nil when they can.
 	Ready func(ctx context.Context) error
 }
 
 var (
-	_ Claimer     = (*lua.Scripts)(nil)
-	_ StateReader = (*lua.Scripts)(nil)
-	_ Streams     = (*lua.Scripts)(nil)
+	_ claiming.Claimer     = (*lua.Scripts)(nil)
+	_ claiming.StateReader = (*lua.Scripts)(nil)
+	_ claimed.Streams      = (*lua.Scripts)(nil)
 )

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
+	"dibs/internal/apitest"
 )
 
 // A client on a kept-alive connection must hear of a stop from an answer, not from a connection that closes under its
@@ -20,7 +21,7 @@ import (
 func TestAStopFirstSaysGoodbyeOnEveryConnection(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
-	srv, err := api.New(api.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))}, newRoom().deps())
+	srv, err := api.New(api.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))}, apitest.NewRoom().Deps())
 	require.NoError(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

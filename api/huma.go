@@ -11,6 +11,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"dibs/api/wire"
 )
 
 // operation is a handler that huma calls with its input read from path, query and body.
@@ -68,11 +70,11 @@ func ourProblem(_ huma.Context, _ string, v any) (any, error) {
 	switch {
 	case theirs.Status == http.StatusUnprocessableEntity && len(theirs.Errors) > 0:
 		_, name, _ := strings.Cut(theirs.Errors[0].Location, ".")
-		return invalid(name, theirs.Errors[0].Message), nil
+		return wire.Invalid(name, theirs.Errors[0].Message), nil
 	case theirs.Status == http.StatusBadRequest:
-		return malformed("The body is empty."), nil
+		return wire.Malformed("The body is empty."), nil
 	default:
-		return &Problem{Code: CodeInternal}, nil
+		return &wire.Problem{Code: wire.CodeInternal}, nil
 	}
 }
 
@@ -80,19 +82,19 @@ func ourProblem(_ huma.Context, _ string, v any) (any, error) {
 func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 	return func(w http.ResponseWriter, r *http.Request) int {
 		if bodyMax == 0 && r.Method != http.MethodGet {
-			if p := noBody(r); p != nil {
-				return p.write(w)
+			if p := wire.NoBody(r); p != nil {
+				return p.Write(w)
 			}
 		}
 		if bodyMax > 0 {
-			body, p := readJSON(r, nil, bodyMax)
+			body, p := wire.ReadJSON(r, nil, bodyMax)
 			if p != nil {
-				return p.write(w)
+				return p.Write(w)
 			}
 			r = r.WithContext(r.Context())
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			r.Header = r.Header.Clone()
-			r.Header["Content-Type"] = jsonContentType // judged above; huma would judge again, and otherwise
+			r.Header["Content-Type"] = wire.JSONContentType // judged above; huma would judge again, and otherwise
 		}
 		sw := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		h(sw, r)

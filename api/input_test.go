@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
+	"dibs/internal/apitest"
 )
 
 func TestBadHeadersAndPaths(t *testing.T) {
 	t.Parallel()
-	room := newRoom(coupon("c1", 10))
-	h := newServer(t, room, api.Config{})
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	h := apitest.NewServer(t, room, api.Config{})
 	for _, c := range []struct {
 		name, path  string
 		headers     []string
@@ -39,17 +40,17 @@ func TestBadHeadersAndPaths(t *testing.T) {
 		{"two dots", "/v1/campaigns/c2/../c1/claims", nil, 404, "not_found", ""},
 		{"only dots", "/..", nil, 404, "not_found", ""},
 	} {
-		w := ask(h, "POST", c.path, oneClaim, c.headers...)
+		w := apitest.Ask(h, "POST", c.path, apitest.OneClaim, c.headers...)
 		require.Equal(t, c.status, w.Code, "%s: %s", c.name, w.Body)
-		p := requireProblem(t, c.status, w.Header(), w.Body.Bytes(), c.code)
+		p := apitest.RequireProblem(t, c.status, w.Header(), w.Body.Bytes(), c.code)
 		require.Equal(t, c.field, p.Field, c.name)
 	}
-	require.Zero(t, room.sent())
-	w := ask(h, "PUT", "/v1/campaigns/c1/claims", oneClaim)
-	requireProblem(t, 405, w.Header(), w.Body.Bytes(), "method_not_allowed")
+	require.Zero(t, room.Sent())
+	w := apitest.Ask(h, "PUT", "/v1/campaigns/c1/claims", apitest.OneClaim)
+	apitest.RequireProblem(t, 405, w.Header(), w.Body.Bytes(), "method_not_allowed")
 	require.Equal(t, "POST", w.Header().Get("Allow"))
 	for i, header := range []string{"Content-Type: application/json; charset=utf-8", "Content-Type: APPLICATION/JSON", "Idempotency-Key: " + strings.Repeat("é", 255)} {
-		w = ask(h, "POST", "/v1/campaigns/c1/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i), header)
+		w = apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i), header)
 		require.Equal(t, 201, w.Code, "control: %s", header)
 	}
 }

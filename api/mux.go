@@ -8,6 +8,9 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"dibs/api/claiming"
+	"dibs/api/wire"
 )
 
 // mux puts the table of routes on a ServeMux whose own refusals are problems too.
@@ -24,7 +27,7 @@ func (s *Server) mux(routes []route, handlers captured) http.Handler {
 		}
 		serve := s.serve(rt.path, rt.scope, run)
 		switch rt.path {
-		case claimPath:
+		case claiming.Path:
 			claim = serve
 		case userClaimsPath:
 			userClaims = serve
@@ -35,7 +38,7 @@ func (s *Server) mux(routes []route, handlers captured) http.Handler {
 	mux.HandleFunc("/", s.serve("other", scopeOpen, func(w http.ResponseWriter, r *http.Request) int {
 		return notRouted(strict, w, r)
 	}))
-	all := ClaimsFirst(claim, slashUserFirst(userClaims, s.onlyClean(mux)))
+	all := claiming.ClaimsFirst(claim, slashUserFirst(userClaims, s.onlyClean(mux)))
 	if s.gate.open {
 		return s.withoutStrangers(all)
 	}
@@ -45,7 +48,7 @@ func (s *Server) mux(routes []route, handlers captured) http.Handler {
 // onlyClean answers 404 to paths with //, . or .. in them, which ServeMux would redirect to their clean form: a client that
 // builds such paths has a mistake in it, and one that follows redirects would claim by a path that it did not ask for.
 func (s *Server) onlyClean(mux *http.ServeMux) http.Handler {
-	refuse := s.serve("other", scopeOpen, func(w http.ResponseWriter, _ *http.Request) int { return writePlain(w, CodeNotFound) })
+	refuse := s.serve("other", scopeOpen, func(w http.ResponseWriter, _ *http.Request) int { return wire.WritePlain(w, wire.CodeNotFound) })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isClean(r.URL.EscapedPath()) {
 			refuse(w, r)
@@ -76,7 +79,7 @@ func (s *Server) serve(path string, need scope, run endpoint) http.HandlerFunc {
 			w.Header().Set("Connection", "close")
 		}
 		if code := s.gate.refuse(r, need); code != "" {
-			status = writePlain(w, code)
+			status = wire.WritePlain(w, code)
 			return
 		}
 		status = run(w, r)
@@ -89,22 +92,22 @@ func (s *Server) panicked(w http.ResponseWriter, r *http.Request, v any) {
 	}
 	s.log.Error("panic", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("panic", fmt.Sprint(v)),
 		slog.String("stack", string(debug.Stack())))
-	writePlain(w, CodeInternal)
+	wire.WritePlain(w, wire.CodeInternal)
 }
 
 // notRouted answers what no route takes: 405 with Allow when another method would do, else 404.
 func notRouted(strict *http.ServeMux, w http.ResponseWriter, r *http.Request) int {
 	h, pattern := strict.Handler(r)
 	if pattern != "" {
-		return writePlain(w, CodeNotFound)
+		return wire.WritePlain(w, wire.CodeNotFound)
 	}
 	asked := &headerOnly{header: http.Header{}}
 	h.ServeHTTP(asked, r)
 	if asked.status != http.StatusMethodNotAllowed {
-		return writePlain(w, CodeNotFound)
+		return wire.WritePlain(w, wire.CodeNotFound)
 	}
 	w.Header()["Allow"] = asked.header["Allow"]
-	return writePlain(w, CodeMethodNotAllowed)
+	return wire.WritePlain(w, wire.CodeMethodNotAllowed)
 }
 
 // headerOnly takes an answer and keeps its status and headers.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"dibs/api/wire"
 	"dibs/models"
 )
 
@@ -25,7 +26,7 @@ func (s *Server) document(routes []route) ([]byte, captured, error) {
 	oapi.Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearerScheme: {Type: "http", Scheme: "bearer"}}
 	registry := oapi.Components.Schemas
 	registry.RegisterTypeAlias(reflect.TypeFor[models.Time](), reflect.TypeFor[time.Time]())
-	problem := schemaOf[problemJSON](oapi, "Problem")
+	problem := wire.SchemaOf[wire.ProblemJSON](oapi, "Problem")
 	problem.Extensions = nil
 	listCodes(registry.SchemaFromRef(problem.Ref))
 	for i := range routes {
@@ -51,7 +52,7 @@ func (s *Server) document(routes []route) ([]byte, captured, error) {
 // listCodes closes the list of codes in the schema of problems.
 func listCodes(problem *huma.Schema) {
 	code := problem.Properties["code"]
-	for _, c := range Codes() {
+	for _, c := range wire.Codes() {
 		code.Enum = append(code.Enum, string(c))
 	}
 }
@@ -64,52 +65,52 @@ func (rt *route) operation(problem *huma.Schema) huma.Operation {
 		MaxBodyBytes: int64(rt.bodyMax) + 1, // beyond what viaHuma lets through: huma refuses a body of just the limit
 	}
 	codes := slices.Clone(rt.refusals)
-	codes = append(codes, CodeInternal)
+	codes = append(codes, wire.CodeInternal)
 	if rt.bodyMax > 0 || rt.method != http.MethodGet {
-		codes = append(codes, CodeMalformed, CodeTooLarge, CodeInvalid)
+		codes = append(codes, wire.CodeMalformed, wire.CodeTooLarge, wire.CodeInvalid)
 	} else if rt.run.register != nil {
-		codes = append(codes, CodeInvalid)
+		codes = append(codes, wire.CodeInvalid)
 	}
 	if rt.scope != scopeOpen {
-		codes = append(codes, CodeUnauthorized, CodeForbidden, CodeUnavailable)
+		codes = append(codes, wire.CodeUnauthorized, wire.CodeForbidden, wire.CodeUnavailable)
 		op.Security = []map[string][]string{{bearerScheme: {}}}
 	} else {
-		codes = append(codes, CodeUnavailable)
+		codes = append(codes, wire.CodeUnavailable)
 	}
 	describeRefusals(op.Responses, codes, problem)
 	return op
 }
 
 // describeRefusals gives each status the codes that it may carry.
-func describeRefusals(responses map[string]*huma.Response, codes []Code, problem *huma.Schema) {
+func describeRefusals(responses map[string]*huma.Response, codes []wire.Code, problem *huma.Schema) {
 	slices.Sort(codes)
 	for _, code := range slices.Compact(codes) {
-		p := &Problem{Code: code}
+		p := &wire.Problem{Code: code}
 		status := strconv.Itoa(p.GetStatus())
 		r := responses[status]
 		if r == nil {
-			r = &huma.Response{Content: map[string]*huma.MediaType{problemContentType[0]: {Schema: problem}}}
+			r = &huma.Response{Content: map[string]*huma.MediaType{wire.ProblemContentType[0]: {Schema: problem}}}
 			responses[status] = r
 		} else {
 			r.Description += ", "
 		}
 		r.Description += string(code)
-		if p.retryAfter() > 0 {
+		if p.RetrySeconds() > 0 {
 			r.Headers = map[string]*huma.Param{"Retry-After": {Schema: &huma.Schema{Type: "integer"}, Description: "seconds"}}
 		}
 	}
 }
 
 func documentHealth(oapi *huma.OpenAPI, op *huma.Operation) {
-	answers(op, "200", "Yes", jsonContentType[0], schemaOf[health](oapi, "Health"))
+	wire.Answers(op, "200", "Yes", wire.JSONContentType[0], wire.SchemaOf[health](oapi, "Health"))
 }
 
 func documentMetrics(_ *huma.OpenAPI, op *huma.Operation) {
-	answers(op, "200", "Prometheus text", "text/plain", &huma.Schema{Type: "string"})
+	wire.Answers(op, "200", "Prometheus text", "text/plain", &huma.Schema{Type: "string"})
 }
 
 func documentOpenAPI(_ *huma.OpenAPI, op *huma.Operation) {
-	answers(op, "200", "OpenAPI 3.1", jsonContentType[0], &huma.Schema{Type: "object", AdditionalProperties: true})
+	wire.Answers(op, "200", "OpenAPI 3.1", wire.JSONContentType[0], &huma.Schema{Type: "object", AdditionalProperties: true})
 }
 
 // also201 adds the answer that huma can't see in a handler: it answers 200 or 201.
@@ -123,7 +124,7 @@ func also201(oapi *huma.OpenAPI) {
 
 // getOpenAPI is GET /openapi.json.
 func (s *Server) getOpenAPI(w http.ResponseWriter, _ *http.Request) int {
-	w.Header()["Content-Type"] = jsonContentType
+	w.Header()["Content-Type"] = wire.JSONContentType
 	_, _ = w.Write(s.openAPI) // a client that is gone needs no answer
 	return http.StatusOK
 }

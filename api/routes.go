@@ -4,6 +4,11 @@ import (
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"dibs/api/claimed"
+	"dibs/api/claiming"
+	"dibs/api/operator"
+	"dibs/api/wire"
 )
 
 // route is a line of the table of routes.
@@ -12,7 +17,7 @@ type route struct {
 	scope        scope // any of these, or admin, may; none: everybody
 	bodyMax      int   // bytes; 0 takes no body
 	id, summary  string
-	refusals     []Code // beyond those that every route of its kind has
+	refusals     []wire.Code // beyond those that every route of its kind has
 	run          handler
 }
 
@@ -30,33 +35,33 @@ type endpoint func(w http.ResponseWriter, r *http.Request) int
 func (s *Server) routes() []route {
 	const reads, claims = scopeViewer, scopeStorefront
 	return []route{
-		{"POST", "/v1/campaigns", scopeAdmin, AdminBodyMax, "create-campaign", "Create a campaign; the same again changes nothing",
-			[]Code{CodeCampaignExists}, byHuma(s.operator.createCampaign)},
+		{"POST", "/v1/campaigns", scopeAdmin, operator.AdminBodyMax, "create-campaign", "Create a campaign; the same again changes nothing",
+			[]wire.Code{wire.CodeCampaignExists}, byHuma(s.operator.CreateCampaign)},
 		{"GET", "/v1/campaigns", reads, 0, "list-campaigns", "List campaigns by id, page by page",
-			nil, byHuma(s.operator.listCampaigns)},
+			nil, byHuma(s.operator.ListCampaigns)},
 		{"GET", "/v1/campaigns/{id}", reads, 0, "get-campaign", "Show a campaign",
-			[]Code{CodeCampaignNotFound}, byHuma(s.operator.getCampaign)},
-		{"PATCH", "/v1/campaigns/{id}", scopeAdmin, AdminBodyMax, "change-campaign",
+			[]wire.Code{wire.CodeCampaignNotFound}, byHuma(s.operator.GetCampaign)},
+		{"PATCH", "/v1/campaigns/{id}", scopeAdmin, operator.AdminBodyMax, "change-campaign",
 			"Change limits, window or status, in force for the next claim",
-			[]Code{CodeCampaignNotFound, CodeClosed}, byHuma(s.operator.changeCampaign)},
+			[]wire.Code{wire.CodeCampaignNotFound, wire.CodeClosed}, byHuma(s.operator.ChangeCampaign)},
 		{"POST", "/v1/campaigns/{id}/close", scopeAdmin, 0, "close-campaign", "Close a campaign for ever",
-			[]Code{CodeCampaignNotFound}, byHuma(s.operator.closeCampaign)},
-		{"POST", "/v1/campaigns/{id}/packets", scopeAdmin, PacketsBodyMax, "add-packets", "Add packets to a packet campaign, all or none",
-			[]Code{CodeCampaignNotFound, CodeClosed, CodeIdempotencyMismatch}, handler{plain: s.operator.postPackets, document: documentPackets}},
+			[]wire.Code{wire.CodeCampaignNotFound}, byHuma(s.operator.CloseCampaign)},
+		{"POST", "/v1/campaigns/{id}/packets", scopeAdmin, operator.PacketsBodyMax, "add-packets", "Add packets to a packet campaign, all or none",
+			[]wire.Code{wire.CodeCampaignNotFound, wire.CodeClosed, wire.CodeIdempotencyMismatch}, handler{plain: s.operator.PostPackets, document: operator.DocumentPackets}},
 		{"GET", "/v1/campaigns/{id}/stock", reads, 0, "get-stock", "Show the stock at one watermark, in units",
-			[]Code{CodeCampaignNotFound}, byHuma(s.operator.getStock)},
-		{"POST", claimPath, claims, ClaimBodyMax, "claim", "Claim units of a campaign",
-			claimCodes, handler{plain: s.claims.PostClaim, document: documentClaim}},
-		{"POST", "/v1/claims:batch", claims, BatchBodyMax, "claim-batch", "Make up to 1,000 claims, each on its own",
-			nil, handler{plain: s.claims.postBatch, document: documentBatch}},
+			[]wire.Code{wire.CodeCampaignNotFound}, byHuma(s.operator.GetStock)},
+		{"POST", claiming.Path, claims, claiming.ClaimBodyMax, "claim", "Claim units of a campaign",
+			claiming.Codes, handler{plain: s.claims.PostClaim, document: claiming.DocumentClaim}},
+		{"POST", "/v1/claims:batch", claims, claiming.BatchBodyMax, "claim-batch", "Make up to 1,000 claims, each on its own",
+			nil, handler{plain: s.claims.PostBatch, document: claiming.DocumentBatch}},
 		{"GET", "/v1/claims/{id}", reads | claims, 0, "get-claim", "Show a claim, found the moment it is answered",
-			[]Code{CodeClaimNotFound}, byHuma(s.claimed.getClaim)},
-		{"POST", "/v1/claims/{id}/redeem", claims, ResolveBodyMax, "redeem-claim", "Redeem a claim by an order; the same again changes nothing",
-			[]Code{CodeClaimNotFound, CodeAlreadyRedeemed, CodeAlreadyReleased}, handler{plain: s.claimed.postRedeem, document: documentRedeem}},
-		{"POST", "/v1/claims/{id}/release", claims, ResolveBodyMax, "release-claim", "Release a claim; stock and limits come back, once",
-			[]Code{CodeClaimNotFound, CodeAlreadyRedeemed}, handler{plain: s.claimed.postRelease, document: documentRelease}},
+			[]wire.Code{wire.CodeClaimNotFound}, byHuma(s.claimed.GetClaim)},
+		{"POST", "/v1/claims/{id}/redeem", claims, claimed.ResolveBodyMax, "redeem-claim", "Redeem a claim by an order; the same again changes nothing",
+			[]wire.Code{wire.CodeClaimNotFound, wire.CodeAlreadyRedeemed, wire.CodeAlreadyReleased}, handler{plain: s.claimed.PostRedeem, document: claimed.DocumentRedeem}},
+		{"POST", "/v1/claims/{id}/release", claims, claimed.ResolveBodyMax, "release-claim", "Release a claim; stock and limits come back, once",
+			[]wire.Code{wire.CodeClaimNotFound, wire.CodeAlreadyRedeemed}, handler{plain: s.claimed.PostRelease, document: claimed.DocumentRelease}},
 		{"GET", userClaimsPath, reads | claims, 0, "list-user-claims", "List a user's claims, newest first, page by page",
-			nil, byHuma(s.claimed.getUserClaims)},
+			nil, byHuma(s.claimed.GetUserClaims)},
 		{"GET", "/healthz", scopeOpen, 0, "get-health", "Whether the process is up",
 			nil, handler{plain: s.getHealth, document: documentHealth}},
 		{"GET", "/readyz", scopeOpen, 0, "get-ready", "Whether claims can be taken",

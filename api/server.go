@@ -12,6 +12,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/time/rate"
+
+	"dibs/api/claimed"
+	"dibs/api/claiming"
+	"dibs/api/operator"
+	"dibs/api/workers"
 )
 
 // Server is the HTTP API of one process.
@@ -20,12 +25,12 @@ type Server struct {
 	deps    Deps
 	log     *slog.Logger
 	gate    *gate
-	crew    *crew
+	crew    *workers.Workers
 	metrics *metrics
 
-	claims   *claimRoutes
-	operator *operatorRoutes
-	claimed  *claimedRoutes
+	claims   *claiming.Routes
+	operator *operator.Routes
+	claimed  *claimed.Routes
 
 	handler  http.Handler
 	scrape   http.Handler
@@ -45,7 +50,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
 	}
 	s := &Server{
-		cfg: cfg, deps: deps, log: cfg.Logger, gate: newGate(cfg.Tokens), crew: NewCrew(),
+		cfg: cfg, deps: deps, log: cfg.Logger, gate: newGate(cfg.Tokens), crew: workers.New(),
 		scrape:   promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		complain: rate.Sometimes{Interval: time.Second},
 	}
@@ -68,7 +73,7 @@ func (s *Server) furnish() (err error) {
 	if s.metrics, err = newMetrics(cfg.Registerer); err != nil {
 		return err
 	}
-	s.claims, err = NewClaimRoutes(ClaimingConfig{
+	s.claims, err = claiming.New(claiming.Config{
 		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Workers: s.crew,
 		ClaimsPerCall: cfg.ClaimsPerCall, ClaimsInFlight: cfg.ClaimsInFlight, QueueMax: cfg.QueueMax, QueueWait: cfg.QueueWait,
 		CallTimeout: cfg.CallTimeout, LookupTimeout: cfg.LookupTimeout, LookupsMax: cfg.LookupsMax, SoldOutFor: cfg.SoldOutFor,
@@ -78,13 +83,13 @@ func (s *Server) furnish() (err error) {
 	if err != nil {
 		return err
 	}
-	s.operator = newOperatorRoutes(operatorConfig{
-		Campaigns: deps.Campaigns, State: deps.States.State, Hydrate: deps.Hydrator.Hydrate, Changed: s.claims.changed, AdminTimeout: cfg.AdminTimeout,
+	s.operator = operator.New(operator.Config{
+		Campaigns: deps.Campaigns, State: deps.States.State, Hydrate: deps.Hydrator.Hydrate, Changed: s.claims.Changed, AdminTimeout: cfg.AdminTimeout,
 		PacketsTimeout: cfg.PacketsTimeout, PacketsReadTimeout: cfg.PacketsReadTimeout, WriteTimeout: cfg.WriteTimeout, Logger: cfg.Logger,
 	})
-	s.claimed, err = newClaimedRoutes(claimedConfig{
+	s.claimed, err = claimed.New(claimed.Config{
 		Claims: deps.Claims, Resolver: deps.Resolver, Streams: deps.Streams, Workers: s.crew,
-		Changed: s.claims.changed, HoldOf: s.claims.holdOf, Group: cfg.Group, LookupTimeout: cfg.LookupTimeout, AdminTimeout: cfg.AdminTimeout,
+		Changed: s.claims.Changed, HoldOf: s.claims.HoldOf, Group: cfg.Group, LookupTimeout: cfg.LookupTimeout, AdminTimeout: cfg.AdminTimeout,
 		CallTimeout: cfg.CallTimeout, ResolveWait: cfg.ResolveWait, TailMax: cfg.TailMax, TailIdle: cfg.TailIdle,
 		Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
@@ -144,10 +149,10 @@ func (s *Server) stop(ctx context.Context, srv *http.Server) error {
 	}
 	if err := srv.Shutdown(ctx); err != nil {
 		_ = srv.Close() // the requests that are left are cut off
-		err = fmt.Errorf("%w: requests are still being answered: %w", ErrStop, err)
-		return errors.Join(err, s.crew.stop(ctx))
+		err = fmt.Errorf("%w: requests are still being answered: %w", workers.ErrStop, err)
+		return errors.Join(err, s.crew.Stop(ctx))
 	}
-	return s.crew.stop(ctx)
+	return s.crew.Stop(ctx)
 }
 
 // getMetrics is GET /metrics.

@@ -17,6 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
+	"dibs/api/claiming"
+	"dibs/api/workers"
+	"dibs/internal/apitest"
 	"dibs/lua"
 )
 
@@ -27,9 +30,9 @@ type running struct {
 	done chan error
 }
 
-func run(t *testing.T, room *fakeRoom, cfg api.Config) *running {
+func run(t *testing.T, room *apitest.Room, cfg api.Config) *running {
 	t.Helper()
-	s, err := api.New(cfg, room.deps())
+	s, err := api.New(cfg, room.Deps())
 	require.NoError(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -76,17 +79,17 @@ func (r *running) raw(t *testing.T, parts ...string) (string, time.Duration) {
 
 func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
 	t.Parallel()
-	room := newRoom(coupon("c1", 10))
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
 	entered, letGo := make(chan struct{}), make(chan struct{})
-	room.claim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		entered <- struct{}{}
 		<-letGo
-		return room.sums(m, reqs)
+		return room.Sums(m, reqs)
 	}
 	r := run(t, room, api.Config{})
 	var status int
 	var wg sync.WaitGroup
-	wg.Go(func() { status, _ = r.post("/v1/campaigns/c1/claims", oneClaim) })
+	wg.Go(func() { status, _ = r.post("/v1/campaigns/c1/claims", apitest.OneClaim) })
 	<-entered
 	r.stop()
 	require.Eventually(t, func() bool {
@@ -104,64 +107,64 @@ func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
 
 func TestServer_StopGivesUpAtItsDeadline(t *testing.T) {
 	t.Parallel()
-	room := newRoom(coupon("c1", 10))
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
 	entered, letGo := make(chan struct{}), make(chan struct{})
-	room.claim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		entered <- struct{}{}
 		<-letGo
-		return room.sums(m, reqs)
+		return room.Sums(m, reqs)
 	}
 	r := run(t, room, api.Config{ShutdownTimeout: 20 * time.Millisecond})
 	var wg sync.WaitGroup
-	wg.Go(func() { _, _ = r.post("/v1/campaigns/c1/claims", oneClaim) })
+	wg.Go(func() { _, _ = r.post("/v1/campaigns/c1/claims", apitest.OneClaim) })
 	<-entered
 	r.stop()
-	require.ErrorIs(t, <-r.done, api.ErrStop)
+	require.ErrorIs(t, <-r.done, workers.ErrStop)
 	close(letGo)
 	wg.Wait()
 }
 
 func TestServer_ReadyTellsWhetherClaimsCanBeTaken(t *testing.T) {
 	t.Parallel()
-	room := newRoom()
-	room.ready = fmt.Errorf("redis at 10.0.0.1 is away")
-	h := newServer(t, room, api.Config{})
-	w := ask(h, "GET", "/readyz", "")
-	requireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+	room := apitest.NewRoom()
+	room.Ready = fmt.Errorf("redis at 10.0.0.1 is away")
+	h := apitest.NewServer(t, room, api.Config{})
+	w := apitest.Ask(h, "GET", "/readyz", "")
+	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 	require.NotContains(t, w.Body.String(), "10.0.0.1", "the route is open to everybody")
-	require.Equal(t, 200, ask(h, "GET", "/healthz", "").Code)
-	room.ready = nil
-	require.Equal(t, 200, ask(h, "GET", "/readyz", "").Code)
+	require.Equal(t, 200, apitest.Ask(h, "GET", "/healthz", "").Code)
+	room.Ready = nil
+	require.Equal(t, 200, apitest.Ask(h, "GET", "/readyz", "").Code)
 }
 
 func TestServer_NotReadyWhileStopping(t *testing.T) {
 	t.Parallel()
-	room := newRoom()
-	s, err := api.New(api.Config{}, room.deps())
+	room := apitest.NewRoom()
+	s, err := api.New(api.Config{}, room.Deps())
 	require.NoError(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, s.Serve(ctx, ln))
-	w := ask(athome(s.Handler()), "GET", "/readyz", "")
-	requireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+	w := apitest.Ask(apitest.AtHome(s.Handler()), "GET", "/readyz", "")
+	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 }
 
 func TestServer_HugeHeadersAreRefused(t *testing.T) {
 	t.Parallel()
-	room := newRoom(coupon("c1", 10))
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
 	r := run(t, room, api.Config{})
 	answer, _ := r.raw(t, "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: localhost\r\nX-Big: "+strings.Repeat("a", 1<<20)+"\r\n\r\n")
 	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 431 Request Header Fields Too Large"), "%.80q", answer)
-	require.Zero(t, room.sent())
+	require.Zero(t, room.Sent())
 	r.stop()
 	require.NoError(t, <-r.done)
 }
 
 func TestServer_SlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
-	room := newRoom(coupon("c1", 10))
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
 	r := run(t, room, api.Config{HeaderTimeout: 100 * time.Millisecond, ReadTimeout: 200 * time.Millisecond})
 	head := "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	answer, took := r.raw(t, "POST /v1/campa")
@@ -180,10 +183,10 @@ func TestServer_SlowClientsAreCutOff(t *testing.T) {
 		require.NoError(t, err, name)
 		body, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		requireProblem(t, 400, resp.Header, body, "malformed")
+		apitest.RequireProblem(t, 400, resp.Header, body, "malformed")
 	}
-	require.Zero(t, room.sent())
-	status, err := r.post("/v1/campaigns/c1/claims", oneClaim)
+	require.Zero(t, room.Sent())
+	status, err := r.post("/v1/campaigns/c1/claims", apitest.OneClaim)
 	require.NoError(t, err)
 	require.Equal(t, 201, status, "control")
 	r.stop()
@@ -198,9 +201,9 @@ func requireCut(t *testing.T, answer string) {
 
 func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
 	t.Parallel()
-	room := newRoom(coupon("c1", 10))
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
 	r := run(t, room, api.Config{})
-	for path, limit := range map[string]int{"/v1/campaigns/c1/claims": 4 << 10, "/v1/claims:batch": api.BatchBodyMax, "/v1/campaigns": 1 << 20} {
+	for path, limit := range map[string]int{"/v1/campaigns/c1/claims": 4 << 10, "/v1/claims:batch": claiming.BatchBodyMax, "/v1/campaigns": 1 << 20} {
 		for _, size := range []string{
 			fmt.Sprintf("Content-Length: %d\r\n\r\n", 1<<30),
 			"Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n", 2*limit) + strings.Repeat(" ", 2*limit),
@@ -215,24 +218,24 @@ func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
 			require.NoError(t, err)
 			_ = resp.Body.Close()
 			_ = conn.Close()
-			requireProblem(t, 413, resp.Header, body, "too_large")
+			apitest.RequireProblem(t, 413, resp.Header, body, "too_large")
 		}
 	}
-	require.Zero(t, room.sent())
+	require.Zero(t, room.Sent())
 	r.stop()
 	require.NoError(t, <-r.done)
 }
 
 func TestServer_PanicBecomesAnAnswerAndALogLine(t *testing.T) {
 	t.Parallel()
-	room := newRoom()
+	room := apitest.NewRoom()
 	var log bytes.Buffer
-	deps := room.deps()
+	deps := room.Deps()
 	deps.Ready = func(context.Context) error { panic("secret detail") }
 	s, err := api.New(api.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps)
 	require.NoError(t, err)
-	w := ask(athome(s.Handler()), "GET", "/readyz", "")
-	requireProblem(t, 500, w.Header(), w.Body.Bytes(), "internal")
+	w := apitest.Ask(apitest.AtHome(s.Handler()), "GET", "/readyz", "")
+	apitest.RequireProblem(t, 500, w.Header(), w.Body.Bytes(), "internal")
 	require.NotContains(t, w.Body.String(), "secret detail")
 	require.Contains(t, log.String(), "secret detail")
 }
@@ -243,7 +246,7 @@ func TestConfig_IsCheckedByName(t *testing.T) {
 		"ClaimsPerCall": {ClaimsPerCall: 129}, "QueueMax": {QueueMax: -1}, "UserRate": {UserRate: -1}, "CallTimeout": {CallTimeout: -1},
 		"Addr": {Addr: "nonsense"},
 	} {
-		_, err := api.New(cfg, newRoom().deps())
+		_, err := api.New(cfg, apitest.NewRoom().Deps())
 		require.ErrorIs(t, err, api.ErrConfig)
 		require.ErrorContains(t, err, name)
 	}
@@ -253,13 +256,13 @@ func TestConfig_IsCheckedByName(t *testing.T) {
 
 func TestMetrics_CountClaimsByOutcome(t *testing.T) {
 	t.Parallel()
-	h := newServer(t, newRoom(coupon("c1", 2)), api.Config{})
+	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 2)), api.Config{})
 	for range 4 {
-		ask(h, "POST", "/v1/campaigns/c1/claims", oneClaim)
+		apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 	}
-	ask(h, "POST", "/v1/campaigns/c1/claims", `{`)
-	ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u"},{"campaign_id":"no","user_id":"u"}]}`)
-	text := ask(h, "GET", "/metrics", "").Body.String()
+	apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{`)
+	apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u"},{"campaign_id":"no","user_id":"u"}]}`)
+	text := apitest.Ask(h, "GET", "/metrics", "").Body.String()
 	for _, line := range []string{
 		`dibs_claims_total{outcome="claimed"} 2`, `dibs_claims_total{outcome="sold_out"} 3`, `dibs_claims_total{outcome="malformed"} 1`,
 		`dibs_claims_total{outcome="campaign_not_found"} 1`, `dibs_claims_per_call_count 2`, `dibs_claims_queued 0`,

@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"dibs/api/wire"
 )
 
 // Side serves /metrics and /healthz for a role that has no other HTTP. As on the API, /metrics asks for the viewer's token
@@ -15,7 +17,7 @@ func Side(tokens Tokens, gatherer prometheus.Gatherer) http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		if code := gate.refuse(r, scopeViewer); code != "" {
-			writePlain(w, code)
+			wire.WritePlain(w, code)
 			return
 		}
 		scrape.ServeHTTP(w, r)

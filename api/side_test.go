@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
+	"dibs/internal/apitest"
 )
 
 func TestSide_MetricsAskForTheViewersToken(t *testing.T) {
@@ -23,6 +24,6 @@ func TestSide_MetricsAskForTheViewersToken(t *testing.T) {
 		locked.ServeHTTP(w, r)
 		require.Equal(t, want, w.Code, token)
 	}
-	require.Equal(t, 200, ask(locked, "GET", "/healthz", "").Code)
-	require.Equal(t, 200, ask(api.Side(api.Tokens{}, prometheus.NewRegistry()), "GET", "/metrics", "").Code)
+	require.Equal(t, 200, apitest.Ask(locked, "GET", "/healthz", "").Code)
+	require.Equal(t, 200, apitest.Ask(api.Side(api.Tokens{}, prometheus.NewRegistry()), "GET", "/metrics", "").Code)
 }

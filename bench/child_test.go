@@ -21,6 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
+	"dibs/api/claimed"
+	"dibs/api/operator"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -205,9 +207,9 @@ func apiOver(settings childSettings) (*api.Server, error) {
 
 // noBooks is a MySQL that knows of nothing.
 type noBooks struct {
-	api.Campaigns
-	api.Claims
-	api.Resolver
+	operator.Campaigns
+	claimed.Claims
+	claimed.Resolver
 }
 
 func (noBooks) Hydrate(context.Context, string) (lua.Meta, error) {

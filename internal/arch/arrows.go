@@ -9,11 +9,8 @@ import (
 // module is the import path of this module.
 const module = "dibs"
 
-// testEnv gives tests real servers; production code has no business there.
-const testEnv = "internal/testenv"
-
-// syncerTest is what the tests of the syncer's rooms share.
-const syncerTest = "internal/syncertest"
+// forTests are the rooms that only tests may import: real servers, and what the tests of several rooms share.
+var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncertest"}
 
 // tools are small packages that any room of the service may import; they import nothing of ours.
 var tools = []string{"internal/sleep", "internal/steps"}
@@ -31,13 +28,20 @@ var arrows = map[string][]string{
 	"split":      {},
 	"lua":        {"models"},
 	"migrations": {},
-	"api":        {"lua", "models", "split"},
+	"api":        {"api/claimed", "api/claiming", "api/operator", "api/wire", "api/workers", "lua", "models"},
 	"consumer":   {"lua", "models"}, // of lua the key names only, see keyNames
 	"finance":    {"consumer", "internal/sqlstore", "models"},
 	"config":     {"lua", "models"},
 	"cmd":        everything,
 	"bench":      everything, // measures any room against its ceiling
 	"":           {"cmd"},    // main.go
+
+	// Inside the API: its rooms don't know each other, and stand on wire and workers.
+	"api/claiming": {"api/wire", "api/workers", "lua", "models"},
+	"api/claimed":  {"api/wire", "api/workers", "lua", "models"},
+	"api/operator": {"api/wire", "lua", "models"},
+	"api/wire":     {"models"},
+	"api/workers":  {},
 
 	// The rooms of the syncer, from the lowest up: each may import those above it in this list alone.
 	"internal/sqlstore": {"migrations"},
@@ -61,18 +65,19 @@ var arrows = map[string][]string{
 
 	"docs/examples": {}, // programs of others, who have nothing of ours
 
-	"internal/arch":      {},
-	"internal/crowd":     {"models"},
-	"internal/load":      {"client", "models"},
-	"internal/luadebug":  {"lua", "models"}, // make lua-debug
-	"internal/e2e":       everything,        // whole-pipeline tests
-	"internal/deploy":    {},                // checks of the Dockerfile and docker-compose.yml
-	"internal/sleep":     {},
-	"internal/steps":     {}, // where tests act in the middle of production code
-	testEnv:              {},
-	syncerTest:           everything,
-	"scripts":            {},
-	"internal/hourlimit": {}, // a limit that Dibs does not have, added in a build of its own
+	"internal/arch":       {},
+	"internal/crowd":      {"models"},
+	"internal/load":       {"client", "models"},
+	"internal/luadebug":   {"lua", "models"}, // make lua-debug
+	"internal/e2e":        everything,        // whole-pipeline tests
+	"internal/deploy":     {},                // checks of the Dockerfile and docker-compose.yml
+	"internal/sleep":      {},
+	"internal/steps":      {}, // where tests act in the middle of production code
+	"internal/testenv":    {},
+	"internal/syncertest": everything,
+	"scripts":             {},
+	"internal/hourlimit":  {}, // a limit that Dibs does not have, added in a build of its own
+	"internal/apitest":    everything,
 }
 
 // redisClients are the libraries that talk to Redis.
@@ -86,7 +91,7 @@ var redisRooms = []string{
 	"cmd", "",  // make the client and its log
 	"lab",           // strategies of their own
 	"docs/examples", // programs of others
-	"internal/luadebug", testEnv, syncerTest,
+	"internal/luadebug", "internal/testenv", "internal/apitest", "internal/syncertest",
 }
 
 // Package is what the check needs to know of one package.
@@ -128,10 +133,8 @@ func allowed(from, to string) bool {
 		return true
 	case slices.Contains(tools, to):
 		return !slices.Contains(tools, from) && !slices.Contains(standAlone, from)
-	case to == testEnv:
-		return from == syncerTest
-	case to == syncerTest:
-		return false
+	case slices.Contains(forTests, to):
+		return slices.Contains(forTests, from)
 	default:
 		return slices.Contains(arrows[from], to) || slices.Equal(arrows[from], everything)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"dibs/api"
+	"dibs/api/claiming"
 	"dibs/consumer"
 	"dibs/internal/crowd"
 	"dibs/lua"
@@ -129,7 +129,7 @@ func meeting(n int64) func(ctx context.Context) error {
 func TestControlReadThenWriteOversells(t *testing.T) {
 	t.Parallel()
 	bothHaveLooked := meeting(2)
-	broken := swaps{apis: 2, claimer: func(rdb redis.UniversalClient, _ api.Claimer) api.Claimer {
+	broken := swaps{apis: 2, claimer: func(rdb redis.UniversalClient, _ claiming.Claimer) claiming.Claimer {
 		return readThenWrite{rdb, bothHaveLooked}
 	}}
 	control(t, broken, swaps{apis: 2}, "oversold", func(p *inProcess) books {

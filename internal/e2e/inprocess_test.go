@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dibs/api"
+	"dibs/api/claiming"
 	"dibs/consumer"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
@@ -23,12 +24,12 @@ import (
 
 // swaps are what a test puts in the place of a part. Nil leaves the part as it is.
 type swaps struct {
-	apis    int                                                              // servers; 0 is 1
-	options func(server int) lua.Options                                     // of the scripts of one API server
-	redis   func(rdb redis.UniversalClient)                                  // has the client of the scripts before they are used
-	claimer func(rdb redis.UniversalClient, claimer api.Claimer) api.Claimer // in every API server
-	sink    func(p *inProcess, writer consumer.Sink) consumer.Sink           // of the consumer
-	clock   func(server int) (now func() time.Time)                          // of one API server
+	apis    int                                                                        // servers; 0 is 1
+	options func(server int) lua.Options                                               // of the scripts of one API server
+	redis   func(rdb redis.UniversalClient)                                            // has the client of the scripts before they are used
+	claimer func(rdb redis.UniversalClient, claimer claiming.Claimer) claiming.Claimer // in every API server
+	sink    func(p *inProcess, writer consumer.Sink) consumer.Sink                     // of the consumer
+	clock   func(server int) (now func() time.Time)                                    // of one API server
 }
 
 // inProcess is the claim path of one process, wired as package cmd wires it, but for the swaps.
@@ -71,7 +72,7 @@ func (p *inProcess) serve(i int) string {
 	db, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: p.dsn, Logger: quiet})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
-	var claimer api.Claimer = scripts
+	var claimer claiming.Claimer = scripts
 	if p.swaps.claimer != nil {
 		claimer = p.swaps.claimer(rdb, scripts)
 	}

@@ -1,0 +1,55 @@
+package claimed
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"dibs/api/wire"
+	"dibs/models"
+)
+
+// claimedMetrics are those of claims that were made. Label values are closed lists.
+type claimedMetrics struct {
+	resolutions *prometheus.CounterVec
+	unsynced    prometheus.Gauge // held by look-ups
+}
+
+// The verbs of resolutions.
+const (
+	verbRedeem  = "redeem"
+	verbRelease = "release"
+)
+
+// resolutionOutcomes are what may come of one.
+var resolutionOutcomes = []string{
+	string(models.ResolvedNow), string(models.ResolvedBefore), string(wire.CodeAlreadyRedeemed), string(wire.CodeAlreadyReleased),
+	string(wire.CodeClaimNotFound), string(wire.CodeInvalid), string(wire.CodeMalformed), string(wire.CodeTooLarge), string(wire.CodeUnavailable), string(wire.CodeInternal),
+}
+
+func newClaimedMetrics(reg prometheus.Registerer) (*claimedMetrics, error) {
+	m := &claimedMetrics{
+		resolutions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "dibs_resolutions_total", Help: "Claims that were to be redeemed or released, by what came of it.",
+		}, []string{"verb", "outcome"}),
+		unsynced: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dibs_lookup_unsynced_claims", Help: "Unsynced claims that look-ups keep in memory; 0 when nobody has looked for a while.",
+		}),
+	}
+	for _, c := range []prometheus.Collector{m.resolutions, m.unsynced} {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("api: metrics of claims that were made: %w", err)
+		}
+	}
+	for _, verb := range []string{verbRedeem, verbRelease} {
+		for _, outcome := range resolutionOutcomes {
+			m.resolutions.WithLabelValues(verb, outcome)
+		}
+	}
+	return m, nil
+}
+
+// resolved counts a resolution.
+func (m *claimedMetrics) resolved(verb, outcome string) {
+	m.resolutions.WithLabelValues(verb, outcome).Inc()
+}

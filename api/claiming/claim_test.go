@@ -1,0 +1,312 @@
+package claiming_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/internal/apitest"
+	"dibs/lua"
+	"dibs/models"
+)
+
+func TestClaim_IsAnsweredWithTheClaim(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", `{"user_id":"Zoë <1>","quantity":3}`)
+	require.Equal(t, 201, w.Code, w.Body)
+	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+	require.Empty(t, w.Header().Get("Idempotent-Replayed"))
+	var c models.Claim
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &c))
+	require.Equal(t, models.Claim{
+		ID: room.Calls[0][0].ID.String(), CampaignID: "c1", UserID: "Zoë <1>", Quantity: 3, Seq: 1, Status: "claimed",
+		ClaimedAt: models.NewTime(apitest.Now),
+	}, c)
+	require.EqualValues(t, 7, room.Calls[0][0].ID.Version())
+}
+
+func TestClaim_SameKeyGetsTheFirstAnswerByteForByte(t *testing.T) {
+	t.Parallel()
+	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 10)), api.Config{})
+	first := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Idempotency-Key: k")
+	again := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", ` { "quantity" : 1 , "user_id" : "\u00751" } `, "Idempotency-Key: k")
+	require.Equal(t, 201, again.Code)
+	require.Equal(t, first.Body.String(), again.Body.String())
+	require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
+
+	other := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u2"}`, "Idempotency-Key: k")
+	require.Equal(t, 422, other.Code)
+	apitest.RequireProblem(t, 422, other.Header(), other.Body.Bytes(), "idempotency_mismatch")
+	control := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Idempotency-Key: k2")
+	require.NotEqual(t, first.Body.String(), control.Body.String(), "another key is another claim")
+}
+
+func TestClaim_EveryRefusalOfTheScriptHasItsCode(t *testing.T) {
+	t.Parallel()
+	for outcome, want := range map[models.Outcome]struct {
+		status int
+		code   string
+	}{
+		models.OutcomeSoldOut: {409, "sold_out"}, models.OutcomeUserLimit: {409, "user_limit"},
+		models.OutcomeUserDayLimit: {409, "user_day_limit"}, models.OutcomeNotStarted: {409, "not_started"},
+		models.OutcomeNotReleased: {409, "not_released"}, models.OutcomeEnded: {409, "ended"}, models.OutcomePaused: {409, "paused"},
+		models.OutcomeClosed: {409, "closed"}, models.OutcomeIdempotencyMismatch: {422, "idempotency_mismatch"},
+		models.OutcomeAbsent: {503, "unavailable"}, models.OutcomeDamaged: {503, "unavailable"},
+		models.OutcomeRolledBack: {503, "unavailable"}, "something new": {500, "internal"},
+	} {
+		t.Run(string(outcome), func(t *testing.T) {
+			t.Parallel()
+			room := apitest.NewRoom(apitest.Coupon("c1", 10))
+			room.OnClaim = answering(outcome, 5)
+			h := apitest.NewServer(t, room, api.Config{})
+			w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
+			require.Equal(t, want.status, w.Code)
+			alone := apitest.RequireProblem(t, want.status, w.Header(), w.Body.Bytes(), want.code)
+
+			w = apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u1"}]}`)
+			require.Equal(t, 200, w.Code)
+			var batch struct {
+				Results []struct {
+					Status  int
+					Problem apitest.Problem
+				}
+			}
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &batch))
+			require.Equal(t, want.status, batch.Results[0].Status)
+			require.Equal(t, alone, batch.Results[0].Problem, "a batch refuses in the same words")
+		})
+	}
+}
+
+func answering(outcome models.Outcome, remaining int64) func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	return func(_ context.Context, _ lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		replies := make([]lua.ClaimReply, len(reqs))
+		for i := range replies {
+			replies[i].Outcome = outcome
+		}
+		return replies, remaining, nil
+	}
+}
+
+func failing(err error) func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	return func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		return nil, 0, err
+	}
+}
+
+func TestClaim_OnlyWhatSurelyDidNotHappenIsUnavailable(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err  error
+		code string
+	}{
+		"redis away":        {fmt.Errorf("%w: dial", lua.ErrUnavailable), "unavailable"},
+		"answer lost":       {fmt.Errorf("%w: cut", lua.ErrOutcomeUnknown), "outcome_unknown"},
+		"both":              {errors.Join(lua.ErrUnavailable, lua.ErrOutcomeUnknown), "outcome_unknown"},
+		"something else":    {errors.New("no idea"), "outcome_unknown"},
+		"deadline, no word": {context.DeadlineExceeded, "outcome_unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			room := apitest.NewRoom(apitest.Coupon("c1", 10))
+			room.OnClaim = failing(c.err)
+			h := apitest.NewServer(t, room, api.Config{})
+			w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Idempotency-Key: k")
+			p := apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), c.code)
+			require.Empty(t, p.ClaimID, "the client has its key")
+			w = apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
+			p = apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), c.code)
+			if c.code == "outcome_unknown" {
+				require.Equal(t, room.Calls[1][0].ID.String(), p.ClaimID)
+			} else {
+				require.Empty(t, p.ClaimID)
+			}
+		})
+	}
+}
+
+func TestClaim_WrongNumberOfRepliesIsOutcomeUnknown(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room.OnClaim = func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		return nil, 0, nil
+	}
+	w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
+	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "outcome_unknown")
+}
+
+func TestClaim_PanickingClaimerIsOutcomeUnknown(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room.OnClaim = func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) { panic("oh") }
+	h := apitest.NewServer(t, room, api.Config{})
+	w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
+	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "outcome_unknown")
+	room.Mu.Lock()
+	room.OnClaim = nil
+	room.Mu.Unlock()
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code, "the combiner lives on")
+}
+
+func TestClaim_UnknownCampaignIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewRoom()
+	h := apitest.NewServer(t, room, api.Config{})
+	w := apitest.Ask(h, "POST", "/v1/campaigns/new/claims", apitest.OneClaim)
+	apitest.RequireProblem(t, 404, w.Header(), w.Body.Bytes(), "campaign_not_found")
+	room.Put(apitest.Coupon("new", 1))
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/new/claims", apitest.OneClaim).Code, "created meanwhile, brought to Redis by the claim")
+	require.Equal(t, 2, room.Hydrates)
+}
+
+func TestClaim_CampaignGoneFromRedisIsBroughtBackOnce(t *testing.T) {
+	t.Parallel()
+	now := &apitest.Clock{At: apitest.Now}
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
+	room.Campaigns["c1"].InRedis = false
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
+	require.Equal(t, 1, room.Hydrates)
+
+	room.Campaigns["c1"].InRedis = false
+	room.Fail = errors.New("lost: it was loaded before")
+	now.Add(time.Second)
+	for range 5 {
+		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
+		apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+	}
+	require.Equal(t, 2, room.Hydrates, "MySQL is not asked for every call")
+}
+
+func TestClaim_MySQLAwayDoesNotStopClaims(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room.Fail = errors.New("mysql is away")
+	h := apitest.NewServer(t, room, api.Config{})
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
+	for _, q := range [][2]string{
+		{"GET", "/v1/campaigns/c1/stock"}, {"GET", "/v1/campaigns"}, {"GET", "/v1/campaigns/c1"}, {"POST", "/v1/campaigns/c1/close"},
+	} {
+		w := apitest.Ask(h, q[0], q[1], "")
+		apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+	}
+	w := apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"x","kind":"coupon","total":1}`)
+	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+	w = apitest.Ask(h, "POST", "/v1/campaigns/not-in-redis/claims", apitest.OneClaim)
+	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+}
+
+func TestBatch_EachClaimOnItsOwnInOrder(t *testing.T) {
+	t.Parallel()
+	one := apitest.Coupon("c1", 10)
+	one.PerUser = 1
+	room := apitest.NewRoom(one, apitest.Coupon("c2", 1))
+	h := apitest.NewServer(t, room, api.Config{})
+	body := `{"claims":[
+		{"campaign_id":"c1","user_id":"a","idempotency_key":"k1"},
+		{"campaign_id":"c2","user_id":"a"},
+		{"campaign_id":"c1","user_id":"a"},
+		{"campaign_id":"c1","user_id":"b","quantity":1.5},
+		{"campaign_id":"none","user_id":"a"},
+		{"campaign_id":"c1","user_id":"b","what":{"deep":[1,{}]}},
+		7,
+		{"campaign_id":"c2","user_id":"b"},
+		{"campaign_id":"c1","user_id":"a","idempotency_key":"k1"},
+		{"campaign_id":"c1","user_id":"c"}]}`
+	w := apitest.Ask(h, "POST", "/v1/claims:batch", body)
+	require.Equal(t, 200, w.Code)
+	var got struct {
+		Results []struct {
+			Status  int
+			Claim   *models.Claim
+			Problem *apitest.Problem
+		}
+	}
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got), w.Body)
+	var line []string
+	for _, r := range got.Results {
+		if r.Claim != nil {
+			line = append(line, fmt.Sprint(r.Status, " ", r.Claim.CampaignID, r.Claim.UserID, r.Claim.Seq))
+		} else {
+			line = append(line, fmt.Sprint(r.Status, " ", r.Problem.Code, " ", r.Problem.Field))
+		}
+	}
+	require.Equal(t, []string{
+		"201 c1a1", "201 c2a1", "409 user_limit ", "422 invalid quantity", "404 campaign_not_found ", "422 invalid what",
+		"422 invalid claims[6]", "409 sold_out ", "201 c1a1", "201 c1c2",
+	}, line)
+	require.Empty(t, w.Header().Get("Idempotent-Replayed"), "not all are replays")
+	require.Len(t, room.Calls, 2, "one call a campaign")
+}
+
+func TestBatch_ReplayIsByteForByte(t *testing.T) {
+	t.Parallel()
+	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 1000)), api.Config{})
+	var claims []string
+	for i := range 300 {
+		claims = append(claims, fmt.Sprintf(`{"campaign_id":"c1","user_id":"u%d","idempotency_key":"k%d"}`, i, i))
+	}
+	body := `{"claims":[` + strings.Join(claims, ",") + `]}`
+	first := apitest.Ask(h, "POST", "/v1/claims:batch", body)
+	again := apitest.Ask(h, "POST", "/v1/claims:batch", body)
+	require.Equal(t, first.Body.String(), again.Body.String())
+	require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
+	require.Empty(t, first.Header().Get("Idempotent-Replayed"))
+	require.NotContains(t, first.Body.String(), "problem")
+}
+
+// TestBatch_SaysWhenToAskAgain: a batch is one answer, so each claim in it has to say so itself.
+func TestBatch_SaysWhenToAskAgain(t *testing.T) {
+	t.Parallel()
+	now := &apitest.Clock{At: apitest.Now}
+	room := apitest.NewRoom(apitest.Coupon("c1", 1), apitest.Coupon("c2", 1))
+	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		if m.ID == "c2" {
+			return nil, 0, lua.ErrOutcomeUnknown
+		}
+		replies := make([]lua.ClaimReply, len(reqs))
+		for i := range replies {
+			replies[i].Outcome = models.OutcomeDamaged
+		}
+		return replies, 0, nil
+	}
+	h := apitest.NewServer(t, room, api.Config{UserRate: 0.4, Clock: now.Now})
+	w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"a"},{"campaign_id":"c1","user_id":"a"},
+		{"campaign_id":"c2","user_id":"b"},{"campaign_id":"c2","user_id":"c","idempotency_key":"k"},{"campaign_id":"none","user_id":"d"}]}`)
+	require.Equal(t, 200, w.Code)
+	var got struct {
+		Results []struct{ Problem apitest.Problem }
+	}
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got), w.Body)
+	var line []string
+	for _, r := range got.Results {
+		line = append(line, fmt.Sprint(r.Problem.Code, " ", r.Problem.RetryAfterMs))
+	}
+	require.Equal(t, []string{"unavailable 1000", "rate_limited 3000", "outcome_unknown 1000", "outcome_unknown 1000", "campaign_not_found 0"}, line)
+}
+
+func TestUserRate_RefusesWhoAsksTooOften(t *testing.T) {
+	t.Parallel()
+	now := &apitest.Clock{At: apitest.Now}
+	room := apitest.NewRoom(apitest.Coupon("c1", 100))
+	h := apitest.NewServer(t, room, api.Config{UserRate: 0.5, Clock: now.Now})
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
+	w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
+	apitest.RequireProblem(t, 429, w.Header(), w.Body.Bytes(), "rate_limited")
+	require.Equal(t, "2", w.Header().Get("Retry-After"))
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u2"}`).Code, "others are not held up")
+	w = apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u1"}]}`)
+	require.Contains(t, w.Body.String(), `"status":429`)
+	now.Add(2 * time.Second)
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
+	require.Equal(t, 3, room.Sent())
+}

@@ -1,0 +1,358 @@
+package claiming_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"dibs/api/claiming"
+	"dibs/api/workers"
+	"dibs/internal/apitest"
+	"dibs/lua"
+	"dibs/models"
+)
+
+func request(user string) lua.ClaimRequest {
+	return lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: user, Quantity: 1}
+}
+
+// echo answers each request with its own user and the place in the order of all.
+type echo struct {
+	seq   atomic.Int64
+	mu    sync.Mutex
+	sizes []int
+	seen  map[uuid.UUID]int
+	now   atomic.Int32
+	most  atomic.Int32
+}
+
+func (e *echo) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
+	if now := e.now.Add(1); now > e.most.Load() {
+		e.most.Store(now)
+	}
+	defer e.now.Add(-1)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sizes = append(e.sizes, len(reqs))
+	replies := make([]lua.ClaimReply, len(reqs))
+	for i := range reqs {
+		e.seen[reqs[i].ID]++
+		replies[i] = lua.ClaimReply{
+			Outcome: models.OutcomeClaimed, Claim: models.Claim{ID: reqs[i].ID.String(), UserID: reqs[i].UserID, Seq: e.seq.Add(1)},
+		}
+	}
+	return replies, nil
+}
+
+func newEcho() *echo { return &echo{seen: map[uuid.UUID]int{}} }
+
+// gated holds every call until it is let go.
+type gated struct {
+	*echo
+	entered chan int
+	letGo   chan error
+}
+
+func newGated() *gated { return &gated{newEcho(), make(chan int, 100), make(chan error)} }
+
+func (g *gated) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
+	g.entered <- len(reqs)
+	if err := <-g.letGo; err != nil {
+		return nil, err
+	}
+	return g.echo.call(reqs)
+}
+
+func config() claiming.CombinerConfig {
+	return claiming.CombinerConfig{PerCall: 128, Calls: 1, Most: 8192, WaitMax: time.Minute}
+}
+
+func TestCombiner_AThousandCallersGetTheirOwnAnswersOnce(t *testing.T) {
+	t.Parallel()
+	for calls := 1; calls <= 3; calls++ {
+		t.Run(fmt.Sprint(calls, " at once"), func(t *testing.T) {
+			t.Parallel()
+			e := newEcho()
+			cfg := config()
+			cfg.Calls, cfg.PerCall = calls, 16
+			c := claiming.NewCombiner(cfg, e.call)
+			var g errgroup.Group
+			for i := range 1000 {
+				g.Go(func() error {
+					for j := range 20 {
+						req := request(fmt.Sprint(i, "-", j))
+						reply, err := c.Claim(t.Context(), req)
+						if err != nil || reply.Claim.ID != req.ID.String() || reply.Claim.UserID != req.UserID {
+							return fmt.Errorf("%v got %v, %w", req, reply, err)
+						}
+					}
+					return nil
+				})
+			}
+			require.NoError(t, g.Wait())
+			require.Len(t, e.seen, 20_000)
+			for id, n := range e.seen {
+				require.Equal(t, 1, n, id)
+			}
+			shared := 0
+			for _, n := range e.sizes {
+				require.LessOrEqual(t, n, 16)
+				if n > 1 {
+					shared++
+				}
+			}
+			require.Positive(t, shared, "control: calls were shared at all")
+			require.LessOrEqual(t, int(e.most.Load()), calls)
+			require.Zero(t, c.Queued())
+			require.NoError(t, c.Stop(t.Context()))
+			require.Zero(t, c.Workers())
+		})
+	}
+}
+
+func TestCombiner_BatchesKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	e := newEcho()
+	c := claiming.NewCombiner(config(), e.call)
+	var g errgroup.Group
+	for range 50 {
+		g.Go(func() error {
+			reqs := make([]lua.ClaimRequest, 1+rand.IntN(300))
+			for i := range reqs {
+				reqs[i] = request("u")
+			}
+			replies, errs := c.Batch(t.Context(), reqs)
+			last := int64(0)
+			for i := range reqs {
+				if errs[i] != nil || replies[i].Claim.ID != reqs[i].ID.String() || replies[i].Claim.Seq <= last {
+					return fmt.Errorf("claim %d: %v %w", i, replies[i], errs[i])
+				}
+				last = replies[i].Claim.Seq
+			}
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
+}
+
+func TestCombiner_WhoComesDuringACallSharesTheNext(t *testing.T) {
+	t.Parallel()
+	gate := newGated()
+	c := claiming.NewCombiner(config(), gate.call)
+	var g errgroup.Group
+	claim := func() error { _, err := c.Claim(t.Context(), request("u")); return err }
+	g.Go(claim)
+	require.Equal(t, 1, <-gate.entered, "an idle combiner does not wait for company")
+	for range 200 {
+		g.Go(claim)
+	}
+	require.Eventually(t, func() bool { return c.Queued() == 200 }, 5*time.Second, time.Millisecond)
+	for _, size := range []int{128, 72} {
+		gate.letGo <- nil
+		require.Equal(t, size, <-gate.entered)
+	}
+	gate.letGo <- nil
+	require.NoError(t, g.Wait())
+}
+
+func TestCombiner_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
+	t.Parallel()
+	gate := newGated()
+	cfg := config()
+	cfg.Most = 10
+	c := claiming.NewCombiner(cfg, gate.call)
+	var g errgroup.Group
+	g.Go(func() error { _, err := c.Claim(t.Context(), request("first")); return err })
+	<-gate.entered
+	reqs := make([]lua.ClaimRequest, 15)
+	for i := range reqs {
+		reqs[i] = request("u")
+	}
+	var errs []error
+	g.Go(func() error { _, errs = c.Batch(t.Context(), reqs); return nil })
+	require.Eventually(t, func() bool { return c.Queued() == 10 }, 5*time.Second, time.Millisecond)
+	_, err := c.Claim(t.Context(), request("late"))
+	require.ErrorIs(t, err, claiming.ErrQueueFull)
+	require.ErrorIs(t, err, lua.ErrUnavailable)
+	for range 2 {
+		gate.letGo <- nil
+	}
+	require.NoError(t, g.Wait())
+	for i, err := range errs {
+		if i < 10 {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, claiming.ErrQueueFull, "what did not fit, and only that")
+		}
+	}
+	require.Len(t, gate.seen, 11)
+}
+
+func TestCombiner_WhoLeftBeforeIsNotSentAndWhoLeftAfterIsAnswered(t *testing.T) {
+	t.Parallel()
+	gate := newGated()
+	c := claiming.NewCombiner(config(), gate.call)
+	sent, leaveSent := context.WithCancel(t.Context())
+	queued, leaveQueued := context.WithCancel(t.Context())
+	first, second, third := request("sent"), request("queued"), request("stays")
+	var errSent, errQueued, errStays error
+	var wg sync.WaitGroup
+	wg.Go(func() { _, errSent = c.Claim(sent, first) })
+	<-gate.entered
+	wg.Go(func() { _, errQueued = c.Claim(queued, second) })
+	wg.Go(func() { _, errStays = c.Claim(t.Context(), third) })
+	require.Eventually(t, func() bool { return c.Queued() == 2 }, 5*time.Second, time.Millisecond)
+	leaveSent()
+	leaveQueued()
+	gate.letGo <- nil
+	require.Equal(t, 1, <-gate.entered, "who left is not sent")
+	gate.letGo <- nil
+	wg.Wait()
+	require.NoError(t, errSent, "the call ran on its own time, and to its end")
+	require.ErrorIs(t, errQueued, claiming.ErrLeft)
+	require.ErrorIs(t, errQueued, lua.ErrUnavailable)
+	require.NoError(t, errStays)
+	require.Equal(t, map[uuid.UUID]int{first.ID: 1, third.ID: 1}, gate.seen)
+}
+
+func TestCombiner_BatchThatIsLeftTellsEachClaim(t *testing.T) {
+	t.Parallel()
+	gate := newGated()
+	cfg := config()
+	cfg.PerCall = 2
+	c := claiming.NewCombiner(cfg, gate.call)
+	ctx, leave := context.WithCancel(t.Context())
+	reqs := []lua.ClaimRequest{request("a"), request("b"), request("c"), request("d"), request("e")}
+	var errs []error
+	var wg sync.WaitGroup
+	wg.Go(func() { _, errs = c.Batch(ctx, reqs) })
+	require.Equal(t, 2, <-gate.entered)
+	gate.letGo <- nil
+	require.Equal(t, 2, <-gate.entered)
+	leave()
+	gate.letGo <- lua.ErrOutcomeUnknown
+	wg.Wait()
+	require.NoError(t, errs[0])
+	require.NoError(t, errs[1])
+	require.ErrorIs(t, errs[2], lua.ErrOutcomeUnknown)
+	require.ErrorIs(t, errs[3], lua.ErrOutcomeUnknown)
+	require.ErrorIs(t, errs[4], lua.ErrUnavailable)
+	require.NoError(t, c.Stop(t.Context()))
+	require.Len(t, gate.seen, 2)
+}
+
+func TestCombiner_WhoWaitedTooLongIsNotSent(t *testing.T) {
+	t.Parallel()
+	now := &apitest.Clock{At: apitest.Now}
+	gate := newGated()
+	cfg := config()
+	cfg.WaitMax, cfg.Clock = 2*time.Second, now.Now
+	c := claiming.NewCombiner(cfg, gate.call)
+	var wg sync.WaitGroup
+	var errOld, errNew error
+	wg.Go(func() { _, _ = c.Claim(t.Context(), request("first")) })
+	<-gate.entered
+	wg.Go(func() { _, errOld = c.Claim(t.Context(), request("old")) })
+	require.Eventually(t, func() bool { return c.Queued() == 1 }, 5*time.Second, time.Millisecond)
+	now.Add(2*time.Second + time.Millisecond)
+	wg.Go(func() { _, errNew = c.Claim(t.Context(), request("new")) })
+	require.Eventually(t, func() bool { return c.Queued() == 2 }, 5*time.Second, time.Millisecond)
+	gate.letGo <- nil
+	require.Equal(t, 1, <-gate.entered)
+	gate.letGo <- nil
+	wg.Wait()
+	require.ErrorIs(t, errOld, claiming.ErrWaited)
+	require.ErrorIs(t, errOld, lua.ErrUnavailable)
+	require.NoError(t, errNew)
+}
+
+func TestCombiner_FailedCallFailsItsCallersAndNoOthers(t *testing.T) {
+	t.Parallel()
+	gate := newGated()
+	c := claiming.NewCombiner(config(), gate.call)
+	var wg sync.WaitGroup
+	var errFirst, errSecond error
+	wg.Go(func() { _, errFirst = c.Claim(t.Context(), request("first")) })
+	<-gate.entered
+	wg.Go(func() { _, errSecond = c.Claim(t.Context(), request("second")) })
+	require.Eventually(t, func() bool { return c.Queued() == 1 }, 5*time.Second, time.Millisecond)
+	gate.letGo <- lua.ErrOutcomeUnknown
+	<-gate.entered
+	gate.letGo <- nil
+	wg.Wait()
+	require.ErrorIs(t, errFirst, lua.ErrOutcomeUnknown)
+	require.NoError(t, errSecond)
+}
+
+func TestCombiner_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
+	t.Parallel()
+	gate := newGated()
+	cfg := config()
+	cfg.PerCall = 1
+	c := claiming.NewCombiner(cfg, gate.call)
+	var g errgroup.Group
+	for range 3 {
+		g.Go(func() error { _, err := c.Claim(t.Context(), request("u")); return err })
+	}
+	<-gate.entered
+	require.Eventually(t, func() bool { return c.Queued() == 2 }, 5*time.Second, time.Millisecond)
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, c.Stop(short), workers.ErrStop, "work is left")
+	stopped := make(chan error, 1)
+	go func() { stopped <- c.Stop(t.Context()) }()
+	for range 2 {
+		gate.letGo <- nil
+		<-gate.entered
+	}
+	gate.letGo <- nil
+	require.NoError(t, <-stopped)
+	require.NoError(t, g.Wait())
+	_, err := c.Claim(t.Context(), request("late"))
+	require.ErrorIs(t, err, claiming.ErrStopping)
+	require.Len(t, gate.seen, 3)
+}
+
+func TestCombiner_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	gate := newGated()
+	cfg := config()
+	cfg.PerCall, cfg.Most = 1, 4
+	c := claiming.NewCombiner(cfg, gate.call)
+	var g errgroup.Group
+	claim := func(i int) {
+		g.Go(func() error {
+			reply, err := c.Claim(t.Context(), request(fmt.Sprint(i)))
+			if err == nil && reply.Claim.Seq != int64(i) {
+				return fmt.Errorf("claim %d was number %d", i, reply.Claim.Seq)
+			}
+			return err
+		})
+	}
+	claim(1)
+	<-gate.entered
+	const last = 50
+	for i := 2; i <= last; i++ {
+		claim(i)
+		require.Eventually(t, func() bool { return c.Queued() == min(i-1, 3) }, 5*time.Second, time.Millisecond)
+		if i >= 4 {
+			gate.letGo <- nil
+			<-gate.entered
+		}
+	}
+	for range 2 {
+		gate.letGo <- nil
+		<-gate.entered
+	}
+	gate.letGo <- nil
+	require.NoError(t, g.Wait())
+	require.Len(t, gate.seen, last)
+}

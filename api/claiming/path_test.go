@@ -1,0 +1,70 @@
+package claiming_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api/claiming"
+)
+
+const claimPattern = "POST /v1/campaigns/{id}/claims"
+
+// routed tells which handler a request comes to and with what campaign: of a ServeMux alone, or behind the shortcut.
+func routed(t *testing.T, r *http.Request, shortcut bool) (handler, campaign string) {
+	t.Helper()
+	claim := func(_ http.ResponseWriter, r *http.Request) { handler, campaign = "claim", claiming.ClaimedCampaign(r) }
+	mux := http.NewServeMux()
+	mux.HandleFunc(claimPattern, claim)
+	mux.HandleFunc("/", func(http.ResponseWriter, *http.Request) { handler = "other" })
+	all := http.Handler(mux)
+	if shortcut {
+		all = claiming.ClaimsFirst(claim, mux)
+	}
+	all.ServeHTTP(httptest.NewRecorder(), r)
+	return handler, campaign
+}
+
+// What goes the short way would have come to the same place by the mux, with the same campaign.
+func TestShortcutIsTheMux(t *testing.T) {
+	t.Parallel()
+	ids := []string{
+		"c1", "a.b_c-D", ".", "..", "...", "", "/", "a/b", "a//b", "%2e%2e", "%2f", "c%31", "c%01", "é", "a b", "claims", "x/claims", "a%", "*",
+		strings.Repeat("c", 64), strings.Repeat("c", 65),
+	}
+	shorts := 0
+	for _, method := range []string{"POST", "GET", "PUT", "OPTIONS", "post"} {
+		for _, start := range []string{"/v1/campaigns/", "//v1/campaigns/", "/v1/./campaigns/", "/v1/campaigns", "/V1/campaigns/"} {
+			for _, end := range []string{"/claims", "/claims/", "//claims", "/claims?q=1", "/claims/..", "/close", ""} {
+				for _, id := range ids {
+					u, err := url.ParseRequestURI(start + id + end)
+					if err != nil {
+						continue
+					}
+					r := func() *http.Request {
+						return &http.Request{Method: method, URL: u, Header: http.Header{}, Host: "127.0.0.1"}
+					}
+					wantHandler, wantCampaign := routed(t, r(), false)
+					handler, campaign := routed(t, r(), true)
+					require.Equal(t, wantHandler, handler, "%s %s", method, u)
+					require.Equal(t, wantCampaign, campaign, "%s %s", method, u)
+					if isShort(r()) {
+						shorts++
+					}
+				}
+			}
+		}
+	}
+	require.Positive(t, shorts, "something must go the short way")
+}
+
+// isShort tells whether ClaimsFirst takes a request itself.
+func isShort(r *http.Request) (short bool) {
+	claim := func(http.ResponseWriter, *http.Request) { short = true }
+	claiming.ClaimsFirst(claim, http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
+	return short
+}

@@ -1,0 +1,116 @@
+package claiming_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/internal/apitest"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// watchful is a hydrator that can't bring anything back, and remembers what it was told.
+type watchful struct {
+	*apitest.Definitions
+	mu   sync.Mutex
+	told []lua.Position
+}
+
+func (w *watchful) Recover(ctx context.Context, id string, seen lua.Position) (lua.Meta, error) {
+	w.mu.Lock()
+	w.told = append(w.told, seen)
+	w.mu.Unlock()
+	state, err := w.Scripts.State(ctx, id)
+	if err == nil {
+		err = w.Scripts.Fence(ctx, id, state.Epoch)
+	}
+	if err == nil {
+		err = apitest.ErrLost
+	}
+	return lua.Meta{}, err
+}
+
+// A process that was told of a claim takes no other from a Redis that has forgotten it, and says how far it was.
+func TestSeen_ARedisThatWentBackIsRefusedAndReported(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t)
+	scripts, err := lua.New(rdb.Client(), lua.Options{})
+	require.NoError(t, err)
+	room := apitest.NewRoom()
+	room.Put(models.Campaign{ID: "spring", Total: 100, Version: 1})
+	w := &watchful{Definitions: &apitest.Definitions{Room: room, Scripts: scripts, Loaded: map[string]bool{}}}
+	reg := prometheus.NewRegistry()
+	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
+		Claimer: scripts, States: scripts, Hydrator: w, Campaigns: w, Claims: w, Resolver: w, Streams: scripts, Ready: func(context.Context) error { return nil },
+	})
+	require.NoError(t, err)
+	claim := func(user string) int {
+		rec := httptest.NewRecorder()
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/campaigns/spring/claims", strings.NewReader(`{"user_id":"`+user+`"}`))
+		req.Header.Set("Content-Type", "application/json")
+		apitest.AtHome(s.Handler()).ServeHTTP(rec, req)
+		return rec.Code
+	}
+	require.Equal(t, http.StatusCreated, claim("a"))
+	key := lua.KeysOf("spring", 0).State
+	before, err := rdb.Client().HGetAll(t.Context(), key).Result()
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, claim("b"))
+	require.NoError(t, rdb.Client().HSet(t.Context(), key, before).Err()) // Redis is put back to before b
+
+	require.Equal(t, http.StatusServiceUnavailable, claim("c"))
+	require.Equal(t, http.StatusServiceUnavailable, claim("d"))
+	state, err := scripts.State(t.Context(), "spring")
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 1}, []int64{state.Taken, state.Seq}, "nothing was taken")
+	require.Equal(t, models.StatusFenced, state.Status)
+	require.Equal(t, lua.Position{Epoch: 1, Seq: 2}, w.told[0])
+	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP dibs_rolled_back_total Calls that took nothing because Redis went back behind what this process had seen of the campaign.
+# TYPE dibs_rolled_back_total counter
+dibs_rolled_back_total 1
+`), "dibs_rolled_back_total"))
+}
+
+// A process that is new to a campaign learns from MySQL what Redis must not be behind of.
+func TestSeen_ANewProcessKnowsWhatMySQLKnows(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t)
+	scripts, err := lua.New(rdb.Client(), lua.Options{})
+	require.NoError(t, err)
+	room := apitest.NewRoom()
+	c := models.Campaign{ID: "spring", Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC", Total: 100, Version: 1, Epoch: 1}
+	_, err = scripts.Load(t.Context(), &c)
+	require.NoError(t, err)
+	c.SyncedSeq, c.Residency = 5, models.ResidencyResident // five claims have rows that Redis knows nothing of
+	room.Put(c)
+	w := &watchful{Definitions: &apitest.Definitions{Room: room, Scripts: scripts, Loaded: map[string]bool{}}}
+	h := realServerWith(t, w)
+	rec := httptest.NewRecorder()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/campaigns/spring/claims", strings.NewReader(`{"user_id":"u"}`))
+	req.Header.Set("Content-Type", "application/json")
+	h.ServeHTTP(rec, req)
+	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
+	require.Equal(t, []lua.Position{{Epoch: 1, Seq: 5}}, w.told)
+}
+
+func realServerWith(t *testing.T, w *watchful) http.Handler {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
+		Claimer: w.Scripts, States: w.Scripts, Hydrator: w, Campaigns: w, Claims: w, Resolver: w, Streams: w.Scripts, Ready: func(context.Context) error { return nil },
+	})
+	require.NoError(t, err)
+	return apitest.AtHome(s.Handler())
+}

@@ -1,0 +1,135 @@
+package claiming_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/api/claiming"
+	"dibs/internal/apitest"
+	"dibs/lua"
+	"dibs/models"
+)
+
+const lasts = 50 * time.Millisecond
+
+func TestSoldOut_RefusesForAMomentThenLetsAllLook(t *testing.T) {
+	t.Parallel()
+	s := claiming.NewSoldOut(lasts)
+	now := apitest.Now
+	require.False(t, s.Refuses(now), "nothing is known")
+	s.Learn(s.Round(), now, 0, models.OutcomeClaimed)
+	require.True(t, s.Refuses(now))
+	require.True(t, s.Refuses(now.Add(lasts-1)))
+	now = now.Add(lasts)
+	for range 3 {
+		require.False(t, s.Refuses(now), "nobody is refused on a memory that is over, not even while a call looks again")
+	}
+	s.Learn(s.Round(), now, 0, models.OutcomeSoldOut)
+	require.True(t, s.Refuses(now))
+	s.Learn(s.Round(), now, 5, models.OutcomeClaimed)
+	require.False(t, s.Refuses(now), "restocked: what one found lets all through")
+}
+
+func TestSoldOut_LearnsOnlyWhatStockSays(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		remaining int64
+		outcomes  []models.Outcome
+		want      bool
+	}{
+		"last one taken":       {0, []models.Outcome{models.OutcomeClaimed}, true},
+		"nothing left":         {0, []models.Outcome{models.OutcomeSoldOut}, true},
+		"one of many":          {0, []models.Outcome{models.OutcomeReplayed, models.OutcomeSoldOut, models.OutcomeUserLimit}, true},
+		"too many asked for":   {1, []models.Outcome{models.OutcomeSoldOut}, false},
+		"paused, total 0":      {0, []models.Outcome{models.OutcomePaused}, false},
+		"not started, total 0": {0, []models.Outcome{models.OutcomeNotStarted}, false},
+		"absent":               {0, []models.Outcome{models.OutcomeAbsent}, false},
+		"a replay":             {0, []models.Outcome{models.OutcomeReplayed}, false},
+	} {
+		s := claiming.NewSoldOut(lasts)
+		s.Learn(s.Round(), apitest.Now, c.remaining, c.outcomes...)
+		require.Equal(t, c.want, s.Refuses(apitest.Now), name)
+	}
+	s := claiming.NewSoldOut(lasts)
+	s.Learn(s.Round(), apitest.Now, 0, models.OutcomeSoldOut)
+	s.Learn(s.Round(), apitest.Now, 0, models.OutcomeReplayed)
+	require.True(t, s.Refuses(apitest.Now), "a replay does not undo it")
+	s.Learn(s.Round(), apitest.Now, 0, models.OutcomePaused)
+	require.False(t, s.Refuses(apitest.Now), "paused is another reason")
+	s.Learn(s.Round(), apitest.Now, 0, models.OutcomeSoldOut)
+	s.Doubt()
+	require.False(t, s.Refuses(apitest.Now), "a failed call leaves nothing known")
+}
+
+func TestSoldOut_CallFromBeforeAChangeDoesNotBringItBack(t *testing.T) {
+	t.Parallel()
+	s := claiming.NewSoldOut(lasts)
+	before := s.Round()
+	s.Forget()
+	s.Learn(before, apitest.Now, 0, models.OutcomeSoldOut)
+	require.False(t, s.Refuses(apitest.Now))
+}
+
+// A reply that is read late says what was so when the call began, or a stall would hide a unit that came back.
+func TestSoldOut_LastsFromTheBeginOfTheCall(t *testing.T) {
+	t.Parallel()
+	now := &apitest.Clock{At: apitest.Now}
+	room := apitest.NewRoom(apitest.Coupon("c1", 0))
+	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
+	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		now.Add(lasts)
+		return room.Sums(m, reqs)
+	}
+	for range 3 {
+		require.Equal(t, 409, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`).Code)
+	}
+	require.Equal(t, 3, room.Sent(), "nobody is refused on what was so that long ago")
+}
+
+func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
+	t.Parallel()
+	now := &apitest.Clock{At: apitest.Now}
+	room := apitest.NewRoom(apitest.Coupon("c1", 1))
+	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
+	claim := func(want int, headers ...string) {
+		t.Helper()
+		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`, headers...)
+		require.Equal(t, want, w.Code, w.Body)
+		if want == 409 {
+			apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "sold_out")
+		}
+	}
+	claim(201, "Idempotency-Key: k")
+	for range 10 {
+		claim(409)
+	}
+	require.Equal(t, 1, room.Sent(), "the crowd that came too late")
+	claim(201, "Idempotency-Key: k")
+	claim(409, "Idempotency-Key: k2")
+	require.Equal(t, 3, room.Sent(), "who has a key always asks")
+	w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"x"},{"campaign_id":"c1","user_id":"x","idempotency_key":"k3"}]}`)
+	require.Equal(t, 200, w.Code)
+	require.Equal(t, 4, room.Sent())
+
+	now.Add(lasts)
+	claim(409)
+	claim(409)
+	require.Equal(t, 5, room.Sent(), "one looks again")
+
+	require.Equal(t, 200, apitest.Ask(h, "PATCH", "/v1/campaigns/c1", `{"total":2}`).Code)
+	claim(201)
+	claim(409)
+	room.Mu.Lock()
+	room.Campaigns["c1"].Total = 3 // by another process
+	room.Mu.Unlock()
+	claim(409)
+	now.Add(lasts)
+	claim(201)
+	require.Equal(t, 200, apitest.Ask(h, "POST", "/v1/campaigns/c1/close", "").Code)
+	w = apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
+	apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "closed")
+}

@@ -1,0 +1,231 @@
+package operator
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"dibs/api/wire"
+	"dibs/models"
+)
+
+// AdminBodyMax is the largest body of a campaign or a change, in bytes.
+const AdminBodyMax = 1 << 20
+
+// campaignBody is the body of POST /v1/campaigns. A field that is nil was not sent.
+type campaignBody struct {
+	ID            *string `json:"id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" required:"true" nullable:"false"`
+	Kind          *string `json:"kind" enum:"coupon,packet" required:"true" nullable:"false"`
+	Name          *string `json:"name,omitempty" maxLength:"200"`
+	Total         *int64  `json:"total,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; required for a coupon, of a packet it comes from its packets"`
+	PerUser       *int64  `json:"per_user,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; 0 is no limit, the default for a coupon; a packet's default is 1"`
+	PerUserPerDay *int64  `json:"per_user_per_day,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; 0 is no limit, the default"`
+	TimeZone      *string `json:"time_zone,omitempty" doc:"IANA zone whose midnight starts a day; default UTC"`
+	StartsAt      *string `json:"starts_at,omitempty" format:"date-time"`
+	EndsAt        *string `json:"ends_at,omitempty" format:"date-time"`
+	LowStockAt    *int64  `json:"low_stock_at,omitempty" minimum:"0" maximum:"1000000000000" doc:"units left at which stock is low; 0 is never"`
+	Currency      *string `json:"currency,omitempty" pattern:"^[A-Z]{3}$"`
+	SenderID      *string `json:"sender_id,omitempty" minLength:"1" maxLength:"128"`
+	HoldFor       *string `json:"hold_for,omitempty" doc:"how long a claim may stay unredeemed, such as 15m; default for ever"`
+
+	refused *wire.Problem
+}
+
+// changeBody is the body of PATCH /v1/campaigns/{id}. A field that is nil was not sent and stays as it is, unless it was null.
+type changeBody struct {
+	Total         *int64  `json:"total,omitempty" minimum:"0" maximum:"1000000000000"`
+	PerUser       *int64  `json:"per_user,omitempty" minimum:"0" maximum:"1000000000000"`
+	PerUserPerDay *int64  `json:"per_user_per_day,omitempty" minimum:"0" maximum:"1000000000000"`
+	StartsAt      *string `json:"starts_at,omitempty" format:"date-time" nullable:"true" doc:"null: started at once"`
+	EndsAt        *string `json:"ends_at,omitempty" format:"date-time" nullable:"true" doc:"null: no end"`
+	LowStockAt    *int64  `json:"low_stock_at,omitempty" minimum:"0" maximum:"1000000000000"`
+	Status        *string `json:"status,omitempty" enum:"open,paused"`
+
+	noStart, noEnd bool // null was sent
+	refused        *wire.Problem
+}
+
+// field is a JSON field and where its value goes: a **string, an **int64 (units) or an orNull.
+type field struct {
+	name string
+	into any
+}
+
+// orNull is where a string goes that may be null.
+type orNull struct {
+	text   **string
+	isNull *bool
+}
+
+func (b *campaignBody) fields() []field {
+	return []field{
+		{"id", &b.ID}, {"kind", &b.Kind}, {"name", &b.Name}, {"total", &b.Total}, {"per_user", &b.PerUser},
+		{"per_user_per_day", &b.PerUserPerDay}, {"time_zone", &b.TimeZone}, {"starts_at", &b.StartsAt}, {"ends_at", &b.EndsAt},
+		{"low_stock_at", &b.LowStockAt}, {"currency", &b.Currency}, {"sender_id", &b.SenderID}, {"hold_for", &b.HoldFor},
+	}
+}
+
+func (b *changeBody) fields() []field {
+	return []field{
+		{"total", &b.Total}, {"per_user", &b.PerUser}, {"per_user_per_day", &b.PerUserPerDay},
+		{"starts_at", orNull{&b.StartsAt, &b.noStart}}, {"ends_at", orNull{&b.EndsAt, &b.noEnd}},
+		{"low_stock_at", &b.LowStockAt}, {"status", &b.Status},
+	}
+}
+
+func (b *campaignBody) Decode(body []byte) { b.refused = decodeFields(body, b.fields()) }
+
+func (b *changeBody) Decode(body []byte) { b.refused = decodeFields(body, b.fields()) }
+
+func decodeFields(body []byte, fields []field) *wire.Problem {
+	names := make([]string, len(fields))
+	for i := range fields {
+		names[i] = fields[i].name
+	}
+	return wire.ScanObject(body, names, func(s *wire.Scanner, i int) *wire.Problem {
+		switch into := fields[i].into.(type) {
+		case **string:
+			return readInto(s, names[i], into)
+		case orNull:
+			if *into.isNull = s.Null(); *into.isNull {
+				return nil
+			}
+			return readInto(s, names[i], into.text)
+		case **int64:
+			n, p := s.Integer(names[i], 0, models.UnitsMax)
+			*into = &n
+			return p
+		default:
+			panic("api: field " + names[i] + " has no decoder")
+		}
+	})
+}
+
+func readInto(s *wire.Scanner, name string, value **string) *wire.Problem {
+	text, p := s.Str(name)
+	*value = new(string(text))
+	return p
+}
+
+// campaign makes the campaign that the body describes.
+func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
+	if b.refused != nil {
+		return models.Campaign{}, b.refused
+	}
+	if p := b.missing(); p != nil {
+		return models.Campaign{}, p
+	}
+	c := models.Campaign{
+		ID: *b.ID, Kind: models.Kind(*b.Kind), Name: orZero(b.Name), Status: models.StatusOpen, Total: orZero(b.Total),
+		PerUser: orZero(b.PerUser), PerUserPerDay: orZero(b.PerUserPerDay), TimeZone: "UTC", LowStockAt: orZero(b.LowStockAt),
+		Currency: orZero(b.Currency), SenderID: orZero(b.SenderID),
+	}
+	if b.TimeZone != nil {
+		c.TimeZone = *b.TimeZone
+	}
+	if c.Kind == models.KindPacket && b.PerUser == nil {
+		c.PerUser = 1
+	}
+	for _, parse := range []func(*models.Campaign) *wire.Problem{b.window, b.hold} {
+		if p := parse(&c); p != nil {
+			return models.Campaign{}, p
+		}
+	}
+	if err := c.Validate(); err != nil {
+		return models.Campaign{}, problemOfField(err)
+	}
+	return c, nil
+}
+
+// missing refuses what models.Campaign can't tell: what was not sent, and what no path or page can carry.
+func (b *campaignBody) missing() *wire.Problem {
+	switch {
+	case b.ID == nil:
+		return wire.Invalid("id", "is required")
+	case *b.ID == "." || *b.ID == "..":
+		return wire.Invalid("id", "must not be . or .., which no path can carry")
+	case b.Kind == nil:
+		return wire.Invalid("kind", "is required")
+	case *b.Kind == string(models.KindCoupon) && b.Total == nil:
+		return wire.Invalid("total", "is required")
+	case *b.Kind == string(models.KindPacket) && orZero(b.Total) != 0:
+		return wire.Invalid("total", "must be left out: it comes from the packets")
+	case b.Name != nil && slices.ContainsFunc([]rune(*b.Name), func(r rune) bool { return !strconv.IsPrint(r) }):
+		return wire.Invalid("name", "holds a character that is not printable")
+	case b.Currency != nil && *b.Currency == "":
+		return wire.Invalid("currency", "must be three capital letters (ISO 4217)")
+	case b.SenderID != nil && *b.SenderID == "":
+		return wire.Invalid("sender_id", "must be 1 to 128 characters")
+	}
+	return nil
+}
+
+func (b *campaignBody) window(c *models.Campaign) (p *wire.Problem) {
+	if c.StartsAt, p = parseTime("starts_at", b.StartsAt); p != nil {
+		return p
+	}
+	c.EndsAt, p = parseTime("ends_at", b.EndsAt)
+	return p
+}
+
+func (b *campaignBody) hold(c *models.Campaign) *wire.Problem {
+	if b.HoldFor == nil {
+		return nil
+	}
+	d, err := time.ParseDuration(*b.HoldFor)
+	if err != nil || d%time.Millisecond != 0 || d < 0 || d > models.HoldMax {
+		return wire.Invalid("hold_for", "must be a duration such as 15m, in whole milliseconds, at most "+models.HoldMax.String())
+	}
+	c.HoldForMs = d.Milliseconds()
+	return nil
+}
+
+// change makes the change that the body describes.
+func (b *changeBody) change() (models.Change, *wire.Problem) {
+	p := b.refused
+	ch := models.Change{Total: b.Total, PerUser: b.PerUser, PerUserPerDay: b.PerUserPerDay, LowStockAt: b.LowStockAt}
+	if p == nil && b.Status != nil {
+		status := models.Status(*b.Status)
+		if status != models.StatusOpen && status != models.StatusPaused {
+			p = wire.Invalid("status", "must be open or paused; closing is a POST to close")
+		}
+		ch.Status = &status
+	}
+	if p == nil {
+		ch.StartsAt, p = parseTime("starts_at", b.StartsAt)
+	}
+	if p == nil {
+		ch.EndsAt, p = parseTime("ends_at", b.EndsAt)
+	}
+	if b.noStart {
+		ch.StartsAt = &time.Time{}
+	}
+	if b.noEnd {
+		ch.EndsAt = &time.Time{}
+	}
+	return ch, p
+}
+
+// parseTime reads an RFC 3339 time and cuts it to UTC milliseconds.
+func parseTime(name string, text *string) (*time.Time, *wire.Problem) {
+	if text == nil {
+		return nil, nil
+	}
+	t, err := time.Parse(time.RFC3339, *text)
+	if err != nil {
+		return nil, wire.Invalid(name, "must be an RFC 3339 time such as 2027-01-31T18:00:00Z")
+	}
+	t = models.NewTime(t).Time
+	if t.Year() < 1970 || t.Year() > 9999 {
+		return nil, wire.Invalid(name, "must be in the years 1970 to 9999")
+	}
+	return &t, nil
+}
+
+func orZero[T any](v *T) T {
+	if v == nil {
+		var zero T
+		return zero
+	}
+	return *v
+}

@@ -1,0 +1,89 @@
+package operator_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/api/operator"
+	"dibs/internal/apitest"
+)
+
+type badBody struct {
+	name, body  string
+	status      int
+	code, field string
+}
+
+func TestBadCampaigns_AreRefusedByName(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	h := apitest.NewServer(t, room, api.Config{})
+	with := func(more string) string { return `{"id":"n","kind":"coupon","total":1` + more + `}` }
+	for _, c := range []badBody{
+		{"empty", ``, 400, "malformed", ""},
+		{"truncated", `{"id":"n"`, 400, "malformed", ""},
+		{"too large", with(strings.Repeat(" ", 1<<20)), 413, "too_large", ""},
+		{"no id", `{"kind":"coupon","total":1}`, 422, "invalid", "id"},
+		{"id ..", `{"id":"..","kind":"coupon","total":1}`, 422, "invalid", "id"},
+		{"id with a slash", `{"id":"a/b","kind":"coupon","total":1}`, 422, "invalid", "id"},
+		{"id with a control character", `{"id":"a\u0001","kind":"coupon","total":1}`, 422, "invalid", "id"},
+		{"no kind", `{"id":"n","total":1}`, 422, "invalid", "kind"},
+		{"other kind", `{"id":"n","kind":"lottery","total":1}`, 422, "invalid", "kind"},
+		{"no total", `{"id":"n","kind":"coupon"}`, 422, "invalid", "total"},
+		{"total of packets", `{"id":"n","kind":"packet","total":1}`, 422, "invalid", "total"},
+		{"total negative", `{"id":"n","kind":"coupon","total":-1}`, 422, "invalid", "total"},
+		{"total huge", `{"id":"n","kind":"coupon","total":1e30}`, 422, "invalid", "total"},
+		{"total beyond", `{"id":"n","kind":"coupon","total":1000000000001}`, 422, "invalid", "total"},
+		{"total null", `{"id":"n","kind":"coupon","total":null}`, 422, "invalid", "total"},
+		{"status", with(`,"status":"open"`), 422, "invalid", "status"},
+		{"unknown field", with(`,"totl":1`), 422, "invalid", "totl"},
+		{"id twice", with(`,"id":"m"`), 422, "invalid", "id"},
+		{"per_user a string", with(`,"per_user":"1"`), 422, "invalid", "per_user"},
+		{"zone", with(`,"time_zone":"Mars/Base"`), 422, "invalid", "time_zone"},
+		{"zone local", with(`,"time_zone":"Local"`), 422, "invalid", "time_zone"},
+		{"zone empty", with(`,"time_zone":""`), 422, "invalid", "time_zone"},
+		{"starts_at", with(`,"starts_at":"tomorrow"`), 422, "invalid", "starts_at"},
+		{"ends_at before 1970", with(`,"ends_at":"1969-01-01T00:00:00Z"`), 422, "invalid", "ends_at"},
+		{"window turned round", with(`,"starts_at":"2027-01-02T00:00:00Z","ends_at":"2027-01-01T00:00:00Z"`), 422, "invalid", "ends_at"},
+		{"hold_for a number", with(`,"hold_for":15`), 422, "invalid", "hold_for"},
+		{"hold_for nonsense", with(`,"hold_for":"soon"`), 422, "invalid", "hold_for"},
+		{"hold_for negative", with(`,"hold_for":"-1m"`), 422, "invalid", "hold_for"},
+		{"hold_for a nanosecond", with(`,"hold_for":"1ns"`), 422, "invalid", "hold_for"},
+		{"hold_for two years", with(`,"hold_for":"17520h"`), 422, "invalid", "hold_for"},
+		{"currency", with(`,"currency":"eur"`), 422, "invalid", "currency"},
+		{"sender", with(`,"sender_id":""`), 422, "invalid", "sender_id"},
+		{"name with a bell", with(`,"name":"a\u0007"`), 422, "invalid", "name"},
+		{"name too long", with(`,"name":"` + strings.Repeat("n", 201) + `"`), 422, "invalid", "name"},
+	} {
+		w := apitest.Ask(h, "POST", "/v1/campaigns", c.body)
+		require.Equal(t, c.status, w.Code, "%s: %s", c.name, w.Body)
+		p := apitest.RequireProblem(t, c.status, w.Header(), w.Body.Bytes(), c.code)
+		require.Equal(t, c.field, p.Field, c.name)
+	}
+	for _, c := range []badBody{
+		{"id", `{"id":"x"}`, 422, "invalid", "id"},
+		{"kind", `{"kind":"packet"}`, 422, "invalid", "kind"},
+		{"null", `{"low_stock_at":null}`, 422, "invalid", "low_stock_at"}, {"null", `{"status":null}`, 422, "invalid", "status"},
+		{"null and more", `{"ends_at":nullx}`, 400, "malformed", ""}, {"null in part", `{"ends_at":nul}`, 400, "malformed", ""},
+		{"no time", `{"ends_at":""}`, 422, "invalid", "ends_at"}, {"null twice", `{"ends_at":null,"ends_at":null}`, 422, "invalid", "ends_at"},
+		{"type", `{"total":"7"}`, 422, "invalid", "total"},
+		{"closed", `{"status":"closed"}`, 422, "invalid", "status"},
+		{"time", `{"starts_at":"2027-13-01T00:00:00Z"}`, 422, "invalid", "starts_at"},
+		{"broken", `{"total":7`, 400, "malformed", ""},
+	} {
+		w := apitest.Ask(h, "PATCH", "/v1/campaigns/c1", c.body)
+		require.Equal(t, c.status, w.Code, "%s: %s", c.name, w.Body)
+		p := apitest.RequireProblem(t, c.status, w.Header(), w.Body.Bytes(), c.code)
+		require.Equal(t, c.field, p.Field, c.name)
+	}
+	require.Len(t, room.Campaigns, 1)
+	require.EqualValues(t, 0, room.Campaigns["c1"].Version, "nothing was changed")
+}
+
+func TestOpenAPI_RequestsOfOperatorsNameEveryFieldThatIsDecoded(t *testing.T) {
+	t.Parallel()
+	apitest.RequireFields(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}), operator.OperatorFields())
+}

@@ -1,0 +1,24 @@
+package operator
+
+import (
+	"context"
+
+	"dibs/models"
+)
+
+// Campaigns keeps the definitions of campaigns in MySQL and brings changes to Redis. Errors: models.ErrNotFound,
+// models.ErrExists, *models.FieldError; any other means that it is not available now.
+type Campaigns interface {
+	// Create is idempotent: the same campaign again is created=false, other content under the same id models.ErrExists.
+	Create(ctx context.Context, c models.Campaign) (stored models.Campaign, created bool, err error)
+	Get(ctx context.Context, id string) (models.Campaign, error)
+	// List gives up to limit campaigns by id, those after the id after.
+	List(ctx context.Context, after string, limit int) ([]models.Campaign, error)
+	// Change returns when the change is in force for the next claim.
+	Change(ctx context.Context, id string, change models.Change) (models.Campaign, error)
+	// AddPackets stores all packets of a batch or none. The same list, or the same key, again adds nothing. Errors beyond the
+	// above: models.ErrClosed, models.ErrKeyMismatch.
+	AddPackets(ctx context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error)
+	// Books reads units and claims that have their rows.
+	Books(ctx context.Context, id string) (models.Books, error)
+}

@@ -1,0 +1,153 @@
+package operator_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"dibs/api"
+	"dibs/api/operator"
+	"dibs/internal/apitest"
+	"dibs/models"
+)
+
+func packetRoom() *apitest.Room {
+	return apitest.NewRoom(models.Campaign{ID: "p", Kind: models.KindPacket, PerUser: 1})
+}
+
+func TestPackets_AreHandedOnAsTheyWereSent(t *testing.T) {
+	t.Parallel()
+	room := packetRoom()
+	h := apitest.NewServer(t, room, api.Config{})
+	w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", `{ "release_at": "2027-01-01T00:00:00Z", "packets": [ {"id":"a.1","amount":5}, {"amount":999999999999994,"id":"\u0062"} ] }`)
+	require.Equal(t, 201, w.Code, w.Body)
+	require.Equal(t, `{"count":7,"amount":77}`, w.Body.String())
+	w = apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k1")
+	require.Equal(t, 201, w.Code, w.Body)
+	require.Empty(t, w.Header().Get("Idempotent-Replayed"))
+	w = apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k1")
+	require.Equal(t, 200, w.Code, w.Body)
+	require.Equal(t, "true", w.Header().Get("Idempotent-Replayed"))
+	require.Equal(t, 3, room.Hydrates, "redis is told right away")
+
+	got := room.Campaigns["p"].Batches
+	require.Len(t, got, 2)
+	require.Equal(t, []models.Packet{{ID: "a.1", Amount: 5}, {ID: "b", Amount: 999999999999994}}, got[0].List)
+	require.Nil(t, got[0].Split)
+	require.Equal(t, "2027-01-01T00:00:00.000Z", got[0].ReleaseAt.Format(models.TimeLayout))
+	require.Nil(t, got[1].List)
+	require.Equal(t, models.Split{Count: 3, Amount: 10, Method: "double_mean", Min: 1, Max: 8}, *got[1].Split)
+	require.Equal(t, "2027-01-01T00:00:00.123Z", got[1].ReleaseAt.Format(models.TimeLayout))
+	require.Equal(t, "k1", got[1].Key)
+}
+
+// Lists are held in memory, few at a time; who comes meanwhile waits, and not for ever.
+func TestPackets_WaitTheirTurn(t *testing.T) {
+	t.Parallel()
+	room := packetRoom()
+	h := apitest.NewServer(t, room, api.Config{AdminTimeout: 20 * time.Second})
+	var g errgroup.Group
+	for range 12 {
+		g.Go(func() error {
+			if w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k1"); w.Code/100 != 2 {
+				return fmt.Errorf("%d %s", w.Code, w.Body)
+			}
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
+	require.Len(t, room.Campaigns["p"].Batches, 1)
+
+	h = apitest.NewServer(t, room, api.Config{AdminTimeout: time.Millisecond})
+	body, sends := io.Pipe()
+	var slow errgroup.Group
+	for range operator.PacketPostsMax { // hold all the room there is
+		slow.Go(func() error {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/campaigns/p/packets", body))
+			return nil
+		})
+	}
+	require.Eventually(t, func() bool {
+		w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit)
+		return w.Code == 503 && strings.Contains(w.Body.String(), "Other packets are being stored")
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, sends.Close())
+	require.NoError(t, slow.Wait())
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit).Code)
+}
+
+func TestPackets_RefusalsNameTheField(t *testing.T) {
+	t.Parallel()
+	room := packetRoom()
+	h := apitest.NewServer(t, room, api.Config{})
+	for body, field := range map[string]string{
+		`{}`:             "count",
+		`{"packets":[]}`: "packets", `{"packets":{}}`: "packets", `{"packets":null}`: "packets",
+		`{"packets":[7]}`: "packets[0]", `{"packets":[{"id":"a"}]}`: "packets[0].amount", `{"packets":[{"amount":1}]}`: "packets[0].id",
+		`{"packets":[{"id":"a","amount":1},{"id":"b","amount":0}]}`:               "packets[1].amount",
+		`{"packets":[{"id":"a","amount":1},{"id":"b","amount":-1}]}`:              "packets[1].amount",
+		`{"packets":[{"id":"a","amount":1.5}]}`:                                   "packets[0].amount",
+		`{"packets":[{"id":"a","amount":"1"}]}`:                                   "packets[0].amount",
+		`{"packets":[{"id":"a b","amount":1}]}`:                                   "packets[0].id",
+		`{"packets":[{"id":"_00000001","amount":1}]}`:                             "packets[0].id",
+		`{"packets":[{"id":"a","amount":1,"color":"red"}]}`:                       "packets[0].color",
+		`{"packets":[{"id":"a","amount":1},{"id":"a","amount":2}]}`:               "packets[1].id",
+		`{"packets":[{"id":"a","amount":1000000000000000}]}`:                      "packets[0].amount",
+		`{"packets":[{"id":"a","amount":999999999999999},{"id":"b","amount":1}]}`: "packets[1].amount",
+		`{"packets":[{"id":"a","amount":1}],"count":1}`:                           "count",
+		`{"packets":[{"id":"a","amount":1}],"min":0}`:                             "min",
+		`{"packets":[{"id":"a","amount":1}],"release_at":"soon"}`:                 "release_at",
+		`{"packets":[{"id":"a","amount":1}],"packets":[]}`:                        "packets",
+		`{"count":0,"amount":1,"split":"even"}`:                                   "count",
+		`{"count":1,"split":"even"}`:                                              "amount",
+		`{"count":1,"amount":1}`:                                                  "split",
+		`{"count":1,"amount":1,"split":7}`:                                        "split",
+		`{"count":1,"amount":1,"split":"even","colour":1}`:                        "colour",
+	} {
+		w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", body)
+		require.Equal(t, field, apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field, "%s %s", body, w.Body)
+	}
+	for _, body := range []string{`{"packets":[{"id":"a","amount":1}`, `{"packets":[{"id":"a","amount":1},]}`, ``, `[]`, `{"packets":[{"id":"a","amount":01}]}`} {
+		w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", body)
+		apitest.RequireProblem(t, 400, w.Header(), w.Body.Bytes(), "malformed")
+	}
+	w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", `{"packets":["`+strings.Repeat(" ", 16<<20)+`"]}`)
+	apitest.RequireProblem(t, 413, w.Header(), w.Body.Bytes(), "too_large")
+	w = apitest.Ask(h, "POST", "/v1/campaigns/none/packets", apitest.ASplit)
+	apitest.RequireProblem(t, 404, w.Header(), w.Body.Bytes(), "campaign_not_found")
+	require.Empty(t, room.Campaigns["p"].Batches)
+	require.Zero(t, room.Hydrates)
+}
+
+// The longest list there may be, with the longest ids and amounts, fits; one more packet does not.
+func TestPackets_TheLongestListFits(t *testing.T) {
+	t.Parallel()
+	room := packetRoom()
+	h := apitest.NewServer(t, room, api.Config{})
+	var list strings.Builder
+	for i := range models.PacketListMax {
+		_, _ = fmt.Fprintf(&list, `, { "id": "%064d", "amount": 000000000000001 }`, i)
+	}
+	body := strings.ReplaceAll(`{"packets":[`+list.String()[2:]+`]}`, " 000000000000001 ", "              1 ")
+	require.Less(t, len(body), operator.PacketsBodyMax)
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", body).Code)
+	require.Len(t, room.Campaigns["p"].Batches[0].List, models.PacketListMax)
+	w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", strings.Replace(body, `]}`, `,{"id":"one","amount":1}]}`, 1))
+	require.Equal(t, "packets", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
+}
+
+func TestPackets_WhatIsStoredIsAnsweredThoughRedisIsAway(t *testing.T) {
+	t.Parallel()
+	room := packetRoom()
+	h := apitest.NewServer(t, room, api.Config{})
+	room.HydrateFails = http.ErrServerClosed
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit).Code)
+	require.Equal(t, 1, room.Hydrates)
+}

@@ -1,0 +1,208 @@
+package apitest
+
+import (
+	"cmp"
+	"context"
+	"reflect"
+	"sort"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+func (r *Room) Create(_ context.Context, c models.Campaign) (models.Campaign, bool, error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if r.Fail != nil {
+		return models.Campaign{}, false, r.Fail
+	}
+	if there := r.Campaigns[c.ID]; there != nil {
+		if there.Total != c.Total || there.Name != c.Name || there.PerUser != c.PerUser {
+			return models.Campaign{}, false, models.ErrExists
+		}
+		return there.Campaign, false, nil
+	}
+	c.Version = 1
+	return r.Put(c).Campaign, true, nil
+}
+
+func (r *Room) Get(_ context.Context, id string) (models.Campaign, error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if r.Fail != nil {
+		return models.Campaign{}, r.Fail
+	}
+	c := r.Campaigns[id]
+	if c == nil {
+		return models.Campaign{}, models.ErrNotFound
+	}
+	return c.Campaign, nil
+}
+
+func (r *Room) List(_ context.Context, after string, limit int) ([]models.Campaign, error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if r.Fail != nil {
+		return nil, r.Fail
+	}
+	var page []models.Campaign
+	for id, c := range r.Campaigns {
+		if id > after {
+			page = append(page, c.Campaign)
+		}
+	}
+	sort.Slice(page, func(i, j int) bool { return page[i].ID < page[j].ID })
+	return page[:min(limit, len(page))], nil
+}
+
+func (r *Room) Change(_ context.Context, id string, change models.Change) (models.Campaign, error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if r.Fail != nil {
+		return models.Campaign{}, r.Fail
+	}
+	c := r.Campaigns[id]
+	if c == nil {
+		return models.Campaign{}, models.ErrNotFound
+	}
+	after := c.Campaign
+	change.Apply(&after)
+	if reflect.DeepEqual(after, c.Campaign) {
+		return after, nil
+	}
+	if err := after.Validate(); err != nil {
+		return models.Campaign{}, err
+	}
+	after.Version++
+	c.Campaign = after
+	return after, nil
+}
+
+func (r *Room) AddPackets(_ context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	c := r.Campaigns[id]
+	switch {
+	case r.Fail != nil:
+		return models.AddedPackets{}, r.Fail
+	case c == nil:
+		return models.AddedPackets{}, models.ErrNotFound
+	case c.Status == models.StatusClosed:
+		return models.AddedPackets{}, models.ErrClosed
+	}
+	if batch.Split == nil {
+		if err := batch.CheckList(); err != nil {
+			return models.AddedPackets{}, err
+		}
+	}
+	for i := range c.Batches {
+		if batch.Key != "" && c.Batches[i].Key == batch.Key {
+			if !reflect.DeepEqual(batch, c.Batches[i]) {
+				return models.AddedPackets{}, models.ErrKeyMismatch
+			}
+			return models.AddedPackets{Count: 7, Amount: 77, Replayed: true}, nil
+		}
+	}
+	c.Batches = append(c.Batches, batch)
+	return models.AddedPackets{Count: 7, Amount: 77}, nil
+}
+
+func (r *Room) Books(_ context.Context, id string) (models.Books, error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if r.Fail != nil {
+		return models.Books{}, r.Fail
+	}
+	c := r.Campaigns[id]
+	if c == nil {
+		return models.Books{}, models.ErrNotFound
+	}
+	return models.Books{Claimed: c.taken - c.Lag, SyncedSeq: c.seq - c.Lag, Remaining: c.Total - c.taken + c.Lag - c.Shrunk, ParkedClaims: c.Parked, ParkedUnits: c.Parked}, nil
+}
+
+func (r *Room) Claim(ctx context.Context, id string) (models.Claim, error) {
+	r.Looked.Add(1)
+	all, err := r.ClaimsOf(ctx, models.ClaimsQuery{})
+	for _, c := range all {
+		if err == nil && c.ID == id {
+			return c, nil
+		}
+	}
+	return models.Claim{}, cmp.Or(err, models.ErrNotFound)
+}
+
+// ClaimsOf knows of no pages.
+func (r *Room) ClaimsOf(_ context.Context, q models.ClaimsQuery) (found []models.Claim, err error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	for _, c := range r.Campaigns {
+		for _, row := range c.Rows {
+			if q.UserID == "" || q.UserID == row.UserID {
+				found = append(found, row)
+			}
+		}
+	}
+	return found, r.Fail
+}
+
+// Redeem and Release play MySQL: claims that were answered have their rows.
+func (r *Room) Redeem(ctx context.Context, id, orderID string) (models.Resolution, error) {
+	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
+		switch {
+		case c.Status == models.ClaimRedeemed && c.OrderID == orderID:
+			return models.ResolvedBefore
+		case c.Status == models.ClaimRedeemed:
+			return models.ResolvedAlreadyRedeemed
+		case c.Status != models.ClaimClaimed:
+			return models.ResolvedAlreadyReleased
+		}
+		c.Status, c.OrderID, c.RedeemedAt = models.ClaimRedeemed, orderID, &c.ClaimedAt
+		return models.ResolvedNow
+	})
+}
+
+func (r *Room) Release(ctx context.Context, id, reason string) (models.Resolution, error) {
+	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
+		switch c.Status {
+		case models.ClaimRedeemed:
+			return models.ResolvedAlreadyRedeemed
+		case models.ClaimReleased, models.ClaimExpired:
+			return models.ResolvedBefore
+		}
+		c.Status, c.ReleaseReason, c.ReleasedAt = models.ClaimReleased, reason, &c.ClaimedAt
+		return models.ResolvedNow
+	})
+}
+
+func (r *Room) resolve(ctx context.Context, id string, decide func(c *models.Claim) models.Resolved) (models.Resolution, error) {
+	if r.Absent.Add(-1) >= 0 {
+		return models.Resolution{}, models.ErrNotFound
+	}
+	was, err := r.Claim(ctx, id)
+	if err != nil {
+		return models.Resolution{}, err
+	}
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	c := r.Campaigns[was.CampaignID]
+	if c.Kind == models.KindPacket {
+		return models.Resolution{Resolved: models.ResolvedPacket, Claim: was}, nil
+	}
+	resolved := decide(&was)
+	for i := range c.Rows {
+		if c.Rows[i].ID == id {
+			c.Rows[i] = was
+		}
+	}
+	return models.Resolution{Resolved: resolved, Claim: was}, nil
+}
+
+func (r *Room) Partitions() int { return 1 }
+
+func (r *Room) Unread(context.Context, int, string) (lua.Unread, error) {
+	return lua.Unread{NoGroup: true}, nil
+}
+
+func (r *Room) Entries(context.Context, int, lua.EntryID, int) ([]lua.Entry, error) {
+	return nil, nil
+}

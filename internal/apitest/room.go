@@ -1,0 +1,193 @@
+package apitest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"dibs/api"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// fakeRoom plays Redis and MySQL: campaigns, their claims by key, and what each call should answer.
+type Room struct {
+	Mu         sync.Mutex
+	Campaigns  map[string]*Campaign
+	Calls      [][]lua.ClaimRequest
+	Hydrates   int
+	StateReads int
+
+	// claim, when set, answers instead of the fake's own sums.
+	OnClaim func(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error)
+	Absent  atomic.Int64 // so many resolutions don't find the row
+	// fail is what MySQL's side answers.
+	Fail error
+	// hydrateFails is what the Hydrator alone answers.
+	HydrateFails error
+	Ready        error
+
+	Looked atomic.Int64 // claims looked for
+}
+
+type Campaign struct {
+	models.Campaign
+	InRedis bool
+	taken   int64
+	seq     int64
+	byKey   map[string]lua.ClaimRequest
+	first   map[string]models.Claim
+	users   map[string]int64
+	Rows    []models.Claim
+	Lag     int64 // claims that MySQL lacks
+	Shrunk  int64 // units that somebody took out of MySQL's remaining
+	Parked  int64 // of these
+	Batches []models.PacketBatch
+}
+
+var Now = time.Date(2027, 3, 14, 15, 9, 26, 535e6, time.UTC)
+
+func NewRoom(campaigns ...models.Campaign) *Room {
+	r := &Room{Campaigns: map[string]*Campaign{}}
+	for _, c := range campaigns {
+		r.Put(c).InRedis = true
+	}
+	return r
+}
+
+func (r *Room) Put(c models.Campaign) *Campaign {
+	if c.Kind == "" {
+		c.Kind = models.KindCoupon
+	}
+	if c.Status == "" {
+		c.Status = models.StatusOpen
+	}
+	if c.TimeZone == "" {
+		c.TimeZone = "UTC"
+	}
+	c.CreatedAt, c.UpdatedAt = Now, Now
+	f := &Campaign{Campaign: c, byKey: map[string]lua.ClaimRequest{}, first: map[string]models.Claim{}, users: map[string]int64{}}
+	r.Campaigns[c.ID] = f
+	return f
+}
+
+func (r *Room) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Position, reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView, error) {
+	replies, remaining, err := r.claimNow(ctx, m, reqs)
+	return replies, lua.CampaignView{Remaining: remaining}, err
+}
+
+func (r *Room) Recover(ctx context.Context, id string, _ lua.Position) (lua.Meta, error) {
+	return r.Hydrate(ctx, id)
+}
+
+func (r *Room) claimNow(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	r.Mu.Lock()
+	r.Calls = append(r.Calls, append([]lua.ClaimRequest(nil), reqs...))
+	claim := r.OnClaim
+	r.Mu.Unlock()
+	if claim != nil {
+		return claim(ctx, m, reqs)
+	}
+	return r.Sums(m, reqs)
+}
+
+func (r *Room) Sums(m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	replies := make([]lua.ClaimReply, len(reqs))
+	c := r.Campaigns[m.ID]
+	for i := range reqs {
+		if c == nil || !c.InRedis {
+			replies[i].Outcome = models.OutcomeAbsent
+			continue
+		}
+		replies[i] = c.Take(&reqs[i])
+	}
+	if c == nil {
+		return replies, 0, nil
+	}
+	return replies, max(0, c.Total-c.taken), nil
+}
+
+func (c *Campaign) Take(req *lua.ClaimRequest) lua.ClaimReply {
+	if was, ok := c.byKey[req.Key]; ok && req.Key != "" {
+		if was.UserID != req.UserID || was.Quantity != req.Quantity {
+			return lua.ClaimReply{Outcome: models.OutcomeIdempotencyMismatch}
+		}
+		return lua.ClaimReply{Outcome: models.OutcomeReplayed, Claim: c.first[req.Key]}
+	}
+	switch {
+	case c.Status == models.StatusPaused:
+		return lua.ClaimReply{Outcome: models.OutcomePaused}
+	case c.Status == models.StatusClosed:
+		return lua.ClaimReply{Outcome: models.OutcomeClosed}
+	case c.taken+req.Quantity > c.Total:
+		return lua.ClaimReply{Outcome: models.OutcomeSoldOut}
+	case c.PerUser > 0 && c.users[req.UserID]+req.Quantity > c.PerUser:
+		return lua.ClaimReply{Outcome: models.OutcomeUserLimit}
+	}
+	c.taken += req.Quantity
+	c.users[req.UserID] += req.Quantity
+	c.seq++
+	claim := models.Claim{
+		ID: req.ID.String(), CampaignID: c.ID, UserID: req.UserID, Quantity: req.Quantity, Seq: c.seq,
+		Status: models.ClaimClaimed, ClaimedAt: models.NewTime(Now),
+	}
+	c.byKey[req.Key], c.first[req.Key] = *req, claim
+	c.Rows = append(c.Rows, claim)
+	return lua.ClaimReply{Outcome: models.OutcomeClaimed, Claim: claim}
+}
+
+func (r *Room) State(_ context.Context, id string) (lua.State, error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	r.StateReads++
+	c := r.Campaigns[id]
+	if c == nil || !c.InRedis {
+		return lua.State{}, lua.ErrAbsent
+	}
+	return lua.State{
+		Meta: c.meta(), Status: c.Status, Version: c.Version, Total: c.Total, Taken: c.taken, Seq: c.seq, LowStockAt: c.LowStockAt,
+		AsOf: Now,
+	}, nil
+}
+
+func (c *Campaign) meta() lua.Meta {
+	zone, _ := c.Location()
+	return lua.Meta{ID: c.ID, Kind: c.Kind, Location: zone, HoldForMs: c.HoldForMs}
+}
+
+func (r *Room) Hydrate(_ context.Context, id string) (lua.Meta, error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	r.Hydrates++
+	if r.Fail != nil || r.HydrateFails != nil {
+		return lua.Meta{}, errors.Join(r.Fail, r.HydrateFails)
+	}
+	c := r.Campaigns[id]
+	if c == nil {
+		return lua.Meta{}, models.ErrNotFound
+	}
+	c.InRedis = true
+	return c.meta(), nil
+}
+
+// The fake's claims have their rows at once, so its streams are empty.
+
+func (r *Room) Deps() api.Deps {
+	return api.Deps{
+		Claimer: r, States: r, Hydrator: r, Campaigns: r, Claims: r, Resolver: r, Streams: r, Ready: func(context.Context) error { return r.Ready },
+	}
+}
+
+// sent is the claims that reached the claimer.
+func (r *Room) Sent() (n int) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	for _, call := range r.Calls {
+		n += len(call)
+	}
+	return n
+}
