@@ -24,8 +24,8 @@ const (
 	scopeOpen scope = 0
 )
 
-// Tokens are the bearer tokens that this process takes; an empty one is none. With none at all everybody may do
-// everything, see CheckListen.
+// Tokens are the bearer tokens that this process takes; an empty one is none. Without any token every request may do everything,
+// see CheckListen.
 type Tokens struct{ Admin, Storefront, Viewer string }
 
 // None tells whether no token is set.
@@ -34,8 +34,8 @@ func (t Tokens) None() bool { return t == Tokens{} }
 // ErrListen says that an address may not be listened on without tokens.
 var ErrListen = errors.New("api: refusing to listen beyond loopback without tokens")
 
-// CheckListen refuses an address that can't be read, and one that others than this machine may reach when no token is set. A host
-// name is refused then, too, unless it is localhost: what it resolves to may change.
+// CheckListen refuses an address that can't be read, and, when no token is set, one that other machines may reach. A host name other
+// than localhost is refused then, too: what it resolves to may change.
 func CheckListen(addr string, tokens Tokens) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -50,10 +50,10 @@ func CheckListen(addr string, tokens Tokens) error {
 	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	return fmt.Errorf("%w: %q; set a token or listen on 127.0.0.1", ErrListen, addr)
+	return fmt.Errorf("%w: %q: set a token or listen on 127.0.0.1", ErrListen, addr)
 }
 
-// gate checks bearer tokens by their digests, so that neither the content nor the length of a token shows in the time it takes.
+// gate checks bearer tokens. It compares digests, so that the time it takes tells neither the content nor the length of a token.
 type gate struct {
 	open bool
 	keys []gateKey
@@ -77,23 +77,23 @@ func newGate(t Tokens) *gate {
 	return g
 }
 
-// refuse returns "" when the request may do what needs one of the scopes in need.
-func (g *gate) refuse(r *http.Request, need scope) wire.Code {
+// refuse returns nil when the request may do what needs one of the scopes in need.
+func (g *gate) refuse(r *http.Request, need scope) *wire.Problem {
 	if g.open || need == scopeOpen {
-		return ""
+		return nil
 	}
 	given := g.scopes(bearer(r.Header))
 	switch {
 	case given == 0:
-		return wire.CodeUnauthorized
+		return wire.Refuse(wire.CodeUnauthorized)
 	case given&(need|scopeAdmin) == 0:
-		return wire.CodeForbidden
+		return wire.Refuse(wire.CodeForbidden)
 	default:
-		return ""
+		return nil
 	}
 }
 
-// scopes compares with every key, whichever fits.
+// scopes compares with every key, so that the time it takes does not tell which one fits.
 func (g *gate) scopes(token string) scope {
 	if token == "" {
 		return 0

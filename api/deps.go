@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 
 	"dibs/api/claimed"
 	"dibs/api/claiming"
@@ -9,7 +10,7 @@ import (
 	"dibs/lua"
 )
 
-// Deps are the rooms behind the API.
+// Deps are the rooms behind the API. All are needed.
 type Deps struct {
 	Claimer   claiming.Claimer
 	States    claiming.StateReader
@@ -20,6 +21,14 @@ type Deps struct {
 	Streams   claimed.Streams
 	// Ready tells why claims can't be taken now; nil when they can.
 	Ready func(ctx context.Context) error
+}
+
+func (d *Deps) validate() error {
+	if d.Claimer == nil || d.States == nil || d.Hydrator == nil || d.Campaigns == nil || d.Claims == nil || d.Resolver == nil ||
+		d.Streams == nil || d.Ready == nil {
+		return fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
+	}
+	return nil
 }
 
 var (

@@ -1,18 +1,24 @@
-// Package api is the HTTP side of Dibs. A claim goes: routes.go (who may) → claims.go (read, check) → combiner.go (many
-// callers, one script call) → the Claimer. Everything that can be refused is refused by one table, problem.go.
+// Package api is the HTTP side of Dibs: the server, its table of routes (routes.go), who may call them (auth.go), its OpenAPI
+// document and its metrics. The routes themselves are in rooms:
 //
-// The two claim routes are plain handlers without reflection; the routes of operators go through huma. All of them are in
-// one OpenAPI document.
+//   - claiming: the way of a claim, from the request to the script call
+//   - claimed: claims that were made: look-ups, redeem and release
+//   - operator: campaigns, their packets and their stock
+//   - wire: what all routes share: the problem table (problem.go), bodies and their JSON
+//   - workers: goroutines that outlive a request
+//
+// claiming, claimed and operator don't know each other; New gives each what it needs of another. The routes of a rush are plain
+// handlers without reflection, the others go through huma. All are in one OpenAPI document.
 //
 // # What the contract leaves open
 //
-//   - A body is read whole before its meaning is judged: broken JSON is 400 malformed, a field that is unknown, twice
-//     there, null, of the wrong type or out of range is 422 invalid and is named in `field`.
-//   - Content-Type is application/json or absent; anything else is 400 malformed.
-//   - Without tokens, pages of other sites are 403 forbidden, by Origin, Sec-Fetch-Site and Host; see browser.go.
-//   - A full queue is 503 unavailable, surely not claimed; 429 rate_limited is only for a user over the rate of Config.
-//   - /healthz, /readyz and /openapi.json are open to everybody; /metrics asks for the viewer's token when tokens are set.
-//   - In claims:batch a broken claim is refused on its own; Idempotent-Replayed is set when every claim is a replay.
+//   - A body is read whole before its meaning is checked: broken JSON is 400 malformed; a field that is unknown, there twice, null, of
+//     the wrong type or out of range is 422 invalid and is named in `field`.
+//   - Content-Type is application/json or absent; any other is 400 malformed.
+//   - Without tokens, pages of other sites are 403 forbidden, by Origin, Sec-Fetch-Site and Host; see other_sites.go.
+//   - A full queue is 503 unavailable, and no claim was made; 429 rate_limited is for a user over Config.UserRate.
+//   - /healthz, /readyz and /openapi.json need no token; /metrics needs the viewer's when tokens are set.
+//   - In claims:batch an invalid claim is refused on its own; Idempotent-Replayed is set when every claim is a replay.
 //   - Beyond the contract's codes there are not_found, method_not_allowed and internal.
 //   - The ids "." and ".." are refused: no path can carry them.
 package api

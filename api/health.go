@@ -14,24 +14,24 @@ type health struct {
 	Status string `json:"status" enum:"ok,ready"`
 }
 
-// readyWithin bounds the question whether claims can be taken.
-const readyWithin = 2 * time.Second
+// readyTimeout bounds the check whether claims can be taken.
+const readyTimeout = 2 * time.Second
 
 // getHealth is GET /healthz: the process is up.
 func (s *Server) getHealth(w http.ResponseWriter, _ *http.Request) int {
 	return writeJSON(w, `{"status":"ok"}`)
 }
 
-// getReady is GET /readyz: claims can be taken. A process that is stopping says no first of all.
+// getReady is GET /readyz: claims can be taken. A process that stops says no before it does anything else.
 func (s *Server) getReady(w http.ResponseWriter, r *http.Request) int {
 	if s.stopping.Load() {
-		return (&wire.Problem{Code: wire.CodeUnavailable, Detail: "The service is stopping."}).Write(w)
+		return (&wire.Problem{Code: wire.CodeUnavailable, Detail: "The service is stopping. Send claims to another process."}).Write(w)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
-	if err := s.deps.Ready(ctx); err != nil {
-		s.complain.Do(func() { s.log.Warn("not ready", slog.Any("error", err)) })
-		return (&wire.Problem{Code: wire.CodeUnavailable, Detail: "Claims can't be taken now; the log says why."}).Write(w)
+	if err := s.ready(ctx); err != nil {
+		s.logSome.Do(func() { s.cfg.Logger.Warn("not ready: claims can't be taken", slog.Any("error", err)) })
+		return (&wire.Problem{Code: wire.CodeUnavailable, Detail: "Claims can't be taken now. The log of the service has the cause."}).Write(w)
 	}
 	return writeJSON(w, `{"status":"ready"}`)
 }
@@ -39,5 +39,11 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) int {
 func writeJSON(w http.ResponseWriter, body string) int {
 	w.Header()["Content-Type"] = wire.JSONContentType
 	_, _ = w.Write([]byte(body)) // a client that is gone needs no answer
+	return http.StatusOK
+}
+
+// getMetrics is GET /metrics.
+func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) int {
+	s.scrape.ServeHTTP(w, r)
 	return http.StatusOK
 }

@@ -18,20 +18,20 @@ import (
 // operation is a handler that huma calls with its input read from path, query and body.
 type operation[I, O any] = func(ctx context.Context, in *I) (*O, error)
 
-// captured takes the place of a mux: huma's handlers are put on the real one by the table of routes.
-type captured map[string]http.HandlerFunc
+// humaHandlers are huma's handlers, by pattern. huma takes them for its mux; the table of routes puts them on the real one.
+type humaHandlers map[string]http.HandlerFunc
 
 // HandleFunc keeps a handler by its pattern.
-func (c captured) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+func (c humaHandlers) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
 	c[pattern] = h
 }
 
 // ServeHTTP is not used; huma's adapter asks for it.
-func (c captured) ServeHTTP(http.ResponseWriter, *http.Request) {}
+func (c humaHandlers) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
-// newHuma makes a huma API without pages of its own: its hooks would put $schema into bodies, its documentation page loads
-// from elsewhere. Bodies are decoded by themselves, strictly; refusals of huma become ours.
-func newHuma(version string, into captured) huma.API {
+// newHuma makes a huma API without its hooks, which put $schema into bodies, and without its documentation page, which loads from
+// a CDN. Bodies decode themselves; refusals of huma become ours.
+func newHuma(version string, into humaHandlers) huma.API {
 	config := huma.DefaultConfig("Dibs", version)
 	config.CreateHooks = nil
 	config.DocsPath, config.SchemasPath, config.OpenAPIPath = "", "", ""
@@ -49,7 +49,7 @@ func marshal(w io.Writer, v any) error {
 	return err
 }
 
-// strictBody is a body that decodes itself. A refusal stays inside until the handler asks for it.
+// strictBody is a body that decodes itself and keeps its refusal for the handler.
 type strictBody interface{ Decode(body []byte) }
 
 func unmarshal(body []byte, v any) error {
@@ -61,7 +61,7 @@ func unmarshal(body []byte, v any) error {
 	return nil
 }
 
-// ourProblem turns a refusal that huma made itself, of a parameter or for want of a body, into ours.
+// ourProblem makes a problem of a refusal that huma made: of a parameter, or because there is no body.
 func ourProblem(_ huma.Context, _ string, v any) (any, error) {
 	theirs, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -74,11 +74,11 @@ func ourProblem(_ huma.Context, _ string, v any) (any, error) {
 	case theirs.Status == http.StatusBadRequest:
 		return wire.Malformed("The body is empty."), nil
 	default:
-		return &wire.Problem{Code: wire.CodeInternal}, nil
+		return wire.Refuse(wire.CodeInternal), nil
 	}
 }
 
-// viaHuma runs a handler of huma as an endpoint. The body is read here, by the same rules as that of a claim.
+// viaHuma makes an endpoint of a handler of huma. It reads the body itself, by the same rules as that of a claim.
 func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 	return func(w http.ResponseWriter, r *http.Request) int {
 		if bodyMax == 0 && r.Method != http.MethodGet {
@@ -87,14 +87,14 @@ func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 			}
 		}
 		if bodyMax > 0 {
-			body, p := wire.ReadJSON(r, nil, bodyMax)
-			if p != nil {
+			var body bytes.Buffer
+			if p := wire.ReadBody(r, &body, bodyMax); p != nil {
 				return p.Write(w)
 			}
 			r = r.WithContext(r.Context())
-			r.Body = io.NopCloser(bytes.NewReader(body))
+			r.Body = io.NopCloser(&body)
 			r.Header = r.Header.Clone()
-			r.Header["Content-Type"] = wire.JSONContentType // judged above; huma would judge again, and otherwise
+			r.Header["Content-Type"] = wire.JSONContentType // checked above; huma would check again, by other rules
 		}
 		sw := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		h(sw, r)
@@ -102,13 +102,13 @@ func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 	}
 }
 
-// statusWriter remembers the status for metrics.
+// statusWriter keeps the status for the metrics.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
 }
 
-// WriteHeader remembers the status.
+// WriteHeader keeps the status.
 func (w *statusWriter) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)

@@ -13,49 +13,48 @@ import (
 	"dibs/api/wire"
 )
 
-// mux puts the table of routes on a ServeMux whose own refusals are problems too.
-func (s *Server) mux(routes []route, handlers captured) http.Handler {
+// mux puts the table of routes on a ServeMux. What no route takes is refused as a problem.
+func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 	mux := http.NewServeMux()
-	var claim, userClaims http.HandlerFunc
-	strict := http.NewServeMux() // the same without a way out, to know a wrong method from a wrong path
+	served := make(map[string]http.HandlerFunc, len(routes)) // by pattern
 	for i := range routes {
 		rt := &routes[i]
 		pattern := rt.method + " " + rt.path
 		run := rt.run.plain
 		if run == nil {
-			run = viaHuma(handlers[pattern], rt.bodyMax)
+			run = viaHuma(byHuma[pattern], rt.bodyMax)
 		}
-		serve := s.serve(rt.path, rt.scope, run)
-		switch rt.path {
-		case claiming.Path:
-			claim = serve
-		case userClaimsPath:
-			userClaims = serve
-		}
-		mux.HandleFunc(pattern, serve)
-		strict.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
+		served[pattern] = s.serve(rt.path, rt.scope, run)
+		mux.HandleFunc(pattern, served[pattern])
 	}
-	mux.HandleFunc("/", s.serve("other", scopeOpen, func(w http.ResponseWriter, r *http.Request) int {
-		return notRouted(strict, w, r)
-	}))
-	all := claiming.ClaimsFirst(claim, slashUserFirst(userClaims, s.onlyClean(mux)))
-	if s.gate.open {
-		return s.withoutStrangers(all)
-	}
-	return all
-}
-
-// onlyClean answers 404 to paths with //, . or .. in them, which ServeMux would redirect to their clean form: a client that
-// builds such paths has a mistake in it, and one that follows redirects would claim by a path that it did not ask for.
-func (s *Server) onlyClean(mux *http.ServeMux) http.Handler {
-	refuse := s.serve("other", scopeOpen, func(w http.ResponseWriter, _ *http.Request) int { return wire.WritePlain(w, wire.CodeNotFound) })
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isClean(r.URL.EscapedPath()) {
-			refuse(w, r)
+	unknown := s.serve("other", scopeOpen, func(w http.ResponseWriter, r *http.Request) int { return refuseUnknown(mux, w, r) })
+	known := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" || !isClean(r.URL.EscapedPath()) {
+			unknown(w, r)
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
+	all := claiming.FastPath(served["POST "+claiming.Path], slashUserFirst(served["GET "+userClaimsPath], known))
+	if s.gate.open {
+		return refuseOtherSites(all)
+	}
+	return all
+}
+
+// refuseUnknown refuses what no route takes: 405 with Allow when another method would do, else 404. ServeMux would redirect a
+// path with //, . or .. to its clean form: a client that builds such paths has a mistake in it, and one that follows redirects
+// would claim by a path that it did not ask for.
+func refuseUnknown(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) int {
+	theirs := &headerOnly{header: http.Header{}}
+	if isClean(r.URL.EscapedPath()) {
+		mux.ServeHTTP(theirs, r)
+	}
+	if theirs.status != http.StatusMethodNotAllowed {
+		return wire.Refuse(wire.CodeNotFound).Write(w)
+	}
+	w.Header()["Allow"] = theirs.header["Allow"]
+	return wire.Refuse(wire.CodeMethodNotAllowed).Write(w)
 }
 
 // isClean tells whether ServeMux would leave an escaped path as it is.
@@ -64,7 +63,7 @@ func isClean(escaped string) bool {
 	return strings.HasPrefix(escaped, "/") && (escaped == clean || escaped == clean+"/")
 }
 
-// serve wraps what every route has: its time is observed, its scope checked, and a panic becomes an answer.
+// serve adds to a route what all have: its time is observed, its scope is checked, and a panic becomes an answer.
 func (s *Server) serve(path string, need scope, run endpoint) http.HandlerFunc {
 	timer := s.metrics.timer(path)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -78,8 +77,8 @@ func (s *Server) serve(path string, need scope, run endpoint) http.HandlerFunc {
 		if s.stopping.Load() {
 			w.Header().Set("Connection", "close")
 		}
-		if code := s.gate.refuse(r, need); code != "" {
-			status = wire.WritePlain(w, code)
+		if p := s.gate.refuse(r, need); p != nil {
+			status = p.Write(w)
 			return
 		}
 		status = run(w, r)
@@ -90,27 +89,12 @@ func (s *Server) panicked(w http.ResponseWriter, r *http.Request, v any) {
 	if v == http.ErrAbortHandler { //nolint:errorlint // the very value
 		panic(v)
 	}
-	s.log.Error("panic", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("panic", fmt.Sprint(v)),
+	s.cfg.Logger.Error("panic", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("panic", fmt.Sprint(v)),
 		slog.String("stack", string(debug.Stack())))
-	wire.WritePlain(w, wire.CodeInternal)
+	wire.Refuse(wire.CodeInternal).Write(w)
 }
 
-// notRouted answers what no route takes: 405 with Allow when another method would do, else 404.
-func notRouted(strict *http.ServeMux, w http.ResponseWriter, r *http.Request) int {
-	h, pattern := strict.Handler(r)
-	if pattern != "" {
-		return wire.WritePlain(w, wire.CodeNotFound)
-	}
-	asked := &headerOnly{header: http.Header{}}
-	h.ServeHTTP(asked, r)
-	if asked.status != http.StatusMethodNotAllowed {
-		return wire.WritePlain(w, wire.CodeNotFound)
-	}
-	w.Header()["Allow"] = asked.header["Allow"]
-	return wire.WritePlain(w, wire.CodeMethodNotAllowed)
-}
-
-// headerOnly takes an answer and keeps its status and headers.
+// headerOnly keeps the status and the headers of an answer.
 type headerOnly struct {
 	header http.Header
 	status int

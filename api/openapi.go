@@ -18,15 +18,15 @@ import (
 const bearerScheme = "bearer"
 
 // document puts the whole table into the OpenAPI document and returns it with huma's handlers, by pattern.
-func (s *Server) document(routes []route) ([]byte, captured, error) {
-	handlers := captured{}
+func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
+	handlers := humaHandlers{}
 	api := newHuma(s.cfg.Version, handlers)
 	oapi := api.OpenAPI()
 	oapi.Info.Description = "Hands out a limited number of things, first come, first served."
 	oapi.Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearerScheme: {Type: "http", Scheme: "bearer"}}
 	registry := oapi.Components.Schemas
 	registry.RegisterTypeAlias(reflect.TypeFor[models.Time](), reflect.TypeFor[time.Time]())
-	problem := wire.SchemaOf[wire.ProblemJSON](oapi, "Problem")
+	problem := wire.SchemaOf[wire.ProblemJSON](oapi)
 	problem.Extensions = nil
 	listCodes(registry.SchemaFromRef(problem.Ref))
 	for i := range routes {
@@ -102,15 +102,15 @@ func describeRefusals(responses map[string]*huma.Response, codes []wire.Code, pr
 }
 
 func documentHealth(oapi *huma.OpenAPI, op *huma.Operation) {
-	wire.Answers(op, "200", "Yes", wire.JSONContentType[0], wire.SchemaOf[health](oapi, "Health"))
+	wire.DocumentAnswer(op, "200", "Yes", wire.JSONContentType[0], wire.SchemaOf[health](oapi))
 }
 
 func documentMetrics(_ *huma.OpenAPI, op *huma.Operation) {
-	wire.Answers(op, "200", "Prometheus text", "text/plain", &huma.Schema{Type: "string"})
+	wire.DocumentAnswer(op, "200", "Prometheus text", "text/plain", &huma.Schema{Type: "string"})
 }
 
 func documentOpenAPI(_ *huma.OpenAPI, op *huma.Operation) {
-	wire.Answers(op, "200", "OpenAPI 3.1", wire.JSONContentType[0], &huma.Schema{Type: "object", AdditionalProperties: true})
+	wire.DocumentAnswer(op, "200", "OpenAPI 3.1", wire.JSONContentType[0], &huma.Schema{Type: "object", AdditionalProperties: true})
 }
 
 // also201 adds the answer that huma can't see in a handler: it answers 200 or 201.

@@ -17,18 +17,29 @@ import (
 	"dibs/api/claiming"
 	"dibs/api/operator"
 	"dibs/api/workers"
+	"dibs/internal/sleep"
+)
+
+const (
+	headerTimeout  = 5 * time.Second  // to read a request's headers
+	readTimeout    = 10 * time.Second // to read a whole request
+	writeTimeout   = 30 * time.Second // more than a request may wait for anything, all together
+	idleTimeout    = 2 * time.Minute
+	headerBytesMax = 16 << 10
+	// drainDelay is how long a stop goes on answering, with /readyz saying no and each answer closing its connection. Without it a
+	// request that is on its way on a kept-alive connection would meet the end of that connection.
+	drainDelay = 300 * time.Millisecond
 )
 
 // Server is the HTTP API of one process.
 type Server struct {
 	cfg     Config
-	deps    Deps
-	log     *slog.Logger
+	ready   func(ctx context.Context) error
 	gate    *gate
-	crew    *workers.Workers
+	workers *workers.Group
 	metrics *metrics
 
-	claims   *claiming.Routes
+	claiming *claiming.Routes
 	operator *operator.Routes
 	claimed  *claimed.Routes
 
@@ -36,7 +47,9 @@ type Server struct {
 	scrape   http.Handler
 	openAPI  []byte
 	stopping atomic.Bool
-	complain rate.Sometimes // bounds what a Redis or MySQL that is away writes into the log
+	logSome  rate.Sometimes // a Redis that is away fails every probe
+
+	headerTimeout, readTimeout time.Duration
 }
 
 // New makes a Server. Errors: ErrConfig, ErrListen, and metrics that are registered already.
@@ -45,16 +58,15 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if deps.Claimer == nil || deps.States == nil || deps.Hydrator == nil || deps.Campaigns == nil || deps.Claims == nil ||
-		deps.Resolver == nil || deps.Streams == nil || deps.Ready == nil {
-		return nil, fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
+	if err := deps.validate(); err != nil {
+		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, deps: deps, log: cfg.Logger, gate: newGate(cfg.Tokens), crew: workers.New(),
-		scrape:   promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
-		complain: rate.Sometimes{Interval: time.Second},
+		cfg: cfg, ready: deps.Ready, gate: newGate(cfg.Tokens), workers: &workers.Group{},
+		scrape:  promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
+		logSome: rate.Sometimes{Interval: time.Second}, headerTimeout: headerTimeout, readTimeout: readTimeout,
 	}
-	if err := s.furnish(); err != nil {
+	if err := s.makeRooms(&deps); err != nil {
 		return nil, err
 	}
 	routes := s.routes()
@@ -67,31 +79,25 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	return s, nil
 }
 
-// furnish makes the rooms.
-func (s *Server) furnish() (err error) {
-	cfg, deps := &s.cfg, &s.deps
+func (s *Server) makeRooms(deps *Deps) (err error) {
+	cfg := &s.cfg
 	if s.metrics, err = newMetrics(cfg.Registerer); err != nil {
 		return err
 	}
-	s.claims, err = claiming.New(claiming.Config{
-		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Workers: s.crew,
-		ClaimsPerCall: cfg.ClaimsPerCall, ClaimsInFlight: cfg.ClaimsInFlight, QueueMax: cfg.QueueMax, QueueWait: cfg.QueueWait,
-		CallTimeout: cfg.CallTimeout, LookupTimeout: cfg.LookupTimeout, LookupsMax: cfg.LookupsMax, SoldOutFor: cfg.SoldOutFor,
-		CampaignsMax: cfg.CampaignsMax, CampaignIdle: cfg.CampaignIdle, UserRate: cfg.UserRate, UsersMax: cfg.UsersMax,
-		Logger: cfg.Logger, Registerer: cfg.Registerer, Clock: cfg.Clock,
+	s.claiming, err = claiming.New(claiming.Config{
+		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Workers: s.workers,
+		ClaimsPerCall: cfg.ClaimsPerCall, ClaimsInFlight: cfg.ClaimsInFlight, QueueWait: cfg.QueueWait, CallTimeout: cfg.CallTimeout,
+		UserRate: cfg.UserRate, Logger: cfg.Logger, Registerer: cfg.Registerer, Clock: cfg.Clock,
 	})
 	if err != nil {
 		return err
 	}
 	s.operator = operator.New(operator.Config{
-		Campaigns: deps.Campaigns, State: deps.States.State, Hydrate: deps.Hydrator.Hydrate, Changed: s.claims.Changed, AdminTimeout: cfg.AdminTimeout,
-		PacketsTimeout: cfg.PacketsTimeout, PacketsReadTimeout: cfg.PacketsReadTimeout, WriteTimeout: cfg.WriteTimeout, Logger: cfg.Logger,
+		Campaigns: deps.Campaigns, State: deps.States.State, Hydrate: deps.Hydrator.Hydrate, Changed: s.claiming.Changed, Logger: cfg.Logger,
 	})
 	s.claimed, err = claimed.New(claimed.Config{
-		Claims: deps.Claims, Resolver: deps.Resolver, Streams: deps.Streams, Workers: s.crew,
-		Changed: s.claims.Changed, HoldOf: s.claims.HoldOf, Group: cfg.Group, LookupTimeout: cfg.LookupTimeout, AdminTimeout: cfg.AdminTimeout,
-		CallTimeout: cfg.CallTimeout, ResolveWait: cfg.ResolveWait, TailMax: cfg.TailMax, TailIdle: cfg.TailIdle,
-		Logger: cfg.Logger, Registerer: cfg.Registerer,
+		Claims: deps.Claims, Resolver: deps.Resolver, Streams: deps.Streams, Workers: s.workers, Changed: s.claiming.Changed,
+		HoldOf: s.claiming.HoldOf, CallTimeout: cfg.CallTimeout, Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
 	return err
 }
@@ -99,18 +105,8 @@ func (s *Server) furnish() (err error) {
 // Handler answers requests; it is what Serve serves.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Run listens on Config.Addr and serves until ctx ends, see Serve.
-func (s *Server) Run(ctx context.Context) error {
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", s.cfg.Addr)
-	if err != nil {
-		return fmt.Errorf("api: listen: %w", err)
-	}
-	return s.Serve(ctx, ln)
-}
-
-// Serve serves on ln until ctx ends. Then it says so on /readyz, bids its clients farewell, stops accepting, and finishes
-// what it has taken within Config.ShutdownTimeout: nil when all of it was finished, ErrStop when not. A Server serves once.
+// Serve serves on ln until ctx ends. Then /readyz says no, and after drainDelay it accepts nothing more and finishes what it has
+// taken, all within Config.ShutdownTimeout: nil when everything was finished, workers.ErrStop when not. A Server serves once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := s.httpServer(ctx)
 	failed := make(chan error, 1)
@@ -123,7 +119,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	stopErr := s.stop(context.WithoutCancel(ctx), srv)
 	if stopErr == nil {
-		s.log.Info("http closed; every request that was taken is answered")
+		s.cfg.Logger.Info("http closed; every request that was taken is answered")
 	}
 	return errors.Join(err, stopErr)
 }
@@ -133,9 +129,9 @@ func (s *Server) httpServer(ctx context.Context) *http.Server {
 	base := context.WithoutCancel(ctx)
 	return &http.Server{
 		Handler: s.handler, BaseContext: func(net.Listener) context.Context { return base },
-		ReadHeaderTimeout: s.cfg.HeaderTimeout, ReadTimeout: s.cfg.ReadTimeout, WriteTimeout: s.cfg.WriteTimeout,
-		IdleTimeout: s.cfg.IdleTimeout, MaxHeaderBytes: s.cfg.HeaderBytesMax,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ReadHeaderTimeout: s.headerTimeout, ReadTimeout: s.readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytesMax,
+		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn),
 	}
 }
 
@@ -143,20 +139,11 @@ func (s *Server) stop(ctx context.Context, srv *http.Server) error {
 	s.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ShutdownTimeout)
 	defer cancel()
-	select {
-	case <-time.After(s.cfg.Farewell):
-	case <-ctx.Done():
-	}
-	if err := srv.Shutdown(ctx); err != nil {
-		_ = srv.Close() // the requests that are left are cut off
+	_ = sleep.For(ctx, drainDelay) // cut short when the time is up
+	err := srv.Shutdown(ctx)
+	if err != nil {
+		_ = srv.Close() // cuts off the requests that are left
 		err = fmt.Errorf("%w: requests are still being answered: %w", workers.ErrStop, err)
-		return errors.Join(err, s.crew.Stop(ctx))
 	}
-	return s.crew.Stop(ctx)
-}
-
-// getMetrics is GET /metrics.
-func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) int {
-	s.scrape.ServeHTTP(w, r)
-	return http.StatusOK
+	return errors.Join(err, s.workers.Stop(ctx))
 }

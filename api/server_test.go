@@ -34,6 +34,11 @@ func run(t *testing.T, room *apitest.Room, cfg api.Config) *running {
 	t.Helper()
 	s, err := api.New(cfg, room.Deps())
 	require.NoError(t, err)
+	return serve(t, s)
+}
+
+func serve(t *testing.T, s *api.Server) *running {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -165,7 +170,10 @@ func TestServer_HugeHeadersAreRefused(t *testing.T) {
 func TestServer_SlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewRoom(apitest.Coupon("c1", 10))
-	r := run(t, room, api.Config{HeaderTimeout: 100 * time.Millisecond, ReadTimeout: 200 * time.Millisecond})
+	s, err := api.New(api.Config{}, room.Deps())
+	require.NoError(t, err)
+	s.SetReadTimeouts(100*time.Millisecond, 200*time.Millisecond)
+	r := serve(t, s)
 	head := "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	answer, took := r.raw(t, "POST /v1/campa")
 	requireCut(t, answer)
@@ -243,7 +251,7 @@ func TestServer_PanicBecomesAnAnswerAndALogLine(t *testing.T) {
 func TestConfig_IsCheckedByName(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]api.Config{
-		"ClaimsPerCall": {ClaimsPerCall: 129}, "QueueMax": {QueueMax: -1}, "UserRate": {UserRate: -1}, "CallTimeout": {CallTimeout: -1},
+		"ClaimsPerCall": {ClaimsPerCall: 129}, "QueueWait": {QueueWait: -1}, "UserRate": {UserRate: -1}, "CallTimeout": {CallTimeout: -1},
 		"Addr": {Addr: "nonsense"},
 	} {
 		_, err := api.New(cfg, apitest.NewRoom().Deps())

@@ -179,7 +179,7 @@ func serveNoop(ctx context.Context, ln net.Listener, settings childSettings) err
 		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write(body)
 	})
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: api.DefaultHeaderTimeout}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	context.AfterFunc(ctx, func() { _ = srv.Close() })
 	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return err

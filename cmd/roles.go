@@ -257,7 +257,7 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 		return run(ctx)
 	}
 	side := &http.Server{
-		Addr: s.cfg.MetricsAddr, Handler: api.Side(tokens(s.cfg), s.registry),
+		Addr: s.cfg.MetricsAddr, Handler: api.MetricsHandler(tokens(s.cfg), s.registry),
 		ReadTimeout: metricsTimeout, WriteTimeout: 2 * metricsTimeout, MaxHeaderBytes: 16 << 10,
 	}
 	listener, err := listen(ctx, "METRICS_ADDR", s.cfg.MetricsAddr)

@@ -29,47 +29,50 @@ type (
 	}
 )
 
-// getClaim is GET /v1/claims/{id}.
+// GetClaim is GET /v1/claims/{id}.
 func (s *Routes) GetClaim(ctx context.Context, in *claimInput) (*claimOutput, error) {
-	if err := models.CheckClaimID(in.ID); err != nil {
-		return nil, wire.Invalid("id", wire.IDReason(err))
+	if p := wire.InvalidID("id", models.CheckClaimID(in.ID)); p != nil {
+		return nil, p
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.LookupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	c, err := s.findClaim(ctx, in.ID)
 	if err != nil {
-		return nil, s.lookupProblem(err)
+		return nil, s.refuseLookup(err)
 	}
 	return &claimOutput{c}, nil
 }
 
-// findClaim asks MySQL first, which is the authority for what became of a claim, then looks among the unsynced claims. What
-// is in neither may have gone from there to MySQL in between, so MySQL has the last word. Errors: models.ErrNotFound when
-// there is surely no such claim; any other means that this is not known now.
+// findClaim asks MySQL first, then looks among the unsynced claims, then asks MySQL again: a claim may have gone from there to
+// MySQL in between. Errors: models.ErrNotFound when the claim does not exist; any other means that this is not known.
 func (s *Routes) findClaim(ctx context.Context, id string) (models.Claim, error) {
-	first, cancel := context.WithTimeout(ctx, s.cfg.LookupTimeout/4) // MySQL may hang, and the claim be unsynced for that reason
+	first, cancel := context.WithTimeout(ctx, lookupTimeout/4) // a MySQL that hangs is why the claim is unsynced
 	c, err := s.cfg.Claims.Claim(first, id)
 	cancel()
 	if err == nil {
 		return c, nil
 	}
-	event, tailErr := s.tail.find(ctx, id)
+	event, unsyncedErr := s.unsynced.find(ctx, id)
 	if event != nil {
 		holdForMs, err := s.cfg.HoldOf(ctx, event.CampaignID)
 		return event.Claim(holdForMs), err
 	}
 	c, err = s.cfg.Claims.Claim(ctx, id)
-	if tailErr != nil && errors.Is(err, models.ErrNotFound) {
-		err = tailErr
+	if unsyncedErr != nil && errors.Is(err, models.ErrNotFound) {
+		err = unsyncedErr
 	}
 	return c, err
 }
 
-// lookupProblem is the refusal of a look-up. It is the end of the error's way.
-func (s *Routes) lookupProblem(err error) *wire.Problem {
+// refuseLookup is the refusal of a look-up. It logs the error.
+func (s *Routes) refuseLookup(err error) *wire.Problem {
 	if errors.Is(err, models.ErrNotFound) {
-		return &wire.Problem{Code: wire.CodeClaimNotFound}
+		return wire.Refuse(wire.CodeClaimNotFound)
 	}
-	s.complain.Do(func() { s.log.Warn("look-up failed", slog.Any("error", err)) })
-	return &wire.Problem{Code: wire.CodeUnavailable, Detail: "Whether there is such a claim is not known now. Ask again."}
+	s.logSome.Do(func() {
+		s.cfg.Logger.Warn("claims could not be looked up; are mysql and redis up?", slog.Any("error", err))
+	})
+	return &wire.Problem{
+		Code: wire.CodeUnavailable, Detail: "MySQL or Redis does not answer, so it is not known which claims exist. Send the request again.",
+	}
 }

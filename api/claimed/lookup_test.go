@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -19,6 +22,7 @@ import (
 
 	"dibs/api"
 	"dibs/api/claimed"
+	"dibs/api/workers"
 	"dibs/internal/apitest"
 	"dibs/internal/testenv"
 	"dibs/lua"
@@ -49,6 +53,27 @@ func newLookups(t *testing.T) *lookups {
 
 // other is another process.
 func (l *lookups) other(cfg api.Config) http.Handler { return apitest.RealServer(l.t, l.d, l.url, cfg) }
+
+// routes is the look-ups of another process alone.
+func (l *lookups) routes(reg prometheus.Registerer) *claimed.Routes {
+	l.t.Helper()
+	scripts, err := lua.New(l.rdb, lua.Options{})
+	require.NoError(l.t, err)
+	routes, err := claimed.New(claimed.Config{
+		Claims: l.d, Resolver: l.d, Streams: scripts, Workers: &workers.Group{}, Changed: func(string) {}, CallTimeout: time.Minute,
+		HoldOf: func(context.Context, string) (int64, error) { return 0, nil }, Logger: slog.New(slog.DiscardHandler), Registerer: reg,
+	})
+	require.NoError(l.t, err)
+	return routes
+}
+
+func lookUpBy(routes *claimed.Routes) http.Handler {
+	mux := http.NewServeMux()
+	on := humago.New(mux, huma.DefaultConfig("look-ups", "1"))
+	huma.Get(on, "/v1/claims/{id}", routes.GetClaim)
+	huma.Get(on, "/v1/users/{user_id}/claims", routes.GetUserClaims)
+	return mux
+}
 
 func (l *lookups) claim(user string) (claim models.Claim, body string) {
 	l.t.Helper()
@@ -216,7 +241,9 @@ func TestLookup_BeyondItsBoundUnknownIsNotNotFound(t *testing.T) {
 	t.Parallel()
 	l := newLookups(t)
 	reg := prometheus.NewRegistry()
-	h := l.other(api.Config{TailMax: 3, Registerer: reg, Gatherer: reg})
+	routes := l.routes(reg)
+	routes.KeepInMemory(3, time.Minute)
+	h := lookUpBy(routes)
 	var claims []models.Claim
 	for range 5 {
 		c, _ := l.claim("u")
@@ -256,7 +283,9 @@ func TestLookup_TheIndexIsLetGoWhenNobodyLooks(t *testing.T) {
 	t.Parallel()
 	l := newLookups(t)
 	reg := prometheus.NewRegistry()
-	h := l.other(api.Config{TailIdle: 20 * time.Millisecond, Registerer: reg, Gatherer: reg})
+	routes := l.routes(reg)
+	routes.KeepInMemory(1000, 20*time.Millisecond)
+	h := lookUpBy(routes)
 	c, _ := l.claim("u")
 	for range 2 {
 		require.Equal(t, 200, statusOf(h, c.ID))

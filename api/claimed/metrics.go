@@ -9,8 +9,8 @@ import (
 	"dibs/models"
 )
 
-// claimedMetrics are those of claims that were made. Label values are closed lists.
-type claimedMetrics struct {
+// metrics are those of claims that were made. Label values are closed lists.
+type metrics struct {
 	resolutions *prometheus.CounterVec
 	unsynced    prometheus.Gauge // held by look-ups
 }
@@ -24,11 +24,12 @@ const (
 // resolutionOutcomes are what may come of one.
 var resolutionOutcomes = []string{
 	string(models.ResolvedNow), string(models.ResolvedBefore), string(wire.CodeAlreadyRedeemed), string(wire.CodeAlreadyReleased),
-	string(wire.CodeClaimNotFound), string(wire.CodeInvalid), string(wire.CodeMalformed), string(wire.CodeTooLarge), string(wire.CodeUnavailable), string(wire.CodeInternal),
+	string(wire.CodeClaimNotFound), string(wire.CodeInvalid), string(wire.CodeMalformed), string(wire.CodeTooLarge),
+	string(wire.CodeUnavailable), string(wire.CodeInternal),
 }
 
-func newClaimedMetrics(reg prometheus.Registerer) (*claimedMetrics, error) {
-	m := &claimedMetrics{
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
 		resolutions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_resolutions_total", Help: "Claims that were to be redeemed or released, by what came of it.",
 		}, []string{"verb", "outcome"}),
@@ -38,7 +39,7 @@ func newClaimedMetrics(reg prometheus.Registerer) (*claimedMetrics, error) {
 	}
 	for _, c := range []prometheus.Collector{m.resolutions, m.unsynced} {
 		if err := reg.Register(c); err != nil {
-			return nil, fmt.Errorf("api: metrics of claims that were made: %w", err)
+			return nil, fmt.Errorf("claimed: metrics: %w", err)
 		}
 	}
 	for _, verb := range []string{verbRedeem, verbRelease} {
@@ -50,6 +51,6 @@ func newClaimedMetrics(reg prometheus.Registerer) (*claimedMetrics, error) {
 }
 
 // resolved counts a resolution.
-func (m *claimedMetrics) resolved(verb, outcome string) {
+func (m *metrics) resolved(verb, outcome string) {
 	m.resolutions.WithLabelValues(verb, outcome).Inc()
 }

@@ -5,15 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
 	"dibs/api/claimed"
+	"dibs/api/workers"
 	"dibs/internal/apitest"
 	"dibs/lua"
 	"dibs/models"
@@ -54,7 +57,7 @@ func TestResolve_AnswersAreThoseOfTheContract(t *testing.T) {
 		{redeemed.ID, "redeem", `{"order_id":"` + strings.Repeat("x", 129) + `"}`, 422, "invalid"},
 		{redeemed.ID, "redeem", `{"order_id":7}`, 422, "invalid"}, {redeemed.ID, "redeem", `{"order_id":"o","x":1}`, 422, "invalid"},
 		{redeemed.ID, "redeem", `{`, 400, "malformed"}, {redeemed.ID, "release", `{"reason":"` + strings.Repeat("x", 201) + `"}`, 422, "invalid"},
-		{"a b", "release", ``, 422, "invalid"}, {redeemed.ID, "release", strings.Repeat(" ", claimed.ResolveBodyMax+1), 413, "too_large"},
+		{"a b", "release", ``, 422, "invalid"}, {redeemed.ID, "release", strings.Repeat(" ", claimed.BodyMax+1), 413, "too_large"},
 	} {
 		status, says := post(strings.ReplaceAll(q.id, " ", "%20"), q.verb, q.body)
 		require.Equal(t, q.status, status, "%s %s: %s", q.verb, q.body, says)
@@ -113,16 +116,20 @@ func TestResolve_WaitsForTheRowOfAClaimThatWasJustMade(t *testing.T) {
 			t.Parallel()
 			room := apitest.NewRoom(apitest.Coupon("c1", 9))
 			made := aClaim(t, apitest.NewServer(t, room, api.Config{}), "c1")
-			deps := room.Deps()
 			tail := late{Room: room, err: row.err}
 			if row.inTail {
 				tail.event = fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":"c1","user_id":"u1","quantity":1,"seq":1,"at":"2027-03-14T15:09:26.535Z"}`, made.ID)
 			}
-			deps.Streams = tail
-			s, err := api.New(api.Config{ResolveWait: 100 * time.Millisecond}, deps)
+			routes, err := claimed.New(claimed.Config{
+				Claims: room, Resolver: room, Streams: tail, Workers: &workers.Group{}, Changed: func(string) {}, CallTimeout: time.Minute,
+				Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+			})
 			require.NoError(t, err)
+			routes.WaitForRows(100 * time.Millisecond)
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /v1/claims/{id}/redeem", func(w http.ResponseWriter, r *http.Request) { routes.PostRedeem(w, r) })
 			room.Absent.Store(row.misses)
-			w := apitest.Ask(apitest.AtHome(s.Handler()), "POST", "/v1/claims/"+made.ID+"/redeem", `{"order_id":"o1"}`)
+			w := apitest.Ask(mux, "POST", "/v1/claims/"+made.ID+"/redeem", `{"order_id":"o1"}`)
 			require.Equal(t, row.status, w.Code, w.Body)
 			require.Contains(t, w.Body.String(), row.code)
 			if row.status == 503 {

@@ -11,44 +11,45 @@ import (
 	"dibs/api/workers"
 )
 
-// claimedConfig is what the routes of claims that were made need; all of it.
+const (
+	lookupTimeout  = 2 * time.Second
+	resolveTimeout = 5 * time.Second // of a redeem or a release, beside the wait for the claim's row
+	// resolveWait is how long a redeem or a release waits for the row of a claim that was answered a moment ago.
+	resolveWait = 2 * time.Second
+)
+
+// Config is what the routes of claims that were made need.
 type Config struct {
 	Claims   Claims
 	Resolver Resolver
 	Streams  Streams
-	Workers  *workers.Workers
-	// Changed is told of each campaign that got units back.
+	Workers  *workers.Group
+	// Changed is called for each campaign that got units back.
 	Changed func(campaignID string)
-	// HoldOf tells the hold_for of a campaign, in milliseconds.
+	// HoldOf is the hold_for of a campaign, in milliseconds. Errors: models.ErrNotFound, and those of a Redis and a MySQL that are away.
 	HoldOf func(ctx context.Context, campaignID string) (ms int64, err error)
 
-	Group         string
-	LookupTimeout time.Duration
-	AdminTimeout  time.Duration
-	CallTimeout   time.Duration
-	ResolveWait   time.Duration
-	TailMax       int
-	TailIdle      time.Duration
-
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer
+	CallTimeout time.Duration // of reading the unsynced claims
+	Logger      *slog.Logger
+	Registerer  prometheus.Registerer
 }
 
-// claimedRoutes answers the routes of claims that were made: look-ups, redeem and release.
+// Routes answers the routes of claims that were made.
 type Routes struct {
-	cfg      Config
-	log      *slog.Logger
-	tail     *tail
-	metrics  *claimedMetrics
-	complain rate.Sometimes // bounds what a Redis or MySQL that is away writes into the log
+	cfg         Config
+	resolveWait time.Duration
+	unsynced    *unsynced
+	metrics     *metrics
+	logSome     rate.Sometimes // a Redis or MySQL that is away fails every request
 }
 
+// New makes Routes. It fails when the metrics are registered already.
 func New(cfg Config) (*Routes, error) {
-	metrics, err := newClaimedMetrics(cfg.Registerer)
+	m, err := newMetrics(cfg.Registerer)
 	if err != nil {
 		return nil, err
 	}
 	return &Routes{
-		cfg: cfg, log: cfg.Logger, tail: newTail(cfg, metrics.unsynced), metrics: metrics, complain: rate.Sometimes{Interval: time.Second},
+		cfg: cfg, resolveWait: resolveWait, unsynced: newUnsynced(&cfg, m.unsynced), metrics: m, logSome: rate.Sometimes{Interval: time.Second},
 	}, nil
 }

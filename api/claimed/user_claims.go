@@ -11,50 +11,47 @@ import (
 	"dibs/models"
 )
 
-// getUserClaims is GET /v1/users/{user_id}/claims.
+// GetUserClaims is GET /v1/users/{user_id}/claims.
 func (s *Routes) GetUserClaims(ctx context.Context, in *userClaimsInput) (*userClaimsOutput, error) {
 	q, p := in.query()
 	if p != nil {
 		return nil, p
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.LookupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	page, err := s.userClaims(ctx, q)
+	claims, err := s.userClaims(ctx, q)
 	if err != nil {
-		return nil, s.lookupProblem(err)
+		return nil, s.refuseLookup(err)
 	}
+	page, next := wire.Page(claims, in.Limit, cursorOf)
 	out := &userClaimsOutput{}
-	if len(page) > in.Limit {
-		page = page[:in.Limit]
-		out.Body.NextCursor = cursorOf(&page[in.Limit-1])
-	}
-	out.Body.Claims = append([]models.Claim{}, page...) // none is [], too
+	out.Body.NextCursor, out.Body.Claims = next, append([]models.Claim{}, page...) // an empty page is [], not null
 	return out, nil
 }
 
 func (in *userClaimsInput) query() (models.ClaimsQuery, *wire.Problem) {
-	q := models.ClaimsQuery{UserID: in.UserID, CampaignID: in.CampaignID, Limit: in.Limit + 1} // one more tells whether there is a next page
-	if err := models.CheckUserID(in.UserID); err != nil {
-		return q, wire.Invalid("user_id", wire.IDReason(err))
+	q := models.ClaimsQuery{UserID: in.UserID, CampaignID: in.CampaignID, Limit: in.Limit + 1}
+	if p := wire.InvalidID("user_id", models.CheckUserID(in.UserID)); p != nil {
+		return q, p
 	}
 	if in.CampaignID != "" {
-		if err := models.CheckCampaignID(in.CampaignID); err != nil {
-			return q, wire.Invalid("campaign_id", wire.IDReason(err))
+		if p := wire.InvalidID("campaign_id", models.CheckCampaignID(in.CampaignID)); p != nil {
+			return q, p
 		}
 	}
 	if in.Cursor != "" {
 		var ok bool
 		if q.After, ok = placeOf(in.Cursor); !ok {
-			return q, wire.Invalid("cursor", "is not one that a page gave")
+			return q, wire.Invalid("cursor", "must be the next_cursor of a page")
 		}
 	}
 	return q, nil
 }
 
-// userClaims is a page of a user's claims. Unsynced claims are looked for first: one that is not among them any more is in
-// MySQL when MySQL is asked. A claim that is in both is as MySQL says.
+// userClaims is a page of a user's claims. It looks for unsynced claims first: one that is no longer among them is in MySQL when
+// MySQL is asked. A claim that is in both is as MySQL says.
 func (s *Routes) userClaims(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error) {
-	events, err := s.tail.ofUser(ctx, q.UserID)
+	events, err := s.unsynced.ofUser(ctx, q.UserID)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +78,7 @@ func (s *Routes) userClaims(ctx context.Context, q models.ClaimsQuery) ([]models
 	return page, nil
 }
 
-// merge adds to a page of MySQL's what belongs there of the unsynced claims, and tells which these are.
+// merge adds the unsynced claims that belong on a page of MySQL's, and tells which these are.
 func merge(page []models.Claim, events []*models.Event, q *models.ClaimsQuery) (merged []models.Claim, unsynced map[string]bool) {
 	synced := make(map[string]bool, len(page))
 	for i := range page {
@@ -101,7 +98,7 @@ func merge(page []models.Claim, events []*models.Event, q *models.ClaimsQuery) (
 	return page[:min(len(page), q.Limit)], unsynced
 }
 
-// A cursor is the place of a page's last claim: milliseconds since 1970, a point, and its id.
+// cursorSeparator stands in a cursor between the time of a page's last claim, in milliseconds since 1970, and its id.
 const cursorSeparator = "."
 
 func cursorOf(c *models.Claim) string {

@@ -1,20 +1,22 @@
 package claiming
 
 import (
+	"errors"
 	"slices"
 
 	"dibs/api/wire"
+	"dibs/lua"
 	"dibs/models"
 )
 
-// claimCodes are the refusals that a claim may get, besides those of its token.
+// Codes are the refusals that a claim may get, besides those of its token.
 var Codes = []wire.Code{
-	wire.CodeSoldOut, wire.CodeUserLimit, wire.CodeUserDayLimit, wire.CodeNotStarted, wire.CodeNotReleased, wire.CodeEnded, wire.CodePaused, wire.CodeClosed,
-	wire.CodeCampaignNotFound, wire.CodeInvalid, wire.CodeIdempotencyMismatch, wire.CodeMalformed, wire.CodeTooLarge, wire.CodeRateLimited, wire.CodeUnavailable,
-	wire.CodeOutcomeUnknown, wire.CodeInternal,
+	wire.CodeSoldOut, wire.CodeUserLimit, wire.CodeUserDayLimit, wire.CodeNotStarted, wire.CodeNotReleased, wire.CodeEnded,
+	wire.CodePaused, wire.CodeClosed, wire.CodeCampaignNotFound, wire.CodeInvalid, wire.CodeIdempotencyMismatch, wire.CodeMalformed,
+	wire.CodeTooLarge, wire.CodeRateLimited, wire.CodeUnavailable, wire.CodeOutcomeUnknown, wire.CodeInternal,
 }
 
-// codeOf maps what became of a claim to its refusal; "" when the user holds a claim.
+// codeOf is the refusal of an outcome; "" when the user holds a claim.
 func codeOf(o models.Outcome) wire.Code {
 	switch o {
 	case models.OutcomeClaimed, models.OutcomeReplayed:
@@ -26,5 +28,33 @@ func codeOf(o models.Outcome) wire.Code {
 			return wire.CodeInternal
 		}
 		return wire.Code(o)
+	}
+}
+
+// codeOfError is the refusal of an error of Claimer. Only lua.ErrUnavailable says that no claim was made.
+func codeOfError(err error) wire.Code {
+	if errors.Is(err, lua.ErrUnavailable) && !errors.Is(err, lua.ErrOutcomeUnknown) {
+		return wire.CodeUnavailable
+	}
+	return wire.CodeOutcomeUnknown
+}
+
+// refusal is the refusal of a claim that went through a coalescer; nil when the user holds it. Without a key the client learns
+// which claim to look for when the outcome is unknown.
+func (t *ticket) refusal() *wire.Problem {
+	code := codeOf(t.answer.reply.Outcome)
+	if t.answer.err != nil {
+		code = codeOfError(t.answer.err)
+	}
+	switch {
+	case code == "":
+		return nil
+	case code == wire.CodeOutcomeUnknown && t.req.Key == "":
+		return &wire.Problem{
+			Code: code, ClaimID: t.req.ID.String(),
+			Detail: "The claim may have been made. Look up claim_id to find out, and send an Idempotency-Key with the next claim.",
+		}
+	default:
+		return wire.Refuse(code)
 	}
 }

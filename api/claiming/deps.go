@@ -7,10 +7,10 @@ import (
 	"dibs/models"
 )
 
-// Claimer runs the claims of one campaign in one script call, up to lua.ClaimsMax of them, and answers each in order. It
-// must not keep reqs. Errors: lua.ErrUnavailable (surely nothing was claimed); anything else is taken as lua.ErrOutcomeUnknown.
+// Claimer runs up to lua.ClaimsMax claims of one campaign in one script call and answers each, in order. It
+// must not keep reqs. Errors: lua.ErrUnavailable (no claim was made); any other is taken for lua.ErrOutcomeUnknown.
 type Claimer interface {
-	// ClaimAfter is told what the caller saw of the campaign: a Redis that went back behind that claims nothing.
+	// ClaimAfter makes no claim when Redis is behind seen, the position that the caller saw last.
 	ClaimAfter(ctx context.Context, m lua.Meta, seen lua.Position, reqs []lua.ClaimRequest) (replies []lua.ClaimReply, now lua.CampaignView, err error)
 }
 
@@ -19,15 +19,15 @@ type StateReader interface {
 	State(ctx context.Context, campaignID string) (lua.State, error)
 }
 
-// Hydrator brings a campaign that Redis lacks into Redis, when MySQL proves that this is safe. Errors: models.ErrNotFound
+// Hydrator loads a campaign into Redis when MySQL proves that this is safe. Errors: models.ErrNotFound
 // when there is no such campaign; any other leaves the campaign unavailable.
 type Hydrator interface {
 	Hydrate(ctx context.Context, campaignID string) (lua.Meta, error)
-	// Recover is Hydrate for one who saw more of the campaign than Redis holds now.
+	// Recover is Hydrate for a caller that saw a later position than Redis has now.
 	Recover(ctx context.Context, campaignID string, seen lua.Position) (lua.Meta, error)
 }
 
-// campaignGetter is a part of Campaigns.
-type campaignGetter interface {
+// Campaigns reads the definitions of campaigns. Errors: models.ErrNotFound; any other means that MySQL does not answer.
+type Campaigns interface {
 	Get(ctx context.Context, id string) (models.Campaign, error)
 }

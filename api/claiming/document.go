@@ -7,22 +7,30 @@ import (
 	"dibs/models"
 )
 
+// DocumentClaim describes PostClaim.
 func DocumentClaim(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.Parameters = []*huma.Param{
-		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
-		{Name: "Idempotency-Key", In: "header",
-			Schema:      &huma.Schema{Type: "string", MinLength: new(1), MaxLength: new(models.IdempotencyKeyLength)},
-			Description: "printable characters; the same key with the same body gets the first answer again"},
+		wire.IDParam(), wire.KeyParam("printable characters; the same key with the same body gets the first answer again"),
 	}
-	wire.Takes(op, wire.SchemaOf[claimBody](oapi, "ClaimRequest"))
-	r := wire.Answers(op, "201", "The user holds the claim", wire.JSONContentType[0], wire.SchemaOf[models.Claim](oapi, "Claim"))
-	r.Headers = map[string]*huma.Param{wire.ReplayedHeader: {
-		Schema:      &huma.Schema{Type: "string", Enum: []any{"true"}},
-		Description: "this is the first answer of the key, given again",
-	}}
+	wire.DocumentBody(op, wire.SchemaOf[claimBody](oapi))
+	r := wire.DocumentAnswer(op, "201", "The user holds the claim", wire.JSONContentType[0], wire.SchemaOf[models.Claim](oapi))
+	wire.DocumentReplay(r, "this is the first answer of the key, given again")
 }
 
+// DocumentBatch describes PostBatch.
 func DocumentBatch(oapi *huma.OpenAPI, op *huma.Operation) {
-	wire.Takes(op, wire.SchemaOf[batchBody](oapi, "BatchRequest"))
-	wire.Answers(op, "200", "A result for each claim, in order", wire.JSONContentType[0], wire.SchemaOf[batchResults](oapi, "BatchResults"))
+	wire.DocumentBody(op, wire.SchemaOf[batchBody](oapi))
+	wire.DocumentAnswer(op, "200", "A result for each claim, in order", wire.JSONContentType[0], wire.SchemaOf[batchResults](oapi))
+}
+
+// batchResults is the answer to claims:batch, as the OpenAPI document has it.
+type batchResults struct {
+	Results []batchResult `json:"results" nullable:"false"`
+}
+
+// batchResult is the result of one claim of a batch, as the OpenAPI document has it.
+type batchResult struct {
+	Status  int               `json:"status" doc:"the HTTP status that the claim route gives"`
+	Claim   *models.Claim     `json:"claim,omitempty"`
+	Problem *wire.ProblemJSON `json:"problem,omitempty"`
 }

@@ -7,7 +7,7 @@ import (
 	"dibs/models"
 )
 
-// appendClaim writes a claim as it was made, as encoding/json does, at a fraction of the cost; a test holds the two together.
+// appendClaim writes a claim as it was made. It writes what encoding/json writes, in a fraction of its time; a test compares the two.
 func appendClaim(b []byte, c *models.Claim) []byte {
 	b = append(b, `{"id":`...)
 	b = appendString(b, c.ID)

@@ -14,16 +14,30 @@ import (
 
 // What tests outside of the package may see of its inside.
 var (
-	AppendClaim   = appendClaim
-	CodeOf        = codeOf
-	RequestFields = map[string][]string{"ClaimBody": claimFields, "BatchBody": batchFields, "BatchClaim": batchClaimFields}
-	ErrQueueFull  = errQueueFull
-	ErrWaited     = errWaited
-	ErrLeft       = errLeft
-	ErrStopping   = errStopping
-
-	ClaimedCampaign = claimedCampaign
+	AppendClaim  = appendClaim
+	CodeOf       = codeOf
+	CampaignOf   = campaignOf
+	ErrQueueFull = errQueueFull
+	ErrWaited    = errWaited
+	ErrLeft      = errLeft
+	ErrStopping  = errStopping
 )
+
+// SoldOutFor is soldOutFor.
+const SoldOutFor = soldOutFor
+
+// RequestFields are the fields that are decoded, by the schema that describes them.
+func RequestFields() map[string][]string {
+	all := map[string][]string{}
+	for schema, fields := range map[string][]wire.Field{
+		"ClaimBody": new(claimBody).fields(), "BatchBody": new(batchBody).fields(), "BatchClaim": new(batchClaim).fields(),
+	} {
+		for _, f := range fields {
+			all[schema] = append(all[schema], f.Name)
+		}
+	}
+	return all
+}
 
 // DecodeClaim is decodeClaim with its code; "" is accepted.
 func DecodeClaim(body []byte) (userID string, quantity int64, code wire.Code) {
@@ -58,50 +72,51 @@ func DecodeBatch(body []byte) ([]Decoded, wire.Code) {
 	return out, ""
 }
 
-// Combiner is a combiner on its own.
-type Combiner struct {
-	c    combiner
-	crew *workers.Workers
+// Coalescer is a coalescer on its own.
+type Coalescer struct {
+	c     coalescer
+	group workers.Group
 }
 
-// CombinerConfig of a Combiner.
-type CombinerConfig struct {
-	PerCall, Calls, Most int
-	WaitMax              time.Duration
-	Clock                func() time.Time
+// CoalescerConfig of a Coalescer.
+type CoalescerConfig struct {
+	PerCall, InFlight, QueueMax int
+	WaitMax                     time.Duration
+	Clock                       func() time.Time
 }
 
-// NewCombiner makes one that calls call.
-func NewCombiner(cfg CombinerConfig, call func([]lua.ClaimRequest) ([]lua.ClaimReply, error)) *Combiner {
-	crew := workers.New()
+// NewCoalescer makes one that calls call.
+func NewCoalescer(cfg CoalescerConfig, call func([]lua.ClaimRequest) ([]lua.ClaimReply, error)) *Coalescer {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	return &Combiner{crew: crew, c: combiner{
-		call: call, crew: crew, perCall: cfg.PerCall, calls: cfg.Calls, most: cfg.Most, waitMax: cfg.WaitMax, clock: cfg.Clock,
-		seen: combinerMetrics{
-			prometheus.NewHistogram(prometheus.HistogramOpts{Name: "size"}), prometheus.NewGauge(prometheus.GaugeOpts{Name: "depth"}),
-		},
-	}}
+	m, err := newMetrics(prometheus.NewRegistry())
+	if err != nil {
+		panic(err)
+	}
+	c := &Coalescer{}
+	c.c = coalescer{
+		call: call, group: &c.group, perCall: cfg.PerCall, inFlight: cfg.InFlight, queueMax: cfg.QueueMax, waitMax: cfg.WaitMax,
+		clock: cfg.Clock, metrics: m,
+	}
+	return c
 }
 
 // Claim sends one claim and waits.
-func (c *Combiner) Claim(ctx context.Context, req lua.ClaimRequest) (lua.ClaimReply, error) {
-	a := c.c.claim(ctx, req)
-	return a.reply, a.err
+func (c *Coalescer) Claim(ctx context.Context, req lua.ClaimRequest) (lua.ClaimReply, error) {
+	t := c.c.claim(ctx, req)
+	return t.answer.reply, t.answer.err
 }
 
 // Batch sends claims of one caller and waits.
-func (c *Combiner) Batch(ctx context.Context, reqs []lua.ClaimRequest) ([]lua.ClaimReply, []error) {
-	p := &party{ctx: ctx, tickets: make([]ticket, len(reqs)), done: make(chan struct{}, 1)}
+func (c *Coalescer) Batch(ctx context.Context, reqs []lua.ClaimRequest) ([]lua.ClaimReply, []error) {
+	w := newWaiter(ctx, len(reqs))
 	tickets := make([]*ticket, len(reqs))
 	for i := range reqs {
-		p.tickets[i] = ticket{party: p, req: reqs[i]}
-		tickets[i] = &p.tickets[i]
+		tickets[i] = w.add(reqs[i])
 	}
-	p.open.Store(int32(len(reqs)))
 	c.c.submit(tickets)
-	<-p.done
+	<-w.done
 	replies, errs := make([]lua.ClaimReply, len(reqs)), make([]error, len(reqs))
 	for i, t := range tickets {
 		replies[i], errs[i] = t.answer.reply, t.answer.err
@@ -110,40 +125,30 @@ func (c *Combiner) Batch(ctx context.Context, reqs []lua.ClaimRequest) ([]lua.Cl
 }
 
 // Queued is how many claims wait.
-func (c *Combiner) Queued() int {
+func (c *Coalescer) Queued() int {
 	c.c.mu.Lock()
 	defer c.c.mu.Unlock()
-	return len(c.c.queue) - c.c.head
+	return c.c.waiting()
 }
 
 // Workers is how many work.
-func (c *Combiner) Workers() int {
+func (c *Coalescer) Workers() int {
 	c.c.mu.Lock()
 	defer c.c.mu.Unlock()
-	return c.c.inWork
+	return c.c.workers
 }
 
-// Stop is the crew's.
-func (c *Combiner) Stop(ctx context.Context) error { return c.crew.Stop(ctx) }
+// Stop is the group's.
+func (c *Coalescer) Stop(ctx context.Context) error { return c.group.Stop(ctx) }
 
 // SoldOut is a soldOut on its own.
 type SoldOut struct{ s soldOut }
 
-// NewSoldOut makes one.
-func NewSoldOut(lasts time.Duration) *SoldOut {
-	s := &SoldOut{}
-	s.s.lasts = lasts
-	return s
-}
-
 // Refuses is refuses.
 func (s *SoldOut) Refuses(now time.Time) bool { return s.s.refuses(now) }
 
-// Forget is forget.
-func (s *SoldOut) Forget() { s.s.forget() }
-
-// Doubt is doubt.
-func (s *SoldOut) Doubt() { s.s.doubt() }
+// Invalidate is invalidate.
+func (s *SoldOut) Invalidate() { s.s.invalidate() }
 
 // Round is when a call begins.
 func (s *SoldOut) Round() int64 { return s.s.round.Load() }
@@ -157,9 +162,14 @@ func (s *SoldOut) Learn(round int64, now time.Time, remaining int64, outcomes ..
 	s.s.learn(round, now, replies, remaining)
 }
 
-// Campaigns is how many campaigns are kept in memory.
+// KeepInMemory sets how many campaigns are kept in memory, and for how long without claims.
+func (s *Routes) KeepInMemory(campaigns int, idle time.Duration) {
+	s.lanes.campaignsMax, s.lanes.campaignIdle = campaigns, idle
+}
+
+// Campaigns is how many campaigns are in memory.
 func (s *Routes) Campaigns() int {
-	s.desks.mu.RLock()
-	defer s.desks.mu.RUnlock()
-	return len(s.desks.byID)
+	s.lanes.mu.RLock()
+	defer s.lanes.mu.RUnlock()
+	return len(s.lanes.byID)
 }

@@ -23,13 +23,13 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 		room.Put(apitest.Coupon(fmt.Sprint("c", i), 100)).InRedis = true
 	}
 	s, err := claiming.New(claiming.Config{
-		Claimer: room, States: room, Hydrator: room, Campaigns: room, Workers: workers.New(), CampaignsMax: 8, CampaignIdle: time.Minute,
-		ClaimsPerCall: 1, ClaimsInFlight: 1, QueueMax: 1, QueueWait: time.Minute, CallTimeout: time.Minute, LookupTimeout: time.Minute, LookupsMax: 1,
-		SoldOutFor: time.Minute, UsersMax: 1, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: now.Now,
+		Claimer: room, States: room, Hydrator: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 1, ClaimsInFlight: 1,
+		QueueWait: time.Minute, CallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: now.Now,
 	})
 	require.NoError(t, err)
+	s.KeepInMemory(8, time.Minute)
 	h := http.NewServeMux()
-	h.HandleFunc(claimPattern, func(w http.ResponseWriter, r *http.Request) { s.PostClaim(w, r) })
+	h.HandleFunc("POST "+claiming.Path, func(w http.ResponseWriter, r *http.Request) { s.PostClaim(w, r) })
 	claim := func(i int) {
 		now.Add(time.Millisecond)
 		w := apitest.Ask(h, "POST", fmt.Sprintf("/v1/campaigns/c%d/claims", i), apitest.OneClaim)

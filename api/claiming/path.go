@@ -8,18 +8,18 @@ import (
 	"dibs/models"
 )
 
-// The route that a rush is full of is found without the ServeMux, which takes as long as all that a sold-out campaign's
-// refusal needs beside it.
+// Path is the path of a claim. A rush consists of its requests, and the ServeMux takes as long to find it as all the rest of a
+// sold-out refusal takes.
 const (
-	Path           = "/v1/campaigns/{id}/claims"
-	claimPathStart = "/v1/campaigns/"
-	claimPathEnd   = "/claims"
+	Path      = pathStart + "{id}" + pathEnd
+	pathStart = "/v1/campaigns/"
+	pathEnd   = "/claims"
 )
 
-// ClaimsFirst hands what is surely a POST of claimPath to claim, and the rest to mux, which would find the same.
-func ClaimsFirst(claim http.HandlerFunc, mux http.Handler) http.Handler {
+// FastPath gives each request that is certainly a POST of Path to claim, and all others to mux, which finds the same.
+func FastPath(claim http.HandlerFunc, mux http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && plainClaimPath(r.URL) != "" {
+		if r.Method == http.MethodPost && campaignInPath(r.URL) != "" {
 			claim(w, r)
 			return
 		}
@@ -27,19 +27,19 @@ func ClaimsFirst(claim http.HandlerFunc, mux http.Handler) http.Handler {
 	})
 }
 
-// plainClaimPath returns the campaign id of a claimPath that needs neither unescaping nor cleaning; "" is anything else.
-func plainClaimPath(u *url.URL) string {
-	id, start := strings.CutPrefix(u.Path, claimPathStart)
-	id, end := strings.CutSuffix(id, claimPathEnd)
+// campaignInPath is the campaign id in a Path that needs neither unescaping nor cleaning; "" for any other path.
+func campaignInPath(u *url.URL) string {
+	id, start := strings.CutPrefix(u.Path, pathStart)
+	id, end := strings.CutSuffix(id, pathEnd)
 	if !start || !end || u.RawPath != "" || id == "." || id == ".." || models.CheckCampaignID(id) != nil {
 		return ""
 	}
 	return id
 }
 
-// claimedCampaign is the campaign of a POST of claimPath, which may be no id at all.
-func claimedCampaign(r *http.Request) string {
-	if id := plainClaimPath(r.URL); id != "" {
+// campaignOf is the campaign of a POST of Path. It may be no id at all.
+func campaignOf(r *http.Request) string {
+	if id := campaignInPath(r.URL); id != "" {
 		return id
 	}
 	return r.PathValue("id")

@@ -14,29 +14,29 @@ import (
 
 const claimPattern = "POST /v1/campaigns/{id}/claims"
 
-// routed tells which handler a request comes to and with what campaign: of a ServeMux alone, or behind the shortcut.
-func routed(t *testing.T, r *http.Request, shortcut bool) (handler, campaign string) {
+// routed tells which handler a request comes to and with what campaign: of a ServeMux alone, or behind the fast path.
+func routed(t *testing.T, r *http.Request, fast bool) (handler, campaign string) {
 	t.Helper()
-	claim := func(_ http.ResponseWriter, r *http.Request) { handler, campaign = "claim", claiming.ClaimedCampaign(r) }
+	claim := func(_ http.ResponseWriter, r *http.Request) { handler, campaign = "claim", claiming.CampaignOf(r) }
 	mux := http.NewServeMux()
 	mux.HandleFunc(claimPattern, claim)
 	mux.HandleFunc("/", func(http.ResponseWriter, *http.Request) { handler = "other" })
 	all := http.Handler(mux)
-	if shortcut {
-		all = claiming.ClaimsFirst(claim, mux)
+	if fast {
+		all = claiming.FastPath(claim, mux)
 	}
 	all.ServeHTTP(httptest.NewRecorder(), r)
 	return handler, campaign
 }
 
-// What goes the short way would have come to the same place by the mux, with the same campaign.
-func TestShortcutIsTheMux(t *testing.T) {
+// What takes the fast path would have come to the same place by the mux, with the same campaign.
+func TestFastPathIsTheMux(t *testing.T) {
 	t.Parallel()
 	ids := []string{
 		"c1", "a.b_c-D", ".", "..", "...", "", "/", "a/b", "a//b", "%2e%2e", "%2f", "c%31", "c%01", "é", "a b", "claims", "x/claims", "a%", "*",
 		strings.Repeat("c", 64), strings.Repeat("c", 65),
 	}
-	shorts := 0
+	fasts := 0
 	for _, method := range []string{"POST", "GET", "PUT", "OPTIONS", "post"} {
 		for _, start := range []string{"/v1/campaigns/", "//v1/campaigns/", "/v1/./campaigns/", "/v1/campaigns", "/V1/campaigns/"} {
 			for _, end := range []string{"/claims", "/claims/", "//claims", "/claims?q=1", "/claims/..", "/close", ""} {
@@ -52,19 +52,19 @@ func TestShortcutIsTheMux(t *testing.T) {
 					handler, campaign := routed(t, r(), true)
 					require.Equal(t, wantHandler, handler, "%s %s", method, u)
 					require.Equal(t, wantCampaign, campaign, "%s %s", method, u)
-					if isShort(r()) {
-						shorts++
+					if isFast(r()) {
+						fasts++
 					}
 				}
 			}
 		}
 	}
-	require.Positive(t, shorts, "something must go the short way")
+	require.Positive(t, fasts, "something must take the fast path")
 }
 
-// isShort tells whether ClaimsFirst takes a request itself.
-func isShort(r *http.Request) (short bool) {
+// isFast tells whether FastPath takes a request itself.
+func isFast(r *http.Request) (short bool) {
 	claim := func(http.ResponseWriter, *http.Request) { short = true }
-	claiming.ClaimsFirst(claim, http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
+	claiming.FastPath(claim, http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
 	return short
 }

@@ -11,64 +11,54 @@ import (
 	"dibs/api/workers"
 )
 
-// ClaimingConfig is what the claim routes need; all of it.
+// Config is what the claim routes need. The API's own Config has the meaning of the settings, and has checked them.
 type Config struct {
 	Claimer   Claimer
 	States    StateReader
 	Hydrator  Hydrator
-	Campaigns campaignGetter
-	Workers   *workers.Workers
+	Campaigns Campaigns
+	Workers   *workers.Group
 
-	ClaimsPerCall  int
-	ClaimsInFlight int
-	QueueMax       int
-	QueueWait      time.Duration
-	CallTimeout    time.Duration
-	LookupTimeout  time.Duration
-	LookupsMax     int
-	SoldOutFor     time.Duration
-	CampaignsMax   int
-	CampaignIdle   time.Duration
-	UserRate       float64
-	UsersMax       int
+	ClaimsPerCall, ClaimsInFlight int
+	QueueWait, CallTimeout        time.Duration
+	UserRate                      float64
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Clock      func() time.Time
 }
 
-// claimRoutes answers the claim routes.
+// Routes answers the claim routes.
 type Routes struct {
-	cfg      Config
-	log      *slog.Logger
-	desks    *desks
-	rates    *userRates
-	metrics  *claimMetrics
-	complain rate.Sometimes // bounds what a Redis or MySQL that is away writes into the log
+	cfg     Config
+	lanes   *lanes
+	users   *userLimiter
+	metrics *metrics
+	logSome rate.Sometimes // a Redis or MySQL that is away fails every request
 }
 
+// New makes Routes. It fails when the metrics are registered already.
 func New(cfg Config) (*Routes, error) {
-	rates, err := newUserRates(cfg.UserRate, cfg.UsersMax)
-	if err != nil {
-		return nil, err
-	}
-	metrics, err := newClaimMetrics(cfg.Registerer)
+	m, err := newMetrics(cfg.Registerer)
 	if err != nil {
 		return nil, err
 	}
 	return &Routes{
-		cfg: cfg, log: cfg.Logger, desks: newDesks(cfg, metrics), rates: rates, metrics: metrics,
-		complain: rate.Sometimes{Interval: time.Second},
+		cfg: cfg, lanes: newLanes(cfg, m), users: newUserLimiter(cfg.UserRate), metrics: m, logSome: rate.Sometimes{Interval: time.Second},
 	}, nil
 }
 
-// changed is told of each change of a campaign by this process.
-func (s *Routes) Changed(campaignID string) { s.desks.changed(campaignID) }
+// Changed makes what is remembered of a campaign's stock invalid. It is called after each change of a campaign by this process.
+func (s *Routes) Changed(campaignID string) {
+	if l := s.lanes.known(campaignID, s.cfg.Clock()); l != nil {
+		l.sold.invalidate()
+	}
+}
 
-// holdOf is the hold_for of a campaign, which never changes. It brings no campaign into Redis, for nobody wants to claim.
+// HoldOf is the hold_for of a campaign in milliseconds, which never changes. It does not bring the campaign into Redis.
 func (s *Routes) HoldOf(ctx context.Context, campaignID string) (ms int64, err error) {
-	if d := s.desks.known(campaignID, s.cfg.Clock()); d != nil {
-		return d.meta.HoldForMs, nil
+	if l := s.lanes.known(campaignID, s.cfg.Clock()); l != nil {
+		return l.meta.HoldForMs, nil
 	}
 	if state, err := s.cfg.States.State(ctx, campaignID); err == nil {
 		return state.Meta.HoldForMs, nil

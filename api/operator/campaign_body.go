@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -9,8 +10,8 @@ import (
 	"dibs/models"
 )
 
-// AdminBodyMax is the largest body of a campaign or a change, in bytes.
-const AdminBodyMax = 1 << 20
+// BodyMax is the largest body of a campaign or a change, in bytes.
+const BodyMax = 1 << 20
 
 // campaignBody is the body of POST /v1/campaigns. A field that is nil was not sent.
 type campaignBody struct {
@@ -45,67 +46,32 @@ type changeBody struct {
 	refused        *wire.Problem
 }
 
-// field is a JSON field and where its value goes: a **string, an **int64 (units) or an orNull.
-type field struct {
-	name string
-	into any
-}
-
-// orNull is where a string goes that may be null.
-type orNull struct {
-	text   **string
-	isNull *bool
-}
-
-func (b *campaignBody) fields() []field {
-	return []field{
-		{"id", &b.ID}, {"kind", &b.Kind}, {"name", &b.Name}, {"total", &b.Total}, {"per_user", &b.PerUser},
-		{"per_user_per_day", &b.PerUserPerDay}, {"time_zone", &b.TimeZone}, {"starts_at", &b.StartsAt}, {"ends_at", &b.EndsAt},
-		{"low_stock_at", &b.LowStockAt}, {"currency", &b.Currency}, {"sender_id", &b.SenderID}, {"hold_for", &b.HoldFor},
+func (b *campaignBody) fields() []wire.Field {
+	return []wire.Field{
+		wire.Text("id", &b.ID), wire.Text("kind", &b.Kind), wire.Text("name", &b.Name), units("total", &b.Total),
+		units("per_user", &b.PerUser), units("per_user_per_day", &b.PerUserPerDay), wire.Text("time_zone", &b.TimeZone),
+		wire.Text("starts_at", &b.StartsAt), wire.Text("ends_at", &b.EndsAt), units("low_stock_at", &b.LowStockAt),
+		wire.Text("currency", &b.Currency), wire.Text("sender_id", &b.SenderID), wire.Text("hold_for", &b.HoldFor),
 	}
 }
 
-func (b *changeBody) fields() []field {
-	return []field{
-		{"total", &b.Total}, {"per_user", &b.PerUser}, {"per_user_per_day", &b.PerUserPerDay},
-		{"starts_at", orNull{&b.StartsAt, &b.noStart}}, {"ends_at", orNull{&b.EndsAt, &b.noEnd}},
-		{"low_stock_at", &b.LowStockAt}, {"status", &b.Status},
+func (b *changeBody) fields() []wire.Field {
+	return []wire.Field{
+		units("total", &b.Total), units("per_user", &b.PerUser), units("per_user_per_day", &b.PerUserPerDay),
+		wire.TextOrNull("starts_at", &b.StartsAt, &b.noStart), wire.TextOrNull("ends_at", &b.EndsAt, &b.noEnd),
+		units("low_stock_at", &b.LowStockAt), wire.Text("status", &b.Status),
 	}
 }
 
-func (b *campaignBody) Decode(body []byte) { b.refused = decodeFields(body, b.fields()) }
-
-func (b *changeBody) Decode(body []byte) { b.refused = decodeFields(body, b.fields()) }
-
-func decodeFields(body []byte, fields []field) *wire.Problem {
-	names := make([]string, len(fields))
-	for i := range fields {
-		names[i] = fields[i].name
-	}
-	return wire.ScanObject(body, names, func(s *wire.Scanner, i int) *wire.Problem {
-		switch into := fields[i].into.(type) {
-		case **string:
-			return readInto(s, names[i], into)
-		case orNull:
-			if *into.isNull = s.Null(); *into.isNull {
-				return nil
-			}
-			return readInto(s, names[i], into.text)
-		case **int64:
-			n, p := s.Integer(names[i], 0, models.UnitsMax)
-			*into = &n
-			return p
-		default:
-			panic("api: field " + names[i] + " has no decoder")
-		}
-	})
+func units(name string, into **int64) wire.Field {
+	return wire.OptionalInteger(name, into, 0, models.UnitsMax)
 }
 
-func readInto(s *wire.Scanner, name string, value **string) *wire.Problem {
-	text, p := s.Str(name)
-	*value = new(string(text))
-	return p
-}
+// Decode reads the body and keeps its refusal for the handler: huma would answer with words of its own.
+func (b *campaignBody) Decode(body []byte) { b.refused = wire.ReadObject(body, b.fields()) }
+
+// Decode reads the body, as that of a campaign.
+func (b *changeBody) Decode(body []byte) { b.refused = wire.ReadObject(body, b.fields()) }
 
 // campaign makes the campaign that the body describes.
 func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
@@ -126,13 +92,18 @@ func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
 	if c.Kind == models.KindPacket && b.PerUser == nil {
 		c.PerUser = 1
 	}
-	for _, parse := range []func(*models.Campaign) *wire.Problem{b.window, b.hold} {
-		if p := parse(&c); p != nil {
-			return models.Campaign{}, p
-		}
+	var p *wire.Problem
+	if c.StartsAt, p = parseTime("starts_at", b.StartsAt); p == nil {
+		c.EndsAt, p = parseTime("ends_at", b.EndsAt)
+	}
+	if p == nil && b.HoldFor != nil {
+		c.HoldForMs, p = parseHold(*b.HoldFor)
+	}
+	if p != nil {
+		return models.Campaign{}, p
 	}
 	if err := c.Validate(); err != nil {
-		return models.Campaign{}, problemOfField(err)
+		return models.Campaign{}, cmp.Or(refusedField(err), wire.Refuse(wire.CodeInvalid))
 	}
 	return c, nil
 }
@@ -160,24 +131,12 @@ func (b *campaignBody) missing() *wire.Problem {
 	return nil
 }
 
-func (b *campaignBody) window(c *models.Campaign) (p *wire.Problem) {
-	if c.StartsAt, p = parseTime("starts_at", b.StartsAt); p != nil {
-		return p
-	}
-	c.EndsAt, p = parseTime("ends_at", b.EndsAt)
-	return p
-}
-
-func (b *campaignBody) hold(c *models.Campaign) *wire.Problem {
-	if b.HoldFor == nil {
-		return nil
-	}
-	d, err := time.ParseDuration(*b.HoldFor)
+func parseHold(text string) (ms int64, p *wire.Problem) {
+	d, err := time.ParseDuration(text)
 	if err != nil || d%time.Millisecond != 0 || d < 0 || d > models.HoldMax {
-		return wire.Invalid("hold_for", "must be a duration such as 15m, in whole milliseconds, at most "+models.HoldMax.String())
+		return 0, wire.Invalid("hold_for", "must be a duration such as 15m, in whole milliseconds, at most "+models.HoldMax.String())
 	}
-	c.HoldForMs = d.Milliseconds()
-	return nil
+	return d.Milliseconds(), nil
 }
 
 // change makes the change that the body describes.

@@ -85,5 +85,5 @@ func TestBadCampaigns_AreRefusedByName(t *testing.T) {
 
 func TestOpenAPI_RequestsOfOperatorsNameEveryFieldThatIsDecoded(t *testing.T) {
 	t.Parallel()
-	apitest.RequireFields(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}), operator.OperatorFields())
+	apitest.RequireFields(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}), operator.RequestFields())
 }

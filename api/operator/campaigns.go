@@ -2,12 +2,10 @@ package operator
 
 import (
 	"context"
-	"errors"
-	"log/slog"
+	"net/http"
 	"time"
 
 	"dibs/api/wire"
-	"dibs/lua"
 	"dibs/models"
 )
 
@@ -49,8 +47,7 @@ func timeView(t *time.Time) *models.Time {
 	if t == nil {
 		return nil
 	}
-	v := models.NewTime(*t)
-	return &v
+	return new(models.NewTime(*t))
 }
 
 type (
@@ -81,49 +78,46 @@ type (
 	}
 )
 
-// createCampaign is POST /v1/campaigns.
+// CreateCampaign is POST /v1/campaigns.
 func (s *Routes) CreateCampaign(ctx context.Context, in *createInput) (*createOutput, error) {
-	asked, p := in.Body.campaign()
+	campaign, p := in.Body.campaign()
 	if p != nil {
 		return nil, p
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	c, created, err := s.cfg.Campaigns.Create(ctx, asked)
+	stored, created, err := s.cfg.Campaigns.Create(ctx, campaign)
 	if err != nil {
-		return nil, s.adminProblem("create", asked.ID, err)
+		return nil, s.refuseChange("create", campaign.ID, err)
 	}
-	out := &createOutput{Status: 200, Location: "/v1/campaigns/" + c.ID, Body: viewOf(&c)}
+	out := &createOutput{Status: http.StatusOK, Location: "/v1/campaigns/" + stored.ID, Body: viewOf(&stored)}
 	if created {
-		out.Status = 201
+		out.Status = http.StatusCreated
 	}
 	return out, nil
 }
 
-// listCampaigns is GET /v1/campaigns.
+// ListCampaigns is GET /v1/campaigns.
 func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*listOutput, error) {
 	if in.Cursor != "" && models.CheckCampaignID(in.Cursor) != nil {
-		return nil, wire.Invalid("cursor", "is not one that a page gave")
+		return nil, wire.Invalid("cursor", "must be the next_cursor of a page")
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	page, err := s.cfg.Campaigns.List(ctx, in.Cursor, in.Limit+1) // one more tells whether there is a next page
+	all, err := s.cfg.Campaigns.List(ctx, in.Cursor, in.Limit+1)
 	if err != nil {
-		return nil, s.adminProblem("list", "", err)
+		return nil, s.refuseChange("list", "", err)
 	}
 	out := &listOutput{}
-	if len(page) > in.Limit {
-		page = page[:in.Limit]
-		out.Body.NextCursor = page[in.Limit-1].ID
-	}
-	out.Body.Campaigns = make([]campaignView, len(page))
+	page, next := wire.Page(all, in.Limit, func(last *models.Campaign) string { return last.ID })
+	out.Body.NextCursor, out.Body.Campaigns = next, make([]campaignView, len(page))
 	for i := range page {
 		out.Body.Campaigns[i] = viewOf(&page[i])
 	}
 	return out, nil
 }
 
-// getCampaign is GET /v1/campaigns/{id}.
+// GetCampaign is GET /v1/campaigns/{id}.
 func (s *Routes) GetCampaign(ctx context.Context, in *campaignInput) (*campaignOutput, error) {
 	c, p := s.campaign(ctx, in.ID)
 	if p != nil {
@@ -133,19 +127,19 @@ func (s *Routes) GetCampaign(ctx context.Context, in *campaignInput) (*campaignO
 }
 
 func (s *Routes) campaign(ctx context.Context, id string) (models.Campaign, *wire.Problem) {
-	if err := models.CheckCampaignID(id); err != nil {
-		return models.Campaign{}, wire.Invalid("id", wire.IDReason(err))
+	if p := wire.InvalidID("id", models.CheckCampaignID(id)); p != nil {
+		return models.Campaign{}, p
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	c, err := s.cfg.Campaigns.Get(ctx, id)
 	if err != nil {
-		return models.Campaign{}, s.adminProblem("get", id, err)
+		return c, s.refuseChange("get", id, err)
 	}
 	return c, nil
 }
 
-// changeCampaign is PATCH /v1/campaigns/{id}.
+// ChangeCampaign is PATCH /v1/campaigns/{id}.
 func (s *Routes) ChangeCampaign(ctx context.Context, in *changeInput) (*campaignOutput, error) {
 	change, p := in.Body.change()
 	if p != nil {
@@ -154,13 +148,12 @@ func (s *Routes) ChangeCampaign(ctx context.Context, in *changeInput) (*campaign
 	return s.change(ctx, in.ID, change)
 }
 
-// closeCampaign is POST /v1/campaigns/{id}/close.
+// CloseCampaign is POST /v1/campaigns/{id}/close.
 func (s *Routes) CloseCampaign(ctx context.Context, in *campaignInput) (*campaignOutput, error) {
-	closed := models.StatusClosed
-	return s.change(ctx, in.ID, models.Change{Status: &closed})
+	return s.change(ctx, in.ID, models.Change{Status: new(models.StatusClosed)})
 }
 
-// change changes a campaign that is not closed. Closing again, and changing nothing, only show the campaign.
+// change changes a campaign that is not closed. Closing it again, and changing nothing, only show the campaign.
 func (s *Routes) change(ctx context.Context, id string, change models.Change) (*campaignOutput, error) {
 	c, p := s.campaign(ctx, id)
 	if p != nil {
@@ -168,42 +161,14 @@ func (s *Routes) change(ctx context.Context, id string, change models.Change) (*
 	}
 	closes := change.Status != nil && *change.Status == models.StatusClosed
 	if c.Status == models.StatusClosed && !closes {
-		return nil, &wire.Problem{Code: wire.CodeClosed, Detail: "The campaign is closed for ever and can't be changed."}
+		return nil, wire.Refuse(wire.CodeClosed)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	c, err := s.cfg.Campaigns.Change(ctx, id, change)
-	s.cfg.Changed(id) // whatever came of it, what was known may be wrong now
+	s.cfg.Changed(id) // with an error, too: it may have been changed
 	if err != nil {
-		return nil, s.adminProblem("change", id, err)
+		return nil, s.refuseChange("change", id, err)
 	}
 	return &campaignOutput{viewOf(&c)}, nil
-}
-
-// adminProblem is the refusal of an error of Campaigns. It is the end of the error's way.
-func (s *Routes) adminProblem(verb, id string, err error) *wire.Problem {
-	var refused *models.FieldError
-	switch {
-	case errors.As(err, &refused):
-		return problemOfField(err)
-	case errors.Is(err, models.ErrNotFound):
-		return &wire.Problem{Code: wire.CodeCampaignNotFound}
-	case errors.Is(err, models.ErrExists):
-		return &wire.Problem{Code: wire.CodeCampaignExists}
-	}
-	s.complain.Do(func() {
-		s.log.Warn("campaigns failed", slog.String("verb", verb), slog.String("campaign_id", id), slog.Any("error", err))
-	})
-	if errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrOutcomeUnknown) {
-		return &wire.Problem{Code: wire.CodeUnavailable, Detail: "The change is stored, but Redis could not be told and still works by the old " +
-			"definition. It is told within seconds of being back. Ask again; asking twice does no harm."}
-	}
-	return &wire.Problem{Code: wire.CodeUnavailable, Detail: "The books are not available now. Ask again; asking twice does no harm."}
-}
-
-func problemOfField(err error) *wire.Problem {
-	if refused, ok := errors.AsType[*models.FieldError](err); ok {
-		return wire.Invalid(refused.Field, refused.Reason)
-	}
-	return &wire.Problem{Code: wire.CodeInvalid, Detail: err.Error()}
 }

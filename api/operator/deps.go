@@ -7,9 +7,9 @@ import (
 )
 
 // Campaigns keeps the definitions of campaigns in MySQL and brings changes to Redis. Errors: models.ErrNotFound,
-// models.ErrExists, *models.FieldError; any other means that it is not available now.
+// models.ErrExists, *models.FieldError; any other means that MySQL or Redis does not answer.
 type Campaigns interface {
-	// Create is idempotent: the same campaign again is created=false, other content under the same id models.ErrExists.
+	// Create answers created=false for the same campaign again, and models.ErrExists for other content under the same id.
 	Create(ctx context.Context, c models.Campaign) (stored models.Campaign, created bool, err error)
 	Get(ctx context.Context, id string) (models.Campaign, error)
 	// List gives up to limit campaigns by id, those after the id after.

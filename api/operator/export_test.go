@@ -1,15 +1,28 @@
 package operator
 
+import (
+	"time"
+
+	"dibs/api/wire"
+	"dibs/models"
+)
+
+// PacketPostsMax is packetPostsMax.
 const PacketPostsMax = packetPostsMax
 
-// OperatorFields are the fields that are decoded, by the schema that describes them.
-func OperatorFields() map[string][]string {
-	all := map[string][]string{"PacketsBody": packetsFields, "PacketBody": packetFields}
-	for _, f := range (&campaignBody{}).fields() {
-		all["CampaignBody"] = append(all["CampaignBody"], f.name)
-	}
-	for _, f := range (&changeBody{}).fields() {
-		all["ChangeBody"] = append(all["ChangeBody"], f.name)
+// WaitForPosts sets how long a request for packets waits for others.
+func (s *Routes) WaitForPosts(d time.Duration) { s.postWait = d }
+
+// RequestFields are the fields that are decoded, by the schema that describes them.
+func RequestFields() map[string][]string {
+	all := map[string][]string{}
+	for schema, fields := range map[string][]wire.Field{
+		"PacketsBody": new(packetsSent).fields(), "PacketBody": packetFields(new(models.Packet)), "CampaignBody": new(campaignBody).fields(),
+		"ChangeBody": new(changeBody).fields(),
+	} {
+		for _, f := range fields {
+			all[schema] = append(all[schema], f.Name)
+		}
 	}
 	return all
 }

@@ -1,8 +1,8 @@
 package operator
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -14,17 +14,20 @@ import (
 	"dibs/models"
 )
 
-// packetPostsMax bounds the lists of packets that are held in memory at once.
-const packetPostsMax = 2
-
-// postPackets is POST /v1/campaigns/{id}/packets.
+// PostPackets is POST /v1/campaigns/{id}/packets.
 func (s *Routes) PostPackets(w http.ResponseWriter, r *http.Request) int {
-	if !s.takesPackets(r.Context()) {
-		p := &wire.Problem{Code: wire.CodeUnavailable, Detail: "Other packets are being stored. Ask again; nothing was stored.", HangUp: true}
+	turn, cancel := context.WithTimeout(r.Context(), s.postWait)
+	defer cancel()
+	select {
+	case s.packetPosts <- struct{}{}:
+		defer func() { <-s.packetPosts }()
+	case <-turn.Done():
+		p := &wire.Problem{
+			Code: wire.CodeUnavailable, Detail: "Other packets are being stored. Nothing of this request was stored: send it again.", HangUp: true,
+		}
 		return p.Write(w)
 	}
-	defer func() { <-s.packetPosts }()
-	batch, p := s.readPackets(w, r)
+	batch, p := readPackets(w, r)
 	if p != nil {
 		return p.Write(w)
 	}
@@ -35,82 +38,62 @@ func (s *Routes) PostPackets(w http.ResponseWriter, r *http.Request) int {
 	h, status := w.Header(), http.StatusCreated
 	h["Content-Type"] = wire.JSONContentType
 	if added.Replayed {
-		h[wire.ReplayedHeader], status = wire.ReplayedTrue, http.StatusOK
+		status = http.StatusOK
+		wire.SetReplayed(h)
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(`{"count":` + strconv.FormatInt(added.Count, 10) + `,"amount":` + strconv.FormatInt(added.Amount, 10) + `}`))
 	return status
 }
 
-// takesPackets waits for room for one more list, not for ever. Who gets it gives it back.
-func (s *Routes) takesPackets(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdminTimeout)
-	defer cancel()
-	select {
-	case s.packetPosts <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// readPackets reads and checks everything that a request for packets brings along. It gives the body and the answer more time
-// than others have.
-func (s *Routes) readPackets(w http.ResponseWriter, r *http.Request) (models.PacketBatch, *wire.Problem) {
-	if err := models.CheckCampaignID(r.PathValue("id")); err != nil {
-		return models.PacketBatch{}, wire.Invalid("id", wire.IDReason(err))
+// readPackets reads and checks all of a request for packets. Its body and its answer may take longer than those of others.
+func readPackets(w http.ResponseWriter, r *http.Request) (models.PacketBatch, *wire.Problem) {
+	if p := wire.InvalidID("id", models.CheckCampaignID(r.PathValue("id"))); p != nil {
+		return models.PacketBatch{}, p
 	}
 	key, p := wire.IdempotencyKey(r.Header)
 	if p != nil {
 		return models.PacketBatch{}, p
 	}
 	control, now := http.NewResponseController(w), time.Now()
-	_ = control.SetReadDeadline(now.Add(s.cfg.PacketsReadTimeout)) // without it the server's own timeouts hold
-	_ = control.SetWriteDeadline(now.Add(s.cfg.PacketsReadTimeout + s.cfg.PacketsTimeout + s.cfg.WriteTimeout))
-	body, p := wire.ReadJSON(r, nil, PacketsBodyMax)
-	if p != nil {
+	_ = control.SetReadDeadline(now.Add(packetsReadTimeout)) // where it is not supported the server's own timeouts hold
+	_ = control.SetWriteDeadline(now.Add(packetsReadTimeout + packetsTimeout + answerTimeout))
+	var body bytes.Buffer
+	if p := wire.ReadBody(r, &body, PacketsBodyMax); p != nil {
 		return models.PacketBatch{}, p
 	}
-	batch, p := decodePackets(body)
+	batch, p := decodePackets(body.Bytes())
 	batch.Key = key
 	return batch, p
 }
 
-// addPackets stores the packets, and then has them brought to Redis. That is a try: they are safe where they are, and brought
-// by others if it fails.
+// addPackets stores packets and has the campaign loaded into Redis. When that fails they are safe in MySQL, and the syncer brings
+// them to Redis later.
 func (s *Routes) addPackets(ctx context.Context, id string, batch models.PacketBatch) (models.AddedPackets, *wire.Problem) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.PacketsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, packetsTimeout)
 	defer cancel()
 	added, err := s.cfg.Campaigns.AddPackets(ctx, id, batch)
 	s.cfg.Changed(id)
-	switch {
-	case errors.Is(err, models.ErrClosed):
-		return added, &wire.Problem{Code: wire.CodeClosed}
-	case errors.Is(err, models.ErrKeyMismatch):
-		return added, &wire.Problem{Code: wire.CodeIdempotencyMismatch}
-	case err != nil:
-		return added, s.adminProblem("add packets to", id, err)
+	if err != nil {
+		return added, s.refuseChange("add packets", id, err)
 	}
 	if _, err := s.cfg.Hydrate(ctx, id); err != nil {
-		s.complain.Do(func() {
-			s.log.Warn("packets are stored and not in redis yet", slog.String("campaign_id", id), slog.Any("error", err))
+		s.logSome.Do(func() {
+			s.cfg.Logger.Warn("packets are stored but not in redis yet; the syncer brings them there",
+				slog.String("campaign_id", id), slog.Any("error", err))
 		})
 	}
 	return added, nil
 }
 
+// DocumentPackets describes PostPackets.
 func DocumentPackets(oapi *huma.OpenAPI, op *huma.Operation) {
-	key := &huma.Schema{Type: "string", MinLength: new(1), MaxLength: new(models.IdempotencyKeyLength)}
 	op.Parameters = []*huma.Param{
-		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
-		{Name: "Idempotency-Key", In: "header", Schema: key,
-			Description: "printable characters; a split that is sent again without one adds its packets again, a list never does"},
+		wire.IDParam(), wire.KeyParam("printable characters; a split that is sent again without one adds its packets again, a list never does"),
 	}
-	wire.Takes(op, wire.SchemaOf[packetsBody](oapi, "PacketsRequest"))
-	added := wire.SchemaOf[packetsAdded](oapi, "PacketsAdded")
-	wire.Answers(op, "201", "All packets were added", wire.JSONContentType[0], added)
-	r := wire.Answers(op, "200", "The same request added them before", wire.JSONContentType[0], added)
-	r.Headers = map[string]*huma.Param{wire.ReplayedHeader: {
-		Schema: &huma.Schema{Type: "string", Enum: []any{"true"}}, Description: "this is the first answer, given again",
-	}}
+	wire.DocumentBody(op, wire.SchemaOf[packetsBody](oapi))
+	added := wire.SchemaOf[packetsAdded](oapi)
+	wire.DocumentAnswer(op, "201", "All packets were added", wire.JSONContentType[0], added)
+	r := wire.DocumentAnswer(op, "200", "The same request added them before", wire.JSONContentType[0], added)
+	wire.DocumentReplay(r, "this is the first answer, given again")
 }

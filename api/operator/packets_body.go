@@ -2,7 +2,6 @@ package operator
 
 import (
 	"strconv"
-	"strings"
 
 	"dibs/api/wire"
 	"dibs/models"
@@ -34,109 +33,80 @@ type packetsAdded struct {
 	Amount int64 `json:"amount" doc:"what the packets add up to, in minor units"`
 }
 
-var (
-	packetsFields = []string{"packets", "release_at", "count", "amount", "split", "min", "max"}
-	packetFields  = []string{"id", "amount"}
-)
-
-// decodePackets reads the body of POST packets. That a list is of different packets is checked where it is stored.
-func decodePackets(body []byte) (models.PacketBatch, *wire.Problem) {
-	var batch models.PacketBatch
-	var split models.Split
-	sent := make([]bool, len(packetsFields))
-	p := wire.ScanObject(body, packetsFields, func(s *wire.Scanner, i int) (p *wire.Problem) {
-		sent[i] = true
-		switch name := packetsFields[i]; name {
-		case "packets":
-			batch.List, p = readPacketList(s)
-		case "release_at":
-			var text []byte
-			if text, p = s.Str(name); p == nil {
-				batch.ReleaseAt, p = parseTime(name, new(string(text)))
-			}
-		case "count":
-			split.Count, p = s.Integer(name, 1, models.PacketsMax)
-		case "split":
-			var text []byte
-			text, p = s.Str(name)
-			split.Method = string(text)
-		case "amount":
-			split.Amount, p = s.Integer(name, 1, models.AmountMax)
-		case "min":
-			split.Min, p = s.Integer(name, 0, models.AmountMax)
-		default:
-			split.Max, p = s.Integer(name, 0, models.AmountMax)
-		}
-		return p
-	})
-	if p != nil {
-		return batch, p
-	}
-	if !sent[0] {
-		batch.Split = &split
-	}
-	return batch, whatIsMissing(sent)
+// packetsSent is what a body holds. A field that is nil was not sent.
+type packetsSent struct {
+	packets                 []models.Packet
+	releaseAt, split        *string
+	count, amount, min, max *int64
 }
 
-// whatIsMissing refuses what is neither a list nor a split, by what was sent of packetsFields.
-func whatIsMissing(sent []bool) *wire.Problem {
-	const list, firstOfSplit, firstOfBounds = 0, 2, 5
-	for i := firstOfSplit; i < len(packetsFields); i++ {
+func (s *packetsSent) fields() []wire.Field {
+	return []wire.Field{
+		wire.List("packets", models.PacketListMax, &s.packets, packetFields, checkPacket),
+		wire.Text("release_at", &s.releaseAt),
+		wire.OptionalInteger("count", &s.count, 1, models.PacketsMax),
+		wire.OptionalInteger("amount", &s.amount, 1, models.AmountMax),
+		wire.Text("split", &s.split),
+		wire.OptionalInteger("min", &s.min, 0, models.AmountMax),
+		wire.OptionalInteger("max", &s.max, 0, models.AmountMax),
+	}
+}
+
+func packetFields(packet *models.Packet) []wire.Field {
+	return []wire.Field{
+		wire.ID("id", &packet.ID, models.CheckCampaignID), wire.Integer("amount", &packet.Amount, 1, models.AmountMax),
+	}
+}
+
+// checkPacket refuses the whole list when something is wrong with a packet.
+func checkPacket(packet *models.Packet, i int, p *wire.Problem) *wire.Problem {
+	switch {
+	case p != nil:
+	case packet.ID == "":
+		p = wire.Invalid("id", "is required")
+	case packet.Amount == 0:
+		p = wire.Invalid("amount", "is required")
+	default:
+		return nil
+	}
+	return wire.Within("packets["+strconv.Itoa(i)+"]", p)
+}
+
+// decodePackets reads the body of POST packets. Whether the packets of a list differ is checked where they are stored.
+func decodePackets(body []byte) (models.PacketBatch, *wire.Problem) {
+	var sent packetsSent
+	p := wire.ReadObject(body, sent.fields())
+	if p == nil {
+		p = sent.missing()
+	}
+	if p != nil {
+		return models.PacketBatch{}, p
+	}
+	batch := models.PacketBatch{List: sent.packets}
+	if batch.ReleaseAt, p = parseTime("release_at", sent.releaseAt); p != nil || sent.packets != nil {
+		return batch, p
+	}
+	batch.Split = &models.Split{
+		Count: *sent.count, Amount: *sent.amount, Method: *sent.split, Min: orZero(sent.min), Max: orZero(sent.max),
+	}
+	return batch, nil
+}
+
+// missing refuses what is neither a list nor a split.
+func (s *packetsSent) missing() *wire.Problem {
+	for _, f := range []struct {
+		name           string
+		sent, required bool
+	}{
+		{"count", s.count != nil, true}, {"amount", s.amount != nil, true}, {"split", s.split != nil, true},
+		{"min", s.min != nil, false}, {"max", s.max != nil, false},
+	} {
 		switch {
-		case sent[list] && sent[i]:
-			return wire.Invalid(packetsFields[i], "must be left out of a list")
-		case !sent[list] && !sent[i] && i < firstOfBounds:
-			return wire.Invalid(packetsFields[i], "is required, or a list of packets")
+		case s.packets != nil && f.sent:
+			return wire.Invalid(f.name, "must be left out of a list")
+		case s.packets == nil && !f.sent && f.required:
+			return wire.Invalid(f.name, "is required, or a list of packets")
 		}
 	}
 	return nil
-}
-
-// readPacketList reads a list.
-func readPacketList(s *wire.Scanner) ([]models.Packet, *wire.Problem) {
-	list := []models.Packet{}
-	p := s.Array("packets", func(i int) *wire.Problem {
-		if i == models.PacketListMax {
-			return wire.Invalid("packets", "must be 1 to "+strconv.Itoa(models.PacketListMax))
-		}
-		packet, p := readPacket(s)
-		list = append(list, packet)
-		return within("packets["+strconv.Itoa(i)+"]", p)
-	})
-	return list, p
-}
-
-func readPacket(s *wire.Scanner) (packet models.Packet, p *wire.Problem) {
-	if !s.AtObject() {
-		return packet, s.WrongType("", "an object")
-	}
-	p = s.Object(packetFields, func(s *wire.Scanner, i int) (p *wire.Problem) {
-		if i == 0 {
-			packet.ID, p = s.CampaignID(packetFields[i])
-			return p
-		}
-		packet.Amount, p = s.Integer(packetFields[i], 1, models.AmountMax)
-		return p
-	})
-	switch {
-	case p != nil:
-		return packet, p
-	case packet.ID == "":
-		return packet, wire.Invalid("id", "is required")
-	case packet.Amount == 0:
-		return packet, wire.Invalid("amount", "is required")
-	}
-	return packet, nil
-}
-
-// within has a refusal say in which element it is.
-func within(element string, p *wire.Problem) *wire.Problem {
-	if p == nil || p.Code != wire.CodeInvalid {
-		return p
-	}
-	reason := strings.TrimPrefix(p.Detail, p.Field+": ")
-	if p.Field != "" {
-		element += "." + p.Field
-	}
-	return wire.Invalid(element, reason)
 }

@@ -3,6 +3,7 @@ package operator_test
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -52,7 +53,7 @@ func TestPackets_AreHandedOnAsTheyWereSent(t *testing.T) {
 func TestPackets_WaitTheirTurn(t *testing.T) {
 	t.Parallel()
 	room := packetRoom()
-	h := apitest.NewServer(t, room, api.Config{AdminTimeout: 20 * time.Second})
+	h := apitest.NewServer(t, room, api.Config{})
 	var g errgroup.Group
 	for range 12 {
 		g.Go(func() error {
@@ -65,7 +66,7 @@ func TestPackets_WaitTheirTurn(t *testing.T) {
 	require.NoError(t, g.Wait())
 	require.Len(t, room.Campaigns["p"].Batches, 1)
 
-	h = apitest.NewServer(t, room, api.Config{AdminTimeout: time.Millisecond})
+	h = packetServer(room, time.Millisecond)
 	body, sends := io.Pipe()
 	var slow errgroup.Group
 	for range operator.PacketPostsMax { // hold all the room there is
@@ -81,6 +82,17 @@ func TestPackets_WaitTheirTurn(t *testing.T) {
 	require.NoError(t, sends.Close())
 	require.NoError(t, slow.Wait())
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit).Code)
+}
+
+// packetServer answers requests for packets that wait for others as long as this.
+func packetServer(room *apitest.Room, wait time.Duration) http.Handler {
+	routes := operator.New(operator.Config{
+		Campaigns: room, State: room.State, Hydrate: room.Hydrate, Changed: func(string) {}, Logger: slog.New(slog.DiscardHandler),
+	})
+	routes.WaitForPosts(wait)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/campaigns/{id}/packets", func(w http.ResponseWriter, r *http.Request) { routes.PostPackets(w, r) })
+	return mux
 }
 
 func TestPackets_RefusalsNameTheField(t *testing.T) {

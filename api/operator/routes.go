@@ -2,42 +2,86 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
-	"dibs/lua"
-
 	"golang.org/x/time/rate"
+
+	"dibs/api/wire"
+	"dibs/lua"
+	"dibs/models"
 )
 
-// operatorConfig is what the operators' routes need; all of it.
+const (
+	callTimeout = 5 * time.Second // of one call to Campaigns
+
+	packetPostsMax     = 2 // requests for packets whose bodies are in memory at once
+	packetsReadTimeout = time.Minute
+	packetsTimeout     = 2 * time.Minute  // of storing packets; a million take a fraction of it
+	answerTimeout      = 30 * time.Second // of writing the answer to packets
+)
+
+// Config is what the operators' routes need.
 type Config struct {
 	Campaigns Campaigns
-	// State reads what Redis holds of a campaign, see claiming.StateReader.
+	// State reads what Redis holds of a campaign. Errors: lua.ErrAbsent, and those of a Redis that is away.
 	State func(ctx context.Context, campaignID string) (lua.State, error)
-	// Hydrate brings a campaign into Redis, see claiming.Hydrator.
+	// Hydrate loads a campaign into Redis when that is safe. Errors: models.ErrNotFound; any other leaves Redis as it is.
 	Hydrate func(ctx context.Context, campaignID string) (lua.Meta, error)
-	// Changed is told of each campaign that was changed, or may have been.
+	// Changed is called after each attempt to change a campaign.
 	Changed func(campaignID string)
-
-	AdminTimeout       time.Duration
-	PacketsTimeout     time.Duration
-	PacketsReadTimeout time.Duration
-	WriteTimeout       time.Duration
-
-	Logger *slog.Logger
+	Logger  *slog.Logger
 }
 
-// operatorRoutes answers the routes of operators: campaigns, their packets and their stock.
+// Routes answers the routes of operators.
 type Routes struct {
 	cfg         Config
-	log         *slog.Logger
-	packetPosts chan struct{}  // holds a token for each list of packets that is in memory
-	complain    rate.Sometimes // bounds what a Redis or MySQL that is away writes into the log
+	packetPosts chan struct{} // holds a token for each body in memory
+	postWait    time.Duration // how long a request for packets waits for its token
+	logSome     rate.Sometimes
 }
 
+// New makes Routes.
 func New(cfg Config) *Routes {
 	return &Routes{
-		cfg: cfg, log: cfg.Logger, packetPosts: make(chan struct{}, packetPostsMax), complain: rate.Sometimes{Interval: time.Second},
+		cfg: cfg, packetPosts: make(chan struct{}, packetPostsMax), postWait: callTimeout, logSome: rate.Sometimes{Interval: time.Second},
 	}
+}
+
+// refuseChange is the refusal of an error of Campaigns. It logs the error when the client can't mend it.
+func (s *Routes) refuseChange(verb, campaignID string, err error) *wire.Problem {
+	if errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrOutcomeUnknown) {
+		return s.refuse(verb, campaignID, err, "The change is stored, but Redis did not take it and still works by the old definition. It "+
+			"takes the change some seconds after it is back. To be sure, send the request again: a second time does no harm.")
+	}
+	return s.refuse(verb, campaignID, err, "MySQL does not answer. Send the request again: a second time does no harm.")
+}
+
+// refuse is refuseChange with the words for a service that is away.
+func (s *Routes) refuse(verb, campaignID string, err error, away string) *wire.Problem {
+	if p := refusedField(err); p != nil {
+		return p
+	}
+	for known, code := range map[error]wire.Code{
+		models.ErrNotFound: wire.CodeCampaignNotFound, models.ErrExists: wire.CodeCampaignExists, models.ErrClosed: wire.CodeClosed,
+		models.ErrKeyMismatch: wire.CodeIdempotencyMismatch,
+	} {
+		if errors.Is(err, known) {
+			return wire.Refuse(code)
+		}
+	}
+	s.logSome.Do(func() {
+		s.cfg.Logger.Warn("an operator's request failed; are mysql and redis up?",
+			slog.String("verb", verb), slog.String("campaign_id", campaignID), slog.Any("error", err))
+	})
+	return &wire.Problem{Code: wire.CodeUnavailable, Detail: away}
+}
+
+// refusedField is the refusal of a *models.FieldError; nil for any other error.
+func refusedField(err error) *wire.Problem {
+	if refused, ok := errors.AsType[*models.FieldError](err); ok {
+		return wire.Invalid(refused.Field, refused.Reason)
+	}
+	return nil
 }

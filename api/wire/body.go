@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -12,66 +11,60 @@ import (
 	"dibs/models"
 )
 
-// buffers hold a body, and after it the answer. Those that grew beyond bufferKeep are let go.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+// buffers hold a body, and then the answer. Those that grew beyond bufferKeep are not kept.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 const bufferKeep = 64 << 10
 
-func GetBuffer() *[]byte { return buffers.Get().(*[]byte) } //nolint:forcetypeassert // only these go in
+// GetBuffer returns an empty buffer; PutBuffer takes it back.
+func GetBuffer() *bytes.Buffer { return buffers.Get().(*bytes.Buffer) } //nolint:forcetypeassert // only these go in
 
-func PutBuffer(b *[]byte) {
-	if cap(*b) <= bufferKeep {
-		*b = (*b)[:0]
+// PutBuffer is called once, when nothing uses the buffer's bytes any more.
+func PutBuffer(b *bytes.Buffer) {
+	if b.Cap() <= bufferKeep {
+		b.Reset()
 		buffers.Put(b)
 	}
 }
 
-// readJSON reads a body of at most limit bytes into buf.
-func ReadJSON(r *http.Request, buf []byte, limit int) ([]byte, *Problem) {
+// ReadBody reads a JSON body of at most limit bytes into buf. It does not look at the JSON.
+func ReadBody(r *http.Request, buf *bytes.Buffer, limit int) *Problem {
 	if p := checkContentType(r.Header); p != nil {
-		return buf, p
+		return p
 	}
 	if r.ContentLength > int64(limit) {
-		return buf, tooLarge(limit)
+		return tooLarge(limit)
 	}
-	for {
-		if len(buf) == cap(buf) {
-			buf = append(buf, 0)[:len(buf)]
-		}
-		n, err := r.Body.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		if len(buf) > limit {
-			return buf, tooLarge(limit)
-		}
-		if errors.Is(err, io.EOF) {
-			return buf, nil
-		}
-		if err != nil {
-			return buf, &Problem{Code: CodeMalformed, Detail: "The body did not arrive whole and in time.", HangUp: true}
-		}
+	_, err := buf.ReadFrom(io.LimitReader(r.Body, int64(limit)+1))
+	switch {
+	case buf.Len() > limit:
+		return tooLarge(limit)
+	case err != nil:
+		return &Problem{Code: CodeMalformed, Detail: "The body did not arrive whole and in time. Send it again.", HangUp: true}
 	}
+	return nil
 }
 
-// noBody refuses a body where none is taken; {} and null say nothing and are as good as none.
+func tooLarge(limit int) *Problem {
+	return &Problem{Code: CodeTooLarge, Detail: "The body is larger than " + strconv.Itoa(limit) + " bytes.", HangUp: true}
+}
+
+// emptyBodyMax bounds the body of a request that takes none. It leaves room for blanks, and for the name of a field to refuse.
+const emptyBodyMax = 1 << 10
+
+// NoBody refuses a body where none is taken; {} and null are as good as none.
 func NoBody(r *http.Request) *Problem {
 	if r.ContentLength == 0 {
 		return nil
 	}
-	body, p := ReadJSON(r, nil, emptyBodyMax)
-	if p != nil {
+	var body bytes.Buffer
+	if p := ReadBody(r, &body, emptyBodyMax); p != nil {
 		return p
 	}
-	if said := string(bytes.TrimSpace(body)); said == "" || said == "null" {
+	if text := string(bytes.TrimSpace(body.Bytes())); text == "" || text == "null" {
 		return nil
 	}
-	return ScanObject(body, nil, nil)
-}
-
-// emptyBodyMax leaves a body that says nothing room for blanks, and the refusal of one that says something room for its name.
-const emptyBodyMax = 1 << 10
-
-func tooLarge(limit int) *Problem {
-	return &Problem{Code: CodeTooLarge, Detail: "The body is larger than " + strconv.Itoa(limit) + " bytes.", HangUp: true}
+	return ReadObject(body.Bytes(), nil)
 }
 
 func checkContentType(h http.Header) *Problem {
@@ -85,22 +78,25 @@ func checkContentType(h http.Header) *Problem {
 	return Malformed("Content-Type must be application/json.")
 }
 
+// keyHeader is the header of an idempotency key.
+const keyHeader = "Idempotency-Key"
+
+// IdempotencyKey is the key of a request, "" without one.
 func IdempotencyKey(h http.Header) (string, *Problem) {
-	values := h["Idempotency-Key"]
+	values := h[keyHeader]
 	switch len(values) {
 	case 0:
 		return "", nil
 	case 1:
-		if err := models.CheckIdempotencyKey(values[0]); err != nil {
-			return "", Invalid("Idempotency-Key", IDReason(err))
-		}
-		return values[0], nil
+		return values[0], InvalidID(keyHeader, models.CheckIdempotencyKey(values[0]))
 	default:
-		return "", Invalid("Idempotency-Key", "is there twice")
+		return "", Invalid(keyHeader, "is there twice")
 	}
 }
 
-// replayedHeader marks the first answer of a key, given again.
-const ReplayedHeader = "Idempotent-Replayed"
+const replayedHeader = "Idempotent-Replayed"
 
-var ReplayedTrue = []string{"true"}
+var replayedTrue = []string{"true"}
+
+// SetReplayed marks the first answer to a key, given again.
+func SetReplayed(h http.Header) { h[replayedHeader] = replayedTrue }

@@ -4,18 +4,39 @@ import (
 	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"dibs/models"
 )
 
-func SchemaOf[T any](oapi *huma.OpenAPI, name string) *huma.Schema {
-	return oapi.Components.Schemas.Schema(reflect.TypeFor[T](), true, name)
+// SchemaOf is the schema of a type in the document.
+func SchemaOf[T any](oapi *huma.OpenAPI) *huma.Schema {
+	return oapi.Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
 }
 
-func Answers(op *huma.Operation, status, description, contentType string, schema *huma.Schema) *huma.Response {
+// DocumentAnswer adds an answer to an operation.
+func DocumentAnswer(op *huma.Operation, status, description, contentType string, schema *huma.Schema) *huma.Response {
 	r := &huma.Response{Description: description, Content: map[string]*huma.MediaType{contentType: {Schema: schema}}}
 	op.Responses[status] = r
 	return r
 }
 
-func Takes(op *huma.Operation, schema *huma.Schema) {
+// DocumentReplay adds to an answer that it may be the first one, given again.
+func DocumentReplay(r *huma.Response, description string) {
+	r.Headers = map[string]*huma.Param{replayedHeader: {Schema: &huma.Schema{Type: "string", Enum: []any{"true"}}, Description: description}}
+}
+
+// DocumentBody adds a body to an operation.
+func DocumentBody(op *huma.Operation, schema *huma.Schema) {
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{JSONContentType[0]: {Schema: schema}}}
+}
+
+// IDParam is the id in an operation's path.
+func IDParam() *huma.Param {
+	return &huma.Param{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}}
+}
+
+// KeyParam is an operation's idempotency key.
+func KeyParam(description string) *huma.Param {
+	schema := &huma.Schema{Type: "string", MinLength: new(1), MaxLength: new(models.IdempotencyKeyLength)}
+	return &huma.Param{Name: keyHeader, In: "header", Schema: schema, Description: description}
 }

@@ -1,11 +1,14 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+
+	"dibs/models"
 )
 
 // Code is what a storefront's program reads in a refusal.
@@ -40,41 +43,44 @@ const (
 	CodeInternal            Code = "internal"
 )
 
-// refusal is a line of the table of refusals. RetryAfter is in seconds; above 0 says that asking again may help.
+// refusal is a line of the table of refusals.
 type refusal struct {
-	Status     int
-	Title      string
-	Detail     string // unless the Problem has its own
-	RetryAfter int
+	status     int
+	title      string
+	detail     string // unless the Problem has its own
+	retryAfter int    // seconds; above 0 says that asking again may help
 }
 
 // refusals maps every code to what HTTP says. It is the only such table.
 var refusals = map[Code]refusal{
-	CodeSoldOut:             {409, "Sold out", "Fewer units are left than were asked for.", 0},
-	CodeUserLimit:           {409, "User limit reached", "This user may not have that many units of this campaign.", 0},
-	CodeUserDayLimit:        {409, "User's limit for today reached", "This user may not have that many units of this campaign today.", 0},
-	CodeNotStarted:          {409, "Not started", "The campaign has not started yet.", 0},
-	CodeNotReleased:         {409, "Not released", "The next packets have not been released yet.", 0},
-	CodeEnded:               {409, "Ended", "The campaign is over.", 0},
-	CodePaused:              {409, "Paused", "The campaign is paused.", 0},
-	CodeClosed:              {409, "Closed", "The campaign is closed for ever.", 0},
-	CodeCampaignExists:      {409, "Campaign exists", "The id belongs to a campaign with other content.", 0},
-	CodeAlreadyRedeemed:     {409, "Already redeemed", "The claim was redeemed.", 0},
-	CodeAlreadyReleased:     {409, "Already released", "The claim was released.", 0},
-	CodeCampaignNotFound:    {404, "Campaign not found", "There is no campaign of that id.", 0},
-	CodeClaimNotFound:       {404, "Claim not found", "There is no claim of that id.", 0},
-	CodeInvalid:             {422, "Invalid", "A field can't be accepted.", 0},
-	CodeIdempotencyMismatch: {422, "Idempotency key used for another body", "The same Idempotency-Key came with another body before.", 0},
-	CodeMalformed:           {400, "Malformed request", "The request can't be read.", 0},
-	CodeUnauthorized:        {401, "Unauthorized", "A known bearer token is needed.", 0},
-	CodeForbidden:           {403, "Forbidden", "This token may not do that.", 0},
-	CodeTooLarge:            {413, "Too large", "The body is too large.", 0},
-	CodeRateLimited:         {429, "Rate limited", "This user asks too often.", 1},
-	CodeUnavailable:         {503, "Unavailable", "This request surely did nothing; an earlier one with the same key may have. Ask again.", 1},
-	CodeOutcomeUnknown:      {503, "Outcome unknown", "The claim may have been made. Ask again with the same Idempotency-Key.", 1},
-	CodeNotFound:            {404, "Not found", "There is nothing at this path.", 0},
-	CodeMethodNotAllowed:    {405, "Method not allowed", "This path does not take this method, see Allow.", 0},
-	CodeInternal:            {500, "Internal error", "The service failed; the log says more.", 0},
+	CodeSoldOut:   {409, "Sold out", "The campaign has fewer units left than the claim asks for.", 0},
+	CodeUserLimit: {409, "User limit reached", "The claim would give this user more units of the campaign than per_user allows.", 0},
+	CodeUserDayLimit: {409, "User's limit for today reached", "The claim would give this user more units today than per_user_per_day allows. " +
+		"The next day begins at midnight in the campaign's time zone.", 0},
+	CodeNotStarted:       {409, "Not started", "The campaign has not started: its starts_at has not come.", 0},
+	CodeNotReleased:      {409, "Not released", "The packets that are left are not released: their release_at has not come.", 0},
+	CodeEnded:            {409, "Ended", "The campaign has ended: its ends_at has passed.", 0},
+	CodePaused:           {409, "Paused", "An operator has paused the campaign.", 0},
+	CodeClosed:           {409, "Closed", "The campaign is closed and can't be opened again.", 0},
+	CodeCampaignExists:   {409, "Campaign exists", "A campaign with this id and other content exists. Choose another id, or change that campaign.", 0},
+	CodeAlreadyRedeemed:  {409, "Already redeemed", "The claim was redeemed.", 0},
+	CodeAlreadyReleased:  {409, "Already released", "The claim was released.", 0},
+	CodeCampaignNotFound: {404, "Campaign not found", "No campaign has this id.", 0},
+	CodeClaimNotFound:    {404, "Claim not found", "No claim has this id.", 0},
+	CodeInvalid:          {422, "Invalid", "A field has a value that is not allowed.", 0},
+	CodeIdempotencyMismatch: {422, "Idempotency key used for another body",
+		"An earlier request used this Idempotency-Key with another body. Send a new key with a new request.", 0},
+	CodeMalformed:    {400, "Malformed request", "The service can't read the request.", 0},
+	CodeUnauthorized: {401, "Unauthorized", "The request has no valid token. Send one as Authorization: Bearer.", 0},
+	CodeForbidden:    {403, "Forbidden", "The token does not allow this request. Send the token of a role that may do it.", 0},
+	CodeTooLarge:     {413, "Too large", "The body is too large.", 0},
+	CodeRateLimited:  {429, "Rate limited", "This user sends too many claims. Wait as long as Retry-After says.", 1},
+	CodeUnavailable: {503, "Unavailable",
+		"The service can't answer now. This request did nothing; an earlier one with the same key may have. Send it again.", 1},
+	CodeOutcomeUnknown:   {503, "Outcome unknown", "The claim may have been made. Send it again with the same Idempotency-Key to find out.", 1},
+	CodeNotFound:         {404, "Not found", "This path does not exist.", 0},
+	CodeMethodNotAllowed: {405, "Method not allowed", "This path does not take this method. Allow lists those that it takes.", 0},
+	CodeInternal:         {500, "Internal error", "The service failed. Its log has the cause.", 0},
 }
 
 // Codes lists all codes, sorted.
@@ -87,11 +93,10 @@ type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Field      string // the JSON name of the refused field
 	ClaimID    string // of a claim whose outcome is unknown and that had no key
 	RetryAfter int    // seconds
-
-	HangUp bool // the body was not read to its end and won't be
+	HangUp     bool   // the body was not read to its end and won't be
 }
 
-// problemJSON is a Problem on the wire.
+// ProblemJSON is a Problem on the wire.
 type ProblemJSON struct {
 	Type    string `json:"type" doc:"urn:dibs:problem: and the code"`
 	Title   string `json:"title"`
@@ -104,24 +109,48 @@ type ProblemJSON struct {
 	RetryAfterMs int64 `json:"retry_after_ms,omitempty" doc:"asking again may help, but not sooner than this; as Retry-After, for each claim of a batch"`
 }
 
+// Refuse is the problem of a code that has nothing to add. It is shared: nobody may change it.
+func Refuse(code Code) *Problem { return refused[code].problem }
+
+// Invalid refuses a field.
 func Invalid(field, reason string) *Problem {
 	return &Problem{Code: CodeInvalid, Field: field, Detail: field + ": " + reason}
 }
 
+// InvalidID refuses a field whose value is no id, see models.ErrID; nil when err is nil.
+func InvalidID(field string, err error) *Problem {
+	if err == nil {
+		return nil
+	}
+	return Invalid(field, err.Error()[len(models.ErrID.Error())+2:]) // what follows the sentinel's own words
+}
+
+// Malformed refuses a request that can't be read.
 func Malformed(detail string) *Problem { return &Problem{Code: CodeMalformed, Detail: detail} }
 
 // Error reads "code: detail".
 func (p *Problem) Error() string { return string(p.Code) + ": " + p.wire().Detail }
 
 // GetStatus is the HTTP status, in huma's words.
-func (p *Problem) GetStatus() int { return refusals[p.Code].Status }
+func (p *Problem) GetStatus() int { return refusals[p.Code].status }
 
 // GetHeaders are the headers that go with it, in huma's words.
 func (p *Problem) GetHeaders() http.Header {
 	h := http.Header{}
-	p.setHeaders(h)
+	if p.Code == CodeUnauthorized {
+		h["Www-Authenticate"] = []string{`Bearer realm="dibs"`}
+	}
+	if p.HangUp {
+		h["Connection"] = []string{"close"}
+	}
+	if seconds := p.RetrySeconds(); seconds > 0 {
+		h["Retry-After"] = []string{strconv.Itoa(seconds)}
+	}
 	return h
 }
+
+// RetrySeconds is when to ask again; 0 says that asking again is of no use.
+func (p *Problem) RetrySeconds() int { return max(p.RetryAfter, refusals[p.Code].retryAfter) }
 
 // ContentType replaces JSON's own, in huma's words.
 func (p *Problem) ContentType(string) string { return ProblemContentType[0] }
@@ -131,104 +160,62 @@ func (p *Problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.wire()) 
 
 func (p *Problem) wire() ProblemJSON {
 	line := refusals[p.Code]
-	if p.Detail != "" {
-		line.Detail = p.Detail
-	}
 	return ProblemJSON{
-		Type: "urn:dibs:problem:" + string(p.Code), Title: line.Title, Status: line.Status, Detail: line.Detail,
+		Type: "urn:dibs:problem:" + string(p.Code), Title: line.title, Status: line.status, Detail: cmp.Or(p.Detail, line.detail),
 		Code: p.Code, Field: p.Field, ClaimID: p.ClaimID, RetryAfterMs: int64(p.RetrySeconds()) * 1000,
 	}
 }
 
+// Values of the Content-Type header, which nobody may write to.
 var (
 	JSONContentType    = []string{"application/json"}
 	ProblemContentType = []string{"application/problem+json"}
-	closeConnection    = []string{"close"}
-	challenge          = []string{`Bearer realm="dibs"`}
 )
 
-// RetrySeconds is when to ask again; 0 says that asking again is of no use.
-func (p *Problem) RetrySeconds() int { return max(p.RetryAfter, refusals[p.Code].RetryAfter) }
-
-func (p *Problem) setHeaders(h http.Header) {
-	if p.Code == CodeUnauthorized {
-		h["Www-Authenticate"] = challenge
-	}
-	if p.HangUp {
-		h["Connection"] = closeConnection
-	}
-	if seconds := p.RetrySeconds(); seconds > 0 {
-		h["Retry-After"] = []string{strconv.Itoa(seconds)}
-	}
-}
-
-// write answers with the problem and returns the status.
+// Write answers with the problem and returns the status.
 func (p *Problem) Write(w http.ResponseWriter) int {
-	body, err := json.Marshal(p)
-	if err != nil { // strings and numbers always marshal
-		panic(err)
-	}
-	p.setHeaders(w.Header())
-	status := p.GetStatus()
-	w.Header()["Content-Type"] = ProblemContentType
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that is gone needs no answer
-	return status
+	a := p.answer()
+	maps.Copy(w.Header(), a.header)
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body) // a client that is gone needs no answer
+	return a.status
 }
 
-// plain is a refusal without anything of its own, rendered once.
-type plain struct {
-	status int
-	header []headerLine
-	body   []byte
+// Append adds the problem's JSON to b.
+func (p *Problem) Append(b []byte) []byte { return append(b, p.answer().body...) }
+
+// answer is a problem as it is sent.
+type answer struct {
+	problem *Problem
+	status  int
+	header  http.Header
+	body    []byte
 }
 
-// headerLine is a header and its values, which nobody may write to.
-type headerLine struct {
-	name   string
-	values []string
-}
+// refused are the answers of the problems that have nothing to add, by code: a rush is full of them.
+var refused = renderAll() //nolint:gochecknoglobals // nothing writes to it
 
-// plains are the refusals that a rush is full of, by code.
-var plains = renderPlains() //nolint:gochecknoglobals // nothing writes to it
-
-func renderPlains() map[Code]*plain {
-	all := make(map[Code]*plain, len(refusals))
-	for code, line := range refusals {
-		p := &Problem{Code: code}
-		body, err := json.Marshal(p)
-		if err != nil {
-			panic(err)
-		}
-		header := []headerLine{{"Content-Type", ProblemContentType}}
-		for name, values := range p.GetHeaders() {
-			header = append(header, headerLine{name, values})
-		}
-		all[code] = &plain{line.Status, header, body}
+func renderAll() map[Code]answer {
+	all := make(map[Code]answer, len(refusals))
+	for code := range refusals {
+		all[code] = render(&Problem{Code: code})
 	}
 	return all
 }
 
-// writePlain answers with a refusal that has nothing of its own and returns the status.
-func WritePlain(w http.ResponseWriter, code Code) int {
-	p := plains[code]
-	h := w.Header()
-	for i := range p.header {
-		h[p.header[i].name] = p.header[i].values
+func (p *Problem) answer() answer {
+	if ready := refused[p.Code]; *p == *ready.problem {
+		return ready
 	}
-	w.WriteHeader(p.status)
-	_, _ = w.Write(p.body) // a client that is gone needs no answer
-	return p.status
+	return render(p)
 }
 
-// appendProblem writes a refusal; one without anything of its own is there already.
-func AppendProblem(b []byte, p *Problem) []byte {
-	if *p == (Problem{Code: p.Code}) {
-		return append(b, plains[p.Code].body...)
-	}
-	body, err := json.Marshal(p)
+func render(p *Problem) answer {
+	body, err := json.Marshal(p.wire())
 	if err != nil { // strings and numbers always marshal
 		panic(err)
 	}
-	return append(b, body...)
+	header := p.GetHeaders()
+	header["Content-Type"] = ProblemContentType
+	return answer{p, p.GetStatus(), header, body}
 }

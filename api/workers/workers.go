@@ -1,3 +1,4 @@
+// Package workers counts the goroutines that outlive a request, so that a stop can wait for the last of them.
 package workers
 
 import (
@@ -7,58 +8,40 @@ import (
 	"sync"
 )
 
-// ErrStop says that work was left over when the time to stop was up.
-var ErrStop = errors.New("api: did not stop in time")
+// ErrStop says that the time to stop was up before the work was done.
+var ErrStop = errors.New("workers: did not stop in time")
 
-// crew counts the workers of all combiners, so that a stop can wait for the last.
-type Workers struct {
+// Group is a group of goroutines. The zero value is ready to use.
+type Group struct {
 	mu      sync.Mutex
-	workers int
-	over    bool
-	empty   chan struct{} // closed when over and without workers
+	stopped bool
+	running sync.WaitGroup
 }
 
-func New() *Workers { return &Workers{empty: make(chan struct{})} }
-
-// enter admits a worker; false when it is over.
-func (c *Workers) Enter() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.over {
-		return false
+// Go runs work in a goroutine of its own; false says that the group is stopped, and work does not run.
+func (g *Group) Go(work func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.stopped {
+		g.running.Go(work)
 	}
-	c.workers++
-	return true
+	return !g.stopped
 }
 
-func (c *Workers) Leave() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.workers--; c.workers == 0 && c.over {
-		close(c.empty)
-	}
-}
-
-func (c *Workers) Closed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.over
-}
-
-// stop admits nobody any more and waits for those at work. It may be called again.
-func (c *Workers) Stop(ctx context.Context) error {
-	c.mu.Lock()
-	if !c.over {
-		c.over = true
-		if c.workers == 0 {
-			close(c.empty)
-		}
-	}
-	c.mu.Unlock()
+// Stop starts no goroutine any more and waits for those that run. It may be called again.
+func (g *Group) Stop(ctx context.Context) error {
+	g.mu.Lock()
+	g.stopped = true
+	g.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		g.running.Wait()
+		close(done)
+	}()
 	select {
-	case <-c.empty:
+	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: script calls are still in flight: %w", ErrStop, ctx.Err())
+		return fmt.Errorf("%w: work is still running: %w", ErrStop, ctx.Err())
 	}
 }

@@ -5,19 +5,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"dibs/api/wire"
 )
 
-// Side serves /metrics and /healthz for a role that has no other HTTP. As on the API, /metrics asks for the viewer's token
+// MetricsHandler serves /metrics and /healthz for a role that has no other HTTP. As on the API, /metrics needs the viewer's token
 // when tokens are set.
-func Side(tokens Tokens, gatherer prometheus.Gatherer) http.Handler {
+func MetricsHandler(tokens Tokens, gatherer prometheus.Gatherer) http.Handler {
 	gate, scrape := newGate(tokens), promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		if code := gate.refuse(r, scopeViewer); code != "" {
-			wire.WritePlain(w, code)
+		if p := gate.refuse(r, scopeViewer); p != nil {
+			p.Write(w)
 			return
 		}
 		scrape.ServeHTTP(w, r)

@@ -71,19 +71,19 @@ func (g *gated) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	return g.echo.call(reqs)
 }
 
-func config() claiming.CombinerConfig {
-	return claiming.CombinerConfig{PerCall: 128, Calls: 1, Most: 8192, WaitMax: time.Minute}
+func config() claiming.CoalescerConfig {
+	return claiming.CoalescerConfig{PerCall: 128, InFlight: 1, QueueMax: 8192, WaitMax: time.Minute}
 }
 
-func TestCombiner_AThousandCallersGetTheirOwnAnswersOnce(t *testing.T) {
+func TestCoalescer_AThousandCallersGetTheirOwnAnswersOnce(t *testing.T) {
 	t.Parallel()
 	for calls := 1; calls <= 3; calls++ {
 		t.Run(fmt.Sprint(calls, " at once"), func(t *testing.T) {
 			t.Parallel()
 			e := newEcho()
 			cfg := config()
-			cfg.Calls, cfg.PerCall = calls, 16
-			c := claiming.NewCombiner(cfg, e.call)
+			cfg.InFlight, cfg.PerCall = calls, 16
+			c := claiming.NewCoalescer(cfg, e.call)
 			var g errgroup.Group
 			for i := range 1000 {
 				g.Go(func() error {
@@ -118,10 +118,10 @@ func TestCombiner_AThousandCallersGetTheirOwnAnswersOnce(t *testing.T) {
 	}
 }
 
-func TestCombiner_BatchesKeepTheirOrder(t *testing.T) {
+func TestCoalescer_BatchesKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	e := newEcho()
-	c := claiming.NewCombiner(config(), e.call)
+	c := claiming.NewCoalescer(config(), e.call)
 	var g errgroup.Group
 	for range 50 {
 		g.Go(func() error {
@@ -143,14 +143,14 @@ func TestCombiner_BatchesKeepTheirOrder(t *testing.T) {
 	require.NoError(t, g.Wait())
 }
 
-func TestCombiner_WhoComesDuringACallSharesTheNext(t *testing.T) {
+func TestCoalescer_WhoComesDuringACallSharesTheNext(t *testing.T) {
 	t.Parallel()
 	gate := newGated()
-	c := claiming.NewCombiner(config(), gate.call)
+	c := claiming.NewCoalescer(config(), gate.call)
 	var g errgroup.Group
 	claim := func() error { _, err := c.Claim(t.Context(), request("u")); return err }
 	g.Go(claim)
-	require.Equal(t, 1, <-gate.entered, "an idle combiner does not wait for company")
+	require.Equal(t, 1, <-gate.entered, "an idle coalescer does not wait for company")
 	for range 200 {
 		g.Go(claim)
 	}
@@ -163,12 +163,12 @@ func TestCombiner_WhoComesDuringACallSharesTheNext(t *testing.T) {
 	require.NoError(t, g.Wait())
 }
 
-func TestCombiner_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
+func TestCoalescer_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
 	t.Parallel()
 	gate := newGated()
 	cfg := config()
-	cfg.Most = 10
-	c := claiming.NewCombiner(cfg, gate.call)
+	cfg.QueueMax = 10
+	c := claiming.NewCoalescer(cfg, gate.call)
 	var g errgroup.Group
 	g.Go(func() error { _, err := c.Claim(t.Context(), request("first")); return err })
 	<-gate.entered
@@ -196,10 +196,10 @@ func TestCombiner_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
 	require.Len(t, gate.seen, 11)
 }
 
-func TestCombiner_WhoLeftBeforeIsNotSentAndWhoLeftAfterIsAnswered(t *testing.T) {
+func TestCoalescer_WhoLeftBeforeIsNotSentAndWhoLeftAfterIsAnswered(t *testing.T) {
 	t.Parallel()
 	gate := newGated()
-	c := claiming.NewCombiner(config(), gate.call)
+	c := claiming.NewCoalescer(config(), gate.call)
 	sent, leaveSent := context.WithCancel(t.Context())
 	queued, leaveQueued := context.WithCancel(t.Context())
 	first, second, third := request("sent"), request("queued"), request("stays")
@@ -223,12 +223,12 @@ func TestCombiner_WhoLeftBeforeIsNotSentAndWhoLeftAfterIsAnswered(t *testing.T) 
 	require.Equal(t, map[uuid.UUID]int{first.ID: 1, third.ID: 1}, gate.seen)
 }
 
-func TestCombiner_BatchThatIsLeftTellsEachClaim(t *testing.T) {
+func TestCoalescer_BatchThatIsLeftTellsEachClaim(t *testing.T) {
 	t.Parallel()
 	gate := newGated()
 	cfg := config()
 	cfg.PerCall = 2
-	c := claiming.NewCombiner(cfg, gate.call)
+	c := claiming.NewCoalescer(cfg, gate.call)
 	ctx, leave := context.WithCancel(t.Context())
 	reqs := []lua.ClaimRequest{request("a"), request("b"), request("c"), request("d"), request("e")}
 	var errs []error
@@ -249,13 +249,13 @@ func TestCombiner_BatchThatIsLeftTellsEachClaim(t *testing.T) {
 	require.Len(t, gate.seen, 2)
 }
 
-func TestCombiner_WhoWaitedTooLongIsNotSent(t *testing.T) {
+func TestCoalescer_WhoWaitedTooLongIsNotSent(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
 	gate := newGated()
 	cfg := config()
 	cfg.WaitMax, cfg.Clock = 2*time.Second, now.Now
-	c := claiming.NewCombiner(cfg, gate.call)
+	c := claiming.NewCoalescer(cfg, gate.call)
 	var wg sync.WaitGroup
 	var errOld, errNew error
 	wg.Go(func() { _, _ = c.Claim(t.Context(), request("first")) })
@@ -274,10 +274,10 @@ func TestCombiner_WhoWaitedTooLongIsNotSent(t *testing.T) {
 	require.NoError(t, errNew)
 }
 
-func TestCombiner_FailedCallFailsItsCallersAndNoOthers(t *testing.T) {
+func TestCoalescer_FailedCallFailsItsCallersAndNoOthers(t *testing.T) {
 	t.Parallel()
 	gate := newGated()
-	c := claiming.NewCombiner(config(), gate.call)
+	c := claiming.NewCoalescer(config(), gate.call)
 	var wg sync.WaitGroup
 	var errFirst, errSecond error
 	wg.Go(func() { _, errFirst = c.Claim(t.Context(), request("first")) })
@@ -292,12 +292,12 @@ func TestCombiner_FailedCallFailsItsCallersAndNoOthers(t *testing.T) {
 	require.NoError(t, errSecond)
 }
 
-func TestCombiner_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
+func TestCoalescer_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
 	t.Parallel()
 	gate := newGated()
 	cfg := config()
 	cfg.PerCall = 1
-	c := claiming.NewCombiner(cfg, gate.call)
+	c := claiming.NewCoalescer(cfg, gate.call)
 	var g errgroup.Group
 	for range 3 {
 		g.Go(func() error { _, err := c.Claim(t.Context(), request("u")); return err })
@@ -321,12 +321,12 @@ func TestCombiner_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
 	require.Len(t, gate.seen, 3)
 }
 
-func TestCombiner_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
+func TestCoalescer_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
 	t.Parallel()
 	gate := newGated()
 	cfg := config()
-	cfg.PerCall, cfg.Most = 1, 4
-	c := claiming.NewCombiner(cfg, gate.call)
+	cfg.PerCall, cfg.QueueMax = 1, 4
+	c := claiming.NewCoalescer(cfg, gate.call)
 	var g errgroup.Group
 	claim := func(i int) {
 		g.Go(func() error {

@@ -3,7 +3,6 @@ package claiming_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,11 +13,11 @@ import (
 	"dibs/models"
 )
 
-const lasts = 50 * time.Millisecond
+const lasts = claiming.SoldOutFor
 
 func TestSoldOut_RefusesForAMomentThenLetsAllLook(t *testing.T) {
 	t.Parallel()
-	s := claiming.NewSoldOut(lasts)
+	s := &claiming.SoldOut{}
 	now := apitest.Now
 	require.False(t, s.Refuses(now), "nothing is known")
 	s.Learn(s.Round(), now, 0, models.OutcomeClaimed)
@@ -50,26 +49,26 @@ func TestSoldOut_LearnsOnlyWhatStockSays(t *testing.T) {
 		"absent":               {0, []models.Outcome{models.OutcomeAbsent}, false},
 		"a replay":             {0, []models.Outcome{models.OutcomeReplayed}, false},
 	} {
-		s := claiming.NewSoldOut(lasts)
+		s := &claiming.SoldOut{}
 		s.Learn(s.Round(), apitest.Now, c.remaining, c.outcomes...)
 		require.Equal(t, c.want, s.Refuses(apitest.Now), name)
 	}
-	s := claiming.NewSoldOut(lasts)
+	s := &claiming.SoldOut{}
 	s.Learn(s.Round(), apitest.Now, 0, models.OutcomeSoldOut)
 	s.Learn(s.Round(), apitest.Now, 0, models.OutcomeReplayed)
 	require.True(t, s.Refuses(apitest.Now), "a replay does not undo it")
 	s.Learn(s.Round(), apitest.Now, 0, models.OutcomePaused)
 	require.False(t, s.Refuses(apitest.Now), "paused is another reason")
 	s.Learn(s.Round(), apitest.Now, 0, models.OutcomeSoldOut)
-	s.Doubt()
+	s.Invalidate()
 	require.False(t, s.Refuses(apitest.Now), "a failed call leaves nothing known")
 }
 
 func TestSoldOut_CallFromBeforeAChangeDoesNotBringItBack(t *testing.T) {
 	t.Parallel()
-	s := claiming.NewSoldOut(lasts)
+	s := &claiming.SoldOut{}
 	before := s.Round()
-	s.Forget()
+	s.Invalidate()
 	s.Learn(before, apitest.Now, 0, models.OutcomeSoldOut)
 	require.False(t, s.Refuses(apitest.Now))
 }

@@ -8,12 +8,15 @@ import (
 	"dibs/api/wire"
 )
 
-// withoutStrangers guards a service without tokens, which listens on loopback only: there the browser on the same machine
-// is the one door left. A page from elsewhere may neither post here nor, by a name of its own that resolves to
-// 127.0.0.1, read here. With tokens this is not needed: no page can make a browser send one.
-func (s *Server) withoutStrangers(next http.Handler) http.Handler {
+// refuseOtherSites guards a service without tokens, which listens on loopback only, against the browser on the same machine: a
+// page of another site may neither post here nor, by a name of its own that resolves to 127.0.0.1, read here. With tokens this
+// is not needed: no page can make a browser send one.
+func refuseOtherSites(next http.Handler) http.Handler {
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		(&wire.Problem{Code: wire.CodeForbidden, Detail: "Pages of other sites may not call a service without tokens."}).Write(w)
+		p := &wire.Problem{
+			Code: wire.CodeForbidden, Detail: "Pages of other sites may not call a service without tokens. Set tokens, or call it as 127.0.0.1.",
+		}
+		p.Write(w)
 	})
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(refuse)
@@ -30,7 +33,7 @@ func (s *Server) withoutStrangers(next http.Handler) http.Handler {
 // isLoopbackHost tells whether a Host header names this machine itself.
 func isLoopbackHost(host string) bool {
 	if port, usual := strings.CutPrefix(host, "127.0.0.1:"); usual && isNumber(port) {
-		return true // without the cost of what follows
+		return true // the usual case, without the cost of the others
 	}
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -42,7 +42,7 @@ func (w *watchful) Recover(ctx context.Context, id string, seen lua.Position) (l
 }
 
 // A process that was told of a claim takes no other from a Redis that has forgotten it, and says how far it was.
-func TestSeen_ARedisThatWentBackIsRefusedAndReported(t *testing.T) {
+func TestPosition_ARedisThatWentBackIsRefusedAndReported(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t)
 	scripts, err := lua.New(rdb.Client(), lua.Options{})
@@ -84,7 +84,7 @@ dibs_rolled_back_total 1
 }
 
 // A process that is new to a campaign learns from MySQL what Redis must not be behind of.
-func TestSeen_ANewProcessKnowsWhatMySQLKnows(t *testing.T) {
+func TestPosition_ANewProcessKnowsWhatMySQLKnows(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t)
 	scripts, err := lua.New(rdb.Client(), lua.Options{})

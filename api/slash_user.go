@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// A user may be called "/". ServeMux takes a segment that unescapes to that for the end of a path, so this one path is found
+// The id of a user may be "/". ServeMux takes a segment that unescapes to this for the end of the path, so that one path is matched
 // without it.
 const (
 	userClaimsPath = "/v1/users/{user_id}/claims"
 	slashUser      = "/"
 )
 
-// slashUserFirst hands what surely asks for the claims of the user "/" to list, and the rest to mux.
+// slashUserFirst gives each request for the claims of user "/" to list, and all others to mux.
 func slashUserFirst(list http.HandlerFunc, mux http.Handler) http.Handler {
 	lower, upper := strings.Replace(userClaimsPath, "{user_id}", "%2f", 1), strings.Replace(userClaimsPath, "{user_id}", "%2F", 1)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,9 +12,9 @@ import (
 	"dibs/internal/apitest"
 )
 
-func TestSide_MetricsAskForTheViewersToken(t *testing.T) {
+func TestMetricsHandler_MetricsAskForTheViewersToken(t *testing.T) {
 	t.Parallel()
-	locked := api.Side(api.Tokens{Viewer: "v1ewer", Storefront: "st0re"}, prometheus.NewRegistry())
+	locked := api.MetricsHandler(api.Tokens{Viewer: "v1ewer", Storefront: "st0re"}, prometheus.NewRegistry())
 	for token, want := range map[string]int{"": 401, "wrong": 401, "st0re": 403, "v1ewer": 200} {
 		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 		if token != "" {
@@ -25,5 +25,5 @@ func TestSide_MetricsAskForTheViewersToken(t *testing.T) {
 		require.Equal(t, want, w.Code, token)
 	}
 	require.Equal(t, 200, apitest.Ask(locked, "GET", "/healthz", "").Code)
-	require.Equal(t, 200, apitest.Ask(api.Side(api.Tokens{}, prometheus.NewRegistry()), "GET", "/metrics", "").Code)
+	require.Equal(t, 200, apitest.Ask(api.MetricsHandler(api.Tokens{}, prometheus.NewRegistry()), "GET", "/metrics", "").Code)
 }

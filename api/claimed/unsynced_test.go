@@ -50,7 +50,7 @@ func (s *slowStreams) Entries(_ context.Context, _ int, from lua.EntryID, _ int)
 }
 
 // Who asks while a round runs must not get its result: the claim may have come after that round had read the stream.
-func TestTail_WhoComesDuringARoundGetsTheNextOneAndSharesIt(t *testing.T) {
+func TestUnsynced_WhoComesDuringARefreshGetsTheNextOneAndSharesIt(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewRoom(apitest.Coupon("c", 5))
 	s := &slowStreams{Room: room, reading: make(chan struct{}), gate: make(chan struct{})}

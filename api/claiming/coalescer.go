@@ -1,0 +1,233 @@
+package claiming
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"dibs/api/workers"
+	"dibs/lua"
+)
+
+// ticket is one claim on its way. The coalescer owns it from submit until its waiter is notified.
+type ticket struct {
+	req    lua.ClaimRequest
+	waiter *waiter
+	joined time.Time
+	answer answer
+}
+
+// answer is what became of a claim. err is as Claimer says, and lua.ErrUnavailable for a claim that was not sent.
+type answer struct {
+	reply lua.ClaimReply
+	err   error
+}
+
+// waiter is a caller with its tickets. It waits until all are answered, which takes QueueWait and two calls at most. Claims of a
+// caller that leaves are dropped, unless they are sent already.
+type waiter struct {
+	ctx     context.Context //nolint:containedctx // the caller's, asked before its claims are sent
+	tickets []ticket
+	open    atomic.Int32  // tickets without an answer
+	done    chan struct{} // receives once, when the last ticket is answered
+}
+
+// newWaiter makes a waiter with room for some tickets.
+func newWaiter(ctx context.Context, tickets int) *waiter {
+	return &waiter{ctx: ctx, tickets: make([]ticket, 0, tickets), done: make(chan struct{}, 1)}
+}
+
+// add makes a ticket. There must be room: tickets never move.
+func (w *waiter) add(req lua.ClaimRequest) *ticket {
+	w.open.Add(1)
+	w.tickets = append(w.tickets, ticket{req: req, waiter: w})
+	return &w.tickets[len(w.tickets)-1]
+}
+
+// answered says that n tickets have their answers. Each ticket is counted once.
+func (w *waiter) answered(n int32) {
+	if w.open.Add(-n) == 0 {
+		w.done <- struct{}{}
+	}
+}
+
+var (
+	errQueueFull = fmt.Errorf("%w: too many claims wait for this campaign", lua.ErrUnavailable)
+	errWaited    = fmt.Errorf("%w: the claim waited too long and was not sent", lua.ErrUnavailable)
+	errLeft      = fmt.Errorf("%w: the caller left before the claim was sent", lua.ErrUnavailable)
+	errStopping  = fmt.Errorf("%w: the service is stopping", lua.ErrUnavailable)
+)
+
+// queueMax bounds the claims that wait for one campaign: at 25,000 claims a second they wait for a third of a second.
+const queueMax = 8192
+
+// coalescer puts the claims that come while a script call is in flight into the next one. The first claim of an idle campaign is
+// sent at once. An idle coalescer has no goroutine: workers exist while claims are queued.
+//
+//	submit ─▶ queue (bounded) ─▶ worker: take ≤ perCall ─▶ call ─▶ notify every waiter
+type coalescer struct {
+	call     func(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error)
+	group    *workers.Group
+	perCall  int
+	inFlight int // calls at once
+	queueMax int
+	waitMax  time.Duration
+	clock    func() time.Time
+	metrics  *metrics
+
+	mu      sync.Mutex
+	queue   []*ticket
+	head    int // of queue
+	workers int
+}
+
+// claim sends one claim and waits for its answer, which is on the ticket.
+func (c *coalescer) claim(ctx context.Context, req lua.ClaimRequest) *ticket {
+	w := newWaiter(ctx, 1)
+	t := w.add(req)
+	c.submit([]*ticket{t})
+	<-w.done
+	return t
+}
+
+// submit queues tickets of one waiter in order. Tickets that do not fit are answered at once.
+func (c *coalescer) submit(tickets []*ticket) {
+	now, err := c.clock(), errQueueFull
+	c.mu.Lock()
+	queued := min(len(tickets), c.queueMax-c.waiting())
+	for _, t := range tickets[:queued] {
+		t.joined = now
+	}
+	c.queue = append(c.queue, tickets[:queued]...)
+	if queued > 0 && c.workers < c.inFlight && (c.workers == 0 || c.waiting() >= c.perCall) {
+		switch {
+		case c.group.Go(c.work):
+			c.workers++
+		case c.workers == 0: // the tickets are alone in the queue, and no worker will come
+			queued, err = 0, errStopping
+			c.queue, c.head = c.queue[:0], 0
+		}
+	}
+	c.mu.Unlock()
+	c.metrics.queued.Add(float64(queued))
+	for _, t := range tickets[queued:] {
+		t.answer.err = err
+	}
+	notify(tickets[queued:])
+}
+
+func (c *coalescer) waiting() int { return len(c.queue) - c.head }
+
+// scratch is the memory of a worker. Workers come and go with each lull, their scratch is used again.
+type scratch struct {
+	sending, dropped []*ticket
+	reqs             []lua.ClaimRequest
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// release clears a scratch, so that it keeps no claim alive, and gives it back.
+func (s *scratch) release() {
+	clear(s.sending[:cap(s.sending)])
+	clear(s.dropped[:cap(s.dropped)])
+	clear(s.reqs[:cap(s.reqs)])
+	scratches.Put(s)
+}
+
+// work makes calls until the queue is empty.
+func (c *coalescer) work() {
+	s := scratches.Get().(*scratch) //nolint:forcetypeassert // only these go in
+	defer s.release()
+	for c.take(s) {
+		notify(s.dropped)
+		if len(s.sending) > 0 {
+			c.send(s)
+		}
+	}
+}
+
+// take moves tickets from the queue: to sending for the next call, and to dropped when they must not be sent any more. False
+// says that the queue was empty and the worker is over.
+func (c *coalescer) take(s *scratch) bool {
+	s.sending, s.dropped = s.sending[:0], s.dropped[:0]
+	before := c.clock().Add(-c.waitMax)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(s.sending) < c.perCall && c.waiting() > 0 {
+		t := c.queue[c.head]
+		c.queue[c.head] = nil
+		c.head++
+		switch {
+		case t.waiter.ctx.Err() != nil:
+			t.answer.err = errLeft
+		case t.joined.Before(before):
+			t.answer.err = errWaited
+		default:
+			s.sending = append(s.sending, t)
+			continue
+		}
+		s.dropped = append(s.dropped, t)
+	}
+	c.compact()
+	taken := len(s.sending) + len(s.dropped)
+	c.metrics.queued.Sub(float64(taken))
+	if taken == 0 {
+		c.workers--
+	}
+	return taken > 0
+}
+
+// compact keeps the queue's array from growing without end.
+func (c *coalescer) compact() {
+	switch {
+	case c.waiting() == 0:
+		c.queue, c.head = c.queue[:0], 0
+	case c.head > c.queueMax:
+		n := copy(c.queue, c.queue[c.head:])
+		clear(c.queue[n:])
+		c.queue, c.head = c.queue[:n], 0
+	}
+}
+
+// send makes one call and hands out its replies.
+func (c *coalescer) send(s *scratch) {
+	s.reqs = s.reqs[:0]
+	for _, t := range s.sending {
+		s.reqs = append(s.reqs, t.req)
+	}
+	c.metrics.perCall.Observe(float64(len(s.reqs)))
+	replies, err := c.callOrPanic(s.reqs)
+	if err == nil && len(replies) != len(s.reqs) {
+		err = fmt.Errorf("%w: %d replies to %d claims", lua.ErrOutcomeUnknown, len(replies), len(s.reqs))
+	}
+	for i, t := range s.sending {
+		if t.answer.err = err; err == nil {
+			t.answer.reply = replies[i]
+		}
+	}
+	notify(s.sending)
+}
+
+// callOrPanic makes an error of a panic: waiters need an answer.
+func (c *coalescer) callOrPanic(reqs []lua.ClaimRequest) (replies []lua.ClaimReply, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			replies, err = nil, fmt.Errorf("%w: panic: %v", lua.ErrOutcomeUnknown, v)
+		}
+	}()
+	return c.call(reqs)
+}
+
+// notify tells waiters that tickets have their answers. A waiter may be gone once its last ticket is counted, so tickets of one
+// waiter that lie side by side are counted together.
+func notify(tickets []*ticket) {
+	for i := 0; i < len(tickets); {
+		w, n := tickets[i].waiter, int32(0)
+		for ; i < len(tickets) && tickets[i].waiter == w; i++ {
+			n++
+		}
+		w.answered(n)
+	}
+}

@@ -1,0 +1,154 @@
+package claiming
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/time/rate"
+
+	"dibs/api/wire"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// lane takes the claims of one campaign in this process.
+type lane struct {
+	cfg       *Config
+	metrics   *metrics
+	meta      lua.Meta
+	coalescer coalescer
+	sold      soldOut
+	latest    latest
+	used      atomic.Int64   // nanoseconds since 1970
+	logSome   rate.Sometimes // a Redis that is away fails every call
+
+	hydrating  sync.Mutex
+	hydratedAt time.Time // the last attempt
+	hydrated   bool      // by the last attempt
+}
+
+func newLane(cfg *Config, m *metrics, meta lua.Meta) *lane {
+	l := &lane{cfg: cfg, metrics: m, meta: meta, logSome: rate.Sometimes{Interval: time.Second}}
+	l.coalescer = coalescer{
+		call: l.call, group: cfg.Workers, perCall: cfg.ClaimsPerCall, inFlight: cfg.ClaimsInFlight, queueMax: queueMax,
+		waitMax: cfg.QueueWait, clock: cfg.Clock, metrics: m,
+	}
+	return l
+}
+
+// admit refuses a claim that need not be sent, or gives it its id. It looks at the sold-out memory last: a claim that it lets
+// through must be sent.
+func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *wire.Problem {
+	if l.meta.Kind == models.KindPacket && req.Quantity != 1 {
+		return wire.Invalid("quantity", "must be 1 in a packet campaign")
+	}
+	if p := users.refuse(req.UserID, now); p != nil {
+		return p
+	}
+	if req.Key == "" && l.sold.refuses(now) {
+		return wire.Refuse(wire.CodeSoldOut)
+	}
+	var err error
+	if req.ID, err = uuid.NewV7(); err != nil {
+		return wire.Refuse(wire.CodeUnavailable)
+	}
+	return nil
+}
+
+// call makes one script call for the coalescer. It has its own time: a caller that leaves must not take the others along.
+func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
+	round, began := l.sold.round.Load(), l.cfg.Clock()
+	replies, view, err := l.send(reqs)
+	if err == nil && l.isGone(replies, view) && l.hydrate() {
+		replies, view, err = l.send(reqs) // the first call made no claim
+	}
+	if err != nil {
+		l.sold.invalidate()
+		l.logSome.Do(func() {
+			l.cfg.Logger.Warn("script call for claims failed, they are refused; is redis up?",
+				slog.String("campaign_id", l.meta.ID), slog.Int("claims", len(reqs)), slog.Any("error", err))
+		})
+		return nil, err
+	}
+	l.latest.advance(view.Position)
+	l.sold.learn(round, began, replies, view.Remaining)
+	return replies, nil
+}
+
+func (l *lane) send(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.CallTimeout)
+	defer cancel()
+	return l.cfg.Claimer.ClaimAfter(ctx, l.meta, l.latest.position(), reqs)
+}
+
+// isGone tells whether Redis lacks the campaign, or a part of it. All replies of a call say so, or none.
+func (l *lane) isGone(replies []lua.ClaimReply, view lua.CampaignView) bool {
+	if len(replies) == 0 {
+		return false
+	}
+	switch replies[0].Outcome {
+	case models.OutcomeAbsent:
+		return true
+	case models.OutcomeDamaged: // a lost part damages the whole call, which has no view then; a user's broken record does not
+		return view == lua.CampaignView{}
+	case models.OutcomeRolledBack:
+		l.metrics.rolledBack.Inc()
+		l.logSome.Do(func() {
+			latest := l.latest.position()
+			l.cfg.Logger.Error("redis lost claims of a campaign: it went back behind what this process saw; claims are refused until it is loaded anew",
+				slog.String("campaign_id", l.meta.ID), slog.Int64("epoch", view.Epoch), slog.Int64("seq", view.Seq),
+				slog.Int64("seen_epoch", latest.Epoch), slog.Int64("seen_seq", latest.Seq))
+		})
+		return true
+	default:
+		return false
+	}
+}
+
+// hydrateEvery bounds how often MySQL is asked for a campaign that it can't bring back.
+const hydrateEvery = 100 * time.Millisecond
+
+// hydrate has the campaign loaded into Redis and tells whether to call again.
+func (l *lane) hydrate() bool {
+	l.hydrating.Lock()
+	defer l.hydrating.Unlock()
+	now := l.cfg.Clock()
+	if now.Sub(l.hydratedAt) < hydrateEvery {
+		return l.hydrated
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+	defer cancel()
+	_, err := l.cfg.Hydrator.Recover(ctx, l.meta.ID, l.latest.position())
+	if err != nil {
+		l.logSome.Do(func() {
+			l.cfg.Logger.Warn("campaign is not in redis and was not loaded, its claims are refused",
+				slog.String("campaign_id", l.meta.ID), slog.Any("error", err))
+		})
+	}
+	l.hydratedAt, l.hydrated = now, err == nil
+	return l.hydrated
+}
+
+// latest is the latest position of a campaign that this process saw in Redis.
+type latest struct {
+	mu sync.Mutex
+	at lua.Position
+}
+
+func (l *latest) position() lua.Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at
+}
+
+func (l *latest) advance(to lua.Position) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at.Before(to) {
+		l.at = to
+	}
+}

@@ -1,0 +1,167 @@
+package claiming
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+const (
+	lookupTimeout = 2 * time.Second // of finding a campaign on its first claim
+	lookupsMax    = 16              // at once
+	// definitionWait bounds how long a campaign's first claim waits for MySQL when Redis has the campaign.
+	definitionWait = 250 * time.Millisecond
+
+	campaignsMax = 10_000
+	campaignIdle = 10 * time.Minute
+)
+
+// lanes are the campaigns that this process saw claims of. A campaign is looked up on its first claim, in Redis or else in MySQL.
+// What is found never changes, see lua.Meta. That a campaign does not exist is not remembered.
+type lanes struct {
+	cfg          Config
+	metrics      *metrics
+	campaignsMax int           // in memory
+	campaignIdle time.Duration // a lane without claims for this long is dropped
+
+	lookups chan struct{} // holds a token for each look-up that runs
+	flights singleflight.Group
+
+	mu    sync.RWMutex
+	byID  map[string]*lane
+	swept time.Time
+}
+
+func newLanes(cfg Config, m *metrics) *lanes {
+	return &lanes{
+		cfg: cfg, metrics: m, campaignsMax: campaignsMax, campaignIdle: campaignIdle,
+		lookups: make(chan struct{}, lookupsMax), byID: make(map[string]*lane), swept: cfg.Clock(),
+	}
+}
+
+// get finds the lane of a campaign. Errors: models.ErrNotFound; any other means that the campaign is not available now.
+func (ls *lanes) get(ctx context.Context, id string, now time.Time) (*lane, error) {
+	if l := ls.known(id, now); l != nil {
+		return l, nil
+	}
+	return ls.open(ctx, id)
+}
+
+// known is the lane of a campaign, nil when this process saw no claim of it.
+func (ls *lanes) known(id string, now time.Time) *lane {
+	ls.mu.RLock()
+	defer ls.mu.RUnlock()
+	l := ls.byID[id]
+	if l != nil {
+		l.used.Store(now.UnixNano())
+	}
+	return l
+}
+
+// open looks a campaign up, once for all that ask at the same time.
+func (ls *lanes) open(ctx context.Context, id string) (*lane, error) {
+	flight := ls.flights.DoChan(id, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+		defer cancel()
+		meta, at, err := ls.lookUp(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		l := ls.add(meta)
+		l.latest.advance(at)
+		return l, nil
+	})
+	select {
+	case got := <-flight:
+		if got.Err != nil {
+			return nil, got.Err
+		}
+		return got.Val.(*lane), nil //nolint:forcetypeassert // see above
+	case <-ctx.Done():
+		return nil, fmt.Errorf("claiming: campaign %s: %w", id, ctx.Err())
+	}
+}
+
+// lookUp finds a campaign and the position that Redis must not be behind.
+func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.Position, err error) {
+	select {
+	case ls.lookups <- struct{}{}:
+		defer func() { <-ls.lookups }()
+	case <-ctx.Done():
+		return meta, at, fmt.Errorf("claiming: too many campaigns are looked up at once: %w", ctx.Err())
+	}
+	state, err := ls.cfg.States.State(ctx, id)
+	gone := errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrDamaged)
+	if gone || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
+		meta, err = ls.cfg.Hydrator.Hydrate(ctx, id)
+		return meta, at, err
+	}
+	if err != nil {
+		return meta, at, err
+	}
+	at = lua.Position{Epoch: state.Epoch, Seq: state.Seq}
+	definitionCtx, cancel := context.WithTimeout(ctx, definitionWait)
+	defer cancel()
+	c, err := ls.cfg.Campaigns.Get(definitionCtx, id)
+	if err != nil { // claims go on without MySQL
+		return state.Meta, at, nil //nolint:nilerr // see above
+	}
+	if wentBack(&state, &c) {
+		meta, err = ls.cfg.Hydrator.Hydrate(ctx, id)
+		return meta, at, err
+	}
+	if synced := (lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq}); at.Before(synced) {
+		at = synced
+	}
+	return state.Meta, at, nil
+}
+
+// wentBack tells whether Redis was put back to a time before a change, an eviction or a loss that MySQL knows of.
+func wentBack(state *lua.State, c *models.Campaign) bool {
+	older := state.Epoch == c.Epoch && state.Version < c.AppliedVersion
+	return older || c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyLost
+}
+
+func (ls *lanes) add(meta lua.Meta) *lane {
+	l := newLane(&ls.cfg, ls.metrics, meta)
+	now := ls.cfg.Clock()
+	l.used.Store(now.UnixNano())
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if other := ls.byID[meta.ID]; other != nil {
+		return other
+	}
+	ls.drop(now)
+	ls.byID[meta.ID] = l
+	return l
+}
+
+// drop makes room for a lane. Now and then it drops the idle lanes, and the one that is idle for longest when there are too
+// many. A lane that is in use somewhere goes on working; it is only not found again.
+func (ls *lanes) drop(now time.Time) {
+	full := len(ls.byID) >= ls.campaignsMax
+	if !full && now.Sub(ls.swept) < ls.campaignIdle {
+		return
+	}
+	ls.swept = now
+	idleSince := now.Add(-ls.campaignIdle).UnixNano()
+	oldest, oldestUsed := "", int64(0)
+	for id, l := range ls.byID {
+		used := l.used.Load()
+		if used < idleSince {
+			delete(ls.byID, id)
+		} else if oldest == "" || used < oldestUsed {
+			oldest, oldestUsed = id, used
+		}
+	}
+	if len(ls.byID) >= ls.campaignsMax {
+		delete(ls.byID, oldest)
+	}
+}

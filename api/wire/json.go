@@ -1,0 +1,262 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// depthMax bounds the nesting of a body.
+const depthMax = 32
+
+// Field is a field that a JSON object may have.
+type Field struct {
+	Name string
+	read func(r *reader) *Problem
+}
+
+// ReadObject reads a body that is one JSON object: whole, valid UTF-8, each field known and there once. A text that is broken
+// anywhere is malformed, whatever else is wrong with it; otherwise the first field that can't be accepted is refused.
+func ReadObject(body []byte, fields []Field) *Problem {
+	r := readers.Get().(*reader) //nolint:forcetypeassert // only these go in
+	defer readers.Put(r)
+	r.broken = nil
+	r.d.Reset(bytes.NewBuffer(body), duplicates)
+	var refused *Problem
+	switch r.d.PeekKind() {
+	case '{':
+		refused = r.object(fields)
+	case jsontext.KindInvalid:
+		r.token()
+	default:
+		return Malformed("The body must be a JSON object.")
+	}
+	r.skipTo(0)
+	r.end()
+	if r.broken != nil {
+		return r.broken
+	}
+	return refused
+}
+
+// Text is a string.
+func Text(name string, into **string) Field {
+	return Field{name, func(r *reader) *Problem {
+		t, p := r.begin(name, '"', "a string")
+		if p == nil {
+			*into = new(t.String())
+		}
+		return p
+	}}
+}
+
+// TextOrNull is a string or null.
+func TextOrNull(name string, into **string, null *bool) Field {
+	text := Text(name, into)
+	return Field{name, func(r *reader) *Problem {
+		if *null = r.d.PeekKind() == 'n'; *null {
+			r.token()
+			return nil
+		}
+		return text.read(r)
+	}}
+}
+
+// ID is a string that check accepts, see models.ErrID.
+func ID(name string, into *string, check func(id string) error) Field {
+	return Field{name, func(r *reader) *Problem {
+		t, p := r.begin(name, '"', "a string")
+		if p != nil {
+			return p
+		}
+		*into = t.String()
+		return InvalidID(name, check(*into))
+	}}
+}
+
+// Integer is a whole number from least to most. 1.0 and 1e0 are refused: amounts are written as what they are.
+func Integer(name string, into *int64, least, most int64) Field {
+	return Field{name, func(r *reader) *Problem {
+		t, p := r.begin(name, '0', "a whole number")
+		if p != nil {
+			return p
+		}
+		text := t.String()
+		if strings.ContainsAny(text, ".eE") {
+			return Invalid(name, "must be a whole number, without fraction or exponent")
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < least || n > most {
+			return Invalid(name, "must be "+strconv.FormatInt(least, 10)+" to "+strconv.FormatInt(most, 10))
+		}
+		*into = n
+		return nil
+	}}
+}
+
+// OptionalInteger is an Integer that leaves nil when it is not there.
+func OptionalInteger(name string, into **int64, least, most int64) Field {
+	n := new(int64)
+	number := Integer(name, n, least, most)
+	return Field{name, func(r *reader) *Problem {
+		*into = n
+		return number.read(r)
+	}}
+}
+
+// List is an array of up to most objects. check is called after each, with what is wrong with it; what check returns is wrong
+// with the whole.
+func List[T any](name string, most int, into *[]T, fields func(*T) []Field, check func(element *T, i int, p *Problem) *Problem) Field {
+	return Field{name, func(r *reader) *Problem {
+		if _, p := r.begin(name, '[', "an array"); p != nil {
+			return p
+		}
+		*into = []T{}
+		var element, zero T
+		elementFields, depth := fields(&element), r.d.StackDepth()
+		for i := 0; r.d.PeekKind() != ']'; i++ {
+			if i == most {
+				return Invalid(name, "must be 1 to "+strconv.Itoa(most))
+			}
+			element = zero
+			p := r.object(elementFields)
+			r.skipTo(depth)
+			if r.broken != nil {
+				return r.broken
+			}
+			if p = check(&element, i, p); p != nil {
+				return p
+			}
+			*into = append(*into, element)
+		}
+		r.token()
+		return r.broken
+	}}
+}
+
+// reader reads one JSON text, up to what is broken in it.
+type reader struct {
+	d      *jsontext.Decoder
+	broken *Problem
+}
+
+var (
+	duplicates = jsontext.AllowDuplicateNames(true) // refused by their names, see object
+	readers    = sync.Pool{New: func() any { return &reader{d: jsontext.NewDecoder(&bytes.Buffer{})} }}
+)
+
+// token reads the next token; it has no kind where the text is broken.
+func (r *reader) token() jsontext.Token {
+	if r.broken != nil {
+		return jsontext.Token{}
+	}
+	t, err := r.d.ReadToken()
+	switch {
+	case err != nil:
+		r.broken = brokenText(err)
+		return jsontext.Token{}
+	case r.d.StackDepth() > depthMax:
+		r.broken = Malformed("The body is nested more than " + strconv.Itoa(depthMax) + " deep.")
+	}
+	return t
+}
+
+// begin reads the token that a value begins with, or is.
+func (r *reader) begin(name string, kind jsontext.Kind, wanted string) (jsontext.Token, *Problem) {
+	t := r.token()
+	switch {
+	case r.broken != nil:
+		return t, r.broken
+	case t.Kind() == kind:
+		return t, nil
+	case t.Kind() == 'n':
+		return t, Invalid(name, "must be "+wanted+", not null; leave it out instead")
+	default:
+		return t, Invalid(name, "must be "+wanted)
+	}
+}
+
+// object reads an object up to the first field that is refused.
+func (r *reader) object(fields []Field) *Problem {
+	if _, p := r.begin("", '{', "an object"); p != nil {
+		return p
+	}
+	var seen uint64
+	for {
+		t := r.token()
+		if t.Kind() != '"' {
+			return r.broken // nil at the end
+		}
+		name := t.String()
+		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
+		if i < 0 {
+			return Invalid(shorten(name), "is not a known field")
+		}
+		if seen&(1<<i) != 0 {
+			return Invalid(name, "is there twice")
+		}
+		seen |= 1 << i
+		if p := fields[i].read(r); p != nil {
+			return p
+		}
+	}
+}
+
+// skipTo reads over what is nested deeper than depth.
+func (r *reader) skipTo(depth int) {
+	for r.broken == nil && r.d.StackDepth() > depth {
+		r.token()
+	}
+}
+
+// end makes sure that nothing follows.
+func (r *reader) end() {
+	if r.broken != nil {
+		return
+	}
+	if _, err := r.d.ReadToken(); !errors.Is(err, io.EOF) {
+		r.broken = brokenText(err)
+	}
+}
+
+func brokenText(err error) *Problem {
+	switch syntax, ok := errors.AsType[*jsontext.SyntacticError](err); {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return Malformed("The body ends early.")
+	case ok:
+		return Malformed("The body is not JSON in UTF-8 at byte " + strconv.FormatInt(syntax.ByteOffset+1, 10) + ".")
+	case err == nil:
+		return Malformed("The body goes on after its JSON object.")
+	default:
+		return Malformed("The body is empty.")
+	}
+}
+
+// shorten keeps an unknown field's name fit for an answer.
+func shorten(name string) string {
+	const most = 64
+	if len(name) <= most {
+		return name
+	}
+	cut := most
+	for cut > 0 && !utf8.RuneStart(name[cut]) {
+		cut--
+	}
+	return name[:cut] + "…"
+}
+
+// Within makes a refusal say which element of a list it is about.
+func Within(element string, p *Problem) *Problem {
+	reason := strings.TrimPrefix(p.Detail, p.Field+": ")
+	if p.Field != "" {
+		element += "." + p.Field
+	}
+	return Invalid(element, reason)
+}
