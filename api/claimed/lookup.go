@@ -13,7 +13,8 @@ type (
 	claimInput struct {
 		ID string `path:"id"`
 	}
-	claimOutput struct{ Body models.Claim }
+	// ClaimOutput is the answer of GetClaim.
+	ClaimOutput struct{ Body models.Claim }
 
 	userClaimsInput struct {
 		UserID     string `path:"user_id" doc:"printable characters, percent-encoded: a slash is %2F"`
@@ -21,7 +22,8 @@ type (
 		Limit      int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 		Cursor     string `query:"cursor" doc:"next_cursor of the page before"`
 	}
-	userClaimsOutput struct {
+	// UserClaimsOutput is the answer of GetUserClaims.
+	UserClaimsOutput struct {
 		Body struct {
 			Claims     []models.Claim `json:"claims" nullable:"false" doc:"newest first"`
 			NextCursor string         `json:"next_cursor,omitempty" doc:"absent on the last page"`
@@ -30,7 +32,7 @@ type (
 )
 
 // GetClaim is GET /v1/claims/{id}.
-func (s *Routes) GetClaim(ctx context.Context, in *claimInput) (*claimOutput, error) {
+func (s *Routes) GetClaim(ctx context.Context, in *claimInput) (*ClaimOutput, error) {
 	if p := wire.InvalidID("id", models.CheckClaimID(in.ID)); p != nil {
 		return nil, p
 	}
@@ -40,7 +42,7 @@ func (s *Routes) GetClaim(ctx context.Context, in *claimInput) (*claimOutput, er
 	if err != nil {
 		return nil, s.refuseLookup(err)
 	}
-	return &claimOutput{c}, nil
+	return &ClaimOutput{c}, nil
 }
 
 // findClaim asks MySQL first, then looks among the unsynced claims, then asks MySQL again: a claim may have gone from there to

@@ -52,7 +52,7 @@ func newLookups(t *testing.T) *lookups {
 }
 
 // other is another process.
-func (l *lookups) other(cfg api.Config) http.Handler { return apitest.RealServer(l.t, l.d, l.url, cfg) }
+func (l *lookups) other() http.Handler { return apitest.RealServer(l.t, l.d, l.url, api.Config{}) }
 
 // routes is the look-ups of another process alone.
 func (l *lookups) routes(reg prometheus.Registerer) *claimed.Routes {
@@ -124,7 +124,7 @@ func statusOf(h http.Handler, id string) int { return apitest.Ask(h, "GET", "/v1
 func TestLookup_AClaimIsFoundAtOnceAndReadsAsItWasAnswered(t *testing.T) {
 	t.Parallel()
 	l := newLookups(t)
-	other := l.other(api.Config{})
+	other := l.other()
 	for i := range 20 {
 		c, body := l.claim(fmt.Sprintf("Zoë & <co> %d", i))
 		require.Contains(t, body, "expires_at")
@@ -158,7 +158,7 @@ func TestLookup_AClaimOnItsWayIsFoundAndAnIndexFromTheLastDeliveredEntryIsCaught
 		}
 		return lost
 	}
-	require.Empty(t, lost(l.other(api.Config{})))
+	require.Empty(t, lost(l.other()))
 
 	scripts, err := lua.New(l.rdb, lua.Options{})
 	require.NoError(t, err)
@@ -221,7 +221,7 @@ func (m *movingStreams) Unread(ctx context.Context, p int, group string) (lua.Un
 func TestLookup_WithoutMySQLWhatIsUnsyncedIsFoundAndTheRestUnknown(t *testing.T) {
 	t.Parallel()
 	l := newLookups(t)
-	h := l.other(api.Config{})
+	h := l.other()
 	first, _ := l.claim("u")
 	second, _ := l.claim("u")
 	l.sync(l.take(1))
@@ -305,7 +305,7 @@ func TestLookup_WhatRedisLostIsNotShownFromMemory(t *testing.T) {
 			t.Parallel()
 			l := newLookups(t)
 			l.t = t
-			h := l.other(api.Config{})
+			h := l.other()
 			kept, _ := l.claim("u")
 			lost, _ := l.claim("u")
 			require.Equal(t, []int{200, 200}, []int{statusOf(h, kept.ID), statusOf(h, lost.ID)})

@@ -12,7 +12,7 @@ import (
 )
 
 // GetUserClaims is GET /v1/users/{user_id}/claims.
-func (s *Routes) GetUserClaims(ctx context.Context, in *userClaimsInput) (*userClaimsOutput, error) {
+func (s *Routes) GetUserClaims(ctx context.Context, in *userClaimsInput) (*UserClaimsOutput, error) {
 	q, p := in.query()
 	if p != nil {
 		return nil, p
@@ -24,7 +24,7 @@ func (s *Routes) GetUserClaims(ctx context.Context, in *userClaimsInput) (*userC
 		return nil, s.refuseLookup(err)
 	}
 	page, next := wire.Page(claims, in.Limit, cursorOf)
-	out := &userClaimsOutput{}
+	out := &UserClaimsOutput{}
 	out.Body.NextCursor, out.Body.Claims = next, append([]models.Claim{}, page...) // an empty page is [], not null
 	return out, nil
 }

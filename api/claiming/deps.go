@@ -11,7 +11,8 @@ import (
 // must not keep reqs. Errors: lua.ErrUnavailable (no claim was made); any other is taken for lua.ErrOutcomeUnknown.
 type Claimer interface {
 	// ClaimAfter makes no claim when Redis is behind seen, the position that the caller saw last.
-	ClaimAfter(ctx context.Context, m lua.Meta, seen lua.Position, reqs []lua.ClaimRequest) (replies []lua.ClaimReply, now lua.CampaignView, err error)
+	ClaimAfter(ctx context.Context, m lua.Meta, seen lua.Position, reqs []lua.ClaimRequest) (
+		replies []lua.ClaimReply, view lua.CampaignView, err error)
 }
 
 // StateReader reads what Redis holds of a campaign. Errors: lua.ErrAbsent, lua.ErrDamaged and those of a Redis that is away.

@@ -99,7 +99,7 @@ func (l *lane) isGone(replies []lua.ClaimReply, view lua.CampaignView) bool {
 		l.metrics.rolledBack.Inc()
 		l.logSome.Do(func() {
 			latest := l.latest.position()
-			l.cfg.Logger.Error("redis lost claims of a campaign: it went back behind what this process saw; claims are refused until it is loaded anew",
+			l.cfg.Logger.Error("redis went back and lost claims that this process saw: claims are refused until the campaign is loaded anew",
 				slog.String("campaign_id", l.meta.ID), slog.Int64("epoch", view.Epoch), slog.Int64("seq", view.Seq),
 				slog.Int64("seen_epoch", latest.Epoch), slog.Int64("seen_seq", latest.Seq))
 		})

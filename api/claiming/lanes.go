@@ -111,7 +111,7 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 	defer cancel()
 	c, err := ls.cfg.Campaigns.Get(definitionCtx, id)
 	if err != nil { // claims go on without MySQL
-		return state.Meta, at, nil //nolint:nilerr // see above
+		return state.Meta, at, nil
 	}
 	if wentBack(&state, &c) {
 		meta, err = ls.cfg.Hydrator.Hydrate(ctx, id)

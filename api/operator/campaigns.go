@@ -64,13 +64,16 @@ type (
 		Cursor string `query:"cursor" doc:"next_cursor of the page before"`
 	}
 
-	createOutput struct {
+	// CreateOutput is the answer of CreateCampaign.
+	CreateOutput struct {
 		Status   int
 		Location string `header:"Location"`
 		Body     campaignView
 	}
-	campaignOutput struct{ Body campaignView }
-	listOutput     struct {
+	// CampaignOutput is the answer of routes that show one campaign.
+	CampaignOutput struct{ Body campaignView }
+	// ListOutput is the answer of ListCampaigns.
+	ListOutput struct {
 		Body struct {
 			Campaigns  []campaignView `json:"campaigns" nullable:"false"`
 			NextCursor string         `json:"next_cursor,omitempty" doc:"absent on the last page"`
@@ -79,7 +82,7 @@ type (
 )
 
 // CreateCampaign is POST /v1/campaigns.
-func (s *Routes) CreateCampaign(ctx context.Context, in *createInput) (*createOutput, error) {
+func (s *Routes) CreateCampaign(ctx context.Context, in *createInput) (*CreateOutput, error) {
 	campaign, p := in.Body.campaign()
 	if p != nil {
 		return nil, p
@@ -90,7 +93,7 @@ func (s *Routes) CreateCampaign(ctx context.Context, in *createInput) (*createOu
 	if err != nil {
 		return nil, s.refuseChange("create", campaign.ID, err)
 	}
-	out := &createOutput{Status: http.StatusOK, Location: "/v1/campaigns/" + stored.ID, Body: viewOf(&stored)}
+	out := &CreateOutput{Status: http.StatusOK, Location: "/v1/campaigns/" + stored.ID, Body: viewOf(&stored)}
 	if created {
 		out.Status = http.StatusCreated
 	}
@@ -98,7 +101,7 @@ func (s *Routes) CreateCampaign(ctx context.Context, in *createInput) (*createOu
 }
 
 // ListCampaigns is GET /v1/campaigns.
-func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*listOutput, error) {
+func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*ListOutput, error) {
 	if in.Cursor != "" && models.CheckCampaignID(in.Cursor) != nil {
 		return nil, wire.Invalid("cursor", "must be the next_cursor of a page")
 	}
@@ -108,7 +111,7 @@ func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*listOutput,
 	if err != nil {
 		return nil, s.refuseChange("list", "", err)
 	}
-	out := &listOutput{}
+	out := &ListOutput{}
 	page, next := wire.Page(all, in.Limit, func(last *models.Campaign) string { return last.ID })
 	out.Body.NextCursor, out.Body.Campaigns = next, make([]campaignView, len(page))
 	for i := range page {
@@ -118,12 +121,12 @@ func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*listOutput,
 }
 
 // GetCampaign is GET /v1/campaigns/{id}.
-func (s *Routes) GetCampaign(ctx context.Context, in *campaignInput) (*campaignOutput, error) {
+func (s *Routes) GetCampaign(ctx context.Context, in *campaignInput) (*CampaignOutput, error) {
 	c, p := s.campaign(ctx, in.ID)
 	if p != nil {
 		return nil, p
 	}
-	return &campaignOutput{viewOf(&c)}, nil
+	return &CampaignOutput{viewOf(&c)}, nil
 }
 
 func (s *Routes) campaign(ctx context.Context, id string) (models.Campaign, *wire.Problem) {
@@ -140,7 +143,7 @@ func (s *Routes) campaign(ctx context.Context, id string) (models.Campaign, *wir
 }
 
 // ChangeCampaign is PATCH /v1/campaigns/{id}.
-func (s *Routes) ChangeCampaign(ctx context.Context, in *changeInput) (*campaignOutput, error) {
+func (s *Routes) ChangeCampaign(ctx context.Context, in *changeInput) (*CampaignOutput, error) {
 	change, p := in.Body.change()
 	if p != nil {
 		return nil, p
@@ -149,12 +152,12 @@ func (s *Routes) ChangeCampaign(ctx context.Context, in *changeInput) (*campaign
 }
 
 // CloseCampaign is POST /v1/campaigns/{id}/close.
-func (s *Routes) CloseCampaign(ctx context.Context, in *campaignInput) (*campaignOutput, error) {
+func (s *Routes) CloseCampaign(ctx context.Context, in *campaignInput) (*CampaignOutput, error) {
 	return s.change(ctx, in.ID, models.Change{Status: new(models.StatusClosed)})
 }
 
 // change changes a campaign that is not closed. Closing it again, and changing nothing, only show the campaign.
-func (s *Routes) change(ctx context.Context, id string, change models.Change) (*campaignOutput, error) {
+func (s *Routes) change(ctx context.Context, id string, change models.Change) (*CampaignOutput, error) {
 	c, p := s.campaign(ctx, id)
 	if p != nil {
 		return nil, p
@@ -170,5 +173,5 @@ func (s *Routes) change(ctx context.Context, id string, change models.Change) (*
 	if err != nil {
 		return nil, s.refuseChange("change", id, err)
 	}
-	return &campaignOutput{viewOf(&c)}, nil
+	return &CampaignOutput{viewOf(&c)}, nil
 }

@@ -12,7 +12,8 @@ import (
 	"dibs/models"
 )
 
-type stockOutput struct{ Body models.Stock }
+// StockOutput is the answer of GetStock.
+type StockOutput struct{ Body models.Stock }
 
 const (
 	// stockReads is how often MySQL and Redis are read until both are at one watermark.
@@ -25,7 +26,7 @@ const (
 var errLag = errors.New("operator: mysql and redis are not at one watermark")
 
 // GetStock is GET /v1/campaigns/{id}/stock.
-func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*stockOutput, error) {
+func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*StockOutput, error) {
 	if p := wire.InvalidID("id", models.CheckCampaignID(in.ID)); p != nil {
 		return nil, p
 	}
@@ -44,7 +45,7 @@ func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*stockOutput,
 	if err != nil && !errors.Is(err, errLag) {
 		return nil, s.refuse("stock", in.ID, err, "Redis or MySQL does not answer, or the campaign can't be loaded. Send the request again.")
 	}
-	return &stockOutput{stock}, nil
+	return &StockOutput{stock}, nil
 }
 
 // readStock reads MySQL first: Redis, read later, is then never behind it.

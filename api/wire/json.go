@@ -28,7 +28,7 @@ func ReadObject(body []byte, fields []Field) *Problem {
 	r := readers.Get().(*reader) //nolint:forcetypeassert // only these go in
 	defer readers.Put(r)
 	r.broken = nil
-	r.d.Reset(bytes.NewBuffer(body), duplicates)
+	r.d.Reset(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true))
 	var refused *Problem
 	switch r.d.PeekKind() {
 	case '{':
@@ -147,10 +147,8 @@ type reader struct {
 	broken *Problem
 }
 
-var (
-	duplicates = jsontext.AllowDuplicateNames(true) // refused by their names, see object
-	readers    = sync.Pool{New: func() any { return &reader{d: jsontext.NewDecoder(&bytes.Buffer{})} }}
-)
+// readers are used again. Their decoders let a name come twice: object refuses it, and says which.
+var readers = sync.Pool{New: func() any { return &reader{d: jsontext.NewDecoder(&bytes.Buffer{})} }}
 
 // token reads the next token; it has no kind where the text is broken.
 func (r *reader) token() jsontext.Token {

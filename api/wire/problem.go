@@ -55,14 +55,15 @@ type refusal struct {
 var refusals = map[Code]refusal{
 	CodeSoldOut:   {409, "Sold out", "The campaign has fewer units left than the claim asks for.", 0},
 	CodeUserLimit: {409, "User limit reached", "The claim would give this user more units of the campaign than per_user allows.", 0},
-	CodeUserDayLimit: {409, "User's limit for today reached", "The claim would give this user more units today than per_user_per_day allows. " +
-		"The next day begins at midnight in the campaign's time zone.", 0},
+	CodeUserDayLimit: {409, "User's limit for today reached",
+		"The claim would give this user more units today than per_user_per_day allows. " +
+			"The next day begins at midnight in the campaign's time zone.", 0},
 	CodeNotStarted:       {409, "Not started", "The campaign has not started: its starts_at has not come.", 0},
 	CodeNotReleased:      {409, "Not released", "The packets that are left are not released: their release_at has not come.", 0},
 	CodeEnded:            {409, "Ended", "The campaign has ended: its ends_at has passed.", 0},
 	CodePaused:           {409, "Paused", "An operator has paused the campaign.", 0},
 	CodeClosed:           {409, "Closed", "The campaign is closed and can't be opened again.", 0},
-	CodeCampaignExists:   {409, "Campaign exists", "A campaign with this id and other content exists. Choose another id, or change that campaign.", 0},
+	CodeCampaignExists:   {409, "Campaign exists", "Another campaign has this id. Choose another id, or change that campaign.", 0},
 	CodeAlreadyRedeemed:  {409, "Already redeemed", "The claim was redeemed.", 0},
 	CodeAlreadyReleased:  {409, "Already released", "The claim was released.", 0},
 	CodeCampaignNotFound: {404, "Campaign not found", "No campaign has this id.", 0},
@@ -77,7 +78,7 @@ var refusals = map[Code]refusal{
 	CodeRateLimited:  {429, "Rate limited", "This user sends too many claims. Wait as long as Retry-After says.", 1},
 	CodeUnavailable: {503, "Unavailable",
 		"The service can't answer now. This request did nothing; an earlier one with the same key may have. Send it again.", 1},
-	CodeOutcomeUnknown:   {503, "Outcome unknown", "The claim may have been made. Send it again with the same Idempotency-Key to find out.", 1},
+	CodeOutcomeUnknown:   {503, "Outcome unknown", "The claim may have been made. Send it again with its Idempotency-Key to find out.", 1},
 	CodeNotFound:         {404, "Not found", "This path does not exist.", 0},
 	CodeMethodNotAllowed: {405, "Method not allowed", "This path does not take this method. Allow lists those that it takes.", 0},
 	CodeInternal:         {500, "Internal error", "The service failed. Its log has the cause.", 0},

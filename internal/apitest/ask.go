@@ -1,12 +1,13 @@
 package apitest
 
 import (
+	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"dibs/models"
 )
 
+// NewServer is the handler of an API over a Room.
 func NewServer(t testing.TB, room *Room, cfg api.Config) http.Handler {
 	t.Helper()
 	if cfg.Logger == nil {
@@ -36,13 +38,13 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// ask sends one request; headers are "Name: value".
+// Ask sends one request; headers are "Name: value".
 func Ask(h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	var r io.Reader
 	if body != "" {
 		r = strings.NewReader(body)
 	}
-	req := httptest.NewRequest(method, path, r)
+	req := httptest.NewRequestWithContext(context.Background(), method, path, r)
 	for _, line := range headers {
 		name, value, _ := strings.Cut(line, ": ")
 		req.Header.Add(name, value)
@@ -52,9 +54,10 @@ func Ask(h http.Handler, method, path, body string, headers ...string) *httptest
 	return w
 }
 
+// Coupon is a campaign of coupons.
 func Coupon(id string, total int64) models.Campaign { return models.Campaign{ID: id, Total: total} }
 
-// athome lets httptest's requests come to 127.0.0.1 instead of example.com.
+// AtHome lets httptest's requests come to 127.0.0.1 instead of example.com.
 func AtHome(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host == "example.com" {
@@ -64,16 +67,22 @@ func AtHome(h http.Handler) http.Handler {
 	})
 }
 
+// OneClaim is the body of a claim.
 const OneClaim = `{"user_id":"u1"}`
 
+// Problem is a refusal as a client reads it.
 type Problem struct {
-	Type, Title, Detail, Code, Field string
-	Status                           int
-	ClaimID                          string `json:"claim_id"`
-	RetryAfterMs                     int    `json:"retry_after_ms"`
+	Type         string `json:"type"`
+	Title        string `json:"title"`
+	Detail       string `json:"detail"`
+	Code         string `json:"code"`
+	Field        string `json:"field"`
+	Status       int    `json:"status"`
+	ClaimID      string `json:"claim_id"`
+	RetryAfterMs int    `json:"retry_after_ms"`
 }
 
-// requireProblem checks a refusal against the contract and returns it.
+// RequireProblem checks a refusal against the contract and returns it.
 func RequireProblem(t testing.TB, status int, header http.Header, body []byte, code string) Problem {
 	t.Helper()
 	var p Problem
@@ -86,29 +95,32 @@ func RequireProblem(t testing.TB, status int, header http.Header, body []byte, c
 	require.NotEmpty(t, p.Detail)
 	require.Equal(t, status == 503 || status == 429, header.Get("Retry-After") != "", "Retry-After")
 	if seconds := header.Get("Retry-After"); seconds != "" {
-		require.Equal(t, seconds+"000", fmt.Sprint(p.RetryAfterMs), "the body says the same")
+		require.Equal(t, seconds+"000", strconv.Itoa(p.RetryAfterMs), "the body says the same")
 	} else {
 		require.NotContains(t, string(body), "retry_after_ms")
 	}
 	return p
 }
 
-// clock is a clock that tests move.
+// Clock is a clock that tests move.
 type Clock struct {
 	mu sync.Mutex
 	At time.Time
 }
 
+// Now is what the clock shows.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.At
 }
 
+// Add moves the clock.
 func (c *Clock) Add(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.At = c.At.Add(d)
 }
 
+// ASplit is the body of a request for packets.
 const ASplit = `{"count":3,"amount":10,"split":"double_mean","min":1,"max":8,"release_at":"2027-01-01T08:00:00.1239+08:00"}`

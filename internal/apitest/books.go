@@ -10,6 +10,7 @@ import (
 	"dibs/models"
 )
 
+// Create knows a campaign again by its total, name and limit.
 func (r *Room) Create(_ context.Context, c models.Campaign) (models.Campaign, bool, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -26,6 +27,7 @@ func (r *Room) Create(_ context.Context, c models.Campaign) (models.Campaign, bo
 	return r.Put(c).Campaign, true, nil
 }
 
+// Get reads a campaign.
 func (r *Room) Get(_ context.Context, id string) (models.Campaign, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -39,6 +41,7 @@ func (r *Room) Get(_ context.Context, id string) (models.Campaign, error) {
 	return c.Campaign, nil
 }
 
+// List reads campaigns by id.
 func (r *Room) List(_ context.Context, after string, limit int) ([]models.Campaign, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -55,6 +58,7 @@ func (r *Room) List(_ context.Context, after string, limit int) ([]models.Campai
 	return page[:min(limit, len(page))], nil
 }
 
+// Change changes a campaign.
 func (r *Room) Change(_ context.Context, id string, change models.Change) (models.Campaign, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -78,6 +82,7 @@ func (r *Room) Change(_ context.Context, id string, change models.Change) (model
 	return after, nil
 }
 
+// AddPackets keeps what it is given, and answers 7 packets of 77.
 func (r *Room) AddPackets(_ context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -107,6 +112,7 @@ func (r *Room) AddPackets(_ context.Context, id string, batch models.PacketBatch
 	return models.AddedPackets{Count: 7, Amount: 77}, nil
 }
 
+// Books are what the claims add up to, less what the test took away.
 func (r *Room) Books(_ context.Context, id string) (models.Books, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -117,9 +123,13 @@ func (r *Room) Books(_ context.Context, id string) (models.Books, error) {
 	if c == nil {
 		return models.Books{}, models.ErrNotFound
 	}
-	return models.Books{Claimed: c.taken - c.Lag, SyncedSeq: c.seq - c.Lag, Remaining: c.Total - c.taken + c.Lag - c.Shrunk, ParkedClaims: c.Parked, ParkedUnits: c.Parked}, nil
+	return models.Books{
+		Claimed: c.taken - c.Lag, SyncedSeq: c.seq - c.Lag, Remaining: c.Total - c.taken + c.Lag - c.Shrunk,
+		ParkedClaims: c.Parked, ParkedUnits: c.Parked,
+	}, nil
 }
 
+// Claim finds a claim.
 func (r *Room) Claim(ctx context.Context, id string) (models.Claim, error) {
 	r.Looked.Add(1)
 	all, err := r.ClaimsOf(ctx, models.ClaimsQuery{})
@@ -161,6 +171,7 @@ func (r *Room) Redeem(ctx context.Context, id, orderID string) (models.Resolutio
 	})
 }
 
+// Release is as Redeem.
 func (r *Room) Release(ctx context.Context, id, reason string) (models.Resolution, error) {
 	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
 		switch c.Status {
@@ -168,9 +179,10 @@ func (r *Room) Release(ctx context.Context, id, reason string) (models.Resolutio
 			return models.ResolvedAlreadyRedeemed
 		case models.ClaimReleased, models.ClaimExpired:
 			return models.ResolvedBefore
+		default:
+			c.Status, c.ReleaseReason, c.ReleasedAt = models.ClaimReleased, reason, &c.ClaimedAt
+			return models.ResolvedNow
 		}
-		c.Status, c.ReleaseReason, c.ReleasedAt = models.ClaimReleased, reason, &c.ClaimedAt
-		return models.ResolvedNow
 	})
 }
 
@@ -197,12 +209,15 @@ func (r *Room) resolve(ctx context.Context, id string, decide func(c *models.Cla
 	return models.Resolution{Resolved: resolved, Claim: was}, nil
 }
 
+// Partitions is one. Claims have their rows at once, so the stream is empty.
 func (r *Room) Partitions() int { return 1 }
 
+// Unread is nothing.
 func (r *Room) Unread(context.Context, int, string) (lua.Unread, error) {
 	return lua.Unread{NoGroup: true}, nil
 }
 
+// Entries are none.
 func (r *Room) Entries(context.Context, int, lua.EntryID, int) ([]lua.Entry, error) {
 	return nil, nil
 }

@@ -14,7 +14,7 @@ import (
 	"dibs/models"
 )
 
-// definitions stands in for MySQL's side: it brings a campaign to Redis the first time, and never again.
+// Definitions stands in for MySQL's side: it brings a campaign to Redis the first time, and never again.
 type Definitions struct {
 	*Room
 	Scripts *lua.Scripts
@@ -22,8 +22,10 @@ type Definitions struct {
 	Loaded  map[string]bool
 }
 
+// ErrLost is what Definitions answers for a campaign that was in Redis before.
 var ErrLost = errors.New("lost: it was in redis before")
 
+// Hydrate loads a campaign the first time.
 func (d *Definitions) Hydrate(ctx context.Context, id string) (lua.Meta, error) {
 	c, err := d.Get(ctx, id)
 	if err != nil {
@@ -45,10 +47,12 @@ func (d *Definitions) Hydrate(ctx context.Context, id string) (lua.Meta, error) 
 	return d.Scripts.MetaOf(&c)
 }
 
+// Recover is Hydrate.
 func (d *Definitions) Recover(ctx context.Context, id string, _ lua.Position) (lua.Meta, error) {
 	return d.Hydrate(ctx, id)
 }
 
+// Change brings the change to Redis.
 func (d *Definitions) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
 	c, err := d.Room.Change(ctx, id, change)
 	if err == nil {
@@ -58,7 +62,7 @@ func (d *Definitions) Change(ctx context.Context, id string, change models.Chang
 	return c, err
 }
 
-// realServer is an API over a real Redis. Servers that share a definitions share the campaigns.
+// RealServer is an API over a real Redis. Servers that share Definitions share the campaigns.
 func RealServer(t testing.TB, d *Definitions, url string, cfg api.Config) http.Handler {
 	t.Helper()
 	rdb, err := lua.Connect(url)
@@ -70,7 +74,9 @@ func RealServer(t testing.TB, d *Definitions, url string, cfg api.Config) http.H
 		d.Scripts = scripts
 	}
 	ready := func(ctx context.Context) error { return rdb.Ping(ctx).Err() }
-	s, err := api.New(cfg, api.Deps{Claimer: scripts, States: scripts, Hydrator: d, Campaigns: d, Claims: d, Resolver: d, Streams: scripts, Ready: ready})
+	s, err := api.New(cfg, api.Deps{
+		Claimer: scripts, States: scripts, Hydrator: d, Campaigns: d, Claims: d, Resolver: d, Streams: scripts, Ready: ready,
+	})
 	require.NoError(t, err)
 	return AtHome(s.Handler())
 }

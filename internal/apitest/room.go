@@ -12,7 +12,7 @@ import (
 	"dibs/models"
 )
 
-// fakeRoom plays Redis and MySQL: campaigns, their claims by key, and what each call should answer.
+// Room plays Redis and MySQL: campaigns, their claims by key, and what each call should answer.
 type Room struct {
 	Mu         sync.Mutex
 	Campaigns  map[string]*Campaign
@@ -20,18 +20,19 @@ type Room struct {
 	Hydrates   int
 	StateReads int
 
-	// claim, when set, answers instead of the fake's own sums.
+	// OnClaim, when set, answers instead of the fake's own sums.
 	OnClaim func(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error)
 	Absent  atomic.Int64 // so many resolutions don't find the row
-	// fail is what MySQL's side answers.
+	// Fail is what MySQL's side answers.
 	Fail error
-	// hydrateFails is what the Hydrator alone answers.
+	// HydrateFails is what the Hydrator alone answers.
 	HydrateFails error
 	Ready        error
 
 	Looked atomic.Int64 // claims looked for
 }
 
+// Campaign is a campaign and its claims.
 type Campaign struct {
 	models.Campaign
 	InRedis bool
@@ -47,8 +48,10 @@ type Campaign struct {
 	Batches []models.PacketBatch
 }
 
+// Now is when everything happens.
 var Now = time.Date(2027, 3, 14, 15, 9, 26, 535e6, time.UTC)
 
+// NewRoom makes a Room whose campaigns are in Redis.
 func NewRoom(campaigns ...models.Campaign) *Room {
 	r := &Room{Campaigns: map[string]*Campaign{}}
 	for _, c := range campaigns {
@@ -57,6 +60,7 @@ func NewRoom(campaigns ...models.Campaign) *Room {
 	return r
 }
 
+// Put adds a campaign that is not in Redis.
 func (r *Room) Put(c models.Campaign) *Campaign {
 	if c.Kind == "" {
 		c.Kind = models.KindCoupon
@@ -73,11 +77,15 @@ func (r *Room) Put(c models.Campaign) *Campaign {
 	return f
 }
 
-func (r *Room) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Position, reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView, error) {
+// ClaimAfter takes no notice of positions.
+func (r *Room) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Position, reqs []lua.ClaimRequest) (
+	[]lua.ClaimReply, lua.CampaignView, error,
+) {
 	replies, remaining, err := r.claimNow(ctx, m, reqs)
 	return replies, lua.CampaignView{Remaining: remaining}, err
 }
 
+// Recover is Hydrate.
 func (r *Room) Recover(ctx context.Context, id string, _ lua.Position) (lua.Meta, error) {
 	return r.Hydrate(ctx, id)
 }
@@ -93,6 +101,7 @@ func (r *Room) claimNow(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest
 	return r.Sums(m, reqs)
 }
 
+// Sums makes claims by the Room's own sums.
 func (r *Room) Sums(m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -111,6 +120,7 @@ func (r *Room) Sums(m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int6
 	return replies, max(0, c.Total-c.taken), nil
 }
 
+// Take makes one claim.
 func (c *Campaign) Take(req *lua.ClaimRequest) lua.ClaimReply {
 	if was, ok := c.byKey[req.Key]; ok && req.Key != "" {
 		if was.UserID != req.UserID || was.Quantity != req.Quantity {
@@ -140,6 +150,7 @@ func (c *Campaign) Take(req *lua.ClaimRequest) lua.ClaimReply {
 	return lua.ClaimReply{Outcome: models.OutcomeClaimed, Claim: claim}
 }
 
+// State is what Redis holds.
 func (r *Room) State(_ context.Context, id string) (lua.State, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -159,6 +170,7 @@ func (c *Campaign) meta() lua.Meta {
 	return lua.Meta{ID: c.ID, Kind: c.Kind, Location: zone, HoldForMs: c.HoldForMs}
 }
 
+// Hydrate brings a campaign into Redis.
 func (r *Room) Hydrate(_ context.Context, id string) (lua.Meta, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -174,15 +186,15 @@ func (r *Room) Hydrate(_ context.Context, id string) (lua.Meta, error) {
 	return c.meta(), nil
 }
 
-// The fake's claims have their rows at once, so its streams are empty.
-
+// Deps are this Room, in every place.
 func (r *Room) Deps() api.Deps {
 	return api.Deps{
-		Claimer: r, States: r, Hydrator: r, Campaigns: r, Claims: r, Resolver: r, Streams: r, Ready: func(context.Context) error { return r.Ready },
+		Claimer: r, States: r, Hydrator: r, Campaigns: r, Claims: r, Resolver: r, Streams: r,
+		Ready: func(context.Context) error { return r.Ready },
 	}
 }
 
-// sent is the claims that reached the claimer.
+// Sent is the claims that reached the claimer.
 func (r *Room) Sent() (n int) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
