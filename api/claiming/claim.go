@@ -18,7 +18,7 @@ func (s *Routes) PostClaim(w http.ResponseWriter, r *http.Request) int {
 	defer wire.PutBuffer(buf)
 	campaignID := campaignOf(r)
 	req, p := readClaim(r, campaignID, buf)
-	var reply *lua.ClaimReply
+	var reply lua.ClaimReply
 	if p == nil {
 		reply, p = s.claim(r.Context(), campaignID, req)
 	}
@@ -55,17 +55,17 @@ func readClaim(r *http.Request, campaignID string, buf *bytes.Buffer) (req lua.C
 }
 
 // claim makes one claim.
-func (s *Routes) claim(ctx context.Context, campaignID string, req lua.ClaimRequest) (*lua.ClaimReply, *wire.Problem) {
+func (s *Routes) claim(ctx context.Context, campaignID string, req lua.ClaimRequest) (lua.ClaimReply, *wire.Problem) {
 	now := s.cfg.Clock()
 	l, err := s.lanes.get(ctx, campaignID, now)
 	if err != nil {
-		return nil, s.refuseUnknown(campaignID, err)
+		return lua.ClaimReply{}, s.refuseUnknown(campaignID, err)
 	}
 	if p := l.admit(s.users, &req, now); p != nil {
-		return nil, p
+		return lua.ClaimReply{}, p
 	}
 	t := l.coalescer.claim(ctx, req)
-	return &t.answer.reply, t.refusal()
+	return t.answer.reply, t.refusal()
 }
 
 // refuseUnknown is the refusal of a campaign that was not found. It logs the error.

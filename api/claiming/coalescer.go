@@ -83,13 +83,26 @@ type coalescer struct {
 	workers int
 }
 
-// claim sends one claim and waits for its answer, which is on the ticket.
-func (c *coalescer) claim(ctx context.Context, req lua.ClaimRequest) *ticket {
-	w := newWaiter(ctx, 1)
-	t := w.add(req)
-	c.submit([]*ticket{t})
+// singles are waiters of one claim, which are used again.
+var singles = sync.Pool{New: func() any {
+	w := newWaiter(context.Background(), 1)
+	w.add(lua.ClaimRequest{})
+	return w
+}}
+
+// claim sends one claim, waits for its answer and returns its ticket.
+func (c *coalescer) claim(ctx context.Context, req lua.ClaimRequest) ticket {
+	w := singles.Get().(*waiter) //nolint:forcetypeassert // only these go in
+	defer singles.Put(w)
+	t := &w.tickets[0]
+	w.ctx, *t = ctx, ticket{req: req, waiter: w}
+	w.open.Store(1)
+	one := [1]*ticket{t}
+	c.submit(one[:])
 	<-w.done
-	return t
+	answered := *t
+	w.ctx, *t = nil, ticket{} // keep nothing of the caller's alive
+	return answered
 }
 
 // submit queues tickets of one waiter in order. Tickets that do not fit are answered at once.

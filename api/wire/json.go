@@ -27,8 +27,8 @@ type Field struct {
 func ReadObject(body []byte, fields []Field) *Problem {
 	r := readers.Get().(*reader) //nolint:forcetypeassert // only these go in
 	defer readers.Put(r)
-	r.broken = nil
-	r.d.Reset(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true))
+	r.in, r.broken = *bytes.NewBuffer(body), nil
+	r.d.Reset(&r.in, jsontext.AllowDuplicateNames(true))
 	var refused *Problem
 	switch r.d.PeekKind() {
 	case '{':
@@ -143,6 +143,7 @@ func List[T any](name string, most int, into *[]T, fields func(*T) []Field, chec
 
 // reader reads one JSON text, up to what is broken in it.
 type reader struct {
+	in     bytes.Buffer
 	d      *jsontext.Decoder
 	broken *Problem
 }
