@@ -19,6 +19,7 @@
 //   - A full queue is 503 unavailable, and no claim was made; 429 rate_limited is for a user over Config.UserRate.
 //   - /healthz, /readyz and /openapi.json need no token; /metrics needs the viewer's when tokens are set.
 //   - In claims:batch an invalid claim is refused on its own; Idempotent-Replayed is set when every claim is a replay.
+//     When some are, Idempotent-Replayed-Claims has a character for each claim, in order: 1 for a replay, 0 for any other result.
 //   - Beyond the contract's codes there are not_found, method_not_allowed and internal.
 //   - The ids "." and ".." are refused: no path can carry them.
 package api

@@ -1,6 +1,7 @@
 package claiming
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"strconv"
@@ -11,6 +12,9 @@ import (
 	"dibs/lua"
 	"dibs/models"
 )
+
+// replayedClaimsHeader tells which claims of a batch are the first answer to their key, given again, when some are and some are not.
+const replayedClaimsHeader = "Idempotent-Replayed-Claims"
 
 // PostBatch is POST /v1/claims:batch.
 func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
@@ -28,8 +32,12 @@ func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
 	body, replays := s.appendResults(buf.AvailableBuffer(), claims)
 	h := w.Header()
 	h["Content-Type"] = wire.JSONContentType
-	if replays == len(claims) {
+	switch {
+	case replays == nil:
+	case bytes.IndexByte(replays, '0') < 0:
 		wire.SetReplayed(h)
+	default:
+		h[replayedClaimsHeader] = []string{string(replays)}
 	}
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(body) // a client that is gone asks again with its keys
@@ -126,8 +134,8 @@ func (s *Routes) admit(part *batchPart, w *waiter) {
 	}
 }
 
-// appendResults writes the answer and counts the replays in it.
-func (s *Routes) appendResults(out []byte, claims []batchClaim) (_ []byte, replays int) {
+// appendResults writes the answer. replays has a 1 for each claim that is a replay and a 0 for each other; nil is no replay.
+func (s *Routes) appendResults(out []byte, claims []batchClaim) (_, replays []byte) {
 	out = append(out, `{"results":[`...)
 	for i := range claims {
 		if i > 0 {
@@ -146,7 +154,10 @@ func (s *Routes) appendResults(out []byte, claims []batchClaim) (_ []byte, repla
 		reply := &c.ticket.answer.reply
 		s.metrics.count(string(reply.Outcome))
 		if reply.Outcome == models.OutcomeReplayed {
-			replays++
+			if replays == nil {
+				replays = bytes.Repeat([]byte{'0'}, len(claims))
+			}
+			replays[i] = '1'
 		}
 		out = append(appendClaim(append(out, `{"status":201,"claim":`...), &reply.Claim), '}')
 	}

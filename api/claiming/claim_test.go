@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -262,6 +263,27 @@ func TestBatch_ReplayIsByteForByte(t *testing.T) {
 	require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
 	require.Empty(t, first.Header().Get("Idempotent-Replayed"))
 	require.NotContains(t, first.Body.String(), "problem")
+}
+
+// TestBatch_SaysWhichClaimsAreReplays: in a header, as a replay is byte for byte.
+func TestBatch_SaysWhichClaimsAreReplays(t *testing.T) {
+	t.Parallel()
+	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 1000)), api.Config{})
+	w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u1"}`, "Idempotency-Key: k1")
+	require.Equal(t, 201, w.Code)
+	batch := func(claims ...string) http.Header {
+		w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[`+strings.Join(claims, ",")+`]}`)
+		require.Equal(t, 200, w.Code, w.Body)
+		return w.Header()
+	}
+	again, fresh := `{"campaign_id":"c1","user_id":"u1","idempotency_key":"k1"}`, `{"campaign_id":"c1","user_id":"u2"}`
+	mixed := batch(fresh, again, `{"campaign_id":"none","user_id":"u"}`, again)
+	require.Equal(t, "0101", mixed.Get("Idempotent-Replayed-Claims"))
+	require.Empty(t, mixed.Get("Idempotent-Replayed"))
+	all := batch(again, again)
+	require.Empty(t, all.Get("Idempotent-Replayed-Claims"))
+	require.Equal(t, "true", all.Get("Idempotent-Replayed"))
+	require.Empty(t, batch(fresh).Get("Idempotent-Replayed-Claims"))
 }
 
 // TestBatch_SaysWhenToAskAgain: a batch is one answer, so each claim in it has to say so itself.

@@ -20,7 +20,12 @@ func DocumentClaim(oapi *huma.OpenAPI, op *huma.Operation) {
 // DocumentBatch describes PostBatch.
 func DocumentBatch(oapi *huma.OpenAPI, op *huma.Operation) {
 	wire.DocumentBody(op, wire.SchemaOf[batchBody](oapi))
-	wire.DocumentAnswer(op, "200", "A result for each claim, in order", wire.JSONContentType[0], wire.SchemaOf[batchResults](oapi))
+	r := wire.DocumentAnswer(op, "200", "A result for each claim, in order", wire.JSONContentType[0], wire.SchemaOf[batchResults](oapi))
+	wire.DocumentReplay(r, "each claim is the first answer of its key, given again")
+	r.Headers[replayedClaimsHeader] = &huma.Param{
+		Schema:      &huma.Schema{Type: "string", Pattern: "^[01]+$", MaxLength: new(batchMax)},
+		Description: "when some claims are such answers and some are not: a 1 for each that is, a 0 for each other, in order",
+	}
 }
 
 // batchResults is the answer to claims:batch, as the OpenAPI document has it.
