@@ -127,14 +127,12 @@ elseif now_ms < starts_at_ms then campaign_refusal = 5
 elseif ends_at_ms > 0 and now_ms >= ends_at_ms then campaign_refusal = 6
 end
 
--- after_taking checks a user's record against the limits. It returns the record with the quantity added, or nil and the code of
--- the refusal.
-local function after_taking(record, quantity)
-  local buckets, counts = read_record(record)
-  if not buckets then return nil, 10 end
+-- after_taking checks what a user holds against the limits. It returns the user's record with the quantity added, or nil and the code
+-- of the refusal. It changes buckets and counts.
+local function after_taking(buckets, counts, quantity)
   for i, limit in ipairs(LIMITS) do
     local bucket, units = limit.current, 0
-    local counted = tonumber(buckets[i] or '')
+    local counted = buckets[i] and tonumber(buckets[i])
     if counted and counted >= bucket then bucket, units = counted, counts[i] end
     units = units + quantity
     if limit.most > 0 and units > limit.most then return nil, limit.code end
@@ -144,11 +142,10 @@ local function after_taking(record, quantity)
 end
 
 -- In a rush nearly every user is new. So the record of a new user is made once for each quantity.
-local NEW_USER = '0:0'
 local firsts = {}
 local function first_taking(text)
   local quantity = tonumber(text)
-  local after, refusal = after_taking(NEW_USER, quantity)
+  local after, refusal = after_taking({}, {}, quantity)
   local first = {quantity, after, refusal}
   firsts[text] = first
   return first
@@ -253,7 +250,11 @@ for i = 1, claims do
     if waves_key and not packet then answer = -11 break end
     local user = ARGV[users + i]
     local record, after, refusal = user_here[user] or records[i], first[2], first[3]
-    if record then after, refusal = after_taking(record, quantity) end
+    if record then
+      local buckets, counts = read_record(record)
+      if not buckets then answer = -10 break end
+      after, refusal = after_taking(buckets, counts, quantity)
+    end
     if refusal then answer = -refusal break end
 
     remaining, taken, seq, made = remaining - quantity, taken + quantity, seq + 1, made + 1
