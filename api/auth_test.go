@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 
 	"dibs/api"
 	"dibs/internal/apitest"
+	"dibs/models"
 )
 
 func TestCheckListen(t *testing.T) {
@@ -34,6 +36,13 @@ func TestCheckListen(t *testing.T) {
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	tokens := api.Tokens{Admin: "admin-token", Storefront: "storefront-token", Viewer: "viewer-token"}
+	doc, router := apitest.Document(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}))
+	untried := map[string]bool{}
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			untried[method+" "+path] = true
+		}
+	}
 	for _, c := range []struct {
 		method, path, body string
 		allowed            string // initials of who may
@@ -47,15 +56,24 @@ func TestScopes(t *testing.T) {
 		{"GET", "/metrics", ``, "av"},
 		{"POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "as"},
 		{"POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u"}]}`, "as"},
+		{"POST", "/v1/campaigns/p/packets", apitest.ASplit, "a"},
+		{"GET", "/v1/claims/made", ``, "asv"},
+		{"POST", "/v1/claims/made/redeem", `{"order_id":"o"}`, "as"},
+		{"POST", "/v1/claims/made/release", ``, "as"},
+		{"GET", "/v1/users/u/claims", ``, "asv"},
 		{"GET", "/healthz", ``, "asvn"},
 		{"GET", "/readyz", ``, "asvn"},
 		{"GET", "/openapi.json", ``, "asvn"},
 	} {
+		route, _, err := router.FindRoute(httptest.NewRequest(c.method, c.path, nil))
+		require.NoError(t, err, c.path)
+		delete(untried, c.method+" "+route.Path)
 		for who, header := range map[string][]string{
 			"a": {"Authorization: Bearer admin-token"}, "s": {"Authorization: bearer storefront-token"},
 			"v": {"Authorization: Bearer viewer-token"}, "n": nil,
 		} {
-			room := apitest.NewRoom(apitest.Coupon("c1", 9), apitest.Coupon("c2", 9))
+			room := apitest.NewRoom(apitest.Coupon("c1", 9), apitest.Coupon("c2", 9), models.Campaign{ID: "p", Kind: models.KindPacket})
+			room.Campaigns["c1"].Rows = []models.Claim{{ID: "made", CampaignID: "c1", UserID: "u", Status: models.ClaimClaimed}}
 			w := apitest.Ask(apitest.NewServer(t, room, api.Config{Tokens: tokens}), c.method, c.path, c.body, header...)
 			what := c.method + " " + c.path + " by " + who
 			switch {
@@ -72,6 +90,7 @@ func TestScopes(t *testing.T) {
 			}
 		}
 	}
+	require.Empty(t, untried, "each route has its row")
 }
 
 func TestWrongTokens_ReachNobody(t *testing.T) {

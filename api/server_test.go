@@ -95,7 +95,7 @@ func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
 	var status int
 	var wg sync.WaitGroup
 	wg.Go(func() { status, _ = r.post("/v1/campaigns/c1/claims", apitest.OneClaim) })
-	<-entered
+	apitest.Receive(t, entered)
 	r.stop()
 	require.Eventually(t, func() bool {
 		c, err := net.Dial("tcp", r.addr)
@@ -105,9 +105,9 @@ func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
 		return err != nil
 	}, 5*time.Second, time.Millisecond, "no new connections")
 	close(letGo)
-	wg.Wait()
+	apitest.Wait(t, wg.Wait)
 	require.Equal(t, 201, status)
-	require.NoError(t, <-r.done)
+	require.NoError(t, apitest.Receive(t, r.done))
 }
 
 func TestServer_StopGivesUpAtItsDeadline(t *testing.T) {
@@ -122,11 +122,11 @@ func TestServer_StopGivesUpAtItsDeadline(t *testing.T) {
 	r := run(t, room, api.Config{ShutdownTimeout: 20 * time.Millisecond})
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = r.post("/v1/campaigns/c1/claims", apitest.OneClaim) })
-	<-entered
+	apitest.Receive(t, entered)
 	r.stop()
-	require.ErrorIs(t, <-r.done, workers.ErrStop)
+	require.ErrorIs(t, apitest.Receive(t, r.done), workers.ErrStop)
 	close(letGo)
-	wg.Wait()
+	apitest.Wait(t, wg.Wait)
 }
 
 func TestServer_ReadyTellsWhetherClaimsCanBeTaken(t *testing.T) {
@@ -164,7 +164,7 @@ func TestServer_HugeHeadersAreRefused(t *testing.T) {
 	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 431 Request Header Fields Too Large"), "%.80q", answer)
 	require.Zero(t, room.Sent())
 	r.stop()
-	require.NoError(t, <-r.done)
+	require.NoError(t, apitest.Receive(t, r.done))
 }
 
 func TestServer_SlowClientsAreCutOff(t *testing.T) {
@@ -198,7 +198,7 @@ func TestServer_SlowClientsAreCutOff(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 201, status, "control")
 	r.stop()
-	require.NoError(t, <-r.done)
+	require.NoError(t, apitest.Receive(t, r.done))
 }
 
 // requireCut: net/http ends such a connection without a word or with its own 400, before any handler.
@@ -231,7 +231,7 @@ func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
 	}
 	require.Zero(t, room.Sent())
 	r.stop()
-	require.NoError(t, <-r.done)
+	require.NoError(t, apitest.Receive(t, r.done))
 }
 
 func TestServer_PanicBecomesAnAnswerAndALogLine(t *testing.T) {

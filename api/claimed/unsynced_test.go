@@ -49,7 +49,7 @@ func (s *slowStreams) Entries(_ context.Context, _ int, from lua.EntryID, _ int)
 	return page, nil
 }
 
-// Who asks while a round runs must not get its result: the claim may have come after that round had read the stream.
+// A look-up that comes while a refresh runs must not get its result: the claim may have come after that refresh had read the stream.
 func TestUnsynced_WhoComesDuringARefreshGetsTheNextOneAndSharesIt(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewRoom(apitest.Coupon("c", 5))
@@ -61,9 +61,9 @@ func TestUnsynced_WhoComesDuringARefreshGetsTheNextOneAndSharesIt(t *testing.T) 
 	h := apitest.AtHome(server.Handler())
 	s.add("early")
 	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer func() { apitest.Wait(t, wg.Wait) }()
 	wg.Go(func() { require.Equal(t, 200, statusOf(h, "early")) })
-	<-s.reading // the first round has read
+	apitest.Receive(t, s.reading) // the first refresh has read
 	s.add("late")
 	const askers = 50
 	codes := make(chan int, askers)
@@ -71,17 +71,19 @@ func TestUnsynced_WhoComesDuringARefreshGetsTheNextOneAndSharesIt(t *testing.T) 
 		wg.Go(func() { codes <- statusOf(h, "late") })
 	}
 	require.Eventually(t, func() bool { return room.Looked.Load() == 1+askers }, 5*time.Second, time.Millisecond)
-	s.gate <- struct{}{}
+	apitest.Send(t, s.gate, struct{}{})
 	for answered := 0; answered < askers; {
 		select {
 		case <-s.reading:
-			s.gate <- struct{}{}
+			apitest.Send(t, s.gate, struct{}{})
 		case code := <-codes:
 			require.Equal(t, 200, code)
 			answered++
+		case <-time.After(30 * time.Second):
+			require.FailNow(t, "a look-up is not answered")
 		}
 	}
-	require.Less(t, s.reads, askers/2, "they shared rounds")
+	require.Less(t, s.reads, askers/2, "they shared refreshes")
 }
 
 func TestPlacesAreNewestFirst(t *testing.T) {

@@ -97,7 +97,7 @@ func TestCoalescer_AThousandCallersGetTheirOwnAnswersOnce(t *testing.T) {
 					return nil
 				})
 			}
-			require.NoError(t, g.Wait())
+			require.NoError(t, apitest.Result(t, g.Wait))
 			require.Len(t, e.seen, 20_000)
 			for id, n := range e.seen {
 				require.Equal(t, 1, n, id)
@@ -140,7 +140,7 @@ func TestCoalescer_BatchesKeepTheirOrder(t *testing.T) {
 			return nil
 		})
 	}
-	require.NoError(t, g.Wait())
+	require.NoError(t, apitest.Result(t, g.Wait))
 }
 
 func TestCoalescer_WhoComesDuringACallSharesTheNext(t *testing.T) {
@@ -150,17 +150,17 @@ func TestCoalescer_WhoComesDuringACallSharesTheNext(t *testing.T) {
 	var g errgroup.Group
 	claim := func() error { _, err := c.Claim(t.Context(), request("u")); return err }
 	g.Go(claim)
-	require.Equal(t, 1, <-gate.entered, "an idle coalescer does not wait for company")
+	require.Equal(t, 1, apitest.Receive(t, gate.entered), "an idle coalescer does not wait for company")
 	for range 200 {
 		g.Go(claim)
 	}
 	require.Eventually(t, func() bool { return c.Queued() == 200 }, 5*time.Second, time.Millisecond)
 	for _, size := range []int{128, 72} {
-		gate.letGo <- nil
-		require.Equal(t, size, <-gate.entered)
+		apitest.Send(t, gate.letGo, nil)
+		require.Equal(t, size, apitest.Receive(t, gate.entered))
 	}
-	gate.letGo <- nil
-	require.NoError(t, g.Wait())
+	apitest.Send(t, gate.letGo, nil)
+	require.NoError(t, apitest.Result(t, g.Wait))
 }
 
 func TestCoalescer_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
@@ -171,7 +171,7 @@ func TestCoalescer_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
 	c := claiming.NewCoalescer(cfg, gate.call)
 	var g errgroup.Group
 	g.Go(func() error { _, err := c.Claim(t.Context(), request("first")); return err })
-	<-gate.entered
+	apitest.Receive(t, gate.entered)
 	reqs := make([]lua.ClaimRequest, 15)
 	for i := range reqs {
 		reqs[i] = request("u")
@@ -183,9 +183,9 @@ func TestCoalescer_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
 	require.ErrorIs(t, err, claiming.ErrQueueFull)
 	require.ErrorIs(t, err, lua.ErrUnavailable)
 	for range 2 {
-		gate.letGo <- nil
+		apitest.Send(t, gate.letGo, nil)
 	}
-	require.NoError(t, g.Wait())
+	require.NoError(t, apitest.Result(t, g.Wait))
 	for i, err := range errs {
 		if i < 10 {
 			require.NoError(t, err)
@@ -206,16 +206,16 @@ func TestCoalescer_WhoLeftBeforeIsNotSentAndWhoLeftAfterIsAnswered(t *testing.T)
 	var errSent, errQueued, errStays error
 	var wg sync.WaitGroup
 	wg.Go(func() { _, errSent = c.Claim(sent, first) })
-	<-gate.entered
+	apitest.Receive(t, gate.entered)
 	wg.Go(func() { _, errQueued = c.Claim(queued, second) })
 	wg.Go(func() { _, errStays = c.Claim(t.Context(), third) })
 	require.Eventually(t, func() bool { return c.Queued() == 2 }, 5*time.Second, time.Millisecond)
 	leaveSent()
 	leaveQueued()
-	gate.letGo <- nil
-	require.Equal(t, 1, <-gate.entered, "who left is not sent")
-	gate.letGo <- nil
-	wg.Wait()
+	apitest.Send(t, gate.letGo, nil)
+	require.Equal(t, 1, apitest.Receive(t, gate.entered), "who left is not sent")
+	apitest.Send(t, gate.letGo, nil)
+	apitest.Wait(t, wg.Wait)
 	require.NoError(t, errSent, "the call ran on its own time, and to its end")
 	require.ErrorIs(t, errQueued, claiming.ErrLeft)
 	require.ErrorIs(t, errQueued, lua.ErrUnavailable)
@@ -234,12 +234,12 @@ func TestCoalescer_BatchThatIsLeftTellsEachClaim(t *testing.T) {
 	var errs []error
 	var wg sync.WaitGroup
 	wg.Go(func() { _, errs = c.Batch(ctx, reqs) })
-	require.Equal(t, 2, <-gate.entered)
-	gate.letGo <- nil
-	require.Equal(t, 2, <-gate.entered)
+	require.Equal(t, 2, apitest.Receive(t, gate.entered))
+	apitest.Send(t, gate.letGo, nil)
+	require.Equal(t, 2, apitest.Receive(t, gate.entered))
 	leave()
-	gate.letGo <- lua.ErrOutcomeUnknown
-	wg.Wait()
+	apitest.Send(t, gate.letGo, lua.ErrOutcomeUnknown)
+	apitest.Wait(t, wg.Wait)
 	require.NoError(t, errs[0])
 	require.NoError(t, errs[1])
 	require.ErrorIs(t, errs[2], lua.ErrOutcomeUnknown)
@@ -259,16 +259,16 @@ func TestCoalescer_WhoWaitedTooLongIsNotSent(t *testing.T) {
 	var wg sync.WaitGroup
 	var errOld, errNew error
 	wg.Go(func() { _, _ = c.Claim(t.Context(), request("first")) })
-	<-gate.entered
+	apitest.Receive(t, gate.entered)
 	wg.Go(func() { _, errOld = c.Claim(t.Context(), request("old")) })
 	require.Eventually(t, func() bool { return c.Queued() == 1 }, 5*time.Second, time.Millisecond)
 	now.Add(2*time.Second + time.Millisecond)
 	wg.Go(func() { _, errNew = c.Claim(t.Context(), request("new")) })
 	require.Eventually(t, func() bool { return c.Queued() == 2 }, 5*time.Second, time.Millisecond)
-	gate.letGo <- nil
-	require.Equal(t, 1, <-gate.entered)
-	gate.letGo <- nil
-	wg.Wait()
+	apitest.Send(t, gate.letGo, nil)
+	require.Equal(t, 1, apitest.Receive(t, gate.entered))
+	apitest.Send(t, gate.letGo, nil)
+	apitest.Wait(t, wg.Wait)
 	require.ErrorIs(t, errOld, claiming.ErrWaited)
 	require.ErrorIs(t, errOld, lua.ErrUnavailable)
 	require.NoError(t, errNew)
@@ -281,13 +281,13 @@ func TestCoalescer_FailedCallFailsItsCallersAndNoOthers(t *testing.T) {
 	var wg sync.WaitGroup
 	var errFirst, errSecond error
 	wg.Go(func() { _, errFirst = c.Claim(t.Context(), request("first")) })
-	<-gate.entered
+	apitest.Receive(t, gate.entered)
 	wg.Go(func() { _, errSecond = c.Claim(t.Context(), request("second")) })
 	require.Eventually(t, func() bool { return c.Queued() == 1 }, 5*time.Second, time.Millisecond)
-	gate.letGo <- lua.ErrOutcomeUnknown
-	<-gate.entered
-	gate.letGo <- nil
-	wg.Wait()
+	apitest.Send(t, gate.letGo, lua.ErrOutcomeUnknown)
+	apitest.Receive(t, gate.entered)
+	apitest.Send(t, gate.letGo, nil)
+	apitest.Wait(t, wg.Wait)
 	require.ErrorIs(t, errFirst, lua.ErrOutcomeUnknown)
 	require.NoError(t, errSecond)
 }
@@ -302,7 +302,7 @@ func TestCoalescer_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
 	for range 3 {
 		g.Go(func() error { _, err := c.Claim(t.Context(), request("u")); return err })
 	}
-	<-gate.entered
+	apitest.Receive(t, gate.entered)
 	require.Eventually(t, func() bool { return c.Queued() == 2 }, 5*time.Second, time.Millisecond)
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
@@ -310,12 +310,12 @@ func TestCoalescer_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- c.Stop(t.Context()) }()
 	for range 2 {
-		gate.letGo <- nil
-		<-gate.entered
+		apitest.Send(t, gate.letGo, nil)
+		apitest.Receive(t, gate.entered)
 	}
-	gate.letGo <- nil
-	require.NoError(t, <-stopped)
-	require.NoError(t, g.Wait())
+	apitest.Send(t, gate.letGo, nil)
+	require.NoError(t, apitest.Receive(t, stopped))
+	require.NoError(t, apitest.Result(t, g.Wait))
 	_, err := c.Claim(t.Context(), request("late"))
 	require.ErrorIs(t, err, claiming.ErrStopping)
 	require.Len(t, gate.seen, 3)
@@ -338,21 +338,21 @@ func TestCoalescer_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
 		})
 	}
 	claim(1)
-	<-gate.entered
+	apitest.Receive(t, gate.entered)
 	const last = 50
 	for i := 2; i <= last; i++ {
 		claim(i)
 		require.Eventually(t, func() bool { return c.Queued() == min(i-1, 3) }, 5*time.Second, time.Millisecond)
 		if i >= 4 {
-			gate.letGo <- nil
-			<-gate.entered
+			apitest.Send(t, gate.letGo, nil)
+			apitest.Receive(t, gate.entered)
 		}
 	}
 	for range 2 {
-		gate.letGo <- nil
-		<-gate.entered
+		apitest.Send(t, gate.letGo, nil)
+		apitest.Receive(t, gate.entered)
 	}
-	gate.letGo <- nil
-	require.NoError(t, g.Wait())
+	apitest.Send(t, gate.letGo, nil)
+	require.NoError(t, apitest.Result(t, g.Wait))
 	require.Len(t, gate.seen, last)
 }
