@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/consumer"
+	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -110,7 +111,7 @@ func (r *role) pending(t *testing.T, group string) (n int64) {
 
 func onBothAlone(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
 	t.Helper()
-	t.Run("redis", func(t *testing.T) { t.Parallel(); test(t, ownRedis(t).Client()) })
+	t.Run("redis", func(t *testing.T) { t.Parallel(); test(t, testenv.Redis(t).Client()) })
 	t.Run("embedded", func(t *testing.T) { t.Parallel(); test(t, embedded(t)) })
 }
 

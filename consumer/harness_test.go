@@ -265,6 +265,3 @@ func metric(t testing.TB, reg *prometheus.Registry, name string) float64 {
 	}
 	return sum
 }
-
-// ownRedis is a server that a test may stop, kill or flush.
-func ownRedis(t testing.TB, conf ...string) *testenv.RedisServer { return testenv.Redis(t, conf...) }

@@ -238,7 +238,7 @@ func TestSubscriber_TrimmedInFlightIsNoLoss(t *testing.T) {
 
 func TestSubscriber_GoesOnAfterFlushAll(t *testing.T) {
 	t.Parallel()
-	t.Run("redis", func(t *testing.T) { t.Parallel(); flushAll(t, ownRedis(t).Client()) })
+	t.Run("redis", func(t *testing.T) { t.Parallel(); flushAll(t, testenv.Redis(t).Client()) })
 	t.Run("embedded", func(t *testing.T) { t.Parallel(); flushAll(t, embedded(t)) })
 }
 
@@ -300,7 +300,7 @@ func TestSubscriber_RecreatedGroupSkipsNothing(t *testing.T) {
 
 func TestSubscriber_WaitsForARedisThatIsNotThereYet(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t)
+	server := testenv.Redis(t)
 	f := newFixture(t, server.Client())
 	server.Kill()
 	messages := f.subscribe(f.config("a"))
@@ -316,7 +316,7 @@ func TestSubscriber_SurvivesARestartOfRedis(t *testing.T) {
 	for _, retries := range []int{-1, 3} { // with and without go-redis' own retries
 		t.Run(fmt.Sprint("MaxRetries", retries), func(t *testing.T) {
 			t.Parallel()
-			server := ownRedis(t, "appendonly yes", "appendfsync always")
+			server := testenv.Redis(t, "appendonly yes", "appendfsync always")
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: retries})
 			t.Cleanup(func() { _ = rdb.Close() })
 			f := newFixture(t, rdb)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/consumer"
+	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -144,7 +145,7 @@ func TestService_RetriesParksAndGoesOn(t *testing.T) {
 
 func TestService_BoundedAttemptsPark(t *testing.T) {
 	t.Parallel()
-	rdb := ownRedis(t).Client()
+	rdb := testenv.Redis(t).Client()
 	books := &ledger{says: func(e models.Event, _ int) error {
 		if e.ID == claimID(7) {
 			return errAway
@@ -165,7 +166,7 @@ func TestService_BoundedAttemptsPark(t *testing.T) {
 
 func TestService_AttemptEndsInTime(t *testing.T) {
 	t.Parallel()
-	rdb := ownRedis(t).Client()
+	rdb := testenv.Redis(t).Client()
 	hung := make(chan struct{}, 100)
 	s := startService(t, rdb, func(c *consumer.ServiceConfig) {
 		c.Timeout, c.Attempts = 20*time.Millisecond, 2
@@ -199,7 +200,7 @@ func TestService_NothingIsAckedBeforeItIsParked(t *testing.T) {
 
 func TestService_AFullParkingLotKeepsMessagesInTheStream(t *testing.T) {
 	t.Parallel()
-	rdb := ownRedis(t).Client()
+	rdb := testenv.Redis(t).Client()
 	books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("no")) }}
 	s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle, c.ParkedMax, c.Window = books.handle, 2, 1 })
 	for n := range 5 {
@@ -219,7 +220,7 @@ func TestService_AFullParkingLotKeepsMessagesInTheStream(t *testing.T) {
 
 func TestService_AFullParkingLotKeepsUnreadableEntriesInTheStream(t *testing.T) {
 	t.Parallel()
-	rdb := ownRedis(t).Client()
+	rdb := testenv.Redis(t).Client()
 	s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle, c.ParkedMax, c.Window = (&ledger{}).handle, 2, 1 })
 	for range 5 {
 		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{"junk", "1"}}).Err())
@@ -298,7 +299,7 @@ func TestParkingLot_Replay(t *testing.T) {
 // A replay that dies before it deletes leaves the message parked; the handler sees it again.
 func TestParkingLot_ReplayThatEndsEarlyLosesNothing(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t)
+	server := testenv.Redis(t)
 	rdb := server.Client()
 	books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("no")) }}
 	s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle = books.handle })

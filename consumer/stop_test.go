@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/consumer"
+	"dibs/internal/testenv"
 )
 
 func TestSubscriber_CloseWaitsForHandlersThenFlushesAcks(t *testing.T) {
@@ -114,7 +115,7 @@ func TestSubscriber_CancelledSubscriptionLeavesTheOthers(t *testing.T) {
 
 func TestSubscriber_StopsWhileRedisHangs(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t)
+	server := testenv.Redis(t)
 	f := newFixture(t, server.Client())
 	s := f.subscriber(f.config("a"))
 	messages, err := s.Subscribe(t.Context(), f.stream)

@@ -45,8 +45,7 @@ func Database(t testing.TB) *SQLServerDB {
 	return &SQLServerDB{DSN: server.dsn(name), Name: name, Flavor: server.flavor}
 }
 
-// dropDatabase only logs a failure: it happens when the test left a transaction open, which the test itself
-// should be judged for, or when it took its own server away.
+// dropDatabase only logs a failure: it happens when the test left a transaction open or stopped its own server.
 func dropDatabase(t testing.TB, server sqlAddress, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
 	defer cancel()
@@ -80,7 +79,7 @@ var sharedSQL = sync.OnceValues(func() (sqlAddress, error) {
 	return resolveSQL(text)
 })
 
-// resolveSQL asks the server behind a DSN what it is.
+// resolveSQL asks the server of a DSN which kind it is.
 func resolveSQL(text string) (sqlAddress, error) {
 	config, err := mysql.ParseDSN(text)
 	if err != nil {

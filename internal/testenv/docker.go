@@ -69,7 +69,7 @@ func (c container) command() *exec.Cmd {
 	return exec.Command("docker", append(append(args, c.image), c.args...)...) //nolint:noctx // its life is the server's
 }
 
-// signal goes through the engine: the process here is only the client. Stopping the world is `pause` there.
+// signal goes through the engine, because the process here is only the client. SIGSTOP is `docker pause`.
 func (c container) signal(_ *os.Process, sig syscall.Signal) error {
 	switch sig {
 	case syscall.SIGSTOP:
@@ -84,7 +84,7 @@ func (c container) signal(_ *os.Process, sig syscall.Signal) error {
 	}
 }
 
-// onParentDeath is a signal the client can still hand on to the server.
+// onParentDeath is a signal that the client can pass on to the server.
 func (container) onParentDeath() syscall.Signal { return syscall.SIGTERM }
 
 func (c container) remove() {

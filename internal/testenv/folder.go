@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// folderPrefix starts the name of every folder this package makes, so that sweep finds what a killed run left.
+// folderPrefix starts the name of every folder of this package, so that sweep finds those of killed runs.
 const folderPrefix = "dibs-test-"
 
 // memoryFreeMin is what /dev/shm must have free to be used: a few servers' data, in bytes.
 const memoryFreeMin = 1 << 30
 
-// sweepAge keeps sweep off folders whose owner has not yet locked them.
+// sweepAge is the least age of a folder that sweep removes: the owner of a younger one may not have locked it yet.
 const sweepAge = time.Minute
 
 // binaryFolder is the folder of this test binary, made on first use, locked while it runs, removed by Main.

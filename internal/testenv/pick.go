@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Soak tells whether long forms are wanted: DIBS_SOAK=1, as `make soak` sets it.
+// Soak reports whether the long forms of tests are wanted: DIBS_SOAK=1, as `make soak` sets it.
 func Soak() bool { return os.Getenv("DIBS_SOAK") == "1" }
 
 // Pick returns the short number in an everyday run and the full one under Soak.
@@ -19,7 +19,7 @@ func Pick(short, full int) int {
 	return short
 }
 
-// uniqueIDMax leaves room for a caller's own suffix within the 64 characters of a campaign id.
+// uniqueIDMax leaves room for a suffix within the 64 characters of a campaign id.
 const uniqueIDMax = 48
 
 // UniqueID returns an id no other test uses: the prefix, the test's name in lower case and 8 random hex digits,

@@ -9,23 +9,21 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
-// errNoRedis is what a machine without Redis is told.
+// errNoRedis is the error on a machine without Redis.
 var errNoRedis = errors.New("testenv: redis-server is not installed and no Docker engine answers: " +
 	"install Redis 7 or newer (Debian and Ubuntu: redis-server; Homebrew: redis), or run `make servers`, which does it")
 
-// RedisServer is a real Redis on 127.0.0.1. Methods fail the test they were made for when they don't succeed.
+// RedisServer is a real Redis on 127.0.0.1. Its methods fail the test when they do not succeed.
 type RedisServer struct {
-	t      testing.TB
-	addr   string
-	srv    *server
-	shared bool
+	control
+
+	addr string
 }
 
 // Redis starts a Redis of the test's own, empty, without persistence, and ends it with the test. Each conf is a line
@@ -40,7 +38,7 @@ func ownRedis(t testing.TB, program string, conf []string) *RedisServer {
 	srv, addr, closeAll, err := startRedis(program, conf, 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { closeChecked(t, closeAll) })
-	return &RedisServer{t: t, addr: addr, srv: srv}
+	return &RedisServer{control: control{t: t, srv: srv}, addr: addr}
 }
 
 // SharedRedis returns the one Redis that all tests of this binary share, without persistence. Tests must use
@@ -49,7 +47,7 @@ func SharedRedis(t testing.TB) *RedisServer {
 	t.Helper()
 	one, err := sharedRedis()
 	require.NoError(t, err)
-	return &RedisServer{t: t, addr: one.addr, srv: one.srv, shared: true}
+	return &RedisServer{control: control{t: t, srv: one.srv, shared: true}, addr: one.addr}
 }
 
 var sharedRedis = sync.OnceValues(func() (*RedisServer, error) {
@@ -58,7 +56,7 @@ var sharedRedis = sync.OnceValues(func() (*RedisServer, error) {
 		return nil, err
 	}
 	shared.add(func() { _ = closeAll() })
-	return &RedisServer{addr: addr, srv: srv}, nil
+	return &RedisServer{control: control{srv: srv}, addr: addr}, nil
 })
 
 // Addr returns host:port.
@@ -73,36 +71,6 @@ func (r *RedisServer) Client() *redis.Client {
 	c := newClient(r.addr)
 	r.t.Cleanup(func() { _ = c.Close() }) // a test may have closed it before
 	return c
-}
-
-// Kill ends the server as a crash would (SIGKILL). Its folder stays.
-func (r *RedisServer) Kill() { r.t.Helper(); r.end(syscall.SIGKILL) }
-
-// Stop ends the server in an orderly way (SIGTERM). Its folder stays.
-func (r *RedisServer) Stop() { r.t.Helper(); r.end(syscall.SIGTERM) }
-
-// Start starts a killed or stopped server again, on the same folder and port, and returns when it has loaded its data.
-func (r *RedisServer) Start() { r.t.Helper(); require.NoError(r.t, r.srv.start()) }
-
-// Pause freezes the server (SIGSTOP): connections stay open and nothing answers.
-func (r *RedisServer) Pause() {
-	r.t.Helper()
-	r.own()
-	require.NoError(r.t, r.srv.signal(syscall.SIGSTOP))
-}
-
-// Resume wakes a paused server.
-func (r *RedisServer) Resume() { r.t.Helper(); require.NoError(r.t, r.srv.signal(syscall.SIGCONT)) }
-
-func (r *RedisServer) end(sig syscall.Signal) {
-	r.t.Helper()
-	r.own()
-	require.NoError(r.t, r.srv.stop(sig))
-}
-
-func (r *RedisServer) own() {
-	r.t.Helper()
-	require.False(r.t, r.shared, "this Redis is shared by all tests: use testenv.Redis for one to kill or pause")
 }
 
 // startRedis starts a server on a fresh folder: the program, "" for any. busPort is the cluster bus port, 0 for no cluster.
@@ -145,8 +113,7 @@ func redisHost(p place, program string, conf []string, busPort int) (host, error
 	if busPort != 0 { // nodes must reach each other by the address clients use
 		c.network, c.inside, bind = "host", p.port, "127.0.0.1"
 	}
-	// Redis takes its file from the standard input when told "-"; the image's entry point knows no better way
-	// without a mounted file, so the lines go on the command line.
+	// Without a mounted file the image takes its configuration on the command line only.
 	c.args = append([]string{"redis-server"}, confArgs(redisConf(c.inside, busPort, bind, c.data, conf))...)
 	return c, nil
 }

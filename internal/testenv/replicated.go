@@ -31,7 +31,7 @@ func RedisReplicatedCluster(t testing.TB, masters int, nodeTimeout time.Duration
 		srv, addr, closeAll, err := startRedis("", conf, busPort)
 		require.NoError(t, err)
 		t.Cleanup(func() { closeChecked(t, closeAll) })
-		node := &RedisServer{t: t, addr: addr, srv: srv}
+		node := &RedisServer{control: control{t: t, srv: srv}, addr: addr}
 		if i < masters {
 			require.NoError(t, joinCluster(t.Context(), c.first(), addr, busPort, i, masters))
 			c.masters = append(c.masters, node)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Time limits of a server's life. Generous, because test machines are busy; nothing waits that long when all is well.
+// Time limits of servers. Generous, because test machines are busy; nothing waits that long when all is well.
 const (
 	startTimeout  = 90 * time.Second
 	stopTimeout   = 30 * time.Second
@@ -21,7 +21,7 @@ const (
 	logTailBytes  = 2000
 )
 
-// errNotRunning is what acting on a stopped or killed server gives.
+// errNotRunning is the error of acting on a stopped or killed server.
 var errNotRunning = errors.New("testenv: the server is not running")
 
 // host is where a server runs: as a process here, or in a container.
@@ -30,17 +30,17 @@ type host interface {
 	command() *exec.Cmd
 	// signal delivers a signal to the server that command started.
 	signal(running *os.Process, sig syscall.Signal) error
-	// onParentDeath is what the command gets when the test binary is killed.
+	// onParentDeath is the signal that the command gets when the test binary is killed.
 	onParentDeath() syscall.Signal
-	// remove drops what outlives the command.
+	// remove deletes what outlives the command.
 	remove()
 }
 
-// server is one server through its lives: start, kill, start again on the same data and port.
+// server is one server that can be started, killed and started again, on the same data and port.
 type server struct {
 	name  string // for messages
 	host  host
-	log   string // file with the output of all its lives
+	log   string // file with its output since the first start
 	probe func(ctx context.Context) error
 
 	mu      sync.Mutex

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,19 +16,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoSQLServer is what a machine without MariaDB and MySQL is told.
+// errNoSQLServer is the error on a machine without MariaDB and MySQL.
 var errNoSQLServer = errors.New("testenv: neither mariadbd nor mysqld is installed and no Docker engine answers: " +
 	"install MariaDB 10.6 or newer (Debian and Ubuntu: mariadb-server; Homebrew: mariadb), or run `make servers`, which does it")
 
 // installTimeout bounds the creation of the system tables; half a second is usual.
 const installTimeout = 2 * time.Minute
 
-// MySQLServer is a real MariaDB or MySQL on 127.0.0.1, user root without a password. Methods fail the test they were
-// made for when they don't succeed.
+// MySQLServer is a real MariaDB or MySQL on 127.0.0.1, user root without a password. Its methods fail the test when
+// they do not succeed.
 type MySQLServer struct {
-	t    testing.TB
+	control
+
 	addr string
-	srv  *server
 }
 
 // SQLServer starts a MariaDB (MySQL where only that is installed) of the test's own, with durable commits
@@ -40,7 +39,7 @@ func SQLServer(t testing.TB, options ...string) *MySQLServer {
 	srv, addr, closeAll, err := startSQL(options)
 	require.NoError(t, err)
 	t.Cleanup(func() { closeChecked(t, closeAll) })
-	return &MySQLServer{t: t, addr: addr, srv: srv}
+	return &MySQLServer{control: control{t: t, srv: srv}, addr: addr}
 }
 
 // Addr returns host:port.
@@ -55,21 +54,6 @@ func (s *MySQLServer) DSN(db string) string {
 	}
 	return dsn(s.addr, db)
 }
-
-// Kill ends the server as a crash would (SIGKILL). Its folder stays.
-func (s *MySQLServer) Kill() { s.t.Helper(); require.NoError(s.t, s.srv.stop(syscall.SIGKILL)) }
-
-// Stop ends the server in an orderly way (SIGTERM). Its folder stays.
-func (s *MySQLServer) Stop() { s.t.Helper(); require.NoError(s.t, s.srv.stop(syscall.SIGTERM)) }
-
-// Start starts a killed or stopped server again, on the same folder and port, and returns when it has recovered.
-func (s *MySQLServer) Start() { s.t.Helper(); require.NoError(s.t, s.srv.start()) }
-
-// Pause freezes the server (SIGSTOP): connections stay open and nothing answers.
-func (s *MySQLServer) Pause() { s.t.Helper(); require.NoError(s.t, s.srv.signal(syscall.SIGSTOP)) }
-
-// Resume wakes a paused server.
-func (s *MySQLServer) Resume() { s.t.Helper(); require.NoError(s.t, s.srv.signal(syscall.SIGCONT)) }
 
 func startSQL(options []string) (srv *server, addr string, closeAll func() error, err error) {
 	p, err := newPlace("sql")
@@ -133,8 +117,8 @@ func smallAndDurable() []string {
 	}
 }
 
-// installSQL creates the system tables in an empty data folder. Temporary tables go into a folder of the server's own: one that
-// starts sweeps its folder, and servers of other tests with it.
+// installSQL creates the system tables in an empty data folder. Temporary tables go into a folder of this server only: a server that
+// starts empties that folder, and would delete those of other tests' servers.
 func installSQL(program string, maria bool, tmp, data string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
 	defer cancel()
@@ -156,7 +140,7 @@ func installSQL(program string, maria bool, tmp, data string) error {
 	return nil
 }
 
-// isMariaDB tells MariaDB from MySQL, whose server often has the same file name.
+// isMariaDB reports whether a program is MariaDB rather than MySQL, whose server often has the same file name.
 func isMariaDB(program string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
 	defer cancel()
@@ -171,7 +155,7 @@ func dsn(addr, db string) string {
 	return withOptions(c).FormatDSN()
 }
 
-// withOptions sets what every DSN of tests has: real times in UTC and placeholders filled in by the client.
+// withOptions sets the options of every DSN of tests: times in UTC, and placeholders filled in by the client.
 func withOptions(c *mysql.Config) *mysql.Config {
 	c.ParseTime, c.InterpolateParams, c.Loc = true, true, time.UTC
 	if c.Timeout == 0 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Store is where books may be kept: a database of the SQL server, by its DSN, or a file of the embedded SQLite, by its path.
+// Store is a database for books: one of the SQL server, by its DSN, or a file of the embedded SQLite, by its path.
 type Store struct{ DSN, Path string }
 
 // String is the one of them that is set.

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// RedisWithWaitAOF is Redis with a server that knows WAITAOF: a Valkey or a Redis from 7.2. Where there is none the test is
-// skipped with a word on what to do; a test on a stand-in must go beside each one that uses it.
+// RedisWithWaitAOF is Redis with a server that knows WAITAOF: a Valkey or a Redis from 7.2. Where there is none, the test is
+// skipped and says what to install; each test that uses it needs another one on a stand-in beside it.
 func RedisWithWaitAOF(t testing.TB, conf ...string) *RedisServer {
 	t.Helper()
 	program := waitAOFProgram()
