@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"dibs/cmd"
 	"dibs/internal/testenv"
 	"dibs/lab"
@@ -15,6 +17,7 @@ import (
 
 // TestMain is also the program itself, for the processes that the lab starts: workers and `dibs serve`.
 func TestMain(m *testing.M) {
+	redis.SetLogger(noWords{})
 	if len(os.Args) > 1 && (os.Args[1] == lab.WorkerCommand || os.Args[1] == "serve") {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		code := cmd.Run(ctx, cmd.Env{Args: os.Args[1:], Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr})
@@ -23,6 +26,11 @@ func TestMain(m *testing.M) {
 	}
 	testenv.Main(m)
 }
+
+// noWords is for a client that would tell of every server that a test takes away.
+type noWords struct{}
+
+func (noWords) Printf(context.Context, string, ...any) {}
 
 // self starts this test binary as the program.
 func self(args ...string) *exec.Cmd {
