@@ -72,8 +72,7 @@ func newHeld(b *testing.B, w *whole) *held {
 	scripts, err := lua.New(w.broker.rdb, lua.Options{ServerClock: h.at.Load, Clock: func() time.Time { return time.UnixMilli(h.at.Load()) }})
 	require.NoError(b, err)
 	h.past = &broker{server: w.broker.server, rdb: w.broker.rdb, scripts: scripts}
-	h.hydrate, err = residency.NewHydrator(residency.HydratorConfig{DB: w.store.gorm, Scripts: scripts, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(b, err)
+	h.hydrate = residency.NewHydrator(w.store.gorm, scripts, slog.New(slog.DiscardHandler), nil)
 	return h
 }
 

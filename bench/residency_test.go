@@ -76,14 +76,8 @@ func newResident(b *testing.B) *resident {
 	b.Helper()
 	server := testenv.Redis(b, fmt.Sprint("slowlog-log-slower-than ", heldNoted.Microseconds()), "slowlog-max-len 100000")
 	r := &resident{broker: brokerOn(b, server), store: stores(b)[0]}
-	log := slog.New(slog.DiscardHandler)
-	var err error
-	r.hydrator, err = residency.NewHydrator(residency.HydratorConfig{DB: r.store.gorm, Scripts: r.scripts, Logger: log})
-	require.NoError(b, err)
-	r.evictor, err = residency.NewEvictor(residency.EvictorConfig{
-		DB: r.store.gorm, Scripts: r.scripts, Hydrator: r.hydrator, Idle: time.Millisecond, Logger: log,
-	})
-	require.NoError(b, err)
+	r.hydrator = residency.NewHydrator(r.store.gorm, r.scripts, slog.New(slog.DiscardHandler), nil)
+	r.evictor = residency.NewEvictor(r.hydrator, residency.IdleLeast, nil)
 	info, err := r.rdb.InfoMap(b.Context(), "server").Result()
 	require.NoError(b, err)
 	r.pid, err = strconv.Atoi(info["Server"]["process_id"])

@@ -114,12 +114,7 @@ func (s *stack) drainEmbedded() {
 
 // packUp records that everything left the embedded Redis in full, so that a later run with the same database goes on from there.
 func (s *stack) packUp(ctx context.Context) error {
-	evictor, err := residency.NewEvictor(residency.EvictorConfig{
-		DB: s.db, Scripts: s.scripts, Hydrator: s.hydrator, Idle: residency.IdleLeast, Logger: s.log,
-	})
-	if err == nil {
-		_, err = evictor.Evict(ctx)
-	}
+	_, err := residency.NewEvictor(s.hydrator, residency.IdleLeast, nil).Evict(ctx)
 	return err
 }
 

@@ -282,12 +282,6 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	evictor, err := residency.NewEvictor(residency.EvictorConfig{
-		DB: s.db, Scripts: s.scripts, Hydrator: s.hydrator, Idle: s.cfg.IdleEvict, Logger: s.log, Registerer: s.registry,
-	})
-	if err != nil {
-		return err
-	}
 	reconciler, err := s.newReconciler(s.registry)
 	if err != nil {
 		return err
@@ -297,8 +291,9 @@ func (s *stack) runSyncer(ctx context.Context) error {
 		return err
 	}
 	role := syncer.New(syncer.Config{
-		Trimmer: trimmer, Pruner: retention.NewPruner(s.db), Resumer: residency.NewResumer(s.db, s.hydrator, s.registry),
-		StreamWatcher: residency.NewStreamWatcher(s.db, s.scripts, s.log), Evictor: evictor, Reconciler: reconciler,
+		Trimmer: trimmer, Pruner: retention.NewPruner(s.db), Resumer: residency.NewResumer(s.hydrator, s.registry),
+		StreamWatcher: residency.NewStreamWatcher(s.db, s.scripts, s.log),
+		Evictor:       residency.NewEvictor(s.hydrator, s.cfg.IdleEvict, s.registry), Reconciler: reconciler,
 		Relay: s.relay, Expirer: resolve.NewExpirer(s.relay, s.registry),
 		Finalizer: resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
 		Leader:    leader, IdleEvict: s.cfg.IdleEvict, Logger: s.log,

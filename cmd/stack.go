@@ -216,10 +216,7 @@ func (s *stack) makeParts(context.Context) error {
 	}
 	s.scripts = scripts
 	s.campaigns = campaigns.New(s.db, scripts, s.log)
-	s.hydrator, err = residency.NewHydrator(residency.HydratorConfig{DB: s.db, Scripts: scripts, Logger: s.log, Registerer: s.registry})
-	if err != nil {
-		return err
-	}
+	s.hydrator = residency.NewHydrator(s.db, scripts, s.log, s.registry)
 	s.relay = resolve.NewRelay(s.db, scripts, s.registry)
 	s.resolver = resolve.NewResolver(s.db, s.relay, s.log)
 	return nil

@@ -62,11 +62,7 @@ func (s *dibsPackages) Prepare(ctx context.Context) error {
 		if _, _, err := campaigns.New(db, s.scripts, s.log).Create(ctx, s.Campaign.definition()); err != nil {
 			return fmt.Errorf("lab: prepare: %w", err)
 		}
-		hydrator, err := residency.NewHydrator(residency.HydratorConfig{DB: db, Scripts: s.scripts, Logger: s.log})
-		if err != nil {
-			return fmt.Errorf("lab: prepare: %w", err)
-		}
-		_, err = hydrator.Hydrate(ctx, s.Campaign.ID)
+		_, err := residency.NewHydrator(db, s.scripts, s.log, nil).Hydrate(ctx, s.Campaign.ID)
 		return err
 	})
 }

@@ -80,10 +80,8 @@ func (p *inProcess) serve(i int) string {
 	if p.swaps.clock != nil {
 		cfg.Clock = p.swaps.clock(i)
 	}
-	hydrator, err := residency.NewHydrator(residency.HydratorConfig{DB: db, Scripts: scripts, Logger: quiet})
-	require.NoError(t, err)
 	server, err := api.New(cfg, api.Deps{
-		Claimer: claimer, States: scripts, Hydrator: hydrator,
+		Claimer: claimer, States: scripts, Hydrator: residency.NewHydrator(db, scripts, quiet, nil),
 		Campaigns: campaigns.New(db, scripts, quiet), Claims: campaigns.NewClaims(db),
 		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Streams: scripts, Ready: func(context.Context) error { return nil },
 	})

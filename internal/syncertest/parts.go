@@ -82,23 +82,17 @@ func Claim(t *testing.T, scripts *lua.Scripts, id string) models.Outcome {
 
 func NewHydrator(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *residency.Hydrator {
 	t.Helper()
-	h, err := residency.NewHydrator(residency.HydratorConfig{DB: db, Scripts: scripts, Logger: Quiet()})
-	require.NoError(t, err)
-	return h
+	return residency.NewHydrator(db, scripts, Quiet(), nil)
 }
 
 func NewEvictor(t testing.TB, db *gorm.DB, scripts campaigns.Scripts, idle time.Duration) *residency.Evictor {
 	t.Helper()
-	e, err := residency.NewEvictor(residency.EvictorConfig{
-		DB: db, Scripts: scripts, Hydrator: NewHydrator(t, db, scripts), Idle: idle, Logger: Quiet(),
-	})
-	require.NoError(t, err)
-	return e
+	return residency.NewEvictor(NewHydrator(t, db, scripts), idle, nil)
 }
 
 func NewSweeper(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *residency.Resumer {
 	t.Helper()
-	return residency.NewResumer(db, NewHydrator(t, db, scripts), nil)
+	return residency.NewResumer(NewHydrator(t, db, scripts), nil)
 }
 
 // ApplyOutbox applies every row of the outbox that Redis has not had, however young.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
+	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
 
@@ -14,14 +15,14 @@ import (
 )
 
 // ErrLost says that a campaign was in Redis before and is not there now, or not as MySQL knows it. Nothing is claimed until
-// it is rebuilt: what users took since then may not be in MySQL yet.
-var ErrLost = errors.New("syncer: campaign lost from redis")
+// it is rebuilt: claims that were answered since then may not be in MySQL yet.
+var ErrLost = errors.New("campaigns: campaign lost from redis")
 
-// errMoved is an ErrLost that need not be a loss: the campaign came or went while it was looked at.
-var ErrMoved = fmt.Errorf("%w: or on the move", ErrLost)
+// ErrMoved is an ErrLost that need not be a loss: the campaign was loaded or evicted while it was looked at.
+var ErrMoved = fmt.Errorf("%w, or loaded or evicted meanwhile", ErrLost)
 
-// Scripts is the part of lua.Scripts that brings campaigns to Redis.
-type Scripts interface { //nolint:interfacebloat // one for each verb that it uses
+// Scripts is the part of lua.Scripts that the rooms of the syncer use.
+type Scripts interface { //nolint:interfacebloat // one for each verb that they use
 	Adjust(ctx context.Context, c *models.Campaign) (lua.State, error)
 	Push(ctx context.Context, campaignID string, p *lua.Push) (pushed int64, err error)
 	State(ctx context.Context, campaignID string) (lua.State, error)
@@ -45,68 +46,83 @@ type Scripts interface { //nolint:interfacebloat // one for each verb that it us
 
 var _ Scripts = (*lua.Scripts)(nil)
 
-// bringer brings the newest definition of a campaign to Redis. It may run any number of times, anywhere, at once.
+// Applier sends the newest definition of a campaign to Redis. Any number may run at once, in any process.
 type Applier struct {
-	Db      *gorm.DB
-	Scripts Scripts
-
-	PushStep func() // tests only: called after each run of packets
+	db      *gorm.DB
+	scripts Scripts
+	steps   *steps.Steps
 }
 
-// bring compares Redis with MySQL and tells Redis what is newer. The campaign has an epoch. Errors: ErrLost,
-// models.ErrNotFound, and those of lua.Scripts.
-func (b Applier) Apply(ctx context.Context, id string) error {
-	c, err := Read(b.Db.WithContext(ctx), id)
-	if err == nil {
-		err = b.SamePlace(&c)
+// NewApplier makes an applier. It names its steps to observed.
+func NewApplier(db *gorm.DB, scripts Scripts, observed *steps.Steps) Applier {
+	return Applier{db: db, scripts: scripts, steps: observed}
+}
+
+// Read reads a campaign. Errors: models.ErrNotFound, and ErrPartitions when this process runs with another number of
+// partitions than the campaign was made with: it would look for the campaign where it is not, and take it for lost.
+func (a Applier) Read(ctx context.Context, id string) (models.Campaign, error) {
+	c, err := Read(a.db.WithContext(ctx), id)
+	if err != nil {
+		return models.Campaign{}, err
 	}
+	if n := a.scripts.Partitions(); lua.PartitionOf(c.ID, n) != c.Partition {
+		return models.Campaign{}, fmt.Errorf("%w: campaign %s is in partition %d, by the %d of this process it would be in %d",
+			ErrPartitions, c.ID, c.Partition, n, lua.PartitionOf(c.ID, n))
+	}
+	return c, nil
+}
+
+// Apply compares Redis with MySQL and sends Redis what it lacks: packets, and the definition. The campaign is resident.
+// Errors: ErrLost, models.ErrNotFound, ErrPartitions, and those of lua.Scripts.
+func (a Applier) Apply(ctx context.Context, id string) error {
+	c, err := a.Read(ctx, id)
 	if err != nil {
 		return err
 	}
 	if !IsResident(&c) {
 		return fmt.Errorf("%w: %s: it is %s", ErrMoved, id, c.Residency)
 	}
-	state, err := b.Scripts.State(ctx, id)
+	state, err := a.scripts.State(ctx, id)
 	switch {
 	case errors.Is(err, lua.ErrAbsent):
 		return fmt.Errorf("%w: %s: epoch %d was loaded, nothing is there", ErrMoved, id, c.Epoch)
 	case err != nil:
-		return fmt.Errorf("syncer: campaign %s: %w", id, err)
+		return fmt.Errorf("campaigns: apply %s: %w", id, err)
 	case state.Epoch != c.Epoch:
 		return fmt.Errorf("%w: %s: redis holds epoch %d, mysql knows epoch %d", ErrMoved, id, state.Epoch, c.Epoch)
 	}
 	if c.Kind == models.KindPacket && state.Pushed < c.Total {
-		if err := b.push(ctx, &c, state.Pushed); err != nil { // before the version, which says that Redis knows them
+		if err := a.push(ctx, &c, state.Pushed); err != nil { // before the version, which says that Redis knows them
 			return err
 		}
 	}
 	if state.Version < c.Version {
-		if _, err := b.Scripts.Adjust(ctx, &c); err != nil {
-			return fmt.Errorf("syncer: campaign %s: %w", id, err)
+		if _, err := a.scripts.Adjust(ctx, &c); err != nil {
+			return fmt.Errorf("campaigns: apply %s: %w", id, err)
 		}
 	}
 	if c.AppliedVersion == c.Version {
 		return nil
 	}
-	return b.markApplied(ctx, &c)
+	return a.recordApplied(ctx, &c)
 }
 
-// settle is the second transaction of a change: Redis works by c's version now, so remaining is exact again. When another
-// change has come meanwhile, remaining waits for that one's.
-func (b Applier) markApplied(ctx context.Context, c *models.Campaign) error {
+// recordApplied is the second transaction of a change: Redis works by c's version now, so remaining is exact again. If the
+// definition has changed once more, remaining becomes exact with that change.
+func (a Applier) recordApplied(ctx context.Context, c *models.Campaign) error {
 	err := sqlstore.Retry(ctx, func() error {
-		return b.Db.WithContext(ctx).Exec("UPDATE campaigns SET"+
+		return a.db.WithContext(ctx).Exec("UPDATE campaigns SET"+
 			" remaining = CASE WHEN version <> ? THEN remaining WHEN total > claimed THEN total - claimed ELSE 0 END,"+
 			" applied_version = CASE WHEN applied_version < ? THEN ? ELSE applied_version END WHERE id = ?",
 			c.Version, c.Version, c.Version, c.ID).Error
 	})
 	if err != nil {
-		return fmt.Errorf("syncer: settle %s: %w", c.ID, err)
+		return fmt.Errorf("campaigns: apply %s: %w", c.ID, err)
 	}
 	return nil
 }
 
-// isResident: books from before there was a residency have an epoch only.
+// IsResident tells whether a campaign is in Redis by its books. Those of an earlier version of Dibs have an epoch alone.
 func IsResident(c *models.Campaign) bool {
 	return c.Residency == models.ResidencyResident || c.Residency == models.ResidencyNone && c.Epoch > 0
 }

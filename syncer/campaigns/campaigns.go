@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
+	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/writer"
@@ -19,17 +20,20 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Campaigns keeps the definitions of campaigns in MySQL, which is their authority, and brings changes to Redis.
+// PageSize is how many campaigns a round reads at a time.
+const PageSize = 100
+
+// Repository stores the definitions of campaigns in MySQL, which is their authority, and sends changes to Redis.
 type Repository struct {
 	db         *gorm.DB
-	bringer    Applier
+	applier    Applier
 	partitions int
 	log        *slog.Logger
 }
 
-// NewCampaigns makes the repository. scripts is where changes go after MySQL has them.
+// New makes the repository. Changes go to scripts after MySQL has committed them.
 func New(db *gorm.DB, scripts Scripts, log *slog.Logger) *Repository {
-	return &Repository{db: db, bringer: Applier{Db: db, Scripts: scripts}, partitions: scripts.Partitions(), log: log}
+	return &Repository{db: db, applier: NewApplier(db, scripts, &steps.Steps{}), partitions: scripts.Partitions(), log: log}
 }
 
 // campaignRow is a campaign with what only this package reads.
@@ -40,10 +44,10 @@ type campaignRow struct {
 }
 
 // Create stores a campaign and returns it as stored. Status, time zone and books get their first values here; Partition
-// follows from the id. The same definition again, as it was created or as it is now, is created=false. Redis does not hear
-// of the campaign yet, see Hydrator. Errors: *models.FieldError, models.ErrExists, ErrPartitions.
+// follows from the id. created is false when the same definition is there already, as it was created or as it is now. Redis
+// gets the campaign later, with its first claim. Errors: *models.FieldError, models.ErrExists, ErrPartitions.
 func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored models.Campaign, created bool, err error) {
-	c = r.fresh(c)
+	c = r.initialized(c)
 	if err := c.Validate(); err != nil {
 		return models.Campaign{}, false, err
 	}
@@ -61,14 +65,14 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 		return put.Error
 	})
 	if err != nil {
-		return models.Campaign{}, false, fmt.Errorf("syncer: create %s: %w", c.ID, err)
+		return models.Campaign{}, false, fmt.Errorf("campaigns: create %s: %w", c.ID, err)
 	}
-	stored, err = r.same(ctx, &c, digest)
+	stored, err = r.stored(ctx, &c, digest)
 	return stored, created && err == nil, err
 }
 
-// fresh is a campaign as it is on its first day.
-func (r *Repository) fresh(c models.Campaign) models.Campaign {
+// initialized is a campaign with the values that it has before anything happened to it.
+func (r *Repository) initialized(c models.Campaign) models.Campaign {
 	sqlstore.OrDefault(&c.Status, models.StatusOpen)
 	sqlstore.OrDefault(&c.TimeZone, "UTC")
 	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
@@ -80,8 +84,8 @@ func (r *Repository) fresh(c models.Campaign) models.Campaign {
 	return c
 }
 
-// same returns the campaign that is stored under c's id, or models.ErrExists when it is not the one that c describes.
-func (r *Repository) same(ctx context.Context, c *models.Campaign, digest string) (models.Campaign, error) {
+// stored returns the campaign that is stored under c's id, or models.ErrExists when it is not the one that c describes.
+func (r *Repository) stored(ctx context.Context, c *models.Campaign, digest string) (models.Campaign, error) {
 	var row campaignRow
 	if err := r.db.WithContext(ctx).Table(c.TableName()).Where("id = ?", c.ID).Take(&row).Error; err != nil {
 		return models.Campaign{}, notFound(err, c.ID)
@@ -94,7 +98,7 @@ func (r *Repository) same(ctx context.Context, c *models.Campaign, digest string
 		return models.Campaign{}, err
 	}
 	if now != digest {
-		return models.Campaign{}, fmt.Errorf("syncer: %w: campaign %s", models.ErrExists, c.ID)
+		return models.Campaign{}, fmt.Errorf("campaigns: %w: campaign %s", models.ErrExists, c.ID)
 	}
 	return row.Campaign, nil
 }
@@ -105,7 +109,7 @@ func digestOf(c *models.Campaign) (string, error) {
 	d.StartsAt, d.EndsAt = milliseconds(d.StartsAt), milliseconds(d.EndsAt)
 	text, err := json.Marshal(d) //nolint:musttag // the names of the fields will do
 	if err != nil {
-		return "", fmt.Errorf("syncer: campaign %s: %w", c.ID, err)
+		return "", fmt.Errorf("campaigns: campaign %s: %w", c.ID, err)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), nil
@@ -125,6 +129,7 @@ func (r *Repository) Get(ctx context.Context, id string) (models.Campaign, error
 	return Read(r.db.WithContext(ctx), id)
 }
 
+// Read reads a campaign, within a transaction if db is one. Errors: models.ErrNotFound.
 func Read(db *gorm.DB, id string) (models.Campaign, error) {
 	var c models.Campaign
 	if err := db.Where("id = ?", id).Take(&c).Error; err != nil {
@@ -133,17 +138,17 @@ func Read(db *gorm.DB, id string) (models.Campaign, error) {
 	return c, nil
 }
 
-// List gives up to limit campaigns in order of their ids (byte for byte), those after the id after.
+// List reads up to limit campaigns with ids above after, in order of their ids, byte for byte.
 func (r *Repository) List(ctx context.Context, after string, limit int) ([]models.Campaign, error) {
 	var page []models.Campaign
 	if err := r.db.WithContext(ctx).Where("id > ?", after).Order("id").Limit(limit).Find(&page).Error; err != nil {
-		return nil, fmt.Errorf("syncer: list campaigns: %w", err)
+		return nil, fmt.Errorf("campaigns: list campaigns: %w", err)
 	}
 	return page, nil
 }
 
-// Books reads a campaign's books, the counters in one statement; At is when it was sent, by this process' clock. Errors:
-// models.ErrNotFound.
+// Books reads a campaign's books, the counters in one statement. At is when that statement was sent, by this process' clock.
+// Errors: models.ErrNotFound.
 func (r *Repository) Books(ctx context.Context, id string) (models.Books, error) {
 	at := time.Now().UTC()
 	var c models.Campaign
@@ -152,11 +157,7 @@ func (r *Repository) Books(ctx context.Context, id string) (models.Books, error)
 	if err != nil {
 		return models.Books{}, notFound(err, id)
 	}
-	pool, err := r.db.DB()
-	if err != nil {
-		return models.Books{}, fmt.Errorf("syncer: campaign %s: %w", id, err)
-	}
-	parked, err := writer.ReadParked(ctx, pool, id) // after the counters: a claim that gets its row in between is missing, not there twice
+	parked, err := writer.ReadParked(ctx, r.db.ConnPool, id) // after the counters: a claim that gets its row in between is missing, not counted twice
 	if err != nil {
 		return models.Books{}, err
 	}
@@ -165,6 +166,7 @@ func (r *Repository) Books(ctx context.Context, id string) (models.Books, error)
 	return books, nil
 }
 
+// BooksOf is what a campaign's counters say, with the claims that are parked, as of the time of neither.
 func BooksOf(c *models.Campaign, parked *writer.ParkedClaims) models.Books {
 	return models.Books{
 		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims,
@@ -174,10 +176,7 @@ func BooksOf(c *models.Campaign, parked *writer.ParkedClaims) models.Books {
 
 func notFound(err error, id string) error {
 	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return fmt.Errorf("syncer: %w: campaign %s", models.ErrNotFound, id)
+		return fmt.Errorf("campaigns: %w: campaign %s", models.ErrNotFound, id)
 	}
-	return fmt.Errorf("syncer: campaign %s: %w", id, err)
+	return fmt.Errorf("campaigns: campaign %s: %w", id, err)
 }
-
-// sweepBatch bounds a page of campaigns to complete.
-const PageSize = 100

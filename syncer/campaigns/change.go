@@ -16,9 +16,9 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Change changes a campaign's definition, MySQL first, then Redis, and returns when it is in force for the next claim. A
-// closed campaign stays closed. When Redis cannot be told now, the change stands in MySQL, the error says why Redis was not
-// told, and the sweeper tells it later. Errors: models.ErrNotFound, *models.FieldError, and those of lua.Scripts.Adjust.
+// Change changes a campaign's definition, in MySQL first and then in Redis, and returns when the next claim works by it. A
+// closed campaign stays closed. When Redis does not take the change now, the error says why, MySQL has it, and the syncer sends
+// it to Redis later. Errors: models.ErrNotFound, *models.FieldError, and those of lua.Scripts.Adjust.
 func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
 	var c models.Campaign
 	err := sqlstore.Retry(ctx, func() error {
@@ -33,19 +33,20 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 	if !IsResident(&c) || c.AppliedVersion == c.Version {
 		return c, nil // Redis gets it whole when it is loaded, or has it
 	}
-	err = r.bringer.Apply(ctx, id)
+	err = r.applier.Apply(ctx, id)
 	switch {
 	case errors.Is(err, ErrLost):
 		// No claim is taken before it is rebuilt, and then from this very definition.
-		r.log.WarnContext(ctx, "campaign changed that redis has lost", slog.String("campaign_id", id), slog.Any("error", err))
+		r.log.WarnContext(ctx, "campaign changed while redis has lost it: the change is in mysql, and in force once it is rebuilt",
+			slog.String("campaign_id", id), slog.Any("error", err))
 	case err != nil:
-		return models.Campaign{}, fmt.Errorf("syncer: campaign %s is changed in mysql, redis will follow: %w", id, err)
+		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", id, err)
 	}
 	return r.Get(ctx, id)
 }
 
 // changeInMySQL is the first transaction of a change. Redis still works by the old definition, so remaining may only grow
-// here: it must not fall below what Redis says remains. bringer.settle makes it exact.
+// here: it must not fall below what Redis says remains. Applier.recordApplied makes it exact.
 func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaign, error) {
 	c, err := Read(tx.Clauses(clause.Locking{Strength: "UPDATE"}), id)
 	switch {
@@ -74,19 +75,19 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaig
 	if IsResident(&c) {
 		c.Remaining = max(c.Remaining, before.Remaining)
 	}
-	if err := tellCrossed(tx, &before, &c); err != nil {
+	if err := publishCrossed(tx, &before, &c); err != nil {
 		return models.Campaign{}, err
 	}
 	err = tx.Model(&c).Select(append(models.ChangeFields(), "Version", "Remaining", "UpdatedAt")).Updates(&c).Error
 	if err != nil {
-		return models.Campaign{}, fmt.Errorf("syncer: change %s: %w", id, err)
+		return models.Campaign{}, fmt.Errorf("campaigns: change %s: %w", id, err)
 	}
 	return c, nil
 }
 
-// tellCrossed has the claim stream hear of what a change of a campaign crosses that Redis does not hold: MySQL has all of it. Of one
-// that Redis holds adjust.lua tells, and should it come to be loaded meanwhile, by the same ids.
-func tellCrossed(tx *gorm.DB, before, after *models.Campaign) error {
+// publishCrossed puts the events of the stock lines that a change crosses into the outbox, for a campaign that Redis does not
+// hold. For one that Redis holds adjust.lua adds them to the stream; a campaign that is loaded meanwhile gets the same ids.
+func publishCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 	if IsResident(after) || after.Residency == models.ResidencyLost || after.Status == models.StatusClosed {
 		return nil
 	}
@@ -102,7 +103,7 @@ func tellCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 	return PutOutbox(tx.Statement.Context, tx.Statement.ConnPool, rows)
 }
 
-// crossed lists the lines that a change crosses, as adjust.lua does.
+// crossed lists the stock lines that a change crosses, as adjust.lua does.
 func crossed(before, after *models.Campaign) (events []models.Event) {
 	had, has := max(0, before.Total-before.Claimed), max(0, after.Total-after.Claimed)
 	if low := after.LowStockAt; low > 0 && has <= low && (had > before.LowStockAt || before.LowStockAt == 0) {
@@ -114,6 +115,6 @@ func crossed(before, after *models.Campaign) (events []models.Event) {
 	return events
 }
 
-// versionAfter numbers a change by when it is made, so that a number is never given twice: a MySQL that fell back behind a change
-// which Redis has works by an older version than Redis does, and the next change is newer than both.
+// versionAfter numbers a change by the time it is made, so that no number is used twice: when MySQL is put back to a time before
+// a change that Redis has, the next change is still newer than both.
 func versionAfter(version int64) int64 { return max(version+1, time.Now().UnixMilli()) }

@@ -17,7 +17,7 @@ type Claims struct{ db *gorm.DB }
 // NewClaims makes the reader.
 func NewClaims(db *gorm.DB) *Claims { return &Claims{db: db} }
 
-// claimLine is a claim with what its campaign says of it; zero when there is no such campaign.
+// claimLine is a claim with fields of its campaign, which are zero when there is no such campaign.
 type claimLine struct {
 	models.ClaimRow `gorm:"embedded"`
 
@@ -30,8 +30,8 @@ func claimLines(db *gorm.DB) *gorm.DB {
 		Select("c.*, k.currency, k.hold_for_ms")
 }
 
-// Claim reads one claim, as it stands; one that was put aside because it could not be written is answered as it was made.
-// Errors: models.ErrNotFound.
+// Claim reads one claim as it is now; a claim that is parked, because MySQL refused its row, as it was accepted. Errors:
+// models.ErrNotFound.
 func (r *Claims) Claim(ctx context.Context, id string) (models.Claim, error) {
 	var line claimLine
 	err := claimLines(r.db.WithContext(ctx)).Where("c.id = ?", id).Take(&line).Error
@@ -39,12 +39,12 @@ func (r *Claims) Claim(ctx context.Context, id string) (models.Claim, error) {
 		return r.parked(ctx, id)
 	}
 	if err != nil {
-		return models.Claim{}, fmt.Errorf("syncer: claim %s: %w", id, err)
+		return models.Claim{}, fmt.Errorf("campaigns: claim %s: %w", id, err)
 	}
 	return line.Claim(line.Currency, line.HoldForMs), nil
 }
 
-// parked looks among what could not be written: its user was told yes.
+// parked reads a claim that is parked: its user was answered yes.
 func (r *Claims) parked(ctx context.Context, id string) (models.Claim, error) {
 	var line struct {
 		Payload   []byte
@@ -54,22 +54,22 @@ func (r *Claims) parked(ctx context.Context, id string) (models.Claim, error) {
 		Select("p.payload, k.hold_for_ms").Where("p.id = ?", id).Take(&line).Error
 	switch {
 	case errors.Is(err, gorm.ErrRecordNotFound):
-		return models.Claim{}, fmt.Errorf("syncer: %w: claim %s", models.ErrNotFound, id)
+		return models.Claim{}, fmt.Errorf("campaigns: %w: claim %s", models.ErrNotFound, id)
 	case err != nil:
-		return models.Claim{}, fmt.Errorf("syncer: claim %s: %w", id, err)
+		return models.Claim{}, fmt.Errorf("campaigns: claim %s: %w", id, err)
 	}
 	e, err := models.DecodeEvent(line.Payload)
 	if err != nil || e.Type != models.EventClaimAccepted || e.ID != id {
-		return models.Claim{}, fmt.Errorf("syncer: %w: claim %s", models.ErrNotFound, id)
+		return models.Claim{}, fmt.Errorf("campaigns: %w: claim %s", models.ErrNotFound, id)
 	}
 	return e.Claim(line.HoldForMs), nil
 }
 
-// ClaimsOf reads claims of a user, newest first.
+// ClaimsOf reads one page of the claims of a user, newest first.
 func (r *Claims) ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error) {
 	var lines []claimLine
 	if err := findClaims(r.db.WithContext(ctx), q).Find(&lines).Error; err != nil {
-		return nil, fmt.Errorf("syncer: claims of a user: %w", err)
+		return nil, fmt.Errorf("campaigns: claims of a user: %w", err)
 	}
 	claims := make([]models.Claim, len(lines))
 	for i := range lines {

@@ -14,16 +14,16 @@ import (
 
 const insertOutboxHead = "INSERT INTO outbox (id, campaign_id, kind, claim_id, payload, created_at) VALUES "
 
-// outboxAtOnce bounds the rows of one statement.
+// OutboxAtOnce is the most rows of one statement.
 const OutboxAtOnce = 500
 
-// NewOutboxRow makes the row that tells an event. The event gets its version and, unless it has them, its id and its time here.
+// NewOutboxRow makes the row that publishes an event. The event gets its version here and, unless it has them, its id and its time.
 func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, error) {
 	e.V = models.EventVersion
 	if e.ID == "" {
 		id, err := uuid.NewV7()
 		if err != nil {
-			return models.OutboxRow{}, fmt.Errorf("syncer: outbox: %w", err)
+			return models.OutboxRow{}, fmt.Errorf("campaigns: outbox: %w", err)
 		}
 		e.ID = id.String()
 	}
@@ -32,7 +32,7 @@ func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, er
 	}
 	payload, err := json.Marshal(e)
 	if err != nil {
-		return models.OutboxRow{}, fmt.Errorf("syncer: outbox: %w", err)
+		return models.OutboxRow{}, fmt.Errorf("campaigns: outbox: %w", err)
 	}
 	row := models.OutboxRow{ID: e.ID, CampaignID: e.CampaignID, Kind: kind, Payload: payload, CreatedAt: sqlstore.Now()}
 	if e.ClaimID != "" {
@@ -41,8 +41,8 @@ func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, er
 	return row, nil
 }
 
-// PutOutbox writes rows in the transaction that is the cause of them. Whoever did that calls Relay.Apply after the commit,
-// so that Redis hears at once; should it die before, the relay of the leader does.
+// PutOutbox inserts rows in the transaction that causes them. The caller then calls resolve.Relay.Apply after the commit, so that
+// Redis has them at once; the leader's relay applies what is left behind when the caller dies before.
 func PutOutbox(ctx context.Context, tx sqlstore.Execer, rows []models.OutboxRow) error {
 	for len(rows) > 0 {
 		part := rows[:min(len(rows), OutboxAtOnce)]
@@ -54,7 +54,7 @@ func PutOutbox(ctx context.Context, tx sqlstore.Execer, rows []models.OutboxRow)
 		}
 		query := insertOutboxHead + strings.Repeat("(?, ?, ?, ?, ?, ?),", len(part))
 		if _, err := tx.ExecContext(ctx, query[:len(query)-1], args...); err != nil {
-			return fmt.Errorf("syncer: outbox: %w", err)
+			return fmt.Errorf("campaigns: outbox: %w", err)
 		}
 	}
 	return nil

@@ -18,12 +18,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// errRaced says that another transaction changed the campaign first: the same again may succeed.
-var errRaced = errors.New("syncer: packets: another change came first")
+// errRaced says that another transaction changed the campaign first: a second try may succeed.
+var errRaced = errors.New("campaigns: packets: another change came first")
 
-// AddPackets puts packets into MySQL, all of a batch or none, and has Redis told of them if it holds the campaign; what Redis
-// can't be told now the sweeper tells it. The same request again adds nothing and gives the same answer: a list is known by its
-// content, any request by its key. Errors: models.ErrNotFound, models.ErrClosed, models.ErrKeyMismatch, *models.FieldError.
+// AddPackets inserts packets into MySQL, all of a batch or none, and sends them to Redis if it holds the campaign; what Redis does
+// not take now the syncer sends later. The same request again adds nothing and gets the same answer: a list is recognized by
+// its content, any request by its key. Errors: models.ErrNotFound, models.ErrClosed, models.ErrKeyMismatch, *models.FieldError.
 func (r *Repository) AddPackets(ctx context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error) {
 	b, err := newPacketBatch(id, &batch)
 	if err != nil {
@@ -35,20 +35,20 @@ func (r *Repository) AddPackets(ctx context.Context, id string, batch models.Pac
 		return err
 	})
 	if err != nil {
-		return models.AddedPackets{}, fmt.Errorf("syncer: packets of %s: %w", id, err)
+		return models.AddedPackets{}, fmt.Errorf("campaigns: packets of %s: %w", id, err)
 	}
-	r.tellOfPackets(ctx, id)
+	r.applyPackets(ctx, id)
 	return added, nil
 }
 
-// tellOfPackets is a try: the packets are safe where they are.
-func (r *Repository) tellOfPackets(ctx context.Context, id string) {
+// applyPackets sends new packets to Redis. It returns no error: MySQL has the packets, and the syncer tries again.
+func (r *Repository) applyPackets(ctx context.Context, id string) {
 	c, err := r.Get(ctx, id)
 	if err == nil && IsResident(&c) && c.AppliedVersion != c.Version {
-		err = r.bringer.Apply(ctx, id)
+		err = r.applier.Apply(ctx, id)
 	}
 	if err != nil {
-		r.log.LogAttrs(ctx, slog.LevelWarn, "packets are in mysql, redis will follow", slog.String("campaign_id", id), slog.Any("error", err))
+		r.log.LogAttrs(ctx, slog.LevelWarn, "packets are in mysql, redis did not take them: the syncer sends them again", slog.String("campaign_id", id), slog.Any("error", err))
 	}
 }
 
@@ -56,7 +56,7 @@ func (r *Repository) tellOfPackets(ctx context.Context, id string) {
 type packetBatch struct {
 	campaignID string
 	list       []models.Packet // of a list
-	amounts    []int64         // of a split; its ids follow from their places
+	amounts    []int64         // of a split, in minor units; the ids follow from the positions
 	sum        int64
 	release    *time.Time
 	requestKey string
@@ -65,7 +65,7 @@ type packetBatch struct {
 
 func (b *packetBatch) count() int64 { return int64(len(b.list) + len(b.amounts)) }
 
-// newPacketBatch checks what can be checked without the campaign, and draws the split, once: what is tried again is the same.
+// newPacketBatch checks what can be checked without the campaign, and draws the split once: each try inserts the same amounts.
 func newPacketBatch(campaignID string, asked *models.PacketBatch) (*packetBatch, error) {
 	b := &packetBatch{campaignID: campaignID, list: asked.List, release: milliseconds(asked.ReleaseAt)}
 	switch {
@@ -92,10 +92,10 @@ func newPacketBatch(campaignID string, asked *models.PacketBatch) (*packetBatch,
 		b.requestKey = hex.EncodeToString(sum[:])
 	case asked.Split == nil:
 		b.requestKey = b.digest
-	default: // so that a commit of unknown outcome is known when it is tried again
+	default: // so that a commit of unknown outcome is recognized when it is tried again
 		token, err := uuid.NewV7()
 		if err != nil {
-			return nil, fmt.Errorf("syncer: packets: %w", err)
+			return nil, fmt.Errorf("campaigns: packets: %w", err)
 		}
 		b.requestKey = token.String()
 	}
@@ -112,12 +112,12 @@ func amountsOf(s *models.Split) ([]int64, error) {
 		return nil, &models.FieldError{Field: refused.Field, Reason: refused.Reason}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("syncer: packets: %w", err)
+		return nil, fmt.Errorf("campaigns: packets: %w", err)
 	}
 	return amounts, nil
 }
 
-// digestOfBatch is a digest of what was asked for. A list and a split never have the same.
+// digestOfBatch is a digest of a request. A list and a split never have the same digest.
 func digestOfBatch(asked *models.PacketBatch, release *time.Time) string {
 	h := sha256.New()
 	at := int64(0)
@@ -169,7 +169,7 @@ func finalIfNotFound(err error) error {
 	return err
 }
 
-// knownBatch looks for the same request among those that came before.
+// knownBatch looks for the same request among earlier ones.
 func knownBatch(ctx context.Context, db *sql.DB, b *packetBatch) (models.AddedPackets, error) {
 	byContent := ""
 	if b.list != nil {
@@ -221,12 +221,12 @@ func (b *packetBatch) fits(ctx context.Context, db *sql.DB, c *models.Campaign) 
 	return nil
 }
 
-// refusal is an answer of persist.
+// refusal is an error that sqlstore.Retry does not try again.
 func refusal(field, format string, args ...any) error {
 	return sqlstore.Final(&models.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
 }
 
-// field is the name of a field of a list or of a split.
+// field is the name of the field at fault: ofList in a list, ofSplit in a split.
 func (b *packetBatch) field(ofList, ofSplit string) string {
 	if b.list != nil {
 		return ofList
@@ -234,7 +234,7 @@ func (b *packetBatch) field(ofList, ofSplit string) string {
 	return ofSplit
 }
 
-// releaseMs is how Redis knows a time of release; 0 is at once.
+// ReleaseMs is a time of release as Redis holds it, in milliseconds since 1970; 0 is at once.
 func ReleaseMs(at sql.NullTime) int64 {
 	if !at.Valid {
 		return 0

@@ -20,9 +20,9 @@ const (
 	idsPerLookup = 500
 )
 
-// commit puts a batch behind the packets that the campaign has: all of it or nothing. The campaign's row, which every flush
-// wants, is locked for the last statement and the commit only. So two batches may want the same places at once: the row then
-// tells one of them that it is late, or the key of the places does.
+// commit inserts a batch behind the packets that the campaign has, all of it or nothing. Every flush updates the campaign's row,
+// so that row is locked for the last statement and the commit only. Two batches may therefore try for the same positions at
+// once: the second then finds another total in the row, or a duplicate position.
 func (b *packetBatch) commit(ctx context.Context, db *sql.DB, dialect string, total int64) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -85,7 +85,7 @@ func (b *packetBatch) insertRows(ctx context.Context, tx *sql.Tx, dialect string
 	return nil
 }
 
-// row writes what is a packet's own.
+// row appends the columns that differ from packet to packet.
 func (b *packetBatch) row(s *sqlstore.Statement, i int, total int64) {
 	position := total + int64(i) + 1
 	packet := models.Packet{ID: models.SplitPacketID(position)}
@@ -100,7 +100,7 @@ func (b *packetBatch) row(s *sqlstore.Statement, i int, total int64) {
 	s.Int(packet.Amount)
 }
 
-// releaseText is a time as it stands in its column; for none it is a time that no column holds.
+// releaseText is a time of release as its column holds it; for none, a time that no column holds.
 func releaseText(t *time.Time) string {
 	if t == nil {
 		return "1000-01-01 00:00:00.000"
@@ -108,8 +108,8 @@ func releaseText(t *time.Time) string {
 	return t.Format(sqlstore.TimeLayout)
 }
 
-// whyDuplicate finds out what was in a batch's way: itself, committed before or by somebody else at the same time, a packet that
-// has the id of one of its own, or a batch that took its places.
+// whyDuplicate finds out why a batch met a duplicate key: the same batch is there already, a packet of the campaign has the id of
+// one of its packets, or another batch took its positions.
 func (b *packetBatch) whyDuplicate(ctx context.Context, db *sql.DB) (models.AddedPackets, error) {
 	added, err := knownBatch(ctx, db, b)
 	if err != nil || added.Replayed {
@@ -125,10 +125,10 @@ func (b *packetBatch) whyDuplicate(ctx context.Context, db *sql.DB) (models.Adde
 			return added, refusal(models.PacketField(i, "id"), "is that of a packet of the campaign already")
 		}
 	}
-	return added, fmt.Errorf("%w: its places are taken", errRaced)
+	return added, fmt.Errorf("%w: its positions are taken", errRaced)
 }
 
-// firstTaken is the first packet of list[from:to] whose id the campaign has; -1 is none.
+// firstTaken is the index of the first packet of list[from:to] whose id the campaign has; -1 is none.
 func (b *packetBatch) firstTaken(ctx context.Context, db *sql.DB, from, to int) (int, error) {
 	args := []any{b.campaignID}
 	for i := from; i < to; i++ {

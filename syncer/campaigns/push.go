@@ -11,43 +11,40 @@ import (
 	"dibs/syncer/writer"
 )
 
-// push tells Redis of the packets that it does not know of: those behind position pushed which nobody took. None of them can be
-// taken while this goes on, as no earlier load is left and this one was not told. Any number may push at once, and may die at
-// any moment: Redis takes each position once, in order.
-func (b Applier) push(ctx context.Context, c *models.Campaign, pushed int64) error {
-	pool, err := b.Db.DB()
-	if err != nil {
-		return fmt.Errorf("syncer: push: %w", err)
-	}
+// push sends Redis the packets that it does not know of: those behind position pushed that have no owner. None of them can be
+// taken meanwhile: no earlier load is in Redis any more, and this load does not hold them yet. Any number may push at once, and
+// any may die half way: Redis takes each position once, in order.
+func (a Applier) push(ctx context.Context, c *models.Campaign, pushed int64) error {
+	pool := a.db.ConnPool
 	parked, err := writer.ReadParked(ctx, pool, c.ID)
 	if err != nil {
 		return err
 	}
 	//nolint:gosec // the name of an index
 	rows, err := pool.QueryContext(ctx, "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets"+
-		ByPosition(b.Db.Name())+" WHERE campaign_id = ? AND position > ? AND position <= ? AND claim_id IS NULL ORDER BY position",
+		ByPosition(a.db.Name())+" WHERE campaign_id = ? AND position > ? AND position <= ? AND claim_id IS NULL ORDER BY position",
 		c.ID, pushed, c.Total)
 	if err != nil {
-		return fmt.Errorf("syncer: push %s: %w", c.ID, err)
+		return fmt.Errorf("campaigns: push %s: %w", c.ID, err)
 	}
 	defer func() { _ = rows.Close() }() // rows.Err says what matters
-	p := pusher{Applier: b, c: c, pushed: pushed, upto: pushed, parked: parked.Packets()}
+	p := pusher{Applier: a, c: c, pushed: pushed, upto: pushed, parked: parked.Packets()}
 	for rows.Next() {
 		if err := p.add(ctx, rows); err != nil {
 			return err
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return fmt.Errorf("syncer: push %s: %w", c.ID, err)
+		return fmt.Errorf("campaigns: push %s: %w", c.ID, err)
 	}
 	if err := p.send(ctx); err != nil {
 		return err
 	}
-	p.upto = c.Total // the last ones may be taken
+	p.upto = c.Total // the last ones may have owners
 	return p.send(ctx)
 }
 
-// byPosition has a query go by the positions of packets.
+// ByPosition has a query on packets use the index of their positions.
 func ByPosition(dialect string) string {
 	if dialect == migrations.SQLite {
 		return " INDEXED BY packets_place"
@@ -55,18 +52,18 @@ func ByPosition(dialect string) string {
 	return " FORCE INDEX (packets_place)"
 }
 
-// pusher makes runs of packets of one time of release.
+// pusher sends packets in runs: one call a run, and one time of release.
 type pusher struct {
 	Applier
 
 	c         *models.Campaign
-	pushed    int64 // the position up to which Redis is told
-	upto      int64 // the position up to which the run goes
+	pushed    int64 // Redis knows the packets up to this position
+	upto      int64 // position of the last packet of the run
 	releaseMs int64
 	run       []pushRow
 	packets   []models.Packet // of one call
 
-	parked map[string]bool // packets of claims that are parked: somebody was told that they are theirs
+	parked map[string]bool // packets of parked claims: they were given to a user
 }
 
 type pushRow struct {
@@ -80,7 +77,7 @@ func (p *pusher) add(ctx context.Context, rows *sql.Rows) error {
 	var row pushRow
 	var release sql.NullTime
 	if err := rows.Scan(&row.position, &row.packet.ID, &row.packet.Amount, &release, &row.returned); err != nil {
-		return fmt.Errorf("syncer: push %s: %w", p.c.ID, err)
+		return fmt.Errorf("campaigns: push %s: %w", p.c.ID, err)
 	}
 	at := ReleaseMs(release)
 	if len(p.run) == lua.PushMax || len(p.run) > 0 && at != p.releaseMs {
@@ -94,7 +91,7 @@ func (p *pusher) add(ctx context.Context, rows *sql.Rows) error {
 	return nil
 }
 
-// send brings the run to Redis, but for what another pusher brought meanwhile.
+// send sends the run to Redis, without what another pusher has sent meanwhile.
 func (p *pusher) send(ctx context.Context) error {
 	for p.pushed < p.upto {
 		call := lua.Push{Epoch: p.c.Epoch, After: p.pushed, Upto: p.upto, ReleaseMs: p.releaseMs, Packets: p.packets[:0]}
@@ -107,17 +104,15 @@ func (p *pusher) send(ctx context.Context) error {
 				call.Packets = append(call.Packets, p.run[i].packet)
 			}
 		}
-		at, err := p.Scripts.Push(ctx, p.c.ID, &call)
+		at, err := p.scripts.Push(ctx, p.c.ID, &call)
 		switch {
 		case err != nil:
-			return fmt.Errorf("syncer: push %s: %w", p.c.ID, err)
+			return fmt.Errorf("campaigns: push %s: %w", p.c.ID, err)
 		case at < p.pushed:
-			return fmt.Errorf("%w: %s: redis was told of packets up to %d and knows %d", ErrMoved, p.c.ID, p.pushed, at)
+			return fmt.Errorf("%w: %s: packets up to %d were sent to redis, it holds those up to %d", ErrMoved, p.c.ID, p.pushed, at)
 		}
 		p.pushed, p.packets = at, call.Packets
-		if p.PushStep != nil {
-			p.PushStep()
-		}
+		p.steps.At("pushed")
 	}
 	p.run = p.run[:0]
 	return nil

@@ -69,7 +69,7 @@ type ReconcilerConfig struct {
 
 // WithDefaults returns a copy with defaults where nothing is set.
 func (c ReconcilerConfig) WithDefaults() ReconcilerConfig {
-	sqlstore.OrDefault(&c.Group, residency.DefaultGroup)
+	sqlstore.OrDefault(&c.Group, models.GroupSyncer)
 	sqlstore.OrDefault(&c.CountEvery, DefaultCountEvery)
 	sqlstore.OrDefault(&c.WriteEvery, DefaultWriteEvery)
 	sqlstore.OrDefault(&c.Keep, DefaultKeepCompared)

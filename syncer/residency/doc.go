@@ -1,8 +1,8 @@
-// Package residency brings campaigns into Redis and takes them out again.
+// Package residency loads campaigns into Redis and evicts them.
 //
-//	first need ─▶ Hydrator ─ proof that MySQL holds every claim ─ staged load ─ confirm ─▶ resident
-//	idle and in MySQL to the last claim ─▶ Evictor ─▶ evicted
-//	lost from Redis, or Redis went back ─▶ fenced ─ proof, or an operator's repair ─▶ loaded anew under a new epoch
+//	first claim ─▶ Hydrator: proof that MySQL has every claim ─ staged load ─ confirmation ─▶ resident
+//	idle, and MySQL has every claim ─▶ Evictor ─▶ evicted
+//	gone from Redis, or Redis went back ─▶ fenced ─ proof, or an operator's repair ─▶ loaded again under a new epoch
 //
-// StreamWatcher notices when a claim stream lost entries. Resumer completes what a process that died left half done.
+// StreamWatcher notices that a claim stream lost entries. Resumer completes what a process that died left half done.
 package residency

@@ -6,16 +6,16 @@ import (
 	"dibs/lua"
 )
 
-// HydrateWithStep is Hydrate without the sharing, with a function that is called between its steps.
+// HydrateWithStep is one caller's Hydrate, with a function that is called between its steps, in the caller's goroutine.
 func HydrateWithStep(ctx context.Context, h *Hydrator, id string, step func(name string)) (lua.Meta, error) {
-	bring := h.Applier
-	bring.PushStep = func() { step("pushed") }
-	stepping := &Hydrator{Applier: bring, cfg: h.cfg, generations: h.generations, metrics: h.metrics, step: step}
-	return stepping.hydrate(ctx, id)
+	h.steps.Observe(step)
+	defer h.steps.Observe(nil)
+	return h.hydrate(ctx, id)
 }
 
 // EvictWithStep is Evict with a function that is called between its steps.
 func EvictWithStep(ctx context.Context, e *Evictor, step func(name string)) (int, error) {
-	stepping := &Evictor{cfg: e.cfg, evictions: e.evictions, step: step}
-	return stepping.Evict(ctx)
+	e.steps.Observe(step)
+	defer e.steps.Observe(nil)
+	return e.Evict(ctx)
 }

@@ -5,15 +5,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// hydratorMetrics are the hydrator's own figures.
-type hydratorMetrics struct{ rebuildSeconds prometheus.Histogram }
+// With a nil Registerer none of these is registered.
 
-// newHydratorMetrics registers the figures; with a nil Registerer they are kept to themselves.
-func newHydratorMetrics(reg prometheus.Registerer) *hydratorMetrics {
-	return &hydratorMetrics{promauto.With(reg).NewHistogram(prometheus.HistogramOpts{
+func newRebuildSeconds(reg prometheus.Registerer) prometheus.Histogram {
+	return promauto.With(reg).NewHistogram(prometheus.HistogramOpts{
 		Name: "dibs_rebuild_seconds", Help: "Time of a load of a campaign into Redis, from its number to MySQL's confirmation.",
 		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
-	})}
+	})
 }
 
 func newEvictions(reg prometheus.Registerer) prometheus.Counter {

@@ -17,20 +17,20 @@ import (
 	"gorm.io/gorm"
 )
 
-// rebuildPage is how many claims are a step of a rebuild.
+// rebuildPage is how many rows a rebuild stages before it names a step.
 const rebuildPage = 5000
 
-// RebuildReport says what a rebuild brought back into Redis.
+// RebuildReport says what a rebuild loaded into Redis.
 type RebuildReport struct {
 	Epoch      int64  // the new load; 0 when there was nothing to do
-	Claims     int64  // rows of claims
+	Claims     int64  // that were loaded: those with rows, and parked ones
 	Units      int64  // of live claims
-	LostClaims int64  // places in the order that have no row and never will: claims that are known to be lost, ever
+	LostClaims int64  // claims known to be lost, ever: places in the campaign's order that have no row and never will
 	Reason     string // why it had to be rebuilt
 }
 
-// rebuildHow: replace lets what Redis holds of the campaign, fenced, give way. force takes the rows for the truth, though
-// they do not add up to the books or claims are known to be lost, and puts the books right.
+// rebuildHow: replace overwrites what Redis holds of the campaign, which is fenced. force takes the rows for the truth even if
+// they do not add up to the books or claims are known to be lost, and corrects the books.
 type rebuildHow struct {
 	replace, force bool
 	reason         string
@@ -39,12 +39,12 @@ type rebuildHow struct {
 // books are what MySQL's counters say, or ought to say, of a campaign.
 type books struct{ synced, claimed, lost, released int64 }
 
-// Rebuild makes what Redis holds of a campaign anew from its rows in MySQL: fenced first, then under a new epoch. Without
-// force it wants the same proof as Hydrate that the rows are all there are. With force it does without: but it still waits
-// until what the claim stream holds of the campaign has its rows, and fails with ErrUnsynced when that does not come about. Errors:
-// models.ErrNotFound, ErrLost (no proof, and no force), ErrUnsynced, and those of lua.Scripts.
+// Rebuild fences a campaign and loads it again from its rows in MySQL, under a new epoch. Without force it wants the same proof as
+// Hydrate that the rows are all there are. With force it wants none, but still waits until each claim in the claim stream has its
+// row, and fails with ErrUnsynced when that does not happen. Errors: models.ErrNotFound, campaigns.ErrLost (no proof, and no
+// force), campaigns.ErrPartitions, ErrUnsynced, and those of lua.Scripts.
 func (h *Hydrator) Rebuild(ctx context.Context, campaignID string, force bool) (RebuildReport, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, hydrateTimeout)
 	defer cancel()
 	report, err := h.load(ctx, campaignID, func(ctx context.Context, c *models.Campaign) (RebuildReport, bool, error) {
 		return h.rebuildRound(ctx, c, force)
@@ -52,7 +52,7 @@ func (h *Hydrator) Rebuild(ctx context.Context, campaignID string, force bool) (
 	if err != nil {
 		return report, err
 	}
-	return report, h.Apply(ctx, campaignID)
+	return report, h.applier.Apply(ctx, campaignID)
 }
 
 // rebuildRound is the round of Rebuild.
@@ -69,8 +69,8 @@ func (h *Hydrator) rebuildRound(ctx context.Context, c *models.Campaign, force b
 	}
 	if err := prove(ctx, c); err != nil {
 		if force && errors.Is(err, ErrUnsynced) {
-			err = fmt.Errorf("%w; %s takes no claims now: when the consumers have caught up it comes back by itself if its rows"+
-				" add up, else repair it again", err, c.ID)
+			err = fmt.Errorf("%w; %s takes no claims now: once the consumers have caught up it comes back by itself if its rows"+
+				" add up; else repair it again", err, c.ID)
 		}
 		return RebuildReport{}, false, err
 	}
@@ -84,44 +84,44 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildH
 	if err != nil || epoch == 0 {
 		return report, false, err
 	}
-	h.step("numbered")
-	stream, _, err := h.generations.intact(ctx, c.Partition) // before the rows are read: a stream that breaks later is another one
+	h.steps.At("numbered")
+	stream, _, err := h.streams.intact(ctx, c.Partition) // before the rows are read: a stream that breaks later is another one
 	if err != nil {
 		return report, false, err
 	}
 	held := *c
 	held.Epoch, held.Version, held.Status = epoch, 0, models.StatusLoading
-	staging, err := h.Scripts.NewRebuild(ctx, &held, c.Epoch, how.replace)
+	staging, err := h.scripts.NewRebuild(ctx, &held, c.Epoch, how.replace)
 	if err != nil {
-		return report, false, fmt.Errorf("syncer: rebuild %s: %w", c.ID, err)
+		return report, false, fmt.Errorf("residency: rebuild %s: %w", c.ID, err)
 	}
-	now, err := h.stage(ctx, c, staging, how)
+	loaded, err := h.stage(ctx, c, staging, how)
 	if err == nil {
-		h.step("staged")
+		h.steps.At("staged")
 		_, err = staging.Finish(ctx)
 	}
 	if err != nil {
 		drop := staging.Drop(context.WithoutCancel(ctx))
-		return report, false, errors.Join(fmt.Errorf("syncer: rebuild %s: %w", c.ID, err), drop)
+		return report, false, errors.Join(fmt.Errorf("residency: rebuild %s: %w", c.ID, err), drop)
 	}
-	h.step("loaded")
-	done, err = h.confirm(ctx, c, now, epoch, stream.Generation)
+	h.steps.At("loaded")
+	done, err = h.confirm(ctx, c, loaded, epoch, stream.Generation)
 	if err != nil || !done {
 		return report, false, err
 	}
-	report = RebuildReport{Epoch: epoch, Claims: staging.Claims(), Units: staging.Taken(), LostClaims: now.lost, Reason: how.reason}
-	h.metrics.rebuildSeconds.Observe(time.Since(begun).Seconds())
-	h.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", c.ID),
+	report = RebuildReport{Epoch: epoch, Claims: staging.Claims(), Units: staging.Taken(), LostClaims: loaded.lost, Reason: how.reason}
+	h.seconds.Observe(time.Since(begun).Seconds())
+	h.log.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", c.ID),
 		slog.Int64("epoch", epoch), slog.Int64("claims", report.Claims), slog.Int64("units", report.Units),
 		slog.Int64("lost_claims", report.LostClaims), slog.String("reason", how.reason), slog.Duration("took", time.Since(begun)))
 	return report, true, nil
 }
 
-// attempt hands out the number of a load, or 0 when the books have changed since c was read.
+// attempt hands out the number of a load, or 0 when load or residency have changed since c was read.
 func (h *Hydrator) attempt(ctx context.Context, c *models.Campaign) (int64, error) {
 	var n int64
 	err := sqlstore.Retry(ctx, func() error {
-		return h.Db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		return h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 			counted := tx.Exec("UPDATE campaigns SET load_attempts = load_attempts + 1 WHERE id = ? AND epoch = ? AND residency = ?",
 				c.ID, c.Epoch, c.Residency)
 			if n = 0; counted.Error != nil || counted.RowsAffected == 0 {
@@ -131,14 +131,13 @@ func (h *Hydrator) attempt(ctx context.Context, c *models.Campaign) (int64, erro
 		})
 	})
 	if err != nil {
-		return 0, fmt.Errorf("syncer: hydrate %s: %w", c.ID, err)
+		return 0, fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
 	}
 	return n, nil
 }
 
-// stage brings the rows of one snapshot to Redis, and the parked claims, and holds them against the counters of the same
-// snapshot. Rows that do not add up are ErrLost, unless how says that they are the truth; then the counters that they make are
-// returned.
+// stage stages the rows and the parked claims of one snapshot in Redis, and compares them with the counters of the same snapshot.
+// Rows that do not add up are ErrLost; with force, the counters that the rows add up to are returned.
 func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.Rebuild, how rebuildHow) (*books, error) {
 	snap, parked, err := h.snapshot(ctx, c, staging)
 	if err != nil {
@@ -150,34 +149,34 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 		staging.SetSeq(highest)
 		return &books{synced: highest - parked.Claims, claimed: units, lost: highest - staging.Claims(), released: staging.Released()}, nil
 	}
-	now := &books{synced: snap.SyncedSeq, claimed: snap.Claimed, lost: snap.LostClaims, released: snap.ReleasedClaims}
-	// Claims without any load are from elsewhere.
-	if c.Epoch == 0 && highest > 0 || rows+now.lost != now.synced || highest > now.synced+parked.Claims || units != now.claimed ||
-		staging.Released() != now.released {
+	b := &books{synced: snap.SyncedSeq, claimed: snap.Claimed, lost: snap.LostClaims, released: snap.ReleasedClaims}
+	// A campaign that was never loaded has no claims of its own.
+	if c.Epoch == 0 && highest > 0 || rows+b.lost != b.synced || highest > b.synced+parked.Claims || units != b.claimed ||
+		staging.Released() != b.released {
 		reason := fmt.Sprintf("%d claims of %d units have rows up to %d, %d released, %d are lost, %d parked, %d were seen; "+
 			"the books say %d of %d units, %d released",
-			rows, units, staging.Position().Seq, staging.Released(), now.lost, parked.Claims, snap.SeenSeq, now.synced, now.claimed, now.released)
+			rows, units, staging.Position().Seq, staging.Released(), b.lost, parked.Claims, snap.SeenSeq, b.synced, b.claimed, b.released)
 		return nil, lostUnless(h.lose(ctx, c, reason), c.ID, reason)
 	}
-	staging.SetSeq(now.synced + parked.Claims)
-	return now, nil
+	staging.SetSeq(b.synced + parked.Claims)
+	return b, nil
 }
 
-// snapshot stages all rows and parked claims of a campaign and returns the latter and its counters, as of one moment.
+// snapshot stages all rows and parked claims of a campaign, and returns its counters and the parked claims, all as of one moment.
 func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lua.Rebuild) (snap models.Campaign, all *writer.ParkedClaims, err error) {
-	pool, err := h.Db.DB()
+	pool, err := h.db.DB()
 	if err != nil {
-		return snap, nil, fmt.Errorf("syncer: rebuild: %w", err)
+		return snap, nil, fmt.Errorf("residency: rebuild %s: %w", c.ID, err)
 	}
-	tx, err := pool.BeginTx(ctx, &sql.TxOptions{Isolation: sqlstore.SnapshotIsolation(h.Db), ReadOnly: h.Db.Name() != "sqlite"})
+	tx, err := pool.BeginTx(ctx, &sql.TxOptions{Isolation: sqlstore.SnapshotIsolation(h.db), ReadOnly: h.db.Name() != "sqlite"})
 	if err != nil {
-		return snap, nil, fmt.Errorf("syncer: rebuild: %w", err)
+		return snap, nil, fmt.Errorf("residency: rebuild: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // it only read
 	err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims FROM campaigns WHERE id = ?", c.ID).
 		Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq, &snap.ReleasedClaims)
 	if err != nil {
-		return snap, nil, fmt.Errorf("syncer: rebuild: %w", err)
+		return snap, nil, fmt.Errorf("residency: rebuild: %w", err)
 	}
 	if all, err = writer.ReadParked(ctx, tx, c.ID); err != nil {
 		return snap, nil, err
@@ -188,21 +187,21 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 // stageRows stages all claims as they come: MySQL is read no faster than Redis is written to.
 func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging *lua.Rebuild, parked []*writer.ParkedClaim) error {
 	n := 0
-	err := EachClaim(ctx, tx, h.Db.Name(), id, parked, func(p *lua.ClaimRecord) error {
+	err := EachClaim(ctx, tx, h.db.Name(), id, parked, func(p *lua.ClaimRecord) error {
 		if n++; n%rebuildPage == 0 {
-			h.step("page")
+			h.steps.At("page")
 		}
 		return staging.Add(ctx, p)
 	})
 	if err == nil {
-		h.step("page")
+		h.steps.At("page")
 	}
 	return err
 }
 
-// confirm is step 4. done is false when the books are not those that were loaded.
+// confirm is step 4 of a load. done is false when the books are not those that were loaded.
 func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, epoch int64, generation string) (done bool, err error) {
-	put := h.Db.WithContext(ctx).Exec("UPDATE campaigns SET"+ // remaining first: MySQL hands assigned values on from left to right
+	put := h.db.WithContext(ctx).Exec("UPDATE campaigns SET"+ // remaining first: MySQL hands assigned values on from left to right
 		" remaining = CASE WHEN claimed = ? THEN remaining WHEN total > ? THEN total - ? ELSE 0 END,"+
 		" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0, synced_seq = ?, claimed = ?,"+
 		" lost_claims = ?, released_claims = ?"+
@@ -210,11 +209,11 @@ func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, ep
 		b.claimed, b.claimed, b.claimed, epoch, models.ResidencyResident, sqlstore.Now(), generation, b.synced, b.claimed, b.lost, b.released,
 		c.ID, c.Epoch, c.Residency, epoch, c.SyncedSeq, c.Claimed, c.ReleasedClaims)
 	if put.Error != nil {
-		return false, fmt.Errorf("syncer: hydrate %s: %w", c.ID, put.Error)
+		return false, fmt.Errorf("residency: hydrate %s: %w", c.ID, put.Error)
 	}
 	if put.RowsAffected == 0 {
 		return false, nil
 	}
-	h.step("confirmed")
+	h.steps.At("confirmed")
 	return true, nil
 }
