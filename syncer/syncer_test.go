@@ -34,7 +34,7 @@ func newRole(t *testing.T, s *syncertest.Stream, db *gorm.DB) *syncer.Syncer {
 	require.NoError(t, err)
 	return syncer.New(syncer.Config{
 		Trimmer: syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer"}}),
-		Pruner:  retention.NewPruner(db), Resumer: syncertest.NewSweeper(t, db, scripts),
+		Pruner:  retention.NewPruner(db), Resumer: syncertest.NewResumer(t, db, scripts),
 		StreamWatcher: residency.NewStreamWatcher(db, scripts, syncertest.Quiet()), Evictor: syncertest.NewEvictor(t, db, scripts, time.Hour),
 		Reconciler: reconciler, Relay: relay, Expirer: resolve.NewExpirer(relay, nil),
 		Finalizer: resolve.NewFinalizer(relay, hydrator, clockwork.NewRealClock(), nil),

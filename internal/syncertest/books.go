@@ -19,13 +19,13 @@ import (
 	"gorm.io/gorm"
 )
 
-// onEachStore runs a test on the SQL server and on the embedded SQLite.
+// OnEachStore runs a test on the SQL server and on the embedded SQLite.
 func OnEachStore(t *testing.T, test func(t *testing.T, db *gorm.DB)) {
 	t.Helper()
 	OnEachStoreNamed(t, func(t *testing.T, db *gorm.DB, _ string) { test(t, db) })
 }
 
-// onEachStoreNamed also hands over the DSN or the path.
+// OnEachStoreNamed is OnEachStore that also hands over the DSN or the path.
 func OnEachStoreNamed(t *testing.T, test func(t *testing.T, db *gorm.DB, store string)) {
 	t.Helper()
 	testenv.OnEachStore(t, func(t *testing.T, store testenv.Store) {
@@ -33,11 +33,13 @@ func OnEachStoreNamed(t *testing.T, test func(t *testing.T, db *gorm.DB, store s
 	})
 }
 
+// OpenServer opens a new database of the SQL server, with the newest schema.
 func OpenServer(t testing.TB) *gorm.DB {
 	t.Helper()
 	return OpenStore(t, sqlstore.Config{DSN: testenv.Database(t).DSN})
 }
 
+// OpenStore opens a database and brings its schema up to date.
 func OpenStore(t testing.TB, cfg sqlstore.Config) *gorm.DB {
 	t.Helper()
 	cfg.Logger = Quiet()
@@ -51,9 +53,10 @@ func OpenStore(t testing.TB, cfg sqlstore.Config) *gorm.DB {
 	return db
 }
 
+// Quiet is a log that nobody reads.
 func Quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// addCampaign puts a campaign straight into the table.
+// AddCampaign inserts a campaign into the table, past the repository.
 func AddCampaign(t testing.TB, db *gorm.DB, id string, total int64) {
 	t.Helper()
 	c := CampaignOf(id, total)
@@ -61,11 +64,12 @@ func AddCampaign(t testing.TB, db *gorm.DB, id string, total int64) {
 	require.NoError(t, db.Create(&c).Error)
 }
 
+// CampaignOf is an open coupon campaign of so many units, without limits.
 func CampaignOf(id string, total int64) models.Campaign {
 	return models.Campaign{ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, Total: total, TimeZone: "UTC"}
 }
 
-// claimsOf makes n claims of a campaign, seq first and on, of 1 to 3 units.
+// ClaimsOf makes n claims of a campaign, with seq from first on, of 1 to 3 units each.
 func ClaimsOf(campaignID string, first, n int64) []models.Event {
 	events := make([]models.Event, n)
 	for i := range events {
@@ -78,7 +82,7 @@ func ClaimsOf(campaignID string, first, n int64) []models.Event {
 	return events
 }
 
-// submitAll submits every event at once and waits for all answers.
+// SubmitAll submits all events at once and waits for the answers.
 func SubmitAll(ctx context.Context, w *writer.Writer, events []models.Event) error {
 	var g errgroup.Group
 	for _, e := range events {
@@ -94,6 +98,7 @@ type books struct {
 	Flushes, FlushedUnits, FlushedClaims int64 // stock_flushes
 }
 
+// BooksOf reads what the tables say of a campaign.
 func BooksOf(t testing.TB, db *gorm.DB, id string) books {
 	t.Helper()
 	var b books
@@ -101,11 +106,12 @@ func BooksOf(t testing.TB, db *gorm.DB, id string) books {
 		" (SELECT COUNT(*) AS n, COALESCE(SUM(quantity), 0) AS units FROM claims WHERE campaign_id = ?) l,"+
 		" (SELECT COUNT(*) AS n, COALESCE(SUM(units), 0) AS units, COALESCE(SUM(claims), 0) AS claims FROM stock_flushes"+
 		" WHERE campaign_id = ?) f WHERE c.id = ?", id, id, id).Row()
-	require.NoError(t, row.Scan(&b.Total, &b.Remaining, &b.Claimed, &b.SyncedSeq, &b.Rows, &b.Units, &b.Flushes, &b.FlushedUnits, &b.FlushedClaims))
+	err := row.Scan(&b.Total, &b.Remaining, &b.Claimed, &b.SyncedSeq, &b.Rows, &b.Units, &b.Flushes, &b.FlushedUnits, &b.FlushedClaims)
+	require.NoError(t, err)
 	return b
 }
 
-// wrong says what in the books contradicts the claims that there should be; "" is nothing.
+// Wrong says what in the books contradicts the claims that there should be; "" is nothing.
 func (b books) Wrong(events []models.Event) string {
 	var units int64
 	for _, e := range events {
@@ -122,11 +128,13 @@ func (b books) Wrong(events []models.Event) string {
 	return fmt.Sprintf("want %+v, have %+v", want, b)
 }
 
+// RequireBooks checks that the tables hold these claims of a campaign, and no others.
 func RequireBooks(t testing.TB, db *gorm.DB, id string, events []models.Event) {
 	t.Helper()
 	require.Empty(t, BooksOf(t, db, id).Wrong(events))
 }
 
+// ParkedIDs are the ids of all parked events, in order.
 func ParkedIDs(t testing.TB, db *gorm.DB) []string {
 	t.Helper()
 	var ids []string
@@ -134,7 +142,7 @@ func ParkedIDs(t testing.TB, db *gorm.DB) []string {
 	return ids
 }
 
-// startWriter starts a writer that is closed when the test ends.
+// StartWriter starts a writer that is closed when the test ends.
 func StartWriter(t testing.TB, cfg writer.Config) *writer.Writer {
 	t.Helper()
 	if cfg.Logger == nil {
@@ -146,7 +154,7 @@ func StartWriter(t testing.TB, cfg writer.Config) *writer.Writer {
 	return w
 }
 
-// closeAfter closes a writer when the test ends.
+// CloseAfter closes a writer when the test ends.
 func CloseAfter(t testing.TB, w *writer.Writer) {
 	t.Helper()
 	t.Cleanup(func() {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// RunHelper runs the body of a helper process, a copy of the test binary, when the environment says that this is one. It does
-// not return then.
+// RunIfHelper runs the body of a helper process, a copy of the test binary, when the environment says that this process is one. It
+// does not return then.
 func RunIfHelper(variable string, run func() error) {
 	if os.Getenv(variable) == "" {
 		return
@@ -24,16 +24,16 @@ func RunIfHelper(variable string, run func() error) {
 	os.Exit(0)
 }
 
-// dieHere ends this process as a crash would.
+// DieHere ends this process as a crash would.
 func DieHere() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {} // the signal is on its way
 }
 
-// runHelper runs this test binary as a helper to its end and returns what it printed and whether it was killed.
+// RunHelper runs this test binary as a helper to its end. It returns what the helper printed, and whether it was killed.
 func RunHelper(t testing.TB, env ...string) (printed string, killed bool) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very program
 	cmd.Env = append(os.Environ(), env...)
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs

@@ -14,7 +14,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// openPackets makes a packet campaign, brings it into Redis and adds batches to it.
+// OpenPackets makes a packet campaign, loads it into Redis and adds batches to it.
 func (h *Stack) OpenPackets(batches ...models.PacketBatch) string {
 	h.T.Helper()
 	id := h.Create(0, func(c *models.Campaign) {
@@ -26,14 +26,15 @@ func (h *Stack) OpenPackets(batches ...models.PacketBatch) string {
 	return id
 }
 
+// AddPackets adds a batch to a packet campaign.
 func (h *Stack) AddPackets(id string, batch models.PacketBatch) {
 	h.T.Helper()
 	_, err := NewCampaigns(h.T, h.Db, h.Scripts).AddPackets(h.T.Context(), id, batch)
 	require.NoError(h.T, err)
 }
 
-// requireOwners checks that packets, claims, events and Redis say the same: each packet taken has one owner, by one claim, whose
-// event told its amount; what is not taken is in Redis; and that so many were taken.
+// RequireOwners checks that packets, claims, events and Redis agree: each packet that was taken has one owner, by one claim, whose
+// event named its amount; the others are in Redis; and so many were taken.
 func (h *Stack) RequireOwners(id string, taken int) {
 	h.T.Helper()
 	h.RequireBooks(id, int64(taken))
@@ -59,7 +60,7 @@ func (h *Stack) RequireOwners(id string, taken int) {
 	require.Empty(h.T, ParkedIDs(h.T, h.Db))
 }
 
-// inLists counts the packets in Redis.
+// InLists counts the packets of a campaign in Redis.
 func (h *Stack) InLists(id string) (n int64) {
 	h.T.Helper()
 	for _, list := range h.Rdb.ZRange(h.T.Context(), lua.KeysOf(id, 0).Waves, 0, -1).Val() {
@@ -68,15 +69,16 @@ func (h *Stack) InLists(id string) (n int64) {
 	return n
 }
 
-// inAnHour is a time of release that does not come within a test.
+// InAnHour is a time of release that does not come within a test.
 func InAnHour() *time.Time { return new(time.Now().Add(time.Hour)) }
 
+// ReleasedAt is a batch with a time of release.
 func ReleasedAt(batch models.PacketBatch, at *time.Time) models.PacketBatch {
 	batch.ReleaseAt = at
 	return batch
 }
 
-// listOf are n packets of 1, 2, 3 … minor units.
+// ListOf is a list of n packets of 1, 2, 3 … minor units.
 func ListOf(prefix string, n int) models.PacketBatch {
 	var b models.PacketBatch
 	for i := range n {
@@ -85,11 +87,12 @@ func ListOf(prefix string, n int) models.PacketBatch {
 	return b
 }
 
+// SplitOf is a split of an amount, in minor units, into count packets.
 func SplitOf(count, amount int64) models.PacketBatch {
 	return models.PacketBatch{Split: &models.Split{Count: count, Amount: amount, Method: "double_mean"}}
 }
 
-// packetsOf are the rows of a campaign's packets, by position.
+// PacketsOf are the rows of a campaign's packets, by position.
 func PacketsOf(t testing.TB, db *gorm.DB, id string) []models.PacketRow {
 	t.Helper()
 	var rows []models.PacketRow
@@ -97,7 +100,7 @@ func PacketsOf(t testing.TB, db *gorm.DB, id string) []models.PacketRow {
 	return rows
 }
 
-// addPacketCampaign stores a packet campaign without packets.
+// AddPacketCampaign stores a packet campaign without packets.
 func AddPacketCampaign(t testing.TB, campaigns *campaigns.Repository, id string) {
 	t.Helper()
 	c := CampaignOf(id, 0)
@@ -106,14 +109,14 @@ func AddPacketCampaign(t testing.TB, campaigns *campaigns.Repository, id string)
 	require.NoError(t, err)
 }
 
-// addPacket stores a packet that nobody has taken.
+// AddPacket inserts a packet without an owner, at position 1.
 func AddPacket(t testing.TB, db *gorm.DB, campaignID, id string, amount int64) {
 	t.Helper()
 	packet := models.PacketRow{CampaignID: campaignID, ID: id, Position: 1, Amount: amount, CreatedAt: time.Now().UTC()}
 	require.NoError(t, db.Create(&packet).Error)
 }
 
-// pushFails is a Redis that can't be told of packets.
+// PushFails is a Redis that takes no packets.
 type PushFails struct{ *lua.Scripts }
 
 func (*PushFails) Push(_ context.Context, id string, _ *lua.Push) (int64, error) {

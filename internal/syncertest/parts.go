@@ -23,10 +23,10 @@ import (
 	"gorm.io/gorm"
 )
 
-// openScripts are Dibs' scripts on the Redis that all tests share; campaign ids must be unique.
-// partitions is the number of claim streams that openScripts works with.
+// Partitions is the number of claim streams that OpenScripts works with.
 const Partitions = 3
 
+// OpenScripts are the scripts on the Redis that all tests share, over Partitions claim streams. Campaign ids must be unique.
 func OpenScripts(t testing.TB) *lua.Scripts {
 	t.Helper()
 	scripts, err := lua.New(testenv.SharedRedis(t).Client(), lua.Options{Partitions: Partitions})
@@ -34,6 +34,7 @@ func OpenScripts(t testing.TB) *lua.Scripts {
 	return scripts
 }
 
+// NewCampaigns makes a repository that logs nothing.
 func NewCampaigns(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *campaigns.Repository {
 	t.Helper()
 	return campaigns.New(db, scripts, Quiet())
@@ -47,7 +48,7 @@ func ScriptsOn(t testing.TB, rdb redis.UniversalClient, partitions int) *lua.Scr
 	return scripts
 }
 
-// live is a campaign in MySQL and in Redis.
+// Live makes a campaign that is in MySQL and in Redis.
 func Live(t *testing.T, db *gorm.DB, total int64) (*campaigns.Repository, *lua.Scripts, string) {
 	t.Helper()
 	scripts, id := OpenScripts(t), testenv.UniqueID(t, "c")
@@ -59,7 +60,7 @@ func Live(t *testing.T, db *gorm.DB, total int64) (*campaigns.Repository, *lua.S
 	return campaigns, scripts, id
 }
 
-// stored is a campaign that is in MySQL and was never loaded.
+// Stored makes a campaign that is in MySQL and was never loaded.
 func Stored(t *testing.T, db *gorm.DB, scripts campaigns.Scripts, total int64) string {
 	t.Helper()
 	id := testenv.UniqueID(t, "c")
@@ -69,7 +70,7 @@ func Stored(t *testing.T, db *gorm.DB, scripts campaigns.Scripts, total int64) s
 	return id
 }
 
-// claim takes one unit and returns what became of it.
+// Claim claims one unit and returns the outcome.
 func Claim(t *testing.T, scripts *lua.Scripts, id string) models.Outcome {
 	t.Helper()
 	c := CampaignOf(id, 0)
@@ -80,17 +81,20 @@ func Claim(t *testing.T, scripts *lua.Scripts, id string) models.Outcome {
 	return replies[0].Outcome
 }
 
+// NewHydrator makes a hydrator that logs nothing.
 func NewHydrator(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *residency.Hydrator {
 	t.Helper()
 	return residency.NewHydrator(db, scripts, Quiet(), nil)
 }
 
+// NewEvictor makes an evictor of campaigns that have been idle for so long.
 func NewEvictor(t testing.TB, db *gorm.DB, scripts campaigns.Scripts, idle time.Duration) *residency.Evictor {
 	t.Helper()
 	return residency.NewEvictor(NewHydrator(t, db, scripts), idle, nil)
 }
 
-func NewSweeper(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *residency.Resumer {
+// NewResumer makes a resumer with a hydrator of its own.
+func NewResumer(t testing.TB, db *gorm.DB, scripts campaigns.Scripts) *residency.Resumer {
 	t.Helper()
 	return residency.NewResumer(NewHydrator(t, db, scripts), nil)
 }
@@ -104,12 +108,14 @@ func ApplyOutbox(t testing.TB, db *gorm.DB, relay *resolve.Relay) {
 	require.NoError(t, err)
 }
 
+// Unapplied counts the rows of the outbox that Redis has not had.
 func Unapplied(t testing.TB, db *gorm.DB) (n int64) {
 	t.Helper()
 	require.NoError(t, db.Raw("SELECT COUNT(*) FROM outbox WHERE applied_at IS NULL").Scan(&n).Error)
 	return n
 }
 
+// NewTrimmer makes a trimmer, which logs nothing unless cfg says where to.
 func NewTrimmer(t *testing.T, cfg retention.TrimmerConfig) *retention.Trimmer {
 	t.Helper()
 	if cfg.Logger == nil {
@@ -120,25 +126,27 @@ func NewTrimmer(t *testing.T, cfg retention.TrimmerConfig) *retention.Trimmer {
 	return trimmer
 }
 
-// logBuffer is a log that a test reads.
+// LogBuffer is a log that a test reads.
 type LogBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
+// Write is that of io.Writer.
 func (b *LogBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.Write(p)
 }
 
+// String is what was written.
 func (b *LogBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
 }
 
-// rawInsert is the ceiling: nothing but the rows, 1,000 a transaction.
+// RawInsert times the ceiling: nothing but the rows, 1,000 a transaction.
 func RawInsert(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 	b.Helper()
 	pool, err := db.DB()
@@ -152,6 +160,7 @@ func RawInsert(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 	return time.Since(begun)
 }
 
+// InTx runs do in a transaction.
 func InTx(b *testing.B, pool *sql.DB, do func(ctx context.Context, tx *sql.Tx) error) {
 	tx, err := pool.BeginTx(b.Context(), nil)
 	if err == nil {
@@ -164,6 +173,7 @@ func InTx(b *testing.B, pool *sql.DB, do func(ctx context.Context, tx *sql.Tx) e
 	}
 }
 
+// InsertRows inserts the rows of claims in one statement.
 func InsertRows(ctx context.Context, tx *sql.Tx, events []models.Event) error {
 	const row = "(?,?,0,?,?,?,'claimed','',1,?,?)"
 	now := time.Now().UTC()
@@ -172,6 +182,7 @@ func InsertRows(ctx context.Context, tx *sql.Tx, events []models.Event) error {
 		e := &events[i]
 		args = append(args, e.ID, e.CampaignID, e.Seq, e.UserID, e.Quantity, e.At.Time, now)
 	}
+	//nolint:gosec // question marks only
 	_, err := tx.ExecContext(ctx, "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch,"+
 		" claimed_at, synced_at) VALUES "+row+strings.Repeat(","+row, len(events)-1), args...)
 	return err

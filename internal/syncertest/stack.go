@@ -23,7 +23,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// house is a Redis of its own, a database, and what is between them.
+// Stack is a Redis of its own, a database, and the parts between them.
 type Stack struct {
 	T       testing.TB
 	Server  *testenv.RedisServer
@@ -33,6 +33,7 @@ type Stack struct {
 	Writer  *writer.Writer
 }
 
+// NewStack starts the servers.
 func NewStack(t testing.TB) *Stack {
 	t.Helper()
 	server := testenv.Redis(t)
@@ -46,7 +47,7 @@ func NewStack(t testing.TB) *Stack {
 	return h
 }
 
-// group makes the syncer's group, as its consumer does.
+// Group makes the consumer group of the syncer, as its consumer does.
 func (h *Stack) Group() {
 	h.T.Helper()
 	err := h.Rdb.XGroupCreateMkStream(h.T.Context(), lua.StreamKey(0), "syncer", "0").Err()
@@ -55,7 +56,7 @@ func (h *Stack) Group() {
 	}
 }
 
-// open makes a campaign and brings it into Redis.
+// Create makes a campaign and loads it into Redis.
 func (h *Stack) Create(total int64, change func(c *models.Campaign)) string {
 	h.T.Helper()
 	c := CampaignOf(testenv.UniqueID(h.T, "c"), total)
@@ -68,13 +69,16 @@ func (h *Stack) Create(total int64, change func(c *models.Campaign)) string {
 	return c.ID
 }
 
+// Hydrator makes a hydrator, as another process would have it.
 func (h *Stack) Hydrator() *residency.Hydrator { return NewHydrator(h.T, h.Db, h.Scripts) }
 
+// Hydrate hydrates a campaign by a hydrator of its own.
 func (h *Stack) Hydrate(id string) error {
 	_, err := h.Hydrator().Hydrate(h.T.Context(), id)
 	return err
 }
 
+// Campaign reads a campaign from MySQL.
 func (h *Stack) Campaign(id string) models.Campaign {
 	h.T.Helper()
 	c, err := NewCampaigns(h.T, h.Db, h.Scripts).Get(h.T.Context(), id)
@@ -82,20 +86,22 @@ func (h *Stack) Campaign(id string) models.Campaign {
 	return c
 }
 
+// Residency is where a campaign is by its books.
 func (h *Stack) Residency(id string) models.Residency { h.T.Helper(); return h.Campaign(id).Residency }
 
-// ask is a claim of one unit under a new id.
+// Ask is a claim of one unit under a new id.
 func Ask(user, key string) lua.ClaimRequest {
 	return lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: user, Quantity: 1, Key: key}
 }
 
-// claim asks for all in calls of up to lua.ClaimsMax.
+// Claim claims in calls of up to lua.ClaimsMax.
 func (h *Stack) Claim(id string, reqs ...lua.ClaimRequest) []lua.ClaimReply {
 	h.T.Helper()
 	replies, _ := h.ClaimAfter(id, lua.Position{}, reqs...)
 	return replies
 }
 
+// ClaimAfter is Claim of a process that saw so much of the campaign.
 func (h *Stack) ClaimAfter(id string, seen lua.Position, reqs ...lua.ClaimRequest) (all []lua.ClaimReply, now lua.CampaignView) {
 	h.T.Helper()
 	c := h.Campaign(id)
@@ -109,6 +115,7 @@ func (h *Stack) ClaimAfter(id string, seen lua.Position, reqs ...lua.ClaimReques
 	return all, now
 }
 
+// OutcomesOf are the outcomes of replies, in order.
 func OutcomesOf(replies []lua.ClaimReply) []models.Outcome {
 	outcomes := make([]models.Outcome, len(replies))
 	for i := range replies {
@@ -117,7 +124,7 @@ func OutcomesOf(replies []lua.ClaimReply) []models.Outcome {
 	return outcomes
 }
 
-// asks are n claims, every other one under a key.
+// Asks are n claims, every other one under a key.
 func Asks(prefix string, n int) []lua.ClaimRequest {
 	reqs := make([]lua.ClaimRequest, n)
 	for i := range reqs {
@@ -130,7 +137,7 @@ func Asks(prefix string, n int) []lua.ClaimRequest {
 	return reqs
 }
 
-// sync does what the consumer does until the stream is read and acknowledged.
+// Sync does what the consumer does, until the stream is read and acknowledged.
 func (h *Stack) Sync() {
 	h.T.Helper()
 	for {
@@ -144,7 +151,7 @@ func (h *Stack) Sync() {
 		var g errgroup.Group
 		var ids []string
 		for _, entry := range read[0].Messages {
-			payload := []byte(entry.Values["payload"].(string))
+			payload := []byte(fmt.Sprint(entry.Values["payload"]))
 			e, err := models.DecodeEvent(payload)
 			require.NoError(h.T, err)
 			ids = append(ids, entry.ID)
@@ -155,7 +162,7 @@ func (h *Stack) Sync() {
 	}
 }
 
-// evict evicts whatever has been idle for idle.
+// Evict evicts what has been idle for so long, and returns how many it evicted.
 func (h *Stack) Evict(idle time.Duration) int {
 	h.T.Helper()
 	n, err := NewEvictor(h.T, h.Db, h.Scripts, idle).Evict(h.T.Context())
@@ -163,7 +170,7 @@ func (h *Stack) Evict(idle time.Duration) int {
 	return n
 }
 
-// keysOf are the names of a campaign's keys that Redis holds, without its own part.
+// KeysOf are the names of a campaign's keys that Redis holds, without the part that all of them share.
 func (h *Stack) KeysOf(id string) []string {
 	h.T.Helper()
 	base := lua.KeysOf(id, 0).State
@@ -179,7 +186,7 @@ func (h *Stack) KeysOf(id string) []string {
 	return parts
 }
 
-// content is everything that Redis holds of a campaign, but for which load it is and when it was.
+// Content is all that Redis holds of a campaign, but for its load, its version and its last time.
 func (h *Stack) Content(id string) map[string]map[string]string {
 	h.T.Helper()
 	k := lua.KeysOf(id, 0)
@@ -198,27 +205,31 @@ func (h *Stack) Content(id string) map[string]map[string]string {
 	return all
 }
 
-// lose takes keys of a campaign out of Redis.
+// Lose deletes keys of a campaign from Redis.
 func (h *Stack) Lose(id string, which func(k lua.CampaignKeys) []string) {
 	h.T.Helper()
 	require.NoError(h.T, h.Rdb.Del(h.T.Context(), which(lua.KeysOf(id, 0))...).Err())
 }
 
+// StateOnly is the key of the state, for Lose.
 func StateOnly(k lua.CampaignKeys) []string { return []string{k.State} }
 
+// WholeCampaign are all keys of a coupon campaign, for Lose.
 func WholeCampaign(k lua.CampaignKeys) []string { return []string{k.State, k.Users, k.Keys} }
 
-// requireBooks checks that rows, counters and Redis say the same, and that nothing is oversold.
+// RequireBooks checks that rows, counters and Redis agree on so many units, and that no more are claimed than there are.
 func (h *Stack) RequireBooks(id string, units int64) {
 	h.T.Helper()
 	b := BooksOf(h.T, h.Db, id)
 	state, err := h.Scripts.State(h.T.Context(), id)
 	require.NoError(h.T, err)
-	require.Equal(h.T, []int64{units, units, units, units, max(0, b.Total-units)}, []int64{b.Claimed, b.Units, state.Taken, b.Total - state.Remaining(), b.Remaining})
+	require.Equal(h.T, []int64{units, units, units, units, max(0, b.Total-units)},
+		[]int64{b.Claimed, b.Units, state.Taken, b.Total - state.Remaining(), b.Remaining})
 	require.Equal(h.T, state.Seq, b.SyncedSeq)
 	require.LessOrEqual(h.T, units, b.Total)
 }
 
+// Reconciler makes a reconciler, with the settings that change makes.
 func (h *Stack) Reconciler(change func(cfg *reconcile.ReconcilerConfig)) *reconcile.Reconciler {
 	h.T.Helper()
 	cfg := reconcile.ReconcilerConfig{DB: h.Db, Scripts: h.Scripts, Hydrator: h.Hydrator(), Logger: Quiet()}
@@ -230,6 +241,7 @@ func (h *Stack) Reconciler(change func(cfg *reconcile.ReconcilerConfig)) *reconc
 	return r
 }
 
+// Compare compares a campaign as closely as there is.
 func (h *Stack) Compare(id string) reconcile.Comparison {
 	h.T.Helper()
 	found, err := h.Reconciler(nil).Compare(h.T.Context(), id, reconcile.DepthUsers)
@@ -237,13 +249,16 @@ func (h *Stack) Compare(id string) reconcile.Comparison {
 	return found
 }
 
+// Exec runs a statement.
 func (h *Stack) Exec(sql string, args ...any) {
 	h.T.Helper()
 	require.NoError(h.T, h.Db.Exec(sql, args...).Error)
 }
 
+// Keys are the names of a campaign's keys.
 func (h *Stack) Keys(id string) lua.CampaignKeys { return lua.KeysOf(id, 0) }
 
+// Repair repairs a campaign.
 func (h *Stack) Repair(id string, how reconcile.RepairHow) reconcile.Repaired {
 	h.T.Helper()
 	done, err := h.Reconciler(nil).Repair(h.T.Context(), id, how)
@@ -251,6 +266,7 @@ func (h *Stack) Repair(id string, how reconcile.RepairHow) reconcile.Repaired {
 	return done
 }
 
+// ParkedRows counts the parked events of a campaign for which a condition holds.
 func (h *Stack) ParkedRows(id, where string) int {
 	h.T.Helper()
 	var n int
@@ -258,9 +274,10 @@ func (h *Stack) ParkedRows(id, where string) int {
 	return n
 }
 
+// Accept lifts the constraint of Refusing.
 func (h *Stack) Accept() { h.T.Helper(); h.Exec("ALTER TABLE claims DROP CONSTRAINT not_u3") }
 
-// refusing is a campaign of ten units, all of them claimed, where MySQL would not take the row of u-3.
+// Refusing makes a campaign of ten units, all of them claimed, where MySQL refuses the row of user u-3.
 func (h *Stack) Refusing() string {
 	h.T.Helper()
 	id := h.Create(10, func(c *models.Campaign) { c.PerUser = 1 })
@@ -272,7 +289,7 @@ func (h *Stack) Refusing() string {
 	return id
 }
 
-// take makes claims that have their rows and returns their ids.
+// Take makes claims that have their rows, and returns their ids.
 func (h *Stack) Take(campaignID string, reqs ...lua.ClaimRequest) (ids []string) {
 	h.T.Helper()
 	for _, reply := range h.Claim(campaignID, reqs...) {
@@ -283,6 +300,7 @@ func (h *Stack) Take(campaignID string, reqs ...lua.ClaimRequest) (ids []string)
 	return ids
 }
 
+// Shut closes a campaign.
 func (h *Stack) Shut(id string) {
 	h.T.Helper()
 	_, err := NewCampaigns(h.T, h.Db, h.Scripts).Change(h.T.Context(), id, models.Change{Status: new(models.StatusClosed)})

@@ -13,28 +13,31 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stream is a claim stream on a Redis of its own, with entries that groups read.
+// Stream is a claim stream in a Redis of its own.
 type Stream struct {
 	T   *testing.T
 	Rdb *redis.Client
 	Key string
-	Ids []string
+	IDs []string
 }
 
+// NewStream starts a Redis with an empty claim stream.
 func NewStream(t *testing.T) *Stream {
 	t.Helper()
 	return &Stream{T: t, Rdb: testenv.Redis(t).Client(), Key: lua.StreamKey(0)}
 }
 
+// Add adds n entries.
 func (s *Stream) Add(n int) {
 	s.T.Helper()
 	for range n {
 		id, err := s.Rdb.XAdd(s.T.Context(), &redis.XAddArgs{Stream: s.Key, Values: []string{"payload", "{}"}}).Result()
 		require.NoError(s.T, err)
-		s.Ids = append(s.Ids, id)
+		s.IDs = append(s.IDs, id)
 	}
 }
 
+// Read reads up to n new entries for a group, and returns their ids.
 func (s *Stream) Read(group string, n int64) []string {
 	s.T.Helper()
 	got, err := s.Rdb.XReadGroup(s.T.Context(), &redis.XReadGroupArgs{
@@ -48,20 +51,21 @@ func (s *Stream) Read(group string, n int64) []string {
 	return ids
 }
 
+// Ack acknowledges entries.
 func (s *Stream) Ack(group string, ids ...string) {
 	s.T.Helper()
 	require.NoError(s.T, s.Rdb.XAck(s.T.Context(), s.Key, group, ids...).Err())
 }
 
-// left are the entries that are there, by their place in ids.
+// Left says which entries are left: the index in IDs of the first, and how many.
 func (s *Stream) Left() (first, n int) {
 	s.T.Helper()
 	entries, err := s.Rdb.XRange(s.T.Context(), s.Key, "-", "+").Result()
 	require.NoError(s.T, err)
 	if len(entries) == 0 {
-		return len(s.Ids), 0
+		return len(s.IDs), 0
 	}
-	for i, id := range s.Ids {
+	for i, id := range s.IDs {
 		if id == entries[0].ID {
 			return i, len(entries)
 		}
@@ -70,9 +74,10 @@ func (s *Stream) Left() (first, n int) {
 	return 0, 0
 }
 
-// died is what a step throws to stop a hydration in its tracks.
+// Died is what a step panics with, to end a hydration in its tracks.
 type Died struct{}
 
+// EachAtOnce runs do for all events, n at a time.
 func EachAtOnce(b *testing.B, n int, events []models.Event, do func(e *models.Event) error) {
 	b.Helper()
 	var next, failed atomic.Int64

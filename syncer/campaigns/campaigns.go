@@ -157,7 +157,8 @@ func (r *Repository) Books(ctx context.Context, id string) (models.Books, error)
 	if err != nil {
 		return models.Books{}, notFound(err, id)
 	}
-	parked, err := writer.ReadParked(ctx, r.db.ConnPool, id) // after the counters: a claim that gets its row in between is missing, not counted twice
+	// After the counters: a claim that gets its row in between is missing, not counted twice.
+	parked, err := writer.ReadParked(ctx, r.db.ConnPool, id)
 	if err != nil {
 		return models.Books{}, err
 	}

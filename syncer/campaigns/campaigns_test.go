@@ -305,7 +305,7 @@ func TestSweeper_CompletesAChangeThatRedisDidNotHear(t *testing.T) {
 		require.ErrorIs(t, err, lua.ErrUnavailable)
 		require.Equal(t, int64(100), syncertest.BooksOf(t, db, id).Remaining, "redis still hands out 100")
 
-		sweeper := syncertest.NewSweeper(t, db, ears)
+		sweeper := syncertest.NewResumer(t, db, ears)
 		_, err = sweeper.Resume(t.Context())
 		require.ErrorIs(t, err, lua.ErrUnavailable)
 		ears.set(false)
@@ -332,7 +332,7 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 		require.NoError(t, db.Create(&c).Error)
 	}
 	require.NoError(t, db.Exec("UPDATE campaigns SET total = 7, version = 2 WHERE id = ?", id).Error)
-	n, err := syncertest.NewSweeper(t, db, scripts).Resume(t.Context())
+	n, err := syncertest.NewResumer(t, db, scripts).Resume(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 }

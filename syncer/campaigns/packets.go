@@ -16,6 +16,7 @@ import (
 	"dibs/split"
 
 	"github.com/google/uuid"
+	"gorm.io/gorm"
 )
 
 // errRaced says that another transaction changed the campaign first: a second try may succeed.
@@ -48,7 +49,8 @@ func (r *Repository) applyPackets(ctx context.Context, id string) {
 		err = r.applier.Apply(ctx, id)
 	}
 	if err != nil {
-		r.log.LogAttrs(ctx, slog.LevelWarn, "packets are in mysql, redis did not take them: the syncer sends them again", slog.String("campaign_id", id), slog.Any("error", err))
+		r.log.LogAttrs(ctx, slog.LevelWarn, "packets are in mysql, redis did not take them: the syncer sends them again",
+			slog.String("campaign_id", id), slog.Any("error", err))
 	}
 }
 
@@ -140,11 +142,8 @@ func digestOfBatch(asked *models.PacketBatch, release *time.Time) string {
 
 // addPackets is one try to add a batch.
 func (r *Repository) addPackets(ctx context.Context, b *packetBatch) (models.AddedPackets, error) {
-	pool, err := r.db.DB()
-	if err != nil {
-		return models.AddedPackets{}, err
-	}
-	added, err := knownBatch(ctx, pool, b)
+	db := r.db.WithContext(ctx)
+	added, err := knownBatch(db, b)
 	if err != nil || added.Replayed {
 		return added, err
 	}
@@ -152,12 +151,12 @@ func (r *Repository) addPackets(ctx context.Context, b *packetBatch) (models.Add
 	if err != nil {
 		return added, finalIfNotFound(err)
 	}
-	if err := b.fits(ctx, pool, &c); err != nil {
+	if err := b.fits(db, &c); err != nil {
 		return added, err
 	}
-	err = b.commit(ctx, pool, r.db.Name(), c.Total)
+	err = b.commit(ctx, db, c.Total)
 	if sqlstore.FailureOf(err) == sqlstore.FailureDuplicate {
-		return b.whyDuplicate(ctx, pool)
+		return b.whyDuplicate(db)
 	}
 	return models.AddedPackets{Count: b.count(), Amount: b.sum}, err
 }
@@ -170,34 +169,28 @@ func finalIfNotFound(err error) error {
 }
 
 // knownBatch looks for the same request among earlier ones.
-func knownBatch(ctx context.Context, db *sql.DB, b *packetBatch) (models.AddedPackets, error) {
+func knownBatch(db *gorm.DB, b *packetBatch) (known models.AddedPackets, err error) {
 	byContent := ""
 	if b.list != nil {
 		byContent = b.digest
 	}
-	rows, err := db.QueryContext(ctx, "SELECT packets, amount, request_key, digest FROM packet_batches WHERE campaign_id = ?"+
-		" AND (request_key = ? OR digest = ?)", b.campaignID, b.requestKey, byContent)
-	if err != nil {
-		return models.AddedPackets{}, err
+	var rows []struct {
+		Packets, Amount int64
+		Digest          string
 	}
-	defer func() { _ = rows.Close() }() // rows.Err says what matters
-	var known models.AddedPackets
-	for rows.Next() {
-		was := models.AddedPackets{Replayed: true}
-		var key, digest string
-		if err := rows.Scan(&was.Count, &was.Amount, &key, &digest); err != nil {
-			return models.AddedPackets{}, err
-		}
-		if digest != b.digest {
+	err = db.Raw("SELECT packets, amount, digest FROM packet_batches WHERE campaign_id = ? AND (request_key = ? OR digest = ?)",
+		b.campaignID, b.requestKey, byContent).Scan(&rows).Error
+	for i := range rows {
+		if rows[i].Digest != b.digest {
 			return models.AddedPackets{}, sqlstore.Final(models.ErrKeyMismatch)
 		}
-		known = was
+		known = models.AddedPackets{Count: rows[i].Packets, Amount: rows[i].Amount, Replayed: true}
 	}
-	return known, rows.Err()
+	return known, err
 }
 
 // fits refuses a batch that the campaign can't take.
-func (b *packetBatch) fits(ctx context.Context, db *sql.DB, c *models.Campaign) error {
+func (b *packetBatch) fits(db *gorm.DB, c *models.Campaign) error {
 	switch {
 	case c.Kind != models.KindPacket:
 		return refusal("kind", "of the campaign is %s, which has no packets", c.Kind)
@@ -207,8 +200,8 @@ func (b *packetBatch) fits(ctx context.Context, db *sql.DB, c *models.Campaign) 
 		return refusal(b.field("packets", "count"), "of a campaign may be %d, it has %d already", models.PacketsMax, c.Total)
 	}
 	var sum, otherWaves int64
-	err := db.QueryRowContext(ctx, "SELECT COALESCE(SUM(amount), 0), COUNT(DISTINCT CASE WHEN release_at <> ? THEN release_at END)"+
-		" FROM packet_batches WHERE campaign_id = ?", releaseText(b.release), c.ID).Scan(&sum, &otherWaves)
+	err := db.Raw("SELECT COALESCE(SUM(amount), 0), COUNT(DISTINCT CASE WHEN release_at <> ? THEN release_at END)"+
+		" FROM packet_batches WHERE campaign_id = ?", releaseText(b.release), c.ID).Row().Scan(&sum, &otherWaves)
 	if err != nil {
 		return err
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+
+	"gorm.io/gorm"
 )
 
 const (
@@ -23,16 +25,33 @@ const (
 // commit inserts a batch behind the packets that the campaign has, all of it or nothing. Every flush updates the campaign's row,
 // so that row is locked for the last statement and the commit only. Two batches may therefore try for the same positions at
 // once: the second then finds another total in the row, or a duplicate position.
-func (b *packetBatch) commit(ctx context.Context, db *sql.DB, dialect string, total int64) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
+func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) error {
 	at := sqlstore.Now()
-	if err := b.insertRows(ctx, tx, dialect, total, at); err != nil {
+	return sqlstore.InTx(ctx, db, func(tx *sql.Tx) error {
+		if err := b.insertRows(ctx, tx, db.Name(), total, at); err != nil {
+			return err
+		}
+		if err := b.insertBatch(ctx, tx, total, at); err != nil {
+			return err
+		}
+		newest := versionAfter(0)
+		put, err := tx.ExecContext(ctx, "UPDATE campaigns SET total = total + ?, remaining = remaining + ?,"+
+			" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, updated_at = ?"+ // as versionAfter
+			" WHERE id = ? AND kind = ? AND status <> ? AND total = ?",
+			b.count(), b.count(), newest, newest, at.Format(sqlstore.TimeLayout),
+			b.campaignID, models.KindPacket, models.StatusClosed, total)
+		if err != nil {
+			return fmt.Errorf("campaigns: %w", err)
+		}
+		n, err := put.RowsAffected()
+		if err == nil && n == 0 {
+			err = errRaced
+		}
 		return err
-	}
+	})
+}
+
+func (b *packetBatch) insertBatch(ctx context.Context, tx *sql.Tx, total int64, at time.Time) error {
 	s := sqlstore.NewStatement(insertBatchHead, sqlstore.RowBytes)
 	s.BeginRow(0)
 	s.Text(b.campaignID)
@@ -46,21 +65,6 @@ func (b *packetBatch) commit(ctx context.Context, db *sql.DB, dialect string, to
 	s.EndRow()
 	if _, err := tx.ExecContext(ctx, s.SQL(), s.Args...); err != nil {
 		return fmt.Errorf("packet_batches: %w", err)
-	}
-	newest := versionAfter(0)
-	put, err := tx.ExecContext(ctx, "UPDATE campaigns SET total = total + ?, remaining = remaining + ?,"+
-		" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, updated_at = ?"+ // as versionAfter
-		" WHERE id = ? AND kind = ? AND status <> ? AND total = ?",
-		b.count(), b.count(), newest, newest, at.Format(sqlstore.TimeLayout),
-		b.campaignID, models.KindPacket, models.StatusClosed, total)
-	if err != nil {
-		return fmt.Errorf("campaigns: %w", err)
-	}
-	if n, err := put.RowsAffected(); err != nil || n == 0 {
-		return fmt.Errorf("%w: campaigns: %w", errRaced, err)
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit: %w", err)
 	}
 	return nil
 }
@@ -110,14 +114,13 @@ func releaseText(t *time.Time) string {
 
 // whyDuplicate finds out why a batch met a duplicate key: the same batch is there already, a packet of the campaign has the id of
 // one of its packets, or another batch took its positions.
-func (b *packetBatch) whyDuplicate(ctx context.Context, db *sql.DB) (models.AddedPackets, error) {
-	added, err := knownBatch(ctx, db, b)
+func (b *packetBatch) whyDuplicate(db *gorm.DB) (models.AddedPackets, error) {
+	added, err := knownBatch(db, b)
 	if err != nil || added.Replayed {
 		return added, err
 	}
 	for from := 0; from < len(b.list); from += idsPerLookup {
-		to := min(from+idsPerLookup, len(b.list))
-		i, err := b.firstTaken(ctx, db, from, to)
+		i, err := b.firstTaken(db, from, min(from+idsPerLookup, len(b.list)))
 		if err != nil {
 			return added, err
 		}
@@ -129,32 +132,18 @@ func (b *packetBatch) whyDuplicate(ctx context.Context, db *sql.DB) (models.Adde
 }
 
 // firstTaken is the index of the first packet of list[from:to] whose id the campaign has; -1 is none.
-func (b *packetBatch) firstTaken(ctx context.Context, db *sql.DB, from, to int) (int, error) {
-	args := []any{b.campaignID}
+func (b *packetBatch) firstTaken(db *gorm.DB, from, to int) (int, error) {
+	ids := make([]string, 0, to-from)
 	for i := from; i < to; i++ {
-		args = append(args, b.list[i].ID)
+		ids = append(ids, b.list[i].ID)
 	}
-	//nolint:gosec // question marks only
-	query := "SELECT id FROM packets WHERE campaign_id = ? AND id IN (?" + strings.Repeat(",?", to-from-1) + ")"
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
+	var taken []string
+	if err := db.Raw("SELECT id FROM packets WHERE campaign_id = ? AND id IN ?", b.campaignID, ids).Scan(&taken).Error; err != nil {
 		return -1, err
 	}
-	defer func() { _ = rows.Close() }() // rows.Err says what matters
-	there := make(map[string]bool)
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return -1, err
-		}
-		there[id] = true
-	}
-	if err := rows.Err(); err != nil {
-		return -1, err
-	}
-	for i := from; i < to && len(there) > 0; i++ {
-		if there[b.list[i].ID] {
-			return i, nil
+	for i, id := range ids {
+		if slices.Contains(taken, id) {
+			return from + i, nil
 		}
 	}
 	return -1, nil

@@ -20,7 +20,6 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, pushed int64) err
 	if err != nil {
 		return err
 	}
-	//nolint:gosec // the name of an index
 	rows, err := pool.QueryContext(ctx, "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets"+
 		ByPosition(a.db.Name())+" WHERE campaign_id = ? AND position > ? AND position <= ? AND claim_id IS NULL ORDER BY position",
 		c.ID, pushed, c.Total)

@@ -121,7 +121,7 @@ func TestRepair_WhileClaimsAreOnTheirWaySaysWhatHappensNext(t *testing.T) {
 	require.ErrorIs(t, err, residency.ErrUnsynced)
 	require.ErrorContains(t, err, "takes no claims now: when the consumers have caught up it comes back by itself")
 	h.Sync()
-	n, err := syncertest.NewSweeper(t, h.Db, h.Scripts).Resume(t.Context())
+	n, err := syncertest.NewResumer(t, h.Db, h.Scripts).Resume(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	h.RequireBooks(id, 5)

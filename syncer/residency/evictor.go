@@ -11,7 +11,6 @@ import (
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
@@ -51,38 +50,23 @@ type candidate struct {
 // Evict goes once over all campaigns that are in Redis by their books and returns how many it evicted. One that turns out to be
 // gone is examined, see Hydrator.Examine. A failure is returned after the others had their turn.
 func (e *Evictor) Evict(ctx context.Context) (evicted int, err error) {
-	var failed []error
-	for after := ""; ; {
-		page, err := e.page(ctx, after)
+	key := func(c *candidate) string { return c.ID }
+	fetch := func(after string) (page []candidate, err error) {
+		err = e.hydrator.db.WithContext(ctx).Raw("SELECT id, epoch, synced_seq FROM campaigns WHERE id > ? AND residency = ?"+
+			" AND applied_version = version ORDER BY id LIMIT ?", after, models.ResidencyResident, sqlstore.PageSize).Scan(&page).Error
 		if err != nil {
-			return evicted, errors.Join(append(failed, err)...)
+			err = fmt.Errorf("residency: evict: %w", err)
 		}
-		for i := range page {
-			done, err := e.evict(ctx, &page[i])
-			switch {
-			case done:
-				evicted++
-			case ctx.Err() != nil:
-				return evicted, fmt.Errorf("residency: evict: %w", context.Cause(ctx))
-			case err != nil && len(failed) < campaigns.PageSize:
-				failed = append(failed, err)
-			}
-		}
-		if len(page) < campaigns.PageSize {
-			return evicted, errors.Join(failed...)
-		}
-		after = page[len(page)-1].ID
+		return page, err
 	}
-}
-
-func (e *Evictor) page(ctx context.Context, after string) ([]candidate, error) {
-	var page []candidate
-	err := e.hydrator.db.WithContext(ctx).Raw("SELECT id, epoch, synced_seq FROM campaigns WHERE id > ? AND residency = ?"+
-		" AND applied_version = version ORDER BY id LIMIT ?", after, models.ResidencyResident, campaigns.PageSize).Scan(&page).Error
-	if err != nil {
-		return nil, fmt.Errorf("residency: evict: %w", err)
-	}
-	return page, nil
+	err = sqlstore.EachRow(ctx, key, fetch, func(c *candidate) error {
+		done, err := e.evict(ctx, c)
+		if done {
+			evicted++
+		}
+		return err
+	})
+	return evicted, err
 }
 
 func (e *Evictor) evict(ctx context.Context, c *candidate) (evicted bool, err error) {

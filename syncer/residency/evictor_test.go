@@ -178,3 +178,21 @@ func TestEvictor_RacesWithClaimsAndLosesNone(t *testing.T) {
 	h.RequireBooks(id, units)
 	require.Greater(t, h.Campaign(id).Epoch, int64(3), "it was evicted again and again")
 }
+
+// An evictor that slept through the next load must not record its eviction over it.
+func TestEvictor_ALateRecordLeavesANewerLoadResident(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(2, nil)
+	time.Sleep(2 * time.Millisecond) //nolint:forbidigo // its idle time, by Redis' clock
+	_, err := residency.EvictWithStep(t.Context(), syncertest.NewEvictor(t, h.Db, h.Scripts, time.Millisecond), func(step string) {
+		if step == "gone" {
+			require.NoError(t, h.Hydrate(id))
+		}
+	})
+	require.NoError(t, err)
+	require.Equal(t, models.ResidencyResident, h.Residency(id))
+	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("u", ""))[0].Outcome)
+	h.Sync()
+	h.RequireBooks(id, 1)
+}

@@ -41,7 +41,7 @@ func TestLost_AKeyThatVanishedComesBackOnceItsClaimsAreInMySQL(t *testing.T) {
 			require.Equal(t, int64(1), lostCount(h))
 
 			h.Sync()
-			n, err := syncertest.NewSweeper(t, h.Db, h.Scripts).Resume(t.Context())
+			n, err := syncertest.NewResumer(t, h.Db, h.Scripts).Resume(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, 1, n, "proven, and back by itself")
 			require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeClaimed, models.OutcomeClaimed, models.OutcomeSoldOut},
@@ -81,7 +81,7 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	require.ErrorIs(t, h.Hydrate(resident), campaigns.ErrLost)
 	require.False(t, h.Claim(resident, syncertest.Ask("x", ""))[0].Outcome.Took())
 	h.Sync()
-	_, err := syncertest.NewSweeper(t, h.Db, h.Scripts).Resume(t.Context())
+	_, err := syncertest.NewResumer(t, h.Db, h.Scripts).Resume(t.Context())
 	require.NoError(t, err)
 	require.ErrorIs(t, h.Hydrate(resident), campaigns.ErrLost, "time proves nothing")
 	_, err = h.Hydrator().Rebuild(t.Context(), resident, false)
@@ -187,7 +187,7 @@ func TestLost_ARedisThatWentBackIsFencedAndRepaired(t *testing.T) {
 	_, err = h.Hydrator().Recover(t.Context(), id, now.Position)
 	require.ErrorIs(t, err, campaigns.ErrLost)
 	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("e", ""))[0].Outcome, "fenced for those, too, who saw nothing")
-	_, err = syncertest.NewSweeper(t, h.Db, h.Scripts).Resume(t.Context())
+	_, err = syncertest.NewResumer(t, h.Db, h.Scripts).Resume(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, models.ResidencyLost, h.Residency(quiet1), "it may have had claims as well")
 

@@ -113,7 +113,7 @@ func TestPush_TheSweeperTellsWhatWasNotTold(t *testing.T) {
 	require.NoError(t, err, "the packets are in mysql")
 	require.EqualValues(t, 10, h.InLists(id))
 	require.EqualValues(t, 20, h.Campaign(id).Remaining, "never below what redis says")
-	n, err := syncertest.NewSweeper(t, h.Db, h.Scripts).Resume(t.Context())
+	n, err := syncertest.NewResumer(t, h.Db, h.Scripts).Resume(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	h.RequireOwners(id, 0)

@@ -163,25 +163,21 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 }
 
 // snapshot stages all rows and parked claims of a campaign, and returns its counters and the parked claims, all as of one moment.
-func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lua.Rebuild) (snap models.Campaign, all *writer.ParkedClaims, err error) {
-	pool, err := h.db.DB()
-	if err != nil {
-		return snap, nil, fmt.Errorf("residency: rebuild %s: %w", c.ID, err)
-	}
-	tx, err := pool.BeginTx(ctx, &sql.TxOptions{Isolation: sqlstore.SnapshotIsolation(h.db), ReadOnly: h.db.Name() != "sqlite"})
-	if err != nil {
-		return snap, nil, fmt.Errorf("residency: rebuild: %w", err)
-	}
-	defer func() { _ = tx.Rollback() }() // it only read
-	err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims FROM campaigns WHERE id = ?", c.ID).
-		Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq, &snap.ReleasedClaims)
-	if err != nil {
-		return snap, nil, fmt.Errorf("residency: rebuild: %w", err)
-	}
-	if all, err = writer.ReadParked(ctx, tx, c.ID); err != nil {
-		return snap, nil, err
-	}
-	return snap, all, h.stageRows(ctx, tx, c.ID, staging, all.BySeq())
+func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lua.Rebuild) (
+	snap models.Campaign, parked *writer.ParkedClaims, err error,
+) {
+	err = sqlstore.InSnapshot(ctx, h.db, func(tx *sql.Tx) (err error) {
+		err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims FROM campaigns WHERE id = ?", c.ID).
+			Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq, &snap.ReleasedClaims)
+		if err != nil {
+			return fmt.Errorf("residency: rebuild %s: %w", c.ID, err)
+		}
+		if parked, err = writer.ReadParked(ctx, tx, c.ID); err != nil {
+			return err
+		}
+		return h.stageRows(ctx, tx, c.ID, staging, parked.BySeq())
+	})
+	return snap, parked, err
 }
 
 // stageRows stages all claims as they come: MySQL is read no faster than Redis is written to.

@@ -41,7 +41,8 @@ func (h *Hydrator) load(ctx context.Context, id string, round loadRound) (Rebuil
 			return report, err
 		}
 	}
-	return RebuildReport{}, fmt.Errorf("%w: %s: its counters in mysql changed in each of %d loads: try again", lua.ErrUnavailable, id, roundsMost)
+	return RebuildReport{}, fmt.Errorf("%w: %s: its counters in mysql changed during each of %d loads: try again",
+		lua.ErrUnavailable, id, roundsMost)
 }
 
 // loadRound takes a campaign one step towards Redis. done says that nothing is left to do.
@@ -135,7 +136,8 @@ func (h *Hydrator) lose(ctx context.Context, c *models.Campaign, reason string) 
 		return nil
 	}
 	put := h.db.WithContext(ctx).Exec("UPDATE campaigns SET residency = ?, residency_reason = ?, residency_at = ?"+
-		" WHERE id = ? AND epoch = ? AND residency = ?", models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), c.ID, c.Epoch, c.Residency)
+		" WHERE id = ? AND epoch = ? AND residency = ?",
+		models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), c.ID, c.Epoch, c.Residency)
 	if put.Error != nil {
 		return fmt.Errorf("residency: campaign %s: %w", c.ID, put.Error)
 	}

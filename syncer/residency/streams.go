@@ -62,8 +62,8 @@ func (s *streams) intact(ctx context.Context, partition int) (stream lua.Stream,
 		}
 		broken = true
 	}
-	return lua.Stream{}, false, fmt.Errorf("residency: stream %d: its generation changed %d times in a row: does another deployment use this redis"+
-		" or this database?", partition, generationTries)
+	return lua.Stream{}, false, fmt.Errorf("residency: stream %d: its generation changed %d times in a row:"+
+		" does another deployment use this redis or this database?", partition, generationTries)
 }
 
 func whyBroken(row *models.StreamRecord, stream *lua.Stream) (string, error) {
@@ -140,7 +140,8 @@ func (s *streams) renew(ctx context.Context, partition int, old, why string) err
 	if put.Error != nil || put.RowsAffected == 0 {
 		return put.Error
 	}
-	s.log.LogAttrs(ctx, slog.LevelError, "claims may be lost: the campaigns of the partition that were in redis take none until `dibs reconcile --repair` rebuilds them",
+	s.log.LogAttrs(ctx, slog.LevelError, "claims may be lost: the campaigns of the partition that were in redis take none until"+
+		" `dibs reconcile --repair` rebuilds them",
 		slog.Int("partition", partition), slog.String("reason", why))
 	if err := s.scripts.SetGeneration(ctx, partition, generation.String()); err != nil {
 		return fmt.Errorf("residency: stream %d: %w", partition, err)

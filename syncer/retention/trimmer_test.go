@@ -31,14 +31,14 @@ func unreadGone(s *syncertest.Stream, groups ...string) string {
 		}).Result()
 		require.NoError(s.T, err)
 		for _, p := range pending {
-			if first < len(s.Ids) && before(p.ID, s.Ids[first]) || first == len(s.Ids) {
+			if first < len(s.IDs) && before(p.ID, s.IDs[first]) || first == len(s.IDs) {
 				return fmt.Sprintf("%s lost %s, which is pending", group, p.ID)
 			}
 		}
 		infos, err := s.Rdb.XInfoGroups(s.T.Context(), s.Key).Result()
 		require.NoError(s.T, err)
 		for _, g := range infos {
-			for i, id := range s.Ids[:first] {
+			for i, id := range s.IDs[:first] {
 				if g.Name == group && before(g.LastDeliveredID, id) {
 					return fmt.Sprintf("%s lost entry %d, which it never got", group, i)
 				}
@@ -100,7 +100,7 @@ func TestTrimmer_AGroupThatWasAwayFindsEverything(t *testing.T) {
 		s.Ack("syncer", s.Read("syncer", 300)...)
 		require.Zero(t, trim(t, trimmer))
 	}
-	require.Equal(t, s.Ids, s.Read("finance", 3000))
+	require.Equal(t, s.IDs, s.Read("finance", 3000))
 }
 
 // A new group is rolled out: a process that is not set up with it yet holds back for it all the same, until somebody removes it.
