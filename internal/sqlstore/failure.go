@@ -22,7 +22,8 @@ const (
 // Errors of MySQL and MariaDB by what can be done about them. An error that is not listed counts as a fault of the server or
 // of its set-up, such as a missing grant or a full disk: it is tried again, because parking good claims would be worse.
 var mysqlFailures = map[uint16]Failure{
-	1205: FailureClash, // lock wait timeout
+	lockWaitNumber: FailureClash,
+
 	1213: FailureClash, // deadlock
 	1020: FailureClash, // record has changed since last read (MariaDB, innodb_snapshot_isolation)
 
@@ -42,6 +43,8 @@ var mysqlFailures = map[uint16]Failure{
 	3819: FailureData, // check violated, MySQL
 	4025: FailureData, // check violated, MariaDB
 }
+
+const lockWaitNumber = 1205 // lock wait timeout
 
 // SQLite's primary result codes, and the two extended ones that are duplicates.
 const (
@@ -71,6 +74,12 @@ func FailureOf(err error) Failure {
 		return sqliteFailure(lite.Code())
 	}
 	return FailureTransient
+}
+
+// IsLockWait tells whether a statement waited in vain for a lock that another transaction holds. It is a FailureClash.
+func IsLockWait(err error) bool {
+	my, is := errors.AsType[*mysql.MySQLError](err)
+	return is && my.Number == lockWaitNumber
 }
 
 func mysqlFailure(number uint16) Failure {

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 
 	"dibs/migrations"
@@ -24,12 +25,52 @@ func InSnapshot(ctx context.Context, db *gorm.DB, read func(tx *sql.Tx) error) e
 	return inTx(ctx, db, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, read)
 }
 
+// InTxBrief is InTx, but waits only a second for each lock of another transaction; see IsLockWait. SQLite has no such locks.
+func InTxBrief(ctx context.Context, db *gorm.DB, change func(tx *sql.Tx) error) error {
+	if db.Name() == migrations.SQLite {
+		return InTx(ctx, db, change)
+	}
+	pool, err := db.DB()
+	if err != nil {
+		return fmt.Errorf("sqlstore: begin: %w", err)
+	}
+	conn, err := pool.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("sqlstore: begin: %w", err)
+	}
+	defer func() { _ = conn.Close() }() // gives it back to the pool
+	_, err = conn.ExecContext(ctx, "SET @dibs_lock_wait = @@innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 1")
+	if err != nil {
+		return fmt.Errorf("sqlstore: begin: %w", err)
+	}
+	defer restoreLockWait(ctx, conn)
+	return runTx(ctx, conn, nil, change)
+}
+
+// restoreLockWait undoes what InTxBrief set, or drops the connection.
+func restoreLockWait(ctx context.Context, conn *sql.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
+	defer cancel()
+	if _, err := conn.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout = @dibs_lock_wait"); err != nil {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+}
+
 func inTx(ctx context.Context, db *gorm.DB, how *sql.TxOptions, run func(tx *sql.Tx) error) error {
 	pool, err := db.DB()
 	if err != nil {
 		return fmt.Errorf("sqlstore: begin: %w", err)
 	}
-	tx, err := pool.BeginTx(ctx, how)
+	return runTx(ctx, pool, how, run)
+}
+
+// beginner is a pool or a connection.
+type beginner interface {
+	BeginTx(ctx context.Context, how *sql.TxOptions) (*sql.Tx, error)
+}
+
+func runTx(ctx context.Context, on beginner, how *sql.TxOptions, run func(tx *sql.Tx) error) error {
+	tx, err := on.BeginTx(ctx, how)
 	if err != nil {
 		return fmt.Errorf("sqlstore: begin: %w", err)
 	}

@@ -45,8 +45,9 @@ type cell struct {
 	last    string // the campaign of lastSum: in a rush nearly all rows have the same one
 	lastSum *tally
 
-	done chan struct{} // closed when err is set
-	err  error         // nil: every row is committed or parked
+	done  chan struct{}       // closed when err and later are set
+	err   error               // nil: every row is committed or parked, but those in later
+	later map[string]*waiting // claims that wait on, by campaign
 }
 
 func (c *cell) add(e models.Event, payload []byte) {

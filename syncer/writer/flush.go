@@ -22,12 +22,20 @@ func (w *Writer) flush(ctx context.Context, cells []*cell) {
 	begun := w.clock.Now()
 	b := gather(cells)
 	w.flushing.Store(&b.since)
-	err := w.writeRows(ctx, b.rows, b.sums)
+	locked := make(map[string][]*row)
+	rows, sums := w.locked.holdBack(b.rows, locked), b.sums
+	if len(rows) < len(b.rows) {
+		sums = sumOf(rows)
+	}
+	err := w.writeRows(ctx, &attempt{locked: locked}, rows, sums)
+	var held int64 // less those that wait on
+	if err == nil {
+		held = -w.queueLocked(ctx, b, cells, locked)
+	}
 	w.flushing.Store(nil)
 	w.steps.At("written")
 	w.metrics.flushSeconds.Observe(w.clock.Since(begun).Seconds())
 	w.metrics.batchClaims.Observe(float64(len(b.rows)))
-	var held int64
 	for _, c := range cells {
 		held += int64(len(c.rows))
 		w.adder.release(c, err)
@@ -39,14 +47,27 @@ func (w *Writer) flush(ctx context.Context, cells []*cell) {
 	w.room.Release(held)
 }
 
-// writeRows writes to MySQL the rows that can be written, and parks the others. It fails only when ctx ends: with ErrClosed
-// when that is why.
-func (w *Writer) writeRows(ctx context.Context, rows []*row, sums map[string]*tally) error {
+// attempt says how rows are written.
+type attempt struct {
+	brief  bool              // the rows are of one campaign, and wait only a second for each lock
+	locked map[string][]*row // takes the rows that met a lock, by campaign
+}
+
+// writeRows writes to MySQL the rows that can be written, and parks the others. Those that met a lock of another transaction are
+// in how.locked then. It fails only when ctx ends: with ErrClosed when that is why.
+func (w *Writer) writeRows(ctx context.Context, how *attempt, rows []*row, sums map[string]*tally) error {
 	for searches := 0; len(rows) > 0; {
-		err := sqlstore.RetryForever(ctx, w.noticeRetry, func() error { return w.commit(ctx, rows, sums) })
-		if err == nil {
+		err := sqlstore.RetryForever(ctx, w.noticeRetry, func() error { return w.tryCommit(ctx, how.brief, rows, sums) })
+		switch {
+		case err == nil:
 			w.count(rows, sums)
 			return nil
+		case sqlstore.IsLockWait(err) && how.brief:
+			id := rows[0].event.CampaignID
+			how.locked[id] = append(how.locked[id], rows...)
+			return nil
+		case sqlstore.IsLockWait(err):
+			return w.writeByCampaign(ctx, rows, how.locked)
 		}
 		f := sqlstore.FailureOf(err)
 		inConflict := f == sqlstore.FailureDuplicate || isConflict(err)
@@ -54,7 +75,7 @@ func (w *Writer) writeRows(ctx context.Context, rows []*row, sums map[string]*ta
 			return err // ctx has ended
 		}
 		if !inConflict || searches == searchesMax {
-			return w.bisect(ctx, rows, err)
+			return w.bisect(ctx, how, rows, err)
 		}
 		left, err := w.resolveConflicts(ctx, rows)
 		if err != nil {
@@ -72,6 +93,16 @@ func (w *Writer) writeRows(ctx context.Context, rows []*row, sums map[string]*ta
 	return nil
 }
 
+// tryCommit makes a lock that it waited for in vain an answer, which is not tried again here.
+func (w *Writer) tryCommit(ctx context.Context, brief bool, rows []*row, sums map[string]*tally) error {
+	err := w.commit(ctx, brief, rows, sums)
+	if sqlstore.IsLockWait(err) {
+		w.metrics.retries.WithLabelValues("clash").Inc()
+		return sqlstore.Final(err)
+	}
+	return err
+}
+
 func (w *Writer) pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-w.clock.After(d):
@@ -82,12 +113,12 @@ func (w *Writer) pause(ctx context.Context, d time.Duration) error {
 }
 
 // bisect writes the halves of a batch that the database refuses. A row that is refused alone is parked.
-func (w *Writer) bisect(ctx context.Context, rows []*row, cause error) error {
+func (w *Writer) bisect(ctx context.Context, how *attempt, rows []*row, cause error) error {
 	if len(rows) == 1 {
 		return w.park(ctx, rows[0], parkedData, cause.Error())
 	}
 	for _, half := range [][]*row{rows[:len(rows)/2], rows[len(rows)/2:]} {
-		if err := w.writeRows(ctx, half, sumOf(half)); err != nil {
+		if err := w.writeRows(ctx, how, half, sumOf(half)); err != nil {
 			return err
 		}
 	}

@@ -22,12 +22,16 @@ type metrics struct {
 }
 
 // newMetrics registers the figures; with a nil Registerer nothing reads them.
-func newMetrics(reg prometheus.Registerer, oldestAge func() time.Duration) *metrics {
+func newMetrics(reg prometheus.Registerer, oldestAge func() time.Duration, locked func() int) *metrics {
 	f := promauto.With(reg)
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "dibs_writer_oldest_unsynced_seconds",
 		Help: "Age of the oldest event that waits in the writer; 0 when none does.",
 	}, func() float64 { return oldestAge().Seconds() })
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "dibs_writer_locked_campaigns",
+		Help: "Campaigns whose claims wait because another transaction in MySQL holds a lock on them.",
+	}, func() float64 { return float64(locked()) })
 	return &metrics{
 		flushSeconds: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "dibs_flush_seconds", Help: "Time of a flush, from taking the events to answering for them, retries included.",

@@ -14,7 +14,7 @@ import (
 func WriteOne(ctx context.Context, db *gorm.DB, e models.Event) error {
 	s := &store{db: db, tuning: Config{}.tuning()}
 	one := []*row{{event: e}}
-	return sqlstore.Retry(ctx, func() error { return s.commit(ctx, one, sumOf(one)) })
+	return sqlstore.Retry(ctx, func() error { return s.commit(ctx, false, one, sumOf(one)) })
 }
 
 // InsertOne inserts the row of a claim and gives its packet to its user. It does not move the counters of the campaign. Errors:

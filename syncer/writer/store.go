@@ -24,14 +24,19 @@ type store struct {
 	steps steps.Steps
 }
 
-// commit writes rows and their sums in one transaction: all of them or nothing. After an error of unknown outcome it may be
+// commit writes rows and their sums in one transaction: all of them or nothing. A brief one waits only a second for each lock of
+// another transaction. After an error of unknown outcome it may be
 // called again: claims that were committed are duplicates then.
-func (s *store) commit(ctx context.Context, rows []*row, sums map[string]*tally) error {
+func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[string]*tally) error {
 	ctx, cancel := context.WithTimeout(ctx, s.flushTimeout)
 	defer cancel()
 	begun := s.clock.Now()
 	s.steps.At("begin")
-	if err := sqlstore.InTx(ctx, s.db, func(tx *sql.Tx) error { return s.write(ctx, tx, begun, rows, sums) }); err != nil {
+	inTx := sqlstore.InTx
+	if brief {
+		inTx = sqlstore.InTxBrief
+	}
+	if err := inTx(ctx, s.db, func(tx *sql.Tx) error { return s.write(ctx, tx, begun, rows, sums) }); err != nil {
 		return fmt.Errorf("writer: flush: %w", err)
 	}
 	s.steps.At("committed")

@@ -30,9 +30,11 @@ type Writer struct {
 
 	closing   chan struct{}
 	closeOnce sync.Once
-	stopped   chan struct{} // closed when the flush loop has ended
+	stopped   chan struct{} // closed when nothing runs any more
+	running   sync.WaitGroup
 	abort     context.CancelCauseFunc
 
+	locked   lockedQueue
 	flushing atomic.Pointer[time.Time]            // when the oldest claim of the flush under way came; nil: none is under way
 	flushed  struct{ events, units atomic.Int64 } // since the start
 }
@@ -54,7 +56,7 @@ func unstarted(cfg Config, t tuning) *Writer {
 		adder: newAdder(cfg.FlushSize), room: semaphore.NewWeighted(int64(t.pendingMax)), wake: make(chan struct{}, 1),
 		closing: make(chan struct{}), stopped: make(chan struct{}),
 	}
-	w.metrics = newMetrics(cfg.Registerer, w.oldestAge)
+	w.metrics = newMetrics(cfg.Registerer, w.oldestAge, w.lockedCampaigns)
 	return w
 }
 
@@ -85,7 +87,16 @@ func (w *Writer) Submit(ctx context.Context, e models.Event, payload []byte) err
 	}
 	select {
 	case <-c.done:
+	case <-ctx.Done():
+		return fmt.Errorf("writer: submit: %w", context.Cause(ctx))
+	}
+	later := c.later[e.CampaignID]
+	if later == nil {
 		return c.err
+	}
+	select {
+	case <-later.done:
+		return later.err
 	case <-ctx.Done():
 		return fmt.Errorf("writer: submit: %w", context.Cause(ctx))
 	}
@@ -106,6 +117,7 @@ func (w *Writer) run(ctx context.Context) {
 	for w.due() {
 		w.flush(ctx, w.adder.take(w.cfg.FlushSize))
 	}
+	w.running.Wait()
 }
 
 // due blocks until a flush is due. It returns false when the writer is closed and empty.
@@ -168,10 +180,7 @@ func (w *Writer) Close(ctx context.Context) error {
 
 // oldestAge is how long the oldest event has been in the writer; 0 when there is none.
 func (w *Writer) oldestAge() time.Duration {
-	oldest := w.adder.oldest()
-	if flushing := w.flushing.Load(); flushing != nil {
-		oldest = earlier(oldest, *flushing)
-	}
+	oldest := w.oldest()
 	if oldest.IsZero() {
 		return 0
 	}
