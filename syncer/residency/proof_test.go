@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"dibs/internal/syncertest"
-	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/residency"
@@ -35,7 +34,7 @@ func TestProof_AStreamThatIsLostMeanwhileProvesNothing(t *testing.T) {
 	h.Lose(id, syncertest.WholeCampaign)
 	_, err := residency.HydrateWithStep(t.Context(), h.Hydrator(), id, func(step string) {
 		if step == "acknowledged" {
-			require.NoError(t, h.Rdb.Set(t.Context(), lua.GenerationKey(0), "another", 0).Err())
+			require.NoError(t, h.Scripts.SetGeneration(t.Context(), 0, "another"))
 		}
 	})
 	require.ErrorIs(t, err, campaigns.ErrLost)

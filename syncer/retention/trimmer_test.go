@@ -116,7 +116,7 @@ func TestTrimmer_HoldsBackForAGroupThatOnlyANewerProcessKnows(t *testing.T) {
 	require.Zero(t, trim(t, older))
 	require.Zero(t, trim(t, newer))
 	require.Positive(t, gauge(t, reg, "dibs_stream_group_backlog_entries", "audit"))
-	require.Equal(t, s.Ids, s.Read("audit", 5000))
+	require.Equal(t, s.IDs, s.Read("audit", 5000))
 	require.Zero(t, trim(t, older), "nothing is acknowledged")
 	require.NoError(t, s.Rdb.XGroupDestroy(t.Context(), s.Key, "audit").Err())
 	require.Positive(t, trim(t, older))
@@ -134,7 +134,7 @@ func TestTrimmer_TakesNothingWhileARegisteredGroupIsMissing(t *testing.T) {
 	s.Ack("syncer", s.Read("syncer", 1000)...)
 	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}})
 	require.Zero(t, trim(t, trimmer))
-	require.Equal(t, s.Ids, s.Read("finance", 1000))
+	require.Equal(t, s.IDs, s.Read("finance", 1000))
 }
 
 // The control: a trim that does not ask about a group takes entries from under it, and the check says so.
@@ -146,7 +146,7 @@ func TestTrimmer_ControlATrimPastAnUnreadGroupIsSeen(t *testing.T) {
 	s.Ack("syncer", s.Read("syncer", 1000)...)
 	trim(t, syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}}))
 	require.Empty(t, unreadGone(s, "syncer", "finance"))
-	require.NoError(t, s.Rdb.XTrimMinID(t.Context(), s.Key, s.Ids[999]).Err())
+	require.NoError(t, s.Rdb.XTrimMinID(t.Context(), s.Key, s.IDs[999]).Err())
 	require.Contains(t, unreadGone(s, "syncer", "finance"), "finance lost entry")
 }
 
