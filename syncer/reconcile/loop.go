@@ -123,8 +123,8 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, past *remembered,
 	if err != nil {
 		return err
 	}
-	if found.wentBack { // nobody who claims would notice: an older definition takes claims like any other
-		if _, err := r.cfg.Hydrator.Hydrate(ctx, id); err != nil {
+	if found.wentBack { // the API would go on: an older state takes claims like any other
+		if _, err := r.cfg.Hydrator.Hydrate(ctx, id); err != nil && !errors.Is(err, campaigns.ErrLost) {
 			return err
 		}
 	}

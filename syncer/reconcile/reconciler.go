@@ -160,7 +160,7 @@ type Comparison struct {
 	forgotten []string // lists of packets of earlier loads
 
 	inRedis  bool // what differs is in Redis, or can only be told from it: the rows alone don't mend it
-	wentBack bool // Redis holds an older definition than it did
+	wentBack bool // Redis holds an older definition than it did, or fewer claims
 }
 
 // Agrees tells whether nothing is wrong with the books.
@@ -292,6 +292,7 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 	case state.Seq > known:
 		return l.behind(ctx, state)
 	case state.Seq < known:
+		l.found.wentBack = state.Seq < c.SyncedSeq
 		l.found.differInRedisf("redis holds %d claims, mysql %d", state.Seq, known)
 	case state.Released != c.ReleasedClaims:
 		return l.releases(ctx, state)

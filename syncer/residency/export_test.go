@@ -19,3 +19,15 @@ func EvictWithStep(ctx context.Context, e *Evictor, step func(name string)) (int
 	defer e.steps.Observe(nil)
 	return e.Evict(ctx)
 }
+
+// LoadWithStep is one caller's Hydrate, or with force its Rebuild, with a function that is called between its steps.
+func LoadWithStep(ctx context.Context, h *Hydrator, id string, force bool, step func(name string)) error {
+	if !force {
+		_, err := HydrateWithStep(ctx, h, id, step)
+		return err
+	}
+	h.steps.Observe(step)
+	defer h.steps.Observe(nil)
+	_, err := h.Rebuild(ctx, id, true)
+	return err
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"dibs/internal/steps"
@@ -25,6 +26,7 @@ const (
 	lockPoll     = 10 * time.Millisecond
 	proofPoll    = 10 * time.Millisecond
 	roundsMost   = 8 // under one lock, while the books change
+	loadsMost    = 8 // at once in a process: each holds a map of the campaign's users
 	attemptsMost = 3 // of one hydration, while the campaign is evicted again
 )
 
@@ -50,12 +52,17 @@ type Hydrator struct {
 	streams streams
 	seconds prometheus.Histogram // of loads
 	flights singleflight.Group
+	loads   chan struct{} // holds a token for each load that is under way
 	steps   steps.Steps
+
+	mu     sync.Mutex
+	fenced map[string]fencedAt // by the id of a lost campaign
 }
 
 // NewHydrator makes a hydrator; with a nil Registerer it has no metrics.
 func NewHydrator(db *gorm.DB, scripts campaigns.Scripts, log *slog.Logger, reg prometheus.Registerer) *Hydrator {
-	h := &Hydrator{db: db, scripts: scripts, log: log, streams: streams{db: db, scripts: scripts, log: log}, seconds: newRebuildSeconds(reg)}
+	h := &Hydrator{db: db, scripts: scripts, log: log, streams: streams{db: db, scripts: scripts, log: log}, seconds: newRebuildSeconds(reg),
+		loads: make(chan struct{}, loadsMost), fenced: make(map[string]fencedAt)}
 	h.applier = campaigns.NewApplier(db, scripts, &h.steps)
 	return h
 }

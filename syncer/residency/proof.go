@@ -24,7 +24,8 @@ var ErrUnsynced = errors.New("residency: claims are still on their way into mysq
 //
 // That the rows have no gaps and add up to the books is checked as they are read, see stage.
 func (h *Hydrator) prove(ctx context.Context, c *models.Campaign) error {
-	if err := h.fence(ctx, c); err != nil {
+	stopped, err := h.fence(ctx, c)
+	if err != nil {
 		return err
 	}
 	stream, _, err := h.streams.intact(ctx, c.Partition)
@@ -34,7 +35,7 @@ func (h *Hydrator) prove(ctx context.Context, c *models.Campaign) error {
 	case c.StreamGeneration != stream.Generation:
 		return fmt.Errorf("%w: %s: %s; only a repair can tell what its claims were", campaigns.ErrLost, c.ID, c.ResidencyReason)
 	}
-	if err := h.acknowledged(ctx, c, stream.Tip); err != nil {
+	if err := h.acknowledged(ctx, c, h.tipWhenFenced(c, &stream, stopped)); err != nil {
 		return fmt.Errorf("%w: %s: %s: %w", campaigns.ErrLost, c.ID, c.ResidencyReason, err)
 	}
 	h.steps.At("acknowledged")
@@ -61,6 +62,26 @@ func (h *Hydrator) prove(ctx context.Context, c *models.Campaign) error {
 	return nil
 }
 
+// fencedAt is the tip of a claim stream at a moment when a campaign took no more claims.
+type fencedAt struct {
+	epoch      int64 // of the campaign
+	generation string
+	tip        lua.EntryID
+}
+
+// tipWhenFenced is the tip that a proof waits for: the stream's when this process first found the campaign without claims, not
+// the newest, which consumers that are steadily behind never reach. stopped says that claims were taken until just now.
+func (h *Hydrator) tipWhenFenced(c *models.Campaign, stream *lua.Stream, stopped bool) lua.EntryID {
+	now := fencedAt{c.Epoch, stream.Generation, stream.Tip}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if first, known := h.fenced[c.ID]; known && !stopped && first.epoch == now.epoch && first.generation == now.generation {
+		return first.tip
+	}
+	h.fenced[c.ID] = now
+	return now.tip
+}
+
 // Parked reads the parked claims of a campaign.
 func (h *Hydrator) Parked(ctx context.Context, id string) (*writer.ParkedClaims, error) {
 	return writer.ReadParked(ctx, h.db.ConnPool, id)
@@ -68,7 +89,7 @@ func (h *Hydrator) Parked(ctx context.Context, id string) (*writer.ParkedClaims,
 
 // drained fences a campaign and waits until each of its claims that the claim stream holds has its row.
 func (h *Hydrator) drained(ctx context.Context, c *models.Campaign) error {
-	if err := h.fence(ctx, c); err != nil {
+	if _, err := h.fence(ctx, c); err != nil {
 		return err
 	}
 	stream, err := h.scripts.Stream(ctx, c.Partition)

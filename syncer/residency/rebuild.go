@@ -36,8 +36,13 @@ type rebuildHow struct {
 	reason         string
 }
 
-// books are what MySQL's counters say, or ought to say, of a campaign.
-type books struct{ synced, claimed, lost, released int64 }
+// books are the counters of a load's snapshot, and what to correct in them.
+type books struct {
+	snap         models.Campaign
+	synced, lost int64 // as they ought to be
+	moreUnits    int64 // to add to claimed
+	moreReleases int64 // to add to released_claims
+}
 
 // Rebuild fences a campaign and loads it again from its rows in MySQL, under a new epoch. Without force it wants the same proof as
 // Hydrate that the rows are all there are. With force it wants none, but still waits until each claim in the claim stream has its
@@ -79,6 +84,12 @@ func (h *Hydrator) rebuildRound(ctx context.Context, c *models.Campaign, force b
 
 // rebuild takes steps 1 to 4 of a load. done is false when the books changed meanwhile.
 func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildHow) (report RebuildReport, done bool, err error) {
+	select {
+	case h.loads <- struct{}{}:
+		defer func() { <-h.loads }()
+	case <-ctx.Done():
+		return report, false, fmt.Errorf("residency: rebuild %s: %w", c.ID, context.Cause(ctx))
+	}
 	begun := time.Now()
 	epoch, err := h.attempt(ctx, c)
 	if err != nil || epoch == 0 {
@@ -147,19 +158,22 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 	rows, units := staging.Claims()-parked.Claims, staging.Taken()-parked.Units
 	if how.force {
 		staging.SetSeq(highest)
-		return &books{synced: highest - parked.Claims, claimed: units, lost: highest - staging.Claims(), released: staging.Released()}, nil
+		return &books{
+			snap: snap, synced: highest - parked.Claims, lost: highest - staging.Claims(),
+			moreUnits: units - snap.Claimed, moreReleases: staging.Released() - snap.ReleasedClaims,
+		}, nil
 	}
-	b := &books{synced: snap.SyncedSeq, claimed: snap.Claimed, lost: snap.LostClaims, released: snap.ReleasedClaims}
 	// A campaign that was never loaded has no claims of its own.
-	if c.Epoch == 0 && highest > 0 || rows+b.lost != b.synced || highest > b.synced+parked.Claims || units != b.claimed ||
-		staging.Released() != b.released {
+	if c.Epoch == 0 && highest > 0 || rows+snap.LostClaims != snap.SyncedSeq || highest > snap.SyncedSeq+parked.Claims ||
+		units != snap.Claimed || staging.Released() != snap.ReleasedClaims {
 		reason := fmt.Sprintf("%d claims of %d units have rows up to %d, %d released, %d are lost, %d parked, %d were seen; "+
 			"the books say %d of %d units, %d released",
-			rows, units, staging.Position().Seq, staging.Released(), b.lost, parked.Claims, snap.SeenSeq, b.synced, b.claimed, b.released)
+			rows, units, staging.Position().Seq, staging.Released(), snap.LostClaims, parked.Claims, snap.SeenSeq,
+			snap.SyncedSeq, snap.Claimed, snap.ReleasedClaims)
 		return nil, lostUnless(h.lose(ctx, c, reason), c.ID, reason)
 	}
-	staging.SetSeq(b.synced + parked.Claims)
-	return b, nil
+	staging.SetSeq(snap.SyncedSeq + parked.Claims)
+	return &books{snap: snap, synced: snap.SyncedSeq, lost: snap.LostClaims}, nil
 }
 
 // snapshot stages all rows and parked claims of a campaign, and returns its counters and the parked claims, all as of one moment.
@@ -195,21 +209,26 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging
 	return err
 }
 
-// confirm is step 4 of a load. done is false when the books are not those that were loaded.
+// confirm is step 4 of a load. done is false when claims got rows, or were given up, since the snapshot. Releases since then are
+// no hindrance: the relay holds them back until the load is confirmed, and then gives them back in Redis.
 func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, epoch int64, generation string) (done bool, err error) {
 	put := h.db.WithContext(ctx).Exec("UPDATE campaigns SET"+ // remaining first: MySQL hands assigned values on from left to right
-		" remaining = CASE WHEN claimed = ? THEN remaining WHEN total > ? THEN total - ? ELSE 0 END,"+
-		" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0, synced_seq = ?, claimed = ?,"+
-		" lost_claims = ?, released_claims = ?"+
-		" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND claimed = ? AND released_claims = ?",
-		b.claimed, b.claimed, b.claimed, epoch, models.ResidencyResident, sqlstore.Now(), generation, b.synced, b.claimed, b.lost, b.released,
-		c.ID, c.Epoch, c.Residency, epoch, c.SyncedSeq, c.Claimed, c.ReleasedClaims)
+		" remaining = CASE WHEN ? = 0 THEN remaining WHEN total > claimed + ? THEN total - claimed - ? ELSE 0 END,"+
+		" claimed = claimed + ?, released_claims = released_claims + ?, synced_seq = ?, lost_claims = ?,"+
+		" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0"+
+		" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ?",
+		b.moreUnits, b.moreUnits, b.moreUnits, b.moreUnits, b.moreReleases, b.synced, b.lost,
+		epoch, models.ResidencyResident, sqlstore.Now(), generation,
+		c.ID, c.Epoch, c.Residency, epoch, b.snap.SyncedSeq, b.snap.LostClaims)
 	if put.Error != nil {
 		return false, fmt.Errorf("residency: hydrate %s: %w", c.ID, put.Error)
 	}
 	if put.RowsAffected == 0 {
 		return false, nil
 	}
+	h.mu.Lock()
+	delete(h.fenced, c.ID)
+	h.mu.Unlock()
 	h.steps.At("confirmed")
 	return true, nil
 }

@@ -120,7 +120,7 @@ func (h *Hydrator) confirmLoading(ctx context.Context, c *models.Campaign, state
 		return RebuildReport{}, false, err
 	}
 	report := RebuildReport{Epoch: state.Epoch, Claims: state.Seq - c.LostClaims, Units: state.Taken}
-	loaded := &books{synced: c.SyncedSeq, claimed: c.Claimed, lost: c.LostClaims, released: c.ReleasedClaims}
+	loaded := &books{snap: *c, synced: c.SyncedSeq, lost: c.LostClaims}
 	done, err := h.confirm(ctx, c, loaded, state.Epoch, stream.Generation)
 	return report, done, err
 }
@@ -128,7 +128,7 @@ func (h *Hydrator) confirmLoading(ctx context.Context, c *models.Campaign, state
 // lose records that Redis lost a campaign: first Redis takes no more claims, then MySQL says so. A campaign whose load or
 // residency changed meanwhile stays as it is.
 func (h *Hydrator) lose(ctx context.Context, c *models.Campaign, reason string) error {
-	if err := h.fence(ctx, c); err != nil {
+	if _, err := h.fence(ctx, c); err != nil {
 		return err
 	}
 	h.steps.At("fenced")
@@ -150,22 +150,25 @@ func (h *Hydrator) lose(ctx context.Context, c *models.Campaign, reason string) 
 	return nil
 }
 
-// fence stops claims of whatever Redis holds of a campaign. A state too damaged to be fenced takes none anyway.
-func (h *Hydrator) fence(ctx context.Context, c *models.Campaign) error {
+// fence stops claims of whatever Redis holds of a campaign, and tells whether it took claims until now. A state too damaged to be
+// fenced takes none anyway.
+func (h *Hydrator) fence(ctx context.Context, c *models.Campaign) (stopped bool, err error) {
 	state, err := h.scripts.State(ctx, c.ID)
 	switch {
 	case errors.Is(err, lua.ErrAbsent):
-		return nil
+		return false, nil
 	case err != nil && !errors.Is(err, lua.ErrDamaged):
-		return fmt.Errorf("residency: fence %s: %w", c.ID, err)
+		return false, fmt.Errorf("residency: fence %s: %w", c.ID, err)
 	case err != nil:
 		state.Epoch = c.Epoch
+	default:
+		stopped = state.Status != models.StatusFenced
 	}
 	err = h.scripts.Fence(ctx, c.ID, state.Epoch)
 	if err != nil && !errors.Is(err, lua.ErrDamaged) {
-		return fmt.Errorf("residency: fence %s: %w", c.ID, err)
+		return false, fmt.Errorf("residency: fence %s: %w", c.ID, err)
 	}
-	return nil
+	return stopped, nil
 }
 
 // lostUnless returns err, or ErrLost with a reason if err is nil.

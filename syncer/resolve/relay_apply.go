@@ -56,15 +56,19 @@ func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []st
 // release gives back in Redis what the claims of rows took, all of one campaign.
 //
 // MySQL says where the campaign is. In Redis, under the load that MySQL knows: release.lua gives back each claim once. Not in
-// Redis: only the event is left to publish, because a load is confirmed only if the books are those that it was made from, and
-// these rows say released. Anything else is on its way from one to the other, and waits.
+// Redis, and no load begun: only the event is left to publish, because each later load reads rows that say released. While a
+// load is under way the rows wait for its end: it may have read the claims before they were released.
 func (r *Relay) release(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
 	c, err := campaigns.Read(r.db.WithContext(ctx), rows[0].CampaignID)
 	if err != nil {
 		return nil, err
 	}
 	r.steps.At("campaign read")
-	if !campaigns.IsResident(&c) {
+	switch {
+	case campaigns.IsResident(&c):
+	case c.LoadAttempts > c.Epoch:
+		return nil, nil
+	default:
 		return r.publish(ctx, rows)
 	}
 	releases, known, err := releasesOf(rows)
