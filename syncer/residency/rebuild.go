@@ -74,7 +74,7 @@ func (h *Hydrator) rebuildRound(ctx context.Context, c *models.Campaign, force b
 	}
 	if err := prove(ctx, c); err != nil {
 		if force && errors.Is(err, ErrUnsynced) {
-			err = fmt.Errorf("%w; %s takes no claims now: once the consumers have caught up it comes back by itself if its rows"+
+			err = fmt.Errorf("%w; %s takes no claims now: when the consumers have caught up it comes back by itself if its rows"+
 				" add up; else repair it again", err, c.ID)
 		}
 		return RebuildReport{}, false, err
