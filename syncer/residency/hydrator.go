@@ -37,7 +37,7 @@ const (
 //  1. MySQL hands out the number of this load, unless the campaign is in Redis by its books.
 //  2. What MySQL holds of the campaign, by one snapshot, is staged in Redis beside what may be there.
 //  3. Redis puts it in force in one step, with that number as its epoch and a status that takes no claims.
-//  4. MySQL sets epoch and residency, if its books are still those of the snapshot. From here on Redis decides, and a
+//  4. MySQL sets epoch and residency, if no claim got a row or was given up since the snapshot. From here on Redis decides, and a
 //     campaign that is absent is lost.
 //  5. Redis takes the real status and version, if the epoch it holds is MySQL's.
 //
