@@ -20,6 +20,7 @@ var commands = []string{
 // variables are all settings, each with its default as `dibs config` shows it; "*" is the machine's.
 var variables = map[string]string{
 	"DIBS_HTTP_ADDR": "127.0.0.1:8080", "DIBS_METRICS_ADDR": "", "DIBS_REDIS_URL": "embedded", "DIBS_MYSQL_DSN": "embedded",
+	"DIBS_MYSQL_CONNS": "16",
 	"DIBS_FINANCE_DSN": "", "DIBS_DATA_DIR": "temporary", "DIBS_ADMIN_TOKEN": "", "DIBS_STOREFRONT_TOKEN": "", "DIBS_VIEWER_TOKEN": "",
 	"DIBS_PARTITIONS": "1", "DIBS_FLUSH_SIZE": "2000", "DIBS_FLUSH_INTERVAL": "50ms", "DIBS_IDLE_EVICT": "30m", "DIBS_DURABILITY": "fast",
 	"DIBS_GROUPS": "syncer,finance", "DIBS_SHUTDOWN_TIMEOUT": "15s", "DIBS_USER_RATE": "0", "DIBS_NAME": "*", "DIBS_LOG_LEVEL": "info",
