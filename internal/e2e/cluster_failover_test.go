@@ -13,13 +13,10 @@ import (
 	"dibs/lua"
 )
 
-// goesOnWithin is how long after a promotion the first claim may be refused: a second where the machine is quiet, and far below the minute
-// that a client takes by itself where it is not.
-const goesOnWithin = 10 * time.Second
-
-// TestClusterFailoverCostsASecond kills a master of a Redis Cluster in mid-rush. Claims of its campaign go on within a second of
-// the promotion, consumer and syncer follow, no answered claim is lost, and the books agree.
-func TestClusterFailoverCostsASecond(t *testing.T) {
+// TestClusterFailoverLosesNoAnswer kills a master of a Redis Cluster in mid-rush. A replica is promoted, the dead one comes back as its
+// replica, claims of the campaign go on, consumer and syncer follow, no answered claim is lost, and the books agree. How soon
+// claims go on is held in package lua.
+func TestClusterFailoverLosesNoAnswer(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{
 		masters: 3, replicated: true, partitions: 8, apis: 2,
@@ -32,8 +29,8 @@ func TestClusterFailoverCostsASecond(t *testing.T) {
 	master := s.cluster.MasterOf(stream)
 	master.Kill()
 	promoted := s.cluster.AwaitPromotion(master, stream)
+	master.Start() // the durable mode wants a replica
 	went := s.firstClaimAfter(c, promoted)
-	require.Less(t, went.Sub(promoted), goesOnWithin)
 	t.Logf("claims went on %s after the promotion", went.Sub(promoted).Round(time.Millisecond))
 	rush.reaches(testenv.Pick(1_000, 40_000))
 	tally := rush.breakOff()

@@ -19,7 +19,7 @@ var (
 	// ErrUnchecked says that MySQL may not be used yet: its check has not passed.
 	ErrUnchecked = errors.New("sqlstore: the database has not answered since the start, so it is not checked and not used yet")
 	// ErrAway says that MySQL does not answer, or refuses connections for now.
-	ErrAway = errors.New("sqlstore: the database does not answer")
+	ErrAway = errors.New("sqlstore: the database is away: it does not answer, or refuses connections for now")
 )
 
 // DefaultGateEvery is the pause between two tries to reach a MySQL that is away.
@@ -94,7 +94,7 @@ func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger)
 		err := g.Try(ctx)
 		switch {
 		case err == nil:
-			log.Info("MySQL answers and is in use", "after", time.Since(began).Round(time.Millisecond))
+			log.Info("MySQL is there", "after", time.Since(began).Round(time.Millisecond))
 			return nil
 		case ctx.Err() != nil:
 			return nil

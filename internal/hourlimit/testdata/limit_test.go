@@ -60,7 +60,7 @@ func u() lua.ClaimRequest { return syncertest.Ask("u", "") }
 
 func (s *story) release(claimID string) {
 	s.T.Helper()
-	relay := syncertest.NewRelay(s.T, resolve.RelayConfig{DB: s.Db, Scripts: s.Scripts})
+	relay := resolve.NewRelay(s.Db, s.Scripts, nil)
 	_, err := resolve.NewResolver(s.Db, relay, syncertest.Quiet()).Release(s.T.Context(), claimID, "")
 	require.NoError(s.T, err)
 	require.Zero(s.T, syncertest.Unapplied(s.T, s.Db))
