@@ -53,6 +53,8 @@ func TestScopes(t *testing.T) {
 		{"GET", "/v1/campaigns", ``, "av"},
 		{"GET", "/v1/campaigns/c1", ``, "av"},
 		{"GET", "/v1/campaigns/c1/stock", ``, "av"},
+		{"GET", "/v1/campaigns/c1/watch", ``, "asv"},
+		{"GET", "/v1/watch", ``, "av"},
 		{"GET", "/metrics", ``, "av"},
 		{"POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "as"},
 		{"POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u"}]}`, "as"},

@@ -6,6 +6,7 @@ import (
 
 	"dibs/api/claimed"
 	"dibs/api/claiming"
+	"dibs/api/live"
 	"dibs/api/operator"
 	"dibs/lua"
 )
@@ -13,14 +14,26 @@ import (
 // Deps are the rooms behind the API. All are needed.
 type Deps struct {
 	Claimer   claiming.Claimer
-	States    claiming.StateReader
+	States    States
 	Hydrator  claiming.Hydrator
-	Campaigns operator.Campaigns
+	Campaigns Campaigns
 	Claims    claimed.Claims
 	Resolver  claimed.Resolver
 	Streams   claimed.Streams
 	// Ready tells why claims can't be taken now; nil when they can.
 	Ready func(ctx context.Context) error
+}
+
+// States reads what Redis holds of campaigns.
+type States interface {
+	claiming.StateReader
+	live.Redis
+}
+
+// Campaigns keeps campaigns in MySQL.
+type Campaigns interface {
+	operator.Campaigns
+	live.Books
 }
 
 func (d *Deps) validate() error {
@@ -32,7 +45,7 @@ func (d *Deps) validate() error {
 }
 
 var (
-	_ claiming.Claimer     = (*lua.Scripts)(nil)
-	_ claiming.StateReader = (*lua.Scripts)(nil)
-	_ claimed.Streams      = (*lua.Scripts)(nil)
+	_ claiming.Claimer = (*lua.Scripts)(nil)
+	_ States           = (*lua.Scripts)(nil)
+	_ claimed.Streams  = (*lua.Scripts)(nil)
 )

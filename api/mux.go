@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"dibs/api/claiming"
+	"dibs/api/live"
 	"dibs/api/wire"
 )
 
@@ -72,7 +73,9 @@ func (s *Server) serve(path string, need scope, run endpoint) http.HandlerFunc {
 			if v := recover(); v != nil {
 				s.panicked(w, r, v)
 			}
-			timer.observe(status, time.Since(start))
+			if status != live.Streamed { // how long somebody watched says nothing of the service
+				timer.observe(status, time.Since(start))
+			}
 		}()
 		if s.stopping.Load() {
 			w.Header().Set("Connection", "close")

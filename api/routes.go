@@ -7,6 +7,7 @@ import (
 
 	"dibs/api/claimed"
 	"dibs/api/claiming"
+	"dibs/api/live"
 	"dibs/api/operator"
 	"dibs/api/wire"
 )
@@ -52,6 +53,10 @@ func (s *Server) routes() []route {
 			[]wire.Code{noCampaign, closed, wire.CodeIdempotencyMismatch}, plain(s.operator.PostPackets, operator.DocumentPackets)},
 		{"GET", "/v1/campaigns/{id}/stock", reads, 0, "get-stock", "Show the stock at one watermark, in units",
 			[]wire.Code{noCampaign}, byHuma(s.operator.GetStock)},
+		{"GET", "/v1/campaigns/{id}/watch", reads | claims, 0, "watch-campaign", "Watch a campaign live, an event a second",
+			[]wire.Code{noCampaign, wire.CodeInvalid, wire.CodeTooManyWatchers}, plain(s.live.GetWatch, live.DocumentWatch)},
+		{"GET", "/v1/watch", reads, 0, "watch", "Watch all active campaigns live, an event of each a second",
+			[]wire.Code{wire.CodeTooManyWatchers}, plain(s.live.GetWatchAll, live.DocumentWatchAll)},
 		{"POST", claiming.Path, claims, claiming.ClaimBodyMax, "claim", "Claim units of a campaign",
 			claiming.Codes, plain(s.claiming.PostClaim, claiming.DocumentClaim)},
 		{"POST", "/v1/claims:batch", claims, claiming.BatchBodyMax, "claim-batch", "Make up to 1,000 claims, each on its own",

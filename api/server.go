@@ -15,6 +15,7 @@ import (
 
 	"dibs/api/claimed"
 	"dibs/api/claiming"
+	"dibs/api/live"
 	"dibs/api/operator"
 	"dibs/api/workers"
 	"dibs/internal/sleep"
@@ -42,6 +43,7 @@ type Server struct {
 	claiming *claiming.Routes
 	operator *operator.Routes
 	claimed  *claimed.Routes
+	live     *live.Sampler
 
 	handler  http.Handler
 	scrape   http.Handler
@@ -99,6 +101,12 @@ func (s *Server) makeRooms(deps *Deps) (err error) {
 		Claims: deps.Claims, Resolver: deps.Resolver, Streams: deps.Streams, Workers: s.workers, Changed: s.claiming.Changed,
 		HoldOf: s.claiming.HoldOf, CallTimeout: cfg.CallTimeout, Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
+	if err != nil {
+		return err
+	}
+	s.live, err = live.New(live.Config{
+		Redis: deps.States, Books: deps.Campaigns, Workers: s.workers, Logger: cfg.Logger, Registerer: cfg.Registerer,
+	})
 	return err
 }
 
@@ -109,6 +117,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // taken, all within Config.ShutdownTimeout: nil when everything was finished, workers.ErrStop when not. A Server serves once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := s.httpServer(ctx)
+	s.live.CountRefusals(s.claiming.Refused)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
 	var err error
@@ -137,6 +146,7 @@ func (s *Server) httpServer(ctx context.Context) *http.Server {
 
 func (s *Server) stop(ctx context.Context, srv *http.Server) error {
 	s.stopping.Store(true)
+	s.live.Stop()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ShutdownTimeout)
 	defer cancel()
 	_ = sleep.For(ctx, drainDelay) // cut short when the time is up

@@ -22,7 +22,6 @@ import (
 
 	"dibs/api"
 	"dibs/api/claimed"
-	"dibs/api/operator"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -207,7 +206,7 @@ func apiOver(settings childSettings) (*api.Server, error) {
 
 // noBooks is a MySQL that knows of nothing.
 type noBooks struct {
-	operator.Campaigns
+	api.Campaigns
 	claimed.Claims
 	claimed.Resolver
 }

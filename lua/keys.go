@@ -21,6 +21,8 @@ type CampaignKeys struct {
 
 	Evicted string // string: tombstone of an eviction that MySQL has not recorded
 	Lock    string // string: token of the process that loads the campaign
+
+	Refused string // hash: code of a refusal -> how often; for people who watch, see Scripts.CountRefused
 }
 
 // PartitionOf tells which claim stream a campaign belongs to: FNV-1a of its id, modulo the number of partitions. The function never
@@ -38,7 +40,7 @@ func PartitionOf(campaignID string, partitions int) int {
 func KeysOf(campaignID string, partition int) CampaignKeys {
 	base := prefix(partition) + "c:" + campaignID
 	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition), Waves: base + ":waves",
-		Evicted: base + ":evicted", Lock: base + ":lock"}
+		Evicted: base + ":evicted", Lock: base + ":lock", Refused: base + ":refused"}
 }
 
 // StreamKey names the claim stream of a partition.

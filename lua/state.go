@@ -39,6 +39,24 @@ func (s *State) Drift(books *models.Books) int64 {
 	return books.Claimed + books.ParkedUnits - s.Taken
 }
 
+// Stock puts both servers' figures together; Redis must have been read after the books. Backlog is the units that are in Redis and not
+// yet in MySQL, without parked ones, which never get there. At one watermark it is 0, and any difference is drift. MySQL ahead of
+// Redis is drift, too: Redis has lost something.
+func (s *State) Stock(books *models.Books) models.Stock {
+	st := models.Stock{
+		CampaignID: s.Meta.ID, Total: s.Total, Remaining: s.Remaining(), Claimed: s.Taken, Synced: books.Claimed,
+		Parked: books.ParkedUnits, AsOf: models.NewTime(s.AsOf),
+	}
+	st.Low = s.LowStockAt > 0 && st.Remaining <= s.LowStockAt
+	switch at := books.SyncedSeq + books.ParkedClaims; {
+	case at < s.Seq:
+		st.Backlog = max(0, s.Taken-books.Claimed-books.ParkedUnits)
+	case at > s.Seq || books.Released == s.Released: // a release on its way to Redis is a lag, too
+		st.Drift = s.Drift(books)
+	}
+	return st
+}
+
 // SameDefinition tells whether no change of the campaign is on its way.
 func (s *State) SameDefinition(books *models.Books) bool {
 	return s.Version == books.Version && books.AppliedVersion == books.Version
@@ -58,7 +76,11 @@ func (s *Scripts) State(ctx context.Context, campaignID string) (State, error) {
 	}
 	switch code {
 	case statusOK:
-		return s.decodeState(campaignID, reply)
+		st, err := s.stateOf(campaignID, fieldsOf(reply))
+		if now, ok := reply[1].(int64); ok {
+			st.AsOf = time.UnixMilli(now).UTC()
+		}
+		return st, err
 	case statusAbsent:
 		return State{}, fmt.Errorf("%w: %s", ErrAbsent, campaignID)
 	default:
@@ -66,8 +88,8 @@ func (s *Scripts) State(ctx context.Context, campaignID string) (State, error) {
 	}
 }
 
-func (s *Scripts) decodeState(campaignID string, reply []any) (State, error) {
-	f := fieldsOf(reply)
+// stateOf reads a state from its fields. AsOf is the caller's to set. Errors: ErrDamaged.
+func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 	zone := f.zone("time_zone")
 	st := State{
 		Meta: Meta{
@@ -86,9 +108,6 @@ func (s *Scripts) decodeState(campaignID string, reply []any) (State, error) {
 	}
 	for i := range limits {
 		f.number(limits[i].field)
-	}
-	if now, ok := reply[1].(int64); ok {
-		st.AsOf = time.UnixMilli(now).UTC()
 	}
 	if f.err != nil {
 		return State{}, fmt.Errorf("%w: %s: %w", ErrDamaged, campaignID, f.err)

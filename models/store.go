@@ -25,3 +25,9 @@ type Books struct {
 	ParkedClaims int64 // accepted claims that MySQL refuses; the fields above do not count them
 	ParkedUnits  int64
 }
+
+// CampaignBooks is a campaign with its books.
+type CampaignBooks struct {
+	Campaign Campaign
+	Books    Books
+}

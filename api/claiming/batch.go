@@ -126,6 +126,7 @@ func (s *Routes) admit(part *batchPart, w *waiter) {
 		if c.refused = unknown; unknown != nil {
 			continue
 		}
+		c.lane = part.lane
 		req := lua.ClaimRequest{UserID: c.UserID, Quantity: c.Quantity, Key: c.IdempotencyKey}
 		if c.refused = part.lane.admit(s.users, &req, now); c.refused == nil {
 			c.ticket = w.add(req)
@@ -145,14 +146,13 @@ func (s *Routes) appendResults(out []byte, claims []batchClaim) (_, replays []by
 		if c.refused == nil {
 			c.refused = c.ticket.refusal()
 		}
+		s.count(c)
 		if p := c.refused; p != nil {
-			s.metrics.count(string(p.Code))
 			out = strconv.AppendInt(append(out, `{"status":`...), int64(p.GetStatus()), 10)
 			out = append(p.Append(append(out, `,"problem":`...)), '}')
 			continue
 		}
 		reply := &c.ticket.answer.reply
-		s.metrics.count(string(reply.Outcome))
 		if reply.Outcome == models.OutcomeReplayed {
 			if replays == nil {
 				replays = bytes.Repeat([]byte{'0'}, len(claims))
@@ -162,4 +162,17 @@ func (s *Routes) appendResults(out []byte, claims []batchClaim) (_, replays []by
 		out = append(appendClaim(append(out, `{"status":201,"claim":`...), &reply.Claim), '}')
 	}
 	return append(out, `]}`...), replays
+}
+
+// count counts a claim of a batch that is decided.
+func (s *Routes) count(c *batchClaim) {
+	var reply *lua.ClaimReply
+	if c.refused == nil {
+		reply = &c.ticket.answer.reply
+	}
+	outcome := outcomeOf(reply, c.refused)
+	s.metrics.count(outcome)
+	if c.lane != nil {
+		c.lane.tally.count(outcome)
+	}
 }

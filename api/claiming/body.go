@@ -54,6 +54,7 @@ type batchClaim struct {
 	IdempotencyKey string `json:"idempotency_key,omitempty" minLength:"1" maxLength:"255" doc:"printable characters"`
 
 	refused *wire.Problem
+	lane    *lane   // nil when the campaign was not found
 	ticket  *ticket // unless the claim was refused before it was sent
 }
 

@@ -22,11 +22,10 @@ func (s *Routes) PostClaim(w http.ResponseWriter, r *http.Request) int {
 	if p == nil {
 		reply, p = s.claim(r.Context(), campaignID, req)
 	}
+	s.metrics.count(outcomeOf(&reply, p))
 	if p != nil {
-		s.metrics.count(string(p.Code))
 		return p.Write(w)
 	}
-	s.metrics.count(string(reply.Outcome))
 	h := w.Header()
 	h["Content-Type"] = wire.JSONContentType
 	if reply.Outcome == models.OutcomeReplayed {
@@ -62,10 +61,21 @@ func (s *Routes) claim(ctx context.Context, campaignID string, req lua.ClaimRequ
 		return lua.ClaimReply{}, s.refuseUnknown(campaignID, err)
 	}
 	if p := l.admit(s.users, &req, now); p != nil {
+		l.tally.count(string(p.Code))
 		return lua.ClaimReply{}, p
 	}
 	t := l.coalescer.claim(ctx, req)
-	return t.answer.reply, t.refusal()
+	p := t.refusal()
+	l.tally.count(outcomeOf(&t.answer.reply, p))
+	return t.answer.reply, p
+}
+
+// outcomeOf is the outcome of a claim as it is counted.
+func outcomeOf(reply *lua.ClaimReply, p *wire.Problem) string {
+	if p != nil {
+		return string(p.Code)
+	}
+	return string(reply.Outcome)
 }
 
 // refuseUnknown is the refusal of a campaign that was not found. It logs the error.

@@ -23,6 +23,9 @@ var (
 	ErrStopping  = errStopping
 )
 
+// CodesMax is codesMax.
+const CodesMax = codesMax
+
 // SoldOutFor is soldOutFor.
 const SoldOutFor = soldOutFor
 

@@ -23,6 +23,7 @@ type lane struct {
 	coalescer coalescer
 	sold      soldOut
 	latest    latest
+	tally     tally
 	used      atomic.Int64   // nanoseconds since 1970
 	logSome   rate.Sometimes // a Redis that is away fails every call
 

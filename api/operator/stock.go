@@ -40,7 +40,7 @@ func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*StockOutput,
 		if books.SyncedSeq+books.ParkedClaims != state.Seq || books.Released != state.Released {
 			err = errLag
 		}
-		return stockOf(&books, &state), err
+		return state.Stock(&books), err
 	}, backoff.WithBackOff(backoff.NewConstantBackOff(stockPause)), backoff.WithMaxTries(stockReads))
 	if err != nil && !errors.Is(err, errLag) {
 		return nil, s.refuse("stock", in.ID, err, "Redis or MySQL does not answer, or the campaign can't be loaded. Send the request again.")
@@ -61,21 +61,4 @@ func (s *Routes) readStock(ctx context.Context, id string) (models.Books, lua.St
 		}
 	}
 	return books, state, err
-}
-
-// stockOf makes the answer. Backlog is the units that are in Redis and not yet in MySQL, without parked ones, which never get
-// there. At one watermark it is 0, and any difference is drift. MySQL ahead of Redis is drift, too: Redis has lost something.
-func stockOf(books *models.Books, state *lua.State) models.Stock {
-	st := models.Stock{
-		CampaignID: state.Meta.ID, Total: state.Total, Remaining: state.Remaining(), Claimed: state.Taken, Synced: books.Claimed,
-		Parked: books.ParkedUnits, AsOf: models.NewTime(state.AsOf),
-	}
-	st.Low = state.LowStockAt > 0 && st.Remaining <= state.LowStockAt
-	switch at := books.SyncedSeq + books.ParkedClaims; {
-	case at < state.Seq:
-		st.Backlog = max(0, state.Taken-books.Claimed-books.ParkedUnits)
-	case at > state.Seq || books.Released == state.Released: // a release on its way to Redis is a lag, too
-		st.Drift = state.Drift(books)
-	}
-	return st
 }

@@ -38,6 +38,7 @@ const (
 	CodeRateLimited         Code = "rate_limited"
 	CodeUnavailable         Code = "unavailable"
 	CodeOutcomeUnknown      Code = "outcome_unknown"
+	CodeTooManyWatchers     Code = "too_many_watchers"
 	CodeNotFound            Code = "not_found"
 	CodeMethodNotAllowed    Code = "method_not_allowed"
 	CodeInternal            Code = "internal"
@@ -78,7 +79,9 @@ var refusals = map[Code]refusal{
 	CodeRateLimited:  {429, "Rate limited", "This user sends too many claims. Wait as long as Retry-After says.", 1},
 	CodeUnavailable: {503, "Unavailable",
 		"The service can't answer now. This request did nothing; an earlier one with the same key may have. Send it again.", 1},
-	CodeOutcomeUnknown:   {503, "Outcome unknown", "The claim may have been made. Send it again with its Idempotency-Key to find out.", 1},
+	CodeOutcomeUnknown: {503, "Outcome unknown", "The claim may have been made. Send it again with its Idempotency-Key to find out.", 1},
+	CodeTooManyWatchers: {503, "Too many watchers",
+		"This process tells as many watchers as it may. Watch another process, or wait until somebody leaves.", 5},
 	CodeNotFound:         {404, "Not found", "This path does not exist.", 0},
 	CodeMethodNotAllowed: {405, "Method not allowed", "This path does not take this method. Allow lists those that it takes.", 0},
 	CodeInternal:         {500, "Internal error", "The service failed. Its log has the cause.", 0},

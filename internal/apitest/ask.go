@@ -38,13 +38,19 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Ask sends one request; headers are "Name: value".
+// Ask sends one request; headers are "Name: value". Who watches leaves after a moment.
 func Ask(h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	var r io.Reader
 	if body != "" {
 		r = strings.NewReader(body)
 	}
-	req := httptest.NewRequestWithContext(context.Background(), method, path, r)
+	ctx := context.Background()
+	if strings.HasSuffix(path, "/watch") {
+		left, leave := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer leave()
+		ctx = left
+	}
+	req := httptest.NewRequestWithContext(ctx, method, path, r)
 	for _, line := range headers {
 		name, value, _ := strings.Cut(line, ": ")
 		req.Header.Add(name, value)

@@ -28,6 +28,8 @@ type Room struct {
 	// HydrateFails is what the Hydrator alone answers.
 	HydrateFails error
 	Ready        error
+	RedisFails   error                       // what Redis answers those who watch
+	Refused      map[string]map[string]int64 // counts of refusals, by campaign and code
 
 	Looked atomic.Int64 // claims looked for
 }

@@ -28,7 +28,7 @@ var arrows = map[string][]string{
 	"split":      {},
 	"lua":        {"models"},
 	"migrations": {},
-	"api":        {"api/claimed", "api/claiming", "api/operator", "api/wire", "api/workers", "lua", "models"},
+	"api":        {"api/claimed", "api/claiming", "api/live", "api/operator", "api/wire", "api/workers", "lua", "models"},
 	"consumer":   {"lua", "models"}, // of lua the key names only, see keyNames
 	"finance":    {"consumer", "internal/sqlstore", "models"},
 	"config":     {"lua", "models"},
@@ -40,6 +40,7 @@ var arrows = map[string][]string{
 	"api/claiming": {"api/wire", "api/workers", "lua", "models"},
 	"api/claimed":  {"api/wire", "api/workers", "lua", "models"},
 	"api/operator": {"api/wire", "lua", "models"},
+	"api/live":     {"api/wire", "api/workers", "lua", "models"},
 	"api/wire":     {"models"},
 	"api/workers":  {},
 

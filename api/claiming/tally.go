@@ -1,0 +1,55 @@
+package claiming
+
+import (
+	"sync/atomic"
+
+	"dibs/models"
+)
+
+// accepted is the place of claims that were answered with yes, replays apart, in a tally; refusals follow in the order of Codes.
+const accepted = 0
+
+// places are where each outcome has its count in a tally.
+var places = makePlaces() //nolint:gochecknoglobals // nothing writes to it
+
+func makePlaces() map[string]int {
+	all := map[string]int{string(models.OutcomeClaimed): accepted}
+	for i, code := range Codes {
+		all[string(code)] = i + 1
+	}
+	return all
+}
+
+// codesMax bounds Codes.
+const codesMax = 24
+
+// tally counts the claims of one campaign in this process by what became of them.
+type tally [1 + codesMax]atomic.Int64
+
+// count counts a claim. Replays are no news and count nowhere.
+func (t *tally) count(outcome string) {
+	if place, counts := places[outcome]; counts {
+		t[place].Add(1)
+	}
+}
+
+// Refused are how many claims of each campaign this process refused, by campaign and code, since it first saw a claim of it. A campaign
+// that was forgotten meanwhile begins at 0 again.
+func (s *Routes) Refused() map[string]map[string]int64 {
+	s.lanes.mu.RLock()
+	defer s.lanes.mu.RUnlock()
+	all := make(map[string]map[string]int64)
+	for id, l := range s.lanes.byID {
+		for i, code := range Codes {
+			n := l.tally[i+1].Load()
+			if n == 0 {
+				continue
+			}
+			if all[id] == nil {
+				all[id] = make(map[string]int64)
+			}
+			all[id][string(code)] = n
+		}
+	}
+	return all
+}

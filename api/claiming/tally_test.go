@@ -1,0 +1,47 @@
+package claiming_test
+
+import (
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"dibs/api/claiming"
+	"dibs/api/workers"
+	"dibs/internal/apitest"
+	"dibs/models"
+)
+
+// TestRefusalsAreCountedByCampaign: those of single claims and of batches, whether the claim was sent or not; claims and replays are none.
+func TestRefusalsAreCountedByCampaign(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewRoom(models.Campaign{ID: "a", Total: 100, PerUser: 1}, models.Campaign{ID: "b", Status: models.StatusPaused})
+	s, err := claiming.New(claiming.Config{
+		Claimer: room, States: room, Hydrator: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 8, ClaimsInFlight: 1,
+		QueueWait: time.Minute, CallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: time.Now,
+	})
+	require.NoError(t, err)
+	h := http.NewServeMux()
+	h.HandleFunc("POST "+claiming.Path, func(w http.ResponseWriter, r *http.Request) { s.PostClaim(w, r) })
+	h.HandleFunc("POST /v1/claims:batch", func(w http.ResponseWriter, r *http.Request) { s.PostBatch(w, r) })
+	claim := func(id string) int {
+		return apitest.Ask(h, "POST", "/v1/campaigns/"+id+"/claims", apitest.OneClaim, "Content-Type: application/json", "Idempotency-Key: k").Code
+	}
+	require.Equal(t, 201, claim("a"))
+	require.Equal(t, 201, claim("a"), "a replay")
+	require.Empty(t, s.Refused())
+	require.Equal(t, 409, claim("b"))
+	require.Equal(t, 404, claim("nowhere"))
+	w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"a","user_id":"u1"},{"campaign_id":"a","user_id":"u2"},`+
+		`{"campaign_id":"b","user_id":"u"},{"campaign_id":"nowhere","user_id":"u"},{"campaign_id":"a","user_id":""}]}`, "Content-Type: application/json")
+	require.Equal(t, 200, w.Code, w.Body)
+	require.Equal(t, map[string]map[string]int64{"a": {"user_limit": 1}, "b": {"paused": 2}}, s.Refused())
+}
+
+func TestEveryCodeHasItsPlaceInATally(t *testing.T) {
+	t.Parallel()
+	require.LessOrEqual(t, len(claiming.Codes), claiming.CodesMax)
+}

@@ -1,0 +1,24 @@
+package live
+
+import (
+	"context"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// Redis reads the state of many campaigns in one round trip, and keeps the counts of refusals that all API processes share.
+type Redis interface {
+	Watch(ctx context.Context, campaignIDs []string) ([]lua.Watched, error)
+	CountRefused(ctx context.Context, all []lua.Refusals) error
+}
+
+// Books reads campaigns in MySQL.
+type Books interface {
+	// Active lists the campaigns that are neither closed nor evicted, those whose books moved last first.
+	Active(ctx context.Context, most int) ([]string, error)
+	// BooksOfAll reads many campaigns with their books; those that there are not are missing.
+	BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error)
+}
+
+var _ Redis = (*lua.Scripts)(nil)

@@ -1,0 +1,39 @@
+package live
+
+import (
+	"encoding/json"
+
+	"dibs/models"
+)
+
+// Event is how a campaign is at one moment. Figures are units, but for those a second, which are claims.
+type Event struct {
+	CampaignID string        `json:"campaign_id"`
+	At         models.Time   `json:"at"`
+	Name       string        `json:"name,omitempty"`
+	Status     models.Status `json:"status" enum:"open,paused,closed,loading,fenced" doc:"fenced and loading: takes no claims until MySQL has proven what is true"`
+	Total      int64         `json:"total"`
+	Remaining  int64         `json:"remaining" doc:"what can still be claimed"`
+	Claimed    int64         `json:"claimed"`
+	Synced     int64         `json:"synced" doc:"of these, in MySQL"`
+	Backlog    int64         `json:"backlog" doc:"of these, on their way to MySQL"`
+	Parked     int64         `json:"parked" doc:"of these, refused by MySQL: a person has to decide"`
+	Drift      int64         `json:"drift" doc:"Redis less MySQL at a common watermark; 0 unless something is wrong"`
+	Low        bool          `json:"low"`
+
+	AcceptedPerS float64            `json:"accepted_per_s" doc:"claims, over all API processes"`
+	RefusedPerS  map[string]float64 `json:"refused_per_s" doc:"claims by code, over all API processes, a second behind"`
+
+	BacklogAgeMs int64       `json:"backlog_age_ms" doc:"for how long the oldest claim on its way has waited, as far as this process saw it"`
+	InRedis      bool        `json:"in_redis" doc:"false: nobody claims, and the figures are MySQL's"`
+	BooksAsOf    models.Time `json:"books_as_of" doc:"when MySQL was read; long ago when it is away"`
+}
+
+// frame is an event as it is sent.
+func (e *Event) frame() ([]byte, error) {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	return append(append([]byte("data: "), body...), "\n\n"...), nil
+}

@@ -1,0 +1,182 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"dibs/api/workers"
+	"dibs/models"
+)
+
+const (
+	// Every is the time between two events of a campaign.
+	Every = time.Second
+	// askTimeout bounds what a sample may take, so that a server that hangs is told before the next one is due.
+	askTimeout = 900 * time.Millisecond
+	// ActiveMax bounds the campaigns that a watcher of all is told of: those whose books moved last.
+	ActiveMax = 256
+	// activeEvery is how often MySQL is asked which campaigns are active.
+	activeEvery = 5 * time.Second
+	// WatchersMax bounds the watchers of a process.
+	WatchersMax = 500
+)
+
+// Config is what a Sampler needs.
+type Config struct {
+	Redis      Redis
+	Books      Books
+	Workers    *workers.Group // its stop waits for the sampler
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// errFull says that a process has as many watchers as it may have.
+var errFull = errors.New("live: too many watchers")
+
+// errStopping says that the process ends.
+var errStopping = errors.New("live: stopping")
+
+// Sampler looks at the campaigns that are watched, once a second, while somebody watches.
+type Sampler struct {
+	cfg     Config
+	ctx     context.Context //nolint:containedctx // ends with Stop
+	stop    func()
+	gauge   prometheus.Gauge
+	logSome rate.Sometimes
+
+	mu       sync.Mutex
+	watchers map[*watcher]struct{}
+	running  bool
+	last     map[string][]byte // frames of the last sample, so that a new watcher does not wait
+	lastAll  []byte
+
+	// What follows is the loop's alone, which writes it under mu when it ends.
+	histories map[string]*history
+	books     map[string]models.CampaignBooks // the last that MySQL said
+	active    []string
+	activeAt  time.Time
+}
+
+// watcher gets what is told of a campaign, or of all active ones. A watcher that is slow misses events, it does not delay others.
+type watcher struct {
+	campaignID string // "": all
+	frames     chan []byte
+}
+
+// New makes a Sampler. It fails when its metrics are registered already.
+func New(cfg Config) (*Sampler, error) {
+	s := &Sampler{
+		cfg: cfg, watchers: make(map[*watcher]struct{}), logSome: rate.Sometimes{Interval: 10 * time.Second},
+		gauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: "dibs_watchers", Help: "Watchers of live events at this process."}),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	if err := cfg.Registerer.Register(s.gauge); err != nil {
+		return nil, fmt.Errorf("live: metrics: %w", err)
+	}
+	return s, nil
+}
+
+// Stop ends all watchers at once and takes no new ones.
+func (s *Sampler) Stop() { s.stop() }
+
+// watch adds a watcher. Errors: errFull, errStopping.
+func (s *Sampler) watch(campaignID string) (*watcher, error) {
+	w := &watcher{campaignID: campaignID, frames: make(chan []byte, 1)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.watchers) >= WatchersMax {
+		return nil, errFull
+	}
+	if !s.running {
+		if s.ctx.Err() != nil || !s.cfg.Workers.Go(s.run) {
+			return nil, errStopping
+		}
+		s.running = true
+	}
+	s.watchers[w] = struct{}{}
+	s.gauge.Set(float64(len(s.watchers)))
+	if frame := s.frameOf(w); frame != nil {
+		w.frames <- frame
+	}
+	return w, nil
+}
+
+// unwatch removes a watcher.
+func (s *Sampler) unwatch(w *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watchers, w)
+	s.gauge.Set(float64(len(s.watchers)))
+}
+
+// run samples until nobody watches.
+func (s *Sampler) run() {
+	ticker := time.NewTicker(Every)
+	defer ticker.Stop()
+	for {
+		one, all, ended := s.wanted()
+		if ended {
+			return
+		}
+		s.sample(s.ctx, one, all)
+		select {
+		case <-ticker.C:
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+// wanted lists the campaigns that are watched one by one, and whether somebody watches all. ended says that nobody watches: the next
+// watcher starts a new loop.
+func (s *Sampler) wanted() (one []string, all, ended bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := make(map[string]struct{}, len(s.watchers))
+	for w := range s.watchers {
+		if w.campaignID == "" {
+			all = true
+		} else {
+			ids[w.campaignID] = struct{}{}
+		}
+	}
+	if len(s.watchers) == 0 || s.ctx.Err() != nil {
+		s.running, s.last, s.lastAll, s.histories, s.books, s.active = false, nil, nil, nil, nil, nil
+		return nil, false, true
+	}
+	return slices.Sorted(maps.Keys(ids)), all, false
+}
+
+// tell sends frames to the watchers. One who has not taken the last yet gets the newer in its place.
+func (s *Sampler) tell(frames map[string][]byte, all []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.lastAll = frames, all
+	for w := range s.watchers {
+		frame := s.frameOf(w)
+		if frame == nil {
+			continue
+		}
+		select {
+		case <-w.frames:
+		default:
+		}
+		w.frames <- frame // has room: who sends holds mu
+	}
+}
+
+// frameOf is what a watcher is told of the last sample; nil: nothing.
+func (s *Sampler) frameOf(w *watcher) []byte {
+	if w.campaignID == "" {
+		return s.lastAll
+	}
+	return s.last[w.campaignID]
+}

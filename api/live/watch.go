@@ -1,0 +1,111 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"dibs/api/wire"
+	"dibs/models"
+)
+
+const (
+	// writeTimeout is how long a watcher's connection may take what is written to it.
+	writeTimeout = 10 * time.Second
+	// heartbeat is after how long without an event a comment is sent, so that no proxy takes the connection for dead.
+	heartbeat = 10 * time.Second
+	// findTimeout bounds the look whether there is such a campaign.
+	findTimeout = 2 * time.Second
+)
+
+// GetWatch is GET /v1/campaigns/{id}/watch.
+func (s *Sampler) GetWatch(w http.ResponseWriter, r *http.Request) int {
+	id := r.PathValue("id")
+	if p := wire.InvalidID("id", models.CheckCampaignID(id)); p != nil {
+		return p.Write(w)
+	}
+	if p := s.find(r.Context(), id); p != nil {
+		return p.Write(w)
+	}
+	return s.stream(w, r, id)
+}
+
+// GetWatchAll is GET /v1/watch.
+func (s *Sampler) GetWatchAll(w http.ResponseWriter, r *http.Request) int { return s.stream(w, r, "") }
+
+// find refuses a campaign that there is not. While MySQL is away Redis is asked.
+func (s *Sampler) find(ctx context.Context, id string) *wire.Problem {
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	books, err := s.cfg.Books.BooksOfAll(ctx, []string{id})
+	if _, found := books[id]; found {
+		return nil
+	}
+	if err == nil {
+		return wire.Refuse(wire.CodeCampaignNotFound)
+	}
+	if seen, redisErr := s.cfg.Redis.Watch(ctx, []string{id}); redisErr == nil && seen[0].Err == nil {
+		return nil
+	}
+	s.log("a campaign to watch can't be looked up; are mysql and redis up?", err)
+	return wire.Refuse(wire.CodeUnavailable)
+}
+
+// Streamed is the status of a request that was answered with events for as long as its client stayed.
+const Streamed = 0
+
+// stream sends events until the client leaves or the process ends.
+func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, id string) int {
+	watching, err := s.watch(id)
+	switch {
+	case errors.Is(err, errFull):
+		return wire.Refuse(wire.CodeTooManyWatchers).Write(w)
+	case err != nil:
+		return wire.Refuse(wire.CodeUnavailable).Write(w)
+	}
+	defer s.unwatch(watching)
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{}) // nothing more is read; where it is not supported the server's own timeouts hold
+	h := w.Header()
+	h["Content-Type"] = []string{"text/event-stream"}
+	h["Cache-Control"] = []string{"no-store"}
+	h["X-Accel-Buffering"] = []string{"no"} // nginx would keep events back
+	frame := []byte("retry: 2000\n\n")
+	silence := time.NewTimer(heartbeat)
+	defer silence.Stop()
+	for {
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if _, err := w.Write(frame); err != nil {
+			return Streamed
+		}
+		if err := control.Flush(); err != nil {
+			return Streamed
+		}
+		silence.Reset(heartbeat)
+		select {
+		case frame = <-watching.frames:
+		case <-silence.C:
+			frame = []byte(": still here\n\n")
+		case <-r.Context().Done():
+			return Streamed
+		case <-s.ctx.Done():
+			return Streamed
+		}
+	}
+}
+
+// DocumentWatch describes GetWatch.
+func DocumentWatch(oapi *huma.OpenAPI, op *huma.Operation) {
+	op.Parameters = []*huma.Param{wire.IDParam()}
+	DocumentWatchAll(oapi, op)
+}
+
+// DocumentWatchAll describes GetWatchAll.
+func DocumentWatchAll(oapi *huma.OpenAPI, op *huma.Operation) {
+	op.Description = "Server-sent events, one a campaign and second; `data` is JSON as described. An event named `problem` says that Redis does " +
+		"not answer. Comments keep the connection alive."
+	wire.DocumentAnswer(op, "200", "Events, until the client leaves", "text/event-stream", wire.SchemaOf[Event](oapi))
+}

@@ -1,0 +1,342 @@
+package live_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"dibs/api/live"
+	"dibs/api/workers"
+	"dibs/internal/apitest"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// rig is a sampler over a Room.
+type rig struct {
+	*live.Sampler
+
+	room    *apitest.Room
+	workers *workers.Group
+}
+
+func newRig(t *testing.T, campaigns ...models.Campaign) *rig {
+	t.Helper()
+	r := &rig{room: apitest.NewRoom(campaigns...), workers: &workers.Group{}}
+	var err error
+	r.Sampler, err = live.New(live.Config{
+		Redis: r.room, Books: r.room, Workers: r.workers, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		r.Stop()
+		require.NoError(t, r.workers.Stop(context.Background()))
+	})
+	return r
+}
+
+// claim has Redis accept claims.
+func (r *rig) claim(id string, n int) {
+	meta, _ := r.room.Hydrate(context.Background(), id)
+	for range n {
+		_, _, _ = r.room.Sums(meta, []lua.ClaimRequest{{ID: uuid.New(), UserID: uuid.NewString(), Quantity: 1}})
+	}
+}
+
+// stream is what one watcher is sent.
+type stream struct {
+	header http.Header
+	status int
+	lines  chan string
+	leave  context.CancelFunc
+}
+
+func (s *stream) Header() http.Header { return s.header }
+
+func (s *stream) WriteHeader(status int) { s.status = status }
+
+func (s *stream) Write(b []byte) (int, error) {
+	for line := range strings.Lines(string(b)) {
+		s.lines <- line
+	}
+	return len(b), nil
+}
+
+func (s *stream) Flush() {}
+
+// open watches a campaign, "" all.
+func (r *rig) open(id string) *stream {
+	ctx, leave := context.WithCancel(context.Background())
+	s := &stream{header: http.Header{}, lines: make(chan string, 10_000), leave: leave}
+	req := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+	req.SetPathValue("id", id)
+	go func() {
+		defer close(s.lines)
+		if id == "" {
+			s.status = r.GetWatchAll(s, req)
+		} else {
+			s.status = r.GetWatch(s, req)
+		}
+	}()
+	return s
+}
+
+// events are those that came by now.
+func (s *stream) events(t *testing.T) (events []live.Event) {
+	t.Helper()
+	synctest.Wait()
+	for len(s.lines) > 0 {
+		if data, is := strings.CutPrefix(<-s.lines, "data: "); is {
+			var e live.Event
+			require.NoError(t, json.Unmarshal([]byte(data), &e))
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+func TestAWatcherIsToldOnceASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, models.Campaign{ID: "c", Total: 100, LowStockAt: 70})
+		watching := r.open("c")
+		first := watching.events(t)
+		require.Len(t, first, 1, "at once")
+		require.EqualValues(t, 100, first[0].Remaining)
+		require.Zero(t, first[0].AcceptedPerS)
+
+		r.claim("c", 40)
+		r.room.Mu.Lock()
+		r.room.Campaigns["c"].Lag = 15
+		r.room.Mu.Unlock()
+		require.NoError(t, r.room.CountRefused(t.Context(), []lua.Refusals{{CampaignID: "c", ByCode: map[string]int64{"user_limit": 7}}}))
+		time.Sleep(live.Every)
+		next := watching.events(t)
+		require.Len(t, next, 1)
+		e := next[0]
+		require.Equal(t, "c", e.CampaignID)
+		require.Equal(t, []int64{100, 60, 40, 25, 15}, []int64{e.Total, e.Remaining, e.Claimed, e.Synced, e.Backlog})
+		require.InDelta(t, 40, e.AcceptedPerS, 0)
+		require.Equal(t, map[string]float64{"user_limit": 7}, e.RefusedPerS)
+		require.True(t, e.Low)
+		require.Zero(t, e.Drift)
+		require.Zero(t, e.BacklogAgeMs, "seen for the first time")
+
+		time.Sleep(3 * live.Every)
+		later := watching.events(t)
+		require.Len(t, later, 3)
+		require.Zero(t, later[2].AcceptedPerS)
+		require.Empty(t, later[2].RefusedPerS)
+		require.EqualValues(t, 3000, later[2].BacklogAgeMs)
+		watching.leave()
+		synctest.Wait()
+		require.Equal(t, live.Streamed, watching.status)
+	})
+}
+
+func TestOneSampleServesAllWatchersAndNobodyCostsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, apitest.Coupon("a", 5), apitest.Coupon("b", 5))
+		reads := func() int {
+			r.room.Mu.Lock()
+			defer r.room.Mu.Unlock()
+			return r.room.StateReads
+		}
+		var all []*stream
+		for range 100 {
+			all = append(all, r.open("a"), r.open(""))
+		}
+		time.Sleep(live.Every)
+		for _, s := range all {
+			require.NotEmpty(t, s.events(t), "within a second")
+		}
+		before := reads()
+		time.Sleep(10 * live.Every)
+		for i, s := range all {
+			require.Len(t, s.events(t), 10+10*(i%2), "one campaign, or both")
+		}
+		require.Equal(t, 20, reads()-before, "two campaigns, ten seconds")
+		for _, s := range all {
+			s.leave()
+		}
+		time.Sleep(2 * live.Every)
+		before = reads()
+		time.Sleep(time.Minute)
+		require.Equal(t, before, reads(), "nobody watches")
+		require.Len(t, r.open("b").events(t), 1, "and the sampler starts again")
+	})
+}
+
+func TestAStopEndsWatchersAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, apitest.Coupon("a", 5))
+		watching := r.open("a")
+		require.Len(t, watching.events(t), 1)
+		r.Stop()
+		synctest.Wait()
+		_, open := <-watching.lines
+		require.False(t, open)
+		late := r.open("a")
+		synctest.Wait()
+		require.Equal(t, http.StatusServiceUnavailable, late.status)
+	})
+}
+
+func TestWatchersAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, apitest.Coupon("a", 5))
+		first := r.open("a")
+		for range live.WatchersMax - 1 {
+			r.open("")
+		}
+		synctest.Wait()
+		w := httptest.NewRecorder()
+		require.Equal(t, 503, r.GetWatchAll(w, httptest.NewRequest("GET", "/", nil)))
+		apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "too_many_watchers")
+		first.leave()
+		synctest.Wait()
+		require.Len(t, r.open("a").events(t), 1, "there is room again")
+	})
+}
+
+func TestServersThatAreAwayAreTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, apitest.Coupon("a", 50))
+		watching := r.open("a")
+		require.Len(t, watching.events(t), 1)
+		fail := func(mysql, redis error) {
+			r.room.Mu.Lock()
+			defer r.room.Mu.Unlock()
+			r.room.Fail, r.room.RedisFails = mysql, redis
+		}
+		r.claim("a", 10)
+		fail(errors.New("mysql is away"), nil)
+		time.Sleep(2 * live.Every)
+		events := watching.events(t)
+		require.Len(t, events, 2)
+		require.EqualValues(t, 40, events[1].Remaining, "Redis goes on")
+		require.EqualValues(t, 10, events[1].Backlog)
+		require.EqualValues(t, 2, events[1].At.Sub(events[1].BooksAsOf.Time).Seconds(), "and a watcher sees how old the books are")
+		require.Len(t, r.open("a").events(t), 1, "Redis knows the campaign")
+
+		fail(nil, errors.New("redis is away"))
+		time.Sleep(live.Every)
+		synctest.Wait()
+		require.Equal(t, "event: problem\n", <-watching.lines)
+		require.Contains(t, <-watching.lines, `"code":"unavailable"`)
+		fail(nil, nil)
+		time.Sleep(live.Every)
+		events = watching.events(t)
+		require.Len(t, events, 1)
+		require.Zero(t, events[0].Backlog)
+	})
+}
+
+func TestACampaignThatIsNotInRedisIsToldFromItsBooks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.room.Put(models.Campaign{ID: "new", Total: 9})
+		r.room.Put(models.Campaign{ID: "lost", Total: 9, Residency: models.ResidencyLost})
+		r.room.Put(models.Campaign{ID: "closed", Total: 9, Status: models.StatusClosed})
+		events := r.open("").events(t)
+		require.Len(t, events, 2)
+		require.Equal(t, models.StatusFenced, events[0].Status, "lost")
+		require.Equal(t, models.StatusOpen, events[1].Status)
+		require.EqualValues(t, 9, events[1].Remaining)
+		require.False(t, events[1].InRedis)
+		closed := r.open("closed")
+		time.Sleep(live.Every)
+		require.Len(t, closed.events(t), 1, "who asks for it is told")
+		none := r.open("nowhere")
+		synctest.Wait()
+		require.Equal(t, http.StatusNotFound, none.status)
+		require.Zero(t, r.room.Hydrates, "watching loads nothing")
+	})
+}
+
+func TestSilenceIsBroken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		watching := r.open("")
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		comments := 0
+		for len(watching.lines) > 0 {
+			if strings.HasPrefix(<-watching.lines, ":") {
+				comments++
+			}
+		}
+		require.Greater(t, comments, 2)
+	})
+}
+
+func TestRefusalsAreCountedForAllProcesses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, apitest.Coupon("a", 5))
+		counts := map[string]map[string]int64{}
+		require.True(t, r.CountRefusals(func() map[string]map[string]int64 { return counts }))
+		told := func() int64 {
+			time.Sleep(live.Every)
+			synctest.Wait()
+			r.room.Mu.Lock()
+			defer r.room.Mu.Unlock()
+			return r.room.Refused["a"]["sold_out"]
+		}
+		require.Zero(t, told())
+		counts = map[string]map[string]int64{"a": {"sold_out": 3}}
+		require.EqualValues(t, 3, told())
+		require.EqualValues(t, 3, told(), "once")
+		counts = map[string]map[string]int64{"a": {"sold_out": 5}}
+		require.EqualValues(t, 5, told())
+		counts = map[string]map[string]int64{"a": {"sold_out": 2}}
+		require.EqualValues(t, 7, told(), "a campaign that was forgotten begins anew")
+	})
+}
+
+// TestEventsGoOverHTTP is the one test here over real connections: headers, the server's own time limits, and a client that leaves.
+func TestEventsGoOverHTTP(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, apitest.Coupon("a", 5))
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		req.SetPathValue("id", "a")
+		r.GetWatch(w, req)
+	}))
+	srv.Config.ReadTimeout, srv.Config.WriteTimeout = 300*time.Millisecond, 300*time.Millisecond
+	srv.Start()
+	defer srv.Close()
+	ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
+	defer leave()
+	req, err := http.NewRequestWithContext(ctx, "GET", srv.URL, nil)
+	require.NoError(t, err)
+	res, err := srv.Client().Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	require.Equal(t, "text/event-stream", res.Header.Get("Content-Type"))
+	require.Equal(t, "no-store", res.Header.Get("Cache-Control"))
+	lines, events := bufio.NewScanner(res.Body), 0
+	for events < 3 && lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "data: ") {
+			events++
+		}
+	}
+	require.Equal(t, 3, events, "beyond the time limits of other requests: %v", lines.Err())
+}

@@ -1,0 +1,90 @@
+package apitest
+
+import (
+	"context"
+	"sort"
+	"time"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// Watch reads what Redis holds of many campaigns.
+func (r *Room) Watch(ctx context.Context, ids []string) ([]lua.Watched, error) {
+	r.Mu.Lock()
+	fail, refused := r.RedisFails, r.Refused
+	r.Mu.Unlock()
+	if fail != nil {
+		return nil, fail
+	}
+	seen := make([]lua.Watched, len(ids))
+	for i, id := range ids {
+		seen[i].State, seen[i].Err = r.State(ctx, id)
+		seen[i].Refused = map[string]int64{}
+		r.Mu.Lock()
+		for code, n := range refused[id] {
+			seen[i].Refused[code] = n
+		}
+		r.Mu.Unlock()
+	}
+	return seen, nil
+}
+
+// CountRefused adds up.
+func (r *Room) CountRefused(_ context.Context, all []lua.Refusals) error {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if r.Refused == nil {
+		r.Refused = map[string]map[string]int64{}
+	}
+	for _, one := range all {
+		if r.Refused[one.CampaignID] == nil {
+			r.Refused[one.CampaignID] = map[string]int64{}
+		}
+		for code, n := range one.ByCode {
+			r.Refused[one.CampaignID][code] += n
+		}
+	}
+	return r.RedisFails
+}
+
+// Active are the campaigns that are not closed.
+func (r *Room) Active(_ context.Context, most int) ([]string, error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	var ids []string
+	for id, c := range r.Campaigns {
+		if c.Status != models.StatusClosed {
+			ids = append(ids, id)
+		}
+	}
+	sort.Strings(ids)
+	return ids[:min(most, len(ids))], r.Fail
+}
+
+// BooksOfAll reads the books of many campaigns.
+func (r *Room) BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error) {
+	all := map[string]models.CampaignBooks{}
+	for _, id := range ids {
+		c, err := r.Get(ctx, id)
+		if err != nil {
+			if r.fails() != nil {
+				return nil, err
+			}
+			continue
+		}
+		books, err := r.Books(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		books.At = time.Now().UTC()
+		all[id] = models.CampaignBooks{Campaign: c, Books: books}
+	}
+	return all, nil
+}
+
+func (r *Room) fails() error {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	return r.Fail
+}

@@ -1,0 +1,66 @@
+package campaigns_test
+
+import (
+	"testing"
+
+	"dibs/internal/syncertest"
+	"dibs/models"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+func TestActiveCampaignsAndTheirBooks(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
+		for _, id := range []string{"new", "busy", "evicted", "lost", "closed"} {
+			_, _, err := repo.Create(t.Context(), syncertest.CampaignOf(id, 100))
+			require.NoError(t, err)
+		}
+		for id, set := range map[string]map[string]any{
+			"busy":    {"residency": models.ResidencyResident, "claimed": 7, "synced_seq": 6, "remaining": 93},
+			"evicted": {"residency": models.ResidencyEvicted}, "lost": {"residency": models.ResidencyLost},
+			"closed": {"status": models.StatusClosed},
+		} {
+			require.NoError(t, db.Table("campaigns").Where("id = ?", id).UpdateColumns(set).Error)
+		}
+		require.NoError(t, db.Exec("UPDATE campaigns SET updated_at = '2099-01-01 00:00:00.000' WHERE id = 'busy'").Error)
+		active, err := repo.Active(t.Context(), 10)
+		require.NoError(t, err)
+		require.Equal(t, "busy", active[0], "moved last")
+		require.ElementsMatch(t, []string{"busy", "new", "lost"}, active)
+		active, err = repo.Active(t.Context(), 1)
+		require.NoError(t, err)
+		require.Equal(t, []string{"busy"}, active)
+
+		all, err := repo.BooksOfAll(t.Context(), []string{"busy", "new", "nowhere"})
+		require.NoError(t, err)
+		require.Len(t, all, 2)
+		books, err := repo.Books(t.Context(), "busy")
+		require.NoError(t, err)
+		books.At = all["busy"].Books.At
+		require.Equal(t, books, all["busy"].Books)
+		require.Equal(t, int64(7), books.Claimed)
+		require.Equal(t, "busy", all["busy"].Campaign.ID)
+		none, err := repo.BooksOfAll(t.Context(), nil)
+		require.NoError(t, err)
+		require.Empty(t, none)
+	})
+}
+
+func TestBooksOfAllCountParkedClaims(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
+		_, _, err := repo.Create(t.Context(), syncertest.CampaignOf("c", 100))
+		require.NoError(t, err)
+		payload := `{"v":1,"type":"claim.accepted","id":"01a1fc6d-e406-7215-ad5f-bdaab8462f2c","campaign_id":"c","user_id":"ada",` +
+			`"quantity":3,"seq":1,"at":"2026-11-21T04:47:02.663Z"}`
+		require.NoError(t, db.Exec("INSERT INTO parked_events (id, campaign_id, reason, payload, parked_at) VALUES (?, 'c', 'r', ?, ?)",
+			"01a1fc6d-e406-7215-ad5f-bdaab8462f2c", []byte(payload), "2026-11-21 04:47:03.000").Error)
+		all, err := repo.BooksOfAll(t.Context(), []string{"c"})
+		require.NoError(t, err)
+		require.Equal(t, []int64{1, 3}, []int64{all["c"].Books.ParkedClaims, all["c"].Books.ParkedUnits})
+	})
+}
