@@ -2,8 +2,8 @@
 --
 -- It looks at the claims in order. A claim with a known key is replayed. For any other it checks the status, the window, the stock
 -- and the user's limits; a claim that passes is taken. The script checks everything before it writes, and after the first write
--- nothing can fail: types are checked first, and the first write is an XADD, which Redis refuses whole when it is out of memory,
--- a replica or unable to persist.
+-- nothing can fail: the reads fail on a key of a wrong type, and the first write is an XADD, which Redis refuses whole when the
+-- stream is of a wrong type or Redis is out of memory, a replica or unable to persist.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
 -- KEYS[2] users   hash    user id -> record of what the user holds: "bucket:units" for each limit, joined by ";"
@@ -60,18 +60,6 @@ local function write_record(buckets, counts)
 end
 -- users' records: end.
 
-local function type_of(key) return redis.call('TYPE', key)['ok'] end
-local state_type, users_type, keys_type, stream_type = type_of(state_key), type_of(users_key), type_of(keys_key), type_of(stream_key)
-if state_type == 'none' and users_type == 'none' and keys_type == 'none' then return {1} end
-if state_type ~= 'hash' then return {2, 1} end
-if users_type ~= 'hash' and users_type ~= 'none' then return {2, 2} end
-if keys_type ~= 'hash' and keys_type ~= 'none' then return {2, 3} end
-if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 4} end
-if waves_key then
-  local waves_type = type_of(waves_key)
-  if waves_type ~= 'zset' and waves_type ~= 'none' then return {2, 5} end
-end
-
 -- Each limit has a line: the field of state that holds it (0 is no limit), the code of its refusal, and the number of the bucket that
 -- a moment lies in. A bucket is a stretch of time over which units are counted. limits.go lists the same limits in the same order.
 local LIMITS = {
@@ -82,13 +70,17 @@ local LIMITS = {
 local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at'}
 local plain = #names
 for i, limit in ipairs(LIMITS) do names[plain + i] = limit.field end
-local fields = redis.call('HMGET', state_key, unpack(names))
-for i = 1, #names do
-  if not fields[i] or #fields[i] > DIGITS then return {2, 1} end
-end
--- tonumber would let "nan", "1e9" and "0x10" pass, and nothing is ever more than "nan".
-if not string.find(table.concat(fields, ' '), '^%l+' .. string.rep(' %d+', #names - 1) .. '$') then return {2, 1} end
+-- A read of a key of another type is an error, which pcall returns. So no call is spent on types.
+local pcall = redis.pcall
+local fields = pcall('HMGET', state_key, unpack(names))
+if fields.err then return {2, 1} end
 local status, epoch = fields[1], fields[5]
+if not status and redis.call('EXISTS', state_key, users_key, keys_key) == 0 then return {1} end
+for i = 2, #names do
+  -- tonumber would let "nan", "1e9" and "0x10" pass, and nothing is ever more than "nan".
+  local text = fields[i]
+  if not text or #text > DIGITS or find(text, '%D') or text == '' then return {2, 1} end
+end
 local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4])
 local starts_at_ms, ends_at_ms, low_stock_at = tonumber(fields[6]), tonumber(fields[7]), tonumber(fields[8])
 -- MySQL has not confirmed the load, or has no proof yet that nothing was lost. The caller has that done.
@@ -96,25 +88,23 @@ if status == 'loading' or status == 'fenced' then return {1} end
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
 -- The campaign has live claims, so both hashes were written, and one that is missing was lost. A campaign that lost every claim has
 -- none of them, and its seq goes on.
-if taken > 0 and users_type == 'none' then return {2, 2} end
-if taken > 0 and keys_type == 'none' then return {2, 3} end
+if taken > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, redis.call('EXISTS', users_key) == 0 and 2 or 3} end
 
 local epoch_here, seen_epoch = tonumber(epoch), tonumber(ARGV[9])
 if epoch_here < seen_epoch or epoch_here == seen_epoch and seq < tonumber(ARGV[10]) then return {4, epoch_here, seq} end
 
-local now_ms = tonumber(ARGV[1])
-if not now_ms then
+local now_text = ARGV[1]
+if now_text == '' then
   local time = redis.call('TIME')
-  now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  now_text = time[1] .. sub('00000' .. time[2], -6, -4)
 end
-local day
-for i = DAYS, 0, -1 do
-  if now_ms >= tonumber(ARGV[3 + i]) then
-    if i < DAYS then day = tonumber(ARGV[2]) + i end
-    break
-  end
+local now_ms = tonumber(now_text)
+if now_ms < tonumber(ARGV[3]) or now_ms >= tonumber(ARGV[3 + DAYS]) then return {3, now_ms} end
+local day = tonumber(ARGV[2])
+for i = 1, DAYS - 1 do
+  if now_ms < tonumber(ARGV[3 + i]) then break end
+  day = day + 1
 end
-if not day then return {3, now_ms} end
 
 for i, limit in ipairs(LIMITS) do
   limit.most, limit.current = tonumber(fields[plain + i]), limit.bucket(day, now_ms)
@@ -156,20 +146,27 @@ local claims = (#ARGV - FIRST_CLAIM + 1) / PER_CLAIM
 local users, quantities = FIRST_CLAIM - 1, FIRST_CLAIM - 1 + claims
 local keys, heads, ids, parts = quantities + claims, quantities + 2 * claims, quantities + 3 * claims, quantities + 4 * claims
 
-local known = redis.call('HMGET', keys_key, unpack(ARGV, keys + 1, keys + claims))
+local known = pcall('HMGET', keys_key, unpack(ARGV, keys + 1, keys + claims))
+if known.err then return {2, 3} end
 local remaining = total - taken
 local remaining_before = remaining
 local records = {}
-if not campaign_refusal and remaining > 0 then records = redis.call('HMGET', users_key, unpack(ARGV, users + 1, users + claims)) end
+if not campaign_refusal and remaining > 0 then
+  records = pcall('HMGET', users_key, unpack(ARGV, users + 1, users + claims))
+  if records.err then return {2, 2} end
+end
 
 -- Packets are given away by their time of release, then in the order in which they were pushed. packets are as many released ones
 -- as this call may need, amounts and packet_ids what they hold. upto[i] of them are in lists[i] and the lists before it.
 local packets, amounts, packet_ids, lists, upto = {}, {}, {}, {}, {}
 local function find_packets(most)
   local found = 0
-  for i, list in ipairs(redis.call('ZRANGEBYSCORE', waves_key, '-inf', now_ms)) do
-    if type_of(list) ~= 'list' then return false end
-    for _, packet in ipairs(redis.call('LRANGE', list, 0, most - found - 1)) do
+  local waves = pcall('ZRANGEBYSCORE', waves_key, '-inf', now_ms)
+  if waves.err then return false end
+  for i, list in ipairs(waves) do
+    local in_list = pcall('LRANGE', list, 0, most - found - 1)
+    if in_list.err or #in_list == 0 then return false end
+    for _, packet in ipairs(in_list) do
       local amount, id = match(packet, '^(%d+):([%w._-]+)$')
       if not amount or #amount > DIGITS or #id > 64 then return false end
       found = found + 1
@@ -181,8 +178,9 @@ local function find_packets(most)
   -- The other packets are not released yet. If they are not all there, some were lost, which is damage and not sold out.
   local there = 0
   for _, list in ipairs(redis.call('ZRANGE', waves_key, 0, -1)) do
-    if type_of(list) ~= 'list' then return false end
-    there = there + redis.call('LLEN', list)
+    local length = pcall('LLEN', list)
+    if type(length) == 'table' or length == 0 then return false end
+    there = there + length
   end
   return there == remaining
 end
@@ -212,7 +210,7 @@ local event_middle = '","campaign_id":"' .. campaign_id .. '","user_id":'
 local event_tail = ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'
 -- The id and the amount of a packet follow. Each string is made in one go, as making one costs Redis by its length.
 local packet_tail = sub(event_tail, 1, -2) .. ',"packet_id":"'
-local record_tail = ':' .. now_ms .. (waves_key and ':' or '')
+local record_tail = ':' .. now_text .. (waves_key and ':' or '')
 -- What follows the head of a record. A packet's record ends with its amount and id; another may end with the state of a release, see
 -- release.lua.
 local RECORD = waves_key and '^%d+:%d+:%d+:[%w._-]+$' or '^%d+:%d+$'
@@ -227,7 +225,7 @@ local tens = tens_of(seq)
 local reply = {0, now_ms, 0, epoch_here, seq}
 local user_here, key_here = {}, {} -- records that this call changed, so that its claims of one user or one key see each other
 local event_ids, events, new_keys, new_users = {}, {}, {}, {}
-local made = 0 -- claims that this call took
+local made, seq_text = 0, nil -- claims that this call took; the text of the last one's seq
 
 for i = 1, claims do
   local answer
@@ -260,7 +258,7 @@ for i = 1, claims do
     remaining, taken, seq, made = remaining - quantity, taken + quantity, seq + 1, made + 1
     digit = digit + 1
     if digit == 10 then tens, digit = tens_of(seq), 0 end
-    local seq_text = tens .. DIGIT[digit]
+    seq_text = tens .. DIGIT[digit]
     local id = ARGV[ids + i]
     event_ids[made] = id
     if packet then
@@ -288,9 +286,10 @@ local crossed = {}
 if low_stock_at > 0 and remaining_before > low_stock_at and remaining <= low_stock_at then crossed[1] = 'low_stock' end
 if remaining == 0 then crossed[#crossed + 1] = 'sold_out' end
 
--- Writes. From here on nothing can fail.
+-- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
 for i = 1, made do
-  redis.call('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', '', 'payload', events[i])
+  local added = pcall('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', '', 'payload', events[i])
+  if added.err then return find(added.err, '^WRONGTYPE') and {2, 4} or added end
 end
 if #crossed > 0 then
   local last = event_ids[made]
@@ -298,12 +297,12 @@ if #crossed > 0 then
     local id = last .. ':' .. name
     redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload',
       '{"v":1,"type":"campaign.' .. name .. '","id":"' .. id .. '","campaign_id":"' .. campaign_id ..
-      '","remaining":' .. remaining .. ',"seq":' .. tens .. DIGIT[digit] .. event_tail)
+      '","remaining":' .. remaining .. ',"seq":' .. seq_text .. event_tail)
   end
 end
 redis.call('HSET', users_key, unpack(new_users))
 redis.call('HSET', keys_key, unpack(new_keys))
-redis.call('HSET', state_key, 'taken', taken, 'seq', seq, 'last_ms', now_ms)
+redis.call('HSET', state_key, 'taken', taken == seq and seq_text or taken, 'seq', seq_text, 'last_ms', now_text)
 for i = 1, waves_key and made or 0 do reply[5 + claims + i] = packets[i] end
 local gone = 0
 for i, list in ipairs(lists) do
