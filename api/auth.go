@@ -28,8 +28,8 @@ const (
 // see CheckListen.
 type Tokens struct{ Admin, Storefront, Viewer string }
 
-// None tells whether no token is set.
-func (t Tokens) None() bool { return t == Tokens{} }
+// none tells whether no token is set.
+func (t Tokens) none() bool { return t == Tokens{} }
 
 // ErrListen says that an address may not be listened on without tokens.
 var ErrListen = errors.New("api: refusing to listen beyond loopback without tokens")
@@ -44,7 +44,7 @@ func CheckListen(addr string, tokens Tokens) error {
 	if err != nil {
 		return fmt.Errorf("%w: Addr %q: %w", ErrConfig, addr, err)
 	}
-	if !tokens.None() || strings.EqualFold(host, "localhost") {
+	if !tokens.none() || strings.EqualFold(host, "localhost") {
 		return nil
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
@@ -65,7 +65,7 @@ type gateKey struct {
 }
 
 func newGate(t Tokens) *gate {
-	g := &gate{open: t.None()}
+	g := &gate{open: t.none()}
 	for _, k := range []struct {
 		token string
 		scope scope

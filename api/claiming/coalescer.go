@@ -76,6 +76,7 @@ type coalescer struct {
 	waitMax  time.Duration
 	clock    func() time.Time
 	metrics  *metrics
+	singles  sync.Pool // waiters of one claim, which are used again
 
 	mu      sync.Mutex
 	queue   []*ticket
@@ -83,17 +84,14 @@ type coalescer struct {
 	workers int
 }
 
-// singles are waiters of one claim, which are used again.
-var singles = sync.Pool{New: func() any {
-	w := newWaiter(context.Background(), 1)
-	w.add(lua.ClaimRequest{})
-	return w
-}}
-
 // claim sends one claim, waits for its answer and returns its ticket.
 func (c *coalescer) claim(ctx context.Context, req lua.ClaimRequest) ticket {
-	w := singles.Get().(*waiter) //nolint:forcetypeassert // only these go in
-	defer singles.Put(w)
+	w, used := c.singles.Get().(*waiter)
+	if !used {
+		w = newWaiter(ctx, 1)
+		w.add(req)
+	}
+	defer c.singles.Put(w)
 	t := &w.tickets[0]
 	w.ctx, *t = ctx, ticket{req: req, waiter: w}
 	w.open.Store(1)

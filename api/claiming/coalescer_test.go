@@ -356,3 +356,34 @@ func TestCoalescer_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
 	require.NoError(t, apitest.Result(t, g.Wait))
 	require.Len(t, gate.seen, last)
 }
+
+// A reply that is not there must not be taken for another claim's: with a wrong number of them no claim has its own.
+func TestCoalescer_AWrongNumberOfRepliesIsNobodysAnswer(t *testing.T) {
+	t.Parallel()
+	for _, more := range []int{-3, -1, 1} {
+		e := newEcho()
+		c := claiming.NewCoalescer(config(), func(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
+			replies, err := e.call(reqs)
+			return append(replies, make([]lua.ClaimReply, 1)...)[:len(reqs)+more], err
+		})
+		replies, errs := c.Batch(t.Context(), []lua.ClaimRequest{request("a"), request("b"), request("c")})
+		for i := range replies {
+			require.ErrorIs(t, errs[i], lua.ErrOutcomeUnknown, "%d replies too many", more)
+			require.Zero(t, replies[i])
+		}
+	}
+}
+
+func TestCoalescer_AStopRefusesWhatNoWorkerWouldTake(t *testing.T) {
+	t.Parallel()
+	e := newEcho()
+	c := claiming.NewCoalescer(config(), e.call)
+	require.NoError(t, c.Stop(t.Context()))
+	_, errs := c.Batch(t.Context(), []lua.ClaimRequest{request("a"), request("b")})
+	for _, err := range errs {
+		require.ErrorIs(t, err, claiming.ErrStopping)
+		require.ErrorIs(t, err, lua.ErrUnavailable)
+	}
+	require.Zero(t, c.Queued())
+	require.Empty(t, e.seen)
+}

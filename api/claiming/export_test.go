@@ -23,11 +23,12 @@ var (
 	ErrStopping  = errStopping
 )
 
-// CodesMax is codesMax.
-const CodesMax = codesMax
-
-// SoldOutFor is soldOutFor.
-const SoldOutFor = soldOutFor
+// Constants that tests measure against.
+const (
+	CodesMax   = codesMax
+	SoldOutFor = soldOutFor
+	LookupsMax = lookupsMax
+)
 
 // RequestFields are the fields that are decoded, by the schema that describes them.
 func RequestFields() map[string][]string {

@@ -1,18 +1,28 @@
 package claiming_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"dibs/api"
 	"dibs/api/claiming"
 	"dibs/api/workers"
 	"dibs/internal/apitest"
+	"dibs/lua"
+	"dibs/models"
 )
 
 func TestCampaignsInMemory_AreBounded(t *testing.T) {
@@ -46,4 +56,197 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	now.Add(2 * time.Minute)
 	claim(1)
 	require.Equal(t, 1, s.Campaigns(), "the idle ones left")
+}
+
+// A first claim finds Redis and MySQL saying different things.
+func TestLanes_ARedisThatWentBackIsLoadedAnew(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		books    models.Campaign
+		hydrates int
+	}{
+		"evicted since then":       {models.Campaign{Residency: models.ResidencyEvicted}, 1},
+		"lost since then":          {models.Campaign{Residency: models.ResidencyLost}, 1},
+		"changed since then":       {models.Campaign{Residency: models.ResidencyResident, Version: 4, AppliedVersion: 5}, 1},
+		"as it was":                {models.Campaign{Residency: models.ResidencyResident, Version: 5, AppliedVersion: 5}, 0},
+		"a change is on its way":   {models.Campaign{Residency: models.ResidencyResident, Version: 6, AppliedVersion: 5}, 0},
+		"loaded again, not noted":  {models.Campaign{Residency: models.ResidencyResident, Version: 4, AppliedVersion: 5, Epoch: 1}, 0},
+		"loaded, evicted by epoch": {models.Campaign{Residency: models.ResidencyEvicted, Epoch: 1}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.books.ID, c.books.Total = "c1", 5
+			room := apitest.NewRoom(c.books)
+			h := apitest.NewServer(t, room, api.Config{})
+			require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
+			require.Equal(t, c.hydrates, room.Hydrates)
+
+			room = apitest.NewRoom(c.books)
+			room.HydrateFails = errors.New("not proven")
+			w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
+			if c.hydrates == 0 {
+				require.Equal(t, 201, w.Code)
+				return
+			}
+			apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+			require.Zero(t, room.Sent(), "the state of that time serves no claim")
+		})
+	}
+}
+
+// slowStates is a Redis whose states wait at a gate.
+type slowStates struct {
+	*apitest.Room
+
+	asked atomic.Int64
+	now   atomic.Int64
+	most  atomic.Int64
+	gate  chan struct{}
+}
+
+func (s *slowStates) State(ctx context.Context, id string) (lua.State, error) {
+	s.asked.Add(1)
+	s.most.Store(max(s.most.Load(), s.now.Add(1)))
+	defer s.now.Add(-1)
+	select {
+	case <-s.gate:
+		return s.Room.State(ctx, id)
+	case <-ctx.Done():
+		return lua.State{}, ctx.Err()
+	}
+}
+
+func slowServer(t *testing.T, campaigns int) (*slowStates, http.Handler) {
+	t.Helper()
+	s := &slowStates{Room: apitest.NewRoom(), gate: make(chan struct{})}
+	for i := range campaigns {
+		s.Put(apitest.Coupon(fmt.Sprint("c", i), 1000)).InRedis = true
+	}
+	deps := s.Deps()
+	deps.States = s
+	server, err := api.New(api.Config{}, deps)
+	require.NoError(t, err)
+	return s, apitest.AtHome(server.Handler())
+}
+
+func TestLanes_ACrowdLooksUpACampaignOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, h := slowServer(t, 1)
+		var codes [40]int
+		var wg sync.WaitGroup
+		for i := range codes {
+			wg.Go(func() {
+				codes[i] = apitest.Ask(h, "POST", "/v1/campaigns/c0/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i)).Code
+			})
+		}
+		synctest.Wait()
+		close(s.gate)
+		wg.Wait()
+		for _, code := range codes {
+			require.Equal(t, 201, code)
+		}
+		require.EqualValues(t, 1, s.asked.Load())
+	})
+}
+
+func TestLanes_LookUpsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const campaigns = 3 * claiming.LookupsMax
+		s, h := slowServer(t, campaigns)
+		var wg sync.WaitGroup
+		var codes [campaigns]int
+		for i := range codes {
+			wg.Go(func() {
+				codes[i] = apitest.Ask(h, "POST", fmt.Sprintf("/v1/campaigns/c%d/claims", i), apitest.OneClaim).Code
+			})
+		}
+		synctest.Wait()
+		require.EqualValues(t, claiming.LookupsMax, s.now.Load())
+		close(s.gate)
+		wg.Wait()
+		for _, code := range codes {
+			require.Equal(t, 201, code)
+		}
+		require.EqualValues(t, claiming.LookupsMax, s.most.Load())
+	})
+}
+
+// A caller that leaves must not take along the others that wait for the same look-up.
+func TestLanes_WhoLeavesALookUpLeavesAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, h := slowServer(t, 1)
+		ctx, leave := context.WithCancel(t.Context())
+		left := httptest.NewRecorder()
+		var stayed *httptest.ResponseRecorder
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			h.ServeHTTP(left, httptest.NewRequestWithContext(ctx, "POST", "/v1/campaigns/c0/claims", strings.NewReader(apitest.OneClaim)))
+		})
+		synctest.Wait()
+		wg.Go(func() { stayed = apitest.Ask(h, "POST", "/v1/campaigns/c0/claims", apitest.OneClaim) })
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		apitest.RequireProblem(t, 503, left.Header(), left.Body.Bytes(), "unavailable")
+		close(s.gate)
+		wg.Wait()
+		require.Equal(t, 201, stayed.Code)
+		require.EqualValues(t, 1, s.asked.Load())
+		require.Equal(t, 1, s.Sent())
+	})
+}
+
+// Damage of the whole campaign brings it back, damage of one user's record is that user's alone.
+func TestLanes_DamageOfOneUserIsNotTheCampaigns(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		remaining int64
+		hydrates  int
+	}{"of the campaign": {0, 1}, "of a user": {7, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			room := apitest.NewRoom(apitest.Coupon("c1", 9))
+			room.OnClaim = answering(models.OutcomeDamaged, c.remaining)
+			w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
+			apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+			require.Equal(t, c.hydrates, room.Hydrates)
+			require.Equal(t, 1+c.hydrates, room.Sent(), "what was loaded anew is asked again, once")
+		})
+	}
+}
+
+func TestLanes_HoldOfAsksTheNearestThatKnows(t *testing.T) {
+	t.Parallel()
+	held := apitest.Coupon("c1", 9)
+	held.HoldForMs = 60_000
+	room := apitest.NewRoom(held)
+	s, err := claiming.New(claiming.Config{
+		Claimer: room, States: room, Hydrator: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 1, ClaimsInFlight: 1,
+		QueueWait: time.Minute, CallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: time.Now,
+	})
+	require.NoError(t, err)
+	ask := func() int64 {
+		ms, err := s.HoldOf(t.Context(), "c1")
+		require.NoError(t, err)
+		return ms
+	}
+	require.EqualValues(t, 60_000, ask(), "of Redis")
+	require.Equal(t, 1, room.StateReads)
+	room.Campaigns["c1"].InRedis = false
+	require.EqualValues(t, 60_000, ask(), "of MySQL")
+	require.Zero(t, room.Hydrates, "a look-up brings no campaign into Redis")
+	room.Fail = errors.New("away")
+	_, err = s.HoldOf(t.Context(), "c1")
+	require.ErrorIs(t, err, room.Fail)
+	room.Campaigns["c1"].InRedis = true
+	require.EqualValues(t, 60_000, ask())
+	reads := room.StateReads
+	r := httptest.NewRequest("POST", "/v1/campaigns/c1/claims", strings.NewReader(apitest.OneClaim))
+	require.Equal(t, 201, s.PostClaim(httptest.NewRecorder(), r))
+	room.Campaigns["c1"].InRedis = false
+	require.EqualValues(t, 60_000, ask(), "of the lane, though Redis and MySQL are away")
+	require.Equal(t, reads+1, room.StateReads, "the claim's own")
 }

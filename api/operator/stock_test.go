@@ -1,0 +1,145 @@
+package operator_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/internal/apitest"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// flushing is a Room whose MySQL gets closer to Redis with each look.
+type flushing struct {
+	*apitest.Room
+
+	behind  []int64 // claims that MySQL lacks, look by look
+	looks   int
+	between func() // runs after MySQL was read and before Redis is
+	damaged bool
+}
+
+func (f *flushing) Books(ctx context.Context, id string) (models.Books, error) {
+	if c := f.Campaigns[id]; c != nil && f.looks < len(f.behind) {
+		c.Lag = f.behind[f.looks]
+	}
+	f.looks++
+	books, err := f.Room.Books(ctx, id)
+	if f.between != nil {
+		f.between()
+	}
+	return books, err
+}
+
+func (f *flushing) State(ctx context.Context, id string) (lua.State, error) {
+	state, err := f.Room.State(ctx, id)
+	if f.damaged {
+		err = lua.ErrDamaged
+	}
+	return state, err
+}
+
+func stockServer(t *testing.T, f *flushing) http.Handler {
+	t.Helper()
+	deps := f.Deps()
+	deps.Campaigns, deps.States = f, f
+	s, err := api.New(api.Config{}, deps)
+	require.NoError(t, err)
+	return apitest.AtHome(s.Handler())
+}
+
+func newFlushing(t *testing.T, behind ...int64) *flushing {
+	t.Helper()
+	f := &flushing{Room: apitest.NewRoom(apitest.Coupon("c1", 10)), behind: behind}
+	for range 6 {
+		f.Campaigns["c1"].Take(&lua.ClaimRequest{UserID: "u", Quantity: 1})
+	}
+	return f
+}
+
+func stockOf(t *testing.T, h http.Handler) (st models.Stock) {
+	t.Helper()
+	w := apitest.Ask(h, "GET", "/v1/campaigns/c1/stock", "")
+	require.Equal(t, 200, w.Code, w.Body)
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &st))
+	return st
+}
+
+func TestStock_IsReadAgainUntilBothSidesMeet(t *testing.T) {
+	t.Parallel()
+	f := newFlushing(t, 3, 1, 0)
+	st := stockOf(t, stockServer(t, f))
+	require.Equal(t, []int64{6, 6, 0, 0}, []int64{st.Claimed, st.Synced, st.Backlog, st.Drift})
+	require.Equal(t, 3, f.looks)
+
+	f = newFlushing(t, 3, 3, 2, 2, 1, 0)
+	st = stockOf(t, stockServer(t, f))
+	require.Equal(t, []int64{6, 4, 2, 0}, []int64{st.Claimed, st.Synced, st.Backlog, st.Drift}, "in a rush they may not meet: a lag is no drift")
+	require.Equal(t, 4, f.looks, "not for ever")
+}
+
+// MySQL is read first: a claim that comes in between is backlog. The other way round it would be drift.
+func TestStock_AClaimBetweenTheLooksIsNoDrift(t *testing.T) {
+	t.Parallel()
+	f := newFlushing(t)
+	f.between = func() { f.Campaigns["c1"].Take(&lua.ClaimRequest{UserID: "u", Quantity: 1}) }
+	st := stockOf(t, stockServer(t, f))
+	require.Zero(t, st.Drift)
+	require.EqualValues(t, 1, st.Backlog)
+}
+
+func TestStock_ADamagedStateIsNotShown(t *testing.T) {
+	t.Parallel()
+	f := newFlushing(t)
+	f.damaged = true
+	w := apitest.Ask(stockServer(t, f), "GET", "/v1/campaigns/c1/stock", "")
+	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+	require.Equal(t, 1, f.looks, "asking again at once is of no use")
+}
+
+// What a client is told when a change did not go through: whether it is stored.
+func TestChange_SaysWhetherItIsStored(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fail   error
+		status int
+		code   string
+		says   string
+	}{
+		"mysql away":          {errors.New("away"), 503, "unavailable", "MySQL does not answer"},
+		"redis away":          {lua.ErrUnavailable, 503, "unavailable", "The change is stored"},
+		"redis did not reply": {lua.ErrOutcomeUnknown, 503, "unavailable", "The change is stored"},
+		"a field":             {&models.FieldError{Field: "total", Reason: "is odd"}, 422, "invalid", "total: is odd"},
+		"gone":                {models.ErrNotFound, 404, "campaign_not_found", "No campaign"},
+		"closed":              {models.ErrClosed, 409, "closed", "closed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &failingChanges{Room: apitest.NewRoom(apitest.Coupon("c1", 10)), fail: c.fail}
+			deps := f.Deps()
+			deps.Campaigns = f
+			s, err := api.New(api.Config{}, deps)
+			require.NoError(t, err)
+			w := apitest.Ask(apitest.AtHome(s.Handler()), "PATCH", "/v1/campaigns/c1", `{"total":11}`)
+			p := apitest.RequireProblem(t, c.status, w.Header(), w.Body.Bytes(), c.code)
+			require.Contains(t, p.Detail, c.says)
+		})
+	}
+}
+
+// failingChanges reads and does not change.
+type failingChanges struct {
+	*apitest.Room
+
+	fail error
+}
+
+func (f *failingChanges) Change(context.Context, string, models.Change) (models.Campaign, error) {
+	return models.Campaign{}, f.fail
+}

@@ -1,0 +1,178 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/internal/apitest"
+	"dibs/models"
+)
+
+func TestDeps_EachIsNeeded(t *testing.T) {
+	t.Parallel()
+	for i := range reflect.TypeFor[api.Deps]().NumField() {
+		deps := apitest.NewRoom().Deps()
+		field := reflect.ValueOf(&deps).Elem().Field(i)
+		field.SetZero()
+		_, err := api.New(api.Config{}, deps)
+		require.ErrorIs(t, err, api.ErrConfig, reflect.TypeFor[api.Deps]().Field(i).Name)
+	}
+}
+
+func TestConfig_ARegistryServesOneAPI(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	cfg := api.Config{Registerer: reg, Gatherer: reg}
+	_, err := api.New(cfg, apitest.NewRoom().Deps())
+	require.NoError(t, err)
+	_, err = api.New(cfg, apitest.NewRoom().Deps())
+	_, twice := errors.AsType[prometheus.AlreadyRegisteredError](err)
+	require.True(t, twice, "%v", err)
+	for _, half := range []api.Config{{Registerer: reg}, {Gatherer: reg}} {
+		_, err = api.New(half, apitest.NewRoom().Deps())
+		require.ErrorIs(t, err, api.ErrConfig)
+		require.ErrorContains(t, err, "Gatherer")
+	}
+}
+
+func TestConfig_DefaultsAreValidAndKeepWhatIsSet(t *testing.T) {
+	t.Parallel()
+	cfg := api.Config{}.WithDefaults()
+	require.NoError(t, cfg.Validate())
+	again := cfg.WithDefaults()
+	require.Equal(t, cfg.Addr, again.Addr)
+	set := api.Config{Addr: "127.0.0.1:1", ClaimsPerCall: 2, ClaimsInFlight: 3, QueueWait: 4, CallTimeout: 5, ShutdownTimeout: 6, UserRate: 7, Version: "v"}
+	with := set.WithDefaults()
+	with.Logger, with.Registerer, with.Gatherer, with.Clock = nil, nil, nil, nil
+	require.Equal(t, set, with)
+}
+
+// Each route answers a method that it does not take with 405 and the methods that it does take, and refuses a body it has no use for.
+func TestRoutes_AllowIsWhatTheDocumentHas(t *testing.T) {
+	t.Parallel()
+	h := apitest.NewServer(t, apitest.NewRoom(), api.Config{})
+	doc, _ := apitest.Document(t, h)
+	require.Len(t, doc.Paths.Map(), 15)
+	for path, item := range doc.Paths.Map() {
+		want := map[string]bool{}
+		for method := range item.Operations() {
+			want[method] = true
+			if method == http.MethodGet {
+				want[http.MethodHead] = true
+			}
+		}
+		url := strings.NewReplacer("{id}", "x", "{user_id}", "x").Replace(path)
+		w := apitest.Ask(h, http.MethodDelete, url, "")
+		apitest.RequireProblem(t, 405, w.Header(), w.Body.Bytes(), "method_not_allowed")
+		got := map[string]bool{}
+		for method := range strings.SplitSeq(w.Header().Get("Allow"), ", ") {
+			got[method] = true
+		}
+		require.Equal(t, want, got, path)
+		w = apitest.Ask(h, http.MethodGet, url+"/", "")
+		apitest.RequireProblem(t, 404, w.Header(), w.Body.Bytes(), "not_found")
+	}
+}
+
+func TestRoutes_EveryRefusalIsInTheDocument(t *testing.T) {
+	t.Parallel()
+	h := apitest.NewServer(t, apitest.NewRoom(), api.Config{})
+	doc, _ := apitest.Document(t, h)
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			what := method + " " + path
+			require.NotEmpty(t, op.OperationID, what)
+			require.NotEmpty(t, op.Summary, what)
+			open := op.Security == nil || len(*op.Security) == 0
+			require.Equal(t, open, op.Responses.Status(401) == nil, what)
+			require.Equal(t, open, op.Responses.Status(403) == nil, what)
+			require.NotNil(t, op.Responses.Status(503).Value.Headers["Retry-After"], what)
+			require.NotNil(t, op.Responses.Status(500), what)
+			if op.RequestBody != nil {
+				for _, status := range []int{400, 413, 422} {
+					require.NotNil(t, op.Responses.Status(status), "%s %d", what, status)
+				}
+			}
+		}
+	}
+	for path := range doc.Paths.Map() {
+		open := path == "/healthz" || path == "/readyz" || path == "/openapi.json"
+		for method, op := range doc.Paths.Value(path).Operations() {
+			require.Equal(t, open, op.Security == nil || len(*op.Security) == 0, method+" "+path)
+		}
+	}
+}
+
+// HEAD is answered as GET without a body, and HEAD of nothing as nothing.
+func TestRoutes_HeadIsGetWithoutItsBody(t *testing.T) {
+	t.Parallel()
+	r := run(t, apitest.NewRoom(apitest.Coupon("c1", 1)), api.Config{})
+	tr := &http.Transport{}
+	defer tr.CloseIdleConnections()
+	client := &http.Client{Transport: tr}
+	for path, status := range map[string]int{"/healthz": 200, "/v1/campaigns/c1": 200, "/v1/users/%2F/claims": 200, "/v1/campaigns/none": 404, "/none": 404} {
+		resp, err := client.Head("http://" + r.addr + path)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, status, resp.StatusCode, path)
+	}
+	r.stop()
+	require.NoError(t, apitest.Receive(t, r.done))
+}
+
+// A panic in a room is that request's own: it is answered, counted, and the next one is served.
+func TestServe_APanicIsOneRequests(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewRoom(apitest.Coupon("c1", 1))
+	deps := room.Deps()
+	deps.Claims = panicking{room}
+	s, err := api.New(api.Config{}, deps)
+	require.NoError(t, err)
+	h := apitest.AtHome(s.Handler())
+	w := apitest.Ask(h, "GET", "/v1/claims/x", "")
+	apitest.RequireProblem(t, 500, w.Header(), w.Body.Bytes(), "internal")
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
+	require.Contains(t, apitest.Ask(h, "GET", "/metrics", "").Body.String(),
+		`dibs_http_request_seconds_count{class="5xx",route="/v1/claims/{id}"} 1`)
+	w = apitest.Ask(abortable{h}, "GET", "/v1/claims/abort", "")
+	require.Equal(t, "aborted", w.Body.String(), "net/http's own way to hang up goes through")
+}
+
+func TestOpenAPI_NamesTheVersion(t *testing.T) {
+	t.Parallel()
+	w := apitest.Ask(apitest.NewServer(t, apitest.NewRoom(), api.Config{Version: "v7.8.9"}), "GET", "/openapi.json", "")
+	var doc struct{ Info struct{ Version string } }
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &doc))
+	require.Equal(t, "v7.8.9", doc.Info.Version)
+}
+
+// panicking has a look-up that panics.
+type panicking struct{ *apitest.Room }
+
+func (panicking) Claim(_ context.Context, id string) (models.Claim, error) {
+	if id == "abort" {
+		panic(http.ErrAbortHandler)
+	}
+	panic("oh")
+}
+
+// abortable answers what panicked as it is told to.
+type abortable struct{ http.Handler }
+
+func (a abortable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if v := recover(); v == http.ErrAbortHandler { //nolint:errorlint // the very value
+			_, _ = w.Write([]byte("aborted"))
+		}
+	}()
+	a.Handler.ServeHTTP(w, r)
+}

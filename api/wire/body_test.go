@@ -1,0 +1,130 @@
+package wire_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api/wire"
+)
+
+// post is a request whose length is known, or not.
+func post(body io.Reader, known bool) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/", body)
+	if !known {
+		r.ContentLength = -1
+	}
+	return r
+}
+
+func TestReadBody_ReadsUpToItsLimit(t *testing.T) {
+	t.Parallel()
+	for _, known := range []bool{true, false} {
+		for size, code := range map[int]wire.Code{0: "", 1: "", 4096: "", 4097: wire.CodeTooLarge, 1 << 20: wire.CodeTooLarge} {
+			var buf bytes.Buffer
+			body := strings.Repeat("x", size)
+			p := wire.ReadBody(post(iotest.OneByteReader(strings.NewReader(body)), false), &buf, 4096)
+			if known {
+				buf.Reset()
+				p = wire.ReadBody(post(strings.NewReader(body), true), &buf, 4096)
+			}
+			if code == "" {
+				require.Nil(t, p)
+				require.Equal(t, body, buf.String())
+				continue
+			}
+			require.Equal(t, code, p.Code)
+			require.True(t, p.HangUp, "the rest is not read")
+			require.LessOrEqual(t, buf.Len(), 4097)
+		}
+	}
+}
+
+func TestReadBody_ABodyThatBreaksOffIsMalformed(t *testing.T) {
+	t.Parallel()
+	var buf bytes.Buffer
+	p := wire.ReadBody(post(io.MultiReader(strings.NewReader(`{"user_id":`), iotest.ErrReader(errors.New("cut"))), false), &buf, 4096)
+	require.Equal(t, wire.CodeMalformed, p.Code)
+	require.True(t, p.HangUp)
+	require.NotContains(t, p.Detail, "cut")
+}
+
+func TestReadBody_TakesJSONAlone(t *testing.T) {
+	t.Parallel()
+	for kind, ok := range map[string]bool{
+		"": true, "application/json": true, "Application/JSON ; charset=utf-8": true, "application/problem+json": false, "text/json": false,
+		"application/json; charset": false, "*/*": false,
+	} {
+		r := post(strings.NewReader(`{}`), true)
+		if kind != "" {
+			r.Header.Set("Content-Type", kind)
+		}
+		var buf bytes.Buffer
+		p := wire.ReadBody(r, &buf, 10)
+		require.Equal(t, ok, p == nil, "%q %v", kind, p)
+		require.Equal(t, ok, buf.Len() > 0)
+	}
+}
+
+func TestNoBody_TakesWhatSaysNothing(t *testing.T) {
+	t.Parallel()
+	for body, code := range map[string]wire.Code{
+		``: "", ` `: "", `{}`: "", " null\n": "", `{"a":1}`: wire.CodeInvalid, `[]`: wire.CodeMalformed, `nul`: wire.CodeMalformed, `7`: wire.CodeMalformed,
+		strings.Repeat(" ", 1025): wire.CodeTooLarge,
+	} {
+		p := wire.NoBody(post(strings.NewReader(body), true))
+		if code == "" {
+			require.Nil(t, p, "%q", body)
+		} else {
+			require.Equal(t, code, p.Code, "%q", body)
+		}
+	}
+}
+
+func TestBuffers_ComeBackEmptyAndTheLargeOnesDoNot(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		b := wire.GetBuffer()
+		require.Zero(t, b.Len())
+		require.LessOrEqual(t, b.Cap(), 64<<10)
+		b.WriteString("somebody's claim")
+		if b.Cap() < 1<<20 {
+			b.Grow(1 << 20)
+		}
+		wire.PutBuffer(b)
+		b = wire.GetBuffer()
+		b.WriteString("another's claim")
+		wire.PutBuffer(b)
+	}
+}
+
+func TestIdempotencyKey_IsOneHeader(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		values []string
+		key    string
+		field  string
+	}{
+		{nil, "", ""}, {[]string{"k"}, "k", ""}, {[]string{strings.Repeat("é", 255)}, strings.Repeat("é", 255), ""},
+		{[]string{""}, "", "Idempotency-Key"}, {[]string{"a", "a"}, "", "Idempotency-Key"}, {[]string{"a\tb"}, "", "Idempotency-Key"},
+		{[]string{strings.Repeat("k", 256)}, "", "Idempotency-Key"},
+	} {
+		key, p := wire.IdempotencyKey(http.Header{"Idempotency-Key": c.values})
+		if c.field == "" {
+			require.Nil(t, p)
+			require.Equal(t, c.key, key)
+		} else {
+			require.Equal(t, c.field, p.Field)
+		}
+	}
+	h := http.Header{}
+	wire.SetReplayed(h)
+	require.Equal(t, "true", h.Get("Idempotent-Replayed"))
+}
