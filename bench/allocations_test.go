@@ -22,7 +22,7 @@ func benchAllocations(b *testing.B, s *sheet) {
 		s.allocated(name, postClaims(b, r, keyed))
 	}
 	s.allocated("Consumer and writer", runPipeline(b, r, st, amount(100_000)))
-	s.note("API: handler, combiner, script client, for 50 callers at once; without what net/http itself allocates for a request.")
+	s.note("API: handler, coalescer, script client, for 50 callers at once; without what net/http itself allocates for a request.")
 }
 
 func (s *sheet) allocated(name string, run pipelineRun) {

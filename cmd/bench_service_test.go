@@ -49,6 +49,7 @@ func child(t *testing.T, script string) *service {
 	out, err := s.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, s.cmd.Start())
+	t.Cleanup(func() { _ = s.cmd.Process.Kill() }) // a test that fails leaves nothing running
 	ready := make([]byte, 1)
 	_, err = io.ReadFull(out, ready)
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 // errStopped says that the batcher was closed.
 var errStopped = errors.New("lab: stopped")
 
-// batcher lets callers share script calls, as the API's combiner does: those that come while a call is under way have the
+// batcher lets callers share script calls, as the API's coalescer does: those that come while a call is under way have the
 // next one together.
 type batcher struct {
 	claim func(ctx context.Context, reqs []lua.ClaimRequest) ([]lua.ClaimReply, error)

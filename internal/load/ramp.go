@@ -8,11 +8,13 @@ import (
 
 // Ramp looks for the highest rate that keeps a limit on p99.
 type Ramp struct {
-	From      float64       // a second, the first rate tried; doubled while it holds
-	To        float64       // never above
-	P99       time.Duration // stays below this
-	Precision float64       // the search ends when the lowest failed rate is within this share of the highest held rate; 0: 0.1
+	From float64       // a second, the first rate tried; doubled while it holds
+	To   float64       // never above
+	P99  time.Duration // stays below this
 }
+
+// precision ends a search: the lowest rate that failed is within this share of the highest rate that held.
+const precision = 0.1
 
 // stepsMax bounds a search: twenty doublings and as many halvings, some of them tried twice.
 const stepsMax = 64
@@ -42,9 +44,6 @@ type Measure func(ctx context.Context, rate float64) (Counts, error)
 // a hiccup of a busy machine is no limit. A rate counts only if it holds again after all rates above it have failed, because one lucky
 // measurement is no top rate. Find does not go below a sixty-fourth of the first rate.
 func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error) {
-	if r.Precision == 0 {
-		r.Precision = 0.1
-	}
 	var steps []Step
 	try := func(rate float64) (held bool, err error) {
 		for again := 0; again < 2 && !held; again++ {
@@ -77,7 +76,7 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 		if ok, err = try(held); ok || err != nil {
 			return held, steps, err
 		}
-		held, failed, drop = 0, held, r.Precision
+		held, failed, drop = 0, held, precision
 	}
 	return 0, steps, nil
 }
@@ -91,7 +90,7 @@ func (r Ramp) isPrecise(held, failed float64) bool {
 	if held == 0 {
 		return false
 	}
-	return failed == 0 && held >= r.To || failed > 0 && failed <= held*(1+r.Precision)*rounding
+	return failed == 0 && held >= r.To || failed > 0 && failed <= held*(1+precision)*rounding
 }
 
 // next doubles the rate until one failed, then halves the gap. While no rate holds it goes down, in growing steps.
