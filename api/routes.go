@@ -58,7 +58,7 @@ func (s *Server) routes() []route {
 		{"GET", "/v1/watch", reads, 0, "watch", "Watch all active campaigns live, an event of each a second",
 			[]wire.Code{wire.CodeTooManyWatchers}, plain(s.live.GetWatchAll, live.DocumentWatchAll)},
 		{"POST", claiming.Path, claims, claiming.ClaimBodyMax, "claim", "Claim units of a campaign",
-			claiming.Codes, plain(s.claiming.PostClaim, claiming.DocumentClaim)},
+			wire.ClaimCodes, plain(s.claiming.PostClaim, claiming.DocumentClaim)},
 		{"POST", "/v1/claims:batch", claims, claiming.BatchBodyMax, "claim-batch", "Make up to 1,000 claims, each on its own",
 			nil, plain(s.claiming.PostBatch, claiming.DocumentBatch)},
 		{"GET", "/v1/claims/{id}", reads | claims, 0, "get-claim", "Show a claim, found the moment it is answered",

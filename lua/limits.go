@@ -36,6 +36,15 @@ var limits = [...]limit{
 	},
 }
 
+// LimitRefusals are what the limits of a user refuse with.
+func LimitRefusals() []models.Outcome {
+	refusals := make([]models.Outcome, len(limits))
+	for i := range limits {
+		refusals[i] = limits[i].refusal
+	}
+	return refusals
+}
+
 // buckets are the buckets that a claim counts in, one for each limit.
 type buckets [len(limits)]int64
 

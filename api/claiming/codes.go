@@ -9,13 +9,6 @@ import (
 	"dibs/models"
 )
 
-// Codes are the refusals that a claim may get, besides those of its token.
-var Codes = []wire.Code{
-	wire.CodeSoldOut, wire.CodeUserLimit, wire.CodeUserDayLimit, wire.CodeNotStarted, wire.CodeNotReleased, wire.CodeEnded,
-	wire.CodePaused, wire.CodeClosed, wire.CodeCampaignNotFound, wire.CodeInvalid, wire.CodeIdempotencyMismatch, wire.CodeMalformed,
-	wire.CodeTooLarge, wire.CodeRateLimited, wire.CodeUnavailable, wire.CodeOutcomeUnknown, wire.CodeInternal,
-}
-
 // codeOf is the refusal of an outcome; "" when the user holds a claim.
 func codeOf(o models.Outcome) wire.Code {
 	switch o {
@@ -24,7 +17,7 @@ func codeOf(o models.Outcome) wire.Code {
 	case models.OutcomeAbsent, models.OutcomeDamaged, models.OutcomeRolledBack:
 		return wire.CodeUnavailable
 	default:
-		if !slices.Contains(Codes, wire.Code(o)) {
+		if !slices.Contains(wire.ClaimCodes, wire.Code(o)) {
 			return wire.CodeInternal
 		}
 		return wire.Code(o)

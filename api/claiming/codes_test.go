@@ -8,6 +8,7 @@ import (
 
 	"dibs/api/claiming"
 	"dibs/api/wire"
+	"dibs/lua"
 	"dibs/models"
 )
 
@@ -32,5 +33,15 @@ func TestCodes_AreThoseOfTheContract(t *testing.T) {
 	require.Equal(t, want, got)
 	for _, o := range []models.Outcome{models.OutcomeClaimed, models.OutcomeReplayed} {
 		require.Empty(t, claiming.CodeOf(o))
+	}
+}
+
+// A limit that refuses has a code of its own, which the document lists for claims.
+func TestCodes_EachLimitHasOne(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range lua.LimitRefusals() {
+		require.Equal(t, wire.Code(refusal), claiming.CodeOf(refusal))
+		require.Contains(t, wire.ClaimCodes, wire.Code(refusal))
+		require.Equal(t, 409, (&wire.Problem{Code: wire.Code(refusal)}).GetStatus())
 	}
 }

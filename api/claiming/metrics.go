@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"dibs/api/wire"
 	"dibs/models"
 )
 
@@ -21,7 +22,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		Name: "dibs_claims_total", Help: "Claims asked for, by what became of them.",
 	}, []string{"outcome"})
 	m := &metrics{
-		claims: make(map[string]prometheus.Counter, len(Codes)+2),
+		claims: make(map[string]prometheus.Counter, len(wire.ClaimCodes)+2),
 		perCall: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "dibs_claims_per_call", Help: "Claims that shared one script call.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
 		}),
@@ -39,7 +40,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}
 	}
 	outcomes := []string{string(models.OutcomeClaimed), string(models.OutcomeReplayed)}
-	for _, code := range Codes {
+	for _, code := range wire.ClaimCodes {
 		outcomes = append(outcomes, string(code))
 	}
 	for _, outcome := range outcomes {

@@ -87,6 +87,13 @@ var refusals = map[Code]refusal{
 	CodeInternal:         {500, "Internal error", "The service failed. Its log has the cause.", 0},
 }
 
+// ClaimCodes are the refusals that a claim may get, besides those of its token.
+var ClaimCodes = []Code{
+	CodeSoldOut, CodeUserLimit, CodeUserDayLimit, CodeNotStarted, CodeNotReleased, CodeEnded,
+	CodePaused, CodeClosed, CodeCampaignNotFound, CodeInvalid, CodeIdempotencyMismatch, CodeMalformed,
+	CodeTooLarge, CodeRateLimited, CodeUnavailable, CodeOutcomeUnknown, CodeInternal,
+}
+
 // Codes lists all codes, sorted.
 func Codes() []Code { return slices.Sorted(maps.Keys(refusals)) }
 
