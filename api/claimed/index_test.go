@@ -18,7 +18,7 @@ type aStream struct {
 	acked   int
 }
 
-func (s *aStream) append(id, user, kind string) {
+func (s *aStream) append(id, user string, kind models.EventType) {
 	n := uint64(len(s.entries) + 1)
 	s.entries = append(s.entries, lua.Entry{ID: lua.EntryID{Ms: 1, Seq: n}, Payload: fmt.Sprintf(
 		`{"v":1,"type":%q,"id":%q,"campaign_id":"c","user_id":%q,"quantity":1,"seq":%d,"epoch":1,"at":"2027-03-14T15:09:26.535Z"}`, kind, id, user, n)})
@@ -65,7 +65,7 @@ func TestIndex_HoldsWhatIsNotAcknowledged(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"append": func(t *rapid.T) {
 				s := &streams[rapid.IntRange(0, len(streams)-1).Draw(t, "partition")]
-				kind := rapid.SampledFrom([]string{models.EventClaimAccepted, models.EventClaimAccepted, models.EventClaimReleased}).Draw(t, "kind")
+				kind := rapid.SampledFrom([]models.EventType{models.EventClaimAccepted, models.EventClaimAccepted, models.EventClaimReleased}).Draw(t, "kind")
 				s.append(fmt.Sprint("e", made), rapid.SampledFrom([]string{"a", "b"}).Draw(t, "user"), kind)
 				made++
 			},
