@@ -121,10 +121,7 @@ func (s *stack) packUp(ctx context.Context) error {
 // unpack puts right what an earlier run with the same database left in an embedded Redis that was gone with it: claims that
 // were not in the database yet are lost, and said to be.
 func (s *stack) unpack(ctx context.Context) error {
-	reconciler, err := s.newReconciler(nil)
-	if err != nil {
-		return err
-	}
+	reconciler := reconcile.New(s.db, s.scripts, s.hydrator, s.log, nil)
 	ids, err := s.campaignIDs(ctx, "")
 	if err != nil {
 		return err

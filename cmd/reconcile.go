@@ -13,7 +13,6 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 )
 
@@ -61,18 +60,8 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 	return c
 }
 
-// newReconciler is the one that the commands and the syncer role use; nil: without metrics.
-func (s *stack) newReconciler(metrics prometheus.Registerer) (*reconcile.Reconciler, error) {
-	return reconcile.NewReconciler(reconcile.ReconcilerConfig{
-		DB: s.db, Scripts: s.scripts, Hydrator: s.hydrator, Logger: s.log, Registerer: metrics,
-	})
-}
-
 func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags) error {
-	reconciler, err := s.newReconciler(nil)
-	if err != nil {
-		return err
-	}
+	reconciler := reconcile.New(s.db, s.scripts, s.hydrator, s.log, nil)
 	ids, err := s.campaignIDs(ctx, flags.campaign)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"dibs/models"
 	"dibs/syncer"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/reconcile"
 	"dibs/syncer/residency"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
@@ -276,27 +277,14 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 
 // runSyncer runs the jobs of the syncer until ctx ends.
 func (s *stack) runSyncer(ctx context.Context) error {
-	trimmer, err := retention.NewTrimmer(retention.TrimmerConfig{
-		Scripts: s.scripts, Groups: s.cfg.Groups, Logger: s.log, Registerer: s.registry,
-	})
-	if err != nil {
-		return err
-	}
-	reconciler, err := s.newReconciler(s.registry)
-	if err != nil {
-		return err
-	}
-	leader, err := syncer.NewLeader(syncer.LeaderConfig{Scripts: s.scripts, Logger: s.log})
-	if err != nil {
-		return err
-	}
 	role := syncer.New(syncer.Config{
-		Trimmer: trimmer, Pruner: retention.NewPruner(s.db), Resumer: residency.NewResumer(s.hydrator, s.registry),
+		Trimmer: retention.NewTrimmer(s.scripts, s.cfg.Groups, s.log, s.registry), Pruner: retention.NewPruner(s.db), Resumer: residency.NewResumer(s.hydrator, s.registry),
 		StreamWatcher: residency.NewStreamWatcher(s.db, s.scripts, s.log),
-		Evictor:       residency.NewEvictor(s.hydrator, s.cfg.IdleEvict, s.registry), Reconciler: reconciler,
-		Relay: s.relay, Expirer: resolve.NewExpirer(s.relay, s.registry),
+		Evictor:       residency.NewEvictor(s.hydrator, s.cfg.IdleEvict, s.registry),
+		Reconciler:    reconcile.New(s.db, s.scripts, s.hydrator, s.log, s.registry),
+		Relay:         s.relay, Expirer: resolve.NewExpirer(s.relay, s.registry),
 		Finalizer: resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
-		Leader:    leader, IdleEvict: s.cfg.IdleEvict, Logger: s.log,
+		Leader:    syncer.NewLeader(s.scripts, s.log), IdleEvict: s.cfg.IdleEvict, Logger: s.log,
 	})
 	s.log.Info("syncer runs its jobs", "groups", s.cfg.Groups, "partitions", s.cfg.Partitions)
 	return role.Run(ctx)

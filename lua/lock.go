@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/bsm/redislock"
+
+	"dibs/internal/sleep"
 )
 
 // ErrLocked says that another process holds the lock.
@@ -16,6 +18,7 @@ var ErrLocked = errors.New("lua: locked")
 type Lock struct {
 	lock *redislock.Lock
 	ttl  time.Duration
+	held time.Time // shortly before it was last granted: by then it surely ran
 }
 
 // LockCampaign takes the lock for loading a campaign, for ttl. Errors: ErrLocked, ErrUnavailable, ErrOutcomeUnknown (then the lock may
@@ -30,6 +33,7 @@ func (s *Scripts) LockLeader(ctx context.Context, ttl time.Duration) (*Lock, err
 }
 
 func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration) (*Lock, error) {
+	begun := time.Now()
 	lock, err := redislock.Obtain(ctx, s.rdb, key, ttl, nil)
 	switch {
 	case errors.Is(err, redislock.ErrNotObtained):
@@ -37,27 +41,28 @@ func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration) (*L
 	case err != nil:
 		return nil, sortError("lock", err)
 	}
-	return &Lock{lock: lock, ttl: ttl}, nil
+	return &Lock{lock: lock, ttl: ttl, held: begun}, nil
 }
 
-// RenewUntil renews the lock each third of its time until ctx ends. It calls lost, and returns, when the lock has run out.
-func (l *Lock) RenewUntil(ctx context.Context, lost func()) {
-	ticker := time.NewTicker(l.ttl / 3)
-	defer ticker.Stop()
-	held := time.Now()
+// RenewUntil renews the lock each third of its time until ctx ends, and then returns nil. It returns ErrLocked as soon as another
+// process may hold the lock. It is for one goroutine.
+func (l *Lock) RenewUntil(ctx context.Context) error {
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			err := l.Renew(ctx)
-			switch {
-			case err == nil:
-				held = now
-			case errors.Is(err, ErrLocked), time.Since(held) > l.ttl:
-				lost()
-				return
-			}
+		ends := l.held.Add(l.ttl)
+		if sleep.For(ctx, min(l.ttl/3, time.Until(ends))) != nil {
+			return nil //nolint:nilerr // ctx has ended
+		}
+		begun := time.Now()
+		asking, cancel := context.WithDeadline(ctx, ends)
+		err := l.Renew(asking)
+		cancel()
+		switch {
+		case err == nil:
+			l.held = begun
+		case errors.Is(err, ErrLocked):
+			return err
+		case ctx.Err() == nil && !time.Now().Before(ends):
+			return fmt.Errorf("%w: it could not be renewed: %w", ErrLocked, err)
 		}
 	}
 }

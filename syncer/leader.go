@@ -10,12 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"dibs/internal/sqlstore"
 	"dibs/lua"
 )
 
-// DefaultLeaseFor is how long a leader that died is waited for.
-const DefaultLeaseFor = 10 * time.Second
+// leaseFor is how long a leader that died is waited for.
+const leaseFor = 10 * time.Second
 
 // ErrLeaseLost is why the work of a leader was stopped: another may lead by now.
 var ErrLeaseLost = errors.New("syncer: the lease of the leader was lost")
@@ -27,50 +26,22 @@ type Leases interface {
 
 var _ Leases = (*lua.Scripts)(nil)
 
-// LeaderConfig is how a Leader works. Scripts and Logger are required.
-type LeaderConfig struct {
-	Scripts  Leases
-	LeaseFor time.Duration // renewed each third of it
-	Logger   *slog.Logger
-}
-
-// WithDefaults returns a copy with defaults where nothing is set.
-func (c LeaderConfig) WithDefaults() LeaderConfig {
-	sqlstore.OrDefault(&c.LeaseFor, DefaultLeaseFor)
-	return c
-}
-
-// Validate returns nil, or ErrConfig wrapped with the name of the field.
-func (c LeaderConfig) Validate() error {
-	switch {
-	case c.Scripts == nil:
-		return sqlstore.Required("Scripts")
-	case c.Logger == nil:
-		return sqlstore.Required("Logger")
-	case c.LeaseFor < 10*time.Millisecond:
-		return fmt.Errorf("%w: LeaseFor must be at least 10ms", sqlstore.ErrConfig)
-	}
-	return nil
-}
-
 // Leader holds, among many processes, the one lease there is, or waits for it. It spares work rather than guards it: a
 // process that was asleep may find out late that it leads no more, so whatever is done under the lease must be safe to do
 // twice.
 type Leader struct {
-	cfg LeaderConfig
+	leases   Leases
+	log      *slog.Logger
+	leaseFor time.Duration // is the constant, but in tests
 
 	mu   sync.Mutex
 	term context.Context //nolint:containedctx // lasts as long as the lease; nil: another leads
 	work sync.WaitGroup  // under way; begun under mu
 }
 
-// NewLeader checks cfg and makes a candidate; Run has it stand.
-func NewLeader(cfg LeaderConfig) (*Leader, error) {
-	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	return &Leader{cfg: cfg}, nil
+// NewLeader makes a candidate; Run has it stand.
+func NewLeader(leases Leases, log *slog.Logger) *Leader {
+	return &Leader{leases: leases, log: log, leaseFor: leaseFor}
 }
 
 // Leads tells whether this process holds the lease.
@@ -109,61 +80,44 @@ func (l *Leader) Do(ctx context.Context, work func(ctx context.Context) error) (
 // away is no error: nobody leads then.
 func (l *Leader) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		begun := time.Now()
-		asking, cancel := context.WithTimeout(ctx, l.cfg.LeaseFor/3)
-		lease, err := l.cfg.Scripts.LockLeader(asking, l.cfg.LeaseFor)
+		asking, cancel := context.WithTimeout(ctx, l.leaseFor/3)
+		lease, err := l.leases.LockLeader(asking, l.leaseFor)
 		cancel()
 		if err == nil {
-			l.lead(ctx, lease, begun)
+			l.lead(ctx, lease)
 			continue
 		}
 		if !errors.Is(err, lua.ErrLocked) && ctx.Err() == nil {
-			l.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "could not ask for the lease of the leader", slog.Any("error", err))
+			l.log.LogAttrs(ctx, slog.LevelDebug, "could not ask for the lease of the leader", slog.Any("error", err))
 		}
-		_ = sleep.For(ctx, l.cfg.LeaseFor/10) // ctx is looked at above
+		_ = sleep.For(ctx, l.leaseFor/10) // ctx is looked at above
 	}
 	return nil
 }
 
 // lead holds the lease until it is lost or ctx ends.
-func (l *Leader) lead(ctx context.Context, lease *lua.Lock, begun time.Time) {
+func (l *Leader) lead(ctx context.Context, lease *lua.Lock) {
 	term, end := context.WithCancelCause(ctx)
-	l.mu.Lock()
-	l.term = term
-	l.mu.Unlock()
-	l.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "this process leads")
-	err := l.renew(ctx, lease, begun)
+	l.setTerm(term)
+	l.log.LogAttrs(ctx, slog.LevelInfo, "this process leads")
+	err := lease.RenewUntil(ctx)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrLeaseLost, err)
+	}
 	end(err)
-	l.mu.Lock()
-	l.term = nil
-	l.mu.Unlock()
+	l.setTerm(nil)
 	if ctx.Err() != nil {
 		l.work.Wait() // so that who follows does not meet it
-		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.LeaseFor/3)
+		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.leaseFor/3)
 		defer cancel()
 		_ = lease.Release(leaving) // it runs out by itself
 		return
 	}
-	l.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "this process leads no more", slog.Any("error", err))
+	l.log.LogAttrs(ctx, slog.LevelWarn, "this process leads no more", slog.Any("error", err))
 }
 
-// renew returns when the lease is lost, or may be before it could be renewed, or ctx ends. held is a moment before the lease
-// was last granted: by then it surely ran.
-func (l *Leader) renew(ctx context.Context, lease *lua.Lock, held time.Time) error {
-	for {
-		ends := held.Add(l.cfg.LeaseFor)
-		if err := sleep.For(ctx, min(l.cfg.LeaseFor/3, time.Until(ends))); err != nil {
-			return err
-		}
-		begun := time.Now()
-		asking, cancel := context.WithDeadline(ctx, ends)
-		err := lease.Renew(asking)
-		cancel()
-		switch {
-		case err == nil:
-			held = begun
-		case errors.Is(err, lua.ErrLocked), !time.Now().Before(ends):
-			return fmt.Errorf("%w: %w", ErrLeaseLost, err)
-		}
-	}
+func (l *Leader) setTerm(term context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.term = term
 }

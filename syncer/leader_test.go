@@ -20,8 +20,7 @@ const leaseFor = 1500 * time.Millisecond // shorter, and a busy machine loses a 
 // stand has a candidate stand until the returned function is called.
 func stand(t *testing.T, server *testenv.RedisServer) (*syncer.Leader, func()) {
 	t.Helper()
-	l, err := syncer.NewLeader(syncer.LeaderConfig{Scripts: syncertest.ScriptsOn(t, server.Client(), 1), LeaseFor: leaseFor, Logger: syncertest.Quiet()})
-	require.NoError(t, err)
+	l := syncer.NewLeader(syncertest.ScriptsOn(t, server.Client(), 1), syncertest.Quiet()).LeaseFor(leaseFor)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
@@ -78,18 +77,21 @@ func TestLeader_ADeadOneIsReplacedWithinItsLease(t *testing.T) {
 
 func TestLeader_StopsWorkWhenTheLeaseIsLost(t *testing.T) {
 	t.Parallel()
-	for name, take := range map[string]func(t *testing.T, server *testenv.RedisServer){
-		"taken over": func(t *testing.T, server *testenv.RedisServer) {
+	for name, c := range map[string]struct {
+		take   func(t *testing.T, server *testenv.RedisServer)
+		within time.Duration
+	}{
+		"taken over": {func(t *testing.T, server *testenv.RedisServer) {
 			require.NoError(t, server.Client().Set(t.Context(), "dibs:leader", "another", 0).Err())
-		},
-		"redis hangs": func(_ *testing.T, server *testenv.RedisServer) { server.Pause() },
+		}, leaseFor - leaseFor/10}, // by the next renewal, a third of the lease later
+		"redis hangs": {func(_ *testing.T, server *testenv.RedisServer) { server.Pause() }, 2*leaseFor + leaseFor/2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := testenv.Redis(t)
 			l, _ := stand(t, server)
 			require.Eventually(t, l.Leads, 10*time.Second, time.Millisecond)
-			take(t, server)
+			c.take(t, server)
 			begun := time.Now()
 			led, err := l.Do(t.Context(), func(ctx context.Context) error {
 				<-ctx.Done()
@@ -97,7 +99,7 @@ func TestLeader_StopsWorkWhenTheLeaseIsLost(t *testing.T) {
 			})
 			require.True(t, led)
 			require.ErrorIs(t, err, syncer.ErrLeaseLost)
-			require.Less(t, time.Since(begun), leaseFor+leaseFor/2+time.Second, "its time is up though nobody says so")
+			require.Less(t, time.Since(begun), c.within)
 			require.False(t, l.Leads())
 			if name == "redis hangs" {
 				server.Resume()
@@ -105,6 +107,34 @@ func TestLeader_StopsWorkWhenTheLeaseIsLost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who follows asks every tenth of a lease: it would lead long before the work is done.
+func TestLeader_WhoFollowsWaitsForRunningWork(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	a, stopA := stand(t, server)
+	require.Eventually(t, a.Leads, 10*time.Second, time.Millisecond)
+	b, _ := stand(t, server)
+	begun, ended := make(chan struct{}), atomic.Bool{}
+	var g errgroup.Group
+	g.Go(func() error {
+		_, err := a.Do(t.Context(), func(context.Context) error {
+			close(begun)
+			time.Sleep(4 * leaseFor / 10) //nolint:forbidigo // the work, which goes on for a while whatever it is told
+			ended.Store(true)
+			return nil
+		})
+		return err
+	})
+	<-begun
+	g.Go(func() error {
+		stopA()
+		return nil
+	})
+	require.Eventually(t, b.Leads, 10*time.Second, time.Millisecond)
+	require.True(t, ended.Load(), "the work of the one before")
+	require.NoError(t, g.Wait())
 }
 
 func TestLeader_NeverTwoAtOnce(t *testing.T) {

@@ -23,22 +23,16 @@ import (
 // newRole is the role over a Redis and a database of the test's own.
 func newRole(t *testing.T, s *syncertest.Stream, db *gorm.DB) *syncer.Syncer {
 	t.Helper()
-	scripts, err := lua.New(s.Rdb, lua.Options{Partitions: 1})
+	scripts, err := lua.New(s.Redis, lua.Options{Partitions: 1})
 	require.NoError(t, err)
 	hydrator, relay := syncertest.NewHydrator(t, db, scripts), resolve.NewRelay(db, scripts, nil)
-	reconciler, err := reconcile.NewReconciler(reconcile.ReconcilerConfig{
-		DB: db, Scripts: scripts, Hydrator: hydrator, Logger: syncertest.Quiet(),
-	})
-	require.NoError(t, err)
-	leader, err := syncer.NewLeader(syncer.LeaderConfig{Scripts: scripts, Logger: syncertest.Quiet()})
-	require.NoError(t, err)
 	return syncer.New(syncer.Config{
-		Trimmer: syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer"}}),
+		Trimmer: syncertest.NewTrimmer(t, s.Redis, "syncer"),
 		Pruner:  retention.NewPruner(db), Resumer: syncertest.NewResumer(t, db, scripts),
 		StreamWatcher: residency.NewStreamWatcher(db, scripts, syncertest.Quiet()), Evictor: syncertest.NewEvictor(t, db, scripts, time.Hour),
-		Reconciler: reconciler, Relay: relay, Expirer: resolve.NewExpirer(relay, nil),
+		Reconciler: reconcile.New(db, scripts, hydrator, syncertest.Quiet(), nil), Relay: relay, Expirer: resolve.NewExpirer(relay, nil),
 		Finalizer: resolve.NewFinalizer(relay, hydrator, clockwork.NewRealClock(), nil),
-		Leader:    leader, IdleEvict: time.Hour, Logger: syncertest.Quiet(),
+		Leader:    syncer.NewLeader(scripts, syncertest.Quiet()), IdleEvict: time.Hour, Logger: syncertest.Quiet(),
 	})
 }
 
@@ -56,7 +50,7 @@ func start(t *testing.T, role *syncer.Syncer) (stop func()) {
 
 func hasGroup(t *testing.T, s *syncertest.Stream) func() bool {
 	return func() bool {
-		groups, err := s.Rdb.XInfoGroups(t.Context(), s.Key).Result()
+		groups, err := s.Redis.XInfoGroups(t.Context(), s.Key).Result()
 		return err == nil && len(groups) == 1
 	}
 }
@@ -76,7 +70,7 @@ func TestSyncer_RunTrimsAndStopsWhenToldTo(t *testing.T) {
 func TestSyncer_AFollowerLeavesTheLeadersJobsUntilItLeads(t *testing.T) {
 	t.Parallel()
 	s, db := syncertest.NewStream(t), syncertest.OpenServer(t)
-	require.NoError(t, s.Rdb.Set(t.Context(), lua.LeaderKey, "another", 0).Err())
+	require.NoError(t, s.Redis.Set(t.Context(), lua.LeaderKey, "another", 0).Err())
 	row, err := campaigns.NewOutboxRow(models.OutboxEvent, &models.Event{Type: models.EventCampaignClosed, CampaignID: "a"})
 	require.NoError(t, err)
 	row.CreatedAt = row.CreatedAt.Add(-time.Minute)
@@ -85,7 +79,7 @@ func TestSyncer_AFollowerLeavesTheLeadersJobsUntilItLeads(t *testing.T) {
 	s.Add(1)
 	require.Eventually(t, hasGroup(t, s), 5*time.Second, 5*time.Millisecond)
 	require.Never(t, func() bool { return syncertest.Unapplied(t, db) == 0 }, time.Second, 50*time.Millisecond)
-	require.NoError(t, s.Rdb.Del(t.Context(), lua.LeaderKey).Err())
+	require.NoError(t, s.Redis.Del(t.Context(), lua.LeaderKey).Err())
 	require.Eventually(t, func() bool { return syncertest.Unapplied(t, db) == 0 }, 10*time.Second, 5*time.Millisecond)
 	stop()
 }

@@ -35,6 +35,9 @@ const (
 // strictMode makes the server refuse values that it would otherwise cut or round silently.
 const strictMode = "'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
 
+// ErrConfig is wrapped by every refusal of a Config, of this package and of those that build on it. The message names the field.
+var ErrConfig = errors.New("bad configuration")
+
 // Config says which database to open. Logger and one of DSN and Path are required.
 type Config struct {
 	DSN  string // MySQL or MariaDB, in the form of go-sql-driver

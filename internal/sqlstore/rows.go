@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"strings"
-
-	"gorm.io/gorm"
 )
 
 // Querier reads: a pool, a transaction, or the ConnPool of a gorm.DB.
@@ -31,14 +29,6 @@ func ScanAll(ctx context.Context, q Querier, query string, args []any, take func
 		}
 	}
 	return rows.Err()
-}
-
-// SnapshotIsolation is the isolation that shows one moment. InSnapshot uses it.
-func SnapshotIsolation(db *gorm.DB) sql.IsolationLevel {
-	if db.Name() == "sqlite" {
-		return sql.LevelDefault
-	}
-	return sql.LevelRepeatableRead
 }
 
 // Marks are the placeholders of n values behind IN; n is at least 1.

@@ -29,7 +29,7 @@ func (h *Stack) OpenPackets(batches ...models.PacketBatch) string {
 // AddPackets adds a batch to a packet campaign.
 func (h *Stack) AddPackets(id string, batch models.PacketBatch) {
 	h.T.Helper()
-	_, err := NewCampaigns(h.T, h.Db, h.Scripts).AddPackets(h.T.Context(), id, batch)
+	_, err := NewCampaigns(h.T, h.DB, h.Scripts).AddPackets(h.T.Context(), id, batch)
 	require.NoError(h.T, err)
 }
 
@@ -40,7 +40,7 @@ func (h *Stack) RequireOwners(id string, taken int) {
 	h.RequireBooks(id, int64(taken))
 	owners := map[string]string{}
 	var sum, left int64
-	for _, p := range PacketsOf(h.T, h.Db, id) {
+	for _, p := range PacketsOf(h.T, h.DB, id) {
 		if sum += p.Amount; p.ClaimID == nil {
 			left++
 			require.Nil(h.T, p.UserID)
@@ -50,21 +50,21 @@ func (h *Stack) RequireOwners(id string, taken int) {
 	}
 	require.Len(h.T, owners, taken)
 	var claims []models.ClaimRow
-	require.NoError(h.T, h.Db.Where("campaign_id = ?", id).Find(&claims).Error)
+	require.NoError(h.T, h.DB.Where("campaign_id = ?", id).Find(&claims).Error)
 	require.Len(h.T, claims, taken)
 	for i := range claims {
 		c := &claims[i]
 		require.Equal(h.T, fmt.Sprint(*c.PacketID, ":", *c.Amount, ":", c.UserID), owners[c.ID])
 	}
 	require.Equal(h.T, left, h.InLists(id), "packets that nobody took are in redis")
-	require.Empty(h.T, ParkedIDs(h.T, h.Db))
+	require.Empty(h.T, ParkedIDs(h.T, h.DB))
 }
 
 // InLists counts the packets of a campaign in Redis.
 func (h *Stack) InLists(id string) (n int64) {
 	h.T.Helper()
-	for _, list := range h.Rdb.ZRange(h.T.Context(), lua.KeysOf(id, 0).Waves, 0, -1).Val() {
-		n += h.Rdb.LLen(h.T.Context(), list).Val()
+	for _, list := range h.Redis.ZRange(h.T.Context(), lua.KeysOf(id, 0).Waves, 0, -1).Val() {
+		n += h.Redis.LLen(h.T.Context(), list).Val()
 	}
 	return n
 }

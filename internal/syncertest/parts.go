@@ -115,15 +115,10 @@ func Unapplied(t testing.TB, db *gorm.DB) (n int64) {
 	return n
 }
 
-// NewTrimmer makes a trimmer, which logs nothing unless cfg says where to.
-func NewTrimmer(t *testing.T, cfg retention.TrimmerConfig) *retention.Trimmer {
+// NewTrimmer makes a trimmer that logs nothing, over one claim stream.
+func NewTrimmer(t *testing.T, rdb redis.UniversalClient, groups ...string) *retention.Trimmer {
 	t.Helper()
-	if cfg.Logger == nil {
-		cfg.Logger = Quiet()
-	}
-	trimmer, err := retention.NewTrimmer(cfg)
-	require.NoError(t, err)
-	return trimmer
+	return retention.NewTrimmer(ScriptsOn(t, rdb, 1), groups, Quiet(), nil)
 }
 
 // LogBuffer is a log that a test reads.

@@ -27,8 +27,8 @@ import (
 type Stack struct {
 	T       testing.TB
 	Server  *testenv.RedisServer
-	Rdb     *redis.Client
-	Db      *gorm.DB
+	Redis   *redis.Client
+	DB      *gorm.DB
 	Scripts *lua.Scripts
 	Writer  *writer.Writer
 }
@@ -41,7 +41,7 @@ func NewStack(t testing.TB) *Stack {
 	scripts, err := lua.New(rdb, lua.Options{})
 	require.NoError(t, err)
 	db := OpenServer(t)
-	h := &Stack{T: t, Server: server, Rdb: rdb, Db: db, Scripts: scripts}
+	h := &Stack{T: t, Server: server, Redis: rdb, DB: db, Scripts: scripts}
 	h.Writer = StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
 	h.Group()
 	return h
@@ -50,7 +50,7 @@ func NewStack(t testing.TB) *Stack {
 // Group makes the consumer group of the syncer, as its consumer does.
 func (h *Stack) Group() {
 	h.T.Helper()
-	err := h.Rdb.XGroupCreateMkStream(h.T.Context(), lua.StreamKey(0), "syncer", "0").Err()
+	err := h.Redis.XGroupCreateMkStream(h.T.Context(), lua.StreamKey(0), "syncer", "0").Err()
 	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
 		require.NoError(h.T, err)
 	}
@@ -63,14 +63,14 @@ func (h *Stack) Create(total int64, change func(c *models.Campaign)) string {
 	if change != nil {
 		change(&c)
 	}
-	_, _, err := NewCampaigns(h.T, h.Db, h.Scripts).Create(h.T.Context(), c)
+	_, _, err := NewCampaigns(h.T, h.DB, h.Scripts).Create(h.T.Context(), c)
 	require.NoError(h.T, err)
 	require.NoError(h.T, h.Hydrate(c.ID))
 	return c.ID
 }
 
 // Hydrator makes a hydrator, as another process would have it.
-func (h *Stack) Hydrator() *residency.Hydrator { return NewHydrator(h.T, h.Db, h.Scripts) }
+func (h *Stack) Hydrator() *residency.Hydrator { return NewHydrator(h.T, h.DB, h.Scripts) }
 
 // Hydrate hydrates a campaign by a hydrator of its own.
 func (h *Stack) Hydrate(id string) error {
@@ -81,7 +81,7 @@ func (h *Stack) Hydrate(id string) error {
 // Campaign reads a campaign from MySQL.
 func (h *Stack) Campaign(id string) models.Campaign {
 	h.T.Helper()
-	c, err := NewCampaigns(h.T, h.Db, h.Scripts).Get(h.T.Context(), id)
+	c, err := NewCampaigns(h.T, h.DB, h.Scripts).Get(h.T.Context(), id)
 	require.NoError(h.T, err)
 	return c
 }
@@ -141,7 +141,7 @@ func Asks(prefix string, n int) []lua.ClaimRequest {
 func (h *Stack) Sync() {
 	h.T.Helper()
 	for {
-		read, err := h.Rdb.XReadGroup(h.T.Context(), &redis.XReadGroupArgs{
+		read, err := h.Redis.XReadGroup(h.T.Context(), &redis.XReadGroupArgs{
 			Group: "syncer", Consumer: "one", Streams: []string{lua.StreamKey(0), ">"}, Count: 1000, Block: -1,
 		}).Result()
 		if errors.Is(err, redis.Nil) {
@@ -158,14 +158,14 @@ func (h *Stack) Sync() {
 			g.Go(func() error { return h.Writer.Submit(h.T.Context(), e, payload) })
 		}
 		require.NoError(h.T, g.Wait())
-		require.NoError(h.T, h.Rdb.XAck(h.T.Context(), lua.StreamKey(0), "syncer", ids...).Err())
+		require.NoError(h.T, h.Redis.XAck(h.T.Context(), lua.StreamKey(0), "syncer", ids...).Err())
 	}
 }
 
 // Evict evicts what has been idle for so long, and returns how many it evicted.
 func (h *Stack) Evict(idle time.Duration) int {
 	h.T.Helper()
-	n, err := NewEvictor(h.T, h.Db, h.Scripts, idle).Evict(h.T.Context())
+	n, err := NewEvictor(h.T, h.DB, h.Scripts, idle).Evict(h.T.Context())
 	require.NoError(h.T, err)
 	return n
 }
@@ -174,7 +174,7 @@ func (h *Stack) Evict(idle time.Duration) int {
 func (h *Stack) KeysOf(id string) []string {
 	h.T.Helper()
 	base := lua.KeysOf(id, 0).State
-	keys, err := h.Rdb.Keys(h.T.Context(), "*").Result()
+	keys, err := h.Redis.Keys(h.T.Context(), "*").Result()
 	require.NoError(h.T, err)
 	var parts []string
 	for _, key := range keys {
@@ -192,10 +192,10 @@ func (h *Stack) Content(id string) map[string]map[string]string {
 	k := lua.KeysOf(id, 0)
 	all := map[string]map[string]string{}
 	for _, key := range []string{k.State, k.Users, k.Keys} {
-		fields, err := h.Rdb.HGetAll(h.T.Context(), key).Result()
+		fields, err := h.Redis.HGetAll(h.T.Context(), key).Result()
 		require.NoError(h.T, err)
 		all[key] = maps.Clone(fields)
-		ttl, err := h.Rdb.TTL(h.T.Context(), key).Result()
+		ttl, err := h.Redis.TTL(h.T.Context(), key).Result()
 		require.NoError(h.T, err)
 		require.Equal(h.T, time.Duration(-1), ttl, "%s stays", key)
 	}
@@ -208,7 +208,7 @@ func (h *Stack) Content(id string) map[string]map[string]string {
 // Lose deletes keys of a campaign from Redis.
 func (h *Stack) Lose(id string, which func(k lua.CampaignKeys) []string) {
 	h.T.Helper()
-	require.NoError(h.T, h.Rdb.Del(h.T.Context(), which(lua.KeysOf(id, 0))...).Err())
+	require.NoError(h.T, h.Redis.Del(h.T.Context(), which(lua.KeysOf(id, 0))...).Err())
 }
 
 // StateOnly is the key of the state, for Lose.
@@ -220,7 +220,7 @@ func WholeCampaign(k lua.CampaignKeys) []string { return []string{k.State, k.Use
 // RequireBooks checks that rows, counters and Redis agree on so many units, and that no more are claimed than there are.
 func (h *Stack) RequireBooks(id string, units int64) {
 	h.T.Helper()
-	b := BooksOf(h.T, h.Db, id)
+	b := BooksOf(h.T, h.DB, id)
 	state, err := h.Scripts.State(h.T.Context(), id)
 	require.NoError(h.T, err)
 	require.Equal(h.T, []int64{units, units, units, units, max(0, b.Total-units)},
@@ -229,22 +229,15 @@ func (h *Stack) RequireBooks(id string, units int64) {
 	require.LessOrEqual(h.T, units, b.Total)
 }
 
-// Reconciler makes a reconciler, with the settings that change makes.
-func (h *Stack) Reconciler(change func(cfg *reconcile.ReconcilerConfig)) *reconcile.Reconciler {
-	h.T.Helper()
-	cfg := reconcile.ReconcilerConfig{DB: h.Db, Scripts: h.Scripts, Hydrator: h.Hydrator(), Logger: Quiet()}
-	if change != nil {
-		change(&cfg)
-	}
-	r, err := reconcile.NewReconciler(cfg)
-	require.NoError(h.T, err)
-	return r
+// Reconciler makes a reconciler.
+func (h *Stack) Reconciler() *reconcile.Reconciler {
+	return reconcile.New(h.DB, h.Scripts, h.Hydrator(), Quiet(), nil)
 }
 
 // Compare compares a campaign as closely as there is.
 func (h *Stack) Compare(id string) reconcile.Comparison {
 	h.T.Helper()
-	found, err := h.Reconciler(nil).Compare(h.T.Context(), id, reconcile.DepthUsers)
+	found, err := h.Reconciler().Compare(h.T.Context(), id, reconcile.DepthUsers)
 	require.NoError(h.T, err)
 	return found
 }
@@ -252,7 +245,7 @@ func (h *Stack) Compare(id string) reconcile.Comparison {
 // Exec runs a statement.
 func (h *Stack) Exec(sql string, args ...any) {
 	h.T.Helper()
-	require.NoError(h.T, h.Db.Exec(sql, args...).Error)
+	require.NoError(h.T, h.DB.Exec(sql, args...).Error)
 }
 
 // Keys are the names of a campaign's keys.
@@ -261,7 +254,7 @@ func (h *Stack) Keys(id string) lua.CampaignKeys { return lua.KeysOf(id, 0) }
 // Repair repairs a campaign.
 func (h *Stack) Repair(id string, how reconcile.RepairHow) reconcile.Repaired {
 	h.T.Helper()
-	done, err := h.Reconciler(nil).Repair(h.T.Context(), id, how)
+	done, err := h.Reconciler().Repair(h.T.Context(), id, how)
 	require.NoError(h.T, err)
 	return done
 }
@@ -270,7 +263,7 @@ func (h *Stack) Repair(id string, how reconcile.RepairHow) reconcile.Repaired {
 func (h *Stack) ParkedRows(id, where string) int {
 	h.T.Helper()
 	var n int
-	require.NoError(h.T, h.Db.Raw("SELECT COUNT(*) FROM parked_events WHERE campaign_id = ? AND "+where, id).Scan(&n).Error)
+	require.NoError(h.T, h.DB.Raw("SELECT COUNT(*) FROM parked_events WHERE campaign_id = ? AND "+where, id).Scan(&n).Error)
 	return n
 }
 
@@ -282,7 +275,7 @@ func (h *Stack) Refusing() string {
 	h.T.Helper()
 	id := h.Create(10, func(c *models.Campaign) { c.PerUser = 1 })
 	h.Exec("ALTER TABLE claims ADD CONSTRAINT not_u3 CHECK (user_id <> 'u-3')")
-	h.T.Cleanup(func() { _ = h.Db.Exec("ALTER TABLE claims DROP CONSTRAINT not_u3").Error })
+	h.T.Cleanup(func() { _ = h.DB.Exec("ALTER TABLE claims DROP CONSTRAINT not_u3").Error })
 	h.Claim(id, Asks("u", 10)...)
 	h.Sync()
 	require.Equal(h.T, 1, h.ParkedRows(id, "discarded_at IS NULL"))
@@ -303,6 +296,6 @@ func (h *Stack) Take(campaignID string, reqs ...lua.ClaimRequest) (ids []string)
 // Shut closes a campaign.
 func (h *Stack) Shut(id string) {
 	h.T.Helper()
-	_, err := NewCampaigns(h.T, h.Db, h.Scripts).Change(h.T.Context(), id, models.Change{Status: new(models.StatusClosed)})
+	_, err := NewCampaigns(h.T, h.DB, h.Scripts).Change(h.T.Context(), id, models.Change{Status: new(models.StatusClosed)})
 	require.NoError(h.T, err)
 }

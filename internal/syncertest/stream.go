@@ -15,23 +15,23 @@ import (
 
 // Stream is a claim stream in a Redis of its own.
 type Stream struct {
-	T   *testing.T
-	Rdb *redis.Client
-	Key string
-	IDs []string
+	T     *testing.T
+	Redis *redis.Client
+	Key   string
+	IDs   []string
 }
 
 // NewStream starts a Redis with an empty claim stream.
 func NewStream(t *testing.T) *Stream {
 	t.Helper()
-	return &Stream{T: t, Rdb: testenv.Redis(t).Client(), Key: lua.StreamKey(0)}
+	return &Stream{T: t, Redis: testenv.Redis(t).Client(), Key: lua.StreamKey(0)}
 }
 
 // Add adds n entries.
 func (s *Stream) Add(n int) {
 	s.T.Helper()
 	for range n {
-		id, err := s.Rdb.XAdd(s.T.Context(), &redis.XAddArgs{Stream: s.Key, Values: []string{"payload", "{}"}}).Result()
+		id, err := s.Redis.XAdd(s.T.Context(), &redis.XAddArgs{Stream: s.Key, Values: []string{"payload", "{}"}}).Result()
 		require.NoError(s.T, err)
 		s.IDs = append(s.IDs, id)
 	}
@@ -40,7 +40,7 @@ func (s *Stream) Add(n int) {
 // Read reads up to n new entries for a group, and returns their ids.
 func (s *Stream) Read(group string, n int64) []string {
 	s.T.Helper()
-	got, err := s.Rdb.XReadGroup(s.T.Context(), &redis.XReadGroupArgs{
+	got, err := s.Redis.XReadGroup(s.T.Context(), &redis.XReadGroupArgs{
 		Group: group, Consumer: "c", Streams: []string{s.Key, ">"}, Count: n, Block: -1,
 	}).Result()
 	require.NoError(s.T, err)
@@ -54,13 +54,13 @@ func (s *Stream) Read(group string, n int64) []string {
 // Ack acknowledges entries.
 func (s *Stream) Ack(group string, ids ...string) {
 	s.T.Helper()
-	require.NoError(s.T, s.Rdb.XAck(s.T.Context(), s.Key, group, ids...).Err())
+	require.NoError(s.T, s.Redis.XAck(s.T.Context(), s.Key, group, ids...).Err())
 }
 
 // Left says which entries are left: the index in IDs of the first, and how many.
 func (s *Stream) Left() (first, n int) {
 	s.T.Helper()
-	entries, err := s.Rdb.XRange(s.T.Context(), s.Key, "-", "+").Result()
+	entries, err := s.Redis.XRange(s.T.Context(), s.Key, "-", "+").Result()
 	require.NoError(s.T, err)
 	if len(entries) == 0 {
 		return len(s.IDs), 0

@@ -1,6 +1,7 @@
 package campaigns
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -73,8 +74,7 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 
 // initialized is a campaign with the values that it has before anything happened to it.
 func (r *Repository) initialized(c models.Campaign) models.Campaign {
-	sqlstore.OrDefault(&c.Status, models.StatusOpen)
-	sqlstore.OrDefault(&c.TimeZone, "UTC")
+	c.Status, c.TimeZone = cmp.Or(c.Status, models.StatusOpen), cmp.Or(c.TimeZone, "UTC")
 	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
 	c.Partition = lua.PartitionOf(c.ID, r.partitions)
 	c.Version, c.AppliedVersion, c.Epoch, c.LoadAttempts = 1, 0, 0, 0

@@ -460,16 +460,16 @@ func TestCampaigns_AChangeThatCrossesIsToldOnce(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.Create(100, func(c *models.Campaign) { c.LowStockAt = 10 })
-	repo, relay := syncertest.NewCampaigns(t, h.Db, h.Scripts), resolve.NewRelay(h.Db, h.Scripts, nil)
+	repo, relay := syncertest.NewCampaigns(t, h.DB, h.Scripts), resolve.NewRelay(h.DB, h.Scripts, nil)
 	change := func(total, low int64) {
 		t.Helper()
 		_, err := repo.Change(t.Context(), id, models.Change{Total: &total, LowStockAt: &low})
 		require.NoError(t, err)
-		syncertest.ApplyOutbox(t, h.Db, relay)
+		syncertest.ApplyOutbox(t, h.DB, relay)
 	}
 	told := func() (all []string) {
 		t.Helper()
-		entries, err := h.Rdb.XRange(t.Context(), lua.StreamKey(0), "-", "+").Result()
+		entries, err := h.Redis.XRange(t.Context(), lua.StreamKey(0), "-", "+").Result()
 		require.NoError(t, err)
 		for _, entry := range entries {
 			e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
@@ -509,10 +509,10 @@ func TestCampaigns_ACrossingHasOneIDWhoeverTellsIt(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.Create(100, nil)
-	repo := syncertest.NewCampaigns(t, h.Db, h.Scripts)
+	repo := syncertest.NewCampaigns(t, h.DB, h.Scripts)
 	c, err := repo.Change(t.Context(), id, models.Change{LowStockAt: new(int64(100))})
 	require.NoError(t, err)
-	entries, err := h.Rdb.XRevRangeN(t.Context(), lua.StreamKey(0), "+", "-", 1).Result()
+	entries, err := h.Redis.XRevRangeN(t.Context(), lua.StreamKey(0), "+", "-", 1).Result()
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	require.Equal(t, lua.ChangeID(&c)+":low_stock", entries[0].Values["_watermill_message_uuid"])

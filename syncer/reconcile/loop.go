@@ -13,38 +13,11 @@ import (
 	"dibs/syncer/campaigns"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// reconcilerMetrics are the figures of the last round.
-type reconcilerMetrics struct{ drift, differ, backlog prometheus.Gauge }
-
-// newReconcilerMetrics registers the figures; with a nil Registerer they are kept to themselves.
-func newReconcilerMetrics(reg prometheus.Registerer) *reconcilerMetrics {
-	gauge := func(name, help string) prometheus.Gauge {
-		return promauto.With(reg).NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-	}
-	return &reconcilerMetrics{
-		drift: gauge("dibs_drift_units",
-			"Units by which Redis and MySQL differ at a common watermark, whichever way, all campaigns added up. 0 on who does not lead."),
-		differ: gauge("dibs_drift_campaigns", "Campaigns whose books differ by more than claims on their way. 0 on who does not lead."),
-		backlog: gauge("dibs_reconcile_backlog_claims",
-			"Claims on their way to MySQL, when the campaigns were last compared. 0 on who does not lead."),
-	}
-}
-
-func (m *reconcilerMetrics) set(t *tallies) {
-	m.drift.Set(float64(t.drift))
-	m.differ.Set(float64(t.differ))
-	m.backlog.Set(float64(t.backlog))
-}
-
-// tallies are what a round adds up.
-type tallies struct{ drift, differ, backlog int64 }
-
-// remembered is what is known of a campaign from rounds before.
-type remembered struct {
+// past is what is known of a campaign from rounds before.
+type past struct {
+	round     int                   // that it was last met in
 	row       models.Reconciliation // the last that was written
 	countedAt time.Time
 	differs   bool  // when its rows were last counted, or by its books now
@@ -56,66 +29,46 @@ type remembered struct {
 // returns how many of them differ. The books are compared each time, the rows now and then. A failure is returned after the
 // others had their turn.
 func (r *Reconciler) Reconcile(ctx context.Context) (differ int, err error) {
-	var failed []error
-	var sums tallies
-	before := r.before
-	r.before = make(map[string]*remembered, len(before))
-	for after := ""; ; {
-		page, err := r.page(ctx, after)
-		if err != nil {
-			r.recall(before)
-			return 0, errors.Join(append(failed, err)...)
-		}
-		for _, id := range page {
-			past := before[id]
-			if past == nil {
-				past = &remembered{}
-			}
-			r.before[id] = past
-			err := r.reconcile(ctx, id, past, &sums)
-			if err != nil && !errors.Is(err, models.ErrNotFound) && len(failed) < campaigns.PageSize {
-				failed = append(failed, err)
-			}
-			if ctx.Err() != nil {
-				r.recall(before)
-				return 0, fmt.Errorf("syncer: reconcile: %w", context.Cause(ctx))
-			}
-		}
-		if len(page) < campaigns.PageSize {
-			break
-		}
-		after = page[len(page)-1]
+	var sum sums
+	var cut error // the campaigns behind it were not met
+	r.round++
+	fetch := func(after string) (page []string, err error) {
+		page, cut = r.page(ctx, after)
+		return page, cut
 	}
-	r.metrics.set(&sums)
-	return int(sums.differ), errors.Join(failed...)
+	err = sqlstore.EachRow(ctx, sqlstore.Itself, fetch, func(id *string) error {
+		if r.past[*id] == nil {
+			r.past[*id] = &past{}
+		}
+		r.past[*id].round = r.round
+		err := r.reconcile(ctx, *id, r.past[*id], &sum)
+		if errors.Is(err, models.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+	if cut != nil || ctx.Err() != nil {
+		return 0, fmt.Errorf("reconcile: %w", err)
+	}
+	maps.DeleteFunc(r.past, func(_ string, p *past) bool { return p.round != r.round })
+	r.metrics.set(sum)
+	return int(sum.differ), err
 }
 
-// recall keeps what was known of the campaigns that a round which was cut short did not come to.
-func (r *Reconciler) recall(before map[string]*remembered) {
-	maps.Copy(r.before, before)
-}
-
-// Rest has the figures say nothing: another process leads.
-func (r *Reconciler) ResetMetrics() { r.metrics.set(&tallies{}) }
-
-func (r *Reconciler) page(ctx context.Context, after string) ([]string, error) {
-	var ids []string
-	err := r.cfg.DB.WithContext(ctx).Raw("SELECT id FROM campaigns WHERE id > ? AND residency = ? ORDER BY id LIMIT ?",
-		after, models.ResidencyResident, campaigns.PageSize).Scan(&ids).Error
-	if err != nil {
-		return nil, fmt.Errorf("syncer: reconcile: %w", err)
-	}
-	return ids, nil
+// page reads campaigns that are in Redis by their books.
+func (r *Reconciler) page(ctx context.Context, after string) (ids []string, err error) {
+	err = r.db.WithContext(ctx).Raw("SELECT id FROM campaigns WHERE id > ? AND residency = ? ORDER BY id LIMIT ?",
+		after, models.ResidencyResident, sqlstore.PageSize).Scan(&ids).Error
+	return ids, err
 }
 
 // reconcile compares one campaign and writes down what is new.
-func (r *Reconciler) reconcile(ctx context.Context, id string, past *remembered, sums *tallies) error {
-	depth := DepthBooks
-	every := r.cfg.CountEvery
-	if past.differs {
+func (r *Reconciler) reconcile(ctx context.Context, id string, p *past, sum *sums) error {
+	depth, every := DepthBooks, r.countEvery
+	if p.differs {
 		every /= 6 // so that what was put right is told soon
 	}
-	counts := time.Since(past.countedAt) >= every
+	counts := time.Since(p.countedAt) >= every
 	if counts {
 		depth = DepthRows
 	}
@@ -124,32 +77,53 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, past *remembered,
 		return err
 	}
 	if found.wentBack { // the API would go on: an older state takes claims like any other
-		if _, err := r.cfg.Hydrator.Hydrate(ctx, id); err != nil && !errors.Is(err, campaigns.ErrLost) {
+		if _, err := r.hydrator.Hydrate(ctx, id); err != nil && !errors.Is(err, campaigns.ErrLost) {
 			return err
 		}
 	}
-	r.learn(ctx, &found, past, counts)
+	r.learn(ctx, &found, p, counts)
 	row := rowOf(&found)
 	if found.Backlog != nil {
-		sums.backlog += *found.Backlog
+		sum.backlog += *found.Backlog
 	}
-	if past.differs {
-		sums.differ++
-		sums.drift += max(past.drift, -past.drift)
+	if p.differs {
+		sum.differ++
+		sum.drift += max(p.drift, -p.drift)
 		if row.Drift != nil && *row.Drift == 0 {
-			row.Drift = &past.drift // of the rows, which are not counted each time
+			row.Drift = &p.drift // of the rows, which are not counted each time
 		}
 	}
-	if sameFigures(&row, &past.row) && row.At.Sub(past.row.At) < r.cfg.WriteEvery {
+	if sameFigures(&row, &p.row) && row.At.Sub(p.row.At) < recordEvery {
 		return nil
 	}
-	return r.record(ctx, &row, past)
+	return r.record(ctx, &row, p)
+}
+
+// learn remembers whether a campaign differs, and says so once.
+func (r *Reconciler) learn(ctx context.Context, found *Comparison, p *past, counts bool) {
+	if counts {
+		p.countedAt = time.Now()
+	}
+	if found.Agrees() && !counts {
+		return // the rows may differ still
+	}
+	if !found.Agrees() && !p.differs {
+		r.log.LogAttrs(ctx, slog.LevelError, "the books differ: `dibs reconcile --repair` puts them right",
+			slog.String("campaign_id", found.CampaignID), slog.Any("differences", found.Differences))
+	}
+	if found.Agrees() && p.differs {
+		r.log.LogAttrs(ctx, slog.LevelInfo, "the books agree again", slog.String("campaign_id", found.CampaignID))
+	}
+	p.differs, p.drift = !found.Agrees(), 0
+	if p.differs && found.Drift != nil {
+		p.drift = *found.Drift
+	}
 }
 
 // Record writes a comparison down, as one of somebody who asked for it.
 func (r *Reconciler) Record(ctx context.Context, found *Comparison) error {
 	row := rowOf(found)
-	return r.record(ctx, &row, &remembered{})
+	return r.record(ctx, &row, &past{})
 }
 
 func rowOf(found *Comparison) models.Reconciliation {
@@ -160,27 +134,6 @@ func rowOf(found *Comparison) models.Reconciliation {
 		row.RedisRemaining = &found.Redis.Remaining
 	}
 	return row
-}
-
-// learn remembers whether a campaign differs, and says so once.
-func (r *Reconciler) learn(ctx context.Context, found *Comparison, past *remembered, counts bool) {
-	if counts {
-		past.countedAt = time.Now()
-	}
-	if found.Agrees() && !counts {
-		return // the rows may differ still
-	}
-	if !found.Agrees() && !past.differs {
-		r.cfg.Logger.LogAttrs(ctx, slog.LevelError, "the books differ: `dibs reconcile --repair` puts them right",
-			slog.String("campaign_id", found.CampaignID), slog.Any("differences", found.Differences))
-	}
-	if found.Agrees() && past.differs {
-		r.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "the books agree again", slog.String("campaign_id", found.CampaignID))
-	}
-	past.differs, past.drift = !found.Agrees(), 0
-	if past.differs && found.Drift != nil {
-		past.drift = *found.Drift
-	}
 }
 
 func sameFigures(a, b *models.Reconciliation) bool {
@@ -196,29 +149,34 @@ func sameNumber(a, b *int64) bool {
 }
 
 // record writes a row and now and then takes away old ones.
-func (r *Reconciler) record(ctx context.Context, row *models.Reconciliation, past *remembered) error {
+func (r *Reconciler) record(ctx context.Context, row *models.Reconciliation, p *past) error {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return fmt.Errorf("syncer: reconcile: %w", err)
+		return fmt.Errorf("reconcile: %w", err)
 	}
 	row.ID = id.String()
-	db := r.cfg.DB.WithContext(ctx)
-	if err := db.Create(row).Error; err != nil {
-		return fmt.Errorf("syncer: reconcile %s: %w", row.CampaignID, err)
+	if err := r.db.WithContext(ctx).Create(row).Error; err != nil {
+		return fmt.Errorf("reconcile: record %s: %w", row.CampaignID, err)
 	}
-	past.row = *row
-	if past.written++; past.written < r.cfg.Keep && past.written > 1 {
+	p.row = *row
+	if p.written++; p.written < r.recordedMost && p.written > 1 {
 		return nil
 	}
-	past.written = 1
+	p.written = 1
+	return r.prune(ctx, row.CampaignID)
+}
+
+// prune deletes all but the newest rows of a campaign.
+func (r *Reconciler) prune(ctx context.Context, id string) error {
 	var oldest string // that is kept
-	err = db.Raw("SELECT id FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?",
-		row.CampaignID, r.cfg.Keep-1).Scan(&oldest).Error
+	db := r.db.WithContext(ctx)
+	err := db.Raw("SELECT id FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?",
+		id, r.recordedMost-1).Scan(&oldest).Error
 	if err == nil && oldest != "" {
-		err = db.Exec("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", row.CampaignID, oldest).Error
+		err = db.Exec("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", id, oldest).Error
 	}
 	if err != nil {
-		return fmt.Errorf("syncer: reconcile %s: %w", row.CampaignID, err)
+		return fmt.Errorf("reconcile: prune reconciliations of %s: %w", id, err)
 	}
 	return nil
 }

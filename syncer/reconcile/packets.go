@@ -36,10 +36,7 @@ func countPackets(ctx context.Context, tx *sql.Tx, id string, claims int64, thor
 		err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM claims c LEFT JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id"+
 			" WHERE c.campaign_id = ? AND c.shard = 0 AND (p.claim_id IS NULL OR p.claim_id <> c.id)", id).Scan(&p.Strays)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("syncer: count packets of %s: %w", id, err)
-	}
-	return &p, nil
+	return &p, err
 }
 
 // owners compares the rows of packets with those of claims, within one snapshot.
@@ -73,10 +70,7 @@ func (l *look) packets(ctx context.Context, state *lua.State) (report func(), er
 	if err == nil && l.depth >= DepthUsers {
 		err = l.forgotten(ctx, state.Epoch, &found)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("syncer: compare %s: %w", l.snap.campaign.ID, err)
-	}
-	return func() { found.report(&l.found) }, nil
+	return func() { found.report(&l.found) }, err
 }
 
 // waves are the packets of a campaign that can be taken, by time of release in milliseconds since 1970; 0 is at once.
@@ -122,14 +116,10 @@ func waveName(releaseMs int64) string {
 // untaken counts the rows of packets that nobody took, up to the position that Redis was told of, by their time of release.
 // Those of parked claims are taken.
 func (l *look) untaken(ctx context.Context, pushed int64) (map[int64]int64, error) {
-	pool, err := l.r.cfg.DB.DB()
-	if err != nil {
-		return nil, err
-	}
 	const free = " FROM packets WHERE campaign_id = ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
 	counts := make(map[int64]int64)
 	count := func(query string, sign int64, args ...any) error {
-		return sqlstore.ScanAll(ctx, pool, query+" GROUP BY release_at", args, func(scan func(...any) error) error {
+		return sqlstore.ScanAll(ctx, l.r.db.ConnPool, query+" GROUP BY release_at", args, func(scan func(...any) error) error {
 			var at sql.NullTime
 			var n int64
 			err := scan(&at, &n)
@@ -146,8 +136,7 @@ func (l *look) untaken(ctx context.Context, pushed int64) (map[int64]int64, erro
 		for _, packet := range chunk {
 			args = append(args, packet)
 		}
-		marks := " AND id IN (?" + strings.Repeat(",?", len(chunk)-1) + ")"
-		if err := count("SELECT release_at, COUNT(*)"+free+marks, -1, args...); err != nil {
+		if err := count("SELECT release_at, COUNT(*)"+free+" AND id IN "+sqlstore.Marks(len(chunk)), -1, args...); err != nil {
 			return nil, err
 		}
 	}
@@ -157,7 +146,7 @@ func (l *look) untaken(ctx context.Context, pushed int64) (map[int64]int64, erro
 // lists counts the packets that Redis holds of a load, as claim.lua finds them. Of what is not a list, or not one of this load, it
 // counts none.
 func (l *look) lists(ctx context.Context, epoch int64, w *waves) error {
-	lists, err := l.r.cfg.Scripts.PacketLists(ctx, l.snap.campaign.ID, epoch)
+	lists, err := l.r.scripts.PacketLists(ctx, l.snap.campaign.ID, epoch)
 	w.lists, w.names = make(map[int64]int64), make(map[string]bool)
 	for i := range lists {
 		w.names[lists[i].Key] = true
@@ -171,15 +160,11 @@ func (l *look) lists(ctx context.Context, epoch int64, w *waves) error {
 // forgotten finds lists of packets that Redis holds and that nothing names: what is left when waves was lost, and with it the way
 // to them. It looks for the names that loads and times of release make.
 func (l *look) forgotten(ctx context.Context, epoch int64, w *waves) error {
-	pool, err := l.r.cfg.DB.DB()
-	if err != nil {
-		return err
-	}
 	id := l.snap.campaign.ID
 	keys := l.r.keysOf(id)
 	var releases []int64
 	const query = "SELECT DISTINCT release_at FROM packet_batches WHERE campaign_id = ?"
-	err = sqlstore.ScanAll(ctx, pool, query, []any{id}, func(scan func(...any) error) error {
+	err := sqlstore.ScanAll(ctx, l.r.db.ConnPool, query, []any{id}, func(scan func(...any) error) error {
 		var at sql.NullTime
 		err := scan(&at)
 		releases = append(releases, campaigns.ReleaseMs(at))
@@ -196,14 +181,14 @@ func (l *look) forgotten(ctx context.Context, epoch int64, w *waves) error {
 		}
 		return names
 	}
-	if w.stray, err = l.r.cfg.Scripts.HeldPacketLists(ctx, unused(epoch)); err != nil {
+	if w.stray, err = l.r.scripts.HeldPacketLists(ctx, unused(epoch)); err != nil {
 		return err
 	}
 	var older []string
 	for load := epoch - 1; load > 0 && len(older) < listsSoughtMost; load-- {
 		older = append(older, unused(load)...)
 	}
-	w.older, err = l.r.cfg.Scripts.HeldPacketLists(ctx, older)
+	w.older, err = l.r.scripts.HeldPacketLists(ctx, older)
 	return err
 }
 
@@ -227,8 +212,8 @@ func (r *Reconciler) bringOwnersBack(ctx context.Context, id string) (steps []mo
 			if err != nil || len(rows) == 0 {
 				return err
 			}
-			if err := writer.OwnPackets(ctx, tx, r.cfg.DB.Name(), rows); err != nil {
-				return fmt.Errorf("syncer: repair %s: %w", id, err)
+			if err := writer.OwnPackets(ctx, tx, r.db.Name(), rows); err != nil {
+				return fmt.Errorf("reconcile: repair %s: %w", id, err)
 			}
 			step, err := repairOf(id, RepairPackets, fmt.Sprintf("%d packets without the owners that claims say", len(rows)),
 				fmt.Sprintf("with them, by %d rows of claims", len(rows)))
@@ -258,7 +243,7 @@ func robbed(ctx context.Context, tx *sql.Tx, id string) (claims []models.Event, 
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
+		return nil, fmt.Errorf("reconcile: repair %s: %w", id, err)
 	}
 	return claims, nil
 }
@@ -266,15 +251,15 @@ func robbed(ctx context.Context, tx *sql.Tx, id string) (claims []models.Event, 
 // dropForgotten takes lists of earlier loads out of Redis. Their names hold the numbers of those loads, so nobody writes them any
 // more.
 func (r *Reconciler) dropForgotten(ctx context.Context, id string, lists []string) ([]models.Repair, error) {
-	if err := r.cfg.Scripts.DropPacketLists(ctx, lists); err != nil {
-		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
+	if err := r.scripts.DropPacketLists(ctx, lists); err != nil {
+		return nil, fmt.Errorf("reconcile: repair %s: %w", id, err)
 	}
 	step, err := repairOf(id, RepairRedis, "lists of packets of earlier loads: "+joined(lists), "none")
 	if err != nil {
 		return nil, err
 	}
-	if err := r.cfg.DB.WithContext(ctx).Create(&step).Error; err != nil {
-		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
+	if err := r.db.WithContext(ctx).Create(&step).Error; err != nil {
+		return nil, fmt.Errorf("reconcile: repair %s: %w", id, err)
 	}
 	return []models.Repair{step}, nil
 }

@@ -2,8 +2,10 @@ package reconcile_test
 
 import (
 	"context"
+	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,7 +38,7 @@ func list(h *syncertest.Stack, id string) string {
 // wave is the list of the packets that are to come.
 func wave(h *syncertest.Stack, id string) string {
 	h.T.Helper()
-	return h.Rdb.ZRange(h.T.Context(), h.Keys(id).Waves, -1, -1).Val()[0]
+	return h.Redis.ZRange(h.T.Context(), h.Keys(id).Waves, -1, -1).Val()[0]
 }
 
 // reload is what a syncer does with a campaign that Redis lost.
@@ -48,7 +50,7 @@ func reload(h *syncertest.Stack, id string) {
 
 func del(h *syncertest.Stack, keys ...string) {
 	h.T.Helper()
-	n, err := h.Rdb.Del(h.T.Context(), keys...).Result()
+	n, err := h.Redis.Del(h.T.Context(), keys...).Result()
 	require.NoError(h.T, err)
 	require.EqualValues(h.T, len(keys), n)
 }
@@ -60,14 +62,14 @@ var packetPlants = []plant{
 	{
 		name: "a packet is gone from its list", says: "redis has 49 packets without a time of release to give away, the rows are of 50",
 		spoil: func(h *syncertest.Stack, id string) {
-			require.NoError(h.T, h.Rdb.RPop(h.T.Context(), list(h, id)).Err())
+			require.NoError(h.T, h.Redis.RPop(h.T.Context(), list(h, id)).Err())
 		},
 		steps: []string{reconcile.RepairRedis}, taken: 10,
 	},
 	{
 		name: "a packet is in its list twice", says: "redis has 51 packets without a time of release to give away, the rows are of 50",
 		spoil: func(h *syncertest.Stack, id string) {
-			require.NoError(h.T, h.Rdb.RPush(h.T.Context(), list(h, id), h.Rdb.LIndex(h.T.Context(), list(h, id), 0).Val()).Err())
+			require.NoError(h.T, h.Redis.RPush(h.T.Context(), list(h, id), h.Redis.LIndex(h.T.Context(), list(h, id), 0).Val()).Err())
 		},
 		steps: []string{reconcile.RepairRedis}, taken: 10,
 	},
@@ -133,7 +135,7 @@ func TestReconciler_APacketWithoutARowIsNotGivenAway(t *testing.T) {
 	found := h.Compare(id)
 	require.Contains(t, strings.Join(found.Differences, "\n"), "campaigns.total is 100, there are 99 rows of packets")
 	require.Contains(t, strings.Join(found.Differences, "\n"), "redis has 50 packets without a time of release to give away, the rows are of 49")
-	done, err := h.Reconciler(nil).Repair(t.Context(), id, reconcile.RepairHow{})
+	done, err := h.Reconciler().Repair(t.Context(), id, reconcile.RepairHow{})
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(done.Left.Differences, "\n"), "there are 99 rows of packets")
 	require.EqualValues(t, 89, h.InLists(id))
@@ -142,7 +144,7 @@ func TestReconciler_APacketWithoutARowIsNotGivenAway(t *testing.T) {
 		require.NotEqual(t, "x50", reply.Claim.PacketID)
 	}
 	h.Sync()
-	require.Empty(t, syncertest.ParkedIDs(t, h.Db))
+	require.Empty(t, syncertest.ParkedIDs(t, h.DB))
 }
 
 func TestReconciler_APacketOfAnUnknownClaimIsTold(t *testing.T) {
@@ -161,7 +163,7 @@ func TestReconciler_ALagOfPacketsIsNeverADifference(t *testing.T) {
 	id := syncedPackets(h)
 	h.Claim(id, syncertest.Asks("late", 7)...)
 	require.Empty(t, h.Compare(id).Differences)
-	_, err := syncertest.NewCampaigns(t, h.Db, &syncertest.PushFails{Scripts: h.Scripts}).AddPackets(t.Context(), id, syncertest.ListOf("y", 10))
+	_, err := syncertest.NewCampaigns(t, h.DB, &syncertest.PushFails{Scripts: h.Scripts}).AddPackets(t.Context(), id, syncertest.ListOf("y", 10))
 	require.NoError(t, err)
 	require.Empty(t, h.Compare(id).Differences)
 	h.Sync()
@@ -176,7 +178,7 @@ func TestReconciler_ALagOfPacketsIsNeverADifference(t *testing.T) {
 	h.Accept()
 	h.Repair(id, reconcile.RepairHow{})
 	clock := clockwork.NewFakeClock()
-	finalizer := resolve.NewFinalizer(resolve.NewRelay(h.Db, h.Scripts, nil), h.Hydrator(), clock, nil)
+	finalizer := resolve.NewFinalizer(resolve.NewRelay(h.DB, h.Scripts, nil), h.Hydrator(), clock, nil)
 	_, err = finalizer.Finalize(t.Context())
 	require.NoError(t, err)
 	clock.Advance(resolve.ReturnDelay)
@@ -184,18 +186,6 @@ func TestReconciler_ALagOfPacketsIsNeverADifference(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, ended)
 	require.Empty(t, h.Compare(id).Differences, "what went back is not in the rows to give away")
-}
-
-// onState is a Redis whose states are read after something else happened.
-type onState struct {
-	*lua.Scripts
-
-	before func()
-}
-
-func (s *onState) State(ctx context.Context, id string) (lua.State, error) {
-	s.before()
-	return s.Scripts.State(ctx, id)
 }
 
 // afterPush is a Redis that does something after each call that brings packets.
@@ -211,35 +201,36 @@ func (s *afterPush) Push(ctx context.Context, id string, p *lua.Push) (int64, er
 }
 
 // A load that brings packets takes a while; one that stands still is a difference.
-func TestReconciler_ALoadThatGoesOnIsNotADifference(t *testing.T) {
+func TestReconciler_ALoadIsADifferenceOnlyWhenItStandsStill(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.OpenPackets(syncertest.ListOf("x", 12*lua.PushMax))
 	h.Lose(id, syncertest.WholeCampaign)
-	pushed, goOn, over, loaded := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	pushed, goOn, loaded := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	var once sync.Once
 	go func() {
-		_, err := syncertest.NewHydrator(t, h.Db, &afterPush{Scripts: h.Scripts, after: func() {
-			select {
-			case pushed <- struct{}{}:
-			case <-over:
-			}
-			select {
-			case <-goOn:
-			case <-over:
-			}
+		_, err := syncertest.NewHydrator(t, h.DB, &afterPush{Scripts: h.Scripts, after: func() {
+			once.Do(func() {
+				close(pushed)
+				<-goOn
+			})
 		}}).Hydrate(t.Context(), id)
 		loaded <- err
 	}()
 	<-pushed
-	require.Contains(t, strings.Join(h.Compare(id).Differences, "\n"), "is loading in redis", "nobody seems to be at it")
-	r := h.Reconciler(func(cfg *reconcile.ReconcilerConfig) {
-		cfg.Scripts = &onState{Scripts: h.Scripts, before: func() { goOn <- struct{}{}; <-pushed }}
-	})
-	found, err := r.Compare(t.Context(), id, reconcile.DepthUsers)
+	var log syncertest.LogBuffer
+	r := reconcile.New(h.DB, h.Scripts, h.Hydrator(), slog.New(slog.NewTextHandler(&log, nil)), nil)
+	differ, err := r.Reconcile(t.Context())
 	require.NoError(t, err)
+	require.Zero(t, differ)
+	require.Empty(t, log.String())
+	found := h.Compare(id)
 	require.Empty(t, found.Differences)
 	require.Nil(t, found.Drift)
-	close(over)
+
+	h.Exec("UPDATE campaigns SET residency_at = ? WHERE id = ?", time.Now().UTC().Add(-time.Hour), id)
+	require.Contains(t, strings.Join(h.Compare(id).Differences, "\n"), "is loading in redis", "nobody seems to be at it")
+	close(goOn)
 	require.NoError(t, <-loaded)
 	require.Empty(t, h.Compare(id).Differences)
 }
@@ -247,13 +238,13 @@ func TestReconciler_ALoadThatGoesOnIsNotADifference(t *testing.T) {
 func TestReconciler_RepairsPacketsOnSQLite(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
-	h.Db = syncertest.OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
-	h.Writer = syncertest.StartWriter(t, writer.Config{DB: h.Db, FlushInterval: time.Millisecond})
+	h.DB = syncertest.OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
+	h.Writer = syncertest.StartWriter(t, writer.Config{DB: h.DB, FlushInterval: time.Millisecond})
 	id := syncedPackets(h)
 	require.Empty(t, h.Compare(id).Differences)
 	h.Exec(robOfOwner, id)
 	h.Lose(id, func(k lua.CampaignKeys) []string { return []string{k.Waves} })
-	done, err := h.Reconciler(nil).Repair(t.Context(), id, reconcile.RepairHow{})
+	done, err := h.Reconciler().Repair(t.Context(), id, reconcile.RepairHow{})
 	require.NoError(t, err)
 	require.Equal(t, []string{reconcile.RepairPackets, reconcile.RepairRedis, reconcile.RepairRedis}, whats(done.Steps))
 	require.Empty(t, done.Left.Differences)

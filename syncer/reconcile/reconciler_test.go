@@ -31,9 +31,7 @@ func synced(h *syncertest.Stack) string {
 // trim has the stream forget what is acknowledged.
 func trim(h *syncertest.Stack) {
 	h.T.Helper()
-	trimmer, err := retention.NewTrimmer(retention.TrimmerConfig{Scripts: h.Scripts, Groups: []string{"syncer"}, Logger: syncertest.Quiet()})
-	require.NoError(h.T, err)
-	_, err = trimmer.Trim(h.T.Context())
+	_, err := retention.NewTrimmer(h.Scripts, []string{"syncer"}, syncertest.Quiet(), nil).Trim(h.T.Context())
 	require.NoError(h.T, err)
 }
 
@@ -123,7 +121,7 @@ var plants = []plant{
 	{
 		name: "a change is lost in MySQL", says: "redis works by definition",
 		spoil: func(h *syncertest.Stack, id string) {
-			c, err := syncertest.NewCampaigns(h.T, h.Db, h.Scripts).Change(h.T.Context(), id, models.Change{PerUser: new(int64(5))})
+			c, err := syncertest.NewCampaigns(h.T, h.DB, h.Scripts).Change(h.T.Context(), id, models.Change{PerUser: new(int64(5))})
 			require.NoError(h.T, err)
 			h.Exec("UPDATE campaigns SET per_user = 0, version = ?, applied_version = ? WHERE id = ?", c.Version-1, c.Version-1, id)
 		},
@@ -137,7 +135,7 @@ var plants = []plant{
 	{
 		name: "a user's count of the day", says: "user u-3 holds 7 units of day",
 		spoil: func(h *syncertest.Stack, id string) {
-			record, err := h.Rdb.HGet(h.T.Context(), h.Keys(id).Users, "u-3").Result()
+			record, err := h.Redis.HGet(h.T.Context(), h.Keys(id).Users, "u-3").Result()
 			require.NoError(h.T, err)
 			hset(h, h.Keys(id).Users, "u-3", strings.TrimSuffix(record, ":1")+":7")
 		},
@@ -146,16 +144,16 @@ var plants = []plant{
 	{
 		name: "a user's record is gone", says: "user u-3 has no record in redis",
 		spoil: func(h *syncertest.Stack, id string) {
-			require.NoError(h.T, h.Rdb.HDel(h.T.Context(), h.Keys(id).Users, "u-3").Err())
+			require.NoError(h.T, h.Redis.HDel(h.T.Context(), h.Keys(id).Users, "u-3").Err())
 		},
 		steps: []string{reconcile.RepairRedis}, taken: 10,
 	},
 	{
 		name: "an idempotency record is gone", says: "redis holds 9 idempotency records of 10 claims",
 		spoil: func(h *syncertest.Stack, id string) {
-			fields, err := h.Rdb.HKeys(h.T.Context(), h.Keys(id).Keys).Result()
+			fields, err := h.Redis.HKeys(h.T.Context(), h.Keys(id).Keys).Result()
 			require.NoError(h.T, err)
-			require.NoError(h.T, h.Rdb.HDel(h.T.Context(), h.Keys(id).Keys, fields[0]).Err())
+			require.NoError(h.T, h.Redis.HDel(h.T.Context(), h.Keys(id).Keys, fields[0]).Err())
 		},
 		steps: []string{reconcile.RepairRedis}, taken: 10,
 	},
@@ -163,7 +161,7 @@ var plants = []plant{
 		name: "the campaign is gone from Redis", says: "redis does not hold load 1",
 		spoil: func(h *syncertest.Stack, id string) {
 			k := h.Keys(id)
-			require.NoError(h.T, h.Rdb.Del(h.T.Context(), k.State, k.Users, k.Keys).Err())
+			require.NoError(h.T, h.Redis.Del(h.T.Context(), k.State, k.Users, k.Keys).Err())
 		},
 		steps: []string{reconcile.RepairRedis}, taken: 10,
 	},
@@ -171,7 +169,7 @@ var plants = []plant{
 
 func hset(h *syncertest.Stack, key, field, value string) {
 	h.T.Helper()
-	require.NoError(h.T, h.Rdb.HSet(h.T.Context(), key, field, value).Err())
+	require.NoError(h.T, h.Redis.HSet(h.T.Context(), key, field, value).Err())
 }
 
 func TestReconciler_EachPlantedDriftIsFoundAndRepairedByTheEvidence(t *testing.T) {
@@ -193,14 +191,14 @@ func requireFoundAndRepaired(h *syncertest.Stack, id string, p plant) {
 	require.Equal(t, p.says == "", found.Agrees(), "%s: %q", p.name, found.Differences)
 	require.Contains(t, strings.Join(found.Differences, "\n"), p.says, p.name)
 
-	done, err := h.Reconciler(nil).Repair(t.Context(), id, reconcile.RepairHow{})
+	done, err := h.Reconciler().Repair(t.Context(), id, reconcile.RepairHow{})
 	require.NoError(t, err, p.name)
 	require.Equal(t, found.Differences, done.Found.Differences, p.name)
 	require.Empty(t, done.Left.Differences, p.name)
 	require.Equal(t, p.steps, whats(done.Steps), "%s: %+v", p.name, done.Steps)
-	recorded, err := reconcile.Repairs(t.Context(), h.Db, id, 100)
-	require.NoError(t, err)
-	require.Len(t, recorded, len(p.steps), p.name)
+	var recorded int
+	require.NoError(t, h.DB.Raw("SELECT COUNT(*) FROM repairs WHERE campaign_id = ?", id).Scan(&recorded).Error)
+	require.Equal(t, len(p.steps), recorded, p.name)
 
 	state, err := h.Scripts.State(t.Context(), id)
 	require.NoError(t, err)
@@ -224,7 +222,7 @@ func TestReconciler_ALagIsNeverADifference(t *testing.T) {
 	h := syncertest.NewStack(t)
 	id := synced(h)
 	h.Claim(id, syncertest.Asks("late", 7)...) // the consumer is away
-	r := h.Reconciler(nil)
+	r := h.Reconciler()
 	for range 3 {
 		for _, depth := range []reconcile.Depth{reconcile.DepthBooks, reconcile.DepthRows, reconcile.DepthUsers} {
 			found, err := r.Compare(t.Context(), id, depth)
@@ -240,7 +238,7 @@ func TestReconciler_ALagIsNeverADifference(t *testing.T) {
 	require.Equal(t, int64(1), h.Campaign(id).Epoch, "nothing was rebuilt")
 
 	// Delivered and not acknowledged is on its way, too.
-	_, err = h.Rdb.Do(t.Context(), "XREADGROUP", "GROUP", "syncer", "slow", "COUNT", 100, "STREAMS", lua.StreamKey(0), ">").Result()
+	_, err = h.Redis.Do(t.Context(), "XREADGROUP", "GROUP", "syncer", "slow", "COUNT", 100, "STREAMS", lua.StreamKey(0), ">").Result()
 	require.NoError(t, err)
 	require.Empty(t, h.Compare(id).Differences)
 }
@@ -251,7 +249,7 @@ func TestReconciler_FindsADeletedRowBehindALag(t *testing.T) {
 	id := synced(h)
 	h.Claim(id, syncertest.Asks("late", 7)...)
 	h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id)
-	done, err := h.Reconciler(nil).Repair(t.Context(), id, reconcile.RepairHow{})
+	done, err := h.Reconciler().Repair(t.Context(), id, reconcile.RepairHow{})
 	require.NoError(t, err)
 	require.Equal(t, []string{reconcile.RepairClaims}, whats(done.Steps), "and none of those on their way")
 	h.Sync()
@@ -277,7 +275,7 @@ func TestReconciler_BusyCampaignsAreNotCalledDifferent(t *testing.T) {
 			}
 		}
 	}()
-	r := h.Reconciler(nil)
+	r := h.Reconciler()
 	for until := time.Now().Add(2 * time.Second); time.Now().Before(until); {
 		found, err := r.Compare(t.Context(), id, reconcile.DepthUsers)
 		require.NoError(t, err)
@@ -296,13 +294,13 @@ func TestReconciler_ARoundRecordsWhatChangedAndNoMoreThanItKeeps(t *testing.T) {
 	h := syncertest.NewStack(t)
 	id := synced(h)
 	reg := prometheus.NewRegistry()
-	r := h.Reconciler(func(cfg *reconcile.ReconcilerConfig) {
-		cfg.Registerer, cfg.CountEvery, cfg.Keep = reg, time.Nanosecond, 3
-	})
+	r := reconcile.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), reg)
+	r.CountAlways()
+	r.KeepRecords(3)
 	round := func() (differ int, rows []models.Reconciliation) {
 		differ, err := r.Reconcile(t.Context())
 		require.NoError(t, err)
-		require.NoError(t, h.Db.Where("campaign_id = ?", id).Order("at, id").Find(&rows).Error)
+		require.NoError(t, h.DB.Where("campaign_id = ?", id).Order("at, id").Find(&rows).Error)
 		return differ, rows
 	}
 	for range 3 {
@@ -342,7 +340,8 @@ func TestReconciler_ARoundFindsADeletedRow(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := synced(h)
-	r := h.Reconciler(func(cfg *reconcile.ReconcilerConfig) { cfg.CountEvery = time.Nanosecond })
+	r := h.Reconciler()
+	r.CountAlways()
 	h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id)
 	differ, err := r.Reconcile(t.Context())
 	require.NoError(t, err)
@@ -370,16 +369,16 @@ func figure(t *testing.T, reg prometheus.Gatherer, name string) float64 {
 func TestReconciler_RepairsOnSQLite(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
-	h.Db = syncertest.OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
-	h.Writer = syncertest.StartWriter(t, writer.Config{DB: h.Db, FlushInterval: time.Millisecond})
+	h.DB = syncertest.OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
+	h.Writer = syncertest.StartWriter(t, writer.Config{DB: h.DB, FlushInterval: time.Millisecond})
 	id := synced(h)
 	h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id)
 	h.Exec("UPDATE campaigns SET claimed = 12 WHERE id = ?", id)
 	hset(h, h.Keys(id).State, "taken", "5")
-	done, err := h.Reconciler(nil).Repair(t.Context(), id, reconcile.RepairHow{})
+	done, err := h.Reconciler().Repair(t.Context(), id, reconcile.RepairHow{})
 	require.NoError(t, err)
 	require.Equal(t, []string{reconcile.RepairClaims, reconcile.RepairCampaigns, reconcile.RepairRedis}, whats(done.Steps))
 	require.Empty(t, done.Left.Differences)
-	_, err = h.Reconciler(nil).Reconcile(t.Context())
+	_, err = h.Reconciler().Reconcile(t.Context())
 	require.NoError(t, err)
 }

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
 	"dibs/lua"
 	"dibs/models"
@@ -21,7 +20,7 @@ func (l *look) releases(ctx context.Context, state *lua.State) (settled bool, er
 	if state.Released < c.ReleasedClaims {
 		return false, nil
 	}
-	now, err := campaigns.Read(l.r.cfg.DB.WithContext(ctx), c.ID)
+	now, err := campaigns.Read(l.r.db.WithContext(ctx), c.ID)
 	if err != nil || now.Epoch != state.Epoch || now.ReleasedClaims >= state.Released {
 		return false, err
 	}
@@ -33,8 +32,5 @@ func (l *look) releases(ctx context.Context, state *lua.State) (settled bool, er
 func countUntold(ctx context.Context, tx *sql.Tx, id string) (n int64, err error) {
 	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox WHERE campaign_id = ? AND applied_at IS NULL AND kind = ?", id,
 		string(models.OutboxRelease)).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("syncer: count outbox of %s: %w", id, err)
-	}
-	return n, nil
+	return n, err
 }

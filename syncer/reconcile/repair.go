@@ -13,7 +13,6 @@ import (
 	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
-	"gorm.io/gorm"
 )
 
 // What a repair puts right, as it stands in repairs.what.
@@ -62,7 +61,7 @@ func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHo
 	}
 	keep := func(steps ...models.Repair) {
 		for i := range steps {
-			r.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "books repaired", slog.String("campaign_id", campaignID),
+			r.log.LogAttrs(ctx, slog.LevelWarn, "books repaired", slog.String("campaign_id", campaignID),
 				slog.String("what", steps[i].What), slog.String("before", steps[i].ValueBefore), slog.String("after", steps[i].ValueAfter))
 		}
 		done.Steps = append(done.Steps, steps...)
@@ -154,7 +153,7 @@ func (r *Reconciler) recount(ctx context.Context, found *Comparison) (steps []mo
 		if _, err := tx.ExecContext(ctx, "UPDATE campaigns SET"+
 			" claimed = ?, synced_seq = ?, lost_claims = ?, remaining = ?, released_claims = ? WHERE id = ?",
 			is.Claimed, is.SyncedSeq, is.LostClaims, is.Remaining, is.ReleasedClaims, is.ID); err != nil {
-			return fmt.Errorf("syncer: repair %s: %w", is.ID, err)
+			return fmt.Errorf("reconcile: repair %s: %w", is.ID, err)
 		}
 		step, err := repairOf(is.ID, RepairCampaigns, before, after+fmt.Sprintf(", by %d rows of claims", rows.Claims))
 		if err == nil {
@@ -173,31 +172,18 @@ func counters(c *models.Campaign) string {
 // locked runs change in a transaction that holds the row of the campaign, and so any flush of it. It is run again when it
 // lost against another transaction.
 func (r *Reconciler) locked(ctx context.Context, id string, change func(tx *sql.Tx, c *models.Campaign) error) error {
-	pool, err := r.cfg.DB.DB()
-	if err != nil {
-		return fmt.Errorf("syncer: repair: %w", err)
-	}
 	return sqlstore.Retry(ctx, func() error {
-		tx, err := pool.BeginTx(ctx, nil)
-		if err != nil {
-			return fmt.Errorf("syncer: repair %s: %w", id, err)
-		}
-		defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
-		// Before the first read, which makes the snapshot: it then holds every flush that is not waiting for this lock.
-		if _, err := tx.ExecContext(ctx, "UPDATE campaigns SET id = id WHERE id = ?", id); err != nil {
-			return fmt.Errorf("syncer: repair %s: %w", id, err)
-		}
-		var c models.Campaign
-		if err := readBooks(ctx, tx, id, &c); err != nil {
-			return err
-		}
-		if err := change(tx, &c); err != nil {
-			return err
-		}
-		if err := tx.Commit(); err != nil {
-			return fmt.Errorf("syncer: repair %s: %w", id, err)
-		}
-		return nil
+		return sqlstore.InTx(ctx, r.db, func(tx *sql.Tx) error {
+			// Before the first read, which makes the snapshot: it then holds every flush that is not waiting for this lock.
+			if _, err := tx.ExecContext(ctx, "UPDATE campaigns SET id = id WHERE id = ?", id); err != nil {
+				return err
+			}
+			var c models.Campaign
+			if err := readBooks(ctx, tx, id, &c); err != nil {
+				return err
+			}
+			return change(tx, &c)
+		})
 	})
 }
 
@@ -207,7 +193,7 @@ func (r *Reconciler) rebuild(ctx context.Context, found *Comparison) ([]models.R
 	if err := r.noteSeen(ctx, found); err != nil {
 		return nil, err
 	}
-	report, err := r.cfg.Hydrator.Rebuild(ctx, found.CampaignID, true)
+	report, err := r.hydrator.Rebuild(ctx, found.CampaignID, true)
 	if err != nil {
 		return nil, err
 	}
@@ -221,8 +207,8 @@ func (r *Reconciler) rebuild(ctx context.Context, found *Comparison) ([]models.R
 	if err != nil {
 		return nil, err
 	}
-	if err := r.cfg.DB.WithContext(ctx).Create(&step).Error; err != nil {
-		err = fmt.Errorf("syncer: repair %s: %w", found.CampaignID, err)
+	if err := r.db.WithContext(ctx).Create(&step).Error; err != nil {
+		err = fmt.Errorf("reconcile: repair %s: %w", found.CampaignID, err)
 		return []models.Repair{step}, err
 	}
 	return []models.Repair{step}, nil
@@ -233,29 +219,29 @@ func (r *Reconciler) noteSeen(ctx context.Context, found *Comparison) error {
 	if f == nil || f.Epoch != found.MySQL.Epoch {
 		return nil
 	}
-	n, err := r.cfg.Scripts.CountClaimRecords(ctx, found.CampaignID)
+	n, err := r.scripts.CountClaimRecords(ctx, found.CampaignID)
 	if err != nil {
-		return fmt.Errorf("syncer: repair %s: %w", found.CampaignID, err)
+		return fmt.Errorf("reconcile: repair %s: %w", found.CampaignID, err)
 	}
 	if n+found.MySQL.LostClaims != f.Seq {
 		return nil
 	}
-	err = r.cfg.DB.WithContext(ctx).Exec("UPDATE campaigns SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
+	err = r.db.WithContext(ctx).Exec("UPDATE campaigns SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
 		f.Seq, found.CampaignID, f.Epoch, f.Seq).Error
 	if err != nil {
-		return fmt.Errorf("syncer: repair %s: %w", found.CampaignID, err)
+		return fmt.Errorf("reconcile: repair %s: %w", found.CampaignID, err)
 	}
 	return nil
 }
 
 func (r *Reconciler) keysOf(id string) lua.CampaignKeys {
-	return lua.KeysOf(id, lua.PartitionOf(id, r.cfg.Scripts.Partitions()))
+	return lua.KeysOf(id, lua.PartitionOf(id, r.scripts.Partitions()))
 }
 
 func repairOf(campaignID, what, before, after string) (models.Repair, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return models.Repair{}, fmt.Errorf("syncer: repair: %w", err)
+		return models.Repair{}, fmt.Errorf("reconcile: repair: %w", err)
 	}
 	return models.Repair{
 		ID: id.String(), CampaignID: campaignID, What: what,
@@ -267,17 +253,7 @@ func writeRepair(ctx context.Context, tx *sql.Tx, p *models.Repair) error {
 	_, err := tx.ExecContext(ctx, "INSERT INTO repairs (id, campaign_id, what, value_before, value_after, at) VALUES (?, ?, ?, ?, ?, ?)",
 		p.ID, p.CampaignID, p.What, p.ValueBefore, p.ValueAfter, p.At.Format(sqlstore.TimeLayout))
 	if err != nil {
-		return fmt.Errorf("syncer: repair %s: %w", p.CampaignID, err)
+		return fmt.Errorf("reconcile: repair %s: %w", p.CampaignID, err)
 	}
 	return nil
-}
-
-// Repairs are the latest repairs of a campaign, newest first, at most limit.
-func Repairs(ctx context.Context, db *gorm.DB, campaignID string, limit int) ([]models.Repair, error) {
-	var all []models.Repair
-	err := db.WithContext(ctx).Where("campaign_id = ?", campaignID).Order("id DESC").Limit(limit).Find(&all).Error
-	if err != nil {
-		return nil, fmt.Errorf("syncer: repairs of %s: %w", campaignID, err)
-	}
-	return all, nil
 }

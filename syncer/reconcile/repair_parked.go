@@ -14,11 +14,7 @@ import (
 // retryParked writes what is parked of a campaign and can be written by now, each event by itself and as the writer does it.
 // What can't be stays, or is given up if how says so.
 func (r *Reconciler) retryParked(ctx context.Context, id string, how RepairHow) (steps []models.Repair, err error) {
-	pool, err := r.cfg.DB.DB()
-	if err != nil {
-		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
-	}
-	all, err := writer.ReadParked(ctx, pool, id)
+	all, err := writer.ReadParked(ctx, r.db.ConnPool, id)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +22,7 @@ func (r *Reconciler) retryParked(ctx context.Context, id string, how RepairHow) 
 		p := &all.All[i]
 		outcome, err := r.retry(ctx, p, how)
 		if err != nil {
-			return steps, fmt.Errorf("syncer: repair %s: %w", id, err)
+			return steps, fmt.Errorf("reconcile: repair %s: %w", id, err)
 		}
 		if outcome == parkedStays {
 			continue
@@ -53,7 +49,7 @@ func (r *Reconciler) retry(ctx context.Context, p *writer.ParkedClaim, how Repai
 	if p.Written {
 		return parkedWritten, nil
 	}
-	err := writer.WriteOne(ctx, r.cfg.DB, p.Event)
+	err := writer.WriteOne(ctx, r.db, p.Event)
 	switch writer.FailureOf(err) {
 	case sqlstore.FailureNone:
 		return parkedWritten, nil
@@ -84,7 +80,7 @@ func (r *Reconciler) unpark(ctx context.Context, p *writer.ParkedClaim, outcome 
 			query, args = "UPDATE parked_events SET discarded_at = ? WHERE id = ?", []any{step.At.Format(sqlstore.TimeLayout), p.ID}
 		}
 		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
-			return fmt.Errorf("syncer: repair %s: %w", id, err)
+			return fmt.Errorf("reconcile: repair %s: %w", id, err)
 		}
 		return writeRepair(ctx, tx, &step)
 	})
@@ -93,7 +89,7 @@ func (r *Reconciler) unpark(ctx context.Context, p *writer.ParkedClaim, outcome 
 
 // noneInTheWay fails with ErrParked when a rebuild would forget parked claims.
 func (r *Reconciler) noneInTheWay(ctx context.Context, id string) error {
-	all, err := r.cfg.Hydrator.Parked(ctx, id)
+	all, err := r.hydrator.Parked(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -24,15 +24,15 @@ type orphan struct {
 // bringRowsBack goes over the claim stream and writes the rows of claims of a campaign that are not there though the consumers
 // acknowledged their events. The counters are left for recount: they may count these claims already.
 func (r *Reconciler) bringRowsBack(ctx context.Context, id string) (steps []models.Repair, err error) {
-	partition := lua.PartitionOf(id, r.cfg.Scripts.Partitions())
-	unread, err := r.cfg.Scripts.Unread(ctx, partition, r.cfg.Group)
+	partition := lua.PartitionOf(id, r.scripts.Partitions())
+	unread, err := r.scripts.Unread(ctx, partition, models.GroupSyncer)
 	if err != nil || unread.NoGroup {
 		return nil, err
 	}
 	for from := (lua.EntryID{}); ; {
-		entries, err := r.cfg.Scripts.Entries(ctx, partition, from, eventsAtOnce)
+		entries, err := r.scripts.Entries(ctx, partition, from, eventsAtOnce)
 		if err != nil {
-			return steps, fmt.Errorf("syncer: repair %s: %w", id, err)
+			return steps, fmt.Errorf("reconcile: repair %s: %w", id, err)
 		}
 		missing, err := r.orphans(ctx, id, entries, unread.Delivered)
 		if err != nil {
@@ -72,10 +72,10 @@ func (r *Reconciler) orphans(ctx context.Context, id string, entries []lua.Entry
 		return nil, nil
 	}
 	var there []string
-	err := r.cfg.DB.WithContext(ctx).Raw("SELECT id FROM claims WHERE id IN ? UNION"+
+	err := r.db.WithContext(ctx).Raw("SELECT id FROM claims WHERE id IN ? UNION"+
 		" SELECT id FROM parked_events WHERE id IN ? AND discarded_at IS NOT NULL", ids, ids).Scan(&there).Error // given up is for ever
 	if err != nil {
-		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
+		return nil, fmt.Errorf("reconcile: repair %s: %w", id, err)
 	}
 	known := make(map[string]bool, len(there))
 	for _, id := range there {
@@ -93,9 +93,9 @@ func (r *Reconciler) orphans(ctx context.Context, id string, entries []lua.Entry
 // adopt writes the row of one claim, unless its event is on its way yet or another claim has its place.
 func (r *Reconciler) adopt(ctx context.Context, partition int, o *orphan) ([]models.Repair, error) {
 	id := o.event.CampaignID
-	pending, err := r.cfg.Scripts.IsPending(ctx, partition, r.cfg.Group, o.entry)
+	pending, err := r.scripts.IsPending(ctx, partition, models.GroupSyncer, o.entry)
 	if err != nil {
-		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
+		return nil, fmt.Errorf("reconcile: repair %s: %w", id, err)
 	}
 	if pending {
 		return nil, nil
@@ -107,7 +107,7 @@ func (r *Reconciler) adopt(ctx context.Context, partition int, o *orphan) ([]mod
 		return nil, err
 	}
 	err = r.locked(ctx, id, func(tx *sql.Tx, _ *models.Campaign) error {
-		if err := writer.InsertOne(ctx, tx, r.cfg.DB.Name(), e); err != nil {
+		if err := writer.InsertOne(ctx, tx, r.db.Name(), e); err != nil {
 			return err
 		}
 		return writeRepair(ctx, tx, &step)
@@ -116,7 +116,7 @@ func (r *Reconciler) adopt(ctx context.Context, partition int, o *orphan) ([]mod
 	case sqlstore.FailureNone:
 		return []models.Repair{step}, nil
 	case sqlstore.FailureTransient, sqlstore.FailureClash:
-		return nil, fmt.Errorf("syncer: repair %s: %w", id, err)
+		return nil, fmt.Errorf("reconcile: repair %s: %w", id, err)
 	default:
 		return nil, nil // it came back by itself, or it is parked
 	}

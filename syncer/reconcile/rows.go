@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 
 	"dibs/internal/sqlstore"
 	"dibs/lua"
@@ -28,54 +27,42 @@ type snapshot struct {
 
 // snapshot reads as much as depth asks for.
 func (r *Reconciler) snapshot(ctx context.Context, id string, depth Depth) (*snapshot, error) {
-	pool, err := r.cfg.DB.DB()
-	if err != nil {
-		return nil, fmt.Errorf("syncer: compare: %w", err)
-	}
-	tx, err := pool.BeginTx(ctx, &sql.TxOptions{Isolation: sqlstore.SnapshotIsolation(r.cfg.DB), ReadOnly: r.cfg.DB.Name() != "sqlite"})
-	if err != nil {
-		return nil, fmt.Errorf("syncer: compare: %w", err)
-	}
-	defer func() { _ = tx.Rollback() }() // it only read
 	s := &snapshot{}
-	if err := readBooks(ctx, tx, id, &s.campaign); err != nil {
-		return nil, err
-	}
-	if s.untold, err = countUntold(ctx, tx, id); err != nil {
-		return nil, err
-	}
-	if s.parked, err = writer.ReadParked(ctx, tx, id); err != nil {
-		return nil, err
-	}
-	if depth >= DepthRows {
+	return s, sqlstore.InSnapshot(ctx, r.db, func(tx *sql.Tx) (err error) {
+		if err := readBooks(ctx, tx, id, &s.campaign); err != nil {
+			return err
+		}
+		if s.untold, err = countUntold(ctx, tx, id); err != nil {
+			return err
+		}
+		if s.parked, err = writer.ReadParked(ctx, tx, id); err != nil || depth < DepthRows {
+			return err
+		}
 		if s.rows, err = countRows(ctx, tx, id); err != nil {
-			return nil, err
+			return err
 		}
 		if s.campaign.Kind == models.KindPacket {
 			if s.packets, err = countPackets(ctx, tx, id, s.rows.Claims, depth >= DepthUsers); err != nil {
-				return nil, err
+				return err
 			}
 		}
-	}
-	if depth >= DepthUsers {
-		s.users, err = readUsers(ctx, tx, r.cfg.DB.Name(), &s.campaign, s.parked)
-	}
-	return s, err
+		if depth >= DepthUsers {
+			s.users, err = readUsers(ctx, tx, r.db.Name(), &s.campaign, s.parked)
+		}
+		return err
+	})
 }
 
 // readBooks reads what comparisons and repairs need of a campaign.
 func readBooks(ctx context.Context, tx *sql.Tx, id string, c *models.Campaign) error {
 	err := tx.QueryRowContext(ctx, "SELECT id, kind, `partition`, time_zone, total, version, applied_version, epoch, residency,"+
-		" residency_reason, remaining, claimed, synced_seq, lost_claims, released_claims FROM campaigns WHERE id = ?", id).
+		" residency_reason, residency_at, remaining, claimed, synced_seq, lost_claims, released_claims FROM campaigns WHERE id = ?", id).
 		Scan(&c.ID, &c.Kind, &c.Partition, &c.TimeZone, &c.Total, &c.Version, &c.AppliedVersion, &c.Epoch, &c.Residency, &c.ResidencyReason,
-			&c.Remaining, &c.Claimed, &c.SyncedSeq, &c.LostClaims, &c.ReleasedClaims)
+			&c.ResidencyAt, &c.Remaining, &c.Claimed, &c.SyncedSeq, &c.LostClaims, &c.ReleasedClaims)
 	if errors.Is(err, sql.ErrNoRows) {
-		return fmt.Errorf("syncer: campaign %s: %w", id, models.ErrNotFound)
+		return models.ErrNotFound
 	}
-	if err != nil {
-		return fmt.Errorf("syncer: campaign %s: %w", id, err)
-	}
-	return nil
+	return err
 }
 
 func countRows(ctx context.Context, tx *sql.Tx, id string) (*RowFigures, error) {
@@ -83,10 +70,7 @@ func countRows(ctx context.Context, tx *sql.Tx, id string) (*RowFigures, error) 
 	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(CASE WHEN "+liveClaims+" THEN quantity ELSE 0 END), 0),"+
 		" COALESCE(MAX(seq), 0), COALESCE(SUM(CASE WHEN "+liveClaims+" THEN 0 ELSE 1 END), 0)"+
 		" FROM claims WHERE campaign_id = ? AND shard = 0", id).Scan(&rows.Claims, &rows.Units, &rows.Last, &rows.Released)
-	if err != nil {
-		return nil, fmt.Errorf("syncer: count claims of %s: %w", id, err)
-	}
-	return &rows, nil
+	return &rows, err
 }
 
 // readUsers adds up what each user holds, as a load into Redis would.

@@ -14,9 +14,9 @@ const usersNamedMost = 10
 // meanwhile; then nothing was found out.
 func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err error) {
 	c := &l.snap.campaign
-	n, err := l.r.cfg.Scripts.CountClaimRecords(ctx, c.ID)
+	n, err := l.r.scripts.CountClaimRecords(ctx, c.ID)
 	if err != nil {
-		return false, fmt.Errorf("syncer: compare %s: %w", c.ID, err)
+		return false, err
 	}
 	var users []string
 	if l.depth >= DepthUsers {
@@ -28,7 +28,7 @@ func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err
 	if err != nil {
 		return false, err
 	}
-	again, err := l.r.cfg.Scripts.State(ctx, c.ID)
+	again, err := l.r.scripts.State(ctx, c.ID)
 	if err != nil || again.Seq != state.Seq || again.Epoch != state.Epoch || again.Released != state.Released ||
 		again.Pushed != state.Pushed || again.Status != state.Status {
 		return false, nil //nolint:nilerr // the next look will tell
@@ -46,14 +46,14 @@ func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err
 // users returns a line for each user whose record in Redis is not what the rows add up to.
 func (l *look) users(ctx context.Context, id string) ([]string, error) {
 	d, seen := userDifferences{}, make(map[string]bool)
-	err := l.r.cfg.Scripts.ScanUserRecords(ctx, id, func(user, record string) {
+	err := l.r.scripts.ScanUserRecords(ctx, id, func(user, record string) {
 		seen[user] = true
 		if line := l.snap.users.Compare(user, record); line != "" {
 			d.add(user, line)
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("syncer: compare %s: %w", id, err)
+		return nil, err
 	}
 	for user, units := range l.snap.users.Units() {
 		if !seen[user] {

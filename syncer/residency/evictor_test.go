@@ -65,7 +65,7 @@ func TestEvictor_LetsBeWhatIsNotIdleOrNotSynced(t *testing.T) {
 	require.Zero(t, h.Evict(time.Millisecond), "MySQL lacks a claim")
 	h.Sync()
 	require.Zero(t, h.Evict(time.Hour), "just claimed from")
-	require.NoError(t, h.Db.Exec("UPDATE campaigns SET version = version + 1 WHERE id = ?", id).Error)
+	require.NoError(t, h.DB.Exec("UPDATE campaigns SET version = version + 1 WHERE id = ?", id).Error)
 	require.Zero(t, h.Evict(time.Millisecond), "a change is on its way")
 	require.NoError(t, h.Hydrate(id))
 	require.NoError(t, h.Scripts.Fence(t.Context(), id, 1))
@@ -84,7 +84,7 @@ func TestEvictor_KeepsWhatIsAwaited(t *testing.T) {
 	begun := h.Create(10, func(c *models.Campaign) { c.StartsAt = &past })
 	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, 5*time.Second, 5*time.Millisecond)
 	require.Equal(t, models.ResidencyEvicted, h.Residency(begun))
-	_, err := syncertest.NewCampaigns(t, h.Db, h.Scripts).Change(t.Context(), id, models.Change{StartsAt: &past})
+	_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{StartsAt: &past})
 	require.NoError(t, err)
 	require.Zero(t, h.Evict(time.Hour), "it began of late")
 	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, 5*time.Second, 5*time.Millisecond)
@@ -103,7 +103,7 @@ func TestEvictor_WhereverItDiesTheNextOneCompletesIt(t *testing.T) {
 			h.Sync()
 			time.Sleep(2 * time.Millisecond) //nolint:forbidigo // its idle time, by Redis' clock
 			require.PanicsWithValue(t, syncertest.Died{}, func() {
-				_, _ = residency.EvictWithStep(t.Context(), syncertest.NewEvictor(t, h.Db, h.Scripts, time.Millisecond), func(step string) {
+				_, _ = residency.EvictWithStep(t.Context(), syncertest.NewEvictor(t, h.DB, h.Scripts, time.Millisecond), func(step string) {
 					if step == last {
 						panic(syncertest.Died{})
 					}
@@ -118,7 +118,7 @@ func TestEvictor_WhereverItDiesTheNextOneCompletesIt(t *testing.T) {
 					require.Empty(t, h.KeysOf(id), name)
 				}
 			case "late": // Redis is put back meanwhile: the mark belongs to an earlier load
-				require.NoError(t, h.Rdb.Set(t.Context(), lua.KeysOf(id, 0).Evicted, "1:0", 0).Err())
+				require.NoError(t, h.Redis.Set(t.Context(), lua.KeysOf(id, 0).Evicted, "1:0", 0).Err())
 			}
 			require.NoError(t, h.Hydrate(id), name)
 			require.Equal(t, []string{"", ":keys", ":users"}, h.KeysOf(id), name)
@@ -138,7 +138,7 @@ func TestEvictor_RacesWithClaimsAndLosesNone(t *testing.T) {
 	const units = 400
 	id := h.Create(units, nil)
 	stop, done := make(chan struct{}), make(chan error, 1)
-	evictor := syncertest.NewEvictor(t, h.Db, h.Scripts, 3*time.Millisecond)
+	evictor := syncertest.NewEvictor(t, h.DB, h.Scripts, 3*time.Millisecond)
 	go func() {
 		for {
 			select {
@@ -185,7 +185,7 @@ func TestEvictor_ALateRecordLeavesANewerLoadResident(t *testing.T) {
 	h := syncertest.NewStack(t)
 	id := h.Create(2, nil)
 	time.Sleep(2 * time.Millisecond) //nolint:forbidigo // its idle time, by Redis' clock
-	_, err := residency.EvictWithStep(t.Context(), syncertest.NewEvictor(t, h.Db, h.Scripts, time.Millisecond), func(step string) {
+	_, err := residency.EvictWithStep(t.Context(), syncertest.NewEvictor(t, h.DB, h.Scripts, time.Millisecond), func(step string) {
 		if step == "gone" {
 			require.NoError(t, h.Hydrate(id))
 		}

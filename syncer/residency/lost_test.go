@@ -41,7 +41,7 @@ func TestLost_AKeyThatVanishedComesBackOnceItsClaimsAreInMySQL(t *testing.T) {
 			require.Equal(t, int64(1), lostCount(h))
 
 			h.Sync()
-			n, err := syncertest.NewResumer(t, h.Db, h.Scripts).Resume(t.Context())
+			n, err := syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, 1, n, "proven, and back by itself")
 			require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeClaimed, models.OutcomeClaimed, models.OutcomeSoldOut},
@@ -55,7 +55,7 @@ func TestLost_AKeyThatVanishedComesBackOnceItsClaimsAreInMySQL(t *testing.T) {
 
 func lostCount(h *syncertest.Stack) (n int64) {
 	h.T.Helper()
-	require.NoError(h.T, h.Db.Raw("SELECT COUNT(*) FROM campaigns WHERE residency = 'lost'").Row().Scan(&n))
+	require.NoError(h.T, h.DB.Raw("SELECT COUNT(*) FROM campaigns WHERE residency = 'lost'").Row().Scan(&n))
 	return n
 }
 
@@ -67,12 +67,12 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	h.Claim(evicted, syncertest.Ask("u", "k"))
 	h.Sync()
 	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, 5*time.Second, time.Millisecond)
-	never := syncertest.Stored(t, h.Db, h.Scripts, 2)
+	never := syncertest.Stored(t, h.DB, h.Scripts, 2)
 	resident := h.Create(4, nil)
 	h.Claim(resident, syncertest.Ask("u", "k"))
 	h.Sync()
 	h.Claim(resident, syncertest.Ask("v", ""), syncertest.Ask("w", "")) // nobody will ever know of these
-	require.NoError(t, h.Rdb.FlushAll(t.Context()).Err())               //nolint:forbidigo // its own Redis, and the fault itself
+	require.NoError(t, h.Redis.FlushAll(t.Context()).Err())             //nolint:forbidigo // its own Redis, and the fault itself
 	h.Group()
 
 	require.NoError(t, h.Hydrate(never))
@@ -81,7 +81,7 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	require.ErrorIs(t, h.Hydrate(resident), campaigns.ErrLost)
 	require.False(t, h.Claim(resident, syncertest.Ask("x", ""))[0].Outcome.Took())
 	h.Sync()
-	_, err := syncertest.NewResumer(t, h.Db, h.Scripts).Resume(t.Context())
+	_, err := syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
 	require.NoError(t, err)
 	require.ErrorIs(t, h.Hydrate(resident), campaigns.ErrLost, "time proves nothing")
 	_, err = h.Hydrator().Rebuild(t.Context(), resident, false)
@@ -110,11 +110,11 @@ func TestLost_WhenEveryClaimIsLostTheStockIsSoldAnew(t *testing.T) {
 	h := syncertest.NewStack(t)
 	id := h.Create(3, func(c *models.Campaign) { c.PerUser = 1 })
 	_, now := h.ClaimAfter(id, lua.Position{}, syncertest.Asks("gone", 2)...)
-	require.NoError(t, h.Rdb.FlushAll(t.Context()).Err()) //nolint:forbidigo // its own Redis, and the fault itself
+	require.NoError(t, h.Redis.FlushAll(t.Context()).Err()) //nolint:forbidigo // its own Redis, and the fault itself
 	h.Group()
 	_, err := h.Hydrator().Recover(t.Context(), id, now.Position)
 	require.ErrorIs(t, err, campaigns.ErrLost)
-	done, err := h.Reconciler(nil).Repair(t.Context(), id, reconcile.RepairHow{})
+	done, err := h.Reconciler().Repair(t.Context(), id, reconcile.RepairHow{})
 	require.NoError(t, err)
 	require.Empty(t, done.Left.Differences)
 	require.Equal(t, int64(2), h.Campaign(id).LostClaims)
@@ -133,11 +133,11 @@ func TestLost_ARedisThatForgotAChangeIsToldAgain(t *testing.T) {
 	id := h.Create(100, nil)
 	h.Claim(id, syncertest.Asks("early", 3)...)
 	h.Sync()
-	_, err := residency.NewStreamWatcher(h.Db, h.Scripts, syncertest.Quiet()).Watch(t.Context())
+	_, err := residency.NewStreamWatcher(h.DB, h.Scripts, syncertest.Quiet()).Watch(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, h.Rdb.Save(t.Context()).Err())
+	require.NoError(t, h.Redis.Save(t.Context()).Err())
 	paused, total := models.StatusPaused, int64(5)
-	_, err = syncertest.NewCampaigns(t, h.Db, h.Scripts).Change(t.Context(), id, models.Change{Status: &paused, Total: &total})
+	_, err = syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Status: &paused, Total: &total})
 	require.NoError(t, err)
 	require.Equal(t, models.OutcomePaused, h.Claim(id, syncertest.Ask("x", ""))[0].Outcome)
 	h.Server.Kill()
@@ -147,7 +147,7 @@ func TestLost_ARedisThatForgotAChangeIsToldAgain(t *testing.T) {
 	require.Equal(t, models.StatusOpen, state.Status, "it forgot")
 
 	require.Contains(t, fmt.Sprint(h.Compare(id).Differences), "redis went back: it works by definition 1,")
-	_, err = h.Reconciler(nil).Reconcile(t.Context())
+	_, err = h.Reconciler().Reconcile(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, h.Compare(id).Differences)
 	require.Equal(t, models.OutcomePaused, h.Claim(id, syncertest.Ask("x", ""))[0].Outcome)
@@ -163,17 +163,17 @@ func TestLost_ARedisThatWentBackIsFencedAndRepaired(t *testing.T) {
 	id, quiet1 := h.Create(10, nil), h.Create(10, nil)
 	h.Claim(id, syncertest.Ask("a", "a"))
 	h.Sync()
-	marker := residency.NewStreamWatcher(h.Db, h.Scripts, syncertest.Quiet())
+	marker := residency.NewStreamWatcher(h.DB, h.Scripts, syncertest.Quiet())
 	broken, err := marker.Watch(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, broken)
-	require.NoError(t, h.Rdb.Save(t.Context()).Err())
+	require.NoError(t, h.Redis.Save(t.Context()).Err())
 	_, now := h.ClaimAfter(id, lua.Position{}, syncertest.Ask("b", "b"), syncertest.Ask("c", "c"))
 	h.Sync() // b and c have their rows
 	h.Claim(id, syncertest.Ask("d", ""))
 	_, err = marker.Watch(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, h.Rdb.ConfigSet(t.Context(), "save", "").Err())
+	require.NoError(t, h.Redis.ConfigSet(t.Context(), "save", "").Err())
 	h.Server.Kill()
 	h.Server.Start()
 
@@ -187,7 +187,7 @@ func TestLost_ARedisThatWentBackIsFencedAndRepaired(t *testing.T) {
 	_, err = h.Hydrator().Recover(t.Context(), id, now.Position)
 	require.ErrorIs(t, err, campaigns.ErrLost)
 	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("e", ""))[0].Outcome, "fenced for those, too, who saw nothing")
-	_, err = syncertest.NewResumer(t, h.Db, h.Scripts).Resume(t.Context())
+	_, err = syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, models.ResidencyLost, h.Residency(quiet1), "it may have had claims as well")
 
@@ -209,9 +209,9 @@ func TestLost_ControlWithoutAWatermarkAnOldSnapshotOversells(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.Create(2, nil)
-	require.NoError(t, h.Rdb.Save(t.Context()).Err())
+	require.NoError(t, h.Redis.Save(t.Context()).Err())
 	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("a", ""))[0].Outcome)
-	require.NoError(t, h.Rdb.ConfigSet(t.Context(), "save", "").Err())
+	require.NoError(t, h.Redis.ConfigSet(t.Context(), "save", "").Err())
 	h.Server.Kill()
 	h.Server.Start()
 	taken := 1
@@ -275,7 +275,7 @@ func rush(h *syncertest.Stack, id string, units int, reload func() error) int64 
 					}
 				}
 				if g == 0 && i%40 == 39 && taken.Load() < int64(units) {
-					if err := h.Rdb.PExpire(h.T.Context(), k.State, time.Millisecond).Err(); err != nil {
+					if err := h.Redis.PExpire(h.T.Context(), k.State, time.Millisecond).Err(); err != nil {
 						return err
 					}
 				}
@@ -306,7 +306,7 @@ func rush(h *syncertest.Stack, id string, units int, reload func() error) int64 
 func TestHydrator_AThousandFirstClaimsLoadOnce(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
-	id := syncertest.Stored(t, h.Db, h.Scripts, 400)
+	id := syncertest.Stored(t, h.DB, h.Scripts, 400)
 	var processes []*residency.Hydrator
 	for range 4 {
 		processes = append(processes, h.Hydrator())
@@ -382,7 +382,7 @@ func TestRebuild_RefusesRowsThatDoNotAddUp(t *testing.T) {
 		id := h.Create(9, nil)
 		h.Claim(id, syncertest.Asks("u", 4)...)
 		h.Sync()
-		require.NoError(t, h.Db.Exec(damage, id).Error)
+		require.NoError(t, h.DB.Exec(damage, id).Error)
 		h.Lose(id, syncertest.WholeCampaign)
 		require.ErrorIs(t, h.Hydrate(id), campaigns.ErrLost, name)
 		require.Equal(t, models.ResidencyLost, h.Residency(id), name)

@@ -18,7 +18,7 @@ func TestLost_IsFencedBeforeItIsRecorded(t *testing.T) {
 	id := h.Create(5, nil)
 	h.Claim(id, syncertest.Ask("u", ""), syncertest.Ask("v", ""))
 	h.Sync()
-	require.NoError(t, h.Rdb.HSet(t.Context(), h.Keys(id).State, "seq", 1).Err(), "it forgot a claim")
+	require.NoError(t, h.Redis.HSet(t.Context(), h.Keys(id).State, "seq", 1).Err(), "it forgot a claim")
 	require.NoError(t, h.Hydrator().Examine(t.Context(), id))
 	require.Equal(t, models.ResidencyLost, h.Residency(id))
 	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("w", ""))[0].Outcome)

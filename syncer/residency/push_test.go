@@ -109,11 +109,11 @@ func TestPush_TheSweeperTellsWhatWasNotTold(t *testing.T) {
 	h := syncertest.NewStack(t)
 	id := h.OpenPackets(syncertest.ListOf("x", 10))
 	faulty := &syncertest.PushFails{Scripts: h.Scripts}
-	_, err := syncertest.NewCampaigns(t, h.Db, faulty).AddPackets(t.Context(), id, syncertest.ListOf("y", 10))
+	_, err := syncertest.NewCampaigns(t, h.DB, faulty).AddPackets(t.Context(), id, syncertest.ListOf("y", 10))
 	require.NoError(t, err, "the packets are in mysql")
 	require.EqualValues(t, 10, h.InLists(id))
 	require.EqualValues(t, 20, h.Campaign(id).Remaining, "never below what redis says")
-	n, err := syncertest.NewResumer(t, h.Db, h.Scripts).Resume(t.Context())
+	n, err := syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	h.RequireOwners(id, 0)

@@ -20,8 +20,8 @@ func TestRebuild_GoesThroughWhileClaimsAreReleased(t *testing.T) {
 		id := h.Create(3, func(c *models.Campaign) { c.PerUser = 1 })
 		ids := h.Take(id, syncertest.Ask("u", ""), syncertest.Ask("v", ""), syncertest.Ask("w", ""))
 		h.Lose(id, syncertest.WholeCampaign)
-		relay := resolve.NewRelay(h.Db, h.Scripts, nil)
-		resolver := resolve.NewResolver(h.Db, relay, syncertest.Quiet())
+		relay := resolve.NewRelay(h.DB, h.Scripts, nil)
+		resolver := resolve.NewResolver(h.DB, relay, syncertest.Quiet())
 		release := func(step string) {
 			if step == "staged" && len(ids) > 1 {
 				_, err := resolver.Release(t.Context(), ids[0], "")
@@ -32,8 +32,8 @@ func TestRebuild_GoesThroughWhileClaimsAreReleased(t *testing.T) {
 		require.NoError(t, residency.LoadWithStep(t.Context(), h.Hydrator(), id, force, release))
 		require.Len(t, ids, 2, "one was released")
 		require.Equal(t, int64(2), h.Campaign(id).LoadAttempts, "the first try is the last one")
-		syncertest.ApplyOutbox(t, h.Db, relay)
-		require.Zero(t, syncertest.Unapplied(t, h.Db))
+		syncertest.ApplyOutbox(t, h.DB, relay)
+		require.Zero(t, syncertest.Unapplied(t, h.DB))
 		require.Equal(t, []models.Outcome{models.OutcomeUserLimit, models.OutcomeClaimed, models.OutcomeSoldOut},
 			syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("v", ""), syncertest.Ask("u", ""), syncertest.Ask("x", ""))))
 		h.Sync()
@@ -68,8 +68,8 @@ func TestReconcile_FencesACampaignThatRedisHoldsFewerClaimsOf(t *testing.T) {
 	id := h.Create(5, nil)
 	h.Claim(id, syncertest.Asks("u", 3)...)
 	h.Sync()
-	require.NoError(t, h.Rdb.HSet(t.Context(), h.Keys(id).State, "seq", 1, "taken", 1).Err(), "it forgot two claims")
-	_, err := h.Reconciler(nil).Reconcile(t.Context())
+	require.NoError(t, h.Redis.HSet(t.Context(), h.Keys(id).State, "seq", 1, "taken", 1).Err(), "it forgot two claims")
+	_, err := h.Reconciler().Reconcile(t.Context())
 	require.NoError(t, err)
 	require.Greater(t, h.Campaign(id).Epoch, int64(1), "loaded again, from the rows")
 	require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeClaimed, models.OutcomeSoldOut},

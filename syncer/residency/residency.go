@@ -24,7 +24,9 @@ func (h *Hydrator) load(ctx context.Context, id string, round loadRound) (Rebuil
 	renewed := make(chan struct{})
 	go func() {
 		defer close(renewed)
-		lock.RenewUntil(ctx, func() { cancel(fmt.Errorf("%w: the lock of %s was lost", lua.ErrUnavailable, id)) })
+		if err := lock.RenewUntil(ctx); err != nil {
+			cancel(fmt.Errorf("%w: %w", lua.ErrUnavailable, err))
+		}
 	}()
 	defer func() {
 		cancel(nil)

@@ -28,7 +28,7 @@ func clocked(t testing.TB, db *gorm.DB) (h *syncertest.Stack, ms *atomic.Int64) 
 	server := testenv.Redis(t)
 	scripts, err := lua.New(server.Client(), lua.Options{ServerClock: ms.Load})
 	require.NoError(t, err)
-	h = &syncertest.Stack{T: t, Server: server, Rdb: server.Client(), Db: db, Scripts: scripts}
+	h = &syncertest.Stack{T: t, Server: server, Redis: server.Client(), DB: db, Scripts: scripts}
 	h.Writer = syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
 	h.Group()
 	return h, ms
@@ -215,7 +215,7 @@ func unsynced(h *syncertest.Stack) (all []models.Event) {
 	h.T.Helper()
 	unread, err := h.Scripts.Unread(h.T.Context(), 0, "syncer")
 	require.NoError(h.T, err)
-	entries, err := h.Rdb.XRange(h.T.Context(), lua.StreamKey(0), "("+unread.Delivered.String(), "+").Result()
+	entries, err := h.Redis.XRange(h.T.Context(), lua.StreamKey(0), "("+unread.Delivered.String(), "+").Result()
 	require.NoError(h.T, err)
 	for _, entry := range entries {
 		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
@@ -273,7 +273,7 @@ func TestExpirer_RacesRedeemAndRelease(t *testing.T) {
 	counts := map[models.ClaimStatus]int64{}
 	for i, claim := range ids {
 		var status models.ClaimStatus
-		require.NoError(t, h.Db.Raw("SELECT status FROM claims WHERE id = ?", claim).Scan(&status).Error)
+		require.NoError(t, h.DB.Raw("SELECT status FROM claims WHERE id = ?", claim).Scan(&status).Error)
 		counts[status]++
 		require.Equal(t, status != models.ClaimExpired, won[i].Load() == 1, "%s, won %d times", status, won[i].Load())
 	}

@@ -63,13 +63,13 @@ func ends(h *syncertest.Stack, id string) map[string]models.Event {
 func requireEnded(h *syncertest.Stack, id string, taken int) {
 	h.T.Helper()
 	require.Empty(h.T, wrongEnd(h, id, taken))
-	require.Zero(h.T, syncertest.Unapplied(h.T, h.Db))
+	require.Zero(h.T, syncertest.Unapplied(h.T, h.DB))
 }
 
 func wrongEnd(h *syncertest.Stack, id string, taken int) string {
 	h.T.Helper()
 	var put, credited, back, owners, returned int64
-	for _, p := range syncertest.PacketsOf(h.T, h.Db, id) {
+	for _, p := range syncertest.PacketsOf(h.T, h.DB, id) {
 		put += p.Amount
 		switch {
 		case p.ClaimID != nil && p.ReturnedAt == nil:
@@ -96,7 +96,7 @@ func wrongEnd(h *syncertest.Stack, id string, taken int) string {
 	}
 	want := []any{int64(taken), back, returned, put, "boss", "CNY"}
 	if have := []any{owners, told, *end.Remaining, credited + told, end.UserID, end.Currency}; fmt.Sprint(have) != fmt.Sprint(want) {
-		return fmt.Sprintf("have %v, want %v; %d parked", have, want, len(syncertest.ParkedIDs(h.T, h.Db)))
+		return fmt.Sprintf("have %v, want %v; %d parked", have, want, len(syncertest.ParkedIDs(h.T, h.DB)))
 	}
 	return ""
 }
@@ -233,7 +233,7 @@ func TestCloser_WaitsForAParkedClaimThatTheCountHides(t *testing.T) {
 	h.Sync()
 	require.Equal(t, 1, h.ParkedRows(id, "discarded_at IS NULL"))
 	var place int64
-	require.NoError(t, h.Db.Raw("SELECT JSON_VALUE(CONVERT(payload USING utf8mb4), '$.seq') FROM parked_events").Scan(&place).Error)
+	require.NoError(t, h.DB.Raw("SELECT JSON_VALUE(CONVERT(payload USING utf8mb4), '$.seq') FROM parked_events").Scan(&place).Error)
 	h.Exec("UPDATE claims SET seq = ? WHERE campaign_id = ? AND seq = 6", place, id)
 	h.Exec("UPDATE campaigns SET synced_seq = 6 WHERE id = ?", id)
 	h.Shut(id)
@@ -242,7 +242,7 @@ func TestCloser_WaitsForAParkedClaimThatTheCountHides(t *testing.T) {
 	require.ErrorIs(t, err, resolve.ErrUndrained)
 	require.ErrorContains(t, err, "of user u-3")
 	require.Empty(t, ends(h, id))
-	for _, p := range syncertest.PacketsOf(t, h.Db, id) {
+	for _, p := range syncertest.PacketsOf(t, h.DB, id) {
 		require.Nil(t, p.ReturnedAt)
 	}
 }
@@ -283,9 +283,9 @@ func TestCloser_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
 // forgetfulRedis returns what has Redis hold the state that it holds now once more: it died before that went to its disk.
 func forgetfulRedis(h *syncertest.Stack, id string) (forget func()) {
 	h.T.Helper()
-	state, err := h.Rdb.HGetAll(h.T.Context(), h.Keys(id).State).Result()
+	state, err := h.Redis.HGetAll(h.T.Context(), h.Keys(id).State).Result()
 	require.NoError(h.T, err)
-	return func() { require.NoError(h.T, h.Rdb.HSet(h.T.Context(), h.Keys(id).State, state).Err()) }
+	return func() { require.NoError(h.T, h.Redis.HSet(h.T.Context(), h.Keys(id).State, state).Err()) }
 }
 
 // Redis dies in the second before the close is on its disk, and gives a packet away again: the closer has not returned it yet.
@@ -330,7 +330,7 @@ func TestCloser_WithoutRestingReturnsWhatAForgetfulRedisGivesAway(t *testing.T) 
 	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
 	h.Sync()
 	require.NotEmpty(t, wrongEnd(h, id, 5))
-	require.Len(t, syncertest.ParkedIDs(t, h.Db), 1, "the flush does not give away what went back")
+	require.Len(t, syncertest.ParkedIDs(t, h.DB), 1, "the flush does not give away what went back")
 }
 
 // The books say that it left Redis, and Redis has it: it may give packets away still.
@@ -358,5 +358,5 @@ func TestCloser_WithoutWaitingReturnsWhatWasTaken(t *testing.T) {
 	require.NoError(t, err)
 	h.Sync()
 	require.NotEmpty(t, wrongEnd(h, id, 6))
-	require.Len(t, syncertest.ParkedIDs(t, h.Db), 3, "the flush does not give away what went back")
+	require.Len(t, syncertest.ParkedIDs(t, h.DB), 3, "the flush does not give away what went back")
 }

@@ -71,8 +71,8 @@ func TestRelay_TellsWhatIsLeftOldestFirstAndOnce(t *testing.T) {
 func TestRelay_LeavesYoungRowsToTheirWriter(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
-	putEvent(t, h.Db, "a")
-	r := resolve.RelayAfter(resolve.NewRelay(h.Db, h.Scripts, nil), time.Hour)
+	putEvent(t, h.DB, "a")
+	r := resolve.RelayAfter(resolve.NewRelay(h.DB, h.Scripts, nil), time.Hour)
 	n, err := r.Relay(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n)
@@ -82,16 +82,16 @@ func TestRelay_WaitsForARedisThatIsAway(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	reg := prometheus.NewRegistry()
-	r := resolve.Eager(resolve.NewRelay(h.Db, h.Scripts, reg))
-	id := putEvent(t, h.Db, "a")
-	require.NoError(t, h.Db.Exec("UPDATE outbox SET created_at = '2026-01-01 00:00:00.000'").Error)
-	require.NoError(t, h.Rdb.Rename(t.Context(), lua.StreamKey(0), "aside").Err())
-	require.NoError(t, h.Rdb.Set(t.Context(), lua.StreamKey(0), "not a stream", 0).Err())
+	r := resolve.Eager(resolve.NewRelay(h.DB, h.Scripts, reg))
+	id := putEvent(t, h.DB, "a")
+	require.NoError(t, h.DB.Exec("UPDATE outbox SET created_at = '2026-01-01 00:00:00.000'").Error)
+	require.NoError(t, h.Redis.Rename(t.Context(), lua.StreamKey(0), "aside").Err())
+	require.NoError(t, h.Redis.Set(t.Context(), lua.StreamKey(0), "not a stream", 0).Err())
 	_, err := r.Relay(t.Context())
 	require.ErrorIs(t, err, lua.ErrUnavailable)
-	require.Equal(t, int64(1), syncertest.Unapplied(t, h.Db))
+	require.Equal(t, int64(1), syncertest.Unapplied(t, h.DB))
 	require.Greater(t, gaugeOf(t, reg, "dibs_outbox_oldest_seconds"), 3600.0)
-	require.NoError(t, h.Rdb.Rename(t.Context(), "aside", lua.StreamKey(0)).Err())
+	require.NoError(t, h.Redis.Rename(t.Context(), "aside", lua.StreamKey(0)).Err())
 	_, err = r.Relay(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{id}, streamed(t, h.Server))
@@ -113,7 +113,7 @@ func TestRelay_ABadRowDoesNotBlockTheOthersOfItsCampaign(t *testing.T) {
 	id := h.Create(10, nil)
 	var ids []string
 	for range 5 {
-		ids = append(ids, putEvent(t, h.Db, id))
+		ids = append(ids, putEvent(t, h.DB, id))
 	}
 	h.Exec("UPDATE outbox SET kind = 'novelty' WHERE id = ?", ids[1])
 	h.Exec("UPDATE outbox SET kind = 'release' WHERE id = ?", ids[3]) // its event is of something else
@@ -122,7 +122,7 @@ func TestRelay_ABadRowDoesNotBlockTheOthersOfItsCampaign(t *testing.T) {
 	require.ErrorContains(t, err, ids[3])
 	require.Equal(t, 3, n)
 	require.Equal(t, []string{ids[0], ids[2], ids[4]}, streamed(t, h.Server))
-	require.Equal(t, []string{ids[1], ids[3]}, unapplied(t, h.Db))
+	require.Equal(t, []string{ids[1], ids[3]}, unapplied(t, h.DB))
 }
 
 // A release that contradicts what Redis holds stays in the outbox and is told; its neighbours in the same call are applied.
@@ -136,13 +136,13 @@ func TestRelay_ADamagedReleaseStaysAndItsNeighboursAreApplied(t *testing.T) {
 			_, _ = resolve.ResolverWithStep(resolver(h), step).Release(t.Context(), claim, "")
 		}))
 	}
-	rows := unapplied(t, h.Db)
+	rows := unapplied(t, h.DB)
 	require.Len(t, rows, 3)
-	require.NoError(t, h.Rdb.HDel(t.Context(), h.Keys(id).Users, "u-1").Err())
+	require.NoError(t, h.Redis.HDel(t.Context(), h.Keys(id).Users, "u-1").Err())
 	n, err := relay(h).Relay(t.Context())
 	require.ErrorContains(t, err, "redis does not hold claim "+claims[1]+" as mysql does")
 	require.Equal(t, 2, n)
-	require.Equal(t, rows[1:2], unapplied(t, h.Db))
+	require.Equal(t, rows[1:2], unapplied(t, h.DB))
 	state, err := h.Scripts.State(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 2}, []int64{state.Taken, state.Released})
@@ -153,7 +153,7 @@ func TestRelay_ARowThatWasNotMarkedIsToldAgain(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	r := relay(h)
-	id := putEvent(t, h.Db, "a")
+	id := putEvent(t, h.DB, "a")
 	require.Panics(t, func() {
 		_, _ = resolve.RelayWithStep(relay(h), func(name string) {
 			if name == "applied" {
@@ -164,7 +164,7 @@ func TestRelay_ARowThatWasNotMarkedIsToldAgain(t *testing.T) {
 	_, err := r.Relay(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{id, id}, streamed(t, h.Server))
-	require.Zero(t, syncertest.Unapplied(t, h.Db))
+	require.Zero(t, syncertest.Unapplied(t, h.DB))
 }
 
 // gaugeOf is the value of a figure without labels.

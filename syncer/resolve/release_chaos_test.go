@@ -70,7 +70,7 @@ func TestResolver_ReleasesAmongEvictionsRestocksAndRebuilds(t *testing.T) {
 		case 5:
 			if random.IntN(2) == 0 {
 				total += int64(random.IntN(5))
-				_, err := syncertest.NewCampaigns(t, h.Db, h.Scripts).Change(t.Context(), id, models.Change{Total: &total})
+				_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Total: &total})
 				require.NoError(t, err)
 			} else {
 				killedAt([]string{"campaign read", "applied", "marked", "none"}[random.IntN(4)], func(step func(string)) {

@@ -27,7 +27,7 @@ type userEnded struct{ total, day, onDay int64 }
 func endedOf(h *syncertest.Stack, id string) *ended {
 	h.T.Helper()
 	e := &ended{users: map[string]*userEnded{}, released: map[string]bool{}, redeem: map[string]bool{}}
-	require.NoError(h.T, h.Db.Where("campaign_id = ?", id).Order("seq").Find(&e.rows).Error)
+	require.NoError(h.T, h.DB.Where("campaign_id = ?", id).Order("seq").Find(&e.rows).Error)
 	for i := range e.rows {
 		e.add(&e.rows[i])
 	}
@@ -72,7 +72,7 @@ func (k *killedResolvers) wrong() (lines []string) {
 	equal("claimed in MySQL, units of live claims", c.Claimed, e.live)
 	equal("remaining in MySQL, total less live", c.Remaining, c.Total-e.live)
 	equal("releases that MySQL counts, claims given back", c.ReleasedClaims, e.back)
-	equal("rows left in outbox, none", syncertest.Unapplied(k.T, k.Db), 0)
+	equal("rows left in outbox, none", syncertest.Unapplied(k.T, k.DB), 0)
 	lines = append(lines, k.usersWrong(e)...)
 	lines = append(lines, k.eventsWrong(e)...)
 	lines = append(lines, k.Compare(k.id).Differences...)
@@ -89,7 +89,7 @@ func (k *killedResolvers) wrong() (lines []string) {
 // usersWrong holds the records of users in Redis against the rows.
 func (k *killedResolvers) usersWrong(e *ended) (lines []string) {
 	k.T.Helper()
-	records, err := k.Rdb.HGetAll(k.T.Context(), k.Keys(k.id).Users).Result()
+	records, err := k.Redis.HGetAll(k.T.Context(), k.Keys(k.id).Users).Result()
 	require.NoError(k.T, err)
 	if len(records) != len(e.users) {
 		lines = append(lines, fmt.Sprintf("users in Redis: %d, of rows %d", len(records), len(e.users)))

@@ -107,7 +107,7 @@ func (k *killedResolvers) killAnywhere() {
 func (k *killedResolvers) sortKill() {
 	k.T.Helper()
 	var rows []string
-	require.NoError(k.T, k.Db.Raw("SELECT id FROM outbox WHERE applied_at IS NULL").Scan(&rows).Error)
+	require.NoError(k.T, k.DB.Raw("SELECT id FROM outbox WHERE applied_at IS NULL").Scan(&rows).Error)
 	k.readOn()
 	left, heard := 0, 0
 	for _, id := range rows {
@@ -133,7 +133,7 @@ func (k *killedResolvers) sortKill() {
 // readOn learns which events came into the stream.
 func (k *killedResolvers) readOn() {
 	k.T.Helper()
-	entries, err := k.Rdb.XRange(k.T.Context(), lua.StreamKey(0), k.read, "+").Result()
+	entries, err := k.Redis.XRange(k.T.Context(), lua.StreamKey(0), k.read, "+").Result()
 	require.NoError(k.T, err)
 	for _, entry := range entries {
 		k.told[entry.Values["_watermill_message_uuid"].(string)] = true
@@ -147,7 +147,7 @@ func (k *killedResolvers) tooMuchBack() string {
 	state, err := k.Scripts.State(k.T.Context(), k.id) // first: MySQL decides before Redis hears
 	require.NoError(k.T, err)
 	var live int64
-	require.NoError(k.T, k.Db.Raw("SELECT COALESCE(SUM(quantity), 0) FROM claims WHERE campaign_id = ? AND status IN ?", k.id,
+	require.NoError(k.T, k.DB.Raw("SELECT COALESCE(SUM(quantity), 0) FROM claims WHERE campaign_id = ? AND status IN ?", k.id,
 		[]models.ClaimStatus{models.ClaimClaimed, models.ClaimRedeemed}).Scan(&live).Error)
 	if state.Taken < live {
 		return fmt.Sprintf("%s: %d while %d are live", takenInRedis, state.Taken, live)

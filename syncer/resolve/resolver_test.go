@@ -22,11 +22,11 @@ import (
 )
 
 func relay(h *syncertest.Stack) *resolve.Relay {
-	return resolve.Eager(resolve.NewRelay(h.Db, h.Scripts, nil))
+	return resolve.Eager(resolve.NewRelay(h.DB, h.Scripts, nil))
 }
 
 func resolver(h *syncertest.Stack) *resolve.Resolver {
-	return resolve.NewResolver(h.Db, relay(h), syncertest.Quiet())
+	return resolve.NewResolver(h.DB, relay(h), syncertest.Quiet())
 }
 
 // requireSame holds Redis, the counters and the rows of a campaign against each other, users and all.
@@ -44,7 +44,7 @@ func TestResolver_EachAnswerOnEachStore(t *testing.T) {
 		server := testenv.Redis(t)
 		scripts, err := lua.New(server.Client(), lua.Options{})
 		require.NoError(t, err)
-		h := &syncertest.Stack{T: t, Server: server, Rdb: server.Client(), Db: db, Scripts: scripts}
+		h := &syncertest.Stack{T: t, Server: server, Redis: server.Client(), DB: db, Scripts: scripts}
 		h.Writer = syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
 		h.Group()
 		id := h.Create(10, func(c *models.Campaign) { c.PerUser, c.HoldForMs = 2, 60_000 })
@@ -101,7 +101,7 @@ func TestResolver_EachAnswerOnEachStore(t *testing.T) {
 // allEvents are the events in the stream.
 func allEvents(h *syncertest.Stack) (all []models.Event) {
 	h.T.Helper()
-	entries, err := h.Rdb.XRange(h.T.Context(), lua.StreamKey(0), "-", "+").Result()
+	entries, err := h.Redis.XRange(h.T.Context(), lua.StreamKey(0), "-", "+").Result()
 	require.NoError(h.T, err)
 	for _, entry := range entries {
 		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
@@ -118,7 +118,7 @@ func TestResolver_ReleasesBesideChangesOfTheTotal(t *testing.T) {
 	id := h.Create(10, nil)
 	ids := h.Take(id, syncertest.Asks("u", 8)...)
 	change := func(total int64) {
-		_, err := syncertest.NewCampaigns(t, h.Db, h.Scripts).Change(t.Context(), id, models.Change{Total: &total})
+		_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Total: &total})
 		require.NoError(t, err)
 	}
 	check := func(want int64) {
@@ -144,7 +144,7 @@ func TestResolver_ReleasesBesideChangesOfTheTotal(t *testing.T) {
 	release(2)
 	check(1)
 	// A change that Redis does not have yet.
-	require.NoError(t, h.Db.Exec("UPDATE campaigns SET total = 3, version = version + 1 WHERE id = ?", id).Error)
+	require.NoError(t, h.DB.Exec("UPDATE campaigns SET total = 3, version = version + 1 WHERE id = ?", id).Error)
 	release(1)
 	require.Equal(t, int64(2), h.Campaign(id).Remaining, "Redis works by a total of 5 still")
 	require.NoError(t, h.Hydrate(id))
@@ -191,7 +191,7 @@ func TestResolver_OneWinnerAClaim(t *testing.T) {
 		require.Equal(t, 1, firsts)
 		require.Len(t, orders, 1, "all are told the same")
 		var status models.ClaimStatus
-		require.NoError(t, h.Db.Raw("SELECT status FROM claims WHERE id = ?", claim).Scan(&status).Error)
+		require.NoError(t, h.DB.Raw("SELECT status FROM claims WHERE id = ?", claim).Scan(&status).Error)
 		if status.Live() {
 			live++
 		}
@@ -286,7 +286,7 @@ func relayAll(h *syncertest.Stack) {
 	require.Eventually(h.T, func() bool {
 		_, err := relay(h).Relay(h.T.Context())
 		require.NoError(h.T, err)
-		return syncertest.Unapplied(h.T, h.Db) == 0
+		return syncertest.Unapplied(h.T, h.DB) == 0
 	}, 10*time.Second, 5*time.Millisecond)
 }
 
@@ -299,11 +299,11 @@ func TestResolver_WithoutTheOutboxQuotaIsLostOrComesTwice(t *testing.T) {
 		ids := h.Take(id, syncertest.Asks("u", 5)...)
 		keys := h.Scripts.KeysOf(id)
 		direct := func(at func(string)) {
-			tx := h.Db.Exec("UPDATE claims SET status = 'released' WHERE id = ? AND status = 'claimed'", ids[0])
+			tx := h.DB.Exec("UPDATE claims SET status = 'released' WHERE id = ? AND status = 'claimed'", ids[0])
 			require.NoError(t, tx.Error)
 			at("between")
 			if tx.RowsAffected == 1 || step == "after" { // who can't know whether it was done does it again
-				require.NoError(t, h.Rdb.HIncrBy(t.Context(), keys.State, "taken", -1).Err())
+				require.NoError(t, h.Redis.HIncrBy(t.Context(), keys.State, "taken", -1).Err())
 			}
 			at("after")
 		}
@@ -324,7 +324,7 @@ func TestHydrator_NoticesAReleaseThatRedisForgot(t *testing.T) {
 	keys := h.Scripts.KeysOf(id)
 	before := map[string]string{}
 	for _, key := range []string{keys.State, keys.Users, keys.Keys} {
-		raw, err := h.Rdb.Dump(t.Context(), key).Result()
+		raw, err := h.Redis.Dump(t.Context(), key).Result()
 		require.NoError(t, err)
 		before[key] = raw
 	}
@@ -333,7 +333,7 @@ func TestHydrator_NoticesAReleaseThatRedisForgot(t *testing.T) {
 	h.Sync()
 	requireSame(h, id)
 	for key, raw := range before {
-		require.NoError(t, h.Rdb.RestoreReplace(t.Context(), key, 0, raw).Err())
+		require.NoError(t, h.Redis.RestoreReplace(t.Context(), key, 0, raw).Err())
 	}
 	found := h.Compare(id)
 	require.Contains(t, fmt.Sprint(found.Differences), "redis knows 0 releases, and was told of 1")

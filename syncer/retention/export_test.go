@@ -19,3 +19,15 @@ func SpendOnATable(p *Pruner, most time.Duration) *Pruner {
 	p.time = most
 	return p
 }
+
+// TrimAtOnce has t trim so many entries with one call.
+func TrimAtOnce(t *Trimmer, entries int64) *Trimmer {
+	t.call = entries
+	return t
+}
+
+// WarnBehind has t warn of groups that are so many entries behind.
+func WarnBehind(t *Trimmer, entries int64) *Trimmer {
+	t.farBehind = entries
+	return t
+}

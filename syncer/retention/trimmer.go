@@ -8,18 +8,15 @@ import (
 	"slices"
 	"time"
 
-	"dibs/internal/sqlstore"
 	"dibs/lua"
 
-	"github.com/jonboulle/clockwork"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Defaults of TrimmerConfig.
 const (
-	DefaultTrimCall  = 10_000  // entries a call: Redis is held for a few milliseconds
-	DefaultTrimCalls = 50      // calls a round: half a million entries a second are beyond any rush
-	DefaultFarBehind = 500_000 // entries; about 100 MB of Redis
+	trimCall  = 10_000  // entries a call: Redis is held for a few milliseconds
+	trimCalls = 50      // calls a round: half a million entries a second are beyond any rush
+	farBehind = 500_000 // entries, about 100 MB of Redis; a group that is further behind is warned of
 )
 
 // Streams is the part of lua.Scripts that a Trimmer uses.
@@ -35,76 +32,36 @@ type Streams interface {
 
 var _ Streams = (*lua.Scripts)(nil)
 
-// TrimmerConfig is how a Trimmer works. Scripts, Groups and Logger are required.
-type TrimmerConfig struct {
-	Scripts Streams
-	Groups  []string // registered consumer groups: made if they are not there
-
-	TrimCall  int64 // entries that one call to Redis may trim
-	TrimCalls int   // calls in one round of a stream
-	FarBehind int64 // entries; a group that is further behind is warned of
-
-	Logger     *slog.Logger
-	Clock      clockwork.Clock
-	Registerer prometheus.Registerer // nil: no metrics
-}
-
-// WithDefaults returns a copy with defaults where nothing is set.
-func (c TrimmerConfig) WithDefaults() TrimmerConfig {
-	sqlstore.OrDefault(&c.TrimCall, DefaultTrimCall)
-	sqlstore.OrDefault(&c.TrimCalls, DefaultTrimCalls)
-	sqlstore.OrDefault(&c.FarBehind, DefaultFarBehind)
-	if c.Clock == nil {
-		c.Clock = clockwork.NewRealClock()
-	}
-	return c
-}
-
-// Validate returns nil, or ErrConfig wrapped with the name of the field.
-func (c TrimmerConfig) Validate() error {
-	switch {
-	case c.Scripts == nil:
-		return sqlstore.Required("Scripts")
-	case c.Logger == nil:
-		return sqlstore.Required("Logger")
-	case len(c.Groups) == 0:
-		return fmt.Errorf("%w: Groups must name the consumer groups whose entries are kept for them", sqlstore.ErrConfig)
-	case c.TrimCall < 1 || c.TrimCalls < 1 || c.FarBehind < 1:
-		return fmt.Errorf("%w: TrimCall, TrimCalls and FarBehind must be positive", sqlstore.ErrConfig)
-	}
-	if slices.Contains(c.Groups, "") {
-		return fmt.Errorf("%w: Groups holds an empty name", sqlstore.ErrConfig)
-	}
-	return nil
-}
-
 // Trimmer takes from the claim streams what every group has acknowledged: every group that a stream has, and every registered one.
 // Any number may run at once, whatever groups each is set up with.
 type Trimmer struct {
-	cfg     TrimmerConfig
-	metrics *trimmerMetrics
-	behind  map[string]bool  // stream and group that were warned of; Trim's own
-	known   map[int][]string // groups with figures, by partition; Trim's own
+	streams    Streams
+	registered []string // groups that are made if they are not there
+	log        *slog.Logger
+	metrics    *trimmerMetrics
+	behind     map[string]bool  // stream and group that were warned of; Trim's own
+	known      map[int][]string // groups with figures, by partition; Trim's own
+
+	call, farBehind int64 // are the constants, but in tests
 }
 
-// NewTrimmer checks cfg and makes a trimmer. It is for one goroutine.
-func NewTrimmer(cfg TrimmerConfig) (*Trimmer, error) {
-	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
-		return nil, err
+// NewTrimmer makes a trimmer, which is for one goroutine; reg may be nil.
+func NewTrimmer(streams Streams, groups []string, log *slog.Logger, reg prometheus.Registerer) *Trimmer {
+	return &Trimmer{
+		streams: streams, registered: groups, log: log, metrics: newTrimmerMetrics(reg),
+		behind: make(map[string]bool), known: make(map[int][]string), call: trimCall, farBehind: farBehind,
 	}
-	return &Trimmer{cfg: cfg, metrics: newTrimmerMetrics(cfg.Registerer), behind: make(map[string]bool), known: make(map[int][]string)}, nil
 }
 
 // Trim goes once over all streams and returns how many entries went. A stream that fails does not keep the others.
 func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 	var failed []error
-	for p := range t.cfg.Scripts.Partitions() {
+	for p := range t.streams.Partitions() {
 		n, err := t.trimStream(ctx, p)
 		trimmed += n
 		if err != nil {
 			t.metrics.forget(p)
-			failed = append(failed, fmt.Errorf("syncer: trim %s: %w", lua.StreamKey(p), err))
+			failed = append(failed, fmt.Errorf("retention: trim %s: %w", lua.StreamKey(p), err))
 		}
 	}
 	return trimmed, errors.Join(failed...)
@@ -132,17 +89,17 @@ func (t *Trimmer) trimStream(ctx context.Context, partition int) (int64, error) 
 // trimming like any other. A registered group that is not there is made, at the beginning, and complete is false: nothing is
 // trimmed before it is seen to be there.
 func (t *Trimmer) groups(ctx context.Context, partition int) (groups []lua.Group, complete bool, err error) {
-	all, err := t.cfg.Scripts.Groups(ctx, partition)
+	all, err := t.streams.Groups(ctx, partition)
 	if err != nil {
 		return nil, false, err
 	}
 	complete = true
-	for _, name := range t.cfg.Groups {
+	for _, name := range t.registered {
 		if slices.ContainsFunc(all, func(g lua.Group) bool { return g.Name == name }) {
 			continue
 		}
 		complete = false
-		if err := t.cfg.Scripts.NewGroup(ctx, partition, name); err != nil {
+		if err := t.streams.NewGroup(ctx, partition, name); err != nil {
 			return nil, false, err
 		}
 	}
@@ -153,8 +110,8 @@ func (t *Trimmer) trimBelow(ctx context.Context, partition int, first lua.EntryI
 	if first == (lua.EntryID{}).Next() { // a group that has read nothing
 		return 0, nil
 	}
-	for range t.cfg.TrimCalls {
-		n, err := t.cfg.Scripts.TrimBelow(ctx, partition, first, t.cfg.TrimCall)
+	for range trimCalls {
+		n, err := t.streams.TrimBelow(ctx, partition, first, t.call)
 		trimmed += n
 		t.metrics.trimmed.Add(float64(n))
 		if err != nil || n == 0 {

@@ -51,19 +51,19 @@ func (m *trimmerMetrics) forget(partition int) {
 // measure brings the figures of a stream up to date, and warns of groups that are far behind.
 func (t *Trimmer) measure(ctx context.Context, partition int, groups []lua.Group) error {
 	label := strconv.Itoa(partition)
-	stream, err := t.cfg.Scripts.Stream(ctx, partition)
+	stream, err := t.streams.Stream(ctx, partition)
 	if err != nil {
 		return err
 	}
 	t.metrics.length.WithLabelValues(label).Set(float64(stream.Length))
-	now, err := t.cfg.Scripts.Now(ctx) // ids are of Redis' clock
+	now, err := t.streams.Now(ctx) // ids are of Redis' clock
 	if err != nil {
 		return err
 	}
 	t.forgetDestroyed(partition, groups)
 	for i := range groups {
 		g := &groups[i]
-		oldest, err := t.cfg.Scripts.Entries(ctx, partition, g.First(), 1)
+		oldest, err := t.streams.Entries(ctx, partition, g.First(), 1)
 		if err != nil {
 			return err
 		}
@@ -105,12 +105,12 @@ func backlogOf(g *lua.Group, length int64) int64 {
 
 // warn tells once when a group falls far behind, and once when it is back.
 func (t *Trimmer) warn(ctx context.Context, stream, group string, backlog int64, age time.Duration) {
-	key, far := stream+" "+group, backlog > t.cfg.FarBehind
+	key, far := stream+" "+group, backlog > t.farBehind
 	if far == t.behind[key] {
 		return
 	}
 	t.behind[key] = far
-	log := t.cfg.Logger.With(slog.String("stream", stream), slog.String("group", group),
+	log := t.log.With(slog.String("stream", stream), slog.String("group", group),
 		slog.Int64("backlog", backlog), slog.Duration("oldest", age))
 	if far {
 		log.WarnContext(ctx, "consumer group is far behind: its stream cannot be trimmed and grows."+

@@ -26,7 +26,7 @@ func unreadGone(s *syncertest.Stream, groups ...string) string {
 	s.T.Helper()
 	first, _ := s.Left()
 	for _, group := range groups {
-		pending, err := s.Rdb.XPendingExt(s.T.Context(), &redis.XPendingExtArgs{
+		pending, err := s.Redis.XPendingExt(s.T.Context(), &redis.XPendingExtArgs{
 			Stream: s.Key, Group: group, Start: "-", End: "+", Count: 100_000,
 		}).Result()
 		require.NoError(s.T, err)
@@ -35,7 +35,7 @@ func unreadGone(s *syncertest.Stream, groups ...string) string {
 				return fmt.Sprintf("%s lost %s, which is pending", group, p.ID)
 			}
 		}
-		infos, err := s.Rdb.XInfoGroups(s.T.Context(), s.Key).Result()
+		infos, err := s.Redis.XInfoGroups(s.T.Context(), s.Key).Result()
 		require.NoError(s.T, err)
 		for _, g := range infos {
 			for i, id := range s.IDs[:first] {
@@ -67,7 +67,7 @@ func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
 	s.Add(1000)
-	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}, TrimCall: 100, TrimCalls: 100})
+	trimmer := retention.TrimAtOnce(syncertest.NewTrimmer(t, s.Redis, "syncer", "finance"), 100)
 	require.Zero(t, trim(t, trimmer), "the groups are not there: they are made, at the beginning")
 	require.Zero(t, trim(t, trimmer), "they have read nothing")
 
@@ -93,7 +93,7 @@ func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
 func TestTrimmer_AGroupThatWasAwayFindsEverything(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
-	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}})
+	trimmer := syncertest.NewTrimmer(t, s.Redis, "syncer", "finance")
 	trim(t, trimmer)
 	for range 10 {
 		s.Add(300)
@@ -109,8 +109,8 @@ func TestTrimmer_HoldsBackForAGroupThatOnlyANewerProcessKnows(t *testing.T) {
 	s := syncertest.NewStream(t)
 	s.Add(5000)
 	reg := prometheus.NewPedanticRegistry()
-	older := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer"}, Registerer: reg})
-	newer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "audit"}})
+	older := retention.NewTrimmer(syncertest.ScriptsOn(t, s.Redis, 1), []string{"syncer"}, syncertest.Quiet(), reg)
+	newer := syncertest.NewTrimmer(t, s.Redis, "syncer", "audit")
 	require.Zero(t, trim(t, newer), "the groups are made")
 	s.Ack("syncer", s.Read("syncer", 5000)...)
 	require.Zero(t, trim(t, older))
@@ -118,7 +118,7 @@ func TestTrimmer_HoldsBackForAGroupThatOnlyANewerProcessKnows(t *testing.T) {
 	require.Positive(t, gauge(t, reg, "dibs_stream_group_backlog_entries", "audit"))
 	require.Equal(t, s.IDs, s.Read("audit", 5000))
 	require.Zero(t, trim(t, older), "nothing is acknowledged")
-	require.NoError(t, s.Rdb.XGroupDestroy(t.Context(), s.Key, "audit").Err())
+	require.NoError(t, s.Redis.XGroupDestroy(t.Context(), s.Key, "audit").Err())
 	require.Positive(t, trim(t, older))
 	n, err := testutil.GatherAndCount(reg, "dibs_stream_group_backlog_entries")
 	require.NoError(t, err)
@@ -130,9 +130,9 @@ func TestTrimmer_TakesNothingWhileARegisteredGroupIsMissing(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
 	s.Add(1000)
-	require.NoError(t, s.Rdb.XGroupCreate(t.Context(), s.Key, "syncer", "0").Err())
+	require.NoError(t, s.Redis.XGroupCreate(t.Context(), s.Key, "syncer", "0").Err())
 	s.Ack("syncer", s.Read("syncer", 1000)...)
-	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}})
+	trimmer := syncertest.NewTrimmer(t, s.Redis, "syncer", "finance")
 	require.Zero(t, trim(t, trimmer))
 	require.Equal(t, s.IDs, s.Read("finance", 1000))
 }
@@ -142,11 +142,11 @@ func TestTrimmer_ControlATrimPastAnUnreadGroupIsSeen(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
 	s.Add(1000)
-	trim(t, syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}}))
+	trim(t, syncertest.NewTrimmer(t, s.Redis, "syncer", "finance"))
 	s.Ack("syncer", s.Read("syncer", 1000)...)
-	trim(t, syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}}))
+	trim(t, syncertest.NewTrimmer(t, s.Redis, "syncer", "finance"))
 	require.Empty(t, unreadGone(s, "syncer", "finance"))
-	require.NoError(t, s.Rdb.XTrimMinID(t.Context(), s.Key, s.IDs[999]).Err())
+	require.NoError(t, s.Redis.XTrimMinID(t.Context(), s.Key, s.IDs[999]).Err())
 	require.Contains(t, unreadGone(s, "syncer", "finance"), "finance lost entry")
 }
 
@@ -155,12 +155,11 @@ func TestTrimmer_TakesNothingUnreadWhileAllOfThemWork(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
 	groups := []string{"syncer", "finance"}
-	cfg := retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: groups, TrimCall: 100}
-	trim(t, syncertest.NewTrimmer(t, cfg))
+	trim(t, syncertest.NewTrimmer(t, s.Redis, groups...))
 	ctx, cancel := context.WithCancel(t.Context())
 	var trimmers sync.WaitGroup
 	for range 2 {
-		trimmer := syncertest.NewTrimmer(t, cfg)
+		trimmer := retention.TrimAtOnce(syncertest.NewTrimmer(t, s.Redis, groups...), 100)
 		trimmers.Go(func() {
 			for ctx.Err() == nil {
 				_, _ = trimmer.Trim(ctx)
@@ -199,10 +198,8 @@ func TestTrimmer_TellsHowFarBehindEachGroupIs(t *testing.T) {
 	s.Add(1000)
 	reg := prometheus.NewPedanticRegistry()
 	var log syncertest.LogBuffer
-	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{
-		Scripts: syncertest.ScriptsOn(t, s.Rdb, 1), Groups: []string{"syncer", "finance"}, FarBehind: 500, Registerer: reg,
-		Logger: slog.New(slog.NewTextHandler(&log, nil)),
-	})
+	trimmer := retention.WarnBehind(retention.NewTrimmer(syncertest.ScriptsOn(t, s.Redis, 1), []string{"syncer", "finance"},
+		slog.New(slog.NewTextHandler(&log, nil)), reg), 500)
 	trim(t, trimmer)
 	ids := s.Read("syncer", 1000)
 	s.Ack("syncer", ids[:990]...)
@@ -226,7 +223,7 @@ dibs_stream_group_backlog_entries{group="syncer",partition="0"} 10
 	trim(t, trimmer)
 	require.Contains(t, log.String(), "caught up")
 
-	require.NoError(t, s.Rdb.Set(t.Context(), s.Key, "no stream any more", 0).Err())
+	require.NoError(t, s.Redis.Set(t.Context(), s.Key, "no stream any more", 0).Err())
 	_, err := trimmer.Trim(t.Context())
 	require.Error(t, err)
 	n, err := testutil.GatherAndCount(reg, "dibs_stream_entries", "dibs_stream_group_backlog_entries", "dibs_stream_group_oldest_seconds")
@@ -254,7 +251,7 @@ func TestTrimmer_AStreamThatFailsDoesNotKeepTheOthers(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
 	require.NoError(t, rdb.Set(t.Context(), lua.StreamKey(0), "a string", 0).Err())
-	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, rdb, 2), Groups: []string{"syncer"}})
+	trimmer := retention.NewTrimmer(syncertest.ScriptsOn(t, rdb, 2), []string{"syncer"}, syncertest.Quiet(), nil)
 	_, err := trimmer.Trim(t.Context())
 	require.ErrorContains(t, err, lua.StreamKey(0))
 	groups, err := rdb.XInfoGroups(t.Context(), lua.StreamKey(1)).Result()
@@ -267,8 +264,8 @@ func TestTrimmer_WorksOnEmbeddedRedis(t *testing.T) {
 	server := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
-	s := &syncertest.Stream{T: t, Rdb: rdb, Key: lua.StreamKey(0)}
-	trimmer := syncertest.NewTrimmer(t, retention.TrimmerConfig{Scripts: syncertest.ScriptsOn(t, rdb, 1), Groups: []string{"syncer", "finance"}})
+	s := &syncertest.Stream{T: t, Redis: rdb, Key: lua.StreamKey(0)}
+	trimmer := syncertest.NewTrimmer(t, rdb, "syncer", "finance")
 	trim(t, trimmer)
 	s.Add(500)
 	s.Ack("syncer", s.Read("syncer", 500)...)

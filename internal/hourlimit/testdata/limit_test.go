@@ -41,7 +41,7 @@ func begin(t *testing.T) *story {
 	server, db := testenv.Redis(t), syncertest.OpenServer(t)
 	scripts, err := lua.New(server.Client(), lua.Options{ServerClock: s.ms.Load, Clock: func() time.Time { return time.UnixMilli(s.ms.Load()) }})
 	require.NoError(t, err)
-	s.Stack = &syncertest.Stack{T: t, Server: server, Rdb: server.Client(), Db: db, Scripts: scripts}
+	s.Stack = &syncertest.Stack{T: t, Server: server, Redis: server.Client(), DB: db, Scripts: scripts}
 	s.Writer = syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
 	s.Group()
 	s.id = s.Create(100, func(c *models.Campaign) { c.PerUser, c.PerUserPerDay, c.PerUserPerHour = 9, 8, 2 })
@@ -60,15 +60,15 @@ func u() lua.ClaimRequest { return syncertest.Ask("u", "") }
 
 func (s *story) release(claimID string) {
 	s.T.Helper()
-	relay := resolve.NewRelay(s.Db, s.Scripts, nil)
-	_, err := resolve.NewResolver(s.Db, relay, syncertest.Quiet()).Release(s.T.Context(), claimID, "")
+	relay := resolve.NewRelay(s.DB, s.Scripts, nil)
+	_, err := resolve.NewResolver(s.DB, relay, syncertest.Quiet()).Release(s.T.Context(), claimID, "")
 	require.NoError(s.T, err)
-	require.Zero(s.T, syncertest.Unapplied(s.T, s.Db))
+	require.Zero(s.T, syncertest.Unapplied(s.T, s.DB))
 }
 
 func (s *story) records() map[string]string {
 	s.T.Helper()
-	records, err := s.Rdb.HGetAll(s.T.Context(), s.Keys(s.id).Users).Result()
+	records, err := s.Redis.HGetAll(s.T.Context(), s.Keys(s.id).Users).Result()
 	require.NoError(s.T, err)
 	return records
 }
@@ -101,18 +101,18 @@ func TestALimitThatIsChanged(t *testing.T) {
 	s := begin(t)
 	s.outcomes(u(), u())
 	three := int64(3)
-	c, err := syncertest.NewCampaigns(t, s.Db, s.Scripts).Change(t.Context(), s.id, models.Change{PerUserPerHour: &three})
+	c, err := syncertest.NewCampaigns(t, s.DB, s.Scripts).Change(t.Context(), s.id, models.Change{PerUserPerHour: &three})
 	require.NoError(t, err)
 	require.Equal(t, three, c.PerUserPerHour)
 	require.Equal(t, []models.Outcome{claimed, hourLimit}, s.outcomes(u(), u()))
 
 	stored := s.Campaign(s.id)
 	again := stored.Definition()
-	_, created, err := syncertest.NewCampaigns(t, s.Db, s.Scripts).Create(t.Context(), again)
+	_, created, err := syncertest.NewCampaigns(t, s.DB, s.Scripts).Create(t.Context(), again)
 	require.NoError(t, err, "the same content")
 	require.False(t, created)
 	again.PerUserPerHour = 5
-	_, _, err = syncertest.NewCampaigns(t, s.Db, s.Scripts).Create(t.Context(), again)
+	_, _, err = syncertest.NewCampaigns(t, s.DB, s.Scripts).Create(t.Context(), again)
 	require.ErrorIs(t, err, models.ErrExists, "other content")
 }
 
@@ -162,7 +162,7 @@ func TestReconcileAndRepairKnowTheLimit(t *testing.T) {
 	require.Contains(t, before["u"], whole)
 	for _, wrong := range []string{fmt.Sprintf(";%d:2", hour), fmt.Sprintf(";%d:0", hour), fmt.Sprintf(";%d:1", hour+1)} {
 		spoilt := before["u"][:len(before["u"])-len(whole)] + wrong
-		require.NoError(t, s.Rdb.HSet(t.Context(), s.Keys(s.id).Users, "u", spoilt).Err())
+		require.NoError(t, s.Redis.HSet(t.Context(), s.Keys(s.id).Users, "u", spoilt).Err())
 		found := s.Compare(s.id)
 		require.Len(t, found.Differences, 1, spoilt)
 		require.Contains(t, found.Differences[0], "of hour", spoilt)
@@ -180,9 +180,9 @@ func TestACampaignOfBeforeTheLimitIsRebuilt(t *testing.T) {
 	s.Take(s.id, u())
 	before := s.records()
 	keys := s.Keys(s.id)
-	require.NoError(t, s.Rdb.HDel(t.Context(), keys.State, "per_user_per_hour").Err())
+	require.NoError(t, s.Redis.HDel(t.Context(), keys.State, "per_user_per_hour").Err())
 	older := before["u"][:strings.LastIndex(before["u"], ";")]
-	require.NoError(t, s.Rdb.HSet(t.Context(), keys.Users, "u", older).Err())
+	require.NoError(t, s.Redis.HSet(t.Context(), keys.Users, "u", older).Err())
 	require.Equal(t, []models.Outcome{models.OutcomeDamaged}, s.outcomes(u()))
 	require.NoError(t, s.Hydrate(s.id))
 	require.Equal(t, before, s.records())
