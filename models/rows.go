@@ -37,6 +37,9 @@ type StockFlush struct {
 	LastSeq    int64
 	TookMs     int64
 	FlushedAt  time.Time
+
+	FirstClaimedMs int64 // when the earliest of the claims was made, since 1970
+	LastClaimedMs  int64 // when the latest was
 }
 
 // TableName names the table for gorm.

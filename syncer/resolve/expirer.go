@@ -1,90 +1,73 @@
 package resolve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"time"
 
-	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
-	"dibs/models"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/time/rate"
 )
 
 const (
-	expireBatch     = 200             // claims of one transaction: a few hundredths of a second of work
-	expireRest      = 9               // after a full batch its campaign waits so many times as long as it took: claims come first
-	expireRestMax   = 5 * time.Second // after one batch
-	expireFullEvery = time.Minute     // how often all claims of a campaign are looked at, due or not by their place
-	expireFinalLook = time.Hour       // how often a campaign is looked at in which nothing can expire any more
-	expireChunk     = 5000            // places of the order that are looked at together
-	chunksAhead     = 1               // chunks that are looked at behind the first with a claim that is not due
-	campaignsPage   = 1000            // campaigns that are read at a time
+	expireBatch = 500  // claims of one transaction: a few hundredths of a second of work
+	expirePage  = 100  // campaigns that are looked at together
+	expireReach = 5000 // places of the order of a campaign that one look goes over
+	expireRate  = 2000 // claims a second: claims that are made come first
 )
 
 // Expirer releases claims that nobody redeemed in time, by the clock that they were made by, which is Redis'. Expire is for one
 // goroutine; several processes at once do no harm.
 //
-// A claim's place says whether it can be due: in the order of a campaign the times of claims grow, and its hold never changes. So
-// a look begins behind the last place that is final, and ends soon behind the first claim that is not due. When Redis' clock
-// stepped back, claims stand behind later ones: the look finds them as it gets there, or the full look does that follows now and
-// then. A campaign is looked at when claims have come, or when the earliest of those that were there is due.
+// MySQL knows when the next hold of each campaign ends: a flush notes the earliest of its claims in campaigns.next_due_ms, which has
+// an index, and the expirer moves it on. A campaign in which nothing is due costs nothing. settled_seq is the place in its
+// order behind which the expirer looks: none of the claims before it is open. What a flush, or another expirer, changed since it read
+// the campaign it leaves for the next pass.
+//
+// In the order of a campaign the times of claims grow, so that the first one that is open is the first that is due. Where they may not,
+// because Redis' clock stepped back, a flush counts that in holds_mixed, and all claims behind settled_seq are looked at.
 type Expirer struct {
 	relay   *Relay
 	expired prometheus.Counter
-	cursors map[string]*expiryCursor // by campaign
-	last    string                   // the campaign that had the last turn
+	begun   bool // campaigns that an older program wrote are noted
 
+	pace      *rate.Limiter // by expireRate, but in tests
 	batchSize int           // is expireBatch, but in tests
-	rest      int           // is expireRest, but in tests
-	chunkSize int64         // is expireChunk, but in tests
-	fullEvery time.Duration // is expireFullEvery, but in tests
+	reach     int64         // is expireReach, but in tests
 	steps     steps.Steps
-}
-
-// expiryCursor is what is known of a campaign from earlier looks.
-type expiryCursor struct {
-	final  int64     // each place up to there has its row, and none can expire any more
-	fullAt time.Time // by Redis' clock
-	synced int64     // synced_seq before the last look: while it stays, no claim has come
-	next   time.Time // no claim of then is due before, by Redis' clock
-	rested time.Time // the next batch waits until then, by this process' clock
 }
 
 // NewExpirer makes an expirer whose decisions relay applies to Redis; reg may be nil.
 func NewExpirer(relay *Relay, reg prometheus.Registerer) *Expirer {
 	return &Expirer{
-		relay: relay, cursors: make(map[string]*expiryCursor),
-		batchSize: expireBatch, rest: expireRest, chunkSize: expireChunk, fullEvery: expireFullEvery,
+		relay: relay, pace: rate.NewLimiter(expireRate, expireBatch), batchSize: expireBatch, reach: expireReach,
 		expired: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "dibs_claims_expired_total", Help: "Claims that nobody redeemed in time and that this process released.",
 		}),
 	}
 }
 
-// heldCampaign is a campaign whose claims expire.
-type heldCampaign struct {
-	ID        string
-	HoldForMs int64
-	SyncedSeq int64
-}
-
-// Expire releases what is due and returns how many claims that was. Each campaign has one batch in turn, from the one behind
-// that with which the last round ended, and again as long as any has more. A failure is returned after the others had their
+// Expire releases what is due and returns how many claims that was. It goes over the campaigns in which claims are due again and
+// again, and each time takes no more of one than its share of a transaction. A failure is returned after the others had their
 // turn.
 func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
-	for wait := time.Duration(1); wait > 0; {
-		var n int
-		n, wait, err = e.pass(ctx)
-		expired += n
-		if err == nil && wait > 0 {
-			err = sleep.For(ctx, wait)
+	if !e.begun {
+		if err := e.noteUnnoted(ctx); err != nil {
+			return 0, err
 		}
+		e.begun = true
+	}
+	for more := true; more; {
+		var n int
+		n, more, err = e.pass(ctx)
+		expired += n
 		if err != nil {
 			return expired, fmt.Errorf("resolve: expire: %w", err)
 		}
@@ -92,150 +75,130 @@ func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
 	return expired, nil
 }
 
-// pass gives each campaign a turn. wait is how long until the next pass has something to do; 0 is that none has more.
-func (e *Expirer) pass(ctx context.Context) (expired int, wait time.Duration, err error) {
+// pass gives each campaign in which claims may be due a turn, those that wait longest first. more is true when another pass has
+// something to do.
+func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) {
 	now, err := e.relay.scripts.Now(ctx)
 	if err != nil {
-		return 0, 0, err
-	}
-	all, err := e.campaigns(ctx)
-	if err != nil {
-		return 0, 0, err
+		return 0, false, err
 	}
 	var failed []error
-	for i := range all {
-		n, w, err := e.turn(ctx, &all[i], now)
-		expired += n
-		if ctx.Err() != nil {
-			return expired, 0, context.Cause(ctx)
+	size := min(expirePage, e.batchSize)
+	for last := (heldCampaign{}); ; {
+		page, err := e.due(ctx, now, &last, size)
+		if err != nil {
+			return expired, false, errors.Join(append(failed, err)...)
 		}
-		if w > 0 && (wait == 0 || w < wait) {
-			wait = w
+		n, moved, err := e.turn(ctx, page, now)
+		expired, more = expired+n, more || moved || n > 0
+		if ctx.Err() != nil {
+			return expired, false, context.Cause(ctx)
 		}
 		if err != nil && len(failed) < sqlstore.PageSize {
 			failed = append(failed, err)
 		}
+		if len(page) < size {
+			return expired, more, errors.Join(failed...)
+		}
+		last = page[len(page)-1]
 	}
-	return expired, wait, errors.Join(failed...)
 }
 
-// campaigns are those with claims that may expire, in order of their ids, the one behind the last turn first.
-func (e *Expirer) campaigns(ctx context.Context) ([]heldCampaign, error) {
-	var before, after []heldCampaign
-	there := make(map[string]bool, len(e.cursors))
-	fetch := func(after string) (page []heldCampaign, err error) {
-		err = e.relay.db.WithContext(ctx).Raw("SELECT id, hold_for_ms, synced_seq FROM campaigns"+
-			" WHERE id > ? AND hold_for_ms > 0 AND synced_seq > 0 ORDER BY id LIMIT ?", after, campaignsPage).Scan(&page).Error
-		return page, err
+// turn releases a share of what is due in each campaign of a page. moved is true when a campaign has to be looked at again though
+// nothing was found in its reach.
+func (e *Expirer) turn(ctx context.Context, page []heldCampaign, now time.Time) (expired int, moved bool, err error) {
+	if len(page) == 0 {
+		return 0, false, nil
 	}
-	for page, err := range sqlstore.Pages(campaignsPage, func(c *heldCampaign) string { return c.ID }, fetch) {
-		if err != nil {
-			return nil, err
-		}
-		for i := range page {
-			there[page[i].ID] = true
-			if page[i].ID > e.last {
-				after = append(after, page[i])
-			} else {
-				before = append(before, page[i])
-			}
-		}
-	}
-	maps.DeleteFunc(e.cursors, func(id string, _ *expiryCursor) bool { return !there[id] })
-	return append(after, before...), nil
-}
-
-// turn releases up to a batch of a campaign's claims, or somewhat more if they are far apart. wait is how long until its next
-// turn; 0 is that nothing more is due.
-func (e *Expirer) turn(ctx context.Context, c *heldCampaign, now time.Time) (expired int, wait time.Duration, err error) {
-	cursor := e.cursors[c.ID]
-	if cursor == nil {
-		cursor = &expiryCursor{}
-		e.cursors[c.ID] = cursor
-	}
-	if c.SyncedSeq == cursor.synced && now.Before(cursor.next) && !now.Before(cursor.fullAt) {
-		return 0, 0, nil
-	}
-	if wait = time.Until(cursor.rested); wait > 0 {
-		return 0, wait, nil
-	}
-	e.last = c.ID
 	e.steps.At("turn")
-	begun := time.Now()
-	expired, more, err := e.look(ctx, c, cursor, now)
-	if err != nil || !more {
-		return expired, 0, err
-	}
-	took := max(time.Since(begun), time.Nanosecond)
-	wait = max(min(expireRestMax, time.Duration(e.rest)*took), time.Nanosecond)
-	cursor.rested = time.Now().Add(wait)
-	return expired, wait, nil
-}
-
-// look goes over a campaign chunk by chunk. more is true when it stopped at a full batch.
-func (e *Expirer) look(ctx context.Context, c *heldCampaign, cursor *expiryCursor, now time.Time) (expired int, more bool, err error) {
-	full := now.Sub(cursor.fullAt) >= e.fullEvery || now.Before(cursor.fullAt)
-	holdFor := time.Duration(c.HoldForMs) * time.Millisecond
-	last, err := e.lastPlace(ctx, c.ID)
+	share := max(1, e.batchSize/len(page))
+	found, err := e.look(ctx, page, share)
 	if err != nil {
 		return 0, false, err
 	}
-	next, ahead := now.Add(expireFinalLook), 0
-	for from := cursor.final; from < last && ahead <= chunksAhead; from += e.chunkSize {
-		n, found, err := e.batch(ctx, c.ID, from, now.Add(-holdFor))
-		expired += n
-		if err != nil || found >= e.batchSize {
-			return expired, err == nil, err
+	var due []openHold
+	var moves []heldMove
+	var failed []error
+	for i := range page {
+		c := &page[i]
+		holds, next, err := e.plan(ctx, c, found[c.ID], share, now)
+		if err != nil {
+			failed = append(failed, err)
+			continue
 		}
-		rows, open, first, err := e.left(ctx, c.ID, from)
-		switch {
-		case err != nil:
-			return expired, false, err
-		case from == cursor.final && rows == e.chunkSize && open == 0:
-			cursor.final += e.chunkSize
-		case open > 0:
-			if due := first.Add(holdFor); due.Before(next) {
-				next = due
-			}
-			if !full {
-				ahead++
-			}
+		due = append(due, holds...)
+		if next != c.Place {
+			moves = append(moves, heldMove{c, next})
 		}
 	}
-	if full {
-		cursor.fullAt = now
+	e.steps.At("found")
+	moved, err = e.move(ctx, moves, now)
+	if err := e.pace.WaitN(ctx, len(due)); err != nil {
+		return 0, moved, fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // of the round: the next one goes on
 	}
-	if again := cursor.fullAt.Add(e.fullEvery); ahead > chunksAhead && again.Before(next) {
-		next = again // what stands behind may be due before
-	}
-	cursor.synced, cursor.next = c.SyncedSeq, next
-	return expired, false, nil
+	expired, expireErr := e.expire(ctx, due)
+	return expired, moved, errors.Join(append(failed, err, expireErr)...)
 }
 
-func (e *Expirer) lastPlace(ctx context.Context, id string) (last int64, err error) {
-	err = e.relay.db.WithContext(ctx).Raw("SELECT COALESCE(MAX(seq), 0) FROM claims WHERE campaign_id = ? AND shard = 0", id).Scan(&last).Error
-	if err != nil {
-		return 0, fmt.Errorf("resolve: expire %s: %w", id, err)
+// plan says which of the claims of a campaign that were found are due, up to its share of a transaction, and what is to be known
+// of it for the next look.
+func (e *Expirer) plan(ctx context.Context, c *heldCampaign, found []openHold, share int, now time.Time) (due []openHold, next heldPlace, err error) {
+	next = c.Place
+	switch {
+	case c.Place.HoldsMixed > 0:
+		return e.planMixed(ctx, c, share, now)
+	case len(found) > 0:
+		next.NextDueMs, next.SettledSeq = firstDue(found), found[0].Seq-1
+		return dueOf(found, now), next, nil
+	case c.Place.SettledSeq+e.reach < c.LastSeq:
+		next.SettledSeq += e.reach
+		return nil, next, nil
 	}
-	return last, nil
+	return nil, heldPlace{NextDueMs: never, SettledSeq: max(c.Place.SettledSeq, c.LastSeq)}, nil
 }
 
-// left counts what a chunk holds: rows, and claims among them that may expire yet, with the time of the first of these.
-func (e *Expirer) left(ctx context.Context, id string, from int64) (rows, open int64, first time.Time, err error) {
-	const chunk = " FROM claims WHERE campaign_id = ? AND shard = 0 AND seq > ? AND seq <= ?"
-	db, upto := e.relay.db.WithContext(ctx), from+e.chunkSize
-	err = db.Raw("SELECT COUNT(*), COALESCE(SUM(CASE WHEN status = ? THEN 1 ELSE 0 END), 0)"+chunk, models.ClaimClaimed, id, from, upto).
-		Row().Scan(&rows, &open)
-	if err == nil && open > 0 {
-		var times []time.Time // none, if they were all redeemed just now
-		err = db.Raw("SELECT claimed_at"+chunk+" AND status = ? ORDER BY claimed_at LIMIT 1", id, from, upto, models.ClaimClaimed).
-			Scan(&times).Error
-		for _, at := range times {
-			first = at
+// planMixed is plan for a campaign in which a claim may be due before others with a lower seq. It goes over all of them, or up to
+// where enough are due. If they are in order after all, or none is open, that is noted.
+func (e *Expirer) planMixed(ctx context.Context, c *heldCampaign, share int, now time.Time) (due []openHold, next heldPlace, err error) {
+	at := *c
+	var latestMs int64
+	isOrdered, firstOpen := true, max(c.Place.SettledSeq, c.LastSeq)+1
+	next.NextDueMs = never
+	for ; at.Place.SettledSeq < c.LastSeq; at.Place.SettledSeq += e.reach {
+		found, err := e.look(ctx, []heldCampaign{at}, int(e.reach))
+		if err != nil {
+			return nil, c.Place, err
+		}
+		for _, h := range found[c.ID] {
+			firstOpen = min(firstOpen, h.Seq)
+			isOrdered = isOrdered && h.DueMs >= latestMs
+			latestMs, next.NextDueMs = max(latestMs, h.DueMs), min(next.NextDueMs, h.DueMs)
+			if h.DueMs <= now.UnixMilli() {
+				due = append(due, h)
+			}
+			if len(due) == share {
+				return due, heldPlace{NextDueMs: c.Place.NextDueMs, SettledSeq: firstOpen - 1, HoldsMixed: c.Place.HoldsMixed}, nil
+			}
 		}
 	}
-	if err != nil {
-		return 0, 0, first, fmt.Errorf("resolve: expire %s: %w", id, err)
+	next.SettledSeq = firstOpen - 1
+	if !isOrdered {
+		next.HoldsMixed = c.Place.HoldsMixed
 	}
-	return rows, open, first, nil
+	return due, next, nil
+}
+
+// dueOf are the holds that have ended.
+func dueOf(found []openHold, now time.Time) (due []openHold) {
+	for i := range found {
+		if found[i].DueMs <= now.UnixMilli() {
+			due = append(due, found[i])
+		}
+	}
+	return due
+}
+
+// firstDue is when the hold ends that ends first.
+func firstDue(found []openHold) int64 {
+	return slices.MinFunc(found, func(a, b openHold) int { return cmp.Compare(a.DueMs, b.DueMs) }).DueMs
 }

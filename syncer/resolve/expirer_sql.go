@@ -2,101 +2,113 @@ package resolve
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"dibs/internal/sqlstore"
 	"dibs/migrations"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 )
 
-// batch releases up to a batch of claims in one transaction, and applies that to Redis. found is how many were due: somebody
-// may have redeemed or released some of them meanwhile.
-func (e *Expirer) batch(ctx context.Context, campaignID string, from int64, due time.Time) (expired, found int, err error) {
-	var ids []string
-	err = e.relay.db.WithContext(ctx).Raw("SELECT id FROM claims WHERE campaign_id = ? AND shard = 0 AND seq > ? AND seq <= ?"+
-		" AND status = ? AND claimed_at <= ? ORDER BY seq LIMIT ?", campaignID, from, from+e.chunkSize, models.ClaimClaimed,
-		due.UTC().Format(sqlstore.TimeLayout), e.batchSize).Scan(&ids).Error
-	if err != nil {
-		return 0, 0, fmt.Errorf("resolve: expire %s: %w", campaignID, err)
-	}
-	if len(ids) == 0 {
-		return 0, 0, nil
-	}
-	e.steps.At("found")
-	var rows []models.OutboxRow
-	err = sqlstore.Retry(ctx, func() error {
-		rows, err = e.decide(ctx, campaignID, ids)
-		return err
-	})
-	if err != nil || len(rows) == 0 {
-		return 0, len(ids), err
-	}
-	e.steps.At("committed")
-	e.expired.Add(float64(len(rows)))
-	if _, err := e.relay.Apply(ctx, rows); err != nil { // the relay tries again
-		return len(rows), len(ids), fmt.Errorf("resolve: expire %s: %w", campaignID, err)
-	}
-	return len(rows), len(ids), nil
+// never is later than any hold ends. In MySQL it is NULL.
+const never int64 = math.MaxInt64
+
+// heldCampaign is a campaign with a hold that may have ended, as it was when it was read.
+type heldCampaign struct {
+	Place heldPlace `gorm:"embedded"`
+
+	ID        string
+	HoldForMs int64
+	SyncedSeq int64 // changes with each flush
+	LastSeq   int64 // of its claims
 }
 
-// decide is the transaction, for those of the claims that are undecided still.
-func (e *Expirer) decide(ctx context.Context, campaignID string, ids []string) (rows []models.OutboxRow, err error) {
-	at := sqlstore.Now()
-	err = sqlstore.InTx(ctx, e.relay.db, func(tx *sql.Tx) error {
-		rows = nil
-		claims, err := e.lock(ctx, tx, ids)
-		if err != nil || len(claims) == 0 {
-			return err
-		}
-		units, args := int64(0), []any{string(models.ClaimExpired), at.Format(sqlstore.TimeLayout)}
-		for i := range claims {
-			c := &claims[i]
-			c.ResolvedAt = &at
-			row, err := resolutionRow(c, &decision{status: models.ClaimExpired})
-			if err != nil {
-				return sqlstore.Final(err)
-			}
-			rows, args, units = append(rows, row), append(args, c.ID), units+c.Quantity
-		}
-		query := "UPDATE claims SET status = ?, resolved_at = ? WHERE id IN " + sqlstore.Marks(len(claims)) //nolint:gosec // question marks only
-		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
-			return err
-		}
-		e.steps.At("claims moved")
-		if err := campaigns.PutOutbox(ctx, tx, rows); err != nil {
-			return err
-		}
-		if err := moveBack(ctx, tx, e.relay.db.Name(), campaignID, units, int64(len(claims))); err != nil {
-			return err
-		}
-		e.steps.At("books moved")
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("resolve: expire %s: %w", campaignID, err)
-	}
-	return rows, nil
+// heldPlace is where the open holds of a campaign are; see the columns of campaigns.
+type heldPlace struct{ NextDueMs, SettledSeq, HoldsMixed int64 }
+
+// openHold is a claim that may expire.
+type openHold struct {
+	ID, CampaignID string
+	Seq            int64
+	ClaimedAt      time.Time
+	DueMs          int64 `gorm:"-"`
 }
 
-// lock locks those of the claims that are undecided, in order of their ids.
-func (e *Expirer) lock(ctx context.Context, tx *sql.Tx, ids []string) (claims []models.ClaimRow, err error) {
-	query := "SELECT id, campaign_id, user_id, key_digest, seq, quantity, claimed_at FROM claims WHERE id IN " + sqlstore.Marks(len(ids)) +
-		" AND status = ? ORDER BY id"
-	if e.relay.db.Name() != migrations.SQLite { // where a transaction that writes is alone
-		query += " FOR UPDATE"
+// noteUnnoted has the campaigns looked at whose claims were written by a program that did not note when holds end.
+func (e *Expirer) noteUnnoted(ctx context.Context) error {
+	const unnoted = " hold_for_ms > 0 AND claimed > 0 AND next_due_ms IS NULL"
+	db := e.relay.db.WithContext(ctx)
+	fetch := func(after string) (page []string, err error) {
+		err = db.Raw("SELECT id FROM campaigns WHERE id > ? AND"+unnoted+" ORDER BY id LIMIT ?", after, expirePage).Scan(&page).Error
+		return page, err
 	}
-	args := make([]any, 0, len(ids)+1)
-	for _, id := range ids {
-		args = append(args, id)
+	for page, err := range sqlstore.Pages(expirePage, sqlstore.Itself, fetch) {
+		if err == nil && len(page) > 0 {
+			err = sqlstore.Retry(ctx, func() error {
+				return db.Exec("UPDATE campaigns SET next_due_ms = 0 WHERE id IN ? AND"+unnoted, page).Error
+			})
+		}
+		if err != nil {
+			return fmt.Errorf("resolve: expire: %w", err)
+		}
 	}
-	err = sqlstore.ScanAll(ctx, tx, query, append(args, string(models.ClaimClaimed)), func(scan func(...any) error) error {
-		var c models.ClaimRow
-		err := scan(&c.ID, &c.CampaignID, &c.UserID, &c.KeyDigest, &c.Seq, &c.Quantity, &c.ClaimedAt)
-		claims = append(claims, c)
-		return err
-	})
-	return claims, err
+	return nil
+}
+
+const selectDue = "SELECT id, hold_for_ms, synced_seq, next_due_ms, settled_seq, holds_mixed," +
+	" COALESCE((SELECT seq FROM claims WHERE campaign_id = campaigns.id AND shard = 0 ORDER BY seq DESC LIMIT 1), 0) AS last_seq" +
+	" FROM campaigns WHERE next_due_ms >= ? AND next_due_ms <= ? AND (next_due_ms > ? OR id > ?)" +
+	" ORDER BY next_due_ms, id LIMIT ?"
+
+// due reads the campaigns behind last in which a hold may have ended, by the index and in its order.
+func (e *Expirer) due(ctx context.Context, now time.Time, last *heldCampaign, size int) (page []heldCampaign, err error) {
+	from := last.Place.NextDueMs
+	if last.ID == "" {
+		from = math.MinInt64
+	}
+	err = e.relay.db.WithContext(ctx).Raw(selectDue, from, now.UnixMilli(), from, last.ID, size).Scan(&page).Error
+	return page, err
+}
+
+// lookQuery finds the first open holds of each campaign of a page in its reach, up to share of each, in order of their places.
+func lookQuery(dialect string, page []heldCampaign, reach int64, share int) (query string, args []any) {
+	byPlace := " FORCE INDEX (claims_place)" // whatever the server thinks of its statistics
+	if dialect == migrations.SQLite {
+		byPlace = "" // it picks that index by itself
+	}
+	parts := make([]string, len(page))
+	for i := range page {
+		c := &page[i]
+		parts[i] = fmt.Sprintf("SELECT * FROM (SELECT campaign_id, id, seq, claimed_at FROM claims%s"+
+			" WHERE campaign_id = ? AND shard = 0 AND seq > ? AND seq <= ? AND status = ? ORDER BY seq LIMIT ?) AS c%d", byPlace, i)
+		args = append(args, c.ID, c.Place.SettledSeq, c.Place.SettledSeq+reach, models.ClaimClaimed, share)
+	}
+	return strings.Join(parts, " UNION ALL "), args
+}
+
+// look finds open holds by lookQuery.
+func (e *Expirer) look(ctx context.Context, page []heldCampaign, share int) (map[string][]openHold, error) {
+	holdForMs := make(map[string]int64, len(page))
+	for i := range page {
+		holdForMs[page[i].ID] = page[i].HoldForMs
+	}
+	query, args := lookQuery(e.relay.db.Name(), page, e.reach, share)
+	var rows []openHold
+	err := e.relay.db.WithContext(ctx).Raw(query, args...).Scan(&rows).Error
+	if err != nil {
+		return nil, fmt.Errorf("resolve: look for holds: %w", err)
+	}
+	found := make(map[string][]openHold, len(page))
+	for i := range rows {
+		h := &rows[i]
+		h.DueMs = h.ClaimedAt.UnixMilli() + holdForMs[h.CampaignID]
+		found[h.CampaignID] = append(found[h.CampaignID], *h)
+	}
+	for _, holds := range found {
+		slices.SortFunc(holds, func(a, b openHold) int { return int(a.Seq - b.Seq) })
+	}
+	return found, nil
 }

@@ -34,7 +34,6 @@ func clocked(t testing.TB, db *gorm.DB) (h *syncertest.Stack, ms *atomic.Int64) 
 	return h, ms
 }
 
-// expirer is one that waits for nothing.
 func expirer(h *syncertest.Stack, batch int) *resolve.Expirer {
 	h.T.Helper()
 	return resolve.ExpirerWithBatch(resolve.NewExpirer(relay(h), nil), batch)
@@ -103,7 +102,7 @@ func TestExpirer_LosesNoneToHolesAndClockSteps(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
 	id := h.Create(1000, hold(time.Minute))
-	e := resolve.ExpirerWithFullEvery(expirer(h, 7), 10*time.Minute)
+	e := resolve.ExpirerWithReach(expirer(h, 7), 5)
 	start := ms.Load()
 	h.Take(id, syncertest.Asks("a", 10)...)
 	ms.Store(start + time.Hour.Milliseconds()) // for a moment
@@ -127,48 +126,47 @@ func TestExpirer_LosesNoneToHolesAndClockSteps(t *testing.T) {
 	require.Zero(t, h.Campaign(id).Claimed)
 }
 
-// A long backlog of one campaign does not hold up what is due of another, nor does a round that was cut short begin with it again.
+// Each pass gives every campaign its share, however much is due in the others, and a round that was cut short forgets nothing.
 func TestExpirer_TakesTurns(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
 	many, few := h.Create(1000, hold(time.Minute)), h.Create(1000, hold(time.Minute))
-	if few < many {
-		many, few = few, many
-	}
 	h.Take(many, syncertest.Asks("many", 300)...)
+	ms.Add(1)
 	h.Take(few, syncertest.Asks("few", 25)...)
 	ms.Add(time.Minute.Milliseconds())
 	back := func(id string) int64 { return h.Campaign(id).ReleasedClaims }
 
 	ctx, cut := context.WithCancel(t.Context())
-	e := resolve.ExpirerWithStep(expirer(h, 10), func(name string) {
+	e := resolve.ExpirerWithStep(expirer(h, 20), func(name string) {
 		if name == "committed" && back(many) == 10 {
 			cut()
 		}
 	})
 	_, err := e.Expire(ctx)
 	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, []int64{10, 0}, []int64{back(many), back(few)})
+	require.Equal(t, []int64{10, 10}, []int64{back(many), back(few)})
 
 	var order []string
-	resolve.ExpirerWithStep(e, func(name string) {
+	e = resolve.ExpirerWithStep(expirer(h, 20), func(name string) { // of the leader who follows
 		if name == "committed" {
 			order = append(order, fmt.Sprint(back(many), " ", back(few)))
 		}
 	})
-	require.Equal(t, 315, expire(h, e))
-	require.Equal(t, []string{"10 10", "20 10", "20 20", "30 20", "30 25", "40 25"}, order[:6])
+	require.Equal(t, 305, expire(h, e))
+	require.Equal(t, []string{"20 20", "30 25", "40 25", "60 25"}, order[:4])
 	relayAll(h) // what the round that was cut short had decided
 	requireSame(h, many)
 	requireSame(h, few)
 }
 
-// A campaign in which nothing is due costs no look, until claims come or the earliest is due.
-func TestExpirer_LooksWhenThereIsSomethingToFind(t *testing.T) {
+// A campaign in which nothing is due costs no look, whatever came meanwhile.
+func TestExpirer_LooksOnlyWhereAHoldEnds(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		h, ms := clocked(t, db)
 		final, open := h.Create(10, hold(time.Minute)), h.Create(10, hold(time.Hour))
+		h.Take(h.Create(10, nil), syncertest.Asks("n", 3)...)
 		h.Take(final, syncertest.Asks("f", 3)...)
 		h.Take(open, syncertest.Asks("o", 3)...)
 		turns := 0
@@ -177,10 +175,11 @@ func TestExpirer_LooksWhenThereIsSomethingToFind(t *testing.T) {
 				turns++
 			}
 		})
+		require.Zero(t, expire(h, e))
 		for i, want := range []struct {
 			after          time.Duration
 			expired, turns int
-		}{{0, 0, 2}, {30 * time.Second, 0, 0}, {30 * time.Second, 3, 1}, {time.Minute, 0, 0}, {57 * time.Minute, 0, 0}, {time.Minute, 3, 1}, {time.Second, 0, 0}} {
+		}{{0, 0, 0}, {30 * time.Second, 0, 0}, {30 * time.Second, 3, 2}, {time.Minute, 0, 0}, {57 * time.Minute, 0, 0}, {time.Minute, 3, 2}, {time.Hour, 0, 0}} {
 			ms.Add(want.after.Milliseconds())
 			turns = 0
 			require.Equal(t, want.expired, expire(h, e), "round %d", i)
@@ -189,7 +188,9 @@ func TestExpirer_LooksWhenThereIsSomethingToFind(t *testing.T) {
 		h.Take(final, syncertest.Ask("late", ""))
 		turns = 0
 		require.Zero(t, expire(h, e))
-		require.Equal(t, 1, turns, "a claim came")
+		require.Zero(t, turns, "a claim came, and is not due")
+		ms.Add(time.Minute.Milliseconds())
+		require.Equal(t, 1, expire(h, e))
 	})
 }
 
@@ -198,16 +199,111 @@ func TestExpirer_FindsWhatIsDueOnceTheClockSteppedBack(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
 	id := h.Create(100, hold(time.Minute))
-	e := resolve.ExpirerWithFullEvery(resolve.ExpirerWithChunk(expirer(h, 7), 5), 24*time.Hour)
+	e := resolve.ExpirerWithReach(expirer(h, 7), 5)
 	start := ms.Load()
+	h.Take(id, syncertest.Asks("before", 3)...)
 	ms.Store(start + time.Hour.Milliseconds())
 	h.Take(id, syncertest.Asks("ahead", 20)...)
-	require.Zero(t, expire(h, e), "a look at all of them")
-	ms.Store(start)
+	ms.Store(start + 1)
 	h.Take(id, syncertest.Asks("right", 5)...)
 	ms.Store(start + time.Minute.Milliseconds())
+	require.Equal(t, 3, expire(h, e))
+	ms.Add(1)
 	require.Equal(t, 5, expire(h, e))
 	requireSame(h, id)
+	ms.Add(time.Hour.Milliseconds())
+	require.Equal(t, 20, expire(h, e))
+	requireSame(h, id)
+	var mixed int64
+	require.NoError(t, h.Db.Raw("SELECT holds_mixed FROM campaigns WHERE id = ?", id).Scan(&mixed).Error)
+	require.Zero(t, mixed, "all are in order again")
+}
+
+// Claims that are redeemed before they are due are passed over once, however many: a look goes on where the last one ended.
+func TestExpirer_PassesOverWhatIsSettled(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		h, ms := clocked(t, db)
+		id := h.Create(100, hold(time.Minute))
+		ids := h.Take(id, syncertest.Asks("u", 32)...)
+		for _, claim := range ids[:30] {
+			_, err := resolver(h).Redeem(t.Context(), claim, "o")
+			require.NoError(t, err)
+		}
+		ms.Add(time.Minute.Milliseconds())
+		require.Equal(t, 2, expire(h, resolve.ExpirerWithReach(expirer(h, 100), 4)))
+		var settled int64
+		require.NoError(t, db.Raw("SELECT settled_seq FROM campaigns WHERE id = ? AND next_due_ms IS NULL", id).Scan(&settled).Error)
+		require.EqualValues(t, 32, settled)
+		h.Take(id, syncertest.Ask("late", ""))
+		ms.Add(time.Minute.Milliseconds())
+		require.Equal(t, 1, expire(h, expirer(h, 100)))
+		requireSame(h, id)
+	})
+}
+
+// A flush between a look and what it stores is not forgotten, wherever in the order its claims stand.
+func TestExpirer_AFlushWhileItLooksIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		h, ms := clocked(t, db)
+		id := h.Create(100, hold(time.Minute))
+		require.Len(t, h.Claim(id, syncertest.Asks("a", 9)...), 9)
+		events := unsynced(h)
+		submit := func(events ...models.Event) {
+			require.NoError(t, syncertest.SubmitAll(t.Context(), h.Writer, events))
+		}
+		submit(events[1], events[4])
+		ms.Add(time.Minute.Milliseconds())
+		late := [][]models.Event{{events[0]}, {events[2], events[3]}, events[5:]}
+		e := resolve.ExpirerWithStep(expirer(h, 100), func(name string) {
+			if name == "found" && len(late) > 0 {
+				submit(late[0]...)
+				late = late[1:]
+			}
+		})
+		expired := 0
+		for range 4 {
+			expired += expire(h, e)
+		}
+		require.Equal(t, 9, expired)
+		h.Sync()
+		requireSame(h, id)
+	})
+}
+
+// A campaign of an older program has no note of its holds: a new leader looks at it once.
+func TestExpirer_LooksAtWhatAnOlderProgramWrote(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		h, ms := clocked(t, db)
+		id := h.Create(100, hold(time.Minute))
+		h.Take(id, syncertest.Asks("u", 5)...)
+		require.NoError(t, db.Exec("UPDATE campaigns SET next_due_ms = NULL, last_claimed_ms = 0").Error)
+		ms.Add(time.Minute.Milliseconds())
+		require.Equal(t, 5, expire(h, expirer(h, 2)))
+		requireSame(h, id)
+	})
+}
+
+// A campaign whose row somebody holds locked waits by itself.
+func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
+	t.Parallel()
+	h, ms := clocked(t, syncertest.OpenServer(t))
+	locked, free := h.Create(100, hold(time.Minute)), h.Create(100, hold(time.Minute))
+	h.Take(locked, syncertest.Asks("u", 5)...)
+	h.Take(free, syncertest.Asks("u", 5)...)
+	ms.Add(time.Minute.Milliseconds())
+	tx := h.Db.Begin()
+	require.NoError(t, tx.Exec("UPDATE campaigns SET name = 'mine' WHERE id = ?", locked).Error)
+	e := expirer(h, 100)
+	n, err := e.Expire(t.Context())
+	require.ErrorContains(t, err, locked)
+	require.Equal(t, 5, n)
+	require.NoError(t, tx.Commit().Error)
+	require.Equal(t, 5, expire(h, e))
+	requireSame(h, locked)
+	requireSame(h, free)
 }
 
 // unsynced are the claims of the stream that nobody has read, which stay so.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"dibs/models"
+
+	"golang.org/x/time/rate"
 )
 
 // Eager has r leave no row to the process that wrote it.
@@ -36,22 +38,28 @@ func ExpirerWithStep(e *Expirer, step func(name string)) *Expirer {
 	return e
 }
 
-// ExpirerWithBatch has e end so many claims in a transaction, and wait for nothing between two of them.
+// ExpirerWithBatch has e end so many claims in a transaction, as fast as it can.
 func ExpirerWithBatch(e *Expirer, claims int) *Expirer {
-	e.batchSize, e.rest = claims, 0
+	e.batchSize, e.pace = claims, rate.NewLimiter(rate.Inf, 0)
 	return e
 }
 
-// ExpirerWithFullEvery has e look at all claims of a campaign that often.
-func ExpirerWithFullEvery(e *Expirer, every time.Duration) *Expirer {
-	e.fullEvery = every
+// ExpirerWithReach has e go over so many places of a campaign in a look.
+func ExpirerWithReach(e *Expirer, places int64) *Expirer {
+	e.reach = places
 	return e
 }
 
-// ExpirerWithChunk has e look at so many places together.
-func ExpirerWithChunk(e *Expirer, places int64) *Expirer {
-	e.chunkSize = places
-	return e
+// SelectDue is how the campaigns are read in which a hold may have ended.
+const SelectDue = selectDue
+
+// LookQuery is how the open holds of campaigns, each settled up to some seq, are read.
+func LookQuery(dialect string, settled map[string]int64) (query string, args []any) {
+	var page []heldCampaign
+	for id, seq := range settled {
+		page = append(page, heldCampaign{ID: id, Place: heldPlace{SettledSeq: seq}})
+	}
+	return lookQuery(dialect, page, expireReach, expireBatch)
 }
 
 // ExpireBatch is the most claims of one transaction.

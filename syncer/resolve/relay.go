@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"dibs/internal/sqlstore"
@@ -13,12 +15,14 @@ import (
 	"dibs/syncer/campaigns"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 )
 
 const (
 	relayAfter   = time.Second // the process that wrote a row applies it first
 	relayPage    = 500         // rows that are read at a time
+	applyAtOnce  = 8           // campaigns whose rows are applied at the same time
 	vainPagesMax = 3           // pages in a row that an unreachable Redis refuses before a round ends
 )
 
@@ -31,7 +35,7 @@ var errRow = errors.New("resolve: row of outbox can't be applied")
 // Relay applies the rows of outbox to Redis, each at least once. A row takes two steps, and anybody may repeat either:
 //
 //  1. Redis gets it. A released claim is known there by its record, so that its quota comes back once.
-//  2. The row is marked as applied.
+//  2. The row is deleted.
 //
 // Any number may run at once.
 type Relay struct {
@@ -103,35 +107,69 @@ func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int
 		}
 		byCampaign[id] = append(byCampaign[id], rows[i])
 	}
-	var failed []error
-	for _, id := range order {
-		done, err := r.applyToRedis(ctx, byCampaign[id])
-		if err != nil {
-			failed = append(failed, err)
-		}
-		r.steps.At("applied")
-		if err := r.markApplied(ctx, done); err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		applied += len(done)
+	known, err := r.campaigns(ctx, rows)
+	if err != nil {
+		return 0, err
 	}
-	return applied, errors.Join(failed...)
+	var mu sync.Mutex
+	var failed []error
+	var done []string
+	var g errgroup.Group
+	g.SetLimit(applyAtOnce)
+	for _, id := range order {
+		g.Go(func() error {
+			ids, err := r.applyToRedis(ctx, known[id], byCampaign[id])
+			mu.Lock()
+			defer mu.Unlock()
+			done = append(done, ids...)
+			if err != nil {
+				failed = append(failed, err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // what failed is in failed
+	r.steps.At("applied")
+	if err := r.forget(ctx, done); err != nil {
+		return 0, errors.Join(append(failed, err)...)
+	}
+	return len(done), errors.Join(failed...)
 }
 
-// markApplied is step 2.
-func (r *Relay) markApplied(ctx context.Context, ids []string) error {
+// campaigns reads the campaigns of releases.
+func (r *Relay) campaigns(ctx context.Context, rows []models.OutboxRow) (map[string]*models.Campaign, error) {
+	known := make(map[string]*models.Campaign)
+	var ids []string
+	for i := range rows {
+		if _, is := known[rows[i].CampaignID]; !is && rows[i].Kind == models.OutboxRelease {
+			known[rows[i].CampaignID], ids = nil, append(ids, rows[i].CampaignID)
+		}
+	}
 	if len(ids) == 0 {
-		return nil
+		return known, nil
 	}
-	err := sqlstore.Retry(ctx, func() error {
-		return r.db.WithContext(ctx).Exec("UPDATE outbox SET applied_at = ? WHERE id IN ? AND applied_at IS NULL",
-			sqlstore.Now().Format(sqlstore.TimeLayout), ids).Error
-	})
-	if err != nil {
-		return fmt.Errorf("resolve: mark rows of outbox as applied: %w", err)
+	var all []models.Campaign
+	if err := r.db.WithContext(ctx).Where("id IN ?", ids).Find(&all).Error; err != nil {
+		return nil, fmt.Errorf("resolve: campaigns of outbox: %w", err)
 	}
-	r.steps.At("marked")
+	for i := range all {
+		known[all[i].ID] = &all[i]
+	}
+	r.steps.At("campaign read")
+	return known, nil
+}
+
+// forget is step 2.
+func (r *Relay) forget(ctx context.Context, ids []string) error {
+	for part := range slices.Chunk(ids, campaigns.OutboxAtOnce) {
+		err := sqlstore.Retry(ctx, func() error {
+			return r.db.WithContext(ctx).Exec("DELETE FROM outbox WHERE id IN ?", part).Error
+		})
+		if err != nil {
+			return fmt.Errorf("resolve: delete rows of outbox that redis has: %w", err)
+		}
+		r.steps.At("marked")
+	}
 	return nil
 }
 

@@ -10,9 +10,9 @@ import (
 	"dibs/syncer/campaigns"
 )
 
-// applyToRedis is step 1 for the rows of one campaign, and returns the ids of those that Redis has. Releases that follow each
+// applyToRedis is step 1 for the rows of one campaign, which is c if some are releases, and returns the ids of those that Redis has. Releases that follow each
 // other share a call.
-func (r *Relay) applyToRedis(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
+func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done []string, err error) {
 	var failed []error
 	for len(rows) > 0 {
 		n := 1
@@ -26,7 +26,7 @@ func (r *Relay) applyToRedis(ctx context.Context, rows []models.OutboxRow) (done
 		case models.OutboxEvent:
 			ids, err = r.publish(ctx, part)
 		case models.OutboxRelease:
-			ids, err = r.release(ctx, part)
+			ids, err = r.release(ctx, c, part)
 		default:
 			err = fmt.Errorf("%w: %s is a %.20q", errOutboxKind, part[0].ID, part[0].Kind)
 		}
@@ -58,14 +58,11 @@ func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []st
 // MySQL says where the campaign is. In Redis, under the load that MySQL knows: release.lua gives back each claim once. Not in
 // Redis, and no load begun: only the event is left to publish, because each later load reads rows that say released. While a
 // load is under way the rows wait for its end: it may have read the claims before they were released.
-func (r *Relay) release(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
-	c, err := campaigns.Read(r.db.WithContext(ctx), rows[0].CampaignID)
-	if err != nil {
-		return nil, err
-	}
-	r.steps.At("campaign read")
+func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done []string, err error) {
 	switch {
-	case campaigns.IsResident(&c):
+	case c == nil:
+		return nil, fmt.Errorf("resolve: outbox %s: %w: campaign %s", rows[0].ID, models.ErrNotFound, rows[0].CampaignID)
+	case campaigns.IsResident(c):
 	case c.LoadAttempts > c.Epoch:
 		return nil, nil
 	default:
@@ -75,7 +72,7 @@ func (r *Relay) release(ctx context.Context, rows []models.OutboxRow) (done []st
 	if len(releases) == 0 {
 		return nil, err
 	}
-	outcomes, releaseErr := r.scripts.Release(ctx, &c, releases)
+	outcomes, releaseErr := r.scripts.Release(ctx, c, releases)
 	if releaseErr != nil {
 		return nil, errors.Join(fmt.Errorf("resolve: outbox of %s: %w", c.ID, releaseErr), err)
 	}

@@ -179,7 +179,7 @@ func (r *Resolver) decide(ctx context.Context, c *heldClaim, d *decision, row *m
 		}
 		if d.status != models.ClaimRedeemed {
 			r.steps.At("outbox written")
-			if err := moveBack(ctx, tx, r.db.Name(), c.CampaignID, c.Quantity, 1); err != nil {
+			if err := moveBack(ctx, tx, r.db.Name(), []models.ClaimRow{c.ClaimRow}); err != nil {
 				return err
 			}
 		}
@@ -193,25 +193,57 @@ func (r *Resolver) decide(ctx context.Context, c *heldClaim, d *decision, row *m
 	return won, nil
 }
 
-// moveBack moves the books of a campaign by claims that were released. It comes last in a transaction, so that the hot row is
+// moveBack moves the books of campaigns by claims that were released. It comes last in a transaction, so that hot rows are
 // locked for one statement and the commit. While Redis works by an older definition, remaining only grows by what comes back, so
 // that it is not below what Redis says; once Redis has the definition, campaigns.Applier makes it exact. remaining is computed
 // before claimed, because MySQL hands assigned values on from left to right.
-func moveBack(ctx context.Context, tx *sql.Tx, dialect, campaignID string, units, claims int64) error {
+func moveBack(ctx context.Context, tx *sql.Tx, dialect string, released []models.ClaimRow) error {
 	greatest := "GREATEST"
 	if dialect == migrations.SQLite {
 		greatest = "MAX"
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE campaigns SET remaining = CASE"+
-		" WHEN applied_version = version OR residency <> ? AND (residency <> ? OR epoch = 0)"+
-		" THEN "+greatest+"(total - claimed + ?, 0) ELSE remaining + ? END,"+
-		" claimed = claimed - ?, released_claims = released_claims + ?, updated_at = ? WHERE id = ?",
-		string(models.ResidencyResident), string(models.ResidencyNone), units, units, units, claims,
-		sqlstore.Now().Format(sqlstore.TimeLayout), campaignID)
-	if err != nil {
-		return fmt.Errorf("resolve: move books of %s: %w", campaignID, err)
+	var args []any
+	sums := sumsOf(released)
+	units := func() string {
+		return caseOf(&args, sums, (*releasedSum).id, func(s *releasedSum) any { return s.units })
+	}
+	args = append(args, string(models.ResidencyResident), string(models.ResidencyNone))
+	query := "UPDATE campaigns SET remaining = CASE" +
+		" WHEN applied_version = version OR residency <> ? AND (residency <> ? OR epoch = 0)" +
+		" THEN " + greatest + "(total - claimed + " + units() + ", 0) ELSE remaining + " + units() + " END," +
+		" claimed = claimed - " + units() +
+		", released_claims = released_claims + " + caseOf(&args, sums, (*releasedSum).id, func(s *releasedSum) any { return s.claims }) +
+		", updated_at = ? WHERE id IN " + sqlstore.Marks(len(sums))
+	args = append(args, sqlstore.Now().Format(sqlstore.TimeLayout))
+	for i := range sums {
+		args = append(args, sums[i].campaignID)
+	}
+	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+		return fmt.Errorf("resolve: move books: %w", err)
 	}
 	return nil
+}
+
+// releasedSum is the sum of released claims of one campaign.
+type releasedSum struct {
+	campaignID    string
+	units, claims int64
+}
+
+func (s *releasedSum) id() string { return s.campaignID }
+
+// sumsOf adds up claims by campaign.
+func sumsOf(claims []models.ClaimRow) (sums []releasedSum) {
+	at := make(map[string]int)
+	for i := range claims {
+		id := claims[i].CampaignID
+		if _, is := at[id]; !is {
+			at[id], sums = len(sums), append(sums, releasedSum{campaignID: id})
+		}
+		s := &sums[at[id]]
+		s.units, s.claims = s.units+claims[i].Quantity, s.claims+1
+	}
+	return sums
 }
 
 // apply applies rows to Redis at once, for as long as somebody waits for the answer.

@@ -18,16 +18,32 @@ import (
 const (
 	insertClaimsHead = "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch," +
 		" packet_id, amount, claimed_at, synced_at) VALUES "
-	insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at) VALUES "
+	insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at," +
+		" first_claimed_ms, last_claimed_ms) VALUES "
 
 	// The counters move by the rows that this very flush put into stock_flushes, and by nothing else. stock_flushes leads the
 	// join, so that only the campaigns of the batch are locked, in order of their ids. remaining is computed from its own old
 	// value only: MySQL assigns from left to right, and later columns see the new values.
 	moveBooksMySQL = "UPDATE stock_flushes f STRAIGHT_JOIN campaigns c ON c.id = f.campaign_id" +
 		" SET c.remaining = GREATEST(c.remaining - f.units, 0), c.claimed = c.claimed + f.units," +
+		" c.holds_mixed = CASE WHEN c.hold_for_ms > 0 AND (" + isMixed + ") THEN c.holds_mixed + 1 ELSE c.holds_mixed END," +
+		" c.next_due_ms = CASE WHEN c.hold_for_ms > 0" +
+		" THEN LEAST(COALESCE(c.next_due_ms, " + never + "), f.first_claimed_ms + c.hold_for_ms) END," +
+		" c.last_claimed_ms = CASE WHEN c.hold_for_ms > 0 THEN GREATEST(c.last_claimed_ms, f.last_claimed_ms) ELSE 0 END," +
+		" c.settled_seq = LEAST(c.settled_seq, f.first_seq - 1)," +
 		" c.synced_seq = c.synced_seq + f.claims, c.updated_at = ? WHERE f.id IN ("
-	moveBooksSQLite = "UPDATE campaigns SET remaining = MAX(remaining - f.units, 0), claimed = claimed + f.units," +
-		" synced_seq = synced_seq + f.claims, updated_at = ? FROM stock_flushes f WHERE campaigns.id = f.campaign_id AND f.id IN ("
+	moveBooksSQLite = "UPDATE campaigns AS c SET remaining = MAX(c.remaining - f.units, 0), claimed = c.claimed + f.units," +
+		" holds_mixed = CASE WHEN c.hold_for_ms > 0 AND (" + isMixed + ") THEN c.holds_mixed + 1 ELSE c.holds_mixed END," +
+		" next_due_ms = CASE WHEN c.hold_for_ms > 0" +
+		" THEN MIN(COALESCE(c.next_due_ms, " + never + "), f.first_claimed_ms + c.hold_for_ms) END," +
+		" last_claimed_ms = CASE WHEN c.hold_for_ms > 0 THEN MAX(c.last_claimed_ms, f.last_claimed_ms) ELSE 0 END," +
+		" settled_seq = MIN(c.settled_seq, f.first_seq - 1)," +
+		" synced_seq = c.synced_seq + f.claims, updated_at = ? FROM stock_flushes f WHERE c.id = f.campaign_id AND f.id IN ("
+
+	// isMixed tells that a claim may expire 2 s or more before one with a lower seq: it was made before a claim that is there, or it
+	// stands before some that are there and was made after them.
+	isMixed = "f.first_claimed_ms < c.last_claimed_ms - 2000 OR f.first_seq <= c.synced_seq AND f.last_claimed_ms > c.last_claimed_ms + 2000"
+	never   = "9223372036854775807" // milliseconds
 )
 
 // insertClaims inserts all rows into claims, or fails: with FailureDuplicate when a claim with the id or the seq of one exists.
@@ -84,6 +100,8 @@ func insertFlushes(ctx context.Context, tx *sql.Tx, sums map[string]*tally, took
 		s.Int(sum.lastSeq)
 		s.Int(took.Milliseconds())
 		s.Time(now)
+		s.Int(sum.firstMs)
+		s.Int(sum.lastMs)
 		s.EndRow()
 	}
 	_, err := tx.ExecContext(ctx, s.SQL(), s.Args...)
