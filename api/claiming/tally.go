@@ -3,10 +3,11 @@ package claiming
 import (
 	"sync/atomic"
 
+	"dibs/api/wire"
 	"dibs/models"
 )
 
-// accepted is the place of claims that were answered with yes, replays apart, in a tally; refusals follow in the order of Codes.
+// accepted is the place of claims that were answered with yes, replays apart, in a tally; refusals follow in the order of wire.ClaimCodes.
 const accepted = 0
 
 // places are where each outcome has its count in a tally.
@@ -14,13 +15,13 @@ var places = makePlaces() //nolint:gochecknoglobals // nothing writes to it
 
 func makePlaces() map[string]int {
 	all := map[string]int{string(models.OutcomeClaimed): accepted}
-	for i, code := range Codes {
+	for i, code := range wire.ClaimCodes {
 		all[string(code)] = i + 1
 	}
 	return all
 }
 
-// codesMax bounds Codes.
+// codesMax bounds wire.ClaimCodes.
 const codesMax = 24
 
 // tally counts the claims of one campaign in this process by what became of them.
@@ -40,7 +41,7 @@ func (s *Routes) Refused() map[string]map[string]int64 {
 	defer s.lanes.mu.RUnlock()
 	all := make(map[string]map[string]int64)
 	for id, l := range s.lanes.byID {
-		for i, code := range Codes {
+		for i, code := range wire.ClaimCodes {
 			n := l.tally[i+1].Load()
 			if n == 0 {
 				continue

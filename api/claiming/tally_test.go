@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api/claiming"
+	"dibs/api/wire"
 	"dibs/api/workers"
 	"dibs/internal/apitest"
 	"dibs/models"
@@ -43,5 +44,5 @@ func TestRefusalsAreCountedByCampaign(t *testing.T) {
 
 func TestEveryCodeHasItsPlaceInATally(t *testing.T) {
 	t.Parallel()
-	require.LessOrEqual(t, len(claiming.Codes), claiming.CodesMax)
+	require.LessOrEqual(t, len(wire.ClaimCodes), claiming.CodesMax)
 }
