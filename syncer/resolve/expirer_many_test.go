@@ -24,7 +24,7 @@ func manyHolds(t testing.TB, h *syncertest.Stack, ms *atomic.Int64, held, claims
 	var g errgroup.Group
 	g.SetLimit(8)
 	ids = make([]string, held)
-	repository := campaigns.New(h.Db, h.Scripts, syncertest.Quiet())
+	repository := campaigns.New(h.DB, h.Scripts, syncertest.Quiet())
 	hydrator := h.Hydrator()
 	for i := range ids {
 		c := syncertest.CampaignOf(testenv.UniqueID(t, "c"), int64(claims))
@@ -42,7 +42,7 @@ func manyHolds(t testing.TB, h *syncertest.Stack, ms *atomic.Int64, held, claims
 		})
 	}
 	require.NoError(t, g.Wait())
-	w, err := writer.New(writer.Config{DB: h.Db, Logger: syncertest.Quiet()})
+	w, err := writer.New(writer.Config{DB: h.DB, Logger: syncertest.Quiet()})
 	require.NoError(t, err)
 	require.NoError(t, syncertest.SubmitAll(t.Context(), w, unsynced(h)))
 	require.NoError(t, w.Close(t.Context()))
@@ -68,7 +68,7 @@ func TestExpirer_ManyCampaignsShareTransactions(t *testing.T) {
 		case "committed":
 			committed++
 			var back int
-			require.NoError(t, h.Db.Raw("SELECT COUNT(*) FROM campaigns WHERE released_claims > 0").Scan(&back).Error)
+			require.NoError(t, h.DB.Raw("SELECT COUNT(*) FROM campaigns WHERE released_claims > 0").Scan(&back).Error)
 			if allBack == 0 && back == len(ids)+1 {
 				allBack = committed
 			}

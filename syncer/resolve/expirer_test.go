@@ -215,7 +215,7 @@ func TestExpirer_FindsWhatIsDueOnceTheClockSteppedBack(t *testing.T) {
 	require.Equal(t, 20, expire(h, e))
 	requireSame(h, id)
 	var mixed int64
-	require.NoError(t, h.Db.Raw("SELECT holds_mixed FROM campaigns WHERE id = ?", id).Scan(&mixed).Error)
+	require.NoError(t, h.DB.Raw("SELECT holds_mixed FROM campaigns WHERE id = ?", id).Scan(&mixed).Error)
 	require.Zero(t, mixed, "all are in order again")
 }
 
@@ -294,7 +294,7 @@ func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	h.Take(locked, syncertest.Asks("u", 5)...)
 	h.Take(free, syncertest.Asks("u", 5)...)
 	ms.Add(time.Minute.Milliseconds())
-	tx := h.Db.Begin()
+	tx := h.DB.Begin()
 	require.NoError(t, tx.Exec("UPDATE campaigns SET name = 'mine' WHERE id = ?", locked).Error)
 	e := expirer(h, 100)
 	n, err := e.Expire(t.Context())
