@@ -279,7 +279,7 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 func (s *stack) runSyncer(ctx context.Context) error {
 	role := syncer.New(syncer.Config{
 		Trimmer: retention.NewTrimmer(s.scripts, s.cfg.Groups, s.log, s.registry), Pruner: retention.NewPruner(s.db), Resumer: residency.NewResumer(s.hydrator, s.registry),
-		StreamWatcher: residency.NewStreamWatcher(s.db, s.scripts, s.log),
+		StreamWatcher: residency.NewStreamWatcher(s.hydrator),
 		Evictor:       residency.NewEvictor(s.hydrator, s.cfg.IdleEvict, s.registry),
 		Reconciler:    reconcile.New(s.db, s.scripts, s.hydrator, s.log, s.registry),
 		Relay:         s.relay, Expirer: resolve.NewExpirer(s.relay, s.registry),

@@ -35,14 +35,6 @@ const (
 	statusRolledBack = 4 // claim.lua's reply when Redis went back behind what the caller saw
 )
 
-// Position is how far a campaign was seen to be in Redis: Seq claims of load Epoch were accepted.
-type Position struct{ Epoch, Seq int64 }
-
-// Before tells whether p was earlier than o.
-func (p Position) Before(o Position) bool {
-	return p.Epoch < o.Epoch || p.Epoch == o.Epoch && p.Seq < o.Seq
-}
-
 // Claim runs up to ClaimsMax claims of one campaign in one call of claim.lua and answers each, in order; remaining is the
 // units left after the call. Claims of one user or one key in the same call see each other.
 //
@@ -62,8 +54,8 @@ type CampaignView struct {
 }
 
 // ClaimAfter is Claim for a caller that remembers how far it saw the campaign. A Redis that went back behind that (an older
-// snapshot, a failover to a replica that lagged) gives OutcomeRolledBack for every claim, and view is what it holds. view is zero
-// when Redis does not hold the campaign.
+// snapshot, a failover to a replica that lagged) gives OutcomeRolledBack for every claim, and fences the campaign in the same step; view
+// is what it holds. view is zero when Redis does not hold the campaign.
 func (s *Scripts) ClaimAfter(
 	ctx context.Context, m Meta, seen Position, reqs []ClaimRequest,
 ) (replies []ClaimReply, view CampaignView, err error) {

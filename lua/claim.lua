@@ -2,8 +2,8 @@
 --
 -- It looks at the claims in order. A claim with a known key is replayed. For any other it checks the status, the window, the stock
 -- and the user's limits; a claim that passes is taken. The script checks everything before it writes, and after the first write
--- nothing can fail: the reads fail on a key of a wrong type, and the first write is an XADD, which Redis refuses whole when the
--- stream is of a wrong type or Redis is out of memory, a replica or unable to persist.
+-- nothing can fail: the reads fail on a key of a wrong type, and the first write is an XADD, or the only one an HSET, which Redis
+-- refuses whole when the key is of a wrong type or Redis is out of memory, a replica or unable to persist.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
 -- KEYS[2] users   hash    user id -> record of what the user holds: "bucket:units" for each limit, joined by ";"
@@ -30,7 +30,7 @@
 -- or {1} absent: the campaign is not here, or takes no claims until MySQL confirms it
 -- or {2, which} damaged: the key of that number; nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
--- or {4, epoch, seq} rolled back: Redis went back behind what the caller saw; nothing was changed
+-- or {4, epoch, seq} rolled back: Redis went back behind what the caller saw; the campaign is fenced and takes no claim of anybody
 local state_key, users_key, keys_key, stream_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local find, sub, match = string.find, string.sub, string.match
 local FIRST_CLAIM, PER_CLAIM, DAYS = 11, 6, 5
@@ -91,7 +91,10 @@ if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2
 if taken > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, redis.call('EXISTS', users_key) == 0 and 2 or 3} end
 
 local epoch_here, seen_epoch = tonumber(epoch), tonumber(ARGV[9])
-if epoch_here < seen_epoch or epoch_here == seen_epoch and seq < tonumber(ARGV[10]) then return {4, epoch_here, seq} end
+if epoch_here < seen_epoch or epoch_here == seen_epoch and seq < tonumber(ARGV[10]) then
+  redis.call('HSET', state_key, 'status', 'fenced') -- for callers, too, who did not see what was lost
+  return {4, epoch_here, seq}
+end
 
 local now_text = ARGV[1]
 if now_text == '' then

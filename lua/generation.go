@@ -14,12 +14,13 @@ import (
 
 // Stream is the claim stream of a partition at one moment.
 type Stream struct {
-	Generation string  // names the life of the stream without a loss; "" when Redis holds none
-	Tip        EntryID // the highest id that was ever in the stream; zero when there is no stream
-	Length     int64   // entries that are in the stream now
+	StreamPosition // zero when there is no stream
+
+	First  EntryID // the oldest entry that is in the stream; zero when there is none, or Redis doesn't say
+	Length int64   // entries that are in the stream now
 }
 
-// Stream reads the generation and the tip of a partition's stream. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again),
+// Stream reads the position of a partition's stream. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again),
 // ErrDamaged.
 func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
 	generation, err := s.rdb.Get(ctx, generationKey(partition)).Result()
@@ -29,19 +30,21 @@ func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
 	info, err := s.rdb.XInfoStream(ctx, StreamKey(partition)).Result()
 	switch {
 	case err != nil && strings.Contains(err.Error(), noSuchKey):
-		return Stream{Generation: generation}, nil
+		return Stream{StreamPosition: StreamPosition{Generation: generation}}, nil
 	case err != nil:
 		return Stream{}, sortError("xinfo", err)
 	}
 	tip, err := ParseEntryID(info.LastGeneratedID)
-	if err != nil {
+	first, firstErr := ParseEntryID(info.FirstEntry.ID)
+	if err := errors.Join(err, firstErr); err != nil {
 		return Stream{}, fmt.Errorf("%w: %s: %w", ErrDamaged, StreamKey(partition), err)
 	}
 	if tip.Ms == math.MaxUint64 {
 		return Stream{}, fmt.Errorf("%w: %s: its last id is %s, and no claim can have one behind it. Such an id comes from an XADD by hand. "+
 			"When every group has read the stream, RENAME it and run dibs reconcile --repair", ErrDamaged, StreamKey(partition), tip)
 	}
-	return Stream{Generation: generation, Tip: tip, Length: info.Length}, nil
+	at := StreamPosition{Generation: generation, Tip: tip, Added: info.EntriesAdded}
+	return Stream{StreamPosition: at, First: first, Length: info.Length}, nil
 }
 
 const noSuchKey = "no such key"

@@ -4,16 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 )
 
 // statusElse is the reply of fence.lua, evict.lua, forget.lua and release.lua when Redis holds something else than was meant.
 const statusElse = 3
 
-// Fence stops the claims of a load of a campaign. A campaign that Redis does not hold takes none anyway. Errors: ErrOther (another
-// load is there), ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
+// Fence stops the claims of a load of a campaign, and of those before it. A campaign that Redis does not hold takes none anyway.
+// Errors: ErrOther (a newer load is there), ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Fence(ctx context.Context, campaignID string, epoch int64) error {
 	keys := []string{s.KeysOf(campaignID).State}
 	code, reply, err := s.ask(ctx, s.fence, keys, []any{epoch})
@@ -26,6 +28,45 @@ func (s *Scripts) Fence(ctx context.Context, campaignID string, epoch int64) err
 		return fmt.Errorf("%w: fence %s at epoch %d", ErrOther, campaignID, epoch)
 	}
 	return damaged(s.fence.name, keys, reply)
+}
+
+// FencesMost is the most campaigns that FenceAll takes, fencesAtOnce how many of them it fences at the same time.
+const FencesMost, fencesAtOnce = 1000, 16
+
+// FenceAll is Fence for up to FencesMost campaigns, each with its epoch. It returns those that Redis holds so; they take no claims now. A
+// damaged state, which takes none, is not among them. Errors: ErrUnavailable, ErrOutcomeUnknown (safe to send again).
+func (s *Scripts) FenceAll(ctx context.Context, epochs map[string]int64) (fenced []string, err error) {
+	there := make(map[string]*redis.IntCmd, len(epochs))
+	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for id := range epochs {
+			there[id] = p.Exists(ctx, s.KeysOf(id).State)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, sortError("exists", err)
+	}
+	var fences errgroup.Group
+	fences.SetLimit(fencesAtOnce)
+	var mu sync.Mutex
+	for id, exists := range there {
+		if exists.Val() == 0 {
+			continue
+		}
+		fences.Go(func() error {
+			err := s.Fence(ctx, id, epochs[id])
+			if errors.Is(err, ErrOther) || errors.Is(err, ErrDamaged) {
+				return nil
+			}
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				fenced = append(fenced, id)
+			}
+			return err
+		})
+	}
+	return fenced, fences.Wait()
 }
 
 // Evict removes a campaign from Redis if its load and its number of claims are those of MySQL, in seen, and nobody has claimed from it

@@ -98,19 +98,39 @@ func TestClaimIsRefusedByARedisThatWentBack(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, models.OutcomeClaimed, replies[2].Outcome)
 		require.Equal(t, lua.CampaignView{Position: lua.Position{Epoch: 4, Seq: 3}, Remaining: 7}, now)
-		for _, seen := range []lua.Position{{Epoch: 4, Seq: 4}, {Epoch: 5}, {Epoch: 5, Seq: 1}} {
-			b.unchanged("went back", func() {
-				replies, now, err := b.s.ClaimAfter(t.Context(), b.meta, seen, wants("v", 2))
-				require.NoError(t, err)
-				require.Equal(t, []models.Outcome{models.OutcomeRolledBack, models.OutcomeRolledBack}, outcomesOf(replies))
-				require.Equal(t, lua.Position{Epoch: 4, Seq: 3}, now.Position)
-			})
-		}
 		for i, seen := range []lua.Position{{Epoch: 4, Seq: 3}, {Epoch: 3, Seq: 99}, {Epoch: 4}} {
 			replies, _, err := b.s.ClaimAfter(t.Context(), b.meta, seen, wants(fmt.Sprint("w", i), 1))
 			require.NoError(t, err)
 			require.Equal(t, models.OutcomeClaimed, replies[0].Outcome, "%+v", seen)
 		}
+		for _, seen := range []lua.Position{{Epoch: 4, Seq: 7}, {Epoch: 5}, {Epoch: 5, Seq: 1}} {
+			require.NoError(t, rdb.HSet(t.Context(), b.keys.State, "status", "open").Err())
+			before := b.state()
+			replies, now, err := b.s.ClaimAfter(t.Context(), b.meta, seen, wants("v", 2))
+			require.NoError(t, err)
+			require.Equal(t, []models.Outcome{models.OutcomeRolledBack, models.OutcomeRolledBack}, outcomesOf(replies))
+			require.Equal(t, lua.Position{Epoch: 4, Seq: 6}, now.Position)
+			after := b.state()
+			require.Equal(t, models.StatusFenced, after.Status, "for callers, too, who saw less")
+			before.Status, before.AsOf, after.AsOf = after.Status, time.Time{}, time.Time{}
+			require.Equal(t, before, after, "nothing else was changed")
+			require.Equal(t, models.OutcomeAbsent, b.outcomes(want("x", 1, ""))[0])
+		}
+	})
+}
+
+func TestFenceAllStopsTheLoadsThatItNamesAndThoseBefore(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		older := newBundle(t, rdb, func(c *models.Campaign) { c.Epoch = 2 })
+		same := newBundle(t, rdb, func(c *models.Campaign) { c.Epoch = 4 })
+		newer := newBundle(t, rdb, func(c *models.Campaign) { c.Epoch = 5 })
+		fenced, err := same.s.FenceAll(t.Context(), map[string]int64{older.c.ID: 4, same.c.ID: 4, newer.c.ID: 4, "nobody": 4})
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{older.c.ID, same.c.ID}, fenced)
+		for _, b := range []*bundle{older, same} {
+			require.Equal(t, models.StatusFenced, b.state().Status)
+		}
+		require.Equal(t, models.OutcomeClaimed, newer.outcomes(want("u", 1, ""))[0])
 	})
 }
 

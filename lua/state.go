@@ -30,6 +30,15 @@ type State struct {
 // Remaining is the units that can be claimed yet. It is 0 if total was lowered below what is taken.
 func (s *State) Remaining() int64 { return max(0, s.Total-s.Taken) }
 
+// Position is how far the campaign is. A campaign that is being loaded has no definition yet.
+func (s *State) Position() Position {
+	at := Position{Epoch: s.Epoch, Seq: s.Seq, Version: s.Version, Released: s.Released}
+	if s.Status == models.StatusLoading {
+		at.Version = 0
+	}
+	return at
+}
+
 // Drift is by how many units Redis has more to give than the books; both must be of one watermark. While a change is on its way the
 // totals differ rightly, and Drift compares what was claimed.
 func (s *State) Drift(books *models.Books) int64 {

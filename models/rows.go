@@ -95,6 +95,8 @@ type StreamRecord struct {
 	Generation string `gorm:"column:birth"` // as Redis holds it
 	Tip        string // highest entry id that was seen in the stream
 	TipAt      time.Time
+	Added      int64  // entries that were ever in the stream then; 0 is not known
+	Loss       string // what Redis lost of the stream last
 }
 
 // TableName names the table for gorm.

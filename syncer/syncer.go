@@ -59,10 +59,10 @@ func (s *Syncer) jobs() []job {
 	c := &s.cfg
 	const leader = true
 	return []job{
-		{"trim", time.Second, !leader, quiet(c.Trimmer.Trim), nil},
+		// Claims go on for so long on a Redis that went back, if no API process saw more. Trimming comes after it, as it takes away
+		// what would tell.
+		{"watch and trim streams", time.Second, !leader, s.watchAndTrim, nil},
 		{"resume", 5 * time.Second, !leader, s.resume, nil},
-		// So much of a claim stream may be lost unseen if no API process saw it.
-		{"watch streams", time.Second, leader, s.watchStreams, nil},
 		{"evict", min(10*time.Second, c.IdleEvict), leader, quiet(c.Evictor.Evict), nil},
 		{"compare", 2 * time.Second, leader, quiet(c.Reconciler.Reconcile), c.Reconciler.ResetMetrics},
 		{"relay", 250 * time.Millisecond, leader, quiet(c.Relay.Relay), c.Relay.ResetMetrics},
@@ -149,11 +149,12 @@ func (s *Syncer) expire(ctx context.Context) error {
 	return err
 }
 
-// watchStreams has the campaigns of a stream that lost entries looked at right away.
-func (s *Syncer) watchStreams(ctx context.Context) error {
+// watchAndTrim has the campaigns of a stream that lost entries looked at right away.
+func (s *Syncer) watchAndTrim(ctx context.Context) error {
 	broken, err := s.cfg.StreamWatcher.Watch(ctx)
 	if broken > 0 {
 		err = errors.Join(err, s.resume(ctx))
 	}
-	return err
+	_, trimErr := s.cfg.Trimmer.Trim(ctx)
+	return errors.Join(err, trimErr)
 }

@@ -29,7 +29,7 @@ func newRole(t *testing.T, s *syncertest.Stream, db *gorm.DB) *syncer.Syncer {
 	return syncer.New(syncer.Config{
 		Trimmer: syncertest.NewTrimmer(t, s.Redis, "syncer"),
 		Pruner:  retention.NewPruner(db), Resumer: syncertest.NewResumer(t, db, scripts),
-		StreamWatcher: residency.NewStreamWatcher(db, scripts, syncertest.Quiet()), Evictor: syncertest.NewEvictor(t, db, scripts, time.Hour),
+		StreamWatcher: residency.NewStreamWatcher(syncertest.NewHydrator(t, db, scripts)), Evictor: syncertest.NewEvictor(t, db, scripts, time.Hour),
 		Reconciler: reconcile.New(db, scripts, hydrator, syncertest.Quiet(), nil), Relay: relay, Expirer: resolve.NewExpirer(relay, nil),
 		Finalizer: resolve.NewFinalizer(relay, hydrator, clockwork.NewRealClock(), nil),
 		Leader:    syncer.NewLeader(scripts, syncertest.Quiet()), IdleEvict: time.Hour, Logger: syncertest.Quiet(),

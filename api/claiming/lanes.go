@@ -123,10 +123,11 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 	return state.Meta, at, nil
 }
 
-// wentBack tells whether Redis was put back to a time before a change, an eviction or a loss that MySQL knows of.
+// wentBack tells whether Redis was put back to a time before a change, an eviction or a loss that MySQL knows of. c was read after
+// state: what it has more of claims came meanwhile.
 func wentBack(state *lua.State, c *models.Campaign) bool {
-	older := state.Epoch == c.Epoch && state.Version < c.AppliedVersion
-	return older || c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyLost
+	behind := state.Position().Behind(lua.Position{Epoch: c.Epoch, Version: c.AppliedVersion})
+	return behind != "" || c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyLost
 }
 
 func (ls *lanes) add(meta lua.Meta) *lane {

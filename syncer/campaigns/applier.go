@@ -28,12 +28,14 @@ type Scripts interface { //nolint:interfacebloat // one for each verb that they 
 	State(ctx context.Context, campaignID string) (lua.State, error)
 	MetaOf(c *models.Campaign) (lua.Meta, error)
 	Fence(ctx context.Context, campaignID string, epoch int64) error
+	FenceAll(ctx context.Context, epochs map[string]int64) (fenced []string, err error)
 	Evict(ctx context.Context, campaignID string, seen lua.Position, idle time.Duration) (evicted bool, err error)
 	EvictedAt(ctx context.Context, campaignID string) (lua.Position, error)
 	Forget(ctx context.Context, campaignID string, seen lua.Position) error
 	NewRebuild(ctx context.Context, c *models.Campaign, after int64, replace bool) (*lua.Rebuild, error)
 	LockCampaign(ctx context.Context, campaignID string, ttl time.Duration) (*lua.Lock, error)
 	Stream(ctx context.Context, partition int) (lua.Stream, error)
+	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
 	Unread(ctx context.Context, partition int, group string) (lua.Unread, error)
 	NewGeneration(ctx context.Context, partition int) (string, error)
 	SetGeneration(ctx context.Context, partition int, generation string) error

@@ -56,7 +56,7 @@ type Comparison struct {
 	forgotten []string // lists of packets of earlier loads
 
 	inRedis  bool // what differs is in Redis, or can only be told from it: the rows alone don't mend it
-	wentBack bool // Redis holds an older definition than it did, or fewer claims
+	wentBack bool // Redis is behind what MySQL knows of it
 }
 
 // Agrees tells whether nothing is wrong with the books.

@@ -112,6 +112,8 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 	known := c.SyncedSeq + l.snap.parked.Claims
 	backlog := max(0, state.Seq-known)
 	l.found.Backlog = &backlog
+	behind := state.Position().Behind(residency.Known(c))
+	l.found.wentBack = behind != ""
 	switch {
 	case state.Epoch != c.Epoch:
 		l.found.differInRedisf("redis holds load %d, mysql knows load %d", state.Epoch, c.Epoch)
@@ -121,14 +123,11 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 	case state.Status == models.StatusFenced || state.Status == models.StatusLoading:
 		l.found.differInRedisf("load %d is %s in redis", state.Epoch, state.Status)
 		return false, nil
-	case residency.ForgotChange(c, state):
-		l.found.wentBack = true
-		l.found.differInRedisf("redis went back: it works by definition %d, %d was in force", state.Version, c.AppliedVersion)
-		return true, nil
+	case l.found.wentBack:
+		l.found.differInRedisf("redis went back: %s", behind)
 	case state.Seq > known:
 		return l.behind(ctx, state)
 	case state.Seq < known:
-		l.found.wentBack = state.Seq < c.SyncedSeq
 		l.found.differInRedisf("redis holds %d claims, mysql %d", state.Seq, known)
 	case state.Released != c.ReleasedClaims:
 		return l.releases(ctx, state)

@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ type Hydrator struct {
 
 // NewHydrator makes a hydrator; with a nil Registerer it has no metrics.
 func NewHydrator(db *gorm.DB, scripts campaigns.Scripts, log *slog.Logger, reg prometheus.Registerer) *Hydrator {
-	h := &Hydrator{db: db, scripts: scripts, log: log, streams: streams{db: db, scripts: scripts, log: log}, seconds: newRebuildSeconds(reg),
+	h := &Hydrator{db: db, scripts: scripts, log: log, streams: streams{db, scripts, log, newEntriesLost(reg)}, seconds: newRebuildSeconds(reg),
 		loads: make(chan struct{}, loadsMost), fenced: make(map[string]fencedAt)}
 	h.applier = campaigns.NewApplier(db, scripts, &h.steps)
 	return h
@@ -85,21 +86,13 @@ func (h *Hydrator) Hydrate(ctx context.Context, campaignID string) (lua.Meta, er
 	}
 }
 
-// Recover is Hydrate for a caller that saw more of the campaign in Redis than is there now. First it stops claims of a Redis that
-// went back, then it records in MySQL how far the campaign was. Errors as Hydrate.
+// Recover is Hydrate for a caller that saw more of the campaign in Redis than is there now, and records in MySQL how far it was.
+// Errors as Hydrate.
 func (h *Hydrator) Recover(ctx context.Context, campaignID string, seen lua.Position) (lua.Meta, error) {
-	if seen == (lua.Position{}) {
-		return h.Hydrate(ctx, campaignID)
-	}
-	state, err := h.scripts.State(ctx, campaignID)
-	if err == nil && (lua.Position{Epoch: state.Epoch, Seq: state.Seq}).Before(seen) {
-		if err := h.scripts.Fence(ctx, campaignID, state.Epoch); err != nil && !errors.Is(err, lua.ErrOther) {
-			return lua.Meta{}, fmt.Errorf("residency: campaign %s: %w", campaignID, err)
+	if seen != (lua.Position{}) {
+		if err := h.recordPosition(ctx, campaignID, seen); err != nil {
+			return lua.Meta{}, err
 		}
-		h.steps.At("fenced")
-	}
-	if err := h.recordPosition(ctx, campaignID, seen); err != nil {
-		return lua.Meta{}, err
 	}
 	return h.Hydrate(ctx, campaignID)
 }
@@ -161,38 +154,32 @@ func (h *Hydrator) hydrateOnce(ctx context.Context, id string) (lua.Meta, error)
 // Wrong says what is wrong with what Redis holds of a campaign that is resident by its books; "" is nothing. Errors: those of
 // lua.Scripts and of the database.
 func (h *Hydrator) Wrong(ctx context.Context, c *models.Campaign) (string, error) {
+	known, err := h.known(ctx, c)
+	if err != nil {
+		return "", err
+	}
 	state, err := h.scripts.State(ctx, c.ID)
-	switch known := max(c.SyncedSeq, c.SeenSeq); {
+	held := state.Position()
+	switch {
 	case errors.Is(err, lua.ErrAbsent):
 		return fmt.Sprintf("redis does not hold load %d", c.Epoch), nil
 	case errors.Is(err, lua.ErrDamaged):
 		return err.Error(), nil
 	case err != nil:
 		return "", fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
-	case state.Epoch != c.Epoch:
-		return fmt.Sprintf("redis holds load %d, mysql knows load %d", state.Epoch, c.Epoch), nil
+	case held.Epoch > known.Epoch:
+		return fmt.Sprintf("redis holds load %d, mysql knows load %d", held.Epoch, known.Epoch), nil
+	case held.Behind(known) != "":
+		return "redis went back: " + held.Behind(known), nil
 	case state.Status == models.StatusFenced:
 		return fmt.Sprintf("load %d is fenced in redis", c.Epoch), nil
-	case state.Seq < known:
-		return fmt.Sprintf("redis went back: it holds %d claims, %d are known", state.Seq, known), nil
-	case ForgotChange(c, &state):
-		return fmt.Sprintf("redis went back: it works by definition %d, %d was in force", state.Version, c.AppliedVersion), nil
 	}
-	if why, err := h.forgotReleases(ctx, c, &state); err != nil || why != "" {
-		return why, err
-	}
-	stream, _, err := h.streams.intact(ctx, c.Partition)
+	seen, err := h.streams.intact(ctx, c.Partition)
 	if err != nil {
 		return "", err
 	}
-	if c.StreamGeneration != stream.Generation {
-		return "the claim stream lost entries since the campaign was loaded", nil
+	if c.StreamGeneration != seen.stream.Generation {
+		return cmp.Or(seen.row.Loss, "the claim stream lost entries since the campaign was loaded"), nil
 	}
 	return "", nil
-}
-
-// ForgotChange tells whether Redis works by an older definition than it did before. A campaign that is being loaded has no
-// definition yet. c was read before state.
-func ForgotChange(c *models.Campaign, state *lua.State) bool {
-	return state.Status != models.StatusLoading && state.Epoch == c.Epoch && state.Version < c.AppliedVersion
 }

@@ -26,3 +26,10 @@ func newCampaignsLost(reg prometheus.Registerer) prometheus.Gauge {
 		Help: "Campaigns that take no claims because Redis lost some of them and MySQL can't prove that it holds all.",
 	})
 }
+
+func newEntriesLost(reg prometheus.Registerer) prometheus.Counter {
+	return promauto.With(reg).NewCounter(prometheus.CounterOpts{
+		Name: "dibs_stream_entries_lost_total",
+		Help: "Entries of claim streams that Redis lost when it went back: a restored snapshot, a replica that lagged, data that is gone.",
+	})
+}

@@ -28,19 +28,20 @@ func (h *Hydrator) prove(ctx context.Context, c *models.Campaign) error {
 	if err != nil {
 		return err
 	}
-	stream, _, err := h.streams.intact(ctx, c.Partition)
+	seen, err := h.streams.intact(ctx, c.Partition)
+	stream := &seen.stream
 	switch {
 	case err != nil:
 		return err
 	case c.StreamGeneration != stream.Generation:
 		return fmt.Errorf("%w: %s: %s; only a repair can tell what its claims were", campaigns.ErrLost, c.ID, c.ResidencyReason)
 	}
-	if err := h.acknowledged(ctx, c, h.tipWhenFenced(c, &stream, stopped)); err != nil {
+	if err := h.acknowledged(ctx, c, h.tipWhenFenced(c, stream, stopped)); err != nil {
 		return fmt.Errorf("%w: %s: %s: %w", campaigns.ErrLost, c.ID, c.ResidencyReason, err)
 	}
 	h.steps.At("acknowledged")
-	again, _, err := h.streams.intact(ctx, c.Partition)
-	if err == nil && again.Generation != stream.Generation {
+	again, err := h.streams.intact(ctx, c.Partition)
+	if err == nil && again.stream.Generation != stream.Generation {
 		err = fmt.Errorf("%w: %s: the claim stream lost entries meanwhile", campaigns.ErrLost, c.ID)
 	}
 	if err != nil {

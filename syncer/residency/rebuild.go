@@ -96,7 +96,7 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildH
 		return report, false, err
 	}
 	h.steps.At("numbered")
-	stream, _, err := h.streams.intact(ctx, c.Partition) // before the rows are read: a stream that breaks later is another one
+	seen, err := h.streams.intact(ctx, c.Partition) // before the rows are read: a stream that breaks later is another one
 	if err != nil {
 		return report, false, err
 	}
@@ -116,7 +116,7 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildH
 		return report, false, errors.Join(fmt.Errorf("residency: rebuild %s: %w", c.ID, err), drop)
 	}
 	h.steps.At("loaded")
-	done, err = h.confirm(ctx, c, loaded, epoch, stream.Generation)
+	done, err = h.confirm(ctx, c, loaded, epoch, seen.stream.Generation)
 	if err != nil || !done {
 		return report, false, err
 	}

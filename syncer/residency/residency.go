@@ -117,13 +117,13 @@ func (h *Hydrator) loadAbsent(ctx context.Context, c *models.Campaign) (RebuildR
 
 // confirmLoading confirms the load of a loader that died after it had loaded everything.
 func (h *Hydrator) confirmLoading(ctx context.Context, c *models.Campaign, state *lua.State) (RebuildReport, bool, error) {
-	stream, _, err := h.streams.intact(ctx, c.Partition)
+	seen, err := h.streams.intact(ctx, c.Partition)
 	if err != nil {
 		return RebuildReport{}, false, err
 	}
 	report := RebuildReport{Epoch: state.Epoch, Claims: state.Seq - c.LostClaims, Units: state.Taken}
 	loaded := &books{snap: *c, synced: c.SyncedSeq, lost: c.LostClaims}
-	done, err := h.confirm(ctx, c, loaded, state.Epoch, stream.Generation)
+	done, err := h.confirm(ctx, c, loaded, state.Epoch, seen.stream.Generation)
 	return report, done, err
 }
 

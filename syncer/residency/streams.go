@@ -12,7 +12,7 @@ import (
 	"dibs/models"
 	"dibs/syncer/campaigns"
 
-	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
@@ -23,62 +23,81 @@ const (
 )
 
 // streams tells an intact claim stream from one that Redis lost, or lost the end of. A stream has a generation, a random text that
-// Redis and MySQL both hold. A generation that is gone, another generation, or a tip behind the one that MySQL has recorded means
-// that entries were lost; the stream then gets a new generation. This stream proves nothing any more about campaigns that
-// were loaded under the old one.
+// Redis and MySQL both hold, and MySQL records how far it was seen to be. A stream that is behind that gets a new generation: it
+// proves nothing any more about campaigns that were loaded under the old one.
 type streams struct {
 	db      *gorm.DB
 	scripts campaigns.Scripts
 	log     *slog.Logger
+	lost    prometheus.Counter // entries
 }
 
-// intact returns what Redis holds of a partition's stream, under the generation that MySQL knows too. broken tells that it is a
-// new generation, made just now.
-func (s *streams) intact(ctx context.Context, partition int) (stream lua.Stream, broken bool, err error) {
+// look is what a look at a claim stream found: what MySQL recorded and what Redis held afterwards. broken tells that the stream has
+// a new generation, made just now.
+type look struct {
+	row    models.StreamRecord
+	stream lua.Stream
+	broken bool
+}
+
+// intact returns what Redis holds of a partition's stream, under the generation that MySQL knows too.
+func (s *streams) intact(ctx context.Context, partition int) (seen look, err error) {
 	for range generationTries {
-		row, found, err := s.row(ctx, partition) // before Redis: a tip behind this one then means a loss
+		row, found, err := s.row(ctx, partition) // before Redis, which then holds no less
 		if err != nil {
-			return lua.Stream{}, false, err
-		}
-		stream, err := s.scripts.Stream(ctx, partition)
-		if err != nil {
-			return lua.Stream{}, false, fmt.Errorf("residency: stream %d: %w", partition, err)
+			return look{}, err
 		}
 		if !found {
 			if err := s.begin(ctx, partition); err != nil {
-				return lua.Stream{}, false, err
+				return look{}, err
 			}
 			continue
 		}
-		why, err := whyBroken(&row, &stream)
+		known, err := recorded(&row)
 		if err != nil {
-			return lua.Stream{}, false, err
+			return look{}, err
 		}
+		seen.row = row
+		if seen.stream, err = s.read(ctx, partition, known.Tip); err != nil {
+			return look{}, err
+		}
+		why := lua.Position{Stream: seen.stream.StreamPosition}.Behind(lua.Position{Stream: known})
 		if why == "" {
-			return stream, broken, nil
+			return seen, nil
 		}
-		if err := s.renew(ctx, partition, row.Generation, why); err != nil {
-			return lua.Stream{}, false, err
+		if err := s.renew(ctx, &row, known, why); err != nil {
+			return look{}, err
 		}
-		broken = true
+		seen.broken = true
 	}
-	return lua.Stream{}, false, fmt.Errorf("residency: stream %d: its generation changed %d times in a row:"+
+	return look{}, fmt.Errorf("residency: stream %d: its generation changed %d times in a row:"+
 		" does another deployment use this redis or this database?", partition, generationTries)
 }
 
-func whyBroken(row *models.StreamRecord, stream *lua.Stream) (string, error) {
-	tip, err := lua.ParseEntryID(row.Tip)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("residency: stream %d: %w", row.Partition, err)
-	case stream.Generation == "":
-		return "redis lost the claim stream", nil
-	case stream.Generation != row.Generation:
-		return "redis holds another claim stream", nil
-	case stream.Tip.Less(tip):
-		return fmt.Sprintf("the claim stream went back from %s to %s", tip, stream.Tip), nil
+// read reads a stream, and whether the entry that is known to have been its tip is missing. The entry is asked for first: trimming
+// takes the oldest entries, so one that is older was there as well at that moment.
+func (s *streams) read(ctx context.Context, partition int, tip lua.EntryID) (lua.Stream, error) {
+	next, err := s.scripts.Entries(ctx, partition, tip, 1)
+	if err != nil {
+		return lua.Stream{}, fmt.Errorf("residency: stream %d: %w", partition, err)
 	}
-	return "", nil
+	stream, err := s.scripts.Stream(ctx, partition)
+	if err != nil {
+		return lua.Stream{}, fmt.Errorf("residency: stream %d: %w", partition, err)
+	}
+	if missing := len(next) == 0 || next[0].ID != tip; missing && stream.First != (lua.EntryID{}) && stream.First.Less(tip) {
+		stream.Gap = tip
+	}
+	return stream, nil
+}
+
+// recorded is how far MySQL knows a stream to have been.
+func recorded(row *models.StreamRecord) (lua.StreamPosition, error) {
+	tip, err := lua.ParseEntryID(row.Tip)
+	if err != nil {
+		return lua.StreamPosition{}, fmt.Errorf("residency: stream %d: %w", row.Partition, err)
+	}
+	return lua.StreamPosition{Generation: row.Generation, Tip: tip, Added: row.Added}, nil
 }
 
 func (s *streams) row(ctx context.Context, partition int) (row models.StreamRecord, found bool, err error) {
@@ -116,80 +135,16 @@ func (s *streams) begin(ctx context.Context, partition int) error {
 	return nil
 }
 
-// renew gives a broken stream a new generation, in MySQL first: if this process dies in between, the two differ.
-func (s *streams) renew(ctx context.Context, partition int, old, why string) error {
-	lock, err := s.scripts.LockGeneration(ctx, partition, generationLockFor)
+// record records how far an intact stream is.
+func (s *streams) record(ctx context.Context, seen *look) error {
+	tip := seen.stream.Tip.String()
+	if seen.row.Tip == tip && seen.row.Added == seen.stream.Added {
+		return nil
+	}
+	err := s.db.WithContext(ctx).Exec("UPDATE streams SET tip = ?, added = ?, tip_at = ? WHERE `partition` = ? AND birth = ? AND tip = ?",
+		tip, seen.stream.Added, sqlstore.Now(), seen.row.Partition, seen.row.Generation, seen.row.Tip).Error
 	if err != nil {
-		return fmt.Errorf("residency: stream %d: %w", partition, err)
-	}
-	defer func() { _ = lock.Release(context.WithoutCancel(ctx)) }() // it runs out by itself
-	row, _, err := s.row(ctx, partition)
-	if err != nil || row.Generation != old {
-		return err // another was faster
-	}
-	stream, err := s.scripts.Stream(ctx, partition)
-	if err != nil {
-		return fmt.Errorf("residency: stream %d: %w", partition, err)
-	}
-	generation, err := uuid.NewV7()
-	if err != nil {
-		return fmt.Errorf("residency: stream %d: %w", partition, err)
-	}
-	put := s.db.WithContext(ctx).Exec("UPDATE streams SET birth = ?, tip = ?, tip_at = ? WHERE `partition` = ? AND birth = ?",
-		generation.String(), stream.Tip.String(), sqlstore.Now(), partition, old)
-	if put.Error != nil || put.RowsAffected == 0 {
-		return put.Error
-	}
-	s.log.LogAttrs(ctx, slog.LevelError, "claims may be lost: the campaigns of the partition that were in redis take none until"+
-		" `dibs reconcile --repair` rebuilds them",
-		slog.Int("partition", partition), slog.String("reason", why))
-	if err := s.scripts.SetGeneration(ctx, partition, generation.String()); err != nil {
-		return fmt.Errorf("residency: stream %d: %w", partition, err)
+		return fmt.Errorf("residency: stream %d: %w", seen.row.Partition, err)
 	}
 	return nil
-}
-
-// note records the tip of an intact stream.
-func (s *streams) note(ctx context.Context, partition int, stream *lua.Stream) error {
-	row, found, err := s.row(ctx, partition)
-	if err != nil || !found || row.Generation != stream.Generation {
-		return err
-	}
-	recorded, err := lua.ParseEntryID(row.Tip)
-	if err != nil || !recorded.Less(stream.Tip) {
-		return err
-	}
-	err = s.db.WithContext(ctx).Exec("UPDATE streams SET tip = ?, tip_at = ? WHERE `partition` = ? AND birth = ? AND tip = ?",
-		stream.Tip.String(), sqlstore.Now(), partition, stream.Generation, row.Tip).Error
-	if err != nil {
-		return fmt.Errorf("residency: stream %d: %w", partition, err)
-	}
-	return nil
-}
-
-// StreamWatcher records the tips of the claim streams and notices that one lost entries. Any number may run at once.
-type StreamWatcher struct{ streams streams }
-
-// NewStreamWatcher makes a watcher.
-func NewStreamWatcher(db *gorm.DB, scripts campaigns.Scripts, log *slog.Logger) *StreamWatcher {
-	return &StreamWatcher{streams{db: db, scripts: scripts, log: log}}
-}
-
-// Watch looks once at all streams and returns how many of them turn out to have lost entries. Resumer then looks after the
-// campaigns of their partitions. Errors: those of lua.Scripts and of the database, after the other streams had their turn.
-func (w *StreamWatcher) Watch(ctx context.Context) (broken int, err error) {
-	var failed []error
-	for p := range w.streams.scripts.Partitions() {
-		stream, isNew, err := w.streams.intact(ctx, p)
-		if isNew {
-			broken++
-		}
-		if err == nil {
-			err = w.streams.note(ctx, p, &stream)
-		}
-		if err != nil {
-			failed = append(failed, err)
-		}
-	}
-	return broken, errors.Join(failed...)
 }

@@ -1,0 +1,128 @@
+package residency
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// renew stops the campaigns of a stream that lost entries, counts what was lost, and gives the stream a new generation, in MySQL first:
+// if this process dies in between, the two differ, and the next one goes on.
+func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua.StreamPosition, why string) error {
+	partition := old.Partition
+	fail := func(err error) error { return fmt.Errorf("residency: stream %d: %w", partition, err) }
+	lock, err := s.scripts.LockGeneration(ctx, partition, generationLockFor)
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { _ = lock.Release(context.WithoutCancel(ctx)) }() // it runs out by itself
+	row, _, err := s.row(ctx, partition)
+	if err != nil || row.Generation != old.Generation {
+		return err // another was faster
+	}
+	stopped, err := s.stopAll(ctx, partition)
+	if err != nil {
+		return err
+	}
+	stream, err := s.scripts.Stream(ctx, partition)
+	if err != nil {
+		return fail(err)
+	}
+	lost, err := s.countLost(ctx, partition, known, &stream)
+	if err != nil {
+		return fail(err)
+	}
+	generation, err := uuid.NewV7()
+	if err != nil {
+		return fail(err)
+	}
+	loss := fmt.Sprintf("redis went back: %s; it lost %d entries of the stream", why, lost)
+	if err := s.recordLost(ctx, stopped, loss); err != nil {
+		return err
+	}
+	put := s.db.WithContext(ctx).Exec("UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ? WHERE `partition` = ? AND birth = ?",
+		generation.String(), stream.Tip.String(), stream.Added, sqlstore.Now(), loss, partition, old.Generation)
+	if put.Error != nil || put.RowsAffected == 0 {
+		return put.Error
+	}
+	s.lost.Add(float64(lost))
+	s.log.LogAttrs(ctx, slog.LevelError, "claims may be lost: the campaigns of the partition that were in redis take none until"+
+		" `dibs reconcile --repair` rebuilds them",
+		slog.Int("partition", partition), slog.String("reason", loss), slog.Int64("lost_entries", lost), slog.Int("stopped", len(stopped)))
+	if err := s.scripts.SetGeneration(ctx, partition, generation.String()); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// countLost counts the entries that a stream is known to have had and lost: it had so many fewer by now, without those that came since.
+func (s *streams) countLost(ctx context.Context, partition int, known lua.StreamPosition, stream *lua.Stream) (int64, error) {
+	lost := known.Added - stream.Added
+	for from := known.Tip.Next(); !stream.Tip.Less(from); {
+		entries, err := s.scripts.Entries(ctx, partition, from, lua.FencesMost)
+		if err != nil {
+			return 0, err
+		}
+		if lost += int64(len(entries)); len(entries) < lua.FencesMost {
+			break
+		}
+		from = entries[len(entries)-1].ID.Next()
+	}
+	return max(0, lost), nil
+}
+
+// stopAll fences every campaign of a partition that Redis holds, wherever it is by its books, and returns those.
+func (s *streams) stopAll(ctx context.Context, partition int) (stopped []string, err error) {
+	key := func(c *candidate) string { return c.ID }
+	fetch := func(after string) ([]candidate, error) {
+		return s.page(ctx, "`partition` = ? AND epoch > 0", partition, after)
+	}
+	for page, err := range sqlstore.Pages(lua.FencesMost, key, fetch) {
+		if err != nil {
+			return nil, err
+		}
+		fenced, err := s.stop(ctx, page)
+		if err != nil {
+			return nil, err
+		}
+		stopped = append(stopped, fenced...)
+	}
+	return stopped, nil
+}
+
+func (s *streams) page(ctx context.Context, which string, arg any, after string) (page []candidate, err error) {
+	err = s.db.WithContext(ctx).Raw("SELECT id, epoch FROM campaigns WHERE id > ? AND "+which+" ORDER BY id LIMIT ?",
+		after, arg, lua.FencesMost).Scan(&page).Error
+	if err != nil {
+		return nil, fmt.Errorf("residency: campaigns in redis: %w", err)
+	}
+	return page, nil
+}
+
+// stop fences those of some campaigns that Redis holds by the load that MySQL knows, or an earlier one, and returns those.
+func (s *streams) stop(ctx context.Context, page []candidate) (stopped []string, err error) {
+	epochs := make(map[string]int64, len(page))
+	for i := range page {
+		epochs[page[i].ID] = page[i].Epoch
+	}
+	return s.scripts.FenceAll(ctx, epochs)
+}
+
+// recordLost records that campaigns are lost, which Redis takes no claims of any more.
+func (s *streams) recordLost(ctx context.Context, ids []string, reason string) error {
+	for some := range slices.Chunk(ids, lua.FencesMost) {
+		err := s.db.WithContext(ctx).Exec("UPDATE campaigns SET residency = ?, residency_reason = ?, residency_at = ? WHERE id IN ? AND residency <> ?",
+			models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), some, models.ResidencyLost).Error
+		if err != nil {
+			return fmt.Errorf("residency: campaigns in redis: %w", err)
+		}
+	}
+	return nil
+}

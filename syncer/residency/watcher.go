@@ -1,0 +1,59 @@
+package residency
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// StreamWatcher records how far the claim streams are, and notices a Redis that went back: a stream that lost entries, or a campaign
+// that was evicted and is there again. It is for one goroutine; any number of processes may have one.
+type StreamWatcher struct {
+	streams streams
+	evicted string // the campaign up to which evicted ones were looked at
+}
+
+// NewStreamWatcher makes a watcher of what a hydrator loads.
+func NewStreamWatcher(h *Hydrator) *StreamWatcher { return &StreamWatcher{streams: h.streams} }
+
+// Watch looks once at all streams, and at some of the evicted campaigns in turn. It returns how many streams turn out to have lost
+// entries; Resumer then looks after the campaigns of their partitions. Errors: those of lua.Scripts and of the database, after the
+// others had their turn.
+func (w *StreamWatcher) Watch(ctx context.Context) (broken int, err error) {
+	var failed []error
+	for p := range w.streams.scripts.Partitions() {
+		seen, err := w.streams.intact(ctx, p)
+		if seen.broken {
+			broken++
+		}
+		if err == nil {
+			err = w.streams.record(ctx, &seen)
+		}
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return broken, errors.Join(append(failed, w.watchEvicted(ctx))...)
+}
+
+// watchEvicted stops campaigns that Redis holds although they were evicted: it went back to a time before. Nothing else may tell of
+// that, and such a campaign would not hear of a change.
+func (w *StreamWatcher) watchEvicted(ctx context.Context) error {
+	page, err := w.streams.page(ctx, "residency = ?", models.ResidencyEvicted, w.evicted)
+	if err != nil {
+		return err
+	}
+	if w.evicted = ""; len(page) == lua.FencesMost {
+		w.evicted = page[len(page)-1].ID
+	}
+	stopped, err := w.streams.stop(ctx, page)
+	if err != nil || len(stopped) == 0 {
+		return err
+	}
+	w.streams.log.LogAttrs(ctx, slog.LevelError, "redis went back to before evictions: the campaigns take no claims until mysql is proven to"+
+		" have all of them", slog.Int("stopped", len(stopped)))
+	return w.streams.recordLost(ctx, stopped, "redis went back: it holds a campaign that was evicted")
+}

@@ -1,0 +1,184 @@
+package residency_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/residency"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+)
+
+// goBack puts Redis back to the snapshot that it saved last.
+func goBack(h *syncertest.Stack) {
+	h.T.Helper()
+	require.NoError(h.T, h.Redis.ConfigSet(h.T.Context(), "save", "").Err())
+	h.Server.Kill()
+	h.Server.Start()
+}
+
+func save(h *syncertest.Stack) { h.T.Helper(); require.NoError(h.T, h.Redis.Save(h.T.Context()).Err()) }
+
+func watch(h *syncertest.Stack) (broken int) {
+	h.T.Helper()
+	broken, err := residency.NewStreamWatcher(h.Hydrator()).Watch(h.T.Context())
+	require.NoError(h.T, err)
+	return broken
+}
+
+// rollBack has 94 of 100 units claimed, of which Redis remembers 7, and MySQL all.
+func rollBack(h *syncertest.Stack) (id string) {
+	h.T.Helper()
+	id = h.Create(100, nil)
+	h.Claim(id, syncertest.Asks("early", 7)...)
+	save(h)
+	h.Claim(id, syncertest.Asks("tail", 87)...)
+	h.Sync()
+	require.Zero(h.T, watch(h))
+	goBack(h)
+	return id
+}
+
+// One process last looked before the tail that is lost, another saw it: once the latter asks, nobody gets a yes any more.
+func TestWentBack_NotOneMoreYesAfterTheFirstSawIt(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := rollBack(h)
+	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("x", ""))[0].Outcome, "nobody has seen it yet")
+	replies, _ := h.ClaimAfter(id, lua.Position{Epoch: 1, Seq: 94}, syncertest.Ask("y", ""))
+	require.Equal(t, models.OutcomeRolledBack, replies[0].Outcome)
+	replies, _ = h.ClaimAfter(id, lua.Position{Epoch: 1, Seq: 5}, syncertest.Ask("z", ""))
+	require.Equal(t, models.OutcomeAbsent, replies[0].Outcome)
+}
+
+// The claims that follow hide the tip, and then even the count: the stream has had more entries than were known, and Redis more claims
+// than MySQL.
+func TestWentBack_ClaimsThatHideIt(t *testing.T) {
+	t.Parallel()
+	for _, more := range []int{0, 1, 90} {
+		h := syncertest.NewStack(t)
+		id := rollBack(h)
+		for _, r := range h.Claim(id, syncertest.Asks("more", more)...) {
+			require.Equal(t, models.OutcomeClaimed, r.Outcome)
+		}
+		var log syncertest.LogBuffer
+		reg := prometheus.NewRegistry()
+		watcher := residency.NewStreamWatcher(residency.NewHydrator(h.DB, h.Scripts, slog.New(slog.NewTextHandler(&log, nil)), reg))
+		broken, err := watcher.Watch(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, broken)
+		require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome, "before anybody looked at the campaign")
+
+		require.Equal(t, models.ResidencyLost, h.Residency(id))
+		require.Equal(t, 1, strings.Count(log.String(), "lost_entries=87"), log.String())
+		require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP dibs_stream_entries_lost_total Entries of claim streams that Redis lost when it went back: a restored snapshot, a replica that lagged, data that is gone.
+# TYPE dibs_stream_entries_lost_total counter
+dibs_stream_entries_lost_total 87
+`), "dibs_stream_entries_lost_total"))
+		require.Contains(t, fmt.Sprint(h.Compare(id).Differences), "it lost 87 entries of the stream")
+		require.Zero(t, watch(h), "it is told once")
+		_, err = syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, models.ResidencyLost, h.Residency(id), "a stream that lost entries proves nothing")
+	}
+}
+
+// The control of the test above: an intact stream that was trimmed is none that lost entries.
+func TestWentBack_ControlATrimmedStreamIsWhole(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(1000, nil)
+	for range 3 {
+		h.Claim(id, syncertest.Asks("u", 120)...)
+		require.Zero(t, watch(h))
+		h.Claim(id, syncertest.Asks("v", 120)...)
+		h.Sync()
+		unread, err := h.Scripts.Unread(t.Context(), 0, models.GroupSyncer)
+		require.NoError(t, err)
+		_, err = h.Scripts.TrimBelow(t.Context(), 0, unread.First(), 1000)
+		require.NoError(t, err)
+		require.Zero(t, watch(h))
+	}
+	require.Equal(t, models.ResidencyResident, h.Residency(id))
+}
+
+// Redis holds a campaign that was evicted since. Where the stream lost nothing, MySQL has every claim and it comes back by itself.
+func TestWentBack_AnEvictionThatIsUndone(t *testing.T) {
+	t.Parallel()
+	for _, tail := range []int{0, 5} {
+		h := syncertest.NewStack(t)
+		id := h.Create(100, nil)
+		h.Claim(id, syncertest.Asks("early", 7)...)
+		h.Sync()
+		save(h)
+		h.Claim(id, syncertest.Asks("tail", tail)...)
+		h.Sync()
+		require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, 5*time.Second, time.Millisecond)
+		require.Zero(t, watch(h))
+		goBack(h)
+		require.Equal(t, models.ResidencyEvicted, h.Residency(id))
+		require.NotEmpty(t, h.KeysOf(id), "redis undid it")
+
+		require.Equal(t, min(tail, 1), watch(h))
+		require.Equal(t, models.ResidencyLost, h.Residency(id))
+		require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
+		n, err := syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1-min(tail, 1), n)
+	}
+}
+
+// An evicted campaign that is just being loaded has a newer load, and is left alone.
+func TestWentBack_ControlALoadUnderWayIsNoEvictionUndone(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, nil)
+	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, 5*time.Second, time.Millisecond)
+	looks := 0
+	_, err := residency.HydrateWithStep(t.Context(), h.Hydrator(), id, func(step string) {
+		if step == "loaded" || step == "confirmed" {
+			looks++
+			require.Zero(t, watch(h))
+		}
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, looks)
+	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("u", ""))[0].Outcome)
+}
+
+// A replica that stopped hearing from its primary is promoted.
+func TestWentBack_AReplicaThatLagged(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, nil)
+	h.Claim(id, syncertest.Asks("early", 7)...)
+	replica := testenv.Redis(t, "replicaof "+strings.Replace(h.Server.Addr(), ":", " ", 1), "repl-diskless-sync-delay 0")
+	rdb := replica.Client()
+	require.Eventually(t, func() bool {
+		info, err := rdb.Info(t.Context(), "replication").Result()
+		return err == nil && strings.Contains(info, "master_link_status:up") && rdb.XLen(t.Context(), lua.StreamKey(0)).Val() == 7
+	}, 10*time.Second, 5*time.Millisecond)
+	require.NoError(t, rdb.Do(t.Context(), "replicaof", "no", "one").Err())
+	h.Claim(id, syncertest.Asks("tail", 20)...)
+	h.Sync()
+	require.Zero(t, watch(h))
+
+	h.Redis = rdb
+	scripts, err := lua.New(rdb, lua.Options{})
+	require.NoError(t, err)
+	h.Scripts = scripts
+	h.Claim(id, syncertest.Asks("more", 25)...)
+	require.Equal(t, 1, watch(h))
+	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
+	require.Contains(t, fmt.Sprint(h.Compare(id).Differences), "it lost 20 entries of the stream")
+}
