@@ -36,18 +36,19 @@ type endpoint func(w http.ResponseWriter, r *http.Request) int
 func (s *Server) routes() []route {
 	const reads, claims = scopeViewer, scopeStorefront
 	const noCampaign, noClaim, closed = wire.CodeCampaignNotFound, wire.CodeClaimNotFound, wire.CodeClosed
+	const changedSince = wire.CodePreconditionFailed
 	return []route{
 		{"POST", "/v1/campaigns", scopeAdmin, operator.BodyMax, "create-campaign", "Create a campaign; the same again changes nothing",
 			[]wire.Code{wire.CodeCampaignExists}, byHuma(s.operator.CreateCampaign)},
 		{"GET", "/v1/campaigns", reads, 0, "list-campaigns", "List campaigns by id, page by page",
 			nil, byHuma(s.operator.ListCampaigns)},
 		{"GET", "/v1/campaigns/{id}", reads, 0, "get-campaign", "Show a campaign",
-			[]wire.Code{noCampaign}, byHuma(s.operator.GetCampaign)},
+			[]wire.Code{noCampaign, changedSince}, byHuma(s.operator.GetCampaign)},
 		{"PATCH", "/v1/campaigns/{id}", scopeAdmin, operator.BodyMax, "change-campaign",
 			"Change limits, window or status, in force for the next claim",
-			[]wire.Code{noCampaign, closed}, byHuma(s.operator.ChangeCampaign)},
+			[]wire.Code{noCampaign, closed, changedSince}, byHuma(s.operator.ChangeCampaign)},
 		{"POST", "/v1/campaigns/{id}/close", scopeAdmin, 0, "close-campaign", "Close a campaign for ever",
-			[]wire.Code{noCampaign}, byHuma(s.operator.CloseCampaign)},
+			[]wire.Code{noCampaign, changedSince}, byHuma(s.operator.CloseCampaign)},
 		{"POST", "/v1/campaigns/{id}/packets", scopeAdmin, operator.PacketsBodyMax, "add-packets",
 			"Add packets to a packet campaign, all or none",
 			[]wire.Code{noCampaign, closed, wire.CodeIdempotencyMismatch}, plain(s.operator.PostPackets, operator.DocumentPackets)},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -80,6 +81,8 @@ type Campaign struct {
 	// that Redis is known to hold.
 	Version        int64
 	AppliedVersion int64
+	// Changes counts the definitions that there were, from 1: people read it, nothing is decided by it. Digests that are stored lack it.
+	Changes int64 `gorm:"default:1" json:"-"`
 	// Epoch is the number of the last load into Redis; 0 before the first.
 	Epoch int64
 	// LoadAttempts counts the loads that were begun; the next epoch comes from it.
@@ -125,6 +128,9 @@ func (c *Campaign) Definition() Campaign {
 
 // Change is a change of a campaign's definition; nil leaves a field as it is.
 type Change struct {
+	// IfVersion has the change made only to a campaign whose Version is among these; nil is any.
+	IfVersion []int64
+
 	Total         *int64
 	PerUser       *int64
 	PerUserPerDay *int64
@@ -133,6 +139,9 @@ type Change struct {
 	LowStockAt    *int64
 	Status        *Status // open, paused; closed is for ever
 }
+
+// Fits tells whether the change may be made to a campaign of this version.
+func (ch Change) Fits(version int64) bool { return ch.IfVersion == nil || slices.Contains(ch.IfVersion, version) }
 
 // Apply changes c in place. The caller validates the result.
 func (ch Change) Apply(c *Campaign) {
@@ -149,7 +158,9 @@ func (ch Change) Apply(c *Campaign) {
 func ChangeFields() []string {
 	var names []string
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[Change]()) {
-		names = append(names, field.Name)
+		if field.Type.Kind() == reflect.Pointer {
+			names = append(names, field.Name)
+		}
 	}
 	return names
 }

@@ -8,6 +8,8 @@ import (
 var (
 	// ErrNotFound says that MySQL has no such campaign or claim.
 	ErrNotFound = errors.New("models: not found")
+	// ErrChanged says that a campaign is not of the version that a change is for.
+	ErrChanged = errors.New("models: changed since")
 	// ErrExists says that a campaign with the same id and other content exists.
 	ErrExists = errors.New("models: exists with other content")
 )

@@ -20,6 +20,9 @@ const replayedClaimsHeader = "Idempotent-Replayed-Claims"
 func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
 	buf := wire.GetBuffer()
 	defer wire.PutBuffer(buf)
+	if p := wire.NoIdempotencyKey(r.Header, "must be left out: each claim of a batch has an idempotency_key of its own"); p != nil {
+		return p.Write(w)
+	}
 	if p := wire.ReadBody(r, buf, BatchBodyMax); p != nil {
 		return p.Write(w)
 	}

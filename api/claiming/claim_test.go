@@ -249,6 +249,16 @@ func TestBatch_EachClaimOnItsOwnInOrder(t *testing.T) {
 	require.Len(t, room.Calls, 2, "one call a campaign")
 }
 
+// One key for the whole would be ignored, and a retry claim twice.
+func TestBatch_AKeyOfTheWholeIsRefused(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	h := apitest.NewServer(t, room, api.Config{})
+	w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u1"}]}`, "Idempotency-Key: k")
+	require.Equal(t, "Idempotency-Key", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
+	require.Zero(t, room.Sent())
+}
+
 func TestBatch_ReplayIsByteForByte(t *testing.T) {
 	t.Parallel()
 	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 1000)), api.Config{})

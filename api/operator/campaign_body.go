@@ -183,7 +183,7 @@ type campaignView struct {
 	Currency      string        `json:"currency,omitempty"`
 	SenderID      string        `json:"sender_id,omitempty"`
 	HoldFor       string        `json:"hold_for,omitempty"`
-	Version       int64         `json:"version" doc:"counts the changes"`
+	Version       int64         `json:"version" doc:"counts the changes, by one"`
 	CreatedAt     models.Time   `json:"created_at"`
 	UpdatedAt     models.Time   `json:"updated_at"`
 }
@@ -192,7 +192,7 @@ func viewOf(c *models.Campaign) campaignView {
 	v := campaignView{
 		ID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser,
 		PerUserPerDay: c.PerUserPerDay, TimeZone: c.TimeZone, StartsAt: timeView(c.StartsAt), EndsAt: timeView(c.EndsAt),
-		LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, Version: c.Version,
+		LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, Version: c.Changes,
 		CreatedAt: models.NewTime(c.CreatedAt), UpdatedAt: models.NewTime(c.UpdatedAt),
 	}
 	if c.HoldForMs > 0 {

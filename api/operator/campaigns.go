@@ -11,8 +11,14 @@ import (
 type (
 	createInput struct{ Body campaignBody }
 	changeInput struct {
-		ID   string `path:"id"`
+		definitionInput
+
 		Body changeBody
+	}
+	definitionInput struct {
+		campaignInput
+
+		IfMatch string `header:"If-Match" doc:"ETags of which one must be the campaign's; another is refused as precondition_failed"`
 	}
 	campaignInput struct {
 		ID string `path:"id"`
@@ -26,10 +32,14 @@ type (
 	CreateOutput struct {
 		Status   int
 		Location string `header:"Location"`
+		ETag     string `header:"ETag"`
 		Body     campaignView
 	}
 	// CampaignOutput is the answer of routes that show one campaign.
-	CampaignOutput struct{ Body campaignView }
+	CampaignOutput struct {
+		ETag string `header:"ETag" doc:"of the definition; another after each change of it"`
+		Body campaignView
+	}
 	// ListOutput is the answer of ListCampaigns.
 	ListOutput struct {
 		Body struct {
@@ -51,7 +61,7 @@ func (s *Routes) CreateCampaign(ctx context.Context, in *createInput) (*CreateOu
 	if err != nil {
 		return nil, s.refuseChange("create", campaign.ID, err)
 	}
-	out := &CreateOutput{Status: http.StatusOK, Location: "/v1/campaigns/" + stored.ID, Body: viewOf(&stored)}
+	out := &CreateOutput{Status: http.StatusOK, Location: "/v1/campaigns/" + stored.ID, ETag: etagOf(&stored), Body: viewOf(&stored)}
 	if created {
 		out.Status = http.StatusCreated
 	}
@@ -79,13 +89,18 @@ func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*ListOutput,
 }
 
 // GetCampaign is GET /v1/campaigns/{id}.
-func (s *Routes) GetCampaign(ctx context.Context, in *campaignInput) (*CampaignOutput, error) {
+func (s *Routes) GetCampaign(ctx context.Context, in *definitionInput) (*CampaignOutput, error) {
 	c, p := s.campaign(ctx, in.ID)
+	if p == nil && !(models.Change{IfVersion: matching(in.IfMatch)}).Fits(c.Version) {
+		p = wire.Refuse(wire.CodePreconditionFailed)
+	}
 	if p != nil {
 		return nil, p
 	}
-	return &CampaignOutput{viewOf(&c)}, nil
+	return answerOf(&c), nil
 }
+
+func answerOf(c *models.Campaign) *CampaignOutput { return &CampaignOutput{etagOf(c), viewOf(c)} }
 
 func (s *Routes) campaign(ctx context.Context, id string) (models.Campaign, *wire.Problem) {
 	if p := wire.InvalidID("id", models.CheckCampaignID(id)); p != nil {
@@ -106,16 +121,18 @@ func (s *Routes) ChangeCampaign(ctx context.Context, in *changeInput) (*Campaign
 	if p != nil {
 		return nil, p
 	}
-	return s.change(ctx, in.ID, change)
+	return s.change(ctx, &in.definitionInput, change)
 }
 
 // CloseCampaign is POST /v1/campaigns/{id}/close.
-func (s *Routes) CloseCampaign(ctx context.Context, in *campaignInput) (*CampaignOutput, error) {
-	return s.change(ctx, in.ID, models.Change{Status: new(models.StatusClosed)})
+func (s *Routes) CloseCampaign(ctx context.Context, in *definitionInput) (*CampaignOutput, error) {
+	return s.change(ctx, in, models.Change{Status: new(models.StatusClosed)})
 }
 
 // change changes a campaign that is not closed. Closing it again, and changing nothing, only show the campaign.
-func (s *Routes) change(ctx context.Context, id string, change models.Change) (*CampaignOutput, error) {
+func (s *Routes) change(ctx context.Context, in *definitionInput, change models.Change) (*CampaignOutput, error) {
+	id := in.ID
+	change.IfVersion = matching(in.IfMatch)
 	c, p := s.campaign(ctx, id)
 	if p != nil {
 		return nil, p
@@ -131,5 +148,5 @@ func (s *Routes) change(ctx context.Context, id string, change models.Change) (*
 	if err != nil {
 		return nil, s.refuseChange("change", id, err)
 	}
-	return &CampaignOutput{viewOf(&c)}, nil
+	return answerOf(&c), nil
 }

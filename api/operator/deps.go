@@ -14,7 +14,7 @@ type Campaigns interface {
 	Get(ctx context.Context, id string) (models.Campaign, error)
 	// List gives up to limit campaigns by id, those after the id after.
 	List(ctx context.Context, after string, limit int) ([]models.Campaign, error)
-	// Change returns when the change is in force for the next claim.
+	// Change returns when the change is in force for the next claim. Errors beyond the above: models.ErrChanged.
 	Change(ctx context.Context, id string, change models.Change) (models.Campaign, error)
 	// AddPackets stores all packets of a batch or none. The same list, or the same key, again adds nothing. Errors beyond the
 	// above: models.ErrClosed, models.ErrKeyMismatch.

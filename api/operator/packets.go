@@ -63,6 +63,9 @@ func readPackets(w http.ResponseWriter, r *http.Request) (models.PacketBatch, *w
 		return models.PacketBatch{}, p
 	}
 	batch, p := decodePackets(body.Bytes())
+	if p == nil && batch.Split != nil {
+		p = wire.RequiredKey(key, "is required for a split: sent again without one it would add its packets again")
+	}
 	batch.Key = key
 	return batch, p
 }
@@ -89,7 +92,7 @@ func (s *Routes) addPackets(ctx context.Context, id string, batch models.PacketB
 // DocumentPackets describes PostPackets.
 func DocumentPackets(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.Parameters = []*huma.Param{
-		wire.IDParam(), wire.KeyParam("printable characters; a split that is sent again without one adds its packets again, a list never does"),
+		wire.IDParam(), wire.KeyParam("printable characters; required for a split, which would add its packets again; a list is known by its content"),
 	}
 	wire.DocumentBody(op, wire.SchemaOf[packetsBody](oapi))
 	added := wire.SchemaOf[packetsAdded](oapi)

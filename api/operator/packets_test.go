@@ -76,12 +76,12 @@ func TestPackets_WaitTheirTurn(t *testing.T) {
 		})
 	}
 	require.Eventually(t, func() bool {
-		w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit)
+		w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k2")
 		return w.Code == 503 && strings.Contains(w.Body.String(), "Other packets are being stored")
 	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, sends.Close())
 	require.NoError(t, slow.Wait())
-	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit).Code)
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k2").Code)
 }
 
 // packetServer answers requests for packets that wait for others as long as this.
@@ -122,6 +122,7 @@ func TestPackets_RefusalsNameTheField(t *testing.T) {
 		`{"count":1,"amount":1}`:                                                  "split",
 		`{"count":1,"amount":1,"split":7}`:                                        "split",
 		`{"count":1,"amount":1,"split":"even","colour":1}`:                        "colour",
+		`{"count":1,"amount":1,"split":"even"}`:                                   "Idempotency-Key",
 	} {
 		w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", body)
 		require.Equal(t, field, apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field, "%s %s", body, w.Body)
@@ -132,7 +133,7 @@ func TestPackets_RefusalsNameTheField(t *testing.T) {
 	}
 	w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", `{"packets":["`+strings.Repeat(" ", 16<<20)+`"]}`)
 	apitest.RequireProblem(t, 413, w.Header(), w.Body.Bytes(), "too_large")
-	w = apitest.Ask(h, "POST", "/v1/campaigns/none/packets", apitest.ASplit)
+	w = apitest.Ask(h, "POST", "/v1/campaigns/none/packets", apitest.ASplit, "Idempotency-Key: k2")
 	apitest.RequireProblem(t, 404, w.Header(), w.Body.Bytes(), "campaign_not_found")
 	require.Empty(t, room.Campaigns["p"].Batches)
 	require.Zero(t, room.Hydrates)
@@ -160,6 +161,6 @@ func TestPackets_WhatIsStoredIsAnsweredThoughRedisIsAway(t *testing.T) {
 	room := packetRoom()
 	h := apitest.NewServer(t, room, api.Config{})
 	room.HydrateFails = http.ErrServerClosed
-	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit).Code)
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k2").Code)
 	require.Equal(t, 1, room.Hydrates)
 }

@@ -65,7 +65,7 @@ func (s *Routes) refuse(verb, campaignID string, err error, away string) *wire.P
 	}
 	for known, code := range map[error]wire.Code{
 		models.ErrNotFound: wire.CodeCampaignNotFound, models.ErrExists: wire.CodeCampaignExists, models.ErrClosed: wire.CodeClosed,
-		models.ErrKeyMismatch: wire.CodeIdempotencyMismatch,
+		models.ErrKeyMismatch: wire.CodeIdempotencyMismatch, models.ErrChanged: wire.CodePreconditionFailed,
 	} {
 		if errors.Is(err, known) {
 			return wire.Refuse(code)

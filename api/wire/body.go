@@ -94,6 +94,22 @@ func IdempotencyKey(h http.Header) (string, *Problem) {
 	}
 }
 
+// NoIdempotencyKey refuses a key where it would be ignored: who sends one counts on it. reason follows its name.
+func NoIdempotencyKey(h http.Header, reason string) *Problem {
+	if len(h[keyHeader]) == 0 {
+		return nil
+	}
+	return Invalid(keyHeader, reason)
+}
+
+// RequiredKey refuses a request without a key. reason follows its name.
+func RequiredKey(key, reason string) *Problem {
+	if key != "" {
+		return nil
+	}
+	return Invalid(keyHeader, reason)
+}
+
 const replayedHeader = "Idempotent-Replayed"
 
 var replayedTrue = []string{"true"}

@@ -31,6 +31,7 @@ const (
 	CodeClaimNotFound       Code = "claim_not_found"
 	CodeInvalid             Code = "invalid"
 	CodeIdempotencyMismatch Code = "idempotency_mismatch"
+	CodePreconditionFailed  Code = "precondition_failed"
 	CodeMalformed           Code = "malformed"
 	CodeUnauthorized        Code = "unauthorized"
 	CodeForbidden           Code = "forbidden"
@@ -72,6 +73,8 @@ var refusals = map[Code]refusal{
 	CodeInvalid:          {422, "Invalid", "A field has a value that is not allowed.", 0},
 	CodeIdempotencyMismatch: {422, "Idempotency key used for another body",
 		"An earlier request used this Idempotency-Key with another body. Send a new key with a new request.", 0},
+	CodePreconditionFailed: {412, "Precondition failed",
+		"The campaign was changed since: If-Match names none of its present ETags. Read it again, and decide anew.", 0},
 	CodeMalformed:    {400, "Malformed request", "The service can't read the request.", 0},
 	CodeUnauthorized: {401, "Unauthorized", "The request has no valid token. Send one as Authorization: Bearer.", 0},
 	CodeForbidden:    {403, "Forbidden", "The token does not allow this request. Send the token of a role that may do it.", 0},

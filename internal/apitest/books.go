@@ -23,7 +23,7 @@ func (r *Room) Create(_ context.Context, c models.Campaign) (models.Campaign, bo
 		}
 		return there.Campaign, false, nil
 	}
-	c.Version = 1
+	c.Version, c.Changes = 1, 1
 	return r.Put(c).Campaign, true, nil
 }
 
@@ -69,6 +69,9 @@ func (r *Room) Change(_ context.Context, id string, change models.Change) (model
 	if c == nil {
 		return models.Campaign{}, models.ErrNotFound
 	}
+	if !change.Fits(c.Version) {
+		return models.Campaign{}, models.ErrChanged
+	}
 	after := c.Campaign
 	change.Apply(&after)
 	if reflect.DeepEqual(after, c.Campaign) {
@@ -77,7 +80,7 @@ func (r *Room) Change(_ context.Context, id string, change models.Change) (model
 	if err := after.Validate(); err != nil {
 		return models.Campaign{}, err
 	}
-	after.Version++
+	after.Version, after.Changes = after.Version+1_000_000, after.Changes+1
 	c.Campaign = after
 	return after, nil
 }

@@ -187,7 +187,11 @@ func TestServeCreditsPacketsByItself(t *testing.T) {
 	serve := newProcess(t, "serve", map[string]string{"DIBS_DATA_DIR": dir})
 	post := func(path string, body map[string]any) {
 		t.Helper()
-		got := call(t, http.MethodPost, serve.url+"/v1/campaigns"+path, "", body)
+		key := ""
+		if strings.HasSuffix(path, "/packets") {
+			key = "once"
+		}
+		got := call(t, http.MethodPost, serve.url+"/v1/campaigns"+path, key, body)
 		require.Equal(t, 2, got.status/100, got.body)
 	}
 	post("", map[string]any{"id": "rain", "kind": "packet", "currency": "CNY", "sender_id": "boss"})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/crowd"
@@ -44,7 +45,7 @@ func (r *rain) open() (id string) {
 
 func (r *rain) add(id string, batch map[string]any) {
 	r.t.Helper()
-	got := call(r.t, http.MethodPost, r.api.url+"/v1/campaigns/"+id+"/packets", "", batch)
+	got := call(r.t, http.MethodPost, r.api.url+"/v1/campaigns/"+id+"/packets", uuid.NewString(), batch)
 	require.Equal(r.t, http.StatusCreated, got.status, got.body)
 }
 

@@ -77,7 +77,7 @@ func (r *Repository) initialized(c models.Campaign) models.Campaign {
 	c.Status, c.TimeZone = cmp.Or(c.Status, models.StatusOpen), cmp.Or(c.TimeZone, "UTC")
 	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
 	c.Partition = lua.PartitionOf(c.ID, r.partitions)
-	c.Version, c.AppliedVersion, c.Epoch, c.LoadAttempts = 1, 0, 0, 0
+	c.Version, c.Changes, c.AppliedVersion, c.Epoch, c.LoadAttempts = 1, 1, 0, 0, 0
 	c.Residency, c.ResidencyReason, c.ResidencyAt, c.StreamGeneration, c.SeenSeq, c.LostClaims = models.ResidencyNone, "", nil, "", 0, 0
 	c.Remaining, c.Claimed, c.SyncedSeq, c.ReleasedClaims = c.Total, 0, 0, 0
 	c.CreatedAt, c.UpdatedAt = time.Time{}, time.Time{}

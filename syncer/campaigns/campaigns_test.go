@@ -2,9 +2,11 @@ package campaigns_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +37,7 @@ func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
 
 		want := asked
 		want.StartsAt, want.EndsAt = new(at.UTC().Truncate(time.Millisecond)), new(at.Add(time.Hour).UTC().Truncate(time.Millisecond))
-		want.Version, want.Remaining, want.Partition = 1, 100, lua.PartitionOf("spring", syncertest.Partitions)
+		want.Version, want.Changes, want.Remaining, want.Partition = 1, 1, 100, lua.PartitionOf("spring", syncertest.Partitions)
 		want.Residency = models.ResidencyNone
 		want.CreatedAt, want.UpdatedAt = stored.CreatedAt, stored.UpdatedAt
 		require.Equal(t, want, stored)
@@ -173,6 +175,7 @@ func TestCampaigns_ChangeIsInForceInRedisWhenItReturns(t *testing.T) {
 		same, err := repo.Change(t.Context(), id, models.Change{Total: new(int64(40))})
 		require.NoError(t, err)
 		require.Equal(t, before, same, "nothing changed, no new version")
+		require.EqualValues(t, 4, same.Changes, "as created, and three changes")
 	})
 }
 
@@ -520,4 +523,34 @@ func TestCampaigns_ACrossingHasOneIDWhoeverTellsIt(t *testing.T) {
 	next.Version++
 	require.NotEqual(t, lua.ChangeID(&c), lua.ChangeID(&next))
 	require.Less(t, lua.ChangeID(&c), lua.ChangeID(&next), "they sort by time")
+}
+
+// Of changes that start from the same version one is made, whatever comes at once.
+func TestCampaigns_AChangeForAnotherVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo, _, id := syncertest.Live(t, db, 100)
+		read, err := repo.Get(t.Context(), id)
+		require.NoError(t, err)
+		var made atomic.Int64
+		var group errgroup.Group
+		for i := range 8 {
+			group.Go(func() error {
+				_, err := repo.Change(t.Context(), id, models.Change{Total: new(int64(200 + i)), IfVersion: []int64{read.Version}})
+				if err == nil {
+					made.Add(1)
+				} else if !errors.Is(err, models.ErrChanged) {
+					return err
+				}
+				return nil
+			})
+		}
+		require.NoError(t, group.Wait())
+		require.EqualValues(t, 1, made.Load())
+		now, err := repo.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, now.Changes)
+		_, err = repo.Change(t.Context(), id, models.Change{Total: &now.Total, IfVersion: []int64{}})
+		require.ErrorIs(t, err, models.ErrChanged, "no version is meant, even by a change that changes nothing")
+	})
 }

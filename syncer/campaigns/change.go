@@ -17,8 +17,9 @@ import (
 )
 
 // Change changes a campaign's definition, in MySQL first and then in Redis, and returns when the next claim works by it. A
-// closed campaign stays closed. When Redis does not take the change now, the error says why, MySQL has it, and the syncer sends
-// it to Redis later. Errors: models.ErrNotFound, *models.FieldError, and those of lua.Scripts.Adjust.
+// closed campaign stays closed, and one that is not of a version that the change is for as it is. When Redis does not take the change now, the error says why, MySQL has it, and the syncer sends
+// it to Redis later. Errors: models.ErrNotFound, models.ErrChanged,
+// *models.FieldError, and those of lua.Scripts.Adjust.
 func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
 	var c models.Campaign
 	err := sqlstore.Retry(ctx, func() error {
@@ -55,6 +56,9 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaig
 	case err != nil:
 		return models.Campaign{}, err
 	}
+	if !change.Fits(c.Version) {
+		return models.Campaign{}, sqlstore.Final(fmt.Errorf("%w: campaign %s", models.ErrChanged, id))
+	}
 	before := c
 	if before.Status == models.StatusClosed && change.Status != nil && *change.Status != models.StatusClosed {
 		return models.Campaign{}, sqlstore.Final(&models.FieldError{Field: "status", Reason: "is closed, for ever"})
@@ -70,7 +74,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaig
 	if reflect.DeepEqual(before, c) {
 		return c, nil
 	}
-	c.Version = versionAfter(c.Version)
+	c.Version, c.Changes = versionAfter(c.Version), c.Changes+1
 	c.Remaining = max(0, c.Total-c.Claimed)
 	if IsResident(&c) {
 		c.Remaining = max(c.Remaining, before.Remaining)
@@ -78,7 +82,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaig
 	if err := publishCrossed(tx, &before, &c); err != nil {
 		return models.Campaign{}, err
 	}
-	err = tx.Model(&c).Select(append(models.ChangeFields(), "Version", "Remaining", "UpdatedAt")).Updates(&c).Error
+	err = tx.Model(&c).Select(append(models.ChangeFields(), "Version", "Changes", "Remaining", "UpdatedAt")).Updates(&c).Error
 	if err != nil {
 		return models.Campaign{}, fmt.Errorf("campaigns: change %s: %w", id, err)
 	}

@@ -36,7 +36,7 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 		}
 		newest := versionAfter(0)
 		put, err := tx.ExecContext(ctx, "UPDATE campaigns SET total = total + ?, remaining = remaining + ?,"+
-			" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, updated_at = ?"+ // as versionAfter
+			" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1, updated_at = ?"+ // as versionAfter
 			" WHERE id = ? AND kind = ? AND status <> ? AND total = ?",
 			b.count(), b.count(), newest, newest, at.Format(sqlstore.TimeLayout),
 			b.campaignID, models.KindPacket, models.StatusClosed, total)
