@@ -20,7 +20,8 @@ COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certifica
 COPY --from=build --chown=65532:65532 /out/tmp /tmp
 COPY --from=build /out/dibs /dibs
 USER 65532:65532
-# Outside the container nobody reaches its loopback address. Dibs refuses to listen here unless tokens are set.
+# Outside the container nobody reaches its loopback address. Dibs refuses to listen here unless tokens are set, and without a
+# certificate (DIBS_TLS_CERT, DIBS_TLS_KEY) unless DIBS_INSECURE=1 says that a proxy in front has one.
 ENV DIBS_HTTP_ADDR=0.0.0.0:8080
 EXPOSE 8080
 STOPSIGNAL SIGTERM

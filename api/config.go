@@ -9,23 +9,33 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"dibs/api/auth"
 	"dibs/lua"
 )
 
 // Defaults of Config.
 const (
 	DefaultAddr            = "127.0.0.1:8080"
+	DefaultConns           = 10_000
 	DefaultClaimsInFlight  = 1
 	DefaultQueueWait       = 2 * time.Second // longer, and the user has pressed the button again
 	DefaultCallTimeout     = 3 * time.Second // a script call takes a millisecond; this is for a Redis that hangs
 	DefaultShutdownTimeout = 15 * time.Second
 )
 
+// Tokens are the bearer tokens that are taken.
+type Tokens = auth.Tokens
+
 // Config of the API. Zero fields take the defaults above.
 type Config struct {
 	Addr    string // host:port that Serve's listener has
 	Version string // of the program, for the OpenAPI document
 	Tokens  Tokens
+	TLS     TLS
+	// Insecure says that plain HTTP beyond loopback is meant.
+	Insecure  bool
+	AccessLog bool // a line for each request
+	Conns     int  // connections at once; more wait to be accepted
 
 	ClaimsPerCall int // claims in one script call, at most lua.ClaimsMax, which is the default
 	// ClaimsInFlight is script calls at once for one campaign. 2 measured no faster than 1, and claims of one batch may change places.
@@ -46,6 +56,7 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	c.Addr = cmp.Or(c.Addr, DefaultAddr)
 	c.Version = cmp.Or(c.Version, "dev")
+	c.Conns = cmp.Or(c.Conns, DefaultConns)
 	c.ClaimsPerCall = cmp.Or(c.ClaimsPerCall, lua.ClaimsMax)
 	c.ClaimsInFlight = cmp.Or(c.ClaimsInFlight, DefaultClaimsInFlight)
 	c.QueueWait = cmp.Or(c.QueueWait, DefaultQueueWait)
@@ -83,11 +94,14 @@ func (c Config) Validate() error {
 		value int64
 	}{
 		{"ClaimsInFlight", int64(c.ClaimsInFlight)}, {"QueueWait", int64(c.QueueWait)}, {"CallTimeout", int64(c.CallTimeout)},
-		{"ShutdownTimeout", int64(c.ShutdownTimeout)},
+		{"ShutdownTimeout", int64(c.ShutdownTimeout)}, {"Conns", int64(c.Conns)},
 	} {
 		if f.value < 1 {
 			return fmt.Errorf("%w: %s must be above 0", ErrConfig, f.name)
 		}
 	}
-	return CheckListen(c.Addr, c.Tokens)
+	if err := (auth.Door{Addr: c.Addr, TLS: c.TLS != TLS{}, Insecure: c.Insecure}).Check(c.Tokens); err != nil {
+		return fmt.Errorf("%w: Addr: %w", ErrConfig, err)
+	}
+	return nil
 }

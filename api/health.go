@@ -30,7 +30,7 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) int {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
 	if err := s.ready(ctx); err != nil {
-		s.logSome.Do(func() { s.cfg.Logger.Warn("not ready: claims can't be taken", slog.Any("error", err)) })
+		s.logSome.Do(func() { s.cfg.Logger.WarnContext(ctx, "not ready: claims can't be taken", slog.Any("error", err)) })
 		return (&wire.Problem{Code: wire.CodeUnavailable, Detail: "Claims can't be taken now. The log of the service has the cause."}).Write(w)
 	}
 	return writeJSON(w, `{"status":"ready"}`)

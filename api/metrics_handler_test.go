@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -14,7 +15,12 @@ import (
 
 func TestMetricsHandler_MetricsAskForTheViewersToken(t *testing.T) {
 	t.Parallel()
-	locked := api.MetricsHandler(api.Tokens{Viewer: "v1ewer", Storefront: "st0re"}, prometheus.NewRegistry())
+	handler := func(tokens api.Tokens) http.Handler {
+		h, err := api.MetricsHandler("127.0.0.1:80", tokens, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		require.NoError(t, err)
+		return h
+	}
+	locked := handler(api.Tokens{Viewer: "v1ewer", Storefront: "st0re"})
 	for token, want := range map[string]int{"": 401, "wrong": 401, "st0re": 403, "v1ewer": 200} {
 		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 		if token != "" {
@@ -25,5 +31,5 @@ func TestMetricsHandler_MetricsAskForTheViewersToken(t *testing.T) {
 		require.Equal(t, want, w.Code, token)
 	}
 	require.Equal(t, 200, apitest.Ask(locked, "GET", "/healthz", "").Code)
-	require.Equal(t, 200, apitest.Ask(api.MetricsHandler(api.Tokens{}, prometheus.NewRegistry()), "GET", "/metrics", "").Code)
+	require.Equal(t, 200, apitest.Ask(handler(api.Tokens{}), "GET", "/metrics", "").Code)
 }

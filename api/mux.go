@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"dibs/api/auth"
 	"dibs/api/claiming"
 	"dibs/api/live"
 	"dibs/api/wire"
@@ -28,7 +29,7 @@ func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 		served[pattern] = s.serve(rt.path, rt.scope, run)
 		mux.HandleFunc(pattern, served[pattern])
 	}
-	unknown := s.serve("other", scopeOpen, func(w http.ResponseWriter, r *http.Request) int { return refuseUnknown(mux, w, r) })
+	unknown := s.serve("other", auth.Open, func(w http.ResponseWriter, r *http.Request) int { return refuseUnknown(mux, w, r) })
 	known := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern == "" || !isClean(r.URL.EscapedPath()) {
 			unknown(w, r)
@@ -37,10 +38,10 @@ func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 		mux.ServeHTTP(w, r)
 	})
 	all := claiming.FastPath(served["POST "+claiming.Path], slashUserFirst(served["GET "+userClaimsPath], known))
-	if s.gate.open {
-		return refuseOtherSites(all)
+	if s.gate.Open() {
+		all = refuseOtherSites(all)
 	}
-	return all
+	return s.identified(all)
 }
 
 // refuseUnknown refuses what no route takes: 405 with Allow when another method would do, else 404. ServeMux would redirect a
@@ -65,7 +66,7 @@ func isClean(escaped string) bool {
 }
 
 // serve adds to a route what all have: its time is observed, its scope is checked, and a panic becomes an answer.
-func (s *Server) serve(path string, need scope, run endpoint) http.HandlerFunc {
+func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerFunc {
 	timer := s.metrics.timer(path)
 	return func(w http.ResponseWriter, r *http.Request) {
 		start, status := time.Now(), http.StatusInternalServerError
@@ -73,14 +74,16 @@ func (s *Server) serve(path string, need scope, run endpoint) http.HandlerFunc {
 			if v := recover(); v != nil {
 				s.panicked(w, r, v)
 			}
+			took := time.Since(start)
 			if status != live.Streamed { // how long somebody watched says nothing of the service
-				timer.observe(status, time.Since(start))
+				timer.observe(status, took)
 			}
+			s.logAccess(r, path, status, took)
 		}()
 		if s.stopping.Load() {
 			w.Header().Set("Connection", "close")
 		}
-		if p := s.gate.refuse(r, need); p != nil {
+		if p := s.gate.Check(r, need); p != nil {
 			status = p.Write(w)
 			return
 		}
@@ -92,7 +95,7 @@ func (s *Server) panicked(w http.ResponseWriter, r *http.Request, v any) {
 	if v == http.ErrAbortHandler { //nolint:errorlint // the very value
 		panic(v)
 	}
-	s.cfg.Logger.Error("a request failed with a panic and is answered 500", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("panic", fmt.Sprint(v)),
+	s.cfg.Logger.ErrorContext(r.Context(), "a request failed with a panic and is answered 500", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("panic", fmt.Sprint(v)),
 		slog.String("stack", string(debug.Stack())))
 	wire.Refuse(wire.CodeInternal).Write(w)
 }

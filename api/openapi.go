@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"dibs/api/auth"
 	"dibs/api/wire"
 	"dibs/models"
 )
@@ -71,7 +72,7 @@ func (rt *route) operation(problem *huma.Schema) huma.Operation {
 	} else if rt.run.register != nil {
 		codes = append(codes, wire.CodeInvalid)
 	}
-	if rt.scope != scopeOpen {
+	if rt.scope != auth.Open {
 		codes = append(codes, wire.CodeUnauthorized, wire.CodeForbidden, wire.CodeUnavailable)
 		op.Security = []map[string][]string{{bearerScheme: {}}}
 	} else {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"dibs/api/auth"
 	"dibs/api/claimed"
 	"dibs/api/claiming"
 	"dibs/api/live"
@@ -15,7 +16,7 @@ import (
 // route is a line of the table of routes.
 type route struct {
 	method, path string
-	scope        scope // any of these, or admin, may; none: everybody
+	scope        auth.Scope // any of these, or admin, may; none: everybody
 	bodyMax      int   // bytes; 0 takes no body
 	id, summary  string
 	refusals     []wire.Code // beyond those that every route of its kind has
@@ -34,51 +35,51 @@ type endpoint func(w http.ResponseWriter, r *http.Request) int
 
 // routes is the table of all routes.
 func (s *Server) routes() []route {
-	const reads, claims = scopeViewer, scopeStorefront
+	const admin, reads, claims, user = auth.Admin, auth.Viewer, auth.Storefront, auth.User
 	const noCampaign, noClaim, closed = wire.CodeCampaignNotFound, wire.CodeClaimNotFound, wire.CodeClosed
 	const changedSince = wire.CodePreconditionFailed
 	return []route{
-		{"POST", "/v1/campaigns", scopeAdmin, operator.BodyMax, "create-campaign", "Create a campaign; the same again changes nothing",
+		{"POST", "/v1/campaigns", admin, operator.BodyMax, "create-campaign", "Create a campaign; the same again changes nothing",
 			[]wire.Code{wire.CodeCampaignExists}, byHuma(s.operator.CreateCampaign)},
 		{"GET", "/v1/campaigns", reads, 0, "list-campaigns", "List campaigns by id, page by page",
 			nil, byHuma(s.operator.ListCampaigns)},
-		{"GET", "/v1/campaigns/{id}", reads, 0, "get-campaign", "Show a campaign",
+		{"GET", "/v1/campaigns/{id}", reads | claims, 0, "get-campaign", "Show a campaign",
 			[]wire.Code{noCampaign, changedSince}, byHuma(s.operator.GetCampaign)},
-		{"PATCH", "/v1/campaigns/{id}", scopeAdmin, operator.BodyMax, "change-campaign",
+		{"PATCH", "/v1/campaigns/{id}", admin, operator.BodyMax, "change-campaign",
 			"Change limits, window or status, in force for the next claim",
 			[]wire.Code{noCampaign, closed, changedSince}, byHuma(s.operator.ChangeCampaign)},
-		{"POST", "/v1/campaigns/{id}/close", scopeAdmin, 0, "close-campaign", "Close a campaign for ever",
+		{"POST", "/v1/campaigns/{id}/close", admin, 0, "close-campaign", "Close a campaign for ever",
 			[]wire.Code{noCampaign, changedSince}, byHuma(s.operator.CloseCampaign)},
-		{"POST", "/v1/campaigns/{id}/packets", scopeAdmin, operator.PacketsBodyMax, "add-packets",
+		{"POST", "/v1/campaigns/{id}/packets", admin, operator.PacketsBodyMax, "add-packets",
 			"Add packets to a packet campaign, all or none",
 			[]wire.Code{noCampaign, closed, wire.CodeIdempotencyMismatch}, plain(s.operator.PostPackets, operator.DocumentPackets)},
-		{"GET", "/v1/campaigns/{id}/stock", reads, 0, "get-stock", "Show the stock at one watermark, in units",
+		{"GET", "/v1/campaigns/{id}/stock", reads | claims, 0, "get-stock", "Show the stock at one watermark, in units",
 			[]wire.Code{noCampaign}, byHuma(s.operator.GetStock)},
 		{"GET", "/v1/campaigns/{id}/watch", reads | claims, 0, "watch-campaign", "Watch a campaign live, an event a second",
 			[]wire.Code{noCampaign, wire.CodeInvalid, wire.CodeTooManyWatchers}, plain(s.live.GetWatch, live.DocumentWatch)},
 		{"GET", "/v1/watch", reads, 0, "watch", "Watch all active campaigns live, an event of each a second",
 			[]wire.Code{wire.CodeTooManyWatchers}, plain(s.live.GetWatchAll, live.DocumentWatchAll)},
-		{"POST", claiming.Path, claims, claiming.ClaimBodyMax, "claim", "Claim units of a campaign",
+		{"POST", claiming.Path, claims | user, claiming.ClaimBodyMax, "claim", "Claim units of a campaign",
 			wire.ClaimCodes, plain(s.claiming.PostClaim, claiming.DocumentClaim)},
-		{"POST", "/v1/claims:batch", claims, claiming.BatchBodyMax, "claim-batch", "Make up to 1,000 claims, each on its own",
+		{"POST", "/v1/claims:batch", claims | user, claiming.BatchBodyMax, "claim-batch", "Make up to 1,000 claims, each on its own",
 			nil, plain(s.claiming.PostBatch, claiming.DocumentBatch)},
-		{"GET", "/v1/claims/{id}", reads | claims, 0, "get-claim", "Show a claim, found the moment it is answered",
+		{"GET", "/v1/claims/{id}", reads | claims | user, 0, "get-claim", "Show a claim, found the moment it is answered",
 			[]wire.Code{noClaim}, byHuma(s.claimed.GetClaim)},
 		{"POST", "/v1/claims/{id}/redeem", claims, claimed.BodyMax, "redeem-claim",
 			"Redeem a claim by an order; the same again changes nothing",
 			[]wire.Code{noClaim, wire.CodeAlreadyRedeemed, wire.CodeAlreadyReleased}, plain(s.claimed.PostRedeem, claimed.DocumentRedeem)},
-		{"POST", "/v1/claims/{id}/release", claims, claimed.BodyMax, "release-claim",
+		{"POST", "/v1/claims/{id}/release", claims | user, claimed.BodyMax, "release-claim",
 			"Release a claim; stock and limits come back, once",
 			[]wire.Code{noClaim, wire.CodeAlreadyRedeemed}, plain(s.claimed.PostRelease, claimed.DocumentRelease)},
-		{"GET", userClaimsPath, reads | claims, 0, "list-user-claims", "List a user's claims, newest first, page by page",
+		{"GET", userClaimsPath, reads | claims | user, 0, "list-user-claims", "List a user's claims, newest first, page by page",
 			nil, byHuma(s.claimed.GetUserClaims)},
-		{"GET", "/healthz", scopeOpen, 0, "get-health", "Whether the process is up",
+		{"GET", "/healthz", auth.Open, 0, "get-health", "Whether the process is up",
 			nil, plain(s.getHealth, documentHealth)},
-		{"GET", "/readyz", scopeOpen, 0, "get-ready", "Whether claims can be taken",
+		{"GET", "/readyz", auth.Open, 0, "get-ready", "Whether claims can be taken",
 			nil, plain(s.getReady, documentHealth)},
 		{"GET", "/metrics", reads, 0, "get-metrics", "Metrics for Prometheus",
 			nil, plain(s.getMetrics, documentMetrics)},
-		{"GET", "/openapi.json", scopeOpen, 0, "get-openapi", "This document",
+		{"GET", "/openapi.json", auth.Open, 0, "get-openapi", "This document",
 			nil, plain(s.getOpenAPI, documentOpenAPI)},
 	}
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/time/rate"
 
+	"dibs/api/auth"
 	"dibs/api/claimed"
 	"dibs/api/claiming"
 	"dibs/api/live"
@@ -36,7 +38,8 @@ const (
 type Server struct {
 	cfg     Config
 	ready   func(ctx context.Context) error
-	gate    *gate
+	gate    *auth.Gate
+	tls     *tls.Config
 	workers *workers.Group
 	metrics *metrics
 
@@ -54,7 +57,8 @@ type Server struct {
 	headerTimeout, readTimeout time.Duration
 }
 
-// New makes a Server. Errors: ErrConfig, ErrListen, and metrics that are registered already.
+// New makes a Server. Errors: ErrConfig, with what auth.Door.Check says; a certificate that can't be used; metrics that are registered
+// already.
 func New(cfg Config, deps Deps) (*Server, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -63,8 +67,16 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err := deps.validate(); err != nil {
 		return nil, err
 	}
+	gate, err := auth.New(cfg.Addr, cfg.Tokens, cfg.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	connections, err := cfg.TLS.Config(cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
-		cfg: cfg, ready: deps.Ready, gate: newGate(cfg.Tokens), workers: &workers.Group{},
+		cfg: cfg, ready: deps.Ready, gate: gate, tls: connections, workers: &workers.Group{},
 		scrape:  promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		logSome: rate.Sometimes{Interval: time.Second}, headerTimeout: headerTimeout, readTimeout: readTimeout,
 	}
@@ -119,7 +131,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := s.httpServer(ctx)
 	s.live.CountRefusals(s.claiming.Refused)
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(ln) }()
+	go func() { failed <- srv.Serve(Listener(ln, s.cfg.Conns, s.tls)) }()
 	var err error
 	select {
 	case err = <-failed:

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dibs/config"
+	"dibs/internal/caller"
 )
 
 // Exit codes of every command.
@@ -151,12 +152,11 @@ func newLogger(cfg *config.Config, w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(cfg.LogLevel)) // config has checked it
 	opts := &slog.HandlerOptions{Level: level}
-	var log *slog.Logger
+	var handler slog.Handler = slog.NewTextHandler(w, opts)
 	if cfg.LogFormat == "json" {
-		log = slog.New(slog.NewJSONHandler(w, opts))
-	} else {
-		log = slog.New(slog.NewTextHandler(w, opts))
+		handler = slog.NewJSONHandler(w, opts)
 	}
+	log := slog.New(caller.LogHandler(handler))
 	for _, name := range cfg.Unknown {
 		log.Warn("no such setting; `dibs config` lists them", "variable", name)
 	}

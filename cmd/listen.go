@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 
 	"dibs/api"
+	"dibs/api/auth"
 	"dibs/config"
 )
 
@@ -22,19 +24,31 @@ func checkMetricsListen(cfg *config.Config) error {
 }
 
 func checkAddr(cfg *config.Config, setting, addr string) error {
-	if err := api.CheckListen(addr, tokens(cfg)); err != nil {
-		return refusedAddr(err, setting)
+	if _, err := certificate(cfg).Config(slog.New(slog.DiscardHandler)); err != nil {
+		return refusedSetting(err, "TLS_CERT")
+	}
+	err := auth.Door{Addr: addr, TLS: certificate(cfg) != api.TLS{}, Insecure: cfg.Insecure}.Check(tokens(cfg))
+	if refused, ok := errors.AsType[*auth.SettingError](err); ok {
+		return refusedSetting(refused.Err, refused.Setting)
+	}
+	if err != nil {
+		return refusedSetting(err, setting)
 	}
 	return nil
 }
 
-func refusedAddr(err error, setting string) error {
+func refusedSetting(err error, setting string) error {
 	return fmt.Errorf("%w: %s%s: %w", config.ErrConfig, config.Prefix, setting, err)
 }
 
 func tokens(cfg *config.Config) api.Tokens {
-	return api.Tokens{Admin: cfg.AdminToken, Storefront: cfg.StorefrontToken, Viewer: cfg.ViewerToken}
+	return api.Tokens{
+		Admin: cfg.AdminToken, Storefront: cfg.StorefrontToken, Viewer: cfg.ViewerToken,
+		AdminFile: cfg.AdminTokenFile, StorefrontFile: cfg.StorefrontTokenFile, ViewerFile: cfg.ViewerTokenFile, File: cfg.TokensFile,
+	}
 }
+
+func certificate(cfg *config.Config) api.TLS { return api.TLS{Cert: cfg.TLSCert, Key: cfg.TLSKey} }
 
 // listen refuses an address that is none as the setting's fault; one that is taken is not.
 func listen(ctx context.Context, setting, addr string) (net.Listener, error) {
@@ -45,7 +59,7 @@ func listen(ctx context.Context, setting, addr string) (net.Listener, error) {
 	_, noAddr := errors.AsType[*net.AddrError](err)
 	unknown, noHost := errors.AsType[*net.DNSError](err)
 	if noAddr || noHost && unknown.IsNotFound {
-		return nil, refusedAddr(err, setting)
+		return nil, refusedSetting(err, setting)
 	}
 	return nil, fmt.Errorf("cmd: %w", err)
 }

@@ -33,6 +33,14 @@ func TestWhatCannotWorkIsRefusedBeforeAnythingIsTouched(t *testing.T) {
 		{"finance --metrics-addr :99999", "DIBS_METRICS_ADDR"},
 		{"consumer --name=", "DIBS_NAME"},
 		{"serve --storefront-token=secret", "DIBS_STOREFRONT_TOKEN"},
+		{"api --http-addr 0.0.0.0:0 --admin-token=a-long-secret-of-many", "DIBS_INSECURE"},
+		{"consumer --metrics-addr :0 --admin-token=a-long-secret-of-many", "DIBS_INSECURE"},
+		{"api --http-addr 0.0.0.0:0 --insecure=1", "DIBS_ADMIN_TOKEN"}, // 6 characters
+		{"serve --admin-token= --viewer-token-file=/no/such", "DIBS_VIEWER_TOKEN_FILE"},
+		{"serve --admin-token-file=/dev/null", "DIBS_ADMIN_TOKEN_FILE"},
+		{"syncer --tokens-file=/no/such --metrics-addr 127.0.0.1:0", "DIBS_TOKENS_FILE"},
+		{"serve --tls-cert=/no/such", "DIBS_TLS_KEY"},
+		{"serve --tls-cert=/no/such --tls-key=/no/such", "DIBS_TLS_CERT"},
 		{"reconcile --campaign=", "--campaign"},
 		{"reconcile --campaign=a/b", "--campaign"},
 	} {

@@ -54,7 +54,7 @@ func newAPI(env Env) *cobra.Command {
 	return command(env, cobra.Command{
 		Use:     "api",
 		Short:   "Run the HTTP API: campaigns, claims, stock",
-		Example: "  dibs api --http-addr 0.0.0.0:8080",
+		Example: "  dibs api --http-addr 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
 		if err := checkListen(cfg); err != nil {
 			return err
@@ -155,7 +155,11 @@ func (s *stack) watched(ctx context.Context, run func(context.Context) error) er
 
 func (s *stack) announce(env Env) func(string) {
 	return func(addr string) {
-		s.log.Info("listening", "url", "http://"+addr)
+		scheme := "http://"
+		if certificate(s.cfg) != (api.TLS{}) {
+			scheme = "https://"
+		}
+		s.log.Info("listening", "url", scheme+addr)
 		if s.cfg.MetricsAddr != "" {
 			s.log.Info("/metrics and /healthz are there, too: METRICS_ADDR is for roles without an API", "not_used", s.cfg.MetricsAddr)
 		}
@@ -194,7 +198,8 @@ func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
 // runAPI serves HTTP until ctx ends, and then what was taken for as long as closeTimeout; listening is told the address.
 func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listening func(addr string)) error {
 	server, err := api.New(api.Config{
-		Addr: s.cfg.HTTPAddr, Version: version(), Tokens: tokens(s.cfg), UserRate: s.cfg.UserRate,
+		Addr: s.cfg.HTTPAddr, Version: version(), Tokens: tokens(s.cfg), TLS: certificate(s.cfg), Insecure: s.cfg.Insecure,
+		AccessLog: s.cfg.AccessLog, Conns: s.cfg.HTTPConns, UserRate: s.cfg.UserRate,
 		ShutdownTimeout: closeTimeout, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
 	}, api.Deps{
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns,
@@ -257,14 +262,20 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 	if s.cfg.MetricsAddr == "" {
 		return run(ctx)
 	}
-	side := &http.Server{
-		Addr: s.cfg.MetricsAddr, Handler: api.MetricsHandler(tokens(s.cfg), s.registry),
-		ReadTimeout: metricsTimeout, WriteTimeout: 2 * metricsTimeout, MaxHeaderBytes: 16 << 10,
+	handler, err := api.MetricsHandler(s.cfg.MetricsAddr, tokens(s.cfg), s.log, s.registry)
+	if err != nil {
+		return err
 	}
+	connections, err := certificate(s.cfg).Config(s.log)
+	if err != nil {
+		return err
+	}
+	side := &http.Server{Handler: handler, ReadTimeout: metricsTimeout, WriteTimeout: 2 * metricsTimeout, MaxHeaderBytes: 16 << 10}
 	listener, err := listen(ctx, "METRICS_ADDR", s.cfg.MetricsAddr)
 	if err != nil {
 		return err
 	}
+	listener = api.Listener(listener, s.cfg.HTTPConns, connections)
 	served := make(chan error, 1)
 	go func() { served <- side.Serve(listener) }()
 	err = run(ctx)

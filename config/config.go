@@ -40,6 +40,14 @@ type Config struct {
 	StorefrontToken string
 	ViewerToken     string
 
+	AdminTokenFile, StorefrontTokenFile, ViewerTokenFile string // each holds one token
+	TokensFile                                           string
+
+	TLSCert, TLSKey string // files; "": plain HTTP
+	Insecure        bool   // plain HTTP beyond loopback is meant
+	HTTPConns       int    // at once
+	AccessLog       bool
+
 	Partitions      int
 	FlushSize       int           // claims
 	FlushInterval   time.Duration // a flush happens at FlushSize or FlushInterval, whichever comes first
@@ -123,6 +131,9 @@ func Load(environ []string, flags *pflag.FlagSet) (*Config, error) {
 	}
 	if err := c.checkTokens(); err != nil {
 		return nil, err
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return nil, fmt.Errorf("%w: %sTLS_CERT and %sTLS_KEY go together: a certificate needs its key", ErrConfig, Prefix, Prefix)
 	}
 	return c, nil
 }
@@ -238,6 +249,15 @@ func oneOf(field func(*Config) *string, allowed ...string) func(*Config, string)
 			return nil
 		}
 		return fmt.Errorf("must be %s, not %q", strings.Join(allowed, " or "), value)
+	}
+}
+
+func boolean(field func(*Config) *bool) func(*Config, string) error {
+	return func(c *Config, value string) (err error) {
+		if *field(c), err = strconv.ParseBool(value); err != nil {
+			return fmt.Errorf("must be 1 or 0, not %q", value)
+		}
+		return nil
 	}
 }
 

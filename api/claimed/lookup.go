@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"dibs/api/wire"
+	"dibs/internal/caller"
 	"dibs/models"
 )
 
@@ -40,7 +41,10 @@ func (s *Routes) GetClaim(ctx context.Context, in *claimInput) (*ClaimOutput, er
 	defer cancel()
 	c, err := s.findClaim(ctx, in.ID)
 	if err != nil {
-		return nil, s.refuseLookup(err)
+		return nil, s.refuseLookup(ctx, err)
+	}
+	if !caller.Of(ctx).MayActFor(c.UserID) {
+		return nil, wire.Refuse(wire.CodeForbidden)
 	}
 	return &ClaimOutput{c}, nil
 }
@@ -67,12 +71,12 @@ func (s *Routes) findClaim(ctx context.Context, id string) (models.Claim, error)
 }
 
 // refuseLookup is the refusal of a look-up. It logs the error.
-func (s *Routes) refuseLookup(err error) *wire.Problem {
+func (s *Routes) refuseLookup(ctx context.Context, err error) *wire.Problem {
 	if errors.Is(err, models.ErrNotFound) {
 		return wire.Refuse(wire.CodeClaimNotFound)
 	}
 	s.logSome.Do(func() {
-		s.cfg.Logger.Warn("claims could not be looked up; are mysql and redis up?", slog.Any("error", err))
+		s.cfg.Logger.WarnContext(ctx, "claims could not be looked up; are mysql and redis up?", slog.Any("error", err))
 	})
 	return &wire.Problem{
 		Code: wire.CodeUnavailable, Detail: "MySQL or Redis does not answer, so it is not known which claims exist. Send the request again.",

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"dibs/api/wire"
+	"dibs/internal/caller"
 	"dibs/models"
 )
 
@@ -48,8 +49,27 @@ func (s *Routes) PostRelease(w http.ResponseWriter, r *http.Request) int {
 		return models.CheckReleaseReason(text)
 	})
 	return s.resolve(w, r, p, verbRelease, func(ctx context.Context, id string) (models.Resolution, error) {
+		if err := s.mayTouch(ctx, id); err != nil {
+			return models.Resolution{}, err
+		}
 		return s.cfg.Resolver.Release(ctx, id, reason)
 	})
+}
+
+// errForbidden says that a claim is another user's than the caller may act for.
+var errForbidden = errors.New("claimed: the claim is another user's")
+
+// mayTouch tells whether the caller may act for the user whose claim it is. Errors: errForbidden, and those of Claims.
+func (s *Routes) mayTouch(ctx context.Context, id string) error {
+	who := caller.Of(ctx)
+	if who.User == "" {
+		return nil
+	}
+	c, err := s.cfg.Claims.Claim(ctx, id)
+	if err == nil && !who.MayActFor(c.UserID) {
+		err = errForbidden
+	}
+	return err
 }
 
 // readText reads a body of one text field, which may be missing.
@@ -77,7 +97,7 @@ func (s *Routes) resolve(w http.ResponseWriter, r *http.Request, p *wire.Problem
 		if res, err = s.whenSynced(r.Context(), id, run); err == nil && res.Claim.Status == models.ClaimReleased {
 			s.cfg.Changed(res.Claim.CampaignID)
 		}
-		p = s.refuseResolution(&res, err)
+		p = s.refuseResolution(r.Context(), &res, err)
 	}
 	if p != nil {
 		s.metrics.resolved(verb, string(p.Code))
@@ -107,6 +127,9 @@ func (s *Routes) whenSynced(ctx context.Context, id string, run decide) (models.
 		return res, err
 	}
 	event, unsyncedErr := s.unsynced.find(ctx, id)
+	if event != nil && !caller.Of(ctx).MayActFor(event.UserID) {
+		return res, errForbidden
+	}
 	if event == nil {
 		res, err = run(ctx, id) // its row may have come in between
 		if unsyncedErr != nil && errors.Is(err, models.ErrNotFound) {
@@ -129,17 +152,19 @@ func (s *Routes) whenSynced(ctx context.Context, id string, run decide) (models.
 }
 
 // refuseResolution is the refusal of a decision, nil when the claim is as it was to be. It logs the error.
-func (s *Routes) refuseResolution(res *models.Resolution, err error) *wire.Problem {
+func (s *Routes) refuseResolution(ctx context.Context, res *models.Resolution, err error) *wire.Problem {
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return wire.Refuse(wire.CodeClaimNotFound)
+	case errors.Is(err, errForbidden):
+		return wire.Refuse(wire.CodeForbidden)
 	case errors.Is(err, errUnsynced):
 		return &wire.Problem{
 			Code: wire.CodeUnavailable, Detail: "The claim exists but is not in MySQL yet. Send the request again: a second time does no harm.",
 		}
 	case err != nil:
 		s.logSome.Do(func() {
-			s.cfg.Logger.Warn("a claim could not be redeemed or released; are mysql and redis up?", slog.Any("error", err))
+			s.cfg.Logger.WarnContext(ctx, "a claim could not be redeemed or released; are mysql and redis up?", slog.Any("error", err))
 		})
 		return &wire.Problem{
 			Code: wire.CodeUnavailable, Detail: "MySQL or Redis does not answer. Send the request again: a second time does no harm.",

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dibs/api/wire"
+	"dibs/internal/caller"
 	"dibs/models"
 )
 
@@ -17,11 +18,14 @@ func (s *Routes) GetUserClaims(ctx context.Context, in *userClaimsInput) (*UserC
 	if p != nil {
 		return nil, p
 	}
+	if !caller.Of(ctx).MayActFor(q.UserID) {
+		return nil, wire.Refuse(wire.CodeForbidden)
+	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	claims, err := s.userClaims(ctx, q)
 	if err != nil {
-		return nil, s.refuseLookup(err)
+		return nil, s.refuseLookup(ctx, err)
 	}
 	page, next := wire.Page(claims, in.Limit, cursorOf)
 	out := &UserClaimsOutput{}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dibs/api/wire"
+	"dibs/internal/caller"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -29,6 +30,12 @@ func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
 	claims, p := decodeBatch(buf.Bytes())
 	if p != nil {
 		return p.Write(w)
+	}
+	who := caller.Of(r.Context())
+	for i := range claims {
+		if c := &claims[i]; c.refused == nil && !who.MayActFor(c.UserID) {
+			c.refused = wire.Refuse(wire.CodeForbidden)
+		}
 	}
 	s.claimAll(r.Context(), claims)
 	buf.Reset()
@@ -62,7 +69,7 @@ func (s *Routes) claimAll(ctx context.Context, claims []batchClaim) {
 	s.findLanes(ctx, parts)
 	w := newWaiter(ctx, len(claims))
 	for i := range parts {
-		s.admit(&parts[i], w)
+		s.admit(ctx, &parts[i], w)
 	}
 	if len(w.tickets) == 0 {
 		return
@@ -119,11 +126,11 @@ func (s *Routes) findLanes(ctx context.Context, parts []batchPart) {
 }
 
 // admit makes tickets for the claims of a part that must be sent.
-func (s *Routes) admit(part *batchPart, w *waiter) {
+func (s *Routes) admit(ctx context.Context, part *batchPart, w *waiter) {
 	now := s.cfg.Clock()
 	var unknown *wire.Problem
 	if part.err != nil {
-		unknown = s.refuseUnknown(part.campaignID, part.err)
+		unknown = s.refuseUnknown(ctx, part.campaignID, part.err)
 	}
 	for _, c := range part.claims {
 		if c.refused = unknown; unknown != nil {

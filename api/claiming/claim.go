@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"dibs/api/wire"
+	"dibs/internal/caller"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -49,6 +50,9 @@ func readClaim(r *http.Request, campaignID string, buf *bytes.Buffer) (req lua.C
 		return req, p
 	}
 	body, p := decodeClaim(buf.Bytes())
+	if p == nil && !caller.Of(r.Context()).MayActFor(body.UserID) {
+		p = wire.Refuse(wire.CodeForbidden)
+	}
 	req.UserID, req.Quantity = body.UserID, body.Quantity
 	return req, p
 }
@@ -58,7 +62,7 @@ func (s *Routes) claim(ctx context.Context, campaignID string, req lua.ClaimRequ
 	now := s.cfg.Clock()
 	l, err := s.lanes.get(ctx, campaignID, now)
 	if err != nil {
-		return lua.ClaimReply{}, s.refuseUnknown(campaignID, err)
+		return lua.ClaimReply{}, s.refuseUnknown(ctx, campaignID, err)
 	}
 	if p := l.admit(s.users, &req, now); p != nil {
 		l.tally.count(string(p.Code))
@@ -79,12 +83,12 @@ func outcomeOf(reply *lua.ClaimReply, p *wire.Problem) string {
 }
 
 // refuseUnknown is the refusal of a campaign that was not found. It logs the error.
-func (s *Routes) refuseUnknown(campaignID string, err error) *wire.Problem {
+func (s *Routes) refuseUnknown(ctx context.Context, campaignID string, err error) *wire.Problem {
 	if errors.Is(err, models.ErrNotFound) {
 		return wire.Refuse(wire.CodeCampaignNotFound)
 	}
 	s.logSome.Do(func() {
-		s.cfg.Logger.Warn("campaign could not be looked up, its claims are refused; are redis and mysql up?",
+		s.cfg.Logger.WarnContext(ctx, "campaign could not be looked up, its claims are refused; are redis and mysql up?",
 			slog.String("campaign_id", campaignID), slog.Any("error", err))
 	})
 	return wire.Refuse(wire.CodeUnavailable)

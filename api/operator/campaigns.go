@@ -11,13 +11,12 @@ import (
 type (
 	createInput struct{ Body campaignBody }
 	changeInput struct {
-		definitionInput
-
-		Body changeBody
+		ID      string `path:"id"`
+		IfMatch string `header:"If-Match" doc:"ETags of which one must be the campaign's; another is refused as precondition_failed"`
+		Body    changeBody
 	}
 	definitionInput struct {
-		campaignInput
-
+		ID      string `path:"id"`
 		IfMatch string `header:"If-Match" doc:"ETags of which one must be the campaign's; another is refused as precondition_failed"`
 	}
 	campaignInput struct {
@@ -59,7 +58,7 @@ func (s *Routes) CreateCampaign(ctx context.Context, in *createInput) (*CreateOu
 	defer cancel()
 	stored, created, err := s.cfg.Campaigns.Create(ctx, campaign)
 	if err != nil {
-		return nil, s.refuseChange("create", campaign.ID, err)
+		return nil, s.refuseChange(ctx, "create", campaign.ID, err)
 	}
 	out := &CreateOutput{Status: http.StatusOK, Location: "/v1/campaigns/" + stored.ID, ETag: etagOf(&stored), Body: viewOf(&stored)}
 	if created {
@@ -77,7 +76,7 @@ func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*ListOutput,
 	defer cancel()
 	all, err := s.cfg.Campaigns.List(ctx, in.Cursor, in.Limit+1)
 	if err != nil {
-		return nil, s.refuseChange("list", "", err)
+		return nil, s.refuseChange(ctx, "list", "", err)
 	}
 	out := &ListOutput{}
 	page, next := wire.Page(all, in.Limit, func(last *models.Campaign) string { return last.ID })
@@ -110,7 +109,7 @@ func (s *Routes) campaign(ctx context.Context, id string) (models.Campaign, *wir
 	defer cancel()
 	c, err := s.cfg.Campaigns.Get(ctx, id)
 	if err != nil {
-		return c, s.refuseChange("get", id, err)
+		return c, s.refuseChange(ctx, "get", id, err)
 	}
 	return c, nil
 }
@@ -121,18 +120,17 @@ func (s *Routes) ChangeCampaign(ctx context.Context, in *changeInput) (*Campaign
 	if p != nil {
 		return nil, p
 	}
-	return s.change(ctx, &in.definitionInput, change)
+	return s.change(ctx, in.ID, in.IfMatch, change)
 }
 
 // CloseCampaign is POST /v1/campaigns/{id}/close.
 func (s *Routes) CloseCampaign(ctx context.Context, in *definitionInput) (*CampaignOutput, error) {
-	return s.change(ctx, in, models.Change{Status: new(models.StatusClosed)})
+	return s.change(ctx, in.ID, in.IfMatch, models.Change{Status: new(models.StatusClosed)})
 }
 
 // change changes a campaign that is not closed. Closing it again, and changing nothing, only show the campaign.
-func (s *Routes) change(ctx context.Context, in *definitionInput, change models.Change) (*CampaignOutput, error) {
-	id := in.ID
-	change.IfVersion = matching(in.IfMatch)
+func (s *Routes) change(ctx context.Context, id, ifMatch string, change models.Change) (*CampaignOutput, error) {
+	change.IfVersion = matching(ifMatch)
 	c, p := s.campaign(ctx, id)
 	if p != nil {
 		return nil, p
@@ -146,7 +144,7 @@ func (s *Routes) change(ctx context.Context, in *definitionInput, change models.
 	c, err := s.cfg.Campaigns.Change(ctx, id, change)
 	s.cfg.Changed(id) // with an error, too: it may have been changed
 	if err != nil {
-		return nil, s.refuseChange("change", id, err)
+		return nil, s.refuseChange(ctx, "change", id, err)
 	}
 	return answerOf(&c), nil
 }

@@ -76,7 +76,7 @@ func TestCampaign_CreateGetChangeClose(t *testing.T) {
 		[]any{c.Total, c.PerUser, c.PerUserPerDay, c.LowStockAt, c.Status, c.StartsAt.Year(), c.EndsAt.Year()})
 	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{}`)
 	require.Equal(t, 200, w.Code)
-	require.EqualValues(t, 2, room.Campaigns["spring.2027_a-b"].Version, "nothing asked, nothing changed")
+	require.EqualValues(t, 2, room.Campaigns["spring.2027_a-b"].Changes, "nothing asked, nothing changed")
 	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"ends_at":"2026-01-01T00:00:00Z"}`)
 	require.Equal(t, "ends_at", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
 

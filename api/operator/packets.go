@@ -78,11 +78,11 @@ func (s *Routes) addPackets(ctx context.Context, id string, batch models.PacketB
 	added, err := s.cfg.Campaigns.AddPackets(ctx, id, batch)
 	s.cfg.Changed(id)
 	if err != nil {
-		return added, s.refuseChange("add packets", id, err)
+		return added, s.refuseChange(ctx, "add packets", id, err)
 	}
 	if _, err := s.cfg.Hydrate(ctx, id); err != nil {
 		s.logSome.Do(func() {
-			s.cfg.Logger.Warn("packets are stored but not in redis yet; the syncer brings them there",
+			s.cfg.Logger.WarnContext(ctx, "packets are stored but not in redis yet; the syncer brings them there",
 				slog.String("campaign_id", id), slog.Any("error", err))
 		})
 	}

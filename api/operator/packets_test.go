@@ -81,7 +81,7 @@ func TestPackets_WaitTheirTurn(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, sends.Close())
 	require.NoError(t, slow.Wait())
-	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k2").Code)
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k3").Code)
 }
 
 // packetServer answers requests for packets that wait for others as long as this.

@@ -50,16 +50,16 @@ func New(cfg Config) *Routes {
 }
 
 // refuseChange is the refusal of an error of Campaigns. It logs the error when the client can't mend it.
-func (s *Routes) refuseChange(verb, campaignID string, err error) *wire.Problem {
+func (s *Routes) refuseChange(ctx context.Context, verb, campaignID string, err error) *wire.Problem {
 	if errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrOutcomeUnknown) {
-		return s.refuse(verb, campaignID, err, "The change is stored, but Redis did not take it and still works by the old definition. It "+
+		return s.refuse(ctx, verb, campaignID, err, "The change is stored, but Redis did not take it and still works by the old definition. It "+
 			"takes the change some seconds after it is back. To be sure, send the request again: a second time does no harm.")
 	}
-	return s.refuse(verb, campaignID, err, "MySQL does not answer. Send the request again: a second time does no harm.")
+	return s.refuse(ctx, verb, campaignID, err, "MySQL does not answer. Send the request again: a second time does no harm.")
 }
 
 // refuse is refuseChange with the words for a service that is away.
-func (s *Routes) refuse(verb, campaignID string, err error, away string) *wire.Problem {
+func (s *Routes) refuse(ctx context.Context, verb, campaignID string, err error, away string) *wire.Problem {
 	if p := refusedField(err); p != nil {
 		return p
 	}
@@ -72,7 +72,7 @@ func (s *Routes) refuse(verb, campaignID string, err error, away string) *wire.P
 		}
 	}
 	s.logSome.Do(func() {
-		s.cfg.Logger.Warn("an operator's request failed; are mysql and redis up?",
+		s.cfg.Logger.WarnContext(ctx, "an operator's request failed; are mysql and redis up?",
 			slog.String("verb", verb), slog.String("campaign_id", campaignID), slog.Any("error", err))
 	})
 	return &wire.Problem{Code: wire.CodeUnavailable, Detail: away}

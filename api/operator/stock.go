@@ -43,7 +43,7 @@ func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*StockOutput,
 		return state.Stock(&books), err
 	}, backoff.WithBackOff(backoff.NewConstantBackOff(stockPause)), backoff.WithMaxTries(stockReads))
 	if err != nil && !errors.Is(err, errLag) {
-		return nil, s.refuse("stock", in.ID, err, "Redis or MySQL does not answer, or the campaign can't be loaded. Send the request again.")
+		return nil, s.refuse(ctx, "stock", in.ID, err, "Redis or MySQL does not answer, or the campaign can't be loaded. Send the request again.")
 	}
 	return &StockOutput{stock}, nil
 }

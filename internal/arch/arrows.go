@@ -13,7 +13,7 @@ const module = "dibs"
 var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncertest"}
 
 // tools are small packages that any room of the service may import; they import nothing of ours.
-var tools = []string{"internal/sleep", "internal/steps"}
+var tools = []string{"internal/caller", "internal/reread", "internal/sleep", "internal/steps"}
 
 // standAlone are rooms that others copy or import: they have not even the tools.
 var standAlone = []string{"models", "split", "migrations", "client", "docs/examples"}
@@ -28,7 +28,7 @@ var arrows = map[string][]string{
 	"split":      {},
 	"lua":        {"models"},
 	"migrations": {},
-	"api":        {"api/claimed", "api/claiming", "api/live", "api/operator", "api/wire", "api/workers", "lua", "models"},
+	"api":        {"api/auth", "api/claimed", "api/claiming", "api/live", "api/operator", "api/wire", "api/workers", "lua", "models"},
 	"consumer":   {"lua", "models"}, // of lua the key names only, see keyNames
 	"finance":    {"consumer", "internal/sqlstore", "models"},
 	"config":     {"lua", "models"},
@@ -37,6 +37,7 @@ var arrows = map[string][]string{
 	"":           {"cmd"},    // main.go
 
 	// Inside the API: its rooms don't know each other, and stand on wire and workers.
+	"api/auth":     {"api/wire", "models"},
 	"api/claiming": {"api/wire", "api/workers", "lua", "models"},
 	"api/claimed":  {"api/wire", "api/workers", "lua", "models"},
 	"api/operator": {"api/wire", "lua", "models"},
@@ -72,6 +73,8 @@ var arrows = map[string][]string{
 	"internal/luadebug":   {"lua", "models"}, // make lua-debug
 	"internal/e2e":        everything,        // whole-pipeline tests
 	"internal/deploy":     {},                // checks of the Dockerfile and docker-compose.yml
+	"internal/caller":     {},
+	"internal/reread":     {},
 	"internal/sleep":      {},
 	"internal/steps":      {}, // where tests act in the middle of production code
 	"internal/testenv":    {},

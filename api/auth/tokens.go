@@ -1,0 +1,203 @@
+package auth
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"dibs/models"
+)
+
+const (
+	// ShortestOffLoopback is the least length of a token where other machines may send guesses.
+	ShortestOffLoopback = 16
+	// tokenFileMax bounds a file of tokens, in bytes, and so the tokens in it.
+	tokenFileMax = 1 << 20
+)
+
+// Tokens are the bearer tokens that a process takes; an empty one is none. Without any, and without JWT, every request may do
+// everything, see CheckListen.
+type Tokens struct {
+	Admin, Storefront, Viewer             string
+	AdminFile, StorefrontFile, ViewerFile string // each holds one token
+	File                                  string // a line a token: name role sha256:<hex> [expires=RFC3339]
+	JWT                                   JWT
+}
+
+// None tells whether nothing is set.
+func (t Tokens) None() bool { return t == Tokens{} }
+
+// SettingError refuses a setting of Tokens.
+type SettingError struct {
+	Setting string // as its variable is called, without the prefix
+	Err     error
+}
+
+// Error reads "ADMIN_TOKEN: …".
+func (e *SettingError) Error() string { return e.Setting + ": " + e.Err.Error() }
+
+// Unwrap is what is wrong.
+func (e *SettingError) Unwrap() error { return e.Err }
+
+func refuseSetting(setting, format string, args ...any) error {
+	return &SettingError{setting, fmt.Errorf(format, args...)}
+}
+
+// digest is what is kept of a token. Tokens are looked up by it: what the time of that tells is of no use to who has no token.
+type digest [sha256.Size]byte
+
+// single is a role's one token of the settings.
+type single struct{ role, setting, token, path string }
+
+func (t Tokens) singles() []single {
+	return []single{
+		{"admin", "ADMIN_TOKEN", t.Admin, t.AdminFile}, {"storefront", "STOREFRONT_TOKEN", t.Storefront, t.StorefrontFile},
+		{"viewer", "VIEWER_TOKEN", t.Viewer, t.ViewerFile},
+	}
+}
+
+// paths are the files that hold tokens.
+func (t Tokens) paths() (paths []string) {
+	for _, path := range []string{t.AdminFile, t.StorefrontFile, t.ViewerFile, t.File} {
+		if path != "" {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// read is the grant of each token, files and all. Tokens that are readable must have at least shortest characters. Errors:
+// *SettingError.
+func (t Tokens) read(shortest int) (map[digest]Grant, error) {
+	grants := make(map[digest]Grant)
+	for _, s := range t.singles() {
+		if err := s.add(grants, shortest); err != nil {
+			return nil, err
+		}
+	}
+	if t.File == "" {
+		return grants, nil
+	}
+	text, err := readSmall(t.File)
+	if err == nil {
+		err = addLines(grants, text)
+	}
+	if err != nil {
+		return nil, refuseSetting("TOKENS_FILE", "%w", err)
+	}
+	return grants, nil
+}
+
+func (s *single) add(grants map[digest]Grant, shortest int) error {
+	token, setting := s.token, s.setting
+	if s.path != "" {
+		setting += "_FILE"
+		if token != "" {
+			return refuseSetting(setting, "goes without %s: one of them holds the token", s.setting)
+		}
+		text, err := readSmall(s.path)
+		if err != nil {
+			return refuseSetting(setting, "%w", err)
+		}
+		if token = strings.TrimSpace(string(text)); token == "" {
+			return refuseSetting(setting, "%s is empty", s.path)
+		}
+	}
+	if token == "" {
+		return nil
+	}
+	if err := CheckToken(token); err != nil {
+		return refuseSetting(setting, "%w", err)
+	}
+	if n := utf8.RuneCountInString(token); n < shortest {
+		return refuseSetting(setting, "has %d characters, and others than this machine can reach the address: it must have %d or more; `dibs token` makes one",
+			n, shortest)
+	}
+	key := digest(sha256.Sum256([]byte(token)))
+	if other, twice := grants[key]; twice {
+		return refuseSetting(setting, "is the same token as that of %s: each role needs a token of its own", other.Actor)
+	}
+	grants[key] = Grant{Actor: s.role, Scopes: roles[s.role]}
+	return nil
+}
+
+// CheckToken refuses what an Authorization header can't carry.
+func CheckToken(token string) error {
+	if strings.ContainsFunc(token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		return errors.New("must not hold blanks or control characters: an Authorization header cannot carry them")
+	}
+	return nil
+}
+
+func readSmall(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if err == nil && len(text) > tokenFileMax {
+		err = fmt.Errorf("%s is larger than %d bytes", path, tokenFileMax)
+	}
+	return text, err //nolint:wrapcheck // the caller names the setting
+}
+
+// addLines reads a file of tokens. Empty lines, and those that begin with #, say nothing.
+func addLines(grants map[digest]Grant, text []byte) error {
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for n := 1; lines.Scan(); n++ {
+		words := strings.Fields(lines.Text())
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		key, grant, err := parseLine(words)
+		if _, twice := grants[key]; err == nil && twice {
+			err = errors.New("its token is there before")
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+		grants[key] = grant
+	}
+	return lines.Err() //nolint:wrapcheck // the caller names the setting
+}
+
+func parseLine(words []string) (key digest, grant Grant, err error) {
+	if len(words) < 3 || len(words) > 4 {
+		return key, grant, errors.New("must be `name role sha256:<hex> [expires=RFC3339]`; `dibs token` makes one")
+	}
+	if err := models.CheckUserID(words[0]); err != nil {
+		return key, grant, fmt.Errorf("the name: %w", err)
+	}
+	grant.Actor, grant.Scopes = words[0], roles[words[1]]
+	if grant.Scopes == 0 {
+		return key, grant, fmt.Errorf("the role must be admin, storefront or viewer, not %q", words[1])
+	}
+	text, tagged := strings.CutPrefix(words[2], "sha256:")
+	sum, err := hex.DecodeString(text)
+	if !tagged || err != nil || len(sum) != len(key) {
+		return key, grant, errors.New("the third word must be sha256: and 64 hexadecimal digits")
+	}
+	if len(words) == 4 {
+		at, named := strings.CutPrefix(words[3], "expires=")
+		if grant.Until, err = time.Parse(time.RFC3339, at); !named || err != nil {
+			return key, grant, errors.New("the fourth word must be expires= and an RFC 3339 time such as 2027-01-31T18:00:00Z")
+		}
+	}
+	return digest(sum), grant, nil
+}
+
+// Line is the line of the file of tokens for a token.
+func Line(name, role, token string, until time.Time) (string, error) {
+	sum := sha256.Sum256([]byte(token))
+	words := []string{name, role, "sha256:" + hex.EncodeToString(sum[:])}
+	if !until.IsZero() {
+		words = append(words, "expires="+until.UTC().Format(time.RFC3339))
+	}
+	line := strings.Join(words, " ")
+	_, _, err := parseLine(strings.Fields(line))
+	return line, err
+}

@@ -1,0 +1,60 @@
+package api
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"dibs/internal/caller"
+	"dibs/models"
+)
+
+const (
+	requestIDHeader = "X-Request-Id"
+	requestIDMax    = 64 // characters
+)
+
+// requestIDs makes ids of requests that come without one: a part that no other process has, and a count.
+type requestIDs struct {
+	start string
+	count atomic.Uint64
+}
+
+func newRequestIDs() *requestIDs {
+	var start [8]byte
+	_, _ = rand.Read(start[:]) // it never fails
+	return &requestIDs{start: hex.EncodeToString(start[:]) + "-"}
+}
+
+// of is the id that a request brings, if that can be one, or a new one.
+func (ids *requestIDs) of(h http.Header) string {
+	if sent := h[requestIDHeader]; len(sent) == 1 && utf8.RuneCountInString(sent[0]) <= requestIDMax && models.CheckUserID(sent[0]) == nil {
+		return sent[0]
+	}
+	return ids.start + strconv.FormatUint(ids.count.Add(1), 36)
+}
+
+// identified gives each request its id: in the answer, and in the context for the log and the audit.
+func (s *Server) identified(next http.Handler) http.Handler {
+	ids := newRequestIDs()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := ids.of(r.Header)
+		w.Header()[requestIDHeader] = []string{id}
+		next.ServeHTTP(w, r.WithContext(caller.With(r.Context(), &caller.Caller{RequestID: id})))
+	})
+}
+
+// logAccess logs an answered request, if access logs are wanted. The query is not in it: it may name people.
+func (s *Server) logAccess(r *http.Request, route string, status int, took time.Duration) {
+	if !s.cfg.AccessLog {
+		return
+	}
+	s.cfg.Logger.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("method", r.Method), slog.String("route", route),
+		slog.String("path", r.URL.Path), slog.Int("status", status), slog.Float64("took_ms", float64(took.Microseconds())/1000),
+		slog.String("actor", caller.Of(r.Context()).Actor), slog.String("address", r.RemoteAddr))
+}

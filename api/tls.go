@@ -1,0 +1,47 @@
+package api
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"golang.org/x/net/netutil"
+
+	"dibs/internal/reread"
+)
+
+// TLS are the files of a certificate, with those that vouch for it, and of its key, both PEM. They are read again when they change.
+// The zero value is plain HTTP.
+type TLS struct{ Cert, Key string }
+
+// Config is how connections are taken; nil for plain HTTP.
+func (t TLS) Config(log *slog.Logger) (*tls.Config, error) {
+	if t == (TLS{}) {
+		return nil, nil
+	}
+	pair, err := reread.New(log, func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			err = fmt.Errorf("api: the certificate and its key: %w", err)
+		}
+		return &pair, err
+	}, t.Cert, t.Key)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12, // 1.3 is taken by all that know it
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Get(), nil },
+	}, nil
+}
+
+// Listener accepts up to most connections at once, with TLS if config is one; more wait.
+func Listener(ln net.Listener, most int, config *tls.Config) net.Listener {
+	ln = netutil.LimitListener(ln, most)
+	if config != nil {
+		ln = tls.NewListener(ln, config)
+	}
+	return ln
+}

@@ -1,0 +1,117 @@
+package api_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/internal/apitest"
+)
+
+// certify writes a certificate for 127.0.0.1 of this serial number, and its key.
+func certify(t *testing.T, files api.TLS, serial int64) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	text := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, text, text, key.Public(), key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	for path, block := range map[string]*pem.Block{
+		files.Key: {Type: "PRIVATE KEY", Bytes: private}, files.Cert: {Type: "CERTIFICATE", Bytes: cert},
+	} {
+		require.NoError(t, os.WriteFile(path+".new", pem.EncodeToMemory(block), 0o600))
+		require.NoError(t, os.Rename(path+".new", path))
+	}
+}
+
+func TestTLS_ANewCertificateNeedsNoRestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files := api.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	_, err := api.New(api.Config{TLS: files}, apitest.NewRoom().Deps())
+	require.Error(t, err, "there is none yet")
+	certify(t, files, 1)
+	s, err := api.New(api.Config{TLS: files, Logger: slog.New(slog.DiscardHandler)}, apitest.NewRoom().Deps())
+	require.NoError(t, err)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, ln) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-served)
+	})
+	// serial is that of the certificate that a new connection gets.
+	serial := func(proto string) int64 {
+		transport := &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: proto == "HTTP/2.0", DisableKeepAlives: true,
+		}
+		defer transport.CloseIdleConnections()
+		res, err := (&http.Client{Transport: transport}).Get("https://" + ln.Addr().String() + "/healthz")
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, 200, res.StatusCode)
+		require.Equal(t, proto, res.Proto)
+		require.Equal(t, uint16(tls.VersionTLS13), res.TLS.Version)
+		return res.TLS.PeerCertificates[0].SerialNumber.Int64()
+	}
+	require.EqualValues(t, 1, serial("HTTP/1.1"))
+	require.EqualValues(t, 1, serial("HTTP/2.0"))
+	certify(t, files, 2)
+	require.Eventually(t, func() bool { return serial("HTTP/1.1") == 2 }, 30*time.Second, 50*time.Millisecond)
+	_, err = tls.Dial("tcp", ln.Addr().String(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11})
+	require.Error(t, err)
+}
+
+// More connections than there may be wait, and are served when others go.
+func TestConnections_AreBounded(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	bounded := api.Listener(ln, 1, nil)
+	t.Cleanup(func() { _ = bounded.Close() })
+	accepted := make(chan net.Conn, 2)
+	go func() {
+		for range 2 {
+			conn, err := bounded.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- conn
+		}
+	}()
+	for range 2 {
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	first := apitest.Receive(t, accepted)
+	select {
+	case <-accepted:
+		require.Fail(t, "a second one was accepted")
+	case <-time.After(100 * time.Millisecond):
+	}
+	require.NoError(t, first.Close())
+	require.NoError(t, apitest.Receive(t, accepted).Close())
+}
