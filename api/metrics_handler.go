@@ -13,7 +13,7 @@ import (
 // MetricsHandler serves /metrics and /healthz for a role that has no other HTTP, on addr. As on the API, /metrics needs the viewer's
 // token when tokens are set. Errors: as of New.
 func MetricsHandler(addr string, tokens Tokens, log *slog.Logger, gatherer prometheus.Gatherer) (http.Handler, error) {
-	gate, err := auth.New(addr, tokens, log)
+	gate, err := auth.New(auth.Config{Addr: addr, Tokens: tokens, Logger: log})
 	if err != nil {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ func (rt *route) operation(problem *huma.Schema) huma.Operation {
 		codes = append(codes, wire.CodeInvalid)
 	}
 	if rt.scope != auth.Open {
-		codes = append(codes, wire.CodeUnauthorized, wire.CodeForbidden, wire.CodeUnavailable)
+		codes = append(codes, wire.CodeUnauthorized, wire.CodeForbidden, wire.CodeRateLimited, wire.CodeUnavailable)
 		op.Security = []map[string][]string{{bearerScheme: {}}}
 	} else {
 		codes = append(codes, wire.CodeUnavailable)

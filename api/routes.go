@@ -17,7 +17,7 @@ import (
 type route struct {
 	method, path string
 	scope        auth.Scope // any of these, or admin, may; none: everybody
-	bodyMax      int   // bytes; 0 takes no body
+	bodyMax      int        // bytes; 0 takes no body
 	id, summary  string
 	refusals     []wire.Code // beyond those that every route of its kind has
 	run          handler

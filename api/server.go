@@ -67,7 +67,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err := deps.validate(); err != nil {
 		return nil, err
 	}
-	gate, err := auth.New(cfg.Addr, cfg.Tokens, cfg.Logger)
+	gate, err := auth.New(auth.Config{Addr: cfg.Addr, Tokens: cfg.Tokens, Logger: cfg.Logger, Registerer: cfg.Registerer})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}

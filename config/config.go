@@ -43,6 +43,9 @@ type Config struct {
 	AdminTokenFile, StorefrontTokenFile, ViewerTokenFile string // each holds one token
 	TokensFile                                           string
 
+	JWKSFile, JWKSURL      string // one of them
+	JWTIssuer, JWTAudience string
+
 	TLSCert, TLSKey string // files; "": plain HTTP
 	Insecure        bool   // plain HTTP beyond loopback is meant
 	HTTPConns       int    // at once

@@ -141,7 +141,9 @@ type Change struct {
 }
 
 // Fits tells whether the change may be made to a campaign of this version.
-func (ch Change) Fits(version int64) bool { return ch.IfVersion == nil || slices.Contains(ch.IfVersion, version) }
+func (ch Change) Fits(version int64) bool {
+	return ch.IfVersion == nil || slices.Contains(ch.IfVersion, version)
+}
 
 // Apply changes c in place. The caller validates the result.
 func (ch Change) Apply(c *Campaign) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // Lengths of the ids that outsiders choose.
@@ -44,6 +46,30 @@ func CheckClaimID(id string) error { return CheckCampaignID(id) }
 
 // CheckUserID returns nil, or ErrID wrapped, for the id of a user or an order.
 func CheckUserID(id string) error { return checkPrintable(id, UserIDLength) }
+
+// UserID is the id of a user as Dibs keeps it, in Unicode's normal form C, so that two ways to write one name are one user. Errors:
+// ErrID, wrapped; a blank before or behind an id is a mistake, and is not taken away in silence.
+func UserID(id string) (string, error) {
+	if !isASCII(id) {
+		id = norm.NFC.String(id)
+	}
+	if err := CheckUserID(id); err != nil {
+		return "", err
+	}
+	if id[0] == ' ' || id[len(id)-1] == ' ' {
+		return "", fmt.Errorf("%w: must not begin or end with a blank", ErrID)
+	}
+	return id, nil
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
 
 // CheckIdempotencyKey returns nil, or ErrID wrapped, for an idempotency key. The caller decides whether a key may be missing.
 func CheckIdempotencyKey(key string) error { return checkPrintable(key, IdempotencyKeyLength) }

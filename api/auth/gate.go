@@ -1,11 +1,15 @@
 package auth
 
 import (
+	"context"
 	"crypto/sha256"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"dibs/api/wire"
 	"dibs/internal/caller"
@@ -15,21 +19,44 @@ import (
 // nobody is the actor of a service without tokens.
 const nobody = "anonymous"
 
-// Gate tells what a request may do.
-type Gate struct {
-	open   bool
-	tokens *reread.Value[map[digest]Grant]
-	clock  func() time.Time
+// Config of a Gate.
+type Config struct {
+	Addr   string // that it stands before
+	Tokens Tokens
+	Logger *slog.Logger
+	// Refused is told of tokens that were refused, seldom enough to write it down; nil is nobody.
+	Refused    func(context.Context, Refusal)
+	Registerer prometheus.Registerer // nil: without metrics
+	Clock      func() time.Time      // default time.Now
 }
 
-// New makes a Gate for what listens on addr. Errors: ErrAddr, *SettingError.
-func New(addr string, tokens Tokens, log *slog.Logger) (*Gate, error) {
-	home, err := isHome(addr)
+// Gate tells what a request may do.
+type Gate struct {
+	open     bool
+	clock    func() time.Time
+	tokens   *reread.Value[map[digest]Grant]
+	jwts     *verifier // nil: none are taken
+	refusals *refusals
+}
+
+// New makes a Gate. Errors: ErrAddr, *SettingError, and metrics that are registered already.
+func New(cfg Config) (*Gate, error) {
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	home, err := isHome(cfg.Addr)
 	if err != nil {
 		return nil, err
 	}
-	g := &Gate{open: tokens.None(), clock: time.Now}
-	g.tokens, err = reread.New(log, func() (map[digest]Grant, error) { return tokens.read(shortest(home)) }, tokens.paths()...)
+	g := &Gate{open: cfg.Tokens.None(), clock: cfg.Clock}
+	read := func() (map[digest]Grant, error) { return cfg.Tokens.read(shortest(home)) }
+	if g.tokens, err = reread.New(cfg.Logger, read, cfg.Tokens.paths()...); err != nil {
+		return nil, err
+	}
+	if g.jwts, err = newVerifier(cfg.Tokens.JWT, cfg.Logger, cfg.Clock); err != nil {
+		return nil, err
+	}
+	g.refusals, err = newRefusals(&cfg)
 	return g, err
 }
 
@@ -46,27 +73,52 @@ func (g *Gate) Check(r *http.Request, need Scope) *wire.Problem {
 	if need == Open {
 		return nil
 	}
-	grant, p := g.Grant(bearer(r.Header))
+	grant, p := g.Grant(r.Context(), r.RemoteAddr, bearer(r.Header))
 	if p != nil {
 		return p
 	}
+	who.Actor, who.User = grant.Actor, grant.onlyFor(need)
 	if !grant.May(need) {
+		g.refusals.note(r.Context(), Refusal{Actor: grant.Actor, Address: addressOf(r.RemoteAddr), Reason: string(reasonForbidden)})
 		return wire.Refuse(wire.CodeForbidden)
 	}
-	who.Actor, who.User = grant.Actor, grant.onlyFor(need)
 	return nil
 }
 
-// Grant is what a token is good for now. Problems: unauthorized.
-func (g *Gate) Grant(token string) (Grant, *wire.Problem) {
+// Grant is what a token from a remote address is good for now. Problems: unauthorized, rate_limited, unavailable. A good token of the
+// settings, and a JWT that was verified before, pass whatever else their address sent.
+func (g *Gate) Grant(ctx context.Context, remote, token string) (Grant, *wire.Problem) {
 	if token == "" {
 		return Grant{}, wire.Refuse(wire.CodeUnauthorized)
 	}
-	grant, known := g.tokens.Get()[sha256.Sum256([]byte(token))]
-	if !known || !grant.Until.IsZero() && !g.clock().Before(grant.Until) {
-		return Grant{}, wire.Refuse(wire.CodeUnauthorized)
+	grant, found := g.tokens.Get()[sha256.Sum256([]byte(token))]
+	jwt := !found && g.jwts != nil && isJWT(token)
+	if jwt {
+		grant, found = g.jwts.known(ctx, token)
 	}
-	return grant, nil
+	if found && (grant.Until.IsZero() || g.clock().Before(grant.Until)) {
+		return grant, nil
+	}
+	address := addressOf(remote)
+	why := reasonUnknown
+	if found {
+		why = reasonExpired
+	}
+	if jwt {
+		if p := g.refusals.throttled(ctx, address); p != nil {
+			return Grant{}, p
+		}
+		fresh, err := g.jwts.verify(ctx, token)
+		switch {
+		case err == nil:
+			return fresh, nil
+		case errors.Is(err, errKeys):
+			return Grant{}, &wire.Problem{Code: wire.CodeUnavailable, Detail: "The issuer's keys can't be read, so the token can't be verified. Send the request again."}
+		case isExpired(err):
+			why = reasonExpired
+		}
+	}
+	return Grant{}, g.refusals.wrong(ctx, Refusal{Actor: grant.Actor, Address: address, Reason: string(why)})
 }
 
 // bearer returns the token of the one Authorization header, or "".

@@ -37,6 +37,9 @@ func (d Door) Check(tokens Tokens) error {
 		return fmt.Errorf("%w: %q: set DIBS_TLS_CERT and DIBS_TLS_KEY; or DIBS_INSECURE=1, if what is between the callers and this "+
 			"process is trusted with tokens in clear, such as a proxy with TLS on a network of its own", ErrPlain, d.Addr)
 	}
+	if err := tokens.JWT.check(); err != nil {
+		return err
+	}
 	_, err = tokens.read(shortest(home))
 	return err
 }

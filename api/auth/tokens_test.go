@@ -20,30 +20,48 @@ import (
 
 func newGate(t *testing.T, tokens auth.Tokens) *auth.Gate {
 	t.Helper()
-	g, err := auth.New("127.0.0.1:80", tokens, slog.New(slog.DiscardHandler))
+	g, err := auth.New(auth.Config{Addr: "127.0.0.1:80", Tokens: tokens, Logger: quiet()})
 	require.NoError(t, err)
 	return g
 }
 
-// ask is the actor that a gate finds in a request with a token, or the code of its refusal.
-func ask(g *auth.Gate, token string, need auth.Scope) string {
+// askWho is the actor that a gate finds in a request with a token, "only" before one that may act for itself alone, or the code of its
+// refusal.
+func askWho(g *auth.Gate, token string, need auth.Scope) string {
 	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = "127.0.0.1:7"
 	who := &caller.Caller{}
 	r = r.WithContext(caller.With(r.Context(), who))
 	r.Header.Set("Authorization", "Bearer "+token)
-	if p := g.Check(r, need); p != nil {
+	switch p := g.Check(r, need); {
+	case p != nil:
 		return string(p.Code)
+	case who.User != "":
+		return "only " + who.User
 	}
 	return who.Actor
 }
+
+func ask(g *auth.Gate, token string, need auth.Scope) string {
+	return strings.TrimPrefix(askWho(g, token, need), "only ")
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func sum(token string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(token))) }
 
 func write(t *testing.T, path string, lines ...string) {
 	t.Helper()
+	require.NoError(t, writeFile(path, lines...))
+}
+
+// writeFile puts a new file in the place of the one that was there.
+func writeFile(path string, lines ...string) error {
 	next := path + ".new"
-	require.NoError(t, os.WriteFile(next, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
-	require.NoError(t, os.Rename(next, path))
+	if err := os.WriteFile(next, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
 }
 
 func TestTokensFile_NamesTheActorAndEndsWhenItSays(t *testing.T) {

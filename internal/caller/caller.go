@@ -42,6 +42,8 @@ func (h logHandler) Handle(ctx context.Context, record slog.Record) error {
 	return h.Handler.Handle(ctx, record) //nolint:wrapcheck // a handler hands on what the next says
 }
 
-func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler { return logHandler{h.Handler.WithAttrs(attrs)} }
+func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return logHandler{h.Handler.WithAttrs(attrs)}
+}
 
 func (h logHandler) WithGroup(name string) slog.Handler { return logHandler{h.Handler.WithGroup(name)} }

@@ -1,0 +1,95 @@
+package auth
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jwk"
+)
+
+// rsaLeast is the least length of an RSA key, in bits.
+const rsaLeast = 2048
+
+// keySet is an issuer's public keys. It is never changed: another set is another pointer.
+type keySet struct{ all []key }
+
+type key struct {
+	id     string
+	algs   []string // that it may sign by
+	public any
+}
+
+// algorithms are those that a public key may be used with: never none, never one whose key is a shared secret.
+func algorithms(public any) []string {
+	switch k := public.(type) {
+	case *rsa.PublicKey:
+		if k.N.BitLen() >= rsaLeast {
+			return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}
+		}
+	case *ecdsa.PublicKey:
+		switch k.Curve.Params().BitSize {
+		case 256:
+			return []string{"ES256"}
+		case 384:
+			return []string{"ES384"}
+		case 521:
+			return []string{"ES512"}
+		}
+	case ed25519.PublicKey:
+		return []string{"EdDSA", "Ed25519"}
+	}
+	return nil
+}
+
+// fitting are the keys that a token with this header may be signed by. Without a key id all that know the algorithm are tried.
+func (s *keySet) fitting(alg jwa.SignatureAlgorithm, id string) (fit []key) {
+	for _, k := range s.all {
+		if (id == "" || id == k.id) && slices.Contains(k.algs, alg.String()) {
+			fit = append(fit, k)
+		}
+	}
+	return fit
+}
+
+// parseKeys reads a JWK Set. Keys that can't verify a token are passed over; a set without any other is refused.
+func parseKeys(text []byte) (*keySet, error) {
+	set, err := jwk.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("it is no JWK Set: %w", err)
+	}
+	var keys keySet
+	for i := range set.Len() {
+		entry, _ := set.Key(i)
+		if k, ok := keyOf(entry); ok {
+			keys.all = append(keys.all, k)
+		}
+	}
+	if len(keys.all) == 0 {
+		return nil, errors.New("it holds no public key of RSA (2048 bits or more), P-256, P-384, P-521 or Ed25519 for signatures")
+	}
+	return &keys, nil
+}
+
+func keyOf(entry jwk.Key) (k key, ok bool) {
+	if use, there := entry.KeyUsage(); there && use != "sig" {
+		return k, false
+	}
+	if entry.KeyType() == jwa.OctetSeq() {
+		return k, false // a shared secret
+	}
+	public, err := entry.PublicKey()
+	if err != nil || jwk.Export(public, &k.public) != nil {
+		return k, false
+	}
+	k.id, _ = entry.KeyID()
+	k.algs = algorithms(k.public)
+	if alg, there := entry.Algorithm(); there {
+		k.algs = slices.DeleteFunc(k.algs, func(name string) bool { return name != alg.String() })
+	}
+	return k, len(k.algs) > 0
+}

@@ -1,0 +1,113 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// site answers requests for keys.
+type site struct {
+	asked  atomic.Int64
+	status int
+	body   string
+}
+
+func (s *site) RoundTrip(*http.Request) (*http.Response, error) {
+	s.asked.Add(1)
+	if s.status == 0 {
+		return nil, errors.New("away")
+	}
+	return &http.Response{StatusCode: s.status, Status: http.StatusText(s.status), Body: io.NopCloser(strings.NewReader(s.body))}, nil
+}
+
+const (
+	keyA = `{"kty":"EC","crv":"P-256","kid":"a","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}`
+	keyB = `{"kty":"EC","crv":"P-256","kid":"b","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}`
+)
+
+func has(id string) func(*keySet) bool {
+	return func(s *keySet) bool {
+		for _, k := range s.all {
+			if k.id == id {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func TestKeyURL_AsksWhenItMustAndSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{}
+		u := newKeyURL("https://id.example/keys", slog.New(slog.DiscardHandler))
+		u.client.Transport = s
+		ask := func(id string) *keySet {
+			keys, err := u.keys(context.Background(), has(id))
+			synctest.Wait()
+			if keys == nil {
+				require.ErrorIs(t, err, errKeys)
+			}
+			return keys
+		}
+		for range 5 {
+			require.Nil(t, ask("a"), "away from the start")
+		}
+		require.EqualValues(t, 1, s.asked.Load())
+		s.status, s.body = 200, `{"keys":[`+keyA+`]}`
+		time.Sleep(keysPause)
+		first := ask("a")
+		require.True(t, has("a")(first))
+		for range 5 {
+			require.Same(t, first, ask("a"))
+			require.Same(t, first, ask("b"), "asked a moment ago")
+		}
+		require.EqualValues(t, 2, s.asked.Load())
+
+		s.body = `{"keys":[` + keyA + `,` + keyB + `]}`
+		time.Sleep(keysPause)
+		require.True(t, has("b")(ask("b")), "a key that is not known is asked for")
+		require.EqualValues(t, 3, s.asked.Load())
+		time.Sleep(keysPause)
+		ask("a")
+		require.EqualValues(t, 3, s.asked.Load(), "the keys are fresh")
+
+		s.body = `{"keys":[` + keyB + `]}`
+		time.Sleep(keysFor)
+		require.True(t, has("a")(ask("a")), "who finds them old does not wait")
+		require.False(t, has("a")(ask("b")))
+		for _, broken := range []*site{{}, {status: 500}, {status: 200, body: "<html>"}, {status: 200, body: `{"keys":[]}`}} {
+			u.client.Transport = broken
+			time.Sleep(keysFor)
+			for range 3 {
+				require.True(t, has("b")(ask("b")), "what was read before stays")
+			}
+			require.EqualValues(t, 1, broken.asked.Load())
+		}
+	})
+}
+
+// Requests that come together ask once.
+func TestKeyURL_ManyAskOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{status: 200, body: `{"keys":[` + keyA + `]}`}
+		u := newKeyURL("https://id.example/keys", slog.New(slog.DiscardHandler))
+		u.client.Transport = s
+		for range 100 {
+			go func() { _, _ = u.keys(context.Background(), has("a")) }()
+		}
+		synctest.Wait()
+		require.EqualValues(t, 1, s.asked.Load())
+	})
+}
