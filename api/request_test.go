@@ -90,6 +90,9 @@ func TestAccessLog_SaysWhoAskedForWhat(t *testing.T) {
 			TookMs                                   float64 `json:"took_ms"`
 		}
 		require.NoError(t, json.Unmarshal([]byte(line), &l))
+		if l.Msg == "tokens were refused" {
+			continue
+		}
 		require.Equal(t, "request", l.Msg)
 		require.NotEmpty(t, l.Address)
 		require.GreaterOrEqual(t, l.TookMs, 0.0)

@@ -48,7 +48,7 @@ func New(cfg Config) (*Gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gate{open: cfg.Tokens.None(), clock: cfg.Clock}
+	g := &Gate{open: cfg.Tokens.none(), clock: cfg.Clock}
 	read := func() (map[digest]Grant, error) { return cfg.Tokens.read(shortest(home)) }
 	if g.tokens, err = reread.New(cfg.Logger, read, cfg.Tokens.paths()...); err != nil {
 		return nil, err

@@ -12,9 +12,6 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwk"
 )
 
-// rsaLeast is the least length of an RSA key, in bits.
-const rsaLeast = 2048
-
 // keySet is an issuer's public keys. It is never changed: another set is another pointer.
 type keySet struct{ all []key }
 
@@ -28,9 +25,7 @@ type key struct {
 func algorithms(public any) []string {
 	switch k := public.(type) {
 	case *rsa.PublicKey:
-		if k.N.BitLen() >= rsaLeast {
-			return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}
-		}
+		return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"} // jwk takes none below 2048 bits
 	case *ecdsa.PublicKey:
 		switch k.Curve.Params().BitSize {
 		case 256:
@@ -58,7 +53,7 @@ func (s *keySet) fitting(alg jwa.SignatureAlgorithm, id string) (fit []key) {
 
 // parseKeys reads a JWK Set. Keys that can't verify a token are passed over; a set without any other is refused.
 func parseKeys(text []byte) (*keySet, error) {
-	set, err := jwk.Parse(text)
+	set, err := jwk.Parse(text, jwk.WithIgnoreParseError(true))
 	if err != nil {
 		return nil, fmt.Errorf("it is no JWK Set: %w", err)
 	}

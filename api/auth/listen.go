@@ -31,7 +31,7 @@ func (d Door) Check(tokens Tokens) error {
 	switch {
 	case err != nil:
 		return err
-	case !home && tokens.None():
+	case !home && tokens.none():
 		return fmt.Errorf("%w: %q: set a token or listen on 127.0.0.1", ErrListen, d.Addr)
 	case !home && !d.TLS && !d.Insecure:
 		return fmt.Errorf("%w: %q: set DIBS_TLS_CERT and DIBS_TLS_KEY; or DIBS_INSECURE=1, if what is between the callers and this "+

@@ -111,7 +111,7 @@ func (u *keyURL) look(fits func(*keySet) bool) (now *keySet, want bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	at := time.Now()
-	old := u.now == nil || at.After(u.until) || !fits(u.now)
+	old := u.now == nil || !at.Before(u.until) || !fits(u.now)
 	return u.now, old && !at.Before(u.pause)
 }
 

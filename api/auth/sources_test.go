@@ -2,6 +2,9 @@ package auth
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
 	"errors"
 	"io"
 	"log/slog"
@@ -110,4 +113,20 @@ func TestKeyURL_ManyAskOnce(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, 1, s.asked.Load())
 	})
+}
+
+func TestParseKeys_PassesOverWhatCannotVerify(t *testing.T) {
+	t.Parallel()
+	weak, err := rsa.GenerateKey(rand.Reader, 1024) //nolint:gosec // that is the point
+	require.NoError(t, err)
+	encode := base64.RawURLEncoding.EncodeToString
+	small := `{"kty":"RSA","kid":"small","n":"` + encode(weak.N.Bytes()) + `","e":"AQAB"}`
+	for _, other := range []string{small, `{"kty":"oct","kid":"o","k":"c2VjcmV0"}`, `{"kty":"new"}`, `{"kty":"EC","crv":"secp256k1"}`} {
+		keys, err := parseKeys([]byte(`{"keys":[` + other + `,` + keyA + `]}`))
+		require.NoError(t, err, other)
+		require.Len(t, keys.all, 1, other)
+		require.Equal(t, []string{"ES256"}, keys.all[0].algs)
+		_, err = parseKeys([]byte(`{"keys":[` + other + `]}`))
+		require.Error(t, err, other)
+	}
 }

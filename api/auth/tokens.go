@@ -32,8 +32,8 @@ type Tokens struct {
 	JWT                                   JWT
 }
 
-// None tells whether nothing is set.
-func (t Tokens) None() bool { return t == Tokens{} }
+// none tells whether nothing is set.
+func (t Tokens) none() bool { return t == Tokens{} }
 
 // SettingError refuses a setting of Tokens.
 type SettingError struct {
