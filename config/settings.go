@@ -43,7 +43,7 @@ var settings = []setting{
 	{key: "viewer-token-file", meaning: "file that holds the viewer-token; read again when it changes",
 		set: text(func(c *Config) *string { return &c.ViewerTokenFile })},
 	{key: "tokens-file", meaning: "" +
-		"file of named tokens, a line each: name role sha256:<hex> [expires=RFC3339]; `dibs token` makes one; read again when it changes",
+		"file of named tokens, a line each: name role sha256:<hex> [expires=RFC3339]; 'dibs token' makes one; read again when it changes",
 		set: text(func(c *Config) *string { return &c.TokensFile })},
 	{key: "jwks-file", meaning: "file of the public keys that end users' JWTs are signed with, a JWK Set; read again when it changes",
 		set: text(func(c *Config) *string { return &c.JWKSFile })},
