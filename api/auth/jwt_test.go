@@ -153,7 +153,7 @@ func TestJWT_WhatIsNotGoodIsRefused(t *testing.T) {
 	// Each wrong token has an address of its own: it is looked at, not throttled.
 	for what, token := range map[string]string{
 		"none": none, "none, signed": none + parts[2], "the public key as a secret": asHMAC.token(t, nil, nil), "a shared key of the set": shared.token(t, nil, nil),
-		"another's key under the same id": other.token(t, nil, nil),
+		"another's key under the same id":      other.token(t, nil, nil),
 		"an algorithm that the key is not for": rs.token(t, nil, nil), "a key for encryption": forOthers.token(t, nil, nil),
 		"no key of this id": issued{"x", es.alg, es.key, nil}.token(t, nil, nil), "crit": es.token(t, nil, map[string]any{"crit": []string{"exp"}}),
 		"another issuer": es.token(t, map[string]any{"iss": issuer + "/"}, nil), "no issuer": es.token(t, map[string]any{"iss": nil}, nil),
