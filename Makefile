@@ -12,7 +12,7 @@ LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GO_TEST := go test -race -count=1 -run '$(RUN)'
 
 .DEFAULT_GOAL := help
-.PHONY: help lua-debug quick test test-mysql soak bench servers build fmt fmt-check vet lint fix check tidy
+.PHONY: help lua-debug quick test test-mysql soak torture bench servers build fmt fmt-check vet lint fix check tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test-mysql: servers ## the tests that use SQL, on a server of your choice: make 
 
 soak: servers ## the long forms of all tests
 	DIBS_SOAK=1 $(GO_TEST) -timeout 60m $(PKG)
+
+torture: servers ## faults at random on a whole Dibs, then the books (ARGS='--seed 7 --for 10m --topology cluster --durability fsync')
+	go run . torture $(ARGS)
 
 bench: servers ## measure against ceilings, see docs/bench.md (BENCH=/script, ROUNDS=3, SHORT=1, WRITE=1)
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 30m ./bench $(if $(SHORT),-short) $(ROUNDS:%=-rounds=%) $(if $(WRITE),-write)

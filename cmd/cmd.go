@@ -81,6 +81,10 @@ For real, with DIBS_REDIS_URL and DIBS_MYSQL_DSN set:
   dibs api | consumer | syncer       one role each, as many of each as you like
   dibs finance                       the reference finance service: credits what packets gave
 
+To find out whether it holds what it promises:
+
+  dibs torture                       a Dibs of its own under faults at random, every claim checked afterwards
+
 Every setting is an environment variable and a flag; 'dibs config' shows what is in force.`,
 		Version:      version(),
 		SilenceUsage: true, SilenceErrors: true, SuggestionsMinimumDistance: 2,
@@ -96,7 +100,7 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env))
-	root.AddCommand(newFinance(env), newMigrate(env), newConfig(env), newBench(env), newLab(env), newLabWorker(env))
+	root.AddCommand(newFinance(env), newMigrate(env), newConfig(env), newBench(env), newLab(env), newLabWorker(env), newTorture(env))
 	for _, command := range root.Commands() {
 		config.AddFlags(command.Flags())
 		for _, below := range command.Commands() {

@@ -12,6 +12,9 @@ const module = "dibs"
 // forTests are the rooms that only tests may import: real servers, and what the tests of several rooms share.
 var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncertest"}
 
+// startsServers are rooms that are no tests and start servers all the same.
+var startsServers = []string{"internal/torture"}
+
 // tools are small packages that any room of the service may import; they import nothing of ours.
 var tools = []string{"internal/caller", "internal/reread", "internal/sleep", "internal/steps"}
 
@@ -78,6 +81,7 @@ var arrows = map[string][]string{
 	"internal/sleep":      {},
 	"internal/steps":      {}, // where tests act in the middle of production code
 	"internal/testenv":    {},
+	"internal/torture":    {"lua", "models"}, // and internal/testenv, see startsServers
 	"internal/syncertest": everything,
 	"scripts":             {},
 	"internal/hourlimit":  {}, // a limit that Dibs does not have, added in a build of its own
@@ -95,6 +99,7 @@ var redisRooms = []string{
 	"cmd", "",  // make the client and its log
 	"lab",           // strategies of their own
 	"docs/examples", // programs of others
+	"internal/torture", // acts on servers
 	"internal/luadebug", "internal/testenv", "internal/apitest", "internal/syncertest",
 }
 
@@ -138,7 +143,7 @@ func allowed(from, to string) bool {
 	case slices.Contains(tools, to):
 		return !slices.Contains(tools, from) && !slices.Contains(standAlone, from)
 	case slices.Contains(forTests, to):
-		return slices.Contains(forTests, from)
+		return slices.Contains(forTests, from) || to == "internal/testenv" && slices.Contains(startsServers, from)
 	default:
 		return slices.Contains(arrows[from], to) || slices.Equal(arrows[from], everything)
 	}

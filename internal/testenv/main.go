@@ -58,3 +58,6 @@ func (c *closers) closeAll() {
 		fn()
 	}
 }
+
+// Close stops what tests shared and removes the folders, for a program that is no test and so has no Main.
+func Close() { shared.closeAll() }

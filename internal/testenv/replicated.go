@@ -138,3 +138,6 @@ func (c *ReplicatedCluster) Await(node *RedisServer, wanted func(info string) bo
 		return err == nil && wanted(info)
 	}, startTimeout, probeInterval, "cluster info of %s", node.addr)
 }
+
+// Nodes are all of them, the masters of the beginning first.
+func (c *ReplicatedCluster) Nodes() []*RedisServer { return c.nodes }

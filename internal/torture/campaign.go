@@ -1,0 +1,257 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// campaign is one that clients claim from, and what is known of it.
+type campaign struct {
+	id      string
+	packets bool
+	perUser int64
+	hold    time.Duration
+	window  bool // of a few claims only, see window.go
+	users   int
+
+	mu      sync.Mutex
+	totals  []spell
+	paused  []spell   // value 1: paused
+	sure    int64     // packets that are surely there
+	doubt   int64     // and up to which some may be
+	release time.Time // of those that are in doubt
+	wishes  []*wish
+	closed  bool
+}
+
+// endless ends the id of a campaign that nobody sells out.
+const endless = "-endless"
+
+// spell is a value, from when it may have been in force until when it surely was not any more; till zero: it may be still.
+type spell struct {
+	value      int64
+	from, till time.Time
+	stray      bool // nobody heard what became of the request, which may be done at any later time
+}
+
+// change books that a value was asked for; what it returns books the answer.
+func (c *campaign) change(spells *[]spell, value int64) (answered func(code string)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*spells = append(*spells, spell{value: value, from: time.Now()})
+	n := len(*spells) - 1
+	return func(code string) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		(*spells)[n].stray = code != ""
+		if code != "" {
+			return
+		}
+		for i := range n {
+			if s := &(*spells)[i]; s.till.IsZero() && !s.stray {
+				s.till = time.Now()
+			}
+		}
+	}
+}
+
+// may lists the values that may have been in force at some time of a stretch.
+func (c *campaign) may(spells *[]spell, from, till time.Time) (values []int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range *spells {
+		if !s.from.After(till.Add(blur)) && (s.till.IsZero() || !s.till.Before(from.Add(-blur))) {
+			values = append(values, s.value)
+		}
+	}
+	return values
+}
+
+// total is the one that was asked for last.
+func (c *campaign) total() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.totals[len(c.totals)-1].value
+}
+
+func (c *campaign) add(w *wish) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wishes = append(c.wishes, w)
+}
+
+// operator opens campaigns and changes them.
+type operator struct {
+	*caller
+
+	w *world
+	r *rand.Rand
+}
+
+func (o *operator) base() string { return "http://" + o.w.apis[o.r.IntN(len(o.w.apis))].front.Listen }
+
+// insist sends a request until it is done, or certainly refused.
+func (o *operator) insist(ctx context.Context, method, path, key string, body any) error {
+	for deadline := time.Now().Add(healWithin); ; time.Sleep(50 * time.Millisecond) {
+		r := o.send(ctx, method, o.base()+path, key, body)
+		switch {
+		case r.code == "":
+			return nil
+		case r.certain():
+			return fmt.Errorf("%w: %s %s: %s", errBroken, method, path, r.body)
+		case time.Now().After(deadline) || ctx.Err() != nil:
+			return fmt.Errorf("%w: %s %s is not done within %s: %s %s", errBroken, method, path, healWithin, r.code, r.body)
+		}
+	}
+}
+
+// open makes the campaigns of a round: one with a limit and restocks, one whose claims expire, one of packets, and one that never ends.
+func (o *operator) open(ctx context.Context, round string) (all []*campaign, err error) {
+	all = []*campaign{
+		{id: round + "-limits", users: 60, perUser: between(o.r, 3, 30)},
+		{id: round + "-holds", users: 40, hold: ms(between(o.r, 300, 2000))},
+		{id: round + "-packets", users: 4000, packets: true, perUser: 1},
+		{id: round + endless, users: 500},
+	}
+	for i, total := range []int64{between(o.r, 100, 400), between(o.r, 50, 200), between(o.r, 40, 200), 1_000_000} {
+		if err := o.openOne(ctx, all[i], total); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (o *operator) openOne(ctx context.Context, c *campaign, total int64) error {
+	body := map[string]any{"id": c.id, "kind": "coupon", "per_user": c.perUser}
+	if c.packets {
+		body["kind"], body["currency"], body["sender_id"] = "packet", "CNY", sender(c)
+	} else {
+		body["total"] = total
+		c.change(&c.totals, total)("")
+	}
+	if c.hold > 0 {
+		body["hold_for"] = c.hold.String()
+	}
+	c.change(&c.paused, 0)("")
+	if err := o.insist(ctx, http.MethodPost, "/v1/campaigns", "", body); err != nil {
+		return err
+	}
+	if !c.packets {
+		return nil
+	}
+	return o.insistPackets(ctx, c, total)
+}
+
+func sender(c *campaign) string { return "sender-of-" + c.id }
+
+// restock raises the total once, for packets by a wave of them, which may be released a moment later.
+func (o *operator) restock(ctx context.Context, c *campaign, n int64) {
+	if c.packets {
+		_, _ = o.addPackets(ctx, c, n) // one that is in doubt is sent again
+		return
+	}
+	total := c.total() + n
+	answered := c.change(&c.totals, total)
+	answered(o.send(ctx, http.MethodPatch, o.base()+"/v1/campaigns/"+c.id, "", map[string]any{"total": total}).code)
+}
+
+// addPackets sends a list of packets once: p<n>, each worth n. One that is in doubt is sent again first, as it was.
+func (o *operator) addPackets(ctx context.Context, c *campaign, n int64) (done bool, r reply) {
+	c.mu.Lock()
+	if c.doubt == c.sure {
+		c.doubt, c.release = c.sure+n, time.Time{}
+		if o.r.IntN(2) == 0 {
+			c.release = time.Now().Add(ms(between(o.r, 200, 1500)))
+		}
+	}
+	from, upto, release := c.sure, c.doubt, c.release
+	c.mu.Unlock()
+	var packets []map[string]any
+	for i := from + 1; i <= upto; i++ {
+		packets = append(packets, map[string]any{"id": fmt.Sprintf("p%d", i), "amount": i})
+	}
+	body := map[string]any{"packets": packets}
+	if !release.IsZero() {
+		body["release_at"] = release.UTC().Format("2006-01-02T15:04:05.000Z")
+	}
+	answered := c.change(&c.totals, upto)
+	r = o.send(ctx, http.MethodPost, o.base()+"/v1/campaigns/"+c.id+"/packets", "", body)
+	if answered(r.code); r.code != "" {
+		return false, r
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sure = upto
+	return true, r
+}
+
+// insistPackets adds packets until they are there.
+func (o *operator) insistPackets(ctx context.Context, c *campaign, n int64) error {
+	for deadline := time.Now().Add(healWithin); ; time.Sleep(50 * time.Millisecond) {
+		done, r := o.addPackets(ctx, c, n)
+		switch {
+		case done:
+			return nil
+		case r.certain(), time.Now().After(deadline), ctx.Err() != nil:
+			return fmt.Errorf("%w: packets of %s: %s %s", errBroken, c.id, r.code, r.body)
+		}
+	}
+}
+
+// pause stops a campaign for a while, and opens it again, which it insists on.
+func (o *operator) pause(ctx context.Context, c *campaign, lasts time.Duration) error {
+	path := "/v1/campaigns/" + c.id
+	answered := c.change(&c.paused, 1)
+	answered(o.send(ctx, http.MethodPatch, o.base()+path, "", map[string]any{"status": "paused"}).code)
+	wait(ctx, lasts)
+	return o.reopen(ctx, c)
+}
+
+func (o *operator) reopen(ctx context.Context, c *campaign) error {
+	answered := c.change(&c.paused, 0)
+	if err := o.insist(context.WithoutCancel(ctx), http.MethodPatch, "/v1/campaigns/"+c.id, "", map[string]any{"status": "open"}); err != nil {
+		return err
+	}
+	answered("")
+	return nil
+}
+
+// run changes campaigns at random until ctx ends.
+func (o *operator) run(ctx context.Context, all []*campaign) error {
+	for ctx.Err() == nil {
+		wait(ctx, ms(between(o.r, 100, 700)))
+		c := all[o.r.IntN(len(all))]
+		if o.r.IntN(5) == 0 {
+			if err := o.pause(ctx, c, ms(between(o.r, 20, 300))); err != nil {
+				return err
+			}
+			continue
+		}
+		o.restock(ctx, all[o.r.IntN(3)], between(o.r, 5, 60)) // the endless one needs none
+	}
+	return nil
+}
+
+// wait waits, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func between(r *rand.Rand, least, most int64) int64 { return least + r.Int64N(most-least+1) }
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// wishesOf is a copy, for when others may add.
+func (c *campaign) wishesOf() []*wish {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.wishes)
+}

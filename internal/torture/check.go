@@ -1,0 +1,247 @@
+package torture
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"time"
+
+	"dibs/models"
+)
+
+// blur is how far a time with milliseconds may be off.
+const blur = 2 * time.Millisecond
+
+// row is a claim as MySQL has it.
+type row struct {
+	id, key, user string
+	quantity, seq int64
+	status        models.ClaimStatus
+	at            time.Time
+	resolved      sql.NullTime // when it was redeemed, released or expired
+	applied       sql.NullTime // when Redis had its units back
+	packet        sql.NullString
+	amount        sql.NullInt64
+}
+
+// back tells whether its units were given back.
+func (r *row) back() bool { return !r.status.Live() }
+
+// ledger is a campaign as MySQL has it.
+type ledger struct {
+	*campaign
+
+	rows  []row // by seq
+	byKey map[string]*row
+	byID  map[string]*row
+}
+
+// check compares all accounts of the round once everything is drained: the clients', MySQL's, the finance service's, and the readers'
+// of the stream.
+func (rd *round) check(ctx context.Context) error {
+	streams, err := rd.readStreams(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range rd.all() {
+		l, err := rd.read(ctx, c)
+		if err != nil {
+			return err
+		}
+		rd.report.Claims += int64(len(l.rows))
+		rd.checkAnswers(l)
+		rd.checkOrder(l)
+		if err := rd.checkBooks(ctx, l); err != nil {
+			return err
+		}
+		if c.packets {
+			if err := rd.checkPackets(ctx, l); err != nil {
+				return err
+			}
+		}
+		if len(rd.losses) == 0 {
+			rd.checkRefusals(l)
+			rd.checkStream(l, streams)
+		}
+		if c.window && len(rd.losses) == 0 {
+			rd.checkWindow(c)
+		}
+	}
+	for _, p := range rd.w.parts {
+		p.mu.Lock()
+		for _, death := range p.deaths {
+			rd.broken("%s", death)
+		}
+		p.mu.Unlock()
+	}
+	rd.reconciled()
+	return rd.checkAccounts(ctx)
+}
+
+// read reads a campaign's rows.
+func (rd *round) read(ctx context.Context, c *campaign) (*ledger, error) {
+	found, err := rd.w.db.QueryContext(ctx, `SELECT c.id, c.key_digest, c.user_id, c.quantity, c.seq, c.status, c.claimed_at, c.resolved_at,
+		c.packet_id, c.amount, MIN(o.applied_at) FROM claims c LEFT JOIN outbox o ON o.claim_id = c.id AND o.kind = 'release'
+		WHERE c.campaign_id = ? GROUP BY c.id ORDER BY c.seq`, c.id)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	defer func() { _ = found.Close() }()
+	l := &ledger{campaign: c, byKey: map[string]*row{}, byID: map[string]*row{}}
+	for found.Next() {
+		var r row
+		if err := found.Scan(&r.id, &r.key, &r.user, &r.quantity, &r.seq, &r.status, &r.at, &r.resolved, &r.packet, &r.amount, &r.applied); err != nil {
+			return nil, wrap(err)
+		}
+		l.rows = append(l.rows, r)
+	}
+	for i := range l.rows {
+		r := &l.rows[i]
+		if r.key == "" {
+			r.key = r.user // who has no other claim
+		}
+		if twin := l.byKey[r.key]; twin != nil {
+			rd.broken("I4: one key has claims %s (seq %d) and %s (seq %d) of %s", twin.id, twin.seq, r.id, r.seq, c.id)
+		}
+		l.byKey[r.key], l.byID[r.id] = r, r
+	}
+	return l, wrap(found.Err())
+}
+
+// mark is how the row of a wish is found: by the digest of its key, or by its user, who has no other.
+func (one *wish) mark() string {
+	if one.key == "" {
+		return one.user
+	}
+	sum := sha256.Sum256([]byte(one.key))
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+// checkAnswers: a yes is a row, the same each time; a row is a yes, or somebody's doubt (I2, I4).
+func (rd *round) checkAnswers(l *ledger) {
+	asked := map[string]bool{}
+	for _, one := range l.wishes {
+		mark := one.mark()
+		asked[mark] = true
+		told, unsure := rd.checkTries(one)
+		made := l.byKey[mark]
+		switch {
+		case told == nil && made == nil:
+		case told == nil && !unsure:
+			rd.broken("I2: %s of %s was told %s and has claim %s", one.user, l.id, one.last().code, made.id)
+		case told == nil:
+		case made == nil || made.id != told.claim.ID:
+			rd.report.Told++
+			if !rd.excused(told.ended) {
+				rd.broken("I2: claim %s of %s, seq %d, was answered at %s and has no row (its key has %v)", told.claim.ID, l.id, told.claim.Seq,
+					clock(told.ended), made)
+			}
+			rd.report.Lost++
+		default:
+			rd.report.Told++
+			rd.checkRow(l, one, told, made)
+		}
+	}
+	for i := range l.rows {
+		if !asked[l.rows[i].key] {
+			rd.broken("I2: nobody asked for claim %s of %s", l.rows[i].id, l.id)
+		}
+	}
+}
+
+func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
+
+// checkTries goes through the tries of one wish: which claim it was told of last, and whether it may have one untold.
+func (rd *round) checkTries(one *wish) (told *try, unsure bool) {
+	for i := range one.tries {
+		t := &one.tries[i]
+		unsure = unsure || doubtful(t.code)
+		switch {
+		case t.claim == nil && told != nil && certain(t.code) && !rd.excused(told.ended):
+			rd.broken("I4: %s of %s was told %s, then %s", one.user, one.c.id, told.body, t.code)
+		case t.claim == nil:
+			continue
+		case told != nil && !rd.excused(told.ended) && (t.claim.ID != told.claim.ID || t.batch == told.batch && t.body != told.body || !t.batch && !t.replayed):
+			rd.broken("I4: %s of %s was told %s, then (replayed %t) %s", one.user, one.c.id, told.body, t.replayed, t.body)
+		}
+		if t.claim != nil {
+			told = t
+		}
+	}
+	return told, unsure
+}
+
+// checkRow: the row says what the client was told.
+func (rd *round) checkRow(l *ledger, one *wish, told *try, made *row) {
+	c := told.claim
+	if made.user != one.user || c.UserID != one.user || made.quantity != one.quantity || c.Quantity != one.quantity || made.seq != c.Seq ||
+		!made.at.Equal(c.ClaimedAt.Time) || c.PacketID != made.packet.String {
+		rd.broken("I2: claim %s of %s: %s wanted %d, was told %+v, the row is %+v", c.ID, l.id, one.user, one.quantity, *c, *made)
+	}
+	if why := one.endsWrong(made.status, len(rd.losses) > 0); why != "" {
+		rd.broken("claim %s of %s, a row with status %s: %s", c.ID, l.id, made.status, why)
+	}
+}
+
+// endsWrong: a claim has one end, all answers tell of the same, and without a request it has none, or time's.
+func (one *wish) endsWrong(status models.ClaimStatus, lossy bool) string {
+	holds := one.c.hold > 0
+	may := map[models.ClaimStatus]bool{models.ClaimClaimed: true, models.ClaimExpired: holds}
+	for _, e := range one.ends {
+		switch {
+		case e.code == "":
+			may = map[models.ClaimStatus]bool{e.status: true, models.ClaimExpired: holds && e.status == models.ClaimReleased}
+		case e.code == "already_released":
+			may = map[models.ClaimStatus]bool{models.ClaimReleased: true, models.ClaimExpired: holds}
+		case e.code == "already_redeemed":
+			may = map[models.ClaimStatus]bool{models.ClaimRedeemed: true}
+		case e.code == unreached:
+		case !certain(e.code):
+			if may[models.ClaimClaimed] {
+				may[e.status] = true
+			}
+		case e.code == "claim_not_found" && lossy:
+		default:
+			return fmt.Sprintf("%s was answered %s", e.status, e.code)
+		}
+	}
+	if !may[status] {
+		return fmt.Sprintf("was asked for %+v", one.ends)
+	}
+	return ""
+}
+
+// readStreams is what the group that was away reads of the claim streams: all that were written since the last round.
+func (rd *round) readStreams(ctx context.Context) (map[string][]models.Event, error) {
+	all := map[string][]models.Event{}
+	for p := range rd.w.partitions {
+		events, err := rd.w.readAway(ctx, p)
+		if err != nil && len(rd.losses) == 0 {
+			return nil, fmt.Errorf("%w: I8: group %s: %w", errBroken, awayGroup, err)
+		}
+		for i := range events {
+			if events[i].Type == models.EventClaimAccepted {
+				all[events[i].CampaignID] = append(all[events[i].CampaignID], events[i])
+			}
+		}
+	}
+	return all, nil
+}
+
+// checkStream: a group that was away all the time finds every claim once (I2, I8).
+func (rd *round) checkStream(l *ledger, streams map[string][]models.Event) {
+	events := slices.Clone(streams[l.id])
+	slices.SortFunc(events, func(a, b models.Event) int { return int(a.Seq - b.Seq) })
+	if len(events) != len(l.rows) {
+		rd.broken("I8: the stream holds %d claims of %s, MySQL %d", len(events), l.id, len(l.rows))
+		return
+	}
+	for i := range events {
+		if e, r := &events[i], &l.rows[i]; e.ID != r.id || e.Seq != r.seq || e.UserID != r.user || e.Quantity != r.quantity {
+			rd.broken("I2: %s: the stream says %+v, the row %+v", l.id, *e, *r)
+		}
+	}
+}

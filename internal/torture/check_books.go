@@ -1,0 +1,264 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// checkOrder goes through the claims in the order that Redis gave them: no seq twice, no hole, at each instant no more units than total
+// and no user above a limit (I1, I3, I7).
+func (rd *round) checkOrder(l *ledger) {
+	c, lost := l.campaign, len(rd.losses) > 0
+	held, users := newHeld(l.rows), map[string]*held{}
+	byUser := map[string][]row{}
+	for i := range l.rows {
+		byUser[l.rows[i].user] = append(byUser[l.rows[i].user], l.rows[i])
+	}
+	for user, rows := range byUser {
+		users[user] = newHeld(rows)
+	}
+	for i := range l.rows {
+		r := &l.rows[i]
+		if !lost && r.seq != int64(i)+1 {
+			rd.broken("I7: %s: claim %s has seq %d, the one before it %d", c.id, r.id, r.seq, i)
+			return
+		}
+		most := maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), r.at.Add(time.Millisecond)))
+		if units := held.take(r); !lost && units > most {
+			rd.broken("I1: %s: %d units were held of %d with seq %d at %s", c.id, units, most, r.seq, clock(r.at))
+		}
+		if units := users[r.user].take(r); !lost && c.perUser > 0 && units > c.perUser {
+			rd.broken("I3: %s: %s held %d units of %d with seq %d", c.id, r.user, units, c.perUser, r.seq)
+		}
+	}
+	if units, most := held.live(l.rows), c.total(); units > maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), time.Now())) {
+		rd.broken("I1: %s: %d units are sold of %d", c.id, units, most)
+	}
+}
+
+// held adds up units in the order of claims, less what was given back by then.
+type held struct {
+	units int64
+	back  []row // by the time of their release
+	next  int
+}
+
+func newHeld(rows []row) *held {
+	h := &held{}
+	for i := range rows {
+		if rows[i].back() {
+			h.back = append(h.back, rows[i])
+		}
+	}
+	slices.SortFunc(h.back, func(a, b row) int { return a.resolved.Time.Compare(b.resolved.Time) })
+	return h
+}
+
+// take adds a claim and returns the least units that were held then.
+func (h *held) take(r *row) int64 {
+	h.units += r.quantity
+	for h.next < len(h.back) && !h.back[h.next].resolved.Time.After(r.at.Add(blur)) {
+		h.units -= h.back[h.next].quantity
+		h.next++
+	}
+	return h.units
+}
+
+func (*held) live(rows []row) (units int64) {
+	for i := range rows {
+		if !rows[i].back() {
+			units += rows[i].quantity
+		}
+	}
+	return units
+}
+
+// checkBooks: counters, flushes, rows and what the API says agree; nothing is parked, and nothing left over where all was wanted (I5, I6).
+func (rd *round) checkBooks(ctx context.Context, l *ledger) error {
+	var total, claimed, remaining, synced, given, flushed, parked int64
+	err := rd.w.db.QueryRowContext(ctx, `SELECT total, claimed, remaining, synced_seq, lost_claims,
+		(SELECT COALESCE(SUM(units), 0) FROM stock_flushes WHERE campaign_id = c.id),
+		(SELECT COUNT(*) FROM parked_events WHERE campaign_id = c.id AND discarded_at IS NULL) FROM campaigns c WHERE id = ?`, l.id).
+		Scan(&total, &claimed, &remaining, &synced, &given, &flushed, &parked)
+	if err != nil {
+		return wrap(err)
+	}
+	var units, ever int64
+	for i := range l.rows {
+		ever += l.rows[i].quantity
+		if !l.rows[i].back() {
+			units += l.rows[i].quantity
+		}
+	}
+	rd.report.GivenUp += given
+	rd.equal("I6", l.id, "claimed in MySQL and the units of live rows", claimed, units)
+	rd.equal("I6", l.id, "remaining in MySQL and total less claimed", remaining, max(0, total-claimed))
+	rd.equal("I7", l.id, "synced_seq and rows with lost claims", synced, int64(len(l.rows))+given)
+	rd.equal("I2", l.id, "parked claims and none", parked, 0)
+	if len(rd.losses) == 0 {
+		rd.equal("I2", l.id, "claims given up and none", given, 0)
+		rd.equal("I6", l.id, "units of stock_flushes and of all rows", flushed, ever)
+	}
+	if !l.closed && !strings.HasSuffix(l.id, endless) && units < total {
+		rd.broken("I5: %s: %d of %d units were sold, and more was wanted", l.id, units, total)
+	}
+	return nil
+}
+
+func (rd *round) equal(invariant, id, what string, a, b int64) {
+	if a != b {
+		rd.broken("%s: %s: %s: %d and %d", invariant, id, what, a, b)
+	}
+}
+
+// checkPackets: each packet has one owner or went back, and the accounts say so to the cent (I10).
+func (rd *round) checkPackets(ctx context.Context, l *ledger) error {
+	found, err := rd.w.db.QueryContext(ctx, `SELECT p.id, p.amount, COALESCE(p.claim_id, ''), p.returned_at IS NOT NULL,
+		(SELECT COUNT(*) FROM account_entries e WHERE e.claim_id = p.claim_id AND e.amount = p.amount AND e.user_id = p.user_id)
+		FROM packets p WHERE p.campaign_id = ?`, l.id)
+	if err != nil {
+		return wrap(err)
+	}
+	defer func() { _ = found.Close() }()
+	var in, owned, returned, owners int64
+	for found.Next() {
+		var id, claim string
+		var amount, credits int64
+		var back bool
+		if err := found.Scan(&id, &amount, &claim, &back, &credits); err != nil {
+			return wrap(err)
+		}
+		in += amount
+		switch {
+		case claim != "" && back:
+			rd.broken("I10: %s: packet %s has an owner and went back", l.id, id)
+		case claim != "":
+			owned, owners = owned+amount, owners+1
+			if r := l.byID[claim]; r == nil || r.packet.String != id || r.amount.Int64 != amount || credits != 1 {
+				rd.broken("I10: %s: packet %s of %d is owned by claim %s, whose row is %+v and which has %d credits", l.id, id, amount, claim, r, credits)
+			}
+		case back:
+			returned += amount
+		}
+	}
+	if err := found.Err(); err != nil {
+		return wrap(err)
+	}
+	rd.equal("I10", l.id, "packets with an owner and rows", owners, int64(len(l.rows)))
+	var credited, ghosts int64
+	if err := rd.w.db.QueryRowContext(ctx, `SELECT COALESCE(SUM(IF(e.user_id = ? OR c.id IS NOT NULL, e.amount, 0)), 0),
+		COALESCE(SUM(e.user_id <> ? AND c.id IS NULL), 0)
+		FROM account_entries e LEFT JOIN claims c ON c.id = e.claim_id WHERE e.campaign_id = ?`, sender(l.campaign), sender(l.campaign), l.id).
+		Scan(&credited, &ghosts); err != nil {
+		return wrap(err)
+	}
+	rd.report.Ghosts += ghosts
+	rd.equal("I10", l.id, "cents credited and cents owned or returned", credited, owned+returned)
+	if len(rd.losses) == 0 {
+		rd.equal("I10", l.id, "credits without a claim and none", ghosts, 0)
+	}
+	if l.closed {
+		rd.equal("I10", l.id, "cents put in and cents owned or returned", in, owned+returned)
+	}
+	return nil
+}
+
+// checkAccounts: an account holds the sum of its entries, to the cent.
+func (rd *round) checkAccounts(ctx context.Context) error {
+	var wrong int64
+	err := rd.w.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM accounts a WHERE (a.amount, a.entries) <>
+		(SELECT COALESCE(SUM(e.amount), 0), COUNT(*) FROM account_entries e WHERE e.user_id = a.user_id AND e.currency = a.currency)`).Scan(&wrong)
+	rd.equal("I10", "accounts", "accounts that differ from their entries and none", wrong, 0)
+	return wrap(err)
+}
+
+// checkRefusals: nobody was told that a campaign is sold out, paused or used up by him when it surely was not.
+func (rd *round) checkRefusals(l *ledger) {
+	for _, one := range l.wishes {
+		for i := range one.tries {
+			t := &one.tries[i]
+			if t.claim != nil || !certain(t.code) {
+				continue
+			}
+			if why := l.refusedWrong(one, t); why != "" {
+				rd.broken("%s of %s was told %s, %s to %s: %s", one.user, l.id, t.code, clock(t.begun), clock(t.ended), why)
+			}
+		}
+	}
+}
+
+// refusedWrong says what is wrong with a no; "" is nothing.
+func (l *ledger) refusedWrong(one *wish, t *try) string {
+	from := t.begun.Add(-cacheFor)
+	switch t.code {
+	case "sold_out":
+		totals := l.may(&l.totals, from, t.ended)
+		if most := l.mostHeld(from, t.ended, ""); most+one.quantity <= slices.Min(totals) && !l.packets {
+			return "too few were taken of the total"
+		}
+	case "user_limit":
+		if most := l.mostHeld(from, t.ended, one.user); l.perUser == 0 || most+one.quantity <= l.perUser {
+			return "the user held too few"
+		}
+	case "paused":
+		if !slices.Contains(l.may(&l.paused, from, t.ended), 1) {
+			return "it was open"
+		}
+	case "not_released":
+		if !l.packets {
+			return "it has no packets"
+		}
+	default:
+		return "no such refusal"
+	}
+	return ""
+}
+
+// mostHeld is the most units that may have been held at some time of a stretch, by a user or by all.
+func (l *ledger) mostHeld(from, till time.Time, user string) (units int64) {
+	for i := range l.rows {
+		r := &l.rows[i]
+		if r.at.After(till.Add(blur)) || user != "" && r.user != user {
+			continue
+		}
+		if !r.back() || !r.applied.Valid || r.applied.Time.After(from.Add(-blur)) {
+			units += r.quantity
+		}
+	}
+	return units
+}
+
+// readAway reads what the group that is away has not read, and acknowledges it.
+func (w *world) readAway(ctx context.Context, partition int) (events []models.Event, err error) {
+	stream := lua.StreamKey(partition)
+	for {
+		read, err := w.rdb.XReadGroup(ctx, &redis.XReadGroupArgs{
+			Group: awayGroup, Consumer: "one", Streams: []string{stream, ">"}, Count: 1000, Block: -1, NoAck: true,
+		}).Result()
+		switch {
+		case errors.Is(err, redis.Nil):
+			return events, nil
+		case err != nil && strings.HasPrefix(err.Error(), "NOGROUP"): // Redis lost it
+			err = errors.Join(err, w.rdb.XGroupCreateMkStream(ctx, stream, awayGroup, "$").Err())
+			return events, wrap(err)
+		case err != nil:
+			return events, wrap(err)
+		}
+		for _, entry := range read[0].Messages {
+			payload, _ := entry.Values["payload"].(string)
+			e, err := models.DecodeEvent([]byte(payload))
+			if err != nil {
+				return events, wrap(err)
+			}
+			events = append(events, e)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package torture
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"dibs/models"
+)
+
+// wish is one claim that somebody wants, through all its tries. It belongs to one client until the round ends.
+type wish struct {
+	c        *campaign
+	user     string
+	quantity int64
+	key      string
+	tries    []try
+	ends     []ending
+}
+
+// try is one request for a claim and its answer.
+type try struct {
+	begun, ended time.Time
+	code         string // of the refusal or of no answer; "" is a claim
+	claim        *models.Claim
+	body         string
+	replayed     bool
+	batch        bool
+}
+
+// ending is one request to release or redeem a claim.
+type ending struct {
+	status models.ClaimStatus // wanted
+	code   string             // "" when it was done
+}
+
+// final tells whether another try would tell nothing new.
+func (w *wish) final() bool { return certain(w.last().code) || w.key == "" }
+
+// last is the newest try.
+func (w *wish) last() *try { return &w.tries[len(w.tries)-1] }
+
+// clients is how many ask at the same time.
+const clients = 10
+
+// client asks, and asks again, until told to stop. It asks one API process until that fails it, and then another.
+type client struct {
+	*caller
+
+	w     *world
+	round *round
+	name  string
+	r     *rand.Rand
+	api   int
+	mine  []*wish
+	made  int
+	ends  chan func() // to redeem and release beside the claims, as MySQL has a say in these
+}
+
+func (rd *round) newClient(name string, stream uint64) *client {
+	return &client{caller: newCaller(), w: rd.w, round: rd, name: name, r: rd.rand(stream), api: int(stream % 2)} //nolint:gosec // small
+}
+
+// run asks until ctx ends. A request that is under way then is waited for.
+func (c *client) run(ctx context.Context) {
+	defer c.close()
+	c.ends = make(chan func(), 1)
+	var ender sync.WaitGroup
+	ender.Go(func() {
+		for end := range c.ends {
+			end()
+		}
+	})
+	defer ender.Wait()
+	defer close(c.ends)
+	for ctx.Err() == nil {
+		switch n := c.r.IntN(24); {
+		case n < 4:
+			c.endOne()
+		case n < 6 && len(c.mine) > 0: // once more, whatever was said
+			if one := c.mine[c.r.IntN(len(c.mine))]; one.key != "" && (one.last().claim != nil || !certain(one.last().code)) {
+				c.try(one)
+			}
+		case n < 8:
+			c.askMany(c.pick(), 2+c.r.IntN(8))
+		default:
+			c.ask(ctx, c.pick())
+		}
+		wait(ctx, ms(between(c.r, 1, 12)))
+	}
+}
+
+func (c *client) pick() *campaign { return c.round.campaigns[c.r.IntN(len(c.round.campaigns))] }
+
+func (c *client) base() string { return "http://" + pick(c.w.apis, c.api).front.Listen }
+
+// leave goes to another API process after one could not answer.
+func (c *client) leave(code string) {
+	if !certain(code) {
+		c.api++
+	}
+}
+
+func (c *client) fresh(of *campaign) *wish {
+	c.made++
+	one := &wish{c: of, user: fmt.Sprintf("user-%d", c.r.IntN(of.users)), quantity: 1, key: fmt.Sprintf("%s %s %d", of.id, c.name, c.made)}
+	if c.r.IntN(4) == 0 && !of.packets {
+		one.quantity = between(c.r, 1, 3)
+	}
+	if c.r.IntN(6) == 0 { // without a key the row is known by the user
+		one.key, one.user = "", fmt.Sprintf("once %s %d", c.name, c.made)
+	}
+	c.mine = append(c.mine, one)
+	of.add(one)
+	return one
+}
+
+// ask wants one claim, and tries again while that makes sense, more or less patiently.
+func (c *client) ask(ctx context.Context, of *campaign) {
+	one := c.fresh(of)
+	for patience := c.r.IntN(6); ; patience-- {
+		c.try(one)
+		if one.final() || patience <= 0 || ctx.Err() != nil {
+			return
+		}
+		wait(ctx, ms(between(c.r, 5, 60)))
+	}
+}
+
+// try sends one claim once.
+func (c *client) try(one *wish) {
+	t := try{begun: time.Now()}
+	body := map[string]any{"user_id": one.user, "quantity": one.quantity}
+	r := c.send(c.w.ctx, http.MethodPost, c.base()+"/v1/campaigns/"+one.c.id+"/claims", one.key, body)
+	t.ended, t.code, t.replayed = time.Now(), r.code, r.replayed
+	if t.code == "" {
+		t.take(r.body)
+	}
+	c.leave(t.code)
+	c.book(one, &t)
+}
+
+// book keeps a try. A second claim for one key is told at once.
+func (c *client) book(one *wish, t *try) {
+	c.round.gauge.note(one.c.id, t.code, t.ended)
+	for i := range one.tries {
+		if before := &one.tries[i]; before.claim != nil && t.claim != nil && before.claim.ID != t.claim.ID && !c.round.excused(before.ended) {
+			c.round.broken("I4: %s of %s was told %s, then %s", one.user, one.c.id, before.body, t.body)
+		}
+	}
+	one.tries = append(one.tries, *t)
+}
+
+// take reads the claim of an answer.
+func (t *try) take(body []byte) {
+	t.claim, t.body = new(models.Claim), string(body)
+	if json.Unmarshal(body, t.claim) != nil || t.claim.ID == "" {
+		t.claim, t.code = nil, "not a claim: "+t.body
+	}
+}
+
+// askMany wants several claims in one request, and tries none again.
+func (c *client) askMany(of *campaign, n int) {
+	many := make([]*wish, n)
+	claims := make([]map[string]any, n)
+	for i := range many {
+		many[i] = c.fresh(of)
+		claims[i] = map[string]any{
+			"campaign_id": of.id, "user_id": many[i].user, "quantity": many[i].quantity,
+		}
+		if many[i].key != "" {
+			claims[i]["idempotency_key"] = many[i].key
+		}
+	}
+	begun := time.Now()
+	r := c.send(c.w.ctx, http.MethodPost, c.base()+"/v1/claims:batch", "", map[string]any{"claims": claims})
+	var batch struct {
+		Results []struct{ Claim, Problem json.RawMessage }
+	}
+	if r.code == "" && (json.Unmarshal(r.body, &batch) != nil || len(batch.Results) != n) {
+		r.code = fmt.Sprintf("not a batch: %.200s", r.body)
+	}
+	c.leave(r.code)
+	for i, one := range many {
+		t := try{begun: begun, ended: time.Now(), batch: true, code: r.code}
+		switch {
+		case r.code != "":
+		case batch.Results[i].Claim != nil:
+			t.take(batch.Results[i].Claim)
+		default:
+			t.code = codeIn(batch.Results[i].Problem)
+		}
+		c.book(one, &t)
+	}
+}
+
+// endOne releases or redeems a claim that this client was told of, again at times, or the other way.
+func (c *client) endOne() {
+	if len(c.mine) == 0 {
+		return
+	}
+	one := c.mine[c.r.IntN(len(c.mine))]
+	if one.last().claim == nil || one.c.packets { // a packet is credited as it is claimed
+		return
+	}
+	wanted, base, claim := models.ClaimReleased, c.base(), one.last().claim.ID
+	if c.r.IntN(4) == 0 {
+		wanted = models.ClaimRedeemed
+	}
+	select {
+	case c.ends <- func() { c.end(one, base, claim, wanted) }:
+	default: // the last one is under way
+	}
+}
+
+// end asks once for an end of a claim that was answered.
+func (c *client) end(one *wish, base, claim string, wanted models.ClaimStatus) ending {
+	verb, body := "release", map[string]any{"reason": "changed my mind"}
+	if wanted == models.ClaimRedeemed {
+		verb, body = "redeem", map[string]any{"order_id": "order of " + one.user}
+	}
+	r := c.send(c.w.ctx, http.MethodPost, base+"/v1/claims/"+claim+"/"+verb, "", body)
+	one.ends = append(one.ends, ending{wanted, r.code})
+	return one.ends[len(one.ends)-1]
+}

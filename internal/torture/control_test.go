@@ -1,0 +1,93 @@
+package torture
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+)
+
+// mutant is a Dibs that is broken on purpose. The kit must find out within a few seeds, or it says nothing about the real one.
+type mutant struct {
+	name  string
+	edits []edit
+	only  []string // faults under which it shows; nil: all
+	seeds int      // the budget: seeds of 10 faults each
+	lossy bool     // it shows in rounds that may lose claims
+	short bool     // it is tried in everyday runs, too
+}
+
+var mutants = []mutant{
+	{name: "a claim is acknowledged before it is committed", seeds: 3, only: []string{"kill consumer"}, edits: []edit{{
+		"syncer/writer/writer.go", "	select {\n	case <-c.done:\n	case <-ctx.Done():", "	select {\n	default:\n		return nil\n	case <-c.done:\n	case <-ctx.Done():",
+	}}},
+	{name: "a claim that is sent again claims again", seeds: 1, short: true, only: []string{"spoil a wire"}, edits: []edit{
+		{"lua/connect.go", "MaxRetries: -1, ", "MaxRetries: 3, "},
+		{"lua/claim.lua", "local claim = known[i] or key_here[key]", "local claim = key_here[key]"},
+	}},
+	{name: "sold out is remembered over a restock", seeds: 1, only: []string{"kill finance"}, edits: []edit{{
+		"api/claiming/sold_out.go", "const soldOutFor = 50 * time.Millisecond", "const soldOutFor = 5 * time.Second",
+	}}},
+	{name: "a key of the stock expires, and an unproven load follows", seeds: 3, only: []string{"kill consumer", "cut all wires to sql"}, edits: []edit{
+		{"lua/claim.lua", "redis.call('HSET', state_key, 'taken', taken, 'seq', seq, 'last_ms', now_ms)",
+			"redis.call('HSET', state_key, 'taken', taken, 'seq', seq, 'last_ms', now_ms)\nredis.call('PEXPIRE', state_key, 800)"},
+		{"syncer/residency/residency.go", "if err := h.prove(ctx, c); err != nil {", "if err := error(nil); err != nil {"},
+	}},
+	{name: "the trimmer goes by the fastest group", seeds: 1, only: []string{"kill finance"}, edits: []edit{{
+		"syncer/retention/trimmer.go", "needed.Less(first)", "first.Less(needed)",
+	}}},
+	{name: "a rollback is not compared", seeds: 5, lossy: true, only: []string{"put redis back", "kill consumer"}, edits: []edit{{
+		"lua/claim.lua", "if epoch_here < seen_epoch or epoch_here == seen_epoch and seq < tonumber(ARGV[10]) then return {4, epoch_here, seq} end", "",
+	}}},
+	{name: "a release gives nothing back", seeds: 1, only: []string{"kill finance"}, edits: []edit{{
+		"lua/release.lua", "taken, released, given = taken - quantity, released + 1, given + 1", "taken, released, given = taken, released + 1, given + 1",
+	}}},
+	{name: "the last unit is sold to who wants two", seeds: 1, only: []string{"kill finance"}, edits: []edit{{
+		"lua/claim.lua", "if quantity > remaining then answer = -7 break end", "if remaining < 1 then answer = -7 break end",
+	}}},
+	{name: "a load waits until nothing changes", seeds: 3, only: []string{"delete a key"}, edits: []edit{{
+		"syncer/residency/rebuild.go", `" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ?",`,
+		`" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ? AND updated_at < UTC_TIMESTAMP(3) - INTERVAL 2 SECOND",`,
+	}}},
+	{name: "a flush of many claims counts one unit too many", seeds: 1, only: []string{"kill consumer"}, edits: []edit{{
+		"syncer/writer/flush_sql.go", " c.claimed = c.claimed + f.units,", " c.claimed = c.claimed + f.units + IF(f.claims > 5, 1, 0),",
+	}}},
+}
+
+// Each mutant is caught within its budget. Everyday runs try one; that the texts to change are still there is looked at always.
+func TestMutantsAreCaught(t *testing.T) {
+	t.Parallel()
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			if !m.short && !testenv.Soak() {
+				for _, e := range m.edits {
+					text, err := os.ReadFile(filepath.Join("../..", e.file))
+					require.NoError(t, err)
+					require.Equal(t, 1, strings.Count(string(text), e.old), "%s must hold this once, or the mutant is none: %s", e.file, e.old)
+				}
+				return
+			}
+			m.requireCaught(t)
+		})
+	}
+}
+
+func (m *mutant) requireCaught(t *testing.T) {
+	t.Helper()
+	binary := build(t, m.edits...)
+	for seed := range m.seeds {
+		report := torture(t, Options{
+			Binary: binary, Seed: uint64(seed), Faults: 10, Only: m.only, Lossless: !m.lossy, Durability: lua.Durability{Fsync: true}, //nolint:gosec // small
+		})
+		if len(report.Broken) > 0 {
+			t.Logf("caught with seed %d after %d faults: %s", seed, len(report.Faults), report.Broken[0])
+			return
+		}
+	}
+	require.Fail(t, "nobody noticed", "%d seeds", m.seeds)
+}

@@ -1,0 +1,120 @@
+package torture
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// fault is something that goes wrong, and is put right again.
+type fault struct {
+	name   string
+	target string           // what it acts on; two faults at once act on different targets
+	weight int              // how often it comes up
+	lasts  [2]time.Duration // least and most
+	// loses tells whether claims that were answered may be lost by it; nil: none may.
+	loses func(*Options) bool
+	// cannot says why this machine or topology can't do it; "" and nil: it can.
+	cannot func(*world) string
+	// strike does it and undoes it. Processes that it killed are started again later.
+	strike func(w *world, s *stroke) error
+}
+
+// stroke is one time that a fault happens.
+type stroke struct {
+	*fault
+
+	who   int // picks one of several
+	n     int64
+	lasts time.Duration
+	what  string // what was struck, filled in by strike
+}
+
+func (s *stroke) String() string {
+	if s.what == "" {
+		return s.name
+	}
+	return s.name + ": " + s.what
+}
+
+// The targets of faults.
+const (
+	onPart  = "process"
+	onWire  = "wire"
+	onRedis = "redis"
+	onSQL   = "sql"
+)
+
+// faults are all that there are.
+func faults() []*fault {
+	return slices.Concat(processFaults(), wireFaults(), redisFaults(), snapshotFaults(), clusterFaults(), sqlFaults())
+}
+
+// draw are the faults of this run, and why others are not among them.
+func (w *world) choose() (chosen []*fault, skipped []string, err error) {
+	known := map[string]bool{}
+	for _, f := range faults() {
+		known[f.name] = true
+		if len(w.opt.Only) > 0 && !slices.Contains(w.opt.Only, f.name) {
+			continue
+		}
+		if f.cannot != nil {
+			if why := f.cannot(w); why != "" {
+				skipped = append(skipped, f.name+": "+why)
+				continue
+			}
+		}
+		chosen = append(chosen, f)
+	}
+	for _, name := range w.opt.Only {
+		if !known[name] {
+			return nil, nil, fmt.Errorf("%w: no fault %q; there are %v", ErrOptions, name, Names())
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, skipped, fmt.Errorf("%w: no fault is left: %v", ErrOptions, skipped)
+	}
+	return chosen, skipped, nil
+}
+
+// Names lists the faults that there are.
+func Names() (names []string) {
+	for _, f := range faults() {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// draw picks a fault by weight, of those that may happen.
+func draw(r *rand.Rand, from []*fault, may func(*fault) bool) *stroke {
+	sum := 0
+	for _, f := range from {
+		if may(f) {
+			sum += f.weight
+		}
+	}
+	if sum == 0 {
+		return nil
+	}
+	n := r.IntN(sum)
+	for _, f := range from {
+		if !may(f) {
+			continue
+		}
+		if n -= f.weight; n < 0 {
+			lasts := f.lasts[0] + time.Duration(r.Int64N(int64(f.lasts[1]-f.lasts[0])+1))
+			return &stroke{fault: f, who: r.IntN(1000), n: between(r, 1, 100), lasts: lasts}
+		}
+	}
+	return nil
+}
+
+// lossy tells whether a fault may lose answered claims under these options.
+func (f *fault) lossy(o *Options) bool { return f.loses != nil && f.loses(o) }
+
+func always(*Options) bool { return true }
+
+func pick[T any](from []T, n int) T { return from[n%len(from)] }
+
+func span(least, most int64) [2]time.Duration { return [2]time.Duration{ms(least), ms(most)} }

@@ -1,0 +1,134 @@
+package torture
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The leases of Dibs: a process that is silent for longer is taken for dead while it is not.
+const (
+	leaderLease   = 10 * time.Second // of the syncer that leads
+	takeoverAfter = 5 * time.Second  // until another consumer takes what one has not acknowledged
+)
+
+// processFaults are what befalls Dibs' own processes.
+func processFaults() (all []*fault) {
+	for _, kind := range []struct {
+		name   string
+		weight int
+		lease  time.Duration
+	}{{"api", 5, 3 * time.Second}, {"consumer", 5, takeoverAfter}, {"syncer", 3, leaderLease}, {"finance", 2, takeoverAfter}} {
+		all = append(all,
+			&fault{name: "kill " + kind.name, target: onPart, weight: kind.weight, lasts: span(20, 1500), strike: kill(kind.name)},
+			&fault{name: "pause " + kind.name, target: onPart, weight: 1, lasts: [2]time.Duration{
+				kind.lease + 500*time.Millisecond, kind.lease + 2*time.Second,
+			}, strike: pause(kind.name)})
+	}
+	return append(all, &fault{name: "stop any", target: onPart, weight: 2, lasts: span(20, 500), strike: func(w *world, s *stroke) error {
+		p := pick(w.parts, s.who)
+		s.what = p.name
+		p.signal(syscall.SIGTERM)
+		wait(w.ctx, s.lasts)
+		return nil
+	}})
+}
+
+// kill ends one of a kind, every third time all of them.
+func kill(kind string) func(w *world, s *stroke) error {
+	return func(w *world, s *stroke) error {
+		struck := w.some(kind, s)
+		for _, p := range struck {
+			p.kill(s.lasts)
+		}
+		wait(w.ctx, s.lasts)
+		return nil
+	}
+}
+
+// pause stops one of a kind in the middle of whatever it does, for longer than its lease.
+func pause(kind string) func(w *world, s *stroke) error {
+	return func(w *world, s *stroke) error {
+		p := pick(w.of(kind), s.who)
+		s.what = p.name
+		p.signal(syscall.SIGSTOP)
+		wait(w.ctx, s.lasts)
+		p.signal(syscall.SIGCONT)
+		return nil
+	}
+}
+
+// some are one of a kind or, every third time, all.
+func (w *world) some(kind string, s *stroke) []*part {
+	struck := w.of(kind)
+	if s.n%3 != 0 {
+		struck = []*part{pick(struck, s.who)}
+	}
+	var names []string
+	for _, p := range struck {
+		names = append(names, p.name)
+	}
+	s.what = strings.Join(names, " and ")
+	return struck
+}
+
+// toxics are ways in which a wire is bad.
+var toxics = []struct{ name, text string }{
+	{"answers lost", `{"name": "t", "type": "limit_data", "stream": "downstream", "attributes": {"bytes": 0}}`},
+	{"requests lost", `{"name": "t", "type": "limit_data", "stream": "upstream", "attributes": {"bytes": 0}}`},
+	{"reset", `{"name": "t", "type": "reset_peer", "stream": "downstream", "attributes": {"timeout": 0}}`},
+	{"silent", `{"name": "t", "type": "timeout", "stream": "downstream", "attributes": {"timeout": 0}}`},
+	{"cut off in an answer", `{"name": "t", "type": "limit_data", "stream": "downstream", "attributes": {"bytes": 700}}`},
+}
+
+const slow = `{"name": "t", "type": "latency", "stream": "downstream", "attributes": {"latency": 300, "jitter": 250}}`
+
+// wireFaults are what befalls connections between two.
+func wireFaults() []*fault {
+	return []*fault{
+		{name: "cut a wire", target: onWire, weight: 6, lasts: span(50, 2500), strike: func(w *world, s *stroke) error {
+			line := pick(w.wires(), s.who)
+			s.what = line.name
+			line.proxy.Stop()
+			wait(w.ctx, s.lasts)
+			return wrap(line.proxy.Start())
+		}},
+		{name: "spoil a wire", target: onWire, weight: 8, lasts: span(50, 2500), strike: func(w *world, s *stroke) error {
+			toxic := pick(toxics, int(s.n))
+			return spoil(w, s, pick(w.wires(), s.who), toxic.name, toxic.text)
+		}},
+		{name: "slow wire", target: onWire, weight: 3, lasts: span(500, 3000), strike: func(w *world, s *stroke) error {
+			return spoil(w, s, pick(w.wires(), s.who), "slow", slow)
+		}},
+		{name: "cut all wires to sql", target: onWire, weight: 2, lasts: span(100, 3000), strike: func(w *world, s *stroke) error {
+			for _, p := range w.parts {
+				p.toSQL.Stop()
+			}
+			wait(w.ctx, s.lasts)
+			for _, p := range w.parts {
+				if err := p.toSQL.Start(); err != nil {
+					return wrap(err)
+				}
+			}
+			return nil
+		}},
+	}
+}
+
+func spoil(w *world, s *stroke, line wire, how, toxic string) error {
+	s.what = line.name + ", " + how
+	if _, err := line.proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
+		return wrap(err)
+	}
+	wait(w.ctx, s.lasts)
+	return wrap(line.proxy.Toxics.RemoveToxic(w.ctx, "t"))
+}
+
+// wrap is for what goes wrong with the kit itself.
+func wrap(err error) error {
+	if err != nil {
+		return fmt.Errorf("torture: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"dibs/lua"
+)
+
+// redisFaults befall a Redis that keeps its data.
+func redisFaults() []*fault {
+	onlyAlone := func(w *world) string {
+		if w.opt.Topology != Alone {
+			return "another fault kills nodes that have replicas"
+		}
+		return ""
+	}
+	return []*fault{
+		{name: "kill redis", target: onRedis, weight: 3, lasts: span(20, 1500), cannot: onlyAlone, loses: unlessFsync,
+			strike: func(w *world, s *stroke) error {
+				return w.try(func() {
+					w.redis[0].Kill()
+					wait(w.ctx, s.lasts)
+					w.redis[0].StartRepaired()
+				})
+			}},
+		{name: "restart redis", target: onRedis, weight: 2, lasts: span(20, 500), cannot: onlyAlone, strike: func(w *world, s *stroke) error {
+			return w.try(func() {
+				w.redis[0].Stop()
+				wait(w.ctx, s.lasts)
+				w.redis[0].Start()
+			})
+		}},
+		{name: "pause redis", target: onRedis, weight: 2, lasts: span(100, 5000), cannot: onlyAlone, strike: func(w *world, s *stroke) error {
+			return w.try(func() {
+				w.redis[0].Pause()
+				wait(w.ctx, s.lasts)
+				w.redis[0].Resume()
+			})
+		}},
+		{name: "flush scripts", target: onRedis, weight: 2, lasts: span(10, 600), strike: again(func(ctx context.Context, rdb *redis.Client) error {
+			return rdb.ScriptFlush(ctx).Err()
+		})},
+		{name: "cut clients of redis", target: onRedis, weight: 3, lasts: span(1, 600), strike: again(func(ctx context.Context, rdb *redis.Client) error {
+			return rdb.ClientKillByFilter(ctx, "TYPE", "normal").Err()
+		})},
+		{name: "redis is full", target: onRedis, weight: 3, lasts: span(50, 2000), strike: func(w *world, s *stroke) error {
+			err := w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error { return rdb.ConfigSet(ctx, "maxmemory", "1").Err() })
+			wait(w.ctx, s.lasts)
+			if err != nil {
+				return err
+			}
+			return w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error { return rdb.ConfigSet(ctx, "maxmemory", "0").Err() })
+		}},
+		{name: "delete a key", target: onRedis, weight: 4, lasts: span(1, 100), strike: func(w *world, s *stroke) error {
+			ids, err := w.inForce()
+			if err != nil || len(ids) == 0 {
+				return err
+			}
+			id := pick(ids, s.who)
+			k := lua.KeysOf(id, lua.PartitionOf(id, w.partitions))
+			key := pick([]string{k.State, k.State, k.Users, k.Keys}, int(s.n))
+			s.what = key
+			wait(w.ctx, s.lasts)
+			return wrap(w.rdb.Unlink(w.ctx, key).Err())
+		}},
+		{name: "flush redis", target: onRedis, weight: 3, lasts: span(1, 300), loses: always, strike: func(w *world, s *stroke) error {
+			w.without(s, "consumer")
+			return w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() })
+		}},
+	}
+}
+
+// unlessFsync: a crash of Redis may lose what is not on its disk.
+func unlessFsync(o *Options) bool { return !o.Durability.Fsync }
+
+// again does something to every primary, every 20 ms for as long as the fault lasts.
+func again(do func(ctx context.Context, rdb *redis.Client) error) func(w *world, s *stroke) error {
+	return func(w *world, s *stroke) error {
+		for till := time.Now().Add(s.lasts); ; wait(w.ctx, 20*time.Millisecond) {
+			if err := w.eachPrimary(do); err != nil || time.Now().After(till) || w.ctx.Err() != nil {
+				return err
+			}
+		}
+	}
+}
+
+// eachPrimary does something on every node that takes writes.
+func (w *world) eachPrimary(do func(ctx context.Context, rdb *redis.Client) error) error {
+	ctx, cancel := context.WithTimeout(w.ctx, healWithin)
+	defer cancel()
+	if cluster, ok := w.rdb.(*redis.ClusterClient); ok {
+		return wrap(cluster.ForEachMaster(ctx, do))
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: w.redis[0].Addr()}) // of its own, which no fault of w.rdb reaches
+	defer func() { _ = rdb.Close() }()
+	return wrap(do(ctx, rdb))
+}
+
+// without kills all processes of a kind, every second time, so that nobody saves what is about to be lost.
+func (w *world) without(s *stroke, kind string) {
+	if s.n%2 == 0 {
+		for _, p := range w.of(kind) {
+			p.kill(s.lasts + 500*time.Millisecond)
+		}
+		s.what = "while no " + kind + " works"
+	}
+	wait(w.ctx, s.lasts)
+}
+
+// snapshotFaults put Redis back to what it was before.
+func snapshotFaults() []*fault {
+	cannot := func(w *world) string {
+		if w.opt.Topology != Alone {
+			return "the nodes have no common moment to go back to"
+		}
+		return ""
+	}
+	return []*fault{{name: "put redis back", target: onRedis, weight: 5, lasts: span(50, 1500), loses: always, cannot: cannot,
+		strike: func(w *world, s *stroke) error {
+			then, err := w.copyAOF()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = os.RemoveAll(then) }()
+			w.without(s, "consumer")
+			s.what += fmt.Sprintf(" by %s", s.lasts.Round(time.Millisecond))
+			return w.putBack(then)
+		}}}
+}
+
+// aofFolder is where Redis keeps its append-only file.
+func (w *world) aofFolder() (string, error) {
+	rdb := redis.NewClient(&redis.Options{Addr: w.redis[0].Addr()})
+	defer func() { _ = rdb.Close() }()
+	dir, err := rdb.ConfigGet(w.ctx, "dir").Result()
+	return filepath.Join(dir["dir"], "appendonlydir"), wrap(err)
+}
+
+// copyAOF copies the append-only file as it is now. It only grows, so the copy is its beginning.
+func (w *world) copyAOF() (string, error) {
+	from, err := w.aofFolder()
+	if err != nil {
+		return "", err
+	}
+	to, err := os.MkdirTemp("", "dibs-torture-aof-")
+	if err != nil {
+		return "", wrap(err)
+	}
+	return to, wrap(os.CopyFS(to, os.DirFS(from)))
+}
+
+// putBack kills Redis and starts it with the copy.
+func (w *world) putBack(copied string) error {
+	folder, err := w.aofFolder()
+	if err != nil {
+		return err
+	}
+	if err := w.try(w.redis[0].Kill); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		return wrap(err)
+	}
+	if err := os.CopyFS(folder, os.DirFS(copied)); err != nil {
+		return wrap(err)
+	}
+	return w.try(func() { w.redis[0].StartRepaired() })
+}
+
+// clusterFaults befall a cluster.
+func clusterFaults() []*fault {
+	only := func(w *world) string {
+		if w.cluster == nil {
+			return "there is no cluster"
+		}
+		return ""
+	}
+	return []*fault{
+		{name: "kill primary", target: onRedis, weight: 6, lasts: span(100, 4000), cannot: only, loses: unlessReplicas,
+			strike: func(w *world, s *stroke) error {
+				return w.try(func() {
+					node, key := w.primary(s)
+					node.Kill()
+					w.cluster.AwaitPromotion(node, key)
+					wait(w.ctx, s.lasts)
+					node.StartRepaired()
+					w.awaitReplica(node)
+				})
+			}},
+		{name: "pause primary", target: onRedis, weight: 2, lasts: span(200, 6000), cannot: only, loses: unlessReplicas,
+			strike: func(w *world, s *stroke) error {
+				return w.try(func() {
+					node, _ := w.primary(s)
+					node.Pause()
+					wait(w.ctx, s.lasts)
+					node.Resume()
+					w.awaitReplica(node)
+				})
+			}},
+		{name: "planned failover", target: onRedis, weight: 4, lasts: span(100, 1000), cannot: only, strike: func(w *world, s *stroke) error {
+			return w.try(func() { w.plannedFailover(s) })
+		}},
+	}
+}
+
+// unlessReplicas: a replica that lags loses what it lacks when it is promoted.
+func unlessReplicas(o *Options) bool { return o.Durability.Replicas == 0 }

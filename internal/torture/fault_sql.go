@@ -1,0 +1,141 @@
+package torture
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+)
+
+// sqlFaults befall MariaDB or MySQL.
+func sqlFaults() []*fault {
+	return []*fault{
+		{name: "kill sql", target: onSQL, weight: 2, lasts: span(20, 1500), strike: func(w *world, s *stroke) error {
+			return w.try(func() {
+				w.sql.Kill()
+				wait(w.ctx, s.lasts)
+				w.sql.Start()
+			})
+		}},
+		{name: "restart sql", target: onSQL, weight: 1, lasts: span(20, 500), strike: func(w *world, s *stroke) error {
+			return w.try(func() {
+				w.sql.Stop()
+				wait(w.ctx, s.lasts)
+				w.sql.Start()
+			})
+		}},
+		{name: "pause sql", target: onSQL, weight: 2, lasts: span(200, 6000), strike: func(w *world, s *stroke) error {
+			return w.try(func() {
+				w.sql.Pause()
+				wait(w.ctx, s.lasts)
+				w.sql.Resume()
+			})
+		}},
+		{name: "sql is read-only", target: onSQL, weight: 3, lasts: span(100, 3000), strike: readOnly},
+		{name: "sql kills connections", target: onSQL, weight: 2, lasts: span(1, 500), strike: killConnections},
+		{name: "a stranger locks a campaign", target: onSQL, weight: 3, lasts: span(500, 5000), strike: lockRow},
+		{name: "a stranger makes deadlocks", target: onSQL, weight: 3, lasts: span(500, 3000), strike: deadlocks},
+	}
+}
+
+func readOnly(w *world, s *stroke) error {
+	variable := "super_read_only"
+	if w.maria {
+		variable = "read_only"
+	}
+	if _, err := w.db.ExecContext(w.ctx, "SET GLOBAL "+variable+" = 1"); err != nil {
+		return wrap(err)
+	}
+	wait(w.ctx, s.lasts)
+	for _, statement := range []string{"SET GLOBAL " + variable + " = 0", "SET GLOBAL read_only = 0"} { // the first sets both in MySQL
+		if _, err := w.db.ExecContext(w.ctx, statement); err != nil {
+			return wrap(err)
+		}
+	}
+	return nil
+}
+
+func killConnections(w *world, s *stroke) error {
+	for till := time.Now().Add(s.lasts); ; wait(w.ctx, 20*time.Millisecond) {
+		ids, err := w.strings("SELECT id FROM information_schema.processlist WHERE user = ?", user)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			_, _ = w.db.ExecContext(w.ctx, "KILL "+id) // it may have gone
+		}
+		if time.Now().After(till) || w.ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// inForce are the campaigns of the round, but for windows, sorted.
+func (w *world) inForce() ([]string, error) {
+	ids, err := w.strings("SELECT id FROM campaigns WHERE id NOT REGEXP '-w[0-9]+$' ORDER BY created_at DESC, id LIMIT 4")
+	slices.Sort(ids)
+	return ids, err
+}
+
+func lockRow(w *world, s *stroke) error {
+	ids, err := w.inForce()
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	s.what = pick(ids, s.who)
+	return w.stranger(func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "SELECT id FROM campaigns WHERE id = ? FOR UPDATE", s.what)
+		wait(w.ctx, s.lasts)
+		return err
+	})
+}
+
+// deadlocks takes rows of campaigns in the order opposite to Dibs', again and again.
+func deadlocks(w *world, s *stroke) error {
+	ids, err := w.inForce()
+	if err != nil {
+		return err
+	}
+	slices.Reverse(ids)
+	for till := time.Now().Add(s.lasts); time.Now().Before(till) && w.ctx.Err() == nil; {
+		_ = w.stranger(func(ctx context.Context, tx *sql.Tx) error { // it is the victim at times
+			for _, id := range ids {
+				if _, err := tx.ExecContext(ctx, "SELECT id FROM campaigns WHERE id = ? FOR UPDATE", id); err != nil {
+					return err
+				}
+				wait(w.ctx, 10*time.Millisecond)
+			}
+			return nil
+		})
+	}
+	return nil
+}
+
+// stranger runs a transaction that changes nothing.
+func (w *world) stranger(do func(ctx context.Context, tx *sql.Tx) error) error {
+	ctx, cancel := context.WithTimeout(w.ctx, healWithin)
+	defer cancel()
+	tx, err := w.db.BeginTx(ctx, nil)
+	if err != nil {
+		return wrap(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	return wrap(do(ctx, tx))
+}
+
+// strings are the first column of a query.
+func (w *world) strings(query string, args ...any) (all []string, err error) {
+	rows, err := w.db.QueryContext(w.ctx, query, args...)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var one string
+		if err := rows.Scan(&one); err != nil {
+			return nil, wrap(err)
+		}
+		all = append(all, one)
+	}
+	return all, wrap(rows.Err())
+}

@@ -1,0 +1,76 @@
+package torture
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+// gauge counts answers to claims, from reset to reset.
+type gauge struct {
+	mu      sync.Mutex
+	answers int
+	sure    int
+	refused map[string]int       // answers that were none, by code
+	last    map[string]time.Time // of each campaign: its last certain answer
+	longest time.Duration
+}
+
+// Cost is what a fault cost the clients.
+type Cost struct {
+	Answers int            `json:"answers"`           // to claims, from the fault's begin to the next one's
+	Certain int            `json:"certain"`           // of these, a claim or a refusal that tells what is so
+	Refused map[string]int `json:"refused,omitempty"` // the others, by code
+	GapMs   int64          `json:"longest_gap_ms"`    // the longest time in which a campaign got no certain answer
+}
+
+// reset begins to count for campaigns.
+func (g *gauge) reset(all []*campaign) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.answers, g.sure, g.longest, g.refused, g.last = 0, 0, 0, map[string]int{}, map[string]time.Time{}
+	for _, c := range all {
+		g.last[c.id] = time.Now()
+	}
+}
+
+// note counts an answer.
+func (g *gauge) note(campaign, code string, at time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	last, counted := g.last[campaign]
+	if !counted {
+		return
+	}
+	g.answers++
+	if !certain(code) {
+		g.refused[code]++
+		return
+	}
+	g.sure++
+	g.longest = max(g.longest, at.Sub(last))
+	g.last[campaign] = at
+}
+
+// cost is what was counted since reset.
+func (g *gauge) cost() Cost {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	longest := g.longest
+	for _, last := range g.last {
+		longest = max(longest, time.Since(last))
+	}
+	return Cost{Answers: g.answers, Certain: g.sure, Refused: maps.Clone(g.refused), GapMs: longest.Milliseconds()}
+}
+
+// quietSince are the campaigns without a certain answer since then.
+func (g *gauge) quietSince(then time.Time) (ids []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, last := range g.last {
+		if !last.After(then) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

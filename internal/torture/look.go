@@ -1,0 +1,48 @@
+package torture
+
+import (
+	"context"
+	"time"
+)
+
+// lookEvery is the pause between two looks at the books of all campaigns.
+const lookEvery = 50 * time.Millisecond
+
+// look is a reader of MySQL who looks again and again while faults go on: rows and counters of a campaign agree at every instant (I6).
+func (rd *round) look(ctx context.Context) {
+	for ctx.Err() == nil {
+		for _, c := range rd.campaigns {
+			rd.lookAt(ctx, c)
+		}
+		wait(ctx, lookEvery)
+	}
+}
+
+// lookAt reads counters and rows in one statement, so of one moment.
+func (rd *round) lookAt(ctx context.Context, c *campaign) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var total, remaining, claimed, synced, lost, units, rows int64
+	err := rd.w.db.QueryRowContext(ctx, `SELECT c.total, c.remaining, c.claimed, c.synced_seq, c.lost_claims,
+		COALESCE(SUM(IF(k.status IN ('claimed', 'redeemed'), k.quantity, 0)), 0), COUNT(k.id)
+		FROM campaigns c LEFT JOIN claims k ON k.campaign_id = c.id WHERE c.id = ? GROUP BY c.id`, c.id).
+		Scan(&total, &remaining, &claimed, &synced, &lost, &units, &rows)
+	if err != nil {
+		return // nobody is shown anything
+	}
+	rd.report.Looks++
+	if remaining != max(0, total-claimed) || claimed != units || synced != rows+lost {
+		rd.broken("I6: %s shows total %d, remaining %d, claimed %d, synced_seq %d, lost_claims %d beside %d rows of %d units",
+			c.id, total, remaining, claimed, synced, lost, rows, units)
+	}
+	if most := c.may(&c.totals, rd.open, time.Now()); units > maxOf(most) {
+		rd.broken("I1: %s has rows of %d units, its total was %v", c.id, units, most)
+	}
+}
+
+func maxOf(values []int64) (most int64) {
+	for _, v := range values {
+		most = max(most, v)
+	}
+	return most
+}

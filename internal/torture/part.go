@@ -1,0 +1,172 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+)
+
+// part is a process of Dibs that is started again whenever it ends, as an orchestrator does.
+type part struct {
+	kind, name string
+	binary     string
+	env        []string
+	url, probe string
+	log        string // file with the output of all its lives
+
+	toRedis, toSQL, front *toxiproxy.Proxy // the wires to it; nil: there is none to act on
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the life is over
+	down   time.Time     // not started again before
+	deaths []string      // crashes of its own
+	leave  chan struct{}
+	left   chan struct{}
+}
+
+// startAgain is how long a process that ended by itself is waited with.
+const startAgain = 100 * time.Millisecond
+
+// keep starts the process and starts it again whenever it ends, until end.
+func (p *part) keep() error {
+	p.leave, p.left = make(chan struct{}), make(chan struct{})
+	if err := p.start(); err != nil {
+		return err
+	}
+	go func() {
+		defer close(p.left)
+		for {
+			p.mu.Lock()
+			exited, wait := p.exited, time.Until(p.down)
+			p.mu.Unlock()
+			select {
+			case <-p.leave:
+				return
+			case <-exited:
+			}
+			p.note()
+			select {
+			case <-p.leave:
+				return
+			case <-time.After(max(startAgain, wait, time.Until(p.downTill()))):
+			}
+			_ = p.start() // what keeps it from starting shows as a process that never answers
+		}
+	}()
+	return nil
+}
+
+func (p *part) downTill() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.down
+}
+
+// note remembers a life that ended in a crash of its own.
+func (p *part) note() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if tail := p.tail(); strings.Contains(tail, "panic: ") || strings.Contains(tail, "fatal error: ") || strings.Contains(tail, "DATA RACE") {
+		p.deaths = append(p.deaths, fmt.Sprintf("%s crashed (%s): %s", p.name, p.cmd.ProcessState, tail))
+	}
+}
+
+func (p *part) start() error {
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("torture: %w", err)
+	}
+	defer func() { _ = out.Close() }()    // the process has its own
+	cmd := exec.Command(p.binary, p.kind) //nolint:gosec,noctx // a dibs; end ends it
+	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, out, out
+	tie(cmd)
+	exited, started := make(chan struct{}), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // what a child is tied to, on Linux, is this thread
+		defer runtime.UnlockOSThread()
+		defer close(exited)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in ProcessState
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("torture: start %s: %w", p.name, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cmd, p.exited = cmd, exited
+	return nil
+}
+
+// kill ends the process as a crash would; it is started again after that long.
+func (p *part) kill(dead time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = time.Now().Add(dead)
+	_ = p.cmd.Process.Kill() // it may have ended
+}
+
+// signal is for SIGSTOP, SIGCONT and SIGTERM.
+func (p *part) signal(sig syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.cmd.Process.Signal(sig) // it may have ended
+}
+
+// end ends the process for good.
+func (p *part) end() {
+	close(p.leave)
+	<-p.left
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+}
+
+// answers tells whether the process is up.
+func (p *part) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+p.probe, http.NoBody)
+	if err != nil {
+		return false
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = res.Body.Close()
+	return res.StatusCode == http.StatusOK
+}
+
+// awaitUp returns when the process answers.
+func (p *part) awaitUp(ctx context.Context, within time.Duration) error {
+	for deadline := time.Now().Add(within); !p.answers(ctx); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return fmt.Errorf("%w: %s does not answer within %s:\n%s", errBroken, p.name, within, p.tail())
+		}
+	}
+	return nil
+}
+
+const tailMax = 4000
+
+func (p *part) tail() string {
+	text, _ := os.ReadFile(p.log)
+	if len(text) > tailMax {
+		text = text[len(text)-tailMax:]
+	}
+	return strings.TrimSpace(string(text))
+}

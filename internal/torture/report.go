@@ -1,0 +1,98 @@
+package torture
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report is what a run did, what it cost, and what did not hold.
+type Report struct {
+	Seed       uint64   `json:"seed"`
+	Topology   string   `json:"topology"`
+	Durability string   `json:"durability"`
+	TookMs     int64    `json:"took_ms"`
+	Rounds     int      `json:"rounds"`
+	Lossy      int      `json:"lossy_rounds"`
+	Claims     int64    `json:"claims"`        // rows
+	Told       int64    `json:"claims_told"`   // claims that a client was told of
+	Lost       int64    `json:"claims_lost"`   // of these, without a row, by a fault that may lose them
+	GivenUp    int64    `json:"places_lost"`   // places in the order of claims that a repair gave up
+	Ghosts     int64    `json:"ghost_credits"` // credits of packets whose claim was lost so
+	Windows    int      `json:"windows"`       // short histories that were checked to be linearizable
+	Undecided  int      `json:"windows_undecided"`
+	Looks      int64    `json:"looks"` // at the books while faults went on
+	Faults     []Struck `json:"faults"`
+	Skipped    []string `json:"skipped"` // what this machine or topology can't do, and why
+	Broken     []string `json:"broken"`  // promises that did not hold
+}
+
+// Struck is one fault that happened.
+type Struck struct {
+	AtMs   int64  `json:"at_ms"` // since the run's begin
+	Round  int    `json:"round"`
+	Name   string `json:"name"`
+	What   string `json:"what"`
+	Beside string `json:"beside,omitempty"` // what happened at the same time
+	TookMs int64  `json:"took_ms"`
+	Cost
+}
+
+func (s *Struck) String() string {
+	what := s.Name
+	if s.What != "" {
+		what += ": " + s.What
+	}
+	if s.Beside != "" {
+		what += " + " + s.Beside
+	}
+	var refused []string
+	for _, code := range slices.Sorted(maps.Keys(s.Refused)) {
+		refused = append(refused, fmt.Sprintf("%d %s", s.Refused[code], code))
+	}
+	if len(refused) == 0 {
+		refused = []string{"none"}
+	}
+	return fmt.Sprintf("%7.1fs  round %-3d %-58s %6.2fs  %4d answers, uncertain: %s, longest gap %s", float64(s.AtMs)/1000, s.Round, what,
+		float64(s.TookMs)/1000, s.Answers, strings.Join(refused, ", "), gap(s.GapMs))
+}
+
+func gap(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+
+// Kind sums up the faults of a name that happened by themselves.
+type Kind struct {
+	Name    string
+	Times   int
+	Answers int
+	Certain int
+	Median  int64 // of the longest gaps, milliseconds
+	Longest int64 // of the gaps, milliseconds
+}
+
+// Kinds sums up the faults by name. What happened beside another fault is left out: its cost is that of both.
+func (r *Report) Kinds() (all []Kind) {
+	gaps := map[string][]int64{}
+	kinds := map[string]*Kind{}
+	for i := range r.Faults {
+		s := &r.Faults[i]
+		if s.Beside != "" {
+			continue
+		}
+		k := kinds[s.Name]
+		if k == nil {
+			k = &Kind{Name: s.Name}
+			kinds[s.Name] = k
+		}
+		k.Times, k.Answers, k.Certain = k.Times+1, k.Answers+s.Answers, k.Certain+s.Certain
+		gaps[s.Name] = append(gaps[s.Name], s.GapMs)
+	}
+	for _, name := range slices.Sorted(maps.Keys(kinds)) {
+		k, of := kinds[name], gaps[name]
+		slices.Sort(of)
+		k.Median, k.Longest = of[len(of)/2], of[len(of)-1]
+		all = append(all, *k)
+	}
+	return all
+}

@@ -1,0 +1,235 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	strokesARound = 10
+	lossyOneIn    = 3 // rounds
+	togetherOneIn = 5 // faults, on average
+	brokenMax     = 20
+)
+
+// round is a few faults that befall campaigns of its own, and the check behind them.
+type round struct {
+	w         *world
+	n         int
+	begun     time.Time // the run
+	report    *Report
+	chosen    []*fault
+	gauge     *gauge
+	campaigns []*campaign // that clients claim from all the time
+	windows   []*campaign // that saw a few claims each
+	lossy     bool
+	losses    []loss
+	open      time.Time // when its clients began
+
+	mu sync.Mutex // guards losses and the report's Broken
+}
+
+// loss is a stretch of time in which answered claims may have been lost.
+type loss struct {
+	from, till time.Time
+	by         string
+}
+
+// Claims may be lost from before a fault, when they were not in MySQL yet, until Dibs has seen that Redis lost something.
+const (
+	lossBefore = 20 * time.Second
+	lossAfter  = 2 * time.Second
+)
+
+// rand is chance for one purpose; the same for each run of this round.
+func (rd *round) rand(stream uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(rd.w.opt.Seed, uint64(rd.n)<<16|stream)) //nolint:gosec // chance that can be repeated, no secret
+}
+
+// broken notes a promise that did not hold.
+func (rd *round) broken(format string, args ...any) {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	line := fmt.Sprintf("round %d: ", rd.n) + fmt.Sprintf(format, args...)
+	if len(rd.report.Broken) < brokenMax {
+		rd.report.Broken = append(rd.report.Broken, line)
+		rd.w.opt.Progress("BROKEN " + line)
+	}
+}
+
+func (rd *round) isBroken() bool {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	return len(rd.report.Broken) > 0
+}
+
+// The streams of chance of a round.
+const (
+	chanceOfPlan = iota
+	chanceOfOperator
+	chanceOfLast    = 10
+	chanceOfClients = 100
+	chanceOfWindows = 1000
+)
+
+// run lets the round happen and checks what it left.
+func (rd *round) run(ctx context.Context) (err error) {
+	plan := rd.rand(chanceOfPlan)
+	rd.lossy = !rd.w.opt.Lossless && (rd.w.opt.Seed+uint64(rd.n))%lossyOneIn == 0 && //nolint:gosec // rounds are few
+		slices.ContainsFunc(rd.chosen, func(f *fault) bool { return f.lossy(rd.w.opt) })
+	o := &operator{caller: newCaller(), w: rd.w, r: rd.rand(chanceOfOperator)}
+	defer o.close()
+	if rd.campaigns, err = o.open(ctx, fmt.Sprintf("s%d-r%d", rd.w.opt.Seed, rd.n)); err != nil {
+		return err
+	}
+	rd.open = time.Now()
+	rd.report.Rounds++
+	if rd.lossy {
+		rd.report.Lossy++
+	}
+	took := ""
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"suffered", func() error { return rd.suffer(ctx, o, plan) }},
+		{"healed", func() error { return rd.heal(ctx) }},
+		{"sold out", func() error { return rd.settle(ctx) }},
+		{"drained", func() error { return rd.drain(ctx, o) }},
+		{"checked", func() error { return rd.check(ctx) }},
+	} {
+		begun := time.Now()
+		if err := step.do(); err != nil || rd.isBroken() {
+			return err
+		}
+		took += fmt.Sprintf(", %s in %.1fs", step.name, time.Since(begun).Seconds())
+	}
+	rd.w.opt.Progress(fmt.Sprintf("round %d of %d campaigns%s", rd.n, len(rd.all()), took))
+	return nil
+}
+
+// suffer has the faults happen while clients, the operator and a reader go on.
+func (rd *round) suffer(ctx context.Context, o *operator, plan *rand.Rand) (err error) {
+	busy, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for n := range clients {
+		c := rd.newClient(fmt.Sprintf("client-%d", n), chanceOfClients+uint64(n)) //nolint:gosec // small
+		wg.Go(func() { c.run(busy) })
+	}
+	var operating error
+	wg.Go(func() { operating = o.run(busy, rd.campaigns) })
+	wg.Go(func() { rd.look(busy) })
+	rd.gauge.reset(rd.campaigns)
+	for i := 0; i < strokesARound && err == nil && ctx.Err() == nil && !rd.enough() && !rd.isBroken(); i++ {
+		err = rd.strike(ctx, o, plan, i)
+	}
+	if err == nil && !rd.isBroken() {
+		rd.awaitAnswers(ctx)
+	}
+	stop()
+	wg.Wait()
+	return errors.Join(err, operating)
+}
+
+// backWithin is how long a campaign may go without a certain answer once all faults are over and no claim was lost, while the crowd goes on.
+const backWithin = 15 * time.Second
+
+// awaitAnswers waits until each campaign is answered again. One that Redis lost is loaded again while claims are released and expire.
+func (rd *round) awaitAnswers(ctx context.Context) {
+	if len(rd.losses) > 0 {
+		return // a repair may have to decide
+	}
+	over := time.Now()
+	for {
+		quiet := rd.gauge.quietSince(over)
+		if len(quiet) == 0 || ctx.Err() != nil {
+			return
+		}
+		if time.Since(over) > backWithin {
+			rd.broken("no certain answer within %s after the last fault, while claims and releases go on: %v", backWithin, quiet)
+			return
+		}
+		wait(ctx, 20*time.Millisecond)
+	}
+}
+
+func (rd *round) enough() bool {
+	return rd.w.opt.Faults > 0 && len(rd.report.Faults) >= rd.w.opt.Faults
+}
+
+// strike draws the next fault, at times two, has them happen, and tells what it cost.
+func (rd *round) strike(ctx context.Context, o *operator, plan *rand.Rand, i int) error {
+	may := func(f *fault) bool { return rd.lossy || !f.lossy(rd.w.opt) }
+	if rd.lossy && plan.IntN(2) == 0 { // these are few among many
+		may = func(f *fault) bool { return f.lossy(rd.w.opt) }
+	}
+	s := draw(plan, rd.chosen, may)
+	if s == nil {
+		return fmt.Errorf("%w: every fault that is left may lose claims", ErrOptions)
+	}
+	var beside *stroke
+	if plan.IntN(togetherOneIn) == 0 {
+		beside = draw(plan, rd.chosen, func(f *fault) bool { return may(f) && f.target != s.target })
+	}
+	breathe := ms(between(plan, 100, 900))
+	var window *campaign
+	if plan.IntN(2) == 0 && !rd.lossy {
+		window = rd.openWindow(ctx, o, i)
+	}
+	rd.gauge.reset(rd.campaigns)
+	begun := time.Now()
+	var err, err2 error
+	var wg sync.WaitGroup
+	wg.Go(func() { err = rd.happen(s) })
+	if beside != nil {
+		wg.Go(func() { err2 = rd.happen(beside) })
+	}
+	wg.Go(func() { rd.claimInWindow(ctx, window, i, s.lasts) })
+	wg.Wait()
+	took := time.Since(begun)
+	wait(ctx, breathe)
+	if s.lossy(rd.w.opt) || beside != nil && beside.lossy(rd.w.opt) {
+		wait(ctx, lossAfter)
+		err = errors.Join(err, rd.heal(ctx))
+		wait(ctx, breathe)
+	}
+	struck := Struck{
+		AtMs: begun.Sub(rd.begun).Milliseconds(), Round: rd.n, Name: s.name, What: s.what, TookMs: took.Milliseconds(), Cost: rd.gauge.cost(),
+	}
+	if beside != nil {
+		struck.Beside = beside.String()
+	}
+	rd.report.Faults = append(rd.report.Faults, struck)
+	rd.w.opt.Progress(struck.String())
+	return errors.Join(err, err2)
+}
+
+// happen has one fault happen, and remembers since when and until when it may have lost claims.
+func (rd *round) happen(s *stroke) error {
+	from := time.Now().Add(-lossBefore)
+	err := s.strike(rd.w, s)
+	if s.lossy(rd.w.opt) {
+		rd.mu.Lock()
+		defer rd.mu.Unlock()
+		rd.losses = append(rd.losses, loss{from, time.Now().Add(lossAfter), s.String()})
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s, err)
+	}
+	return nil
+}
+
+// excused tells whether a claim that was answered then may be lost.
+func (rd *round) excused(answered time.Time) bool {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	return slices.ContainsFunc(rd.losses, func(l loss) bool { return !answered.Before(l.from) && !answered.After(l.till) })
+}
+
+// all are the campaigns of the round.
+func (rd *round) all() []*campaign { return slices.Concat(rd.campaigns, rd.windows) }

@@ -1,0 +1,214 @@
+package torture
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"dibs/models"
+)
+
+// cacheFor is how long an API process may go on saying that a campaign is sold out: 50 ms, for a call that took its time.
+const cacheFor = 150 * time.Millisecond
+
+// heal waits until every process answers, and has the books repaired where a fault may have lost claims.
+func (rd *round) heal(ctx context.Context) error {
+	for _, p := range rd.w.parts {
+		if err := p.awaitUp(ctx, healWithin); err != nil {
+			return err
+		}
+	}
+	rd.mu.Lock()
+	lost := len(rd.losses) > 0
+	rd.mu.Unlock()
+	if !lost {
+		return nil
+	}
+	return rd.repair(ctx)
+}
+
+// repair does what an operator does after Redis lost something, until the books agree.
+func (rd *round) repair(ctx context.Context) error {
+	flags := []string{"reconcile", "--repair"}
+	help, _ := rd.w.dibs("reconcile", "--help")
+	if strings.Contains(help, "--give-up-claims") {
+		flags = append(flags, "--give-up-claims")
+	}
+	for deadline := time.Now().Add(healWithin); ; wait(ctx, 200*time.Millisecond) {
+		out, err := rd.w.dibs(flags...)
+		if err == nil {
+			return nil
+		}
+		if strings.Contains(out, "is parked") && !strings.Contains(strings.Join(flags, " "), "--discard-parked") {
+			flags = append(flags, "--discard-parked") // of two claims with one place one has to be given up
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return fmt.Errorf("%w: dibs %s does not repair the books within %s: %w: %s", errBroken, strings.Join(flags, " "), healWithin, err, out)
+		}
+	}
+}
+
+// settle sells what is left and ends what is to end.
+func (rd *round) settle(ctx context.Context) error {
+	all := rd.all()
+	failed := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, c := range all {
+		wg.Go(func() { failed[i] = rd.settleOne(ctx, c, chanceOfLast+uint64(i)) }) //nolint:gosec // small
+	}
+	wg.Wait()
+	return errors.Join(failed...)
+}
+
+func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) error {
+	o := &operator{caller: newCaller(), w: rd.w, r: rd.rand(chance)}
+	defer o.close()
+	if err := o.reopen(ctx, c); err != nil {
+		return err
+	}
+	switch {
+	case c.packets && rd.n%2 == 0: // what is left goes back
+		c.closed = true
+		return o.insist(ctx, http.MethodPost, "/v1/campaigns/"+c.id+"/close", "", map[string]any{})
+	case strings.HasSuffix(c.id, endless):
+		return nil
+	}
+	last := rd.newClient("last", chance)
+	defer last.close()
+	return last.sellOut(ctx, o, c)
+}
+
+// sellOut gives the last units to new users: with demand enough exactly total go.
+func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
+	quantity := int64(16)
+	if of.perUser > 0 {
+		quantity = min(quantity, of.perUser)
+	}
+	deadline := time.Now().Add(healWithin)
+	for refused := 0; refused < 2; {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: %s is not sold out within %s", errBroken, of.id, healWithin)
+		}
+		if refused == 0 && quantity == 1 || refused == 1 {
+			if n, err := c.w.undecided(of); err != nil || n > 0 { // units may come back yet
+				refused = 0
+				wait(ctx, 50*time.Millisecond)
+			} else if refused == 1 {
+				wait(ctx, cacheFor) // an API process may have heard before the last unit came back
+			}
+		}
+		one, err := c.buy(ctx, of, quantity, deadline)
+		switch {
+		case err != nil:
+			return err
+		case one.last().claim != nil:
+		case one.last().code == "paused": // a request of before that nobody heard of was done late
+			if err := o.reopen(ctx, of); err != nil {
+				return err
+			}
+		case one.last().code == "not_released":
+			wait(ctx, 50*time.Millisecond)
+		case quantity > 1:
+			quantity = 1
+		default:
+			refused++
+		}
+	}
+	return nil
+}
+
+// undecided is how many claims and decisions of a campaign may bring units back.
+func (w *world) undecided(of *campaign) (n int64, err error) {
+	query := "SELECT COUNT(*) FROM outbox WHERE campaign_id = ? AND applied_at IS NULL"
+	if of.hold > 0 {
+		query = "SELECT (" + query + ") + (SELECT COUNT(*) FROM claims WHERE campaign_id = '" + of.id + "' AND status = 'claimed')"
+	}
+	return n, w.db.QueryRowContext(w.ctx, query, of.id).Scan(&n)
+}
+
+// buy claims until the outcome is certain. What would expire is redeemed.
+func (c *client) buy(ctx context.Context, of *campaign, quantity int64, deadline time.Time) (*wish, error) {
+	one := c.fresh(of)
+	one.quantity, one.user, one.key = quantity, fmt.Sprintf("last-%d", c.made), fmt.Sprintf("%s last %d", of.id, c.made)
+	for c.try(one); !certain(one.last().code); c.try(one) {
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return nil, fmt.Errorf("%w: %s takes no claims within %s: %s", errBroken, of.id, healWithin, one.last().code)
+		}
+		wait(ctx, 20*time.Millisecond)
+	}
+	for one.last().claim != nil && of.hold > 0 {
+		if e := c.end(one, c.base(), one.last().claim.ID, models.ClaimRedeemed); e.code == "" || e.code == "already_released" { // it may have expired by now
+			break
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return nil, fmt.Errorf("%w: claim %s can't be redeemed: %+v", errBroken, one.last().claim.ID, one.ends)
+		}
+		wait(ctx, 20*time.Millisecond)
+	}
+	return one, nil
+}
+
+// drain waits until MySQL and the finance service have everything.
+func (rd *round) drain(ctx context.Context, o *operator) error {
+	for deadline := time.Now().Add(healWithin); ; wait(ctx, 50*time.Millisecond) {
+		err := rd.drained(ctx, o)
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return fmt.Errorf("%w: not drained within %s: %w", errBroken, healWithin, err)
+		}
+	}
+}
+
+// errUndrained says what is on its way.
+var errUndrained = errors.New("torture: on its way")
+
+func (rd *round) drained(ctx context.Context, o *operator) error {
+	for _, c := range rd.all() {
+		var untold, uncredited, unclosed int64
+		err := rd.w.db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM outbox WHERE campaign_id = ? AND applied_at IS NULL),
+			(SELECT COUNT(*) FROM claims c LEFT JOIN account_entries e ON e.claim_id = c.id
+			 WHERE c.campaign_id = ? AND c.amount IS NOT NULL AND e.claim_id IS NULL),
+			(SELECT COUNT(*) FROM campaigns WHERE id = ? AND status = 'closed' AND closed_told_at IS NULL)`, c.id, c.id, c.id).
+			Scan(&untold, &uncredited, &unclosed)
+		if err != nil {
+			return wrap(err)
+		}
+		if untold+uncredited+unclosed > 0 {
+			return fmt.Errorf("%w: %s: %d decisions for Redis, %d credits, closed but not told: %d", errUndrained, c.id, untold, uncredited, unclosed)
+		}
+		stock, err := o.stock(ctx, c)
+		if err != nil {
+			return err
+		}
+		if stock.Backlog > 0 && stock.Backlog > stock.Parked {
+			return fmt.Errorf("%w: %s: %+v", errUndrained, c.id, stock)
+		}
+	}
+	return nil
+}
+
+// stock is what the API says of a campaign.
+func (o *operator) stock(ctx context.Context, c *campaign) (stock models.Stock, err error) {
+	r := o.send(ctx, http.MethodGet, o.base()+"/v1/campaigns/"+c.id+"/stock", "", nil)
+	if r.code != "" {
+		return stock, fmt.Errorf("%w: stock of %s: %s", errUndrained, c.id, r.code)
+	}
+	return stock, wrap(json.Unmarshal(r.body, &stock))
+}
+
+// reconciled has `dibs reconcile` compare the round's campaigns: exit code 0.
+func (rd *round) reconciled() {
+	for _, c := range rd.all() {
+		out, err := rd.w.dibs("reconcile", "--campaign", c.id)
+		if err != nil {
+			rd.broken("dibs reconcile --campaign %s: %v: %s", c.id, err, out)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package torture
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+)
+
+// A whole Dibs under a few faults keeps every promise. The long form has hundreds of faults, alone and on a cluster, in both modes.
+func TestDibsKeepsItsPromisesUnderFaults(t *testing.T) {
+	t.Parallel()
+	binary := build(t)
+	if !testenv.Soak() {
+		report := torture(t, Options{Binary: binary, Seed: 2, Faults: 5, Only: []string{
+			"kill api", "kill consumer", "kill redis", "cut a wire", "spoil a wire", "flush scripts", "redis is full", "sql kills connections", "delete a key",
+		}, Durability: lua.Durability{Fsync: true}})
+		require.Empty(t, report.Broken)
+		require.Positive(t, report.Claims)
+		return
+	}
+	for _, o := range []Options{
+		{Topology: Alone}, {Topology: Alone, Durability: lua.Durability{Fsync: true}},
+		{Topology: Cluster}, {Topology: Cluster, Durability: lua.Durability{Replicas: 1}},
+	} {
+		t.Run(o.Topology+" "+o.Durability.String(), func(t *testing.T) {
+			o.Binary, o.Seed, o.Faults = binary, 7, 100
+			require.Empty(t, torture(t, o).Broken)
+		})
+	}
+}
+
+func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
+	t.Parallel()
+	good := Options{Binary: "dibs", Faults: 1, Topology: Alone}
+	require.NoError(t, good.check())
+	for name, bad := range map[string]func(o *Options){
+		"no binary":     func(o *Options) { o.Binary = "" },
+		"no end":        func(o *Options) { o.Faults = 0 },
+		"no topology":   func(o *Options) { o.Topology = "ring" },
+		"no replica":    func(o *Options) { o.Durability.Replicas = 1 },
+		"a round below": func(o *Options) { o.Round = -1 },
+	} {
+		o := good
+		bad(&o)
+		require.ErrorIs(t, o.check(), ErrOptions, name)
+	}
+	_, _, err := (&world{opt: &Options{Only: []string{"rain"}}}).choose()
+	require.ErrorIs(t, err, ErrOptions)
+	require.ErrorContains(t, err, "rain")
+}

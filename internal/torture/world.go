@@ -1,0 +1,247 @@
+package torture
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+)
+
+// Topologies of Redis.
+const (
+	Alone    = "alone"
+	Sentinel = "sentinel"
+	Cluster  = "cluster"
+)
+
+// clusterNodeTimeout is how long a node of the cluster is silent before it is taken for dead.
+const clusterNodeTimeout = 1500 * time.Millisecond
+
+// awayGroup is a consumer group that reads only at the end of a round: what it finds then was kept for it meanwhile.
+const awayGroup = "audit"
+
+// world is a whole Dibs: servers, wires and processes.
+type world struct {
+	*host
+
+	opt        *Options
+	partitions int
+	redis      []*testenv.RedisServer // all there are
+	cluster    *testenv.ReplicatedCluster
+	redisURL   string
+	sql        *testenv.MySQLServer
+	maria      bool
+	rdb        redis.UniversalClient // straight to Redis
+	db         *sql.DB               // straight to MySQL, as root
+	parts      []*part
+	apis       []*part
+}
+
+// newWorld starts everything and returns when it answers.
+func newWorld(ctx context.Context, opt *Options) (*world, error) {
+	w := &world{host: &host{ctx: ctx}, opt: opt, partitions: 2}
+	err := w.try(w.startServers)
+	if err == nil {
+		err = w.prepare()
+	}
+	if err == nil {
+		err = w.try(w.startParts)
+	}
+	for _, p := range w.parts {
+		if err == nil {
+			err = p.awaitUp(ctx, time.Minute)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	return w, nil
+}
+
+func (w *world) startServers() {
+	conf := []string{"appendonly yes", "auto-aof-rewrite-percentage 0"} // a copy of the file is a snapshot as long as nobody rewrites it
+	if w.opt.Durability.Fsync {
+		conf = append(conf, "appendfsync always", "no-appendfsync-on-rewrite no", "aof-load-truncated no")
+	}
+	if w.opt.Topology == Cluster {
+		w.partitions = 6
+		w.cluster = testenv.RedisReplicatedCluster(w.host, 3, clusterNodeTimeout, conf...)
+		w.redis, w.redisURL = w.cluster.Nodes(), w.cluster.URL()
+	} else {
+		server := testenv.Redis(w.host, conf...)
+		w.redis, w.redisURL = []*testenv.RedisServer{server}, server.URL()
+	}
+	w.sql = testenv.SQLServer(w.host)
+}
+
+// user is whom Dibs is in MySQL. It may write only while the server is not read-only, which root always may.
+const user = "dibs"
+
+// prepare makes clients, database and schema.
+func (w *world) prepare() (err error) {
+	if w.rdb, err = lua.Connect(w.redisURL); err != nil {
+		return err
+	}
+	w.Cleanup(func() { _ = w.rdb.Close() })
+	var dsn string
+	if err := w.try(func() { dsn = w.sql.DSN("dibs") }); err != nil {
+		return err
+	}
+	if w.db, err = sql.Open("mysql", dsn); err != nil {
+		return fmt.Errorf("torture: %w", err)
+	}
+	w.Cleanup(func() { _ = w.db.Close() })
+	var version string
+	if err := w.db.QueryRowContext(w.ctx, "SELECT VERSION()").Scan(&version); err != nil {
+		return fmt.Errorf("torture: %w", err)
+	}
+	w.maria = strings.Contains(version, "MariaDB")
+	for _, statement := range []string{"CREATE USER " + user + "@'%'", "GRANT ALL ON dibs.* TO " + user + "@'%'"} {
+		if _, err := w.db.ExecContext(w.ctx, statement); err != nil {
+			return fmt.Errorf("torture: %s: %w", statement, err)
+		}
+	}
+	if out, err := w.dibs("migrate"); err != nil {
+		return fmt.Errorf("torture: dibs migrate: %w: %s", err, out)
+	}
+	for p := range w.partitions {
+		if err := w.rdb.XGroupCreateMkStream(w.ctx, lua.StreamKey(p), awayGroup, "0").Err(); err != nil {
+			return fmt.Errorf("torture: %w", err)
+		}
+	}
+	return nil
+}
+
+// dsnAt is Dibs' DSN of the database behind an address; "" is the server's own.
+func (w *world) dsnAt(addr string) string {
+	c := mysql.NewConfig()
+	c.User, c.Net, c.Addr, c.DBName = user, "tcp", w.sql.Addr(), "dibs"
+	c.ParseTime, c.InterpolateParams, c.Loc = true, true, time.UTC
+	if addr != "" {
+		c.Addr = addr
+	}
+	return c.FormatDSN()
+}
+
+// roles are the processes of a world, by command.
+var roles = []struct {
+	kind string
+	n    int
+}{{"consumer", 2}, {"syncer", 2}, {"finance", 1}, {"api", 2}}
+
+func (w *world) startParts() {
+	folder := w.TempDir()
+	for _, role := range roles {
+		for i := range role.n {
+			p := w.newPart(role.kind, fmt.Sprintf("%s-%d", role.kind, i+1), folder)
+			w.parts = append(w.parts, p)
+			if p.kind == "api" {
+				w.apis = append(w.apis, p)
+			}
+		}
+	}
+	for _, p := range w.parts {
+		if err := p.keep(); err != nil {
+			w.Fatalf("%v", err)
+		}
+		w.Cleanup(p.end)
+	}
+}
+
+// newPart makes a process with wires of its own to Redis and to MySQL, and before an API.
+func (w *world) newPart(kind, name, folder string) *part {
+	p := &part{kind: kind, name: name, binary: w.opt.Binary, log: filepath.Join(folder, name+".log"), probe: "/healthz"}
+	settings := maps.Clone(w.settings())
+	p.toSQL = testenv.Proxy(w.host, w.sql.Addr())
+	settings["DIBS_MYSQL_DSN"] = w.dsnAt(p.toSQL.Listen)
+	if w.cluster == nil { // nodes of a cluster tell clients their own addresses
+		p.toRedis = testenv.Proxy(w.host, w.redis[0].Addr())
+		settings["DIBS_REDIS_URL"] = "redis://" + p.toRedis.Listen
+	}
+	addr := testenv.Addr(w.host)
+	p.url = "http://" + addr
+	settings["DIBS_NAME"] = name
+	if kind == "api" {
+		settings["DIBS_HTTP_ADDR"], p.probe = addr, "/readyz"
+		p.front = testenv.Proxy(w.host, addr)
+	} else {
+		settings["DIBS_METRICS_ADDR"] = addr
+	}
+	p.env = environ(settings)
+	return p
+}
+
+// settings are those that all processes share.
+func (w *world) settings() map[string]string {
+	all := map[string]string{
+		"DIBS_PARTITIONS": fmt.Sprint(w.partitions), "DIBS_REDIS_URL": w.redisURL, "DIBS_MYSQL_DSN": w.dsnAt(""),
+		"DIBS_GROUPS": "syncer,finance," + awayGroup, "DIBS_SHUTDOWN_TIMEOUT": "5s", "DIBS_FLUSH_SIZE": "100", "DIBS_FLUSH_INTERVAL": "20ms",
+		"DIBS_DURABILITY": w.opt.Durability.String(),
+	}
+	if w.opt.Seed%2 == 1 { // campaigns leave Redis whenever nobody claims for a moment
+		all["DIBS_IDLE_EVICT"] = "500ms"
+	}
+	return all
+}
+
+// environ is this process' environment without settings of Dibs, and with these.
+func environ(settings map[string]string) []string {
+	all := slices.DeleteFunc(os.Environ(), func(line string) bool { return strings.HasPrefix(line, "DIBS_") })
+	for name, value := range settings {
+		all = append(all, name+"="+value)
+	}
+	return all
+}
+
+// dibsMax bounds a command that ends by itself.
+const dibsMax = 2 * time.Minute
+
+// dibs runs a command of Dibs to its end, straight to the servers.
+func (w *world) dibs(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(w.ctx, dibsMax)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, w.opt.Binary, args...) //nolint:gosec // a dibs
+	settings := w.settings()
+	delete(settings, "DIBS_DURABILITY")
+	cmd.Env = environ(settings)
+	out, err := cmd.CombinedOutput()
+	return string(out), err //nolint:wrapcheck // the caller looks at the exit code
+}
+
+// of lists the processes of a kind.
+func (w *world) of(kind string) []*part {
+	return slices.DeleteFunc(slices.Clone(w.parts), func(p *part) bool { return p.kind != kind })
+}
+
+// wire is a connection between two that can be cut or slowed.
+type wire struct {
+	name  string
+	proxy *toxiproxy.Proxy
+}
+
+func (w *world) wires() (all []wire) {
+	for _, p := range w.parts {
+		all = append(all, wire{p.name + "–sql", p.toSQL})
+		if p.toRedis != nil {
+			all = append(all, wire{p.name + "–redis", p.toRedis})
+		}
+		if p.front != nil {
+			all = append(all, wire{"clients–" + p.name, p.front})
+		}
+	}
+	return all
+}
