@@ -20,7 +20,7 @@ var settings = []setting{
 	{key: "metrics-addr", meaning: "listen address for /metrics and /healthz of consumer, syncer and finance; empty: none",
 		set: text(func(c *Config) *string { return &c.MetricsAddr })},
 	{key: "redis-url", secret: true, ifEmpty: "embedded", meaning: "" +
-		"redis:// or rediss:// URL, several comma-separated hosts are a cluster; empty: embedded",
+		"redis:// or rediss:// URL, several comma-separated hosts are a cluster; redis+sentinel://user:pw@host:port,host:port/master-name/db for Sentinel; empty: embedded",
 		set: text(func(c *Config) *string { return &c.RedisURL })},
 	{key: "mysql-dsn", secret: true, ifEmpty: "embedded", meaning: "go-sql-driver DSN; empty: embedded SQLite",
 		set: text(func(c *Config) *string { return &c.MySQLDSN })},

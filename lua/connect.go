@@ -24,10 +24,13 @@ const (
 	poolSize = 64 + PartitionsMax
 )
 
-// Connect makes a client for a redis:// or rediss:// URL. Several hosts, comma-separated, are a cluster. The query may hold options of
-// go-redis, see usedOptions; any other option is refused. The client never sends a command twice by itself, as go-redis does by
+// Connect makes a client for a redis:// or rediss:// URL, or for a redis+sentinel:// URL, see connectSentinel. Several hosts,
+// comma-separated, are a cluster. The query may hold options of go-redis, see usedOptions; any other option is refused. The client never sends a command twice by itself, as go-redis does by
 // default: Dibs must know a claim that is sent twice from two claims. Connect does not open a connection.
 func Connect(url string) (redis.UniversalClient, error) {
+	if rest, sentinel := strings.CutPrefix(url, sentinelScheme); sentinel {
+		return connectSentinel(rest)
+	}
 	hosts, query, err := splitHosts(url)
 	if err != nil {
 		return nil, err
@@ -67,7 +70,7 @@ func splitHosts(url string) (hosts []string, query string, err error) {
 			query = "?" + options
 		}
 	}
-	return hosts, query, checkQuery(strings.TrimPrefix(query, "?"))
+	return hosts, query, checkQuery(strings.TrimPrefix(query, "?"), usedOptions)
 }
 
 // usedOptions are the options that Connect uses. With the others that go-redis knows, commands would be sent twice, or in a protocol
@@ -78,15 +81,15 @@ var usedOptions = []string{
 	"write_timeout",
 }
 
-func checkQuery(query string) error {
+func checkQuery(query string, used []string) error {
 	options, err := neturl.ParseQuery(query)
 	if err != nil {
 		return fmt.Errorf("%w: its query: %w", errURL, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		switch {
-		case !slices.Contains(usedOptions, name):
-			return fmt.Errorf("%w: option %.40q is not used; those that are: %s", errURL, name, strings.Join(usedOptions, ", "))
+		case !slices.Contains(used, name):
+			return fmt.Errorf("%w: option %.40q is not used; those that are: %s", errURL, name, strings.Join(used, ", "))
 		case len(options[name]) > 1:
 			return fmt.Errorf("%w: option %s is given twice", errURL, name)
 		case options.Get(name) == "":
@@ -99,7 +102,7 @@ func checkQuery(query string) error {
 // parseHost reads the URL of one host.
 func parseHost(url string) (*redis.Options, error) {
 	if !strings.HasPrefix(url, "redis://") && !strings.HasPrefix(url, "rediss://") {
-		return nil, fmt.Errorf("%w: must begin with redis:// or rediss://", errURL)
+		return nil, fmt.Errorf("%w: must begin with redis://, rediss:// or redis+sentinel://", errURL)
 	}
 	opts, err := redis.ParseURL(url)
 	switch {

@@ -60,6 +60,19 @@ func TestConnectTakesHostsOfACluster(t *testing.T) {
 	}
 }
 
+func TestConnectTakesSentinels(t *testing.T) {
+	t.Parallel()
+	o := optionsOf(t, "redis+sentinel://u:pw@a:1,b:2/orders/3?pool_size=5&client_name=dibs&sentinel_username=s&sentinel_password=spw")
+	require.Equal(t, []any{"u", "pw", 3, 5, "dibs", 0, "FailoverClient"},
+		[]any{o.Username, o.Password, o.DB, o.PoolSize, o.ClientName, o.MaxRetries, o.Addr}, "no command is sent twice")
+	require.Nil(t, o.TLSConfig)
+	require.Equal(t, 3, optionsOf(t, "redis+sentinel://a:1/orders?db=3").DB)
+	all := optionsOf(t, "redis+sentinel://a:1/orders?tls=all&skip_verify=true")
+	require.True(t, all.TLSConfig.InsecureSkipVerify)
+	require.Empty(t, all.TLSConfig.ServerName, "each server has its own")
+	require.Nil(t, optionsOf(t, "redis+sentinel://a:1/orders?tls=nodes").TLSConfig, "the dialer has it, for the nodes alone")
+}
+
 func TestConnectRefusesByName(t *testing.T) {
 	t.Parallel()
 	for url, says := range map[string]string{
@@ -84,7 +97,17 @@ func TestConnectRefusesByName(t *testing.T) {
 		"redis://u:pw@a:1,u:other@b:2":              "user and password",
 		"redis://a:1,redis://u@b:2":                 "user and password",
 		"unix:///tmp/redis.sock":                    "redis://",
-		"redis+sentinel://a:1/name":                 "redis://",
+		"redis+sentinel://a:1":                      "names no master",
+		"redis+sentinel://a:1/":                     "names no master",
+		"redis+sentinel://a/m":                      "no host:port",
+		"redis+sentinel://a:1,/m":                   "no host:port",
+		"redis+sentinel://u:secret@a:1/m/x":         "database",
+		"redis+sentinel://a:1/m?max_retries=3":      `option "max_retries"`,
+		"redis+sentinel://a:1/m?master_name=x":      `option "master_name"`,
+		"redis+sentinel://a:1/m?tls=yes":            "tls must be nodes or all",
+		"redis+sentinel://a:1/m?skip_verify=true":   "skip_verify",
+		"redis+sentinel://a:1/m?sentinel_password=": "sentinel_password has no value",
+		"redis://a:1?sentinel_password=x":           `option "sentinel_password"`,
 		"127.0.0.1:6379":                            "redis://",
 		"redis://u:secret@a:1/x":                    "database",
 		"redis://u:secret@[::1:1":                   "bad redis url",

@@ -1,9 +1,11 @@
 package lua_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/testenv"
@@ -23,21 +25,35 @@ func TestCluster_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
 	rdb, err := lua.Connect(cluster.URL())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
-	scripts, err := lua.New(rdb, lua.Options{Partitions: 8})
+	claim, partition := claiming(t, rdb, 8)
+	require.NoError(t, claim())
+	master := cluster.MasterOf(lua.StreamKey(partition))
+	master.Kill()
+	requireGoesOn(t, claim, func() time.Time { return cluster.AwaitPromotion(master, lua.StreamKey(partition)) })
+}
+
+// claiming makes a campaign and a function that claims from it.
+func claiming(t *testing.T, rdb redis.UniversalClient, partitions int) (claim func() error, partition int) {
+	t.Helper()
+	scripts, err := lua.New(rdb, lua.Options{Partitions: partitions})
 	require.NoError(t, err)
 	c := models.Campaign{ID: testenv.UniqueID(t, "c"), Kind: models.KindCoupon, Status: models.StatusOpen, Total: 1_000_000, TimeZone: "UTC"}
-	c.Partition = lua.PartitionOf(c.ID, 8)
+	c.Partition = lua.PartitionOf(c.ID, partitions)
 	_, err = scripts.Load(t.Context(), &c)
 	require.NoError(t, err)
 	meta, err := scripts.MetaOf(&c)
 	require.NoError(t, err)
-	claim := func() error {
-		_, _, err := scripts.Claim(t.Context(), meta, []lua.ClaimRequest{want("ada", 1, "")})
+	return func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _, err := scripts.Claim(ctx, meta, []lua.ClaimRequest{want("ada", 1, "")})
 		return err
-	}
-	require.NoError(t, claim())
-	master := cluster.MasterOf(lua.StreamKey(c.Partition))
-	master.Kill()
+	}, c.Partition
+}
+
+// requireGoesOn claims until a claim goes through, while back waits until there is a server again, and says when that was.
+func requireGoesOn(t *testing.T, claim func() error, back func() time.Time) {
+	t.Helper()
 	went := make(chan time.Time)
 	go func() {
 		tick := time.NewTicker(5 * time.Millisecond)
@@ -47,11 +63,45 @@ func TestCluster_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
 		}
 		went <- time.Now()
 	}()
-	promoted := cluster.AwaitPromotion(master, lua.StreamKey(c.Partition))
+	since := back()
 	select {
 	case at := <-went:
-		t.Logf("%s after the promotion", at.Sub(promoted))
+		t.Logf("%s after the new server was there", at.Sub(since))
 	case <-time.After(failoverMax):
-		t.Fatalf("no claim went through within %s of the promotion", failoverMax)
+		t.Fatalf("no claim went through within %s of the new server", failoverMax)
 	}
+}
+
+// TestSentinel_ClaimsGoOnOnceAReplicaIsPromoted kills a primary that Sentinels watch.
+func TestSentinel_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
+	t.Parallel()
+	primary, replica := testenv.Redis(t), testenv.Redis(t, "repl-diskless-sync-delay 0")
+	testenv.Replicate(t, replica, primary)
+	sentinels := testenv.Sentinels(t, primary, 1, time.Second)
+	rdb := connect(t, sentinels.URL())
+	claim, _ := claiming(t, rdb, 1)
+	require.NoError(t, claim())
+	require.NoError(t, rdb.Do(t.Context(), "wait", 1, 1000).Err())
+	primary.Kill()
+	requireGoesOn(t, claim, func() time.Time { return sentinels.AwaitPromotion(primary) })
+}
+
+// TestMovedAddress_ClaimsGoOn kills a primary behind an address, which then leads to its replica.
+func TestMovedAddress_ClaimsGoOn(t *testing.T) {
+	t.Parallel()
+	primary, replica := testenv.Redis(t), testenv.Redis(t, "repl-diskless-sync-delay 0")
+	testenv.Replicate(t, replica, primary)
+	address := testenv.Proxy(t, primary.Addr())
+	rdb := connect(t, "redis://"+address.Listen)
+	claim, _ := claiming(t, rdb, 1)
+	require.NoError(t, claim())
+	require.NoError(t, rdb.Do(t.Context(), "wait", 1, 1000).Err())
+	primary.Kill()
+	requireGoesOn(t, claim, func() time.Time {
+		require.NoError(t, replica.Client().Do(t.Context(), "replicaof", "no", "one").Err())
+		address.Stop()
+		address.Upstream = replica.Addr()
+		require.NoError(t, address.Start())
+		return time.Now()
+	})
 }

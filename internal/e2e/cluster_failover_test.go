@@ -19,17 +19,38 @@ import (
 func TestClusterFailoverLosesNoAnswer(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{
-		masters: 3, replicated: true, partitions: 8, apis: 2,
+		masters: 3, replicated: true, partitions: 8, apis: 2, redisConf: []string{"repl-diskless-sync-delay 0"},
 		settings: map[string]string{"DIBS_DURABILITY": "replica:1"},
 	})
+	stream := func(c campaign) string { return lua.StreamKey(lua.PartitionOf(c.ID, s.partitions)) }
+	failsOver(t, s, func(c campaign) (time.Time, *testenv.RedisServer) {
+		master := s.cluster.MasterOf(stream(c))
+		master.Kill()
+		return s.cluster.AwaitPromotion(master, stream(c)), master
+	})
+}
+
+// TestSentinelFailoverLosesNoAnswer does the same to a primary that Sentinels watch.
+func TestSentinelFailoverLosesNoAnswer(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, wishes{
+		sentinels: true, apis: 2, redisConf: []string{"repl-diskless-sync-delay 0"},
+		settings: map[string]string{"DIBS_DURABILITY": "replica:1"},
+	})
+	failsOver(t, s, func(campaign) (time.Time, *testenv.RedisServer) {
+		s.redis.Kill()
+		return s.sentinels.AwaitPromotion(s.redis), s.redis
+	})
+}
+
+// failsOver has the primary of a campaign killed in mid-rush, and started again once another is promoted.
+func failsOver(t *testing.T, s *system, kill func(c campaign) (promoted time.Time, dead *testenv.RedisServer)) {
+	t.Helper()
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 100_000_000})
 	rush := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: c.ID, Users: 10_000_000, Connections: 20})
 	rush.reaches(testenv.Pick(500, 20_000))
-	stream := lua.StreamKey(lua.PartitionOf(c.ID, s.partitions))
-	master := s.cluster.MasterOf(stream)
-	master.Kill()
-	promoted := s.cluster.AwaitPromotion(master, stream)
-	master.Start() // the durable mode wants a replica
+	promoted, dead := kill(c)
+	dead.Start() // as a replica, which a cluster of pairs needs for the durable mode
 	went := s.firstClaimAfter(c, promoted)
 	t.Logf("claims went on %s after the promotion", went.Sub(promoted).Round(time.Millisecond))
 	rush.reaches(testenv.Pick(1_000, 40_000))

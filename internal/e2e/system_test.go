@@ -31,6 +31,7 @@ type wishes struct {
 	redisConf  []string // more lines of redis.conf
 	masters    int      // of a Redis Cluster instead; 0 is none
 	replicated bool     // these have a replica each
+	sentinels  bool     // one Redis with two replicas, watched by Sentinels
 	ownSQL     bool     // a SQL server of the test's own, to kill and pause
 	partitions int      // 0 is 1
 	apis       int      // processes; 0 is 1, below 0 none
@@ -45,6 +46,7 @@ type wishes struct {
 type servers struct {
 	redis      *testenv.RedisServer // nil when it is a cluster
 	cluster    *testenv.ReplicatedCluster
+	sentinels  *testenv.SentinelSet
 	sql        *testenv.MySQLServer // nil when it is the shared one
 	redisURL   string
 	dsn        string
@@ -78,6 +80,13 @@ func newServers(t *testing.T, w wishes) servers {
 	default:
 		s.redis = testenv.Redis(t, w.redisConf...)
 		s.redisURL = s.redis.URL()
+	}
+	if w.sentinels {
+		for range 2 {
+			testenv.Replicate(t, testenv.Redis(t, w.redisConf...), s.redis)
+		}
+		s.sentinels = testenv.Sentinels(t, s.redis, 2, 1500*time.Millisecond)
+		s.redisURL = s.sentinels.URL()
 	}
 	if w.ownSQL {
 		s.sql = testenv.SQLServer(t)

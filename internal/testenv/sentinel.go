@@ -1,0 +1,103 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// sentinelMaster is the name under which Sentinels watch the primary.
+const sentinelMaster = "dibs"
+
+// SentinelSet are Sentinels that watch a Redis and promote one of its replicas when it dies.
+type SentinelSet struct {
+	t     testing.TB
+	addrs []string
+}
+
+// Sentinels starts three Sentinels, which take the primary for dead after down, waits until they know its replicas, and ends them with
+// the test. They are processes: there is no container for them.
+func Sentinels(t testing.TB, primary *RedisServer, replicas int, down time.Duration) *SentinelSet {
+	t.Helper()
+	s := &SentinelSet{t: t}
+	host, port, err := net.SplitHostPort(primary.Addr())
+	require.NoError(t, err)
+	for range 3 {
+		p, err := newPlace("sentinel")
+		require.NoError(t, err)
+		t.Cleanup(p.remove)
+		program, err := findProgram("redis-server", "valkey-server")
+		require.NoError(t, err)
+		file := filepath.Join(p.folder, "sentinel.conf")
+		lines := []string{
+			"port " + strconv.Itoa(p.port), "bind 127.0.0.1", "dir " + p.folder, "protected-mode no",
+			fmt.Sprintf("sentinel monitor %s %s %s 2", sentinelMaster, host, port),
+			fmt.Sprintf("sentinel down-after-milliseconds %s %d", sentinelMaster, down.Milliseconds()),
+			"sentinel failover-timeout " + sentinelMaster + " 5000",
+		}
+		require.NoError(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+		addr := loopback(p.port)
+		srv := &server{
+			name: "sentinel", host: process{program: program, args: []string{file, "--sentinel"}, folder: p.folder}, log: p.log(),
+			probe: func(ctx context.Context) error { return pingRedis(ctx, addr) },
+		}
+		require.NoError(t, srv.start())
+		t.Cleanup(func() { closeChecked(t, srv.close) })
+		s.addrs = append(s.addrs, addr)
+	}
+	for _, addr := range s.addrs {
+		c := s.client(addr)
+		require.Eventually(t, func() bool {
+			seen, err := c.Replicas(t.Context(), sentinelMaster).Result()
+			others, otherErr := c.Sentinels(t.Context(), sentinelMaster).Result()
+			return err == nil && otherErr == nil && len(seen) == replicas && len(others) == 2
+		}, startTimeout, probeInterval, "%s knows the replicas and the other Sentinels", addr)
+	}
+	return s
+}
+
+func (s *SentinelSet) client(addr string) *redis.SentinelClient {
+	c := redis.NewSentinelClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// URL is how a client reaches the primary, as DIBS_REDIS_URL takes it.
+func (s *SentinelSet) URL() string {
+	return "redis+sentinel://" + strings.Join(s.addrs, ",") + "/" + sentinelMaster
+}
+
+// AwaitPromotion waits until a Sentinel names another primary than dead, and returns when that was.
+func (s *SentinelSet) AwaitPromotion(dead *RedisServer) time.Time {
+	s.t.Helper()
+	for _, addr := range s.addrs {
+		c := s.client(addr)
+		require.Eventually(s.t, func() bool {
+			named, err := c.GetMasterAddrByName(s.t.Context(), sentinelMaster).Result()
+			return err == nil && net.JoinHostPort(named[0], named[1]) != dead.Addr()
+		}, startTimeout, probeInterval, "a replica of %s is promoted, says %s", dead.Addr(), addr)
+	}
+	return time.Now()
+}
+
+// Replicate makes a Redis a replica of another and waits until it has its data.
+func Replicate(t testing.TB, replica, primary *RedisServer) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(primary.Addr())
+	require.NoError(t, err)
+	rdb := replica.Client()
+	require.NoError(t, rdb.Do(t.Context(), "replicaof", host, port).Err())
+	require.Eventually(t, func() bool {
+		info, err := rdb.Info(t.Context(), "replication").Result()
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	}, startTimeout, probeInterval, "%s follows %s", replica.Addr(), primary.Addr())
+}
