@@ -85,12 +85,13 @@ type countingSink struct {
 	all  chan struct{}
 }
 
-func (c *countingSink) Submit(ctx context.Context, e models.Event, payload []byte) error {
-	err := c.Sink.Submit(ctx, e, payload)
-	if err == nil && c.left.Add(-1) == 0 {
-		close(c.all)
-	}
-	return err
+func (c *countingSink) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
+	c.Sink.Submit(ctx, batch, func(i int, err error) {
+		settled(i, err)
+		if err == nil && c.left.Add(-1) == 0 {
+			close(c.all)
+		}
+	})
 }
 
 // pipelineRun is what bringing claims from the stream into MySQL took.

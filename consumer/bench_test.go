@@ -86,7 +86,7 @@ func BenchmarkSubscriber(b *testing.B) {
 func windowed(f *fixture) message.Subscriber {
 	s, err := consumer.NewSubscriber(consumer.SubscriberConfig{
 		Client: f.rdb, Group: "readers", Consumer: "a", Logger: quiet(), Registerer: f.reg,
-		Decode: func(payload []byte) (*models.Event, error) { e, err := models.DecodeEvent(payload); return &e, err },
+		Decode: true,
 	})
 	require.NoError(f.t, err)
 	return s

@@ -15,9 +15,10 @@ import (
 
 // Sink stores events for good.
 type Sink interface {
-	// Submit returns nil only after the event is committed, or parked for people to look at. After any error the event is
-	// delivered again. Hundreds to thousands of Submits run at once. ctx ends when a stop has lasted too long.
-	Submit(ctx context.Context, e models.Event, payload []byte) error
+	// Submit stores a batch of events. Before it returns it calls settled once for each of them, by its place in the batch, from one
+	// goroutine at a time: with nil only after the event is committed, or parked for people to look at. After any error the event is
+	// delivered again, in a batch of its own. Dozens of Submits run at once. ctx ends when a stop has lasted too long.
+	Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error))
 }
 
 // Config configures a Consumer.
@@ -58,7 +59,7 @@ func (c *Config) Validate() error {
 func (c *Config) reading() subscriberConfig {
 	return subscriberConfig{
 		client: c.Client, partitions: c.Partitions, group: models.GroupSyncer, name: c.Name, window: c.Window,
-		closeTimeout: c.CloseTimeout, nackBackoff: Backoff{}.withDefaults(), decode: decode, poisonKey: streamKeys(c.Partitions, lua.PoisonKey),
+		closeTimeout: c.CloseTimeout, nackBackoff: Backoff{}.withDefaults(), decode: true, inBatches: true, poisonKey: streamKeys(c.Partitions, lua.PoisonKey),
 		poisonMax: DefaultParkedMax, log: c.Logger, registerer: c.Registerer, timing: defaultTiming(),
 	}
 }
@@ -84,4 +85,6 @@ func New(cfg Config) (*Consumer, error) {
 
 // Run reads until ctx is cancelled. It then stops reading, lets Submits in flight finish within CloseTimeout, acknowledges what was
 // committed, and returns nil. It may be called once.
-func (c *Consumer) Run(ctx context.Context) error { return c.subscriber.run(ctx, c.sink.Submit) }
+func (c *Consumer) Run(ctx context.Context) error {
+	return c.subscriber.run(ctx, toSink(c.subscriber.cfg.log, c.sink))
+}

@@ -23,14 +23,20 @@ import (
 type books struct {
 	wait    chan struct{} // nil: at once
 	mu      sync.Mutex
-	fail    int // so many Submits yet
+	fail    int // so many events yet
 	entries map[string]models.Event
 	started int
 }
 
 func newBooks() *books { return &books{entries: map[string]models.Event{}} }
 
-func (b *books) Submit(ctx context.Context, e models.Event, payload []byte) error {
+func (b *books) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
+	for i := range batch {
+		settled(i, b.book(ctx, batch[i].Event, batch[i].Payload))
+	}
+}
+
+func (b *books) book(ctx context.Context, e models.Event, payload []byte) error {
 	b.mu.Lock()
 	b.started++
 	failing := b.fail > 0

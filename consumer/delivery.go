@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -11,48 +12,68 @@ import (
 	"dibs/models"
 )
 
-type entryKey struct{}
-
-// entry is an entry of the stream from its read to its acknowledgement. It is the parent of the contexts of its messages, so that a
-// message leads back to its entry.
+// entry is an entry of the stream from its read to its acknowledgement.
 type entry struct {
-	context.Context // of the subscription: cancelled when the drain is over
-	sub             *subscription
-	id              string
-	fields          map[string]any // nil: the entry is gone from the stream
-	event           *models.Event  // nil without subscriberConfig.decode
-	attempts        int            // deliveries so far; changes only while no handler has the message
-	retry           *backoff.ExponentialBackOff
+	id       string
+	fields   map[string]any  // nil: the entry is gone from the stream
+	event    models.RawEvent // empty without subscriberConfig.decode
+	attempts int             // deliveries so far; changes only while no handler has the message
+	retry    *backoff.ExponentialBackOff
 
 	refreshed time.Time // when Redis last reset its idle time; guarded by window.mu
 	stale     bool      // Redis does not have it as pending any more; guarded by window.mu
 }
 
-// Value finds the entry itself under its key.
-func (e *entry) Value(key any) any {
-	if key == (entryKey{}) {
-		return e
-	}
-	return e.Context.Value(key)
-}
-
-// entryOf returns the entry of a message of this package's subscriber, by the message's context.
-func entryOf(ctx context.Context) *entry {
-	e, _ := ctx.Value(entryKey{}).(*entry)
-	return e
-}
-
-// delivery is one message made of an entry, and the message's context. The context is of its own type because a thousand children of
-// the subscription's context in each flush cost more than the rest of a delivery.
+// delivery is one message made of entries, and the message's context, by which the message leads back to its entries. The context is
+// of its own type because a thousand children of the subscription's context in each flush cost more than the rest of a delivery.
 type delivery struct {
-	*entry
+	*subscription
 
-	msg   *message.Message
-	ended chan struct{}
+	entries []*entry // nil where the handler has settled an entry by itself, before the message has its verdict
+	msg     *message.Message
+	ended   chan struct{}
+}
+
+type deliveryKey struct{}
+
+// deliveryOf returns the delivery of a message of this package's subscriber, by the message's context.
+func deliveryOf(ctx context.Context) *delivery {
+	d, _ := ctx.Value(deliveryKey{}).(*delivery)
+	return d
+}
+
+// entryOf returns the entry of a message that is made of one.
+func entryOf(ctx context.Context) *entry { return deliveryOf(ctx).entries[0] }
+
+// settle is the handler's verdict on one entry of a message that is made of many.
+func (d *delivery) settle(i int, err error) {
+	e := d.entries[i]
+	d.entries[i] = nil
+	if err == nil {
+		d.acks.add(e)
+	} else if d.stop.Err() == nil { // else it stays pending in Redis
+		d.waiting.Go(func() { d.redeliver(e) })
+	}
+}
+
+// unsettled are the entries that share the verdict on their message.
+func (d *delivery) unsettled() []*entry {
+	return slices.DeleteFunc(d.entries, func(e *entry) bool { return e == nil })
 }
 
 // end ends the message's context. It is called once for each delivery, when it has its verdict or will get none.
 func (d *delivery) end() { close(d.ended) }
+
+// Deadline is none: a handler has as long as it takes.
+func (d *delivery) Deadline() (time.Time, bool) { return d.ctx.Deadline() }
+
+// Value finds the delivery itself under its key.
+func (d *delivery) Value(key any) any {
+	if key == (deliveryKey{}) {
+		return d
+	}
+	return d.ctx.Value(key)
+}
 
 // Done is closed when the delivery has ended.
 func (d *delivery) Done() <-chan struct{} { return d.ended }
@@ -67,18 +88,21 @@ func (d *delivery) Err() error {
 	}
 }
 
-var (
-	_ context.Context = (*entry)(nil)
-	_ context.Context = (*delivery)(nil)
-)
+var _ context.Context = (*delivery)(nil)
 
-// send waits until the Router takes the message, and then puts the delivery into sent. It sends nothing once the subscription stops.
-func (s *subscription) send(e *entry, msg *message.Message, sent chan<- *delivery) {
+// send waits until the Router takes the message of the entries, and then puts the delivery into sent. It sends nothing once the
+// subscription stops.
+func (s *subscription) send(msg *message.Message, entries []*entry, sent chan<- *delivery) {
 	if s.stop.Err() != nil {
 		return
 	}
-	e.attempts++
-	d := &delivery{entry: e, msg: msg, ended: make(chan struct{})}
+	if msg == nil {
+		msg = message.NewMessage(entries[0].id, nil)
+	}
+	for _, e := range entries {
+		e.attempts++
+	}
+	d := &delivery{subscription: s, entries: entries, msg: msg, ended: make(chan struct{})}
 	msg.SetContext(d)
 	select {
 	case s.out <- msg:
@@ -158,11 +182,13 @@ func (s *subscription) collect(undecided []*delivery, all bool) []*delivery {
 		switch verdictOn(d.msg) {
 		case verdictAck:
 			d.end()
-			acked = append(acked, d.entry)
+			acked = append(acked, d.unsettled()...)
 			continue
 		case verdictNack:
 			d.end()
-			s.waiting.Go(func() { s.redeliver(d) })
+			for _, e := range d.unsettled() {
+				s.waiting.Go(func() { s.redeliver(e) })
+			}
 			continue
 		case verdictNone:
 		}
@@ -199,17 +225,20 @@ func verdictOn(msg *message.Message) verdict {
 	}
 }
 
-// redeliver sends a message that was nacked once more, each time after a longer wait, and waits for its verdict.
-func (s *subscription) redeliver(d *delivery) {
+// redeliver sends an entry that was refused once more, in a message of its own, each time after a longer wait, and waits for the
+// verdict.
+func (s *subscription) redeliver(e *entry) {
 	s.counters.nacked.Inc()
-	if d.retry == nil {
-		d.retry = s.cfg.nackBackoff.start()
+	if e.retry == nil {
+		e.retry = s.cfg.nackBackoff.start()
 	}
-	if sleep.For(s.stop, d.retry.NextBackOff()) != nil {
+	if sleep.For(s.stop, e.retry.NextBackOff()) != nil {
 		return
 	}
 	sent := make(chan *delivery, 1)
-	s.send(d.entry, d.msg.Copy(), sent)
+	if msg, err := s.messageOf(e); err == nil { // it could be read before
+		s.send(msg, []*entry{e}, sent)
+	}
 	close(sent)
 	s.awaitVerdicts(sent)
 }

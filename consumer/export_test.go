@@ -38,7 +38,7 @@ type SubscriberConfig struct {
 	Window          int
 	CloseTimeout    time.Duration
 	NackBackoff     Backoff
-	Decode          func(payload []byte) (*models.Event, error)
+	Decode          bool
 	Logger          *slog.Logger
 	Registerer      prometheus.Registerer
 
@@ -80,11 +80,11 @@ func (s *Service) SetTiming(t SubscriberConfig) { s.subscriber.cfg.timing = t.ti
 
 // EntryID is the stream id of the entry that a message came from, by its context; "" for a message of another subscriber.
 func EntryID(ctx context.Context) string {
-	if e := entryOf(ctx); e != nil {
-		return e.id
+	if d := deliveryOf(ctx); d != nil {
+		return d.entries[0].id
 	}
 	return ""
 }
 
 // Decoded is what Decode made of a message.
-func Decoded(msg *message.Message) *models.Event { return entryOf(msg.Context()).event }
+func Decoded(msg *message.Message) *models.Event { return &entryOf(msg.Context()).event.Event }

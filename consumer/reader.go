@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"dibs/internal/sleep"
+	"dibs/models"
 )
 
 // firstID is before the first entry of any stream, and the cursor of a finished XAUTOCLAIM.
@@ -149,7 +150,7 @@ func (r *reader) reclaim(count int) error {
 func (r *reader) accept(read []redis.XMessage) int {
 	entries := make([]*entry, len(read))
 	for i := range read {
-		entries[i] = &entry{Context: r.ctx, sub: r.subscription, id: read[i].ID, fields: read[i].Values}
+		entries[i] = &entry{id: read[i].ID, fields: read[i].Values}
 	}
 	entries = r.window.add(entries, time.Now())
 	r.counters.read.Add(float64(len(entries)))
@@ -159,7 +160,8 @@ func (r *reader) accept(read []redis.XMessage) int {
 	return len(entries)
 }
 
-// sendFirst sends the first message of each entry, in order. An entry that makes no message goes to the poison stream.
+// sendFirst sends the entries for the first time, in order, as many to a message as the handler takes. An entry that makes no message
+// goes to the poison stream.
 func (r *reader) sendFirst(entries []*entry) {
 	if len(entries) == 0 {
 		return
@@ -167,6 +169,7 @@ func (r *reader) sendFirst(entries []*entry) {
 	sent := make(chan *delivery, len(entries))
 	defer close(sent)
 	r.waiting.Go(func() { r.awaitVerdicts(sent) })
+	var batch []*entry
 	for _, e := range entries {
 		if r.stop.Err() != nil {
 			return
@@ -174,21 +177,33 @@ func (r *reader) sendFirst(entries []*entry) {
 		if e.fields == nil {
 			continue
 		}
-		msg, err := r.unmarshal(e)
-		if err != nil {
+		msg, err := r.messageOf(e)
+		switch {
+		case err != nil:
 			r.waiting.Go(func() { r.poisonUnreadable(e, err) })
-			continue
+		case r.cfg.inBatches:
+			batch = append(batch, e)
+		default:
+			r.send(msg, []*entry{e}, sent)
 		}
-		r.send(e, msg, sent)
+	}
+	if len(batch) > 0 {
+		r.send(nil, batch, sent)
 	}
 }
 
-// unmarshal reads the form that redisstream.Publisher and Dibs' scripts write.
-func (r *reader) unmarshal(e *entry) (*message.Message, error) {
-	msg, err := redisstream.DefaultMarshallerUnmarshaller{}.Unmarshal(e.fields)
-	if err == nil && r.cfg.decode != nil {
-		e.event, err = r.cfg.decode(msg.Payload)
+// messageOf reads an entry in the form that redisstream.Publisher and Dibs' scripts write. There is no message for handlers that take
+// batches: they find the entries by the context.
+func (s *subscription) messageOf(e *entry) (msg *message.Message, err error) {
+	if !s.cfg.inBatches {
+		msg, err = redisstream.DefaultMarshallerUnmarshaller{}.Unmarshal(e.fields)
 	}
+	if err != nil || !s.cfg.decode {
+		return msg, err
+	}
+	payload, _ := e.fields["payload"].(string)
+	e.event.Payload = []byte(payload)
+	e.event.Event, err = models.DecodeEvent(e.event.Payload)
 	return msg, err
 }
 

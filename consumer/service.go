@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
@@ -85,7 +86,7 @@ func (c *ServiceConfig) Validate() error {
 func (c *ServiceConfig) reading() subscriberConfig {
 	return subscriberConfig{
 		client: c.Client, partitions: c.Partitions, group: c.Group, name: c.Name, window: c.Window, closeTimeout: c.CloseTimeout,
-		nackBackoff: c.Backoff, decode: decode, poisonMax: c.ParkedMax,
+		nackBackoff: c.Backoff, decode: true, poisonMax: c.ParkedMax,
 		poisonKey: streamKeys(c.Partitions, func(p int) string { return lua.ParkedKey(p, c.Group) }),
 		log:       c.Logger, registerer: c.Registerer, timing: defaultTiming(),
 	}
@@ -118,7 +119,10 @@ func (s *Service) Run(ctx context.Context) error {
 	counting, stop := context.WithCancel(ctx)
 	var counter sync.WaitGroup
 	counter.Go(func() { s.countParked(counting) })
-	err := s.subscriber.run(ctx, s.handle)
+	err := s.subscriber.run(ctx, handler(s.cfg.Logger, func(msg *message.Message) error {
+		e := &entryOf(msg.Context()).event
+		return s.handle(msg.Context(), e.Event, e.Payload)
+	}))
 	stop()
 	counter.Wait()
 	return err

@@ -76,15 +76,12 @@ func (s *subscriber) Close() error {
 	return nil
 }
 
-// run hands the events of all claim streams to a handler until ctx is cancelled, then closes the subscriber.
-func (s *subscriber) run(ctx context.Context, handle HandleFunc) error {
+// run hands the messages of all claim streams to a handler until ctx is cancelled, then closes the subscriber.
+func (s *subscriber) run(ctx context.Context, onMessage message.NoPublishHandlerFunc) error {
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: s.cfg.closeTimeout + routerGrace}, routerLog{s.cfg.log})
 	if err != nil {
 		return fmt.Errorf("consumer: making the router: %w", err)
 	}
-	onMessage := handler(s.cfg.log, func(msg *message.Message) error {
-		return handle(msg.Context(), *entryOf(msg.Context()).event, msg.Payload)
-	})
 	for p := range s.cfg.partitions {
 		stream := lua.StreamKey(p)
 		router.AddConsumerHandler(stream, stream, s, onMessage)

@@ -126,3 +126,9 @@ func (e *Event) validateClaim() error {
 	}
 	return nil
 }
+
+// RawEvent is an event with the JSON that it was read from, which holds fields that Event lacks.
+type RawEvent struct {
+	Event
+	Payload []byte
+}

@@ -159,11 +159,14 @@ type acksFirst struct {
 	buffered atomic.Int64
 }
 
-func (s *acksFirst) Submit(ctx context.Context, e models.Event, payload []byte) error {
-	if s.buffered.Add(1) <= 5 {
-		return s.writer.Submit(ctx, e, payload)
+func (s *acksFirst) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
+	for i := range batch {
+		if s.buffered.Add(1) <= 5 {
+			s.writer.Submit(ctx, batch[i:i+1], func(_ int, err error) { settled(i, err) })
+		} else {
+			settled(i, nil)
+		}
 	}
-	return nil
 }
 
 func TestControlAckBeforeCommitLosesRows(t *testing.T) {
@@ -184,18 +187,25 @@ type redelivered struct {
 
 var errCut = errors.New("the connection was cut after the commit")
 
-func (s *redelivered) Submit(ctx context.Context, e models.Event, payload []byte) error {
-	err := s.sink.Submit(ctx, e, payload)
-	if _, again := s.seen.LoadOrStore(e.ID, true); err == nil && !again {
-		return errCut
-	}
-	return err
+func (s *redelivered) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
+	s.sink.Submit(ctx, batch, func(i int, err error) {
+		if _, again := s.seen.LoadOrStore(batch[i].ID, true); err == nil && !again {
+			err = errCut
+		}
+		settled(i, err)
+	})
 }
 
 // countsDeliveries adds up whatever is delivered.
 type countsDeliveries struct{ p *inProcess }
 
-func (s countsDeliveries) Submit(ctx context.Context, e models.Event, _ []byte) error {
+func (s countsDeliveries) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
+	for i := range batch {
+		settled(i, s.count(ctx, &batch[i].Event))
+	}
+}
+
+func (s countsDeliveries) count(ctx context.Context, e *models.Event) error {
 	tx, err := s.p.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

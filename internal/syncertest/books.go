@@ -82,11 +82,17 @@ func ClaimsOf(campaignID string, first, n int64) []models.Event {
 	return events
 }
 
+// Submit submits one event and waits for the answer.
+func Submit(ctx context.Context, w *writer.Writer, e models.Event, payload []byte) (err error) {
+	w.Submit(ctx, []models.RawEvent{{Event: e, Payload: payload}}, func(_ int, refused error) { err = refused })
+	return err
+}
+
 // SubmitAll submits all events at once and waits for the answers.
 func SubmitAll(ctx context.Context, w *writer.Writer, events []models.Event) error {
 	var g errgroup.Group
 	for _, e := range events {
-		g.Go(func() error { return w.Submit(ctx, e, []byte(`{"id":"`+e.ID+`"}`)) })
+		g.Go(func() error { return Submit(ctx, w, e, []byte(`{"id":"`+e.ID+`"}`)) })
 	}
 	return g.Wait()
 }

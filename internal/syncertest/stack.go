@@ -155,7 +155,7 @@ func (h *Stack) Sync() {
 			e, err := models.DecodeEvent(payload)
 			require.NoError(h.T, err)
 			ids = append(ids, entry.ID)
-			g.Go(func() error { return h.Writer.Submit(h.T.Context(), e, payload) })
+			g.Go(func() error { return Submit(h.T.Context(), h.Writer, e, payload) })
 		}
 		require.NoError(h.T, g.Wait())
 		require.NoError(h.T, h.Redis.XAck(h.T.Context(), lua.StreamKey(0), "syncer", ids...).Err())

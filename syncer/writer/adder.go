@@ -55,8 +55,8 @@ type cell struct {
 	later map[string]*waiting // claims that wait on, by campaign
 }
 
-func (c *cell) add(e models.Event, payload []byte) {
-	c.rows = append(c.rows, row{event: e, payload: payload})
+func (c *cell) add(e *models.RawEvent) {
+	c.rows = append(c.rows, row{event: e.Event, payload: e.Payload})
 	if c.lastSum == nil || c.last != e.CampaignID {
 		sum := c.sums[e.CampaignID]
 		if sum == nil {
@@ -65,7 +65,7 @@ func (c *cell) add(e models.Event, payload []byte) {
 		}
 		c.last, c.lastSum = e.CampaignID, sum
 	}
-	c.lastSum.add(&e)
+	c.lastSum.add(&e.Event)
 }
 
 // stripe is a part of the adder with a lock of its own: full cells, oldest first, and the one that fills.
@@ -94,23 +94,45 @@ func newAdder(flushSize int) *adder {
 	return &adder{stripes: make([]stripe, n), cellRows: max(1, flushSize/n)}
 }
 
-// add puts a claim into one of the stripes. It returns the cell to wait for, nil after close, and how many claims are pending.
-func (a *adder) add(e models.Event, payload []byte, now func() time.Time) (*cell, int64) {
+// part are claims, by their places in a batch, that went into one cell.
+type part struct {
+	cell   *cell
+	claims []int
+}
+
+// claimsIn is how many claims are in the parts.
+func claimsIn(parts []part) (n int) {
+	for _, p := range parts {
+		n += len(p.claims)
+	}
+	return n
+}
+
+// add puts claims, by their places in events, into one of the stripes. It returns the cells to wait for, none after close, and how many
+// claims are pending.
+func (a *adder) add(events []models.RawEvent, claims []int, now func() time.Time) (parts []part, pending int64) {
 	s := &a.stripes[rand.Uint32()&uint32(len(a.stripes)-1)] //nolint:gosec // spreads load, guards nothing
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, 0
 	}
-	if s.open == nil {
-		s.open = a.newCell(now())
+	n := int64(len(claims))
+	for len(claims) > 0 {
+		if s.open == nil {
+			s.open = a.newCell(now())
+		}
+		c := s.open
+		fits := min(len(claims), a.cellRows-len(c.rows))
+		for _, i := range claims[:fits] {
+			c.add(&events[i])
+		}
+		parts, claims = append(parts, part{c, claims[:fits]}), claims[fits:]
+		if len(c.rows) == a.cellRows {
+			s.full, s.open = append(s.full, c), nil
+		}
 	}
-	c := s.open
-	c.add(e, payload)
-	if len(c.rows) >= a.cellRows {
-		s.full, s.open = append(s.full, c), nil
-	}
-	return c, a.pending.Add(1)
+	return parts, a.pending.Add(n)
 }
 
 func (a *adder) newCell(now time.Time) *cell {

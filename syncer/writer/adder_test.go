@@ -11,6 +11,10 @@ import (
 	"dibs/models"
 )
 
+func addOne(a *adder, e models.Event, now func() time.Time) ([]part, int64) {
+	return a.add([]models.RawEvent{{Event: e}}, []int{0}, now)
+}
+
 // While many add and one takes, every cell's sums are those of its own rows, and in the end nothing is missing or double.
 func TestAdder_RowsAndSumsLeaveTogether(t *testing.T) {
 	t.Parallel()
@@ -21,7 +25,7 @@ func TestAdder_RowsAndSumsLeaveTogether(t *testing.T) {
 		adding.Go(func() {
 			for j := range each {
 				id := fmt.Sprintf("%d-%d", i, j)
-				a.add(models.Event{ID: id, CampaignID: fmt.Sprint("c", j%3), Quantity: int64(1 + j%5), Seq: int64(j + 1)}, nil, time.Now)
+				addOne(a, models.Event{ID: id, CampaignID: fmt.Sprint("c", j%3), Quantity: int64(1 + j%5), Seq: int64(j + 1)}, time.Now)
 			}
 		})
 	}
@@ -56,7 +60,7 @@ func TestAdder_TakesOldestFirst(t *testing.T) {
 	a := newAdder(4)
 	base := time.Unix(1000, 0)
 	for i := range 40 {
-		a.add(models.Event{ID: fmt.Sprint(i), CampaignID: "c", Quantity: 1, Seq: 1}, nil, func() time.Time { return base.Add(time.Duration(i)) })
+		addOne(a, models.Event{ID: fmt.Sprint(i), CampaignID: "c", Quantity: 1, Seq: 1}, func() time.Time { return base.Add(time.Duration(i)) })
 	}
 	var last time.Time
 	for a.pending.Load() > 0 {
@@ -69,11 +73,11 @@ func TestAdder_TakesOldestFirst(t *testing.T) {
 func TestAdder_LetsNothingInAfterClose(t *testing.T) {
 	t.Parallel()
 	a := newAdder(10)
-	_, pending := a.add(models.Event{}, nil, time.Now)
+	_, pending := addOne(a, models.Event{}, time.Now)
 	require.Equal(t, int64(1), pending)
 	a.close()
-	c, _ := a.add(models.Event{}, nil, time.Now)
-	require.Nil(t, c)
+	parts, _ := addOne(a, models.Event{}, time.Now)
+	require.Empty(t, parts)
 	require.Len(t, a.take(10), 1)
 }
 
@@ -83,7 +87,7 @@ func BenchmarkAdder(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if _, pending := a.add(e, nil, time.Now); pending%2000 == 0 {
+			if _, pending := addOne(a, e, time.Now); pending%2000 == 0 {
 				for _, c := range a.take(2000) {
 					a.release(c, nil)
 				}

@@ -62,7 +62,7 @@ func submitted(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 	b.Helper()
 	w := syncertest.StartWriter(b, writer.Config{DB: db})
 	begun := time.Now()
-	syncertest.EachAtOnce(b, benchSubmitters, events, func(e *models.Event) error { return w.Submit(b.Context(), *e, nil) })
+	syncertest.EachAtOnce(b, benchSubmitters, events, func(e *models.Event) error { return syncertest.Submit(b.Context(), w, *e, nil) })
 	return time.Since(begun)
 }
 

@@ -71,7 +71,7 @@ func runChild() error {
 	for _, e := range events {
 		window <- struct{}{}
 		go func() {
-			if w.Submit(ctx, e, []byte("{}")) == nil {
+			if syncertest.Submit(ctx, w, e, []byte("{}")) == nil {
 				acked <- e.ID
 			}
 			<-window

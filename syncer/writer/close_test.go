@@ -23,7 +23,7 @@ import (
 func submitLater(ctx context.Context, w *writer.Writer, events []models.Event) *errgroup.Group {
 	var g errgroup.Group
 	for _, e := range events {
-		g.Go(func() error { return w.Submit(ctx, e, nil) })
+		g.Go(func() error { return syncertest.Submit(ctx, w, e, nil) })
 	}
 	return &g
 }
@@ -42,7 +42,7 @@ func TestWriter_CloseFlushesWhatIsPendingAndSaysSo(t *testing.T) {
 		syncertest.RequireBooks(t, db, "c", events)
 		require.Contains(t, log.String(), "events_flushed_at_close=30 units_flushed_at_close=60 events_not_flushed=0")
 
-		require.ErrorIs(t, w.Submit(t.Context(), events[0], nil), writer.ErrClosed)
+		require.ErrorIs(t, syncertest.Submit(t.Context(), w, events[0], nil), writer.ErrClosed)
 		require.NoError(t, w.Close(t.Context()), "twice is no harm")
 	})
 }
@@ -85,7 +85,7 @@ func TestWriter_BlocksSubmittersAbovePendingMax(t *testing.T) {
 	require.Eventually(t, func() bool { return w.Held() == 25 }, 10*time.Second, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, w.Submit(ctx, syncertest.ClaimsOf("c", 61, 1)[0], nil), context.DeadlineExceeded)
+	require.ErrorIs(t, syncertest.Submit(ctx, w, syncertest.ClaimsOf("c", 61, 1)[0], nil), context.DeadlineExceeded)
 	require.Equal(t, 25, w.Held())
 	close(gate)
 	require.NoError(t, answers.Wait())

@@ -73,7 +73,7 @@ func TestWriter_ParksWhatFitsNowhereAtAll(t *testing.T) {
 		w := syncertest.StartWriter(t, writer.Config{DB: db})
 		e := syncertest.ClaimsOf(strings.Repeat("ü\xff", 500), 1, 1)[0]
 		e.ID = strings.Repeat("\xff?'", 300)
-		require.NoError(t, w.Submit(t.Context(), e, make([]byte, 3<<20)))
+		require.NoError(t, syncertest.Submit(t.Context(), w, e, make([]byte, 3<<20)))
 		require.Len(t, syncertest.ParkedIDs(t, db), 1)
 		require.Len(t, syncertest.ParkedIDs(t, db)[0], 64)
 		syncertest.RequireBooks(t, db, "c", nil)
@@ -109,7 +109,7 @@ func TestWriter_ParksClaimsOfAnUnknownCampaign(t *testing.T) {
 		syncertest.AddCampaign(t, db, "c", 1000)
 		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: 30 * time.Millisecond})
 		unknown := syncertest.ClaimsOf("nowhere", 1, 2)
-		require.NoError(t, w.Submit(t.Context(), unknown[0], nil), "alone")
+		require.NoError(t, syncertest.Submit(t.Context(), w, unknown[0], nil), "alone")
 		good := syncertest.ClaimsOf("c", 1, 20)
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, append(slices.Clone(good), unknown[1])), "among new rows")
 		want := []string{unknown[0].ID, unknown[1].ID}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,37 +67,78 @@ func (w *Writer) start() {
 	go w.run(ctx)
 }
 
-// Submit returns nil once the event is committed, or parked because it can never be. After any error it is not known to be
-// committed: deliver it again. Submit blocks for the flush that holds the event, and before that while too many claims are in
-// memory. The writer retains payload, which must not be changed afterwards. Events other than claim.accepted are ignored.
-// Errors: ErrClosed, or why ctx ended.
-func (w *Writer) Submit(ctx context.Context, e models.Event, payload []byte) error {
-	if e.Type != models.EventClaimAccepted {
-		return nil
+// Submit writes the claims among events. Before it returns it calls settled once for each event, by its place: with nil once the event
+// is committed, or parked because it can never be, and at once for events other than claim.accepted. After any error the event is not
+// known to be committed: deliver it again. Submit blocks for the flushes that hold the events, and before that while too many claims
+// are in memory. The writer retains payloads, which must not be changed afterwards. Errors: ErrClosed, or why ctx ended.
+func (w *Writer) Submit(ctx context.Context, events []models.RawEvent, settled func(i int, err error)) {
+	claims := make([]int, 0, len(events))
+	for i := range events {
+		if events[i].Type == models.EventClaimAccepted {
+			claims = append(claims, i)
+		} else {
+			settled(i, nil)
+		}
 	}
-	if err := w.room.Acquire(ctx, 1); err != nil {
-		return fmt.Errorf("writer: submit: %w", err)
+	var parts []part
+	for some := range slices.Chunk(claims, w.pendingMax) {
+		added, err := w.add(ctx, events, some)
+		parts = append(parts, added...)
+		for _, i := range some[claimsIn(added):] {
+			settled(i, err)
+		}
 	}
-	c, pending := w.adder.add(e, payload, w.clock.Now)
-	if c == nil {
-		w.room.Release(1)
-		return ErrClosed
+	w.await(ctx, events, parts, settled)
+}
+
+// add puts claims into the adder, by their places in events, as soon as there is room for all. The error is for those that are in
+// none of the parts.
+func (w *Writer) add(ctx context.Context, events []models.RawEvent, claims []int) ([]part, error) {
+	n := int64(len(claims))
+	if err := w.room.Acquire(ctx, n); err != nil {
+		return nil, fmt.Errorf("writer: submit: %w", err)
 	}
-	if pending == 1 || pending == int64(w.cfg.FlushSize) {
+	parts, pending := w.adder.add(events, claims, w.clock.Now)
+	added := int64(claimsIn(parts))
+	w.room.Release(n - added)
+	if size := int64(w.cfg.FlushSize); pending == added || pending >= size && pending-added < size {
 		w.nudge()
 	}
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		return fmt.Errorf("writer: submit: %w", context.Cause(ctx))
+	return parts, ErrClosed
+}
+
+// await settles the claims of each part when its cell was flushed, and those of locked campaigns when they were written later.
+func (w *Writer) await(ctx context.Context, events []models.RawEvent, parts []part, settled func(i int, err error)) {
+	later := make(map[*waiting][]int)
+	for _, p := range parts {
+		err := waitFor(ctx, p.cell.done)
+		for _, i := range p.claims {
+			switch {
+			case err != nil:
+				settled(i, err)
+			case p.cell.later[events[i].CampaignID] != nil:
+				locked := p.cell.later[events[i].CampaignID]
+				later[locked] = append(later[locked], i)
+			default:
+				settled(i, p.cell.err)
+			}
+		}
 	}
-	later := c.later[e.CampaignID]
-	if later == nil {
-		return c.err
+	for locked, claims := range later {
+		err := waitFor(ctx, locked.done)
+		if err == nil {
+			err = locked.err
+		}
+		for _, i := range claims {
+			settled(i, err)
+		}
 	}
+}
+
+func waitFor(ctx context.Context, done <-chan struct{}) error {
 	select {
-	case <-later.done:
-		return later.err
+	case <-done:
+		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("writer: submit: %w", context.Cause(ctx))
 	}

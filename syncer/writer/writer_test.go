@@ -43,7 +43,7 @@ func TestWriter_WritesWhatTheEventSays(t *testing.T) {
 		e := syncertest.ClaimsOf("c", 1, 1)[0]
 		syncertest.AddPacket(t, db, "c", "p.1", amount)
 		e.UserID, e.Key, e.Epoch, e.PacketID, e.Amount = `O'Brien \ "x"; -- ü😀 `, "aB-_", 7, "p.1", &amount
-		require.NoError(t, w.Submit(t.Context(), e, nil))
+		require.NoError(t, syncertest.Submit(t.Context(), w, e, nil))
 
 		var row models.ClaimRow
 		require.NoError(t, db.Where("id = ?", e.ID).First(&row).Error)
@@ -61,7 +61,7 @@ func TestWriter_PassesOverOtherTypesOfEvent(t *testing.T) {
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		w := syncertest.StartWriter(t, writer.Config{DB: db})
 		for _, kind := range []models.EventType{models.EventCampaignSoldOut, models.EventClaimReleased, "from.the.future"} {
-			require.NoError(t, w.Submit(t.Context(), models.Event{V: 1, Type: kind, ID: "x", CampaignID: "c"}, nil))
+			require.NoError(t, syncertest.Submit(t.Context(), w, models.Event{V: 1, Type: kind, ID: "x", CampaignID: "c"}, nil))
 		}
 		require.Empty(t, syncertest.ParkedIDs(t, db))
 	})
@@ -108,7 +108,7 @@ func TestWriter_AnswersTheCallerThatGivesUpAndStillWritesItsClaim(t *testing.T) 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	events := syncertest.ClaimsOf("c", 1, 1)
-	require.ErrorIs(t, w.Submit(ctx, events[0], nil), context.Canceled)
+	require.ErrorIs(t, syncertest.Submit(ctx, w, events[0], nil), context.Canceled)
 	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events), "delivered again")
 	syncertest.RequireBooks(t, db, "c", events)
 }
