@@ -79,18 +79,23 @@ type role struct {
 
 func startRole(t *testing.T, rdb redis.UniversalClient, sink *books) *role {
 	t.Helper()
-	r := &role{rdb: rdb, reg: prometheus.NewRegistry(), sink: sink, done: make(chan error, 1)}
+	r := &role{rdb: rdb, reg: prometheus.NewRegistry(), sink: sink}
 	require.NoError(t, ensureGroups(t.Context(), rdb, 2, models.GroupSyncer))
+	r.start(t, sink)
+	return r
+}
+
+func (r *role) start(t *testing.T, sink consumer.Sink) {
+	t.Helper()
 	c, err := consumer.New(consumer.Config{
-		Client: rdb, Partitions: 2, Name: "one", Sink: sink, Logger: quiet(), Registerer: r.reg, CloseTimeout: 2 * time.Second,
+		Client: r.rdb, Partitions: 2, Name: "one", Sink: sink, Logger: quiet(), Registerer: r.reg, CloseTimeout: 2 * time.Second,
 	})
 	require.NoError(t, err)
-	c.SetTiming(newFixture(t, rdb).config(""))
+	c.SetTiming(newFixture(t, r.rdb).config(""))
 	ctx, cancel := context.WithCancel(t.Context())
-	r.cancel = cancel
+	r.cancel, r.done = cancel, make(chan error, 1)
 	go func() { r.done <- c.Run(ctx) }()
 	t.Cleanup(cancel)
-	return r
 }
 
 func (r *role) claim(t *testing.T, partition, n int) {
@@ -151,6 +156,56 @@ func TestConsumer_BooksAllPartitionsAndCounts(t *testing.T) {
 		require.Empty(t, problems)
 		r.cancel()
 		require.NoError(t, <-r.done)
+	})
+}
+
+// picky refuses one event the first time, and notes who came with whom.
+type picky struct {
+	*books
+
+	refuse  string
+	batches map[string][]int // sizes of the batches that an event came in
+}
+
+func (p *picky) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
+	for i := range batch {
+		id := batch[i].ID
+		p.mu.Lock()
+		p.batches[id] = append(p.batches[id], len(batch))
+		again := len(p.batches[id]) > 1
+		p.mu.Unlock()
+		if id == p.refuse && !again {
+			settled(i, errors.New("not this one, not yet"))
+		} else {
+			settled(i, p.book(ctx, batch[i].Event, batch[i].Payload))
+		}
+	}
+}
+
+func TestConsumer_OneRefusedEventOfABatchComesAgainAlone(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		event, err := models.DecodeEvent(fmt.Appendf(nil, benchPayload, 7, 7, 8))
+		require.NoError(t, err)
+		sink := &picky{books: newBooks(), refuse: event.ID, batches: map[string][]int{}}
+		r := &role{rdb: rdb, reg: prometheus.NewRegistry(), sink: sink.books}
+		for i := range 50 {
+			r.claim(t, 0, i) // before the consumer starts: one read brings them all
+		}
+		r.start(t, sink)
+		r.eventuallyBooked(t, 50)
+		require.Eventually(t, func() bool { return r.pending(t, models.GroupSyncer) == 0 }, patience, time.Millisecond)
+		r.cancel()
+		require.NoError(t, <-r.done)
+		for id, sizes := range sink.batches {
+			want := []int{50}
+			if id == event.ID {
+				want = []int{50, 1}
+			}
+			require.Equal(t, want, sizes)
+		}
+		require.EqualValues(t, 1, metric(t, r.reg, "nacked_total"))
+		require.EqualValues(t, 50, metric(t, r.reg, "acked_total"))
 	})
 }
 

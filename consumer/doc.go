@@ -4,7 +4,8 @@
 // retries what its handler refuses, and parks in a [ParkingLot] what no retry will cure.
 //
 // Both run watermill's Router on a message.Subscriber that is made for handlers which return once their batch is committed. It
-// keeps a bounded window of messages in flight and acknowledges them in bulk, never before their handlers did:
+// keeps a bounded window of entries in flight and acknowledges them in bulk, never before their handlers did. A Service gets a message
+// for each entry; a Consumer gets one for each read, and its Sink settles the entries one by one:
 //
 //	XREADGROUP COUNT n ──▶ window ──▶ output channel ──▶ handler … Ack ──▶ XACK id id id …
 //	       ▲                                               └ Nack ──▶ back-off ──▶ output channel

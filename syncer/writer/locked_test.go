@@ -77,6 +77,37 @@ func TestWriter_ALockedCampaignDoesNotStopTheOthers(t *testing.T) {
 	require.InDelta(t, 0, gauge(t, reg, "dibs_writer_locked_campaigns"), 0)
 }
 
+// The events of one batch of many campaigns are settled as each campaign is written.
+func TestWriter_ALockedCampaignHoldsOnlyItsPartOfABatch(t *testing.T) {
+	t.Parallel()
+	db := lockable(t, "free", "locked")
+	w := startTuned(t, writer.Config{DB: db, FlushSize: 50, FlushInterval: 20 * time.Millisecond}, writer.Tuning{})
+	free := lockRow(t, db, "locked")
+	var batch []models.RawEvent
+	for i, e := range syncertest.ClaimsOf("free", 1, 100) {
+		batch = append(batch, models.RawEvent{Event: e}, models.RawEvent{Event: syncertest.ClaimsOf("locked", int64(i+1), 1)[0]})
+	}
+	settled := make(chan int, len(batch)) // it blocks, and the test with it, if one is settled twice
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Submit(t.Context(), batch, func(i int, err error) {
+			if err == nil {
+				settled <- i
+			}
+		})
+	}()
+	for range 100 {
+		require.Equal(t, "free", batch[<-settled].CampaignID)
+	}
+	free()
+	for range 100 {
+		require.Equal(t, "locked", batch[<-settled].CampaignID)
+	}
+	<-done
+	require.Empty(t, settled)
+}
+
 func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	t.Helper()
 	n, err := testutil.GatherAndCount(reg, name)
