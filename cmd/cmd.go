@@ -99,7 +99,7 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", ErrUsage, err) })
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelp(root))
-	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env))
+	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env), newArchive(env))
 	root.AddCommand(newFinance(env), newMigrate(env), newConfig(env), newBench(env), newLab(env), newLabWorker(env), newTorture(env))
 	for _, command := range root.Commands() {
 		config.AddFlags(command.Flags())

@@ -15,11 +15,15 @@ const (
 
 // CountClaimRecords counts the records of claims that Redis holds of a campaign, by which it replays them. Errors as State.
 func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int64, error) {
-	n, err := s.rdb.HLen(ctx, s.KeysOf(campaignID).Keys).Result()
-	if err != nil {
+	key, pipe := s.KeysOf(campaignID).Keys, s.rdb.Pipeline()
+	n, isArchived := pipe.HLen(ctx, key), pipe.HExists(ctx, key, archivedField)
+	if _, err := pipe.Exec(ctx); err != nil {
 		return 0, sortError("hlen", err)
 	}
-	return n, nil
+	if isArchived.Val() {
+		return n.Val() - 1, nil
+	}
+	return n.Val(), nil
 }
 
 // ScanUserRecords calls each for every record of a user that Redis holds of a campaign, see UserRecords.Compare. A record may come
@@ -32,7 +36,9 @@ func (s *Scripts) ScanUserRecords(ctx context.Context, campaignID string, each f
 			return sortError("hscan", err)
 		}
 		for i := 0; i+1 < len(page); i += 2 {
-			each(page[i], page[i+1])
+			if page[i] != archivedField {
+				each(page[i], page[i+1])
+			}
 		}
 		if cursor = next; cursor == 0 {
 			return nil

@@ -16,6 +16,8 @@ const (
 	// stageCommands is how many commands share a round trip, and stageCommandsPaced how many do while others claim. Redis serves
 	// others between two of them.
 	stageCommands, stageCommandsPaced = 8, 2
+	// archivedField stands for archived claims among the records of users and of claims: no user and no claim is called so.
+	archivedField = ""
 	// stagedFor is how long staged records stay after their loader died.
 	stagedFor = time.Hour
 )
@@ -35,6 +37,7 @@ type Rebuild struct {
 	users             *UserRecords
 	staged            staged
 	begun             map[string]bool // keys that have their expiry
+	isArchived        bool            // units of claims without records are taken
 }
 
 // NewRebuild begins load c.Epoch of a campaign with the definition in c. It removes what earlier loads since epoch after staged and
@@ -128,6 +131,14 @@ func (r *Rebuild) Position() Position { return Position{Epoch: r.campaign.Epoch,
 // SetSeq has the campaign go on after seq although no staged claim reaches it: the claims between are known to be lost.
 func (r *Rebuild) SetSeq(seq int64) { r.staged.seq = max(r.staged.seq, seq) }
 
+// AddArchived counts claims that were moved away: units of live ones, and how many were released. They have no records; a field
+// without a name stands for them, because a campaign with units taken must have records.
+func (r *Rebuild) AddArchived(units, released int64) {
+	r.staged.taken += units
+	r.staged.released += released
+	r.isArchived = units > 0
+}
+
 // Taken is the units of the live claims that were staged so far.
 func (r *Rebuild) Taken() int64 { return r.staged.taken }
 
@@ -140,6 +151,10 @@ func (r *Rebuild) Claims() int64 { return r.staged.keys }
 // Finish puts what was staged in force in one step, with the status that the campaign had in NewRebuild. loaded is false when Redis
 // holds a load that may not be replaced; then nothing was changed. Errors as Load.
 func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
+	nameless := int64(0)
+	if r.isArchived {
+		nameless, r.buffer = 1, append(r.buffer, archivedField, "")
+	}
 	if err := r.stage(ctx, r.keysKey); err != nil {
 		return false, err
 	}
@@ -153,14 +168,18 @@ func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 			}
 		}
 	}
+	if r.isArchived {
+		r.buffer = append(r.buffer, archivedField, "")
+	}
 	if err := r.stage(ctx, r.usersKey); err != nil {
 		return false, err
 	}
 	if err := r.send(ctx); err != nil {
 		return false, err
 	}
-	r.staged.users = int64(len(r.users.byUser))
-	return r.s.loadStaged(ctx, &r.campaign, &r.staged)
+	st := r.staged
+	st.users, st.keys = int64(len(r.users.byUser))+nameless, st.keys+nameless
+	return r.s.loadStaged(ctx, &r.campaign, &st)
 }
 
 // Drop removes what was staged.

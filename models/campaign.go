@@ -104,6 +104,11 @@ type Campaign struct {
 
 	ReleasedClaims int64 // claims that were released or expired, ever; moved in the transaction that did it
 
+	// What was moved out of claims; the counters above count it still. It is no part of the digests that are stored.
+	ArchivedClaims   int64 `json:"-"`
+	ArchivedUnits    int64 `json:"-"` // of live claims
+	ArchivedReleased int64 `json:"-"` // claims
+
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }

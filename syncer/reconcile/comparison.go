@@ -38,6 +38,7 @@ type RowFigures struct {
 	Units    int64 `json:"units"`    // of live claims
 	Last     int64 `json:"last"`     // highest seq
 	Released int64 `json:"released"` // claims
+	Archived int64 `json:"archived"` // of the claims, those that were moved away
 }
 
 // Comparison is what a look at a campaign found.

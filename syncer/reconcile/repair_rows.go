@@ -9,6 +9,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
 )
 
@@ -27,6 +28,10 @@ func (r *Reconciler) bringRowsBack(ctx context.Context, id string) (steps []mode
 	partition := lua.PartitionOf(id, r.scripts.Partitions())
 	unread, err := r.scripts.Unread(ctx, partition, models.GroupSyncer)
 	if err != nil || unread.NoGroup {
+		return nil, err
+	}
+	c, err := campaigns.Read(r.db.WithContext(ctx), id)
+	if err != nil || c.ArchivedClaims > 0 { // then it had all its rows, and those that are not there were moved away
 		return nil, err
 	}
 	for from := (lua.EntryID{}); ; {

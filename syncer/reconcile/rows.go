@@ -65,11 +65,22 @@ func readBooks(ctx context.Context, tx *sql.Tx, id string, c *models.Campaign) e
 	return err
 }
 
+// countRows adds up the claims of a campaign, and those of them that were moved away.
 func countRows(ctx context.Context, tx *sql.Tx, id string) (*RowFigures, error) {
 	var rows RowFigures
 	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(CASE WHEN "+liveClaims+" THEN quantity ELSE 0 END), 0),"+
 		" COALESCE(MAX(seq), 0), COALESCE(SUM(CASE WHEN "+liveClaims+" THEN 0 ELSE 1 END), 0)"+
 		" FROM claims WHERE campaign_id = ? AND shard = 0", id).Scan(&rows.Claims, &rows.Units, &rows.Last, &rows.Released)
+	if err != nil {
+		return nil, err
+	}
+	var units, released, synced int64
+	err = tx.QueryRowContext(ctx, "SELECT archived_claims, archived_units, archived_released, synced_seq FROM campaigns WHERE id = ?", id).
+		Scan(&rows.Archived, &units, &released, &synced)
+	if rows.Archived > 0 {
+		rows.Claims, rows.Units, rows.Released = rows.Claims+rows.Archived, rows.Units+units, rows.Released+released
+		rows.Last = max(rows.Last, synced) // the last may be among the archived
+	}
 	return &rows, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
@@ -67,6 +68,15 @@ func (e *Evictor) Evict(ctx context.Context) (evicted int, err error) {
 		return err
 	})
 	return evicted, err
+}
+
+// EvictOne evicts a campaign if it may be. evicted is true if it is not in Redis then, by its books.
+func (e *Evictor) EvictOne(ctx context.Context, campaignID string) (evicted bool, err error) {
+	c, err := campaigns.Read(e.hydrator.db.WithContext(ctx), campaignID)
+	if err != nil || c.Residency == models.ResidencyEvicted || !campaigns.IsResident(&c) {
+		return err == nil && c.Residency != models.ResidencyLost, err
+	}
+	return e.evict(ctx, &candidate{ID: c.ID, Epoch: c.Epoch, SyncedSeq: c.SyncedSeq})
 }
 
 func (e *Evictor) evict(ctx context.Context, c *candidate) (evicted bool, err error) {

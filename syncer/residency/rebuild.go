@@ -155,11 +155,15 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 		return nil, err
 	}
 	highest := max(staging.Position().Seq, snap.SeenSeq)
-	rows, units := staging.Claims()-parked.Claims, staging.Taken()-parked.Units
+	claims := staging.Claims() + snap.ArchivedClaims
+	rows, units := claims-parked.Claims, staging.Taken()-parked.Units
+	if snap.ArchivedClaims > 0 {
+		highest = max(highest, snap.SyncedSeq) // the last claim may be among the archived
+	}
 	if how.force {
 		staging.SetSeq(highest)
 		return &books{
-			snap: snap, synced: highest - parked.Claims, lost: highest - staging.Claims(),
+			snap: snap, synced: highest - parked.Claims, lost: highest - claims,
 			moreUnits: units - snap.Claimed, moreReleases: staging.Released() - snap.ReleasedClaims,
 		}, nil
 	}
@@ -181,14 +185,17 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 	snap models.Campaign, parked *writer.ParkedClaims, err error,
 ) {
 	err = sqlstore.InSnapshot(ctx, h.db, func(tx *sql.Tx) (err error) {
-		err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims FROM campaigns WHERE id = ?", c.ID).
-			Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq, &snap.ReleasedClaims)
+		err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims,"+
+			" archived_claims, archived_units, archived_released FROM campaigns WHERE id = ?", c.ID).
+			Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq, &snap.ReleasedClaims,
+				&snap.ArchivedClaims, &snap.ArchivedUnits, &snap.ArchivedReleased)
 		if err != nil {
 			return fmt.Errorf("residency: rebuild %s: %w", c.ID, err)
 		}
 		if parked, err = writer.ReadParked(ctx, tx, c.ID); err != nil {
 			return err
 		}
+		staging.AddArchived(snap.ArchivedUnits, snap.ArchivedReleased)
 		return h.stageRows(ctx, tx, c.ID, staging, parked.BySeq())
 	})
 	return snap, parked, err
@@ -216,10 +223,11 @@ func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, ep
 		" remaining = CASE WHEN ? = 0 THEN remaining WHEN total > claimed + ? THEN total - claimed - ? ELSE 0 END,"+
 		" claimed = claimed + ?, released_claims = released_claims + ?, synced_seq = ?, lost_claims = ?,"+
 		" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0"+
-		" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ?",
+		" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ?"+
+		" AND archived_claims = ?",
 		b.moreUnits, b.moreUnits, b.moreUnits, b.moreUnits, b.moreReleases, b.synced, b.lost,
 		epoch, models.ResidencyResident, sqlstore.Now(), generation,
-		c.ID, c.Epoch, c.Residency, epoch, b.snap.SyncedSeq, b.snap.LostClaims)
+		c.ID, c.Epoch, c.Residency, epoch, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims)
 	if put.Error != nil {
 		return false, fmt.Errorf("residency: hydrate %s: %w", c.ID, put.Error)
 	}

@@ -31,3 +31,15 @@ func WarnBehind(t *Trimmer, entries int64) *Trimmer {
 	t.farBehind = entries
 	return t
 }
+
+// ArchiverWithPage has a move so many claims in a transaction.
+func ArchiverWithPage(a *Archiver, claims int) *Archiver {
+	a.pageSize = claims
+	return a
+}
+
+// ArchiverWithStep has step called at each step of a.
+func ArchiverWithStep(a *Archiver, step func(name string)) *Archiver {
+	a.steps.Observe(step)
+	return a
+}

@@ -113,22 +113,25 @@ func (s *conflicts) findWritten() (func(*row) finding, error) {
 	}, err
 }
 
-// findUnknownCampaign finds claims of campaigns that MySQL does not have.
+// findUnknownCampaign finds claims of campaigns that MySQL does not have, and those of campaigns that have claims in the archive: these
+// have had all their rows, so an event that comes again is known.
 func (s *conflicts) findUnknownCampaign() (func(*row) finding, error) {
 	var ids []any
 	for id := range sumOf(s.rows) {
 		ids = append(ids, id)
 	}
-	there := make(map[string]bool, len(ids))
-	err := s.read("SELECT id FROM campaigns WHERE id IN "+sqlstore.Marks(len(ids)), ids, func(scan func(...any) error) error {
+	archived := make(map[string]bool, len(ids)) // by campaign that there is
+	err := s.read("SELECT id, archived_claims > 0 FROM campaigns WHERE id IN "+sqlstore.Marks(len(ids)), ids, func(scan func(...any) error) error {
 		var id string
-		err := scan(&id)
-		there[id] = true
+		var is bool
+		err := scan(&id, &is)
+		archived[id] = is
 		return err
 	})
 	return func(r *row) finding {
-		if there[r.event.CampaignID] {
-			return finding{}
+		isArchived, exists := archived[r.event.CampaignID]
+		if exists {
+			return finding{written: isArchived}
 		}
 		return finding{kind: parkedUnknownCampaign, reason: "no such campaign"}
 	}, err

@@ -31,14 +31,15 @@ const (
 		" THEN LEAST(COALESCE(c.next_due_ms, " + never + "), f.first_claimed_ms + c.hold_for_ms) END," +
 		" c.last_claimed_ms = CASE WHEN c.hold_for_ms > 0 THEN GREATEST(c.last_claimed_ms, f.last_claimed_ms) ELSE 0 END," +
 		" c.settled_seq = LEAST(c.settled_seq, f.first_seq - 1)," +
-		" c.synced_seq = c.synced_seq + f.claims, c.updated_at = ? WHERE f.id IN ("
+		" c.synced_seq = c.synced_seq + f.claims, c.updated_at = ? WHERE c.archived_claims = 0 AND f.id IN ("
 	moveBooksSQLite = "UPDATE campaigns AS c SET remaining = MAX(c.remaining - f.units, 0), claimed = c.claimed + f.units," +
 		" holds_mixed = CASE WHEN c.hold_for_ms > 0 AND (" + isMixed + ") THEN c.holds_mixed + 1 ELSE c.holds_mixed END," +
 		" next_due_ms = CASE WHEN c.hold_for_ms > 0" +
 		" THEN MIN(COALESCE(c.next_due_ms, " + never + "), f.first_claimed_ms + c.hold_for_ms) END," +
 		" last_claimed_ms = CASE WHEN c.hold_for_ms > 0 THEN MAX(c.last_claimed_ms, f.last_claimed_ms) ELSE 0 END," +
 		" settled_seq = MIN(c.settled_seq, f.first_seq - 1)," +
-		" synced_seq = c.synced_seq + f.claims, updated_at = ? FROM stock_flushes f WHERE c.id = f.campaign_id AND f.id IN ("
+		" synced_seq = c.synced_seq + f.claims, updated_at = ? FROM stock_flushes f" +
+		" WHERE c.id = f.campaign_id AND c.archived_claims = 0 AND f.id IN ("
 
 	// isMixed tells that a claim may expire 2 s or more before one with a lower seq: it was made before a claim that is there, or it
 	// stands before some that are there and was made after them.
@@ -108,7 +109,8 @@ func insertFlushes(ctx context.Context, tx *sql.Tx, sums map[string]*tally, took
 	return ids, err
 }
 
-// moveBooks moves the counters of all campaigns of a flush by one UPDATE. It fails with errUnknownCampaign when one does not exist.
+// moveBooks moves the counters of all campaigns of a flush by one UPDATE. It fails with errUnknownCampaign when one does not
+// exist, or has all its claims and some of them in the archive.
 func moveBooks(ctx context.Context, tx *sql.Tx, dialect string, flushIDs []string, now time.Time) error {
 	head := moveBooksMySQL
 	if dialect == migrations.SQLite {

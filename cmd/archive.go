@@ -1,0 +1,173 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"dibs/config"
+	"dibs/models"
+	"dibs/syncer/residency"
+	"dibs/syncer/retention"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+)
+
+// toTable is the value of --to that is no file.
+const toTable = "table"
+
+// archiveFlags are what `dibs archive` takes beside the settings.
+type archiveFlags struct {
+	before, campaign, to string
+	json                 bool
+}
+
+func newArchive(env Env) *cobra.Command {
+	var flags archiveFlags
+	var c *cobra.Command
+	c = command(env, cobra.Command{
+		Use:   "archive",
+		Short: "Move claims of closed campaigns out of the table claims, to claims_archive or a file",
+		Long: `Moves claims of closed campaigns away that were made before a time: to the table claims_archive, or to a file of JSON lines
+to which it adds. It works in transactions of 1,000 claims with pauses between them, beside anything else, and may be
+interrupted, killed and started again, with the same file: no claim is lost, or there twice.
+
+The counters of a campaign count archived claims still (campaigns.archived_claims says how many they are), so that reconcile
+and its repair agree with them. A closed campaign takes no claims, and so needs no idempotency keys. An archived claim can't be
+looked up, redeemed or released over HTTP any more: 404 claim_not_found. Claims whose hold is open stay until it ends.
+
+A campaign that can't be archived now is told with the reason; named by --campaign it is a failure.`,
+		Example: "  dibs archive --before 2026-01-01T00:00:00Z\n  dibs archive --before 2026-01-01 --campaign spring-sale --to claims-2025.jsonl --json",
+	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
+		before, err := parseBefore(flags.before)
+		if err != nil {
+			return err
+		}
+		if c.Flags().Changed("campaign") {
+			if err := models.CheckCampaignID(flags.campaign); err != nil {
+				return fmt.Errorf("%w: --campaign %q: %w", ErrUsage, flags.campaign, err)
+			}
+		}
+		if flags.to == "" {
+			return fmt.Errorf("%w: --to: name a file, or %q", ErrUsage, toTable)
+		}
+		return withStack(ctx, env, cfg, func(s *stack) error { return s.archive(ctx, env, before, flags) })
+	}))
+	c.Flags().StringVar(&flags.before, "before", "", "claims made before this time, RFC 3339 or a day in UTC; required")
+	c.Flags().StringVar(&flags.campaign, "campaign", "", "id of one campaign; all closed ones unless given")
+	c.Flags().StringVar(&flags.to, "to", toTable, "table: the table claims_archive; else the name of a file of JSON lines")
+	c.Flags().BoolVar(&flags.json, "json", false, "print JSON, one line a campaign")
+	return c
+}
+
+func parseBefore(text string) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%w: --before %q: a time such as 2026-01-01T00:00:00Z is required", ErrUsage, text)
+}
+
+// archived says what became of a campaign.
+type archived struct {
+	CampaignID string `json:"campaign_id"`
+	Archived   int64  `json:"archived"` // claims, by this run
+	Left       int64  `json:"left"`     // claims in the table claims
+	Why        string `json:"why"`      // it was not archived; "" is that it was
+}
+
+func (s *stack) archive(ctx context.Context, env Env, before time.Time, flags archiveFlags) (err error) {
+	to := retention.ArchiveTo(retention.ArchiveTable{})
+	if flags.to != toTable {
+		file, err := retention.OpenArchiveFile(flags.to)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }() // what counts is synced
+		to = file
+	}
+	ids, err := s.closedIDs(ctx, flags.campaign)
+	if err != nil {
+		return err
+	}
+	evictor := residency.NewEvictor(s.hydrator, residency.IdleLeast, nil)
+	archiver := retention.NewArchiver(s.db, func(ctx context.Context, id string) error {
+		_, err := evictor.EvictOne(ctx, id)
+		return err
+	}, to, s.archiveProgress(ctx, env, ids))
+	var all []archived
+	for _, id := range ids {
+		n, err := archiver.Archive(ctx, id, before)
+		one := archived{CampaignID: id, Archived: n}
+		switch {
+		case errors.Is(err, retention.ErrNotArchivable) && flags.campaign == "":
+			one.Why = err.Error()
+		case err != nil:
+			return err
+		}
+		if err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM claims WHERE campaign_id = ?", id).Scan(&one.Left).Error; err != nil {
+			return fmt.Errorf("cmd: archive: %w", err)
+		}
+		if flags.json {
+			if err := json.NewEncoder(env.Stdout).Encode(one); err != nil {
+				return fmt.Errorf("cmd: archive: %w", err)
+			}
+		}
+		all = append(all, one)
+	}
+	if !flags.json {
+		printArchived(env.Stdout, all)
+	}
+	return nil
+}
+
+// archiveProgress tells how many claims are archived, of those that there are.
+func (s *stack) archiveProgress(ctx context.Context, env Env, ids []string) func(claims int) {
+	var total, done int
+	if len(ids) > 0 {
+		// A figure for people: without it there is no total.
+		_ = s.db.WithContext(ctx).Raw("SELECT COALESCE(SUM(synced_seq - lost_claims - archived_claims), 0) FROM campaigns WHERE id IN ?", ids).
+			Scan(&total).Error
+	}
+	last := time.Now()
+	return func(claims int) {
+		if done += claims; time.Since(last) >= plainEvery {
+			last = time.Now()
+			_, _ = fmt.Fprintf(env.Stderr, "archived %s of %s claims\n", number(int64(done)), number(int64(total)))
+		}
+	}
+}
+
+// closedIDs is one campaign that there is, or all that are closed.
+func (s *stack) closedIDs(ctx context.Context, one string) (ids []string, err error) {
+	if one != "" {
+		return s.campaignIDs(ctx, one)
+	}
+	for after := ""; ; {
+		var page []string
+		err := s.db.WithContext(ctx).Raw("SELECT id FROM campaigns WHERE status = ? AND id > ? AND synced_seq > archived_claims + lost_claims"+
+			" ORDER BY id LIMIT ?", models.StatusClosed, after, listAtOnce).Scan(&page).Error
+		if err != nil {
+			return nil, fmt.Errorf("cmd: archive: %w", err)
+		}
+		ids = append(ids, page...)
+		if len(page) < listAtOnce {
+			return ids, nil
+		}
+		after = page[len(page)-1]
+	}
+}
+
+func printArchived(w io.Writer, all []archived) {
+	out := newTable()
+	out.AppendHeader(table.Row{"campaign", "archived", "left", "why"})
+	for i := range all {
+		out.AppendRow(table.Row{all[i].CampaignID, number(all[i].Archived), number(all[i].Left), all[i].Why})
+	}
+	_, _ = fmt.Fprintln(w, out.Render())
+}

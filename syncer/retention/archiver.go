@@ -1,0 +1,173 @@
+package retention
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"dibs/internal/sleep"
+	"dibs/internal/sqlstore"
+	"dibs/internal/steps"
+	"dibs/models"
+
+	"gorm.io/gorm"
+)
+
+// ErrNotArchivable says that claims of a campaign can't be moved away now, and why.
+var ErrNotArchivable = errors.New("retention: claims can't be archived now")
+
+// archivePage is how many claims one transaction moves.
+const archivePage = 1000
+
+// ArchiveTo is where claims go that leave the table claims.
+type ArchiveTo interface {
+	// Put keeps claims. They are safe once it returned, or once tx is committed. After a transaction that failed they come again.
+	Put(ctx context.Context, tx *sql.Tx, claims []models.ClaimRow) error
+}
+
+// Archiver moves claims of closed campaigns out of the table claims. The counters of a campaign keep counting them, and
+// campaigns.archived_claims and its like say how many they are, changed in the transaction that deletes them; so an archiver that dies
+// leaves nothing to mend.
+type Archiver struct {
+	db    *gorm.DB
+	evict func(ctx context.Context, campaignID string) error
+	to    ArchiveTo
+	moved func(claims int) // is told of each page
+
+	pageSize int // is archivePage, but in tests
+	steps    steps.Steps
+}
+
+// NewArchiver makes an archiver. evict takes a campaign out of Redis, if it is there; moved is told of each page.
+func NewArchiver(db *gorm.DB, evict func(ctx context.Context, campaignID string) error, to ArchiveTo, moved func(claims int)) *Archiver {
+	return &Archiver{db: db, evict: evict, to: to, moved: moved, pageSize: archivePage}
+}
+
+// Archive moves the claims of a campaign that were made before a time, page by page, and pauses after each as long as it took: claims
+// that are made come first. Claims that may still expire stay. It returns how many it moved. Errors: ErrNotArchivable, wrapped
+// with the reason, models.ErrNotFound, and those of the database and of the place where they go.
+func (a *Archiver) Archive(ctx context.Context, campaignID string, before time.Time) (moved int64, err error) {
+	if err := a.mayArchive(ctx, campaignID); err != nil {
+		return 0, err
+	}
+	if err := a.evict(ctx, campaignID); err != nil {
+		return 0, err
+	}
+	for after := int64(0); ; {
+		begun := time.Now()
+		n, last, err := a.page(ctx, campaignID, after, before)
+		if err != nil || n == 0 {
+			return moved, err
+		}
+		a.steps.At("moved")
+		a.moved(int(n))
+		moved, after = moved+n, last
+		if err := sleep.For(ctx, time.Since(begun)); err != nil {
+			return moved, err
+		}
+	}
+}
+
+// mayArchive refuses campaigns that are not closed for good.
+func (a *Archiver) mayArchive(ctx context.Context, id string) error {
+	var c struct {
+		Status models.Status
+		Told   bool
+	}
+	db := a.db.WithContext(ctx)
+	got := db.Raw("SELECT status, closed_told_at IS NOT NULL AS told FROM campaigns WHERE id = ?", id).Scan(&c)
+	switch {
+	case got.Error != nil:
+		return fmt.Errorf("retention: archive %s: %w", id, got.Error)
+	case got.RowsAffected == 0:
+		return fmt.Errorf("retention: archive: %w: campaign %s", models.ErrNotFound, id)
+	case c.Status != models.StatusClosed:
+		return fmt.Errorf("%w: %s is %s: only closed campaigns are archived", ErrNotArchivable, id, c.Status)
+	case !c.Told:
+		return fmt.Errorf("%w: %s is closed, and its end is not written yet: try again in some seconds", ErrNotArchivable, id)
+	}
+	var parked int64
+	if err := db.Raw("SELECT COUNT(*) FROM parked_events WHERE campaign_id = ? AND discarded_at IS NULL", id).Scan(&parked).Error; err != nil {
+		return fmt.Errorf("retention: archive %s: %w", id, err)
+	}
+	if parked > 0 {
+		return fmt.Errorf("%w: %s has %d parked events: see dibs reconcile --campaign %s", ErrNotArchivable, id, parked, id)
+	}
+	return nil
+}
+
+// page moves a page of claims in one transaction, and returns how many, and the seq of the last one.
+func (a *Archiver) page(ctx context.Context, id string, after int64, before time.Time) (moved, last int64, err error) {
+	err = sqlstore.Retry(ctx, func() error {
+		return sqlstore.InTx(ctx, a.db, func(tx *sql.Tx) error {
+			claims, err := a.read(ctx, tx, id, after, before)
+			moved = int64(len(claims))
+			if err != nil || moved == 0 {
+				return err
+			}
+			last = claims[moved-1].Seq
+			return a.move(ctx, tx, id, claims)
+		})
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("retention: archive %s: %w", id, err)
+	}
+	return moved, last, nil
+}
+
+const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch, packet_id, amount, order_id," +
+	" claimed_at, synced_at, resolved_at, release_reason"
+
+// read reads and locks the next claims that may go, in order of seq. One with an open hold waits for its end.
+func (a *Archiver) read(ctx context.Context, tx *sql.Tx, id string, after int64, before time.Time) (claims []models.ClaimRow, err error) {
+	byPlace, lock := " FORCE INDEX (claims_place)", " FOR UPDATE"
+	if a.db.Name() == "sqlite" {
+		byPlace, lock = "", ""
+	}
+	query := "SELECT " + archiveColumns + " FROM claims" + byPlace + " WHERE campaign_id = ? AND shard = 0 AND seq > ?" +
+		" AND claimed_at < ? AND (status <> ? OR (SELECT hold_for_ms FROM campaigns WHERE id = ?) = 0) ORDER BY seq LIMIT ?" + lock
+	args := []any{id, after, before.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed), id, a.pageSize}
+	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
+		var c models.ClaimRow
+		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest, &c.Epoch, &c.PacketID, &c.Amount,
+			&c.OrderID, &c.ClaimedAt, &c.SyncedAt, &c.ResolvedAt, &c.ReleaseReason)
+		claims = append(claims, c)
+		return err
+	})
+	return claims, err
+}
+
+func (a *Archiver) move(ctx context.Context, tx *sql.Tx, id string, claims []models.ClaimRow) error {
+	var units, released int64
+	ids := make([]any, len(claims))
+	for i := range claims {
+		c := &claims[i]
+		if ids[i] = c.ID; c.Status.Live() {
+			units += c.Quantity
+		} else {
+			released++
+		}
+	}
+	if err := a.to.Put(ctx, tx, claims); err != nil {
+		return err
+	}
+	a.steps.At("put")
+	if _, err := tx.ExecContext(ctx, "DELETE FROM claims WHERE id IN "+sqlstore.Marks(len(ids)), ids...); err != nil {
+		return err
+	}
+	a.steps.At("deleted")
+	// A load into Redis reads counters and rows by one snapshot, and is not confirmed if this came after it.
+	counted, err := tx.ExecContext(ctx, "UPDATE campaigns SET archived_claims = archived_claims + ?, archived_units = archived_units + ?,"+
+		" archived_released = archived_released + ? WHERE id = ? AND status = ? AND residency IN (?, ?)",
+		len(ids), units, released, id, string(models.StatusClosed), string(models.ResidencyEvicted), string(models.ResidencyNone))
+	if err != nil {
+		return err
+	}
+	if n, err := counted.RowsAffected(); err != nil || n == 0 {
+		return errors.Join(err, sqlstore.Final(fmt.Errorf("%w: %s was loaded into redis meanwhile: somebody asks for it; try again", ErrNotArchivable, id)))
+	}
+	a.steps.At("counted")
+	return nil
+}

@@ -1,0 +1,248 @@
+package retention_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"dibs/internal/syncertest"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/reconcile"
+	"dibs/syncer/residency"
+	"dibs/syncer/resolve"
+	"dibs/syncer/retention"
+
+	"github.com/stretchr/testify/require"
+)
+
+// closedCampaign is a campaign of 30 claims of which two were released and one redeemed, closed and ended.
+func closedCampaign(h *syncertest.Stack) (id string, claims []string) {
+	t := h.T
+	t.Helper()
+	id = h.Create(100, func(c *models.Campaign) { c.PerUser = 2 })
+	claims = h.Take(id, syncertest.Asks("u", 30)...)
+	resolver := resolve.NewResolver(h.DB, resolve.NewRelay(h.DB, h.Scripts, nil), syncertest.Quiet())
+	for _, claim := range claims[3:5] {
+		_, err := resolver.Release(t.Context(), claim, "")
+		require.NoError(t, err)
+	}
+	_, err := resolver.Redeem(t.Context(), claims[7], "o")
+	require.NoError(t, err)
+	h.Shut(id)
+	h.Exec("UPDATE campaigns SET closed_told_at = updated_at WHERE id = ?", id)
+	return id, claims
+}
+
+// archiver is one of small pages that evicts as the command does.
+func archiver(h *syncertest.Stack, to retention.ArchiveTo) *retention.Archiver {
+	evictor := residency.NewEvictor(h.Hydrator(), residency.IdleLeast, nil)
+	return retention.ArchiverWithPage(retention.NewArchiver(h.DB, func(ctx context.Context, id string) error {
+		_, err := evictor.EvictOne(ctx, id)
+		return err
+	}, to, func(int) {}), 7)
+}
+
+func inAMinute() time.Time { return time.Now().Add(time.Minute) }
+
+func requireAgrees(h *syncertest.Stack, id string) {
+	h.T.Helper()
+	found, err := h.Reconciler().Compare(h.T.Context(), id, reconcile.DepthUsers)
+	require.NoError(h.T, err)
+	require.Empty(h.T, found.Differences)
+	require.NotNil(h.T, found.Rows)
+}
+
+// archived are the ids in claims_archive, in order of seq.
+func archived(h *syncertest.Stack) (ids []string) {
+	h.T.Helper()
+	require.NoError(h.T, h.DB.Raw("SELECT id FROM claims_archive ORDER BY seq").Scan(&ids).Error)
+	return ids
+}
+
+func TestArchiver_MovesTheClaimsOfAClosedCampaignAndTheBooksAgree(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id, claims := closedCampaign(h)
+	before := h.Campaign(id)
+	n, err := archiver(h, retention.ArchiveTable{}).Archive(t.Context(), id, inAMinute())
+	require.NoError(t, err)
+	require.EqualValues(t, 30, n)
+	require.Equal(t, claims, archived(h))
+	after := h.Campaign(id)
+	require.Equal(t, []int64{before.Claimed, before.SyncedSeq, before.Remaining, before.ReleasedClaims},
+		[]int64{after.Claimed, after.SyncedSeq, after.Remaining, after.ReleasedClaims})
+	require.Equal(t, []int64{30, 28, 2}, []int64{after.ArchivedClaims, after.ArchivedUnits, after.ArchivedReleased})
+	requireAgrees(h, id)
+
+	require.Empty(t, h.Repair(id, reconcile.RepairHow{}).Steps)
+	require.NoError(t, h.Hydrate(id), "somebody asks for it")
+	requireAgrees(h, id)
+	require.Equal(t, models.OutcomeClosed, h.Claim(id, syncertest.Ask("u-1", ""))[0].Outcome)
+	n, err = archiver(h, retention.ArchiveTable{}).Archive(t.Context(), id, inAMinute())
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+// A repair of counters that somebody spoiled counts what is in the archive.
+func TestArchiver_ARepairCountsTheArchive(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id, _ := closedCampaign(h)
+	_, err := archiver(h, retention.ArchiveTable{}).Archive(t.Context(), id, inAMinute())
+	require.NoError(t, err)
+	was := h.Campaign(id)
+	h.Exec("UPDATE campaigns SET claimed = 3, remaining = 97, synced_seq = 3, released_claims = 0 WHERE id = ?", id)
+	h.Repair(id, reconcile.RepairHow{})
+	is := h.Campaign(id)
+	require.Equal(t, []int64{was.Claimed, was.Remaining, was.ReleasedClaims}, []int64{is.Claimed, is.Remaining, is.ReleasedClaims})
+	require.GreaterOrEqual(t, is.SyncedSeq, int64(30))
+	requireAgrees(h, id)
+}
+
+// The stream comes again from its beginning, as for a group that Redis lost: what is in the archive is known.
+func TestArchiver_EventsThatComeAgainAreKnown(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id, _ := closedCampaign(h)
+	_, err := archiver(h, retention.ArchiveTable{}).Archive(t.Context(), id, inAMinute())
+	require.NoError(t, err)
+	other := h.Create(10, nil)
+	require.Len(t, h.Claim(other, syncertest.Asks("o", 3)...), 3)
+	was := h.Campaign(id)
+	require.NoError(t, h.Redis.XGroupSetID(t.Context(), lua.StreamKey(0), "syncer", "0").Err())
+	h.Sync()
+	is := h.Campaign(id)
+	is.UpdatedAt, is.ResidencyAt = was.UpdatedAt, was.ResidencyAt
+	require.Equal(t, was, is)
+	require.Empty(t, syncertest.ParkedIDs(t, h.DB))
+	require.EqualValues(t, 3, h.Campaign(other).Claimed)
+	requireAgrees(h, id)
+}
+
+func TestArchiver_TakesOnlyWhatIsOldAndSettledOfWhatIsClosed(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	a := archiver(h, retention.ArchiveTable{})
+	id := h.Create(10, nil)
+	h.Take(id, syncertest.Asks("u", 3)...)
+	_, err := a.Archive(t.Context(), id, inAMinute())
+	require.ErrorIs(t, err, retention.ErrNotArchivable)
+	require.ErrorContains(t, err, "is open")
+	h.Shut(id)
+	_, err = a.Archive(t.Context(), id, inAMinute())
+	require.ErrorContains(t, err, "its end is not written yet")
+	h.Exec("UPDATE campaigns SET closed_told_at = updated_at")
+	n, err := a.Archive(t.Context(), id, time.Now().Add(-time.Minute))
+	require.NoError(t, err)
+	require.Zero(t, n, "too young")
+	_, err = a.Archive(t.Context(), "nothing", inAMinute())
+	require.ErrorIs(t, err, models.ErrNotFound)
+
+	held := h.Create(10, func(c *models.Campaign) { c.HoldForMs = time.Hour.Milliseconds() })
+	claims := h.Take(held, syncertest.Asks("h", 3)...)
+	_, err = resolve.NewResolver(h.DB, resolve.NewRelay(h.DB, h.Scripts, nil), syncertest.Quiet()).Redeem(t.Context(), claims[1], "o")
+	require.NoError(t, err)
+	h.Shut(held)
+	h.Exec("UPDATE campaigns SET closed_told_at = updated_at")
+	n, err = a.Archive(t.Context(), held, inAMinute())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n, "two holds are open")
+	requireAgrees(h, held)
+}
+
+// Somebody asks for the campaign while it is archived: what comes after the load stays, and a load that was under way starts again.
+func TestArchiver_ALoadMeanwhileIsRespected(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id, _ := closedCampaign(h)
+	loaded := false
+	a := retention.ArchiverWithStep(archiver(h, retention.ArchiveTable{}), func(step string) {
+		if step == "moved" && !loaded {
+			loaded = true
+			require.NoError(t, h.Hydrate(id))
+		}
+	})
+	n, err := a.Archive(t.Context(), id, inAMinute())
+	require.ErrorIs(t, err, retention.ErrNotArchivable)
+	require.ErrorContains(t, err, "was loaded into redis meanwhile")
+	require.EqualValues(t, 7, n)
+	requireAgrees(h, id)
+	n, err = a.Archive(t.Context(), id, inAMinute())
+	require.NoError(t, err)
+	require.EqualValues(t, 23, n)
+	requireAgrees(h, id)
+}
+
+// Killed at any step, and started again until it ends: each claim is in the table or in the file, once.
+func TestArchiver_KilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"table", "file"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			id, claims := closedCampaign(h)
+			name := filepath.Join(t.TempDir(), "claims.jsonl")
+			run := func(step func(string)) {
+				to := retention.ArchiveTo(retention.ArchiveTable{})
+				if kind == "file" {
+					file, err := retention.OpenArchiveFile(name)
+					require.NoError(t, err)
+					defer func() { require.NoError(t, file.Close()) }()
+					to = file
+				}
+				_, err := retention.ArchiverWithStep(archiver(h, to), step).Archive(t.Context(), id, inAMinute())
+				require.NoError(t, err)
+			}
+			for _, at := range []string{"put", "deleted", "counted", "moved"} {
+				require.PanicsWithValue(t, "killed", func() {
+					run(func(step string) {
+						if step == at {
+							panic("killed")
+						}
+					})
+				}, at)
+				if kind == "file" { // in the middle of a line
+					f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+					require.NoError(t, err)
+					_, err = f.WriteString(`{"id":"01`)
+					require.NoError(t, err)
+					require.NoError(t, f.Close())
+				}
+			}
+			run(func(string) {})
+			if kind == "file" {
+				require.Equal(t, claims, idsOfFile(t, name))
+			} else {
+				require.Equal(t, claims, archived(h))
+			}
+			requireAgrees(h, id)
+		})
+	}
+}
+
+// idsOfFile are the ids of the claims in a file of JSON lines.
+func idsOfFile(t *testing.T, name string) (ids []string) {
+	t.Helper()
+	f, err := os.Open(name)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var c struct {
+			ID        string
+			Status    string
+			ClaimedAt time.Time `json:"claimed_at"`
+		}
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &c))
+		require.True(t, slices.Contains([]string{"claimed", "redeemed", "released"}, c.Status) && !c.ClaimedAt.IsZero())
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+var _ retention.ArchiveTo = (*retention.ArchiveFile)(nil)
