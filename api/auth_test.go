@@ -50,6 +50,7 @@ func TestScopes(t *testing.T) {
 		{"POST", "/v1/claims/made/redeem", `{"order_id":"o"}`, "as"},
 		{"POST", "/v1/claims/made/release", ``, "as"},
 		{"GET", "/v1/users/u/claims", ``, "asv"},
+		{"GET", "/v1/audit", ``, "av"},
 		{"GET", "/healthz", ``, "asvn"},
 		{"GET", "/readyz", ``, "asvn"},
 		{"GET", "/openapi.json", ``, "asvn"},

@@ -20,6 +20,7 @@ type Deps struct {
 	Claims    claimed.Claims
 	Resolver  claimed.Resolver
 	Streams   claimed.Streams
+	Audit     Audit
 	// Ready tells why claims can't be taken now; nil when they can.
 	Ready func(ctx context.Context) error
 }
@@ -36,9 +37,16 @@ type Campaigns interface {
 	live.Books
 }
 
+// Audit keeps who changed what.
+type Audit interface {
+	operator.Audit
+	// Note writes what changes nothing.
+	Note(ctx context.Context, action string, after any) error
+}
+
 func (d *Deps) validate() error {
 	if d.Claimer == nil || d.States == nil || d.Hydrator == nil || d.Campaigns == nil || d.Claims == nil || d.Resolver == nil ||
-		d.Streams == nil || d.Ready == nil {
+		d.Streams == nil || d.Audit == nil || d.Ready == nil {
 		return fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
 	}
 	return nil

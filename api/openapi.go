@@ -27,6 +27,7 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 	oapi.Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearerScheme: {Type: "http", Scheme: "bearer"}}
 	registry := oapi.Components.Schemas
 	registry.RegisterTypeAlias(reflect.TypeFor[models.Time](), reflect.TypeFor[time.Time]())
+	registry.RegisterTypeAlias(reflect.TypeFor[json.RawMessage](), reflect.TypeFor[map[string]any]())
 	problem := wire.SchemaOf[wire.ProblemJSON](oapi)
 	problem.Extensions = nil
 	listCodes(registry.SchemaFromRef(problem.Ref))

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"dibs/api/auth"
 	"dibs/internal/caller"
 	"dibs/models"
 )
@@ -57,4 +59,29 @@ func (s *Server) logAccess(r *http.Request, route string, status int, took time.
 	s.cfg.Logger.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("method", r.Method), slog.String("route", route),
 		slog.String("path", r.URL.Path), slog.Int("status", status), slog.Float64("took_ms", float64(took.Microseconds())/1000),
 		slog.String("actor", caller.Of(r.Context()).Actor), slog.String("address", r.RemoteAddr))
+}
+
+// refusal is a refused use of tokens as audit_log has it.
+type refusal struct {
+	Address string `json:"address"`
+	Reason  string `json:"reason"`
+	Count   int    `json:"count"` // since the row before of this address and reason
+}
+
+// noteTimeout bounds the writing of a refusal.
+const noteTimeout = 5 * time.Second
+
+// noteRefusal writes a refused use of tokens into the audit log, beside the request, which it keeps waiting for nothing.
+func (s *Server) noteRefusal(audit Audit) func(context.Context, auth.Refusal) {
+	return func(ctx context.Context, r auth.Refusal) {
+		who := &caller.Caller{Actor: r.Actor, RequestID: caller.Of(ctx).RequestID}
+		ctx = caller.With(context.WithoutCancel(ctx), who)
+		s.workers.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, noteTimeout)
+			defer cancel()
+			if err := audit.Note(ctx, models.AuditTokenRefused, refusal{r.Address, r.Reason, r.Count}); err != nil {
+				s.cfg.Logger.WarnContext(ctx, "a refused token is not in the audit log; is mysql up?", slog.Any("error", err))
+			}
+		})
+	}
 }

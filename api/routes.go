@@ -73,6 +73,8 @@ func (s *Server) routes() []route {
 			[]wire.Code{noClaim, wire.CodeAlreadyRedeemed}, plain(s.claimed.PostRelease, claimed.DocumentRelease)},
 		{"GET", userClaimsPath, reads | claims | user, 0, "list-user-claims", "List a user's claims, newest first, page by page",
 			nil, byHuma(s.claimed.GetUserClaims)},
+		{"GET", "/v1/audit", reads, 0, "list-audit", "List who changed what, newest first, page by page",
+			nil, byHuma(s.operator.ListAudit)},
 		{"GET", "/healthz", auth.Open, 0, "get-health", "Whether the process is up",
 			nil, plain(s.getHealth, documentHealth)},
 		{"GET", "/readyz", auth.Open, 0, "get-ready", "Whether claims can be taken",

@@ -67,18 +67,20 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err := deps.validate(); err != nil {
 		return nil, err
 	}
-	gate, err := auth.New(auth.Config{Addr: cfg.Addr, Tokens: cfg.Tokens, Logger: cfg.Logger, Registerer: cfg.Registerer})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
 	connections, err := cfg.TLS.Config(cfg.Logger)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, ready: deps.Ready, gate: gate, tls: connections, workers: &workers.Group{},
+		cfg: cfg, ready: deps.Ready, tls: connections, workers: &workers.Group{},
 		scrape:  promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		logSome: rate.Sometimes{Interval: time.Second}, headerTimeout: headerTimeout, readTimeout: readTimeout,
+	}
+	s.gate, err = auth.New(auth.Config{
+		Addr: cfg.Addr, Tokens: cfg.Tokens, Logger: cfg.Logger, Registerer: cfg.Registerer, Refused: s.noteRefusal(deps.Audit),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if err := s.makeRooms(&deps); err != nil {
 		return nil, err
@@ -107,7 +109,7 @@ func (s *Server) makeRooms(deps *Deps) (err error) {
 		return err
 	}
 	s.operator = operator.New(operator.Config{
-		Campaigns: deps.Campaigns, State: deps.States.State, Hydrate: deps.Hydrator.Hydrate, Changed: s.claiming.Changed, Logger: cfg.Logger,
+		Campaigns: deps.Campaigns, Audit: deps.Audit, State: deps.States.State, Hydrate: deps.Hydrator.Hydrate, Changed: s.claiming.Changed, Logger: cfg.Logger,
 	})
 	s.claimed, err = claimed.New(claimed.Config{
 		Claims: deps.Claims, Resolver: deps.Resolver, Streams: deps.Streams, Workers: s.workers, Changed: s.claiming.Changed,

@@ -12,6 +12,7 @@ import (
 	"dibs/config"
 	"dibs/consumer"
 	"dibs/finance"
+	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer"
@@ -203,7 +204,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 		ShutdownTimeout: closeTimeout, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
 	}, api.Deps{
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns,
-		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Ready: s.ready,
+		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Ready: s.ready,
 	})
 	if err != nil {
 		return err

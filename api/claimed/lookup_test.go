@@ -60,7 +60,7 @@ func (l *lookups) routes(reg prometheus.Registerer) *claimed.Routes {
 	scripts, err := lua.New(l.rdb, lua.Options{})
 	require.NoError(l.t, err)
 	routes, err := claimed.New(claimed.Config{
-		Claims: l.d, Resolver: l.d, Streams: scripts, Workers: &workers.Group{}, Changed: func(string) {}, CallTimeout: time.Minute,
+		Claims: l.d, Resolver: l.d, Audit: l.d.Audit, Streams: scripts, Workers: &workers.Group{}, Changed: func(string) {}, CallTimeout: time.Minute,
 		HoldOf: func(context.Context, string) (int64, error) { return 0, nil }, Logger: slog.New(slog.DiscardHandler), Registerer: reg,
 	})
 	require.NoError(l.t, err)
@@ -163,7 +163,7 @@ func TestLookup_AClaimOnItsWayIsFoundAndAnIndexFromTheLastDeliveredEntryIsCaught
 	scripts, err := lua.New(l.rdb, lua.Options{})
 	require.NoError(t, err)
 	broken, err := api.New(api.Config{}, api.Deps{
-		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Streams: fromDelivered{scripts},
+		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Audit: l.d.Audit, Streams: fromDelivered{scripts},
 		Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
@@ -187,7 +187,7 @@ func TestLookup_AClaimThatMovesBetweenTheTwoIsNotMissed(t *testing.T) {
 	require.NoError(t, err)
 	moving := &movingStreams{Streams: scripts}
 	server, err := api.New(api.Config{}, api.Deps{
-		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Streams: moving,
+		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Audit: l.d.Audit, Streams: moving,
 		Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)

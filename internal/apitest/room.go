@@ -32,6 +32,8 @@ type Room struct {
 	Refused      map[string]map[string]int64 // counts of refusals, by campaign and code
 
 	Looked atomic.Int64 // claims looked for
+
+	Audit *Audit
 }
 
 // Campaign is a campaign and its claims.
@@ -55,7 +57,7 @@ var Now = time.Date(2027, 3, 14, 15, 9, 26, 535e6, time.UTC)
 
 // NewRoom makes a Room whose campaigns are in Redis.
 func NewRoom(campaigns ...models.Campaign) *Room {
-	r := &Room{Campaigns: map[string]*Campaign{}}
+	r := &Room{Campaigns: map[string]*Campaign{}, Audit: &Audit{}}
 	for _, c := range campaigns {
 		r.Put(c).InRedis = true
 	}
@@ -191,7 +193,7 @@ func (r *Room) Hydrate(_ context.Context, id string) (lua.Meta, error) {
 // Deps are this Room, in every place.
 func (r *Room) Deps() api.Deps {
 	return api.Deps{
-		Claimer: r, States: r, Hydrator: r, Campaigns: r, Claims: r, Resolver: r, Streams: r,
+		Claimer: r, States: r, Hydrator: r, Campaigns: r, Claims: r, Resolver: r, Streams: r, Audit: r.Audit,
 		Ready: func(context.Context) error { return r.Ready },
 	}
 }

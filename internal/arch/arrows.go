@@ -51,10 +51,11 @@ var arrows = map[string][]string{
 	// The rooms of the syncer, from the lowest up: each may import those above it in this list alone.
 	"internal/sqlstore": {"migrations"},
 	"syncer/writer":     {"internal/sqlstore", "lua", "migrations", "models"},
-	"syncer/campaigns":  {"internal/sqlstore", "lua", "migrations", "models", "split", "syncer/writer"},
+	"internal/audit":    {"internal/sqlstore", "models"},
+	"syncer/campaigns":  {"internal/audit", "internal/sqlstore", "lua", "migrations", "models", "split", "syncer/writer"},
 	"syncer/residency":  {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/writer"},
 	"syncer/resolve":    {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/residency"},
-	"syncer/reconcile":  {"internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
+	"syncer/reconcile":  {"internal/audit", "internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
 	"syncer/retention":  {"internal/sqlstore", "lua", "models"},
 	"syncer": {
 		"internal/sqlstore", "lua", "models",

@@ -10,6 +10,7 @@ import (
 	"dibs/api"
 	"dibs/api/claiming"
 	"dibs/consumer"
+	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/syncer/campaigns"
@@ -83,7 +84,7 @@ func (p *inProcess) serve(i int) string {
 	server, err := api.New(cfg, api.Deps{
 		Claimer: claimer, States: scripts, Hydrator: residency.NewHydrator(db, scripts, quiet, nil),
 		Campaigns: campaigns.New(db, scripts, quiet), Claims: campaigns.NewClaims(db),
-		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Streams: scripts, Ready: func(context.Context) error { return nil },
+		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Streams: scripts, Audit: audit.NewLog(db), Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -61,9 +61,13 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 	}
 	err = sqlstore.Retry(ctx, func() error {
 		row := campaignRow{Campaign: c, CreatedDigest: digest}
-		put := r.db.WithContext(ctx).Table(c.TableName()).Clauses(clause.OnConflict{DoNothing: true}).Create(&row)
-		created = put.RowsAffected == 1
-		return put.Error
+		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			put := tx.Table(c.TableName()).Clauses(clause.OnConflict{DoNothing: true}).Create(&row)
+			if created = put.RowsAffected == 1; put.Error != nil || !created {
+				return put.Error
+			}
+			return auditCreated(ctx, tx.Statement.ConnPool, &c)
+		})
 	})
 	if err != nil {
 		return models.Campaign{}, false, fmt.Errorf("campaigns: create %s: %w", c.ID, err)

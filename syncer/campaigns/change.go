@@ -23,8 +23,9 @@ import (
 func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
 	var c models.Campaign
 	err := sqlstore.Retry(ctx, func() error {
+		made := c.Version // by a try before, whose commit may have taken effect
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-			c, err = changeInMySQL(tx, id, change)
+			c, err = changeInMySQL(tx, id, change, made)
 			return err
 		})
 	})
@@ -48,13 +49,16 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 
 // changeInMySQL is the first transaction of a change. Redis still works by the old definition, so remaining may only grow
 // here: it must not fall below what Redis says remains. Applier.recordApplied makes it exact.
-func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaign, error) {
+func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (models.Campaign, error) {
 	c, err := Read(tx.Clauses(clause.Locking{Strength: "UPDATE"}), id)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return models.Campaign{}, sqlstore.Final(err)
 	case err != nil:
 		return models.Campaign{}, err
+	}
+	if made != 0 && made == c.Version {
+		return c, nil
 	}
 	if !change.Fits(c.Version) {
 		return models.Campaign{}, sqlstore.Final(fmt.Errorf("%w: campaign %s", models.ErrChanged, id))
@@ -86,7 +90,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change) (models.Campaig
 	if err != nil {
 		return models.Campaign{}, fmt.Errorf("campaigns: change %s: %w", id, err)
 	}
-	return c, nil
+	return c, auditChanged(tx.Statement.Context, tx.Statement.ConnPool, &before, &c)
 }
 
 // publishCrossed puts the events of the stock lines that a change crosses into the outbox, for a campaign that Redis does not

@@ -44,10 +44,14 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 			return fmt.Errorf("campaigns: %w", err)
 		}
 		n, err := put.RowsAffected()
-		if err == nil && n == 0 {
-			err = errRaced
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			return errRaced
+		default:
+			return b.audit(ctx, tx, total)
 		}
-		return err
 	})
 }
 

@@ -258,8 +258,8 @@ func (r *Reconciler) dropForgotten(ctx context.Context, id string, lists []strin
 	if err != nil {
 		return nil, err
 	}
-	if err := r.db.WithContext(ctx).Create(&step).Error; err != nil {
-		return nil, fmt.Errorf("reconcile: repair %s: %w", id, err)
+	if err := r.record(ctx, &step); err != nil {
+		return nil, err
 	}
 	return []models.Repair{step}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
@@ -207,11 +208,7 @@ func (r *Reconciler) rebuild(ctx context.Context, found *Comparison) ([]models.R
 	if err != nil {
 		return nil, err
 	}
-	if err := r.db.WithContext(ctx).Create(&step).Error; err != nil {
-		err = fmt.Errorf("reconcile: repair %s: %w", found.CampaignID, err)
-		return []models.Repair{step}, err
-	}
-	return []models.Repair{step}, nil
+	return []models.Repair{step}, r.record(ctx, &step)
 }
 
 func (r *Reconciler) noteSeen(ctx context.Context, found *Comparison) error {

@@ -1,0 +1,53 @@
+package operator
+
+import (
+	"context"
+	"time"
+
+	"dibs/api/wire"
+	"dibs/models"
+)
+
+// Audit reads who changed what.
+type Audit interface {
+	// List gives the newest entries first. An error means that MySQL does not answer.
+	List(ctx context.Context, q models.AuditQuery) ([]models.AuditEntry, error)
+}
+
+type auditInput struct {
+	CampaignID string    `query:"campaign_id" doc:"entries about this campaign only"`
+	Since      time.Time `query:"since" doc:"entries from this time on only"`
+	Limit      int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Cursor     string    `query:"cursor" doc:"next_cursor of the page before"`
+}
+
+// AuditOutput is the answer of ListAudit.
+type AuditOutput struct{ Body auditList }
+
+// auditList is a page of entries.
+type auditList struct {
+	Entries    []models.AuditEntry `json:"entries" nullable:"false" doc:"newest first"`
+	NextCursor string              `json:"next_cursor,omitempty" doc:"absent on the last page"`
+}
+
+// ListAudit is GET /v1/audit.
+func (s *Routes) ListAudit(ctx context.Context, in *auditInput) (*AuditOutput, error) {
+	if in.CampaignID != "" {
+		if p := wire.InvalidID("campaign_id", models.CheckCampaignID(in.CampaignID)); p != nil {
+			return nil, p
+		}
+	}
+	if in.Cursor != "" && models.CheckClaimID(in.Cursor) != nil {
+		return nil, wire.Invalid("cursor", "must be the next_cursor of a page")
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	all, err := s.cfg.Audit.List(ctx, models.AuditQuery{
+		CampaignID: in.CampaignID, Since: in.Since, Before: in.Cursor, Limit: in.Limit + 1,
+	})
+	if err != nil {
+		return nil, s.refuseChange(ctx, "audit", in.CampaignID, err)
+	}
+	page, next := wire.Page(all, in.Limit, func(last *models.AuditEntry) string { return last.ID })
+	return &AuditOutput{auditList{append([]models.AuditEntry{}, page...), next}}, nil
+}

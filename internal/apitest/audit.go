@@ -1,0 +1,48 @@
+package apitest
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"dibs/internal/caller"
+	"dibs/models"
+)
+
+// Audit plays the audit log: entries that the test puts there, and what is noted.
+type Audit struct {
+	mu      sync.Mutex
+	Entries []models.AuditEntry // newest first
+	Asked   []models.AuditQuery
+	Fail    error
+}
+
+// List gives the entries below q.Before.
+func (a *Audit) List(_ context.Context, q models.AuditQuery) (page []models.AuditEntry, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.Asked = append(a.Asked, q)
+	for _, e := range a.Entries {
+		if (q.Before == "" || e.ID < q.Before) && len(page) < q.Limit {
+			page = append(page, e)
+		}
+	}
+	return page, a.Fail
+}
+
+// Note keeps an entry.
+func (a *Audit) Note(ctx context.Context, action string, after any) error {
+	text, err := json.Marshal(after)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	who := caller.Of(ctx)
+	a.Entries = append(a.Entries, models.AuditEntry{Action: action, Actor: who.Actor, RequestID: who.RequestID, After: text})
+	return err
+}
+
+// Noted is what was noted.
+func (a *Audit) Noted() []models.AuditEntry {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append([]models.AuditEntry(nil), a.Entries...)
+}

@@ -1,0 +1,149 @@
+// Package audit keeps who changed what: a row of audit_log a change, written in the transaction that makes the change.
+package audit
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"dibs/internal/caller"
+	"dibs/internal/sqlstore"
+	"dibs/models"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+)
+
+// Put writes that the caller of ctx did something, in the transaction that does it. before and after are marshalled to JSON objects;
+// nil is none.
+func Put(ctx context.Context, tx sqlstore.Execer, action, campaignID string, before, after any) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	was, err := marshal(before)
+	if err != nil {
+		return err
+	}
+	is, err := marshal(after)
+	if err != nil {
+		return err
+	}
+	who := caller.Of(ctx)
+	_, err = tx.ExecContext(ctx, "INSERT INTO audit_log (id, at, actor, request_id, action, campaign_id, `before`, `after`)"+
+		" VALUES (?, ?, ?, ?, ?, ?, ?, ?)", id.String(), sqlstore.Now().Format(sqlstore.TimeLayout), sqlstore.Cut(who.Actor, models.UserIDLength),
+		sqlstore.Cut(who.RequestID, models.CampaignIDLength), action, campaignID, was, is)
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	return nil
+}
+
+// marshal is a text, as MySQL takes no bytes for JSON.
+func marshal(v any) (text sql.NullString, err error) {
+	if v == nil {
+		return text, nil
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return text, fmt.Errorf("audit: %w", err)
+	}
+	return sql.NullString{String: string(b), Valid: true}, nil
+}
+
+// Differences are the fields, by their JSON names, in which two values of one type differ.
+func Differences[T any](before, after T) (was, is map[string]any, err error) {
+	if was, err = fields(before); err != nil {
+		return nil, nil, err
+	}
+	if is, err = fields(after); err != nil {
+		return nil, nil, err
+	}
+	for name := range is {
+		if _, there := was[name]; !there {
+			was[name] = nil
+		}
+	}
+	for name, value := range was {
+		if _, there := is[name]; !there {
+			is[name] = nil
+		}
+		if reflect.DeepEqual(value, is[name]) {
+			delete(was, name)
+			delete(is, name)
+		}
+	}
+	return was, is, nil
+}
+
+func fields(v any) (all map[string]any, err error) {
+	text, err := json.Marshal(v)
+	if err == nil {
+		d := json.NewDecoder(strings.NewReader(string(text)))
+		d.UseNumber() // a float would round units
+		err = d.Decode(&all)
+	}
+	if err != nil {
+		err = fmt.Errorf("audit: %w", err)
+	}
+	return all, err
+}
+
+// Log reads and writes the audit log of a database.
+type Log struct{ db *gorm.DB }
+
+// NewLog makes a Log.
+func NewLog(db *gorm.DB) *Log { return &Log{db} }
+
+// Note writes what changes nothing, such as the use of a token that is refused. There is no transaction to write it in.
+func (l *Log) Note(ctx context.Context, action string, after any) error {
+	return sqlstore.InTx(ctx, l.db, func(tx *sql.Tx) error { return Put(ctx, tx, action, "", nil, after) })
+}
+
+// List gives the newest entries first.
+func (l *Log) List(ctx context.Context, q models.AuditQuery) (entries []models.AuditEntry, err error) {
+	where, args := []string{"id > ?"}, []any{sinceID(q.Since)}
+	if q.CampaignID != "" {
+		where, args = append(where, "campaign_id = ?"), append(args, q.CampaignID)
+	}
+	if q.Before != "" {
+		where, args = append(where, "id < ?"), append(args, q.Before)
+	}
+	query := "SELECT id, at, actor, request_id, action, campaign_id, `before`, `after` FROM audit_log WHERE " +
+		strings.Join(where, " AND ") + " ORDER BY id DESC LIMIT ?"
+	err = sqlstore.ScanAll(ctx, l.db.ConnPool, query, append(args, q.Limit), func(scan func(...any) error) error {
+		var e models.AuditEntry
+		var at time.Time
+		var was, is sql.NullString
+		if err := scan(&e.ID, &at, &e.Actor, &e.RequestID, &e.Action, &e.CampaignID, &was, &is); err != nil {
+			return err
+		}
+		e.At, e.Before, e.After = models.NewTime(at), raw(was), raw(is)
+		entries = append(entries, e)
+		return nil
+	})
+	if err != nil {
+		err = fmt.Errorf("audit: list: %w", err)
+	}
+	return entries, err
+}
+
+func raw(text sql.NullString) json.RawMessage {
+	if !text.Valid {
+		return nil
+	}
+	return json.RawMessage(text.String)
+}
+
+// sinceID is below every id that was made at a time or later: UUIDv7 begin with their milliseconds.
+func sinceID(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	ms := fmt.Sprintf("%012x", max(0, at.UnixMilli()))
+	return ms[:8] + "-" + ms[8:] + "-"
+}
