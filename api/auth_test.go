@@ -2,8 +2,10 @@ package api_test
 
 import (
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -106,4 +108,22 @@ func TestWrongTokens_ReachNobody(t *testing.T) {
 	require.Equal(t, 401, w.Code, "an unset admin token is nobody's")
 	require.Zero(t, room.Sent())
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Authorization: Bearer secret").Code)
+}
+
+func TestRefusedTokens_AreInTheAuditLog(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewRoom(apitest.Coupon("c1", 9))
+	h := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{Storefront: "st0re", Viewer: "v1ewer"}})
+	for range 20 {
+		apitest.Ask(h, "GET", "/v1/campaigns", "", "Authorization: Bearer wr0ng", "X-Request-Id: r1")
+		apitest.Ask(h, "GET", "/v1/campaigns", "", "Authorization: Bearer st0re", "X-Request-Id: r2")
+		apitest.Ask(h, "GET", "/v1/campaigns", "", "X-Request-Id: r3")
+	}
+	require.Eventually(t, func() bool { return len(room.Audit.Noted()) == 2 }, 10*time.Second, time.Millisecond)
+	noted := room.Audit.Noted()
+	slices.SortFunc(noted, func(a, b models.AuditEntry) int { return strings.Compare(a.RequestID, b.RequestID) })
+	require.Equal(t, []models.AuditEntry{
+		{Actor: "", RequestID: "r1", Action: "token.refused", After: []byte(`{"address":"192.0.2.1","reason":"unknown","count":1}`)},
+		{Actor: "storefront", RequestID: "r2", Action: "token.refused", After: []byte(`{"address":"192.0.2.1","reason":"forbidden","count":1}`)},
+	}, noted)
 }

@@ -99,8 +99,9 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", ErrUsage, err) })
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelp(root))
-	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env), newArchive(env))
-	root.AddCommand(newFinance(env), newMigrate(env), newConfig(env), newBench(env), newLab(env), newLabWorker(env), newTorture(env))
+	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env))
+	root.AddCommand(newArchive(env), newFinance(env), newMigrate(env), newConfig(env), newBench(env), newLab(env))
+	root.AddCommand(newLabWorker(env), newTorture(env), newAudit(env))
 	for _, command := range root.Commands() {
 		config.AddFlags(command.Flags())
 		for _, below := range command.Commands() {
@@ -146,7 +147,7 @@ func command(env Env, c cobra.Command, run func(ctx context.Context, c *cobra.Co
 		if err != nil {
 			return err
 		}
-		return run(c.Context(), c, cfg)
+		return run(caller.With(c.Context(), &caller.Caller{Actor: operator()}), c, cfg)
 	}
 	return &c
 }

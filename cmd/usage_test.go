@@ -14,7 +14,7 @@ import (
 // commands are all that people may give, as the contract lists them.
 var commands = []string{
 	"demo", "serve", "api", "consumer", "syncer", "finance", "finance parked", "finance replay", "finance discard",
-	"migrate", "reconcile", "bench", "lab", "config",
+	"migrate", "reconcile", "bench", "lab", "config", "audit",
 }
 
 // variables are all settings, each with its default as `dibs config` shows it; "*" is the machine's.
