@@ -9,12 +9,20 @@ RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 # The binary is static and carries the time zones; what it lacks on an empty file system is roots of trust, for
 # rediss:// and TLS to MySQL, and a place for temporary files, for `serve` on embedded servers.
+ARG VERSION=dev
+ARG COMMIT=
+ARG DATE=
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o /out/dibs . \
+    CGO_ENABLED=0 go build -trimpath -buildvcs=false -o /out/dibs -ldflags="-s -w -X dibs/internal/build.version=$VERSION \
+      -X dibs/internal/build.commit=$COMMIT -X dibs/internal/build.date=$DATE" . \
     && mkdir -m 1777 /out/tmp
 
 FROM scratch
-LABEL org.opencontainers.image.title="dibs" \
+ARG VERSION=dev
+ARG COMMIT=
+ARG DATE=
+LABEL org.opencontainers.image.version=$VERSION org.opencontainers.image.revision=$COMMIT org.opencontainers.image.created=$DATE \
+      org.opencontainers.image.title="dibs" \
       org.opencontainers.image.description="Hands out a limited number of things to a crowd that arrives at once"
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build --chown=65532:65532 /out/tmp /tmp

@@ -48,8 +48,14 @@ lua-debug: ## step through a script of lua/ in Redis' debugger, on a campaign th
 servers: ## find the Redis and the MariaDB or MySQL that tests start, install them if need be
 	@scripts/servers
 
+# What `dibs --version` tells.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
+DATE    ?= $(shell date -u +%Y-%m-%dT%H:%M:%SZ)
+LDFLAGS := -s -w -X dibs/internal/build.version=$(VERSION) -X dibs/internal/build.commit=$(COMMIT) -X dibs/internal/build.date=$(DATE)
+
 build: ## the dibs binary, in bin/
-	CGO_ENABLED=0 go build -trimpath -o bin/dibs .
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/dibs .
 
 fmt: $(LINT) ## format all Go files
 	$(LINT) fmt

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 
@@ -8,17 +9,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"dibs/api/auth"
+	"dibs/api/wire"
 )
 
-// MetricsHandler serves /metrics and /healthz for a role that has no other HTTP, on addr. As on the API, /metrics needs the viewer's
-// token when tokens are set. Errors: as of New.
-func MetricsHandler(addr string, tokens Tokens, log *slog.Logger, gatherer prometheus.Gatherer) (http.Handler, error) {
-	gate, err := auth.New(auth.Config{Addr: addr, Tokens: tokens, Logger: log})
+// Side is what a role that has no other HTTP serves: /metrics, /healthz and /readyz.
+type Side struct {
+	Addr     string
+	Tokens   Tokens
+	Logger   *slog.Logger
+	Gatherer prometheus.Gatherer
+	// Live tells why the process should be started again; nil: it should not.
+	Live func() error
+	// Ready tells why the role can't do its work now; nil: it can.
+	Ready func(ctx context.Context) error
+}
+
+// Handler serves it. As on the API, /metrics needs the viewer's token when tokens are set. Errors: as of New.
+func (s Side) Handler() (http.Handler, error) {
+	gate, err := auth.New(auth.Config{Addr: s.Addr, Tokens: s.Tokens, Logger: s.Logger})
 	if err != nil {
 		return nil, err
 	}
-	scrape, mux := promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}), http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	scrape, mux := promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{}), http.NewServeMux()
+	mux.HandleFunc("GET /healthz", probe("ok", func(context.Context) error { return s.Live() }))
+	mux.HandleFunc("GET /readyz", probe("ready", s.Ready))
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		if p := gate.Check(r, auth.Viewer); p != nil {
 			p.Write(w)
@@ -27,4 +41,17 @@ func MetricsHandler(addr string, tokens Tokens, log *slog.Logger, gatherer prome
 		scrape.ServeHTTP(w, r)
 	})
 	return mux, nil
+}
+
+// probe answers with the status, or why it is not so. Who may ask may know: it names loops and servers, no secrets.
+func probe(status string, check func(ctx context.Context) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		defer cancel()
+		if err := check(ctx); err != nil {
+			(&wire.Problem{Code: wire.CodeUnavailable, Detail: err.Error()}).Write(w)
+			return
+		}
+		writeJSON(w, `{"status":"`+status+`"}`)
+	}
 }

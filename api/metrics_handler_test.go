@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -16,7 +18,10 @@ import (
 func TestMetricsHandler_MetricsAskForTheViewersToken(t *testing.T) {
 	t.Parallel()
 	handler := func(tokens api.Tokens) http.Handler {
-		h, err := api.MetricsHandler("127.0.0.1:80", tokens, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		h, err := api.Side{
+			Addr: "127.0.0.1:80", Tokens: tokens, Logger: slog.New(slog.DiscardHandler), Gatherer: prometheus.NewRegistry(),
+			Live: func() error { return nil }, Ready: func(context.Context) error { return errors.New("the reader is stuck") },
+		}.Handler()
 		require.NoError(t, err)
 		return h
 	}
@@ -30,6 +35,8 @@ func TestMetricsHandler_MetricsAskForTheViewersToken(t *testing.T) {
 		locked.ServeHTTP(w, r)
 		require.Equal(t, want, w.Code, token)
 	}
-	require.Equal(t, 200, apitest.Ask(locked, "GET", "/healthz", "").Code)
+	require.Equal(t, `{"status":"ok"}`, apitest.Ask(locked, "GET", "/healthz", "").Body.String())
+	w := apitest.Ask(locked, "GET", "/readyz", "")
+	require.Equal(t, "the reader is stuck", apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable").Detail)
 	require.Equal(t, 200, apitest.Ask(handler(api.Tokens{}), "GET", "/metrics", "").Code)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dibs/config"
+	"dibs/internal/build"
 	"dibs/internal/caller"
 )
 
@@ -86,7 +87,7 @@ To find out whether it holds what it promises:
   dibs torture                       a Dibs of its own under faults at random, every claim checked afterwards
 
 Every setting is an environment variable and a flag; 'dibs config' shows what is in force.`,
-		Version:      version(),
+		Version:      build.Of().String(),
 		SilenceUsage: true, SilenceErrors: true, SuggestionsMinimumDistance: 2,
 	}
 	root.Args = cobra.ArbitraryArgs // or cobra refuses an unknown command in words of its own
@@ -101,7 +102,7 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env))
 	root.AddCommand(newArchive(env), newFinance(env), newMigrate(env), newConfig(env), newBench(env), newLab(env))
-	root.AddCommand(newLabWorker(env), newTorture(env), newAudit(env))
+	root.AddCommand(newLabWorker(env), newTorture(env), newAudit(env), newToken(env), newHealthcheck(env))
 	for _, command := range root.Commands() {
 		config.AddFlags(command.Flags())
 		for _, below := range command.Commands() {

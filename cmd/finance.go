@@ -12,8 +12,6 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/migrations"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 )
 
@@ -51,8 +49,7 @@ func withFinance(ctx context.Context, env Env, cfg *config.Config, run func(*sta
 	if err := cfg.CheckFinance(); err != nil {
 		return err
 	}
-	s := &stack{cfg: cfg, log: newLogger(cfg, env.Stderr), registry: prometheus.NewRegistry()}
-	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s := &stack{cfg: cfg, log: newLogger(cfg, env.Stderr), registry: newRegistry()}
 	defer s.close()
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -113,7 +110,7 @@ func (s *stack) runFinance(ctx context.Context) error {
 	service, err := consumer.NewService(consumer.ServiceConfig{
 		Client: s.rdb, Partitions: s.cfg.Partitions, Group: finance.Group, Name: s.cfg.Name, Handle: books.Handle,
 		Logger: s.log, Registerer: s.registry,
-		Window: windowFor(s.cfg), CloseTimeout: s.share(),
+		Window: windowFor(s.cfg), CloseTimeout: s.share(), Pulse: &s.pulse,
 	})
 	if err == nil {
 		err = service.Run(ctx)

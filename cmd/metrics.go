@@ -2,12 +2,27 @@ package cmd
 
 import (
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"dibs/internal/build"
 	"dibs/lua"
 )
+
+// newRegistry has what every process tells: of Go, of itself, and of what it was built from.
+func newRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	info := build.Of()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "dibs_build_info", Help: "What this program was built from. Always 1.",
+			ConstLabels: prometheus.Labels{"version": info.Version, "commit": info.Commit, "date": info.Date, "go": runtime.Version()},
+		}, func() float64 { return 1 }))
+	return registry
+}
 
 // observeScripts times every script call, by how it ended.
 func observeScripts(registry prometheus.Registerer) func(script string, took time.Duration, err error) {

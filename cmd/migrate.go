@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
 	"dibs/config"
@@ -64,12 +63,4 @@ func migrate(ctx context.Context, c *cobra.Command, setting, dsn string, log *sl
 		c.Println("nothing to do, the schema is up to date")
 	}
 	return nil
-}
-
-// version is what the binary was built from.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "dev"
 }

@@ -13,6 +13,7 @@ import (
 	"dibs/consumer"
 	"dibs/finance"
 	"dibs/internal/audit"
+	"dibs/internal/build"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer"
@@ -199,7 +200,7 @@ func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
 // runAPI serves HTTP until ctx ends, and then what was taken for as long as closeTimeout; listening is told the address.
 func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listening func(addr string)) error {
 	server, err := api.New(api.Config{
-		Addr: s.cfg.HTTPAddr, Version: version(), Tokens: tokens(s.cfg), TLS: certificate(s.cfg), Insecure: s.cfg.Insecure,
+		Addr: s.cfg.HTTPAddr, Version: build.Of().Document(), Tokens: tokens(s.cfg), TLS: certificate(s.cfg), Insecure: s.cfg.Insecure,
 		AccessLog: s.cfg.AccessLog, Conns: s.cfg.HTTPConns, UserRate: s.cfg.UserRate,
 		ShutdownTimeout: closeTimeout, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
 	}, api.Deps{
@@ -234,7 +235,7 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	s.log.Info("consuming", "group", models.GroupSyncer, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
 	reader, err := consumer.New(consumer.Config{
 		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Sink: writer, Logger: s.log, Registerer: s.registry,
-		Window: windowFor(s.cfg), CloseTimeout: s.share(),
+		Window: windowFor(s.cfg), CloseTimeout: s.share(), Pulse: &s.pulse,
 	})
 	if err == nil {
 		err = reader.Run(ctx)
@@ -251,6 +252,28 @@ func windowFor(cfg *config.Config) int { return max(4*cfg.FlushSize/cfg.Partitio
 // windowMin is the least window of a partition, in events.
 const windowMin = 512
 
+// liveWithin is for how long a loop may be stuck before the process is better started again. A MySQL that is away stops the
+// consumer's, and no restart brings it back.
+const liveWithin = 10 * time.Minute
+
+// working tells why a role without an API can't do its work now.
+func (s *stack) working(ctx context.Context) error {
+	if err := s.pulse.Stuck(0); err != nil {
+		return err
+	}
+	if err := s.rdb.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("redis does not answer: %w", err)
+	}
+	pool, err := s.db.DB()
+	if err == nil {
+		err = pool.PingContext(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("mysql does not answer: %w", err)
+	}
+	return nil
+}
+
 // metricsTimeout bounds a request to the side server.
 const metricsTimeout = 5 * time.Second
 
@@ -263,7 +286,10 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 	if s.cfg.MetricsAddr == "" {
 		return run(ctx)
 	}
-	handler, err := api.MetricsHandler(s.cfg.MetricsAddr, tokens(s.cfg), s.log, s.registry)
+	handler, err := api.Side{
+		Addr: s.cfg.MetricsAddr, Tokens: tokens(s.cfg), Logger: s.log, Gatherer: s.registry,
+		Live: func() error { return s.pulse.Stuck(liveWithin) }, Ready: s.working,
+	}.Handler()
 	if err != nil {
 		return err
 	}
@@ -296,7 +322,7 @@ func (s *stack) runSyncer(ctx context.Context) error {
 		Reconciler:    reconcile.New(s.db, s.scripts, s.hydrator, s.log, s.registry),
 		Relay:         s.relay, Expirer: resolve.NewExpirer(s.relay, s.registry),
 		Finalizer: resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
-		Leader:    syncer.NewLeader(s.scripts, s.log), IdleEvict: s.cfg.IdleEvict, Logger: s.log,
+		Leader:    syncer.NewLeader(s.scripts, s.log), IdleEvict: s.cfg.IdleEvict, Logger: s.log, Pulse: &s.pulse,
 	})
 	s.log.Info("syncer runs its jobs", "groups", s.cfg.Groups, "partitions", s.cfg.Partitions)
 	return role.Run(ctx)

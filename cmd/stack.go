@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"dibs/config"
+	"dibs/internal/pulse"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/migrations"
@@ -20,8 +21,6 @@ import (
 	"dibs/syncer/resolve"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 	"gorm.io/gorm"
 )
@@ -46,6 +45,8 @@ type stack struct {
 	storeMayBeAway bool           // set before opening
 	gate           *sqlstore.Gate // of a MySQL that was away when the process started, else nil
 
+	pulse pulse.Pulse // of the loops of consumer, syncer and finance
+
 	credits bool // serve runs the finance service, too
 
 	end atomic.Pointer[time.Time] // of this process at the latest, once it stops
@@ -62,8 +63,7 @@ func openStack(ctx context.Context, cfg *config.Config, log *slog.Logger, option
 	if err := cfg.CheckServers(); err != nil {
 		return nil, err
 	}
-	s := &stack{cfg: cfg, log: log, registry: prometheus.NewRegistry()}
-	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s := &stack{cfg: cfg, log: log, registry: newRegistry()}
 	for _, set := range options {
 		set(s)
 	}

@@ -14,7 +14,7 @@ import (
 // commands are all that people may give, as the contract lists them.
 var commands = []string{
 	"demo", "serve", "api", "consumer", "syncer", "finance", "finance parked", "finance replay", "finance discard",
-	"migrate", "reconcile", "bench", "lab", "config", "audit",
+	"migrate", "reconcile", "bench", "lab", "config", "audit", "token", "healthcheck",
 }
 
 // variables are all settings, each with its default as `dibs config` shows it; "*" is the machine's.
@@ -90,11 +90,11 @@ func TestExamplesAreCommandsThatThereAre(t *testing.T) {
 	}
 }
 
-func TestVersionIsOneWord(t *testing.T) {
+func TestVersionCommitAndDateAreTold(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--version", "-v"} {
 		got := run(t, nil, flag)
-		require.Regexp(t, `^dibs version \S+\n$`, requireOK(t, got))
+		require.Regexp(t, `^dibs version \S+ \(commit \S+, [^,]+\)\n$`, requireOK(t, got))
 		require.Empty(t, got.stderr)
 	}
 }

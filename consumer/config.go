@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"dibs/internal/pulse"
 	"dibs/lua"
 )
 
@@ -65,6 +66,7 @@ type subscriberConfig struct {
 	poisonMax  int64
 	log        *slog.Logger
 	registerer prometheus.Registerer
+	pulse      *pulse.Pulse
 
 	timing
 }

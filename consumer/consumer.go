@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"dibs/internal/pulse"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -37,6 +38,7 @@ type Config struct {
 
 	Logger     *slog.Logger          // required
 	Registerer prometheus.Registerer // required
+	Pulse      *pulse.Pulse          // has a beat each time that a stream was read; nil is nobody's
 }
 
 // WithDefaults returns a copy with the zero fields filled in.
@@ -60,7 +62,7 @@ func (c *Config) reading() subscriberConfig {
 	return subscriberConfig{
 		client: c.Client, partitions: c.Partitions, group: models.GroupSyncer, name: c.Name, window: c.Window,
 		closeTimeout: c.CloseTimeout, nackBackoff: Backoff{}.withDefaults(), decode: true, inBatches: true, poisonKey: streamKeys(c.Partitions, lua.PoisonKey),
-		poisonMax: DefaultParkedMax, log: c.Logger, registerer: c.Registerer, timing: defaultTiming(),
+		poisonMax: DefaultParkedMax, log: c.Logger, registerer: c.Registerer, pulse: c.Pulse, timing: defaultTiming(),
 	}
 }
 

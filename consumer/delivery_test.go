@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/consumer"
+	"dibs/internal/pulse"
+	"dibs/internal/testenv"
 )
 
 func TestSubscriber_DeliversInStreamOrderAndAcks(t *testing.T) {
@@ -58,6 +60,25 @@ func TestSubscriber_ReadsNoMoreThanItsWindow(t *testing.T) {
 		require.Equal(t, "16", next(t, messages).UUID, "one acked, one more comes, though 15 are stuck")
 		none(t, messages, 50*time.Millisecond)
 	})
+}
+
+// A reader whose window stays full does nothing: it is stuck, and well again when something is acknowledged.
+func TestSubscriber_AFullWindowStopsItsPulse(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testenv.SharedRedis(t).Client())
+	f.publish(0, 3)
+	cfg := f.config("a")
+	cfg.Window, cfg.Pulse = 1, &pulse.Pulse{}
+	messages := f.subscribe(cfg)
+	stuck := func() bool { return cfg.Pulse.Stuck(-29*time.Second) != nil } // a second without a turn
+	first := next(t, messages)
+	require.Eventually(t, stuck, patience, 10*time.Millisecond)
+	require.ErrorContains(t, cfg.Pulse.Stuck(-29*time.Second), f.stream)
+	first.Ack()
+	next(t, messages).Ack()
+	next(t, messages).Ack()
+	require.Eventually(t, func() bool { return !stuck() }, patience, 10*time.Millisecond)
+	require.Never(t, stuck, 1500*time.Millisecond, 10*time.Millisecond, "an idle reader turns")
 }
 
 func TestSubscriber_NackedMessageComesAgainLaterAndLaterWhileOthersGoOn(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"dibs/internal/pulse"
 	"dibs/models"
 )
 
@@ -45,6 +46,7 @@ type SubscriberConfig struct {
 	ReadCount                                  int
 	BlockTime, AckDelay, MinIdle, ReclaimEvery time.Duration
 	ReadBackoff                                Backoff
+	Pulse                                      *pulse.Pulse
 }
 
 // NewSubscriber returns a Subscriber, or ErrConfig wrapped.
@@ -53,7 +55,7 @@ func NewSubscriber(c SubscriberConfig) (*Subscriber, error) {
 		client: c.Client, partitions: 1, group: c.Group, name: c.Consumer, window: cmp.Or(c.Window, DefaultWindow),
 		closeTimeout: cmp.Or(c.CloseTimeout, DefaultCloseTimeout), nackBackoff: c.NackBackoff.withDefaults(), decode: c.Decode,
 		poisonKey: func(stream string) string { return stream + ":poison" }, poisonMax: DefaultParkedMax,
-		log: c.Logger, registerer: c.Registerer, timing: c.timing(),
+		log: c.Logger, registerer: c.Registerer, pulse: c.Pulse, timing: c.timing(),
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err

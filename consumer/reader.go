@@ -16,6 +16,9 @@ import (
 // firstID is before the first entry of any stream, and the cursor of a finished XAUTOCLAIM.
 const firstID = "0-0"
 
+// turnsWithin is how long a read may take, with the wait for room in the window: what is there is committed by then, if all is well.
+const turnsWithin = 30 * time.Second
+
 // reader brings entries from Redis into the window and sends their messages in order. After every error it reads its own pending
 // entries again: a reply that was lost on its way has left entries there that nobody has seen. When the group is gone it creates the
 // group again, and what is in flight becomes stale: the new group delivers all of the stream, and handlers deduplicate.
@@ -36,9 +39,12 @@ func newReader(s *subscription) *reader {
 }
 
 func (r *reader) run() {
+	loop := "the reader of " + r.stream
+	r.cfg.pulse.Beat(loop, turnsWithin)
 	for r.stop.Err() == nil {
 		if err := r.read(); err == nil {
 			r.retry.Reset()
+			r.cfg.pulse.Beat(loop, turnsWithin)
 		} else if r.stop.Err() == nil {
 			r.waitAfter(err)
 		}

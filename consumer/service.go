@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"dibs/internal/pulse"
 	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
@@ -54,6 +55,7 @@ type ServiceConfig struct {
 
 	Logger     *slog.Logger          // required
 	Registerer prometheus.Registerer // required
+	Pulse      *pulse.Pulse          // has a beat each time that a stream was read; nil is nobody's
 }
 
 // WithDefaults returns a copy with the zero fields filled in.
@@ -88,7 +90,7 @@ func (c *ServiceConfig) reading() subscriberConfig {
 		client: c.Client, partitions: c.Partitions, group: c.Group, name: c.Name, window: c.Window, closeTimeout: c.CloseTimeout,
 		nackBackoff: c.Backoff, decode: true, poisonMax: c.ParkedMax,
 		poisonKey: streamKeys(c.Partitions, func(p int) string { return lua.ParkedKey(p, c.Group) }),
-		log:       c.Logger, registerer: c.Registerer, timing: defaultTiming(),
+		log:       c.Logger, registerer: c.Registerer, pulse: c.Pulse, timing: defaultTiming(),
 	}
 }
 

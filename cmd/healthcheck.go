@@ -1,0 +1,87 @@
+package cmd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"dibs/api"
+	"dibs/config"
+)
+
+// probeTimeout bounds one probe.
+const probeTimeout = 5 * time.Second
+
+func newHealthcheck(env Env) *cobra.Command {
+	var live bool
+	c := command(env, cobra.Command{
+		Use:   "healthcheck",
+		Short: "Ask the process of these settings whether it is well; exit 0 or 1",
+		Long: `Ask the process that runs on this machine with the same settings whether it is up and can do its work: /healthz and /readyz at
+DIBS_METRICS_ADDR, or at DIBS_HTTP_ADDR where that is not set or nobody listens there.
+
+Exit code 0: it is well. 1: it is not, or nobody answers; what is wrong is said in a line.`,
+		Example: "  dibs healthcheck\n  DIBS_METRICS_ADDR=127.0.0.1:9091 dibs healthcheck --live",
+	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+		paths := []string{"/healthz", "/readyz"}
+		if live {
+			paths = paths[:1]
+		}
+		var failed error
+		for _, addr := range []string{cfg.MetricsAddr, cfg.HTTPAddr} {
+			if addr == "" {
+				continue
+			}
+			err := probe(ctx, certificate(cfg) != api.TLS{}, addr, paths)
+			if _, nobody := errors.AsType[*net.OpError](err); !nobody {
+				return err
+			}
+			failed = errors.Join(failed, err)
+		}
+		return failed
+	})
+	c.Flags().BoolVar(&live, "live", false, "ask only whether it is up and its loops turn, not whether it can work now")
+	return c
+}
+
+// probe asks for each path. A server that says no says why.
+func probe(ctx context.Context, secure bool, addr string, paths []string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("cmd: %w", err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	scheme := "http"
+	if secure {
+		scheme = "https"
+	}
+	client := &http.Client{Timeout: probeTimeout, Transport: &http.Transport{
+		DisableKeepAlives: true,                                  // nothing secret is sent, and the name in the certificate is that of the service
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
+	}}
+	for _, path := range paths {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+net.JoinHostPort(host, port)+path, nil)
+		if err != nil {
+			return fmt.Errorf("cmd: %w", err)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			return fmt.Errorf("cmd: %w", err)
+		}
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10)) // what came of it will do
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			return fmt.Errorf("cmd: %s%s answers %s: %s", addr, path, res.Status, text)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package cmd
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"dibs/api/auth"
+	"dibs/config"
+)
+
+func newToken(env Env) *cobra.Command {
+	var name, role, expires string
+	c := command(env, cobra.Command{
+		Use:   "token",
+		Short: "Make a bearer token, and its line for the file of DIBS_TOKENS_FILE",
+		Long: `Make a bearer token of 256 random bits, and the line that lets it in.
+
+Give the token to who shall use it: it is shown once and kept nowhere. Add the line, which holds a digest of it only, to the file
+that DIBS_TOKENS_FILE names; processes read it within a second. To replace a token, add a second line of the same name, and
+take the first away when nobody uses it any more.`,
+		Example: "  dibs token --name shop-1 --role storefront\n  dibs token --name ann --role admin --expires 2160h",
+	}, func(_ context.Context, c *cobra.Command, _ *config.Config) error {
+		until, err := whenExpired(expires)
+		if err != nil {
+			return err
+		}
+		var secret [32]byte
+		_, _ = rand.Read(secret[:]) // it never fails
+		token := "dibs_" + base64.RawURLEncoding.EncodeToString(secret[:])
+		line, err := auth.Line(name, role, token, until)
+		if err != nil {
+			return fmt.Errorf("%w: --name %q --role %q: %w", ErrUsage, name, role, err)
+		}
+		c.Printf("token: %s\nline:  %s\n", token, line)
+		return nil
+	})
+	c.Flags().StringVar(&name, "name", "viewer", "who holds it: the actor in the audit log; no blanks")
+	c.Flags().StringVar(&role, "role", "viewer", "admin, storefront or viewer")
+	c.Flags().StringVar(&expires, "expires", "", "a time such as 2027-01-31T18:00:00Z, or in how long, such as 2160h; never unless given")
+	return c
+}
+
+func whenExpired(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if in, err := time.ParseDuration(text); err == nil && in > 0 {
+		return time.Now().Add(in), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || !at.After(time.Now()) {
+		return at, fmt.Errorf("%w: --expires must be a time to come such as 2027-01-31T18:00:00Z, or a duration such as 2160h, not %q", ErrUsage, text)
+	}
+	return at, nil
+}

@@ -1,0 +1,62 @@
+package cmd_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+)
+
+func TestATokenThatIsMadeIsTaken(t *testing.T) {
+	t.Parallel()
+	made := regexp.MustCompile(`^token: (dibs_[A-Za-z0-9_-]{43})\nline:  (ann admin sha256:[0-9a-f]{64} expires=\S+Z)\n$`)
+	words := made.FindStringSubmatch(requireOK(t, run(t, nil, "token", "--name", "ann", "--role", "admin", "--expires", "1h")))
+	require.NotNil(t, words)
+	token, line := words[1], words[2]
+	require.Contains(t, line, fmt.Sprintf("%x", sha256.Sum256([]byte(token))))
+	file := filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(file, []byte(line+"\n"), 0o600))
+	serve := start(t, []string{"DIBS_TOKENS_FILE=" + file}, "serve")
+	require.Equal(t, "unauthorized", call(t, http.MethodPost, serve.url+"/v1/campaigns", coupon).code())
+	serve.post("/campaigns", coupon, "Authorization: Bearer "+token)
+	require.NotContains(t, serve.stop().stderr, token)
+
+	other := requireOK(t, run(t, nil, "token"))
+	require.Regexp(t, `line:  viewer viewer sha256:[0-9a-f]{64}\n$`, other)
+	require.NotContains(t, other, token)
+	for _, bad := range [][]string{
+		{"--name="}, {"--name", "a b"}, {"--role", "root"}, {"--expires", "1999-01-01T00:00:00Z"}, {"--expires", "-1h"}, {"--expires", "soon"}, {"ann"},
+	} {
+		require.Equal(t, cmd.ExitUsage, run(t, nil, append([]string{"token"}, bad...)...).code, bad)
+	}
+}
+
+func TestHealthcheckSaysHowTheProcessOfItsSettingsIs(t *testing.T) {
+	t.Parallel()
+	serve := start(t, nil, "serve")
+	addr := strings.TrimPrefix(serve.url, "http://")
+	requireOK(t, run(t, []string{"DIBS_HTTP_ADDR=" + addr}, "healthcheck"))
+	requireOK(t, run(t, []string{"DIBS_HTTP_ADDR=" + addr, "DIBS_METRICS_ADDR=127.0.0.1:1"}, "healthcheck", "--live"))
+	serve.stop()
+	requireRefusal(t, run(t, []string{"DIBS_HTTP_ADDR=" + addr}, "healthcheck"), cmd.ExitFailed, "refused")
+}
+
+// A consumer whose Redis is gone is up, and not well.
+func TestHealthcheckOfARoleThatCannotWork(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	consumer := start(t, s.environ, "consumer")
+	environ := []string{"DIBS_METRICS_ADDR=" + strings.TrimPrefix(consumer.url, "http://")}
+	requireOK(t, run(t, environ, "healthcheck"))
+	s.redis.Kill()
+	requireRefusal(t, run(t, environ, "healthcheck"), cmd.ExitFailed, "/readyz", "redis does not answer")
+	requireOK(t, run(t, environ, "healthcheck", "--live"))
+}

@@ -1,0 +1,55 @@
+// Package build says what this program was built from.
+package build
+
+import (
+	"cmp"
+	"runtime/debug"
+	"strings"
+)
+
+// Set by the linker: -ldflags "-X dibs/internal/build.version=v1.2.3 …". What is not set comes from what Go noted by itself.
+var version, commit, date string //nolint:gochecknoglobals // the linker sets variables only
+
+// Info is what this program was built from.
+type Info struct {
+	Version string // such as v1.2.3; dev when nobody named it
+	Commit  string // "": unknown
+	Date    string // RFC 3339, of the build or of the commit; "": unknown
+}
+
+// Of this program.
+func Of() Info {
+	i := Info{Version: version, Commit: commit, Date: date}
+	info, ok := debug.ReadBuildInfo()
+	if ok {
+		if i.Version == "" && info.Main.Version != "(devel)" {
+			i.Version = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				i.Commit = cmp.Or(i.Commit, s.Value)
+			case "vcs.time":
+				i.Date = cmp.Or(i.Date, s.Value)
+			}
+		}
+	}
+	i.Version = cmp.Or(i.Version, "dev")
+	return i
+}
+
+// String reads "v1.2.3 (commit 0123456, 2027-01-31T18:00:00Z)".
+func (i Info) String() string {
+	return i.Version + " (commit " + cmp.Or(i.short(), "unknown") + ", " + cmp.Or(i.Date, "date unknown") + ")"
+}
+
+// Document is the version of the OpenAPI document: "1.2.3+0123456".
+func (i Info) Document() string {
+	version := strings.TrimPrefix(i.Version, "v")
+	if i.Commit == "" || strings.Contains(version, "+") {
+		return version
+	}
+	return version + "+" + i.short()
+}
+
+func (i Info) short() string { return i.Commit[:min(len(i.Commit), 12)] }
