@@ -56,7 +56,7 @@ func dockerfile(t *testing.T) (build, final []instruction) {
 func TestDockerfileKnowsItsVerbs(t *testing.T) {
 	t.Parallel()
 	build, final := dockerfile(t)
-	known := strings.Fields("FROM WORKDIR COPY RUN LABEL USER ENV EXPOSE STOPSIGNAL ENTRYPOINT CMD")
+	known := strings.Fields("FROM ARG WORKDIR COPY RUN LABEL USER ENV EXPOSE STOPSIGNAL ENTRYPOINT CMD")
 	for _, i := range append(build, final...) {
 		require.Contains(t, known, i.verb)
 	}
@@ -85,6 +85,27 @@ func TestImageHoldsTheBinaryAndLittleElse(t *testing.T) {
 	}
 	require.Contains(t, strings.Join(copies, "\n"), "/etc/ssl/certs/ca-certificates.crt")
 	require.Equal(t, []string{`["/dibs"]`}, all(final, "ENTRYPOINT"), "no shell that would swallow SIGTERM")
+}
+
+// What the linker sets must be there: it passes over names that are not.
+func TestBuildsTellTheirVersion(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile(root + "internal/build/build.go")
+	require.NoError(t, err)
+	require.Contains(t, string(source), "\nvar version, commit, date string")
+	for _, file := range []string{"Makefile", "Dockerfile"} {
+		text, err := os.ReadFile(root + file)
+		require.NoError(t, err)
+		var set []string
+		for _, m := range regexp.MustCompile(`-X dibs/internal/build\.(\w+)=\$`).FindAllStringSubmatch(string(text), -1) {
+			set = append(set, m[1])
+		}
+		require.Equal(t, []string{"version", "commit", "date"}, set, file)
+	}
+	_, final := dockerfile(t)
+	for _, label := range []string{"version=$VERSION", "revision=$COMMIT", "created=$DATE"} {
+		require.Contains(t, strings.Join(all(final, "LABEL"), " "), "org.opencontainers.image."+label)
+	}
 }
 
 func TestImageRunsAsNobody(t *testing.T) {
