@@ -29,9 +29,11 @@ func TestBadHeadersAndPaths(t *testing.T) {
 		{"key with a tab", "/v1/campaigns/c1/claims", []string{"Idempotency-Key: a\tb"}, 422, "invalid", "Idempotency-Key"},
 		{"key not UTF-8", "/v1/campaigns/c1/claims", []string{"Idempotency-Key: a\xff"}, 422, "invalid", "Idempotency-Key"},
 		{"two keys", "/v1/campaigns/c1/claims", []string{"Idempotency-Key: a", "Idempotency-Key: a"}, 422, "invalid", "Idempotency-Key"},
-		{"a form", "/v1/campaigns/c1/claims", []string{"Content-Type: application/x-www-form-urlencoded"}, 400, "malformed", ""},
-		{"text", "/v1/campaigns/c1/claims", []string{"Content-Type: text/plain"}, 400, "malformed", ""},
-		{"nonsense type", "/v1/campaigns/c1/claims", []string{"Content-Type: ;;;"}, 400, "malformed", ""},
+		{"a form", "/v1/campaigns/c1/claims", []string{"Content-Type: application/x-www-form-urlencoded"}, 415, "unsupported_media_type", ""},
+		{"compressed", "/v1/campaigns/c1/claims", []string{"Content-Encoding: gzip"}, 415, "unsupported_media_type", ""},
+		{"text", "/v1/campaigns/c1/claims", []string{"Content-Type: text/plain"}, 415, "unsupported_media_type", ""},
+		{"nonsense type", "/v1/campaigns/c1/claims", []string{"Content-Type: ;;;"}, 415, "unsupported_media_type", ""},
+		{"a query", "/v1/campaigns/c1/claims?quantity=2", nil, 422, "invalid", "quantity"},
 		{"no such path", "/v1/campaigns/c1/claim", nil, 404, "not_found", ""},
 		{"a slash too many", "/v1//campaigns/c1/claims", nil, 404, "not_found", ""},
 		{"a slash at the end", "/v1/campaigns/c1/claims/", nil, 404, "not_found", ""},
@@ -52,5 +54,22 @@ func TestBadHeadersAndPaths(t *testing.T) {
 	for i, header := range []string{"Content-Type: application/json; charset=utf-8", "Content-Type: APPLICATION/JSON", "Idempotency-Key: " + strings.Repeat("é", 255)} {
 		w = apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i), header)
 		require.Equal(t, 201, w.Code, "control: %s", header)
+	}
+}
+
+func TestQuery_UnknownParametersAreRefused(t *testing.T) {
+	t.Parallel()
+	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 10)), api.Config{})
+	for path, field := range map[string]string{
+		"/v1/campaigns?limt=1": "limt", "/v1/campaigns?limit=1&limit=2": "limit", "/v1/campaigns/c1?x": "x", "/v1/users/u/claims?campaign=c1": "campaign",
+		"/v1/campaigns/c1/stock?a=1&b=2": "a", "/v1/users/%2F/claims?b=": "b", "/v1/campaigns?" + strings.Repeat("é", 50): strings.Repeat("é", 32) + "…",
+	} {
+		w := apitest.Ask(h, "GET", path, "")
+		require.Equal(t, field, apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field, path)
+	}
+	w := apitest.Ask(h, "GET", "/v1/campaigns?%zz", "")
+	apitest.RequireProblem(t, 400, w.Header(), w.Body.Bytes(), "malformed")
+	for _, path := range []string{"/v1/campaigns?limit=1&cursor=a", "/v1/users/u/claims?campaign_id=c1&limit=3", "/healthz?x=1", "/metrics?collect[]=x"} {
+		require.Equal(t, 200, apitest.Ask(h, "GET", path, "").Code, path)
 	}
 }

@@ -21,10 +21,13 @@ func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 	served := make(map[string]http.HandlerFunc, len(routes)) // by pattern
 	for i := range routes {
 		rt := &routes[i]
-		pattern := rt.method + " " + rt.path
+		pattern := rt.pattern()
 		run := rt.run.plain
 		if run == nil {
 			run = viaHuma(byHuma[pattern], rt.bodyMax)
+		}
+		if strings.HasPrefix(rt.path, "/v1/") {
+			run = s.withQuery(pattern, run)
 		}
 		served[pattern] = s.serve(rt.path, rt.scope, run)
 		mux.HandleFunc(pattern, served[pattern])

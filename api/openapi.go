@@ -21,6 +21,7 @@ const bearerScheme = "bearer"
 // document puts the whole table into the OpenAPI document and returns it with huma's handlers, by pattern.
 func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 	handlers := humaHandlers{}
+	s.queries = make(map[string][]string, len(routes))
 	api := newHuma(s.cfg.Version, handlers)
 	oapi := api.OpenAPI()
 	oapi.Info.Description = "Hands out a limited number of things, first come, first served."
@@ -36,10 +37,12 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 		op := rt.operation(problem)
 		if rt.run.register != nil {
 			rt.run.register(api, op)
+			s.queries[rt.pattern()] = queryOf(operationOf(oapi, rt.method, rt.path))
 			continue
 		}
 		rt.run.document(oapi, &op)
 		oapi.AddOperation(&op)
+		s.queries[rt.pattern()] = queryOf(&op)
 	}
 	also201(oapi)
 	delete(registry.Map(), "ErrorModel") // huma's own, which are never sent
@@ -49,6 +52,19 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 		return nil, nil, fmt.Errorf("api: openapi: %w", err)
 	}
 	return text, handlers, nil
+}
+
+// operationOf is the operation of a route.
+func operationOf(oapi *huma.OpenAPI, method, path string) *huma.Operation {
+	item := oapi.Paths[path]
+	switch method {
+	case http.MethodGet:
+		return item.Get
+	case http.MethodPatch:
+		return item.Patch
+	default:
+		return item.Post
+	}
 }
 
 // listCodes closes the list of codes in the schema of problems.
@@ -69,7 +85,7 @@ func (rt *route) operation(problem *huma.Schema) huma.Operation {
 	codes := slices.Clone(rt.refusals)
 	codes = append(codes, wire.CodeInternal)
 	if rt.bodyMax > 0 || rt.method != http.MethodGet {
-		codes = append(codes, wire.CodeMalformed, wire.CodeTooLarge, wire.CodeInvalid)
+		codes = append(codes, wire.CodeMalformed, wire.CodeTooLarge, wire.CodeInvalid, wire.CodeUnsupportedMediaType)
 	} else if rt.run.register != nil {
 		codes = append(codes, wire.CodeInvalid)
 	}

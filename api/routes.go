@@ -23,6 +23,9 @@ type route struct {
 	run          handler
 }
 
+// pattern is the route as ServeMux has it.
+func (rt *route) pattern() string { return rt.method + " " + rt.path }
+
 // handler is one of two: a plain endpoint with its line of the document, or an operation that huma runs and documents.
 type handler struct {
 	plain    endpoint

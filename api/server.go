@@ -51,6 +51,7 @@ type Server struct {
 	handler  http.Handler
 	scrape   http.Handler
 	openAPI  []byte
+	queries  map[string][]string // the query parameters of routes, by pattern
 	stopping atomic.Bool
 	logSome  rate.Sometimes // a Redis that is away fails every probe
 
@@ -110,6 +111,7 @@ func (s *Server) makeRooms(deps *Deps) (err error) {
 	}
 	s.operator = operator.New(operator.Config{
 		Campaigns: deps.Campaigns, Audit: deps.Audit, State: deps.States.State, Hydrate: deps.Hydrator.Hydrate, Changed: s.claiming.Changed, Logger: cfg.Logger,
+		Clock: cfg.Clock,
 	})
 	s.claimed, err = claimed.New(claimed.Config{
 		Claims: deps.Claims, Resolver: deps.Resolver, Streams: deps.Streams, Workers: s.workers, Changed: s.claiming.Changed,

@@ -81,3 +81,29 @@ func FuzzCheckUserID(f *testing.F) {
 		require.Equal(t, legal, models.CheckUserID(id) == nil, "%q", id)
 	})
 }
+
+func TestOneNameIsOneUser(t *testing.T) {
+	t.Parallel()
+	for written, kept := range map[string]string{
+		"ada": "ada", "a da": "a da", "zo\u00eb": "zo\u00eb", "zoe\u0308": "zo\u00eb", "\u212bngstr\u00f6m": "\u00c5ngstr\u00f6m",
+		strings.Repeat("e\u0308", 128): strings.Repeat("\u00eb", 128), "\u1100\u1161": "\uac00",
+	} {
+		id, err := models.UserID(written)
+		require.NoError(t, err, written)
+		require.Equal(t, kept, id)
+	}
+	for _, bad := range []string{"", " ", " ada", "ada ", " zo\u00eb", "a\u00a0b", "\xff", strings.Repeat("a", 129), strings.Repeat("\u0958", 65)} {
+		_, err := models.UserID(bad)
+		require.ErrorIs(t, err, models.ErrID, "%q", bad)
+	}
+}
+
+func TestCurrencies(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"EUR", "CNY", "USD", "JPY", "XTS"} {
+		require.True(t, models.KnownCurrency(code), code)
+	}
+	for _, code := range []string{"", "ZZZ", "eur", "EU", "D A", "DEM", "EURO"} {
+		require.False(t, models.KnownCurrency(code), code)
+	}
+}

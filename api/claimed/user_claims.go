@@ -34,9 +34,10 @@ func (s *Routes) GetUserClaims(ctx context.Context, in *userClaimsInput) (*UserC
 }
 
 func (in *userClaimsInput) query() (models.ClaimsQuery, *wire.Problem) {
-	q := models.ClaimsQuery{UserID: in.UserID, CampaignID: in.CampaignID, Limit: in.Limit + 1}
-	if p := wire.InvalidID("user_id", models.CheckUserID(in.UserID)); p != nil {
-		return q, p
+	user, err := models.UserID(in.UserID)
+	q := models.ClaimsQuery{UserID: user, CampaignID: in.CampaignID, Limit: in.Limit + 1}
+	if err != nil {
+		return q, wire.InvalidID("user_id", err)
 	}
 	if in.CampaignID != "" {
 		if p := wire.InvalidID("campaign_id", models.CheckCampaignID(in.CampaignID)); p != nil {

@@ -16,13 +16,13 @@ const (
 
 // claimBody is the body of a claim, as the OpenAPI document has it.
 type claimBody struct {
-	UserID   string `json:"user_id" minLength:"1" maxLength:"128" doc:"printable characters"`
+	UserID   string `json:"user_id" minLength:"1" maxLength:"128" doc:"printable characters, kept in Unicode's normal form C; no blank at either end"`
 	Quantity int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" default:"1" doc:"units; all of them or none"`
 }
 
 func (b *claimBody) fields() []wire.Field {
 	return []wire.Field{
-		wire.ID("user_id", &b.UserID, models.CheckUserID),
+		wire.UserID("user_id", &b.UserID),
 		wire.Integer("quantity", &b.Quantity, 1, models.QuantityMax),
 	}
 }
@@ -49,7 +49,7 @@ type batchBody struct {
 // batchClaim is one claim of a batch, as the OpenAPI document has it.
 type batchClaim struct {
 	CampaignID     string `json:"campaign_id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$"`
-	UserID         string `json:"user_id" minLength:"1" maxLength:"128" doc:"printable characters"`
+	UserID         string `json:"user_id" minLength:"1" maxLength:"128" doc:"printable characters, kept in Unicode's normal form C; no blank at either end"`
 	Quantity       int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" default:"1"`
 	IdempotencyKey string `json:"idempotency_key,omitempty" minLength:"1" maxLength:"255" doc:"printable characters"`
 
@@ -61,7 +61,7 @@ type batchClaim struct {
 func (c *batchClaim) fields() []wire.Field {
 	return []wire.Field{
 		wire.ID("campaign_id", &c.CampaignID, models.CheckCampaignID),
-		wire.ID("user_id", &c.UserID, models.CheckUserID),
+		wire.UserID("user_id", &c.UserID),
 		wire.Integer("quantity", &c.Quantity, 1, models.QuantityMax),
 		wire.ID("idempotency_key", &c.IdempotencyKey, models.CheckIdempotencyKey),
 	}

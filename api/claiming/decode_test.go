@@ -60,7 +60,11 @@ func oracleClaim(all map[string]json.RawMessage) (user string, quantity int64, o
 	for name, raw := range all {
 		switch name {
 		case "user_id":
-			if raw[0] != '"' || json.Unmarshal(raw, &user) != nil || models.CheckUserID(user) != nil {
+			if raw[0] != '"' || json.Unmarshal(raw, &user) != nil {
+				return "", 0, false
+			}
+			id, err := models.UserID(user)
+			if user = id; err != nil {
 				return "", 0, false
 			}
 		case "quantity":

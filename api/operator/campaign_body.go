@@ -94,6 +94,13 @@ func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
 	if c.Kind == models.KindPacket && b.PerUser == nil {
 		c.PerUser = 1
 	}
+	if c.SenderID != "" {
+		sender, err := models.UserID(c.SenderID)
+		if err != nil {
+			return models.Campaign{}, wire.InvalidID("sender_id", err)
+		}
+		c.SenderID = sender
+	}
 	var p *wire.Problem
 	if c.StartsAt, p = parseTime("starts_at", b.StartsAt); p == nil {
 		c.EndsAt, p = parseTime("ends_at", b.EndsAt)

@@ -3,12 +3,14 @@ package operator_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
 	"dibs/api/operator"
 	"dibs/internal/apitest"
+	"dibs/models"
 )
 
 type badBody struct {
@@ -54,6 +56,12 @@ func TestBadCampaigns_AreRefusedByName(t *testing.T) {
 		{"hold_for a nanosecond", with(`,"hold_for":"1ns"`), 422, "invalid", "hold_for"},
 		{"hold_for two years", with(`,"hold_for":"17520h"`), 422, "invalid", "hold_for"},
 		{"currency", with(`,"currency":"eur"`), 422, "invalid", "currency"},
+		{"currency that there is not", with(`,"currency":"ZZZ"`), 422, "invalid", "currency"},
+		{"ended before it began", with(`,"ends_at":"2001-01-01T00:00:00Z"`), 422, "invalid", "ends_at"},
+		{"more a day than in all", with(`,"per_user":2,"per_user_per_day":3`), 422, "invalid", "per_user_per_day"},
+		{"low from the start", with(`,"low_stock_at":2`), 422, "invalid", "low_stock_at"},
+		{"held for a moment", with(`,"hold_for":"999ms"`), 422, "invalid", "hold_for"},
+		{"sender with a blank", with(`,"sender_id":"s "`), 422, "invalid", "sender_id"},
 		{"sender", with(`,"sender_id":""`), 422, "invalid", "sender_id"},
 		{"name with a bell", with(`,"name":"a\u0007"`), 422, "invalid", "name"},
 		{"name too long", with(`,"name":"` + strings.Repeat("n", 201) + `"`), 422, "invalid", "name"},
@@ -73,6 +81,8 @@ func TestBadCampaigns_AreRefusedByName(t *testing.T) {
 		{"closed", `{"status":"closed"}`, 422, "invalid", "status"},
 		{"time", `{"starts_at":"2027-13-01T00:00:00Z"}`, 422, "invalid", "starts_at"},
 		{"broken", `{"total":7`, 400, "malformed", ""},
+		{"more a day than in all", `{"per_user":2,"per_user_per_day":3}`, 422, "invalid", "per_user_per_day"},
+		{"low from now on", `{"low_stock_at":11}`, 422, "invalid", "low_stock_at"},
 	} {
 		w := apitest.Ask(h, "PATCH", "/v1/campaigns/c1", c.body)
 		require.Equal(t, c.status, w.Code, "%s: %s", c.name, w.Body)
@@ -86,4 +96,21 @@ func TestBadCampaigns_AreRefusedByName(t *testing.T) {
 func TestOpenAPI_RequestsOfOperatorsNameEveryFieldThatIsDecoded(t *testing.T) {
 	t.Parallel()
 	apitest.RequireFields(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}), operator.RequestFields())
+}
+
+// What is refused of a new campaign is no hindrance to one that is there: sent again it is the same, and changes to it go on.
+func TestContradictions_OfBeforeKeepGoing(t *testing.T) {
+	t.Parallel()
+	ended := apitest.Now.Add(-24 * time.Hour)
+	room := apitest.NewRoom(models.Campaign{ID: "old", Total: 5, PerUser: 1, PerUserPerDay: 2, LowStockAt: 9, Currency: "ZZZ", EndsAt: &ended})
+	h := apitest.NewServer(t, room, api.Config{Clock: func() time.Time { return apitest.Now }})
+	again := `{"id":"old","kind":"coupon","total":5,"per_user":1,"per_user_per_day":2,"low_stock_at":9,"currency":"ZZZ","ends_at":"2027-03-13T15:09:26.535Z"}`
+	require.Equal(t, 200, apitest.Ask(h, "POST", "/v1/campaigns", again).Code)
+	for _, change := range []string{`{"status":"paused"}`, `{"total":4}`, `{"ends_at":"2027-03-13T15:09:26.535Z"}`, `{"per_user":3}`} {
+		require.Equal(t, 200, apitest.Ask(h, "PATCH", "/v1/campaigns/old", change).Code, change)
+	}
+	w := apitest.Ask(h, "PATCH", "/v1/campaigns/old", `{"per_user":1}`)
+	require.Equal(t, "per_user", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
+	w = apitest.Ask(h, "POST", "/v1/campaigns", strings.Replace(again, `"old"`, `"new"`, 1))
+	require.Equal(t, "ends_at", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
 }

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"dibs/api/wire"
@@ -56,6 +57,11 @@ func (s *Routes) CreateCampaign(ctx context.Context, in *createInput) (*CreateOu
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if p := contradiction(&campaign, s.cfg.Clock()); p != nil {
+		if _, err := s.cfg.Campaigns.Get(ctx, campaign.ID); errors.Is(err, models.ErrNotFound) {
+			return nil, p
+		}
+	}
 	stored, created, err := s.cfg.Campaigns.Create(ctx, campaign)
 	if err != nil {
 		return nil, s.refuseChange(ctx, "create", campaign.ID, err)
@@ -138,6 +144,9 @@ func (s *Routes) change(ctx context.Context, id, ifMatch string, change models.C
 	closes := change.Status != nil && *change.Status == models.StatusClosed
 	if c.Status == models.StatusClosed && !closes {
 		return nil, wire.Refuse(wire.CodeClosed)
+	}
+	if p := contradicts(&change, &c); p != nil {
+		return nil, p
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

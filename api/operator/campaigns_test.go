@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -50,7 +51,7 @@ func TestCampaign_EachNumberOfAChangeIsCreatedChangedAndShown(t *testing.T) {
 func TestCampaign_CreateGetChangeClose(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewRoom()
-	h := apitest.NewServer(t, room, api.Config{})
+	h := apitest.NewServer(t, room, api.Config{Clock: func() time.Time { return apitest.Now }})
 	body := `{"id":"spring.2027_a-b","kind":"coupon","name":"Spring","total":100,"per_user":3,"per_user_per_day":2,
 		"time_zone":"America/New_York","starts_at":"2027-03-14T02:30:00.1239-05:00","ends_at":"2027-03-20T00:00:00Z","low_stock_at":10,
 		"currency":"EUR","sender_id":"s 1","hold_for":"15m"}`
@@ -222,7 +223,7 @@ func TestClose_TakesNoBodyThatSaysSomething(t *testing.T) {
 		apitest.RequireProblem(t, bad.status, w.Header(), w.Body.Bytes(), bad.code)
 	}
 	w := apitest.Ask(h, "POST", path, `{}`, "Content-Type: text/plain")
-	apitest.RequireProblem(t, 400, w.Header(), w.Body.Bytes(), "malformed")
+	apitest.RequireProblem(t, 415, w.Header(), w.Body.Bytes(), "unsupported_media_type")
 	require.Equal(t, models.StatusOpen, room.Campaigns["c1"].Status, "a refusal closes nothing")
 	for _, good := range []string{`{}`, " {\n} ", ``, ` `, ` null`} {
 		w := apitest.Ask(h, "POST", path, good, asJSON)

@@ -33,6 +33,7 @@ type Config struct {
 	// Changed is called after each attempt to change a campaign.
 	Changed func(campaignID string)
 	Logger  *slog.Logger
+	Clock   func() time.Time
 }
 
 // Routes answers the routes of operators.

@@ -68,6 +68,9 @@ func NoBody(r *http.Request) *Problem {
 }
 
 func checkContentType(h http.Header) *Problem {
+	if encodings := h["Content-Encoding"]; len(encodings) > 0 && encodings[0] != "" && encodings[0] != "identity" {
+		return &Problem{Code: CodeUnsupportedMediaType, Detail: "Content-Encoding is not taken: send the body as it is."}
+	}
 	values := h["Content-Type"]
 	if len(values) == 0 || values[0] == JSONContentType[0] {
 		return nil
@@ -75,7 +78,7 @@ func checkContentType(h http.Header) *Problem {
 	if kind, _, err := mime.ParseMediaType(values[0]); err == nil && kind == JSONContentType[0] {
 		return nil
 	}
-	return Malformed("Content-Type must be application/json.")
+	return &Problem{Code: CodeUnsupportedMediaType, Detail: "Content-Type must be application/json."}
 }
 
 // keyHeader is the header of an idempotency key.

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"dibs/models"
 )
 
 // depthMax bounds the nesting of a body.
@@ -78,6 +80,19 @@ func ID(name string, into *string, check func(id string) error) Field {
 		}
 		*into = t.String()
 		return InvalidID(name, check(*into))
+	}}
+}
+
+// UserID is the id of a user, in the form in which it is kept, see models.UserID.
+func UserID(name string, into *string) Field {
+	return Field{name, func(r *reader) *Problem {
+		t, p := r.begin(name, '"', "a string")
+		if p != nil {
+			return p
+		}
+		id, err := models.UserID(t.String())
+		*into = id
+		return InvalidID(name, err)
 	}}
 }
 
@@ -196,7 +211,7 @@ func (r *reader) object(fields []Field) *Problem {
 		name := t.String()
 		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
 		if i < 0 {
-			return Invalid(shorten(name), "is not a known field")
+			return Invalid(Shorten(name), "is not a known field")
 		}
 		if seen&(1<<i) != 0 {
 			return Invalid(name, "is there twice")
@@ -238,8 +253,8 @@ func brokenText(err error) *Problem {
 	}
 }
 
-// shorten keeps an unknown field's name fit for an answer.
-func shorten(name string) string {
+// Shorten keeps an unknown field's name fit for an answer.
+func Shorten(name string) string {
 	const most = 64
 	if len(name) <= most {
 		return name

@@ -16,33 +16,34 @@ type Code string
 
 // The closed list of refusals.
 const (
-	CodeSoldOut             Code = "sold_out"
-	CodeUserLimit           Code = "user_limit"
-	CodeUserDayLimit        Code = "user_day_limit"
-	CodeNotStarted          Code = "not_started"
-	CodeNotReleased         Code = "not_released"
-	CodeEnded               Code = "ended"
-	CodePaused              Code = "paused"
-	CodeClosed              Code = "closed"
-	CodeCampaignExists      Code = "campaign_exists"
-	CodeAlreadyRedeemed     Code = "already_redeemed"
-	CodeAlreadyReleased     Code = "already_released"
-	CodeCampaignNotFound    Code = "campaign_not_found"
-	CodeClaimNotFound       Code = "claim_not_found"
-	CodeInvalid             Code = "invalid"
-	CodeIdempotencyMismatch Code = "idempotency_mismatch"
-	CodePreconditionFailed  Code = "precondition_failed"
-	CodeMalformed           Code = "malformed"
-	CodeUnauthorized        Code = "unauthorized"
-	CodeForbidden           Code = "forbidden"
-	CodeTooLarge            Code = "too_large"
-	CodeRateLimited         Code = "rate_limited"
-	CodeUnavailable         Code = "unavailable"
-	CodeOutcomeUnknown      Code = "outcome_unknown"
-	CodeTooManyWatchers     Code = "too_many_watchers"
-	CodeNotFound            Code = "not_found"
-	CodeMethodNotAllowed    Code = "method_not_allowed"
-	CodeInternal            Code = "internal"
+	CodeSoldOut              Code = "sold_out"
+	CodeUserLimit            Code = "user_limit"
+	CodeUserDayLimit         Code = "user_day_limit"
+	CodeNotStarted           Code = "not_started"
+	CodeNotReleased          Code = "not_released"
+	CodeEnded                Code = "ended"
+	CodePaused               Code = "paused"
+	CodeClosed               Code = "closed"
+	CodeCampaignExists       Code = "campaign_exists"
+	CodeAlreadyRedeemed      Code = "already_redeemed"
+	CodeAlreadyReleased      Code = "already_released"
+	CodeCampaignNotFound     Code = "campaign_not_found"
+	CodeClaimNotFound        Code = "claim_not_found"
+	CodeInvalid              Code = "invalid"
+	CodeIdempotencyMismatch  Code = "idempotency_mismatch"
+	CodePreconditionFailed   Code = "precondition_failed"
+	CodeMalformed            Code = "malformed"
+	CodeUnsupportedMediaType Code = "unsupported_media_type"
+	CodeUnauthorized         Code = "unauthorized"
+	CodeForbidden            Code = "forbidden"
+	CodeTooLarge             Code = "too_large"
+	CodeRateLimited          Code = "rate_limited"
+	CodeUnavailable          Code = "unavailable"
+	CodeOutcomeUnknown       Code = "outcome_unknown"
+	CodeTooManyWatchers      Code = "too_many_watchers"
+	CodeNotFound             Code = "not_found"
+	CodeMethodNotAllowed     Code = "method_not_allowed"
+	CodeInternal             Code = "internal"
 )
 
 // refusal is a line of the table of refusals.
@@ -75,11 +76,12 @@ var refusals = map[Code]refusal{
 		"An earlier request used this Idempotency-Key with another body. Send a new key with a new request.", 0},
 	CodePreconditionFailed: {412, "Precondition failed",
 		"The campaign was changed since: If-Match names none of its present ETags. Read it again, and decide anew.", 0},
-	CodeMalformed:    {400, "Malformed request", "The service can't read the request.", 0},
-	CodeUnauthorized: {401, "Unauthorized", "The request has no valid token. Send one as Authorization: Bearer.", 0},
-	CodeForbidden:    {403, "Forbidden", "The token does not allow this request. Send the token of a role that may do it.", 0},
-	CodeTooLarge:     {413, "Too large", "The body is too large.", 0},
-	CodeRateLimited:  {429, "Rate limited", "This user sends too many claims. Wait as long as Retry-After says.", 1},
+	CodeMalformed:            {400, "Malformed request", "The service can't read the request.", 0},
+	CodeUnsupportedMediaType: {415, "Unsupported media type", "The body must be JSON, as it is: Content-Type application/json, no Content-Encoding.", 0},
+	CodeUnauthorized:         {401, "Unauthorized", "The request has no valid token. Send one as Authorization: Bearer.", 0},
+	CodeForbidden:            {403, "Forbidden", "The token does not allow this request. Send the token of a role that may do it.", 0},
+	CodeTooLarge:             {413, "Too large", "The body is too large.", 0},
+	CodeRateLimited:          {429, "Rate limited", "This user sends too many claims. Wait as long as Retry-After says.", 1},
 	CodeUnavailable: {503, "Unavailable",
 		"The service can't answer now. This request did nothing; an earlier one with the same key may have. Send it again.", 1},
 	CodeOutcomeUnknown: {503, "Outcome unknown", "The claim may have been made. Send it again with its Idempotency-Key to find out.", 1},

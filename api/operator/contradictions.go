@@ -1,0 +1,45 @@
+package operator
+
+import (
+	"time"
+
+	"dibs/api/wire"
+	"dibs/models"
+)
+
+// holdLeast is the shortest hold_for: holds are looked for once a second.
+const holdLeast = time.Second
+
+// contradiction refuses a new campaign that can't be meant. Campaigns of before may be so: they keep going, and can be sent again.
+func contradiction(c *models.Campaign, now time.Time) *wire.Problem {
+	switch {
+	case c.EndsAt != nil && !c.EndsAt.After(now):
+		return wire.Invalid("ends_at", "has passed: the campaign would never take a claim")
+	case c.PerUser > 0 && c.PerUserPerDay > c.PerUser:
+		return wire.Invalid("per_user_per_day", "must not be above per_user, which holds for all days together")
+	case c.Kind == models.KindCoupon && c.LowStockAt > c.Total:
+		return wire.Invalid("low_stock_at", "must not be above total: the stock would be low from the start")
+	case c.HoldForMs > 0 && c.HoldFor() < holdLeast:
+		return wire.Invalid("hold_for", "must be at least "+holdLeast.String())
+	case c.Currency != "" && !models.KnownCurrency(c.Currency):
+		return wire.Invalid("currency", "is no currency of ISO 4217")
+	}
+	return nil
+}
+
+// contradicts refuses a change that makes a campaign one that can't be meant. What a campaign was before is no matter: a pause must
+// not fail over it.
+func contradicts(change *models.Change, was *models.Campaign) *wire.Problem {
+	is := *was
+	change.Apply(&is)
+	switch daily := "per_user_per_day"; {
+	case (change.PerUser != nil || change.PerUserPerDay != nil) && is.PerUser > 0 && is.PerUserPerDay > is.PerUser:
+		if change.PerUserPerDay == nil {
+			return wire.Invalid("per_user", "must not be below "+daily+", which it would make void")
+		}
+		return wire.Invalid(daily, "must not be above per_user, which holds for all days together")
+	case change.LowStockAt != nil && is.Kind == models.KindCoupon && is.LowStockAt > is.Total:
+		return wire.Invalid("low_stock_at", "must not be above total: the stock would be low from the start")
+	}
+	return nil
+}
