@@ -60,7 +60,7 @@ func (l *lookups) routes(reg prometheus.Registerer) *claimed.Routes {
 	scripts, err := lua.New(l.rdb, lua.Options{})
 	require.NoError(l.t, err)
 	routes, err := claimed.New(claimed.Config{
-		Claims: l.d, Resolver: l.d, Audit: l.d.Audit, Streams: scripts, Workers: &workers.Group{}, Changed: func(string) {}, CallTimeout: time.Minute,
+		Claims: l.d, Resolver: l.d, Streams: scripts, Workers: &workers.Group{}, Changed: func(string) {}, CallTimeout: time.Minute,
 		HoldOf: func(context.Context, string) (int64, error) { return 0, nil }, Logger: slog.New(slog.DiscardHandler), Registerer: reg,
 	})
 	require.NoError(l.t, err)
