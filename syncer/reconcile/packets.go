@@ -258,7 +258,7 @@ func (r *Reconciler) dropForgotten(ctx context.Context, id string, lists []strin
 	if err != nil {
 		return nil, err
 	}
-	if err := r.record(ctx, &step); err != nil {
+	if err := r.recordRepair(ctx, &step); err != nil {
 		return nil, err
 	}
 	return []models.Repair{step}, nil

@@ -208,7 +208,7 @@ func (r *Reconciler) rebuild(ctx context.Context, found *Comparison) ([]models.R
 	if err != nil {
 		return nil, err
 	}
-	return []models.Repair{step}, r.record(ctx, &step)
+	return []models.Repair{step}, r.recordRepair(ctx, &step)
 }
 
 func (r *Reconciler) noteSeen(ctx context.Context, found *Comparison) error {
@@ -252,5 +252,11 @@ func writeRepair(ctx context.Context, tx *sql.Tx, p *models.Repair) error {
 	if err != nil {
 		return fmt.Errorf("reconcile: repair %s: %w", p.CampaignID, err)
 	}
-	return nil
+	return audit.Put(ctx, tx, models.AuditBooksRepaired, p.CampaignID,
+		map[string]string{p.What: p.ValueBefore}, map[string]string{p.What: p.ValueAfter})
+}
+
+// recordRepair is writeRepair for what was repaired in Redis.
+func (r *Reconciler) recordRepair(ctx context.Context, p *models.Repair) error {
+	return sqlstore.InTx(ctx, r.db, func(tx *sql.Tx) error { return writeRepair(ctx, tx, p) })
 }
