@@ -100,8 +100,8 @@ var redisRooms = []string{
 	"lua",
 	"consumer", // reads streams
 	"cmd", "",  // make the client and its log
-	"lab",           // strategies of their own
-	"docs/examples", // programs of others
+	"lab",              // strategies of their own
+	"docs/examples",    // programs of others
 	"internal/torture", // acts on servers
 	"internal/luadebug", "internal/testenv", "internal/apitest", "internal/syncertest",
 }
