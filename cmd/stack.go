@@ -21,6 +21,7 @@ import (
 	"dibs/syncer/resolve"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"gorm.io/gorm"
 )
