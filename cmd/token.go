@@ -23,7 +23,7 @@ func newToken(env Env) *cobra.Command {
 Give the token to who shall use it: it is shown once and kept nowhere. Add the line, which holds a digest of it only, to the file
 that DIBS_TOKENS_FILE names; processes read it within a second. To replace a token, add a second line of the same name, and
 take the first away when nobody uses it any more.`,
-		Example: "  dibs token --name shop-1 --role storefront\n  dibs token --name ann --role admin --expires 2160h",
+		Example: "  dibs token --actor shop-1 --role storefront\n  dibs token --actor ann --role admin --expires 2160h",
 	}, func(_ context.Context, c *cobra.Command, _ *config.Config) error {
 		until, err := whenExpired(expires)
 		if err != nil {
@@ -34,12 +34,12 @@ take the first away when nobody uses it any more.`,
 		token := "dibs_" + base64.RawURLEncoding.EncodeToString(secret[:])
 		line, err := auth.Line(name, role, token, until)
 		if err != nil {
-			return fmt.Errorf("%w: --name %q --role %q: %w", ErrUsage, name, role, err)
+			return fmt.Errorf("%w: --actor %q --role %q: %w", ErrUsage, name, role, err)
 		}
 		c.Printf("token: %s\nline:  %s\n", token, line)
 		return nil
 	})
-	c.Flags().StringVar(&name, "name", "viewer", "who holds it: the actor in the audit log; no blanks")
+	c.Flags().StringVar(&name, "actor", "viewer", "the name of who holds it, as the audit log has it; no blanks")
 	c.Flags().StringVar(&role, "role", "viewer", "admin, storefront or viewer")
 	c.Flags().StringVar(&expires, "expires", "", "a time such as 2027-01-31T18:00:00Z, or in how long, such as 2160h; never unless given")
 	return c

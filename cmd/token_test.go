@@ -18,7 +18,7 @@ import (
 func TestATokenThatIsMadeIsTaken(t *testing.T) {
 	t.Parallel()
 	made := regexp.MustCompile(`^token: (dibs_[A-Za-z0-9_-]{43})\nline:  (ann admin sha256:[0-9a-f]{64} expires=\S+Z)\n$`)
-	words := made.FindStringSubmatch(requireOK(t, run(t, nil, "token", "--name", "ann", "--role", "admin", "--expires", "1h")))
+	words := made.FindStringSubmatch(requireOK(t, run(t, nil, "token", "--actor", "ann", "--role", "admin", "--expires", "1h")))
 	require.NotNil(t, words)
 	token, line := words[1], words[2]
 	require.Contains(t, line, fmt.Sprintf("%x", sha256.Sum256([]byte(token))))
@@ -33,7 +33,7 @@ func TestATokenThatIsMadeIsTaken(t *testing.T) {
 	require.Regexp(t, `line:  viewer viewer sha256:[0-9a-f]{64}\n$`, other)
 	require.NotContains(t, other, token)
 	for _, bad := range [][]string{
-		{"--name="}, {"--name", "a b"}, {"--role", "root"}, {"--expires", "1999-01-01T00:00:00Z"}, {"--expires", "-1h"}, {"--expires", "soon"}, {"ann"},
+		{"--actor="}, {"--actor", "a b"}, {"--role", "root"}, {"--expires", "1999-01-01T00:00:00Z"}, {"--expires", "-1h"}, {"--expires", "soon"}, {"ann"},
 	} {
 		require.Equal(t, cmd.ExitUsage, run(t, nil, append([]string{"token"}, bad...)...).code, bad)
 	}

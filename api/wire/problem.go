@@ -92,11 +92,11 @@ var refusals = map[Code]refusal{
 	CodeInternal:         {500, "Internal error", "The service failed. Its log has the cause.", 0},
 }
 
-// ClaimCodes are the refusals that a claim may get, besides those of its token.
+// ClaimCodes are the refusals that a claim may get once its token is good.
 var ClaimCodes = []Code{
 	CodeSoldOut, CodeUserLimit, CodeUserDayLimit, CodeNotStarted, CodeNotReleased, CodeEnded,
 	CodePaused, CodeClosed, CodeCampaignNotFound, CodeInvalid, CodeIdempotencyMismatch, CodeMalformed,
-	CodeTooLarge, CodeRateLimited, CodeUnavailable, CodeOutcomeUnknown, CodeInternal,
+	CodeTooLarge, CodeUnsupportedMediaType, CodeForbidden, CodeRateLimited, CodeUnavailable, CodeOutcomeUnknown, CodeInternal,
 }
 
 // Codes lists all codes, sorted.
