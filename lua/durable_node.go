@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -23,15 +25,41 @@ func (s *Scripts) nodeOf(ctx context.Context, key string) (*redis.Client, error)
 	}
 }
 
+// nodeAfter finds where to send a command that belongs to a key: where the key is, or, when a node refused it because the key has gone
+// over to another (ASK), that other node, which must be told that it is asked.
+func (s *Scripts) nodeAfter(ctx context.Context, key string, refused error) (node *redis.Client, asking bool, err error) {
+	cluster, isCluster := s.rdb.(*redis.ClusterClient)
+	if !isCluster || !redis.HasErrorPrefix(refused, askPrefix) {
+		node, err = s.nodeOf(ctx, key)
+		return node, false, err
+	}
+	words := strings.Fields(refused.Error()) // ASK slot host:port
+	var found atomic.Pointer[redis.Client]
+	err = cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+		if master.Options().Addr == words[len(words)-1] {
+			found.Store(master)
+		}
+		return nil
+	})
+	if node = found.Load(); node == nil && err == nil {
+		err = fmt.Errorf("%w: %w", errNotSent, refused)
+	}
+	return node, true, err
+}
+
+// askPrefix begins the refusal of a node whose slot moves to another node, of keys that are there already.
+const askPrefix = "ASK "
+
 // relearn has a cluster client ask where the keys are after a node said that it does not serve them. Then nothing ran, and the
-// command may be sent again. After other errors the client asks in the background, as a master may have died. A slot that moves
-// between nodes (ASK) is not followed: its claims are refused until it has arrived.
+// command may be sent again. After other errors the client asks in the background, as a master may have died.
 func (s *Scripts) relearn(ctx context.Context, err error) (again bool) {
 	cluster, isCluster := s.rdb.(*redis.ClusterClient)
-	if !isCluster || err == nil {
+	switch {
+	case !isCluster || err == nil:
 		return false
-	}
-	if !redis.HasErrorPrefix(err, "MOVED ") {
+	case redis.HasErrorPrefix(err, askPrefix):
+		return true
+	case !redis.HasErrorPrefix(err, "MOVED "):
 		cluster.ReloadState(ctx)
 		return false
 	}

@@ -55,13 +55,11 @@ func (s *Scripts) runAndWait(ctx context.Context, one script, keys []string, arg
 		return nil, nil, fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, one.name, err)
 	}
 	start := s.opts.Clock()
-	cmd := scriptCmd(ctx, "evalsha", one.Hash(), keys, args)
-	waitErr = s.sendAndWait(ctx, keys[0], cmd)
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") { // nothing ran, so there was nothing to wait for
-		cmd = scriptCmd(ctx, "eval", one.source, keys, args)
-		waitErr = s.sendAndWait(ctx, keys[0], cmd)
-	}
-	reply, err = cmd.Slice()
+	reply, err = s.sendScript(ctx, one, func(command, script string) ([]any, error) {
+		cmd := scriptCmd(ctx, command, script, keys, args)
+		waitErr = s.sendAndWait(ctx, keys[0], cmd) // of a script that did not run there is nothing to wait for
+		return cmd.Slice()
+	})
 	err = sortError(one.name, err)
 	s.opts.Observe(one.name, s.opts.Clock().Sub(start), cmp.Or(err, waitErr))
 	return reply, waitErr, err
@@ -105,13 +103,16 @@ func (s *Scripts) waitsOnConnection() bool {
 // reply and error.
 func (s *Scripts) sendAndWait(ctx context.Context, key string, cmd onceCmd) (waitErr error) {
 	for range nodesMax {
-		node, err := s.nodeOf(ctx, key)
+		node, asking, err := s.nodeAfter(ctx, key, cmd.Err())
 		if err != nil {
 			cmd.SetErr(fmt.Errorf("%w: %w", errNotSent, err))
 			return nil
 		}
 		wait := s.waitCmd(ctx)
 		_, _ = node.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+			if asking {
+				_ = p.Do(ctx, "asking")
+			}
 			_ = p.Process(ctx, cmd)
 			if wait != nil {
 				_ = p.Process(ctx, wait)

@@ -133,16 +133,36 @@ func (s *Scripts) all() []script {
 	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.forget, s.release}
 }
 
-// run calls a script by its digest. A Redis that has forgotten the script says NOSCRIPT before anything ran, and is sent the text.
+// Within tryAgainMost a script is sent again to a cluster that moves its slot, every tryAgainEvery.
+const tryAgainMost, tryAgainEvery = time.Second, 5 * time.Millisecond
+
+// sendScript has a script sent by its digest, and again after a refusal before anything ran. A Redis that has forgotten the script says
+// NOSCRIPT, and is sent the text. A cluster that has some of the keys here and some there while it moves their slot says TRYAGAIN, until
+// all are there.
+func (s *Scripts) sendScript(ctx context.Context, one script, send func(command, script string) ([]any, error)) (reply []any, err error) {
+	for until := time.Now().Add(tryAgainMost); ; {
+		reply, err = send("evalsha", one.Hash())
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			reply, err = send("eval", one.source)
+		}
+		if !redis.HasErrorPrefix(err, "TRYAGAIN") || time.Now().After(until) {
+			return reply, err
+		}
+		select {
+		case <-time.After(tryAgainEvery):
+		case <-ctx.Done():
+			return reply, err
+		}
+	}
+}
+
+// run calls a script by its digest.
 func (s *Scripts) run(ctx context.Context, one script, keys []string, args []any) ([]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, one.name, err)
 	}
 	start := s.opts.Clock()
-	reply, err := s.send(ctx, "evalsha", one.Hash(), keys, args)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = s.send(ctx, "eval", one.source, keys, args)
-	}
+	reply, err := s.sendScript(ctx, one, func(command, script string) ([]any, error) { return s.send(ctx, command, script, keys, args) })
 	err = sortError(one.name, err)
 	s.opts.Observe(one.name, s.opts.Clock().Sub(start), err)
 	return reply, err

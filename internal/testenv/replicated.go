@@ -141,3 +141,32 @@ func (c *ReplicatedCluster) Await(node *RedisServer, wanted func(info string) bo
 
 // Nodes are all of them, the masters of the beginning first.
 func (c *ReplicatedCluster) Nodes() []*RedisServer { return c.nodes }
+
+// MoveSlot moves the slot of a key to another master, one key after another with a pause in between, as a resharding does.
+func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) {
+	c.t.Helper()
+	from := c.MasterOf(key)
+	to := c.masters[0]
+	if to == from {
+		to = c.masters[1]
+	}
+	ctx, source, target := c.t.Context(), from.Client(), to.Client()
+	slot, err := source.ClusterKeySlot(ctx, key).Result()
+	require.NoError(c.t, err)
+	fromID, toID := source.ClusterMyID(ctx).Val(), target.ClusterMyID(ctx).Val()
+	require.NoError(c.t, target.Do(ctx, "cluster", "setslot", slot, "importing", fromID).Err())
+	require.NoError(c.t, source.Do(ctx, "cluster", "setslot", slot, "migrating", toID).Err())
+	host, port, _ := strings.Cut(to.addr, ":")
+	for {
+		keys, err := source.ClusterGetKeysInSlot(ctx, int(slot), 1).Result()
+		require.NoError(c.t, err)
+		if len(keys) == 0 {
+			break
+		}
+		require.NoError(c.t, source.Migrate(ctx, host, port, keys[0], 0, startTimeout).Err())
+		time.Sleep(pause)
+	}
+	for _, node := range append([]*RedisServer{to, from}, c.masters...) {
+		require.NoError(c.t, node.Client().Do(ctx, "cluster", "setslot", slot, "node", toID).Err())
+	}
+}
