@@ -35,7 +35,7 @@ func newTorture(env Env) *cobra.Command {
 	c = command(env, cobra.Command{
 		Use:   "torture",
 		Short: "Make faults happen to a whole Dibs of its own, at random by a seed, and check every claim afterwards",
-		Long: `Starts a Redis (alone or a cluster of six) and a MariaDB or MySQL from PATH, two API processes, two consumers, two syncers and a
+		Long: `Starts a Redis (alone, with a replica and three Sentinels, or a cluster of six) and a MariaDB or MySQL from PATH, two API processes, two consumers, two syncers and a
 finance service. Clients claim with idempotency keys, redeem and release, an operator restocks, pauses and adds packets, while
 processes are killed and paused, wires cut and slowed, and servers killed, filled, flushed, put back and locked.
 
@@ -66,7 +66,7 @@ they interleave. Exit code 1 with the seed and the reason when an invariant does
 	flags.DurationVar(&t.options.For, "for", 5*time.Minute, "no round begins after this")
 	flags.IntVar(&t.options.Faults, "faults", 0, "end after so many faults; 0: as --for says")
 	flags.IntVar(&t.options.Round, "round", 0, "the first round, to repeat one")
-	flags.StringVar(&t.options.Topology, "topology", torture.Alone, "of Redis: "+torture.Alone+" or "+torture.Cluster)
+	flags.StringVar(&t.options.Topology, "topology", torture.Alone, "of Redis: "+torture.Alone+", "+torture.Sentinel+" or "+torture.Cluster)
 	flags.StringSliceVar(&t.options.Only, "only", nil, "names of faults, comma-separated; all when not set")
 	flags.BoolVar(&t.options.Lossless, "lossless", false, "no fault that may lose an answered claim")
 	flags.StringVar(&t.options.Binary, "binary", "", "another dibs to torture; empty: this one")

@@ -48,10 +48,10 @@ const (
 
 // faults are all that there are.
 func faults() []*fault {
-	return slices.Concat(processFaults(), wireFaults(), redisFaults(), snapshotFaults(), clusterFaults(), sqlFaults())
+	return slices.Concat(processFaults(), wireFaults(), redisFaults(), snapshotFaults(), failoverFaults(), sqlFaults())
 }
 
-// draw are the faults of this run, and why others are not among them.
+// choose lists the faults of this run, and why others are not among them.
 func (w *world) choose() (chosen []*fault, skipped []string, err error) {
 	known := map[string]bool{}
 	for _, f := range faults() {

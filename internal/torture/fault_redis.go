@@ -94,8 +94,13 @@ func again(do func(ctx context.Context, rdb *redis.Client) error) func(w *world,
 func (w *world) eachPrimary(do func(ctx context.Context, rdb *redis.Client) error) error {
 	ctx, cancel := context.WithTimeout(w.ctx, healWithin)
 	defer cancel()
-	if cluster, ok := w.rdb.(*redis.ClusterClient); ok {
-		return wrap(cluster.ForEachMaster(ctx, do))
+	switch rdb := w.rdb.(type) {
+	case *redis.ClusterClient:
+		return wrap(rdb.ForEachMaster(ctx, do))
+	case *redis.Client:
+		if w.sentinels != nil {
+			return wrap(do(ctx, rdb))
+		}
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: w.redis[0].Addr()}) // of its own, which no fault of w.rdb reaches
 	defer func() { _ = rdb.Close() }()
@@ -172,42 +177,3 @@ func (w *world) putBack(copied string) error {
 	}
 	return w.try(func() { w.redis[0].StartRepaired() })
 }
-
-// clusterFaults befall a cluster.
-func clusterFaults() []*fault {
-	only := func(w *world) string {
-		if w.cluster == nil {
-			return "there is no cluster"
-		}
-		return ""
-	}
-	return []*fault{
-		{name: "kill primary", target: onRedis, weight: 6, lasts: span(100, 4000), cannot: only, loses: unlessReplicas,
-			strike: func(w *world, s *stroke) error {
-				return w.try(func() {
-					node, key := w.primary(s)
-					node.Kill()
-					w.cluster.AwaitPromotion(node, key)
-					wait(w.ctx, s.lasts)
-					node.StartRepaired()
-					w.awaitReplica(node)
-				})
-			}},
-		{name: "pause primary", target: onRedis, weight: 2, lasts: span(200, 6000), cannot: only, loses: unlessReplicas,
-			strike: func(w *world, s *stroke) error {
-				return w.try(func() {
-					node, _ := w.primary(s)
-					node.Pause()
-					wait(w.ctx, s.lasts)
-					node.Resume()
-					w.awaitReplica(node)
-				})
-			}},
-		{name: "planned failover", target: onRedis, weight: 4, lasts: span(100, 1000), cannot: only, strike: func(w *world, s *stroke) error {
-			return w.try(func() { w.plannedFailover(s) })
-		}},
-	}
-}
-
-// unlessReplicas: a replica that lags loses what it lacks when it is promoted.
-func unlessReplicas(o *Options) bool { return o.Durability.Replicas == 0 }

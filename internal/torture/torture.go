@@ -41,10 +41,10 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: one of For and Faults must be above 0", ErrOptions)
 	case o.Round < 0 || o.Faults < 0:
 		return fmt.Errorf("%w: Round and Faults must not be below 0", ErrOptions)
-	case o.Topology != Alone && o.Topology != Cluster:
-		return fmt.Errorf("%w: no topology %q; there are %s and %s", ErrOptions, o.Topology, Alone, Cluster)
+	case o.Topology != Alone && o.Topology != Sentinel && o.Topology != Cluster:
+		return fmt.Errorf("%w: no topology %q; there are %s, %s and %s", ErrOptions, o.Topology, Alone, Sentinel, Cluster)
 	case o.Durability.Replicas > 0 && o.Topology == Alone, o.Durability.Replicas > 1:
-		return fmt.Errorf("%w: durability %s: each primary of a cluster has one replica, a Redis alone has none", ErrOptions, o.Durability)
+		return fmt.Errorf("%w: durability %s: each primary has one replica, a Redis alone has none", ErrOptions, o.Durability)
 	}
 	return nil
 }

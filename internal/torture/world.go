@@ -28,8 +28,8 @@ const (
 	Cluster  = "cluster"
 )
 
-// clusterNodeTimeout is how long a node of the cluster is silent before it is taken for dead.
-const clusterNodeTimeout = 1500 * time.Millisecond
+// deadAfter is how long a node is silent before the cluster or the Sentinels take it for dead.
+const deadAfter = 1500 * time.Millisecond
 
 // awayGroup is a consumer group that reads only at the end of a round: what it finds then was kept for it meanwhile.
 const awayGroup = "audit"
@@ -42,6 +42,7 @@ type world struct {
 	partitions int
 	redis      []*testenv.RedisServer // all there are
 	cluster    *testenv.ReplicatedCluster
+	sentinels  *testenv.SentinelSet
 	redisURL   string
 	sql        *testenv.MySQLServer
 	maria      bool
@@ -77,11 +78,18 @@ func (w *world) startServers() {
 	if w.opt.Durability.Fsync {
 		conf = append(conf, "appendfsync always", "no-appendfsync-on-rewrite no", "aof-load-truncated no")
 	}
-	if w.opt.Topology == Cluster {
+	switch w.opt.Topology {
+	case Cluster:
 		w.partitions = 6
-		w.cluster = testenv.RedisReplicatedCluster(w.host, 3, clusterNodeTimeout, conf...)
+		w.cluster = testenv.RedisReplicatedCluster(w.host, 3, deadAfter, conf...)
 		w.redis, w.redisURL = w.cluster.Nodes(), w.cluster.URL()
-	} else {
+	case Sentinel:
+		conf = append(conf, "repl-diskless-sync-delay 0")
+		primary, replica := testenv.Redis(w.host, conf...), testenv.Redis(w.host, conf...)
+		testenv.Replicate(w.host, replica, primary)
+		w.sentinels = testenv.Sentinels(w.host, primary, 1, deadAfter)
+		w.redis, w.redisURL = []*testenv.RedisServer{primary, replica}, w.sentinels.URL()
+	default:
 		server := testenv.Redis(w.host, conf...)
 		w.redis, w.redisURL = []*testenv.RedisServer{server}, server.URL()
 	}
@@ -168,7 +176,7 @@ func (w *world) newPart(kind, name, folder string) *part {
 	settings := maps.Clone(w.settings())
 	p.toSQL = testenv.Proxy(w.host, w.sql.Addr())
 	settings["DIBS_MYSQL_DSN"] = w.dsnAt(p.toSQL.Listen)
-	if w.cluster == nil { // nodes of a cluster tell clients their own addresses
+	if w.opt.Topology == Alone { // elsewhere clients are told the nodes' own addresses
 		p.toRedis = testenv.Proxy(w.host, w.redis[0].Addr())
 		settings["DIBS_REDIS_URL"] = "redis://" + p.toRedis.Listen
 	}

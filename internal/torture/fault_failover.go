@@ -1,0 +1,164 @@
+package torture
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+)
+
+// failoverFaults befall a Redis whose nodes have replicas.
+func failoverFaults() []*fault {
+	noReplicas := func(w *world) string {
+		if w.opt.Topology == Alone {
+			return "a Redis alone has no replica"
+		}
+		return ""
+	}
+	noCluster := func(w *world) string {
+		if w.cluster == nil {
+			return "only a cluster hands over without a loss"
+		}
+		return ""
+	}
+	return []*fault{
+		{name: "kill primary", target: onRedis, weight: 6, lasts: span(100, 4000), cannot: noReplicas, loses: unlessReplicas,
+			strike: func(w *world, s *stroke) error {
+				return w.try(func() {
+					node, key := w.primary(s)
+					node.Kill()
+					w.awaitPromotion(node, key)
+					wait(w.ctx, s.lasts)
+					node.StartRepaired()
+					w.awaitWhole()
+				})
+			}},
+		{name: "pause primary", target: onRedis, weight: 2, lasts: span(200, 6000), cannot: noReplicas, loses: unlessReplicas,
+			strike: func(w *world, s *stroke) error {
+				return w.try(func() {
+					node, _ := w.primary(s)
+					node.Pause()
+					wait(w.ctx, s.lasts)
+					node.Resume()
+					w.awaitWhole()
+				})
+			}},
+		{name: "kill replica", target: onRedis, weight: 3, lasts: span(20, 3000), cannot: noReplicas, strike: func(w *world, s *stroke) error {
+			return w.try(func() {
+				node := w.replica(s)
+				node.Kill()
+				wait(w.ctx, s.lasts)
+				node.StartRepaired()
+				w.awaitWhole()
+			})
+		}},
+		{name: "planned failover", target: onRedis, weight: 4, lasts: span(100, 1000), cannot: noCluster, strike: func(w *world, s *stroke) error {
+			return w.try(func() { w.plannedFailover(s) })
+		}},
+	}
+}
+
+// unlessReplicas: a replica that lags loses what it lacks when it is promoted.
+func unlessReplicas(o *Options) bool { return o.Durability.Replicas == 0 }
+
+// primary picks a node that serves one of the claim streams, and a key of it.
+func (w *world) primary(s *stroke) (*testenv.RedisServer, string) {
+	key := lua.StreamKey(s.who % w.partitions)
+	if w.cluster != nil {
+		s.what = fmt.Sprintf("of partition %d", s.who%w.partitions)
+		return w.cluster.MasterOf(key), key
+	}
+	for _, node := range w.redis {
+		if strings.Contains(w.replication(node), "role:master") {
+			return node, key
+		}
+	}
+	w.Fatalf("no node is a primary")
+	return nil, ""
+}
+
+// replica picks a replica.
+func (w *world) replica(s *stroke) *testenv.RedisServer {
+	for i := range w.redis {
+		if node := pick(w.redis, s.who+i); strings.Contains(w.replication(node), "role:slave") {
+			return node
+		}
+	}
+	w.Fatalf("no node is a replica")
+	return nil
+}
+
+// replication is what a node says of its role; "" when it does not answer.
+func (w *world) replication(node *testenv.RedisServer) string {
+	info, _ := node.Client().Info(w.ctx, "replication").Result()
+	return info
+}
+
+func (w *world) awaitPromotion(dead *testenv.RedisServer, key string) {
+	if w.cluster != nil {
+		w.cluster.AwaitPromotion(dead, key)
+	} else {
+		w.sentinels.AwaitPromotion(dead)
+	}
+}
+
+// awaitWhole waits until each node is a primary or follows one, half of them each: the next fault takes another one away.
+func (w *world) awaitWhole() {
+	for deadline := time.Now().Add(healWithin); ; time.Sleep(20 * time.Millisecond) {
+		primaries, followers, all := 0, 0, ""
+		for _, node := range w.redis {
+			info := w.replication(node)
+			all += info
+			switch {
+			case strings.Contains(info, "role:master"):
+				primaries++
+			case strings.Contains(info, "master_link_status:up"):
+				followers++
+			}
+		}
+		if primaries == len(w.redis)/2 && followers == primaries && w.serves() {
+			return
+		}
+		if time.Now().After(deadline) || w.ctx.Err() != nil {
+			w.Fatalf("Redis is not whole again within %s: %s", healWithin, all)
+		}
+	}
+}
+
+// serves tells whether every node of a cluster says that it is fine.
+func (w *world) serves() bool {
+	for _, node := range w.redis {
+		if w.cluster == nil {
+			break
+		}
+		if info, err := node.Client().ClusterInfo(w.ctx).Result(); err != nil || !strings.Contains(info, "cluster_state:ok") {
+			return false
+		}
+	}
+	return true
+}
+
+// plannedFailover has a replica take over from its primary, which waits until the replica has everything.
+func (w *world) plannedFailover(s *stroke) {
+	old, key := w.primary(s)
+	for _, node := range w.redis {
+		info := w.replication(node)
+		if !strings.Contains(info, "role:slave") || !strings.Contains(info, "master_port:"+port(old.Addr())+"\r") {
+			continue
+		}
+		if err := node.Client().ClusterFailover(w.ctx).Err(); err != nil {
+			w.Fatalf("CLUSTER FAILOVER: %v", err)
+		}
+		w.cluster.AwaitPromotion(old, key)
+		w.awaitWhole()
+		return
+	}
+	w.Fatalf("the primary of %s has no replica", key)
+}
+
+func port(addr string) string {
+	_, port, _ := strings.Cut(addr, ":")
+	return port
+}
