@@ -12,7 +12,7 @@ LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GO_TEST := go test -race -count=1 -run '$(RUN)'
 
 .DEFAULT_GOAL := help
-.PHONY: help lua-debug quick test test-mysql soak torture bench servers build fmt fmt-check vet lint fix check tidy
+.PHONY: help lua-debug quick test test-mysql soak torture bench servers pictures build fmt fmt-check vet lint fix check tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ lua-debug: ## step through a script of lua/ in Redis' debugger, on a campaign th
 
 servers: ## find the Redis and the MariaDB or MySQL that tests start, install them if need be
 	@scripts/servers
+	@scripts/browser
+
+pictures: servers ## take the pictures of the console in docs/img anew
+	DIBS_PICTURES='$(CURDIR)/docs/img' go test -count=1 -run 'PagesInABrowser' ./api/console
 
 # What `dibs --version` tells.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)

@@ -6,6 +6,7 @@ import (
 
 	"dibs/api/claimed"
 	"dibs/api/claiming"
+	"dibs/api/console"
 	"dibs/api/live"
 	"dibs/api/operator"
 	"dibs/lua"
@@ -21,8 +22,16 @@ type Deps struct {
 	Resolver  claimed.Resolver
 	Streams   claimed.Streams
 	Audit     Audit
+	Console   *ConsoleDeps // nil: there is no console
 	// Ready tells why claims can't be taken now; nil when they can.
 	Ready func(ctx context.Context) error
+}
+
+// ConsoleDeps is what the console shows and does beyond what the API has routes for.
+type ConsoleDeps struct {
+	Parts   func(ctx context.Context) console.PartsOf
+	Records console.Records
+	Books   console.Books
 }
 
 // States reads what Redis holds of campaigns.

@@ -11,6 +11,7 @@ import (
 
 	"dibs/api/auth"
 	"dibs/api/claiming"
+	"dibs/api/console"
 	"dibs/api/live"
 	"dibs/api/wire"
 )
@@ -31,6 +32,11 @@ func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 		}
 		served[pattern] = s.serve(rt.path, rt.scope, run)
 		mux.HandleFunc(pattern, served[pattern])
+	}
+	if s.console != nil {
+		page := s.serve(console.Path, auth.Open, s.console.Serve) // it has its own way to sign in
+		mux.HandleFunc(console.Path, page)
+		mux.HandleFunc(console.Path+"/", page)
 	}
 	unknown := s.serve("other", auth.Open, func(w http.ResponseWriter, r *http.Request) int { return refuseUnknown(mux, w, r) })
 	known := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -17,6 +17,7 @@ import (
 	"dibs/api/auth"
 	"dibs/api/claimed"
 	"dibs/api/claiming"
+	"dibs/api/console"
 	"dibs/api/live"
 	"dibs/api/operator"
 	"dibs/api/workers"
@@ -47,6 +48,7 @@ type Server struct {
 	operator *operator.Routes
 	claimed  *claimed.Routes
 	live     *live.Sampler
+	console  *console.Console // nil: there is none
 
 	handler  http.Handler
 	scrape   http.Handler
@@ -123,7 +125,10 @@ func (s *Server) makeRooms(deps *Deps) (err error) {
 	s.live, err = live.New(live.Config{
 		Redis: deps.States, Books: deps.Campaigns, Workers: s.workers, Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return s.makeConsole(deps.Console)
 }
 
 // Handler answers requests; it is what Serve serves.

@@ -206,6 +206,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 	}, api.Deps{
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns,
 		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Ready: s.ready,
+		Console: s.consoleDeps(),
 	})
 	if err != nil {
 		return err
@@ -322,7 +323,7 @@ func (s *stack) runSyncer(ctx context.Context) error {
 		Reconciler:    reconcile.New(s.db, s.scripts, s.hydrator, s.log, s.registry),
 		Relay:         s.relay, Expirer: resolve.NewExpirer(s.relay, s.registry),
 		Finalizer: resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
-		Leader:    syncer.NewLeader(s.scripts, s.log), IdleEvict: s.cfg.IdleEvict, Logger: s.log, Pulse: &s.pulse,
+		Leader:    syncer.NewLeader(s.scripts, s.cfg.Name, s.log), IdleEvict: s.cfg.IdleEvict, Logger: s.log, Pulse: &s.pulse,
 	})
 	s.log.Info("syncer runs its jobs", "groups", s.cfg.Groups, "partitions", s.cfg.Partitions)
 	return role.Run(ctx)

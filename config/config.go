@@ -59,6 +59,7 @@ type Config struct {
 	Groups          []string
 	ShutdownTimeout time.Duration
 	UserRate        float64 // claims a second, per user and process; 0: no limit
+	Console         bool    // /console is served
 	Name            string  // of this process among its group's consumers
 	LogLevel        string
 	LogFormat       string

@@ -81,6 +81,8 @@ var settings = []setting{
 	{key: "user-rate", fallback: "0", meaning: "" +
 		"claims a second that one user may try at one process, repeats with the same Idempotency-Key among them; 0: no limit",
 		set: rate(func(c *Config) *float64 { return &c.UserRate })},
+	{key: "console", fallback: "on", meaning: "on or off: /console, the operator's page, on the API's address",
+		set: onOff(func(c *Config) *bool { return &c.Console })},
 	{key: "name", fallback: hostname(), meaning: "name of this process among the consumers of its group; keep it over restarts",
 		set: name},
 	{key: "log-level", fallback: "info", meaning: "debug, info, warn or error",
@@ -95,6 +97,16 @@ func hostname() string {
 		return "dibs"
 	}
 	return name
+}
+
+func onOff(field func(*Config) *bool) func(*Config, string) error {
+	return func(c *Config, value string) error {
+		if value != "on" && value != "off" {
+			return fmt.Errorf("must be on or off, not %q", value)
+		}
+		*field(c) = value == "on"
+		return nil
+	}
 }
 
 // name refuses an empty name: Redis keeps this process' unacknowledged entries under its name.

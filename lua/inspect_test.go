@@ -79,18 +79,25 @@ func TestPacketListsAreThoseThatClaimsAreTakenFrom(t *testing.T) {
 func TestOneHoldsTheLeadersLease(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)
-		lease, err := b.s.LockLeader(t.Context(), time.Minute)
+		leader := func() string {
+			name, err := b.s.Leader(t.Context())
+			require.NoError(t, err)
+			return name
+		}
+		require.Empty(t, leader())
+		lease, err := b.s.LockLeader(t.Context(), "one", time.Minute)
 		require.NoError(t, err)
-		_, err = b.scripts().LockLeader(t.Context(), time.Minute)
+		require.Equal(t, "one", leader())
+		_, err = b.scripts().LockLeader(t.Context(), "one", time.Minute)
 		require.ErrorIs(t, err, lua.ErrLocked)
 		require.NoError(t, lease.Renew(t.Context()))
 		require.NoError(t, rdb.Del(t.Context(), lua.LeaderKey).Err())
 		require.ErrorIs(t, lease.Renew(t.Context()), lua.ErrLocked, "it ran out")
-		_, err = b.scripts().LockLeader(t.Context(), time.Minute)
+		_, err = b.scripts().LockLeader(t.Context(), "one", time.Minute)
 		require.NoError(t, err)
 		require.ErrorIs(t, lease.Renew(t.Context()), lua.ErrLocked, "it is another's")
 		require.NoError(t, lease.Release(t.Context()))
-		_, err = b.s.LockLeader(t.Context(), time.Minute)
+		_, err = b.s.LockLeader(t.Context(), "one", time.Minute)
 		require.ErrorIs(t, err, lua.ErrLocked, "who lost it does not give it back for another")
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bsm/redislock"
+	"github.com/redis/go-redis/v9"
 
 	"dibs/internal/sleep"
 )
@@ -24,17 +25,34 @@ type Lock struct {
 // LockCampaign takes the lock for loading a campaign, for ttl. Errors: ErrLocked, ErrUnavailable, ErrOutcomeUnknown (then the lock may
 // be taken until it runs out).
 func (s *Scripts) LockCampaign(ctx context.Context, campaignID string, ttl time.Duration) (*Lock, error) {
-	return s.obtain(ctx, s.KeysOf(campaignID).Lock, ttl)
+	return s.obtain(ctx, s.KeysOf(campaignID).Lock, "", ttl)
 }
 
-// LockLeader takes the lease of the syncer that leads, for ttl. Errors as LockCampaign.
-func (s *Scripts) LockLeader(ctx context.Context, ttl time.Duration) (*Lock, error) {
-	return s.obtain(ctx, LeaderKey, ttl)
+// LockLeader takes the lease of the syncer that leads, for ttl; name is told by Leader. Errors as LockCampaign.
+func (s *Scripts) LockLeader(ctx context.Context, name string, ttl time.Duration) (*Lock, error) {
+	return s.obtain(ctx, LeaderKey, name, ttl)
 }
 
-func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration) (*Lock, error) {
+// tokenLength is how long the token is before the holder's name in the value of a lock.
+const tokenLength = 22
+
+// Leader is the name of the syncer that leads; "" when none does. Errors as State.
+func (s *Scripts) Leader(ctx context.Context) (string, error) {
+	value, err := s.rdb.Get(ctx, LeaderKey).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return "", nil
+	case err != nil:
+		return "", sortError("leader", err)
+	case len(value) <= tokenLength:
+		return "one without a name", nil
+	}
+	return value[tokenLength:], nil
+}
+
+func (s *Scripts) obtain(ctx context.Context, key, name string, ttl time.Duration) (*Lock, error) {
 	begun := time.Now()
-	lock, err := redislock.Obtain(ctx, s.rdb, key, ttl, nil)
+	lock, err := redislock.Obtain(ctx, s.rdb, key, ttl, &redislock.Options{Metadata: name})
 	switch {
 	case errors.Is(err, redislock.ErrNotObtained):
 		return nil, fmt.Errorf("%w: %s", ErrLocked, key)

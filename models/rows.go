@@ -132,3 +132,19 @@ type PacketBatchRow struct {
 
 // TableName names the table for gorm.
 func (PacketBatchRow) TableName() string { return "packet_batches" }
+
+// Wave is the packets of a campaign that are released at one time.
+type Wave struct {
+	ReleaseAt *time.Time // nil: at once
+	Packets   int64
+	Taken     int64 // have their claim
+	Returned  int64 // went back to the sender
+	Amount    int64 // of all, minor units
+}
+
+// ClaimStory is what MySQL holds of one claim.
+type ClaimStory struct {
+	Row    *ClaimRow    // nil: it has none
+	Parked *ParkedEvent // nil: it is not parked
+	Told   []OutboxRow  // what Redis and the stream are told of its end
+}

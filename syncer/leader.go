@@ -21,7 +21,7 @@ var ErrLeaseLost = errors.New("syncer: the lease of the leader was lost")
 
 // Leases is the part of lua.Scripts that a Leader uses.
 type Leases interface {
-	LockLeader(ctx context.Context, ttl time.Duration) (*lua.Lock, error)
+	LockLeader(ctx context.Context, name string, ttl time.Duration) (*lua.Lock, error)
 }
 
 var _ Leases = (*lua.Scripts)(nil)
@@ -31,6 +31,7 @@ var _ Leases = (*lua.Scripts)(nil)
 // twice.
 type Leader struct {
 	leases   Leases
+	name     string // of this process
 	log      *slog.Logger
 	leaseFor time.Duration // is the constant, but in tests
 
@@ -39,9 +40,9 @@ type Leader struct {
 	work sync.WaitGroup  // under way; begun under mu
 }
 
-// NewLeader makes a candidate; Run has it stand.
-func NewLeader(leases Leases, log *slog.Logger) *Leader {
-	return &Leader{leases: leases, log: log, leaseFor: leaseFor}
+// NewLeader makes a candidate, whose name is for people who ask who leads; Run has it stand.
+func NewLeader(leases Leases, name string, log *slog.Logger) *Leader {
+	return &Leader{leases: leases, name: name, log: log, leaseFor: leaseFor}
 }
 
 // Leads tells whether this process holds the lease.
@@ -81,7 +82,7 @@ func (l *Leader) Do(ctx context.Context, work func(ctx context.Context) error) (
 func (l *Leader) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		asking, cancel := context.WithTimeout(ctx, l.leaseFor/3)
-		lease, err := l.leases.LockLeader(asking, l.leaseFor)
+		lease, err := l.leases.LockLeader(asking, l.name, l.leaseFor)
 		cancel()
 		if err == nil {
 			l.lead(ctx, lease)

@@ -20,7 +20,7 @@ const leaseFor = 1500 * time.Millisecond // shorter, and a busy machine loses a 
 // stand has a candidate stand until the returned function is called.
 func stand(t *testing.T, server *testenv.RedisServer) (*syncer.Leader, func()) {
 	t.Helper()
-	l := syncer.NewLeader(syncertest.ScriptsOn(t, server.Client(), 1), syncertest.Quiet()).LeaseFor(leaseFor)
+	l := syncer.NewLeader(syncertest.ScriptsOn(t, server.Client(), 1), "one", syncertest.Quiet()).LeaseFor(leaseFor)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()

@@ -32,7 +32,7 @@ func newRole(t *testing.T, s *syncertest.Stream, db *gorm.DB) *syncer.Syncer {
 		StreamWatcher: residency.NewStreamWatcher(syncertest.NewHydrator(t, db, scripts)), Evictor: syncertest.NewEvictor(t, db, scripts, time.Hour),
 		Reconciler: reconcile.New(db, scripts, hydrator, syncertest.Quiet(), nil), Relay: relay, Expirer: resolve.NewExpirer(relay, nil),
 		Finalizer: resolve.NewFinalizer(relay, hydrator, clockwork.NewRealClock(), nil),
-		Leader:    syncer.NewLeader(scripts, syncertest.Quiet()), IdleEvict: time.Hour, Logger: syncertest.Quiet(),
+		Leader:    syncer.NewLeader(scripts, "one", syncertest.Quiet()), IdleEvict: time.Hour, Logger: syncertest.Quiet(),
 	})
 }
 

@@ -124,5 +124,7 @@ func (s *Sampler) failed(err error, one []string) {
 }
 
 func (s *Sampler) log(message string, err error) {
-	s.logSome.Do(func() { s.cfg.Logger.Warn(message, slog.Any("error", err)) })
+	s.logSome.Do(func() {
+		s.cfg.Logger.Warn("watchers are told less", slog.String("what", message), slog.Any("error", err))
+	})
 }

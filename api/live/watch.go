@@ -105,7 +105,7 @@ func DocumentWatch(oapi *huma.OpenAPI, op *huma.Operation) {
 
 // DocumentWatchAll describes GetWatchAll.
 func DocumentWatchAll(oapi *huma.OpenAPI, op *huma.Operation) {
-	op.Description = "Server-sent events, one a campaign and second; `data` is JSON as described. An event named `problem` says that Redis does " +
-		"not answer. Comments keep the connection alive."
+	op.Description = "Server-sent events, one a campaign and second; `data` is JSON as described. An event named `problem` says that Redis " +
+		"does not answer. Comments keep the connection alive."
 	wire.DocumentAnswer(op, "200", "Events, until the client leaves", "text/event-stream", wire.SchemaOf[Event](oapi))
 }

@@ -107,6 +107,9 @@ func (s *stream) events(t *testing.T) (events []live.Event) {
 	return events
 }
 
+// pass lets time pass in a bubble of synctest, where nobody waits for it.
+func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // see above
+
 func TestAWatcherIsToldOnceASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +125,7 @@ func TestAWatcherIsToldOnceASecond(t *testing.T) {
 		r.room.Campaigns["c"].Lag = 15
 		r.room.Mu.Unlock()
 		require.NoError(t, r.room.CountRefused(t.Context(), []lua.Refusals{{CampaignID: "c", ByCode: map[string]int64{"user_limit": 7}}}))
-		time.Sleep(live.Every)
+		pass(live.Every)
 		next := watching.events(t)
 		require.Len(t, next, 1)
 		e := next[0]
@@ -134,7 +137,7 @@ func TestAWatcherIsToldOnceASecond(t *testing.T) {
 		require.Zero(t, e.Drift)
 		require.Zero(t, e.BacklogAgeMs, "seen for the first time")
 
-		time.Sleep(3 * live.Every)
+		pass(3 * live.Every)
 		later := watching.events(t)
 		require.Len(t, later, 3)
 		require.Zero(t, later[2].AcceptedPerS)
@@ -159,12 +162,12 @@ func TestOneSampleServesAllWatchersAndNobodyCostsNothing(t *testing.T) {
 		for range 100 {
 			all = append(all, r.open("a"), r.open(""))
 		}
-		time.Sleep(live.Every)
+		pass(live.Every)
 		for _, s := range all {
 			require.NotEmpty(t, s.events(t), "within a second")
 		}
 		before := reads()
-		time.Sleep(10 * live.Every)
+		pass(10 * live.Every)
 		for i, s := range all {
 			require.Len(t, s.events(t), 10+10*(i%2), "one campaign, or both")
 		}
@@ -172,9 +175,9 @@ func TestOneSampleServesAllWatchersAndNobodyCostsNothing(t *testing.T) {
 		for _, s := range all {
 			s.leave()
 		}
-		time.Sleep(2 * live.Every)
+		pass(2 * live.Every)
 		before = reads()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Equal(t, before, reads(), "nobody watches")
 		require.Len(t, r.open("b").events(t), 1, "and the sampler starts again")
 	})
@@ -206,7 +209,7 @@ func TestWatchersAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		w := httptest.NewRecorder()
-		require.Equal(t, 503, r.GetWatchAll(w, httptest.NewRequest("GET", "/", nil)))
+		require.Equal(t, 503, r.GetWatchAll(w, httptest.NewRequest(http.MethodGet, "/", nil)))
 		apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "too_many_watchers")
 		first.leave()
 		synctest.Wait()
@@ -227,7 +230,7 @@ func TestServersThatAreAwayAreTold(t *testing.T) {
 		}
 		r.claim("a", 10)
 		fail(errors.New("mysql is away"), nil)
-		time.Sleep(2 * live.Every)
+		pass(2 * live.Every)
 		events := watching.events(t)
 		require.Len(t, events, 2)
 		require.EqualValues(t, 40, events[1].Remaining, "Redis goes on")
@@ -236,12 +239,12 @@ func TestServersThatAreAwayAreTold(t *testing.T) {
 		require.Len(t, r.open("a").events(t), 1, "Redis knows the campaign")
 
 		fail(nil, errors.New("redis is away"))
-		time.Sleep(live.Every)
+		pass(live.Every)
 		synctest.Wait()
 		require.Equal(t, "event: problem\n", <-watching.lines)
 		require.Contains(t, <-watching.lines, `"code":"unavailable"`)
 		fail(nil, nil)
-		time.Sleep(live.Every)
+		pass(live.Every)
 		events = watching.events(t)
 		require.Len(t, events, 1)
 		require.Zero(t, events[0].Backlog)
@@ -262,7 +265,7 @@ func TestACampaignThatIsNotInRedisIsToldFromItsBooks(t *testing.T) {
 		require.EqualValues(t, 9, events[1].Remaining)
 		require.False(t, events[1].InRedis)
 		closed := r.open("closed")
-		time.Sleep(live.Every)
+		pass(live.Every)
 		require.Len(t, closed.events(t), 1, "who asks for it is told")
 		none := r.open("nowhere")
 		synctest.Wait()
@@ -276,7 +279,7 @@ func TestSilenceIsBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		watching := r.open("")
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		synctest.Wait()
 		comments := 0
 		for len(watching.lines) > 0 {
@@ -295,7 +298,7 @@ func TestRefusalsAreCountedForAllProcesses(t *testing.T) {
 		counts := map[string]map[string]int64{}
 		require.True(t, r.CountRefusals(func() map[string]map[string]int64 { return counts }))
 		told := func() int64 {
-			time.Sleep(live.Every)
+			pass(live.Every)
 			synctest.Wait()
 			r.room.Mu.Lock()
 			defer r.room.Mu.Unlock()
@@ -325,7 +328,7 @@ func TestEventsGoOverHTTP(t *testing.T) {
 	defer srv.Close()
 	ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
 	defer leave()
-	req, err := http.NewRequestWithContext(ctx, "GET", srv.URL, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
 	require.NoError(t, err)
 	res, err := srv.Client().Do(req)
 	require.NoError(t, err)

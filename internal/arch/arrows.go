@@ -31,7 +31,7 @@ var arrows = map[string][]string{
 	"split":      {},
 	"lua":        {"models"},
 	"migrations": {},
-	"api":        {"api/auth", "api/claimed", "api/claiming", "api/live", "api/operator", "api/wire", "api/workers", "lua", "models"},
+	"api":        {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers", "lua", "models"},
 	"consumer":   {"lua", "models"}, // of lua the key names only, see keyNames
 	"finance":    {"consumer", "internal/sqlstore", "models"},
 	"config":     {"lua", "models"},
@@ -44,6 +44,7 @@ var arrows = map[string][]string{
 	"api/claiming": {"api/wire", "api/workers", "lua", "models"},
 	"api/claimed":  {"api/wire", "api/workers", "lua", "models"},
 	"api/operator": {"api/wire", "lua", "models"},
+	"api/console":  {"api/wire", "lua", "models"},
 	"api/live":     {"api/wire", "api/workers", "lua", "models"},
 	"api/wire":     {"models"},
 	"api/workers":  {},
@@ -57,6 +58,7 @@ var arrows = map[string][]string{
 	"syncer/resolve":    {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/residency"},
 	"syncer/reconcile":  {"internal/audit", "internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
 	"syncer/retention":  {"internal/sqlstore", "lua", "models"},
+	"syncer/records":    {"models"},
 	"syncer": {
 		"internal/sqlstore", "lua", "models",
 		"syncer/reconcile", "syncer/residency", "syncer/resolve", "syncer/retention",

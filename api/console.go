@@ -1,0 +1,42 @@
+package api
+
+import (
+	"net/http"
+	"os"
+	"strings"
+
+	"dibs/api/auth"
+	"dibs/api/console"
+	"dibs/api/wire"
+)
+
+// makeConsole makes the console, if there is to be one. It asks the routes of this process with the token of who is signed in.
+func (s *Server) makeConsole(deps *ConsoleDeps) (err error) {
+	if deps == nil {
+		return nil
+	}
+	need := func(scope auth.Scope) func(*http.Request) *wire.Problem {
+		return func(r *http.Request) *wire.Problem { return s.gate.Check(r, scope) }
+	}
+	s.console, err = console.New(console.Config{
+		API:     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }),
+		MayRead: need(auth.Viewer), MayAct: need(auth.Admin), Open: s.gate.Open(), Secret: sharedSecret(&s.cfg.Tokens),
+		Live: s.live, Parts: deps.Parts, Records: deps.Records, Books: deps.Books, Version: s.cfg.Version, Logger: s.cfg.Logger,
+	})
+	return err
+}
+
+// sharedSecret is what all API processes of a deployment know and nobody else: its tokens. "" when it has none, or JWTs only.
+func sharedSecret(t *auth.Tokens) string {
+	known := []string{t.Admin, t.Storefront, t.Viewer}
+	for _, path := range []string{t.AdminFile, t.StorefrontFile, t.ViewerFile, t.File} {
+		text, err := os.ReadFile(path)
+		if err == nil { // the gate has read it, so but for "" there is one
+			known = append(known, string(text))
+		}
+	}
+	if strings.Join(known, "") == "" {
+		return ""
+	}
+	return strings.Join(known, "\n")
+}

@@ -1,0 +1,369 @@
+package console_test
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	browserpage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+//go:embed testdata/axe.min.js
+var axe string
+
+// browser is a tab of a real Chromium.
+type browser struct {
+	t   testing.TB
+	ctx context.Context //nolint:containedctx // chromedp's tab
+	s   *service
+
+	mu    sync.Mutex
+	wrong []string // what the page said on the console
+}
+
+// chromium is where a browser is; the test is skipped where there is none.
+func chromium(t testing.TB) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Skip("NO BROWSER: the console's pages are not tried. `make servers` installs Debian's chromium; elsewhere install Chromium or Chrome.")
+	return ""
+}
+
+// open opens a browser of its own on a service.
+func open(t testing.TB, s *service) *browser {
+	t.Helper()
+	options := []chromedp.ExecAllocatorOption{
+		chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.NoFirstRun, chromedp.WindowSize(1280, 900),
+	}
+	for _, flag := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync"} {
+		options = append(options, chromedp.Flag(flag, true))
+	}
+	allocator, cancel := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
+	ctx, _ := chromedp.NewContext(allocator)
+	b := &browser{t: t, ctx: ctx, s: s}
+	require.NoError(t, chromedp.Do(ctx))
+	messages, listened := chromedp.Console(ctx), make(chan struct{})
+	go func() {
+		defer close(listened)
+		for m, err := range messages {
+			if err != nil {
+				return
+			}
+			b.heard(m)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx)
+		cancel()
+		<-listened
+	})
+	return b
+}
+
+// heard keeps what a page should not have said.
+func (b *browser) heard(m chromedp.ConsoleMessage) {
+	if m.Type != chromedp.ConsoleError && m.Type != chromedp.ConsoleException && m.Type != chromedp.ConsoleWarning {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wrong = append(b.wrong, string(m.Type)+": "+m.Text+" "+m.URL)
+}
+
+// said takes what pages said on the console so far.
+func (b *browser) said() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	said := b.wrong
+	b.wrong = nil
+	return said
+}
+
+// do runs steps within a time.
+func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, within)
+	defer cancel()
+	require.NoError(b.t, chromedp.Do(ctx, steps...))
+}
+
+// eval is the value of an expression in the page.
+func eval[T any](b *browser, expression string) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, within)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	require.NoError(b.t, err, "%.200s", expression)
+	return value
+}
+
+// until waits until an expression in the page is true.
+func (b *browser) until(expression string) {
+	b.t.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		ctx, cancel := context.WithTimeout(b.ctx, within)
+		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")"))
+		cancel()
+		if err == nil && is {
+			return
+		}
+		if time.Now().After(deadline) {
+			require.FailNow(b.t, "it never was", "%s: %v\n%s", expression, err, eval[string](b, "document.body.innerText"))
+		}
+		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // a page gives no signal
+	}
+}
+
+// text waits until the page shows a text.
+func (b *browser) text(want string) {
+	b.t.Helper()
+	quoted, err := json.Marshal(want)
+	require.NoError(b.t, err)
+	b.until(fmt.Sprintf("document.body && document.body.innerText.includes(%s)", quoted))
+}
+
+// visit loads a page of the console.
+func (b *browser) visit(path string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(b.s.url + path))
+}
+
+// signIn signs in as people do.
+func (b *browser) signIn(token string) {
+	b.t.Helper()
+	b.visit("/console")
+	b.do(chromedp.SendKeys(chromedp.CSS("#token"), token+"\r"))
+	b.until("location.pathname === '/console' && document.querySelector('#campaigns')")
+}
+
+// dark sets what the browser prefers.
+func (b *browser) dark(is bool) {
+	b.t.Helper()
+	value := "light"
+	if is {
+		value = "dark"
+	}
+	b.do(func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
+		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: value}},
+		})
+		return chromedp.Void{}, err
+	})
+}
+
+// accessible requires that axe finds nothing serious or critical on the page, in light and dark, on a screen and a phone, and that a
+// phone needs not scroll sideways.
+func (b *browser) accessible(what string) {
+	b.t.Helper()
+	for _, dark := range []bool{false, true} {
+		b.dark(dark)
+		for _, width := range []int64{1280, 360} {
+			b.do(chromedp.EmulateViewport(width, 900))
+			_ = eval[bool](b, axe+";true")
+			found := eval[string](b, `axe.run(document, {resultTypes: ['violations']}).then((r) => r.violations
+				.filter((v) => v.impact === 'serious' || v.impact === 'critical')
+				.map((v) => v.id + ': ' + v.nodes.map((n) => n.html + ' ' + n.failureSummary).join(' | ')).join('\n'))`)
+			require.Empty(b.t, found, "%s, dark %v, %d wide", what, dark, width)
+			require.LessOrEqual(b.t, eval[int64](b, "document.documentElement.scrollWidth"), width, "%s scrolls sideways", what)
+		}
+	}
+	b.dark(false)
+	b.do(chromedp.EmulateViewport(1280, 900))
+}
+
+// picture writes a picture of the page into the folder that DIBS_PICTURES names, if it names one.
+func (b *browser) picture(name string) {
+	b.t.Helper()
+	folder := os.Getenv("DIBS_PICTURES")
+	if folder == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, within)
+	defer cancel()
+	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	require.NoError(b.t, err)
+	require.NoError(b.t, os.MkdirAll(folder, 0o755))
+	require.NoError(b.t, os.WriteFile(filepath.Join(folder, name+".png"), png, 0o600))
+}
+
+// rush has users claim until the returned function is called.
+func (s *service) rush(id string, pause time.Duration) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			case <-time.After(pause):
+				s.claim(id, fmt.Sprintf("user-%d", i*2/3)) // every third asks twice
+			}
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(done)
+		<-ended
+	})
+}
+
+// TestPagesInABrowser loads every page in a real Chromium: it works, says nothing wrong on its console, and is accessible.
+func TestPagesInABrowser(t *testing.T) {
+	t.Parallel()
+	chromium(t)
+	s := serve(t)
+	s.coupon("spring", 400, `,"per_user":1,"low_stock_at":40,"name":"Spring sale"`)
+	s.coupon("summer", 50, "")
+	s.claim("summer", "ada", "bob")
+	s.synced("summer")
+	b := open(t, s)
+	b.visit("/console")
+	b.accessible("signing in")
+	b.signIn(admin)
+	stop := s.rush("spring", 5*time.Millisecond)
+	defer stop()
+
+	b.until("document.querySelectorAll('.card').length === 2")
+	b.text("Live")
+	b.text("user limit")
+	b.text("syncer-1 leads")
+	b.text("Group finance")
+	b.accessible("overview")
+	b.picture("console-overview")
+
+	b.do(chromedp.Click(chromedp.CSS(".card a")))
+	b.until("location.pathname === '/console/campaigns/spring' && document.querySelectorAll('.uplot canvas').length === 3")
+	b.until("[...document.querySelectorAll('#plot-rates .u-legend th')].some((e) => e.textContent.includes('user limit'))")
+	b.text("gone in")
+	b.text("Last flushes")
+	b.accessible("campaign")
+	b.until("Number(document.querySelector('progress').value) < 320")
+	b.picture("console-campaign")
+	b.dark(true)
+	b.picture("console-campaign-dark")
+	b.accessible("campaign")
+
+	stop()
+	for _, path := range []string{
+		"/console/campaigns/spring/pause", "/console/campaigns/spring/restock?total=900", "/console/trouble", "/console/find?q=ada", "/console/find?q=none",
+	} {
+		b.visit(path)
+		b.accessible(path)
+	}
+	b.visit("/console/find?q=ada")
+	b.do(chromedp.Click(chromedp.CSS("td a")))
+	b.text("Its life")
+	b.text("In MySQL")
+	b.accessible("claim")
+	b.picture("console-claim")
+	require.Empty(t, b.said(), "on the console of the browser")
+
+	b.visit("/console/claims/nothing") // the browser notes the status of the page itself
+	b.text("Claim not found")
+	b.accessible("refusal")
+}
+
+// TestActionsInABrowser presses each button as people do, by the keyboard alone where that is said.
+func TestActionsInABrowser(t *testing.T) {
+	t.Parallel()
+	chromium(t)
+	s := serve(t)
+	s.coupon("spring", 100, "")
+	b := open(t, s)
+	b.signIn(admin)
+	b.visit("/console/campaigns/spring")
+	press := func(selector, confirm, then string) {
+		t.Helper()
+		b.until("document.querySelectorAll('.uplot canvas').length === 3")
+		b.do(chromedp.Click(chromedp.CSS(selector)))
+		b.text("What will happen")
+		b.text(confirm)
+		b.do(chromedp.Focus(chromedp.CSS("button.main")), chromedp.SendKeys(chromedp.CSS("button.main"), "\r"))
+		b.text(then)
+	}
+	press("a[href$='/pause']", "until you open the campaign again", "The campaign is paused.")
+	press("a[href$='/open']", "The next claim is taken again", "The campaign is open.")
+	b.do(chromedp.SetValue(chromedp.CSS("#total"), "250"))
+	press("form[action$='/restock'] button", "from 100 to 250 units", "The total is changed.")
+	b.until("document.querySelector('[data-figure=left]').textContent === '250 of 250'")
+	b.do(chromedp.SetValue(chromedp.CSS("#per_user"), "2"))
+	press("form[action$='/limits'] button", "From 0 to 2 units a user may hold", "The limits are changed.")
+	press("a[href$='/reconcile']", "Nothing is changed", "The books agree.")
+	b.visit("/console/campaigns/spring")
+	press("a[href$='/repair']", "No claim that was answered is given up", "The books agree.")
+	b.visit("/console/campaigns/spring")
+	press("a[href$='/close']", "can't be opened again", "The campaign is closed.")
+	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"closed"`)
+	require.Empty(t, b.said())
+}
+
+// TestALostConnectionIsSaidAndComesBack: the service ends under an open page and starts again.
+func TestALostConnectionIsSaidAndComesBack(t *testing.T) {
+	t.Parallel()
+	chromium(t)
+	folder := t.TempDir()
+	s := serve(t, "DIBS_DATA_DIR="+folder)
+	s.coupon("spring", 100, "")
+	b := open(t, s)
+	b.signIn(viewer)
+	b.visit("/console/campaigns/spring")
+	b.until("document.querySelector('#live').textContent === 'Live'")
+	s.stop()
+	b.text("The connection is lost")
+	s.stop = s.start("DIBS_DATA_DIR=" + folder)
+	b.until("document.querySelector('#live').textContent === 'Live'")
+	for _, line := range b.said() {
+		require.Contains(t, line, "net::ERR_", "nothing but that the service was away")
+	}
+}
+
+// TestAPageDoesNotGrow: hours of events leave a page as large as minutes do.
+func TestAPageDoesNotGrow(t *testing.T) {
+	t.Parallel()
+	chromium(t)
+	s := serve(t)
+	s.coupon("spring", 100, "")
+	b := open(t, s)
+	b.signIn(viewer)
+	// In place of the service's events come as many as the test wants.
+	b.do(func(ctx context.Context, tab *chromedp.Target) (chromedp.Void, error) {
+		_, err := cdp.Call(ctx, tab, browserpage.AddScriptToEvaluateOnNewDocument, browserpage.AddScriptToEvaluateOnNewDocumentParams{Source: `
+			window.EventSource = function () { window.feed = this; this.addEventListener = () => {}; this.close = () => {}; };
+			window.plots = [];
+			let real;
+			Object.defineProperty(window, 'uPlot', {configurable: true, set: (v) => { real = v; }, get: () => new Proxy(real, {
+				construct: (plot, args) => { const u = new plot(...args); window.plots.push(u); return u; },
+			})});`})
+		return chromedp.Void{}, err
+	})
+	b.visit("/console/campaigns/spring")
+	b.until("window.feed && window.feed.onmessage")
+	size := func(from, to int) float64 {
+		_ = eval[bool](b, fmt.Sprintf(`for (let i = %d; i < %d; i++) window.feed.onmessage({data: JSON.stringify({campaign_id: 'spring',
+			at: new Date(1.8e12 + 1000 * i).toISOString(), books_as_of: new Date(1.8e12 + 1000 * i).toISOString(), status: 'open', total: 1e6,
+			remaining: 1e6 - i, backlog: i %% 7, backlog_age_ms: 5, accepted_per_s: i %% 100, refused_per_s: {sold_out: i %% 5}, in_redis: true})}); true`, from, to))
+		return eval[float64](b, "document.querySelectorAll('*').length + document.body.innerText.length / 100")
+	}
+	early := size(0, 1_000)
+	late := size(1_000, 20_000)
+	require.InDelta(t, early, late, 20)
+	require.Equal(t, "600 600 600", eval[string](b, "window.plots.filter((u) => u.root.isConnected).map((u) => u.data[0].length).join(' ')"))
+	require.Empty(t, b.said())
+	require.Contains(t, eval[string](b, "document.querySelector('[data-figure=pace]').textContent"), "gone in")
+}

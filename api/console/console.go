@@ -1,0 +1,208 @@
+package console
+
+import (
+	"context"
+	"crypto/cipher"
+	"embed"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"dibs/api/wire"
+	"dibs/models"
+)
+
+//go:embed pages static
+var files embed.FS
+
+// Path is where the console is.
+const Path = "/console"
+
+// Records reads what MySQL holds besides the books. Errors: models.ErrNotFound; any other means that MySQL does not answer.
+type Records interface {
+	Flushes(ctx context.Context, campaignID string, most int) ([]models.StockFlush, error)
+	Comparisons(ctx context.Context, campaignID string, most int) ([]models.Reconciliation, error)
+	Repairs(ctx context.Context, campaignID string, most int) ([]models.Repair, error)
+	Parked(ctx context.Context, campaignID string, most int) ([]models.ParkedEvent, error)
+	Waves(ctx context.Context, campaignID string, most int) ([]models.Wave, error)
+	Story(ctx context.Context, claimID string) (models.ClaimStory, error)
+	ClaimsOfOrder(ctx context.Context, orderID string, most int) ([]models.ClaimRow, error)
+}
+
+// Verdict is what a comparison or a repair found, in words.
+type Verdict struct {
+	Agrees bool
+	Lines  []string
+}
+
+// Books compares and repairs the books of a campaign.
+type Books interface {
+	Compare(ctx context.Context, campaignID string) (Verdict, error)
+	// Repair never gives up an answered claim.
+	Repair(ctx context.Context, campaignID string) (Verdict, error)
+}
+
+// Live streams events of one campaign, by the id in the path, or of all.
+type Live interface {
+	GetWatch(w http.ResponseWriter, r *http.Request) int
+	GetWatchAll(w http.ResponseWriter, r *http.Request) int
+}
+
+// Config is what a Console needs.
+type Config struct {
+	API     http.Handler                        // the API's routes
+	MayRead func(r *http.Request) *wire.Problem // why the token of a request may not read; nil when it may
+	MayAct  func(r *http.Request) *wire.Problem // why it may not repair
+	Open    bool                                // there are no tokens: nobody signs in
+	Secret  string                              // seals sessions, the same for all API processes; "" makes one for this process
+	Live    Live
+	Parts   func(ctx context.Context) (p PartsOf) // how the parts are
+	Records Records
+	Books   Books
+	Version string
+	Logger  *slog.Logger
+}
+
+// Console serves the pages.
+type Console struct {
+	cfg      Config
+	seal     cipher.AEAD
+	attempts *attempts
+	pages    map[string]*template.Template
+	static   map[string]asset
+	mux      *http.ServeMux
+	origins  *http.CrossOriginProtection
+}
+
+// New makes a Console.
+func New(cfg Config) (*Console, error) {
+	c := &Console{cfg: cfg, attempts: newAttempts(), origins: http.NewCrossOriginProtection()}
+	var err error
+	if c.seal, err = newSeal(cfg.Secret); err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	if c.static, err = readStatic(); err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	if c.pages, err = c.parsePages(); err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	c.mux = c.routes()
+	return c, nil
+}
+
+func (c *Console) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	handle := func(pattern string, h func(w http.ResponseWriter, r *http.Request, s *session)) {
+		mux.HandleFunc(pattern, c.signedIn(h))
+	}
+	mux.HandleFunc("GET /console/static/{name}", c.getStatic)
+	mux.HandleFunc("GET /console/sign-in", c.getSignIn)
+	mux.HandleFunc("POST /console/sign-in", c.postSignIn)
+	handle("POST /console/sign-out", c.postSignOut)
+	handle("GET /console", c.getOverview)
+	handle("GET /console/{$}", c.getOverview)
+	handle("GET /console/parts", c.getParts)
+	handle("GET /console/session", func(w http.ResponseWriter, _ *http.Request, _ *session) { w.WriteHeader(http.StatusNoContent) })
+	handle("GET /console/watch", func(w http.ResponseWriter, r *http.Request, _ *session) { status(w, c.cfg.Live.GetWatchAll(w, r)) })
+	handle("GET /console/campaigns/{id}", c.getCampaign)
+	handle("GET /console/campaigns/{id}/records", c.getRecords)
+	handle("GET /console/campaigns/{id}/watch", func(w http.ResponseWriter, r *http.Request, _ *session) {
+		status(w, c.cfg.Live.GetWatch(w, r))
+	})
+	handle("GET /console/campaigns/{id}/{verb}", c.getAction)
+	handle("POST /console/campaigns/{id}/{verb}", c.postAction)
+	handle("GET /console/find", c.getFind)
+	handle("GET /console/claims/{id}", c.getClaim)
+	handle("GET /console/trouble", c.getTrouble)
+	return mux
+}
+
+// Serve answers a request below Path, and returns the status that it answered with.
+func (c *Console) Serve(w http.ResponseWriter, r *http.Request) int {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	sw := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+	if err := c.origins.Check(r); err != nil {
+		c.refuse(sw, r, nil, &wire.Problem{Code: wire.CodeForbidden, Detail: "A page of another site sent this. Nothing was done."})
+		return sw.status
+	}
+	if _, pattern := c.mux.Handler(r); pattern == "" {
+		c.refuse(sw, r, nil, wire.Refuse(wire.CodeNotFound))
+		return sw.status
+	}
+	c.mux.ServeHTTP(sw, r)
+	return sw.status
+}
+
+// statusWriter keeps the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets a stream set its deadlines and flush.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// status keeps what a stream returned.
+func status(w http.ResponseWriter, is int) {
+	if sw, ours := w.(*statusWriter); ours {
+		sw.status = is
+	}
+}
+
+// signedIn lets a request through that carries a session whose token may read. The token stands in its Authorization header then, as
+// the API wants it.
+func (c *Console) signedIn(next func(w http.ResponseWriter, r *http.Request, s *session)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s := c.session(r)
+		if s == nil && c.cfg.Open {
+			s = newSession("")
+		}
+		if s == nil {
+			c.toSignIn(w, r)
+			return
+		}
+		if r.Method != http.MethodGet && !s.allows(r) {
+			c.refuse(w, r, s, &wire.Problem{
+				Code: wire.CodeForbidden, Detail: "The form is not of this session. Nothing was done. Load the page again and send it once more.",
+			})
+			return
+		}
+		r = s.authorize(r)
+		if p := c.cfg.MayRead(r); p != nil && p.Code == wire.CodeUnauthorized {
+			c.toSignIn(w, r)
+			return
+		} else if p != nil {
+			c.refuse(w, r, s, p)
+			return
+		}
+		c.keep(w, r, s)
+		next(w, r, s)
+	}
+}
+
+// toSignIn has who is not signed in sign in first. What a script fetches is refused plainly.
+func (c *Console) toSignIn(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") {
+		wire.Refuse(wire.CodeUnauthorized).Write(w)
+		return
+	}
+	to := ""
+	if path := r.URL.EscapedPath(); path != Path && path != Path+"/" {
+		to = "?to=" + template.URLQueryEscaper(path)
+	}
+	http.Redirect(w, r, Path+"/sign-in"+to, http.StatusSeeOther) //nolint:gosec // a path of ours; to is escaped
+}

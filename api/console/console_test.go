@@ -1,0 +1,215 @@
+package console_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWhoIsNotSignedInSeesNothing(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.coupon("spring", 5, "")
+	p := s.person()
+	for _, path := range []string{
+		"/console", "/console/", "/console/parts", "/console/session", "/console/watch", "/console/campaigns/spring", "/console/campaigns/spring/records",
+		"/console/campaigns/spring/watch", "/console/campaigns/spring/close", "/console/find?q=ada", "/console/claims/x", "/console/trouble",
+	} {
+		got := p.get(path)
+		require.Equal(t, 303, got.status, path)
+		require.True(t, strings.HasPrefix(got.header.Get("Location"), "/console/sign-in"), path)
+		require.Equal(t, 401, p.do("GET", path, nil, "Accept", "text/event-stream").status, "a script is told plainly: %s", path)
+	}
+	require.Equal(t, 401, p.post("/console/campaigns/spring/close", url.Values{}).status)
+	require.NotContains(t, s.api("GET", "/v1/campaigns/spring", ""), "closed")
+	require.Equal(t, 404, p.get("/console/nothing").status)
+
+	require.Equal(t, 401, p.signIn("a-token-that-nobody-has").status)
+	require.Equal(t, 403, p.signIn(store).status, "a storefront may not read campaigns here")
+	require.Equal(t, 303, p.get("/console").status, "and has no session from trying")
+	got := p.signIn(viewer)
+	require.Equal(t, 303, got.status)
+	cookie := got.header.Get("Set-Cookie")
+	for _, want := range []string{"HttpOnly", "SameSite=Strict", "Path=/console"} {
+		require.Contains(t, cookie, want)
+	}
+	require.NotContains(t, cookie, viewer)
+	require.Equal(t, 200, p.get("/console").status)
+	require.Contains(t, p.get("/console/campaigns/spring").header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'")
+	require.NotContains(t, p.get("/console").header.Get("Content-Security-Policy"), "unsafe")
+}
+
+func TestSigningInLeadsBackWhereOneCameFrom(t *testing.T) {
+	t.Parallel()
+	p := serve(t).person()
+	require.Equal(t, "/console/sign-in?to=%2Fconsole%2Ftrouble", p.get("/console/trouble").header.Get("Location"))
+	for to, want := range map[string]string{
+		"/console/trouble": "/console/trouble", "": "/console", "https://evil.example": "/console", "//evil.example": "/console",
+		"/console/../v1": "/console", "/consoleevil": "/console",
+	} {
+		got := p.post("/console/sign-in", url.Values{"token": {viewer}, "to": {to}})
+		require.Equal(t, want, got.header.Get("Location"), to)
+		p.client.Timeout = within
+	}
+}
+
+func TestSigningInIsRateLimited(t *testing.T) {
+	t.Parallel()
+	p := serve(t).person()
+	limited := 0
+	for range 12 {
+		if p.signIn("wrong-wrong-wrong-wrong").status == http.StatusTooManyRequests {
+			limited++
+		}
+	}
+	require.Positive(t, limited)
+}
+
+// TestASessionIsKnownByEveryProcess: processes with the same tokens share sessions; others don't.
+func TestASessionIsKnownByEveryProcess(t *testing.T) {
+	t.Parallel()
+	one, two, other := serve(t), serve(t), serve(t, "DIBS_ADMIN_TOKEN=another-0123456789abcdef")
+	p := one.person()
+	require.Equal(t, 303, p.signIn(viewer).status)
+	at := func(s *service) int {
+		elsewhere := *p
+		elsewhere.s = s
+		return elsewhere.get("/console").status // cookies do not know of ports
+	}
+	require.Equal(t, 200, at(one))
+	require.Equal(t, 200, at(two))
+	require.Equal(t, 303, at(other), "another secret")
+}
+
+func TestSigningOutEndsTheSession(t *testing.T) {
+	t.Parallel()
+	p := serve(t).person()
+	p.signIn(viewer)
+	csrf := hidden.FindStringSubmatch(p.get("/console").text)[2]
+	require.Equal(t, 303, p.post("/console/sign-out", url.Values{"csrf": {csrf}}).status)
+	require.Equal(t, 303, p.get("/console").status)
+}
+
+func TestAChangeNeedsTheFormOfItsOwnSession(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.coupon("spring", 5, "")
+	p, other := s.person(), s.person()
+	p.signIn(admin)
+	other.signIn(admin)
+	csrf := func(p *person) string { return hidden.FindStringSubmatch(p.get("/console").text)[2] }
+	for name, form := range map[string]url.Values{"none": {}, "empty": {"csrf": {""}}, "another's": {"csrf": {csrf(other)}}} {
+		require.Equal(t, 403, p.post("/console/campaigns/spring/pause", form).status, name)
+	}
+	mine := url.Values{"csrf": {csrf(p)}}
+	require.Equal(t, 403, p.post("/console/campaigns/spring/pause", mine, "Sec-Fetch-Site", "cross-site").status, "another site's page")
+	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"open"`)
+	require.Equal(t, 303, p.post("/console/campaigns/spring/pause", mine).status)
+	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"paused"`)
+}
+
+func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.coupon("spring", 1000, `,"per_user":2`)
+	p := s.person()
+	p.signIn(admin)
+	campaign := func() string { return s.api("GET", "/v1/campaigns/spring", "") }
+	for _, c := range []struct{ path, says, then string }{
+		{"pause", "refused as paused until you open", `"status":"paused"`},
+		{"open", "The next claim is taken again", `"status":"open"`},
+		{"restock?total=2500", "from 1,000 to 2,500 units", `"total":2500`},
+		{"limits?per_user=3&per_user_per_day=1&low_stock_at=0", "From 2 to 3 units a user may hold", `"per_user":3`},
+		{"close", "can&#39;t be opened again", `"status":"closed"`},
+	} {
+		require.Contains(t, p.get("/console/campaigns/spring/"+c.path).text, c.says)
+		got := p.act("/console/campaigns/spring/" + c.path)
+		require.Equal(t, 303, got.status, got.text)
+		verb, _, _ := strings.Cut(c.path, "?")
+		require.Equal(t, "/console/campaigns/spring?done="+verb, got.header.Get("Location"))
+		require.Contains(t, campaign(), c.then)
+		require.Contains(t, p.get(got.header.Get("Location")).text, `role="status">The `)
+	}
+	got := p.act("/console/campaigns/spring/open")
+	require.Equal(t, 409, got.status, "the API's refusal")
+	require.Contains(t, got.text, "The campaign is closed and can&#39;t be opened again.")
+	got = p.act("/console/campaigns/spring/reconcile")
+	require.Equal(t, 200, got.status)
+	require.Contains(t, got.text, "The books agree.")
+	require.Contains(t, p.act("/console/campaigns/spring/repair").text, "The books agree.")
+	require.Equal(t, 404, p.get("/console/campaigns/spring/explode").status)
+	require.Equal(t, 404, p.get("/console/campaigns/nowhere").status)
+	require.Equal(t, 422, p.act("/console/campaigns/spring/restock?total=many").status)
+}
+
+// TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten: what will happen was told of another state of the campaign.
+func TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.coupon("spring", 10, "")
+	p := s.person()
+	p.signIn(admin)
+	form := p.form("/console/campaigns/spring/restock?total=20")
+	s.api("PATCH", "/v1/campaigns/spring", `{"total":30}`)
+	got := p.post("/console/campaigns/spring/restock", form)
+	require.Equal(t, 412, got.status)
+	require.Contains(t, got.text, "The campaign was changed since")
+	require.Contains(t, got.text, "from 30 to 20 units", "it says what would happen now")
+	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"total":30`)
+}
+
+func TestAViewerIsRefusedAndToldWhy(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.coupon("spring", 10, "")
+	p := s.person()
+	p.signIn(viewer)
+	for _, verb := range []string{"pause", "close", "restock?total=5", "reconcile", "repair"} {
+		got := p.act("/console/campaigns/spring/" + verb)
+		require.Equal(t, 403, got.status, verb)
+		require.Contains(t, got.text, "The token does not allow this request", verb)
+	}
+	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"open"`)
+}
+
+func TestAClaimIsFoundByItsIdItsUserAndItsOrder(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.coupon("spring", 10, `,"hold_for":"15m"`)
+	id := idOf.FindStringSubmatch(s.claim("spring", "ada")[0])[1]
+	p := s.person()
+	p.signIn(viewer)
+	require.Equal(t, "/console/claims/"+id, p.get("/console/find?q="+id).header.Get("Location"), "synced or not")
+	s.synced("spring")
+	life := p.get("/console/claims/" + id).text
+	require.Contains(t, life, "In MySQL")
+	require.Contains(t, life, "Will expire")
+	s.api("POST", "/v1/claims/"+id+"/redeem", `{"order_id":"order-7"}`)
+	require.Contains(t, p.get("/console/find?q=ada").text, id)
+	require.Contains(t, p.get("/console/find?q=order-7").text, id)
+	require.Contains(t, p.get("/console/claims/"+id).text, "By order order-7.")
+	require.Contains(t, p.get("/console/find?q=nobody").text, "No claim has this id")
+	require.Equal(t, 404, p.get("/console/claims/nothing").status)
+	hostile := `<script>alert(1)</script>`
+	require.NotContains(t, p.get("/console/find?q="+url.QueryEscape(hostile)).text, hostile)
+}
+
+func TestTheConsoleCanBeOff(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "DIBS_CONSOLE=off").person()
+	require.Equal(t, 404, p.get("/console").status)
+	require.Equal(t, 404, p.get("/console/sign-in").status)
+}
+
+func TestWithoutTokensNobodySignsIn(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "DIBS_ADMIN_TOKEN=", "DIBS_VIEWER_TOKEN=", "DIBS_STOREFRONT_TOKEN=")
+	s.coupon("spring", 10, "")
+	p := s.person()
+	require.Equal(t, 200, p.get("/console").status)
+	require.Equal(t, 303, p.act("/console/campaigns/spring/pause").status)
+	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"paused"`)
+}

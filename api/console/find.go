@@ -1,0 +1,125 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"dibs/models"
+)
+
+// foundMax bounds the claims of a user or an order that a page shows.
+const foundMax = 50
+
+type findPage struct {
+	Query    string
+	OfUser   []models.Claim
+	OfOrder  []models.ClaimRow
+	Problems []string
+}
+
+// getFind finds a claim, a user or an order by id. The id of a claim leads to its page at once.
+func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
+	page := findPage{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
+	if page.Query == "" {
+		c.show(w, s, http.StatusOK, "find", page)
+		return
+	}
+	if id, err := uuid.Parse(page.Query); err == nil {
+		if _, p := c.ask(r, "GET", "/v1/claims/"+id.String(), nil, nil); p == nil {
+			http.Redirect(w, r, Path+"/claims/"+id.String(), http.StatusSeeOther)
+			return
+		}
+	}
+	var user struct {
+		Claims []models.Claim `json:"claims"`
+	}
+	if _, p := c.ask(r, "GET", "/v1/users/"+url.PathEscape(page.Query)+"/claims?limit=50", nil, &user); p != nil {
+		page.Problems = append(page.Problems, "Claims of a user: "+p.Detail)
+	}
+	page.OfUser = user.Claims
+	rows, err := c.cfg.Records.ClaimsOfOrder(r.Context(), page.Query, foundMax)
+	if err != nil {
+		page.Problems = append(page.Problems, "Claims of an order: MySQL does not answer.")
+	}
+	page.OfOrder = rows
+	c.show(w, s, http.StatusOK, "find", page)
+}
+
+type claimPage struct {
+	Claim models.Claim
+	Life  []moment
+	Away  bool // MySQL did not answer: what became of it may be missing
+}
+
+// moment is a line of a claim's life.
+type moment struct {
+	At    time.Time
+	What  string
+	Why   string
+	Event string // id of its event
+}
+
+func (c *Console) getClaim(w http.ResponseWriter, r *http.Request, s *session) {
+	var page claimPage
+	if _, p := c.ask(r, "GET", "/v1/claims/"+url.PathEscape(r.PathValue("id")), nil, &page.Claim); p != nil {
+		c.show(w, s, p.Status, "refused", *p)
+		return
+	}
+	story, err := c.story(r.Context(), page.Claim.ID)
+	page.Away = err != nil
+	page.Life = lifeOf(&page.Claim, &story)
+	c.show(w, s, http.StatusOK, "claim", page)
+}
+
+func (c *Console) story(ctx context.Context, id string) (models.ClaimStory, error) {
+	story, err := c.cfg.Records.Story(ctx, id)
+	if errors.Is(err, models.ErrNotFound) {
+		return story, nil
+	}
+	return story, err
+}
+
+// lifeOf tells a claim's life in order.
+func lifeOf(claim *models.Claim, story *models.ClaimStory) []moment {
+	life := []moment{{claim.ClaimedAt.Time, "Claimed", "Redis took it as claim " + number(claim.Seq) + " of the campaign.", claim.ID}}
+	if story.Row != nil {
+		life = append(life, moment{story.Row.SyncedAt, "In MySQL", "Its row was written and the books moved by it.", ""})
+	}
+	if story.Parked != nil {
+		life = append(life, moment{story.Parked.ParkedAt, "Parked", "MySQL refused its row: " + story.Parked.Reason +
+			". Its units count as claimed. Repair the books of the campaign.", ""})
+	}
+	if claim.RedeemedAt != nil {
+		life = append(life, moment{claim.RedeemedAt.Time, "Redeemed", "By order " + claim.OrderID + ".", ""})
+	}
+	if claim.ReleasedAt != nil {
+		what := "Released"
+		if claim.Status == models.ClaimExpired {
+			what = "Expired"
+		}
+		life = append(life, moment{claim.ReleasedAt.Time, what, claim.ReleaseReason, ""})
+	}
+	for i := range story.Told {
+		row := &story.Told[i]
+		at, what := row.CreatedAt, "Redis is still to be told"
+		if row.AppliedAt != nil {
+			at, what = *row.AppliedAt, "Redis and the stream were told"
+		}
+		life = append(life, moment{at, what, "So units and limits are right in Redis, and every reader of the stream knows.", row.ID})
+	}
+	if claim.ExpiresAt != nil && claim.Status == models.ClaimClaimed {
+		life = append(life, moment{claim.ExpiresAt.Time, "Will expire", "Unless it is redeemed before.", ""})
+	}
+	slices.SortStableFunc(life, func(a, b moment) int { return a.At.Compare(b.At) })
+	if story.Row == nil && story.Parked == nil {
+		life = append(life, moment{time.Now(), "Not in MySQL yet", "Its event is in the stream and on its way.", ""})
+	}
+	return life
+}

@@ -1,0 +1,216 @@
+package console_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+const (
+	admin  = "admin-0123456789abcdef"
+	viewer = "viewer-0123456789abcdef"
+	store  = "store-0123456789abcdef"
+	within = 30 * time.Second // bounds every wait; busy machines are slow
+)
+
+// service is a whole Dibs on embedded servers.
+type service struct {
+	t    testing.TB
+	addr string
+	url  string
+	stop func()
+}
+
+// serve starts a service with tokens; it is stopped at the end of the test, or before by stop.
+func serve(t testing.TB, environ ...string) *service {
+	t.Helper()
+	s := &service{t: t, addr: testenv.Addr(t)}
+	s.url = "http://" + s.addr
+	s.stop = s.start(environ...)
+	t.Cleanup(func() { s.stop() })
+	return s
+}
+
+// start starts the service again at its address.
+func (s *service) start(environ ...string) (stop func()) {
+	s.t.Helper()
+	usual := slices.DeleteFunc([]string{
+		"DIBS_ADMIN_TOKEN=" + admin, "DIBS_VIEWER_TOKEN=" + viewer, "DIBS_STOREFRONT_TOKEN=" + store,
+	}, func(line string) bool {
+		name, _, _ := strings.Cut(line, "=")
+		return slices.ContainsFunc(environ, func(other string) bool { return strings.HasPrefix(other, name+"=") })
+	})
+	environ = slices.Concat([]string{"DIBS_HTTP_ADDR=" + s.addr, "DIBS_NAME=syncer-1", "DIBS_SHUTDOWN_TIMEOUT=5s"}, usual, environ)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	listening, ended := make(chan struct{}), make(chan int, 1)
+	var said lockedBuffer
+	go func() {
+		ended <- cmd.Run(ctx, cmd.Env{
+			Args: []string{"serve"}, Environ: environ, Stdout: io.Discard, Stderr: &said, Listening: func(string) { close(listening) },
+		})
+	}()
+	select {
+	case <-listening:
+	case code := <-ended:
+		require.FailNow(s.t, "serve ended", "with %d: %s", code, said.String())
+	case <-time.After(within):
+		require.FailNow(s.t, "serve does not listen", said.String())
+	}
+	return sync.OnceFunc(func() {
+		cancel()
+		require.Zero(s.t, <-ended, said.String())
+	})
+}
+
+// lockedBuffer is a log that is written while it is read.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// api sends a request to the API as admin and returns the answer's body.
+func (s *service) api(method, path, body string) string {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	require.NoError(s.t, err)
+	req.Header.Set("Authorization", "Bearer "+admin)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(s.t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(s.t, err)
+	return string(text)
+}
+
+// coupon creates a campaign of coupons.
+func (s *service) coupon(id string, total int, more string) {
+	s.t.Helper()
+	require.Contains(s.t, s.api("POST", "/v1/campaigns", fmt.Sprintf(`{"id":%q,"kind":"coupon","total":%d%s}`, id, total, more)), `"version"`)
+}
+
+// claim claims a unit for each user, whatever the answers.
+func (s *service) claim(id string, users ...string) (answers []string) {
+	s.t.Helper()
+	for _, user := range users {
+		answers = append(answers, s.api("POST", "/v1/campaigns/"+id+"/claims", fmt.Sprintf(`{"user_id":%q}`, user)))
+	}
+	return answers
+}
+
+var idOf = regexp.MustCompile(`"id":"([^"]+)"`)
+
+// synced waits until every claim of a campaign is in MySQL.
+func (s *service) synced(id string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool { return strings.Contains(s.api("GET", "/v1/campaigns/"+id+"/stock", ""), `"backlog":0`) }, within, 20*time.Millisecond)
+}
+
+// person is somebody at the console, without a browser.
+type person struct {
+	t      testing.TB
+	s      *service
+	client *http.Client
+}
+
+func (s *service) person() *person {
+	jar, err := cookiejar.New(nil)
+	require.NoError(s.t, err)
+	transport := &http.Transport{}
+	s.t.Cleanup(transport.CloseIdleConnections)
+	return &person{s.t, s, &http.Client{
+		Jar: jar, Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// page is what a person is shown.
+type page struct {
+	status int
+	header http.Header
+	text   string
+}
+
+// get loads a page.
+func (p *person) get(path string) page { return p.do("GET", path, nil) }
+
+// post sends a form.
+func (p *person) post(path string, form url.Values, headers ...string) page {
+	return p.do("POST", path, form, headers...)
+}
+
+func (p *person) do(method, path string, form url.Values, headers ...string) page {
+	p.t.Helper()
+	req, err := http.NewRequestWithContext(p.t.Context(), method, p.s.url+path, strings.NewReader(form.Encode()))
+	require.NoError(p.t, err)
+	req.Header.Set("Accept", "text/html")
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := p.client.Do(req)
+	require.NoError(p.t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(p.t, err)
+	return page{res.StatusCode, res.Header, string(text)}
+}
+
+// signIn signs in with a token.
+func (p *person) signIn(token string) page {
+	p.t.Helper()
+	return p.post("/console/sign-in", url.Values{"token": {token}})
+}
+
+var hidden = regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)">`)
+
+// form is the form that confirms an action.
+func (p *person) form(path string) url.Values {
+	p.t.Helper()
+	asked := p.get(path)
+	require.Equal(p.t, 200, asked.status, asked.text)
+	require.Contains(p.t, asked.text, "What will happen")
+	form := url.Values{}
+	_, body, _ := strings.Cut(asked.text, "<main")
+	for _, field := range hidden.FindAllStringSubmatch(body, -1) {
+		form.Set(field[1], html.UnescapeString(field[2]))
+	}
+	return form
+}
+
+// act loads the confirmation of an action and confirms it.
+func (p *person) act(path string) page {
+	p.t.Helper()
+	return p.post(path, p.form(path))
+}

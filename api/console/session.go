@@ -1,0 +1,208 @@
+package console
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"dibs/api/wire"
+)
+
+const (
+	cookieName = "dibs_console"
+	// sessionFor is how long a session lasts after it was last used. A page that is open uses it every few seconds.
+	sessionFor = 12 * time.Hour
+	// renewAfter is how old a session's cookie may be before it is set anew.
+	renewAfter = 10 * time.Minute
+	// tokenMax bounds a token that a cookie has to hold.
+	tokenMax = 2500
+	formMax  = 16 << 10
+)
+
+// session is who is signed in. It is kept in a cookie that only API processes can read: no process remembers it, any of them knows it,
+// and it ends with its token.
+type session struct {
+	Token string    `json:"token"` // checked anew by each request
+	CSRF  string    `json:"csrf"`  // each form has to carry it
+	At    time.Time `json:"at"`    // of the cookie
+}
+
+func newSession(token string) *session {
+	return &session{Token: token, CSRF: rand.Text()}
+}
+
+// newSeal makes what seals sessions.
+func newSeal(secret string) (cipher.AEAD, error) {
+	if secret == "" {
+		secret = rand.Text()
+	}
+	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "dibs console session", 32)
+	if err != nil {
+		return nil, fmt.Errorf("session key: %w", err)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("session key: %w", err)
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// session reads the session of a request; nil when there is none.
+func (c *Console) session(r *http.Request) *session {
+	cookie, err := r.Cookie(cookieName)
+	if err != nil {
+		return nil
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(cookie.Value)
+	if err != nil {
+		return nil
+	}
+	plain, err := c.seal.Open(nil, nil, sealed, []byte(cookieName))
+	if err != nil {
+		return nil
+	}
+	var s session
+	if json.Unmarshal(plain, &s) != nil || time.Since(s.At) > sessionFor {
+		return nil
+	}
+	return &s
+}
+
+// keep sets the cookie of a session that has none yet, or an old one.
+func (c *Console) keep(w http.ResponseWriter, r *http.Request, s *session) {
+	if time.Since(s.At) < renewAfter {
+		return
+	}
+	s.At = time.Now().UTC()
+	plain, err := json.Marshal(s)
+	if err != nil { // texts and times always marshal
+		return
+	}
+	sealed := c.seal.Seal(nil, nil, plain, []byte(cookieName)) //nolint:gosec // it makes its own nonces
+	c.setCookie(w, r, base64.RawURLEncoding.EncodeToString(sealed), int(sessionFor.Seconds()))
+}
+
+func (c *Console) setCookie(w http.ResponseWriter, r *http.Request, value string, maxAge int) {
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // without TLS, on loopback, a browser would not send a secure one
+		Name: cookieName, Value: value, Path: Path, MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
+	})
+}
+
+// allows tells whether a form is of this session.
+func (s *session) allows(r *http.Request) bool {
+	r.Body = http.MaxBytesReader(nil, r.Body, formMax)
+	return subtle.ConstantTimeCompare([]byte(r.PostFormValue("csrf")), []byte(s.CSRF)) == 1
+}
+
+// authorize returns the request with the session's token.
+func (s *session) authorize(r *http.Request) *http.Request {
+	r = r.WithContext(r.Context())
+	r.Header = r.Header.Clone()
+	r.Header.Del("Authorization")
+	r.Header.Del("Cookie")
+	if s.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+s.Token)
+	}
+	return r
+}
+
+// signInPage is what the page of signing in shows.
+type signInPage struct {
+	To      string
+	Refused string
+}
+
+func (c *Console) getSignIn(w http.ResponseWriter, r *http.Request) {
+	if c.cfg.Open {
+		http.Redirect(w, r, Path, http.StatusSeeOther)
+		return
+	}
+	c.show(w, nil, http.StatusOK, "sign-in", signInPage{To: r.URL.Query().Get("to")})
+}
+
+func (c *Console) postSignIn(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, formMax)
+	token, page := strings.TrimSpace(r.PostFormValue("token")), signInPage{To: r.PostFormValue("to")}
+	limit := c.attempts.of(r.RemoteAddr)
+	if limit.Tokens() < 1 {
+		page.Refused = "Too many attempts. Wait some seconds and try again."
+		c.show(w, nil, http.StatusTooManyRequests, "sign-in", page)
+		return
+	}
+	s := newSession(token)
+	p := c.cfg.MayRead(s.authorize(r))
+	if p != nil || token == "" {
+		limit.Allow() // only wrong ones count
+	}
+	switch {
+	case token == "" || len(token) > tokenMax || p != nil && p.Code == wire.CodeUnauthorized:
+		page.Refused = "This token is not known here."
+		c.show(w, nil, http.StatusUnauthorized, "sign-in", page)
+	case p != nil:
+		page.Refused = "This token may not read campaigns. Sign in with a viewer's or an admin's."
+		c.show(w, nil, p.GetStatus(), "sign-in", page)
+	default:
+		c.keep(w, r, s)
+		http.Redirect(w, r, localPath(page.To), http.StatusSeeOther)
+	}
+}
+
+// localPath is a path of the console, whatever was asked for.
+func localPath(to string) string {
+	if strings.HasPrefix(to, Path+"/") && !strings.Contains(to, "..") && !strings.ContainsAny(to, "\\\r\n") {
+		return to
+	}
+	return Path
+}
+
+func (c *Console) postSignOut(w http.ResponseWriter, r *http.Request, _ *session) {
+	c.setCookie(w, r, "", -1)
+	http.Redirect(w, r, Path+"/sign-in", http.StatusSeeOther)
+}
+
+const (
+	attemptsEvery = time.Second // an address may try to sign in so often, after a few at once
+	attemptsAtOne = 5
+	addressesMax  = 1024
+)
+
+// attempts bounds how often an address may try to sign in with a wrong token.
+type attempts struct {
+	mu sync.Mutex
+	by map[string]*rate.Limiter
+}
+
+func newAttempts() *attempts { return &attempts{by: make(map[string]*rate.Limiter)} }
+
+// of is the limit of an address.
+func (a *attempts) of(remote string) *rate.Limiter {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		host = remote
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.by[host]
+	if l == nil {
+		if len(a.by) >= addressesMax {
+			clear(a.by)
+		}
+		l = rate.NewLimiter(rate.Every(attemptsEvery), attemptsAtOne)
+		a.by[host] = l
+	}
+	return l
+}

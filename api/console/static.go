@@ -1,0 +1,73 @@
+package console
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"html/template"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+
+	"dibs/api/wire"
+)
+
+// asset is a file that pages load, as it was built in.
+type asset struct {
+	body    []byte
+	kind    string
+	version string // in its address, so that browsers keep it until it changes
+}
+
+func readStatic() (map[string]asset, error) {
+	all := make(map[string]asset)
+	entries, err := fs.ReadDir(files, "static")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		body, err := files.ReadFile("static/" + e.Name())
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(body)
+		kind := mime.TypeByExtension(path.Ext(e.Name()))
+		if path.Ext(e.Name()) == ".js" { // whatever this machine's table says
+			kind = "text/javascript; charset=utf-8"
+		}
+		all[e.Name()] = asset{body, kind, hex.EncodeToString(sum[:6])}
+	}
+	return all, nil
+}
+
+func (c *Console) getStatic(w http.ResponseWriter, r *http.Request) {
+	file, there := c.static[r.PathValue("name")]
+	if !there {
+		wire.Refuse(wire.CodeNotFound).Write(w)
+		return
+	}
+	if r.URL.Query().Get("v") == file.version {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	w.Header().Set("Content-Type", file.kind)
+	_, _ = w.Write(file.body)
+}
+
+// parsePages makes a template of each page: its own file within the layout.
+func (c *Console) parsePages() (map[string]*template.Template, error) {
+	layout, err := template.New("layout").Funcs(c.functions()).ParseFS(files, "pages/layout.html", "pages/parts.html", "pages/records.html")
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]*template.Template{}
+	for _, name := range []string{"sign-in", "overview", "campaign", "act", "find", "claim", "trouble", "refused"} {
+		page, err := layout.Clone()
+		if err != nil {
+			return nil, err
+		}
+		if all[name], err = page.ParseFS(files, "pages/"+name+".html"); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}

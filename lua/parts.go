@@ -1,0 +1,69 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Consumer is a reader of a group of a partition's stream.
+type Consumer struct {
+	Name    string
+	Pending int64         // entries that it was handed and has not acknowledged
+	Idle    time.Duration // since it last asked
+}
+
+// Consumers reads the readers of a group. There are none where there is no group. Errors as Stream.
+func (s *Scripts) Consumers(ctx context.Context, partition int, group string) ([]Consumer, error) {
+	infos, err := s.rdb.XInfoConsumers(ctx, StreamKey(partition), group).Result()
+	if redis.HasErrorPrefix(err, "NOGROUP") || err != nil && strings.Contains(err.Error(), noSuchKey) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, sortError("xinfo", err)
+	}
+	consumers := make([]Consumer, len(infos))
+	for i := range infos {
+		consumers[i] = Consumer{Name: infos[i].Name, Pending: infos[i].Pending, Idle: infos[i].Idle}
+	}
+	return consumers, nil
+}
+
+// Health is how a Redis is.
+type Health struct {
+	Took       time.Duration // of a round trip
+	UsedBytes  int64         // memory; 0: the server does not say
+	LimitBytes int64         // maxmemory; 0: none, or the server does not say
+}
+
+var memoryLine = regexp.MustCompile(`(?m)^(used_memory|maxmemory):(\d+)`)
+
+// Health asks Redis how it is; of a cluster, one of its servers. Errors as State.
+func (s *Scripts) Health(ctx context.Context) (Health, error) {
+	start := time.Now()
+	if err := s.rdb.Ping(ctx).Err(); err != nil {
+		return Health{}, sortError("ping", err)
+	}
+	h := Health{Took: time.Since(start)}
+	text, err := s.rdb.Info(ctx, "memory").Result()
+	if err != nil {
+		return h, nil //nolint:nilerr // the embedded Redis and some services do not say
+	}
+	for _, line := range memoryLine.FindAllStringSubmatch(text, -1) {
+		n, err := strconv.ParseInt(line[2], 10, 64)
+		if err != nil {
+			return h, fmt.Errorf("%w: info: %w", ErrOutcomeUnknown, err)
+		}
+		if line[1] == "maxmemory" {
+			h.LimitBytes = n
+		} else {
+			h.UsedBytes = n
+		}
+	}
+	return h, nil
+}

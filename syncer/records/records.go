@@ -1,0 +1,100 @@
+// Package records reads for people what MySQL holds of a campaign or a claim besides its books: flushes, comparisons, repairs, parked
+// events, waves of packets, and the life of a claim. It writes nothing.
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"dibs/models"
+
+	"gorm.io/gorm"
+)
+
+// Reader reads records. Every method is bounded by its most.
+type Reader struct{ db *gorm.DB }
+
+// New makes a Reader.
+func New(db *gorm.DB) *Reader { return &Reader{db: db} }
+
+// Flushes are the last flushes of a campaign, the newest first.
+func (r *Reader) Flushes(ctx context.Context, campaignID string, most int) (rows []models.StockFlush, err error) {
+	err = r.db.WithContext(ctx).Where("campaign_id = ?", campaignID).Order("flushed_at DESC, id DESC").Limit(most).Find(&rows).Error
+	return rows, wrap("flushes", err)
+}
+
+// Comparisons are the last comparisons of a campaign, the newest first.
+func (r *Reader) Comparisons(ctx context.Context, campaignID string, most int) (rows []models.Reconciliation, err error) {
+	err = r.db.WithContext(ctx).Where("campaign_id = ?", campaignID).Order("at DESC, id DESC").Limit(most).Find(&rows).Error
+	return rows, wrap("comparisons", err)
+}
+
+// Repairs are the last repairs of a campaign, or of all for "", the newest first.
+func (r *Reader) Repairs(ctx context.Context, campaignID string, most int) (rows []models.Repair, err error) {
+	find := r.db.WithContext(ctx).Order("id DESC").Limit(most)
+	if campaignID != "" {
+		find = r.db.WithContext(ctx).Where("campaign_id = ?", campaignID).Order("at DESC, id DESC").Limit(most)
+	}
+	err = find.Find(&rows).Error
+	return rows, wrap("repairs", err)
+}
+
+// Parked are events that nobody gave up yet, of a campaign or of all for "", the oldest ids first.
+func (r *Reader) Parked(ctx context.Context, campaignID string, most int) (rows []models.ParkedEvent, err error) {
+	find := r.db.WithContext(ctx).Where("discarded_at IS NULL")
+	if campaignID != "" {
+		find = find.Where("campaign_id = ?", campaignID)
+	}
+	err = find.Order("id").Limit(most).Find(&rows).Error
+	return rows, wrap("parked events", err)
+}
+
+// Waves are the packets of a campaign by their time of release, the earliest first.
+func (r *Reader) Waves(ctx context.Context, campaignID string, most int) (waves []models.Wave, err error) {
+	err = r.db.WithContext(ctx).Table("packets").Where("campaign_id = ?", campaignID).
+		Select("release_at, COUNT(*) AS packets, COUNT(claim_id) AS taken, COUNT(returned_at) AS returned, SUM(amount) AS amount").
+		Group("release_at").Order("release_at").Limit(most).Scan(&waves).Error
+	return waves, wrap("waves", err)
+}
+
+// Story reads what MySQL holds of a claim. Errors: models.ErrNotFound when that is nothing.
+func (r *Reader) Story(ctx context.Context, claimID string) (s models.ClaimStory, err error) {
+	db := r.db.WithContext(ctx)
+	s.Row, err = oneOrNone[models.ClaimRow](db.Where("id = ?", claimID))
+	if err == nil {
+		s.Parked, err = oneOrNone[models.ParkedEvent](db.Where("id = ?", claimID))
+	}
+	if err == nil && s.Row == nil && s.Parked == nil {
+		err = models.ErrNotFound
+	}
+	if err == nil && s.Row != nil && s.Row.ResolvedAt != nil { // by campaign, which has an index
+		err = db.Where("campaign_id = ? AND claim_id = ?", s.Row.CampaignID, claimID).Order("id").Limit(toldMax).Find(&s.Told).Error
+	}
+	return s, wrap("claim "+claimID, err)
+}
+
+// toldMax bounds the rows of outbox about one claim: there are two at most.
+const toldMax = 10
+
+// ClaimsOfOrder are the claims that an order redeemed.
+func (r *Reader) ClaimsOfOrder(ctx context.Context, orderID string, most int) (rows []models.ClaimRow, err error) {
+	err = r.db.WithContext(ctx).Where("order_id = ?", orderID).Order("id").Limit(most).Find(&rows).Error
+	return rows, wrap("claims of an order", err)
+}
+
+func oneOrNone[T any](find *gorm.DB) (*T, error) {
+	var row T
+	err := find.Take(&row).Error
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return nil, nil //nolint:nilnil // none is no error here
+	}
+	return &row, err
+}
+
+func wrap(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("records: %s: %w", what, err)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package records_test
+
+import (
+	"testing"
+	"time"
+
+	"dibs/internal/syncertest"
+	"dibs/models"
+	"dibs/syncer/records"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+var noon = time.Date(2026, 3, 5, 12, 0, 0, 123e6, time.UTC)
+
+func put(t *testing.T, db *gorm.DB, rows ...any) {
+	t.Helper()
+	for _, row := range rows {
+		require.NoError(t, db.Create(row).Error)
+	}
+}
+
+func TestRecordsOfACampaignAreTheNewestFirst(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		for i, id := range []string{"a", "b", "c"} {
+			at := noon.Add(time.Duration(i) * time.Second)
+			put(t, db, &models.StockFlush{ID: id, CampaignID: "spring", Units: int64(i), Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at},
+				&models.Reconciliation{ID: id, CampaignID: "spring", MySQLRemaining: int64(i), At: at},
+				&models.Repair{ID: id, CampaignID: "spring", What: "claims", At: at},
+				&models.ParkedEvent{ID: id, CampaignID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: at})
+		}
+		put(t, db, &models.StockFlush{ID: "x", CampaignID: "other", FlushedAt: noon}, &models.Repair{ID: "x", CampaignID: "other", What: "redis", At: noon},
+			&models.ParkedEvent{ID: "x", CampaignID: "other", Reason: "r", Payload: []byte("{}"), ParkedAt: noon})
+		require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = ? WHERE id = 'b'", "2026-03-05 12:00:00.000").Error)
+		r := records.New(db)
+		flushes, err := r.Flushes(t.Context(), "spring", 2)
+		require.NoError(t, err)
+		require.Len(t, flushes, 2)
+		require.Equal(t, []string{"c", "b"}, []string{flushes[0].ID, flushes[1].ID})
+		comparisons, err := r.Comparisons(t.Context(), "spring", 9)
+		require.NoError(t, err)
+		require.Len(t, comparisons, 3)
+		require.Equal(t, "c", comparisons[0].ID)
+		repairs, err := r.Repairs(t.Context(), "", 9)
+		require.NoError(t, err)
+		require.Len(t, repairs, 4)
+		repairs, err = r.Repairs(t.Context(), "spring", 9)
+		require.NoError(t, err)
+		require.Len(t, repairs, 3)
+		parked, err := r.Parked(t.Context(), "spring", 9)
+		require.NoError(t, err)
+		require.Len(t, parked, 2, "one was given up")
+		parked, err = r.Parked(t.Context(), "", 9)
+		require.NoError(t, err)
+		require.Len(t, parked, 3)
+	})
+}
+
+func TestWavesOfPackets(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		later := noon.Add(time.Hour)
+		put(t, db, &models.PacketRow{CampaignID: "p", ID: "1", Position: 1, Amount: 5, UserID: new("ada"), ClaimID: new("k"), CreatedAt: noon},
+			&models.PacketRow{CampaignID: "p", ID: "2", Position: 2, Amount: 7, CreatedAt: noon},
+			&models.PacketRow{CampaignID: "p", ID: "3", Position: 3, Amount: 9, ReleaseAt: &later, ReturnedAt: &later, CreatedAt: noon})
+		waves, err := records.New(db).Waves(t.Context(), "p", 9)
+		require.NoError(t, err)
+		require.Len(t, waves, 2)
+		require.Nil(t, waves[0].ReleaseAt)
+		require.Equal(t, []int64{2, 1, 0, 12}, []int64{waves[0].Packets, waves[0].Taken, waves[0].Returned, waves[0].Amount})
+		require.WithinDuration(t, later, *waves[1].ReleaseAt, 0)
+		require.Equal(t, []int64{1, 0, 1, 9}, []int64{waves[1].Packets, waves[1].Taken, waves[1].Returned, waves[1].Amount})
+	})
+}
+
+func TestTheStoryOfAClaim(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		put(t, db, &models.ClaimRow{
+			ID: "k", CampaignID: "spring", Seq: 1, UserID: "ada", Quantity: 1, Status: models.ClaimRedeemed, OrderID: new("o-1"),
+			ClaimedAt: noon, SyncedAt: noon, ResolvedAt: &noon,
+		}, &models.OutboxRow{ID: "t", CampaignID: "spring", Kind: models.OutboxEvent, ClaimID: new("k"), Payload: []byte("{}"), CreatedAt: noon},
+			&models.ParkedEvent{ID: "parked", CampaignID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: noon})
+		r := records.New(db)
+		story, err := r.Story(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, "ada", story.Row.UserID)
+		require.Nil(t, story.Parked)
+		require.Len(t, story.Told, 1)
+		story, err = r.Story(t.Context(), "parked")
+		require.NoError(t, err)
+		require.Nil(t, story.Row)
+		require.Equal(t, "r", story.Parked.Reason)
+		_, err = r.Story(t.Context(), "nothing")
+		require.ErrorIs(t, err, models.ErrNotFound)
+
+		rows, err := r.ClaimsOfOrder(t.Context(), "o-1", 9)
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+		require.Equal(t, "k", rows[0].ID)
+	})
+}
