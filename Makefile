@@ -12,7 +12,7 @@ LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GO_TEST := go test -race -count=1 -run '$(RUN)'
 
 .DEFAULT_GOAL := help
-.PHONY: help lua-debug quick test test-mysql soak torture bench servers pictures build fmt fmt-check vet lint fix check tidy
+.PHONY: help lua-debug quick test test-mysql soak torture bench servers pictures build release fmt fmt-check vet lint fix check tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ LDFLAGS := -s -w -X dibs/internal/build.version=$(VERSION) -X dibs/internal/buil
 
 build: ## the dibs binary, in bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/dibs .
+
+release: ## binaries, SBOM, checksums and notes in dist/: make release VERSION=v1.2.3
+	@scripts/release '$(VERSION)'
 
 fmt: $(LINT) ## format all Go files
 	$(LINT) fmt
