@@ -2,11 +2,13 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -34,6 +36,10 @@ func (c humaHandlers) ServeHTTP(http.ResponseWriter, *http.Request) {}
 func newHuma(version string, into humaHandlers) huma.API {
 	config := huma.DefaultConfig("Dibs", version)
 	config.CreateHooks = nil
+	config.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", func(t reflect.Type, hint string) string {
+		name := huma.DefaultSchemaNamer(t, hint)
+		return cmp.Or(schemaNames[name], name)
+	})
 	config.DocsPath, config.SchemasPath, config.OpenAPIPath = "", "", ""
 	format := huma.Format{Marshal: marshal, Unmarshal: unmarshal}
 	config.Formats = map[string]huma.Format{"application/json": format, "json": format} // the second is for problem+json

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -24,8 +25,7 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 	s.queries = make(map[string][]string, len(routes))
 	api := newHuma(s.cfg.Version, handlers)
 	oapi := api.OpenAPI()
-	oapi.Info.Description = "Hands out a limited number of things, first come, first served."
-	oapi.Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearerScheme: {Type: "http", Scheme: "bearer"}}
+	describe(oapi)
 	registry := oapi.Components.Schemas
 	registry.RegisterTypeAlias(reflect.TypeFor[models.Time](), reflect.TypeFor[time.Time]())
 	registry.RegisterTypeAlias(reflect.TypeFor[json.RawMessage](), reflect.TypeFor[map[string]any]())
@@ -45,6 +45,14 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 		s.queries[rt.pattern()] = queryOf(&op)
 	}
 	also201(oapi)
+	for i := range routes {
+		routes[i].annotate(operationOf(oapi, routes[i].method, routes[i].path))
+	}
+	for name, schema := range registry.Map() {
+		if !slices.Contains(bodies, name) {
+			schema.AdditionalProperties = nil // a reader of today must live with the fields of tomorrow
+		}
+	}
 	delete(registry.Map(), "ErrorModel") // huma's own, which are never sent
 	delete(registry.Map(), "ErrorDetail")
 	text, err := json.Marshal(oapi)
@@ -52,6 +60,42 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 		return nil, nil, fmt.Errorf("api: openapi: %w", err)
 	}
 	return text, handlers, nil
+}
+
+// describe says what the whole is.
+func describe(oapi *huma.OpenAPI) {
+	oapi.Info.Title = "Dibs"
+	oapi.Info.Description = "Hands out a limited number of things, first come, first served: coupons, flash-sale units, red packets. " +
+		"Refusals are RFC 9457 problems whose `code` is for programs. Times are RFC 3339 in UTC; amounts are integers in minor units."
+	oapi.Info.Contact = &huma.Contact{Name: "Whoever runs this service"}
+	oapi.Info.License = &huma.License{Name: "As the program's", Identifier: "LicenseRef-Dibs"}
+	oapi.Servers = []*huma.Server{{URL: "/", Description: "The address that serves this document"}}
+	oapi.Components.SecuritySchemes = map[string]*huma.SecurityScheme{bearerScheme: {
+		Type: "http", Scheme: "bearer", Description: "A token of a role, or a JWT of the issuer that the service trusts.",
+	}}
+	for _, tag := range tags {
+		oapi.Tags = append(oapi.Tags, &huma.Tag{Name: tag[0], Description: tag[1]})
+	}
+}
+
+// annotate adds what texts say of a route.
+func (rt *route) annotate(op *huma.Operation) {
+	t := texts[rt.id]
+	op.Tags, op.Description = []string{t.tag}, t.description
+	for _, p := range op.Parameters {
+		if p.Description == "" {
+			p.Description = parameterTexts[p.Name]
+		}
+	}
+	if t.body != "" {
+		op.RequestBody.Content[wire.JSONContentType[0]].Example = example(t.body)
+	}
+	if t.answer != "" {
+		op.Responses[t.status].Content[wire.JSONContentType[0]].Example = example(t.answer)
+	}
+	if rt.scope == auth.Open {
+		op.Security = []map[string][]string{{}} // none is asked for
+	}
 }
 
 // operationOf is the operation of a route.
@@ -86,11 +130,13 @@ func (rt *route) operation(problem *huma.Schema) huma.Operation {
 	codes = append(codes, wire.CodeInternal)
 	if rt.bodyMax > 0 || rt.method != http.MethodGet {
 		codes = append(codes, wire.CodeMalformed, wire.CodeTooLarge, wire.CodeInvalid, wire.CodeUnsupportedMediaType)
-	} else if rt.run.register != nil {
-		codes = append(codes, wire.CodeInvalid)
+	}
+	codes = append(codes, wire.CodeForbidden) // of pages of other sites, at least
+	if strings.HasPrefix(rt.path, "/v1/") {
+		codes = append(codes, wire.CodeMalformed, wire.CodeInvalid) // the query may be
 	}
 	if rt.scope != auth.Open {
-		codes = append(codes, wire.CodeUnauthorized, wire.CodeForbidden, wire.CodeRateLimited, wire.CodeUnavailable)
+		codes = append(codes, wire.CodeUnauthorized, wire.CodeRateLimited, wire.CodeUnavailable)
 		op.Security = []map[string][]string{{bearerScheme: {}}}
 	} else {
 		codes = append(codes, wire.CodeUnavailable)

@@ -17,7 +17,7 @@ const (
 // claimBody is the body of a claim, as the OpenAPI document has it.
 type claimBody struct {
 	UserID   string `json:"user_id" minLength:"1" maxLength:"128" doc:"printable characters, kept in Unicode's normal form C; no blank at either end"`
-	Quantity int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" default:"1" doc:"units; all of them or none"`
+	Quantity int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" doc:"units, all of them or none; 1 unless sent"`
 }
 
 func (b *claimBody) fields() []wire.Field {
@@ -50,7 +50,7 @@ type batchBody struct {
 type batchClaim struct {
 	CampaignID     string `json:"campaign_id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$"`
 	UserID         string `json:"user_id" minLength:"1" maxLength:"128" doc:"printable characters, kept in Unicode's normal form C; no blank at either end"`
-	Quantity       int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" default:"1"`
+	Quantity       int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" doc:"units; 1 unless sent"`
 	IdempotencyKey string `json:"idempotency_key,omitempty" minLength:"1" maxLength:"255" doc:"printable characters"`
 
 	refused *wire.Problem

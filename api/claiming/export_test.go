@@ -34,7 +34,7 @@ const (
 func RequestFields() map[string][]string {
 	all := map[string][]string{}
 	for schema, fields := range map[string][]wire.Field{
-		"ClaimBody": new(claimBody).fields(), "BatchBody": new(batchBody).fields(), "BatchClaim": new(batchClaim).fields(),
+		"NewClaim": new(claimBody).fields(), "NewClaims": new(batchBody).fields(), "NewClaimOfBatch": new(batchClaim).fields(),
 	} {
 		for _, f := range fields {
 			all[schema] = append(all[schema], f.Name)

@@ -17,8 +17,8 @@ func (s *Routes) WaitForPosts(d time.Duration) { s.postWait = d }
 func RequestFields() map[string][]string {
 	all := map[string][]string{}
 	for schema, fields := range map[string][]wire.Field{
-		"PacketsBody": new(packetsSent).fields(), "PacketBody": packetFields(new(models.Packet)), "CampaignBody": new(campaignBody).fields(),
-		"ChangeBody": new(changeBody).fields(),
+		"NewPackets": new(packetsSent).fields(), "NewPacket": packetFields(new(models.Packet)), "NewCampaign": new(campaignBody).fields(),
+		"CampaignChange": new(changeBody).fields(),
 	} {
 		for _, f := range fields {
 			all[schema] = append(all[schema], f.Name)

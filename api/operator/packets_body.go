@@ -16,7 +16,7 @@ type packetsBody struct {
 	Count     int64        `json:"count,omitempty" minimum:"1" maximum:"1000000" doc:"packets to make of amount"`
 	Amount    int64        `json:"amount,omitempty" minimum:"1" maximum:"999999999999999" doc:"what they add up to, in minor units"`
 	Split     string       `json:"split,omitempty" enum:"double_mean,random_cut,even"`
-	Min       int64        `json:"min,omitempty" minimum:"0" maximum:"999999999999999" default:"1" doc:"no packet is smaller"`
+	Min       int64        `json:"min,omitempty" minimum:"0" maximum:"999999999999999" doc:"no packet is smaller; 1 unless sent"`
 	Max       int64        `json:"max,omitempty" minimum:"0" maximum:"999999999999999" doc:"no packet is larger; 0 is no bound"`
 	ReleaseAt *models.Time `json:"release_at,omitempty" doc:"none of these packets is taken before; default at once"`
 }

@@ -1,0 +1,105 @@
+package api
+
+import "encoding/json"
+
+// Tags of the document.
+const (
+	tagClaims    = "claims"
+	tagCampaigns = "campaigns"
+	tagWatching  = "watching"
+	tagService   = "service"
+)
+
+// tags says what each tag is about, in the order of the document.
+var tags = [][2]string{
+	{tagClaims, "For storefronts, and for users by their own JWT: claim, look up, redeem, release."},
+	{tagCampaigns, "For operators: campaigns, their packets, their stock, and who changed what."},
+	{tagWatching, "Campaigns live, as server-sent events."},
+	{tagService, "For machines: probes, metrics, this document."},
+}
+
+// text is what the document says of an operation beyond its summary. The examples fit their schemas, which a linter checks.
+type text struct {
+	tag, description string
+	body             string // example of a request's body; "" is none
+	status, answer   string // example of the answer with this status
+}
+
+const (
+	aCampaign = `{"id":"spring","kind":"coupon","name":"Spring sale","status":"open","total":1000,"per_user":2,"time_zone":"UTC",` +
+		`"low_stock_at":50,"version":1,"created_at":"2027-03-01T09:00:00.000Z","updated_at":"2027-03-01T09:00:00.000Z"}`
+	aClaim = `{"id":"019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b21","campaign_id":"spring","user_id":"ada","quantity":1,"seq":17,"status":"claimed",` +
+		`"claimed_at":"2027-03-01T10:00:00.123Z"}`
+	aRedeemed = `{"id":"019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b21","campaign_id":"spring","user_id":"ada","quantity":1,"seq":17,"status":"redeemed",` +
+		`"claimed_at":"2027-03-01T10:00:00.123Z","order_id":"order-7","redeemed_at":"2027-03-01T10:05:00.000Z"}`
+	aReleased = `{"id":"019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b21","campaign_id":"spring","user_id":"ada","quantity":1,"seq":17,"status":"released",` +
+		`"claimed_at":"2027-03-01T10:00:00.123Z","released_at":"2027-03-01T10:05:00.000Z","release_reason":"payment failed"}`
+	anEvent = `{"campaign_id":"spring","at":"2027-03-01T10:00:00.123Z","total":1000,"remaining":983,"claimed":17,"synced":15,"backlog":2,` +
+		`"accepted_per_s":12,"refused_per_s":{"user_limit":3}}`
+)
+
+// texts are by operation id. Each route has its own.
+var texts = map[string]text{
+	"create-campaign": {tagCampaigns, "Creates a campaign, in MySQL; Redis gets it with its first claim. The same content again changes nothing " +
+		"and is answered 200, so that a request whose answer was lost can be sent again. A limit of 0 or absent is no limit.",
+		`{"id":"spring","kind":"coupon","name":"Spring sale","total":1000,"per_user":2,"low_stock_at":50}`, "201", aCampaign},
+	"list-campaigns": {tagCampaigns, "Campaigns in the order of their ids, a page at a time.", "", "200",
+		`{"campaigns":[` + aCampaign + `],"next_cursor":"spring"}`},
+	"get-campaign": {tagCampaigns, "The definition of a campaign, with its ETag.", "", "200", aCampaign},
+	"change-campaign": {tagCampaigns, "Changes what is sent and leaves the rest. The change is in force for the next claim in every process when it is " +
+		"answered; a higher total is the restock. With If-Match it is made only to the definition that was read.",
+		`{"total":1500,"status":"open"}`, "200", aCampaign},
+	"close-campaign": {tagCampaigns, "Ends a campaign for ever. What is left of packets goes back to the sender, once. Again it changes nothing.", "",
+		"200", aCampaign},
+	"add-packets": {tagCampaigns, "Adds packets of money: a list of the operator's own, or an amount to split. A split needs an Idempotency-Key; a list " +
+		"is known again by its content.", `{"count":100,"amount":888800,"split":"double_mean","min":100}`, "201", `{"count":100,"amount":888800}`},
+	"get-stock": {tagCampaigns, "What is left by Redis and what MySQL has of it, at one watermark. Backlog is on its way to MySQL; drift is a fault.", "", "200",
+		`{"campaign_id":"spring","total":1000,"remaining":983,"claimed":17,"synced":15,"backlog":2,"drift":0,"low":false,"as_of":"2027-03-01T10:00:00.123Z"}`},
+	"watch-campaign": {tagWatching, "Server-sent events of one campaign, one a second: `data` is JSON as described. An event named `problem` says that " +
+		"Redis does not answer. Comments keep the connection alive.", "", "", ""},
+	"watch": {tagWatching, "Server-sent events of all active campaigns, one of each a second.", "", "", ""},
+	"claim": {tagClaims, "Takes units for a user, all or none, and answers when the claim is made, as safely as the service is set to. Send an " +
+		"Idempotency-Key and, when the answer is lost, the same request again: it gets the first answer.", `{"user_id":"ada","quantity":1}`, "201", aClaim},
+	"claim-batch": {tagClaims, "Makes each claim on its own: some may be refused and others made. Each has an idempotency_key of its own; the header " +
+		"Idempotency-Key is refused here.", `{"claims":[{"campaign_id":"spring","user_id":"ada","idempotency_key":"order-7"}]}`, "200",
+		`{"results":[{"status":201,"claim":` + aClaim + `}]}`},
+	"get-claim": {tagClaims, "A claim is found from the moment it is answered, whether MySQL has it yet or not.", "", "200", aClaim},
+	"redeem-claim": {tagClaims, "Binds a claim to an order, once. The same order again changes nothing; another is refused.", `{"order_id":"order-7"}`, "200",
+		aRedeemed},
+	"release-claim": {tagClaims, "Gives a claim's units back, once: the stock, and the user's limits.", `{"reason":"payment failed"}`, "200", aReleased},
+	"list-user-claims": {tagClaims, "A user's claims, newest first, a page at a time, whether MySQL has them yet or not.", "", "200",
+		`{"claims":[` + aClaim + `]}`},
+	"list-audit": {tagCampaigns, "Who created, changed or closed campaigns, added packets or repaired books, by which request, and what was there " +
+		"before, as far as it changed; and the use of tokens that was refused. Newest first, a page at a time.", "", "200",
+		`{"entries":[{"id":"019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b22","at":"2027-03-01T10:00:00.123Z","actor":"ann","request_id":"r-17",` +
+			`"action":"campaign.changed","campaign_id":"spring","before":{"total":1000,"version":1},"after":{"total":1500,"version":2}}]}`},
+	"get-health":  {tagService, "Answers as long as the process is up.", "", "200", `{"status":"ok"}`},
+	"get-ready":   {tagService, "Answers yes while Redis takes claims. A process that stops says no first.", "", "200", `{"status":"ready"}`},
+	"get-metrics": {tagService, "Every metric of the process, in Prometheus' text format.", "", "", ""},
+	"get-openapi": {tagService, "The document that you read.", "", "", ""},
+}
+
+// schemaNames are the names of schemas in the document, where they are not those of Go.
+var schemaNames = map[string]string{
+	"CampaignView": "Campaign", "CampaignBody": "NewCampaign", "ChangeBody": "CampaignChange", "ListOutputBody": "CampaignPage",
+	"PacketsBody": "NewPackets", "PacketBody": "NewPacket", "ClaimBody": "NewClaim", "BatchBody": "NewClaims", "BatchClaim": "NewClaimOfBatch",
+	"BatchResults": "ClaimResults", "BatchResult": "ClaimResult", "RedeemBody": "Redemption", "ReleaseBody": "Release",
+	"UserClaimsOutputBody": "ClaimPage", "AuditList": "AuditPage", "ProblemJSON": "Problem", "Event": "WatchEvent",
+}
+
+// bodies are the schemas of what is sent: an unknown field of them is refused. Answers may grow by fields.
+var bodies = []string{
+	"NewCampaign", "CampaignChange", "NewPackets", "NewPacket", "NewClaim", "NewClaims", "NewClaimOfBatch", "Redemption", "Release",
+}
+
+// parameterTexts are by name, for parameters that say nothing themselves.
+var parameterTexts = map[string]string{"id": "of the campaign or the claim", "limit": "most items of a page"}
+
+// example is a text as the document holds it.
+func example(text string) any {
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil { // they are written above
+		panic(err)
+	}
+	return v
+}
