@@ -75,3 +75,43 @@ func TestOpenAPI_ClosedListsAreListed(t *testing.T) {
 		require.Equal(t, &openapi3.Types{"string"}, property("NewCampaign", name).Type, "null is refused")
 	}
 }
+
+func TestOpenAPI_EveryOperationIsDescribedAndShown(t *testing.T) {
+	t.Parallel()
+	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}))
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			what := method + " " + path
+			require.Len(t, op.Tags, 1, what)
+			require.Greater(t, len(op.Description), 20, what)
+			require.NotNil(t, op.Security, what)
+			for _, p := range op.Parameters {
+				require.NotEmpty(t, p.Value.Description, "%s %s", what, p.Value.Name)
+			}
+			if op.RequestBody != nil {
+				require.NotNil(t, op.RequestBody.Value.Content["application/json"].Example, what)
+			}
+		}
+	}
+	require.NotContains(t, doc.Components.Schemas["NewClaim"].Value.Required, "quantity")
+	require.Nil(t, doc.Components.Schemas["NewClaim"].Value.Properties["quantity"].Value.Default, "a default makes generated clients require it")
+}
+
+// What is answered may grow: programs that read it pass over what they don't know.
+func TestOpenAPI_AnswersMayGrowAndRequestsMayNot(t *testing.T) {
+	t.Parallel()
+	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}))
+	closed := map[string]bool{}
+	for name, schema := range doc.Components.Schemas {
+		if more := schema.Value.AdditionalProperties.Has; more != nil && !*more {
+			closed[name] = true
+		}
+	}
+	want := map[string]bool{}
+	for _, name := range []string{
+		"NewCampaign", "CampaignChange", "NewPackets", "NewPacket", "NewClaim", "NewClaims", "NewClaimOfBatch", "Redemption", "Release",
+	} {
+		want[name] = true
+	}
+	require.Equal(t, want, closed)
+}

@@ -3,6 +3,7 @@ package apitest
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
@@ -57,7 +61,41 @@ func Ask(h http.Handler, method, path, body string, headers ...string) *httptest
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, req)
+	if err := documented(req, w.Code); err != nil {
+		panic(err) // whatever the test is about
+	}
 	return w
+}
+
+// document is that of an API, to which every answer of every test is held.
+var document = sync.OnceValues(func() (routers.Router, error) { //nolint:gochecknoglobals // worked out once
+	s, err := api.New(api.Config{}, NewRoom().Deps())
+	if err != nil {
+		return nil, err
+	}
+	w := httptest.NewRecorder()
+	AtHome(s.Handler()).ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/openapi.json", nil))
+	doc, err := openapi3.NewLoader().LoadFromData(w.Body.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	return gorillamux.NewRouter(doc)
+})
+
+// documented fails when the document has a request's route, and not the status of its answer.
+func documented(req *http.Request, status int) error {
+	router, err := document()
+	if err != nil {
+		return err
+	}
+	route, _, err := router.FindRoute(req)
+	if err != nil || status == http.StatusNotFound || status == http.StatusMethodNotAllowed {
+		return nil //nolint:nilerr // no route takes it, which is another test's matter
+	}
+	if route.Operation.Responses.Status(status) == nil {
+		return fmt.Errorf("apitest: %s %s answers %d, which the document does not have", req.Method, route.Path, status)
+	}
+	return nil
 }
 
 // Coupon is a campaign of coupons.
