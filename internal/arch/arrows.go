@@ -79,7 +79,7 @@ var arrows = map[string][]string{
 	"internal/luadebug":   {"lua", "models"}, // make lua-debug
 	"internal/e2e":        everything,        // whole-pipeline tests
 	"internal/deploy":     {},                // checks of the Dockerfile and docker-compose.yml
-	"internal/apilint":    everything, // the linters of the OpenAPI document
+	"internal/apilint":    everything,        // the linters of the OpenAPI document
 	"internal/build":      {},
 	"internal/caller":     {},
 	"internal/pulse":      {},
