@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"dibs/internal/roots"
 )
 
 // errURL is wrapped by every refusal of a Redis URL.
@@ -35,7 +37,11 @@ func Connect(url string) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
+	query, ca := takeCA(query)
 	first, err := parseHost(hosts[0] + query)
+	if err == nil {
+		err = trust(first, ca)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -58,6 +64,32 @@ func Connect(url string) (redis.UniversalClient, error) {
 	return cluster, nil
 }
 
+// takeCA takes the option tls_ca, which go-redis does not know, out of a query that is checked.
+func takeCA(query string) (rest, ca string) {
+	options, err := neturl.ParseQuery(strings.TrimPrefix(query, "?"))
+	if ca = options.Get(optionCA); err != nil || ca == "" {
+		return query, ""
+	}
+	options.Del(optionCA)
+	return "?" + options.Encode(), ca
+}
+
+// trust has a client trust the authority in a file, and no other; "" is those of the machine.
+func trust(o *redis.Options, ca string) error {
+	if ca == "" {
+		return nil
+	}
+	if o.TLSConfig == nil {
+		return fmt.Errorf("%w: option %s goes with TLS, as by rediss://", errURL, optionCA)
+	}
+	pool, err := roots.Read(ca)
+	if err != nil {
+		return fmt.Errorf("%w: option %s: %w", errURL, optionCA, err)
+	}
+	o.TLSConfig.RootCAs = pool
+	return nil
+}
+
 // splitHosts splits a URL into its hosts, of which the first has the scheme, and the query, which keeps its question mark.
 func splitHosts(url string) (hosts []string, query string, err error) {
 	for host := range strings.SplitSeq(url, ",") {
@@ -73,12 +105,15 @@ func splitHosts(url string) (hosts []string, query string, err error) {
 	return hosts, query, checkQuery(strings.TrimPrefix(query, "?"), usedOptions)
 }
 
+// optionCA is the file of a private authority that the server's certificate comes from.
+const optionCA = "tls_ca"
+
 // usedOptions are the options that Connect uses. With the others that go-redis knows, commands would be sent twice, or in a protocol
 // that Dibs is not tested with.
 var usedOptions = []string{
 	"client_name", "conn_max_idle_time", "conn_max_lifetime", "conn_max_lifetime_jitter", "db", "dial_timeout", "max_active_conns",
 	"max_concurrent_dials", "max_idle_conns", "min_idle_conns", "pool_fifo", "pool_size", "pool_timeout", "read_timeout", "skip_verify",
-	"write_timeout",
+	optionCA, "write_timeout",
 }
 
 func checkQuery(query string, used []string) error {

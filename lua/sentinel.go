@@ -55,10 +55,14 @@ func connectSentinel(rest string) (redis.UniversalClient, error) {
 	}
 	encrypted := options.Get("tls")
 	sentinelUser, sentinelPassword := options.Get("sentinel_username"), options.Get("sentinel_password")
-	for _, name := range sentinelOptions {
+	ca := options.Get(optionCA)
+	for _, name := range slices.Concat(sentinelOptions, []string{optionCA}) {
 		options.Del(name)
 	}
 	data, err := parseHost(scheme + user + addrs[0] + "/" + db + "?" + options.Encode())
+	if err == nil {
+		err = trust(data, ca)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncer
 var startsServers = []string{"internal/torture"}
 
 // tools are small packages that any room of the service may import; they import nothing of ours.
-var tools = []string{"internal/caller", "internal/pulse", "internal/reread", "internal/sleep", "internal/steps"}
+var tools = []string{"internal/caller", "internal/pulse", "internal/reread", "internal/roots", "internal/sleep", "internal/steps"}
 
 // standAlone are rooms that others copy or import: they have not even the tools.
 var standAlone = []string{"models", "split", "migrations", "client", "docs/examples"}
@@ -84,6 +84,7 @@ var arrows = map[string][]string{
 	"internal/caller":     {},
 	"internal/pulse":      {},
 	"internal/reread":     {},
+	"internal/roots":      {},
 	"internal/sleep":      {},
 	"internal/steps":      {}, // where tests act in the middle of production code
 	"internal/testenv":    {},

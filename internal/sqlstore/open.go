@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -12,6 +13,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"dibs/internal/roots"
 
 	"github.com/glebarez/sqlite"
 	"github.com/go-sql-driver/mysql"
@@ -118,12 +121,23 @@ func (c Config) open() (*sql.DB, gorm.Dialector, error) {
 	return c.openMySQL(func(connector driver.Connector) driver.Connector { return connector })
 }
 
+// paramCA is a parameter of a DSN: the file of the private authority that the server's certificate comes from. It turns TLS on.
+const paramCA = "tls_ca"
+
 // openMySQL takes the operator's DSN and overrides in it what the code relies on: RowsAffected counts changed rows and not
 // found ones, times are UTC, and a call sends one statement.
 func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.DB, gorm.Dialector, error) {
 	dsn, err := mysql.ParseDSN(c.DSN)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
+	}
+	if ca, ok := dsn.Params[paramCA]; ok {
+		delete(dsn.Params, paramCA) // the server knows no such variable
+		pool, err := roots.Read(ca)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: DSN: %s: %w", ErrConfig, paramCA, err)
+		}
+		dsn.TLSConfig, dsn.TLS = "", &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
 	dsn.ClientFoundRows, dsn.MultiStatements = false, false
 	dsn.InterpolateParams, dsn.ParseTime, dsn.Loc = true, true, time.UTC
