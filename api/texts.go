@@ -54,7 +54,7 @@ var texts = map[string]text{
 	"add-packets": {tagCampaigns, "Adds packets of money: a list of the operator's own, or an amount to split. A split needs an Idempotency-Key; a list " +
 		"is known again by its content.", `{"count":100,"amount":888800,"split":"double_mean","min":100}`, "201", `{"count":100,"amount":888800}`},
 	"get-stock": {tagCampaigns, "What is left by Redis and what MySQL has of it, at one watermark. Backlog is on its way to MySQL; drift is a fault.", "", "200",
-		`{"campaign_id":"spring","total":1000,"remaining":983,"claimed":17,"synced":15,"backlog":2,"drift":0,"low":false,"as_of":"2027-03-01T10:00:00.123Z"}`},
+		`{"campaign_id":"spring","total":1000,"remaining":983,"claimed":17,"synced":15,"backlog":2,"drift":0,"parked":0,"low":false,"as_of":"2027-03-01T10:00:00.123Z"}`},
 	"watch-campaign": {tagWatching, "Server-sent events of one campaign, one a second: `data` is JSON as described. An event named `problem` says that " +
 		"Redis does not answer. Comments keep the connection alive.", "", "", ""},
 	"watch": {tagWatching, "Server-sent events of all active campaigns, one of each a second.", "", "", ""},
