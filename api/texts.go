@@ -34,8 +34,6 @@ const (
 		`"claimed_at":"2027-03-01T10:00:00.123Z","order_id":"order-7","redeemed_at":"2027-03-01T10:05:00.000Z"}`
 	aReleased = `{"id":"019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b21","campaign_id":"spring","user_id":"ada","quantity":1,"seq":17,"status":"released",` +
 		`"claimed_at":"2027-03-01T10:00:00.123Z","released_at":"2027-03-01T10:05:00.000Z","release_reason":"payment failed"}`
-	anEvent = `{"campaign_id":"spring","at":"2027-03-01T10:00:00.123Z","total":1000,"remaining":983,"claimed":17,"synced":15,"backlog":2,` +
-		`"accepted_per_s":12,"refused_per_s":{"user_limit":3}}`
 )
 
 // texts are by operation id. Each route has its own.
