@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -95,6 +96,9 @@ type operator struct {
 
 func (o *operator) base() string { return "http://" + o.w.apis[o.r.IntN(len(o.w.apis))].front.Listen }
 
+// errRefused says that the API does not take what the kit asks for: the kit is behind the API, or a mutant is broken otherwise than meant.
+var errRefused = errors.New("torture: the API refuses what it is asked")
+
 // insist sends a request until it is done, or certainly refused.
 func (o *operator) insist(ctx context.Context, method, path, key string, body any) error {
 	for deadline := time.Now().Add(healWithin); ; time.Sleep(50 * time.Millisecond) {
@@ -103,7 +107,7 @@ func (o *operator) insist(ctx context.Context, method, path, key string, body an
 		case r.code == "":
 			return nil
 		case r.certain():
-			return fmt.Errorf("%w: %s %s: %s", errBroken, method, path, r.body)
+			return fmt.Errorf("%w: %s %s: %s", errRefused, method, path, r.body)
 		case time.Now().After(deadline) || ctx.Err() != nil:
 			return fmt.Errorf("%w: %s %s is not done within %s: %s %s", errBroken, method, path, healWithin, r.code, r.body)
 		}
@@ -114,7 +118,7 @@ func (o *operator) insist(ctx context.Context, method, path, key string, body an
 func (o *operator) open(ctx context.Context, round string) (all []*campaign, err error) {
 	all = []*campaign{
 		{id: round + "-limits", users: 60, perUser: between(o.r, 3, 30)},
-		{id: round + "-holds", users: 40, hold: ms(between(o.r, 300, 2000))},
+		{id: round + "-holds", users: 40, hold: ms(between(o.r, 1000, 2500))},
 		{id: round + "-packets", users: 4000, packets: true, perUser: 1},
 		{id: round + endless, users: 500},
 	}
@@ -197,7 +201,9 @@ func (o *operator) insistPackets(ctx context.Context, c *campaign, n int64) erro
 		switch {
 		case done:
 			return nil
-		case r.certain(), time.Now().After(deadline), ctx.Err() != nil:
+		case r.certain():
+			return fmt.Errorf("%w: packets of %s: %s", errRefused, c.id, r.body)
+		case time.Now().After(deadline), ctx.Err() != nil:
 			return fmt.Errorf("%w: packets of %s: %s %s", errBroken, c.id, r.code, r.body)
 		}
 	}

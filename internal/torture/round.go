@@ -125,6 +125,7 @@ func (rd *round) suffer(ctx context.Context, o *operator, plan *rand.Rand) (err 
 	wg.Go(func() { operating = o.run(busy, rd.campaigns) })
 	wg.Go(func() { rd.look(busy) })
 	rd.gauge.reset(rd.campaigns)
+	rd.awaitAnswers(ctx) // they are in Redis then
 	for i := 0; i < strokesARound && err == nil && ctx.Err() == nil && !rd.enough() && !rd.isBroken(); i++ {
 		err = rd.strike(ctx, o, plan, i)
 	}
@@ -151,7 +152,7 @@ func (rd *round) awaitAnswers(ctx context.Context) {
 			return
 		}
 		if time.Since(over) > backWithin {
-			rd.broken("no certain answer within %s after the last fault, while claims and releases go on: %v", backWithin, quiet)
+			rd.broken("no certain answer within %s without a fault, while claims and releases go on: %v", backWithin, quiet)
 			return
 		}
 		wait(ctx, 20*time.Millisecond)
