@@ -20,8 +20,7 @@ import (
 type reconcileFlags struct {
 	campaign     string
 	json, repair bool
-
-	discardParked bool
+	giveUp       bool
 }
 
 func newReconcile(env Env) *cobra.Command {
@@ -37,14 +36,17 @@ direction of the evidence, which is the rows of claims and the events in the cla
 kept in the table repairs. A campaign whose stock in Redis is rebuilt takes no claims for that long.
 
 A claim whose event is parked (table parked_events) was accepted and could not be written: it holds its units, and is named
-here. A repair writes it if that works by now. With --discard-parked those that still can't be written are given up: their
-units are free again.
+here. A repair writes it if that works by now. A claim whose place was given to another after Redis went back gets a new one
+while stock lasts.
+
+A repair gives up no claim that was answered. What it can't bring back it names, and exits 3. With --give-up-claims it gives
+these claims up: it prints their ids, their units are free again, and the claim stream is told (claims.given_up).
 
 Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 		Example: "  dibs reconcile\n  dibs reconcile --campaign spring-sale --json\n  dibs reconcile --campaign spring-sale --repair",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
-		if flags.discardParked && !flags.repair {
-			return fmt.Errorf("%w: --discard-parked goes with --repair", config.ErrConfig)
+		if flags.giveUp && !flags.repair {
+			return fmt.Errorf("%w: --give-up-claims goes with --repair", config.ErrConfig)
 		}
 		if c.Flags().Changed("campaign") {
 			if err := models.CheckCampaignID(flags.campaign); err != nil {
@@ -55,8 +57,8 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 	}))
 	c.Flags().StringVar(&flags.campaign, "campaign", "", "id of one campaign; all unless given")
 	c.Flags().BoolVar(&flags.json, "json", false, "print JSON, one line a campaign")
-	c.Flags().BoolVar(&flags.repair, "repair", false, "put right what differs, by the rows of claims and the events in the stream")
-	c.Flags().BoolVar(&flags.discardParked, "discard-parked", false, "with --repair: give up parked claims that can't be written")
+	c.Flags().BoolVar(&flags.repair, "repair", false, "put right what differs, by the rows of claims, the events in the stream and the records in Redis")
+	c.Flags().BoolVar(&flags.giveUp, "give-up-claims", false, "with --repair: give up answered claims that nothing brings back")
 	return c
 }
 
@@ -100,7 +102,7 @@ func look(ctx context.Context, r *reconcile.Reconciler, id string, flags reconci
 	var one reconcile.Repaired
 	var err error
 	if flags.repair {
-		one, err = r.Repair(ctx, id, reconcile.RepairHow{DiscardParked: flags.discardParked})
+		one, err = r.Repair(ctx, id, reconcile.RepairHow{GiveUpClaims: flags.giveUp})
 	} else {
 		one.Found, err = r.Compare(ctx, id, reconcile.DepthUsers)
 		one.Left = one.Found
@@ -167,6 +169,9 @@ func printComparisons(w io.Writer, all []reconcile.Repaired, repair bool) {
 		}
 		for _, step := range one.Steps {
 			_, _ = fmt.Fprintf(w, "%s: repaired %s: %s -> %s\n", step.CampaignID, step.What, step.ValueBefore, step.ValueAfter)
+		}
+		for _, id := range one.GivenUp {
+			_, _ = fmt.Fprintf(w, "%s: given up: claim %s\n", one.Found.CampaignID, id)
 		}
 		if repair && !one.Left.Agrees() {
 			for _, line := range one.Left.Differences {

@@ -256,8 +256,8 @@ func TestAParkedClaimIsWrittenByARepairOnceThatWorks(t *testing.T) {
 func TestAParkedClaimIsGivenUpOnlyWhenAskedFor(t *testing.T) {
 	t.Parallel()
 	s := parkedClaim(t)
-	requireRefusal(t, run(t, s.environ, "reconcile", "--discard-parked"), cmd.ExitUsage, "--repair")
-	out := requireOK(t, run(t, s.environ, "reconcile", "--repair", "--discard-parked"))
+	requireRefusal(t, run(t, s.environ, "reconcile", "--give-up-claims"), cmd.ExitUsage, "--repair")
+	out := requireOK(t, run(t, s.environ, "reconcile", "--repair", "--give-up-claims"))
 	require.Contains(t, out, "repaired")
 	require.Regexp(t, `(?m)^spring +resident +10 +3 +3 +3 +7 +7 +0 +0 +agree$`, requireOK(t, run(t, s.environ, "reconcile")), "its unit is free")
 	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NOT NULL"), "it is kept for people")

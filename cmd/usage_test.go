@@ -116,7 +116,7 @@ func TestBadUsageIsRefusedInOneLine(t *testing.T) {
 		{"finance parked all", `"all"`},
 		{"finance discard", "--id"},
 		{"reconcile --json=perhaps", "--json"},
-		{"reconcile --discard-parked", "--repair"},
+		{"reconcile --give-up-claims", "--repair"},
 		{"reconcile --campaign a/b", "--campaign"},
 		{"reconcile --campaign=", "--campaign"},
 		{"demo --users", "--users"},

@@ -203,6 +203,17 @@ func (u *UserRecords) Compare(user, record string) string {
 	return ""
 }
 
+// Exceeds names the limit of the campaign that a user's claims exceed; "" is none.
+func (u *UserRecords) Exceeds(user string, c *models.Campaign) string {
+	r := u.byUser[user]
+	for i := range limits {
+		if most := limits[i].value(c); r != nil && most > 0 && r[i].units > most {
+			return limits[i].field
+		}
+	}
+	return ""
+}
+
 // Units are the users and the units that each holds, in no order.
 func (u *UserRecords) Units() iter.Seq2[string, int64] {
 	return func(yield func(string, int64) bool) {

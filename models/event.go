@@ -24,6 +24,7 @@ const (
 	EventCampaignLowStock EventType = "campaign.low_stock"
 	EventCampaignSoldOut  EventType = "campaign.sold_out"
 	EventCampaignClosed   EventType = "campaign.closed"
+	EventClaimsGivenUp    EventType = "claims.given_up"
 )
 
 // Event is the payload of an entry of a claim stream. The id of a claim.accepted is the claim's id. Readers must ignore fields and types
@@ -52,6 +53,10 @@ type Event struct {
 	ClaimedAt *Time  `json:"claimed_at,omitempty"`
 	OrderID   string `json:"order_id,omitempty"`
 	Reason    string `json:"reason,omitempty"` // "expired", or the words of who released it
+
+	// Only in claims.given_up: the claims, as far as their ids are known, and the places of the others, first to last.
+	IDs  []string   `json:"ids,omitempty"`
+	Seqs [][2]int64 `json:"seqs,omitempty"`
 }
 
 // ErrEvent is wrapped by every refusal of an event; the message says what is wrong with it.

@@ -175,7 +175,7 @@ func (h *house) judgeAnswers(v *verdict, d *drama, rows map[string]book, keys ma
 			if why := d.heldWrong(told); why != "" {
 				v.wrong.addf("claim %s: %s", told.ID, why)
 			}
-			if !row.at.Equal(want.at) || row.user != want.user || row.quantity != want.quantity || row.seq != want.seq || row.status != want.status ||
+			if !row.at.Equal(want.at) || row.user != want.user || row.quantity != want.quantity || !h.plan.lossy && row.seq != want.seq || row.status != want.status ||
 				told.UserID != a.user || told.Quantity != a.quantity {
 				v.wrong.addf("claim %s: the answer was %+v, the row is %+v", told.ID, *told, row)
 			}

@@ -259,18 +259,18 @@ func (h *house) heal() {
 	}
 }
 
-// takenPlace is what a repair says of a parked claim whose place another claim has.
-var takenPlace = regexp.MustCompile(`claim \S+ \(seq \d+, .*\) is parked: claim \S+ has seq \d+ of this campaign`)
+// toGiveUp is what a repair says of answered claims that it can't bring back: nothing is left of them, or another has their place.
+var toGiveUp = regexp.MustCompile(`still: (claims that were answered have no row|claim \S+ lost its place and can have no other)`)
 
 // repairUntilFine is for what only a repair can tell. A Redis that was put back gives places away once more before anybody notices;
-// of two claims with one place the second is parked, and the operator has to give it up.
+// of two claims with one place the second gets another, or the operator has to give it up.
 func (h *house) repairUntilFine() {
 	h.t.Helper()
 	deadline := time.Now().Add(drainWithin)
 	for {
 		got := h.repair()
-		if got.code == exitDrift && takenPlace.MatchString(got.stdout) {
-			got = h.repair("--discard-parked")
+		if got.code == exitDrift && toGiveUp.MatchString(got.stdout) {
+			got = h.repair("--give-up-claims")
 		}
 		if got.code == exitOK {
 			return

@@ -66,11 +66,14 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 	case c.Residency == models.ResidencyLost:
 		l.found.differInRedisf("takes no claims: %s", c.ResidencyReason)
 		return true, nil
-	case !campaigns.IsResident(c):
-		return true, nil
 	}
 	state, err := l.r.scripts.State(ctx, id)
 	switch {
+	case !campaigns.IsResident(c):
+		if err == nil && state.Status != models.StatusLoading {
+			l.found.differInRedisf("redis holds load %d, and the campaign is not in redis by the books of mysql", state.Epoch)
+		}
+		return err != nil, nil //nolint:nilerr // nothing is asked of a redis that need not hold it
 	case errors.Is(err, lua.ErrAbsent):
 		l.found.differInRedisf("redis does not hold load %d", c.Epoch)
 		return false, nil
@@ -203,7 +206,12 @@ func (l *look) behind(ctx context.Context, state *lua.State) (settled bool, err 
 	if err != nil || parked.Claims != l.snap.parked.Claims {
 		return false, err
 	}
-	l.found.differInRedisf("redis accepted %d claims, mysql counts %d and nothing is on its way", state.Seq, now.SyncedSeq)
+	records, err := l.r.scripts.CountClaimRecords(ctx, c.ID)
+	if err != nil {
+		return false, err
+	}
+	l.found.differf("redis accepted %d claims, mysql counts %d and nothing is on its way", state.Seq, now.SyncedSeq)
 	l.drift(state)
+	l.found.inRedis = records+c.LostClaims != state.Seq // else Redis has a record of each: mysql lacks claims
 	return true, nil
 }

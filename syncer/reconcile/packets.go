@@ -199,37 +199,29 @@ func joined(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// bringOwnersBack gives packets that have no owner to the claims that took them: a load would give them away once more.
-func (r *Reconciler) bringOwnersBack(ctx context.Context, id string) (steps []models.Repair, err error) {
-	for {
-		n := 0
-		err := r.locked(ctx, id, func(tx *sql.Tx, c *models.Campaign) error {
-			n = 0
-			if c.Kind != models.KindPacket {
-				return nil
+// bringOwnersBack gives packets that claims have, and that are nobody's by their own rows, to the users of these claims.
+func (p *repair) bringOwnersBack(ctx context.Context) error {
+	if p.done.Found.Packets == nil {
+		return nil
+	}
+	for more := true; more; {
+		_, err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+			rows, err := robbed(ctx, tx, p.id)
+			if more = len(rows) == packetsAtOnce; err != nil || len(rows) == 0 {
+				return nil, err
 			}
-			rows, err := robbed(ctx, tx, id)
-			if err != nil || len(rows) == 0 {
-				return err
+			if err := writer.OwnPackets(ctx, tx, p.r.db.Name(), rows); err != nil {
+				return nil, err
 			}
-			if err := writer.OwnPackets(ctx, tx, r.db.Name(), rows); err != nil {
-				return fmt.Errorf("reconcile: repair %s: %w", id, err)
-			}
-			step, err := repairOf(id, RepairPackets, fmt.Sprintf("%d packets without the owners that claims say", len(rows)),
+			step, err := repairOf(p.id, RepairPackets, fmt.Sprintf("%d packets without the owners that claims say", len(rows)),
 				fmt.Sprintf("with them, by %d rows of claims", len(rows)))
-			if err != nil {
-				return err
-			}
-			if err := writeRepair(ctx, tx, &step); err != nil {
-				return err
-			}
-			n, steps = len(rows), append(steps, step)
-			return nil
+			return &step, err
 		})
-		if err != nil || n < packetsAtOnce {
-			return steps, err
+		if err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // robbed are claims whose packets have no owner and did not go back.
@@ -242,24 +234,5 @@ func robbed(ctx context.Context, tx *sql.Tx, id string) (claims []models.Event, 
 		claims = append(claims, e)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("reconcile: repair %s: %w", id, err)
-	}
-	return claims, nil
-}
-
-// dropForgotten takes lists of earlier loads out of Redis. Their names hold the numbers of those loads, so nobody writes them any
-// more.
-func (r *Reconciler) dropForgotten(ctx context.Context, id string, lists []string) ([]models.Repair, error) {
-	if err := r.scripts.DropPacketLists(ctx, lists); err != nil {
-		return nil, fmt.Errorf("reconcile: repair %s: %w", id, err)
-	}
-	step, err := repairOf(id, RepairRedis, "lists of packets of earlier loads: "+joined(lists), "none")
-	if err != nil {
-		return nil, err
-	}
-	if err := r.recordRepair(ctx, &step); err != nil {
-		return nil, err
-	}
-	return []models.Repair{step}, nil
+	return claims, err
 }

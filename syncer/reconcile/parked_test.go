@@ -66,8 +66,9 @@ func TestParked_IsGivenUpOnlyExplicitlyAndThenForEver(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.Refusing()
-	done := h.Repair(id, reconcile.RepairHow{DiscardParked: true})
-	require.Equal(t, []string{reconcile.RepairParked, reconcile.RepairRedis}, whats(done.Steps))
+	done := h.Repair(id, reconcile.RepairHow{GiveUpClaims: true})
+	require.Equal(t, []string{reconcile.RepairParked, reconcile.RepairCampaigns, reconcile.RepairRedis}, whats(done.Steps))
+	require.Len(t, done.GivenUp, 1)
 	require.Contains(t, done.Steps[0].ValueAfter, "1 units are free")
 	require.Empty(t, done.Left.Differences)
 	require.Equal(t, 1, h.ParkedRows(id, "discarded_at IS NOT NULL AND LENGTH(payload) > 0"), "kept for people")
@@ -88,7 +89,7 @@ func TestParked_WhoseRowCameAfterAllIsTakenOffTheList(t *testing.T) {
 	h.Repair(id, reconcile.RepairHow{})
 	h.Exec("INSERT INTO parked_events SELECT * FROM kept") // as if the repair had died between its two steps
 	require.Empty(t, h.Compare(id).Differences)
-	require.Equal(t, []string{reconcile.RepairParked}, whats(h.Repair(id, reconcile.RepairHow{DiscardParked: true}).Steps))
+	require.Equal(t, []string{reconcile.RepairParked}, whats(h.Repair(id, reconcile.RepairHow{GiveUpClaims: true}).Steps))
 	require.Zero(t, h.ParkedRows(id, "1 = 1"))
 	h.RequireBooks(id, 10)
 }
@@ -100,12 +101,17 @@ func TestParked_WhosePlaceIsTakenHoldsARebuildUp(t *testing.T) {
 	h.Exec("UPDATE claims SET seq = (SELECT JSON_VALUE(CONVERT(payload USING utf8mb4), '$.seq') FROM parked_events) WHERE seq = 10")
 	h.Exec("UPDATE campaigns SET synced_seq = 9 WHERE id = ?", id)
 	hset(h, h.Keys(id).State, "taken", "5")
+	done := h.Repair(id, reconcile.RepairHow{})
+	require.Empty(t, done.Steps, "Redis knows of ten claims, nine are accounted for")
+	require.Contains(t, strings.Join(done.Left.Differences, "\n"), "have no row, and nothing is left of them: seq 10;")
+
+	hset(h, h.Keys(id).State, "seq", "9")
 	_, err := h.Reconciler().Repair(t.Context(), id, reconcile.RepairHow{})
 	require.ErrorIs(t, err, writer.ErrParked)
 	require.ErrorContains(t, err, "of user u-3")
 	state, err := h.Scripts.State(t.Context(), id)
 	require.NoError(t, err)
-	require.Equal(t, int64(5), state.Taken, "untouched")
+	require.Equal(t, int64(5), state.Taken, "not rebuilt")
 }
 
 // A repair while the consumers are behind stops the campaign, says so, and does not keep it stopped.

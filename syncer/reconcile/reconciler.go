@@ -35,6 +35,7 @@ type Scripts interface {
 	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
 	IsPending(ctx context.Context, partition int, group string, id lua.EntryID) (bool, error)
 	CountClaimRecords(ctx context.Context, campaignID string) (int64, error)
+	ScanClaimRecords(ctx context.Context, campaignID string, each func([]lua.RecordedClaim) error) error
 	ScanUserRecords(ctx context.Context, campaignID string, each func(user, record string)) error
 	PacketLists(ctx context.Context, campaignID string, epoch int64) ([]lua.PacketList, error)
 	HeldPacketLists(ctx context.Context, keys []string) (held []string, err error)

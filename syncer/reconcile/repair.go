@@ -5,20 +5,20 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 
-	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/campaigns"
-	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
 )
 
 // What a repair puts right, as it stands in repairs.what.
 const (
-	RepairClaims    = "claims"    // a row that was missing came back from its event
+	RepairClaims    = "claims"    // rows that were missing came back, from events or from what Redis recorded; or a release did
+	RepairPlaces    = "places"    // a claim whose place another has got a new one
 	RepairParked    = "parked"    // a parked claim got its row, or was given up
 	RepairPackets   = "packets"   // packets got their owners back from the rows of claims
 	RepairCampaigns = "campaigns" // counters in MySQL were made anew from the rows
@@ -27,147 +27,193 @@ const (
 
 // Repaired is what a repair found, what it changed, and what it left.
 type Repaired struct {
-	Found Comparison      `json:"found"`
-	Steps []models.Repair `json:"steps"` // in order; each is in the table repairs, too
-	Left  Comparison      `json:"left"`
+	Found   Comparison      `json:"found"`
+	Steps   []models.Repair `json:"steps"` // in order; each is in the table repairs, too
+	Left    Comparison      `json:"left"`
+	GivenUp []string        `json:"given_up,omitempty"` // ids of claims
 }
 
 // RepairHow says how far a repair may go.
 type RepairHow struct {
-	// DiscardParked gives up the claims that are parked and still can't be written: their units are free again, though somebody
-	// was told that they are theirs.
-	DiscardParked bool
+	// GiveUpClaims gives up claims that were answered and that no evidence brings back: their units are free again, though
+	// somebody was told that they are theirs. The claim stream is told.
+	GiveUpClaims bool
 }
 
-// Repair puts the books of a campaign right in the direction of the evidence, which is the rows of claims, the events that
-// are in the claim stream still, and those that are parked:
+// Repair puts the books of a campaign right in the direction of the evidence, which is the rows of claims, the events that are in
+// the claim stream still, those that are parked, and the records of claims that Redis holds:
 //
 //  1. a parked claim is written, if that works by now;
-//  2. a row that is missing, and whose event is acknowledged and there, comes back;
+//  2. a row that is missing comes back from its event, or from its record in Redis;
 //  3. packets that claims have, but that are nobody's by their own rows, get their owners;
 //  4. counters in MySQL are made anew from the rows;
-//  5. Redis, if it differs then, is rebuilt from the rows and the claims that are parked still, under a new epoch: no claims are
-//     taken for that long. Where a parked claim can't be part of that because another has its id or its place, it fails with
-//     ErrParked instead;
+//  5. the campaign takes no claims, if Redis differs then or claims have lost their place to others: these get new places while
+//     stock lasts, and Redis is rebuilt from the rows and the claims that are parked still, under a new epoch;
 //  6. lists of packets that earlier loads left behind are taken away.
 //
-// Each step is safe to repeat and leaves books that the next may start from. What agrees is not touched. An error does not
-// undo the steps before it, which are returned beside it. Errors: models.ErrNotFound, ErrParked, ErrUnsynced (the campaign takes no
-// claims and is rebuilt as soon as the consumers have caught up), those of lua.Scripts and of the database.
+// A claim that was answered is given up only if how says so. Else what it lacks is told in Left, and Redis is not rebuilt where that
+// would free its units. Each step is safe to repeat and leaves books that the next may start from. What agrees is not touched.
+// An error does not undo the steps before it, which are returned beside it. Errors: models.ErrNotFound, ErrParked, ErrUnsynced
+// (the campaign takes no claims and is rebuilt as soon as the consumers have caught up), those of lua.Scripts and of the database.
 func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHow) (Repaired, error) {
 	found, err := r.Compare(ctx, campaignID, DepthUsers)
-	done := Repaired{Found: found, Left: found, Steps: []models.Repair{}}
+	p := &repair{r: r, id: campaignID, how: how, done: Repaired{Found: found, Left: found, Steps: []models.Repair{}}}
 	if err != nil || found.Agrees() && !found.parked {
-		return done, err
+		return p.done, err
 	}
-	keep := func(steps ...models.Repair) {
-		for i := range steps {
-			r.log.LogAttrs(ctx, slog.LevelWarn, "books repaired", slog.String("campaign_id", campaignID),
-				slog.String("what", steps[i].What), slog.String("before", steps[i].ValueBefore), slog.String("after", steps[i].ValueAfter))
+	for _, step := range []func(context.Context) error{
+		p.ask, p.retryParked, p.bringBackFromStream, p.bringBackFromRedis, p.bringOwnersBack, p.recount, p.compare, p.mendRedis, p.dropForgotten,
+	} {
+		if err := step(ctx); err != nil {
+			return p.done, fmt.Errorf("reconcile: repair %s: %w", campaignID, err)
 		}
-		done.Steps = append(done.Steps, steps...)
 	}
-	written, err := r.retryParked(ctx, campaignID, how)
-	keep(written...)
-	if err != nil {
-		return done, err
-	}
-	back, err := r.bringRowsBack(ctx, campaignID)
-	keep(back...)
-	if err != nil {
-		return done, err
-	}
-	owners, err := r.bringOwnersBack(ctx, campaignID)
-	keep(owners...)
-	if err != nil {
-		return done, err
-	}
-	counted, err := r.recount(ctx, &found)
-	keep(counted...)
-	if err != nil {
-		return done, err
-	}
-	if done.Left, err = r.Compare(ctx, campaignID, DepthUsers); err != nil {
-		return done, err
-	}
-	steps, err := r.repairRedis(ctx, &done.Left)
-	keep(steps...)
-	return done, err
+	return p.done, nil
 }
 
-// repairRedis has Redis hold what the rows say, and nothing else; left is what is left then.
-func (r *Reconciler) repairRedis(ctx context.Context, left *Comparison) (steps []models.Repair, err error) {
-	id := left.CampaignID
-	if left.inRedis {
-		if err := r.noneInTheWay(ctx, id); err != nil {
-			return nil, err
-		}
-		if steps, err = r.rebuild(ctx, left); err != nil {
-			return steps, err
-		}
-		if *left, err = r.Compare(ctx, id, DepthUsers); err != nil {
-			return steps, err
-		}
-	}
-	if len(left.forgotten) > 0 {
-		dropped, err := r.dropForgotten(ctx, id, left.forgotten)
-		steps = append(steps, dropped...)
-		if err != nil {
-			return steps, err
-		}
-		if *left, err = r.Compare(ctx, id, DepthUsers); err != nil {
-			return steps, err
-		}
-	}
-	return steps, nil
+// repair is one call of Repair.
+type repair struct {
+	r       *Reconciler
+	id      string
+	how     RepairHow
+	done    Repaired
+	redis   witness
+	stopped bool              // the campaign takes no claims, and each claim that Redis took has its row or is parked
+	missing []places          // that were answered, and that nothing accounts for
+	unknown []string          // ids of claims that Redis has a record of, but not of whose they are
+	noPlace map[string]string // displaced claims that can't have a new place, by their id among those that are parked, and why
 }
 
-// recount makes the counters of a campaign anew from its rows, with flushes held off for that long: their claims are either
-// among the rows that are counted, or move the counters afterwards.
-func (r *Reconciler) recount(ctx context.Context, found *Comparison) (steps []models.Repair, err error) {
-	err = r.locked(ctx, found.CampaignID, func(tx *sql.Tx, was *models.Campaign) error {
-		steps = nil
-		rows, err := countRows(ctx, tx, was.ID)
-		if err != nil {
-			return err
-		}
-		parked, err := writer.ReadParked(ctx, tx, was.ID)
-		if err != nil {
-			return err
-		}
-		last := rows.Last
-		if found.Redis != nil {
-			last = max(last, found.Redis.Seq)
-		}
-		is := *was
-		is.Claimed, is.ReleasedClaims = rows.Units, rows.Released
-		is.LostClaims = max(0, min(was.LostClaims, last-rows.Claims-parked.Claims)) // one that was given up came after all
-		is.SyncedSeq = rows.Claims + is.LostClaims
-		is.Remaining = max(0, is.Total-is.Claimed)
-		if campaigns.IsResident(was) && was.AppliedVersion != was.Version {
-			is.Remaining = max(is.Remaining, was.Remaining) // Redis may work by the older total
-		}
-		before, after := counters(was), counters(&is)
-		if before == after {
-			return nil
-		}
-		if _, err := tx.ExecContext(ctx, "UPDATE campaigns SET"+
-			" claimed = ?, synced_seq = ?, lost_claims = ?, remaining = ?, released_claims = ? WHERE id = ?",
-			is.Claimed, is.SyncedSeq, is.LostClaims, is.Remaining, is.ReleasedClaims, is.ID); err != nil {
-			return fmt.Errorf("reconcile: repair %s: %w", is.ID, err)
-		}
-		step, err := repairOf(is.ID, RepairCampaigns, before, after+fmt.Sprintf(", by %d rows of claims", rows.Claims))
-		if err == nil {
-			steps, err = []models.Repair{step}, writeRepair(ctx, tx, &step)
-		}
+// compare looks at what is left, with what only the repair knows of.
+func (p *repair) compare(ctx context.Context) (err error) {
+	if p.done.Left, err = p.r.Compare(ctx, p.id, DepthUsers); err != nil || p.done.Left.Agrees() {
 		return err
-	})
-	return steps, err
+	}
+	if len(p.unknown) > 0 {
+		p.done.Left.differf("redis has records of claims without a row, and does not tell whose they are: %s", joined(p.unknown))
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.noPlace)) {
+		p.done.Left.differf("claim %s lost its place and can have no other: %s", id, p.noPlace[id])
+	}
+	if len(p.missing) > 0 {
+		p.done.Left.differf("claims that were answered have no row, and nothing is left of them: %s;"+
+			" `dibs reconcile --repair --give-up-claims` gives them up, and their units are free again", namesOf(p.missing))
+	}
+	return nil
 }
 
-func counters(c *models.Campaign) string {
-	return fmt.Sprintf("claimed %d, remaining %d, synced_seq %d, lost_claims %d, released_claims %d",
-		c.Claimed, c.Remaining, c.SyncedSeq, c.LostClaims, c.ReleasedClaims)
+// mendRedis has Redis hold what the rows say, and nothing else.
+func (p *repair) mendRedis(ctx context.Context) error {
+	displaced, err := p.displaced(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !p.done.Left.inRedis && len(displaced) == 0 && len(p.missing) == 0 && !(p.how.GiveUpClaims && p.done.Left.parked):
+		return p.compare(ctx)
+	case len(p.missing) > 0 && !p.how.GiveUpClaims:
+		return p.compare(ctx) // which tells them; a rebuild would free their units
+	}
+	if err := p.r.hydrator.Stop(ctx, p.id); err != nil {
+		return err
+	}
+	p.stopped = true
+	for _, step := range []func(context.Context) error{p.place, p.giveUpParked, p.recount} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	if len(p.missing) > 0 {
+		return p.compare(ctx)
+	}
+	if err := p.noneInTheWay(ctx); err != nil {
+		return err
+	}
+	if err := p.rebuild(ctx); err != nil {
+		return err
+	}
+	return p.compare(ctx)
+}
+
+// rebuild has Redis hold what the rows say.
+func (p *repair) rebuild(ctx context.Context) error {
+	report, err := p.r.hydrator.Rebuild(ctx, p.id, true)
+	if err != nil {
+		return err
+	}
+	before := "not there"
+	if w := p.redis; w.held {
+		before = fmt.Sprintf("epoch %d, %d claims, %d units taken", w.state.Epoch, w.state.Seq, w.state.Taken)
+	}
+	return p.record(ctx, RepairRedis, before, fmt.Sprintf("epoch %d, %d claims, %d units taken, %d claims known to be lost",
+		report.Epoch, report.Claims, report.Units, report.LostClaims))
+}
+
+// dropForgotten takes lists of packets of earlier loads out of Redis. Their names hold the numbers of those loads, so nobody writes
+// them any more.
+func (p *repair) dropForgotten(ctx context.Context) error {
+	lists := p.done.Left.forgotten
+	if len(lists) == 0 {
+		return nil
+	}
+	if err := p.r.scripts.DropPacketLists(ctx, lists); err != nil {
+		return err
+	}
+	if err := p.record(ctx, RepairRedis, "lists of packets of earlier loads: "+joined(lists), "none"); err != nil {
+		return err
+	}
+	return p.compare(ctx)
+}
+
+// record writes down a step that changed nothing in MySQL.
+func (p *repair) record(ctx context.Context, what, before, after string) error {
+	step, err := repairOf(p.id, what, before, after)
+	if err == nil {
+		err = sqlstore.InTx(ctx, p.r.db, func(tx *sql.Tx) error { return writeRepair(ctx, tx, &step) })
+	}
+	if err == nil {
+		p.keep(ctx, &step)
+	}
+	return err
+}
+
+// change makes one step in a transaction that holds the row of the campaign. change returns nil when there is nothing to do.
+func (p *repair) change(ctx context.Context, change func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error)) (done bool, err error) {
+	var step *models.Repair
+	err = p.r.locked(ctx, p.id, func(tx *sql.Tx, c *models.Campaign) (err error) {
+		if step, err = change(tx, c); err != nil || step == nil {
+			return err
+		}
+		return writeRepair(ctx, tx, step)
+	})
+	if err != nil || step == nil {
+		return false, err
+	}
+	p.keep(ctx, step)
+	return true, nil
+}
+
+func (p *repair) keep(ctx context.Context, step *models.Repair) {
+	p.r.log.LogAttrs(ctx, slog.LevelWarn, "books repaired", slog.String("campaign_id", p.id),
+		slog.String("what", step.What), slog.String("before", step.ValueBefore), slog.String("after", step.ValueAfter))
+	p.done.Steps = append(p.done.Steps, *step)
+}
+
+func writeRepair(ctx context.Context, tx *sql.Tx, step *models.Repair) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO repairs (id, campaign_id, what, value_before, value_after, at) VALUES (?, ?, ?, ?, ?, ?)",
+		step.ID, step.CampaignID, step.What, step.ValueBefore, step.ValueAfter, step.At.Format(sqlstore.TimeLayout))
+	if err != nil {
+		return err
+	}
+	return audit.Put(ctx, tx, models.AuditBooksRepaired, step.CampaignID,
+		map[string]string{step.What: step.ValueBefore}, map[string]string{step.What: step.ValueAfter})
+}
+
+func repairOf(campaignID, what, before, after string) (models.Repair, error) {
+	id, err := uuid.NewV7()
+	return models.Repair{
+		ID: id.String(), CampaignID: campaignID, What: what,
+		ValueBefore: sqlstore.Cut(before, models.ReasonLength), ValueAfter: sqlstore.Cut(after, models.ReasonLength), At: sqlstore.Now(),
+	}, err
 }
 
 // locked runs change in a transaction that holds the row of the campaign, and so any flush of it. It is run again when it
@@ -188,75 +234,6 @@ func (r *Reconciler) locked(ctx context.Context, id string, change func(tx *sql.
 	})
 }
 
-// rebuild has Redis hold what the rows say. How far Redis was is noted first, if its own records bear it out: places that
-// have no row then count as lost, and are not given to others.
-func (r *Reconciler) rebuild(ctx context.Context, found *Comparison) ([]models.Repair, error) {
-	if err := r.noteSeen(ctx, found); err != nil {
-		return nil, err
-	}
-	report, err := r.hydrator.Rebuild(ctx, found.CampaignID, true)
-	if err != nil {
-		return nil, err
-	}
-	before := "not there"
-	if f := found.Redis; f != nil {
-		before = fmt.Sprintf("epoch %d, %d claims, %d units taken", f.Epoch, f.Seq, f.Taken)
-	}
-	after := fmt.Sprintf("epoch %d, %d claims, %d units taken, %d claims known to be lost",
-		report.Epoch, report.Claims, report.Units, report.LostClaims)
-	step, err := repairOf(found.CampaignID, RepairRedis, before, after)
-	if err != nil {
-		return nil, err
-	}
-	return []models.Repair{step}, r.recordRepair(ctx, &step)
-}
-
-func (r *Reconciler) noteSeen(ctx context.Context, found *Comparison) error {
-	f := found.Redis
-	if f == nil || f.Epoch != found.MySQL.Epoch {
-		return nil
-	}
-	n, err := r.scripts.CountClaimRecords(ctx, found.CampaignID)
-	if err != nil {
-		return fmt.Errorf("reconcile: repair %s: %w", found.CampaignID, err)
-	}
-	if n+found.MySQL.LostClaims != f.Seq {
-		return nil
-	}
-	err = r.db.WithContext(ctx).Exec("UPDATE campaigns SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
-		f.Seq, found.CampaignID, f.Epoch, f.Seq).Error
-	if err != nil {
-		return fmt.Errorf("reconcile: repair %s: %w", found.CampaignID, err)
-	}
-	return nil
-}
-
 func (r *Reconciler) keysOf(id string) lua.CampaignKeys {
 	return lua.KeysOf(id, lua.PartitionOf(id, r.scripts.Partitions()))
-}
-
-func repairOf(campaignID, what, before, after string) (models.Repair, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return models.Repair{}, fmt.Errorf("reconcile: repair: %w", err)
-	}
-	return models.Repair{
-		ID: id.String(), CampaignID: campaignID, What: what,
-		ValueBefore: sqlstore.Cut(before, models.ReasonLength), ValueAfter: sqlstore.Cut(after, models.ReasonLength), At: sqlstore.Now(),
-	}, nil
-}
-
-func writeRepair(ctx context.Context, tx *sql.Tx, p *models.Repair) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO repairs (id, campaign_id, what, value_before, value_after, at) VALUES (?, ?, ?, ?, ?, ?)",
-		p.ID, p.CampaignID, p.What, p.ValueBefore, p.ValueAfter, p.At.Format(sqlstore.TimeLayout))
-	if err != nil {
-		return fmt.Errorf("reconcile: repair %s: %w", p.CampaignID, err)
-	}
-	return audit.Put(ctx, tx, models.AuditBooksRepaired, p.CampaignID,
-		map[string]string{p.What: p.ValueBefore}, map[string]string{p.What: p.ValueAfter})
-}
-
-// recordRepair is writeRepair for what was repaired in Redis.
-func (r *Reconciler) recordRepair(ctx context.Context, p *models.Repair) error {
-	return sqlstore.InTx(ctx, r.db, func(tx *sql.Tx) error { return writeRepair(ctx, tx, p) })
 }

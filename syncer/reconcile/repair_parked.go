@@ -4,105 +4,117 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
 )
 
-// retryParked writes what is parked of a campaign and can be written by now, each event by itself and as the writer does it.
-// What can't be stays, or is given up if how says so.
-func (r *Reconciler) retryParked(ctx context.Context, id string, how RepairHow) (steps []models.Repair, err error) {
-	all, err := writer.ReadParked(ctx, r.db.ConnPool, id)
+// retryParked writes what is parked of the campaign and can be written by now, each event by itself and as the writer does it.
+func (p *repair) retryParked(ctx context.Context) error {
+	all, err := writer.ReadParked(ctx, p.r.db.ConnPool, p.id)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i := range all.All {
-		p := &all.All[i]
-		outcome, err := r.retry(ctx, p, how)
+		one := &all.All[i]
+		if !one.Written {
+			err := writer.WriteOne(ctx, p.r.db, one.Event)
+			if isRefusal(err) {
+				continue // see one.reason
+			}
+			if err != nil {
+				return err
+			}
+		}
+		_, err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+			if err := unpark(ctx, tx, one.ID); err != nil {
+				return nil, err
+			}
+			step, err := repairOf(p.id, RepairParked, one.String(),
+				fmt.Sprintf("it has its row: seq %d, %d units", one.Event.Seq, one.Event.Quantity))
+			return &step, err
+		})
 		if err != nil {
-			return steps, fmt.Errorf("reconcile: repair %s: %w", id, err)
+			return err
 		}
-		if outcome == parkedStays {
-			continue
-		}
-		step, err := r.unpark(ctx, p, outcome)
-		if err != nil {
-			return steps, err
-		}
-		steps = append(steps, step)
 	}
-	return steps, nil
+	return nil
 }
 
-// What becomes of a parked claim.
-type parkedOutcome int
-
-const (
-	parkedStays parkedOutcome = iota
-	parkedWritten
-	parkedDiscarded
-)
-
-func (r *Reconciler) retry(ctx context.Context, p *writer.ParkedClaim, how RepairHow) (parkedOutcome, error) {
-	if p.Written {
-		return parkedWritten, nil
-	}
-	err := writer.WriteOne(ctx, r.db, p.Event)
-	switch writer.FailureOf(err) {
-	case sqlstore.FailureNone:
-		return parkedWritten, nil
-	case sqlstore.FailureTransient, sqlstore.FailureClash:
-		return parkedStays, err
-	default:
-	}
-	if how.DiscardParked {
-		return parkedDiscarded, nil
-	}
-	return parkedStays, nil // the database refuses it still, see p.reason
+func unpark(ctx context.Context, tx *sql.Tx, id string) error {
+	_, err := tx.ExecContext(ctx, "DELETE FROM parked_events WHERE id = ?", id)
+	return err
 }
 
-// unpark takes a claim off the list of those that are parked. Its payload is kept when it was given up.
-func (r *Reconciler) unpark(ctx context.Context, p *writer.ParkedClaim, outcome parkedOutcome) (models.Repair, error) {
-	id := p.Event.CampaignID
-	after := fmt.Sprintf("it has its row: seq %d, %d units", p.Event.Seq, p.Event.Quantity)
-	if outcome == parkedDiscarded {
-		after = fmt.Sprintf("given up: its %d units are free", p.Event.Quantity)
+// giveUpParked gives up the claims that are parked still, if the repair may. Their payload is kept.
+func (p *repair) giveUpParked(ctx context.Context) error {
+	if !p.how.GiveUpClaims {
+		return nil
 	}
-	step, err := repairOf(id, RepairParked, p.String(), after)
+	all, err := writer.ReadParked(ctx, p.r.db.ConnPool, p.id)
 	if err != nil {
-		return step, err
+		return err
 	}
-	err = r.locked(ctx, id, func(tx *sql.Tx, _ *models.Campaign) error {
-		query, args := "DELETE FROM parked_events WHERE id = ?", []any{p.ID}
-		if outcome == parkedDiscarded {
-			query, args = "UPDATE parked_events SET discarded_at = ? WHERE id = ?", []any{step.At.Format(sqlstore.TimeLayout), p.ID}
+	for part := range slices.Chunk(all.All, eventsAtOnce) {
+		ids, args := make([]string, len(part)), []any{sqlstore.Now().Format(sqlstore.TimeLayout)}
+		names := make([]string, len(part))
+		var units int64
+		for i := range part {
+			ids[i], names[i], args = part[i].Event.ID, part[i].String(), append(args, part[i].ID)
+			units += part[i].Event.Quantity
 		}
-		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
-			return fmt.Errorf("reconcile: repair %s: %w", id, err)
+		_, err := p.change(ctx, func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error) {
+			if _, err := tx.ExecContext(ctx, "UPDATE parked_events SET discarded_at = ? WHERE id IN "+sqlstore.Marks(len(part)), args...); err != nil {
+				return nil, err
+			}
+			if err := tellGivenUp(ctx, tx, c, ids, nil); err != nil {
+				return nil, err
+			}
+			step, err := repairOf(p.id, RepairParked, joined(names), fmt.Sprintf("given up: its %d units are free", units))
+			return &step, err
+		})
+		if err != nil {
+			return err
 		}
-		return writeRepair(ctx, tx, &step)
-	})
-	return step, err
+		p.done.GivenUp = append(p.done.GivenUp, ids...)
+	}
+	p.noPlace = nil
+	return nil
 }
 
-// noneInTheWay fails with ErrParked when a rebuild would forget parked claims.
-func (r *Reconciler) noneInTheWay(ctx context.Context, id string) error {
-	all, err := r.hydrator.Parked(ctx, id)
+// tellGivenUp leaves the event of claims that were given up in the outbox.
+func tellGivenUp(ctx context.Context, tx *sql.Tx, c *models.Campaign, ids []string, missing []places) error {
+	e := models.Event{Type: models.EventClaimsGivenUp, CampaignID: c.ID, Epoch: c.Epoch, IDs: ids}
+	for _, m := range missing {
+		e.Seqs = append(e.Seqs, [2]int64(m))
+	}
+	row, err := campaigns.NewOutboxRow(models.OutboxEvent, &e)
+	if err != nil {
+		return err
+	}
+	return campaigns.PutOutbox(ctx, tx, []models.OutboxRow{row})
+}
+
+// noneInTheWay fails with ErrParked when a rebuild would free the units of parked claims that can't be written.
+func (p *repair) noneInTheWay(ctx context.Context) error {
+	all, err := p.r.hydrator.Parked(ctx, p.id)
 	if err != nil {
 		return err
 	}
 	var names []string
 	for i := range all.All {
-		if p := &all.All[i]; !p.Counts && !p.Written && len(names) < usersNamedMost {
-			names = append(names, p.String())
+		one := &all.All[i]
+		if _, hasNone := p.noPlace[one.ID]; !hasNone && !one.Counts && !one.Written && len(names) < usersNamedMost {
+			names = append(names, one.String())
 		}
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: a rebuild of redis would free the units of claims that can't be written: %s; "+
-		"discard them explicitly if they are to be given up",
-		writer.ErrParked, id, strings.Join(names, "; "))
+	return fmt.Errorf("%w: a rebuild of redis would free the units of claims that can't be written: %s; put right what they say,"+
+		" or give them up with --give-up-claims", writer.ErrParked, strings.Join(names, "; "))
 }

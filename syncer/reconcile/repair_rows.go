@@ -1,9 +1,11 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 
 	"dibs/internal/sqlstore"
@@ -13,116 +15,166 @@ import (
 	"dibs/syncer/writer"
 )
 
-// eventsAtOnce is how many entries of a stream are read by one call.
+// eventsAtOnce is how many entries of a stream are read, and rows written, at once.
 const eventsAtOnce = 500
 
-// orphan is an event of a claim that has no row.
-type orphan struct {
-	entry lua.EntryID
-	event models.Event
-}
-
-// bringRowsBack goes over the claim stream and writes the rows of claims of a campaign that are not there though the consumers
+// bringBackFromStream goes over the claim stream and writes the rows of claims of the campaign that are not there though the consumers
 // acknowledged their events. The counters are left for recount: they may count these claims already.
-func (r *Reconciler) bringRowsBack(ctx context.Context, id string) (steps []models.Repair, err error) {
-	partition := lua.PartitionOf(id, r.scripts.Partitions())
-	unread, err := r.scripts.Unread(ctx, partition, models.GroupSyncer)
+func (p *repair) bringBackFromStream(ctx context.Context) error {
+	partition := lua.PartitionOf(p.id, p.r.scripts.Partitions())
+	unread, err := p.r.scripts.Unread(ctx, partition, models.GroupSyncer)
 	if err != nil || unread.NoGroup {
-		return nil, err
+		return err
 	}
 	c, err := campaigns.Read(r.db.WithContext(ctx), id)
 	if err != nil || c.ArchivedClaims > 0 { // then it had all its rows, and those that are not there were moved away
 		return nil, err
 	}
 	for from := (lua.EntryID{}); ; {
-		entries, err := r.scripts.Entries(ctx, partition, from, eventsAtOnce)
+		entries, err := p.r.scripts.Entries(ctx, partition, from, eventsAtOnce)
 		if err != nil {
-			return steps, fmt.Errorf("reconcile: repair %s: %w", id, err)
+			return err
 		}
-		missing, err := r.orphans(ctx, id, entries, unread.Delivered)
-		if err != nil {
-			return steps, err
+		events, err := p.orphans(ctx, partition, entries, unread.Delivered)
+		if err == nil {
+			err = p.insert(ctx, events, "their events in the claim stream")
 		}
-		for i := range missing {
-			step, err := r.adopt(ctx, partition, &missing[i])
-			steps = append(steps, step...)
-			if err != nil {
-				return steps, err
-			}
-		}
-		if len(entries) < eventsAtOnce {
-			return steps, nil
+		if err != nil || len(entries) < eventsAtOnce {
+			return err
 		}
 		if from = entries[len(entries)-1].ID.Next(); unread.Delivered.Less(from) {
-			return steps, nil
+			return nil
 		}
 	}
 }
 
-// orphans are those events among entries, up to the one at last, that are claims of the campaign and have no row.
-func (r *Reconciler) orphans(ctx context.Context, id string, entries []lua.Entry, last lua.EntryID) ([]orphan, error) {
-	var all []orphan
-	var ids []string
+// orphans are the claims of the campaign among entries, up to the one at last, that have no row and are not on their way.
+func (p *repair) orphans(ctx context.Context, partition int, entries []lua.Entry, last lua.EntryID) (orphans []models.Event, err error) {
+	var events []models.Event
+	at := make(map[string]lua.EntryID)
 	for _, entry := range entries {
-		if last.Less(entry.ID) || !strings.Contains(entry.Payload, id) {
+		if last.Less(entry.ID) || !strings.Contains(entry.Payload, p.id) {
 			continue // not delivered yet, or not worth the decoding
 		}
 		event, err := models.DecodeEvent([]byte(entry.Payload))
-		if err != nil || event.Type != models.EventClaimAccepted || event.CampaignID != id {
+		if err != nil || event.Type != models.EventClaimAccepted || event.CampaignID != p.id {
 			continue // the consumer has put aside what can't be read
 		}
-		all, ids = append(all, orphan{entry.ID, event}), append(ids, event.ID)
+		events, at[event.ID] = append(events, event), entry.ID
 	}
-	if len(ids) == 0 {
-		return nil, nil
+	ids := make([]string, len(events))
+	for i := range events {
+		ids[i] = events[i].ID
 	}
-	var there []string
-	err := r.db.WithContext(ctx).Raw("SELECT id FROM claims WHERE id IN ? UNION"+
-		" SELECT id FROM parked_events WHERE id IN ? AND discarded_at IS NOT NULL", ids, ids).Scan(&there).Error // given up is for ever
-	if err != nil {
-		return nil, fmt.Errorf("reconcile: repair %s: %w", id, err)
-	}
-	known := make(map[string]bool, len(there))
-	for _, id := range there {
-		known[id] = true
-	}
-	var missing []orphan
-	for _, o := range all {
-		if !known[o.event.ID] {
-			missing = append(missing, o)
-		}
-	}
-	return missing, nil
-}
-
-// adopt writes the row of one claim, unless its event is on its way yet or another claim has its place.
-func (r *Reconciler) adopt(ctx context.Context, partition int, o *orphan) ([]models.Repair, error) {
-	id := o.event.CampaignID
-	pending, err := r.scripts.IsPending(ctx, partition, models.GroupSyncer, o.entry)
-	if err != nil {
-		return nil, fmt.Errorf("reconcile: repair %s: %w", id, err)
-	}
-	if pending {
-		return nil, nil
-	}
-	e := &o.event
-	step, err := repairOf(id, RepairClaims, "no row of claim "+e.ID,
-		fmt.Sprintf("seq %d, %d units of user %s, by its event %s", e.Seq, e.Quantity, e.UserID, o.entry))
+	known, err := p.known(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
-	err = r.locked(ctx, id, func(tx *sql.Tx, _ *models.Campaign) error {
-		if err := writer.InsertOne(ctx, tx, r.db.Name(), e); err != nil {
+	for i := range events {
+		if known[events[i].ID] {
+			continue
+		}
+		pending, err := p.r.scripts.IsPending(ctx, partition, models.GroupSyncer, at[events[i].ID])
+		if err != nil {
+			return nil, err
+		}
+		if !pending {
+			orphans = append(orphans, events[i])
+		}
+	}
+	return orphans, nil
+}
+
+// known tells which claims need no row: they have one, they are parked, or they were given up, which is for ever.
+func (p *repair) known(ctx context.Context, ids []string) (map[string]bool, error) {
+	known := make(map[string]bool, len(ids))
+	if len(ids) == 0 {
+		return known, nil
+	}
+	var there []string
+	err := p.r.db.WithContext(ctx).Raw("SELECT id FROM claims WHERE id IN ? UNION SELECT id FROM parked_events WHERE id IN ?",
+		ids, ids).Scan(&there).Error
+	for _, id := range there {
+		known[id] = true
+	}
+	return known, err
+}
+
+// insert writes the rows of claims. One that contradicts what MySQL holds is parked.
+func (p *repair) insert(ctx context.Context, events []models.Event, evidence string) error {
+	slices.SortFunc(events, func(a, b models.Event) int { return cmp.Compare(a.Seq, b.Seq) })
+	for part := range slices.Chunk(events, eventsAtOnce) {
+		err := p.insertPart(ctx, part, evidence)
+		if isRefusal(err) {
+			err = p.insertEach(ctx, part, evidence)
+		}
+		if err != nil {
 			return err
 		}
-		return writeRepair(ctx, tx, &step)
-	})
-	switch writer.FailureOf(err) {
-	case sqlstore.FailureNone:
-		return []models.Repair{step}, nil
-	case sqlstore.FailureTransient, sqlstore.FailureClash:
-		return nil, fmt.Errorf("reconcile: repair %s: %w", id, err)
-	default:
-		return nil, nil // it came back by itself, or it is parked
 	}
+	return nil
+}
+
+func (p *repair) insertEach(ctx context.Context, events []models.Event, evidence string) error {
+	for i := range events {
+		err := p.insertPart(ctx, events[i:i+1], evidence)
+		if isRefusal(err) {
+			err = writer.Park(ctx, p.r.db, &events[i], payloadOf(&events[i]), "a repair could not write it: "+err.Error())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isRefusal tells whether an error is about the rows themselves.
+func isRefusal(err error) bool {
+	switch writer.FailureOf(err) {
+	case sqlstore.FailureNone, sqlstore.FailureTransient, sqlstore.FailureClash:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *repair) insertPart(ctx context.Context, events []models.Event, evidence string) error {
+	_, err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+		if err := writer.InsertMissing(ctx, tx, p.r.db.Name(), events); err != nil {
+			return nil, err
+		}
+		first, last := &events[0], &events[len(events)-1]
+		step, err := repairOf(p.id, RepairClaims, fmt.Sprintf("no rows of %d claims, seq %d to %d", len(events), first.Seq, last.Seq),
+			fmt.Sprintf("their rows, by %s; the first is claim %s of user %s", evidence, first.ID, first.UserID))
+		return &step, err
+	})
+	return err
+}
+
+// release marks claims as released that MySQL holds as claimed though Redis was told of their release, which was decided in MySQL:
+// it was put back since.
+func (p *repair) release(ctx context.Context, ids []string) error {
+	if len(ids) == 0 || p.redis.state.Released <= p.done.Found.MySQL.Released {
+		return nil
+	}
+	_, err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+		now := sqlstore.Now()
+		args := []any{string(models.ClaimReleased), now.Format(sqlstore.TimeLayout), "released before mysql was put back",
+			string(models.ClaimClaimed)}
+		for _, id := range ids {
+			args = append(args, id)
+		}
+		put, err := tx.ExecContext(ctx, "UPDATE claims SET status = ?, resolved_at = ?, release_reason = ? WHERE status = ? AND id IN "+
+			sqlstore.Marks(len(ids)), args...)
+		if err != nil {
+			return nil, err
+		}
+		n, err := put.RowsAffected()
+		if err != nil || n == 0 {
+			return nil, err
+		}
+		step, err := repairOf(p.id, RepairClaims, fmt.Sprintf("%d claims are claimed", n), "they are released, by their records in redis")
+		return &step, err
+	})
+	return err
 }

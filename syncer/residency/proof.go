@@ -13,14 +13,18 @@ import (
 	"dibs/syncer/writer"
 )
 
-// ErrUnsynced says that the claim stream holds claims that have no rows yet: a rebuild now would lose them.
-var ErrUnsynced = errors.New("residency: claims are still on their way into mysql")
+var (
+	// ErrUnsynced says that the claim stream holds claims that have no rows yet: a rebuild now would lose them.
+	ErrUnsynced = errors.New("residency: claims are still on their way into mysql")
+	// ErrMissing says that MySQL counts claims, or somebody saw them, that have no row: a rebuild would give them up.
+	ErrMissing = errors.New("residency: claims that were answered have no row")
+)
 
 // prove returns nil if MySQL has every claim of a lost campaign, unless somebody deleted rows by hand:
 //
 //   - the claim stream is the one that the campaign was loaded under and never went back, so it held every claim;
 //   - the consumer group has acknowledged everything up to what was its tip after the campaign took no more claims;
-//   - no process saw a claim that MySQL lacks.
+//   - no process saw a claim that MySQL lacks, and Redis holds none.
 //
 // That the rows have no gaps and add up to the books is checked as they are read, see stage.
 func (h *Hydrator) prove(ctx context.Context, c *models.Campaign) error {
@@ -47,18 +51,25 @@ func (h *Hydrator) prove(ctx context.Context, c *models.Campaign) error {
 	if err != nil {
 		return err
 	}
-	if c.SeenSeq > 0 { // c was read before the group was done: its claims have their rows now
-		fresh, err := campaigns.Read(h.db.WithContext(ctx), c.ID)
-		if err != nil {
-			return err
-		}
-		parked, err := h.Parked(ctx, c.ID)
-		if err != nil {
-			return err
-		}
-		if fresh.SeenSeq > fresh.SyncedSeq+parked.Claims {
-			return fmt.Errorf("%w: %s: %d claims were seen, mysql has %d", campaigns.ErrLost, c.ID, fresh.SeenSeq, fresh.SyncedSeq)
-		}
+	return h.nothingSeen(ctx, c)
+}
+
+// nothingSeen returns nil if nobody saw a claim that MySQL lacks, and Redis holds none. A MySQL that was put back lacks what Redis holds.
+func (h *Hydrator) nothingSeen(ctx context.Context, c *models.Campaign) error {
+	state, err := h.scripts.State(ctx, c.ID)
+	if err != nil && !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged) {
+		return fmt.Errorf("residency: campaign %s: %w", c.ID, err)
+	}
+	fresh, err := campaigns.Read(h.db.WithContext(ctx), c.ID) // c was read before the group was done: its claims have their rows now
+	if err != nil {
+		return err
+	}
+	parked, err := h.Parked(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if seen := max(fresh.SeenSeq, state.Seq); seen > fresh.SyncedSeq+parked.Claims {
+		return fmt.Errorf("%w: %s: %d claims were seen, mysql has %d", campaigns.ErrLost, c.ID, seen, fresh.SyncedSeq)
 	}
 	return nil
 }
@@ -97,7 +108,12 @@ func (h *Hydrator) drained(ctx context.Context, c *models.Campaign) error {
 	if err != nil {
 		return fmt.Errorf("residency: rebuild %s: %w", c.ID, err)
 	}
-	return h.acknowledged(ctx, c, stream.Tip)
+	err = h.acknowledged(ctx, c, stream.Tip)
+	if errors.Is(err, ErrUnsynced) {
+		return fmt.Errorf("%w; %s takes no claims now: when the consumers have caught up it comes back by itself if its rows"+
+			" add up; else repair it again", err, c.ID)
+	}
+	return err
 }
 
 // acknowledged waits until the consumer group has acknowledged everything up to tip. Errors: ErrUnsynced.

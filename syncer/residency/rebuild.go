@@ -46,8 +46,8 @@ type books struct {
 
 // Rebuild fences a campaign and loads it again from its rows in MySQL, under a new epoch. Without force it wants the same proof as
 // Hydrate that the rows are all there are. With force it wants none, but still waits until each claim in the claim stream has its
-// row, and fails with ErrUnsynced when that does not happen. Errors: models.ErrNotFound, campaigns.ErrLost (no proof, and no
-// force), campaigns.ErrPartitions, ErrUnsynced, and those of lua.Scripts.
+// row, and fails with ErrUnsynced when that does not happen; and it gives up no claim that the books count, but fails with ErrMissing.
+// Errors: models.ErrNotFound, campaigns.ErrLost (no proof, and no force), campaigns.ErrPartitions, and those of lua.Scripts.
 func (h *Hydrator) Rebuild(ctx context.Context, campaignID string, force bool) (RebuildReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, hydrateTimeout)
 	defer cancel()
@@ -58,6 +58,18 @@ func (h *Hydrator) Rebuild(ctx context.Context, campaignID string, force bool) (
 		return report, err
 	}
 	return report, h.applier.Apply(ctx, campaignID)
+}
+
+// Stop has a campaign take no claims, and waits until each claim that it took has its row or is parked. Rebuild brings it back; so does
+// any process that proves that nothing is missing. Errors as Rebuild.
+func (h *Hydrator) Stop(ctx context.Context, campaignID string) error {
+	_, err := h.load(ctx, campaignID, func(ctx context.Context, c *models.Campaign) (RebuildReport, bool, error) {
+		if c.Residency != models.ResidencyLost {
+			return RebuildReport{}, false, h.lose(ctx, c, "a repair was asked for")
+		}
+		return RebuildReport{}, true, h.drained(ctx, c)
+	})
+	return err
 }
 
 // rebuildRound is the round of Rebuild.
@@ -73,10 +85,6 @@ func (h *Hydrator) rebuildRound(ctx context.Context, c *models.Campaign, force b
 		prove = h.drained
 	}
 	if err := prove(ctx, c); err != nil {
-		if force && errors.Is(err, ErrUnsynced) {
-			err = fmt.Errorf("%w; %s takes no claims now: when the consumers have caught up it comes back by itself if its rows"+
-				" add up; else repair it again", err, c.ID)
-		}
 		return RebuildReport{}, false, err
 	}
 	return h.rebuild(ctx, c, rebuildHow{replace: true, force: force, reason: c.ResidencyReason})
@@ -161,6 +169,10 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 		highest = max(highest, snap.SyncedSeq) // the last claim may be among the archived
 	}
 	if how.force {
+		highest = max(highest, snap.SyncedSeq+parked.Claims)
+		if lost := highest - staging.Claims(); lost > snap.LostClaims {
+			return nil, fmt.Errorf("%w: %s: of %d claims, %d have no row and %d were given up", ErrMissing, c.ID, highest, lost, snap.LostClaims)
+		}
 		staging.SetSeq(highest)
 		return &books{
 			snap: snap, synced: highest - parked.Claims, lost: highest - claims,

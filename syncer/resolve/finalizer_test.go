@@ -215,7 +215,7 @@ func TestCloser_WaitsForParkedClaims(t *testing.T) {
 				requireEnded(h, id, 6)
 				return
 			}
-			h.Repair(id, reconcile.RepairHow{DiscardParked: true})
+			h.Repair(id, reconcile.RepairHow{GiveUpClaims: true})
 			require.Equal(t, 1, endAll(h, c))
 			end := ends(h, id)[resolve.ClosedEventID(id)]
 			require.EqualValues(t, 5, *end.Remaining, "the packet given up goes back")

@@ -30,9 +30,10 @@ func scanKnown(scan func(...any) error) (k known, err error) {
 	return k, err
 }
 
+// is tells whether a claim is that of an event. A repair may have given it another seq.
 func (k *known) is(r *row) bool {
 	e := &r.event
-	return k.id == e.ID && k.campaignID == e.CampaignID && k.seq == e.Seq && k.userID == e.UserID && k.quantity == e.Quantity
+	return k.id == e.ID && k.campaignID == e.CampaignID && k.userID == e.UserID && k.quantity == e.Quantity
 }
 
 // finding is what a check found about a row. Without any, the row may be written.

@@ -22,26 +22,36 @@ func WriteOne(ctx context.Context, db *gorm.DB, e models.Event) error {
 const lookAtHolds = "UPDATE campaigns SET settled_seq = 0, holds_mixed = holds_mixed + 1," +
 	" next_due_ms = 0 WHERE id = ? AND hold_for_ms > 0"
 
-// InsertOne inserts the row of a claim and gives its packet to its user. It does not move the counters of the campaign. Errors:
-// see FailureOf.
-func InsertOne(ctx context.Context, tx *sql.Tx, dialect string, e *models.Event) error {
-	one := []*row{{event: *e}}
-	if err := insertClaims(ctx, tx, dialect, one, sqlstore.Now()); err != nil {
+// InsertMissing inserts the rows of claims of one campaign and gives their packets to their users. It does not move the counters of
+// the campaign. Errors: see FailureOf.
+func InsertMissing(ctx context.Context, tx *sql.Tx, dialect string, events []models.Event) error {
+	rows := rowsOf(events)
+	if err := insertClaims(ctx, tx, dialect, rows, sqlstore.Now()); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, lookAtHolds, e.CampaignID); err != nil {
+	if _, err := tx.ExecContext(ctx, lookAtHolds, events[0].CampaignID); err != nil {
 		return err
 	}
-	return setOwners(ctx, tx, dialect, one)
+	return setOwners(ctx, tx, dialect, rows)
 }
 
 // OwnPackets gives the packets of claims, whose rows exist already, to their users. Errors: see FailureOf.
 func OwnPackets(ctx context.Context, tx *sql.Tx, dialect string, claims []models.Event) error {
-	rows := make([]*row, len(claims))
-	for i := range claims {
-		rows[i] = &row{event: claims[i]}
+	return setOwners(ctx, tx, dialect, rowsOf(claims))
+}
+
+func rowsOf(events []models.Event) []*row {
+	rows := make([]*row, len(events))
+	for i := range events {
+		rows[i] = &row{event: events[i]}
 	}
-	return setOwners(ctx, tx, dialect, rows)
+	return rows
+}
+
+// Park parks an event, with its payload, if it is not parked yet.
+func Park(ctx context.Context, db *gorm.DB, e *models.Event, payload []byte, reason string) error {
+	parked := parkedEvent(&row{event: *e, payload: payload}, reason)
+	return sqlstore.Retry(ctx, func() error { return insertParked(ctx, db, &parked, sqlstore.Now()) })
 }
 
 // FailureOf tells what can be done about an error of a write. A claim that contradicts what MySQL holds is FailureData.

@@ -6,10 +6,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"dibs/internal/sqlstore"
 	"dibs/migrations"
 	"dibs/models"
+
+	"gorm.io/gorm"
 )
 
 // Why events are parked, as the label of a metric.
@@ -27,22 +30,11 @@ const parkedPayloadMax = 1 << 20 // bytes
 // again is stored once. It fails only when ctx ends.
 func (w *Writer) park(ctx context.Context, r *row, kind, reason string) error {
 	parked := parkedEvent(r, reason)
-	query := "INSERT INTO parked_events (id, campaign_id, reason, payload, parked_at) VALUES (?, ?, ?, ?, ?) "
-	if w.db.Name() == migrations.SQLite {
-		query += "ON CONFLICT (id) DO NOTHING"
-	} else {
-		query += "ON DUPLICATE KEY UPDATE id = id"
-	}
 	w.steps.At("park")
 	err := sqlstore.RetryForever(ctx, w.noticeRetry, func() error {
 		ctx, cancel := context.WithTimeout(ctx, w.flushTimeout)
 		defer cancel()
-		_, err := w.db.ConnPool.ExecContext(ctx, query, parked.ID, parked.CampaignID, parked.Reason, parked.Payload,
-			w.clock.Now().UTC().Format(sqlstore.TimeLayout))
-		if err != nil {
-			return fmt.Errorf("writer: park: %w", err)
-		}
-		return nil
+		return insertParked(ctx, w.db, &parked, w.clock.Now())
 	})
 	if err != nil {
 		return err
@@ -52,6 +44,21 @@ func (w *Writer) park(ctx context.Context, r *row, kind, reason string) error {
 	w.cfg.Logger.LogAttrs(ctx, slog.LevelError, "event parked: its claim is not in MySQL until `dibs reconcile --repair` writes it",
 		slog.String("id", parked.ID), slog.String("campaign_id", parked.CampaignID), slog.String("kind", kind),
 		slog.String("reason", parked.Reason))
+	return nil
+}
+
+func insertParked(ctx context.Context, db *gorm.DB, parked *models.ParkedEvent, at time.Time) error {
+	query := "INSERT INTO parked_events (id, campaign_id, reason, payload, parked_at) VALUES (?, ?, ?, ?, ?) "
+	if db.Name() == migrations.SQLite {
+		query += "ON CONFLICT (id) DO NOTHING"
+	} else {
+		query += "ON DUPLICATE KEY UPDATE id = id"
+	}
+	_, err := db.ConnPool.ExecContext(ctx, query, parked.ID, parked.CampaignID, parked.Reason, parked.Payload,
+		at.UTC().Format(sqlstore.TimeLayout))
+	if err != nil {
+		return fmt.Errorf("writer: park: %w", err)
+	}
 	return nil
 }
 

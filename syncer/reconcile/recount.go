@@ -1,0 +1,147 @@
+package reconcile
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/writer"
+)
+
+// places are a stretch of places in the order of a campaign, from the first to the last.
+type places [2]int64
+
+// highest is the highest place in the order of the campaign that is known to have been handed out.
+func (p *repair) highest(c *models.Campaign, rows *RowFigures, parked *writer.ParkedClaims) int64 {
+	highest := max(rows.Last, c.SeenSeq)
+	for _, one := range parked.BySeq() {
+		highest = max(highest, one.Event.Seq)
+	}
+	if w := &p.redis; w.borneOut && (w.settled || p.stopped) {
+		highest = max(highest, w.state.Seq)
+		if c.Status != models.StatusClosed {
+			return highest
+		}
+	}
+	return max(highest, c.SyncedSeq+parked.Claims) // nothing tells that the counter is wrong
+}
+
+// recount makes the counters of the campaign anew from its rows, with flushes held off for that long: their claims are either
+// among the rows that are counted, or move the counters afterwards. Where claims are missing it leaves them alone, unless it may give
+// the claims up.
+func (p *repair) recount(ctx context.Context) error {
+	p.missing = nil
+	_, err := p.change(ctx, func(tx *sql.Tx, was *models.Campaign) (*models.Repair, error) {
+		rows, err := accounted(ctx, tx, was)
+		if err != nil {
+			return nil, err
+		}
+		parked, err := writer.ReadParked(ctx, tx, was.ID)
+		if err != nil {
+			return nil, err
+		}
+		is, highest := *was, p.highest(was, rows, parked)
+		missing := highest - rows.Claims - parked.Claims - was.LostClaims
+		switch {
+		case missing > 0 && !p.redis.settled && !p.stopped:
+			return nil, nil //nolint:nilnil // they may be on their way
+		case missing > 0:
+			if p.missing, err = missingPlaces(ctx, tx, p.id, highest, parked); err != nil || !p.how.GiveUpClaims || !p.stopped {
+				return nil, err
+			}
+		}
+		is.LostClaims = max(0, was.LostClaims+missing) // fewer, if one that was given up came after all
+		is.Claimed, is.ReleasedClaims, is.SyncedSeq = rows.Units, rows.Released, rows.Claims+is.LostClaims
+		is.Remaining = max(0, is.Total-is.Claimed)
+		if campaigns.IsResident(was) && was.AppliedVersion != was.Version {
+			is.Remaining = max(is.Remaining, was.Remaining) // Redis may work by the older total
+		}
+		if missing > 0 {
+			is.SeenSeq = highest
+			if err := tellGivenUp(ctx, tx, was, p.unknownIDs(), p.missing); err != nil {
+				return nil, err
+			}
+		}
+		return p.writeCounters(ctx, tx, was, &is, rows)
+	})
+	if err == nil && p.stopped && p.how.GiveUpClaims {
+		p.done.GivenUp = append(p.done.GivenUp, p.unknownIDs()...)
+		p.missing, p.unknown = nil, nil
+	}
+	return err
+}
+
+func (p *repair) writeCounters(ctx context.Context, tx *sql.Tx, was, is *models.Campaign, rows *RowFigures) (*models.Repair, error) {
+	before, after := counters(was), counters(is)
+	if before == after {
+		return nil, nil //nolint:nilnil // nothing to do
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE campaigns SET"+
+		" claimed = ?, synced_seq = ?, lost_claims = ?, remaining = ?, released_claims = ?, seen_seq = ? WHERE id = ?",
+		is.Claimed, is.SyncedSeq, is.LostClaims, is.Remaining, is.ReleasedClaims, is.SeenSeq, is.ID)
+	if err != nil {
+		return nil, err
+	}
+	after += fmt.Sprintf(", by %d rows of claims", rows.Claims)
+	if len(p.missing) > 0 {
+		after += "; given up: " + namesOf(p.missing)
+	}
+	step, err := repairOf(is.ID, RepairCampaigns, before, after)
+	return &step, err
+}
+
+func counters(c *models.Campaign) string {
+	return fmt.Sprintf("claimed %d, remaining %d, synced_seq %d, lost_claims %d, released_claims %d",
+		c.Claimed, c.Remaining, c.SyncedSeq, c.LostClaims, c.ReleasedClaims)
+}
+
+// missingPlaces are the places up to highest that no row and no parked claim has. Places that were given up before are among them.
+func missingPlaces(ctx context.Context, tx *sql.Tx, id string, highest int64, parked *writer.ParkedClaims) (missing []places, err error) {
+	claims := parked.BySeq()
+	next := int64(1)
+	upto := func(seq int64) {
+		if seq > next {
+			missing = append(missing, places{next, seq - 1})
+		}
+		next = seq + 1
+	}
+	take := func(seq int64) {
+		for len(claims) > 0 && claims[0].Event.Seq < seq {
+			upto(claims[0].Event.Seq)
+			claims = claims[1:]
+		}
+		upto(seq)
+	}
+	err = sqlstore.ScanAll(ctx, tx, "SELECT seq FROM claims WHERE campaign_id = ? AND shard = 0 ORDER BY seq", []any{id},
+		func(scan func(...any) error) error {
+			var seq int64
+			err := scan(&seq)
+			take(seq)
+			return err
+		})
+	take(highest + 1)
+	return missing, err
+}
+
+func namesOf(all []places) string {
+	names := make([]string, len(all))
+	for i, m := range all {
+		if names[i] = fmt.Sprintf("seq %d", m[0]); m[1] > m[0] {
+			names[i] = fmt.Sprintf("seq %d to %d", m[0], m[1])
+		}
+	}
+	return joined(names)
+}
+
+// unknownIDs are the ids of the claims that Redis has a record of, but not of whose they are.
+func (p *repair) unknownIDs() []string {
+	ids := make([]string, len(p.unknown))
+	for i, name := range p.unknown {
+		ids[i], _, _ = strings.Cut(name, " ")
+	}
+	return ids
+}

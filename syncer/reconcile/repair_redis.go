@@ -1,0 +1,141 @@
+package reconcile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// witness is what Redis says of the campaign when a repair begins.
+type witness struct {
+	held  bool // Redis holds the campaign
+	state lua.State
+	// borneOut: Redis has a record of each claim that it says it accepted, but for those that are known to be lost.
+	borneOut bool
+	// settled: each claim that Redis had accepted then has its row or is parked.
+	settled bool
+}
+
+// ask asks Redis what it knows of the campaign.
+func (p *repair) ask(ctx context.Context) error {
+	w, found := &p.redis, &p.done.Found
+	var err error
+	w.state, err = p.r.scripts.State(ctx, p.id)
+	switch {
+	case err == nil:
+		w.held = true
+		records, err := p.r.scripts.CountClaimRecords(ctx, p.id)
+		if err != nil {
+			return err
+		}
+		w.borneOut = records+found.MySQL.LostClaims == w.state.Seq
+	case !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged):
+		return err
+	}
+	partition := lua.PartitionOf(p.id, p.r.scripts.Partitions())
+	stream, err := p.r.scripts.Stream(ctx, partition)
+	if err != nil {
+		return err
+	}
+	unread, err := p.r.scripts.Unread(ctx, partition, models.GroupSyncer)
+	w.settled = unread.Upto(stream.Tip)
+	if err == nil && w.held { // a MySQL that was put back numbers loads anew, and a load needs a higher number than the one in Redis
+		err = p.r.db.WithContext(ctx).Exec("UPDATE campaigns SET load_attempts = ? WHERE id = ? AND load_attempts < ?",
+			w.state.Epoch, p.id, w.state.Epoch).Error
+	}
+	return err
+}
+
+// quantitiesTried is the largest quantity of a claim that is looked for by its digest.
+const quantitiesTried = 100
+
+// bringBackFromRedis brings back rows of claims, and releases, that MySQL lacks and Redis has recorded. It looks only where everything
+// that Redis accepted has gone through the consumers, else a claim may be on its way.
+func (p *repair) bringBackFromRedis(ctx context.Context) error {
+	if !p.redis.held || !p.redis.settled {
+		return nil
+	}
+	var lacking []lua.RecordedClaim
+	err := p.r.scripts.ScanClaimRecords(ctx, p.id, func(page []lua.RecordedClaim) error {
+		ids := make([]string, len(page))
+		for i := range page {
+			ids[i] = page[i].ID
+		}
+		known, err := p.known(ctx, ids)
+		if err != nil {
+			return err
+		}
+		var released []string
+		for i := range page {
+			switch {
+			case !known[page[i].ID]:
+				lacking = append(lacking, page[i])
+			case page[i].Released:
+				released = append(released, page[i].ID)
+			}
+		}
+		return p.release(ctx, released)
+	})
+	if err != nil || len(lacking) == 0 {
+		return err
+	}
+	events, released, err := p.identify(ctx, lacking)
+	if err == nil {
+		err = p.insert(ctx, events, "their records in redis")
+	}
+	if err != nil {
+		return err
+	}
+	return p.release(ctx, released)
+}
+
+// identify finds out whose claims are: a user of the campaign and a quantity that give the digest in the record.
+func (p *repair) identify(ctx context.Context, lacking []lua.RecordedClaim) (events []models.Event, released []string, err error) {
+	byBody := make(map[lua.BodyDigest][]*lua.RecordedClaim)
+	for i := range lacking {
+		byBody[lacking[i].Body] = append(byBody[lacking[i].Body], &lacking[i])
+	}
+	var users []string
+	if err := p.r.scripts.ScanUserRecords(ctx, p.id, func(user, _ string) { users = append(users, user) }); err != nil {
+		return nil, nil, err
+	}
+	for quantity := int64(1); quantity <= quantitiesTried && len(byBody) > 0; quantity++ {
+		for _, user := range users {
+			body := lua.BodyDigestOf(user, quantity)
+			for _, c := range byBody[body] {
+				events = append(events, eventOf(p.id, user, quantity, p.redis.state.Epoch, c))
+				if c.Released {
+					released = append(released, c.ID)
+				}
+			}
+			delete(byBody, body)
+		}
+	}
+	for _, claims := range byBody {
+		for _, c := range claims {
+			p.unknown = append(p.unknown, fmt.Sprintf("%s (seq %d)", c.ID, c.Seq))
+		}
+	}
+	return events, released, nil
+}
+
+func eventOf(campaignID, user string, quantity, epoch int64, c *lua.RecordedClaim) models.Event {
+	e := models.Event{
+		V: models.EventVersion, Type: models.EventClaimAccepted, ID: c.ID, CampaignID: campaignID, UserID: user, Quantity: quantity,
+		Key: c.KeyDigest, Epoch: epoch, Seq: c.Seq, At: models.TimeFromMs(c.AtMs), PacketID: c.PacketID,
+	}
+	if c.PacketID != "" {
+		e.Amount = &c.Amount
+	}
+	return e
+}
+
+// payloadOf is an event as the claim stream would hold it.
+func payloadOf(e *models.Event) []byte {
+	payload, _ := json.Marshal(e) // it has nothing that JSON lacks
+	return payload
+}
