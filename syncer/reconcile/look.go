@@ -189,14 +189,11 @@ func (l *look) behind(ctx context.Context, state *lua.State) (settled bool, err 
 	c := &l.snap.campaign
 	stream, err := l.r.scripts.Stream(ctx, c.Partition)
 	if err != nil {
-		return false, fmt.Errorf("reconcile: compare %s: %w", c.ID, err)
+		return false, err
 	}
 	unread, err := l.r.scripts.Unread(ctx, c.Partition, models.GroupSyncer)
-	if err != nil {
-		return false, fmt.Errorf("reconcile: compare %s: %w", c.ID, err)
-	}
-	if !unread.Upto(stream.Tip) {
-		return false, nil
+	if err != nil || !unread.Upto(stream.Tip) {
+		return false, err
 	}
 	now, err := campaigns.Read(l.r.db.WithContext(ctx), c.ID)
 	if err != nil || now.Epoch != state.Epoch || now.SyncedSeq+l.snap.parked.Claims >= state.Seq {
@@ -212,6 +209,6 @@ func (l *look) behind(ctx context.Context, state *lua.State) (settled bool, err 
 	}
 	l.found.differf("redis accepted %d claims, mysql counts %d and nothing is on its way", state.Seq, now.SyncedSeq)
 	l.drift(state)
-	l.found.inRedis = records+c.LostClaims != state.Seq // else Redis has a record of each: mysql lacks claims
+	l.found.inRedis = records+c.LostClaims+l.snap.rows.Archived != state.Seq // else Redis has a record of each: mysql lacks claims
 	return true, nil
 }

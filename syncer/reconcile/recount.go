@@ -47,8 +47,8 @@ func (p *repair) recount(ctx context.Context) error {
 		is, highest := *was, p.highest(was, rows, parked)
 		missing := highest - rows.Claims - parked.Claims - was.LostClaims
 		switch {
-		case missing > 0 && !p.redis.settled && !p.stopped:
-			return nil, nil //nolint:nilnil // they may be on their way
+		case missing > 0 && (!p.redis.settled && !p.stopped || rows.Archived > 0):
+			return nil, nil //nolint:nilnil // they may be on their way, or archived
 		case missing > 0:
 			if p.missing, err = missingPlaces(ctx, tx, p.id, highest, parked); err != nil || !p.how.GiveUpClaims || !p.stopped {
 				return nil, err

@@ -32,7 +32,7 @@ func (p *repair) ask(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w.borneOut = records+found.MySQL.LostClaims == w.state.Seq
+		w.borneOut = records+found.MySQL.LostClaims+found.Rows.Archived == w.state.Seq
 	case !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged):
 		return err
 	}
@@ -56,7 +56,7 @@ const quantitiesTried = 100
 // bringBackFromRedis brings back rows of claims, and releases, that MySQL lacks and Redis has recorded. It looks only where everything
 // that Redis accepted has gone through the consumers, else a claim may be on its way.
 func (p *repair) bringBackFromRedis(ctx context.Context) error {
-	if !p.redis.held || !p.redis.settled {
+	if !p.redis.held || !p.redis.settled || p.archived() {
 		return nil
 	}
 	var lacking []lua.RecordedClaim

@@ -11,7 +11,6 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
 )
 
@@ -23,12 +22,8 @@ const eventsAtOnce = 500
 func (p *repair) bringBackFromStream(ctx context.Context) error {
 	partition := lua.PartitionOf(p.id, p.r.scripts.Partitions())
 	unread, err := p.r.scripts.Unread(ctx, partition, models.GroupSyncer)
-	if err != nil || unread.NoGroup {
+	if err != nil || unread.NoGroup || p.archived() {
 		return err
-	}
-	c, err := campaigns.Read(r.db.WithContext(ctx), id)
-	if err != nil || c.ArchivedClaims > 0 { // then it had all its rows, and those that are not there were moved away
-		return nil, err
 	}
 	for from := (lua.EntryID{}); ; {
 		entries, err := p.r.scripts.Entries(ctx, partition, from, eventsAtOnce)
@@ -47,6 +42,9 @@ func (p *repair) bringBackFromStream(ctx context.Context) error {
 		}
 	}
 }
+
+// archived tells whether rows were moved away. The campaign had all its rows then, and none comes back.
+func (p *repair) archived() bool { return p.done.Found.Rows.Archived > 0 }
 
 // orphans are the claims of the campaign among entries, up to the one at last, that have no row and are not on their way.
 func (p *repair) orphans(ctx context.Context, partition int, entries []lua.Entry, last lua.EntryID) (orphans []models.Event, err error) {

@@ -165,12 +165,11 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 	highest := max(staging.Position().Seq, snap.SeenSeq)
 	claims := staging.Claims() + snap.ArchivedClaims
 	rows, units := claims-parked.Claims, staging.Taken()-parked.Units
-	if snap.ArchivedClaims > 0 {
-		highest = max(highest, snap.SyncedSeq) // the last claim may be among the archived
+	if how.force || snap.ArchivedClaims > 0 {
+		highest = max(highest, snap.SyncedSeq+parked.Claims) // the last claim may be archived, or given up
 	}
 	if how.force {
-		highest = max(highest, snap.SyncedSeq+parked.Claims)
-		if lost := highest - staging.Claims(); lost > snap.LostClaims {
+		if lost := highest - claims; lost > snap.LostClaims {
 			return nil, fmt.Errorf("%w: %s: of %d claims, %d have no row and %d were given up", ErrMissing, c.ID, highest, lost, snap.LostClaims)
 		}
 		staging.SetSeq(highest)
