@@ -98,7 +98,7 @@ func (b *Books) writeUnknown(ctx context.Context, all *batch, entries []Entry, c
 		switch {
 		case !isKnown:
 			unknown = append(unknown, one[0])
-		case booked.same(&one[0]):
+		case booked.isGivenUp() || booked.same(&one[0]):
 			b.metrics.redelivered.Inc()
 			b.metrics.totals.redelivered.Add(1)
 			all.answer(one, nil)

@@ -100,10 +100,14 @@ func NewBooks(cfg Config) (*Books, error) {
 	return b, nil
 }
 
-// Handle is a consumer.HandleFunc. It returns nil once the event is credited, was credited before, or asks for no credit. Errors:
+// Handle is a consumer.HandleFunc. It returns nil once the event is credited, was credited before, or asks for no credit; and once
+// what claims that were given up have credited is taken back. Errors:
 // consumer.Permanent with ErrEvent or ErrConflict, or with the database's refusal of the data; ErrClosed; ctx's own; any other of the
 // database's, to be tried again.
 func (b *Books) Handle(ctx context.Context, e models.Event, _ []byte) error {
+	if e.Type == models.EventClaimsGivenUp {
+		return b.reverse(ctx, &e)
+	}
 	entry, credits, err := EntryOf(&e)
 	switch {
 	case err != nil:

@@ -1,0 +1,89 @@
+package finance
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+)
+
+// reversed begins the id of the entry that takes a credit back; the id of the credit follows.
+const reversed = "given_up:"
+
+// isGivenUp tells whether an entry stands for a claim that was given up before it was credited. It credits nobody.
+func (e *Entry) isGivenUp() bool { return e.UserID == "" }
+
+// reverse takes back what claims that were given up have credited, each once, however often and in whatever order events come: a claim
+// without an entry gets one that credits nobody, so that its own event finds it and credits nothing.
+func (b *Books) reverse(ctx context.Context, e *models.Event) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	for ids := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(e.IDs))), sqlstore.RowsPerInsert(b.cfg.DB.Name())) {
+		var taken int
+		err := sqlstore.Retry(ctx, func() error {
+			return b.cfg.DB.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
+				taken, err = reverseIn(tx, e, ids)
+				return err
+			})
+		})
+		if err != nil { // also when a credit came in between: the event comes again
+			return fmt.Errorf("finance: reverse: %w", err)
+		}
+		if taken > 0 {
+			b.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "took back what claims credited that were given up",
+				slog.String("campaign_id", e.CampaignID), slog.Int("entries", taken))
+		}
+	}
+	return nil
+}
+
+// reverseIn is the transaction of reverse. It returns how many credits it took back.
+func reverseIn(tx *gorm.DB, e *models.Event, ids []string) (taken int, err error) {
+	both := slices.Clone(ids)
+	for _, id := range ids {
+		both = append(both, reversed+id)
+	}
+	var there []Entry
+	if err := tx.Where("claim_id IN ? AND campaign_id = ?", both, e.CampaignID).Find(&there).Error; err != nil {
+		return 0, err
+	}
+	booked := make(map[string]*Entry, len(there))
+	for i := range there {
+		booked[there[i].ClaimID] = &there[i]
+	}
+	now := sqlstore.Now()
+	var entries, reversals []Entry
+	for _, id := range ids {
+		credit := booked[id]
+		switch {
+		case credit == nil:
+			entries = append(entries, Entry{ClaimID: id, CampaignID: e.CampaignID, ClaimedAt: e.At.Time, CreditedAt: now})
+		case !credit.isGivenUp() && booked[reversed+id] == nil:
+			reversals = append(reversals, credit.reversal(e.At.Time, now))
+		}
+	}
+	if entries = append(entries, reversals...); len(entries) == 0 {
+		return 0, nil
+	}
+	if err := tx.Create(entries).Error; err != nil {
+		return 0, fmt.Errorf("account_entries: %w", err)
+	}
+	if len(reversals) == 0 {
+		return 0, nil
+	}
+	return len(reversals), moveAccounts(tx, accountsOf(reversals, now))
+}
+
+// reversal is the entry that takes a credit back. It has no packet: the packet may be another claim's.
+func (e *Entry) reversal(at, now time.Time) Entry {
+	return Entry{
+		ClaimID: reversed + e.ClaimID, UserID: e.UserID, CampaignID: e.CampaignID, Amount: -e.Amount, Currency: e.Currency,
+		ClaimedAt: at, CreditedAt: now,
+	}
+}

@@ -1,0 +1,81 @@
+package finance_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
+	"dibs/finance"
+	"dibs/models"
+)
+
+// givenUp is the event that claims were given up.
+func givenUp(n int, claims ...models.Event) models.Event {
+	e := models.Event{
+		V: models.EventVersion, Type: models.EventClaimsGivenUp, ID: eventID(n), CampaignID: claims[0].CampaignID, Epoch: 2, At: claims[0].At,
+	}
+	for i := range claims {
+		e.IDs = append(e.IDs, claims[i].ID)
+	}
+	return e
+}
+
+// sumsOf are the amounts of entries and of accounts.
+func sumsOf(t testing.TB, db *gorm.DB) (entries, accounts int64) {
+	t.Helper()
+	require.NoError(t, db.Raw("SELECT COALESCE(SUM(amount), 0) FROM account_entries").Scan(&entries).Error)
+	require.NoError(t, db.Raw("SELECT COALESCE(SUM(amount), 0) FROM accounts").Scan(&accounts).Error)
+	return entries, accounts
+}
+
+// A claim that was given up credits nothing in the end, whatever comes first and however often.
+func TestBooks_AGivenUpClaimIsReversedOnce(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		books := openBooks(t, finance.Config{DB: db})
+		kept, gone, late := packetClaim(1), packetClaim(2), packetClaim(3)
+		requireHandled := func(events ...models.Event) {
+			t.Helper()
+			for _, err := range handIn(t, books, events...) {
+				require.NoError(t, err)
+			}
+		}
+		requireHandled(kept, gone)
+		for range 2 {
+			requireHandled(givenUp(9, gone, late, couponClaim(4)))
+			requireHandled(kept, gone, late)
+			entries, accounts := sumsOf(t, db)
+			require.Equal(t, *kept.Amount, entries)
+			require.Equal(t, *kept.Amount, accounts)
+		}
+		var reversal finance.Entry
+		require.NoError(t, db.Where("claim_id = ?", "given_up:"+gone.ID).Take(&reversal).Error)
+		require.Equal(t, []any{gone.UserID, -*gone.Amount}, []any{reversal.UserID, reversal.Amount})
+	})
+}
+
+// Both at once: the credit and its reversal, of a finance service that was away.
+func TestBooks_ACreditAndItsReversalAtOnceAddUpToNothing(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		books := openBooks(t, finance.Config{DB: db})
+		var events []models.Event
+		for n := range 50 {
+			claim := packetClaim(n)
+			events = append(events, claim, givenUp(1000+n, claim))
+		}
+		for left := events; len(left) > 0; { // what failed comes again, as the consumer has it
+			var again []models.Event
+			for i, err := range handIn(t, books, left...) {
+				if err != nil {
+					again = append(again, left[i])
+				}
+			}
+			left = again
+		}
+		entries, accounts := sumsOf(t, db)
+		require.Equal(t, "0 0", fmt.Sprint(entries, accounts))
+	})
+}
