@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
