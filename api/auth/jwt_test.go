@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -248,7 +249,7 @@ func BenchmarkJWT(b *testing.B) {
 	b.Run("first", func(b *testing.B) {
 		tokens := make([]string, b.N)
 		for i := range tokens {
-			tokens[i] = es.token(b, map[string]any{"jti": i}, nil)
+			tokens[i] = es.token(b, map[string]any{"jti": strconv.Itoa(i)}, nil)
 		}
 		b.ResetTimer()
 		for _, token := range tokens {
