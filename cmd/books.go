@@ -54,7 +54,7 @@ func (s *stack) readBooks(ctx context.Context, campaignID string) (ledger, error
 	return b, nil
 }
 
-// awaitSynced polls until the database has as many claims as Redis handed out; false when ctx ends first.
+// awaitSynced polls until the database has as many claims as Redis handed out, parked ones among them; false when ctx ends first.
 func (s *stack) awaitSynced(ctx context.Context, campaignID string) (bool, error) {
 	ticker := time.NewTicker(drainPoll)
 	defer ticker.Stop()
@@ -62,7 +62,7 @@ func (s *stack) awaitSynced(ctx context.Context, campaignID string) (bool, error
 		state, err := s.scripts.State(ctx, campaignID)
 		if err == nil {
 			books, booksErr := s.campaigns.Books(ctx, campaignID)
-			if booksErr == nil && books.SyncedSeq == state.Seq {
+			if booksErr == nil && books.SyncedSeq+books.ParkedClaims == state.Seq {
 				return true, nil
 			}
 			err = booksErr
@@ -119,7 +119,7 @@ func (s *stack) packUp(ctx context.Context) error {
 }
 
 // unpack puts right what an earlier run with the same database left in an embedded Redis that was gone with it: claims that
-// were not in the database yet are lost, and said to be.
+// were not in the database yet are lost, and said to be. A campaign that can't be put right takes no claims; the others are served.
 func (s *stack) unpack(ctx context.Context) error {
 	reconciler := reconcile.New(s.db, s.scripts, s.hydrator, s.log, nil)
 	ids, err := s.campaignIDs(ctx, "")
@@ -128,7 +128,10 @@ func (s *stack) unpack(ctx context.Context) error {
 	}
 	for _, id := range ids {
 		if _, err := reconciler.Repair(ctx, id, reconcile.RepairHow{}); err != nil {
-			return fmt.Errorf("cmd: the database of an earlier run: %w", err)
+			if ctx.Err() != nil {
+				return fmt.Errorf("cmd: the database of an earlier run: %w", err)
+			}
+			s.log.Error("a campaign of an earlier run takes no claims: run dibs reconcile and then --repair", "campaign_id", id, "error", err)
 		}
 	}
 	return nil

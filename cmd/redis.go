@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"dibs/lua"
 )
 
 // ErrEviction says that Redis may throw keys away, which would lose claims.
@@ -33,13 +35,20 @@ func (s *stack) checkServer(ctx context.Context, rdb redis.UniversalClient) erro
 	if infoField(info, "aof_enabled") == "0" {
 		s.forgets.Store(true)
 	}
-	return nil
+	advice, err := lua.DefaultUserAdvice(ctx, rdb)
+	if advice != "" {
+		s.advice.Store(&advice)
+	}
+	return err
 }
 
 // warn says what may be so but should not: once a role was not refused, for a refusal is one line.
 func (s *stack) warn() {
 	if s.forgets.Load() {
 		s.log.Warn("redis runs with appendonly no: when it ends, the claims that MySQL does not have yet are lost")
+	}
+	if advice := s.advice.Load(); advice != nil {
+		s.log.Warn(*advice)
 	}
 }
 

@@ -52,7 +52,8 @@ type stack struct {
 
 	end atomic.Pointer[time.Time] // of this process at the latest, once it stops
 
-	forgets atomic.Bool // a Redis keeps no file of what it is told
+	forgets atomic.Bool            // a Redis keeps no file of what it is told
+	advice  atomic.Pointer[string] // about a Redis that would not load its file
 
 	where   string   // the servers, for people
 	closers []func() // in the order of opening

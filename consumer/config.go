@@ -81,10 +81,14 @@ type timing struct {
 	readBackoff  Backoff       // of a subscription that cannot reach Redis
 }
 
+// readWaitMax is the middle of the longest wait for a Redis that is away: jitter makes it half a second at most, so that events flow
+// again soon after a failover.
+const readWaitMax = 333 * time.Millisecond
+
 func defaultTiming() timing {
 	return timing{
 		readCount: 512, blockTime: 200 * time.Millisecond, ackDelay: 3 * time.Millisecond, minIdle: 5 * time.Second,
-		reclaimEvery: time.Second, readBackoff: Backoff{Initial: 50 * time.Millisecond, Max: 5 * time.Second},
+		reclaimEvery: time.Second, readBackoff: Backoff{Initial: 50 * time.Millisecond, Max: readWaitMax},
 	}
 }
 

@@ -90,3 +90,9 @@ func EntryID(ctx context.Context) string {
 
 // Decoded is what Decode made of a message.
 func Decoded(msg *message.Message) *models.Event { return &entryOf(msg.Context()).event.Event }
+
+// DropNames removes the names of a group on one stream that have nothing pending and were idle for so long, but one.
+func DropNames(ctx context.Context, rdb redis.UniversalClient, group, own string, idle time.Duration) {
+	s := &subscriber{cfg: subscriberConfig{client: rdb, partitions: 1, group: group, name: own, log: slog.New(slog.DiscardHandler)}}
+	s.dropNames(ctx, idle)
+}

@@ -82,6 +82,11 @@ func (s *subscriber) run(ctx context.Context, onMessage message.NoPublishHandler
 	if err != nil {
 		return fmt.Errorf("consumer: making the router: %w", err)
 	}
+	tidying, stop := context.WithCancel(ctx)
+	var tidy sync.WaitGroup
+	s.tidy(tidying, &tidy)
+	defer tidy.Wait()
+	defer stop()
 	for p := range s.cfg.partitions {
 		stream := lua.StreamKey(p)
 		router.AddConsumerHandler(stream, stream, s, onMessage)

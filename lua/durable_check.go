@@ -1,6 +1,7 @@
 package lua
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -98,6 +99,9 @@ func (s *Scripts) checkFsync(ctx context.Context, node *redis.Client) ([]string,
 	if info["aof_enabled"] != "1" {
 		return nil, fmt.Errorf(`%w: fsync needs "appendonly yes", it is off`, ErrDurability)
 	}
+	if lost, err := DefaultUserAdvice(ctx, node); err != nil || lost != "" && !s.opts.Durability.Vouched {
+		return nil, cmp.Or(err, fmt.Errorf("%w: fsync: %s", ErrDurability, lost))
+	}
 	waits, err := knowsWaitAOF(ctx, node)
 	if err != nil {
 		return nil, err
@@ -187,7 +191,7 @@ func checkConfig(answer *redis.Cmd, waits bool) (advice []string, err error) {
 }
 
 // infoOf reads one section of INFO.
-func infoOf(ctx context.Context, node *redis.Client, section string) (map[string]string, error) {
+func infoOf(ctx context.Context, node redis.UniversalClient, section string) (map[string]string, error) {
 	text, err := node.Info(ctx, section).Result()
 	if err != nil {
 		return nil, fmt.Errorf("lua: INFO %s: %w", section, err)

@@ -24,8 +24,20 @@ type Books struct {
 
 	Version, AppliedVersion int64 // of the definition: the newest, and the newest that Redis is known to have
 
+	// InRedis tells that Redis holds the campaign, by what MySQL recorded: then Redis alone knows its stock.
+	InRedis           bool
+	Total, LowStockAt int64 // units
+
 	ParkedClaims int64 // accepted claims that MySQL refuses; the fields above do not count them
 	ParkedUnits  int64
+}
+
+// Stock is what the books say of a campaign that Redis does not hold: all of it is in MySQL.
+func (b *Books) Stock(id string) Stock {
+	st := Stock{CampaignID: id, Total: b.Total, Claimed: b.Claimed + b.ParkedUnits, Synced: b.Claimed, Parked: b.ParkedUnits, AsOf: NewTime(b.At)}
+	st.Remaining = max(0, st.Total-st.Claimed)
+	st.Low = b.LowStockAt > 0 && st.Remaining <= b.LowStockAt
+	return st
 }
 
 // CampaignBooks is a campaign with its books.

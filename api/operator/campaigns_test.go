@@ -206,6 +206,25 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 }
 
+// Who looks at a campaign that Redis does not hold must not have it loaded: MySQL knows all of it.
+func TestStock_OfAnEvictedCampaignIsMySQLs(t *testing.T) {
+	t.Parallel()
+	c1 := apitest.Coupon("c1", 10)
+	c1.LowStockAt = 6
+	room := apitest.NewRoom(c1)
+	h := apitest.NewServer(t, room, api.Config{})
+	for i := range 4 {
+		require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i)).Code)
+	}
+	room.Campaigns["c1"].InRedis, room.Campaigns["c1"].Evicted = false, true
+	w := apitest.Ask(h, "GET", "/v1/campaigns/c1/stock", "")
+	require.Equal(t, 200, w.Code, w.Body)
+	var st models.Stock
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &st))
+	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 6, Claimed: 4, Synced: 4, Low: true, AsOf: models.NewTime(apitest.Now)}, st)
+	require.False(t, room.Campaigns["c1"].InRedis, "nothing was loaded")
+}
+
 func TestClose_TakesNoBodyThatSaysSomething(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewRoom(apitest.Coupon("c1", 9))

@@ -34,8 +34,11 @@ func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*StockOutput,
 	defer cancel()
 	stock, err := backoff.Retry(ctx, func() (models.Stock, error) {
 		books, state, err := s.readStock(ctx, in.ID)
-		if err != nil {
+		switch {
+		case err != nil:
 			return models.Stock{}, backoff.Permanent(err)
+		case !books.InRedis:
+			return books.Stock(in.ID), nil
 		}
 		if books.SyncedSeq+books.ParkedClaims != state.Seq || books.Released != state.Released {
 			err = errLag
@@ -48,10 +51,11 @@ func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*StockOutput,
 	return &StockOutput{stock}, nil
 }
 
-// readStock reads MySQL first: Redis, read later, is then never behind it.
+// readStock reads MySQL first: Redis, read later, is then never behind it. A campaign that was evicted, or never claimed from, is not
+// loaded for somebody who looks: MySQL has all of it.
 func (s *Routes) readStock(ctx context.Context, id string) (models.Books, lua.State, error) {
 	books, err := s.cfg.Campaigns.Books(ctx, id)
-	if err != nil {
+	if err != nil || !books.InRedis {
 		return books, lua.State{}, err
 	}
 	state, err := s.cfg.State(ctx, id)

@@ -40,6 +40,7 @@ type Room struct {
 type Campaign struct {
 	models.Campaign
 	InRedis bool
+	Evicted bool // by the books
 	taken   int64
 	seq     int64
 	byKey   map[string]lua.ClaimRequest

@@ -156,7 +156,8 @@ func (r *Repository) List(ctx context.Context, after string, limit int) ([]model
 func (r *Repository) Books(ctx context.Context, id string) (models.Books, error) {
 	at := time.Now().UTC()
 	var c models.Campaign
-	err := r.db.WithContext(ctx).Select("claimed", "synced_seq", "remaining", "released_claims", "version", "applied_version").
+	err := r.db.WithContext(ctx).Select("claimed", "synced_seq", "remaining", "released_claims", "version", "applied_version",
+		"total", "low_stock_at", "residency", "epoch").
 		Where("id = ?", id).Take(&c).Error
 	if err != nil {
 		return models.Books{}, notFound(err, id)
@@ -176,6 +177,7 @@ func BooksOf(c *models.Campaign, parked *writer.ParkedClaims) models.Books {
 	return models.Books{
 		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims,
 		Version: c.Version, AppliedVersion: c.AppliedVersion, ParkedClaims: parked.Claims, ParkedUnits: parked.Units,
+		InRedis: IsResident(c) || c.Residency == models.ResidencyLost, Total: c.Total, LowStockAt: c.LowStockAt,
 	}
 }
 

@@ -18,6 +18,13 @@ func RelayAfter(r *Relay, after time.Duration) *Relay {
 	return r
 }
 
+// Hurry has the rows that r waits with tried again in the next round.
+func Hurry(r *Relay) {
+	for id, t := range r.damaged {
+		r.damaged[id] = tries{wait: t.wait}
+	}
+}
+
 // RelayWithStep has step called at each step of r.
 func RelayWithStep(r *Relay, step func(name string)) *Relay {
 	r.steps.Observe(step)

@@ -24,6 +24,9 @@ const (
 	relayPage    = 500         // rows that are read at a time
 	applyAtOnce  = 8           // campaigns whose rows are applied at the same time
 	vainPagesMax = 3           // pages in a row that an unreachable Redis refuses before a round ends
+
+	damagedWait, damagedWaitMax = time.Second, time.Minute // between two tries of a row that can't be applied, doubled each time
+	damagedMost                 = 10_000                   // rows whose tries are remembered
 )
 
 // errOutboxKind says that a newer program wrote a row: this one does not know its kind.
@@ -31,6 +34,35 @@ var errOutboxKind = errors.New("resolve: unknown kind of row in outbox")
 
 // errRow says that one row can't be applied, which says nothing of the others.
 var errRow = errors.New("resolve: row of outbox can't be applied")
+
+// rowError is an errRow or errOutboxKind about a row.
+type rowError struct {
+	id  string
+	why error
+}
+
+func (e *rowError) Error() string { return e.why.Error() }
+func (e *rowError) Unwrap() error { return e.why }
+
+// badRows are the rows that an error of several is about.
+func badRows(err error) map[string]struct{} {
+	bad := make(map[string]struct{})
+	var walk func(err error)
+	walk = func(err error) {
+		switch e := err.(type) { //nolint:errorlint // the whole tree is walked
+		case *rowError:
+			bad[e.id] = struct{}{}
+		case interface{ Unwrap() []error }:
+			for _, one := range e.Unwrap() {
+				walk(one)
+			}
+		case interface{ Unwrap() error }:
+			walk(e.Unwrap())
+		}
+	}
+	walk(err)
+	return bad
+}
 
 // Relay applies the rows of outbox to Redis, each at least once. A row takes two steps, and anybody may repeat either:
 //
@@ -44,11 +76,19 @@ type Relay struct {
 	metrics *relayMetrics
 	after   time.Duration // is relayAfter, but in tests
 	steps   steps.Steps
+
+	damaged map[string]tries // by row, of those that can't be applied; Relay's own
 }
 
-// NewRelay makes a relay; reg may be nil.
+// tries of a row that can't be applied.
+type tries struct {
+	again time.Time // when the next one is due
+	wait  time.Duration
+}
+
+// NewRelay makes a relay; reg may be nil. Relay is for one goroutine, Apply for any number.
 func NewRelay(db *gorm.DB, scripts campaigns.Scripts, reg prometheus.Registerer) *Relay {
-	return &Relay{db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter}
+	return &Relay{db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter, damaged: make(map[string]tries)}
 }
 
 // Relay goes once over the rows that Redis has not had, oldest first, and returns how many it has now. Rows that can't be
@@ -57,13 +97,17 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 	if err := r.measure(ctx); err != nil {
 		return 0, err
 	}
+	before := r.damaged // a row that is gone is not damaged any more
+	r.damaged = make(map[string]tries)
 	var failed []error
 	vain := 0
 	for page, err := range sqlstore.Pages(relayPage, func(row *models.OutboxRow) string { return row.ID }, r.unapplied(ctx)) {
 		if err != nil {
 			return applied, errors.Join(append(failed, fmt.Errorf("resolve: read outbox: %w", err))...)
 		}
+		page = r.due(page, before)
 		n, err := r.Apply(ctx, page)
+		r.remember(page, err)
 		applied += n
 		if vain++; n > 0 || !isAway(err) {
 			vain = 0
@@ -77,15 +121,46 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 			failed = append(failed, err)
 		}
 	}
+	r.metrics.damaged.Set(float64(len(r.damaged)))
 	return applied, errors.Join(failed...)
 }
 
-// unapplied fetches the rows that Redis has not had, but for those that their writers may be about to apply.
+// due leaves out rows that could not be applied before and whose next try is not due.
+func (r *Relay) due(page []models.OutboxRow, before map[string]tries) []models.OutboxRow {
+	now := time.Now()
+	return slices.DeleteFunc(page, func(row models.OutboxRow) bool {
+		past, known := before[row.ID]
+		if known {
+			r.damaged[row.ID] = past
+		}
+		return now.Before(past.again)
+	})
+}
+
+// remember takes note of the rows of a page that err says can't be applied, and forgets the others.
+func (r *Relay) remember(page []models.OutboxRow, err error) {
+	bad := badRows(err)
+	for i := range page {
+		id := page[i].ID
+		was, known := r.damaged[id]
+		if _, isBad := bad[id]; !isBad {
+			delete(r.damaged, id)
+		} else if known || len(r.damaged) < damagedMost {
+			wait := min(max(2*was.wait, damagedWait), damagedWaitMax)
+			r.damaged[id] = tries{time.Now().Add(wait), wait}
+		}
+	}
+}
+
+// unapplied fetches the rows that Redis has not had, but for those that their writers may be about to apply. The clock of a writer
+// that is ahead must not keep its rows for longer: rows of the future are taken as well.
 func (r *Relay) unapplied(ctx context.Context) func(after string) ([]models.OutboxRow, error) {
 	return func(after string) (page []models.OutboxRow, err error) {
+		now := sqlstore.Now()
 		err = r.db.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox"+
-			" WHERE applied_at IS NULL AND id > ? AND created_at <= ?"+
-			" ORDER BY id LIMIT ?", after, sqlstore.Now().Add(-r.after).Format(sqlstore.TimeLayout), relayPage).Scan(&page).Error
+			" WHERE applied_at IS NULL AND id > ? AND (created_at <= ? OR created_at > ?)"+
+			" ORDER BY id LIMIT ?", after, now.Add(-r.after).Format(sqlstore.TimeLayout), now.Format(sqlstore.TimeLayout), relayPage).
+			Scan(&page).Error
 		return page, err
 	}
 }
@@ -189,4 +264,7 @@ func (r *Relay) measure(ctx context.Context) error {
 }
 
 // ResetMetrics sets the figures of the outbox to 0: another process leads.
-func (r *Relay) ResetMetrics() { r.metrics.oldest.Set(0) }
+func (r *Relay) ResetMetrics() {
+	r.metrics.oldest.Set(0)
+	r.metrics.damaged.Set(0)
+}

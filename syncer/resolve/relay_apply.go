@@ -28,7 +28,7 @@ func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []mod
 		case models.OutboxRelease:
 			ids, err = r.release(ctx, c, part)
 		default:
-			err = fmt.Errorf("%w: %s is a %.20q", errOutboxKind, part[0].ID, part[0].Kind)
+			err = &rowError{part[0].ID, fmt.Errorf("%w: %s is a %.20q", errOutboxKind, part[0].ID, part[0].Kind)}
 		}
 		done = append(done, ids...)
 		if err != nil {
@@ -78,7 +78,8 @@ func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.O
 	}
 	for i, outcome := range outcomes {
 		if outcome == lua.ReleasedDamaged {
-			err = errors.Join(err, fmt.Errorf("%w: %s: redis does not hold claim %s as mysql does", errRow, known[i].ID, releases[i].Claim.ID))
+			err = errors.Join(err, &rowError{known[i].ID,
+				fmt.Errorf("%w: %s: redis does not hold claim %s as mysql does", errRow, known[i].ID, releases[i].Claim.ID)})
 			continue
 		}
 		done = append(done, known[i].ID)
@@ -96,7 +97,7 @@ func releasesOf(rows []models.OutboxRow) (releases []lua.Release, known []*model
 			bad = errors.New("its event is of something else")
 		}
 		if bad != nil {
-			err = errors.Join(err, fmt.Errorf("%w: %s: %w", errRow, row.ID, bad))
+			err = errors.Join(err, &rowError{row.ID, fmt.Errorf("%w: %s: %w", errRow, row.ID, bad)})
 			continue
 		}
 		releases = append(releases, lua.Release{

@@ -10,6 +10,7 @@ import (
 // relayMetrics are the figures of the outbox.
 type relayMetrics struct {
 	oldest  prometheus.Gauge
+	damaged prometheus.Gauge
 	applied *prometheus.CounterVec
 }
 
@@ -20,6 +21,10 @@ func newRelayMetrics(reg prometheus.Registerer) *relayMetrics {
 		oldest: f.NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_outbox_oldest_seconds",
 			Help: "Age of the oldest row of outbox that Redis has not had; 0 when there is none, and on who does not lead.",
+		}),
+		damaged: f.NewGauge(prometheus.GaugeOpts{
+			Name: "dibs_outbox_damaged_rows",
+			Help: "Rows of outbox that can't be applied, by their content or by what Redis holds: people have to look. 0 on who does not lead.",
 		}),
 		applied: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_outbox_applied_total", Help: "Rows of outbox that this process told Redis, by kind.",

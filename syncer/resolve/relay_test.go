@@ -59,6 +59,7 @@ func TestRelay_TellsWhatIsLeftOldestFirstAndOnce(t *testing.T) {
 		require.Equal(t, []string{ids[0], ids[2]}, streamed(t, server))
 		require.Equal(t, int64(1), syncertest.Unapplied(t, db))
 		require.NoError(t, db.Exec("UPDATE outbox SET kind = 'event' WHERE id = ?", ids[1]).Error)
+		resolve.Hurry(r)
 		for range 2 {
 			_, err = r.Relay(t.Context())
 			require.NoError(t, err)
