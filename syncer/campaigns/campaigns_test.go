@@ -146,7 +146,7 @@ func TestCampaigns_BooksAreWhatTheWriterWrote(t *testing.T) {
 		b, err := repo.Books(t.Context(), "c")
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now(), b.At, time.Minute)
-		require.Equal(t, models.Books{Claimed: 6, SyncedSeq: 3, Remaining: 94, Version: 1, At: b.At}, b)
+		require.Equal(t, models.Books{Claimed: 6, SyncedSeq: 3, Remaining: 94, Version: 1, Total: 100, At: b.At}, b)
 		_, err = repo.Books(t.Context(), "none")
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})
