@@ -34,18 +34,11 @@ func (rd *round) heal(ctx context.Context) error {
 
 // repair does what an operator does after Redis lost something, until the books agree.
 func (rd *round) repair(ctx context.Context) error {
-	flags := []string{"reconcile", "--repair"}
-	help, _ := rd.w.dibs("reconcile", "--help")
-	if strings.Contains(help, "--give-up-claims") {
-		flags = append(flags, "--give-up-claims")
-	}
+	flags := []string{"reconcile", "--repair", "--give-up-claims"}
 	for deadline := time.Now().Add(healWithin); ; wait(ctx, 200*time.Millisecond) {
 		out, err := rd.w.dibs(flags...)
 		if err == nil {
 			return nil
-		}
-		if strings.Contains(out, "is parked") && !strings.Contains(strings.Join(flags, " "), "--discard-parked") {
-			flags = append(flags, "--discard-parked") // of two claims with one place one has to be given up
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return fmt.Errorf("%w: dibs %s does not repair the books within %s: %w: %s", errBroken, strings.Join(flags, " "), healWithin, err, out)
