@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ func (b *books) book(ctx context.Context, e models.Event, payload []byte) error 
 		}
 	}
 	again, err := models.DecodeEvent(payload)
-	if err != nil || again != e {
+	if err != nil || !reflect.DeepEqual(again, e) {
 		return fmt.Errorf("payload and event differ: %w", err)
 	}
 	b.mu.Lock()
