@@ -113,7 +113,9 @@ func (g *Gate) Grant(ctx context.Context, remote, token string) (Grant, *wire.Pr
 		case err == nil:
 			return fresh, nil
 		case errors.Is(err, errKeys):
-			return Grant{}, &wire.Problem{Code: wire.CodeUnavailable, Detail: "The issuer's keys can't be read, so the token can't be verified. Send the request again."}
+			return Grant{}, &wire.Problem{
+				Code: wire.CodeUnavailable, Detail: "The issuer's keys can't be read, so the token can't be verified. Send the request again.",
+			}
 		case isExpired(err):
 			why = reasonExpired
 		}

@@ -80,7 +80,7 @@ type verified struct {
 
 func newVerifier(cfg JWT, log *slog.Logger, clock func() time.Time) (*verifier, error) {
 	if cfg == (JWT{}) {
-		return nil, nil
+		return nil, nil //nolint:nilnil // no settings, no verifier
 	}
 	seen, err := lru.New[digest, verified](verifiedMax)
 	if err != nil { // of a size below 1

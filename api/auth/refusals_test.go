@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -38,7 +39,7 @@ func tellingGate(t *testing.T, tokens auth.Tokens) *told {
 }
 
 func (g *told) ask(address, token string, need auth.Scope) string {
-	r := httptest.NewRequest("GET", "/", nil)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = address
 	r.Header.Set("Authorization", "Bearer "+token)
 	if p := g.Check(r, need); p != nil {
@@ -58,7 +59,7 @@ func TestWrongTokens_AreThrottledByAddressAndToldWithoutTheToken(t *testing.T) {
 		require.Equal(t, "may", g.ask("192.0.2.1:2000", "right", auth.Admin), "the right one passes")
 		require.Equal(t, "unauthorized", g.ask("192.0.2.2:1000", "wr0ng", auth.Admin), "others are others")
 		require.Equal(t, "unauthorized", g.ask("[2001:db8::1]:1000", "wr0ng", auth.Admin))
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		require.Equal(t, "unauthorized", g.ask("192.0.2.1:1000", "wr0ng", auth.Admin), "it passes")
 		require.Equal(t, "forbidden", g.ask("192.0.2.3:1000", "v1ewer", auth.Admin))
 		require.Equal(t, "unauthorized", g.ask("192.0.2.4:1000", "", auth.Admin), "no token is no wrong one")
@@ -99,7 +100,7 @@ func TestWrongJWTs_AreNotLookedAtForEver(t *testing.T) {
 		}
 		require.Equal(t, "may", g.ask("192.0.2.1:1", good, auth.User))
 		require.Equal(t, "rate_limited.", g.ask("192.0.2.1:1", later, auth.User), "it would have to be verified")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		require.Equal(t, "may", g.ask("192.0.2.1:1", later, auth.User))
 		expired := es.token(t, map[string]any{"exp": time.Now().Add(-time.Hour).Unix()}, nil)
 		require.Equal(t, "unauthorized", g.ask("192.0.2.9:1", expired, auth.User))

@@ -30,7 +30,7 @@ const (
 
 // readKeys reads a file of keys. Errors: *SettingError.
 func readKeys(path string) (*keySet, error) {
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(path) //nolint:gosec // the operator's setting
 	if err != nil {
 		return nil, refuseSetting("JWKS_FILE", "%w", err)
 	}
@@ -71,7 +71,10 @@ type keyURL struct {
 
 func newKeyURL(url string, log *slog.Logger) *keyURL {
 	return &keyURL{
-		url: url, log: log, client: &http.Client{Timeout: keysTimeout, Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}},
+		url: url, log: log,
+		client: &http.Client{
+			Timeout: keysTimeout, Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment},
+		},
 		logSome: rate.Sometimes{Interval: logEvery},
 	}
 }
@@ -139,11 +142,11 @@ func (u *keyURL) fetch(ctx context.Context) {
 }
 
 func (u *keyURL) request(ctx context.Context) (*keySet, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.url, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.url, nil) //nolint:gosec // the operator's setting
 	if err != nil {
 		return nil, fmt.Errorf("auth: %w", err)
 	}
-	res, err := u.client.Do(req)
+	res, err := u.client.Do(req) //nolint:gosec // the same
 	if err != nil {
 		return nil, fmt.Errorf("auth: %w", err)
 	}

@@ -68,7 +68,7 @@ func TestKeyURL_AsksWhenItMustAndSeldom(t *testing.T) {
 		}
 		require.EqualValues(t, 1, s.asked.Load())
 		s.status, s.body = 200, `{"keys":[`+keyA+`]}`
-		time.Sleep(keysPause)
+		<-time.After(keysPause)
 		first := ask("a")
 		require.True(t, has("a")(first))
 		for range 5 {
@@ -78,20 +78,20 @@ func TestKeyURL_AsksWhenItMustAndSeldom(t *testing.T) {
 		require.EqualValues(t, 2, s.asked.Load())
 
 		s.body = `{"keys":[` + keyA + `,` + keyB + `]}`
-		time.Sleep(keysPause)
+		<-time.After(keysPause)
 		require.True(t, has("b")(ask("b")), "a key that is not known is asked for")
 		require.EqualValues(t, 3, s.asked.Load())
-		time.Sleep(keysPause)
+		<-time.After(keysPause)
 		ask("a")
 		require.EqualValues(t, 3, s.asked.Load(), "the keys are fresh")
 
 		s.body = `{"keys":[` + keyB + `]}`
-		time.Sleep(keysFor)
+		<-time.After(keysFor)
 		require.True(t, has("a")(ask("a")), "who finds them old does not wait")
 		require.False(t, has("a")(ask("b")))
 		for _, broken := range []*site{{}, {status: 500}, {status: 200, body: "<html>"}, {status: 200, body: `{"keys":[]}`}} {
 			u.client.Transport = broken
-			time.Sleep(keysFor)
+			<-time.After(keysFor)
 			for range 3 {
 				require.True(t, has("b")(ask("b")), "what was read before stays")
 			}
@@ -117,7 +117,7 @@ func TestKeyURL_ManyAskOnce(t *testing.T) {
 
 func TestParseKeys_PassesOverWhatCannotVerify(t *testing.T) {
 	t.Parallel()
-	weak, err := rsa.GenerateKey(rand.Reader, 1024) //nolint:gosec // that is the point
+	weak, err := rsa.GenerateKey(rand.Reader, 1024)
 	require.NoError(t, err)
 	encode := base64.RawURLEncoding.EncodeToString
 	small := `{"kty":"RSA","kid":"small","n":"` + encode(weak.N.Bytes()) + `","e":"AQAB"}`

@@ -118,8 +118,8 @@ func (s *single) add(grants map[digest]Grant, shortest int) error {
 		return refuseSetting(setting, "%w", err)
 	}
 	if n := utf8.RuneCountInString(token); n < shortest {
-		return refuseSetting(setting, "has %d characters, and others than this machine can reach the address: it must have %d or more; `dibs token` makes one",
-			n, shortest)
+		return refuseSetting(setting, "has %d characters, and others than this machine can reach the address: "+
+			"it must have %d or more; `dibs token` makes one", n, shortest)
 	}
 	key := digest(sha256.Sum256([]byte(token)))
 	if other, twice := grants[key]; twice {
@@ -138,7 +138,7 @@ func CheckToken(token string) error {
 }
 
 func readSmall(path string) ([]byte, error) {
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(path) //nolint:gosec // the operator's setting
 	if err == nil && len(text) > tokenFileMax {
 		err = fmt.Errorf("%s is larger than %d bytes", path, tokenFileMax)
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -28,7 +29,7 @@ func newGate(t *testing.T, tokens auth.Tokens) *auth.Gate {
 // askWho is the actor that a gate finds in a request with a token, "only" before one that may act for itself alone, or the code of its
 // refusal.
 func askWho(g *auth.Gate, token string, need auth.Scope) string {
-	r := httptest.NewRequest("GET", "/", nil)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = "127.0.0.1:7"
 	who := &caller.Caller{}
 	r = r.WithContext(caller.With(r.Context(), who))
@@ -81,7 +82,7 @@ func TestTokensFile_NamesTheActorAndEndsWhenItSays(t *testing.T) {
 		for _, wrong := range []string{"", "A", sum("a"), "a "} {
 			require.Equal(t, "unauthorized", ask(g, wrong, auth.Viewer), "%q", wrong)
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		require.Equal(t, "unauthorized", ask(g, "s2", auth.Storefront), "expired")
 		require.Equal(t, "shop-1", ask(g, "s1", auth.Storefront))
 	})
@@ -99,7 +100,7 @@ func TestTokens_AreReadAgainWhenTheirFileChanges(t *testing.T) {
 		require.Equal(t, "admin", ask(g, "alone", auth.Admin))
 		write(t, list, "ann admin "+sum("second"))
 		write(t, one, "another")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		require.Equal(t, "unauthorized", ask(g, "first", auth.Admin))
 		require.Equal(t, "unauthorized", ask(g, "alone", auth.Admin))
 		require.Equal(t, "ann", ask(g, "second", auth.Admin))
@@ -107,14 +108,14 @@ func TestTokens_AreReadAgainWhenTheirFileChanges(t *testing.T) {
 
 		for _, broken := range [][]string{{"ann"}, {"bob admin " + sum("x"), "bob admin sha256:12"}} {
 			write(t, list, broken...)
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			require.Equal(t, "ann", ask(g, "second", auth.Admin), "a file that can't be used changes nothing")
 		}
 		require.NoError(t, os.Remove(list))
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		require.Equal(t, "ann", ask(g, "second", auth.Admin))
 		write(t, list, "cid admin "+sum("third"))
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		require.Equal(t, "cid", ask(g, "third", auth.Admin))
 		require.Equal(t, "unauthorized", ask(g, "second", auth.Admin))
 	})

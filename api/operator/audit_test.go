@@ -31,7 +31,7 @@ func TestAudit_IsListedPageByPage(t *testing.T) {
 	}
 	require.Equal(t, `{"entries":[`+entry("c")+`,`+entry("b")+`],"next_cursor":"b"}`, w.Body.String())
 	require.Equal(t, `{"entries":[`+entry("a")+`]}`, apitest.Ask(h, "GET", "/v1/audit?cursor=b", "").Body.String())
-	require.Equal(t, `{"entries":[]}`, apitest.Ask(h, "GET", "/v1/audit?cursor=a", "").Body.String())
+	require.JSONEq(t, `{"entries":[]}`, apitest.Ask(h, "GET", "/v1/audit?cursor=a", "").Body.String())
 	require.Equal(t, []models.AuditQuery{
 		{CampaignID: "spring", Since: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), Limit: 3}, {Before: "b", Limit: 101}, {Before: "a", Limit: 101},
 	}, room.Audit.Asked)

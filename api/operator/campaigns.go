@@ -32,12 +32,12 @@ type (
 	CreateOutput struct {
 		Status   int
 		Location string `header:"Location"`
-		ETag     string `header:"ETag"`
+		ETag     string `header:"ETag"` //nolint:tagliatelle // so it is called
 		Body     campaignView
 	}
 	// CampaignOutput is the answer of routes that show one campaign.
 	CampaignOutput struct {
-		ETag string `header:"ETag" doc:"of the definition; another after each change of it"`
+		ETag string `header:"ETag" doc:"of the definition; another after each change of it"` //nolint:tagliatelle // so it is called
 		Body campaignView
 	}
 	// ListOutput is the answer of ListCampaigns.
