@@ -221,5 +221,15 @@ func (s *stack) makeParts(context.Context) error {
 	s.hydrator = residency.NewHydrator(s.db, scripts, s.log, s.registry)
 	s.relay = resolve.NewRelay(s.db, scripts, s.registry)
 	s.resolver = resolve.NewResolver(s.db, s.relay, s.log)
+	s.closers = append(s.closers, s.forgetTold)
 	return nil
+}
+
+// forgetTold deletes rows of the outbox that Redis has, so that the relay need not tell them again.
+func (s *stack) forgetTold() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := s.relay.ForgetTold(ctx); err != nil {
+		s.log.Warn("events that were told stay in the outbox: the syncer's relay tells them again", "error", err)
+	}
 }

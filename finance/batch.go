@@ -16,8 +16,11 @@ import (
 // writeTimeout bounds a transaction and its repetitions. After it the events are delivered again, and others in between.
 const writeTimeout = 30 * time.Second
 
-// errSameID says that two different events with one id came in one batch: the second is judged when the first has its entry.
-var errSameID = errors.New("finance: two different events with one id at once")
+// Two different events with one id, or of one packet, came in one batch: the second is judged when the first has its entry.
+var (
+	errSameID     = errors.New("finance: two different events with one id at once")
+	errSamePacket = errors.New("finance: two claims of one packet at once")
+)
 
 // batch is entries that are credited together, sorted by id and no id twice, and the submissions that wait for each.
 type batch struct {
@@ -28,11 +31,20 @@ type batch struct {
 // newBatch sorts entries by id, which is the order of the key, so that all transactions take their locks in one order.
 func newBatch(submissions []*submission) *batch {
 	b := &batch{waiting: make(map[string][]*submission, len(submissions))}
+	packets := make(map[packetKey]string) // the claims that take them
 	for _, s := range submissions {
 		id := s.entry.ClaimID
 		before := b.waiting[id]
+		packet, isOfPacket := s.entry.packet()
+		claim, isTaken := packets[packet]
 		switch {
+		case isOfPacket && isTaken && claim != id:
+			s.done <- errSamePacket
+			continue
 		case len(before) == 0:
+			if isOfPacket {
+				packets[packet] = id
+			}
 			b.entries = append(b.entries, s.entry)
 		case !before[0].entry.same(&s.entry):
 			s.done <- errSameID
@@ -83,8 +95,8 @@ func (b *Books) write(ctx context.Context, all *batch, entries []Entry) {
 
 // writeUnknown answers for the entries that are in the books already, and writes the others. cause is the duplicate that was met.
 func (b *Books) writeUnknown(ctx context.Context, all *batch, entries []Entry, cause error) {
-	known, err := b.lookUp(ctx, entries)
-	if err == nil && len(known) == 0 {
+	known, paid, err := b.lookUp(ctx, entries)
+	if err == nil && len(known)+len(paid) == 0 {
 		err = cause // its row is gone again
 	}
 	if err != nil {
@@ -95,7 +107,12 @@ func (b *Books) writeUnknown(ctx context.Context, all *batch, entries []Entry, c
 	for i := range entries {
 		one := entries[i : i+1]
 		booked, isKnown := known[one[0].ClaimID]
+		packet, _ := one[0].packet()
+		other, isPaid := paid[packet]
 		switch {
+		case !isKnown && isPaid:
+			all.answer(one, b.refuse(fmt.Errorf("%w: packet %s of campaign %s was credited to %q for claim %s",
+				ErrPaid, packet.packetID, packet.campaignID, other.UserID, other.ClaimID)))
 		case !isKnown:
 			unknown = append(unknown, one[0])
 		case booked.isGivenUp() || booked.same(&one[0]):

@@ -29,6 +29,8 @@ var (
 	ErrClosed = errors.New("finance: books closed")
 	// ErrConflict says that the books have another entry under the event's id.
 	ErrConflict = errors.New("finance: another entry has this id")
+	// ErrPaid says that the packet of the event was paid already, to another claim.
+	ErrPaid = errors.New("finance: the packet is paid already")
 )
 
 // Config configures Books.
@@ -102,7 +104,7 @@ func NewBooks(cfg Config) (*Books, error) {
 
 // Handle is a consumer.HandleFunc. It returns nil once the event is credited, was credited before, or asks for no credit; and once
 // what claims that were given up have credited is taken back. Errors:
-// consumer.Permanent with ErrEvent or ErrConflict, or with the database's refusal of the data; ErrClosed; ctx's own; any other of the
+// consumer.Permanent with ErrEvent, ErrConflict or ErrPaid, or with the database's refusal of the data; ErrClosed; ctx's own; any other of the
 // database's, to be tried again.
 func (b *Books) Handle(ctx context.Context, e models.Event, _ []byte) error {
 	if e.Type == models.EventClaimsGivenUp {

@@ -278,3 +278,39 @@ func TestFaults_FindsADoubleCredit(t *testing.T) {
 		require.Equal(t, fmt.Sprintf("events %d, entries %d, accounts %d", 3, 3, 5), found[1])
 	})
 }
+
+// A packet that a second claim has, because Redis was put back, is paid once: the second event is refused by name, in the batch of the
+// first and after it.
+func TestBooks_APacketIsPaidOnce(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		books := openBooks(t, finance.Config{DB: db, Interval: 50 * time.Millisecond})
+		first, second, other := packetClaim(1), packetClaim(2), packetClaim(3)
+		second.PacketID, second.Amount = first.PacketID, first.Amount
+		elsewhere := packetClaim(4)
+		elsewhere.PacketID, elsewhere.CampaignID = first.PacketID, "sun"
+		require.NoError(t, errors.Join(handIn(t, books, first)...))
+		verdicts := handIn(t, books, second, other, elsewhere)
+		require.ErrorIs(t, verdicts[0], finance.ErrPaid)
+		require.ErrorContains(t, verdicts[0], "packet p000001 of campaign rain was credited to \"user 1\" for claim "+first.ID)
+		require.ErrorIs(t, verdicts[0], consumer.ErrPermanent)
+		require.NoError(t, errors.Join(append(verdicts[1:], handIn(t, books, first)...)...))
+		require.Empty(t, faults(t, db, []models.Event{first, other, elsewhere}))
+
+		third, fourth := packetClaim(5), packetClaim(6)
+		fourth.PacketID = third.PacketID
+		again := 0
+		for i, err := range handIn(t, books, third, fourth) {
+			if err != nil {
+				again++
+				require.NotErrorIs(t, err, consumer.ErrPermanent, "it comes again")
+				require.ErrorIs(t, handIn(t, books, []models.Event{third, fourth}[i])[0], finance.ErrPaid)
+			}
+		}
+		require.Equal(t, 1, again)
+		var seqs []int64
+		require.NoError(t, db.Raw("SELECT seq FROM account_entries WHERE campaign_id = 'rain' AND claim_id IN (?, ?) ORDER BY seq", first.ID, other.ID).
+			Scan(&seqs).Error)
+		require.Equal(t, []int64{2, 4}, seqs)
+	})
+}

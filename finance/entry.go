@@ -3,6 +3,7 @@ package finance
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"dibs/models"
@@ -19,7 +20,8 @@ type Entry struct {
 	ClaimID    string `gorm:"primaryKey"` // id of the event: the claim's, or that of campaign.closed
 	UserID     string
 	CampaignID string
-	PacketID   *string // nil: what was left over when the campaign closed
+	Seq        *int64  // of the claim in its campaign; nil: what was left over when the campaign closed
+	PacketID   *string // nil: the same; no two entries have one
 	Amount     int64   // minor units
 	Currency   string  // ISO 4217; "" when the campaign names none
 	ClaimedAt  time.Time
@@ -64,7 +66,7 @@ func EntryOf(e *models.Event) (entry Entry, credits bool, err error) {
 		ClaimID: e.ID, UserID: e.UserID, CampaignID: e.CampaignID, Amount: *e.Amount, Currency: e.Currency, ClaimedAt: e.At.Time,
 	}
 	if e.PacketID != "" {
-		entry.PacketID = &e.PacketID
+		entry.PacketID, entry.Seq = &e.PacketID, &e.Seq
 	}
 	return entry, true, nil
 }
@@ -91,14 +93,24 @@ func checkMoney(e *models.Event, least int64) error {
 	return nil
 }
 
-// same reports whether two entries credit the same. Times do not matter.
+// packetKey names the packet of a credit.
+type packetKey struct{ campaignID, packetID string }
+
+// packet is the packet that an entry credits; false if it credits none.
+func (e *Entry) packet() (packetKey, bool) {
+	if e.PacketID == nil {
+		return packetKey{}, false
+	}
+	return packetKey{e.CampaignID, *e.PacketID}, true
+}
+
+// same reports whether an entry, of the books perhaps, and another credit the same. Times do not matter.
 func (e *Entry) same(other *Entry) bool {
-	packet := func(e *Entry) string {
-		if e.PacketID == nil {
-			return ""
-		}
-		return *e.PacketID
+	packet, _ := e.packet()
+	otherPacket, _ := other.packet()
+	if strings.HasPrefix(packet.packetID, reversed) { // it was vacated
+		packet = otherPacket
 	}
 	return e.ClaimID == other.ClaimID && e.UserID == other.UserID && e.CampaignID == other.CampaignID &&
-		packet(e) == packet(other) && e.Amount == other.Amount && e.Currency == other.Currency
+		packet == otherPacket && e.Amount == other.Amount && e.Currency == other.Currency
 }

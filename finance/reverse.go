@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -77,7 +78,23 @@ func reverseIn(tx *gorm.DB, e *models.Event, ids []string) (taken int, err error
 	if len(reversals) == 0 {
 		return 0, nil
 	}
+	if err := vacate(tx, reversals); err != nil {
+		return 0, fmt.Errorf("account_entries: %w", err)
+	}
 	return len(reversals), moveAccounts(tx, accountsOf(reversals, now))
+}
+
+// vacate takes packet and seq from the credits that are taken back: another claim may have both now.
+func vacate(tx *gorm.DB, reversals []Entry) error {
+	ids := make([]string, len(reversals))
+	for i := range reversals {
+		ids[i] = strings.TrimPrefix(reversals[i].ClaimID, reversed)
+	}
+	named := "CONCAT(?, claim_id)"
+	if tx.Name() == sqlite {
+		named = "? || claim_id"
+	}
+	return tx.Exec("UPDATE account_entries SET seq = NULL, packet_id = "+named+" WHERE claim_id IN ?", reversed, ids).Error
 }
 
 // reversal is the entry that takes a credit back. It has no packet: the packet may be another claim's.

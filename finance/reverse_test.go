@@ -79,3 +79,18 @@ func TestBooks_ACreditAndItsReversalAtOnceAddUpToNothing(t *testing.T) {
 		require.Equal(t, "0 0", fmt.Sprint(entries, accounts))
 	})
 }
+
+// The packet of a claim that was given up goes to another: that one is paid.
+func TestBooks_ThePacketOfAGivenUpClaimIsPaidToTheNext(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		books := openBooks(t, finance.Config{DB: db})
+		gone, next := packetClaim(1), packetClaim(2)
+		next.PacketID, next.Amount, next.Seq = gone.PacketID, gone.Amount, gone.Seq
+		for _, e := range []models.Event{gone, givenUp(9, gone), next, gone, givenUp(9, gone), next} {
+			require.NoError(t, handIn(t, books, e)[0])
+		}
+		entries, accounts := sumsOf(t, db)
+		require.Equal(t, []int64{*next.Amount, *next.Amount}, []int64{entries, accounts})
+	})
+}

@@ -106,23 +106,40 @@ func moveAccounts(tx *gorm.DB, sums []Account) error {
 	return result.Error
 }
 
-// lookUp reads those of the entries that are in the books, by id.
-func (b *Books) lookUp(ctx context.Context, entries []Entry) (map[string]Entry, error) {
+// lookUp reads those of the entries that are in the books, by id, and the entries of their packets, by packet.
+func (b *Books) lookUp(ctx context.Context, entries []Entry) (known map[string]Entry, paid map[packetKey]Entry, err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	known := make(map[string]Entry)
-	for chunk := range slices.Chunk(entries, sqlstore.RowsPerInsert(b.cfg.DB.Name())) {
-		ids := make([]string, len(chunk))
-		for i := range chunk {
-			ids[i] = chunk[i].ClaimID
-		}
-		var there []Entry
-		if err := b.cfg.DB.WithContext(ctx).Where("claim_id IN ?", ids).Find(&there).Error; err != nil {
-			return nil, fmt.Errorf("finance: look up: %w", err)
-		}
-		for _, e := range there {
-			known[e.ClaimID] = e
+	known, paid = make(map[string]Entry), make(map[packetKey]Entry)
+	ids, packets := make([]string, len(entries)), make(map[string][]string)
+	for i := range entries {
+		ids[i] = entries[i].ClaimID
+		if packet, is := entries[i].packet(); is {
+			packets[packet.campaignID] = append(packets[packet.campaignID], packet.packetID)
 		}
 	}
-	return known, nil
+	err = b.read(ctx, ids, "claim_id IN ?", nil, func(e Entry) { known[e.ClaimID] = e })
+	for campaignID, of := range packets {
+		if err == nil {
+			err = b.read(ctx, of, "packet_id IN ? AND campaign_id = ?", []any{campaignID}, func(e Entry) {
+				paid[packetKey{campaignID, *e.PacketID}] = e
+				known[e.ClaimID] = e // one that went in between the two reads
+			})
+		}
+	}
+	return known, paid, err
+}
+
+// read reads entries by a condition on many values.
+func (b *Books) read(ctx context.Context, values []string, where string, more []any, take func(Entry)) error {
+	for chunk := range slices.Chunk(values, sqlstore.RowsPerInsert(b.cfg.DB.Name())) {
+		var there []Entry
+		if err := b.cfg.DB.WithContext(ctx).Where(where, append([]any{chunk}, more...)...).Find(&there).Error; err != nil {
+			return fmt.Errorf("finance: look up: %w", err)
+		}
+		for i := range there {
+			take(there[i])
+		}
+	}
+	return nil
 }

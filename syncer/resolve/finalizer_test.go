@@ -360,3 +360,9 @@ func TestCloser_WithoutWaitingReturnsWhatWasTaken(t *testing.T) {
 	require.NotEmpty(t, wrongEnd(h, id, 6))
 	require.Len(t, syncertest.ParkedIDs(t, h.DB), 3, "the flush does not give away what went back")
 }
+
+// docs/finance.md names the id of one campaign's end.
+func TestCloser_TheIDOfAnEndIsTheDocumentedOne(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "2a6cf9f4-1771-5f54-a2df-7c52bbe138ec", resolve.ClosedEventID("spring"))
+}

@@ -20,10 +20,11 @@ import (
 )
 
 const (
-	relayAfter   = time.Second // the process that wrote a row applies it first
-	relayPage    = 500         // rows that are read at a time
-	applyAtOnce  = 8           // campaigns whose rows are applied at the same time
-	vainPagesMax = 3           // pages in a row that an unreachable Redis refuses before a round ends
+	relayAfter   = 2 * time.Second        // the process that wrote a row applies and deletes it first
+	forgetAfter  = 200 * time.Millisecond // how long rows that Redis has wait to be deleted with others
+	relayPage    = 500                    // rows that are read at a time
+	applyAtOnce  = 8                      // campaigns whose rows are applied at the same time
+	vainPagesMax = 3                      // pages in a row that an unreachable Redis refuses before a round ends
 
 	damagedWait, damagedWaitMax = time.Second, time.Minute // between two tries of a row that can't be applied, doubled each time
 	damagedMost                 = 10_000                   // rows whose tries are remembered
@@ -75,9 +76,13 @@ type Relay struct {
 	scripts campaigns.Scripts
 	metrics *relayMetrics
 	after   time.Duration // is relayAfter, but in tests
+	gather  time.Duration // is forgetAfter, but in tests; 0 is not at all
 	steps   steps.Steps
 
 	damaged map[string]tries // by row, of those that can't be applied; Relay's own
+
+	mu   sync.Mutex
+	told []string // rows of events that Redis has, to be deleted
 }
 
 // tries of a row that can't be applied.
@@ -88,7 +93,9 @@ type tries struct {
 
 // NewRelay makes a relay; reg may be nil. Relay is for one goroutine, Apply for any number.
 func NewRelay(db *gorm.DB, scripts campaigns.Scripts, reg prometheus.Registerer) *Relay {
-	return &Relay{db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter, damaged: make(map[string]tries)}
+	return &Relay{
+		db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter, gather: forgetAfter, damaged: make(map[string]tries),
+	}
 }
 
 // Relay goes once over the rows that Redis has not had, oldest first, and returns how many it has now. Rows that can't be
@@ -209,6 +216,38 @@ func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int
 		return 0, errors.Join(append(failed, err)...)
 	}
 	return len(done), errors.Join(failed...)
+}
+
+// tell is Apply for one event that somebody waits for: its row is deleted some moments later, with those of others, so that telling costs
+// no commit of its own. Who dies before leaves a row that the leader's relay tells again.
+func (r *Relay) tell(ctx context.Context, row *models.OutboxRow) error {
+	ids, err := r.publish(ctx, []models.OutboxRow{*row})
+	if err != nil {
+		return err
+	}
+	r.steps.At("applied")
+	if r.gather == 0 {
+		return r.forget(ctx, ids)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.told = append(r.told, ids...); len(r.told) == 1 {
+		time.AfterFunc(r.gather, func() {
+			ctx, cancel := context.WithTimeout(context.Background(), relayAfter)
+			defer cancel()
+			_ = r.ForgetTold(ctx) // the leader's relay does it again
+		})
+	}
+	return nil
+}
+
+// ForgetTold deletes the rows of events that Redis has and that wait for it. A process calls it when it ends.
+func (r *Relay) ForgetTold(ctx context.Context) error {
+	r.mu.Lock()
+	ids := r.told
+	r.told = nil
+	r.mu.Unlock()
+	return r.forget(ctx, ids)
 }
 
 // campaigns reads the campaigns of releases.

@@ -1,6 +1,7 @@
 package resolve_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,4 +181,36 @@ func gaugeOf(t *testing.T, reg prometheus.Gatherer, name string) float64 {
 	}
 	require.Failf(t, "no such figure", name)
 	return 0
+}
+
+// A redeem is one commit: the rows of events that Redis has are deleted together, some moments later.
+func TestRelay_RedeemsShareTheDeletionOfTheirRows(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, nil)
+	claims := h.Take(id, syncertest.Asks("u", 20)...)
+	var deletions atomic.Int64
+	told := resolve.RelayWithStep(resolve.NewRelay(h.DB, h.Scripts, nil), func(name string) {
+		if name == "marked" {
+			deletions.Add(1)
+		}
+	})
+	r := resolve.NewResolver(h.DB, told, syncertest.Quiet())
+	for _, claim := range claims {
+		_, err := r.Redeem(t.Context(), claim, "o")
+		require.NoError(t, err)
+	}
+	require.NoError(t, told.ForgetTold(t.Context()))
+	require.Zero(t, syncertest.Unapplied(t, h.DB))
+	require.Less(t, deletions.Load(), int64(10))
+	_, err := r.Redeem(t.Context(), h.Take(id, syncertest.Ask("v", ""))[0], "o")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return syncertest.Unapplied(t, h.DB) == 0 }, 10*time.Second, 5*time.Millisecond, "by itself")
+	redeemed := 0
+	for _, e := range allEvents(h) {
+		if e.Type == models.EventClaimRedeemed {
+			redeemed++
+		}
+	}
+	require.Equal(t, 21, redeemed)
 }

@@ -250,7 +250,13 @@ func sumsOf(claims []models.ClaimRow) (sums []releasedSum) {
 func (r *Resolver) apply(ctx context.Context, rows []models.OutboxRow) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyWait)
 	defer cancel()
-	if _, err := r.relay.Apply(ctx, rows); err != nil {
+	var err error
+	if len(rows) == 1 && rows[0].Kind == models.OutboxEvent {
+		err = r.relay.tell(ctx, &rows[0])
+	} else {
+		_, err = r.relay.Apply(ctx, rows)
+	}
+	if err != nil {
 		r.warn.Do(func() {
 			r.log.LogAttrs(ctx, slog.LevelWarn, "redis did not get what became of a claim: the syncer's relay tries again",
 				slog.String("campaign_id", rows[0].CampaignID), slog.Any("error", err))

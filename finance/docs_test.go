@@ -1,0 +1,84 @@
+package finance_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"dibs/finance"
+	"dibs/internal/sqlstore"
+	"dibs/internal/testenv"
+	"dibs/models"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+var sqlBlock = regexp.MustCompile("(?s)```sql\n(.*?)```")
+
+var nameOf = regexp.MustCompile(`^[^:.\n]+`)
+
+// documented are the queries of docs/finance.md, by the first words of the comment before each.
+func documented(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/finance.md")
+	require.NoError(t, err)
+	queries := make(map[string]string)
+	for _, block := range sqlBlock.FindAllStringSubmatch(string(text), -1) {
+		for _, query := range strings.Split(strings.TrimSpace(block[1]), ";") {
+			if query = strings.TrimSpace(query); query != "" {
+				queries[nameOf.FindString(query)] = query
+			}
+		}
+	}
+	return queries
+}
+
+// answers counts the rows that a documented query finds.
+func answers(t *testing.T, db *gorm.DB, query string) int {
+	t.Helper()
+	require.NotEmpty(t, query)
+	var rows []map[string]any
+	require.NoError(t, db.Raw(query).Scan(&rows).Error, query)
+	return len(rows)
+}
+
+// Each query of docs/finance.md finds what it says, and nothing in books without a fault.
+func TestDocs_EachQueryFindsWhatItSays(t *testing.T) {
+	t.Parallel()
+	queries := documented(t)
+	require.Len(t, queries, 9)
+	db := openStore(t, sqlstore.Config{DSN: testenv.Database(t).DSN})
+	books := openBooks(t, finance.Config{DB: db})
+	var events []models.Event
+	for n := range 20 {
+		events = append(events, packetClaim(n))
+	}
+	for _, err := range handIn(t, books, append(events, closed(1000, "boss", 500))...) {
+		require.NoError(t, err)
+	}
+	exec := func(query string, args ...any) { require.NoError(t, db.Exec(query, args...).Error) }
+	exec("INSERT INTO campaigns (id, kind, status, `partition`, total, time_zone, currency, remaining, created_at, updated_at)" +
+		" VALUES ('rain', 'packet', 'open', 0, 100, 'UTC', 'EUR', 0, NOW(), NOW())")
+	for _, e := range events {
+		exec("INSERT INTO claims (id, campaign_id, seq, user_id, quantity, status, packet_id, amount, claimed_at, synced_at)"+
+			" VALUES (?, 'rain', ?, ?, 1, 'claimed', ?, ?, NOW(), NOW())", e.ID, e.Seq, e.UserID, e.PacketID, *e.Amount)
+	}
+	const shared, backfill = "-- Ghosts, in a database shared with Dibs", "-- Backfill, in a database shared with Dibs"
+	faults := []string{"-- Holes", "-- Where the holes are", "-- Ghosts", shared, "-- Packets that were paid twice before the key was there",
+		"-- Accounts that are not the sum of their entries", backfill}
+	for _, name := range faults {
+		require.Zero(t, answers(t, db, queries[name]), name)
+	}
+	exec("UPDATE account_entries SET claimed_at = '2026-11-21 12:00:00' WHERE seq <= 7")
+	require.Equal(t, 1, answers(t, db, queries["-- A day's credits of claims, to hold against the totals of the same day"]))
+
+	exec("UPDATE account_entries SET packet_id = CONCAT('double:', claim_id) WHERE seq = 2")
+	exec("DELETE FROM account_entries WHERE seq = 5")
+	exec("UPDATE account_entries SET seq = 9 WHERE seq = 8")
+	exec("DELETE FROM claims WHERE seq = 3")
+	for _, name := range faults {
+		require.Positive(t, answers(t, db, queries[name]), name)
+	}
+}

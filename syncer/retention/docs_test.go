@@ -1,0 +1,169 @@
+package retention_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"dibs/finance"
+	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/migrations"
+	"dibs/models"
+	"dibs/syncer/reconcile"
+	"dibs/syncer/resolve"
+	"dibs/syncer/retention"
+	"dibs/syncer/writer"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+var (
+	sqlBlock = regexp.MustCompile("(?s)```sql\n(.*?)```")
+	comment  = regexp.MustCompile(`(?m)^--.*$`)
+)
+
+// dbaDocs are the statements of each block of SQL in docs/dba.md.
+func dbaDocs(t *testing.T) (blocks [][]string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/dba.md")
+	require.NoError(t, err)
+	for _, block := range sqlBlock.FindAllStringSubmatch(string(text), -1) {
+		var statements []string
+		for _, one := range strings.Split(comment.ReplaceAllString(block[1], ""), ";") {
+			if one = strings.TrimSpace(one); one != "" {
+				statements = append(statements, one)
+			}
+		}
+		blocks = append(blocks, statements)
+	}
+	return blocks
+}
+
+// Each query for a DBA runs, and reads by an index or little.
+func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
+	t.Parallel()
+	db := syncertest.OpenServer(t)
+	const many = 4000
+	campaigns := make([]models.Campaign, many/2)
+	for i := range campaigns {
+		campaigns[i] = syncertest.CampaignOf(fmt.Sprint("c", i), 10)
+		campaigns[i].Status = models.StatusClosed
+	}
+	campaigns[0].ID, campaigns[1].Status = "spring", models.StatusOpen
+	require.NoError(t, db.CreateInBatches(campaigns, 1000).Error)
+	claims, flushes := make([]models.ClaimRow, many), make([]models.StockFlush, many)
+	for i := range claims {
+		id := campaigns[i%4].ID
+		claims[i] = models.ClaimRow{
+			ID: uuid.NewString(), CampaignID: id, Seq: int64(1 + i/4), UserID: fmt.Sprint("u-", i%500), Quantity: 1, Status: models.ClaimClaimed,
+			ClaimedAt: time.Now(), SyncedAt: time.Now(),
+		}
+		flushes[i] = models.StockFlush{ID: idAt(time.Now()), CampaignID: id, FlushedAt: time.Now().Add(time.Duration(i) * time.Millisecond)}
+	}
+	require.NoError(t, db.CreateInBatches(claims, 1000).Error)
+	require.NoError(t, db.CreateInBatches(flushes, 1000).Error)
+	queries := dbaDocs(t)[0]
+	require.Len(t, queries, 11)
+	tables := []string{"campaigns", "claims", "stock_flushes", "reconciliations", "outbox", "parked_events"}
+	for _, query := range queries {
+		var rows []map[string]any
+		require.NoError(t, db.Raw(query).Scan(&rows).Error, query)
+		for _, step := range syncertest.Explain(t, db, tables, query) {
+			t.Logf("%.60s: %+v", query, step)
+			if step.Table == "claims" || step.Table == "stock_flushes" || step.Table == "c" && strings.Contains(query, "'spring'") {
+				require.NotEqual(t, "ALL", step.Type, query)
+			}
+			if step.Type != "index" || step.Key != "PRIMARY" { // in order of ids, up to the LIMIT
+				require.LessOrEqual(t, step.Rows, int64(many/2), query)
+			}
+		}
+		tables = nil // once is enough
+	}
+	for _, step := range syncertest.Explain(t, db, nil, "SELECT * FROM stock_watch WHERE campaign_id = 'spring'") {
+		if step.Table == "c" {
+			require.LessOrEqual(t, step.Rows, int64(1), "%+v", step)
+		}
+		require.NotEqual(t, "ALL", step.Type, "%+v", step)
+	}
+}
+
+// The grants of docs/dba.md are enough for each of those who get them, and stop what they should.
+func TestDocs_TheGrantsAreEnough(t *testing.T) {
+	t.Parallel()
+	own := testenv.Database(t)
+	root := syncertest.OpenStore(t, sqlstore.Config{DSN: own.DSN}) // with the tables that grants name
+	suffix := uuid.NewString()[:8]
+	grants := dbaDocs(t)[1]
+	accounts := map[string]string{}
+	for _, grant := range grants {
+		name := regexp.MustCompile(`'(\w+)'@'%'`).FindStringSubmatch(grant)[1]
+		if accounts[name] == "" {
+			accounts[name] = name + suffix
+			require.NoError(t, root.Exec(fmt.Sprintf("CREATE USER '%s'@'%%' IDENTIFIED BY 'Secret-1234'", accounts[name])).Error)
+			t.Cleanup(func() { require.NoError(t, root.Exec(fmt.Sprintf("DROP USER '%s'@'%%'", accounts[name])).Error) })
+		}
+		grant = strings.Replace(grant, "'"+name+"'", "'"+accounts[name]+"'", 1)
+		require.NoError(t, root.Exec(strings.Replace(grant, "dibs.", "`"+own.Name+"`.", 1)).Error, grant)
+	}
+	require.Len(t, accounts, 4)
+	as := func(name string) *gorm.DB {
+		cfg, err := mysql.ParseDSN(own.DSN)
+		require.NoError(t, err)
+		cfg.User, cfg.Passwd, cfg.AllowNativePasswords = accounts[name], "Secret-1234", true
+		db, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: cfg.FormatDSN(), Logger: syncertest.Quiet()})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
+		return db
+	}
+
+	require.NoError(t, root.Exec("DROP TABLE audit_log, claims_archive, goose_db_version").Error)
+	pool, err := as("dibs_migrate").DB()
+	require.NoError(t, err)
+	_, err = migrations.Up(t.Context(), pool, migrations.MySQL)
+	require.NoError(t, err)
+
+	db := as("dibs")
+	server := testenv.Redis(t)
+	scripts, err := lua.New(server.Client(), lua.Options{})
+	require.NoError(t, err)
+	h := &syncertest.Stack{T: t, Server: server, Redis: server.Client(), DB: db, Scripts: scripts}
+	h.Writer = syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+	h.Group()
+	id := h.Create(10, nil)
+	claims := h.Take(id, syncertest.Asks("u", 4)...)
+	resolver := resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), syncertest.Quiet())
+	_, err = resolver.Release(t.Context(), claims[0], "")
+	require.NoError(t, err)
+	h.Exec("UPDATE campaigns SET claimed = 1 WHERE id = ?", id)
+	require.NotEmpty(t, h.Repair(id, reconcile.RepairHow{}).Steps)
+	h.Shut(id)
+	h.Exec("UPDATE campaigns SET closed_told_at = updated_at")
+	n, err := archiver(h, retention.ArchiveTable{}).Archive(t.Context(), id, inAMinute())
+	require.NoError(t, err)
+	require.EqualValues(t, 4, n)
+	_, err = retention.NewPruner(db).Prune(t.Context())
+	require.NoError(t, err)
+	require.Error(t, db.Exec("DROP TABLE claims_archive").Error)
+
+	books, err := finance.NewBooks(finance.Config{DB: as("dibs_finance"), Logger: syncertest.Quiet()})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, books.Close(t.Context())) }()
+	amount := int64(5)
+	require.NoError(t, books.Handle(t.Context(), models.Event{
+		Type: models.EventClaimAccepted, ID: "one", CampaignID: "rain", UserID: "u", Seq: 1, PacketID: "p", Amount: &amount, At: models.NewTime(time.Now()),
+	}, nil))
+	require.Error(t, as("dibs_finance").Exec("SELECT * FROM claims").Error)
+
+	reader := as("dibs_reader")
+	require.NoError(t, reader.Exec("SELECT * FROM stock_watch").Error)
+	require.Error(t, reader.Exec("DELETE FROM claims").Error)
+}
