@@ -94,7 +94,9 @@ func (c *caller) send(ctx context.Context, method, url, key string, body any) re
 }
 
 func codeIn(body []byte) string {
-	var problem struct{ Code string }
+	var problem struct {
+		Code string `json:"code"`
+	}
 	if json.Unmarshal(body, &problem) != nil || problem.Code == "" {
 		return fmt.Sprintf("not a problem: %.200s", body)
 	}

@@ -101,7 +101,7 @@ var errRefused = errors.New("torture: the API refuses what it is asked")
 
 // insist sends a request until it is done, or certainly refused.
 func (o *operator) insist(ctx context.Context, method, path, key string, body any) error {
-	for deadline := time.Now().Add(healWithin); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(healWithin); ; wait(ctx, 50*time.Millisecond) {
 		r := o.send(ctx, method, o.base()+path, key, body)
 		switch {
 		case r.code == "":
@@ -196,7 +196,7 @@ func (o *operator) addPackets(ctx context.Context, c *campaign, n int64) (done b
 
 // insistPackets adds packets until they are there.
 func (o *operator) insistPackets(ctx context.Context, c *campaign, n int64) error {
-	for deadline := time.Now().Add(healWithin); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(healWithin); ; wait(ctx, 50*time.Millisecond) {
 		done, r := o.addPackets(ctx, c, n)
 		switch {
 		case done:

@@ -28,19 +28,19 @@ func (rd *round) checkOrder(l *ledger) {
 	for i := range l.rows {
 		r := &l.rows[i]
 		if !lost && r.seq != int64(i)+1 {
-			rd.broken("I7: %s: claim %s has seq %d, the one before it %d", c.id, r.id, r.seq, i)
+			rd.brokenf("I7: %s: claim %s has seq %d, the one before it %d", c.id, r.id, r.seq, i)
 			return
 		}
 		most := maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), r.at.Add(time.Millisecond)))
 		if units := held.take(r); !lost && units > most {
-			rd.broken("I1: %s: %d units were held of %d with seq %d at %s", c.id, units, most, r.seq, clock(r.at))
+			rd.brokenf("I1: %s: %d units were held of %d with seq %d at %s", c.id, units, most, r.seq, clock(r.at))
 		}
 		if units := users[r.user].take(r); !lost && c.perUser > 0 && units > c.perUser {
-			rd.broken("I3: %s: %s held %d units of %d with seq %d", c.id, r.user, units, c.perUser, r.seq)
+			rd.brokenf("I3: %s: %s held %d units of %d with seq %d", c.id, r.user, units, c.perUser, r.seq)
 		}
 	}
 	if units, most := held.live(l.rows), c.total(); units > maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), time.Now())) {
-		rd.broken("I1: %s: %d units are sold of %d", c.id, units, most)
+		rd.brokenf("I1: %s: %d units are sold of %d", c.id, units, most)
 	}
 }
 
@@ -108,14 +108,14 @@ func (rd *round) checkBooks(ctx context.Context, l *ledger) error {
 		rd.equal("I6", l.id, "units of stock_flushes and of all rows", flushed, ever)
 	}
 	if !l.closed && !strings.HasSuffix(l.id, endless) && units < total {
-		rd.broken("I5: %s: %d of %d units were sold, and more was wanted", l.id, units, total)
+		rd.brokenf("I5: %s: %d of %d units were sold, and more was wanted", l.id, units, total)
 	}
 	return nil
 }
 
 func (rd *round) equal(invariant, id, what string, a, b int64) {
 	if a != b {
-		rd.broken("%s: %s: %s: %d and %d", invariant, id, what, a, b)
+		rd.brokenf("%s: %s: %s: %d and %d", invariant, id, what, a, b)
 	}
 }
 
@@ -139,11 +139,12 @@ func (rd *round) checkPackets(ctx context.Context, l *ledger) error {
 		in += amount
 		switch {
 		case claim != "" && back:
-			rd.broken("I10: %s: packet %s has an owner and went back", l.id, id)
+			rd.brokenf("I10: %s: packet %s has an owner and went back", l.id, id)
 		case claim != "":
 			owned, owners = owned+amount, owners+1
 			if r := l.byID[claim]; r == nil || r.packet.String != id || r.amount.Int64 != amount || credits != 1 {
-				rd.broken("I10: %s: packet %s of %d is owned by claim %s, whose row is %+v and which has %d credits", l.id, id, amount, claim, r, credits)
+				rd.brokenf("I10: %s: packet %s of %d is owned by claim %s, whose row is %+v and which has %d credits",
+					l.id, id, amount, claim, r, credits)
 			}
 		case back:
 			returned += amount
@@ -175,7 +176,8 @@ func (rd *round) checkPackets(ctx context.Context, l *ledger) error {
 func (rd *round) checkAccounts(ctx context.Context) error {
 	var wrong int64
 	err := rd.w.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM accounts a WHERE (a.amount, a.entries) <>
-		(SELECT COALESCE(SUM(e.amount), 0), COUNT(*) FROM account_entries e WHERE e.user_id = a.user_id AND e.currency = a.currency)`).Scan(&wrong)
+		(SELECT COALESCE(SUM(e.amount), 0), COUNT(*) FROM account_entries e
+		 WHERE e.user_id = a.user_id AND e.currency = a.currency)`).Scan(&wrong)
 	rd.equal("I10", "accounts", "accounts that differ from their entries and none", wrong, 0)
 	return wrap(err)
 }
@@ -189,7 +191,7 @@ func (rd *round) checkRefusals(l *ledger) {
 				continue
 			}
 			if why := l.refusedWrong(one, t); why != "" {
-				rd.broken("%s of %s was told %s, %s to %s: %s", one.user, l.id, t.code, clock(t.begun), clock(t.ended), why)
+				rd.brokenf("%s of %s was told %s, %s to %s: %s", one.user, l.id, t.code, clock(t.begun), clock(t.ended), why)
 			}
 		}
 	}

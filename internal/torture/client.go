@@ -62,7 +62,7 @@ type client struct {
 }
 
 func (rd *round) newClient(name string, stream uint64) *client {
-	return &client{caller: newCaller(), w: rd.w, round: rd, name: name, r: rd.rand(stream), api: int(stream % 2)} //nolint:gosec // small
+	return &client{caller: newCaller(), w: rd.w, round: rd, name: name, r: rd.rand(stream), api: int(stream % 2)}
 }
 
 // run asks until ctx ends. A request that is under way then is waited for.
@@ -149,7 +149,7 @@ func (c *client) book(one *wish, t *try) {
 	c.round.gauge.note(one.c.id, t.code, t.ended)
 	for i := range one.tries {
 		if before := &one.tries[i]; before.claim != nil && t.claim != nil && before.claim.ID != t.claim.ID && !c.round.excused(before.ended) {
-			c.round.broken("I4: %s of %s was told %s, then %s", one.user, one.c.id, before.body, t.body)
+			c.round.brokenf("I4: %s of %s was told %s, then %s", one.user, one.c.id, before.body, t.body)
 		}
 	}
 	one.tries = append(one.tries, *t)
@@ -179,7 +179,10 @@ func (c *client) askMany(of *campaign, n int) {
 	begun := time.Now()
 	r := c.send(c.w.ctx, http.MethodPost, c.base()+"/v1/claims:batch", "", map[string]any{"claims": claims})
 	var batch struct {
-		Results []struct{ Claim, Problem json.RawMessage }
+		Results []struct {
+			Claim   json.RawMessage `json:"claim"`
+			Problem json.RawMessage `json:"problem"`
+		} `json:"results"`
 	}
 	if r.code == "" && (json.Unmarshal(r.body, &batch) != nil || len(batch.Results) != n) {
 		r.code = fmt.Sprintf("not a batch: %.200s", r.body)

@@ -54,9 +54,8 @@ func failoverFaults() []*fault {
 				w.awaitWhole()
 			})
 		}},
-		{name: "planned failover", target: onRedis, weight: 4, lasts: span(100, 1000), cannot: noCluster, strike: func(w *world, s *stroke) error {
-			return w.try(func() { w.plannedFailover(s) })
-		}},
+		{name: "planned failover", target: onRedis, weight: 4, lasts: span(100, 1000), cannot: noCluster,
+			strike: func(w *world, s *stroke) error { return w.try(func() { w.plannedFailover(s) }) }},
 	}
 }
 
@@ -106,11 +105,11 @@ func (w *world) awaitPromotion(dead *testenv.RedisServer, key string) {
 
 // awaitWhole waits until each node is a primary or follows one, half of them each: the next fault takes another one away.
 func (w *world) awaitWhole() {
-	for deadline := time.Now().Add(healWithin); ; time.Sleep(20 * time.Millisecond) {
-		primaries, followers, all := 0, 0, ""
+	for deadline := time.Now().Add(healWithin); ; wait(w.ctx, 20*time.Millisecond) {
+		primaries, followers, all := 0, 0, []string(nil)
 		for _, node := range w.redis {
 			info := w.replication(node)
-			all += info
+			all = append(all, info)
 			switch {
 			case strings.Contains(info, "role:master"):
 				primaries++

@@ -43,12 +43,12 @@ func redisFaults() []*fault {
 				w.redis[0].Resume()
 			})
 		}},
-		{name: "flush scripts", target: onRedis, weight: 2, lasts: span(10, 600), strike: again(func(ctx context.Context, rdb *redis.Client) error {
-			return rdb.ScriptFlush(ctx).Err()
-		})},
-		{name: "cut clients of redis", target: onRedis, weight: 3, lasts: span(1, 600), strike: again(func(ctx context.Context, rdb *redis.Client) error {
-			return rdb.ClientKillByFilter(ctx, "TYPE", "normal").Err()
-		})},
+		{name: "flush scripts", target: onRedis, weight: 2, lasts: span(10, 600),
+			strike: again(func(ctx context.Context, rdb *redis.Client) error { return rdb.ScriptFlush(ctx).Err() })},
+		{name: "cut clients of redis", target: onRedis, weight: 3, lasts: span(1, 600),
+			strike: again(func(ctx context.Context, rdb *redis.Client) error {
+				return rdb.ClientKillByFilter(ctx, "TYPE", "normal").Err()
+			})},
 		{name: "redis is full", target: onRedis, weight: 3, lasts: span(50, 2000), strike: func(w *world, s *stroke) error {
 			err := w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error { return rdb.ConfigSet(ctx, "maxmemory", "1").Err() })
 			wait(w.ctx, s.lasts)

@@ -65,7 +65,7 @@ func killConnections(w *world, s *stroke) error {
 			_, _ = w.db.ExecContext(w.ctx, "KILL "+id) // it may have gone
 		}
 		if time.Now().After(till) || w.ctx.Err() != nil {
-			return nil
+			return wrap(w.ctx.Err())
 		}
 	}
 }

@@ -32,11 +32,11 @@ func (rd *round) lookAt(ctx context.Context, c *campaign) {
 	}
 	rd.report.Looks++
 	if remaining != max(0, total-claimed) || claimed != units || synced != rows+lost {
-		rd.broken("I6: %s shows total %d, remaining %d, claimed %d, synced_seq %d, lost_claims %d beside %d rows of %d units",
+		rd.brokenf("I6: %s shows total %d, remaining %d, claimed %d, synced_seq %d, lost_claims %d beside %d rows of %d units",
 			c.id, total, remaining, claimed, synced, lost, rows, units)
 	}
 	if most := c.may(&c.totals, rd.open, time.Now()); units > maxOf(most) {
-		rd.broken("I1: %s has rows of %d units, its total was %v", c.id, units, most)
+		rd.brokenf("I1: %s has rows of %d units, its total was %v", c.id, units, most)
 	}
 }
 

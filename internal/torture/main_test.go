@@ -42,7 +42,7 @@ func build(t *testing.T, edits ...edit) string {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "overlay.json"), file, 0o600))
 	path := filepath.Join(folder, "dibs")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-overlay", filepath.Join(folder, "overlay.json"), "-o", path, ".") //nolint:gosec // ours
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-overlay", filepath.Join(folder, "overlay.json"), "-o", path, ".")
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -153,7 +153,7 @@ func (p *part) answers(ctx context.Context) bool {
 
 // awaitUp returns when the process answers.
 func (p *part) awaitUp(ctx context.Context, within time.Duration) error {
-	for deadline := time.Now().Add(within); !p.answers(ctx); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(within); !p.answers(ctx); wait(ctx, 20*time.Millisecond) {
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return fmt.Errorf("%w: %s does not answer within %s:\n%s", errBroken, p.name, within, p.tail())
 		}

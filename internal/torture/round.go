@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -51,8 +52,8 @@ func (rd *round) rand(stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(rd.w.opt.Seed, uint64(rd.n)<<16|stream)) //nolint:gosec // chance that can be repeated, no secret
 }
 
-// broken notes a promise that did not hold.
-func (rd *round) broken(format string, args ...any) {
+// brokenf notes a promise that did not hold.
+func (rd *round) brokenf(format string, args ...any) {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
 	line := fmt.Sprintf("round %d: ", rd.n) + fmt.Sprintf(format, args...)
@@ -70,17 +71,17 @@ func (rd *round) isBroken() bool {
 
 // The streams of chance of a round.
 const (
-	chanceOfPlan = iota
-	chanceOfOperator
-	chanceOfLast    = 10
-	chanceOfClients = 100
-	chanceOfWindows = 1000
+	chanceOfPlan     = 0
+	chanceOfOperator = 1
+	chanceOfLast     = 10
+	chanceOfClients  = 100
+	chanceOfWindows  = 1000
 )
 
 // run lets the round happen and checks what it left.
 func (rd *round) run(ctx context.Context) (err error) {
 	plan := rd.rand(chanceOfPlan)
-	rd.lossy = !rd.w.opt.Lossless && (rd.w.opt.Seed+uint64(rd.n))%lossyOneIn == 0 && //nolint:gosec // rounds are few
+	rd.lossy = !rd.w.opt.Lossless && (rd.w.opt.Seed+uint64(rd.n))%lossyOneIn == 0 &&
 		slices.ContainsFunc(rd.chosen, func(f *fault) bool { return f.lossy(rd.w.opt) })
 	o := &operator{caller: newCaller(), w: rd.w, r: rd.rand(chanceOfOperator)}
 	defer o.close()
@@ -92,7 +93,7 @@ func (rd *round) run(ctx context.Context) (err error) {
 	if rd.lossy {
 		rd.report.Lossy++
 	}
-	took := ""
+	var took strings.Builder
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -107,9 +108,9 @@ func (rd *round) run(ctx context.Context) (err error) {
 		if err := step.do(); err != nil || rd.isBroken() {
 			return err
 		}
-		took += fmt.Sprintf(", %s in %.1fs", step.name, time.Since(begun).Seconds())
+		fmt.Fprintf(&took, ", %s in %.1fs", step.name, time.Since(begun).Seconds())
 	}
-	rd.w.opt.Progress(fmt.Sprintf("round %d of %d campaigns%s", rd.n, len(rd.all()), took))
+	rd.w.opt.Progress(fmt.Sprintf("round %d of %d campaigns%s", rd.n, len(rd.all()), took.String()))
 	return nil
 }
 
@@ -118,7 +119,7 @@ func (rd *round) suffer(ctx context.Context, o *operator, plan *rand.Rand) (err 
 	busy, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for n := range clients {
-		c := rd.newClient(fmt.Sprintf("client-%d", n), chanceOfClients+uint64(n)) //nolint:gosec // small
+		c := rd.newClient(fmt.Sprintf("client-%d", n), chanceOfClients+uint64(n))
 		wg.Go(func() { c.run(busy) })
 	}
 	var operating error
@@ -137,7 +138,8 @@ func (rd *round) suffer(ctx context.Context, o *operator, plan *rand.Rand) (err 
 	return errors.Join(err, operating)
 }
 
-// backWithin is how long a campaign may go without a certain answer once all faults are over and no claim was lost, while the crowd goes on.
+// backWithin is how long a campaign may go without a certain answer once all faults are over and no claim was lost, while the crowd
+// goes on.
 const backWithin = 15 * time.Second
 
 // awaitAnswers waits until each campaign is answered again. One that Redis lost is loaded again while claims are released and expire.
@@ -152,7 +154,7 @@ func (rd *round) awaitAnswers(ctx context.Context) {
 			return
 		}
 		if time.Since(over) > backWithin {
-			rd.broken("no certain answer within %s without a fault, while claims and releases go on: %v", backWithin, quiet)
+			rd.brokenf("no certain answer within %s without a fault, while claims and releases go on: %v", backWithin, quiet)
 			return
 		}
 		wait(ctx, 20*time.Millisecond)

@@ -52,7 +52,7 @@ func (rd *round) settle(ctx context.Context) error {
 	failed := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, c := range all {
-		wg.Go(func() { failed[i] = rd.settleOne(ctx, c, chanceOfLast+uint64(i)) }) //nolint:gosec // small
+		wg.Go(func() { failed[i] = rd.settleOne(ctx, c, chanceOfLast+uint64(i)) })
 	}
 	wg.Wait()
 	return errors.Join(failed...)
@@ -135,7 +135,8 @@ func (c *client) buy(ctx context.Context, of *campaign, quantity int64, deadline
 		wait(ctx, 20*time.Millisecond)
 	}
 	for one.last().claim != nil && of.hold > 0 {
-		if e := c.end(one, c.base(), one.last().claim.ID, models.ClaimRedeemed); e.code == "" || e.code == "already_released" { // it may have expired by now
+		e := c.end(one, c.base(), one.last().claim.ID, models.ClaimRedeemed)
+		if e.code == "" || e.code == "already_released" { // it may have expired by now
 			break
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
@@ -174,7 +175,8 @@ func (rd *round) drained(ctx context.Context, o *operator) error {
 			return wrap(err)
 		}
 		if untold+uncredited+unclosed > 0 {
-			return fmt.Errorf("%w: %s: %d decisions for Redis, %d credits, closed but not told: %d", errUndrained, c.id, untold, uncredited, unclosed)
+			return fmt.Errorf("%w: %s: %d decisions for Redis, %d credits, closed but not told: %d", errUndrained, c.id,
+				untold, uncredited, unclosed)
 		}
 		stock, err := o.stock(ctx, c)
 		if err != nil {
@@ -201,7 +203,7 @@ func (rd *round) reconciled() {
 	for _, c := range rd.all() {
 		out, err := rd.w.dibs("reconcile", "--campaign", c.id)
 		if err != nil {
-			rd.broken("dibs reconcile --campaign %s: %v: %s", c.id, err, out)
+			rd.brokenf("dibs reconcile --campaign %s: %v: %s", c.id, err, out)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (w *world) runRounds(ctx context.Context, rep *Report) error {
 			if !errors.Is(err, errBroken) {
 				return fmt.Errorf("round %d: %w", n, err)
 			}
-			rd.broken("%v", err)
+			rd.brokenf("%v", err)
 		}
 	}
 	return nil

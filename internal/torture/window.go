@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +41,7 @@ func (rd *round) claimInWindow(ctx context.Context, c *campaign, i int, lasts ti
 	}
 	var wg sync.WaitGroup
 	for n := range windowClients {
-		one := rd.newClient(fmt.Sprintf("window-%d", n), chanceOfWindows+uint64(i*windowClients+n)) //nolint:gosec // small
+		one := rd.newClient(fmt.Sprintf("window-%d", n), chanceOfWindows+uint64(i*windowClients+n))
 		wg.Go(func() {
 			defer one.close()
 			for range windowClaims {
@@ -75,7 +76,7 @@ func model(total int64) porcupine.Model {
 	return (&porcupine.NondeterministicModel{
 		Init: func() []any { return []any{taken{}} },
 		Step: func(state, input, output any) []any {
-			s, quantity, got := state.(taken), input.(int64), output.(claimed)
+			s, quantity, got := state.(taken), input.(int64), output.(claimed) //nolint:forcetypeassert // as history makes them
 			fits, after := s.units+quantity <= total, taken{s.units + quantity, s.seq + 1}
 			switch {
 			case got == unknownSeq && fits:
@@ -123,16 +124,17 @@ func (rd *round) checkWindow(c *campaign) {
 	all := rd.history(c)
 	switch porcupine.CheckOperationsTimeout(model(c.total()), all, windowTimeout) {
 	case porcupine.Illegal:
-		rd.broken("I1, I7: the answers of %s (total %d) are in no order right: %s", c.id, c.total(), describe(all))
+		rd.brokenf("I1, I7: the answers of %s (total %d) are in no order right: %s", c.id, c.total(), describe(all))
 	case porcupine.Unknown:
 		rd.report.Undecided++
 	case porcupine.Ok:
 	}
 }
 
-func describe(all []porcupine.Operation) (text string) {
+func describe(all []porcupine.Operation) string {
+	var text strings.Builder
 	for _, op := range all {
-		text += fmt.Sprintf(" %.1f–%.1fms wants %v got %v;", float64(op.Call)/1e6, float64(min(op.Return, int64(1e12)))/1e6, op.Input, op.Output)
+		fmt.Fprintf(&text, " %.1f–%.1fms wants %v got %v;", float64(op.Call)/1e6, float64(min(op.Return, int64(1e12)))/1e6, op.Input, op.Output)
 	}
-	return text
+	return text.String()
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -196,7 +197,7 @@ func (w *world) newPart(kind, name, folder string) *part {
 // settings are those that all processes share.
 func (w *world) settings() map[string]string {
 	all := map[string]string{
-		"DIBS_PARTITIONS": fmt.Sprint(w.partitions), "DIBS_REDIS_URL": w.redisURL, "DIBS_MYSQL_DSN": w.dsnAt(""),
+		"DIBS_PARTITIONS": strconv.Itoa(w.partitions), "DIBS_REDIS_URL": w.redisURL, "DIBS_MYSQL_DSN": w.dsnAt(""),
 		"DIBS_GROUPS": "syncer,finance," + awayGroup, "DIBS_SHUTDOWN_TIMEOUT": "5s", "DIBS_FLUSH_SIZE": "100", "DIBS_FLUSH_INTERVAL": "20ms",
 		"DIBS_DURABILITY": w.opt.Durability.String(),
 	}
