@@ -48,7 +48,8 @@ func (s *subscriber) dropNames(ctx context.Context, idle time.Duration) {
 		switch {
 		case err != nil: // there is no such group yet, or a Redis that is away, which the readers log
 		case n > 0:
-			s.cfg.log.Info("removed consumers that left nothing pending and were away for long", "stream", stream, "group", s.cfg.group, "consumers", n)
+			s.cfg.log.Info("removed consumers that left nothing pending and were away for long",
+				"stream", stream, "group", s.cfg.group, "consumers", n)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestADefaultUserThatMayNotWriteIsAdvisedOf(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, advice)
 			words := []any{"acl", "setuser", "default", "reset"}
-			for _, word := range strings.Fields(user) {
+			for word := range strings.FieldsSeq(user) {
 				words = append(words, word)
 			}
 			require.NoError(t, boss.Do(t.Context(), words...).Err())

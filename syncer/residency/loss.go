@@ -47,7 +47,8 @@ func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua
 	if err := s.recordLost(ctx, stopped, loss); err != nil {
 		return err
 	}
-	put := s.db.WithContext(ctx).Exec("UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ? WHERE `partition` = ? AND birth = ?",
+	put := s.db.WithContext(ctx).Exec("UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?"+
+		" WHERE `partition` = ? AND birth = ?",
 		generation.String(), stream.Tip.String(), stream.Added, sqlstore.Now(), loss, partition, old.Generation)
 	if put.Error != nil || put.RowsAffected == 0 {
 		return put.Error
@@ -118,7 +119,8 @@ func (s *streams) stop(ctx context.Context, page []candidate) (stopped []string,
 // recordLost records that campaigns are lost, which Redis takes no claims of any more.
 func (s *streams) recordLost(ctx context.Context, ids []string, reason string) error {
 	for some := range slices.Chunk(ids, lua.FencesMost) {
-		err := s.db.WithContext(ctx).Exec("UPDATE campaigns SET residency = ?, residency_reason = ?, residency_at = ? WHERE id IN ? AND residency <> ?",
+		err := s.db.WithContext(ctx).Exec("UPDATE campaigns SET residency = ?, residency_reason = ?, residency_at = ?"+
+			" WHERE id IN ? AND residency <> ?",
 			models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), some, models.ResidencyLost).Error
 		if err != nil {
 			return fmt.Errorf("residency: campaigns in redis: %w", err)
