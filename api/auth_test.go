@@ -56,6 +56,7 @@ func TestScopes(t *testing.T) {
 		{"GET", "/healthz", ``, "asvn"},
 		{"GET", "/readyz", ``, "asvn"},
 		{"GET", "/openapi.json", ``, "asvn"},
+		{"GET", "/asyncapi.json", ``, "asvn"},
 	} {
 		route, _, err := router.FindRoute(httptest.NewRequest(c.method, c.path, nil))
 		require.NoError(t, err, c.path)

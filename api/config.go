@@ -15,12 +15,13 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultAddr            = "127.0.0.1:8080"
-	DefaultConns           = 10_000
-	DefaultClaimsInFlight  = 1
-	DefaultQueueWait       = 2 * time.Second // longer, and the user has pressed the button again
-	DefaultCallTimeout     = 3 * time.Second // a script call takes a millisecond; this is for a Redis that hangs
-	DefaultShutdownTimeout = 15 * time.Second
+	DefaultAddr             = "127.0.0.1:8080"
+	DefaultConns            = 10_000
+	DefaultClaimsInFlight   = 1
+	DefaultQueueWait        = 2 * time.Second // longer, and the user has pressed the button again
+	DefaultCallTimeout      = 3 * time.Second // a script call takes a millisecond; this is for a Redis that hangs
+	DefaultShutdownTimeout  = 15 * time.Second
+	DefaultMetricsCampaigns = 50
 )
 
 // Tokens are the bearer tokens that are taken.
@@ -39,10 +40,11 @@ type Config struct {
 
 	ClaimsPerCall int // claims in one script call, at most lua.ClaimsMax, which is the default
 	// ClaimsInFlight is script calls at once for one campaign. 2 measured no faster than 1, and claims of one batch may change places.
-	ClaimsInFlight int
-	QueueWait      time.Duration // a claim that waited longer is refused as unavailable and not sent
-	CallTimeout    time.Duration // of one call to Redis
-	UserRate       float64       // claims a second of one user in this process; 0 is no limit
+	ClaimsInFlight   int
+	QueueWait        time.Duration // a claim that waited longer is refused as unavailable and not sent
+	CallTimeout      time.Duration // of one call to Redis
+	MetricsCampaigns int           // campaigns that have series of their own, the busiest; below 0: none
+	UserRate         float64       // claims a second of one user in this process; 0 is no limit
 
 	ShutdownTimeout time.Duration // of a stop, from beginning to end
 
@@ -62,6 +64,7 @@ func (c Config) WithDefaults() Config {
 	c.QueueWait = cmp.Or(c.QueueWait, DefaultQueueWait)
 	c.CallTimeout = cmp.Or(c.CallTimeout, DefaultCallTimeout)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, DefaultShutdownTimeout)
+	c.MetricsCampaigns = cmp.Or(c.MetricsCampaigns, DefaultMetricsCampaigns)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"dibs/api/auth"
 	"dibs/api/wire"
+	"dibs/docs/asyncapi"
 	"dibs/models"
 )
 
@@ -184,6 +185,17 @@ func also201(oapi *huma.OpenAPI) {
 	made.Description = "Created"
 	op.Responses["201"] = &made
 	op.Responses["200"].Description = "It was there already, with the same content"
+}
+
+func documentAsyncAPI(_ *huma.OpenAPI, op *huma.Operation) {
+	wire.DocumentAnswer(op, "200", "AsyncAPI 3.0", wire.JSONContentType[0], &huma.Schema{Type: "object", AdditionalProperties: true})
+}
+
+// getAsyncAPI is GET /asyncapi.json.
+func getAsyncAPI(w http.ResponseWriter, _ *http.Request) int {
+	w.Header()["Content-Type"] = wire.JSONContentType
+	_, _ = w.Write(asyncapi.Document) // a client that is gone needs no answer
+	return http.StatusOK
 }
 
 // getOpenAPI is GET /openapi.json.

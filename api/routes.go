@@ -86,6 +86,8 @@ func (s *Server) routes() []route {
 			nil, plain(s.getMetrics, documentMetrics)},
 		{"GET", "/openapi.json", auth.Open, 0, "get-openapi", "This document",
 			nil, plain(s.getOpenAPI, documentOpenAPI)},
+		{"GET", "/asyncapi.json", auth.Open, 0, "get-asyncapi", "The document of the claim streams, AsyncAPI 3.0",
+			nil, plain(getAsyncAPI, documentAsyncAPI)},
 	}
 }
 

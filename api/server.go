@@ -122,6 +122,11 @@ func (s *Server) makeRooms(deps *Deps) (err error) {
 	if err != nil {
 		return err
 	}
+	if cfg.MetricsCampaigns > 0 {
+		if err := cfg.Registerer.Register(newCampaignMetrics(s.claiming.Busiest, deps.States, cfg.MetricsCampaigns)); err != nil {
+			return fmt.Errorf("api: metrics: %w", err)
+		}
+	}
 	s.live, err = live.New(live.Config{
 		Redis: deps.States, Books: deps.Campaigns, Workers: s.workers, Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"dibs/config"
@@ -36,6 +37,8 @@ type Env struct {
 	Args           []string
 	Environ        []string // "NAME=value"
 	Stdout, Stderr io.Writer
+	// Registry takes the metrics; nil makes one for each run.
+	Registry *prometheus.Registry
 	// Listening is called with the API's address once it listens. Nil is nobody.
 	Listening func(addr string)
 }

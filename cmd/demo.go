@@ -3,6 +3,7 @@ package cmd
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type demo struct {
 	perUser     int64
 	connections int
 	keepRunning bool
+	console     bool
+	last        time.Duration // of a rush to watch
 }
 
 func newDemo(env Env) *cobra.Command {
@@ -36,7 +39,7 @@ func newDemo(env Env) *cobra.Command {
 what Redis says, what the database says. Exits 0 only if they agree, 3 if they don't.
 
 With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: nothing to install, nothing left behind.`,
-		Example: "  dibs demo\n  dibs demo --users 100000 --stock 5000 --per-user 2\n  dibs demo --keep-running",
+		Example: "  dibs demo\n  dibs demo --users 100000 --stock 5000 --per-user 2\n  dibs demo --keep-running\n  dibs demo --console",
 	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		if err := d.check(); err != nil {
 			return err
@@ -46,6 +49,9 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 		}
 		if !cfg.Given(config.Prefix + "LOG_LEVEL") {
 			cfg.LogLevel = "warn"
+		}
+		if d.console {
+			d.toWatch(c, cfg)
 		}
 		if err := checkListen(cfg); err != nil {
 			return err
@@ -57,7 +63,23 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 	c.Flags().Int64Var(&d.perUser, "per-user", 1, "units a user may hold; everybody asks for 1 to this many")
 	c.Flags().IntVar(&d.connections, "connections", 200, "people asking at the same time, 1 to 5000")
 	c.Flags().BoolVar(&d.keepRunning, "keep-running", false, "serve on after the outcome, until interrupted")
+	c.Flags().BoolVar(&d.console, "console", false, "a slower rush to watch at /console: 6000 users want 4000 units unless told otherwise")
+	c.Flags().DurationVar(&d.last, "last", time.Minute, "with --console: how long the rush lasts")
 	return c
+}
+
+// toWatch makes a rush that people can follow, and a token to sign in with.
+func (d *demo) toWatch(c *cobra.Command, cfg *config.Config) {
+	cfg.Console = true
+	if !c.Flags().Changed("users") {
+		d.users = 6_000
+	}
+	if !c.Flags().Changed("stock") {
+		d.stock = 4_000
+	}
+	if cfg.AdminToken == "" {
+		cfg.AdminToken = rand.Text()
+	}
 }
 
 func (d *demo) check() error {
@@ -68,6 +90,8 @@ func (d *demo) check() error {
 		return fmt.Errorf("%w: --stock must be 1 to %d, not %d", ErrUsage, models.UnitsMax, d.stock)
 	case d.perUser < 1 || d.perUser > models.QuantityMax:
 		return fmt.Errorf("%w: --per-user must be 1 to %d, not %d", ErrUsage, models.QuantityMax, d.perUser)
+	case d.last < time.Second || d.last > time.Hour:
+		return fmt.Errorf("%w: --last must be 1s to 1h, not %s", ErrUsage, d.last)
 	case d.connections < 1 || d.connections > 5_000:
 		return fmt.Errorf("%w: --connections must be 1 to 5000, not %d", ErrUsage, d.connections)
 	}
@@ -110,12 +134,15 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 	if err := d.openCampaign(ctx, cfg, base, id); err != nil {
 		return err
 	}
+	if d.console {
+		_, _ = fmt.Fprintf(env.Stdout, "watch it at %s/console/campaigns/%s\nsign in with %s\n\n", base, id, cfg.AdminToken)
+	}
 	bar := newProgress(env.Stderr, "claims answered", d.users)
 	tally, err := crowd.Run(ctx, crowd.Plan{
 		BaseURLs: []string{base}, Token: cfg.AdminToken, CampaignID: id, Users: d.users, Connections: d.connections,
 		Quantity: func(user int) int64 { return int64(user)%d.perUser + 1 },
 		Again:    func(user int) bool { return user%3 == 0 },
-		Progress: bar.set,
+		Progress: bar.set, PerSecond: d.perSecond(),
 	})
 	bar.done()
 	if err != nil {
@@ -135,11 +162,19 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 	return nil
 }
 
+// perSecond is how many users begin a second; 0: as many as can.
+func (d *demo) perSecond() float64 {
+	if !d.console {
+		return 0
+	}
+	return float64(d.users) / d.last.Seconds()
+}
+
 // drainTimeout is how long the demo waits for the last claims to reach the database.
 const drainTimeout = 60 * time.Second
 
 func (d *demo) openCampaign(ctx context.Context, cfg *config.Config, base, id string) error {
-	body, err := json.Marshal(map[string]any{"id": id, "kind": "coupon", "name": "demo", "total": d.stock, "per_user": d.perUser})
+	body, err := json.Marshal(map[string]any{"id": id, "kind": "coupon", "name": "demo", "total": d.stock, "per_user": d.perUser, "low_stock_at": d.stock / 10})
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
 	}

@@ -176,3 +176,29 @@ func TestDemoLogsAsTheSettingsSay(t *testing.T) {
 		})
 	}
 }
+
+// TestDemoToWatch: the address and a token that signs in are told before the crowd comes, which takes its time.
+func TestDemoToWatch(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	var out, problems buffer
+	begun, code := time.Now(), make(chan int, 1)
+	go func() {
+		code <- cmd.Run(ctx, cmd.Env{Args: []string{"demo", "--console", "--last", "3s", "--users", "60", "--stock", "40"}, Stdout: &out, Stderr: &problems})
+	}()
+	told := regexp.MustCompile(`watch it at (http://\S+)/console/campaigns/demo-\S+\nsign in with (\S{16,})\n`)
+	require.Eventually(t, func() bool { return told.MatchString(out.String()) || len(code) > 0 }, within, 5*time.Millisecond, "%s%s", &out, &problems)
+	found := told.FindStringSubmatch(out.String())
+	require.NotNil(t, found, "%s%s", &out, &problems)
+	require.NotContains(t, out.String(), "claims accepted", "the crowd is still there")
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	res, err := client.PostForm(found[1]+"/console/sign-in", map[string][]string{"token": {found[2]}})
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusSeeOther, res.StatusCode)
+	require.Equal(t, "/console", res.Header.Get("Location"))
+	require.Equal(t, cmd.ExitOK, <-code, "%s%s", &out, &problems)
+	require.GreaterOrEqual(t, time.Since(begun), 2*time.Second, "a rush to watch")
+	require.Equal(t, []string{"40", "40", "40"}, outcome(t, out.String(), "claims accepted"))
+}

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,6 +127,11 @@ func endedEarly(ctx context.Context, begun bool, err error) error {
 }
 
 func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error, options ...func(*stack)) error {
+	options = append(options, func(s *stack) {
+		if env.Registry != nil {
+			s.registry = env.Registry
+		}
+	})
 	s, err := openStack(ctx, cfg, newLogger(cfg, env.Stderr), options...)
 	if err != nil {
 		return err
@@ -201,7 +207,7 @@ func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
 func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listening func(addr string)) error {
 	server, err := api.New(api.Config{
 		Addr: s.cfg.HTTPAddr, Version: build.Of().Document(), Tokens: tokens(s.cfg), TLS: certificate(s.cfg), Insecure: s.cfg.Insecure,
-		AccessLog: s.cfg.AccessLog, Conns: s.cfg.HTTPConns, UserRate: s.cfg.UserRate,
+		AccessLog: s.cfg.AccessLog, MetricsCampaigns: cmp.Or(s.cfg.MetricsCampaigns, -1), Conns: s.cfg.HTTPConns, UserRate: s.cfg.UserRate,
 		ShutdownTimeout: closeTimeout, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
 	}, api.Deps{
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns,
@@ -316,6 +322,8 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 
 // runSyncer runs the jobs of the syncer until ctx ends.
 func (s *stack) runSyncer(ctx context.Context) error {
+	leader := syncer.NewLeader(s.scripts, s.cfg.Name, s.log)
+	registerLeader(s.registry, leader.Leads)
 	role := syncer.New(syncer.Config{
 		Trimmer: retention.NewTrimmer(s.scripts, s.cfg.Groups, s.log, s.registry), Pruner: retention.NewPruner(s.db), Resumer: residency.NewResumer(s.hydrator, s.registry),
 		StreamWatcher: residency.NewStreamWatcher(s.hydrator),
@@ -323,7 +331,7 @@ func (s *stack) runSyncer(ctx context.Context) error {
 		Reconciler:    reconcile.New(s.db, s.scripts, s.hydrator, s.log, s.registry),
 		Relay:         s.relay, Expirer: resolve.NewExpirer(s.relay, s.registry),
 		Finalizer: resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
-		Leader:    syncer.NewLeader(s.scripts, s.cfg.Name, s.log), IdleEvict: s.cfg.IdleEvict, Logger: s.log, Pulse: &s.pulse,
+		Leader:    leader, IdleEvict: s.cfg.IdleEvict, Logger: s.log, Pulse: &s.pulse,
 	})
 	s.log.Info("syncer runs its jobs", "groups", s.cfg.Groups, "partitions", s.cfg.Partitions)
 	return role.Run(ctx)

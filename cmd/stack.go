@@ -71,7 +71,7 @@ func openStack(ctx context.Context, cfg *config.Config, log *slog.Logger, option
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for _, open := range []func(context.Context) error{s.openRedis, s.openSQL, s.makeParts} {
+	for _, open := range []func(context.Context) error{s.openRedis, s.openSQL, s.makeParts, s.registerPools} {
 		if err := open(ctx); err != nil {
 			s.close()
 			return nil, err

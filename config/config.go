@@ -51,18 +51,19 @@ type Config struct {
 	HTTPConns       int    // at once
 	AccessLog       bool
 
-	Partitions      int
-	FlushSize       int           // claims
-	FlushInterval   time.Duration // a flush happens at FlushSize or FlushInterval, whichever comes first
-	IdleEvict       time.Duration
-	Durability      lua.Durability
-	Groups          []string
-	ShutdownTimeout time.Duration
-	UserRate        float64 // claims a second, per user and process; 0: no limit
-	Console         bool    // /console is served
-	Name            string  // of this process among its group's consumers
-	LogLevel        string
-	LogFormat       string
+	Partitions       int
+	FlushSize        int           // claims
+	FlushInterval    time.Duration // a flush happens at FlushSize or FlushInterval, whichever comes first
+	IdleEvict        time.Duration
+	Durability       lua.Durability
+	Groups           []string
+	ShutdownTimeout  time.Duration
+	UserRate         float64 // claims a second, per user and process; 0: no limit
+	MetricsCampaigns int     // that have series of their own
+	Console          bool    // /console is served
+	Name             string  // of this process among its group's consumers
+	LogLevel         string
+	LogFormat        string
 
 	// Unknown are variables with Prefix that are not settings: typing mistakes, or variables of an orchestrator (Kubernetes sets
 	// DIBS_SERVICE_HOST for a service called dibs). They deserve a warning, not a refusal.

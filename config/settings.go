@@ -78,6 +78,8 @@ var settings = []setting{
 		set: groups},
 	{key: "shutdown-timeout", fallback: "15s", meaning: "how long a stop may take to finish and flush",
 		set: duration(func(c *Config) *time.Duration { return &c.ShutdownTimeout }, time.Second, 10*time.Minute)},
+	{key: "metrics-campaigns", fallback: "50", meaning: "campaigns that have series of their own in /metrics of an API process, its busiest; 0: none",
+		set: integer(func(c *Config) *int { return &c.MetricsCampaigns }, 0, 1000)},
 	{key: "user-rate", fallback: "0", meaning: "" +
 		"claims a second that one user may try at one process, repeats with the same Idempotency-Key among them; 0: no limit",
 		set: rate(func(c *Config) *float64 { return &c.UserRate })},

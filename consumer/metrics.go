@@ -3,6 +3,7 @@ package consumer
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -45,7 +46,7 @@ func registered[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
 }
 
 func makeMetrics() *metrics {
-	labels := []string{"group", "stream"}
+	labels := []string{"group", "partition"}
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "dibs_consumer_" + name, Help: help}, labels)
 	}
@@ -72,16 +73,27 @@ type counters struct {
 	inFlight, oldest                                            prometheus.Gauge
 }
 
+// partitionOf is the partition of a claim stream, and the whole name of any other stream.
+func partitionOf(stream string) string {
+	if name, is := strings.CutPrefix(stream, "dibs:{p"); is {
+		if number, is := strings.CutSuffix(name, "}:claims"); is {
+			return number
+		}
+	}
+	return stream
+}
+
 func (m *metrics) of(group, stream string) counters {
+	partition := partitionOf(stream)
 	return counters{
-		read:        m.read.WithLabelValues(group, stream),
-		acked:       m.acked.WithLabelValues(group, stream),
-		nacked:      m.nacked.WithLabelValues(group, stream),
-		poisoned:    m.poisoned.WithLabelValues(group, stream),
-		lost:        m.lost.WithLabelValues(group, stream),
-		reclaimed:   m.reclaimed.WithLabelValues(group, stream),
-		redisErrors: m.redisErrors.WithLabelValues(group, stream),
-		inFlight:    m.inFlight.WithLabelValues(group, stream),
-		oldest:      m.oldest.WithLabelValues(group, stream),
+		read:        m.read.WithLabelValues(group, partition),
+		acked:       m.acked.WithLabelValues(group, partition),
+		nacked:      m.nacked.WithLabelValues(group, partition),
+		poisoned:    m.poisoned.WithLabelValues(group, partition),
+		lost:        m.lost.WithLabelValues(group, partition),
+		reclaimed:   m.reclaimed.WithLabelValues(group, partition),
+		redisErrors: m.redisErrors.WithLabelValues(group, partition),
+		inFlight:    m.inFlight.WithLabelValues(group, partition),
+		oldest:      m.oldest.WithLabelValues(group, partition),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"time"
 
@@ -156,7 +157,7 @@ func (s *Service) countParked(ctx context.Context) {
 	for {
 		for p := range s.cfg.Partitions {
 			if n, err := s.lot.count(ctx, p); err == nil { // the reader logs errors of Redis
-				s.subscriber.metrics.parked.WithLabelValues(s.cfg.Group, lua.StreamKey(p)).Set(float64(n))
+				s.subscriber.metrics.parked.WithLabelValues(s.cfg.Group, strconv.Itoa(p)).Set(float64(n))
 			}
 		}
 		if sleep.For(ctx, countParkedEvery) != nil {

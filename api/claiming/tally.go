@@ -1,6 +1,8 @@
 package claiming
 
 import (
+	"cmp"
+	"slices"
 	"sync/atomic"
 
 	"dibs/api/wire"
@@ -50,6 +52,47 @@ func (s *Routes) Refused() map[string]map[string]int64 {
 				all[id] = make(map[string]int64)
 			}
 			all[id][string(code)] = n
+		}
+	}
+	return all
+}
+
+// Tally is what became of the claims of a campaign at this process, replays apart.
+type Tally struct {
+	CampaignID string
+	Claims     int64            // asked for
+	ByOutcome  map[string]int64 // only those above 0
+}
+
+// Busiest are the campaigns of which this process was asked for the most claims, up to most.
+func (s *Routes) Busiest(most int) []Tally {
+	s.lanes.mu.RLock()
+	defer s.lanes.mu.RUnlock()
+	all := make([]Tally, 0, len(s.lanes.byID))
+	for id, l := range s.lanes.byID {
+		one := Tally{CampaignID: id}
+		for i := range l.tally {
+			one.Claims += l.tally[i].Load()
+		}
+		if one.Claims > 0 {
+			all = append(all, one)
+		}
+	}
+	slices.SortFunc(all, func(a, b Tally) int {
+		return cmp.Or(cmp.Compare(b.Claims, a.Claims), cmp.Compare(a.CampaignID, b.CampaignID))
+	})
+	all = all[:min(most, len(all))]
+	for i := range all {
+		all[i].ByOutcome = s.lanes.byID[all[i].CampaignID].tally.byOutcome()
+	}
+	return all
+}
+
+func (t *tally) byOutcome() map[string]int64 {
+	all := make(map[string]int64)
+	for outcome, place := range places {
+		if n := t[place].Load(); n > 0 {
+			all[outcome] = n
 		}
 	}
 	return all

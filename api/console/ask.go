@@ -8,6 +8,7 @@ import (
 	"net/url"
 
 	"dibs/api/wire"
+	"dibs/internal/caller"
 )
 
 // answer is what the API answered.
@@ -44,6 +45,7 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 			req.Header.Set(headers[i], headers[i+1])
 		}
 	}
+	req.Header.Set("X-Request-Id", caller.Of(from.Context()).RequestID) // what is done for a request of the console has its id
 	req.Body, req.ContentLength = http.NoBody, 0
 	if body != nil {
 		text, err := json.Marshal(body)

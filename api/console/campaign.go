@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/http"
+	"net/url"
 
 	"dibs/models"
 )
@@ -24,6 +25,7 @@ type recordsOf struct {
 	Comparisons []models.Reconciliation
 	Repairs     []models.Repair
 	Parked      []models.ParkedEvent
+	Changes     []models.AuditEntry
 	Away        bool // MySQL did not answer all
 }
 
@@ -70,6 +72,13 @@ func (c *Console) records(r *http.Request, id string, kind models.Kind) recordsO
 		all.Parked, err = c.cfg.Records.Parked(ctx, id, recordsMax)
 	}
 	failed()
+	var audit struct {
+		Entries []models.AuditEntry `json:"entries"`
+	}
+	if _, p := c.ask(r, http.MethodGet, "/v1/audit?limit=20&campaign_id="+url.QueryEscape(id), nil, &audit); p != nil {
+		all.Away = true
+	}
+	all.Changes = audit.Entries
 	return all
 }
 

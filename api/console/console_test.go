@@ -131,7 +131,9 @@ func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 		verb, _, _ := strings.Cut(c.path, "?")
 		require.Equal(t, "/console/campaigns/spring?done="+verb, got.header.Get("Location"))
 		require.Contains(t, campaign(), c.then)
-		require.Contains(t, p.get(got.header.Get("Location")).text, `role="status">The `)
+		after := p.get(got.header.Get("Location"))
+		require.Contains(t, after.text, `role="status">The `)
+		require.Contains(t, after.text, got.header.Get("X-Request-Id"), "the history names the request that changed it")
 	}
 	got := p.act("/console/campaigns/spring/open")
 	require.Equal(t, 409, got.status, "the API's refusal")

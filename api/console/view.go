@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"encoding/json"
 	"html/template"
 	"log/slog"
 	"net/http"
@@ -27,6 +28,7 @@ func (c *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset": func(name string) string { return Path + "/static/" + name + "?v=" + c.static[name].version },
 		"n":     number, "time": when, "ago": ago, "deref": deref[int64], "took": took, "bytes": bytesOf,
+		"json": func(text json.RawMessage) string { return string(text) },
 		"maybe": func(t *time.Time) string {
 			if t == nil {
 				return "–"

@@ -31,7 +31,7 @@ var arrows = map[string][]string{
 	"split":      {},
 	"lua":        {"models"},
 	"migrations": {},
-	"api":        {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers", "lua", "models"},
+	"api":        {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers", "docs/asyncapi", "lua", "models"},
 	"consumer":   {"lua", "models"}, // of lua the key names only, see keyNames
 	"finance":    {"consumer", "internal/sqlstore", "models"},
 	"config":     {"lua", "models"},
@@ -71,6 +71,8 @@ var arrows = map[string][]string{
 
 	"client": {}, // storefronts import it, and nothing of ours with it
 
+	"ops":           {}, // alerts and dashboards
+	"docs/asyncapi": {}, // a document, embedded
 	"docs/examples": {}, // programs of others, who have nothing of ours
 
 	"internal/arch":       {},

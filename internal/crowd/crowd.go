@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"dibs/internal/sleep"
 	"dibs/models"
 )
@@ -23,6 +25,7 @@ type Plan struct {
 	Users       int
 	Connections int                   // users that claim at the same time
 	Quantity    func(user int) int64  // units; nil: 1
+	PerSecond   float64               // users that begin to claim a second; 0: as many as can
 	Batch       int                   // claims of one POST /v1/claims:batch; 0 and 1: single claims
 	Again       func(user int) bool   // whether a user sends the same claim once more after the answer; nil: none does
 	Once        func(user int) bool   // whether a user never retries, whatever the answer; nil: none does so
@@ -65,11 +68,18 @@ func Run(ctx context.Context, p Plan) (Tally, error) {
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	pace := rate.NewLimiter(rate.Inf, 0)
+	if p.PerSecond > 0 {
+		pace = rate.NewLimiter(rate.Limit(p.PerSecond), p.Batch)
+	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range p.Connections {
 		wg.Go(func() {
 			for ctx.Err() == nil {
+				if pace.WaitN(ctx, p.Batch) != nil {
+					return // ctx has ended
+				}
 				from := int(next.Add(int64(p.Batch))) - p.Batch
 				if from >= p.Users {
 					return

@@ -129,6 +129,7 @@
   };
 
   // plot draws named series over the last minutes; names may grow. It holds pointsMax points and no more.
+  const clock = (seconds) => new Date(1000 * seconds).toISOString().slice(11, 19);
   const plot = (root, names) => {
     const times = [], values = new Map(names.map((name) => [name, []]));
     let chart, width = 0;
@@ -140,8 +141,8 @@
       chart = new uPlot({
         width, height: 180, cursor: {drag: {setScale: false}}, legend: {show: values.size > 1},
         scales: {y: {range: (u, low, high) => [0, Math.max(1, high * 1.05)]}},
-        axes: [axis, {...axis, size: 70, values: (u, ticks) => ticks.map((v) => tenths.format(v))}],
-        series: [{}, ...[...values.keys()].map((name, i) => ({
+        axes: [{...axis, space: 90, values: (u, ticks) => ticks.map(clock)}, {...axis, size: 70, values: (u, ticks) => ticks.map((v) => tenths.format(v))}],
+        series: [{label: 'at', value: (u, v) => v == null ? '–' : clock(v)}, ...[...values.keys()].map((name, i) => ({
           label: name.replaceAll('_', ' '), stroke: series[i % series.length], width: 2, points: {show: false},
           value: (u, v) => v == null ? '–' : tenths.format(v),
         }))],

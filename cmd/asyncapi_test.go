@@ -1,0 +1,73 @@
+package cmd_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/stretchr/testify/require"
+)
+
+// TestEventsInTheStreamAreAsTheServedDocumentSays makes an event of every type that the document has and holds each to its schema.
+func TestEventsInTheStreamAreAsTheServedDocumentSays(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	serve := start(t, s.environ, "serve")
+	var doc struct {
+		Components struct {
+			Schemas  map[string]*openapi3.Schema `json:"schemas"`
+			Messages map[string]struct {
+				Name    string            `json:"name"`
+				Payload map[string]string `json:"payload"`
+			} `json:"messages"`
+		} `json:"components"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(serve.get("/asyncapi.json").body), &doc))
+	missing := map[string]*openapi3.Schema{}
+	for _, m := range doc.Components.Messages {
+		missing[m.Name] = doc.Components.Schemas[strings.TrimPrefix(m.Payload["$ref"], "#/components/schemas/")]
+	}
+	schemas := map[string]*openapi3.Schema{}
+	for name, schema := range missing {
+		schemas[name] = schema
+	}
+	require.NoError(t, s.rdb.XGroupCreateMkStream(t.Context(), "dibs:{p0}:claims", "reader", "0").Err(), "so that nothing is trimmed")
+	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":3,"low_stock_at":1}`)
+	var ids []string
+	for i := range 3 {
+		got := serve.post("/campaigns/spring/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i), "Idempotency-Key: k")
+		var claim struct{ ID string }
+		require.NoError(t, json.Unmarshal([]byte(got.body), &claim))
+		ids = append(ids, claim.ID)
+	}
+	serve.synced("spring", 3)
+	require.Equal(t, http.StatusOK, serve.post("/claims/"+ids[0]+"/redeem", `{"order_id":"o"}`).status)
+	require.Equal(t, http.StatusOK, serve.post("/claims/"+ids[1]+"/release", ``).status)
+	serve.post("/campaigns", `{"id":"gala","kind":"packet","currency":"CNY","sender_id":"host"}`)
+	serve.post("/campaigns/gala/packets", `{"packets":[{"id":"a","amount":8888},{"id":"b","amount":1}]}`)
+	serve.post("/campaigns/gala/claims", `{"user_id":"ada"}`)
+	for _, id := range []string{"spring", "gala"} {
+		require.Equal(t, http.StatusOK, serve.post("/campaigns/"+id+"/close", ``).status)
+	}
+	from := "-"
+	require.Eventually(t, func() bool {
+		entries, err := s.rdb.XRange(t.Context(), "dibs:{p0}:claims", from, "+").Result()
+		require.NoError(t, err)
+		for _, entry := range entries {
+			from = "(" + entry.ID
+			var event map[string]any
+			require.NoError(t, json.Unmarshal([]byte(fmt.Sprint(entry.Values["payload"])), &event))
+			schema := schemas[fmt.Sprint(event["type"])]
+			require.NotNil(t, schema, "%v", event)
+			closed := *schema
+			closed.AdditionalProperties = openapi3.AdditionalProperties{Has: new(false)}
+			require.NoError(t, closed.VisitJSON(event), "%v", event)
+			delete(missing, fmt.Sprint(event["type"]))
+		}
+		return len(missing) == 0
+	}, within, 20*time.Millisecond, "%v", missing)
+}

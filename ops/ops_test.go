@@ -1,0 +1,199 @@
+package ops_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// rule is an alert.
+type rule struct {
+	Alert       string            `yaml:"alert"`
+	Expr        string            `yaml:"expr"`
+	Annotations map[string]string `yaml:"annotations"`
+}
+
+func rules(t *testing.T) (all []rule) {
+	t.Helper()
+	text, err := os.ReadFile("prometheus/rules.yml")
+	require.NoError(t, err)
+	var file struct {
+		Groups []struct {
+			Rules []rule `yaml:"rules"`
+		} `yaml:"groups"`
+	}
+	require.NoError(t, yaml.Unmarshal(text, &file))
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+// expressions are those of alerts and dashboards.
+func expressions(t *testing.T) (all []string) {
+	t.Helper()
+	for _, r := range rules(t) {
+		all = append(all, r.Expr)
+	}
+	boards, err := filepath.Glob("grafana/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, boards)
+	for _, path := range boards {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		var board struct {
+			Panels []struct {
+				Targets []struct {
+					Expr string `json:"expr"`
+				} `json:"targets"`
+			} `json:"panels"`
+		}
+		require.NoError(t, json.Unmarshal(text, &board))
+		for _, p := range board.Panels {
+			require.NotEmpty(t, p.Targets)
+			for _, target := range p.Targets {
+				all = append(all, target.Expr)
+			}
+		}
+	}
+	return all
+}
+
+var (
+	fqName = regexp.MustCompile(`fqName: "([^"]+)"`)
+	labels = regexp.MustCompile(`variableLabels: \\{([^}]*)\\}`)
+)
+
+// registered are the metrics that every role together registers, with their labels.
+func registered(t *testing.T) map[string][]string {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	code, listening := make(chan int, 1), make(chan struct{})
+	go func() {
+		code <- cmd.Run(ctx, cmd.Env{
+			Args: []string{"serve"}, Environ: []string{"DIBS_HTTP_ADDR=" + testenv.Addr(t), "DIBS_LOG_LEVEL=error"}, Stdout: io.Discard, Stderr: io.Discard,
+			Registry: registry, Listening: sync.OnceValue(func() func(string) { return func(string) { close(listening) } })(),
+		})
+	}()
+	<-listening
+	descriptions, all := make(chan *prometheus.Desc), map[string][]string{}
+	go func() {
+		defer close(descriptions)
+		registry.Describe(descriptions)
+	}()
+	for d := range descriptions {
+		name := fqName.FindStringSubmatch(d.String())[1]
+		all[name] = append(all[name], "le", "instance")
+		if found := labels.FindStringSubmatch(d.String()); found != nil {
+			all[name] = append(all[name], strings.Split(found[1], ",")...)
+		}
+	}
+	cancel()
+	require.Zero(t, <-code)
+	return all
+}
+
+var (
+	selector = regexp.MustCompile(`\b((?:dibs|go)_[a-z0-9_]+)(?:\{([^}]*)\})?`)
+	matcher  = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)`)
+	grouping = regexp.MustCompile(`\bby \(([^)]*)\) \((.*)`)
+)
+
+// TestEveryExpressionIsOfMetricsThatThereAre asks Dibs for each metric and label of each expression.
+func TestEveryExpressionIsOfMetricsThatThereAre(t *testing.T) {
+	t.Parallel()
+	known := registered(t)
+	of := func(name string) []string {
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			if base, cut := strings.CutSuffix(name, suffix); cut && known[base] != nil {
+				return known[base]
+			}
+		}
+		return known[name]
+	}
+	for _, text := range expressions(t) {
+		found := selector.FindAllStringSubmatch(text, -1)
+		require.NotEmpty(t, found, text)
+		for _, one := range found {
+			require.NotNil(t, of(one[1]), "there is no %s: %s", one[1], text)
+			for _, label := range matcher.FindAllStringSubmatch(one[2], -1) {
+				require.Contains(t, of(one[1]), label[1], text)
+			}
+		}
+		if by := grouping.FindStringSubmatch(text); by != nil {
+			metric := selector.FindStringSubmatch(by[2])[1]
+			for label := range strings.SplitSeq(by[1], ", ") {
+				require.Contains(t, of(metric), label, text)
+			}
+		}
+	}
+}
+
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	path, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("NO PROMTOOL: expressions are not parsed and the cases of the alerts are not tried. `make servers` installs Debian's prometheus; " +
+			"elsewhere install Prometheus.")
+	}
+	said, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
+	require.NoError(t, err, "%s", said)
+}
+
+// TestEveryExpressionParses: those of dashboards as recording rules of a file of their own.
+func TestEveryExpressionParses(t *testing.T) {
+	t.Parallel()
+	type recording struct {
+		Record string `yaml:"record"`
+		Expr   string `yaml:"expr"`
+	}
+	var all []recording
+	for i, text := range expressions(t) {
+		all = append(all, recording{fmt.Sprintf("tried:%d", i), text})
+	}
+	file, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "tried", "rules": all}}})
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "tried.yml")
+	require.NoError(t, os.WriteFile(path, file, 0o600))
+	promtool(t, "check", "rules", path)
+}
+
+func TestEachAlertHasItsEntryInTheRunbookAndItsCase(t *testing.T) {
+	t.Parallel()
+	runbook, err := os.ReadFile("../docs/runbook.md")
+	require.NoError(t, err)
+	cases, err := os.ReadFile("prometheus/rules_test.yml")
+	require.NoError(t, err)
+	for _, r := range rules(t) {
+		require.Contains(t, string(runbook), "\n## "+r.Alert+"\n")
+		require.Equal(t, "docs/runbook.md#"+strings.ToLower(r.Alert), r.Annotations["runbook"])
+		require.Contains(t, string(cases), "name: "+r.Alert+" rings\n")
+		require.Contains(t, string(cases), "name: "+r.Alert+" is silent\n")
+	}
+}
+
+// TestAlertsRingWhenTheyShould runs the cases.
+func TestAlertsRingWhenTheyShould(t *testing.T) {
+	t.Parallel()
+	promtool(t, "test", "rules", "prometheus/rules_test.yml")
+}
