@@ -54,7 +54,7 @@ func TestConfig_DefaultsAreValidAndKeepWhatIsSet(t *testing.T) {
 	require.NoError(t, cfg.Validate())
 	again := cfg.WithDefaults()
 	require.Equal(t, cfg.Addr, again.Addr)
-	set := api.Config{Addr: "127.0.0.1:1", ClaimsPerCall: 2, ClaimsInFlight: 3, QueueWait: 4, CallTimeout: 5, ShutdownTimeout: 6, UserRate: 7, Version: "v", Conns: 8}
+	set := api.Config{Addr: "127.0.0.1:1", ClaimsPerCall: 2, ClaimsInFlight: 3, QueueWait: 4, CallTimeout: 5, ShutdownTimeout: 6, UserRate: 7, Version: "v", Conns: 8, MetricsCampaigns: 9}
 	with := set.WithDefaults()
 	with.Logger, with.Registerer, with.Gatherer, with.Clock = nil, nil, nil, nil
 	require.Equal(t, set, with)

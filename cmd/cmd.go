@@ -108,6 +108,9 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 	root.AddCommand(newLabWorker(env), newTorture(env), newAudit(env), newToken(env), newHealthcheck(env))
 	for _, command := range root.Commands() {
 		config.AddFlags(command.Flags())
+		if command.Name() == "demo" {
+			command.Flags().Lookup("console").NoOptDefVal = "on" // dibs demo --console
+		}
 		for _, below := range command.Commands() {
 			config.AddFlags(below.Flags())
 		}

@@ -38,6 +38,9 @@ func newDemo(env Env) *cobra.Command {
 		Long: `Opens a campaign, sends a crowd at it over real HTTP and prints the reconciled outcome: what the crowd was told,
 what Redis says, what the database says. Exits 0 only if they agree, 3 if they don't.
 
+With --console it is a slower rush to watch at /console: 6,000 users want 4,000 units within a minute, unless told otherwise. The address and a
+token to sign in with are printed before the crowd comes.
+
 With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: nothing to install, nothing left behind.`,
 		Example: "  dibs demo\n  dibs demo --users 100000 --stock 5000 --per-user 2\n  dibs demo --keep-running\n  dibs demo --console",
 	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
@@ -50,6 +53,7 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 		if !cfg.Given(config.Prefix + "LOG_LEVEL") {
 			cfg.LogLevel = "warn"
 		}
+		d.console = c.Flags().Changed("console") && cfg.Console
 		if d.console {
 			d.toWatch(c, cfg)
 		}
@@ -63,14 +67,12 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 	c.Flags().Int64Var(&d.perUser, "per-user", 1, "units a user may hold; everybody asks for 1 to this many")
 	c.Flags().IntVar(&d.connections, "connections", 200, "people asking at the same time, 1 to 5000")
 	c.Flags().BoolVar(&d.keepRunning, "keep-running", false, "serve on after the outcome, until interrupted")
-	c.Flags().BoolVar(&d.console, "console", false, "a slower rush to watch at /console: 6000 users want 4000 units unless told otherwise")
 	c.Flags().DurationVar(&d.last, "last", time.Minute, "with --console: how long the rush lasts")
 	return c
 }
 
 // toWatch makes a rush that people can follow, and a token to sign in with.
 func (d *demo) toWatch(c *cobra.Command, cfg *config.Config) {
-	cfg.Console = true
 	if !c.Flags().Changed("users") {
 		d.users = 6_000
 	}
