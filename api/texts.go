@@ -71,10 +71,11 @@ var texts = map[string]text{
 		"before, as far as it changed; and the use of tokens that was refused. Newest first, a page at a time.", "", "200",
 		`{"entries":[{"id":"019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b22","at":"2027-03-01T10:00:00.123Z","actor":"ann","request_id":"r-17",` +
 			`"action":"campaign.changed","campaign_id":"spring","before":{"total":1000,"version":1},"after":{"total":1500,"version":2}}]}`},
-	"get-health":  {tagService, "Answers as long as the process is up.", "", "200", `{"status":"ok"}`},
-	"get-ready":   {tagService, "Answers yes while Redis takes claims. A process that stops says no first.", "", "200", `{"status":"ready"}`},
-	"get-metrics": {tagService, "Every metric of the process, in Prometheus' text format.", "", "", ""},
-	"get-openapi": {tagService, "The document that you read.", "", "", ""},
+	"get-health":   {tagService, "Answers as long as the process is up.", "", "200", `{"status":"ok"}`},
+	"get-ready":    {tagService, "Answers yes while Redis takes claims. A process that stops says no first.", "", "200", `{"status":"ready"}`},
+	"get-metrics":  {tagService, "Every metric of the process, in Prometheus' text format.", "", "", ""},
+	"get-asyncapi": {tagService, "Every event of the claim streams, with a JSON Schema for each type.", "", "", ""},
+	"get-openapi":  {tagService, "The document that you read.", "", "", ""},
 }
 
 // schemaNames are the names of schemas in the document, where they are not those of Go.

@@ -39,7 +39,7 @@ func TestEventsInTheStreamAreAsTheServedDocumentSays(t *testing.T) {
 	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":3,"low_stock_at":1}`)
 	var ids []string
 	for i := range 3 {
-		got := serve.post("/campaigns/spring/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i), "Idempotency-Key: k")
+		got := serve.post("/campaigns/spring/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i), fmt.Sprint("Idempotency-Key: k", i))
 		var claim struct{ ID string }
 		require.NoError(t, json.Unmarshal([]byte(got.body), &claim))
 		ids = append(ids, claim.ID)

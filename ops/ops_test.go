@@ -79,7 +79,7 @@ func expressions(t *testing.T) (all []string) {
 
 var (
 	fqName = regexp.MustCompile(`fqName: "([^"]+)"`)
-	labels = regexp.MustCompile(`variableLabels: \\{([^}]*)\\}`)
+	labels = regexp.MustCompile(`variableLabels: \{([^}]*)\}`)
 )
 
 // registered are the metrics that every role together registers, with their labels.
