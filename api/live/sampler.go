@@ -56,6 +56,7 @@ type Sampler struct {
 	mu       sync.Mutex
 	watchers map[*watcher]struct{}
 	running  bool
+	left     chan struct{}     // the last watcher has left
 	last     map[string][]byte // frames of the last sample, so that a new watcher does not wait
 	lastAll  []byte
 
@@ -75,7 +76,7 @@ type watcher struct {
 // New makes a Sampler. It fails when its metrics are registered already.
 func New(cfg Config) (*Sampler, error) {
 	s := &Sampler{
-		cfg: cfg, watchers: make(map[*watcher]struct{}), logSome: rate.Sometimes{Interval: 10 * time.Second},
+		cfg: cfg, watchers: make(map[*watcher]struct{}), left: make(chan struct{}, 1), logSome: rate.Sometimes{Interval: 10 * time.Second},
 		gauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: "dibs_watchers", Help: "Watchers of live events at this process."}),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -115,6 +116,12 @@ func (s *Sampler) unwatch(w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.watchers, w)
+	if len(s.watchers) == 0 {
+		select {
+		case s.left <- struct{}{}:
+		default:
+		}
+	}
 	s.gauge.Set(float64(len(s.watchers)))
 }
 
@@ -130,6 +137,7 @@ func (s *Sampler) run() {
 		s.sample(s.ctx, one, all)
 		select {
 		case <-ticker.C:
+		case <-s.left: // the last watcher: there may be nothing more to do
 		case <-s.ctx.Done():
 		}
 	}
