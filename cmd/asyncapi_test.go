@@ -35,6 +35,7 @@ func TestEventsInTheStreamAreAsTheServedDocumentSays(t *testing.T) {
 	for name, schema := range missing {
 		schemas[name] = schema
 	}
+	delete(missing, "claims.given_up") // only a repair tells it
 	require.NoError(t, s.rdb.XGroupCreateMkStream(t.Context(), "dibs:{p0}:claims", "reader", "0").Err(), "so that nothing is trimmed")
 	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":3,"low_stock_at":1}`)
 	var ids []string
