@@ -22,7 +22,7 @@ type row struct {
 	status        models.ClaimStatus
 	at            time.Time
 	resolved      sql.NullTime // when it was redeemed, released or expired
-	applied       sql.NullTime // when Redis had its units back
+	applied       time.Time    // when Redis had its units back, as the stream tells; zero: it may not have them
 	packet        sql.NullString
 	amount        sql.NullInt64
 }
@@ -47,7 +47,7 @@ func (rd *round) check(ctx context.Context) error {
 		return err
 	}
 	for _, c := range rd.all() {
-		l, err := rd.read(ctx, c)
+		l, err := rd.read(ctx, c, streams)
 		if err != nil {
 			return err
 		}
@@ -82,10 +82,9 @@ func (rd *round) check(ctx context.Context) error {
 }
 
 // read reads a campaign's rows.
-func (rd *round) read(ctx context.Context, c *campaign) (*ledger, error) {
+func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, error) {
 	found, err := rd.w.db.QueryContext(ctx, `SELECT c.id, c.key_digest, c.user_id, c.quantity, c.seq, c.status, c.claimed_at, c.resolved_at,
-		c.packet_id, c.amount, MIN(o.applied_at) FROM claims c LEFT JOIN outbox o ON o.claim_id = c.id AND o.kind = 'release'
-		WHERE c.campaign_id = ? GROUP BY c.id ORDER BY c.seq`, c.id)
+		c.packet_id, c.amount FROM claims c WHERE c.campaign_id = ? ORDER BY c.seq`, c.id)
 	if err != nil {
 		return nil, wrap(err)
 	}
@@ -93,7 +92,7 @@ func (rd *round) read(ctx context.Context, c *campaign) (*ledger, error) {
 	l := &ledger{campaign: c, byKey: map[string]*row{}, byID: map[string]*row{}}
 	for found.Next() {
 		var r row
-		err := found.Scan(&r.id, &r.key, &r.user, &r.quantity, &r.seq, &r.status, &r.at, &r.resolved, &r.packet, &r.amount, &r.applied)
+		err := found.Scan(&r.id, &r.key, &r.user, &r.quantity, &r.seq, &r.status, &r.at, &r.resolved, &r.packet, &r.amount)
 		if err != nil {
 			return nil, wrap(err)
 		}
@@ -101,6 +100,7 @@ func (rd *round) read(ctx context.Context, c *campaign) (*ledger, error) {
 	}
 	for i := range l.rows {
 		r := &l.rows[i]
+		r.applied = s.released[r.id]
 		if r.key == "" {
 			r.key = r.user // who has no other claim
 		}
@@ -220,17 +220,27 @@ func (one *wish) endsWrong(status models.ClaimStatus, lossy bool) string {
 	return ""
 }
 
+// streams is what the claim streams tell: the claims of each campaign, and when Redis had the units of a released claim back.
+type streams struct {
+	accepted map[string][]models.Event
+	released map[string]time.Time
+}
+
 // readStreams is what the group that was away reads of the claim streams: all that were written since the last round.
-func (rd *round) readStreams(ctx context.Context) (map[string][]models.Event, error) {
-	all := map[string][]models.Event{}
+func (rd *round) readStreams(ctx context.Context) (*streams, error) {
+	all := &streams{accepted: map[string][]models.Event{}, released: map[string]time.Time{}}
 	for p := range rd.w.partitions {
 		events, err := rd.w.readAway(ctx, p)
 		if err != nil && len(rd.losses) == 0 {
 			return nil, fmt.Errorf("%w: I8: group %s: %w", errBroken, awayGroup, err)
 		}
 		for i := range events {
-			if events[i].Type == models.EventClaimAccepted {
-				all[events[i].CampaignID] = append(all[events[i].CampaignID], events[i])
+			switch e := &events[i].Event; e.Type {
+			case models.EventClaimAccepted:
+				all.accepted[e.CampaignID] = append(all.accepted[e.CampaignID], *e)
+			case models.EventClaimReleased:
+				all.released[e.ClaimID] = events[i].written
+			default:
 			}
 		}
 	}
@@ -238,8 +248,8 @@ func (rd *round) readStreams(ctx context.Context) (map[string][]models.Event, er
 }
 
 // checkStream: a group that was away all the time finds every claim once (I2, I8).
-func (rd *round) checkStream(l *ledger, streams map[string][]models.Event) {
-	events := slices.Clone(streams[l.id])
+func (rd *round) checkStream(l *ledger, s *streams) {
+	events := slices.Clone(s.accepted[l.id])
 	slices.SortFunc(events, func(a, b models.Event) int { return int(a.Seq - b.Seq) })
 	if len(events) != len(l.rows) {
 		rd.brokenf("I8: the stream holds %d claims of %s, MySQL %d", len(events), l.id, len(l.rows))

@@ -231,15 +231,22 @@ func (l *ledger) mostHeld(from, till time.Time, user string) (units int64) {
 		if r.at.After(till.Add(blur)) || user != "" && r.user != user {
 			continue
 		}
-		if !r.back() || !r.applied.Valid || r.applied.Time.After(from.Add(-blur)) {
+		if !r.back() || r.applied.IsZero() || r.applied.After(from.Add(-blur)) {
 			units += r.quantity
 		}
 	}
 	return units
 }
 
+// entry is an event and when Redis wrote it.
+type entry struct {
+	models.Event
+
+	written time.Time
+}
+
 // readAway reads what the group that is away has not read, and acknowledges it.
-func (w *world) readAway(ctx context.Context, partition int) (events []models.Event, err error) {
+func (w *world) readAway(ctx context.Context, partition int) (events []entry, err error) {
 	stream := lua.StreamKey(partition)
 	for {
 		read, err := w.rdb.XReadGroup(ctx, &redis.XReadGroupArgs{
@@ -254,13 +261,14 @@ func (w *world) readAway(ctx context.Context, partition int) (events []models.Ev
 		case err != nil:
 			return events, wrap(err)
 		}
-		for _, entry := range read[0].Messages {
-			payload, _ := entry.Values["payload"].(string)
+		for _, message := range read[0].Messages {
+			payload, _ := message.Values["payload"].(string)
 			e, err := models.DecodeEvent([]byte(payload))
-			if err != nil {
+			id, err2 := lua.ParseEntryID(message.ID)
+			if err := errors.Join(err, err2); err != nil {
 				return events, wrap(err)
 			}
-			events = append(events, e)
+			events = append(events, entry{e, time.UnixMilli(int64(id.Ms))}) //nolint:gosec // of a clock
 		}
 	}
 }
