@@ -167,6 +167,8 @@ func conformance(t *testing.T, admin *client.Client, prefix string) []scene {
 	has(sold)
 	patch(sold, client.CampaignPatch{Total: new(int64(1))})
 	patch(paused, client.CampaignPatch{Status: new(client.StatusPaused)})
+	late := made("late", client.NewCampaign{})
+	patch(late, client.CampaignPatch{EndsAt: &ago})
 	_, err := admin.CloseCampaign(t.Context(), closed)
 	require.NoError(t, err)
 	_, err = admin.AddPackets(t.Context(), packets, client.NewPackets{Count: 5, Amount: 50, Split: client.SplitEven})
@@ -193,7 +195,7 @@ func conformance(t *testing.T, admin *client.Client, prefix string) []scene {
 		{campaign: day, claims: map[string]one{"a": {user: "a"}, "b": {user: "has", code: client.ErrUserDayLimit}}},
 		{campaign: packets, claims: map[string]one{"one": {user: "a"}, "two": {user: "b", units: 2, code: client.ErrInvalid}}},
 		two(sold, client.ErrSoldOut), two(paused, client.ErrPaused), two(closed, client.ErrClosed), two(later, client.ErrNotReleased),
-		two(made("early", client.NewCampaign{StartsAt: &hour}), client.ErrNotStarted), two(made("late", client.NewCampaign{EndsAt: &ago}), client.ErrEnded),
+		two(made("early", client.NewCampaign{StartsAt: &hour}), client.ErrNotStarted), two(late, client.ErrEnded),
 		two(prefix+"none", client.ErrCampaignNotFound), two("a/b", client.ErrInvalid), two("", client.ErrNotFound), two("..", client.ErrCampaignNotFound),
 		{campaign: open, token: viewerToken, claims: two(open, client.ErrForbidden).claims},
 		{campaign: open, token: "guess", claims: two(open, client.ErrUnauthorized).claims},

@@ -52,10 +52,13 @@ func TestService_EveryCall(t *testing.T) {
 	require.False(t, created)
 	sameAsSent(t, url+"/v1/campaigns/full", adminToken, made)
 	got, err := shop.GetCampaign(ctx, "full")
-	require.ErrorIs(t, err, client.ErrForbidden)
-	require.Zero(t, got)
+	require.NoError(t, err)
+	require.Equal(t, made, got)
 
 	paused := client.StatusPaused
+	refused, err := shop.PatchCampaign(ctx, "full", client.CampaignPatch{Status: &paused})
+	require.ErrorIs(t, err, client.ErrForbidden)
+	require.Zero(t, refused)
 	patched, err := admin.PatchCampaign(ctx, "full", client.CampaignPatch{Status: &paused, NoStart: true, EndsAt: new(ends.Add(time.Hour)), Total: new(int64(6))})
 	require.NoError(t, err)
 	require.Equal(t, client.StatusPaused, patched.Status)

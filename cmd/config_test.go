@@ -46,6 +46,7 @@ func TestFlagsWinOverTheEnvironmentAndThatOverDefaults(t *testing.T) {
 		"DIBS_PARTITIONS": {"2", "256"}, "DIBS_FLUSH_SIZE": {"1", "20000"}, "DIBS_FLUSH_INTERVAL": {"1ms", "1m"}, "DIBS_IDLE_EVICT": {"100ms", "10000h"},
 		"DIBS_DURABILITY": {"fsync", "replica:99"}, "DIBS_GROUPS": {"syncer", "a,syncer"}, "DIBS_SHUTDOWN_TIMEOUT": {"1s", "10m"},
 		"DIBS_USER_RATE": {"0.5", "7"}, "DIBS_NAME": {"one", "two"}, "DIBS_LOG_LEVEL": {"debug", "error"}, "DIBS_LOG_FORMAT": {"json", "text"},
+		"DIBS_METRICS_CAMPAIGNS": {"0", "1000"}, "DIBS_CONSOLE": {"off", "on"},
 	}
 	for variable, values := range other {
 		environ := []string{variable + "=" + values[0]}
@@ -125,7 +126,7 @@ func TestEverySettingIsRefusedByItsVariable(t *testing.T) {
 		"DIBS_IDLE_EVICT": {"99ms", "10001h", "never"}, "DIBS_DURABILITY": {"slow", "replica:0", "replica:100", "Fast"},
 		"DIBS_GROUPS": {"finance", "syncer,,x", "syncer, "}, "DIBS_SHUTDOWN_TIMEOUT": {"999ms", "11m"}, "DIBS_USER_RATE": {"-0.1", "NaN", "x"},
 		"DIBS_NAME": {" "}, "DIBS_LOG_LEVEL": {"INFO", "trace"}, "DIBS_LOG_FORMAT": {"xml"}, "DIBS_ADMIN_TOKEN": {"a b"},
-		"DIBS_STOREFRONT_TOKEN": {"a\nb"}, "DIBS_VIEWER_TOKEN": {"\u00a0"},
+		"DIBS_STOREFRONT_TOKEN": {"a\nb"}, "DIBS_VIEWER_TOKEN": {"\u00a0"}, "DIBS_METRICS_CAMPAIGNS": {"-1", "1001"}, "DIBS_CONSOLE": {"no"},
 	} {
 		for _, value := range values {
 			for _, command := range []string{"config", "serve"} {

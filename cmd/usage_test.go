@@ -27,7 +27,7 @@ var variables = map[string]string{
 	"DIBS_TLS_KEY": "", "DIBS_INSECURE": "0", "DIBS_HTTP_CONNS": "10000", "DIBS_ACCESS_LOG": "0",
 	"DIBS_PARTITIONS": "1", "DIBS_FLUSH_SIZE": "2000", "DIBS_FLUSH_INTERVAL": "50ms", "DIBS_IDLE_EVICT": "30m", "DIBS_DURABILITY": "fast",
 	"DIBS_GROUPS": "syncer,finance", "DIBS_SHUTDOWN_TIMEOUT": "15s", "DIBS_USER_RATE": "0", "DIBS_NAME": "*", "DIBS_LOG_LEVEL": "info",
-	"DIBS_LOG_FORMAT": "text",
+	"DIBS_LOG_FORMAT": "text", "DIBS_METRICS_CAMPAIGNS": "50", "DIBS_CONSOLE": "on",
 }
 
 // flagOf is the flag of a variable.

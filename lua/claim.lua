@@ -70,9 +70,8 @@ local LIMITS = {
 local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at'}
 local plain = #names
 for i, limit in ipairs(LIMITS) do names[plain + i] = limit.field end
--- A read of a key of another type is an error, which pcall returns. So no call is spent on types.
-local pcall = redis.pcall
-local fields = pcall('HMGET', state_key, unpack(names))
+-- A read of a key of another type is an error, which redis.pcall returns. So no call is spent on types.
+local fields = redis.pcall('HMGET', state_key, unpack(names))
 if fields.err then return {2, 1} end
 local status, epoch = fields[1], fields[5]
 if not status and redis.call('EXISTS', state_key, users_key, keys_key) == 0 then return {1} end
@@ -149,13 +148,13 @@ local claims = (#ARGV - FIRST_CLAIM + 1) / PER_CLAIM
 local users, quantities = FIRST_CLAIM - 1, FIRST_CLAIM - 1 + claims
 local keys, heads, ids, parts = quantities + claims, quantities + 2 * claims, quantities + 3 * claims, quantities + 4 * claims
 
-local known = pcall('HMGET', keys_key, unpack(ARGV, keys + 1, keys + claims))
+local known = redis.pcall('HMGET', keys_key, unpack(ARGV, keys + 1, keys + claims))
 if known.err then return {2, 3} end
 local remaining = total - taken
 local remaining_before = remaining
 local records = {}
 if not campaign_refusal and remaining > 0 then
-  records = pcall('HMGET', users_key, unpack(ARGV, users + 1, users + claims))
+  records = redis.pcall('HMGET', users_key, unpack(ARGV, users + 1, users + claims))
   if records.err then return {2, 2} end
 end
 
@@ -164,10 +163,10 @@ end
 local packets, amounts, packet_ids, lists, upto = {}, {}, {}, {}, {}
 local function find_packets(most)
   local found = 0
-  local waves = pcall('ZRANGEBYSCORE', waves_key, '-inf', now_ms)
+  local waves = redis.pcall('ZRANGEBYSCORE', waves_key, '-inf', now_ms)
   if waves.err then return false end
   for i, list in ipairs(waves) do
-    local in_list = pcall('LRANGE', list, 0, most - found - 1)
+    local in_list = redis.pcall('LRANGE', list, 0, most - found - 1)
     if in_list.err or #in_list == 0 then return false end
     for _, packet in ipairs(in_list) do
       local amount, id = match(packet, '^(%d+):([%w._-]+)$')
@@ -181,7 +180,7 @@ local function find_packets(most)
   -- The other packets are not released yet. If they are not all there, some were lost, which is damage and not sold out.
   local there = 0
   for _, list in ipairs(redis.call('ZRANGE', waves_key, 0, -1)) do
-    local length = pcall('LLEN', list)
+    local length = redis.pcall('LLEN', list)
     if type(length) == 'table' or length == 0 then return false end
     there = there + length
   end
@@ -291,7 +290,7 @@ if remaining == 0 then crossed[#crossed + 1] = 'sold_out' end
 
 -- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
 for i = 1, made do
-  local added = pcall('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', '', 'payload', events[i])
+  local added = redis.pcall('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', '', 'payload', events[i])
   if added.err then return find(added.err, '^WRONGTYPE') and {2, 4} or added end
 end
 if #crossed > 0 then

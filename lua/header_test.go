@@ -153,7 +153,7 @@ func TestClaimCodesAgreeWithTheGoCaller(t *testing.T) {
 // The first argument of every command is one of the locals that name KEYS, or the command has no key.
 func TestScriptsTouchOnlyTheirKeys(t *testing.T) {
 	t.Parallel()
-	call := regexp.MustCompile(`redis\.call\('([A-Z]+)'(?:, ('[A-Z]+'|[a-z_]+))?(?:, ([a-z_]+))?`)
+	call := regexp.MustCompile(`redis\.p?call\('([A-Z]+)'(?:, ('[A-Z]+'|[a-z_]+))?(?:, ([a-z_]+))?`)
 	for name, source := range lua.Sources() {
 		_, body := header(source)
 		named := regexp.MustCompile(`(?m)^local ([a-z_, ]+) = ((?:KEYS\[\d\](?:, )?)+)`).FindStringSubmatch(body)

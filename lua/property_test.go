@@ -266,7 +266,7 @@ func TestModelCatchesMutants(t *testing.T) {
 		{"retries are not known", "redis.call('HSET', keys_key, unpack(new_keys))", "redis.call('HSET', keys_key, 'x', 'x')"},
 		{"seq skips", "taken + quantity, seq + 1,", "taken + quantity, seq + quantity,"},
 		{"stock counts claims, not units", "taken + quantity, seq + 1,", "taken + 1, seq + 1,"},
-		{"an event is dropped", "for i = 1, made do\n  local added = pcall('XADD'", "for i = 2, made do\n  local added = pcall('XADD'"},
+		{"an event is dropped", "for i = 1, made do\n  local added = redis.pcall('XADD'", "for i = 2, made do\n  local added = redis.pcall('XADD'"},
 	}
 	for _, mutant := range mutants {
 		t.Run(mutant.name, func(t *testing.T) {

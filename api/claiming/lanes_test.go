@@ -64,24 +64,27 @@ func TestLanes_ARedisThatWentBackIsLoadedAnew(t *testing.T) {
 	for name, c := range map[string]struct {
 		books    models.Campaign
 		hydrates int
+		unnoted  int64 // loads
 	}{
-		"evicted since then":       {models.Campaign{Residency: models.ResidencyEvicted}, 1},
-		"lost since then":          {models.Campaign{Residency: models.ResidencyLost}, 1},
-		"changed since then":       {models.Campaign{Residency: models.ResidencyResident, Version: 4, AppliedVersion: 5}, 1},
-		"as it was":                {models.Campaign{Residency: models.ResidencyResident, Version: 5, AppliedVersion: 5}, 0},
-		"a change is on its way":   {models.Campaign{Residency: models.ResidencyResident, Version: 6, AppliedVersion: 5}, 0},
-		"loaded again, not noted":  {models.Campaign{Residency: models.ResidencyResident, Version: 4, AppliedVersion: 5, Epoch: 1}, 0},
-		"loaded, evicted by epoch": {models.Campaign{Residency: models.ResidencyEvicted, Epoch: 1}, 1},
+		"evicted since then":       {models.Campaign{Residency: models.ResidencyEvicted}, 1, 0},
+		"lost since then":          {models.Campaign{Residency: models.ResidencyLost}, 1, 0},
+		"changed since then":       {models.Campaign{Residency: models.ResidencyResident, Version: 4, AppliedVersion: 5}, 1, 0},
+		"as it was":                {models.Campaign{Residency: models.ResidencyResident, Version: 5, AppliedVersion: 5}, 0, 0},
+		"a change is on its way":   {models.Campaign{Residency: models.ResidencyResident, Version: 6, AppliedVersion: 5}, 0, 0},
+		"loaded again, not noted":  {models.Campaign{Residency: models.ResidencyResident, Version: 4, AppliedVersion: 5, Epoch: 1}, 0, 1},
+		"loaded, evicted by epoch": {models.Campaign{Residency: models.ResidencyEvicted, Epoch: 1}, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.books.ID, c.books.Total = "c1", 5
 			room := apitest.NewRoom(c.books)
+			room.Campaigns["c1"].Unnoted = c.unnoted
 			h := apitest.NewServer(t, room, api.Config{})
 			require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
 			require.Equal(t, c.hydrates, room.Hydrates)
 
 			room = apitest.NewRoom(c.books)
+			room.Campaigns["c1"].Unnoted = c.unnoted
 			room.HydrateFails = errors.New("not proven")
 			w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 			if c.hydrates == 0 {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -295,8 +296,10 @@ func TestRefusalsAreCountedForAllProcesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, apitest.Coupon("a", 5))
-		counts := map[string]map[string]int64{}
-		require.True(t, r.CountRefusals(func() map[string]map[string]int64 { return counts }))
+		var counts atomic.Pointer[map[string]map[string]int64]
+		count := func(n int64) { counts.Store(&map[string]map[string]int64{"a": {"sold_out": n}}) }
+		count(0)
+		require.True(t, r.CountRefusals(func() map[string]map[string]int64 { return *counts.Load() }))
 		told := func() int64 {
 			pass(live.Every)
 			synctest.Wait()
@@ -305,12 +308,12 @@ func TestRefusalsAreCountedForAllProcesses(t *testing.T) {
 			return r.room.Refused["a"]["sold_out"]
 		}
 		require.Zero(t, told())
-		counts = map[string]map[string]int64{"a": {"sold_out": 3}}
+		count(3)
 		require.EqualValues(t, 3, told())
 		require.EqualValues(t, 3, told(), "once")
-		counts = map[string]map[string]int64{"a": {"sold_out": 5}}
+		count(5)
 		require.EqualValues(t, 5, told())
-		counts = map[string]map[string]int64{"a": {"sold_out": 2}}
+		count(2)
 		require.EqualValues(t, 7, told(), "a campaign that was forgotten begins anew")
 	})
 }

@@ -138,5 +138,5 @@ func (p *plan) holdOne() {
 		return
 	}
 	c := &p.campaigns[0]
-	c.Total, c.HoldFor = between(r, 30, 200), ms(between(r, 200, 1500)).String()
+	c.Total, c.HoldFor = between(r, 30, 200), ms(between(r, 1000, 2500)).String()
 }
