@@ -36,7 +36,7 @@ var mutants = []mutant{
 	}},
 	{name: "a key of the stock expires, and an unproven load follows", seeds: 3, only: []string{"kill consumer", "cut all wires to sql"}, edits: []edit{
 		{"lua/claim.lua", "redis.call('HSET', keys_key, unpack(new_keys))",
-			"redis.call('HSET', keys_key, unpack(new_keys))\nredis.call('PEXPIRE', state_key, 800)"},
+			"redis.call('HSET', keys_key, unpack(new_keys))\nredis.call('PEXPIRE', state_key, 800, 'NX')"},
 		{"syncer/residency/residency.go", "if err := h.prove(ctx, c); err != nil {", "if err := error(nil); err != nil {"},
 	}},
 	{name: "the trimmer goes by the fastest group", seeds: 1, only: []string{"kill finance"}, edits: []edit{{
@@ -52,8 +52,8 @@ var mutants = []mutant{
 		"lua/claim.lua", "if quantity > remaining then answer = -7 break end", "if remaining < 1 then answer = -7 break end",
 	}}},
 	{name: "a load waits until nothing changes", seeds: 3, only: []string{"delete a key"}, edits: []edit{{
-		"syncer/residency/rebuild.go", `" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ?",`,
-		`" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ? AND updated_at < UTC_TIMESTAMP(3) - INTERVAL 2 SECOND",`,
+		"syncer/residency/rebuild.go", `" AND archived_claims = ?",`,
+		`" AND archived_claims = ? AND updated_at < UTC_TIMESTAMP(3) - INTERVAL 2 SECOND",`,
 	}}},
 	{name: "a flush of many claims counts one unit too many", seeds: 1, only: []string{"kill consumer"}, edits: []edit{{
 		"syncer/writer/flush_sql.go", " c.claimed = c.claimed + f.units,", " c.claimed = c.claimed + f.units + IF(f.claims > 5, 1, 0),",
