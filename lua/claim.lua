@@ -70,7 +70,7 @@ local LIMITS = {
 local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at'}
 local plain = #names
 for i, limit in ipairs(LIMITS) do names[plain + i] = limit.field end
--- A read of a key of another type is an error, which redis.pcall returns. So no call is spent on types.
+-- A read of a key of another type is an error, which pcall returns. So no call is spent on types.
 local fields = redis.pcall('HMGET', state_key, unpack(names))
 if fields.err then return {2, 1} end
 local status, epoch = fields[1], fields[5]
