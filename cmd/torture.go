@@ -126,8 +126,8 @@ func printTorture(w io.Writer, r *torture.Report) {
 		r.Topology, r.Durability, len(r.Faults), r.Rounds, (time.Duration(r.TookMs) * time.Millisecond).Round(time.Second))
 	_, _ = fmt.Fprintf(w, "%s claims have a row, %s were answered; of these %s were lost by faults that may (%d of %d rounds had one)\n",
 		number(r.Claims), number(r.Told), number(r.Lost), r.Lossy, r.Rounds)
-	_, _ = fmt.Fprintf(w, "%s places given up by repairs, %s credits of claims that were lost; %d short histories checked, %d undecided;"+
-		" %s looks\n", number(r.GivenUp), number(r.Ghosts), r.Windows, r.Undecided, number(r.Looks))
+	_, _ = fmt.Fprintf(w, "%s places given up by repairs, %s credits of claims that were lost, %s claims without credit;"+
+		" %d short histories checked, %d undecided; %s looks\n", number(r.GivenUp), number(r.Ghosts), number(r.Uncredited), r.Windows, r.Undecided, number(r.Looks))
 	for _, line := range r.Skipped {
 		_, _ = fmt.Fprintln(w, "NOT DONE: "+line)
 	}

@@ -21,6 +21,7 @@ type Report struct {
 	Lost       int64    `json:"claims_lost"`   // of these, without a row, by a fault that may lose them
 	GivenUp    int64    `json:"places_lost"`   // places in the order of claims that a repair gave up
 	Ghosts     int64    `json:"ghost_credits"` // credits of packets whose claim was lost so
+	Uncredited int64    `json:"uncredited"`    // claims of packets without a credit, as their event was lost so
 	Windows    int      `json:"windows"`       // short histories that were checked to be linearizable
 	Undecided  int      `json:"windows_undecided"`
 	Looks      int64    `json:"looks"` // at the books while faults went on
