@@ -69,7 +69,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 			require.Contains(t, strings.SplitN(examples, "\n\n", 2)[0], "dibs "+name)
 			require.Regexp(t, `(?m)^Usage:\n  dibs `+name+` `, out)
 			for variable := range variables {
-				require.Regexp(t, `(?m)^ +`+flagOf(variable)+` string +\S.*\(`+variable+`\)`, out)
+				require.Regexp(t, `(?m)^ +`+flagOf(variable)+` string(?:\[="on"\])? +\S.*\(`+variable+`\)`, out)
 			}
 		})
 	}

@@ -33,10 +33,8 @@ func contradicts(change *models.Change, was *models.Campaign) *wire.Problem {
 	is := *was
 	change.Apply(&is)
 	switch daily := "per_user_per_day"; {
-	case (change.PerUser != nil || change.PerUserPerDay != nil) && is.PerUser > 0 && is.PerUserPerDay > is.PerUser:
-		if change.PerUserPerDay == nil {
-			return wire.Invalid("per_user", "must not be below "+daily+", which it would make void")
-		}
+	// A per_user that falls below it is a limit lowered in a rush, which holds from the next claim on.
+	case change.PerUserPerDay != nil && is.PerUser > 0 && is.PerUserPerDay > is.PerUser:
 		return wire.Invalid(daily, "must not be above per_user, which holds for all days together")
 	case change.LowStockAt != nil && is.Kind == models.KindCoupon && is.LowStockAt > is.Total:
 		return wire.Invalid("low_stock_at", "must not be above total: the stock would be low from the start")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -181,8 +182,9 @@ func (h *house) change(d *drama, field string, value int64) (done bool) {
 		wire = time.UnixMilli(value).UTC().Format("2006-01-02T15:04:05.000Z")
 	}
 	got := call(h.t, http.MethodPatch, url+"/v1/campaigns/"+d.ID, "", map[string]any{field: wire})
-	// A window may be refused when the last change of its other end is not known to have been made.
-	refused := got.status == http.StatusUnprocessableEntity && (field == "starts_at" || field == "ends_at")
+	// What contradicts another field is refused, and that one's last change may not be known to have been made.
+	contradicts := []string{"starts_at", "ends_at", "per_user_per_day", "low_stock_at"}
+	refused := got.status == http.StatusUnprocessableEntity && slices.Contains(contradicts, field)
 	if got.err == nil && got.status != http.StatusOK && got.status != http.StatusServiceUnavailable && !refused {
 		h.t.Errorf("PATCH %s %s=%v: %d %s", d.ID, field, wire, got.status, got.body)
 	}

@@ -111,6 +111,9 @@ func planOf(seed uint64, lossy bool) plan {
 		if r.IntN(3) == 0 {
 			c.PerUserPerDay = between(r, 2, 30)
 		}
+		if c.PerUser > 0 {
+			c.PerUserPerDay = min(c.PerUserPerDay, c.PerUser)
+		}
 		p.campaigns = append(p.campaigns, c)
 	}
 	faults := append(slices.Clone(faultsOfAll), faultsOfSafe...)

@@ -13,7 +13,7 @@ func TestVersionIsPrinted(t *testing.T) {
 	t.Parallel()
 	got := runDibs(t, nil, "--version")
 	require.Equal(t, exitOK, got.code, got.stderr)
-	require.Regexp(t, `^dibs version \S+\n$`, got.stdout)
+	require.Regexp(t, `^dibs version \S+ \(commit \w+, date \S+\)\n$`, got.stdout)
 }
 
 // statusOf asks a path of a process; 0 is no answer.

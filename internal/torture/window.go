@@ -20,6 +20,8 @@ const (
 	windowClaims  = 5 // of each client
 	windowTries   = 4 // of each claim
 	windowTimeout = 10 * time.Second
+
+	chanceOfStock = 0xf000 // the operator's chance is used meanwhile
 )
 
 // openWindow opens the campaign; nil: it can't be opened right now.
@@ -27,7 +29,7 @@ func (rd *round) openWindow(ctx context.Context, o *operator, i int) *campaign {
 	c := &campaign{id: fmt.Sprintf("s%d-r%d-w%d", rd.w.opt.Seed, rd.n, i), users: 1000, window: true}
 	opening, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
-	if err := o.openOne(opening, c, between(o.r, 10, 40)); err != nil {
+	if err := o.openOne(opening, c, between(rd.rand(chanceOfStock+uint64(i)), 10, 40)); err != nil {
 		return nil // its claims would say nothing
 	}
 	rd.windows = append(rd.windows, c)
