@@ -117,7 +117,9 @@ func (s *servers) keysOf(id string) lua.CampaignKeys { return s.scripts.KeysOf(i
 func (s *servers) keysIn(ctx context.Context, id string) (all []string, err error) {
 	k := s.keysOf(id)
 	for iter := s.rdb.Scan(ctx, 0, k.State+"*", 1000).Iterator(); iter.Next(ctx); err = iter.Err() {
-		all = append(all, iter.Val())
+		if iter.Val() != k.Refused { // counts for people who watch, which expire by themselves
+			all = append(all, iter.Val())
+		}
 	}
 	return all, err
 }
