@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"dibs/internal/sleep"
 )
 
 var (
@@ -145,12 +147,7 @@ func (s *Scripts) sendScript(ctx context.Context, one script, send func(command,
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
 			reply, err = send("eval", one.source)
 		}
-		if !redis.HasErrorPrefix(err, "TRYAGAIN") || time.Now().After(until) {
-			return reply, err
-		}
-		select {
-		case <-time.After(tryAgainEvery):
-		case <-ctx.Done():
+		if !redis.HasErrorPrefix(err, "TRYAGAIN") || time.Now().After(until) || sleep.For(ctx, tryAgainEvery) != nil {
 			return reply, err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"dibs/internal/sleep"
 )
 
 // campaign is one that clients claim from, and what is known of it.
@@ -245,10 +247,7 @@ func (o *operator) run(ctx context.Context, all []*campaign) error {
 
 // wait waits, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
+	_ = sleep.For(ctx, d) // who goes on looks at ctx
 }
 
 func between(r *rand.Rand, least, most int64) int64 { return least + r.Int64N(most-least+1) }
