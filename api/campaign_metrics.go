@@ -28,7 +28,8 @@ func newCampaignMetrics(busiest func(int) []claiming.Tally, redis live.Redis, mo
 	}
 	return &campaignMetrics{
 		busiest: busiest, redis: redis, most: most,
-		claims:    desc("claims_total", "Claims asked for at this process, by what became of them, replays apart; of the busiest campaigns.", "outcome"),
+		claims: desc("claims_total",
+			"Claims asked for at this process, by what became of them, replays apart; of the busiest campaigns.", "outcome"),
 		total:     desc("total_units", "Units to give away; of the busiest campaigns of this process."),
 		remaining: desc("remaining_units", "Units that can be claimed; of the busiest campaigns of this process."),
 		low:       desc("low", "1 when no more units are left than low_stock_at, else 0; of the busiest campaigns of this process."),

@@ -104,7 +104,8 @@ func (s *Server) panicked(w http.ResponseWriter, r *http.Request, v any) {
 	if v == http.ErrAbortHandler { //nolint:errorlint // the very value
 		panic(v)
 	}
-	s.cfg.Logger.ErrorContext(r.Context(), "a request failed with a panic and is answered 500", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("panic", fmt.Sprint(v)),
+	s.cfg.Logger.ErrorContext(r.Context(), "a request failed with a panic and is answered 500",
+		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("panic", fmt.Sprint(v)),
 		slog.String("stack", string(debug.Stack())))
 	wire.Refuse(wire.CodeInternal).Write(w)
 }

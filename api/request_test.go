@@ -23,7 +23,7 @@ func TestRequestID_IsTakenOrMadeAndAnswered(t *testing.T) {
 	t.Parallel()
 	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 9)), api.Config{})
 	id := func(method, path, body string, headers ...string) string {
-		return strings.Join(apitest.Ask(h, method, path, body, headers...).Header()["X-Request-Id"], "|")
+		return strings.Join(apitest.Ask(h, method, path, body, headers...).Header().Values("X-Request-ID"), "|")
 	}
 	for _, good := range []string{"a", "checkout 17/é", strings.Repeat("é", 64)} {
 		require.Equal(t, good, id("GET", "/v1/campaigns/c1", "", "X-Request-Id: "+good))
@@ -43,7 +43,7 @@ func TestRequestID_IsTakenOrMadeAndAnswered(t *testing.T) {
 	}
 	w := apitest.Ask(h, "POST", "/v1/campaigns/c1/close", "", "Origin: https://evil.example", "Sec-Fetch-Site: cross-site", "X-Request-Id: mine")
 	require.Equal(t, 403, w.Code)
-	require.Equal(t, "mine", w.Header().Get("X-Request-Id"), "a refusal has it, too")
+	require.Equal(t, "mine", w.Header().Get("X-Request-ID"), "a refusal has it, too")
 }
 
 func TestRequestID_IsInTheLinesOfItsRequest(t *testing.T) {

@@ -112,8 +112,8 @@ func (s *Server) makeRooms(deps *Deps) (err error) {
 		return err
 	}
 	s.operator = operator.New(operator.Config{
-		Campaigns: deps.Campaigns, Audit: deps.Audit, State: deps.States.State, Hydrate: deps.Hydrator.Hydrate, Changed: s.claiming.Changed, Logger: cfg.Logger,
-		Clock: cfg.Clock,
+		Campaigns: deps.Campaigns, Audit: deps.Audit, State: deps.States.State, Hydrate: deps.Hydrator.Hydrate,
+		Changed: s.claiming.Changed, Logger: cfg.Logger, Clock: cfg.Clock,
 	})
 	s.claimed, err = claimed.New(claimed.Config{
 		Claims: deps.Claims, Resolver: deps.Resolver, Streams: deps.Streams, Workers: s.workers, Changed: s.claiming.Changed,

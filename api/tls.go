@@ -18,7 +18,7 @@ type TLS struct{ Cert, Key string }
 // Config is how connections are taken; nil for plain HTTP.
 func (t TLS) Config(log *slog.Logger) (*tls.Config, error) {
 	if t == (TLS{}) {
-		return nil, nil
+		return nil, nil //nolint:nilnil // no TLS is an answer
 	}
 	pair, err := reread.New(log, func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)

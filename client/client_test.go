@@ -109,7 +109,6 @@ func TestRetry_IsBounded(t *testing.T) {
 		require.ErrorIs(t, err, client.ErrUnavailable)
 		require.NotErrorIs(t, err, client.ErrOutcomeUnknown, "each attempt surely claimed nothing")
 		require.Len(t, s.at, client.DefaultAttempts)
-
 	})
 }
 

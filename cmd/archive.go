@@ -41,7 +41,8 @@ and its repair agree with them. A closed campaign takes no claims, and so needs 
 looked up, redeemed or released over HTTP any more: 404 claim_not_found. Claims whose hold is open stay until it ends.
 
 A campaign that can't be archived now is told with the reason; named by --campaign it is a failure.`,
-		Example: "  dibs archive --before 2026-01-01T00:00:00Z\n  dibs archive --before 2026-01-01 --campaign spring-sale --to claims-2025.jsonl --json",
+		Example: "  dibs archive --before 2026-01-01T00:00:00Z\n" +
+			"  dibs archive --before 2026-01-01 --campaign spring-sale --to claims-2025.jsonl --json",
 	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
 		before, err := parseBefore(flags.before)
 		if err != nil {

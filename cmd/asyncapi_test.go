@@ -3,6 +3,7 @@ package cmd_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -31,10 +32,7 @@ func TestEventsInTheStreamAreAsTheServedDocumentSays(t *testing.T) {
 	for _, m := range doc.Components.Messages {
 		missing[m.Name] = doc.Components.Schemas[strings.TrimPrefix(m.Payload["$ref"], "#/components/schemas/")]
 	}
-	schemas := map[string]*openapi3.Schema{}
-	for name, schema := range missing {
-		schemas[name] = schema
-	}
+	schemas := maps.Clone(missing)
 	delete(missing, "claims.given_up") // only a repair tells it
 	require.NoError(t, s.rdb.XGroupCreateMkStream(t.Context(), "dibs:{p0}:claims", "reader", "0").Err(), "so that nothing is trimmed")
 	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":3,"low_stock_at":1}`)

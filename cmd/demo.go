@@ -38,8 +38,8 @@ func newDemo(env Env) *cobra.Command {
 		Long: `Opens a campaign, sends a crowd at it over real HTTP and prints the reconciled outcome: what the crowd was told,
 what Redis says, what the database says. Exits 0 only if they agree, 3 if they don't.
 
-With --console it is a slower rush to watch at /console: 6,000 users want 4,000 units within a minute, unless told otherwise. The address and a
-token to sign in with are printed before the crowd comes.
+With --console it is a slower rush to watch at /console: 6,000 users want 4,000 units within a minute, unless told
+otherwise. The address and a token to sign in with are printed before the crowd comes.
 
 With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: nothing to install, nothing left behind.`,
 		Example: "  dibs demo\n  dibs demo --users 100000 --stock 5000 --per-user 2\n  dibs demo --keep-running\n  dibs demo --console",
@@ -176,7 +176,9 @@ func (d *demo) perSecond() float64 {
 const drainTimeout = 60 * time.Second
 
 func (d *demo) openCampaign(ctx context.Context, cfg *config.Config, base, id string) error {
-	body, err := json.Marshal(map[string]any{"id": id, "kind": "coupon", "name": "demo", "total": d.stock, "per_user": d.perUser, "low_stock_at": d.stock / 10})
+	body, err := json.Marshal(map[string]any{
+		"id": id, "kind": "coupon", "name": "demo", "total": d.stock, "per_user": d.perUser, "low_stock_at": d.stock / 10,
+	})
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
 	}

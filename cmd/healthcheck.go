@@ -65,7 +65,7 @@ func probe(ctx context.Context, secure bool, addr string, paths []string) error 
 		scheme = "https"
 	}
 	client := &http.Client{Timeout: probeTimeout, Transport: &http.Transport{
-		DisableKeepAlives: true,                                  // nothing secret is sent, and the name in the certificate is that of the service
+		DisableKeepAlives: true,                                  // nothing secret is sent, and the certificate names the service
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 	}}
 	for _, path := range paths {

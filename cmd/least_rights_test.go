@@ -68,7 +68,7 @@ func grant(t *testing.T, s *servers) string {
 	t.Helper()
 	at := strings.LastIndex(s.dsn, "@")
 	rest := s.dsn[at:]
-	name := strings.SplitN(rest[strings.LastIndex(rest, "/")+1:], "?", 2)[0]
+	name, _, _ := strings.Cut(rest[strings.LastIndex(rest, "/")+1:], "?")
 	suffix := name[max(0, len(name)-12):]
 	for statement := range strings.SplitSeq(block(t, "mysql grants"), "\n") {
 		user := regexp.MustCompile(`TO '(\w+)'@`).FindStringSubmatch(statement)[1]

@@ -66,7 +66,8 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 	}))
 	c.Flags().StringVar(&flags.campaign, "campaign", "", "id of one campaign; all unless given")
 	c.Flags().BoolVar(&flags.json, "json", false, "print JSON, one line a campaign")
-	c.Flags().BoolVar(&flags.repair, "repair", false, "put right what differs, by the rows of claims, the events in the stream and the records in Redis")
+	c.Flags().BoolVar(&flags.repair, "repair", false,
+		"put right what differs, by the rows of claims, the events in the stream and the records in Redis")
 	c.Flags().BoolVar(&flags.giveUp, "give-up-claims", false, "with --repair: give up answered claims that nothing brings back")
 	c.Flags().StringVar(&flags.totals, "totals", "", "add up the claims of a day, such as 2026-11-21, in UTC or --time-zone")
 	c.Flags().StringVar(&flags.timeZone, "time-zone", "", "with --totals: the zone of the day, such as Asia/Shanghai; UTC unless given")

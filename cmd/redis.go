@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -48,7 +49,7 @@ func (s *stack) warn() {
 		s.log.Warn("redis runs with appendonly no: when it ends, the claims that MySQL does not have yet are lost")
 	}
 	if advice := s.advice.Load(); advice != nil {
-		s.log.Warn(*advice)
+		s.log.Warn("redis may forget its claims when it starts again", slog.String("advice", *advice))
 	}
 }
 

@@ -325,7 +325,8 @@ func (s *stack) runSyncer(ctx context.Context) error {
 	leader := syncer.NewLeader(s.scripts, s.cfg.Name, s.log)
 	registerLeader(s.registry, leader.Leads)
 	role := syncer.New(syncer.Config{
-		Trimmer: retention.NewTrimmer(s.scripts, s.cfg.Groups, s.log, s.registry), Pruner: retention.NewPruner(s.db), Resumer: residency.NewResumer(s.hydrator, s.registry),
+		Trimmer: retention.NewTrimmer(s.scripts, s.cfg.Groups, s.log, s.registry), Pruner: retention.NewPruner(s.db),
+		Resumer:       residency.NewResumer(s.hydrator, s.registry),
 		StreamWatcher: residency.NewStreamWatcher(s.hydrator),
 		Evictor:       residency.NewEvictor(s.hydrator, s.cfg.IdleEvict, s.registry),
 		Reconciler:    reconcile.New(s.db, s.scripts, s.hydrator, s.log, s.registry),

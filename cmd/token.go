@@ -54,7 +54,8 @@ func whenExpired(text string) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil || !at.After(time.Now()) {
-		return at, fmt.Errorf("%w: --expires must be a time to come such as 2027-01-31T18:00:00Z, or a duration such as 2160h, not %q", ErrUsage, text)
+		return at, fmt.Errorf("%w: --expires must be a time to come such as 2027-01-31T18:00:00Z, or a duration such as 2160h, not %q",
+			ErrUsage, text)
 	}
 	return at, nil
 }

@@ -35,9 +35,10 @@ func newTorture(env Env) *cobra.Command {
 	c = command(env, cobra.Command{
 		Use:   "torture",
 		Short: "Make faults happen to a whole Dibs of its own, at random by a seed, and check every claim afterwards",
-		Long: `Starts a Redis (alone, with a replica and three Sentinels, or a cluster of six) and a MariaDB or MySQL from PATH, two API processes, two
-consumers, two syncers and a finance service. Clients claim with idempotency keys, redeem and release, an operator restocks, pauses and adds packets, while
-processes are killed and paused, wires cut and slowed, and servers killed, filled, flushed, put back and locked.
+		Long: `Starts a Redis (alone, with a replica and three Sentinels, or a cluster of six) and a MariaDB or MySQL from PATH, two API
+processes, two consumers, two syncers and a finance service. Clients claim with idempotency keys, redeem and release, an
+operator restocks, pauses and adds packets, while processes are killed and paused, wires cut and slowed, and servers killed,
+filled, flushed, put back and locked.
 
 A run is rounds of ten faults. After each round everything is healed, what is left is sold, and the invariants of
 docs/invariants.md are checked claim by claim: each yes has one row and each row was asked for, no seq twice and no hole, no unit too
@@ -127,7 +128,8 @@ func printTorture(w io.Writer, r *torture.Report) {
 	_, _ = fmt.Fprintf(w, "%s claims have a row, %s were answered; of these %s were lost by faults that may (%d of %d rounds had one)\n",
 		number(r.Claims), number(r.Told), number(r.Lost), r.Lossy, r.Rounds)
 	_, _ = fmt.Fprintf(w, "%s places given up by repairs, %s credits of claims that were lost, %s claims without credit;"+
-		" %d short histories checked, %d undecided; %s looks\n", number(r.GivenUp), number(r.Ghosts), number(r.Uncredited), r.Windows, r.Undecided, number(r.Looks))
+		" %d short histories checked, %d undecided; %s looks\n", number(r.GivenUp), number(r.Ghosts), number(r.Uncredited),
+		r.Windows, r.Undecided, number(r.Looks))
 	for _, line := range r.Skipped {
 		_, _ = fmt.Fprintln(w, "NOT DONE: "+line)
 	}

@@ -47,7 +47,8 @@ func printTotals(w io.Writer, t *reconcile.Totals) {
 	for i := range t.Campaigns {
 		c := &t.Campaigns[i]
 		for _, shard := range c.Shards[:1] {
-			out.AppendRow(table.Row{c.CampaignID, c.Currency, number(c.Claims), number(c.Units), number(c.Amount), number(shard.FirstSeq), number(shard.LastSeq)})
+			out.AppendRow(table.Row{c.CampaignID, c.Currency, number(c.Claims), number(c.Units), number(c.Amount),
+				number(shard.FirstSeq), number(shard.LastSeq)})
 		}
 	}
 	for _, sum := range t.Sums {

@@ -20,7 +20,8 @@ var settings = []setting{
 	{key: "metrics-addr", meaning: "listen address for /metrics and /healthz of consumer, syncer and finance; empty: none",
 		set: text(func(c *Config) *string { return &c.MetricsAddr })},
 	{key: "redis-url", secret: true, ifEmpty: "embedded", meaning: "" +
-		"redis:// or rediss:// URL, several comma-separated hosts are a cluster; redis+sentinel://user:pw@host:port,host:port/master-name/db for Sentinel; empty: embedded",
+		"redis:// or rediss:// URL, several comma-separated hosts are a cluster; " +
+		"redis+sentinel://user:pw@host:port,host:port/master-name/db for Sentinel; empty: embedded",
 		set: text(func(c *Config) *string { return &c.RedisURL })},
 	{key: "mysql-dsn", secret: true, ifEmpty: "embedded", meaning: "go-sql-driver DSN; empty: embedded SQLite",
 		set: text(func(c *Config) *string { return &c.MySQLDSN })},
@@ -78,7 +79,8 @@ var settings = []setting{
 		set: groups},
 	{key: "shutdown-timeout", fallback: "15s", meaning: "how long a stop may take to finish and flush",
 		set: duration(func(c *Config) *time.Duration { return &c.ShutdownTimeout }, time.Second, 10*time.Minute)},
-	{key: "metrics-campaigns", fallback: "50", meaning: "campaigns that have series of their own in /metrics of an API process, its busiest; 0: none",
+	{key: "metrics-campaigns", fallback: "50", meaning: "" +
+		"campaigns that have series of their own in /metrics of an API process, its busiest; 0: none",
 		set: integer(func(c *Config) *int { return &c.MetricsCampaigns }, 0, 1000)},
 	{key: "user-rate", fallback: "0", meaning: "" +
 		"claims a second that one user may try at one process, repeats with the same Idempotency-Key among them; 0: no limit",

@@ -61,7 +61,8 @@ func (c *Config) Validate() error {
 func (c *Config) reading() subscriberConfig {
 	return subscriberConfig{
 		client: c.Client, partitions: c.Partitions, group: models.GroupSyncer, name: c.Name, window: c.Window,
-		closeTimeout: c.CloseTimeout, nackBackoff: Backoff{}.withDefaults(), decode: true, inBatches: true, poisonKey: streamKeys(c.Partitions, lua.PoisonKey),
+		closeTimeout: c.CloseTimeout, nackBackoff: Backoff{}.withDefaults(), decode: true, inBatches: true,
+		poisonKey: streamKeys(c.Partitions, lua.PoisonKey),
 		poisonMax: DefaultParkedMax, log: c.Logger, registerer: c.Registerer, pulse: c.Pulse, timing: defaultTiming(),
 	}
 }

@@ -26,7 +26,7 @@ func documented(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	queries := make(map[string]string)
 	for _, block := range sqlBlock.FindAllStringSubmatch(string(text), -1) {
-		for _, query := range strings.Split(strings.TrimSpace(block[1]), ";") {
+		for query := range strings.SplitSeq(strings.TrimSpace(block[1]), ";") {
 			if query = strings.TrimSpace(query); query != "" {
 				queries[nameOf.FindString(query)] = query
 			}

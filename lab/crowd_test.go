@@ -156,7 +156,7 @@ func TestEveryAnswerIsCountedAsWhatItIs(t *testing.T) {
 func TestACrowdThatIsSentHomeGoes(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &told{answer: func(_ string, nth int) (Outcome, error) {
+	s := &told{answer: func(string, int) (Outcome, error) {
 		cancel()
 		return Claimed, nil
 	}}

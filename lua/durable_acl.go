@@ -11,7 +11,8 @@ import (
 
 // adviceDefaultUser is what an operator does about a default user that may not write.
 const adviceDefaultUser = "Redis has an append-only file, and the default user of its ACL is off or may not do " +
-	"everything: when it starts again, Redis 7.0 and Valkey 8.0.1 leave out what every script wrote, and so every claim. Give that user a long password instead: " +
+	"everything: when it starts again, Redis 7.0 and Valkey 8.0.1 leave out what every script wrote, " +
+	"and so every claim. Give that user a long password instead: " +
 	"user default on >PASSWORD ~* &* +@all"
 
 // DefaultUserAdvice is an advice if a server would forget its claims at its next start although it has them in its append-only file; "" is

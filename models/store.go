@@ -34,7 +34,8 @@ type Books struct {
 
 // Stock is what the books say of a campaign that Redis does not hold: all of it is in MySQL.
 func (b *Books) Stock(id string) Stock {
-	st := Stock{CampaignID: id, Total: b.Total, Claimed: b.Claimed + b.ParkedUnits, Synced: b.Claimed, Parked: b.ParkedUnits, AsOf: NewTime(b.At)}
+	st := Stock{CampaignID: id, Total: b.Total, Claimed: b.Claimed + b.ParkedUnits, Synced: b.Claimed,
+		Parked: b.ParkedUnits, AsOf: NewTime(b.At)}
 	st.Remaining = max(0, st.Total-st.Claimed)
 	st.Low = b.LowStockAt > 0 && st.Remaining <= b.LowStockAt
 	return st

@@ -106,7 +106,7 @@ func (l *Leader) lead(ctx context.Context, lease *lua.Lock) {
 		err = fmt.Errorf("%w: %w", ErrLeaseLost, err)
 	}
 	end(err)
-	l.setTerm(nil)
+	l.setTerm(nil) //nolint:staticcheck // no term is an answer: nobody leads
 	if ctx.Err() != nil {
 		l.work.Wait() // so that who follows does not meet it
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.leaseFor/3)

@@ -118,7 +118,7 @@ func TestUserClaims_PagesHoldEachClaimOnce(t *testing.T) {
 			require.Len(t, page.Claims, limit)
 			query.Set("cursor", page.NextCursor)
 		}
-		require.Equal(t, len(want), len(got))
+		require.Len(t, got, len(want))
 		for i := range want {
 			require.Equal(t, want[i], got[i])
 		}

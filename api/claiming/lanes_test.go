@@ -247,7 +247,7 @@ func TestLanes_HoldOfAsksTheNearestThatKnows(t *testing.T) {
 	room.Campaigns["c1"].InRedis = true
 	require.EqualValues(t, 60_000, ask())
 	reads := room.StateReads
-	r := httptest.NewRequest("POST", "/v1/campaigns/c1/claims", strings.NewReader(apitest.OneClaim))
+	r := httptest.NewRequest(http.MethodPost, "/v1/campaigns/c1/claims", strings.NewReader(apitest.OneClaim))
 	require.Equal(t, 201, s.PostClaim(httptest.NewRecorder(), r))
 	room.Campaigns["c1"].InRedis = false
 	require.EqualValues(t, 60_000, ask(), "of the lane, though Redis and MySQL are away")

@@ -45,7 +45,7 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 			req.Header.Set(headers[i], headers[i+1])
 		}
 	}
-	req.Header.Set("X-Request-Id", caller.Of(from.Context()).RequestID) // what is done for a request of the console has its id
+	req.Header.Set("X-Request-ID", caller.Of(from.Context()).RequestID) // what is done for a request of the console has its id
 	req.Body, req.ContentLength = http.NoBody, 0
 	if body != nil {
 		text, err := json.Marshal(body)

@@ -133,7 +133,7 @@ func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 		require.Contains(t, campaign(), c.then)
 		after := p.get(got.header.Get("Location"))
 		require.Contains(t, after.text, `role="status">The `)
-		require.Contains(t, after.text, got.header.Get("X-Request-Id"), "the history names the request that changed it")
+		require.Contains(t, after.text, got.header.Get("X-Request-ID"), "the history names the request that changed it")
 	}
 	got := p.act("/console/campaigns/spring/open")
 	require.Equal(t, 409, got.status, "the API's refusal")

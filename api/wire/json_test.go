@@ -2,7 +2,6 @@ package wire_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -216,7 +215,7 @@ func TestInvalidID_SaysTheReasonAlone(t *testing.T) {
 	require.Equal(t, wire.CodeInvalid, p.Code)
 	require.Equal(t, "id", p.Field)
 	require.Equal(t, "id: must be 1 to 64 characters", p.Detail)
-	require.False(t, errors.Is(p, models.ErrID))
+	require.NotErrorIs(t, p, models.ErrID)
 }
 
 func TestPage_HasACursorWhenMoreFollows(t *testing.T) {

@@ -68,7 +68,7 @@ func Ask(h http.Handler, method, path, body string, headers ...string) *httptest
 }
 
 // document is that of an API, to which every answer of every test is held.
-var document = sync.OnceValues(func() (routers.Router, error) { //nolint:gochecknoglobals // worked out once
+var document = sync.OnceValues(func() (routers.Router, error) {
 	s, err := api.New(api.Config{}, NewRoom().Deps())
 	if err != nil {
 		return nil, err

@@ -166,7 +166,8 @@ func (r *Room) State(_ context.Context, id string) (lua.State, error) {
 		return lua.State{}, lua.ErrAbsent
 	}
 	return lua.State{
-		Meta: c.meta(), Status: c.Status, Epoch: c.Epoch + c.Unnoted, Version: c.Version, Total: c.Total, Taken: c.taken, Seq: c.seq, LowStockAt: c.LowStockAt,
+		Meta: c.meta(), Status: c.Status, Epoch: c.Epoch + c.Unnoted, Version: c.Version, Total: c.Total,
+		Taken: c.taken, Seq: c.seq, LowStockAt: c.LowStockAt,
 		AsOf: Now,
 	}, nil
 }

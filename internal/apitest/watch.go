@@ -2,6 +2,7 @@ package apitest
 
 import (
 	"context"
+	"maps"
 	"sort"
 	"time"
 
@@ -22,9 +23,7 @@ func (r *Room) Watch(ctx context.Context, ids []string) ([]lua.Watched, error) {
 		seen[i].State, seen[i].Err = r.State(ctx, id)
 		seen[i].Refused = map[string]int64{}
 		r.Mu.Lock()
-		for code, n := range refused[id] {
-			seen[i].Refused[code] = n
-		}
+		maps.Copy(seen[i].Refused, refused[id])
 		r.Mu.Unlock()
 	}
 	return seen, nil

@@ -31,13 +31,14 @@ var arrows = map[string][]string{
 	"split":      {},
 	"lua":        {"models"},
 	"migrations": {},
-	"api":        {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers", "docs/asyncapi", "lua", "models"},
-	"consumer":   {"lua", "models"}, // of lua the key names only, see keyNames
-	"finance":    {"consumer", "internal/sqlstore", "models"},
-	"config":     {"lua", "models"},
-	"cmd":        everything,
-	"bench":      everything, // measures any room against its ceiling
-	"":           {"cmd"},    // main.go
+	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers",
+		"docs/asyncapi", "lua", "models"},
+	"consumer": {"lua", "models"}, // of lua the key names only, see keyNames
+	"finance":  {"consumer", "internal/sqlstore", "models"},
+	"config":   {"lua", "models"},
+	"cmd":      everything,
+	"bench":    everything, // measures any room against its ceiling
+	"":         {"cmd"},    // main.go
 
 	// Inside the API: its rooms don't know each other, and stand on wire and workers.
 	"api/auth":     {"api/wire", "models"},

@@ -97,17 +97,17 @@ func SubmitAll(ctx context.Context, w *writer.Writer, events []models.Event) err
 	return g.Wait()
 }
 
-// books are what the tables say of a campaign.
-type books struct {
+// Books are what the tables say of a campaign.
+type Books struct {
 	Total, Remaining, Claimed, SyncedSeq int64 // campaigns
 	Rows, Units                          int64 // claims
 	Flushes, FlushedUnits, FlushedClaims int64 // stock_flushes
 }
 
 // BooksOf reads what the tables say of a campaign.
-func BooksOf(t testing.TB, db *gorm.DB, id string) books {
+func BooksOf(t testing.TB, db *gorm.DB, id string) Books {
 	t.Helper()
-	var b books
+	var b Books
 	row := db.Raw("SELECT c.total, c.remaining, c.claimed, c.synced_seq, l.n, l.units, f.n, f.units, f.claims FROM campaigns c,"+
 		" (SELECT COUNT(*) AS n, COALESCE(SUM(quantity), 0) AS units FROM claims WHERE campaign_id = ?) l,"+
 		" (SELECT COUNT(*) AS n, COALESCE(SUM(units), 0) AS units, COALESCE(SUM(claims), 0) AS claims FROM stock_flushes"+
@@ -118,13 +118,13 @@ func BooksOf(t testing.TB, db *gorm.DB, id string) books {
 }
 
 // Wrong says what in the books contradicts the claims that there should be; "" is nothing.
-func (b books) Wrong(events []models.Event) string {
+func (b Books) Wrong(events []models.Event) string {
 	var units int64
 	for _, e := range events {
 		units += e.Quantity
 	}
 	n := int64(len(events))
-	want := books{
+	want := Books{
 		Total: b.Total, Remaining: max(0, b.Total-units), Claimed: units, SyncedSeq: n, Rows: n, Units: units,
 		Flushes: b.Flushes, FlushedUnits: units, FlushedClaims: n,
 	}

@@ -119,6 +119,7 @@ func AddPacket(t testing.TB, db *gorm.DB, campaignID, id string, amount int64) {
 // PushFails is a Redis that takes no packets.
 type PushFails struct{ *lua.Scripts }
 
+// Push fails as a Redis does that cannot be reached.
 func (*PushFails) Push(_ context.Context, id string, _ *lua.Push) (int64, error) {
 	return 0, fmt.Errorf("%w: %s", lua.ErrUnavailable, id)
 }

@@ -164,7 +164,7 @@ func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) {
 			break
 		}
 		require.NoError(c.t, source.Migrate(ctx, host, port, keys[0], 0, startTimeout).Err())
-		time.Sleep(pause)
+		time.Sleep(pause) //nolint:forbidigo // the load goes on meanwhile
 	}
 	for _, node := range append([]*RedisServer{to, from}, c.masters...) {
 		require.NoError(c.t, node.Client().Do(ctx, "cluster", "setslot", slot, "node", toID).Err())

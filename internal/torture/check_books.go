@@ -273,7 +273,7 @@ func (w *world) readAway(ctx context.Context, partition int) (events []entry, er
 			if err := errors.Join(err, err2); err != nil {
 				return events, wrap(err)
 			}
-			events = append(events, entry{e, time.UnixMilli(int64(id.Ms))}) //nolint:gosec // of a clock
+			events = append(events, entry{e, time.UnixMilli(int64(id.Ms))})
 		}
 	}
 }

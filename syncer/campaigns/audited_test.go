@@ -62,7 +62,7 @@ func TestAudit_EveryChangeSaysWhoMadeItAndWhatWasThere(t *testing.T) {
 			require.JSONEq(t, want.after, string(e.After))
 			require.WithinDuration(t, time.Now(), e.At.Time, time.Minute)
 		}
-		require.Equal(t, "", all[4].Actor, "the campaign was created by a test")
+		require.Empty(t, all[4].Actor, "the campaign was created by a test")
 
 		older, err := log.List(t.Context(), models.AuditQuery{CampaignID: id, Before: all[2].ID, Limit: 1})
 		require.NoError(t, err)

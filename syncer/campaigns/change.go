@@ -17,9 +17,9 @@ import (
 )
 
 // Change changes a campaign's definition, in MySQL first and then in Redis, and returns when the next claim works by it. A
-// closed campaign stays closed, and one that is not of a version that the change is for as it is. When Redis does not take the change now, the error says why, MySQL has it, and the syncer sends
-// it to Redis later. Errors: models.ErrNotFound, models.ErrChanged,
-// *models.FieldError, and those of lua.Scripts.Adjust.
+// closed campaign stays closed, and one that is not of a version that the change is for stays as it is. When Redis does not
+// take the change now, the error says why, MySQL has it, and the syncer sends it to Redis later. Errors: models.ErrNotFound,
+// models.ErrChanged, *models.FieldError, and those of lua.Scripts.Adjust.
 func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
 	var c models.Campaign
 	err := sqlstore.Retry(ctx, func() error {

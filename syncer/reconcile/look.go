@@ -62,8 +62,7 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 		l.found.differf("%s", line)
 	}
 	l.counters()
-	switch {
-	case c.Residency == models.ResidencyLost:
+	if c.Residency == models.ResidencyLost {
 		l.found.differInRedisf("takes no claims: %s", c.ResidencyReason)
 		return true, nil
 	}
@@ -73,7 +72,7 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 		if err == nil && state.Status != models.StatusLoading {
 			l.found.differInRedisf("redis holds load %d, and the campaign is not in redis by the books of mysql", state.Epoch)
 		}
-		return err != nil, nil //nolint:nilerr // nothing is asked of a redis that need not hold it
+		return err != nil, nil // nothing is asked of a redis that need not hold it
 	case errors.Is(err, lua.ErrAbsent):
 		l.found.differInRedisf("redis does not hold load %d", c.Epoch)
 		return false, nil

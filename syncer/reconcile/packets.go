@@ -205,7 +205,7 @@ func (p *repair) bringOwnersBack(ctx context.Context) error {
 		return nil
 	}
 	for more := true; more; {
-		_, err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+		err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
 			rows, err := robbed(ctx, tx, p.id)
 			if more = len(rows) == packetsAtOnce; err != nil || len(rows) == 0 {
 				return nil, err
@@ -226,7 +226,8 @@ func (p *repair) bringOwnersBack(ctx context.Context) error {
 
 // robbed are claims whose packets have no owner and did not go back.
 func robbed(ctx context.Context, tx *sql.Tx, id string) (claims []models.Event, err error) {
-	err = sqlstore.ScanAll(ctx, tx, "SELECT c.id, c.packet_id FROM claims c JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id"+
+	err = sqlstore.ScanAll(ctx, tx, "SELECT c.id, c.packet_id FROM claims c"+
+		" JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id"+
 		" WHERE c.campaign_id = ? AND c.shard = 0 AND p.claim_id IS NULL AND p.returned_at IS NULL AND p.amount = c.amount"+
 		" ORDER BY c.id LIMIT ?", []any{id, packetsAtOnce}, func(scan func(...any) error) error {
 		var e models.Event

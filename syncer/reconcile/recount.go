@@ -35,7 +35,7 @@ func (p *repair) highest(c *models.Campaign, rows *RowFigures, parked *writer.Pa
 // the claims up.
 func (p *repair) recount(ctx context.Context) error {
 	p.missing = nil
-	_, err := p.change(ctx, func(tx *sql.Tx, was *models.Campaign) (*models.Repair, error) {
+	err := p.change(ctx, func(tx *sql.Tx, was *models.Campaign) (*models.Repair, error) {
 		rows, err := accounted(ctx, tx, was)
 		if err != nil {
 			return nil, err
@@ -44,7 +44,7 @@ func (p *repair) recount(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		is, highest := *was, p.highest(was, rows, parked)
+		highest := p.highest(was, rows, parked)
 		missing := highest - rows.Claims - parked.Claims - was.LostClaims
 		switch {
 		case missing > 0 && (!p.redis.settled && !p.stopped || rows.Archived > 0):
@@ -54,12 +54,7 @@ func (p *repair) recount(ctx context.Context) error {
 				return nil, err
 			}
 		}
-		is.LostClaims = max(0, was.LostClaims+missing) // fewer, if one that was given up came after all
-		is.Claimed, is.ReleasedClaims, is.SyncedSeq = rows.Units, rows.Released, rows.Claims+is.LostClaims
-		is.Remaining = max(0, is.Total-is.Claimed)
-		if campaigns.IsResident(was) && was.AppliedVersion != was.Version {
-			is.Remaining = max(is.Remaining, was.Remaining) // Redis may work by the older total
-		}
+		is := byRows(was, rows, missing)
 		if missing > 0 {
 			is.SeenSeq = highest
 			if err := tellGivenUp(ctx, tx, was, p.unknownIDs(), p.missing); err != nil {
@@ -73,6 +68,18 @@ func (p *repair) recount(ctx context.Context) error {
 		p.missing, p.unknown = nil, nil
 	}
 	return err
+}
+
+// byRows is a campaign with the counters that its rows give, when so many claims are missing.
+func byRows(was *models.Campaign, rows *RowFigures, missing int64) models.Campaign {
+	is := *was
+	is.LostClaims = max(0, was.LostClaims+missing) // fewer, if one that was given up came after all
+	is.Claimed, is.ReleasedClaims, is.SyncedSeq = rows.Units, rows.Released, rows.Claims+is.LostClaims
+	is.Remaining = max(0, is.Total-is.Claimed)
+	if campaigns.IsResident(was) && was.AppliedVersion != was.Version {
+		is.Remaining = max(is.Remaining, was.Remaining) // Redis may work by the older total
+	}
+	return is
 }
 
 func (p *repair) writeCounters(ctx context.Context, tx *sql.Tx, was, is *models.Campaign, rows *RowFigures) (*models.Repair, error) {

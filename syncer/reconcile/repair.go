@@ -109,7 +109,7 @@ func (p *repair) mendRedis(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case !p.done.Left.inRedis && len(displaced) == 0 && len(p.missing) == 0 && !(p.how.GiveUpClaims && p.done.Left.parked):
+	case !p.done.Left.inRedis && len(displaced) == 0 && len(p.missing) == 0 && (!p.how.GiveUpClaims || !p.done.Left.parked):
 		return p.compare(ctx)
 	case len(p.missing) > 0 && !p.how.GiveUpClaims:
 		return p.compare(ctx) // which tells them; a rebuild would free their units
@@ -178,19 +178,18 @@ func (p *repair) record(ctx context.Context, what, before, after string) error {
 }
 
 // change makes one step in a transaction that holds the row of the campaign. change returns nil when there is nothing to do.
-func (p *repair) change(ctx context.Context, change func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error)) (done bool, err error) {
+func (p *repair) change(ctx context.Context, change func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error)) error {
 	var step *models.Repair
-	err = p.r.locked(ctx, p.id, func(tx *sql.Tx, c *models.Campaign) (err error) {
+	err := p.r.locked(ctx, p.id, func(tx *sql.Tx, c *models.Campaign) (err error) {
 		if step, err = change(tx, c); err != nil || step == nil {
 			return err
 		}
 		return writeRepair(ctx, tx, step)
 	})
-	if err != nil || step == nil {
-		return false, err
+	if err == nil && step != nil {
+		p.keep(ctx, step)
 	}
-	p.keep(ctx, step)
-	return true, nil
+	return err
 }
 
 func (p *repair) keep(ctx context.Context, step *models.Repair) {

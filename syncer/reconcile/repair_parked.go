@@ -30,7 +30,7 @@ func (p *repair) retryParked(ctx context.Context) error {
 				return err
 			}
 		}
-		_, err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+		err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
 			if err := unpark(ctx, tx, one.ID); err != nil {
 				return nil, err
 			}
@@ -67,8 +67,9 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 			ids[i], names[i], args = part[i].Event.ID, part[i].String(), append(args, part[i].ID)
 			units += part[i].Event.Quantity
 		}
-		_, err := p.change(ctx, func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error) {
-			if _, err := tx.ExecContext(ctx, "UPDATE parked_events SET discarded_at = ? WHERE id IN "+sqlstore.Marks(len(part)), args...); err != nil {
+		err := p.change(ctx, func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error) {
+			query := "UPDATE parked_events SET discarded_at = ? WHERE id IN " + sqlstore.Marks(len(part)) //nolint:gosec // question marks only
+			if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 				return nil, err
 			}
 			if err := tellGivenUp(ctx, tx, c, ids, nil); err != nil {

@@ -105,7 +105,7 @@ func (p *repair) place(ctx context.Context) error {
 		return err
 	}
 	for i := range displaced {
-		_, err := p.change(ctx, func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error) {
+		err := p.change(ctx, func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error) {
 			return p.placeOne(ctx, tx, c, &displaced[i])
 		})
 		if err != nil && !isRefusal(err) { // what the database refuses wherever it stands noneInTheWay tells

@@ -136,6 +136,6 @@ func eventOf(campaignID, user string, quantity, epoch int64, c *lua.RecordedClai
 
 // payloadOf is an event as the claim stream would hold it.
 func payloadOf(e *models.Event) []byte {
-	payload, _ := json.Marshal(e) // it has nothing that JSON lacks
+	payload, _ := json.Marshal(e) //nolint:errchkjson // it has nothing that JSON lacks
 	return payload
 }

@@ -137,7 +137,7 @@ func isRefusal(err error) bool {
 }
 
 func (p *repair) insertPart(ctx context.Context, events []models.Event, evidence string) error {
-	_, err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+	err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
 		if err := writer.InsertMissing(ctx, tx, p.r.db.Name(), events); err != nil {
 			return nil, err
 		}
@@ -155,15 +155,16 @@ func (p *repair) release(ctx context.Context, ids []string) error {
 	if len(ids) == 0 || p.redis.state.Released <= p.done.Found.MySQL.Released {
 		return nil
 	}
-	_, err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+	err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
 		now := sqlstore.Now()
 		args := []any{string(models.ClaimReleased), now.Format(sqlstore.TimeLayout), "released before mysql was put back",
 			string(models.ClaimClaimed)}
 		for _, id := range ids {
 			args = append(args, id)
 		}
-		put, err := tx.ExecContext(ctx, "UPDATE claims SET status = ?, resolved_at = ?, release_reason = ? WHERE status = ? AND id IN "+
-			sqlstore.Marks(len(ids)), args...)
+		//nolint:gosec // question marks only
+		query := "UPDATE claims SET status = ?, resolved_at = ?, release_reason = ? WHERE status = ? AND id IN " + sqlstore.Marks(len(ids))
+		put, err := tx.ExecContext(ctx, query, args...)
 		if err != nil {
 			return nil, err
 		}

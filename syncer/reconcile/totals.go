@@ -103,7 +103,7 @@ func (r *Reconciler) syncedUntil(ctx context.Context, t *Totals) error {
 		if len(next) == 0 {
 			continue
 		}
-		at := models.TimeFromMs(int64(next[0].ID.Ms)) //nolint:gosec // milliseconds since 1970
+		at := models.TimeFromMs(int64(next[0].ID.Ms))
 		if at.Before(t.SyncedUntil.Time) {
 			t.SyncedUntil = at
 		}
@@ -147,7 +147,8 @@ func (t *Totals) span() []any {
 const selectTotals = "SELECT campaign_id, currency, shard, COUNT(*), SUM(quantity), SUM(COALESCE(amount, 0)), MIN(seq), MAX(seq) FROM (" +
 	"SELECT c.campaign_id, k.currency, c.shard, c.quantity, c.amount, c.seq FROM claims c JOIN campaigns k ON k.id = c.campaign_id" +
 	" WHERE c.id >= ? AND c.id < ? AND c.claimed_at >= ? AND c.claimed_at < ?" +
-	" UNION ALL SELECT a.campaign_id, k.currency, a.shard, a.quantity, a.amount, a.seq FROM campaigns k JOIN claims_archive a ON a.campaign_id = k.id" +
+	" UNION ALL SELECT a.campaign_id, k.currency, a.shard, a.quantity, a.amount, a.seq" +
+	" FROM campaigns k JOIN claims_archive a ON a.campaign_id = k.id" +
 	" WHERE k.archived_claims > 0 AND k.created_at < ? AND k.closed_told_at >= ? AND a.claimed_at >= ? AND a.claimed_at < ?" +
 	") t GROUP BY campaign_id, currency, shard ORDER BY campaign_id, shard"
 

@@ -142,7 +142,9 @@ func (e *Expirer) turn(ctx context.Context, page []heldCampaign, now time.Time) 
 
 // plan says which of the claims of a campaign that were found are due, up to its share of a transaction, and what is to be known
 // of it for the next look.
-func (e *Expirer) plan(ctx context.Context, c *heldCampaign, found []openHold, share int, now time.Time) (due []openHold, next heldPlace, err error) {
+func (e *Expirer) plan(
+	ctx context.Context, c *heldCampaign, found []openHold, share int, now time.Time,
+) (due []openHold, next heldPlace, err error) {
 	next = c.Place
 	switch {
 	case c.Place.HoldsMixed > 0:

@@ -82,7 +82,7 @@ func lookQuery(dialect string, page []heldCampaign, reach int64, share int) (que
 	parts := make([]string, len(page))
 	for i := range page {
 		c := &page[i]
-		parts[i] = fmt.Sprintf("SELECT * FROM (SELECT campaign_id, id, seq, claimed_at FROM claims%s"+
+		parts[i] = fmt.Sprintf("SELECT campaign_id, id, seq, claimed_at FROM (SELECT campaign_id, id, seq, claimed_at FROM claims%s"+
 			" WHERE campaign_id = ? AND shard = 0 AND seq > ? AND seq <= ? AND status = ? ORDER BY seq LIMIT ?) AS c%d", byPlace, i)
 		args = append(args, c.ID, c.Place.SettledSeq, c.Place.SettledSeq+reach, models.ClaimClaimed, share)
 	}

@@ -10,8 +10,8 @@ import (
 	"dibs/syncer/campaigns"
 )
 
-// applyToRedis is step 1 for the rows of one campaign, which is c if some are releases, and returns the ids of those that Redis has. Releases that follow each
-// other share a call.
+// applyToRedis is step 1 for the rows of one campaign, which is c if some are releases, and returns the ids of those that
+// Redis has. Releases that follow each other share a call.
 func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done []string, err error) {
 	var failed []error
 	for len(rows) > 0 {

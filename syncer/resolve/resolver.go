@@ -208,6 +208,7 @@ func moveBack(ctx context.Context, tx *sql.Tx, dialect string, released []models
 		return caseOf(&args, sums, (*releasedSum).id, func(s *releasedSum) any { return s.units })
 	}
 	args = append(args, string(models.ResidencyResident), string(models.ResidencyNone))
+	//nolint:gosec // constants and question marks only
 	query := "UPDATE campaigns SET remaining = CASE" +
 		" WHEN applied_version = version OR residency <> ? AND (residency <> ? OR epoch = 0)" +
 		" THEN " + greatest + "(total - claimed + " + units() + ", 0) ELSE remaining + " + units() + " END," +

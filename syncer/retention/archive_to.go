@@ -24,8 +24,10 @@ func (ArchiveTable) Put(ctx context.Context, tx *sql.Tx, claims []models.ClaimRo
 	for i := range claims {
 		args = append(args, claims[i].ID)
 	}
-	_, err := tx.ExecContext(ctx, "INSERT INTO claims_archive ("+archiveColumns+", archived_at) SELECT "+archiveColumns+", ?"+
-		" FROM claims WHERE id IN "+sqlstore.Marks(len(claims)), args...)
+	//nolint:gosec // names of columns and question marks only
+	query := "INSERT INTO claims_archive (" + archiveColumns + ", archived_at) SELECT " + archiveColumns + ", ?" +
+		" FROM claims WHERE id IN " + sqlstore.Marks(len(claims))
+	_, err := tx.ExecContext(ctx, query, args...)
 	return err
 }
 

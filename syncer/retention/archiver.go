@@ -154,7 +154,8 @@ func (a *Archiver) move(ctx context.Context, tx *sql.Tx, id string, claims []mod
 		return err
 	}
 	a.steps.At("put")
-	if _, err := tx.ExecContext(ctx, "DELETE FROM claims WHERE id IN "+sqlstore.Marks(len(ids)), ids...); err != nil {
+	query := "DELETE FROM claims WHERE id IN " + sqlstore.Marks(len(ids)) //nolint:gosec // question marks only
+	if _, err := tx.ExecContext(ctx, query, ids...); err != nil {
 		return err
 	}
 	a.steps.At("deleted")
@@ -166,7 +167,8 @@ func (a *Archiver) move(ctx context.Context, tx *sql.Tx, id string, claims []mod
 		return err
 	}
 	if n, err := counted.RowsAffected(); err != nil || n == 0 {
-		return errors.Join(err, sqlstore.Final(fmt.Errorf("%w: %s was loaded into redis meanwhile: somebody asks for it; try again", ErrNotArchivable, id)))
+		return errors.Join(err, sqlstore.Final(
+			fmt.Errorf("%w: %s was loaded into redis meanwhile: somebody asks for it; try again", ErrNotArchivable, id)))
 	}
 	a.steps.At("counted")
 	return nil

@@ -38,7 +38,7 @@ func dbaDocs(t *testing.T) (blocks [][]string) {
 	require.NoError(t, err)
 	for _, block := range sqlBlock.FindAllStringSubmatch(string(text), -1) {
 		var statements []string
-		for _, one := range strings.Split(comment.ReplaceAllString(block[1], ""), ";") {
+		for one := range strings.SplitSeq(comment.ReplaceAllString(block[1], ""), ";") {
 			if one = strings.TrimSpace(one); one != "" {
 				statements = append(statements, one)
 			}

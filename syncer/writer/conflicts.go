@@ -122,7 +122,8 @@ func (s *conflicts) findUnknownCampaign() (func(*row) finding, error) {
 		ids = append(ids, id)
 	}
 	archived := make(map[string]bool, len(ids)) // by campaign that there is
-	err := s.read("SELECT id, archived_claims > 0 FROM campaigns WHERE id IN "+sqlstore.Marks(len(ids)), ids, func(scan func(...any) error) error {
+	query := "SELECT id, archived_claims > 0 FROM campaigns WHERE id IN " + sqlstore.Marks(len(ids))
+	err := s.read(query, ids, func(scan func(...any) error) error {
 		var id string
 		var is bool
 		err := scan(&id, &is)
