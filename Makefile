@@ -27,6 +27,7 @@ quick: servers ## the fast loop, a minute: unit tests without the race detector,
 
 test: servers ## all tests with the race detector, on real servers started for the occasion (PKG=, RUN=)
 	$(GO_TEST) -timeout 20m $(PKG)
+	$(if $(filter ./...,$(PKG)),cd deploy/charttest && go test -count=1 -run '$(RUN)' .)
 
 # One package at a time: the server is somebody's, and its connections are few.
 test-mysql: servers ## the tests that use SQL, on a server of your choice: make test-mysql DSN='root@tcp(127.0.0.1:3306)/' (SQL_PKG=)
@@ -84,6 +85,7 @@ check: fmt-check vet lint test ## what a change must pass
 tidy: ## go.mod and go.sum as the code needs them
 	go mod tidy
 	go mod verify
+	cd deploy/charttest && go mod tidy && go mod verify
 
 # The name carries the version, so that a new version in the file brings the new linter. It takes some minutes to compile.
 $(LINT):
