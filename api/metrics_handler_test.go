@@ -17,10 +17,11 @@ import (
 
 func TestMetricsHandler_MetricsAskForTheViewersToken(t *testing.T) {
 	t.Parallel()
+	var stuck error
 	handler := func(tokens api.Tokens) http.Handler {
 		h, err := api.Side{
 			Addr: "127.0.0.1:80", Tokens: tokens, Logger: slog.New(slog.DiscardHandler), Gatherer: prometheus.NewRegistry(),
-			Live: func() error { return nil }, Ready: func(context.Context) error { return errors.New("the reader is stuck") },
+			Live: func() error { return stuck }, Ready: func(context.Context) error { return errors.New("the reader is stuck") },
 		}.Handler()
 		require.NoError(t, err)
 		return h
@@ -36,6 +37,8 @@ func TestMetricsHandler_MetricsAskForTheViewersToken(t *testing.T) {
 		require.Equal(t, want, w.Code, token)
 	}
 	require.JSONEq(t, `{"status":"ok"}`, apitest.Ask(locked, "GET", "/healthz", "").Body.String())
+	stuck = errors.New("a loop is stuck")
+	require.Equal(t, 503, apitest.Ask(locked, "GET", "/healthz", "").Code)
 	w := apitest.Ask(locked, "GET", "/readyz", "")
 	require.Equal(t, "the reader is stuck", apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable").Detail)
 	require.Equal(t, 200, apitest.Ask(handler(api.Tokens{}), "GET", "/metrics", "").Code)
