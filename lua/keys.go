@@ -66,6 +66,9 @@ func generationKey(partition int) string { return prefix(partition) + "birth" }
 // generationLockKey names the lock for replacing a generation.
 func generationLockKey(partition int) string { return generationKey(partition) + ":lock" }
 
+// flushesKey names the list of the last flushes that MySQL committed of a partition.
+func flushesKey(partition int) string { return prefix(partition) + "flushes" }
+
 // LeaderKey names the lease of the syncer that leads.
 const LeaderKey = "dibs:leader"
 

@@ -67,6 +67,7 @@ func (s *Syncer) jobs() []job {
 		{"resume", 5 * time.Second, !leader, s.resume, nil},
 		{"evict", min(10*time.Second, c.IdleEvict), leader, quiet(c.Evictor.Evict), nil},
 		{"compare", 2 * time.Second, leader, quiet(c.Reconciler.Reconcile), c.Reconciler.ResetMetrics},
+		{"refill", 2 * time.Second, leader, quiet(c.Reconciler.Refill), nil},
 		{"relay", 250 * time.Millisecond, leader, quiet(c.Relay.Relay), c.Relay.ResetMetrics},
 		{"prune", time.Minute, leader, quiet(c.Pruner.Prune), nil},
 		{"expire", time.Second, leader, s.expire, nil},

@@ -40,6 +40,9 @@ type Scripts interface { //nolint:interfacebloat // one for each verb that they 
 	NewGeneration(ctx context.Context, partition int) (string, error)
 	SetGeneration(ctx context.Context, partition int, generation string) error
 	LockGeneration(ctx context.Context, partition int, ttl time.Duration) (*lua.Lock, error)
+	RecordFlushes(ctx context.Context, byPartition map[int]string) error
+	Flushes(ctx context.Context, partitions ...int) (ids []string, err error)
+	ForgetFlushes(ctx context.Context, partition int) error
 	Release(ctx context.Context, c *models.Campaign, releases []lua.Release) ([]lua.Released, error)
 	Now(ctx context.Context) (time.Time, error)
 	Append(ctx context.Context, campaignID, eventID string, payload []byte) error

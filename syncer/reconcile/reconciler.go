@@ -55,11 +55,13 @@ type Reconciler struct {
 	past     map[string]*past // by campaign; Reconcile's own
 	round    int              // of Reconcile, counted
 
+	left map[string]time.Time // campaigns that could not be refilled, since when; Refill's own
+
 	countEvery   time.Duration // is the constant, but in tests
 	recordedMost int           // is the constant, but in tests
 }
 
-// New makes a reconciler; reg may be nil. Reconcile is for one goroutine, Compare and Repair for any number.
+// New makes a reconciler; reg may be nil. Reconcile and Refill are for one goroutine each, Compare and Repair for any number.
 func New(db *gorm.DB, scripts Scripts, hydrator *residency.Hydrator, log *slog.Logger, reg prometheus.Registerer) *Reconciler {
 	return &Reconciler{
 		db: db, scripts: scripts, hydrator: hydrator, log: log, metrics: newMetrics(reg), past: make(map[string]*past),

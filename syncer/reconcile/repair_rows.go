@@ -34,6 +34,9 @@ func (p *repair) bringBackFromStream(ctx context.Context) error {
 		if err == nil {
 			err = p.insert(ctx, events, "their events in the claim stream")
 		}
+		if err == nil {
+			err = p.redeem(ctx, entries)
+		}
 		if err != nil || len(entries) < eventsAtOnce {
 			return err
 		}
@@ -81,6 +84,47 @@ func (p *repair) orphans(ctx context.Context, partition int, entries []lua.Entry
 		}
 	}
 	return orphans, nil
+}
+
+// redeem marks claims as redeemed that MySQL holds as claimed though the stream tells that they were, which was decided in MySQL: it was
+// put back since.
+func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
+	var events []models.Event
+	for _, entry := range entries {
+		if !strings.Contains(entry.Payload, string(models.EventClaimRedeemed)) || !strings.Contains(entry.Payload, p.id) {
+			continue
+		}
+		e, err := models.DecodeEvent([]byte(entry.Payload))
+		if err == nil && e.Type == models.EventClaimRedeemed && e.CampaignID == p.id {
+			events = append(events, e)
+		}
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	_, err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+		var redeemed int64
+		for i := range events {
+			e := &events[i]
+			put, err := tx.ExecContext(ctx, "UPDATE claims SET status = ?, order_id = ?, resolved_at = ? WHERE id = ? AND status = ?",
+				string(models.ClaimRedeemed), e.OrderID, e.At.UTC().Format(sqlstore.TimeLayout), e.ClaimID, string(models.ClaimClaimed))
+			if err != nil {
+				return nil, err
+			}
+			n, err := put.RowsAffected()
+			if err != nil {
+				return nil, err
+			}
+			redeemed += n
+		}
+		if redeemed == 0 {
+			return nil, nil //nolint:nilnil // nothing to do
+		}
+		step, err := repairOf(p.id, RepairClaims, fmt.Sprintf("%d claims are claimed", redeemed),
+			"they are redeemed, by their events in the claim stream")
+		return &step, err
+	})
+	return err
 }
 
 // known tells which claims need no row: they have one, they are parked, or they were given up, which is for ever.

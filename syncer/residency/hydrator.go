@@ -70,6 +70,9 @@ func NewHydrator(db *gorm.DB, scripts campaigns.Scripts, log *slog.Logger, reg p
 	return h
 }
 
+// mysqlKnowsLoad is part of why a campaign is lost whose load MySQL does not know, notHeld of one that Redis lacks.
+const mysqlKnowsLoad, notHeld = "mysql knows load ", "redis does not hold load "
+
 // Hydrate loads a campaign into Redis with its newest definition; when Redis holds it already, it sends just the definition. Callers
 // that ask for one campaign at the same time share one load. Errors: models.ErrNotFound, campaigns.ErrLost,
 // campaigns.ErrPartitions, and those of lua.Scripts.
@@ -106,7 +109,7 @@ func (h *Hydrator) recordPosition(ctx context.Context, id string, seen lua.Posit
 	case err != nil:
 		return err
 	case c.Epoch < seen.Epoch: // MySQL was put back: its rows prove nothing
-		reason := fmt.Sprintf("load %d was seen in redis, mysql knows load %d", seen.Epoch, c.Epoch)
+		reason := fmt.Sprintf("load %d was seen in redis, "+mysqlKnowsLoad+"%d", seen.Epoch, c.Epoch)
 		return lostUnless(h.lose(ctx, &c, reason), id, reason)
 	case c.Epoch > seen.Epoch, seen.Seq <= max(c.SyncedSeq, c.SeenSeq):
 		return nil
@@ -164,13 +167,13 @@ func (h *Hydrator) Wrong(ctx context.Context, c *models.Campaign) (string, error
 	held := state.Position()
 	switch {
 	case errors.Is(err, lua.ErrAbsent):
-		return fmt.Sprintf("redis does not hold load %d", c.Epoch), nil
+		return fmt.Sprintf(notHeld+"%d", c.Epoch), nil
 	case errors.Is(err, lua.ErrDamaged):
 		return err.Error(), nil
 	case err != nil:
 		return "", fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
 	case held.Epoch > known.Epoch:
-		return fmt.Sprintf("redis holds load %d, mysql knows load %d", held.Epoch, known.Epoch), nil
+		return fmt.Sprintf("redis holds load %d, "+mysqlKnowsLoad+"%d", held.Epoch, known.Epoch), nil
 	case held.Behind(known) != "":
 		return "redis went back: " + held.Behind(known), nil
 	case state.Status == models.StatusFenced:

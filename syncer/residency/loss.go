@@ -13,9 +13,34 @@ import (
 	"dibs/models"
 )
 
-// renew stops the campaigns of a stream that lost entries, counts what was lost, and gives the stream a new generation, in MySQL first:
-// if this process dies in between, the two differ, and the next one goes on.
+// renew stops the campaigns of a stream that lost entries, counts what was lost, and gives the stream a new generation.
 func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua.StreamPosition, why string) error {
+	partition := old.Partition
+	return s.newGeneration(ctx, old, func() (loss string, err error) {
+		stopped, err := s.stopAll(ctx, partition)
+		if err != nil {
+			return "", err
+		}
+		stream, err := s.scripts.Stream(ctx, partition)
+		if err != nil {
+			return "", err
+		}
+		lost, err := s.countLost(ctx, partition, known, &stream)
+		if err != nil {
+			return "", err
+		}
+		loss = fmt.Sprintf("redis went back: %s; it lost %d entries of the stream", why, lost)
+		s.lost.Add(float64(lost))
+		s.log.LogAttrs(ctx, slog.LevelError, "claims may be lost: the campaigns of the partition that were in redis take none until"+
+			" `dibs reconcile --repair` rebuilds them",
+			slog.Int("partition", partition), slog.String("reason", loss), slog.Int64("lost_entries", lost), slog.Int("stopped", len(stopped)))
+		return loss, s.recordLost(ctx, stopped, loss)
+	})
+}
+
+// newGeneration gives a stream a new generation, after stop has taken the campaigns out of use that it proves nothing about any more
+// and said why. MySQL has it first: if this process dies in between, the two differ, and the next one goes on.
+func (s *streams) newGeneration(ctx context.Context, old *models.StreamRecord, stop func() (loss string, err error)) error {
 	partition := old.Partition
 	fail := func(err error) error { return fmt.Errorf("residency: stream %d: %w", partition, err) }
 	lock, err := s.scripts.LockGeneration(ctx, partition, generationLockFor)
@@ -27,15 +52,7 @@ func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua
 	if err != nil || row.Generation != old.Generation {
 		return err // another was faster
 	}
-	stopped, err := s.stopAll(ctx, partition)
-	if err != nil {
-		return err
-	}
-	stream, err := s.scripts.Stream(ctx, partition)
-	if err != nil {
-		return fail(err)
-	}
-	lost, err := s.countLost(ctx, partition, known, &stream)
+	loss, err := stop()
 	if err != nil {
 		return fail(err)
 	}
@@ -43,9 +60,9 @@ func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua
 	if err != nil {
 		return fail(err)
 	}
-	loss := fmt.Sprintf("redis went back: %s; it lost %d entries of the stream", why, lost)
-	if err := s.recordLost(ctx, stopped, loss); err != nil {
-		return err
+	stream, err := s.scripts.Stream(ctx, partition)
+	if err != nil {
+		return fail(err)
 	}
 	put := s.db.WithContext(ctx).Exec("UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?"+
 		" WHERE `partition` = ? AND birth = ?",
@@ -53,10 +70,6 @@ func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua
 	if put.Error != nil || put.RowsAffected == 0 {
 		return put.Error
 	}
-	s.lost.Add(float64(lost))
-	s.log.LogAttrs(ctx, slog.LevelError, "claims may be lost: the campaigns of the partition that were in redis take none until"+
-		" `dibs reconcile --repair` rebuilds them",
-		slog.Int("partition", partition), slog.String("reason", loss), slog.Int64("lost_entries", lost), slog.Int("stopped", len(stopped)))
 	if err := s.scripts.SetGeneration(ctx, partition, generation.String()); err != nil {
 		return fail(err)
 	}
@@ -116,7 +129,7 @@ func (s *streams) stop(ctx context.Context, page []candidate) (stopped []string,
 	return s.scripts.FenceAll(ctx, epochs)
 }
 
-// recordLost records that campaigns are lost, which Redis takes no claims of any more.
+// recordLost records that campaigns are lost, which Redis takes no claims of any more. One that was lost before keeps its reason.
 func (s *streams) recordLost(ctx context.Context, ids []string, reason string) error {
 	for some := range slices.Chunk(ids, lua.FencesMost) {
 		err := s.db.WithContext(ctx).Exec("UPDATE campaigns SET residency = ?, residency_reason = ?, residency_at = ?"+

@@ -22,7 +22,8 @@ const (
 	generationLockFor = 5 * time.Second // a new generation may take so long to be made
 )
 
-// streams tells an intact claim stream from one that Redis lost, or lost the end of. A stream has a generation, a random text that
+// streams tells an intact claim stream from one that Redis lost, or lost the end of, and a MySQL that has all that it committed from one
+// that was put back. A stream has a generation, a random text that
 // Redis and MySQL both hold, and MySQL records how far it was seen to be. A stream that is behind that gets a new generation: it
 // proves nothing any more about campaigns that were loaded under the old one.
 type streams struct {
@@ -51,6 +52,16 @@ func (s *streams) intact(ctx context.Context, partition int) (seen look, err err
 			if err := s.begin(ctx, partition); err != nil {
 				return look{}, err
 			}
+			continue
+		}
+		back, err := s.booksBehind(ctx, partition)
+		if err == nil && back != nil {
+			seen.broken, err = true, s.restored(ctx, &row, back)
+		}
+		if err != nil {
+			return seen, err
+		}
+		if back != nil {
 			continue
 		}
 		known, err := recorded(&row)

@@ -29,6 +29,8 @@ const (
 type Config struct {
 	DB *gorm.DB
 
+	Witness Witness // nil: a MySQL that was put back goes unnoticed here
+
 	FlushSize     int           // most rows of one transaction
 	FlushInterval time.Duration // longest wait of a claim for others
 

@@ -20,8 +20,9 @@ var errUnknownCampaign = errors.New("writer: no such campaign")
 type store struct {
 	tuning
 
-	db    *gorm.DB
-	steps steps.Steps
+	db      *gorm.DB
+	witness Witness // or nil
+	steps   steps.Steps
 }
 
 // commit writes rows and their sums in one transaction: all of them or nothing. A brief one waits only a second for each lock of
@@ -36,34 +37,41 @@ func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[st
 	if brief {
 		inTx = sqlstore.InTxBrief
 	}
-	if err := inTx(ctx, s.db, func(tx *sql.Tx) error { return s.write(ctx, tx, begun, rows, sums) }); err != nil {
-		return fmt.Errorf("writer: flush: %w", err)
+	before := s.flushesBefore(ctx, sums)
+	var ids []string
+	err := inTx(ctx, s.db, func(tx *sql.Tx) (err error) {
+		if err = requireFlushes(ctx, tx, s.db.Name(), before); err == nil {
+			ids, err = s.write(ctx, tx, begun, rows, sums)
+		}
+		return err
+	})
+	if err == nil {
+		s.steps.At("committed")
 	}
-	s.steps.At("committed")
-	return nil
+	return s.witnessed(ctx, sums, ids, err)
 }
 
-// write is the transaction.
-func (s *store) write(ctx context.Context, tx *sql.Tx, begun time.Time, rows []*row, sums map[string]*tally) error {
+// write is the transaction. It returns the ids of the rows in stock_flushes, in order of the campaigns' ids.
+func (s *store) write(ctx context.Context, tx *sql.Tx, begun time.Time, rows []*row, sums map[string]*tally) (flushIDs []string, err error) {
 	s.steps.At("begun")
 	if err := insertClaims(ctx, tx, s.db.Name(), rows, begun); err != nil {
-		return fmt.Errorf("claims: %w", err)
+		return nil, fmt.Errorf("claims: %w", err)
 	}
 	s.steps.At("claims in")
 	if err := setOwners(ctx, tx, s.db.Name(), rows); err != nil {
-		return fmt.Errorf("packets: %w", err)
+		return nil, fmt.Errorf("packets: %w", err)
 	}
 	ids, err := insertFlushes(ctx, tx, sums, s.clock.Since(begun), s.clock.Now())
 	if err != nil {
-		return fmt.Errorf("stock_flushes: %w", err)
+		return nil, fmt.Errorf("stock_flushes: %w", err)
 	}
 	s.steps.At("flushes in")
 	// Last, so that the hot row of a campaign is locked for one statement and the commit.
 	if err := moveBooks(ctx, tx, s.db.Name(), ids, s.clock.Now()); err != nil {
-		return fmt.Errorf("campaigns: %w", err)
+		return nil, fmt.Errorf("campaigns: %w", err)
 	}
 	s.steps.At("books moved")
-	return nil
+	return ids, nil
 }
 
 // isConflict tells whether rows of a batch contradict what MySQL holds: the same batch would fail again.

@@ -53,7 +53,7 @@ func New(cfg Config) (*Writer, error) {
 
 func unstarted(cfg Config, t tuning) *Writer {
 	w := &Writer{
-		store: store{db: cfg.DB, tuning: t}, cfg: cfg,
+		store: store{db: cfg.DB, witness: cfg.Witness, tuning: t}, cfg: cfg,
 		adder: newAdder(cfg.FlushSize), room: semaphore.NewWeighted(int64(t.pendingMax)), wake: make(chan struct{}, 1),
 		closing: make(chan struct{}), stopped: make(chan struct{}),
 	}

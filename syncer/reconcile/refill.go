@@ -1,0 +1,79 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/residency"
+)
+
+// refillAgain is when a campaign is tried again that could not be refilled.
+const refillAgain = time.Minute
+
+// Refill repairs campaigns that take no claims because MySQL was put back and that Redis still holds: each claim that Redis has a record
+// of, or the claim stream an event, gets its row again. It gives nothing up: what a campaign lacks then, and campaigns that Redis does not
+// hold, are for a person. It returns how many it brought back. A failure is returned after the others had their turn. Refill is for one
+// goroutine.
+func (r *Reconciler) Refill(ctx context.Context) (refilled int, err error) {
+	left := make(map[string]time.Time)
+	fetch := func(after string) (page []string, err error) {
+		err = r.db.WithContext(ctx).Raw("SELECT id FROM campaigns WHERE id > ? AND residency = ? AND residency_reason LIKE ?"+
+			" ORDER BY id LIMIT ?", after, models.ResidencyLost, residency.MySQLWentBack+"%", sqlstore.PageSize).Scan(&page).Error
+		if err != nil {
+			err = fmt.Errorf("reconcile: refill: %w", err)
+		}
+		return page, err
+	}
+	err = sqlstore.EachRow(ctx, sqlstore.Itself, fetch, func(id *string) error {
+		if last, tried := r.left[*id]; tried && time.Since(last) < refillAgain {
+			left[*id] = last
+			return nil
+		}
+		done, err := r.refill(ctx, *id)
+		if done {
+			refilled++
+		} else if err == nil {
+			left[*id] = time.Now()
+		}
+		return err
+	})
+	r.left = left
+	return refilled, err
+}
+
+// refill repairs one campaign. done is true when it takes claims again.
+func (r *Reconciler) refill(ctx context.Context, id string) (done bool, err error) {
+	_, err = r.scripts.State(ctx, id)
+	if errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrDamaged) {
+		r.log.LogAttrs(ctx, slog.LevelError, "mysql was put back, and redis does not hold the campaign: claims that it got since may be lost;"+
+			" roll the binary log forward, or take what mysql has by `dibs reconcile --repair`", slog.String("campaign_id", id))
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reconcile: refill %s: %w", id, err)
+	}
+	repaired, err := r.Repair(ctx, id, RepairHow{})
+	if err != nil {
+		return false, err
+	}
+	found, now := &repaired.Found, &repaired.Left
+	brought := int64(0)
+	if found.Rows != nil && now.Rows != nil {
+		brought = now.Rows.Claims - found.Rows.Claims
+	}
+	if now.Agrees() {
+		r.log.LogAttrs(ctx, slog.LevelWarn, "mysql was put back: the campaign has the rows again that redis knows of, and takes claims",
+			slog.String("campaign_id", id), slog.Int64("claims_brought_back", brought))
+		return true, nil
+	}
+	r.log.LogAttrs(ctx, slog.LevelError, "mysql was put back: the campaign takes no claims, because not all could be brought back",
+		slog.String("campaign_id", id), slog.Int64("claims_brought_back", brought), slog.String("left", strings.Join(now.Differences, "; ")))
+	return false, nil
+}

@@ -1,0 +1,87 @@
+package writer
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/migrations"
+)
+
+// Witness remembers elsewhere which flushes MySQL committed, so that a MySQL that was put back is noticed before it gets more claims.
+type Witness interface {
+	// Flushes are the ids of flushes that MySQL committed of claims of some campaigns, or of others beside them.
+	Flushes(ctx context.Context, campaignIDs []string) (ids []string, err error)
+	// RecordFlushes remembers flushes that were committed, by campaign.
+	RecordFlushes(ctx context.Context, byCampaign map[string]string) error
+	// WentBack is told of campaigns of which MySQL lacks flushes. It has them taken out of use, and then forgets those flushes.
+	WentBack(ctx context.Context, campaignIDs []string) error
+}
+
+// witnessTimeout bounds what a flush waits for a Redis that hangs. Then it goes on without.
+const witnessTimeout = time.Second
+
+var errWentBack = errors.New("writer: mysql was put back: it lacks flushes that it had committed")
+
+// flushesBefore are the flushes that MySQL must have before it gets these.
+func (s *store) flushesBefore(ctx context.Context, sums map[string]*tally) []string {
+	if s.witness == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, witnessTimeout)
+	defer cancel()
+	ids, err := s.witness.Flushes(ctx, slices.Collect(maps.Keys(sums)))
+	if err != nil {
+		return nil // Redis is away: the syncers look as soon as it is back
+	}
+	return ids
+}
+
+// requireFlushes fails with errWentBack when MySQL lacks a flush that it had committed. It asks in the transaction of the next one, which
+// no other server commits. A read that locks takes no snapshot, which a server may hold the statements behind it to.
+func requireFlushes(ctx context.Context, tx *sql.Tx, dialect string, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	query := "SELECT COUNT(*) FROM stock_flushes WHERE id IN " + sqlstore.Marks(len(ids))
+	if dialect != migrations.SQLite {
+		query += " LOCK IN SHARE MODE"
+	}
+	args := make([]any, len(ids))
+	for i := range ids {
+		args[i] = ids[i]
+	}
+	var n int
+	err := tx.QueryRowContext(ctx, query, args...).Scan(&n)
+	if err == nil && n < len(ids) {
+		err = errWentBack
+	}
+	return err
+}
+
+// witnessed is told how a flush ended, and by which rows of stock_flushes.
+func (s *store) witnessed(ctx context.Context, sums map[string]*tally, ids []string, err error) error {
+	campaigns := slices.Sorted(maps.Keys(sums)) // as insertFlushes has them
+	switch {
+	case s.witness == nil:
+	case errors.Is(err, errWentBack):
+		return errors.Join(err, s.witness.WentBack(ctx, campaigns))
+	case err == nil:
+		ctx, cancel := context.WithTimeout(ctx, witnessTimeout)
+		defer cancel()
+		flushes := make(map[string]string, len(ids))
+		for i, id := range campaigns {
+			flushes[id] = ids[i]
+		}
+		_ = s.witness.RecordFlushes(ctx, flushes) // the claims are committed; Redis knows of a flush less
+	}
+	if err != nil {
+		return fmt.Errorf("writer: flush: %w", err)
+	}
+	return nil
+}
