@@ -31,6 +31,7 @@ type books struct {
 	readers  map[string]*reader
 	url      string // of an API; "" leaves GET stock out
 	soldOut  bool   // the crowd wanted all of it
+	refilled bool   // rows came back otherwise than by a flush
 	within   time.Duration
 }
 
@@ -305,8 +306,10 @@ func (b books) flushes(ctx context.Context, r *report, rows map[string]book) {
 	if err != nil {
 		r.addf("flushes: %v", err)
 	}
-	r.equal("units of stock_flushes, of the rows", units, unitsOf(rows))
-	r.equal("claims of stock_flushes, rows", claims, int64(len(rows)))
+	if !b.refilled {
+		r.equal("units of stock_flushes, of the rows", units, unitsOf(rows))
+		r.equal("claims of stock_flushes, rows", claims, int64(len(rows)))
+	}
 	r.equal("parked events, none", parked, 0)
 }
 

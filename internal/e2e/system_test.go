@@ -33,6 +33,7 @@ type wishes struct {
 	replicated bool     // these have a replica each
 	sentinels  bool     // one Redis with two replicas, watched by Sentinels
 	ownSQL     bool     // a SQL server of the test's own, to kill and pause
+	sqlOptions []string // of that
 	partitions int      // 0 is 1
 	apis       int      // processes; 0 is 1, below 0 none
 	consumers  int
@@ -89,7 +90,7 @@ func newServers(t *testing.T, w wishes) servers {
 		s.redisURL = s.sentinels.URL()
 	}
 	if w.ownSQL {
-		s.sql = testenv.SQLServer(t)
+		s.sql = testenv.SQLServer(t, w.sqlOptions...)
 		s.dsn = s.sql.DSN("dibs")
 	} else {
 		s.dsn = testenv.Database(t).DSN
