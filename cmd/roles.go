@@ -234,7 +234,8 @@ func (s *stack) ready(ctx context.Context) error { return s.scripts.Writable(ctx
 // runConsumer brings events to the writer until ctx ends, then flushes what was taken.
 func (s *stack) runConsumer(ctx context.Context) error {
 	writer, err := writer.New(writer.Config{
-		DB: s.db, Witness: residency.NewWitness(s.hydrator), FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval, Logger: s.log, Registerer: s.registry,
+		DB: s.db, Witness: residency.NewWitness(s.hydrator), FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval,
+		Logger: s.log, Registerer: s.registry,
 	})
 	if err != nil {
 		return err

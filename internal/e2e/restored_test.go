@@ -81,19 +81,8 @@ func (s *system) restoreSQL(d dumped, log string) {
 	s.t.Helper()
 	forward := ""
 	if log != "" {
-		var file, end string
-		var ignored any
-		rows, err := s.db.QueryContext(s.t.Context(), "SHOW MASTER STATUS")
-		require.NoError(s.t, err)
-		require.True(s.t, rows.Next())
-		columns, err := rows.Columns()
-		require.NoError(s.t, err)
-		into := []any{&file, &end}
-		for len(into) < len(columns) {
-			into = append(into, &ignored)
-		}
-		require.NoError(s.t, rows.Scan(into...))
-		require.NoError(s.t, rows.Close())
+		status := strings.Fields(string(sqlTool(s.t, sqlClient, s.sql.Addr(), "", "--batch", "--skip-column-names", "-e", "SHOW MASTER STATUS")))
+		file, end := status[0], status[1]
 		text := sqlTool(s.t, sqlBinlog, "", "", "--no-defaults", "--disable-log-bin", "--start-position="+d.position, "--stop-position="+end,
 			filepath.Join(filepath.Dir(log), file))
 		forward = filepath.Join(s.t.TempDir(), "forward.sql")

@@ -97,11 +97,10 @@ func TestRestored_IsSeenByTheSyncer(t *testing.T) {
 func TestRestored_ControlPrunedFlushes(t *testing.T) {
 	t.Parallel()
 	h := newWitnessed(t)
-	id := h.Create(100, nil)
 	require.NoError(t, h.Scripts.RecordFlushes(t.Context(), map[int]string{0: "01900000-0000-7000-8000-000000000000"})) // of 2024
 	require.Equal(t, 1, look(h), "the newest stays for good")
 	h = newWitnessed(t)
-	id = h.Create(100, nil)
+	id := h.Create(100, nil)
 	require.NoError(t, h.Scripts.RecordFlushes(t.Context(), map[int]string{0: "01900000-0000-7000-8000-000000000000"}))
 	h.Take(id, syncertest.Ask("u", ""))
 	require.Zero(t, look(h))

@@ -126,6 +126,15 @@ func (s *streams) booksBehind(ctx context.Context, partition int) (*putBack, err
 	return back, nil
 }
 
+// booksIntact looks whether MySQL was put back, and takes the campaigns of the partition out of use if so.
+func (s *streams) booksIntact(ctx context.Context, row *models.StreamRecord) (back bool, err error) {
+	found, err := s.booksBehind(ctx, row.Partition)
+	if err != nil || found == nil {
+		return false, err
+	}
+	return true, s.restored(ctx, row, found)
+}
+
 // stopForBooks fences every campaign of a partition that Redis holds by any load, and returns those whose claims MySQL may lack: these,
 // those that are resident by its books, and after more than a moment also those that may have been loaded and evicted since.
 func (s *streams) stopForBooks(ctx context.Context, partition int, back *putBack) (suspect []string, err error) {

@@ -54,14 +54,12 @@ func (s *streams) intact(ctx context.Context, partition int) (seen look, err err
 			}
 			continue
 		}
-		back, err := s.booksBehind(ctx, partition)
-		if err == nil && back != nil {
-			seen.broken, err = true, s.restored(ctx, &row, back)
-		}
+		back, err := s.booksIntact(ctx, &row)
 		if err != nil {
 			return seen, err
 		}
-		if back != nil {
+		if back {
+			seen.broken = true
 			continue
 		}
 		known, err := recorded(&row)

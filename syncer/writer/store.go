@@ -52,7 +52,7 @@ func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[st
 }
 
 // write is the transaction. It returns the ids of the rows in stock_flushes, in order of the campaigns' ids.
-func (s *store) write(ctx context.Context, tx *sql.Tx, begun time.Time, rows []*row, sums map[string]*tally) (flushIDs []string, err error) {
+func (s *store) write(ctx context.Context, tx *sql.Tx, begun time.Time, rows []*row, sums map[string]*tally) (flushes []string, err error) {
 	s.steps.At("begun")
 	if err := insertClaims(ctx, tx, s.db.Name(), rows, begun); err != nil {
 		return nil, fmt.Errorf("claims: %w", err)
