@@ -102,7 +102,7 @@ func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
 	if len(events) == 0 {
 		return nil
 	}
-	_, err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+	return p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
 		var redeemed int64
 		for i := range events {
 			e := &events[i]
@@ -124,7 +124,6 @@ func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
 			"they are redeemed, by their events in the claim stream")
 		return &step, err
 	})
-	return err
 }
 
 // known tells which claims need no row: they have one, they are parked, or they were given up, which is for ever.
