@@ -43,6 +43,7 @@ var parts = []struct {
 	{"durability", "What a durable answer costs over HTTP", benchDurability},
 	{"books", "From the stream into MySQL", benchBooks},
 	{"whole", "The whole: claims over HTTP while they are brought into MySQL", benchWhole},
+	{"many", "Ten thousand campaigns of which nothing is asked, and their first claims", benchMany},
 	{"client", "Claims that share requests in the Go client", benchClient},
 	{"holds", "Claims over HTTP while a year of holds ends", benchHolds},
 	{"residency", "Stock in and out of Redis", benchResidency},

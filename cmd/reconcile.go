@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"dibs/config"
 	"dibs/models"
@@ -14,7 +15,11 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 )
+
+// So many campaigns are compared before what was found is recorded and printed, and so many of these at once.
+const reconcileChunk, reconcileAtOnce = 100, 4
 
 // reconcileFlags are what `dibs reconcile` takes beside the settings.
 type reconcileFlags struct {
@@ -83,24 +88,22 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 	var all []reconcile.Repaired
 	var failed []error
 	differ := 0
-	for _, id := range ids {
-		one, err := look(ctx, reconciler, id, flags)
-		if err != nil {
-			failed = append(failed, err)
-		}
-		if err != nil && one.Found.CampaignID == "" {
-			continue
-		}
-		if !one.Left.Agrees() {
-			differ++
-		}
-		if flags.json {
-			if err := printComparisonJSON(w, &one, flags.repair); err != nil {
-				return err
+	for some := range slices.Chunk(ids, reconcileChunk) {
+		found, err := lookAtAll(ctx, reconciler, some, flags)
+		failed = append(failed, err)
+		for i := range found {
+			if !found[i].Left.Agrees() {
+				differ++
+			}
+			if flags.json {
+				if err := printComparisonJSON(w, &found[i], flags.repair); err != nil {
+					return err
+				}
 			}
 		}
-		all = append(all, one)
+		all = append(all, found...)
 	}
+	failed = slices.DeleteFunc(failed, func(err error) bool { return err == nil })
 	if !flags.json && (len(all) > 0 || len(failed) == 0) {
 		printComparisons(w, all, flags.repair)
 	}
@@ -110,18 +113,38 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 	return errors.Join(failed...)
 }
 
-func look(ctx context.Context, r *reconcile.Reconciler, id string, flags reconcileFlags) (reconcile.Repaired, error) {
-	var one reconcile.Repaired
-	var err error
+// lookAtAll compares or repairs campaigns, some at once, and records what is so afterwards. It returns what was found, in their order.
+func lookAtAll(ctx context.Context, r *reconcile.Reconciler, ids []string, flags reconcileFlags) ([]reconcile.Repaired, error) {
+	all, failed := make([]reconcile.Repaired, len(ids)), make([]error, len(ids))
+	var g errgroup.Group
+	g.SetLimit(reconcileAtOnce)
 	if flags.repair {
-		one, err = r.Repair(ctx, id, reconcile.RepairHow{GiveUpClaims: flags.giveUp})
-	} else {
-		one.Found, err = r.Compare(ctx, id, reconcile.DepthUsers)
-		one.Left = one.Found
+		g.SetLimit(1) // what one does is told before the next begins
 	}
-	if err == nil {
-		err = r.Record(ctx, &one.Left)
+	for i, id := range ids {
+		g.Go(func() error {
+			all[i], failed[i] = look(ctx, r, id, flags)
+			return nil
+		})
 	}
+	_ = g.Wait()
+	var left []*reconcile.Comparison
+	for i := range all {
+		if failed[i] == nil {
+			left = append(left, &all[i].Left)
+		}
+	}
+	failed = append(failed, r.Record(ctx, left...))
+	all = slices.DeleteFunc(all, func(one reconcile.Repaired) bool { return one.Found.CampaignID == "" })
+	return all, errors.Join(failed...)
+}
+
+func look(ctx context.Context, r *reconcile.Reconciler, id string, flags reconcileFlags) (one reconcile.Repaired, err error) {
+	if flags.repair {
+		return r.Repair(ctx, id, reconcile.RepairHow{GiveUpClaims: flags.giveUp})
+	}
+	one.Found, err = r.Compare(ctx, id, reconcile.DepthUsers)
+	one.Left = one.Found
 	return one, err
 }
 

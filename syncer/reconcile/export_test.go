@@ -7,3 +7,15 @@ func (r *Reconciler) CountAlways() { r.countEvery = time.Nanosecond }
 
 // KeepRecords keeps so many rows of a campaign in reconciliations.
 func (r *Reconciler) KeepRecords(most int) { r.recordedMost = most }
+
+// StillMost is how many campaigns a round compares that have not moved.
+const StillMost = stillMost
+
+// Turns takes ids in turns of at most so many, several times, and returns each.
+func Turns(ids []string, most, times int) (all [][]string) {
+	var t turns
+	for range times {
+		all = append(all, t.next(ids, most))
+	}
+	return all
+}

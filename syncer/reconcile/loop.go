@@ -6,64 +6,132 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-
-	"github.com/google/uuid"
 )
+
+// A round compares so many campaigns whose books have moved since they were compared last, and so many others: a round costs what
+// moved, not what exists, and a look at ten thousand campaigns is spread over minutes.
+const movedMost, stillMost = 1000, 50
 
 // past is what is known of a campaign from rounds before.
 type past struct {
 	round     int                   // that it was last met in
+	books     books                 // as they were then
+	moved     bool                  // since it was compared
 	row       models.Reconciliation // the last that was written
 	countedAt time.Time
 	differs   bool  // when its rows were last counted, or by its books now
 	drift     int64 // then
+	backlog   int64 // claims, when it was compared
 	written   int   // rows since the last prune
 }
 
-// Reconcile goes once over all campaigns that are in Redis by their books, records what it finds in reconciliations, and
-// returns how many of them differ. The books are compared each time, the rows now and then. A failure is returned after the
-// others had their turn.
+// books are the counters that move when something happens to a campaign.
+type books struct {
+	Epoch, Version, SyncedSeq, Claimed, ReleasedClaims, LostClaims, SeenSeq, Remaining int64
+}
+
+// Reconcile goes once over the books of all campaigns that are in Redis, compares those that moved and some of the others in turn,
+// records what it finds in reconciliations, and returns how many differ. The counters are compared each time, the rows now and then.
+// A failure is returned after the others had their turn.
 func (r *Reconciler) Reconcile(ctx context.Context) (differ int, err error) {
-	var sum sums
-	var cut error // the campaigns behind it were not met
 	r.round++
-	fetch := func(after string) (page []string, err error) {
-		page, cut = r.page(ctx, after)
-		return page, cut
-	}
-	err = sqlstore.EachRow(ctx, sqlstore.Itself, fetch, func(id *string) error {
-		if r.past[*id] == nil {
-			r.past[*id] = &past{}
-		}
-		r.past[*id].round = r.round
-		err := r.reconcile(ctx, *id, r.past[*id], &sum)
-		if errors.Is(err, models.ErrNotFound) {
-			return nil
-		}
-		return err
-	})
-	if cut != nil || ctx.Err() != nil {
+	moved, still, err := r.meetAll(ctx)
+	if err != nil {
 		return 0, fmt.Errorf("reconcile: %w", err)
 	}
 	maps.DeleteFunc(r.past, func(_ string, p *past) bool { return p.round != r.round })
+	var rows []models.Reconciliation
+	var failed []error
+	for _, id := range append(r.moved.next(moved, movedMost), r.still.next(still, stillMost)...) {
+		if err := r.reconcile(ctx, id, &rows); err != nil && !errors.Is(err, models.ErrNotFound) {
+			failed = append(failed, err)
+		}
+		if ctx.Err() != nil {
+			return 0, fmt.Errorf("reconcile: %w", context.Cause(ctx))
+		}
+	}
+	failed = append(failed, r.record(ctx, rows))
+	sum := r.sum()
 	r.metrics.set(sum)
-	return int(sum.differ), err
+	return int(sum.differ), errors.Join(failed...)
 }
 
-// page reads campaigns that are in Redis by their books.
-func (r *Reconciler) page(ctx context.Context, after string) (ids []string, err error) {
-	err = r.db.WithContext(ctx).Raw("SELECT id FROM campaigns WHERE id > ? AND residency = ? ORDER BY id LIMIT ?",
-		after, models.ResidencyResident, sqlstore.PageSize).Scan(&ids).Error
-	return ids, err
+// meetAll reads the books of all campaigns that are in Redis by them, and returns the ids of those that moved and of the others.
+func (r *Reconciler) meetAll(ctx context.Context) (moved, still []string, err error) {
+	pool, err := r.db.DB()
+	if err != nil {
+		return nil, nil, err
+	}
+	err = sqlstore.ScanAll(ctx, pool, "SELECT id, epoch, version, synced_seq, claimed, released_claims, lost_claims, seen_seq, remaining"+
+		" FROM campaigns WHERE residency = ? ORDER BY id", []any{models.ResidencyResident}, func(scan func(...any) error) error {
+		var id string
+		var b books
+		err := scan(&id, &b.Epoch, &b.Version, &b.SyncedSeq, &b.Claimed, &b.ReleasedClaims, &b.LostClaims, &b.SeenSeq, &b.Remaining)
+		switch {
+		case err != nil:
+			return err
+		case r.meet(id, b):
+			moved = append(moved, id)
+		default:
+			still = append(still, id)
+		}
+		return nil
+	})
+	return moved, still, err
 }
 
-// reconcile compares one campaign and writes down what is new.
-func (r *Reconciler) reconcile(ctx context.Context, id string, p *past, sum *sums) error {
+// meet remembers the books of a campaign, and tells whether it is to be compared because they moved, or because something was not
+// as it should be when it was compared last. One that is met for the first time waits for its turn.
+func (r *Reconciler) meet(id string, b books) (moved bool) {
+	p := r.past[id]
+	if p == nil {
+		p = &past{books: b}
+		r.past[id] = p
+	}
+	p.moved = p.moved || p.books != b
+	p.round, p.books = r.round, b
+	return p.moved || p.differs || p.backlog > 0
+}
+
+// sum adds up what is known of all campaigns.
+func (r *Reconciler) sum() (sum sums) {
+	for _, p := range r.past {
+		sum.backlog += p.backlog
+		if p.differs {
+			sum.differ++
+			sum.drift += max(p.drift, -p.drift)
+		}
+	}
+	return sum
+}
+
+// turns takes a list in turns.
+type turns struct{ last string } // that had its turn
+
+// next returns up to most of the ids, which are sorted: those behind the turn before, and then from the first on.
+func (t *turns) next(ids []string, most int) []string {
+	n := min(most, len(ids))
+	if n == 0 {
+		return nil
+	}
+	from, met := slices.BinarySearch(ids, t.last)
+	if met {
+		from++
+	}
+	chosen := slices.Concat(ids[from:], ids[:from])[:n]
+	t.last = chosen[n-1]
+	return chosen
+}
+
+// reconcile compares one campaign, and adds to rows what is to be written down because it is new.
+func (r *Reconciler) reconcile(ctx context.Context, id string, rows *[]models.Reconciliation) error {
+	p := r.past[id]
 	depth, every := DepthBooks, r.countEvery
 	if p.differs {
 		every /= 6 // so that what was put right is told soon
@@ -72,8 +140,10 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, p *past, sum *sum
 	if counts {
 		depth = DepthRows
 	}
+	p.moved = false // what moves from here on is seen by the next round
 	found, err := r.Compare(ctx, id, depth)
 	if err != nil {
+		p.moved = true
 		return err
 	}
 	if found.wentBack { // the API would go on: an older state takes claims like any other
@@ -83,20 +153,17 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, p *past, sum *sum
 	}
 	r.learn(ctx, &found, p, counts)
 	row := rowOf(&found)
+	p.backlog = 0
 	if found.Backlog != nil {
-		sum.backlog += *found.Backlog
+		p.backlog = *found.Backlog
 	}
-	if p.differs {
-		sum.differ++
-		sum.drift += max(p.drift, -p.drift)
-		if row.Drift != nil && *row.Drift == 0 {
-			row.Drift = &p.drift // of the rows, which are not counted each time
-		}
+	if p.differs && row.Drift != nil && *row.Drift == 0 {
+		row.Drift = &p.drift // of the rows, which are not counted each time
 	}
-	if sameFigures(&row, &p.row) && row.At.Sub(p.row.At) < recordEvery {
-		return nil
+	if !sameFigures(&row, &p.row) || row.At.Sub(p.row.At) >= recordEvery {
+		*rows = append(*rows, row)
 	}
-	return r.record(ctx, &row, p)
+	return nil
 }
 
 // learn remembers whether a campaign differs, and says so once.
@@ -118,65 +185,4 @@ func (r *Reconciler) learn(ctx context.Context, found *Comparison, p *past, coun
 	if p.differs && found.Drift != nil {
 		p.drift = *found.Drift
 	}
-}
-
-// Record writes a comparison down, as one of somebody who asked for it.
-func (r *Reconciler) Record(ctx context.Context, found *Comparison) error {
-	row := rowOf(found)
-	return r.record(ctx, &row, &past{})
-}
-
-func rowOf(found *Comparison) models.Reconciliation {
-	row := models.Reconciliation{
-		CampaignID: found.CampaignID, MySQLRemaining: found.MySQL.Remaining, Backlog: found.Backlog, Drift: found.Drift, At: sqlstore.Now(),
-	}
-	if found.Redis != nil {
-		row.RedisRemaining = &found.Redis.Remaining
-	}
-	return row
-}
-
-func sameFigures(a, b *models.Reconciliation) bool {
-	return a.CampaignID == b.CampaignID && a.MySQLRemaining == b.MySQLRemaining &&
-		sameNumber(a.RedisRemaining, b.RedisRemaining) && sameNumber(a.Backlog, b.Backlog) && sameNumber(a.Drift, b.Drift)
-}
-
-func sameNumber(a, b *int64) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return *a == *b
-}
-
-// record writes a row and now and then takes away old ones.
-func (r *Reconciler) record(ctx context.Context, row *models.Reconciliation, p *past) error {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return fmt.Errorf("reconcile: %w", err)
-	}
-	row.ID = id.String()
-	if err := r.db.WithContext(ctx).Create(row).Error; err != nil {
-		return fmt.Errorf("reconcile: record %s: %w", row.CampaignID, err)
-	}
-	p.row = *row
-	if p.written++; p.written < r.recordedMost && p.written > 1 {
-		return nil
-	}
-	p.written = 1
-	return r.prune(ctx, row.CampaignID)
-}
-
-// prune deletes all but the newest rows of a campaign.
-func (r *Reconciler) prune(ctx context.Context, id string) error {
-	var oldest string // that is kept
-	db := r.db.WithContext(ctx)
-	err := db.Raw("SELECT id FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?",
-		id, r.recordedMost-1).Scan(&oldest).Error
-	if err == nil && oldest != "" {
-		err = db.Exec("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", id, oldest).Error
-	}
-	if err != nil {
-		return fmt.Errorf("reconcile: prune reconciliations of %s: %w", id, err)
-	}
-	return nil
 }

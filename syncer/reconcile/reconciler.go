@@ -54,6 +54,8 @@ type Reconciler struct {
 	metrics  *metrics
 	past     map[string]*past // by campaign; Reconcile's own
 	round    int              // of Reconcile, counted
+	moved    turns            // of Reconcile, as still
+	still    turns
 
 	left map[string]time.Time // campaigns that could not be refilled, since when; Refill's own
 

@@ -17,6 +17,9 @@ import (
 	"gorm.io/gorm"
 )
 
+// A round looks at so many campaigns: what is idle costs Redis a call each time.
+const evictorLooks = 500
+
 // IdleLeast evicts every campaign that may be evicted.
 const IdleLeast = time.Millisecond
 
@@ -34,12 +37,14 @@ type Evictor struct {
 	idle      time.Duration
 	evictions prometheus.Counter
 	steps     steps.Steps
+	looks     int
+	last      string // that Evict looked at, if more are behind it
 }
 
 // NewEvictor makes an evictor of campaigns without a claim or a load for idle, by Redis' clock; with a nil Registerer it has no
 // metrics.
 func NewEvictor(hydrator *Hydrator, idle time.Duration, reg prometheus.Registerer) *Evictor {
-	return &Evictor{hydrator: hydrator, idle: idle, evictions: newEvictions(reg)}
+	return &Evictor{hydrator: hydrator, idle: idle, evictions: newEvictions(reg), looks: evictorLooks}
 }
 
 // candidate is a campaign that may be evicted.
@@ -48,26 +53,32 @@ type candidate struct {
 	Epoch, SyncedSeq int64
 }
 
-// Evict goes once over all campaigns that are in Redis by their books and returns how many it evicted. One that turns out to be
-// gone is examined, see Hydrator.Examine. A failure is returned after the others had their turn.
+// Evict looks at some of the campaigns that are in Redis by their books, in turn, and returns how many it evicted. One that turns out
+// to be gone is examined, see Hydrator.Examine. A failure is returned after the others had their turn. It is for one goroutine.
 func (e *Evictor) Evict(ctx context.Context) (evicted int, err error) {
-	key := func(c *candidate) string { return c.ID }
-	fetch := func(after string) (page []candidate, err error) {
-		err = e.hydrator.db.WithContext(ctx).Raw("SELECT id, epoch, synced_seq FROM campaigns WHERE id > ? AND residency = ?"+
-			" AND applied_version = version ORDER BY id LIMIT ?", after, models.ResidencyResident, sqlstore.PageSize).Scan(&page).Error
-		if err != nil {
-			err = fmt.Errorf("residency: evict: %w", err)
-		}
-		return page, err
+	var page []candidate
+	err = e.hydrator.db.WithContext(ctx).Raw("SELECT id, epoch, synced_seq FROM campaigns WHERE id > ? AND residency = ?"+
+		" AND applied_version = version ORDER BY id LIMIT ?", e.last, models.ResidencyResident, e.looks).Scan(&page).Error
+	if err != nil {
+		return 0, fmt.Errorf("residency: evict: %w", err)
 	}
-	err = sqlstore.EachRow(ctx, key, fetch, func(c *candidate) error {
-		done, err := e.evict(ctx, c)
+	if e.last = ""; len(page) == e.looks {
+		e.last = page[len(page)-1].ID
+	}
+	var failed []error
+	for i := range page {
+		done, err := e.evict(ctx, &page[i])
 		if done {
 			evicted++
 		}
-		return err
-	})
-	return evicted, err
+		if err != nil {
+			failed = append(failed, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return evicted, errors.Join(failed...)
 }
 
 // EvictOne evicts a campaign if it may be. evicted is true if it is not in Redis then, by its books.

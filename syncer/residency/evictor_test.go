@@ -3,6 +3,7 @@ package residency_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -195,4 +196,32 @@ func TestEvictor_ALateRecordLeavesANewerLoadResident(t *testing.T) {
 	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("u", ""))[0].Outcome)
 	h.Sync()
 	h.RequireBooks(id, 1)
+}
+
+func TestEvictor_LooksAtCampaignsInTurn(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	var ids []string
+	for range 5 {
+		ids = append(ids, h.Create(10, nil))
+		require.NoError(t, h.Hydrate(ids[len(ids)-1]))
+	}
+	h.Exec("UPDATE campaigns SET applied_version = 0 WHERE id = ?", slices.Min(ids)) // it may not be evicted, and stands first
+	evictor := syncertest.NewEvictor(t, h.DB, h.Scripts, time.Hour)
+	evictor.LookAt(2)
+	for range 3 { // a lap in which nobody has been idle for so long
+		n, err := evictor.Evict(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n)
+	}
+	evictor = syncertest.NewEvictor(t, h.DB, h.Scripts, time.Millisecond)
+	evictor.LookAt(2)
+	evicted := 0
+	require.Eventually(t, func() bool {
+		n, err := evictor.Evict(t.Context())
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, 2)
+		evicted += n
+		return evicted == 4
+	}, 5*time.Second, time.Millisecond)
 }

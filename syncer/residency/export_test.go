@@ -31,3 +31,6 @@ func LoadWithStep(ctx context.Context, h *Hydrator, id string, force bool, step 
 	_, err := h.Rebuild(ctx, id, true)
 	return err
 }
+
+// LookAt has a round of Evict look at so many campaigns.
+func (e *Evictor) LookAt(n int) { e.looks = n }

@@ -1,0 +1,253 @@
+package bench_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"dibs/models"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	manyCampaigns = 10_000
+	manyReconcile = 5_000 // of them are compared with Redis
+	manyInBatch   = 500   // that are not in Redis, in one request
+	manyCold      = 3_000 // get their first claim over 64 connections, one a request
+	manyIdleFor   = 30 * time.Second
+)
+
+// many is a whole Dibs with campaigns of which nothing is asked.
+type many struct {
+	*whole
+	settings []string
+	program  string
+	ids      []string
+}
+
+// benchMany makes campaigns, half of them with holds, wakes each with one claim, and then asks nothing more of them.
+func benchMany(b *testing.B, s *sheet) {
+	r := newBroker(b)
+	st := stores(b)[0]
+	s.rounds = 1
+	s.Facts = []string{r.version(b), st.version(b)}
+	m := &many{whole: &whole{broker: r, store: st}, program: buildDibs(b)}
+	m.settings = []string{
+		"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0", "DIBS_IDLE_EVICT=10h",
+	}
+	m.createAll(b, amount(manyCampaigns))
+	m.api = startDibs(b, m.program, "api", m.settings...)
+	m.consumer = startDibs(b, m.program, "consumer", m.settings...)
+	left := s.coldBatch(b, m, m.ids)
+	left = s.coldOneByOne(b, m, left)
+	for len(left) > 0 {
+		n := min(len(left), manyInBatch)
+		m.untilClaimed(b, left[:n])
+		left = left[n:]
+	}
+	syncer := startDibs(b, m.program, "syncer", m.settings...)
+	m.untilBooked(b)
+	s.idle(b, m, syncer)
+	s.reconcileMany(b, m, m.ids[:amount(manyReconcile)])
+	s.startMany(b, m)
+	s.note(fmt.Sprintf("%d campaigns, half of them with hold_for, each with one claim and in Redis; `dibs api`, `dibs consumer` and"+
+		" `dibs syncer` as built for production. Idle: what each used of a core in %v, after all is in MySQL.", len(m.ids), manyIdleFor))
+	s.note("Aims: together 5 % of a core idle, 1,500 first claims a second, none of 500 in a batch refused, 5,000 campaigns compared in 5 s, a role ready in 2 s.")
+}
+
+// createAll puts campaigns into MySQL.
+func (m *many) createAll(b *testing.B, n int) {
+	b.Helper()
+	rows := make([]models.Campaign, n)
+	for i := range rows {
+		rows[i] = models.Campaign{
+			ID: fmt.Sprintf("many-%05d", i), Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC",
+			Total: 100, Remaining: 100, PerUser: 1, Version: 1, Residency: models.ResidencyNone,
+		}
+		if i%2 == 0 {
+			rows[i].HoldForMs = (24 * time.Hour).Milliseconds()
+		}
+		m.ids = append(m.ids, rows[i].ID)
+	}
+	require.NoError(b, m.store.gorm.WithContext(b.Context()).CreateInBatches(rows, 1000).Error)
+}
+
+// claimAll sends one claim for each campaign in one request, and returns the statuses.
+func (m *many) claimAll(b *testing.B, ids []string) []int {
+	b.Helper()
+	var body strings.Builder
+	body.WriteString(`{"claims":[`)
+	for i, id := range ids {
+		if i > 0 {
+			body.WriteByte(',')
+		}
+		fmt.Fprintf(&body, `{"campaign_id":%q,"user_id":"ada","idempotency_key":%q}`, id, id)
+	}
+	body.WriteString(`]}`)
+	var answer struct {
+		Results []struct {
+			Status int `json:"status"`
+		} `json:"results"`
+	}
+	m.call(b, http.MethodPost, "/v1/claims:batch", body.String(), http.StatusOK, &answer)
+	statuses := make([]int, len(answer.Results))
+	for i := range statuses {
+		statuses[i] = answer.Results[i].Status
+	}
+	require.Len(b, statuses, len(ids))
+	return statuses
+}
+
+func refusedOf(statuses []int) (n int) {
+	for _, status := range statuses {
+		if status != http.StatusCreated && status != http.StatusOK {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *many) untilClaimed(b *testing.B, ids []string) {
+	b.Helper()
+	require.Eventually(b, func() bool { return refusedOf(m.claimAll(b, ids)) == 0 }, time.Minute, 50*time.Millisecond)
+}
+
+// coldBatch sends batches over campaigns that are not in Redis.
+func (s *sheet) coldBatch(b *testing.B, m *many, ids []string) (left []string) {
+	n := min(manyInBatch, len(ids)/4)
+	for range 3 {
+		begun := time.Now()
+		s.add("refused of a batch over as many cold campaigns", "claims", float64(refusedOf(m.claimAll(b, ids[:n]))))
+		s.add("that batch", "s", time.Since(begun).Seconds())
+		m.untilClaimed(b, ids[:n])
+		ids = ids[n:]
+	}
+	return ids
+}
+
+// coldOneByOne claims from campaigns that are not in Redis, one a request.
+func (s *sheet) coldOneByOne(b *testing.B, m *many, ids []string) (left []string) {
+	n := min(amount(manyCold), len(ids))
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute}
+	defer client.CloseIdleConnections()
+	var refused atomic.Int64
+	api, redis, mysql := m.api.cpu(b), m.broker.usage(b).cpu, cpuOf(b, m.store.pid)
+	begun := time.Now()
+	group, ctx := errgroup.WithContext(b.Context())
+	group.SetLimit(64)
+	for _, id := range ids[:n] {
+		group.Go(func() error {
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+m.api.addr+"/v1/campaigns/"+id+"/claims",
+				strings.NewReader(`{"user_id":"ada"}`))
+			if err != nil {
+				return err
+			}
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := client.Do(req)
+			if err != nil {
+				return err
+			}
+			if resp.StatusCode != http.StatusCreated {
+				refused.Add(1)
+			}
+			return resp.Body.Close()
+		})
+	}
+	require.NoError(b, group.Wait())
+	took := time.Since(begun)
+	s.add("first claims of cold campaigns", "claims/s", float64(n)/took.Seconds())
+	s.add("first claims of cold campaigns: refused", "claims", float64(refused.Load()))
+	s.add("first claims of cold campaigns: CPU of the API", "µs/claim", perClaim(m.api.cpu(b)-api, int64(n)))
+	s.add("first claims of cold campaigns: CPU of Redis", "µs/claim", perClaim(m.broker.usage(b).cpu-redis, int64(n)))
+	s.add("first claims of cold campaigns: CPU of the SQL server", "µs/claim", perClaim(cpuOf(b, m.store.pid)-mysql, int64(n)))
+	return ids[n:]
+}
+
+// untilBooked waits until MySQL has a row for a claim of each campaign.
+func (m *many) untilBooked(b *testing.B) {
+	b.Helper()
+	require.Eventually(b, func() bool {
+		var claimed int
+		require.NoError(b, m.store.sql.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM campaigns WHERE claimed > 0").Scan(&claimed))
+		return claimed == len(m.ids)
+	}, 2*time.Minute, 100*time.Millisecond)
+}
+
+// idle measures what each process uses of a core while nothing is asked.
+func (s *sheet) idle(b *testing.B, m *many, syncer *child) {
+	time.Sleep(5 * time.Second) // the last acks, and the first looks of a new leader
+	used := func() [5]time.Duration {
+		return [5]time.Duration{m.api.cpu(b), m.consumer.cpu(b), syncer.cpu(b), m.broker.usage(b).cpu, cpuOf(b, m.store.pid)}
+	}
+	before, begun := used(), time.Now()
+	statements := m.statements(b)
+	time.Sleep(span(manyIdleFor))
+	after, took := used(), time.Since(begun)
+	together := 0.0
+	for i, name := range []string{"api", "consumer", "syncer", "Redis", "SQL server"} {
+		share := 100 * float64(after[i]-before[i]) / float64(took)
+		together += share
+		s.add("idle: "+name, "% of a core", share)
+	}
+	s.add("idle: together", "% of a core", together)
+	s.add("idle: statements", "a second", float64(m.statements(b)-statements)/took.Seconds())
+}
+
+func (m *many) statements(b *testing.B) (n int64) {
+	b.Helper()
+	var name string
+	require.NoError(b, m.store.sql.QueryRowContext(b.Context(), "SHOW GLOBAL STATUS LIKE 'Questions'").Scan(&name, &n))
+	return n
+}
+
+// reconcileMany runs `dibs reconcile` over some campaigns; the others are taken from MySQL, and put back.
+func (s *sheet) reconcileMany(b *testing.B, m *many, ids []string) {
+	begun := time.Now()
+	out, err := m.dibs(b, "reconcile", "--json").Output()
+	require.NoError(b, err)
+	took := time.Since(begun)
+	lines := bytes.Count(out, []byte("\n"))
+	require.Equal(b, len(m.ids), lines)
+	s.add(fmt.Sprintf("dibs reconcile, for %d campaigns", len(ids)), "s", took.Seconds()*float64(len(ids))/float64(lines))
+}
+
+func (m *many) dibs(b *testing.B, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(context.WithoutCancel(b.Context()), m.program, args...)
+	cmd.Env = append(cmd.Environ(), m.settings...)
+	return cmd
+}
+
+// startMany measures how long each role takes until it is ready.
+func (s *sheet) startMany(b *testing.B, m *many) {
+	for _, role := range []string{"api", "consumer", "syncer"} {
+		ln, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(b, err)
+		addr := ln.Addr().String()
+		require.NoError(b, ln.Close())
+		settings := append(slices.Clone(m.settings), "DIBS_METRICS_ADDR="+addr, "DIBS_NAME=another")
+		if role == "api" {
+			settings = append(settings, "DIBS_HTTP_ADDR="+addr)
+		}
+		begun := time.Now()
+		startDibs(b, m.program, role, settings...)
+		require.Eventually(b, func() bool {
+			resp, err := http.Get("http://" + addr + map[bool]string{true: "/readyz", false: "/healthz"}[role == "api"])
+			if err != nil {
+				return false
+			}
+			_ = resp.Body.Close()
+			return resp.StatusCode == http.StatusOK
+		}, time.Minute, 10*time.Millisecond)
+		s.add("start of "+role, "s", time.Since(begun).Seconds())
+	}
+}

@@ -1,0 +1,93 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+
+	"github.com/google/uuid"
+)
+
+// Record writes comparisons down that somebody asked for.
+func (r *Reconciler) Record(ctx context.Context, found ...*Comparison) error {
+	rows := make([]models.Reconciliation, len(found))
+	for i := range found {
+		rows[i] = rowOf(found[i])
+	}
+	return r.insert(ctx, rows)
+}
+
+func rowOf(found *Comparison) models.Reconciliation {
+	row := models.Reconciliation{
+		CampaignID: found.CampaignID, MySQLRemaining: found.MySQL.Remaining, Backlog: found.Backlog, Drift: found.Drift, At: sqlstore.Now(),
+	}
+	if found.Redis != nil {
+		row.RedisRemaining = &found.Redis.Remaining
+	}
+	return row
+}
+
+func sameFigures(a, b *models.Reconciliation) bool {
+	return a.CampaignID == b.CampaignID && a.MySQLRemaining == b.MySQLRemaining &&
+		sameNumber(a.RedisRemaining, b.RedisRemaining) && sameNumber(a.Backlog, b.Backlog) && sameNumber(a.Drift, b.Drift)
+}
+
+func sameNumber(a, b *int64) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
+
+// record writes the rows of a round, and now and then takes away old ones.
+func (r *Reconciler) record(ctx context.Context, rows []models.Reconciliation) error {
+	if err := r.insert(ctx, rows); err != nil {
+		return err
+	}
+	for i := range rows {
+		p := r.past[rows[i].CampaignID]
+		p.row = rows[i]
+		if p.written++; p.written < r.recordedMost && p.written > 1 {
+			continue
+		}
+		p.written = 1
+		if err := r.prune(ctx, rows[i].CampaignID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) insert(ctx context.Context, rows []models.Reconciliation) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	for i := range rows {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return fmt.Errorf("reconcile: %w", err)
+		}
+		rows[i].ID = id.String()
+	}
+	if err := r.db.WithContext(ctx).CreateInBatches(rows, sqlstore.PageSize).Error; err != nil {
+		return fmt.Errorf("reconcile: record what was found: %w", err)
+	}
+	return nil
+}
+
+// prune deletes all but the newest rows of a campaign.
+func (r *Reconciler) prune(ctx context.Context, id string) error {
+	var oldest string // that is kept
+	db := r.db.WithContext(ctx)
+	err := db.Raw("SELECT id FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?",
+		id, r.recordedMost-1).Scan(&oldest).Error
+	if err == nil && oldest != "" {
+		err = db.Exec("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", id, oldest).Error
+	}
+	if err != nil {
+		return fmt.Errorf("reconcile: prune reconciliations of %s: %w", id, err)
+	}
+	return nil
+}
