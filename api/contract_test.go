@@ -70,6 +70,7 @@ func TestOpenAPI_ClosedListsAreListed(t *testing.T) {
 	require.ElementsMatch(t, []any{"open", "paused", "closed"}, property("Campaign", "status").Enum)
 	require.ElementsMatch(t, []any{
 		string(models.ClaimClaimed), string(models.ClaimRedeemed), string(models.ClaimReleased), string(models.ClaimExpired),
+		string(models.ClaimParked),
 	}, property("Claim", "status").Enum)
 	for _, name := range []string{"id", "kind"} {
 		require.Equal(t, &openapi3.Types{"string"}, property("NewCampaign", name).Type, "null is refused")

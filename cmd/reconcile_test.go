@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
+	"dibs/models"
 )
 
 // booked is a system at rest: five users claimed a unit each of "spring", which has ten.
@@ -233,11 +234,45 @@ func parkedClaim(t *testing.T) *servers {
 	var stock struct{ Parked, Claimed, Backlog int64 } // one story wherever it is told
 	serve.get("/v1/campaigns/spring/stock").into(t, &stock)
 	require.Equal(t, []int64{1, 4, 0}, []int64{stock.Parked, stock.Claimed, stock.Backlog})
+	id := s.parkedID()
+	var one models.Claim
+	serve.get("/v1/claims/"+id).into(t, &one)
+	require.Equal(t, []models.Claim{one}, serve.claimsOf("u3"))
+	require.Equal(t, models.ClaimParked, one.Status)
+	require.Equal(t, []string{"claim_parked", "claim_parked"}, serve.ends(id))
+	require.Equal(t, "user_limit", call(t, "POST", serve.url+"/v1/campaigns/spring/claims", `{"user_id":"u3"}`).code())
 	require.Zero(t, serve.stop().code)
 	got := run(t, s.environ, "reconcile")
 	require.Equal(t, cmd.ExitDrift, got.code, got.stdout+got.stderr)
 	require.Regexp(t, `(?m)^spring: claim \S+ .*\bu3\b.* parked`, got.stdout, "it names the claim, its user and the reason")
 	return s
+}
+
+// parkedID is the id of the claim that is parked.
+func (s *servers) parkedID() (id string) {
+	s.t.Helper()
+	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), "SELECT id FROM parked_events").Scan(&id))
+	return id
+}
+
+// claimsOf is a user's look-up.
+func (r *running) claimsOf(user string) []models.Claim {
+	r.t.Helper()
+	var list struct {
+		Claims []models.Claim `json:"claims"`
+	}
+	r.get("/v1/users/"+user+"/claims").into(r.t, &list)
+	return list.Claims
+}
+
+// ends are the codes of a redeem and a release.
+func (r *running) ends(id string) (codes []string) {
+	r.t.Helper()
+	for path, body := range map[string]string{"redeem": `{"order_id":"o"}`, "release": `{}`} {
+		got := call(r.t, "POST", r.url+"/v1/claims/"+id+"/"+path, body)
+		codes = append(codes, got.code())
+	}
+	return codes
 }
 
 func TestAParkedClaimIsWrittenByARepairOnceThatWorks(t *testing.T) {
@@ -261,4 +296,13 @@ func TestAParkedClaimIsGivenUpOnlyWhenAskedFor(t *testing.T) {
 	require.Contains(t, out, "repaired")
 	require.Regexp(t, `(?m)^spring +resident +10 +3 +3 +3 +7 +7 +0 +0 +agree$`, requireOK(t, run(t, s.environ, "reconcile")), "its unit is free")
 	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NOT NULL"), "it is kept for people")
+
+	serve, id := start(t, s.environ, "serve"), s.parkedID() // for storefronts it is none
+	require.Equal(t, []string{"claim_not_found", "claim_not_found"}, serve.ends(id))
+	require.Equal(t, "claim_not_found", call(t, "GET", serve.url+"/v1/claims/"+id, "").code())
+	require.Empty(t, serve.claimsOf("u3"))
+	s.exec("ALTER TABLE claims DROP CONSTRAINT not_u3")
+	serve.claim("spring", "u3")
+	eventually(t, "the new claim has no row", func() bool { return len(serve.claimsOf("u3")) == 1 })
+	require.Equal(t, models.ClaimClaimed, serve.claimsOf("u3")[0].Status)
 }

@@ -11,6 +11,9 @@ const (
 	ClaimRedeemed ClaimStatus = "redeemed"
 	ClaimReleased ClaimStatus = "released"
 	ClaimExpired  ClaimStatus = "expired"
+
+	// ClaimParked is a claim whose row MySQL refuses. It counts as claimed, and can't be redeemed or released before a person has decided.
+	ClaimParked ClaimStatus = "parked"
 )
 
 // Live reports whether a claim counts against stock and limits.
@@ -23,7 +26,7 @@ type Claim struct {
 	UserID     string      `json:"user_id"`
 	Quantity   int64       `json:"quantity"`
 	Seq        int64       `json:"seq"` // from 1, without gaps, per campaign and shard
-	Status     ClaimStatus `json:"status" enum:"claimed,redeemed,released,expired"`
+	Status     ClaimStatus `json:"status" enum:"claimed,redeemed,released,expired,parked"`
 	ClaimedAt  Time        `json:"claimed_at"`
 	PacketID   string      `json:"packet_id,omitempty"`
 	Amount     *int64      `json:"amount,omitempty"` // minor units

@@ -49,6 +49,7 @@ func (StockFlush) TableName() string { return "stock_flushes" }
 type ParkedEvent struct {
 	ID         string `gorm:"primaryKey"` // the event's id
 	CampaignID string
+	UserID     string
 	Reason     string
 	Payload    []byte
 	ParkedAt   time.Time

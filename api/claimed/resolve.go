@@ -1,6 +1,7 @@
 package claimed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -113,6 +114,9 @@ func (s *Routes) resolve(w http.ResponseWriter, r *http.Request, p *wire.Problem
 	return http.StatusOK
 }
 
+// errParked says that MySQL refuses the row of a claim, which a decision needs.
+var errParked = errors.New("claimed: the claim is parked")
+
 // errUnsynced says that a claim exists and its row does not, yet.
 var errUnsynced = errors.New("claimed: the claim is not in mysql yet")
 
@@ -132,8 +136,8 @@ func (s *Routes) whenSynced(ctx context.Context, id string, run decide) (models.
 	}
 	if event == nil {
 		res, err = run(ctx, id) // its row may have come in between
-		if unsyncedErr != nil && errors.Is(err, models.ErrNotFound) {
-			err = unsyncedErr
+		if errors.Is(err, models.ErrNotFound) {
+			err = s.whyNoRow(ctx, id, cmp.Or(unsyncedErr, err))
 		}
 		return res, err
 	}
@@ -151,6 +155,22 @@ func (s *Routes) whenSynced(ctx context.Context, id string, run decide) (models.
 	return res, err
 }
 
+// whyNoRow is errParked when that is why a claim has no row, else what was found before. Errors: those of Claims.
+func (s *Routes) whyNoRow(ctx context.Context, id string, found error) error {
+	c, err := s.cfg.Claims.Claim(ctx, id)
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return found
+	case err == nil && c.Status == models.ClaimParked && !caller.Of(ctx).MayActFor(c.UserID):
+		return errForbidden
+	case err == nil && c.Status == models.ClaimParked:
+		return errParked
+	case err == nil:
+		return errUnsynced // it came just now
+	}
+	return err
+}
+
 // refuseResolution is the refusal of a decision, nil when the claim is as it was to be. It logs the error.
 func (s *Routes) refuseResolution(ctx context.Context, res *models.Resolution, err error) *wire.Problem {
 	switch {
@@ -158,6 +178,8 @@ func (s *Routes) refuseResolution(ctx context.Context, res *models.Resolution, e
 		return wire.Refuse(wire.CodeClaimNotFound)
 	case errors.Is(err, errForbidden):
 		return wire.Refuse(wire.CodeForbidden)
+	case errors.Is(err, errParked):
+		return wire.Refuse(wire.CodeClaimParked)
 	case errors.Is(err, errUnsynced):
 		return &wire.Problem{
 			Code: wire.CodeUnavailable, Detail: "The claim exists but is not in MySQL yet. Send the request again: a second time does no harm.",

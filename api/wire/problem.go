@@ -27,6 +27,7 @@ const (
 	CodeCampaignExists       Code = "campaign_exists"
 	CodeAlreadyRedeemed      Code = "already_redeemed"
 	CodeAlreadyReleased      Code = "already_released"
+	CodeClaimParked          Code = "claim_parked"
 	CodeCampaignNotFound     Code = "campaign_not_found"
 	CodeClaimNotFound        Code = "claim_not_found"
 	CodeInvalid              Code = "invalid"
@@ -61,14 +62,16 @@ var refusals = map[Code]refusal{
 	CodeUserDayLimit: {409, "User's limit for today reached",
 		"The claim would give this user more units today than per_user_per_day allows. " +
 			"The next day begins at midnight in the campaign's time zone.", 0},
-	CodeNotStarted:       {409, "Not started", "The campaign has not started: its starts_at has not come.", 0},
-	CodeNotReleased:      {409, "Not released", "The packets that are left are not released: their release_at has not come.", 0},
-	CodeEnded:            {409, "Ended", "The campaign has ended: its ends_at has passed.", 0},
-	CodePaused:           {409, "Paused", "An operator has paused the campaign.", 0},
-	CodeClosed:           {409, "Closed", "The campaign is closed and can't be opened again.", 0},
-	CodeCampaignExists:   {409, "Campaign exists", "Another campaign has this id. Choose another id, or change that campaign.", 0},
-	CodeAlreadyRedeemed:  {409, "Already redeemed", "The claim was redeemed.", 0},
-	CodeAlreadyReleased:  {409, "Already released", "The claim was released.", 0},
+	CodeNotStarted:      {409, "Not started", "The campaign has not started: its starts_at has not come.", 0},
+	CodeNotReleased:     {409, "Not released", "The packets that are left are not released: their release_at has not come.", 0},
+	CodeEnded:           {409, "Ended", "The campaign has ended: its ends_at has passed.", 0},
+	CodePaused:          {409, "Paused", "An operator has paused the campaign.", 0},
+	CodeClosed:          {409, "Closed", "The campaign is closed and can't be opened again.", 0},
+	CodeCampaignExists:  {409, "Campaign exists", "Another campaign has this id. Choose another id, or change that campaign.", 0},
+	CodeAlreadyRedeemed: {409, "Already redeemed", "The claim was redeemed.", 0},
+	CodeAlreadyReleased: {409, "Already released", "The claim was released.", 0},
+	CodeClaimParked: {409, "Claim parked",
+		"The claim was accepted and counts, but MySQL refuses its row. An operator has to decide about it: see dibs reconcile.", 0},
 	CodeCampaignNotFound: {404, "Campaign not found", "No campaign has this id.", 0},
 	CodeClaimNotFound:    {404, "Claim not found", "No claim has this id.", 0},
 	CodeInvalid:          {422, "Invalid", "A field has a value that is not allowed.", 0},

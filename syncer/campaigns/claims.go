@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
 
 	"gorm.io/gorm"
 )
+
+// parkedOfMost bounds the parked claims of one user that are read. There are none but after a fault.
+const parkedOfMost = 1000
 
 // Claims reads the claims that MySQL holds.
 type Claims struct{ db *gorm.DB }
@@ -44,28 +48,66 @@ func (r *Claims) Claim(ctx context.Context, id string) (models.Claim, error) {
 	return line.Claim(line.Currency, line.HoldForMs), nil
 }
 
-// parked reads a claim that is parked: its user was answered yes.
-func (r *Claims) parked(ctx context.Context, id string) (models.Claim, error) {
-	var line struct {
-		Payload   []byte
-		HoldForMs int64
+// parkedLine is a parked event with fields of its campaign.
+type parkedLine struct {
+	Payload   []byte
+	HoldForMs int64
+}
+
+// parkedLines are the parked events that nobody gave up.
+func parkedLines(db *gorm.DB) *gorm.DB {
+	return db.Table("parked_events p").Joins("LEFT JOIN campaigns k ON k.id = p.campaign_id").
+		Select("p.payload, k.hold_for_ms").Where("p.discarded_at IS NULL")
+}
+
+// claim is the claim of a parked event: its user was answered yes.
+func (l *parkedLine) claim() (c models.Claim, is bool) {
+	e, err := models.DecodeEvent(l.Payload)
+	if err != nil || e.Type != models.EventClaimAccepted {
+		return c, false
 	}
-	err := r.db.WithContext(ctx).Table("parked_events p").Joins("LEFT JOIN campaigns k ON k.id = p.campaign_id").
-		Select("p.payload, k.hold_for_ms").Where("p.id = ?", id).Take(&line).Error
+	c = e.Claim(l.HoldForMs)
+	c.Status = models.ClaimParked
+	return c, true
+}
+
+// parked reads a claim that is parked. One that was given up is none any more.
+func (r *Claims) parked(ctx context.Context, id string) (models.Claim, error) {
+	var line parkedLine
+	err := parkedLines(r.db.WithContext(ctx)).Where("p.id = ?", id).Take(&line).Error
 	switch {
 	case errors.Is(err, gorm.ErrRecordNotFound):
 		return models.Claim{}, fmt.Errorf("campaigns: %w: claim %s", models.ErrNotFound, id)
 	case err != nil:
 		return models.Claim{}, fmt.Errorf("campaigns: claim %s: %w", id, err)
 	}
-	e, err := models.DecodeEvent(line.Payload)
-	if err != nil || e.Type != models.EventClaimAccepted || e.ID != id {
+	c, is := line.claim()
+	if !is || c.ID != id {
 		return models.Claim{}, fmt.Errorf("campaigns: %w: claim %s", models.ErrNotFound, id)
 	}
-	return e.Claim(line.HoldForMs), nil
+	return c, nil
 }
 
-// ClaimsOf reads one page of the claims of a user, newest first.
+// parkedOf reads the parked claims of a user that belong on a page or behind it.
+func (r *Claims) parkedOf(ctx context.Context, q models.ClaimsQuery) (claims []models.Claim, err error) {
+	find := parkedLines(r.db.WithContext(ctx)).Where("p.user_id = ? AND NOT EXISTS (SELECT 1 FROM claims c WHERE c.id = p.id)", q.UserID)
+	if q.CampaignID != "" {
+		find = find.Where("p.campaign_id = ?", q.CampaignID)
+	}
+	var lines []parkedLine
+	if err := find.Limit(parkedOfMost).Find(&lines).Error; err != nil {
+		return nil, fmt.Errorf("campaigns: claims of a user: %w", err)
+	}
+	for i := range lines {
+		c, is := lines[i].claim()
+		if is && (q.After == (models.ClaimPlace{}) || models.PlaceOf(&c).Compare(q.After) > 0) {
+			claims = append(claims, c)
+		}
+	}
+	return claims, nil
+}
+
+// ClaimsOf reads one page of the claims of a user, parked ones among them, newest first.
 func (r *Claims) ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error) {
 	var lines []claimLine
 	if err := findClaims(r.db.WithContext(ctx), q).Find(&lines).Error; err != nil {
@@ -75,7 +117,13 @@ func (r *Claims) ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.C
 	for i := range lines {
 		claims[i] = lines[i].Claim(lines[i].Currency, lines[i].HoldForMs)
 	}
-	return claims, nil
+	parked, err := r.parkedOf(ctx, q)
+	if err != nil || len(parked) == 0 {
+		return claims, err
+	}
+	claims = append(claims, parked...)
+	slices.SortFunc(claims, func(a, b models.Claim) int { return models.PlaceOf(&a).Compare(models.PlaceOf(&b)) })
+	return claims[:min(len(claims), q.Limit)], nil
 }
 
 func findClaims(db *gorm.DB, q models.ClaimsQuery) *gorm.DB {

@@ -58,12 +58,19 @@ func TestClaims_AClaimThatWasPutAsideIsFound(t *testing.T) {
 		events := syncertest.ClaimsOf("none-such", 1, 1)
 		payload := fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":"none-such","user_id":"u","quantity":2,"seq":1,"at":"2027-03-14T15:09:26.535Z"}`, events[0].ID)
 		for id, text := range map[string]string{events[0].ID: payload, "broken": "{"} {
-			row := models.ParkedEvent{ID: id, CampaignID: "none-such", Reason: "no such campaign", Payload: []byte(text), ParkedAt: time.Now().UTC()}
+			row := models.ParkedEvent{ID: id, CampaignID: "none-such", UserID: "u", Reason: "no such campaign", Payload: []byte(text), ParkedAt: time.Now().UTC()}
 			require.NoError(t, db.Create(&row).Error)
 		}
 		got, err := campaigns.NewClaims(db).Claim(t.Context(), events[0].ID)
 		require.NoError(t, err)
 		require.EqualValues(t, 2, got.Quantity)
+		require.Equal(t, models.ClaimParked, got.Status)
+		require.Equal(t, []models.Claim{got}, pages(t, campaigns.NewClaims(db), models.ClaimsQuery{UserID: "u", Limit: 3}))
+		require.Empty(t, pages(t, campaigns.NewClaims(db), models.ClaimsQuery{UserID: "u", CampaignID: "other", Limit: 3}))
+		require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = parked_at").Error)
+		_, err = campaigns.NewClaims(db).Claim(t.Context(), events[0].ID)
+		require.ErrorIs(t, err, models.ErrNotFound, "it was given up")
+		require.Empty(t, pages(t, campaigns.NewClaims(db), models.ClaimsQuery{UserID: "u", Limit: 3}))
 		_, err = campaigns.NewClaims(db).Claim(t.Context(), "broken")
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})

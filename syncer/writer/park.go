@@ -48,13 +48,13 @@ func (w *Writer) park(ctx context.Context, r *row, kind, reason string) error {
 }
 
 func insertParked(ctx context.Context, db *gorm.DB, parked *models.ParkedEvent, at time.Time) error {
-	query := "INSERT INTO parked_events (id, campaign_id, reason, payload, parked_at) VALUES (?, ?, ?, ?, ?) "
+	query := "INSERT INTO parked_events (id, campaign_id, user_id, reason, payload, parked_at) VALUES (?, ?, ?, ?, ?, ?) "
 	if db.Name() == migrations.SQLite {
 		query += "ON CONFLICT (id) DO NOTHING"
 	} else {
 		query += "ON DUPLICATE KEY UPDATE id = id"
 	}
-	_, err := db.ConnPool.ExecContext(ctx, query, parked.ID, parked.CampaignID, parked.Reason, parked.Payload,
+	_, err := db.ConnPool.ExecContext(ctx, query, parked.ID, parked.CampaignID, parked.UserID, parked.Reason, parked.Payload,
 		at.UTC().Format(sqlstore.TimeLayout))
 	if err != nil {
 		return fmt.Errorf("writer: park: %w", err)
@@ -79,6 +79,7 @@ func parkedEvent(r *row, reason string) models.ParkedEvent {
 	}
 	return models.ParkedEvent{
 		ID: id, CampaignID: sqlstore.Cut(r.event.CampaignID, models.CampaignIDLength),
+		UserID: sqlstore.Cut(r.event.UserID, models.UserIDLength),
 		Reason: sqlstore.Cut(reason, models.ReasonLength), Payload: payload,
 	}
 }
