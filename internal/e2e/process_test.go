@@ -31,6 +31,7 @@ const (
 type process struct {
 	t        testing.TB
 	command  string // api, consumer, …
+	program  string // another binary than this tree's; "" is that
 	settings map[string]string
 	url      string // of its HTTP, "" for none
 	probe    string // path that answers 200 when it is up
@@ -73,7 +74,11 @@ func (p *process) start() {
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(p.t, err)
 	defer func() { _ = out.Close() }()
-	cmd := exec.Command(binary(p.t), p.command)
+	program := p.program
+	if program == "" {
+		program = binary(p.t)
+	}
+	cmd := exec.Command(program, p.command)
 	cmd.Env = environ(p.settings)
 	cmd.Stdout, cmd.Stderr = out, out
 	p.cmd, p.exited = cmd, spawn(p.t, cmd)

@@ -42,9 +42,11 @@ func balance(t *testing.T, apis []*process) (*balancer, string) {
 	dialer := &net.Dialer{Timeout: time.Second}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true, DialContext: dialer.DialContext}
 	front := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "balanced"}) },
-		Transport:    passOn(func(r *http.Request) (*http.Response, error) { return b.send(transport, r) }),
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { http.Error(w, err.Error(), http.StatusBadGateway) },
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "balanced"}) },
+		Transport: passOn(func(r *http.Request) (*http.Response, error) { return b.send(transport, r) }),
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+		},
 	})
 	t.Cleanup(func() {
 		stop()

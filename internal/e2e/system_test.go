@@ -34,6 +34,7 @@ type wishes struct {
 	sentinels  bool     // one Redis with two replicas, watched by Sentinels
 	ownSQL     bool     // a SQL server of the test's own, to kill and pause
 	sqlOptions []string // of that
+	noSchema   bool     // the database is empty
 	partitions int      // 0 is 1
 	apis       int      // processes; 0 is 1, below 0 none
 	consumers  int
@@ -105,8 +106,10 @@ func newServers(t *testing.T, w wishes) servers {
 	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
 	pool, err := db.DB()
 	require.NoError(t, err)
-	_, err = migrations.Up(t.Context(), pool, migrations.MySQL)
-	require.NoError(t, err)
+	if !w.noSchema {
+		_, err = migrations.Up(t.Context(), pool, migrations.MySQL)
+		require.NoError(t, err)
+	}
 	s.rdb, s.scripts, s.db = rdb, scripts, pool
 	return s
 }
