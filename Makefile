@@ -35,7 +35,7 @@ test-mysql: servers ## the tests that use SQL, on a server of your choice: make 
 	DIBS_TEST_MYSQL_DSN='$(value DSN)' $(GO_TEST) -p 1 -timeout 20m $(or $(SQL_PKG),$$(scripts/sql-packages))
 
 soak: servers ## the long forms of all tests
-	DIBS_SOAK=1 $(GO_TEST) -timeout 60m $(PKG)
+	DIBS_SOAK=1 $(GO_TEST) -timeout 100m $(PKG)
 
 torture: servers ## faults at random on a whole Dibs, then the books (ARGS='--seed 7 --for 10m --topology cluster --durability fsync')
 	go run . torture $(ARGS)
