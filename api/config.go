@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"dibs/api/auth"
+	"dibs/internal/tracing"
 	"dibs/lua"
 )
 
@@ -48,6 +49,7 @@ type Config struct {
 
 	ShutdownTimeout time.Duration // of a stop, from beginning to end
 
+	Tracer     *tracing.Tracer // nil: no traces
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // with Gatherer: both or neither; neither is a registry of its own
 	Gatherer   prometheus.Gatherer

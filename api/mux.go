@@ -14,6 +14,8 @@ import (
 	"dibs/api/console"
 	"dibs/api/live"
 	"dibs/api/wire"
+	"dibs/internal/caller"
+	"dibs/internal/tracing"
 )
 
 // mux puts the table of routes on a ServeMux. What no route takes is refused as a problem.
@@ -76,14 +78,16 @@ func isClean(escaped string) bool {
 
 // serve adds to a route what all have: its time is observed, its scope is checked, and a panic becomes an answer.
 func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerFunc {
-	timer := s.metrics.timer(path)
+	timer, tracer := s.metrics.timer(path), s.tracerFor(path)
 	return func(w http.ResponseWriter, r *http.Request) {
 		start, status := time.Now(), http.StatusInternalServerError
+		r, span := tracer.Request(r, path, caller.Of(r.Context()).RequestID)
 		defer func() {
 			if v := recover(); v != nil {
 				s.panicked(w, r, v)
 			}
 			took := time.Since(start)
+			span.Answered(status)
 			if status != live.Streamed { // how long somebody watched says nothing of the service
 				timer.observe(status, took)
 			}
@@ -98,6 +102,14 @@ func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerF
 		}
 		status = run(w, r)
 	}
+}
+
+// tracerFor is nil for what is no work of the service's own: probes, and streams that last for as long as somebody watches.
+func (s *Server) tracerFor(path string) *tracing.Tracer {
+	if !strings.HasPrefix(path, "/v1/") || strings.HasSuffix(path, "/watch") {
+		return nil
+	}
+	return s.cfg.Tracer
 }
 
 func (s *Server) panicked(w http.ResponseWriter, r *http.Request, v any) {

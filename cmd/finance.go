@@ -109,7 +109,7 @@ func (s *stack) runFinance(ctx context.Context) error {
 	s.log.Info("crediting", "group", finance.Group, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
 	service, err := consumer.NewService(consumer.ServiceConfig{
 		Client: s.rdb, Partitions: s.cfg.Partitions, Group: finance.Group, Name: s.cfg.Name, Handle: books.Handle,
-		Logger: s.log, Registerer: s.registry,
+		Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
 		Window: windowFor(s.cfg), CloseTimeout: s.share(), Pulse: &s.pulse,
 	})
 	if err == nil {

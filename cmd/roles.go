@@ -131,6 +131,7 @@ func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack
 		if env.Registry != nil {
 			s.registry = env.Registry
 		}
+		s.environ = env.Environ
 	})
 	s, err := openStack(ctx, cfg, newLogger(cfg, env.Stderr), options...)
 	if err != nil {
@@ -208,7 +209,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 	server, err := api.New(api.Config{
 		Addr: s.cfg.HTTPAddr, Version: build.Of().Document(), Tokens: tokens(s.cfg), TLS: certificate(s.cfg), Insecure: s.cfg.Insecure,
 		AccessLog: s.cfg.AccessLog, MetricsCampaigns: cmp.Or(s.cfg.MetricsCampaigns, -1), Conns: s.cfg.HTTPConns, UserRate: s.cfg.UserRate,
-		ShutdownTimeout: closeTimeout, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
+		ShutdownTimeout: closeTimeout, Tracer: s.tracer, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
 	}, api.Deps{
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns,
 		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Ready: s.ready,
@@ -235,7 +236,7 @@ func (s *stack) ready(ctx context.Context) error { return s.scripts.Writable(ctx
 func (s *stack) runConsumer(ctx context.Context) error {
 	writer, err := writer.New(writer.Config{
 		DB: s.db, Witness: residency.NewWitness(s.hydrator), FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval,
-		Logger: s.log, Registerer: s.registry,
+		Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
 	})
 	if err != nil {
 		return err
@@ -243,7 +244,7 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	s.log.Info("consuming", "group", models.GroupSyncer, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
 	reader, err := consumer.New(consumer.Config{
 		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Sink: writer, Logger: s.log, Registerer: s.registry,
-		Window: windowFor(s.cfg), CloseTimeout: s.share(), Pulse: &s.pulse,
+		Window: windowFor(s.cfg), CloseTimeout: s.share(), Pulse: &s.pulse, Tracer: s.tracer,
 	})
 	if err == nil {
 		err = reader.Run(ctx)

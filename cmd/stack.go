@@ -12,8 +12,11 @@ import (
 	"time"
 
 	"dibs/config"
+	"dibs/internal/build"
+	"dibs/internal/otlp"
 	"dibs/internal/pulse"
 	"dibs/internal/sqlstore"
+	"dibs/internal/tracing"
 	"dibs/lua"
 	"dibs/migrations"
 	"dibs/syncer/campaigns"
@@ -34,6 +37,8 @@ type stack struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	registry *prometheus.Registry
+	environ  []string
+	tracer   *tracing.Tracer // nil: no traces
 
 	rdb       redis.UniversalClient
 	scripts   *lua.Scripts
@@ -71,7 +76,7 @@ func openStack(ctx context.Context, cfg *config.Config, log *slog.Logger, option
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for _, open := range []func(context.Context) error{s.openRedis, s.openSQL, s.makeParts, s.registerPools} {
+	for _, open := range []func(context.Context) error{s.openTraces, s.openRedis, s.openSQL, s.makeParts, s.registerPools} {
 		if err := open(ctx); err != nil {
 			s.close()
 			return nil, err
@@ -85,6 +90,24 @@ func (s *stack) close() {
 	for _, v := range slices.Backward(s.closers) {
 		v()
 	}
+}
+
+// openTraces has spans sent where OTEL_* say, if they say so.
+func (s *stack) openTraces(context.Context) error {
+	provider, end, err := otlp.Open(s.environ, build.Of().Version, s.log)
+	if err != nil {
+		return fmt.Errorf("%w: %w", config.ErrConfig, err)
+	}
+	if provider == nil {
+		return nil
+	}
+	s.tracer = tracing.New(provider)
+	s.closers = append(s.closers, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_ = end(ctx) // what is lost is logged
+	})
+	return nil
 }
 
 func (s *stack) openRedis(ctx context.Context) error {

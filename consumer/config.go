@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"dibs/internal/pulse"
+	"dibs/internal/tracing"
 	"dibs/lua"
 )
 
@@ -67,6 +68,7 @@ type subscriberConfig struct {
 	log        *slog.Logger
 	registerer prometheus.Registerer
 	pulse      *pulse.Pulse
+	tracer     *tracing.Tracer
 
 	timing
 }

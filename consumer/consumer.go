@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"dibs/internal/pulse"
+	"dibs/internal/tracing"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -39,6 +40,7 @@ type Config struct {
 	Logger     *slog.Logger          // required
 	Registerer prometheus.Registerer // required
 	Pulse      *pulse.Pulse          // has a beat each time that a stream was read; nil is nobody's
+	Tracer     *tracing.Tracer       // nil: no traces
 }
 
 // WithDefaults returns a copy with the zero fields filled in.
@@ -63,7 +65,7 @@ func (c *Config) reading() subscriberConfig {
 		client: c.Client, partitions: c.Partitions, group: models.GroupSyncer, name: c.Name, window: c.Window,
 		closeTimeout: c.CloseTimeout, nackBackoff: Backoff{}.withDefaults(), decode: true, inBatches: true,
 		poisonKey: streamKeys(c.Partitions, lua.PoisonKey),
-		poisonMax: DefaultParkedMax, log: c.Logger, registerer: c.Registerer, pulse: c.Pulse, timing: defaultTiming(),
+		poisonMax: DefaultParkedMax, log: c.Logger, registerer: c.Registerer, pulse: c.Pulse, tracer: c.Tracer, timing: defaultTiming(),
 	}
 }
 
@@ -89,5 +91,5 @@ func New(cfg Config) (*Consumer, error) {
 // Run reads until ctx is cancelled. It then stops reading, lets Submits in flight finish within CloseTimeout, acknowledges what was
 // committed, and returns nil. It may be called once.
 func (c *Consumer) Run(ctx context.Context) error {
-	return c.subscriber.run(ctx, toSink(c.subscriber.cfg.log, c.sink))
+	return c.subscriber.run(ctx, toSink(&c.subscriber.cfg, c.sink))
 }

@@ -1,13 +1,16 @@
 package consumer
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"go.opentelemetry.io/otel/attribute"
 	"golang.org/x/time/rate"
 
+	"dibs/internal/tracing"
 	"dibs/models"
 )
 
@@ -16,7 +19,7 @@ import (
 const warningEvery = time.Second
 
 // toSink gives the entries of a message to a Sink, which settles each. The message itself is always acked then.
-func toSink(log *slog.Logger, sink Sink) message.NoPublishHandlerFunc {
+func toSink(cfg *subscriberConfig, sink Sink) message.NoPublishHandlerFunc {
 	warnings := rate.Sometimes{First: 1, Interval: warningEvery}
 	return func(msg *message.Message) error {
 		d := deliveryOf(msg.Context())
@@ -24,14 +27,40 @@ func toSink(log *slog.Logger, sink Sink) message.NoPublishHandlerFunc {
 		for i, e := range d.entries {
 			batch[i] = e.event
 		}
+		spans := traced(d, batch)
 		sink.Submit(msg.Context(), batch, func(i int, err error) {
 			if err != nil {
-				warnings.Do(func() { warnRefused(log, d.entries[i], err) })
+				warnings.Do(func() { warnRefused(cfg.log, d.entries[i], err) })
 			}
+			spans[i].Done(err)
 			d.settle(i, err)
 		})
 		return nil
 	}
+}
+
+// traced starts the spans of the events of a batch that are traced, by their place; what is done for these events is linked to them.
+func traced(d *delivery, batch []models.RawEvent) (spans map[int]*tracing.Span) {
+	for i := range batch {
+		if _, span := d.received(d, &batch[i]); span != nil {
+			if spans == nil {
+				spans = make(map[int]*tracing.Span)
+			}
+			spans[i], batch[i].TraceParent = span, span.Parent()
+		}
+	}
+	return spans
+}
+
+// received starts the span of an event from its read to its verdict, if it is traced.
+func (s *subscription) received(ctx context.Context, e *models.RawEvent) (context.Context, *tracing.Span) {
+	if s.cfg.tracer == nil || e.TraceParent == "" {
+		return ctx, nil
+	}
+	return s.cfg.tracer.Received(ctx, s.cfg.group+" "+string(e.Type), e.TraceParent,
+		attribute.String("messaging.system", "redis"), attribute.String("messaging.destination.name", s.stream),
+		attribute.String("messaging.consumer.group.name", s.cfg.group), attribute.String("messaging.message.id", e.ID),
+		attribute.String("dibs.campaign_id", e.CampaignID), attribute.Int64("dibs.seq", e.Seq))
 }
 
 func warnRefused(log *slog.Logger, e *entry, err error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"dibs/internal/sleep"
+	"dibs/internal/tracing"
 	"dibs/models"
 )
 
@@ -209,6 +210,9 @@ func (s *subscription) messageOf(e *entry) (msg *message.Message, err error) {
 	}
 	payload, _ := e.fields["payload"].(string)
 	e.event.Payload = []byte(payload)
+	if metadata, _ := e.fields["metadata"].(string); metadata != "" && s.cfg.tracer != nil {
+		e.event.TraceParent = tracing.ParentIn(metadata)
+	}
 	e.event.Event, err = models.DecodeEvent(e.event.Payload)
 	return msg, err
 }

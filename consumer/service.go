@@ -16,6 +16,7 @@ import (
 
 	"dibs/internal/pulse"
 	"dibs/internal/sleep"
+	"dibs/internal/tracing"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -57,6 +58,7 @@ type ServiceConfig struct {
 	Logger     *slog.Logger          // required
 	Registerer prometheus.Registerer // required
 	Pulse      *pulse.Pulse          // has a beat each time that a stream was read; nil is nobody's
+	Tracer     *tracing.Tracer       // nil: no traces
 }
 
 // WithDefaults returns a copy with the zero fields filled in.
@@ -91,7 +93,7 @@ func (c *ServiceConfig) reading() subscriberConfig {
 		client: c.Client, partitions: c.Partitions, group: c.Group, name: c.Name, window: c.Window, closeTimeout: c.CloseTimeout,
 		nackBackoff: c.Backoff, decode: true, poisonMax: c.ParkedMax,
 		poisonKey: streamKeys(c.Partitions, func(p int) string { return lua.ParkedKey(p, c.Group) }),
-		log:       c.Logger, registerer: c.Registerer, pulse: c.Pulse, timing: defaultTiming(),
+		log:       c.Logger, registerer: c.Registerer, pulse: c.Pulse, tracer: c.Tracer, timing: defaultTiming(),
 	}
 }
 
@@ -123,8 +125,12 @@ func (s *Service) Run(ctx context.Context) error {
 	var counter sync.WaitGroup
 	counter.Go(func() { s.countParked(counting) })
 	err := s.subscriber.run(ctx, handler(s.cfg.Logger, func(msg *message.Message) error {
-		e := &entryOf(msg.Context()).event
-		return s.handle(msg.Context(), e.Event, e.Payload)
+		d := deliveryOf(msg.Context())
+		e := &d.entries[0].event
+		ctx, span := d.received(msg.Context(), e)
+		err := s.handle(ctx, e.Event, e.Payload)
+		span.Done(err)
+		return err
 	}))
 	stop()
 	counter.Wait()

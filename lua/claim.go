@@ -22,6 +22,8 @@ type ClaimRequest struct {
 	UserID   string
 	Quantity int64  // units, 1 to models.QuantityMax
 	Key      string // the client's idempotency key; "" is none
+	// TraceParent goes into the metadata of the claim's event; "" is none.
+	TraceParent string
 }
 
 // ClaimReply answers a ClaimRequest. Claim is set when Outcome.Took(), and is the same each time a key is replayed.
@@ -141,7 +143,7 @@ func (s *Scripts) serverNow() string {
 // claimArgs lays out ARGV as the header of claim.lua says.
 func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	table := s.days.at(s.opts.Clock(), m.Location)
-	args := make([]any, 0, 4+len(table.starts)+columns*len(reqs))
+	args := make([]any, 0, 5+len(table.starts)+columns*len(reqs))
 	args = append(args, s.serverNow(), table.first)
 	for _, start := range table.starts {
 		args = append(args, start)
@@ -152,7 +154,21 @@ func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	for i := range reqs {
 		fillColumns(args[first+i:], n, m, &reqs[i])
 	}
+	if traces := tracesOf(reqs); traces != nil {
+		args = append(args, traces)
+	}
 	return args
+}
+
+// tracesOf lists the claims that are traced; nil when none is.
+func tracesOf(reqs []ClaimRequest) (traces []byte) {
+	for i := range reqs {
+		if parent := reqs[i].TraceParent; parent != "" {
+			traces = strconv.AppendInt(traces, int64(i+1), 10)
+			traces = append(append(append(traces, '='), parent...), ';')
+		}
+	}
+	return traces
 }
 
 // columns is how many elements of ARGV a claim has, one in each column.

@@ -19,7 +19,7 @@
 -- ARGV[11..]  six a claim, in columns, the first of every claim, then the second of every claim and so on, because a command
 --             takes a stretch of ARGV as it is:  user id; quantity in units; key, 16 bytes; record head, whose first 8
 --             bytes are the digest of the body; claim id; event part, the JSON from the value of user_id up to that of seq
---             (the quantity of packets is 1)
+--             (the quantity of packets is 1). Behind them, only if a claim is traced: "number of the claim=traceparent;" of each that is
 --
 -- Reply {0, now_ms, remaining, epoch, seq, then one a claim}: above 0 is the seq of a claim that was taken; text is the record
 -- of a claim that is replayed; else 0 less the code of the refusal. Of packets follows "amount:id" of each that was taken, in the
@@ -144,9 +144,17 @@ local function first_taking(text)
 end
 
 -- Column c of claim i is ARGV[c + i].
-local claims = (#ARGV - FIRST_CLAIM + 1) / PER_CLAIM
+local claims = math.floor((#ARGV - FIRST_CLAIM + 1) / PER_CLAIM)
 local users, quantities = FIRST_CLAIM - 1, FIRST_CLAIM - 1 + claims
 local keys, heads, ids, parts = quantities + claims, quantities + 2 * claims, quantities + 3 * claims, quantities + 4 * claims
+
+-- Metadata of traced claims, by their number: a MessagePack map of one, as watermill reads it.
+local traces, traced = ARGV[FIRST_CLAIM + claims * PER_CLAIM], {}
+if traces then
+  for i, parent in string.gmatch(traces, '(%d+)=([%x-]+);') do
+    if #parent == 55 then traced[tonumber(i)] = '\129\171traceparent\217\055' .. parent end
+  end
+end
 
 local known = redis.pcall('HMGET', keys_key, unpack(ARGV, keys + 1, keys + claims))
 if known.err then return {2, 3} end
@@ -226,7 +234,7 @@ local tens = tens_of(seq)
 
 local reply = {0, now_ms, 0, epoch_here, seq}
 local user_here, key_here = {}, {} -- records that this call changed, so that its claims of one user or one key see each other
-local event_ids, events, new_keys, new_users = {}, {}, {}, {}
+local event_ids, events, metadata, new_keys, new_users = {}, {}, {}, {}, {}
 local made, seq_text = 0, nil -- claims that this call took; the text of the last one's seq
 
 for i = 1, claims do
@@ -262,7 +270,7 @@ for i = 1, claims do
     if digit == 10 then tens, digit = tens_of(seq), 0 end
     seq_text = tens .. DIGIT[digit]
     local id = ARGV[ids + i]
-    event_ids[made] = id
+    event_ids[made], metadata[made] = id, traced[i]
     if packet then
       claim = head .. seq_text .. record_tail .. packet
       events[made] = event_head .. id .. event_middle .. ARGV[parts + i] .. seq_text .. packet_tail .. packet_ids[made] ..
@@ -290,7 +298,7 @@ if remaining == 0 then crossed[#crossed + 1] = 'sold_out' end
 
 -- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
 for i = 1, made do
-  local added = redis.pcall('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', '', 'payload', events[i])
+  local added = redis.pcall('XADD', stream_key, '*', '_watermill_message_uuid', event_ids[i], 'metadata', metadata[i] or '', 'payload', events[i])
   if added.err then return find(added.err, '^WRONGTYPE') and {2, 4} or added end
 end
 if #crossed > 0 then

@@ -135,5 +135,6 @@ func (e *Event) validateClaim() error {
 // RawEvent is an event with the JSON that it was read from, which holds fields that Event lacks.
 type RawEvent struct {
 	Event
-	Payload []byte
+	Payload     []byte
+	TraceParent string // of W3C, when the claim is traced; else ""
 }

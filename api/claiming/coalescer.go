@@ -7,7 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"dibs/api/workers"
+	"dibs/internal/tracing"
 	"dibs/lua"
 )
 
@@ -68,15 +71,17 @@ const queueMax = 8192
 //
 //	submit ─▶ queue (bounded) ─▶ worker: take ≤ perCall ─▶ call ─▶ notify every waiter
 type coalescer struct {
-	call     func(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error)
-	group    *workers.Group
-	perCall  int
-	inFlight int // calls at once
-	queueMax int
-	waitMax  time.Duration
-	clock    func() time.Time
-	metrics  *metrics
-	singles  sync.Pool // waiters of one claim, which are used again
+	call       func(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error)
+	group      *workers.Group
+	perCall    int
+	inFlight   int // calls at once
+	queueMax   int
+	waitMax    time.Duration
+	clock      func() time.Time
+	metrics    *metrics
+	tracer     *tracing.Tracer
+	campaignID string    // for spans
+	singles    sync.Pool // waiters of one claim, which are used again
 
 	mu      sync.Mutex
 	queue   []*ticket
@@ -209,7 +214,9 @@ func (c *coalescer) send(s *scratch) {
 		s.reqs = append(s.reqs, t.req)
 	}
 	c.metrics.perCall.Observe(float64(len(s.reqs)))
+	span := c.trace(s)
 	replies, err := c.callOrPanic(s.reqs)
+	span.Done(err)
 	if err == nil && len(replies) != len(s.reqs) {
 		err = fmt.Errorf("%w: %d replies to %d claims", lua.ErrOutcomeUnknown, len(replies), len(s.reqs))
 	}
@@ -219,6 +226,28 @@ func (c *coalescer) send(s *scratch) {
 		}
 	}
 	notify(s.sending)
+}
+
+// trace starts the span of a call, if some of its claims are traced, and has their events carry on their traces.
+func (c *coalescer) trace(s *scratch) *tracing.Span {
+	if c.tracer == nil {
+		return nil
+	}
+	var spans []*tracing.Span
+	var last *waiter
+	parent := ""
+	for i, t := range s.sending {
+		if t.waiter != last { // the claims of a batch have one span
+			last = t.waiter
+			span := c.tracer.Sampled(last.ctx)
+			if parent = span.Parent(); span != nil {
+				spans = append(spans, span)
+			}
+		}
+		s.reqs[i].TraceParent = parent
+	}
+	return c.tracer.Shared("claim script", spans,
+		attribute.String("dibs.campaign_id", c.campaignID), attribute.Int("dibs.claims", len(s.reqs)))
 }
 
 // callOrPanic makes an error of a panic: waiters need an answer.

@@ -36,7 +36,7 @@ func newLane(cfg *Config, m *metrics, meta lua.Meta) *lane {
 	l := &lane{cfg: cfg, metrics: m, meta: meta, logSome: rate.Sometimes{Interval: time.Second}}
 	l.coalescer = coalescer{
 		call: l.call, group: cfg.Workers, perCall: cfg.ClaimsPerCall, inFlight: cfg.ClaimsInFlight, queueMax: queueMax,
-		waitMax: cfg.QueueWait, clock: cfg.Clock, metrics: m,
+		waitMax: cfg.QueueWait, clock: cfg.Clock, metrics: m, tracer: cfg.Tracer, campaignID: meta.ID,
 	}
 	return l
 }

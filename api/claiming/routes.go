@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"dibs/api/workers"
+	"dibs/internal/tracing"
 )
 
 // Config is what the claim routes need. The API's own Config has the meaning of the settings, and has checked them.
@@ -23,6 +24,7 @@ type Config struct {
 	QueueWait, CallTimeout        time.Duration
 	UserRate                      float64
 
+	Tracer     *tracing.Tracer // nil: no traces
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Clock      func() time.Time

@@ -16,7 +16,7 @@ var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncer
 var startsServers = []string{"internal/torture"}
 
 // tools are small packages that any room of the service may import; they import nothing of ours.
-var tools = []string{"internal/caller", "internal/pulse", "internal/reread", "internal/roots", "internal/sleep", "internal/steps"}
+var tools = []string{"internal/caller", "internal/pulse", "internal/reread", "internal/roots", "internal/sleep", "internal/steps", "internal/tracing"}
 
 // standAlone are rooms that others copy or import: they have not even the tools.
 var standAlone = []string{"models", "split", "migrations", "client", "docs/examples"}
@@ -90,6 +90,8 @@ var arrows = map[string][]string{
 	"internal/roots":      {},
 	"internal/sleep":      {},
 	"internal/steps":      {}, // where tests act in the middle of production code
+	"internal/tracing":    {},
+	"internal/otlp":       {}, // sends spans; the only room that has OpenTelemetry's SDK
 	"internal/testenv":    {},
 	"internal/torture":    {"lua", "models"}, // and internal/testenv, see startsServers
 	"internal/syncertest": everything,

@@ -12,6 +12,7 @@ import (
 	"dibs/consumer"
 	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
+	"dibs/internal/tracing"
 	"dibs/lua"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/residency"
@@ -31,6 +32,7 @@ type swaps struct {
 	claimer func(rdb redis.UniversalClient, claimer claiming.Claimer) claiming.Claimer // in every API server
 	sink    func(p *inProcess, writer consumer.Sink) consumer.Sink                     // of the consumer
 	clock   func(server int) (now func() time.Time)                                    // of one API server
+	tracer  *tracing.Tracer                                                            // of all parts
 }
 
 // inProcess is the claim path of one process, wired as package cmd wires it, but for the swaps.
@@ -77,7 +79,7 @@ func (p *inProcess) serve(i int) string {
 	if p.swaps.claimer != nil {
 		claimer = p.swaps.claimer(rdb, scripts)
 	}
-	cfg := api.Config{Logger: quiet, QueueWait: upTimeout, CallTimeout: upTimeout} // a busy machine is no story
+	cfg := api.Config{Logger: quiet, QueueWait: upTimeout, CallTimeout: upTimeout, Tracer: p.swaps.tracer} // a busy machine is no story
 	if p.swaps.clock != nil {
 		cfg.Clock = p.swaps.clock(i)
 	}
@@ -100,7 +102,7 @@ func (p *inProcess) startConsumer() {
 	db, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: p.dsn, Logger: quiet})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
-	writer, err := writer.New(writer.Config{DB: db, Logger: quiet})
+	writer, err := writer.New(writer.Config{DB: db, Logger: quiet, Tracer: p.swaps.tracer})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, writer.Close(context.Background())) })
 	var sink consumer.Sink = writer
@@ -108,7 +110,7 @@ func (p *inProcess) startConsumer() {
 		sink = p.swaps.sink(p, writer)
 	}
 	reader, err := consumer.New(consumer.Config{
-		Client: p.rdb, Name: "one", Sink: sink, Logger: quiet, Registerer: prometheus.NewRegistry(),
+		Client: p.rdb, Name: "one", Sink: sink, Logger: quiet, Registerer: prometheus.NewRegistry(), Tracer: p.swaps.tracer,
 	})
 	require.NoError(t, err)
 	runUntilEnd(t, reader.Run)

@@ -15,6 +15,7 @@ import (
 type row struct {
 	event   models.Event
 	payload []byte
+	trace   string // the traceparent of who waits for it, if it is traced
 }
 
 // tally is the sum of some claims of one campaign.
@@ -56,7 +57,7 @@ type cell struct {
 }
 
 func (c *cell) add(e *models.RawEvent) {
-	c.rows = append(c.rows, row{event: e.Event, payload: e.Payload})
+	c.rows = append(c.rows, row{event: e.Event, payload: e.Payload, trace: e.TraceParent})
 	if c.lastSum == nil || c.last != e.CampaignID {
 		sum := c.sums[e.CampaignID]
 		if sum == nil {

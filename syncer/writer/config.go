@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
+	"dibs/internal/tracing"
 
 	"github.com/jonboulle/clockwork"
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,6 +37,7 @@ type Config struct {
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
+	Tracer     *tracing.Tracer       // nil: no traces
 }
 
 // WithDefaults returns a copy with defaults where nothing is set.

@@ -6,7 +6,10 @@ import (
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"dibs/internal/sqlstore"
+	"dibs/internal/tracing"
 )
 
 const (
@@ -27,7 +30,9 @@ func (w *Writer) flush(ctx context.Context, cells []*cell) {
 	if len(rows) < len(b.rows) {
 		sums = sumOf(rows)
 	}
+	span := w.trace(rows, sums)
 	err := w.writeRows(ctx, &attempt{locked: locked}, rows, sums)
+	span.Done(err)
 	var held int64 // less those that wait on
 	if err == nil {
 		held = -w.queueLocked(ctx, b, cells, locked)
@@ -45,6 +50,20 @@ func (w *Writer) flush(ctx context.Context, cells []*cell) {
 	}
 	w.steps.At("released")
 	w.room.Release(held)
+}
+
+// trace starts the span of a flush, if some of its rows are traced.
+func (w *Writer) trace(rows []*row, sums map[string]*tally) *tracing.Span {
+	if w.cfg.Tracer == nil {
+		return nil
+	}
+	var spans []*tracing.Span
+	for _, r := range rows {
+		if r.trace != "" {
+			spans = append(spans, tracing.Remote(r.trace))
+		}
+	}
+	return w.cfg.Tracer.Shared("flush", spans, attribute.Int("dibs.claims", len(rows)), attribute.Int("dibs.campaigns", len(sums)))
 }
 
 // attempt says how rows are written.

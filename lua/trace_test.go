@@ -1,0 +1,63 @@
+package lua_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/tracing"
+	"dibs/lua"
+	"dibs/models"
+)
+
+const parentA, parentB = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+// TestATraceTravelsInTheMetadata: only traced claims that were taken have metadata, each its own, which watermill and our consumers read.
+func TestATraceTravelsInTheMetadata(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.PerUser = 1 })
+		traced := func(user, parent string) lua.ClaimRequest {
+			req := want(user, 1, "")
+			req.TraceParent = parent
+			return req
+		}
+		b.claim(want("none", 1, ""), traced("ada", parentA), traced("ada", parentB), want("plain", 1, ""), traced("bob", parentB))
+		b.claim(want("later", 1, ""))
+		b.requireBooks()
+		entries, err := rdb.XRange(t.Context(), b.keys.Stream, "-", "+").Result()
+		require.NoError(t, err)
+		var parents []string
+		for _, entry := range entries {
+			if !strings.Contains(entry.Values["payload"].(string), b.c.ID) {
+				continue
+			}
+			msg, err := redisstream.DefaultMarshallerUnmarshaller{}.Unmarshal(entry.Values)
+			require.NoError(t, err)
+			parents = append(parents, msg.Metadata.Get("traceparent"))
+			require.Equal(t, msg.Metadata.Get("traceparent"), tracing.ParentIn(entry.Values["metadata"].(string)))
+			require.Equal(t, msg.Metadata.Get("traceparent") == "", entry.Values["metadata"] == "", "nothing where nothing is traced")
+		}
+		require.Equal(t, []string{"", parentA, "", parentB, ""}, parents, "the second of ada's was refused")
+	})
+}
+
+// TestATraceThatIsNoneIsLeftOut: a claim counts, whatever is said to be its trace.
+func TestATraceThatIsNoneIsLeftOut(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		for _, parent := range []string{"x", "00-1;2=3-4", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331", strings.Repeat("0", 4000)} {
+			req := want("ada", 1, "")
+			req.TraceParent = parent
+			require.Equal(t, []models.Outcome{models.OutcomeClaimed}, b.outcomes(req))
+		}
+		b.requireBooks()
+		entries, err := rdb.XRange(t.Context(), b.keys.Stream, "-", "+").Result()
+		require.NoError(t, err)
+		for _, entry := range entries {
+			require.Empty(t, entry.Values["metadata"])
+		}
+	})
+}
