@@ -113,7 +113,7 @@ func (s *stack) runFinance(ctx context.Context) error {
 		Window: windowFor(s.cfg), CloseTimeout: s.share(), Pulse: &s.pulse,
 	})
 	if err == nil {
-		err = service.Run(ctx)
+		err = s.underName(ctx, finance.Group, service.Run)
 	}
 	return errors.Join(err, s.closeBooks(ctx, books))
 }

@@ -247,7 +247,7 @@ func (s *stack) runConsumer(ctx context.Context) error {
 		Window: windowFor(s.cfg), CloseTimeout: s.share(), Pulse: &s.pulse, Tracer: s.tracer,
 	})
 	if err == nil {
-		err = reader.Run(ctx)
+		err = s.underName(ctx, models.GroupSyncer, reader.Run)
 	}
 	closing, cancel := s.lastShare(ctx)
 	defer cancel()

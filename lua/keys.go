@@ -69,6 +69,9 @@ func generationLockKey(partition int) string { return generationKey(partition) +
 // flushesKey names the list of the last flushes that MySQL committed of a partition.
 func flushesKey(partition int) string { return prefix(partition) + "flushes" }
 
+// consumerKey names the lease of a consumer's name.
+func consumerKey(group, name string) string { return "dibs:consumer:" + group + ":" + name }
+
 // LeaderKey names the lease of the syncer that leads.
 const LeaderKey = "dibs:leader"
 

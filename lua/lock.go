@@ -33,6 +33,11 @@ func (s *Scripts) LockLeader(ctx context.Context, name string, ttl time.Duration
 	return s.obtain(ctx, LeaderKey, name, ttl)
 }
 
+// LockConsumer takes the lease of a consumer's name in its group, for ttl. Errors as LockCampaign.
+func (s *Scripts) LockConsumer(ctx context.Context, group, name string, ttl time.Duration) (*Lock, error) {
+	return s.obtain(ctx, consumerKey(group, name), "", ttl)
+}
+
 // tokenLength is how long the token is before the holder's name in the value of a lock.
 const tokenLength = 22
 

@@ -53,8 +53,9 @@ func TestFaultsInMidRush(t *testing.T) {
 		{"an API process is stopped", func(_ *testing.T, s *system, _ *rush, _ int) { s.apis[1].stop(); s.apis[1].restart() }},
 		{"two consumers have one name by mistake", func(_ *testing.T, s *system, r *rush, users int) {
 			twin := s.launch("consumer", "consumer-0")
-			r.reaches(users * 6 / 10)
-			twin.kill9()
+			twin.awaitEnd()
+			require.Equal(s.t, exitUsage, twin.cmd.ProcessState.ExitCode(), twin.tail())
+			require.Contains(s.t, twin.output(), `DIBS_NAME: another process reads as "consumer-0" in group syncer; give each process a name of its own`)
 		}},
 		{"the syncer is killed", func(_ *testing.T, s *system, _ *rush, _ int) { s.syncers[0].kill9(); s.syncers[0].restart() }},
 	} {

@@ -1,0 +1,79 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"dibs/config"
+	"dibs/internal/sleep"
+	"dibs/lua"
+)
+
+const (
+	nameFor  = 2 * time.Second // a name is kept so long for a process that died
+	namePoll = 100 * time.Millisecond
+)
+
+// underName runs a consumer of a group as long as no other process runs under its name: both would take the other's entries for
+// their own.
+func (s *stack) underName(ctx context.Context, group string, run func(context.Context) error) error {
+	scripts, err := lua.New(s.rdb, lua.Options{Partitions: s.cfg.Partitions})
+	if err != nil {
+		return fmt.Errorf("cmd: %w", err)
+	}
+	lease, err := s.takeName(ctx, scripts, group)
+	if err != nil || lease == nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	kept := make(chan error, 1)
+	go func() {
+		last, err := s.keepName(ctx, scripts, group, lease)
+		if err != nil {
+			cancel(err)
+		}
+		if last != nil {
+			giving, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer stop()
+			_ = last.Release(giving) // it runs out by itself
+		}
+		kept <- err
+	}()
+	err = run(ctx)
+	cancel(nil)
+	return errors.Join(err, <-kept)
+}
+
+// keepName renews the lease of a name until ctx ends. A lease that ran out, because Redis was away, is taken again.
+func (s *stack) keepName(ctx context.Context, scripts *lua.Scripts, group string, lease *lua.Lock) (last *lua.Lock, err error) {
+	for lease.RenewUntil(ctx) != nil {
+		if lease, err = s.takeName(ctx, scripts, group); err != nil || lease == nil {
+			return nil, err
+		}
+	}
+	return lease, nil
+}
+
+// takeName waits until nobody runs under the name of this process; nil: ctx ended first. Errors: config.ErrConfig when somebody does.
+func (s *stack) takeName(ctx context.Context, scripts *lua.Scripts, group string) (*lua.Lock, error) {
+	until := time.Now().Add(nameFor + time.Second)
+	for {
+		lease, err := scripts.LockConsumer(ctx, group, s.cfg.Name, nameFor)
+		switch {
+		case err == nil:
+			return lease, nil
+		case ctx.Err() != nil:
+			return nil, nil //nolint:nilnil // it was stopped
+		case !errors.Is(err, lua.ErrLocked):
+			until = time.Now().Add(nameFor + time.Second) // Redis is away
+		case time.Now().After(until):
+			return nil, fmt.Errorf("%w: %sNAME: another process reads as %q in group %s; give each process a name of its own, the same after"+
+				" a restart", config.ErrConfig, config.Prefix, s.cfg.Name, group)
+		}
+		if err := sleep.For(ctx, namePoll); err != nil {
+			return nil, nil //nolint:nilnil,nilerr // it was stopped
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package cmd_test
+
+import (
+	"testing"
+
+	"dibs/cmd"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Of two consumers under one name the second refuses, and the first goes on; the name is free as soon as the first has stopped.
+func TestTwoConsumersUnderOneName(t *testing.T) {
+	t.Parallel()
+	for _, role := range []string{"consumer", "finance"} {
+		s := newServers(t)
+		requireOK(t, run(t, s.environ, "migrate"))
+		first := start(t, s.environ, role)
+		second := run(t, s.with("DIBS_NAME="+role), role)
+		require.Equal(t, cmd.ExitUsage, second.code, second.stderr)
+		require.Contains(t, second.stderr, `DIBS_NAME: another process reads as "`+role+`" in group `)
+		require.False(t, first.over())
+		other := start(t, s.with("DIBS_NAME=another"), role)
+		require.Zero(t, other.stop().code)
+		require.Zero(t, first.stop().code)
+		start(t, s.environ, role)
+	}
+}
