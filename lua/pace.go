@@ -47,7 +47,9 @@ func (s *Scripts) newPace(ctx context.Context, key string, records int64) *pace 
 		calls: func(ctx context.Context) (int64, error) { return s.scriptCalls(ctx, key) },
 		rate:  rateFor(records),
 	}
-	p.look(ctx, time.Now())
+	if records >= paceFree { // asking costs Redis as much as some claims
+		p.look(ctx, time.Now())
+	}
 	return p
 }
 

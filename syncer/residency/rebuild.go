@@ -10,11 +10,10 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/lua"
+	"dibs/migrations"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
-
-	"gorm.io/gorm"
 )
 
 // rebuildPage is how many rows a rebuild stages before it names a step.
@@ -104,7 +103,7 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildH
 		return report, false, err
 	}
 	h.steps.At("numbered")
-	seen, err := h.streams.intact(ctx, c.Partition) // before the rows are read: a stream that breaks later is another one
+	seen, err := h.streams.shared(ctx, c.Partition) // before the rows are read: a stream that breaks later is another one
 	if err != nil {
 		return report, false, err
 	}
@@ -138,21 +137,38 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildH
 
 // attempt hands out the number of a load, or 0 when load or residency have changed since c was read.
 func (h *Hydrator) attempt(ctx context.Context, c *models.Campaign) (int64, error) {
+	const where = " WHERE id = ? AND epoch = ? AND residency = ?"
+	pool, err := h.db.DB()
+	if err != nil {
+		return 0, fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
+	}
 	var n int64
-	err := sqlstore.Retry(ctx, func() error {
-		return h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			counted := tx.Exec("UPDATE campaigns SET load_attempts = load_attempts + 1 WHERE id = ? AND epoch = ? AND residency = ?",
-				c.ID, c.Epoch, c.Residency)
-			if n = 0; counted.Error != nil || counted.RowsAffected == 0 {
-				return counted.Error
-			}
-			return tx.Raw("SELECT load_attempts FROM campaigns WHERE id = ?", c.ID).Row().Scan(&n)
-		})
+	err = sqlstore.Retry(ctx, func() (err error) {
+		if h.db.Name() == migrations.SQLite {
+			n, err = returned(pool.QueryRowContext(ctx, "UPDATE campaigns SET load_attempts = load_attempts + 1"+where+" RETURNING load_attempts",
+				c.ID, c.Epoch, c.Residency))
+			return err
+		}
+		put, err := pool.ExecContext(ctx, "UPDATE campaigns SET load_attempts = LAST_INSERT_ID(load_attempts + 1)"+where,
+			c.ID, c.Epoch, c.Residency)
+		if err != nil {
+			return err
+		}
+		n, err = put.LastInsertId() // 0 when no row was meant
+		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
 	}
 	return n, nil
+}
+
+// returned is the number that a statement returned, 0 if it returned none.
+func returned(row *sql.Row) (n int64, err error) {
+	if err = row.Scan(&n); errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return n, err
 }
 
 // stage stages the rows and the parked claims of one snapshot in Redis, and compares them with the counters of the same snapshot.
@@ -195,6 +211,11 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lua.Rebuild) (
 	snap models.Campaign, parked *writer.ParkedClaims, err error,
 ) {
+	if c.SyncedSeq == 0 {
+		if blank, err := h.isBlank(ctx, c.ID); err != nil || blank {
+			return snap, &writer.ParkedClaims{}, err
+		}
+	}
 	err = sqlstore.InSnapshot(ctx, h.db, func(tx *sql.Tx) (err error) {
 		err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims,"+
 			" archived_claims, archived_units, archived_released FROM campaigns WHERE id = ?", c.ID).
@@ -210,6 +231,22 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 		return h.stageRows(ctx, tx, c.ID, staging, parked.BySeq())
 	})
 	return snap, parked, err
+}
+
+// isBlank tells whether a campaign has no claims, has never had any, and has counters that say so. It is one statement, as most loads
+// are of such campaigns: they are asked for the first time.
+func (h *Hydrator) isBlank(ctx context.Context, id string) (blank bool, err error) {
+	pool, err := h.db.DB()
+	if err == nil {
+		err = pool.QueryRowContext(ctx, "SELECT synced_seq = 0 AND claimed = 0 AND lost_claims = 0 AND seen_seq = 0 AND released_claims = 0"+
+			" AND archived_claims = 0 AND archived_units = 0 AND archived_released = 0"+
+			" AND NOT EXISTS (SELECT 1 FROM claims WHERE campaign_id = campaigns.id AND shard = 0)"+
+			" AND NOT EXISTS (SELECT 1 FROM parked_events WHERE campaign_id = campaigns.id) FROM campaigns WHERE id = ?", id).Scan(&blank)
+	}
+	if err != nil {
+		return false, fmt.Errorf("residency: rebuild %s: %w", id, err)
+	}
+	return blank, nil
 }
 
 // stageRows stages all claims as they come: MySQL is read no faster than Redis is written to.

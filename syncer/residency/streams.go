@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"dibs/internal/sqlstore"
@@ -13,6 +14,7 @@ import (
 	"dibs/syncer/campaigns"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
@@ -31,6 +33,7 @@ type streams struct {
 	scripts campaigns.Scripts
 	log     *slog.Logger
 	lost    prometheus.Counter // entries
+	looks   *singleflight.Group
 }
 
 // look is what a look at a claim stream found: what MySQL recorded and what Redis held afterwards. broken tells that the stream has
@@ -39,6 +42,21 @@ type look struct {
 	row    models.StreamRecord
 	stream lua.Stream
 	broken bool
+}
+
+// shared is intact for those who ask at the same time. The look may have begun before the caller asked.
+func (s *streams) shared(ctx context.Context, partition int) (look, error) {
+	flight := s.looks.DoChan(strconv.Itoa(partition), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hydrateTimeout)
+		defer cancel()
+		return s.intact(ctx, partition)
+	})
+	select {
+	case got := <-flight:
+		return got.Val.(look), got.Err //nolint:forcetypeassert // what intact returns
+	case <-ctx.Done():
+		return look{}, fmt.Errorf("residency: stream %d: %w", partition, context.Cause(ctx))
+	}
 }
 
 // intact returns what Redis holds of a partition's stream, under the generation that MySQL knows too.
