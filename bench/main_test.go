@@ -44,6 +44,7 @@ var parts = []struct {
 	{"books", "From the stream into MySQL", benchBooks},
 	{"whole", "The whole: claims over HTTP while they are brought into MySQL", benchWhole},
 	{"many", "Ten thousand campaigns of which nothing is asked, and their first claims", benchMany},
+	{"growth", "Larger campaigns, and more of them at once", benchGrowth},
 	{"client", "Claims that share requests in the Go client", benchClient},
 	{"holds", "Claims over HTTP while a year of holds ends", benchHolds},
 	{"residency", "Stock in and out of Redis", benchResidency},

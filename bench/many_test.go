@@ -94,18 +94,25 @@ func (m *many) claimAll(b *testing.B, ids []string) []int {
 		fmt.Fprintf(&body, `{"campaign_id":%q,"user_id":"ada","idempotency_key":%q}`, id, id)
 	}
 	body.WriteString(`]}`)
-	var answer struct {
-		Results []struct {
-			Status int `json:"status"`
-		} `json:"results"`
-	}
+	var answer batchAnswer
 	m.call(b, http.MethodPost, "/v1/claims:batch", body.String(), http.StatusOK, &answer)
-	statuses := make([]int, len(answer.Results))
-	for i := range statuses {
-		statuses[i] = answer.Results[i].Status
+	require.Len(b, answer.Results, len(ids))
+	return answer.statuses()
+}
+
+// batchAnswer is what a batch of claims is answered.
+type batchAnswer struct {
+	Results []struct {
+		Status int `json:"status"`
+	} `json:"results"`
+}
+
+func (a *batchAnswer) statuses() []int {
+	all := make([]int, len(a.Results))
+	for i := range all {
+		all[i] = a.Results[i].Status
 	}
-	require.Len(b, statuses, len(ids))
-	return statuses
+	return all
 }
 
 func refusedOf(statuses []int) (n int) {

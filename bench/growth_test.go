@@ -1,0 +1,185 @@
+package bench_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"dibs/lua"
+	"dibs/models"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	growthWindow  = 200_000 // claims that are measured at each size
+	growthDrivers = 4       // that send calls of 128
+	growthBatch   = 256     // claims of a request, spread over the campaigns by chance
+)
+
+// growthSizes are how many claims one campaign has when it is measured, and growthCampaigns how many campaigns are claimed from.
+var growthSizes, growthCampaigns = []int{10_000, 1_000_000, 10_000_000}, []int{1, 100, 10_000}
+
+// benchGrowth measures what a claim costs each process as a campaign, and the number of campaigns, grow.
+func benchGrowth(b *testing.B, s *sheet) {
+	r := newBroker(b)
+	st := stores(b)[0]
+	s.rounds = 1
+	s.Facts = []string{r.version(b), st.version(b)}
+	m := &many{whole: &whole{broker: r, store: st}, program: buildDibs(b)}
+	m.settings = []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
+	m.api = startDibs(b, m.program, "api", m.settings...)
+	m.consumer = startDibs(b, m.program, "consumer", m.settings...)
+	syncer := startDibs(b, m.program, "syncer", m.settings...) // trims the stream
+	for _, n := range growthCampaigns {
+		s.spread(b, m, syncer, n)
+	}
+	s.grow(b, m, syncer)
+	for _, what := range []string{"claims/s", "Redis", "consumer", "SQL server"} {
+		first, last := growthSizes[0], amount(growthSizes[len(growthSizes)-1])
+		s.ratio(b, fmt.Sprintf("%s at %d claims / at %d", what, last, first), sizeName(last)+": "+what, sizeName(first)+": "+what, 0)
+	}
+	for _, what := range []string{"claims/s", "api", "Redis", "consumer", "SQL server"} {
+		for _, n := range growthCampaigns[1:] {
+			s.ratio(b, fmt.Sprintf("%s, %d campaigns / 1", what, n), spreadName(n)+": "+what, spreadName(1)+": "+what, 0)
+		}
+	}
+	s.note("The aim: all ratios 0.8 to 1.2. Claims of one unit, each of a user of its own, until MySQL has them; processor time in µs a claim.")
+	s.note("One campaign that grows: calls of 128 claims. Many campaigns: batches of 256 over HTTP, each claim of a campaign drawn by chance.")
+}
+
+func sizeName(n int) string   { return fmt.Sprintf("one campaign of %d claims", n) }
+func spreadName(n int) string { return fmt.Sprintf("%d campaigns", n) }
+
+// measured runs claims and adds what each cost, until MySQL has them.
+func (s *sheet) measured(b *testing.B, m *many, syncer *child, name string, claims int, run func()) {
+	before := []time.Duration{m.api.cpu(b), m.broker.usage(b).cpu, m.consumer.cpu(b), syncer.cpu(b), cpuOf(b, m.store.pid)}
+	booked, begun := m.booked(b), time.Now()
+	run()
+	require.Eventually(b, func() bool { return m.booked(b) == booked+int64(claims) }, 5*time.Minute, 10*time.Millisecond)
+	s.add(name+": claims/s", "claims/s", float64(claims)/time.Since(begun).Seconds())
+	after := []time.Duration{m.api.cpu(b), m.broker.usage(b).cpu, m.consumer.cpu(b), syncer.cpu(b), cpuOf(b, m.store.pid)}
+	for i, process := range []string{"api", "Redis", "consumer", "syncer", "SQL server"} {
+		s.add(name+": "+process, "µs/claim", perClaim(after[i]-before[i], int64(claims)))
+	}
+}
+
+func (m *many) booked(b *testing.B) (claims int64) {
+	b.Helper()
+	require.NoError(b, m.store.sql.QueryRowContext(b.Context(), "SELECT COALESCE(SUM(synced_seq), 0) FROM campaigns").Scan(&claims))
+	return claims
+}
+
+// grow fills one campaign, and measures on the way.
+func (s *sheet) grow(b *testing.B, m *many, syncer *child) {
+	const id = "growing"
+	m.openAll(b, []string{id})
+	var c models.Campaign
+	require.NoError(b, m.store.gorm.WithContext(b.Context()).Where("id = ?", id).Take(&c).Error)
+	meta, err := m.broker.scripts.MetaOf(&c)
+	require.NoError(b, err)
+	have, window := 0, amount(growthWindow)
+	for _, size := range growthSizes {
+		if size = max(amount(size), growthSizes[0]); size > have {
+			m.fill(b, meta, have, size)
+			have = size
+		}
+		s.measured(b, m, syncer, sizeName(size), window, func() { m.fill(b, meta, have, have+window) })
+		have += window
+	}
+}
+
+// openAll makes campaigns with plenty of stock, in Redis, each with a claim that MySQL has.
+func (m *many) openAll(b *testing.B, ids []string) {
+	b.Helper()
+	rows := make([]models.Campaign, len(ids))
+	for i, id := range ids {
+		rows[i] = models.Campaign{
+			ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC", Total: plenty, Remaining: plenty, Version: 1,
+			Residency: models.ResidencyNone,
+		}
+	}
+	before := m.booked(b)
+	require.NoError(b, m.store.gorm.WithContext(b.Context()).CreateInBatches(rows, 1000).Error)
+	for some := range slices.Chunk(ids, manyInBatch) {
+		m.untilClaimed(b, some)
+	}
+	require.Eventually(b, func() bool { return m.booked(b) == before+int64(len(ids)) }, time.Minute, 10*time.Millisecond)
+}
+
+// fill takes claims from to to, and waits now and then for MySQL, so that the stream stays short.
+func (m *many) fill(b *testing.B, meta lua.Meta, from, to int) {
+	b.Helper()
+	const atOnce = 400_000
+	for ; from < to; from += atOnce {
+		before := m.booked(b)
+		next, end := atomic.Int64{}, min(from+atOnce, to)
+		next.Store(int64(from))
+		group, ctx := errgroup.WithContext(b.Context())
+		for range growthDrivers {
+			group.Go(func() error {
+				reqs := make([]lua.ClaimRequest, lua.ClaimsMax)
+				for {
+					at := int(next.Add(int64(len(reqs)))) - len(reqs)
+					if at >= end {
+						return nil
+					}
+					replies, _, err := m.broker.scripts.Claim(ctx, meta, requests(reqs[:min(len(reqs), end-at)], "user-", int64(at), true))
+					if err == nil {
+						err = allTaken(replies)
+					}
+					if err != nil {
+						return err
+					}
+				}
+			})
+		}
+		require.NoError(b, group.Wait())
+		require.Eventually(b, func() bool { return m.booked(b) == before+int64(end-from) }, 5*time.Minute, 10*time.Millisecond)
+	}
+}
+
+// spread claims over HTTP from so many campaigns.
+func (s *sheet) spread(b *testing.B, m *many, syncer *child, n int) {
+	claims := amount(growthWindow) / growthBatch * growthBatch
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("spread-%d-%d", n, i)
+	}
+	m.openAll(b, ids)
+	s.measured(b, m, syncer, spreadName(n), claims, func() {
+		var sent atomic.Int64
+		group, ctx := errgroup.WithContext(b.Context())
+		for driver := range growthDrivers {
+			group.Go(func() error {
+				dice := rand.New(rand.NewPCG(uint64(driver), 1))
+				for at := sent.Add(growthBatch); at <= int64(claims) && ctx.Err() == nil; at = sent.Add(growthBatch) {
+					var body strings.Builder
+					body.WriteString(`{"claims":[`)
+					for i := range growthBatch {
+						if i > 0 {
+							body.WriteByte(',')
+						}
+						user := strconv.FormatInt(at+int64(i), 10)
+						fmt.Fprintf(&body, `{"campaign_id":%q,"user_id":"u%s","idempotency_key":"k%s"}`, ids[dice.IntN(n)], user, user)
+					}
+					body.WriteString(`]}`)
+					var answer batchAnswer
+					m.call(b, http.MethodPost, "/v1/claims:batch", body.String(), http.StatusOK, &answer)
+					if refused := refusedOf(answer.statuses()); refused > 0 {
+						return fmt.Errorf("%w: %d of a batch", errRefused, refused)
+					}
+				}
+				return nil
+			})
+		}
+		require.NoError(b, group.Wait())
+	})
+}
