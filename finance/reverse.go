@@ -25,7 +25,12 @@ func (e *Entry) isGivenUp() bool { return e.UserID == "" }
 func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	for ids := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(e.IDs))), sqlstore.RowsPerInsert(b.cfg.DB.Name())) {
+	all, err := b.creditedAt(ctx, e)
+	if err != nil {
+		return err
+	}
+	all = append(all, e.IDs...)
+	for ids := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(all))), sqlstore.RowsPerInsert(b.cfg.DB.Name())) {
 		var taken int
 		err := sqlstore.Retry(ctx, func() error {
 			return b.cfg.DB.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
@@ -42,6 +47,20 @@ func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 		}
 	}
 	return nil
+}
+
+// creditedAt are the claims that have credited something at places that were given up: nobody else knows their ids any more.
+func (b *Books) creditedAt(ctx context.Context, e *models.Event) (ids []string, err error) {
+	for _, places := range e.Seqs {
+		var some []string
+		err := b.cfg.DB.WithContext(ctx).Raw("SELECT claim_id FROM account_entries WHERE campaign_id = ? AND seq BETWEEN ? AND ? AND user_id <> ''",
+			e.CampaignID, places[0], places[1]).Scan(&some).Error
+		if err != nil {
+			return nil, fmt.Errorf("finance: reverse: %w", err)
+		}
+		ids = append(ids, some...)
+	}
+	return ids, nil
 }
 
 // reverseIn is the transaction of reverse. It returns how many credits it took back.

@@ -56,6 +56,25 @@ func TestBooks_AGivenUpClaimIsReversedOnce(t *testing.T) {
 	})
 }
 
+// Of a claim that Redis lost nobody but the finance service knows the id: what its place credited is taken back, once.
+func TestBooks_AGivenUpPlaceIsReversedOnce(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+		books := openBooks(t, finance.Config{DB: db})
+		kept, lost, next := packetClaim(1), packetClaim(2), packetClaim(3)
+		next.PacketID, next.Amount = lost.PacketID, lost.Amount
+		places := givenUp(9, kept)
+		places.IDs, places.Seqs = nil, [][2]int64{{lost.Seq, lost.Seq}, {70, 90}}
+		other := places
+		other.ID, other.CampaignID = eventID(10), "another"
+		for _, e := range []models.Event{kept, lost, other, places, next, places, lost} {
+			require.NoError(t, handIn(t, books, e)[0])
+		}
+		entries, accounts := sumsOf(t, db)
+		require.Equal(t, []int64{*kept.Amount + *next.Amount, *kept.Amount + *next.Amount}, []int64{entries, accounts})
+	})
+}
+
 // Both at once: the credit and its reversal, of a finance service that was away.
 func TestBooks_ACreditAndItsReversalAtOnceAddUpToNothing(t *testing.T) {
 	t.Parallel()

@@ -108,6 +108,8 @@ class Books:
         """Credits an event once. Runs inside a transaction. Raises Never."""
         try:
             event = json.loads(payload)
+            if event.get("type") == "claims.given_up":
+                return self.give_up(event)
             row = credit_of(event)
         except (ValueError, TypeError, KeyError, AttributeError) as broken:
             raise Never("not an event: %r" % (broken,)) from broken
@@ -115,6 +117,8 @@ class Books:
             return
         there = self.db.execute("SELECT * FROM entries WHERE id = ?", row[:1]).fetchone()
         if there is not None:
+            if not there[1] or str(there[3]).startswith("given_up:"):
+                return  # it was given up
             if there[1:4] + there[5:7] != row[1:4] + row[5:7]:
                 raise Never("another entry has this id: %r" % (there,))
             return  # it came before
@@ -122,6 +126,24 @@ class Books:
         self.db.execute(
             "INSERT INTO accounts VALUES (?, ?, ?, 1) ON CONFLICT (user_id, currency) DO UPDATE"
             " SET amount = amount + excluded.amount, entries = entries + 1", (row[1], row[6], row[5]))
+
+    def give_up(self, event):
+        """Takes back what claims credited that were given up, by their ids or places, once each. Runs inside a transaction."""
+        campaign, ids = event["campaign_id"], set(event.get("ids") or [])
+        for first, last in event.get("seqs") or []:  # claims that Redis lost: only these books know their ids
+            ids |= {row[0] for row in self.db.execute(
+                "SELECT id FROM entries WHERE campaign_id = ? AND seq BETWEEN ? AND ?", (campaign, first, last))}
+        for id in sorted(ids):
+            credit = self.db.execute("SELECT user_id, amount, currency FROM entries WHERE id = ?", (id,)).fetchone()
+            if credit is None:  # its event comes later, finds this entry and credits nobody
+                self.db.execute("INSERT INTO entries VALUES (?, '', ?, NULL, NULL, 0, '', ?)", (id, campaign, event["at"]))
+            elif credit[0] and not self.db.execute("SELECT 1 FROM entries WHERE id = ?", ("given_up:" + id,)).fetchone():
+                user, amount, currency = credit
+                self.db.execute("INSERT INTO entries VALUES (?, ?, ?, NULL, NULL, ?, ?, ?)",
+                                ("given_up:" + id, user, campaign, -amount, currency, event["at"]))
+                self.db.execute("UPDATE entries SET seq = NULL, packet_id = 'given_up:' || id WHERE id = ?", (id,))
+                self.db.execute("UPDATE accounts SET amount = amount - ?, entries = entries + 1 WHERE user_id = ? AND currency = ?",
+                                (amount, user, currency))
 
     def report(self):
         """Sums, and the campaigns whose seq has holes: every claim of a packet has an entry, so the counts must agree."""

@@ -206,3 +206,28 @@ func TestPythonFinanceServiceSeesAHole(t *testing.T) {
 	require.Equal(t, map[string]int64{"rain": 1}, missing)
 	s.stop()
 }
+
+// Claims that were given up credit nothing in the end, whether they are named by their ids or by their places.
+func TestPythonFinanceServiceTakesBackWhatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, wishes{})
+	s := newScript(t, l)
+	tell := func() {
+		payload := `{"v":1,"type":"claims.given_up","id":"gone","campaign_id":"rain","epoch":2,"at":"2027-03-14T15:09:26.535Z",` +
+			`"ids":["019c0000-0000-7000-8000-000000000000","019c0000-0000-7000-8000-000000000010"],"seqs":[[3,4],[70,90]]}`
+		require.NoError(t, l.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{
+			"_watermill_message_uuid", "gone", "metadata", "", "payload", payload,
+		}}).Err())
+	}
+	l.publish(9) // amounts of 1 to 9
+	tell()
+	tell()
+	l.publish(2) // the last of them was given up before it came
+	tell()
+	s.start()
+	s.eventuallyAcked()
+	sum, _, _ := s.report()
+	require.EqualValues(t, 45-1-3-4, sum)
+	s.stop()
+	require.NotContains(t, s.log.String(), "parked")
+}
