@@ -148,7 +148,12 @@ func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	for _, start := range table.starts {
 		args = append(args, start)
 	}
-	args = append(args, seen.Epoch, seen.Seq)
+	args = append(args, seen.Epoch)
+	if m.isShard() {
+		args = append(args, formatInt(seen.Seq)+":"+formatInt(seen.Moves))
+	} else {
+		args = append(args, seen.Seq)
+	}
 	first, n := len(args), len(reqs)
 	args = args[:first+columns*n]
 	for i := range reqs {

@@ -15,7 +15,7 @@
 -- ARGV[2]     first_day     number of the first day below, days since 1970-01-01 in the campaign's zone
 -- ARGV[3..8]  day_start_ms  when that day and the five after it begin
 -- ARGV[9]     seen_epoch    the newest load of the campaign that the caller saw in Redis; 0 is none
--- ARGV[10]    seen_seq      the claims of that load that the caller saw accepted
+-- ARGV[10]    seen_seq      the claims of that load that the caller saw accepted; of a shard "seq:moves", with the newest move it saw
 -- ARGV[11..]  six a claim, in columns, the first of every claim, then the second of every claim and so on, because a command
 --             takes a stretch of ARGV as it is:  user id; quantity in units; key, 16 bytes; record head, whose first 8
 --             bytes are the digest of the body; claim id; event part, the JSON from the value of user_id up to that of seq
@@ -23,10 +23,11 @@
 --
 -- Reply {0, now_ms, remaining, epoch, seq, then one a claim}: above 0 is the seq of a claim that was taken; text is the record
 -- of a claim that is replayed; else 0 less the code of the refusal. Of packets follows "amount:id" of each that was taken, in the
--- order of their claims
+-- order of their claims; of a shard follows moves
 --   0 claimed · 1 replayed · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
 --   7 sold_out · 8 user_limit · 9 user_day_limit · 10 damaged: the record of this user or of this claim
 --   11 not_released: packets are there, their time has not come
+--   12 dry: this shard of the campaign has fewer units free; others may have them
 -- or {1} absent: the campaign is not here, or takes no claims until MySQL confirms it
 -- or {2, which} damaged: the key of that number; nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
@@ -68,6 +69,9 @@ local LIMITS = {
 }
 
 local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at'}
+local campaign_id, shard = match(state_key, ':c:([^#]*)#?(%d*)$')
+shard = shard ~= '' and shard
+if shard then names[#names + 1] = 'moves' end -- a shard of a campaign; see move.lua
 local plain = #names
 for i, limit in ipairs(LIMITS) do names[plain + i] = limit.field end
 -- A read of a key of another type is an error, which pcall returns. So no call is spent on types.
@@ -89,8 +93,12 @@ if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2
 -- none of them, and its seq goes on.
 if taken > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, redis.call('EXISTS', users_key) == 0 and 2 or 3} end
 
-local epoch_here, seen_epoch = tonumber(epoch), tonumber(ARGV[9])
-if epoch_here < seen_epoch or epoch_here == seen_epoch and seq < tonumber(ARGV[10]) then
+local epoch_here, seen_epoch, seen_seq, moves, seen_moves = tonumber(epoch), tonumber(ARGV[9]), ARGV[10], 0, 0
+if shard then
+  seen_seq, seen_moves = match(seen_seq, '^(%d+):(%d+)$')
+  moves, seen_moves = tonumber(fields[plain]), tonumber(seen_moves)
+end
+if epoch_here < seen_epoch or epoch_here == seen_epoch and (seq < tonumber(seen_seq) or moves < seen_moves) then
   redis.call('HSET', state_key, 'status', 'fenced') -- for callers, too, who did not see what was lost
   return {4, epoch_here, seq}
 end
@@ -214,10 +222,9 @@ local function rfc3339(ms)
 end
 
 -- The events and records of this call share these parts.
-local campaign_id = string.match(state_key, ':c:(.*)$')
 local event_head = '{"v":1,"type":"claim.accepted","id":"'
 local event_middle = '","campaign_id":"' .. campaign_id .. '","user_id":'
-local event_tail = ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'
+local event_tail = (shard and ',"shard":' .. shard or '') .. ',"epoch":' .. epoch .. ',"at":"' .. rfc3339(now_ms) .. '"}'
 -- The id and the amount of a packet follow. Each string is made in one go, as making one costs Redis by its length.
 local packet_tail = sub(event_tail, 1, -2) .. ',"packet_id":"'
 local record_tail = ':' .. now_text .. (waves_key and ':' or '')
@@ -253,7 +260,7 @@ for i = 1, claims do
     local text = ARGV[quantities + i]
     local first = firsts[text] or first_taking(text)
     local quantity = first[1]
-    if quantity > remaining then answer = -7 break end
+    if quantity > remaining then answer = shard and -12 or -7 break end
     local packet = packets[made + 1]
     if waves_key and not packet then answer = -11 break end
     local user = ARGV[users + i]
@@ -288,13 +295,15 @@ for i = 1, claims do
   reply[5 + i] = answer
 end
 if remaining > 0 then reply[3] = remaining end
+if shard then reply[6 + claims] = moves end
 if made == 0 then return reply end
 reply[5] = seq
 
--- A line that this call crossed has one event. The next call starts below the line, until a restock.
+-- A line that this call crossed has one event. The next call starts below the line, until a restock. A shard does not know the stock of
+-- its campaign: it has no low_stock_at, and is not sold out.
 local crossed = {}
 if low_stock_at > 0 and remaining_before > low_stock_at and remaining <= low_stock_at then crossed[1] = 'low_stock' end
-if remaining == 0 then crossed[#crossed + 1] = 'sold_out' end
+if remaining == 0 and not shard then crossed[#crossed + 1] = 'sold_out' end
 
 -- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
 for i = 1, made do

@@ -13,7 +13,7 @@ import (
 var claimOutcomes = map[int64]models.Outcome{
 	0: models.OutcomeClaimed, 1: models.OutcomeReplayed, 2: models.OutcomeIdempotencyMismatch, 3: models.OutcomePaused,
 	4: models.OutcomeClosed, 5: models.OutcomeNotStarted, 6: models.OutcomeEnded, 7: models.OutcomeSoldOut,
-	10: models.OutcomeDamaged, 11: models.OutcomeNotReleased,
+	10: models.OutcomeDamaged, 11: models.OutcomeNotReleased, 12: models.OutcomeDry,
 }
 
 // outcomeOf tells what a code of claim.lua for one claim means.
@@ -54,10 +54,15 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Campa
 			packets = packets[1:]
 		}
 	}
-	if len(packets) > 0 {
+	view := CampaignView{Position: Position{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}
+	if m.isShard() && len(packets) == 1 {
+		view.Moves, ok = packets[0].(int64)
+		packets = nil
+	}
+	if len(packets) > 0 || !ok {
 		return nil, CampaignView{}, badReply("claim", reply)
 	}
-	return replies, CampaignView{Position: Position{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}, nil
+	return replies, view, nil
 }
 
 // decodeAnswer reads the answer to one claim: the seq of a claim that was taken, the record of one that is replayed, or 0 less the
@@ -122,7 +127,7 @@ func putPacket(c *models.Claim, m Meta, packet any) bool {
 
 func claimOf(m Meta, req *ClaimRequest, id uuid.UUID, seq, at int64) models.Claim {
 	c := models.Claim{
-		ID: id.String(), CampaignID: m.ID, UserID: req.UserID, Quantity: req.Quantity, Seq: seq,
+		ID: id.String(), CampaignID: m.CampaignID(), UserID: req.UserID, Quantity: req.Quantity, Seq: seq,
 		Status: models.ClaimClaimed, ClaimedAt: models.TimeFromMs(at),
 	}
 	if m.HoldForMs > 0 {

@@ -13,6 +13,7 @@ func Sources() map[string]string {
 	return map[string]string{
 		"claim": claimSource, "load": loadSource, "adjust": adjustSource, "state": stateSource,
 		"fence": fenceSource, "evict": evictSource, "forget": forgetSource, "release": releaseSource, "push": pushSource,
+		"move": moveSource,
 	}
 }
 
@@ -41,6 +42,7 @@ func Statuses() map[string][]int {
 		"forget": {statusOK, statusDamaged, statusElse},
 
 		"release": {statusOK, statusAbsent, statusDamaged, statusElse},
+		"move":    {statusOK, statusAbsent, statusDamaged, statusNotNext, statusOther},
 	}
 }
 

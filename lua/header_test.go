@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/lua"
+	"dibs/models"
 )
 
 // header is the comment that a script opens with; body is the rest.
@@ -78,6 +79,7 @@ func callsOf(t *testing.T) (keys, argv map[string]int) {
 	require.NoError(t, err)
 	_, err = b.s.Release(t.Context(), b.c, []lua.Release{b.released(want("u", 1, ""), 1, noon), b.released(want("v", 1, "k"), 2, noon)})
 	require.NoError(t, err)
+	newShard(t, rdb).moved(8, models.MoveGrant, 1, 1)
 	require.NoError(t, b.s.Fence(t.Context(), b.c.ID, 1))
 	_, err = b.s.Evict(t.Context(), b.c.ID, lua.Position{Epoch: 1}, time.Second)
 	require.NoError(t, err)

@@ -1,8 +1,14 @@
 package lua
 
 import (
+	"cmp"
 	"hash/fnv"
+	"math/bits"
+	"slices"
 	"strconv"
+	"sync"
+
+	"dibs/models"
 )
 
 // PartitionsMax bounds the number of claim streams.
@@ -11,7 +17,7 @@ const PartitionsMax = 256
 // Every key of Dibs is made in this file. All keys of a campaign carry the hash tag of its partition, {p<N>}, so that a
 // script's keys share one slot of a Redis Cluster.
 
-// CampaignKeys are the keys of one campaign.
+// CampaignKeys are the keys of one campaign, or of one shard of a campaign, whose id is that of models.ShardID.
 type CampaignKeys struct {
 	State  string // hash: definition and counters
 	Users  string // hash: user id -> record of what the user holds
@@ -25,15 +31,76 @@ type CampaignKeys struct {
 	Refused string // hash: code of a refusal -> how often; for people who watch, see Scripts.CountRefused
 }
 
-// PartitionOf tells which claim stream a campaign belongs to: FNV-1a of its id, modulo the number of partitions. The function never
-// changes, as campaigns are where it put them.
-func PartitionOf(campaignID string, partitions int) int {
+// PartitionOf tells which claim stream a campaign belongs to, or a shard of one: FNV-1a of the campaign's id, modulo the number of
+// partitions. The function never changes, as campaigns are where it put them.
+//
+// Shards have partitions of their own as long as there are some, and those of a few shards are far from each other by their hash slots:
+// the primaries of a cluster hold stretches of slots.
+func PartitionOf(id string, partitions int) int {
 	if partitions <= 1 {
 		return 0
 	}
+	campaignID, shard := models.SplitShardID(id)
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(campaignID))
-	return int(h.Sum64() % uint64(partitions))
+	partition := int(h.Sum64() % uint64(partitions))
+	if shard == 0 {
+		return partition
+	}
+	bySlot := partitionsBySlot(partitions)
+	at := slices.Index(bySlot, partition) + spread(shard-1, partitions)
+	return bySlot[at%partitions]
+}
+
+// spread is the n-th of the numbers below partitions in an order whose beginnings are spread evenly: 0, the middle, the quarters …
+func spread(n, partitions int) int {
+	size := bits.Len(uint(partitions - 1))
+	for i, left := 0, n%partitions; ; i++ {
+		at := int(bits.Reverse64(uint64(i)) >> (64 - size))
+		if at >= partitions {
+			continue
+		}
+		if left == 0 {
+			return at
+		}
+		left--
+	}
+}
+
+// partitionsBySlot are the partitions in the order of their hash slots.
+func partitionsBySlot(partitions int) []int {
+	slotOrders.Lock()
+	defer slotOrders.Unlock()
+	order := slotOrders.byCount[partitions]
+	if order == nil {
+		for p := range partitions {
+			order = append(order, p)
+		}
+		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(slotOf(a), slotOf(b)) })
+		slotOrders.byCount[partitions] = order
+	}
+	return order
+}
+
+var slotOrders = struct {
+	sync.Mutex
+	byCount map[int][]int
+}{byCount: make(map[int][]int)}
+
+// slotOf is the hash slot of a partition in a Redis Cluster: CRC16 (XMODEM) of its tag, modulo 16384.
+func slotOf(partition int) int {
+	crc := uint16(0)
+	for _, c := range []byte("p" + strconv.Itoa(partition)) {
+		crc ^= uint16(c) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc % 16384)
 }
 
 // KeysOf names the keys of a campaign in its partition.

@@ -40,6 +40,9 @@ func (s *Scripts) loadStaged(ctx context.Context, c *models.Campaign, st *staged
 	if c.Kind == models.KindPacket {
 		args = append(args, "total", st.taken, "pushed", 0) // Push brings the packets that nobody took
 	}
+	if models.IsShardID(c.ID) { // nothing else sets what a shard has on loan, but its moves
+		args = append(args, "total", c.Total, "moves", c.MovedNo, "move_amount", 0, "ups", 0, "shards", c.Shards)
+	}
 	args = append(args, definition(c)...)
 	reply, err := s.run(ctx, s.load, keys, args)
 	if err != nil {
@@ -66,14 +69,15 @@ func fixed(c *models.Campaign) []any {
 	return []any{"kind", string(c.Kind), "time_zone", c.TimeZone, "currency", c.Currency, "hold_for_ms", c.HoldForMs}
 }
 
-// definition is the part of a campaign that a change may change, as fields of its state. The total of packets changes with Push.
+// definition is the part of a campaign that a change may change, as fields of its state. The total of packets
+// changes with Push, that of a shard with Move.
 func definition(c *models.Campaign) []any {
 	fields := []any{"status", string(c.Status)}
 	for i := range limits {
 		fields = append(fields, limits[i].field, limits[i].value(c))
 	}
 	fields = append(fields, "starts_at_ms", unixMs(c.StartsAt), "ends_at_ms", unixMs(c.EndsAt), "low_stock_at", c.LowStockAt)
-	if c.Kind != models.KindPacket {
+	if c.Kind != models.KindPacket && !models.IsShardID(c.ID) {
 		fields = append(fields, "total", c.Total)
 	}
 	return fields

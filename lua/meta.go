@@ -17,7 +17,20 @@ type Meta struct {
 	Location  *time.Location // whose midnight starts a day of per_user_per_day
 	Currency  string
 	HoldForMs int64
+	Shards    int // of the campaign; 0 and 1 are one
 }
+
+func (m *Meta) isShard() bool { return models.IsShardID(m.ID) }
+
+// CampaignID is the id of the campaign, also of a shard.
+func (m *Meta) CampaignID() string {
+	id, _ := models.SplitShardID(m.ID)
+	return id
+}
+
+// IsSharded tells whether the campaign is spread over several shards, each of which has a Meta of its own. The campaign itself is not in
+// Redis.
+func (m *Meta) IsSharded() bool { return m.Shards > 1 && !m.isShard() }
 
 // MetaOf reads the Meta of a campaign's definition. It fails if this machine does not know the campaign's zone.
 func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
@@ -27,7 +40,7 @@ func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
 	}
 	return Meta{
 		ID: c.ID, Kind: c.Kind, Partition: PartitionOf(c.ID, s.opts.Partitions),
-		Location: zone, Currency: c.Currency, HoldForMs: c.HoldForMs,
+		Location: zone, Currency: c.Currency, HoldForMs: c.HoldForMs, Shards: c.Shards,
 	}, nil
 }
 

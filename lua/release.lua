@@ -50,12 +50,14 @@ local function type_of(key) return redis.call('TYPE', key)['ok'] end
 local state_type, users_type, keys_type, stream_type = type_of(state_key), type_of(users_key), type_of(keys_key), type_of(stream_key)
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
-local fields = redis.call('HMGET', state_key, 'epoch', 'taken', 'released', 'status')
+local fields = redis.call('HMGET', state_key, 'epoch', 'taken', 'released', 'ups', 'status')
 fields[3] = fields[3] or '0' -- a load of an earlier version
-for i = 1, 3 do
+local ups = fields[4] -- of a shard, see move.lua
+fields[4] = ups or '0'
+for i = 1, 4 do
   if not fields[i] or not string.find(fields[i], '^%d+$') or #fields[i] > DIGITS then return {2, 1} end
 end
-if tonumber(fields[1]) ~= tonumber(ARGV[1]) or fields[4] == 'fenced' then return {3} end
+if tonumber(fields[1]) ~= tonumber(ARGV[1]) or fields[5] == 'fenced' then return {3} end
 -- There is a claim, so both hashes were written.
 if users_type ~= 'hash' then return {2, 2} end
 if keys_type ~= 'hash' then return {2, 3} end
@@ -131,4 +133,5 @@ for user, record in pairs(user_here) do
 end
 redis.call('HSET', users_key, unpack(changed))
 redis.call('HSET', state_key, 'taken', taken, 'released', released)
+if ups then redis.call('HSET', state_key, 'ups', tonumber(ups) + 1) end
 return reply

@@ -48,6 +48,8 @@ var (
 	forgetSource string
 	//go:embed release.lua
 	releaseSource string
+	//go:embed move.lua
+	moveSource string
 )
 
 // script is a script with its name, which stands in messages and metrics, its text and its digest.
@@ -77,8 +79,9 @@ type Scripts struct {
 	days dayTables
 
 	noWaitAOF atomic.Bool // a server did not know WAITAOF
+	keeper    *Scripts    // waits for the disk, whatever claims wait for; see Move
 
-	claim, load, adjust, push, state, fence, evict, forget, release script
+	claim, load, adjust, push, state, fence, evict, forget, release, move script
 }
 
 // New makes Scripts on a client. No script is sent twice, whatever retries the client has.
@@ -98,7 +101,17 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 	if opts.Observe == nil {
 		opts.Observe = func(string, time.Duration, error) {}
 	}
-	return &Scripts{
+	s := newScripts(rdb, opts)
+	if !opts.Durability.Waits() {
+		opts.Durability.Fsync = true
+		s.keeper = newScripts(rdb, opts)
+	}
+	return s, nil
+}
+
+// newScripts makes Scripts of options that were checked; they are their own keeper.
+func newScripts(rdb redis.UniversalClient, opts Options) *Scripts {
+	s := &Scripts{
 		rdb: rdb, opts: opts,
 		claim:  newScript("claim", claimSource),
 		load:   newScript("load", loadSource),
@@ -110,7 +123,10 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 		forget: newScript("forget", forgetSource),
 
 		release: newScript("release", releaseSource),
-	}, nil
+		move:    newScript("move", moveSource),
+	}
+	s.keeper = s
+	return s
 }
 
 // Partitions is the number of claim streams.
@@ -132,7 +148,7 @@ func (s *Scripts) Preload(ctx context.Context) error {
 }
 
 func (s *Scripts) all() []script {
-	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.forget, s.release}
+	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.forget, s.release, s.move}
 }
 
 // Within tryAgainMost a script is sent again to a cluster that moves its slot, every tryAgainEvery.

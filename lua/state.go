@@ -22,6 +22,7 @@ type State struct {
 	Seq        int64 // accepted claims so far
 	Released   int64 // claims of these that were released
 	LowStockAt int64
+	Moves, Ups int64     // of a shard: the number of its last move; what made units free, counted
 	Pushed     int64     // the position up to which Redis has packets
 	LastMs     int64     // time of the last claim or load, milliseconds since 1970 by Redis' clock
 	AsOf       time.Time // by Redis' clock
@@ -32,7 +33,7 @@ func (s *State) Remaining() int64 { return max(0, s.Total-s.Taken) }
 
 // Position is how far the campaign is. A campaign that is being loaded has no definition yet.
 func (s *State) Position() Position {
-	at := Position{Epoch: s.Epoch, Seq: s.Seq, Version: s.Version, Released: s.Released}
+	at := Position{Epoch: s.Epoch, Seq: s.Seq, Moves: s.Moves, Version: s.Version, Released: s.Released}
 	if s.Status == models.StatusLoading {
 		at.Version = 0
 	}
@@ -111,6 +112,9 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 	}
 	if st.Meta.Kind == models.KindPacket {
 		st.Pushed = f.number("pushed")
+	}
+	if st.Meta.isShard() {
+		st.Meta.Shards, st.Moves, st.Ups = int(f.number("shards")), f.number("moves"), f.number("ups")
 	}
 	for _, name := range []string{"starts_at_ms", "ends_at_ms"} {
 		f.number(name) // claim.lua refuses a state without it

@@ -218,3 +218,15 @@ func lines(t *testing.T, db *sql.DB, query string) []string {
 	require.NoError(t, rows.Err())
 	return all
 }
+
+// A shard is loaded, evicted and rebuilt by the statements that do so with a campaign: a column of campaigns is one of campaign_shards.
+func TestShardsHaveTheColumnsOfCampaigns(t *testing.T) {
+	t.Parallel()
+	db := openMySQL(t)
+	up(t, db, migrations.MySQL)
+	columns := func(table string) []string {
+		return lines(t, db, `SELECT CONCAT_WS(' ', column_name, column_type, is_nullable, column_default) FROM information_schema.columns
+			WHERE table_schema = DATABASE() AND table_name = '`+table+`' ORDER BY ordinal_position`)
+	}
+	require.Subset(t, columns("campaign_shards"), columns("campaigns"))
+}

@@ -65,6 +65,8 @@ type Campaign struct {
 	Name      string
 	Status    Status
 	Partition int // which claim stream; from the id, see lua.PartitionOf
+	// Shards is over how many shards the campaign is spread, 1 for most. Stored digests of campaigns of one shard lack it.
+	Shards int `gorm:"default:1" json:",omitempty"`
 
 	Total         int64
 	PerUser       int64 // 0: no limit
@@ -109,6 +111,12 @@ type Campaign struct {
 	ArchivedUnits    int64 `json:"-"` // of live claims
 	ArchivedReleased int64 `json:"-"` // claims
 
+	// Of a campaign of several shards: the units that no shard has on loan. See ShardID.
+	Reserve int64 `json:"-"`
+	// Of a shard: the number of the newest move of its units that was begun, and of the newest that is done. Total is what it has on loan.
+	MoveNo  int64 `json:"-"`
+	MovedNo int64 `json:"-"`
+
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
@@ -124,11 +132,15 @@ func (c *Campaign) Location() (*time.Location, error) { return time.LoadLocation
 
 // Definition is the part of a campaign that its creator chose.
 func (c *Campaign) Definition() Campaign {
-	return Campaign{
+	d := Campaign{
 		ID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser, PerUserPerDay: c.PerUserPerDay,
 		TimeZone: c.TimeZone, StartsAt: c.StartsAt, EndsAt: c.EndsAt, LowStockAt: c.LowStockAt, Currency: c.Currency,
 		SenderID: c.SenderID, HoldForMs: c.HoldForMs,
 	}
+	if c.Shards > 1 {
+		d.Shards = c.Shards
+	}
+	return d
 }
 
 // Change is a change of a campaign's definition; nil leaves a field as it is.
@@ -211,6 +223,9 @@ func (c *Campaign) Validate() error {
 	}
 	if n := len([]rune(c.Name)); n > NameLength {
 		return refuse("name", "must be at most %d characters", NameLength)
+	}
+	if err := c.validateShards(); err != nil {
+		return err
 	}
 	if err := c.validateUnits(); err != nil {
 		return err

@@ -41,6 +41,8 @@ type Event struct {
 	// Epoch is the load of the campaign into Redis that this event comes from.
 	Epoch int64 `json:"epoch,omitempty"`
 	Seq   int64 `json:"seq,omitempty"`
+	// Shard is the shard of the campaign that the claim was made in, from 1; 0 in a campaign of one shard. Seq counts in it.
+	Shard int `json:"shard,omitempty"`
 	// Remaining is the units left after a change of the stock.
 	Remaining *int64 `json:"remaining,omitempty"`
 	At        Time   `json:"at"`
@@ -94,6 +96,8 @@ func (e *Event) validate() error {
 		return fmt.Errorf("%w: id %s", ErrEvent, strconv.Quote(e.ID))
 	case CheckCampaignID(e.CampaignID) != nil:
 		return fmt.Errorf("%w: campaign_id %s", ErrEvent, strconv.Quote(e.CampaignID))
+	case e.Shard < 0 || e.Shard > ShardsMax:
+		return fmt.Errorf("%w: shard %d", ErrEvent, e.Shard)
 	case e.At.Year() < 1970 || e.At.Year() > 9999:
 		return fmt.Errorf("%w: at %s", ErrEvent, e.At)
 	case e.Type == EventClaimAccepted:

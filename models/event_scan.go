@@ -53,6 +53,10 @@ func (s *eventScanner) field(name string, e *Event) (ok bool) {
 		e.Seq, ok = s.integer()
 	case "epoch":
 		e.Epoch, ok = s.integer()
+	case "shard":
+		var shard int64
+		shard, ok = s.integer()
+		e.Shard = int(shard)
 	case "packet_id":
 		e.PacketID, ok = s.string()
 	case "amount":

@@ -7,7 +7,7 @@ import "time"
 type ClaimRow struct {
 	ID         string `gorm:"primaryKey"`
 	CampaignID string
-	Shard      int // 0 until campaigns are sharded
+	Shard      int // from 1; 0 in a campaign of one shard
 	Seq        int64
 	UserID     string
 	Quantity   int64
@@ -37,6 +37,8 @@ type StockFlush struct {
 	LastSeq    int64
 	TookMs     int64
 	FlushedAt  time.Time
+
+	Shard int // from 1; 0 in a campaign of one shard
 
 	FirstClaimedMs int64 // when the earliest of the claims was made, since 1970
 	LastClaimedMs  int64 // when the latest was

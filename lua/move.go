@@ -1,0 +1,137 @@
+package lua
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"dibs/internal/sleep"
+	"dibs/models"
+)
+
+// statusNotNext is move.lua's reply to a move that is not the shard's next one.
+const statusNotNext = 3
+
+// ErrNotNext says that a shard has taken a later move, or lacks an earlier one. Nothing was changed.
+var ErrNotNext = errors.New("lua: not the next move of the shard")
+
+// Move has a shard take a move of units between it and its campaign's reserve, and returns how many went. However often it is called,
+// they go once. A recall is answered once Redis has it on its disk: the units are given to others then, and a Redis that went back would
+// have them again. c is the shard by MySQL. Errors: ErrAbsent, ErrOther, ErrNotNext, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to
+// send again).
+func (s *Scripts) Move(ctx context.Context, c *models.Campaign, m *models.StockMove) (amount int64, err error) {
+	keys := []string{s.KeysOf(c.ID).State}
+	args := []any{c.Epoch, m.No, string(m.Kind), m.Want}
+	waits := s
+	if m.Kind == models.MoveRecall {
+		waits = s.keeper
+	}
+	reply, waitErr, err := waits.runAndWait(ctx, s.move, keys, args)
+	if err != nil {
+		return 0, err
+	}
+	code, err := status(s.move.name, reply)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case code == statusOK && len(reply) == 3:
+		amount, ok := reply[1].(int64)
+		if !ok {
+			return 0, badReply(s.move.name, reply)
+		}
+		again := reply[2] == int64(1)
+		err := waits.awaitDurable(ctx, PartitionOf(c.ID, s.opts.Partitions), !again, again, waitErr)
+		if err != nil && waits != s {
+			err = awaitFile(ctx, err)
+		}
+		return amount, err
+	case code == statusAbsent:
+		return 0, fmt.Errorf("%w: %s", ErrAbsent, c.ID)
+	case code == statusNotNext:
+		return 0, fmt.Errorf("%w: move %d of %s, it has taken %v", ErrNotNext, m.No, c.ID, reply[1:])
+	case code == statusOther:
+		return 0, fmt.Errorf("%w: %s at epoch %d", ErrOther, c.ID, c.Epoch)
+	}
+	return 0, damaged(s.move.name, keys, reply)
+}
+
+// everySecForgets is longer than what a Redis with appendfsync everysec forgets when it dies: a second, and another while it waits for a
+// slow disk.
+const everySecForgets = 3 * time.Second
+
+// awaitFile waits until a recall must be on the disk of a server that can't tell, where claims don't wait for the disk either. A server
+// that writes no file as it goes keeps nothing: there is nothing to wait for, and what it lost is seen by its number of moves.
+func awaitFile(ctx context.Context, err error) error {
+	switch text := err.Error(); {
+	case strings.Contains(text, "appendonly is disabled"), strings.Contains(text, `"appendonly yes"`), isUnknownCommand(err):
+		return nil
+	case strings.Contains(text, `"appendfsync always"`), isRefusal(err):
+		return sleep.For(ctx, everySecForgets)
+	}
+	return err
+}
+
+// ShardView is what Redis holds of a shard at one moment. Err is ErrAbsent for one that Redis does not hold, or that takes no claims,
+// ErrDamaged, or that of a Redis that is away.
+type ShardView struct {
+	Epoch, Version, Moves, Ups int64
+	Seq, Total, Taken          int64
+	Err                        error
+}
+
+// Free is the units that can be claimed in the shard.
+func (v *ShardView) Free() int64 { return max(0, v.Total-v.Taken) }
+
+// IsSame tells whether no unit became free in the shard between two views of it, and nothing else changed that matters to its stock.
+func (v *ShardView) IsSame(o *ShardView) bool {
+	return v.Err == nil && o.Err == nil && v.Epoch == o.Epoch && v.Version == o.Version && v.Moves == o.Moves && v.Ups == o.Ups
+}
+
+// Shards reads shards, each at one moment, in one round trip to each server.
+func (s *Scripts) Shards(ctx context.Context, ids []string) []ShardView {
+	commands := make([]*redis.SliceCmd, len(ids))
+	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		for i, id := range ids {
+			commands[i] = p.HMGet(ctx, s.KeysOf(id).State, "epoch", "version", "moves", "ups", "seq", "total", "taken", "status")
+		}
+		return nil
+	})
+	views := make([]ShardView, len(ids))
+	for i, command := range commands {
+		views[i] = shardView(ids[i], command)
+	}
+	return views
+}
+
+func shardView(id string, command *redis.SliceCmd) (v ShardView) {
+	values, err := command.Result()
+	if err != nil {
+		v.Err = sortError("hmget", err)
+		if isWrongType(err) {
+			v.Err = fmt.Errorf("%w: %s", ErrDamaged, id)
+		}
+		return v
+	}
+	status, _ := values[7].(string)
+	if status == "" || status == string(models.StatusLoading) || status == string(models.StatusFenced) {
+		v.Err = fmt.Errorf("%w: %s", ErrAbsent, id)
+		return v
+	}
+	f := &fields{text: make(map[string]string, len(values))}
+	for i, name := range []string{"epoch", "version", "moves", "ups", "seq", "total", "taken"} {
+		f.text[name], _ = values[i].(string)
+	}
+	v = ShardView{
+		Epoch: f.number("epoch"), Version: f.number("version"), Moves: f.number("moves"), Ups: f.number("ups"),
+		Seq: f.number("seq"), Total: f.number("total"), Taken: f.number("taken"),
+	}
+	if f.err != nil {
+		v.Err = fmt.Errorf("%w: %s: %w", ErrDamaged, id, f.err)
+	}
+	return v
+}

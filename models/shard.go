@@ -1,0 +1,140 @@
+package models
+
+import (
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A campaign of several shards is spread over as many places in Redis. Each shard has units of the campaign on loan, which are its
+// total, and works like a campaign of its own under the id that ShardID makes: it is loaded, claimed from, evicted, fenced and rebuilt by
+// itself. What no shard has on loan is the campaign's reserve. A user has one shard, which knows all that the user holds.
+
+// ShardsMax bounds the shards of a campaign.
+const ShardsMax = 64
+
+// shardMark stands between the id of a campaign and the number of a shard. No id of a campaign holds it.
+const shardMark = "#"
+
+// shardedIDLength bounds the id of a campaign of several shards: those of its shards are no longer than an id may be.
+const shardedIDLength = CampaignIDLength - len("#64")
+
+// ShardID is the id of a shard, from 1 on, wherever a campaign of one shard has its own: in keys, and as the id of its books. Shard 0 is
+// the campaign itself.
+func ShardID(campaignID string, shard int) string {
+	if shard == 0 {
+		return campaignID
+	}
+	return campaignID + shardMark + strconv.Itoa(shard)
+}
+
+// SplitShardID takes apart what ShardID made.
+func SplitShardID(id string) (campaignID string, shard int) {
+	campaignID, number, isShard := strings.Cut(id, shardMark)
+	if isShard {
+		shard, _ = strconv.Atoi(number) // made by ShardID
+	}
+	return campaignID, shard
+}
+
+// IsShardID tells whether an id is that of a shard.
+func IsShardID(id string) bool { return strings.Contains(id, shardMark) }
+
+// BooksTable names the table that holds the row of a campaign, or of a shard, in force. Both have the same columns.
+func BooksTable(id string) string {
+	if IsShardID(id) {
+		return "campaign_shards"
+	}
+	return "campaigns"
+}
+
+// BooksTables are the tables with rows of what may be in Redis.
+var BooksTables = []string{"campaigns", "campaign_shards"}
+
+// ShardOfUser is the shard of a user, from 1 on. The function never changes, as users are where it put them.
+func ShardOfUser(userID string, shards int) int {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(userID))
+	sum := h.Sum64()
+	sum ^= sum >> 32 // FNV's low bits hang on the last letters
+	return 1 + int(sum%uint64(shards))
+}
+
+// ShardIDs are the ids of all shards of a campaign; of a campaign of one shard it is its own.
+func (c *Campaign) ShardIDs() []string {
+	if c.Shards <= 1 {
+		return []string{c.ID}
+	}
+	ids := make([]string, c.Shards)
+	for i := range ids {
+		ids[i] = ShardID(c.ID, i+1)
+	}
+	return ids
+}
+
+// IsSharded tells whether the campaign is spread over several shards. A shard is not.
+func (c *Campaign) IsSharded() bool { return c.Shards > 1 && !IsShardID(c.ID) }
+
+// LotID is the id of the books that a claim belongs to: those of its shard, or of its campaign.
+func (e *Event) LotID() string { return ShardID(e.CampaignID, e.Shard) }
+
+// LotID is the id of the books that a claim belongs to: those of its shard, or of its campaign.
+func (r *ClaimRow) LotID() string { return ShardID(r.CampaignID, r.Shard) }
+
+func (c *Campaign) validateShards() error {
+	switch {
+	case c.Shards < 0 || c.Shards > ShardsMax:
+		return refuse("shards", "must be 1 to %d", ShardsMax)
+	case c.Shards > 1 && len(c.ID) > shardedIDLength:
+		return refuse("id", "must be at most %d characters in a campaign of several shards", shardedIDLength)
+	case c.Shards > 1 && c.Kind == KindPacket:
+		return refuse("shards", "must be 1 in a packet campaign: packets are not dealt to shards")
+	}
+	return nil
+}
+
+// MoveKind is which way units go between the reserve and a shard.
+type MoveKind string
+
+// The kinds of moves.
+const (
+	MoveGrant  MoveKind = "grant"  // from the reserve to the shard
+	MoveRecall MoveKind = "recall" // from the shard to the reserve, as many as are free
+)
+
+// MoveStatus is how far a move is.
+type MoveStatus string
+
+// The states of a move.
+const (
+	MoveOpen MoveStatus = "open"
+	MoveDone MoveStatus = "done"
+)
+
+// StockMove is a row of stock_moves: units that go between the reserve of a campaign and one of its shards.
+type StockMove struct {
+	CampaignID string `gorm:"primaryKey"`
+	Shard      int    `gorm:"primaryKey;autoIncrement:false"`
+	No         int64  `gorm:"primaryKey;autoIncrement:false"` // from 1, without gaps, per shard
+	Kind       MoveKind
+	Want       int64  // units
+	Amount     *int64 // that went; nil while it is open
+	Status     MoveStatus
+	BegunAt    time.Time
+	DoneAt     *time.Time
+}
+
+// TableName names the table for gorm.
+func (StockMove) TableName() string { return "stock_moves" }
+
+// ShardFigures are one shard of a campaign as operators see it. Free and Seq are Redis' while it holds the shard, else MySQL's.
+type ShardFigures struct {
+	Shard     int   `json:"shard" doc:"from 1"`
+	Partition int   `json:"partition"`
+	Granted   int64 `json:"granted" doc:"units that it has on loan"`
+	Claimed   int64 `json:"claimed" doc:"units of live claims"`
+	Free      int64 `json:"free" doc:"units that can be claimed there"`
+	Seq       int64 `json:"seq" doc:"claims that it accepted"`
+	SyncedSeq int64 `json:"synced_seq" doc:"of these, those in MySQL"`
+}
