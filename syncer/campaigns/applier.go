@@ -116,7 +116,7 @@ func (a Applier) Apply(ctx context.Context, id string) error {
 // definition has changed once more, remaining becomes exact with that change.
 func (a Applier) recordApplied(ctx context.Context, c *models.Campaign) error {
 	err := sqlstore.Retry(ctx, func() error {
-		return a.db.WithContext(ctx).Exec("UPDATE campaigns SET"+
+		return a.db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(c.ID)+" SET"+
 			" remaining = CASE WHEN version <> ? THEN remaining WHEN total > claimed THEN total - claimed ELSE 0 END,"+
 			" applied_version = CASE WHEN applied_version < ? THEN ? ELSE applied_version END WHERE id = ?",
 			c.Version, c.Version, c.Version, c.ID).Error

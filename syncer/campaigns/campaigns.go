@@ -29,6 +29,7 @@ type Repository struct {
 	db         *gorm.DB
 	applier    Applier
 	partitions int
+	gatherer   Gatherer
 	log        *slog.Logger
 }
 
@@ -66,6 +67,15 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 			if created = put.RowsAffected == 1; put.Error != nil || !created {
 				return put.Error
 			}
+			if c.Shards > 1 {
+				reserve, err := createShards(tx, &c, r.partitions)
+				if err == nil {
+					err = tx.Exec("UPDATE campaigns SET reserve = ? WHERE id = ?", reserve, c.ID).Error
+				}
+				if err != nil {
+					return err
+				}
+			}
 			return auditCreated(ctx, tx.Statement.ConnPool, &c)
 		})
 	})
@@ -81,6 +91,7 @@ func (r *Repository) initialized(c models.Campaign) models.Campaign {
 	c.Status, c.TimeZone = cmp.Or(c.Status, models.StatusOpen), cmp.Or(c.TimeZone, "UTC")
 	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
 	c.Partition = lua.PartitionOf(c.ID, r.partitions)
+	c.Shards, c.Reserve, c.MoveNo, c.MovedNo = max(1, c.Shards), 0, 0, 0
 	c.Version, c.Changes, c.AppliedVersion, c.Epoch, c.LoadAttempts = 1, 1, 0, 0, 0
 	c.Residency, c.ResidencyReason, c.ResidencyAt, c.StreamGeneration, c.SeenSeq, c.LostClaims = models.ResidencyNone, "", nil, "", 0, 0
 	c.Remaining, c.Claimed, c.SyncedSeq, c.ReleasedClaims = c.Total, 0, 0, 0
@@ -133,10 +144,10 @@ func (r *Repository) Get(ctx context.Context, id string) (models.Campaign, error
 	return Read(r.db.WithContext(ctx), id)
 }
 
-// Read reads a campaign, within a transaction if db is one. Errors: models.ErrNotFound.
+// Read reads a campaign, or a shard of one, within a transaction if db is one. Errors: models.ErrNotFound.
 func Read(db *gorm.DB, id string) (models.Campaign, error) {
 	var c models.Campaign
-	if err := db.Where("id = ?", id).Take(&c).Error; err != nil {
+	if err := db.Table(models.BooksTable(id)).Where("id = ?", id).Take(&c).Error; err != nil {
 		return models.Campaign{}, notFound(err, id)
 	}
 	return c, nil

@@ -21,16 +21,12 @@ import (
 // take the change now, the error says why, MySQL has it, and the syncer sends it to Redis later. Errors: models.ErrNotFound,
 // models.ErrChanged, *models.FieldError, and those of lua.Scripts.Adjust.
 func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
-	var c models.Campaign
-	err := sqlstore.Retry(ctx, func() error {
-		made := c.Version // by a try before, whose commit may have taken effect
-		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-			c, err = changeInMySQL(tx, id, change, made)
-			return err
-		})
-	})
+	c, err := r.changeGathering(ctx, id, change)
 	if err != nil {
 		return models.Campaign{}, err
+	}
+	if c.IsSharded() {
+		return r.applyToShards(ctx, &c)
 	}
 	if !IsResident(&c) || c.AppliedVersion == c.Version {
 		return c, nil // Redis gets it whole when it is loaded, or has it
@@ -45,6 +41,18 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", id, err)
 	}
 	return r.Get(ctx, id)
+}
+
+// change is the transaction of a change.
+func (r *Repository) change(ctx context.Context, id string, change models.Change) (c models.Campaign, err error) {
+	err = sqlstore.Retry(ctx, func() error {
+		made := c.Version // by a try before, whose commit may have taken effect
+		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
+			c, err = changeInMySQL(tx, id, change, made)
+			return err
+		})
+	})
+	return c, err
 }
 
 // changeInMySQL is the first transaction of a change. Redis still works by the old definition, so remaining may only grow
@@ -83,10 +91,17 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (mo
 	if IsResident(&c) {
 		c.Remaining = max(c.Remaining, before.Remaining)
 	}
-	if err := publishCrossed(tx, &before, &c); err != nil {
+	fields := append(models.ChangeFields(), "Version", "Changes", "Remaining", "UpdatedAt")
+	if c.IsSharded() {
+		fields = append(fields, "Reserve")
+		err = changeShards(tx, &before, &c)
+	} else {
+		err = publishCrossed(tx, &before, &c)
+	}
+	if err != nil {
 		return models.Campaign{}, err
 	}
-	err = tx.Model(&c).Select(append(models.ChangeFields(), "Version", "Changes", "Remaining", "UpdatedAt")).Updates(&c).Error
+	err = tx.Model(&c).Select(fields).Updates(&c).Error
 	if err != nil {
 		return models.Campaign{}, fmt.Errorf("campaigns: change %s: %w", id, err)
 	}

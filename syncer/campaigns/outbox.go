@@ -34,7 +34,7 @@ func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, er
 	if err != nil {
 		return models.OutboxRow{}, fmt.Errorf("campaigns: outbox: %w", err)
 	}
-	row := models.OutboxRow{ID: e.ID, CampaignID: e.CampaignID, Kind: kind, Payload: payload, CreatedAt: sqlstore.Now()}
+	row := models.OutboxRow{ID: e.ID, CampaignID: e.LotID(), Kind: kind, Payload: payload, CreatedAt: sqlstore.Now()}
 	if e.ClaimID != "" {
 		row.ClaimID = &e.ClaimID
 	}

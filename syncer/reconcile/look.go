@@ -50,6 +50,9 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 		return false, err
 	}
 	c := &l.snap.campaign
+	if c.IsSharded() {
+		return true, l.shards(ctx)
+	}
 	l.found = Comparison{
 		CampaignID: c.ID, Residency: c.Residency, Rows: l.snap.rows, Packets: l.snap.packets, Differences: []string{},
 		MySQL: MySQLFigures{
@@ -115,7 +118,9 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 	backlog := max(0, state.Seq-known)
 	l.found.Backlog = &backlog
 	behind := state.Position().Behind(residency.Known(c))
-	l.found.wentBack = behind != ""
+	if behind != "" {
+		l.found.wentBack = []string{c.ID}
+	}
 	switch {
 	case state.Epoch != c.Epoch:
 		l.found.differInRedisf("redis holds load %d, mysql knows load %d", state.Epoch, c.Epoch)
@@ -125,7 +130,7 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 	case state.Status == models.StatusFenced || state.Status == models.StatusLoading:
 		l.found.differInRedisf("load %d is %s in redis", state.Epoch, state.Status)
 		return false, nil
-	case l.found.wentBack:
+	case behind != "":
 		l.found.differInRedisf("redis went back: %s", behind)
 	case state.Seq > known:
 		return l.behind(ctx, state)

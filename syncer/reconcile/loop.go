@@ -69,7 +69,7 @@ func (r *Reconciler) meetAll(ctx context.Context) (moved, still []string, err er
 		return nil, nil, err
 	}
 	err = sqlstore.ScanAll(ctx, pool, "SELECT id, epoch, version, synced_seq, claimed, released_claims, lost_claims, seen_seq, remaining"+
-		" FROM campaigns WHERE residency = ? ORDER BY id", []any{models.ResidencyResident}, func(scan func(...any) error) error {
+		" FROM campaigns WHERE residency = ? OR shards > 1 ORDER BY id", []any{models.ResidencyResident}, func(scan func(...any) error) error {
 		var id string
 		var b books
 		err := scan(&id, &b.Epoch, &b.Version, &b.SyncedSeq, &b.Claimed, &b.ReleasedClaims, &b.LostClaims, &b.SeenSeq, &b.Remaining)
@@ -146,8 +146,8 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, rows *[]models.Re
 		p.moved = true
 		return err
 	}
-	if found.wentBack { // the API would go on: an older state takes claims like any other
-		if _, err := r.hydrator.Hydrate(ctx, id); err != nil && !errors.Is(err, campaigns.ErrLost) {
+	for _, lot := range found.wentBack { // the API would go on: an older state takes claims like any other
+		if _, err := r.hydrator.Hydrate(ctx, lot); err != nil && !errors.Is(err, campaigns.ErrLost) {
 			return err
 		}
 	}

@@ -87,7 +87,7 @@ func (p *repair) writeCounters(ctx context.Context, tx *sql.Tx, was, is *models.
 	if before == after {
 		return nil, nil //nolint:nilnil // nothing to do
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE campaigns SET"+
+	_, err := tx.ExecContext(ctx, "UPDATE "+models.BooksTable(is.ID)+" SET"+
 		" claimed = ?, synced_seq = ?, lost_claims = ?, remaining = ?, released_claims = ?, seen_seq = ? WHERE id = ?",
 		is.Claimed, is.SyncedSeq, is.LostClaims, is.Remaining, is.ReleasedClaims, is.SeenSeq, is.ID)
 	if err != nil {
@@ -123,7 +123,8 @@ func missingPlaces(ctx context.Context, tx *sql.Tx, id string, highest int64, pa
 		}
 		upto(seq)
 	}
-	err = sqlstore.ScanAll(ctx, tx, "SELECT seq FROM claims WHERE campaign_id = ? AND shard = 0 ORDER BY seq", []any{id},
+	campaignID, shard := models.SplitShardID(id)
+	err = sqlstore.ScanAll(ctx, tx, "SELECT seq FROM claims WHERE campaign_id = ? AND shard = ? ORDER BY seq", []any{campaignID, shard},
 		func(scan func(...any) error) error {
 			var seq int64
 			err := scan(&seq)

@@ -12,6 +12,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 
 	"github.com/google/uuid"
 )
@@ -57,6 +58,9 @@ type RepairHow struct {
 // An error does not undo the steps before it, which are returned beside it. Errors: models.ErrNotFound, ErrParked, ErrUnsynced
 // (the campaign takes no claims and is rebuilt as soon as the consumers have caught up), those of lua.Scripts and of the database.
 func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHow) (Repaired, error) {
+	if c, err := campaigns.Read(r.db.WithContext(ctx), campaignID); err == nil && c.IsSharded() {
+		return r.repairShards(ctx, &c, how)
+	}
 	found, err := r.Compare(ctx, campaignID, DepthUsers)
 	p := &repair{r: r, id: campaignID, how: how, done: Repaired{Found: found, Left: found, Steps: []models.Repair{}}}
 	if err != nil || found.Agrees() && !found.parked {
@@ -222,7 +226,7 @@ func (r *Reconciler) locked(ctx context.Context, id string, change func(tx *sql.
 	return sqlstore.Retry(ctx, func() error {
 		return sqlstore.InTx(ctx, r.db, func(tx *sql.Tx) error {
 			// Before the first read, which makes the snapshot: it then holds every flush that is not waiting for this lock.
-			if _, err := tx.ExecContext(ctx, "UPDATE campaigns SET id = id WHERE id = ?", id); err != nil {
+			if _, err := tx.ExecContext(ctx, "UPDATE "+models.BooksTable(id)+" SET id = id WHERE id = ?", id); err != nil {
 				return err
 			}
 			var c models.Campaign

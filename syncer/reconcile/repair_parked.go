@@ -89,7 +89,8 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 
 // tellGivenUp leaves the event of claims that were given up in the outbox.
 func tellGivenUp(ctx context.Context, tx *sql.Tx, c *models.Campaign, ids []string, missing []places) error {
-	e := models.Event{Type: models.EventClaimsGivenUp, CampaignID: c.ID, Epoch: c.Epoch, IDs: ids}
+	campaignID, shard := models.SplitShardID(c.ID)
+	e := models.Event{Type: models.EventClaimsGivenUp, CampaignID: campaignID, Shard: shard, Epoch: c.Epoch, IDs: ids}
 	for _, m := range missing {
 		e.Seqs = append(e.Seqs, [2]int64(m))
 	}

@@ -63,7 +63,8 @@ func whyNoPlace(ctx context.Context, q sqlstore.Querier, c *models.Campaign, par
 		}
 	}
 	if e.Key != "" {
-		same, err := count("SELECT COUNT(*) FROM claims WHERE campaign_id = ? AND key_digest = ?", e.CampaignID, e.Key)
+		same, err := count("SELECT COUNT(*) FROM claims WHERE campaign_id = ? AND shard = ? AND key_digest = ?",
+			e.CampaignID, e.Shard, e.Key)
 		if err != nil || same > 0 {
 			return "another claim was made with its idempotency key", err
 		}
@@ -81,9 +82,9 @@ func exceeds(ctx context.Context, q sqlstore.Querier, c *models.Campaign, one *w
 	if err != nil {
 		return "", err
 	}
-	user := one.Event.UserID
+	user, campaignID := one.Event.UserID, one.Event.CampaignID
 	err = sqlstore.ScanAll(ctx, q, "SELECT quantity, claimed_at, status FROM claims WHERE user_id = ? AND campaign_id = ? ORDER BY seq",
-		[]any{user, c.ID}, func(scan func(...any) error) error {
+		[]any{user, campaignID}, func(scan func(...any) error) error {
 			var status models.ClaimStatus
 			record := lua.ClaimRecord{UserID: []byte(user)}
 			err := scan(&record.Quantity, &record.At, &status)
@@ -142,7 +143,7 @@ func (p *repair) placeOne(ctx context.Context, tx *sql.Tx, c *models.Campaign, o
 	if err := writer.InsertMissing(ctx, tx, p.r.db.Name(), []models.Event{e}); err != nil {
 		return nil, err
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE campaigns SET remaining = CASE WHEN remaining > ? THEN remaining - ? ELSE 0 END,"+
+	_, err = tx.ExecContext(ctx, "UPDATE "+models.BooksTable(p.id)+" SET remaining = CASE WHEN remaining > ? THEN remaining - ? ELSE 0 END,"+
 		" claimed = claimed + ?, synced_seq = synced_seq + 1 WHERE id = ?", e.Quantity, e.Quantity, e.Quantity, p.id)
 	if err == nil {
 		err = unpark(ctx, tx, one.ID)

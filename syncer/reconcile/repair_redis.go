@@ -44,7 +44,7 @@ func (p *repair) ask(ctx context.Context) error {
 	unread, err := p.r.scripts.Unread(ctx, partition, models.GroupSyncer)
 	w.settled = unread.Upto(stream.Tip)
 	if err == nil && w.held { // a MySQL that was put back numbers loads anew, and a load needs a higher number than the one in Redis
-		err = p.r.db.WithContext(ctx).Exec("UPDATE campaigns SET load_attempts = ? WHERE id = ? AND load_attempts < ?",
+		err = p.r.db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(p.id)+" SET load_attempts = ? WHERE id = ? AND load_attempts < ?",
 			w.state.Epoch, p.id, w.state.Epoch).Error
 	}
 	return err
@@ -123,9 +123,10 @@ func (p *repair) identify(ctx context.Context, lacking []lua.RecordedClaim) (eve
 	return events, released, nil
 }
 
-func eventOf(campaignID, user string, quantity, epoch int64, c *lua.RecordedClaim) models.Event {
+func eventOf(id, user string, quantity, epoch int64, c *lua.RecordedClaim) models.Event {
+	campaignID, shard := models.SplitShardID(id)
 	e := models.Event{
-		V: models.EventVersion, Type: models.EventClaimAccepted, ID: c.ID, CampaignID: campaignID, UserID: user, Quantity: quantity,
+		V: models.EventVersion, Type: models.EventClaimAccepted, ID: c.ID, CampaignID: campaignID, Shard: shard, UserID: user, Quantity: quantity,
 		Key: c.KeyDigest, Epoch: epoch, Seq: c.Seq, At: models.TimeFromMs(c.AtMs), PacketID: c.PacketID,
 	}
 	if c.PacketID != "" {

@@ -53,12 +53,13 @@ func (p *repair) archived() bool { return p.done.Found.Rows.Archived > 0 }
 func (p *repair) orphans(ctx context.Context, partition int, entries []lua.Entry, last lua.EntryID) (orphans []models.Event, err error) {
 	var events []models.Event
 	at := make(map[string]lua.EntryID)
+	campaignID, _ := models.SplitShardID(p.id)
 	for _, entry := range entries {
-		if last.Less(entry.ID) || !strings.Contains(entry.Payload, p.id) {
+		if last.Less(entry.ID) || !strings.Contains(entry.Payload, campaignID) {
 			continue // not delivered yet, or not worth the decoding
 		}
 		event, err := models.DecodeEvent([]byte(entry.Payload))
-		if err != nil || event.Type != models.EventClaimAccepted || event.CampaignID != p.id {
+		if err != nil || event.Type != models.EventClaimAccepted || event.LotID() != p.id {
 			continue // the consumer has put aside what can't be read
 		}
 		events, at[event.ID] = append(events, event), entry.ID

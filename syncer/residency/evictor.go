@@ -56,9 +56,13 @@ type candidate struct {
 // Evict looks at some of the campaigns that are in Redis by their books, in turn, and returns how many it evicted. One that turns out
 // to be gone is examined, see Hydrator.Examine. A failure is returned after the others had their turn. It is for one goroutine.
 func (e *Evictor) Evict(ctx context.Context) (evicted int, err error) {
-	var page []candidate
-	err = e.hydrator.db.WithContext(ctx).Raw("SELECT id, epoch, synced_seq FROM campaigns WHERE id > ? AND residency = ?"+
-		" AND applied_version = version ORDER BY id LIMIT ?", e.last, models.ResidencyResident, e.looks).Scan(&page).Error
+	fetch := sqlstore.Merged(e.looks, func(c *candidate) string { return c.ID }, models.BooksTables,
+		func(table, after string) (page []candidate, err error) {
+			err = e.hydrator.db.WithContext(ctx).Raw("SELECT id, epoch, synced_seq FROM "+table+" WHERE id > ? AND residency = ?"+
+				" AND applied_version = version ORDER BY id LIMIT ?", after, models.ResidencyResident, e.looks).Scan(&page).Error
+			return page, err
+		})
+	page, err := fetch(e.last)
 	if err != nil {
 		return 0, fmt.Errorf("residency: evict: %w", err)
 	}
@@ -119,7 +123,7 @@ func (e *Evictor) evict(ctx context.Context, c *candidate) (evicted bool, err er
 // waits for Redis is in the books already.
 func recordEviction(ctx context.Context, db *gorm.DB, id string, seen lua.Position) error {
 	err := sqlstore.Retry(ctx, func() error {
-		return db.WithContext(ctx).Exec("UPDATE campaigns SET residency = ?, residency_reason = '', residency_at = ?,"+
+		return db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(id)+" SET residency = ?, residency_reason = '', residency_at = ?,"+
 			" remaining = CASE WHEN total > claimed THEN total - claimed ELSE 0 END"+
 			" WHERE id = ? AND epoch = ? AND synced_seq = ? AND residency = ?",
 			models.ResidencyEvicted, sqlstore.Now(), id, seen.Epoch, seen.Seq, models.ResidencyResident).Error

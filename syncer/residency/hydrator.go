@@ -114,7 +114,7 @@ func (h *Hydrator) recordPosition(ctx context.Context, id string, seen lua.Posit
 	case c.Epoch > seen.Epoch, seen.Seq <= max(c.SyncedSeq, c.SeenSeq):
 		return nil
 	}
-	err = h.db.WithContext(ctx).Exec("UPDATE campaigns SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
+	err = h.db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(id)+" SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
 		seen.Seq, id, seen.Epoch, seen.Seq).Error
 	if err != nil {
 		return fmt.Errorf("residency: campaign %s: %w", id, err)

@@ -95,9 +95,9 @@ func (s *streams) countLost(ctx context.Context, partition int, known lua.Stream
 // stopAll fences every campaign of a partition that Redis holds, wherever it is by its books, and returns those.
 func (s *streams) stopAll(ctx context.Context, partition int) (stopped []string, err error) {
 	key := func(c *candidate) string { return c.ID }
-	fetch := func(after string) ([]candidate, error) {
-		return s.page(ctx, "`partition` = ? AND epoch > 0", partition, after)
-	}
+	fetch := sqlstore.Merged(lua.FencesMost, key, models.BooksTables, func(table, after string) ([]candidate, error) {
+		return s.page(ctx, table, "`partition` = ? AND epoch > 0", partition, after)
+	})
 	for page, err := range sqlstore.Pages(lua.FencesMost, key, fetch) {
 		if err != nil {
 			return nil, err
@@ -111,8 +111,8 @@ func (s *streams) stopAll(ctx context.Context, partition int) (stopped []string,
 	return stopped, nil
 }
 
-func (s *streams) page(ctx context.Context, which string, arg any, after string) (page []candidate, err error) {
-	err = s.db.WithContext(ctx).Raw("SELECT id, epoch FROM campaigns WHERE id > ? AND "+which+" ORDER BY id LIMIT ?",
+func (s *streams) page(ctx context.Context, table, which string, arg any, after string) (page []candidate, err error) {
+	err = s.db.WithContext(ctx).Raw("SELECT id, epoch FROM "+table+" WHERE id > ? AND "+which+" ORDER BY id LIMIT ?",
 		after, arg, lua.FencesMost).Scan(&page).Error
 	if err != nil {
 		return nil, fmt.Errorf("residency: campaigns in redis: %w", err)
@@ -132,11 +132,13 @@ func (s *streams) stop(ctx context.Context, page []candidate) (stopped []string,
 // recordLost records that campaigns are lost, which Redis takes no claims of any more. One that was lost before keeps its reason.
 func (s *streams) recordLost(ctx context.Context, ids []string, reason string) error {
 	for some := range slices.Chunk(ids, lua.FencesMost) {
-		err := s.db.WithContext(ctx).Exec("UPDATE campaigns SET residency = ?, residency_reason = ?, residency_at = ?"+
-			" WHERE id IN ? AND residency <> ?",
-			models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), some, models.ResidencyLost).Error
-		if err != nil {
-			return fmt.Errorf("residency: campaigns in redis: %w", err)
+		for _, table := range models.BooksTables {
+			err := s.db.WithContext(ctx).Exec("UPDATE "+table+" SET residency = ?, residency_reason = ?, residency_at = ?"+
+				" WHERE id IN ? AND residency <> ?",
+				models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), some, models.ResidencyLost).Error
+			if err != nil {
+				return fmt.Errorf("residency: campaigns in redis: %w", err)
+			}
 		}
 	}
 	return nil

@@ -10,13 +10,13 @@ import (
 
 // Known is how far Redis must be with a campaign that is resident by its books, but for its releases, see Hydrator.known.
 func Known(c *models.Campaign) lua.Position {
-	return lua.Position{Epoch: c.Epoch, Seq: max(c.SyncedSeq, c.SeenSeq), Version: c.AppliedVersion}
+	return lua.Position{Epoch: c.Epoch, Seq: max(c.SyncedSeq, c.SeenSeq), Moves: c.MovedNo, Version: c.AppliedVersion}
 }
 
 // appliedReleases is how many releases of a campaign Redis has applied in the load that MySQL knows: those that were decided, less
 // those that wait in the outbox. One statement reads both, as of one moment.
 const appliedReleases = "released_claims - (SELECT COUNT(*) FROM outbox" +
-	" WHERE outbox.campaign_id = campaigns.id AND outbox.applied_at IS NULL" +
+	" WHERE outbox.campaign_id = books.id AND outbox.applied_at IS NULL" +
 	" AND outbox.kind = '" + string(models.OutboxRelease) + "')"
 
 // known is how far Redis must be with a campaign. Redis is read afterwards, and then is no less far unless it went back.
@@ -25,7 +25,7 @@ func (h *Hydrator) known(ctx context.Context, c *models.Campaign) (lua.Position,
 	if c.ReleasedClaims == 0 {
 		return known, nil
 	}
-	applied := h.db.WithContext(ctx).Raw("SELECT "+appliedReleases+", epoch FROM campaigns WHERE id = ?", c.ID).Row()
+	applied := h.db.WithContext(ctx).Raw("SELECT "+appliedReleases+", epoch FROM "+models.BooksTable(c.ID)+" AS books WHERE id = ?", c.ID).Row()
 	if err := applied.Scan(&known.Released, &epoch); err != nil {
 		return known, fmt.Errorf("residency: campaign %s: %w", c.ID, err)
 	}

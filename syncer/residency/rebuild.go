@@ -137,6 +137,9 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildH
 
 // attempt hands out the number of a load, or 0 when load or residency have changed since c was read.
 func (h *Hydrator) attempt(ctx context.Context, c *models.Campaign) (int64, error) {
+	if models.IsShardID(c.ID) {
+		return h.attemptShard(ctx, c)
+	}
 	const where = " WHERE id = ? AND epoch = ? AND residency = ?"
 	pool, err := h.db.DB()
 	if err != nil {
@@ -218,7 +221,7 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 	}
 	err = sqlstore.InSnapshot(ctx, h.db, func(tx *sql.Tx) (err error) {
 		err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims,"+
-			" archived_claims, archived_units, archived_released FROM campaigns WHERE id = ?", c.ID).
+			" archived_claims, archived_units, archived_released FROM "+models.BooksTable(c.ID)+" WHERE id = ?", c.ID).
 			Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq, &snap.ReleasedClaims,
 				&snap.ArchivedClaims, &snap.ArchivedUnits, &snap.ArchivedReleased)
 		if err != nil {
@@ -267,7 +270,7 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging
 // confirm is step 4 of a load. done is false when claims got rows, or were given up, since the snapshot. Releases since then are
 // no hindrance: the relay holds them back until the load is confirmed, and then gives them back in Redis.
 func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, epoch int64, generation string) (done bool, err error) {
-	put := h.db.WithContext(ctx).Exec("UPDATE campaigns SET"+ // remaining first: MySQL hands assigned values on from left to right
+	put := h.db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(c.ID)+" SET"+ // remaining first: MySQL hands assigned values on from left to right
 		" remaining = CASE WHEN ? = 0 THEN remaining WHEN total > claimed + ? THEN total - claimed - ? ELSE 0 END,"+
 		" claimed = claimed + ?, released_claims = released_claims + ?, synced_seq = ?, lost_claims = ?,"+
 		" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0"+
@@ -281,6 +284,11 @@ func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, ep
 	}
 	if put.RowsAffected == 0 {
 		return false, nil
+	}
+	if campaignID, shard := models.SplitShardID(c.ID); shard > 0 && (b.moreUnits != 0 || b.moreReleases != 0 || b.synced != b.snap.SyncedSeq) {
+		if err := campaigns.SumShards(ctx, h.db, campaignID); err != nil {
+			return false, err
+		}
 	}
 	h.mu.Lock()
 	delete(h.fenced, c.ID)

@@ -28,7 +28,9 @@ func NewResumer(hydrator *Hydrator, reg prometheus.Registerer) *Resumer {
 // Resume goes once over all campaigns that are half done and returns how many it completed. A campaign that stays lost from Redis
 // is no error here. Any other failure is returned after the others had their turn.
 func (r *Resumer) Resume(ctx context.Context) (completed int, err error) {
-	fetch := func(after string) ([]string, error) { return r.page(ctx, after) }
+	fetch := sqlstore.Merged(sqlstore.PageSize, sqlstore.Itself, models.BooksTables, func(table, after string) ([]string, error) {
+		return r.page(ctx, table, after)
+	})
 	err = sqlstore.EachRow(ctx, sqlstore.Itself, fetch, func(id *string) error {
 		_, err := r.hydrator.Hydrate(ctx, *id)
 		switch {
@@ -42,11 +44,11 @@ func (r *Resumer) Resume(ctx context.Context) (completed int, err error) {
 	return completed, errors.Join(err, r.countLost(ctx))
 }
 
-func (r *Resumer) page(ctx context.Context, after string) (ids []string, err error) {
-	err = r.hydrator.db.WithContext(ctx).Raw("SELECT id FROM campaigns WHERE id > ? AND"+
+func (r *Resumer) page(ctx context.Context, table, after string) (ids []string, err error) {
+	err = r.hydrator.db.WithContext(ctx).Raw("SELECT id FROM "+table+" WHERE id > ? AND"+
 		" (residency NOT IN ? AND epoch > 0 AND applied_version <> version"+
 		" OR residency IN ? AND load_attempts > epoch OR residency = ? OR residency = ? AND stream_birth <>"+
-		" COALESCE((SELECT birth FROM streams WHERE streams.`partition` = campaigns.`partition`), stream_birth))"+
+		" COALESCE((SELECT birth FROM streams WHERE streams.`partition` = "+table+".`partition`), stream_birth))"+
 		" ORDER BY id LIMIT ?", after, []models.Residency{models.ResidencyEvicted, models.ResidencyLost},
 		[]models.Residency{models.ResidencyNone, models.ResidencyEvicted}, models.ResidencyLost, models.ResidencyResident, sqlstore.PageSize).
 		Scan(&ids).Error
@@ -57,11 +59,15 @@ func (r *Resumer) page(ctx context.Context, after string) (ids []string, err err
 }
 
 func (r *Resumer) countLost(ctx context.Context) error {
-	var n int64
-	err := r.hydrator.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM campaigns WHERE residency = ?", models.ResidencyLost).Scan(&n).Error
-	if err != nil {
-		return fmt.Errorf("residency: resume: %w", err)
+	var lost int64
+	for _, table := range models.BooksTables {
+		var n int64
+		err := r.hydrator.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM "+table+" WHERE residency = ?", models.ResidencyLost).Scan(&n).Error
+		if err != nil {
+			return fmt.Errorf("residency: resume: %w", err)
+		}
+		lost += n
 	}
-	r.lost.Set(float64(n))
+	r.lost.Set(float64(lost))
 	return nil
 }

@@ -152,8 +152,14 @@ func (s *streams) begin(ctx context.Context, partition int) error {
 			if put.Error != nil || put.RowsAffected == 0 {
 				return put.Error
 			}
-			return tx.Exec("UPDATE campaigns SET stream_birth = ? WHERE `partition` = ? AND residency = ? AND stream_birth = ''",
-				generation, partition, models.ResidencyResident).Error
+			for _, table := range models.BooksTables {
+				err := tx.Exec("UPDATE "+table+" SET stream_birth = ? WHERE `partition` = ? AND residency = ? AND stream_birth = ''",
+					generation, partition, models.ResidencyResident).Error
+				if err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -42,7 +43,10 @@ func (w *StreamWatcher) Watch(ctx context.Context) (broken int, err error) {
 // watchEvicted stops campaigns that Redis holds although they were evicted: it went back to a time before. Nothing else may tell of
 // that, and such a campaign would not hear of a change.
 func (w *StreamWatcher) watchEvicted(ctx context.Context) error {
-	page, err := w.streams.page(ctx, "residency = ?", models.ResidencyEvicted, w.evicted)
+	page, err := sqlstore.Merged(lua.FencesMost, func(c *candidate) string { return c.ID }, models.BooksTables,
+		func(table, after string) ([]candidate, error) {
+			return w.streams.page(ctx, table, "residency = ?", models.ResidencyEvicted, after)
+		})(w.evicted)
 	if err != nil {
 		return err
 	}

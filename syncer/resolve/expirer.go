@@ -10,6 +10,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
+	"dibs/models"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -64,20 +65,22 @@ func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
 		}
 		e.begun = true
 	}
-	for more := true; more; {
-		var n int
-		n, more, err = e.pass(ctx)
-		expired += n
-		if err != nil {
-			return expired, fmt.Errorf("resolve: expire: %w", err)
+	for _, table := range models.BooksTables {
+		for more := true; more; {
+			var n int
+			n, more, err = e.pass(ctx, table)
+			expired += n
+			if err != nil {
+				return expired, fmt.Errorf("resolve: expire: %w", err)
+			}
 		}
 	}
 	return expired, nil
 }
 
-// pass gives each campaign in which claims may be due a turn, those that wait longest first. more is true when another pass has
+// pass gives each campaign of one table in which claims may be due a turn, those that wait longest first. more is true when another pass has
 // something to do.
-func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) {
+func (e *Expirer) pass(ctx context.Context, table string) (expired int, more bool, err error) {
 	now, err := e.relay.scripts.Now(ctx)
 	if err != nil {
 		return 0, false, err
@@ -85,7 +88,7 @@ func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) 
 	var failed []error
 	size := min(expirePage, e.batchSize)
 	for last := (heldCampaign{}); ; {
-		page, err := e.due(ctx, now, &last, size)
+		page, err := e.due(ctx, table, now, &last, size)
 		if err != nil {
 			return expired, false, errors.Join(append(failed, err)...)
 		}

@@ -32,6 +32,7 @@ type heldPlace struct{ NextDueMs, SettledSeq, HoldsMixed int64 }
 // openHold is a claim that may expire.
 type openHold struct {
 	ID, CampaignID string
+	Shard          int
 	Seq            int64
 	ClaimedAt      time.Time
 	DueMs          int64 `gorm:"-"`
@@ -39,9 +40,9 @@ type openHold struct {
 
 // noteUnnoted has the campaigns looked at whose claims were written by a program that did not note when holds end.
 func (e *Expirer) noteUnnoted(ctx context.Context) error {
-	const unnoted = " hold_for_ms > 0 AND claimed > 0 AND next_due_ms IS NULL"
+	const unnoted = " hold_for_ms > 0 AND claimed > 0 AND next_due_ms IS NULL AND shards = 1"
 	db := e.relay.db.WithContext(ctx)
-	fetch := func(after string) (page []string, err error) {
+	fetch := func(after string) (page []string, err error) { // shards have been noted from their first claim on
 		err = db.Raw("SELECT id FROM campaigns WHERE id > ? AND"+unnoted+" ORDER BY id LIMIT ?", after, expirePage).Scan(&page).Error
 		return page, err
 	}
@@ -58,18 +59,25 @@ func (e *Expirer) noteUnnoted(ctx context.Context) error {
 	return nil
 }
 
-const selectDue = "SELECT id, hold_for_ms, synced_seq, next_due_ms, settled_seq, holds_mixed," +
-	" COALESCE((SELECT seq FROM claims WHERE campaign_id = campaigns.id AND shard = 0 ORDER BY seq DESC LIMIT 1), 0) AS last_seq" +
-	" FROM campaigns WHERE next_due_ms >= ? AND next_due_ms <= ? AND (next_due_ms > ? OR id > ?)" +
-	" ORDER BY next_due_ms, id LIMIT ?"
+// selectDue reads one of the tables of books.
+func selectDue(table string) string {
+	place := "campaign_id = campaigns.id AND shard = 0"
+	if table != "campaigns" {
+		place = "claims.campaign_id = campaign_shards.campaign_id AND claims.shard = campaign_shards.shard"
+	}
+	return "SELECT id, hold_for_ms, synced_seq, next_due_ms, settled_seq, holds_mixed," +
+		" COALESCE((SELECT seq FROM claims WHERE " + place + " ORDER BY seq DESC LIMIT 1), 0) AS last_seq" +
+		" FROM " + table + " WHERE next_due_ms >= ? AND next_due_ms <= ? AND (next_due_ms > ? OR id > ?)" +
+		" ORDER BY next_due_ms, id LIMIT ?"
+}
 
-// due reads the campaigns behind last in which a hold may have ended, by the index and in its order.
-func (e *Expirer) due(ctx context.Context, now time.Time, last *heldCampaign, size int) (page []heldCampaign, err error) {
+// due reads the campaigns, or the shards, behind last in which a hold may have ended, by the index and in its order.
+func (e *Expirer) due(ctx context.Context, table string, now time.Time, last *heldCampaign, size int) (page []heldCampaign, err error) {
 	from := last.Place.NextDueMs
 	if last.ID == "" {
 		from = math.MinInt64
 	}
-	err = e.relay.db.WithContext(ctx).Raw(selectDue, from, now.UnixMilli(), from, last.ID, size).Scan(&page).Error
+	err = e.relay.db.WithContext(ctx).Raw(selectDue(table), from, now.UnixMilli(), from, last.ID, size).Scan(&page).Error
 	return page, err
 }
 
@@ -82,9 +90,10 @@ func lookQuery(dialect string, page []heldCampaign, reach int64, share int) (que
 	parts := make([]string, len(page))
 	for i := range page {
 		c := &page[i]
-		parts[i] = fmt.Sprintf("SELECT campaign_id, id, seq, claimed_at FROM (SELECT campaign_id, id, seq, claimed_at FROM claims%s"+
-			" WHERE campaign_id = ? AND shard = 0 AND seq > ? AND seq <= ? AND status = ? ORDER BY seq LIMIT ?) AS c%d", byPlace, i)
-		args = append(args, c.ID, c.Place.SettledSeq, c.Place.SettledSeq+reach, models.ClaimClaimed, share)
+		parts[i] = fmt.Sprintf("SELECT campaign_id, shard, id, seq, claimed_at FROM (SELECT campaign_id, shard, id, seq, claimed_at FROM claims%s"+
+			" WHERE campaign_id = ? AND shard = ? AND seq > ? AND seq <= ? AND status = ? ORDER BY seq LIMIT ?) AS c%d", byPlace, i)
+		campaignID, shard := models.SplitShardID(c.ID)
+		args = append(args, campaignID, shard, c.Place.SettledSeq, c.Place.SettledSeq+reach, models.ClaimClaimed, share)
 	}
 	return strings.Join(parts, " UNION ALL "), args
 }
@@ -104,8 +113,8 @@ func (e *Expirer) look(ctx context.Context, page []heldCampaign, share int) (map
 	found := make(map[string][]openHold, len(page))
 	for i := range rows {
 		h := &rows[i]
-		h.DueMs = h.ClaimedAt.UnixMilli() + holdForMs[h.CampaignID]
-		found[h.CampaignID] = append(found[h.CampaignID], *h)
+		h.DueMs = h.ClaimedAt.UnixMilli() + holdForMs[h.campaignID()]
+		found[h.campaignID()] = append(found[h.campaignID()], *h)
 	}
 	for _, holds := range found {
 		slices.SortFunc(holds, func(a, b openHold) int { return int(a.Seq - b.Seq) })

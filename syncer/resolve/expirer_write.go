@@ -22,7 +22,7 @@ type heldMove struct {
 }
 
 func (m *heldMove) id() string         { return m.was.ID }
-func (h *openHold) campaignID() string { return h.CampaignID }
+func (h *openHold) campaignID() string { return models.ShardID(h.CampaignID, h.Shard) }
 
 // move stores where the holds of campaigns are, unless a campaign changed meanwhile. again is true when some of them may be due at
 // the place to which it moved.
@@ -52,7 +52,7 @@ func (e *Expirer) move(ctx context.Context, moves []heldMove, now time.Time) (ag
 func moveQuery(moves []heldMove) (query string, args []any) {
 	column := func(value func(m *heldMove) any) string { return caseOf(&args, moves, (*heldMove).id, value) }
 	isSame := func() string { return "synced_seq = " + column(func(m *heldMove) any { return m.was.SyncedSeq }) }
-	query = "UPDATE campaigns SET settled_seq = CASE WHEN " + isSame() +
+	query = "UPDATE " + models.BooksTable(moves[0].was.ID) + " SET settled_seq = CASE WHEN " + isSame() +
 		" THEN " + column(func(m *heldMove) any { return m.to.SettledSeq }) + " ELSE settled_seq END" +
 		", holds_mixed = " + column(func(m *heldMove) any { return m.to.HoldsMixed }) +
 		", next_due_ms = CASE WHEN " + isSame() + " THEN " + column(func(m *heldMove) any { return orNull(m.to.NextDueMs) }) +
@@ -175,7 +175,7 @@ func (e *Expirer) decide(ctx context.Context, due []openHold) (rows []models.Out
 
 // lock locks those of the claims that are undecided, in order of their ids.
 func (e *Expirer) lock(ctx context.Context, tx *sql.Tx, due []openHold) (claims []models.ClaimRow, err error) {
-	query := "SELECT id, campaign_id, user_id, key_digest, seq, quantity, claimed_at FROM claims WHERE id IN " + sqlstore.Marks(len(due)) +
+	query := "SELECT id, campaign_id, shard, user_id, key_digest, seq, quantity, claimed_at FROM claims WHERE id IN " + sqlstore.Marks(len(due)) +
 		" AND status = ? ORDER BY id"
 	if e.relay.db.Name() != migrations.SQLite { // where a transaction that writes is alone
 		query += " FOR UPDATE"
@@ -186,7 +186,7 @@ func (e *Expirer) lock(ctx context.Context, tx *sql.Tx, due []openHold) (claims 
 	}
 	err = sqlstore.ScanAll(ctx, tx, query, append(args, string(models.ClaimClaimed)), func(scan func(...any) error) error {
 		var c models.ClaimRow
-		err := scan(&c.ID, &c.CampaignID, &c.UserID, &c.KeyDigest, &c.Seq, &c.Quantity, &c.ClaimedAt)
+		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.UserID, &c.KeyDigest, &c.Seq, &c.Quantity, &c.ClaimedAt)
 		claims = append(claims, c)
 		return err
 	})

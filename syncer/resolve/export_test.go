@@ -61,7 +61,7 @@ func ExpirerWithReach(e *Expirer, places int64) *Expirer {
 }
 
 // SelectDue is how the campaigns are read in which a hold may have ended.
-const SelectDue = selectDue
+var SelectDue = selectDue("campaigns")
 
 // LookQuery is how the open holds of campaigns, each settled up to some seq, are read.
 func LookQuery(dialect string, settled map[string]int64) (query string, args []any) {

@@ -139,6 +139,8 @@ func (f *Finalizer) drainedLongEnough(c *models.Campaign) bool {
 // Once that is so it stays so, unless Redis forgets.
 func (f *Finalizer) drainedNow(ctx context.Context, c *models.Campaign) (bool, error) {
 	switch {
+	case c.IsSharded():
+		return f.shardsDrained(ctx, c)
 	case c.Residency == models.ResidencyLost:
 		return false, fmt.Errorf("%w: %s: redis lost it: %s", ErrUndrained, c.ID, c.ResidencyReason)
 	case campaigns.IsResident(c):
@@ -151,6 +153,20 @@ func (f *Finalizer) drainedNow(ctx context.Context, c *models.Campaign) (bool, e
 		}
 	}
 	return f.noneParked(ctx, c, true)
+}
+
+// shardsDrained is drainedNow for a campaign of several shards: each of them is drained.
+func (f *Finalizer) shardsDrained(ctx context.Context, c *models.Campaign) (bool, error) {
+	for _, id := range c.ShardIDs() {
+		shard, err := campaigns.Read(f.relay.db.WithContext(ctx), id)
+		if err != nil {
+			return false, err
+		}
+		if isDrained, err := f.drainedNow(ctx, &shard); err != nil || !isDrained {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // noneParked returns otherwise if no claim of a campaign is parked: a parked claim was answered, and its packet is its user's.

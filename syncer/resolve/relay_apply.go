@@ -93,7 +93,7 @@ func releasesOf(rows []models.OutboxRow) (releases []lua.Release, known []*model
 	for i := range rows {
 		row := &rows[i]
 		e, bad := models.DecodeEvent(row.Payload)
-		if bad == nil && (e.Type != models.EventClaimReleased || e.ID != row.ID || e.CampaignID != row.CampaignID) {
+		if bad == nil && (e.Type != models.EventClaimReleased || e.ID != row.ID || e.LotID() != row.CampaignID) {
 			bad = errors.New("its event is of something else")
 		}
 		if bad != nil {

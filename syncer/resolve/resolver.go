@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"dibs/internal/sqlstore"
@@ -146,7 +147,7 @@ func (d *decision) event(was *heldClaim) (*models.OutboxRow, error) {
 func resolutionRow(c *models.ClaimRow, d *decision) (models.OutboxRow, error) {
 	kind, claimedAt := models.OutboxEvent, models.NewTime(c.ClaimedAt)
 	e := models.Event{
-		Type: models.EventClaimRedeemed, CampaignID: c.CampaignID, UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest, Seq: c.Seq,
+		Type: models.EventClaimRedeemed, CampaignID: c.CampaignID, UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest, Seq: c.Seq, Shard: c.Shard,
 		At: models.NewTime(*c.ResolvedAt), ClaimID: c.ID, ClaimedAt: &claimedAt, Reason: d.reason,
 	}
 	if d.status != models.ClaimRedeemed {
@@ -198,18 +199,31 @@ func (r *Resolver) decide(ctx context.Context, c *heldClaim, d *decision, row *m
 // that it is not below what Redis says; once Redis has the definition, campaigns.Applier makes it exact. remaining is computed
 // before claimed, because MySQL hands assigned values on from left to right.
 func moveBack(ctx context.Context, tx *sql.Tx, dialect string, released []models.ClaimRow) error {
+	sums, ofCampaigns := sumsOf(released)
+	for _, table := range models.BooksTables { // in the order of a flush
+		if err := moveTableBack(ctx, tx, dialect, table, sums[table]); err != nil {
+			return err
+		}
+	}
+	return moveTableBack(ctx, tx, dialect, models.BooksTable(""), ofCampaigns)
+}
+
+// moveTableBack is moveBack for one table.
+func moveTableBack(ctx context.Context, tx *sql.Tx, dialect, table string, sums []releasedSum) error {
+	if len(sums) == 0 {
+		return nil
+	}
 	greatest := "GREATEST"
 	if dialect == migrations.SQLite {
 		greatest = "MAX"
 	}
 	var args []any
-	sums := sumsOf(released)
 	units := func() string {
 		return caseOf(&args, sums, (*releasedSum).id, func(s *releasedSum) any { return s.units })
 	}
 	args = append(args, string(models.ResidencyResident), string(models.ResidencyNone))
 	//nolint:gosec // constants and question marks only
-	query := "UPDATE campaigns SET remaining = CASE" +
+	query := "UPDATE " + table + " SET remaining = CASE" +
 		" WHEN applied_version = version OR residency <> ? AND (residency <> ? OR epoch = 0)" +
 		" THEN " + greatest + "(total - claimed + " + units() + ", 0) ELSE remaining + " + units() + " END," +
 		" claimed = claimed - " + units() +
@@ -233,17 +247,26 @@ type releasedSum struct {
 
 func (s *releasedSum) id() string { return s.campaignID }
 
-// sumsOf adds up claims by campaign.
-func sumsOf(claims []models.ClaimRow) (sums []releasedSum) {
-	at := make(map[string]int)
+// sumsOf adds up claims by campaign or shard, for the table that has its row, and those of shards by campaign.
+func sumsOf(claims []models.ClaimRow) (byTable map[string][]releasedSum, ofCampaigns []releasedSum) {
+	byTable = make(map[string][]releasedSum)
 	for i := range claims {
-		id := claims[i].CampaignID
-		if _, is := at[id]; !is {
-			at[id], sums = len(sums), append(sums, releasedSum{campaignID: id})
+		c := &claims[i]
+		table := models.BooksTable(c.LotID())
+		byTable[table] = addReleased(byTable[table], c.LotID(), c.Quantity)
+		if c.Shard > 0 {
+			ofCampaigns = addReleased(ofCampaigns, c.CampaignID, c.Quantity)
 		}
-		s := &sums[at[id]]
-		s.units, s.claims = s.units+claims[i].Quantity, s.claims+1
 	}
+	return byTable, ofCampaigns
+}
+
+func addReleased(sums []releasedSum, id string, units int64) []releasedSum {
+	at := slices.IndexFunc(sums, func(s releasedSum) bool { return s.campaignID == id })
+	if at < 0 {
+		at, sums = len(sums), append(sums, releasedSum{campaignID: id})
+	}
+	sums[at].units, sums[at].claims = sums[at].units+units, sums[at].claims+1
 	return sums
 }
 

@@ -42,14 +42,15 @@ func (t *tally) merge(o tally) {
 	t.claims += o.claims
 }
 
-// cell holds rows and their sums by campaign, so that both leave the adder together. The callers of its rows wait for it.
+// cell holds rows and their sums by campaign, or by shard of a campaign, so that both leave the adder together. The callers of its rows wait for it.
 type cell struct {
 	rows  []row
 	sums  map[string]*tally
 	since time.Time // when the first row came
 
-	last    string // the campaign of lastSum: in a rush nearly all rows have the same one
-	lastSum *tally
+	last      string // the campaign of lastSum: in a rush nearly all rows have the same one
+	lastShard int
+	lastSum   *tally
 
 	done  chan struct{}       // closed when err and later are set
 	err   error               // nil: every row is committed or parked, but those in later
@@ -58,13 +59,14 @@ type cell struct {
 
 func (c *cell) add(e *models.RawEvent) {
 	c.rows = append(c.rows, row{event: e.Event, payload: e.Payload, trace: e.TraceParent})
-	if c.lastSum == nil || c.last != e.CampaignID {
-		sum := c.sums[e.CampaignID]
+	if c.lastSum == nil || c.last != e.CampaignID || c.lastShard != e.Shard {
+		id := e.LotID()
+		sum := c.sums[id]
 		if sum == nil {
 			sum = &tally{}
-			c.sums[e.CampaignID] = sum
+			c.sums[id] = sum
 		}
-		c.last, c.lastSum = e.CampaignID, sum
+		c.last, c.lastShard, c.lastSum = e.CampaignID, e.Shard, sum
 	}
 	c.lastSum.add(&e.Event)
 }

@@ -7,33 +7,38 @@ import (
 	"slices"
 
 	"dibs/internal/sqlstore"
+	"dibs/models"
 )
 
-// seqKey is a claim's number in its campaign. No two claims share one.
+// seqKey is a claim's number in its campaign, or in its shard of it. No two claims share one.
 type seqKey struct {
 	campaignID string
+	shard      int
 	seq        int64
 }
 
-func seqKeyOf(r *row) seqKey { return seqKey{campaignID: r.event.CampaignID, seq: r.event.Seq} }
+func seqKeyOf(r *row) seqKey {
+	return seqKey{campaignID: r.event.CampaignID, shard: r.event.Shard, seq: r.event.Seq}
+}
 
 // known is a claim that MySQL has.
 type known struct {
 	id, campaignID, userID string
+	shard                  int
 	seq, quantity          int64
 }
 
-const selectKnown = "SELECT id, campaign_id, seq, user_id, quantity FROM claims WHERE "
+const selectKnown = "SELECT id, campaign_id, shard, seq, user_id, quantity FROM claims WHERE "
 
 func scanKnown(scan func(...any) error) (k known, err error) {
-	err = scan(&k.id, &k.campaignID, &k.seq, &k.userID, &k.quantity)
+	err = scan(&k.id, &k.campaignID, &k.shard, &k.seq, &k.userID, &k.quantity)
 	return k, err
 }
 
 // is tells whether a claim is that of an event. A repair may have given it another seq.
 func (k *known) is(r *row) bool {
 	e := &r.event
-	return k.id == e.ID && k.campaignID == e.CampaignID && k.userID == e.UserID && k.quantity == e.Quantity
+	return k.id == e.ID && k.campaignID == e.CampaignID && k.shard == e.Shard && k.userID == e.UserID && k.quantity == e.Quantity
 }
 
 // finding is what a check found about a row. Without any, the row may be written.
@@ -117,21 +122,27 @@ func (s *conflicts) findWritten() (func(*row) finding, error) {
 // findUnknownCampaign finds claims of campaigns that MySQL does not have, and those of campaigns that have claims in the archive: these
 // have had all their rows, so an event that comes again is known.
 func (s *conflicts) findUnknownCampaign() (func(*row) finding, error) {
-	var ids []any
+	ids := map[string][]any{}
 	for id := range sumOf(s.rows) {
-		ids = append(ids, id)
+		ids[models.BooksTable(id)] = append(ids[models.BooksTable(id)], id)
 	}
 	archived := make(map[string]bool, len(ids)) // by campaign that there is
-	query := "SELECT id, archived_claims > 0 FROM campaigns WHERE id IN " + sqlstore.Marks(len(ids))
-	err := s.read(query, ids, func(scan func(...any) error) error {
-		var id string
-		var is bool
-		err := scan(&id, &is)
-		archived[id] = is
-		return err
-	})
+	var err error
+	for _, table := range models.BooksTables {
+		if len(ids[table]) == 0 || err != nil {
+			continue
+		}
+		query := "SELECT id, archived_claims > 0 FROM " + table + " WHERE id IN " + sqlstore.Marks(len(ids[table]))
+		err = s.read(query, ids[table], func(scan func(...any) error) error {
+			var id string
+			var is bool
+			err := scan(&id, &is)
+			archived[id] = is
+			return err
+		})
+	}
 	return func(r *row) finding {
-		isArchived, exists := archived[r.event.CampaignID]
+		isArchived, exists := archived[r.event.LotID()]
 		if exists {
 			return finding{written: isArchived}
 		}
@@ -158,13 +169,14 @@ func (s *conflicts) findDuplicates() (func(*row) finding, error) {
 func (s *conflicts) findSeqTaken() (func(*row) finding, error) {
 	seqs := make(map[string][]any)
 	for _, r := range s.rows {
-		seqs[r.event.CampaignID] = append(seqs[r.event.CampaignID], r.event.Seq)
+		seqs[r.event.LotID()] = append(seqs[r.event.LotID()], r.event.Seq)
 	}
 	owners := make(map[seqKey]string)
-	for _, campaignID := range slices.Sorted(maps.Keys(seqs)) {
-		args := append([]any{campaignID}, seqs[campaignID]...)
-		err := s.claims("campaign_id = ? AND shard = 0 AND seq IN "+sqlstore.Marks(len(args)-1), args, func(k known) {
-			owners[seqKey{campaignID: k.campaignID, seq: k.seq}] = k.id
+	for _, id := range slices.Sorted(maps.Keys(seqs)) {
+		campaignID, shard := models.SplitShardID(id)
+		args := append([]any{campaignID, shard}, seqs[id]...)
+		err := s.claims("campaign_id = ? AND shard = ? AND seq IN "+sqlstore.Marks(len(seqs[id])), args, func(k known) {
+			owners[seqKey{campaignID: k.campaignID, shard: k.shard, seq: k.seq}] = k.id
 		})
 		if err != nil {
 			return nil, err
@@ -183,7 +195,7 @@ func seqTaken(r *row, other string) finding {
 	return finding{kind: parkedSeqTaken, reason: fmt.Sprintf("claim %s has seq %d of this campaign", other, r.event.Seq)}
 }
 
-// claims reads claims by a condition that has no more arguments than a batch has rows, and one.
+// claims reads claims by a condition that has no more arguments than a batch has rows, and two.
 func (s *conflicts) claims(where string, args []any, take func(known)) error {
 	return s.read(selectKnown+where, args, func(scan func(...any) error) error {
 		k, err := scanKnown(scan)

@@ -82,7 +82,7 @@ func (w *Writer) writeRows(ctx context.Context, how *attempt, rows []*row, sums 
 			w.count(rows, sums)
 			return nil
 		case sqlstore.IsLockWait(err) && how.brief:
-			id := rows[0].event.CampaignID
+			id := rows[0].event.LotID()
 			how.locked[id] = append(how.locked[id], rows...)
 			return nil
 		case sqlstore.IsLockWait(err):

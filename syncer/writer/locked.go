@@ -41,7 +41,7 @@ func (q *lockedQueue) holdBack(rows []*row, locked map[string][]*row) []*row {
 	}
 	var left []*row
 	for _, r := range rows {
-		id := r.event.CampaignID
+		id := r.event.LotID()
 		if _, is := q.waiting[id]; is {
 			locked[id] = append(locked[id], r)
 		} else {
@@ -112,7 +112,7 @@ func (q *lockedQueue) campaigns() (n int, oldest time.Time) {
 func (w *Writer) writeByCampaign(ctx context.Context, rows []*row, locked map[string][]*row) error {
 	byCampaign := make(map[string][]*row)
 	for _, r := range rows {
-		byCampaign[r.event.CampaignID] = append(byCampaign[r.event.CampaignID], r)
+		byCampaign[r.event.LotID()] = append(byCampaign[r.event.LotID()], r)
 	}
 	for _, id := range slices.Sorted(maps.Keys(byCampaign)) {
 		if err := w.writeRows(ctx, &attempt{brief: true, locked: locked}, byCampaign[id], sumOf(byCampaign[id])); err != nil {

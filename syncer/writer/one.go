@@ -19,8 +19,10 @@ func WriteOne(ctx context.Context, db *gorm.DB, e models.Event) error {
 
 // lookAtHolds has the expirer look at all claims of a campaign of which one came otherwise than by a flush. holds_mixed gets a value
 // that it did not have, so that a look that goes on meanwhile stores nothing.
-const lookAtHolds = "UPDATE campaigns SET settled_seq = 0, holds_mixed = holds_mixed + 1," +
-	" next_due_ms = 0 WHERE id = ? AND hold_for_ms > 0"
+func lookAtHolds(id string) string {
+	return "UPDATE " + models.BooksTable(id) + " SET settled_seq = 0, holds_mixed = holds_mixed + 1," +
+		" next_due_ms = 0 WHERE id = ? AND hold_for_ms > 0"
+}
 
 // InsertMissing inserts the rows of claims of one campaign and gives their packets to their users. It does not move the counters of
 // the campaign. Errors: see FailureOf.
@@ -29,7 +31,7 @@ func InsertMissing(ctx context.Context, tx *sql.Tx, dialect string, events []mod
 	if err := insertClaims(ctx, tx, dialect, rows, sqlstore.Now()); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, lookAtHolds, events[0].CampaignID); err != nil {
+	if _, err := tx.ExecContext(ctx, lookAtHolds(events[0].LotID()), events[0].LotID()); err != nil {
 		return err
 	}
 	return setOwners(ctx, tx, dialect, rows)

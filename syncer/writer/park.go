@@ -78,7 +78,7 @@ func parkedEvent(r *row, reason string) models.ParkedEvent {
 		payload = []byte{}
 	}
 	return models.ParkedEvent{
-		ID: id, CampaignID: sqlstore.Cut(r.event.CampaignID, models.CampaignIDLength),
+		ID: id, CampaignID: sqlstore.Cut(r.event.LotID(), models.CampaignIDLength),
 		UserID: sqlstore.Cut(r.event.UserID, models.UserIDLength),
 		Reason: sqlstore.Cut(reason, models.ReasonLength), Payload: payload,
 	}

@@ -71,7 +71,7 @@ func ReadParked(ctx context.Context, q sqlstore.Querier, campaignID string) (*Pa
 		}
 		var err error
 		p.Event, err = models.DecodeEvent(payload)
-		if err == nil && p.Event.Type == models.EventClaimAccepted && p.Event.CampaignID == campaignID {
+		if err == nil && p.Event.Type == models.EventClaimAccepted && p.Event.LotID() == campaignID {
 			all.All = append(all.All, p)
 		}
 		return nil
@@ -116,13 +116,14 @@ func (all *ParkedClaims) rows(ctx context.Context, q sqlstore.Querier, campaignI
 		for i := range chunk {
 			ids, args = append(ids, chunk[i].Event.ID), append(args, chunk[i].Event.Seq)
 		}
-		args = append(append(ids, campaignID), args...)
+		ofCampaign, shard := models.SplitShardID(campaignID)
+		args = append(append(ids, ofCampaign, shard), args...)
 		marks := sqlstore.Marks(len(chunk))
-		query := selectKnown + "id IN " + marks + " UNION " + selectKnown + "campaign_id = ? AND shard = 0 AND seq IN " + marks
+		query := selectKnown + "id IN " + marks + " UNION " + selectKnown + "campaign_id = ? AND shard = ? AND seq IN " + marks
 		err := sqlstore.ScanAll(ctx, q, query, args, func(scan func(...any) error) error {
 			k, err := scanKnown(scan)
 			rows[k.id] = k
-			if k.campaignID == campaignID {
+			if k.campaignID == ofCampaign && k.shard == shard {
 				seqs[k.seq] = true
 			}
 			return err

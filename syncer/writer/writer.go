@@ -116,8 +116,8 @@ func (w *Writer) await(ctx context.Context, events []models.RawEvent, parts []pa
 			switch {
 			case err != nil:
 				settled(i, err)
-			case p.cell.later[events[i].CampaignID] != nil:
-				locked := p.cell.later[events[i].CampaignID]
+			case p.cell.later[events[i].LotID()] != nil:
+				locked := p.cell.later[events[i].LotID()]
 				later[locked] = append(later[locked], i)
 			default:
 				settled(i, p.cell.err)

@@ -1,0 +1,142 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"dibs/models"
+	"dibs/syncer/campaigns"
+)
+
+// shards compares each shard of a campaign with what Redis holds of it, and the sums of the shards with the campaign.
+func (l *look) shards(ctx context.Context) error {
+	c := &l.snap.campaign
+	l.found = Comparison{
+		CampaignID: c.ID, Residency: models.ResidencyNone, Differences: []string{}, Backlog: new(int64), Drift: new(int64), Redis: &RedisFigures{Total: c.Total},
+		MySQL: MySQLFigures{Total: c.Total, Claimed: c.Claimed, Remaining: c.Remaining, SyncedSeq: c.SyncedSeq, Released: c.ReleasedClaims},
+	}
+	if l.depth >= DepthRows {
+		l.found.Rows = &RowFigures{}
+	}
+	for _, id := range c.ShardIDs() {
+		one, err := l.r.Compare(ctx, id, l.depth)
+		if err != nil {
+			return err
+		}
+		l.found.addShard(&one)
+	}
+	if l.found.Redis != nil {
+		l.found.Redis.Remaining = max(0, c.Total-l.found.Redis.Taken)
+	}
+	return l.sums(ctx)
+}
+
+// addShard adds what was found of a shard to what was found of its campaign.
+func (c *Comparison) addShard(one *Comparison) {
+	_, shard := models.SplitShardID(one.CampaignID)
+	for _, line := range one.Differences {
+		c.differf("shard %d: %s", shard, line)
+	}
+	if one.Residency != models.ResidencyNone && c.Residency != models.ResidencyLost && (c.Residency == models.ResidencyNone || one.Residency != models.ResidencyEvicted) {
+		c.Residency = one.Residency
+	}
+	c.inRedis, c.parked = c.inRedis || one.inRedis, c.parked || one.parked
+	c.wentBack = append(c.wentBack, one.wentBack...)
+	c.MySQL.LostClaims += one.MySQL.LostClaims
+	c.MySQL.Untold += one.MySQL.Untold
+	c.MySQL.ParkedClaims += one.MySQL.ParkedClaims
+	c.MySQL.ParkedUnits += one.MySQL.ParkedUnits
+	if c.Rows != nil && one.Rows != nil {
+		c.Rows.Claims += one.Rows.Claims
+		c.Rows.Units += one.Rows.Units
+		c.Rows.Released += one.Rows.Released
+		c.Rows.Last = max(c.Rows.Last, one.Rows.Last)
+	}
+	switch inRedis := one.Redis; {
+	case inRedis != nil:
+		c.Redis.Status = inRedis.Status
+		c.Redis.Taken += inRedis.Taken
+		c.Redis.Seq += inRedis.Seq
+		c.Redis.Released += inRedis.Released
+		c.Redis.Epoch = max(c.Redis.Epoch, inRedis.Epoch)
+	default: // MySQL has all of it
+		c.Redis.Taken += one.MySQL.Claimed + one.MySQL.ParkedUnits
+		c.Redis.Seq += one.MySQL.SyncedSeq + one.MySQL.ParkedClaims
+		c.Redis.Released += one.MySQL.Released
+	}
+	addTo(&c.Backlog, one.Backlog, one.Redis == nil)
+	addTo(&c.Drift, one.Drift, one.Redis == nil)
+}
+
+// addTo adds a number; one that is not known makes the sum unknown, unless it is 0 where nothing is asked of Redis.
+func addTo(sum **int64, n *int64, isNone bool) {
+	switch {
+	case *sum == nil || n == nil && isNone:
+	case n == nil:
+		*sum = nil
+	default:
+		**sum += *n
+	}
+}
+
+// sums compares the counters of a campaign with those of its shards, as of one moment.
+func (l *look) sums(ctx context.Context) error {
+	id := l.found.CampaignID
+	var claimed, synced, released, units, remaining int64
+	err := l.r.db.WithContext(ctx).Raw("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq),"+
+		" c.released_claims - SUM(s.released_claims), c.total - c.reserve - SUM(s.total),"+
+		" c.remaining - CASE WHEN c.total > c.claimed THEN c.total - c.claimed ELSE 0 END"+
+		" FROM campaigns c JOIN campaign_shards s ON s.campaign_id = c.id WHERE c.id = ?"+
+		" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total, c.reserve, c.remaining", id).
+		Row().Scan(&claimed, &synced, &released, &units, &remaining)
+	if err != nil {
+		return fmt.Errorf("reconcile: shards of %s: %w", id, err)
+	}
+	for _, one := range []struct {
+		what string
+		more int64
+	}{{"claimed", claimed}, {"synced_seq", synced}, {"released_claims", released}} {
+		if one.more != 0 {
+			l.found.differf("campaigns.%s is %d more than that of all shards", one.what, one.more)
+		}
+	}
+	if units != 0 {
+		l.found.differf("total is %d units more than the reserve and what the shards have on loan", units)
+	}
+	if remaining != 0 {
+		l.found.differf("campaigns.remaining is %d more than total less claimed", remaining)
+	}
+	return nil
+}
+
+// repairShards repairs each shard of a campaign, and then the sums of the campaign.
+func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how RepairHow) (Repaired, error) {
+	found, err := r.Compare(ctx, c.ID, DepthUsers)
+	done := Repaired{Found: found, Left: found, Steps: []models.Repair{}}
+	if err != nil || found.Agrees() && !found.parked {
+		return done, err
+	}
+	var failed []error
+	for _, id := range c.ShardIDs() {
+		one, err := r.Repair(ctx, id, how)
+		done.Steps, done.GivenUp = append(done.Steps, one.Steps...), append(done.GivenUp, one.GivenUp...)
+		failed = append(failed, err)
+	}
+	if err := errors.Join(failed...); err != nil {
+		return done, err
+	}
+	if err := campaigns.SumShards(ctx, r.db, c.ID); err != nil {
+		return done, err
+	}
+	now, err := campaigns.Read(r.db.WithContext(ctx), c.ID)
+	if err == nil && counters(&now) != counters(c) {
+		p := &repair{r: r, id: c.ID}
+		err = p.record(ctx, RepairCampaigns, counters(c), counters(&now)+", by the sums of its shards")
+		done.Steps = append(done.Steps, p.done.Steps...)
+	}
+	if err == nil {
+		done.Left, err = r.Compare(ctx, c.ID, DepthUsers)
+	}
+	return done, err
+}

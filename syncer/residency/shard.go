@@ -1,0 +1,51 @@
+package residency
+
+import (
+	"context"
+	"fmt"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+
+	"gorm.io/gorm"
+)
+
+// attemptShard is attempt for a shard of a campaign. It ends the shard's open move in the same transaction.
+func (h *Hydrator) attemptShard(ctx context.Context, c *models.Campaign) (n int64, err error) {
+	err = sqlstore.Retry(ctx, func() error {
+		return h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			counted := tx.Exec("UPDATE campaign_shards SET load_attempts = load_attempts + 1 WHERE id = ? AND epoch = ? AND residency = ?",
+				c.ID, c.Epoch, c.Residency)
+			if n = 0; counted.Error != nil || counted.RowsAffected == 0 {
+				return counted.Error
+			}
+			if err := settleMove(tx, c); err != nil {
+				return err
+			}
+			return tx.Raw("SELECT load_attempts FROM campaign_shards WHERE id = ?", c.ID).Row().Scan(&n)
+		})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
+	}
+	return n, nil
+}
+
+// settleMove ends the open move of a shard that is about to be loaded, and notes what the load brings: MySQL alone knows now what the
+// shard has on loan. A grant is part of it, and the load brings it. Of a recall nothing came back to the reserve yet, so nothing is
+// recalled. None begins before the load is confirmed.
+func settleMove(tx *gorm.DB, c *models.Campaign) error {
+	campaignID, shard := models.SplitShardID(c.ID)
+	err := tx.Raw("SELECT total, move_no, moved_no FROM campaign_shards WHERE id = ?", c.ID).Row().Scan(&c.Total, &c.MoveNo, &c.MovedNo)
+	if err != nil || c.MoveNo == c.MovedNo {
+		return err
+	}
+	c.MovedNo = c.MoveNo
+	err = tx.Exec("UPDATE stock_moves SET status = ?, amount = CASE kind WHEN ? THEN want ELSE 0 END, done_at = ?"+
+		" WHERE campaign_id = ? AND shard = ? AND no = ? AND status = ?",
+		models.MoveDone, models.MoveGrant, sqlstore.Now(), campaignID, shard, c.MoveNo, models.MoveOpen).Error
+	if err != nil {
+		return err
+	}
+	return tx.Exec("UPDATE campaign_shards SET moved_no = ? WHERE id = ?", c.MoveNo, c.ID).Error
+}
