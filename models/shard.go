@@ -138,3 +138,17 @@ type ShardFigures struct {
 	Seq       int64 `json:"seq" doc:"claims that it accepted"`
 	SyncedSeq int64 `json:"synced_seq" doc:"of these, those in MySQL"`
 }
+
+// Need is what a shard of a campaign lacks, or the campaign's reserve.
+type Need struct {
+	Shard int   // from 1; 0 is the reserve
+	Units int64 // that are to be free there
+	Pace  int64 // units that the shard gives away in a short while: a grant is no smaller while the reserve lasts
+	Ahead bool  // nobody waits yet
+}
+
+// Refill is what came of a Need. There was a moment at which the units were there, and somebody may have taken them since; or there was a
+// moment at which a claim of SoldOutFrom units or more was too large for all that the campaign had.
+type Refill struct {
+	SoldOutFrom int64 // units; 0 is unless the units were there
+}

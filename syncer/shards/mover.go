@@ -1,0 +1,189 @@
+package shards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"dibs/internal/steps"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+
+	"gorm.io/gorm"
+)
+
+// ErrBlocked says that the units that are asked for may lie in a shard that does not answer, or that others take them too fast: nothing
+// can be said.
+var ErrBlocked = errors.New("shards: nothing can be said of the units that are asked for")
+
+// errGone stands for a shard that was not loaded.
+var errGone = errors.New("shards: a shard that can't be loaded")
+
+// stepsMost bounds the steps for one need, while others take the units.
+const stepsMost = 200
+
+// redis is the part of lua.Scripts that moves need.
+type redis interface {
+	Shards(ctx context.Context, ids []string) []lua.ShardView
+	Move(ctx context.Context, c *models.Campaign, m *models.StockMove) (amount int64, err error)
+}
+
+// books is what moves need of MySQL.
+type books interface {
+	// look reads the reserve of a campaign and its shards, as of one moment.
+	look(ctx context.Context, campaignID string) (reserve int64, shards []models.Campaign, err error)
+	// begin opens a move, unless the shard is not as c has it, or the reserve has too few units; then it returns nil.
+	begin(ctx context.Context, c *models.Campaign, kind models.MoveKind, units int64) (*models.StockMove, error)
+	// open reads the open move of a shard; nil is none.
+	open(ctx context.Context, c *models.Campaign) (*models.StockMove, error)
+	// finish ends a move of which so many units went. A move that is done stays as it is.
+	finish(ctx context.Context, m *models.StockMove, amount int64) error
+}
+
+// Loader loads a shard into Redis when that is safe.
+type Loader interface {
+	Hydrate(ctx context.Context, id string) (lua.Meta, error)
+}
+
+// Mover moves units. Any number of movers may work on a campaign at once, in any processes.
+type Mover struct {
+	redis  redis
+	books  books
+	loader Loader
+	log    *slog.Logger
+	turns  turns
+	steps  steps.Steps
+	proof  func(ctx context.Context, campaignID string, before *picture) (from int64, err error) // is prove, but in tests
+}
+
+// New makes a mover.
+func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, log *slog.Logger) *Mover {
+	m := &Mover{redis: scripts, loader: loader, log: log}
+	m.books, m.proof = &store{db: db, steps: &m.steps}, m.prove
+	return m
+}
+
+// Refill brings units to a shard of a campaign, or to its reserve. Errors: models.ErrNotFound, ErrBlocked, and those of a Redis or MySQL
+// that is away.
+func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need) (models.Refill, error) {
+	give, err := m.turns.take(ctx, campaignID)
+	if err != nil {
+		return models.Refill{}, err
+	}
+	defer give()
+	gone := make(map[int]bool) // shards that can't be loaded
+	for range stepsMost {
+		p, err := m.look(ctx, campaignID, gone)
+		if err != nil {
+			return models.Refill{}, err
+		}
+		if need.Shard > len(p.views) {
+			return models.Refill{}, fmt.Errorf("shards: %w: shard %d of %s", models.ErrNotFound, need.Shard, campaignID)
+		}
+		switch s := plan(p, need); s.verb {
+		case verbEnough:
+			return models.Refill{}, nil
+		case verbProve:
+			if from, err := m.proof(ctx, campaignID, p); err != nil || from > 0 && need.Units >= from {
+				return models.Refill{SoldOutFrom: from}, err
+			}
+		case verbBlocked:
+			return models.Refill{}, fmt.Errorf("%w: %s", ErrBlocked, campaignID)
+		default:
+			if err := m.do(ctx, p, s, gone); err != nil {
+				return models.Refill{}, err
+			}
+		}
+	}
+	return models.Refill{}, fmt.Errorf("%w: others take the units of %s", ErrBlocked, campaignID)
+}
+
+// look makes a picture.
+func (m *Mover) look(ctx context.Context, campaignID string, gone map[int]bool) (p *picture, err error) {
+	p = &picture{}
+	if p.reserve, p.books, err = m.books.look(ctx, campaignID); err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(p.books))
+	for i := range ids {
+		ids[i] = p.books[i].ID
+	}
+	p.views = m.redis.Shards(ctx, ids)
+	for shard := range gone {
+		if errors.Is(p.views[shard-1].Err, lua.ErrAbsent) {
+			p.views[shard-1].Err = errGone
+		}
+	}
+	return p, nil
+}
+
+// do takes a step that changes something.
+func (m *Mover) do(ctx context.Context, p *picture, s step, gone map[int]bool) error {
+	c := &p.books[s.shard-1]
+	switch s.verb {
+	case verbLoad:
+		_, err := m.loader.Hydrate(ctx, c.ID)
+		if errors.Is(err, campaigns.ErrLost) {
+			gone[s.shard], err = true, nil
+		}
+		return err
+	case verbFinish:
+		move, err := m.books.open(ctx, c)
+		if err != nil || move == nil {
+			return err
+		}
+		return m.complete(ctx, c, move)
+	default:
+		move, err := m.books.begin(ctx, c, s.kind, s.units)
+		if err != nil || move == nil {
+			return err
+		}
+		return m.complete(ctx, c, move)
+	}
+}
+
+// complete takes the steps of an open move that come after its begin.
+func (m *Mover) complete(ctx context.Context, c *models.Campaign, move *models.StockMove) error {
+	m.steps.At("begun")
+	amount, err := m.redis.Move(ctx, c, move)
+	switch {
+	case errors.Is(err, lua.ErrAbsent), errors.Is(err, lua.ErrOther), errors.Is(err, lua.ErrDamaged), errors.Is(err, lua.ErrNotNext):
+		return nil // the next look tells: it is done by now, or the shard must be loaded, which settles the move
+	case err != nil:
+		return err
+	}
+	m.steps.At("moved")
+	return m.books.finish(ctx, move, amount)
+}
+
+// prove looks at a campaign a second time and returns from how many units on a claim was too large at the moment of the look into the
+// books: more than the reserve and all shards had. 0 is not proven: something moved.
+//
+// Each shard had no more units free at that moment than when it was seen before, because nothing became free in it from then until it
+// was seen again; and no units were on their way.
+func (m *Mover) prove(ctx context.Context, campaignID string, before *picture) (from int64, err error) {
+	p, err := m.look(ctx, campaignID, nil)
+	if err != nil || len(p.views) != len(before.views) {
+		return 0, err
+	}
+	from = p.reserve + 1
+	for i := range p.views {
+		c := &p.books[i]
+		if !p.views[i].IsSame(&before.views[i]) || c.MoveNo != c.MovedNo || c.Epoch != p.views[i].Epoch || p.views[i].Moves != c.MovedNo {
+			return 0, nil
+		}
+		from += before.views[i].Free()
+	}
+	return from, nil
+}
+
+// Gather has the reserve hold so many units at a moment, see campaigns.Gatherer.
+func (m *Mover) Gather(ctx context.Context, campaignID string, units int64) error {
+	refill, err := m.Refill(ctx, campaignID, models.Need{Units: units})
+	if err == nil && refill.SoldOutFrom > 0 {
+		return fmt.Errorf("%w: campaign %s has fewer than %d free", campaigns.ErrTaken, campaignID, units)
+	}
+	return err
+}

@@ -1,0 +1,137 @@
+package shards
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/steps"
+	"dibs/models"
+
+	"gorm.io/gorm"
+)
+
+// store keeps the books of moves in MySQL. Shards are locked before their campaign, as flushes do.
+type store struct {
+	db    *gorm.DB
+	steps *steps.Steps
+}
+
+var errElse = errors.New("shards: the shard or the reserve is not as it was seen")
+
+func (s *store) look(ctx context.Context, campaignID string) (reserve int64, shards []models.Campaign, err error) {
+	var rows []struct {
+		models.Campaign `gorm:"embedded"`
+
+		CampaignReserve int64
+	}
+	err = s.db.WithContext(ctx).Raw("SELECT s.*, c.reserve AS campaign_reserve FROM campaigns c JOIN campaign_shards s ON s.campaign_id = c.id"+
+		" WHERE c.id = ? ORDER BY s.shard", campaignID).Scan(&rows).Error
+	if err == nil && len(rows) == 0 {
+		err = models.ErrNotFound
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("shards: %s: %w", campaignID, err)
+	}
+	shards = make([]models.Campaign, len(rows))
+	for i := range rows {
+		shards[i] = rows[i].Campaign
+	}
+	return rows[0].CampaignReserve, shards, nil
+}
+
+func (s *store) begin(ctx context.Context, c *models.Campaign, kind models.MoveKind, units int64) (*models.StockMove, error) {
+	campaignID, shard := models.SplitShardID(c.ID)
+	move := &models.StockMove{
+		CampaignID: campaignID, Shard: shard, No: c.MoveNo + 1, Kind: kind, Want: units, Status: models.MoveOpen, BegunAt: sqlstore.Now(),
+	}
+	granted := int64(0)
+	if kind == models.MoveGrant {
+		granted = units
+	}
+	err := s.inTx(ctx, func(tx *sql.Tx) error {
+		err := one(tx.ExecContext(ctx, "UPDATE campaign_shards SET move_no = move_no + 1, total = total + ?, granted = granted + ?,"+
+			" remaining = remaining + ? WHERE id = ? AND epoch = ? AND residency = ? AND move_no = ? AND moved_no = ?",
+			granted, granted, granted, c.ID, c.Epoch, string(models.ResidencyResident), c.MoveNo, c.MoveNo))
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "INSERT INTO stock_moves (campaign_id, shard, no, kind, want, status, begun_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+			campaignID, shard, move.No, string(kind), units, string(models.MoveOpen), move.BegunAt.Format(sqlstore.TimeLayout))
+		if err != nil || granted == 0 {
+			return err
+		}
+		s.steps.At("granted")
+		return one(tx.ExecContext(ctx, "UPDATE campaigns SET reserve = reserve - ? WHERE id = ? AND reserve >= ?", granted, campaignID, granted))
+	})
+	switch {
+	case errors.Is(err, errElse):
+		return nil, nil //nolint:nilnil // the next look tells
+	case err != nil:
+		return nil, fmt.Errorf("shards: begin a move of %s: %w", c.ID, err)
+	}
+	return move, nil
+}
+
+func (s *store) open(ctx context.Context, c *models.Campaign) (*models.StockMove, error) {
+	campaignID, shard := models.SplitShardID(c.ID)
+	var moves []models.StockMove
+	err := s.db.WithContext(ctx).Where("campaign_id = ? AND shard = ? AND no = ? AND status = ?", campaignID, shard, c.MoveNo, models.MoveOpen).
+		Find(&moves).Error
+	if err != nil {
+		return nil, fmt.Errorf("shards: open move of %s: %w", c.ID, err)
+	}
+	if len(moves) == 0 {
+		return nil, nil //nolint:nilnil // it is done by now
+	}
+	return &moves[0], nil
+}
+
+func (s *store) finish(ctx context.Context, m *models.StockMove, amount int64) error {
+	back := int64(0)
+	if m.Kind == models.MoveRecall {
+		back = amount
+	}
+	err := s.inTx(ctx, func(tx *sql.Tx) error {
+		err := one(tx.ExecContext(ctx, "UPDATE campaign_shards SET moved_no = move_no, total = total - ?, granted = granted - ?,"+
+			" remaining = CASE WHEN remaining > ? THEN remaining - ? ELSE 0 END WHERE campaign_id = ? AND shard = ? AND move_no = ? AND moved_no = ?",
+			back, back, back, back, m.CampaignID, m.Shard, m.No, m.No-1))
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE stock_moves SET status = ?, amount = ?, done_at = ? WHERE campaign_id = ? AND shard = ? AND no = ?",
+			string(models.MoveDone), amount, sqlstore.Now().Format(sqlstore.TimeLayout), m.CampaignID, m.Shard, m.No)
+		if err != nil || back == 0 {
+			return err
+		}
+		s.steps.At("recalled")
+		_, err = tx.ExecContext(ctx, "UPDATE campaigns SET reserve = reserve + ? WHERE id = ?", back, m.CampaignID)
+		return err
+	})
+	if errors.Is(err, errElse) {
+		return nil // somebody else was faster
+	}
+	if err != nil {
+		return fmt.Errorf("shards: end move %d of %s: %w", m.No, models.ShardID(m.CampaignID, m.Shard), err)
+	}
+	return nil
+}
+
+// inTx tries a transaction again. One that took effect although its answer was lost finds the shard moved on.
+func (s *store) inTx(ctx context.Context, change func(tx *sql.Tx) error) error {
+	return sqlstore.Retry(ctx, func() error { return sqlstore.InTx(ctx, s.db, change) })
+}
+
+// one returns errElse unless a statement changed one row.
+func one(result sql.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	n, err := result.RowsAffected()
+	if err == nil && n != 1 {
+		err = sqlstore.Final(errElse)
+	}
+	return err
+}
