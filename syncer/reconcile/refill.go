@@ -23,14 +23,14 @@ const refillAgain = time.Minute
 // goroutine.
 func (r *Reconciler) Refill(ctx context.Context) (refilled int, err error) {
 	left := make(map[string]time.Time)
-	fetch := func(after string) (page []string, err error) {
-		err = r.db.WithContext(ctx).Raw("SELECT id FROM campaigns WHERE id > ? AND residency = ? AND residency_reason LIKE ?"+
+	fetch := sqlstore.Merged(sqlstore.PageSize, sqlstore.Itself, models.BooksTables, func(table, after string) (page []string, err error) {
+		err = r.db.WithContext(ctx).Raw("SELECT id FROM "+table+" WHERE id > ? AND residency = ? AND residency_reason LIKE ?"+
 			" ORDER BY id LIMIT ?", after, models.ResidencyLost, residency.MySQLWentBack+"%", sqlstore.PageSize).Scan(&page).Error
 		if err != nil {
 			err = fmt.Errorf("reconcile: refill: %w", err)
 		}
 		return page, err
-	}
+	})
 	err = sqlstore.EachRow(ctx, sqlstore.Itself, fetch, func(id *string) error {
 		if last, tried := r.left[*id]; tried && time.Since(last) < refillAgain {
 			left[*id] = last

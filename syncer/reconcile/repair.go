@@ -73,6 +73,9 @@ func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHo
 			return p.done, fmt.Errorf("reconcile: repair %s: %w", campaignID, err)
 		}
 	}
+	if ofCampaign, shard := models.SplitShardID(campaignID); shard > 0 {
+		return p.done, campaigns.SumShards(ctx, r.db, ofCampaign)
+	}
 	return p.done, nil
 }
 

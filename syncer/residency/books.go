@@ -140,15 +140,15 @@ func (s *streams) booksIntact(ctx context.Context, row *models.StreamRecord) (ba
 func (s *streams) stopForBooks(ctx context.Context, partition int, back *putBack) (suspect []string, err error) {
 	long := back.from.Sub(back.to) > idleShort
 	key := func(c *suspectRow) string { return c.ID }
-	fetch := func(after string) (page []suspectRow, err error) {
-		err = s.db.WithContext(ctx).Raw("SELECT id, residency, COALESCE(status = ? OR starts_at > ?, 0) AS untouched FROM campaigns"+
+	fetch := sqlstore.Merged(lua.FencesMost, key, models.BooksTables, func(table, after string) (page []suspectRow, err error) {
+		err = s.db.WithContext(ctx).Raw("SELECT id, residency, COALESCE(status = ? OR starts_at > ?, 0) AS untouched FROM "+table+
 			" WHERE id > ? AND `partition` = ? ORDER BY id LIMIT ?",
 			models.StatusClosed, sqlstore.Now(), after, partition, lua.FencesMost).Scan(&page).Error
 		if err != nil {
 			err = fmt.Errorf("residency: campaigns of stream %d: %w", partition, err)
 		}
 		return page, err
-	}
+	})
 	for page, err := range sqlstore.Pages(lua.FencesMost, key, fetch) {
 		if err != nil {
 			return nil, err
@@ -205,11 +205,13 @@ func (s *streams) restored(ctx context.Context, old *models.StreamRecord, back *
 // rename gives campaigns that were found to be lost a moment before, because MySQL and Redis know different loads, the reason for that.
 func (s *streams) rename(ctx context.Context, ids []string, reason string) error {
 	for some := range slices.Chunk(ids, lua.FencesMost) {
-		err := s.db.WithContext(ctx).Exec("UPDATE campaigns SET residency_reason = ? WHERE id IN ? AND residency = ?"+
-			" AND (residency_reason LIKE ? OR residency_reason LIKE ?)",
-			reason, some, models.ResidencyLost, "%"+mysqlKnowsLoad+"%", notHeld+"%").Error
-		if err != nil {
-			return fmt.Errorf("residency: campaigns in redis: %w", err)
+		for _, table := range models.BooksTables {
+			err := s.db.WithContext(ctx).Exec("UPDATE "+table+" SET residency_reason = ? WHERE id IN ? AND residency = ?"+
+				" AND (residency_reason LIKE ? OR residency_reason LIKE ?)",
+				reason, some, models.ResidencyLost, "%"+mysqlKnowsLoad+"%", notHeld+"%").Error
+			if err != nil {
+				return fmt.Errorf("residency: campaigns in redis: %w", err)
+			}
 		}
 	}
 	return nil

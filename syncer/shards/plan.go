@@ -95,7 +95,7 @@ func (p *picture) mend(shard int) (step, bool) {
 		return step{}, false
 	case v.Err != nil || v.Epoch != c.Epoch || v.Moves < c.MovedNo:
 		return step{verb: verbLoad, shard: shard}, true
-	case c.MoveNo != c.MovedNo:
+	case c.MoveNo != c.MovedNo || v.Moves > c.MoveNo: // begun since, or MySQL was put back: then nothing moves until the shard is loaded again
 		return step{verb: verbFinish, shard: shard}, true
 	}
 	return step{}, false

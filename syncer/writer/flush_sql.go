@@ -59,10 +59,11 @@ func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
 	s.EndRow()
 }
 
-// flushIDs are the rows of a flush in stock_flushes: those of campaigns of one shard, and those of shards.
-type flushIDs struct{ campaigns, shards []string }
+// flushIDs are the rows of a flush in stock_flushes: those of campaigns of one shard, those of shards, and all of them in order.
+type flushIDs struct{ campaigns, shards, all []string }
 
 func (f *flushIDs) add(id string, shard int) {
+	f.all = append(f.all, id)
 	if shard == 0 {
 		f.campaigns = append(f.campaigns, id)
 	} else {

@@ -71,7 +71,7 @@ func (s *store) write(ctx context.Context, tx *sql.Tx, begun time.Time, rows []*
 		return nil, fmt.Errorf("campaigns: %w", err)
 	}
 	s.steps.At("books moved")
-	return ids, nil
+	return ids.all, nil
 }
 
 // isConflict tells whether rows of a batch contradict what MySQL holds: the same batch would fail again.
