@@ -214,7 +214,7 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lua.Rebuild) (
 	snap models.Campaign, parked *writer.ParkedClaims, err error,
 ) {
-	if c.SyncedSeq == 0 {
+	if c.SyncedSeq == 0 && !models.IsShardID(c.ID) {
 		if blank, err := h.isBlank(ctx, c.ID); err != nil || blank {
 			return snap, &writer.ParkedClaims{}, err
 		}
