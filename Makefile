@@ -38,7 +38,7 @@ soak: servers ## the long forms of all tests
 	DIBS_SOAK=1 $(GO_TEST) -timeout 100m $(PKG)
 
 torture: servers ## faults at random on a whole Dibs, then the books (ARGS='--seed 7 --for 10m --topology cluster --durability fsync')
-	go run . torture $(ARGS)
+	go run ./cmd/trials/dibs-trials torture $(ARGS)
 
 bench: servers ## measure against ceilings, see docs/bench.md (BENCH=/script, ROUNDS=3, SHORT=1, WRITE=1)
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 30m ./bench $(if $(SHORT),-short) $(ROUNDS:%=-rounds=%) $(if $(WRITE),-write)

@@ -2,32 +2,6 @@
 // many, and the books agree afterwards. See `go run . help`.
 package main
 
-import (
-	"context"
-	"io"
-	"log" //nolint:depguard // what go-sql-driver takes
-	"os"
-	"os/signal"
-	"syscall"
-	_ "time/tzdata" // campaigns have time zones; the image has none
+import "dibs/cmd"
 
-	"github.com/go-sql-driver/mysql"
-	"github.com/redis/go-redis/v9"
-
-	"dibs/cmd"
-)
-
-// quiet is the logger of the drivers: what they would print to stderr, unstructured, comes back to us as an error.
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
-
-func main() {
-	cmd.Tune()
-	redis.SetLogger(quiet{})
-	_ = mysql.SetLogger(log.New(io.Discard, "", 0))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := cmd.Run(ctx, cmd.Env{Args: os.Args[1:], Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr})
-	stop()
-	os.Exit(code)
-}
+func main() { cmd.Main(cmd.Run) }

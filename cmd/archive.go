@@ -165,7 +165,7 @@ func (s *stack) closedIDs(ctx context.Context, one string) (ids []string, err er
 }
 
 func printArchived(w io.Writer, all []archived) {
-	out := newTable()
+	out := NewTable()
 	out.AppendHeader(table.Row{"campaign", "archived", "left", "why"})
 	for i := range all {
 		out.AppendRow(table.Row{all[i].CampaignID, number(all[i].Archived), number(all[i].Left), all[i].Why})

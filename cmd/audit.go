@@ -111,7 +111,7 @@ func printAudit(w io.Writer, entries []models.AuditEntry, asJSON bool) error {
 		}
 		return nil
 	}
-	out := newTable()
+	out := NewTable()
 	out.AppendHeader(table.Row{"at", "actor", "action", "campaign", "change", "request"})
 	for i := range entries {
 		e := &entries[i]

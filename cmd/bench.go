@@ -158,8 +158,8 @@ func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *conf
 		},
 		Stock: b.stock, Plan: b.plan, Step: b.step, Hold: b.hold, SyncWait: b.syncWait,
 		StartPhase: func(name string, sends int64) (func(int64), func()) {
-			bar := newProgress(env.Stderr, name, int(sends))
-			return func(answered int64) { bar.set(int(answered)) }, bar.done
+			bar := NewProgress(env.Stderr, name, int(sends))
+			return func(answered int64) { bar.Set(int(answered)) }, bar.Done
 		},
 	}
 	if b.ramp {

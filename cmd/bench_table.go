@@ -27,7 +27,7 @@ func printBench(w io.Writer, r *load.Report) error {
 }
 
 func rampTable(r *load.RampReport) string {
-	t := newTable()
+	t := NewTable()
 	t.AppendHeader(table.Row{"tried/s", "answered/s", "p99 ms", fmt.Sprintf("p99 < %gms", r.P99LimitMS)})
 	for _, s := range r.Steps {
 		held := "held"
@@ -41,7 +41,7 @@ func rampTable(r *load.RampReport) string {
 }
 
 func benchTable(r *load.Report) string {
-	t := newTable()
+	t := NewTable()
 	t.AppendRow(table.Row{"rate asked for /s", whole(r.Plan.Rate)})
 	t.AppendRow(table.Row{"rate achieved /s", whole(r.AchievedRate)})
 	t.AppendRow(table.Row{"sent", number(r.Sent)})

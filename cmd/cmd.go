@@ -39,6 +39,8 @@ type Env struct {
 	Stdout, Stderr io.Writer
 	// Registry takes the metrics; nil makes one for each run.
 	Registry *prometheus.Registry
+	// Trials make the commands of another program than this, see cmd/trials.
+	Trials []Constructor
 	// Listening is called with the API's address once it listens. Nil is nobody.
 	Listening func(addr string)
 }
@@ -52,6 +54,9 @@ func Run(ctx context.Context, env Env) int {
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return ExitOK
+	}
+	if ended, ok := errors.AsType[errEnded](err); ok {
+		return ended.code
 	}
 	_, _ = fmt.Fprintln(env.Stderr, "dibs: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 	return exitCode(err)
@@ -104,8 +109,9 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env))
-	root.AddCommand(newArchive(env), newFinance(env), newMigrate(env), newConfig(env), newBench(env), newLab(env))
-	root.AddCommand(newLabWorker(env), newTorture(env), newAudit(env), newToken(env), newHealthcheck(env))
+	root.AddCommand(newArchive(env), newFinance(env), newMigrate(env), newConfig(env), newBench(env))
+	root.AddCommand(trials(env)...)
+	root.AddCommand(newAudit(env), newToken(env), newHealthcheck(env))
 	for _, command := range root.Commands() {
 		config.AddFlags(command.Flags())
 		if command.Name() == "demo" {

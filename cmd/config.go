@@ -15,7 +15,7 @@ func newConfig(env Env) *cobra.Command {
 		Short:   "Print the settings in force, where each comes from and what it means; secrets are masked",
 		Example: "  dibs config\n  DIBS_PARTITIONS=4 dibs config --flush-size 1000",
 	}, func(_ context.Context, c *cobra.Command, cfg *config.Config) error {
-		t := newTable()
+		t := NewTable()
 		t.AppendHeader(table.Row{"setting", "value", "from", "meaning"})
 		for _, s := range cfg.Sources() {
 			t.AppendRow(table.Row{s.Variable, s.Value, s.From, s.Meaning})
@@ -28,8 +28,8 @@ func newConfig(env Env) *cobra.Command {
 	})
 }
 
-// newTable is how every table of the program looks: aligned, without a frame.
-func newTable() table.Writer {
+// NewTable is how every table of the program looks: aligned, without a frame.
+func NewTable() table.Writer {
 	t := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators

@@ -139,14 +139,14 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 	if d.console {
 		_, _ = fmt.Fprintf(env.Stdout, "watch it at %s/console/campaigns/%s\nsign in with %s\n\n", base, id, cfg.AdminToken)
 	}
-	bar := newProgress(env.Stderr, "claims answered", d.users)
+	bar := NewProgress(env.Stderr, "claims answered", d.users)
 	tally, err := crowd.Run(ctx, crowd.Plan{
 		BaseURLs: []string{base}, Token: cfg.AdminToken, CampaignID: id, Users: d.users, Connections: d.connections,
 		Quantity: func(user int) int64 { return int64(user)%d.perUser + 1 },
 		Again:    func(user int) bool { return user%3 == 0 },
-		Progress: bar.set, PerSecond: d.perSecond(),
+		Progress: bar.Set, PerSecond: d.perSecond(),
 	})
-	bar.done()
+	bar.Done()
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"log" //nolint:depguard // what go-sql-driver takes
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 	"testing"
 
@@ -14,14 +13,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"dibs/internal/testenv"
-	"dibs/lab"
 )
 
-// TestMain is also the program itself, for the processes that commands start: a service, and the claimers of a lab.
+// TestMain is also the program itself, for the services that commands start.
 func TestMain(m *testing.M) {
 	redis.SetLogger(noWords{})
 	_ = mysql.SetLogger(log.New(io.Discard, "", 0))
-	if len(os.Args) > 1 && slices.Contains([]string{"serve", lab.WorkerCommand}, os.Args[1]) {
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		code := Run(ctx, Env{Args: os.Args[1:], Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr})
 		stop()

@@ -15,7 +15,7 @@ import (
 
 // printOutcome shows a demo's outcome, the three accounts of it side by side.
 func printOutcome(w io.Writer, t crowd.Tally, b ledger) {
-	out := newTable()
+	out := NewTable()
 	out.AppendHeader(table.Row{"", "the crowd was told", "Redis says", "the database says"})
 	out.AppendRow(table.Row{"claims accepted", number(int64(t.Accepted)), number(b.redisSeq), number(b.sqlRows)})
 	out.AppendRow(table.Row{"units taken", number(t.Units), number(b.redisTaken), number(b.sqlUnits)})
@@ -49,7 +49,9 @@ func sortedKeys(m map[string]int) []string {
 	return keys
 }
 
-// number writes 1234567 as 1,234,567.
+// Number writes 1234567 as 1,234,567.
+func Number(n int64) string { return number(n) }
+
 func number(n int64) string {
 	if n < 0 {
 		return "-" + number(-n)

@@ -124,7 +124,7 @@ func printJSON[T any](w io.Writer, lines []T) error {
 }
 
 func printParked(w io.Writer, list []consumer.Parked) error {
-	out := newTable()
+	out := NewTable()
 	out.AppendHeader(table.Row{"id", "event", "parked at", "tries", "reason"})
 	for _, p := range list {
 		out.AppendRow(table.Row{p.ID, p.EventID, p.At.Format(models.TimeLayout), p.Attempts, p.Reason})

@@ -10,8 +10,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/progress"
 )
 
-// progressBar is a bar on a terminal, and a line every other second elsewhere.
-type progressBar struct {
+// ProgressBar is a bar on a terminal, and a line every other second elsewhere.
+type ProgressBar struct {
 	writer  progress.Writer // nil where there is no terminal
 	tracker *progress.Tracker
 	stopped chan struct{}
@@ -26,8 +26,9 @@ type progressBar struct {
 // plainEvery is how often progress is told where there is no terminal.
 const plainEvery = 2 * time.Second
 
-func newProgress(w io.Writer, what string, total int) *progressBar {
-	p := &progressBar{plain: w, what: what, total: total, last: time.Now(), stopped: make(chan struct{})}
+// NewProgress begins one, on a terminal or not.
+func NewProgress(w io.Writer, what string, total int) *ProgressBar {
+	p := &ProgressBar{plain: w, what: what, total: total, last: time.Now(), stopped: make(chan struct{})}
 	if !isTerminal(w) {
 		return p
 	}
@@ -55,8 +56,8 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 }
 
-// set tells how far it is. Any goroutine may call it.
-func (p *progressBar) set(done int) {
+// Set tells how far it is. Any goroutine may call it.
+func (p *ProgressBar) Set(done int) {
 	if p.writer != nil {
 		p.tracker.SetValue(int64(done))
 		return
@@ -69,7 +70,8 @@ func (p *progressBar) set(done int) {
 	}
 }
 
-func (p *progressBar) done() {
+// Done ends it.
+func (p *ProgressBar) Done() {
 	if p.writer == nil {
 		return
 	}

@@ -17,12 +17,12 @@ func TestProgressIsALineEveryOtherSecondWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		bar := newProgress(&out, "claims answered", 20_000)
+		bar := NewProgress(&out, "claims answered", 20_000)
 		for i := range 500 {
-			bar.set(i * 40)
+			bar.Set(i * 40)
 			<-time.After(10 * time.Millisecond)
 		}
-		bar.done()
+		bar.Done()
 		require.Equal(t, "claims answered: 8,000 of 20,000\nclaims answered: 16,000 of 20,000\n", out.String())
 	})
 }
@@ -31,11 +31,11 @@ func TestProgressMayBeToldByAnybodyAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		bar := newProgress(&out, "x", 8)
+		bar := NewProgress(&out, "x", 8)
 		<-time.After(plainEvery)
 		var all sync.WaitGroup
 		for i := range 8 {
-			all.Go(func() { bar.set(i) })
+			all.Go(func() { bar.Set(i) })
 		}
 		all.Wait()
 		require.Equal(t, 1, bytes.Count(out.Bytes(), []byte("\n")), "one line for all of that moment")

@@ -185,7 +185,7 @@ func printComparisonJSON(w io.Writer, one *reconcile.Repaired, repair bool) erro
 
 // printComparisons prints a line a campaign, then what differs and what was done about it.
 func printComparisons(w io.Writer, all []reconcile.Repaired, repair bool) {
-	out := newTable()
+	out := NewTable()
 	out.AppendHeader(table.Row{"campaign", "where", "total", "redis taken", "mysql claimed", "rows",
 		"redis left", "mysql left", "backlog", "drift", "books"})
 	var columns []table.ColumnConfig

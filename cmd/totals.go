@@ -42,7 +42,7 @@ func totals(ctx context.Context, env Env, cfg *config.Config, flags reconcileFla
 }
 
 func printTotals(w io.Writer, t *reconcile.Totals) {
-	out := newTable()
+	out := NewTable()
 	out.AppendHeader(table.Row{"campaign", "currency", "claims", "units", "amount", "first seq", "last seq"})
 	for i := range t.Campaigns {
 		c := &t.Campaigns[i]

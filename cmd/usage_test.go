@@ -14,7 +14,7 @@ import (
 // commands are all that people may give, as the contract lists them.
 var commands = []string{
 	"demo", "serve", "api", "consumer", "syncer", "finance", "finance parked", "finance replay", "finance discard",
-	"migrate", "reconcile", "bench", "lab", "config", "audit", "token", "healthcheck",
+	"migrate", "reconcile", "bench", "config", "audit", "token", "healthcheck",
 }
 
 // variables are all settings, each with its default as `dibs config` shows it; "*" is the machine's.
@@ -49,7 +49,8 @@ func TestHelpListsEveryCommandAndWhatItDoes(t *testing.T) {
 				require.Regexp(t, `(?m)^  `+name+` +\S.{10,}$`, out)
 			}
 		}
-		require.NotContains(t, out, "lab-worker", "is for the lab alone")
+		require.Regexp(t, `(?m)^  lab +\S.{10,}\(from a clone\)$`, out)
+		require.Regexp(t, `(?m)^  torture +\S.{10,}\(from a clone\)$`, out)
 		require.NotContains(t, out, "completion")
 	}
 }

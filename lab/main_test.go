@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"dibs/cmd"
+	"dibs/cmd/trials"
 	"dibs/internal/testenv"
 	"dibs/lab"
 )
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) {
 	redis.SetLogger(noWords{})
 	if len(os.Args) > 1 && (os.Args[1] == lab.WorkerCommand || os.Args[1] == "serve") {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		code := cmd.Run(ctx, cmd.Env{Args: os.Args[1:], Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr})
+		code := trials.Run(ctx, cmd.Env{Args: os.Args[1:], Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr})
 		stop()
 		os.Exit(code)
 	}

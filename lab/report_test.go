@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
+	"dibs/cmd/trials"
 	"dibs/lab"
 )
 
@@ -147,7 +148,7 @@ func TestCommandRefusesBadFlagsInOneLine(t *testing.T) {
 		{"--users", "0"}, {"--strategies", "luck"}, {"--rounds", "x"}, {"--no-such"}, {"--docs", "/nowhere"}, {"extra"}, {"--connections", "1"},
 	} {
 		var out, complaint strings.Builder
-		code := cmd.Run(t.Context(), cmd.Env{Args: append([]string{"lab"}, args...), Stdout: &out, Stderr: &complaint})
+		code := trials.Run(t.Context(), cmd.Env{Args: append([]string{"lab"}, args...), Stdout: &out, Stderr: &complaint})
 		require.Equal(t, cmd.ExitUsage, code, args)
 		require.Empty(t, out.String(), args)
 		require.Equal(t, 1, strings.Count(complaint.String(), "\n"), complaint.String())
@@ -157,7 +158,7 @@ func TestCommandRefusesBadFlagsInOneLine(t *testing.T) {
 func TestCommandListsTheRungs(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	require.Zero(t, cmd.Run(t.Context(), cmd.Env{Args: []string{"lab", "--list"}, Stdout: &out, Stderr: &out}))
+	require.Zero(t, trials.Run(t.Context(), cmd.Env{Args: []string{"lab", "--list"}, Stdout: &out, Stderr: &out}))
 	for _, r := range lab.Rungs() {
 		require.Contains(t, out.String(), r.Name)
 		require.Contains(t, out.String(), r.Flaw)

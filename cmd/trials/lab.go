@@ -1,4 +1,4 @@
-package cmd
+package trials
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dibs/cmd"
 	"dibs/config"
 	"dibs/lab"
 )
@@ -24,9 +25,9 @@ type labRun struct {
 	part string
 }
 
-func newLab(env Env) *cobra.Command {
+func newLab(env cmd.Env) *cobra.Command {
 	var l labRun
-	c := command(env, cobra.Command{
+	c := cmd.Command(env, cobra.Command{
 		Use:   "lab",
 		Short: "Run the ladder of strategies, from a naive counter to Dibs, side by side under one workload",
 		Long: `Runs ways to hand out a limited number of units (locks in Redis, transactions in MySQL, scripts, Dibs itself), each
@@ -68,7 +69,7 @@ by a Dibs). For each that is not set it starts one of its own from PATH (redis-s
 	return c
 }
 
-func (l *labRun) run(ctx context.Context, env Env, cfg *config.Config) error {
+func (l *labRun) run(ctx context.Context, env cmd.Env, cfg *config.Config) error {
 	if err := l.check(); err != nil {
 		return err
 	}
@@ -77,15 +78,15 @@ func (l *labRun) run(ctx context.Context, env Env, cfg *config.Config) error {
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("cmd: %w", err)
+		return fmt.Errorf("trials: %w", err)
 	}
-	bar := newProgress(env.Stderr, "strategies measured", l.work.Rounds*l.count())
+	bar := cmd.NewProgress(env.Stderr, "strategies measured", l.work.Rounds*l.count())
 	report, err := lab.Run(ctx, lab.Options{
 		Workload: l.work, RedisURL: cfg.RedisURL, MySQLDSN: cfg.MySQLDSN,
 		Self:     func(args ...string) *exec.Cmd { return exec.Command(self, args...) }, //nolint:gosec,noctx // this program; the lab ends it
-		Progress: func(done, _ int, _ string) { bar.set(done) },
+		Progress: func(done, _ int, _ string) { bar.Set(done) },
 	})
-	bar.done()
+	bar.Done()
 	if err != nil {
 		return err
 	}
@@ -103,20 +104,20 @@ func (l *labRun) check() error {
 	}
 	if err := work.Validate(); err != nil {
 		_, message, _ := strings.Cut(err.Error(), lab.ErrConfig.Error()+": ")
-		return fmt.Errorf("%w: %s", ErrUsage, message)
+		return fmt.Errorf("%w: %s", cmd.ErrUsage, message)
 	}
 	if l.docs == "" {
 		return nil
 	}
 	if _, err := os.Stat(l.docs + "/lab.md"); err != nil {
-		return fmt.Errorf("%w: --docs: %w", ErrUsage, err)
+		return fmt.Errorf("%w: --docs: %w", cmd.ErrUsage, err)
 	}
 	return nil
 }
 
 func (l *labRun) count() int { return len(l.work.WithDefaults().Strategies) }
 
-func (l *labRun) print(env Env, report *lab.Report) error {
+func (l *labRun) print(env cmd.Env, report *lab.Report) error {
 	if !l.json {
 		_, err := fmt.Fprintln(env.Stdout, report.Table())
 		return err
@@ -126,8 +127,8 @@ func (l *labRun) print(env Env, report *lab.Report) error {
 	return encoder.Encode(report)
 }
 
-func listRungs(env Env) error {
-	t := newTable()
+func listRungs(env cmd.Env) error {
+	t := cmd.NewTable()
 	t.AppendHeader([]any{"strategy", "what it is", "its flaw"})
 	for _, r := range lab.Rungs() {
 		t.AppendRow([]any{r.Name, r.Title, r.Flaw})
@@ -137,7 +138,7 @@ func listRungs(env Env) error {
 }
 
 // newLabWorker is what the lab starts this program as to have claimers in other processes.
-func newLabWorker(env Env) *cobra.Command {
+func newLabWorker(env cmd.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: lab.WorkerCommand, Short: "Claim for a lab", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return lab.Work(c.Context(), os.Stdin, env.Stdout) },

@@ -1,4 +1,4 @@
-package cmd_test
+package trials_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 	"dibs/cmd"
 	"dibs/internal/testenv"
 	"dibs/lab"
+	"dibs/lua"
 )
 
 // fewClaims are flags of a lab that takes a second.
@@ -51,8 +52,8 @@ func TestLabRunsItsRungsOnTheServersOfTheSettings(t *testing.T) {
 	require.Contains(t, table, "read, then write")
 	require.Contains(t, table, "sell-out: 10 units, 20 users of 1 each")
 
-	require.NoError(t, redis.Client().Set(t.Context(), claims, "x", 0).Err())
-	requireRefusal(t, run(t, environ, fewClaims...), cmd.ExitFailed, "in use", claims)
+	require.NoError(t, redis.Client().Set(t.Context(), lua.StreamKey(0), "x", 0).Err())
+	requireRefusal(t, run(t, environ, fewClaims...), cmd.ExitFailed, "in use", lua.StreamKey(0))
 }
 
 func TestLabListsEveryRungWithItsFlaw(t *testing.T) {

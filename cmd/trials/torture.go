@@ -1,4 +1,4 @@
-package cmd
+package trials
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"dibs/cmd"
 	"dibs/config"
 	"dibs/internal/torture"
 
@@ -20,7 +21,7 @@ import (
 )
 
 // ErrTortured says that a promise did not hold under faults.
-var ErrTortured = errors.New("cmd: an invariant does not hold")
+var ErrTortured = errors.New("trials: an invariant does not hold")
 
 // tortureRun is what the flags of `dibs torture` say.
 type tortureRun struct {
@@ -29,10 +30,10 @@ type tortureRun struct {
 	list    bool
 }
 
-func newTorture(env Env) *cobra.Command {
+func newTorture(env cmd.Env) *cobra.Command {
 	t := tortureRun{}
 	var c *cobra.Command
-	c = command(env, cobra.Command{
+	c = cmd.Command(env, cobra.Command{
 		Use:   "torture",
 		Short: "Make faults happen to a whole Dibs of its own, at random by a seed, and check every claim afterwards",
 		Long: `Starts a Redis (alone, with a replica and three Sentinels, or a cluster of six) and a MariaDB or MySQL from PATH, two API
@@ -76,7 +77,7 @@ they interleave. Exit code 1 with the seed and the reason when an invariant does
 	return c
 }
 
-func (t *tortureRun) run(ctx context.Context, env Env) error {
+func (t *tortureRun) run(ctx context.Context, env cmd.Env) error {
 	if t.list {
 		_, err := fmt.Fprintln(env.Stdout, strings.Join(torture.Names(), "\n"))
 		return err
@@ -84,7 +85,7 @@ func (t *tortureRun) run(ctx context.Context, env Env) error {
 	if t.options.Binary == "" {
 		self, err := os.Executable()
 		if err != nil {
-			return fmt.Errorf("cmd: %w", err)
+			return fmt.Errorf("trials: %w", err)
 		}
 		t.options.Binary = self
 	}
@@ -93,7 +94,7 @@ func (t *tortureRun) run(ctx context.Context, env Env) error {
 	defer torture.Close()
 	report, err := torture.Run(ctx, t.options)
 	if errors.Is(err, torture.ErrOptions) {
-		return fmt.Errorf("%w: %w", ErrUsage, err)
+		return fmt.Errorf("%w: %w", cmd.ErrUsage, err)
 	}
 	if report == nil {
 		return err
@@ -112,7 +113,7 @@ func (t *tortureRun) run(ctx context.Context, env Env) error {
 
 // printTorture prints a line a kind of fault, then the counts, and last what this machine could not do.
 func printTorture(w io.Writer, r *torture.Report) {
-	out := newTable()
+	out := cmd.NewTable()
 	out.AppendHeader(table.Row{"fault", "times", "answers", "certain", "median gap", "longest gap"})
 	for _, k := range r.Kinds() {
 		out.AppendRow(table.Row{k.Name, k.Times, k.Answers, fmt.Sprintf("%.2f %%", 100*float64(k.Certain)/float64(max(k.Answers, 1))),
@@ -126,10 +127,10 @@ func printTorture(w io.Writer, r *torture.Report) {
 	_, _ = fmt.Fprintf(w, "%s\n\nseed %d, Redis %s, durability %s: %d faults in %d rounds and %s\n", out.Render(), r.Seed,
 		r.Topology, r.Durability, len(r.Faults), r.Rounds, (time.Duration(r.TookMs) * time.Millisecond).Round(time.Second))
 	_, _ = fmt.Fprintf(w, "%s claims have a row, %s were answered; of these %s were lost by faults that may (%d of %d rounds had one)\n",
-		number(r.Claims), number(r.Told), number(r.Lost), r.Lossy, r.Rounds)
+		cmd.Number(r.Claims), cmd.Number(r.Told), cmd.Number(r.Lost), r.Lossy, r.Rounds)
 	_, _ = fmt.Fprintf(w, "%s places given up by repairs, %s credits of claims that were lost, %s claims without credit;"+
-		" %d short histories checked, %d undecided; %s looks\n", number(r.GivenUp), number(r.Ghosts), number(r.Uncredited),
-		r.Windows, r.Undecided, number(r.Looks))
+		" %d short histories checked, %d undecided; %s looks\n", cmd.Number(r.GivenUp), cmd.Number(r.Ghosts), cmd.Number(r.Uncredited),
+		r.Windows, r.Undecided, cmd.Number(r.Looks))
 	for _, line := range r.Skipped {
 		_, _ = fmt.Fprintln(w, "NOT DONE: "+line)
 	}

@@ -1,0 +1,83 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"dibs/config"
+)
+
+// trialsProgram has the commands that are built in a clone when they are asked for.
+const trialsProgram = "dibs/cmd/trials/dibs-trials"
+
+// Constructor makes a command.
+type Constructor func(Env) *cobra.Command
+
+// errEnded is of a program that has said itself why it failed.
+type errEnded struct{ code int }
+
+func (e errEnded) Error() string { return fmt.Sprintf("cmd: it ended with exit code %d", e.code) }
+
+// trials are the commands that try Dibs: those of the program that has them, or such that build it.
+func trials(env Env) (commands []*cobra.Command) {
+	for _, construct := range env.Trials {
+		commands = append(commands, construct(env))
+	}
+	if len(env.Trials) > 0 {
+		return commands
+	}
+	return []*cobra.Command{
+		inClone(env, "lab", "Run the ladder of strategies, from a naive counter to Dibs, side by side under one workload (from a clone)"),
+		inClone(env, "torture", "Make faults happen to a whole Dibs of its own, at random by a seed, and check every claim afterwards (from a clone)"),
+	}
+}
+
+// inClone is a command that is built in a clone of the project and given all arguments.
+func inClone(env Env, name, short string) *cobra.Command {
+	c := &cobra.Command{Use: name, Short: short, Example: "  dibs " + name + " --help", DisableFlagParsing: true, RunE: func(c *cobra.Command, args []string) error {
+		return runTrials(c.Context(), env, append([]string{name}, args...))
+	}}
+	c.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		if err := runTrials(context.Background(), env, []string{name, "--help"}); err != nil {
+			c.PrintErrln(err)
+		}
+	})
+	return c
+}
+
+func runTrials(ctx context.Context, env Env, args []string) error {
+	module, err := exec.CommandContext(ctx, "go", "list", "-m").Output()
+	if err != nil || strings.TrimSpace(string(module)) != "dibs" {
+		return fmt.Errorf("%w: %s is no part of this program: get Go, clone the project, and use `go run . %[2]s` there", ErrUsage, args[0])
+	}
+	folder, err := os.MkdirTemp("", "dibs-trials-")
+	if err != nil {
+		return fmt.Errorf("cmd: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	program := filepath.Join(folder, "dibs-trials")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, trialsProgram).CombinedOutput(); err != nil { //nolint:gosec // ours
+		return fmt.Errorf("cmd: build %s: %w\n%s", trialsProgram, err, out)
+	}
+	run := exec.CommandContext(ctx, program, args...) //nolint:gosec // built above
+	run.Env, run.Stdin, run.Stdout, run.Stderr = env.Environ, os.Stdin, env.Stdout, env.Stderr
+	run.Cancel = func() error { return run.Process.Signal(syscall.SIGTERM) } // it cleans up after itself
+	err = run.Run()
+	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
+		return errEnded{ended.ExitCode()}
+	}
+	return err
+}
+
+// Command makes a command as all of the program's are, see command.
+func Command(env Env, c cobra.Command, run func(context.Context, *cobra.Command, *config.Config) error) *cobra.Command {
+	return command(env, c, run)
+}

@@ -1,0 +1,14 @@
+// Package trials has the commands that try Dibs, on servers that they start: lab and torture.
+package trials
+
+import (
+	"context"
+
+	"dibs/cmd"
+)
+
+// Run is cmd.Run with these commands.
+func Run(ctx context.Context, env cmd.Env) int {
+	env.Trials = []cmd.Constructor{newLab, newLabWorker, newTorture}
+	return cmd.Run(ctx, env)
+}

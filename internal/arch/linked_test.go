@@ -1,0 +1,34 @@
+package arch_test
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestTheServerLinksWhatTheListSays holds the dibs binary to linked.txt, the modules that it may link: what one import brings along is
+// seen here first. Nothing that only tests and trials need may be among its packages.
+func TestTheServerLinksWhatTheListSays(t *testing.T) {
+	t.Parallel()
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{.ImportPath}} {{with .Module}}{{.Path}}{{end}}", "dibs")
+	list.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	out, err := list.Output()
+	require.NoError(t, err)
+	var modules []string
+	for line := range strings.Lines(string(out)) {
+		pkg, module, _ := strings.Cut(strings.TrimSpace(line), " ")
+		require.NotContains(t, []string{"testing", "dibs/lab", "dibs/internal/torture", "dibs/internal/testenv"}, pkg)
+		if module != "" && module != "dibs" {
+			modules = append(modules, module)
+		}
+	}
+	slices.Sort(modules)
+	text, err := os.ReadFile("linked.txt")
+	require.NoError(t, err)
+	require.Equal(t, strings.Split(strings.TrimSpace(string(text)), "\n"), slices.Compact(modules),
+		"is it worth its bytes? `go tool nm -size -sort size` tells what it costs. Then give it its line in internal/arch/linked.txt")
+}
