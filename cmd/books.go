@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"dibs/finance"
@@ -127,11 +128,15 @@ func (s *stack) unpack(ctx context.Context) error {
 		return err
 	}
 	for _, id := range ids {
-		if _, err := reconciler.Repair(ctx, id, reconcile.RepairHow{}); err != nil {
-			if ctx.Err() != nil {
-				return fmt.Errorf("cmd: the database of an earlier run: %w", err)
-			}
+		done, err := reconciler.Repair(ctx, id, reconcile.RepairHow{})
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return fmt.Errorf("cmd: the database of an earlier run: %w", err)
+		case err != nil:
 			s.log.Error("a campaign of an earlier run takes no claims: run dibs reconcile and then --repair", "campaign_id", id, "error", err)
+		case !done.Left.Agrees():
+			s.log.Warn("the books of a campaign of an earlier run differ: dibs reconcile has the details", "campaign_id", id,
+				"differences", strings.Join(done.Left.Differences, "; "))
 		}
 	}
 	return nil

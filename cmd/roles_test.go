@@ -11,6 +11,7 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/testenv"
+	"dibs/models"
 )
 
 // TestTheRolesTogetherAreADibs: API, consumer and syncer, each for itself on real servers, and books that agree at the end.
@@ -106,6 +107,13 @@ func TestARestartOfEachRoleLosesNothing(t *testing.T) {
 	require.EqualValues(t, 7, s.number("SELECT remaining FROM campaigns WHERE id = 'spring'"))
 }
 
+// residency is where a campaign is by MySQL.
+func (s *servers) residency(id string) (where string) {
+	s.t.Helper()
+	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), "SELECT residency FROM campaigns WHERE id = ?", id).Scan(&where))
+	return where
+}
+
 // TestAnIdleCampaignLeavesRedisAndComesBack: DIBS_IDLE_EVICT of the syncer, seen from outside.
 func TestAnIdleCampaignLeavesRedisAndComesBack(t *testing.T) {
 	t.Parallel()
@@ -117,6 +125,11 @@ func TestAnIdleCampaignLeavesRedisAndComesBack(t *testing.T) {
 	eventually(t, "it stays", func() bool {
 		return s.number("SELECT COUNT(*) FROM campaigns WHERE residency = 'evicted'") == 1 && s.rdb.Exists(t.Context(), state("spring")).Val() == 0
 	})
+	var stock models.Stock
+	serve.get("/v1/campaigns/spring/stock").into(t, &stock)
+	require.Equal(t, []int64{10, 1, 9, 1, 0, 0}, []int64{stock.Total, stock.Claimed, stock.Remaining, stock.Synced, stock.Backlog, stock.Drift})
+	require.Zero(t, s.rdb.Exists(t.Context(), state("spring")).Val(), "a look loads nothing")
+	require.Equal(t, "evicted", s.residency("spring"))
 	eventually(t, "it does not come back", func() bool {
 		return call(t, http.MethodPost, serve.url+"/v1/campaigns/spring/claims", `{"user_id":"u2"}`).status == http.StatusCreated
 	})

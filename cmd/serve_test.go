@@ -2,6 +2,7 @@ package cmd_test
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
+	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 )
 
@@ -85,6 +87,46 @@ func TestServeGoesOnFromItsFolder(t *testing.T) {
 	require.JSONEq(t, first.body, again.body)
 	require.Equal(t, "user_limit", call(t, http.MethodPost, serve.url+"/v1/campaigns/spring/claims", `{"user_id":"ada"}`).code())
 	serve.claim("spring", "bob")
+	require.Equal(t, cmd.ExitOK, serve.stop().code)
+}
+
+// What is parked in a folder keeps nobody from starting: the service says which campaigns are concerned, and serves the others. One has a parked
+// claim whose place another has, one more parked events than a repair reads.
+func TestServeWithParkedClaimsInItsFolderServesTheOthers(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	environ := []string{"DIBS_DATA_DIR=" + folder}
+	serve := start(t, environ, "serve")
+	for _, id := range []string{"spring", "summer", "autumn"} {
+		serve.post("/campaigns", `{"id":"`+id+`","kind":"coupon","total":2}`)
+		serve.claim(id, "ada")
+		serve.synced(id, 1)
+	}
+	serve.claim("spring", "bob")
+	serve.synced("spring", 2)
+	require.Equal(t, cmd.ExitOK, serve.stop().code)
+	db, err := sqlstore.Open(t.Context(), sqlstore.Config{Path: filepath.Join(folder, "dibs.db"), Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	const payload = `{"v":1,"type":"claim.accepted","id":"019c0000-0000-7000-8000-000000000001","campaign_id":"spring","user_id":"eve","quantity":1,` +
+		`"seq":1,"epoch":1,"at":"2027-03-14T15:09:26.535Z"}`
+	for _, statement := range []string{
+		"INSERT INTO parked_events (id, campaign_id, user_id, reason, payload, parked_at)" +
+			" VALUES ('019c0000-0000-7000-8000-000000000001', 'spring', 'eve', 'its place is taken', '" + payload + "', CURRENT_TIMESTAMP)",
+		"WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10001)" +
+			" INSERT INTO parked_events (id, campaign_id, reason, payload, parked_at) SELECT 'x' || i, 'autumn', 'broken', '{', CURRENT_TIMESTAMP FROM n",
+	} {
+		require.NoError(t, db.Exec(statement).Error)
+	}
+	require.NoError(t, sqlstore.Close(db))
+
+	serve = start(t, environ, "serve")
+	serve.claim("summer", "bob")
+	for campaign, code := range map[string]string{"spring": "sold_out", "autumn": "unavailable"} {
+		require.Equal(t, code, call(t, http.MethodPost, serve.url+"/v1/campaigns/"+campaign+"/claims", `{"user_id":"bob"}`).code())
+	}
+	said := serve.problems.String()
+	require.Regexp(t, `the books of a campaign of an earlier run differ: dibs reconcile .* campaign_id=spring .*is parked`, said)
+	require.Regexp(t, `a campaign of an earlier run takes no claims: .* campaign_id=autumn `, said)
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 }
 
