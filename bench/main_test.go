@@ -47,6 +47,7 @@ var parts = []struct {
 	{"growth", "Larger campaigns, and more of them at once", benchGrowth},
 	{"client", "Claims that share requests in the Go client", benchClient},
 	{"holds", "Claims over HTTP while a year of holds ends", benchHolds},
+	{"watchers", "Claims over HTTP while 200 watch", benchWatchers},
 	{"residency", "Stock in and out of Redis", benchResidency},
 	{"packets", "Red packets against the article's script", benchPackets},
 	{"finance", "From the stream into accounts", benchFinance},

@@ -55,7 +55,12 @@ func benchWhole(b *testing.B, s *sheet) {
 
 // accepted loads the API and waits until the books have caught up.
 func (w *whole) accepted(b *testing.B, s *sheet, name string, connections int) {
-	id := w.create(b)
+	w.acceptedOf(b, s, w.create(b), name, connections)
+}
+
+// acceptedOf is accepted of a campaign that is there.
+func (w *whole) acceptedOf(b *testing.B, s *sheet, id, name string, connections int) {
+	b.Helper()
 	api, consumer, server := w.api.cpu(b), w.consumer.cpu(b), cpuOf(b, w.store.pid)
 	begun := time.Now()
 	r := wrkFor(b, w.span, w.api.addr, id, connections, true)
