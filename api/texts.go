@@ -80,7 +80,7 @@ var texts = map[string]text{
 
 // schemaNames are the names of schemas in the document, where they are not those of Go.
 var schemaNames = map[string]string{
-	"CampaignView": "Campaign", "CampaignBody": "NewCampaign", "ChangeBody": "CampaignChange", "ListOutputBody": "CampaignPage",
+	"CampaignJSON": "Campaign", "CampaignBody": "NewCampaign", "ChangeBody": "CampaignChange", "ListOutputBody": "CampaignPage",
 	"PacketsBody": "NewPackets", "PacketBody": "NewPacket", "ClaimBody": "NewClaim", "BatchBody": "NewClaims", "BatchClaim": "NewClaimOfBatch",
 	"BatchResults": "ClaimResults", "BatchResult": "ClaimResult", "RedeemBody": "Redemption", "ReleaseBody": "Release",
 	"UserClaimsOutputBody": "ClaimPage", "AuditList": "AuditPage", "ProblemJSON": "Problem", "Event": "WatchEvent",

@@ -24,7 +24,7 @@ const repairTimeout = 25 * time.Second
 
 // action is what somebody is about to do to a campaign.
 type action struct {
-	Campaign campaign
+	Campaign models.CampaignJSON
 	Verb     string
 	Title    string   // what the button says
 	Effects  []string // what will happen

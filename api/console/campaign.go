@@ -11,7 +11,7 @@ import (
 const recordsMax = 20
 
 type campaignPage struct {
-	Campaign campaign
+	Campaign models.CampaignJSON
 	Done     string // what was just done
 	Records  recordsOf
 }

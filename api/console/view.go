@@ -29,11 +29,11 @@ func (c *Console) functions() template.FuncMap {
 		"asset": func(name string) string { return Path + "/static/" + name + "?v=" + c.static[name].version },
 		"n":     number, "time": when, "ago": ago, "deref": deref[int64], "took": took, "bytes": bytesOf,
 		"json": func(text json.RawMessage) string { return string(text) },
-		"maybe": func(t *time.Time) string {
+		"maybe": func(t *models.Time) string {
 			if t == nil {
 				return "–"
 			}
-			return when(*t)
+			return when(t.Time)
 		},
 	}
 }
@@ -117,24 +117,4 @@ func problemOf(p *wire.Problem) wire.ProblemJSON {
 	var said wire.ProblemJSON
 	read(p.Append(nil), &said)
 	return said
-}
-
-// campaign is what the API says of a campaign, as far as pages show it.
-type campaign struct {
-	ID            string        `json:"id"`
-	Kind          models.Kind   `json:"kind"`
-	Name          string        `json:"name"`
-	Status        models.Status `json:"status"`
-	Total         int64         `json:"total"`
-	PerUser       int64         `json:"per_user"`
-	PerUserPerDay int64         `json:"per_user_per_day"`
-	TimeZone      string        `json:"time_zone"`
-	StartsAt      *time.Time    `json:"starts_at"`
-	EndsAt        *time.Time    `json:"ends_at"`
-	LowStockAt    int64         `json:"low_stock_at"`
-	Currency      string        `json:"currency"`
-	SenderID      string        `json:"sender_id"`
-	HoldFor       string        `json:"hold_for"`
-	CreatedAt     time.Time     `json:"created_at"`
-	UpdatedAt     time.Time     `json:"updated_at"`
 }

@@ -13,7 +13,7 @@ import (
 // BodyMax is the largest body of a campaign or a change, in bytes.
 const BodyMax = 1 << 20
 
-// A campaign as JSON: as it is created, changed and shown. A new field of its definition comes in all three.
+// A campaign as JSON: as it is created and changed; models.CampaignJSON is how it is shown. A new field of its definition comes in all three.
 
 // campaignBody is the body of POST /v1/campaigns. A field that is nil was not sent.
 type campaignBody struct {
@@ -172,47 +172,6 @@ func (b *changeBody) change() (models.Change, *wire.Problem) {
 		ch.EndsAt = &time.Time{}
 	}
 	return ch, p
-}
-
-// campaignView is a campaign as operators see it.
-type campaignView struct {
-	ID            string        `json:"id"`
-	Kind          models.Kind   `json:"kind" enum:"coupon,packet"`
-	Name          string        `json:"name,omitempty"`
-	Status        models.Status `json:"status" enum:"open,paused,closed"`
-	Total         int64         `json:"total"`
-	PerUser       int64         `json:"per_user,omitempty"`
-	PerUserPerDay int64         `json:"per_user_per_day,omitempty"`
-	TimeZone      string        `json:"time_zone"`
-	StartsAt      *models.Time  `json:"starts_at,omitempty"`
-	EndsAt        *models.Time  `json:"ends_at,omitempty"`
-	LowStockAt    int64         `json:"low_stock_at,omitempty"`
-	Currency      string        `json:"currency,omitempty"`
-	SenderID      string        `json:"sender_id,omitempty"`
-	HoldFor       string        `json:"hold_for,omitempty"`
-	Version       int64         `json:"version" doc:"counts the changes, by one"`
-	CreatedAt     models.Time   `json:"created_at"`
-	UpdatedAt     models.Time   `json:"updated_at"`
-}
-
-func viewOf(c *models.Campaign) campaignView {
-	v := campaignView{
-		ID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser,
-		PerUserPerDay: c.PerUserPerDay, TimeZone: c.TimeZone, StartsAt: timeView(c.StartsAt), EndsAt: timeView(c.EndsAt),
-		LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, Version: c.Changes,
-		CreatedAt: models.NewTime(c.CreatedAt), UpdatedAt: models.NewTime(c.UpdatedAt),
-	}
-	if c.HoldForMs > 0 {
-		v.HoldFor = c.HoldFor().String()
-	}
-	return v
-}
-
-func timeView(t *time.Time) *models.Time {
-	if t == nil {
-		return nil
-	}
-	return new(models.NewTime(*t))
 }
 
 // parseTime reads an RFC 3339 time and cuts it to UTC milliseconds.

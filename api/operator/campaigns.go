@@ -33,18 +33,18 @@ type (
 		Status   int
 		Location string `header:"Location"`
 		ETag     string `header:"ETag"` //nolint:tagliatelle // so it is called
-		Body     campaignView
+		Body     models.CampaignJSON
 	}
 	// CampaignOutput is the answer of routes that show one campaign.
 	CampaignOutput struct {
 		ETag string `header:"ETag" doc:"of the definition; another after each change of it"` //nolint:tagliatelle // so it is called
-		Body campaignView
+		Body models.CampaignJSON
 	}
 	// ListOutput is the answer of ListCampaigns.
 	ListOutput struct {
 		Body struct {
-			Campaigns  []campaignView `json:"campaigns" nullable:"false"`
-			NextCursor string         `json:"next_cursor,omitempty" doc:"absent on the last page"`
+			Campaigns  []models.CampaignJSON `json:"campaigns" nullable:"false"`
+			NextCursor string                `json:"next_cursor,omitempty" doc:"absent on the last page"`
 		}
 	}
 )
@@ -66,7 +66,7 @@ func (s *Routes) CreateCampaign(ctx context.Context, in *createInput) (*CreateOu
 	if err != nil {
 		return nil, s.refuseChange(ctx, "create", campaign.ID, err)
 	}
-	out := &CreateOutput{Status: http.StatusOK, Location: "/v1/campaigns/" + stored.ID, ETag: etagOf(&stored), Body: viewOf(&stored)}
+	out := &CreateOutput{Status: http.StatusOK, Location: "/v1/campaigns/" + stored.ID, ETag: etagOf(&stored), Body: stored.JSON()}
 	if created {
 		out.Status = http.StatusCreated
 	}
@@ -86,9 +86,9 @@ func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*ListOutput,
 	}
 	out := &ListOutput{}
 	page, next := wire.Page(all, in.Limit, func(last *models.Campaign) string { return last.ID })
-	out.Body.NextCursor, out.Body.Campaigns = next, make([]campaignView, len(page))
+	out.Body.NextCursor, out.Body.Campaigns = next, make([]models.CampaignJSON, len(page))
 	for i := range page {
-		out.Body.Campaigns[i] = viewOf(&page[i])
+		out.Body.Campaigns[i] = page[i].JSON()
 	}
 	return out, nil
 }
@@ -105,7 +105,7 @@ func (s *Routes) GetCampaign(ctx context.Context, in *definitionInput) (*Campaig
 	return answerOf(&c), nil
 }
 
-func answerOf(c *models.Campaign) *CampaignOutput { return &CampaignOutput{etagOf(c), viewOf(c)} }
+func answerOf(c *models.Campaign) *CampaignOutput { return &CampaignOutput{etagOf(c), c.JSON()} }
 
 func (s *Routes) campaign(ctx context.Context, id string) (models.Campaign, *wire.Problem) {
 	if p := wire.InvalidID("id", models.CheckCampaignID(id)); p != nil {
