@@ -1,0 +1,109 @@
+package apilint
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+)
+
+// What the TypeScript client is made with, of versions that are known to agree.
+var packages = []string{"openapi-typescript@7.13.0", "openapi-fetch@0.17.0", "typescript@5.9.3"}
+
+// said is what docs/examples/shop.ts and shop.py print, on a service of their own.
+const said = `same claim: true
+over the limit: user_limit
+batch: claimed sold_out
+redeemed: redeemed
+left: 0
+missing: campaign_not_found
+`
+
+// serve runs `dibs serve` on embedded servers until the test ends and returns its URL.
+func serve(t *testing.T) string {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	listening, ended := make(chan string, 1), make(chan int, 1)
+	var problems bytes.Buffer
+	go func() {
+		ended <- cmd.Run(ctx, cmd.Env{
+			Args: []string{"serve", "--http-addr", "127.0.0.1:0", "--log-level", "error"}, Stdout: io.Discard, Stderr: &problems,
+			Listening: func(addr string) { listening <- addr },
+		})
+	}()
+	t.Cleanup(func() { stop(); require.Zero(t, <-ended, problems.String()) })
+	select {
+	case addr := <-listening:
+		return "http://" + addr
+	case <-time.After(time.Minute):
+		t.Fatal("dibs serve does not listen")
+		return ""
+	}
+}
+
+// runIn runs a program in a folder and returns what it printed; it must succeed.
+func runIn(t *testing.T, dir, program string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), fetchTimeout)
+	defer cancel()
+	command := exec.CommandContext(ctx, program, args...)
+	command.Dir = dir
+	var out, problems bytes.Buffer
+	command.Stdout, command.Stderr = &out, &problems
+	require.NoError(t, command.Run(), "%s %v\n%s%s", program, args, &out, &problems)
+	return out.String()
+}
+
+func example(t *testing.T, name, to string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../docs/examples", name))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, text, 0o600))
+}
+
+// TestClients_TypeScript makes a client of the document that a service serves, compiles the example with it strictly, and runs it against
+// the service.
+func TestClients_TypeScript(t *testing.T) {
+	t.Parallel()
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		t.Skip("TYPESCRIPT CLIENT NOT TRIED: there is no npm on this machine")
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"private":true,"type":"module"}`), 0o600))
+	ctx, cancel := context.WithTimeout(t.Context(), fetchTimeout)
+	defer cancel()
+	install := exec.CommandContext(ctx, npm, append([]string{"install", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts"}, packages...)...)
+	install.Dir = dir
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Skipf("TYPESCRIPT CLIENT NOT TRIED: npm can't get %v: %v\n%s", packages, err, out)
+	}
+	url, bin := serve(t), filepath.Join(dir, "node_modules/.bin")
+	runIn(t, dir, filepath.Join(bin, "openapi-typescript"), url+"/openapi.json", "-o", "dibs.d.ts")
+	example(t, "shop.ts", filepath.Join(dir, "shop.ts"))
+	runIn(t, dir, filepath.Join(bin, "tsc"), "--strict", "--target", "es2022", "--module", "es2022", "--moduleResolution", "bundler",
+		"--lib", "es2022,dom", "--skipLibCheck", "false", "shop.ts")
+	require.Equal(t, said, runIn(t, dir, "node", "shop.js", url))
+}
+
+// TestClients_Python runs the example that makes its client of the document against a service.
+func TestClients_Python(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("PYTHON CLIENT NOT TRIED: there is no python3 on this machine")
+	}
+	dir := t.TempDir()
+	example(t, "shop.py", filepath.Join(dir, "shop.py"))
+	url := serve(t)
+	require.Equal(t, said, strings.ReplaceAll(runIn(t, dir, python, "shop.py", url), "True", "true"))
+}
