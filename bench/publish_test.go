@@ -38,12 +38,13 @@ func publish(b *testing.B, sheets []*sheet) {
 		require.NoError(b, os.WriteFile(*jsonFlag, append(out, '\n'), 0o600))
 	}
 	if *writeFlag {
-		require.NoError(b, writeDoc(docFile, sheets))
+		require.NoError(b, writeDoc(docFile, plotFile, sheets))
 	}
 }
 
-// writeDoc puts each sheet between its own markers, so that the figures of parts that were not run stay.
-func writeDoc(file string, sheets []*sheet) error {
+// writeDoc puts each sheet between its own markers, so that the figures of parts that were not run stay, and the summary of all at
+// the top.
+func writeDoc(file, picture string, sheets []*sheet) error {
 	old, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -53,6 +54,9 @@ func writeDoc(file string, sheets []*sheet) error {
 		if doc, err = between(doc, s.Part, s.markdown()); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
+	}
+	if doc, err = writeSummary(doc, picture); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
 	}
 	return os.WriteFile(file, []byte(doc), 0o644)
 }
@@ -71,9 +75,11 @@ func between(doc, part, body string) (string, error) {
 func (s *sheet) markdown() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s; %s; %s.\n", strings.Join(machine(), ", "), strings.Join(s.Facts, ", "), counted(s.rounds, "round"))
-	for _, t := range s.tables() {
+	tables := s.tables()
+	for _, t := range tables[:len(tables)-1] {
 		out.WriteString("\n" + t.RenderMarkdown() + "\n")
 	}
+	fmt.Fprintf(&out, "\n<details><summary>All %d figures</summary>\n\n%s\n\n</details>\n", len(s.Series), tables[len(tables)-1].RenderMarkdown())
 	for _, note := range s.Notes {
 		out.WriteString("\n- " + note)
 	}
@@ -94,7 +100,7 @@ func counted(n int, what string) string {
 func (s *sheet) tables() []table.Writer {
 	var all []table.Writer
 	if len(s.Ratios) > 0 {
-		t := newTable("ratio", "median", "least", "most", "target", "")
+		t := newTable("compared", "median", "least", "most", "target", "")
 		for _, r := range s.Ratios {
 			t.AppendRow(append(spread(r.Name, r.Values), r.wanted(), r.verdict()))
 		}
@@ -125,17 +131,17 @@ func spread(name string, values []float64) table.Row {
 }
 
 func (r *ratio) wanted() string {
-	if r.Target == 0 {
+	if r.Side == "" {
 		return ""
 	}
-	return "≥ " + digits(r.Target)
+	return strings.TrimSpace(string(r.Side) + " " + digits(r.Target) + " " + r.Unit)
 }
 
 func (r *ratio) verdict() string {
 	switch {
-	case r.Target == 0:
+	case r.Side == "":
 		return ""
-	case median(r.Values) >= r.Target:
+	case r.Side == atLeast && median(r.Values) >= r.Target, r.Side == atMost && median(r.Values) <= r.Target:
 		return "met"
 	default:
 		return "missed"

@@ -1,8 +1,10 @@
 package bench_test
 
 import (
+	"encoding/xml"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,17 +48,18 @@ func TestTakeTurnsAlternates(t *testing.T) {
 func TestWriteDocTouchesOnlyThePartsThatRan(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "doc.md")
-	const doc = "# T\n<!-- figures: a -->\nold a\n<!-- end: a -->\nwords\n<!-- figures: b -->\nold b\n<!-- end: b -->\nend\n"
+	const doc = "# T\n<!-- figures: summary -->\n<!-- end: summary -->\n<!-- figures: a -->\nold a\n<!-- end: a -->\nwords\n<!-- figures: b -->\nold b\n<!-- end: b -->\nend\n"
 	require.NoError(t, os.WriteFile(file, []byte(doc), 0o600))
 	s := newSheet("b", "", 1)
 	s.add("figure", "/s", 12345)
-	require.NoError(t, writeDoc(file, []*sheet{s}))
+	picture := filepath.Join(t.TempDir(), "plot.svg")
+	require.NoError(t, writeDoc(file, picture, []*sheet{s}))
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Contains(t, string(got), "old a\n<!-- end: a -->\nwords\n<!-- figures: b -->\n")
 	require.NotContains(t, string(got), "old b")
 	require.Contains(t, string(got), "12,345")
-	require.Error(t, writeDoc(file, []*sheet{newSheet("c", "", 1)}), "a part without a place")
+	require.Error(t, writeDoc(file, picture, []*sheet{newSheet("c", "", 1)}), "a part without a place")
 }
 
 func TestDocHasAPlaceForEveryPart(t *testing.T) {
@@ -67,4 +70,28 @@ func TestDocHasAPlaceForEveryPart(t *testing.T) {
 		_, err := between(string(doc), part.name, "")
 		require.NoError(t, err)
 	}
+}
+
+// The summary has what has a target, of every part that the document has figures of, and the picture as many bars.
+func TestSummaryHasEveryTarget(t *testing.T) {
+	t.Parallel()
+	s := newSheet("script", "", 1)
+	s.add("fast", "/s", 300)
+	s.add("slow", "/s", 100)
+	s.add("idle", "% of a core", 7)
+	s.ratio(t, "fast / slow", "fast", "slow", 4)
+	s.ratioAtMost(t, "slow / fast", "slow", "fast", 0.5)
+	s.ratio(t, "without a target", "slow", "fast", 0)
+	s.goal(t, "idle", atMost, 5)
+	all := goals("<!-- figures: script -->\n" + s.markdown() + "<!-- end: script -->\n")
+	require.Equal(t, []goal{
+		{"script", "fast / slow", "3.00", "3.00", "3.00", "≥ 4.00", "missed", 0.75},
+		{"script", "slow / fast", "0.333", "0.333", "0.333", "≤ 0.500", "met", 0.5 / 0.333},
+		{"script", "idle", "7.00", "7.00", "7.00", "≤ 5.00 % of a core", "missed", 5.0 / 7},
+	}, all)
+	require.Contains(t, summary(all), "1 of 3 targets are met.")
+	svg, err := plot(all)
+	require.NoError(t, err)
+	require.Equal(t, 3, strings.Count(svg, `height="12"`))
+	require.NoError(t, xml.Unmarshal([]byte(svg), new(any)))
 }

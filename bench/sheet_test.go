@@ -25,12 +25,23 @@ type series struct {
 	Values []float64 `json:"values"`
 }
 
-// ratio compares two series round by round. It is met when its median is at least (AtMost: at most) its target.
+// ratio compares two series round by round. It is met when its median is on the right side of its target. Unit is set when it is no
+// ratio, but a figure that has a target.
 type ratio struct {
 	Name   string    `json:"name"`
 	Values []float64 `json:"values"`
-	Target float64   `json:"target"` // 0: none
+	Side   side      `json:"side,omitempty"` // "": there is no target
+	Target float64   `json:"target,omitempty"`
+	Unit   string    `json:"unit,omitempty"`
 }
+
+// side is on which side of a target a figure is wanted.
+type side string
+
+const (
+	atLeast side = "≥"
+	atMost  side = "≤"
+)
 
 func newSheet(part, about string, rounds int) *sheet {
 	return &sheet{Part: part, About: about, rounds: rounds, series: make(map[string]*series)}
@@ -54,14 +65,39 @@ func (s *sheet) note(text string) {
 	}
 }
 
-// ratio compares two series that have as many values.
+// ratio compares two series that have as many values, and wants at least target; 0 is no target.
 func (s *sheet) ratio(b testing.TB, name, over, under string, target float64) {
+	b.Helper()
+	if target == 0 {
+		s.compare(b, name, over, under, "", 0)
+		return
+	}
+	s.compare(b, name, over, under, atLeast, target)
+}
+
+// ratioAtMost is ratio for what ought to be small.
+func (s *sheet) ratioAtMost(b testing.TB, name, over, under string, target float64) {
+	b.Helper()
+	s.compare(b, name, over, under, atMost, target)
+}
+
+// goal gives a figure a target of its own.
+func (s *sheet) goal(b testing.TB, name string, is side, target float64) {
+	b.Helper()
+	x := s.series[name]
+	if x == nil {
+		b.Fatalf("no figure %q", name)
+	}
+	s.Ratios = append(s.Ratios, &ratio{Name: name, Values: x.Values, Side: is, Target: target, Unit: x.Unit})
+}
+
+func (s *sheet) compare(b testing.TB, name, over, under string, is side, target float64) {
 	b.Helper()
 	x, y := s.series[over], s.series[under]
 	if x == nil || y == nil || len(x.Values) != len(y.Values) {
 		b.Fatalf("no ratio of %q and %q: each needs a value a round", over, under)
 	}
-	r := &ratio{Name: name, Target: target}
+	r := &ratio{Name: name, Side: is, Target: target}
 	for i := range x.Values {
 		r.Values = append(r.Values, x.Values[i]/y.Values[i])
 	}
