@@ -3,6 +3,8 @@ package torture
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"os"
 	"slices"
 	"time"
 )
@@ -31,11 +33,49 @@ func sqlFaults() []*fault {
 				w.sql.Resume()
 			})
 		}},
+		{name: putSQLBack, target: onSQL, weight: 3, lasts: span(50, 1500), loses: always, strike: sqlPutBack},
 		{name: "sql is read-only", target: onSQL, weight: 3, lasts: span(100, 3000), strike: readOnly},
 		{name: "sql kills connections", target: onSQL, weight: 2, lasts: span(1, 500), strike: killConnections},
 		{name: "a stranger locks a campaign", target: onSQL, weight: 3, lasts: span(500, 5000), strike: lockRow},
 		{name: "a stranger makes deadlocks", target: onSQL, weight: 3, lasts: span(500, 3000), strike: deadlocks},
 	}
+}
+
+// putSQLBack is a fault that loses more than claims: also what was redeemed, released or changed since.
+const putSQLBack = "put sql back"
+
+// sqlPutBack does what a failover to a replica does that lacks the last commits.
+func sqlPutBack(w *world, s *stroke) error {
+	var data string
+	if err := w.db.QueryRowContext(w.ctx, "SELECT @@datadir").Scan(&data); err != nil {
+		return wrap(err)
+	}
+	then, err := os.MkdirTemp("", "dibs-torture-sql-")
+	if err != nil {
+		return wrap(err)
+	}
+	defer func() { _ = os.RemoveAll(then) }()
+	copied := func() error { // of a server that was killed: as it would find its data
+		return wrap(os.CopyFS(then, os.DirFS(data)))
+	}
+	restored := func() error {
+		if err := os.RemoveAll(data); err != nil {
+			return wrap(err)
+		}
+		return wrap(os.CopyFS(data, os.DirFS(then)))
+	}
+	for _, swap := range []func() error{copied, restored} {
+		if err := w.try(w.sql.Kill); err != nil {
+			return err
+		}
+		err := swap()
+		if err := errors.Join(err, w.try(w.sql.Start)); err != nil {
+			return err
+		}
+		wait(w.ctx, s.lasts)
+	}
+	s.what = "by " + s.lasts.Round(time.Millisecond).String()
+	return nil
 }
 
 func readOnly(w *world, s *stroke) error {

@@ -39,6 +39,7 @@ type round struct {
 type loss struct {
 	from, till time.Time
 	by         string
+	ofSQL      bool // decisions of MySQL may be lost: what was redeemed, released or changed
 }
 
 // Claims may be lost from before a fault, when they were not in MySQL yet, until Dibs has seen that Redis lost something.
@@ -219,7 +220,7 @@ func (rd *round) happen(s *stroke) error {
 	if s.lossy(rd.w.opt) {
 		rd.mu.Lock()
 		defer rd.mu.Unlock()
-		rd.losses = append(rd.losses, loss{from, time.Now().Add(lossAfter), s.String()})
+		rd.losses = append(rd.losses, loss{from, time.Now().Add(lossAfter), s.String(), s.name == putSQLBack})
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", s, err)
@@ -232,6 +233,13 @@ func (rd *round) excused(answered time.Time) bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
 	return slices.ContainsFunc(rd.losses, func(l loss) bool { return !answered.Before(l.from) && !answered.After(l.till) })
+}
+
+// undone tells whether decisions of MySQL may be lost.
+func (rd *round) undone() bool {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	return slices.ContainsFunc(rd.losses, func(l loss) bool { return l.ofSQL })
 }
 
 // all are the campaigns of the round.

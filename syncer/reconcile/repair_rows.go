@@ -18,7 +18,7 @@ import (
 const eventsAtOnce = 500
 
 // bringBackFromStream goes over the claim stream and writes the rows of claims of the campaign that are not there though the consumers
-// acknowledged their events. The counters are left for recount: they may count these claims already.
+// acknowledged their events. For the counters see move.
 func (p *repair) bringBackFromStream(ctx context.Context) error {
 	partition := lua.PartitionOf(p.id, p.r.scripts.Partitions())
 	unread, err := p.r.scripts.Unread(ctx, partition, models.GroupSyncer)
@@ -185,11 +185,31 @@ func (p *repair) insertPart(ctx context.Context, events []models.Event, evidence
 		if err := writer.InsertMissing(ctx, tx, p.r.db.Name(), events); err != nil {
 			return nil, err
 		}
+		var units int64
+		for i := range events {
+			units += events[i].Quantity
+		}
+		if err := p.move(ctx, tx, int64(len(events)), units, 0); err != nil {
+			return nil, err
+		}
 		first, last := &events[0], &events[len(events)-1]
 		step, err := repairOf(p.id, RepairClaims, fmt.Sprintf("no rows of %d claims, seq %d to %d", len(events), first.Seq, last.Seq),
 			fmt.Sprintf("their rows, by %s; the first is claim %s of user %s", evidence, first.ID, first.UserID))
 		return &step, err
 	})
+	return err
+}
+
+// move moves the counters of the campaign by rows that came back, in their transaction, so that a reader finds both agree at every instant.
+// Counters that did not agree with the rows may count these already, and are left for recount, as are those of shards.
+func (p *repair) move(ctx context.Context, tx *sql.Tx, claims, units, released int64) error {
+	rows, m := p.done.Found.Rows, &p.done.Found.MySQL
+	if models.IsShardID(p.id) || rows.Claims+m.LostClaims != m.SyncedSeq || rows.Units != m.Claimed || rows.Released != m.Released {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE campaigns SET remaining = CASE WHEN remaining > ? THEN remaining - ? ELSE 0 END,"+
+		" claimed = claimed + ?, synced_seq = synced_seq + ?, released_claims = released_claims + ? WHERE id = ?",
+		units, units, units, claims, released, p.id)
 	return err
 }
 
@@ -206,14 +226,23 @@ func (p *repair) release(ctx context.Context, ids []string) error {
 		for _, id := range ids {
 			args = append(args, id)
 		}
+		var units int64
 		//nolint:gosec // question marks only
-		query := "UPDATE claims SET status = ?, resolved_at = ?, release_reason = ? WHERE status = ? AND id IN " + sqlstore.Marks(len(ids))
+		query := "SELECT COALESCE(SUM(quantity), 0) FROM claims WHERE status = ? AND id IN " + sqlstore.Marks(len(ids))
+		if err := tx.QueryRowContext(ctx, query, args[3:]...).Scan(&units); err != nil {
+			return nil, err
+		}
+		//nolint:gosec // question marks only
+		query = "UPDATE claims SET status = ?, resolved_at = ?, release_reason = ? WHERE status = ? AND id IN " + sqlstore.Marks(len(ids))
 		put, err := tx.ExecContext(ctx, query, args...)
 		if err != nil {
 			return nil, err
 		}
 		n, err := put.RowsAffected()
 		if err != nil || n == 0 {
+			return nil, err
+		}
+		if err := p.move(ctx, tx, 0, -units, n); err != nil {
 			return nil, err
 		}
 		step, err := repairOf(p.id, RepairClaims, fmt.Sprintf("%d claims are claimed", n), "they are released, by their records in redis")
