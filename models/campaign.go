@@ -1,11 +1,8 @@
 package models
 
 import (
-	"errors"
-	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -143,6 +140,42 @@ func (c *Campaign) Definition() Campaign {
 	return d
 }
 
+// DefinitionJSON is what people have decided of a campaign, as JSON: in the API, in the console and in the audit log.
+type DefinitionJSON struct {
+	Kind          Kind   `json:"kind" enum:"coupon,packet"`
+	Name          string `json:"name,omitempty"`
+	Status        Status `json:"status" enum:"open,paused,closed"`
+	Total         int64  `json:"total"`
+	PerUser       int64  `json:"per_user,omitempty"`
+	PerUserPerDay int64  `json:"per_user_per_day,omitempty"`
+	TimeZone      string `json:"time_zone"`
+	StartsAt      *Time  `json:"starts_at,omitempty"`
+	EndsAt        *Time  `json:"ends_at,omitempty"`
+	LowStockAt    int64  `json:"low_stock_at,omitempty"`
+	Currency      string `json:"currency,omitempty"`
+	SenderID      string `json:"sender_id,omitempty"`
+	HoldFor       string `json:"hold_for,omitempty"`
+	Version       int64  `json:"version" doc:"counts the changes, by one"`
+}
+
+// DefinitionJSON is the definition of the campaign as JSON.
+func (c *Campaign) DefinitionJSON() DefinitionJSON {
+	d := DefinitionJSON{
+		Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser, PerUserPerDay: c.PerUserPerDay,
+		TimeZone: c.TimeZone, LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, Version: c.Changes,
+	}
+	if c.StartsAt != nil {
+		d.StartsAt = new(NewTime(*c.StartsAt))
+	}
+	if c.EndsAt != nil {
+		d.EndsAt = new(NewTime(*c.EndsAt))
+	}
+	if c.HoldForMs > 0 {
+		d.HoldFor = c.HoldFor().String()
+	}
+	return d
+}
+
 // Change is a change of a campaign's definition; nil leaves a field as it is.
 type Change struct {
 	// IfVersion has the change made only to a campaign whose Version is among these; nil is any.
@@ -200,16 +233,6 @@ func set[T any](field, value *T) {
 	}
 }
 
-// FieldError is a refusal of one field of a request. Field is its JSON name, Reason a phrase that follows the name.
-type FieldError struct{ Field, Reason string }
-
-// Error reads "total: must be …".
-func (e *FieldError) Error() string { return e.Field + ": " + e.Reason }
-
-func refuse(field, format string, args ...any) error {
-	return &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
-}
-
 // Validate returns nil, or a *FieldError for the first field that is not valid.
 func (c *Campaign) Validate() error {
 	if err := CheckCampaignID(c.ID); err != nil {
@@ -243,41 +266,4 @@ func (c *Campaign) validateUnits() error {
 		}
 	}
 	return nil
-}
-
-func (c *Campaign) validateTimes() error {
-	if _, err := c.Location(); err != nil || c.TimeZone == "" || c.TimeZone == "Local" {
-		return refuse("time_zone", "must be an IANA zone such as Europe/Berlin")
-	}
-	if c.StartsAt != nil && c.EndsAt != nil && !c.StartsAt.Before(*c.EndsAt) {
-		return refuse("ends_at", "must be after starts_at")
-	}
-	if c.HoldForMs < 0 || c.HoldForMs > HoldMax.Milliseconds() {
-		return refuse("hold_for", "must be 0 to %s", HoldMax)
-	}
-	if c.Kind == KindPacket && c.HoldForMs > 0 {
-		return refuse("hold_for", "must be left out: a packet's amount is credited as it is claimed")
-	}
-	if c.Currency != "" && !IsCurrency(c.Currency) {
-		return refuse("currency", "must be three capital letters (ISO 4217)")
-	}
-	if c.SenderID != "" {
-		if err := CheckUserID(c.SenderID); err != nil {
-			return refuse("sender_id", "%s", reason(err))
-		}
-	}
-	return nil
-}
-
-// IsCurrency reports whether code has the form of an ISO 4217 code.
-func IsCurrency(code string) bool {
-	return len(code) == 3 && strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
-}
-
-// reason is the part of an error's message that follows the text of ErrID.
-func reason(err error) string {
-	if errors.Is(err, ErrID) {
-		return err.Error()[len(ErrID.Error())+2:]
-	}
-	return err.Error()
 }
