@@ -45,4 +45,8 @@ func (b *Books) Stock(id string) Stock {
 type CampaignBooks struct {
 	Campaign Campaign
 	Books    Books
+	FlushMs  int64 // the slowest flush of the last FlushesOf; 0: there was none
 }
+
+// FlushesOf is for how long flushes count as the last ones.
+const FlushesOf = 2 * time.Second

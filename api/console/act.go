@@ -186,7 +186,7 @@ func (c *Console) look(r *http.Request, a *action, run func(context.Context, str
 	defer cancel()
 	verdict, err := run(ctx, a.Campaign.ID)
 	if err != nil {
-		c.cfg.Logger.Warn("a comparison or repair from the console failed",
+		c.cfg.Logger.WarnContext(r.Context(), "a comparison or repair from the console failed",
 			slog.String("verb", a.Verb), slog.String("campaign_id", a.Campaign.ID), slog.Any("error", err))
 		return new(problemOf(&wire.Problem{
 			Code:   wire.CodeUnavailable,

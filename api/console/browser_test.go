@@ -252,7 +252,7 @@ func TestPagesInABrowser(t *testing.T) {
 	b.picture("console-overview")
 
 	b.do(chromedp.Click(chromedp.CSS(".card a")))
-	b.until("location.pathname === '/console/campaigns/spring' && document.querySelectorAll('.uplot canvas').length === 3")
+	b.until("location.pathname === '/console/campaigns/spring' && document.querySelectorAll('.uplot canvas').length === 4")
 	b.until("[...document.querySelectorAll('#plot-rates .u-legend th')].some((e) => e.textContent.includes('user limit'))")
 	b.text("gone in")
 	b.text("Last flushes")
@@ -294,7 +294,7 @@ func TestActionsInABrowser(t *testing.T) {
 	b.visit("/console/campaigns/spring")
 	press := func(selector, confirm, then string) {
 		t.Helper()
-		b.until("document.querySelectorAll('.uplot canvas').length === 3")
+		b.until("document.querySelectorAll('.uplot canvas').length === 4")
 		b.do(chromedp.Click(chromedp.CSS(selector)))
 		b.text("What will happen")
 		b.text(confirm)
@@ -337,6 +337,55 @@ func TestALostConnectionIsSaidAndComesBack(t *testing.T) {
 	}
 }
 
+// feed has a page take its events from the test: window.feed.onmessage.
+const feed = `window.EventSource = function () { window.feed = this; this.addEventListener = () => {}; this.close = () => {}; };`
+
+// before runs a script in every page before its own.
+func (b *browser) before(script string) {
+	b.t.Helper()
+	b.do(func(ctx context.Context, tab *chromedp.Target) (chromedp.Void, error) {
+		_, err := cdp.Call(ctx, tab, browserpage.AddScriptToEvaluateOnNewDocument,
+			browserpage.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+		return chromedp.Void{}, err
+	})
+}
+
+// TestTroubleIsMarked: what is wrong with a campaign stands on its card and on its page.
+func TestTroubleIsMarked(t *testing.T) {
+	t.Parallel()
+	chromium(t)
+	s := serve(t)
+	s.coupon("spring", 100, "")
+	b := open(t, s)
+	b.signIn(viewer)
+	b.before(feed)
+	for _, path := range []string{"/console", "/console/campaigns/spring"} {
+		b.visit(path)
+		b.until("window.feed && window.feed.onmessage")
+		tell := func(event string) {
+			_ = eval[bool](b, `window.feed.onmessage({data: JSON.stringify({campaign_id: 'spring', at: '2027-01-01T00:00:10.000Z',
+				books_as_of: '2027-01-01T00:00:10.000Z', status: 'open', total: 100, remaining: 40, backlog: 5, backlog_age_ms: 7000,
+				accepted_per_s: 1, refused_per_s: {sold_out: 2.5}, in_redis: true, flush_ms: 3, ...`+event+`})}); true`)
+		}
+		tell("{}")
+		b.text("40 of 100")
+		b.text("5 units, the oldest 7 s old")
+		b.text("2.5 sold out")
+		require.Empty(t, eval[string](b, "document.querySelector('.marks').textContent"), path)
+		for event, marks := range map[string]string{
+			"{drift: -3}": "drift of -3 units", "{parked: 2}": "2 units parked", "{low: true}": "low", "{remaining: 0}": "sold out",
+			"{status: 'paused'}": "paused", "{status: 'fenced'}": "fenced: takes no claims until MySQL has proven what is true",
+			"{in_redis: false}": "not in Redis: nobody claims", "{books_as_of: '2027-01-01T00:00:00.000Z'}": "MySQL was last read 10 s ago",
+		} {
+			tell(event)
+			require.Equal(t, marks, eval[string](b, "document.querySelector('.marks').textContent"), "%s %s", path, event)
+		}
+		tell("{drift: 4, parked: 1}")
+		b.accessible("trouble on " + path)
+	}
+	require.Empty(t, b.said())
+}
+
 // TestAPageDoesNotGrow: hours of events leave a page as large as minutes do.
 func TestAPageDoesNotGrow(t *testing.T) {
 	t.Parallel()
@@ -345,29 +394,24 @@ func TestAPageDoesNotGrow(t *testing.T) {
 	s.coupon("spring", 100, "")
 	b := open(t, s)
 	b.signIn(viewer)
-	// In place of the service's events come as many as the test wants.
-	b.do(func(ctx context.Context, tab *chromedp.Target) (chromedp.Void, error) {
-		_, err := cdp.Call(ctx, tab, browserpage.AddScriptToEvaluateOnNewDocument, browserpage.AddScriptToEvaluateOnNewDocumentParams{Source: `
-			window.EventSource = function () { window.feed = this; this.addEventListener = () => {}; this.close = () => {}; };
+	b.before(feed + `
 			window.plots = [];
 			let real;
 			Object.defineProperty(window, 'uPlot', {configurable: true, set: (v) => { real = v; }, get: () => new Proxy(real, {
 				construct: (plot, args) => { const u = new plot(...args); window.plots.push(u); return u; },
-			})});`})
-		return chromedp.Void{}, err
-	})
+			})});`)
 	b.visit("/console/campaigns/spring")
 	b.until("window.feed && window.feed.onmessage")
 	size := func(from, to int) float64 {
 		_ = eval[bool](b, fmt.Sprintf(`for (let i = %d; i < %d; i++) window.feed.onmessage({data: JSON.stringify({campaign_id: 'spring',
 			at: new Date(1.8e12 + 1000 * i).toISOString(), books_as_of: new Date(1.8e12 + 1000 * i).toISOString(), status: 'open', total: 1e6,
-			remaining: 1e6 - i, backlog: i %% 7, backlog_age_ms: 5, accepted_per_s: i %% 100, refused_per_s: {sold_out: i %% 5}, in_redis: true})}); true`, from, to))
+			remaining: 1e6 - i, backlog: i %% 7, backlog_age_ms: 5, accepted_per_s: i %% 100, refused_per_s: {sold_out: i %% 5}, flush_ms: i %% 9, in_redis: true})}); true`, from, to))
 		return eval[float64](b, "document.querySelectorAll('*').length + document.body.innerText.length / 100")
 	}
 	early := size(0, 1_000)
 	late := size(1_000, 20_000)
 	require.InDelta(t, early, late, 20)
-	require.Equal(t, "600 600 600", eval[string](b, "window.plots.filter((u) => u.root.isConnected).map((u) => u.data[0].length).join(' ')"))
+	require.Equal(t, "600 600 600 600", eval[string](b, "window.plots.filter((u) => u.root.isConnected).map((u) => u.data[0].length).join(' ')"))
 	require.Empty(t, b.said())
 	require.Contains(t, eval[string](b, "document.querySelector('[data-figure=pace]').textContent"), "gone in")
 }

@@ -1,12 +1,19 @@
 package console_test
 
 import (
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"dibs/internal/sqlstore"
 )
 
 func TestWhoIsNotSignedInSeesNothing(t *testing.T) {
@@ -197,6 +204,47 @@ func TestAClaimIsFoundByItsIdItsUserAndItsOrder(t *testing.T) {
 	require.Equal(t, 404, p.get("/console/claims/nothing").status)
 	hostile := `<script>alert(1)</script>`
 	require.NotContains(t, p.get("/console/find?q="+url.QueryEscape(hostile)).text, hostile)
+}
+
+// TestTheLifeOfAUserAndOfAnOrderIsTold: in order, of all claims of both, with what is parked.
+func TestTheLifeOfAUserAndOfAnOrderIsTold(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	s := serve(t, "DIBS_DATA_DIR="+folder)
+	s.coupon("spring", 10, "")
+	var ids []string
+	for _, answer := range s.claim("spring", "ada", "ada", "bob") {
+		ids = append(ids, idOf.FindStringSubmatch(answer)[1])
+	}
+	s.synced("spring")
+	s.api("POST", "/v1/claims/"+ids[0]+"/redeem", `{"order_id":"order-7"}`)
+	s.api("POST", "/v1/claims/"+ids[1]+"/release", `{"reason":"a mistake"}`)
+	s.api("POST", "/v1/claims/"+ids[2]+"/redeem", `{"order_id":"order-7"}`)
+	db, err := sqlstore.Open(t.Context(), sqlstore.Config{Path: filepath.Join(folder, "dibs.db"), Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, sqlstore.Close(db)) }()
+	require.NoError(t, db.Exec("INSERT INTO parked_events (id, campaign_id, user_id, reason, payload, parked_at) VALUES (?, 'spring', 'ada', ?, '{}', ?)",
+		ids[1], "its place is taken", "2099-01-01 00:00:00.000").Error)
+	p := s.person()
+	p.signIn(viewer)
+	life := func(q string) []string {
+		_, text, found := strings.Cut(p.get("/console/find?q="+q).text, "What happened, in order")
+		require.True(t, found, q)
+		var told []string
+		for _, line := range regexp.MustCompile(`<b>([^<]*)</b>.*?/console/claims/([^"]*)"`).FindAllStringSubmatch(text, -1) {
+			told = append(told, fmt.Sprint(slices.Index(ids, line[2]), " ", line[1]))
+		}
+		return told
+	}
+	ada := life("ada")
+	require.Equal(t, "0 Claimed", ada[0])
+	require.Subset(t, ada, []string{"1 Claimed", "0 In MySQL", "1 In MySQL", "0 Redeemed", "1 Released"})
+	require.Equal(t, "1 Parked", ada[len(ada)-1])
+	require.Contains(t, p.get("/console/find?q=ada").text, "its place is taken")
+	order := life("order-7")
+	require.Subset(t, order, []string{"0 Claimed", "2 Claimed", "0 Redeemed", "2 Redeemed"})
+	require.NotContains(t, strings.Join(order, ","), "1 ", "the order has nothing to do with it")
+	require.Contains(t, p.get("/console/trouble").text, "its place is taken")
 }
 
 func TestTheConsoleCanBeOff(t *testing.T) {

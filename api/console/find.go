@@ -17,10 +17,14 @@ import (
 // foundMax bounds the claims of a user or an order that a page shows.
 const foundMax = 50
 
+// livesMax bounds the claims of a user or an order whose lives are told.
+const livesMax = 20
+
 type findPage struct {
 	Query    string
 	OfUser   []models.Claim
 	OfOrder  []models.ClaimRow
+	Life     []moment // of all these claims
 	Problems []string
 }
 
@@ -49,7 +53,39 @@ func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 		page.Problems = append(page.Problems, "Claims of an order: MySQL does not answer.")
 	}
 	page.OfOrder = rows
+	page.tell(c, r)
 	c.show(w, s, http.StatusOK, "find", page)
+}
+
+// tell puts together the lives of the claims that were found.
+func (p *findPage) tell(c *Console, r *http.Request) {
+	claims := slices.Clone(p.OfUser)
+	for i := range p.OfOrder[:min(len(p.OfOrder), livesMax)] {
+		id := p.OfOrder[i].ID
+		if slices.ContainsFunc(claims, func(known models.Claim) bool { return known.ID == id }) {
+			continue
+		}
+		var claim models.Claim
+		if _, refused := c.ask(r, http.MethodGet, "/v1/claims/"+url.PathEscape(id), nil, &claim); refused == nil {
+			claims = append(claims, claim)
+		}
+	}
+	if len(claims) > livesMax {
+		claims = claims[:livesMax]
+		p.Problems = append(p.Problems, "There are more claims than are told of below in order: open one to see its life.")
+	}
+	for i := range claims {
+		story, err := c.story(r.Context(), claims[i].ID)
+		if err != nil {
+			p.Problems = append(p.Problems, "What became of the claims may be missing: MySQL does not answer.")
+			return
+		}
+		for _, m := range lifeOf(&claims[i], &story) {
+			m.Claim = claims[i].ID
+			p.Life = append(p.Life, m)
+		}
+	}
+	slices.SortStableFunc(p.Life, func(a, b moment) int { return a.At.Compare(b.At) })
 }
 
 type claimPage struct {
@@ -64,6 +100,7 @@ type moment struct {
 	What  string
 	Why   string
 	Event string // id of its event
+	Claim string // whose, on a page of many
 }
 
 func (c *Console) getClaim(w http.ResponseWriter, r *http.Request, s *session) {
@@ -88,23 +125,23 @@ func (c *Console) story(ctx context.Context, id string) (models.ClaimStory, erro
 
 // lifeOf tells a claim's life in order.
 func lifeOf(claim *models.Claim, story *models.ClaimStory) []moment {
-	life := []moment{{claim.ClaimedAt.Time, "Claimed", "Redis took it as claim " + number(claim.Seq) + " of the campaign.", claim.ID}}
+	life := []moment{{At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis took it as claim " + number(claim.Seq) + " of the campaign.", Event: claim.ID}}
 	if story.Row != nil {
-		life = append(life, moment{story.Row.SyncedAt, "In MySQL", "Its row was written and the books moved by it.", ""})
+		life = append(life, moment{At: story.Row.SyncedAt, What: "In MySQL", Why: "Its row was written and the books moved by it."})
 	}
 	if story.Parked != nil {
-		life = append(life, moment{story.Parked.ParkedAt, "Parked", "MySQL refused its row: " + story.Parked.Reason +
-			". Its units count as claimed. Repair the books of the campaign.", ""})
+		life = append(life, moment{At: story.Parked.ParkedAt, What: "Parked", Why: "MySQL refused its row: " + story.Parked.Reason +
+			". Its units count as claimed. Repair the books of the campaign."})
 	}
 	if claim.RedeemedAt != nil {
-		life = append(life, moment{claim.RedeemedAt.Time, "Redeemed", "By order " + claim.OrderID + ".", ""})
+		life = append(life, moment{At: claim.RedeemedAt.Time, What: "Redeemed", Why: "By order " + claim.OrderID + "."})
 	}
 	if claim.ReleasedAt != nil {
 		what := "Released"
 		if claim.Status == models.ClaimExpired {
 			what = "Expired"
 		}
-		life = append(life, moment{claim.ReleasedAt.Time, what, claim.ReleaseReason, ""})
+		life = append(life, moment{At: claim.ReleasedAt.Time, What: what, Why: claim.ReleaseReason})
 	}
 	for i := range story.Told {
 		row := &story.Told[i]
@@ -112,14 +149,14 @@ func lifeOf(claim *models.Claim, story *models.ClaimStory) []moment {
 		if row.AppliedAt != nil {
 			at, what = *row.AppliedAt, "Redis and the stream were told"
 		}
-		life = append(life, moment{at, what, "So units and limits are right in Redis, and every reader of the stream knows.", row.ID})
+		life = append(life, moment{At: at, What: what, Why: "So units and limits are right in Redis, and every reader of the stream knows.", Event: row.ID})
 	}
 	if claim.ExpiresAt != nil && claim.Status == models.ClaimClaimed {
-		life = append(life, moment{claim.ExpiresAt.Time, "Will expire", "Unless it is redeemed before.", ""})
+		life = append(life, moment{At: claim.ExpiresAt.Time, What: "Will expire", Why: "Unless it is redeemed before."})
 	}
 	slices.SortStableFunc(life, func(a, b moment) int { return a.At.Compare(b.At) })
 	if story.Row == nil && story.Parked == nil {
-		life = append(life, moment{time.Now(), "Not in MySQL yet", "Its event is in the stream and on its way.", ""})
+		life = append(life, moment{At: time.Now(), What: "Not in MySQL yet", Why: "Its event is in the stream and on its way."})
 	}
 	return life
 }

@@ -25,6 +25,7 @@ type Event struct {
 	RefusedPerS  map[string]float64 `json:"refused_per_s" doc:"claims by code, over all API processes, a second behind"`
 
 	BacklogAgeMs int64       `json:"backlog_age_ms" doc:"for how long the oldest claim on its way has waited, as far as this process saw it"`
+	FlushMs      int64       `json:"flush_ms" doc:"the slowest flush into MySQL of the last two seconds, at least 1; 0: there was none"`
 	InRedis      bool        `json:"in_redis" doc:"false: nobody claims, and the figures are MySQL's"`
 	BooksAsOf    models.Time `json:"books_as_of" doc:"when MySQL was read; long ago when it is away"`
 }

@@ -64,7 +64,7 @@ func (s *Sampler) frames(now time.Time, ids []string, seen []lua.Watched) (one m
 func (h *history) event(now time.Time, w *lua.Watched, books *models.CampaignBooks) Event {
 	e := Event{
 		At: models.NewTime(now), Name: books.Campaign.Name, Status: books.Campaign.Status, InRedis: w.Err == nil,
-		BooksAsOf: models.NewTime(books.Books.At), RefusedPerS: map[string]float64{},
+		BooksAsOf: models.NewTime(books.Books.At), FlushMs: books.FlushMs, RefusedPerS: map[string]float64{},
 	}
 	if w.Err != nil {
 		b := &books.Books

@@ -39,6 +39,10 @@ func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]m
 			return nil, err
 		}
 	}
+	flushMs, err := r.slowestFlushes(ctx, ids, at.Add(-models.FlushesOf))
+	if err != nil {
+		return nil, err
+	}
 	all := make(map[string]models.CampaignBooks, len(rows))
 	for i := range rows {
 		c := &rows[i]
@@ -48,7 +52,25 @@ func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]m
 		}
 		books := BooksOf(c, one)
 		books.At = at
-		all[c.ID] = models.CampaignBooks{Campaign: *c, Books: books}
+		all[c.ID] = models.CampaignBooks{Campaign: *c, Books: books, FlushMs: flushMs[c.ID]}
 	}
 	return all, nil
+}
+
+// slowestFlushes is how long the slowest flush since a moment took, by campaign.
+func (r *Repository) slowestFlushes(ctx context.Context, ids []string, since time.Time) (map[string]int64, error) {
+	var rows []struct {
+		CampaignID string
+		TookMs     int64
+	}
+	err := r.db.WithContext(ctx).Raw("SELECT campaign_id, MAX(took_ms) AS took_ms FROM stock_flushes WHERE campaign_id IN ? AND flushed_at > ?"+
+		" GROUP BY campaign_id", ids, since).Scan(&rows).Error
+	if err != nil {
+		return nil, fmt.Errorf("campaigns: flushes: %w", err)
+	}
+	took := make(map[string]int64, len(rows))
+	for _, row := range rows {
+		took[row.CampaignID] = max(1, row.TookMs) // 0 is none
+	}
+	return took, nil
 }

@@ -1,7 +1,9 @@
 package campaigns_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"dibs/internal/syncertest"
 	"dibs/models"
@@ -43,6 +45,18 @@ func TestActiveCampaignsAndTheirBooks(t *testing.T) {
 		require.Equal(t, books, all["busy"].Books)
 		require.Equal(t, int64(7), books.Claimed)
 		require.Equal(t, "busy", all["busy"].Campaign.ID)
+		now := time.Now().UTC()
+		for i, f := range []models.StockFlush{
+			{CampaignID: "busy", TookMs: 900, FlushedAt: now.Add(-time.Minute)}, {CampaignID: "busy", TookMs: 7, FlushedAt: now},
+			{CampaignID: "busy", TookMs: 3, FlushedAt: now}, {CampaignID: "new", TookMs: 0, FlushedAt: now},
+		} {
+			f.ID = fmt.Sprint("f", i)
+			require.NoError(t, db.Create(&f).Error)
+		}
+		all, err = repo.BooksOfAll(t.Context(), []string{"busy", "new", "lost"})
+		require.NoError(t, err)
+		require.Equal(t, []int64{7, 1, 0}, []int64{all["busy"].FlushMs, all["new"].FlushMs, all["lost"].FlushMs},
+			"the slowest of the last seconds, and there was one, and none")
 		none, err := repo.BooksOfAll(t.Context(), nil)
 		require.NoError(t, err)
 		require.Empty(t, none)

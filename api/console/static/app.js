@@ -170,7 +170,8 @@
   };
 
   const campaign = (root) => {
-    const left = plot($('#plot-left'), ['left']), rates = plot($('#plot-rates'), ['accepted']), backlog = plot($('#plot-backlog'), ['backlog']);
+    const left = plot($('#plot-left'), ['left']), rates = plot($('#plot-rates'), ['accepted']), backlog = plot($('#plot-backlog'), ['backlog']),
+      flush = plot($('#plot-flush'), ['flush']);
     const seen = []; // [seconds, units left] of the last half minute
     const pace = (at, e) => {
       seen.push([at, e.remaining]);
@@ -186,6 +187,7 @@
       left(at, {left: e.remaining});
       rates(at, {accepted: e.accepted_per_s, ...e.refused_per_s});
       backlog(at, {backlog: e.backlog});
+      flush(at, {flush: e.flush_ms});
     });
   };
 
