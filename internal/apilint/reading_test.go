@@ -1,0 +1,244 @@
+package apilint
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/docs/asyncapi"
+	"dibs/internal/apitest"
+)
+
+// TestDocsAPI_IsTheDocumentsForReading holds docs/api to the two documents that it is made of. DIBS_WRITE=1, as `make api-docs` sets it, writes it.
+func TestDocsAPI_IsTheDocumentsForReading(t *testing.T) {
+	t.Parallel()
+	openAPI := apitest.Ask(apitest.NewServer(t, apitest.NewRoom(), api.Config{}), "GET", "/openapi.json", "").Body.Bytes()
+	for name, text := range map[string]string{"README.md": readHTTP(t, openAPI), "events.md": readEvents(t, asyncapi.Document)} {
+		file := filepath.Join("..", "..", "docs", "api", name)
+		if os.Getenv("DIBS_WRITE") == "1" {
+			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+		}
+		written, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, text, string(written), "docs/api/%s is not what the document says: run make api-docs", name)
+	}
+}
+
+// schema is a JSON Schema, as far as both documents use it.
+type schema struct {
+	Ref         string             `json:"$ref"`
+	Type        any                `json:"type"` // a name, or names
+	Format      string             `json:"format"`
+	Description string             `json:"description"`
+	Enum        []any              `json:"enum"`
+	Items       *schema            `json:"items"`
+	Properties  map[string]*schema `json:"properties"`
+	Required    []string           `json:"required"`
+	Extra       any                `json:"additionalProperties"` // a schema, or whether there may be more
+}
+
+// media are contents by their type.
+type media map[string]struct {
+	Schema  schema          `json:"schema"`
+	Example json.RawMessage `json:"example"`
+}
+
+type operation struct {
+	Summary, Description string
+	Tags                 []string
+	Parameters           []struct {
+		Name, In, Description string
+		Required              bool
+		Schema                schema
+	}
+	RequestBody struct{ Content media } `json:"requestBody"`
+	Responses   map[string]struct {
+		Description string
+		Content     media
+	}
+}
+
+type document struct {
+	Info       struct{ Title, Description string }
+	Tags       []struct{ Name, Description string }
+	Paths      map[string]map[string]operation
+	Channels   map[string]struct{ Address, Description string }
+	Components struct {
+		Schemas  map[string]*schema
+		Messages map[string]struct {
+			Name, Summary string
+			Payload       schema
+		}
+	}
+}
+
+// page is Markdown that is being written.
+type page struct{ strings.Builder }
+
+func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
+// row writes a row of a table.
+func (p *page) row(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = strings.ReplaceAll(strings.ReplaceAll(cell, "\n", " "), "|", "\\|")
+	}
+	p.line("| %s |", strings.Join(cells, " | "))
+}
+
+func (p *page) head(cells ...string) {
+	p.line("")
+	p.row(cells...)
+	p.line("|%s", strings.Repeat("---|", len(cells)))
+}
+
+const notice = "<!-- Made by `make api-docs`. A test holds it to the document. -->\n"
+
+func readHTTP(t *testing.T, text []byte) string {
+	t.Helper()
+	var d document
+	require.NoError(t, json.Unmarshal(text, &d))
+	p := &page{}
+	p.line("%s\n# The HTTP API\n\n%s\n\nThis is `/openapi.json` for reading. What happens in the stream is in [events.md](events.md).", notice, d.Info.Description)
+	for _, tag := range d.Tags {
+		p.line("\n## %s%s\n\n%s", strings.ToUpper(tag.Name[:1]), tag.Name[1:], tag.Description)
+		for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
+			for _, method := range slices.Sorted(maps.Keys(d.Paths[path])) {
+				if op := d.Paths[path][method]; op.Tags[0] == tag.Name {
+					p.operation(strings.ToUpper(method), path, &op)
+				}
+			}
+		}
+	}
+	p.types(d.Components.Schemas)
+	return p.String()
+}
+
+func (p *page) operation(method, path string, op *operation) {
+	p.line("\n### `%s %s`\n\n**%s.** %s", method, path, op.Summary, op.Description)
+	if len(op.Parameters) > 0 {
+		p.head("parameter", "in", "", "meaning")
+		for _, one := range op.Parameters {
+			p.row("`"+one.Name+"`", one.In, must(one.Required), one.Description)
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(op.RequestBody.Content)) {
+		content := op.RequestBody.Content[kind]
+		p.line("\nBody: %s (`%s`)", content.Schema.name(), kind)
+		p.example(content.Example)
+	}
+	p.head("answer", "body", "meaning")
+	for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
+		answer := op.Responses[status]
+		var bodies []string
+		for _, kind := range slices.Sorted(maps.Keys(answer.Content)) {
+			content := answer.Content[kind]
+			bodies = append(bodies, content.Schema.name())
+		}
+		p.row(status, strings.Join(bodies, ", "), answer.Description)
+	}
+	for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
+		for _, content := range op.Responses[status].Content {
+			if status < "300" && len(content.Example) > 0 {
+				p.line("\nAnswer %s:", status)
+				p.example(content.Example)
+			}
+		}
+	}
+}
+
+func (p *page) example(text json.RawMessage) {
+	if len(text) == 0 || text[0] != '{' {
+		return
+	}
+	var parsed any
+	_ = json.Unmarshal(text, &parsed) // it came out of a document
+	indented, _ := json.MarshalIndent(parsed, "", "  ")
+	p.line("\n```json\n%s\n```", indented)
+}
+
+func readEvents(t *testing.T, text []byte) string {
+	t.Helper()
+	var d document
+	require.NoError(t, json.Unmarshal(text, &d))
+	p := &page{}
+	p.line("%s\n# The stream\n\n%s\n\nThis is `/asyncapi.json` for reading.", notice, d.Info.Description)
+	for _, name := range slices.Sorted(maps.Keys(d.Channels)) {
+		p.line("\nKey: `%s`. %s", d.Channels[name].Address, d.Channels[name].Description)
+	}
+	p.head("event", "says", "fields")
+	for _, name := range slices.Sorted(maps.Keys(d.Components.Messages)) {
+		message := d.Components.Messages[name]
+		p.row("`"+message.Name+"`", message.Summary, message.Payload.name())
+	}
+	p.types(d.Components.Schemas)
+	return p.String()
+}
+
+// types writes a table of fields for each schema that has a name.
+func (p *page) types(all map[string]*schema) {
+	p.line("\n## Types")
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		s := all[name]
+		p.line("\n### %s", name)
+		if s.Description != "" {
+			p.line("\n%s", s.Description)
+		}
+		if len(s.Properties) == 0 {
+			p.line("\n%s", s.name())
+			continue
+		}
+		p.head("field", "type", "", "meaning")
+		for _, field := range slices.Sorted(maps.Keys(s.Properties)) {
+			of := s.Properties[field]
+			p.row("`"+field+"`", of.name(), must(slices.Contains(s.Required, field)), of.Description)
+		}
+	}
+}
+
+func must(is bool) string {
+	if is {
+		return "always"
+	}
+	return ""
+}
+
+// name says what a schema is, in a few words.
+func (s *schema) name() string {
+	if s.Ref != "" {
+		name := s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]
+		return "[" + name + "](#" + strings.ToLower(name) + ")"
+	}
+	var kinds []string
+	switch is := s.Type.(type) {
+	case string:
+		kinds = append(kinds, is)
+	case []any:
+		for _, one := range is {
+			kinds = append(kinds, fmt.Sprint(one))
+		}
+	}
+	kind := cmp.Or(strings.Join(kinds, " or "), "anything")
+	switch {
+	case s.Items != nil:
+		return "list of " + s.Items.name()
+	case len(s.Enum) > 0:
+		values := make([]string, len(s.Enum))
+		for i, v := range s.Enum {
+			values[i] = fmt.Sprintf("`%v`", v)
+		}
+		return strings.Join(values, ", ")
+	case s.Format != "" && s.Format != "int64":
+		return kind + ", " + s.Format
+	}
+	return kind
+}
