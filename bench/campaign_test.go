@@ -48,9 +48,15 @@ func brokerOn(b *testing.B, server *testenv.RedisServer) *broker {
 // campaign loads a campaign with the article's three limits into Redis.
 func (r *broker) campaign(b *testing.B, total int64) lua.Meta {
 	b.Helper()
+	return r.limited(b, total, 3, 2)
+}
+
+// limited is campaign with other limits of a user.
+func (r *broker) limited(b *testing.B, total, perUser, perDay int64) lua.Meta {
+	b.Helper()
 	c := models.Campaign{
 		ID: fmt.Sprintf("bench-%d", r.made.Add(1)), Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC",
-		Total: total, PerUser: 3, PerUserPerDay: 2, Version: 1, Epoch: 1,
+		Total: total, PerUser: perUser, PerUserPerDay: perDay, Version: 1, Epoch: 1,
 	}
 	loaded, err := r.scripts.Load(b.Context(), &c)
 	require.NoError(b, err)

@@ -57,6 +57,8 @@ type childSettings struct {
 	ClaimsInFlight int    `json:"claims_in_flight,omitempty"`
 
 	Durability lua.Durability `json:"durability,omitzero"`
+
+	Tokens api.Tokens `json:"tokens,omitzero"`
 }
 
 // child is a process that serves.
@@ -198,7 +200,7 @@ func apiOver(settings childSettings) (*api.Server, error) {
 		return nil, err
 	}
 	return api.New(
-		api.Config{Addr: "127.0.0.1:0", ClaimsPerCall: settings.ClaimsPerCall, ClaimsInFlight: settings.ClaimsInFlight},
+		api.Config{Addr: "127.0.0.1:0", ClaimsPerCall: settings.ClaimsPerCall, ClaimsInFlight: settings.ClaimsInFlight, Tokens: settings.Tokens},
 		api.Deps{
 			Claimer: scripts, States: scripts, Hydrator: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Resolver: noBooks{}, Streams: scripts, Audit: audit.NewLog(nil),
 			Ready: func(ctx context.Context) error { return rdb.Ping(ctx).Err() },

@@ -40,6 +40,7 @@ var parts = []struct {
 }{
 	{"script", "The claim script against the article's script", benchScript},
 	{"http", "The HTTP API against a handler that does nothing", benchHTTP},
+	{"tokens", "What a user's own token costs over HTTP", benchTokens},
 	{"durability", "What a durable answer costs over HTTP", benchDurability},
 	{"books", "From the stream into MySQL", benchBooks},
 	{"whole", "The whole: claims over HTTP while they are brought into MySQL", benchWhole},

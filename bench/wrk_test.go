@@ -37,16 +37,18 @@ func wrk(b *testing.B, addr, campaign string, connections int, keyed bool) wrkRe
 	return wrkFor(b, wrkSpan(), addr, campaign, connections, keyed)
 }
 
-// wrkFor is wrk for another while.
-func wrkFor(b *testing.B, span, addr, campaign string, connections int, keyed bool) wrkResult {
+// wrkFor is wrk for another while; more is a file of users and their tokens.
+func wrkFor(b *testing.B, span, addr, campaign string, connections int, keyed bool, more ...string) wrkResult {
 	b.Helper()
 	mode := "unkeyed"
 	if keyed {
 		mode = "keyed"
 	}
 	cmd := exec.CommandContext(longAfter(b), tool(b, "wrk", "wrk"),
-		"-t", strconv.Itoa(wrkThreads), "-c", strconv.Itoa(connections), "-d", span, "-s", "testdata/claim.lua",
-		"http://"+addr+"/v1/campaigns/"+campaign+"/claims", "--", fmt.Sprintf("user-%d-", wrkRuns.Add(1)), mode)
+		append([]string{
+			"-t", strconv.Itoa(wrkThreads), "-c", strconv.Itoa(connections), "-d", span, "-s", "testdata/claim.lua",
+			"http://" + addr + "/v1/campaigns/" + campaign + "/claims", "--", fmt.Sprintf("user-%d-", wrkRuns.Add(1)), mode,
+		}, more...)...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(b, err, string(out))
 	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))

@@ -1,5 +1,6 @@
 -- For wrk: POSTs a claim of a user of its own with each request, with an idempotency key of its own if asked to.
--- Arguments: prefix of the user ids; "keyed" or "unkeyed". Prints a line of JSON at the end.
+-- Arguments: prefix of the user ids; "keyed" or "unkeyed"; a file with a line "user token" for each of the users who claim by turns
+-- instead, if there is one. Prints a line of JSON at the end.
 local thread_count = 0
 function setup(thread)
   thread:set('thread_id', thread_count)
@@ -13,10 +14,19 @@ function init(args)
     '\r\nContent-Type: application/json\r\n'
   if args[2] == 'keyed' then head = head .. 'Idempotency-Key: ' end
   keyed = args[2] == 'keyed'
+  if args[3] then
+    owners = {}
+    for line in io.lines(args[3]) do
+      local user, token = line:match('^(%S+) (%S+)$')
+      local body = '{"user_id":"' .. user .. '"}'
+      owners[#owners + 1] = head .. 'Authorization: Bearer ' .. token .. '\r\nContent-Length: ' .. #body .. '\r\n\r\n' .. body
+    end
+  end
 end
 
 function request()
   count = count + 1
+  if owners then return owners[count % #owners + 1] end
   local user = user_head .. count
   local body = '{"user_id":"' .. user .. '"}'
   if keyed then return head .. user .. '\r\nContent-Length: ' .. #body .. '\r\n\r\n' .. body end
