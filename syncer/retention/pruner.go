@@ -20,7 +20,7 @@ const (
 	repairsKept = 1_000              // rows of repairs, a campaign
 
 	prunePage  = 1_000            // rows that one statement deletes
-	pruneTime  = 20 * time.Second // most that a round spends on one table; the next round goes on
+	pruneTime  = 40 * time.Second // most that a round spends on one table; the next round goes on
 	prunePause = 1                // after a page the pruner waits so many times as long as it took: flushes come first
 )
 
