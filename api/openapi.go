@@ -163,6 +163,10 @@ func describeRefusals(responses map[string]*huma.Response, codes []wire.Code, pr
 		if p.RetrySeconds() > 0 {
 			r.Headers = map[string]*huma.Param{"Retry-After": {Schema: &huma.Schema{Type: "integer"}, Description: "seconds"}}
 		}
+		if code == wire.CodeRateLimited {
+			r.Headers["RateLimit-Policy"] = &huma.Param{Schema: &huma.Schema{Type: "string"}, Description: `requests (q) in seconds (w), by "user" or "address"`}
+			r.Headers["RateLimit"] = &huma.Param{Schema: &huma.Schema{Type: "string"}, Description: "requests left (r), and seconds until there is one (t)"}
+		}
 	}
 }
 

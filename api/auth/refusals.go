@@ -129,6 +129,7 @@ func tooMany(s *suspect, now time.Time) *wire.Problem {
 	wait := (1 - s.wrong.TokensAt(now)) / wrongPerSecond
 	return &wire.Problem{
 		Code: wire.CodeRateLimited, RetryAfter: max(1, int(math.Ceil(wait))),
+		Rate:   wire.NewRate("address", wrongPerSecond, s.wrong.Burst()),
 		Detail: "Too many wrong tokens came from this address. Wait as long as Retry-After says.",
 	}
 }

@@ -3,7 +3,9 @@ package wire
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -113,6 +115,18 @@ type Problem struct { //nolint:errname // RFC 9457 calls it so
 	ClaimID    string // of a claim whose outcome is unknown and that had no key
 	RetryAfter int    // seconds
 	HangUp     bool   // the body was not read to its end and won't be
+	Rate       Rate   // that was exceeded, of code rate_limited
+}
+
+// Rate is so many requests in so many seconds, for what it is called after.
+type Rate struct {
+	Of             string
+	Quota, Seconds int
+}
+
+// NewRate is a bucket of quota that fills at a rate.
+func NewRate(of string, perSecond float64, quota int) Rate {
+	return Rate{Of: of, Quota: quota, Seconds: max(1, int(math.Ceil(float64(quota)/perSecond)))}
 }
 
 // ProblemJSON is a Problem on the wire.
@@ -164,6 +178,10 @@ func (p *Problem) GetHeaders() http.Header {
 	}
 	if seconds := p.RetrySeconds(); seconds > 0 {
 		h["Retry-After"] = []string{strconv.Itoa(seconds)}
+	}
+	if p.Rate != (Rate{}) { // as draft-ietf-httpapi-ratelimit-headers has them
+		h["Ratelimit-Policy"] = []string{fmt.Sprintf("%q;q=%d;w=%d", p.Rate.Of, p.Rate.Quota, p.Rate.Seconds)}
+		h["Ratelimit"] = []string{fmt.Sprintf("%q;r=0;t=%d", p.Rate.Of, p.RetrySeconds())}
 	}
 	return h
 }
