@@ -43,20 +43,23 @@ var mutants = []mutant{
 		"syncer/retention/trimmer.go", "needed.Less(first)", "first.Less(needed)",
 	}}},
 	{name: "a rollback is not compared", seeds: 5, lossy: true, only: []string{"put redis back", "kill consumer"}, edits: []edit{{
-		"lua/claim.lua", "if epoch_here < seen_epoch or epoch_here == seen_epoch and seq < tonumber(ARGV[10]) then", "if false then",
+		"lua/claim.lua",
+		"if epoch_here < seen_epoch or epoch_here == seen_epoch and (seq < tonumber(seen_seq) or moves < seen_moves) then", "if false then",
 	}}},
 	{name: "a release gives nothing back", seeds: 1, only: []string{"kill finance"}, edits: []edit{{
 		"lua/release.lua", "taken, released, given = taken - quantity, released + 1, given + 1", "taken, released, given = taken, released + 1, given + 1",
 	}}},
 	{name: "the last unit is sold to who wants two", seeds: 1, only: []string{"kill finance"}, edits: []edit{{
-		"lua/claim.lua", "if quantity > remaining then answer = -7 break end", "if remaining < 1 then answer = -7 break end",
+		"lua/claim.lua", "if quantity > remaining then answer = shard and -12 or -7 break end",
+		"if remaining < 1 then answer = shard and -12 or -7 break end",
 	}}},
 	{name: "a load waits until nothing changes", seeds: 3, only: []string{"delete a key"}, edits: []edit{{
 		"syncer/residency/rebuild.go", `" AND archived_claims = ?",`,
 		`" AND archived_claims = ? AND updated_at < UTC_TIMESTAMP(3) - INTERVAL 2 SECOND",`,
 	}}},
 	{name: "a flush of many claims counts one unit too many", seeds: 1, only: []string{"kill consumer"}, edits: []edit{{
-		"syncer/writer/flush_sql.go", " c.claimed = c.claimed + f.units,", " c.claimed = c.claimed + f.units + IF(f.claims > 5, 1, 0),",
+		"syncer/writer/books_sql.go", "GREATEST(c.remaining - f.units, 0), c.claimed = c.claimed + f.units,",
+		"GREATEST(c.remaining - f.units, 0), c.claimed = c.claimed + f.units + IF(f.claims > 5, 1, 0),",
 	}}},
 }
 
