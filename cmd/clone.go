@@ -21,10 +21,10 @@ const trialsProgram = "dibs/cmd/trials/dibs-trials"
 // Constructor makes a command.
 type Constructor func(Env) *cobra.Command
 
-// errEnded is of a program that has said itself why it failed.
-type errEnded struct{ code int }
+// endedError is of a program that has said itself why it failed.
+type endedError struct{ code int }
 
-func (e errEnded) Error() string { return fmt.Sprintf("cmd: it ended with exit code %d", e.code) }
+func (e endedError) Error() string { return fmt.Sprintf("cmd: it ended with exit code %d", e.code) }
 
 // trials are the commands that try Dibs: those of the program that has them, or such that build it.
 func trials(env Env) (commands []*cobra.Command) {
@@ -36,15 +36,17 @@ func trials(env Env) (commands []*cobra.Command) {
 	}
 	return []*cobra.Command{
 		inClone(env, "lab", "Run the ladder of strategies, from a naive counter to Dibs, side by side under one workload (from a clone)"),
-		inClone(env, "torture", "Make faults happen to a whole Dibs of its own, at random by a seed, and check every claim afterwards (from a clone)"),
+		inClone(env, "torture",
+			"Make faults happen to a whole Dibs of its own, at random by a seed, and check every claim afterwards (from a clone)"),
 	}
 }
 
 // inClone is a command that is built in a clone of the project and given all arguments.
 func inClone(env Env, name, short string) *cobra.Command {
-	c := &cobra.Command{Use: name, Short: short, Example: "  dibs " + name + " --help", DisableFlagParsing: true, RunE: func(c *cobra.Command, args []string) error {
+	c := &cobra.Command{Use: name, Short: short, Example: "  dibs " + name + " --help", DisableFlagParsing: true}
+	c.RunE = func(c *cobra.Command, args []string) error {
 		return runTrials(c.Context(), env, append([]string{name}, args...))
-	}}
+	}
 	c.SetHelpFunc(func(c *cobra.Command, _ []string) {
 		if err := runTrials(context.Background(), env, []string{name, "--help"}); err != nil {
 			c.PrintErrln(err)
@@ -64,7 +66,8 @@ func runTrials(ctx context.Context, env Env, args []string) error {
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
 	program := filepath.Join(folder, "dibs-trials")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, trialsProgram).CombinedOutput(); err != nil { //nolint:gosec // ours
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, trialsProgram) //nolint:gosec // ours
+	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("cmd: build %s: %w\n%s", trialsProgram, err, out)
 	}
 	run := exec.CommandContext(ctx, program, args...) //nolint:gosec // built above
@@ -72,7 +75,7 @@ func runTrials(ctx context.Context, env Env, args []string) error {
 	run.Cancel = func() error { return run.Process.Signal(syscall.SIGTERM) } // it cleans up after itself
 	err = run.Run()
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
-		return errEnded{ended.ExitCode()}
+		return endedError{ended.ExitCode()}
 	}
 	return err
 }

@@ -55,7 +55,7 @@ func Run(ctx context.Context, env Env) int {
 	if err == nil {
 		return ExitOK
 	}
-	if ended, ok := errors.AsType[errEnded](err); ok {
+	if ended, ok := errors.AsType[endedError](err); ok {
 		return ended.code
 	}
 	_, _ = fmt.Fprintln(env.Stderr, "dibs: "+strings.ReplaceAll(err.Error(), "\n", "; "))

@@ -25,12 +25,11 @@ type roles struct {
 	others   []*process
 }
 
-func startRoles(t *testing.T, s *servers, settings map[string]string) *roles {
+func startRoles(t *testing.T, s *servers) *roles {
 	t.Helper()
 	r := &roles{t: t, settings: map[string]string{
 		"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_PARTITIONS": fmt.Sprint(s.partitions), "DIBS_NAME": "one",
 	}}
-	maps.Copy(r.settings, settings)
 	r.startOthers()
 	r.startAPI()
 	return r
@@ -93,7 +92,7 @@ func hostPort(t *testing.T, redisURL string) (host, port string) {
 func TestGuide_BackupAndRestore(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{})
-	r := startRoles(t, &s, nil)
+	r := startRoles(t, &s)
 	whole := &system{servers: s, t: t}
 	c := openCampaign(t, r.api.url, campaign{Total: 100, PerUser: 1})
 	kept := r.claimEach(c.ID, 0, 20)
@@ -146,7 +145,7 @@ func TestGuide_AnotherRedis(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{})
 	target := testenv.Redis(t)
-	r := startRoles(t, &s, nil)
+	r := startRoles(t, &s)
 	c := openCampaign(t, r.api.url, campaign{Total: 60, PerUser: 1})
 	before := r.claimEach(c.ID, 0, 20)
 	host, port := hostPort(t, s.redisURL)
@@ -182,7 +181,7 @@ func TestGuide_OneRedisToACluster(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{partitions: 6})
 	nodes := testenv.RedisCluster(t, 3)
-	r := startRoles(t, &s, nil)
+	r := startRoles(t, &s)
 	var campaigns []campaign
 	before := map[string]map[string]models.Claim{}
 	for i := range 4 {
@@ -206,7 +205,7 @@ func TestGuide_OneRedisToACluster(t *testing.T) {
 func TestGuide_AGroup(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, wishes{partitions: 2})
-	r := startRoles(t, &s, nil)
+	r := startRoles(t, &s)
 	c := openCampaign(t, r.api.url, campaign{Total: 100})
 	g := openGuide(t, "group.md", &s, nil)
 	stream := lua.StreamKey(lua.PartitionOf(c.ID, 2))

@@ -77,7 +77,7 @@ func (b *balancer) send(transport http.RoundTripper, r *http.Request) (*http.Res
 
 // choose takes the next that is ready, by turns.
 func (b *balancer) choose() string {
-	first := int(b.next.Add(1)) % len(b.hosts) //nolint:gosec // counts requests
+	first := int(b.next.Add(1)) % len(b.hosts)
 	for i := range b.hosts {
 		if at := (first + i) % len(b.hosts); b.ready[at].Load() {
 			return b.hosts[at]
