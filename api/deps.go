@@ -18,6 +18,7 @@ type Deps struct {
 	States    States
 	Hydrator  claiming.Hydrator
 	Campaigns Campaigns
+	Mover     claiming.Mover // nil: no campaign has several shards
 	Claims    claimed.Claims
 	Resolver  claimed.Resolver
 	Streams   claimed.Streams

@@ -58,6 +58,8 @@ func (s *Server) routes() []route {
 			[]wire.Code{noCampaign, closed, wire.CodeIdempotencyMismatch}, plain(s.operator.PostPackets, operator.DocumentPackets)},
 		{"GET", "/v1/campaigns/{id}/stock", reads | claims, 0, "get-stock", "Show the stock at one watermark, in units",
 			[]wire.Code{noCampaign}, byHuma(s.operator.GetStock)},
+		{"GET", "/v1/campaigns/{id}/shards", reads, 0, "get-shards", "Show the shards of a campaign, in units",
+			[]wire.Code{noCampaign}, byHuma(s.operator.GetShards)},
 		{"GET", "/v1/campaigns/{id}/watch", reads | claims, 0, "watch-campaign", "Watch a campaign live, an event a second",
 			[]wire.Code{noCampaign, wire.CodeInvalid, wire.CodeTooManyWatchers}, plain(s.live.GetWatch, live.DocumentWatch)},
 		{"GET", "/v1/watch", reads, 0, "watch", "Watch all active campaigns live, an event of each a second",

@@ -104,7 +104,7 @@ func (s *Server) makeRooms(deps *Deps) (err error) {
 		return err
 	}
 	s.claiming, err = claiming.New(claiming.Config{
-		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Workers: s.workers,
+		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Mover: deps.Mover, Workers: s.workers,
 		ClaimsPerCall: cfg.ClaimsPerCall, ClaimsInFlight: cfg.ClaimsInFlight, QueueWait: cfg.QueueWait, CallTimeout: cfg.CallTimeout,
 		UserRate: cfg.UserRate, Tracer: cfg.Tracer, Logger: cfg.Logger, Registerer: cfg.Registerer, Clock: cfg.Clock,
 	})

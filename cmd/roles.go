@@ -211,7 +211,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 		AccessLog: s.cfg.AccessLog, MetricsCampaigns: cmp.Or(s.cfg.MetricsCampaigns, -1), Conns: s.cfg.HTTPConns, UserRate: s.cfg.UserRate,
 		ShutdownTimeout: closeTimeout, Tracer: s.tracer, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
 	}, api.Deps{
-		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns,
+		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns, Mover: s.mover,
 		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Ready: s.ready,
 		Console: s.consoleDeps(),
 	})

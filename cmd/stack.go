@@ -22,6 +22,7 @@ import (
 	"dibs/syncer/campaigns"
 	"dibs/syncer/residency"
 	"dibs/syncer/resolve"
+	"dibs/syncer/shards"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,6 +46,7 @@ type stack struct {
 	db        *gorm.DB
 	campaigns *campaigns.Repository
 	hydrator  *residency.Hydrator
+	mover     *shards.Mover
 	relay     *resolve.Relay
 	resolver  *resolve.Resolver
 
@@ -242,6 +244,8 @@ func (s *stack) makeParts(context.Context) error {
 	s.scripts = scripts
 	s.campaigns = campaigns.New(s.db, scripts, s.log)
 	s.hydrator = residency.NewHydrator(s.db, scripts, s.log, s.registry)
+	s.mover = shards.New(s.db, scripts, s.hydrator, s.log)
+	s.campaigns.GatherBy(s.mover)
 	s.relay = resolve.NewRelay(s.db, scripts, s.registry)
 	s.resolver = resolve.NewResolver(s.db, s.relay, s.log)
 	s.closers = append(s.closers, s.forgetTold)

@@ -149,7 +149,7 @@ func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 		args = append(args, start)
 	}
 	args = append(args, seen.Epoch)
-	if m.isShard() {
+	if m.IsShard() {
 		args = append(args, formatInt(seen.Seq)+":"+formatInt(seen.Moves))
 	} else {
 		args = append(args, seen.Seq)

@@ -55,7 +55,7 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Campa
 		}
 	}
 	view := CampaignView{Position: Position{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}
-	if m.isShard() && len(packets) == 1 {
+	if m.IsShard() && len(packets) == 1 {
 		view.Moves, ok = packets[0].(int64)
 		packets = nil
 	}

@@ -20,7 +20,8 @@ type Meta struct {
 	Shards    int // of the campaign; 0 and 1 are one
 }
 
-func (m *Meta) isShard() bool { return models.IsShardID(m.ID) }
+// IsShard tells whether this is a shard of a campaign.
+func (m *Meta) IsShard() bool { return models.IsShardID(m.ID) }
 
 // CampaignID is the id of the campaign, also of a shard.
 func (m *Meta) CampaignID() string {
@@ -30,7 +31,7 @@ func (m *Meta) CampaignID() string {
 
 // IsSharded tells whether the campaign is spread over several shards, each of which has a Meta of its own. The campaign itself is not in
 // Redis.
-func (m *Meta) IsSharded() bool { return m.Shards > 1 && !m.isShard() }
+func (m *Meta) IsSharded() bool { return m.Shards > 1 && !m.IsShard() }
 
 // MetaOf reads the Meta of a campaign's definition. It fails if this machine does not know the campaign's zone.
 func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {

@@ -40,6 +40,9 @@ func (s *State) Position() Position {
 	return at
 }
 
+// Place is the position by load, claims and moves alone.
+func (s *State) Place() Position { return Position{Epoch: s.Epoch, Seq: s.Seq, Moves: s.Moves} }
+
 // Drift is by how many units Redis has more to give than the books; both must be of one watermark. While a change is on its way the
 // totals differ rightly, and Drift compares what was claimed.
 func (s *State) Drift(books *models.Books) int64 {
@@ -113,7 +116,7 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 	if st.Meta.Kind == models.KindPacket {
 		st.Pushed = f.number("pushed")
 	}
-	if st.Meta.isShard() {
+	if st.Meta.IsShard() {
 		st.Meta.Shards, st.Moves, st.Ups = int(f.number("shards")), f.number("moves"), f.number("ups")
 	}
 	for _, name := range []string{"starts_at_ms", "ends_at_ms"} {

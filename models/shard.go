@@ -152,3 +152,15 @@ type Need struct {
 type Refill struct {
 	SoldOutFrom int64 // units; 0 is unless the units were there
 }
+
+// ShardsOf are the shards of a campaign as operators see them.
+type ShardsOf struct {
+	CampaignID string         `json:"campaign_id"`
+	Total      int64          `json:"total"`
+	Reserve    int64          `json:"reserve" doc:"units that no shard has on loan"`
+	MovesOpen  int            `json:"moves_open" doc:"moves of units that are on their way"`
+	Shards     []ShardFigures `json:"shards" nullable:"false"`
+
+	LowStockAt int64 `json:"-"`
+	Released   int64 `json:"-"` // claims
+}

@@ -27,6 +27,7 @@ type Books struct {
 	// InRedis tells that Redis holds the campaign, by what MySQL recorded: then Redis alone knows its stock.
 	InRedis           bool
 	Total, LowStockAt int64 // units
+	Shards            int   // above 1: Redis holds its shards, each by itself
 
 	ParkedClaims int64 // accepted claims that MySQL refuses; the fields above do not count them
 	ParkedUnits  int64

@@ -61,12 +61,22 @@ type batchPart struct {
 	tickets    []*ticket // of the claims that are sent
 	lane       *lane
 	err        error
+	shard      *lane // of a campaign of several shards: that of these users
+}
+
+// taker is the lane that the claims are sent by.
+func (p *batchPart) taker() *lane {
+	if p.shard != nil {
+		return p.shard
+	}
+	return p.lane
 }
 
 // claimAll makes all claims of a batch. Each gets a refusal or a ticket with its answer.
 func (s *Routes) claimAll(ctx context.Context, claims []batchClaim) {
 	parts := byCampaign(claims)
 	s.findLanes(ctx, parts)
+	parts = s.byShard(ctx, parts)
 	w := newWaiter(ctx, len(claims))
 	for i := range parts {
 		s.admit(ctx, &parts[i], w)
@@ -76,10 +86,11 @@ func (s *Routes) claimAll(ctx context.Context, claims []batchClaim) {
 	}
 	for i := range parts {
 		if len(parts[i].tickets) > 0 {
-			parts[i].lane.coalescer.submit(parts[i].tickets)
+			parts[i].taker().coalescer.submit(parts[i].tickets)
 		}
 	}
 	<-w.done
+	s.holdAll(ctx, parts)
 }
 
 // byCampaign sorts the claims that are not refused yet by campaign.

@@ -68,7 +68,7 @@ func (s *Routes) claim(ctx context.Context, campaignID string, req lua.ClaimRequ
 		l.tally.count(string(p.Code))
 		return lua.ClaimReply{}, p
 	}
-	t := l.coalescer.claim(ctx, req)
+	t := s.send(ctx, l, req)
 	p := t.refusal()
 	l.tally.count(outcomeOf(&t.answer.reply, p))
 	return t.answer.reply, p

@@ -14,7 +14,7 @@ func codeOf(o models.Outcome) wire.Code {
 	switch o {
 	case models.OutcomeClaimed, models.OutcomeReplayed:
 		return ""
-	case models.OutcomeAbsent, models.OutcomeDamaged, models.OutcomeRolledBack:
+	case models.OutcomeAbsent, models.OutcomeDamaged, models.OutcomeRolledBack, models.OutcomeDry:
 		return wire.CodeUnavailable
 	default:
 		if !slices.Contains(wire.ClaimCodes, wire.Code(o)) {

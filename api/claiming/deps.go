@@ -28,6 +28,12 @@ type Hydrator interface {
 	Recover(ctx context.Context, campaignID string, seen lua.Position) (lua.Meta, error)
 }
 
+// Mover moves units between the shards of a campaign.
+type Mover interface {
+	// Refill brings units to a shard, or says that the campaign has none. Any error says that nothing can be said.
+	Refill(ctx context.Context, campaignID string, need models.Need) (models.Refill, error)
+}
+
 // Campaigns reads the definitions of campaigns. Errors: models.ErrNotFound; any other means that MySQL does not answer.
 type Campaigns interface {
 	Get(ctx context.Context, id string) (models.Campaign, error)

@@ -22,10 +22,13 @@ type lane struct {
 	meta      lua.Meta
 	coalescer coalescer
 	sold      soldOut
+	soldOut   verdict // of a campaign of several shards
+	pace      pace    // of a shard
 	latest    latest
 	tally     tally
-	used      atomic.Int64   // nanoseconds since 1970
-	logSome   rate.Sometimes // a Redis that is away fails every call
+	ahead     func(*lane, models.Need) // has a shard refilled
+	used      atomic.Int64             // nanoseconds since 1970
+	logSome   rate.Sometimes           // a Redis that is away fails every call
 
 	hydrating  sync.Mutex
 	hydratedAt time.Time // the last attempt
@@ -50,7 +53,7 @@ func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *
 	if p := users.refuse(req.UserID, now); p != nil {
 		return p
 	}
-	if req.Key == "" && l.sold.refuses(now) {
+	if req.Key == "" && (l.sold.refuses(now) || l.soldOut.refuses(req.Quantity, now)) {
 		return wire.Refuse(wire.CodeSoldOut)
 	}
 	var err error
@@ -76,7 +79,11 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 		return nil, err
 	}
 	l.latest.advance(view.Position)
-	l.sold.learn(round, began, replies, view.Remaining)
+	if l.meta.IsShard() {
+		l.refillAhead(began, replies, view.Remaining)
+	} else {
+		l.sold.learn(round, began, replies, view.Remaining)
+	}
 	return replies, nil
 }
 
@@ -149,7 +156,5 @@ func (l *latest) position() lua.Position {
 func (l *latest) advance(to lua.Position) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.at.Before(to) {
-		l.at = to
-	}
+	l.at = l.at.Later(to)
 }

@@ -31,6 +31,7 @@ type lanes struct {
 	campaignsMax int           // in memory
 	campaignIdle time.Duration // a lane without claims for this long is dropped
 
+	ahead   func(*lane, models.Need)
 	lookups chan struct{} // holds a token for each look-up that runs
 	flights singleflight.Group
 
@@ -101,12 +102,15 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 	gone := errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrDamaged)
 	if gone || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
 		meta, err = ls.cfg.Hydrator.Hydrate(ctx, id)
+		if err != nil && !errors.Is(err, models.ErrNotFound) {
+			meta, err = ls.byShard(ctx, id, err)
+		}
 		return meta, at, err
 	}
 	if err != nil {
 		return meta, at, err
 	}
-	at = lua.Position{Epoch: state.Epoch, Seq: state.Seq}
+	at = state.Place()
 	definitionCtx, cancel := context.WithTimeout(ctx, definitionWait)
 	defer cancel()
 	c, err := ls.cfg.Campaigns.Get(definitionCtx, id)
@@ -117,10 +121,7 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 		meta, err = ls.cfg.Hydrator.Hydrate(ctx, id)
 		return meta, at, err
 	}
-	if synced := (lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq}); at.Before(synced) {
-		at = synced
-	}
-	return state.Meta, at, nil
+	return state.Meta, at.Later(lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq, Moves: c.MovedNo}), nil
 }
 
 // wentBack tells whether Redis was put back to a time before a change, an eviction or a loss that MySQL knows of. c was read after
@@ -132,6 +133,7 @@ func wentBack(state *lua.State, c *models.Campaign) bool {
 
 func (ls *lanes) add(meta lua.Meta) *lane {
 	l := newLane(&ls.cfg, ls.metrics, meta)
+	l.ahead = ls.ahead
 	now := ls.cfg.Clock()
 	l.used.Store(now.UnixNano())
 	ls.mu.Lock()

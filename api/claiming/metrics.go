@@ -15,6 +15,7 @@ type metrics struct {
 	perCall    prometheus.Histogram
 	queued     prometheus.Gauge
 	rolledBack prometheus.Counter
+	held       prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -34,7 +35,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Help: "Calls that took nothing because Redis went back behind what this process had seen of the campaign.",
 		}),
 	}
-	for _, c := range []prometheus.Collector{claims, m.perCall, m.queued, m.rolledBack} {
+	m.held = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "dibs_claims_held_total", Help: "Claims that waited because their shard of the campaign was out of units.",
+	})
+	for _, c := range []prometheus.Collector{claims, m.perCall, m.queued, m.rolledBack, m.held} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("claiming: metrics: %w", err)
 		}

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 
 	"dibs/api/workers"
 	"dibs/internal/tracing"
+	"dibs/models"
 )
 
 // Config is what the claim routes need. The API's own Config has the meaning of the settings, and has checked them.
@@ -18,6 +20,7 @@ type Config struct {
 	States    StateReader
 	Hydrator  Hydrator
 	Campaigns Campaigns
+	Mover     Mover
 	Workers   *workers.Group
 
 	ClaimsPerCall, ClaimsInFlight int
@@ -34,6 +37,7 @@ type Config struct {
 type Routes struct {
 	cfg     Config
 	lanes   *lanes
+	refills singleflight.Group
 	users   *userLimiter
 	metrics *metrics
 	logSome rate.Sometimes // a Redis or MySQL that is away fails every request
@@ -45,15 +49,20 @@ func New(cfg Config) (*Routes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Routes{
+	s := &Routes{
 		cfg: cfg, lanes: newLanes(cfg, m), users: newUserLimiter(cfg.UserRate), metrics: m, logSome: rate.Sometimes{Interval: time.Second},
-	}, nil
+	}
+	s.lanes.ahead = func(shard *lane, need models.Need) {
+		_, _ = s.askMover(shard, shard, need) // who waits later asks again, and says what went wrong
+	}
+	return s, nil
 }
 
 // Changed makes what is remembered of a campaign's stock invalid. It is called after each change of a campaign by this process.
 func (s *Routes) Changed(campaignID string) {
 	if l := s.lanes.known(campaignID, s.cfg.Clock()); l != nil {
 		l.sold.invalidate()
+		l.soldOut.invalidate()
 	}
 }
 

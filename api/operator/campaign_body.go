@@ -30,6 +30,7 @@ type campaignBody struct {
 	Currency      *string `json:"currency,omitempty" pattern:"^[A-Z]{3}$"`
 	SenderID      *string `json:"sender_id,omitempty" minLength:"1" maxLength:"128"`
 	HoldFor       *string `json:"hold_for,omitempty" doc:"how long a claim may stay unredeemed, such as 15m; default for ever"`
+	Shards        *int64  `json:"shards,omitempty" minimum:"1" maximum:"64" doc:"over how many shards the campaign is spread, for good; default 1. More carry one campaign that is too hot for one Redis primary"`
 
 	refused *wire.Problem
 }
@@ -54,6 +55,7 @@ func (b *campaignBody) fields() []wire.Field {
 		units("per_user", &b.PerUser), units("per_user_per_day", &b.PerUserPerDay), wire.Text("time_zone", &b.TimeZone),
 		wire.Text("starts_at", &b.StartsAt), wire.Text("ends_at", &b.EndsAt), units("low_stock_at", &b.LowStockAt),
 		wire.Text("currency", &b.Currency), wire.Text("sender_id", &b.SenderID), wire.Text("hold_for", &b.HoldFor),
+		wire.OptionalInteger("shards", &b.Shards, 1, models.ShardsMax),
 	}
 }
 
@@ -86,7 +88,7 @@ func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
 	c := models.Campaign{
 		ID: *b.ID, Kind: models.Kind(*b.Kind), Name: orZero(b.Name), Status: models.StatusOpen, Total: orZero(b.Total),
 		PerUser: orZero(b.PerUser), PerUserPerDay: orZero(b.PerUserPerDay), TimeZone: "UTC", LowStockAt: orZero(b.LowStockAt),
-		Currency: orZero(b.Currency), SenderID: orZero(b.SenderID),
+		Currency: orZero(b.Currency), SenderID: orZero(b.SenderID), Shards: int(orZero(b.Shards)),
 	}
 	if b.TimeZone != nil {
 		c.TimeZone = *b.TimeZone

@@ -19,6 +19,8 @@ type Campaigns interface {
 	// AddPackets stores all packets of a batch or none. The same list, or the same key, again adds nothing. Errors beyond the
 	// above: models.ErrClosed, models.ErrKeyMismatch.
 	AddPackets(ctx context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error)
+	// ShardsOf reads the shards of a campaign: what they have on loan by MySQL, and how far Redis is with each.
+	ShardsOf(ctx context.Context, id string) (models.ShardsOf, error)
 	// Books reads units and claims that have their rows.
 	Books(ctx context.Context, id string) (models.Books, error)
 }

@@ -37,7 +37,7 @@ func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*StockOutput,
 		switch {
 		case err != nil:
 			return models.Stock{}, backoff.Permanent(err)
-		case !books.InRedis:
+		case !books.InRedis && books.Shards <= 1:
 			return books.Stock(in.ID), nil
 		}
 		if books.SyncedSeq+books.ParkedClaims != state.Seq || books.Released != state.Released {
@@ -55,6 +55,10 @@ func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*StockOutput,
 // loaded for somebody who looks: MySQL has all of it.
 func (s *Routes) readStock(ctx context.Context, id string) (models.Books, lua.State, error) {
 	books, err := s.cfg.Campaigns.Books(ctx, id)
+	if err == nil && books.Shards > 1 {
+		of, err := s.cfg.Campaigns.ShardsOf(ctx, id)
+		return books, shardsState(&of), err
+	}
 	if err != nil || !books.InRedis {
 		return books, lua.State{}, err
 	}

@@ -224,3 +224,8 @@ func (r *Room) Unread(context.Context, int, string) (lua.Unread, error) {
 func (r *Room) Entries(context.Context, int, lua.EntryID, int) ([]lua.Entry, error) {
 	return nil, nil
 }
+
+// ShardsOf shows no shards: a room has campaigns of one.
+func (r *Room) ShardsOf(_ context.Context, id string) (models.ShardsOf, error) {
+	return models.ShardsOf{CampaignID: id, Shards: []models.ShardFigures{}}, r.fails()
+}

@@ -168,13 +168,14 @@ func (r *Repository) Books(ctx context.Context, id string) (models.Books, error)
 	at := time.Now().UTC()
 	var c models.Campaign
 	err := r.db.WithContext(ctx).Select("claimed", "synced_seq", "remaining", "released_claims", "version", "applied_version",
-		"total", "low_stock_at", "residency", "epoch").
+		"total", "low_stock_at", "residency", "epoch", "shards").
 		Where("id = ?", id).Take(&c).Error
 	if err != nil {
 		return models.Books{}, notFound(err, id)
 	}
 	// After the counters: a claim that gets its row in between is missing, not counted twice.
-	parked, err := writer.ReadParked(ctx, r.db.ConnPool, id)
+	c.ID = id
+	parked, err := readParked(ctx, r.db, &c)
 	if err != nil {
 		return models.Books{}, err
 	}
@@ -188,7 +189,7 @@ func BooksOf(c *models.Campaign, parked *writer.ParkedClaims) models.Books {
 	return models.Books{
 		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims,
 		Version: c.Version, AppliedVersion: c.AppliedVersion, ParkedClaims: parked.Claims, ParkedUnits: parked.Units,
-		InRedis: IsResident(c) || c.Residency == models.ResidencyLost, Total: c.Total, LowStockAt: c.LowStockAt,
+		InRedis: IsResident(c) || c.Residency == models.ResidencyLost, Total: c.Total, LowStockAt: c.LowStockAt, Shards: c.Shards,
 	}
 }
 

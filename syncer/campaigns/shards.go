@@ -7,6 +7,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/writer"
 
 	"gorm.io/gorm"
 )
@@ -56,6 +57,20 @@ func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 		return fmt.Errorf("campaigns: sums of %s: %w", campaignID, err)
 	}
 	return nil
+}
+
+// readParked reads the parked claims of a campaign, those of all its shards.
+func readParked(ctx context.Context, db *gorm.DB, c *models.Campaign) (*writer.ParkedClaims, error) {
+	all := &writer.ParkedClaims{}
+	for _, id := range c.ShardIDs() {
+		one, err := writer.ReadParked(ctx, db.ConnPool, id)
+		if err != nil {
+			return nil, err
+		}
+		all.All = append(all.All, one.All...)
+		all.Claims, all.Units = all.Claims+one.Claims, all.Units+one.Units
+	}
+	return all, nil
 }
 
 // Shards reads the shards of a campaign, in order.

@@ -138,6 +138,9 @@ func (h *Hydrator) hydrateOnce(ctx context.Context, id string) (lua.Meta, error)
 	if err != nil {
 		return lua.Meta{}, err
 	}
+	if c.IsSharded() { // its shards are loaded, each by itself
+		return h.scripts.MetaOf(&c)
+	}
 	wrong := "it is not in redis by the books"
 	if campaigns.IsResident(&c) {
 		if wrong, err = h.Wrong(ctx, &c); err != nil {

@@ -1,0 +1,304 @@
+package claiming
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// A campaign of several shards has a lane of its own, which makes no calls, and one for each shard. A user has one shard. A shard that has
+// fewer units free than a claim asks for is dry, which is no refusal: the claim is held while the mover looks for the units in
+// the other shards and in the reserve. It is sold out only if the mover has proven so.
+
+const (
+	holdMost      = 200 * time.Millisecond // that a claim is held for a dry shard
+	refillTimeout = 5 * time.Second        // of one refill: units that were called back reach the reserve though nobody waits any more
+	holdPause     = 5 * time.Millisecond   // before a refill that failed is tried again
+	paceSpan      = 50 * time.Millisecond  // a shard is refilled before it has less than it gives away in this time
+)
+
+var errDry = fmt.Errorf("%w: the shard of the campaign is out of units, and where there are others could not be found out in time", lua.ErrUnavailable)
+
+// byShard finds out from a shard that a campaign is spread over several, while MySQL can't be asked. why is why not.
+func (ls *lanes) byShard(ctx context.Context, id string, why error) (lua.Meta, error) {
+	if models.IsShardID(id) {
+		return lua.Meta{}, why
+	}
+	state, err := ls.cfg.States.State(ctx, models.ShardID(id, 1))
+	if err != nil {
+		return lua.Meta{}, why
+	}
+	meta := state.Meta
+	meta.ID = id
+	return meta, nil
+}
+
+// send makes one claim.
+func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) ticket {
+	if !l.meta.IsSharded() {
+		return l.coalescer.claim(ctx, req)
+	}
+	shard, err := s.lanes.get(ctx, models.ShardID(l.meta.ID, models.ShardOfUser(req.UserID, l.meta.Shards)), s.cfg.Clock())
+	if err != nil {
+		return ticket{req: req, answer: answer{err: s.unavailable(ctx, l, err)}}
+	}
+	t := shard.coalescer.claim(ctx, req)
+	if t.isDry() {
+		s.hold(ctx, []dryClaim{{l, shard, &t}})
+	}
+	return t
+}
+
+// unavailable is the error of a claim whose shard was not found. It logs why.
+func (s *Routes) unavailable(ctx context.Context, l *lane, err error) error {
+	l.logSome.Do(func() {
+		s.cfg.Logger.WarnContext(ctx, "a shard of a campaign could not be looked up, its claims are refused; are redis and mysql up?",
+			slog.String("campaign_id", l.meta.ID), slog.Any("error", err))
+	})
+	return fmt.Errorf("%w: %w", lua.ErrUnavailable, err)
+}
+
+func (t *ticket) isDry() bool {
+	return t.answer.err == nil && t.answer.reply.Outcome == models.OutcomeDry
+}
+
+// byShard takes the parts of a batch apart by the shards of their users.
+func (s *Routes) byShard(ctx context.Context, parts []batchPart) []batchPart {
+	var all []batchPart
+	for i := range parts {
+		part := &parts[i]
+		if part.err != nil || !part.lane.meta.IsSharded() {
+			all = append(all, *part)
+			continue
+		}
+		shards := make([]batchPart, part.lane.meta.Shards)
+		for _, c := range part.claims {
+			shard := &shards[models.ShardOfUser(c.UserID, len(shards))-1]
+			shard.claims = append(shard.claims, c)
+		}
+		for j := range shards {
+			if len(shards[j].claims) == 0 {
+				continue
+			}
+			shards[j].campaignID, shards[j].lane = part.campaignID, part.lane
+			shards[j].shard, shards[j].err = s.lanes.get(ctx, models.ShardID(part.campaignID, j+1), s.cfg.Clock())
+			all = append(all, shards[j])
+		}
+	}
+	return all
+}
+
+// holdAll holds the claims of a batch whose shards are dry.
+func (s *Routes) holdAll(ctx context.Context, parts []batchPart) {
+	var dry []dryClaim
+	for i := range parts {
+		if parts[i].shard == nil {
+			continue
+		}
+		for _, t := range parts[i].tickets {
+			if t.isDry() {
+				dry = append(dry, dryClaim{parts[i].lane, parts[i].shard, t})
+			}
+		}
+	}
+	s.hold(ctx, dry)
+}
+
+// dryClaim is a claim whose shard has too few units.
+type dryClaim struct {
+	campaign, shard *lane
+	ticket          *ticket
+}
+
+// hold has shards refilled and sends their claims again, until they have an answer or holdMost is over.
+func (s *Routes) hold(ctx context.Context, dry []dryClaim) {
+	if len(dry) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, holdMost)
+	defer cancel()
+	s.metrics.held.Add(float64(len(dry)))
+	for len(dry) > 0 {
+		dry = s.sendAgain(ctx, s.refillAll(ctx, dry))
+	}
+}
+
+// refillAll has the shards of claims refilled, and returns the claims that are worth being sent again. The others have their answer.
+func (s *Routes) refillAll(ctx context.Context, dry []dryClaim) (again []dryClaim) {
+	found := make([]error, len(dry))
+	var refills errgroup.Group
+	refills.SetLimit(batchLookupsMax)
+	for i := range dry {
+		refills.Go(func() error {
+			found[i] = s.refill(ctx, &dry[i])
+			return nil
+		})
+	}
+	_ = refills.Wait() // each has its own
+	for i := range dry {
+		answer := &dry[i].ticket.answer
+		switch {
+		case errors.Is(found[i], errSoldOut):
+			answer.reply.Outcome = models.OutcomeSoldOut
+		case found[i] != nil:
+			answer.err = found[i]
+		default:
+			again = append(again, dry[i])
+		}
+	}
+	return again
+}
+
+// sendAgain sends claims again under the same ids, and returns those whose shards are dry still.
+func (s *Routes) sendAgain(ctx context.Context, claims []dryClaim) (dry []dryClaim) {
+	if len(claims) == 0 {
+		return nil
+	}
+	w := newWaiter(ctx, len(claims))
+	for i := range claims {
+		w.add(claims[i].ticket.req)
+	}
+	for i := range claims {
+		claims[i].shard.coalescer.submit([]*ticket{&w.tickets[i]})
+	}
+	<-w.done
+	for i := range claims {
+		claims[i].ticket.answer = w.tickets[i].answer
+		if claims[i].ticket.isDry() {
+			dry = append(dry, claims[i])
+		}
+	}
+	return dry
+}
+
+// errSoldOut says that a campaign was proven to have fewer units than a claim asks for.
+var errSoldOut = errors.New("claiming: sold out")
+
+// refill has units brought to the shard of a claim: once for all that need as many there at the same time. It returns nil when there
+// were some, errSoldOut, or errDry.
+func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
+	quantity := c.ticket.req.Quantity
+	for ctx.Err() == nil {
+		if c.campaign.soldOut.refuses(quantity, s.cfg.Clock()) {
+			return errSoldOut
+		}
+		flight := s.refills.DoChan(fmt.Sprintf("%s %d", c.shard.meta.ID, quantity), func() (any, error) {
+			return s.askMover(c.campaign, c.shard, models.Need{Units: quantity, Pace: c.shard.pace.units()})
+		})
+		select {
+		case got := <-flight:
+			refill, _ := got.Val.(models.Refill)
+			switch {
+			case got.Err == nil && refill.SoldOutFrom > 0 && quantity >= refill.SoldOutFrom:
+				return errSoldOut
+			case got.Err == nil:
+				return nil
+			}
+			c.campaign.logSome.Do(func() {
+				s.cfg.Logger.WarnContext(ctx, "a shard of a campaign is out of units and was not refilled, its claims are refused; are redis and mysql up?",
+					slog.String("campaign_id", c.shard.meta.ID), slog.Any("error", got.Err))
+			})
+			select {
+			case <-time.After(holdPause):
+			case <-ctx.Done():
+			}
+		case <-ctx.Done():
+		}
+	}
+	return errDry
+}
+
+// askMover asks the mover for what a shard needs, and remembers what it says of the campaign.
+func (s *Routes) askMover(campaign, shard *lane, need models.Need) (models.Refill, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), refillTimeout)
+	defer cancel()
+	round, began := campaign.soldOut.round.Load(), s.cfg.Clock()
+	campaignID, number := models.SplitShardID(shard.meta.ID)
+	need.Shard = number
+	refill, err := s.cfg.Mover.Refill(ctx, campaignID, need)
+	if err == nil && refill.SoldOutFrom > 0 {
+		campaign.soldOut.learn(round, began, refill.SoldOutFrom)
+	}
+	return refill, err
+}
+
+// verdict remembers that a campaign of several shards was proven to be sold out, so that a crowd that came too late costs nothing. It is
+// remembered as long as soldOut remembers.
+type verdict struct {
+	proven atomic.Pointer[proven]
+	round  atomic.Int64 // counts invalidate
+}
+
+// proven is a verdict: at some time a claim of so many units or more was too large.
+type proven struct {
+	from  int64 // units
+	until time.Time
+	round int64
+}
+
+func (v *verdict) refuses(quantity int64, now time.Time) bool {
+	p := v.proven.Load()
+	return p != nil && quantity >= p.from && now.Before(p.until) && p.round == v.round.Load()
+}
+
+func (v *verdict) invalidate() { v.round.Add(1) }
+
+// learn takes a verdict that was asked for in a round, at a time.
+func (v *verdict) learn(round int64, began time.Time, from int64) {
+	v.proven.Store(&proven{from, began.Add(soldOutFor), round})
+}
+
+// pace is how many units a shard gives away through this process.
+type pace struct {
+	mu       sync.Mutex
+	since    time.Time
+	count    int64 // units since then
+	perSpan  atomic.Int64
+	isAsking atomic.Bool // the mover has been asked ahead
+}
+
+// units that the shard gave away in a paceSpan lately.
+func (p *pace) units() int64 { return p.perSpan.Load() }
+
+func (p *pace) add(now time.Time, units int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.count += units
+	if took := now.Sub(p.since); took >= paceSpan {
+		if took < time.Second {
+			p.perSpan.Store(int64(float64(p.count) * float64(paceSpan) / float64(took)))
+		}
+		p.since, p.count = now, 0
+	}
+}
+
+// refillAhead has a shard refilled that will soon be dry, before a claim has to wait for it.
+func (l *lane) refillAhead(now time.Time, replies []lua.ClaimReply, remaining int64) {
+	units := int64(0)
+	for i := range replies {
+		if replies[i].Outcome == models.OutcomeClaimed {
+			units += replies[i].Claim.Quantity
+		}
+	}
+	l.pace.add(now, units)
+	pace := l.pace.units()
+	if units == 0 || remaining > 2*pace || l.ahead == nil || !l.pace.isAsking.CompareAndSwap(false, true) {
+		return
+	}
+	started := l.cfg.Workers.Go(func() {
+		defer l.pace.isAsking.Store(false)
+		l.ahead(l, models.Need{Units: 2*pace + 1, Pace: pace, Ahead: true})
+	})
+	if !started {
+		l.pace.isAsking.Store(false)
+	}
+}

@@ -1,0 +1,58 @@
+package campaigns
+
+import (
+	"context"
+	"errors"
+
+	"dibs/lua"
+	"dibs/models"
+
+	"gorm.io/gorm"
+)
+
+// ShardsOf reads the shards of a campaign: the books first, and then Redis. A shard that Redis does not hold has all in MySQL. A campaign
+// of one shard has that one. Errors: models.ErrNotFound, and those of a Redis that is away.
+func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsOf, err error) {
+	var c models.Campaign
+	var rows []models.Campaign
+	err = r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
+		if c, err = Read(tx, id); err != nil || !c.IsSharded() {
+			rows = []models.Campaign{c}
+			return err
+		}
+		return tx.Table(models.BooksTable(models.ShardID(id, 1))).Where("campaign_id = ?", id).Order("shard").Find(&rows).Error
+	})
+	if err != nil {
+		return of, err
+	}
+	of = models.ShardsOf{CampaignID: id, Total: c.Total, Reserve: c.Reserve, LowStockAt: c.LowStockAt, Shards: make([]models.ShardFigures, len(rows))}
+	for i := range rows {
+		if of.Shards[i], err = r.figures(ctx, &rows[i], &of); err != nil {
+			return of, err
+		}
+	}
+	return of, nil
+}
+
+func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models.ShardsOf) (f models.ShardFigures, err error) {
+	_, shard := models.SplitShardID(c.ID)
+	f = models.ShardFigures{
+		Shard: max(1, shard), Partition: c.Partition, Granted: c.Total, Claimed: c.Claimed, Seq: c.SyncedSeq, SyncedSeq: c.SyncedSeq,
+	}
+	if c.MoveNo != c.MovedNo {
+		of.MovesOpen++
+	}
+	released := c.ReleasedClaims
+	if IsResident(c) || c.Residency == models.ResidencyLost {
+		state, err := r.applier.scripts.State(ctx, c.ID)
+		switch {
+		case err == nil:
+			f.Claimed, f.Seq, released = state.Taken, state.Seq, state.Released
+		case !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged):
+			return f, err
+		}
+	}
+	of.Released += released
+	f.Free = max(0, f.Granted-f.Claimed)
+	return f, nil
+}
