@@ -42,6 +42,7 @@ func TestScopes(t *testing.T) {
 		{"GET", "/v1/campaigns", ``, "av"},
 		{"GET", "/v1/campaigns/c1", ``, "asv"},
 		{"GET", "/v1/campaigns/c1/stock", ``, "asv"},
+		{"GET", "/v1/campaigns/c1/shards", ``, "av"},
 		{"GET", "/v1/campaigns/c1/watch", ``, "asv"},
 		{"GET", "/v1/watch", ``, "av"},
 		{"GET", "/metrics", ``, "av"},

@@ -334,7 +334,7 @@ func (s *stack) runSyncer(ctx context.Context) error {
 		Reconciler:    reconcile.New(s.db, s.scripts, s.hydrator, s.log, s.registry),
 		Relay:         s.relay, Expirer: resolve.NewExpirer(s.relay, s.registry),
 		Finalizer: resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
-		Leader:    leader, IdleEvict: s.cfg.IdleEvict, Logger: s.log, Pulse: &s.pulse,
+		Mover:     s.mover, Leader: leader, IdleEvict: s.cfg.IdleEvict, Logger: s.log, Pulse: &s.pulse,
 	})
 	s.log.Info("syncer runs its jobs", "groups", s.cfg.Groups, "partitions", s.cfg.Partitions)
 	return role.Run(ctx)

@@ -186,7 +186,11 @@ func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	record := string(body[:])
 	keyDigest := ""
 	if req.Key != "" {
-		digest := sha256.Sum256([]byte(req.Key))
+		named := req.Key
+		if m.IsShard() { // a key is its user's: users of other shards may have it as well
+			named = req.UserID + "\x00" + req.Key
+		}
+		digest := sha256.Sum256([]byte(named))
 		record += key // the field does not name the claim, so the record must
 		key = string(digest[:keyLength])
 		keyDigest = base64.RawURLEncoding.EncodeToString(digest[:keyLength])

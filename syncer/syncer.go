@@ -12,6 +12,7 @@ import (
 	"dibs/syncer/residency"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
+	"dibs/syncer/shards"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
@@ -33,6 +34,7 @@ type Config struct {
 	Relay         *resolve.Relay
 	Expirer       *resolve.Expirer
 	Finalizer     *resolve.Finalizer
+	Mover         *shards.Mover
 
 	Leader    *Leader       // Run runs it
 	IdleEvict time.Duration // what the evictor goes by: it looks at least that often
@@ -72,6 +74,7 @@ func (s *Syncer) jobs() []job {
 		{"prune", time.Minute, leader, quiet(c.Pruner.Prune), nil},
 		{"expire", time.Second, leader, s.expire, nil},
 		{"finalize", time.Second, leader, s.finalize, nil},
+		{"look at shards", time.Second, leader, quiet(c.Mover.Look), nil},
 	}
 }
 

@@ -63,7 +63,7 @@ var arrows = map[string][]string{
 	"syncer/records":    {"models"},
 	"syncer": {
 		"internal/sqlstore", "lua", "models",
-		"syncer/reconcile", "syncer/residency", "syncer/resolve", "syncer/retention",
+		"syncer/reconcile", "syncer/residency", "syncer/resolve", "syncer/retention", "syncer/shards",
 	},
 	// The ladder of strategies: only cmd imports it.
 	"lab": {

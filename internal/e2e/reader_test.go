@@ -24,6 +24,7 @@ type reader struct {
 	ends   map[string]models.Event // what became of claims, by event id
 	live   map[string]int64        // units accepted and not released, by campaign, in the order of the stream
 	most   map[string]int64        // the most that live ever was
+	lines  map[string]string       // what was told of campaigns: campaign and type, by event id
 	faults []string
 }
 
@@ -59,6 +60,9 @@ func (r *reader) take(entries map[string]string, entry string, payload []byte) {
 
 // takeEnd books the event of a release or a redemption; others are nobody's here.
 func (r *reader) takeEnd(e *models.Event) {
+	if e.UserID == "" || e.ClaimID == "" {
+		r.lines[e.ID] = e.CampaignID + " " + string(e.Type)
+	}
 	_, seen := r.ends[e.ID]
 	if seen || e.Type != models.EventClaimReleased && e.Type != models.EventClaimRedeemed {
 		return
@@ -72,7 +76,7 @@ func (r *reader) takeEnd(e *models.Event) {
 func newReader() *reader {
 	return &reader{
 		events: map[string]models.Event{}, texts: map[string]string{}, ends: map[string]models.Event{}, live: map[string]int64{},
-		most: map[string]int64{},
+		most: map[string]int64{}, lines: map[string]string{},
 	}
 }
 

@@ -152,11 +152,12 @@ func (sl *sale) requireBooks(units int64) {
 	require.Equal(t, []int64{sl.total, sl.total - units, units, 0}, []int64{stock.Total, stock.Remaining, stock.Claimed, stock.Drift})
 	var claimed, remaining, synced, rows, quantity, reserve, granted, flushed int64
 	require.NoError(t, sl.s.db.QueryRowContext(t.Context(), `SELECT c.claimed, c.remaining, c.synced_seq, c.reserve,
-		(SELECT COUNT(*) FROM claims WHERE campaign_id = c.id), (SELECT COALESCE(SUM(quantity), 0) FROM claims WHERE campaign_id = c.id),
+		(SELECT COUNT(*) FROM claims WHERE campaign_id = c.id), (SELECT COALESCE(SUM(quantity), 0) FROM claims WHERE campaign_id = c.id AND status IN ('claimed', 'redeemed')),
 		(SELECT COALESCE(SUM(granted), 0) FROM campaign_shards WHERE campaign_id = c.id),
-		(SELECT COALESCE(SUM(units), 0) FROM stock_flushes WHERE campaign_id = c.id) FROM campaigns c WHERE c.id = ?`, sl.id).
+		(SELECT COALESCE(SUM(units), 0) FROM stock_flushes WHERE campaign_id = c.id) -
+		(SELECT COALESCE(SUM(quantity), 0) FROM claims WHERE campaign_id = c.id) FROM campaigns c WHERE c.id = ?`, sl.id).
 		Scan(&claimed, &remaining, &synced, &reserve, &rows, &quantity, &granted, &flushed))
-	require.Equal(t, []int64{units, sl.total - units, rows, units, units}, []int64{claimed, remaining, synced, quantity, flushed})
+	require.Equal(t, []int64{units, sl.total - units, rows, units, 0}, []int64{claimed, remaining, synced, quantity, flushed})
 	if sl.shards > 1 {
 		require.Equal(t, sl.total, reserve+granted)
 	}
@@ -182,4 +183,173 @@ func TestShardsSellOutExactly(t *testing.T) {
 			}
 		}
 	}
+}
+
+// change changes the campaign and expects that answer.
+func (sl *sale) change(status int, fields map[string]any) reply {
+	sl.t.Helper()
+	got := call(sl.t, http.MethodPatch, sl.s.apis[0].url+"/v1/campaigns/"+sl.id, "", fields)
+	require.Equal(sl.t, status, got.status, got.body)
+	return got
+}
+
+// claim makes a claim, again while it is answered 503.
+func (sl *sale) claim(user string, quantity int64, key string) reply {
+	sl.t.Helper()
+	for until := time.Now().Add(20 * time.Second); ; {
+		got := call(sl.t, http.MethodPost, sl.s.apis[0].url+"/v1/campaigns/"+sl.id+"/claims", key, map[string]any{"user_id": user, "quantity": quantity})
+		if got.status != http.StatusServiceUnavailable || time.Now().After(until) {
+			return got
+		}
+	}
+}
+
+func (sl *sale) took(user string, quantity int64) models.Claim {
+	sl.t.Helper()
+	got := sl.claim(user, quantity, "")
+	require.Equal(sl.t, http.StatusCreated, got.status, got.body)
+	return got.claim(sl.t)
+}
+
+func (sl *sale) refused(code, user string, quantity int64) {
+	sl.t.Helper()
+	require.Eventually(sl.t, func() bool { return sl.claim(user, quantity, "").code() == code }, 10*time.Second, time.Millisecond,
+		"%s for %d", code, quantity)
+}
+
+// told counts the events of a type that finance has read of the campaign.
+func (sl *sale) told(kind models.EventType) (n int) {
+	r := sl.s.finance
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, line := range r.lines {
+		if line == sl.id+" "+string(kind) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestShardsAreOneCampaign: what a campaign can do it can do spread over shards.
+func TestShardsAreOneCampaign(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, wishes{partitions: 4})
+	const shards = 4
+	one := func(n int) string { return onShard(n, shards, 1) }
+
+	t.Run("units are gathered for a large claim", func(t *testing.T) {
+		sl := s.sell(t, 100, shards, 1, evenly)
+		sl.took(one(1), 95)
+		sl.refused("sold_out", one(2), 6)
+		sl.took(onShard(3, shards, 3), 5)
+		sl.refused("sold_out", one(4), 1)
+		sl.requireBooks(100)
+	})
+	t.Run("limits and keys", func(t *testing.T) {
+		sl := s.sell(t, 100, shards, 1, evenly)
+		sl.change(http.StatusOK, map[string]any{"per_user": 3})
+		for n := range 8 {
+			user := evenly(n, shards)
+			first := sl.claim(user, 2, "k")
+			require.Equal(t, http.StatusCreated, first.status, first.body)
+			again := sl.claim(user, 2, "k")
+			require.Equal(t, first.body, again.body)
+			require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+			require.Equal(t, "user_limit", sl.claim(user, 2, "").code())
+		}
+		sl.requireBooks(16)
+	})
+	t.Run("total goes up and down", func(t *testing.T) {
+		sl := s.sell(t, 40, shards, 1, evenly)
+		sl.took(one(1), 30)
+		sl.change(http.StatusOK, map[string]any{"total": 32})
+		sl.total = 32
+		sl.refused("sold_out", one(2), 3)
+		require.Contains(t, sl.change(http.StatusUnprocessableEntity, map[string]any{"total": 29}).body, "total")
+		sl.change(http.StatusOK, map[string]any{"total": 30})
+		sl.refused("sold_out", onShard(3, shards, 2), 1)
+		sl.change(http.StatusOK, map[string]any{"total": 50})
+		sl.total = 50
+		sl.took(one(4), 20)
+		sl.requireBooks(50)
+	})
+	t.Run("pause and close", func(t *testing.T) {
+		sl := s.sell(t, 40, shards, 1, evenly)
+		for n := range 12 {
+			sl.took(evenly(n, shards), 1)
+		}
+		sl.change(http.StatusOK, map[string]any{"status": "paused"})
+		for n := range 12 {
+			require.Equal(t, "paused", sl.claim(evenly(n, shards), 1, "").code())
+		}
+		sl.change(http.StatusOK, map[string]any{"status": "open"})
+		sl.took(one(1), 1)
+		require.Equal(t, http.StatusOK, call(t, http.MethodPost, s.apis[0].url+"/v1/campaigns/"+sl.id+"/close", "", nil).status)
+		for n := range 12 {
+			require.Equal(t, "closed", sl.claim(evenly(n, shards), 1, "").code())
+		}
+		require.Eventually(t, func() bool { return sl.told(models.EventCampaignClosed) == 1 }, 30*time.Second, 20*time.Millisecond)
+		sl.requireBooks(13)
+	})
+	t.Run("what is released goes to any shard, and what became of a claim is found", func(t *testing.T) {
+		sl := s.sell(t, 20, shards, 1, evenly)
+		claim := sl.took(one(1), 20)
+		sl.refused("sold_out", onShard(2, shards, 4), 1)
+		found := call(t, http.MethodGet, s.apis[0].url+"/v1/claims/"+claim.ID, "", nil)
+		require.Equal(t, http.StatusOK, found.status, found.body)
+		released := call(t, http.MethodPost, s.apis[0].url+"/v1/claims/"+claim.ID+"/release", "", map[string]any{})
+		require.Equal(t, http.StatusOK, released.status, released.body)
+		redeemed := sl.took(onShard(3, shards, 4), 20)
+		got := call(t, http.MethodPost, s.apis[0].url+"/v1/claims/"+redeemed.ID+"/redeem", "", map[string]any{"order_id": "o-1"})
+		require.Equal(t, http.StatusOK, got.status, got.body)
+		sl.requireBooks(20)
+	})
+	t.Run("holds end", func(t *testing.T) {
+		sl := &sale{t: t, s: s, id: orID(t, ""), total: 8, shards: shards}
+		got := call(t, http.MethodPost, s.apis[0].url+"/v1/campaigns", "",
+			map[string]any{"id": sl.id, "kind": "coupon", "total": 8, "shards": shards, "hold_for": "1s"})
+		require.Equal(t, http.StatusCreated, got.status, got.body)
+		for n := range 8 {
+			sl.took(evenly(n, shards), 1)
+		}
+		sl.requireBooks(0)
+		sl.took(one(9), 8)
+	})
+	t.Run("lines are told once a crossing", func(t *testing.T) {
+		sl := s.sell(t, 30, shards, 1, evenly)
+		sl.change(http.StatusOK, map[string]any{"low_stock_at": 10})
+		told := func(low, soldOut int) {
+			t.Helper()
+			require.Eventually(t, func() bool {
+				return sl.told(models.EventCampaignLowStock) == low && sl.told(models.EventCampaignSoldOut) == soldOut
+			}, 30*time.Second, 20*time.Millisecond, "%d low, %d sold out", low, soldOut)
+		}
+		for n := range 25 {
+			sl.took(evenly(n, shards), 1)
+		}
+		told(1, 0)
+		sl.took(one(26), 5)
+		told(1, 1)
+		sl.change(http.StatusOK, map[string]any{"total": 60})
+		sl.took(one(27), 30)
+		told(2, 2)
+	})
+	t.Run("shards are shown", func(t *testing.T) {
+		sl := s.sell(t, 100, shards, 1, evenly)
+		sl.took(one(1), 7)
+		var of models.ShardsOf
+		got := call(t, http.MethodGet, s.apis[0].url+"/v1/campaigns/"+sl.id+"/shards", "", nil)
+		require.NoError(t, json.Unmarshal([]byte(got.body), &of), got.body)
+		granted, claimed, partitions := of.Reserve, int64(0), map[int]bool{}
+		for _, f := range of.Shards {
+			granted, claimed = granted+f.Granted, claimed+f.Claimed
+			partitions[f.Partition] = true
+		}
+		require.Equal(t, []int64{100, 100, 7, shards}, []int64{of.Total, granted, claimed, int64(len(partitions))})
+	})
+	t.Run("packets are refused by name", func(t *testing.T) {
+		got := call(t, http.MethodPost, s.apis[0].url+"/v1/campaigns", "", map[string]any{"id": orID(t, ""), "kind": "packet", "shards": 2})
+		require.Equal(t, http.StatusUnprocessableEntity, got.status, got.body)
+		require.Contains(t, got.body, "shards")
+	})
 }

@@ -61,6 +61,11 @@ func changeShards(tx *gorm.DB, before, c *models.Campaign) error {
 	if c.Reserve += c.Total - before.Total; c.Reserve < 0 {
 		return sqlstore.Final(fmt.Errorf("%w: campaign %s", errGather, c.ID))
 	}
+	if c.Remaining > c.LowStockAt { // it may cross its lines anew, before anybody has looked
+		if err := tx.Exec("UPDATE campaigns SET told_line = 0 WHERE id = ? AND ? > 0", c.ID, c.Total-before.Total).Error; err != nil {
+			return fmt.Errorf("campaigns: line of %s: %w", c.ID, err)
+		}
+	}
 	err := tx.Exec("UPDATE campaign_shards SET per_user = ?, per_user_per_day = ?, starts_at = ?, ends_at = ?, status = ?,"+
 		" version = ?, changes = ?, updated_at = ? WHERE campaign_id = ?",
 		c.PerUser, c.PerUserPerDay, timeText(c.StartsAt), timeText(c.EndsAt), c.Status, c.Version, c.Changes, sqlstore.Now(), c.ID).Error

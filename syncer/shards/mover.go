@@ -49,6 +49,7 @@ type Loader interface {
 
 // Mover moves units. Any number of movers may work on a campaign at once, in any processes.
 type Mover struct {
+	db     *gorm.DB
 	redis  redis
 	books  books
 	loader Loader
@@ -60,7 +61,7 @@ type Mover struct {
 
 // New makes a mover.
 func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, log *slog.Logger) *Mover {
-	m := &Mover{redis: scripts, loader: loader, log: log}
+	m := &Mover{db: db, redis: scripts, loader: loader, log: log}
 	m.books, m.proof = &store{db: db, steps: &m.steps}, m.prove
 	return m
 }
