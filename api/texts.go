@@ -53,6 +53,9 @@ var texts = map[string]text{
 		"is known again by its content.", `{"count":100,"amount":888800,"split":"double_mean","min":100}`, "201", `{"count":100,"amount":888800}`},
 	"get-stock": {tagCampaigns, "What is left by Redis and what MySQL has of it, at one watermark. Backlog is on its way to MySQL; drift is a fault.", "", "200",
 		`{"campaign_id":"spring","total":1000,"remaining":983,"claimed":17,"synced":15,"backlog":2,"drift":0,"parked":0,"low":false,"as_of":"2027-03-01T10:00:00.123Z"}`},
+	"get-shards": {tagCampaigns, "The shards that the campaign is spread over: what each has on loan from it, and what no shard has. A campaign of one shard has that one.",
+		"", "200", `{"campaign_id":"spring","total":1000,"reserve":500,"moves_open":0,"shards":[{"shard":1,"partition":0,"granted":250,"claimed":17,"free":233,"seq":17,"synced_seq":15},` +
+			`{"shard":2,"partition":2,"granted":250,"claimed":0,"free":250,"seq":0,"synced_seq":0}]}`},
 	"watch-campaign": {tagWatching, "Server-sent events of one campaign, one a second: `data` is JSON as described. An event named `problem` says that " +
 		"Redis does not answer. Comments keep the connection alive.", "", "", ""},
 	"watch": {tagWatching, "Server-sent events of all active campaigns, one of each a second.", "", "", ""},

@@ -229,3 +229,8 @@ func (r *Room) Entries(context.Context, int, lua.EntryID, int) ([]lua.Entry, err
 func (r *Room) ShardsOf(_ context.Context, id string) (models.ShardsOf, error) {
 	return models.ShardsOf{CampaignID: id, Shards: []models.ShardFigures{}}, r.fails()
 }
+
+// Refill says that the units are there: a room has campaigns of one shard.
+func (r *Room) Refill(context.Context, string, models.Need) (models.Refill, error) {
+	return models.Refill{}, r.fails()
+}

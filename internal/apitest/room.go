@@ -196,7 +196,7 @@ func (r *Room) Hydrate(_ context.Context, id string) (lua.Meta, error) {
 // Deps are this Room, in every place.
 func (r *Room) Deps() api.Deps {
 	return api.Deps{
-		Claimer: r, States: r, Hydrator: r, Campaigns: r, Claims: r, Resolver: r, Streams: r, Audit: r.Audit,
+		Claimer: r, States: r, Hydrator: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Streams: r, Audit: r.Audit,
 		Ready: func(context.Context) error { return r.Ready },
 	}
 }

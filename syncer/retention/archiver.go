@@ -75,14 +75,17 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) error {
 	var c struct {
 		Status models.Status
 		Told   bool
+		Shards int
 	}
 	db := a.db.WithContext(ctx)
-	got := db.Raw("SELECT status, closed_told_at IS NOT NULL AS told FROM campaigns WHERE id = ?", id).Scan(&c)
+	got := db.Raw("SELECT status, closed_told_at IS NOT NULL AS told, shards FROM campaigns WHERE id = ?", id).Scan(&c)
 	switch {
 	case got.Error != nil:
 		return fmt.Errorf("retention: archive %s: %w", id, got.Error)
 	case got.RowsAffected == 0:
 		return fmt.Errorf("retention: archive: %w: campaign %s", models.ErrNotFound, id)
+	case c.Shards > 1:
+		return fmt.Errorf("%w: %s has several shards, whose claims can't be archived", ErrNotArchivable, id)
 	case c.Status != models.StatusClosed:
 		return fmt.Errorf("%w: %s is %s: only closed campaigns are archived", ErrNotArchivable, id, c.Status)
 	case !c.Told:
