@@ -18,7 +18,7 @@ type Deps struct {
 	States    States
 	Hydrator  claiming.Hydrator
 	Campaigns Campaigns
-	Mover     claiming.Mover
+	Mover     claiming.Mover // nil: shards of campaigns are not refilled, for servers that have none
 	Claims    claimed.Claims
 	Resolver  claimed.Resolver
 	Streams   claimed.Streams
@@ -55,7 +55,7 @@ type Audit interface {
 }
 
 func (d *Deps) validate() error {
-	if d.Claimer == nil || d.States == nil || d.Hydrator == nil || d.Campaigns == nil || d.Mover == nil || d.Claims == nil || d.Resolver == nil ||
+	if d.Claimer == nil || d.States == nil || d.Hydrator == nil || d.Campaigns == nil || d.Claims == nil || d.Resolver == nil ||
 		d.Streams == nil || d.Audit == nil || d.Ready == nil {
 		return fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
 	}

@@ -219,6 +219,9 @@ func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
 
 // askMover asks the mover for what a shard needs, and remembers what it says of the campaign.
 func (s *Routes) askMover(campaign, shard *lane, need models.Need) (models.Refill, error) {
+	if s.cfg.Mover == nil {
+		return models.Refill{}, errDry
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), refillTimeout)
 	defer cancel()
 	round, began := campaign.soldOut.round.Load(), s.cfg.Clock()
