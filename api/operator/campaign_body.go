@@ -88,7 +88,8 @@ func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
 	c := models.Campaign{
 		ID: *b.ID, Kind: models.Kind(*b.Kind), Name: orZero(b.Name), Status: models.StatusOpen, Total: orZero(b.Total),
 		PerUser: orZero(b.PerUser), PerUserPerDay: orZero(b.PerUserPerDay), TimeZone: "UTC", LowStockAt: orZero(b.LowStockAt),
-		Currency: orZero(b.Currency), SenderID: orZero(b.SenderID), Shards: int(orZero(b.Shards)),
+		Currency: orZero(b.Currency), SenderID: orZero(b.SenderID),
+		Shards: int(orZero(b.Shards)),
 	}
 	if b.TimeZone != nil {
 		c.TimeZone = *b.TimeZone
