@@ -125,7 +125,9 @@ func (c *Console) story(ctx context.Context, id string) (models.ClaimStory, erro
 
 // lifeOf tells a claim's life in order.
 func lifeOf(claim *models.Claim, story *models.ClaimStory) []moment {
-	life := []moment{{At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis took it as claim " + number(claim.Seq) + " of the campaign.", Event: claim.ID}}
+	life := []moment{{
+		At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis took it as claim " + number(claim.Seq) + " of the campaign.", Event: claim.ID,
+	}}
 	if story.Row != nil {
 		life = append(life, moment{At: story.Row.SyncedAt, What: "In MySQL", Why: "Its row was written and the books moved by it."})
 	}
@@ -149,7 +151,9 @@ func lifeOf(claim *models.Claim, story *models.ClaimStory) []moment {
 		if row.AppliedAt != nil {
 			at, what = *row.AppliedAt, "Redis and the stream were told"
 		}
-		life = append(life, moment{At: at, What: what, Why: "So units and limits are right in Redis, and every reader of the stream knows.", Event: row.ID})
+		life = append(life, moment{
+			At: at, What: what, Why: "So units and limits are right in Redis, and every reader of the stream knows.", Event: row.ID,
+		})
 	}
 	if claim.ExpiresAt != nil && claim.Status == models.ClaimClaimed {
 		life = append(life, moment{At: claim.ExpiresAt.Time, What: "Will expire", Why: "Unless it is redeemed before."})

@@ -44,7 +44,6 @@ type schema struct {
 	Items       *schema            `json:"items"`
 	Properties  map[string]*schema `json:"properties"`
 	Required    []string           `json:"required"`
-	Extra       any                `json:"additionalProperties"` // a schema, or whether there may be more
 }
 
 // media are contents by their type.
@@ -61,7 +60,7 @@ type operation struct {
 		Required              bool
 		Schema                schema
 	}
-	RequestBody struct{ Content media } `json:"requestBody"`
+	RequestBody struct{ Content media } `json:"requestBody"` //nolint:tagliatelle // OpenAPI's
 	Responses   map[string]struct {
 		Description string
 		Content     media
@@ -85,7 +84,7 @@ type document struct {
 // page is Markdown that is being written.
 type page struct{ strings.Builder }
 
-func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+func (p *page) line(format string, args ...any) { _, _ = fmt.Fprintf(p, format+"\n", args...) }
 
 // row writes a row of a table.
 func (p *page) row(cells ...string) {
