@@ -37,6 +37,8 @@ func balance(t *testing.T, apis []*process) (*balancer, string) {
 	for i, api := range apis {
 		b.hosts = append(b.hosts, api.settings["DIBS_HTTP_ADDR"])
 		b.ready[i].Store(true)
+	}
+	for i := range b.hosts {
 		probes.Go(func() { b.probe(ctx, i) })
 	}
 	dialer := &net.Dialer{Timeout: time.Second}
