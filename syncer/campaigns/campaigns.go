@@ -186,11 +186,15 @@ func (r *Repository) Books(ctx context.Context, id string) (models.Books, error)
 
 // BooksOf is what a campaign's counters say, with the claims that are parked, as of the time of neither.
 func BooksOf(c *models.Campaign, parked *writer.ParkedClaims) models.Books {
-	return models.Books{
+	books := models.Books{
 		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims,
 		Version: c.Version, AppliedVersion: c.AppliedVersion, ParkedClaims: parked.Claims, ParkedUnits: parked.Units,
-		InRedis: IsResident(c) || c.Residency == models.ResidencyLost, Total: c.Total, LowStockAt: c.LowStockAt, Shards: c.Shards,
+		InRedis: IsResident(c) || c.Residency == models.ResidencyLost, Total: c.Total, LowStockAt: c.LowStockAt,
 	}
+	if c.IsSharded() {
+		books.Shards = c.Shards
+	}
+	return books
 }
 
 func notFound(err error, id string) error {
