@@ -155,6 +155,7 @@ type DefinitionJSON struct {
 	Currency      string `json:"currency,omitempty"`
 	SenderID      string `json:"sender_id,omitempty"`
 	HoldFor       string `json:"hold_for,omitempty"`
+	Shards        int    `json:"shards,omitempty" doc:"over how many shards the campaign is spread; absent is one"`
 	Version       int64  `json:"version" doc:"counts the changes, by one"`
 }
 
@@ -172,6 +173,9 @@ func (c *Campaign) DefinitionJSON() DefinitionJSON {
 	}
 	if c.HoldForMs > 0 {
 		d.HoldFor = c.HoldFor().String()
+	}
+	if c.IsSharded() {
+		d.Shards = c.Shards
 	}
 	return d
 }
