@@ -164,8 +164,9 @@ func describeRefusals(responses map[string]*huma.Response, codes []wire.Code, pr
 			r.Headers = map[string]*huma.Param{"Retry-After": {Schema: &huma.Schema{Type: "integer"}, Description: "seconds"}}
 		}
 		if code == wire.CodeRateLimited {
-			r.Headers["RateLimit-Policy"] = &huma.Param{Schema: &huma.Schema{Type: "string"}, Description: `requests (q) in seconds (w), by "user" or "address"`}
-			r.Headers["RateLimit"] = &huma.Param{Schema: &huma.Schema{Type: "string"}, Description: "requests left (r), and seconds until there is one (t)"}
+			text := &huma.Schema{Type: "string"}
+			r.Headers["RateLimit-Policy"] = &huma.Param{Schema: text, Description: `requests (q) in seconds (w), by "user" or "address"`}
+			r.Headers["RateLimit"] = &huma.Param{Schema: text, Description: "requests left (r), and seconds until there is one (t)"}
 		}
 	}
 }

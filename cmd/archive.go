@@ -151,7 +151,8 @@ func (s *stack) closedIDs(ctx context.Context, one string) (ids []string, err er
 	}
 	for after := ""; ; {
 		var page []string
-		err := s.db.WithContext(ctx).Raw("SELECT id FROM campaigns WHERE status = ? AND shards = 1 AND id > ? AND synced_seq > archived_claims + lost_claims"+
+		err := s.db.WithContext(ctx).Raw("SELECT id FROM campaigns WHERE status = ? AND shards = 1 AND id > ?"+
+			" AND synced_seq > archived_claims + lost_claims"+
 			" ORDER BY id LIMIT ?", models.StatusClosed, after, listAtOnce).Scan(&page).Error
 		if err != nil {
 			return nil, fmt.Errorf("cmd: archive: %w", err)

@@ -65,7 +65,7 @@ func (s *stack) takeName(ctx context.Context, scripts *lua.Scripts, group string
 		case err == nil:
 			return lease, nil
 		case ctx.Err() != nil:
-			return nil, nil //nolint:nilnil // it was stopped
+			return nil, nil //nolint:nilnil,nilerr // it was stopped
 		case !errors.Is(err, lua.ErrLocked):
 			until = time.Now().Add(nameFor + time.Second) // Redis is away
 		case time.Now().After(until):

@@ -134,9 +134,9 @@ func lookAtAll(ctx context.Context, r *reconcile.Reconciler, ids []string, flags
 			left = append(left, &all[i].Left)
 		}
 	}
-	failed = append(failed, r.Record(ctx, left...))
+	recorded := r.Record(ctx, left...)
 	all = slices.DeleteFunc(all, func(one reconcile.Repaired) bool { return one.Found.CampaignID == "" })
-	return all, errors.Join(failed...)
+	return all, errors.Join(append(failed, recorded)...) //nolint:makezero // one each, and one more
 }
 
 func look(ctx context.Context, r *reconcile.Reconciler, id string, flags reconcileFlags) (one reconcile.Repaired, err error) {

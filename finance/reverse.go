@@ -53,7 +53,8 @@ func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 func (b *Books) creditedAt(ctx context.Context, e *models.Event) (ids []string, err error) {
 	for _, places := range e.Seqs {
 		var some []string
-		err := b.cfg.DB.WithContext(ctx).Raw("SELECT claim_id FROM account_entries WHERE campaign_id = ? AND seq BETWEEN ? AND ? AND user_id <> ''",
+		err := b.cfg.DB.WithContext(ctx).Raw("SELECT claim_id FROM account_entries"+
+			" WHERE campaign_id = ? AND seq BETWEEN ? AND ? AND user_id <> ''",
 			e.CampaignID, places[0], places[1]).Scan(&some).Error
 		if err != nil {
 			return nil, fmt.Errorf("finance: reverse: %w", err)

@@ -52,7 +52,7 @@ func PartitionOf(id string, partitions int) int {
 	return bySlot[at%partitions]
 }
 
-// spread is the n-th of the numbers below partitions in an order whose beginnings are spread evenly: 0, the middle, the quarters …
+// spread is the n-th of the numbers below partitions in an order whose beginnings are spread evenly: 0, the middle, the quarters and so on.
 func spread(n, partitions int) int {
 	size := bits.Len(uint(partitions - 1))
 	for i, left := 0, n%partitions; ; i++ {
@@ -82,7 +82,7 @@ func partitionsBySlot(partitions int) []int {
 	return order
 }
 
-var slotOrders = struct {
+var slotOrders = struct { //nolint:gochecknoglobals // worked out once
 	sync.Mutex
 	byCount map[int][]int
 }{byCount: make(map[int][]int)}

@@ -63,7 +63,7 @@ type Campaign struct {
 	Status    Status
 	Partition int // which claim stream; from the id, see lua.PartitionOf
 	// Shards is over how many shards the campaign is spread, 1 for most. Stored digests of campaigns of one shard lack it.
-	Shards int `gorm:"default:1" json:",omitempty"`
+	Shards int `gorm:"default:1" json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
 
 	Total         int64
 	PerUser       int64 // 0: no limit

@@ -23,7 +23,8 @@ const (
 
 // resolutionOutcomes are what may come of one.
 var resolutionOutcomes = []string{
-	string(models.ResolvedNow), string(models.ResolvedBefore), string(wire.CodeAlreadyRedeemed), string(wire.CodeAlreadyReleased), string(wire.CodeClaimParked),
+	string(models.ResolvedNow), string(models.ResolvedBefore),
+	string(wire.CodeAlreadyRedeemed), string(wire.CodeAlreadyReleased), string(wire.CodeClaimParked),
 	string(wire.CodeClaimNotFound), string(wire.CodeInvalid), string(wire.CodeMalformed), string(wire.CodeTooLarge),
 	string(wire.CodeUnavailable), string(wire.CodeInternal),
 }

@@ -335,7 +335,7 @@ func TestUserRate_RefusesWhoAsksTooOften(t *testing.T) {
 	w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 	apitest.RequireProblem(t, 429, w.Header(), w.Body.Bytes(), "rate_limited")
 	require.Equal(t, []string{"2", `"user";q=1;w=2`, `"user";r=0;t=2`},
-		[]string{w.Header().Get("Retry-After"), w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit")})
+		[]string{w.Header().Get("Retry-After"), w.Header().Get("Ratelimit-Policy"), w.Header().Get("Ratelimit")})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u2"}`).Code, "others are not held up")
 	w = apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u1"}]}`)
 	require.Contains(t, w.Body.String(), `"status":429`)

@@ -26,7 +26,8 @@ const (
 	paceSpan      = 50 * time.Millisecond  // a shard is refilled before it has less than it gives away in this time
 )
 
-var errDry = fmt.Errorf("%w: the shard of the campaign is out of units, and where there are others could not be found out in time", lua.ErrUnavailable)
+var errDry = fmt.Errorf("%w: the shard of the campaign is out of units, and where there are others could not be found out in time",
+	lua.ErrUnavailable)
 
 // byShard finds out from a shard that a campaign is spread over several, while MySQL can't be asked. why is why not.
 func (ls *lanes) byShard(ctx context.Context, id string, why error) (lua.Meta, error) {
@@ -204,7 +205,8 @@ func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
 				return nil
 			}
 			c.campaign.logSome.Do(func() {
-				s.cfg.Logger.WarnContext(ctx, "a shard of a campaign is out of units and was not refilled, its claims are refused; are redis and mysql up?",
+				s.cfg.Logger.WarnContext(ctx,
+					"a shard of a campaign is out of units and was not refilled, its claims are refused; are redis and mysql up?",
 					slog.String("campaign_id", c.shard.meta.ID), slog.Any("error", got.Err))
 			})
 			select {

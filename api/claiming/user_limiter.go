@@ -46,5 +46,7 @@ func (u *userLimiter) refuse(userID string, now time.Time) *wire.Problem {
 		return nil
 	}
 	wait := (1 - limiter.TokensAt(now)) / u.perSecond
-	return &wire.Problem{Code: wire.CodeRateLimited, RetryAfter: max(1, int(math.Ceil(wait))), Rate: wire.NewRate("user", u.perSecond, limiter.Burst())}
+	return &wire.Problem{
+		Code: wire.CodeRateLimited, RetryAfter: max(1, int(math.Ceil(wait))), Rate: wire.NewRate("user", u.perSecond, limiter.Burst()),
+	}
 }

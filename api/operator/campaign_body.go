@@ -13,7 +13,8 @@ import (
 // BodyMax is the largest body of a campaign or a change, in bytes.
 const BodyMax = 1 << 20
 
-// A campaign as JSON: as it is created and changed; models.CampaignJSON is how it is shown. A new field of its definition comes in all three.
+// A campaign as JSON: as it is created and changed; models.CampaignJSON is how it is shown. A new field of its definition comes in
+// all three.
 
 // campaignBody is the body of POST /v1/campaigns. A field that is nil was not sent.
 type campaignBody struct {

@@ -84,20 +84,20 @@ type document struct {
 // page is Markdown that is being written.
 type page struct{ strings.Builder }
 
-func (p *page) line(format string, args ...any) { _, _ = fmt.Fprintf(p, format+"\n", args...) }
+func (p *page) linef(format string, args ...any) { _, _ = fmt.Fprintf(p, format+"\n", args...) }
 
 // row writes a row of a table.
 func (p *page) row(cells ...string) {
 	for i, cell := range cells {
 		cells[i] = strings.ReplaceAll(strings.ReplaceAll(cell, "\n", " "), "|", "\\|")
 	}
-	p.line("| %s |", strings.Join(cells, " | "))
+	p.linef("| %s |", strings.Join(cells, " | "))
 }
 
 func (p *page) head(cells ...string) {
-	p.line("")
+	p.linef("")
 	p.row(cells...)
-	p.line("|%s", strings.Repeat("---|", len(cells)))
+	p.linef("|%s", strings.Repeat("---|", len(cells)))
 }
 
 const notice = "<!-- Made by `make api-docs`. A test holds it to the document. -->\n"
@@ -107,9 +107,9 @@ func readHTTP(t *testing.T, text []byte) string {
 	var d document
 	require.NoError(t, json.Unmarshal(text, &d))
 	p := &page{}
-	p.line("%s\n# The HTTP API\n\n%s\n\nThis is `/openapi.json` for reading. What happens in the stream is in [events.md](events.md).", notice, d.Info.Description)
+	p.linef("%s\n# The HTTP API\n\n%s\n\nThis is `/openapi.json` for reading. What happens in the stream is in [events.md](events.md).", notice, d.Info.Description)
 	for _, tag := range d.Tags {
-		p.line("\n## %s%s\n\n%s", strings.ToUpper(tag.Name[:1]), tag.Name[1:], tag.Description)
+		p.linef("\n## %s%s\n\n%s", strings.ToUpper(tag.Name[:1]), tag.Name[1:], tag.Description)
 		for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
 			for _, method := range slices.Sorted(maps.Keys(d.Paths[path])) {
 				if op := d.Paths[path][method]; op.Tags[0] == tag.Name {
@@ -123,7 +123,7 @@ func readHTTP(t *testing.T, text []byte) string {
 }
 
 func (p *page) operation(method, path string, op *operation) {
-	p.line("\n### `%s %s`\n\n**%s.** %s", method, path, op.Summary, op.Description)
+	p.linef("\n### `%s %s`\n\n**%s.** %s", method, path, op.Summary, op.Description)
 	if len(op.Parameters) > 0 {
 		p.head("parameter", "in", "", "meaning")
 		for _, one := range op.Parameters {
@@ -132,7 +132,7 @@ func (p *page) operation(method, path string, op *operation) {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(op.RequestBody.Content)) {
 		content := op.RequestBody.Content[kind]
-		p.line("\nBody: %s (`%s`)", content.Schema.name(), kind)
+		p.linef("\nBody: %s (`%s`)", content.Schema.name(), kind)
 		p.example(content.Example)
 	}
 	p.head("answer", "body", "meaning")
@@ -148,7 +148,7 @@ func (p *page) operation(method, path string, op *operation) {
 	for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
 		for _, content := range op.Responses[status].Content {
 			if status < "300" && len(content.Example) > 0 {
-				p.line("\nAnswer %s:", status)
+				p.linef("\nAnswer %s:", status)
 				p.example(content.Example)
 			}
 		}
@@ -162,7 +162,7 @@ func (p *page) example(text json.RawMessage) {
 	var parsed any
 	_ = json.Unmarshal(text, &parsed) // it came out of a document
 	indented, _ := json.MarshalIndent(parsed, "", "  ")
-	p.line("\n```json\n%s\n```", indented)
+	p.linef("\n```json\n%s\n```", indented)
 }
 
 func readEvents(t *testing.T, text []byte) string {
@@ -170,9 +170,9 @@ func readEvents(t *testing.T, text []byte) string {
 	var d document
 	require.NoError(t, json.Unmarshal(text, &d))
 	p := &page{}
-	p.line("%s\n# The stream\n\n%s\n\nThis is `/asyncapi.json` for reading.", notice, d.Info.Description)
+	p.linef("%s\n# The stream\n\n%s\n\nThis is `/asyncapi.json` for reading.", notice, d.Info.Description)
 	for _, name := range slices.Sorted(maps.Keys(d.Channels)) {
-		p.line("\nKey: `%s`. %s", d.Channels[name].Address, d.Channels[name].Description)
+		p.linef("\nKey: `%s`. %s", d.Channels[name].Address, d.Channels[name].Description)
 	}
 	p.head("event", "says", "fields")
 	for _, name := range slices.Sorted(maps.Keys(d.Components.Messages)) {
@@ -185,15 +185,15 @@ func readEvents(t *testing.T, text []byte) string {
 
 // types writes a table of fields for each schema that has a name.
 func (p *page) types(all map[string]*schema) {
-	p.line("\n## Types")
+	p.linef("\n## Types")
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		s := all[name]
-		p.line("\n### %s", name)
+		p.linef("\n### %s", name)
 		if s.Description != "" {
-			p.line("\n%s", s.Description)
+			p.linef("\n%s", s.Description)
 		}
 		if len(s.Properties) == 0 {
-			p.line("\n%s", s.name())
+			p.linef("\n%s", s.name())
 			continue
 		}
 		p.head("field", "type", "", "meaning")

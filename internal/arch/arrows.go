@@ -16,7 +16,9 @@ var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncer
 var startsServers = []string{"internal/torture"}
 
 // tools are small packages that any room of the service may import; they import nothing of ours.
-var tools = []string{"internal/caller", "internal/pulse", "internal/reread", "internal/roots", "internal/sleep", "internal/steps", "internal/tracing"}
+var tools = []string{
+	"internal/caller", "internal/pulse", "internal/reread", "internal/roots", "internal/sleep", "internal/steps", "internal/tracing",
+}
 
 // standAlone are rooms that others copy or import: they have not even the tools.
 var standAlone = []string{"models", "split", "migrations", "client", "docs/examples"}

@@ -75,7 +75,8 @@ func TestAnOlderSnapshotGivesNotOneMoreYes(t *testing.T) {
 
 // settled asks again while the outcome is unknown: a process' connections may be those of the Redis that was killed.
 func settled(ask func() string) (code string) {
-	for code = ask(); code == "outcome_unknown"; code = ask() {
+	for code == "" || code == "outcome_unknown" {
+		code = ask()
 	}
 	return code
 }

@@ -52,7 +52,9 @@ func Itself(key *string) string { return *key }
 
 // Merged is a fetch for Pages and EachRow that reads several tables in the order of their keys; fetch reads the size rows of one of
 // them. No two tables share a key.
-func Merged[T any](size int, key func(*T) string, tables []string, fetch func(table, after string) ([]T, error)) func(after string) ([]T, error) {
+func Merged[T any](
+	size int, key func(*T) string, tables []string, fetch func(table, after string) ([]T, error),
+) func(after string) ([]T, error) {
 	return func(after string) (page []T, err error) {
 		for _, table := range tables {
 			rows, err := fetch(table, after)

@@ -121,7 +121,7 @@ func (r *Claims) ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.C
 	if err != nil || len(parked) == 0 {
 		return claims, err
 	}
-	claims = append(claims, parked...)
+	claims = slices.Concat(claims, parked)
 	slices.SortFunc(claims, func(a, b models.Claim) int { return models.PlaceOf(&a).Compare(models.PlaceOf(&b)) })
 	return claims[:min(len(claims), q.Limit)], nil
 }

@@ -25,7 +25,9 @@ func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsO
 	if err != nil {
 		return of, err
 	}
-	of = models.ShardsOf{CampaignID: id, Total: c.Total, Reserve: c.Reserve, LowStockAt: c.LowStockAt, Shards: make([]models.ShardFigures, len(rows))}
+	of = models.ShardsOf{
+		CampaignID: id, Total: c.Total, Reserve: c.Reserve, LowStockAt: c.LowStockAt, Shards: make([]models.ShardFigures, len(rows)),
+	}
 	for i := range rows {
 		if of.Shards[i], err = r.figures(ctx, &rows[i], &of); err != nil {
 			return of, err

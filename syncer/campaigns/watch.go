@@ -63,7 +63,8 @@ func (r *Repository) slowestFlushes(ctx context.Context, ids []string, since tim
 		CampaignID string
 		TookMs     int64
 	}
-	err := r.db.WithContext(ctx).Raw("SELECT campaign_id, MAX(took_ms) AS took_ms FROM stock_flushes WHERE campaign_id IN ? AND flushed_at > ?"+
+	err := r.db.WithContext(ctx).Raw("SELECT campaign_id, MAX(took_ms) AS took_ms FROM stock_flushes"+
+		" WHERE campaign_id IN ? AND flushed_at > ?"+
 		" GROUP BY campaign_id", ids, since).Scan(&rows).Error
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: flushes: %w", err)

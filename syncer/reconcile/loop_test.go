@@ -44,7 +44,7 @@ func TestReconciler_ARoundComparesWhatMovedAndTheOthersInTurn(t *testing.T) {
 	h.Claim(first[0], syncertest.Ask("ada", ""))
 	h.Claim(others[beyond-1], syncertest.Ask("ada", ""))
 	h.Sync()
-	want := append(others, first[0])
+	want := append(slices.Clone(others), first[0])
 	slices.Sort(want)
 	require.Equal(t, want, round(), "what moved, and those that had no turn yet; nothing new is not written")
 	require.Empty(t, round())

@@ -87,7 +87,7 @@ func (p *repair) writeCounters(ctx context.Context, tx *sql.Tx, was, is *models.
 	if before == after {
 		return nil, nil //nolint:nilnil // nothing to do
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE "+models.BooksTable(is.ID)+" SET"+
+	_, err := tx.ExecContext(ctx, "UPDATE "+models.BooksTable(is.ID)+" SET"+ //nolint:gosec // a choice of two
 		" claimed = ?, synced_seq = ?, lost_claims = ?, remaining = ?, released_claims = ?, seen_seq = ? WHERE id = ?",
 		is.Claimed, is.SyncedSeq, is.LostClaims, is.Remaining, is.ReleasedClaims, is.SeenSeq, is.ID)
 	if err != nil {

@@ -119,7 +119,7 @@ func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
 			redeemed += n
 		}
 		if redeemed == 0 {
-			return nil, nil //nolint:nilnil // nothing to do
+			return nil, nil
 		}
 		step, err := repairOf(p.id, RepairClaims, fmt.Sprintf("%d claims are claimed", redeemed),
 			"they are redeemed, by their events in the claim stream")
@@ -232,7 +232,6 @@ func (p *repair) release(ctx context.Context, ids []string) error {
 		if err := tx.QueryRowContext(ctx, query, args[3:]...).Scan(&units); err != nil {
 			return nil, err
 		}
-		//nolint:gosec // question marks only
 		query = "UPDATE claims SET status = ?, resolved_at = ?, release_reason = ? WHERE status = ? AND id IN " + sqlstore.Marks(len(ids))
 		put, err := tx.ExecContext(ctx, query, args...)
 		if err != nil {

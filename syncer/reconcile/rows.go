@@ -80,7 +80,8 @@ func accounted(ctx context.Context, tx *sql.Tx, c *models.Campaign) (*RowFigures
 		return nil, err
 	}
 	var units, released, synced int64
-	err = tx.QueryRowContext(ctx, "SELECT archived_claims, archived_units, archived_released, synced_seq FROM "+models.BooksTable(c.ID)+" WHERE id = ?", c.ID).
+	query := "SELECT archived_claims, archived_units, archived_released, synced_seq FROM " + models.BooksTable(c.ID) + " WHERE id = ?"
+	err = tx.QueryRowContext(ctx, query, c.ID).
 		Scan(&rows.Archived, &units, &released, &synced)
 	if rows.Archived > 0 {
 		rows.Claims, rows.Units, rows.Released = rows.Claims+rows.Archived, rows.Units+units, rows.Released+released

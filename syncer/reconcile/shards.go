@@ -13,7 +13,8 @@ import (
 func (l *look) shards(ctx context.Context) error {
 	c := &l.snap.campaign
 	l.found = Comparison{
-		CampaignID: c.ID, Residency: models.ResidencyNone, Differences: []string{}, Backlog: new(int64), Drift: new(int64), Redis: &RedisFigures{Total: c.Total},
+		CampaignID: c.ID, Residency: models.ResidencyNone, Differences: []string{}, Backlog: new(int64), Drift: new(int64),
+		Redis: &RedisFigures{Total: c.Total},
 		MySQL: MySQLFigures{Total: c.Total, Claimed: c.Claimed, Remaining: c.Remaining, SyncedSeq: c.SyncedSeq, Released: c.ReleasedClaims},
 	}
 	if l.depth >= DepthRows {
@@ -38,7 +39,8 @@ func (c *Comparison) addShard(one *Comparison) {
 	for _, line := range one.Differences {
 		c.differf("shard %d: %s", shard, line)
 	}
-	if one.Residency != models.ResidencyNone && c.Residency != models.ResidencyLost && (c.Residency == models.ResidencyNone || one.Residency != models.ResidencyEvicted) {
+	if one.Residency != models.ResidencyNone && c.Residency != models.ResidencyLost &&
+		(c.Residency == models.ResidencyNone || one.Residency != models.ResidencyEvicted) {
 		c.Residency = one.Residency
 	}
 	c.inRedis, c.parked = c.inRedis || one.inRedis, c.parked || one.parked

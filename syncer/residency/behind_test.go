@@ -39,7 +39,7 @@ func consumeLate(ctx context.Context, h *syncertest.Stack) error {
 		if err != nil {
 			return err
 		}
-		if sleep.For(ctx, time.Until(time.UnixMilli(int64(id.Ms)).Add(behind))) != nil { //nolint:gosec // of a clock
+		if sleep.For(ctx, time.Until(time.UnixMilli(int64(id.Ms)).Add(behind))) != nil {
 			return nil //nolint:nilerr // the test is over
 		}
 		payload := []byte(fmt.Sprint(entry.Values["payload"]))

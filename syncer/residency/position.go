@@ -25,7 +25,8 @@ func (h *Hydrator) known(ctx context.Context, c *models.Campaign) (lua.Position,
 	if c.ReleasedClaims == 0 {
 		return known, nil
 	}
-	applied := h.db.WithContext(ctx).Raw("SELECT "+appliedReleases+", epoch FROM "+models.BooksTable(c.ID)+" AS books WHERE id = ?", c.ID).Row()
+	query := "SELECT " + appliedReleases + ", epoch FROM " + models.BooksTable(c.ID) + " AS books WHERE id = ?"
+	applied := h.db.WithContext(ctx).Raw(query, c.ID).Row()
 	if err := applied.Scan(&known.Released, &epoch); err != nil {
 		return known, fmt.Errorf("residency: campaign %s: %w", c.ID, err)
 	}

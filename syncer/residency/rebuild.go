@@ -270,7 +270,8 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging
 // confirm is step 4 of a load. done is false when claims got rows, or were given up, since the snapshot. Releases since then are
 // no hindrance: the relay holds them back until the load is confirmed, and then gives them back in Redis.
 func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, epoch int64, generation string) (done bool, err error) {
-	put := h.db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(c.ID)+" SET"+ // remaining first: MySQL hands assigned values on from left to right
+	// remaining first: MySQL hands assigned values on from left to right
+	put := h.db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(c.ID)+" SET"+
 		" remaining = CASE WHEN ? = 0 THEN remaining WHEN total > claimed + ? THEN total - claimed - ? ELSE 0 END,"+
 		" claimed = claimed + ?, released_claims = released_claims + ?, synced_seq = ?, lost_claims = ?,"+
 		" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0"+

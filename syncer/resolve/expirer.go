@@ -78,8 +78,8 @@ func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
 	return expired, nil
 }
 
-// pass gives each campaign of one table in which claims may be due a turn, those that wait longest first. more is true when another pass has
-// something to do.
+// pass gives each campaign of one table in which claims may be due a turn, those that wait longest first. more is true when another
+// pass has something to do.
 func (e *Expirer) pass(ctx context.Context, table string) (expired int, more bool, err error) {
 	now, err := e.relay.scripts.Now(ctx)
 	if err != nil {

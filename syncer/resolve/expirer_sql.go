@@ -90,7 +90,8 @@ func lookQuery(dialect string, page []heldCampaign, reach int64, share int) (que
 	parts := make([]string, len(page))
 	for i := range page {
 		c := &page[i]
-		parts[i] = fmt.Sprintf("SELECT campaign_id, shard, id, seq, claimed_at FROM (SELECT campaign_id, shard, id, seq, claimed_at FROM claims%s"+
+		parts[i] = fmt.Sprintf("SELECT campaign_id, shard, id, seq, claimed_at"+
+			" FROM (SELECT campaign_id, shard, id, seq, claimed_at FROM claims%s"+
 			" WHERE campaign_id = ? AND shard = ? AND seq > ? AND seq <= ? AND status = ? ORDER BY seq LIMIT ?) AS c%d", byPlace, i)
 		campaignID, shard := models.SplitShardID(c.ID)
 		args = append(args, campaignID, shard, c.Place.SettledSeq, c.Place.SettledSeq+reach, models.ClaimClaimed, share)

@@ -175,7 +175,8 @@ func (e *Expirer) decide(ctx context.Context, due []openHold) (rows []models.Out
 
 // lock locks those of the claims that are undecided, in order of their ids.
 func (e *Expirer) lock(ctx context.Context, tx *sql.Tx, due []openHold) (claims []models.ClaimRow, err error) {
-	query := "SELECT id, campaign_id, shard, user_id, key_digest, seq, quantity, claimed_at FROM claims WHERE id IN " + sqlstore.Marks(len(due)) +
+	query := "SELECT id, campaign_id, shard, user_id, key_digest, seq, quantity, claimed_at FROM claims" +
+		" WHERE id IN " + sqlstore.Marks(len(due)) +
 		" AND status = ? ORDER BY id"
 	if e.relay.db.Name() != migrations.SQLite { // where a transaction that writes is alone
 		query += " FOR UPDATE"

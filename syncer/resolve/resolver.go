@@ -147,7 +147,8 @@ func (d *decision) event(was *heldClaim) (*models.OutboxRow, error) {
 func resolutionRow(c *models.ClaimRow, d *decision) (models.OutboxRow, error) {
 	kind, claimedAt := models.OutboxEvent, models.NewTime(c.ClaimedAt)
 	e := models.Event{
-		Type: models.EventClaimRedeemed, CampaignID: c.CampaignID, UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest, Seq: c.Seq, Shard: c.Shard,
+		Type: models.EventClaimRedeemed, CampaignID: c.CampaignID, UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest,
+		Seq: c.Seq, Shard: c.Shard,
 		At: models.NewTime(*c.ResolvedAt), ClaimID: c.ID, ClaimedAt: &claimedAt, Reason: d.reason,
 	}
 	if d.status != models.ClaimRedeemed {

@@ -27,7 +27,8 @@ func (s *store) look(ctx context.Context, campaignID string) (reserve int64, sha
 
 		CampaignReserve int64
 	}
-	err = s.db.WithContext(ctx).Raw("SELECT s.*, c.reserve AS campaign_reserve FROM campaigns c JOIN campaign_shards s ON s.campaign_id = c.id"+
+	err = s.db.WithContext(ctx).Raw("SELECT s.*, c.reserve AS campaign_reserve"+
+		" FROM campaigns c JOIN campaign_shards s ON s.campaign_id = c.id"+
 		" WHERE c.id = ? ORDER BY s.shard", campaignID).Scan(&rows).Error
 	if err == nil && len(rows) == 0 {
 		err = models.ErrNotFound
@@ -58,7 +59,8 @@ func (s *store) begin(ctx context.Context, c *models.Campaign, kind models.MoveK
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO stock_moves (campaign_id, shard, no, kind, want, status, begun_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		_, err = tx.ExecContext(ctx, "INSERT INTO stock_moves"+
+			" (campaign_id, shard, no, kind, want, status, begun_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
 			campaignID, shard, move.No, string(kind), units, string(models.MoveOpen), move.BegunAt.Format(sqlstore.TimeLayout))
 		if err != nil || granted == 0 {
 			return err
@@ -78,7 +80,8 @@ func (s *store) begin(ctx context.Context, c *models.Campaign, kind models.MoveK
 func (s *store) open(ctx context.Context, c *models.Campaign) (*models.StockMove, error) {
 	campaignID, shard := models.SplitShardID(c.ID)
 	var moves []models.StockMove
-	err := s.db.WithContext(ctx).Where("campaign_id = ? AND shard = ? AND no = ? AND status = ?", campaignID, shard, c.MoveNo, models.MoveOpen).
+	err := s.db.WithContext(ctx).
+		Where("campaign_id = ? AND shard = ? AND no = ? AND status = ?", campaignID, shard, c.MoveNo, models.MoveOpen).
 		Find(&moves).Error
 	if err != nil {
 		return nil, fmt.Errorf("shards: open move of %s: %w", c.ID, err)
@@ -96,7 +99,8 @@ func (s *store) finish(ctx context.Context, m *models.StockMove, amount int64) e
 	}
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		err := one(tx.ExecContext(ctx, "UPDATE campaign_shards SET moved_no = move_no, total = total - ?, granted = granted - ?,"+
-			" remaining = CASE WHEN remaining > ? THEN remaining - ? ELSE 0 END WHERE campaign_id = ? AND shard = ? AND move_no = ? AND moved_no = ?",
+			" remaining = CASE WHEN remaining > ? THEN remaining - ? ELSE 0 END"+
+			" WHERE campaign_id = ? AND shard = ? AND move_no = ? AND moved_no = ?",
 			back, back, back, back, m.CampaignID, m.Shard, m.No, m.No-1))
 		if err != nil {
 			return err

@@ -42,7 +42,8 @@ func (t *tally) merge(o tally) {
 	t.claims += o.claims
 }
 
-// cell holds rows and their sums by campaign, or by shard of a campaign, so that both leave the adder together. The callers of its rows wait for it.
+// cell holds rows and their sums by campaign, or by shard of a campaign, so that both leave the adder together. The callers of its
+// rows wait for it.
 type cell struct {
 	rows  []row
 	sums  map[string]*tally

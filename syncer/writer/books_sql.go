@@ -35,8 +35,8 @@ func moveBooksSQLite(table, on string) string {
 		" WHERE " + on + " AND c.archived_claims = 0 AND f.id IN ("
 }
 
-// sumsOfShards are the sums of a flush by campaign. A campaign of several shards has the sums of its shards. Its remaining needs no care for
-// a change on its way: of units that a change takes away Redis has let go before, and of those that it adds Redis hears later.
+// sumsOfShards are the sums of a flush by campaign. A campaign of several shards has the sums of its shards. Its remaining needs no care
+// for a change on its way: of units that a change takes away Redis has let go before, and of those that it adds Redis hears later.
 const sumsOfShards = "(SELECT campaign_id, SUM(units) AS units, SUM(claims) AS claims FROM stock_flushes WHERE id IN ("
 
 // moveBooks moves the counters of all campaigns of a flush by one UPDATE, and those of shards and of their campaigns by two more, if it
@@ -52,6 +52,7 @@ func moveBooks(ctx context.Context, tx *sql.Tx, dialect string, flushes *flushID
 		return err
 	}
 	sums := sumsOfShards + quoted(flushes.shards)
+	//nolint:gosec // constants, and UUIDs made here
 	query := "UPDATE " + sums + ") GROUP BY campaign_id) f STRAIGHT_JOIN campaigns c ON c.id = f.campaign_id SET" +
 		" c.remaining = CASE WHEN c.total > c.claimed + f.units THEN c.total - c.claimed - f.units ELSE 0 END," +
 		" c.claimed = c.claimed + f.units, c.synced_seq = c.synced_seq + f.claims, c.updated_at = ?"
