@@ -61,6 +61,15 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 		})
 		return err
 	},
+	"move": func(ctx context.Context, f *fixture) error {
+		shard := *f.c
+		shard.ID, shard.Shards, shard.MovedNo = models.ShardID(f.c.ID, 1), 2, 7
+		if _, err := f.s.Load(ctx, &shard); err != nil {
+			return err
+		}
+		_, err := f.s.Move(ctx, &shard, &models.StockMove{No: 8, Kind: models.MoveGrant, Want: 10})
+		return err
+	},
 	"release": func(ctx context.Context, f *fixture) error {
 		_, err := f.s.Release(ctx, f.c, []lua.Release{released(&f.claimed[1].Claim)})
 		return err

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"dibs/internal/sleep"
@@ -92,11 +93,14 @@ func (c *campaign) add(w *wish) {
 type operator struct {
 	*caller
 
-	w *world
-	r *rand.Rand
+	w    *world
+	r    *rand.Rand    // of the goroutine that runs it
+	turn atomic.Uint64 // of the API processes: others ask, too
 }
 
-func (o *operator) base() string { return "http://" + o.w.apis[o.r.IntN(len(o.w.apis))].front.Listen }
+func (o *operator) base() string {
+	return "http://" + o.w.apis[o.turn.Add(1)%uint64(len(o.w.apis))].front.Listen
+}
 
 // errRefused says that the API does not take what the kit asks for: the kit is behind the API, or a mutant is broken otherwise than meant.
 var errRefused = errors.New("torture: the API refuses what it is asked")
