@@ -75,7 +75,7 @@ func summary(all []goal) string {
 }
 
 // plotSVG draws a bar for each goal, on a scale that doubles; the line is the target.
-var plotSVG = template.Must(template.New("bench").Parse(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{.Width}} {{.Height}}" font-family="system-ui,sans-serif" font-size="12" role="img">
+var plotSVG = template.Must(template.New("bench").Parse(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{.Width}} {{.Height}}" width="{{.Width}}" height="{{.Height}}" font-family="system-ui,sans-serif" font-size="12" role="img">
 <title>What each part of the benchmark reached of its targets</title>
 <style>text{fill:#24292f}.met{fill:#1a7f37}.missed{fill:#bc4c00}.line{stroke:#57606a}@media(prefers-color-scheme:dark){rect.back{fill:#0d1117}text{fill:#e6edf3}.met{fill:#3fb950}.missed{fill:#f0883e}.line{stroke:#9198a1}}</style>
 <rect class="back" width="100%" height="100%" fill="#fff"/>
