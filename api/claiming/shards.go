@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -209,10 +210,7 @@ func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
 					"a shard of a campaign is out of units and was not refilled, its claims are refused; are redis and mysql up?",
 					slog.String("campaign_id", c.shard.meta.ID), slog.Any("error", got.Err))
 			})
-			select {
-			case <-time.After(holdPause):
-			case <-ctx.Done():
-			}
+			_ = sleep.For(ctx, holdPause) // ctx is looked at above
 		case <-ctx.Done():
 		}
 	}
