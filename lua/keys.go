@@ -136,6 +136,9 @@ func generationLockKey(partition int) string { return generationKey(partition) +
 // flushesKey names the list of the last flushes that MySQL committed of a partition.
 func flushesKey(partition int) string { return prefix(partition) + "flushes" }
 
+// recordedKey names the id up to which MySQL has recorded the claim stream of a partition.
+func recordedKey(partition int) string { return prefix(partition) + "recorded" }
+
 // consumerKey names the lease of a consumer's name.
 func consumerKey(group, name string) string { return "dibs:consumer:" + group + ":" + name }
 

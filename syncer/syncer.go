@@ -144,8 +144,11 @@ func (s *Syncer) finalize(ctx context.Context) error {
 	return err
 }
 
-// expire has not failed when it ran out of time over many claims: the next round goes on.
+// expire has not failed when it ran out of time over many claims: the next round goes on. A MySQL that was put back may have lost redeems.
 func (s *Syncer) expire(ctx context.Context) error {
+	if err := s.cfg.StreamWatcher.RequireBooks(ctx); err != nil {
+		return err
+	}
 	n, err := s.cfg.Expirer.Expire(ctx)
 	if n > 0 {
 		s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "released claims that nobody redeemed in time", slog.Int("claims", n))

@@ -21,6 +21,9 @@ var ErrLost = errors.New("campaigns: campaign lost from redis")
 // ErrMoved is an ErrLost that need not be a loss: the campaign was loaded or evicted while it was looked at.
 var ErrMoved = fmt.Errorf("%w, or loaded or evicted meanwhile", ErrLost)
 
+// MySQLWentBack begins the reason of a campaign that is lost because MySQL was put back.
+const MySQLWentBack = "mysql went back"
+
 // Scripts is the part of lua.Scripts that the rooms of the syncer use.
 type Scripts interface { //nolint:interfacebloat // one for each verb that they use
 	Adjust(ctx context.Context, c *models.Campaign) (lua.State, error)
@@ -41,8 +44,10 @@ type Scripts interface { //nolint:interfacebloat // one for each verb that they 
 	SetGeneration(ctx context.Context, partition int, generation string) error
 	LockGeneration(ctx context.Context, partition int, ttl time.Duration) (*lua.Lock, error)
 	RecordFlushes(ctx context.Context, byPartition map[int]string) error
-	Flushes(ctx context.Context, partitions ...int) (ids []string, err error)
-	ForgetFlushes(ctx context.Context, partition int) error
+	RecordTip(ctx context.Context, partition int, tip lua.EntryID) error
+	Committed(ctx context.Context, partitions ...int) ([]lua.Committed, error)
+	ForgetTip(ctx context.Context, partition int) error
+	ForgetCommitted(ctx context.Context, partition int) error
 	Release(ctx context.Context, c *models.Campaign, releases []lua.Release) ([]lua.Released, error)
 	Now(ctx context.Context) (time.Time, error)
 	Append(ctx context.Context, campaignID, eventID string, payload []byte) error

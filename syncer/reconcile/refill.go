@@ -11,7 +11,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/residency"
+	"dibs/syncer/campaigns"
 )
 
 // refillAgain is when a campaign is tried again that could not be refilled.
@@ -25,7 +25,7 @@ func (r *Reconciler) Refill(ctx context.Context) (refilled int, err error) {
 	left := make(map[string]time.Time)
 	fetch := sqlstore.Merged(sqlstore.PageSize, sqlstore.Itself, models.BooksTables, func(table, after string) (page []string, err error) {
 		err = r.db.WithContext(ctx).Raw("SELECT id FROM "+table+" WHERE id > ? AND residency = ? AND residency_reason LIKE ?"+
-			" ORDER BY id LIMIT ?", after, models.ResidencyLost, residency.MySQLWentBack+"%", sqlstore.PageSize).Scan(&page).Error
+			" ORDER BY id LIMIT ?", after, models.ResidencyLost, campaigns.MySQLWentBack+"%", sqlstore.PageSize).Scan(&page).Error
 		if err != nil {
 			err = fmt.Errorf("reconcile: refill: %w", err)
 		}

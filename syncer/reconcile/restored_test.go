@@ -151,6 +151,60 @@ func TestRestored_ARedeemThatTheStreamTells(t *testing.T) {
 	h.RequireBooks(id, 6)
 }
 
+// No flush is lost, but a redeem: how far MySQL had recorded the stream tells, and the hold does not end meanwhile.
+func TestRestored_ARedeemAlone(t *testing.T) {
+	t.Parallel()
+	h := newWitnessed(t)
+	id := h.Create(100, func(c *models.Campaign) { c.HoldForMs = 1 })
+	ids := h.Take(id, syncertest.Asks("early", 3)...)
+	watcher := residency.NewStreamWatcher(h.Hydrator())
+	watch := func() int {
+		broken, err := watcher.Watch(t.Context())
+		require.NoError(t, err)
+		return broken
+	}
+	require.Zero(t, watch())
+	restore := putBack(h)
+	relay := resolve.NewRelay(h.DB, h.Scripts, nil)
+	_, err := resolve.NewResolver(h.DB, relay, syncertest.Quiet()).Redeem(t.Context(), ids[0], "order-1")
+	require.NoError(t, err)
+	h.Sync()
+	require.Zero(t, watch())
+	require.NoError(t, watcher.RequireBooks(t.Context()))
+	restore()
+
+	require.ErrorIs(t, watcher.RequireBooks(t.Context()), campaigns.ErrLost)
+	require.Equal(t, 1, watch())
+	require.Contains(t, h.Campaign(id).ResidencyReason, "mysql went back: it had recorded the claim stream up to ")
+	expirer := resolve.NewExpirer(relay, nil)
+	expired, err := expirer.Expire(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, expired)
+	require.NoError(t, watcher.RequireBooks(t.Context()), "it is told once")
+	require.Equal(t, 1, refill(h))
+	expired, err = expirer.Expire(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, expired)
+	var order string
+	require.NoError(t, h.DB.Raw("SELECT order_id FROM claims WHERE id = ? AND status = 'redeemed'", ids[0]).Scan(&order).Error)
+	require.Equal(t, "order-1", order)
+}
+
+// The control: a claim stream that begins anew is no MySQL that was put back.
+func TestRestored_ControlAStreamThatBeginsAnew(t *testing.T) {
+	t.Parallel()
+	h := newWitnessed(t)
+	h.Take(h.Create(100, nil), syncertest.Asks("early", 3)...)
+	require.Zero(t, look(h))
+	require.NoError(t, h.Redis.Del(t.Context(), lua.StreamKey(0)).Err())
+	require.Equal(t, 1, look(h))
+	var loss string
+	require.NoError(t, h.DB.Raw("SELECT loss FROM streams WHERE `partition` = 0").Scan(&loss).Error)
+	require.Contains(t, loss, "redis went back")
+	require.NotContains(t, loss, "mysql")
+	require.Zero(t, look(h))
+}
+
 // MySQL is put back, and Redis to a later moment: what an API process saw since then nobody has. It is counted, and left to a person.
 func TestRestored_BothToDifferentMoments(t *testing.T) {
 	t.Parallel()

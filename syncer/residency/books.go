@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 
 	"github.com/google/uuid"
 )
@@ -24,9 +26,6 @@ const (
 	idleShort = 10 * time.Second
 )
 
-// MySQLWentBack begins the reason of a campaign that is lost because MySQL was put back.
-const MySQLWentBack = "mysql went back"
-
 // Witness has Redis remember which flushes MySQL committed. It implements writer.Witness.
 type Witness struct{ streams streams }
 
@@ -35,7 +34,12 @@ func NewWitness(h *Hydrator) *Witness { return &Witness{streams: h.streams} }
 
 // Flushes are flushes that MySQL committed, the last of the partitions of some campaigns. Errors: those of lua.Scripts.
 func (w *Witness) Flushes(ctx context.Context, campaignIDs []string) ([]string, error) {
-	return w.streams.flushes(ctx, w.partitionsOf(campaignIDs)...)
+	all, err := w.streams.committed(ctx, w.partitionsOf(campaignIDs)...)
+	var ids []string
+	for i := range all {
+		ids = append(ids, all[i].Flushes...)
+	}
+	return ids, err
 }
 
 // RecordFlushes remembers flushes by campaign; of those of a partition it takes the last. Errors: those of lua.Scripts.
@@ -66,14 +70,17 @@ func (w *Witness) partitionsOf(campaignIDs []string) (all []int) {
 	return slices.Compact(all)
 }
 
-// flushes are flushes of some partitions whose rows MySQL has, unless it went back. Older ones than the newest may be pruned.
-func (s *streams) flushes(ctx context.Context, partitions ...int) ([]string, error) {
-	ids, err := s.scripts.Flushes(ctx, partitions...)
-	if err != nil || len(ids) == 0 {
-		return nil, err
+// committed is what MySQL has of some partitions, unless it went back. Older flushes than the newest may be pruned.
+func (s *streams) committed(ctx context.Context, partitions ...int) (all []lua.Committed, err error) {
+	all, err = s.scripts.Committed(ctx, partitions...)
+	sure := time.Now().Add(-flushesSure)
+	for i := range all {
+		if len(all[i].Flushes) > 0 {
+			newest := slices.Max(all[i].Flushes)
+			all[i].Flushes = slices.DeleteFunc(all[i].Flushes, func(id string) bool { return id != newest && madeAt(id).Before(sure) })
+		}
 	}
-	newest, sure := slices.Max(ids), time.Now().Add(-flushesSure)
-	return slices.DeleteFunc(ids, func(id string) bool { return id != newest && madeAt(id).Before(sure) }), nil
+	return all, err
 }
 
 // madeAt is when a UUIDv7 was made.
@@ -85,45 +92,99 @@ func madeAt(id string) time.Time {
 	return time.Unix(u.Time().UnixTime())
 }
 
-// putBack says how far a MySQL went back that lacks flushes of a partition; nil: it lacks none.
-type putBack struct{ from, to time.Time }
-
-func (b *putBack) String() string {
-	return fmt.Sprintf("%s: redis knows of a flush at %s, the newest that mysql has is of %s", MySQLWentBack,
-		b.from.UTC().Format(time.RFC3339Nano), b.to.UTC().Format(time.RFC3339Nano))
+// putBack says how a MySQL went back, and whether campaigns may have been claimed from and evicted since; nil: it did not.
+type putBack struct {
+	reason string
+	long   bool
 }
 
-// booksBehind tells whether MySQL lacks flushes of a partition that it had committed. Redis is asked first: what it knows of was
-// committed before.
+// booksBehind tells whether MySQL lacks what it had committed of a partition. Redis is asked first: what it knows of was committed before.
 func (s *streams) booksBehind(ctx context.Context, partition int) (*putBack, error) {
-	ids, err := s.flushes(ctx, partition)
-	if err != nil || len(ids) == 0 {
+	all, err := s.committed(ctx, partition)
+	if err != nil || len(all[0].Flushes) == 0 && all[0].Tip == (lua.EntryID{}) {
 		return nil, err
 	}
 	for try := 1; ; try++ {
-		var there int
-		if err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM stock_flushes WHERE id IN ?", ids).Scan(&there).Error; err != nil {
-			return nil, fmt.Errorf("residency: flushes of stream %d: %w", partition, err)
+		back, err := s.lacks(ctx, all[0].Flushes, map[int]lua.EntryID{partition: all[0].Tip})
+		if err != nil {
+			return nil, fmt.Errorf("residency: books of stream %d: %w", partition, err)
 		}
-		if there == len(ids) {
-			return nil, nil //nolint:nilnil // it lacks none
-		}
-		if try == booksTries {
-			break
+		if back == nil || try == booksTries {
+			return back, nil
 		}
 		if err := sleep.For(ctx, booksPause); err != nil {
 			return nil, err
 		}
 	}
-	back := &putBack{from: madeAt(slices.Max(ids))}
+}
+
+// lacks compares MySQL with what Redis knows that it committed: flushes, and how far it had recorded streams.
+func (s *streams) lacks(ctx context.Context, flushes []string, tips map[int]lua.EntryID) (*putBack, error) {
+	var there int
+	if len(flushes) > 0 {
+		if err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM stock_flushes WHERE id IN ?", flushes).Scan(&there).Error; err != nil {
+			return nil, err
+		}
+	}
+	if there < len(flushes) {
+		return s.lacksFlushes(ctx, flushes)
+	}
+	var rows []models.StreamRecord
+	if err := s.db.WithContext(ctx).Where("`partition` IN ?", slices.Collect(maps.Keys(tips))).Find(&rows).Error; err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		has, err := recorded(&rows[i])
+		if err != nil {
+			return nil, err
+		}
+		if known := tips[rows[i].Partition]; has.Tip.Less(known) {
+			return &putBack{reason: fmt.Sprintf("%s: it had recorded the claim stream up to %s, and has it up to %s", campaigns.MySQLWentBack,
+				known, has.Tip)}, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // it lacks none
+}
+
+func (s *streams) lacksFlushes(ctx context.Context, ids []string) (*putBack, error) {
 	var newest string
 	if err := s.db.WithContext(ctx).Raw("SELECT COALESCE(MAX(id), '') FROM stock_flushes").Scan(&newest).Error; err != nil {
-		return nil, fmt.Errorf("residency: flushes of stream %d: %w", partition, err)
+		return nil, err
 	}
+	from, to := madeAt(slices.Max(ids)), time.Time{}
 	if newest != "" {
-		back.to = madeAt(newest)
+		to = madeAt(newest)
 	}
-	return back, nil
+	return &putBack{
+		reason: fmt.Sprintf("%s: redis knows of a flush at %s, the newest that mysql has is of %s", campaigns.MySQLWentBack,
+			from.UTC().Format(time.RFC3339Nano), to.UTC().Format(time.RFC3339Nano)),
+		long: from.Sub(to) > idleShort,
+	}, nil
+}
+
+// RequireBooks fails when MySQL lacks what it had committed of any partition, so that nothing is decided by it before Watch has seen it.
+func (w *StreamWatcher) RequireBooks(ctx context.Context) error {
+	partitions := make([]int, w.streams.scripts.Partitions())
+	for p := range partitions {
+		partitions[p] = p
+	}
+	all, err := w.streams.committed(ctx, partitions...)
+	if err != nil {
+		return err
+	}
+	var flushes []string
+	tips := make(map[int]lua.EntryID)
+	for p := range all {
+		flushes, tips[p] = append(flushes, all[p].Flushes...), all[p].Tip
+	}
+	back, err := w.streams.lacks(ctx, flushes, tips)
+	if err != nil {
+		return fmt.Errorf("residency: books: %w", err)
+	}
+	if back != nil {
+		return fmt.Errorf("%w: %s", campaigns.ErrLost, back.reason)
+	}
+	return nil
 }
 
 // booksIntact looks whether MySQL was put back, and takes the campaigns of the partition out of use if so.
@@ -138,7 +199,6 @@ func (s *streams) booksIntact(ctx context.Context, row *models.StreamRecord) (ba
 // stopForBooks fences every campaign of a partition that Redis holds by any load, and returns those whose claims MySQL may lack: these,
 // those that are resident by its books, and after more than a moment also those that may have been loaded and evicted since.
 func (s *streams) stopForBooks(ctx context.Context, partition int, back *putBack) (suspect []string, err error) {
-	long := back.from.Sub(back.to) > idleShort
 	key := func(c *suspectRow) string { return c.ID }
 	fetch := sqlstore.Merged(lua.FencesMost, key, models.BooksTables, func(table, after string) (page []suspectRow, err error) {
 		err = s.db.WithContext(ctx).Raw("SELECT id, residency, COALESCE(status = ? OR starts_at > ?, 0) AS untouched FROM "+table+
@@ -164,7 +224,7 @@ func (s *streams) stopForBooks(ctx context.Context, partition int, back *putBack
 		for i := range page {
 			c := &page[i]
 			away := c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyNone
-			if slices.Contains(held, c.ID) || !away || long && !c.Untouched {
+			if slices.Contains(held, c.ID) || !away || back.long && !c.Untouched {
 				suspect = append(suspect, c.ID)
 			}
 		}
@@ -187,7 +247,7 @@ func (s *streams) restored(ctx context.Context, old *models.StreamRecord, back *
 		if err != nil {
 			return "", err
 		}
-		loss := back.String()
+		loss := back.reason
 		s.log.LogAttrs(ctx, slog.LevelError, "mysql was put back: campaigns of the partition take no claims until their rows are brought back"+
 			" from redis; what was redeemed, changed or created since then is lost unless the binary log is rolled forward",
 			slog.Int("partition", old.Partition), slog.String("reason", loss), slog.Int("stopped", len(suspect)))
@@ -199,7 +259,7 @@ func (s *streams) restored(ctx context.Context, old *models.StreamRecord, back *
 	if err := s.newGeneration(ctx, old, stop); err != nil {
 		return err
 	}
-	return s.scripts.ForgetFlushes(ctx, old.Partition)
+	return s.scripts.ForgetCommitted(ctx, old.Partition)
 }
 
 // rename gives campaigns that were found to be lost a moment before, because MySQL and Redis know different loads, the reason for that.

@@ -64,6 +64,9 @@ func (s *streams) newGeneration(ctx context.Context, old *models.StreamRecord, s
 	if err != nil {
 		return fail(err)
 	}
+	if err := s.scripts.ForgetTip(ctx, partition); err != nil { // the new one may be lower
+		return fail(err)
+	}
 	put := s.db.WithContext(ctx).Exec("UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?"+
 		" WHERE `partition` = ? AND birth = ?",
 		generation.String(), stream.Tip.String(), stream.Added, sqlstore.Now(), loss, partition, old.Generation)

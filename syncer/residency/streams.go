@@ -174,10 +174,13 @@ func (s *streams) record(ctx context.Context, seen *look) error {
 	if seen.row.Tip == tip && seen.row.Added == seen.stream.Added {
 		return nil
 	}
-	err := s.db.WithContext(ctx).Exec("UPDATE streams SET tip = ?, added = ?, tip_at = ? WHERE `partition` = ? AND birth = ? AND tip = ?",
-		tip, seen.stream.Added, sqlstore.Now(), seen.row.Partition, seen.row.Generation, seen.row.Tip).Error
-	if err != nil {
-		return fmt.Errorf("residency: stream %d: %w", seen.row.Partition, err)
+	put := s.db.WithContext(ctx).Exec("UPDATE streams SET tip = ?, added = ?, tip_at = ? WHERE `partition` = ? AND birth = ? AND tip = ?",
+		tip, seen.stream.Added, sqlstore.Now(), seen.row.Partition, seen.row.Generation, seen.row.Tip)
+	if put.Error != nil {
+		return fmt.Errorf("residency: stream %d: %w", seen.row.Partition, put.Error)
 	}
-	return nil
+	if put.RowsAffected == 0 {
+		return nil // another was faster
+	}
+	return s.scripts.RecordTip(ctx, seen.row.Partition, seen.stream.Tip)
 }
