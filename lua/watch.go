@@ -22,11 +22,11 @@ type Refusals struct {
 type Watched struct {
 	State   State            // AsOf is by this process' clock
 	Refused map[string]int64 // by code; how often since the counts began, over all API processes
-	Err     error            // ErrAbsent or ErrDamaged: State says nothing
+	Err     error            // State says nothing: ErrAbsent, ErrDamaged, or that of a Redis that is away
 }
 
 // Watch reads many campaigns at once, in one round trip and without a script. The parts of a campaign are not held against each
-// other, which State does. Errors as State.
+// other, which State does. It fails, with errors as State, when no server answers.
 func (s *Scripts) Watch(ctx context.Context, campaignIDs []string) ([]Watched, error) {
 	states, refused := make([]*redis.MapStringStringCmd, len(campaignIDs)), make([]*redis.MapStringStringCmd, len(campaignIDs))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
@@ -37,20 +37,28 @@ func (s *Scripts) Watch(ctx context.Context, campaignIDs []string) ([]Watched, e
 		return nil
 	})
 	now := s.opts.Clock().UTC()
-	seen := make([]Watched, len(campaignIDs))
+	seen, away := make([]Watched, len(campaignIDs)), 0
+	var err error
 	for i, id := range campaignIDs {
-		if err := errors.Join(states[i].Err(), refused[i].Err()); err != nil && !isWrongType(states[i].Err()) {
-			return nil, sortError("hgetall", err)
+		// While one server of a cluster hangs, go-redis fails commands that others have answered. Those have their values.
+		if (states[i].Val() == nil || refused[i].Val() == nil) && !isWrongType(states[i].Err()) {
+			err = sortError("hgetall", errors.Join(states[i].Err(), refused[i].Err()))
+			seen[i].Err = err
+			away++
+			continue
 		}
 		seen[i] = s.watched(id, states[i], refused[i].Val())
 		seen[i].State.AsOf = now
 	}
-	return seen, nil
+	if away < len(seen) {
+		err = nil // those of other servers are known
+	}
+	return seen, err
 }
 
 func (s *Scripts) watched(campaignID string, state *redis.MapStringStringCmd, refused map[string]string) (w Watched) {
 	switch {
-	case state.Err() != nil:
+	case state.Val() == nil:
 		w.Err = ErrDamaged
 	case len(state.Val()) == 0:
 		w.Err = ErrAbsent

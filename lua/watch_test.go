@@ -1,12 +1,17 @@
 package lua_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/testenv"
 	"dibs/lua"
 )
 
@@ -38,6 +43,38 @@ func TestWatchReadsManyCampaignsAtOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.InDelta(t, 2*time.Minute, left, float64(10*time.Second), "counts expire")
 	})
+}
+
+func TestWatchWhileOneOfSeveralServersIsAway(t *testing.T) {
+	t.Parallel()
+	addrs := testenv.RedisCluster(t, 2)
+	scripts, err := lua.New(connect(t, "redis://"+strings.Join(addrs, ",")), lua.Options{Partitions: 8})
+	require.NoError(t, err)
+	ids := make([]string, 16)
+	for i := range ids {
+		ids[i] = fmt.Sprint("c", i)
+	}
+	_, err = scripts.Watch(t.Context(), ids)
+	require.NoError(t, err)
+	pause := redis.NewClient(&redis.Options{Addr: addrs[1]})
+	t.Cleanup(func() { _ = pause.Close() })
+	require.NoError(t, pause.Do(t.Context(), "CLIENT", "PAUSE", 5_000).Err())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	seen, err := scripts.Watch(ctx, ids)
+	require.NoError(t, err)
+	absent, away := 0, 0
+	for i := range seen {
+		switch {
+		case errors.Is(seen[i].Err, lua.ErrAbsent):
+			absent++
+		case seen[i].Err != nil:
+			away++
+		}
+	}
+	require.Positive(t, absent, "the other answers")
+	require.Positive(t, away)
+	require.Equal(t, len(ids), absent+away)
 }
 
 func TestWatchOfARedisThatIsAway(t *testing.T) {

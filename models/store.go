@@ -47,6 +47,8 @@ type CampaignBooks struct {
 	Campaign Campaign
 	Books    Books
 	FlushMs  int64 // the slowest flush of the last FlushesOf; 0: there was none
+
+	Shards []CampaignBooks // of a campaign of several shards, in order; else none
 }
 
 // FlushesOf is for how long flushes count as the last ones.

@@ -283,6 +283,44 @@ func TestPagesInABrowser(t *testing.T) {
 	b.accessible("refusal")
 }
 
+// TestShardsInABrowser: the page of a campaign of several shards shows each, live, while claims are on their way to MySQL.
+func TestShardsInABrowser(t *testing.T) {
+	t.Parallel()
+	chromium(t)
+	s := serve(t, "DIBS_PARTITIONS=4", "DIBS_FLUSH_INTERVAL=1m", "DIBS_FLUSH_SIZE=20000") // nothing reaches MySQL
+	s.coupon("drop", 200, `,"shards":4`)
+	s.coupon("plain", 5, "")
+	for i := range 60 {
+		require.Contains(t, s.claim("drop", fmt.Sprint("user-", i))[0], `"seq"`)
+	}
+	b := open(t, s)
+	b.signIn(admin)
+	b.until("[...document.querySelectorAll('.card')].some((card) => card.textContent.includes('140 of 200'))")
+	b.visit("/console/campaigns/drop")
+	b.until("document.querySelectorAll('#shards tbody tr').length === 4")
+	b.text("140 of 200")
+	b.until("document.querySelector('[data-figure=backlog]').textContent.startsWith('60 units')")
+	sum := func(column int) int64 {
+		return eval[int64](b, fmt.Sprintf("[...document.querySelectorAll('#shards tbody tr')].reduce((sum, row) => sum + parseInt(row.cells[%d].textContent), 0)", column))
+	}
+	require.EqualValues(t, 60, sum(4), "claimed")
+	require.EqualValues(t, 6, sum(1), "partitions 0 to 3")
+	require.Equal(t, sum(2)-60, sum(3), "granted and not claimed is free")
+	b.text("0 moves are open")
+	b.text("0 of ") // in MySQL
+	b.accessible("campaign of several shards")
+	b.do(chromedp.ScrollIntoView(chromedp.CSS("#shards-head")))
+	b.picture("console-shards")
+
+	s.claim("drop", "user-60") // the page goes on by itself
+	b.text("139 of 200")
+	require.EqualValues(t, 61, sum(4))
+	b.visit("/console/campaigns/plain")
+	b.text("5 of 5")
+	b.until("!document.querySelector('#shards')")
+	require.Empty(t, b.said())
+}
+
 // TestActionsInABrowser presses each button as people do, by the keyboard alone where that is said.
 func TestActionsInABrowser(t *testing.T) {
 	t.Parallel()

@@ -28,6 +28,9 @@ type Event struct {
 	FlushMs      int64       `json:"flush_ms" doc:"the slowest flush into MySQL of the last two seconds, at least 1; 0: there was none"`
 	InRedis      bool        `json:"in_redis" doc:"false: nobody claims, and the figures are MySQL's"`
 	BooksAsOf    models.Time `json:"books_as_of" doc:"when MySQL was read; long ago when it is away"`
+
+	Reserve *int64  `json:"reserve,omitempty" doc:"of a campaign of several shards: units that no shard has on loan"`
+	Shards  []Shard `json:"shards,omitempty" doc:"of a campaign of several shards: each by itself; the figures above are their sums"`
 }
 
 // frame is an event as it is sent.

@@ -24,40 +24,87 @@ func (s *Sampler) sample(ctx context.Context, one []string, all bool) {
 	}
 	// MySQL first, as for the stock: Redis, read later, is then never behind it.
 	s.refreshBooks(ctx, ids)
-	seen, err := s.cfg.Redis.Watch(ctx, ids)
+	lots := s.lotsOf(ids)
+	seen, err := s.cfg.Redis.Watch(ctx, lots)
 	if err != nil {
 		s.failed(err, one)
 		return
 	}
-	s.tell(s.frames(now, ids, seen))
+	byLot := make(map[string]*lua.Watched, len(seen))
+	for i, id := range lots {
+		byLot[id] = &seen[i]
+	}
+	s.tell(s.frames(now, ids, byLot))
 }
 
-// frames makes the events: one by one, and those of all active campaigns in one piece.
-func (s *Sampler) frames(now time.Time, ids []string, seen []lua.Watched) (one map[string][]byte, all []byte) {
-	before := s.histories
-	s.histories = make(map[string]*history, len(ids))
-	one = make(map[string][]byte, len(ids))
-	for i, id := range ids {
-		books, known := s.books[id]
-		if !known && seen[i].Err != nil {
-			continue // neither server says anything
+// lotsOf lists what is looked at in Redis: campaigns, and the shards of those that have several.
+func (s *Sampler) lotsOf(ids []string) []string {
+	lots := slices.Clone(ids)
+	for _, id := range ids {
+		for i := range s.books[id].Shards {
+			lots = append(lots, s.books[id].Shards[i].Campaign.ID)
 		}
+	}
+	return lots
+}
+
+// problem tells watchers that Redis does not answer.
+const problem = "event: problem\ndata: " +
+	`{"code":"unavailable","detail":"Redis does not answer. Events go on when it does."}` + "\n\n"
+
+// frames makes the events: one by one, and those of all active campaigns in one piece.
+func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*lua.Watched) (one map[string][]byte, all []byte) {
+	before := s.histories
+	s.histories = make(map[string]*history, len(seen))
+	find := func(id string) (*lua.Watched, *history) {
 		h := before[id]
 		if h == nil {
 			h = &history{}
 		}
 		s.histories[id] = h
-		event := h.event(now, &seen[i], &books)
-		event.CampaignID = id
-		if frame, err := event.frame(); err == nil { // figures and texts always marshal
+		return seen[id], h
+	}
+	one = make(map[string][]byte, len(ids))
+	for _, id := range ids {
+		if frame, err := s.frameOfOne(now, id, find); err == nil { // figures and texts always marshal
 			one[id] = frame
 		}
 	}
 	all = []byte(": all\n\n") // says that the sampler lives where nothing is active
+	isOneAway := false
 	for _, id := range s.active {
+		if string(one[id]) == problem {
+			isOneAway = true
+			continue
+		}
 		all = append(all, one[id]...)
 	}
+	if isOneAway {
+		all = append(all, problem...) // last, so that it is what stays
+	}
 	return one, all
+}
+
+// finder finds what was seen of a campaign or shard, and its history.
+type finder func(id string) (*lua.Watched, *history)
+
+// frameOfOne makes the event of a campaign; nil where neither server says anything of it.
+func (s *Sampler) frameOfOne(now time.Time, id string, find finder) ([]byte, error) {
+	books, known := s.books[id]
+	w, h := find(id)
+	var e Event
+	switch {
+	case len(books.Shards) > 0:
+		e = h.spread(now, w, &books, find)
+	case isAway(w):
+		return []byte(problem), nil
+	case known || w.Err == nil:
+		e = h.event(now, w, &books)
+	default:
+		return nil, nil
+	}
+	e.CampaignID = id
+	return e.frame()
 }
 
 // event puts together what both servers say.
@@ -115,7 +162,7 @@ func (s *Sampler) failed(err error, one []string) {
 		return
 	}
 	s.log("watched campaigns can't be looked at; is redis up?", err)
-	frame := []byte("event: problem\ndata: " + `{"code":"unavailable","detail":"Redis does not answer. Events go on when it does."}` + "\n\n")
+	frame := []byte(problem)
 	frames := make(map[string][]byte, len(one))
 	for _, id := range one {
 		frames[id] = frame

@@ -129,6 +129,7 @@ func (r *Room) Books(_ context.Context, id string) (models.Books, error) {
 	return models.Books{
 		Claimed: c.taken - c.Lag, SyncedSeq: c.seq - c.Lag, Remaining: c.Total - c.taken + c.Lag - c.Shrunk,
 		ParkedClaims: c.Parked, ParkedUnits: c.Parked, InRedis: !c.Evicted, Total: c.Total, LowStockAt: c.LowStockAt, At: Now,
+		Version: c.Version, AppliedVersion: c.Version,
 	}, nil
 }
 

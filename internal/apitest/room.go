@@ -29,6 +29,7 @@ type Room struct {
 	HydrateFails error
 	Ready        error
 	RedisFails   error                       // what Redis answers those who watch
+	RedisAway    map[string]error            // and what it answers of one campaign or shard
 	Refused      map[string]map[string]int64 // counts of refusals, by campaign and code
 
 	Looked atomic.Int64 // claims looked for

@@ -20,6 +20,13 @@ func (r *Room) Watch(ctx context.Context, ids []string) ([]lua.Watched, error) {
 	}
 	seen := make([]lua.Watched, len(ids))
 	for i, id := range ids {
+		r.Mu.Lock()
+		away := r.RedisAway[id]
+		r.Mu.Unlock()
+		if away != nil {
+			seen[i].Err = away
+			continue
+		}
 		seen[i].State, seen[i].Err = r.State(ctx, id)
 		seen[i].Refused = map[string]int64{}
 		r.Mu.Lock()
@@ -53,7 +60,7 @@ func (r *Room) Active(_ context.Context, most int) ([]string, error) {
 	defer r.Mu.Unlock()
 	var ids []string
 	for id, c := range r.Campaigns {
-		if c.Status != models.StatusClosed {
+		if c.Status != models.StatusClosed && !models.IsShardID(id) {
 			ids = append(ids, id)
 		}
 	}
@@ -77,7 +84,17 @@ func (r *Room) BooksOfAll(ctx context.Context, ids []string) (map[string]models.
 			return nil, err
 		}
 		books.At = time.Now().UTC()
-		all[id] = models.CampaignBooks{Campaign: c, Books: books}
+		of := models.CampaignBooks{Campaign: c, Books: books}
+		if c.IsSharded() {
+			shards, err := r.BooksOfAll(ctx, c.ShardIDs())
+			if err != nil {
+				return nil, err
+			}
+			for _, shard := range c.ShardIDs() {
+				of.Shards = append(of.Shards, shards[shard])
+			}
+		}
+		all[id] = of
 	}
 	return all, nil
 }

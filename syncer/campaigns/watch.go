@@ -3,17 +3,20 @@ package campaigns
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"dibs/models"
 	"dibs/syncer/writer"
 )
 
-// Active lists the campaigns that are neither closed nor evicted, those whose books moved last first, up to most.
+// Active lists the campaigns that are neither closed nor evicted, those whose books moved last first, up to most. A campaign of several
+// shards is evicted when all of them are.
 func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 	var ids []string
-	err := r.db.WithContext(ctx).Raw("SELECT id FROM campaigns WHERE status <> ? AND residency <> ? ORDER BY updated_at DESC, id LIMIT ?",
-		models.StatusClosed, models.ResidencyEvicted, most).Scan(&ids).Error
+	err := r.db.WithContext(ctx).Raw("SELECT id FROM campaigns c WHERE status <> ? AND residency <> ? AND (shards <= 1 OR EXISTS"+
+		" (SELECT 1 FROM campaign_shards s WHERE s.campaign_id = c.id AND s.residency <> ?)) ORDER BY updated_at DESC, id LIMIT ?",
+		models.StatusClosed, models.ResidencyEvicted, models.ResidencyEvicted, most).Scan(&ids).Error
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: list active campaigns: %w", err)
 	}
@@ -23,38 +26,78 @@ func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 // BooksOfAll reads the definitions and the books of many campaigns, by their ids; those that there are not are missing.
 func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error) {
 	at := time.Now().UTC()
-	var rows []models.Campaign
-	if err := r.db.WithContext(ctx).Where("id IN ?", ids).Find(&rows).Error; err != nil {
-		return nil, fmt.Errorf("campaigns: books: %w", err)
-	}
-	var withParked []string // few, if any; after the counters, as Books reads them
-	err := r.db.WithContext(ctx).Raw("SELECT DISTINCT campaign_id FROM parked_events WHERE campaign_id IN ? AND discarded_at IS NULL", ids).
-		Scan(&withParked).Error
+	rows, shards, err := r.rowsOfAll(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: books: %w", err)
 	}
-	parked := make(map[string]*writer.ParkedClaims, len(withParked))
-	for _, id := range withParked {
-		if parked[id], err = writer.ReadParked(ctx, r.db.ConnPool, id); err != nil {
-			return nil, err
-		}
+	lots := slices.Clone(ids)
+	for i := range shards {
+		lots = append(lots, shards[i].ID)
+	}
+	parked, err := r.parkedOfAll(ctx, lots) // few, if any; after the counters, as Books reads them
+	if err != nil {
+		return nil, err
 	}
 	flushMs, err := r.slowestFlushes(ctx, ids, at.Add(-models.FlushesOf))
 	if err != nil {
 		return nil, err
 	}
+	booksOf := func(c *models.Campaign) models.CampaignBooks {
+		of := parked[c.ID]
+		if of == nil {
+			of = &writer.ParkedClaims{}
+		}
+		books := BooksOf(c, of)
+		books.At = at
+		return models.CampaignBooks{Campaign: *c, Books: books, FlushMs: flushMs[c.ID]}
+	}
 	all := make(map[string]models.CampaignBooks, len(rows))
 	for i := range rows {
-		c := &rows[i]
-		one := &writer.ParkedClaims{}
-		if parked[c.ID] != nil {
-			one = parked[c.ID]
-		}
-		books := BooksOf(c, one)
-		books.At = at
-		all[c.ID] = models.CampaignBooks{Campaign: *c, Books: books, FlushMs: flushMs[c.ID]}
+		all[rows[i].ID] = booksOf(&rows[i])
+	}
+	for i := range shards {
+		id, _ := models.SplitShardID(shards[i].ID)
+		of, shard := all[id], booksOf(&shards[i])
+		of.Shards = append(of.Shards, shard)
+		of.Books.ParkedClaims, of.Books.ParkedUnits = of.Books.ParkedClaims+shard.Books.ParkedClaims, of.Books.ParkedUnits+shard.Books.ParkedUnits
+		all[id] = of
 	}
 	return all, nil
+}
+
+// rowsOfAll reads campaigns, and the shards of those that have several, in order.
+func (r *Repository) rowsOfAll(ctx context.Context, ids []string) (rows, shards []models.Campaign, err error) {
+	if err := r.db.WithContext(ctx).Where("id IN ?", ids).Find(&rows).Error; err != nil {
+		return nil, nil, err
+	}
+	var sharded []string
+	for i := range rows {
+		if rows[i].IsSharded() {
+			sharded = append(sharded, rows[i].ID)
+		}
+	}
+	if len(sharded) > 0 {
+		err = r.db.WithContext(ctx).Table(models.BooksTable(models.ShardID(sharded[0], 1))).Where("campaign_id IN ?", sharded).
+			Order("campaign_id, shard").Find(&shards).Error
+	}
+	return rows, shards, err
+}
+
+// parkedOfAll reads the parked claims of campaigns and shards that have some.
+func (r *Repository) parkedOfAll(ctx context.Context, ids []string) (map[string]*writer.ParkedClaims, error) {
+	var with []string
+	err := r.db.WithContext(ctx).Raw("SELECT DISTINCT campaign_id FROM parked_events WHERE campaign_id IN ? AND discarded_at IS NULL", ids).
+		Scan(&with).Error
+	if err != nil {
+		return nil, fmt.Errorf("campaigns: parked claims: %w", err)
+	}
+	parked := make(map[string]*writer.ParkedClaims, len(with))
+	for _, id := range with {
+		if parked[id], err = writer.ReadParked(ctx, r.db.ConnPool, id); err != nil {
+			return nil, err
+		}
+	}
+	return parked, nil
 }
 
 // slowestFlushes is how long the slowest flush since a moment took, by campaign.

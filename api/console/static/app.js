@@ -77,6 +77,8 @@
     if (e.remaining === 0) marks.push(['sold out', 'warn']);
     if (e.parked) marks.push([`${whole.format(e.parked)} units parked`, 'bad']);
     if (e.drift) marks.push([`drift of ${whole.format(e.drift)} units`, 'bad']);
+    const out = (e.shards || []).filter((s) => s.status === 'fenced' || s.status === 'away').length;
+    if (out) marks.push([`${out} of ${e.shards.length} shards take no claims`, 'bad']);
     const age = Date.parse(e.at) - Date.parse(e.books_as_of);
     if (age > 5000) marks.push([`MySQL was last read ${duration(age)} ago`, 'bad']);
     if (!e.in_redis && e.status !== 'fenced') marks.push(['not in Redis: nobody claims', '']);
@@ -90,6 +92,29 @@
         return mark;
       }));
     }
+  };
+
+  // fillShards writes the shards of an event into their table, a row each.
+  const fillShards = (table, e) => {
+    const body = $('tbody', table);
+    while (body.rows.length < e.shards.length) {
+      const row = body.insertRow(), bar = document.createElement('progress');
+      for (let i = 0; i < 7; i++) row.insertCell();
+      bar.setAttribute('aria-label', `units free in shard ${body.rows.length}`);
+      row.cells[3].append(document.createElement('span'), bar);
+    }
+    e.shards.forEach((s, i) => {
+      const cells = body.rows[i].cells, bar = $('progress', cells[3]);
+      bar.max = Math.max(1, s.granted);
+      bar.value = s.free;
+      set($('span', cells[3]), whole.format(s.free));
+      const state = s.status.replaceAll('_', ' ') + (s.move_open ? ', a move is open' : '');
+      [s.shard, s.partition, whole.format(s.granted), null, whole.format(s.claimed), `${whole.format(s.synced_seq)} of ${whole.format(s.seq)}`, state]
+        .forEach((text, j) => { if (text !== null) set(cells[j], String(text)); });
+      cells[6].className = s.status === 'fenced' || s.status === 'away' ? 'bad' : '';
+    });
+    const open = e.shards.filter((s) => s.move_open).length;
+    set($('[data-figure=moves]'), `${whole.format(e.reserve)} units in the reserve, ${open === 1 ? '1 move is' : `${open} moves are`} open`);
   };
 
   const overview = (list) => {
@@ -188,6 +213,7 @@
       rates(at, {accepted: e.accepted_per_s, ...e.refused_per_s});
       backlog(at, {backlog: e.backlog});
       flush(at, {flush: e.flush_ms});
+      if (e.shards && $('#shards')) fillShards($('#shards'), e);
     });
   };
 

@@ -1,0 +1,87 @@
+package live
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// Shard is one shard of a campaign in an event.
+type Shard struct {
+	models.ShardFigures
+
+	Status   models.Status `json:"status" enum:"open,paused,closed,loading,fenced,not_loaded,away" doc:"not_loaded: MySQL has all of it; away: its Redis does not answer, and the figures are MySQL's"`
+	MoveOpen bool          `json:"move_open" doc:"units are on their way between the shard and the reserve"`
+}
+
+// What a shard is while Redis does not tell.
+const (
+	statusNotLoaded models.Status = "not_loaded"
+	statusAway      models.Status = "away"
+)
+
+// isAway tells whether the Redis of a campaign or shard does not answer.
+func isAway(w *lua.Watched) bool {
+	return w.Err != nil && !errors.Is(w.Err, lua.ErrAbsent) && !errors.Is(w.Err, lua.ErrDamaged)
+}
+
+// spread is the event of a campaign of several shards: the sums of theirs. The campaign's own place in Redis holds no more than its
+// refusals.
+func (h *history) spread(now time.Time, w *lua.Watched, books *models.CampaignBooks, find finder) Event {
+	c := &books.Campaign
+	e := Event{
+		At: models.NewTime(now), Name: c.Name, Status: c.Status, Total: c.Total, Reserve: &c.Reserve,
+		BooksAsOf: models.NewTime(books.Books.At), FlushMs: books.FlushMs,
+	}
+	_, e.RefusedPerS = h.rates(now, &lua.Watched{Refused: w.Refused})
+	fenced := 0
+	for i := range books.Shards {
+		of := &books.Shards[i]
+		seen, past := find(of.Campaign.ID)
+		seen.State.Version = -1 // a move on its way is no drift
+		shard := past.event(now, seen, of)
+		e.add(&shard)
+		e.Shards = append(e.Shards, shardOf(&shard, seen, &of.Campaign))
+		if shard.Status == models.StatusFenced || shard.Status == models.StatusLoading {
+			fenced++
+		}
+	}
+	if fenced == len(e.Shards) {
+		e.Status = models.StatusFenced
+	}
+	e.AcceptedPerS = math.Round(10*e.AcceptedPerS) / 10
+	e.Remaining = max(0, e.Total-e.Claimed)
+	e.Low = c.LowStockAt > 0 && e.Remaining <= c.LowStockAt
+	return e
+}
+
+// add adds the figures of a shard.
+func (e *Event) add(o *Event) {
+	e.Claimed, e.Synced, e.Backlog = e.Claimed+o.Claimed, e.Synced+o.Synced, e.Backlog+o.Backlog
+	e.Parked, e.Drift, e.AcceptedPerS = e.Parked+o.Parked, e.Drift+o.Drift, e.AcceptedPerS+o.AcceptedPerS
+	e.BacklogAgeMs, e.InRedis = max(e.BacklogAgeMs, o.BacklogAgeMs), e.InRedis || o.InRedis
+}
+
+// shardOf is a shard as it is told, by its own event.
+func shardOf(e *Event, w *lua.Watched, c *models.Campaign) Shard {
+	_, number := models.SplitShardID(c.ID)
+	s := Shard{
+		ShardFigures: models.ShardFigures{
+			Shard: number, Partition: c.Partition, Granted: c.Total, Claimed: e.Claimed, Free: e.Remaining,
+			Seq: c.SyncedSeq, SyncedSeq: c.SyncedSeq,
+		},
+		Status: e.Status, MoveOpen: c.MoveNo != c.MovedNo,
+	}
+	switch {
+	case isAway(w):
+		s.Status = statusAway
+	case w.Err == nil:
+		s.Seq = w.State.Seq
+	case e.Status != models.StatusFenced:
+		s.Status = statusNotLoaded
+	}
+	return s
+}

@@ -1,0 +1,123 @@
+package live_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api/live"
+	"dibs/internal/apitest"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// newSpread makes a rig with a campaign of 100 units over shards, each with 20 on loan, of which none is in MySQL's counters of the campaign
+// itself: they lag.
+func newSpread(t *testing.T, shards int) *rig {
+	t.Helper()
+	r := newRig(t, models.Campaign{ID: "c", Total: 100, Shards: shards, Reserve: int64(100 - 20*shards), LowStockAt: 70})
+	r.room.Campaigns["c"].InRedis = false
+	for i := range shards {
+		r.room.Put(models.Campaign{ID: models.ShardID("c", i+1), Total: 20, Shards: shards, Partition: i, Version: 7}).InRedis = true
+	}
+	return r
+}
+
+func (r *rig) change(change func(room *apitest.Room)) {
+	r.room.Mu.Lock()
+	defer r.room.Mu.Unlock()
+	change(r.room)
+}
+
+func TestACampaignOfSeveralShardsIsToldLive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newSpread(t, 3)
+		one, all := r.open("c"), r.open("")
+		first := one.events(t)
+		require.Len(t, first, 1)
+		require.EqualValues(t, 100, first[0].Remaining)
+		require.True(t, first[0].InRedis)
+		require.False(t, first[0].Low)
+
+		r.claim("c#1", 20)
+		r.claim("c#2", 15)
+		r.change(func(room *apitest.Room) {
+			room.Campaigns["c#1"].Lag, room.Campaigns["c#2"].Lag = 4, 15
+			room.Campaigns["c#3"].MoveNo, room.Campaigns["c#3"].MovedNo = 8, 7
+			room.Campaigns["c#3"].Shrunk = -5 // a grant that Redis has not taken yet looks so in the books
+			room.Campaigns["c"].Reserve -= 5
+		})
+		require.NoError(t, r.room.CountRefused(t.Context(), []lua.Refusals{{CampaignID: "c", ByCode: map[string]int64{"sold_out": 7}}}))
+		pass(live.Every)
+		next := one.events(t)
+		require.Len(t, next, 1)
+		e := next[0]
+		require.Equal(t, []int64{100, 65, 35, 16, 19, 0}, []int64{e.Total, e.Remaining, e.Claimed, e.Synced, e.Backlog, e.Drift})
+		require.InDelta(t, 35, e.AcceptedPerS, 0)
+		require.Equal(t, map[string]float64{"sold_out": 7}, e.RefusedPerS)
+		require.True(t, e.Low)
+		require.Equal(t, models.StatusOpen, e.Status)
+		require.EqualValues(t, 35, *e.Reserve)
+		require.Equal(t, []live.Shard{
+			{ShardFigures: models.ShardFigures{Shard: 1, Partition: 0, Granted: 20, Claimed: 20, Seq: 20, SyncedSeq: 0}, Status: models.StatusOpen},
+			{ShardFigures: models.ShardFigures{Shard: 2, Partition: 1, Granted: 20, Claimed: 15, Free: 5, Seq: 15}, Status: models.StatusOpen},
+			{ShardFigures: models.ShardFigures{Shard: 3, Partition: 2, Granted: 20, Free: 20}, Status: models.StatusOpen, MoveOpen: true},
+		}, e.Shards)
+		ofAll := all.events(t)
+		require.Equal(t, e.Shards, ofAll[len(ofAll)-1].Shards, "who watches all is told the same")
+
+		pass(3 * live.Every)
+		later := one.events(t)
+		require.EqualValues(t, 3000, later[2].BacklogAgeMs, "the oldest of any shard")
+		require.Zero(t, later[2].AcceptedPerS)
+	})
+}
+
+func TestOneShardThatIsAwayHidesNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newSpread(t, 3)
+		r.room.Put(models.Campaign{ID: "far", Total: 5}).InRedis = true
+		r.claim("c#1", 6)
+		r.claim("c#2", 6)
+		r.claim("c#3", 6)
+		r.change(func(room *apitest.Room) {
+			away := fmt.Errorf("%w: no route", lua.ErrUnavailable)
+			room.RedisAway = map[string]error{"c#2": away, "far": away}
+			room.Campaigns["c#2"].Lag = 4
+			room.Campaigns["c#3"].InRedis, room.Campaigns["c#3"].Evicted = false, true
+		})
+		e := r.open("c").events(t)[0]
+		require.EqualValues(t, 6+2+6, e.Claimed, "of the one that is away what MySQL says")
+		statuses := []models.Status{e.Shards[0].Status, e.Shards[1].Status, e.Shards[2].Status}
+		require.Equal(t, []models.Status{"open", "away", "not_loaded"}, statuses)
+		require.Equal(t, models.StatusOpen, e.Status)
+
+		far, all := r.open("far"), r.open("")
+		synctest.Wait()
+		require.Equal(t, "retry: 2000\n", <-far.lines)
+		<-far.lines
+		pass(live.Every)
+		synctest.Wait()
+		require.Equal(t, "event: problem\n", <-far.lines)
+		told := all.events(t)
+		require.Equal(t, "c", told[len(told)-2].CampaignID, "of the campaign whose Redis answers")
+		require.Empty(t, told[len(told)-1].CampaignID, "and then that another's does not")
+
+		r.change(func(room *apitest.Room) {
+			for i := range 3 {
+				c := room.Campaigns[models.ShardID("c", i+1)]
+				c.InRedis, c.Residency = false, models.ResidencyLost
+			}
+			room.RedisAway = nil
+		})
+		require.Eventually(t, func() bool {
+			pass(live.Every)
+			events := r.open("c").events(t)
+			return events[len(events)-1].Status == models.StatusFenced
+		}, 10*live.Every, live.Every)
+	})
+}
