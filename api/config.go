@@ -45,7 +45,7 @@ type Config struct {
 	QueueWait        time.Duration // a claim that waited longer is refused as unavailable and not sent
 	CallTimeout      time.Duration // of one call to Redis
 	MetricsCampaigns int           // campaigns that have series of their own, the busiest; below 0: none
-	UserRate         float64       // claims a second of one user in this process; 0 is no limit
+	UserRate         float64       // claims a second of one user, in this process or with Deps.Tries in all; 0 is no limit
 
 	ShutdownTimeout time.Duration // of a stop, from beginning to end
 

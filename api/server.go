@@ -106,7 +106,7 @@ func (s *Server) makeRooms(deps *Deps) (err error) {
 	s.claiming, err = claiming.New(claiming.Config{
 		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Mover: deps.Mover, Workers: s.workers,
 		ClaimsPerCall: cfg.ClaimsPerCall, ClaimsInFlight: cfg.ClaimsInFlight, QueueWait: cfg.QueueWait, CallTimeout: cfg.CallTimeout,
-		UserRate: cfg.UserRate, Tracer: cfg.Tracer, Logger: cfg.Logger, Registerer: cfg.Registerer, Clock: cfg.Clock,
+		UserRate: cfg.UserRate, Tries: deps.Tries, Tracer: cfg.Tracer, Logger: cfg.Logger, Registerer: cfg.Registerer, Clock: cfg.Clock,
 	})
 	if err != nil {
 		return err

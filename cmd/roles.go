@@ -206,15 +206,19 @@ func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
 
 // runAPI serves HTTP until ctx ends, and then what was taken for as long as closeTimeout; listening is told the address.
 func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listening func(addr string)) error {
+	deps := api.Deps{
+		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns, Mover: s.mover,
+		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Ready: s.ready,
+		Console: s.consoleDeps(),
+	}
+	if s.cfg.UserRateShared {
+		deps.Tries = s.scripts
+	}
 	server, err := api.New(api.Config{
 		Addr: s.cfg.HTTPAddr, Version: build.Of().Document(), Tokens: tokens(s.cfg), TLS: certificate(s.cfg), Insecure: s.cfg.Insecure,
 		AccessLog: s.cfg.AccessLog, MetricsCampaigns: cmp.Or(s.cfg.MetricsCampaigns, -1), Conns: s.cfg.HTTPConns, UserRate: s.cfg.UserRate,
 		ShutdownTimeout: closeTimeout, Tracer: s.tracer, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
-	}, api.Deps{
-		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns, Mover: s.mover,
-		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Ready: s.ready,
-		Console: s.consoleDeps(),
-	})
+	}, deps)
 	if err != nil {
 		return err
 	}

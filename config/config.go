@@ -59,6 +59,7 @@ type Config struct {
 	Groups           []string
 	ShutdownTimeout  time.Duration
 	UserRate         float64 // claims a second, per user and process; 0: no limit
+	UserRateShared   bool    // the rate is of all processes
 	MetricsCampaigns int     // that have series of their own
 	Console          bool    // /console is served
 	Name             string  // of this process among its group's consumers

@@ -85,6 +85,9 @@ var settings = []setting{
 	{key: "user-rate", fallback: "0", meaning: "" +
 		"claims a second that one user may try at one process, repeats with the same Idempotency-Key among them; 0: no limit",
 		set: rate(func(c *Config) *float64 { return &c.UserRate })},
+	{key: "user-rate-shared", fallback: "off", meaning: "" +
+		"on or off: the user rate is of all API processes, which tell each other through Redis ten times a second",
+		set: onOff(func(c *Config) *bool { return &c.UserRateShared })},
 	{key: "console", fallback: "on", meaning: "on or off: /console, the operator's page, on the API's address",
 		set: onOff(func(c *Config) *bool { return &c.Console })},
 	{key: "name", fallback: hostname(), meaning: "name of this process among the consumers of its group; keep it over restarts",

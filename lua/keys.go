@@ -139,6 +139,9 @@ func flushesKey(partition int) string { return prefix(partition) + "flushes" }
 // recordedKey names the id up to which MySQL has recorded the claim stream of a partition.
 func recordedKey(partition int) string { return prefix(partition) + "recorded" }
 
+// triesKey names the count of a user's tries over all API processes.
+func triesKey(userID string) string { return "dibs:tries:" + userID }
+
 // consumerKey names the lease of a consumer's name.
 func consumerKey(group, name string) string { return "dibs:consumer:" + group + ":" + name }
 

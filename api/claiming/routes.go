@@ -26,6 +26,7 @@ type Config struct {
 	ClaimsPerCall, ClaimsInFlight int
 	QueueWait, CallTimeout        time.Duration
 	UserRate                      float64
+	Tries                         Tries // nil: UserRate is of this process alone
 
 	Tracer     *tracing.Tracer // nil: no traces
 	Logger     *slog.Logger
@@ -50,7 +51,7 @@ func New(cfg Config) (*Routes, error) {
 		return nil, err
 	}
 	s := &Routes{
-		cfg: cfg, lanes: newLanes(cfg, m), users: newUserLimiter(cfg.UserRate), metrics: m, logSome: rate.Sometimes{Interval: time.Second},
+		cfg: cfg, lanes: newLanes(cfg, m), users: newUserLimiter(&cfg), metrics: m, logSome: rate.Sometimes{Interval: time.Second},
 	}
 	s.lanes.ahead = func(shard *lane, need models.Need) {
 		_, _ = s.askMover(shard, shard, need) // who waits later asks again, and says what went wrong

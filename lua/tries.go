@@ -1,0 +1,33 @@
+package lua
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// TriesFor is how long it is remembered how often a user tried.
+const TriesFor = 10 * time.Second
+
+// AddTries adds how often users tried to claim at this process, and returns how often they did at all processes since they last
+// tried nowhere for TriesFor. Errors as Stream; some may have been added.
+func (s *Scripts) AddTries(ctx context.Context, byUser map[string]int64) (all map[string]int64, err error) {
+	counts := make(map[string]*redis.IntCmd, len(byUser))
+	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for userID, n := range byUser {
+			key := triesKey(userID)
+			counts[userID] = p.IncrBy(ctx, key, n)
+			p.PExpire(ctx, key, TriesFor)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, sortError("incrby", err)
+	}
+	all = make(map[string]int64, len(counts))
+	for userID, count := range counts {
+		all[userID] = count.Val()
+	}
+	return all, nil
+}
