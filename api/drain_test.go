@@ -41,7 +41,7 @@ func TestAStopFirstSaysGoodbyeOnEveryConnection(t *testing.T) {
 	require.Equal(t, http.StatusOK, get("/readyz").StatusCode)
 
 	stop()
-	require.Eventually(t, func() bool { return get("/readyz").StatusCode == http.StatusServiceUnavailable }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return get("/readyz").StatusCode == http.StatusServiceUnavailable }, time.Minute, time.Millisecond)
 	res := get("/healthz")
 	require.Equal(t, http.StatusOK, res.StatusCode, "it still answers")
 	require.True(t, res.Close, "and closes the connection with the answer")

@@ -103,7 +103,7 @@ func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
 			_ = c.Close()
 		}
 		return err != nil
-	}, 5*time.Second, time.Millisecond, "no new connections")
+	}, time.Minute, time.Millisecond, "no new connections")
 	close(letGo)
 	apitest.Wait(t, wg.Wait)
 	require.Equal(t, 201, status)

@@ -79,7 +79,7 @@ func TestTLS_ANewCertificateNeedsNoRestart(t *testing.T) {
 	require.EqualValues(t, 1, serial("HTTP/1.1"))
 	require.EqualValues(t, 1, serial("HTTP/2.0"))
 	certify(t, files, 2)
-	require.Eventually(t, func() bool { return serial("HTTP/1.1") == 2 }, 30*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return serial("HTTP/1.1") == 2 }, time.Minute, 50*time.Millisecond)
 	_, err = tls.Dial("tcp", ln.Addr().String(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11})
 	require.Error(t, err)
 }

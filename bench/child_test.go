@@ -38,7 +38,7 @@ const (
 )
 
 // childTimeout bounds the start of a child.
-const childTimeout = 20 * time.Second
+const childTimeout = time.Minute
 
 // errChild is wrapped when a child can't be what it is asked to be.
 var errChild = errors.New("bench: bad child")

@@ -252,7 +252,7 @@ func TestGather_ASlowCampaignLeavesOthersTheirConnections(t *testing.T) {
 		stuck.Go(func() error { return claim("slow") })
 	}
 	const calls = 8 / 4 // that it may have: one of the first claim, and one of two
-	require.Eventually(t, func() bool { return c.Queued("slow") >= 50-calls*2+1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Queued("slow") >= 50-calls*2+1 }, time.Minute, time.Millisecond)
 	for i := range 100 {
 		others.Go(func() error { return claim(fmt.Sprint("brisk-", i%10)) })
 	}
@@ -289,10 +289,10 @@ func TestGather_AClosedConnectionIsNoAttempt(t *testing.T) {
 		})
 	}
 	claim(holdUser)
-	require.Eventually(t, func() bool { return c.Lanes() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Lanes() == 1 }, time.Minute, time.Millisecond)
 	claim("a")
 	claim("b")
-	require.Eventually(t, func() bool { return c.Queued("c") == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Queued("c") == 2 }, time.Minute, time.Millisecond)
 	close(release)
 	require.NoError(t, g.Wait())
 	require.True(t, closed.Load())

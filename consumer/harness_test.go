@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // onBoth runs a test on a real Redis and on the embedded one.
 func onBoth(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {

@@ -183,7 +183,7 @@ func TestBooks_CloseAnswersEverybody(t *testing.T) {
 		require.Eventually(t, func() bool {
 			var n int64
 			return db.Model(&finance.Entry{}).Count(&n).Error == nil && n > 0
-		}, 10*time.Second, time.Millisecond)
+		}, time.Minute, time.Millisecond)
 		require.NoError(t, books.Close(t.Context()))
 		require.NoError(t, books.Close(t.Context()), "again")
 		var booked []models.Event

@@ -130,5 +130,5 @@ func requireInfo(t *testing.T, rdb redis.UniversalClient, line string) {
 		info, err := rdb.Info(t.Context(), "persistence").Result()
 		require.NoError(t, err)
 		return strings.Contains(info, line+"\r\n")
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }

@@ -62,9 +62,9 @@ func TestSyncer_RunTrimsAndStopsWhenToldTo(t *testing.T) {
 	s := syncertest.NewStream(t)
 	s.Add(500)
 	stop := start(t, newRole(t, s, syncertest.OpenServer(t)))
-	require.Eventually(t, hasGroup(t, s), 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, hasGroup(t, s), time.Minute, 5*time.Millisecond)
 	s.Ack("syncer", s.Read("syncer", 500)...)
-	require.Eventually(t, func() bool { _, n := s.Left(); return n < 100 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, n := s.Left(); return n < 100 }, time.Minute, 5*time.Millisecond)
 	stop()
 }
 
@@ -79,9 +79,9 @@ func TestSyncer_AFollowerLeavesTheLeadersJobsUntilItLeads(t *testing.T) {
 	require.NoError(t, db.Create(&row).Error)
 	stop := start(t, newRole(t, s, db))
 	s.Add(1)
-	require.Eventually(t, hasGroup(t, s), 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, hasGroup(t, s), time.Minute, 5*time.Millisecond)
 	require.Never(t, func() bool { return syncertest.Unapplied(t, db) == 0 }, time.Second, 50*time.Millisecond)
 	require.NoError(t, s.Redis.Del(t.Context(), lua.LeaderKey).Err())
-	require.Eventually(t, func() bool { return syncertest.Unapplied(t, db) == 0 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return syncertest.Unapplied(t, db) == 0 }, time.Minute, 5*time.Millisecond)
 	stop()
 }

@@ -154,7 +154,7 @@ func TestCoalescer_WhoComesDuringACallSharesTheNext(t *testing.T) {
 	for range 200 {
 		g.Go(claim)
 	}
-	require.Eventually(t, func() bool { return c.Queued() == 200 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Queued() == 200 }, time.Minute, time.Millisecond)
 	for _, size := range []int{128, 72} {
 		apitest.Send(t, gate.letGo, nil)
 		require.Equal(t, size, apitest.Receive(t, gate.entered))
@@ -178,7 +178,7 @@ func TestCoalescer_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
 	}
 	var errs []error
 	g.Go(func() error { _, errs = c.Batch(t.Context(), reqs); return nil })
-	require.Eventually(t, func() bool { return c.Queued() == 10 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Queued() == 10 }, time.Minute, time.Millisecond)
 	_, err := c.Claim(t.Context(), request("late"))
 	require.ErrorIs(t, err, claiming.ErrQueueFull)
 	require.ErrorIs(t, err, lua.ErrUnavailable)
@@ -209,7 +209,7 @@ func TestCoalescer_WhoLeftBeforeIsNotSentAndWhoLeftAfterIsAnswered(t *testing.T)
 	apitest.Receive(t, gate.entered)
 	wg.Go(func() { _, errQueued = c.Claim(queued, second) })
 	wg.Go(func() { _, errStays = c.Claim(t.Context(), third) })
-	require.Eventually(t, func() bool { return c.Queued() == 2 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Queued() == 2 }, time.Minute, time.Millisecond)
 	leaveSent()
 	leaveQueued()
 	apitest.Send(t, gate.letGo, nil)
@@ -261,10 +261,10 @@ func TestCoalescer_WhoWaitedTooLongIsNotSent(t *testing.T) {
 	wg.Go(func() { _, _ = c.Claim(t.Context(), request("first")) })
 	apitest.Receive(t, gate.entered)
 	wg.Go(func() { _, errOld = c.Claim(t.Context(), request("old")) })
-	require.Eventually(t, func() bool { return c.Queued() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Queued() == 1 }, time.Minute, time.Millisecond)
 	now.Add(2*time.Second + time.Millisecond)
 	wg.Go(func() { _, errNew = c.Claim(t.Context(), request("new")) })
-	require.Eventually(t, func() bool { return c.Queued() == 2 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Queued() == 2 }, time.Minute, time.Millisecond)
 	apitest.Send(t, gate.letGo, nil)
 	require.Equal(t, 1, apitest.Receive(t, gate.entered))
 	apitest.Send(t, gate.letGo, nil)
@@ -283,7 +283,7 @@ func TestCoalescer_FailedCallFailsItsCallersAndNoOthers(t *testing.T) {
 	wg.Go(func() { _, errFirst = c.Claim(t.Context(), request("first")) })
 	apitest.Receive(t, gate.entered)
 	wg.Go(func() { _, errSecond = c.Claim(t.Context(), request("second")) })
-	require.Eventually(t, func() bool { return c.Queued() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Queued() == 1 }, time.Minute, time.Millisecond)
 	apitest.Send(t, gate.letGo, lua.ErrOutcomeUnknown)
 	apitest.Receive(t, gate.entered)
 	apitest.Send(t, gate.letGo, nil)
@@ -303,7 +303,7 @@ func TestCoalescer_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
 		g.Go(func() error { _, err := c.Claim(t.Context(), request("u")); return err })
 	}
 	apitest.Receive(t, gate.entered)
-	require.Eventually(t, func() bool { return c.Queued() == 2 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Queued() == 2 }, time.Minute, time.Millisecond)
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, c.Stop(short), workers.ErrStop, "work is left")
@@ -342,7 +342,7 @@ func TestCoalescer_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
 	const last = 50
 	for i := 2; i <= last; i++ {
 		claim(i)
-		require.Eventually(t, func() bool { return c.Queued() == min(i-1, 3) }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return c.Queued() == min(i-1, 3) }, time.Minute, time.Millisecond)
 		if i >= 4 {
 			apitest.Send(t, gate.letGo, nil)
 			apitest.Receive(t, gate.entered)

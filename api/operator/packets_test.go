@@ -78,7 +78,7 @@ func TestPackets_WaitTheirTurn(t *testing.T) {
 	require.Eventually(t, func() bool {
 		w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k2")
 		return w.Code == 503 && strings.Contains(w.Body.String(), "Other packets are being stored")
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	require.NoError(t, sends.Close())
 	require.NoError(t, slow.Wait())
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k3").Code)

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	upTimeout   = 30 * time.Second // for a process to answer; busy machines are slow
-	downTimeout = 30 * time.Second // for a process to end; DIBS_SHUTDOWN_TIMEOUT is 15 s
+	upTimeout   = time.Minute // for a process to answer; busy machines are slow
+	downTimeout = time.Minute // for a process to end; DIBS_SHUTDOWN_TIMEOUT is 15 s
 	runTimeout  = 2 * time.Minute  // for a command that ends by itself; a demo takes seconds
 	pollEvery   = 10 * time.Millisecond
 )

@@ -213,7 +213,7 @@ func (sl *sale) took(user string, quantity int64) models.Claim {
 
 func (sl *sale) refused(code, user string, quantity int64) {
 	sl.t.Helper()
-	require.Eventually(sl.t, func() bool { return sl.claim(user, quantity, "").code() == code }, 10*time.Second, time.Millisecond,
+	require.Eventually(sl.t, func() bool { return sl.claim(user, quantity, "").code() == code }, time.Minute, time.Millisecond,
 		"%s for %d", code, quantity)
 }
 
@@ -288,7 +288,7 @@ func TestShardsAreOneCampaign(t *testing.T) {
 		for n := range 12 {
 			require.Equal(t, "closed", sl.claim(evenly(n, shards), 1, "").code())
 		}
-		require.Eventually(t, func() bool { return sl.told(models.EventCampaignClosed) == 1 }, 30*time.Second, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return sl.told(models.EventCampaignClosed) == 1 }, time.Minute, 20*time.Millisecond)
 		sl.requireBooks(13)
 	})
 	t.Run("what is released goes to any shard, and what became of a claim is found", func(t *testing.T) {
@@ -322,7 +322,7 @@ func TestShardsAreOneCampaign(t *testing.T) {
 			t.Helper()
 			require.Eventually(t, func() bool {
 				return sl.told(models.EventCampaignLowStock) == low && sl.told(models.EventCampaignSoldOut) == soldOut
-			}, 30*time.Second, 20*time.Millisecond, "%d low, %d sold out", low, soldOut)
+			}, time.Minute, 20*time.Millisecond, "%d low, %d sold out", low, soldOut)
 		}
 		for n := range 25 {
 			sl.took(evenly(n, shards), 1)

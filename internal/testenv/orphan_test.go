@@ -38,7 +38,7 @@ func TestServersDieWithAKilledTestBinary(t *testing.T) {
 	require.Error(t, cmd.Wait())
 
 	for _, addr := range addrs {
-		require.Eventually(t, func() bool { return !listens(t, addr) }, 10*time.Second, 10*time.Millisecond, addr)
+		require.Eventually(t, func() bool { return !listens(t, addr) }, time.Minute, 10*time.Millisecond, addr)
 	}
 }
 

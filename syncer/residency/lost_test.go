@@ -66,7 +66,7 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	evicted := h.Create(3, nil)
 	h.Claim(evicted, syncertest.Ask("u", "k"))
 	h.Sync()
-	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, time.Minute, time.Millisecond)
 	never := syncertest.Stored(t, h.DB, h.Scripts, 2)
 	resident := h.Create(4, nil)
 	h.Claim(resident, syncertest.Ask("u", "k"))
@@ -99,7 +99,7 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	h.Sync()
 	c := h.Campaign(resident)
 	require.Equal(t, []int64{4, 2, 2, 2}, []int64{c.SyncedSeq, c.LostClaims, c.Claimed, c.Remaining})
-	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) > 0 }, 5*time.Second, time.Millisecond, "whole again")
+	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) > 0 }, time.Minute, time.Millisecond, "whole again")
 	require.NoError(t, h.Hydrate(resident))
 }
 

@@ -63,7 +63,7 @@ func TestPush_EvictedPacketsComeBack(t *testing.T) {
 	id := h.OpenPackets(syncertest.ListOf("x", 20))
 	h.Claim(id, syncertest.Asks("u", 5)...)
 	h.Sync()
-	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, time.Minute, 5*time.Millisecond)
 	require.Equal(t, []string{}, append([]string{}, h.KeysOf(id)...))
 	h.AddPackets(id, syncertest.ListOf("y", 5))
 	require.Equal(t, models.ResidencyEvicted, h.Residency(id), "adding packets loads nothing")

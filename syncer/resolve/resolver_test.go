@@ -287,7 +287,7 @@ func relayAll(h *syncertest.Stack) {
 		_, err := relay(h).Relay(h.T.Context())
 		require.NoError(h.T, err)
 		return syncertest.Unapplied(h.T, h.DB) == 0
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 }
 
 // The control: without the outbox, an INCR after the commit, or before it, comes back too seldom or too often.

@@ -36,7 +36,7 @@ func TestWriter_CloseFlushesWhatIsPendingAndSaysSo(t *testing.T) {
 		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		events := syncertest.ClaimsOf("c", 1, 30) // 60 units
 		answers := submitLater(t.Context(), w, events)
-		require.Eventually(t, func() bool { return w.Pending() == 30 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return w.Pending() == 30 }, time.Minute, time.Millisecond)
 		require.NoError(t, w.Close(t.Context()))
 		require.NoError(t, answers.Wait(), "each was answered with yes")
 		syncertest.RequireBooks(t, db, "c", events)
@@ -58,7 +58,7 @@ func TestWriter_CloseGivesUpAtItsDeadlineAndAcknowledgesNothing(t *testing.T) {
 	defer server.Resume()
 	events := syncertest.ClaimsOf("c", 1, 30)
 	answers := submitLater(t.Context(), w, events)
-	require.Eventually(t, func() bool { return w.Held() == 30 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.Held() == 30 }, time.Minute, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	begun := time.Now()
@@ -82,7 +82,7 @@ func TestWriter_BlocksSubmittersAbovePendingMax(t *testing.T) {
 	w := startTuned(t, writer.Config{DB: db, FlushSize: 10, FlushInterval: time.Millisecond}, writer.Tuning{PendingMax: 25, Step: step})
 	events := syncertest.ClaimsOf("c", 1, 60)
 	answers := submitLater(t.Context(), w, events)
-	require.Eventually(t, func() bool { return w.Held() == 25 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.Held() == 25 }, time.Minute, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, syncertest.Submit(ctx, w, syncertest.ClaimsOf("c", 61, 1)[0], nil), context.DeadlineExceeded)
@@ -90,7 +90,7 @@ func TestWriter_BlocksSubmittersAbovePendingMax(t *testing.T) {
 	close(gate)
 	require.NoError(t, answers.Wait())
 	syncertest.RequireBooks(t, db, "c", events)
-	require.Eventually(t, func() bool { return w.Held() == 0 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.Held() == 0 }, time.Minute, time.Millisecond)
 }
 
 func TestWriter_FlushesByTimeByTheGivenClock(t *testing.T) {
@@ -101,7 +101,7 @@ func TestWriter_FlushesByTimeByTheGivenClock(t *testing.T) {
 	w := startTuned(t, writer.Config{DB: db, FlushInterval: 50 * time.Millisecond, Registerer: reg}, writer.Tuning{Clock: clock})
 	events := syncertest.ClaimsOf("c", 1, 3)
 	answers := submitLater(t.Context(), w, events)
-	require.Eventually(t, func() bool { return w.Pending() == 3 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.Pending() == 3 }, time.Minute, time.Millisecond)
 	require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
 	clock.Advance(49 * time.Millisecond)
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`

@@ -139,7 +139,7 @@ func pause(t *testing.T, server *testenv.MySQLServer, db *gorm.DB) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		return db.WithContext(ctx).Exec("SELECT 1").Error != nil
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 func TestWriter_OutlivesAServerThatIsKilledInMidFlush(t *testing.T) {

@@ -67,13 +67,13 @@ func TestWriter_ALockedCampaignDoesNotStopTheOthers(t *testing.T) {
 	require.InDelta(t, 1, gauge(t, reg, "dibs_writer_locked_campaigns"), 0)
 
 	more := submitLater(t.Context(), w, waiting[40:]) // ten of them again
-	require.Eventually(t, func() bool { return w.Held() == 70 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.Held() == 70 }, time.Minute, time.Millisecond)
 	free()
 	require.NoError(t, answers.Wait())
 	require.NoError(t, more.Wait())
 	syncertest.RequireBooks(t, db, "locked", waiting)
 	require.Empty(t, syncertest.ParkedIDs(t, db))
-	require.Eventually(t, func() bool { return w.Held() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.Held() == 0 }, time.Minute, time.Millisecond)
 	require.InDelta(t, 0, gauge(t, reg, "dibs_writer_locked_campaigns"), 0)
 }
 
@@ -133,7 +133,7 @@ func TestWriter_ALockedCampaignIsBoundedAndGivenUpAtClose(t *testing.T) {
 	lockRow(t, db, "locked")
 	events := syncertest.ClaimsOf("locked", 1, 60)
 	answers := submitLater(t.Context(), w, events)
-	require.Eventually(t, func() bool { return w.Held() == 25 && w.Pending() == 0 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.Held() == 25 && w.Pending() == 0 }, time.Minute, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, w.Close(ctx), context.DeadlineExceeded)
