@@ -17,17 +17,18 @@ const scrapeTimeout = 500 * time.Millisecond
 type campaignMetrics struct {
 	busiest func(most int) []claiming.Tally
 	redis   live.Redis
+	books   live.Books
 	most    int
 
 	claims, total, remaining, low *prometheus.Desc
 }
 
-func newCampaignMetrics(busiest func(int) []claiming.Tally, redis live.Redis, most int) *campaignMetrics {
+func newCampaignMetrics(busiest func(int) []claiming.Tally, redis live.Redis, books live.Books, most int) *campaignMetrics {
 	desc := func(name, help string, more ...string) *prometheus.Desc {
 		return prometheus.NewDesc("dibs_campaign_"+name, help, append([]string{"campaign_id"}, more...), nil)
 	}
 	return &campaignMetrics{
-		busiest: busiest, redis: redis, most: most,
+		busiest: busiest, redis: redis, books: books, most: most,
 		claims: desc("claims_total",
 			"Claims asked for at this process, by what became of them, replays apart; of the busiest campaigns.", "outcome"),
 		total:     desc("total_units", "Units to give away; of the busiest campaigns of this process."),
@@ -43,36 +44,60 @@ func (m *campaignMetrics) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads the counts, and the stock from Redis in one round trip. A Redis that is away has no stock to tell of.
+// Collect reads the counts, and the stock from Redis in one round trip; that of campaigns of several shards from both servers. What a
+// server that is away should tell is left out.
 func (m *campaignMetrics) Collect(to chan<- prometheus.Metric) {
 	all := m.busiest(m.most)
-	ids := make([]string, len(all))
+	var whole, spread []string
 	for i := range all {
-		ids[i] = all[i].CampaignID
-		for outcome, n := range all[i].ByOutcome {
-			to <- prometheus.MustNewConstMetric(m.claims, prometheus.CounterValue, float64(n), ids[i], outcome)
+		id := all[i].CampaignID
+		if all[i].Shards > 1 {
+			spread = append(spread, id)
+		} else {
+			whole = append(whole, id)
 		}
-	}
-	if len(ids) == 0 {
-		return
+		for outcome, n := range all[i].ByOutcome {
+			to <- prometheus.MustNewConstMetric(m.claims, prometheus.CounterValue, float64(n), id, outcome)
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
+	if len(whole) > 0 {
+		m.collectWhole(ctx, to, whole)
+	}
+	if len(spread) > 0 {
+		m.collectSpread(ctx, to, spread)
+	}
+}
+
+func (m *campaignMetrics) collectWhole(ctx context.Context, to chan<- prometheus.Metric, ids []string) {
 	seen, err := m.redis.Watch(ctx, ids)
 	if err != nil {
 		return
 	}
 	for i := range seen {
-		st := &seen[i].State
-		if seen[i].Err != nil {
-			continue
+		if st := &seen[i].State; seen[i].Err == nil {
+			m.tell(to, ids[i], st.Total, st.Remaining(), st.LowStockAt > 0 && st.Remaining() <= st.LowStockAt)
 		}
-		low := 0.0
-		if st.LowStockAt > 0 && st.Remaining() <= st.LowStockAt {
-			low = 1
-		}
-		to <- prometheus.MustNewConstMetric(m.total, prometheus.GaugeValue, float64(st.Total), ids[i])
-		to <- prometheus.MustNewConstMetric(m.remaining, prometheus.GaugeValue, float64(st.Remaining()), ids[i])
-		to <- prometheus.MustNewConstMetric(m.low, prometheus.GaugeValue, low, ids[i])
 	}
+}
+
+func (m *campaignMetrics) collectSpread(ctx context.Context, to chan<- prometheus.Metric, ids []string) {
+	events, err := live.Glance(ctx, m.redis, m.books, ids)
+	if err != nil {
+		return
+	}
+	for i := range events {
+		m.tell(to, events[i].CampaignID, events[i].Total, events[i].Remaining, events[i].Low)
+	}
+}
+
+func (m *campaignMetrics) tell(to chan<- prometheus.Metric, id string, total, remaining int64, isLow bool) {
+	low := 0.0
+	if isLow {
+		low = 1
+	}
+	to <- prometheus.MustNewConstMetric(m.total, prometheus.GaugeValue, float64(total), id)
+	to <- prometheus.MustNewConstMetric(m.remaining, prometheus.GaugeValue, float64(remaining), id)
+	to <- prometheus.MustNewConstMetric(m.low, prometheus.GaugeValue, low, id)
 }

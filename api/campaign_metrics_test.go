@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"dibs/api"
 	"dibs/internal/apitest"
+	"dibs/lua"
 	"dibs/models"
 )
 
@@ -45,4 +47,39 @@ func TestTheBusiestCampaignsHaveSeries(t *testing.T) {
 	none := apitest.NewServer(t, room, api.Config{MetricsCampaigns: -1})
 	apitest.Ask(none, "POST", "/v1/campaigns/calm/claims", apitest.OneClaim, "Content-Type: application/json")
 	require.NotContains(t, apitest.Ask(none, "GET", "/metrics", "").Body.String(), "dibs_campaign_claims")
+}
+
+// TestACampaignOfSeveralShardsHasSeries: its stock is that of all shards, and what its shards did is told by their number.
+func TestACampaignOfSeveralShardsHasSeries(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewRoom(models.Campaign{ID: "c", Total: 50, Shards: 2, Reserve: 30, LowStockAt: 48})
+	for i := range 2 {
+		room.Put(models.Campaign{ID: models.ShardID("c", i+1), Total: 10, Shards: 2, PerUser: 1}).InRedis = true
+	}
+	dry := true
+	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		if dry && m.ID == "c#2" {
+			dry = false
+			return []lua.ClaimReply{{Outcome: models.OutcomeDry}}, 0, nil
+		}
+		return room.Sums(m, reqs)
+	}
+	h := apitest.NewServer(t, room, api.Config{MetricsCampaigns: 1})
+	of := [3]int{}
+	for i := range 10 {
+		user := fmt.Sprint("user-", i)
+		of[models.ShardOfUser(user, 2)]++
+		answer := apitest.Ask(h, "POST", "/v1/campaigns/c/claims", fmt.Sprintf(`{"user_id":%q}`, user), "Content-Type: application/json")
+		require.Equal(t, 201, answer.Code, answer.Body)
+	}
+	require.NotZero(t, of[1]*of[2])
+	scraped := apitest.Ask(h, "GET", "/metrics", "").Body.String()
+	for _, line := range []string{
+		`dibs_campaign_total_units{campaign_id="c"} 50`, `dibs_campaign_remaining_units{campaign_id="c"} 40`, `dibs_campaign_low{campaign_id="c"} 1`,
+		fmt.Sprintf(`dibs_shard_claims_total{outcome="claimed",shard="1"} %d`, of[1]),
+		fmt.Sprintf(`dibs_shard_claims_total{outcome="claimed",shard="2"} %d`, of[2]),
+		`dibs_shard_claims_total{outcome="dry",shard="2"} 1`, `dibs_claims_held_seconds_count 1`,
+	} {
+		require.Contains(t, scraped, line+"\n")
+	}
 }

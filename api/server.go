@@ -123,7 +123,7 @@ func (s *Server) makeRooms(deps *Deps) (err error) {
 		return err
 	}
 	if cfg.MetricsCampaigns > 0 {
-		if err := cfg.Registerer.Register(newCampaignMetrics(s.claiming.Busiest, deps.States, cfg.MetricsCampaigns)); err != nil {
+		if err := cfg.Registerer.Register(newCampaignMetrics(s.claiming.Busiest, deps.States, deps.Campaigns, cfg.MetricsCampaigns)); err != nil {
 			return fmt.Errorf("api: metrics: %w", err)
 		}
 	}

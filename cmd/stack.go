@@ -244,7 +244,7 @@ func (s *stack) makeParts(context.Context) error {
 	s.scripts = scripts
 	s.campaigns = campaigns.New(s.db, scripts, s.log)
 	s.hydrator = residency.NewHydrator(s.db, scripts, s.log, s.registry)
-	s.mover = shards.New(s.db, scripts, s.hydrator, s.log)
+	s.mover = shards.New(s.db, scripts, s.hydrator, s.log, s.registry)
 	s.campaigns.GatherBy(s.mover)
 	s.relay = resolve.NewRelay(s.db, scripts, s.registry)
 	s.resolver = resolve.NewResolver(s.db, s.relay, s.log)

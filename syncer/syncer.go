@@ -74,7 +74,7 @@ func (s *Syncer) jobs() []job {
 		{"prune", time.Minute, leader, quiet(c.Pruner.Prune), nil},
 		{"expire", time.Second, leader, s.expire, nil},
 		{"finalize", time.Second, leader, s.finalize, nil},
-		{"look at shards", time.Second, leader, quiet(c.Mover.Look), nil},
+		{"look at shards", time.Second, leader, quiet(c.Mover.Look), c.Mover.ResetMetrics},
 	}
 }
 

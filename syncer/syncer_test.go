@@ -33,7 +33,7 @@ func newRole(t *testing.T, s *syncertest.Stream, db *gorm.DB) *syncer.Syncer {
 		StreamWatcher: residency.NewStreamWatcher(syncertest.NewHydrator(t, db, scripts)), Evictor: syncertest.NewEvictor(t, db, scripts, time.Hour),
 		Reconciler: reconcile.New(db, scripts, hydrator, syncertest.Quiet(), nil), Relay: relay, Expirer: resolve.NewExpirer(relay, nil),
 		Finalizer: resolve.NewFinalizer(relay, hydrator, clockwork.NewRealClock(), nil),
-		Mover:     shards.New(db, scripts, hydrator, syncertest.Quiet()),
+		Mover:     shards.New(db, scripts, hydrator, syncertest.Quiet(), nil),
 		Leader:    syncer.NewLeader(scripts, "one", syncertest.Quiet()), IdleEvict: time.Hour, Logger: syncertest.Quiet(),
 	})
 }

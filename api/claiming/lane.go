@@ -80,6 +80,7 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	}
 	l.latest.advance(view.Position)
 	if l.meta.IsShard() {
+		l.metrics.ofShard(l.meta.ID, replies)
 		l.refillAhead(began, replies, view.Remaining)
 	} else {
 		l.sold.learn(round, began, replies, view.Remaining)

@@ -2,10 +2,12 @@ package claiming
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"dibs/api/wire"
+	"dibs/lua"
 	"dibs/models"
 )
 
@@ -15,7 +17,8 @@ type metrics struct {
 	perCall    prometheus.Histogram
 	queued     prometheus.Gauge
 	rolledBack prometheus.Counter
-	held       prometheus.Counter
+	held       prometheus.Histogram
+	byShard    *prometheus.CounterVec // by shard and outcome
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -35,10 +38,15 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Help: "Calls that took nothing because Redis went back behind what this process had seen of the campaign.",
 		}),
 	}
-	m.held = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "dibs_claims_held_total", Help: "Claims that waited because their shard of the campaign was out of units.",
+	m.held = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "dibs_claims_held_seconds", Help: "How long claims were held because their shard of the campaign was out of units.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .2, .5},
 	})
-	for _, c := range []prometheus.Collector{claims, m.perCall, m.queued, m.rolledBack, m.held} {
+	m.byShard = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "dibs_shard_claims_total",
+		Help: "Claims that shards of campaigns took (claimed), and those that found one out of units (dry), by the number of the shard.",
+	}, []string{"shard", "outcome"})
+	for _, c := range []prometheus.Collector{claims, m.perCall, m.queued, m.rolledBack, m.held, m.byShard} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("claiming: metrics: %w", err)
 		}
@@ -55,3 +63,22 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 
 // count counts a claim.
 func (m *metrics) count(outcome string) { m.claims[outcome].Inc() }
+
+// ofShard counts what became of claims at a shard.
+func (m *metrics) ofShard(id string, replies []lua.ClaimReply) {
+	claimed, dry := 0, 0
+	for i := range replies {
+		switch replies[i].Outcome { //nolint:exhaustive // the others say nothing of the shard
+		case models.OutcomeClaimed:
+			claimed++
+		case models.OutcomeDry:
+			dry++
+		}
+	}
+	_, number := models.SplitShardID(id)
+	for outcome, n := range map[models.Outcome]int{models.OutcomeClaimed: claimed, models.OutcomeDry: dry} {
+		if n > 0 {
+			m.byShard.WithLabelValues(strconv.Itoa(number), string(outcome)).Add(float64(n))
+		}
+	}
+}

@@ -128,7 +128,11 @@ func (s *Routes) hold(ctx context.Context, dry []dryClaim) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, holdMost)
 	defer cancel()
-	s.metrics.held.Add(float64(len(dry)))
+	defer func(began time.Time, claims int) {
+		for range claims {
+			s.metrics.held.Observe(s.cfg.Clock().Sub(began).Seconds())
+		}
+	}(s.cfg.Clock(), len(dry))
 	for len(dry) > 0 {
 		dry = s.sendAgain(ctx, s.refillAll(ctx, dry))
 	}

@@ -60,6 +60,7 @@ func (s *Routes) Refused() map[string]map[string]int64 {
 // Tally is what became of the claims of a campaign at this process, replays apart.
 type Tally struct {
 	CampaignID string
+	Shards     int              // above 1: the campaign is spread over so many
 	Claims     int64            // asked for
 	ByOutcome  map[string]int64 // only those above 0
 }
@@ -70,7 +71,7 @@ func (s *Routes) Busiest(most int) []Tally {
 	defer s.lanes.mu.RUnlock()
 	all := make([]Tally, 0, len(s.lanes.byID))
 	for id, l := range s.lanes.byID {
-		one := Tally{CampaignID: id}
+		one := Tally{CampaignID: id, Shards: l.meta.Shards}
 		for i := range l.tally {
 			one.Claims += l.tally[i].Load()
 		}

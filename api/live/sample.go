@@ -24,28 +24,32 @@ func (s *Sampler) sample(ctx context.Context, one []string, all bool) {
 	}
 	// MySQL first, as for the stock: Redis, read later, is then never behind it.
 	s.refreshBooks(ctx, ids)
-	lots := s.lotsOf(ids)
+	lots := lotsOf(ids, s.books)
 	seen, err := s.cfg.Redis.Watch(ctx, lots)
 	if err != nil {
 		s.failed(err, one)
 		return
 	}
-	byLot := make(map[string]*lua.Watched, len(seen))
-	for i, id := range lots {
-		byLot[id] = &seen[i]
-	}
-	s.tell(s.frames(now, ids, byLot))
+	s.tell(s.frames(now, ids, byLot(lots, seen)))
 }
 
 // lotsOf lists what is looked at in Redis: campaigns, and the shards of those that have several.
-func (s *Sampler) lotsOf(ids []string) []string {
+func lotsOf(ids []string, books map[string]models.CampaignBooks) []string {
 	lots := slices.Clone(ids)
 	for _, id := range ids {
-		for i := range s.books[id].Shards {
-			lots = append(lots, s.books[id].Shards[i].Campaign.ID)
+		for i := range books[id].Shards {
+			lots = append(lots, books[id].Shards[i].Campaign.ID)
 		}
 	}
 	return lots
+}
+
+func byLot(lots []string, seen []lua.Watched) map[string]*lua.Watched {
+	all := make(map[string]*lua.Watched, len(lots))
+	for i, id := range lots {
+		all[id] = &seen[i]
+	}
+	return all
 }
 
 // problem tells watchers that Redis does not answer.

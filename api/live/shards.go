@@ -1,6 +1,7 @@
 package live
 
 import (
+	"context"
 	"errors"
 	"math"
 	"time"
@@ -84,4 +85,28 @@ func shardOf(e *Event, w *lua.Watched, c *models.Campaign) Shard {
 		s.Status = statusNotLoaded
 	}
 	return s
+}
+
+// Glance tells how campaigns of several shards are, once; figures a second are 0. Campaigns that MySQL does not have, and those of one
+// shard, are left out.
+func Glance(ctx context.Context, redis Redis, books Books, ids []string) (events []Event, err error) {
+	all, err := books.BooksOfAll(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	lots := lotsOf(ids, all)
+	watched, err := redis.Watch(ctx, lots)
+	if err != nil {
+		return nil, err
+	}
+	seen := byLot(lots, watched)
+	find := func(id string) (*lua.Watched, *history) { return seen[id], &history{} }
+	for _, id := range ids {
+		if of := all[id]; len(of.Shards) > 0 {
+			e := (&history{}).spread(time.Now(), seen[id], &of, find)
+			e.CampaignID = id
+			events = append(events, e)
+		}
+	}
+	return events, nil
 }

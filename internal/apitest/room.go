@@ -175,7 +175,7 @@ func (r *Room) State(_ context.Context, id string) (lua.State, error) {
 
 func (c *Campaign) meta() lua.Meta {
 	zone, _ := c.Location()
-	return lua.Meta{ID: c.ID, Kind: c.Kind, Location: zone, HoldForMs: c.HoldForMs}
+	return lua.Meta{ID: c.ID, Kind: c.Kind, Location: zone, HoldForMs: c.HoldForMs, Shards: c.Shards}
 }
 
 // Hydrate brings a campaign into Redis.

@@ -86,7 +86,7 @@ func (p *inProcess) serve(i int) string {
 	}
 	server, err := api.New(cfg, api.Deps{
 		Claimer: claimer, States: scripts, Hydrator: residency.NewHydrator(db, scripts, quiet, nil),
-		Campaigns: campaigns.New(db, scripts, quiet), Mover: shards.New(db, scripts, residency.NewHydrator(db, scripts, quiet, nil), quiet), Claims: campaigns.NewClaims(db),
+		Campaigns: campaigns.New(db, scripts, quiet), Mover: shards.New(db, scripts, residency.NewHydrator(db, scripts, quiet, nil), quiet, nil), Claims: campaigns.NewClaims(db),
 		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Streams: scripts, Audit: audit.NewLog(db), Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)

@@ -49,12 +49,17 @@ func (m *Mover) Look(ctx context.Context) (done int, err error) {
 		}
 		return page, err
 	}
+	seen := 0
 	err = sqlstore.EachRow(ctx, func(c *lined) string { return c.ID }, fetch, func(c *lined) error {
 		n, err := m.lookAt(ctx, c)
-		done += n
+		done, seen = done+n, seen+1
 		return err
 	})
-	return done, err
+	if seen == 0 {
+		m.ResetMetrics()
+		return done, err
+	}
+	return done, errors.Join(err, m.measure(ctx))
 }
 
 // lookAt looks at one campaign. One of which a shard is not in Redis, or does not answer, is looked at again later.

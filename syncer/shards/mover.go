@@ -11,6 +11,7 @@ import (
 	"dibs/models"
 	"dibs/syncer/campaigns"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 )
 
@@ -49,19 +50,20 @@ type Loader interface {
 
 // Mover moves units. Any number of movers may work on a campaign at once, in any processes.
 type Mover struct {
-	db     *gorm.DB
-	redis  redis
-	books  books
-	loader Loader
-	log    *slog.Logger
-	turns  turns
-	steps  steps.Steps
-	proof  func(ctx context.Context, campaignID string, before *picture) (from int64, err error) // is prove, but in tests
+	db      *gorm.DB
+	redis   redis
+	books   books
+	loader  Loader
+	log     *slog.Logger
+	turns   turns
+	steps   steps.Steps
+	metrics *metrics
+	proof   func(ctx context.Context, campaignID string, before *picture) (from int64, err error) // is prove, but in tests
 }
 
-// New makes a mover.
-func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, log *slog.Logger) *Mover {
-	m := &Mover{db: db, redis: scripts, loader: loader, log: log}
+// New makes a mover. reg has its metrics, unless it is nil.
+func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, log *slog.Logger, reg prometheus.Registerer) *Mover {
+	m := &Mover{db: db, redis: scripts, loader: loader, log: log, metrics: newMetrics(reg)}
 	m.books, m.proof = &store{db: db, steps: &m.steps}, m.prove
 	return m
 }
@@ -141,6 +143,7 @@ func (m *Mover) do(ctx context.Context, p *picture, s step, gone map[int]bool) e
 		if err != nil || move == nil {
 			return err
 		}
+		m.count(begun, move, 1)
 		return m.complete(ctx, c, move)
 	}
 }
@@ -156,7 +159,10 @@ func (m *Mover) complete(ctx context.Context, c *models.Campaign, move *models.S
 		return err
 	}
 	m.steps.At("moved")
-	return m.books.finish(ctx, move, amount)
+	if err = m.books.finish(ctx, move, amount); err == nil {
+		m.count(units, move, amount)
+	}
+	return err
 }
 
 // prove looks at a campaign a second time and returns from how many units on a claim was too large at the moment of the look into the
