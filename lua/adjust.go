@@ -32,25 +32,37 @@ func ChangeID(c *models.Campaign) string {
 // crosses a line, low stock or sold out, its event is added in the same step. A version that Redis holds already changes nothing.
 // Errors: ErrAbsent, ErrDamaged, ErrOther, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Adjust(ctx context.Context, c *models.Campaign) (State, error) {
-	k := s.KeysOf(c.ID)
-	keys := []string{k.State, k.Stream}
-	args := append([]any{c.Version, c.Epoch, ChangeID(c), models.NewTime(s.opts.Clock()).Format(models.TimeLayout)}, fixed(c)...)
-	reply, err := s.run(ctx, s.adjust, keys, append(args, definition(c)...))
+	do := s.adjustCall(c)
+	reply, err := s.run(ctx, s.adjust, do.keys, do.args)
+	if err == nil {
+		err = readAdjust(c, do.keys, reply)
+	}
 	if err != nil {
 		return State{}, err
 	}
+	return s.State(ctx, c.ID)
+}
+
+func (s *Scripts) adjustCall(c *models.Campaign) call {
+	k := s.KeysOf(c.ID)
+	args := append([]any{c.Version, c.Epoch, ChangeID(c), models.NewTime(s.opts.Clock()).Format(models.TimeLayout)}, fixed(c)...)
+	return call{[]string{k.State, k.Stream}, append(args, definition(c)...)}
+}
+
+// readAdjust reads a reply of adjust.lua.
+func readAdjust(c *models.Campaign, keys []string, reply []any) error {
 	code, err := status("adjust", reply)
 	if err != nil {
-		return State{}, err
+		return err
 	}
 	switch code {
 	case statusOK, statusHeld:
-		return s.State(ctx, c.ID)
+		return nil
 	case statusAbsent:
-		return State{}, fmt.Errorf("%w: %s", ErrAbsent, c.ID)
+		return fmt.Errorf("%w: %s", ErrAbsent, c.ID)
 	case statusOther:
-		return State{}, fmt.Errorf("%w: %s", ErrOther, c.ID)
+		return fmt.Errorf("%w: %s", ErrOther, c.ID)
 	default:
-		return State{}, damaged("adjust", keys, reply)
+		return damaged("adjust", keys, reply)
 	}
 }

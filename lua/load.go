@@ -28,6 +28,15 @@ type staged struct {
 }
 
 func (s *Scripts) loadStaged(ctx context.Context, c *models.Campaign, st *staged) (loaded bool, err error) {
+	do := s.loadCall(c, st)
+	reply, err := s.run(ctx, s.load, do.keys, do.args)
+	if err != nil {
+		return false, err
+	}
+	return readLoad(c, do.keys, reply)
+}
+
+func (s *Scripts) loadCall(c *models.Campaign, st *staged) call {
 	k := s.KeysOf(c.ID)
 	stagedUsers, stagedKeys := k.staged(c.Epoch)
 	keys := []string{k.State, k.Users, k.Keys, k.Evicted, stagedUsers, stagedKeys, k.Waves}
@@ -43,11 +52,11 @@ func (s *Scripts) loadStaged(ctx context.Context, c *models.Campaign, st *staged
 	if models.IsShardID(c.ID) { // nothing else sets what a shard has on loan, but its moves
 		args = append(args, "total", c.Total, "moves", c.MovedNo, "move_amount", 0, "ups", 0, "shards", c.Shards)
 	}
-	args = append(args, definition(c)...)
-	reply, err := s.run(ctx, s.load, keys, args)
-	if err != nil {
-		return false, err
-	}
+	return call{keys, append(args, definition(c)...)}
+}
+
+// readLoad reads a reply of load.lua.
+func readLoad(c *models.Campaign, keys []string, reply []any) (loaded bool, err error) {
 	code, err := status("load", reply)
 	if err != nil {
 		return false, err

@@ -2,6 +2,7 @@ package lua
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -26,6 +27,54 @@ type Lock struct {
 // be taken until it runs out).
 func (s *Scripts) LockCampaign(ctx context.Context, campaignID string, ttl time.Duration) (*Lock, error) {
 	return s.obtain(ctx, s.KeysOf(campaignID).Lock, "", ttl)
+}
+
+// Locks are locks that LockCampaigns took.
+type Locks struct {
+	s     *Scripts
+	token string
+	ids   []string
+}
+
+// LockCampaigns takes the locks of those campaigns that nobody has the lock of, for ttl, in one round trip. They are not renewed. Errors:
+// ErrUnavailable, ErrOutcomeUnknown (then locks may be taken until they run out).
+func (s *Scripts) LockCampaigns(ctx context.Context, campaignIDs []string, ttl time.Duration) (*Locks, error) {
+	l := &Locks{s: s, token: rand.Text()}
+	taken := make([]*redis.BoolCmd, len(campaignIDs))
+	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range campaignIDs {
+			taken[i] = p.SetNX(ctx, s.KeysOf(id).Lock, l.token, ttl)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, sortError("lock", err)
+	}
+	for i, id := range campaignIDs {
+		if taken[i].Val() {
+			l.ids = append(l.ids, id)
+		}
+	}
+	return l, nil
+}
+
+// CampaignIDs are the campaigns whose locks were taken.
+func (l *Locks) CampaignIDs() []string { return l.ids }
+
+// unlock deletes a lock that still is its holder's.
+var unlock = newScript("unlock", "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return {0}")
+
+// Release gives the locks back. Those that have run out are left alone, as another process may hold them.
+func (l *Locks) Release(ctx context.Context) error {
+	calls := make([]call, len(l.ids))
+	for i, id := range l.ids {
+		calls[i] = call{[]string{l.s.KeysOf(id).Lock}, []any{l.token}}
+	}
+	var failed []error
+	for _, a := range l.s.runTogether(ctx, unlock, calls) {
+		failed = append(failed, a.err)
+	}
+	return errors.Join(failed...)
 }
 
 // LockLeader takes the lease of the syncer that leads, for ttl; name is told by Leader. Errors as LockCampaign.

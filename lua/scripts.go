@@ -148,7 +148,7 @@ func (s *Scripts) Preload(ctx context.Context) error {
 }
 
 func (s *Scripts) all() []script {
-	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.forget, s.release, s.move}
+	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.forget, s.release, s.move, unlock}
 }
 
 // Within tryAgainMost a script is sent again to a cluster that moves its slot, every tryAgainEvery.

@@ -114,7 +114,7 @@ func byCampaign(claims []batchClaim) []batchPart {
 }
 
 // batchLookupsMax bounds the campaigns of one batch that are looked up at once.
-const batchLookupsMax = 8
+const batchLookupsMax = 64
 
 // findLanes finds the lanes of all parts, within the time of one look-up: campaigns that can't be found must not keep the others
 // from being claimed.

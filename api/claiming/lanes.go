@@ -15,7 +15,7 @@ import (
 
 const (
 	lookupTimeout = 2 * time.Second // of finding a campaign on its first claim
-	lookupsMax    = 16              // at once
+	lookupsMax    = 64              // at once
 	// definitionWait bounds how long a campaign's first claim waits for MySQL when Redis has the campaign.
 	definitionWait = 250 * time.Millisecond
 

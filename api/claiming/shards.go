@@ -138,11 +138,14 @@ func (s *Routes) hold(ctx context.Context, dry []dryClaim) {
 	}
 }
 
+// refillsMax is how many shards one call of claims has refilled at once.
+const refillsMax = 8
+
 // refillAll has the shards of claims refilled, and returns the claims that are worth being sent again. The others have their answer.
 func (s *Routes) refillAll(ctx context.Context, dry []dryClaim) (again []dryClaim) {
 	found := make([]error, len(dry))
 	var refills errgroup.Group
-	refills.SetLimit(batchLookupsMax)
+	refills.SetLimit(refillsMax)
 	for i := range dry {
 		refills.Go(func() error {
 			found[i] = s.refill(ctx, &dry[i])

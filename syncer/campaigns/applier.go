@@ -37,6 +37,9 @@ type Scripts interface { //nolint:interfacebloat // one for each verb that they 
 	Forget(ctx context.Context, campaignID string, seen lua.Position) error
 	NewRebuild(ctx context.Context, c *models.Campaign, after int64, replace bool) (*lua.Rebuild, error)
 	LockCampaign(ctx context.Context, campaignID string, ttl time.Duration) (*lua.Lock, error)
+	LockCampaigns(ctx context.Context, campaignIDs []string, ttl time.Duration) (*lua.Locks, error)
+	LoadAll(ctx context.Context, cs []models.Campaign) (loaded []bool, errs []error)
+	AdjustAll(ctx context.Context, cs []models.Campaign) []error
 	Stream(ctx context.Context, partition int) (lua.Stream, error)
 	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
 	Unread(ctx context.Context, partition int, group string) (lua.Unread, error)
@@ -114,20 +117,20 @@ func (a Applier) Apply(ctx context.Context, id string) error {
 	if c.AppliedVersion == c.Version {
 		return nil
 	}
-	return a.recordApplied(ctx, &c)
+	return RecordApplied(ctx, a.db, models.BooksTable(id), []string{id}, c.Version)
 }
 
-// recordApplied is the second transaction of a change: Redis works by c's version now, so remaining is exact again. If the
-// definition has changed once more, remaining becomes exact with that change.
-func (a Applier) recordApplied(ctx context.Context, c *models.Campaign) error {
+// RecordApplied is the second transaction of a change: Redis works by that version of some campaigns of a table now, so remaining is
+// exact again. If a definition has changed once more, remaining becomes exact with that change.
+func RecordApplied(ctx context.Context, db *gorm.DB, table string, ids []string, version int64) error {
 	err := sqlstore.Retry(ctx, func() error {
-		return a.db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(c.ID)+" SET"+
+		return db.WithContext(ctx).Exec("UPDATE "+table+" SET"+
 			" remaining = CASE WHEN version <> ? THEN remaining WHEN total > claimed THEN total - claimed ELSE 0 END,"+
-			" applied_version = CASE WHEN applied_version < ? THEN ? ELSE applied_version END WHERE id = ?",
-			c.Version, c.Version, c.Version, c.ID).Error
+			" applied_version = CASE WHEN applied_version < ? THEN ? ELSE applied_version END WHERE id IN ?",
+			version, version, version, ids).Error
 	})
 	if err != nil {
-		return fmt.Errorf("campaigns: apply %s: %w", c.ID, err)
+		return fmt.Errorf("campaigns: apply %s: %w", ids, err)
 	}
 	return nil
 }

@@ -10,7 +10,27 @@ import (
 func HydrateWithStep(ctx context.Context, h *Hydrator, id string, step func(name string)) (lua.Meta, error) {
 	h.steps.Observe(step)
 	defer h.steps.Observe(nil)
+	if metas := FirstsWithStep(ctx, h, []string{id}, step); metas[0] != nil {
+		return *metas[0], nil
+	}
+	h.steps.Observe(step)
 	return h.hydrate(ctx, id)
+}
+
+// FirstsWithStep loads a group of campaigns, with a function that is called between its steps, in the caller's goroutine. It returns nil
+// for each that is to be loaded by itself.
+func FirstsWithStep(ctx context.Context, h *Hydrator, ids []string, step func(name string)) []*lua.Meta {
+	h.steps.Observe(step)
+	defer h.steps.Observe(nil)
+	group, metas := make([]*first, len(ids)), make([]*lua.Meta, len(ids))
+	for i, id := range ids {
+		group[i] = &first{id: id}
+	}
+	h.loadFirsts(ctx, group)
+	for i, one := range group {
+		metas[i] = one.meta
+	}
+	return metas
 }
 
 // EvictWithStep is Evict with a function that is called between its steps.
@@ -34,3 +54,6 @@ func LoadWithStep(ctx context.Context, h *Hydrator, id string, force bool, step 
 
 // LookAt has a round of Evict look at so many campaigns.
 func (e *Evictor) LookAt(n int) { e.looks = n }
+
+// Observe has a function called at each step of a hydrator from now on.
+func Observe(h *Hydrator, step func(name string)) { h.steps.Observe(step) }

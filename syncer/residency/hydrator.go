@@ -53,7 +53,8 @@ type Hydrator struct {
 	streams streams
 	seconds prometheus.Histogram // of loads
 	flights singleflight.Group
-	loads   chan struct{} // holds a token for each load that is under way
+	loads   chan struct{} // holds a token for each load of claims that is under way
+	firsts  firsts
 	steps   steps.Steps
 
 	mu     sync.Mutex
@@ -68,6 +69,7 @@ func NewHydrator(db *gorm.DB, scripts campaigns.Scripts, log *slog.Logger, reg p
 		loads:   make(chan struct{}, loadsMost), fenced: make(map[string]fencedAt),
 	}
 	h.applier = campaigns.NewApplier(db, scripts, &h.steps)
+	h.firsts.h = h
 	return h
 }
 
@@ -75,12 +77,15 @@ func NewHydrator(db *gorm.DB, scripts campaigns.Scripts, log *slog.Logger, reg p
 const mysqlKnowsLoad, notHeld = "mysql knows load ", "redis does not hold load "
 
 // Hydrate loads a campaign into Redis with its newest definition; when Redis holds it already, it sends just the definition. Callers
-// that ask for one campaign at the same time share one load. Errors: models.ErrNotFound, campaigns.ErrLost,
+// that ask for one campaign at the same time share one load, and first loads of different campaigns share their statements. Errors: models.ErrNotFound, campaigns.ErrLost,
 // campaigns.ErrPartitions, and those of lua.Scripts.
 func (h *Hydrator) Hydrate(ctx context.Context, campaignID string) (lua.Meta, error) {
 	flight := h.flights.DoChan(campaignID, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hydrateTimeout)
 		defer cancel()
+		if meta := h.firsts.load(ctx, campaignID); meta != nil {
+			return *meta, nil
+		}
 		return h.hydrate(ctx, campaignID)
 	})
 	select {

@@ -241,10 +241,7 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 func (h *Hydrator) isBlank(ctx context.Context, id string) (blank bool, err error) {
 	pool, err := h.db.DB()
 	if err == nil {
-		err = pool.QueryRowContext(ctx, "SELECT synced_seq = 0 AND claimed = 0 AND lost_claims = 0 AND seen_seq = 0 AND released_claims = 0"+
-			" AND archived_claims = 0 AND archived_units = 0 AND archived_released = 0"+
-			" AND NOT EXISTS (SELECT 1 FROM claims WHERE campaign_id = campaigns.id AND shard = 0)"+
-			" AND NOT EXISTS (SELECT 1 FROM parked_events WHERE campaign_id = campaigns.id) FROM campaigns WHERE id = ?", id).Scan(&blank)
+		err = pool.QueryRowContext(ctx, "SELECT "+withoutClaims+" FROM campaigns WHERE id = ?", id).Scan(&blank)
 	}
 	if err != nil {
 		return false, fmt.Errorf("residency: rebuild %s: %w", id, err)

@@ -1,0 +1,83 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"dibs/models"
+)
+
+// call is what a call of a script sends.
+type call struct {
+	keys []string
+	args []any
+}
+
+// answer is what came back of a call.
+type answer struct {
+	reply []any
+	err   error // as those of run
+}
+
+// runTogether sends calls of one script in one round trip. Each has its own answer, and others are served between them.
+func (s *Scripts) runTogether(ctx context.Context, one script, calls []call) []answer {
+	answers := make([]answer, len(calls))
+	if err := ctx.Err(); err != nil {
+		for i := range answers {
+			answers[i].err = fmt.Errorf("%w: %s not sent: %w", ErrUnavailable, one.name, err)
+		}
+		return answers
+	}
+	begun := s.opts.Clock()
+	cmds := make([]onceCmd, len(calls))
+	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		for i := range calls {
+			cmds[i] = scriptCmd(ctx, "evalsha", one.Hash(), calls[i].keys, calls[i].args)
+			_ = p.Process(ctx, cmds[i])
+		}
+		return nil
+	})
+	share := s.opts.Clock().Sub(begun) / time.Duration(max(1, len(calls)))
+	for i := range cmds {
+		reply, err := cmds[i].Slice()
+		if redis.HasErrorPrefix(err, "NOSCRIPT") || redis.HasErrorPrefix(err, "TRYAGAIN") { // nothing ran
+			answers[i].reply, answers[i].err = s.run(ctx, one, calls[i].keys, calls[i].args)
+			continue
+		}
+		answers[i] = answer{reply, sortError(one.name, err)}
+		s.opts.Observe(one.name, share, answers[i].err)
+	}
+	return answers
+}
+
+// LoadAll is Load for many campaigns in one round trip. An error is of its campaign alone.
+func (s *Scripts) LoadAll(ctx context.Context, cs []models.Campaign) (loaded []bool, errs []error) {
+	calls := make([]call, len(cs))
+	for i := range cs {
+		calls[i] = s.loadCall(&cs[i], &staged{})
+	}
+	loaded, errs = make([]bool, len(cs)), make([]error, len(cs))
+	for i, a := range s.runTogether(ctx, s.load, calls) {
+		if errs[i] = a.err; a.err == nil {
+			loaded[i], errs[i] = readLoad(&cs[i], calls[i].keys, a.reply)
+		}
+	}
+	return loaded, errs
+}
+
+// AdjustAll is Adjust for many campaigns in one round trip, without their states. An error is of its campaign alone.
+func (s *Scripts) AdjustAll(ctx context.Context, cs []models.Campaign) []error {
+	calls, errs := make([]call, len(cs)), make([]error, len(cs))
+	for i := range cs {
+		calls[i] = s.adjustCall(&cs[i])
+	}
+	for i, a := range s.runTogether(ctx, s.adjust, calls) {
+		if errs[i] = a.err; a.err == nil {
+			errs[i] = readAdjust(&cs[i], calls[i].keys, a.reply)
+		}
+	}
+	return errs
+}

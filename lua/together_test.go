@@ -1,0 +1,89 @@
+package lua_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// three are campaigns that Redis does not hold yet, one of them damaged there.
+func three(t *testing.T, b *bundle) []models.Campaign {
+	t.Helper()
+	cs := []models.Campaign{*b.c, *b.c, *b.c}
+	for i, name := range []string{"a", "b", "d"} {
+		cs[i].ID += name
+	}
+	require.NoError(t, b.rdb.Set(t.Context(), b.s.KeysOf(cs[1].ID).State, "no hash", 0).Err())
+	return cs
+}
+
+func TestTogether_EachHasItsOwnOutcome(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		cs := three(t, b)
+		require.NoError(t, rdb.ScriptFlush(t.Context()).Err(), "a redis that forgot the scripts is told them")
+		loaded, errs := b.s.LoadAll(t.Context(), append(cs, *b.c))
+		require.Equal(t, []bool{true, false, true, false}, loaded, "the last one is there already")
+		require.NoError(t, errors.Join(errs[0], errs[2], errs[3]))
+		require.ErrorIs(t, errs[1], lua.ErrDamaged)
+
+		for i := range cs {
+			cs[i].Version, cs[i].Total = 2, 20
+		}
+		other := *b.c
+		other.ID += "absent"
+		errs = b.s.AdjustAll(t.Context(), append(cs, other))
+		require.NoError(t, errors.Join(errs[0], errs[2]))
+		require.ErrorIs(t, errs[1], lua.ErrDamaged)
+		require.ErrorIs(t, errs[3], lua.ErrAbsent)
+		state, err := b.s.State(t.Context(), cs[2].ID)
+		require.NoError(t, err)
+		require.Equal(t, []int64{2, 20}, []int64{state.Version, state.Total})
+	})
+}
+
+func TestTogether_ARedisThatIsNotThereIsNoOutcome(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, connect(t, "redis://"+miniredis.RunT(t).Addr()), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, errs := b.s.LoadAll(ctx, []models.Campaign{*b.c})
+	require.ErrorIs(t, errs[0], lua.ErrUnavailable)
+	require.NoError(t, b.rdb.Close())
+	errs = b.s.AdjustAll(t.Context(), []models.Campaign{*b.c, *b.c})
+	require.ErrorIs(t, errs[0], lua.ErrUnavailable)
+	require.ErrorIs(t, errs[1], lua.ErrUnavailable)
+	_, err := b.s.LockCampaigns(t.Context(), []string{b.c.ID}, time.Minute)
+	require.ErrorIs(t, err, lua.ErrUnavailable)
+}
+
+func TestLockCampaigns_TakesThoseThatAreFreeAndGivesBackItsOwn(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		ctx := t.Context()
+		one, err := b.s.LockCampaign(ctx, "b", time.Minute)
+		require.NoError(t, err)
+		some, err := b.s.LockCampaigns(ctx, []string{"a", "b", "c"}, time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, []string{"a", "c"}, some.CampaignIDs())
+		_, err = b.s.LockCampaign(ctx, "a", time.Minute)
+		require.ErrorIs(t, err, lua.ErrLocked)
+		require.NoError(t, rdb.Del(ctx, b.s.KeysOf("c").Lock).Err(), "it ran out")
+		_, err = b.s.LockCampaign(ctx, "c", time.Minute)
+		require.NoError(t, err)
+		require.NoError(t, some.Release(ctx))
+		_, err = b.s.LockCampaign(ctx, "a", time.Minute)
+		require.NoError(t, err)
+		_, err = b.s.LockCampaign(ctx, "c", time.Minute)
+		require.ErrorIs(t, err, lua.ErrLocked, "it is another's")
+		require.NoError(t, one.Release(ctx))
+	})
+}
