@@ -61,8 +61,8 @@ func (s *Scripts) LockCampaigns(ctx context.Context, campaignIDs []string, ttl t
 // CampaignIDs are the campaigns whose locks were taken.
 func (l *Locks) CampaignIDs() []string { return l.ids }
 
-// unlock deletes a lock that still is its holder's.
-var unlock = newScript("unlock", "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return {0}")
+// unlockSource deletes a lock that still is its holder's.
+const unlockSource = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return {0}"
 
 // Release gives the locks back. Those that have run out are left alone, as another process may hold them.
 func (l *Locks) Release(ctx context.Context) error {
@@ -71,7 +71,7 @@ func (l *Locks) Release(ctx context.Context) error {
 		calls[i] = call{[]string{l.s.KeysOf(id).Lock}, []any{l.token}}
 	}
 	var failed []error
-	for _, a := range l.s.runTogether(ctx, unlock, calls) {
+	for _, a := range l.s.runTogether(ctx, l.s.unlock, calls) {
 		failed = append(failed, a.err)
 	}
 	return errors.Join(failed...)

@@ -81,7 +81,7 @@ type Scripts struct {
 	noWaitAOF atomic.Bool // a server did not know WAITAOF
 	keeper    *Scripts    // waits for the disk, whatever claims wait for; see Move
 
-	claim, load, adjust, push, state, fence, evict, forget, release, move script
+	claim, load, adjust, push, state, fence, evict, forget, release, move, unlock script
 }
 
 // New makes Scripts on a client. No script is sent twice, whatever retries the client has.
@@ -124,6 +124,7 @@ func newScripts(rdb redis.UniversalClient, opts Options) *Scripts {
 
 		release: newScript("release", releaseSource),
 		move:    newScript("move", moveSource),
+		unlock:  newScript("unlock", unlockSource),
 	}
 	s.keeper = s
 	return s
@@ -148,7 +149,7 @@ func (s *Scripts) Preload(ctx context.Context) error {
 }
 
 func (s *Scripts) all() []script {
-	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.forget, s.release, s.move, unlock}
+	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.forget, s.release, s.move, s.unlock}
 }
 
 // Within tryAgainMost a script is sent again to a cluster that moves its slot, every tryAgainEvery.

@@ -186,8 +186,8 @@ func (h *Hydrator) birthsOf(ctx context.Context, ids []string) (map[int]string, 
 
 // neverLoaded reads those of some campaigns that may be loaded as blank ones, all by one statement.
 func (h *Hydrator) neverLoaded(ctx context.Context, ids []string) (cs []models.Campaign, err error) {
-	err = h.db.WithContext(ctx).Raw("SELECT * FROM campaigns WHERE id IN ? AND kind <> ? AND shards = 1 AND "+neverLoaded+
-		" AND "+withoutClaims, ids, models.KindPacket).Scan(&cs).Error
+	err = h.db.WithContext(ctx).Where("id IN ? AND kind <> ? AND shards = 1 AND "+neverLoaded+" AND "+withoutClaims, ids, models.KindPacket).
+		Find(&cs).Error
 	if err != nil {
 		return nil, fmt.Errorf("residency: first loads: %w", err)
 	}
@@ -228,7 +228,9 @@ func (h *Hydrator) putFirsts(ctx context.Context, cs []models.Campaign) (put []m
 
 // confirmFirsts has MySQL know the loads, as confirm does, and returns the campaigns of those as they are now: a change that came before
 // is among what is read, and one that comes later finds the campaign in Redis. No other loader may have got a number since.
-func (h *Hydrator) confirmFirsts(ctx context.Context, cs []models.Campaign, births map[int]string) (confirmed []models.Campaign, err error) {
+func (h *Hydrator) confirmFirsts(ctx context.Context, cs []models.Campaign, births map[int]string) (
+	confirmed []models.Campaign, err error,
+) {
 	ids := idsOf(cs)
 	for p, birth := range births {
 		if err := h.db.WithContext(ctx).Exec("UPDATE campaigns SET epoch = ?, residency = ?, residency_reason = '', residency_at = ?,"+
@@ -237,8 +239,8 @@ func (h *Hydrator) confirmFirsts(ctx context.Context, cs []models.Campaign, birt
 			return nil, fmt.Errorf("residency: first loads: %w", err)
 		}
 	}
-	err = h.db.WithContext(ctx).Raw("SELECT * FROM campaigns WHERE id IN ? AND epoch = ? AND residency = ?", ids, firstNumber,
-		models.ResidencyResident).Scan(&confirmed).Error
+	err = h.db.WithContext(ctx).Where("id IN ? AND epoch = ? AND residency = ?", ids, firstNumber, models.ResidencyResident).
+		Find(&confirmed).Error
 	if err != nil {
 		return nil, fmt.Errorf("residency: first loads: %w", err)
 	}

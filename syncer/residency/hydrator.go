@@ -77,8 +77,8 @@ func NewHydrator(db *gorm.DB, scripts campaigns.Scripts, log *slog.Logger, reg p
 const mysqlKnowsLoad, notHeld = "mysql knows load ", "redis does not hold load "
 
 // Hydrate loads a campaign into Redis with its newest definition; when Redis holds it already, it sends just the definition. Callers
-// that ask for one campaign at the same time share one load, and first loads of different campaigns share their statements. Errors: models.ErrNotFound, campaigns.ErrLost,
-// campaigns.ErrPartitions, and those of lua.Scripts.
+// that ask for one campaign at the same time share one load, and first loads of different campaigns share their statements. Errors:
+// models.ErrNotFound, campaigns.ErrLost, campaigns.ErrPartitions, and those of lua.Scripts.
 func (h *Hydrator) Hydrate(ctx context.Context, campaignID string) (lua.Meta, error) {
 	flight := h.flights.DoChan(campaignID, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hydrateTimeout)
