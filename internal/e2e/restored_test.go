@@ -61,14 +61,19 @@ type dumped struct {
 
 var dumpedAt = regexp.MustCompile(`(?:MASTER|SOURCE)_LOG_POS=(\d+)`)
 
+func toolsOfMariaDB() bool {
+	_, err := exec.LookPath("mariadb-dump")
+	return err == nil
+}
+
 // dumpSQL dumps the database as docs/dba.md says.
 func (s *system) dumpSQL() dumped {
 	s.t.Helper()
-	at := "--master-data=2"
-	if _, err := exec.LookPath("mariadb-dump"); err != nil {
-		at = "--source-data=2"
+	args := []string{"--single-transaction", "--master-data=2"}
+	if !toolsOfMariaDB() { // which has no GTIDs in dumps
+		args = []string{"--single-transaction", "--source-data=2", "--set-gtid-purged=OFF"}
 	}
-	text := sqlTool(s.t, sqlDump, s.sql.Addr(), "", "--single-transaction", at, "dibs")
+	text := sqlTool(s.t, sqlDump, s.sql.Addr(), "", append(args, "dibs")...)
 	found := dumpedAt.FindSubmatch(text)
 	require.NotNil(s.t, found, "%.2000s", text)
 	d := dumped{filepath.Join(s.t.TempDir(), "dump.sql"), string(found[1])}
@@ -81,10 +86,14 @@ func (s *system) restoreSQL(d dumped, log string) {
 	s.t.Helper()
 	forward := ""
 	if log != "" {
-		status := strings.Fields(string(sqlTool(s.t, sqlClient, s.sql.Addr(), "", "--batch", "--skip-column-names", "-e", "SHOW MASTER STATUS")))
+		logs := strings.Split(strings.TrimSpace(string(sqlTool(s.t, sqlClient, s.sql.Addr(), "", "--batch", "--skip-column-names", "-e", "SHOW BINARY LOGS"))), "\n")
+		status := strings.Fields(logs[len(logs)-1])
 		file, end := status[0], status[1]
-		text := sqlTool(s.t, sqlBinlog, "", "", "--no-defaults", "--disable-log-bin", "--start-position="+d.position, "--stop-position="+end,
-			filepath.Join(filepath.Dir(log), file))
+		args := []string{"--no-defaults", "--disable-log-bin", "--start-position=" + d.position, "--stop-position=" + end}
+		if !toolsOfMariaDB() {
+			args = append(args, "--skip-gtids") // the server has had them, and would do nothing again
+		}
+		text := sqlTool(s.t, sqlBinlog, "", "", append(args, filepath.Join(filepath.Dir(log), file))...)
 		forward = filepath.Join(s.t.TempDir(), "forward.sql")
 		require.NoError(s.t, os.WriteFile(forward, text, 0o600))
 	}

@@ -97,6 +97,9 @@ func sqlHost(p place, options []string) (host, error) {
 		args = append(args, "--mysqlx=OFF")
 	}
 	args = append(args, smallAndDurable()...)
+	if maria { // MySQL knows its root as one of localhost by name
+		args = append(args, "--skip-name-resolve")
+	}
 	return process{program: program, args: append(args, options...), folder: p.folder}, nil
 }
 
@@ -104,7 +107,7 @@ func mariaDBContainer(p place, options []string) container {
 	c := newContainer(p.folder, mariaDBImage, p.port)
 	c.inside, c.data = 3306, "/var/lib/mysql"
 	c.env = []string{"MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1"}
-	c.args = append(smallAndDurable(), options...)
+	c.args = append(append(smallAndDurable(), "--skip-name-resolve"), options...)
 	return c
 }
 
@@ -113,7 +116,7 @@ func mariaDBContainer(p place, options []string) container {
 func smallAndDurable() []string {
 	return []string{
 		"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF",
-		"--max-connections=400", "--character-set-server=utf8mb4", "--skip-name-resolve",
+		"--max-connections=400", "--character-set-server=utf8mb4",
 	}
 }
 
