@@ -35,7 +35,7 @@ func (s *stack) books(ctx context.Context, campaignID string, wait time.Duration
 }
 
 func (s *stack) readBooks(ctx context.Context, campaignID string) (ledger, error) {
-	state, err := s.scripts.State(ctx, campaignID)
+	held, err := s.held(ctx, campaignID)
 	if err != nil {
 		return ledger{}, err
 	}
@@ -44,15 +44,47 @@ func (s *stack) readBooks(ctx context.Context, campaignID string) (ledger, error
 		return ledger{}, err
 	}
 	b := ledger{
-		total: state.Total, redisTaken: state.Taken, redisRemaining: state.Remaining(), redisSeq: state.Seq,
+		total: held.total, redisTaken: held.taken, redisRemaining: held.remaining, redisSeq: held.seq, shards: held.shards,
 		sqlClaimed: books.Claimed, sqlRemaining: books.Remaining, sqlSeq: books.SyncedSeq,
 	}
-	err = s.db.WithContext(ctx).Model(&models.ClaimRow{}).Where("campaign_id = ?", campaignID).
-		Select("COUNT(*), COALESCE(SUM(quantity), 0), COALESCE(MAX(seq), 0)").Row().Scan(&b.sqlRows, &b.sqlUnits, &b.sqlLastSeq)
+	err = s.db.WithContext(ctx).Raw("SELECT COALESCE(SUM(n), 0), COALESCE(SUM(units), 0), COALESCE(SUM(last_seq), 0) FROM"+
+		" (SELECT COUNT(*) AS n, SUM(quantity) AS units, MAX(seq) AS last_seq FROM claims WHERE campaign_id = ? GROUP BY shard) by_shard",
+		campaignID).Row().Scan(&b.sqlRows, &b.sqlUnits, &b.sqlLastSeq)
 	if err != nil {
 		return ledger{}, fmt.Errorf("cmd: count claims: %w", err)
 	}
+	if len(b.shards) > 0 {
+		err = s.db.WithContext(ctx).Raw("SELECT kind, COUNT(*) AS moves, COALESCE(SUM(amount), 0) AS units FROM stock_moves"+
+			" WHERE campaign_id = ? GROUP BY kind ORDER BY kind", campaignID).Scan(&b.moves).Error
+	}
+	if err != nil {
+		return ledger{}, fmt.Errorf("cmd: count moves: %w", err)
+	}
 	return b, nil
+}
+
+// holding is what Redis holds of a campaign, in units; of one of several shards the sums of them and of its reserve.
+type holding struct {
+	total, taken, remaining, seq int64
+	shards                       []models.ShardFigures // none in a campaign of one
+}
+
+func (s *stack) held(ctx context.Context, campaignID string) (holding, error) {
+	c, err := s.campaigns.Get(ctx, campaignID)
+	if err != nil {
+		return holding{}, err
+	}
+	if !c.IsSharded() {
+		state, err := s.scripts.State(ctx, campaignID)
+		return holding{total: state.Total, taken: state.Taken, remaining: state.Remaining(), seq: state.Seq}, err
+	}
+	of, err := s.campaigns.ShardsOf(ctx, campaignID)
+	h := holding{total: of.Total, remaining: of.Reserve, shards: of.Shards}
+	for i := range of.Shards {
+		shard := &of.Shards[i]
+		h.taken, h.remaining, h.seq = h.taken+shard.Claimed, h.remaining+shard.Free, h.seq+shard.Seq
+	}
+	return h, err
 }
 
 // awaitSynced polls until the database has as many claims as Redis handed out, parked ones among them; false when ctx ends first.
@@ -60,10 +92,10 @@ func (s *stack) awaitSynced(ctx context.Context, campaignID string) (bool, error
 	ticker := time.NewTicker(drainPoll)
 	defer ticker.Stop()
 	for {
-		state, err := s.scripts.State(ctx, campaignID)
+		held, err := s.held(ctx, campaignID)
 		if err == nil {
 			books, booksErr := s.campaigns.Books(ctx, campaignID)
-			if booksErr == nil && books.SyncedSeq+books.ParkedClaims == state.Seq {
+			if booksErr == nil && books.SyncedSeq+books.ParkedClaims == held.seq {
 				return true, nil
 			}
 			err = booksErr
@@ -92,7 +124,7 @@ func (s *stack) drainEmbedded() {
 		}
 		for i := range page {
 			after = page[i].ID
-			if page[i].Residency != models.ResidencyResident {
+			if page[i].Residency != models.ResidencyResident && !page[i].IsSharded() {
 				continue // Redis holds nothing of it that counts
 			}
 			if synced, err := s.awaitSynced(ctx, after); !synced {

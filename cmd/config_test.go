@@ -126,7 +126,7 @@ func TestEverySettingIsRefusedByItsVariable(t *testing.T) {
 		"DIBS_IDLE_EVICT": {"99ms", "10001h", "never"}, "DIBS_DURABILITY": {"slow", "replica:0", "replica:100", "Fast"},
 		"DIBS_GROUPS": {"finance", "syncer,,x", "syncer, "}, "DIBS_SHUTDOWN_TIMEOUT": {"999ms", "11m"}, "DIBS_USER_RATE": {"-0.1", "NaN", "x"},
 		"DIBS_USER_RATE_SHARED": {"1"},
-		"DIBS_NAME": {" "}, "DIBS_LOG_LEVEL": {"INFO", "trace"}, "DIBS_LOG_FORMAT": {"xml"}, "DIBS_ADMIN_TOKEN": {"a b"},
+		"DIBS_NAME":             {" "}, "DIBS_LOG_LEVEL": {"INFO", "trace"}, "DIBS_LOG_FORMAT": {"xml"}, "DIBS_ADMIN_TOKEN": {"a b"},
 		"DIBS_STOREFRONT_TOKEN": {"a\nb"}, "DIBS_VIEWER_TOKEN": {"\u00a0"}, "DIBS_METRICS_CAMPAIGNS": {"-1", "1001"}, "DIBS_CONSOLE": {"no"},
 	} {
 		for _, value := range values {

@@ -27,6 +27,7 @@ type demo struct {
 	connections int
 	keepRunning bool
 	console     bool
+	shards      int
 	last        time.Duration // of a rush to watch
 }
 
@@ -41,8 +42,12 @@ what Redis says, what the database says. Exits 0 only if they agree, 3 if they d
 With --console it is a slower rush to watch at /console: 6,000 users want 4,000 units within a minute, unless told
 otherwise. The address and a token to sign in with are printed before the crowd comes.
 
+With --shards 4 the campaign is spread over four shards, as one that is too hot for one Redis primary is: each takes claims by
+itself, units move between them, and the outcome shows them. Own servers get as many partitions, unless told otherwise.
+
 With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: nothing to install, nothing left behind.`,
-		Example: "  dibs demo\n  dibs demo --users 100000 --stock 5000 --per-user 2\n  dibs demo --keep-running\n  dibs demo --console",
+		Example: "  dibs demo\n  dibs demo --users 100000 --stock 5000 --per-user 2\n  dibs demo --keep-running\n" +
+			"  dibs demo --console\n  dibs demo --shards 4",
 	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		if err := d.check(); err != nil {
 			return err
@@ -57,6 +62,9 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 		if d.console {
 			d.toWatch(c, cfg)
 		}
+		if !cfg.Given(config.Prefix+"PARTITIONS") && cfg.Embedded() && cfg.DataDir == "" {
+			cfg.Partitions = d.shards
+		}
 		if err := checkListen(cfg); err != nil {
 			return err
 		}
@@ -65,6 +73,7 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 	c.Flags().IntVar(&d.users, "users", 20_000, "people in the crowd, 1 to 10000000")
 	c.Flags().Int64Var(&d.stock, "stock", 1_000, "units to hand out")
 	c.Flags().Int64Var(&d.perUser, "per-user", 1, "units a user may hold; everybody asks for 1 to this many")
+	c.Flags().IntVar(&d.shards, "shards", 1, fmt.Sprintf("shards that the campaign is spread over, 1 to %d", models.ShardsMax))
 	c.Flags().IntVar(&d.connections, "connections", 200, "people asking at the same time, 1 to 5000")
 	c.Flags().BoolVar(&d.keepRunning, "keep-running", false, "serve on after the outcome, until interrupted")
 	c.Flags().DurationVar(&d.last, "last", time.Minute, "with --console: how long the rush lasts")
@@ -92,6 +101,8 @@ func (d *demo) check() error {
 		return fmt.Errorf("%w: --stock must be 1 to %d, not %d", ErrUsage, models.UnitsMax, d.stock)
 	case d.perUser < 1 || d.perUser > models.QuantityMax:
 		return fmt.Errorf("%w: --per-user must be 1 to %d, not %d", ErrUsage, models.QuantityMax, d.perUser)
+	case d.shards < 1 || d.shards > models.ShardsMax:
+		return fmt.Errorf("%w: --shards must be 1 to %d, not %d", ErrUsage, models.ShardsMax, d.shards)
 	case d.last < time.Second || d.last > time.Hour:
 		return fmt.Errorf("%w: --last must be 1s to 1h, not %s", ErrUsage, d.last)
 	case d.connections < 1 || d.connections > 5_000:
@@ -178,6 +189,7 @@ const drainTimeout = 60 * time.Second
 func (d *demo) openCampaign(ctx context.Context, cfg *config.Config, base, id string) error {
 	body, err := json.Marshal(map[string]any{
 		"id": id, "kind": "coupon", "name": "demo", "total": d.stock, "per_user": d.perUser, "low_stock_at": d.stock / 10,
+		"shards": d.shards,
 	})
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
@@ -206,10 +218,18 @@ func (d *demo) openCampaign(ctx context.Context, cfg *config.Config, base, id st
 type ledger struct {
 	redisTaken, redisRemaining, redisSeq int64
 	sqlClaimed, sqlRemaining, sqlSeq     int64 // the campaign's row
-	sqlRows, sqlUnits, sqlLastSeq        int64 // counted over the claims
+	sqlRows, sqlUnits, sqlLastSeq        int64 // counted over the claims; the last seq of each shard
 	total                                int64
+	shards                               []models.ShardFigures // none in a campaign of one
+	moves                                []movesOf
 	synced                               bool // within the time allowed
 	took                                 time.Duration
+}
+
+// movesOf are the moves of units of one kind between the reserve of a campaign and its shards.
+type movesOf struct {
+	Kind         models.MoveKind
+	Moves, Units int64
 }
 
 // disagreements lists where the crowd, Redis and the database differ; none is what a demo is for.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +48,30 @@ func TestDemoOfMoreThanIsWantedHasSomeLeft(t *testing.T) {
 	require.Equal(t, []string{"80", "80"}, outcome(t, out, "units left"))
 	require.Equal(t, []string{"7"}, outcome(t, out, "answered again, same key"), "every third asks twice, the first among them")
 	require.NotContains(t, out, "refused")
+}
+
+func TestDemoOfSeveralShardsShowsThem(t *testing.T) {
+	t.Parallel()
+	out := requireOK(t, run(t, nil, "demo", "--users", "300", "--stock", "201", "--connections", "40", "--shards", "4"))
+	require.Equal(t, []string{"201", "201", "201"}, outcome(t, out, "units taken"))
+	require.Equal(t, []string{"0", "0"}, outcome(t, out, "units left"))
+	var claimed int
+	partitions := map[string]bool{}
+	for _, row := range regexp.MustCompile(`(?m)^\W*(\d)\W+(\d)\W+(\d+)\W+(\d+)\W+0\W+(\d+)\W*$`).FindAllStringSubmatch(out, -1) {
+		n, err := strconv.Atoi(row[4])
+		require.NoError(t, err)
+		require.Equal(t, row[3], row[4], "all that it has on loan is claimed")
+		claimed += n
+		partitions[row[2]] = true
+	}
+	require.Equal(t, 201, claimed, out)
+	require.Len(t, partitions, 4, out)
+	require.Contains(t, out, "moves of kind grant")
+	require.True(t, strings.HasSuffix(out, "\nthe books agree\n"), out)
+
+	got := run(t, nil, "demo", "--shards", "65")
+	require.Equal(t, cmd.ExitUsage, got.code)
+	require.Contains(t, got.stderr, "--shards must be 1 to 64")
 }
 
 func TestDemoOnRealServersLeavesItsClaimsThere(t *testing.T) {

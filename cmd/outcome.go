@@ -29,6 +29,7 @@ func printOutcome(w io.Writer, t crowd.Tally, b ledger) {
 	})
 	_, _ = fmt.Fprintf(w, "%s\n\n%s requests in %s; the last claim was in the database %s after the last answer\n", out.Render(),
 		number(int64(t.Sent)), t.Took.Round(10*time.Millisecond), b.took.Round(time.Millisecond))
+	printShards(w, b)
 	wrong := disagreements(t, b)
 	if len(wrong) == 0 {
 		_, _ = fmt.Fprintln(w, "the books agree")
@@ -38,6 +39,29 @@ func printOutcome(w io.Writer, t crowd.Tally, b ledger) {
 	for _, line := range wrong {
 		_, _ = fmt.Fprintln(w, "  "+line)
 	}
+}
+
+// printShards shows the shards of a campaign of several, and what moved between them and the reserve.
+func printShards(w io.Writer, b ledger) {
+	if len(b.shards) == 0 {
+		return
+	}
+	out := NewTable()
+	out.AppendHeader(table.Row{"shard", "partition", "units on loan", "claimed", "free", "claims"})
+	for i := range b.shards {
+		s := &b.shards[i]
+		out.AppendRow(table.Row{s.Shard, s.Partition, number(s.Granted), number(s.Claimed), number(s.Free), number(s.Seq)})
+	}
+	columns := make([]table.ColumnConfig, 6)
+	for i := range columns {
+		columns[i] = table.ColumnConfig{Number: i + 1, Align: text.AlignRight}
+	}
+	out.SetColumnConfigs(columns)
+	_, _ = fmt.Fprintf(w, "\n%s\n", out.Render())
+	for _, m := range b.moves {
+		_, _ = fmt.Fprintf(w, "%s moves of kind %s, %s units\n", number(m.Moves), m.Kind, number(m.Units))
+	}
+	_, _ = fmt.Fprintln(w)
 }
 
 func sortedKeys(m map[string]int) []string {

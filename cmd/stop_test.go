@@ -119,10 +119,20 @@ func TestAStopInMidRushAnswersWhatItTook(t *testing.T) {
 // TestAStopDrainsWhatTheConsumerHasNotRead: the embedded Redis ends with the process, and what only it holds would be lost.
 func TestAStopDrainsWhatTheConsumerHasNotRead(t *testing.T) {
 	t.Parallel()
+	for table, shards := range map[string]int{"campaigns": 1, "campaign_shards": 3} {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			stopAndDrain(t, table, shards)
+		})
+	}
+}
+
+func stopAndDrain(t *testing.T, table string, shards int) {
+	t.Helper()
 	folder := t.TempDir()
 	environ := []string{"DIBS_DATA_DIR=" + folder, "DIBS_FLUSH_SIZE=25", "DIBS_SHUTDOWN_TIMEOUT=1m"}
 	serve := start(t, environ, "serve")
-	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":1000000}`)
+	serve.post("/campaigns", fmt.Sprintf(`{"id":"spring","kind":"coupon","total":1000000,"shards":%d}`, shards))
 	var batch []string
 	for i := range 1_000 {
 		batch = append(batch, fmt.Sprintf(`{"campaign_id":"spring","user_id":"u%d"}`, i))
@@ -134,12 +144,12 @@ func TestAStopDrainsWhatTheConsumerHasNotRead(t *testing.T) {
 	file, err := sql.Open("sqlite", filepath.Join(folder, "dibs.db"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, file.Close()) }()
-	var rows, synced int64
-	var residency string
+	var rows, synced, evicted int64
 	require.NoError(t, file.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM claims").Scan(&rows))
-	require.NoError(t, file.QueryRowContext(t.Context(), "SELECT synced_seq, residency FROM campaigns").Scan(&synced, &residency))
+	require.NoError(t, file.QueryRowContext(t.Context(), "SELECT SUM(synced_seq), COUNT(CASE residency WHEN 'evicted' THEN 1 END) FROM "+table).
+		Scan(&synced, &evicted))
 	require.Equal(t, []int64{1_000, 1_000}, []int64{rows, synced})
-	require.Equal(t, "evicted", residency, "it left Redis in full, and nothing of it counts as lost")
+	require.EqualValues(t, shards, evicted, "it left Redis in full, and nothing of it counts as lost")
 }
 
 // TestAStopBeforeTheStartIsNoFailure: a role that is told to end while it still connects ends, soon and well. A command that was to
