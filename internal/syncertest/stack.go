@@ -47,12 +47,14 @@ func NewStack(t testing.TB) *Stack {
 	return h
 }
 
-// Group makes the consumer group of the syncer, as its consumer does.
+// Group makes the consumer group of the syncer on each stream, as its consumer does.
 func (h *Stack) Group() {
 	h.T.Helper()
-	err := h.Redis.XGroupCreateMkStream(h.T.Context(), lua.StreamKey(0), "syncer", "0").Err()
-	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
-		require.NoError(h.T, err)
+	for p := range h.Scripts.Partitions() {
+		err := h.Redis.XGroupCreateMkStream(h.T.Context(), lua.StreamKey(p), "syncer", "0").Err()
+		if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+			require.NoError(h.T, err)
+		}
 	}
 }
 
@@ -137,29 +139,37 @@ func Asks(prefix string, n int) []lua.ClaimRequest {
 	return reqs
 }
 
-// Sync does what the consumer does, until the stream is read and acknowledged.
+// Sync does what the consumer does, until each stream is read and acknowledged.
 func (h *Stack) Sync() {
 	h.T.Helper()
-	for {
-		read, err := h.Redis.XReadGroup(h.T.Context(), &redis.XReadGroupArgs{
-			Group: "syncer", Consumer: "one", Streams: []string{lua.StreamKey(0), ">"}, Count: 1000, Block: -1,
-		}).Result()
-		if errors.Is(err, redis.Nil) {
-			return
+	for p := range h.Scripts.Partitions() {
+		for h.syncSome(lua.StreamKey(p)) {
 		}
-		require.NoError(h.T, err)
-		var g errgroup.Group
-		var ids []string
-		for _, entry := range read[0].Messages {
-			payload := []byte(fmt.Sprint(entry.Values["payload"]))
-			e, err := models.DecodeEvent(payload)
-			require.NoError(h.T, err)
-			ids = append(ids, entry.ID)
-			g.Go(func() error { return Submit(h.T.Context(), h.Writer, e, payload) })
-		}
-		require.NoError(h.T, g.Wait())
-		require.NoError(h.T, h.Redis.XAck(h.T.Context(), lua.StreamKey(0), "syncer", ids...).Err())
 	}
+}
+
+// syncSome reads once from a stream, and returns false when there was nothing.
+func (h *Stack) syncSome(stream string) bool {
+	h.T.Helper()
+	read, err := h.Redis.XReadGroup(h.T.Context(), &redis.XReadGroupArgs{
+		Group: "syncer", Consumer: "one", Streams: []string{stream, ">"}, Count: 1000, Block: -1,
+	}).Result()
+	if errors.Is(err, redis.Nil) {
+		return false
+	}
+	require.NoError(h.T, err)
+	var g errgroup.Group
+	var ids []string
+	for _, entry := range read[0].Messages {
+		payload := []byte(fmt.Sprint(entry.Values["payload"]))
+		e, err := models.DecodeEvent(payload)
+		require.NoError(h.T, err)
+		ids = append(ids, entry.ID)
+		g.Go(func() error { return Submit(h.T.Context(), h.Writer, e, payload) })
+	}
+	require.NoError(h.T, g.Wait())
+	require.NoError(h.T, h.Redis.XAck(h.T.Context(), stream, "syncer", ids...).Err())
+	return true
 }
 
 // Evict evicts what has been idle for so long, and returns how many it evicted.

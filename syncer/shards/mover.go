@@ -162,6 +162,7 @@ func (m *Mover) complete(ctx context.Context, c *models.Campaign, move *models.S
 	if err = m.books.finish(ctx, move, amount); err == nil {
 		m.count(units, move, amount)
 	}
+	m.steps.At("done")
 	return err
 }
 
