@@ -104,7 +104,7 @@ func (h *hall) strike(what, step string) (soldOut bool) {
 	besides, stop := context.WithCancel(ctx)
 	defer others.Wait()
 	defer stop()
-	looker := shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet())
+	looker := shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil)
 	others.Go(func() {
 		for besides.Err() == nil {
 			_, _ = looker.Look(besides)                 // a server may be away
@@ -171,7 +171,7 @@ func (h *hall) wrong() (all []string) {
 	t := h.T
 	t.Helper()
 	require.Eventually(t, func() bool { return h.Redis.Ping(t.Context()).Err() == nil }, time.Minute, 10*time.Millisecond)
-	_, err := shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet()).Look(t.Context())
+	_, err := shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil).Look(t.Context())
 	require.NoError(t, err)
 	h.Sync()
 	var rows []struct {

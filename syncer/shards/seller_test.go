@@ -77,7 +77,7 @@ func newSeller(p sellerPlan, db *gorm.DB, rdb redis.UniversalClient, strike func
 	loader := residency.NewHydrator(db, scripts, syncertest.Quiet(), nil)
 	s := &seller{
 		sellerPlan: p, random: rand.New(rand.NewPCG(p.Seed, 1)), scripts: scripts, loader: loader,
-		mover: shards.New(db, scripts, loader, syncertest.Quiet()), metas: map[int]lua.Meta{},
+		mover: shards.New(db, scripts, loader, syncertest.Quiet(), nil), metas: map[int]lua.Meta{},
 	}
 	if p.Careless {
 		s.mover.ReplaceMove(func(ctx context.Context, c *models.Campaign, m *models.StockMove) (int64, error) {
