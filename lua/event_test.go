@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -173,12 +174,18 @@ func FuzzUserIDsSurviveTheEvent(f *testing.F) {
 	for _, user := range oddUsers {
 		f.Add(user)
 	}
+	rdb, users := connect(f, testenv.SharedRedis(f).URL()), 0
+	var b *bundle
 	f.Fuzz(func(t *testing.T, user string) {
 		if models.CheckUserID(user) != nil {
 			return
 		}
-		b := newBundle(t, connect(t, testenv.SharedRedis(t).URL()), nil)
-		reply := b.claim(want(user, 1, user))[0]
+		if users++; users%1000 == 1 { // ten million don't fit
+			require.NoError(t, rdb.FlushAll(t.Context()).Err())
+			b = newBundle(t, rdb, func(c *models.Campaign) { c.Total = 1_000_000 })
+		}
+		b.t = t
+		reply := b.claim(want(user, 1, strconv.Itoa(users)))[0]
 		require.Equal(t, user, reply.Claim.UserID)
 		require.Equal(t, user, b.lastEvent(t, reply.Claim.ID).UserID)
 	})

@@ -43,14 +43,14 @@ func seedsOf(t *testing.T, short, full int) (seeds []uint64) {
 // DIBS_SEED repeats one schedule.
 func TestScheduleOfASafeRedis(t *testing.T) {
 	t.Parallel()
-	runSeeds(t, false, seedsOf(t, 3, 110))
+	runSeeds(t, false, seedsOf(t, 2, 40))
 }
 
 // TestScheduleOfAForgetfulRedis is the same with a Redis that is emptied and put back to older snapshots: what was answered
 // may be lost, and is counted; nothing is oversold, nobody gets more than the limits, and after a repair all goes on.
 func TestScheduleOfAForgetfulRedis(t *testing.T) {
 	t.Parallel()
-	runSeeds(t, true, seedsOf(t, 3, 90))
+	runSeeds(t, true, seedsOf(t, 2, 40))
 }
 
 func runSeeds(t *testing.T, lossy bool, seeds []uint64) {
