@@ -123,7 +123,7 @@ func (one *wish) mark() string {
 
 // checkAnswers: a yes is a row, the same each time; a row is a yes, or somebody's doubt (I2, I4).
 func (rd *round) checkAnswers(l *ledger) {
-	asked := map[string]bool{}
+	asked, lost := map[string]bool{}, []*try(nil)
 	for _, one := range l.wishes {
 		mark := one.mark()
 		asked[mark] = true
@@ -141,10 +141,16 @@ func (rd *round) checkAnswers(l *ledger) {
 					clock(told.ended), made)
 			}
 			rd.report.Lost++
+			lost = append(lost, told)
 		default:
 			rd.report.Told++
 			rd.checkRow(l, one, told, made)
 		}
+	}
+	if len(lost) > 0 {
+		first, last := lost[0].claim, lost[len(lost)-1].claim
+		rd.w.opt.Progress(fmt.Sprintf("round %d: %s: %d claims have no row, from seq %d at %s to seq %d at %s", rd.n, l.id, len(lost),
+			first.Seq, clock(first.ClaimedAt.Time), last.Seq, clock(last.ClaimedAt.Time)))
 	}
 	for i := range l.rows {
 		if !asked[l.rows[i].key] {

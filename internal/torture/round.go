@@ -30,16 +30,16 @@ type round struct {
 	windows   []*campaign // that saw a few claims each
 	lossy     bool
 	losses    []loss
+	undoing   bool      // MySQL was put back in this round, or is being so
 	open      time.Time // when its clients began
 
-	mu sync.Mutex // guards losses and the report's Broken
+	mu sync.Mutex // guards losses, undoing and the report's Broken
 }
 
 // loss is a stretch of time in which answered claims may have been lost.
 type loss struct {
 	from, till time.Time
 	by         string
-	ofSQL      bool // decisions of MySQL may be lost: what was redeemed, released or changed
 }
 
 // Claims may be lost from before a fault, when they were not in MySQL yet, until Dibs has seen that Redis lost something.
@@ -216,11 +216,16 @@ func (rd *round) strike(ctx context.Context, o *operator, plan *rand.Rand, i int
 // happen has one fault happen, and remembers since when and until when it may have lost claims.
 func (rd *round) happen(s *stroke) error {
 	from := time.Now().Add(-lossBefore)
+	if s.name == putSQLBack {
+		rd.mu.Lock()
+		rd.undoing = true
+		rd.mu.Unlock()
+	}
 	err := s.strike(rd.w, s)
 	if s.lossy(rd.w.opt) {
 		rd.mu.Lock()
 		defer rd.mu.Unlock()
-		rd.losses = append(rd.losses, loss{from, time.Now().Add(lossAfter), s.String(), s.name == putSQLBack})
+		rd.losses = append(rd.losses, loss{from, time.Now().Add(lossAfter), s.String()})
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", s, err)
@@ -235,11 +240,11 @@ func (rd *round) excused(answered time.Time) bool {
 	return slices.ContainsFunc(rd.losses, func(l loss) bool { return !answered.Before(l.from) && !answered.After(l.till) })
 }
 
-// undone tells whether decisions of MySQL may be lost.
+// undone tells whether decisions of MySQL may be lost: what was redeemed, released or changed.
 func (rd *round) undone() bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
-	return slices.ContainsFunc(rd.losses, func(l loss) bool { return l.ofSQL })
+	return rd.undoing
 }
 
 // all are the campaigns of the round.
