@@ -170,7 +170,7 @@ func (s *sheet) idle(b *testing.B, m *many, syncer *child) {
 		return [5]time.Duration{m.api.cpu(b), m.consumer.cpu(b), syncer.cpu(b), m.broker.usage(b).cpu, cpuOf(b, m.store.pid)}
 	}
 	before, begun := used(), time.Now()
-	statements := m.statements(b)
+	statements, rows := m.status(b, "Questions"), m.status(b, "Handler_read%")
 	time.Sleep(span(manyIdleFor))
 	after, took := used(), time.Since(begun)
 	together := 0.0
@@ -180,14 +180,24 @@ func (s *sheet) idle(b *testing.B, m *many, syncer *child) {
 		s.add("idle: "+name, "% of a core", share)
 	}
 	s.add("idle: together", "% of a core", together)
-	s.add("idle: statements", "a second", float64(m.statements(b)-statements)/took.Seconds())
+	s.add("idle: statements", "a second", float64(m.status(b, "Questions")-statements)/took.Seconds())
+	s.add("idle: rows read", "a second", float64(m.status(b, "Handler_read%")-rows)/took.Seconds())
 }
 
-func (m *many) statements(b *testing.B) (n int64) {
+// status adds up counters of the SQL server.
+func (m *many) status(b *testing.B, like string) (sum int64) {
 	b.Helper()
-	var name string
-	require.NoError(b, m.store.sql.QueryRowContext(b.Context(), "SHOW GLOBAL STATUS LIKE 'Questions'").Scan(&name, &n))
-	return n
+	rows, err := m.store.sql.QueryContext(b.Context(), "SHOW GLOBAL STATUS LIKE '"+like+"'")
+	require.NoError(b, err)
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var name string
+		var n int64
+		require.NoError(b, rows.Scan(&name, &n))
+		sum += n
+	}
+	require.NoError(b, rows.Err())
+	return sum
 }
 
 var manyRoles = []string{"api", "consumer", "syncer"}
