@@ -73,6 +73,7 @@ func sweep(parent string) {
 		if err != nil {
 			continue // in use
 		}
+		unmountAll(dir)
 		_ = os.RemoveAll(dir)
 		_ = lock.Close()
 	}

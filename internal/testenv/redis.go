@@ -102,7 +102,7 @@ func redisHost(p place, program string, conf []string, busPort int) (host, error
 	if err == nil {
 		file := filepath.Join(p.folder, "redis.conf")
 		text := redisConf(p.port, busPort, "127.0.0.1", p.folder, conf)
-		return process{program: program, args: []string{file}, folder: p.folder}, os.WriteFile(file, []byte(text), 0o600)
+		return process{program: program, args: []string{file}, folder: dataFolder(p.folder, conf)}, os.WriteFile(file, []byte(text), 0o600)
 	}
 	if dockerAnswers() != nil {
 		return nil, errNoRedis
@@ -128,6 +128,16 @@ func redisConf(port, busPort int, bind, folder string, conf []string) string {
 		lines = append(lines, "cluster-enabled yes", "cluster-port "+strconv.Itoa(busPort), "cluster-node-timeout 2000")
 	}
 	return strings.Join(append(lines, conf...), "\n") + "\n"
+}
+
+// dataFolder is where a Redis with these lines keeps its data.
+func dataFolder(folder string, conf []string) string {
+	for _, line := range conf {
+		if dir, is := strings.CutPrefix(line, "dir "); is {
+			folder = dir
+		}
+	}
+	return folder
 }
 
 // confArgs turns the lines of a redis.conf into command line arguments: "save 60 1" is --save "60 1".

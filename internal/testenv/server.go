@@ -166,3 +166,18 @@ func (s *server) isRunning() bool {
 	defer s.mu.Unlock()
 	return s.running != nil
 }
+
+// hasEnded tells whether the server ended without being told to.
+func (s *server) hasEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == nil {
+		return false
+	}
+	select {
+	case <-s.exited:
+		return true
+	default:
+		return false
+	}
+}

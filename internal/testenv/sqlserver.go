@@ -33,7 +33,7 @@ type MySQLServer struct {
 
 // SQLServer starts a MariaDB (MySQL where only that is installed) of the test's own, with durable commits
 // (innodb_flush_log_at_trx_commit=1), and ends it with the test. Each option is a server argument
-// ("--max-connections=20"). For a plain database use Database, which is far cheaper.
+// ("--max-connections=20", "--datadir=..."). For a plain database use Database, which is far cheaper.
 func SQLServer(t testing.TB, options ...string) *MySQLServer {
 	t.Helper()
 	srv, addr, closeAll, err := startSQL(options)
@@ -86,6 +86,11 @@ func sqlHost(p place, options []string) (host, error) {
 		return mariaDBContainer(p, options), nil
 	}
 	data := filepath.Join(p.folder, "data")
+	for _, option := range options {
+		if dir, is := strings.CutPrefix(option, "--datadir="); is {
+			data = dir
+		}
+	}
 	maria := isMariaDB(program)
 	if err := installSQL(program, maria, p.folder, data); err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ const (
 
 // faults are all that there are.
 func faults() []*fault {
-	return slices.Concat(processFaults(), wireFaults(), redisFaults(), snapshotFaults(), failoverFaults(), sqlFaults())
+	return slices.Concat(processFaults(), wireFaults(), redisFaults(), snapshotFaults(), failoverFaults(), sqlFaults(), diskFaults())
 }
 
 // choose lists the faults of this run, and why others are not among them.

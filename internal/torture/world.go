@@ -51,6 +51,7 @@ type world struct {
 	db         *sql.DB               // straight to MySQL, as root
 	parts      []*part
 	apis       []*part
+	disks      disks
 }
 
 // newWorld starts everything and returns when it answers.
@@ -75,6 +76,7 @@ func newWorld(ctx context.Context, opt *Options) (*world, error) {
 }
 
 func (w *world) startServers() {
+	w.disks = w.newDisks()
 	conf := []string{"appendonly yes", "auto-aof-rewrite-percentage 0"} // a copy of the file is a snapshot as long as nobody rewrites it
 	if w.opt.Durability.Fsync {
 		conf = append(conf, "appendfsync always", "no-appendfsync-on-rewrite no", "aof-load-truncated no")
@@ -91,10 +93,17 @@ func (w *world) startServers() {
 		w.sentinels = testenv.Sentinels(w.host, primary, 1, deadAfter)
 		w.redis, w.redisURL = []*testenv.RedisServer{primary, replica}, w.sentinels.URL()
 	default:
+		if w.disks.redis != nil {
+			conf = append(conf, "dir "+w.disks.redis.Path())
+		}
 		server := testenv.Redis(w.host, conf...)
 		w.redis, w.redisURL = []*testenv.RedisServer{server}, server.URL()
 	}
-	w.sql = testenv.SQLServer(w.host)
+	var options []string
+	if w.disks.sql != nil {
+		options = append(options, "--datadir="+filepath.Join(w.disks.sql.Path(), "data"))
+	}
+	w.sql = testenv.SQLServer(w.host, options...)
 }
 
 // user is whom Dibs is in MySQL. It may write only while the server is not read-only, which root always may.

@@ -1,0 +1,94 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// errNoDisk says that this machine lets nobody mount a disk for a test.
+var errNoDisk = errors.New("testenv: no disk can be mounted here; it takes root on a Linux that may mount, such as a container with CAP_SYS_ADMIN")
+
+// diskPrefix starts the name of every folder that a disk is mounted on, so that sweep finds those of killed runs.
+const diskPrefix = "disk-"
+
+// Disk is a disk of a test's own, in memory, that can be full.
+type Disk struct {
+	t    testing.TB
+	path string
+	size uint64
+}
+
+// NewDisk mounts a disk that takes size bytes, and of memory only what is written. It fails where a machine can't do that.
+func NewDisk(t testing.TB, size uint64) (*Disk, error) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return nil, errNoDisk
+	}
+	path, remove, err := newFolder("disk")
+	if err != nil {
+		return nil, err
+	}
+	d := &Disk{t: t, path: path, size: size}
+	if out, err := d.mount("-t", "tmpfs", "-o", sizeOption(size), "tmpfs"); err != nil {
+		remove()
+		return nil, fmt.Errorf("%w: mount: %w: %s", errNoDisk, err, out)
+	}
+	t.Cleanup(func() {
+		unmount(path)
+		remove()
+	})
+	return d, nil
+}
+
+func (d *Disk) mount(args ...string) ([]byte, error) {
+	return exec.Command("mount", append(args, d.path)...).CombinedOutput() //nolint:gosec,noctx // it ends at once
+}
+
+func sizeOption(size uint64) string { return "size=" + strconv.FormatUint(size, 10) }
+
+// Path is the folder that the disk is mounted on.
+func (d *Disk) Path() string { return d.path }
+
+// spare is how much more than what is used a disk that becomes full takes first: others write meanwhile.
+const spare = 256 << 10
+
+// Fill leaves no room: a byte more is refused with ENOSPC.
+func (d *Disk) Fill() {
+	d.t.Helper()
+	var out []byte
+	err := errNoDisk
+	for try := uint64(1); err != nil && try <= 100; try++ { // it can't be made smaller than what is used, which grows
+		var fs syscall.Statfs_t
+		require.NoError(d.t, syscall.Statfs(d.path, &fs))
+		out, err = d.mount("-o", "remount,"+sizeOption((fs.Blocks-fs.Bfree)*uint64(fs.Bsize)+(try-1)*spare))
+	}
+	require.NoError(d.t, err, "%s", out)
+}
+
+// Free makes room again.
+func (d *Disk) Free() {
+	d.t.Helper()
+	out, err := d.mount("-o", "remount,"+sizeOption(d.size))
+	require.NoError(d.t, err, "%s", out)
+}
+
+// unmount takes a disk away, if there is one. Whoever uses it still, keeps it.
+func unmount(path string) {
+	_ = exec.Command("umount", "-l", path).Run() //nolint:gosec,noctx // it ends at once; nothing is mounted there for most
+}
+
+// unmountAll takes the disks away that a killed run left in a folder.
+func unmountAll(folder string) {
+	disks, _ := filepath.Glob(filepath.Join(folder, diskPrefix+"*"))
+	for _, path := range disks {
+		unmount(path)
+	}
+}

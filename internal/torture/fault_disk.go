@@ -1,0 +1,69 @@
+package torture
+
+import (
+	"dibs/internal/testenv"
+)
+
+// diskSize is far more than a run writes; a disk takes of memory what is written.
+const diskSize = 8 << 30
+
+// disks are those of the servers that can be full, where the machine can mount such.
+type disks struct {
+	redis, sql *testenv.Disk
+	missing    error // why there are none
+}
+
+// newDisks mounts the disks: of a Redis alone, as nodes with replicas share their lines of configuration, and of the SQL server.
+func (w *world) newDisks() (d disks) {
+	if w.opt.Topology == Alone {
+		d.redis, d.missing = testenv.NewDisk(w.host, diskSize)
+	}
+	if d.missing == nil {
+		d.sql, d.missing = testenv.NewDisk(w.host, diskSize)
+	}
+	return d
+}
+
+// diskFaults take the room that a server writes to. What ends by that is started again once there is room.
+func diskFaults() []*fault {
+	cannot := func(of func(w *world) *testenv.Disk) func(w *world) string {
+		return func(w *world) string {
+			switch {
+			case w.disks.missing != nil:
+				return w.disks.missing.Error()
+			case of(w) == nil:
+				return "the nodes have no disks of their own"
+			}
+			return ""
+		}
+	}
+	ofRedis, ofSQL := func(w *world) *testenv.Disk { return w.disks.redis }, func(w *world) *testenv.Disk { return w.disks.sql }
+	return []*fault{
+		{name: "disk of redis is full", target: onRedis, weight: 3, lasts: span(200, 4000), cannot: cannot(ofRedis),
+			strike: func(w *world, s *stroke) error {
+				return w.try(func() {
+					w.disks.redis.Fill()
+					wait(w.ctx, s.lasts)
+					w.disks.redis.Free()
+					if w.redis[0].Ended() { // as it does in mode fsync
+						s.what = "it ended by that"
+						w.redis[0].Kill()
+						w.redis[0].StartRepaired()
+					}
+				})
+			}},
+		{name: "disk of sql is full", target: onSQL, weight: 3, lasts: span(500, 6000), cannot: cannot(ofSQL),
+			strike: func(w *world, s *stroke) error {
+				return w.try(func() {
+					w.disks.sql.Fill()
+					wait(w.ctx, s.lasts)
+					w.disks.sql.Free()
+					if w.sql.Ended() {
+						s.what = "it ended by that"
+						w.sql.Kill()
+						w.sql.Start()
+					}
+				})
+			}},
+	}
+}
