@@ -30,9 +30,14 @@ type lane struct {
 	used      atomic.Int64             // nanoseconds since 1970
 	logSome   rate.Sometimes           // a Redis that is away fails every call
 
+	failures atomic.Int64 // of calls
+
 	hydrating  sync.Mutex
 	hydratedAt time.Time // the last attempt
 	hydrated   bool      // by the last attempt
+
+	asking       sync.Mutex
+	failuresSeen atomic.Int64 // that MySQL was asked after
 }
 
 func newLane(cfg *Config, m *metrics, meta lua.Meta) *lane {
@@ -66,11 +71,13 @@ func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *
 // call makes one script call for the coalescer. It has its own time: a caller that leaves must not take the others along.
 func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	round, began := l.sold.round.Load(), l.cfg.Clock()
+	l.askBooks()
 	replies, view, err := l.send(reqs)
 	if err == nil && l.isGone(replies, view) && l.hydrate() {
 		replies, view, err = l.send(reqs) // the first call made no claim
 	}
 	if err != nil {
+		l.failures.Add(1)
 		l.sold.invalidate()
 		l.logSome.Do(func() {
 			l.cfg.Logger.Warn("script call for claims failed, they are refused; is redis up?",
@@ -92,6 +99,26 @@ func (l *lane) send(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.CallTimeout)
 	defer cancel()
 	return l.cfg.Claimer.ClaimAfter(ctx, l.meta, l.latest.position(), reqs)
+}
+
+// askBooks learns from MySQL how far Redis must be with a shard, after a call that failed: a Redis that was put back has units again that
+// another process has called back meanwhile. Without MySQL claims go on.
+func (l *lane) askBooks() {
+	failures := l.failures.Load()
+	if !l.meta.IsShard() || failures == l.failuresSeen.Load() {
+		return
+	}
+	l.asking.Lock()
+	defer l.asking.Unlock()
+	if failures <= l.failuresSeen.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), definitionWait)
+	defer cancel()
+	if c, err := l.cfg.Campaigns.Get(ctx, l.meta.ID); err == nil {
+		l.latest.advance(lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq, Moves: c.MovedNo})
+		l.failuresSeen.Store(failures)
+	}
 }
 
 // isGone tells whether Redis lacks the campaign, or a part of it. All replies of a call say so, or none.

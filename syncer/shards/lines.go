@@ -69,11 +69,19 @@ func (m *Mover) lookAt(ctx context.Context, c *lined) (done int, err error) {
 		return 0, err
 	}
 	for i := range before.books {
-		if b := &before.books[i]; b.MoveNo != b.MovedNo && before.views[i].Err == nil {
-			done++
-			if err := m.do(ctx, before, step{verb: verbFinish, shard: i + 1}, nil); err != nil {
-				return done, err
-			}
+		b, v := &before.books[i], &before.views[i]
+		verb := verbFinish
+		switch {
+		case v.Err != nil || b.Epoch != v.Epoch:
+			continue
+		case v.Moves < b.MovedNo: // Redis went back: units that went elsewhere are there again
+			verb = verbLoad
+		case b.MoveNo == b.MovedNo:
+			continue
+		}
+		done++
+		if err := m.do(ctx, before, step{verb: verb, shard: i + 1}, map[int]bool{}); err != nil {
+			return done, err
 		}
 	}
 	remaining, known, err := m.remaining(ctx, c, before)
