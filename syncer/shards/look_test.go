@@ -26,7 +26,7 @@ func TestALookFindsAShardThatForgotARecall(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, refill.SoldOutFrom)
 	one := models.ShardID(c.ID, 1)
-	view := func() lua.ShardView { return scripts.Shards(t.Context(), []string{one})[0] }
+	view := func() *lua.ShardView { return &scripts.Shards(t.Context(), []string{one})[0] }
 	before := view()
 	require.Equal(t, []int64{1, 0}, []int64{before.Moves, before.Free()})
 
