@@ -15,12 +15,15 @@ import (
 // A shard that forgot a recall and nothing else has units that went elsewhere. A round of the syncer puts it right.
 func TestALookFindsAShardThatForgotARecall(t *testing.T) {
 	t.Parallel()
-	scripts, db := syncertest.ScriptsOn(t, testenv.SharedRedis(t).Client(), shardCount), syncertest.OpenServer(t)
+	rdb, err := lua.Connect(testenv.SharedRedis(t).URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rdb.Close() })
+	scripts, db := syncertest.ScriptsOn(t, rdb, shardCount), syncertest.OpenServer(t)
 	loader := syncertest.NewHydrator(t, db, scripts)
 	mover := shards.New(db, scripts, loader, syncertest.Quiet(), nil)
 	c := syncertest.CampaignOf(testenv.UniqueID(t, "c"), 80)
 	c.Shards = shardCount
-	_, _, err := syncertest.NewCampaigns(t, db, scripts).Create(t.Context(), c)
+	_, _, err = syncertest.NewCampaigns(t, db, scripts).Create(t.Context(), c)
 	require.NoError(t, err)
 	refill, err := mover.Refill(t.Context(), c.ID, models.Need{Shard: 2, Units: 80})
 	require.NoError(t, err)
@@ -30,7 +33,6 @@ func TestALookFindsAShardThatForgotARecall(t *testing.T) {
 	before := view()
 	require.Equal(t, []int64{1, 0}, []int64{before.Moves, before.Free()})
 
-	rdb := testenv.SharedRedis(t).Client()
 	require.NoError(t, rdb.HSet(t.Context(), scripts.KeysOf(one).State, "moves", 0, "total", 10).Err())
 	require.Equal(t, int64(10), view().Free())
 	_, err = mover.Look(t.Context())
