@@ -49,6 +49,7 @@ var parts = []struct {
 	{"client", "Claims that share requests in the Go client", benchClient},
 	{"holds", "Claims over HTTP while a year of holds ends", benchHolds},
 	{"watchers", "Claims over HTTP while 200 watch", benchWatchers},
+	{"shards", "A campaign of four shards, sold out over four Redis primaries", benchShards},
 	{"residency", "Stock in and out of Redis", benchResidency},
 	{"packets", "Red packets against the article's script", benchPackets},
 	{"finance", "From the stream into accounts", benchFinance},

@@ -1,0 +1,262 @@
+package bench_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+)
+
+const (
+	shardPrimaries  = 4       // of the cluster, and shards of the campaign
+	shardPartitions = 16      // four times the primaries, as docs/sharding.md has it
+	shardUnits      = 200_000 // of a sale
+	shardConns      = 50      // of those who come too late
+)
+
+// spreads is a whole Dibs over a Redis Cluster, of which each primary is known by itself.
+type spreads struct {
+	*whole
+	nodes []*broker
+}
+
+// benchShards sells campaigns out, of one shard and of several, over the same cluster.
+func benchShards(b *testing.B, s *sheet) {
+	addrs := testenv.RedisCluster(b, shardPrimaries)
+	url := "redis://" + strings.Join(addrs, ",")
+	st := stores(b)[0]
+	w := &spreads{whole: &whole{broker: clusterBroker(b, url), store: st, span: wrkSpan()}}
+	for _, addr := range addrs {
+		node := &broker{rdb: redis.NewClient(&redis.Options{Addr: addr})}
+		b.Cleanup(func() { _ = node.rdb.Close() })
+		w.nodes = append(w.nodes, node)
+	}
+	s.Facts = []string{w.nodes[0].version(b) + fmt.Sprintf(", a cluster of %d primaries", shardPrimaries), st.version(b), wrkVersion(b)}
+	w.api = startDibs(b, buildDibs(b), "api", "DIBS_REDIS_URL="+url, "DIBS_MYSQL_DSN="+st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0",
+		"DIBS_PARTITIONS="+strconv.Itoa(shardPartitions))
+	header, body := (&counters{broker: w.broker, api: w.api}).sample(b)
+	w.noop = startChild(b, childNoop, childSettings{Header: header, Body: body})
+	late, noop := "sold-out refusals", "no-op handler"
+	s.takeTurns([]func(){
+		func() { w.sellOut(b, s, 1) },
+		func() { w.sellOut(b, s, shardPrimaries) },
+		func() {
+			s.load(b, noop, w.noop, func() wrkResult { return wrk(b, w.noop.addr, "any", shardConns, false) })
+		},
+		func() { w.late(b, s, late, 1) },
+		func() { w.late(b, s, late, shardPrimaries) },
+	})
+	w.compare(b, s, late, noop)
+	s.note("`dibs api` as built for production, no consumer; all servers share the cores with those who claim.")
+	s.note(fmt.Sprintf("A sale: %d units to %d connections that send batches of %d, each claim by a user of its own with a key, until all are gone.",
+		amount(shardUnits), batchDrivers, batchClaims))
+	s.note(fmt.Sprintf("%d primaries / one is a calculation: as many nodes, less what a claim costs more, and less what the busiest is above the mean.",
+		shardPrimaries))
+}
+
+func clusterBroker(b *testing.B, url string) *broker {
+	b.Helper()
+	rdb, err := lua.Connect(url)
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = rdb.Close() })
+	scripts, err := lua.New(rdb, lua.Options{Partitions: shardPartitions})
+	require.NoError(b, err)
+	return &broker{rdb: rdb, scripts: scripts}
+}
+
+func ofShards(what string, shards int) string { return fmt.Sprintf("%s, shards: %d", what, shards) }
+
+// compare has the ratios and the goals.
+func (w *spreads) compare(b *testing.B, s *sheet, late, noop string) {
+	b.Helper()
+	ratio := func(what string, target float64) {
+		s.ratioAtMost(b, what+": 4 shards / 1", ofShards(what, shardPrimaries), ofShards(what, 1), target)
+	}
+	ratio("CPU of Redis and the SQL server", 1.15)
+	ratio("CPU of API, Redis and the SQL server", 1.15)
+	several := func(what string) string { return ofShards(what, shardPrimaries) }
+	cost, busiest := s.series[several("CPU of Redis and the SQL server")], s.series[several("busiest primary / mean")]
+	for i, one := range s.series[ofShards("CPU of Redis and the SQL server", 1)].Values {
+		s.add("four primaries / one, calculated", "×", shardPrimaries*one/cost.Values[i]/busiest.Values[i])
+	}
+	s.goal(b, several("busiest primary / mean"), atMost, 1.3)
+	s.goal(b, "four primaries / one, calculated", atLeast, 3.4)
+	s.goal(b, several("held until 99 % was gone"), atMost, 1)
+	s.goal(b, several("last 1 %, beside its share of the sale"), atMost, 200)
+	s.goal(b, several("moves for 500 claims"), atMost, 1)
+	s.ratio(b, "sold-out, 4 shards / no-op", several(late), noop, 0.9)
+	s.ratio(b, "sold-out, 4 shards / 1 shard", several(late), ofShards(late, 1), 0.9)
+}
+
+// spread makes a campaign over HTTP.
+func (w *spreads) spread(b *testing.B, total, shards int) string {
+	b.Helper()
+	id := fmt.Sprintf("bench-%d", w.broker.made.Add(1))
+	w.call(b, http.MethodPost, "/v1/campaigns", fmt.Sprintf(`{"id":%q,"kind":"coupon","total":%d,"shards":%d}`, id, total, shards),
+		http.StatusCreated, &struct{}{})
+	return id
+}
+
+// sale is a campaign on sale.
+type sale struct {
+	id                 string
+	total              int64
+	api                string
+	sent, sold, failed atomic.Int64
+	almost             func() // is called once, when 99 % are sold
+	almostAt, overAt   time.Time
+}
+
+// sellOut sells a campaign and tells what that cost.
+func (w *spreads) sellOut(b *testing.B, s *sheet, shards int) {
+	total := amount(shardUnits)
+	sl := &sale{id: w.spread(b, total, shards), total: int64(total), api: w.api.addr}
+	heldBefore, held := w.held(b), int64(0)
+	counted := make(chan struct{})
+	sl.almost = func() {
+		go func() {
+			defer close(counted)
+			held = w.held(b) - heldBefore
+		}()
+	}
+	before, api, server := w.usages(b), w.api.cpu(b), cpuOf(b, w.store.pid)
+	begun := time.Now()
+	sl.run(b)
+	nodes, apiTook, serverTook := w.since(b, before), w.api.cpu(b)-api, cpuOf(b, w.store.pid)-server
+	<-counted
+	var moves int64
+	require.NoError(b, w.store.sql.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM stock_moves WHERE campaign_id = ?", sl.id).Scan(&moves))
+	var stock models.Stock
+	w.call(b, http.MethodGet, "/v1/campaigns/"+sl.id+"/stock", "", http.StatusOK, &stock)
+	require.Equal(b, sl.total, stock.Claimed)
+	require.Zero(b, stock.Remaining)
+
+	redisTook := time.Duration(0)
+	for _, one := range nodes {
+		redisTook += one
+	}
+	add := func(what, unit string, value float64) { s.add(ofShards(what, shards), unit, value) }
+	pace := 0.99 * float64(total) / sl.almostAt.Sub(begun).Seconds()
+	add("sale", "claims/s", pace)
+	add("CPU of the API", "µs/claim", perClaim(apiTook, sl.total))
+	add("CPU of Redis", "µs/claim", perClaim(redisTook, sl.total))
+	add("CPU of the SQL server", "µs/claim", perClaim(serverTook, sl.total))
+	add("CPU of Redis and the SQL server", "µs/claim", perClaim(redisTook+serverTook, sl.total))
+	add("CPU of API, Redis and the SQL server", "µs/claim", perClaim(apiTook+redisTook+serverTook, sl.total))
+	if shards > 1 {
+		add("busiest primary / mean", "×", float64(slices.Max(nodes))*float64(len(nodes))/float64(redisTook))
+		add("moves for 500 claims", "moves", 500*float64(moves)/float64(total))
+		add("held until 99 % was gone", "% of claims", 100*float64(held)/(0.99*float64(total)))
+		add("held in all", "claims", float64(w.held(b)-heldBefore))
+	}
+	last := sl.overAt.Sub(sl.almostAt).Seconds()
+	add("last 1 %", "ms", 1000*last)
+	add("last 1 %, beside its share of the sale", "ms", 1000*max(0, last-0.01*float64(total)/pace))
+	add("answered 503", "claims", float64(sl.failed.Load()))
+}
+
+// run has everybody claim until all is sold.
+func (sl *sale) run(b *testing.B) {
+	b.Helper()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: batchDrivers}, Timeout: time.Minute}
+	defer client.CloseIdleConnections()
+	group, ctx := errgroup.WithContext(b.Context())
+	for range batchDrivers {
+		group.Go(func() error {
+			for ctx.Err() == nil && sl.sold.Load() < sl.total {
+				if err := sl.claim(client); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(b, group.Wait())
+	require.Equal(b, sl.total, sl.sold.Load())
+}
+
+func (sl *sale) claim(client *http.Client) error {
+	from := sl.sent.Add(batchClaims)
+	answer, err := postBatch(client, sl.api, batchClaims, func(i int) (campaign, user string) {
+		return sl.id, "user-" + strconv.FormatInt(from+int64(i), 10)
+	})
+	if err != nil {
+		return err
+	}
+	sold := int64(0)
+	for _, one := range answer.Results {
+		switch one.Status {
+		case http.StatusCreated:
+			sold++
+		case http.StatusServiceUnavailable:
+			sl.failed.Add(1)
+		}
+	}
+	now := sl.sold.Add(sold)
+	if line := sl.total * 99 / 100; now >= line && now-sold < line {
+		sl.almostAt = time.Now()
+		sl.almost()
+	}
+	if now == sl.total && sold > 0 {
+		sl.overAt = time.Now()
+	}
+	return nil
+}
+
+// late has everybody come too late.
+func (w *spreads) late(b *testing.B, s *sheet, name string, shards int) {
+	b.Helper()
+	id := w.spread(b, shards, shards)
+	client := &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}
+	defer client.CloseIdleConnections()
+	_, err := postBatch(client, w.api.addr, 4*shards, func(i int) (campaign, user string) { return id, "first-" + strconv.Itoa(i) })
+	require.NoError(b, err)
+	r := s.load(b, ofShards(name, shards), w.api, func() wrkResult { return wrk(b, w.api.addr, id, shardConns, false) })
+	require.Equal(b, r.Requests, r.Refused)
+}
+
+func (w *spreads) usages(b *testing.B) (all []usage) {
+	b.Helper()
+	for _, node := range w.nodes {
+		all = append(all, node.usage(b))
+	}
+	return all
+}
+
+// since is the processor time of each primary since then.
+func (w *spreads) since(b *testing.B, before []usage) (took []time.Duration) {
+	b.Helper()
+	for i, now := range w.usages(b) {
+		took = append(took, now.cpu-before[i].cpu)
+	}
+	return took
+}
+
+// held is how many claims the API has held so far.
+func (w *spreads) held(b *testing.B) (n int64) {
+	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://"+w.api.addr+"/metrics", nil)
+	require.NoError(b, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(b, err)
+	defer func() { _ = resp.Body.Close() }()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if text, found := strings.CutPrefix(lines.Text(), "dibs_claims_held_seconds_count "); found {
+			n, err = strconv.ParseInt(text, 10, 64)
+			require.NoError(b, err)
+		}
+	}
+	return n
+}
