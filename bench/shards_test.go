@@ -51,18 +51,20 @@ func benchShards(b *testing.B, s *sheet) {
 	w.noop = startChild(b, childNoop, childSettings{Header: header, Body: body})
 	late, noop := "sold-out refusals", "no-op handler"
 	s.takeTurns([]func(){
-		func() { w.sellOut(b, s, 1) },
-		func() { w.sellOut(b, s, shardPrimaries) },
+		func() { w.sellOut(b, s, ofShards1, w.spread(b, amount(shardUnits), 1)) },
+		func() { w.sellOut(b, s, ofShards4, w.spread(b, amount(shardUnits), shardPrimaries)) },
+		func() { w.sellOut(b, s, ofFour, w.four(b)...) },
 		func() {
 			s.load(b, noop, w.noop, func() wrkResult { return wrk(b, w.noop.addr, "any", shardConns, false) })
 		},
-		func() { w.late(b, s, late, 1) },
-		func() { w.late(b, s, late, shardPrimaries) },
+		func() { w.late(b, s, of(late, ofShards1), 1) },
+		func() { w.late(b, s, of(late, ofShards4), shardPrimaries) },
 	})
 	w.compare(b, s, late, noop)
 	s.note("`dibs api` as built for production, no consumer; all servers share the cores with those who claim.")
 	s.note(fmt.Sprintf("A sale: %d units to %d connections that send batches of %d, each claim by a user of its own with a key, until all are gone.",
 		amount(shardUnits), batchDrivers, batchClaims))
+	s.note("4 campaigns: of one shard each, on the primaries that the shards have: their servers share the cores as those of the shards do.")
 	s.note(fmt.Sprintf("%d primaries / one is a calculation: as many nodes, less what a claim costs more, and less what the busiest is above the mean.",
 		shardPrimaries))
 }
@@ -77,19 +79,47 @@ func clusterBroker(b *testing.B, url string) *broker {
 	return &broker{rdb: rdb, scripts: scripts}
 }
 
-func ofShards(what string, shards int) string { return fmt.Sprintf("%s, shards: %d", what, shards) }
+// The sides of a sale.
+const (
+	ofShards1 = "shards: 1"
+	ofShards4 = "shards: 4"
+	ofFour    = "4 campaigns" // of one shard each, on as many primaries
+)
+
+func of(what, side string) string { return what + ", " + side }
+
+// four makes campaigns of one shard on the partitions that the shards of a campaign have: what they cost is what it costs to be on several
+// primaries, without shards.
+func (w *spreads) four(b *testing.B) (ids []string) {
+	b.Helper()
+	places := make(map[int]bool)
+	for shard := range shardPrimaries {
+		places[lua.PartitionOf(models.ShardID("bench", shard+1), shardPartitions)] = true
+	}
+	require.Len(b, places, shardPrimaries)
+	for len(ids) < shardPrimaries {
+		next := fmt.Sprintf("bench-%d", w.broker.made.Load()+1)
+		if at := lua.PartitionOf(next, shardPartitions); places[at] {
+			places[at] = false
+			ids = append(ids, w.spread(b, amount(shardUnits)/shardPrimaries, 1))
+		} else {
+			w.broker.made.Add(1)
+		}
+	}
+	return ids
+}
 
 // compare has the ratios and the goals.
 func (w *spreads) compare(b *testing.B, s *sheet, late, noop string) {
 	b.Helper()
-	ratio := func(what string, target float64) {
-		s.ratioAtMost(b, what+": 4 shards / 1", ofShards(what, shardPrimaries), ofShards(what, 1), target)
-	}
-	ratio("CPU of Redis and the SQL server", 1.15)
-	ratio("CPU of API, Redis and the SQL server", 1.15)
-	several := func(what string) string { return ofShards(what, shardPrimaries) }
-	cost, busiest := s.series[several("CPU of Redis and the SQL server")], s.series[several("busiest primary / mean")]
-	for i, one := range s.series[ofShards("CPU of Redis and the SQL server", 1)].Values {
+	redisAndServer := "CPU of Redis and the SQL server"
+	everything := "CPU of API, Redis and the SQL server"
+	s.ratioAtMost(b, redisAndServer+": 4 shards / 1", of(redisAndServer, ofShards4), of(redisAndServer, ofShards1), 1.15)
+	s.ratio(b, everything+": 4 shards / 1", of(everything, ofShards4), of(everything, ofShards1), 0)
+	several := func(what string) string { return of(what, ofShards4) }
+	s.ratioAtMost(b, redisAndServer+": 4 shards / 4 campaigns on the same primaries", several(redisAndServer), of(redisAndServer, ofFour), 1.15)
+	cost, busiest := s.series[several(redisAndServer)], s.series[several("busiest primary / mean")]
+	for i, one := range s.series[of(redisAndServer, ofFour)].Values {
 		s.add("four primaries / one, calculated", "×", shardPrimaries*one/cost.Values[i]/busiest.Values[i])
 	}
 	s.goal(b, several("busiest primary / mean"), atMost, 1.3)
@@ -98,7 +128,7 @@ func (w *spreads) compare(b *testing.B, s *sheet, late, noop string) {
 	s.goal(b, several("last 1 %, beside its share of the sale"), atMost, 200)
 	s.goal(b, several("moves for 500 claims"), atMost, 1)
 	s.ratio(b, "sold-out, 4 shards / no-op", several(late), noop, 0.9)
-	s.ratio(b, "sold-out, 4 shards / 1 shard", several(late), ofShards(late, 1), 0.9)
+	s.ratio(b, "sold-out, 4 shards / 1 shard", several(late), of(late, ofShards1), 0.9)
 }
 
 // spread makes a campaign over HTTP.
@@ -112,7 +142,7 @@ func (w *spreads) spread(b *testing.B, total, shards int) string {
 
 // sale is a campaign on sale.
 type sale struct {
-	id                 string
+	ids                []string // its users take turns
 	total              int64
 	api                string
 	sent, sold, failed atomic.Int64
@@ -120,10 +150,11 @@ type sale struct {
 	almostAt, overAt   time.Time
 }
 
-// sellOut sells a campaign and tells what that cost.
-func (w *spreads) sellOut(b *testing.B, s *sheet, shards int) {
+// sellOut sells campaigns and tells what that cost.
+func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
+	b.Helper()
 	total := amount(shardUnits)
-	sl := &sale{id: w.spread(b, total, shards), total: int64(total), api: w.api.addr}
+	sl := &sale{ids: ids, total: int64(total), api: w.api.addr}
 	heldBefore, held := w.held(b), int64(0)
 	counted := make(chan struct{})
 	sl.almost = func() {
@@ -135,28 +166,33 @@ func (w *spreads) sellOut(b *testing.B, s *sheet, shards int) {
 	before, api, server := w.usages(b), w.api.cpu(b), cpuOf(b, w.store.pid)
 	begun := time.Now()
 	sl.run(b)
-	nodes, apiTook, serverTook := w.since(b, before), w.api.cpu(b)-api, cpuOf(b, w.store.pid)-server
+	nodes, inScripts, calls := w.since(b, before)
+	apiTook, serverTook := w.api.cpu(b)-api, cpuOf(b, w.store.pid)-server
 	<-counted
 	var moves int64
-	require.NoError(b, w.store.sql.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM stock_moves WHERE campaign_id = ?", sl.id).Scan(&moves))
-	var stock models.Stock
-	w.call(b, http.MethodGet, "/v1/campaigns/"+sl.id+"/stock", "", http.StatusOK, &stock)
-	require.Equal(b, sl.total, stock.Claimed)
-	require.Zero(b, stock.Remaining)
+	require.NoError(b, w.store.sql.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM stock_moves WHERE campaign_id = ?", ids[0]).Scan(&moves))
+	for _, id := range ids {
+		var stock models.Stock
+		w.call(b, http.MethodGet, "/v1/campaigns/"+id+"/stock", "", http.StatusOK, &stock)
+		require.Equal(b, sl.total/int64(len(ids)), stock.Claimed)
+		require.Zero(b, stock.Remaining)
+	}
 
 	redisTook := time.Duration(0)
 	for _, one := range nodes {
 		redisTook += one
 	}
-	add := func(what, unit string, value float64) { s.add(ofShards(what, shards), unit, value) }
+	add := func(what, unit string, value float64) { s.add(of(what, side), unit, value) }
 	pace := 0.99 * float64(total) / sl.almostAt.Sub(begun).Seconds()
 	add("sale", "claims/s", pace)
 	add("CPU of the API", "µs/claim", perClaim(apiTook, sl.total))
 	add("CPU of Redis", "µs/claim", perClaim(redisTook, sl.total))
+	add("in scripts", "µs/claim", perClaim(inScripts, sl.total))
+	add("claims for a script call", "claims", float64(total)/float64(calls))
 	add("CPU of the SQL server", "µs/claim", perClaim(serverTook, sl.total))
 	add("CPU of Redis and the SQL server", "µs/claim", perClaim(redisTook+serverTook, sl.total))
 	add("CPU of API, Redis and the SQL server", "µs/claim", perClaim(apiTook+redisTook+serverTook, sl.total))
-	if shards > 1 {
+	if side == ofShards4 {
 		add("busiest primary / mean", "×", float64(slices.Max(nodes))*float64(len(nodes))/float64(redisTook))
 		add("moves for 500 claims", "moves", 500*float64(moves)/float64(total))
 		add("held until 99 % was gone", "% of claims", 100*float64(held)/(0.99*float64(total)))
@@ -191,7 +227,7 @@ func (sl *sale) run(b *testing.B) {
 func (sl *sale) claim(client *http.Client) error {
 	from := sl.sent.Add(batchClaims)
 	answer, err := postBatch(client, sl.api, batchClaims, func(i int) (campaign, user string) {
-		return sl.id, "user-" + strconv.FormatInt(from+int64(i), 10)
+		return sl.ids[i%len(sl.ids)], "user-" + strconv.FormatInt(from+int64(i), 10)
 	})
 	if err != nil {
 		return err
@@ -224,7 +260,7 @@ func (w *spreads) late(b *testing.B, s *sheet, name string, shards int) {
 	defer client.CloseIdleConnections()
 	_, err := postBatch(client, w.api.addr, 4*shards, func(i int) (campaign, user string) { return id, "first-" + strconv.Itoa(i) })
 	require.NoError(b, err)
-	r := s.load(b, ofShards(name, shards), w.api, func() wrkResult { return wrk(b, w.api.addr, id, shardConns, false) })
+	r := s.load(b, name, w.api, func() wrkResult { return wrk(b, w.api.addr, id, shardConns, false) })
 	require.Equal(b, r.Requests, r.Refused)
 }
 
@@ -236,13 +272,14 @@ func (w *spreads) usages(b *testing.B) (all []usage) {
 	return all
 }
 
-// since is the processor time of each primary since then.
-func (w *spreads) since(b *testing.B, before []usage) (took []time.Duration) {
+// since is the processor time of each primary since then, and that in scripts and the calls of scripts of all together.
+func (w *spreads) since(b *testing.B, before []usage) (took []time.Duration, inScripts time.Duration, calls int64) {
 	b.Helper()
 	for i, now := range w.usages(b) {
 		took = append(took, now.cpu-before[i].cpu)
+		inScripts, calls = inScripts+now.scripts-before[i].scripts, calls+now.evalshas-before[i].evalshas
 	}
-	return took
+	return took, inScripts, calls
 }
 
 // held is how many claims the API has held so far.

@@ -24,6 +24,7 @@ const (
 	holdMost      = 200 * time.Millisecond // that a claim is held for a dry shard
 	refillTimeout = 5 * time.Second        // of one refill: units that were called back reach the reserve though nobody waits any more
 	holdPause     = 5 * time.Millisecond   // before a refill that failed is tried again
+	proveAfter    = soldOutFor / 2         // a verdict is proven anew while it still holds, so that a crowd need not wait for that
 	paceSpan      = 50 * time.Millisecond  // a shard is refilled before it has less than it gives away in this time
 )
 
@@ -197,7 +198,7 @@ var errSoldOut = errors.New("claiming: sold out")
 func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
 	quantity := c.ticket.req.Quantity
 	for ctx.Err() == nil {
-		if c.campaign.soldOut.refuses(quantity, s.cfg.Clock()) {
+		if c.campaign.soldOut.covers(quantity, s.cfg.Clock().Add(proveAfter)) != nil {
 			return errSoldOut
 		}
 		flight := s.refills.DoChan(fmt.Sprintf("%s %d", c.shard.meta.ID, quantity), func() (any, error) {
@@ -253,18 +254,33 @@ type proven struct {
 	from  int64 // units
 	until time.Time
 	round int64
+
+	isAsked atomic.Bool // a claim was let through to find out anew
 }
 
+// covers returns the verdict that refuses a claim at a time; nil is none.
+func (v *verdict) covers(quantity int64, at time.Time) *proven {
+	if p := v.proven.Load(); p != nil && quantity >= p.from && at.Before(p.until) && p.round == v.round.Load() {
+		return p
+	}
+	return nil
+}
+
+// refuses tells whether a claim need not be sent. One claim is let through before the verdict ends: it finds out anew, whether the campaign
+// is open among the rest.
 func (v *verdict) refuses(quantity int64, now time.Time) bool {
-	p := v.proven.Load()
-	return p != nil && quantity >= p.from && now.Before(p.until) && p.round == v.round.Load()
+	p := v.covers(quantity, now)
+	if p == nil {
+		return false
+	}
+	return now.Add(proveAfter).Before(p.until) || !p.isAsked.CompareAndSwap(false, true)
 }
 
 func (v *verdict) invalidate() { v.round.Add(1) }
 
 // learn takes a verdict that was asked for in a round, at a time.
 func (v *verdict) learn(round int64, began time.Time, from int64) {
-	v.proven.Store(&proven{from, began.Add(soldOutFor), round})
+	v.proven.Store(&proven{from: from, until: began.Add(soldOutFor), round: round})
 }
 
 // pace is how many units a shard gives away through this process.

@@ -132,3 +132,47 @@ func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
 	w = apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
 	apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "closed")
 }
+
+// Of several shards a crowd that came too late waits for no proof: one claim finds out anew while the others are refused.
+func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
+	t.Parallel()
+	now := &apitest.Clock{At: apitest.Now}
+	room := apitest.NewRoom(models.Campaign{ID: "c1", Total: 2, Shards: 2})
+	for i := range 2 {
+		room.Put(models.Campaign{ID: models.ShardID("c1", i+1), Total: 1, Shards: 2}).InRedis = true
+	}
+	outcome, proofs := models.OutcomeDry, 0
+	room.OnClaim = func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		return []lua.ClaimReply{{Outcome: outcome}}, 0, nil
+	}
+	room.OnRefill = func() (models.Refill, error) {
+		proofs++
+		return models.Refill{SoldOutFrom: 1}, nil
+	}
+	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
+	refused := func(code string) {
+		t.Helper()
+		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
+		apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), code)
+	}
+	for range 5 {
+		refused("sold_out")
+	}
+	require.Equal(t, []int{1, 1}, []int{proofs, room.Sent()})
+	for range 4 { // each time half of what it lasts
+		now.Add(lasts / 2)
+		before := proofs
+		for range 5 {
+			refused("sold_out")
+		}
+		require.Equal(t, before+1, proofs, "one claim finds out anew")
+		require.Equal(t, proofs, room.Sent())
+	}
+	outcome = models.OutcomePaused
+	now.Add(lasts / 2)
+	refused("paused")
+	refused("sold_out")
+	now.Add(lasts / 2)
+	refused("paused")
+	refused("paused")
+}

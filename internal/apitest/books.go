@@ -231,7 +231,10 @@ func (r *Room) ShardsOf(_ context.Context, id string) (models.ShardsOf, error) {
 	return models.ShardsOf{CampaignID: id, Shards: []models.ShardFigures{}}, r.fails()
 }
 
-// Refill says that the units are there: a room has campaigns of one shard.
+// Refill says that the units are there, unless OnRefill says something else.
 func (r *Room) Refill(context.Context, string, models.Need) (models.Refill, error) {
+	if r.OnRefill != nil {
+		return r.OnRefill()
+	}
 	return models.Refill{}, r.fails()
 }

@@ -22,7 +22,9 @@ type Room struct {
 
 	// OnClaim, when set, answers instead of the fake's own sums.
 	OnClaim func(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error)
-	Absent  atomic.Int64 // so many resolutions don't find the row
+	// OnRefill, when set, is what a mover finds.
+	OnRefill func() (models.Refill, error)
+	Absent   atomic.Int64 // so many resolutions don't find the row
 	// Fail is what MySQL's side answers.
 	Fail error
 	// HydrateFails is what the Hydrator alone answers.
