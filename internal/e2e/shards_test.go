@@ -59,6 +59,8 @@ type sale struct {
 	mu     sync.Mutex
 	claims []models.Claim
 	noes   []no
+
+	answered func(shard int, code string) // is told each answer unless nil; "" is a yes
 }
 
 // no is a sold_out.
@@ -86,33 +88,70 @@ func (sl *sale) run(workers int) {
 
 func (sl *sale) shop(dice *rand.Rand) error {
 	most := sl.quantity
+	var doubtful []wanted // to be asked again: what became of them is not known
 	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
-		quantity := 1 + dice.Int64N(most)
-		user := sl.users(int(sl.next.Add(1)), sl.shards)
-		url := sl.s.apis[dice.IntN(len(sl.s.apis))].url
-		got := callOn(sl.t, keepingAlive, http.MethodPost, url+"/v1/campaigns/"+sl.id+"/claims", "", map[string]any{"user_id": user, "quantity": quantity})
-		switch code := got.code(); {
-		case got.err != nil:
-			return got.err
-		case got.status == http.StatusCreated:
-			sl.mu.Lock()
-			sl.claims = append(sl.claims, got.claim(sl.t))
-			sl.mu.Unlock()
-		case code == "unavailable":
-			sl.held.Add(1)
+		w := wanted{user: sl.users(int(sl.next.Add(1)), sl.shards), quantity: 1 + dice.Int64N(most)}
+		switch code, err := sl.ask(dice, w); {
+		case err != nil:
+			return err
+		case code == "outcome_unknown":
+			doubtful = append(doubtful, w)
+		case code == "sold_out" && w.quantity == 1:
+			return sl.settle(dice, doubtful, until)
 		case code == "sold_out":
-			sl.mu.Lock()
-			sl.noes = append(sl.noes, no{quantity, time.Now()})
-			sl.mu.Unlock()
-			if quantity == 1 {
-				return nil
-			}
 			most = 1
-		default:
-			return fmt.Errorf("%d %s", got.status, got.body) //nolint:err113 // what came
 		}
 	}
 	return fmt.Errorf("not sold out after a minute") //nolint:err113 // what came
+}
+
+// wanted is a claim; its user is its key, too.
+type wanted struct {
+	user     string
+	quantity int64
+}
+
+// ask makes a claim once, and notes the answer. It returns "" for a yes.
+func (sl *sale) ask(dice *rand.Rand, w wanted) (code string, err error) {
+	url := sl.s.apis[dice.IntN(len(sl.s.apis))].url
+	got := callOn(sl.t, keepingAlive, http.MethodPost, url+"/v1/campaigns/"+sl.id+"/claims", w.user, map[string]any{"user_id": w.user, "quantity": w.quantity})
+	if got.err != nil {
+		return "", got.err
+	}
+	if got.status != http.StatusCreated {
+		code = got.code()
+	}
+	sl.mu.Lock()
+	defer sl.mu.Unlock()
+	switch code {
+	case "":
+		sl.claims = append(sl.claims, got.claim(sl.t))
+	case "unavailable":
+		sl.held.Add(1)
+	case "sold_out":
+		sl.noes = append(sl.noes, no{w.quantity, time.Now()})
+	case "outcome_unknown":
+	default:
+		return "", fmt.Errorf("%d %s", got.status, got.body) //nolint:err113 // what came
+	}
+	if sl.answered != nil {
+		sl.answered(models.ShardOfUser(w.user, sl.shards), code)
+	}
+	return code, nil
+}
+
+// settle asks again until each claim has its answer.
+func (sl *sale) settle(dice *rand.Rand, doubtful []wanted, until time.Time) error {
+	for len(doubtful) > 0 && time.Now().Before(until) {
+		code, err := sl.ask(dice, doubtful[0])
+		if err != nil {
+			return err
+		}
+		if code == "" || code == "sold_out" {
+			doubtful = doubtful[1:]
+		}
+	}
+	return nil
 }
 
 // requireExact expects that all units went, that nobody was told sold out before that was so, and that all books agree.
