@@ -155,12 +155,11 @@ func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 	b.Helper()
 	total := amount(shardUnits)
 	sl := &sale{ids: ids, total: int64(total), api: w.api.addr}
-	heldBefore, held := w.held(b), int64(0)
-	counted := make(chan struct{})
+	heldBefore, held, counted := w.held(b), int64(0), make(chan struct{})
 	sl.almost = func() {
 		go func() {
 			defer close(counted)
-			held = w.held(b) - heldBefore
+			held = w.heldSoFar() - heldBefore
 		}()
 	}
 	before, api, server := w.usages(b), w.api.cpu(b), cpuOf(b, w.store.pid)
@@ -169,8 +168,11 @@ func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 	nodes, inScripts, calls := w.since(b, before)
 	apiTook, serverTook := w.api.cpu(b)-api, cpuOf(b, w.store.pid)-server
 	<-counted
+	require.GreaterOrEqual(b, held, int64(0), "the API tells its metrics")
 	var moves int64
-	require.NoError(b, w.store.sql.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM stock_moves WHERE campaign_id = ?", ids[0]).Scan(&moves))
+	var moveTook float64
+	require.NoError(b, w.store.sql.QueryRowContext(b.Context(), "SELECT COUNT(*), COALESCE(AVG(TIMESTAMPDIFF(MICROSECOND, begun_at, done_at)), 0)"+
+		" FROM stock_moves WHERE campaign_id = ?", ids[0]).Scan(&moves, &moveTook))
 	for _, id := range ids {
 		var stock models.Stock
 		w.call(b, http.MethodGet, "/v1/campaigns/"+id+"/stock", "", http.StatusOK, &stock)
@@ -195,6 +197,7 @@ func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 	if side == ofShards4 {
 		add("busiest primary / mean", "×", float64(slices.Max(nodes))*float64(len(nodes))/float64(redisTook))
 		add("moves for 500 claims", "moves", 500*float64(moves)/float64(total))
+		add("a move takes", "ms", moveTook/1000)
 		add("held until 99 % was gone", "% of claims", 100*float64(held)/(0.99*float64(total)))
 		add("held in all", "claims", float64(w.held(b)-heldBefore))
 	}
@@ -282,18 +285,26 @@ func (w *spreads) since(b *testing.B, before []usage) (took []time.Duration, inS
 	return took, inScripts, calls
 }
 
-// held is how many claims the API has held so far.
-func (w *spreads) held(b *testing.B) (n int64) {
-	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://"+w.api.addr+"/metrics", nil)
-	require.NoError(b, err)
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(b, err)
+func (w *spreads) held(b *testing.B) int64 {
+	b.Helper()
+	n := w.heldSoFar()
+	require.GreaterOrEqual(b, n, int64(0), "the API tells its metrics")
+	return n
+}
+
+// heldSoFar is how many claims the API has held; -1: it does not say.
+func (w *spreads) heldSoFar() int64 {
+	resp, err := http.Get("http://" + w.api.addr + "/metrics")
+	if err != nil {
+		return -1
+	}
 	defer func() { _ = resp.Body.Close() }()
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		if text, found := strings.CutPrefix(lines.Text(), "dibs_claims_held_seconds_count "); found {
-			n, err = strconv.ParseInt(text, 10, 64)
-			require.NoError(b, err)
+			if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+				return n
+			}
 		}
 	}
-	return n
+	return -1
 }

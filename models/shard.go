@@ -143,8 +143,16 @@ type ShardFigures struct {
 type Need struct {
 	Shard int   // from 1; 0 is the reserve
 	Units int64 // that are to be free there
-	Pace  int64 // units that the shard gives away in a short while: a grant is no smaller while the reserve lasts
+	Pace  int64 // units that the shard gives away in a PaceSpan: a grant is no smaller while the reserve lasts
 	Ahead bool  // nobody waits yet
+}
+
+// PaceSpan is the short while of Need.Pace. A shard is refilled before it has less than it gives away in two of them.
+const PaceSpan = 50 * time.Millisecond
+
+// NeedAhead is what a shard needs before it is dry, by the units that it has left and those that it gives away in a PaceSpan.
+func NeedAhead(remaining, pace int64) (need Need, lacks bool) {
+	return Need{Units: 2*pace + 1, Pace: pace, Ahead: true}, remaining <= 2*pace
 }
 
 // Refill is what came of a Need. There was a moment at which the units were there, and somebody may have taken them since; or there was a

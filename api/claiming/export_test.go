@@ -184,3 +184,12 @@ func UserLimiter(perSecond float64, shared Tries) (users func(userID string) boo
 	u := newUserLimiter(&Config{UserRate: perSecond, Tries: shared, Workers: &group, Clock: time.Now})
 	return func(userID string) bool { return u.refuse(userID, time.Now()) == nil }, group.Stop
 }
+
+// Pace is a pace on its own.
+type Pace struct{ p pace }
+
+// Add is add; it returns the units in a models.PaceSpan.
+func (p *Pace) Add(now time.Time, seq, claims, units int64) int64 {
+	p.p.add(now, seq, claims, units)
+	return p.p.perPaceSpan()
+}

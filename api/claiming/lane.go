@@ -88,7 +88,7 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	l.latest.advance(view.Position)
 	if l.meta.IsShard() {
 		l.metrics.ofShard(l.meta.ID, replies)
-		l.refillAhead(began, replies, view.Remaining)
+		l.refillAhead(began, replies, view)
 	} else {
 		l.sold.learn(round, began, replies, view.Remaining)
 	}

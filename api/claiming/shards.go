@@ -25,7 +25,6 @@ const (
 	refillTimeout = 5 * time.Second        // of one refill: units that were called back reach the reserve though nobody waits any more
 	holdPause     = 5 * time.Millisecond   // before a refill that failed is tried again
 	proveAfter    = soldOutFor / 2         // a verdict is proven anew while it still holds, so that a crowd need not wait for that
-	paceSpan      = 50 * time.Millisecond  // a shard is refilled before it has less than it gives away in this time
 )
 
 var errDry = fmt.Errorf("%w: the shard of the campaign is out of units, and where there are others could not be found out in time",
@@ -202,7 +201,7 @@ func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
 			return errSoldOut
 		}
 		flight := s.refills.DoChan(fmt.Sprintf("%s %d", c.shard.meta.ID, quantity), func() (any, error) {
-			return s.askMover(c.campaign, c.shard, models.Need{Units: quantity, Pace: c.shard.pace.units()})
+			return s.askMover(c.campaign, c.shard, models.Need{Units: quantity, Pace: c.shard.pace.perPaceSpan()})
 		})
 		select {
 		case got := <-flight:
@@ -283,46 +282,54 @@ func (v *verdict) learn(round int64, began time.Time, from int64) {
 	v.proven.Store(&proven{from: from, until: began.Add(soldOutFor), round: round})
 }
 
-// pace is how many units a shard gives away through this process.
+// pace is how many units a shard gives away lately, through all processes: what this one does not see it knows by the shard's seq.
 type pace struct {
-	mu       sync.Mutex
-	since    time.Time
-	count    int64 // units since then
-	perSpan  atomic.Int64
-	isAsking atomic.Bool // the mover has been asked ahead
+	mu            sync.Mutex
+	since         time.Time
+	seq           int64 // of the shard then
+	claims, units int64 // through this process since then
+	perSpan       atomic.Int64
+	isAsking      atomic.Bool // the mover has been asked ahead
 }
 
-// units that the shard gave away in a paceSpan lately.
-func (p *pace) units() int64 { return p.perSpan.Load() }
+// perPaceSpan is the units in a models.PaceSpan.
+func (p *pace) perPaceSpan() int64 { return p.perSpan.Load() }
 
-func (p *pace) add(now time.Time, units int64) {
+// add takes the claims of a call, their units, and the seq of the shard after it.
+func (p *pace) add(now time.Time, seq, claims, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.count += units
-	if took := now.Sub(p.since); took >= paceSpan {
-		if took < time.Second {
-			p.perSpan.Store(int64(float64(p.count) * float64(paceSpan) / float64(took)))
-		}
-		p.since, p.count = now, 0
+	p.claims, p.units = p.claims+claims, p.units+units
+	took := now.Sub(p.since)
+	if took < models.PaceSpan {
+		return
 	}
+	if took < time.Second {
+		all := float64(p.units)
+		if p.claims > 0 {
+			all *= float64(max(p.claims, seq-p.seq)) / float64(p.claims)
+		}
+		p.perSpan.Store(int64(all * float64(models.PaceSpan) / float64(took)))
+	}
+	p.since, p.seq, p.claims, p.units = now, seq, 0, 0
 }
 
 // refillAhead has a shard refilled that will soon be dry, before a claim has to wait for it.
-func (l *lane) refillAhead(now time.Time, replies []lua.ClaimReply, remaining int64) {
-	units := int64(0)
+func (l *lane) refillAhead(now time.Time, replies []lua.ClaimReply, view lua.CampaignView) {
+	claims, units := int64(0), int64(0)
 	for i := range replies {
 		if replies[i].Outcome == models.OutcomeClaimed {
-			units += replies[i].Claim.Quantity
+			claims, units = claims+1, units+replies[i].Claim.Quantity
 		}
 	}
-	l.pace.add(now, units)
-	pace := l.pace.units()
-	if units == 0 || remaining > 2*pace || l.ahead == nil || !l.pace.isAsking.CompareAndSwap(false, true) {
+	l.pace.add(now, view.Seq, claims, units)
+	need, lacks := models.NeedAhead(view.Remaining, l.pace.perPaceSpan())
+	if units == 0 || !lacks || l.ahead == nil || !l.pace.isAsking.CompareAndSwap(false, true) {
 		return
 	}
 	started := l.cfg.Workers.Go(func() {
 		defer l.pace.isAsking.Store(false)
-		l.ahead(l, models.Need{Units: 2*pace + 1, Pace: pace, Ahead: true})
+		l.ahead(l, need)
 	})
 	if !started {
 		l.pace.isAsking.Store(false)
