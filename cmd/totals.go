@@ -46,9 +46,14 @@ func printTotals(w io.Writer, t *reconcile.Totals) {
 	out.AppendHeader(table.Row{"campaign", "currency", "claims", "units", "amount", "first seq", "last seq"})
 	for i := range t.Campaigns {
 		c := &t.Campaigns[i]
-		for _, shard := range c.Shards[:1] {
-			out.AppendRow(table.Row{c.CampaignID, c.Currency, number(c.Claims), number(c.Units), number(c.Amount),
-				number(shard.FirstSeq), number(shard.LastSeq)})
+		row := table.Row{c.CampaignID, c.Currency, number(c.Claims), number(c.Units), number(c.Amount)}
+		if only := c.Shards[0]; only.Shard == 0 {
+			out.AppendRow(append(row, number(only.FirstSeq), number(only.LastSeq)))
+			continue
+		}
+		out.AppendRow(row)
+		for _, shard := range c.Shards { // each has an order of its own
+			out.AppendRow(table.Row{fmt.Sprintf("  shard %d", shard.Shard), "", number(shard.Claims), "", "", number(shard.FirstSeq), number(shard.LastSeq)})
 		}
 	}
 	for _, sum := range t.Sums {

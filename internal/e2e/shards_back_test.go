@@ -75,4 +75,3 @@ func TestAShardPutBackBehindARecall(t *testing.T) {
 		})
 	}
 }
-
