@@ -143,7 +143,13 @@ func (r *resident) evict(b *testing.B) {
 // rebuild brings the big campaign back and evicts it.
 func (s *sheet) rebuild(b *testing.B, r *resident, name string) {
 	held := r.watchHeld(b)
+	before := timesOf(b, r.broker, r.store)
 	s.add(name, "s", r.load(b, r.big, int64(amount(bigClaims))).Seconds())
+	used := timesOf(b, r.broker, r.store).since(before)
+	claims := int64(amount(bigClaims))
+	s.add(name+": CPU of the loader", "µs/claim", perClaim(used.here, claims))
+	s.add(name+": CPU of Redis", "µs/claim", perClaim(used.redis, claims))
+	s.add(name+": CPU of the SQL server", "µs/claim", perClaim(used.sql, claims))
 	r.evict(b)
 	held(s, name)
 }
