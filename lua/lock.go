@@ -109,11 +109,20 @@ func (s *Scripts) obtain(ctx context.Context, key, name string, ttl time.Duratio
 	lock, err := redislock.Obtain(ctx, s.rdb, key, ttl, &redislock.Options{Metadata: name})
 	switch {
 	case errors.Is(err, redislock.ErrNotObtained):
-		return nil, fmt.Errorf("%w: %s", ErrLocked, key)
+		return nil, errors.Join(fmt.Errorf("%w: %s", ErrLocked, key), s.shorten(ctx, key, ttl))
 	case err != nil:
 		return nil, sortError("lock", err)
 	}
 	return &Lock{lock: lock, ttl: ttl, held: begun}, nil
+}
+
+// shorten has a lock run out within ttl, unless its holder renews it. One that lasts longer was taken while Redis' clock was ahead.
+func (s *Scripts) shorten(ctx context.Context, key string, ttl time.Duration) error {
+	err := s.rdb.Do(ctx, "PEXPIRE", key, ttl.Milliseconds(), "LT").Err()
+	if err != nil {
+		return sortError("lock", err)
+	}
+	return nil
 }
 
 // RenewUntil renews the lock each third of its time until ctx ends, and then returns nil. It returns ErrLocked as soon as another

@@ -13,13 +13,14 @@ type process struct {
 	program string
 	args    []string
 	folder  string
+	env     []string // added to this program's own
 }
 
 var _ host = process{}
 
 func (p process) command() *exec.Cmd {
 	cmd := exec.Command(p.program, p.args...) //nolint:noctx // its life is the server's
-	cmd.Dir = p.folder
+	cmd.Dir, cmd.Env = p.folder, append(os.Environ(), p.env...)
 	return cmd
 }
 

@@ -35,7 +35,13 @@ func Redis(t testing.TB, conf ...string) *RedisServer {
 
 func ownRedis(t testing.TB, program string, conf []string) *RedisServer {
 	t.Helper()
-	srv, addr, closeAll, err := startRedis(program, conf, 0)
+	return newRedis(t, program, conf, nil)
+}
+
+// newRedis is ownRedis with lines of environment for a program of this machine.
+func newRedis(t testing.TB, program string, conf, env []string) *RedisServer {
+	t.Helper()
+	srv, addr, closeAll, err := startRedis(program, conf, 0, env...)
 	require.NoError(t, err)
 	t.Cleanup(func() { closeChecked(t, closeAll) })
 	return &RedisServer{control: control{t: t, srv: srv}, addr: addr}
@@ -74,7 +80,7 @@ func (r *RedisServer) Client() *redis.Client {
 }
 
 // startRedis starts a server on a fresh folder: the program, "" for any. busPort is the cluster bus port, 0 for no cluster.
-func startRedis(program string, conf []string, busPort int) (srv *server, addr string, closeAll func() error, err error) {
+func startRedis(program string, conf []string, busPort int, env ...string) (srv *server, addr string, closeAll func() error, err error) {
 	p, err := newPlace("redis")
 	if err != nil {
 		return nil, "", nil, err
@@ -83,6 +89,10 @@ func startRedis(program string, conf []string, busPort int) (srv *server, addr s
 	if err != nil {
 		p.remove()
 		return nil, "", nil, err
+	}
+	if own, here := at.(process); here {
+		own.env = env
+		at = own
 	}
 	addr = loopback(p.port)
 	srv = &server{name: "redis-server", host: at, log: p.log(), probe: func(ctx context.Context) error { return pingRedis(ctx, addr) }}

@@ -29,6 +29,7 @@ type campaign struct {
 	sure    int64     // packets that are surely there
 	doubt   int64     // and up to which some may be
 	release time.Time // of those that are in doubt
+	batches []any     // requests that added packets, as they were answered
 	wishes  []*wish
 	closed  bool
 }
@@ -197,7 +198,21 @@ func (o *operator) addPackets(ctx context.Context, c *campaign, n int64) (done b
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sure = upto
+	c.batches = append(c.batches, body)
 	return true, r
+}
+
+// addAgain sends every list of packets again that was answered, as the sender does when MySQL was put back: it adds those that are gone.
+func (o *operator) addAgain(ctx context.Context, c *campaign) error {
+	c.mu.Lock()
+	batches := slices.Clone(c.batches)
+	c.mu.Unlock()
+	for _, body := range batches {
+		if err := o.insist(ctx, http.MethodPost, "/v1/campaigns/"+c.id+"/packets", "", body); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // insistPackets adds packets until they are there.

@@ -53,6 +53,9 @@ func (rd *round) check(ctx context.Context) error {
 		}
 		rd.report.Claims += int64(len(l.rows))
 		rd.checkAnswers(l)
+		if rd.lied {
+			l.retime()
+		}
 		rd.checkOrder(l)
 		if err := rd.checkBooks(ctx, l); err != nil {
 			return err
@@ -63,7 +66,9 @@ func (rd *round) check(ctx context.Context) error {
 			}
 		}
 		if len(rd.losses) == 0 {
-			rd.checkRefusals(l)
+			if !rd.lied { // a refusal is judged by the times of claims
+				rd.checkRefusals(l)
+			}
 			rd.checkStream(l, streams)
 		}
 		if c.window && len(rd.losses) == 0 {

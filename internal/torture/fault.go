@@ -19,6 +19,8 @@ type fault struct {
 	cannot func(*world) string
 	// strike does it and undoes it. Processes that it killed are started again later.
 	strike func(w *world, s *stroke) error
+	// lies tells that the time of claims may be wrong: it is Redis' own.
+	lies bool
 }
 
 // stroke is one time that a fault happens.
@@ -28,6 +30,7 @@ type stroke struct {
 	who   int // picks one of several
 	n     int64
 	lasts time.Duration
+	alone bool   // nothing else happens at the same time
 	what  string // what was struck, filled in by strike
 }
 
@@ -48,7 +51,7 @@ const (
 
 // faults are all that there are.
 func faults() []*fault {
-	return slices.Concat(processFaults(), wireFaults(), redisFaults(), snapshotFaults(), failoverFaults(), sqlFaults(), diskFaults())
+	return slices.Concat(processFaults(), wireFaults(), redisFaults(), snapshotFaults(), failoverFaults(), sqlFaults(), diskFaults(), clockFaults())
 }
 
 // choose lists the faults of this run, and why others are not among them.

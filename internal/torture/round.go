@@ -30,10 +30,11 @@ type round struct {
 	windows   []*campaign // that saw a few claims each
 	lossy     bool
 	losses    []loss
+	lied      bool      // the clock of Redis was off in this round, or is so
 	undoing   bool      // MySQL was put back in this round, or is being so
 	open      time.Time // when its clients began
 
-	mu sync.Mutex // guards losses, undoing and the report's Broken
+	mu sync.Mutex // guards losses, lied, undoing and the report's Broken
 }
 
 // loss is a stretch of time in which answered claims may have been lost.
@@ -180,6 +181,7 @@ func (rd *round) strike(ctx context.Context, o *operator, plan *rand.Rand, i int
 	if plan.IntN(togetherOneIn) == 0 {
 		beside = draw(plan, rd.chosen, func(f *fault) bool { return may(f) && f.target != s.target })
 	}
+	s.alone = beside == nil
 	breathe := ms(between(plan, 100, 900))
 	var window *campaign
 	if plan.IntN(2) == 0 && !rd.lossy {
@@ -216,11 +218,9 @@ func (rd *round) strike(ctx context.Context, o *operator, plan *rand.Rand, i int
 // happen has one fault happen, and remembers since when and until when it may have lost claims.
 func (rd *round) happen(s *stroke) error {
 	from := time.Now().Add(-lossBefore)
-	if s.name == putSQLBack {
-		rd.mu.Lock()
-		rd.undoing = true
-		rd.mu.Unlock()
-	}
+	rd.mu.Lock()
+	rd.undoing, rd.lied = rd.undoing || s.name == putSQLBack, rd.lied || s.lies
+	rd.mu.Unlock()
 	err := s.strike(rd.w, s)
 	if s.lossy(rd.w.opt) {
 		rd.mu.Lock()

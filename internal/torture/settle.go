@@ -34,6 +34,15 @@ func (rd *round) heal(ctx context.Context) error {
 
 // repair does what an operator does after Redis lost something, until the books agree.
 func (rd *round) repair(ctx context.Context) error {
+	if rd.undone() {
+		o := &operator{caller: newCaller(), w: rd.w}
+		defer o.close()
+		for _, c := range rd.all() {
+			if err := o.addAgain(ctx, c); err != nil {
+				return err
+			}
+		}
+	}
 	flags := []string{"reconcile", "--repair", "--give-up-claims"}
 	for deadline := time.Now().Add(healWithin); ; wait(ctx, 200*time.Millisecond) {
 		out, err := rd.w.dibs(flags...)
@@ -119,7 +128,8 @@ func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
 func (w *world) undecided(of *campaign) (n int64, err error) {
 	query := "SELECT COUNT(*) FROM outbox WHERE campaign_id = ? AND applied_at IS NULL"
 	if of.hold > 0 {
-		query = "SELECT (" + query + ") + (SELECT COUNT(*) FROM claims WHERE campaign_id = '" + of.id + "' AND status = 'claimed')"
+		query = "SELECT (" + query + ") + (SELECT COUNT(*) FROM claims WHERE campaign_id = '" + of.id + "' AND status = 'claimed'" +
+			" AND claimed_at < UTC_TIMESTAMP(3) + INTERVAL 1 MINUTE)" // a later one is of a clock that was ahead, and stays
 	}
 	return n, w.db.QueryRowContext(w.ctx, query, of.id).Scan(&n)
 }

@@ -52,6 +52,8 @@ type world struct {
 	parts      []*part
 	apis       []*part
 	disks      disks
+	clock      *testenv.Clock // of Redis; nil: it has the machine's
+	noClock    error          // why
 }
 
 // newWorld starts everything and returns when it answers.
@@ -96,7 +98,12 @@ func (w *world) startServers() {
 		if w.disks.redis != nil {
 			conf = append(conf, "dir "+w.disks.redis.Path())
 		}
-		server := testenv.Redis(w.host, conf...)
+		var server *testenv.RedisServer
+		if w.clock, w.noClock = testenv.NewClock(w.host); w.noClock == nil {
+			server = w.clock.Redis(conf...)
+		} else {
+			server = testenv.Redis(w.host, conf...)
+		}
 		w.redis, w.redisURL = []*testenv.RedisServer{server}, server.URL()
 	}
 	var options []string

@@ -1,0 +1,66 @@
+package torture
+
+import "time"
+
+// clockOff is how far the clock of Redis is off when it is.
+const clockOff = 2 * time.Hour
+
+// clockFaults have the wall clock of Redis jump, and jump back. Go programs read the clock without the C library, so that those of Dibs
+// can't be lied to in this way.
+func clockFaults() []*fault {
+	return []*fault{{
+		name: "clock of redis is off", target: onRedis, weight: 3, lasts: span(300, 4000), lies: true,
+		cannot: func(w *world) string {
+			if w.noClock != nil {
+				return w.noClock.Error()
+			}
+			if w.clock == nil {
+				return "the nodes have no clock of their own"
+			}
+			return ""
+		},
+		strike: func(w *world, s *stroke) error {
+			off := clockOff
+			if s.n%2 == 0 {
+				off = -off
+			}
+			s.what = "by " + off.String()
+			return w.try(func() {
+				w.clock.Set(off)
+				wait(w.ctx, s.lasts)
+				w.clock.Set(0)
+			})
+		},
+	}}
+}
+
+// retime gives each claim the latest time at which it can have been made, in place of Redis' word for it: when somebody was told of it, or
+// of one with a higher seq. What was given back by then is counted as given back before, and so is what says that it was in the future: an
+// end is never before its claim.
+func (l *ledger) retime() {
+	for i := range l.rows {
+		l.rows[i].at = time.Now()
+	}
+	for _, one := range l.wishes {
+		for i := range one.tries {
+			t := &one.tries[i]
+			if t.claim == nil || l.byID[t.claim.ID] == nil {
+				continue
+			}
+			if r := l.byID[t.claim.ID]; t.ended.Before(r.at) {
+				r.at = t.ended
+			}
+		}
+	}
+	for i := len(l.rows) - 2; i >= 0; i-- {
+		if next := l.rows[i+1].at; next.Before(l.rows[i].at) {
+			l.rows[i].at = next
+		}
+	}
+	now := time.Now()
+	for i := range l.rows {
+		if r := &l.rows[i]; r.resolved.Time.After(now) {
+			r.resolved.Time = r.at
+		}
+	}
+}

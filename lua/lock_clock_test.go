@@ -1,0 +1,35 @@
+package lua_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+)
+
+// A lease that was taken while Redis' clock was two hours ahead, by a process that died, lasts no longer than any other.
+func TestLock_OfAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	clock, err := testenv.NewClock(t)
+	if err != nil {
+		t.Skip(err)
+	}
+	s, err := lua.New(clock.Redis().Client(), lua.Options{})
+	require.NoError(t, err)
+	clock.Set(2 * time.Hour)
+	_, err = s.LockLeader(t.Context(), "dead", time.Second)
+	require.NoError(t, err)
+	clock.Set(0)
+	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) { // Redis runs it out by its clock
+		lease, err := s.LockLeader(t.Context(), "next", time.Second)
+		if err == nil {
+			require.NoError(t, lease.Release(t.Context()))
+			return
+		}
+		require.ErrorIs(t, err, lua.ErrLocked)
+		require.Less(t, time.Since(begun), time.Minute)
+	}
+}
