@@ -12,7 +12,7 @@ LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GO_TEST := go test -race -count=1 -run '$(RUN)'
 
 .DEFAULT_GOAL := help
-.PHONY: help lua-debug quick test test-mysql soak torture bench servers pictures api-docs build release fmt fmt-check vet lint fix check tidy
+.PHONY: help lua-debug quick test test-mysql soak torture bench servers pictures rush api-docs build release fmt fmt-check vet lint fix check tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ servers: ## find the Redis and the MariaDB or MySQL that tests start, install th
 
 pictures: servers ## take the pictures of the console in docs/img anew
 	DIBS_PICTURES='$(CURDIR)/docs/img' go test -count=1 -run 'PagesInABrowser' ./api/console
+
+rush: ## simulate a rush over 256 shards, and write its picture and figures into docs/sharding.md
+	DIBS_WRITE=1 go test -count=1 -v -run ARushOverManyShards ./syncer/shards
 
 api-docs: ## write docs/api anew, from the documents that the service shows
 	DIBS_WRITE=1 go test -count=1 -run DocsAPI ./internal/apilint

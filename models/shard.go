@@ -150,9 +150,14 @@ type Need struct {
 // PaceSpan is the short while of Need.Pace. A shard is refilled before it has less than it gives away in two of them.
 const PaceSpan = 50 * time.Millisecond
 
-// NeedAhead is what a shard needs before it is dry, by the units that it has left and those that it gives away in a PaceSpan.
-func NeedAhead(remaining, pace int64) (need Need, lacks bool) {
-	return Need{Units: 2*pace + 1, Pace: pace, Ahead: true}, remaining <= 2*pace
+// NeedAhead is what a shard needs before it is dry, by the units that it has left after a call that took some, and those that it gives away
+// in a PaceSpan. Of many processes that see it run dry one at a time asks: that whose call crosses a line, and later lines are there in
+// case that one is slow.
+func NeedAhead(remaining, taken, pace int64) (need Need, lacks bool) {
+	for _, line := range []int64{2 * pace, pace, pace / 2} {
+		lacks = lacks || remaining <= line && remaining+taken > line
+	}
+	return Need{Units: 2*pace + 1, Pace: pace, Ahead: true}, lacks
 }
 
 // Refill is what came of a Need. There was a moment at which the units were there, and somebody may have taken them since; or there was a

@@ -323,7 +323,7 @@ func (l *lane) refillAhead(now time.Time, replies []lua.ClaimReply, view lua.Cam
 		}
 	}
 	l.pace.add(now, view.Seq, claims, units)
-	need, lacks := models.NeedAhead(view.Remaining, l.pace.perPaceSpan())
+	need, lacks := models.NeedAhead(view.Remaining, units, l.pace.perPaceSpan())
 	if units == 0 || !lacks || l.ahead == nil || !l.pace.isAsking.CompareAndSwap(false, true) {
 		return
 	}
