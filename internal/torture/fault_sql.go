@@ -1,9 +1,11 @@
 package torture
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -64,7 +66,13 @@ func sqlPutBack(w *world, s *stroke) error {
 		}
 		return wrap(os.CopyFS(data, os.DirFS(then)))
 	}
-	for _, swap := range []func() error{copied, restored} {
+	told, had := w.toldOf(mysqlWentBack), []string(nil)
+	for i, swap := range []func() error{copied, restored} {
+		if i == 1 {
+			if had, err = w.strings("SELECT id FROM stock_flushes WHERE flushed_at < UTC_TIMESTAMP(3) - INTERVAL 1 SECOND"); err != nil {
+				return err
+			}
+		}
 		if err := w.try(w.sql.Kill); err != nil {
 			return err
 		}
@@ -75,7 +83,42 @@ func sqlPutBack(w *world, s *stroke) error {
 		wait(w.ctx, s.lasts)
 	}
 	s.what = "by " + s.lasts.Round(time.Millisecond).String()
+	if !s.alone {
+		return nil // Redis may have gone back as well
+	}
+	return w.awaitNotice(told, had)
+}
+
+const (
+	// mysqlWentBack is in what a process logs that notices it.
+	mysqlWentBack = "mysql went back"
+	// noticedWithin is how soon it has to: in a second, and when no other syncer led, as soon as one does.
+	noticedWithin = leaderLease + 10*time.Second
+)
+
+// awaitNotice waits until a process has told that MySQL went back, if it lacks flushes that it had.
+func (w *world) awaitNotice(told int, had []string) error {
+	has, err := w.strings("SELECT id FROM stock_flushes")
+	if err != nil {
+		return err
+	}
+	slices.Sort(has)
+	lacks := len(slices.DeleteFunc(had, func(id string) bool { _, there := slices.BinarySearch(has, id); return there }))
+	for deadline := time.Now().Add(noticedWithin); lacks > 0 && w.toldOf(mysqlWentBack) == told; wait(w.ctx, 50*time.Millisecond) {
+		if time.Now().After(deadline) || w.ctx.Err() != nil {
+			return fmt.Errorf("%w: mysql was put back and lacks %d flushes: nobody noticed within %s", errBroken, lacks, noticedWithin)
+		}
+	}
 	return nil
+}
+
+// toldOf is how often the processes logged a text.
+func (w *world) toldOf(text string) (n int) {
+	for _, p := range w.parts {
+		all, _ := os.ReadFile(p.log)
+		n += bytes.Count(all, []byte(text))
+	}
+	return n
 }
 
 func readOnly(w *world, s *stroke) error {
