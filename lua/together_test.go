@@ -3,6 +3,7 @@ package lua_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -86,4 +88,42 @@ func TestLockCampaigns_TakesThoseThatAreFreeAndGivesBackItsOwn(t *testing.T) {
 		require.ErrorIs(t, err, lua.ErrLocked, "it is another's")
 		require.NoError(t, one.Release(ctx))
 	})
+}
+
+// The campaigns of a group are on every node of a cluster, none of which knows the scripts.
+func TestTogether_OnACluster(t *testing.T) {
+	t.Parallel()
+	const partitions = 8
+	addrs := testenv.RedisCluster(t, 3)
+	s, err := lua.New(connect(t, "redis://"+strings.Join(addrs, ",")), lua.Options{Partitions: partitions})
+	require.NoError(t, err)
+	cs, ids := make([]models.Campaign, 16), make([]string, 16)
+	nodes := map[int]bool{}
+	for i := range cs {
+		cs[i] = models.Campaign{
+			ID: testenv.UniqueID(t, "c"), Kind: models.KindCoupon, Status: models.StatusLoading, Total: 10, TimeZone: "UTC", Epoch: 1,
+		}
+		ids[i] = cs[i].ID
+		nodes[lua.PartitionOf(ids[i], partitions)] = true
+	}
+	require.Greater(t, len(nodes), 1)
+	locks, err := s.LockCampaigns(t.Context(), ids, time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, ids, locks.CampaignIDs())
+	loaded, errs := s.LoadAll(t.Context(), cs)
+	require.NoError(t, errors.Join(errs...))
+	require.NotContains(t, loaded, false)
+	for i := range cs {
+		cs[i].Status, cs[i].Version = models.StatusOpen, 1
+	}
+	require.NoError(t, errors.Join(s.AdjustAll(t.Context(), cs)...))
+	require.NoError(t, locks.Release(t.Context()))
+	locks, err = s.LockCampaigns(t.Context(), ids, time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, ids, locks.CampaignIDs())
+	for _, id := range ids {
+		state, err := s.State(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, models.StatusOpen, state.Status)
+	}
 }
