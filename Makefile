@@ -51,7 +51,7 @@ servers: ## find the Redis and the MariaDB or MySQL that tests start, install th
 	@scripts/browser
 
 pictures: servers ## take the pictures of the console in docs/img anew
-	DIBS_PICTURES='$(CURDIR)/docs/img' go test -count=1 -run 'PagesInABrowser' ./api/console
+	DIBS_PICTURES='$(CURDIR)/docs/img' go test -count=1 -run 'PagesInABrowser|ShardsInABrowser' ./api/console
 
 rush: ## simulate a rush over 256 shards, and write its picture and figures into docs/sharding.md
 	DIBS_WRITE=1 go test -count=1 -v -run ARushOverManyShards ./syncer/shards
