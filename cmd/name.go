@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -23,14 +24,15 @@ func (s *stack) underName(ctx context.Context, group string, run func(context.Co
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
 	}
-	lease, err := s.takeName(ctx, scripts, group)
+	token := rand.Text() // of this process: it takes its own lease again after it, or Redis, stood still
+	lease, err := s.takeName(ctx, scripts, group, token)
 	if err != nil || lease == nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	kept := make(chan error, 1)
 	go func() {
-		last, err := s.keepName(ctx, scripts, group, lease)
+		last, err := s.keepName(ctx, scripts, group, token, lease)
 		if err != nil {
 			cancel(err)
 		}
@@ -46,10 +48,11 @@ func (s *stack) underName(ctx context.Context, group string, run func(context.Co
 	return errors.Join(err, <-kept)
 }
 
-// keepName renews the lease of a name until ctx ends. A lease that ran out, because Redis was away, is taken again.
-func (s *stack) keepName(ctx context.Context, scripts *lua.Scripts, group string, lease *lua.Lock) (last *lua.Lock, err error) {
+// keepName renews the lease of a name until ctx ends. A lease that ran out, because Redis was away or this process stood still, is taken
+// again.
+func (s *stack) keepName(ctx context.Context, scripts *lua.Scripts, group, token string, lease *lua.Lock) (last *lua.Lock, err error) {
 	for lease.RenewUntil(ctx) != nil {
-		if lease, err = s.takeName(ctx, scripts, group); err != nil || lease == nil {
+		if lease, err = s.takeName(ctx, scripts, group, token); err != nil || lease == nil {
 			return nil, err
 		}
 	}
@@ -57,10 +60,10 @@ func (s *stack) keepName(ctx context.Context, scripts *lua.Scripts, group string
 }
 
 // takeName waits until nobody runs under the name of this process; nil: ctx ended first. Errors: config.ErrConfig when somebody does.
-func (s *stack) takeName(ctx context.Context, scripts *lua.Scripts, group string) (*lua.Lock, error) {
+func (s *stack) takeName(ctx context.Context, scripts *lua.Scripts, group, token string) (*lua.Lock, error) {
 	until := time.Now().Add(nameFor + time.Second)
 	for {
-		lease, err := scripts.LockConsumer(ctx, group, s.cfg.Name, nameFor)
+		lease, err := scripts.LockConsumer(ctx, group, s.cfg.Name, token, nameFor)
 		switch {
 		case err == nil:
 			return lease, nil

@@ -24,7 +24,6 @@ import (
 	"dibs/syncer/resolve"
 	"dibs/syncer/shards"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"gorm.io/gorm"
@@ -115,11 +114,11 @@ func (s *stack) openTraces(context.Context) error {
 func (s *stack) openRedis(ctx context.Context) error {
 	url := s.cfg.RedisURL
 	if url == "" {
-		server, err := miniredis.Run() // in memory: its data ends with the process
+		server, end, err := embedRedis()
 		if err != nil {
 			return fmt.Errorf("embedded redis: %w", err)
 		}
-		s.closers = append(s.closers, server.Close)
+		s.closers = append(s.closers, end)
 		url = "redis://" + server.Addr()
 	}
 	rdb, err := lua.Connect(url)

@@ -75,5 +75,5 @@ func (s *Scripts) SetGeneration(ctx context.Context, partition int, generation s
 
 // LockGeneration takes the lock for replacing the generation of a partition's stream. Errors as LockCampaign.
 func (s *Scripts) LockGeneration(ctx context.Context, partition int, ttl time.Duration) (*Lock, error) {
-	return s.obtain(ctx, generationLockKey(partition), "", ttl)
+	return s.obtain(ctx, generationLockKey(partition), ttl, nil)
 }

@@ -26,7 +26,7 @@ type Lock struct {
 // LockCampaign takes the lock for loading a campaign, for ttl. Errors: ErrLocked, ErrUnavailable, ErrOutcomeUnknown (then the lock may
 // be taken until it runs out).
 func (s *Scripts) LockCampaign(ctx context.Context, campaignID string, ttl time.Duration) (*Lock, error) {
-	return s.obtain(ctx, s.KeysOf(campaignID).Lock, "", ttl)
+	return s.obtain(ctx, s.KeysOf(campaignID).Lock, ttl, nil)
 }
 
 // Locks are locks that LockCampaigns took.
@@ -79,12 +79,13 @@ func (l *Locks) Release(ctx context.Context) error {
 
 // LockLeader takes the lease of the syncer that leads, for ttl; name is told by Leader. Errors as LockCampaign.
 func (s *Scripts) LockLeader(ctx context.Context, name string, ttl time.Duration) (*Lock, error) {
-	return s.obtain(ctx, LeaderKey, name, ttl)
+	return s.obtain(ctx, LeaderKey, ttl, &redislock.Options{Metadata: name})
 }
 
-// LockConsumer takes the lease of a consumer's name in its group, for ttl. Errors as LockCampaign.
-func (s *Scripts) LockConsumer(ctx context.Context, group, name string, ttl time.Duration) (*Lock, error) {
-	return s.obtain(ctx, consumerKey(group, name), "", ttl)
+// LockConsumer takes the lease of a consumer's name in its group, for ttl; who has it under the same token gets it anew. Errors as
+// LockCampaign.
+func (s *Scripts) LockConsumer(ctx context.Context, group, name, token string, ttl time.Duration) (*Lock, error) {
+	return s.obtain(ctx, consumerKey(group, name), ttl, &redislock.Options{Token: token})
 }
 
 // tokenLength is how long the token is before the holder's name in the value of a lock.
@@ -104,9 +105,9 @@ func (s *Scripts) Leader(ctx context.Context) (string, error) {
 	return value[tokenLength:], nil
 }
 
-func (s *Scripts) obtain(ctx context.Context, key, name string, ttl time.Duration) (*Lock, error) {
+func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration, how *redislock.Options) (*Lock, error) {
 	begun := time.Now()
-	lock, err := redislock.Obtain(ctx, s.rdb, key, ttl, &redislock.Options{Metadata: name})
+	lock, err := redislock.Obtain(ctx, s.rdb, key, ttl, how)
 	switch {
 	case errors.Is(err, redislock.ErrNotObtained):
 		return nil, errors.Join(fmt.Errorf("%w: %s", ErrLocked, key), s.shorten(ctx, key, ttl))
