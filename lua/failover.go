@@ -12,24 +12,39 @@ import (
 // sends it elsewhere, and once a minute: a master that died sends nobody elsewhere. Asking costs a read, at most five a second;
 // what failed is not sent again.
 func followFailovers(cluster *redis.ClusterClient) {
-	cluster.OnNewNode(func(node *redis.Client) { node.AddHook(reloadSlots{cluster}) })
+	cluster.OnNewNode(func(node *redis.Client) {
+		node.AddHook(reloadSlots{cluster, node.Options().Addr, &nodeConns{open: map[*nodeConn]struct{}{}}})
+	})
 }
 
 // reloadSlots is a hook of one node's client.
-type reloadSlots struct{ cluster *redis.ClusterClient }
+type reloadSlots struct {
+	cluster *redis.ClusterClient
+	addr    string
+	conns   *nodeConns
+}
 
 // DialHook reloads the slots when the node can't be reached.
 func (h reloadSlots) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
 		h.after(ctx, err)
-		return conn, err
+		if err != nil {
+			return nil, err
+		}
+		return h.conns.add(conn), nil
 	}
 }
 
 // ProcessHook reloads the slots when the node does not answer, or says that it is not the one to ask.
 func (h reloadSlots) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "cluster" { // it asks for the slots, which the next node tells as well
+			slots, cancel := context.WithTimeout(ctx, 2*hungAfter)
+			defer cancel()
+			ctx = slots
+		}
+		defer h.whileWaiting(ctx, cmd)()
 		err := next(ctx, cmd)
 		h.after(ctx, err)
 		return err
@@ -39,6 +54,7 @@ func (h reloadSlots) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // ProcessPipelineHook is ProcessHook for several commands.
 func (h reloadSlots) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		defer h.whileWaiting(ctx, cmds[0])()
 		err := next(ctx, cmds)
 		h.after(ctx, err)
 		return err

@@ -25,15 +25,30 @@ func TestCluster_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
 	rdb, err := lua.Connect(cluster.URL())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
-	claim, partition := claiming(t, rdb, 8)
+	claim, partition := claiming(t, rdb, 8, time.Second)
 	require.NoError(t, claim())
 	master := cluster.MasterOf(lua.StreamKey(partition))
 	master.Kill()
 	requireGoesOn(t, claim, func() time.Time { return cluster.AwaitPromotion(master, lua.StreamKey(partition)) })
 }
 
+// A master that hangs keeps its connections: its campaigns go on all the same, before calls that wait for it have given up.
+func TestCluster_ClaimsGoOnAfterAMasterHangs(t *testing.T) {
+	t.Parallel()
+	cluster := testenv.RedisReplicatedCluster(t, 3, 1500*time.Millisecond)
+	rdb, err := lua.Connect(cluster.URL() + "?read_timeout=1m")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rdb.Close() })
+	claim, partition := claiming(t, rdb, 8, time.Minute)
+	require.NoError(t, claim())
+	master := cluster.MasterOf(lua.StreamKey(partition))
+	master.Pause()
+	t.Cleanup(master.Resume)
+	requireGoesOn(t, claim, func() time.Time { return cluster.AwaitPromotion(master, lua.StreamKey(partition)) })
+}
+
 // claiming makes a campaign and a function that claims from it.
-func claiming(t *testing.T, rdb redis.UniversalClient, partitions int) (claim func() error, partition int) {
+func claiming(t *testing.T, rdb redis.UniversalClient, partitions int, patience time.Duration) (claim func() error, partition int) {
 	t.Helper()
 	scripts, err := lua.New(rdb, lua.Options{Partitions: partitions})
 	require.NoError(t, err)
@@ -44,7 +59,7 @@ func claiming(t *testing.T, rdb redis.UniversalClient, partitions int) (claim fu
 	meta, err := scripts.MetaOf(&c)
 	require.NoError(t, err)
 	return func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		_, _, err := scripts.Claim(ctx, meta, []lua.ClaimRequest{want("ada", 1, "")})
 		return err
@@ -79,7 +94,7 @@ func TestSentinel_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
 	testenv.Replicate(t, replica, primary)
 	sentinels := testenv.Sentinels(t, primary, 1, time.Second)
 	rdb := connect(t, sentinels.URL())
-	claim, _ := claiming(t, rdb, 1)
+	claim, _ := claiming(t, rdb, 1, time.Second)
 	require.NoError(t, claim())
 	require.NoError(t, rdb.Do(t.Context(), "wait", 1, 1000).Err())
 	primary.Kill()
@@ -93,7 +108,7 @@ func TestMovedAddress_ClaimsGoOn(t *testing.T) {
 	testenv.Replicate(t, replica, primary)
 	address := testenv.Proxy(t, primary.Addr())
 	rdb := connect(t, "redis://"+address.Listen)
-	claim, _ := claiming(t, rdb, 1)
+	claim, _ := claiming(t, rdb, 1, time.Second)
 	require.NoError(t, claim())
 	require.NoError(t, rdb.Do(t.Context(), "wait", 1, 1000).Err())
 	primary.Kill()
