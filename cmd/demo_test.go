@@ -52,7 +52,7 @@ func TestDemoOfMoreThanIsWantedHasSomeLeft(t *testing.T) {
 
 func TestDemoOfSeveralShardsShowsThem(t *testing.T) {
 	t.Parallel()
-	out := requireOK(t, run(t, nil, "demo", "--users", "300", "--stock", "201", "--connections", "40", "--shards", "4"))
+	out := requireOK(t, run(t, nil, "demo", "--users", "2000", "--stock", "201", "--connections", "40", "--shards", "4"))
 	require.Equal(t, []string{"201", "201", "201"}, outcome(t, out, "units taken"))
 	require.Equal(t, []string{"0", "0"}, outcome(t, out, "units left"))
 	var claimed int
