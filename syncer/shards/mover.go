@@ -12,6 +12,7 @@ import (
 	"dibs/syncer/campaigns"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 )
 
@@ -58,7 +59,10 @@ type Mover struct {
 	turns   turns
 	steps   steps.Steps
 	metrics *metrics
-	proof   func(ctx context.Context, campaignID string, before *picture) (from int64, err error) // is prove, but in tests
+
+	oneByOne bool // in tests: steps of different shards are not taken at the same time
+
+	proof func(ctx context.Context, campaignID string, before *picture) (from int64, err error) // is prove, but in tests
 }
 
 // New makes a mover. reg has its metrics, unless it is nil.
@@ -95,7 +99,7 @@ func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need)
 		case verbBlocked:
 			return models.Refill{}, fmt.Errorf("%w: %s", ErrBlocked, campaignID)
 		default:
-			if err := m.do(ctx, p, s, gone); err != nil {
+			if err := m.doAll(ctx, p, p.with(s, need), gone); err != nil {
 				return models.Refill{}, err
 			}
 		}
@@ -120,6 +124,19 @@ func (m *Mover) look(ctx context.Context, campaignID string, gone map[int]bool) 
 		}
 	}
 	return p, nil
+}
+
+// doAll takes steps in different shards at once: a recall may wait for seconds until it is on a disk.
+func (m *Mover) doAll(ctx context.Context, p *picture, all []step, gone map[int]bool) error {
+	var g errgroup.Group
+	for _, s := range all {
+		if !m.oneByOne && len(all) > 1 {
+			g.Go(func() error { return m.do(ctx, p, s, gone) })
+		} else if err := m.do(ctx, p, s, gone); err != nil {
+			return err
+		}
+	}
+	return g.Wait() //nolint:wrapcheck // do wraps it
 }
 
 // do takes a step that changes something.

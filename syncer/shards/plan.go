@@ -112,13 +112,36 @@ func (p *picture) grantOf(need models.Need, lack int64) int64 {
 	return min(p.reserve, max(lack, 2*need.Pace, p.reserve/int64(2*len(p.views))))
 }
 
-// recallOf is how many units a recall asks for: what is lacking beside the reserve, or half of what the shard has.
+// fewLeft is how many units a recall does not leave behind: the last ones lie where anybody can have them without another recall.
+const fewLeft = 16
+
+// recallOf is how many units a recall asks for: what is lacking beside the reserve, or half of what the shard has, or the last few.
 func (p *picture) recallOf(need models.Need, shard int, lack int64) int64 {
 	free := p.views[shard-1].Free()
 	if need.Shard > 0 {
 		lack -= p.reserve
 	}
+	if free <= fewLeft {
+		return free
+	}
 	return min(free, max(lack, (free+1)/2))
+}
+
+// with is a step and what is to be done at the same time: somebody waits for a recall, so that all shards that have units are asked at
+// once. Each recall may have to wait for a disk.
+func (p *picture) with(s step, need models.Need) []step {
+	all := []step{s}
+	if s.verb != verbBegin || s.kind != models.MoveRecall || need.Ahead {
+		return all
+	}
+	for i := range p.views {
+		v, c, shard := &p.views[i], &p.books[i], i+1
+		if shard == s.shard || shard == need.Shard || v.Err != nil || v.Free() == 0 || c.MoveNo != c.MovedNo {
+			continue
+		}
+		all = append(all, step{verbBegin, shard, models.MoveRecall, p.recallOf(need, shard, 0)})
+	}
+	return all
 }
 
 // richer is how many times the free units of a shard another must have to give some away before anybody waits for them.
@@ -127,7 +150,7 @@ const richer = 4
 // evenOut moves units to a shard before anybody waits for them, from one that has far more.
 func (p *picture) evenOut(shard int) step {
 	from := p.richest(shard)
-	if from == 0 || p.books[from-1].MoveNo != p.books[from-1].MovedNo || p.views[from-1].Free() < richer*max(1, p.views[shard-1].Free()) {
+	if from == 0 || p.views[from-1].Free() <= fewLeft || p.books[from-1].MoveNo != p.books[from-1].MovedNo || p.views[from-1].Free() < richer*max(1, p.views[shard-1].Free()) {
 		return step{verb: verbEnough}
 	}
 	return step{verbBegin, from, models.MoveRecall, (p.views[from-1].Free() + 1) / 2}

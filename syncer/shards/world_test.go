@@ -144,7 +144,7 @@ var errCrash = errors.New("the process died")
 
 func (w *world) start(need models.Need) *actor {
 	a := &actor{w: w, need: need, fewest: w.total - w.taken(), resume: make(chan bool), parked: make(chan struct{})}
-	a.mover = &Mover{redis: a, books: a, loader: a}
+	a.mover = &Mover{oneByOne: true, redis: a, books: a, loader: a}
 	a.mover.proof = a.mover.prove
 	if w.flaw == flawSoldOutAtAGlance {
 		a.mover.proof = func(_ context.Context, _ string, p *picture) (int64, error) {

@@ -1,0 +1,25 @@
+package e2e
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"dibs/internal/testenv"
+	"dibs/models"
+)
+
+// TestTheLastUnitsOnSlowDisks: a Redis that syncs its file each second can't tell when a recall is on the disk, so each waits for seconds. All
+// shards are asked at once: of sixteen that were asked one after the other the sale would not end within its minute.
+func TestTheLastUnitsOnSlowDisks(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, wishes{apis: 2, partitions: 16, redisConf: []string{"appendonly yes", "appendfsync everysec"}})
+	total := testenv.Pick(480, 3200)
+	sl := s.sell(t, int64(total), 16, 1, onlyOne)
+	begun := time.Now()
+	sl.run(16)
+	sl.requireExact()
+	slices.SortFunc(sl.claims, func(a, b models.Claim) int { return a.ClaimedAt.Compare(b.ClaimedAt.Time) })
+	last := sl.claims[total-1].ClaimedAt.Sub(sl.claims[total*99/100].ClaimedAt.Time)
+	t.Logf("%d units in %s, the last 1 %% in %s", total, time.Since(begun).Round(time.Millisecond), last.Round(time.Millisecond))
+}
