@@ -150,7 +150,10 @@ const richer = 4
 // evenOut moves units to a shard before anybody waits for them, from one that has far more.
 func (p *picture) evenOut(shard int) step {
 	from := p.richest(shard)
-	if from == 0 || p.views[from-1].Free() <= fewLeft || p.books[from-1].MoveNo != p.books[from-1].MovedNo || p.views[from-1].Free() < richer*max(1, p.views[shard-1].Free()) {
+	if from == 0 || p.books[from-1].MoveNo != p.books[from-1].MovedNo {
+		return step{verb: verbEnough}
+	}
+	if has := p.views[from-1].Free(); has <= fewLeft || has < richer*max(1, p.views[shard-1].Free()) {
 		return step{verb: verbEnough}
 	}
 	return step{verbBegin, from, models.MoveRecall, (p.views[from-1].Free() + 1) / 2}
