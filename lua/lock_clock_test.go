@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -23,28 +24,11 @@ func TestLock_OfAClockThatWasAhead(t *testing.T) {
 	_, err = s.LockLeader(t.Context(), "dead", time.Second)
 	require.NoError(t, err)
 	clock.Set(0)
-	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) { // Redis runs it out by its clock
+	require.Eventually(t, func() bool { // Redis runs it out by its clock
 		lease, err := s.LockLeader(t.Context(), "next", time.Second)
-		if err == nil {
-			require.NoError(t, lease.Release(t.Context()))
-			return
+		if errors.Is(err, lua.ErrLocked) {
+			return false
 		}
-		require.ErrorIs(t, err, lua.ErrLocked)
-		require.Less(t, time.Since(begun), time.Minute)
-	}
-}
-
-// The lease of a consumer's name is its process' own: a lease that it lost sight of it takes again at once, and nobody else does.
-func TestLockConsumer_IsTakenAgainUnderItsToken(t *testing.T) {
-	t.Parallel()
-	s, err := lua.New(testenv.Redis(t).Client(), lua.Options{})
-	require.NoError(t, err)
-	for range 2 {
-		_, err := s.LockConsumer(t.Context(), "syncer", "one", "token-of-one", time.Hour)
-		require.NoError(t, err)
-	}
-	_, err = s.LockConsumer(t.Context(), "syncer", "one", "token-of-two", time.Hour)
-	require.ErrorIs(t, err, lua.ErrLocked)
-	_, err = s.LockConsumer(t.Context(), "syncer", "two", "token-of-two", time.Hour)
-	require.NoError(t, err)
+		return err == nil && lease.Release(t.Context()) == nil
+	}, time.Minute, 20*time.Millisecond)
 }

@@ -124,8 +124,9 @@ func printTorture(w io.Writer, r *torture.Report) {
 		columns = append(columns, table.ColumnConfig{Number: i, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	out.SetColumnConfigs(columns)
-	_, _ = fmt.Fprintf(w, "%s\n\nseed %d, Redis %s, durability %s: %d faults in %d rounds and %s\n", out.Render(), r.Seed,
-		r.Topology, r.Durability, len(r.Faults), r.Rounds, (time.Duration(r.TookMs) * time.Millisecond).Round(time.Second))
+	_, _ = fmt.Fprintf(w, "%s\n\nseed %d, Redis %s, durability %s: %d faults in %d rounds and %s, %.1f a minute\n", out.Render(), r.Seed,
+		r.Topology, r.Durability, len(r.Faults), r.Rounds, (time.Duration(r.TookMs) * time.Millisecond).Round(time.Second),
+		float64(len(r.Faults))/(time.Duration(max(r.TookMs, 1))*time.Millisecond).Minutes())
 	_, _ = fmt.Fprintf(w, "%s claims have a row, %s were answered; of these %s were lost by faults that may (%d of %d rounds had one)\n",
 		cmd.Number(r.Claims), cmd.Number(r.Told), cmd.Number(r.Lost), r.Lossy, r.Rounds)
 	_, _ = fmt.Fprintf(w, "%s places given up by repairs, %s credits of claims that were lost, %s claims without credit;"+

@@ -15,7 +15,8 @@ import (
 )
 
 // errNoClock says that this machine can't give a program a clock of its own.
-var errNoClock = errors.New("testenv: no server can have a clock of its own here; it takes cc, and a Linux where the server is installed as a program")
+var errNoClock = errors.New("testenv: no server can have a clock of its own here; " +
+	"it takes cc, and a Linux where the server is installed as a program")
 
 //go:embed testdata/clock.c
 var clockSource []byte
@@ -39,7 +40,7 @@ func NewClock(t testing.TB) (*Clock, error) {
 	if err := errors.Join(os.WriteFile(source, clockSource, 0o600), os.WriteFile(c.off, make([]byte, 8), 0o600)); err != nil {
 		return nil, fmt.Errorf("testenv: a clock: %w", err)
 	}
-	build := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", c.library, source, "-ldl") //nolint:gosec,noctx // it ends by itself
+	build := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", c.library, source, "-ldl") //nolint:noctx // it ends by itself
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %w: %s", errNoClock, err, out)
 	}
@@ -57,6 +58,7 @@ func (c *Clock) Set(off time.Duration) {
 	c.t.Helper()
 	file, err := os.OpenFile(c.off, os.O_WRONLY, 0)
 	require.NoError(c.t, err)
-	_, err = file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(off.Microseconds())), 0) //nolint:gosec // two's complement, as C reads it
+	us := uint64(off.Microseconds()) //nolint:gosec // two's complement, as C reads it
+	_, err = file.WriteAt(binary.NativeEndian.AppendUint64(nil, us), 0)
 	require.NoError(c.t, errors.Join(err, file.Close()))
 }

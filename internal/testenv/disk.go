@@ -14,7 +14,8 @@ import (
 )
 
 // errNoDisk says that this machine lets nobody mount a disk for a test.
-var errNoDisk = errors.New("testenv: no disk can be mounted here; it takes root on a Linux that may mount, such as a container with CAP_SYS_ADMIN")
+var errNoDisk = errors.New("testenv: no disk can be mounted here; " +
+	"it takes root on a Linux that may mount, such as a container with CAP_SYS_ADMIN")
 
 // diskPrefix starts the name of every folder that a disk is mounted on, so that sweep finds those of killed runs.
 const diskPrefix = "disk-"
@@ -49,7 +50,7 @@ func NewDisk(t testing.TB, size uint64) (*Disk, error) {
 }
 
 func (d *Disk) mount(args ...string) ([]byte, error) {
-	return exec.Command("mount", append(args, d.path)...).CombinedOutput() //nolint:gosec,noctx // it ends at once
+	return exec.Command("mount", append(args, d.path)...).CombinedOutput() //nolint:noctx // it ends at once
 }
 
 func sizeOption(size uint64) string { return "size=" + strconv.FormatUint(size, 10) }
@@ -82,7 +83,7 @@ func (d *Disk) Free() {
 
 // unmount takes a disk away, if there is one. Whoever uses it still, keeps it.
 func unmount(path string) {
-	_ = exec.Command("umount", "-l", path).Run() //nolint:gosec,noctx // it ends at once; nothing is mounted there for most
+	_ = exec.Command("umount", "-l", path).Run() //nolint:noctx // it ends at once; nothing is mounted there for most
 }
 
 // unmountAll takes the disks away that a killed run left in a folder.

@@ -107,9 +107,9 @@ func (o *operator) base() string {
 var errRefused = errors.New("torture: the API refuses what it is asked")
 
 // insist sends a request until it is done, or certainly refused.
-func (o *operator) insist(ctx context.Context, method, path, key string, body any) error {
+func (o *operator) insist(ctx context.Context, method, path string, body any) error {
 	for deadline := time.Now().Add(healWithin); ; wait(ctx, 50*time.Millisecond) {
-		r := o.send(ctx, method, o.base()+path, key, body)
+		r := o.send(ctx, method, o.base()+path, "", body)
 		switch {
 		case r.code == "":
 			return nil
@@ -149,7 +149,7 @@ func (o *operator) openOne(ctx context.Context, c *campaign, total int64) error 
 		body["hold_for"] = c.hold.String()
 	}
 	c.change(&c.paused, 0)("")
-	if err := o.insist(ctx, http.MethodPost, "/v1/campaigns", "", body); err != nil {
+	if err := o.insist(ctx, http.MethodPost, "/v1/campaigns", body); err != nil {
 		return err
 	}
 	if !c.packets {
@@ -208,7 +208,7 @@ func (o *operator) addAgain(ctx context.Context, c *campaign) error {
 	batches := slices.Clone(c.batches)
 	c.mu.Unlock()
 	for _, body := range batches {
-		if err := o.insist(ctx, http.MethodPost, "/v1/campaigns/"+c.id+"/packets", "", body); err != nil {
+		if err := o.insist(ctx, http.MethodPost, "/v1/campaigns/"+c.id+"/packets", body); err != nil {
 			return err
 		}
 	}
@@ -241,7 +241,7 @@ func (o *operator) pause(ctx context.Context, c *campaign, lasts time.Duration) 
 
 func (o *operator) reopen(ctx context.Context, c *campaign) error {
 	answered := c.change(&c.paused, 0)
-	if err := o.insist(context.WithoutCancel(ctx), http.MethodPatch, "/v1/campaigns/"+c.id, "", map[string]any{"status": "open"}); err != nil {
+	if err := o.insist(context.WithoutCancel(ctx), http.MethodPatch, "/v1/campaigns/"+c.id, map[string]any{"status": "open"}); err != nil {
 		return err
 	}
 	answered("")

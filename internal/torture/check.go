@@ -75,6 +75,13 @@ func (rd *round) check(ctx context.Context) error {
 			rd.checkWindow(c)
 		}
 	}
+	rd.checkDeaths()
+	rd.reconciled()
+	return rd.checkAccounts(ctx)
+}
+
+// checkDeaths: no process crashed by itself.
+func (rd *round) checkDeaths() {
 	for _, p := range rd.w.parts {
 		p.mu.Lock()
 		for _, death := range p.deaths {
@@ -82,8 +89,6 @@ func (rd *round) check(ctx context.Context) error {
 		}
 		p.mu.Unlock()
 	}
-	rd.reconciled()
-	return rd.checkAccounts(ctx)
 }
 
 // read reads a campaign's rows.

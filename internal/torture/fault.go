@@ -51,7 +51,8 @@ const (
 
 // faults are all that there are.
 func faults() []*fault {
-	return slices.Concat(processFaults(), wireFaults(), redisFaults(), snapshotFaults(), failoverFaults(), sqlFaults(), diskFaults(), clockFaults())
+	return slices.Concat(processFaults(), wireFaults(), redisFaults(), snapshotFaults(), failoverFaults(), sqlFaults(), diskFaults(),
+		clockFaults())
 }
 
 // choose lists the faults of this run, and why others are not among them.

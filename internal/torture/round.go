@@ -112,7 +112,9 @@ func (rd *round) run(ctx context.Context) (err error) {
 		}
 		fmt.Fprintf(&took, ", %s in %.1fs", step.name, time.Since(begun).Seconds())
 	}
-	rd.w.opt.Progress(fmt.Sprintf("round %d of %d campaigns%s", rd.n, len(rd.all()), took.String()))
+	done, since := len(rd.report.Faults), time.Since(rd.begun)
+	rd.w.opt.Progress(fmt.Sprintf("round %d of %d campaigns%s: %d faults in %s, %.1f a minute", rd.n, len(rd.all()), took.String(), done,
+		since.Round(time.Second), float64(done)/since.Minutes()))
 	return nil
 }
 

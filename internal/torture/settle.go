@@ -76,14 +76,29 @@ func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) erro
 	switch {
 	case c.packets && rd.n%2 == 0: // what is left goes back
 		c.closed = true
-		return o.insist(ctx, http.MethodPost, "/v1/campaigns/"+c.id+"/close", "", map[string]any{})
+		return o.insist(ctx, http.MethodPost, "/v1/campaigns/"+c.id+"/close", map[string]any{})
 	case strings.HasSuffix(c.id, endless):
 		return nil
 	}
-	last := rd.newClient("last", chance)
-	defer last.close()
-	return last.sellOut(ctx, o, c)
+	n := lastClients
+	if c.window {
+		n = 1 // its history is to be short
+	}
+	failed := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		last := rd.newClient(fmt.Sprintf("last-%d", i), chance+uint64(i))
+		wg.Go(func() {
+			defer last.close()
+			failed[i] = last.sellOut(ctx, o, c)
+		})
+	}
+	wg.Wait()
+	return errors.Join(failed...)
 }
+
+// lastClients is how many sell out a campaign at the same time.
+const lastClients = 4
 
 // sellOut gives the last units to new users: with demand enough exactly total go.
 func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
@@ -137,7 +152,7 @@ func (w *world) undecided(of *campaign) (n int64, err error) {
 // buy claims until the outcome is certain. What would expire is redeemed.
 func (c *client) buy(ctx context.Context, of *campaign, quantity int64, deadline time.Time) (*wish, error) {
 	one := c.fresh(of)
-	one.quantity, one.user, one.key = quantity, fmt.Sprintf("last-%d", c.made), fmt.Sprintf("%s last %d", of.id, c.made)
+	one.quantity, one.user, one.key = quantity, fmt.Sprintf("%s-%d", c.name, c.made), fmt.Sprintf("%s %s %d", of.id, c.name, c.made)
 	for c.try(one); !certain(one.last().code); c.try(one) {
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return nil, fmt.Errorf("%w: %s takes no claims within %s: %s", errBroken, of.id, healWithin, one.last().code)
