@@ -58,7 +58,7 @@ func (c *Clock) Set(off time.Duration) {
 	c.t.Helper()
 	file, err := os.OpenFile(c.off, os.O_WRONLY, 0)
 	require.NoError(c.t, err)
-	us := uint64(off.Microseconds()) //nolint:gosec // two's complement, as C reads it
+	us := uint64(off.Microseconds()) // two's complement, as C reads it
 	_, err = file.WriteAt(binary.NativeEndian.AppendUint64(nil, us), 0)
 	require.NoError(c.t, errors.Join(err, file.Close()))
 }

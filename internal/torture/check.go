@@ -53,9 +53,7 @@ func (rd *round) check(ctx context.Context) error {
 		}
 		rd.report.Claims += int64(len(l.rows))
 		rd.checkAnswers(l)
-		if rd.lied {
-			l.retime()
-		}
+		rd.retime(l)
 		rd.checkOrder(l)
 		if err := rd.checkBooks(ctx, l); err != nil {
 			return err
@@ -70,9 +68,9 @@ func (rd *round) check(ctx context.Context) error {
 				rd.checkRefusals(l)
 			}
 			rd.checkStream(l, streams)
-		}
-		if c.window && len(rd.losses) == 0 {
-			rd.checkWindow(c)
+			if c.window {
+				rd.checkWindow(c)
+			}
 		}
 	}
 	rd.checkDeaths()

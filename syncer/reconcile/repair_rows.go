@@ -207,7 +207,7 @@ func (p *repair) move(ctx context.Context, tx *sql.Tx, claims, units, released i
 	if models.IsShardID(p.id) || rows.Claims+m.LostClaims != m.SyncedSeq || rows.Units != m.Claimed || rows.Released != m.Released {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE campaigns SET remaining = CASE"+ // as byRows has it: rows of units that were sold again may be more than total
+	_, err := tx.ExecContext(ctx, "UPDATE campaigns SET remaining = CASE"+ // as byRows has it: rows may be of more units than total
 		" WHEN applied_version <> version AND (residency = ? OR residency = ? AND epoch > 0)"+
 		" THEN CASE WHEN remaining > ? THEN remaining - ? ELSE 0 END WHEN total > claimed + ? THEN total - claimed - ? ELSE 0 END,"+
 		" claimed = claimed + ?, synced_seq = synced_seq + ?, released_claims = released_claims + ? WHERE id = ?",
