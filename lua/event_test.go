@@ -174,14 +174,14 @@ func FuzzUserIDsSurviveTheEvent(f *testing.F) {
 	for _, user := range oddUsers {
 		f.Add(user)
 	}
-	rdb, users := connect(f, testenv.SharedRedis(f).URL()), 0
+	rdb, users := connect(f, testenv.Redis(f).URL()), 0
 	var b *bundle
 	f.Fuzz(func(t *testing.T, user string) {
 		if models.CheckUserID(user) != nil {
 			return
 		}
 		if users++; users%1000 == 1 { // ten million don't fit
-			require.NoError(t, rdb.FlushAll(t.Context()).Err())
+			require.NoError(t, rdb.FlushAll(t.Context()).Err()) //nolint:forbidigo // a server of its own
 			b = newBundle(t, rdb, func(c *models.Campaign) { c.Total = 1_000_000 })
 		}
 		b.t = t
