@@ -24,7 +24,7 @@ type Deps struct {
 	Streams   claimed.Streams
 	Audit     Audit
 	Tries     claiming.Tries // nil: Config.UserRate is of this process alone
-	Console   *ConsoleDeps // nil: there is no console
+	Console   *ConsoleDeps   // nil: there is no console
 	// Ready tells why claims can't be taken now; nil when they can.
 	Ready func(ctx context.Context) error
 }

@@ -53,7 +53,8 @@ func printTotals(w io.Writer, t *reconcile.Totals) {
 		}
 		out.AppendRow(row)
 		for _, shard := range c.Shards { // each has an order of its own
-			out.AppendRow(table.Row{fmt.Sprintf("  shard %d", shard.Shard), "", number(shard.Claims), "", "", number(shard.FirstSeq), number(shard.LastSeq)})
+			name := fmt.Sprintf("  shard %d", shard.Shard)
+			out.AppendRow(table.Row{name, "", number(shard.Claims), "", "", number(shard.FirstSeq), number(shard.LastSeq)})
 		}
 	}
 	for _, sum := range t.Sums {

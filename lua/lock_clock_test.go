@@ -32,3 +32,18 @@ func TestLock_OfAClockThatWasAhead(t *testing.T) {
 		return err == nil && lease.Release(t.Context()) == nil
 	}, time.Minute, 20*time.Millisecond)
 }
+
+// The lease of a consumer's name is its process' own: a lease that it lost sight of it takes again at once, and nobody else does.
+func TestLockConsumer_IsTakenAgainUnderItsToken(t *testing.T) {
+	t.Parallel()
+	s, err := lua.New(testenv.Redis(t).Client(), lua.Options{})
+	require.NoError(t, err)
+	for range 2 {
+		_, err := s.LockConsumer(t.Context(), "syncer", "one", "token-of-one", time.Hour)
+		require.NoError(t, err)
+	}
+	_, err = s.LockConsumer(t.Context(), "syncer", "one", "token-of-two", time.Hour)
+	require.ErrorIs(t, err, lua.ErrLocked)
+	_, err = s.LockConsumer(t.Context(), "syncer", "two", "token-of-two", time.Hour)
+	require.NoError(t, err)
+}

@@ -92,7 +92,8 @@ func (v *ShardView) IsSame(o *ShardView) bool {
 	return v.Err == nil && o.Err == nil && v.Epoch == o.Epoch && v.Version == o.Version && v.Moves == o.Moves && v.Ups == o.Ups
 }
 
-// Shards reads shards, each at one moment, in one round trip to each server.
+// Shards reads shards, each at one moment, in one round trip to each server. One whose server does not answer in time has an error of its
+// own.
 func (s *Scripts) Shards(ctx context.Context, ids []string) []ShardView {
 	commands := make([]*redis.SliceCmd, len(ids))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
@@ -110,7 +111,7 @@ func (s *Scripts) Shards(ctx context.Context, ids []string) []ShardView {
 
 func shardView(id string, command *redis.SliceCmd) (v ShardView) {
 	values, err := command.Result()
-	if err != nil {
+	if err != nil && len(values) == 0 { // while a server hangs, go-redis fails commands that others have answered
 		v.Err = sortError("hmget", err)
 		if isWrongType(err) {
 			v.Err = fmt.Errorf("%w: %s", ErrDamaged, id)

@@ -63,18 +63,29 @@ func TestWatchWhileOneOfSeveralServersIsAway(t *testing.T) {
 	defer cancel()
 	seen, err := scripts.Watch(ctx, ids)
 	require.NoError(t, err)
+	requireOneAway(t, len(ids), func(i int) error { return seen[i].Err })
+
+	ctx, cancel = context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	views := scripts.Shards(ctx, ids)
+	requireOneAway(t, len(ids), func(i int) error { return views[i].Err })
+}
+
+// requireOneAway is for campaigns that neither of two servers holds, and of which one answers.
+func requireOneAway(t *testing.T, campaigns int, errOf func(i int) error) {
+	t.Helper()
 	absent, away := 0, 0
-	for i := range seen {
+	for i := range campaigns {
 		switch {
-		case errors.Is(seen[i].Err, lua.ErrAbsent):
+		case errors.Is(errOf(i), lua.ErrAbsent):
 			absent++
-		case seen[i].Err != nil:
+		case errOf(i) != nil:
 			away++
 		}
 	}
 	require.Positive(t, absent, "the other answers")
 	require.Positive(t, away)
-	require.Equal(t, len(ids), absent+away)
+	require.Equal(t, campaigns, absent+away)
 }
 
 func TestWatchOfARedisThatIsAway(t *testing.T) {

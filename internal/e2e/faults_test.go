@@ -51,7 +51,7 @@ func TestFaultsInMidRush(t *testing.T) {
 			s.apis[0].restart()
 		}},
 		{"an API process is stopped", func(_ *testing.T, s *system, _ *rush, _ int) { s.apis[1].stop(); s.apis[1].restart() }},
-		{"two consumers have one name by mistake", func(_ *testing.T, s *system, _ *rush, users int) {
+		{"two consumers have one name by mistake", func(_ *testing.T, s *system, _ *rush, _ int) {
 			twin := s.launch("consumer", "consumer-0")
 			twin.awaitEnd()
 			require.Equal(s.t, exitUsage, twin.cmd.ProcessState.ExitCode(), twin.tail())

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	upTimeout   = time.Minute // for a process to answer; busy machines are slow
-	downTimeout = time.Minute // for a process to end; DIBS_SHUTDOWN_TIMEOUT is 15 s
-	runTimeout  = 2 * time.Minute  // for a command that ends by itself; a demo takes seconds
+	upTimeout   = time.Minute     // for a process to answer; busy machines are slow
+	downTimeout = time.Minute     // for a process to end; DIBS_SHUTDOWN_TIMEOUT is 15 s
+	runTimeout  = 2 * time.Minute // for a command that ends by itself; a demo takes seconds
 	pollEvery   = 10 * time.Millisecond
 )
 

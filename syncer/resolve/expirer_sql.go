@@ -60,7 +60,8 @@ func (e *Expirer) noteUnnoted(ctx context.Context) error {
 	return nil
 }
 
-// selectDue reads one of the tables of books. A campaign whose redeems were lost with a MySQL that was put back waits until it has them again.
+// selectDue reads one of the tables of books. A campaign whose redeems were lost with a MySQL that was put back waits until it has them
+// again.
 func selectDue(table string) string {
 	place := "campaign_id = campaigns.id AND shard = 0"
 	if table != "campaigns" {
@@ -68,7 +69,8 @@ func selectDue(table string) string {
 	}
 	return "SELECT id, hold_for_ms, synced_seq, next_due_ms, settled_seq, holds_mixed," +
 		" COALESCE((SELECT seq FROM claims WHERE " + place + " ORDER BY seq DESC LIMIT 1), 0) AS last_seq" +
-		" FROM " + table + " WHERE residency_reason NOT LIKE '" + campaigns.MySQLWentBack + "%' AND next_due_ms >= ? AND next_due_ms <= ? AND (next_due_ms > ? OR id > ?)" +
+		" FROM " + table + " WHERE residency_reason NOT LIKE '" + campaigns.MySQLWentBack + "%'" +
+		" AND next_due_ms >= ? AND next_due_ms <= ? AND (next_due_ms > ? OR id > ?)" +
 		" ORDER BY next_due_ms, id LIMIT ?"
 }
 

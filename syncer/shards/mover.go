@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"dibs/internal/steps"
 	"dibs/lua"
@@ -23,8 +24,12 @@ var ErrBlocked = errors.New("shards: nothing can be said of the units that are a
 // errGone stands for a shard that was not loaded.
 var errGone = errors.New("shards: a shard that can't be loaded")
 
-// stepsMost bounds the steps for one need, while others take the units.
-const stepsMost = 200
+const (
+	// stepsMost bounds the steps for one need, while others take the units.
+	stepsMost = 200
+	// viewTimeout bounds a look at all shards. The units of one whose server hangs are out of reach until it fails over.
+	viewTimeout = 500 * time.Millisecond
+)
 
 // redis is the part of lua.Scripts that moves need.
 type redis interface {
@@ -117,7 +122,9 @@ func (m *Mover) look(ctx context.Context, campaignID string, gone map[int]bool) 
 	for i := range ids {
 		ids[i] = p.books[i].ID
 	}
-	p.views = m.redis.Shards(ctx, ids)
+	asking, cancel := context.WithTimeout(ctx, viewTimeout)
+	defer cancel()
+	p.views = m.redis.Shards(asking, ids)
 	for shard := range gone {
 		if errors.Is(p.views[shard-1].Err, lua.ErrAbsent) {
 			p.views[shard-1].Err = errGone

@@ -27,7 +27,7 @@ func (s *store) look(ctx context.Context, campaignID string) (reserve int64, sha
 
 		CampaignReserve int64
 	}
-	err = s.db.WithContext(ctx).Raw("SELECT s.*, c.reserve AS campaign_reserve"+
+	err = s.db.WithContext(ctx).Raw("SELECT s.*, c.reserve AS campaign_reserve"+ //nolint:unqueryvet // a shard is a whole campaign
 		" FROM campaigns c JOIN campaign_shards s ON s.campaign_id = c.id"+
 		" WHERE c.id = ? ORDER BY s.shard", campaignID).Scan(&rows).Error
 	if err == nil && len(rows) == 0 {
