@@ -11,6 +11,12 @@ func (r *Reconciler) KeepRecords(most int) { r.recordedMost = most }
 // StillMost is how many campaigns a round compares that have not moved.
 const StillMost = stillMost
 
+// RestMost is for how many rounds the books may rest.
+const RestMost = restMost
+
+// Rest is for how many rounds the books are not read.
+func Rest(r *Reconciler) int { return r.rest }
+
 // Turns takes ids in turns of at most so many, several times, and returns each.
 func Turns(ids []string, most, times int) (all [][]string) {
 	var t turns

@@ -18,6 +18,9 @@ import (
 // moved, not what exists, and a look at ten thousand campaigns is spread over minutes.
 const movedMost, stillMost = 1000, 50
 
+// restMost is for how many rounds the books are not read again when none moved, of more than have their turn in one round.
+const restMost = 3
+
 // past is what is known of a campaign from rounds before.
 type past struct {
 	round     int                   // that it was last met in
@@ -40,12 +43,10 @@ type books struct {
 // records what it finds in reconciliations, and returns how many differ. The counters are compared each time, the rows now and then.
 // A failure is returned after the others had their turn.
 func (r *Reconciler) Reconcile(ctx context.Context) (differ int, err error) {
-	r.round++
-	moved, still, err := r.meetAll(ctx)
+	moved, still, err := r.lists(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("reconcile: %w", err)
 	}
-	maps.DeleteFunc(r.past, func(_ string, p *past) bool { return p.round != r.round })
 	var rows []models.Reconciliation
 	var failed []error
 	for _, id := range append(r.moved.next(moved, movedMost), r.still.next(still, stillMost)...) {
@@ -60,6 +61,25 @@ func (r *Reconciler) Reconcile(ctx context.Context) (differ int, err error) {
 	sum := r.sum()
 	r.metrics.set(sum)
 	return int(sum.differ), errors.Join(failed...)
+}
+
+// lists returns the ids of the campaigns that moved and of the others. It reads the books, unless that may rest.
+func (r *Reconciler) lists(ctx context.Context) (moved, still []string, err error) {
+	if r.rest > 0 {
+		r.rest--
+		return nil, r.resting, nil
+	}
+	r.round++
+	known := len(r.past)
+	if moved, still, err = r.meetAll(ctx); err != nil {
+		return nil, nil, err
+	}
+	maps.DeleteFunc(r.past, func(_ string, p *past) bool { return p.round != r.round })
+	r.resting = nil
+	if len(moved) == 0 && len(still) > stillMost && len(still) == known {
+		r.rest, r.resting = restMost, still
+	}
+	return moved, still, nil
 }
 
 // meetAll reads the books of all campaigns that are in Redis by them, and returns the ids of those that moved and of the others.
@@ -143,7 +163,7 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, rows *[]models.Re
 	p.moved = false // what moves from here on is seen by the next round
 	found, err := r.Compare(ctx, id, depth)
 	if err != nil {
-		p.moved = true
+		p.moved, r.rest = true, 0
 		return err
 	}
 	for _, lot := range found.wentBack { // the API would go on: an older state takes claims like any other
@@ -156,6 +176,9 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, rows *[]models.Re
 	p.backlog = 0
 	if found.Backlog != nil {
 		p.backlog = *found.Backlog
+	}
+	if p.differs || p.backlog > 0 {
+		r.rest = 0
 	}
 	if p.differs && row.Drift != nil && *row.Drift == 0 {
 		row.Drift = &p.drift // of the rows, which are not counted each time

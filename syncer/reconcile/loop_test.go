@@ -48,4 +48,22 @@ func TestReconciler_ARoundComparesWhatMovedAndTheOthersInTurn(t *testing.T) {
 	slices.Sort(want)
 	require.Equal(t, want, round(), "what moved, and those that had no turn yet; nothing new is not written")
 	require.Empty(t, round())
+
+	require.Equal(t, reconcile.RestMost, reconcile.Rest(r), "nothing moved, so the books need not be read for a while")
+	h.Claim(first[1], syncertest.Ask("ada", ""))
+	h.Sync()
+	var seen []string
+	for range reconcile.RestMost + 1 {
+		seen = append(seen, round()...)
+	}
+	require.Equal(t, []string{first[1]}, seen)
+	for range reconcile.RestMost + 1 {
+		require.Empty(t, round())
+	}
+	h.Exec("UPDATE campaigns SET claimed = claimed + 1 WHERE id = ?", others[0])
+	for reconcile.Rest(r) > 0 {
+		round()
+	}
+	round()
+	require.Zero(t, reconcile.Rest(r), "while one differs each round reads")
 }

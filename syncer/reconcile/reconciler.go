@@ -56,6 +56,8 @@ type Reconciler struct {
 	round    int              // of Reconcile, counted
 	moved    turns            // of Reconcile, as still
 	still    turns
+	rest     int      // rounds of Reconcile until the books are read again
+	resting  []string // the campaigns meanwhile
 
 	left map[string]time.Time // campaigns that could not be refilled, since when; Refill's own
 
