@@ -1,0 +1,65 @@
+package syncer_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jonboulle/clockwork"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/syncertest"
+	"dibs/models"
+	"dibs/syncer/residency"
+	"dibs/syncer/resolve"
+	"dibs/syncer/shards"
+)
+
+// What is done each second reads what there is to do, not what exists.
+func TestSyncer_ASecondReadsNoIdleCampaign(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	const idle = 3000
+	campaigns := make([]models.Campaign, idle)
+	for i := range campaigns {
+		campaigns[i] = syncertest.CampaignOf(fmt.Sprintf("idle-%04d", i), 10)
+		campaigns[i].Residency, campaigns[i].Epoch = models.ResidencyResident, 1
+	}
+	require.NoError(t, h.DB.CreateInBatches(campaigns, 1000).Error)
+	h.Exec("ANALYZE TABLE campaigns")
+	pool, err := h.DB.DB()
+	require.NoError(t, err)
+	pool.SetMaxOpenConns(1) // counters are a connection's
+	relay := resolve.NewRelay(h.DB, h.Scripts, nil)
+	watcher, expirer := residency.NewStreamWatcher(h.Hydrator()), resolve.NewExpirer(relay, nil)
+	finalizer := resolve.NewFinalizer(relay, h.Hydrator(), clockwork.NewRealClock(), nil)
+	for name, job := range map[string]func(ctx context.Context) (int, error){
+		"watch streams": watcher.Watch, "expire": expirer.Expire, "finalize": finalizer.Finalize,
+		"look at shards": shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil).Look,
+	} {
+		call := func() {
+			_, err := job(t.Context())
+			require.NoError(t, err, name)
+		}
+		call() // what is done once by a process
+		before := rowsRead(t, h)
+		call()
+		require.Less(t, rowsRead(t, h)-before, int64(100), name)
+	}
+}
+
+// rowsRead is how many rows the connection has read.
+func rowsRead(t *testing.T, h *syncertest.Stack) (sum int64) {
+	t.Helper()
+	var counters []struct {
+		VariableName string
+		Value        int64
+	}
+	require.NoError(t, h.DB.Raw("SHOW SESSION STATUS WHERE Variable_name IN ('Handler_read_first', 'Handler_read_key', 'Handler_read_last',"+
+		" 'Handler_read_next', 'Handler_read_prev', 'Handler_read_rnd')").Scan(&counters).Error)
+	require.Len(t, counters, 6)
+	for _, counter := range counters {
+		sum += counter.Value
+	}
+	return sum
+}
