@@ -16,7 +16,7 @@ import (
 
 // A round compares so many campaigns whose books have moved since they were compared last, and so many others: a round costs what
 // moved, not what exists, and a look at ten thousand campaigns is spread over minutes.
-const movedMost, stillMost = 1000, 50
+const movedMost, stillMost = 1000, 30
 
 // restMost is for how many rounds the books are not read again when none moved, of more than have their turn in one round.
 const restMost = 3
@@ -31,7 +31,7 @@ type past struct {
 	differs   bool  // when its rows were last counted, or by its books now
 	drift     int64 // then
 	backlog   int64 // claims, when it was compared
-	written   int   // rows since the last prune
+	written   int   // rows since the last prune, and one
 }
 
 // books are the counters that move when something happens to a campaign.

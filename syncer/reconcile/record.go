@@ -46,18 +46,16 @@ func (r *Reconciler) record(ctx context.Context, rows []models.Reconciliation) e
 	if err := r.insert(ctx, rows); err != nil {
 		return err
 	}
+	var due []string // those of whose rows the first or the last was written that a prune leaves
 	for i := range rows {
 		p := r.past[rows[i].CampaignID]
 		p.row = rows[i]
-		if p.written++; p.written < r.recordedMost && p.written > 1 {
-			continue
-		}
-		p.written = 1
-		if err := r.prune(ctx, rows[i].CampaignID); err != nil {
-			return err
+		if p.written++; p.written == 1 || p.written == r.recordedMost {
+			p.written = 1
+			due = append(due, rows[i].CampaignID)
 		}
 	}
-	return nil
+	return r.prune(ctx, due)
 }
 
 func (r *Reconciler) insert(ctx context.Context, rows []models.Reconciliation) error {
@@ -77,17 +75,28 @@ func (r *Reconciler) insert(ctx context.Context, rows []models.Reconciliation) e
 	return nil
 }
 
-// prune deletes all but the newest rows of a campaign.
-func (r *Reconciler) prune(ctx context.Context, id string) error {
-	var oldest string // that is kept
+// prune deletes all but the newest rows of campaigns. It asks for all of them at once: most have few.
+func (r *Reconciler) prune(ctx context.Context, campaignIDs []string) error {
+	if len(campaignIDs) == 0 {
+		return nil
+	}
 	db := r.db.WithContext(ctx)
-	err := db.Raw("SELECT id FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?",
-		id, r.recordedMost-1).Scan(&oldest).Error
-	if err == nil && oldest != "" {
-		err = db.Exec("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", id, oldest).Error
+	var full []string
+	err := db.Raw("SELECT campaign_id FROM reconciliations WHERE campaign_id IN ? GROUP BY campaign_id HAVING COUNT(*) > ?",
+		campaignIDs, r.recordedMost).Scan(&full).Error
+	for _, id := range full {
+		if err != nil {
+			break
+		}
+		var oldest string // that is kept
+		err = db.Raw("SELECT id FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?",
+			id, r.recordedMost-1).Scan(&oldest).Error
+		if err == nil {
+			err = db.Exec("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", id, oldest).Error
+		}
 	}
 	if err != nil {
-		return fmt.Errorf("reconcile: prune reconciliations of %s: %w", id, err)
+		return fmt.Errorf("reconcile: prune reconciliations: %w", err)
 	}
 	return nil
 }
