@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"dibs/internal/testenv"
 	"dibs/models"
 
 	"github.com/stretchr/testify/require"
@@ -221,6 +222,21 @@ func TestShardsSellOutExactly(t *testing.T) {
 				sl.requireExact()
 			}
 		}
+	}
+}
+
+// TestShardsSellOutExactlyOnDisk: as above where a claim, and a move, is answered once it is on the disk of Redis.
+func TestShardsSellOutExactlyOnDisk(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, wishes{
+		apis: 2, partitions: 4, settings: map[string]string{"DIBS_DURABILITY": "fsync"},
+		redisConf: []string{"appendonly yes", "appendfsync always", "aof-load-truncated no"},
+	})
+	for name, users := range map[string]shopper{"even": evenly, "all on one": onlyOne} {
+		sl := s.sell(t, int64(testenv.Pick(300, 3000)), 4, 3, users)
+		sl.run(16)
+		t.Log(name)
+		sl.requireExact()
 	}
 }
 
