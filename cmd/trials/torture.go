@@ -41,7 +41,8 @@ processes, two consumers, two syncers and a finance service. Clients claim with 
 operator restocks, pauses and adds packets, while processes are killed and paused, wires cut and slowed, and servers killed,
 filled, flushed, put back and locked.
 
-A run is rounds of ten faults. After each round everything is healed, what is left is sold, and the invariants of
+A run is rounds of forty faults: mostly one by itself, and in every third bout one after the other on processes, wires, Redis and the
+SQL server at the same time. After each round everything is healed, what is left is sold, and the invariants of
 docs/invariants.md are checked claim by claim: each yes has one row and each row was asked for, no seq twice and no hole, no unit too
 many and none stranded, limits, cents, nothing parked; short histories are linearizable; 'dibs reconcile' ends with 0. In every third
 round faults may happen that lose answered claims (a flushed Redis, one that was put back, with --durability fast a killed one); a claim

@@ -20,8 +20,9 @@ const sentinelMaster = "dibs"
 
 // SentinelSet are Sentinels that watch a Redis and promote one of its replicas when it dies.
 type SentinelSet struct {
-	t     testing.TB
-	addrs []string
+	t       testing.TB
+	addrs   []string
+	clients []*redis.SentinelClient
 }
 
 // Sentinels starts three Sentinels, which take the primary for dead after down, waits until they know its replicas, and ends them with
@@ -54,8 +55,9 @@ func Sentinels(t testing.TB, primary *RedisServer, replicas int, down time.Durat
 		t.Cleanup(func() { closeChecked(t, srv.close) })
 		s.addrs = append(s.addrs, addr)
 	}
-	for _, addr := range s.addrs {
-		c := s.client(addr)
+	for i, addr := range s.addrs {
+		s.clients = append(s.clients, s.client(addr))
+		c := s.clients[i]
 		require.Eventually(t, func() bool {
 			seen, err := c.Replicas(t.Context(), sentinelMaster).Result()
 			others, otherErr := c.Sentinels(t.Context(), sentinelMaster).Result()
@@ -79,8 +81,8 @@ func (s *SentinelSet) URL() string {
 // AwaitPromotion waits until a Sentinel names another primary than dead, and returns when that was.
 func (s *SentinelSet) AwaitPromotion(dead *RedisServer) time.Time {
 	s.t.Helper()
-	for _, addr := range s.addrs {
-		c := s.client(addr)
+	for i, addr := range s.addrs {
+		c := s.clients[i]
 		require.Eventually(s.t, func() bool {
 			named, err := c.GetMasterAddrByName(s.t.Context(), sentinelMaster).Result()
 			return err == nil && net.JoinHostPort(named[0], named[1]) != dead.Addr()

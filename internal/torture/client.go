@@ -90,7 +90,7 @@ func (c *client) run(ctx context.Context) {
 		default:
 			c.ask(ctx, c.pick())
 		}
-		wait(ctx, ms(between(c.r, 1, 12)))
+		wait(ctx, ms(between(c.r, 2, 24)))
 	}
 }
 

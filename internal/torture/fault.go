@@ -13,6 +13,7 @@ type fault struct {
 	target string           // what it acts on; two faults at once act on different targets
 	weight int              // how often it comes up
 	lasts  [2]time.Duration // least and most
+	takes  time.Duration    // to be over, beside what it lasts, about
 	// loses tells whether claims that were answered may be lost by it; nil: none may.
 	loses func(*Options) bool
 	// cannot says why this machine or topology can't do it; "" and nil: it can.
@@ -32,6 +33,8 @@ type stroke struct {
 	lasts time.Duration
 	alone bool   // nothing else happens at the same time
 	what  string // what was struck, filled in by strike
+	begun time.Time
+	took  time.Duration
 }
 
 func (s *stroke) String() string {
@@ -107,7 +110,8 @@ func draw(r *rand.Rand, from []*fault, may func(*fault) bool) *stroke {
 			continue
 		}
 		if n -= f.weight; n < 0 {
-			lasts := f.lasts[0] + time.Duration(r.Int64N(int64(f.lasts[1]-f.lasts[0])+1))
+			u := r.Float64() // mostly short, at times as long as can be
+			lasts := f.lasts[0] + time.Duration(u*u*float64(f.lasts[1]-f.lasts[0]))
 			return &stroke{fault: f, who: r.IntN(1000), n: between(r, 1, 100), lasts: lasts}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"dibs/internal/testenv"
 	"dibs/lua"
 )
@@ -24,7 +26,7 @@ func failoverFaults() []*fault {
 		return ""
 	}
 	return []*fault{
-		{name: "kill primary", target: onRedis, weight: 6, lasts: span(100, 4000), cannot: noReplicas, loses: unlessReplicas,
+		{name: "kill primary", target: onRedis, weight: 6, lasts: span(100, 4000), takes: 4 * time.Second, cannot: noReplicas, loses: unlessReplicas,
 			strike: func(w *world, s *stroke) error {
 				return w.try(func() {
 					node, key := w.primary(s)
@@ -32,20 +34,22 @@ func failoverFaults() []*fault {
 					w.awaitPromotion(node, key)
 					wait(w.ctx, s.lasts)
 					node.StartRepaired()
+					w.demote(node, s)
 					w.awaitWhole()
 				})
 			}},
-		{name: "pause primary", target: onRedis, weight: 2, lasts: span(200, 6000), cannot: noReplicas, loses: unlessReplicas,
+		{name: "pause primary", target: onRedis, weight: 2, lasts: span(200, 6000), takes: 2 * time.Second, cannot: noReplicas, loses: unlessReplicas,
 			strike: func(w *world, s *stroke) error {
 				return w.try(func() {
 					node, _ := w.primary(s)
 					node.Pause()
 					wait(w.ctx, s.lasts)
 					node.Resume()
+					w.demote(node, s)
 					w.awaitWhole()
 				})
 			}},
-		{name: "kill replica", target: onRedis, weight: 3, lasts: span(20, 3000), cannot: noReplicas, strike: func(w *world, s *stroke) error {
+		{name: "kill replica", target: onRedis, weight: 3, lasts: span(20, 3000), takes: time.Second, cannot: noReplicas, strike: func(w *world, s *stroke) error {
 			return w.try(func() {
 				node := w.replica(s)
 				node.Kill()
@@ -54,7 +58,7 @@ func failoverFaults() []*fault {
 				w.awaitWhole()
 			})
 		}},
-		{name: "planned failover", target: onRedis, weight: 4, lasts: span(100, 1000), cannot: noCluster,
+		{name: "planned failover", target: onRedis, weight: 4, lasts: span(100, 1000), takes: time.Second, cannot: noCluster,
 			strike: func(w *world, s *stroke) error { return w.try(func() { w.plannedFailover(s) }) }},
 	}
 }
@@ -91,8 +95,23 @@ func (w *world) replica(s *stroke) *testenv.RedisServer {
 
 // replication is what a node says of its role; "" when it does not answer.
 func (w *world) replication(node *testenv.RedisServer) string {
-	info, _ := node.Client().Info(w.ctx, "replication").Result()
+	rdb := redis.NewClient(&redis.Options{Addr: node.Addr(), MaxRetries: -1})
+	defer func() { _ = rdb.Close() }()
+	info, _ := rdb.Info(w.ctx, "replication").Result()
 	return info
+}
+
+// demote has a primary that is back follow the one that was promoted. Every fourth time it is left to the Sentinels, which take ten
+// seconds for that.
+func (w *world) demote(back *testenv.RedisServer, s *stroke) {
+	if w.sentinels == nil || s.n%4 == 0 {
+		return
+	}
+	for _, node := range w.redis {
+		if node != back && strings.Contains(w.replication(node), "role:master") {
+			testenv.Replicate(w.host, back, node)
+		}
+	}
 }
 
 func (w *world) awaitPromotion(dead *testenv.RedisServer, key string) {
@@ -132,7 +151,10 @@ func (w *world) serves() bool {
 		if w.cluster == nil {
 			break
 		}
-		if info, err := node.Client().ClusterInfo(w.ctx).Result(); err != nil || !strings.Contains(info, "cluster_state:ok") {
+		rdb := redis.NewClient(&redis.Options{Addr: node.Addr(), MaxRetries: -1})
+		info, err := rdb.ClusterInfo(w.ctx).Result()
+		_ = rdb.Close()
+		if err != nil || !strings.Contains(info, "cluster_state:ok") {
 			return false
 		}
 	}

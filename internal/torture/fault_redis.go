@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"dibs/internal/testenv"
 	"dibs/lua"
 )
 
@@ -58,16 +60,17 @@ func redisFaults() []*fault {
 			return w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error { return rdb.ConfigSet(ctx, "maxmemory", "0").Err() })
 		}},
 		{name: "delete a key", target: onRedis, weight: 4, lasts: span(1, 100), strike: func(w *world, s *stroke) error {
-			ids, err := w.inForce()
-			if err != nil || len(ids) == 0 {
-				return err
-			}
-			id := pick(ids, s.who)
+			id := pick(w.inForce, s.who)
 			k := lua.KeysOf(id, lua.PartitionOf(id, w.partitions))
 			key := pick([]string{k.State, k.State, k.Users, k.Keys}, int(s.n))
 			s.what = key
 			wait(w.ctx, s.lasts)
-			return wrap(w.rdb.Unlink(w.ctx, key).Err())
+			return w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error {
+				if err := rdb.Unlink(ctx, key).Err(); err != nil && !redis.HasErrorPrefix(err, "MOVED") {
+					return err //nolint:wrapcheck // eachPrimary does
+				}
+				return nil
+			})
 		}},
 		{name: "flush redis", target: onRedis, weight: 3, lasts: span(1, 300), loses: always, strike: func(w *world, s *stroke) error {
 			w.without(s, "consumer")
@@ -94,17 +97,23 @@ func again(do func(ctx context.Context, rdb *redis.Client) error) func(w *world,
 func (w *world) eachPrimary(do func(ctx context.Context, rdb *redis.Client) error) error {
 	ctx, cancel := context.WithTimeout(w.ctx, healWithin)
 	defer cancel()
-	switch rdb := w.rdb.(type) {
-	case *redis.ClusterClient:
-		return wrap(rdb.ForEachMaster(ctx, do))
-	case *redis.Client:
-		if w.sentinels != nil {
-			return wrap(do(ctx, rdb))
+	for _, node := range w.redis {
+		if err := w.onPrimary(ctx, node, do); err != nil {
+			return wrap(err)
 		}
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: w.redis[0].Addr()}) // of its own, which no fault of w.rdb reaches
+	return nil
+}
+
+// onPrimary does something if the node is a primary, over a connection of its own: those of others may have been cut.
+func (w *world) onPrimary(ctx context.Context, node *testenv.RedisServer, do func(ctx context.Context, rdb *redis.Client) error) error {
+	rdb := redis.NewClient(&redis.Options{Addr: node.Addr()})
 	defer func() { _ = rdb.Close() }()
-	return wrap(do(ctx, rdb))
+	info, err := rdb.Info(ctx, "replication").Result()
+	if err != nil || !strings.Contains(info, "role:master") {
+		return err //nolint:wrapcheck // eachPrimary does
+	}
+	return do(ctx, rdb)
 }
 
 // without kills all processes of a kind, every second time, so that nobody saves what is about to be lost.

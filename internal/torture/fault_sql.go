@@ -14,14 +14,14 @@ import (
 // sqlFaults befall MariaDB or MySQL.
 func sqlFaults() []*fault {
 	return []*fault{
-		{name: "kill sql", target: onSQL, weight: 2, lasts: span(20, 1500), strike: func(w *world, s *stroke) error {
+		{name: "kill sql", target: onSQL, weight: 2, lasts: span(20, 1500), takes: time.Second, strike: func(w *world, s *stroke) error {
 			return w.try(func() {
 				w.sql.Kill()
 				wait(w.ctx, s.lasts)
 				w.sql.Start()
 			})
 		}},
-		{name: "restart sql", target: onSQL, weight: 1, lasts: span(20, 500), strike: func(w *world, s *stroke) error {
+		{name: "restart sql", target: onSQL, weight: 1, lasts: span(20, 500), takes: time.Second, strike: func(w *world, s *stroke) error {
 			return w.try(func() {
 				w.sql.Stop()
 				wait(w.ctx, s.lasts)
@@ -35,7 +35,7 @@ func sqlFaults() []*fault {
 				w.sql.Resume()
 			})
 		}},
-		{name: putSQLBack, target: onSQL, weight: 3, lasts: span(50, 1500), loses: always, strike: sqlPutBack},
+		{name: putSQLBack, target: onSQL, weight: 3, lasts: span(50, 1500), takes: 2 * time.Second, loses: always, strike: sqlPutBack},
 		{name: "sql is read-only", target: onSQL, weight: 3, lasts: span(100, 3000), strike: readOnly},
 		{name: "sql kills connections", target: onSQL, weight: 2, lasts: span(1, 500), strike: killConnections},
 		{name: "a stranger locks a campaign", target: onSQL, weight: 3, lasts: span(500, 5000), strike: lockRow},
@@ -153,19 +153,8 @@ func killConnections(w *world, s *stroke) error {
 	}
 }
 
-// inForce are the campaigns of the round, but for windows, sorted.
-func (w *world) inForce() ([]string, error) {
-	ids, err := w.strings("SELECT id FROM campaigns WHERE id NOT REGEXP '-w[0-9]+$' ORDER BY created_at DESC, id LIMIT 4")
-	slices.Sort(ids)
-	return ids, err
-}
-
 func lockRow(w *world, s *stroke) error {
-	ids, err := w.inForce()
-	if err != nil || len(ids) == 0 {
-		return err
-	}
-	s.what = pick(ids, s.who)
+	s.what = pick(w.inForce, s.who)
 	return w.stranger(func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "SELECT id FROM campaigns WHERE id = ? FOR UPDATE", s.what)
 		wait(w.ctx, s.lasts)
@@ -175,14 +164,9 @@ func lockRow(w *world, s *stroke) error {
 
 // deadlocks takes rows of campaigns in the order opposite to Dibs', again and again.
 func deadlocks(w *world, s *stroke) error {
-	ids, err := w.inForce()
-	if err != nil {
-		return err
-	}
-	slices.Reverse(ids)
 	for till := time.Now().Add(s.lasts); time.Now().Before(till) && w.ctx.Err() == nil; {
 		_ = w.stranger(func(ctx context.Context, tx *sql.Tx) error { // it is the victim at times
-			for _, id := range ids {
+			for _, id := range slices.Backward(w.inForce) {
 				if _, err := tx.ExecContext(ctx, "SELECT id FROM campaigns WHERE id = ? FOR UPDATE", id); err != nil {
 					return err
 				}

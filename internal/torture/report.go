@@ -32,23 +32,28 @@ type Report struct {
 
 // Struck is one fault that happened.
 type Struck struct {
-	AtMs   int64  `json:"at_ms"` // since the run's begin
-	Round  int    `json:"round"`
-	Name   string `json:"name"`
-	What   string `json:"what"`
-	Beside string `json:"beside,omitempty"` // what happened at the same time
-	TookMs int64  `json:"took_ms"`
+	AtMs   int64    `json:"at_ms"` // since the run's begin
+	Round  int      `json:"round"`
+	Name   string   `json:"name"`
+	What   string   `json:"what"`
+	Beside []string `json:"beside,omitempty"` // what happened at the same time; the cost is that of all then
+	TookMs int64    `json:"took_ms"`
 	Cost
 }
 
-func (s *Struck) String() string {
+// head says what happened, without its cost.
+func (s *Struck) head() string {
 	what := s.Name
 	if s.What != "" {
 		what += ": " + s.What
 	}
-	if s.Beside != "" {
-		what += " + " + s.Beside
+	if n := len(s.Beside); n > 0 {
+		what += fmt.Sprintf(" + %d others", n)
 	}
+	return fmt.Sprintf("%7.1fs  round %-3d %-58s %6.2fs", float64(s.AtMs)/1000, s.Round, what, float64(s.TookMs)/1000)
+}
+
+func (s *Struck) String() string {
 	var refused []string
 	for _, code := range slices.Sorted(maps.Keys(s.Refused)) {
 		refused = append(refused, fmt.Sprintf("%d %s", s.Refused[code], code))
@@ -56,8 +61,7 @@ func (s *Struck) String() string {
 	if len(refused) == 0 {
 		refused = []string{"none"}
 	}
-	return fmt.Sprintf("%7.1fs  round %-3d %-58s %6.2fs  %4d answers, uncertain: %s, longest gap %s", float64(s.AtMs)/1000, s.Round, what,
-		float64(s.TookMs)/1000, s.Answers, strings.Join(refused, ", "), gap(s.GapMs))
+	return fmt.Sprintf("%s  %4d answers, uncertain: %s, longest gap %s", s.head(), s.Answers, strings.Join(refused, ", "), gap(s.GapMs))
 }
 
 func gap(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
@@ -78,7 +82,7 @@ func (r *Report) Kinds() (all []Kind) {
 	kinds := map[string]*Kind{}
 	for i := range r.Faults {
 		s := &r.Faults[i]
-		if s.Beside != "" {
+		if len(s.Beside) > 0 {
 			continue
 		}
 		k := kinds[s.Name]

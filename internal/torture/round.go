@@ -12,9 +12,8 @@ import (
 )
 
 const (
-	strokesARound = 10
+	strokesARound = 40
 	lossyOneIn    = 3 // rounds
-	togetherOneIn = 5 // faults, on average
 	brokenMax     = 20
 )
 
@@ -26,6 +25,7 @@ type round struct {
 	report    *Report
 	chosen    []*fault
 	gauge     *gauge
+	struck    int         // faults so far
 	campaigns []*campaign // that clients claim from all the time
 	windows   []*campaign // that saw a few claims each
 	lossy     bool
@@ -37,13 +37,11 @@ type round struct {
 	mu sync.Mutex // guards losses, lied, undoing and the report's Broken
 }
 
-// loss is a stretch of time in which answered claims may have been lost.
-type loss struct {
-	from, till time.Time
-	by         string
-}
+// loss is a stretch of time in which answered claims may have been lost; till zero: it is not over.
+type loss struct{ from, till time.Time }
 
-// Claims may be lost from before a fault, when they were not in MySQL yet, until Dibs has seen that Redis lost something.
+// Claims may be lost from before a fault and those beside it, when they were not in MySQL yet, until Dibs has seen that Redis lost
+// something. Where several faults happened together nobody may have been left to see it before the repair.
 const (
 	lossBefore = 20 * time.Second
 	lossAfter  = 2 * time.Second
@@ -78,6 +76,7 @@ const (
 	chanceOfLast     = 10
 	chanceOfClients  = 100
 	chanceOfWindows  = 1000
+	chanceOfPauses   = 0x8000
 )
 
 // run lets the round happen and checks what it left.
@@ -90,6 +89,11 @@ func (rd *round) run(ctx context.Context) (err error) {
 	if rd.campaigns, err = o.open(ctx, fmt.Sprintf("s%d-r%d", rd.w.opt.Seed, rd.n)); err != nil {
 		return err
 	}
+	rd.w.inForce = nil
+	for _, c := range rd.campaigns {
+		rd.w.inForce = append(rd.w.inForce, c.id)
+	}
+	slices.Sort(rd.w.inForce)
 	rd.open = time.Now()
 	rd.report.Rounds++
 	if rd.lossy {
@@ -131,8 +135,8 @@ func (rd *round) suffer(ctx context.Context, o *operator, plan *rand.Rand) (err 
 	wg.Go(func() { rd.look(busy) })
 	rd.gauge.reset(rd.campaigns)
 	rd.awaitAnswers(ctx) // they are in Redis then
-	for i := 0; i < strokesARound && err == nil && ctx.Err() == nil && !rd.enough() && !rd.isBroken(); i++ {
-		err = rd.strike(ctx, o, plan, i)
+	for i := 0; rd.left() > 0 && err == nil && ctx.Err() == nil && !rd.isBroken(); i++ {
+		err = rd.strike(ctx, o, rd.planBout(plan), i)
 	}
 	if err == nil && !rd.isBroken() {
 		rd.awaitAnswers(ctx)
@@ -165,81 +169,20 @@ func (rd *round) awaitAnswers(ctx context.Context) {
 	}
 }
 
-func (rd *round) enough() bool {
-	return rd.w.opt.Faults > 0 && len(rd.report.Faults) >= rd.w.opt.Faults
-}
-
-// strike draws the next fault, at times two, has them happen, and tells what it cost.
-func (rd *round) strike(ctx context.Context, o *operator, plan *rand.Rand, i int) error {
-	may := func(f *fault) bool { return rd.lossy || !f.lossy(rd.w.opt) }
-	if rd.lossy && plan.IntN(2) == 0 { // these are few among many
-		may = func(f *fault) bool { return f.lossy(rd.w.opt) }
+// left is how many faults are to happen yet in this round.
+func (rd *round) left() int {
+	left := strokesARound - rd.struck
+	if rd.w.opt.Faults > 0 {
+		left = min(left, rd.w.opt.Faults-len(rd.report.Faults))
 	}
-	s := draw(plan, rd.chosen, may)
-	if s == nil {
-		return fmt.Errorf("%w: every fault that is left may lose claims", ErrOptions)
-	}
-	var beside *stroke
-	if plan.IntN(togetherOneIn) == 0 {
-		beside = draw(plan, rd.chosen, func(f *fault) bool { return may(f) && f.target != s.target })
-	}
-	s.alone = beside == nil
-	breathe := ms(between(plan, 100, 900))
-	var window *campaign
-	if plan.IntN(2) == 0 && !rd.lossy {
-		window = rd.openWindow(ctx, o, i)
-	}
-	rd.gauge.reset(rd.campaigns)
-	begun := time.Now()
-	var err, err2 error
-	var wg sync.WaitGroup
-	wg.Go(func() { err = rd.happen(s) })
-	if beside != nil {
-		wg.Go(func() { err2 = rd.happen(beside) })
-	}
-	wg.Go(func() { rd.claimInWindow(ctx, window, i, s.lasts) })
-	wg.Wait()
-	took := time.Since(begun)
-	wait(ctx, breathe)
-	if s.lossy(rd.w.opt) || beside != nil && beside.lossy(rd.w.opt) {
-		wait(ctx, lossAfter)
-		err = errors.Join(err, rd.heal(ctx))
-		wait(ctx, breathe)
-	}
-	struck := Struck{
-		AtMs: begun.Sub(rd.begun).Milliseconds(), Round: rd.n, Name: s.name, What: s.what, TookMs: took.Milliseconds(), Cost: rd.gauge.cost(),
-	}
-	if beside != nil {
-		struck.Beside = beside.String()
-	}
-	rd.report.Faults = append(rd.report.Faults, struck)
-	rd.w.opt.Progress(struck.String())
-	return errors.Join(err, err2)
-}
-
-// happen has one fault happen, and remembers since when and until when it may have lost claims.
-func (rd *round) happen(s *stroke) error {
-	from := time.Now().Add(-lossBefore)
-	rd.mu.Lock()
-	rd.undoing, rd.lied = rd.undoing || s.name == putSQLBack, rd.lied || s.lies
-	rd.mu.Unlock()
-	err := s.strike(rd.w, s)
-	if s.lossy(rd.w.opt) {
-		rd.mu.Lock()
-		defer rd.mu.Unlock()
-		rd.losses = append(rd.losses, loss{from, time.Now().Add(lossAfter), s.String()})
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", s, err)
-	}
-	return nil
+	return left
 }
 
 // excused tells whether a claim that was answered then may be lost.
 func (rd *round) excused(answered time.Time) bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
-	return slices.ContainsFunc(rd.losses, func(l loss) bool { return !answered.Before(l.from) && !answered.After(l.till) })
+	return slices.ContainsFunc(rd.losses, func(l loss) bool { return !answered.Before(l.from) && (l.till.IsZero() || !answered.After(l.till)) })
 }
 
 // undone tells whether decisions of MySQL may be lost: what was redeemed, released or changed.

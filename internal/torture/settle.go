@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"dibs/models"
 )
 
@@ -59,13 +61,22 @@ func (rd *round) repair(ctx context.Context) error {
 func (rd *round) settle(ctx context.Context) error {
 	all := rd.all()
 	failed := make([]error, len(all))
+	begun := time.Now()
 	var wg sync.WaitGroup
 	for i, c := range all {
-		wg.Go(func() { failed[i] = rd.settleOne(ctx, c, chanceOfLast+uint64(i)) })
+		wg.Go(func() {
+			failed[i] = rd.settleOne(ctx, c, chanceOfLast+uint64(i))
+			if took := time.Since(begun); took > soldOutLate {
+				rd.w.opt.Progress(fmt.Sprintf("round %d: %s was sold out after %.1fs", rd.n, c.id, took.Seconds()))
+			}
+		})
 	}
 	wg.Wait()
 	return errors.Join(failed...)
 }
+
+// soldOutLate is after how long it is told that a campaign takes its time.
+const soldOutLate = 4 * time.Second
 
 func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) error {
 	o := &operator{caller: newCaller(), w: rd.w, r: rd.rand(chance)}
@@ -102,7 +113,7 @@ const lastClients = 4
 
 // sellOut gives the last units to new users: with demand enough exactly total go.
 func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
-	most := int64(16)
+	most := int64(64)
 	if of.perUser > 0 {
 		most = min(most, of.perUser)
 	}
@@ -111,12 +122,12 @@ func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%w: %s is not sold out within %s", errBroken, of.id, healWithin)
 		}
-		if n, err := c.w.undecided(of); err != nil || n > 0 { // units may come back yet
-			refused, quantity = 0, most
-			wait(ctx, 50*time.Millisecond)
-			continue
-		}
 		if refused == 1 {
+			if n, err := c.w.undecided(of); err != nil || n > 0 { // units may come back yet
+				refused, quantity = 0, most
+				wait(ctx, 50*time.Millisecond)
+				continue
+			}
 			wait(ctx, cacheFor) // an API process may have heard before the last unit came back
 		}
 		one, err := c.buy(ctx, of, quantity, deadline)
@@ -131,7 +142,7 @@ func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
 		case one.last().code == "not_released":
 			wait(ctx, 50*time.Millisecond)
 		case quantity > 1:
-			quantity = 1
+			quantity /= 2
 		default:
 			refused++
 		}
@@ -228,10 +239,15 @@ func (o *operator) stock(ctx context.Context, c *campaign) (stock models.Stock, 
 
 // reconciled has `dibs reconcile` compare the round's campaigns: exit code 0.
 func (rd *round) reconciled() {
+	var all errgroup.Group
+	all.SetLimit(4)
 	for _, c := range rd.all() {
-		out, err := rd.w.dibs("reconcile", "--campaign", c.id)
-		if err != nil {
-			rd.brokenf("dibs reconcile --campaign %s: %v: %s", c.id, err, out)
-		}
+		all.Go(func() error {
+			if out, err := rd.w.dibs("reconcile", "--campaign", c.id); err != nil {
+				rd.brokenf("dibs reconcile --campaign %s: %v: %s", c.id, err, out)
+			}
+			return nil
+		})
 	}
+	_ = all.Wait()
 }

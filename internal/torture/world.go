@@ -51,6 +51,7 @@ type world struct {
 	db         *sql.DB               // straight to MySQL, as root
 	parts      []*part
 	apis       []*part
+	inForce    []string // the campaigns of the round but for windows, sorted
 	disks      disks
 	clock      *testenv.Clock // of Redis; nil: it has the machine's
 	noClock    error          // why

@@ -1,0 +1,212 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A bout is what happens between two breaths: mostly one fault by itself, whose cost is measured then. Else faults of several targets at
+// once, one after the other of each target: process, wire, Redis and SQL server.
+type bout struct {
+	lanes [][]*stroke // a lane is what happens to one target
+	begun time.Time
+}
+
+const (
+	togetherOneIn = 3               // bouts
+	boutLasts     = 4 * time.Second // one of several targets, about; longer if its first fault is
+	pauseLeast    = 100             // milliseconds between two faults of a lane
+	pauseMost     = 500
+)
+
+// planBout draws a bout.
+func (rd *round) planBout(plan *rand.Rand) *bout {
+	may := func(f *fault) bool { return rd.lossy || !f.lossy(rd.w.opt) }
+	firstMay := may
+	if rd.lossy && plan.IntN(2) == 0 { // these are few among many
+		firstMay = func(f *fault) bool { return f.lossy(rd.w.opt) }
+	}
+	first := draw(plan, rd.chosen, firstMay)
+	if first == nil {
+		return nil
+	}
+	var targets []string
+	for _, f := range rd.chosen {
+		if !slices.Contains(targets, f.target) {
+			targets = append(targets, f.target)
+		}
+	}
+	if first.alone = plan.IntN(togetherOneIn) > 0 || len(targets) == 1; first.alone {
+		return &bout{lanes: [][]*stroke{{first}}}
+	}
+	b, left, until := &bout{}, rd.left()-1, max(boutLasts, first.length())
+	for _, target := range targets {
+		lane, length := []*stroke(nil), time.Duration(0)
+		if target == first.target {
+			lane, length = []*stroke{first}, first.length()
+		}
+		for ; left > 0; left-- {
+			s := draw(plan, rd.chosen, func(f *fault) bool { return may(f) && f.target == target && length+f.lasts[0]+f.takes < until })
+			if s == nil {
+				break
+			}
+			lane, length = append(lane, s), length+s.length()
+		}
+		b.lanes = append(b.lanes, lane)
+	}
+	return b
+}
+
+// length is how long the fault is expected to keep its lane.
+func (s *stroke) length() time.Duration { return s.lasts + s.takes + ms((pauseLeast+pauseMost)/2) }
+
+// length is how long the bout is expected to last.
+func (b *bout) length() (most time.Duration) {
+	for _, lane := range b.lanes {
+		sum := time.Duration(0)
+		for _, s := range lane {
+			sum += s.length()
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// lossy tells whether one of its faults may lose answered claims.
+func (b *bout) lossy(o *Options) bool {
+	return slices.ContainsFunc(slices.Concat(b.lanes...), func(s *stroke) bool { return s.lossy(o) })
+}
+
+// strike has a bout happen, and tells what it cost.
+func (rd *round) strike(ctx context.Context, o *operator, b *bout, i int) error {
+	if b == nil {
+		return fmt.Errorf("%w: every fault that is left may lose claims", ErrOptions)
+	}
+	var window *campaign
+	if !rd.lossy && i%2 == 0 {
+		window = rd.openWindow(ctx, o, i)
+	}
+	rd.gauge.reset(rd.campaigns)
+	b.begun = time.Now()
+	errs := make([]error, len(b.lanes))
+	var wg sync.WaitGroup
+	for n, lane := range b.lanes {
+		pauses := rd.rand(chanceOfPauses + uint64(i*len(b.lanes)+n))
+		wg.Go(func() { errs[n] = rd.happenAll(ctx, b, lane, pauses) })
+	}
+	wg.Go(func() { rd.claimInWindow(ctx, window, i, b.length()) })
+	wg.Wait()
+	err := errors.Join(errs...)
+	over := time.Now()
+	rd.breathe(ctx, over)
+	if b.lossy(rd.w.opt) && err == nil {
+		wait(ctx, lossAfter-time.Since(over))
+		err = rd.heal(ctx)
+		rd.closeLosses(0)
+		rd.breathe(ctx, time.Now())
+	}
+	rd.tell(b)
+	return err
+}
+
+// happenAll has the faults of a lane happen.
+func (rd *round) happenAll(ctx context.Context, b *bout, lane []*stroke, pauses *rand.Rand) error {
+	for i, s := range lane {
+		if i > 0 {
+			wait(ctx, ms(between(pauses, pauseLeast, pauseMost)))
+		}
+		if ctx.Err() != nil || rd.isBroken() {
+			return nil //nolint:nilerr // whoever ended the context says why
+		}
+		if err := rd.happen(b, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// happen has one fault happen, and remembers since when and until when it may have lost claims.
+func (rd *round) happen(b *bout, s *stroke) error {
+	rd.mu.Lock()
+	rd.undoing, rd.lied = rd.undoing || s.name == putSQLBack, rd.lied || s.lies
+	if s.lossy(rd.w.opt) {
+		rd.losses = append(rd.losses, loss{from: b.begun.Add(-lossBefore)})
+	}
+	rd.mu.Unlock()
+	s.begun = time.Now()
+	err := s.strike(rd.w, s)
+	s.took = time.Since(s.begun)
+	if s.alone {
+		rd.closeLosses(lossAfter)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s, err)
+	}
+	return nil
+}
+
+// closeLosses ends the losses of a bout so long from now: of one fault by itself when it is over, of several once the books are repaired.
+func (rd *round) closeLosses(later time.Duration) {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	for i := range rd.losses {
+		if l := &rd.losses[i]; l.till.IsZero() {
+			l.till = time.Now().Add(later)
+		}
+	}
+}
+
+// breatheMost bounds a breath: where claims were lost, a repair may have to decide first.
+const breatheMost = 900 * time.Millisecond
+
+// breathe waits until each campaign was answered since then.
+func (rd *round) breathe(ctx context.Context, since time.Time) {
+	for wait(ctx, 50*time.Millisecond); len(rd.gauge.quietSince(since)) > 0 && time.Since(since) < breatheMost && ctx.Err() == nil; {
+		wait(ctx, 10*time.Millisecond)
+	}
+}
+
+// tell reports the faults of a bout that happened. All of several bear the cost of the whole.
+func (rd *round) tell(b *bout) {
+	cost, all := rd.gauge.cost(), slices.Concat(b.lanes...)
+	all = slices.DeleteFunc(all, func(s *stroke) bool { return s.begun.IsZero() })
+	slices.SortFunc(all, func(s, t *stroke) int { return s.begun.Compare(t.begun) })
+	for i, s := range all {
+		struck := Struck{
+			AtMs: s.begun.Sub(rd.begun).Milliseconds(), Round: rd.n, Name: s.name, What: s.what, TookMs: s.took.Milliseconds(), Cost: cost,
+		}
+		if !s.alone {
+			struck.Beside = s.beside(all)
+		}
+		rd.report.Faults = append(rd.report.Faults, struck)
+		if i+1 < len(all) {
+			rd.w.opt.Progress(struck.head())
+		} else {
+			rd.w.opt.Progress(struck.String())
+		}
+	}
+	rd.struck += len(all)
+}
+
+// beside names the faults that happened at the same time; if there were none, the others of the bout.
+func (s *stroke) beside(all []*stroke) (names []string) {
+	var others []string
+	for _, other := range all {
+		if other == s {
+			continue
+		}
+		others = append(others, other.name)
+		if other.begun.Before(s.begun.Add(s.took)) && s.begun.Before(other.begun.Add(other.took)) {
+			names = append(names, other.name)
+		}
+	}
+	if len(names) == 0 {
+		names = others
+	}
+	return names
+}
