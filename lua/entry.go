@@ -77,8 +77,5 @@ func (s *Scripts) Entries(ctx context.Context, partition int, from EntryID, most
 // only whole nodes of 100 entries. Errors as Stream.
 func (s *Scripts) TrimBelow(ctx context.Context, partition int, id EntryID, most int64) (int64, error) {
 	n, err := s.rdb.XTrimMinIDApprox(ctx, StreamKey(partition), id.String(), most).Result()
-	if err != nil {
-		return 0, sortError("xtrim", err)
-	}
-	return n, nil
+	return n, sortError("xtrim", err)
 }

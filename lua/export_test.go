@@ -2,19 +2,22 @@ package lua
 
 import (
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
 	"dibs/models"
 )
 
-// Sources are the texts of the scripts by name.
+// Sources are the texts of the scripts by name, of all files.
 func Sources() map[string]string {
-	return map[string]string{
-		"claim": claimSource, "load": loadSource, "adjust": adjustSource, "state": stateSource,
-		"fence": fenceSource, "evict": evictSource, "forget": forgetSource, "release": releaseSource, "push": pushSource,
-		"move": moveSource,
+	files, _ := fs.Glob(sources, "*.lua")
+	all := make(map[string]string)
+	for _, file := range files {
+		name := strings.TrimSuffix(file, ".lua")
+		all[name] = embedded(name).source
 	}
+	return all
 }
 
 // ClaimOutcomes are the codes that the Go caller knows for one claim, in order.
@@ -48,10 +51,10 @@ func Statuses() map[string][]int {
 
 // Mutate has s run claim.lua with text replaced by instead. A text that is not there exactly once is an error.
 func (s *Scripts) Mutate(text, instead string) error {
-	if n := strings.Count(claimSource, text); n != 1 {
+	if n := strings.Count(s.claim.source, text); n != 1 {
 		return fmt.Errorf("%d places in claim.lua read %q", n, text)
 	}
-	s.claim = newScript("claim", strings.Replace(claimSource, text, instead, 1))
+	s.claim = newScript("claim", strings.Replace(s.claim.source, text, instead, 1))
 	return nil
 }
 

@@ -27,74 +27,48 @@ func (s *Scripts) RecordFlushes(ctx context.Context, byPartition map[int]string)
 		}
 		return nil
 	})
-	if err != nil {
-		return sortError("lpush", err)
-	}
-	return nil
+	return sortError("lpush", err)
 }
 
 // RecordTip remembers how far MySQL has recorded the claim stream of a partition. Errors as Stream.
 func (s *Scripts) RecordTip(ctx context.Context, partition int, tip EntryID) error {
-	if err := s.rdb.Set(ctx, recordedKey(partition), tip.String(), 0).Err(); err != nil {
-		return sortError("set", err)
-	}
-	return nil
+	return sortError("set", s.rdb.Set(ctx, recordedKey(partition), tip.String(), 0).Err())
 }
 
 // Committed is what Redis remembers of some partitions, in their order. Errors as Stream.
 func (s *Scripts) Committed(ctx context.Context, partitions ...int) ([]Committed, error) {
 	lists, tips := make([]*redis.StringSliceCmd, len(partitions)), make([]*redis.StringCmd, len(partitions))
-	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, partition := range partitions {
 			lists[i], tips[i] = p.LRange(ctx, flushesKey(partition), 0, -1), p.Get(ctx, recordedKey(partition))
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, sortError("lrange", err)
-	}
 	all := make([]Committed, len(partitions))
 	for i := range all {
-		if err := errors.Join(lists[i].Err(), notNil(tips[i].Err())); err != nil {
+		tip, err := tips[i].Result()
+		if errors.Is(err, redis.Nil) {
+			err = nil
+		}
+		if err = errors.Join(lists[i].Err(), err); err != nil {
 			return nil, sortError("lrange", err)
 		}
 		all[i].Flushes = lists[i].Val()
-		if tips[i].Err() != nil {
-			continue
-		}
-		if all[i].Tip, err = ParseEntryID(tips[i].Val()); err != nil {
+		if all[i].Tip, err = ParseEntryID(tip); err != nil {
 			return nil, fmt.Errorf("lua: %s: %w", recordedKey(partitions[i]), err)
 		}
 	}
 	return all, nil
 }
 
-func notNil(err error) error {
-	if errors.Is(err, redis.Nil) {
-		return nil
-	}
-	return err
-}
-
 // ForgetCommitted forgets what MySQL committed of a partition: it is known to lack some of it. Errors as Stream.
 func (s *Scripts) ForgetCommitted(ctx context.Context, partition int) error {
-	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, recordedKey(partition))
-		p.Del(ctx, flushesKey(partition))
-		return nil
-	})
-	if err != nil {
-		return sortError("del", err)
-	}
-	return nil
+	return sortError("del", s.rdb.Del(ctx, recordedKey(partition), flushesKey(partition)).Err())
 }
 
 // ForgetTip forgets how far MySQL has recorded the claim stream of a partition, which begins anew. Errors as Stream.
 func (s *Scripts) ForgetTip(ctx context.Context, partition int) error {
-	if err := s.rdb.Del(ctx, recordedKey(partition)).Err(); err != nil {
-		return sortError("del", err)
-	}
-	return nil
+	return sortError("del", s.rdb.Del(ctx, recordedKey(partition)).Err())
 }
 
 // AnyLoad is above the number of every load.

@@ -59,18 +59,12 @@ func (s *Scripts) NewGeneration(ctx context.Context, partition int) (string, err
 		return "", sortError("set", err)
 	}
 	generation, err := s.rdb.Get(ctx, generationKey(partition)).Result()
-	if err != nil {
-		return "", sortError("get", err)
-	}
-	return generation, nil
+	return generation, sortError("get", err)
 }
 
 // SetGeneration replaces the generation of a partition's stream. The caller holds its lock, see LockGeneration.
 func (s *Scripts) SetGeneration(ctx context.Context, partition int, generation string) error {
-	if err := s.rdb.Set(ctx, generationKey(partition), generation, 0).Err(); err != nil {
-		return sortError("set", err)
-	}
-	return nil
+	return sortError("set", s.rdb.Set(ctx, generationKey(partition), generation, 0).Err())
 }
 
 // LockGeneration takes the lock for replacing the generation of a partition's stream. Errors as LockCampaign.

@@ -120,10 +120,7 @@ func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration, how
 // shorten has a lock run out within ttl, unless its holder renews it. One that lasts longer was taken while Redis' clock was ahead.
 func (s *Scripts) shorten(ctx context.Context, key string, ttl time.Duration) error {
 	err := s.rdb.Do(ctx, "PEXPIRE", key, ttl.Milliseconds(), "LT").Err()
-	if err != nil {
-		return sortError("lock", err)
-	}
-	return nil
+	return sortError("lock", err)
 }
 
 // RenewUntil renews the lock each third of its time until ctx ends, and then returns nil. It returns ErrLocked as soon as another

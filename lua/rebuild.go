@@ -185,8 +185,5 @@ func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 // Drop removes what was staged.
 func (r *Rebuild) Drop(ctx context.Context) error {
 	r.pipe.Discard()
-	if err := r.s.rdb.Unlink(ctx, r.usersKey, r.keysKey).Err(); err != nil {
-		return sortError("unlink", err)
-	}
-	return nil
+	return sortError("unlink", r.s.rdb.Unlink(ctx, r.usersKey, r.keysKey).Err())
 }

@@ -2,7 +2,7 @@ package lua
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"net"
@@ -29,28 +29,8 @@ var (
 	ErrOther = errors.New("lua: another load of the campaign in redis")
 )
 
-var (
-	//go:embed claim.lua
-	claimSource string
-	//go:embed load.lua
-	loadSource string
-	//go:embed adjust.lua
-	adjustSource string
-	//go:embed push.lua
-	pushSource string
-	//go:embed state.lua
-	stateSource string
-	//go:embed fence.lua
-	fenceSource string
-	//go:embed evict.lua
-	evictSource string
-	//go:embed forget.lua
-	forgetSource string
-	//go:embed release.lua
-	releaseSource string
-	//go:embed move.lua
-	moveSource string
-)
+//go:embed *.lua
+var sources embed.FS
 
 // script is a script with its name, which stands in messages and metrics, its text and its digest.
 type script struct {
@@ -59,6 +39,15 @@ type script struct {
 }
 
 func newScript(name, source string) script { return script{name, source, redis.NewScript(source)} }
+
+// embedded is the script that stands in a file by its name.
+func embedded(name string) script {
+	source, err := sources.ReadFile(name + ".lua")
+	if err != nil { // a name with a slip in it: no Scripts can be made
+		panic(err)
+	}
+	return newScript(name, string(source))
+}
 
 // Options of New. The zero value is one partition and the process's clock.
 type Options struct {
@@ -113,17 +102,16 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 func newScripts(rdb redis.UniversalClient, opts Options) *Scripts {
 	s := &Scripts{
 		rdb: rdb, opts: opts,
-		claim:  newScript("claim", claimSource),
-		load:   newScript("load", loadSource),
-		adjust: newScript("adjust", adjustSource),
-		push:   newScript("push", pushSource),
-		state:  newScript("state", stateSource),
-		fence:  newScript("fence", fenceSource),
-		evict:  newScript("evict", evictSource),
-		forget: newScript("forget", forgetSource),
-
-		release: newScript("release", releaseSource),
-		move:    newScript("move", moveSource),
+		claim:   embedded("claim"),
+		load:    embedded("load"),
+		adjust:  embedded("adjust"),
+		push:    embedded("push"),
+		state:   embedded("state"),
+		fence:   embedded("fence"),
+		evict:   embedded("evict"),
+		forget:  embedded("forget"),
+		release: embedded("release"),
+		move:    embedded("move"),
 		unlock:  newScript("unlock", unlockSource),
 	}
 	s.keeper = s

@@ -87,8 +87,5 @@ func (s *Scripts) CountRefused(ctx context.Context, all []Refusals) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return sortError("hincrby", err)
-	}
-	return nil
+	return sortError("hincrby", err)
 }
