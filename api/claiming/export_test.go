@@ -148,8 +148,8 @@ func (c *Coalescer) Stop(ctx context.Context) error { return c.group.Stop(ctx) }
 // SoldOut is a soldOut on its own.
 type SoldOut struct{ s soldOut }
 
-// Refuses is refuses.
-func (s *SoldOut) Refuses(now time.Time) bool { return s.s.refuses(now) }
+// Refuses tells whether a claim is refused.
+func (s *SoldOut) Refuses(now time.Time) bool { return s.s.covers(1, now) != nil }
 
 // Invalidate is invalidate.
 func (s *SoldOut) Invalidate() { s.s.invalidate() }
@@ -157,13 +157,13 @@ func (s *SoldOut) Invalidate() { s.s.invalidate() }
 // Round is when a call begins.
 func (s *SoldOut) Round() int64 { return s.s.round.Load() }
 
-// Learn is learn from outcomes.
+// Learn is learnFrom, of outcomes.
 func (s *SoldOut) Learn(round int64, now time.Time, remaining int64, outcomes ...models.Outcome) {
 	replies := make([]lua.ClaimReply, len(outcomes))
 	for i := range outcomes {
 		replies[i].Outcome = outcomes[i]
 	}
-	s.s.learn(round, now, replies, remaining)
+	s.s.learnFrom(round, now, replies, remaining)
 }
 
 // KeepInMemory sets how many campaigns are kept in memory, and for how long without claims.

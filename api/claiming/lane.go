@@ -21,14 +21,12 @@ type lane struct {
 	metrics   *metrics
 	meta      lua.Meta
 	coalescer coalescer
-	sold      soldOut
-	soldOut   verdict // of a campaign of several shards
-	pace      pace    // of a shard
+	soldOut   soldOut
+	pace      pace // of a shard
 	latest    latest
 	tally     tally
-	ahead     func(*lane, models.Need) // has a shard refilled
-	used      atomic.Int64             // nanoseconds since 1970
-	logSome   rate.Sometimes           // a Redis that is away fails every call
+	used      atomic.Int64   // nanoseconds since 1970
+	logSome   rate.Sometimes // a Redis that is away fails every call
 
 	failures atomic.Int64 // of calls
 
@@ -58,7 +56,7 @@ func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *
 	if p := users.refuse(req.UserID, now); p != nil {
 		return p
 	}
-	if req.Key == "" && (l.sold.refuses(now) || l.soldOut.refuses(req.Quantity, now)) {
+	if req.Key == "" && l.isSoldOut(req.Quantity, now) {
 		return wire.Refuse(wire.CodeSoldOut)
 	}
 	var err error
@@ -70,7 +68,7 @@ func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *
 
 // call makes one script call for the coalescer. It has its own time: a caller that leaves must not take the others along.
 func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
-	round, began := l.sold.round.Load(), l.cfg.Clock()
+	round, began := l.soldOut.round.Load(), l.cfg.Clock()
 	l.askBooks()
 	replies, view, err := l.send(reqs)
 	if err == nil && l.isGone(replies, view) && l.hydrate() {
@@ -78,7 +76,7 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	}
 	if err != nil {
 		l.failures.Add(1)
-		l.sold.invalidate()
+		l.soldOut.invalidate()
 		l.logSome.Do(func() {
 			l.cfg.Logger.Warn("script call for claims failed, they are refused; is redis up?",
 				slog.String("campaign_id", l.meta.ID), slog.Int("claims", len(reqs)), slog.Any("error", err))
@@ -90,7 +88,7 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 		l.metrics.ofShard(l.meta.ID, replies)
 		l.refillAhead(began, replies, view)
 	} else {
-		l.sold.learn(round, began, replies, view.Remaining)
+		l.soldOut.learnFrom(round, began, replies, view.Remaining)
 	}
 	return replies, nil
 }

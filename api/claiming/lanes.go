@@ -31,7 +31,6 @@ type lanes struct {
 	campaignsMax int           // in memory
 	campaignIdle time.Duration // a lane without claims for this long is dropped
 
-	ahead   func(*lane, models.Need)
 	lookups chan struct{} // holds a token for each look-up that runs
 	flights singleflight.Group
 
@@ -133,7 +132,6 @@ func wentBack(state *lua.State, c *models.Campaign) bool {
 
 func (ls *lanes) add(meta lua.Meta) *lane {
 	l := newLane(&ls.cfg, ls.metrics, meta)
-	l.ahead = ls.ahead
 	now := ls.cfg.Clock()
 	l.used.Store(now.UnixNano())
 	ls.mu.Lock()

@@ -11,7 +11,6 @@ import (
 
 	"dibs/api/workers"
 	"dibs/internal/tracing"
-	"dibs/models"
 )
 
 // Config is what the claim routes need. The API's own Config has the meaning of the settings, and has checked them.
@@ -50,19 +49,14 @@ func New(cfg Config) (*Routes, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Routes{
+	return &Routes{
 		cfg: cfg, lanes: newLanes(cfg, m), users: newUserLimiter(&cfg), metrics: m, logSome: rate.Sometimes{Interval: time.Second},
-	}
-	s.lanes.ahead = func(shard *lane, need models.Need) {
-		_, _ = s.askMover(shard, shard, need) // who waits later asks again, and says what went wrong
-	}
-	return s, nil
+	}, nil
 }
 
 // Changed makes what is remembered of a campaign's stock invalid. It is called after each change of a campaign by this process.
 func (s *Routes) Changed(campaignID string) {
 	if l := s.lanes.known(campaignID, s.cfg.Clock()); l != nil {
-		l.sold.invalidate()
 		l.soldOut.invalidate()
 	}
 }

@@ -24,7 +24,6 @@ const (
 	holdMost      = 200 * time.Millisecond // that a claim is held for a dry shard
 	refillTimeout = 5 * time.Second        // of one refill: units that were called back reach the reserve though nobody waits any more
 	holdPause     = 5 * time.Millisecond   // before a refill that failed is tried again
-	proveAfter    = soldOutFor / 2         // a verdict is proven anew while it still holds, so that a crowd need not wait for that
 )
 
 var errDry = fmt.Errorf("%w: the shard of the campaign is out of units, and where there are others could not be found out in time",
@@ -201,7 +200,12 @@ func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
 			return errSoldOut
 		}
 		flight := s.refills.DoChan(fmt.Sprintf("%s %d", c.shard.meta.ID, quantity), func() (any, error) {
-			return s.askMover(c.campaign, c.shard, models.Need{Units: quantity, Pace: c.shard.pace.perPaceSpan()})
+			round, began := c.campaign.soldOut.round.Load(), s.cfg.Clock()
+			refill, err := c.shard.refill(models.Need{Units: quantity, Pace: c.shard.pace.perPaceSpan()})
+			if err == nil && refill.SoldOutFrom > 0 {
+				c.campaign.soldOut.learn(round, began, refill.SoldOutFrom)
+			}
+			return refill, err
 		})
 		select {
 		case got := <-flight:
@@ -224,62 +228,16 @@ func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
 	return errDry
 }
 
-// askMover asks the mover for what a shard needs, and remembers what it says of the campaign.
-func (s *Routes) askMover(campaign, shard *lane, need models.Need) (models.Refill, error) {
-	if s.cfg.Mover == nil {
+// refill asks the mover for what a shard needs.
+func (l *lane) refill(need models.Need) (models.Refill, error) {
+	if l.cfg.Mover == nil {
 		return models.Refill{}, errDry
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), refillTimeout)
 	defer cancel()
-	round, began := campaign.soldOut.round.Load(), s.cfg.Clock()
-	campaignID, number := models.SplitShardID(shard.meta.ID)
-	need.Shard = number
-	refill, err := s.cfg.Mover.Refill(ctx, campaignID, need)
-	if err == nil && refill.SoldOutFrom > 0 {
-		campaign.soldOut.learn(round, began, refill.SoldOutFrom)
-	}
-	return refill, err
-}
-
-// verdict remembers that a campaign of several shards was proven to be sold out, so that a crowd that came too late costs nothing. It is
-// remembered as long as soldOut remembers.
-type verdict struct {
-	proven atomic.Pointer[proven]
-	round  atomic.Int64 // counts invalidate
-}
-
-// proven is a verdict: at some time a claim of so many units or more was too large.
-type proven struct {
-	from  int64 // units
-	until time.Time
-	round int64
-
-	isAsked atomic.Bool // a claim was let through to find out anew
-}
-
-// covers returns the verdict that refuses a claim at a time; nil is none.
-func (v *verdict) covers(quantity int64, at time.Time) *proven {
-	if p := v.proven.Load(); p != nil && quantity >= p.from && at.Before(p.until) && p.round == v.round.Load() {
-		return p
-	}
-	return nil
-}
-
-// refuses tells whether a claim need not be sent. One claim is let through before the verdict ends: it finds out anew, whether the campaign
-// is open among the rest.
-func (v *verdict) refuses(quantity int64, now time.Time) bool {
-	p := v.covers(quantity, now)
-	if p == nil {
-		return false
-	}
-	return now.Add(proveAfter).Before(p.until) || !p.isAsked.CompareAndSwap(false, true)
-}
-
-func (v *verdict) invalidate() { v.round.Add(1) }
-
-// learn takes a verdict that was asked for in a round, at a time.
-func (v *verdict) learn(round int64, began time.Time, from int64) {
-	v.proven.Store(&proven{from: from, until: began.Add(soldOutFor), round: round})
+	var campaignID string
+	campaignID, need.Shard = models.SplitShardID(l.meta.ID)
+	return l.cfg.Mover.Refill(ctx, campaignID, need)
 }
 
 // pace is how many units a shard gives away lately, through all processes: what this one does not see it knows by the shard's seq.
@@ -324,12 +282,12 @@ func (l *lane) refillAhead(now time.Time, replies []lua.ClaimReply, view lua.Cam
 	}
 	l.pace.add(now, view.Seq, claims, units)
 	need, lacks := models.NeedAhead(view.Remaining, units, l.pace.perPaceSpan())
-	if units == 0 || !lacks || l.ahead == nil || !l.pace.isAsking.CompareAndSwap(false, true) {
+	if units == 0 || !lacks || !l.pace.isAsking.CompareAndSwap(false, true) {
 		return
 	}
 	started := l.cfg.Workers.Go(func() {
 		defer l.pace.isAsking.Store(false)
-		l.ahead(l, need)
+		_, _ = l.refill(need) // who waits later asks again, and says what went wrong
 	})
 	if !started {
 		l.pace.isAsking.Store(false)
