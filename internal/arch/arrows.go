@@ -81,7 +81,7 @@ var arrows = map[string][]string{
 
 	"internal/arch":       {},
 	"internal/crowd":      {"models"},
-	"internal/load":       {"client", "models"},
+	"internal/load":       {"client"},
 	"internal/luadebug":   {"lua", "models"}, // make lua-debug
 	"internal/e2e":        everything,        // whole-pipeline tests
 	"internal/deploy":     {},                // checks of the Dockerfile and docker-compose.yml

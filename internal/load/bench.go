@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"dibs/models"
+	"dibs/client"
 )
 
 // Bench is a whole run: the search for a rate if there is a ramp, the measured run, and the comparison with the books.
@@ -101,11 +101,11 @@ func (b *Bench) measure(ctx context.Context, what string, plan Plan, all *totals
 }
 
 // awaitSync polls until everything claimed is in the books, for at most wait.
-func (b *Bench) awaitSync(ctx context.Context, wait time.Duration) (models.Stock, time.Duration, error) {
+func (b *Bench) awaitSync(ctx context.Context, wait time.Duration) (client.Stock, time.Duration, error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	var last models.Stock
+	var last client.Stock
 	for {
 		s, err := b.Target.Stock(ctx)
 		if err == nil {

@@ -14,13 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/client"
-	"dibs/models"
 )
 
 // fake is a Dibs with one campaign, whose books may lie.
 type fake struct {
 	mu     sync.Mutex
-	stock  models.Stock
+	stock  client.Stock
 	slow   time.Duration // of each claim or batch
 	polls  int
 	behind int   // polls after the last claim until everything is synced
@@ -56,8 +55,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
 	case strings.HasSuffix(r.URL.Path, "/close"):
+		_, _ = w.Write([]byte(`{}`))
 	default:
 		_ = json.NewDecoder(r.Body).Decode(&f.stock)
+		_, _ = w.Write([]byte(`{}`))
 	}
 }
 
@@ -167,7 +168,7 @@ func TestBooksThatDoNotAgreeAreWrong(t *testing.T) {
 
 func TestAnUnknownAnswerMayBeAClaim(t *testing.T) {
 	t.Parallel()
-	s := models.Stock{Total: 10, Claimed: 5, Remaining: 5, Synced: 5}
+	s := client.Stock{Total: 10, Claimed: 5, Remaining: 5, Synced: 5}
 	require.True(t, compare(10, &totals{accepted: 4, unknown: 1}, &s, 0).Agree)
 	require.False(t, compare(10, &totals{accepted: 4}, &s, 0).Agree)
 }

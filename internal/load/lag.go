@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"dibs/models"
+	"dibs/client"
 )
 
 // sample is the stock at one moment after the start.
@@ -37,7 +37,7 @@ type Point struct {
 const pointsMax = 100
 
 // Watch polls the stock until ctx ends, and returns how far behind the books were.
-func Watch(ctx context.Context, every time.Duration, stock func(context.Context) (models.Stock, error)) Lag {
+func Watch(ctx context.Context, every time.Duration, stock func(context.Context) (client.Stock, error)) Lag {
 	start, faults := time.Now(), 0
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"dibs/models"
+	"dibs/client"
 )
 
 // Report is the JSON report of a run. Times are in milliseconds, rates per second.
@@ -86,7 +86,7 @@ func (r *Report) fill(c *Counts) {
 }
 
 // compare counts one unit for each accepted answer; an answer that never came may be one more.
-func compare(total int64, all *totals, s *models.Stock, took time.Duration) Books {
+func compare(total int64, all *totals, s *client.Stock, took time.Duration) Books {
 	b := Books{
 		Accepted: all.accepted, Unknown: all.unknown, Claimed: s.Claimed, Synced: s.Synced, SyncedAfterMS: ms(took), Wrong: []string{},
 	}

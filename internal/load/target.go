@@ -1,7 +1,6 @@
 package load
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,10 +8,10 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"dibs/client"
-	"dibs/models"
 )
 
 // ErrTarget says that the service did not do what a run needs.
@@ -32,27 +31,36 @@ type Target struct {
 	Keys       bool  // each claim has an idempotency key of its own
 	Batch      bool  // claims go through package client, and share requests; needs Keys
 
-	client, side *http.Client
-	sharing      *client.Client // with Batch
+	client  *http.Client
+	side    *client.Client // for all but claims
+	sharing *client.Client // with Batch
 }
 
 // Open creates the campaign; Close closes it.
 func (t *Target) Open(ctx context.Context, connections int, stock int64) error {
 	t.client = httpClient(connections)
-	t.side = httpClient(2)
+	cfg := client.Config{
+		BaseURL: t.BaseURL, Token: t.Token, Connections: connections, HTTP: t.client,
+		Attempts: 1, AttemptTimeout: claimTimeout, // what is asked again is no answer that can be counted
+	}
+	var err error
 	if t.Batch {
-		var err error
-		t.sharing, err = client.New(client.Config{
-			BaseURL: t.BaseURL, Token: t.Token, Connections: connections, HTTP: t.client,
-			Attempts: 1, AttemptTimeout: claimTimeout, // what is asked again is no answer that can be counted
-		})
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrTarget, err)
+		if t.sharing, err = client.New(cfg); err != nil {
+			return targetError(err)
 		}
 	}
-	return t.call(ctx, http.MethodPost, "/v1/campaigns", map[string]any{
-		"id": t.CampaignID, "kind": "coupon", "name": "load", "total": stock,
-	}, nil)
+	cfg.HTTP = httpClient(2)
+	if t.side, err = client.New(cfg); err == nil {
+		_, _, err = t.side.CreateCampaign(ctx, client.NewCampaign{ID: t.CampaignID, Kind: client.KindCoupon, Name: "load", Total: &stock})
+	}
+	return targetError(err)
+}
+
+func targetError(err error) error {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrTarget, err)
+	}
+	return err
 }
 
 func httpClient(connections int) *http.Client {
@@ -64,17 +72,16 @@ func httpClient(connections int) *http.Client {
 
 // Close closes the campaign and the connections.
 func (t *Target) Close(ctx context.Context) error {
-	err := t.call(ctx, http.MethodPost, "/v1/campaigns/"+t.CampaignID+"/close", nil, nil)
+	_, err := t.side.CloseCampaign(ctx, t.CampaignID)
 	t.client.CloseIdleConnections()
-	t.side.CloseIdleConnections()
-	return err
+	t.side.Disconnect()
+	return targetError(err)
 }
 
 // Stock reads the campaign's stock.
-func (t *Target) Stock(ctx context.Context) (models.Stock, error) {
-	var s models.Stock
-	err := t.call(ctx, http.MethodGet, "/v1/campaigns/"+t.CampaignID+"/stock", nil, &s)
-	return s, err
+func (t *Target) Stock(ctx context.Context) (client.Stock, error) {
+	s, err := t.side.Stock(ctx, t.CampaignID)
+	return s, targetError(err)
 }
 
 // Claim is claim n of a run; from is the number of claims of earlier runs against the same campaign.
@@ -88,10 +95,14 @@ func (t *Target) Claim(ctx context.Context, from, n int64) Answer {
 		_, err := t.sharing.Claim(ctx, client.ClaimRequest{CampaignID: t.CampaignID, UserID: user, Key: key})
 		return answerOfClient(err)
 	}
-	body := []byte(`{"user_id":"` + user + `"}`)
-	req, err := t.request(ctx, http.MethodPost, "/v1/campaigns/"+t.CampaignID+"/claims", body)
+	body := strings.NewReader(`{"user_id":"` + user + `"}`)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.BaseURL+"/v1/campaigns/"+t.CampaignID+"/claims", body)
 	if err != nil {
 		return Answer{Code: "bad_request", Fault: true}
+	}
+	req.Header["Content-Type"] = []string{"application/json"}
+	if t.Token != "" {
+		req.Header["Authorization"] = []string{"Bearer " + t.Token}
 	}
 	if t.Keys {
 		req.Header["Idempotency-Key"] = []string{key}
@@ -146,50 +157,4 @@ func answerOfClient(err error) Answer {
 	a := noAnswer(err)
 	a.Unknown = unknown
 	return a
-}
-
-func (t *Target) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, method, t.BaseURL+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrTarget, err)
-	}
-	req.Header["Content-Type"] = []string{"application/json"}
-	if t.Token != "" {
-		req.Header["Authorization"] = []string{"Bearer " + t.Token}
-	}
-	return req, nil
-}
-
-// call makes every request but claims.
-func (t *Target) call(ctx context.Context, method, path string, in, out any) error {
-	var body []byte
-	if in != nil {
-		var err error
-		if body, err = json.Marshal(in); err != nil {
-			return fmt.Errorf("%w: %w", ErrTarget, err)
-		}
-	}
-	req, err := t.request(ctx, method, path, body)
-	if err != nil {
-		return err
-	}
-	res, err := t.side.Do(req)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrTarget, err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(res.Body, answerMax))
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrTarget, err)
-	}
-	if res.StatusCode/100 != 2 {
-		return fmt.Errorf("%w: %s %s: %s: %.200s", ErrTarget, method, path, res.Status, answer)
-	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(answer, out); err != nil {
-		return fmt.Errorf("%w: %s %s: %w", ErrTarget, method, path, err)
-	}
-	return nil
 }
