@@ -32,8 +32,11 @@ type liar struct {
 func newLiar(t *testing.T, l *liar) *liar {
 	t.Helper()
 	routes := http.NewServeMux()
-	routes.HandleFunc("POST /v1/campaigns", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
-	routes.HandleFunc("POST /v1/campaigns/{id}/close", func(http.ResponseWriter, *http.Request) { l.closed.Store(true) })
+	routes.HandleFunc("POST /v1/campaigns", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, `{}`) })
+	routes.HandleFunc("POST /v1/campaigns/{id}/close", func(w http.ResponseWriter, _ *http.Request) {
+		l.closed.Store(true)
+		_, _ = fmt.Fprint(w, `{}`)
+	})
 	routes.HandleFunc("GET /v1/campaigns/{id}/stock", func(w http.ResponseWriter, r *http.Request) {
 		n := l.claimed.Load() - l.lost
 		_, _ = fmt.Fprintf(w, `{"campaign_id":%q,"total":1000000000,"remaining":%d,"claimed":%d,"synced":%d}`, r.PathValue("id"), 1_000_000_000-n, n, n)
