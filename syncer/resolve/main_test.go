@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	syncertest.RunIfHelper(childPlan, runResolverChild)
+	syncertest.RunIfHelper(runResolverChild)
 	testenv.Main(m)
 }

@@ -2,14 +2,11 @@ package resolve_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync/atomic"
 	"time"
 
-	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
@@ -19,9 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 )
-
-// childPlan tells a helper process that it resolves claims, and how: a resolverPlan in JSON.
-const childPlan = "SYNCER_CHILD_PLAN"
 
 // resolverPlan is what a helper does: it releases and redeems claims of a campaign at random, expires and relays beside that,
 // and kills itself.
@@ -62,21 +56,7 @@ type ender interface {
 	Redeem(ctx context.Context, claimID, orderID string) (models.Resolution, error)
 }
 
-func runResolverChild() error {
-	var p resolverPlan
-	if err := json.Unmarshal([]byte(os.Getenv(childPlan)), &p); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	db, err := sqlstore.Open(ctx, sqlstore.Config{DSN: p.DSN, Logger: syncertest.Quiet()})
-	if err != nil {
-		return err
-	}
-	rdb, err := lua.Connect(p.Redis)
-	if err != nil {
-		return err
-	}
+func runResolverChild(ctx context.Context, p resolverPlan, db *gorm.DB, rdb redis.UniversalClient) error {
 	if p.Way != wayOutbox {
 		d := &directEnder{db: db, rdb: rdb, campaignID: p.CampaignID, marked: p.Way == wayTwice, step: p.stepper()}
 		if err := d.recover(ctx); err != nil {

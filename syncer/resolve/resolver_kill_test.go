@@ -1,7 +1,6 @@
 package resolve_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -81,9 +80,7 @@ func (k *killedResolvers) run(step string, visit, delayUs int64) (killed bool) {
 	k.T.Helper()
 	p := k.plan
 	p.NowMs, p.Seed, p.Step, p.Visit, p.DelayUs = k.ms.Add(roundTakes.Milliseconds()), k.random.Uint64(), step, visit, delayUs
-	text, err := json.Marshal(p)
-	require.NoError(k.T, err)
-	_, killed = syncertest.RunHelper(k.T, childPlan+"="+string(text))
+	_, killed = syncertest.RunHelper(k.T, p)
 	return killed
 }
 

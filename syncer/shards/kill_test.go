@@ -2,7 +2,6 @@ package shards_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -119,9 +118,7 @@ func (h *hall) strike(what, step string) (soldOut bool) {
 		h.hear(beside)
 	}()
 	if what == strikeProcess {
-		text, err := json.Marshal(plan)
-		require.NoError(t, err)
-		_, killed := syncertest.RunHelper(t, childPlan+"="+string(text))
+		_, killed := syncertest.RunHelper(t, plan)
 		if killed {
 			h.struck[what+" "+step]++
 		}

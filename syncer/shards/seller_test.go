@@ -2,11 +2,9 @@ package shards_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -15,16 +13,12 @@ import (
 	"gorm.io/gorm"
 
 	"dibs/internal/sleep"
-	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/residency"
 	"dibs/syncer/shards"
 )
-
-// childPlan tells a helper process that it sells units of a campaign, and how: a sellerPlan in JSON.
-const childPlan = "SHARDS_CHILD_PLAN"
 
 const (
 	shardCount = 4
@@ -175,21 +169,7 @@ func (s *seller) claim(ctx context.Context, shard int, quantity int64) (models.O
 }
 
 // runSeller is the body of a helper process, which strikes itself.
-func runSeller() error {
-	var p sellerPlan
-	if err := json.Unmarshal([]byte(os.Getenv(childPlan)), &p); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	db, err := sqlstore.Open(ctx, sqlstore.Config{DSN: p.DSN, Logger: syncertest.Quiet()})
-	if err != nil {
-		return err
-	}
-	rdb, err := lua.Connect(p.Redis)
-	if err != nil {
-		return err
-	}
+func runSeller(ctx context.Context, p sellerPlan, db *gorm.DB, rdb redis.UniversalClient) error {
 	s, err := newSeller(p, db, rdb, syncertest.DieHere)
 	if err == nil {
 		s.sell(ctx)

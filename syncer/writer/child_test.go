@@ -1,59 +1,40 @@
 package writer_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/models"
 	"dibs/syncer/writer"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 )
 
-// A helper process is this very test binary, told by its environment to be a consumer that writes events and dies.
-const (
-	childDSN    = "SYNCER_CHILD_DSN"    // or
-	childPath   = "SYNCER_CHILD_PATH"   // of a SQLite file
-	childEvents = "SYNCER_CHILD_EVENTS" // file of payloads, a line each
-	childStep   = "SYNCER_CHILD_STEP"   // after which step it kills itself,
-	childVisit  = "SYNCER_CHILD_VISIT"  // the how manieth time it comes there
-)
+// consumerPlan is what a helper process does: it is a consumer that writes events and dies.
+type consumerPlan struct {
+	DSN, Path string // one of them
+	Events    []models.Event
+	Step      string // after which it kills itself,
+	Visit     int    // the how manieth time it comes there
+}
 
 // flushSteps are the steps of a flush in order, as the writer names them.
 var flushSteps = []string{"begin", "begun", "claims in", "flushes in", "books moved", "committed", "written", "released"}
 
-func runChild() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	events, err := readEvents(os.Getenv(childEvents))
-	if err != nil {
-		return err
-	}
-	db, err := sqlstore.Open(ctx, sqlstore.Config{DSN: os.Getenv(childDSN), Path: os.Getenv(childPath), Logger: syncertest.Quiet()})
-	if err != nil {
-		return err
-	}
-	visits, err := strconv.Atoi(os.Getenv(childVisit))
-	if err != nil {
-		return err
-	}
+func runChild(ctx context.Context, p consumerPlan, db *gorm.DB, _ redis.UniversalClient) error {
 	w, err := writer.NewTuned(writer.Config{
 		DB: db, FlushSize: 20, FlushInterval: 2 * time.Millisecond, Logger: syncertest.Quiet(),
 	}, writer.Tuning{Step: func(step string) {
-		if step == os.Getenv(childStep) {
-			if visits--; visits == 0 {
+		if step == p.Step {
+			if p.Visit--; p.Visit == 0 {
 				syncertest.DieHere()
 			}
 		}
@@ -68,7 +49,7 @@ func runChild() error {
 		}
 	}()
 	window := make(chan struct{}, 30)
-	for _, e := range events {
+	for _, e := range p.Events {
 		window <- struct{}{}
 		go func() {
 			if syncertest.Submit(ctx, w, e, []byte("{}")) == nil {
@@ -86,59 +67,28 @@ func runChild() error {
 // child is how the test process sees its helpers.
 type child struct {
 	t     *testing.T
-	env   []string
+	plan  consumerPlan
 	acked map[string]bool
 }
 
 func newChild(t *testing.T, db *gorm.DB, store string, events []models.Event) *child {
 	t.Helper()
-	name := childDSN
+	c := &child{t: t, plan: consumerPlan{DSN: store, Events: events}, acked: map[string]bool{}}
 	if db.Name() == "sqlite" {
-		name = childPath
+		c.plan.DSN, c.plan.Path = "", store
 	}
-	path := filepath.Join(t.TempDir(), "events")
-	require.NoError(t, writeEvents(path, events))
-	return &child{t: t, env: []string{name + "=" + store, childEvents + "=" + path}, acked: map[string]bool{}}
+	return c
 }
 
-// run starts a helper on all events that are not acknowledged yet and returns whether it was killed.
+// run starts a helper on all events and returns whether it was killed.
 func (c *child) run(step string, visit int) (killed bool) {
 	c.t.Helper()
-	printed, killed := syncertest.RunHelper(c.t, append(c.env, childStep+"="+step, childVisit+"="+strconv.Itoa(visit))...)
+	c.plan.Step, c.plan.Visit = step, visit
+	printed, killed := syncertest.RunHelper(c.t, c.plan)
 	for id := range strings.FieldsSeq(printed) {
 		c.acked[id] = true
 	}
 	return killed
-}
-
-func writeEvents(path string, events []models.Event) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	for _, e := range events {
-		if _, err := fmt.Fprintln(f, e.ID, e.CampaignID, e.Seq, e.Quantity); err != nil {
-			return err
-		}
-	}
-	return f.Close()
-}
-
-func readEvents(path string) ([]models.Event, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	var events []models.Event
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		e := models.Event{V: 1, Type: models.EventClaimAccepted, UserID: "u", At: models.NewTime(time.Now())}
-		if _, err := fmt.Sscan(lines.Text(), &e.ID, &e.CampaignID, &e.Seq, &e.Quantity); err != nil {
-			return nil, err
-		}
-		events = append(events, e)
-	}
-	return events, nil
 }
 
 // killedAndRunAgain kills consumers at the given points, one after the other over the same events, then lets one finish.

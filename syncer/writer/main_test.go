@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	syncertest.RunIfHelper(childEvents, runChild)
+	syncertest.RunIfHelper(runChild)
 	testenv.Main(m)
 }
