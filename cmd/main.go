@@ -2,27 +2,20 @@ package cmd
 
 import (
 	"context"
-	"io"
-	"log" //nolint:depguard // what go-sql-driver takes
 	"os"
 	"os/signal"
 	"syscall"
 	_ "time/tzdata" // campaigns have time zones; the image has none
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
-
-// quiet is the logger of the drivers: what they would print to stderr, unstructured, comes back to us as an error.
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
 
 // Main is a program: it runs until its command ends, or SIGINT or SIGTERM do it, and never returns.
 func Main(run func(context.Context, Env) int) {
 	Tune()
-	redis.SetLogger(quiet{})
-	_ = mysql.SetLogger(log.New(io.Discard, "", 0))
+	logging.Disable() // what drivers would print to stderr, unstructured, comes back to us as an error
+	_ = mysql.SetLogger(&mysql.NopLogger{})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, Env{Args: os.Args[1:], Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr})
 	stop()

@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"os/signal"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
@@ -25,20 +22,11 @@ const within = time.Minute
 
 // TestMain is also the program itself, for the processes that the lab starts.
 func TestMain(m *testing.M) {
-	redis.SetLogger(noWords{})
 	if len(os.Args) > 1 && (os.Args[1] == lab.WorkerCommand || os.Args[1] == "serve") {
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		code := trials.Run(ctx, cmd.Env{Args: os.Args[1:], Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr})
-		stop()
-		os.Exit(code)
+		cmd.Main(trials.Run)
 	}
 	testenv.Main(m)
 }
-
-// noWords is for a client that would tell of every server that a test takes away.
-type noWords struct{}
-
-func (noWords) Printf(context.Context, string, ...any) {}
 
 // ended is how a command ended.
 type ended struct {

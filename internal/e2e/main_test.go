@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,21 +9,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(noWords{})
 	testenv.Main(m)
 }
-
-// noWords is for a client that would tell of every server that a test takes away.
-type noWords struct{}
-
-func (noWords) Printf(context.Context, string, ...any) {}
 
 // binary returns the path of the dibs program, built when first asked for.
 func binary(t testing.TB) string {

@@ -7,12 +7,16 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 )
 
 // Main is the body of a package's TestMain: it runs the tests, stops the servers they shared, removes their folders,
 // fails the run if goroutines are left over, but for those that ignore names, and exits the process. It does not return.
 func Main(m *testing.M, ignore ...goleak.Option) {
+	logging.Disable() // drivers would tell of every server that a test takes away
+	_ = mysql.SetLogger(&mysql.NopLogger{})
 	code := m.Run()
 	shared.closeAll()
 	if code == 0 {
