@@ -135,9 +135,12 @@ func stopAndDrain(t *testing.T, table string, shards int) {
 	serve.post("/campaigns", fmt.Sprintf(`{"id":"spring","kind":"coupon","total":1000000,"shards":%d}`, shards))
 	var batch []string
 	for i := range 1_000 {
-		batch = append(batch, fmt.Sprintf(`{"campaign_id":"spring","user_id":"u%d"}`, i))
+		batch = append(batch, fmt.Sprintf(`{"campaign_id":"spring","user_id":"u%d","idempotency_key":"k%d"}`, i, i))
 	}
-	serve.post("/claims:batch", `{"claims":[`+strings.Join(batch, ",")+`]}`) // more than the consumer takes at once
+	require.Eventually(t, func() bool { // a busy machine may take longer to load the campaign than a claim waits
+		got := serve.post("/claims:batch", `{"claims":[`+strings.Join(batch, ",")+`]}`) // more than the consumer takes at once
+		return !strings.Contains(got.body, `"problem"`)
+	}, within, time.Millisecond)
 	got := serve.stop()
 	require.Equal(t, cmd.ExitOK, got.code, got.stderr)
 	require.NotContains(t, got.stderr, "level=ERROR")
