@@ -1,12 +1,12 @@
 package api
 
 import (
-	"fmt"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // metrics are those of all routes. Label values are closed lists.
@@ -14,17 +14,13 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 }
 
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+func newMetrics(reg prometheus.Registerer) *metrics {
+	return &metrics{
+		duration: promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
 			Name: "dibs_http_request_seconds", Help: "Time to answer a request, by route and class of status.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"route", "class"}),
 	}
-	if err := reg.Register(m.duration); err != nil {
-		return nil, fmt.Errorf("api: metrics: %w", err)
-	}
-	return m, nil
 }
 
 // routeTimer observes the requests of one route by class of status, 1xx to 5xx. A class that never was is no series.

@@ -60,8 +60,7 @@ type Server struct {
 	headerTimeout, readTimeout time.Duration
 }
 
-// New makes a Server. Errors: ErrConfig, with what auth.Door.Check says; a certificate that can't be used; metrics that are registered
-// already.
+// New makes a Server. Errors: ErrConfig, with what auth.Door.Check says; a certificate that can't be used. A Registerer is for one Server.
 func New(cfg Config, deps Deps) (*Server, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -98,41 +97,28 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) makeRooms(deps *Deps) (err error) {
+func (s *Server) makeRooms(deps *Deps) error {
 	cfg := &s.cfg
-	if s.metrics, err = newMetrics(cfg.Registerer); err != nil {
-		return err
-	}
-	s.claiming, err = claiming.New(claiming.Config{
+	s.metrics = newMetrics(cfg.Registerer)
+	s.claiming = claiming.New(claiming.Config{
 		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Mover: deps.Mover, Workers: s.workers,
 		ClaimsPerCall: cfg.ClaimsPerCall, ClaimsInFlight: cfg.ClaimsInFlight, QueueWait: cfg.QueueWait, CallTimeout: cfg.CallTimeout,
 		UserRate: cfg.UserRate, Tries: deps.Tries, Tracer: cfg.Tracer, Logger: cfg.Logger, Registerer: cfg.Registerer, Clock: cfg.Clock,
 	})
-	if err != nil {
-		return err
-	}
 	s.operator = operator.New(operator.Config{
 		Campaigns: deps.Campaigns, Audit: deps.Audit, State: deps.States.State, Hydrate: deps.Hydrator.Hydrate,
 		Changed: s.claiming.Changed, Logger: cfg.Logger, Clock: cfg.Clock,
 	})
-	s.claimed, err = claimed.New(claimed.Config{
+	s.claimed = claimed.New(claimed.Config{
 		Claims: deps.Claims, Resolver: deps.Resolver, Streams: deps.Streams, Workers: s.workers, Changed: s.claiming.Changed,
 		HoldOf: s.claiming.HoldOf, CallTimeout: cfg.CallTimeout, Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
-	if err != nil {
-		return err
-	}
 	if cfg.MetricsCampaigns > 0 {
-		if err := cfg.Registerer.Register(newCampaignMetrics(s.claiming.Busiest, deps.States, deps.Campaigns, cfg.MetricsCampaigns)); err != nil {
-			return fmt.Errorf("api: metrics: %w", err)
-		}
+		cfg.Registerer.MustRegister(newCampaignMetrics(s.claiming.Busiest, deps.States, deps.Campaigns, cfg.MetricsCampaigns))
 	}
-	s.live, err = live.New(live.Config{
+	s.live = live.New(live.Config{
 		Redis: deps.States, Books: deps.Campaigns, Workers: s.workers, Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
-	if err != nil {
-		return err
-	}
 	return s.makeConsole(deps.Console)
 }
 

@@ -39,7 +39,7 @@ type Gate struct {
 	refusals *refusals
 }
 
-// New makes a Gate. Errors: ErrAddr, *SettingError, and metrics that are registered already.
+// New makes a Gate. Errors: ErrAddr, *SettingError.
 func New(cfg Config) (*Gate, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
@@ -56,8 +56,8 @@ func New(cfg Config) (*Gate, error) {
 	if g.jwts, err = newVerifier(cfg.Tokens.JWT, cfg.Logger, cfg.Clock); err != nil {
 		return nil, err
 	}
-	g.refusals, err = newRefusals(&cfg)
-	return g, err
+	g.refusals = newRefusals(&cfg)
+	return g, nil
 }
 
 // Open tells whether every request may do everything: no token is set.

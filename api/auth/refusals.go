@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"math"
 	"net"
@@ -12,6 +11,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/time/rate"
 
 	"dibs/api/wire"
@@ -70,24 +70,17 @@ type untold struct {
 	last  time.Time // when it was told; zero: never
 }
 
-func newRefusals(cfg *Config) (*refusals, error) {
+func newRefusals(cfg *Config) *refusals {
 	suspects, err := lru.New[string, *suspect](suspectsMax)
 	if err != nil { // of a size below 1
 		panic(err)
 	}
-	r := &refusals{
+	return &refusals{
 		log: cfg.Logger, tell: cfg.Refused, clock: cfg.Clock, suspects: suspects, all: rate.NewLimiter(toldPerSecond, toldPerSecond),
-		count: prometheus.NewCounterVec(prometheus.CounterOpts{
+		count: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_http_tokens_refused_total", Help: "Requests whose token was refused, by reason.",
 		}, []string{"reason"}),
 	}
-	if cfg.Registerer == nil {
-		return r, nil
-	}
-	if err := cfg.Registerer.Register(r.count); err != nil {
-		return nil, fmt.Errorf("auth: metrics: %w", err)
-	}
-	return r, nil
 }
 
 // addressOf is where a request comes from, without the port. Whoever has an IPv6 address has a whole /64 of them.

@@ -1,9 +1,8 @@
 package claimed
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"dibs/api/wire"
 	"dibs/models"
@@ -29,26 +28,22 @@ var resolutionOutcomes = []string{
 	string(wire.CodeUnavailable), string(wire.CodeInternal),
 }
 
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer) *metrics {
+	f := promauto.With(reg)
 	m := &metrics{
-		resolutions: prometheus.NewCounterVec(prometheus.CounterOpts{
+		resolutions: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_resolutions_total", Help: "Claims that were to be redeemed or released, by what came of it.",
 		}, []string{"verb", "outcome"}),
-		unsynced: prometheus.NewGauge(prometheus.GaugeOpts{
+		unsynced: f.NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_lookup_unsynced_claims", Help: "Unsynced claims that look-ups keep in memory; 0 when nobody has looked for a while.",
 		}),
-	}
-	for _, c := range []prometheus.Collector{m.resolutions, m.unsynced} {
-		if err := reg.Register(c); err != nil {
-			return nil, fmt.Errorf("claimed: metrics: %w", err)
-		}
 	}
 	for _, verb := range []string{verbRedeem, verbRelease} {
 		for _, outcome := range resolutionOutcomes {
 			m.resolutions.WithLabelValues(verb, outcome)
 		}
 	}
-	return m, nil
+	return m
 }
 
 // resolved counts a resolution.

@@ -120,11 +120,10 @@ func TestResolve_WaitsForTheRowOfAClaimThatWasJustMade(t *testing.T) {
 			if row.inTail {
 				tail.event = fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":"c1","user_id":"u1","quantity":1,"seq":1,"at":"2027-03-14T15:09:26.535Z"}`, made.ID)
 			}
-			routes, err := claimed.New(claimed.Config{
+			routes := claimed.New(claimed.Config{
 				Claims: room, Resolver: room, Streams: tail, Workers: &workers.Group{}, Changed: func(string) {}, CallTimeout: time.Minute,
 				Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 			})
-			require.NoError(t, err)
 			routes.WaitForRows(100 * time.Millisecond)
 			mux := http.NewServeMux()
 			mux.HandleFunc("POST /v1/claims/{id}/redeem", func(w http.ResponseWriter, r *http.Request) { routes.PostRedeem(w, r) })

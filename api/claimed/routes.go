@@ -43,13 +43,10 @@ type Routes struct {
 	logSome     rate.Sometimes // a Redis or MySQL that is away fails every request
 }
 
-// New makes Routes. It fails when the metrics are registered already.
-func New(cfg Config) (*Routes, error) {
-	m, err := newMetrics(cfg.Registerer)
-	if err != nil {
-		return nil, err
-	}
+// New makes Routes.
+func New(cfg Config) *Routes {
+	m := newMetrics(cfg.Registerer)
 	return &Routes{
 		cfg: cfg, resolveWait: resolveWait, unsynced: newUnsynced(&cfg, m.unsynced), metrics: m, logSome: rate.Sometimes{Interval: time.Second},
-	}, nil
+	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"dibs/api/wire"
 	"dibs/api/workers"
 	"dibs/lua"
@@ -94,14 +92,10 @@ func NewCoalescer(cfg CoalescerConfig, call func([]lua.ClaimRequest) ([]lua.Clai
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	m, err := newMetrics(prometheus.NewRegistry())
-	if err != nil {
-		panic(err)
-	}
 	c := &Coalescer{}
 	c.c = coalescer{
 		call: call, group: &c.group, perCall: cfg.PerCall, inFlight: cfg.InFlight, queueMax: cfg.QueueMax, waitMax: cfg.WaitMax,
-		clock: cfg.Clock, metrics: m,
+		clock: cfg.Clock, metrics: newMetrics(nil),
 	}
 	return c
 }

@@ -32,11 +32,10 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	for i := range 20 {
 		room.Put(apitest.Coupon(fmt.Sprint("c", i), 100)).InRedis = true
 	}
-	s, err := claiming.New(claiming.Config{
+	s := claiming.New(claiming.Config{
 		Claimer: room, States: room, Hydrator: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 1, ClaimsInFlight: 1,
 		QueueWait: time.Minute, CallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: now.Now,
 	})
-	require.NoError(t, err)
 	s.KeepInMemory(8, time.Minute)
 	h := http.NewServeMux()
 	h.HandleFunc("POST "+claiming.Path, func(w http.ResponseWriter, r *http.Request) { s.PostClaim(w, r) })
@@ -226,11 +225,10 @@ func TestLanes_HoldOfAsksTheNearestThatKnows(t *testing.T) {
 	held := apitest.Coupon("c1", 9)
 	held.HoldForMs = 60_000
 	room := apitest.NewRoom(held)
-	s, err := claiming.New(claiming.Config{
+	s := claiming.New(claiming.Config{
 		Claimer: room, States: room, Hydrator: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 1, ClaimsInFlight: 1,
 		QueueWait: time.Minute, CallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: time.Now,
 	})
-	require.NoError(t, err)
 	ask := func() int64 {
 		ms, err := s.HoldOf(t.Context(), "c1")
 		require.NoError(t, err)
@@ -242,7 +240,7 @@ func TestLanes_HoldOfAsksTheNearestThatKnows(t *testing.T) {
 	require.EqualValues(t, 60_000, ask(), "of MySQL")
 	require.Zero(t, room.Hydrates, "a look-up brings no campaign into Redis")
 	room.Fail = errors.New("away")
-	_, err = s.HoldOf(t.Context(), "c1")
+	_, err := s.HoldOf(t.Context(), "c1")
 	require.ErrorIs(t, err, room.Fail)
 	room.Campaigns["c1"].InRedis = true
 	require.EqualValues(t, 60_000, ask())

@@ -1,10 +1,10 @@
 package claiming
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"dibs/api/wire"
 	"dibs/lua"
@@ -21,35 +21,31 @@ type metrics struct {
 	byShard    *prometheus.CounterVec // by shard and outcome
 }
 
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	claims := prometheus.NewCounterVec(prometheus.CounterOpts{
+func newMetrics(reg prometheus.Registerer) *metrics {
+	f := promauto.With(reg)
+	claims := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "dibs_claims_total", Help: "Claims asked for, by what became of them.",
 	}, []string{"outcome"})
 	m := &metrics{
 		claims: make(map[string]prometheus.Counter, len(wire.ClaimCodes)+2),
-		perCall: prometheus.NewHistogram(prometheus.HistogramOpts{
+		perCall: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "dibs_claims_per_call", Help: "Claims that shared one script call.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
 		}),
-		queued: prometheus.NewGauge(prometheus.GaugeOpts{
+		queued: f.NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_claims_queued", Help: "Claims waiting for a script call, of all campaigns.",
 		}),
-		rolledBack: prometheus.NewCounter(prometheus.CounterOpts{
+		rolledBack: f.NewCounter(prometheus.CounterOpts{
 			Name: "dibs_rolled_back_total",
 			Help: "Calls that took nothing because Redis went back behind what this process had seen of the campaign.",
 		}),
-	}
-	m.held = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "dibs_claims_held_seconds", Help: "How long claims were held because their shard of the campaign was out of units.",
-		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .2, .5},
-	})
-	m.byShard = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "dibs_shard_claims_total",
-		Help: "Claims that shards of campaigns took (claimed), and those that found one out of units (dry), by the number of the shard.",
-	}, []string{"shard", "outcome"})
-	for _, c := range []prometheus.Collector{claims, m.perCall, m.queued, m.rolledBack, m.held, m.byShard} {
-		if err := reg.Register(c); err != nil {
-			return nil, fmt.Errorf("claiming: metrics: %w", err)
-		}
+		held: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "dibs_claims_held_seconds", Help: "How long claims were held because their shard of the campaign was out of units.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .2, .5},
+		}),
+		byShard: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "dibs_shard_claims_total",
+			Help: "Claims that shards of campaigns took (claimed), and those that found one out of units (dry), by the number of the shard.",
+		}, []string{"shard", "outcome"}),
 	}
 	outcomes := []string{string(models.OutcomeClaimed), string(models.OutcomeReplayed)}
 	for _, code := range wire.ClaimCodes {
@@ -58,7 +54,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	for _, outcome := range outcomes {
 		m.claims[outcome] = claims.WithLabelValues(outcome)
 	}
-	return m, nil
+	return m
 }
 
 // count counts a claim.

@@ -43,15 +43,12 @@ type Routes struct {
 	logSome rate.Sometimes // a Redis or MySQL that is away fails every request
 }
 
-// New makes Routes. It fails when the metrics are registered already.
-func New(cfg Config) (*Routes, error) {
-	m, err := newMetrics(cfg.Registerer)
-	if err != nil {
-		return nil, err
-	}
+// New makes Routes.
+func New(cfg Config) *Routes {
+	m := newMetrics(cfg.Registerer)
 	return &Routes{
 		cfg: cfg, lanes: newLanes(cfg, m), users: newUserLimiter(&cfg), metrics: m, logSome: rate.Sometimes{Interval: time.Second},
-	}, nil
+	}
 }
 
 // Changed makes what is remembered of a campaign's stock invalid. It is called after each change of a campaign by this process.

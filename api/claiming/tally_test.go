@@ -20,11 +20,10 @@ import (
 func TestRefusalsAreCountedByCampaign(t *testing.T) {
 	t.Parallel()
 	room := apitest.NewRoom(models.Campaign{ID: "a", Total: 100, PerUser: 1}, models.Campaign{ID: "b", Status: models.StatusPaused})
-	s, err := claiming.New(claiming.Config{
+	s := claiming.New(claiming.Config{
 		Claimer: room, States: room, Hydrator: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 8, ClaimsInFlight: 1,
 		QueueWait: time.Minute, CallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: time.Now,
 	})
-	require.NoError(t, err)
 	h := http.NewServeMux()
 	h.HandleFunc("POST "+claiming.Path, func(w http.ResponseWriter, r *http.Request) { s.PostClaim(w, r) })
 	h.HandleFunc("POST /v1/claims:batch", func(w http.ResponseWriter, r *http.Request) { s.PostBatch(w, r) })

@@ -3,7 +3,6 @@ package live
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/time/rate"
 
 	"dibs/api/workers"
@@ -73,17 +73,14 @@ type watcher struct {
 	frames     chan []byte
 }
 
-// New makes a Sampler. It fails when its metrics are registered already.
-func New(cfg Config) (*Sampler, error) {
+// New makes a Sampler.
+func New(cfg Config) *Sampler {
 	s := &Sampler{
 		cfg: cfg, watchers: make(map[*watcher]struct{}), left: make(chan struct{}, 1), logSome: rate.Sometimes{Interval: 10 * time.Second},
-		gauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: "dibs_watchers", Help: "Watchers of live events at this process."}),
+		gauge: promauto.With(cfg.Registerer).NewGauge(prometheus.GaugeOpts{Name: "dibs_watchers", Help: "Watchers of live events at this process."}),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	if err := cfg.Registerer.Register(s.gauge); err != nil {
-		return nil, fmt.Errorf("live: metrics: %w", err)
-	}
-	return s, nil
+	return s
 }
 
 // Stop ends all watchers at once and takes no new ones.

@@ -36,11 +36,9 @@ type rig struct {
 func newRig(t *testing.T, campaigns ...models.Campaign) *rig {
 	t.Helper()
 	r := &rig{room: apitest.NewRoom(campaigns...), workers: &workers.Group{}}
-	var err error
-	r.Sampler, err = live.New(live.Config{
+	r.Sampler = live.New(live.Config{
 		Redis: r.room, Books: r.room, Workers: r.workers, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
-	require.NoError(t, err)
 	t.Cleanup(func() {
 		r.Stop()
 		require.NoError(t, r.workers.Stop(context.Background()))
