@@ -99,7 +99,7 @@ func TestRealRedis_AnswerCutOffIsUnknownAndTheRetryGetsTheClaim(t *testing.T) {
 	redis := testenv.SharedRedis(t)
 	proxy := testenv.Proxy(t, redis.Addr())
 	d := &apitest.Definitions{Room: apitest.NewRoom(), Loaded: map[string]bool{}}
-	h := apitest.RealServer(t, d, "redis://"+proxy.Listen, api.Config{CallTimeout: 300 * time.Millisecond})
+	h := apitest.RealServer(t, d, "redis://"+proxy.Listen, api.Config{CallTimeout: time.Second})
 	id := testenv.UniqueID(t, "cut")
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"`+id+`","kind":"coupon","total":5}`).Code)
 	claim := func(key string) (int, http.Header, []byte) {
