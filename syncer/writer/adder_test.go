@@ -25,7 +25,7 @@ func TestAdder_RowsAndSumsLeaveTogether(t *testing.T) {
 		adding.Go(func() {
 			for j := range each {
 				id := fmt.Sprintf("%d-%d", i, j)
-				addOne(a, models.Event{ID: id, CampaignID: fmt.Sprint("c", j%3), Quantity: int64(1 + j%5), Seq: int64(j + 1)}, time.Now)
+				addOne(a, models.Event{ID: id, CampaignID: fmt.Sprint("c", j%3), Shard: j % 2, Quantity: int64(1 + j%5), Seq: int64(j + 1)}, time.Now)
 			}
 		})
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// batch is what one flush writes: rows sorted by id, no id twice, and their sums by campaign.
+// batch is what one flush writes: rows sorted by id, no id twice, and their sums by campaign or shard.
 type batch struct {
 	rows  []*row
 	sums  map[string]*tally
@@ -46,24 +46,23 @@ func byID(a, b *row) int {
 	}
 	x, y := &a.event, &b.event
 	return cmp.Or(cmp.Compare(x.Seq, y.Seq), cmp.Compare(x.Quantity, y.Quantity),
-		cmp.Compare(x.CampaignID, y.CampaignID), cmp.Compare(x.UserID, y.UserID))
+		cmp.Compare(x.CampaignID, y.CampaignID), cmp.Compare(x.Shard, y.Shard), cmp.Compare(x.UserID, y.UserID))
 }
 
 // sameClaim tells whether two rows are the same claim. Different claims with the same id are left to resolveConflicts.
 func sameClaim(a, b *row) bool {
 	x, y := &a.event, &b.event
-	return x.ID == y.ID && x.CampaignID == y.CampaignID && x.Seq == y.Seq && x.UserID == y.UserID && x.Quantity == y.Quantity
+	return x.ID == y.ID && x.LotID() == y.LotID() && x.Seq == y.Seq && x.UserID == y.UserID && x.Quantity == y.Quantity
 }
 
 func sumOf(rows []*row) map[string]*tally {
 	sums := make(map[string]*tally)
 	for _, r := range rows {
-		sum := sums[r.event.CampaignID]
-		if sum == nil {
-			sum = &tally{}
-			sums[r.event.CampaignID] = sum
+		id := r.event.LotID()
+		if sums[id] == nil {
+			sums[id] = &tally{}
 		}
-		sum.add(&r.event)
+		sums[id].add(&r.event)
 	}
 	return sums
 }
