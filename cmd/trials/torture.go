@@ -53,6 +53,7 @@ they interleave. Exit code 1 with the seed and the reason when an invariant does
 		Example: `  dibs torture                                            five minutes, a seed drawn for you
   dibs torture --seed 7 --for 1h --durability fsync
   dibs torture --topology cluster --faults 100 --json > report.json
+  dibs torture --topology cluster --shards 4
   dibs torture --only 'kill redis,cut a wire' --list`,
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 		if !c.Flags().Changed("seed") {
@@ -70,6 +71,7 @@ they interleave. Exit code 1 with the seed and the reason when an invariant does
 	flags.IntVar(&t.options.Faults, "faults", 0, "end after so many faults; 0: as --for says")
 	flags.IntVar(&t.options.Round, "round", 0, "the first round, to repeat one")
 	flags.StringVar(&t.options.Topology, "topology", torture.Alone, "of Redis: "+torture.Alone+", "+torture.Sentinel+" or "+torture.Cluster)
+	flags.IntVar(&t.options.Shards, "shards", 1, "of each campaign that can have several")
 	flags.StringSliceVar(&t.options.Only, "only", nil, "names of faults, comma-separated; all when not set")
 	flags.BoolVar(&t.options.Lossless, "lossless", false, "no fault that may lose an answered claim")
 	flags.StringVar(&t.options.Binary, "binary", "", "another dibs to torture; empty: this one")

@@ -2,16 +2,20 @@ package torture
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"dibs/internal/sleep"
+	"dibs/lua"
+	"dibs/models"
 )
 
 // campaign is one that clients claim from, and what is known of it.
@@ -22,6 +26,7 @@ type campaign struct {
 	hold    time.Duration
 	window  bool // of a few claims only, see window.go
 	users   int
+	shards  int
 
 	mu      sync.Mutex
 	totals  []spell
@@ -148,14 +153,63 @@ func (o *operator) openOne(ctx context.Context, c *campaign, total int64) error 
 	if c.hold > 0 {
 		body["hold_for"] = c.hold.String()
 	}
+	if c.shards = o.w.opt.Shards; c.window {
+		c.shards = 1 // its history is of one order
+	}
+	body["shards"] = c.shards
 	c.change(&c.paused, 0)("")
-	if err := o.insist(ctx, http.MethodPost, "/v1/campaigns", body); err != nil {
+	err := o.insist(ctx, http.MethodPost, "/v1/campaigns", body)
+	if errors.Is(err, errRefused) && c.packets && c.shards > 1 { // packets are not dealt to shards
+		c.shards, body["shards"] = 1, 1
+		err = o.insist(ctx, http.MethodPost, "/v1/campaigns", body)
+	}
+	if err != nil {
 		return err
 	}
 	if !c.packets {
 		return nil
 	}
 	return o.insistPackets(ctx, c, total)
+}
+
+// lot is a campaign of one shard, or a shard, as Redis has it.
+type lot struct {
+	campaign, id string
+	partition    int
+}
+
+// lots are what campaigns are in Redis, by id.
+func (o *operator) lots(ctx context.Context, campaigns []*campaign) (all []lot, err error) {
+	for _, c := range campaigns {
+		if c.shards == 1 {
+			all = append(all, lot{c.id, c.id, lua.PartitionOf(c.id, o.w.partitions)})
+			continue
+		}
+		var placed struct {
+			Shards []struct{ Shard, Partition int } `json:"shards"`
+		}
+		if err := o.read(ctx, "/v1/campaigns/"+c.id+"/shards", &placed); err != nil {
+			return nil, err
+		}
+		for _, s := range placed.Shards {
+			all = append(all, lot{c.id, models.ShardID(c.id, s.Shard), s.Partition})
+		}
+	}
+	slices.SortFunc(all, func(a, b lot) int { return strings.Compare(a.id, b.id) })
+	return all, nil
+}
+
+// read reads a JSON document until it is there.
+func (o *operator) read(ctx context.Context, path string, into any) error {
+	for deadline := time.Now().Add(healWithin); ; wait(ctx, 50*time.Millisecond) {
+		r := o.send(ctx, http.MethodGet, o.base()+path, "", nil)
+		switch {
+		case r.code == "":
+			return wrap(json.Unmarshal(r.body, into))
+		case time.Now().After(deadline) || ctx.Err() != nil:
+			return fmt.Errorf("%w: GET %s is not answered within %s: %s %s", errBroken, path, healWithin, r.code, r.body)
+		}
+	}
 }
 
 func sender(c *campaign) string { return "sender-of-" + c.id }

@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -19,6 +20,7 @@ const blur = 2 * time.Millisecond
 type row struct {
 	id, key, user string
 	quantity, seq int64
+	shard         int // from 1; 0 in a campaign of one shard
 	status        models.ClaimStatus
 	at            time.Time
 	resolved      sql.NullTime // when it was redeemed, released or expired
@@ -34,7 +36,7 @@ func (r *row) back() bool { return !r.status.Live() }
 type ledger struct {
 	*campaign
 
-	rows  []row // by seq
+	rows  []row // by shard and seq
 	byKey map[string]*row
 	byID  map[string]*row
 }
@@ -91,8 +93,8 @@ func (rd *round) checkDeaths() {
 
 // read reads a campaign's rows.
 func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, error) {
-	found, err := rd.w.db.QueryContext(ctx, `SELECT c.id, c.key_digest, c.user_id, c.quantity, c.seq, c.status, c.claimed_at, c.resolved_at,
-		c.packet_id, c.amount FROM claims c WHERE c.campaign_id = ? ORDER BY c.seq`, c.id)
+	found, err := rd.w.db.QueryContext(ctx, `SELECT c.id, c.key_digest, c.user_id, c.quantity, c.seq, c.shard, c.status, c.claimed_at, c.resolved_at,
+		c.packet_id, c.amount FROM claims c WHERE c.campaign_id = ? ORDER BY c.shard, c.seq`, c.id)
 	if err != nil {
 		return nil, wrap(err)
 	}
@@ -100,7 +102,7 @@ func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, er
 	l := &ledger{campaign: c, byKey: map[string]*row{}, byID: map[string]*row{}}
 	for found.Next() {
 		var r row
-		err := found.Scan(&r.id, &r.key, &r.user, &r.quantity, &r.seq, &r.status, &r.at, &r.resolved, &r.packet, &r.amount)
+		err := found.Scan(&r.id, &r.key, &r.user, &r.quantity, &r.seq, &r.shard, &r.status, &r.at, &r.resolved, &r.packet, &r.amount)
 		if err != nil {
 			return nil, wrap(err)
 		}
@@ -125,7 +127,11 @@ func (one *wish) mark() string {
 	if one.key == "" {
 		return one.user
 	}
-	sum := sha256.Sum256([]byte(one.key))
+	named := one.key
+	if one.c.shards > 1 { // a key is its user's
+		named = one.user + "\x00" + one.key
+	}
+	sum := sha256.Sum256([]byte(named))
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
@@ -264,13 +270,13 @@ func (rd *round) readStreams(ctx context.Context) (*streams, error) {
 // checkStream: a group that was away all the time finds every claim once (I2, I8).
 func (rd *round) checkStream(l *ledger, s *streams) {
 	events := slices.Clone(s.accepted[l.id])
-	slices.SortFunc(events, func(a, b models.Event) int { return int(a.Seq - b.Seq) })
+	slices.SortFunc(events, func(a, b models.Event) int { return cmp.Or(a.Shard-b.Shard, int(a.Seq-b.Seq)) })
 	if len(events) != len(l.rows) {
 		rd.brokenf("I8: the stream holds %d claims of %s, MySQL %d", len(events), l.id, len(l.rows))
 		return
 	}
 	for i := range events {
-		if e, r := &events[i], &l.rows[i]; e.ID != r.id || e.Seq != r.seq || e.UserID != r.user || e.Quantity != r.quantity {
+		if e, r := &events[i], &l.rows[i]; e.ID != r.id || e.Shard != r.shard || e.Seq != r.seq || e.UserID != r.user || e.Quantity != r.quantity {
 			rd.brokenf("I2: %s: the stream says %+v, the row %+v", l.id, *e, *r)
 		}
 	}

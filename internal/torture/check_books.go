@@ -25,12 +25,10 @@ func (rd *round) checkOrder(l *ledger) {
 	for user, rows := range byUser {
 		users[user] = newHeld(rows)
 	}
-	for i := range l.rows {
-		r := &l.rows[i]
-		if !lost && r.seq != int64(i)+1 {
-			rd.brokenf("I7: %s: claim %s has seq %d, the one before it %d", c.id, r.id, r.seq, i)
-			return
-		}
+	if !lost && !rd.checkSeq(l) {
+		return
+	}
+	for _, r := range l.inTime() {
 		most := maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), r.at.Add(time.Millisecond)))
 		if units := held.take(r); !lost && units > most {
 			rd.brokenf("I1: %s: %d units were held of %d with seq %d at %s", c.id, units, most, r.seq, clock(r.at))
@@ -42,6 +40,37 @@ func (rd *round) checkOrder(l *ledger) {
 	if units, most := held.live(l.rows), c.total(); units > maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), time.Now())) {
 		rd.brokenf("I1: %s: %d units are sold of %d", c.id, units, most)
 	}
+}
+
+// checkSeq: in each shard seq begins with 1 and has no gap, and a user's claims are all of one shard.
+func (rd *round) checkSeq(l *ledger) bool {
+	before := map[int]int64{}
+	for i := range l.rows {
+		r := &l.rows[i]
+		if before[r.shard]++; r.seq != before[r.shard] {
+			rd.brokenf("I7: %s: claim %s has seq %d, the one before it in shard %d %d", l.id, r.id, r.seq, r.shard, before[r.shard]-1)
+			return false
+		}
+		shard := 0
+		if l.shards > 1 {
+			shard = models.ShardOfUser(r.user, l.shards)
+		}
+		if r.shard != shard {
+			rd.brokenf("I3: %s: claim %s of %s is of shard %d, the user's is %d", l.id, r.id, r.user, r.shard, shard)
+		}
+	}
+	return true
+}
+
+// inTime are the rows by the time of their claims; those of one shard in their order.
+func (l *ledger) inTime() (all []*row) {
+	for i := range l.rows {
+		all = append(all, &l.rows[i])
+	}
+	if l.shards > 1 {
+		slices.SortStableFunc(all, func(a, b *row) int { return a.at.Compare(b.at) })
+	}
+	return all
 }
 
 // held adds up units in the order of claims, less what was given back by then.
@@ -86,7 +115,7 @@ func (rd *round) checkBooks(ctx context.Context, l *ledger) error {
 	var total, claimed, remaining, synced, given, flushed, parked int64
 	err := rd.w.db.QueryRowContext(ctx, `SELECT total, claimed, remaining, synced_seq, lost_claims,
 		(SELECT COALESCE(SUM(units), 0) FROM stock_flushes WHERE campaign_id = c.id),
-		(SELECT COUNT(*) FROM parked_events WHERE campaign_id = c.id AND discarded_at IS NULL) FROM campaigns c WHERE id = ?`, l.id).
+		(SELECT COUNT(*) FROM parked_events WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = c.id AND discarded_at IS NULL) FROM campaigns c WHERE id = ?`, l.id).
 		Scan(&total, &claimed, &remaining, &synced, &given, &flushed, &parked)
 	if err != nil {
 		return wrap(err)

@@ -56,7 +56,7 @@ func (rd *round) retime(l *ledger) {
 		}
 	}
 	for i := len(l.rows) - 2; i >= 0; i-- {
-		if next := l.rows[i+1].at; next.Before(l.rows[i].at) {
+		if next := l.rows[i+1].at; l.rows[i+1].shard == l.rows[i].shard && next.Before(l.rows[i].at) {
 			l.rows[i].at = next
 		}
 	}

@@ -60,8 +60,8 @@ func redisFaults() []*fault {
 			return w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error { return rdb.ConfigSet(ctx, "maxmemory", "0").Err() })
 		}},
 		{name: "delete a key", target: onRedis, weight: 4, lasts: span(1, 100), strike: func(w *world, s *stroke) error {
-			id := pick(w.inForce, s.who)
-			k := lua.KeysOf(id, lua.PartitionOf(id, w.partitions))
+			l := pick(w.inForce, s.who)
+			k := lua.KeysOf(l.id, l.partition)
 			key := pick([]string{k.State, k.State, k.Users, k.Keys}, int(s.n))
 			s.what = key
 			wait(w.ctx, s.lasts)

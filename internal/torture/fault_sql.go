@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"dibs/models"
 )
 
 // sqlFaults befall MariaDB or MySQL.
@@ -154,7 +156,7 @@ func killConnections(w *world, s *stroke) error {
 }
 
 func lockRow(w *world, s *stroke) error {
-	s.what = pick(w.inForce, s.who)
+	s.what = pick(w.inForce, s.who).campaign
 	return w.stranger(func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "SELECT id FROM campaigns WHERE id = ? FOR UPDATE", s.what)
 		wait(w.ctx, s.lasts)
@@ -166,8 +168,8 @@ func lockRow(w *world, s *stroke) error {
 func deadlocks(w *world, s *stroke) error {
 	for till := time.Now().Add(s.lasts); time.Now().Before(till) && w.ctx.Err() == nil; {
 		_ = w.stranger(func(ctx context.Context, tx *sql.Tx) error { // it is the victim at times
-			for _, id := range slices.Backward(w.inForce) {
-				if _, err := tx.ExecContext(ctx, "SELECT id FROM campaigns WHERE id = ? FOR UPDATE", id); err != nil {
+			for _, l := range slices.Backward(w.inForce) {
+				if _, err := tx.ExecContext(ctx, "SELECT id FROM "+models.BooksTable(l.id)+" WHERE id = ? FOR UPDATE", l.id); err != nil {
 					return err
 				}
 				wait(w.ctx, 10*time.Millisecond)

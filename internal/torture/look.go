@@ -12,7 +12,12 @@ const lookEvery = 50 * time.Millisecond
 func (rd *round) look(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, c := range rd.campaigns {
-			rd.lookAt(ctx, c)
+			if c.shards > 1 {
+				rd.lookAtShards(ctx, c)
+			}
+			if c.shards == 1 || !rd.lossy { // the sums of several follow a repair of one
+				rd.lookAt(ctx, c)
+			}
 		}
 		wait(ctx, lookEvery)
 	}
@@ -41,6 +46,31 @@ func (rd *round) lookAt(ctx context.Context, c *campaign) {
 	if most := c.may(&c.totals, rd.open, time.Now()); units > maxOf(most) {
 		rd.brokenf("I1: %s has rows of %d units, its total was %v", c.id, units, most)
 	}
+}
+
+// lookAtShards reads counters and rows of each shard of a campaign in one statement.
+func (rd *round) lookAtShards(ctx context.Context, c *campaign) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	found, err := rd.w.db.QueryContext(ctx, `SELECT c.id, c.claimed, c.synced_seq, c.lost_claims,
+		COALESCE(SUM(IF(k.status IN ('claimed', 'redeemed'), k.quantity, 0)), 0), COUNT(k.id)
+		FROM campaign_shards c LEFT JOIN claims k ON k.campaign_id = c.campaign_id AND k.shard = c.shard WHERE c.campaign_id = ? GROUP BY c.id`, c.id)
+	if err != nil {
+		return // nobody is shown anything
+	}
+	defer func() { _ = found.Close() }()
+	for found.Next() {
+		var id string
+		var claimed, synced, lost, units, rows int64
+		if found.Scan(&id, &claimed, &synced, &lost, &units, &rows) != nil {
+			return
+		}
+		rd.report.Looks++
+		if claimed != units || synced != rows+lost {
+			rd.brokenf("I6: %s shows claimed %d, synced_seq %d, lost_claims %d beside %d rows of %d units", id, claimed, synced, lost, rows, units)
+		}
+	}
+	_ = found.Err() // the rows of a connection that broke were read
 }
 
 func maxOf(values []int64) (most int64) {

@@ -13,6 +13,7 @@ type Report struct {
 	Seed       uint64   `json:"seed"`
 	Topology   string   `json:"topology"`
 	Durability string   `json:"durability"`
+	Shards     int      `json:"shards"`
 	TookMs     int64    `json:"took_ms"`
 	Rounds     int      `json:"rounds"`
 	Lossy      int      `json:"lossy_rounds"`

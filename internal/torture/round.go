@@ -89,11 +89,9 @@ func (rd *round) run(ctx context.Context) (err error) {
 	if rd.campaigns, err = o.open(ctx, fmt.Sprintf("s%d-r%d", rd.w.opt.Seed, rd.n)); err != nil {
 		return err
 	}
-	rd.w.inForce = nil
-	for _, c := range rd.campaigns {
-		rd.w.inForce = append(rd.w.inForce, c.id)
+	if rd.w.inForce, err = o.lots(ctx, rd.campaigns); err != nil {
+		return err
 	}
-	slices.Sort(rd.w.inForce)
 	rd.open = time.Now()
 	rd.report.Rounds++
 	if rd.lossy {

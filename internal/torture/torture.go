@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dibs/lua"
+	"dibs/models"
 )
 
 var (
@@ -28,6 +29,7 @@ type Options struct {
 	Round      int           // the first round, to repeat one; 0 is the first
 	Topology   string        // Alone, Sentinel or Cluster; "": Alone
 	Durability lua.Durability
+	Shards     int               // of each campaign that can have several; 0: 1
 	Only       []string          // names of faults; nil: all
 	Lossless   bool              // no fault that may lose an answered claim
 	Progress   func(line string) // told what happens; nil: nobody
@@ -43,6 +45,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: Round and Faults must not be below 0", ErrOptions)
 	case o.Topology != Alone && o.Topology != Sentinel && o.Topology != Cluster:
 		return fmt.Errorf("%w: no topology %q; there are %s, %s and %s", ErrOptions, o.Topology, Alone, Sentinel, Cluster)
+	case o.Shards < 0 || o.Shards > models.ShardsMax:
+		return fmt.Errorf("%w: Shards must be 1 to %d", ErrOptions, models.ShardsMax)
 	case o.Durability.Replicas > 0 && o.Topology == Alone, o.Durability.Replicas > 1:
 		return fmt.Errorf("%w: durability %s: each primary has one replica, a Redis alone has none", ErrOptions, o.Durability)
 	}
@@ -55,6 +59,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Topology == "" {
 		o.Topology = Alone
 	}
+	o.Shards = max(1, o.Shards)
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
@@ -66,7 +71,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	rep := &Report{Seed: o.Seed, Topology: o.Topology, Durability: o.Durability.String(), Broken: []string{}}
+	rep := &Report{Seed: o.Seed, Topology: o.Topology, Durability: o.Durability.String(), Shards: o.Shards, Broken: []string{}}
 	err = w.runRounds(ctx, rep)
 	rep.TookMs = time.Since(begun).Milliseconds()
 	return rep, errors.Join(err, w.close())

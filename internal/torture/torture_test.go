@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,9 +24,9 @@ func TestDibsKeepsItsPromisesUnderFaults(t *testing.T) {
 	}
 	for _, o := range []Options{
 		{Topology: Alone}, {Topology: Alone, Durability: lua.Durability{Fsync: true}},
-		{Topology: Cluster}, {Topology: Cluster, Durability: lua.Durability{Replicas: 1}},
+		{Topology: Cluster}, {Topology: Cluster, Durability: lua.Durability{Replicas: 1}}, {Topology: Cluster, Durability: lua.Durability{Fsync: true}, Shards: 4},
 	} {
-		t.Run(o.Topology+" "+o.Durability.String(), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %s %d", o.Topology, o.Durability, o.Shards), func(t *testing.T) {
 			o.Binary, o.Seed, o.Faults = binary, 7, 100
 			require.Empty(t, torture(t, o).Broken)
 		})
@@ -42,6 +43,7 @@ func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 		"no topology":   func(o *Options) { o.Topology = "ring" },
 		"no replica":    func(o *Options) { o.Durability.Replicas = 1 },
 		"a round below": func(o *Options) { o.Round = -1 },
+		"many shards":   func(o *Options) { o.Shards = 65 },
 	} {
 		o := good
 		bad(&o)

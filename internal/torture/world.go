@@ -51,7 +51,7 @@ type world struct {
 	db         *sql.DB               // straight to MySQL, as root
 	parts      []*part
 	apis       []*part
-	inForce    []string // the campaigns of the round but for windows, sorted
+	inForce    []lot // the campaigns of the round but for windows, by id; several of one that has shards
 	disks      disks
 	clock      *testenv.Clock // of Redis; nil: it has the machine's
 	noClock    error          // why
@@ -107,6 +107,7 @@ func (w *world) startServers() {
 		}
 		w.redis, w.redisURL = []*testenv.RedisServer{server}, server.URL()
 	}
+	w.partitions = max(w.partitions, w.opt.Shards)
 	var options []string
 	if w.disks.sql != nil {
 		options = append(options, "--datadir="+filepath.Join(w.disks.sql.Path(), "data"))
