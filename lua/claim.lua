@@ -22,12 +22,12 @@
 --             (the quantity of packets is 1). Behind them, only if a claim is traced: "number of the claim=traceparent;" of each that is
 --
 -- Reply {0, now_ms, remaining, epoch, seq, then one a claim}: above 0 is the seq of a claim that was taken; text is the record
--- of a claim that is replayed; else 0 less the code of the refusal. Of packets follows "amount:id" of each that was taken, in the
--- order of their claims; of a shard follows moves
+-- of a claim that is replayed; else 0 less the code of the refusal. Of a shard follows moves. Of packets follows "amount:id" of each that
+-- was taken, in the order of their claims
 --   0 claimed · 1 replayed · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
 --   7 sold_out · 8 user_limit · 9 user_day_limit · 10 damaged: the record of this user or of this claim
 --   11 not_released: packets are there, their time has not come
---   12 dry: this shard of the campaign has fewer units free; others may have them
+--   12 dry: this shard of the campaign has fewer units free, or no packet that is released; others may have them
 -- or {1} absent: the campaign is not here, or takes no claims until MySQL confirms it
 -- or {2, which} damaged: the key of that number; nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
@@ -262,7 +262,7 @@ for i = 1, claims do
     local quantity = first[1]
     if quantity > remaining then answer = shard and -12 or -7 break end
     local packet = packets[made + 1]
-    if waves_key and not packet then answer = -11 break end
+    if waves_key and not packet then answer = shard and -12 or -11 break end
     local user = ARGV[users + i]
     local record, after, refusal = user_here[user] or records[i], first[2], first[3]
     if record then
@@ -322,7 +322,8 @@ end
 redis.call('HSET', users_key, unpack(new_users))
 redis.call('HSET', keys_key, unpack(new_keys))
 redis.call('HSET', state_key, 'taken', taken == seq and seq_text or taken, 'seq', seq_text, 'last_ms', now_text)
-for i = 1, waves_key and made or 0 do reply[5 + claims + i] = packets[i] end
+local tail = shard and 6 + claims or 5 + claims
+for i = 1, waves_key and made or 0 do reply[tail + i] = packets[i] end
 local gone = 0
 for i, list in ipairs(lists) do
   local last = math.min(upto[i], made)

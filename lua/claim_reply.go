@@ -37,10 +37,15 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Campa
 	if len(reply) < headLength+len(reqs) {
 		return nil, CampaignView{}, badReply("claim", reply)
 	}
-	packets := reply[headLength+len(reqs):]
+	rest := reply[headLength+len(reqs):]
 	head, ok := numbersOf(reply[1:headLength])
 	if !ok {
 		return nil, CampaignView{}, badReply("claim", reply)
+	}
+	view := CampaignView{Position: Position{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}
+	if m.IsShard() && len(rest) > 0 {
+		view.Moves, ok = rest[0].(int64)
+		rest = rest[1:]
 	}
 	replies := make([]ClaimReply, len(reqs))
 	for i := range reqs {
@@ -48,18 +53,13 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Campa
 			return nil, CampaignView{}, err
 		}
 		if m.Kind == models.KindPacket && replies[i].Outcome == models.OutcomeClaimed {
-			if len(packets) == 0 || !putPacket(&replies[i].Claim, m, packets[0]) {
+			if len(rest) == 0 || !putPacket(&replies[i].Claim, m, rest[0]) {
 				return nil, CampaignView{}, badReply("claim", reply)
 			}
-			packets = packets[1:]
+			rest = rest[1:]
 		}
 	}
-	view := CampaignView{Position: Position{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}
-	if m.IsShard() && len(packets) == 1 {
-		view.Moves, ok = packets[0].(int64)
-		packets = nil
-	}
-	if len(packets) > 0 || !ok {
+	if len(rest) > 0 || !ok {
 		return nil, CampaignView{}, badReply("claim", reply)
 	}
 	return replies, view, nil

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/lua"
-	"dibs/models"
 )
 
 // header is the comment that a script opens with; body is the rest.
@@ -79,7 +78,7 @@ func callsOf(t *testing.T) (keys, argv map[string]int) {
 	require.NoError(t, err)
 	_, err = b.s.Release(t.Context(), b.c, []lua.Release{b.released(want("u", 1, ""), 1, noon), b.released(want("v", 1, "k"), 2, noon)})
 	require.NoError(t, err)
-	newShard(t, rdb).moved(8, models.MoveGrant, 1, 1)
+	newPacketShard(t, rdb).grantPackets(8, 0, packetsNamed(1, 2))
 	require.NoError(t, b.s.Fence(t.Context(), b.c.ID, 1))
 	_, err = b.s.Evict(t.Context(), b.c.ID, lua.Position{Epoch: 1}, time.Second)
 	require.NoError(t, err)
@@ -135,6 +134,7 @@ func TestHeadersAgreeWithTheGoCallers(t *testing.T) {
 	head, _ = header(lua.Sources()["push"])
 	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, numbers(t, `ARGV\[(\d+)`, head))
 	require.Equal(t, 5+2, argv["push"])
+	require.Equal(t, 5+2, argv["move"])
 }
 
 func TestClaimCodesAgreeWithTheGoCaller(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,11 +22,13 @@ var ErrNotNext = errors.New("lua: not the next move of the shard")
 
 // Move has a shard take a move of units between it and its campaign's reserve, and returns how many went. However often it is called,
 // they go once. A recall is answered once Redis has it on its disk: the units are given to others then, and a Redis that went back would
-// have them again. c is the shard by MySQL. Errors: ErrAbsent, ErrOther, ErrNotNext, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to
-// send again).
+// have them again. m.Packets are those that went, then, of a packet campaign. c is the shard by MySQL. Errors: ErrAbsent, ErrOther,
+// ErrNotNext, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Move(ctx context.Context, c *models.Campaign, m *models.StockMove) (amount int64, err error) {
-	keys := []string{s.KeysOf(c.ID).State}
-	args := []any{c.Epoch, m.No, string(m.Kind), m.Want}
+	keys, args, err := s.moveCall(c, m)
+	if err != nil {
+		return 0, err
+	}
 	waits := s
 	if m.Kind == models.MoveRecall {
 		waits = s.keeper
@@ -39,9 +42,9 @@ func (s *Scripts) Move(ctx context.Context, c *models.Campaign, m *models.StockM
 		return 0, err
 	}
 	switch {
-	case code == statusOK && len(reply) == 3:
+	case code == statusOK && len(reply) == 4:
 		amount, ok := reply[1].(int64)
-		if !ok {
+		if !ok || !putMoved(m, reply[3]) {
 			return 0, badReply(s.move.name, reply)
 		}
 		again := reply[2] == int64(1)
@@ -58,6 +61,44 @@ func (s *Scripts) Move(ctx context.Context, c *models.Campaign, m *models.StockM
 		return 0, fmt.Errorf("%w: %s at epoch %d", ErrOther, c.ID, c.Epoch)
 	}
 	return 0, damaged(s.move.name, keys, reply)
+}
+
+// moveCall is the call of move.lua for a move.
+func (s *Scripts) moveCall(c *models.Campaign, m *models.StockMove) (keys []string, args []any, err error) {
+	k := s.KeysOf(c.ID)
+	keys, args = []string{k.State}, []any{c.Epoch, m.No, string(m.Kind), m.Want}
+	if c.Kind != models.KindPacket {
+		return keys, args, nil
+	}
+	if m.Want > PushMax {
+		return nil, nil, fmt.Errorf("%w: move of %d packets, must be at most %d", ErrUnavailable, m.Want, PushMax)
+	}
+	keys = append(keys, k.Waves, k.Packets(c.Epoch, m.ReleaseMs))
+	if m.Kind == models.MoveGrant {
+		args = append(args, m.ReleaseMs)
+		for i := range m.Packets {
+			args = append(args, packetEntry(&m.Packets[i]))
+		}
+	}
+	return keys, args, nil
+}
+
+// putMoved gives a recall the packets that it was answered, "amount:id" of each, joined by " ".
+func putMoved(m *models.StockMove, moved any) bool {
+	text, ok := moved.(string)
+	if !ok || m.Kind != models.MoveRecall {
+		return ok
+	}
+	m.Packets = nil
+	for entry := range strings.FieldsSeq(text) {
+		amount, id, _ := strings.Cut(entry, ":")
+		n, err := strconv.ParseInt(amount, 10, 64)
+		if err != nil {
+			return false
+		}
+		m.Packets = append(m.Packets, models.Packet{ID: id, Amount: n})
+	}
+	return true
 }
 
 // everySecForgets is longer than what a Redis with appendfsync everysec forgets when it dies: a second, and another while it waits for a

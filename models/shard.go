@@ -88,8 +88,6 @@ func (c *Campaign) validateShards() error {
 		return refuse("shards", "must be 1 to %d", ShardsMax)
 	case c.Shards > 1 && len(c.ID) > shardedIDLength:
 		return refuse("id", "must be at most %d characters in a campaign of several shards", shardedIDLength)
-	case c.Shards > 1 && c.Kind == KindPacket:
-		return refuse("shards", "must be 1 in a packet campaign: packets are not dealt to shards")
 	}
 	return nil
 }
@@ -123,6 +121,11 @@ type StockMove struct {
 	Status     MoveStatus
 	BegunAt    time.Time
 	DoneAt     *time.Time
+
+	// Of a packet campaign: the packets that go. A grant has them from the start, a recall once Redis has given them up. Those of a grant
+	// have one time of release, in milliseconds since 1970; 0 is at once.
+	Packets   []Packet `gorm:"-"`
+	ReleaseMs int64    `gorm:"-"`
 }
 
 // TableName names the table for gorm.
@@ -164,6 +167,7 @@ func NeedAhead(remaining, taken, pace int64) (need Need, lacks bool) {
 // moment at which a claim of SoldOutFrom units or more was too large for all that the campaign had.
 type Refill struct {
 	SoldOutFrom int64 // units; 0 is unless the units were there
+	NotReleased bool  // there are packets beside, whose time of release has not come
 }
 
 // ShardsOf are the shards of a campaign as operators see them.

@@ -56,8 +56,10 @@ func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *
 	if p := users.refuse(req.UserID, now); p != nil {
 		return p
 	}
-	if req.Key == "" && l.isSoldOut(req.Quantity, now) {
-		return wire.Refuse(wire.CodeSoldOut)
+	if req.Key == "" {
+		if p := l.refuse(req.Quantity, now); p != nil {
+			return p
+		}
 	}
 	var err error
 	if req.ID, err = uuid.NewV7(); err != nil {

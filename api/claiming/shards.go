@@ -157,6 +157,8 @@ func (s *Routes) refillAll(ctx context.Context, dry []dryClaim) (again []dryClai
 		switch {
 		case errors.Is(found[i], errSoldOut):
 			answer.reply.Outcome = models.OutcomeSoldOut
+		case errors.Is(found[i], errNotReleased):
+			answer.reply.Outcome = models.OutcomeNotReleased
 		case found[i] != nil:
 			answer.err = found[i]
 		default:
@@ -188,22 +190,34 @@ func (s *Routes) sendAgain(ctx context.Context, claims []dryClaim) (dry []dryCla
 	return dry
 }
 
-// errSoldOut says that a campaign was proven to have fewer units than a claim asks for.
-var errSoldOut = errors.New("claiming: sold out")
+var (
+	// errSoldOut says that a campaign was proven to have fewer units than a claim asks for.
+	errSoldOut = errors.New("claiming: sold out")
+	// errNotReleased says that a campaign was proven to have no packets but those whose time of release has not come.
+	errNotReleased = errors.New("claiming: not released")
+)
+
+// whyNot is the error of claims that a campaign was proven to have too few units for.
+func whyNot(refill *models.Refill) error {
+	if refill.NotReleased {
+		return errNotReleased
+	}
+	return errSoldOut
+}
 
 // refill has units brought to the shard of a claim: once for all that need as many there at the same time. It returns nil when there
-// were some, errSoldOut, or errDry.
+// were some, errSoldOut, errNotReleased, or errDry.
 func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
 	quantity := c.ticket.req.Quantity
 	for ctx.Err() == nil {
-		if c.campaign.soldOut.covers(quantity, s.cfg.Clock().Add(proveAfter)) != nil {
-			return errSoldOut
+		if k := c.campaign.soldOut.covers(quantity, s.cfg.Clock().Add(proveAfter)); k != nil {
+			return k.why
 		}
 		flight := s.refills.DoChan(fmt.Sprintf("%s %d", c.shard.meta.ID, quantity), func() (any, error) {
 			round, began := c.campaign.soldOut.round.Load(), s.cfg.Clock()
 			refill, err := c.shard.refill(models.Need{Units: quantity, Pace: c.shard.pace.perPaceSpan()})
 			if err == nil && refill.SoldOutFrom > 0 {
-				c.campaign.soldOut.learn(round, began, refill.SoldOutFrom)
+				c.campaign.soldOut.learn(round, began, refill.SoldOutFrom, whyNot(&refill))
 			}
 			return refill, err
 		})
@@ -212,7 +226,7 @@ func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
 			refill, _ := got.Val.(models.Refill)
 			switch {
 			case got.Err == nil && refill.SoldOutFrom > 0 && quantity >= refill.SoldOutFrom:
-				return errSoldOut
+				return whyNot(&refill)
 			case got.Err == nil:
 				return nil
 			}

@@ -1,9 +1,11 @@
 package claiming
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
+	"dibs/api/wire"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -21,6 +23,7 @@ type soldOut struct {
 
 type knownSoldOut struct {
 	from  int64 // units
+	why   error // errSoldOut or errNotReleased
 	until time.Time
 	round int64
 
@@ -39,21 +42,26 @@ func (s *soldOut) covers(quantity int64, at time.Time) *knownSoldOut {
 func (s *soldOut) invalidate() { s.round.Add(1) }
 
 // learn takes what was found out in a round, at a time.
-func (s *soldOut) learn(round int64, began time.Time, from int64) {
-	s.known.Store(&knownSoldOut{from: from, until: began.Add(soldOutFor), round: round})
+func (s *soldOut) learn(round int64, began time.Time, from int64, why error) {
+	s.known.Store(&knownSoldOut{from: from, why: why, until: began.Add(soldOutFor), round: round})
 }
 
 // proveAfter is when it is proven anew that a campaign of several shards is sold out: while that still holds, so that a crowd need not wait.
 const proveAfter = soldOutFor / 2
 
-// isSoldOut tells whether a claim without a key need not be sent. Of a campaign of several shards, one claim is let through in time, and
-// finds out anew whether the campaign is open among the rest.
-func (l *lane) isSoldOut(quantity int64, now time.Time) bool {
+// refuse says why a claim without a key need not be sent; nil is send it. Of a campaign of several shards, one claim is let through in
+// time, and finds out anew whether the campaign is open among the rest.
+func (l *lane) refuse(quantity int64, now time.Time) *wire.Problem {
 	k := l.soldOut.covers(quantity, now)
-	if k == nil || !l.meta.IsSharded() {
-		return k != nil
+	switch {
+	case k == nil:
+		return nil
+	case l.meta.IsSharded() && !now.Add(proveAfter).Before(k.until) && k.isAsked.CompareAndSwap(false, true):
+		return nil
+	case errors.Is(k.why, errNotReleased):
+		return wire.Refuse(wire.CodeNotReleased)
 	}
-	return now.Add(proveAfter).Before(k.until) || !k.isAsked.CompareAndSwap(false, true)
+	return wire.Refuse(wire.CodeSoldOut)
 }
 
 // learnFrom takes the replies of a call that began in the given round at the given time. The stock is the reason of a refusal only
@@ -73,7 +81,7 @@ func (s *soldOut) learnFrom(round int64, began time.Time, replies []lua.ClaimRep
 	switch {
 	case !known:
 	case sold && remaining == 0:
-		s.learn(round, began, 1)
+		s.learn(round, began, 1, errSoldOut)
 	default:
 		s.known.Store(nil)
 	}

@@ -402,9 +402,4 @@ func TestShardsAreOneCampaign(t *testing.T) {
 		}
 		require.Equal(t, []int64{100, 100, 7, shards}, []int64{of.Total, granted, claimed, int64(len(partitions))})
 	})
-	t.Run("packets are refused by name", func(t *testing.T) {
-		got := call(t, http.MethodPost, s.apis[0].url+"/v1/campaigns", "", map[string]any{"id": orID(t, ""), "kind": "packet", "shards": 2})
-		require.Equal(t, http.StatusUnprocessableEntity, got.status, got.body)
-		require.Contains(t, got.body, "shards")
-	})
 }

@@ -63,11 +63,13 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 	},
 	"move": func(ctx context.Context, f *fixture) error {
 		shard := *f.c
-		shard.ID, shard.Shards, shard.MovedNo = models.ShardID(f.c.ID, 1), 2, 7
+		shard.ID, shard.Shards, shard.MovedNo, shard.Kind, shard.Currency = models.ShardID(f.c.ID, 1), 2, 7, models.KindPacket, "EUR"
 		if _, err := f.s.Load(ctx, &shard); err != nil {
 			return err
 		}
-		_, err := f.s.Move(ctx, &shard, &models.StockMove{No: 8, Kind: models.MoveGrant, Want: 10})
+		_, err := f.s.Move(ctx, &shard, &models.StockMove{
+			No: 8, Kind: models.MoveGrant, Want: 2, Packets: []models.Packet{{ID: "small", Amount: 88}, {ID: "large", Amount: 888}},
+		})
 		return err
 	},
 	"release": func(ctx context.Context, f *fixture) error {

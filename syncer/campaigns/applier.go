@@ -104,8 +104,8 @@ func (a Applier) Apply(ctx context.Context, id string) error {
 	case state.Epoch != c.Epoch:
 		return fmt.Errorf("%w: %s: redis holds epoch %d, mysql knows epoch %d", ErrMoved, id, state.Epoch, c.Epoch)
 	}
-	if c.Kind == models.KindPacket && state.Pushed < c.Total {
-		if err := a.push(ctx, &c, state.Pushed); err != nil { // before the version, which says that Redis knows them
+	if c.Kind == models.KindPacket && state.Pushed < lastPosition(&c) {
+		if err := a.push(ctx, &c, &state); err != nil { // before the version, which says that Redis knows them
 			return err
 		}
 	}

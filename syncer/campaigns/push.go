@@ -13,16 +13,23 @@ import (
 
 // push sends Redis the packets that it does not know of: those behind position pushed that have no owner. None of them can be
 // taken meanwhile: no earlier load is in Redis any more, and this load does not hold them yet. Any number may push at once, and
-// any may die half way: Redis takes each position once, in order.
-func (a Applier) push(ctx context.Context, c *models.Campaign, pushed int64) error {
-	pool := a.db.ConnPool
+// any may die half way: Redis takes each position once, in order. A shard gets those that were dealt to it by the moves that its load
+// knows; it takes no move before it is open, and then it has all of them.
+func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State) error {
+	pool, pushed := a.db.ConnPool, state.Pushed
 	parked, err := writer.ReadParked(ctx, pool, c.ID)
 	if err != nil {
 		return err
 	}
-	rows, err := pool.QueryContext(ctx, "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets"+
-		ByPosition(a.db.Name())+" WHERE campaign_id = ? AND position > ? AND position <= ? AND claim_id IS NULL ORDER BY position",
-		c.ID, pushed, c.Total)
+	const query = "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets"
+	var rows *sql.Rows
+	if campaignID, shard := models.SplitShardID(c.ID); shard > 0 {
+		rows, err = pool.QueryContext(ctx, query+" WHERE campaign_id = ? AND shard = ? AND move_no <= ? AND position > ?"+
+			" AND claim_id IS NULL ORDER BY position", campaignID, shard, state.Moves, pushed)
+	} else {
+		rows, err = pool.QueryContext(ctx, query+ByPosition(a.db.Name())+" WHERE campaign_id = ? AND position > ? AND position <= ?"+
+			" AND claim_id IS NULL ORDER BY position", c.ID, pushed, c.Total)
+	}
 	if err != nil {
 		return fmt.Errorf("campaigns: push %s: %w", c.ID, err)
 	}
@@ -39,8 +46,17 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, pushed int64) err
 	if err := p.send(ctx); err != nil {
 		return err
 	}
-	p.upto = c.Total // the last ones may have owners
+	p.upto = lastPosition(c) // the last ones may have owners
 	return p.send(ctx)
+}
+
+// lastPosition is the position up to which Redis is told of packets. A shard is told of those that it has when it is loaded, once: later
+// ones come with its moves.
+func lastPosition(c *models.Campaign) int64 {
+	if models.IsShardID(c.ID) {
+		return models.PacketsMax
+	}
+	return c.Total
 }
 
 // ByPosition has a query on packets use the index of their positions.

@@ -28,13 +28,16 @@ type PacketFigures struct {
 	Strays  int64 `json:"strays"` // claims whose packet is not theirs by its row
 }
 
-// countPackets counts the packets of a campaign, and holds their owners against its claims if they may differ, or thorough.
+// countPackets counts the packets of a campaign, or those that were dealt to a shard, and holds their owners against its claims if they may differ, or thorough.
 func countPackets(ctx context.Context, tx *sql.Tx, id string, claims int64, thorough bool) (*PacketFigures, error) {
 	var p PacketFigures
-	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COUNT(claim_id) FROM packets WHERE campaign_id = ?", id).Scan(&p.Packets, &p.Owned)
+	campaignID, shard := models.SplitShardID(id)
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COUNT(claim_id) FROM packets WHERE campaign_id = ? AND shard = ?", campaignID, shard).
+		Scan(&p.Packets, &p.Owned)
 	if err == nil && (thorough || p.Owned != claims) {
 		err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM claims c LEFT JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id"+
-			" WHERE c.campaign_id = ? AND c.shard = 0 AND (p.claim_id IS NULL OR p.claim_id <> c.id)", id).Scan(&p.Strays)
+			" WHERE c.campaign_id = ? AND c.shard = ? AND (p.claim_id IS NULL OR p.claim_id <> c.id OR p.shard <> c.shard)", campaignID, shard).
+			Scan(&p.Strays)
 	}
 	return &p, err
 }
@@ -64,7 +67,10 @@ func (l *look) packets(ctx context.Context, state *lua.State) (report func(), er
 		return func() {}, nil
 	}
 	found := waves{}
-	if found.rows, err = l.untaken(ctx, state.Pushed); err == nil {
+	if l.snap.campaign.MovedNo != state.Moves { // a move is on its way
+		return func() {}, nil
+	}
+	if found.rows, err = l.untaken(ctx, state); err == nil {
 		err = l.lists(ctx, state.Epoch, &found)
 	}
 	if err == nil && l.depth >= DepthUsers {
@@ -113,10 +119,14 @@ func waveName(releaseMs int64) string {
 	return "of " + time.UnixMilli(releaseMs).UTC().Format(time.RFC3339Nano)
 }
 
-// untaken counts the rows of packets that nobody took, up to the position that Redis was told of, by their time of release.
-// Those of parked claims are taken.
-func (l *look) untaken(ctx context.Context, pushed int64) (map[int64]int64, error) {
-	const free = " FROM packets WHERE campaign_id = ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
+// untaken counts the rows of packets that nobody took, up to the position that Redis was told of, by their time of release; of a shard, those
+// that its moves brought. Those of parked claims are taken.
+func (l *look) untaken(ctx context.Context, state *lua.State) (map[int64]int64, error) {
+	free, which := " FROM packets WHERE campaign_id = ? AND position <= ?", []any{l.snap.campaign.ID, state.Pushed}
+	if campaignID, shard := models.SplitShardID(l.snap.campaign.ID); shard > 0 {
+		free, which = " FROM packets WHERE campaign_id = ? AND shard = ? AND move_no <= ?", []any{campaignID, shard, state.Moves}
+	}
+	free += " AND claim_id IS NULL AND returned_at IS NULL"
 	counts := make(map[int64]int64)
 	count := func(query string, sign int64, args ...any) error {
 		return sqlstore.ScanAll(ctx, l.r.db.ConnPool, query+" GROUP BY release_at", args, func(scan func(...any) error) error {
@@ -127,12 +137,11 @@ func (l *look) untaken(ctx context.Context, pushed int64) (map[int64]int64, erro
 			return err
 		})
 	}
-	id := l.snap.campaign.ID
-	if err := count("SELECT release_at, COUNT(*)"+free, 1, id, pushed); err != nil {
+	if err := count("SELECT release_at, COUNT(*)"+free, 1, which...); err != nil {
 		return nil, err
 	}
 	for chunk := range slices.Chunk(slices.Collect(maps.Keys(l.snap.parked.Packets())), packetsAtOnce) {
-		args := []any{id, pushed}
+		args := slices.Clone(which)
 		for _, packet := range chunk {
 			args = append(args, packet)
 		}
@@ -164,7 +173,8 @@ func (l *look) forgotten(ctx context.Context, epoch int64, w *waves) error {
 	keys := l.r.keysOf(id)
 	var releases []int64
 	const query = "SELECT DISTINCT release_at FROM packet_batches WHERE campaign_id = ?"
-	err := sqlstore.ScanAll(ctx, l.r.db.ConnPool, query, []any{id}, func(scan func(...any) error) error {
+	campaignID, _ := models.SplitShardID(id)
+	err := sqlstore.ScanAll(ctx, l.r.db.ConnPool, query, []any{campaignID}, func(scan func(...any) error) error {
 		var at sql.NullTime
 		err := scan(&at)
 		releases = append(releases, campaigns.ReleaseMs(at))
@@ -226,10 +236,11 @@ func (p *repair) bringOwnersBack(ctx context.Context) error {
 
 // robbed are claims whose packets have no owner and did not go back.
 func robbed(ctx context.Context, tx *sql.Tx, id string) (claims []models.Event, err error) {
+	campaignID, shard := models.SplitShardID(id)
 	err = sqlstore.ScanAll(ctx, tx, "SELECT c.id, c.packet_id FROM claims c"+
 		" JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id"+
-		" WHERE c.campaign_id = ? AND c.shard = 0 AND p.claim_id IS NULL AND p.returned_at IS NULL AND p.amount = c.amount"+
-		" ORDER BY c.id LIMIT ?", []any{id, packetsAtOnce}, func(scan func(...any) error) error {
+		" WHERE c.campaign_id = ? AND c.shard = ? AND p.claim_id IS NULL AND p.returned_at IS NULL AND p.amount = c.amount"+
+		" ORDER BY c.id LIMIT ?", []any{campaignID, shard, packetsAtOnce}, func(scan func(...any) error) error {
 		var e models.Event
 		err := scan(&e.ID, &e.PacketID)
 		claims = append(claims, e)

@@ -109,6 +109,31 @@ func (l *look) sums(ctx context.Context) error {
 	if remaining != 0 {
 		l.found.differf("campaigns.remaining is %d more than total less claimed", remaining)
 	}
+	return l.undealt(ctx)
+}
+
+// undealt compares the packets of a campaign with its total, and those that no shard has with its reserve, as of one moment.
+func (l *look) undealt(ctx context.Context) error {
+	c := &l.snap.campaign
+	if c.Kind != models.KindPacket || l.depth < DepthRows {
+		return nil
+	}
+	var total, reserve, taken int64
+	err := l.r.db.WithContext(ctx).Raw("SELECT c.total - COUNT(p.id), c.reserve - COUNT(CASE WHEN p.shard = 0 THEN 1 END),"+
+		" COUNT(CASE WHEN p.shard = 0 THEN p.claim_id END) FROM campaigns c LEFT JOIN packets p ON p.campaign_id = c.id WHERE c.id = ?"+
+		" GROUP BY c.id, c.total, c.reserve", c.ID).Row().Scan(&total, &reserve, &taken)
+	if err != nil {
+		return fmt.Errorf("reconcile: packets of %s: %w", c.ID, err)
+	}
+	if total != 0 {
+		l.found.differf("campaigns.total is %d more than there are rows of packets", total)
+	}
+	if reserve != 0 {
+		l.found.differf("the reserve is %d more than there are rows of packets that no shard has", reserve)
+	}
+	if taken != 0 {
+		l.found.differf("%d packets have owners and were dealt to no shard", taken)
+	}
 	return nil
 }
 

@@ -98,8 +98,8 @@ func (f *Finalizer) end(ctx context.Context, c *models.Campaign) (ended bool, er
 		delete(f.drained, c.ID)
 		return false, err
 	}
-	if !f.drainedLongEnough(c) {
-		return false, nil
+	if isLong, err := f.drainedLongEnough(ctx, c); err != nil || !isLong {
+		return false, err
 	}
 	if c.Kind == models.KindPacket && c.SenderID != "" {
 		if err := f.returnPackets(ctx, c); err != nil {
@@ -119,20 +119,26 @@ func (f *Finalizer) end(ctx context.Context, c *models.Campaign) (ended bool, er
 	return true, nil
 }
 
-// drained is since when a campaign is drained, under which load and definition.
+// drained is since when a campaign is drained, under which load and definition. The loads of all shards are added up.
 type drained struct {
 	epoch, version int64
 	since          time.Time
 }
 
 // drainedLongEnough notes that a campaign is drained now, and says whether it has been for ReturnDelay.
-func (f *Finalizer) drainedLongEnough(c *models.Campaign) bool {
-	now, seen := f.clock.Now(), f.drained[c.ID]
-	if seen.since.IsZero() || seen.epoch != c.Epoch || seen.version != c.Version {
-		seen = drained{epoch: c.Epoch, version: c.Version, since: now}
+func (f *Finalizer) drainedLongEnough(ctx context.Context, c *models.Campaign) (bool, error) {
+	now, seen, epoch := f.clock.Now(), f.drained[c.ID], c.Epoch
+	if c.IsSharded() { // a load of any shard raises the sum
+		err := f.relay.db.WithContext(ctx).Raw("SELECT SUM(epoch) FROM campaign_shards WHERE campaign_id = ?", c.ID).Row().Scan(&epoch)
+		if err != nil {
+			return false, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
+		}
+	}
+	if seen.since.IsZero() || seen.epoch != epoch || seen.version != c.Version {
+		seen = drained{epoch: epoch, version: c.Version, since: now}
 		f.drained[c.ID] = seen
 	}
-	return now.Sub(seen.since) >= f.delay
+	return now.Sub(seen.since) >= f.delay, nil
 }
 
 // drainedNow says whether each claim of a closed campaign that Redis ever accepted has its row, and none can come any more.

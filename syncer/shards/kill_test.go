@@ -32,10 +32,11 @@ type hall struct {
 	dsn      string
 	random   *rand.Rand
 	careless bool
+	packets  bool // are sold, in place of coupons
 
 	id    string
 	total int64
-	told  map[string]int64 // units by claim, of those that were answered to sellers of this process
+	told  map[string]told // of those that were answered to sellers of this process, by claim
 
 	struck map[string]int // by what and where
 }
@@ -67,19 +68,27 @@ func newHall(t *testing.T, seed uint64) *hall {
 // open makes the next campaign.
 func (h *hall) open() {
 	h.T.Helper()
-	h.total, h.told = 100+h.random.Int64N(100), map[string]int64{}
+	h.total, h.told = 100+h.random.Int64N(100), map[string]told{}
 	c := syncertest.CampaignOf(testenv.UniqueID(h.T, "c"), h.total)
 	c.Shards, c.PerUser = shardCount, perUser
+	if h.packets {
+		c.Kind, c.Currency, c.Total = models.KindPacket, "CNY", 0
+	}
 	_, _, err := syncertest.NewCampaigns(h.T, h.DB, h.Scripts).Create(h.T.Context(), c)
 	require.NoError(h.T, err)
 	h.id = c.ID
+	if h.packets { // some are released before others
+		early := h.total / 3
+		h.AddPackets(h.id, syncertest.ListOf("p", int(early)))
+		h.AddPackets(h.id, syncertest.ReleasedAt(syncertest.ListOf("q", int(h.total-early)), new(time.Now().Add(-time.Hour))))
+	}
 }
 
 // plan draws a seller.
 func (h *hall) plan() sellerPlan {
 	return sellerPlan{
 		DSN: h.dsn, Redis: h.Server.URL(), CampaignID: h.id, Seed: h.random.Uint64(), Home: 1 + h.random.IntN(shardCount), Users: 40,
-		Careless: h.careless,
+		Careless: h.careless, Packets: h.packets,
 	}
 }
 
@@ -159,7 +168,7 @@ func (h *hall) hear(s *seller) {
 	hearing.Lock()
 	defer hearing.Unlock()
 	for _, one := range s.told {
-		h.told[one.id] = one.quantity
+		h.told[one.id] = one
 	}
 }
 
@@ -172,13 +181,14 @@ func (h *hall) wrong() (all []string) {
 	require.NoError(t, err)
 	h.Sync()
 	var rows []struct {
-		ID, UserID string
-		Quantity   int64
+		ID, UserID, PacketID string
+		Quantity             int64
 	}
-	require.NoError(t, h.DB.Raw("SELECT id, user_id, quantity FROM claims WHERE campaign_id = ?", h.id).Scan(&rows).Error)
-	units, byID, byUser := int64(0), map[string]int64{}, map[string]int64{}
+	require.NoError(t, h.DB.Raw("SELECT id, user_id, quantity, COALESCE(packet_id, '') AS packet_id FROM claims WHERE campaign_id = ?", h.id).
+		Scan(&rows).Error)
+	units, byID, byUser := int64(0), map[string]told{}, map[string]int64{}
 	for _, r := range rows {
-		units, byID[r.ID] = units+r.Quantity, r.Quantity
+		units, byID[r.ID] = units+r.Quantity, told{r.ID, r.Quantity, r.PacketID}
 		if byUser[r.UserID] += r.Quantity; byUser[r.UserID] > perUser {
 			all = append(all, fmt.Sprintf("%s has %d units", r.UserID, byUser[r.UserID]))
 		}
@@ -186,10 +196,13 @@ func (h *hall) wrong() (all []string) {
 	if units != h.total {
 		all = append(all, fmt.Sprintf("%d of %d units are sold", units, h.total))
 	}
-	for id, quantity := range h.told {
-		if byID[id] != quantity {
-			all = append(all, fmt.Sprintf("claim %s of %d units was answered, %d are booked", id, quantity, byID[id]))
+	for id, one := range h.told {
+		if byID[id] != one {
+			all = append(all, fmt.Sprintf("claim %v was answered, %v is booked", one, byID[id]))
 		}
+	}
+	if h.packets {
+		all = append(all, h.wrongPackets(byID)...)
 	}
 	var open int64
 	require.NoError(t, h.DB.Raw("SELECT COUNT(*) FROM stock_moves WHERE campaign_id = ? AND status <> ?", h.id, models.MoveDone).Scan(&open).Error)
@@ -199,6 +212,23 @@ func (h *hall) wrong() (all []string) {
 	found, err := reconcile.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil).Compare(t.Context(), h.id, reconcile.DepthUsers)
 	require.NoError(t, err)
 	return append(all, found.Differences...)
+}
+
+// wrongPackets says what is wrong with the packets of a campaign that is sold out, by its claims.
+func (h *hall) wrongPackets(claims map[string]told) (all []string) {
+	h.T.Helper()
+	for _, parked := range syncertest.ParkedIDs(h.T, h.DB) {
+		all = append(all, "parked: "+parked)
+	}
+	for _, p := range syncertest.PacketsOf(h.T, h.DB, h.id) {
+		switch {
+		case p.ClaimID == nil:
+			all = append(all, "nobody has packet "+p.ID)
+		case claims[*p.ClaimID].packet != p.ID:
+			all = append(all, fmt.Sprintf("packet %s is of claim %s, which has %q", p.ID, *p.ClaimID, claims[*p.ClaimID].packet))
+		}
+	}
+	return all
 }
 
 // sellOn strikes at these points, in one campaign after another, and returns what is wrong with the first that is not right.
@@ -241,6 +271,33 @@ func TestUnitsOutliveWhoeverDies(t *testing.T) {
 	}
 	t.Logf("seed %d", seed)
 	h := newHall(t, seed)
+	require.Empty(t, h.sellOn(points))
+	for _, where := range slices.Sorted(maps.Keys(h.struck)) {
+		t.Logf("%s: %d", where, h.struck[where])
+	}
+	require.NotEmpty(t, h.struck)
+}
+
+// TestPacketsOutliveWhoeverDies: as with units; each packet is taken once, by the user who was told so.
+func TestPacketsOutliveWhoeverDies(t *testing.T) {
+	t.Parallel()
+	seed, what := uint64(2), []string{strikeProcess, strikeRedis, strikeSQL}
+	points := []point{{strikeProcess, "begun"}, {strikeProcess, "moved"}, {strikeRedis, "moved"}, {strikeProcess, "recalled"}, {strikeSQL, "granted"}}
+	for _, step := range packetSteps {
+		for _, one := range what {
+			points = append(points, point{one, step})
+		}
+	}
+	if testenv.Soak() {
+		seed, points = rand.Uint64(), nil
+		random, steps := rand.New(rand.NewPCG(seed, 9)), slices.Concat(anyStep, packetSteps)
+		for range 500 {
+			points = append(points, point{what[random.IntN(len(what))], steps[random.IntN(len(steps))]})
+		}
+	}
+	t.Logf("seed %d", seed)
+	h := newHall(t, seed)
+	h.packets = true
 	require.Empty(t, h.sellOn(points))
 	for _, where := range slices.Sorted(maps.Keys(h.struck)) {
 		t.Logf("%s: %d", where, h.struck[where])

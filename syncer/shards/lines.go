@@ -30,6 +30,8 @@ type lined struct {
 
 func lineOf(c *lined, remaining int64) line {
 	switch {
+	case c.Total == 0: // no packets yet
+		return lineNone
 	case remaining <= 0:
 		return lineSoldOut
 	case remaining <= c.LowStockAt:

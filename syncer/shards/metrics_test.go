@@ -55,9 +55,9 @@ func TestMovesAreCountedByTheNumberOfTheirShard(t *testing.T) {
 		_, err = m.Look(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, figures(t, reg)["dibs_shard_moves_open"])
-		_, rows, err := m.books.look(t.Context(), c.ID)
+		p, err := m.books.look(t.Context(), c.ID)
 		require.NoError(t, err)
-		_, err = m.books.begin(t.Context(), &rows[0], models.MoveRecall, 1)
+		_, err = m.books.begin(t.Context(), &p.books[0], models.MoveRecall, 1)
 		require.NoError(t, err)
 		require.NoError(t, db.Exec("UPDATE stock_moves SET begun_at = ? WHERE campaign_id = ? AND status = 'open'",
 			time.Now().UTC().Add(-time.Minute), c.ID).Error)

@@ -39,8 +39,8 @@ type redis interface {
 
 // books is what moves need of MySQL.
 type books interface {
-	// look reads the reserve of a campaign and its shards, as of one moment.
-	look(ctx context.Context, campaignID string) (reserve int64, shards []models.Campaign, err error)
+	// look reads the reserve of a campaign and its shards, as of one moment. It leaves out what is in Redis.
+	look(ctx context.Context, campaignID string) (*picture, error)
 	// begin opens a move, unless the shard is not as c has it, or the reserve has too few units; then it returns nil.
 	begin(ctx context.Context, c *models.Campaign, kind models.MoveKind, units int64) (*models.StockMove, error)
 	// open reads the open move of a shard; nil is none.
@@ -67,7 +67,7 @@ type Mover struct {
 
 	oneByOne bool // in tests: steps of different shards are not taken at the same time
 
-	proof func(ctx context.Context, campaignID string, before *picture) (from int64, err error) // is prove, but in tests
+	proof func(ctx context.Context, campaignID string, before *picture) (models.Refill, error) // is prove, but in tests
 }
 
 // New makes a mover. reg has its metrics, unless it is nil.
@@ -98,8 +98,8 @@ func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need)
 		case verbEnough:
 			return models.Refill{}, nil
 		case verbProve:
-			if from, err := m.proof(ctx, campaignID, p); err != nil || from > 0 && need.Units >= from {
-				return models.Refill{SoldOutFrom: from}, err
+			if no, err := m.proof(ctx, campaignID, p); err != nil || no.SoldOutFrom > 0 && need.Units >= no.SoldOutFrom {
+				return no, err
 			}
 		case verbBlocked:
 			return models.Refill{}, fmt.Errorf("%w: %s", ErrBlocked, campaignID)
@@ -114,8 +114,7 @@ func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need)
 
 // look makes a picture.
 func (m *Mover) look(ctx context.Context, campaignID string, gone map[int]bool) (p *picture, err error) {
-	p = &picture{}
-	if p.reserve, p.books, err = m.books.look(ctx, campaignID); err != nil {
+	if p, err = m.books.look(ctx, campaignID); err != nil {
 		return nil, err
 	}
 	ids := make([]string, len(p.books))
@@ -163,7 +162,11 @@ func (m *Mover) do(ctx context.Context, p *picture, s step, gone map[int]bool) e
 		}
 		return m.complete(ctx, c, move)
 	default:
-		move, err := m.books.begin(ctx, c, s.kind, s.units)
+		units := s.units
+		if c.Kind == models.KindPacket {
+			units = min(units, lua.PushMax)
+		}
+		move, err := m.books.begin(ctx, c, s.kind, units)
 		if err != nil || move == nil {
 			return err
 		}
@@ -191,24 +194,25 @@ func (m *Mover) complete(ctx context.Context, c *models.Campaign, move *models.S
 }
 
 // prove looks at a campaign a second time and returns from how many units on a claim was too large at the moment of the look into the
-// books: more than the reserve and all shards had. 0 is not proven: something moved.
+// books: more than the reserve and all shards had. 0 is not proven: something moved. Packets that are not released count as if they were
+// not there.
 //
 // Each shard had no more units free at that moment than when it was seen before, because nothing became free in it from then until it
 // was seen again; and no units were on their way.
-func (m *Mover) prove(ctx context.Context, campaignID string, before *picture) (from int64, err error) {
+func (m *Mover) prove(ctx context.Context, campaignID string, before *picture) (models.Refill, error) {
 	p, err := m.look(ctx, campaignID, nil)
 	if err != nil || len(p.views) != len(before.views) {
-		return 0, err
+		return models.Refill{}, err
 	}
-	from = p.reserve + 1
+	from := p.reserve + 1
 	for i := range p.views {
 		c := &p.books[i]
 		if !p.views[i].IsSame(&before.views[i]) || c.MoveNo != c.MovedNo || c.Epoch != p.views[i].Epoch || p.views[i].Moves != c.MovedNo {
-			return 0, nil
+			return models.Refill{}, nil
 		}
 		from += before.views[i].Free()
 	}
-	return from, nil
+	return models.Refill{SoldOutFrom: from, NotReleased: p.unreleased > 0}, nil
 }
 
 // Gather has the reserve hold so many units at a moment, see campaigns.Gatherer.

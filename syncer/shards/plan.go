@@ -12,6 +12,8 @@ type picture struct {
 	reserve int64
 	books   []models.Campaign // by shard
 	views   []lua.ShardView   // by shard
+
+	unreleased int64 // packets that no shard has, beside the reserve: their time of release has not come
 }
 
 // verb is what is to be done next.

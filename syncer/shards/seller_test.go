@@ -34,10 +34,14 @@ type sellerPlan struct {
 	Users    int    // how many there are to choose from
 	Step     string // of a move, at which it strikes; "" is not at all
 	Visit    int64  // the how manieth time it comes there
+	Packets  bool   // the campaign is one of packets
 	Careless bool   // the control: moves count as often as they are sent
 }
 
 var anyStep = []string{"granted", "begun", "moved", "recalled", "done"}
+
+// packetSteps are the steps of moves of packets alone: in the transaction of a grant and in that which ends a recall.
+var packetSteps = []string{"dealt", "counted"}
 
 // seller is an API process as far as the units of one campaign go: it claims, and moves units when a shard is dry.
 type seller struct {
@@ -56,6 +60,7 @@ type seller struct {
 type told struct {
 	id       string
 	quantity int64
+	packet   string
 }
 
 func scriptsOf(rdb redis.UniversalClient) (*lua.Scripts, error) {
@@ -101,7 +106,7 @@ func carelessly(ctx context.Context, rdb redis.UniversalClient, state string, m 
 func (s *seller) sell(ctx context.Context) (soldOut bool) {
 	for ctx.Err() == nil {
 		quantity := 1 + s.random.Int64N(perUser)
-		if s.dryAt > 0 {
+		if s.dryAt > 0 || s.Packets {
 			quantity = 1
 		}
 		shard := s.Home
@@ -152,7 +157,7 @@ func (s *seller) claim(ctx context.Context, shard int, quantity int64) (models.O
 		}
 		switch outcome := replies[0].Outcome; outcome {
 		case models.OutcomeClaimed:
-			s.told = append(s.told, told{replies[0].Claim.ID, quantity})
+			s.told = append(s.told, told{replies[0].Claim.ID, quantity, replies[0].Claim.PacketID})
 			return outcome, nil
 		case models.OutcomeDry:
 		case models.OutcomeUserLimit:

@@ -21,26 +21,28 @@ type store struct {
 
 var errElse = errors.New("shards: the shard or the reserve is not as it was seen")
 
-func (s *store) look(ctx context.Context, campaignID string) (reserve int64, shards []models.Campaign, err error) {
+func (s *store) look(ctx context.Context, campaignID string) (*picture, error) {
 	var rows []struct {
 		models.Campaign `gorm:"embedded"`
 
-		CampaignReserve int64
+		CampaignReserve, Unreleased int64
 	}
-	err = s.db.WithContext(ctx).Raw("SELECT s.*, c.reserve AS campaign_reserve"+ //nolint:unqueryvet // a shard is a whole campaign
+	err := s.db.WithContext(ctx).Raw("SELECT s.*, c.reserve AS campaign_reserve,"+ //nolint:unqueryvet // a shard is a whole campaign
+		" CASE WHEN c.kind = ? AND s.shard = 1 THEN "+unreleased+" ELSE 0 END AS unreleased"+
 		" FROM campaigns c JOIN campaign_shards s ON s.campaign_id = c.id"+
-		" WHERE c.id = ? ORDER BY s.shard", campaignID).Scan(&rows).Error
+		" WHERE c.id = ? ORDER BY s.shard", models.KindPacket, sqlstore.Now().Format(sqlstore.TimeLayout), campaignID).Scan(&rows).Error
 	if err == nil && len(rows) == 0 {
 		err = models.ErrNotFound
 	}
 	if err != nil {
-		return 0, nil, fmt.Errorf("shards: %s: %w", campaignID, err)
+		return nil, fmt.Errorf("shards: %s: %w", campaignID, err)
 	}
-	shards = make([]models.Campaign, len(rows))
+	p := &picture{books: make([]models.Campaign, len(rows)), unreleased: rows[0].Unreleased}
+	p.reserve = max(0, rows[0].CampaignReserve-p.unreleased)
 	for i := range rows {
-		shards[i] = rows[i].Campaign
+		p.books[i] = rows[i].Campaign
 	}
-	return rows[0].CampaignReserve, shards, nil
+	return p, nil
 }
 
 func (s *store) begin(ctx context.Context, c *models.Campaign, kind models.MoveKind, units int64) (*models.StockMove, error) {
@@ -48,9 +50,17 @@ func (s *store) begin(ctx context.Context, c *models.Campaign, kind models.MoveK
 	move := &models.StockMove{
 		CampaignID: campaignID, Shard: shard, No: c.MoveNo + 1, Kind: kind, Want: units, Status: models.MoveOpen, BegunAt: sqlstore.Now(),
 	}
+	var positions []int64
+	if kind == models.MoveGrant && c.Kind == models.KindPacket {
+		var err error
+		if positions, err = s.pick(ctx, move); err != nil || len(positions) == 0 {
+			return nil, err
+		}
+		s.steps.At("picked")
+	}
 	granted := int64(0)
 	if kind == models.MoveGrant {
-		granted = units
+		granted = move.Want
 	}
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		err := one(tx.ExecContext(ctx, "UPDATE campaign_shards SET move_no = move_no + 1, total = total + ?, granted = granted + ?,"+
@@ -61,7 +71,11 @@ func (s *store) begin(ctx context.Context, c *models.Campaign, kind models.MoveK
 		}
 		_, err = tx.ExecContext(ctx, "INSERT INTO stock_moves"+
 			" (campaign_id, shard, no, kind, want, status, begun_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-			campaignID, shard, move.No, string(kind), units, string(models.MoveOpen), move.BegunAt.Format(sqlstore.TimeLayout))
+			campaignID, shard, move.No, string(kind), move.Want, string(models.MoveOpen), move.BegunAt.Format(sqlstore.TimeLayout))
+		if err == nil && len(positions) > 0 {
+			s.steps.At("dealt")
+			err = s.deal(ctx, tx, move, positions)
+		}
 		if err != nil || granted == 0 {
 			return err
 		}
@@ -89,6 +103,11 @@ func (s *store) open(ctx context.Context, c *models.Campaign) (*models.StockMove
 	if len(moves) == 0 {
 		return nil, nil //nolint:nilnil // it is done by now
 	}
+	if c.Kind == models.KindPacket && moves[0].Kind == models.MoveGrant {
+		if found, err := s.granted(ctx, &moves[0]); err != nil || !found {
+			return nil, err
+		}
+	}
 	return &moves[0], nil
 }
 
@@ -107,6 +126,10 @@ func (s *store) finish(ctx context.Context, m *models.StockMove, amount int64) e
 		}
 		_, err = tx.ExecContext(ctx, "UPDATE stock_moves SET status = ?, amount = ?, done_at = ? WHERE campaign_id = ? AND shard = ? AND no = ?",
 			string(models.MoveDone), amount, sqlstore.Now().Format(sqlstore.TimeLayout), m.CampaignID, m.Shard, m.No)
+		if err == nil && back > 0 && len(m.Packets) > 0 {
+			s.steps.At("counted")
+			err = s.putBack(ctx, tx, m)
+		}
 		if err != nil || back == 0 {
 			return err
 		}
@@ -130,12 +153,5 @@ func (s *store) inTx(ctx context.Context, change func(tx *sql.Tx) error) error {
 
 // one returns errElse unless a statement changed one row.
 func one(result sql.Result, err error) error {
-	if err != nil {
-		return err
-	}
-	n, err := result.RowsAffected()
-	if err == nil && n != 1 {
-		err = sqlstore.Final(errElse)
-	}
-	return err
+	return changed(1, errElse)(result, err)
 }

@@ -147,12 +147,12 @@ func (w *world) start(need models.Need) *actor {
 	a.mover = &Mover{oneByOne: true, redis: a, books: a, loader: a}
 	a.mover.proof = a.mover.prove
 	if w.flaw == flawSoldOutAtAGlance {
-		a.mover.proof = func(_ context.Context, _ string, p *picture) (int64, error) {
+		a.mover.proof = func(_ context.Context, _ string, p *picture) (models.Refill, error) {
 			from := p.reserve + 1
 			for i := range p.views {
 				from += p.views[i].Free()
 			}
-			return from, nil
+			return models.Refill{SoldOutFrom: from}, nil
 		}
 	}
 	w.actors = append(w.actors, a)
@@ -191,13 +191,13 @@ func (a *actor) crash() {
 	<-a.parked
 }
 
-func (a *actor) look(context.Context, string) (int64, []models.Campaign, error) {
+func (a *actor) look(context.Context, string) (*picture, error) {
 	a.step()
 	rows := make([]models.Campaign, len(a.w.shards))
 	for i, s := range a.w.shards {
 		rows[i] = models.Campaign{ID: s.id, Total: s.granted, MoveNo: s.moveNo, MovedNo: s.movedNo, Epoch: s.epoch}
 	}
-	return a.w.reserve, rows, nil
+	return &picture{reserve: a.w.reserve, books: rows}, nil
 }
 
 // Shards reads one shard after the other, as servers of their own are read.

@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+	"time"
+
+	"dibs/internal/crowd"
+	"dibs/models"
+
+	"github.com/stretchr/testify/require"
+)
+
+const packetShards = 4
+
+// newShardedRain is a whole Dibs with a finance service, for packets in several shards.
+func newShardedRain(t *testing.T) *rain {
+	t.Helper()
+	r := &rain{ledger: newLedger(t, wishes{partitions: packetShards, settings: map[string]string{"DIBS_GROUPS": "syncer,finance,audit"}})}
+	r.audit = readAlong(t, r.rdb, "audit", packetShards)
+	r.consumer = r.launch("consumer", map[string]string{"DIBS_NAME": "consumer-1"})
+	r.syncer, r.service = r.launch("syncer", nil), r.launch("finance", map[string]string{"DIBS_NAME": "finance-1"})
+	r.api = r.launch("api", nil)
+	return r
+}
+
+// deal makes a packet campaign of several shards, to which users come.
+func (r *rain) deal(users shopper) *sale {
+	r.t.Helper()
+	id := orID(r.t, "")
+	got := call(r.t, http.MethodPost, r.api.url+"/v1/campaigns", "", map[string]any{
+		"id": id, "kind": "packet", "per_user": 1, "currency": "CNY", "sender_id": "boss-" + id[len(id)-8:], "shards": packetShards,
+	})
+	require.Equal(r.t, http.StatusCreated, got.status, got.body)
+	return &sale{t: r.t, s: &system{servers: r.servers, apis: []*process{r.api}}, id: id, shards: packetShards, quantity: 1, users: users}
+}
+
+// tally is what the users of a sale were told.
+func (sl *sale) tally() crowd.Tally {
+	told := crowd.Tally{Claims: map[string]models.Claim{}}
+	for _, c := range sl.claims {
+		told.Claims[c.ID] = c
+	}
+	return told
+}
+
+// TestPacketsOfShardsAreTakenOnceToTheCent: wherever the users are, all packets go, each once; packets that are added in mid-rush go, too;
+// nobody is told sold out while one is free, and what was put in was credited.
+func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
+	t.Parallel()
+	r := newShardedRain(t)
+	for name, users := range map[string]shopper{"even": evenly, "all on one": onlyOne} {
+		sl := r.deal(users)
+		r.add(sl.id, map[string]any{"count": 500, "amount": 70_013, "split": "double_mean"})
+		isAdded := false
+		sl.answered = func(int, string) { // in mid-rush; who notes an answer waits
+			if len(sl.claims) == 250 && !isAdded {
+				isAdded = true
+				r.add(sl.id, map[string]any{"count": 100, "amount": 9_987, "split": "even"})
+			}
+		}
+		sl.run(8)
+		require.Len(t, sl.claims, 600, name)
+		for _, n := range sl.noes {
+			for i := range sl.claims {
+				require.False(t, sl.claims[i].ClaimedAt.After(n.at), "sold out was told at %s, packet %s went later", n.at, sl.claims[i].PacketID)
+			}
+		}
+		r.shut(sl.id)
+		r.requireSettled(sl.id, 600, 80_000, sl.tally())
+	}
+}
+
+// TestPacketsOfShardsAreReturnedOnce: a wave opens at its time, not_released is told before; the consumer, the syncer and finance die while
+// the campaign is closed upon; what is left in the shards and in the reserve goes back to the sender, once.
+func TestPacketsOfShardsAreReturnedOnce(t *testing.T) {
+	t.Parallel()
+	r := newShardedRain(t)
+	sl := r.deal(evenly)
+	dice := rand.New(rand.NewPCG(1, 2))
+	ask := func(n int) reply {
+		return sl.claim(sl.users(n, packetShards), 1, fmt.Sprint("k", n))
+	}
+	require.Equal(t, "sold_out", ask(1_000).code(), "no packets yet")
+	opens := time.Now().Add(3 * time.Second)
+	r.add(sl.id, map[string]any{"count": 300, "amount": 30_000, "split": "random_cut", "release_at": opens})
+	r.add(sl.id, map[string]any{"count": 10, "amount": 1_000, "split": "even"})
+	r.add(sl.id, map[string]any{"count": 50, "amount": 5_000, "split": "even", "release_at": time.Now().Add(time.Hour)})
+	taken := map[string]models.Claim{}
+	take := func(n int) (code string) {
+		got := ask(n)
+		if got.status == http.StatusCreated {
+			c := got.claim(t)
+			taken[c.ID] = c
+		}
+		return got.code()
+	}
+	for n := range 10 {
+		require.Empty(t, take(n), "there are ten")
+	}
+	if code := take(10); time.Now().Before(opens) {
+		require.Equal(t, "not_released", code)
+	}
+	eventually(t, drainWithin, "the wave did not open", func() bool { return take(11) == "" })
+	require.False(t, time.Now().Before(opens.Truncate(time.Millisecond)), "a packet was given away before its time")
+	for n := range 80 {
+		require.Empty(t, take(12+n))
+	}
+	r.shut(sl.id)
+	for _, p := range []*process{r.consumer, r.syncer, r.service} {
+		p.kill9()
+		p.restart()
+	}
+	require.Equal(t, "closed", ask(2_000+dice.IntN(9)).code())
+	r.requireSettled(sl.id, 360, 36_000, crowd.Tally{Claims: taken})
+	require.Equal(t, int64(360), r.number("SELECT reserve + (SELECT SUM(granted) FROM campaign_shards WHERE campaign_id = c.id) FROM campaigns c WHERE id = ?", sl.id))
+	require.Zero(t, r.number("SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND release_at > ? AND shard > 0", sl.id, opens.Add(time.Minute).UTC()),
+		"packets that are not released are dealt to nobody")
+}
