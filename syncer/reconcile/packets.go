@@ -28,7 +28,8 @@ type PacketFigures struct {
 	Strays  int64 `json:"strays"` // claims whose packet is not theirs by its row
 }
 
-// countPackets counts the packets of a campaign, or those that were dealt to a shard, and holds their owners against its claims if they may differ, or thorough.
+// countPackets counts the packets of a campaign, or those that were dealt to a shard, and holds their owners against its claims if they may
+// differ, or thorough.
 func countPackets(ctx context.Context, tx *sql.Tx, id string, claims int64, thorough bool) (*PacketFigures, error) {
 	var p PacketFigures
 	campaignID, shard := models.SplitShardID(id)
@@ -119,8 +120,8 @@ func waveName(releaseMs int64) string {
 	return "of " + time.UnixMilli(releaseMs).UTC().Format(time.RFC3339Nano)
 }
 
-// untaken counts the rows of packets that nobody took, up to the position that Redis was told of, by their time of release; of a shard, those
-// that its moves brought. Those of parked claims are taken.
+// untaken counts the rows of packets that nobody took, up to the position that Redis was told of, by their time of release; of a shard,
+// those that its moves brought. Those of parked claims are taken.
 func (l *look) untaken(ctx context.Context, state *lua.State) (map[int64]int64, error) {
 	free, which := " FROM packets WHERE campaign_id = ? AND position <= ?", []any{l.snap.campaign.ID, state.Pushed}
 	if campaignID, shard := models.SplitShardID(l.snap.campaign.ID); shard > 0 {

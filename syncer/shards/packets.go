@@ -13,9 +13,9 @@ import (
 	"dibs/syncer/campaigns"
 )
 
-// The packets of a campaign of several shards are rows of packets. Those of shard 0 are the reserve. A grant has the next ones of the reserve
-// be those of a shard, and gives them its number; a recall puts back those that Redis gave up. So MySQL knows of each packet where it may
-// be: a load of a shard brings what is the shard's. A packet whose time of release has not come stays in the reserve.
+// The packets of a campaign of several shards are rows of packets. Those of shard 0 are the reserve. A grant has the next ones of the
+// reserve be those of a shard, and gives them its number; a recall puts back those that Redis gave up. So MySQL knows of each packet where
+// it may be: a load of a shard brings what is the shard's. A packet whose time of release has not come stays in the reserve.
 
 // unreleased is how many packets of a campaign c have not been released at a time, which it takes as its argument.
 const unreleased = "(SELECT COALESCE(SUM(b.packets), 0) FROM packet_batches b WHERE b.campaign_id = c.id AND b.release_at > ?)"
@@ -23,22 +23,29 @@ const unreleased = "(SELECT COALESCE(SUM(b.packets), 0) FROM packet_batches b WH
 // errNotThere says that packets that Redis gave up are not its shard's, or have owners, by their rows.
 var errNotThere = errors.New("shards: packets that redis gave up can't go back to the reserve; rebuild the shard")
 
-// packetsOf is what a query finds of packets: position, id, amount and time of release.
-func (s *store) packetsOf(ctx context.Context, query string, args ...any) (positions []int64, all []models.Packet, releases []int64, err error) {
+// dealtRow is a row of packets.
+type dealtRow struct {
+	position  int64
+	packet    models.Packet
+	releaseMs int64
+}
+
+// packetsOf is what a query finds of packets.
+func (s *store) packetsOf(ctx context.Context, query string, args ...any) (rows []dealtRow, err error) {
 	pool, err := s.db.DB()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	err = sqlstore.ScanAll(ctx, pool, "SELECT position, id, amount, release_at FROM packets"+dealt(s.db.Name())+query, args,
 		func(scan func(...any) error) error {
-			var position int64
-			var packet models.Packet
+			var row dealtRow
 			var release sql.NullTime
-			err := scan(&position, &packet.ID, &packet.Amount, &release)
-			positions, all, releases = append(positions, position), append(all, packet), append(releases, campaigns.ReleaseMs(release))
+			err := scan(&row.position, &row.packet.ID, &row.packet.Amount, &release)
+			row.releaseMs = campaigns.ReleaseMs(release)
+			rows = append(rows, row)
 			return err
 		})
-	return positions, all, releases, err
+	return rows, err
 }
 
 // dealt has a query on packets use the index of what shards have.
@@ -52,20 +59,21 @@ func dealt(dialect string) string {
 // pick has a grant take the next packets of the reserve, up to its want, all of one time of release, and returns their positions. Two
 // grants may pick the same: the second finds them taken.
 func (s *store) pick(ctx context.Context, move *models.StockMove) (positions []int64, err error) {
-	positions, all, releases, err := s.packetsOf(ctx, " WHERE campaign_id = ? AND shard = 0 AND (release_at IS NULL OR release_at <= ?)"+
+	rows, err := s.packetsOf(ctx, " WHERE campaign_id = ? AND shard = 0 AND (release_at IS NULL OR release_at <= ?)"+
 		" AND claim_id IS NULL AND returned_at IS NULL ORDER BY release_at, position LIMIT ?",
 		move.CampaignID, sqlstore.Now().Format(sqlstore.TimeLayout), min(move.Want, lua.PushMax))
 	if err != nil {
 		return nil, fmt.Errorf("shards: reserve of %s: %w", move.CampaignID, err)
 	}
-	n := 0
-	for n < len(all) && releases[n] == releases[0] {
-		n++
+	for i := range rows {
+		if rows[i].releaseMs != rows[0].releaseMs {
+			break
+		}
+		positions, move.Packets = append(positions, rows[i].position), append(move.Packets, rows[i].packet)
+		move.ReleaseMs = rows[i].releaseMs
 	}
-	if move.Want, move.Packets = int64(n), all[:n]; n > 0 {
-		move.ReleaseMs = releases[0]
-	}
-	return positions[:n], nil
+	move.Want = int64(len(positions))
+	return positions, nil
 }
 
 // deal gives picked packets to the shard of a grant, within its first transaction.
@@ -74,7 +82,6 @@ func (s *store) deal(ctx context.Context, tx *sql.Tx, move *models.StockMove, po
 	for _, p := range positions {
 		args = append(args, p)
 	}
-	//nolint:gosec // a choice of two, and question marks
 	return changed(len(positions), errElse)(tx.ExecContext(ctx, "UPDATE packets"+campaigns.ByPosition(s.db.Name())+
 		" SET shard = ?, move_no = ? WHERE campaign_id = ? AND shard = 0 AND claim_id IS NULL AND returned_at IS NULL"+
 		" AND position IN "+sqlstore.Marks(len(positions)), args...))
@@ -90,23 +97,22 @@ func (s *store) putBack(ctx context.Context, tx *sql.Tx, move *models.StockMove)
 	if s.db.Name() == migrations.SQLite {
 		index = ""
 	}
-	//nolint:gosec // a choice of two, and question marks
 	return changed(len(move.Packets), errNotThere)(tx.ExecContext(ctx, "UPDATE packets"+index+
-		" SET shard = 0, move_no = 0 WHERE campaign_id = ? AND shard = ? AND claim_id IS NULL AND id IN "+sqlstore.Marks(len(move.Packets)), args...))
+		" SET shard = 0, move_no = 0 WHERE campaign_id = ? AND shard = ? AND claim_id IS NULL"+
+		" AND id IN "+sqlstore.Marks(len(move.Packets)), args...))
 }
 
 // granted reads the packets of an open grant. found is false when it is not open any more.
 func (s *store) granted(ctx context.Context, move *models.StockMove) (found bool, err error) {
-	_, all, releases, err := s.packetsOf(ctx, " WHERE campaign_id = ? AND shard = ? AND move_no = ? ORDER BY position",
+	rows, err := s.packetsOf(ctx, " WHERE campaign_id = ? AND shard = ? AND move_no = ? ORDER BY position",
 		move.CampaignID, move.Shard, move.No)
 	if err != nil {
 		return false, fmt.Errorf("shards: packets of move %d of %s: %w", move.No, models.ShardID(move.CampaignID, move.Shard), err)
 	}
-	if int64(len(all)) != move.Want || len(all) == 0 {
-		return false, nil
+	for i := range rows {
+		move.Packets, move.ReleaseMs = append(move.Packets, rows[i].packet), rows[i].releaseMs
 	}
-	move.Packets, move.ReleaseMs = all, releases[0]
-	return true, nil
+	return int64(len(rows)) == move.Want, nil
 }
 
 // changed returns otherwise unless a statement changed so many rows.
