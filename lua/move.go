@@ -44,7 +44,7 @@ func (s *Scripts) Move(ctx context.Context, c *models.Campaign, m *models.StockM
 	switch {
 	case code == statusOK && len(reply) == 4:
 		amount, ok := reply[1].(int64)
-		if !ok || !putMoved(m, reply[3]) {
+		if !ok || !putMoved(m, reply[3]) || c.Kind == models.KindPacket && int64(len(m.Packets)) != amount {
 			return 0, badReply(s.move.name, reply)
 		}
 		again := reply[2] == int64(1)

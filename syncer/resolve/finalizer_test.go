@@ -366,3 +366,26 @@ func TestCloser_TheIDOfAnEndIsTheDocumentedOne(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "2a6cf9f4-1771-5f54-a2df-7c52bbe138ec", resolve.ClosedEventID("spring"))
 }
+
+// Of a campaign of several shards a load of any of them has the closer wait anew: a shard that forgot the close gave packets away again.
+func TestCloser_ALoadOfAnyShardHasItWaitAnew(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	clock := clockwork.NewFakeClock()
+	c := restingCloser(h, 0, clock)
+	id := h.Create(0, func(c *models.Campaign) { c.Kind, c.Currency, c.SenderID, c.Shards = models.KindPacket, "CNY", "boss", 2 })
+	h.AddPackets(id, syncertest.ListOf("x", 10))
+	require.NoError(t, h.Hydrate(models.ShardID(id, 1)))
+	require.NoError(t, h.Hydrate(models.ShardID(id, 2)))
+	h.Shut(id)
+	require.Zero(t, endAll(h, c))
+	clock.Advance(resolve.ReturnDelay - time.Millisecond)
+	require.Zero(t, endAll(h, c))
+	_, err := h.Hydrator().Rebuild(t.Context(), models.ShardID(id, 2), false)
+	require.NoError(t, err)
+	clock.Advance(2 * time.Millisecond)
+	require.Zero(t, endAll(h, c))
+	clock.Advance(resolve.ReturnDelay)
+	require.Equal(t, 1, endAll(h, c))
+	requireEnded(h, id, 0)
+}
