@@ -1,20 +1,17 @@
 package client_test
 
 import (
-	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/stretchr/testify/require"
 
 	"dibs/client"
 	"dibs/cmd"
+	"dibs/internal/servetest"
 	"dibs/internal/testenv"
 )
 
@@ -25,48 +22,11 @@ func serve(t *testing.T, settings ...string) (url string) {
 	t.Helper()
 	environ := append([]string{
 		"DIBS_REDIS_URL=" + testenv.Redis(t).URL(), "DIBS_MYSQL_DSN=" + testenv.Database(t).DSN,
-		"DIBS_HTTP_ADDR=127.0.0.1:0", "DIBS_LOG_LEVEL=error",
+		"DIBS_LOG_LEVEL=error",
 	}, settings...)
 	require.Zero(t, cmd.Run(t.Context(), cmd.Env{Args: []string{"migrate"}, Environ: environ, Stdout: io.Discard, Stderr: io.Discard}))
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	up, ended := make(chan string, 1), make(chan int, 1)
-	var said lockedBuffer
-	go func() {
-		ended <- cmd.Run(ctx, cmd.Env{
-			Args: []string{"serve"}, Environ: environ, Stdout: &said, Stderr: &said, Listening: func(addr string) { up <- addr },
-		})
-	}()
-	t.Cleanup(func() {
-		stop()
-		require.Zero(t, <-ended, said.String())
-	})
-	select {
-	case addr := <-up:
-		return "http://" + addr
-	case code := <-ended:
-		ended <- code
-		require.FailNow(t, "the service ended at once", said.String())
-	case <-time.After(time.Minute):
-		require.FailNow(t, "the service does not come up", said.String())
-	}
-	return ""
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	url, _ = servetest.Serve(t, cmd.Env{Environ: environ})
+	return url
 }
 
 func connect(t testing.TB, cfg client.Config) *client.Client {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
+	"dibs/internal/testenv"
 )
 
 // outcome reads a line of the demo's table: what the crowd was told, what Redis says, what the database says.
@@ -87,7 +88,7 @@ func TestDemoOnRealServersLeavesItsClaimsThere(t *testing.T) {
 
 // meddler claims a unit of the demo's campaign behind the crowd's back, as soon as it reads where that is.
 type meddler struct {
-	buffer
+	testenv.Buffer
 
 	t    *testing.T
 	once sync.Once
@@ -95,7 +96,7 @@ type meddler struct {
 }
 
 func (m *meddler) Write(p []byte) (int, error) {
-	n, err := m.buffer.Write(p)
+	n, err := m.Buffer.Write(p)
 	if where := regexp.MustCompile(`campaign (\S+) at (http://\S+):`).FindStringSubmatch(m.String()); where != nil {
 		m.once.Do(func() { m.done.Go(func() { m.claim(where[2] + "/v1/campaigns/" + where[1] + "/claims") }) })
 	}
@@ -119,7 +120,7 @@ func (m *meddler) claim(url string) {
 // TestDemoFailsWhenTheBooksDiffer is the control of all the above: one claim that the crowd was not given.
 func TestDemoFailsWhenTheBooksDiffer(t *testing.T) {
 	t.Parallel()
-	out, problems := &meddler{t: t}, &buffer{}
+	out, problems := &meddler{t: t}, &testenv.Buffer{}
 	code := cmd.Run(t.Context(), cmd.Env{
 		Args: []string{"demo", "--users", "400", "--stock", "5000", "--connections", "10"}, Stdout: out, Stderr: problems,
 	})
@@ -153,7 +154,7 @@ func TestDemoThatIsInterruptedSaysSo(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &stopper{word: "campaign demo-", stop: cancel}
-	problems := &buffer{}
+	problems := &testenv.Buffer{}
 	code := cmd.Run(ctx, cmd.Env{Args: []string{"demo", "--users", "100000", "--stock", "100000"}, Stdout: out, Stderr: problems})
 	require.Equal(t, cmd.ExitFailed, code, "there are no books to agree")
 	require.NotContains(t, out.String(), "the books agree")
@@ -162,14 +163,14 @@ func TestDemoThatIsInterruptedSaysSo(t *testing.T) {
 
 // stopper stops a command once it has written a word.
 type stopper struct {
-	buffer
+	testenv.Buffer
 
 	word string
 	stop context.CancelFunc
 }
 
 func (s *stopper) Write(p []byte) (int, error) {
-	n, err := s.buffer.Write(p)
+	n, err := s.Buffer.Write(p)
 	if strings.Contains(s.String(), s.word) {
 		s.stop()
 	}
@@ -207,7 +208,7 @@ func TestDemoToWatch(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	var out, problems buffer
+	var out, problems testenv.Buffer
 	begun, code := time.Now(), make(chan int, 1)
 	go func() {
 		code <- cmd.Run(ctx, cmd.Env{Args: []string{"demo", "--console", "--last", "3s", "--users", "60", "--stock", "40"}, Stdout: &out, Stderr: &problems})

@@ -1,7 +1,6 @@
 package cmd_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -9,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,24 +24,6 @@ const within = 2 * time.Minute
 // secret is a token as an operator would have one.
 const secret = "0123456789abcdef-hunter2"
 
-// buffer is what a command has written so far.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 // ended is how a command ended.
 type ended struct {
 	code           int
@@ -55,7 +35,7 @@ func run(t testing.TB, environ []string, args ...string) ended {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	var out, problems buffer
+	var out, problems testenv.Buffer
 	code := cmd.Run(ctx, cmd.Env{Args: args, Environ: environ, Stdout: &out, Stderr: &problems})
 	require.NoError(t, ctx.Err(), "dibs %v does not end\n%s", args, &problems)
 	return ended{code, out.String(), problems.String()}
@@ -84,7 +64,7 @@ func requireRefusal(t testing.TB, got ended, code int, words ...string) {
 type running struct {
 	t             testing.TB
 	url           string
-	out, problems *buffer
+	out, problems *testenv.Buffer
 	cancel        context.CancelFunc
 	code          chan int
 	end           *ended
@@ -106,7 +86,7 @@ func start(t testing.TB, environ []string, args ...string) *running {
 func launch(t testing.TB, environ []string, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	r := &running{t: t, out: &buffer{}, problems: &buffer{}, cancel: cancel, code: make(chan int, 1)}
+	r := &running{t: t, out: &testenv.Buffer{}, problems: &testenv.Buffer{}, cancel: cancel, code: make(chan int, 1)}
 	go func() {
 		r.code <- cmd.Run(ctx, cmd.Env{Args: args, Environ: environ, Stdout: r.out, Stderr: r.problems})
 	}()
@@ -128,7 +108,7 @@ func runListening(t testing.TB, environ []string, listening func(addr string), s
 		<-stop
 		cancel()
 	}()
-	var out, problems buffer
+	var out, problems testenv.Buffer
 	code := cmd.Run(ctx, cmd.Env{Args: []string{"serve"}, Environ: environ, Stdout: &out, Stderr: &problems, Listening: listening})
 	return ended{code, out.String(), problems.String()}
 }

@@ -29,7 +29,7 @@ func TestSignalsEndAServiceWell(t *testing.T) {
 		t.Run(fmt.Sprint(signal), func(t *testing.T) {
 			t.Parallel()
 			folder, addr := t.TempDir(), testenv.Addr(t)
-			said := &buffer{}
+			said := &testenv.Buffer{}
 			child := exec.Command(self, "serve")
 			child.Env = []string{"DIBS_HTTP_ADDR=" + addr, "DIBS_DATA_DIR=" + folder, "DIBS_SHUTDOWN_TIMEOUT=10s", "GORACE=exitcode=66"}
 			child.Stdout, child.Stderr = said, said
@@ -166,7 +166,7 @@ func TestAStopBeforeTheStartIsNoFailure(t *testing.T) {
 		"serve": cmd.ExitOK, "api": cmd.ExitOK, "consumer": cmd.ExitOK, "syncer": cmd.ExitOK, "finance": cmd.ExitOK,
 		"reconcile": cmd.ExitFailed, "migrate": cmd.ExitFailed, "finance parked": cmd.ExitFailed,
 	} {
-		said := &buffer{}
+		said := &testenv.Buffer{}
 		args := append(strings.Fields(command), "--http-addr", testenv.Addr(t))
 		code := cmd.Run(ctx, cmd.Env{Args: args, Environ: s.environ, Stdout: said, Stderr: said})
 		require.Equal(t, want, code, "%s\n%s", command, said)

@@ -1,16 +1,13 @@
 package ops_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"dibs/cmd"
+	"dibs/internal/servetest"
 	"dibs/internal/testenv"
 )
 
@@ -86,16 +84,7 @@ var (
 func registered(t *testing.T) map[string][]string {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	code, listening := make(chan int, 1), make(chan struct{})
-	go func() {
-		code <- cmd.Run(ctx, cmd.Env{
-			Args: []string{"serve"}, Environ: []string{"DIBS_HTTP_ADDR=" + testenv.Addr(t), "DIBS_LOG_LEVEL=error"}, Stdout: io.Discard, Stderr: io.Discard,
-			Registry: registry, Listening: sync.OnceValue(func() func(string) { return func(string) { close(listening) } })(),
-		})
-	}()
-	<-listening
+	servetest.Serve(t, cmd.Env{Environ: []string{"DIBS_LOG_LEVEL=error"}, Registry: registry})
 	descriptions, all := make(chan *prometheus.Desc), map[string][]string{}
 	go func() {
 		defer close(descriptions)
@@ -108,8 +97,6 @@ func registered(t *testing.T) map[string][]string {
 			all[name] = append(all[name], strings.Split(found[1], ",")...)
 		}
 	}
-	cancel()
-	require.Zero(t, <-code)
 	return all
 }
 

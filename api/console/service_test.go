@@ -1,8 +1,6 @@
 package console_test
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"html"
 	"io"
@@ -12,13 +10,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
+	"dibs/internal/servetest"
 	"dibs/internal/testenv"
 )
 
@@ -43,7 +41,6 @@ func serve(t testing.TB, environ ...string) *service {
 	s := &service{t: t, addr: testenv.Addr(t)}
 	s.url = "http://" + s.addr
 	s.stop = s.start(environ...)
-	t.Cleanup(func() { s.stop() })
 	return s
 }
 
@@ -57,43 +54,8 @@ func (s *service) start(environ ...string) (stop func()) {
 		return slices.ContainsFunc(environ, func(other string) bool { return strings.HasPrefix(other, name+"=") })
 	})
 	environ = slices.Concat([]string{"DIBS_HTTP_ADDR=" + s.addr, "DIBS_NAME=syncer-1", "DIBS_SHUTDOWN_TIMEOUT=5s"}, usual, environ)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
-	listening, ended := make(chan struct{}), make(chan int, 1)
-	var said lockedBuffer
-	go func() {
-		ended <- cmd.Run(ctx, cmd.Env{
-			Args: []string{"serve"}, Environ: environ, Stdout: io.Discard, Stderr: &said, Listening: func(string) { close(listening) },
-		})
-	}()
-	select {
-	case <-listening:
-	case code := <-ended:
-		require.FailNow(s.t, "serve ended", "with %d: %s", code, said.String())
-	case <-time.After(within):
-		require.FailNow(s.t, "serve does not listen", said.String())
-	}
-	return sync.OnceFunc(func() {
-		cancel()
-		require.Zero(s.t, <-ended, said.String())
-	})
-}
-
-// lockedBuffer is a log that is written while it is read.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
+	_, stop = servetest.Serve(s.t, cmd.Env{Environ: environ})
+	return stop
 }
 
 // api sends a request to the API as admin and returns the answer's body.

@@ -3,17 +3,16 @@ package apilint
 import (
 	"bytes"
 	"context"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
+	"dibs/internal/servetest"
 )
 
 // What the TypeScript client is made with, of versions that are known to agree.
@@ -31,23 +30,8 @@ missing: campaign_not_found
 // serve runs `dibs serve` on embedded servers until the test ends and returns its URL.
 func serve(t *testing.T) string {
 	t.Helper()
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	listening, ended := make(chan string, 1), make(chan int, 1)
-	var problems bytes.Buffer
-	go func() {
-		ended <- cmd.Run(ctx, cmd.Env{
-			Args: []string{"serve", "--http-addr", "127.0.0.1:0", "--log-level", "error"}, Stdout: io.Discard, Stderr: &problems,
-			Listening: func(addr string) { listening <- addr },
-		})
-	}()
-	t.Cleanup(func() { stop(); require.Zero(t, <-ended, problems.String()) })
-	select {
-	case addr := <-listening:
-		return "http://" + addr
-	case <-time.After(time.Minute):
-		t.Fatal("dibs serve does not listen")
-		return ""
-	}
+	url, _ := servetest.Serve(t, cmd.Env{Environ: []string{"DIBS_LOG_LEVEL=error"}})
+	return url
 }
 
 // runIn runs a program in a folder and returns what it printed; it must succeed.

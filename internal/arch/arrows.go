@@ -10,7 +10,7 @@ import (
 const module = "dibs"
 
 // forTests are the rooms that only tests may import: real servers, and what the tests of several rooms share.
-var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncertest"}
+var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncertest", "internal/servetest"}
 
 // startsServers are rooms that are no tests and start servers all the same.
 var startsServers = []string{"internal/torture"}
@@ -98,6 +98,7 @@ var arrows = map[string][]string{
 	"internal/testenv":    {},
 	"internal/torture":    {"lua", "models"}, // and internal/testenv, see startsServers
 	"internal/syncertest": everything,
+	"internal/servetest":  everything,
 	"scripts":             {},
 	"internal/hourlimit":  {}, // a limit that Dibs does not have, added in a build of its own
 	"internal/apitest":    everything,

@@ -1,11 +1,9 @@
 package syncertest
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -119,26 +117,6 @@ func Unapplied(t testing.TB, db *gorm.DB) (n int64) {
 func NewTrimmer(t *testing.T, rdb redis.UniversalClient, groups ...string) *retention.Trimmer {
 	t.Helper()
 	return retention.NewTrimmer(ScriptsOn(t, rdb, 1), groups, Quiet(), nil)
-}
-
-// LogBuffer is a log that a test reads.
-type LogBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write is that of io.Writer.
-func (b *LogBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-// String is what was written.
-func (b *LogBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // RawInsert times the ceiling: nothing but the rows, 1,000 a transaction.

@@ -11,6 +11,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/reconcile"
@@ -218,7 +219,7 @@ func TestReconciler_ALoadIsADifferenceOnlyWhenItStandsStill(t *testing.T) {
 		loaded <- err
 	}()
 	<-pushed
-	var log syncertest.LogBuffer
+	var log testenv.Buffer
 	r := reconcile.New(h.DB, h.Scripts, h.Hydrator(), slog.New(slog.NewTextHandler(&log, nil)), nil)
 	differ, err := r.Reconcile(t.Context())
 	require.NoError(t, err)

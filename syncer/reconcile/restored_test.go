@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
@@ -244,7 +245,7 @@ func TestRestored_BothToDifferentMoments(t *testing.T) {
 	require.Equal(t, 1, look(h))
 	_, err := h.Hydrator().Recover(t.Context(), id, lua.Position{Epoch: 1, Seq: 25})
 	require.ErrorIs(t, err, campaigns.ErrLost)
-	var log syncertest.LogBuffer
+	var log testenv.Buffer
 	reconciler := reconcile.New(h.DB, h.Scripts, h.Hydrator(), slog.New(slog.NewTextHandler(&log, nil)), nil)
 	for range 2 {
 		refilled, err := reconciler.Refill(t.Context())

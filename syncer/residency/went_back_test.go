@@ -70,7 +70,7 @@ func TestWentBack_ClaimsThatHideIt(t *testing.T) {
 		for _, r := range h.Claim(id, syncertest.Asks("more", more)...) {
 			require.Equal(t, models.OutcomeClaimed, r.Outcome)
 		}
-		var log syncertest.LogBuffer
+		var log testenv.Buffer
 		reg := prometheus.NewRegistry()
 		watcher := residency.NewStreamWatcher(residency.NewHydrator(h.DB, h.Scripts, slog.New(slog.NewTextHandler(&log, nil)), reg))
 		broken, err := watcher.Watch(t.Context())

@@ -197,7 +197,7 @@ func TestTrimmer_TellsHowFarBehindEachGroupIs(t *testing.T) {
 	s := syncertest.NewStream(t)
 	s.Add(1000)
 	reg := prometheus.NewPedanticRegistry()
-	var log syncertest.LogBuffer
+	var log testenv.Buffer
 	trimmer := retention.WarnBehind(retention.NewTrimmer(syncertest.ScriptsOn(t, s.Redis, 1), []string{"syncer", "finance"},
 		slog.New(slog.NewTextHandler(&log, nil)), reg), 500)
 	trim(t, trimmer)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
 	"dibs/models"
 	"dibs/syncer/writer"
 
@@ -32,7 +33,7 @@ func TestWriter_CloseFlushesWhatIsPendingAndSaysSo(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		syncertest.AddCampaign(t, db, "c", 1000)
-		var log syncertest.LogBuffer
+		var log testenv.Buffer
 		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		events := syncertest.ClaimsOf("c", 1, 30) // 60 units
 		answers := submitLater(t.Context(), w, events)
@@ -51,7 +52,7 @@ func TestWriter_CloseFlushesWhatIsPendingAndSaysSo(t *testing.T) {
 func TestWriter_CloseGivesUpAtItsDeadlineAndAcknowledgesNothing(t *testing.T) {
 	t.Parallel()
 	server, db := sqlServer(t)
-	var log syncertest.LogBuffer
+	var log testenv.Buffer
 	w, err := writer.New(writer.Config{DB: db, FlushInterval: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
 	pause(t, server, db)

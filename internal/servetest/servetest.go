@@ -1,0 +1,42 @@
+// Package servetest runs the whole service inside a test.
+package servetest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+// Serve runs `dibs serve` with the settings of env, on a free port unless they name one, and returns its URL when it listens. It ends
+// with the test, or by stop before that.
+func Serve(t testing.TB, env cmd.Env) (url string, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	up, ended, said := make(chan string, 1), make(chan int, 1), &testenv.Buffer{}
+	env.Args, env.Stdout, env.Stderr = []string{"serve"}, said, said
+	env.Environ = slices.Concat([]string{"DIBS_HTTP_ADDR=127.0.0.1:0"}, env.Environ)
+	env.Listening = func(addr string) { up <- addr }
+	go func() { ended <- cmd.Run(ctx, env) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.Zero(t, <-ended, said)
+	})
+	t.Cleanup(stop)
+	select {
+	case addr := <-up:
+		return "http://" + addr, stop
+	case code := <-ended:
+		ended <- code
+		require.FailNow(t, "the service ended at once", said)
+	case <-time.After(time.Minute):
+		require.FailNow(t, "the service does not come up", said)
+	}
+	return "", stop
+}
