@@ -3,6 +3,7 @@ package cmd
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -49,10 +50,10 @@ func benchTable(r *load.Report) string {
 		t.AppendRow(table.Row{"never sent", number(r.Unsent)})
 	}
 	t.AppendRow(table.Row{"accepted", number(r.Accepted)})
-	for _, code := range sortedCodes(r.Refused) {
+	for _, code := range slices.Sorted(maps.Keys(r.Refused)) {
 		t.AppendRow(table.Row{"refused: " + code, number(r.Refused[code])})
 	}
-	for _, code := range sortedCodes(r.Errors) {
+	for _, code := range slices.Sorted(maps.Keys(r.Errors)) {
 		t.AppendRow(table.Row{"error: " + code, number(r.Errors[code])})
 	}
 	l := &r.Latency
@@ -94,12 +95,3 @@ func right(column int) table.ColumnConfig {
 }
 
 func whole(rate float64) string { return number(int64(math.Round(rate))) }
-
-func sortedCodes(counts map[string]int64) []string {
-	codes := make([]string, 0, len(counts))
-	for code := range counts {
-		codes = append(codes, code)
-	}
-	slices.Sort(codes)
-	return codes
-}

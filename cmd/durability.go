@@ -2,10 +2,8 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"dibs/config"
 	"dibs/lua"
 )
 
@@ -19,7 +17,7 @@ func (s *stack) checkDurability(ctx context.Context) error {
 		return nil
 	}
 	if s.cfg.RedisURL == "" {
-		return refusedDurability(errEmbedded)
+		return refusedSetting(errEmbedded, "DURABILITY")
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -27,12 +25,5 @@ func (s *stack) checkDurability(ctx context.Context) error {
 	for _, line := range advice {
 		s.log.Warn("durability", "advice", line, "durability", s.cfg.Durability.String())
 	}
-	if errors.Is(err, lua.ErrDurability) {
-		return refusedDurability(err)
-	}
-	return err
-}
-
-func refusedDurability(err error) error {
-	return fmt.Errorf("%w: %sDURABILITY: %w", config.ErrConfig, config.Prefix, err)
+	return refusedIf(err, lua.ErrDurability, "DURABILITY")
 }

@@ -82,11 +82,7 @@ func (s *stack) openBooks(ctx context.Context) error {
 // checkStreams refuses a number of partitions that would leave streams unread. The number that is recorded is in Dibs'
 // database, which the service need not have.
 func (s *stack) checkStreams(ctx context.Context) error {
-	err := consumer.CheckPartitions(ctx, s.rdb, s.cfg.Partitions)
-	if errors.Is(err, consumer.ErrConfig) {
-		return fmt.Errorf("%w: %sPARTITIONS: %w", config.ErrConfig, config.Prefix, err)
-	}
-	return err
+	return refusedIf(consumer.CheckPartitions(ctx, s.rdb, s.cfg.Partitions), consumer.ErrConfig, "PARTITIONS")
 }
 
 // books are the ones that the role and a replay use.

@@ -41,6 +41,14 @@ func refusedSetting(err error, setting string) error {
 	return fmt.Errorf("%w: %s%s: %w", config.ErrConfig, config.Prefix, setting, err)
 }
 
+// refusedIf is refusedSetting for an error that is a refusal, which is wrapped in it; any other stays as it is.
+func refusedIf(err, refusal error, setting string) error {
+	if errors.Is(err, refusal) {
+		return refusedSetting(err, setting)
+	}
+	return err
+}
+
 func tokens(cfg *config.Config) api.Tokens {
 	return api.Tokens{
 		Admin: cfg.AdminToken, Storefront: cfg.StorefrontToken, Viewer: cfg.ViewerToken,

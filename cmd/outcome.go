@@ -3,10 +3,11 @@ package cmd
 import (
 	"fmt"
 	"io"
-	"sort"
-	"strconv"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
@@ -21,7 +22,7 @@ func printOutcome(w io.Writer, t crowd.Tally, b ledger) {
 	out.AppendRow(table.Row{"units taken", number(t.Units), number(b.redisTaken), number(b.sqlUnits)})
 	out.AppendRow(table.Row{"units left", "", number(b.redisRemaining), number(b.sqlRemaining)})
 	out.AppendRow(table.Row{"answered again, same key", number(int64(t.Replayed)), "", ""})
-	for _, code := range sortedKeys(t.Refused) {
+	for _, code := range slices.Sorted(maps.Keys(t.Refused)) {
 		out.AppendRow(table.Row{"refused: " + code, number(int64(t.Refused[code])), "", ""})
 	}
 	out.SetColumnConfigs([]table.ColumnConfig{
@@ -64,24 +65,7 @@ func printShards(w io.Writer, b ledger) {
 	_, _ = fmt.Fprintln(w)
 }
 
-func sortedKeys(m map[string]int) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	sort.Strings(keys)
-	return keys
-}
-
 // Number writes 1234567 as 1,234,567.
 func Number(n int64) string { return number(n) }
 
-func number(n int64) string {
-	if n < 0 {
-		return "-" + number(-n)
-	}
-	if n < 1000 {
-		return strconv.FormatInt(n, 10)
-	}
-	return number(n/1000) + fmt.Sprintf(",%03d", n%1000)
-}
+func number(n int64) string { return humanize.Comma(n) }

@@ -150,7 +150,7 @@ func (s *stack) watched(ctx context.Context, run func(context.Context) error) er
 	watching, stop := context.WithCancel(ctx)
 	group.Go(func() error {
 		err := campaigns.WatchPartitions(watching, s.db, s.cfg.Partitions, campaigns.DefaultPartitionsEvery)
-		return refusedPartitions(err)
+		return refusedIf(err, campaigns.ErrPartitions, "PARTITIONS")
 	})
 	if s.gate != nil {
 		group.Go(func() error { return s.gate.Await(watching, sqlstore.DefaultGateEvery, s.log) })

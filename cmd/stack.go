@@ -123,7 +123,7 @@ func (s *stack) openRedis(ctx context.Context) error {
 	}
 	rdb, err := lua.Connect(url)
 	if err != nil {
-		return fmt.Errorf("%w: %sREDIS_URL: %w", config.ErrConfig, config.Prefix, err)
+		return refusedSetting(err, "REDIS_URL")
 	}
 	s.rdb = rdb
 	s.closers = append(s.closers, func() { _ = rdb.Close() })
@@ -143,7 +143,7 @@ func (s *stack) openSQL(ctx context.Context) error {
 	s.where = "Redis and MySQL as configured"
 	db, gate, err := sqlstore.OpenGated(sqlstore.Config{DSN: s.cfg.MySQLDSN, Conns: s.cfg.MySQLConns, Logger: s.log}, s.checkStore)
 	if err != nil {
-		return refusedDSN(err, "MYSQL_DSN")
+		return refusedIf(err, sqlstore.ErrConfig, "MYSQL_DSN")
 	}
 	s.use(db)
 	err = gate.Try(ctx)
@@ -190,21 +190,13 @@ func (s *stack) checkStore(ctx context.Context, db *gorm.DB) error {
 	if err := migrations.Check(ctx, pool, db.Name()); err != nil {
 		return err
 	}
-	return refusedPartitions(campaigns.CheckPartitions(ctx, db, s.cfg.Partitions))
+	return refusedIf(campaigns.CheckPartitions(ctx, db, s.cfg.Partitions), campaigns.ErrPartitions, "PARTITIONS")
 }
 
 // openDB opens a database; a DSN that can't be is the setting's fault.
 func openDB(ctx context.Context, setting string, cfg sqlstore.Config) (*gorm.DB, error) {
 	db, err := sqlstore.Open(ctx, cfg)
-	return db, refusedDSN(err, setting)
-}
-
-// refusedDSN names the setting, unless it is the database that failed.
-func refusedDSN(err error, setting string) error {
-	if errors.Is(err, sqlstore.ErrConfig) {
-		return fmt.Errorf("%w: %s%s: %w", config.ErrConfig, config.Prefix, setting, err)
-	}
-	return err
+	return db, refusedIf(err, sqlstore.ErrConfig, setting)
 }
 
 // sqlitePath is the file of the embedded database. Embedded Redis keeps nothing, so what an earlier run left there can be
@@ -220,17 +212,9 @@ func (s *stack) sqlitePath() (string, error) {
 		dir = made
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("%w: %sDATA_DIR: %w", config.ErrConfig, config.Prefix, err)
+		return "", refusedSetting(err, "DATA_DIR")
 	}
 	return filepath.Join(dir, "dibs.db"), nil
-}
-
-// refusedPartitions names the setting, unless it is the database that failed.
-func refusedPartitions(err error) error {
-	if errors.Is(err, campaigns.ErrPartitions) {
-		return fmt.Errorf("%w: %sPARTITIONS: %w", config.ErrConfig, config.Prefix, err)
-	}
-	return err
 }
 
 func (s *stack) makeParts(context.Context) error {
