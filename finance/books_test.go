@@ -16,6 +16,7 @@ import (
 	"dibs/consumer"
 	"dibs/finance"
 	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
 	"dibs/models"
 
 	"github.com/stretchr/testify/require"
@@ -39,7 +40,7 @@ func handIn(t testing.TB, b *finance.Books, events ...models.Event) []error {
 
 func TestBooks_OneEntryAClaimWhateverIsRedelivered(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db, BatchSize: 64, Interval: 5 * time.Millisecond})
 		var events []models.Event
 		for n := range 250 {
@@ -62,7 +63,7 @@ func TestBooks_OneEntryAClaimWhateverIsRedelivered(t *testing.T) {
 // An account is of one user and one currency: two currencies of a user in one batch are two accounts.
 func TestBooks_TwoCurrenciesOfAUserInOneBatch(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db, Interval: 50 * time.Millisecond})
 		var events []models.Event
 		for n, currency := range []string{"EUR", "USD", "EUR", ""} {
@@ -81,7 +82,7 @@ func TestBooks_TwoCurrenciesOfAUserInOneBatch(t *testing.T) {
 // Several processes are given the same events: a group was lost and made anew, or entries were taken over too early.
 func TestBooks_SeveralAtOnceWithTheSameEvents(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		var events []models.Event
 		for n := range 300 {
 			events = append(events, packetClaim(n))
@@ -114,7 +115,7 @@ func TestBooks_SeveralAtOnceWithTheSameEvents(t *testing.T) {
 
 func TestBooks_WhatCanNeverBeCreditedIsPermanentAndHoldsNothingUp(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db, Interval: 20 * time.Millisecond})
 		require.NoError(t, books.Handle(t.Context(), packetClaim(1), nil))
 		require.NoError(t, db.Create(&finance.Account{
@@ -152,7 +153,7 @@ func TestBooks_WhatCanNeverBeCreditedIsPermanentAndHoldsNothingUp(t *testing.T) 
 // Two events of one id that differ come at once: one is credited, the other is not lost but judged later.
 func TestBooks_TwoOfOneIDAtOnce(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db, Interval: 50 * time.Millisecond})
 		a, b := packetClaim(1), packetClaim(1)
 		b.UserID = "somebody else"
@@ -171,8 +172,8 @@ func TestBooks_TwoOfOneIDAtOnce(t *testing.T) {
 
 func TestBooks_CloseAnswersEverybody(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
-		books, err := finance.NewBooks(finance.Config{DB: db, Logger: quiet(), BatchSize: 10})
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		books, err := finance.NewBooks(finance.Config{DB: db, Logger: syncertest.Quiet(), BatchSize: 10})
 		require.NoError(t, err)
 		var events []models.Event
 		for n := range 300 {
@@ -201,7 +202,7 @@ func TestBooks_CloseAnswersEverybody(t *testing.T) {
 func TestBooks_CloseSaysWhatBecameOfTheEvents(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
-	db := openStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
+	db := syncertest.OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
 	books, err := finance.NewBooks(finance.Config{DB: db, Logger: slog.New(slog.NewTextHandler(&said, nil))})
 	require.NoError(t, err)
 	first, other := packetClaim(1), packetClaim(1)
@@ -217,12 +218,12 @@ func TestBooks_CloseSaysWhatBecameOfTheEvents(t *testing.T) {
 
 func TestBooks_CloseGivesUpInTime(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		blocker := db.Begin()
 		require.NoError(t, blocker.Create(&finance.Entry{ClaimID: eventID(1), UserID: "u", CampaignID: "c", Currency: "EUR",
 			ClaimedAt: time.Now().UTC(), CreditedAt: time.Now().UTC()}).Error)
 		defer func() { require.NoError(t, blocker.Rollback().Error) }()
-		books, err := finance.NewBooks(finance.Config{DB: db, Logger: quiet()})
+		books, err := finance.NewBooks(finance.Config{DB: db, Logger: syncertest.Quiet()})
 		require.NoError(t, err)
 		verdict := make(chan error, 1)
 		go func() { verdict <- books.Handle(t.Context(), packetClaim(1), nil) }()
@@ -240,10 +241,10 @@ func TestConfig_NamesTheFieldItRefuses(t *testing.T) {
 	t.Parallel()
 	db := &gorm.DB{}
 	for field, bad := range map[string]finance.Config{
-		"DB":        {Logger: quiet()},
+		"DB":        {Logger: syncertest.Quiet()},
 		"Logger":    {DB: db},
-		"BatchSize": {DB: db, Logger: quiet(), BatchSize: 5001},
-		"Interval":  {DB: db, Logger: quiet(), Interval: -1},
+		"BatchSize": {DB: db, Logger: syncertest.Quiet(), BatchSize: 5001},
+		"Interval":  {DB: db, Logger: syncertest.Quiet(), Interval: -1},
 	} {
 		_, err := finance.NewBooks(bad)
 		require.ErrorIs(t, err, finance.ErrConfig)
@@ -255,7 +256,7 @@ func TestConfig_NamesTheFieldItRefuses(t *testing.T) {
 // single event that comes twice; so is one that skips an event, and an account that moved without an entry.
 func TestFaults_FindsADoubleCredit(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		events := []models.Event{packetClaim(1), packetClaim(2)}
 		naive := func(e models.Event) {
 			entry, _, err := finance.EntryOf(&e)
@@ -283,7 +284,7 @@ func TestFaults_FindsADoubleCredit(t *testing.T) {
 // first and after it.
 func TestBooks_APacketIsPaidOnce(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db, Interval: 50 * time.Millisecond})
 		first, second, other := packetClaim(1), packetClaim(2), packetClaim(3)
 		second.PacketID, second.Amount = first.PacketID, first.Amount

@@ -8,6 +8,7 @@ import (
 
 	"dibs/finance"
 	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/models"
 
@@ -49,7 +50,7 @@ func TestDocs_EachQueryFindsWhatItSays(t *testing.T) {
 	t.Parallel()
 	queries := documented(t)
 	require.Len(t, queries, 9)
-	db := openStore(t, sqlstore.Config{DSN: testenv.Database(t).DSN})
+	db := syncertest.OpenStore(t, sqlstore.Config{DSN: testenv.Database(t).DSN})
 	books := openBooks(t, finance.Config{DB: db})
 	var events []models.Event
 	for n := range 20 {

@@ -4,15 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
 	"dibs/finance"
-	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
-	"dibs/migrations"
 	"dibs/models"
 
 	"github.com/redis/go-redis/v9"
@@ -22,34 +20,11 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
-// onEachStore runs a test on the SQL server and on the embedded SQLite.
-func onEachStore(t *testing.T, test func(t *testing.T, db *gorm.DB)) {
-	t.Helper()
-	testenv.OnEachStore(t, func(t *testing.T, store testenv.Store) {
-		test(t, openStore(t, sqlstore.Config{DSN: store.DSN, Path: store.Path}))
-	})
-}
-
-func openStore(t testing.TB, cfg sqlstore.Config) *gorm.DB {
-	t.Helper()
-	cfg.Logger = quiet()
-	db, err := sqlstore.Open(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
-	pool, err := db.DB()
-	require.NoError(t, err)
-	_, err = migrations.Up(t.Context(), pool, db.Name())
-	require.NoError(t, err)
-	return db
-}
-
 // openBooks are closed with the test.
 func openBooks(t testing.TB, cfg finance.Config) *finance.Books {
 	t.Helper()
 	if cfg.Logger == nil {
-		cfg.Logger = quiet()
+		cfg.Logger = syncertest.Quiet()
 	}
 	b, err := finance.NewBooks(cfg)
 	require.NoError(t, err)

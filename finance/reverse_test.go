@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"dibs/finance"
+	"dibs/internal/syncertest"
 	"dibs/models"
 )
 
@@ -33,7 +34,7 @@ func sumsOf(t testing.TB, db *gorm.DB) (entries, accounts int64) {
 // A claim that was given up credits nothing in the end, whatever comes first and however often.
 func TestBooks_AGivenUpClaimIsReversedOnce(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db})
 		kept, gone, late := packetClaim(1), packetClaim(2), packetClaim(3)
 		requireHandled := func(events ...models.Event) {
@@ -59,7 +60,7 @@ func TestBooks_AGivenUpClaimIsReversedOnce(t *testing.T) {
 // Of a claim that Redis lost nobody but the finance service knows the id: what its place credited is taken back, once.
 func TestBooks_AGivenUpPlaceIsReversedOnce(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db})
 		kept, lost, next := packetClaim(1), packetClaim(2), packetClaim(3)
 		next.PacketID, next.Amount = lost.PacketID, lost.Amount
@@ -78,7 +79,7 @@ func TestBooks_AGivenUpPlaceIsReversedOnce(t *testing.T) {
 // Both at once: the credit and its reversal, of a finance service that was away.
 func TestBooks_ACreditAndItsReversalAtOnceAddUpToNothing(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db})
 		var events []models.Event
 		for n := range 50 {
@@ -102,7 +103,7 @@ func TestBooks_ACreditAndItsReversalAtOnceAddUpToNothing(t *testing.T) {
 // The packet of a claim that was given up goes to another: that one is paid.
 func TestBooks_ThePacketOfAGivenUpClaimIsPaidToTheNext(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db})
 		gone, next := packetClaim(1), packetClaim(2)
 		next.PacketID, next.Amount, next.Seq = gone.PacketID, gone.Amount, gone.Seq

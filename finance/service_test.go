@@ -12,6 +12,7 @@ import (
 	"dibs/consumer"
 	"dibs/finance"
 	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
@@ -32,7 +33,7 @@ func startService(
 	t.Helper()
 	books := openBooks(t, finance.Config{DB: db, BatchSize: 200, Interval: 2 * time.Millisecond})
 	service, err := consumer.NewService(consumer.ServiceConfig{
-		Client: rdb, Partitions: 2, Group: finance.Group, Name: name, Logger: quiet(), Registerer: prometheus.NewRegistry(),
+		Client: rdb, Partitions: 2, Group: finance.Group, Name: name, Logger: syncertest.Quiet(), Registerer: prometheus.NewRegistry(),
 		Handle: func(ctx context.Context, e models.Event, payload []byte) error {
 			return between(e, func(_ context.Context, e models.Event, _ []byte) error { return books.Handle(ctx, e, payload) })
 		},
@@ -83,7 +84,7 @@ func drained(t testing.TB, rdb redis.UniversalClient, stuck int64) {
 func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
 	t.Parallel()
 	server := testenv.SQLServer(t)
-	db := openStore(t, sqlstore.Config{DSN: server.DSN("books")})
+	db := syncertest.OpenStore(t, sqlstore.Config{DSN: server.DSN("books")})
 	rdb := testenv.Redis(t).Client()
 	total, away := testenv.Pick(1500, 100_000), time.Duration(testenv.Pick(2, 60))*time.Second
 	random := func(e models.Event, handle consumer.HandleFunc) error {
@@ -132,7 +133,7 @@ func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
 
 	require.NoError(t, db.Where("user_id = ?", "an impostor").Delete(&finance.Entry{}).Error)
 	books := openBooks(t, finance.Config{DB: db})
-	sum, err := lot.Replay(t.Context(), consumer.ReplayConfig{Handle: books.Handle, Logger: quiet()})
+	sum, err := lot.Replay(t.Context(), consumer.ReplayConfig{Handle: books.Handle, Logger: syncertest.Quiet()})
 	require.NoError(t, err)
 	require.Empty(t, sum.Left)
 	require.GreaterOrEqual(t, sum.Handled, len(wrong), "a message may be parked twice")
@@ -143,7 +144,7 @@ func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
 // nothing is credited twice.
 func TestService_RedisRestartsAndTheGroupIsLost(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		server := testenv.Redis(t, "appendonly yes", "appendfsync always")
 		rdb := server.Client()
 		startService(t, rdb, db, "one", straight)
@@ -171,7 +172,7 @@ func TestService_RedisRestartsAndTheGroupIsLost(t *testing.T) {
 // is lost and all comes again.
 func TestService_WithoutDedupIsCaught(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, db *gorm.DB) {
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		rdb := testenv.Redis(t).Client()
 		var mu sync.Mutex
 		calls := 0
