@@ -1,58 +1,25 @@
 package api_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
-	"github.com/lestrrat-go/jwx/v3/jwa"
-	"github.com/lestrrat-go/jwx/v3/jwk"
-	"github.com/lestrrat-go/jwx/v3/jwt"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
-	"dibs/api/auth"
 	"dibs/internal/apitest"
 	"dibs/models"
 )
 
-// issuer is an issuer of JWTs, and the settings that take them.
-func issuer(t *testing.T) (api.Tokens, func(sub, scope string) string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	public, err := jwk.Import(key.Public())
-	require.NoError(t, err)
-	set := jwk.NewSet()
-	require.NoError(t, set.AddKey(public))
-	text, err := json.Marshal(set)
-	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "jwks.json")
-	require.NoError(t, os.WriteFile(file, text, 0o600))
-	token := func(sub, scope string) string {
-		made, err := jwt.NewBuilder().Issuer("https://id.example").Audience([]string{"dibs"}).Subject(sub).Claim("scope", scope).
-			Expiration(time.Now().Add(time.Hour)).Build()
-		require.NoError(t, err)
-		signed, err := jwt.Sign(made, jwt.WithKey(jwa.ES256(), key))
-		require.NoError(t, err)
-		return "Authorization: Bearer " + string(signed)
-	}
-	return api.Tokens{JWT: auth.JWT{File: file, Issuer: "https://id.example", Audience: "dibs"}}, token
-}
-
 // A user's own JWT claims, looks up and releases for that user, and touches nobody else's.
 func TestUsers_TouchTheirOwnAlone(t *testing.T) {
 	t.Parallel()
-	tokens, token := issuer(t)
+	takes, sign := apitest.Issuer(t)
+	token := func(sub, scope string) string { return "Authorization: Bearer " + sign(sub, scope) }
 	room := apitest.NewRoom(apitest.Coupon("c1", 100))
-	h := apitest.NewServer(t, room, api.Config{Tokens: tokens})
+	h := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{JWT: takes}})
 	ada, eve, shop := token("ada", "dibs:user"), token("eve", "openid dibs:user"), token("shop", "dibs:storefront")
 	ask := func(who, method, path, body, code string) []byte {
 		t.Helper()

@@ -1,24 +1,16 @@
 package bench_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/lestrrat-go/jwx/v3/jwa"
-	"github.com/lestrrat-go/jwx/v3/jwk"
-	"github.com/lestrrat-go/jwx/v3/jwt"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
-	"dibs/api/auth"
+	"dibs/internal/apitest"
 )
 
 const (
@@ -41,35 +33,12 @@ func owners(b *testing.B, n int, token func(user string) string) string {
 	return path
 }
 
-// issuer returns a signer of users' ES256 tokens, and the settings that take them.
-func issuer(b *testing.B) (func(user string) string, auth.JWT) {
-	b.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(b, err)
-	public, err := jwk.Import(key.Public())
-	require.NoError(b, err)
-	set := jwk.NewSet()
-	require.NoError(b, set.AddKey(public))
-	text, err := json.Marshal(set)
-	require.NoError(b, err)
-	file := filepath.Join(b.TempDir(), "jwks.json")
-	require.NoError(b, os.WriteFile(file, text, 0o600))
-	takes := auth.JWT{File: file, Issuer: "https://id.example", Audience: "dibs"}
-	return func(user string) string {
-		made, err := jwt.NewBuilder().Issuer(takes.Issuer).Audience([]string{takes.Audience}).Subject(user).Claim("scope", "dibs:user").
-			Expiration(time.Now().Add(time.Hour)).Build()
-		require.NoError(b, err)
-		signed, err := jwt.Sign(made, jwt.WithKey(jwa.ES256(), key))
-		require.NoError(b, err)
-		return string(signed)
-	}, takes
-}
-
 // benchTokens puts the same load on an API that asks for no token, for a storefront's, and for those of users.
 func benchTokens(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b), wrkVersion(b)}
-	sign, takes := issuer(b)
+	takes, token := apitest.Issuer(b)
+	sign := func(user string) string { return token(user, "dibs:user") }
 	open := startChild(b, childAPI, childSettings{RedisURL: r.server.URL()})
 	asks := startChild(b, childAPI, childSettings{RedisURL: r.server.URL(), Tokens: api.Tokens{Storefront: benchToken, JWT: takes}})
 	shop := owners(b, tokenUsers, func(string) string { return benchToken })
