@@ -102,20 +102,8 @@ func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 			r.Header = r.Header.Clone()
 			r.Header["Content-Type"] = wire.JSONContentType // checked above; huma would check again, by other rules
 		}
-		sw := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		sw := &wire.StatusWriter{ResponseWriter: w, Status: http.StatusOK}
 		h(sw, r)
-		return sw.status
+		return sw.Status
 	}
-}
-
-// statusWriter keeps the status for the metrics.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-// WriteHeader keeps the status.
-func (w *statusWriter) WriteHeader(status int) {
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
 }

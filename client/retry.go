@@ -67,10 +67,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 	if deadline, bounded := ctx.Deadline(); bounded && time.Until(deadline) <= d {
 		return false
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return ctx.Err() == nil
 	case <-ctx.Done():
 		return false

@@ -49,8 +49,6 @@ func startService(ctx context.Context, env Env, flags *pflag.FlagSet, cfg *confi
 		readServiceLog(log, env.Stderr, listening)
 		s.exited <- child.Wait() // after its log is read to the end, as Wait wants it
 	}()
-	timer := time.NewTimer(2 * startTimeout)
-	defer timer.Stop()
 	select {
 	case s.url = <-listening:
 		return s, nil
@@ -58,7 +56,7 @@ func startService(ctx context.Context, env Env, flags *pflag.FlagSet, cfg *confi
 		return nil, errors.Join(errors.New("cmd: the service ended before it listened"), err)
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-timer.C:
+	case <-time.After(2 * startTimeout):
 		err = errors.New("cmd: the service does not listen")
 	}
 	return nil, errors.Join(err, s.stop(cfg.ShutdownTimeout))
@@ -67,15 +65,13 @@ func startService(ctx context.Context, env Env, flags *pflag.FlagSet, cfg *confi
 // stop ends the service and waits for it; it is killed when it takes much longer than it may.
 func (s *service) stop(timeout time.Duration) error {
 	_ = s.cmd.Process.Signal(os.Interrupt) // one that has ended is what we want
-	timer := time.NewTimer(timeout + stopSlack)
-	defer timer.Stop()
 	select {
 	case err := <-s.exited:
 		if err != nil {
 			return fmt.Errorf("cmd: the service ended with %w", err)
 		}
 		return nil
-	case <-timer.C:
+	case <-time.After(timeout + stopSlack):
 		_ = s.cmd.Process.Kill()
 		<-s.exited //nolint:errcheck // that it was killed
 		return errors.New("cmd: the service did not stop and was killed")

@@ -36,10 +36,8 @@ func (s *stack) hangUp(ended <-chan struct{}) {
 	if s.cfg.RedisURL == "" {
 		return
 	}
-	timer := time.NewTimer(s.cfg.ShutdownTimeout - s.share())
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(s.cfg.ShutdownTimeout - s.share()):
 		s.log.Warn("the end takes long: what redis was not told by now will be delivered again")
 		_ = s.rdb.Close() // what fails then fails for this
 	case <-ended:

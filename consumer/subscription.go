@@ -85,12 +85,10 @@ func within(limit time.Duration, f func()) bool {
 		defer close(done)
 		f()
 	}()
-	timeout := time.NewTimer(limit)
-	defer timeout.Stop()
 	select {
 	case <-done:
 		return true
-	case <-timeout.C:
+	case <-time.After(limit):
 		return false
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/migrations"
@@ -91,7 +92,7 @@ func settle(ctx context.Context, done func(context.Context) (bool, error)) error
 		if err != nil || settled {
 			return err
 		}
-		if err := rest(ctx, settlePoll); err != nil {
+		if err := sleep.For(ctx, settlePoll); err != nil {
 			return fmt.Errorf("%w: claims were still on their way after %s", ErrBooks, settleMax)
 		}
 	}

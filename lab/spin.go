@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"dibs/internal/sleep"
 )
 
 // pause is how long a waiter waits before it asks again: spread around RetryPause, so that a crowd does not ask at once.
@@ -28,21 +30,9 @@ func (e *Env) acquire(ctx context.Context, try func(context.Context) (bool, erro
 		if time.Now().Add(pause).After(deadline) {
 			return false, nil
 		}
-		if err := rest(ctx, pause); err != nil {
+		if err := sleep.For(ctx, pause); err != nil {
 			return false, err
 		}
-	}
-}
-
-// rest waits, or returns why it was cut short.
-func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
 	}
 }
 

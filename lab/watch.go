@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"dibs/internal/sleep"
 )
 
 // watch is optimistic: EXEC does nothing if somebody touched what was read, and then it all starts again.
@@ -39,7 +41,7 @@ func (s *watch) Claim(ctx context.Context, user string) (Outcome, error) {
 		if !errors.Is(err, redis.TxFailedErr) {
 			return outcome, err
 		}
-		if err := rest(ctx, s.pause()); err != nil {
+		if err := sleep.For(ctx, s.pause()); err != nil {
 			return Busy, err
 		}
 	}

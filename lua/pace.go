@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"dibs/internal/sleep"
 )
 
 const (
@@ -86,14 +88,10 @@ func (p *pace) after(ctx context.Context, records int) error {
 	if wait < paceSleep {
 		return nil
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if sleep.For(ctx, wait) != nil {
 		return sortError("stage", ctx.Err())
 	}
+	return nil
 }
 
 // look asks Redis whether others claim. If the server does not say, it assumes that they do.

@@ -46,8 +46,7 @@ func (s *soldOut) learn(round int64, began time.Time, from int64, why error) {
 	s.known.Store(&knownSoldOut{from: from, why: why, until: began.Add(soldOutFor), round: round})
 }
 
-// proveAfter is when it is proven anew that a campaign of several shards is sold out: while that still holds, so that a crowd need not
-// wait.
+// proveAfter is when it is proven anew that a campaign of several shards is sold out: while that holds, so that a crowd need not wait.
 const proveAfter = soldOutFor / 2
 
 // refuse says why a claim without a key need not be sent; nil is send it. Of a campaign of several shards, one claim is let through in

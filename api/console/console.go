@@ -128,38 +128,23 @@ func (c *Console) Serve(w http.ResponseWriter, r *http.Request) int {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	sw := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+	sw := &wire.StatusWriter{ResponseWriter: w, Status: http.StatusOK}
 	if err := c.origins.Check(r); err != nil {
 		c.refuse(sw, r, nil, &wire.Problem{Code: wire.CodeForbidden, Detail: "A page of another site sent this. Nothing was done."})
-		return sw.status
+		return sw.Status
 	}
 	if _, pattern := c.mux.Handler(r); pattern == "" {
 		c.refuse(sw, r, nil, wire.Refuse(wire.CodeNotFound))
-		return sw.status
+		return sw.Status
 	}
 	c.mux.ServeHTTP(sw, r)
-	return sw.status
+	return sw.Status
 }
-
-// statusWriter keeps the status of an answer.
-type statusWriter struct {
-	http.ResponseWriter
-
-	status int
-}
-
-func (w *statusWriter) WriteHeader(status int) {
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap lets a stream set its deadlines and flush.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // status keeps what a stream returned.
 func status(w http.ResponseWriter, is int) {
-	if sw, ours := w.(*statusWriter); ours {
-		sw.status = is
+	if sw, ours := w.(*wire.StatusWriter); ours {
+		sw.Status = is
 	}
 }
 

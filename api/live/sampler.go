@@ -77,7 +77,9 @@ type watcher struct {
 func New(cfg Config) *Sampler {
 	s := &Sampler{
 		cfg: cfg, watchers: make(map[*watcher]struct{}), left: make(chan struct{}, 1), logSome: rate.Sometimes{Interval: 10 * time.Second},
-		gauge: promauto.With(cfg.Registerer).NewGauge(prometheus.GaugeOpts{Name: "dibs_watchers", Help: "Watchers of live events at this process."}),
+		gauge: promauto.With(cfg.Registerer).NewGauge(prometheus.GaugeOpts{
+			Name: "dibs_watchers", Help: "Watchers of live events at this process.",
+		}),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s

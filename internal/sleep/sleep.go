@@ -8,10 +8,8 @@ import (
 
 // For waits for d and returns nil, or why ctx ended when that comes first.
 func For(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -40,7 +40,7 @@ func RunIfHelper[P any](run func(ctx context.Context, plan P, db *gorm.DB, rdb r
 func runHelper[P any](text []byte, run func(ctx context.Context, plan P, db *gorm.DB, rdb redis.UniversalClient) error) error {
 	var plan P
 	var servers struct{ DSN, Path, Redis string }
-	if err := errors.Join(json.Unmarshal(text, &plan), json.Unmarshal(text, &servers)); err != nil {
+	if err := errors.Join(json.Unmarshal(text, &plan), json.Unmarshal(text, &servers)); err != nil { //nolint:musttag // the plan is Go's own
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
