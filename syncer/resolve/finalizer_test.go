@@ -373,7 +373,9 @@ func TestCloser_ALoadOfAnyShardHasItWaitAnew(t *testing.T) {
 	h := syncertest.NewStack(t)
 	clock := clockwork.NewFakeClock()
 	c := restingCloser(h, 0, clock)
-	id := h.Create(0, func(c *models.Campaign) { c.Kind, c.Currency, c.SenderID, c.Shards = models.KindPacket, "CNY", "boss", 2 })
+	id := h.Create(0, func(c *models.Campaign) {
+		c.Kind, c.Currency, c.SenderID, c.Shards = models.KindPacket, "CNY", "boss", 2
+	})
 	h.AddPackets(id, syncertest.ListOf("x", 10))
 	require.NoError(t, h.Hydrate(models.ShardID(id, 1)))
 	require.NoError(t, h.Hydrate(models.ShardID(id, 2)))
