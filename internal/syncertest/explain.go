@@ -24,33 +24,32 @@ func Explain(t testing.TB, db *gorm.DB, tables []string, query string, args ...a
 		require.NoError(t, db.Exec("ANALYZE TABLE "+table).Error)
 	}
 	// MySQL 9.7 draws a tree where no format is named.
-	rows, err := db.Raw("EXPLAIN FORMAT=TRADITIONAL "+query, args...).Rows()
+	for _, row := range Rows(t, db, "EXPLAIN FORMAT=TRADITIONAL "+query, args...) {
+		examined, _ := strconv.ParseInt(row["rows"], 10, 64) // NULL is 0
+		steps = append(steps, Step{Table: row["table"], Type: row["type"], Key: row["key"], Rows: examined})
+	}
+	return steps
+}
+
+// Rows are the rows of a query by the names of their columns, whatever these are. NULL is "".
+func Rows(t testing.TB, db *gorm.DB, query string, args ...any) (all []map[string]string) {
+	t.Helper()
+	rows, err := db.Raw(query, args...).Rows()
 	require.NoError(t, err)
 	defer func() { require.NoError(t, rows.Close()) }()
 	columns, err := rows.Columns()
 	require.NoError(t, err)
 	for rows.Next() {
-		values := make([]sql.NullString, len(columns))
-		into := make([]any, len(columns))
+		values, into, row := make([]sql.NullString, len(columns)), make([]any, len(columns)), make(map[string]string)
 		for i := range values {
 			into[i] = &values[i]
 		}
 		require.NoError(t, rows.Scan(into...))
-		var step Step
 		for i, name := range columns {
-			switch name {
-			case "table":
-				step.Table = values[i].String
-			case "type":
-				step.Type = values[i].String
-			case "key":
-				step.Key = values[i].String
-			case "rows":
-				step.Rows, _ = strconv.ParseInt(values[i].String, 10, 64)
-			}
+			row[name] = values[i].String
 		}
-		steps = append(steps, step)
+		all = append(all, row)
 	}
 	require.NoError(t, rows.Err())
-	return steps
+	return all
 }

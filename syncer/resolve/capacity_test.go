@@ -1,7 +1,6 @@
 package resolve_test
 
 import (
-	"database/sql"
 	"fmt"
 	"os"
 	"strconv"
@@ -35,19 +34,8 @@ func costOf(t *testing.T, db *gorm.DB) (c cost) {
 	c.statements = status("Com_select") + status("Com_insert") + status("Com_insert_select") + status("Com_update") + status("Com_update_multi") + status("Com_delete")
 	c.commits = status("Binlog_cache_use") // transactions that wrote
 	c.redo = status("Innodb_os_log_written")
-	rows, err := db.Raw("SHOW BINARY LOGS").Rows()
-	require.NoError(t, err)
-	defer func() { require.NoError(t, rows.Close()) }()
-	columns, err := rows.Columns()
-	require.NoError(t, err)
-	for rows.Next() {
-		values := make([]sql.NullString, len(columns))
-		into := make([]any, len(columns))
-		for i := range values {
-			into[i] = &values[i]
-		}
-		require.NoError(t, rows.Scan(into...))
-		n, err := strconv.ParseFloat(values[1].String, 64)
+	for _, log := range syncertest.Rows(t, db, "SHOW BINARY LOGS") {
+		n, err := strconv.ParseFloat(log["File_size"], 64)
 		require.NoError(t, err)
 		c.binlog += n
 	}
