@@ -176,31 +176,6 @@ func TestTheNumberOfPartitionsIsFixedByTheFirstCampaign(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, consumer.stop().code)
 }
 
-// TestAnAPIStartsWhileMySQLIsAway: claims of campaigns that Redis holds go on; the rest waits for it.
-func TestAnAPIStartsWhileMySQLIsAway(t *testing.T) {
-	t.Parallel()
-	own := testenv.SQLServer(t)
-	environ := []string{"DIBS_REDIS_URL=" + testenv.Redis(t).URL(), "DIBS_MYSQL_DSN=" + own.DSN("dibs")}
-	requireOK(t, run(t, environ, "migrate"))
-	first := start(t, environ, "api")
-	first.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
-	first.claim("spring", "u1")
-	require.Equal(t, cmd.ExitOK, first.stop().code)
-	own.Kill()
-
-	api := start(t, environ, "api")
-	api.claim("spring", "u2")
-	require.Equal(t, http.StatusOK, call(t, http.MethodGet, api.url+"/readyz", "").status, "claims can be taken")
-	got := call(t, http.MethodPost, api.url+"/v1/campaigns", `{"id":"other","kind":"coupon","total":1}`)
-	require.Equal(t, "unavailable", got.code(), got.body)
-	require.NotEmpty(t, got.header.Get("Retry-After"))
-	own.Start()
-	eventually(t, "it is not seen that MySQL is back", func() bool {
-		return call(t, http.MethodPost, api.url+"/v1/campaigns", `{"id":"other","kind":"coupon","total":1}`).status/100 == 2
-	})
-	require.Equal(t, cmd.ExitOK, api.stop().code)
-}
-
 func TestARedisThatCannotKeepThePromiseIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {

@@ -3,7 +3,6 @@ package e2e
 import (
 	"database/sql"
 	"log/slog"
-	"maps"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -39,99 +38,6 @@ func TestDemoPrintsBooksThatAgree(t *testing.T) {
 	require.Equal(t, exitOK, got.code, got.stderr)
 	require.Contains(t, got.stdout, "the books agree")
 	require.Regexp(t, `units taken +200 +200 +200`, got.stdout)
-}
-
-func TestDemoWorksOnRealServers(t *testing.T) {
-	t.Parallel()
-	s := newServers(t, wishes{})
-	got := runDibs(t, map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn}, "demo", "--users", "1000", "--stock", "100")
-	require.Equal(t, exitOK, got.code, got.stderr)
-	require.Contains(t, got.stdout, "the books agree")
-}
-
-func TestBadUsageIsOneLineThatNamesIt(t *testing.T) {
-	t.Parallel()
-	away := map[string]string{"DIBS_REDIS_URL": "redis://127.0.0.1:1", "DIBS_MYSQL_DSN": "root@tcp(127.0.0.1:1)/dibs"}
-	for _, bad := range []struct {
-		settings map[string]string
-		args     string
-		words    []string
-	}{
-		{args: "demo --users 0", words: []string{"--users"}},
-		{args: "demo --stock many", words: []string{"--stock"}},
-		{args: "demo --sotck 10", words: []string{"--sotck"}},
-		{args: "demo now", words: []string{"now"}},
-		{args: "dmeo", words: []string{"dmeo"}},
-		{args: "api", words: []string{"DIBS_REDIS_URL"}},
-		{args: "consumer", words: []string{"DIBS_REDIS_URL"}},
-		{args: "syncer", words: []string{"DIBS_REDIS_URL"}},
-		{args: "migrate", words: []string{"DIBS_MYSQL_DSN"}},
-		{args: "serve --redis-url redis://127.0.0.1:1", words: []string{"DIBS_MYSQL_DSN", "DIBS_REDIS_URL"}},
-		{args: "serve --http-addr 0.0.0.0:0", words: []string{"DIBS_HTTP_ADDR", "token"}},
-		{args: "serve --http-addr :0", words: []string{"DIBS_HTTP_ADDR", "token"}},
-		{args: "demo --http-addr 0.0.0.0:0", words: []string{"DIBS_HTTP_ADDR", "token"}},
-		{args: "serve --flush-size 0", words: []string{"DIBS_FLUSH_SIZE"}},
-		{args: "serve --flush-interval never", words: []string{"DIBS_FLUSH_INTERVAL"}},
-		{args: "serve", settings: map[string]string{"DIBS_PARTITIONS": "0"}, words: []string{"DIBS_PARTITIONS"}},
-		{args: "serve", settings: map[string]string{"DIBS_GROUPS": "finance"}, words: []string{"DIBS_GROUPS", "syncer"}},
-		{args: "api --redis-url nonsense", settings: away, words: []string{"DIBS_REDIS_URL"}},
-	} {
-		t.Run(bad.args, func(t *testing.T) {
-			t.Parallel()
-			requireRefusal(t, runDibs(t, bad.settings, strings.Fields(bad.args)...), exitUsage, bad.words...)
-		})
-	}
-}
-
-func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
-	t.Parallel()
-	s := newServers(t, wishes{})
-	good := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_HTTP_ADDR": "127.0.0.1:0"}
-	with := func(name, value string) map[string]string {
-		settings := maps.Clone(good)
-		settings[name] = value
-		return settings
-	}
-	for _, role := range []string{"api", "consumer", "syncer", "serve"} {
-		t.Run(role, func(t *testing.T) {
-			old := with("DIBS_MYSQL_DSN", testenv.Database(t).DSN)
-			requireRefusal(t, runDibs(t, old, role), exitFailed, "dibs migrate")
-
-			evicting := with("DIBS_REDIS_URL", testenv.Redis(t, "maxmemory-policy allkeys-lru").URL())
-			requireRefusal(t, runDibs(t, evicting, role), exitFailed, "allkeys-lru", "noeviction")
-		})
-	}
-	requireRefusal(t, runDibs(t, with("DIBS_MYSQL_DSN", "nonsense"), "api"), exitUsage, "DIBS_MYSQL_DSN")
-	requireRefusal(t, runDibs(t, with("DIBS_MYSQL_DSN", "nonsense"), "migrate"), exitUsage, "DIBS_MYSQL_DSN")
-	for _, gone := range []struct{ role, name, value string }{
-		{"api", "DIBS_REDIS_URL", "redis://127.0.0.1:1"},
-		{"consumer", "DIBS_MYSQL_DSN", "root@tcp(127.0.0.1:1)/dibs"}, // the API has work without it
-	} {
-		got := runDibs(t, with(gone.name, gone.value), gone.role)
-		require.Equal(t, exitFailed, got.code, got.stderr)
-		require.Regexp(t, `(?m)^dibs: .*127\.0\.0\.1:1.*refused`, got.stderr)
-	}
-
-	api := newProcess(t, "api", good)
-	openCampaign(t, api.url, campaign{Total: 1}) // fixes the number of partitions
-	for _, role := range []string{"api", "consumer", "syncer", "serve"} {
-		requireRefusal(t, runDibs(t, with("DIBS_PARTITIONS", "4"), role), exitUsage, "DIBS_PARTITIONS", "1", "4")
-	}
-	api.stop()
-}
-
-func TestMigrateBringsTheSchemaThatRolesWant(t *testing.T) {
-	t.Parallel()
-	settings := map[string]string{"DIBS_MYSQL_DSN": testenv.Database(t).DSN}
-	first := runDibs(t, settings, "migrate")
-	require.Equal(t, exitOK, first.code, first.stderr)
-	require.Contains(t, first.stdout, "applied")
-	again := runDibs(t, settings, "migrate")
-	require.Equal(t, exitOK, again.code, again.stderr)
-	require.Contains(t, again.stdout, "nothing to do")
-
-	settings["DIBS_REDIS_URL"] = testenv.Redis(t).URL()
-	newProcess(t, "serve", settings).stop()
 }
 
 // TestServeHasEverythingAcceptedInItsFileWhenItEnds: the embedded Redis forgets, so a stop must drain it.
