@@ -4,12 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -44,76 +42,6 @@ func TestSignalsEndAServiceWell(t *testing.T) {
 			require.Less(t, time.Since(begun), 10*time.Second)
 		})
 	}
-}
-
-// TestARedisThatHangsHoldsUpNoStop: each role ends, and well, though Redis answers nobody. On a busy machine it can't be told to the
-// second; internal/e2e is stricter.
-func TestARedisThatHangsHoldsUpNoStop(t *testing.T) {
-	t.Parallel()
-	const leeway = 5 * time.Second
-	s := newServers(t)
-	var roles []*running
-	for _, role := range []string{"serve", "api", "consumer", "syncer", "finance"} {
-		roles = append(roles, start(t, s.with("DIBS_SHUTDOWN_TIMEOUT=1s"), role))
-	}
-	s.redis.Pause()
-	defer s.redis.Resume()
-	begun := time.Now()
-	for _, r := range roles {
-		r.cancel()
-	}
-	for _, r := range roles {
-		got := r.wait()
-		require.Equal(t, cmd.ExitOK, got.code, got.stderr)
-		require.Less(t, time.Since(begun), time.Second+leeway, got.stderr)
-	}
-}
-
-// TestAStopInMidRushAnswersWhatItTook: nobody is told yes whose claim is not in the file afterwards.
-func TestAStopInMidRushAnswersWhatItTook(t *testing.T) {
-	t.Parallel()
-	environ := []string{"DIBS_DATA_DIR=" + t.TempDir()}
-	serve := start(t, environ, "serve")
-	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":1000000}`)
-	var mu sync.Mutex
-	told := map[string]bool{}
-	var crowd sync.WaitGroup
-	enough := make(chan struct{})
-	for i := range 8 {
-		crowd.Go(func() {
-			for n := 0; ; n++ {
-				user := fmt.Sprint("u", i, "-", n)
-				res, err := callers.Post(serve.url+"/v1/campaigns/spring/claims", "application/json", strings.NewReader(`{"user_id":"`+user+`"}`))
-				if err != nil {
-					return // it has ended
-				}
-				_ = res.Body.Close()
-				mu.Lock()
-				if res.StatusCode == http.StatusCreated {
-					told[user] = true
-				}
-				if len(told) == 100 {
-					close(enough)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	<-enough
-	got := serve.stop()
-	crowd.Wait()
-	require.Equal(t, cmd.ExitOK, got.code, got.stderr)
-	require.NotContains(t, got.stderr, "level=ERROR")
-	serve = start(t, environ, "serve")
-	var stock struct{ Claimed, Synced int64 }
-	serve.get("/v1/campaigns/spring/stock").into(t, &stock)
-	require.Equal(t, stock.Claimed, stock.Synced)
-	require.GreaterOrEqual(t, stock.Synced, int64(len(told)))
-	var last string
-	for user := range told {
-		last = user
-	}
-	require.Contains(t, serve.get("/v1/users/"+last+"/claims").body, last)
 }
 
 // TestAStopDrainsWhatTheConsumerHasNotRead: the embedded Redis ends with the process, and what only it holds would be lost.
