@@ -11,7 +11,6 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/testenv"
-	"dibs/models"
 )
 
 // TestTheRolesTogetherAreADibs: API, consumer and syncer, each for itself on real servers, and books that agree at the end.
@@ -112,30 +111,6 @@ func (s *servers) residency(id string) (where string) {
 	s.t.Helper()
 	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), "SELECT residency FROM campaigns WHERE id = ?", id).Scan(&where))
 	return where
-}
-
-// TestAnIdleCampaignLeavesRedisAndComesBack: DIBS_IDLE_EVICT of the syncer, seen from outside.
-func TestAnIdleCampaignLeavesRedisAndComesBack(t *testing.T) {
-	t.Parallel()
-	s := newServers(t)
-	environ := s.with("DIBS_IDLE_EVICT=200ms")
-	serve := start(t, environ, "serve")
-	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":10,"per_user":1}`)
-	serve.claim("spring", "u1")
-	eventually(t, "it stays", func() bool {
-		return s.number("SELECT COUNT(*) FROM campaigns WHERE residency = 'evicted'") == 1 && s.rdb.Exists(t.Context(), state("spring")).Val() == 0
-	})
-	var stock models.Stock
-	serve.get("/v1/campaigns/spring/stock").into(t, &stock)
-	require.Equal(t, []int64{10, 1, 9, 1, 0, 0}, []int64{stock.Total, stock.Claimed, stock.Remaining, stock.Synced, stock.Backlog, stock.Drift})
-	require.Zero(t, s.rdb.Exists(t.Context(), state("spring")).Val(), "a look loads nothing")
-	require.Equal(t, "evicted", s.residency("spring"))
-	eventually(t, "it does not come back", func() bool {
-		return call(t, http.MethodPost, serve.url+"/v1/campaigns/spring/claims", `{"user_id":"u2"}`).status == http.StatusCreated
-	})
-	eventually(t, "u1 may have a second", func() bool {
-		return call(t, http.MethodPost, serve.url+"/v1/campaigns/spring/claims", `{"user_id":"u1"}`).code() == "user_limit"
-	})
 }
 
 func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {

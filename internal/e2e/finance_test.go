@@ -307,12 +307,3 @@ func TestFinanceParksAndReplaysByCommand(t *testing.T) {
 	require.Equal(t, exitOK, got.code, got.stderr)
 	require.Contains(t, got.stdout, "credited 0, still parked 0")
 }
-
-func TestFinanceRefusesWhatItCanNotWorkWith(t *testing.T) {
-	t.Parallel()
-	requireRefusal(t, runDibs(t, nil, "finance"), exitUsage, "DIBS_REDIS_URL")
-	requireRefusal(t, runDibs(t, map[string]string{"DIBS_REDIS_URL": "redis://127.0.0.1:1"}, "finance"), exitUsage, "DIBS_FINANCE_DSN")
-	l := newLedger(t, wishes{})
-	require.NoError(t, l.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(1), Values: []any{"payload", "x"}}).Err())
-	requireRefusal(t, runDibs(t, l.settings, "finance"), exitUsage, "DIBS_PARTITIONS", "dibs:{p1}:claims")
-}
