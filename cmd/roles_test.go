@@ -106,13 +106,6 @@ func TestARestartOfEachRoleLosesNothing(t *testing.T) {
 	require.EqualValues(t, 7, s.number("SELECT remaining FROM campaigns WHERE id = 'spring'"))
 }
 
-// residency is where a campaign is by MySQL.
-func (s *servers) residency(id string) (where string) {
-	s.t.Helper()
-	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), "SELECT residency FROM campaigns WHERE id = ?", id).Scan(&where))
-	return where
-}
-
 func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
