@@ -146,11 +146,13 @@ func (c *ReplicatedCluster) Nodes() []*RedisServer { return c.nodes }
 func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) {
 	c.t.Helper()
 	from := c.MasterOf(key)
-	to := c.masters[0]
+	masters := c.mastersNow()
+	to := masters[0]
 	if to == from {
-		to = c.masters[1]
+		to = masters[1]
 	}
-	ctx, source, target := c.t.Context(), from.Client(), to.Client()
+	ctx, source, target := c.t.Context(), newClient(from.addr), newClient(to.addr)
+	defer func() { _, _ = source.Close(), target.Close() }()
 	slot, err := source.ClusterKeySlot(ctx, key).Result()
 	require.NoError(c.t, err)
 	fromID, toID := source.ClusterMyID(ctx).Val(), target.ClusterMyID(ctx).Val()
@@ -166,7 +168,26 @@ func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) {
 		require.NoError(c.t, source.Migrate(ctx, host, port, keys[0], 0, startTimeout).Err())
 		time.Sleep(pause) //nolint:forbidigo // the load goes on meanwhile
 	}
-	for _, node := range append([]*RedisServer{to, from}, c.masters...) {
-		require.NoError(c.t, node.Client().Do(ctx, "cluster", "setslot", slot, "node", toID).Err())
+	for _, node := range append([]*RedisServer{to, from}, masters...) {
+		rdb := newClient(node.addr)
+		err := rdb.Do(ctx, "cluster", "setslot", slot, "node", toID).Err()
+		_ = rdb.Close()
+		require.NoError(c.t, err)
 	}
+}
+
+// mastersNow are the nodes that are masters, of which there are as many as in the beginning.
+func (c *ReplicatedCluster) mastersNow() (masters []*RedisServer) {
+	c.t.Helper()
+	for _, node := range c.nodes {
+		rdb := newClient(node.addr)
+		info, err := rdb.Info(c.t.Context(), "replication").Result()
+		_ = rdb.Close()
+		require.NoError(c.t, err)
+		if strings.Contains(info, "role:master") {
+			masters = append(masters, node)
+		}
+	}
+	require.Len(c.t, masters, len(c.masters))
+	return masters
 }

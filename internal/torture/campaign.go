@@ -30,6 +30,7 @@ type campaign struct {
 
 	mu      sync.Mutex
 	totals  []spell
+	limits  []spell   // of units a user
 	paused  []spell   // value 1: paused
 	sure    int64     // packets that are surely there
 	doubt   int64     // and up to which some may be
@@ -47,6 +48,7 @@ type spell struct {
 	value      int64
 	from, till time.Time
 	stray      bool // nobody heard what became of the request, which may be done at any later time
+	refused    bool // it never was in force
 }
 
 // change books that a value was asked for; what it returns books the answer.
@@ -58,7 +60,7 @@ func (c *campaign) change(spells *[]spell, value int64) (answered func(code stri
 	return func(code string) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		(*spells)[n].stray = code != ""
+		(*spells)[n].stray, (*spells)[n].refused = code != "", code != "" && certain(code)
 		if code != "" {
 			return
 		}
@@ -75,7 +77,7 @@ func (c *campaign) may(spells *[]spell, from, till time.Time) (values []int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range *spells {
-		if !s.from.After(till.Add(blur)) && (s.till.IsZero() || !s.till.Before(from.Add(-blur))) {
+		if !s.refused && !s.from.After(till.Add(blur)) && (s.till.IsZero() || !s.till.Before(from.Add(-blur))) {
 			values = append(values, s.value)
 		}
 	}
@@ -86,7 +88,11 @@ func (c *campaign) may(spells *[]spell, from, till time.Time) (values []int64) {
 func (c *campaign) total() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.totals[len(c.totals)-1].value
+	i := len(c.totals) - 1
+	for c.totals[i].refused {
+		i--
+	}
+	return c.totals[i].value
 }
 
 func (c *campaign) add(w *wish) {
@@ -158,6 +164,7 @@ func (o *operator) openOne(ctx context.Context, c *campaign, total int64) error 
 	}
 	body["shards"] = c.shards
 	c.change(&c.paused, 0)("")
+	c.change(&c.limits, c.perUser)("")
 	err := o.insist(ctx, http.MethodPost, "/v1/campaigns", body)
 	if errors.Is(err, errRefused) && c.packets && c.shards > 1 { // packets are not dealt to shards
 		c.shards, body["shards"] = 1, 1
@@ -214,13 +221,13 @@ func (o *operator) read(ctx context.Context, path string, into any) error {
 
 func sender(c *campaign) string { return "sender-of-" + c.id }
 
-// restock raises the total once, for packets by a wave of them, which may be released a moment later.
+// restock changes the total once, for packets by a wave of them, which may be released a moment later.
 func (o *operator) restock(ctx context.Context, c *campaign, n int64) {
 	if c.packets {
 		_, _ = o.addPackets(ctx, c, n) // one that is in doubt is sent again
 		return
 	}
-	total := c.total() + n
+	total := max(1, c.total()+n)
 	answered := c.change(&c.totals, total)
 	answered(o.send(ctx, http.MethodPatch, o.base()+"/v1/campaigns/"+c.id, "", map[string]any{"total": total}).code)
 }
@@ -302,6 +309,19 @@ func (o *operator) reopen(ctx context.Context, c *campaign) error {
 	return nil
 }
 
+// unlimit takes the limit of a user away, which it insists on.
+func (o *operator) unlimit(ctx context.Context, c *campaign) error {
+	if c.packets || c.perUser == 0 {
+		return nil
+	}
+	answered := c.change(&c.limits, 0)
+	if err := o.insist(ctx, http.MethodPatch, "/v1/campaigns/"+c.id, map[string]any{"per_user": 0}); err != nil {
+		return err
+	}
+	answered("")
+	return nil
+}
+
 // run changes campaigns at random until ctx ends.
 func (o *operator) run(ctx context.Context, all []*campaign) error {
 	for ctx.Err() == nil {
@@ -313,7 +333,17 @@ func (o *operator) run(ctx context.Context, all []*campaign) error {
 			}
 			continue
 		}
-		o.restock(ctx, all[o.r.IntN(3)], between(o.r, 5, 60)) // the endless one needs none
+		if c.perUser > 0 && !c.packets && o.r.IntN(2) == 0 {
+			limit := between(o.r, 0, 40)
+			answered := c.change(&c.limits, limit)
+			answered(o.send(ctx, http.MethodPatch, o.base()+"/v1/campaigns/"+c.id, "", map[string]any{"per_user": limit}).code)
+			continue
+		}
+		c, n := all[o.r.IntN(3)], between(o.r, 5, 60) // the endless one needs none
+		if !c.packets && o.r.IntN(5) == 0 {
+			n = -n / 2
+		}
+		o.restock(ctx, c, n)
 	}
 	return nil
 }

@@ -29,12 +29,17 @@ func (rd *round) checkOrder(l *ledger) {
 		return
 	}
 	for _, r := range l.inTime() {
-		most := maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), r.at.Add(time.Millisecond)))
+		from := r.at
+		if rd.lied { // that is the latest it can be
+			from = rd.open.Add(-time.Hour)
+		}
+		most := maxOf(c.may(&c.totals, from, r.at.Add(time.Millisecond)))
 		if units := held.take(r); !lost && units > most {
 			rd.brokenf("I1: %s: %d units were held of %d with seq %d at %s", c.id, units, most, r.seq, clock(r.at))
 		}
-		if units := users[r.user].take(r); !lost && c.perUser > 0 && units > c.perUser {
-			rd.brokenf("I3: %s: %s held %d units of %d with seq %d", c.id, r.user, units, c.perUser, r.seq)
+		limits := c.may(&c.limits, from, r.at.Add(time.Millisecond))
+		if units := users[r.user].take(r); !lost && !slices.Contains(limits, 0) && units > maxOf(limits) {
+			rd.brokenf("I3: %s: %s held %d units of %d with seq %d", c.id, r.user, units, limits, r.seq)
 		}
 	}
 	if units, most := held.live(l.rows), c.total(); units > maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), time.Now())) {
@@ -241,7 +246,8 @@ func (l *ledger) refusedWrong(one *wish, t *try) string {
 			return "too few were taken of the total"
 		}
 	case "user_limit":
-		if most := l.mostHeld(from, t.ended, one.user); l.perUser == 0 || most+one.quantity <= l.perUser {
+		most := l.mostHeld(from, t.ended, one.user)
+		if !slices.ContainsFunc(l.may(&l.limits, from, t.ended), func(limit int64) bool { return limit > 0 && most+one.quantity > limit }) {
 			return "the user held too few"
 		}
 	case "paused":

@@ -42,6 +42,10 @@ var mutants = []mutant{
 	{name: "the trimmer goes by the fastest group", seeds: 1, only: []string{"kill finance"}, edits: []edit{{
 		"syncer/retention/trimmer.go", "needed.Less(first)", "first.Less(needed)",
 	}}},
+	{name: "events are trimmed while a consumer is behind", seeds: 2, only: []string{"kill consumer", "cut all wires to sql"}, edits: []edit{
+		{"lua/groups.go", "case u.Pending > 0:", "case u.Pending > 1_000_000:"},
+		{"syncer/retention/trimmer.go", "needed.Less(first)", `groups[i].Name == "syncer"`},
+	}},
 	{name: "a rollback is not compared", seeds: 5, lossy: true, only: []string{"put redis back", "kill consumer"}, edits: []edit{{
 		"lua/claim.lua",
 		"if epoch_here < seen_epoch or epoch_here == seen_epoch and (seq < tonumber(seen_seq) or moves < seen_moves) then", "if false then",

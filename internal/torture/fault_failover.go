@@ -58,6 +58,13 @@ func failoverFaults() []*fault {
 				w.awaitWhole()
 			})
 		}},
+		{name: "slots move", target: onRedis, weight: 4, lasts: span(1, 30), takes: time.Second, cannot: noCluster,
+			strike: func(w *world, s *stroke) error {
+				return w.try(func() {
+					s.what = fmt.Sprintf("of partition %d", s.who%w.partitions)
+					w.cluster.MoveSlot(lua.StreamKey(s.who%w.partitions), s.lasts)
+				})
+			}},
 		{name: "planned failover", target: onRedis, weight: 4, lasts: span(100, 1000), takes: time.Second, cannot: noCluster,
 			strike: func(w *world, s *stroke) error { return w.try(func() { w.plannedFailover(s) }) }},
 	}

@@ -1,10 +1,14 @@
 package torture
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -65,18 +69,26 @@ func redisFaults() []*fault {
 			key := pick([]string{k.State, k.State, k.Users, k.Keys}, int(s.n))
 			s.what = key
 			wait(w.ctx, s.lasts)
-			return w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error {
-				if err := rdb.Unlink(ctx, key).Err(); err != nil && !redis.HasErrorPrefix(err, "MOVED") {
-					return err //nolint:wrapcheck // eachPrimary does
-				}
-				return nil
-			})
+			return w.unlink(key)
+		}},
+		{name: "depose the leader", target: onRedis, weight: 2, lasts: span(1, 100), strike: func(w *world, _ *stroke) error {
+			return w.unlink(lua.LeaderKey)
 		}},
 		{name: "flush redis", target: onRedis, weight: 3, lasts: span(1, 300), loses: always, strike: func(w *world, s *stroke) error {
 			w.without(s, "consumer")
 			return w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() })
 		}},
 	}
+}
+
+// unlink deletes a key wherever it is.
+func (w *world) unlink(key string) error {
+	return w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error {
+		if err := rdb.Unlink(ctx, key).Err(); err != nil && !redis.HasErrorPrefix(err, "MOVED") {
+			return err //nolint:wrapcheck // eachPrimary does
+		}
+		return nil
+	})
 }
 
 // unlessFsync: a crash of Redis may lose what is not on its disk.
@@ -135,7 +147,9 @@ func snapshotFaults() []*fault {
 		}
 		return ""
 	}
-	return []*fault{{name: "put redis back", target: onRedis, weight: 5, lasts: span(50, 1500), loses: always, cannot: cannot,
+	return []*fault{{
+		name: "disk of redis lied", target: onRedis, weight: 4, lasts: span(50, 500), loses: always, cannot: cannot, strike: powerCut,
+	}, {name: "put redis back", target: onRedis, weight: 5, lasts: span(50, 1500), loses: always, cannot: cannot,
 		strike: func(w *world, s *stroke) error {
 			then, err := w.copyAOF()
 			if err != nil {
@@ -154,6 +168,80 @@ func (w *world) aofFolder() (string, error) {
 	defer func() { _ = rdb.Close() }()
 	dir, err := rdb.ConfigGet(w.ctx, "dir").Result()
 	return filepath.Join(dir["dir"], "appendonlydir"), wrap(err)
+}
+
+// powerCut does what a power cut does to a disk that had said of writes that they were on it: Redis dies, and the end of its file is gone.
+func powerCut(w *world, s *stroke) error {
+	folder, err := w.aofFolder()
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*.incr.aof"))
+	if err != nil || len(files) != 1 {
+		return fmt.Errorf("%w: %v are the parts of the append-only file that grow, not one", errHost, files)
+	}
+	before, err := os.Stat(files[0])
+	if err != nil {
+		return wrap(err)
+	}
+	wait(w.ctx, s.lasts)
+	if err := w.try(w.redis[0].Kill); err != nil {
+		return err
+	}
+	after, err := os.Stat(files[0])
+	if err != nil {
+		return wrap(err)
+	}
+	kept, err := wholeCommands(files[0], before.Size())
+	if err != nil {
+		return err
+	}
+	s.what = fmt.Sprintf("the last %d bytes are gone", after.Size()-kept)
+	if err := os.Truncate(files[0], kept); err != nil {
+		return wrap(err)
+	}
+	return w.try(func() { w.redis[0].StartRepaired() })
+}
+
+// wholeCommands is the length of the transactions that end within the first most bytes of an append-only file: Dibs demands of a Redis in
+// mode fsync that it does not load half a one.
+func wholeCommands(path string, most int64) (whole int64, err error) {
+	file, err := os.Open(path) //nolint:gosec // Redis' own
+	if err != nil {
+		return 0, wrap(err)
+	}
+	defer func() { _ = file.Close() }()
+	from, read, multi := bufio.NewReader(io.LimitReader(file, most)), int64(0), false
+	number := func(mark byte) (n int, ok bool) {
+		line, err := from.ReadString('\n')
+		read += int64(len(line))
+		if err != nil || line[0] != mark {
+			return 0, false
+		}
+		n, err = strconv.Atoi(strings.TrimSpace(line[1:]))
+		return n, err == nil
+	}
+	for {
+		words, ok := number('*')
+		if !ok {
+			return whole, nil
+		}
+		var word []byte
+		for i := range words {
+			n, ok := number('$')
+			text := make([]byte, n+2)
+			got, err := io.ReadFull(from, text)
+			if read += int64(got); !ok || err != nil {
+				return whole, nil //nolint:nilerr // the end
+			}
+			if i == 0 {
+				word = bytes.ToLower(text[:n])
+			}
+		}
+		if multi = string(word) == "multi" || multi && string(word) != "exec"; !multi {
+			whole = read
+		}
+	}
 }
 
 // copyAOF copies the append-only file as it is now. It only grows, so the copy is its beginning.

@@ -81,7 +81,7 @@ const soldOutLate = 4 * time.Second
 func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) error {
 	o := &operator{caller: newCaller(), w: rd.w, r: rd.rand(chance)}
 	defer o.close()
-	if err := o.reopen(ctx, c); err != nil {
+	if err := errors.Join(o.reopen(ctx, c), o.unlimit(ctx, c)); err != nil {
 		return err
 	}
 	switch {
@@ -121,8 +121,8 @@ func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
 	if of.shards > 1 {
 		most = 4
 	}
-	if of.perUser > 0 {
-		most = min(most, of.perUser)
+	if of.packets {
+		most = 1
 	}
 	deadline := time.Now().Add(soldOutWithin * time.Duration(of.shards))
 	for refused, quantity := 0, most; refused < 2; {
@@ -144,6 +144,10 @@ func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
 		case one.last().claim != nil:
 		case one.last().code == "paused": // a request of before that nobody heard of was done late
 			if err := o.reopen(ctx, of); err != nil {
+				return err
+			}
+		case one.last().code == "user_limit" && !of.packets:
+			if err := o.unlimit(ctx, of); err != nil {
 				return err
 			}
 		case one.last().code == "not_released":
