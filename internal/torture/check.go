@@ -93,7 +93,8 @@ func (rd *round) checkDeaths() {
 
 // read reads a campaign's rows.
 func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, error) {
-	found, err := rd.w.db.QueryContext(ctx, `SELECT c.id, c.key_digest, c.user_id, c.quantity, c.seq, c.shard, c.status, c.claimed_at, c.resolved_at,
+	found, err := rd.w.db.QueryContext(ctx, `SELECT c.id, c.key_digest, c.user_id, c.quantity, c.seq, c.shard, c.status,
+		c.claimed_at, c.resolved_at,
 		c.packet_id, c.amount FROM claims c WHERE c.campaign_id = ? ORDER BY c.shard, c.seq`, c.id)
 	if err != nil {
 		return nil, wrap(err)
@@ -277,7 +278,8 @@ func (rd *round) checkStream(l *ledger, s *streams) {
 		return
 	}
 	for i := range events {
-		if e, r := &events[i], &l.rows[i]; e.ID != r.id || e.Shard != r.shard || e.Seq != r.seq || e.UserID != r.user || e.Quantity != r.quantity {
+		e, r := &events[i], &l.rows[i]
+		if e.ID != r.id || e.Shard != r.shard || e.Seq != r.seq || e.UserID != r.user || e.Quantity != r.quantity {
 			rd.brokenf("I2: %s: the stream says %+v, the row %+v", l.id, *e, *r)
 		}
 	}

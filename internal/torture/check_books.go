@@ -120,7 +120,8 @@ func (rd *round) checkBooks(ctx context.Context, l *ledger) error {
 	var total, claimed, remaining, synced, given, flushed, parked int64
 	err := rd.w.db.QueryRowContext(ctx, `SELECT total, claimed, remaining, synced_seq, lost_claims,
 		(SELECT COALESCE(SUM(units), 0) FROM stock_flushes WHERE campaign_id = c.id),
-		(SELECT COUNT(*) FROM parked_events WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = c.id AND discarded_at IS NULL) FROM campaigns c WHERE id = ?`, l.id).
+		(SELECT COUNT(*) FROM parked_events WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = c.id AND discarded_at IS NULL)
+		FROM campaigns c WHERE id = ?`, l.id).
 		Scan(&total, &claimed, &remaining, &synced, &given, &flushed, &parked)
 	if err != nil {
 		return wrap(err)

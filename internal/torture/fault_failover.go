@@ -26,7 +26,8 @@ func failoverFaults() []*fault {
 		return ""
 	}
 	return []*fault{
-		{name: "kill primary", target: onRedis, weight: 6, lasts: span(100, 4000), takes: 4 * time.Second, cannot: noReplicas, loses: unlessReplicas,
+		{name: "kill primary", target: onRedis, weight: 6, lasts: span(100, 4000), takes: 4 * time.Second,
+			cannot: noReplicas, loses: unlessReplicas,
 			strike: func(w *world, s *stroke) error {
 				return w.try(func() {
 					node, key := w.primary(s)
@@ -38,7 +39,8 @@ func failoverFaults() []*fault {
 					w.awaitWhole()
 				})
 			}},
-		{name: "pause primary", target: onRedis, weight: 2, lasts: span(200, 6000), takes: 2 * time.Second, cannot: noReplicas, loses: unlessReplicas,
+		{name: "pause primary", target: onRedis, weight: 2, lasts: span(200, 6000), takes: 2 * time.Second,
+			cannot: noReplicas, loses: unlessReplicas,
 			strike: func(w *world, s *stroke) error {
 				return w.try(func() {
 					node, _ := w.primary(s)
@@ -49,15 +51,16 @@ func failoverFaults() []*fault {
 					w.awaitWhole()
 				})
 			}},
-		{name: "kill replica", target: onRedis, weight: 3, lasts: span(20, 3000), takes: time.Second, cannot: noReplicas, strike: func(w *world, s *stroke) error {
-			return w.try(func() {
-				node := w.replica(s)
-				node.Kill()
-				wait(w.ctx, s.lasts)
-				node.StartRepaired()
-				w.awaitWhole()
-			})
-		}},
+		{name: "kill replica", target: onRedis, weight: 3, lasts: span(20, 3000), takes: time.Second, cannot: noReplicas,
+			strike: func(w *world, s *stroke) error {
+				return w.try(func() {
+					node := w.replica(s)
+					node.Kill()
+					wait(w.ctx, s.lasts)
+					node.StartRepaired()
+					w.awaitWhole()
+				})
+			}},
 		{name: "slots move", target: onRedis, weight: 4, lasts: span(1, 30), takes: time.Second, cannot: noCluster,
 			strike: func(w *world, s *stroke) error {
 				return w.try(func() {

@@ -26,11 +26,14 @@ func processFaults() (all []*fault) {
 				kind.lease + 500*time.Millisecond, kind.lease + 2*time.Second,
 			}, strike: pause(kind.name)})
 	}
-	return append(all, &fault{name: "an operator repairs", target: onPart, weight: 2, lasts: span(1, 100), strike: func(w *world, s *stroke) error {
-		s.what = pick(w.inForce, s.who).campaign
-		_, _ = w.dibs("reconcile", "--repair", "--campaign", s.what) // it may fail, for what is away
-		return nil
-	}}, &fault{name: "stop any", target: onPart, weight: 2, lasts: span(20, 500), strike: func(w *world, s *stroke) error {
+	return append(all, &fault{
+		name: "an operator repairs", target: onPart, weight: 2, lasts: span(1, 100),
+		strike: func(w *world, s *stroke) error {
+			s.what = pick(w.inForce, s.who).campaign
+			_, _ = w.dibs("reconcile", "--repair", "--campaign", s.what) // it may fail, for what is away
+			return nil
+		},
+	}, &fault{name: "stop any", target: onPart, weight: 2, lasts: span(20, 500), strike: func(w *world, s *stroke) error {
 		p := pick(w.parts, s.who)
 		s.what = p.name
 		p.signal(syscall.SIGTERM)

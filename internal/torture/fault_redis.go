@@ -232,7 +232,7 @@ func wholeCommands(path string, most int64) (whole int64, err error) {
 			text := make([]byte, n+2)
 			got, err := io.ReadFull(from, text)
 			if read += int64(got); !ok || err != nil {
-				return whole, nil //nolint:nilerr // the end
+				return whole, nil // the end
 			}
 			if i == 0 {
 				word = bytes.ToLower(text[:n])

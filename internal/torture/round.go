@@ -180,7 +180,9 @@ func (rd *round) left() int {
 func (rd *round) excused(answered time.Time) bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
-	return slices.ContainsFunc(rd.losses, func(l loss) bool { return !answered.Before(l.from) && (l.till.IsZero() || !answered.After(l.till)) })
+	return slices.ContainsFunc(rd.losses, func(l loss) bool {
+		return !answered.Before(l.from) && (l.till.IsZero() || !answered.After(l.till))
+	})
 }
 
 // undone tells whether decisions of MySQL may be lost: what was redeemed, released or changed.

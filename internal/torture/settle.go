@@ -111,8 +111,8 @@ func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) erro
 // lastClients is how many sell out a campaign at the same time.
 const lastClients = 4
 
-// soldOutWithin is how long what is left may take to be sold, for each shard: their last units are gathered, which is slow on a disk that is
-// synced each second (docs/sharding.md).
+// soldOutWithin is how long what is left may take to be sold, for each shard: their last units are gathered, which is slow on a
+// disk that is synced each second (docs/sharding.md).
 const soldOutWithin = time.Minute
 
 // sellOut gives the last units to new users: with demand enough exactly total go.
@@ -213,7 +213,8 @@ var errUndrained = errors.New("torture: on its way")
 func (rd *round) drained(ctx context.Context, o *operator) error {
 	for _, c := range rd.all() {
 		var untold, uncredited, unclosed int64
-		err := rd.w.db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM outbox WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = ? AND applied_at IS NULL),
+		err := rd.w.db.QueryRowContext(ctx, `SELECT
+			(SELECT COUNT(*) FROM outbox WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = ? AND applied_at IS NULL),
 			(SELECT COUNT(*) FROM claims c LEFT JOIN account_entries e ON e.claim_id = c.id
 			 WHERE c.campaign_id = ? AND c.amount IS NOT NULL AND e.claim_id IS NULL),
 			(SELECT COUNT(*) FROM campaigns WHERE id = ? AND status = 'closed' AND closed_told_at IS NULL)`, c.id, c.id, c.id).
