@@ -32,7 +32,7 @@ var mutants = []mutant{
 	}},
 	{name: "sold out is remembered over a restock", seeds: 2, only: []string{"kill finance"}, edits: []edit{
 		{"api/claiming/sold_out.go", "const soldOutFor = 50 * time.Millisecond", "const soldOutFor = 5 * time.Second"},
-		{"api/claiming/sold_out.go", "	default:\n		s.until.Store(0)\n	}", "	}"},
+		{"api/claiming/sold_out.go", "	default:\n		s.known.Store(nil)\n	}", "	}"},
 	}},
 	{name: "a key of the stock expires, and an unproven load follows", seeds: 3, only: []string{"kill consumer", "cut all wires to sql"}, edits: []edit{
 		{"lua/claim.lua", "redis.call('HSET', keys_key, unpack(new_keys))",

@@ -60,10 +60,17 @@ func diskFaults() []*fault {
 					w.disks.sql.Free()
 					if w.sql.Ended() {
 						s.what = "it ended by that"
-						w.sql.Kill()
-						w.sql.Start()
 					}
+					w.startSQL()
 				})
 			}},
+	}
+}
+
+// startSQL starts an SQL server that ended by itself.
+func (w *world) startSQL() {
+	if w.sql.Ended() {
+		w.sql.Kill()
+		w.sql.Start()
 	}
 }

@@ -20,6 +20,9 @@ const cacheFor = 150 * time.Millisecond
 
 // heal waits until every process answers, and has the books repaired where a fault may have lost claims.
 func (rd *round) heal(ctx context.Context) error {
+	if err := rd.w.try(rd.w.startSQL); err != nil { // a full disk may end it after there is room again
+		return err
+	}
 	for _, p := range rd.w.parts {
 		if err := p.awaitUp(ctx, healWithin); err != nil {
 			return err
