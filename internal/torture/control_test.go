@@ -38,6 +38,7 @@ var mutants = []mutant{
 		{"lua/claim.lua", "redis.call('HSET', keys_key, unpack(new_keys))",
 			"redis.call('HSET', keys_key, unpack(new_keys))\nredis.call('PEXPIRE', state_key, 800, 'NX')"},
 		{"syncer/residency/residency.go", "if err := h.prove(ctx, c); err != nil {", "if err := error(nil); err != nil {"},
+		{"syncer/residency/rebuild.go", "highest := max(staging.Position().Seq, snap.SeenSeq)", "highest := staging.Position().Seq"},
 	}},
 	{name: "the trimmer goes by the fastest group", seeds: 1, only: []string{"kill finance"}, edits: []edit{{
 		"syncer/retention/trimmer.go", "needed.Less(first)", "first.Less(needed)",
