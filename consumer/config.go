@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,7 +51,8 @@ type subscriberConfig struct {
 	client       redis.UniversalClient
 	partitions   int
 	group        string
-	name         string // of this process within the group
+	name         string                                         // of this process within the group
+	replicated   func(ctx context.Context, stream string) error // see Config
 	window       int
 	closeTimeout time.Duration
 	nackBackoff  Backoff

@@ -32,6 +32,10 @@ type Config struct {
 	Name string
 	Sink Sink // required
 
+	// Replicated is called before entries that were read are handed out, and waits until a failover does not undo them: those of a primary
+	// that is replaced are not of the stream that goes on. nil: there is nothing to wait for. After an error they are read again.
+	Replicated func(ctx context.Context, stream string) error
+
 	Window int // most messages of one stream that are read and not yet acknowledged in Redis; 0 is DefaultWindow
 	// CloseTimeout is how long a stop waits for Submits in flight; 0 is DefaultCloseTimeout. Their contexts end when it is over, not
 	// when it starts.
@@ -62,7 +66,7 @@ func (c *Config) Validate() error {
 
 func (c *Config) reading() subscriberConfig {
 	return subscriberConfig{
-		client: c.Client, partitions: c.Partitions, group: models.GroupSyncer, name: c.Name, window: c.Window,
+		client: c.Client, partitions: c.Partitions, group: models.GroupSyncer, name: c.Name, replicated: c.Replicated, window: c.Window,
 		closeTimeout: c.CloseTimeout, nackBackoff: Backoff{}.withDefaults(), decode: true, inBatches: true,
 		poisonKey: streamKeys(c.Partitions, lua.PoisonKey),
 		poisonMax: DefaultParkedMax, log: c.Logger, registerer: c.Registerer, pulse: c.Pulse, tracer: c.Tracer, timing: defaultTiming(),

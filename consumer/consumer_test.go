@@ -76,11 +76,20 @@ type role struct {
 	sink   *books
 	cancel context.CancelFunc
 	done   chan error
+
+	replicated func(ctx context.Context, stream string) error
 }
 
 func startRole(t *testing.T, rdb redis.UniversalClient, sink *books) *role {
 	t.Helper()
-	r := &role{rdb: rdb, reg: prometheus.NewRegistry(), sink: sink}
+	return startRoleBehind(t, rdb, sink, nil)
+}
+
+func startRoleBehind(
+	t *testing.T, rdb redis.UniversalClient, sink *books, replicated func(ctx context.Context, stream string) error,
+) *role {
+	t.Helper()
+	r := &role{rdb: rdb, reg: prometheus.NewRegistry(), sink: sink, replicated: replicated}
 	require.NoError(t, ensureGroups(t.Context(), rdb, 2, models.GroupSyncer))
 	r.start(t, sink)
 	return r
@@ -90,6 +99,7 @@ func (r *role) start(t *testing.T, sink consumer.Sink) {
 	t.Helper()
 	c, err := consumer.New(consumer.Config{
 		Client: r.rdb, Partitions: 2, Name: "one", Sink: sink, Logger: quiet(), Registerer: r.reg, CloseTimeout: 2 * time.Second,
+		Replicated: r.replicated,
 	})
 	require.NoError(t, err)
 	c.SetTiming(newFixture(t, r.rdb).config(""))

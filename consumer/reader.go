@@ -121,10 +121,18 @@ func (r *reader) xreadgroup(after string, count int, block time.Duration) ([]red
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
-	if len(streams) == 0 {
+	if len(streams) == 0 || len(streams[0].Messages) == 0 {
 		return nil, nil
 	}
-	return streams[0].Messages, nil
+	return streams[0].Messages, r.replicated()
+}
+
+// replicated waits until what was read is not undone by a failover.
+func (r *reader) replicated() error {
+	if r.cfg.replicated == nil {
+		return nil
+	}
+	return r.cfg.replicated(r.stop, r.stream)
 }
 
 // reclaim claims entries that have been idle for minIdle: those of consumers that died, and our own of a reply that was lost.
@@ -140,6 +148,11 @@ func (r *reader) reclaim(count int) error {
 	}).Result()
 	if err != nil {
 		return err
+	}
+	if len(entries) > 0 {
+		if err := r.replicated(); err != nil {
+			return err
+		}
 	}
 	r.reclaimFrom = next
 	if next == firstID {

@@ -52,8 +52,9 @@ type ServiceConfig struct {
 	// claim stream and are tried again and again, until parked messages are replayed or discarded.
 	ParkedMax int64
 
-	Window       int           // see Config.Window
-	CloseTimeout time.Duration // see Config.CloseTimeout
+	Replicated   func(ctx context.Context, stream string) error // see Config.Replicated
+	Window       int                                            // see Config.Window
+	CloseTimeout time.Duration                                  // see Config.CloseTimeout
 
 	Logger     *slog.Logger          // required
 	Registerer prometheus.Registerer // required
@@ -90,8 +91,8 @@ func (c *ServiceConfig) Validate() error {
 
 func (c *ServiceConfig) reading() subscriberConfig {
 	return subscriberConfig{
-		client: c.Client, partitions: c.Partitions, group: c.Group, name: c.Name, window: c.Window, closeTimeout: c.CloseTimeout,
-		nackBackoff: c.Backoff, decode: true, poisonMax: c.ParkedMax,
+		client: c.Client, partitions: c.Partitions, group: c.Group, name: c.Name, replicated: c.Replicated, window: c.Window,
+		closeTimeout: c.CloseTimeout, nackBackoff: c.Backoff, decode: true, poisonMax: c.ParkedMax,
 		poisonKey: streamKeys(c.Partitions, func(p int) string { return lua.ParkedKey(p, c.Group) }),
 		log:       c.Logger, registerer: c.Registerer, pulse: c.Pulse, tracer: c.Tracer, timing: defaultTiming(),
 	}

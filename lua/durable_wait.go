@@ -75,7 +75,7 @@ func (s *Scripts) awaitDurable(ctx context.Context, partition int, wrote, replay
 		return nil
 	}
 	if waitErr == nil && !wrote && s.waitsOnConnection() || errors.Is(waitErr, errNoWaitAOF) {
-		waitErr = s.writeBarrier(ctx, partition)
+		waitErr = s.writeBarrier(ctx, barrierKey(partition))
 	}
 	if waitErr != nil {
 		return fmt.Errorf("%w: it was done but is %w", ErrOutcomeUnknown, waitErr)
@@ -84,14 +84,37 @@ func (s *Scripts) awaitDurable(ctx context.Context, partition int, wrote, replay
 }
 
 // writeBarrier writes a key and waits until that is durable, and with it all that was written before.
-func (s *Scripts) writeBarrier(ctx context.Context, partition int) error {
-	key := barrierKey(partition)
+func (s *Scripts) writeBarrier(ctx context.Context, key string) error {
 	cmd := onceCmd{redis.NewCmd(ctx, "set", key, "", "px", barrierLifeMs)}
 	waitErr := s.sendAndWait(ctx, key, cmd)
 	if err := cmd.Err(); err != nil {
 		return fmt.Errorf("%w: %w", errNotDurable, err)
 	}
 	return waitErr
+}
+
+// AwaitReplicas waits until all that a claim stream holds is in as many replicas as claims wait for. With DIBS_DURABILITY other than
+// replica:N there is nothing to wait for, nor is there where no replica is connected that could take over with less. Whoever books an
+// event before has booked a claim that a failover undoes, and its place is given to another. An error means that it can't be told now.
+func (s *Scripts) AwaitReplicas(ctx context.Context, stream string) error {
+	if s.opts.Durability.Replicas == 0 {
+		return nil
+	}
+	waitErr := s.writeBarrier(ctx, barrierOf(stream))
+	if waitErr == nil || s.hasNoReplica(ctx, stream) {
+		return nil
+	}
+	return fmt.Errorf("lua: entries of %s: %w", stream, waitErr)
+}
+
+// hasNoReplica tells whether the server that holds a key is known to have no replica.
+func (s *Scripts) hasNoReplica(ctx context.Context, key string) bool {
+	node, err := s.nodeOf(ctx, key)
+	if err != nil {
+		return false
+	}
+	info, err := node.Info(ctx, "replication").Result()
+	return err == nil && strings.Contains(info, "role:master") && strings.Contains(info, "connected_slaves:0\r\n")
 }
 
 // waitsOnConnection tells whether durability is known by a wait, which speaks for what its connection wrote.

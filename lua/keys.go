@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"dibs/models"
@@ -120,7 +121,10 @@ func PoisonKey(partition int) string { return StreamKey(partition) + ":poison" }
 func ParkedKey(partition int, group string) string { return StreamKey(partition) + ":parked:" + group }
 
 // barrierKey names a string of a partition. It is written to wait for it: when it is durable, so is all that was written before.
-func barrierKey(partition int) string { return prefix(partition) + "kept" }
+func barrierKey(partition int) string { return barrierOf(StreamKey(partition)) }
+
+// barrierOf is the barrierKey of the partition of a claim stream.
+func barrierOf(stream string) string { return strings.TrimSuffix(stream, "claims") + "kept" }
 
 // noListKey names a list of a partition that never exists, see Scripts.Writable.
 func noListKey(partition int) string { return prefix(partition) + "nolist" }
