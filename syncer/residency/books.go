@@ -251,28 +251,10 @@ func (s *streams) restored(ctx context.Context, old *models.StreamRecord, back *
 		s.log.LogAttrs(ctx, slog.LevelError, "mysql was put back: campaigns of the partition take no claims until their rows are brought back"+
 			" from redis; what was redeemed, changed or created since then is lost unless the binary log is rolled forward",
 			slog.Int("partition", old.Partition), slog.String("reason", loss), slog.Int("stopped", len(suspect)))
-		if err := s.recordLost(ctx, suspect, loss); err != nil {
-			return "", err
-		}
-		return loss, s.rename(ctx, suspect, loss)
+		return loss, s.recordLost(ctx, suspect, loss)
 	}
 	if err := s.newGeneration(ctx, old, stop); err != nil {
 		return err
 	}
 	return s.scripts.ForgetCommitted(ctx, old.Partition)
-}
-
-// rename gives campaigns that were found to be lost a moment before, because MySQL and Redis know different loads, the reason for that.
-func (s *streams) rename(ctx context.Context, ids []string, reason string) error {
-	for some := range slices.Chunk(ids, lua.FencesMost) {
-		for _, table := range models.BooksTables {
-			err := s.db.WithContext(ctx).Exec("UPDATE "+table+" SET residency_reason = ? WHERE id IN ? AND residency = ?"+
-				" AND (residency_reason LIKE ? OR residency_reason LIKE ?)",
-				reason, some, models.ResidencyLost, "%"+mysqlKnowsLoad+"%", notHeld+"%").Error
-			if err != nil {
-				return fmt.Errorf("residency: campaigns in redis: %w", err)
-			}
-		}
-	}
-	return nil
 }

@@ -73,8 +73,8 @@ func NewHydrator(db *gorm.DB, scripts campaigns.Scripts, log *slog.Logger, reg p
 	return h
 }
 
-// mysqlKnowsLoad is part of why a campaign is lost whose load MySQL does not know, notHeld of one that Redis lacks.
-const mysqlKnowsLoad, notHeld = "mysql knows load ", "redis does not hold load "
+// Reasons that name an effect begin so, or have this in them: who finds the cause puts it in their place, see recordLost.
+const mysqlKnowsLoad, notHeld, isFenced = "mysql knows load ", "redis does not hold load ", "redis has fenced load "
 
 // Hydrate loads a campaign into Redis with its newest definition; when Redis holds it already, it sends just the definition. Callers
 // that ask for one campaign at the same time share one load, and first loads of different campaigns share their statements. Errors:
@@ -186,7 +186,7 @@ func (h *Hydrator) Wrong(ctx context.Context, c *models.Campaign) (string, error
 	case held.Behind(known) != "":
 		return "redis went back: " + held.Behind(known), nil
 	case state.Status == models.StatusFenced:
-		return fmt.Sprintf("load %d is fenced in redis", c.Epoch), nil
+		return fmt.Sprintf(isFenced+"%d", c.Epoch), nil
 	}
 	seen, err := h.streams.intact(ctx, c.Partition)
 	if err != nil {

@@ -93,6 +93,19 @@ dibs_stream_entries_lost_total 87
 	}
 }
 
+// A process that looks between the fence and the record of why finds the fence alone: the reason is put in its place.
+func TestWentBack_TheReasonIsToldWhoeverLooksFirst(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := rollBack(h)
+	h.Claim(id, syncertest.Asks("more", 90)...) // the campaign itself is not behind any more
+	require.NoError(t, h.Scripts.Fence(t.Context(), id, 1))
+	require.NoError(t, h.Hydrator().Examine(t.Context(), id))
+	require.Contains(t, fmt.Sprint(h.Compare(id).Differences), "redis has fenced load 1")
+	require.Equal(t, 1, watch(h))
+	require.Contains(t, fmt.Sprint(h.Compare(id).Differences), "it lost 87 entries of the stream")
+}
+
 // The control of the test above: an intact stream that was trimmed is none that lost entries.
 func TestWentBack_ControlATrimmedStreamIsWhole(t *testing.T) {
 	t.Parallel()
