@@ -27,15 +27,3 @@ func (s *stack) checkDurability(ctx context.Context) error {
 	}
 	return refusedIf(err, lua.ErrDurability, "DURABILITY")
 }
-
-// replicated is what readers of events wait for, see consumer.Config; nil is nothing.
-func (s *stack) replicated() (func(ctx context.Context, stream string) error, error) {
-	if s.cfg.Durability.Replicas == 0 {
-		return nil, nil //nolint:nilnil // there is nothing to wait for
-	}
-	scripts, err := lua.New(s.rdb, lua.Options{Partitions: s.cfg.Partitions, Durability: s.cfg.Durability})
-	if err != nil {
-		return nil, err
-	}
-	return scripts.AwaitReplicas, nil
-}

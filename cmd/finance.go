@@ -103,13 +103,9 @@ func (s *stack) runFinance(ctx context.Context) error {
 		return err
 	}
 	s.log.Info("crediting", "group", finance.Group, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
-	replicated, err := s.replicated()
-	if err != nil {
-		return errors.Join(err, s.closeBooks(ctx, books))
-	}
 	service, err := consumer.NewService(consumer.ServiceConfig{
 		Client: s.rdb, Partitions: s.cfg.Partitions, Group: finance.Group, Name: s.cfg.Name, Handle: books.Handle,
-		Logger: s.log, Registerer: s.registry, Tracer: s.tracer, Replicated: replicated,
+		Logger: s.log, Registerer: s.registry, Tracer: s.tracer, Replicated: s.scripts.AwaitReplicas,
 		Window: windowFor(s.cfg), CloseTimeout: s.share(), Pulse: &s.pulse,
 	})
 	if err == nil {

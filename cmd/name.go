@@ -20,19 +20,15 @@ const (
 // underName runs a consumer of a group as long as no other process runs under its name: both would take the other's entries for
 // their own.
 func (s *stack) underName(ctx context.Context, group string, run func(context.Context) error) error {
-	scripts, err := lua.New(s.rdb, lua.Options{Partitions: s.cfg.Partitions})
-	if err != nil {
-		return fmt.Errorf("cmd: %w", err)
-	}
 	token := rand.Text() // of this process: it takes its own lease again after it, or Redis, stood still
-	lease, err := s.takeName(ctx, scripts, group, token)
+	lease, err := s.takeName(ctx, group, token)
 	if err != nil || lease == nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	kept := make(chan error, 1)
 	go func() {
-		last, err := s.keepName(ctx, scripts, group, token, lease)
+		last, err := s.keepName(ctx, group, token, lease)
 		if err != nil {
 			cancel(err)
 		}
@@ -50,9 +46,9 @@ func (s *stack) underName(ctx context.Context, group string, run func(context.Co
 
 // keepName renews the lease of a name until ctx ends. A lease that ran out, because Redis was away or this process stood still, is taken
 // again.
-func (s *stack) keepName(ctx context.Context, scripts *lua.Scripts, group, token string, lease *lua.Lock) (last *lua.Lock, err error) {
+func (s *stack) keepName(ctx context.Context, group, token string, lease *lua.Lock) (last *lua.Lock, err error) {
 	for lease.RenewUntil(ctx) != nil {
-		if lease, err = s.takeName(ctx, scripts, group, token); err != nil || lease == nil {
+		if lease, err = s.takeName(ctx, group, token); err != nil || lease == nil {
 			return nil, err
 		}
 	}
@@ -60,10 +56,10 @@ func (s *stack) keepName(ctx context.Context, scripts *lua.Scripts, group, token
 }
 
 // takeName waits until nobody runs under the name of this process; nil: ctx ended first. Errors: config.ErrConfig when somebody does.
-func (s *stack) takeName(ctx context.Context, scripts *lua.Scripts, group, token string) (*lua.Lock, error) {
+func (s *stack) takeName(ctx context.Context, group, token string) (*lua.Lock, error) {
 	until := time.Now().Add(nameFor + time.Second)
 	for {
-		lease, err := scripts.LockConsumer(ctx, group, s.cfg.Name, token, nameFor)
+		lease, err := s.scripts.LockConsumer(ctx, group, s.cfg.Name, token, nameFor)
 		switch {
 		case err == nil:
 			return lease, nil

@@ -246,13 +246,9 @@ func (s *stack) runConsumer(ctx context.Context) error {
 		return err
 	}
 	s.log.Info("consuming", "group", models.GroupSyncer, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
-	replicated, err := s.replicated()
-	if err != nil {
-		return errors.Join(err, writer.Close(ctx))
-	}
 	reader, err := consumer.New(consumer.Config{
 		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Sink: writer, Logger: s.log, Registerer: s.registry,
-		Replicated: replicated, Window: windowFor(s.cfg), CloseTimeout: s.share(), Pulse: &s.pulse, Tracer: s.tracer,
+		Replicated: s.scripts.AwaitReplicas, Window: windowFor(s.cfg), CloseTimeout: s.share(), Pulse: &s.pulse, Tracer: s.tracer,
 	})
 	if err == nil {
 		err = s.underName(ctx, models.GroupSyncer, reader.Run)

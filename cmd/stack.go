@@ -127,6 +127,12 @@ func (s *stack) openRedis(ctx context.Context) error {
 	}
 	s.rdb = rdb
 	s.closers = append(s.closers, func() { _ = rdb.Close() })
+	s.scripts, err = lua.New(rdb, lua.Options{
+		Partitions: s.cfg.Partitions, Durability: s.cfg.Durability, Observe: observeScripts(s.registry),
+	})
+	if err != nil {
+		return fmt.Errorf("cmd: %w", err)
+	}
 	if s.cfg.RedisURL == "" {
 		return nil
 	}
@@ -218,18 +224,11 @@ func (s *stack) sqlitePath() (string, error) {
 }
 
 func (s *stack) makeParts(context.Context) error {
-	scripts, err := lua.New(s.rdb, lua.Options{
-		Partitions: s.cfg.Partitions, Durability: s.cfg.Durability, Observe: observeScripts(s.registry),
-	})
-	if err != nil {
-		return fmt.Errorf("cmd: %w", err)
-	}
-	s.scripts = scripts
-	s.campaigns = campaigns.New(s.db, scripts, s.log)
-	s.hydrator = residency.NewHydrator(s.db, scripts, s.log, s.registry)
-	s.mover = shards.New(s.db, scripts, s.hydrator, s.log, s.registry)
+	s.campaigns = campaigns.New(s.db, s.scripts, s.log)
+	s.hydrator = residency.NewHydrator(s.db, s.scripts, s.log, s.registry)
+	s.mover = shards.New(s.db, s.scripts, s.hydrator, s.log, s.registry)
 	s.campaigns.GatherBy(s.mover)
-	s.relay = resolve.NewRelay(s.db, scripts, s.registry)
+	s.relay = resolve.NewRelay(s.db, s.scripts, s.registry)
 	s.resolver = resolve.NewResolver(s.db, s.relay, s.log)
 	s.closers = append(s.closers, s.forgetTold)
 	return nil
