@@ -8,17 +8,20 @@ import (
 	"time"
 
 	"dibs/internal/crowd"
+	"dibs/lua"
 	"dibs/models"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
 const packetShards = 4
 
 // newShardedRain is a whole Dibs with a finance service, for packets in several shards.
-func newShardedRain(t *testing.T) *rain {
+func newShardedRain(t *testing.T, w wishes) *rain {
 	t.Helper()
-	r := &rain{ledger: newLedger(t, wishes{partitions: packetShards, settings: map[string]string{"DIBS_GROUPS": "syncer,finance,audit"}})}
+	w.partitions, w.settings = packetShards, map[string]string{"DIBS_GROUPS": "syncer,finance,audit"}
+	r := &rain{ledger: newLedger(t, w)}
 	r.audit = readAlong(t, r.rdb, "audit", packetShards)
 	r.consumer = r.launch("consumer", map[string]string{"DIBS_NAME": "consumer-1"})
 	r.syncer, r.service = r.launch("syncer", nil), r.launch("finance", map[string]string{"DIBS_NAME": "finance-1"})
@@ -46,38 +49,62 @@ func (sl *sale) tally() crowd.Tally {
 	return told
 }
 
+// primaries counts the servers that the partitions of these shards are on.
+func (r *rain) primaries(shards []models.ShardFigures) int {
+	r.t.Helper()
+	cluster, isCluster := r.rdb.(*redis.ClusterClient)
+	if !isCluster {
+		return 1
+	}
+	different := map[string]bool{}
+	for _, f := range shards {
+		node, err := cluster.MasterForKey(r.t.Context(), lua.StreamKey(f.Partition))
+		require.NoError(r.t, err)
+		different[node.Options().Addr] = true
+	}
+	return len(different)
+}
+
 // TestPacketsOfShardsAreTakenOnceToTheCent: wherever the users are, all packets go, each once; packets that are added in mid-rush go, too;
-// nobody is told sold out while one is free, and what was put in was credited.
+// nobody is told sold out while one is free, what was put in was credited, and the books agree. On a cluster the shards lie on all of its
+// primaries.
 func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 	t.Parallel()
-	r := newShardedRain(t)
-	for name, users := range map[string]shopper{"even": evenly, "all on one": onlyOne} {
-		sl := r.deal(users)
-		r.add(sl.id, map[string]any{"count": 500, "amount": 70_013, "split": "double_mean"})
-		isAdded := false
-		sl.answered = func(int, string) { // in mid-rush; who notes an answer waits
-			if len(sl.claims) == 250 && !isAdded {
-				isAdded = true
-				r.add(sl.id, map[string]any{"count": 100, "amount": 9_987, "split": "even"})
+	onEachRedis(t, func(t *testing.T, w wishes) {
+		r := newShardedRain(t, w)
+		for name, users := range map[string]shopper{"even": evenly, "all on one": onlyOne} {
+			sl := r.deal(users)
+			r.add(sl.id, map[string]any{"count": 500, "amount": 70_013, "split": "double_mean"})
+			isAdded := false
+			sl.answered = func(int, string) { // in mid-rush; who notes an answer waits
+				if len(sl.claims) == 250 && !isAdded {
+					isAdded = true
+					r.add(sl.id, map[string]any{"count": 100, "amount": 9_987, "split": "even"})
+				}
 			}
-		}
-		sl.run(8)
-		require.Len(t, sl.claims, 600, name)
-		for _, n := range sl.noes {
-			for i := range sl.claims {
-				require.False(t, sl.claims[i].ClaimedAt.After(n.at), "sold out was told at %s, packet %s went later", n.at, sl.claims[i].PacketID)
+			begun := time.Now()
+			sl.run(8)
+			took := time.Since(begun)
+			require.Len(t, sl.claims, 600, name)
+			for _, n := range sl.noes {
+				for i := range sl.claims {
+					require.False(t, sl.claims[i].ClaimedAt.After(n.at), "sold out was told at %s, packet %s went later", n.at, sl.claims[i].PacketID)
+				}
 			}
+			require.Equal(t, max(w.masters, 1), r.primaries(sl.spread().Shards))
+			r.shut(sl.id)
+			r.requireSettled(sl.id, 600, 80_000, sl.tally())
+			t.Logf("%s: %d packets in %s, %d claims held for too long, %d moves", name, len(sl.claims), took.Round(time.Millisecond), sl.held.Load(), sl.moves())
 		}
-		r.shut(sl.id)
-		r.requireSettled(sl.id, 600, 80_000, sl.tally())
-	}
+		require.Equal(t, exitOK, runDibs(t, r.settings, "reconcile").code)
+	})
 }
 
 // TestPacketsOfShardsAreReturnedOnce: a wave opens at its time, not_released is told before; the consumer, the syncer and finance die while
 // the campaign is closed upon; what is left in the shards and in the reserve goes back to the sender, once.
 func TestPacketsOfShardsAreReturnedOnce(t *testing.T) {
 	t.Parallel()
-	r := newShardedRain(t)
+	r := newShardedRain(t, wishes{})
 	sl := r.deal(evenly)
 	dice := rand.New(rand.NewPCG(1, 2))
 	ask := func(n int) reply {
