@@ -112,11 +112,11 @@ func (w *world) sellOut(t *rapid.T) error {
 	if w.taken() != w.total {
 		return fmt.Errorf("%d of %d units went", w.taken(), w.total)
 	}
-	return nil
+	return w.cents()
 }
 
 // TestUnitsAreNeverLostNorDoubled: whoever goes next, and whoever dies where, no unit is given twice, none is lost, and sold out is told
-// only if it was so.
+// only if it was so. Each unit is a packet with a name and an amount.
 func TestUnitsAreNeverLostNorDoubled(t *testing.T) {
 	t.Parallel()
 	for range 30 { // of a hundred
@@ -130,6 +130,7 @@ func TestTheModelCatches(t *testing.T) {
 	for name, flaw := range map[string]flaw{
 		"a recall that is answered before it is kept": flawNotKept, "a grant before its transaction": flawGrantFirst,
 		"a move that counts twice": flawCountsTwice, "sold out by one look": flawSoldOutAtAGlance,
+		"a recall that leaves its packets with the shard": flawLeavesPackets, "a recall that names other packets when it is sent again": flawNamesOthers,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"dibs/lua"
 	"dibs/models"
@@ -15,6 +16,8 @@ type world struct {
 	total   int64
 	reserve int64
 	shards  []*place
+
+	rows rows
 
 	flaw   flaw
 	actors []*actor
@@ -29,6 +32,8 @@ const (
 	flawGrantFirst            // units are granted in Redis before MySQL has given them
 	flawCountsTwice           // a move that is sent again counts again
 	flawSoldOutAtAGlance      // sold out by one look
+	flawLeavesPackets         // a recall ends, and its packets stay the shard's
+	flawNamesOthers           // a recall that is sent again names the packets that are the last by then
 )
 
 // place is a shard: its row in MySQL, what its Redis holds, and what is on the disk of that.
@@ -43,17 +48,21 @@ type place struct {
 	isAbsent, isAway bool
 }
 
-// held is what Redis holds of a shard.
-type held struct{ epoch, total, taken, moves, amount, ups int64 }
+// held is what Redis holds of a shard. Its lists are never changed in place: the disk has them, too.
+type held struct {
+	epoch, total, taken, moves, amount, ups int64
+
+	list, given, moved []int64 // packets
+}
 
 func (h *held) free() int64 { return max(0, h.total-h.taken) }
 
 func newWorld(total int64, shards int) *world {
-	w := &world{total: total, reserve: total}
+	w := &world{total: total, reserve: total, rows: make(rows, total)}
 	for i := range shards {
 		loan := total / int64(2*shards)
 		w.reserve -= loan
-		h := held{epoch: 1, total: loan}
+		h := held{epoch: 1, total: loan, list: w.rows.deal(i+1, 0, loan)}
 		w.shards = append(w.shards, &place{id: models.ShardID("c", i+1), granted: loan, epoch: 1, resident: true, memory: h, disk: h})
 	}
 	return w
@@ -73,6 +82,7 @@ func (w *world) claim(shard int, units int64) bool {
 		return false
 	}
 	s.memory.taken += units
+	s.memory.claim(units)
 	s.disk = s.memory // with all that was written before
 	w.changed()
 	return true
@@ -84,6 +94,7 @@ func (w *world) release(shard int, units int64) {
 		return
 	}
 	s.memory.taken -= units
+	s.memory.release(units)
 	s.memory.ups++
 	s.disk = s.memory
 	w.changed()
@@ -116,7 +127,7 @@ func (w *world) broken() error {
 	case w.reserve < 0:
 		return errors.New("the reserve is below 0")
 	}
-	return nil
+	return w.brokenPackets()
 }
 
 // changed notes for everybody who looks how few units were free at a moment since it began.
@@ -126,76 +137,11 @@ func (w *world) changed() {
 	}
 }
 
-// actor is a mover with a need.
-type actor struct {
-	w       *world
-	mover   *Mover
-	need    models.Need
-	fewest  int64 // units that were free at a moment since it began
-	resume  chan bool
-	parked  chan struct{}
-	refill  models.Refill
-	err     error
-	over    bool
-	crashed bool
-}
-
-var errCrash = errors.New("the process died")
-
-func (w *world) start(need models.Need) *actor {
-	a := &actor{w: w, need: need, fewest: w.total - w.taken(), resume: make(chan bool), parked: make(chan struct{})}
-	a.mover = &Mover{oneByOne: true, redis: a, books: a, loader: a}
-	a.mover.proof = a.mover.prove
-	if w.flaw == flawSoldOutAtAGlance {
-		a.mover.proof = func(_ context.Context, _ string, p *picture) (models.Refill, error) {
-			from := p.reserve + 1
-			for i := range p.views {
-				from += p.views[i].Free()
-			}
-			return models.Refill{SoldOutFrom: from}, nil
-		}
-	}
-	w.actors = append(w.actors, a)
-	go func() {
-		defer func() {
-			if v := recover(); v != nil && !errors.Is(v.(error), errCrash) {
-				panic(v)
-			}
-			a.over = true
-			a.parked <- struct{}{}
-		}()
-		a.step()
-		a.refill, a.err = a.mover.Refill(context.Background(), "c", need)
-	}()
-	<-a.parked
-	return a
-}
-
-// step waits until the test lets the actor go on, or has it die.
-func (a *actor) step() {
-	a.parked <- struct{}{}
-	if !<-a.resume {
-		panic(errCrash)
-	}
-}
-
-// goOn lets the actor take one step.
-func (a *actor) goOn() {
-	a.resume <- true
-	<-a.parked
-}
-
-func (a *actor) crash() {
-	a.crashed = true
-	a.resume <- false
-	<-a.parked
-}
-
 func (a *actor) look(context.Context, string) (*picture, error) {
 	a.step()
 	rows := make([]models.Campaign, len(a.w.shards))
 	for i, s := range a.w.shards {
-		rows[i] = models.Campaign{ID: s.id, Total: s.granted, MoveNo: s.moveNo, MovedNo: s.movedNo, Epoch: s.epoch}
+		rows[i] = models.Campaign{ID: s.id, Kind: models.KindPacket, Total: s.granted, MoveNo: s.moveNo, MovedNo: s.movedNo, Epoch: s.epoch}
 	}
 	return &picture{reserve: a.w.reserve, books: rows}, nil
 }
@@ -231,15 +177,24 @@ func (a *actor) Move(_ context.Context, c *models.Campaign, m *models.StockMove)
 	case h.epoch != c.Epoch:
 		return 0, lua.ErrOther
 	case h.moves == m.No && a.w.flaw != flawCountsTwice:
+		if a.w.flaw == flawNamesOthers {
+			h.moved = last(h.list, m.Want)
+		}
 	case h.moves != m.No-1 && h.moves != m.No:
 		return 0, lua.ErrNotNext
 	case m.Kind == models.MoveGrant:
 		h.total, h.amount, h.moves, h.ups = h.total+m.Want, m.Want, m.No, h.ups+1
+		h.list, h.moved = slices.Concat(h.list, numbersOf(m.Packets)), nil
 	default:
 		h.amount = min(m.Want, h.free())
 		h.total, h.moves = h.total-h.amount, m.No
+		h.moved = last(h.list, h.amount)
+		h.list = h.list[:len(h.list)-len(h.moved)]
 	}
 	amount := h.amount
+	if m.Kind == models.MoveRecall {
+		m.Packets = packetsOf(h.moved)
+	}
 	if m.Kind == models.MoveRecall && a.w.flaw != flawNotKept {
 		a.step() // it may die before it is on the disk
 		if s.isAbsent || h.epoch != c.Epoch || h.moves < m.No {
@@ -269,20 +224,24 @@ func (a *actor) begin(_ context.Context, c *models.Campaign, kind models.MoveKin
 		return nil, nil //nolint:nilnil // as store does
 	}
 	s.moveNo++
+	s.open = &models.StockMove{CampaignID: "c", Shard: shard + 1, No: s.moveNo, Kind: kind, Want: units}
+	move := *s.open
 	if kind == models.MoveGrant {
 		s.granted += units
 		a.w.reserve -= units
+		move.Packets = packetsOf(a.w.rows.deal(shard+1, s.moveNo, units))
 	}
-	s.open = &models.StockMove{CampaignID: "c", Shard: shard + 1, No: s.moveNo, Kind: kind, Want: units}
-	move := *s.open
 	return &move, nil
 }
 
 func (a *actor) open(_ context.Context, c *models.Campaign) (*models.StockMove, error) {
 	a.step()
-	for _, s := range a.w.shards {
+	for i, s := range a.w.shards {
 		if s.id == c.ID && s.open != nil && s.open.No == c.MoveNo {
 			move := *s.open
+			if move.Kind == models.MoveGrant {
+				move.Packets = packetsOf(a.w.rows.of(i+1, move.No))
+			}
 			return &move, nil
 		}
 	}
@@ -299,6 +258,9 @@ func (a *actor) finish(_ context.Context, m *models.StockMove, amount int64) err
 	if m.Kind == models.MoveRecall {
 		s.granted -= amount
 		a.w.reserve += amount
+		if a.w.flaw != flawLeavesPackets {
+			return a.w.rows.putBack(m)
+		}
 	}
 	return nil
 }
@@ -306,13 +268,14 @@ func (a *actor) finish(_ context.Context, m *models.StockMove, amount int64) err
 // Hydrate loads a shard that Redis lacks, or that it went back with, as residency does: it settles the open move.
 func (a *actor) Hydrate(_ context.Context, id string) (lua.Meta, error) {
 	a.step()
-	for _, s := range a.w.shards {
+	for i, s := range a.w.shards {
 		if s.id != id || !s.isAbsent && s.memory.epoch == s.epoch && s.memory.moves >= s.movedNo {
 			continue
 		}
 		s.movedNo, s.open, s.resident, s.isAbsent = s.moveNo, nil, true, false
 		s.epoch++
-		s.memory = held{epoch: s.epoch, total: s.granted, taken: s.disk.taken, moves: s.moveNo}
+		s.memory = held{epoch: s.epoch, total: s.granted, taken: s.disk.taken, moves: s.moveNo, given: s.disk.given}
+		s.memory.list = a.w.rows.free(i+1, s.memory.given)
 		s.disk = s.memory
 	}
 	return lua.Meta{}, nil

@@ -1,0 +1,73 @@
+package shards
+
+import (
+	"context"
+	"errors"
+
+	"dibs/models"
+)
+
+// actor is a mover with a need.
+type actor struct {
+	w       *world
+	mover   *Mover
+	need    models.Need
+	fewest  int64 // units that were free at a moment since it began
+	resume  chan bool
+	parked  chan struct{}
+	refill  models.Refill
+	err     error
+	over    bool
+	crashed bool
+}
+
+var errCrash = errors.New("the process died")
+
+func (w *world) start(need models.Need) *actor {
+	a := &actor{w: w, need: need, fewest: w.total - w.taken(), resume: make(chan bool), parked: make(chan struct{})}
+	a.mover = &Mover{oneByOne: true, redis: a, books: a, loader: a}
+	a.mover.proof = a.mover.prove
+	if w.flaw == flawSoldOutAtAGlance {
+		a.mover.proof = func(_ context.Context, _ string, p *picture) (models.Refill, error) {
+			from := p.reserve + 1
+			for i := range p.views {
+				from += p.views[i].Free()
+			}
+			return models.Refill{SoldOutFrom: from}, nil
+		}
+	}
+	w.actors = append(w.actors, a)
+	go func() {
+		defer func() {
+			if v := recover(); v != nil && !errors.Is(v.(error), errCrash) {
+				panic(v)
+			}
+			a.over = true
+			a.parked <- struct{}{}
+		}()
+		a.step()
+		a.refill, a.err = a.mover.Refill(context.Background(), "c", need)
+	}()
+	<-a.parked
+	return a
+}
+
+// step waits until the test lets the actor go on, or has it die.
+func (a *actor) step() {
+	a.parked <- struct{}{}
+	if !<-a.resume {
+		panic(errCrash)
+	}
+}
+
+// goOn lets the actor take one step.
+func (a *actor) goOn() {
+	a.resume <- true
+	<-a.parked
+}
+
+func (a *actor) crash() {
+	a.crashed = true
+	a.resume <- false
+	<-a.parked
+}
