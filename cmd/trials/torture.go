@@ -44,7 +44,7 @@ filled, flushed, put back and locked.
 A run is rounds of forty faults: mostly one by itself, and in every third bout one after the other on processes, wires, Redis and the
 SQL server at the same time. After each round everything is healed, what is left is sold, and the invariants of
 docs/invariants.md are checked claim by claim: each yes has one row and each row was asked for, no seq twice and no hole, no unit too
-many and none stranded, limits, cents, nothing parked; short histories are linearizable; 'dibs reconcile' ends with 0. In every third
+many and none stranded, limits, times, cents, nothing parked; short histories are linearizable; 'dibs reconcile' ends with 0. In every third
 round faults may happen that lose answered claims (a flushed Redis, one that was put back, with --durability fast a killed one); a claim
 that is missing then has to be explained by one of these. docs/reliability.md says what is promised under which fault.
 
@@ -72,6 +72,7 @@ they interleave. Exit code 1 with the seed and the reason when an invariant does
 	flags.IntVar(&t.options.Round, "round", 0, "the first round, to repeat one")
 	flags.StringVar(&t.options.Topology, "topology", torture.Alone, "of Redis: "+torture.Alone+", "+torture.Sentinel+" or "+torture.Cluster)
 	flags.IntVar(&t.options.Shards, "shards", 1, "of each campaign that can have several")
+	flags.BoolVar(&t.options.Serve, "serve", false, "two processes that are API, consumer and syncer each, instead of two of each")
 	flags.StringSliceVar(&t.options.Only, "only", nil, "names of faults, comma-separated; all when not set")
 	flags.BoolVar(&t.options.Lossless, "lossless", false, "no fault that may lose an answered claim")
 	flags.StringVar(&t.options.Binary, "binary", "", "another dibs to torture; empty: this one")

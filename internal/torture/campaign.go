@@ -23,6 +23,8 @@ type campaign struct {
 	id      string
 	packets bool
 	perUser int64
+	perDay  int64 // units a user; the round is within one day
+	lowAt   int64
 	hold    time.Duration
 	window  bool // of a few claims only, see window.go
 	users   int
@@ -30,8 +32,10 @@ type campaign struct {
 
 	mu      sync.Mutex
 	totals  []spell
-	limits  []spell   // of units a user
-	paused  []spell   // value 1: paused
+	limits  []spell // of units a user
+	paused  []spell // value 1: paused
+	starts  []spell // milliseconds since 1970
+	ends    []spell
 	sure    int64     // packets that are surely there
 	doubt   int64     // and up to which some may be
 	release time.Time // of those that are in doubt
@@ -135,8 +139,8 @@ func (o *operator) insist(ctx context.Context, method, path string, body any) er
 // open makes the campaigns of a round: one with a limit and restocks, one whose claims expire, one of packets, and one that never ends.
 func (o *operator) open(ctx context.Context, round string) (all []*campaign, err error) {
 	all = []*campaign{
-		{id: round + "-limits", users: 60, perUser: between(o.r, 3, 30)},
-		{id: round + "-holds", users: 40, hold: ms(between(o.r, 1000, 2500))},
+		{id: round + "-limits", users: 60, perUser: between(o.r, 3, 30), lowAt: 10},
+		{id: round + "-holds", users: 40, hold: ms(between(o.r, 1000, 2500)), perDay: 6},
 		{id: round + "-packets", users: 4000, packets: true, perUser: 1},
 		{id: round + endless, users: 500},
 	}
@@ -149,7 +153,9 @@ func (o *operator) open(ctx context.Context, round string) (all []*campaign, err
 }
 
 func (o *operator) openOne(ctx context.Context, c *campaign, total int64) error {
-	body := map[string]any{"id": c.id, "kind": "coupon", "per_user": c.perUser}
+	body := map[string]any{
+		"id": c.id, "kind": "coupon", "per_user": c.perUser, "per_user_per_day": c.perDay, "time_zone": noon(), "low_stock_at": c.lowAt,
+	}
 	if c.packets {
 		body["kind"], body["currency"], body["sender_id"] = "packet", "CNY", sender(c)
 	} else {
@@ -164,6 +170,8 @@ func (o *operator) openOne(ctx context.Context, c *campaign, total int64) error 
 	}
 	body["shards"] = c.shards
 	c.change(&c.paused, 0)("")
+	c.change(&c.starts, 0)("")
+	c.change(&c.ends, never)("")
 	c.change(&c.limits, c.perUser)("")
 	err := o.insist(ctx, http.MethodPost, "/v1/campaigns", body)
 	if errors.Is(err, errRefused) && c.packets && c.shards > 1 { // packets are not dealt to shards
@@ -249,7 +257,7 @@ func (o *operator) addPackets(ctx context.Context, c *campaign, n int64) (done b
 	}
 	body := map[string]any{"packets": packets}
 	if !release.IsZero() {
-		body["release_at"] = release.UTC().Format("2006-01-02T15:04:05.000Z")
+		body["release_at"] = models.NewTime(release)
 	}
 	answered := c.change(&c.totals, upto)
 	r = o.send(ctx, http.MethodPost, o.base()+"/v1/campaigns/"+c.id+"/packets", "", body)
@@ -289,24 +297,6 @@ func (o *operator) insistPackets(ctx context.Context, c *campaign, n int64) erro
 			return fmt.Errorf("%w: packets of %s: %s %s", errBroken, c.id, r.code, r.body)
 		}
 	}
-}
-
-// pause stops a campaign for a while, and opens it again, which it insists on.
-func (o *operator) pause(ctx context.Context, c *campaign, lasts time.Duration) error {
-	path := "/v1/campaigns/" + c.id
-	answered := c.change(&c.paused, 1)
-	answered(o.send(ctx, http.MethodPatch, o.base()+path, "", map[string]any{"status": "paused"}).code)
-	wait(ctx, lasts)
-	return o.reopen(ctx, c)
-}
-
-func (o *operator) reopen(ctx context.Context, c *campaign) error {
-	answered := c.change(&c.paused, 0)
-	if err := o.insist(context.WithoutCancel(ctx), http.MethodPatch, "/v1/campaigns/"+c.id, map[string]any{"status": "open"}); err != nil {
-		return err
-	}
-	answered("")
-	return nil
 }
 
 // unlimit takes the limit of a user away, which it insists on.

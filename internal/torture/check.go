@@ -70,6 +70,7 @@ func (rd *round) check(ctx context.Context) error {
 				rd.checkRefusals(l)
 			}
 			rd.checkStream(l, streams)
+			rd.checkLines(l, streams.crossed[l.id])
 			if c.window {
 				rd.checkWindow(c)
 			}
@@ -209,6 +210,9 @@ func (rd *round) checkRow(l *ledger, one *wish, told *try, made *row) {
 		!made.at.Equal(c.ClaimedAt.Time) || c.PacketID != made.packet.String {
 		rd.brokenf("I2: claim %s of %s: %s wanted %d, was told %+v, the row is %+v", c.ID, l.id, one.user, one.quantity, *c, *made)
 	}
+	if hold := one.c.hold; hold == 0 && c.ExpiresAt != nil || hold > 0 && (c.ExpiresAt == nil || !c.ExpiresAt.Equal(c.ClaimedAt.Add(hold))) {
+		rd.brokenf("claim %s of %s expires at %v, of %s and a hold of %s", c.ID, l.id, c.ExpiresAt, c.ClaimedAt, hold)
+	}
 	if why := one.endsWrong(made.status, len(rd.losses) > 0); why != "" && !rd.undone() {
 		rd.brokenf("claim %s of %s, a row with status %s: %s", c.ID, l.id, made.status, why)
 	}
@@ -242,15 +246,17 @@ func (one *wish) endsWrong(status models.ClaimStatus, lossy bool) string {
 	return ""
 }
 
-// streams is what the claim streams tell: the claims of each campaign, and when Redis had the units of a released claim back.
+// streams is what the claim streams tell: the claims of each campaign and the lines that its stock crossed, and when Redis had the units
+// of a released claim back.
 type streams struct {
 	accepted map[string][]models.Event
+	crossed  map[string][]models.Event
 	released map[string]time.Time
 }
 
 // readStreams is what the group that was away reads of the claim streams: all that were written since the last round.
 func (rd *round) readStreams(ctx context.Context) (*streams, error) {
-	all := &streams{accepted: map[string][]models.Event{}, released: map[string]time.Time{}}
+	all := &streams{accepted: map[string][]models.Event{}, crossed: map[string][]models.Event{}, released: map[string]time.Time{}}
 	for p := range rd.w.partitions {
 		events, err := rd.w.readAway(ctx, p)
 		if err != nil && len(rd.losses) == 0 {
@@ -262,6 +268,8 @@ func (rd *round) readStreams(ctx context.Context) (*streams, error) {
 				all.accepted[e.CampaignID] = append(all.accepted[e.CampaignID], *e)
 			case models.EventClaimReleased:
 				all.released[e.ClaimID] = events[i].written
+			case models.EventCampaignLowStock, models.EventCampaignSoldOut:
+				all.crossed[e.CampaignID] = append(all.crossed[e.CampaignID], *e)
 			default:
 			}
 		}

@@ -40,6 +40,11 @@ func (rd *round) checkOrder(l *ledger) {
 		limits := c.may(&c.limits, from, r.at.Add(time.Millisecond))
 		if units := users[r.user].take(r); !lost && !slices.Contains(limits, 0) && units > maxOf(limits) {
 			rd.brokenf("I3: %s: %s held %d units of %d with seq %d", c.id, r.user, units, limits, r.seq)
+		} else if !lost && c.perDay > 0 && units > c.perDay {
+			rd.brokenf("I3: %s: %s held %d units of %d a day with seq %d", c.id, r.user, units, c.perDay, r.seq)
+		}
+		if why := c.surelyShut(from, r.at.Add(time.Millisecond)); !lost && why != "" {
+			rd.brokenf("%s %s when claim %s was made at %s", c.id, why, r.id, clock(r.at))
 		}
 	}
 	if units, most := held.live(l.rows), c.total(); units > maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), time.Now())) {
@@ -251,10 +256,12 @@ func (l *ledger) refusedWrong(one *wish, t *try) string {
 		if !slices.ContainsFunc(l.may(&l.limits, from, t.ended), func(limit int64) bool { return limit > 0 && most+one.quantity > limit }) {
 			return "the user held too few"
 		}
-	case "paused":
-		if !slices.Contains(l.may(&l.paused, from, t.ended), 1) {
-			return "it was open"
+	case "user_day_limit":
+		if l.perDay == 0 || l.mostHeld(from, t.ended, one.user)+one.quantity <= l.perDay {
+			return "the user held too few of the day"
 		}
+	case "paused", "not_started", "ended":
+		return l.shutWrong(t.code, from, t.ended)
 	case "not_released":
 		if !l.packets {
 			return "it has no packets"

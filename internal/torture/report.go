@@ -14,6 +14,7 @@ type Report struct {
 	Topology   string   `json:"topology"`
 	Durability string   `json:"durability"`
 	Shards     int      `json:"shards"`
+	Serve      bool     `json:"serve"`
 	TookMs     int64    `json:"took_ms"`
 	Rounds     int      `json:"rounds"`
 	Lossy      int      `json:"lossy_rounds"`

@@ -145,7 +145,7 @@ func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
 		case err != nil:
 			return err
 		case one.last().claim != nil:
-		case one.last().code == "paused": // a request of before that nobody heard of was done late
+		case shut(one.last().code): // a request of before that nobody heard of was done late
 			if err := o.reopen(ctx, of); err != nil {
 				return err
 			}

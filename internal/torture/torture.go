@@ -30,6 +30,7 @@ type Options struct {
 	Topology   string        // Alone, Sentinel or Cluster; "": Alone
 	Durability lua.Durability
 	Shards     int               // of each campaign that can have several; 0: 1
+	Serve      bool              // processes of all roles, two of them, instead of two of each
 	Only       []string          // names of faults; nil: all
 	Lossless   bool              // no fault that may lose an answered claim
 	Progress   func(line string) // told what happens; nil: nobody
@@ -71,7 +72,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	rep := &Report{Seed: o.Seed, Topology: o.Topology, Durability: o.Durability.String(), Shards: o.Shards, Broken: []string{}}
+	rep := &Report{Seed: o.Seed, Topology: o.Topology, Durability: o.Durability.String(), Shards: o.Shards, Serve: o.Serve, Broken: []string{}}
 	err = w.runRounds(ctx, rep)
 	rep.TookMs = time.Since(begun).Milliseconds()
 	return rep, errors.Join(err, w.close())

@@ -23,7 +23,7 @@ func TestDibsKeepsItsPromisesUnderFaults(t *testing.T) {
 		return
 	}
 	for _, o := range []Options{
-		{Topology: Alone}, {Topology: Alone, Durability: lua.Durability{Fsync: true}},
+		{Topology: Alone}, {Topology: Alone, Durability: lua.Durability{Fsync: true}, Serve: true},
 		{Topology: Cluster}, {Topology: Cluster, Durability: lua.Durability{Replicas: 1}}, {Topology: Cluster, Durability: lua.Durability{Fsync: true}, Shards: 4},
 	} {
 		t.Run(fmt.Sprintf("%s %s %d", o.Topology, o.Durability, o.Shards), func(t *testing.T) {

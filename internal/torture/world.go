@@ -165,18 +165,29 @@ func (w *world) dsnAt(addr string) string {
 }
 
 // roles are the processes of a world, by command.
-var roles = []struct {
+var roles = []role{{"consumer", 2}, {"syncer", 2}, {"finance", 1}, {"api", 2}}
+
+// rolesInOne are those of a world whose processes have all roles, beside finance.
+var rolesInOne = []role{{"finance", 1}, {serve, 2}}
+
+type role struct {
 	kind string
 	n    int
-}{{"consumer", 2}, {"syncer", 2}, {"finance", 1}, {"api", 2}}
+}
+
+// serve is a process that is API, consumer and syncer.
+const serve = "serve"
 
 func (w *world) startParts() {
-	folder := w.TempDir()
-	for _, role := range roles {
+	folder, chosen := w.TempDir(), roles
+	if w.opt.Serve {
+		chosen = rolesInOne
+	}
+	for _, role := range chosen {
 		for i := range role.n {
 			p := w.newPart(role.kind, fmt.Sprintf("%s-%d", role.kind, i+1), folder)
 			w.parts = append(w.parts, p)
-			if p.kind == "api" {
+			if p.front != nil {
 				w.apis = append(w.apis, p)
 			}
 		}
@@ -202,7 +213,7 @@ func (w *world) newPart(kind, name, folder string) *part {
 	addr := testenv.Addr(w.host)
 	p.url = "http://" + addr
 	settings["DIBS_NAME"] = name
-	if kind == "api" {
+	if kind == "api" || kind == serve {
 		settings["DIBS_HTTP_ADDR"], p.probe = addr, "/readyz"
 		p.front = testenv.Proxy(w.host, addr)
 	} else {
@@ -249,9 +260,9 @@ func (w *world) dibs(args ...string) (string, error) {
 	return string(out), err //nolint:wrapcheck // the caller looks at the exit code
 }
 
-// of lists the processes of a kind.
+// of lists the processes of a kind, or that are of all.
 func (w *world) of(kind string) []*part {
-	return slices.DeleteFunc(slices.Clone(w.parts), func(p *part) bool { return p.kind != kind })
+	return slices.DeleteFunc(slices.Clone(w.parts), func(p *part) bool { return p.kind != kind && (p.kind != serve || kind == "finance") })
 }
 
 // wire is a connection between two that can be cut or slowed.

@@ -1,0 +1,115 @@
+package torture
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/models"
+)
+
+// past is a round without faults that opened a campaign an hour ago, and a claim of two units of it by one user.
+func past(change func(c *campaign)) (*round, *ledger) {
+	open := time.Now().Add(-time.Hour)
+	c := &campaign{id: "c", shards: 1}
+	for spells, value := range map[*[]spell]int64{&c.totals: 10, &c.limits: 0, &c.paused: 0, &c.starts: 0, &c.ends: never} {
+		*spells = []spell{{value: value, from: open}}
+	}
+	change(c)
+	r := row{id: "claim", key: "key", user: "u", quantity: 2, seq: 1, status: models.ClaimClaimed, at: time.Now().Add(-time.Minute)}
+	rd := &round{w: &world{opt: &Options{Progress: func(string) {}}}, report: &Report{}, open: open}
+	return rd, &ledger{campaign: c, rows: []row{r}, byID: map[string]*row{r.id: &r}, byKey: map[string]*row{r.key: &r}}
+}
+
+// since is a value in force for the last half hour.
+func since(spells *[]spell, value int64) {
+	then := time.Now().Add(-30 * time.Minute)
+	(*spells)[0].till = then
+	*spells = append(*spells, spell{value: value, from: then})
+}
+
+// Each history is broken in one way, which the check tells.
+func TestChecksOfClaimsTell(t *testing.T) {
+	t.Parallel()
+	soon := time.Now().Add(time.Minute).UnixMilli()
+	for _, one := range []struct {
+		broken string
+		change func(c *campaign)
+	}{
+		{"", func(*campaign) {}},
+		{"", func(c *campaign) { c.perDay = 2 }},
+		{"held 2 units of 1 a day", func(c *campaign) { c.perDay = 1 }},
+		{"was paused", func(c *campaign) { since(&c.paused, 1) }},
+		{"had not started", func(c *campaign) { since(&c.starts, soon) }},
+		{"was over", func(c *campaign) { since(&c.ends, 1) }},
+	} {
+		rd, l := past(one.change)
+		rd.checkOrder(l)
+		requireTold(t, rd, one.broken)
+	}
+}
+
+func TestChecksOfRefusalsTell(t *testing.T) {
+	t.Parallel()
+	for code, sound := range map[string]func(c *campaign){
+		"user_day_limit": func(c *campaign) { c.perDay = 2 },
+		"paused":         func(c *campaign) { since(&c.paused, 1) },
+		"not_started":    func(c *campaign) { since(&c.starts, time.Now().Add(time.Minute).UnixMilli()) },
+		"ended":          func(c *campaign) { since(&c.ends, 1) },
+	} {
+		for broken, change := range map[string]func(c *campaign){"": sound, "was told " + code: func(*campaign) {}} {
+			rd, l := past(change)
+			no := try{begun: time.Now().Add(-time.Second), ended: time.Now(), code: code}
+			l.wishes = []*wish{{c: l.campaign, user: "u", quantity: 1, tries: []try{no}}}
+			rd.checkRefusals(l)
+			requireTold(t, rd, broken)
+		}
+	}
+}
+
+func TestCheckOfExpiryTells(t *testing.T) {
+	t.Parallel()
+	for broken, hold := range map[string]time.Duration{"": time.Minute, "and a hold of 2m0s": 2 * time.Minute, "and a hold of 0s": 0} {
+		rd, l := past(func(c *campaign) { c.hold = hold })
+		r := &l.rows[0]
+		claim := models.Claim{ID: r.id, UserID: r.user, Quantity: r.quantity, Seq: r.seq, ClaimedAt: models.NewTime(r.at)}
+		claim.ExpiresAt = new(models.NewTime(r.at.Add(time.Minute)))
+		rd.checkRow(l, &wish{c: l.campaign, user: "u", quantity: 2}, &try{claim: &claim}, &row{
+			id: r.id, user: r.user, quantity: 2, seq: 1, status: r.status, at: claim.ClaimedAt.Time,
+		})
+		requireTold(t, rd, broken)
+	}
+}
+
+func TestChecksOfLinesTell(t *testing.T) {
+	t.Parallel()
+	out := models.Event{Type: models.EventCampaignSoldOut, ID: "claim:sold_out"}
+	low := models.Event{Type: models.EventCampaignLowStock, ID: "claim:low_stock"}
+	by := func(change string) models.Event { return models.Event{Type: out.Type, ID: change + ":sold_out"} }
+	for _, one := range []struct {
+		broken string
+		told   []models.Event
+	}{
+		{"", []models.Event{low, out}},
+		{"", []models.Event{low, by("change"), by("change")}},
+		{"sold_out is told 2 times", []models.Event{low, out, out}},
+		{"2 changes crossed a line, 1 were made", []models.Event{low, by("one"), by("two")}},
+		{"nobody was told", []models.Event{low}},
+		{"nobody was told", []models.Event{out}},
+	} {
+		rd, l := past(func(c *campaign) { c.lowAt = 3 })
+		rd.checkLines(l, one.told)
+		requireTold(t, rd, one.broken)
+	}
+}
+
+func requireTold(t *testing.T, rd *round, words string) {
+	t.Helper()
+	if words == "" {
+		require.Empty(t, rd.report.Broken)
+		return
+	}
+	require.Len(t, rd.report.Broken, 1)
+	require.Contains(t, rd.report.Broken[0], words)
+}

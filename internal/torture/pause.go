@@ -1,0 +1,80 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"time"
+
+	"dibs/models"
+)
+
+// never is the end of a campaign that has none.
+const never = math.MaxInt64
+
+// noon is a zone where it is about noon: no day ends in a round, even while a clock is off.
+func noon() string {
+	if ahead := 12 - time.Now().UTC().Hour(); ahead > 0 {
+		return fmt.Sprintf("Etc/GMT-%d", ahead)
+	}
+	return fmt.Sprintf("Etc/GMT+%d", time.Now().UTC().Hour()-12)
+}
+
+// pause stops a campaign for a while, by its status or by one of its times, and opens it again, which it insists on.
+func (o *operator) pause(ctx context.Context, c *campaign, lasts time.Duration) error {
+	at := time.Now().Add(lasts / 2).Truncate(time.Millisecond)
+	spells, value, body := &c.paused, int64(1), map[string]any{"status": models.StatusPaused}
+	switch lasts.Milliseconds() % 3 { // nothing is drawn for it, so that the rest of a seed is what it was
+	case 1:
+		spells, value, body = &c.starts, at.UnixMilli(), map[string]any{"starts_at": models.NewTime(at)}
+	case 2:
+		spells, value, body = &c.ends, at.UnixMilli(), map[string]any{"ends_at": models.NewTime(at)}
+	}
+	answered := c.change(spells, value)
+	answered(o.send(ctx, http.MethodPatch, o.base()+"/v1/campaigns/"+c.id, "", body).code)
+	wait(ctx, lasts)
+	return o.reopen(ctx, c)
+}
+
+func (o *operator) reopen(ctx context.Context, c *campaign) error {
+	answered := []func(string){c.change(&c.paused, 0), c.change(&c.starts, 0), c.change(&c.ends, never)}
+	body := map[string]any{"status": models.StatusOpen, "starts_at": nil, "ends_at": nil}
+	if err := o.insist(context.WithoutCancel(ctx), http.MethodPatch, "/v1/campaigns/"+c.id, body); err != nil {
+		return err
+	}
+	for _, done := range answered {
+		done("")
+	}
+	return nil
+}
+
+// shut tells whether a refusal is that of a campaign that takes no claims now.
+func shut(code string) bool { return slices.Contains([]string{"paused", "not_started", "ended"}, code) }
+
+// shutWrong says what is wrong with such a refusal; "" is nothing.
+func (c *campaign) shutWrong(code string, from, till time.Time) string {
+	switch {
+	case code == "paused" && !slices.Contains(c.may(&c.paused, from, till), 1):
+		return "it was open"
+	case code == "not_started" && slices.Max(c.may(&c.starts, from, till)) <= from.Add(-blur).UnixMilli():
+		return "it had started"
+	case code == "ended" && slices.Min(c.may(&c.ends, from, till)) > till.Add(blur).UnixMilli():
+		return "it was not over"
+	}
+	return ""
+}
+
+// surelyShut says why no claim can have been taken at any time of a stretch; "" is that one may.
+func (c *campaign) surelyShut(from, till time.Time) string {
+	switch {
+	case !slices.Contains(c.may(&c.paused, from, till), 0):
+		return "was paused"
+	case slices.Min(c.may(&c.starts, from, till)) > till.UnixMilli():
+		return "had not started"
+	case slices.Max(c.may(&c.ends, from, till)) <= from.UnixMilli():
+		return "was over"
+	}
+	return ""
+}
