@@ -66,6 +66,18 @@ The actor is the name of a token, the sub of a JWT, or cli: and the user who ran
 
 // openLog opens the database alone: the audit log is read whatever Redis does.
 func openLog(ctx context.Context, cfg *config.Config, log *slog.Logger) (*gorm.DB, error) {
+	db, err := openLogDB(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSchema(ctx, db); err != nil {
+		_ = sqlstore.Close(db)
+		return nil, err
+	}
+	return db, nil
+}
+
+func openLogDB(ctx context.Context, cfg *config.Config, log *slog.Logger) (*gorm.DB, error) {
 	if cfg.MySQLDSN != "" {
 		return openDB(ctx, "MYSQL_DSN", sqlstore.Config{DSN: cfg.MySQLDSN, Logger: log})
 	}

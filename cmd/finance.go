@@ -3,14 +3,12 @@ package cmd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"dibs/config"
 	"dibs/consumer"
 	"dibs/finance"
 	"dibs/internal/sqlstore"
-	"dibs/migrations"
 
 	"github.com/spf13/cobra"
 )
@@ -72,11 +70,7 @@ func (s *stack) openBooks(ctx context.Context) error {
 	}
 	s.db = db
 	s.closers = append(s.closers, func() { _ = sqlstore.Close(db) })
-	pool, err := db.DB()
-	if err != nil {
-		return fmt.Errorf("cmd: %w", err)
-	}
-	return migrations.Check(ctx, pool, db.Name())
+	return checkSchema(ctx, db)
 }
 
 // checkStreams refuses a number of partitions that would leave streams unread. The number that is recorded is in Dibs'

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,7 @@ Exit code 0: it is well. 1: it is not, or nobody answers; what is wrong is said 
 		if live {
 			paths = paths[:1]
 		}
+		var asked []string
 		var failed error
 		for _, addr := range []string{cfg.MetricsAddr, cfg.HTTPAddr} {
 			if addr == "" {
@@ -43,9 +45,10 @@ Exit code 0: it is well. 1: it is not, or nobody answers; what is wrong is said 
 			if _, nobody := errors.AsType[*net.OpError](err); !nobody {
 				return err
 			}
-			failed = errors.Join(failed, err)
+			asked, failed = append(asked, addr), err
 		}
-		return failed
+		return fmt.Errorf("cmd: nobody answers at %s: start the process, or give this command the settings of the one that runs: %w",
+			strings.Join(asked, " or "), failed)
 	})
 	c.Flags().BoolVar(&live, "live", false, "ask only whether it is up and its loops turn, not whether it can work now")
 	return c

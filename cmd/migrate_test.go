@@ -64,7 +64,7 @@ func TestAnOldSchemaIsRefusedUntilItIsMigrated(t *testing.T) {
 	dsn := migratedTo(t, 3)
 	redis := testenv.Redis(t)
 	environ := []string{"DIBS_REDIS_URL=" + redis.URL(), "DIBS_MYSQL_DSN=" + dsn}
-	for _, role := range []string{"serve", "api", "consumer", "syncer", "finance", "reconcile", "demo", "finance parked", "finance replay"} {
+	for _, role := range []string{"serve", "api", "consumer", "syncer", "finance", "reconcile", "demo", "finance parked", "finance replay", "audit"} {
 		args := append(strings.Fields(role), "--http-addr="+testenv.Addr(t))
 		requireRefusal(t, run(t, environ, args...), cmd.ExitFailed, "version 3", "dibs migrate")
 	}

@@ -189,14 +189,19 @@ func (s *stack) use(db *gorm.DB) {
 
 // checkStore refuses an older schema, and data that was made with another number of partitions.
 func (s *stack) checkStore(ctx context.Context, db *gorm.DB) error {
+	if err := checkSchema(ctx, db); err != nil {
+		return err
+	}
+	return refusedIf(campaigns.CheckPartitions(ctx, db, s.cfg.Partitions), campaigns.ErrPartitions, "PARTITIONS")
+}
+
+// checkSchema refuses an older schema.
+func checkSchema(ctx context.Context, db *gorm.DB) error {
 	pool, err := db.DB()
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
 	}
-	if err := migrations.Check(ctx, pool, db.Name()); err != nil {
-		return err
-	}
-	return refusedIf(campaigns.CheckPartitions(ctx, db, s.cfg.Partitions), campaigns.ErrPartitions, "PARTITIONS")
+	return migrations.Check(ctx, pool, db.Name())
 }
 
 // openDB opens a database; a DSN that can't be is the setting's fault.

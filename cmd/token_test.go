@@ -46,7 +46,9 @@ func TestHealthcheckSaysHowTheProcessOfItsSettingsIs(t *testing.T) {
 	requireOK(t, run(t, []string{"DIBS_HTTP_ADDR=" + addr}, "healthcheck"))
 	requireOK(t, run(t, []string{"DIBS_HTTP_ADDR=" + addr, "DIBS_METRICS_ADDR=127.0.0.1:1"}, "healthcheck", "--live"))
 	serve.stop()
-	requireRefusal(t, run(t, []string{"DIBS_HTTP_ADDR=" + addr}, "healthcheck"), cmd.ExitFailed, "refused")
+	requireRefusal(t, run(t, []string{"DIBS_HTTP_ADDR=" + addr}, "healthcheck"), cmd.ExitFailed, "start the process", "refused")
+	requireRefusal(t, run(t, []string{"DIBS_HTTP_ADDR=" + addr, "DIBS_METRICS_ADDR=127.0.0.1:1"}, "healthcheck"), cmd.ExitFailed,
+		"nobody answers at 127.0.0.1:1 or "+addr)
 }
 
 // A consumer whose Redis is gone is up, and not well.

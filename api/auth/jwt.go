@@ -35,9 +35,9 @@ func (j JWT) check() error {
 	case j == JWT{}:
 		return nil
 	case j.File == "" && j.URL == "":
-		return refuseSetting("JWKS_URL", "or JWKS_FILE must be set: without keys no JWT can be verified")
+		return refuseSetting("JWKS_URL", "must be set, or DIBS_JWKS_FILE: without keys no JWT can be verified")
 	case j.File != "" && j.URL != "":
-		return refuseSetting("JWKS_FILE", "goes without JWKS_URL: the keys come from one place")
+		return refuseSetting("JWKS_FILE", "goes without DIBS_JWKS_URL: the keys come from one place")
 	case j.Issuer == "":
 		return refuseSetting("JWT_ISSUER", "is needed beside the keys: tokens of another issuer may be signed with them")
 	case j.Audience == "":

@@ -232,6 +232,7 @@ func TestJWT_SettingsThatCannotWorkAreRefused(t *testing.T) {
 		var refused *auth.SettingError
 		require.ErrorAs(t, auth.Door{Addr: "127.0.0.1:80"}.Check(auth.Tokens{JWT: c.jwt}), &refused, "%v", c.jwt)
 		require.Equal(t, c.setting, refused.Setting)
+		require.NotRegexp(t, "(^| )J(WKS|WT)_", refused.Err.Error(), "settings go by their whole names")
 	}
 	for _, jwt := range []auth.JWT{{File: good}, {URL: "https://id.example/keys"}, {URL: "http://127.0.0.1:1/keys"}} {
 		jwt.Issuer, jwt.Audience = issuer, audience

@@ -57,7 +57,8 @@ func (s *Routes) refuseChange(ctx context.Context, verb, campaignID string, err 
 		return s.refuse(ctx, verb, campaignID, err, "The change is stored, but Redis did not take it and still works by the old definition. It "+
 			"takes the change some seconds after it is back. To be sure, send the request again: a second time does no harm.")
 	}
-	return s.refuse(ctx, verb, campaignID, err, "MySQL does not answer. Send the request again: a second time does no harm.")
+	return s.refuse(ctx, verb, campaignID, err, "MySQL does not answer, or the settings of this process "+
+		"are not those that its data was made with: its log says which. Send the request again: a second time does no harm.")
 }
 
 // refuse is refuseChange with the words for a service that is away.

@@ -112,7 +112,7 @@ func TestChange_SaysWhetherItIsStored(t *testing.T) {
 		code   string
 		says   string
 	}{
-		"mysql away":          {errors.New("away"), 503, "unavailable", "MySQL does not answer"},
+		"mysql away":          {errors.New("away"), 503, "unavailable", "MySQL does not answer, or the settings of this process are not"},
 		"redis away":          {lua.ErrUnavailable, 503, "unavailable", "The change is stored"},
 		"redis did not reply": {lua.ErrOutcomeUnknown, 503, "unavailable", "The change is stored"},
 		"a field":             {&models.FieldError{Field: "total", Reason: "is odd"}, 422, "invalid", "total: is odd"},
