@@ -25,6 +25,9 @@ func printOutcome(w io.Writer, t crowd.Tally, b ledger) {
 	for _, code := range slices.Sorted(maps.Keys(t.Refused)) {
 		out.AppendRow(table.Row{"refused: " + code, number(int64(t.Refused[code])), "", ""})
 	}
+	if later := t.Unready + t.Unknown; later > 0 {
+		out.AppendRow(table.Row{"503 or no answer: asked again", number(int64(later)), "", ""})
+	}
 	out.SetColumnConfigs([]table.ColumnConfig{
 		{Number: 2, Align: text.AlignRight}, {Number: 3, Align: text.AlignRight}, {Number: 4, Align: text.AlignRight},
 	})

@@ -52,6 +52,11 @@ func TestTheOutcomeSaysWhetherTheBooksAgree(t *testing.T) {
 	printOutcome(&out, tally, books)
 	require.Contains(t, out.String(), "the books agree")
 	require.Contains(t, out.String(), "refused: sold_out")
+	require.NotContains(t, out.String(), "asked again")
+	tally.Unready, tally.Unknown = 5, 2
+	out.Reset()
+	printOutcome(&out, tally, books)
+	require.Regexp(t, `503 or no answer: asked again +7\n`, out.String(), "the requests that were sent add up")
 	books.sqlRows++
 	out.Reset()
 	printOutcome(&out, tally, books)
