@@ -148,6 +148,10 @@ type Need struct {
 	Units int64 // that are to be free there
 	Pace  int64 // units that the shard gives away in a PaceSpan: a grant is no smaller while the reserve lasts
 	Ahead bool  // nobody waits yet
+
+	// Within is how long anybody waits; 0 is as long as it takes. Units that come later stay in the reserve, where whoever asks next has
+	// them at once: in a shard they would have to be called back again.
+	Within time.Duration
 }
 
 // PaceSpan is the short while of Need.Pace. A shard is refilled before it has less than it gives away in two of them.

@@ -251,6 +251,7 @@ func (l *lane) refill(need models.Need) (models.Refill, error) {
 	defer cancel()
 	var campaignID string
 	campaignID, need.Shard = models.SplitShardID(l.meta.ID)
+	need.Within = holdMost
 	return l.cfg.Mover.Refill(ctx, campaignID, need)
 }
 

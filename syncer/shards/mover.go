@@ -77,9 +77,10 @@ func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, log *slog.Logger, reg
 	return m
 }
 
-// Refill brings units to a shard of a campaign, or to its reserve. Errors: models.ErrNotFound, ErrBlocked, and those of a Redis or MySQL
+// Refill brings units to a shard of a campaign, or to its reserve, unless that takes longer than anybody waits. Errors: models.ErrNotFound, ErrBlocked, and those of a Redis or MySQL
 // that is away.
 func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need) (models.Refill, error) {
+	began := time.Now()
 	give, err := m.turns.take(ctx, campaignID)
 	if err != nil {
 		return models.Refill{}, err
@@ -87,6 +88,9 @@ func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need)
 	defer give()
 	gone := make(map[int]bool) // shards that can't be loaded
 	for range stepsMost {
+		if need.Within > 0 && time.Since(began) > need.Within {
+			return models.Refill{}, nil
+		}
 		p, err := m.look(ctx, campaignID, gone)
 		if err != nil {
 			return models.Refill{}, err

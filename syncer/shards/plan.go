@@ -129,10 +129,17 @@ func (p *picture) recallOf(need models.Need, shard int, lack int64) int64 {
 	return min(free, max(lack, (free+1)/2))
 }
 
-// with is a step and what is to be done at the same time: somebody waits for a recall, so that all shards that have units are asked at
-// once. Each recall may have to wait for a disk.
+// with is a step and what is to be done at the same time: all open moves, or, as somebody waits for a recall, one of each shard that has
+// units. Each recall may have to wait for a disk.
 func (p *picture) with(s step, need models.Need) []step {
 	all := []step{s}
+	if s.verb == verbFinish {
+		for i := range p.books {
+			if other, found := p.mend(i + 1); found && other.verb == verbFinish && other != s {
+				all = append(all, other)
+			}
+		}
+	}
 	if s.verb != verbBegin || s.kind != models.MoveRecall || need.Ahead {
 		return all
 	}

@@ -21,4 +21,8 @@ func TestAllShardsAreAskedAtOnce(t *testing.T) {
 	require.Equal(t, []step{first}, p.with(first, models.Need{Shard: 1, Units: 1, Ahead: true}))
 	grant := step{verbBegin, 1, models.MoveGrant, 50}
 	require.Equal(t, []step{grant}, p.with(grant, models.Need{Shard: 1, Units: 1}))
+	p.books[1].MoveNo, p.books[5].MoveNo = 1, 1
+	finish := step{verb: verbFinish, shard: 5}
+	p.views[4].Moves = 1
+	require.Equal(t, []step{finish, {verb: verbFinish, shard: 2}}, p.with(finish, models.Need{Shard: 1, Units: 1}))
 }
