@@ -48,45 +48,47 @@ func PartitionOf(id string, partitions int) int {
 	if shard == 0 {
 		return partition
 	}
-	bySlot := partitionsBySlot(partitions)
-	at := slices.Index(bySlot, partition) + spread(shard-1, partitions)
-	return bySlot[at%partitions]
+	order := shardOrder(partitions, partition)
+	return order[(shard-1)%len(order)]
 }
 
-// spread is the n-th of the numbers below partitions in an order whose beginnings are spread evenly: 0, the middle, the quarters and so on.
-func spread(n, partitions int) int {
-	size := bits.Len(uint(partitions - 1))
-	for i, left := 0, n%partitions; ; i++ {
-		at := int(bits.Reverse64(uint64(i)) >> (64 - size))
-		if at >= partitions {
-			continue
-		}
-		if left == 0 {
-			return at
-		}
-		left--
+// shardOrder are the partitions of the shards of a campaign, by that of its first. The others lie where the hash slots are cut in halves,
+// quarters and so on, counted from there, or as near as there is one. Primaries of a cluster hold equal stretches of slots, partitions
+// lie in them in heaps: every second or fourth partition would leave a primary out.
+func shardOrder(partitions, first int) []int {
+	shardOrders.Lock()
+	defer shardOrders.Unlock()
+	key := [2]int{partitions, first}
+	order := shardOrders.byFirst[key]
+	if order != nil {
+		return order
 	}
-}
-
-// partitionsBySlot are the partitions in the order of their hash slots.
-func partitionsBySlot(partitions int) []int {
-	slotOrders.Lock()
-	defer slotOrders.Unlock()
-	order := slotOrders.byCount[partitions]
-	if order == nil {
-		for p := range partitions {
-			order = append(order, p)
-		}
-		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(slotOf(a), slotOf(b)) })
-		slotOrders.byCount[partitions] = order
+	slots, left := make([]int, partitions), make([]int, partitions)
+	for p := range partitions {
+		slots[p], left[p] = slotOf(p), p
 	}
+	for i := range min(partitions, models.ShardsMax) {
+		point := slots[first] + int(bits.Reverse16(uint16(i)))*clusterSlots>>16
+		nearest := slices.MinFunc(left, func(a, b int) int { return cmp.Compare(slotsApart(slots[a], point), slotsApart(slots[b], point)) })
+		order, left = append(order, nearest), slices.DeleteFunc(left, func(p int) bool { return p == nearest })
+	}
+	shardOrders.byFirst[key] = order
 	return order
 }
 
-var slotOrders = struct { //nolint:gochecknoglobals // worked out once
+var shardOrders = struct { //nolint:gochecknoglobals // worked out once
 	sync.Mutex
-	byCount map[int][]int
-}{byCount: make(map[int][]int)}
+	byFirst map[[2]int][]int
+}{byFirst: make(map[[2]int][]int)}
+
+// clusterSlots is the number of hash slots of every Redis Cluster.
+const clusterSlots = 16384
+
+// slotsApart is how far two slots are from each other on a circle of all.
+func slotsApart(a, b int) int {
+	d := (a - b + 2*clusterSlots) % clusterSlots
+	return min(d, clusterSlots-d)
+}
 
 // slotOf is the hash slot of a partition in a Redis Cluster: CRC16 (XMODEM) of its tag, modulo 16384.
 func slotOf(partition int) int {
@@ -101,7 +103,7 @@ func slotOf(partition int) int {
 			}
 		}
 	}
-	return int(crc % 16384)
+	return int(crc % clusterSlots)
 }
 
 // KeysOf names the keys of a campaign in its partition.

@@ -122,6 +122,23 @@ func TestTagsSpreadOverMasters(t *testing.T) {
 	}
 }
 
+// A campaign has shards on as many primaries as it can, whatever its id.
+func TestShardsLieOnAllPrimaries(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ partitions, masters, shards int }{
+		{4, 3, 4}, {8, 2, 2}, {12, 3, 4}, {12, 3, 8}, {16, 3, 4}, {16, 4, 4}, {24, 6, 8}, {64, 8, 16},
+	} {
+		for i := range 20 * row.partitions {
+			nodes, id := map[int]bool{}, fmt.Sprintf("campaign-%d", i)
+			for shard := range row.shards {
+				key := lua.StreamKey(lua.PartitionOf(models.ShardID(id, shard+1), row.partitions))
+				nodes[slot(key)*row.masters/clusterSlots] = true
+			}
+			require.Len(t, nodes, min(row.masters, row.shards), "%s: %+v", id, row)
+		}
+	}
+}
+
 func TestClusterRunsEveryScript(t *testing.T) {
 	t.Parallel()
 	const partitions = 16
