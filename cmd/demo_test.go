@@ -53,7 +53,7 @@ func TestDemoOfMoreThanIsWantedHasSomeLeft(t *testing.T) {
 
 func TestDemoOfSeveralShardsShowsThem(t *testing.T) {
 	t.Parallel()
-	out := requireOK(t, run(t, nil, "demo", "--users", "2000", "--stock", "201", "--connections", "40", "--shards", "4"))
+	out := requireOK(t, run(t, nil, "demo", "--users", "600", "--stock", "201", "--connections", "40", "--shards", "4"))
 	require.Equal(t, []string{"201", "201", "201"}, outcome(t, out, "units taken"))
 	require.Equal(t, []string{"0", "0"}, outcome(t, out, "units left"))
 	var claimed int
@@ -122,14 +122,14 @@ func TestDemoFailsWhenTheBooksDiffer(t *testing.T) {
 	t.Parallel()
 	out, problems := &meddler{t: t}, &testenv.Buffer{}
 	code := cmd.Run(t.Context(), cmd.Env{
-		Args: []string{"demo", "--users", "400", "--stock", "5000", "--connections", "10"}, Stdout: out, Stderr: problems,
+		Args: []string{"demo", "--users", "200", "--stock", "5000", "--connections", "10"}, Stdout: out, Stderr: problems,
 	})
 	out.done.Wait()
 	require.Equal(t, cmd.ExitDrift, code, out.String()+problems.String())
-	require.Equal(t, []string{"400", "401", "401"}, outcome(t, out.String(), "claims accepted"))
+	require.Equal(t, []string{"200", "201", "201"}, outcome(t, out.String(), "claims accepted"))
 	require.Contains(t, out.String(), "DIFFER")
 	require.NotContains(t, out.String(), "the books agree")
-	require.Regexp(t, `(?m)^dibs: .*400 and 401`, problems.String())
+	require.Regexp(t, `(?m)^dibs: .*200 and 201`, problems.String())
 }
 
 // TestDemoKeepsRunningUntilItIsInterrupted: what it shows can be asked for afterwards, and the end is no failure.

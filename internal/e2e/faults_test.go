@@ -62,7 +62,7 @@ func TestFaultsInMidRush(t *testing.T) {
 		lived := t.Run(fault.name, func(t *testing.T) {
 			s := *s // with the t of this story
 			s.t = t
-			users := testenv.Pick(1_500, 10_000)
+			users := testenv.Pick(800, 10_000)
 			c := openCampaign(t, s.apis[0].url, campaign{Total: int64(users) * 7 / 10, PerUser: 3})
 			rush := startRush(t, crowd.Plan{
 				BaseURLs: s.urls(), CampaignID: c.ID, Users: users, Connections: 50,

@@ -18,7 +18,7 @@ import (
 // DIBS_TEST_SEED repeats a run's points of time.
 func TestConsumerKilledAtRandomPointsKeepsTheBooksExact(t *testing.T) {
 	t.Parallel()
-	kills := testenv.Pick(12, 200)
+	kills := testenv.Pick(8, 200)
 	seed := uint64(1)
 	if text := os.Getenv("DIBS_TEST_SEED"); text != "" {
 		var err error

@@ -126,7 +126,7 @@ func eventsTold(events map[string]models.Event) map[string]string {
 // A crowd takes every packet; another is closed upon, with the consumer, the finance service and the syncer killed just then.
 func TestPacketsAreTakenOnceAndTheRestGoesBackToTheCent(t *testing.T) {
 	t.Parallel()
-	packets, users, connections := int64(testenv.Pick(2_000, 100_000)), testenv.Pick(3_000, 150_000), testenv.Pick(50, 200)
+	packets, users, connections := int64(testenv.Pick(800, 100_000)), testenv.Pick(1_200, 150_000), testenv.Pick(50, 200)
 	r := newRain(t)
 	for _, story := range []struct {
 		name  string

@@ -111,7 +111,7 @@ func TestPacketsOfShardsAreReturnedOnce(t *testing.T) {
 		return sl.claim(sl.users(n, packetShards), 1, fmt.Sprint("k", n))
 	}
 	require.Equal(t, "sold_out", ask(1_000).code(), "no packets yet")
-	opens := time.Now().Add(3 * time.Second)
+	opens := time.Now().Add(2 * time.Second)
 	r.add(sl.id, map[string]any{"count": 300, "amount": 30_000, "split": "random_cut", "release_at": opens})
 	r.add(sl.id, map[string]any{"count": 10, "amount": 1_000, "split": "even"})
 	r.add(sl.id, map[string]any{"count": 50, "amount": 5_000, "split": "even", "release_at": time.Now().Add(time.Hour)})

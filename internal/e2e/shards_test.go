@@ -213,10 +213,10 @@ func (sl *sale) moves() (n int) {
 func TestShardsSellOutExactly(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{apis: 2, partitions: 4})
-	for _, shards := range []int{1, 2, 4, 16} {
+	for _, shards := range []int{1, 2, 16} {
 		for name, users := range map[string]shopper{"even": evenly, "nine in ten on one": mostlyOne, "all on one": onlyOne} {
 			for _, quantity := range []int64{1, 10} {
-				sl := s.sell(t, 600, shards, quantity, users)
+				sl := s.sell(t, int64(testenv.Pick(200, 600)), shards, quantity, users)
 				sl.run(16)
 				t.Log(name)
 				sl.requireExact()

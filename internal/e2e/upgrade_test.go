@@ -12,29 +12,35 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// programOfBefore builds the program as it was before the newest migration came, from the project's history.
+// programOfBefore builds the program as it was before the newest migration came, from the project's history; once for each commit.
 func programOfBefore(t *testing.T) string {
 	t.Helper()
 	const root = "../.."
-	source, program := t.TempDir(), filepath.Join(t.TempDir(), "dibs-before")
 	newest, err := exec.CommandContext(t.Context(), "git", "-C", root, "log", "-1", "--diff-filter=A", "--format=%H", "--", "migrations/mysql").Output()
 	commit := strings.TrimSpace(string(newest))
 	if err != nil || commit == "" {
 		t.Skip("UPGRADE NOT TRIED: this is no git clone, so there is no program of before the newest migration")
 	}
+	folder, err := filepath.Abs(filepath.Join(root, ".tools"))
+	require.NoError(t, err)
+	program := filepath.Join(folder, "dibs-before-"+commit)
+	if _, err := os.Stat(program); err == nil {
+		return program
+	}
+	source := t.TempDir()
 	unpack := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", fmt.Sprintf("git -C %s archive %s^ | tar -x -C %s", root, commit, source))
 	if out, err := unpack.CombinedOutput(); err != nil {
 		t.Skipf("UPGRADE NOT TRIED: this clone is shallow, %s^ is not there: %s", commit, out)
 	}
-	args := []string{"build", "-buildvcs=false", "-o", program}
-	if raceDetector {
-		args = append(args, "-race")
-	}
-	build := exec.CommandContext(t.Context(), "go", append(args, ".")...)
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", filepath.Join(source, "built"), ".")
 	build.Dir = source
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Skipf("UPGRADE NOT TRIED: %s^ does not build: %v\n%s", commit, err, out)
 	}
+	require.NoError(t, os.MkdirAll(folder, 0o750))
+	place := exec.CommandContext(t.Context(), "bash", "-c", fmt.Sprintf("rm -f %[1]s/dibs-before-*; cp %[2]s/built %[3]s.new && mv %[3]s.new %[3]s", folder, source, program))
+	out, err := place.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	return program
 }
 
@@ -85,6 +91,5 @@ func TestGuide_Upgrade(t *testing.T) {
 	require.Greater(t, claimed, int64(100), "there was load")
 	(&system{servers: s, t: t}).awaitSynced(c.ID, int(claimed))
 	require.Contains(t, g.run("compare"), "agree")
-	require.NoError(t, os.Remove(before))
 	t.Logf("schema %d, %d claims", schema, claimed)
 }

@@ -2,8 +2,12 @@ package syncertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +47,11 @@ func OpenServer(t testing.TB) *gorm.DB {
 func OpenStore(t testing.TB, cfg sqlstore.Config) *gorm.DB {
 	t.Helper()
 	cfg.Logger = Quiet()
+	if _, err := os.Stat(cfg.Path); cfg.Path != "" && err != nil {
+		empty, err := emptySQLite()
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(cfg.Path, empty, 0o600))
+	}
 	db, err := sqlstore.Open(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
@@ -52,6 +61,28 @@ func OpenStore(t testing.TB, cfg sqlstore.Config) *gorm.DB {
 	require.NoError(t, err)
 	return db
 }
+
+// emptySQLite is a database file with the newest schema. To bring one up to date takes a second with the race detector.
+var emptySQLite = sync.OnceValues(func() (file []byte, err error) {
+	folder, err := os.MkdirTemp("", "dibs-empty-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	path, ctx := filepath.Join(folder, "dibs.db"), context.Background()
+	db, err := sqlstore.Open(ctx, sqlstore.Config{Path: path, Logger: Quiet()})
+	if err != nil {
+		return nil, err
+	}
+	pool, err := db.DB()
+	if err == nil {
+		_, err = migrations.Up(ctx, pool, db.Name())
+	}
+	if err = errors.Join(err, sqlstore.Close(db)); err != nil { // which writes its log into the file
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
 
 // Quiet is a log that nobody reads.
 func Quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

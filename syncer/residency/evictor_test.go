@@ -136,7 +136,7 @@ func TestEvictor_WhereverItDiesTheNextOneCompletesIt(t *testing.T) {
 func TestEvictor_RacesWithClaimsAndLosesNone(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
-	const units = 400
+	const units = 200
 	id := h.Create(units, nil)
 	stop, done := make(chan struct{}), make(chan error, 1)
 	evictor := syncertest.NewEvictor(t, h.DB, h.Scripts, 3*time.Millisecond)

@@ -23,7 +23,7 @@ import (
 func TestExpirer_HoldsEndInTime(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
-	held, claims := testenv.Pick(500, 10_000), testenv.Pick(3_000, 40_000)
+	held, claims := testenv.Pick(500, 10_000), testenv.Pick(2_000, 40_000)
 	const holdFor, prepare = time.Hour, 3 * time.Millisecond
 	begin := time.Now().Add(5*time.Second + time.Duration(claims)*prepare/10)
 	rows := make([]models.Campaign, held)
