@@ -27,7 +27,7 @@ func repeat(ctx context.Context, job func(context.Context) (int, error)) {
 func TestRebuild_OfASaleWhoseHoldsEnd(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
-	claims := testenv.Pick(30_000, 1_000_000)
+	claims := testenv.Pick(50_000, 1_000_000)
 	id := h.Create(int64(3*claims), func(c *models.Campaign) { c.HoldForMs = time.Hour.Milliseconds() })
 	first := time.Now().Truncate(time.Millisecond)
 	for done := 0; done < claims; done += 10_000 {
