@@ -81,7 +81,7 @@ var emptySQLite = sync.OnceValues(func() (file []byte, err error) {
 	if err = errors.Join(err, sqlstore.Close(db)); err != nil { // which writes its log into the file
 		return nil, err
 	}
-	return os.ReadFile(path)
+	return os.ReadFile(path) //nolint:gosec // what was just written
 })
 
 // Quiet is a log that nobody reads.
