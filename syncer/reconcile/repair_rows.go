@@ -91,12 +91,13 @@ func (p *repair) orphans(ctx context.Context, partition int, entries []lua.Entry
 // put back since.
 func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
 	var events []models.Event
+	campaignID, _ := models.SplitShardID(p.id)
 	for _, entry := range entries {
-		if !strings.Contains(entry.Payload, string(models.EventClaimRedeemed)) || !strings.Contains(entry.Payload, p.id) {
+		if !strings.Contains(entry.Payload, string(models.EventClaimRedeemed)) || !strings.Contains(entry.Payload, campaignID) {
 			continue
 		}
 		e, err := models.DecodeEvent([]byte(entry.Payload))
-		if err == nil && e.Type == models.EventClaimRedeemed && e.CampaignID == p.id {
+		if err == nil && e.Type == models.EventClaimRedeemed && e.LotID() == p.id {
 			events = append(events, e)
 		}
 	}
@@ -200,14 +201,14 @@ func (p *repair) insertPart(ctx context.Context, events []models.Event, evidence
 	return err
 }
 
-// move moves the counters of the campaign by rows that came back, in their transaction, so that a reader finds both agree at every instant.
-// Counters that did not agree with the rows may count these already, and are left for recount, as are those of shards.
+// move moves the counters of the campaign, or shard, by rows that came back, in their transaction, so that a reader finds both agree at
+// every instant. Counters that did not agree with the rows may count these already, and are left for recount.
 func (p *repair) move(ctx context.Context, tx *sql.Tx, claims, units, released int64) error {
 	rows, m := p.done.Found.Rows, &p.done.Found.MySQL
-	if models.IsShardID(p.id) || rows.Claims+m.LostClaims != m.SyncedSeq || rows.Units != m.Claimed || rows.Released != m.Released {
+	if rows.Claims+m.LostClaims != m.SyncedSeq || rows.Units != m.Claimed || rows.Released != m.Released {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE campaigns SET remaining = CASE"+ // as byRows has it: rows may be of more units than total
+	_, err := tx.ExecContext(ctx, "UPDATE "+models.BooksTable(p.id)+" SET remaining = CASE"+ // as byRows has it: rows may be of more units than total
 		" WHEN applied_version <> version AND (residency = ? OR residency = ? AND epoch > 0)"+
 		" THEN CASE WHEN remaining > ? THEN remaining - ? ELSE 0 END WHEN total > claimed + ? THEN total - claimed - ? ELSE 0 END,"+
 		" claimed = claimed + ?, synced_seq = synced_seq + ?, released_claims = released_claims + ? WHERE id = ?",
