@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"dibs/internal/sqlstore"
 	"dibs/lua"
@@ -102,13 +103,15 @@ func (s *store) putBack(ctx context.Context, tx *sql.Tx, move *models.StockMove)
 		" AND id IN "+sqlstore.Marks(len(move.Packets)), args...))
 }
 
-// granted reads the packets of an open grant. found is false when it is not open any more.
+// granted reads the packets of an open grant. found is false when it is not open any more. They are mostly the last of their shard: from the
+// end they are found without a look at the others, of which there may be hundreds of thousands.
 func (s *store) granted(ctx context.Context, move *models.StockMove) (found bool, err error) {
-	rows, err := s.packetsOf(ctx, " WHERE campaign_id = ? AND shard = ? AND move_no = ? ORDER BY position",
-		move.CampaignID, move.Shard, move.No)
+	rows, err := s.packetsOf(ctx, " WHERE campaign_id = ? AND shard = ? AND move_no = ?"+
+		" ORDER BY release_at DESC, position DESC LIMIT ?", move.CampaignID, move.Shard, move.No, move.Want)
 	if err != nil {
 		return false, fmt.Errorf("shards: packets of move %d of %s: %w", move.No, models.ShardID(move.CampaignID, move.Shard), err)
 	}
+	slices.Reverse(rows)
 	for i := range rows {
 		move.Packets, move.ReleaseMs = append(move.Packets, rows[i].packet), rows[i].releaseMs
 	}
