@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"slices"
-	"strings"
 )
 
 // PageSize is how many rows EachRow asks for at a time, and the most failures that it returns.
@@ -49,21 +47,3 @@ func EachRow[T any](ctx context.Context, key func(*T) string, fetch func(after s
 
 // Itself is the key of rows that are keys.
 func Itself(key *string) string { return *key }
-
-// Merged is a fetch for Pages and EachRow that reads several tables in the order of their keys; fetch reads the size rows of one of
-// them. No two tables share a key.
-func Merged[T any](
-	size int, key func(*T) string, tables []string, fetch func(table, after string) ([]T, error),
-) func(after string) ([]T, error) {
-	return func(after string) (page []T, err error) {
-		for _, table := range tables {
-			rows, err := fetch(table, after)
-			if err != nil {
-				return nil, err
-			}
-			page = append(page, rows...)
-		}
-		slices.SortFunc(page, func(a, b T) int { return strings.Compare(key(&a), key(&b)) })
-		return page[:min(len(page), size)], nil
-	}
-}

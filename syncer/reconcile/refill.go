@@ -23,24 +23,18 @@ const refillAgain = time.Minute
 // goroutine.
 func (r *Reconciler) Refill(ctx context.Context) (refilled int, err error) {
 	left := make(map[string]time.Time)
-	fetch := sqlstore.Merged(sqlstore.PageSize, sqlstore.Itself, models.BooksTables, func(table, after string) (page []string, err error) {
-		err = r.db.WithContext(ctx).Raw("SELECT id FROM "+table+" WHERE id > ? AND residency = ? AND residency_reason LIKE ?"+
-			" ORDER BY id LIMIT ?", after, models.ResidencyLost, campaigns.MySQLWentBack+"%", sqlstore.PageSize).Scan(&page).Error
-		if err != nil {
-			err = fmt.Errorf("reconcile: refill: %w", err)
-		}
-		return page, err
-	})
-	err = sqlstore.EachRow(ctx, sqlstore.Itself, fetch, func(id *string) error {
-		if last, tried := r.left[*id]; tried && time.Since(last) < refillAgain {
-			left[*id] = last
+	fetch := campaigns.Lots(ctx, r.db, sqlstore.PageSize, "id", "residency = ? AND residency_reason LIKE ?",
+		models.ResidencyLost, campaigns.MySQLWentBack+"%")
+	err = sqlstore.EachRow(ctx, campaigns.ID, fetch, func(c *models.Campaign) error {
+		if last, tried := r.left[c.ID]; tried && time.Since(last) < refillAgain {
+			left[c.ID] = last
 			return nil
 		}
-		done, err := r.refill(ctx, *id)
+		done, err := r.refill(ctx, c.ID)
 		if done {
 			refilled++
 		} else if err == nil {
-			left[*id] = time.Now()
+			left[c.ID] = time.Now()
 		}
 		return err
 	})

@@ -199,17 +199,8 @@ func (s *streams) booksIntact(ctx context.Context, row *models.StreamRecord) (ba
 // stopForBooks fences every campaign of a partition that Redis holds by any load, and returns those whose claims MySQL may lack: these,
 // those that are resident by its books, and after more than a moment also those that may have been loaded and evicted since.
 func (s *streams) stopForBooks(ctx context.Context, partition int, back *putBack) (suspect []string, err error) {
-	key := func(c *suspectRow) string { return c.ID }
-	fetch := sqlstore.Merged(lua.FencesMost, key, models.BooksTables, func(table, after string) (page []suspectRow, err error) {
-		err = s.db.WithContext(ctx).Raw("SELECT id, residency, COALESCE(status = ? OR starts_at > ?, 0) AS untouched FROM "+table+
-			" WHERE id > ? AND `partition` = ? ORDER BY id LIMIT ?",
-			models.StatusClosed, sqlstore.Now(), after, partition, lua.FencesMost).Scan(&page).Error
-		if err != nil {
-			err = fmt.Errorf("residency: campaigns of stream %d: %w", partition, err)
-		}
-		return page, err
-	})
-	for page, err := range sqlstore.Pages(lua.FencesMost, key, fetch) {
+	fetch := campaigns.Lots(ctx, s.db, lua.FencesMost, "id, residency, status, starts_at", "`partition` = ?", partition)
+	for page, err := range sqlstore.Pages(lua.FencesMost, campaigns.ID, fetch) {
 		if err != nil {
 			return nil, err
 		}
@@ -224,19 +215,13 @@ func (s *streams) stopForBooks(ctx context.Context, partition int, back *putBack
 		for i := range page {
 			c := &page[i]
 			away := c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyNone
-			if slices.Contains(held, c.ID) || !away || back.long && !c.Untouched {
+			untouched := c.Status == models.StatusClosed || c.StartsAt != nil && c.StartsAt.After(time.Now())
+			if slices.Contains(held, c.ID) || !away || back.long && !untouched {
 				suspect = append(suspect, c.ID)
 			}
 		}
 	}
 	return suspect, nil
-}
-
-// suspectRow is a campaign that may have more claims than MySQL knows of.
-type suspectRow struct {
-	ID        string
-	Residency models.Residency
-	Untouched bool // it can't have been claimed from
 }
 
 // restored takes the campaigns of a partition out of use because MySQL was put back, and gives the stream a new generation: it proves

@@ -47,22 +47,11 @@ func NewEvictor(hydrator *Hydrator, idle time.Duration, reg prometheus.Registere
 	return &Evictor{hydrator: hydrator, idle: idle, evictions: newEvictions(reg), looks: evictorLooks}
 }
 
-// candidate is a campaign that may be evicted.
-type candidate struct {
-	ID               string
-	Epoch, SyncedSeq int64
-}
-
 // Evict looks at some of the campaigns that are in Redis by their books, in turn, and returns how many it evicted. One that turns out
 // to be gone is examined, see Hydrator.Examine. A failure is returned after the others had their turn. It is for one goroutine.
 func (e *Evictor) Evict(ctx context.Context) (evicted int, err error) {
-	fetch := sqlstore.Merged(e.looks, func(c *candidate) string { return c.ID }, models.BooksTables,
-		func(table, after string) (page []candidate, err error) {
-			err = e.hydrator.db.WithContext(ctx).Raw("SELECT id, epoch, synced_seq FROM "+table+" WHERE id > ? AND residency = ?"+
-				" AND applied_version = version ORDER BY id LIMIT ?", after, models.ResidencyResident, e.looks).Scan(&page).Error
-			return page, err
-		})
-	page, err := fetch(e.last)
+	page, err := campaigns.Lots(ctx, e.hydrator.db, e.looks, "id, epoch, synced_seq", "residency = ? AND applied_version = version",
+		models.ResidencyResident)(e.last)
 	if err != nil {
 		return 0, fmt.Errorf("residency: evict: %w", err)
 	}
@@ -91,10 +80,10 @@ func (e *Evictor) EvictOne(ctx context.Context, campaignID string) (evicted bool
 	if err != nil || c.Residency == models.ResidencyEvicted || !campaigns.IsResident(&c) {
 		return err == nil && c.Residency != models.ResidencyLost, err
 	}
-	return e.evict(ctx, &candidate{ID: c.ID, Epoch: c.Epoch, SyncedSeq: c.SyncedSeq})
+	return e.evict(ctx, &c)
 }
 
-func (e *Evictor) evict(ctx context.Context, c *candidate) (evicted bool, err error) {
+func (e *Evictor) evict(ctx context.Context, c *models.Campaign) (evicted bool, err error) {
 	seen := lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq}
 	gone, err := e.hydrator.scripts.Evict(ctx, c.ID, seen, e.idle)
 	switch {

@@ -11,6 +11,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 )
 
 // renew stops the campaigns of a stream that lost entries, counts what was lost, and gives the stream a new generation.
@@ -97,11 +98,8 @@ func (s *streams) countLost(ctx context.Context, partition int, known lua.Stream
 
 // stopAll fences every campaign of a partition that Redis holds, wherever it is by its books, and returns those.
 func (s *streams) stopAll(ctx context.Context, partition int) (stopped []string, err error) {
-	key := func(c *candidate) string { return c.ID }
-	fetch := sqlstore.Merged(lua.FencesMost, key, models.BooksTables, func(table, after string) ([]candidate, error) {
-		return s.page(ctx, table, "`partition` = ? AND epoch > 0", partition, after)
-	})
-	for page, err := range sqlstore.Pages(lua.FencesMost, key, fetch) {
+	fetch := campaigns.Lots(ctx, s.db, lua.FencesMost, "id, epoch", "`partition` = ? AND epoch > 0", partition)
+	for page, err := range sqlstore.Pages(lua.FencesMost, campaigns.ID, fetch) {
 		if err != nil {
 			return nil, err
 		}
@@ -114,17 +112,8 @@ func (s *streams) stopAll(ctx context.Context, partition int) (stopped []string,
 	return stopped, nil
 }
 
-func (s *streams) page(ctx context.Context, table, which string, arg any, after string) (page []candidate, err error) {
-	err = s.db.WithContext(ctx).Raw("SELECT id, epoch FROM "+table+" WHERE id > ? AND "+which+" ORDER BY id LIMIT ?",
-		after, arg, lua.FencesMost).Scan(&page).Error
-	if err != nil {
-		return nil, fmt.Errorf("residency: campaigns in redis: %w", err)
-	}
-	return page, nil
-}
-
 // stop fences those of some campaigns that Redis holds by the load that MySQL knows, or an earlier one, and returns those.
-func (s *streams) stop(ctx context.Context, page []candidate) (stopped []string, err error) {
+func (s *streams) stop(ctx context.Context, page []models.Campaign) (stopped []string, err error) {
 	epochs := make(map[string]int64, len(page))
 	for i := range page {
 		epochs[page[i].ID] = page[i].Epoch

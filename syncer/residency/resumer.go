@@ -28,11 +28,14 @@ func NewResumer(hydrator *Hydrator, reg prometheus.Registerer) *Resumer {
 // Resume goes once over all campaigns that are half done and returns how many it completed. A campaign that stays lost from Redis
 // is no error here. Any other failure is returned after the others had their turn.
 func (r *Resumer) Resume(ctx context.Context) (completed int, err error) {
-	fetch := sqlstore.Merged(sqlstore.PageSize, sqlstore.Itself, models.BooksTables, func(table, after string) ([]string, error) {
-		return r.page(ctx, table, after)
-	})
-	err = sqlstore.EachRow(ctx, sqlstore.Itself, fetch, func(id *string) error {
-		_, err := r.hydrator.Hydrate(ctx, *id)
+	fetch := campaigns.Lots(ctx, r.hydrator.db, sqlstore.PageSize, "id",
+		"residency NOT IN ? AND epoch > 0 AND applied_version <> version"+
+			" OR residency IN ? AND load_attempts > epoch OR residency = ? OR residency = ? AND stream_birth <>"+
+			" COALESCE((SELECT birth FROM streams WHERE streams.`partition` = lot.`partition`), stream_birth)",
+		[]models.Residency{models.ResidencyEvicted, models.ResidencyLost}, []models.Residency{models.ResidencyNone, models.ResidencyEvicted},
+		models.ResidencyLost, models.ResidencyResident)
+	err = sqlstore.EachRow(ctx, campaigns.ID, fetch, func(c *models.Campaign) error {
+		_, err := r.hydrator.Hydrate(ctx, c.ID)
 		switch {
 		case err == nil:
 			completed++
@@ -42,20 +45,6 @@ func (r *Resumer) Resume(ctx context.Context) (completed int, err error) {
 		return err
 	})
 	return completed, errors.Join(err, r.countLost(ctx))
-}
-
-func (r *Resumer) page(ctx context.Context, table, after string) (ids []string, err error) {
-	err = r.hydrator.db.WithContext(ctx).Raw("SELECT id FROM "+table+" WHERE id > ? AND"+
-		" (residency NOT IN ? AND epoch > 0 AND applied_version <> version"+
-		" OR residency IN ? AND load_attempts > epoch OR residency = ? OR residency = ? AND stream_birth <>"+
-		" COALESCE((SELECT birth FROM streams WHERE streams.`partition` = "+table+".`partition`), stream_birth))"+
-		" ORDER BY id LIMIT ?", after, []models.Residency{models.ResidencyEvicted, models.ResidencyLost},
-		[]models.Residency{models.ResidencyNone, models.ResidencyEvicted}, models.ResidencyLost, models.ResidencyResident, sqlstore.PageSize).
-		Scan(&ids).Error
-	if err != nil {
-		return nil, fmt.Errorf("residency: resume: %w", err)
-	}
-	return ids, nil
 }
 
 func (r *Resumer) countLost(ctx context.Context) error {

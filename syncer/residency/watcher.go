@@ -5,9 +5,9 @@ import (
 	"errors"
 	"log/slog"
 
-	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 )
 
 // StreamWatcher records how far the claim streams are, and notices a Redis that went back: a stream that lost entries, or a campaign
@@ -43,10 +43,7 @@ func (w *StreamWatcher) Watch(ctx context.Context) (broken int, err error) {
 // watchEvicted stops campaigns that Redis holds although they were evicted: it went back to a time before. Nothing else may tell of
 // that, and such a campaign would not hear of a change.
 func (w *StreamWatcher) watchEvicted(ctx context.Context) error {
-	page, err := sqlstore.Merged(lua.FencesMost, func(c *candidate) string { return c.ID }, models.BooksTables,
-		func(table, after string) ([]candidate, error) {
-			return w.streams.page(ctx, table, "residency = ?", models.ResidencyEvicted, after)
-		})(w.evicted)
+	page, err := campaigns.Lots(ctx, w.streams.db, lua.FencesMost, "id, epoch", "residency = ?", models.ResidencyEvicted)(w.evicted)
 	if err != nil {
 		return err
 	}

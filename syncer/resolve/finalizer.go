@@ -74,7 +74,7 @@ func NewFinalizer(relay *Relay, hydrator *residency.Hydrator, clock clockwork.Cl
 // their way, or that was not drained for long enough, waits for a later round. Any other reason to wait is returned, as an
 // ErrUndrained, after the others had their turn.
 func (f *Finalizer) Finalize(ctx context.Context) (ended int, err error) {
-	err = sqlstore.EachRow(ctx, func(c *models.Campaign) string { return c.ID }, func(after string) (page []models.Campaign, err error) {
+	err = sqlstore.EachRow(ctx, campaigns.ID, func(after string) (page []models.Campaign, err error) {
 		err = f.relay.db.WithContext(ctx).Where("status = ? AND closed_told_at IS NULL AND id > ?", models.StatusClosed, after).
 			Order("id").Limit(sqlstore.PageSize).Find(&page).Error
 		return page, err
