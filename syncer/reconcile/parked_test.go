@@ -123,7 +123,7 @@ func TestRepair_WhileClaimsAreOnTheirWaySaysWhatHappensNext(t *testing.T) {
 	h.Sync()
 	hset(h, h.Keys(id).State, "taken", "1")
 	h.Claim(id, syncertest.Asks("late", 2)...)
-	_, err := h.Hydrator().Rebuild(t.Context(), id, true)
+	_, err := h.Hydrator().Rebuild(t.Context(), id)
 	require.ErrorIs(t, err, residency.ErrUnsynced)
 	require.ErrorContains(t, err, "takes no claims now: when the consumers have caught up it comes back by itself")
 	h.Sync()

@@ -144,7 +144,7 @@ func (p *repair) mendRedis(ctx context.Context) error {
 
 // rebuild has Redis hold what the rows say.
 func (p *repair) rebuild(ctx context.Context) error {
-	report, err := p.r.hydrator.Rebuild(ctx, p.id, true)
+	report, err := p.r.hydrator.Rebuild(ctx, p.id)
 	if err != nil {
 		return err
 	}

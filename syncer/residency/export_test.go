@@ -48,7 +48,7 @@ func LoadWithStep(ctx context.Context, h *Hydrator, id string, force bool, step 
 	}
 	h.steps.Observe(step)
 	defer h.steps.Observe(nil)
-	_, err := h.Rebuild(ctx, id, true)
+	_, err := h.Rebuild(ctx, id)
 	return err
 }
 

@@ -84,12 +84,10 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	_, err := syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
 	require.NoError(t, err)
 	require.ErrorIs(t, h.Hydrate(resident), campaigns.ErrLost, "time proves nothing")
-	_, err = h.Hydrator().Rebuild(t.Context(), resident, false)
-	require.ErrorIs(t, err, campaigns.ErrLost)
 
 	_, err = h.Hydrator().Recover(t.Context(), resident, lua.Position{Epoch: 1, Seq: 3}) // by an API process that saw them
 	require.ErrorIs(t, err, campaigns.ErrLost)
-	_, err = h.Hydrator().Rebuild(t.Context(), resident, true)
+	_, err = h.Hydrator().Rebuild(t.Context(), resident)
 	require.ErrorIs(t, err, residency.ErrMissing)
 	require.Empty(t, h.Repair(resident, reconcile.RepairHow{GiveUpClaims: true}).Left.Differences)
 	require.Equal(t, int64(3), h.Campaign(resident).Epoch)
@@ -191,7 +189,7 @@ func TestLost_ARedisThatWentBackIsFencedAndRepaired(t *testing.T) {
 	require.Equal(t, models.ResidencyLost, h.Residency(quiet1), "it may have had claims as well")
 
 	for _, one := range []string{id, quiet1} {
-		_, err = h.Hydrator().Rebuild(t.Context(), one, true)
+		_, err = h.Hydrator().Rebuild(t.Context(), one)
 		require.NoError(t, err)
 		require.NoError(t, h.Hydrate(one))
 	}

@@ -42,7 +42,7 @@ func TestRebuild_OfASaleWhoseHoldsEnd(t *testing.T) {
 		h.Group()
 		begun := time.Now()
 		return func() time.Duration {
-			_, err := h.Hydrator().Rebuild(t.Context(), id, true)
+			_, err := h.Hydrator().Rebuild(t.Context(), id)
 			require.NoError(t, err)
 			require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("anybody", ""))[0].Outcome)
 			return time.Since(begun)

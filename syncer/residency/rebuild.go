@@ -21,18 +21,10 @@ const rebuildPage = 5000
 
 // RebuildReport says what a rebuild loaded into Redis.
 type RebuildReport struct {
-	Epoch      int64  // the new load; 0 when there was nothing to do
-	Claims     int64  // that were loaded: those with rows, and parked ones
-	Units      int64  // of live claims
-	LostClaims int64  // claims known to be lost, ever: places in the campaign's order that have no row and never will
-	Reason     string // why it had to be rebuilt
-}
-
-// rebuildHow: replace overwrites what Redis holds of the campaign, which is fenced. force takes the rows for the truth even if
-// they do not add up to the books or claims are known to be lost, and corrects the books.
-type rebuildHow struct {
-	replace, force bool
-	reason         string
+	Epoch      int64 // the new load; 0 when there was nothing to do
+	Claims     int64 // that were loaded: those with rows, and parked ones
+	Units      int64 // of live claims
+	LostClaims int64 // claims known to be lost, ever: places in the campaign's order that have no row and never will
 }
 
 // books are the counters of a load's snapshot, and what to correct in them.
@@ -43,15 +35,21 @@ type books struct {
 	moreReleases int64 // to add to released_claims
 }
 
-// Rebuild fences a campaign and loads it again from its rows in MySQL, under a new epoch. Without force it wants the same proof as
-// Hydrate that the rows are all there are. With force it wants none, but still waits until each claim in the claim stream has its
-// row, and fails with ErrUnsynced when that does not happen; and it gives up no claim that the books count, but fails with ErrMissing.
-// Errors: models.ErrNotFound, campaigns.ErrLost (no proof, and no force), campaigns.ErrPartitions, and those of lua.Scripts.
-func (h *Hydrator) Rebuild(ctx context.Context, campaignID string, force bool) (RebuildReport, error) {
+// Rebuild fences a campaign and loads it again from its rows in MySQL, under a new epoch. It wants no proof that the rows are all there
+// are, as Hydrate does, but waits until each claim in the claim stream has its row, and fails with ErrUnsynced when that does not
+// happen; and it gives up no claim that the books count, but fails with ErrMissing. Errors: models.ErrNotFound, campaigns.ErrPartitions,
+// and those of lua.Scripts.
+func (h *Hydrator) Rebuild(ctx context.Context, campaignID string) (RebuildReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, hydrateTimeout)
 	defer cancel()
 	report, err := h.load(ctx, campaignID, func(ctx context.Context, c *models.Campaign) (RebuildReport, bool, error) {
-		return h.rebuildRound(ctx, c, force)
+		if c.Residency != models.ResidencyLost {
+			return RebuildReport{}, false, h.lose(ctx, c, "a rebuild was asked for")
+		}
+		if err := h.drained(ctx, c); err != nil {
+			return RebuildReport{}, false, err
+		}
+		return h.rebuild(ctx, c, true)
 	})
 	if err != nil {
 		return report, err
@@ -71,26 +69,10 @@ func (h *Hydrator) Stop(ctx context.Context, campaignID string) error {
 	return err
 }
 
-// rebuildRound is the round of Rebuild.
-func (h *Hydrator) rebuildRound(ctx context.Context, c *models.Campaign, force bool) (RebuildReport, bool, error) {
-	switch {
-	case c.Residency != models.ResidencyLost && !campaigns.IsResident(c) && !force:
-		return h.loadAbsent(ctx, c)
-	case c.Residency != models.ResidencyLost:
-		return RebuildReport{}, false, h.lose(ctx, c, "a rebuild was asked for")
-	}
-	prove := h.prove
-	if force {
-		prove = h.drained
-	}
-	if err := prove(ctx, c); err != nil {
-		return RebuildReport{}, false, err
-	}
-	return h.rebuild(ctx, c, rebuildHow{replace: true, force: force, reason: c.ResidencyReason})
-}
-
-// rebuild takes steps 1 to 4 of a load. done is false when the books changed meanwhile.
-func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildHow) (report RebuildReport, done bool, err error) {
+// rebuild takes steps 1 to 4 of a load. Of a lost campaign, which is fenced, it overwrites what Redis holds. force takes the rows for the
+// truth even if they do not add up to the books or claims are known to be lost, and corrects the books. done is false when the books
+// changed meanwhile.
+func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, force bool) (report RebuildReport, done bool, err error) {
 	select {
 	case h.loads <- struct{}{}:
 		defer func() { <-h.loads }()
@@ -109,11 +91,11 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildH
 	}
 	held := *c
 	held.Epoch, held.Version, held.Status = epoch, 0, models.StatusLoading
-	staging, err := h.scripts.NewRebuild(ctx, &held, c.Epoch, how.replace)
+	staging, err := h.scripts.NewRebuild(ctx, &held, c.Epoch, c.Residency == models.ResidencyLost)
 	if err != nil {
 		return report, false, fmt.Errorf("residency: rebuild %s: %w", c.ID, err)
 	}
-	loaded, err := h.stage(ctx, c, staging, how)
+	loaded, err := h.stage(ctx, c, staging, force)
 	if err == nil {
 		h.steps.At("staged")
 		_, err = staging.Finish(ctx)
@@ -127,11 +109,11 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, how rebuildH
 	if err != nil || !done {
 		return report, false, err
 	}
-	report = RebuildReport{Epoch: epoch, Claims: staging.Claims(), Units: staging.Taken(), LostClaims: loaded.lost, Reason: how.reason}
+	report = RebuildReport{Epoch: epoch, Claims: staging.Claims(), Units: staging.Taken(), LostClaims: loaded.lost}
 	h.seconds.Observe(time.Since(begun).Seconds())
 	h.log.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", c.ID),
 		slog.Int64("epoch", epoch), slog.Int64("claims", report.Claims), slog.Int64("units", report.Units),
-		slog.Int64("lost_claims", report.LostClaims), slog.String("reason", how.reason), slog.Duration("took", time.Since(begun)))
+		slog.Int64("lost_claims", report.LostClaims), slog.String("reason", c.ResidencyReason), slog.Duration("took", time.Since(begun)))
 	return report, true, nil
 }
 
@@ -141,12 +123,9 @@ func (h *Hydrator) attempt(ctx context.Context, c *models.Campaign) (int64, erro
 		return h.attemptShard(ctx, c)
 	}
 	const where = " WHERE id = ? AND epoch = ? AND residency = ?"
-	pool, err := h.db.DB()
-	if err != nil {
-		return 0, fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
-	}
+	pool := h.db.ConnPool
 	var n int64
-	err = sqlstore.Retry(ctx, func() (err error) {
+	err := sqlstore.Retry(ctx, func() (err error) {
 		if h.db.Name() == migrations.SQLite {
 			n, err = returned(pool.QueryRowContext(ctx, "UPDATE campaigns SET load_attempts = load_attempts + 1"+where+" RETURNING load_attempts",
 				c.ID, c.Epoch, c.Residency))
@@ -176,7 +155,7 @@ func returned(row *sql.Row) (n int64, err error) {
 
 // stage stages the rows and the parked claims of one snapshot in Redis, and compares them with the counters of the same snapshot.
 // Rows that do not add up are ErrLost; with force, the counters that the rows add up to are returned.
-func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.Rebuild, how rebuildHow) (*books, error) {
+func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.Rebuild, force bool) (*books, error) {
 	snap, parked, err := h.snapshot(ctx, c, staging)
 	if err != nil {
 		return nil, err
@@ -184,10 +163,10 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 	highest := max(staging.Position().Seq, snap.SeenSeq)
 	claims := staging.Claims() + snap.ArchivedClaims
 	rows, units := claims-parked.Claims, staging.Taken()-parked.Units
-	if how.force || snap.ArchivedClaims > 0 {
+	if force || snap.ArchivedClaims > 0 {
 		highest = max(highest, snap.SyncedSeq+parked.Claims) // the last claim may be archived, or given up
 	}
-	if how.force {
+	if force {
 		if lost := highest - claims; lost > snap.LostClaims {
 			return nil, fmt.Errorf("%w: %s: of %d claims, %d have no row and %d were given up", ErrMissing, c.ID, highest, lost, snap.LostClaims)
 		}
@@ -239,10 +218,7 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 // isBlank tells whether a campaign has no claims, has never had any, and has counters that say so. It is one statement, as most loads
 // are of such campaigns: they are asked for the first time.
 func (h *Hydrator) isBlank(ctx context.Context, id string) (blank bool, err error) {
-	pool, err := h.db.DB()
-	if err == nil {
-		err = pool.QueryRowContext(ctx, "SELECT "+withoutClaims+" FROM campaigns WHERE id = ?", id).Scan(&blank)
-	}
+	err = h.db.ConnPool.QueryRowContext(ctx, "SELECT "+withoutClaims+" FROM campaigns WHERE id = ?", id).Scan(&blank)
 	if err != nil {
 		return false, fmt.Errorf("residency: rebuild %s: %w", id, err)
 	}

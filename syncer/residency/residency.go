@@ -76,7 +76,7 @@ func (h *Hydrator) hydrateRound(ctx context.Context, c *models.Campaign) (Rebuil
 		if err := h.prove(ctx, c); err != nil {
 			return RebuildReport{}, false, err
 		}
-		return h.rebuild(ctx, c, rebuildHow{replace: true, reason: c.ResidencyReason})
+		return h.rebuild(ctx, c, false)
 	}
 	return h.loadAbsent(ctx, c)
 }
@@ -103,14 +103,14 @@ func (h *Hydrator) loadAbsent(ctx context.Context, c *models.Campaign) (RebuildR
 	state, err := h.scripts.State(ctx, c.ID)
 	switch {
 	case errors.Is(err, lua.ErrAbsent):
-		return h.rebuild(ctx, c, rebuildHow{})
+		return h.rebuild(ctx, c, false)
 	case err != nil:
 		return RebuildReport{}, false, fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
 	case state.Status != models.StatusLoading:
 		return RebuildReport{}, false, h.lose(ctx, c, fmt.Sprintf("redis holds load %d, which mysql does not know of", state.Epoch))
 	case state.Epoch <= c.Epoch || state.Epoch > c.LoadAttempts || state.Seq != c.SyncedSeq || state.Taken != c.Claimed ||
 		state.Released != c.ReleasedClaims:
-		return h.rebuild(ctx, c, rebuildHow{}) // from a loader whose load was not confirmed
+		return h.rebuild(ctx, c, false) // from a loader whose load was not confirmed
 	}
 	return h.confirmLoading(ctx, c, &state)
 }

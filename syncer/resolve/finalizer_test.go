@@ -383,7 +383,7 @@ func TestCloser_ALoadOfAnyShardHasItWaitAnew(t *testing.T) {
 	require.Zero(t, endAll(h, c))
 	clock.Advance(resolve.ReturnDelay - time.Millisecond)
 	require.Zero(t, endAll(h, c))
-	_, err := h.Hydrator().Rebuild(t.Context(), models.ShardID(id, 2), false)
+	_, err := h.Hydrator().Rebuild(t.Context(), models.ShardID(id, 2))
 	require.NoError(t, err)
 	clock.Advance(2 * time.Millisecond)
 	require.Zero(t, endAll(h, c))

@@ -63,9 +63,12 @@ func TestResolver_ReleasesAmongEvictionsRestocksAndRebuilds(t *testing.T) {
 			h.Sync()
 			if random.IntN(2) == 0 {
 				h.Evict(time.Millisecond)
-			} else {
-				_, err := h.Hydrator().Rebuild(t.Context(), id, random.IntN(2) == 0)
+			} else if random.IntN(2) == 0 {
+				_, err := h.Hydrator().Rebuild(t.Context(), id)
 				require.NoError(t, err)
+			} else {
+				require.NoError(t, h.Hydrator().Stop(t.Context(), id))
+				require.NoError(t, h.Hydrate(id))
 			}
 		case 5:
 			if random.IntN(2) == 0 {

@@ -82,7 +82,7 @@ func (r *rain) begin(shard int, kind models.MoveKind, units int64) (*models.Camp
 
 func (r *rain) rebuild(shard int) {
 	r.T.Helper()
-	_, err := r.Hydrator().Rebuild(r.T.Context(), r.shard(shard), false)
+	_, err := r.Hydrator().Rebuild(r.T.Context(), r.shard(shard))
 	require.NoError(r.T, err)
 }
 
