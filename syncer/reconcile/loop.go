@@ -84,11 +84,7 @@ func (r *Reconciler) lists(ctx context.Context) (moved, still []string, err erro
 
 // meetAll reads the books of all campaigns that are in Redis by them, and returns the ids of those that moved and of the others.
 func (r *Reconciler) meetAll(ctx context.Context) (moved, still []string, err error) {
-	pool, err := r.db.DB()
-	if err != nil {
-		return nil, nil, err
-	}
-	err = sqlstore.ScanAll(ctx, pool, "SELECT id, epoch, version, synced_seq, claimed, released_claims, lost_claims, seen_seq, remaining"+
+	err = sqlstore.ScanAll(ctx, r.db.ConnPool, "SELECT id, epoch, version, synced_seq, claimed, released_claims, lost_claims, seen_seq, remaining"+
 		" FROM campaigns WHERE residency = ? OR shards > 1 ORDER BY id", []any{models.ResidencyResident}, func(scan func(...any) error) error {
 		var id string
 		var b books

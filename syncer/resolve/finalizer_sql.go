@@ -20,10 +20,6 @@ func closedEventID(campaignID string) string {
 
 // returnPackets is step 1: it goes over the places of the campaign's packets. No packets are added to a closed campaign.
 func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error {
-	pool, err := f.relay.db.DB()
-	if err != nil {
-		return fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
-	}
 	//nolint:gosec // a choice of two
 	query := "UPDATE packets" + campaigns.ByPosition(f.relay.db.Name()) + " SET returned_at = ? WHERE campaign_id = ?" +
 		" AND position > ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
@@ -31,7 +27,7 @@ func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error
 		upto := min(from+int64(f.batch), c.Total)
 		var n int64
 		err := sqlstore.Retry(ctx, func() error {
-			result, err := pool.ExecContext(ctx, query, sqlstore.Now().Format(sqlstore.TimeLayout), c.ID, from, upto)
+			result, err := f.relay.db.ConnPool.ExecContext(ctx, query, sqlstore.Now().Format(sqlstore.TimeLayout), c.ID, from, upto)
 			if err == nil {
 				n, err = result.RowsAffected()
 			}
@@ -49,11 +45,7 @@ func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error
 
 // writeEnd is step 2. ended is false when another process did it.
 func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row models.OutboxRow, ended bool, err error) {
-	pool, err := f.relay.db.DB()
-	if err != nil {
-		return row, false, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
-	}
-	if row, err = f.closedRow(ctx, pool, c); err != nil {
+	if row, err = f.closedRow(ctx, c); err != nil {
 		return row, false, err
 	}
 	err = sqlstore.Retry(ctx, func() (err error) {
@@ -88,7 +80,7 @@ func (f *Finalizer) commit(ctx context.Context, row *models.OutboxRow) (ended bo
 }
 
 // closedRow makes campaign.closed from books that do not change any more. Books that contradict each other are an ErrUndrained.
-func (f *Finalizer) closedRow(ctx context.Context, pool *sql.DB, c *models.Campaign) (row models.OutboxRow, err error) {
+func (f *Finalizer) closedRow(ctx context.Context, c *models.Campaign) (row models.OutboxRow, err error) {
 	at := sqlstore.Now()
 	left := max(0, c.Total-c.Claimed)
 	e := models.Event{
@@ -97,7 +89,7 @@ func (f *Finalizer) closedRow(ctx context.Context, pool *sql.DB, c *models.Campa
 	}
 	if c.Kind == models.KindPacket {
 		var open, returned, amount int64
-		err := pool.QueryRowContext(ctx, "SELECT COALESCE(SUM(CASE WHEN claim_id IS NULL AND returned_at IS NULL THEN 1 ELSE 0 END), 0),"+
+		err := f.relay.db.ConnPool.QueryRowContext(ctx, "SELECT COALESCE(SUM(CASE WHEN claim_id IS NULL AND returned_at IS NULL THEN 1 ELSE 0 END), 0),"+
 			" COALESCE(SUM(CASE WHEN returned_at IS NOT NULL THEN 1 ELSE 0 END), 0),"+
 			" COALESCE(SUM(CASE WHEN returned_at IS NOT NULL THEN amount ELSE 0 END), 0) FROM packets WHERE campaign_id = ?", c.ID).
 			Scan(&open, &returned, &amount)
