@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"strings"
+
+	"dibs/migrations"
 )
 
 // Querier reads: a pool, a transaction, or the ConnPool of a gorm.DB.
@@ -14,6 +16,15 @@ type Querier interface {
 // Execer writes: a *sql.Tx, or tx.Statement.ConnPool of a gorm transaction.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// Exec runs a statement and returns how many rows it changed.
+func Exec(ctx context.Context, on Execer, query string, args ...any) (changed int64, err error) {
+	result, err := on.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
 
 // ScanAll runs a query and calls take for each row.
@@ -29,6 +40,22 @@ func ScanAll(ctx context.Context, q Querier, query string, args []any, take func
 		}
 	}
 	return rows.Err()
+}
+
+// ByIndex has a query go by an index of the table before it, whatever the server thinks of its statistics.
+func ByIndex(dialect, index string) string {
+	if dialect == migrations.SQLite {
+		return " INDEXED BY " + index
+	}
+	return " FORCE INDEX (" + index + ")"
+}
+
+// ForUpdate ends a query whose rows are locked until the transaction ends. In SQLite a transaction that writes is alone.
+func ForUpdate(dialect string) string {
+	if dialect == migrations.SQLite {
+		return ""
+	}
+	return " FOR UPDATE"
 }
 
 // Marks are the placeholders of n values behind IN; n is at least 1.

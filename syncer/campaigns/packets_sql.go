@@ -35,20 +35,16 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 			return err
 		}
 		newest := versionAfter(0)
-		put, err := tx.ExecContext(ctx, "UPDATE campaigns SET"+
+		n, err := sqlstore.Exec(ctx, tx, "UPDATE campaigns SET"+
 			" told_line = CASE WHEN remaining + ? > low_stock_at THEN 0 ELSE told_line END,"+ // it may cross its lines anew
 			" reserve = CASE WHEN shards > 1 THEN reserve + ? ELSE 0 END, total = total + ?, remaining = remaining + ?,"+
 			" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1, updated_at = ?"+ // as versionAfter
 			" WHERE id = ? AND kind = ? AND status <> ? AND total = ?",
 			b.count(), b.count(), b.count(), b.count(), newest, newest, at.Format(sqlstore.TimeLayout),
 			b.campaignID, models.KindPacket, models.StatusClosed, total)
-		if err != nil {
-			return fmt.Errorf("campaigns: %w", err)
-		}
-		n, err := put.RowsAffected()
 		switch {
 		case err != nil:
-			return err
+			return fmt.Errorf("campaigns: %w", err)
 		case n == 0:
 			return errRaced
 		default:

@@ -5,8 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 
+	"dibs/internal/sqlstore"
 	"dibs/lua"
-	"dibs/migrations"
 	"dibs/models"
 	"dibs/syncer/writer"
 )
@@ -60,12 +60,7 @@ func lastPosition(c *models.Campaign) int64 {
 }
 
 // ByPosition has a query on packets use the index of their positions.
-func ByPosition(dialect string) string {
-	if dialect == migrations.SQLite {
-		return " INDEXED BY packets_place"
-	}
-	return " FORCE INDEX (packets_place)"
-}
+func ByPosition(dialect string) string { return sqlstore.ByIndex(dialect, "packets_place") }
 
 // pusher sends packets in runs: one call a run, and one time of release.
 type pusher struct {

@@ -108,12 +108,8 @@ func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
 		var redeemed int64
 		for i := range events {
 			e := &events[i]
-			put, err := tx.ExecContext(ctx, "UPDATE claims SET status = ?, order_id = ?, resolved_at = ? WHERE id = ? AND status = ?",
+			n, err := sqlstore.Exec(ctx, tx, "UPDATE claims SET status = ?, order_id = ?, resolved_at = ? WHERE id = ? AND status = ?",
 				string(models.ClaimRedeemed), e.OrderID, e.At.UTC().Format(sqlstore.TimeLayout), e.ClaimID, string(models.ClaimClaimed))
-			if err != nil {
-				return nil, err
-			}
-			n, err := put.RowsAffected()
 			if err != nil {
 				return nil, err
 			}
@@ -236,11 +232,7 @@ func (p *repair) release(ctx context.Context, ids []string) error {
 			return nil, err
 		}
 		query = "UPDATE claims SET status = ?, resolved_at = ?, release_reason = ? WHERE status = ? AND id IN " + sqlstore.Marks(len(ids))
-		put, err := tx.ExecContext(ctx, query, args...)
-		if err != nil {
-			return nil, err
-		}
-		n, err := put.RowsAffected()
+		n, err := sqlstore.Exec(ctx, tx, query, args...)
 		if err != nil || n == 0 {
 			return nil, err
 		}

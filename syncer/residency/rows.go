@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"math"
 
+	"dibs/internal/sqlstore"
 	"dibs/lua"
-	"dibs/migrations"
 	"dibs/models"
 	"dibs/syncer/writer"
 )
@@ -16,19 +16,20 @@ import (
 // each's own until it returns. MySQL is read no faster than that.
 func EachClaim(ctx context.Context, tx *sql.Tx, dialect, id string, parked []*writer.ParkedClaim, each func(*lua.ClaimRecord) error) error {
 	campaignID, shard := models.SplitShardID(id)
+	// By their places: sorting a million rows would take a server longer than anything else here.
 	//nolint:gosec // the name of an index
 	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status, packet_id,"+
-		" COALESCE(amount, 0) FROM claims"+byPlace(dialect)+
+		" COALESCE(amount, 0) FROM claims"+sqlstore.ByIndex(dialect, "claims_place")+
 		" WHERE campaign_id = ? AND shard = ? ORDER BY seq", campaignID, shard)
 	if err != nil {
-		return fmt.Errorf("syncer: claims of %s: %w", id, err)
+		return fmt.Errorf("residency: claims of %s: %w", id, err)
 	}
 	defer func() { _ = rows.Close() }() // rows.Err says what matters
 	var claimID, user, digest, status, packet sql.RawBytes
 	var p lua.ClaimRecord
 	for rows.Next() {
 		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status, &packet, &p.Amount); err != nil {
-			return fmt.Errorf("syncer: claims of %s: %w", id, err)
+			return fmt.Errorf("residency: claims of %s: %w", id, err)
 		}
 		if parked, err = eachParked(parked, p.Seq, each); err != nil {
 			return err
@@ -40,7 +41,7 @@ func EachClaim(ctx context.Context, tx *sql.Tx, dialect, id string, parked []*wr
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return fmt.Errorf("syncer: claims of %s: %w", id, err)
+		return fmt.Errorf("residency: claims of %s: %w", id, err)
 	}
 	_, err = eachParked(parked, math.MaxInt64, each)
 	return err
@@ -55,12 +56,4 @@ func eachParked(parked []*writer.ParkedClaim, seq int64, each func(*lua.ClaimRec
 		parked = parked[1:]
 	}
 	return parked, nil
-}
-
-// byPlace has a query go by the places of claims: sorting a million rows would take a server longer than anything else here.
-func byPlace(dialect string) string {
-	if dialect == migrations.SQLite {
-		return "" // it picks that index by itself
-	}
-	return " FORCE INDEX (claims_place)"
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
-	"dibs/migrations"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 )
@@ -30,11 +29,8 @@ func (e *Expirer) move(ctx context.Context, moves []heldMove, now time.Time) (ag
 	err = apart(moves, (*heldMove).id, func(part []heldMove) error {
 		query, args := moveQuery(part)
 		var n int64
-		err := e.inTx(ctx, func(tx *sql.Tx) error {
-			result, err := tx.ExecContext(ctx, query, args...)
-			if err == nil {
-				n, err = result.RowsAffected()
-			}
+		err := e.inTx(ctx, func(tx *sql.Tx) (err error) {
+			n, err = sqlstore.Exec(ctx, tx, query, args...)
 			return err
 		})
 		isDue := func(m heldMove) bool { return m.to.NextDueMs <= now.UnixMilli() }
@@ -177,10 +173,7 @@ func (e *Expirer) decide(ctx context.Context, due []openHold) (rows []models.Out
 func (e *Expirer) lock(ctx context.Context, tx *sql.Tx, due []openHold) (claims []models.ClaimRow, err error) {
 	query := "SELECT id, campaign_id, shard, user_id, key_digest, seq, quantity, claimed_at FROM claims" +
 		" WHERE id IN " + sqlstore.Marks(len(due)) +
-		" AND status = ? ORDER BY id"
-	if e.relay.db.Name() != migrations.SQLite { // where a transaction that writes is alone
-		query += " FOR UPDATE"
-	}
+		" AND status = ? ORDER BY id" + sqlstore.ForUpdate(e.relay.db.Name())
 	args := make([]any, 0, len(due)+1)
 	for i := range due {
 		args = append(args, due[i].ID)

@@ -26,11 +26,8 @@ func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error
 	for from := f.cursors[c.ID]; from < c.Total; from = f.cursors[c.ID] {
 		upto := min(from+int64(f.batch), c.Total)
 		var n int64
-		err := sqlstore.Retry(ctx, func() error {
-			result, err := f.relay.db.ConnPool.ExecContext(ctx, query, sqlstore.Now().Format(sqlstore.TimeLayout), c.ID, from, upto)
-			if err == nil {
-				n, err = result.RowsAffected()
-			}
+		err := sqlstore.Retry(ctx, func() (err error) {
+			n, err = sqlstore.Exec(ctx, f.relay.db.ConnPool, query, sqlstore.Now().Format(sqlstore.TimeLayout), c.ID, from, upto)
 			return err
 		})
 		if err != nil {
@@ -60,12 +57,9 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 
 func (f *Finalizer) commit(ctx context.Context, row *models.OutboxRow) (ended bool, err error) {
 	err = sqlstore.InTx(ctx, f.relay.db, func(tx *sql.Tx) error {
-		put, err := tx.ExecContext(ctx, "UPDATE campaigns SET closed_told_at = ? WHERE id = ? AND status = ? AND closed_told_at IS NULL",
+		n, err := sqlstore.Exec(ctx, tx, "UPDATE campaigns SET closed_told_at = ? WHERE id = ? AND status = ? AND closed_told_at IS NULL",
 			row.CreatedAt.Format(sqlstore.TimeLayout), row.CampaignID, models.StatusClosed)
-		if err != nil {
-			return err
-		}
-		if n, err := put.RowsAffected(); err != nil || n == 0 {
+		if err != nil || n == 0 {
 			return err
 		}
 		f.steps.At("end noted")

@@ -166,13 +166,10 @@ func resolutionRow(c *models.ClaimRow, d *decision) (models.OutboxRow, error) {
 // decide is the transaction. won is false when another decision came first; then nothing is changed.
 func (r *Resolver) decide(ctx context.Context, c *heldClaim, d *decision, row *models.OutboxRow) (won bool, err error) {
 	err = sqlstore.InTx(ctx, r.db, func(tx *sql.Tx) error {
-		moved, err := tx.ExecContext(ctx, "UPDATE claims SET status = ?, order_id = ?, release_reason = ?, resolved_at = ?"+
+		n, err := sqlstore.Exec(ctx, tx, "UPDATE claims SET status = ?, order_id = ?, release_reason = ?, resolved_at = ?"+
 			" WHERE id = ? AND status = ?",
 			string(d.status), d.orderID, d.reason, c.ResolvedAt.UTC().Format(sqlstore.TimeLayout), c.ID, string(models.ClaimClaimed))
-		if err != nil {
-			return err
-		}
-		if n, err := moved.RowsAffected(); err != nil || n == 0 {
+		if err != nil || n == 0 {
 			return err
 		}
 		r.steps.At("claim moved")

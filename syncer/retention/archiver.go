@@ -125,12 +125,10 @@ const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, 
 
 // read reads and locks the next claims that may go, in order of seq. One with an open hold waits for its end.
 func (a *Archiver) read(ctx context.Context, tx *sql.Tx, id string, after int64, before time.Time) (claims []models.ClaimRow, err error) {
-	byPlace, lock := " FORCE INDEX (claims_place)", " FOR UPDATE"
-	if a.db.Name() == "sqlite" {
-		byPlace, lock = "", ""
-	}
-	query := "SELECT " + archiveColumns + " FROM claims" + byPlace + " WHERE campaign_id = ? AND shard = 0 AND seq > ?" +
-		" AND claimed_at < ? AND (status <> ? OR (SELECT hold_for_ms FROM campaigns WHERE id = ?) = 0) ORDER BY seq LIMIT ?" + lock
+	dialect := a.db.Name()
+	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(dialect, "claims_place") + " WHERE campaign_id = ? AND shard = 0" +
+		" AND seq > ? AND claimed_at < ? AND (status <> ? OR (SELECT hold_for_ms FROM campaigns WHERE id = ?) = 0) ORDER BY seq LIMIT ?" +
+		sqlstore.ForUpdate(dialect)
 	args := []any{id, after, before.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed), id, a.pageSize}
 	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
 		var c models.ClaimRow
@@ -163,15 +161,14 @@ func (a *Archiver) move(ctx context.Context, tx *sql.Tx, id string, claims []mod
 	}
 	a.steps.At("deleted")
 	// A load into Redis reads counters and rows by one snapshot, and is not confirmed if this came after it.
-	counted, err := tx.ExecContext(ctx, "UPDATE campaigns SET archived_claims = archived_claims + ?, archived_units = archived_units + ?,"+
+	n, err := sqlstore.Exec(ctx, tx, "UPDATE campaigns SET archived_claims = archived_claims + ?, archived_units = archived_units + ?,"+
 		" archived_released = archived_released + ? WHERE id = ? AND status = ? AND residency IN (?, ?)",
 		len(ids), units, released, id, string(models.StatusClosed), string(models.ResidencyEvicted), string(models.ResidencyNone))
 	if err != nil {
 		return err
 	}
-	if n, err := counted.RowsAffected(); err != nil || n == 0 {
-		return errors.Join(err, sqlstore.Final(
-			fmt.Errorf("%w: %s was loaded into redis meanwhile: somebody asks for it; try again", ErrNotArchivable, id)))
+	if n == 0 {
+		return sqlstore.Final(fmt.Errorf("%w: %s was loaded into redis meanwhile: somebody asks for it; try again", ErrNotArchivable, id))
 	}
 	a.steps.At("counted")
 	return nil

@@ -75,15 +75,11 @@ func moveTable(ctx context.Context, tx *sql.Tx, dialect, table, on string, ids [
 	if dialect == migrations.SQLite {
 		head = moveBooksSQLite(table, on)
 	}
-	result, err := tx.ExecContext(ctx, head+quoted(ids)+")", at)
+	moved, err := sqlstore.Exec(ctx, tx, head+quoted(ids)+")", at)
 	if err != nil {
 		return err
 	}
 	// synced_seq grows in each row that matches, so as many rows are changed as match.
-	moved, err := result.RowsAffected()
-	if err != nil {
-		return err
-	}
 	if moved != int64(len(ids)) {
 		return sqlstore.Final(errUnknownCampaign)
 	}

@@ -40,11 +40,7 @@ func setOwners(ctx context.Context, tx *sql.Tx, dialect string, rows []*row) err
 	if dialect == migrations.SQLite {
 		query = setOwnersSQLite
 	}
-	result, err := tx.ExecContext(ctx, query+sqlstore.Marks(len(ids)), ids...)
-	if err != nil {
-		return err
-	}
-	set, err := result.RowsAffected()
+	set, err := sqlstore.Exec(ctx, tx, query+sqlstore.Marks(len(ids)), ids...)
 	if err != nil {
 		return err
 	}
