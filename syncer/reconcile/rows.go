@@ -58,34 +58,28 @@ func readBooks(ctx context.Context, tx *sql.Tx, id string, c *models.Campaign) e
 	err := tx.QueryRowContext(ctx, "SELECT id, kind, `partition`, time_zone, total, version, applied_version, epoch, residency,"+
 		" residency_reason, residency_at, remaining, claimed, synced_seq, lost_claims, released_claims,"+
 		" status, seen_seq, per_user, per_user_per_day,"+
-		" shards, reserve, move_no, moved_no FROM "+models.BooksTable(id)+" WHERE id = ?", id).
+		" shards, reserve, move_no, moved_no, archived_claims, archived_units, archived_released FROM "+models.BooksTable(id)+" WHERE id = ?", id).
 		Scan(&c.ID, &c.Kind, &c.Partition, &c.TimeZone, &c.Total, &c.Version, &c.AppliedVersion, &c.Epoch, &c.Residency, &c.ResidencyReason,
 			&c.ResidencyAt, &c.Remaining, &c.Claimed, &c.SyncedSeq, &c.LostClaims, &c.ReleasedClaims,
 			&c.Status, &c.SeenSeq, &c.PerUser, &c.PerUserPerDay,
-			&c.Shards, &c.Reserve, &c.MoveNo, &c.MovedNo)
+			&c.Shards, &c.Reserve, &c.MoveNo, &c.MovedNo, &c.ArchivedClaims, &c.ArchivedUnits, &c.ArchivedReleased)
 	if errors.Is(err, sql.ErrNoRows) {
 		return models.ErrNotFound
 	}
 	return err
 }
 
-// accounted adds up the claims of a campaign that MySQL accounts for: those that have a row, and those whose rows were moved away.
+// accounted adds up the claims of a campaign, whose books were read in the same transaction, that MySQL accounts for: those that have a
+// row, and those whose rows were moved away.
 func accounted(ctx context.Context, tx *sql.Tx, c *models.Campaign) (*RowFigures, error) {
 	var rows RowFigures
 	campaignID, shard := models.SplitShardID(c.ID)
 	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(CASE WHEN "+liveClaims+" THEN quantity ELSE 0 END), 0),"+
 		" COALESCE(MAX(seq), 0), COALESCE(SUM(CASE WHEN "+liveClaims+" THEN 0 ELSE 1 END), 0)"+
 		" FROM claims WHERE campaign_id = ? AND shard = ?", campaignID, shard).Scan(&rows.Claims, &rows.Units, &rows.Last, &rows.Released)
-	if err != nil {
-		return nil, err
-	}
-	var units, released, synced int64
-	query := "SELECT archived_claims, archived_units, archived_released, synced_seq FROM " + models.BooksTable(c.ID) + " WHERE id = ?"
-	err = tx.QueryRowContext(ctx, query, c.ID).
-		Scan(&rows.Archived, &units, &released, &synced)
-	if rows.Archived > 0 {
-		rows.Claims, rows.Units, rows.Released = rows.Claims+rows.Archived, rows.Units+units, rows.Released+released
-		rows.Last = max(rows.Last, synced) // the last may be among the archived
+	if rows.Archived = c.ArchivedClaims; rows.Archived > 0 {
+		rows.Claims, rows.Units, rows.Released = rows.Claims+rows.Archived, rows.Units+c.ArchivedUnits, rows.Released+c.ArchivedReleased
+		rows.Last = max(rows.Last, c.SyncedSeq) // the last may be among the archived
 	}
 	return &rows, err
 }
