@@ -43,48 +43,32 @@ func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err
 	return true, nil
 }
 
-// users returns a line for each user whose record in Redis is not what the rows add up to.
-func (l *look) users(ctx context.Context, id string) ([]string, error) {
-	d, seen := userDifferences{}, make(map[string]bool)
-	err := l.r.scripts.ScanUserRecords(ctx, id, func(user, record string) {
-		seen[user] = true
-		if line := l.snap.users.Compare(user, record); line != "" {
-			d.add(user, line)
+// users returns a line for each user whose record in Redis is not what the rows add up to: the first ones, and how many more there are.
+func (l *look) users(ctx context.Context, id string) (lines []string, err error) {
+	more, seen := 0, make(map[string]bool)
+	add := func(line string) {
+		if len(lines) < usersNamedMost {
+			lines = append(lines, line)
+		} else {
+			more++
 		}
+	}
+	err = l.r.scripts.ScanUserRecords(ctx, id, func(user, record string) {
+		if line := l.snap.users.Compare(user, record); line != "" && !seen[user] { // a scan may bring one twice
+			add(line)
+		}
+		seen[user] = true
 	})
 	if err != nil {
 		return nil, err
 	}
 	for user, units := range l.snap.users.Units() {
 		if !seen[user] {
-			d.add(user, fmt.Sprintf("user %s has no record in redis, the rows are of %d units", user, units))
+			add(fmt.Sprintf("user %s has no record in redis, the rows are of %d units", user, units))
 		}
 	}
-	return d.said(), nil
-}
-
-// userDifferences are the users whose records differ; only some are named.
-type userDifferences struct {
-	seen  map[string]bool
-	lines []string
-}
-
-func (d *userDifferences) add(user, line string) {
-	if d.seen[user] {
-		return
+	if more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more users", more))
 	}
-	if d.seen == nil {
-		d.seen = make(map[string]bool)
-	}
-	d.seen[user] = true
-	if len(d.lines) < usersNamedMost {
-		d.lines = append(d.lines, line)
-	}
-}
-
-func (d *userDifferences) said() []string {
-	if more := len(d.seen) - len(d.lines); more > 0 {
-		return append(d.lines, fmt.Sprintf("and %d more users", more))
-	}
-	return d.lines
+	return lines, nil
 }
