@@ -224,9 +224,8 @@ func (p *repair) bringOwnersBack(ctx context.Context) error {
 			if err := writer.OwnPackets(ctx, tx, p.r.db.Name(), rows); err != nil {
 				return nil, err
 			}
-			step, err := repairOf(p.id, RepairPackets, fmt.Sprintf("%d packets without the owners that claims say", len(rows)),
+			return repairOf(p.id, RepairPackets, fmt.Sprintf("%d packets without the owners that claims say", len(rows)),
 				fmt.Sprintf("with them, by %d rows of claims", len(rows)))
-			return &step, err
 		})
 		if err != nil {
 			return err

@@ -97,8 +97,7 @@ func (p *repair) writeCounters(ctx context.Context, tx *sql.Tx, was, is *models.
 	if len(p.missing) > 0 {
 		after += "; given up: " + namesOf(p.missing)
 	}
-	step, err := repairOf(is.ID, RepairCampaigns, before, after)
-	return &step, err
+	return repairOf(is.ID, RepairCampaigns, before, after)
 }
 
 func counters(c *models.Campaign) string {

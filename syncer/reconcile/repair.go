@@ -174,14 +174,7 @@ func (p *repair) dropForgotten(ctx context.Context) error {
 
 // record writes down a step that changed nothing in MySQL.
 func (p *repair) record(ctx context.Context, what, before, after string) error {
-	step, err := repairOf(p.id, what, before, after)
-	if err == nil {
-		err = sqlstore.InTx(ctx, p.r.db, func(tx *sql.Tx) error { return writeRepair(ctx, tx, &step) })
-	}
-	if err == nil {
-		p.keep(ctx, &step)
-	}
-	return err
+	return p.change(ctx, func(*sql.Tx, *models.Campaign) (*models.Repair, error) { return repairOf(p.id, what, before, after) })
 }
 
 // change makes one step in a transaction that holds the row of the campaign. change returns nil when there is nothing to do.
@@ -193,16 +186,13 @@ func (p *repair) change(ctx context.Context, change func(tx *sql.Tx, c *models.C
 		}
 		return writeRepair(ctx, tx, step)
 	})
-	if err == nil && step != nil {
-		p.keep(ctx, step)
+	if err != nil || step == nil {
+		return err
 	}
-	return err
-}
-
-func (p *repair) keep(ctx context.Context, step *models.Repair) {
 	p.r.log.LogAttrs(ctx, slog.LevelWarn, "books repaired", slog.String("campaign_id", p.id),
 		slog.String("what", step.What), slog.String("before", step.ValueBefore), slog.String("after", step.ValueAfter))
 	p.done.Steps = append(p.done.Steps, *step)
+	return nil
 }
 
 func writeRepair(ctx context.Context, tx *sql.Tx, step *models.Repair) error {
@@ -215,9 +205,9 @@ func writeRepair(ctx context.Context, tx *sql.Tx, step *models.Repair) error {
 		map[string]string{step.What: step.ValueBefore}, map[string]string{step.What: step.ValueAfter})
 }
 
-func repairOf(campaignID, what, before, after string) (models.Repair, error) {
+func repairOf(campaignID, what, before, after string) (*models.Repair, error) {
 	id, err := uuid.NewV7()
-	return models.Repair{
+	return &models.Repair{
 		ID: id.String(), CampaignID: campaignID, What: what,
 		ValueBefore: sqlstore.Cut(before, models.ReasonLength), ValueAfter: sqlstore.Cut(after, models.ReasonLength), At: sqlstore.Now(),
 	}, err

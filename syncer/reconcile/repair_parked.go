@@ -34,9 +34,8 @@ func (p *repair) retryParked(ctx context.Context) error {
 			if err := unpark(ctx, tx, one.ID); err != nil {
 				return nil, err
 			}
-			step, err := repairOf(p.id, RepairParked, one.String(),
+			return repairOf(p.id, RepairParked, one.String(),
 				fmt.Sprintf("it has its row: seq %d, %d units", one.Event.Seq, one.Event.Quantity))
-			return &step, err
 		})
 		if err != nil {
 			return err
@@ -75,8 +74,7 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 			if err := tellGivenUp(ctx, tx, c, ids, nil); err != nil {
 				return nil, err
 			}
-			step, err := repairOf(p.id, RepairParked, joined(names), fmt.Sprintf("given up: its %d units are free", units))
-			return &step, err
+			return repairOf(p.id, RepairParked, joined(names), fmt.Sprintf("given up: its %d units are free", units))
 		})
 		if err != nil {
 			return err

@@ -152,6 +152,5 @@ func (p *repair) placeOne(ctx context.Context, tx *sql.Tx, c *models.Campaign, o
 	if err != nil {
 		return nil, err
 	}
-	step, err := repairOf(p.id, RepairPlaces, one.String(), fmt.Sprintf("its new place is seq %d, with %d units", e.Seq, e.Quantity))
-	return &step, err
+	return repairOf(p.id, RepairPlaces, one.String(), fmt.Sprintf("its new place is seq %d, with %d units", e.Seq, e.Quantity))
 }

@@ -118,9 +118,8 @@ func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
 		if redeemed == 0 {
 			return nil, nil
 		}
-		step, err := repairOf(p.id, RepairClaims, fmt.Sprintf("%d claims are claimed", redeemed),
+		return repairOf(p.id, RepairClaims, fmt.Sprintf("%d claims are claimed", redeemed),
 			"they are redeemed, by their events in the claim stream")
-		return &step, err
 	})
 }
 
@@ -178,7 +177,7 @@ func isRefusal(err error) bool {
 }
 
 func (p *repair) insertPart(ctx context.Context, events []models.Event, evidence string) error {
-	err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+	return p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
 		if err := writer.InsertMissing(ctx, tx, p.r.db.Name(), events); err != nil {
 			return nil, err
 		}
@@ -190,11 +189,9 @@ func (p *repair) insertPart(ctx context.Context, events []models.Event, evidence
 			return nil, err
 		}
 		first, last := &events[0], &events[len(events)-1]
-		step, err := repairOf(p.id, RepairClaims, fmt.Sprintf("no rows of %d claims, seq %d to %d", len(events), first.Seq, last.Seq),
+		return repairOf(p.id, RepairClaims, fmt.Sprintf("no rows of %d claims, seq %d to %d", len(events), first.Seq, last.Seq),
 			fmt.Sprintf("their rows, by %s; the first is claim %s of user %s", evidence, first.ID, first.UserID))
-		return &step, err
 	})
-	return err
 }
 
 // move moves the counters of the campaign, or shard, by rows that came back, in their transaction, so that a reader finds both agree at
@@ -218,7 +215,7 @@ func (p *repair) release(ctx context.Context, ids []string) error {
 	if len(ids) == 0 || p.redis.state.Released <= p.done.Found.MySQL.Released {
 		return nil
 	}
-	err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
+	return p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
 		now := sqlstore.Now()
 		args := []any{string(models.ClaimReleased), now.Format(sqlstore.TimeLayout), "released before mysql was put back",
 			string(models.ClaimClaimed)}
@@ -239,8 +236,6 @@ func (p *repair) release(ctx context.Context, ids []string) error {
 		if err := p.move(ctx, tx, 0, -units, n); err != nil {
 			return nil, err
 		}
-		step, err := repairOf(p.id, RepairClaims, fmt.Sprintf("%d claims are claimed", n), "they are released, by their records in redis")
-		return &step, err
+		return repairOf(p.id, RepairClaims, fmt.Sprintf("%d claims are claimed", n), "they are released, by their records in redis")
 	})
-	return err
 }
