@@ -25,20 +25,29 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 	if err != nil {
 		return models.Campaign{}, err
 	}
+	lots := []models.Campaign{c}
 	if c.IsSharded() {
-		return r.applyToShards(ctx, &c)
+		if lots, err = r.Shards(ctx, id); err != nil {
+			return models.Campaign{}, err
+		}
 	}
-	if !IsResident(&c) || c.AppliedVersion == c.Version {
-		return c, nil // Redis gets it whole when it is loaded, or has it
+	var failed []error
+	for i := range lots {
+		lot := &lots[i]
+		if !IsResident(lot) || lot.AppliedVersion == lot.Version {
+			continue // Redis gets it whole when it is loaded, or has it
+		}
+		switch err := r.applier.Apply(ctx, lot.ID); {
+		case errors.Is(err, ErrLost):
+			// No claim is taken before it is rebuilt, and then from this very definition.
+			r.log.WarnContext(ctx, "campaign changed while redis has lost it: the change is in mysql, and in force once it is rebuilt",
+				slog.String("campaign_id", lot.ID), slog.Any("error", err))
+		case err != nil:
+			failed = append(failed, err)
+		}
 	}
-	err = r.applier.Apply(ctx, id)
-	switch {
-	case errors.Is(err, ErrLost):
-		// No claim is taken before it is rebuilt, and then from this very definition.
-		r.log.WarnContext(ctx, "campaign changed while redis has lost it: the change is in mysql, and in force once it is rebuilt",
-			slog.String("campaign_id", id), slog.Any("error", err))
-	case err != nil:
-		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", id, err)
+	if len(failed) > 0 {
+		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", id, errors.Join(failed...))
 	}
 	return r.Get(ctx, id)
 }

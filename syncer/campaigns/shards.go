@@ -75,11 +75,14 @@ func readParked(ctx context.Context, db *gorm.DB, c *models.Campaign) (*writer.P
 
 // Shards reads the shards of a campaign, in order.
 func (r *Repository) Shards(ctx context.Context, campaignID string) ([]models.Campaign, error) {
-	var rows []models.Campaign
-	err := r.db.WithContext(ctx).Table(models.BooksTable(models.ShardID(campaignID, 1))).Where("campaign_id = ?", campaignID).
-		Order("shard").Find(&rows).Error
+	return readShards(r.db.WithContext(ctx), campaignID)
+}
+
+// readShards reads the shards of campaigns, in order, within a transaction if db is one.
+func readShards(db *gorm.DB, campaignIDs ...string) (rows []models.Campaign, err error) {
+	err = db.Table(shardRow{}.TableName()).Where("campaign_id IN ?", campaignIDs).Order("campaign_id, shard").Find(&rows).Error
 	if err != nil {
-		return nil, fmt.Errorf("campaigns: shards of %s: %w", campaignID, err)
+		return nil, fmt.Errorf("campaigns: shards of %s: %w", campaignIDs, err)
 	}
 	return rows, nil
 }

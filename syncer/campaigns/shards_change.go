@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"dibs/internal/sqlstore"
@@ -80,30 +79,4 @@ func timeText(t *time.Time) any {
 		return nil
 	}
 	return t.UTC().Format(sqlstore.TimeLayout)
-}
-
-// applyToShards brings a change to every shard that Redis holds, and returns the campaign.
-func (r *Repository) applyToShards(ctx context.Context, c *models.Campaign) (models.Campaign, error) {
-	shards, err := r.Shards(ctx, c.ID)
-	if err != nil {
-		return models.Campaign{}, err
-	}
-	var failed []error
-	for i := range shards {
-		s := &shards[i]
-		if !IsResident(s) || s.AppliedVersion == s.Version {
-			continue
-		}
-		switch err := r.applier.Apply(ctx, s.ID); {
-		case errors.Is(err, ErrLost):
-			r.log.WarnContext(ctx, "campaign changed while redis has lost a shard of it: there the change is in force once it is rebuilt",
-				slog.String("campaign_id", s.ID), slog.Any("error", err))
-		case err != nil:
-			failed = append(failed, err)
-		}
-	}
-	if len(failed) > 0 {
-		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", c.ID, errors.Join(failed...))
-	}
-	return r.Get(ctx, c.ID)
 }

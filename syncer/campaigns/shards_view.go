@@ -20,7 +20,8 @@ func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsO
 			rows = []models.Campaign{c}
 			return err
 		}
-		return tx.Table(models.BooksTable(models.ShardID(id, 1))).Where("campaign_id = ?", id).Order("shard").Find(&rows).Error
+		rows, err = readShards(tx, id)
+		return err
 	})
 	if err != nil {
 		return of, err

@@ -77,8 +77,7 @@ func (r *Repository) rowsOfAll(ctx context.Context, ids []string) (rows, shards 
 		}
 	}
 	if len(sharded) > 0 {
-		err = r.db.WithContext(ctx).Table(models.BooksTable(models.ShardID(sharded[0], 1))).Where("campaign_id IN ?", sharded).
-			Order("campaign_id, shard").Find(&shards).Error
+		shards, err = readShards(r.db.WithContext(ctx), sharded...)
 	}
 	return rows, shards, err
 }
