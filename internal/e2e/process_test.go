@@ -53,7 +53,7 @@ func newProcess(t testing.TB, command string, settings map[string]string) *proce
 // makeProcess is newProcess, but does not start it.
 func makeProcess(t testing.TB, command string, settings map[string]string) *process {
 	t.Helper()
-	p := &process{t: t, command: command, settings: map[string]string{"GORACE": "exitcode=66"}}
+	p := &process{t: t, command: command, settings: map[string]string{"GORACE": "exitcode=66 atexit_sleep_ms=50"}}
 	maps.Copy(p.settings, settings)
 	addr := reservePort(t)
 	p.url = "http://" + addr
