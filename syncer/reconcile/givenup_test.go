@@ -40,7 +40,7 @@ func rollBack(h *syncertest.Stack) {
 // putBack keeps the rows of MySQL; what it returns brings them back.
 func putBack(h *syncertest.Stack) (restore func()) {
 	h.T.Helper()
-	tables := []string{"campaigns", "claims", "outbox", "parked_events", "stock_flushes", "streams", "campaign_shards", "stock_moves"}
+	tables := []string{"campaigns", "claims", "outbox", "parked_events", "stock_flushes", "streams", "campaign_shards", "stock_moves", "packets"}
 	for _, table := range tables {
 		h.Exec("CREATE TABLE dump_" + table + " AS SELECT * FROM " + table)
 	}

@@ -1,0 +1,98 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"testing"
+
+	"dibs/internal/syncertest"
+	"dibs/models"
+	"dibs/syncer/shards"
+
+	"github.com/stretchr/testify/require"
+)
+
+// sale is a campaign of two shards whose units, or packets, move as the test says.
+type sale struct {
+	*syncertest.Stack
+	id    string
+	mover *shards.Mover
+	users int
+}
+
+func newSale(t *testing.T, packets bool) *sale {
+	t.Helper()
+	s := &sale{Stack: newWitnessed(t)}
+	if packets {
+		s.id = s.Create(0, func(c *models.Campaign) {
+			c.Kind, c.Currency, c.SenderID, c.Shards = models.KindPacket, "CNY", "boss", 2
+		})
+		s.AddPackets(s.id, syncertest.ListOf("p", 40))
+	} else {
+		s.id = s.Create(40, func(c *models.Campaign) { c.Shards = 2 })
+	}
+	s.mover = shards.New(s.DB, s.Scripts, s.Hydrator(), syncertest.Quiet(), nil)
+	return s
+}
+
+// refill has a shard ask for units. done tells that there are none.
+func (s *sale) refill(shard int, units int64) (done bool) {
+	s.T.Helper()
+	refill, err := s.mover.Refill(s.T.Context(), s.id, models.Need{Shard: shard, Units: units})
+	require.NoError(s.T, err)
+	return refill.SoldOutFrom > 0
+}
+
+// take has users claim so many in a shard, and returns how many got something.
+func (s *sale) take(shard, n int) (got int) {
+	s.T.Helper()
+	s.users++
+	for _, r := range s.Claim(models.ShardID(s.id, shard), syncertest.Asks(fmt.Sprint(s.users), n)...) {
+		if r.Outcome == models.OutcomeClaimed {
+			got++
+		}
+	}
+	s.Sync()
+	return got
+}
+
+// sellOut has users of both shards take what is left, and returns how many got something.
+func (s *sale) sellOut() (got int) {
+	s.T.Helper()
+	for round := range 100 {
+		shard := 1 + round%2
+		done := s.refill(shard, 1)
+		n := s.take(shard, 50)
+		if got += n; done && n == 0 {
+			return got
+		}
+	}
+	s.T.Fatal("it is not sold out after 100 refills")
+	return 0
+}
+
+// A MySQL that was put back has forgotten moves of units between shards, too. Redis, which sold by them, tells what each shard has on loan:
+// no unit is sold twice, and none is left over.
+func TestRestored_MovesThatMySQLForgot(t *testing.T) {
+	t.Parallel()
+	for _, packets := range []bool{false, true} {
+		t.Run(map[bool]string{false: "units", true: "packets"}[packets], func(t *testing.T) {
+			t.Parallel()
+			s := newSale(t, packets)
+			s.refill(1, 6)
+			s.refill(2, 6)
+			sold := s.take(1, 4)
+			restore := putBack(s.Stack)
+			s.refill(1, 14) // grants
+			sold += s.take(1, 12)
+			s.refill(2, 30) // the reserve, and what shard 1 does not need
+			sold += s.take(2, 9)
+			restore()
+			require.Equal(t, 1, look(s.Stack))
+			require.Equal(t, 2, refill(s.Stack))
+			require.Empty(t, s.Compare(s.id).Differences)
+			require.Equal(t, 40, sold+s.sellOut())
+			require.Empty(t, s.Compare(s.id).Differences)
+			require.Empty(t, syncertest.ParkedIDs(t, s.DB))
+		})
+	}
+}
