@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"dibs/internal/sleep"
 	"dibs/models"
 )
 
@@ -33,7 +34,7 @@ func TestUnitsThatComeTooLateStayInTheReserve(t *testing.T) {
 		moves := two.moveNo
 		whole(w.start(need), func() {
 			if two.open != nil { // the disk is slow
-				time.Sleep(time.Second)
+				require.NoError(t, sleep.For(t.Context(), time.Second))
 			}
 		})
 		require.Equal(t, []int64{moves + 1, 6, 0}, []int64{two.moveNo, w.reserve, one.memory.free()})

@@ -77,8 +77,8 @@ func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, log *slog.Logger, reg
 	return m
 }
 
-// Refill brings units to a shard of a campaign, or to its reserve, unless that takes longer than anybody waits. Errors: models.ErrNotFound, ErrBlocked, and those of a Redis or MySQL
-// that is away.
+// Refill brings units to a shard of a campaign, or to its reserve, unless that takes longer than anybody waits. Errors: models.ErrNotFound,
+// ErrBlocked, and those of a Redis or MySQL that is away.
 func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need) (models.Refill, error) {
 	began := time.Now()
 	give, err := m.turns.take(ctx, campaignID)

@@ -103,8 +103,8 @@ func (s *store) putBack(ctx context.Context, tx *sql.Tx, move *models.StockMove)
 		" AND id IN "+sqlstore.Marks(len(move.Packets)), args...))
 }
 
-// granted reads the packets of an open grant. found is false when it is not open any more. They are mostly the last of their shard: from the
-// end they are found without a look at the others, of which there may be hundreds of thousands.
+// granted reads the packets of an open grant. found is false when it is not open any more. They are mostly the last of their shard: from
+// the end they are found without a look at the others, of which there may be hundreds of thousands.
 func (s *store) granted(ctx context.Context, move *models.StockMove) (found bool, err error) {
 	rows, err := s.packetsOf(ctx, " WHERE campaign_id = ? AND shard = ? AND move_no = ?"+
 		" ORDER BY release_at DESC, position DESC LIMIT ?", move.CampaignID, move.Shard, move.No, move.Want)
