@@ -133,20 +133,17 @@ func (h *hall) strike(what, step string) (soldOut bool) {
 		}
 		return !killed
 	}
-	server := interface {
-		Kill()
-		Start()
-	}(h.Server)
+	kill, start := h.Server.Kill, func() { h.Server.StartRepaired() } // a write that a kill cut off was not answered
 	if what == strikeSQL {
-		server = h.sql
+		kill, start = h.sql.Kill, h.sql.Start
 	}
 	isStruck := make(chan struct{})
-	s := h.seller(plan, func() { server.Kill(); close(isStruck) })
+	s := h.seller(plan, func() { kill(); close(isStruck) })
 	var one sync.WaitGroup
 	one.Go(func() { soldOut = s.sell(ctx); h.hear(s); stop() })
 	select {
 	case <-isStruck:
-		server.Start()
+		start()
 		h.struck[what+" "+step]++
 	case <-besides.Done():
 	}
