@@ -84,21 +84,22 @@ func (r *Reconciler) lists(ctx context.Context) (moved, still []string, err erro
 
 // meetAll reads the books of all campaigns that are in Redis by them, and returns the ids of those that moved and of the others.
 func (r *Reconciler) meetAll(ctx context.Context) (moved, still []string, err error) {
-	err = sqlstore.ScanAll(ctx, r.db.ConnPool, "SELECT id, epoch, version, synced_seq, claimed, released_claims, lost_claims, seen_seq, remaining"+
-		" FROM campaigns WHERE residency = ? OR shards > 1 ORDER BY id", []any{models.ResidencyResident}, func(scan func(...any) error) error {
-		var id string
-		var b books
-		err := scan(&id, &b.Epoch, &b.Version, &b.SyncedSeq, &b.Claimed, &b.ReleasedClaims, &b.LostClaims, &b.SeenSeq, &b.Remaining)
-		switch {
-		case err != nil:
-			return err
-		case r.meet(id, b):
-			moved = append(moved, id)
-		default:
-			still = append(still, id)
-		}
-		return nil
-	})
+	err = sqlstore.ScanAll(ctx, r.db.ConnPool, "SELECT id, epoch, version, synced_seq, claimed, released_claims, lost_claims,"+
+		" seen_seq, remaining FROM campaigns WHERE residency = ? OR shards > 1 ORDER BY id",
+		[]any{models.ResidencyResident}, func(scan func(...any) error) error {
+			var id string
+			var b books
+			err := scan(&id, &b.Epoch, &b.Version, &b.SyncedSeq, &b.Claimed, &b.ReleasedClaims, &b.LostClaims, &b.SeenSeq, &b.Remaining)
+			switch {
+			case err != nil:
+				return err
+			case r.meet(id, b):
+				moved = append(moved, id)
+			default:
+				still = append(still, id)
+			}
+			return nil
+		})
 	return moved, still, err
 }
 

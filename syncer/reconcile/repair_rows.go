@@ -201,7 +201,9 @@ func (p *repair) move(ctx context.Context, tx *sql.Tx, claims, units, released i
 	if rows.Claims+m.LostClaims != m.SyncedSeq || rows.Units != m.Claimed || rows.Released != m.Released {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE "+models.BooksTable(p.id)+" SET remaining = CASE"+ // as byRows has it: rows may be of more units than total
+	// As byRows has it: rows may be of more units than total.
+	//nolint:gosec // a choice of two
+	_, err := tx.ExecContext(ctx, "UPDATE "+models.BooksTable(p.id)+" SET remaining = CASE"+
 		" WHEN applied_version <> version AND (residency = ? OR residency = ? AND epoch > 0)"+
 		" THEN CASE WHEN remaining > ? THEN remaining - ? ELSE 0 END WHEN total > claimed + ? THEN total - claimed - ? ELSE 0 END,"+
 		" claimed = claimed + ?, synced_seq = synced_seq + ?, released_claims = released_claims + ? WHERE id = ?",
@@ -223,7 +225,6 @@ func (p *repair) release(ctx context.Context, ids []string) error {
 			args = append(args, id)
 		}
 		var units int64
-		//nolint:gosec // question marks only
 		query := "SELECT COALESCE(SUM(quantity), 0) FROM claims WHERE status = ? AND id IN " + sqlstore.Marks(len(ids))
 		if err := tx.QueryRowContext(ctx, query, args[3:]...).Scan(&units); err != nil {
 			return nil, err

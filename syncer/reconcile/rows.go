@@ -58,7 +58,8 @@ func readBooks(ctx context.Context, tx *sql.Tx, id string, c *models.Campaign) e
 	err := tx.QueryRowContext(ctx, "SELECT id, kind, `partition`, time_zone, total, version, applied_version, epoch, residency,"+
 		" residency_reason, residency_at, remaining, claimed, synced_seq, lost_claims, released_claims,"+
 		" status, seen_seq, per_user, per_user_per_day,"+
-		" shards, reserve, move_no, moved_no, archived_claims, archived_units, archived_released FROM "+models.BooksTable(id)+" WHERE id = ?", id).
+		" shards, reserve, move_no, moved_no, archived_claims, archived_units, archived_released"+
+		" FROM "+models.BooksTable(id)+" WHERE id = ?", id).
 		Scan(&c.ID, &c.Kind, &c.Partition, &c.TimeZone, &c.Total, &c.Version, &c.AppliedVersion, &c.Epoch, &c.Residency, &c.ResidencyReason,
 			&c.ResidencyAt, &c.Remaining, &c.Claimed, &c.SyncedSeq, &c.LostClaims, &c.ReleasedClaims,
 			&c.Status, &c.SeenSeq, &c.PerUser, &c.PerUserPerDay,

@@ -85,12 +85,13 @@ func (e *Expirer) due(ctx context.Context, table string, now time.Time, last *he
 
 // lookQuery finds the first open holds of each campaign of a page in its reach, up to share of each, in order of their places.
 func lookQuery(dialect string, page []heldCampaign, reach int64, share int) (query string, args []any) {
+	byPlace := sqlstore.ByIndex(dialect, "claims_place")
 	parts := make([]string, len(page))
 	for i := range page {
 		c := &page[i]
 		parts[i] = fmt.Sprintf("SELECT campaign_id, shard, id, seq, claimed_at"+
 			" FROM (SELECT campaign_id, shard, id, seq, claimed_at FROM claims%s"+
-			" WHERE campaign_id = ? AND shard = ? AND seq > ? AND seq <= ? AND status = ? ORDER BY seq LIMIT ?) AS c%d", sqlstore.ByIndex(dialect, "claims_place"), i)
+			" WHERE campaign_id = ? AND shard = ? AND seq > ? AND seq <= ? AND status = ? ORDER BY seq LIMIT ?) AS c%d", byPlace, i)
 		campaignID, shard := models.SplitShardID(c.ID)
 		args = append(args, campaignID, shard, c.Place.SettledSeq, c.Place.SettledSeq+reach, models.ClaimClaimed, share)
 	}

@@ -20,7 +20,6 @@ func closedEventID(campaignID string) string {
 
 // returnPackets is step 1: it goes over the places of the campaign's packets. No packets are added to a closed campaign.
 func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error {
-	//nolint:gosec // a choice of two
 	query := "UPDATE packets" + campaigns.ByPosition(f.relay.db.Name()) + " SET returned_at = ? WHERE campaign_id = ?" +
 		" AND position > ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
 	for from := f.cursors[c.ID]; from < c.Total; from = f.cursors[c.ID] {
@@ -83,7 +82,8 @@ func (f *Finalizer) closedRow(ctx context.Context, c *models.Campaign) (row mode
 	}
 	if c.Kind == models.KindPacket {
 		var open, returned, amount int64
-		err := f.relay.db.ConnPool.QueryRowContext(ctx, "SELECT COALESCE(SUM(CASE WHEN claim_id IS NULL AND returned_at IS NULL THEN 1 ELSE 0 END), 0),"+
+		err := f.relay.db.ConnPool.QueryRowContext(ctx, "SELECT"+
+			" COALESCE(SUM(CASE WHEN claim_id IS NULL AND returned_at IS NULL THEN 1 ELSE 0 END), 0),"+
 			" COALESCE(SUM(CASE WHEN returned_at IS NOT NULL THEN 1 ELSE 0 END), 0),"+
 			" COALESCE(SUM(CASE WHEN returned_at IS NOT NULL THEN amount ELSE 0 END), 0) FROM packets WHERE campaign_id = ?", c.ID).
 			Scan(&open, &returned, &amount)

@@ -61,14 +61,15 @@ func TestResolver_ReleasesAmongEvictionsRestocksAndRebuilds(t *testing.T) {
 			live, released = slices.Delete(live, i, i+1), released+1
 		case 4:
 			h.Sync()
-			if random.IntN(2) == 0 {
-				h.Evict(time.Millisecond)
-			} else if random.IntN(2) == 0 {
+			switch random.IntN(4) {
+			case 0:
 				_, err := h.Hydrator().Rebuild(t.Context(), id)
 				require.NoError(t, err)
-			} else {
+			case 1:
 				require.NoError(t, h.Hydrator().Stop(t.Context(), id))
 				require.NoError(t, h.Hydrate(id))
+			default:
+				h.Evict(time.Millisecond)
 			}
 		case 5:
 			if random.IntN(2) == 0 {
