@@ -14,7 +14,7 @@ LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GO_TEST := GORACE=atexit_sleep_ms=50 go test -race -count=1 -vet=off -ldflags='-s -w' -run '$(RUN)'
 
 .DEFAULT_GOAL := help
-.PHONY: help lua-debug quick test test-mysql soak torture bench servers pictures rush api-docs build release fmt fmt-check vet lint fix check tidy
+.PHONY: help lua-debug quick test test-mysql soak fuzz torture bench servers pictures rush api-docs build release fmt fmt-check vet lint fix check tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test-mysql: servers ## the tests that use SQL, on a server of your choice: make 
 
 soak: servers ## the long forms of all tests
 	DIBS_SOAK=1 $(GO_TEST) -timeout 100m $(PKG)
+
+fuzz: servers ## every fuzz target with so many inputs (INPUTS=10000000)
+	scripts/fuzz $(INPUTS)
 
 torture: servers ## faults at random on a whole Dibs, then the books (ARGS='--seed 7 --for 10m --topology cluster --durability fsync')
 	go run ./cmd/trials/dibs-trials torture $(ARGS)
