@@ -66,8 +66,9 @@ type passOn func(r *http.Request) (*http.Response, error)
 func (p passOn) RoundTrip(r *http.Request) (*http.Response, error) { return p(r) }
 
 func (b *balancer) send(transport http.RoundTripper, r *http.Request) (*http.Response, error) {
-	var refused error
+	body, refused := io.ReadAll(r.Body)
 	for range len(b.hosts) {
+		r.Body = io.NopCloser(bytes.NewReader(body)) // a refused connection closes it unread
 		r.URL.Host = b.choose()
 		res, err := transport.RoundTrip(r)
 		dial := new(net.OpError)
