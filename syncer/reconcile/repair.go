@@ -67,7 +67,8 @@ func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHo
 		return p.done, err
 	}
 	for _, step := range []func(context.Context) error{
-		p.ask, p.retryParked, p.bringBackFromStream, p.bringBackFromRedis, p.bringOwnersBack, p.bringMovesBack, p.recount, p.compare, p.mendRedis, p.dropForgotten,
+		p.ask, p.retryParked, p.bringBackFromStream, p.bringBackFromRedis, p.bringOwnersBack, p.bringMovesBack, p.recount, p.compare,
+		p.mendRedis, p.dropForgotten,
 	} {
 		if err := step(ctx); err != nil {
 			return p.done, fmt.Errorf("reconcile: repair %s: %w", campaignID, err)

@@ -15,7 +15,7 @@ import (
 // that is forgotten, and sold, would be in the reserve as well, and be sold again. What it has not sold follows when Redis is rebuilt.
 func (p *repair) bringMovesBack(ctx context.Context) error {
 	campaignID, shard := models.SplitShardID(p.id)
-	if shard == 0 || !p.redis.held || !p.redis.settled {
+	if shard == 0 {
 		return nil
 	}
 	return p.change(ctx, func(tx *sql.Tx, was *models.Campaign) (*models.Repair, error) {
@@ -25,8 +25,8 @@ func (p *repair) bringMovesBack(ctx context.Context) error {
 		state := &p.redis.state
 		forgotten := state.Moves > was.MoveNo || strings.HasPrefix(was.ResidencyReason, campaigns.MySQLWentBack)
 		more := state.Total - was.Total
-		if !forgotten || state.Moves < was.MoveNo || more == 0 {
-			return nil, nil //nolint:nilnil // nothing to do
+		if !p.redis.held || !p.redis.settled || !forgotten || state.Moves < was.MoveNo || more == 0 {
+			return nil, nil
 		}
 		n, err := sqlstore.Exec(ctx, tx, "UPDATE campaigns SET reserve = reserve - ? WHERE id = ? AND reserve >= ?", more, campaignID, more)
 		if err != nil {
