@@ -47,7 +47,8 @@ type RepairHow struct {
 //
 //  1. a parked claim is written, if that works by now;
 //  2. a row that is missing comes back from its event, or from its record in Redis;
-//  3. packets that claims have, but that are nobody's by their own rows, get their owners;
+//  3. packets that claims have, but that are nobody's by their own rows, get their owners; a shard has on loan again what moves
+//     brought it that MySQL forgot;
 //  4. counters in MySQL are made anew from the rows;
 //  5. the campaign takes no claims, if Redis differs then or claims have lost their place to others: these get new places while
 //     stock lasts, and Redis is rebuilt from the rows and the claims that are parked still, under a new epoch;
