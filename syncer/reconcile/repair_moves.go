@@ -41,8 +41,7 @@ func (p *repair) bringMovesBack(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		step, err := repairOf(p.id, RepairCampaigns, fmt.Sprintf("%d units on loan", was.Total), fmt.Sprintf("%d, by redis", state.Total))
-		return step, err
+		return repairOf(p.id, RepairCampaigns, fmt.Sprintf("%d units on loan", was.Total), fmt.Sprintf("%d, by redis", state.Total))
 	})
 }
 
@@ -63,6 +62,5 @@ func (p *repair) dealToOwners(ctx context.Context, tx *sql.Tx, campaignID string
 			return nil, err
 		}
 	}
-	step, err := repairOf(p.id, RepairPackets, fmt.Sprintf("%d packets of its claims were not dealt to it", n), "they are")
-	return step, err
+	return repairOf(p.id, RepairPackets, fmt.Sprintf("%d packets of its claims were not dealt to it", n), "they are")
 }

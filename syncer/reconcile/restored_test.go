@@ -15,7 +15,6 @@ import (
 	"dibs/syncer/reconcile"
 	"dibs/syncer/residency"
 	"dibs/syncer/resolve"
-	"dibs/syncer/shards"
 	"dibs/syncer/writer"
 
 	"github.com/stretchr/testify/require"
@@ -134,23 +133,31 @@ func TestRestored_ARedeemThatTheStreamTells(t *testing.T) {
 	t.Parallel()
 	h := newWitnessed(t)
 	id := h.Create(100, nil)
-	ids := h.Take(id, syncertest.Asks("early", 3)...)
+	redeemAroundADump(h, id)
+	h.RequireBooks(id, 6)
+}
+
+// redeemAroundADump has three claims made before a dump and three behind it in a campaign of one shard or a shard, and one of each
+// redeemed. All are there again after the dump is restored.
+func redeemAroundADump(h *syncertest.Stack, lot string) {
+	h.T.Helper()
+	early := h.Take(lot, syncertest.Asks("early", 3)...)
 	restore := putBack(h)
-	late := h.Take(id, syncertest.Asks("late", 3)...)
-	relay := resolve.NewRelay(h.DB, h.Scripts, nil)
-	resolver := resolve.NewResolver(h.DB, relay, syncertest.Quiet())
-	for _, claim := range []string{ids[0], late[1]} {
-		_, err := resolver.Redeem(t.Context(), claim, "order-"+claim)
-		require.NoError(t, err)
+	late := h.Take(lot, syncertest.Asks("late", 3)...)
+	resolver := resolve.NewResolver(h.DB, resolve.NewRelay(h.DB, h.Scripts, nil), syncertest.Quiet())
+	for _, claim := range []string{early[0], late[1]} {
+		_, err := resolver.Redeem(h.T.Context(), claim, "order-"+claim)
+		require.NoError(h.T, err)
 	}
 	h.Sync()
 	restore()
-	require.Equal(t, 1, look(h))
-	require.Equal(t, 1, refill(h))
+	require.Equal(h.T, 1, look(h))
+	require.Equal(h.T, 1, refill(h))
+	campaignID, _ := models.SplitShardID(lot)
 	var orders []string
-	require.NoError(t, h.DB.Raw("SELECT order_id FROM claims WHERE campaign_id = ? AND status = 'redeemed' ORDER BY seq", id).Scan(&orders).Error)
-	require.Equal(t, []string{"order-" + ids[0], "order-" + late[1]}, orders)
-	h.RequireBooks(id, 6)
+	require.NoError(h.T, h.DB.Raw("SELECT order_id FROM claims WHERE campaign_id = ? AND status = 'redeemed' ORDER BY seq", campaignID).
+		Scan(&orders).Error)
+	require.Equal(h.T, []string{"order-" + early[0], "order-" + late[1]}, orders)
 }
 
 // Units that were given back and sold again since are rows of more units than total, until the releases are back as well. The counters go
@@ -179,30 +186,13 @@ func TestRestored_UnitsThatWereSoldAgain(t *testing.T) {
 // A shard gets back what a campaign of its own would: rows, and what became of them. Its counters go with its rows all the while.
 func TestRestored_AShard(t *testing.T) {
 	t.Parallel()
-	h := newWitnessed(t)
-	id := h.Create(20, func(c *models.Campaign) { c.Shards = 2 })
-	one := models.ShardID(id, 1)
-	mover := shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil)
-	_, err := mover.Refill(t.Context(), id, models.Need{Shard: 1, Units: 10})
-	require.NoError(t, err)
-	early := h.Take(one, syncertest.Asks("early", 3)...)
-	restore := putBack(h)
-	late := h.Take(one, syncertest.Asks("late", 3)...)
-	resolver := resolve.NewResolver(h.DB, resolve.NewRelay(h.DB, h.Scripts, nil), syncertest.Quiet())
-	for _, claim := range []string{early[0], late[1]} {
-		_, err := resolver.Redeem(t.Context(), claim, "order-"+claim)
-		require.NoError(t, err)
-	}
-	h.Sync()
-	restore()
-	require.Equal(t, 1, look(h))
-	require.Equal(t, 1, refill(h))
-	var orders []string
-	require.NoError(t, h.DB.Raw("SELECT order_id FROM claims WHERE campaign_id = ? AND status = 'redeemed' ORDER BY seq", id).Scan(&orders).Error)
-	require.Equal(t, []string{"order-" + early[0], "order-" + late[1]}, orders)
-	require.Empty(t, h.Compare(id).Differences)
+	s := newSale(t, false)
+	one := models.ShardID(s.id, 1)
+	s.refill(1, 10)
+	redeemAroundADump(s.Stack, one)
+	require.Empty(t, s.Compare(s.id).Differences)
 	var recounted int64
-	require.NoError(t, h.DB.Raw("SELECT COUNT(*) FROM repairs WHERE campaign_id = ? AND what = ?", one, reconcile.RepairCampaigns).Scan(&recounted).Error)
+	require.NoError(t, s.DB.Raw("SELECT COUNT(*) FROM repairs WHERE campaign_id = ? AND what = ?", one, reconcile.RepairCampaigns).Scan(&recounted).Error)
 	require.Zero(t, recounted)
 }
 
