@@ -174,15 +174,8 @@ func (o *operator) openOne(ctx context.Context, c *campaign, total int64) error 
 	c.change(&c.ends, never)("")
 	c.change(&c.limits, c.perUser)("")
 	err := o.insist(ctx, http.MethodPost, "/v1/campaigns", body)
-	if errors.Is(err, errRefused) && c.packets && c.shards > 1 { // packets are not dealt to shards
-		c.shards, body["shards"] = 1, 1
-		err = o.insist(ctx, http.MethodPost, "/v1/campaigns", body)
-	}
-	if err != nil {
+	if err != nil || !c.packets {
 		return err
-	}
-	if !c.packets {
-		return nil
 	}
 	return o.insistPackets(ctx, c, total)
 }
