@@ -9,8 +9,8 @@ LINT_VERSION := $(shell cat .golangci-lint-version)
 LINT         := .tools/golangci-lint-$(LINT_VERSION)
 
 # -count=1: these tests are about timing and real servers, a remembered pass says nothing. Vet is a target of its own, and nobody debugs
-# these binaries, which link sooner without tables for it. A program with the
-# race detector sleeps for a second before it ends, unless told otherwise.
+# these binaries, which link sooner without tables for it. A program with the race detector sleeps for a second before it ends, unless
+# told otherwise.
 GO_TEST := GORACE=atexit_sleep_ms=50 go test -race -count=1 -vet=off -ldflags='-s -w' -run '$(RUN)'
 
 .DEFAULT_GOAL := help
