@@ -51,7 +51,6 @@ local state_type, users_type, keys_type, stream_type = type_of(state_key), type_
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
 local fields = redis.call('HMGET', state_key, 'epoch', 'taken', 'released', 'ups', 'status')
-fields[3] = fields[3] or '0' -- a load of an earlier version
 local ups = fields[4] -- of a shard, see move.lua
 fields[4] = ups or '0'
 for i = 1, 4 do

@@ -111,7 +111,7 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 		},
 		Status: models.Status(f.oneOf("status", statuses)), Epoch: f.number("epoch"), Version: f.number("version"),
 		Total: f.number("total"), Taken: f.number("taken"), Seq: f.number("seq"), LowStockAt: f.number("low_stock_at"),
-		LastMs: f.number("last_ms"), Released: f.counter("released"),
+		LastMs: f.number("last_ms"), Released: f.number("released"),
 	}
 	if st.Meta.Kind == models.KindPacket {
 		st.Pushed = f.number("pushed")
@@ -175,14 +175,6 @@ func (f *fields) number(name string) int64 {
 		f.refuse(name, err)
 	}
 	return int64(n)
-}
-
-// counter reads a number that is missing in loads of an earlier version.
-func (f *fields) counter(name string) int64 {
-	if _, there := f.text[name]; !there {
-		return 0
-	}
-	return f.number(name)
 }
 
 func (f *fields) oneOf(name string, values []string) string {

@@ -77,7 +77,6 @@ type OutboxRow struct {
 	ClaimID    *string // the claim that it is about, if any
 	Payload    []byte  // the event, see Event
 	CreatedAt  time.Time
-	AppliedAt  *time.Time // nil until Redis was told
 }
 
 // TableName names the table for gorm.

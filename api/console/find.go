@@ -148,12 +148,8 @@ func lifeOf(claim *models.Claim, story *models.ClaimStory) []moment {
 	}
 	for i := range story.Told {
 		row := &story.Told[i]
-		at, what := row.CreatedAt, "Redis is still to be told"
-		if row.AppliedAt != nil {
-			at, what = *row.AppliedAt, "Redis and the stream were told"
-		}
 		life = append(life, moment{
-			At: at, What: what, Why: "So units and limits are right in Redis, and every reader of the stream knows.", Event: row.ID,
+			At: row.CreatedAt, What: "Redis is still to be told", Why: "So units and limits are right in Redis, and every reader of the stream knows.", Event: row.ID,
 		})
 	}
 	if claim.ExpiresAt != nil && claim.Status == models.ClaimClaimed {

@@ -193,7 +193,7 @@ func (s *system) requireBack(c campaign, live, back int64, relay *resolve.Relay)
 			require.NoError(t, err)
 		}
 		var untold, synced int64
-		require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM outbox WHERE applied_at IS NULL").Scan(&untold))
+		require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM outbox").Scan(&untold))
 		require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT synced_seq FROM campaigns WHERE id = ?", c.ID).Scan(&synced))
 		ends, _ := s.finance.endsOf(c.ID)
 		return untold == 0 && synced == live+back && int64(len(ends)) >= back

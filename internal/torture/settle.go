@@ -166,7 +166,7 @@ func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
 
 // undecided is how many claims and decisions of a campaign may bring units back.
 func (w *world) undecided(of *campaign) (n int64, err error) {
-	query := "SELECT COUNT(*) FROM outbox WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = ? AND applied_at IS NULL"
+	query := "SELECT COUNT(*) FROM outbox WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = ?"
 	if of.hold > 0 {
 		query = "SELECT (" + query + ") + (SELECT COUNT(*) FROM claims WHERE campaign_id = '" + of.id + "' AND status = 'claimed'" +
 			" AND claimed_at < UTC_TIMESTAMP(3) + INTERVAL 1 MINUTE)" // a later one is of a clock that was ahead, and stays
@@ -217,7 +217,7 @@ func (rd *round) drained(ctx context.Context, o *operator) error {
 	for _, c := range rd.all() {
 		var untold, uncredited, unclosed int64
 		err := rd.w.db.QueryRowContext(ctx, `SELECT
-			(SELECT COUNT(*) FROM outbox WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = ? AND applied_at IS NULL),
+			(SELECT COUNT(*) FROM outbox WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = ?),
 			(SELECT COUNT(*) FROM claims c LEFT JOIN account_entries e ON e.claim_id = c.id
 			 WHERE c.campaign_id = ? AND c.amount IS NOT NULL AND e.claim_id IS NULL),
 			(SELECT COUNT(*) FROM campaigns WHERE id = ? AND status = 'closed' AND closed_told_at IS NULL)`, c.id, c.id, c.id).

@@ -135,7 +135,7 @@ func RecordApplied(ctx context.Context, db *gorm.DB, table string, ids []string,
 	return nil
 }
 
-// IsResident tells whether a campaign is in Redis by its books. Those of an earlier version of Dibs have an epoch alone.
+// IsResident reports whether Redis holds the campaign, as far as MySQL knows.
 func IsResident(c *models.Campaign) bool {
-	return c.Residency == models.ResidencyResident || c.Residency == models.ResidencyNone && c.Epoch > 0
+	return c.Residency == models.ResidencyResident
 }

@@ -331,7 +331,7 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 	_, scripts, id := syncertest.Live(t, db, 100)
 	for i := range 250 { // loaded once, by the books, and not there
 		c := syncertest.CampaignOf(fmt.Sprintf("%s-lost-%d", testenv.UniqueID(t, "a"), i), 1)
-		c.Epoch, c.Version, c.Partition = 1, 2, lua.PartitionOf(c.ID, syncertest.Partitions)
+		c.Residency, c.Epoch, c.Version, c.Partition = models.ResidencyResident, 1, 2, lua.PartitionOf(c.ID, syncertest.Partitions)
 		require.NoError(t, db.Create(&c).Error)
 	}
 	require.NoError(t, db.Exec("UPDATE campaigns SET total = 7, version = 2 WHERE id = ?", id).Error)

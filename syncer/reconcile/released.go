@@ -30,7 +30,7 @@ func (l *look) releases(ctx context.Context, state *lua.State) (settled bool, er
 
 // countUntold counts the releases of a campaign that wait in outbox.
 func countUntold(ctx context.Context, tx *sql.Tx, id string) (n int64, err error) {
-	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox WHERE campaign_id = ? AND applied_at IS NULL AND kind = ?", id,
+	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox WHERE campaign_id = ? AND kind = ?", id,
 		string(models.OutboxRelease)).Scan(&n)
 	return n, err
 }

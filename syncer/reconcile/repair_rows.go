@@ -204,10 +204,10 @@ func (p *repair) move(ctx context.Context, tx *sql.Tx, claims, units, released i
 	// As byRows has it: rows may be of more units than total.
 	//nolint:gosec // a choice of two
 	_, err := tx.ExecContext(ctx, "UPDATE "+models.BooksTable(p.id)+" SET remaining = CASE"+
-		" WHEN applied_version <> version AND (residency = ? OR residency = ? AND epoch > 0)"+
+		" WHEN applied_version <> version AND residency = ?"+
 		" THEN CASE WHEN remaining > ? THEN remaining - ? ELSE 0 END WHEN total > claimed + ? THEN total - claimed - ? ELSE 0 END,"+
 		" claimed = claimed + ?, synced_seq = synced_seq + ?, released_claims = released_claims + ? WHERE id = ?",
-		string(models.ResidencyResident), string(models.ResidencyNone), units, units, units, units, units, claims, released, p.id)
+		string(models.ResidencyResident), units, units, units, units, units, claims, released, p.id)
 	return err
 }
 

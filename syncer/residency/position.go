@@ -16,7 +16,7 @@ func Known(c *models.Campaign) lua.Position {
 // appliedReleases is how many releases of a campaign Redis has applied in the load that MySQL knows: those that were decided, less
 // those that wait in the outbox. One statement reads both, as of one moment.
 const appliedReleases = "released_claims - (SELECT COUNT(*) FROM outbox" +
-	" WHERE outbox.campaign_id = books.id AND outbox.applied_at IS NULL" +
+	" WHERE outbox.campaign_id = books.id" +
 	" AND outbox.kind = '" + string(models.OutboxRelease) + "')"
 
 // known is how far Redis must be with a campaign. Redis is read afterwards, and then is no less far unless it went back.

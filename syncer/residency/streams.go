@@ -138,29 +138,15 @@ func (s *streams) row(ctx context.Context, partition int) (row models.StreamReco
 	return row, true, nil
 }
 
-// begin records the generation of a stream that MySQL has no generation of yet. Campaigns that were loaded before there were
-// generations are taken for whole, once.
+// begin records the generation of a stream that MySQL has no generation of yet.
 func (s *streams) begin(ctx context.Context, partition int) error {
 	generation, err := s.scripts.NewGeneration(ctx, partition)
 	if err != nil {
 		return fmt.Errorf("residency: stream %d: %w", partition, err)
 	}
 	err = sqlstore.Retry(ctx, func() error {
-		return s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			row := models.StreamRecord{Partition: partition, Generation: generation, Tip: lua.EntryID{}.String(), TipAt: sqlstore.Now()}
-			put := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&row)
-			if put.Error != nil || put.RowsAffected == 0 {
-				return put.Error
-			}
-			for _, table := range models.BooksTables {
-				err := tx.Exec("UPDATE "+table+" SET stream_birth = ? WHERE `partition` = ? AND residency = ? AND stream_birth = ''",
-					generation, partition, models.ResidencyResident).Error
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		row := models.StreamRecord{Partition: partition, Generation: generation, Tip: lua.EntryID{}.String(), TipAt: sqlstore.Now()}
+		return s.db.WithContext(ctx).Clauses(clause.OnConflict{DoNothing: true}).Create(&row).Error
 	})
 	if err != nil {
 		return fmt.Errorf("residency: stream %d: %w", partition, err)

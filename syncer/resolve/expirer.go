@@ -37,7 +37,6 @@ const (
 type Expirer struct {
 	relay   *Relay
 	expired prometheus.Counter
-	begun   bool // campaigns that an older program wrote are noted
 
 	pace      *rate.Limiter // by expireRate, but in tests
 	batchSize int           // is expireBatch, but in tests
@@ -59,12 +58,6 @@ func NewExpirer(relay *Relay, reg prometheus.Registerer) *Expirer {
 // again, and each time takes no more of one than its share of a transaction. A failure is returned after the others had their
 // turn.
 func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
-	if !e.begun {
-		if err := e.noteUnnoted(ctx); err != nil {
-			return 0, err
-		}
-		e.begun = true
-	}
 	for _, table := range models.BooksTables {
 		for more := true; more; {
 			var n int

@@ -38,27 +38,6 @@ type openHold struct {
 	DueMs          int64 `gorm:"-"`
 }
 
-// noteUnnoted has the campaigns looked at whose claims were written by a program that did not note when holds end.
-func (e *Expirer) noteUnnoted(ctx context.Context) error {
-	const unnoted = " hold_for_ms > 0 AND claimed > 0 AND next_due_ms IS NULL AND shards = 1"
-	db := e.relay.db.WithContext(ctx)
-	fetch := func(after string) (page []string, err error) { // shards have been noted from their first claim on
-		err = db.Raw("SELECT id FROM campaigns WHERE id > ? AND"+unnoted+" ORDER BY id LIMIT ?", after, expirePage).Scan(&page).Error
-		return page, err
-	}
-	for page, err := range sqlstore.Pages(expirePage, sqlstore.Itself, fetch) {
-		if err == nil && len(page) > 0 {
-			err = sqlstore.Retry(ctx, func() error {
-				return db.Exec("UPDATE campaigns SET next_due_ms = 0 WHERE id IN ? AND"+unnoted, page).Error
-			})
-		}
-		if err != nil {
-			return fmt.Errorf("resolve: expire: %w", err)
-		}
-	}
-	return nil
-}
-
 // selectDue reads one of the tables of books. A campaign whose redeems were lost with a MySQL that was put back waits until it has them
 // again.
 func selectDue(table string) string {

@@ -272,20 +272,6 @@ func TestExpirer_AFlushWhileItLooksIsNotForgotten(t *testing.T) {
 	})
 }
 
-// A campaign of an older program has no note of its holds: a new leader looks at it once.
-func TestExpirer_LooksAtWhatAnOlderProgramWrote(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		h, ms := clocked(t, db)
-		id := h.Create(100, hold(time.Minute))
-		h.Take(id, syncertest.Asks("u", 5)...)
-		require.NoError(t, db.Exec("UPDATE campaigns SET next_due_ms = NULL, last_claimed_ms = 0").Error)
-		ms.Add(time.Minute.Milliseconds())
-		require.Equal(t, 5, expire(h, expirer(h, 2)))
-		requireSame(h, id)
-	})
-}
-
 // A campaign whose row somebody holds locked waits by itself.
 func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	t.Parallel()

@@ -165,7 +165,7 @@ func (r *Relay) unapplied(ctx context.Context) func(after string) ([]models.Outb
 	return func(after string) (page []models.OutboxRow, err error) {
 		now := sqlstore.Now()
 		err = r.db.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox"+
-			" WHERE applied_at IS NULL AND id > ? AND (created_at <= ? OR created_at > ?)"+
+			" WHERE id > ? AND (created_at <= ? OR created_at > ?)"+
 			" ORDER BY id LIMIT ?", after, now.Add(-r.after).Format(sqlstore.TimeLayout), now.Format(sqlstore.TimeLayout), relayPage).
 			Scan(&page).Error
 		return page, err
@@ -293,7 +293,7 @@ func (r *Relay) forget(ctx context.Context, ids []string) error {
 // measure sets the age of the oldest row that Redis has not had.
 func (r *Relay) measure(ctx context.Context) error {
 	var rows []models.OutboxRow
-	err := r.db.WithContext(ctx).Raw("SELECT id, created_at FROM outbox WHERE applied_at IS NULL ORDER BY id LIMIT 1").Scan(&rows).Error
+	err := r.db.WithContext(ctx).Raw("SELECT id, created_at FROM outbox ORDER BY id LIMIT 1").Scan(&rows).Error
 	if err != nil {
 		return fmt.Errorf("resolve: read outbox: %w", err)
 	}

@@ -219,10 +219,10 @@ func moveTableBack(ctx context.Context, tx *sql.Tx, dialect, table string, sums 
 	units := func() string {
 		return caseOf(&args, sums, (*releasedSum).id, func(s *releasedSum) any { return s.units })
 	}
-	args = append(args, string(models.ResidencyResident), string(models.ResidencyNone))
+	args = append(args, string(models.ResidencyResident))
 	//nolint:gosec // constants and question marks only
 	query := "UPDATE " + table + " SET remaining = CASE" +
-		" WHEN applied_version = version OR residency <> ? AND (residency <> ? OR epoch = 0)" +
+		" WHEN applied_version = version OR residency <> ?" +
 		" THEN " + greatest + "(total - claimed + " + units() + ", 0) ELSE remaining + " + units() + " END," +
 		" claimed = claimed - " + units() +
 		", released_claims = released_claims + " + caseOf(&args, sums, (*releasedSum).id, func(s *releasedSum) any { return s.claims }) +
@@ -289,8 +289,7 @@ func (r *Resolver) apply(ctx context.Context, rows []models.OutboxRow) {
 // applyStored applies a row that may be in the outbox.
 func (r *Resolver) applyStored(ctx context.Context, id string) {
 	var rows []models.OutboxRow
-	err := r.db.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox"+
-		" WHERE id = ? AND applied_at IS NULL", id).Scan(&rows).Error
+	err := r.db.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox WHERE id = ?", id).Scan(&rows).Error
 	if err == nil && len(rows) > 0 {
 		r.apply(ctx, rows)
 	}

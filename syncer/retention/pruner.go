@@ -16,7 +16,6 @@ import (
 
 const (
 	flushesKept = 7 * 24 * time.Hour // rows of stock_flushes; the newest of a campaign stays for good
-	outboxKept  = 24 * time.Hour     // rows of outbox, after Redis had them
 	repairsKept = 1_000              // rows of repairs, a campaign
 
 	prunePage  = 1_000            // rows that one statement deletes
@@ -49,7 +48,7 @@ func (p *Pruner) Prune(ctx context.Context) (pruned int, err error) {
 	for _, table := range []struct {
 		name string
 		page func(ctx context.Context) (n int, more bool, err error)
-	}{{"outbox", p.outbox}, {"stock_flushes", p.flushes}, {"repairs", p.repairs}} {
+	}{{"stock_flushes", p.flushes}, {"repairs", p.repairs}} {
 		n, err := p.untilDone(ctx, table.page)
 		pruned += n
 		if err != nil {
@@ -72,19 +71,6 @@ func (p *Pruner) untilDone(ctx context.Context, page func(ctx context.Context) (
 			return pruned, err
 		}
 	}
-}
-
-// outbox deletes a page of rows that Redis has had for long.
-func (p *Pruner) outbox(ctx context.Context) (n int, more bool, err error) {
-	before := sqlstore.Now().Add(-outboxKept).Format(sqlstore.TimeLayout)
-	var ids []string
-	db := p.db.WithContext(ctx)
-	err = db.Raw("SELECT id FROM outbox WHERE applied_at < ? ORDER BY applied_at, id LIMIT ?", before, prunePage).Scan(&ids).Error
-	if err != nil || len(ids) == 0 {
-		return 0, false, err
-	}
-	gone := db.Exec("DELETE FROM outbox WHERE id IN ?", ids)
-	return int(gone.RowsAffected), len(ids) == prunePage, gone.Error
 }
 
 // flushes deletes a page of old rows. It goes by the ids, which sort by time: rows have no other key by time alone. It goes on where

@@ -2,7 +2,6 @@ package retention_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -111,21 +110,5 @@ func TestPruner_KeepsTheNewestRepairs(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2, pruned)
 		require.Equal(t, kept, idsIn(t, db, "repairs"))
-	})
-}
-
-func TestPruner_DeletesWhatRedisHadLongAgo(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		ids := []string{idAt(time.Now()), idAt(time.Now()), idAt(time.Now())}
-		slices.Sort(ids)
-		old, young := time.Now().Add(-25*time.Hour).UTC(), time.Now().Add(-23*time.Hour).UTC()
-		for i, applied := range []*time.Time{&old, &young, nil} {
-			require.NoError(t, db.Create(&models.OutboxRow{ID: ids[i], Kind: models.OutboxEvent, Payload: []byte("{}"), AppliedAt: applied}).Error)
-		}
-		n, err := retention.NewPruner(db).Prune(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, 1, n)
-		require.Equal(t, ids[1:], idsIn(t, db, "outbox"))
 	})
 }

@@ -120,7 +120,7 @@ func (m *Mover) remaining(ctx context.Context, c *lined, before *picture) (remai
 
 // isEvicted tells whether MySQL has all of a shard.
 func isEvicted(c *models.Campaign) bool {
-	return c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyNone && c.Epoch == 0
+	return c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyNone
 }
 
 // tell notes the line that a campaign is at. Those that it crossed downwards are told once, in the transaction that notes it.
