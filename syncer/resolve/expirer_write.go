@@ -11,7 +11,6 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 )
 
 // heldMove is what a campaign's place is to become.
@@ -113,76 +112,26 @@ func (e *Expirer) inTx(ctx context.Context, change func(tx *sql.Tx) error) error
 	})
 }
 
-// expire ends holds in one transaction, and applies that to Redis. Somebody may have redeemed or released some of them meanwhile.
+// expire ends holds, and applies that to Redis. Some of them may have been redeemed or released since they were found.
 func (e *Expirer) expire(ctx context.Context, due []openHold) (expired int, err error) {
-	var rows []models.OutboxRow
+	var all []heldClaim
+	d := &decision{status: models.ClaimExpired}
 	err = apart(due, (*openHold).campaignID, func(part []openHold) error {
-		decided, err := e.decide(ctx, part)
-		rows = append(rows, decided...)
-		return err
+		ids := make([]string, len(part))
+		for i := range part {
+			ids[i] = part[i].ID
+		}
+		decided, _, err := d.decide(ctx, e.relay.db, ids, &e.steps, func(change func(tx *sql.Tx) error) error { return e.inTx(ctx, change) })
+		all = append(all, decided...)
+		if err != nil {
+			return fmt.Errorf("resolve: expire: %w", err)
+		}
+		return nil
 	})
-	if len(rows) == 0 {
+	if len(all) == 0 {
 		return 0, err
 	}
 	e.steps.At("committed")
-	e.expired.Add(float64(len(rows)))
-	_, applyErr := e.relay.Apply(ctx, rows) // the relay tries again
-	return len(rows), errors.Join(err, applyErr)
-}
-
-// decide is the transaction, for those of the claims that are undecided still.
-func (e *Expirer) decide(ctx context.Context, due []openHold) (rows []models.OutboxRow, err error) {
-	at := sqlstore.Now()
-	err = e.inTx(ctx, func(tx *sql.Tx) error {
-		rows = nil
-		claims, err := e.lock(ctx, tx, due)
-		if err != nil || len(claims) == 0 {
-			return err
-		}
-		args := []any{string(models.ClaimExpired), at.Format(sqlstore.TimeLayout)}
-		for i := range claims {
-			c := &claims[i]
-			c.ResolvedAt = &at
-			row, err := resolutionRow(c, &decision{status: models.ClaimExpired})
-			if err != nil {
-				return sqlstore.Final(err)
-			}
-			rows, args = append(rows, row), append(args, c.ID)
-		}
-		query := "UPDATE claims SET status = ?, resolved_at = ? WHERE id IN " + sqlstore.Marks(len(claims)) //nolint:gosec // question marks only
-		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
-			return err
-		}
-		e.steps.At("claims moved")
-		if err := campaigns.PutOutbox(ctx, tx, rows); err != nil {
-			return err
-		}
-		if err := moveBack(ctx, tx, e.relay.db.Name(), claims); err != nil {
-			return err
-		}
-		e.steps.At("books moved")
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("resolve: expire: %w", err)
-	}
-	return rows, nil
-}
-
-// lock locks those of the claims that are undecided, in order of their ids.
-func (e *Expirer) lock(ctx context.Context, tx *sql.Tx, due []openHold) (claims []models.ClaimRow, err error) {
-	query := "SELECT id, campaign_id, shard, user_id, key_digest, seq, quantity, claimed_at FROM claims" +
-		" WHERE id IN " + sqlstore.Marks(len(due)) +
-		" AND status = ? ORDER BY id" + sqlstore.ForUpdate(e.relay.db.Name())
-	args := make([]any, 0, len(due)+1)
-	for i := range due {
-		args = append(args, due[i].ID)
-	}
-	err = sqlstore.ScanAll(ctx, tx, query, append(args, string(models.ClaimClaimed)), func(scan func(...any) error) error {
-		var c models.ClaimRow
-		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.UserID, &c.KeyDigest, &c.Seq, &c.Quantity, &c.ClaimedAt)
-		claims = append(claims, c)
-		return err
-	})
-	return claims, err
+	e.expired.Add(float64(len(all)))
+	return len(all), errors.Join(err, e.relay.applyDecided(ctx, all)) // what fails the relay tries again
 }

@@ -82,7 +82,7 @@ type Relay struct {
 	damaged map[string]tries // by row, of those that can't be applied; Relay's own
 
 	mu   sync.Mutex
-	told []string // rows of events that Redis has, to be deleted
+	told []string // rows that Redis has, to be deleted
 }
 
 // tries of a row that can't be applied.
@@ -177,25 +177,64 @@ func isAway(err error) bool {
 	return errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrOutcomeUnknown)
 }
 
-// Apply applies rows, those of a campaign in their order, and returns how many Redis has now. A campaign that fails does not
-// stop the others.
+// Apply applies rows, those of a campaign in their order, deletes those that Redis has now, and returns how many these are. A campaign
+// that fails does not stop the others.
 func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int, err error) {
-	var order []string
-	byCampaign := make(map[string][]models.OutboxRow)
+	messages := make([]message, len(rows))
 	for i := range rows {
-		id := rows[i].CampaignID
+		messages[i].OutboxRow = rows[i]
+	}
+	done, err := r.deliver(ctx, messages)
+	if forgetErr := r.forget(ctx, done); forgetErr != nil {
+		return 0, errors.Join(err, forgetErr)
+	}
+	return len(done), err
+}
+
+// applyDecided is Apply for decisions that this process just committed. Their rows are deleted some moments later, with those of others,
+// so that this costs no commit of its own. A process that dies before leaves rows that the leader's relay applies again.
+func (r *Relay) applyDecided(ctx context.Context, decided []heldClaim) error {
+	messages := make([]message, len(decided))
+	for i := range decided {
+		messages[i] = message{OutboxRow: decided[i].outbox, release: releaseOf(&decided[i])}
+	}
+	done, err := r.deliver(ctx, messages)
+	if len(done) == 0 {
+		return err
+	}
+	if r.gather == 0 {
+		return errors.Join(err, r.forget(ctx, done))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.told) == 0 {
+		time.AfterFunc(r.gather, func() {
+			ctx, cancel := context.WithTimeout(context.Background(), relayAfter)
+			defer cancel()
+			_ = r.ForgetTold(ctx) // the leader's relay does it again
+		})
+	}
+	r.told = append(r.told, done...)
+	return err
+}
+
+// deliver brings messages to Redis and returns the ids of those that it has.
+func (r *Relay) deliver(ctx context.Context, messages []message) (done []string, err error) {
+	var order []string
+	byCampaign := make(map[string][]message)
+	for i := range messages {
+		id := messages[i].CampaignID
 		if byCampaign[id] == nil {
 			order = append(order, id)
 		}
-		byCampaign[id] = append(byCampaign[id], rows[i])
+		byCampaign[id] = append(byCampaign[id], messages[i])
 	}
-	known, err := r.campaigns(ctx, rows)
+	known, err := r.campaigns(ctx, messages)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	var mu sync.Mutex
 	var failed []error
-	var done []string
 	var g errgroup.Group
 	g.SetLimit(applyAtOnce)
 	for _, id := range order {
@@ -212,36 +251,10 @@ func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int
 	}
 	_ = g.Wait() // what failed is in failed
 	r.steps.At("applied")
-	if err := r.forget(ctx, done); err != nil {
-		return 0, errors.Join(append(failed, err)...)
-	}
-	return len(done), errors.Join(failed...)
+	return done, errors.Join(failed...)
 }
 
-// tell is Apply for one event that somebody waits for: its row is deleted some moments later, with those of others, so that telling costs
-// no commit of its own. Who dies before leaves a row that the leader's relay tells again.
-func (r *Relay) tell(ctx context.Context, row *models.OutboxRow) error {
-	ids, err := r.publish(ctx, []models.OutboxRow{*row})
-	if err != nil {
-		return err
-	}
-	r.steps.At("applied")
-	if r.gather == 0 {
-		return r.forget(ctx, ids)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.told = append(r.told, ids...); len(r.told) == 1 {
-		time.AfterFunc(r.gather, func() {
-			ctx, cancel := context.WithTimeout(context.Background(), relayAfter)
-			defer cancel()
-			_ = r.ForgetTold(ctx) // the leader's relay does it again
-		})
-	}
-	return nil
-}
-
-// ForgetTold deletes the rows of events that Redis has and that wait for it. A process calls it when it ends.
+// ForgetTold deletes the rows that Redis has and that wait for it. A process calls it when it ends.
 func (r *Relay) ForgetTold(ctx context.Context) error {
 	r.mu.Lock()
 	ids := r.told
@@ -251,7 +264,7 @@ func (r *Relay) ForgetTold(ctx context.Context) error {
 }
 
 // campaigns reads the campaigns of releases.
-func (r *Relay) campaigns(ctx context.Context, rows []models.OutboxRow) (map[string]*models.Campaign, error) {
+func (r *Relay) campaigns(ctx context.Context, rows []message) (map[string]*models.Campaign, error) {
 	known := make(map[string]*models.Campaign)
 	ids := make(map[string][]string)
 	for i := range rows {

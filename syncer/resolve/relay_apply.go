@@ -10,9 +10,16 @@ import (
 	"dibs/syncer/campaigns"
 )
 
+// message is a row of outbox on its way to Redis.
+type message struct {
+	models.OutboxRow
+
+	release *lua.Release // what an OutboxRelease gives back; nil until it is read from the payload
+}
+
 // applyToRedis is step 1 for the rows of one campaign, which is c if some are releases, and returns the ids of those that
 // Redis has. Releases that follow each other share a call.
-func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done []string, err error) {
+func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []message) (done []string, err error) {
 	var failed []error
 	for len(rows) > 0 {
 		n := 1
@@ -42,7 +49,7 @@ func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []mod
 }
 
 // publish adds the events of rows to the claim stream.
-func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
+func (r *Relay) publish(ctx context.Context, rows []message) (done []string, err error) {
 	for i := range rows {
 		if err := r.scripts.Append(ctx, rows[i].CampaignID, rows[i].ID, rows[i].Payload); err != nil {
 			return done, fmt.Errorf("resolve: outbox %s: %w", rows[i].ID, err)
@@ -58,7 +65,7 @@ func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []st
 // MySQL says where the campaign is. In Redis, under the load that MySQL knows: release.lua gives back each claim once. Not in
 // Redis, and no load begun: only the event is left to publish, because each later load reads rows that say released. While a
 // load is under way the rows wait for its end: it may have read the claims before they were released.
-func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done []string, err error) {
+func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []message) (done []string, err error) {
 	switch {
 	case c == nil:
 		return nil, fmt.Errorf("resolve: outbox %s: %w: campaign %s", rows[0].ID, models.ErrNotFound, rows[0].CampaignID)
@@ -88,25 +95,46 @@ func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.O
 	return done, err
 }
 
-// releasesOf reads the claims of rows. Rows that can't be read are left out, and err names them.
-func releasesOf(rows []models.OutboxRow) (releases []lua.Release, known []*models.OutboxRow, err error) {
+// releasesOf are the releases of rows. Rows that can't be read are left out, and err names them.
+func releasesOf(rows []message) (releases []lua.Release, known []*message, err error) {
 	for i := range rows {
 		row := &rows[i]
-		e, bad := models.DecodeEvent(row.Payload)
-		if bad == nil && (e.Type != models.EventClaimReleased || e.ID != row.ID || e.LotID() != row.CampaignID) {
-			bad = errors.New("its event is of something else")
-		}
-		if bad != nil {
+		if bad := row.read(); bad != nil {
 			err = errors.Join(err, &rowError{row.ID, fmt.Errorf("%w: %s: %w", errRow, row.ID, bad)})
 			continue
 		}
-		releases = append(releases, lua.Release{
-			Claim: lua.ClaimRecord{
-				ID: []byte(e.ClaimID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity, At: e.ClaimedAt.Time,
-			},
-			EventID: row.ID, Event: row.Payload,
-		})
-		known = append(known, row)
+		releases, known = append(releases, *row.release), append(known, row)
 	}
 	return releases, known, err
+}
+
+// read reads the release from the payload, unless it is known.
+func (m *message) read() error {
+	if m.release != nil {
+		return nil
+	}
+	e, err := models.DecodeEvent(m.Payload)
+	if err != nil {
+		return err
+	}
+	if e.Type != models.EventClaimReleased || e.ID != m.ID || e.LotID() != m.CampaignID {
+		return errors.New("its event is of something else")
+	}
+	m.release = &lua.Release{
+		Claim: lua.ClaimRecord{
+			ID: []byte(e.ClaimID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity, At: e.ClaimedAt.Time,
+		},
+		EventID: m.ID, Event: m.Payload,
+	}
+	return nil
+}
+
+// releaseOf is the release of a claim that was decided in this process.
+func releaseOf(c *heldClaim) *lua.Release {
+	return &lua.Release{
+		Claim: lua.ClaimRecord{
+			ID: []byte(c.ID), UserID: []byte(c.UserID), KeyDigest: []byte(c.KeyDigest), Seq: c.Seq, Quantity: c.Quantity, At: c.ClaimedAt,
+		},
+		EventID: c.outbox.ID, Event: c.outbox.Payload,
+	}
 }

@@ -183,8 +183,8 @@ func gaugeOf(t *testing.T, reg prometheus.Gatherer, name string) float64 {
 	return 0
 }
 
-// A redeem is one commit: the rows of events that Redis has are deleted together, some moments later.
-func TestRelay_RedeemsShareTheDeletionOfTheirRows(t *testing.T) {
+// A redeem or a release is one commit: the rows of outbox that Redis has are deleted together, some moments later.
+func TestRelay_DecisionsShareTheDeletionOfTheirRows(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := h.Create(100, nil)
@@ -200,9 +200,13 @@ func TestRelay_RedeemsShareTheDeletionOfTheirRows(t *testing.T) {
 		_, err := r.Redeem(t.Context(), claim, "o")
 		require.NoError(t, err)
 	}
+	for _, claim := range h.Take(id, syncertest.Asks("w", 20)...) {
+		_, err := r.Release(t.Context(), claim, "")
+		require.NoError(t, err)
+	}
 	require.NoError(t, told.ForgetTold(t.Context()))
 	require.Zero(t, syncertest.Unapplied(t, h.DB))
-	require.Less(t, deletions.Load(), int64(10))
+	require.Less(t, deletions.Load(), int64(20))
 	_, err := r.Redeem(t.Context(), h.Take(id, syncertest.Ask("v", ""))[0], "o")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return syncertest.Unapplied(t, h.DB) == 0 }, time.Minute, 5*time.Millisecond, "by itself")

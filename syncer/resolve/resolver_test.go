@@ -204,7 +204,7 @@ func TestResolver_OneWinnerAClaim(t *testing.T) {
 }
 
 // resolveSteps are the steps of a release, in order.
-var resolveSteps = []string{"claim moved", "outbox written", "books moved", "committed", "campaign read", "applied", "marked"}
+var resolveSteps = []string{"claims moved", "outbox written", "books moved", "committed", "campaign read", "applied", "marked"}
 
 type killed struct{}
 

@@ -1,0 +1,224 @@
+package resolve
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/steps"
+	"dibs/migrations"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+
+	"gorm.io/gorm"
+)
+
+// errRaced says that another decision of one of the claims was committed first; nothing was changed.
+var errRaced = errors.New("resolve: a claim was decided by another transaction")
+
+// decision is what becomes of claims.
+type decision struct {
+	status  models.ClaimStatus
+	orderID *string
+	reason  string
+}
+
+// heldClaim is a claim with the columns of its campaign that a decision needs.
+type heldClaim struct {
+	models.ClaimRow `gorm:"embedded"`
+
+	Kind      models.Kind
+	Currency  string
+	HoldForMs int64
+
+	outbox models.OutboxRow // of a decided claim: what Redis and the stream are to be told
+}
+
+// readClaims reads the claims of that id that exist.
+func readClaims(ctx context.Context, db *gorm.DB, ids []string) (found []heldClaim, err error) {
+	err = db.WithContext(ctx).Table("claims c").Joins("JOIN campaigns k ON k.id = c.campaign_id").
+		Select("c.*, k.kind, k.currency, k.hold_for_ms").Where("c.id IN ?", ids).Order("c.id").Find(&found).Error
+	return found, err
+}
+
+// decide applies a decision to those of the claims that are undecided, in one transaction, which inTx runs, and returns them. The
+// others it returns as MySQL has them. The transaction writes what Redis and the stream are to be told into the outbox, and takes what was
+// released off the counters.
+func (d *decision) decide(
+	ctx context.Context, db *gorm.DB, ids []string, at *steps.Steps, inTx func(change func(tx *sql.Tx) error) error,
+) (decided, others []heldClaim, err error) {
+	for {
+		if decided, err = readClaims(ctx, db, ids); err != nil {
+			return nil, nil, err
+		}
+		others = nil
+		decided = slices.DeleteFunc(decided, func(c heldClaim) bool {
+			isDecided := c.Status != models.ClaimClaimed || c.Kind == models.KindPacket
+			if isDecided {
+				others = append(others, c)
+			}
+			return isDecided
+		})
+		if len(decided) == 0 {
+			return nil, others, nil
+		}
+		if err := d.apply(decided); err != nil {
+			return nil, nil, err
+		}
+		err := inTx(func(tx *sql.Tx) error { return d.write(ctx, tx, db.Name(), decided, at) })
+		if err == nil {
+			return decided, others, nil
+		}
+		if !errors.Is(err, errRaced) { // then at least one claim fewer is undecided
+			return nil, nil, err
+		}
+	}
+}
+
+// apply sets on claims what the decision makes of them, and makes their rows of outbox.
+func (d *decision) apply(claims []heldClaim) (err error) {
+	at := sqlstore.Now()
+	for i := range claims {
+		if at.Before(claims[i].ClaimedAt) { // this clock is behind Redis'
+			at = claims[i].ClaimedAt
+		}
+	}
+	for i := range claims {
+		c := &claims[i]
+		c.Status, c.OrderID, c.ReleaseReason, c.ResolvedAt = d.status, d.orderID, d.reason, &at
+		if c.outbox, err = d.outboxRow(&c.ClaimRow); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outboxRow makes the row that says what became of a claim.
+func (d *decision) outboxRow(c *models.ClaimRow) (models.OutboxRow, error) {
+	kind, claimedAt := models.OutboxEvent, models.NewTime(c.ClaimedAt)
+	e := models.Event{
+		Type: models.EventClaimRedeemed, CampaignID: c.CampaignID, UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest,
+		Seq: c.Seq, Shard: c.Shard,
+		At: models.NewTime(*c.ResolvedAt), ClaimID: c.ID, ClaimedAt: &claimedAt, Reason: d.reason,
+	}
+	if d.status != models.ClaimRedeemed {
+		kind, e.Type = models.OutboxRelease, models.EventClaimReleased
+	}
+	if d.status == models.ClaimExpired {
+		e.Reason = models.ReasonExpired
+	}
+	if d.orderID != nil {
+		e.OrderID = *d.orderID
+	}
+	return campaigns.NewOutboxRow(kind, &e)
+}
+
+// write is the transaction. It fails with errRaced unless all claims are undecided.
+func (d *decision) write(ctx context.Context, tx *sql.Tx, dialect string, decided []heldClaim, at *steps.Steps) error {
+	args := []any{string(d.status), d.orderID, d.reason, decided[0].ResolvedAt.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed)}
+	rows := make([]models.OutboxRow, len(decided))
+	for i := range decided {
+		args = append(args, decided[i].ID)
+		rows[i] = decided[i].outbox
+	}
+	query := "UPDATE claims SET status = ?, order_id = ?, release_reason = ?, resolved_at = ? WHERE status = ? AND id IN " +
+		sqlstore.Marks(len(decided))
+	n, err := sqlstore.Exec(ctx, tx, query, args...)
+	if err != nil {
+		return err
+	}
+	if n != int64(len(decided)) {
+		return errRaced
+	}
+	at.At("claims moved")
+	if err := campaigns.PutOutbox(ctx, tx, rows); err != nil {
+		return err
+	}
+	at.At("outbox written")
+	if d.status != models.ClaimRedeemed {
+		if err := moveBack(ctx, tx, dialect, decided); err != nil {
+			return err
+		}
+	}
+	at.At("books moved")
+	return nil
+}
+
+// moveBack moves the books of campaigns by claims that were released. It comes last in a transaction, so that hot rows are
+// locked for one statement and the commit. While Redis works by an older definition, remaining only grows by what comes back, so
+// that it is not below what Redis says; once Redis has the definition, campaigns.Applier makes it exact. remaining is computed
+// before claimed, because MySQL hands assigned values on from left to right.
+func moveBack(ctx context.Context, tx *sql.Tx, dialect string, released []heldClaim) error {
+	sums, ofCampaigns := sumsOf(released)
+	for _, table := range models.BooksTables { // in the order of a flush
+		if err := moveTableBack(ctx, tx, dialect, table, sums[table]); err != nil {
+			return err
+		}
+	}
+	return moveTableBack(ctx, tx, dialect, models.BooksTable(""), ofCampaigns)
+}
+
+// moveTableBack is moveBack for one table.
+func moveTableBack(ctx context.Context, tx *sql.Tx, dialect, table string, sums []releasedSum) error {
+	if len(sums) == 0 {
+		return nil
+	}
+	greatest := "GREATEST"
+	if dialect == migrations.SQLite {
+		greatest = "MAX"
+	}
+	var args []any
+	units := func() string {
+		return caseOf(&args, sums, (*releasedSum).id, func(s *releasedSum) any { return s.units })
+	}
+	args = append(args, string(models.ResidencyResident))
+	//nolint:gosec // constants and question marks only
+	query := "UPDATE " + table + " SET remaining = CASE" +
+		" WHEN applied_version = version OR residency <> ?" +
+		" THEN " + greatest + "(total - claimed + " + units() + ", 0) ELSE remaining + " + units() + " END," +
+		" claimed = claimed - " + units() +
+		", released_claims = released_claims + " + caseOf(&args, sums, (*releasedSum).id, func(s *releasedSum) any { return s.claims }) +
+		", updated_at = ? WHERE id IN " + sqlstore.Marks(len(sums))
+	args = append(args, sqlstore.Now().Format(sqlstore.TimeLayout))
+	for i := range sums {
+		args = append(args, sums[i].campaignID)
+	}
+	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+		return fmt.Errorf("resolve: move books: %w", err)
+	}
+	return nil
+}
+
+// releasedSum is the sum of released claims of one campaign.
+type releasedSum struct {
+	campaignID    string
+	units, claims int64
+}
+
+func (s *releasedSum) id() string { return s.campaignID }
+
+// sumsOf adds up claims by campaign or shard, for the table that has its row, and those of shards by campaign.
+func sumsOf(decided []heldClaim) (byTable map[string][]releasedSum, ofCampaigns []releasedSum) {
+	byTable = make(map[string][]releasedSum)
+	for i := range decided {
+		c := &decided[i]
+		table := models.BooksTable(c.LotID())
+		byTable[table] = addReleased(byTable[table], c.LotID(), c.Quantity)
+		if c.Shard > 0 {
+			ofCampaigns = addReleased(ofCampaigns, c.CampaignID, c.Quantity)
+		}
+	}
+	return byTable, ofCampaigns
+}
+
+func addReleased(sums []releasedSum, id string, units int64) []releasedSum {
+	at := slices.IndexFunc(sums, func(s releasedSum) bool { return s.campaignID == id })
+	if at < 0 {
+		at, sums = len(sums), append(sums, releasedSum{campaignID: id})
+	}
+	sums[at].units, sums[at].claims = sums[at].units+units, sums[at].claims+1
+	return sums
+}
