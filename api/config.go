@@ -39,6 +39,8 @@ type Config struct {
 	AccessLog bool // a line for each request
 	Conns     int  // connections at once; more wait to be accepted
 
+	TrustedProxies Proxies
+
 	ClaimsPerCall int // claims in one script call, at most lua.ClaimsMax, which is the default
 	// ClaimsInFlight is script calls at once for one campaign. 2 measured no faster than 1, and claims of one batch may change places.
 	ClaimsInFlight   int

@@ -41,13 +41,15 @@ func (ids *requestIDs) of(h http.Header) string {
 	return ids.start + strconv.FormatUint(ids.count.Add(1), 36)
 }
 
-// identified gives each request its id: in the answer, and in the context for the log and the audit.
+// identified gives each request its id, in the answer, and in the context for the log and the audit; and the address of its client.
 func (s *Server) identified(next http.Handler) http.Handler {
 	ids := newRequestIDs()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := ids.of(r.Header)
 		w.Header()[requestIDHeader] = []string{id}
-		next.ServeHTTP(w, r.WithContext(caller.With(r.Context(), &caller.Caller{RequestID: id})))
+		r = r.WithContext(caller.With(r.Context(), &caller.Caller{RequestID: id}))
+		r.RemoteAddr = s.cfg.TrustedProxies.client(r)
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,6 +50,7 @@ type Config struct {
 	TLSCert, TLSKey string // files; "": plain HTTP
 	Insecure        bool   // plain HTTP beyond loopback is meant
 	HTTPConns       int    // at once
+	TrustedProxies  []netip.Prefix
 	AccessLog       bool
 
 	Partitions       int

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -81,6 +82,7 @@ func TestEveryRefusalNamesItsVariable(t *testing.T) {
 		"DIBS_ACCESS_LOG":       {"on"},
 		"DIBS_HTTP_CONNS":       {"0", "many"},
 		"DIBS_TLS_CERT":         {"cert.pem"},
+		"DIBS_TRUSTED_PROXIES":  {"10.0.0.0/33", "proxy", "10.0.0.0/8;fd00::/8"},
 		"DIBS_TLS_KEY":          {"key.pem"},
 		"DIBS_LOG_FORMAT":       {"xml"},
 		"DIBS_NAME":             {" ", "\t"},
@@ -105,6 +107,13 @@ func TestEveryDurabilityIsSetByItsWord(t *testing.T) {
 		require.Equal(t, want, c.Durability)
 		require.Equal(t, word, c.Durability.String())
 	}
+}
+
+func TestTrustedProxiesAreNetworks(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, []string{"DIBS_TRUSTED_PROXIES=10.1.2.3/8, fd00::/8,192.0.2.1,"})
+	require.NoError(t, err)
+	require.Equal(t, "[10.0.0.0/8 fd00::/8 192.0.2.1/32]", fmt.Sprint(c.TrustedProxies))
 }
 
 func TestSecretsAreMasked(t *testing.T) {

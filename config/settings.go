@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"regexp"
 	"strings"
@@ -62,6 +63,8 @@ var settings = []setting{
 		set: boolean(func(c *Config) *bool { return &c.Insecure })},
 	{key: "http-conns", fallback: "10000", meaning: "most connections at once to an address that this process listens on; more wait",
 		set: integer(func(c *Config) *int { return &c.HTTPConns }, 1, 1_000_000)},
+	{key: "trusted-proxies", meaning: "CIDRs, comma-separated, of the proxies whose X-Forwarded-For tells a client's address",
+		set: networks},
 	{key: "access-log", fallback: "0", meaning: "1: log a line for each request",
 		set: boolean(func(c *Config) *bool { return &c.AccessLog })},
 	{key: "partitions", fallback: "1", meaning: "claim streams; fixed once data exists",
@@ -134,6 +137,24 @@ func token(field func(*Config) *string) func(*Config, string) error {
 		*field(c) = value
 		return nil
 	}
+}
+
+// networks reads CIDRs, and addresses that stand for themselves.
+func networks(c *Config, value string) error {
+	for text := range strings.SplitSeq(value, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		network, err := netip.ParsePrefix(text)
+		if ip, ipErr := netip.ParseAddr(text); err != nil && ipErr == nil {
+			network, err = ip.Prefix(ip.BitLen())
+		}
+		if err != nil {
+			return fmt.Errorf("must be CIDRs such as 10.0.0.0/8, separated by commas, not %q", value)
+		}
+		c.TrustedProxies = append(c.TrustedProxies, network.Masked())
+	}
+	return nil
 }
 
 // durability takes the names that package lua parses.

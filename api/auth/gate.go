@@ -85,42 +85,53 @@ func (g *Gate) Check(r *http.Request, need Scope) *wire.Problem {
 	return nil
 }
 
-// Grant is what a token from a remote address is good for now. Problems: unauthorized, rate_limited, unavailable. A good token of the
-// settings, and a JWT that was verified before, pass whatever else their address sent.
+// Grant is what a token from a remote address is good for now. Problems: unauthorized, rate_limited, unavailable. Whatever else its
+// address sends, a good token passes.
 func (g *Gate) Grant(ctx context.Context, remote, token string) (Grant, *wire.Problem) {
 	if token == "" {
 		return Grant{}, wire.Refuse(wire.CodeUnauthorized)
 	}
 	grant, found := g.tokens.Get()[sha256.Sum256([]byte(token))]
-	jwt := !found && g.jwts != nil && isJWT(token)
-	if jwt {
-		grant, found = g.jwts.known(ctx, token)
+	switch {
+	case found && (grant.Until.IsZero() || g.clock().Before(grant.Until)):
+		return grant, nil
+	case found:
+		return Grant{}, g.refusals.refuse(ctx, remote, grant.Actor, reasonExpired)
+	case g.jwts == nil || !isJWT(token):
+		return Grant{}, g.refusals.guessed(ctx, remote)
 	}
-	if found && (grant.Until.IsZero() || g.clock().Before(grant.Until)) {
+	return g.grantJWT(ctx, remote, token)
+}
+
+// grantJWT is Grant for a JWT. Only one whose claims are good needs its signature verified, which is what takes time.
+func (g *Gate) grantJWT(ctx context.Context, remote, token string) (Grant, *wire.Problem) {
+	grant, found := g.jwts.known(ctx, token)
+	if found {
 		return grant, nil
 	}
-	address := addressOf(remote)
-	why := reasonUnknown
-	if found {
-		why = reasonExpired
-	}
-	if jwt {
-		if p := g.refusals.throttled(ctx, address); p != nil {
-			return Grant{}, p
+	read, err := g.jwts.read(ctx, token)
+	switch {
+	case errors.Is(err, errKeys):
+		return Grant{}, &wire.Problem{
+			Code: wire.CodeUnavailable, Detail: "The issuer's keys can't be read, so the token can't be verified. Send the request again.",
 		}
-		fresh, err := g.jwts.verify(ctx, token)
-		switch {
-		case err == nil:
-			return fresh, nil
-		case errors.Is(err, errKeys):
-			return Grant{}, &wire.Problem{
-				Code: wire.CodeUnavailable, Detail: "The issuer's keys can't be read, so the token can't be verified. Send the request again.",
-			}
-		case isExpired(err):
-			why = reasonExpired
-		}
+	case isExpired(err):
+		return Grant{}, g.refusals.refuse(ctx, remote, grant.Actor, reasonExpired)
+	case err != nil:
+		return Grant{}, g.refusals.refuse(ctx, remote, "", reasonUnknown)
 	}
-	return Grant{}, g.refusals.wrong(ctx, Refusal{Actor: grant.Actor, Address: address, Reason: string(why)})
+	done, p := g.refusals.admit(ctx, remote)
+	if p != nil {
+		return Grant{}, p
+	}
+	defer done()
+	switch grant, err = g.jwts.verify(token, read); {
+	case errors.Is(err, errSignature):
+		return Grant{}, g.refusals.forged(ctx, remote)
+	case err != nil:
+		return Grant{}, g.refusals.refuse(ctx, remote, "", reasonUnknown)
+	}
+	return grant, nil
 }
 
 // bearer returns the token of the one Authorization header, or "".

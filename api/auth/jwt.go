@@ -1,8 +1,10 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/lestrrat-go/jwx/v3/jwa"
 	"github.com/lestrrat-go/jwx/v3/jws"
 	"github.com/lestrrat-go/jwx/v3/jwt"
 
@@ -108,39 +111,70 @@ func (v *verifier) known(ctx context.Context, token string) (Grant, bool) {
 	return found.grant, err == nil && now == found.by && v.clock().Before(found.grant.Until)
 }
 
-// verify is what a token is good for. Errors: errKeys; any other says that it is no good.
-func (v *verifier) verify(ctx context.Context, token string) (Grant, error) {
-	var by *keySet
-	provider := jws.KeyProviderFunc(func(ctx context.Context, sink jws.KeySink, sig *jws.Signature, _ *jws.Message) (err error) {
-		header := sig.ProtectedHeaders()
-		if critical, there := header.Critical(); there {
-			return fmt.Errorf("auth: the token asks for %v, which is not known here", critical)
-		}
-		alg, _ := header.Algorithm()
-		id, _ := header.KeyID()
-		by, err = v.source.keys(ctx, func(s *keySet) bool { return len(s.fitting(alg, id)) > 0 })
-		if err != nil {
-			return err
-		}
-		for _, k := range by.fitting(alg, id) {
-			sink.Key(alg, k.public)
+// unverified is a JWT whose claims are good and whose signature is not verified yet.
+type unverified struct {
+	claims  jwt.Token
+	payload []byte
+	by      *keySet
+	keys    []key // that its header fits
+	alg     jwa.SignatureAlgorithm
+}
+
+// read checks what is cheap to check: the claims, and that the issuer has a key that the header fits. Errors: errKeys; any other says
+// that the token is no good, see isExpired.
+func (v *verifier) read(ctx context.Context, token string) (*unverified, error) {
+	message, err := jws.Parse([]byte(token), jws.WithCompact())
+	if err != nil {
+		return nil, fmt.Errorf("auth: the token: %w", err)
+	}
+	u := &unverified{claims: jwt.New(), payload: message.Payload()}
+	if err := json.Unmarshal(u.payload, u.claims); err != nil {
+		return nil, fmt.Errorf("auth: the token's claims: %w", err)
+	}
+	err = jwt.Validate(u.claims, jwt.WithIssuer(v.cfg.Issuer), jwt.WithAudience(v.cfg.Audience), jwt.WithRequiredClaim(jwt.ExpirationKey),
+		jwt.WithAcceptableSkew(leeway), jwt.WithClock(jwt.ClockFunc(v.clock)))
+	if err != nil {
+		return nil, fmt.Errorf("auth: the token's claims: %w", err)
+	}
+	header := message.Signatures()[0].ProtectedHeaders()
+	if critical, there := header.Critical(); there {
+		return nil, fmt.Errorf("auth: the token asks for %v, which is not known here", critical)
+	}
+	u.alg, _ = header.Algorithm()
+	id, _ := header.KeyID()
+	u.by, err = v.source.keys(ctx, func(s *keySet) bool { return len(s.fitting(u.alg, id)) > 0 })
+	if err != nil {
+		return nil, err
+	}
+	if u.keys = u.by.fitting(u.alg, id); len(u.keys) == 0 {
+		return nil, errors.New("auth: the issuer has no key of the token's kid and alg")
+	}
+	return u, nil
+}
+
+// errSignature says that none of the keys that a token's header fits has signed it.
+var errSignature = errors.New("auth: the token's signature is wrong")
+
+// verify is what a token that was read is good for. Errors: errSignature; any other is about its claims.
+func (v *verifier) verify(token string, u *unverified) (Grant, error) {
+	provider := jws.KeyProviderFunc(func(_ context.Context, sink jws.KeySink, _ *jws.Signature, _ *jws.Message) error {
+		for _, k := range u.keys {
+			sink.Key(u.alg, k.public)
 		}
 		return nil
 	})
-	read, err := jwt.Parse([]byte(token), jwt.WithContext(ctx), jwt.WithKeyProvider(provider), jwt.WithIssuer(v.cfg.Issuer),
-		jwt.WithAudience(v.cfg.Audience), jwt.WithRequiredClaim(jwt.ExpirationKey), jwt.WithAcceptableSkew(leeway),
-		jwt.WithClock(jwt.ClockFunc(v.clock)))
-	if err != nil {
-		return Grant{}, err //nolint:wrapcheck // the log says whose token
+	signed, err := jws.Verify([]byte(token), jws.WithKeyProvider(provider), jws.WithCompact())
+	if err != nil || !bytes.Equal(signed, u.payload) {
+		return Grant{}, errSignature
 	}
-	grant, err := grantOf(read)
+	grant, err := grantOf(u.claims)
 	if err == nil {
-		v.seen.Add(sha256.Sum256([]byte(token)), verified{grant, by})
+		v.seen.Add(sha256.Sum256([]byte(token)), verified{grant, u.by})
 	}
 	return grant, err
 }
 
-// isExpired tells whether a token was good before.
+// isExpired reports whether a token was good before.
 func isExpired(err error) bool { return errors.Is(err, jwt.TokenExpiredError()) }
 
 func grantOf(token jwt.Token) (Grant, error) {

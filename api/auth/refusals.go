@@ -12,15 +12,22 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"dibs/api/wire"
 )
 
 const (
-	// wrongPerSecond and wrongAtOnce bound the wrong tokens of an address that are looked at.
-	wrongPerSecond = 2
-	wrongAtOnce    = 50
+	// guessesPerSecond and guessesAtOnce are how many unknown tokens of an address are answered 401; more are answered 429.
+	guessesPerSecond = 2
+	guessesAtOnce    = 50
+	// forgedPerSecond and forgedAtOnce are how many wrong signatures of an address are verified beside others. A verification takes about
+	// 0.1 ms. The tokens of an address that sent more are verified one at a time, those of all such addresses together.
+	forgedPerSecond = 50
+	forgedAtOnce    = 500
+	// verifyWait is how long a token waits for its turn.
+	verifyWait = 2 * time.Second
 	// suspectsMax bounds the addresses that are remembered. Those that were quiet for longest are forgotten first.
 	suspectsMax = 4096
 	// tellEvery is how often refusals of one address and one reason are told again.
@@ -33,11 +40,16 @@ const (
 type reason string
 
 const (
-	reasonUnknown   reason = "unknown"   // it is none of ours, or no JWT of the issuer's that is good
+	reasonUnknown   reason = "unknown"   // it is none of ours, or a JWT that its claims or its kid say is not for us
 	reasonExpired   reason = "expired"   // it was good
+	reasonForged    reason = "forged"    // a JWT with a wrong signature
 	reasonForbidden reason = "forbidden" // it is good, and not for this
-	reasonThrottled reason = "throttled" // its address sent too many wrong ones, and it was not looked at
+	reasonThrottled reason = "throttled" // it waited too long to be verified, as its address sends too many that are forged
 )
+
+func reasons() []reason {
+	return []reason{reasonUnknown, reasonExpired, reasonForged, reasonForbidden, reasonThrottled}
+}
 
 // Refusal is tokens that were refused: Count of them, since they were told the last time.
 type Refusal struct {
@@ -47,7 +59,7 @@ type Refusal struct {
 	Count   int
 }
 
-// refusals counts refused tokens, tells of them, and throttles addresses that send wrong ones. Its memory is bounded.
+// refusals counts refused tokens, reports them, and bounds what addresses that send wrong ones may cost. Its memory is bounded.
 type refusals struct {
 	log      *slog.Logger
 	tell     func(context.Context, Refusal)
@@ -55,11 +67,12 @@ type refusals struct {
 	count    *prometheus.CounterVec
 	suspects *lru.Cache[string, *suspect]
 	all      *rate.Limiter // of what is told
+	slow     *semaphore.Weighted
 }
 
 // suspect is an address that sent tokens that were refused.
 type suspect struct {
-	wrong *rate.Limiter
+	guesses, forged *rate.Limiter
 
 	mu     sync.Mutex
 	untold map[reason]*untold
@@ -75,12 +88,17 @@ func newRefusals(cfg *Config) *refusals {
 	if err != nil { // of a size below 1
 		panic(err)
 	}
-	return &refusals{
+	r := &refusals{
 		log: cfg.Logger, tell: cfg.Refused, clock: cfg.Clock, suspects: suspects, all: rate.NewLimiter(toldPerSecond, toldPerSecond),
+		slow: semaphore.NewWeighted(1),
 		count: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_http_tokens_refused_total", Help: "Requests whose token was refused, by reason.",
 		}, []string{"reason"}),
 	}
+	for _, why := range reasons() {
+		r.count.WithLabelValues(string(why))
+	}
+	return r
 }
 
 // addressOf is where a request comes from, without the port. Whoever has an IPv6 address has a whole /64 of them.
@@ -100,7 +118,10 @@ func addressOf(remote string) string {
 func (r *refusals) suspect(address string) *suspect {
 	found, ok := r.suspects.Get(address)
 	if !ok {
-		found = &suspect{wrong: rate.NewLimiter(wrongPerSecond, wrongAtOnce), untold: map[reason]*untold{}}
+		found = &suspect{
+			guesses: rate.NewLimiter(guessesPerSecond, guessesAtOnce), forged: rate.NewLimiter(forgedPerSecond, forgedAtOnce),
+			untold: map[reason]*untold{},
+		}
 		if other, ok, _ := r.suspects.PeekOrAdd(address, found); ok {
 			found = other
 		}
@@ -108,33 +129,50 @@ func (r *refusals) suspect(address string) *suspect {
 	return found
 }
 
-// throttled refuses to look at a token of an address that sent too many wrong ones.
-func (r *refusals) throttled(ctx context.Context, address string) *wire.Problem {
+// admit lets a JWT be verified; done is to be called after. It waits while its address is one that sent too many forged ones: behind
+// a proxy that address may be everybody's, so a good token is delayed and not refused.
+func (r *refusals) admit(ctx context.Context, remote string) (done func(), p *wire.Problem) {
+	address := addressOf(remote)
 	found, ok := r.suspects.Peek(address)
-	if !ok || found.wrong.TokensAt(r.clock()) >= 1 {
-		return nil
+	if !ok || found.forged.TokensAt(r.clock()) >= 1 {
+		return func() {}, nil
 	}
-	r.note(ctx, Refusal{Address: address, Reason: string(reasonThrottled)})
-	return tooMany(found, r.clock())
+	ctx, cancel := context.WithTimeout(ctx, verifyWait)
+	defer cancel()
+	if err := r.slow.Acquire(ctx, 1); err != nil {
+		r.note(ctx, Refusal{Address: address, Reason: string(reasonThrottled)})
+		return nil, &wire.Problem{
+			Code: wire.CodeRateLimited, RetryAfter: 1, Rate: wire.NewRate("address", forgedPerSecond, forgedAtOnce),
+			Detail: "Too many tokens with wrong signatures come from this address. Send the request again.",
+		}
+	}
+	return func() { r.slow.Release(1) }, nil
 }
 
-func tooMany(s *suspect, now time.Time) *wire.Problem {
-	wait := (1 - s.wrong.TokensAt(now)) / wrongPerSecond
+// refuse refuses a token that took no effort to recognize.
+func (r *refusals) refuse(ctx context.Context, remote, actor string, why reason) *wire.Problem {
+	r.note(ctx, Refusal{Actor: actor, Address: addressOf(remote), Reason: string(why)})
+	return wire.Refuse(wire.CodeUnauthorized)
+}
+
+// forged refuses a JWT whose signature was verified in vain.
+func (r *refusals) forged(ctx context.Context, remote string) *wire.Problem {
+	r.suspect(addressOf(remote)).forged.AllowN(r.clock(), 1)
+	return r.refuse(ctx, remote, "", reasonForged)
+}
+
+// guessed refuses a token that is not known.
+func (r *refusals) guessed(ctx context.Context, remote string) *wire.Problem {
+	refused, now := r.refuse(ctx, remote, "", reasonUnknown), r.clock()
+	s := r.suspect(addressOf(remote))
+	if s.guesses.AllowN(now, 1) {
+		return refused
+	}
+	wait := (1 - s.guesses.TokensAt(now)) / guessesPerSecond
 	return &wire.Problem{
-		Code: wire.CodeRateLimited, RetryAfter: max(1, int(math.Ceil(wait))),
-		Rate:   wire.NewRate("address", wrongPerSecond, s.wrong.Burst()),
+		Code: wire.CodeRateLimited, RetryAfter: max(1, int(math.Ceil(wait))), Rate: wire.NewRate("address", guessesPerSecond, guessesAtOnce),
 		Detail: "Too many wrong tokens came from this address. Wait as long as Retry-After says.",
 	}
-}
-
-// wrong is the refusal of a token that is no good.
-func (r *refusals) wrong(ctx context.Context, refused Refusal) *wire.Problem {
-	r.note(ctx, refused)
-	s := r.suspect(refused.Address)
-	if now := r.clock(); !s.wrong.AllowN(now, 1) {
-		return tooMany(s, now)
-	}
-	return wire.Refuse(wire.CodeUnauthorized)
 }
 
 // note counts a refusal, and tells of it unless this was told of its address a moment ago.
