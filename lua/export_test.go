@@ -45,7 +45,7 @@ func Statuses() map[string][]int {
 		"forget": {statusOK, statusDamaged, statusElse},
 
 		"release": {statusOK, statusAbsent, statusDamaged, statusElse},
-		"move":    {statusOK, statusAbsent, statusDamaged, statusNotNext, statusOther},
+		"move":    {statusOK, statusAbsent, statusDamaged, statusNotNext, statusOther, statusReused},
 	}
 }
 

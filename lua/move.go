@@ -1,6 +1,7 @@
 package lua
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,16 +15,19 @@ import (
 	"dibs/models"
 )
 
-// statusNotNext is move.lua's reply to a move that is not the shard's next one.
-const statusNotNext = 3
+// Replies of move.lua to a move that is not the shard's next one, and to one whose number another move had.
+const statusNotNext, statusReused = 3, 5
 
 // ErrNotNext says that a shard has taken a later move, or lacks an earlier one. Nothing was changed.
 var ErrNotNext = errors.New("lua: not the next move of the shard")
 
+// ErrReused says that a shard has taken another move with the same number: MySQL has lost that one. Nothing was changed.
+var ErrReused = errors.New("lua: the shard has taken another move of that number")
+
 // Move has a shard take a move of units between it and its campaign's reserve, and returns how many went. However often it is called,
-// they go once. A recall is answered once Redis has it on its disk: the units are given to others then, and a Redis that went back would
-// have them again. m.Packets are those that went, then, of a packet campaign. c is the shard by MySQL. Errors: ErrAbsent, ErrOther,
-// ErrNotNext, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
+// they go once. A recall is answered once Redis has it on its disk and in all of its replicas: the units are given to others then, and a
+// Redis that lost it would have them again. m.Packets are those that went, then, of a packet campaign. c is the shard by MySQL. Errors: ErrAbsent, ErrOther,
+// ErrNotNext, ErrReused, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Move(ctx context.Context, c *models.Campaign, m *models.StockMove) (amount int64, err error) {
 	keys, args, err := s.moveCall(c, m)
 	if err != nil {
@@ -48,15 +52,18 @@ func (s *Scripts) Move(ctx context.Context, c *models.Campaign, m *models.StockM
 			return 0, badReply(s.move.name, reply)
 		}
 		again := reply[2] == int64(1)
-		err := waits.awaitDurable(ctx, PartitionOf(c.ID, s.opts.Partitions), !again, again, waitErr)
-		if err != nil && waits != s {
-			err = awaitFile(ctx, err)
+		partition := PartitionOf(c.ID, s.opts.Partitions)
+		err := waits.awaitDurable(ctx, partition, !again, again, waitErr)
+		if m.Kind == models.MoveRecall {
+			err = s.awaitKept(ctx, barrierKey(partition), err)
 		}
 		return amount, err
 	case code == statusAbsent:
 		return 0, fmt.Errorf("%w: %s", ErrAbsent, c.ID)
 	case code == statusNotNext:
 		return 0, fmt.Errorf("%w: move %d of %s, it has taken %v", ErrNotNext, m.No, c.ID, reply[1:])
+	case code == statusReused:
+		return 0, fmt.Errorf("%w: move %d of %s", ErrReused, m.No, c.ID)
 	case code == statusOther:
 		return 0, fmt.Errorf("%w: %s at epoch %d", ErrOther, c.ID, c.Epoch)
 	}
@@ -105,20 +112,50 @@ func putMoved(m *models.StockMove, moved any) bool {
 // slow disk.
 const everySecForgets = 3 * time.Second
 
+// awaitKept waits until a recall is where a failover or a restart finds it, whatever claims wait for: in every replica that is connected,
+// and on the disk of the primary if it writes a file. key is of the shard's slot; err is that of the wait for the disk.
+func (s *Scripts) awaitKept(ctx context.Context, key string, err error) error {
+	node, nodeErr := s.nodeOf(ctx, key)
+	if nodeErr != nil {
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, nodeErr)
+	}
+	info, infoErr := infoOf(ctx, node, "replication")
+	switch {
+	case infoErr != nil && strings.Contains(infoErr.Error(), "is not supported"): // the embedded server: it has neither file nor replica
+		return nil
+	case infoErr != nil:
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, infoErr)
+	}
+	if err != nil && !s.opts.Durability.Fsync {
+		err = awaitFile(ctx, err)
+	}
+	connected, parseErr := strconv.Atoi(info["connected_slaves"])
+	replicas := max(connected, s.opts.Durability.Replicas)
+	if err = cmp.Or(err, parseErr); err != nil || replicas == 0 {
+		return err
+	}
+	all := &Scripts{rdb: s.rdb, opts: s.opts}
+	all.opts.Durability = Durability{Replicas: replicas}
+	if err := all.writeBarrier(ctx, key); err != nil {
+		return fmt.Errorf("%w: the recall is not in all %d replicas: %w", ErrOutcomeUnknown, replicas, err)
+	}
+	return nil
+}
+
 // awaitFile waits until a recall must be on the disk of a server that can't tell, where claims don't wait for the disk either. A server
 // that writes no file as it goes keeps nothing: there is nothing to wait for, and what it lost is seen by its number of moves.
 func awaitFile(ctx context.Context, err error) error {
 	switch text := err.Error(); {
-	case strings.Contains(text, "appendonly is disabled"), strings.Contains(text, `"appendonly yes"`), isUnknownCommand(err):
+	case strings.Contains(text, "appendonly is disabled"), strings.Contains(text, `"appendonly yes"`):
 		return nil
-	case strings.Contains(text, `"appendfsync always"`), isRefusal(err):
+	case strings.Contains(text, `"appendfsync always"`), isUnknownCommand(err), isRefusal(err):
 		return sleep.For(ctx, everySecForgets)
 	}
 	return err
 }
 
-// ShardView is what Redis holds of a shard at one moment. Err is ErrAbsent for one that Redis does not hold, or that takes no claims,
-// ErrDamaged, or that of a Redis that is away.
+// ShardView is what Redis holds of a shard at one moment. Err is ErrAbsent for one that Redis does not hold, or that takes no claims
+// (its numbers are set nevertheless), ErrDamaged, or that of a Redis that is away.
 type ShardView struct {
 	Epoch, Version, Moves, Ups int64
 	Seq, Total, Taken          int64
@@ -160,7 +197,7 @@ func shardView(id string, command *redis.SliceCmd) (v ShardView) {
 		return v
 	}
 	status, _ := values[7].(string)
-	if status == "" || status == string(models.StatusLoading) || status == string(models.StatusFenced) {
+	if status == "" {
 		v.Err = fmt.Errorf("%w: %s", ErrAbsent, id)
 		return v
 	}
@@ -172,8 +209,11 @@ func shardView(id string, command *redis.SliceCmd) (v ShardView) {
 		Epoch: f.number("epoch"), Version: f.number("version"), Moves: f.number("moves"), Ups: f.number("ups"),
 		Seq: f.number("seq"), Total: f.number("total"), Taken: f.number("taken"),
 	}
-	if f.err != nil {
+	switch {
+	case f.err != nil:
 		v.Err = fmt.Errorf("%w: %s: %w", ErrDamaged, id, f.err)
+	case status == string(models.StatusLoading), status == string(models.StatusFenced):
+		v.Err = fmt.Errorf("%w: %s is %s", ErrAbsent, id, status)
 	}
 	return v
 }

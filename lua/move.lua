@@ -1,5 +1,5 @@
 -- move.lua takes the next step of a shard in the moves of units between it and its campaign's reserve, in one step. The move with the
--- number that the shard has taken last answers what it answered then.
+-- number, kind and want that the shard has taken last answers what it answered then.
 --
 -- total is what the shard has on loan. moves is the number of the last move, ups counts what made units free: who finds ups unchanged
 -- knows that no more units became free meanwhile.
@@ -23,6 +23,7 @@
 --   {2, which} damaged: the key of that number; nothing was changed
 --   {3, moves} the shard has taken a move with a higher number, or lacks one with a lower one; untouched
 --   {4} another load is here, or one that takes no claims; untouched
+--   {5} the shard has taken another move with that number; untouched
 local state_key, waves_key, list_key, no, want = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[2]), tonumber(ARGV[4])
 local FIRST_PACKET = 6
 
@@ -30,13 +31,15 @@ local function type_of(key) return redis.call('TYPE', key)['ok'] end
 local state_type = type_of(state_key)
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
-local held = redis.call('HMGET', state_key, 'epoch', 'total', 'taken', 'moves', 'move_amount', 'ups', 'status', 'kind', 'moved')
+local held = redis.call('HMGET', state_key, 'epoch', 'total', 'taken', 'moves', 'move_amount', 'ups', 'status', 'kind', 'moved', 'move_of')
 for i = 1, 6 do
   if not held[i] or not string.find(held[i], '^%d+$') or #held[i] > 15 then return {2, 1} end
 end
 if (held[8] == 'packet') ~= (waves_key ~= nil) then return {2, 1} end
 if tonumber(held[1]) ~= tonumber(ARGV[1]) or held[7] == 'fenced' or held[7] == 'loading' then return {4} end
 local total, taken, moves = tonumber(held[2]), tonumber(held[3]), tonumber(held[4])
+local move_of = ARGV[3] .. ' ' .. ARGV[4]
+if moves == no and held[10] ~= move_of then return {5} end
 if moves == no then return {0, tonumber(held[5]), 1, held[9] or ''} end
 if moves ~= no - 1 then return {3, moves} end
 if waves_key then
@@ -67,7 +70,7 @@ else
   total, ups = total + amount, ups + 1
   if waves_key and #ARGV - FIRST_PACKET + 1 ~= want then return {2, 3} end
 end
-redis.call('HSET', state_key, 'total', total, 'moves', no, 'move_amount', amount, 'ups', ups)
+redis.call('HSET', state_key, 'total', total, 'moves', no, 'move_amount', amount, 'move_of', move_of, 'ups', ups)
 if not waves_key then return {0, amount, 0, ''} end
 
 moved = table.concat(moved, ' ')

@@ -50,6 +50,38 @@ func TestUnitsMoveOnceHoweverOftenAMoveIsSent(t *testing.T) {
 	})
 }
 
+// A MySQL that lost a move gives its number to another one. A shard that took the first does not answer for the second.
+func TestAMoveIsKnownByKindAndAmountToo(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newShard(t, rdb)
+		b.moved(8, models.MoveGrant, 5, 5)
+		_, err := b.move(8, models.MoveRecall, 5)
+		require.ErrorIs(t, err, lua.ErrReused)
+		_, err = b.move(8, models.MoveGrant, 4)
+		require.ErrorIs(t, err, lua.ErrReused)
+		require.Equal(t, int64(15), b.shard().Total)
+		b.moved(8, models.MoveGrant, 5, 5)
+	})
+}
+
+// Whatever claims wait for, the units of a recall are not given to others before every connected replica has it.
+func TestARecallWaitsForEachReplica(t *testing.T) {
+	eachPair(t, func(t *testing.T, p pair) {
+		b := newShard(t, connect(t, p.primary.URL()))
+		b.moved(8, models.MoveRecall, 2, 2)
+		p.replica.Pause()
+		b.moved(9, models.MoveGrant, 2, 2)
+		for range 2 {
+			_, err := b.move(10, models.MoveRecall, 3)
+			require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
+			require.ErrorContains(t, err, "0 of 1 replicas")
+		}
+		p.replica.Resume()
+		b.moved(10, models.MoveRecall, 3, 3)
+		require.Equal(t, int64(7), b.shard().Total)
+	})
+}
+
 func TestAMoveIsForOneLoad(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newShard(t, rdb)

@@ -91,8 +91,8 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 		opts.Observe = func(string, time.Duration, error) {}
 	}
 	s := newScripts(rdb, opts)
-	if !opts.Durability.Waits() {
-		opts.Durability.Fsync = true
+	if !opts.Durability.Fsync {
+		opts.Durability = Durability{Fsync: true}
 		s.keeper = newScripts(rdb, opts)
 	}
 	return s, nil

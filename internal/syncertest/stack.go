@@ -38,7 +38,10 @@ func NewStack(t testing.TB) *Stack {
 	t.Helper()
 	server := testenv.Redis(t)
 	rdb := server.Client()
-	scripts, err := lua.New(rdb, lua.Options{})
+	connected, err := lua.Connect(server.URL()) // as the commands do: a recall waits by what it reads of the configuration
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = connected.Close() })
+	scripts, err := lua.New(connected, lua.Options{})
 	require.NoError(t, err)
 	db := OpenServer(t)
 	h := &Stack{T: t, Server: server, Redis: rdb, DB: db, Scripts: scripts}

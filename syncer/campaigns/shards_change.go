@@ -57,11 +57,12 @@ func (r *Repository) changeGathering(ctx context.Context, id string, change mode
 
 // changeShards changes the shards of a campaign in the transaction that changes the campaign. What a shard has on loan stays.
 func changeShards(tx *gorm.DB, before, c *models.Campaign) error {
-	if c.Reserve += c.Total - before.Total; c.Reserve < 0 {
+	more := c.Total - before.Total
+	if c.Reserve += more; c.Reserve < 0 && more < 0 {
 		return sqlstore.Final(fmt.Errorf("%w: campaign %s", errGather, c.ID))
 	}
 	if c.Remaining > c.LowStockAt { // it may cross its lines anew, before anybody has looked
-		if err := tx.Exec("UPDATE campaigns SET told_line = 0 WHERE id = ? AND ? > 0", c.ID, c.Total-before.Total).Error; err != nil {
+		if err := tx.Exec("UPDATE campaigns SET told_line = 0 WHERE id = ? AND ? > 0", c.ID, more).Error; err != nil {
 			return fmt.Errorf("campaigns: line of %s: %w", c.ID, err)
 		}
 	}

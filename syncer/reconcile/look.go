@@ -94,6 +94,9 @@ func (l *look) counters() {
 	if want := max(0, c.Total-c.Claimed); c.Remaining != want && (c.AppliedVersion == c.Version || !campaigns.IsResident(c)) {
 		l.found.differf("campaigns.remaining is %d, total less claimed is %d", c.Remaining, want)
 	}
+	if sold := c.Claimed + l.snap.parked.Units; models.IsShardID(c.ID) && sold > c.Total {
+		l.found.differf("%d units are claimed, and the shard has %d on loan", sold, c.Total)
+	}
 	rows := l.snap.rows
 	if rows == nil {
 		return

@@ -127,7 +127,7 @@ func (p *repair) mendRedis(ctx context.Context) error {
 		return err
 	}
 	p.stopped = true
-	for _, step := range []func(context.Context) error{p.place, p.giveUpParked, p.recount} {
+	for _, step := range []func(context.Context) error{p.place, p.giveUpParked, p.bringMovesBack, p.recount} {
 		if err := step(ctx); err != nil {
 			return err
 		}

@@ -9,10 +9,12 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/writer"
 )
 
-// bringMovesBack has a shard have on loan what it had before MySQL was put back behind some of its moves. Else units that it got by a grant
-// that is forgotten, and sold, would be in the reserve as well, and be sold again. What it has not sold follows when Redis is rebuilt.
+// bringMovesBack restores what a shard has on loan where MySQL was restored to a time before some of its moves: what Redis says, and never
+// less than it has sold. Else units of a forgotten grant that were sold would be sold again from the reserve. What the shard has not sold
+// follows when Redis is rebuilt. A reserve below 0 is the number of units that were sold twice.
 func (p *repair) bringMovesBack(ctx context.Context) error {
 	campaignID, shard := models.SplitShardID(p.id)
 	if shard == 0 {
@@ -22,27 +24,45 @@ func (p *repair) bringMovesBack(ctx context.Context) error {
 		if was.Kind == models.KindPacket {
 			return p.dealToOwners(ctx, tx, campaignID, shard)
 		}
+		sold, reserve, err := soldAndReserve(ctx, tx, was, campaignID)
+		if err != nil {
+			return nil, err
+		}
 		state := &p.redis.state
 		forgotten := state.Moves > was.MoveNo || strings.HasPrefix(was.ResidencyReason, campaigns.MySQLWentBack)
-		more := state.Total - was.Total
-		if !p.redis.held || !p.redis.settled || !forgotten || state.Moves < was.MoveNo || more == 0 {
+		total := was.Total
+		if p.redis.held && (p.redis.settled || p.stopped) && forgotten && state.Moves >= was.MoveNo {
+			total = min(state.Total, was.Total+max(0, reserve))
+		}
+		more := max(total, sold) - was.Total
+		if more == 0 {
 			return nil, nil
 		}
-		n, err := sqlstore.Exec(ctx, tx, "UPDATE campaigns SET reserve = reserve - ? WHERE id = ? AND reserve >= ?", more, campaignID, more)
+		_, err = tx.ExecContext(ctx, "UPDATE campaigns SET reserve = reserve - ? WHERE id = ?", more, campaignID)
 		if err != nil {
 			return nil, err
-		}
-		if n == 0 {
-			return nil, fmt.Errorf("reconcile: %s got %d units by moves that mysql forgot, and the reserve has not so many: repair the other"+
-				" shards of %s, which gave them back", p.id, more, campaignID)
 		}
 		_, err = tx.ExecContext(ctx, "UPDATE campaign_shards SET total = total + ?, granted = granted + ?, remaining = CASE"+
-			" WHEN remaining + ? > 0 THEN remaining + ? ELSE 0 END WHERE id = ?", more, more, more, more, p.id)
+			" WHEN total > claimed THEN total - claimed ELSE 0 END WHERE id = ?", more, more, p.id)
 		if err != nil {
 			return nil, err
 		}
-		return repairOf(p.id, RepairCampaigns, fmt.Sprintf("%d units on loan", was.Total), fmt.Sprintf("%d, by redis", state.Total))
+		return repairOf(p.id, RepairCampaigns, fmt.Sprintf("%d units on loan", was.Total), fmt.Sprintf("%d, of which %d are sold", was.Total+more, sold))
 	})
+}
+
+// soldAndReserve reads how many units a shard has sold by the rows of its claims and by its parked claims, and the reserve of its campaign.
+func soldAndReserve(ctx context.Context, tx *sql.Tx, shard *models.Campaign, campaignID string) (sold, reserve int64, err error) {
+	rows, err := accounted(ctx, tx, shard)
+	if err != nil {
+		return 0, 0, err
+	}
+	parked, err := writer.ReadParked(ctx, tx, shard.ID)
+	if err != nil {
+		return 0, 0, err
+	}
+	err = tx.QueryRowContext(ctx, "SELECT reserve FROM campaigns WHERE id = ?", campaignID).Scan(&reserve)
+	return rows.Units + parked.Units, reserve, err
 }
 
 // dealToOwners deals packets to a shard that claims of it have. Packets that it has not given away stay where their rows are.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"dibs/internal/sleep"
@@ -37,7 +38,7 @@ func (h *Hydrator) prove(ctx context.Context, c *models.Campaign) error {
 	switch {
 	case err != nil:
 		return err
-	case c.StreamGeneration != stream.Generation:
+	case strings.HasPrefix(c.ResidencyReason, campaigns.MySQLWentBack), c.StreamGeneration != stream.Generation:
 		return fmt.Errorf("%w: %s: %s; only a repair can tell what its claims were", campaigns.ErrLost, c.ID, c.ResidencyReason)
 	}
 	if err := h.acknowledged(ctx, c, h.tipWhenFenced(c, stream, stopped)); err != nil {
@@ -67,6 +68,9 @@ func (h *Hydrator) nothingSeen(ctx context.Context, c *models.Campaign) error {
 	parked, err := h.Parked(ctx, c.ID)
 	if err != nil {
 		return err
+	}
+	if state.Epoch == fresh.Epoch && state.Moves > fresh.MoveNo {
+		return h.loseForMoves(ctx, &fresh)
 	}
 	if seen := max(fresh.SeenSeq, state.Seq); seen > fresh.SyncedSeq+parked.Claims {
 		return fmt.Errorf("%w: %s: %d claims were seen, mysql has %d", campaigns.ErrLost, c.ID, seen, fresh.SyncedSeq)

@@ -104,7 +104,11 @@ const (
 func (h *hall) strike(what, step string) (soldOut bool) {
 	t := h.T
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	within := time.Minute
+	if h.careless { // its shards may be blocked for good
+		within = 10 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	plan := h.plan()
 	plan.Step, plan.Visit = step, 1+h.random.Int64N(2)
@@ -174,8 +178,9 @@ func (h *hall) wrong() (all []string) {
 	t := h.T
 	t.Helper()
 	require.Eventually(t, func() bool { return h.Redis.Ping(t.Context()).Err() == nil }, time.Minute, 10*time.Millisecond)
-	_, err := shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil).Look(t.Context())
-	require.NoError(t, err)
+	if _, err := shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil).Look(t.Context()); err != nil {
+		all = append(all, err.Error())
+	}
 	h.Sync()
 	var rows []struct {
 		ID, UserID, PacketID string
@@ -241,7 +246,9 @@ func (h *hall) sellOn(points []point) (wrong []string) {
 		}
 		h.open()
 	}
-	require.True(h.T, h.strike(strikeSQL, "never"), "not sold out within a minute")
+	if !h.strike(strikeSQL, "never") {
+		return []string{"not sold out in time"}
+	}
 	return h.wrong()
 }
 

@@ -78,11 +78,15 @@ func (m *Mover) lookAt(ctx context.Context, c *lined) (done int, err error) {
 			continue
 		case v.Moves < b.MovedNo: // Redis went back: units that went elsewhere are there again
 			verb = verbLoad
-		case b.MoveNo == b.MovedNo:
+		case b.MoveNo != b.MovedNo:
+		case before.owed > 0 && v.Free() > 0: // what is free makes up for what was sold twice
+			verb = verbBegin
+		default:
 			continue
 		}
 		done++
-		if err := m.do(ctx, before, step{verb: verb, shard: i + 1}, map[int]bool{}); err != nil {
+		s := step{verb: verb, shard: i + 1, kind: models.MoveRecall, units: min(before.owed, v.Free())}
+		if err := m.do(ctx, before, s, map[int]bool{}); err != nil {
 			return done, err
 		}
 	}

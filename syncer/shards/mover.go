@@ -52,6 +52,8 @@ type books interface {
 // Loader loads a shard into Redis when that is safe.
 type Loader interface {
 	Hydrate(ctx context.Context, id string) (lua.Meta, error)
+	// Recover is Hydrate of a shard that was seen at a position. It takes a shard out of use if MySQL does not know its moves.
+	Recover(ctx context.Context, id string, seen lua.Position) (lua.Meta, error)
 }
 
 // Mover moves units. Any number of movers may work on a campaign at once, in any processes.
@@ -128,12 +130,51 @@ func (m *Mover) look(ctx context.Context, campaignID string, gone map[int]bool) 
 	asking, cancel := context.WithTimeout(ctx, viewTimeout)
 	defer cancel()
 	p.views = m.redis.Shards(asking, ids)
+	if err := m.requireMoves(ctx, campaignID, p); err != nil {
+		return nil, err
+	}
 	for shard := range gone {
 		if errors.Is(p.views[shard-1].Err, lua.ErrAbsent) {
 			p.views[shard-1].Err = errGone
 		}
 	}
 	return p, nil
+}
+
+// requireMoves returns ErrBlocked if MySQL was restored to a time before a move of any shard of the campaign, and until that shard is
+// repaired: the reserve holds units then that the shard has. A move that MySQL does not know when it is asked after Redis is one that it
+// has lost.
+func (m *Mover) requireMoves(ctx context.Context, campaignID string, p *picture) error {
+	if !p.lacksMoves() {
+		return nil
+	}
+	now, err := m.books.look(ctx, campaignID)
+	if err != nil {
+		return err
+	}
+	now.views = p.views
+	if !now.lacksMoves() {
+		return nil
+	}
+	for i := range now.books {
+		b, v := &now.books[i], &now.views[i]
+		if !isAhead(v, b) || isRestored(b) {
+			continue
+		}
+		if err := m.lose(ctx, b.ID, lua.Position{Epoch: v.Epoch, Moves: v.Moves}); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: mysql was restored to a time before moves of units of %s", ErrBlocked, campaignID)
+}
+
+// lose takes a shard out of use that was seen with a move that MySQL does not know.
+func (m *Mover) lose(ctx context.Context, id string, seen lua.Position) error {
+	_, err := m.loader.Recover(ctx, id, seen)
+	if errors.Is(err, campaigns.ErrLost) {
+		return nil
+	}
+	return err
 }
 
 // doAll takes steps in different shards at once: a recall may wait for seconds until it is on a disk.
@@ -186,6 +227,8 @@ func (m *Mover) complete(ctx context.Context, c *models.Campaign, move *models.S
 	switch {
 	case errors.Is(err, lua.ErrAbsent), errors.Is(err, lua.ErrOther), errors.Is(err, lua.ErrDamaged), errors.Is(err, lua.ErrNotNext):
 		return nil // the next look tells: it is done by now, or the shard must be loaded, which settles the move
+	case errors.Is(err, lua.ErrReused): // MySQL knows one move less than Redis has taken
+		return m.lose(ctx, c.ID, lua.Position{Epoch: c.Epoch, Moves: move.No + 1})
 	case err != nil:
 		return err
 	}

@@ -2,14 +2,17 @@ package shards
 
 import (
 	"errors"
+	"strings"
 
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 )
 
 // picture is a campaign as it was seen: the books of MySQL first, and then Redis, which is not behind them unless it went back.
 type picture struct {
 	reserve int64
+	owed    int64             // units that were sold twice: a reserve below 0
 	books   []models.Campaign // by shard
 	views   []lua.ShardView   // by shard
 
@@ -89,6 +92,26 @@ func (p *picture) gather(need models.Need, lack int64) step {
 	return step{verb: verbProve}
 }
 
+// lacksMoves reports whether MySQL does not know a move that a shard has taken, or has a shard that waits for its repair after such a loss.
+func (p *picture) lacksMoves() bool {
+	for i := range p.books {
+		if isAhead(&p.views[i], &p.books[i]) || isRestored(&p.books[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// isAhead reports whether a shard in Redis has taken a move that MySQL does not know.
+func isAhead(v *lua.ShardView, c *models.Campaign) bool {
+	return v.Epoch == c.Epoch && v.Moves > c.MoveNo
+}
+
+// isRestored reports whether a shard waits for its repair because MySQL was restored.
+func isRestored(c *models.Campaign) bool {
+	return c.Residency == models.ResidencyLost && strings.HasPrefix(c.ResidencyReason, campaigns.MySQLWentBack)
+}
+
 // mend tells whether a shard must be loaded first, or its open move be completed. One that does not answer is left alone.
 func (p *picture) mend(shard int) (step, bool) {
 	v, c := &p.views[shard-1], &p.books[shard-1]
@@ -97,7 +120,7 @@ func (p *picture) mend(shard int) (step, bool) {
 		return step{}, false
 	case v.Err != nil || v.Epoch != c.Epoch || v.Moves < c.MovedNo:
 		return step{verb: verbLoad, shard: shard}, true
-	case c.MoveNo != c.MovedNo || v.Moves > c.MoveNo: // begun since, or MySQL was put back: then nothing moves until the shard is loaded again
+	case c.MoveNo != c.MovedNo || v.Moves > c.MoveNo: // the latter was begun since
 		return step{verb: verbFinish, shard: shard}, true
 	}
 	return step{}, false

@@ -38,6 +38,7 @@ func (s *store) look(ctx context.Context, campaignID string) (*picture, error) {
 		return nil, fmt.Errorf("shards: %s: %w", campaignID, err)
 	}
 	p := &picture{books: make([]models.Campaign, len(rows)), unreleased: rows[0].Unreleased}
+	p.owed = max(0, -rows[0].CampaignReserve)
 	p.reserve = max(0, rows[0].CampaignReserve-p.unreleased)
 	for i := range rows {
 		p.books[i] = rows[i].Campaign

@@ -280,3 +280,7 @@ func (a *actor) Hydrate(_ context.Context, id string) (lua.Meta, error) {
 	}
 	return lua.Meta{}, nil
 }
+
+func (a *actor) Recover(ctx context.Context, id string, _ lua.Position) (lua.Meta, error) {
+	return a.Hydrate(ctx, id)
+}

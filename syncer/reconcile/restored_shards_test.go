@@ -1,0 +1,275 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"testing"
+
+	"dibs/internal/syncertest"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/reconcile"
+	"dibs/syncer/residency"
+	"dibs/syncer/shards"
+	"dibs/syncer/writer"
+
+	"github.com/stretchr/testify/require"
+)
+
+// In these tests MySQL is restored to a time before a move of units that Redis has taken, in a campaign of 40 units in two shards. Before it
+// was repaired, and afterwards, no unit is sold twice. After it none is left over.
+
+// tryRefill has a shard ask for units, which may fail.
+func (s *sale) tryRefill(shard int, units int64) {
+	s.T.Helper()
+	_, err := s.mover.Refill(s.T.Context(), s.id, models.Need{Shard: shard, Units: units})
+	if err != nil {
+		require.ErrorIs(s.T, err, shards.ErrBlocked)
+	}
+}
+
+// leader does what the syncer that leads does in a round.
+func (s *sale) leader() {
+	s.T.Helper()
+	look(s.Stack)
+	if _, err := s.mover.Look(s.T.Context()); err != nil {
+		require.ErrorIs(s.T, err, shards.ErrBlocked)
+	}
+	s.Sync()
+	refill(s.Stack)
+}
+
+// repaired has the leader repair the campaign, which needs nobody's help, and sells what is left.
+func (s *sale) repaired(sold int) {
+	s.T.Helper()
+	for range 3 {
+		s.leader()
+	}
+	require.Empty(s.T, s.Compare(s.id).Differences)
+	require.Equal(s.T, 40, sold+s.sellOut())
+	require.Empty(s.T, s.Compare(s.id).Differences)
+	require.Empty(s.T, syncertest.ParkedIDs(s.T, s.DB))
+}
+
+// The shard that asks next is another one than the shard whose grant is forgotten, and nobody has noticed the restore.
+func TestRestored_TheReserveOfAnOldDumpIsNotGranted(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, false)
+	s.refill(1, 1)
+	s.refill(2, 1)
+	restore := putBack(s.Stack)
+	s.refill(2, 30)
+	sold := s.take(2, 30)
+	restore()
+	s.tryRefill(1, 30)
+	sold += s.take(1, 50)
+	require.LessOrEqual(t, sold, 40)
+	s.repaired(sold)
+}
+
+// No flush is lost, so the record of flushes in Redis does not tell of the restore. The leader finds it although nobody asks for units.
+func TestRestored_ALostGrantAloneIsNoticed(t *testing.T) {
+	t.Parallel()
+	for _, asks := range []bool{false, true} {
+		s := newSale(t, false)
+		s.refill(1, 1)
+		s.refill(2, 1)
+		sold := s.take(1, 1)
+		require.Zero(t, look(s.Stack))
+		restore := putBack(s.Stack)
+		s.refill(2, 30)
+		restore()
+		require.Zero(t, look(s.Stack), "no flush is lost")
+		if asks {
+			s.tryRefill(1, 29)
+		} else {
+			_, err := s.mover.Look(t.Context())
+			require.ErrorIs(t, err, shards.ErrBlocked)
+		}
+		require.Contains(t, s.Campaign(models.ShardID(s.id, 2)).ResidencyReason, "mysql went back: redis has taken a move of its units")
+		sold += s.take(1, 50) + s.take(2, 50)
+		require.LessOrEqual(t, sold, 40)
+		s.repaired(sold)
+	}
+}
+
+// Units that are moved ahead of need move by the same rules.
+func TestRestored_ALostGrantStopsMovesAheadOfNeed(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, false)
+	s.refill(1, 1)
+	s.refill(2, 1)
+	sold := s.take(1, 1)
+	require.Zero(t, look(s.Stack))
+	restore := putBack(s.Stack)
+	s.refill(2, 30) // grant 1 of shard 2
+	restore()
+	for range 6 {
+		_, err := s.mover.Refill(t.Context(), s.id, models.Need{Shard: 1, Units: 30, Pace: 30, Ahead: true})
+		require.ErrorIs(t, err, shards.ErrBlocked)
+		sold += s.take(1, 50)
+	}
+	sold += s.take(2, 50)
+	require.LessOrEqual(t, sold, 40)
+	s.repaired(sold)
+}
+
+// The restore is noticed in the partition of one shard. The shard in the other partition gets no units until that one is repaired.
+func TestRestored_ShardsOfAllPartitionsAreStopped(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	rdb, err := lua.Connect(h.Server.URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rdb.Close() })
+	h.Scripts, err = lua.New(rdb, lua.Options{Partitions: 2})
+	require.NoError(t, err)
+	h.Group()
+	h.Writer = syncertest.StartWriter(t, writer.Config{DB: h.DB, Witness: residency.NewWitness(h.Hydrator())})
+	s := &sale{Stack: h}
+	s.id = s.Create(40, func(c *models.Campaign) { c.Shards = 2 })
+	s.mover = shards.New(s.DB, s.Scripts, s.Hydrator(), syncertest.Quiet(), nil)
+	require.NotEqual(t, s.Campaign(models.ShardID(s.id, 1)).Partition, s.Campaign(models.ShardID(s.id, 2)).Partition)
+	s.refill(1, 1)
+	s.refill(2, 1)
+	require.Zero(t, look(s.Stack))
+	restore := putBack(s.Stack)
+	s.refill(2, 30)
+	sold := s.take(2, 30)
+	restore()
+	require.Equal(t, 1, look(s.Stack), "one of two partitions")
+	s.tryRefill(1, 30)
+	sold += s.take(1, 50)
+	require.LessOrEqual(t, sold, 40)
+	s.repaired(sold)
+}
+
+// A recall is begun in MySQL under the number of the forgotten grant, by a mover that saw the shard before that grant.
+func TestRestored_AShardIsRepairedAfterItsNumberWasReused(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, false)
+	s.refill(1, 1)
+	s.refill(2, 1)
+	sold := s.take(2, 1)
+	require.Zero(t, look(s.Stack))
+	restore := putBack(s.Stack)
+	s.refill(2, 30)
+	restore()
+	s.Exec("UPDATE campaign_shards SET move_no = 1 WHERE id = ?", models.ShardID(s.id, 2))
+	s.Exec("INSERT INTO stock_moves (campaign_id, shard, no, kind, want, status, begun_at) VALUES (?, 2, 1, 'recall', 20, 'open', NOW())", s.id)
+	_, err := s.mover.Look(t.Context())
+	require.Error(t, err)
+	sold += s.take(1, 50) + s.take(2, 50)
+	require.LessOrEqual(t, sold, 40)
+	s.repaired(sold)
+}
+
+// A packet of a forgotten grant is given to one user only.
+func TestRestored_APacketOfAForgottenGrantHasOneOwner(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, true)
+	s.refill(1, 3)
+	s.refill(2, 3)
+	sold := s.take(1, 1)
+	require.Zero(t, look(s.Stack))
+	restore := putBack(s.Stack)
+	s.refill(2, 20)
+	restore()
+	s.tryRefill(1, 20)
+	sold += s.take(1, 50) + s.take(2, 50)
+	require.LessOrEqual(t, sold, 40)
+	s.repaired(sold)
+	var packets, owned int
+	require.NoError(t, s.DB.Raw("SELECT COUNT(DISTINCT packet_id), COUNT(*) FROM claims WHERE campaign_id = ?", s.id).Row().Scan(&packets, &owned))
+	require.Equal(t, []int{40, 40}, []int{packets, owned})
+}
+
+// The shard whose grant is forgotten is fenced for another reason. MySQL has all of its claims, and is no proof all the same.
+func TestRestored_AProofAsksForMoves(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, false)
+	s.refill(1, 1)
+	s.refill(2, 1)
+	sold := s.take(2, 1)
+	require.Zero(t, look(s.Stack))
+	restore := putBack(s.Stack)
+	s.refill(2, 30)
+	restore()
+	sold += s.take(2, 50)
+	two := models.ShardID(s.id, 2)
+	require.NoError(t, s.Scripts.Fence(t.Context(), two, 99))
+	require.Error(t, s.Hydrate(two))
+	s.tryRefill(1, 30)
+	sold += s.take(1, 50)
+	require.LessOrEqual(t, sold, 40)
+	s.repaired(sold)
+}
+
+// Redis does not hold the shard whose grant is forgotten. Its claims come back from the stream. What they took more than the shard has on
+// loan by MySQL was granted.
+func TestRestored_AShardThatRedisDoesNotHold(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"evicted", "deleted"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			s := newSale(t, false)
+			s.refill(1, 1)
+			s.refill(2, 1)
+			restore := putBack(s.Stack)
+			s.refill(2, 30)
+			sold := s.take(2, 30)
+			two := models.ShardID(s.id, 2)
+			if how == "evicted" {
+				require.Eventually(t, func() bool {
+					return s.Evict(residency.IdleLeast) > 0 && s.Residency(two) == models.ResidencyEvicted
+				}, waitMost, waitPoll)
+			} else {
+				k := s.Scripts.KeysOf(two)
+				require.NoError(t, s.Redis.Del(t.Context(), k.State, k.Users, k.Keys).Err())
+			}
+			restore()
+			s.leader()
+			done, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{})
+			require.NoError(t, err)
+			require.Empty(t, done.Left.Differences, fmt.Sprint(done.Steps))
+			b := s.Campaign(two)
+			require.GreaterOrEqual(t, b.Total, b.Claimed)
+			sold += s.sellOut()
+			require.Equal(t, 40, sold)
+			require.Empty(t, s.Compare(s.id).Differences)
+		})
+	}
+}
+
+// Redis is rolled back behind a recall: the shard sells units that another shard has sold. Nothing could prevent it here. The comparison says
+// how many were sold twice, the repair books them, and what is still free makes up for them. A higher total ends it.
+func TestRestored_UnitsThatWereSoldTwiceAreTold(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, false)
+	s.refill(1, 1)
+	s.refill(2, 1)
+	sold := s.take(1, 3)
+	one := models.ShardID(s.id, 1)
+	k := s.Scripts.KeysOf(one)
+	was := s.Redis.HMGet(t.Context(), k.State, "moves", "total", "ups").Val()
+	s.refill(2, 37) // the reserve, and what shard 1 has
+	sold += s.take(2, 35)
+	require.NoError(t, s.Redis.HSet(t.Context(), k.State, "moves", was[0], "total", was[1], "ups", was[2]).Err())
+	sold += s.take(1, 50)
+	require.Equal(t, 45, sold, "7 of 40 were there twice, 2 are free")
+	s.leader()
+	require.Contains(t, fmt.Sprint(s.Compare(s.id).Differences), "shard 1: 10 units are claimed, and the shard has 3 on loan")
+	done, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"7 units were sold twice by servers that lost data: raise total by 7, or close the campaign"}, done.Left.Differences)
+	s.leader()
+	require.Zero(t, s.take(1, 5)+s.take(2, 5), "what is free is not sold on")
+	require.Equal(t, []string{"5 units were sold twice by servers that lost data: raise total by 5, or close the campaign"}, s.Compare(s.id).Differences)
+	c := s.Campaign(s.id)
+	require.Equal(t, []int64{45, 0, -5}, []int64{c.Claimed, c.Remaining, c.Reserve})
+	repo := syncertest.NewCampaigns(t, s.DB, s.Scripts)
+	for _, total := range []int64{43, 47} {
+		_, err := repo.Change(t.Context(), s.id, models.Change{Total: &total})
+		require.NoError(t, err)
+	}
+	require.Empty(t, s.Compare(s.id).Differences)
+	require.Equal(t, 2, s.sellOut())
+}
