@@ -20,7 +20,8 @@ type Entry struct {
 	ClaimID    string `gorm:"primaryKey"` // id of the event: the claim's, or that of campaign.closed
 	UserID     string
 	CampaignID string
-	Seq        *int64  // of the claim in its campaign; nil: what was left over when the campaign closed
+	Shard      int     // of the campaign, from 1; 0 in a campaign of one shard
+	Seq        *int64  // of the claim in its shard; nil: what was left over when the campaign closed
 	PacketID   *string // nil: the same; no two entries have one
 	Amount     int64   // minor units
 	Currency   string  // ISO 4217; "" when the campaign names none
@@ -66,7 +67,9 @@ func EntryOf(e *models.Event) (entry Entry, credits bool, err error) {
 		ClaimID: e.ID, UserID: e.UserID, CampaignID: e.CampaignID, Amount: *e.Amount, Currency: e.Currency, ClaimedAt: e.At.Time,
 	}
 	if e.PacketID != "" {
-		entry.PacketID, entry.Seq = &e.PacketID, &e.Seq
+		entry.PacketID = &e.PacketID
+		entry.Shard = e.Shard
+		entry.Seq = &e.Seq
 	}
 	return entry, true, nil
 }

@@ -49,13 +49,13 @@ func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 	return nil
 }
 
-// creditedAt are the claims that have credited something at places that were given up: nobody else knows their ids any more.
+// creditedAt are the claims that have credited something at places of a shard that were given up: no other table knows their ids any more.
 func (b *Books) creditedAt(ctx context.Context, e *models.Event) (ids []string, err error) {
 	for _, places := range e.Seqs {
 		var some []string
 		err := b.cfg.DB.WithContext(ctx).Raw("SELECT claim_id FROM account_entries"+
-			" WHERE campaign_id = ? AND seq BETWEEN ? AND ? AND user_id <> ''",
-			e.CampaignID, places[0], places[1]).Scan(&some).Error
+			" WHERE campaign_id = ? AND shard = ? AND seq BETWEEN ? AND ? AND user_id <> ''",
+			e.CampaignID, e.Shard, places[0], places[1]).Scan(&some).Error
 		if err != nil {
 			return nil, fmt.Errorf("finance: reverse: %w", err)
 		}

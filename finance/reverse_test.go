@@ -76,6 +76,27 @@ func TestBooks_AGivenUpPlaceIsReversedOnce(t *testing.T) {
 	})
 }
 
+// seq counts in each shard of a campaign: a place that is given up in one of them takes nothing back from the others.
+func TestBooks_AGivenUpPlaceOfAShardLeavesOtherShardsAlone(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		books := openBooks(t, finance.Config{DB: db})
+		lost, kept := packetClaim(1), packetClaim(2)
+		lost.Shard = 1
+		kept.Shard = 2
+		kept.Seq = lost.Seq
+		places := givenUp(9, lost)
+		places.Shard = 1
+		places.IDs = nil
+		places.Seqs = [][2]int64{{lost.Seq, lost.Seq}}
+		for _, e := range []models.Event{lost, kept, places, places} {
+			require.NoError(t, handIn(t, books, e)[0])
+		}
+		entries, accounts := sumsOf(t, db)
+		require.Equal(t, []int64{*kept.Amount, *kept.Amount}, []int64{entries, accounts})
+	})
+}
+
 // Both at once: the credit and its reversal, of a finance service that was away.
 func TestBooks_ACreditAndItsReversalAtOnceAddUpToNothing(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,8 @@ AMOUNT_MAX = 10**15 - 1
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (       -- one row a credit: the key is the event's id, so a second one finds the first
   id TEXT PRIMARY KEY, user_id TEXT NOT NULL, campaign_id TEXT NOT NULL, packet_id TEXT, seq INTEGER,
-  amount INTEGER NOT NULL, currency TEXT NOT NULL, claimed_at TEXT NOT NULL) WITHOUT ROWID;
+  amount INTEGER NOT NULL, currency TEXT NOT NULL, claimed_at TEXT NOT NULL,
+  shard INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID; -- of the campaign: seq counts in it
 CREATE TABLE IF NOT EXISTS accounts (      -- moves with the entries, in the same transaction
   user_id TEXT, currency TEXT, amount INTEGER NOT NULL, entries INTEGER NOT NULL, PRIMARY KEY (user_id, currency)) WITHOUT ROWID;
 """
@@ -94,7 +95,8 @@ def credit_of(event):
         raise Never("currency %r" % (currency,))
     if not isinstance(user, str) or not user or not isinstance(event.get("id"), str):
         raise Never("user_id %r of event %r" % (user, event.get("id")))
-    return (event["id"], user, event["campaign_id"], event.get("packet_id"), event.get("seq"), amount, currency, event["at"])
+    return (event["id"], user, event["campaign_id"], event.get("packet_id"), event.get("seq"), amount, currency, event["at"],
+            event.get("shard", 0))
 
 
 class Books:
@@ -103,6 +105,8 @@ class Books:
         self.db.execute("PRAGMA journal_mode=WAL")
         self.db.execute("PRAGMA synchronous=FULL")  # a commit is on the disk before it is acked
         self.db.executescript(SCHEMA)
+        if "shard" not in [column[1] for column in self.db.execute("PRAGMA table_info(entries)")]:  # books of an earlier version
+            self.db.execute("ALTER TABLE entries ADD COLUMN shard INTEGER NOT NULL DEFAULT 0")
 
     def credit(self, payload):
         """Credits an event once. Runs inside a transaction. Raises Never."""
@@ -122,7 +126,7 @@ class Books:
             if there[1:4] + there[5:7] != row[1:4] + row[5:7]:
                 raise Never("another entry has this id: %r" % (there,))
             return  # it came before
-        self.db.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        self.db.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         self.db.execute(
             "INSERT INTO accounts VALUES (?, ?, ?, 1) ON CONFLICT (user_id, currency) DO UPDATE"
             " SET amount = amount + excluded.amount, entries = entries + 1", (row[1], row[6], row[5]))
@@ -132,25 +136,26 @@ class Books:
         campaign, ids = event["campaign_id"], set(event.get("ids") or [])
         for first, last in event.get("seqs") or []:  # claims that Redis lost: only these books know their ids
             ids |= {row[0] for row in self.db.execute(
-                "SELECT id FROM entries WHERE campaign_id = ? AND seq BETWEEN ? AND ?", (campaign, first, last))}
+                "SELECT id FROM entries WHERE campaign_id = ? AND shard = ? AND seq BETWEEN ? AND ?",
+                (campaign, event.get("shard", 0), first, last))}
         for id in sorted(ids):
             credit = self.db.execute("SELECT user_id, amount, currency FROM entries WHERE id = ?", (id,)).fetchone()
             if credit is None:  # its event comes later, finds this entry and credits nobody
-                self.db.execute("INSERT INTO entries VALUES (?, '', ?, NULL, NULL, 0, '', ?)", (id, campaign, event["at"]))
+                self.db.execute("INSERT INTO entries VALUES (?, '', ?, NULL, NULL, 0, '', ?, 0)", (id, campaign, event["at"]))
             elif credit[0] and not self.db.execute("SELECT 1 FROM entries WHERE id = ?", ("given_up:" + id,)).fetchone():
                 user, amount, currency = credit
-                self.db.execute("INSERT INTO entries VALUES (?, ?, ?, NULL, NULL, ?, ?, ?)",
+                self.db.execute("INSERT INTO entries VALUES (?, ?, ?, NULL, NULL, ?, ?, ?, 0)",
                                 ("given_up:" + id, user, campaign, -amount, currency, event["at"]))
                 self.db.execute("UPDATE entries SET seq = NULL, packet_id = 'given_up:' || id WHERE id = ?", (id,))
                 self.db.execute("UPDATE accounts SET amount = amount - ?, entries = entries + 1 WHERE user_id = ? AND currency = ?",
                                 (amount, user, currency))
 
     def report(self):
-        """Sums, and the campaigns whose seq has holes: every claim of a packet has an entry, so the counts must agree."""
+        """Sums, and the campaigns, or their shards as campaign#shard, whose seq has holes: every claim of a packet has an entry."""
         sums = self.db.execute("SELECT currency, SUM(amount), SUM(entries) FROM accounts GROUP BY currency").fetchall()
         holes = self.db.execute(
-            "SELECT campaign_id, MAX(seq) - COUNT(seq) FROM entries WHERE seq IS NOT NULL"
-            " GROUP BY campaign_id HAVING MAX(seq) <> COUNT(seq)").fetchall()
+            "SELECT campaign_id || CASE WHEN shard > 0 THEN '#' || shard ELSE '' END, MAX(seq) - COUNT(seq)"
+            " FROM entries WHERE seq IS NOT NULL GROUP BY campaign_id, shard HAVING MAX(seq) <> COUNT(seq)").fetchall()
         return {"sums": sums, "missing": dict(holes)}
 
 
