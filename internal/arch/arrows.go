@@ -57,6 +57,7 @@ var arrows = map[string][]string{
 	"syncer/writer":     {"internal/sqlstore", "lua", "migrations", "models"},
 	"internal/audit":    {"internal/sqlstore", "models"},
 	"syncer/campaigns":  {"internal/audit", "internal/sqlstore", "lua", "migrations", "models", "split", "syncer/writer"},
+	"syncer/recovery":   {"lua", "models"},
 	"syncer/residency":  {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/writer"},
 	"syncer/resolve":    {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/residency"},
 	"syncer/reconcile":  {"internal/audit", "internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},

@@ -1,0 +1,227 @@
+package recovery
+
+import (
+	"time"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// Partition is what was observed of a partition: first what Redis remembers of MySQL's commits, then MySQL, then Redis.
+type Partition struct {
+	Known      bool        // MySQL has a row of the stream
+	Remembered lua.EntryID // Redis remembers that MySQL had recorded the stream up to here
+	Lacking    int         // flushes that Redis remembers and MySQL lacks
+	Rounds     int         // how many observations in a row, this one included, found MySQL behind
+
+	Recorded      lua.StreamPosition // by MySQL
+	RecordedAge   time.Duration
+	Stream        lua.StreamPosition // in Redis
+	UnbookedMoved bool               // the seqs without a row are others than those recorded
+	Watching      bool               // the caller records how far streams are
+}
+
+// isMySQLBehind reports whether Redis remembers commits that MySQL lacks.
+func (p *Partition) isMySQLBehind() bool { return p.Lacking > 0 || p.Recorded.Tip.Less(p.Remembered) }
+
+func (p *Partition) isRedisBehind() bool {
+	return lua.Position{Stream: p.Stream}.Behind(lua.Position{Stream: p.Recorded}) != ""
+}
+
+func (p *Partition) isRecorded() bool {
+	return !p.Watching || p.Stream == p.Recorded && !p.UnbookedMoved && p.RecordedAge <= recordedAgeMax
+}
+
+// Lot is what was observed of a lot of an intact partition, MySQL before Redis, and what the run knows beside.
+type Lot struct {
+	Found         bool // MySQL has the lot
+	OtherLayout   bool // MySQL's number of partitions is not this process's
+	MySQL         MySQL
+	Redis         Redis
+	Generation    string        // of the claim stream, in MySQL and in Redis
+	Acknowledged  bool          // group syncer has acknowledged the stream up to MySQL.FenceTip
+	Settled       bool          // group syncer has acknowledged all of the stream
+	Floors        map[int]int64 // what each peer has received from the lot; nil: a peer could not be read. Empty: it has no peers
+	Reported      lua.Position  // the highest position that a caller saw
+	RedisBefore   lua.Position  // what the run's previous observation found in Redis, before MySQL was read for this one
+	Loader        Loader        // who loads it
+	Evidence      Evidence      // what the run has collected
+	IsToBeEvicted bool          // by an eviction pass: it is idle, and MySQL has all its claims
+}
+
+// Loader says who loads a lot.
+type Loader int
+
+// Who loads a lot.
+const (
+	LoaderNone  Loader = iota // nobody, or a loader whose time is over
+	LoaderThis                // this run
+	LoaderOther               // another run
+)
+
+// MySQL is a lot by MySQL.
+type MySQL struct {
+	Residency       models.Residency
+	IsRolledBack    bool // it is lost because MySQL was rolled back
+	Epoch           int64
+	LoadAttempts    int64
+	Generation      string       // of the claim stream when the lot was loaded
+	FenceTip        *lua.EntryID // the stream's tip after the lot was fenced; nil: none is recorded of this generation
+	Version         int64
+	AppliedVersion  int64
+	SyncedSeq       int64
+	SeenSeq         int64 // highest that is known to have been handed out under this load
+	Claimed         int64
+	LostClaims      int64
+	ReleasedClaims  int64
+	AppliedReleases int64 // that Redis was told of
+	ArchivedClaims  int64
+	ParkedClaims    int64 // that count as claimed
+	ParkedSeq       int64 // the highest of these
+	MayLackClaims   bool  // the stream was lost, and nothing recorded how far the lot was until then
+	TransferSeq     int64
+	Transfers       Transfers
+}
+
+// Held says whether Redis holds a lot.
+type Held int
+
+// Whether Redis holds a lot.
+const (
+	Absent Held = iota
+	Damaged
+	Present
+)
+
+// Redis is a lot in Redis.
+type Redis struct {
+	Held        Held
+	Status      models.Status // as far as a damaged lot has one
+	At          lua.Position
+	TransferSeq int64
+	Transfers   Transfers  // of the lot, or of its tombstone
+	LacksPushed bool       // packets that MySQL has are not in Redis
+	Copy        *Copy      // of a lot with status loading
+	Tombstone   *Tombstone // of a lot that is absent
+}
+
+// Copy is what a load was made from.
+type Copy struct {
+	SyncedSeq, LostClaims, ArchivedClaims, TransferSeq int64
+	Generation                                         string
+}
+
+// Tombstone is what an eviction leaves in Redis until the next load.
+type Tombstone struct{ Epoch, Seq, TransferSeq int64 }
+
+// Evidence is what a run has collected of a lot and that no single statement reads.
+type Evidence struct {
+	Rows            *Rows
+	IsParkedTried   bool // parked claims that can be written have their rows
+	IsStreamRead    bool // rows whose events are in the stream are restored
+	AreRecordsRead  bool // rows of claims that Redis has recorded are restored
+	LacksRecords    bool // Redis counts claims that it has no record of
+	RedisDiffers    bool // users' records in Redis are not those that the rows give
+	Displaced       int  // parked claims whose seq another claim has and that can have a new one
+	Unwritable      int  // parked claims that cannot be written, nor have a new seq
+	ParkedToRestore int  // parked claims that may be written by now
+}
+
+// Rows are sums over the rows of a lot's claims, archived ones included.
+type Rows struct{ Claims, Units, Released, LastSeq int64 }
+
+// isSound reports whether a lot that is resident by MySQL is in Redis as MySQL knows it.
+func (l *Lot) isSound() bool {
+	m, r := &l.MySQL, &l.Redis
+	if m.Residency != models.ResidencyResident || r.Held != Present || r.Status == models.StatusFenced {
+		return false
+	}
+	known := lua.Position{Epoch: m.Epoch, Seq: max(m.SyncedSeq, m.SeenSeq), Version: m.AppliedVersion, Released: m.AppliedReleases}
+	return r.At.Epoch == m.Epoch && m.Generation == l.Generation && r.At.Behind(known) == "" && r.TransferSeq >= m.TransferSeq
+}
+
+// isTaking reports whether Redis takes claims of the lot.
+func (l *Lot) isTaking() bool {
+	s := l.Redis.Status
+	return l.Redis.Held != Absent && (s == models.StatusOpen || s == models.StatusPaused || s == models.StatusClosed)
+}
+
+// isNewer reports whether Redis takes claims under a load that MySQL did not know when it was read, and Redis may have got since.
+func (l *Lot) isNewer() bool {
+	return l.isTaking() && l.Redis.At.Epoch > max(l.MySQL.Epoch, l.RedisBefore.Epoch)
+}
+
+// isAway reports whether the lot is not in Redis by MySQL.
+func (l *Lot) isAway() bool {
+	return l.MySQL.Residency == models.ResidencyNone || l.MySQL.Residency == models.ResidencyEvicted
+}
+
+func (l *Lot) isLost() bool { return l.MySQL.Residency == models.ResidencyLost }
+
+// isEvicted reports whether Redis evicted just what MySQL has.
+func (l *Lot) isEvicted() bool {
+	m, t := &l.MySQL, l.Redis.Tombstone
+	return l.Redis.Held == Absent && t != nil && m.Generation == l.Generation &&
+		*t == Tombstone{m.Epoch, m.SyncedSeq, m.TransferSeq} && m.Transfers.same(l.Redis.Transfers)
+}
+
+// isBehindTombstone reports whether MySQL has less of the lot than was evicted.
+func (l *Lot) isBehindTombstone() bool {
+	m, t := &l.MySQL, l.Redis.Tombstone
+	return t != nil && (m.Epoch < t.Epoch || m.SyncedSeq < t.Seq || m.TransferSeq < t.TransferSeq || !m.Transfers.covers(l.Redis.Transfers))
+}
+
+// isStrange reports whether Redis holds something of a lot that is not there by MySQL, other than a copy that a loader is making.
+func (l *Lot) isStrange() bool {
+	r := &l.Redis
+	return r.Held == Damaged || r.Held == Present && (r.Status != models.StatusLoading || r.At.Epoch > l.MySQL.LoadAttempts)
+}
+
+// isCopied reports whether Redis holds a copy of all that MySQL has, which MySQL has not confirmed.
+func (l *Lot) isCopied() bool {
+	m, r := &l.MySQL, &l.Redis
+	known := Copy{m.SyncedSeq, m.LostClaims, m.ArchivedClaims, m.TransferSeq, l.Generation}
+	return r.Held == Present && r.Status == models.StatusLoading && r.At.Epoch > m.Epoch && r.At.Epoch <= m.LoadAttempts &&
+		r.Copy != nil && *r.Copy == known && r.At.Seq == m.SyncedSeq+m.ParkedClaims && r.Transfers.same(l.transfers())
+}
+
+// transfers is what a load starts from. A lot must not have given less than its peers have received.
+func (l *Lot) transfers() Transfers { return l.MySQL.Transfers.raised(l.Floors) }
+
+// remembersTransfers reports whether Redis remembers other transfers of a lost lot than MySQL. Redis is right as long as it holds the
+// lot, or its tombstone: a transfer beyond was never on its disk, so no peer has received it.
+func (l *Lot) remembersTransfers() bool {
+	r := &l.Redis
+	isRight := r.Held == Present && r.Status == models.StatusFenced || r.Held == Absent && l.isBehindTombstone()
+	return isRight && !r.Transfers.same(l.MySQL.Transfers)
+}
+
+// differs reports whether the counters in MySQL contradict the rows that were counted.
+func (l *Lot) differs() bool {
+	m, rows := &l.MySQL, l.Evidence.Rows
+	return rows != nil &&
+		(rows.Claims+m.LostClaims != m.SyncedSeq || rows.Units != m.Claimed || rows.Released != m.ReleasedClaims)
+}
+
+// missing is how many claims were answered, by any evidence, and have no row, are not parked and were not given up.
+// Those of a lot that takes claims may be on their way while the consumers are behind.
+func (l *Lot) missing() int64 {
+	m, r, rows := &l.MySQL, &l.Redis, l.Evidence.Rows
+	if l.isSound() && !l.Settled {
+		return 0
+	}
+	if rows == nil { // then the counters stand for the rows
+		rows = &Rows{Claims: m.SyncedSeq - m.LostClaims, LastSeq: m.SyncedSeq}
+	}
+	highest := max(rows.LastSeq, m.SeenSeq, m.ParkedSeq)
+	if r.Tombstone != nil {
+		highest = max(highest, r.Tombstone.Seq)
+	}
+	if r.Held == Present && !l.Evidence.LacksRecords {
+		highest = max(highest, r.At.Seq)
+	}
+	return highest - rows.Claims - m.ParkedClaims - m.LostClaims
+}
+
+// lacksEvidence reports whether rows may be missing, or counters wrong.
+func (l *Lot) lacksEvidence() bool { return l.differs() || l.missing() > 0 }

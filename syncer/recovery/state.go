@@ -1,0 +1,36 @@
+package recovery
+
+import "dibs/models"
+
+// State is where a lot is on its way into Redis and out of it.
+type State string
+
+// The states of a lot.
+const (
+	Cold      State = "Cold"      // not resident, and Redis does not hold it
+	Copied    State = "Copied"    // not confirmed: Redis holds a copy that a loader made
+	Confirmed State = "Confirmed" // resident, and the copy is not open yet
+	Open      State = "Open"      // resident, and Redis takes its claims
+	Leaving   State = "Leaving"   // evicted by Redis, resident by MySQL
+	Doubt     State = "Doubt"     // Redis and MySQL contradict each other
+	Lost      State = "Lost"      // Redis takes no claims until it is proven, or an operator repairs it
+)
+
+func (l *Lot) state() State {
+	isLoading := l.Redis.Held == Present && l.Redis.Status == models.StatusLoading
+	switch {
+	case l.isSound() && isLoading:
+		return Confirmed
+	case l.isSound():
+		return Open
+	case l.MySQL.Residency == models.ResidencyResident && l.isEvicted():
+		return Leaving
+	case l.isTaking(), l.MySQL.Residency == models.ResidencyResident, l.isAway() && l.isStrange():
+		return Doubt
+	case isLoading && l.isCopied():
+		return Copied
+	case l.isLost():
+		return Lost
+	}
+	return Cold
+}

@@ -1,0 +1,383 @@
+package recovery
+
+import (
+	"dibs/lua"
+	"dibs/models"
+)
+
+// view is an observation of a lot by its kind: all that the table distinguishes, and nothing else. Its fields are small, so that all views
+// can be enumerated.
+type view struct {
+	residency residency
+	held      held
+	epoch     epoch // of what Redis holds
+	isBefore  bool  // the previous observation found the same load in Redis
+	isBehind  bool  // Redis holds fewer claims than MySQL knows of
+	tombstone tombstone
+	copied    copied
+	transfers bool // what Redis holds remembers other transfers than MySQL
+
+	isOtherStream bool // the stream lost entries since the lot was loaded
+	isRolledBack  bool
+	isBlind       bool
+
+	hasTip, isAcknowledged, isSettled bool
+	rows                              rowsSeen
+	isMissing                         bool // claims
+	parked                            parked
+	isStreamRead, areRecordsRead      bool
+	peers                             peers
+	isLoading                         bool // another process loads it
+	reported                          reported
+	definition                        definition
+	isIdle, differs                   bool
+}
+
+type (
+	residency  uint8
+	held       uint8
+	epoch      uint8
+	tombstone  uint8
+	copied     uint8
+	rowsSeen   uint8
+	parked     uint8
+	peers      uint8
+	reported   uint8
+	definition uint8
+)
+
+const (
+	none residency = iota
+	resident
+	evicted
+	lost
+)
+
+const (
+	absent held = iota
+	damagedOpen
+	damagedFenced
+	open
+	fenced
+	loading
+)
+
+const (
+	epochSame   epoch = iota
+	epochOlder        // than MySQL's
+	epochNewer        // MySQL handed the number out
+	epochBeyond       // MySQL did not hand the number out
+)
+
+const (
+	noTombstone tombstone = iota
+	exact
+	claimsAhead    // of MySQL
+	transfersAhead // of MySQL
+	stale          // of an earlier load
+)
+
+const (
+	noCopy copied = iota
+	matching
+	outdated
+)
+
+const (
+	uncounted rowsSeen = iota
+	agree
+	contradict
+)
+
+const (
+	noneParked parked = iota
+	toRestore
+	displaced
+	unwritable
+)
+
+const (
+	noPeers peers = iota
+	readable
+	received // more than MySQL says was given
+	unreadable
+)
+
+const (
+	unreported  reported = iota
+	moreClaims           // of this load
+	laterLoad            // and its claims
+	laterLoadNo          // a later load whose claims are known
+)
+
+const (
+	definitionSame definition = iota
+	definitionOld
+	unapplied
+	definitionAhead
+	packetsMissing
+)
+
+const (
+	mysqlEpoch, mysqlAttempts = 5, 7
+	mysqlSeq, mysqlTransfers  = 10, 3
+	peer                      = 1
+)
+
+var given = Transfers{In: map[int]int64{peer: 4}, Out: map[int]int64{peer: 6}}
+
+// lot is an observation of the view's kind.
+func (v *view) lot() *Lot {
+	l := &Lot{
+		Found: true, Generation: "stream 1", Acknowledged: v.isAcknowledged, Settled: v.isSettled, IsToBeEvicted: v.isIdle,
+		Floors: map[int]int64{},
+		MySQL: MySQL{
+			Residency:    [...]models.Residency{models.ResidencyNone, models.ResidencyResident, models.ResidencyEvicted, models.ResidencyLost}[v.residency],
+			IsRolledBack: v.isRolledBack, Epoch: mysqlEpoch, LoadAttempts: mysqlAttempts, Generation: "stream 1",
+			Version: 3, AppliedVersion: 3, SyncedSeq: mysqlSeq, Claimed: mysqlSeq, MayLackClaims: v.isBlind,
+			TransferSeq: mysqlTransfers, Transfers: given,
+		},
+		Evidence: Evidence{IsStreamRead: v.isStreamRead, AreRecordsRead: v.areRecordsRead, RedisDiffers: v.differs},
+	}
+	m, e := &l.MySQL, &l.Evidence
+	if v.isOtherStream {
+		l.Generation = "stream 2"
+	}
+	if v.hasTip {
+		m.FenceTip = &lua.EntryID{Ms: 1}
+	}
+	if v.isMissing && v.tombstone != claimsAhead {
+		m.SeenSeq = mysqlSeq + 1
+	}
+	if v.rows != uncounted {
+		e.Rows = &Rows{Claims: mysqlSeq, Units: mysqlSeq, LastSeq: mysqlSeq}
+	}
+	if v.rows == contradict {
+		e.Rows.Units--
+	}
+	switch v.parked {
+	case noneParked:
+	case toRestore:
+		e.ParkedToRestore = 1
+	case displaced:
+		e.Displaced = 1
+	case unwritable:
+		e.Unwritable = 1
+	}
+	if v.isLoading {
+		l.Loader = LoaderOther
+	}
+	switch v.reported {
+	case unreported:
+	case moreClaims:
+		l.Reported = lua.Position{Epoch: mysqlEpoch, Seq: mysqlSeq + 2}
+	case laterLoad:
+		l.Reported = lua.Position{Epoch: mysqlAttempts + 2, Seq: mysqlSeq + 2}
+	case laterLoadNo:
+		l.Reported = lua.Position{Epoch: mysqlAttempts + 2, Seq: 1}
+	}
+	switch v.peers {
+	case noPeers:
+		m.TransferSeq, m.Transfers = 0, Transfers{}
+	case readable:
+		l.Floors = map[int]int64{peer: 5}
+	case received:
+		l.Floors = map[int]int64{peer: 8}
+	case unreadable:
+		l.Floors = nil
+	}
+	v.setRedis(l)
+	return l
+}
+
+func (v *view) setRedis(l *Lot) {
+	m, r := &l.MySQL, &l.Redis
+	r.Held = [...]Held{Absent, Damaged, Damaged, Present, Present, Present}[v.held]
+	r.Status = [...]models.Status{"", models.StatusOpen, models.StatusFenced, models.StatusOpen, models.StatusFenced, models.StatusLoading}[v.held]
+	r.Transfers, r.TransferSeq = m.Transfers, m.TransferSeq
+	if v.transfers {
+		r.Transfers = Transfers{In: map[int]int64{peer: 4}, Out: map[int]int64{peer: 5}}
+	}
+	if v.held != absent {
+		r.At = lua.Position{Epoch: [...]int64{mysqlEpoch, mysqlEpoch - 1, mysqlEpoch + 1, mysqlAttempts + 1}[v.epoch], Seq: max(mysqlSeq, m.SeenSeq), Version: 3}
+	}
+	if v.isBefore {
+		l.RedisBefore = r.At
+	}
+	if v.isBehind {
+		r.At.Seq = mysqlSeq - 1
+	}
+	switch v.definition {
+	case definitionSame:
+	case definitionOld:
+		m.Version = 4
+	case unapplied:
+		m.Version, r.At.Version = 4, 4
+	case definitionAhead:
+		r.At.Version = 4
+	case packetsMissing:
+		r.LacksPushed = true
+	}
+	switch v.tombstone {
+	case noTombstone:
+	case exact:
+		r.Tombstone = &Tombstone{mysqlEpoch, mysqlSeq, m.TransferSeq}
+	case claimsAhead:
+		r.Tombstone = &Tombstone{mysqlEpoch, mysqlSeq + 1, m.TransferSeq}
+	case transfersAhead:
+		r.Tombstone = &Tombstone{mysqlEpoch, mysqlSeq, m.TransferSeq + 1}
+		r.Transfers = Transfers{In: map[int]int64{peer: 4}, Out: map[int]int64{peer: 7}}
+	case stale:
+		r.Tombstone = &Tombstone{mysqlEpoch - 1, mysqlSeq - 1, m.TransferSeq}
+	}
+	if v.held == loading {
+		r.At.Version = 0
+		r.At.Seq = min(r.At.Seq, mysqlSeq)
+		r.Copy = &Copy{SyncedSeq: mysqlSeq, TransferSeq: m.TransferSeq, Generation: l.Generation}
+		r.Transfers = m.Transfers.raised(l.Floors)
+		if v.residency == resident && v.isMissing && !v.isBehind {
+			r.At.Seq = m.SeenSeq
+		}
+	}
+	if v.copied == outdated {
+		r.Copy.SyncedSeq--
+	}
+}
+
+// isOpen reports whether the lot takes claims, as MySQL knows it.
+func (v *view) isOpen() bool {
+	return v.residency == resident && v.held == open && v.epoch == epochSame && !v.isBehind && !v.isOtherStream
+}
+
+func (v *view) isTaking() bool { return v.held == open || v.held == damagedOpen }
+
+// after lists what may be seen after a step was done to what the view shows.
+func (v view) after(a Action) []view { //nolint:gocyclo,cyclop // a case a step
+	w := v
+	switch a {
+	case ObserveAgain:
+		w.isBefore = true
+		if v.epoch != epochNewer {
+			return []view{w}
+		}
+		return []view{w, view{}.opened(v)} // MySQL had confirmed it
+	case RecordSeen:
+		w.isMissing, w.reported = true, unreported
+		if v.reported == laterLoad {
+			w.reported = laterLoadNo
+		}
+		if behind := w; v.residency == resident && (v.held == open || v.held == loading) && v.epoch == epochSame {
+			behind.isBehind = true
+			return []view{w, behind}
+		}
+	case Fence:
+		w.held, w.isBefore, w.definition, w.isIdle, w.differs = fenced, false, definitionSame, false, false
+		if v.held == damagedOpen {
+			w.held = damagedFenced
+		}
+		return w.remembering()
+	case MarkLost:
+		w.residency, w.hasTip, w.definition, w.isIdle, w.differs = lost, true, definitionSame, false, false
+		var all []view
+		for _, some := range w.remembering() {
+			for _, isAcknowledged := range []bool{true, false} {
+				some.isAcknowledged = isAcknowledged
+				all = append(all, some)
+			}
+		}
+		return all
+	case Push:
+		w.definition = definitionOld
+	case Adjust:
+		w.held, w.definition, w.copied = open, unapplied, noCopy
+	case RecordApplied:
+		w.definition = definitionSame
+	case Evict:
+		gone := w
+		w.isIdle = false
+		gone.isIdle, gone.held, gone.tombstone = false, absent, exact
+		return []view{w, gone}
+	case RecordEviction:
+		w.residency = evicted
+	case Load:
+		w.held, w.epoch, w.copied, w.tombstone, w.isBehind, w.isBefore, w.transfers = loading, epochNewer, matching, noTombstone, false, false, false
+		if v.rows != uncounted {
+			return []view{w}
+		}
+		refused := v // nothing was put in force
+		w.rows, refused.rows = agree, contradict
+		return []view{w, refused}
+	case Confirm:
+		return []view{view{}.opened(v).loading()}
+	case CountRows:
+		w.rows = agree
+		other := v
+		other.rows = contradict
+		return []view{w, other}
+	case RestoreParked:
+		w.parked = noneParked
+	case RestoreStream, RestoreRecords:
+		w.isStreamRead = true
+		w.areRecordsRead = v.areRecordsRead || a == RestoreRecords
+		found := w
+		found.isMissing, found.rows = false, agree
+		if v.tombstone == claimsAhead {
+			found.tombstone = exact
+		}
+		return []view{w, found}
+	case CorrectCounters:
+		w.rows = agree
+	case CorrectTransfers:
+		w.transfers = false
+		if v.tombstone == transfersAhead {
+			w.tombstone = exact
+		}
+	case PlaceDisplaced:
+		w.parked = noneParked
+		other := w
+		other.parked = unwritable
+		return []view{w, other}
+	case GiveUpClaims:
+		w.isMissing, w.rows = false, agree
+		if v.tombstone == claimsAhead {
+			w.tombstone = exact
+		}
+	case GiveUpUnrecorded:
+		w.isBlind = false
+	case GiveUpParked:
+		w.parked = noneParked
+	case WaitConsumers:
+		w.isAcknowledged = true
+	case WaitLoader:
+		w.isLoading = false
+	case WaitPeers:
+		w.peers = readable
+	default:
+		panic("no effect of " + a)
+	}
+	return []view{w}
+}
+
+// opened is a lot that was loaded from what was seen of it before.
+func (view) opened(was view) view {
+	return view{
+		residency: resident, held: open, rows: was.rows, parked: was.parked, peers: was.peers, isSettled: true,
+		isStreamRead: was.isStreamRead, areRecordsRead: was.areRecordsRead,
+	}
+}
+
+func (v view) loading() view {
+	v.held = loading
+	return v
+}
+
+// remembering lists views of a lot that is lost: Redis remembers the transfers that MySQL has, or others.
+func (v view) remembering() []view {
+	v.transfers = false
+	if v.residency != lost || v.held != fenced || v.peers == noPeers {
+		return []view{v}
+	}
+	other := v
+	other.transfers = true
+	return []view{v, other}
+}
