@@ -25,6 +25,8 @@ type Deps struct {
 	Audit     Audit
 	Tries     claiming.Tries // nil: Config.UserRate is of this process alone
 	Console   *ConsoleDeps   // nil: there is no console
+	// Losses takes reports of claims that Redis lost; nil: none are made.
+	Losses claiming.Losses
 	// Ready tells why claims can't be taken now; nil when they can.
 	Ready func(ctx context.Context) error
 }

@@ -45,6 +45,7 @@ type Server struct {
 	metrics *metrics
 
 	claiming *claiming.Routes
+	losses   claiming.Losses // nil: there are none
 	operator *operator.Routes
 	claimed  *claimed.Routes
 	live     *live.Sampler
@@ -74,7 +75,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, ready: deps.Ready, tls: connections, workers: &workers.Group{},
+		cfg: cfg, ready: deps.Ready, losses: deps.Losses, tls: connections, workers: &workers.Group{},
 		scrape:  promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		logSome: rate.Sometimes{Interval: time.Second}, headerTimeout: headerTimeout, readTimeout: readTimeout,
 	}
@@ -130,6 +131,11 @@ func (s *Server) Handler() http.Handler { return s.handler }
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := s.httpServer(ctx)
 	s.live.CountRefusals(s.claiming.Refused)
+	reporting, stopReporting := context.WithCancel(ctx)
+	defer stopReporting() // twice is fine
+	if s.losses != nil {
+		s.claiming.ReportLosses(reporting, s.losses)
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(Listener(ln, s.cfg.Conns, s.tls)) }()
 	var err error
@@ -138,6 +144,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		err = fmt.Errorf("api: serve: %w", err)
 	case <-ctx.Done():
 	}
+	stopReporting()
 	stopErr := s.stop(context.WithoutCancel(ctx), srv)
 	if stopErr == nil {
 		s.cfg.Logger.Info("http closed; every request that was taken is answered")

@@ -209,7 +209,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 	deps := api.Deps{
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns, Mover: s.mover,
 		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Ready: s.ready,
-		Console: s.consoleDeps(),
+		Console: s.consoleDeps(), Losses: s.hydrator,
 	}
 	if s.cfg.UserRateShared {
 		deps.Tries = s.scripts

@@ -62,6 +62,26 @@ func (s *Scripts) NewGeneration(ctx context.Context, partition int) (string, err
 	return generation, sortError("get", err)
 }
 
+// Generations reads the generation of every partition's stream, in one round trip. A stream that has none, because Redis lost it, has
+// the empty text. A partition whose server does not answer is left out.
+func (s *Scripts) Generations(ctx context.Context) map[int]string {
+	cmds := make([]*redis.StringCmd, s.Partitions())
+	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		for partition := range cmds {
+			cmds[partition] = p.Get(ctx, generationKey(partition))
+		}
+		return nil
+	})
+	generations := make(map[int]string, len(cmds))
+	for partition, cmd := range cmds {
+		generation, err := cmd.Result()
+		if err == nil || errors.Is(err, redis.Nil) {
+			generations[partition] = generation
+		}
+	}
+	return generations
+}
+
 // SetGeneration replaces the generation of a partition's stream. The caller holds its lock, see LockGeneration.
 func (s *Scripts) SetGeneration(ctx context.Context, partition int, generation string) error {
 	return sortError("set", s.rdb.Set(ctx, generationKey(partition), generation, 0).Err())

@@ -99,6 +99,11 @@ type StreamRecord struct {
 	TipAt      time.Time
 	Added      int64  // entries that were ever in the stream then; 0 is not known
 	Loss       string // what Redis lost of the stream last
+	// Unbooked are the claims in Redis that MySQL did not have when Tip was recorded, see residency. It is left out of most reads.
+	Unbooked string
+	// Unexplained is how many claims Redis lost of which nobody knows the campaign. No campaign that was loaded before the loss is
+	// opened by a repair that does not give up claims.
+	Unexplained int64
 }
 
 // TableName names the table for gorm.

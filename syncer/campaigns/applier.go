@@ -43,6 +43,8 @@ type Scripts interface { //nolint:interfacebloat // one for each verb that they 
 	Stream(ctx context.Context, partition int) (lua.Stream, error)
 	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
 	Unread(ctx context.Context, partition int, group string) (lua.Unread, error)
+	Places(ctx context.Context, ids []string) ([]lua.Position, error)
+	Generations(ctx context.Context) map[int]string
 	NewGeneration(ctx context.Context, partition int) (string, error)
 	SetGeneration(ctx context.Context, partition int, generation string) error
 	LockGeneration(ctx context.Context, partition int, ttl time.Duration) (*lua.Lock, error)

@@ -13,6 +13,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/residency"
 
 	"github.com/google/uuid"
 )
@@ -90,6 +91,7 @@ type repair struct {
 	redis   witness
 	stopped bool              // the campaign takes no claims, and each claim that Redis took has its row or is parked
 	missing []places          // that were answered, and that nothing accounts for
+	loss    residency.Loss    // of the claim stream, since the campaign was loaded
 	unknown []string          // ids of claims that Redis has a record of, but not of whose they are
 	noPlace map[string]string // displaced claims that can't have a new place, by their id among those that are parked, and why
 }
@@ -104,6 +106,10 @@ func (p *repair) compare(ctx context.Context) (err error) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.noPlace)) {
 		p.done.Left.differf("claim %s lost its place and can have no other: %s", id, p.noPlace[id])
+	}
+	if p.loss.Unexplained > 0 && !p.how.GiveUpClaims {
+		p.done.Left.differf("redis lost %d claims of campaigns that are not known, perhaps of this one (%s);"+
+			" `dibs reconcile --repair --give-up-claims` opens it, and gives up those of them that were its own", p.loss.Unexplained, p.loss.Reason)
 	}
 	if len(p.missing) > 0 {
 		p.done.Left.differf("claims that were answered have no row, and nothing is left of them: %s;"+
@@ -120,7 +126,7 @@ func (p *repair) mendRedis(ctx context.Context) error {
 		return err
 	case !p.done.Left.inRedis && len(displaced) == 0 && len(p.missing) == 0 && (!p.how.GiveUpClaims || !p.done.Left.parked):
 		return p.compare(ctx)
-	case len(p.missing) > 0 && !p.how.GiveUpClaims:
+	case (len(p.missing) > 0 || p.loss.Unexplained > 0) && !p.how.GiveUpClaims:
 		return p.compare(ctx) // which tells them; a rebuild would free their units
 	}
 	if err := p.r.hydrator.Stop(ctx, p.id); err != nil {
@@ -154,8 +160,12 @@ func (p *repair) rebuild(ctx context.Context) error {
 	if w := p.redis; w.held {
 		before = fmt.Sprintf("epoch %d, %d claims, %d units taken", w.state.Epoch, w.state.Seq, w.state.Taken)
 	}
-	return p.record(ctx, RepairRedis, before, fmt.Sprintf("epoch %d, %d claims, %d units taken, %d claims known to be lost",
-		report.Epoch, report.Claims, report.Units, report.LostClaims))
+	after := fmt.Sprintf("epoch %d, %d claims, %d units taken, %d claims known to be lost",
+		report.Epoch, report.Claims, report.Units, report.LostClaims)
+	if p.loss.Reason != "" {
+		after += "; " + p.loss.Reason
+	}
+	return p.record(ctx, RepairRedis, before, after)
 }
 
 // dropForgotten takes lists of packets of earlier loads out of Redis. Their names hold the numbers of those loads, so nobody writes

@@ -8,6 +8,7 @@ import (
 
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 )
 
 // witness is what Redis says of the campaign when a repair begins.
@@ -23,7 +24,13 @@ type witness struct {
 // ask asks Redis what it knows of the campaign.
 func (p *repair) ask(ctx context.Context) error {
 	w, found := &p.redis, &p.done.Found
-	var err error
+	c, err := campaigns.Read(p.r.db.WithContext(ctx), p.id)
+	if err != nil {
+		return err
+	}
+	if p.loss, err = p.r.hydrator.LossOf(ctx, &c); err != nil {
+		return err
+	}
 	w.state, err = p.r.scripts.State(ctx, p.id)
 	switch {
 	case err == nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"dibs/models"
 	"dibs/syncer/campaigns"
@@ -37,7 +38,7 @@ func (l *look) shards(ctx context.Context) error {
 func (c *Comparison) addShard(one *Comparison) {
 	_, shard := models.SplitShardID(one.CampaignID)
 	for _, line := range one.Differences {
-		c.differf("shard %d: %s", shard, line)
+		c.Differences = append(c.Differences, shardLine(shard, line))
 	}
 	if one.Residency != models.ResidencyNone && c.Residency != models.ResidencyLost &&
 		(c.Residency == models.ResidencyNone || one.Residency != models.ResidencyEvicted) {
@@ -148,8 +149,12 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 		return done, err
 	}
 	var failed []error
-	for _, id := range c.ShardIDs() {
+	var left []string // what the repair of a shard says beyond a comparison
+	for i, id := range c.ShardIDs() {
 		one, err := r.Repair(ctx, id, how)
+		for _, line := range one.Left.Differences {
+			left = append(left, shardLine(i+1, line))
+		}
 		done.Steps, done.GivenUp = append(done.Steps, one.Steps...), append(done.GivenUp, one.GivenUp...)
 		failed = append(failed, err)
 	}
@@ -166,5 +171,12 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 	if err == nil {
 		done.Left, err = r.Compare(ctx, c.ID, DepthUsers)
 	}
+	if err == nil && !done.Left.Agrees() {
+		left = slices.DeleteFunc(left, func(line string) bool { return slices.Contains(done.Left.Differences, line) })
+		done.Left.Differences = append(done.Left.Differences, left...)
+	}
 	return done, err
 }
+
+// shardLine is a difference of a shard as a difference of its campaign.
+func shardLine(shard int, line string) string { return fmt.Sprintf("shard %d: %s", shard, line) }

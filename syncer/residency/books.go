@@ -130,7 +130,7 @@ func (s *streams) lacks(ctx context.Context, flushes []string, tips map[int]lua.
 		return s.lacksFlushes(ctx, flushes)
 	}
 	var rows []models.StreamRecord
-	if err := s.db.WithContext(ctx).Where("`partition` IN ?", slices.Collect(maps.Keys(tips))).Find(&rows).Error; err != nil {
+	if err := s.db.WithContext(ctx).Omit("unbooked").Where("`partition` IN ?", slices.Collect(maps.Keys(tips))).Find(&rows).Error; err != nil {
 		return nil, err
 	}
 	for i := range rows {
@@ -227,16 +227,16 @@ func (s *streams) stopForBooks(ctx context.Context, partition int, back *putBack
 // restored takes the campaigns of a partition out of use because MySQL was put back, and gives the stream a new generation: it proves
 // nothing any more about what was loaded before. Redis forgets the flushes last: if this process dies before, the next one goes on.
 func (s *streams) restored(ctx context.Context, old *models.StreamRecord, back *putBack) error {
-	stop := func() (string, error) {
+	stop := func() (string, int64, error) {
 		suspect, err := s.stopForBooks(ctx, old.Partition, back)
 		if err != nil {
-			return "", err
+			return "", 0, err
 		}
 		loss := back.reason
 		s.log.LogAttrs(ctx, slog.LevelError, "mysql was put back: campaigns of the partition take no claims until their rows are brought back"+
 			" from redis; what was redeemed, changed or created since then is lost unless the binary log is rolled forward",
 			slog.Int("partition", old.Partition), slog.String("reason", loss), slog.Int("stopped", len(suspect)))
-		return loss, s.recordLost(ctx, suspect, loss)
+		return loss, 0, s.recordLost(ctx, suspect, loss)
 	}
 	if err := s.newGeneration(ctx, old, stop); err != nil {
 		return err

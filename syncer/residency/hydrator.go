@@ -137,9 +137,7 @@ func (h *Hydrator) recordPosition(ctx context.Context, id string, seen lua.Posit
 	case c.Epoch > seen.Epoch, seen.Seq <= max(c.SyncedSeq, c.SeenSeq):
 		return nil
 	}
-	err = h.db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(id)+" SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
-		seen.Seq, id, seen.Epoch, seen.Seq).Error
-	if err != nil {
+	if err := h.streams.see(ctx, id, seen); err != nil {
 		return fmt.Errorf("residency: campaign %s: %w", id, err)
 	}
 	return nil

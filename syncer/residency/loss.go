@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -17,31 +18,39 @@ import (
 // renew stops the campaigns of a stream that lost entries, counts what was lost, and gives the stream a new generation.
 func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua.StreamPosition, why string) error {
 	partition := old.Partition
-	return s.newGeneration(ctx, old, func() (loss string, err error) {
+	return s.newGeneration(ctx, old, func() (loss string, unexplained int64, err error) {
 		stopped, err := s.stopAll(ctx, partition)
 		if err != nil {
-			return "", err
+			return "", 0, err
 		}
 		stream, err := s.scripts.Stream(ctx, partition)
 		if err != nil {
-			return "", err
+			return "", 0, err
 		}
 		lost, err := s.countLost(ctx, partition, known, &stream)
 		if err != nil {
-			return "", err
+			return "", 0, err
 		}
-		loss = fmt.Sprintf("redis went back: %s; it lost %d entries of the stream", why, lost)
+		loss = fmt.Sprintf("redis went back: %s; it lost %d entries of the stream; claims answered from %s to %s are known only as far as"+
+			" API processes reported them", why, lost, old.TipAt.UTC().Format(time.RFC3339Nano), time.Now().UTC().Format(time.RFC3339Nano))
 		s.lost.Add(float64(lost))
 		s.log.LogAttrs(ctx, slog.LevelError, "claims may be lost: the campaigns of the partition that were in redis take none until"+
 			" `dibs reconcile --repair` rebuilds them",
 			slog.Int("partition", partition), slog.String("reason", loss), slog.Int64("lost_entries", lost), slog.Int("stopped", len(stopped)))
-		return loss, s.recordLost(ctx, stopped, loss)
+		if err := s.recordLost(ctx, stopped, loss); err != nil {
+			return "", 0, err
+		}
+		unexplained, err = s.keepUnbooked(ctx, partition)
+		return loss, unexplained, err
 	})
 }
 
 // newGeneration gives a stream a new generation, after stop has taken the campaigns out of use that it proves nothing about any more
-// and said why. MySQL has it first: if this process dies in between, the two differ, and the next one goes on.
-func (s *streams) newGeneration(ctx context.Context, old *models.StreamRecord, stop func() (loss string, err error)) error {
+// and returned why, and how many claims of unknown campaigns were lost. MySQL has it first: if this process dies in between, the two differ,
+// and the next one goes on.
+func (s *streams) newGeneration(
+	ctx context.Context, old *models.StreamRecord, stop func() (loss string, unexplained int64, err error),
+) error {
 	partition := old.Partition
 	fail := func(err error) error { return fmt.Errorf("residency: stream %d: %w", partition, err) }
 	lock, err := s.scripts.LockGeneration(ctx, partition, generationLockFor)
@@ -53,7 +62,11 @@ func (s *streams) newGeneration(ctx context.Context, old *models.StreamRecord, s
 	if err != nil || row.Generation != old.Generation {
 		return err // another was faster
 	}
-	loss, err := stop()
+	unexplained, err := s.stillUnexplained(ctx, &row)
+	if err != nil {
+		return fail(err)
+	}
+	loss, more, err := stop()
 	if err != nil {
 		return fail(err)
 	}
@@ -68,9 +81,10 @@ func (s *streams) newGeneration(ctx context.Context, old *models.StreamRecord, s
 	if err := s.scripts.ForgetTip(ctx, partition); err != nil { // the new one may be lower
 		return fail(err)
 	}
-	put := s.db.WithContext(ctx).Exec("UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?"+
-		" WHERE `partition` = ? AND birth = ?",
-		generation.String(), stream.Tip.String(), stream.Added, sqlstore.Now(), loss, partition, old.Generation)
+	put := s.db.WithContext(ctx).Exec("UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?, unbooked = '',"+
+		" unexplained = ? WHERE `partition` = ? AND birth = ?",
+		generation.String(), stream.Tip.String(), stream.Added, sqlstore.Now(), sqlstore.Cut(loss, models.ReasonLength), unexplained+more,
+		partition, old.Generation)
 	if put.Error != nil || put.RowsAffected == 0 {
 		return put.Error
 	}

@@ -22,6 +22,7 @@ import (
 const (
 	generationTries   = 5               // looks at a stream whose generation others change
 	generationLockFor = 5 * time.Second // a new generation may take so long to be made
+	recordEvery       = 5 * time.Second // a stream that does not move is recorded so often
 )
 
 // streams tells an intact claim stream from one that Redis lost, or lost the end of, and a MySQL that has all that it committed from one
@@ -128,7 +129,7 @@ func recorded(row *models.StreamRecord) (lua.StreamPosition, error) {
 }
 
 func (s *streams) row(ctx context.Context, partition int) (row models.StreamRecord, found bool, err error) {
-	err = s.db.WithContext(ctx).Where("`partition` = ?", partition).Take(&row).Error
+	err = s.db.WithContext(ctx).Omit("unbooked").Where("`partition` = ?", partition).Take(&row).Error
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return row, false, nil
 	}
@@ -154,19 +155,24 @@ func (s *streams) begin(ctx context.Context, partition int) error {
 	return nil
 }
 
-// record records how far an intact stream is.
+// record records how far an intact stream is, and which of its claims MySQL lacks.
 func (s *streams) record(ctx context.Context, seen *look) error {
-	tip := seen.stream.Tip.String()
-	if seen.row.Tip == tip && seen.row.Added == seen.stream.Added {
-		return nil
+	partition := seen.row.Partition
+	unbooked, err := s.readUnbooked(ctx, seen)
+	if err != nil {
+		return fmt.Errorf("residency: stream %d: %w", partition, err)
 	}
-	put := s.db.WithContext(ctx).Exec("UPDATE streams SET tip = ?, added = ?, tip_at = ? WHERE `partition` = ? AND birth = ? AND tip = ?",
-		tip, seen.stream.Added, sqlstore.Now(), seen.row.Partition, seen.row.Generation, seen.row.Tip)
+	tip, now := seen.stream.Tip.String(), sqlstore.Now()
+	put := s.db.WithContext(ctx).Exec("UPDATE streams SET tip = ?, added = ?, tip_at = ?, unbooked = ?"+
+		" WHERE `partition` = ? AND birth = ? AND tip = ?"+
+		" AND (tip <> ? OR added <> ? OR COALESCE(unbooked, '') <> ? OR tip_at < ?)",
+		tip, seen.stream.Added, now, unbooked, partition, seen.row.Generation, seen.row.Tip,
+		tip, seen.stream.Added, unbooked, now.Add(-recordEvery))
 	if put.Error != nil {
-		return fmt.Errorf("residency: stream %d: %w", seen.row.Partition, put.Error)
+		return fmt.Errorf("residency: stream %d: %w", partition, put.Error)
 	}
-	if put.RowsAffected == 0 {
-		return nil // another was faster
+	if put.RowsAffected == 0 || seen.row.Tip == tip {
+		return nil // nothing new, or another was faster
 	}
-	return s.scripts.RecordTip(ctx, seen.row.Partition, seen.stream.Tip)
+	return s.scripts.RecordTip(ctx, partition, seen.stream.Tip)
 }

@@ -1,0 +1,112 @@
+package claiming_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/internal/apitest"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// losses are claim streams whose generations a test sets.
+type losses struct {
+	mu          sync.Mutex
+	generations map[int]string
+	reports     map[string]lua.Position
+	err         error
+	checks      int
+}
+
+func (l *losses) Generations(context.Context) map[int]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.checks++
+	return l.generations
+}
+
+func (l *losses) asked() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.checks
+}
+
+func (l *losses) Report(_ context.Context, id string, seen lua.Position) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.reports[id] = seen
+	}
+	return l.err
+}
+
+func (l *losses) set(generation string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.generations, l.err = map[int]string{0: generation}, err
+}
+
+func (l *losses) reported() map[string]lua.Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.reports)
+}
+
+// A process reports what it answered as soon as a stream has another generation, though no other claim comes, and until MySQL takes it.
+func TestLosses_AProcessReportsWhatItAnsweredWithoutAnotherClaim(t *testing.T) {
+	t.Parallel()
+	scripts, err := lua.New(testenv.Redis(t).Client(), lua.Options{})
+	require.NoError(t, err)
+	room := apitest.NewRoom()
+	room.Put(models.Campaign{ID: "spring", Total: 100, Version: 1})
+	room.Put(models.Campaign{ID: "quiet", Total: 100, Version: 1})
+	d := &apitest.Definitions{Room: room, Scripts: scripts, Loaded: map[string]bool{}}
+	l := &losses{reports: make(map[string]lua.Position)}
+	l.set("first", nil)
+	reg := prometheus.NewRegistry()
+	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
+		Claimer: scripts, States: scripts, Hydrator: d, Campaigns: d, Claims: d, Resolver: d, Audit: d.Audit, Streams: scripts,
+		Losses: l, Ready: func(context.Context) error { return nil },
+	})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, listener) }()
+	claim := func(user string) {
+		rec := httptest.NewRecorder()
+		req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/campaigns/spring/claims", strings.NewReader(`{"user_id":"`+user+`"}`))
+		req.Header.Set("Content-Type", "application/json")
+		apitest.AtHome(s.Handler()).ServeHTTP(rec, req)
+		require.Equal(t, http.StatusCreated, rec.Code)
+	}
+	claim("a")
+	claim("b")
+	require.Eventually(t, func() bool { return l.asked() > 1 }, time.Minute, time.Millisecond)
+	require.Empty(t, l.reported(), "nothing was lost")
+
+	l.set("", errors.New("mysql is away"))
+	asked := l.asked()
+	require.Eventually(t, func() bool { return l.asked() > asked+1 }, time.Minute, time.Millisecond)
+	require.Empty(t, l.reported())
+	l.set("second", nil)
+	require.Eventually(t, func() bool { return len(l.reported()) > 0 }, time.Minute, time.Millisecond)
+	require.Equal(t, map[string]lua.Position{"spring": {Epoch: 1, Seq: 2}}, l.reported())
+	stop()
+	require.NoError(t, <-served)
+}
