@@ -21,7 +21,8 @@ func (s *Server) makeConsole(deps *ConsoleDeps) (err error) {
 	s.console, err = console.New(console.Config{
 		API:     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }),
 		MayRead: need(auth.Viewer), MayAct: need(auth.Admin), Open: s.gate.Open(), Secret: sharedSecret(&s.cfg.Tokens),
-		Live: s.live, Parts: deps.Parts, Records: deps.Records, Books: deps.Books, Version: s.cfg.Version, Logger: s.cfg.Logger,
+		Live: s.live, Parts: deps.Parts, Ended: deps.Ended, Records: deps.Records, Books: deps.Books,
+		Version: s.cfg.Version, Logger: s.cfg.Logger,
 	})
 	return err
 }

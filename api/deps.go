@@ -36,6 +36,7 @@ type ConsoleDeps struct {
 	Parts   func(ctx context.Context) console.PartsOf
 	Records console.Records
 	Books   console.Books
+	Ended   console.Ended
 }
 
 // States reads what Redis holds of campaigns.

@@ -104,6 +104,14 @@ func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerF
 	}
 }
 
+// whileAllowed has an answer that lasts end with what its caller is allowed: its token is taken away, expires, or loses the scope.
+func (s *Server) whileAllowed(need auth.Scope, run endpoint) endpoint {
+	return func(w http.ResponseWriter, r *http.Request) int {
+		caller.Of(r.Context()).Still = func() bool { return s.gate.Check(r, need) == nil }
+		return run(w, r)
+	}
+}
+
 // tracerFor is nil for what is no work of the service's own: probes, and streams that last for as long as somebody watches.
 func (s *Server) tracerFor(path string) *tracing.Tracer {
 	if !strings.HasPrefix(path, "/v1/") || strings.HasSuffix(path, "/watch") {

@@ -18,6 +18,7 @@ func (s *stack) consoleDeps() *api.ConsoleDeps {
 	}
 	return &api.ConsoleDeps{
 		Parts: console.LookAt(s.scripts, s.mysqlHealth), Records: records.New(s.db),
+		Ended: s.scripts,
 		Books: booksOf{reconcile.New(s.db, s.scripts, s.hydrator, s.log, nil)},
 	}
 }

@@ -53,7 +53,7 @@ func tokens(cfg *config.Config) api.Tokens {
 	return api.Tokens{
 		Admin: cfg.AdminToken, Storefront: cfg.StorefrontToken, Viewer: cfg.ViewerToken,
 		AdminFile: cfg.AdminTokenFile, StorefrontFile: cfg.StorefrontTokenFile, ViewerFile: cfg.ViewerTokenFile, File: cfg.TokensFile,
-		JWT: auth.JWT{File: cfg.JWKSFile, URL: cfg.JWKSURL, Issuer: cfg.JWTIssuer, Audience: cfg.JWTAudience},
+		JWT: auth.JWT{File: cfg.JWKSFile, URL: cfg.JWKSURL, Issuer: cfg.JWTIssuer, Audience: cfg.JWTAudience, MaxAge: cfg.JWKSMaxAge},
 	}
 }
 

@@ -46,6 +46,7 @@ type Config struct {
 
 	JWKSFile, JWKSURL      string // one of them
 	JWTIssuer, JWTAudience string
+	JWKSMaxAge             time.Duration
 
 	TLSCert, TLSKey string // files; "": plain HTTP
 	Insecure        bool   // plain HTTP beyond loopback is meant

@@ -82,6 +82,7 @@ func TestEveryRefusalNamesItsVariable(t *testing.T) {
 		"DIBS_ACCESS_LOG":       {"on"},
 		"DIBS_HTTP_CONNS":       {"0", "many"},
 		"DIBS_TLS_CERT":         {"cert.pem"},
+		"DIBS_JWKS_MAX_AGE":     {"0", "59s", "a day"},
 		"DIBS_TRUSTED_PROXIES":  {"10.0.0.0/33", "proxy", "10.0.0.0/8;fd00::/8"},
 		"DIBS_TLS_KEY":          {"key.pem"},
 		"DIBS_LOG_FORMAT":       {"xml"},

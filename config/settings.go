@@ -51,6 +51,8 @@ var settings = []setting{
 		set: text(func(c *Config) *string { return &c.JWKSFile })},
 	{key: "jwks-url", meaning: "https:// URL of these keys, in place of the file",
 		set: text(func(c *Config) *string { return &c.JWKSURL })},
+	{key: "jwks-max-age", fallback: "24h", meaning: "for how long the last keys are used while they can't be read again",
+		set: duration(func(c *Config) *time.Duration { return &c.JWKSMaxAge }, time.Minute, 10000*time.Hour)},
 	{key: "jwt-issuer", meaning: "what iss of a JWT must be",
 		set: text(func(c *Config) *string { return &c.JWTIssuer })},
 	{key: "jwt-audience", meaning: "what aud of a JWT must hold",

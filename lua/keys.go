@@ -148,6 +148,9 @@ func recordedKey(partition int) string { return prefix(partition) + "recorded" }
 // triesKey names the count of a user's tries over all API processes.
 func triesKey(userID string) string { return "dibs:tries:" + userID }
 
+// endedSessionKey names the mark of a session of the console that somebody signed out of.
+func endedSessionKey(id string) string { return "dibs:signed-out:" + id }
+
 // consumerKey names the lease of a consumer's name.
 func consumerKey(group, name string) string { return "dibs:consumer:" + group + ":" + name }
 

@@ -34,7 +34,7 @@ type Config struct {
 type Gate struct {
 	open     bool
 	clock    func() time.Time
-	tokens   *reread.Value[map[digest]Grant]
+	tokens   *reread.Value[table]
 	jwts     *verifier // nil: none are taken
 	refusals *refusals
 }
@@ -49,7 +49,7 @@ func New(cfg Config) (*Gate, error) {
 		return nil, err
 	}
 	g := &Gate{open: cfg.Tokens.none(), clock: cfg.Clock}
-	read := func() (map[digest]Grant, error) { return cfg.Tokens.read(shortest(home)) }
+	read := func() (table, error) { return cfg.Tokens.read(shortest(home)) }
 	if g.tokens, err = reread.New(cfg.Logger, read, cfg.Tokens.paths()...); err != nil {
 		return nil, err
 	}
@@ -57,6 +57,9 @@ func New(cfg Config) (*Gate, error) {
 		return nil, err
 	}
 	g.refusals = newRefusals(&cfg)
+	if cfg.Registerer != nil {
+		cfg.Registerer.MustRegister(sources{g, cfg.Tokens})
+	}
 	return g, nil
 }
 
@@ -91,7 +94,7 @@ func (g *Gate) Grant(ctx context.Context, remote, token string) (Grant, *wire.Pr
 	if token == "" {
 		return Grant{}, wire.Refuse(wire.CodeUnauthorized)
 	}
-	grant, found := g.tokens.Get()[sha256.Sum256([]byte(token))]
+	grant, found := g.tokens.Get().grants[sha256.Sum256([]byte(token))]
 	switch {
 	case found && (grant.Until.IsZero() || g.clock().Before(grant.Until)):
 		return grant, nil

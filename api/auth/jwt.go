@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -31,11 +32,18 @@ const (
 type JWT struct {
 	File, URL        string // of the issuer's public keys, a JWK Set: one of them
 	Issuer, Audience string // what iss must be, and aud must hold
+	// MaxAge is for how long keys are used that can't be read again; 0 is DefaultKeysMaxAge.
+	MaxAge time.Duration
 }
+
+// DefaultKeysMaxAge is JWT.MaxAge where that is not set.
+const DefaultKeysMaxAge = 24 * time.Hour
+
+func (j JWT) none() bool { return j.File == "" && j.URL == "" && j.Issuer == "" && j.Audience == "" }
 
 func (j JWT) check() error {
 	switch {
-	case j == JWT{}:
+	case j.none():
 		return nil
 	case j.File == "" && j.URL == "":
 		return refuseSetting("JWKS_URL", "must be set, or DIBS_JWKS_FILE: without keys no JWT can be verified")
@@ -46,8 +54,7 @@ func (j JWT) check() error {
 	case j.Audience == "":
 		return refuseSetting("JWT_AUDIENCE", "is needed beside the keys: the issuer signs tokens for others, too")
 	case j.URL == "":
-		_, err := readKeys(j.File)
-		return err
+		return j.checkFile()
 	}
 	u, err := url.Parse(j.URL)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
@@ -59,12 +66,25 @@ func (j JWT) check() error {
 	return nil
 }
 
-// errKeys says that no key has been read yet, so that nothing is known of a token.
+// checkFile refuses a file without a key that can verify a token, unless it is one that withdraws all keys.
+func (j JWT) checkFile() error {
+	keys, err := readKeys(j.File)
+	if err == nil && len(keys.all) == 0 && keys.others > 0 {
+		err = refuseSetting("JWKS_FILE", "%s holds no public key for signatures of RSA (2048 bits or more), P-256, P-384, P-521 or Ed25519",
+			j.File)
+	}
+	return err
+}
+
+// errKeys says that no key was read yet, or none for too long, so that nothing is known of a token.
 var errKeys = errors.New("auth: the issuer's keys can't be read")
 
-// source gives the issuer's keys. A token may be signed by a key that is new: source looks again when none fits.
+// source gives the issuer's keys.
 type source interface {
+	// keys gives the keys that are in force. A token may be signed by a key that is new: they are read again when none fits.
 	keys(ctx context.Context, fits func(*keySet) bool) (*keySet, error)
+	// state is how many keys are in force, and for how long they could not be read again. It may begin to, and does not wait.
+	state() (entries int, failing time.Duration)
 }
 
 // verifier verifies JWTs.
@@ -82,7 +102,7 @@ type verified struct {
 }
 
 func newVerifier(cfg JWT, log *slog.Logger, clock func() time.Time) (*verifier, error) {
-	if cfg == (JWT{}) {
+	if cfg.none() {
 		return nil, nil //nolint:nilnil // no settings, no verifier
 	}
 	seen, err := lru.New[digest, verified](verifiedMax)
@@ -90,10 +110,11 @@ func newVerifier(cfg JWT, log *slog.Logger, clock func() time.Time) (*verifier, 
 		panic(err)
 	}
 	v := &verifier{cfg: cfg, seen: seen, clock: clock}
+	maxAge := cmp.Or(cfg.MaxAge, DefaultKeysMaxAge)
 	if cfg.File != "" {
-		v.source, err = newKeyFile(cfg.File, log)
+		v.source, err = newKeyFile(cfg.File, maxAge, log)
 	} else {
-		v.source = newKeyURL(cfg.URL, log)
+		v.source = newKeyURL(cfg.URL, maxAge, log)
 	}
 	return v, err
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -211,12 +212,51 @@ func TestJWT_IsGoodUntilItEndsAndItsKeyGoes(t *testing.T) {
 	})
 }
 
+// A file that withdraws all keys is obeyed. One that is gone or broken is not, until the keys are too old.
+func TestJWT_TheFileOfKeysIsEmptiedOrGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		es := newES256(t, "es")
+		file := filepath.Join(t.TempDir(), "jwks.json")
+		write(t, file, keySetOf(t, es))
+		g := tellingGate(t, auth.Tokens{JWT: auth.JWT{File: file, Issuer: issuer, Audience: audience, MaxAge: time.Hour}})
+		token := es.token(t, map[string]any{"exp": time.Now().Add(24 * time.Hour).Unix()}, nil)
+		require.Equal(t, "ada", ask(g.Gate, token, auth.User))
+
+		write(t, file, `{"keys":[]}`)
+		<-time.After(time.Second)
+		require.Equal(t, "unauthorized", ask(g.Gate, token, auth.User))
+		require.Zero(t, g.value(t, "dibs_credentials_entries", "jwks"))
+		require.Zero(t, g.value(t, "dibs_credentials_unreadable_seconds", "jwks"))
+		require.NoError(t, auth.Door{Addr: "127.0.0.1:80"}.Check(auth.Tokens{JWT: auth.JWT{File: file, Issuer: issuer, Audience: audience}}),
+			"a process starts with it")
+
+		write(t, file, keySetOf(t, es))
+		<-time.After(time.Second)
+		require.Equal(t, "ada", ask(g.Gate, token, auth.User))
+		require.InDelta(t, 1, g.value(t, "dibs_credentials_entries", "jwks"), 0)
+		for _, spoil := range []func(){func() { require.NoError(t, os.Remove(file)) }, func() { write(t, file, "{") }} {
+			spoil()
+			<-time.After(time.Second)
+			require.Equal(t, "ada", ask(g.Gate, token, auth.User))
+			<-time.After(time.Hour - time.Second)
+			require.Equal(t, "ada", ask(g.Gate, token, auth.User))
+			require.InDelta(t, 3599, g.value(t, "dibs_credentials_unreadable_seconds", "jwks"), 0.1)
+			<-time.After(time.Second)
+			require.Equal(t, "unavailable", ask(g.Gate, token, auth.User), "nothing is known of its key any more")
+			write(t, file, keySetOf(t, es))
+			<-time.After(time.Second)
+			require.Equal(t, "ada", ask(g.Gate, token, auth.User))
+			require.Zero(t, g.value(t, "dibs_credentials_unreadable_seconds", "jwks"))
+		}
+	})
+}
+
 func TestJWT_SettingsThatCannotWorkAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	good, empty, shared := filepath.Join(dir, "good"), filepath.Join(dir, "empty"), filepath.Join(dir, "shared")
+	good, shared := filepath.Join(dir, "good"), filepath.Join(dir, "shared")
 	write(t, good, keySetOf(t, newES256(t, "es")))
-	write(t, empty, `{"keys":[]}`)
 	write(t, shared, keySetOf(t, issued{id: "oct", key: []byte("secret")}))
 	for _, c := range []struct {
 		jwt     auth.JWT
@@ -224,7 +264,7 @@ func TestJWT_SettingsThatCannotWorkAreRefused(t *testing.T) {
 	}{
 		{auth.JWT{Issuer: issuer, Audience: audience}, "JWKS_URL"}, {auth.JWT{File: good, URL: "https://x", Issuer: issuer, Audience: audience}, "JWKS_FILE"},
 		{auth.JWT{File: good, Audience: audience}, "JWT_ISSUER"}, {auth.JWT{File: good, Issuer: issuer}, "JWT_AUDIENCE"},
-		{auth.JWT{File: empty, Issuer: issuer, Audience: audience}, "JWKS_FILE"}, {auth.JWT{File: dir, Issuer: issuer, Audience: audience}, "JWKS_FILE"},
+		{auth.JWT{File: dir, Issuer: issuer, Audience: audience}, "JWKS_FILE"},
 		{auth.JWT{File: shared, Issuer: issuer, Audience: audience}, "JWKS_FILE"},
 		{auth.JWT{URL: "http://id.example/keys", Issuer: issuer, Audience: audience}, "JWKS_URL"},
 		{auth.JWT{URL: "ftp://127.0.0.1/keys", Issuer: issuer, Audience: audience}, "JWKS_URL"}, {auth.JWT{URL: "keys", Issuer: issuer, Audience: audience}, "JWKS_URL"},

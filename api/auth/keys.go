@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,7 +14,10 @@ import (
 )
 
 // keySet is an issuer's public keys. It is never changed: another set is another pointer.
-type keySet struct{ all []key }
+type keySet struct {
+	all    []key
+	others int // entries that can't verify a token
+}
 
 type key struct {
 	id     string
@@ -51,11 +55,18 @@ func (s *keySet) fitting(alg jwa.SignatureAlgorithm, id string) (fit []key) {
 	return fit
 }
 
-// parseKeys reads a JWK Set. Keys that can't verify a token are passed over; a set without any other is refused.
+// parseKeys reads a JWK Set. Keys that can't verify a token are passed over. A set without any other is an answer as well: the issuer has
+// withdrawn its keys, and no token is good.
 func parseKeys(text []byte) (*keySet, error) {
 	set, err := jwk.Parse(text, jwk.WithIgnoreParseError(true))
 	if err != nil {
 		return nil, fmt.Errorf("it is no JWK Set: %w", err)
+	}
+	var listed struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(text, &listed); err != nil || listed.Keys == nil {
+		return nil, errors.New("it is no JWK Set: it has no keys")
 	}
 	var keys keySet
 	for i := range set.Len() {
@@ -64,9 +75,7 @@ func parseKeys(text []byte) (*keySet, error) {
 			keys.all = append(keys.all, k)
 		}
 	}
-	if len(keys.all) == 0 {
-		return nil, errors.New("it holds no public key of RSA (2048 bits or more), P-256, P-384, P-521 or Ed25519 for signatures")
-	}
+	keys.others = len(listed.Keys) - len(keys.all)
 	return &keys, nil
 }
 

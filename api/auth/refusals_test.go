@@ -127,16 +127,22 @@ func TestGoodJWTs_PassWhateverElseTheirAddressSends(t *testing.T) {
 // refused is the count of refusals for a reason.
 func (g *told) refused(t *testing.T, reason string) int {
 	t.Helper()
+	return int(g.value(t, "dibs_http_tokens_refused_total", reason))
+}
+
+// value is that of the series of a metric with a label.
+func (g *told) value(t *testing.T, metric, label string) float64 {
+	t.Helper()
 	families, err := g.registry.Gather()
 	require.NoError(t, err)
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
-			if family.GetName() == "dibs_http_tokens_refused_total" && m.GetLabel()[0].GetValue() == reason {
-				return int(m.GetCounter().GetValue())
+			if family.GetName() == metric && m.GetLabel()[0].GetValue() == label {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
 	}
-	t.Fatalf("no series of %s", reason)
+	require.Fail(t, "no such series", "%s of %s", metric, label)
 	return 0
 }
 

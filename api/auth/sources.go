@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"reflect"
 	"sync"
@@ -19,8 +20,10 @@ import (
 const (
 	// keysMax bounds a JWK Set, in bytes.
 	keysMax = 1 << 20
-	// keysFor is how long keys of a URL are used before they are asked for again: a key that the issuer gave up works no longer.
+	// keysFor is how long keys of a URL are used before they must be asked for again: a key that the issuer withdrew works no longer.
 	keysFor = 5 * time.Minute
+	// keysAhead is how long before that a request has them asked for without waiting.
+	keysAhead = time.Minute
 	// keysPause is the least time between two requests for keys, whatever tokens come.
 	keysPause = 10 * time.Second
 	// keysTimeout bounds a request for keys.
@@ -45,33 +48,48 @@ func readKeys(path string) (*keySet, error) {
 }
 
 // keyFile is the keys of a file.
-type keyFile struct{ now *reread.Value[*keySet] }
-
-func newKeyFile(path string, log *slog.Logger) (keyFile, error) {
-	now, err := reread.New(log, func() (*keySet, error) { return readKeys(path) }, path)
-	return keyFile{now}, err
+type keyFile struct {
+	now    *reread.Value[*keySet]
+	maxAge time.Duration
 }
 
-func (f keyFile) keys(context.Context, func(*keySet) bool) (*keySet, error) { return f.now.Get(), nil }
+func newKeyFile(path string, maxAge time.Duration, log *slog.Logger) (*keyFile, error) {
+	now, err := reread.New(log, func() (*keySet, error) { return readKeys(path) }, path)
+	return &keyFile{now, maxAge}, err
+}
+
+func (f *keyFile) keys(context.Context, func(*keySet) bool) (*keySet, error) {
+	now := f.now.Get()
+	if f.now.Failing() >= f.maxAge {
+		return nil, errKeys
+	}
+	return now, nil
+}
+
+func (f *keyFile) state() (entries int, failing time.Duration) {
+	return len(f.now.Get().all), f.now.Failing()
+}
 
 // keyURL is the keys of a URL.
 type keyURL struct {
 	url     string
+	maxAge  time.Duration
 	log     *slog.Logger
 	client  *http.Client
 	logSome rate.Sometimes
 
 	fetching sync.Mutex // held while keys are asked for
 
-	mu    sync.Mutex
-	now   *keySet // nil before the first
-	until time.Time
-	pause time.Time // no request before
+	mu      sync.Mutex
+	now     *keySet   // nil before the first
+	read    time.Time // when they were
+	failing time.Time // since when they can't be read again; zero: they can
+	pause   time.Time // no request before
 }
 
-func newKeyURL(url string, log *slog.Logger) *keyURL {
+func newKeyURL(url string, maxAge time.Duration, log *slog.Logger) *keyURL {
 	return &keyURL{
-		url: url, log: log,
+		url: url, maxAge: maxAge, log: log,
 		client: &http.Client{
 			Timeout: keysTimeout, Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment},
 		},
@@ -79,21 +97,20 @@ func newKeyURL(url string, log *slog.Logger) *keyURL {
 	}
 }
 
-// keys asks the issuer when none of the keys fits, and when they are old; in between, and when the issuer does not answer, those that
-// are there are given. Errors: errKeys.
+// keys asks the issuer when none of the keys fits, and when they are old. While the issuer does not answer, those that were read are
+// given until they are too old. Errors: errKeys.
 func (u *keyURL) keys(ctx context.Context, fits func(*keySet) bool) (*keySet, error) {
-	now, want := u.look(fits)
-	if !want {
+	now, next := u.look(fits)
+	switch next {
+	case keep:
 		return orNone(now)
-	}
-	if now != nil && fits(now) { // old, but good for this token: who asks for new ones keeps nobody waiting
-		if u.fetching.TryLock() {
-			go u.fetch(context.WithoutCancel(ctx))
-		}
+	case readBeside:
+		u.fetchBeside(ctx)
 		return now, nil
+	case readFirst:
 	}
 	u.fetching.Lock()
-	if now, want = u.look(fits); !want { // somebody else has asked meanwhile
+	if now, next = u.look(fits); next == keep { // another request has asked
 		u.fetching.Unlock()
 		return orNone(now)
 	}
@@ -109,13 +126,54 @@ func orNone(now *keySet) (*keySet, error) {
 	return now, nil
 }
 
-// look tells whether the issuer is to be asked.
-func (u *keyURL) look(fits func(*keySet) bool) (now *keySet, want bool) {
+// next is what to do before keys are given.
+type next int
+
+const (
+	keep       next = iota // they are fresh, or the issuer was asked a moment ago
+	readBeside             // they will do, and the issuer is asked for the next request
+	readFirst
+)
+
+// look is the keys that may be used, nil for none, and whether the issuer is to be asked.
+func (u *keyURL) look(fits func(*keySet) bool) (*keySet, next) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	at := time.Now()
-	old := u.now == nil || !at.Before(u.until) || !fits(u.now)
-	return u.now, old && !at.Before(u.pause)
+	at, now := time.Now(), u.now
+	age := at.Sub(u.read)
+	if age >= u.maxAge {
+		now = nil
+	}
+	fit := now != nil && fits(now)
+	switch {
+	case at.Before(u.pause) || fit && age < keysFor-keysAhead:
+		return now, keep
+	case fit && (age < keysFor || !u.failing.IsZero()):
+		return now, readBeside
+	}
+	return now, readFirst
+}
+
+func (u *keyURL) state() (entries int, failing time.Duration) {
+	if _, next := u.look(func(*keySet) bool { return true }); next != keep {
+		u.fetchBeside(context.Background())
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.now != nil {
+		entries = len(u.now.all)
+	}
+	if !u.failing.IsZero() {
+		failing = time.Since(u.failing)
+	}
+	return entries, failing
+}
+
+// fetchBeside asks the issuer, unless somebody does, and waits for nothing.
+func (u *keyURL) fetchBeside(ctx context.Context) {
+	if u.fetching.TryLock() {
+		go u.fetch(context.WithoutCancel(ctx))
+	}
 }
 
 // fetch asks the issuer. Its caller holds fetching, which it frees.
@@ -126,19 +184,37 @@ func (u *keyURL) fetch(ctx context.Context) {
 	keys, err := u.request(ctx)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.pause = time.Now().Add(keysPause)
+	at := time.Now()
+	u.pause = at.Add(keysPause)
 	if err != nil {
+		if u.failing.IsZero() {
+			u.failing = at
+		}
 		u.logSome.Do(func() {
 			u.log.ErrorContext(ctx, "the issuer's keys can't be read: JWTs are verified by the keys that were read before, if any",
-				slog.String("url", u.url), slog.Any("error", err))
+				slog.String("url", hideUser(u.url)), slog.Any("error", err))
 		})
 		return
 	}
-	u.until = time.Now().Add(keysFor)
+	u.read, u.failing = at, time.Time{}
 	if u.now == nil || !reflect.DeepEqual(u.now, keys) {
 		u.now = keys
-		u.log.InfoContext(ctx, "the issuer's keys are read", slog.Int("keys", len(keys.all)))
+		level := slog.LevelInfo
+		if len(keys.all) == 0 {
+			level = slog.LevelError
+		}
+		u.log.Log(ctx, level, "the issuer's keys are read", slog.Int("keys", len(keys.all)))
 	}
+}
+
+// hideUser is a URL without the user and password that it may hold.
+func hideUser(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "(not readable)"
+	}
+	u.User = nil
+	return u.String()
 }
 
 func (u *keyURL) request(ctx context.Context) (*keySet, error) {

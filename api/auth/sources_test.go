@@ -53,7 +53,7 @@ func TestKeyURL_AsksWhenItMustAndSeldom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{}
-		u := newKeyURL("https://id.example/keys", slog.New(slog.DiscardHandler))
+		u := newKeyURL("https://id.example/keys", DefaultKeysMaxAge, slog.New(slog.DiscardHandler))
 		u.client.Transport = s
 		ask := func(id string) *keySet {
 			keys, err := u.keys(context.Background(), has(id))
@@ -86,17 +86,81 @@ func TestKeyURL_AsksWhenItMustAndSeldom(t *testing.T) {
 		require.EqualValues(t, 3, s.asked.Load(), "the keys are fresh")
 
 		s.body = `{"keys":[` + keyB + `]}`
-		<-time.After(keysFor)
-		require.True(t, has("a")(ask("a")), "who finds them old does not wait")
+		<-time.After(keysFor - keysAhead - keysPause)
+		require.True(t, has("a")(ask("a")), "a request before they are too old does not wait")
 		require.False(t, has("a")(ask("b")))
-		for _, broken := range []*site{{}, {status: 500}, {status: 200, body: "<html>"}, {status: 200, body: `{"keys":[]}`}} {
+		for _, broken := range []*site{{}, {status: 500, body: `{"keys":[` + keyA + `]}`}, {status: 200, body: "<html>"}} {
 			u.client.Transport = broken
 			<-time.After(keysFor)
 			for range 3 {
 				require.True(t, has("b")(ask("b")), "what was read before stays")
+				require.False(t, has("a")(ask("b")))
 			}
 			require.EqualValues(t, 1, broken.asked.Load())
 		}
+	})
+}
+
+// A key that was withdrawn is not accepted once more because nobody asked in between.
+func TestKeyURL_WithdrawnKeysAreOutInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{status: 200, body: `{"keys":[` + keyA + `,` + keyB + `]}`}
+		u := newKeyURL("https://id.example/keys", DefaultKeysMaxAge, slog.New(slog.DiscardHandler))
+		u.client.Transport = s
+		ask := func(id string) *keySet {
+			keys, err := u.keys(t.Context(), has(id))
+			require.NoError(t, err)
+			return keys
+		}
+		require.True(t, has("a")(ask("a")))
+		s.body = `{"keys":[` + keyB + `]}`
+		<-time.After(keysFor)
+		require.False(t, has("a")(ask("a")), "the first request after that time waits for the answer")
+		s.body = `{"keys":[]}`
+		<-time.After(keysFor)
+		require.Empty(t, ask("b").all, "no keys is an answer")
+		entries, failing := u.state()
+		require.Zero(t, entries)
+		require.Zero(t, failing)
+	})
+}
+
+func TestKeyURL_KeysThatCannotBeReadAgainEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const maxAge = time.Hour
+		s := &site{status: 200, body: `{"keys":[` + keyA + `]}`}
+		u := newKeyURL("https://id.example/keys", maxAge, slog.New(slog.DiscardHandler))
+		u.client.Transport = s
+		ask := func() error {
+			_, err := u.keys(t.Context(), has("a"))
+			synctest.Wait()
+			return err
+		}
+		require.NoError(t, ask())
+		s.status = 0
+		<-time.After(keysFor)
+		for passed := keysFor; passed < maxAge; passed += time.Minute {
+			require.NoError(t, ask(), "after %s", passed)
+			entries, failing := u.state()
+			require.Equal(t, 1, entries)
+			require.Equal(t, passed-keysFor, failing)
+			<-time.After(time.Minute)
+		}
+		require.ErrorIs(t, ask(), errKeys)
+		require.ErrorIs(t, ask(), errKeys)
+		s.status = 200
+		<-time.After(keysPause)
+		require.NoError(t, ask())
+		_, failing := u.state()
+		require.Zero(t, failing)
+
+		<-time.After(keysFor + time.Minute)
+		asked := s.asked.Load()
+		u.state()
+		synctest.Wait()
+		require.Equal(t, asked+1, s.asked.Load(), "who watches the state has them read")
 	})
 }
 
@@ -105,7 +169,7 @@ func TestKeyURL_ManyAskOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{status: 200, body: `{"keys":[` + keyA + `]}`}
-		u := newKeyURL("https://id.example/keys", slog.New(slog.DiscardHandler))
+		u := newKeyURL("https://id.example/keys", DefaultKeysMaxAge, slog.New(slog.DiscardHandler))
 		u.client.Transport = s
 		for range 100 {
 			go func() { _, _ = u.keys(context.Background(), has("a")) }()
@@ -126,7 +190,13 @@ func TestParseKeys_PassesOverWhatCannotVerify(t *testing.T) {
 		require.NoError(t, err, other)
 		require.Len(t, keys.all, 1, other)
 		require.Equal(t, []string{"ES256"}, keys.all[0].algs)
-		_, err = parseKeys([]byte(`{"keys":[` + other + `]}`))
-		require.Error(t, err, other)
+		keys, err = parseKeys([]byte(`{"keys":[` + other + `]}`))
+		require.NoError(t, err, other)
+		require.Empty(t, keys.all)
+		require.Equal(t, 1, keys.others, other)
+	}
+	for _, none := range []string{"", "{}", keyA, `{"keys":null}`, `{"keys":{}}`, "[]", `{"error":"maintenance"}`, "<html>"} {
+		_, err := parseKeys([]byte(none))
+		require.Error(t, err, none)
 	}
 }

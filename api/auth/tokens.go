@@ -13,6 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"dibs/internal/reread"
 	"dibs/models"
 )
 
@@ -32,8 +33,11 @@ type Tokens struct {
 	JWT                                   JWT
 }
 
-// none tells whether nothing is set.
-func (t Tokens) none() bool { return t == Tokens{} }
+// none reports whether nothing is set.
+func (t Tokens) none() bool {
+	t.JWT.MaxAge = 0 // it is a detail of what is set beside it
+	return t == Tokens{}
+}
 
 // SettingError refuses a setting of Tokens.
 type SettingError struct {
@@ -74,26 +78,34 @@ func (t Tokens) paths() (paths []string) {
 	return paths
 }
 
+// table is what tokens are good for.
+type table struct {
+	grants map[digest]Grant
+	listed int // of them stand in Tokens.File
+}
+
 // read is the grant of each token, files and all. Tokens that are readable must have at least shortest characters. Errors:
-// *SettingError.
-func (t Tokens) read(shortest int) (map[digest]Grant, error) {
-	grants := make(map[digest]Grant)
+// *SettingError; one that wraps reread.ErrPartly comes with all grants but those of lines that are wrong.
+func (t Tokens) read(shortest int) (all table, err error) {
+	all.grants = make(map[digest]Grant)
 	for _, s := range t.singles() {
-		if err := s.add(grants, shortest); err != nil {
-			return nil, err
+		if err := s.add(all.grants, shortest); err != nil {
+			return table{}, err
 		}
 	}
 	if t.File == "" {
-		return grants, nil
+		return all, nil
 	}
+	others := len(all.grants)
 	text, err := readSmall(t.File)
 	if err == nil {
-		err = addLines(grants, text)
+		err = addLines(all.grants, text)
 	}
+	all.listed = len(all.grants) - others
 	if err != nil {
-		return nil, refuseSetting("TOKENS_FILE", "%w", err)
+		err = refuseSetting("TOKENS_FILE", "%w", err)
 	}
-	return grants, nil
+	return all, err
 }
 
 func (s *single) add(grants map[digest]Grant, shortest int) error {
@@ -145,9 +157,11 @@ func readSmall(path string) ([]byte, error) {
 	return text, err //nolint:wrapcheck // the caller names the setting
 }
 
-// addLines reads a file of tokens. Empty lines, and those that begin with #, say nothing.
-func addLines(grants map[digest]Grant, text []byte) error {
+// addLines reads a file of tokens. Empty lines, and those that begin with #, say nothing. A line that is wrong grants nothing, and the
+// others count: a mistake in one must not keep a token alive whose line was taken out. The error is the first mistake.
+func addLines(grants map[digest]Grant, text []byte) (first error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, tokenFileMax+1)
 	for n := 1; lines.Scan(); n++ {
 		words := strings.Fields(lines.Text())
 		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
@@ -157,12 +171,14 @@ func addLines(grants map[digest]Grant, text []byte) error {
 		if _, twice := grants[key]; err == nil && twice {
 			err = errors.New("its token is there before")
 		}
-		if err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
+		switch {
+		case err == nil:
+			grants[key] = grant
+		case first == nil:
+			first = fmt.Errorf("%w: line %d: %w", reread.ErrPartly, n, err)
 		}
-		grants[key] = grant
 	}
-	return lines.Err() //nolint:wrapcheck // the caller names the setting
+	return first
 }
 
 func parseLine(words []string) (key digest, grant Grant, err error) {

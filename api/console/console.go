@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"dibs/api/wire"
+	"dibs/internal/caller"
 	"dibs/models"
 )
 
@@ -44,6 +46,13 @@ type Books interface {
 	Repair(ctx context.Context, campaignID string) (Verdict, error)
 }
 
+// Ended remembers, for all API processes, the sessions that somebody signed out of.
+type Ended interface {
+	// EndSession has a session remembered for a time.
+	EndSession(ctx context.Context, id string, keep time.Duration) error
+	SessionEnded(ctx context.Context, id string) (bool, error)
+}
+
 // Live streams events of one campaign, by the id in the path, or of all.
 type Live interface {
 	GetWatch(w http.ResponseWriter, r *http.Request) int
@@ -58,6 +67,7 @@ type Config struct {
 	Open    bool                                // there are no tokens: nobody signs in
 	Secret  string                              // seals sessions, the same for all API processes; "" makes one for this process
 	Live    Live
+	Ended   Ended
 	Parts   func(ctx context.Context) (p PartsOf) // how the parts are
 	Records Records
 	Books   Books
@@ -106,10 +116,14 @@ func (c *Console) routes() *http.ServeMux {
 	handle("GET /console/{$}", c.getOverview)
 	handle("GET /console/parts", c.getParts)
 	handle("GET /console/session", func(w http.ResponseWriter, _ *http.Request, _ *session) { w.WriteHeader(http.StatusNoContent) })
-	handle("GET /console/watch", func(w http.ResponseWriter, r *http.Request, _ *session) { status(w, c.cfg.Live.GetWatchAll(w, r)) })
+	handle("GET /console/watch", func(w http.ResponseWriter, r *http.Request, s *session) {
+		c.whileSignedIn(r, s)
+		status(w, c.cfg.Live.GetWatchAll(w, r))
+	})
 	handle("GET /console/campaigns/{id}", c.getCampaign)
 	handle("GET /console/campaigns/{id}/records", c.getRecords)
-	handle("GET /console/campaigns/{id}/watch", func(w http.ResponseWriter, r *http.Request, _ *session) {
+	handle("GET /console/campaigns/{id}/watch", func(w http.ResponseWriter, r *http.Request, s *session) {
+		c.whileSignedIn(r, s)
 		status(w, c.cfg.Live.GetWatch(w, r))
 	})
 	handle("GET /console/campaigns/{id}/{verb}", c.getAction)
@@ -160,7 +174,19 @@ func (c *Console) signedIn(next func(w http.ResponseWriter, r *http.Request, s *
 			c.toSignIn(w, r)
 			return
 		}
-		if r.Method != http.MethodGet && !s.allows(r) {
+		switch ended, err := c.ended(r.Context(), s); {
+		case ended:
+			c.setCookie(w, r, "", -1)
+			c.toSignIn(w, r)
+			return
+		case err != nil && !isRead(r): // pages are for the time when Redis is away as well
+			c.cfg.Logger.WarnContext(r.Context(), "it is not known whether a session of the console was ended; is redis up?", slog.Any("error", err))
+			c.refuse(w, r, s, &wire.Problem{
+				Code: wire.CodeUnavailable, Detail: "Redis does not answer, so it is not known whether you signed out elsewhere. Nothing was done.",
+			})
+			return
+		}
+		if !isRead(r) && !s.allows(r) {
 			c.refuse(w, r, s, &wire.Problem{
 				Code: wire.CodeForbidden, Detail: "The form is not of this session. Nothing was done. Load the page again and send it once more.",
 			})
@@ -179,9 +205,20 @@ func (c *Console) signedIn(next func(w http.ResponseWriter, r *http.Request, s *
 	}
 }
 
+// isRead reports whether a request changes nothing.
+func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+// whileSignedIn has an answer that lasts end with the session and with its token.
+func (c *Console) whileSignedIn(r *http.Request, s *session) {
+	caller.Of(r.Context()).Still = func() bool {
+		ended, _ := c.ended(r.Context(), s) // as for other pages, a Redis that is away ends nothing
+		return !ended && !s.over(time.Now()) && c.cfg.MayRead(r) == nil
+	}
+}
+
 // toSignIn has who is not signed in sign in first. What a script fetches is refused plainly.
 func (c *Console) toSignIn(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") {
+	if !isRead(r) || !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		wire.Refuse(wire.CodeUnauthorized).Write(w)
 		return
 	}

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -91,13 +93,46 @@ func TestASessionIsKnownByEveryProcess(t *testing.T) {
 	require.Equal(t, 303, at(other), "another secret")
 }
 
+// TestSigningOutEndsTheSession, and every copy of its cookie, while a watcher of it is let go within a heartbeat.
 func TestSigningOutEndsTheSession(t *testing.T) {
 	t.Parallel()
-	p := serve(t).person()
-	p.signIn(viewer)
-	csrf := hidden.FindStringSubmatch(p.get("/console").text)[2]
-	require.Equal(t, 303, p.post("/console/sign-out", url.Values{"csrf": {csrf}}).status)
+	s := serve(t)
+	s.coupon("spring", 5, "")
+	p, copied, another := s.person(), s.person(), s.person()
+	p.signIn(admin)
+	another.signIn(admin)
+	at, err := url.Parse(s.url + "/console")
+	require.NoError(t, err)
+	cookies := p.client.Jar.Cookies(at)
+	copied.client.Jar.SetCookies(at, cookies)
+	csrf := url.Values{"csrf": {hidden.FindStringSubmatch(p.get("/console").text)[2]}}
+	require.Equal(t, 200, copied.get("/console").status, "control")
+	require.Equal(t, 303, copied.post("/console/campaigns/spring/pause", csrf).status, "control")
+	watch, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/console/watch", nil)
+	require.NoError(t, err)
+	stream, err := copied.client.Do(watch)
+	require.NoError(t, err)
+	defer func() { _ = stream.Body.Close() }()
+	require.Equal(t, 200, stream.StatusCode)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, stream.Body)
+		ended <- err
+	}()
+
+	require.Equal(t, 303, p.post("/console/sign-out", csrf).status)
 	require.Equal(t, 303, p.get("/console").status)
+	require.Equal(t, 303, copied.get("/console").status)
+	copied.client.Jar.SetCookies(at, cookies)
+	require.Equal(t, 401, copied.post("/console/campaigns/spring/open", csrf).status)
+	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"paused"`)
+	require.Equal(t, 200, another.get("/console").status, "other sessions of the token go on")
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(within):
+		require.Fail(t, "the stream of a session that was ended goes on")
+	}
 }
 
 func TestAChangeNeedsTheFormOfItsOwnSession(t *testing.T) {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
@@ -10,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -25,6 +27,10 @@ const (
 	cookieName = "dibs_console"
 	// sessionFor is how long a session lasts after it was last used. A page that is open uses it every few seconds.
 	sessionFor = 12 * time.Hour
+	// sessionMax is how long a session lasts at most.
+	sessionMax = 24 * time.Hour
+	// endedTimeout bounds the question whether a session was ended, which comes before each page.
+	endedTimeout = time.Second
 	// renewAfter is how old a session's cookie may be before it is set anew.
 	renewAfter = 10 * time.Minute
 	// tokenMax bounds a token that a cookie has to hold.
@@ -32,16 +38,33 @@ const (
 	formMax  = 16 << 10
 )
 
-// session is who is signed in. It is kept in a cookie that only API processes can read: no process remembers it, any of them knows it,
-// and it ends with its token.
+// session is who is signed in. It is kept in a cookie that only API processes can read: any of them knows it. It ends with its token, when
+// it was not used for sessionFor, after sessionMax, and when its owner signs out; the last is remembered in Redis.
 type session struct {
-	Token string    `json:"token"` // checked anew by each request
+	ID    string    `json:"id"`
+	Token string    `json:"token"` // checked by each request
 	CSRF  string    `json:"csrf"`  // each form has to carry it
-	At    time.Time `json:"at"`    // of the cookie
+	Began time.Time `json:"began"`
+	At    time.Time `json:"at"` // of the cookie
 }
 
 func newSession(token string) *session {
-	return &session{Token: token, CSRF: rand.Text()}
+	return &session{ID: rand.Text(), Token: token, CSRF: rand.Text(), Began: time.Now().UTC()}
+}
+
+// over reports whether a session has lasted as long as it may.
+func (s *session) over(now time.Time) bool {
+	return now.Sub(s.At) > sessionFor && !s.At.IsZero() || now.Sub(s.Began) > sessionMax
+}
+
+// ended reports whether somebody signed out of a session. Errors: it is not known.
+func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
+	if s.At.IsZero() { // of a service without tokens: no cookie holds it
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, endedTimeout)
+	defer cancel()
+	return c.cfg.Ended.SessionEnded(ctx, s.ID)
 }
 
 // newSeal makes what seals sessions.
@@ -75,7 +98,7 @@ func (c *Console) session(r *http.Request) *session {
 		return nil
 	}
 	var s session
-	if json.Unmarshal(plain, &s) != nil || time.Since(s.At) > sessionFor {
+	if json.Unmarshal(plain, &s) != nil || s.ID == "" || s.At.IsZero() || s.over(time.Now()) {
 		return nil
 	}
 	return &s
@@ -169,7 +192,15 @@ func localPath(to string) string {
 	return Path
 }
 
-func (c *Console) postSignOut(w http.ResponseWriter, r *http.Request, _ *session) {
+// postSignOut ends the session for every copy of its cookie.
+func (c *Console) postSignOut(w http.ResponseWriter, r *http.Request, s *session) {
+	if err := c.cfg.Ended.EndSession(r.Context(), s.ID, time.Until(s.Began.Add(sessionMax))); err != nil {
+		c.cfg.Logger.WarnContext(r.Context(), "a session of the console can't be ended; is redis up?", slog.Any("error", err))
+		c.refuse(w, r, s, &wire.Problem{
+			Code: wire.CodeUnavailable, Detail: "Redis does not answer, so the session is not ended. Sign out again in a moment.",
+		})
+		return
+	}
 	c.setCookie(w, r, "", -1)
 	http.Redirect(w, r, Path+"/sign-in", http.StatusSeeOther)
 }

@@ -9,13 +9,15 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"dibs/api/wire"
+	"dibs/internal/caller"
 	"dibs/models"
 )
 
 const (
 	// writeTimeout is how long a watcher's connection may take what is written to it.
 	writeTimeout = 10 * time.Second
-	// heartbeat is after how long without an event a comment is sent, so that no proxy takes the connection for dead.
+	// heartbeat is how often a comment is sent, so that no proxy takes the connection for dead, and how often it is checked whether the
+	// caller may still watch.
 	heartbeat = 10 * time.Second
 	// findTimeout bounds the look whether there is such a campaign.
 	findTimeout = 2 * time.Second
@@ -57,7 +59,7 @@ func (s *Sampler) find(ctx context.Context, id string) *wire.Problem {
 // Streamed is the status of a request that was answered with events for as long as its client stayed.
 const Streamed = 0
 
-// stream sends events until the client leaves or the process ends.
+// stream sends events until the client leaves, may not watch any more, or the process ends.
 func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, id string) int {
 	watching, err := s.watch(id)
 	switch {
@@ -67,6 +69,7 @@ func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, id string) int 
 		return wire.Refuse(wire.CodeUnavailable).Write(w)
 	}
 	defer s.unwatch(watching)
+	who := caller.Of(r.Context())
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // nothing more is read; where it is not supported the server's own timeouts hold
 	h := w.Header()
@@ -74,8 +77,8 @@ func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, id string) int 
 	h["Cache-Control"] = []string{"no-store"}
 	h["X-Accel-Buffering"] = []string{"no"} // nginx would keep events back
 	frame := []byte("retry: 2000\n\n")
-	silence := time.NewTimer(heartbeat)
-	defer silence.Stop()
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
 	for {
 		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
 		if _, err := w.Write(frame); err != nil {
@@ -84,10 +87,12 @@ func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, id string) int 
 		if err := control.Flush(); err != nil {
 			return Streamed
 		}
-		silence.Reset(heartbeat)
 		select {
 		case frame = <-watching.frames:
-		case <-silence.C:
+		case <-beat.C:
+			if !who.MayGoOn() {
+				return Streamed
+			}
 			frame = []byte(": still here\n\n")
 		case <-r.Context().Done():
 			return Streamed

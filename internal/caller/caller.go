@@ -12,7 +12,12 @@ type Caller struct {
 	Actor     string // the name of its token, or the sub of its JWT
 	RequestID string
 	User      string // the only user whom it may act for; "": any
+	// Still reports whether the caller may go on with what it was allowed to begin; nil: it may. Answers that last ask it now and then.
+	Still func() bool
 }
+
+// MayGoOn reports whether the caller may go on with what it was allowed to begin.
+func (c *Caller) MayGoOn() bool { return c.Still == nil || c.Still() }
 
 // MayActFor tells whether the caller may claim for a user, and see and release what the user has.
 func (c *Caller) MayActFor(userID string) bool { return c.User == "" || c.User == userID }

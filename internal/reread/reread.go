@@ -3,6 +3,7 @@
 package reread
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -20,6 +21,9 @@ const every = time.Second
 // logEvery bounds the lines about files that can't be used.
 const logEvery = time.Minute
 
+// ErrPartly is wrapped by the error of a read whose value is to be used although some of the files could not be understood.
+var ErrPartly = errors.New("reread: used but for what is wrong")
+
 // Value is what is made of files.
 type Value[T any] struct {
 	paths []string
@@ -31,7 +35,10 @@ type Value[T any] struct {
 
 	mu      sync.Mutex // held by who looks at the files
 	seen    []stamp
+	partly  error // of the read that made the value that is in force
 	logSome rate.Sometimes
+
+	failing atomic.Int64 // since when the files can't be used as they are, in nanoseconds since 1970; 0: they can
 }
 
 // stamp is what a file looks like from outside. Kubernetes replaces a mounted file by another behind the same name.
@@ -47,7 +54,7 @@ func (s stamp) same(as stamp) bool {
 }
 
 // New makes a Value by read, which fails when the files can't be used. read is called again when one of them has changed; one that
-// fails then is logged, and the Value stays.
+// fails then is logged, and the Value stays unless the error wraps ErrPartly.
 func New[T any](log *slog.Logger, read func() (T, error), paths ...string) (*Value[T], error) {
 	v := &Value[T]{paths: paths, read: read, log: log, logSome: rate.Sometimes{Interval: logEvery}}
 	v.next.Store(time.Now().Add(every).UnixNano())
@@ -60,12 +67,24 @@ func (v *Value[T]) Get() T {
 		v.next.Store(now + every.Nanoseconds())
 		v.mu.Unlock()
 		if err := v.refresh(); err != nil {
+			v.failing.CompareAndSwap(0, now)
 			v.logSome.Do(func() {
-				v.log.Error("a file changed and can't be used: what it said before stays in force", slog.Any("error", err))
+				v.log.Error("a file changed and can't be used as it is: but for what could be read, what it said before stays in force",
+					slog.Any("error", err))
 			})
+		} else {
+			v.failing.Store(0)
 		}
 	}
 	return *v.now.Load()
+}
+
+// Failing is for how long the files could not be used as they are; 0 when they can.
+func (v *Value[T]) Failing() time.Duration {
+	if since := v.failing.Load(); since != 0 {
+		return time.Since(time.Unix(0, since))
+	}
+	return 0
 }
 
 func (v *Value[T]) refresh() error {
@@ -76,17 +95,17 @@ func (v *Value[T]) refresh() error {
 		return err
 	}
 	if v.now.Load() != nil && slices.EqualFunc(stamps, v.seen, stamp.same) {
-		return nil
+		return v.partly
 	}
 	made, err := v.read()
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrPartly) {
 		return err
 	}
 	if v.now.Swap(&made) != nil {
 		v.log.Info("read again, as they changed", slog.Any("files", v.paths))
 	}
-	v.seen = stamps
-	return nil
+	v.seen, v.partly = stamps, err
+	return err
 }
 
 func look(paths []string) ([]stamp, error) {

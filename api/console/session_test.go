@@ -1,0 +1,114 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api/wire"
+)
+
+// ended is Redis, for sessions alone.
+type ended struct {
+	ids  map[string]time.Duration
+	away error
+}
+
+func (e *ended) EndSession(_ context.Context, id string, keep time.Duration) error {
+	if e.away == nil {
+		e.ids[id] = keep
+	}
+	return e.away
+}
+
+func (e *ended) SessionEnded(_ context.Context, id string) (bool, error) {
+	_, is := e.ids[id]
+	return is && e.away == nil, e.away
+}
+
+// browser keeps the cookie that a console sets.
+type browser struct {
+	*Console
+
+	cookie *http.Cookie
+}
+
+func newBrowser(t *testing.T, e *ended) *browser {
+	t.Helper()
+	c, err := New(Config{
+		MayRead: func(*http.Request) *wire.Problem { return nil }, Ended: e, Secret: "s", Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	return &browser{Console: c}
+}
+
+func (b *browser) ask(method, path string, form url.Values) int {
+	r := httptest.NewRequest(method, path, strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if b.cookie != nil {
+		r.AddCookie(b.cookie)
+	}
+	w := httptest.NewRecorder()
+	status := b.Serve(w, r)
+	for _, cookie := range w.Result().Cookies() {
+		b.cookie = cookie
+	}
+	return status
+}
+
+func (b *browser) csrf() url.Values {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.AddCookie(b.cookie)
+	return url.Values{"csrf": {b.session(r).CSRF}}
+}
+
+func TestASession_EndsHoweverOftenItIsUsed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		used, idle := newBrowser(t, &ended{}), newBrowser(t, &ended{})
+		require.Equal(t, http.StatusSeeOther, used.ask(http.MethodPost, "/console/sign-in", url.Values{"token": {"t"}}))
+		require.Equal(t, http.StatusSeeOther, idle.ask(http.MethodPost, "/console/sign-in", url.Values{"token": {"t"}}))
+		for range 24 {
+			<-time.After(time.Hour)
+			require.Equal(t, http.StatusNoContent, used.ask(http.MethodGet, "/console/session", nil))
+		}
+		require.Equal(t, http.StatusUnauthorized, idle.ask(http.MethodGet, "/console/session", nil), "not used for twelve hours")
+		<-time.After(time.Second)
+		require.Equal(t, http.StatusUnauthorized, used.ask(http.MethodGet, "/console/session", nil))
+	})
+}
+
+// While Redis is away it is not known whether a session was ended: its pages are shown, and nothing is changed.
+func TestASession_WhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &ended{ids: map[string]time.Duration{}}
+		b := newBrowser(t, e)
+		b.ask(http.MethodPost, "/console/sign-in", url.Values{"token": {"t"}})
+		<-time.After(time.Hour)
+		e.away = errors.New("away")
+		require.Equal(t, http.StatusNoContent, b.ask(http.MethodGet, "/console/session", nil))
+		require.Equal(t, http.StatusServiceUnavailable, b.ask(http.MethodPost, "/console/campaigns/c/pause", b.csrf()))
+		require.Equal(t, http.StatusServiceUnavailable, b.ask(http.MethodPost, "/console/sign-out", b.csrf()), "not signed out in name alone")
+		e.away = nil
+		require.Equal(t, http.StatusNoContent, b.ask(http.MethodGet, "/console/session", nil))
+		kept := *b.cookie
+		require.Equal(t, http.StatusSeeOther, b.ask(http.MethodPost, "/console/sign-out", b.csrf()))
+		require.Empty(t, b.cookie.Value)
+		b.cookie = &kept
+		require.Equal(t, http.StatusUnauthorized, b.ask(http.MethodGet, "/console/session", nil))
+		require.Len(t, e.ids, 1)
+		for _, keep := range e.ids {
+			require.Equal(t, 23*time.Hour, keep, "for as long as the cookie could be used")
+		}
+	})
+}
