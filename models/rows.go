@@ -40,8 +40,8 @@ type StockFlush struct {
 
 	Shard int // from 1; 0 in a campaign of one shard
 
-	FirstClaimedMs int64 // when the earliest of the claims was made, since 1970
-	LastClaimedMs  int64 // when the latest was
+	FirstClaimedMs int64  // when the earliest of the claims was made, since 1970
+	DueMs          *int64 // when the first hold of the claims ends, since 1970; nil: none is open
 }
 
 // TableName names the table for gorm.

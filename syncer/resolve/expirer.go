@@ -1,7 +1,6 @@
 package resolve
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,22 +17,24 @@ import (
 )
 
 const (
-	expireBatch = 500  // claims of one transaction: a few hundredths of a second of work
-	expirePage  = 100  // campaigns that are looked at together
-	expireReach = 5000 // places of the order of a campaign that one look goes over
-	expireRate  = 2000 // claims a second: claims that are made come first
+	expireBatch  = 500    // claims of one transaction: a few hundredths of a second of work
+	expirePage   = 100    // lots that are examined together
+	expireReach  = 5000   // seqs of a lot that are examined together
+	expireWindow = 50_000 // due rows of stock_flushes that a pass orders by lot
+	expireRate   = 2000   // claims a second: claims that are made come first
+
+	// examineRate is how many seqs a millisecond of a row of stock_flushes may be examined: a row whose claims lie far apart is not
+	// examined each time that one of the claims between them is due.
+	examineRate = 20
 )
 
-// Expirer releases claims that nobody redeemed in time, by the clock that they were made by, which is Redis'. Expire is for one
+// Expirer releases claims that were not redeemed in time, by the clock that they were made by, which is Redis'. Expire is for one
 // goroutine; several processes at once do no harm.
 //
-// MySQL knows when the next hold of each campaign ends: a flush notes the earliest of its claims in campaigns.next_due_ms, which has
-// an index, and the expirer moves it on. A campaign in which nothing is due costs nothing. settled_seq is the place in its
-// order behind which the expirer looks: none of the claims before it is open. What a flush, or another expirer, changed since it read
-// the campaign it leaves for the next pass.
-//
-// In the order of a campaign the times of claims grow, so that the first one that is open is the first that is due. Where they may not,
-// because Redis' clock stepped back, a flush counts that in holds_mixed, and all claims behind settled_seq are looked at.
+// A flush notes in its row of stock_flushes when the first hold of its claims ends. due_ms has an index, so that a round with nothing due
+// costs one empty read. The expirer examines the range of seqs of each due row. It releases what is due there; once nothing is, it sets
+// due_ms to the end of the next hold in the range, or to NULL. Claims of other flushes may lie in the same range; they have rows of their
+// own. So the order in which claims were made, or were written, does not matter.
 type Expirer struct {
 	relay   *Relay
 	expired prometheus.Counter
@@ -54,149 +55,104 @@ func NewExpirer(relay *Relay, reg prometheus.Registerer) *Expirer {
 	}
 }
 
-// Expire releases what is due and returns how many claims that was. It goes over the campaigns in which claims are due again and
-// again, and each time takes no more of one than its share of a transaction. A failure is returned after the others had their
-// turn.
+// Expire releases what is due and returns how many claims that was. It goes over the lots in which claims are due again and again, and
+// each time takes no more of one than its share of a transaction. A failure is returned after the others had their turn.
 func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
-	for _, table := range models.BooksTables {
-		for more := true; more; {
-			var n int
-			n, more, err = e.pass(ctx, table)
-			expired += n
-			if err != nil {
-				return expired, fmt.Errorf("resolve: expire: %w", err)
-			}
+	for more := true; more; {
+		var n int
+		n, more, err = e.pass(ctx)
+		expired += n
+		if err != nil {
+			return expired, fmt.Errorf("resolve: expire: %w", err)
 		}
 	}
 	return expired, nil
 }
 
-// pass gives each campaign of one table in which claims may be due a turn, those that wait longest first. more is true when another
-// pass has something to do.
-func (e *Expirer) pass(ctx context.Context, table string) (expired int, more bool, err error) {
+// pass gives each lot in which claims may be due a turn, those that wait longest first. more reports whether another pass has something
+// to do.
+func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) {
 	now, err := e.relay.scripts.Now(ctx)
 	if err != nil {
 		return 0, false, err
 	}
+	lots, err := e.due(ctx, now)
+	if err != nil {
+		return 0, false, err
+	}
 	var failed []error
-	size := min(expirePage, e.batchSize)
-	for last := (heldCampaign{}); ; {
-		page, err := e.due(ctx, table, now, &last, size)
-		if err != nil {
-			return expired, false, errors.Join(append(failed, err)...)
-		}
-		n, moved, err := e.turn(ctx, page, now)
-		expired, more = expired+n, more || moved || n > 0
+	for page := range slices.Chunk(lots, min(expirePage, e.batchSize)) {
+		n, again, err := e.turn(ctx, page, now)
+		expired += n
+		more = more || again || n > 0
 		if ctx.Err() != nil {
 			return expired, false, context.Cause(ctx)
 		}
 		if err != nil && len(failed) < sqlstore.PageSize {
 			failed = append(failed, err)
 		}
-		if len(page) < size {
-			return expired, more, errors.Join(failed...)
-		}
-		last = page[len(page)-1]
 	}
+	return expired, more, errors.Join(failed...)
 }
 
-// turn releases a share of what is due in each campaign of a page. moved is true when a campaign has to be looked at again though
-// nothing was found in its reach.
-func (e *Expirer) turn(ctx context.Context, page []heldCampaign, now time.Time) (expired int, moved bool, err error) {
-	if len(page) == 0 {
-		return 0, false, nil
-	}
+// turn releases a share of what is due in each lot of a page. again reports whether lots have more due rows than were examined.
+func (e *Expirer) turn(ctx context.Context, page []heldLot, now time.Time) (expired int, again bool, err error) {
 	e.steps.At("turn")
 	share := max(1, e.batchSize/len(page))
-	found, err := e.look(ctx, page, share)
+	found, err := e.examine(ctx, page, share, now)
 	if err != nil {
 		return 0, false, err
 	}
-	var due []openHold
-	var moves []heldMove
-	var failed []error
-	for i := range page {
-		c := &page[i]
-		holds, next, err := e.plan(ctx, c, found[c.ID], share, now)
-		if err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		due = append(due, holds...)
-		if next != c.Place {
-			moves = append(moves, heldMove{c, next})
-		}
-	}
 	e.steps.At("found")
-	moved, err = e.move(ctx, moves, now)
+	var due []openHold
+	var settled []heldFlush
+	for i := range page {
+		lot := &page[i]
+		holds := found[lot.id()]
+		due = append(due, holds...)
+		rows := lot.without(holds, share)
+		settled = append(settled, rows...)
+		again = again || lot.hasMore && len(rows) > 0
+	}
+	err = e.settle(ctx, settled, now)
 	if err := e.pace.WaitN(ctx, len(due)); err != nil {
-		return 0, moved, fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // of the round: the next one goes on
+		return 0, again, fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // of the round: the next one goes on
 	}
 	expired, expireErr := e.expire(ctx, due)
-	return expired, moved, errors.Join(append(failed, err, expireErr)...)
+	return expired, again, errors.Join(err, expireErr)
 }
 
-// plan says which of the claims of a campaign that were found are due, up to its share of a transaction, and what is to be known
-// of it for the next look.
-func (e *Expirer) plan(
-	ctx context.Context, c *heldCampaign, found []openHold, share int, now time.Time,
-) (due []openHold, next heldPlace, err error) {
-	next = c.Place
-	switch {
-	case c.Place.HoldsMixed > 0:
-		return e.planMixed(ctx, c, share, now)
-	case len(found) > 0:
-		next.NextDueMs, next.SettledSeq = firstDue(found), found[0].Seq-1
-		return dueOf(found, now), next, nil
-	case c.Place.SettledSeq+e.reach < c.LastSeq:
-		next.SettledSeq += e.reach
-		return nil, next, nil
+// heldLot are due rows of stock_flushes of one lot that are examined together.
+type heldLot struct {
+	flushes           []heldFlush // the one that is due first, and others beside it
+	firstSeq, lastSeq int64       // of all of them
+	hasMore           bool        // the lot has due rows beside these
+}
+
+// add adds a due row of the lot, unless all would be too far apart then.
+func (l *heldLot) add(f *heldFlush, reach int64) {
+	first, last := min(l.firstSeq, f.FirstSeq), max(l.lastSeq, f.LastSeq)
+	if len(l.flushes) > 0 && (l.hasMore || last-first >= reach) {
+		l.hasMore = true
+		return
 	}
-	return nil, heldPlace{NextDueMs: never, SettledSeq: max(c.Place.SettledSeq, c.LastSeq)}, nil
+	if len(l.flushes) == 0 {
+		first, last = f.FirstSeq, f.LastSeq
+	}
+	l.flushes, l.firstSeq, l.lastSeq = append(l.flushes, *f), first, last
 }
 
-// planMixed is plan for a campaign in which a claim may be due before others with a lower seq. It goes over all of them, or up to
-// where enough are due. If they are in order after all, or none is open, that is noted.
-func (e *Expirer) planMixed(ctx context.Context, c *heldCampaign, share int, now time.Time) (due []openHold, next heldPlace, err error) {
-	at := *c
-	var latestMs int64
-	isOrdered, firstOpen := true, max(c.Place.SettledSeq, c.LastSeq)+1
-	next.NextDueMs = never
-	for ; at.Place.SettledSeq < c.LastSeq; at.Place.SettledSeq += e.reach {
-		found, err := e.look(ctx, []heldCampaign{at}, int(e.reach))
-		if err != nil {
-			return nil, c.Place, err
-		}
-		for _, h := range found[c.ID] {
-			firstOpen = min(firstOpen, h.Seq)
-			isOrdered = isOrdered && h.DueMs >= latestMs
-			latestMs, next.NextDueMs = max(latestMs, h.DueMs), min(next.NextDueMs, h.DueMs)
-			if h.DueMs <= now.UnixMilli() {
-				due = append(due, h)
-			}
-			if len(due) == share {
-				return due, heldPlace{NextDueMs: c.Place.NextDueMs, SettledSeq: firstOpen - 1, HoldsMixed: c.Place.HoldsMixed}, nil
-			}
+func (l *heldLot) id() string { return models.ShardID(l.flushes[0].CampaignID, l.flushes[0].Shard) }
+
+// without are the rows in whose range nothing is due. found are the first claims of the lot that are due, in order of seq, at most that
+// many.
+func (l *heldLot) without(found []openHold, most int) (rows []heldFlush) {
+	for _, f := range l.flushes {
+		isExamined := len(found) < most || f.LastSeq <= found[len(found)-1].Seq
+		isDue := slices.ContainsFunc(found, func(h openHold) bool { return h.Seq >= f.FirstSeq && h.Seq <= f.LastSeq })
+		if isExamined && !isDue {
+			rows = append(rows, f)
 		}
 	}
-	next.SettledSeq = firstOpen - 1
-	if !isOrdered {
-		next.HoldsMixed = c.Place.HoldsMixed
-	}
-	return due, next, nil
-}
-
-// dueOf are the holds that have ended.
-func dueOf(found []openHold, now time.Time) (due []openHold) {
-	for i := range found {
-		if found[i].DueMs <= now.UnixMilli() {
-			due = append(due, found[i])
-		}
-	}
-	return due
-}
-
-// firstDue is when the hold ends that ends first.
-func firstDue(found []openHold) int64 {
-	return slices.MinFunc(found, func(a, b openHold) int { return cmp.Compare(a.DueMs, b.DueMs) }).DueMs
+	return rows
 }

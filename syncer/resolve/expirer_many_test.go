@@ -86,14 +86,17 @@ func TestExpirer_ManyCampaignsShareTransactions(t *testing.T) {
 func TestExpirer_ReadsByAnIndex(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
-	const idle, claims = 3000, 5000
-	rows := make([]models.Campaign, idle)
+	const flushes, claims = 3000, 5000
+	rows := make([]models.StockFlush, flushes)
 	for i := range rows {
-		rows[i] = syncertest.CampaignOf(fmt.Sprint("c", i), 10)
+		rows[i] = models.StockFlush{ID: uuid.NewString(), CampaignID: fmt.Sprint("c", i%3), FirstSeq: 1, LastSeq: 10, DueMs: new(int64(90_000)), FlushedAt: time.Now()}
+		if i%3 == 0 {
+			rows[i].DueMs = nil
+		}
 	}
+	*rows[1].DueMs = 1000
+	*rows[2].DueMs = 1000
 	require.NoError(t, db.CreateInBatches(rows, 1000).Error)
-	require.NoError(t, db.Exec("UPDATE campaigns SET hold_for_ms = 60000, next_due_ms = 1000 WHERE id IN ('c1', 'c2')").Error)
-	require.NoError(t, db.Exec("UPDATE campaigns SET hold_for_ms = 60000, next_due_ms = 90000 WHERE id > 'c3'").Error)
 	held := make([]models.ClaimRow, claims)
 	for i := range held {
 		held[i] = models.ClaimRow{
@@ -102,18 +105,21 @@ func TestExpirer_ReadsByAnIndex(t *testing.T) {
 		}
 	}
 	require.NoError(t, db.CreateInBatches(held, 1000).Error)
-	tables := []string{"campaigns", "claims"}
-	steps := syncertest.Explain(t, db, tables, resolve.SelectDue, 0, 2000, 0, "", 100)
-	require.Equal(t, "campaigns_due", steps[0].Key)
-	require.LessOrEqual(t, steps[0].Rows, int64(4))
-	for _, step := range steps {
-		require.NotContains(t, []string{"ALL", "index"}, step.Type, "%+v", step)
+	require.NoError(t, db.Exec("ANALYZE TABLE stock_flushes, claims").Error)
+	read := false
+	for _, step := range syncertest.Explain(t, db, nil, resolve.DueQuery(db.Name()), 2000, 50_000, 500) {
+		if step.Table == "stock_flushes" {
+			read = true
+			require.Equal(t, "stock_flushes_due", step.Key)
+			require.LessOrEqual(t, step.Rows, int64(4))
+		}
 	}
-	query, args := resolve.LookQuery(db.Name(), map[string]int64{"c1": 2490, "c2": 2490})
+	require.True(t, read)
+	query, args := resolve.ExamineQuery(db.Name(), map[string][2]int64{"c1": {2490, 2500}, "c2": {2490, 2500}}, time.Now())
 	for _, step := range syncertest.Explain(t, db, nil, query, args...) {
 		if step.Table == "claims" {
 			require.Equal(t, "claims_place", step.Key)
-			require.LessOrEqual(t, step.Rows, int64(20), "behind what is settled")
+			require.LessOrEqual(t, step.Rows, int64(20), "the range of the flush")
 		}
 	}
 }

@@ -2,8 +2,8 @@ package resolve
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,90 +13,139 @@ import (
 	"dibs/syncer/campaigns"
 )
 
-// never is later than any hold ends. In MySQL it is NULL.
-const never int64 = math.MaxInt64
-
-// heldCampaign is a campaign with a hold that may have ended, as it was when it was read.
-type heldCampaign struct {
-	Place heldPlace `gorm:"embedded"`
-
-	ID        string
-	HoldForMs int64
-	SyncedSeq int64 // changes with each flush
-	LastSeq   int64 // of its claims
+// heldFlush is a row of stock_flushes in whose range a hold may have ended.
+type heldFlush struct {
+	ID, CampaignID    string
+	Shard             int
+	FirstSeq, LastSeq int64
+	HoldForMs         int64
 }
 
-// heldPlace is where the open holds of a campaign are; see the columns of campaigns.
-type heldPlace struct{ NextDueMs, SettledSeq, HoldsMixed int64 }
-
-// openHold is a claim that may expire.
+// openHold is a claim that is due.
 type openHold struct {
 	ID, CampaignID string
 	Shard          int
 	Seq            int64
-	ClaimedAt      time.Time
-	DueMs          int64 `gorm:"-"`
 }
 
-// selectDue reads one of the tables of books. A campaign whose redeems were lost with a MySQL that was put back waits until it has them
-// again.
-func selectDue(table string) string {
-	place := "campaign_id = campaigns.id AND shard = 0"
-	if table != "campaigns" {
-		place = "claims.campaign_id = campaign_shards.campaign_id AND claims.shard = campaign_shards.shard"
+func (h *openHold) lotID() string { return models.ShardID(h.CampaignID, h.Shard) }
+
+// dueQuery reads the first due rows of each lot, those that wait longest first. The rows of one lot may be very many: it goes over a window
+// of all due rows, so that a lot with few is not behind them. A lot whose redeems were lost with a MySQL that was restored waits until it
+// has them again.
+func dueQuery(dialect string) string {
+	return "SELECT id, campaign_id, shard, first_seq, last_seq," +
+		" (SELECT hold_for_ms FROM campaigns WHERE campaigns.id = nth.campaign_id) AS hold_for_ms FROM" +
+		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms, ROW_NUMBER() OVER (PARTITION BY campaign_id, shard ORDER BY due_ms, id) AS n FROM" +
+		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms FROM stock_flushes" + sqlstore.ByIndex(dialect, "stock_flushes_due") +
+		" WHERE due_ms <= ? AND COALESCE((SELECT residency_reason FROM campaign_shards s WHERE s.campaign_id = stock_flushes.campaign_id" +
+		" AND s.shard = stock_flushes.shard), (SELECT residency_reason FROM campaigns WHERE campaigns.id = stock_flushes.campaign_id), '')" +
+		" NOT LIKE '" + campaigns.MySQLWentBack + "%'" +
+		" ORDER BY due_ms, id LIMIT ?) due) nth WHERE n <= ? ORDER BY due_ms, id"
+}
+
+// due reads the lots in which a hold may have ended.
+func (e *Expirer) due(ctx context.Context, now time.Time) (lots []heldLot, err error) {
+	var rows []heldFlush
+	db := e.relay.db.WithContext(ctx)
+	if err := db.Raw(dueQuery(db.Name()), now.UnixMilli(), expireWindow, expireBatch).Scan(&rows).Error; err != nil {
+		return nil, fmt.Errorf("resolve: due rows of stock_flushes: %w", err)
 	}
-	return "SELECT id, hold_for_ms, synced_seq, next_due_ms, settled_seq, holds_mixed," +
-		" COALESCE((SELECT seq FROM claims WHERE " + place + " ORDER BY seq DESC LIMIT 1), 0) AS last_seq" +
-		" FROM " + table + " WHERE residency_reason NOT LIKE '" + campaigns.MySQLWentBack + "%'" +
-		" AND next_due_ms >= ? AND next_due_ms <= ? AND (next_due_ms > ? OR id > ?)" +
-		" ORDER BY next_due_ms, id LIMIT ?"
-}
-
-// due reads the campaigns, or the shards, behind last in which a hold may have ended, by the index and in its order.
-func (e *Expirer) due(ctx context.Context, table string, now time.Time, last *heldCampaign, size int) (page []heldCampaign, err error) {
-	from := last.Place.NextDueMs
-	if last.ID == "" {
-		from = math.MinInt64
+	at := make(map[string]int)
+	for i := range rows {
+		id := models.ShardID(rows[i].CampaignID, rows[i].Shard)
+		if _, known := at[id]; !known {
+			at[id] = len(lots)
+			lots = append(lots, heldLot{})
+		}
+		lots[at[id]].add(&rows[i], e.reach)
 	}
-	err = e.relay.db.WithContext(ctx).Raw(selectDue(table), from, now.UnixMilli(), from, last.ID, size).Scan(&page).Error
-	return page, err
+	return lots, nil
 }
 
-// lookQuery finds the first open holds of each campaign of a page in its reach, up to share of each, in order of their places.
-func lookQuery(dialect string, page []heldCampaign, reach int64, share int) (query string, args []any) {
+// examineQuery finds the first due claims of each lot, up to share of each.
+func examineQuery(dialect string, page []heldLot, share int, now time.Time) (query string, args []any) {
 	byPlace := sqlstore.ByIndex(dialect, "claims_place")
 	parts := make([]string, len(page))
 	for i := range page {
-		c := &page[i]
-		parts[i] = fmt.Sprintf("SELECT campaign_id, shard, id, seq, claimed_at"+
-			" FROM (SELECT campaign_id, shard, id, seq, claimed_at FROM claims%s"+
-			" WHERE campaign_id = ? AND shard = ? AND seq > ? AND seq <= ? AND status = ? ORDER BY seq LIMIT ?) AS c%d", byPlace, i)
-		campaignID, shard := models.SplitShardID(c.ID)
-		args = append(args, campaignID, shard, c.Place.SettledSeq, c.Place.SettledSeq+reach, models.ClaimClaimed, share)
+		lot, f := &page[i], &page[i].flushes[0]
+		parts[i] = fmt.Sprintf("SELECT campaign_id, shard, id, seq"+
+			" FROM (SELECT campaign_id, shard, id, seq FROM claims%s"+
+			" WHERE campaign_id = ? AND shard = ? AND seq >= ? AND seq <= ? AND status = ? AND claimed_at <= ?"+
+			" ORDER BY seq LIMIT ?) AS c%d", byPlace, i)
+		claimedAt := now.Add(-time.Duration(f.HoldForMs) * time.Millisecond).UTC().Format(sqlstore.TimeLayout)
+		args = append(args, f.CampaignID, f.Shard, lot.firstSeq, lot.lastSeq, models.ClaimClaimed, claimedAt, share)
 	}
 	return strings.Join(parts, " UNION ALL "), args
 }
 
-// look finds open holds by lookQuery.
-func (e *Expirer) look(ctx context.Context, page []heldCampaign, share int) (map[string][]openHold, error) {
-	holdForMs := make(map[string]int64, len(page))
-	for i := range page {
-		holdForMs[page[i].ID] = page[i].HoldForMs
-	}
-	query, args := lookQuery(e.relay.db.Name(), page, e.reach, share)
+// examine finds due claims by examineQuery, those of each lot in order of seq.
+func (e *Expirer) examine(ctx context.Context, page []heldLot, share int, now time.Time) (found map[string][]openHold, err error) {
+	query, args := examineQuery(e.relay.db.Name(), page, share, now)
 	var rows []openHold
-	err := e.relay.db.WithContext(ctx).Raw(query, args...).Scan(&rows).Error
-	if err != nil {
-		return nil, fmt.Errorf("resolve: look for holds: %w", err)
+	if err := e.relay.db.WithContext(ctx).Raw(query, args...).Scan(&rows).Error; err != nil {
+		return nil, fmt.Errorf("resolve: due claims: %w", err)
 	}
-	found := make(map[string][]openHold, len(page))
+	found = make(map[string][]openHold, len(page))
 	for i := range rows {
-		h := &rows[i]
-		h.DueMs = h.ClaimedAt.UnixMilli() + holdForMs[h.campaignID()]
-		found[h.campaignID()] = append(found[h.campaignID()], *h)
+		id := rows[i].lotID()
+		found[id] = append(found[id], rows[i])
 	}
 	for _, holds := range found {
 		slices.SortFunc(holds, func(a, b openHold) int { return int(a.Seq - b.Seq) })
 	}
 	return found, nil
+}
+
+// openQuery finds the oldest open claim in the range of each row.
+func openQuery(dialect string, rows []heldFlush) (query string, args []any) {
+	byPlace := sqlstore.ByIndex(dialect, "claims_place")
+	parts := make([]string, len(rows))
+	for i := range rows {
+		f := &rows[i]
+		parts[i] = fmt.Sprintf("SELECT claimed_at, ? AS id FROM (SELECT claimed_at FROM claims%s"+
+			" WHERE campaign_id = ? AND shard = ? AND seq >= ? AND seq <= ? AND status = ? ORDER BY claimed_at LIMIT 1) AS c%d", byPlace, i)
+		args = append(args, f.ID, f.CampaignID, f.Shard, f.FirstSeq, f.LastSeq, models.ClaimClaimed)
+	}
+	return strings.Join(parts, " UNION ALL "), args
+}
+
+// settle stores when the next hold ends in the range of rows in which nothing is due now. Open claims of a range only become fewer, so
+// that two processes that do this at once can at most have a row examined too early.
+func (e *Expirer) settle(ctx context.Context, rows []heldFlush, now time.Time) error {
+	for part := range slices.Chunk(rows, expirePage) {
+		query, args := openQuery(e.relay.db.Name(), part)
+		var open []models.ClaimRow // the columns that are asked for
+		if err := e.relay.db.WithContext(ctx).Raw(query, args...).Scan(&open).Error; err != nil {
+			return fmt.Errorf("resolve: open claims: %w", err)
+		}
+		oldest := make(map[string]time.Time, len(open))
+		for i := range open {
+			oldest[open[i].ID] = open[i].ClaimedAt
+		}
+		query, args = settleQuery(part, oldest, now)
+		err := e.inTx(ctx, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, query, args...)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("resolve: note when holds end: %w", err)
+		}
+	}
+	return nil
+}
+
+// settleQuery sets due_ms of rows by the oldest open claims in their ranges.
+func settleQuery(rows []heldFlush, oldest map[string]time.Time, now time.Time) (query string, args []any) {
+	due := caseOf(&args, rows, func(f *heldFlush) string { return f.ID }, func(f *heldFlush) any {
+		claimedAt, isOpen := oldest[f.ID]
+		if !isOpen {
+			return nil
+		}
+		return max(claimedAt.UnixMilli()+f.HoldForMs, now.UnixMilli()+(f.LastSeq-f.FirstSeq)/examineRate)
+	})
+	for i := range rows {
+		args = append(args, rows[i].ID)
+	}
+	return "UPDATE stock_flushes SET due_ms = " + due + " WHERE id IN " + sqlstore.Marks(len(rows)), args
 }

@@ -60,16 +60,16 @@ func ExpirerWithReach(e *Expirer, places int64) *Expirer {
 	return e
 }
 
-// SelectDue is how the campaigns are read in which a hold may have ended.
-var SelectDue = selectDue("campaigns")
+// DueQuery is how due rows of stock_flushes are read.
+var DueQuery = dueQuery
 
-// LookQuery is how the open holds of campaigns, each settled up to some seq, are read.
-func LookQuery(dialect string, settled map[string]int64) (query string, args []any) {
-	var page []heldCampaign
-	for id, seq := range settled {
-		page = append(page, heldCampaign{ID: id, Place: heldPlace{SettledSeq: seq}})
+// ExamineQuery is how the due claims of lots are read, each by the range of its seqs.
+func ExamineQuery(dialect string, ranges map[string][2]int64, now time.Time) (query string, args []any) {
+	var page []heldLot
+	for id, seqs := range ranges {
+		page = append(page, heldLot{flushes: []heldFlush{{CampaignID: id}}, firstSeq: seqs[0], lastSeq: seqs[1]})
 	}
-	return lookQuery(dialect, page, expireReach, expireBatch)
+	return examineQuery(dialect, page, expireBatch, now)
 }
 
 // ExpireBatch is the most claims of one transaction.

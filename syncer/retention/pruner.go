@@ -24,7 +24,8 @@ const (
 )
 
 // Pruner deletes rows that are written for people and that nothing works by any more. A flush moves the books by its own rows
-// of stock_flushes, in the transaction that writes them; nobody adds them up later, and stock_watch shows the newest. Prune is
+// of stock_flushes, in the transaction that writes them; nothing adds them up later, and stock_watch shows the newest. A row with a due
+// time stays: the expirer works by it. Prune is
 // for one goroutine; several processes at once do no harm.
 type Pruner struct {
 	db          *gorm.DB
@@ -77,7 +78,7 @@ func (p *Pruner) untilDone(ctx context.Context, page func(ctx context.Context) (
 // the page before ended, because rows that stay for good are met again and again.
 func (p *Pruner) flushes(ctx context.Context) (n int, more bool, err error) {
 	var page []models.StockFlush
-	err = p.db.WithContext(ctx).Raw("SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? ORDER BY id LIMIT ?",
+	err = p.db.WithContext(ctx).Raw("SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? AND due_ms IS NULL ORDER BY id LIMIT ?",
 		p.flushesDone, firstIDAt(sqlstore.Now().Add(-p.flushesKept)), prunePage).Scan(&page).Error
 	if err == nil {
 		n, err = p.flushPage(ctx, page)

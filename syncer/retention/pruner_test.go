@@ -45,7 +45,10 @@ func TestPruner_KeepsWhatIsYoungAndTheNewestOfEachCampaign(t *testing.T) {
 		for i := range 1_500 { // more than a page
 			flushedAt(t, db, "busy", begun.Add(-3*time.Hour+time.Duration(i)*time.Millisecond))
 		}
+		held := flushedAt(t, db, "busy", begun.Add(-40*time.Hour)) // the expirer works by it
+		require.NoError(t, db.Exec("UPDATE stock_flushes SET due_ms = 1 WHERE id = ?", held).Error)
 		kept := []string{
+			held,
 			flushedAt(t, db, "idle", begun.Add(-30*time.Hour)), // its only one
 			flushedAt(t, db, "busy", begun.Add(-59*time.Minute)),
 			flushedAt(t, db, "busy", begun),

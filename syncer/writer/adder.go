@@ -22,12 +22,11 @@ type row struct {
 type tally struct {
 	units, claims     int64
 	firstSeq, lastSeq int64
-	firstMs, lastMs   int64 // when the earliest and the latest claim were made, since 1970
+	firstMs           int64 // when the earliest claim was made, since 1970
 }
 
 func (t *tally) add(e *models.Event) {
-	ms := e.At.UnixMilli()
-	t.merge(tally{units: e.Quantity, claims: 1, firstSeq: e.Seq, lastSeq: e.Seq, firstMs: ms, lastMs: ms})
+	t.merge(tally{units: e.Quantity, claims: 1, firstSeq: e.Seq, lastSeq: e.Seq, firstMs: e.At.UnixMilli()})
 }
 
 func (t *tally) merge(o tally) {
@@ -37,7 +36,7 @@ func (t *tally) merge(o tally) {
 	if t.claims == 0 || o.firstMs < t.firstMs {
 		t.firstMs = o.firstMs
 	}
-	t.lastSeq, t.lastMs = max(t.lastSeq, o.lastSeq), max(t.lastMs, o.lastMs)
+	t.lastSeq = max(t.lastSeq, o.lastSeq)
 	t.units += o.units
 	t.claims += o.claims
 }

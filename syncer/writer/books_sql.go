@@ -16,21 +16,11 @@ import (
 func moveBooksMySQL(table, on string) string {
 	return "UPDATE stock_flushes f STRAIGHT_JOIN " + table + " c ON " + on +
 		" SET c.remaining = GREATEST(c.remaining - f.units, 0), c.claimed = c.claimed + f.units," +
-		" c.holds_mixed = CASE WHEN c.hold_for_ms > 0 AND (" + isMixed + ") THEN c.holds_mixed + 1 ELSE c.holds_mixed END," +
-		" c.next_due_ms = CASE WHEN c.hold_for_ms > 0" +
-		" THEN LEAST(COALESCE(c.next_due_ms, " + never + "), f.first_claimed_ms + c.hold_for_ms) END," +
-		" c.last_claimed_ms = CASE WHEN c.hold_for_ms > 0 THEN GREATEST(c.last_claimed_ms, f.last_claimed_ms) ELSE 0 END," +
-		" c.settled_seq = LEAST(c.settled_seq, f.first_seq - 1)," +
 		" c.synced_seq = c.synced_seq + f.claims, c.updated_at = ? WHERE c.archived_claims = 0 AND f.id IN ("
 }
 
 func moveBooksSQLite(table, on string) string {
 	return "UPDATE " + table + " AS c SET remaining = MAX(c.remaining - f.units, 0), claimed = c.claimed + f.units," +
-		" holds_mixed = CASE WHEN c.hold_for_ms > 0 AND (" + isMixed + ") THEN c.holds_mixed + 1 ELSE c.holds_mixed END," +
-		" next_due_ms = CASE WHEN c.hold_for_ms > 0" +
-		" THEN MIN(COALESCE(c.next_due_ms, " + never + "), f.first_claimed_ms + c.hold_for_ms) END," +
-		" last_claimed_ms = CASE WHEN c.hold_for_ms > 0 THEN MAX(c.last_claimed_ms, f.last_claimed_ms) ELSE 0 END," +
-		" settled_seq = MIN(c.settled_seq, f.first_seq - 1)," +
 		" synced_seq = c.synced_seq + f.claims, updated_at = ? FROM stock_flushes f" +
 		" WHERE " + on + " AND c.archived_claims = 0 AND f.id IN ("
 }

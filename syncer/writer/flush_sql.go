@@ -17,12 +17,7 @@ const (
 	insertClaimsHead = "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch," +
 		" packet_id, amount, claimed_at, synced_at) VALUES "
 	insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at," +
-		" first_claimed_ms, last_claimed_ms, shard) VALUES "
-
-	// isMixed tells that a claim may expire 2 s or more before one with a lower seq: it was made before a claim that is there, or it
-	// stands before some that are there and was made after them.
-	isMixed = "f.first_claimed_ms < c.last_claimed_ms - 2000 OR f.first_seq <= c.synced_seq AND f.last_claimed_ms > c.last_claimed_ms + 2000"
-	never   = "9223372036854775807" // milliseconds
+		" first_claimed_ms, due_ms, shard) VALUES "
 )
 
 // insertClaims inserts all rows into claims, or fails: with FailureDuplicate when a claim with the id or the seq of one exists.
@@ -71,8 +66,30 @@ func (f *flushIDs) add(id string, shard int) {
 	}
 }
 
+// holdsOf reads how long claims of lots are held, of those that hold them. It never changes.
+func holdsOf(ctx context.Context, q sqlstore.Querier, sums map[string]*tally) (holdForMs map[string]int64, err error) {
+	holdForMs = make(map[string]int64)
+	args := make([]any, 0, len(sums))
+	for lotID := range sums {
+		campaignID, _ := models.SplitShardID(lotID)
+		args = append(args, campaignID)
+	}
+	query := "SELECT id, hold_for_ms FROM campaigns WHERE hold_for_ms > 0 AND id IN " + sqlstore.Marks(len(args))
+	err = sqlstore.ScanAll(ctx, q, query, args, func(scan func(...any) error) error {
+		var id string
+		var ms int64
+		err := scan(&id, &ms)
+		holdForMs[id] = ms
+		return err
+	})
+	return holdForMs, err
+}
+
 // insertFlushes inserts a row a campaign, or a shard, into stock_flushes, in order of the campaigns' ids, and returns the ids of the rows.
-func insertFlushes(ctx context.Context, tx *sql.Tx, sums map[string]*tally, took time.Duration, now time.Time) (*flushIDs, error) {
+// The row of a campaign that holds claims says when the first hold ends.
+func insertFlushes(
+	ctx context.Context, tx *sql.Tx, sums map[string]*tally, holdForMs map[string]int64, took time.Duration, now time.Time,
+) (*flushIDs, error) {
 	s := sqlstore.NewStatement(insertFlushesHead, len(sums)*sqlstore.RowBytes)
 	ids := &flushIDs{}
 	for i, lotID := range slices.Sorted(maps.Keys(sums)) {
@@ -93,7 +110,11 @@ func insertFlushes(ctx context.Context, tx *sql.Tx, sums map[string]*tally, took
 		s.Int(took.Milliseconds())
 		s.Time(now)
 		s.Int(sum.firstMs)
-		s.Int(sum.lastMs)
+		var due *int64
+		if hold, isHeld := holdForMs[campaignID]; isHeld {
+			due = new(sum.firstMs + hold)
+		}
+		s.IntOrNull(due)
 		s.Int(int64(shard))
 		s.EndRow()
 	}

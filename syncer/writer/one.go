@@ -17,21 +17,19 @@ func WriteOne(ctx context.Context, db *gorm.DB, e models.Event) error {
 	return sqlstore.Retry(ctx, func() error { return s.commit(ctx, false, one, sumOf(one)) })
 }
 
-// lookAtHolds has the expirer look at all claims of a campaign of which one came otherwise than by a flush. holds_mixed gets a value
-// that it did not have, so that a look that goes on meanwhile stores nothing.
-func lookAtHolds(id string) string {
-	return "UPDATE " + models.BooksTable(id) + " SET settled_seq = 0, holds_mixed = holds_mixed + 1," +
-		" next_due_ms = 0 WHERE id = ? AND hold_for_ms > 0"
-}
-
-// InsertMissing inserts the rows of claims of one campaign and gives their packets to their users. It does not move the counters of
-// the campaign. Errors: see FailureOf.
+// InsertMissing inserts the rows of claims of one lot, their row of stock_flushes, and gives their packets to their users. It does not
+// move the counters of the lot. Errors: see FailureOf.
 func InsertMissing(ctx context.Context, tx *sql.Tx, dialect string, events []models.Event) error {
-	rows := rowsOf(events)
-	if err := insertClaims(ctx, tx, dialect, rows, sqlstore.Now()); err != nil {
+	rows, now := rowsOf(events), sqlstore.Now()
+	if err := insertClaims(ctx, tx, dialect, rows, now); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, lookAtHolds(events[0].LotID()), events[0].LotID()); err != nil {
+	sums := sumOf(rows)
+	holdForMs, err := holdsOf(ctx, tx, sums)
+	if err != nil {
+		return err
+	}
+	if _, err := insertFlushes(ctx, tx, sums, holdForMs, 0, now); err != nil {
 		return err
 	}
 	return setOwners(ctx, tx, dialect, rows)

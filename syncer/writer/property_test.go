@@ -147,7 +147,8 @@ func naiveFlush(t *testing.T, db *gorm.DB, events []models.Event) {
 	}
 	require.NoError(t, db.Exec("UPDATE campaigns SET remaining = remaining - ?, claimed = claimed + ?, synced_seq = synced_seq + ? WHERE id = 'c'",
 		units, units, len(events)).Error)
-	require.NoError(t, db.Exec("INSERT INTO stock_flushes VALUES (?, 'c', ?, ?, 1, 1, 0, ?, 0, 0, 0)", fmt.Sprint(rand.Int64()), units, len(events), now).Error)
+	require.NoError(t, db.Exec("INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at)"+
+		" VALUES (?, 'c', ?, ?, 1, 1, 0, ?)", fmt.Sprint(rand.Int64()), units, len(events), now).Error)
 }
 
 // A poll of remaining sees it fall to what is right, never below 0, and never rise but by a restock.

@@ -38,10 +38,14 @@ func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[st
 		inTx = sqlstore.InTxBrief
 	}
 	before := s.flushesBefore(ctx, sums)
+	holdForMs, err := holdsOf(ctx, s.db.WithContext(ctx).Statement.ConnPool, sums)
+	if err != nil {
+		return fmt.Errorf("campaigns: %w", err)
+	}
 	var ids []string
-	err := inTx(ctx, s.db, func(tx *sql.Tx) (err error) {
+	err = inTx(ctx, s.db, func(tx *sql.Tx) (err error) {
 		if err = requireFlushes(ctx, tx, s.db.Name(), before); err == nil {
-			ids, err = s.write(ctx, tx, begun, rows, sums)
+			ids, err = s.write(ctx, tx, begun, rows, sums, holdForMs)
 		}
 		return err
 	})
@@ -52,7 +56,9 @@ func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[st
 }
 
 // write is the transaction. It returns the ids of the rows in stock_flushes, in order of the campaigns' ids.
-func (s *store) write(ctx context.Context, tx *sql.Tx, begun time.Time, rows []*row, sums map[string]*tally) (flushes []string, err error) {
+func (s *store) write(
+	ctx context.Context, tx *sql.Tx, begun time.Time, rows []*row, sums map[string]*tally, holdForMs map[string]int64,
+) (flushes []string, err error) {
 	s.steps.At("begun")
 	if err := insertClaims(ctx, tx, s.db.Name(), rows, begun); err != nil {
 		return nil, fmt.Errorf("claims: %w", err)
@@ -61,7 +67,7 @@ func (s *store) write(ctx context.Context, tx *sql.Tx, begun time.Time, rows []*
 	if err := setOwners(ctx, tx, s.db.Name(), rows); err != nil {
 		return nil, fmt.Errorf("packets: %w", err)
 	}
-	ids, err := insertFlushes(ctx, tx, sums, s.clock.Since(begun), s.clock.Now())
+	ids, err := insertFlushes(ctx, tx, sums, holdForMs, s.clock.Since(begun), s.clock.Now())
 	if err != nil {
 		return nil, fmt.Errorf("stock_flushes: %w", err)
 	}
