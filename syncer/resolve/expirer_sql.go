@@ -36,7 +36,8 @@ func (h *openHold) lotID() string { return models.ShardID(h.CampaignID, h.Shard)
 func dueQuery(dialect string) string {
 	return "SELECT id, campaign_id, shard, first_seq, last_seq," +
 		" (SELECT hold_for_ms FROM campaigns WHERE campaigns.id = nth.campaign_id) AS hold_for_ms FROM" +
-		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms, ROW_NUMBER() OVER (PARTITION BY campaign_id, shard ORDER BY due_ms, id) AS n FROM" +
+		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms," +
+		" ROW_NUMBER() OVER (PARTITION BY campaign_id, shard ORDER BY due_ms, id) AS n FROM" +
 		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms FROM stock_flushes" + sqlstore.ByIndex(dialect, "stock_flushes_due") +
 		" WHERE due_ms <= ? AND COALESCE((SELECT residency_reason FROM campaign_shards s WHERE s.campaign_id = stock_flushes.campaign_id" +
 		" AND s.shard = stock_flushes.shard), (SELECT residency_reason FROM campaigns WHERE campaigns.id = stock_flushes.campaign_id), '')" +
