@@ -107,6 +107,10 @@ func operationOf(oapi *huma.OpenAPI, method, path string) *huma.Operation {
 		return item.Get
 	case http.MethodPatch:
 		return item.Patch
+	case http.MethodPut:
+		return item.Put
+	case http.MethodDelete:
+		return item.Delete
 	default:
 		return item.Post
 	}
@@ -185,11 +189,12 @@ func documentOpenAPI(_ *huma.OpenAPI, op *huma.Operation) {
 
 // also201 adds the answer that huma can't see in a handler: it answers 200 or 201.
 func also201(oapi *huma.OpenAPI) {
-	op := oapi.Paths["/v1/campaigns"].Post
-	made := *op.Responses["200"]
-	made.Description = "Created"
-	op.Responses["201"] = &made
-	op.Responses["200"].Description = "It was there already, with the same content"
+	for _, op := range []*huma.Operation{oapi.Paths["/v1/campaigns"].Post, oapi.Paths["/v1/groups/{name}"].Put} {
+		made := *op.Responses["200"]
+		made.Description = "Created"
+		op.Responses["201"] = &made
+		op.Responses["200"].Description = "It was there already, with the same content"
+	}
 }
 
 func documentAsyncAPI(_ *huma.OpenAPI, op *huma.Operation) {

@@ -74,6 +74,12 @@ var texts = map[string]text{
 		"before, as far as it changed; and the use of tokens that was refused. Newest first, a page at a time.", "", "200",
 		`{"entries":[{"id":"019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b22","at":"2027-03-01T10:00:00.123Z","actor":"ann","request_id":"r-17",` +
 			`"action":"campaign.changed","campaign_id":"spring","before":{"total":1000,"version":1},"after":{"total":1500,"version":2}}]}`},
+	"list-groups": {tagService, "The consumer groups that read the claim streams. Entries of a stream are kept until every one of them has acknowledged them.", "", "200",
+		`{"groups":[{"name":"finance","partitions":[{"partition":0,"lag":17,"pending":2}]},{"name":"syncer","partitions":[{"partition":0,"lag":0,"pending":2}]}]}`},
+	"add-group": {tagService, "Registers a consumer group and creates it in every claim stream: what the streams hold is kept for it from then on. " +
+		"A group that a reader creates in a stream is registered by itself.", "", "201", `{"name":"audit"}`},
+	"remove-group": {tagService, "Removes a consumer group from the registry and from every claim stream: what it has not read is kept for it no longer.",
+		"", "", ""},
 	"get-health":   {tagService, "Answers as long as the process is up.", "", "200", `{"status":"ok"}`},
 	"get-ready":    {tagService, "Answers yes while Redis takes claims. A process that stops says no first.", "", "200", `{"status":"ready"}`},
 	"get-metrics":  {tagService, "Every metric of the process, in Prometheus' text format.", "", "", ""},
@@ -86,7 +92,8 @@ var schemaNames = map[string]string{
 	"CampaignJSON": "Campaign", "CampaignBody": "NewCampaign", "ChangeBody": "CampaignChange", "ListOutputBody": "CampaignPage",
 	"PacketsBody": "NewPackets", "PacketBody": "NewPacket", "ClaimBody": "NewClaim", "BatchBody": "NewClaims", "BatchClaim": "NewClaimOfBatch",
 	"BatchResults": "ClaimResults", "BatchResult": "ClaimResult", "RedeemBody": "Redemption", "ReleaseBody": "Release",
-	"UserClaimsOutputBody": "ClaimPage", "AuditList": "AuditPage", "ProblemJSON": "Problem", "Event": "WatchEvent",
+	"UserClaimsOutputBody": "ClaimPage", "AuditList": "AuditPage", "GroupsOutputBody": "GroupList",
+	"GroupOutputBody": "Group", "ProblemJSON": "Problem", "Event": "WatchEvent",
 }
 
 // bodies are the schemas of what is sent: an unknown field of them is refused. Answers may grow by fields.

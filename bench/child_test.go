@@ -25,6 +25,7 @@ import (
 	"dibs/internal/audit"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/retention"
 )
 
 // A child is this test binary once more, as a server: so what is measured has a process, a heap and a scheduler of its own,
@@ -202,7 +203,7 @@ func apiOver(settings childSettings) (*api.Server, error) {
 	return api.New(
 		api.Config{Addr: "127.0.0.1:0", ClaimsPerCall: settings.ClaimsPerCall, ClaimsInFlight: settings.ClaimsInFlight, Tokens: settings.Tokens},
 		api.Deps{
-			Claimer: scripts, States: scripts, Hydrator: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Resolver: noBooks{}, Streams: scripts, Audit: audit.NewLog(nil),
+			Claimer: scripts, States: scripts, Hydrator: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Resolver: noBooks{}, Streams: scripts, Audit: audit.NewLog(nil), Groups: retention.NewRegistry(nil, scripts, nil),
 			Ready: func(ctx context.Context) error { return rdb.Ping(ctx).Err() },
 		})
 }

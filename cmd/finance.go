@@ -3,7 +3,6 @@ package cmd
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"dibs/config"
 	"dibs/consumer"
@@ -21,8 +20,8 @@ func newFinance(env Env) *cobra.Command {
 gave is credited to who took it, what was left over when a campaign closed to its sender, once each, whatever is redelivered.
 Coupons move no money and are passed over.
 
-Its database is that of --finance-dsn, or else Dibs' own. While it is away events wait in Redis; they are kept there for the
-groups in DIBS_GROUPS. An event that can never be credited is parked with the reason and holds nothing up: see
+Its database is that of --finance-dsn, or else Dibs' own. While it is away events wait in Redis; they are kept there for every
+registered group, see 'dibs groups'. An event that can never be credited is parked with the reason and holds nothing up: see
 'dibs finance parked' and 'dibs finance replay'. docs/finance.md tells how to write such a service yourself, in any language.`,
 		Example: `  dibs finance --name finance-1 --metrics-addr 127.0.0.1:9093
   DIBS_FINANCE_DSN='books:secret@tcp(10.0.0.7:3306)/books' dibs finance`,
@@ -88,10 +87,6 @@ func (s *stack) newBooks() (*finance.Books, error) {
 
 // runFinance credits events until ctx ends, then books what was taken.
 func (s *stack) runFinance(ctx context.Context) error {
-	if !slices.Contains(s.cfg.Groups, finance.Group) {
-		s.log.Warn("the group is not in DIBS_GROUPS: where the syncer has the same setting, events are trimmed before they are read here",
-			"group", finance.Group)
-	}
 	books, err := s.newBooks()
 	if err != nil {
 		return err

@@ -90,15 +90,6 @@ func TestWhatIsLeftGoesBackToTheSender(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, finance.stop().code)
 }
 
-func TestFinanceWarnsOfAGroupThatWouldBeTrimmed(t *testing.T) {
-	t.Parallel()
-	s := newServers(t)
-	finance := start(t, s.with("DIBS_GROUPS=syncer"), "finance")
-	got := finance.stop()
-	require.Equal(t, cmd.ExitOK, got.code)
-	require.Regexp(t, `level=WARN.*DIBS_GROUPS.*group=finance`, got.stderr)
-}
-
 func TestFinanceRefusesFewerPartitionsThanThereAre(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

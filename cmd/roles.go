@@ -208,8 +208,8 @@ func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
 func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listening func(addr string)) error {
 	deps := api.Deps{
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns, Mover: s.mover,
-		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Ready: s.ready,
-		Console: s.consoleDeps(), Losses: s.hydrator,
+		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Groups: s.groups(),
+		Ready: s.ready, Console: s.consoleDeps(), Losses: s.hydrator,
 	}
 	if s.cfg.UserRateShared {
 		deps.Tries = s.scripts
@@ -327,12 +327,15 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 	return errors.Join(err, closeErr)
 }
 
+// groups is the registry of consumer groups.
+func (s *stack) groups() *retention.Registry { return retention.NewRegistry(s.db, s.scripts, s.cfg.Groups) }
+
 // runSyncer runs the jobs of the syncer until ctx ends.
 func (s *stack) runSyncer(ctx context.Context) error {
 	leader := syncer.NewLeader(s.scripts, s.cfg.Name, s.log)
 	registerLeader(s.registry, leader.Leads)
 	role := syncer.New(syncer.Config{
-		Trimmer: retention.NewTrimmer(s.scripts, s.cfg.Groups, s.log, s.registry), Pruner: retention.NewPruner(s.db),
+		Trimmer: retention.NewTrimmer(s.scripts, s.groups(), s.log, s.registry), Pruner: retention.NewPruner(s.db),
 		Resumer:       residency.NewResumer(s.hydrator, s.registry),
 		StreamWatcher: residency.NewStreamWatcher(s.hydrator),
 		Evictor:       residency.NewEvictor(s.hydrator, s.cfg.IdleEvict, s.registry),
@@ -341,6 +344,6 @@ func (s *stack) runSyncer(ctx context.Context) error {
 		Finalizer: resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
 		Mover:     s.mover, Leader: leader, IdleEvict: s.cfg.IdleEvict, Logger: s.log, Pulse: &s.pulse,
 	})
-	s.log.Info("syncer runs its jobs", "groups", s.cfg.Groups, "partitions", s.cfg.Partitions)
+	s.log.Info("syncer runs its jobs", "partitions", s.cfg.Partitions)
 	return role.Run(ctx)
 }

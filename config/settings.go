@@ -80,7 +80,7 @@ var settings = []setting{
 	{key: "durability", fallback: "fast", meaning: "" +
 		"a claim is answered once it is, fast: in Redis' memory; fsync: on Redis' disk; replica:N: in the memory of N replicas",
 		set: durability},
-	{key: "groups", fallback: models.GroupSyncer + ",finance", meaning: "consumer groups whose unread events are never trimmed",
+	{key: "groups", fallback: models.GroupSyncer + ",finance", meaning: "consumer groups that a new deployment registers: unread events of a registered group are never trimmed",
 		set: groups},
 	{key: "shutdown-timeout", fallback: "15s", meaning: "how long a stop may take to finish and flush",
 		set: duration(func(c *Config) *time.Duration { return &c.ShutdownTimeout }, time.Second, 10*time.Minute)},

@@ -39,7 +39,7 @@ type HandleFunc func(ctx context.Context, e models.Event, payload []byte) error
 type ServiceConfig struct {
 	Client     redis.UniversalClient // required: Redis 7.0 or later, single or cluster; never closed here
 	Partitions int                   // number of claim streams, DIBS_PARTITIONS; 0 is 1
-	Group      string                // required; a consumer group of its own for each service. Name it in DIBS_GROUPS
+	Group      string                // required; a consumer group of its own for each service. It is registered as soon as Run has created it
 	Name       string                // required; this process within the group, see Config.Name
 	Handle     HandleFunc            // required
 

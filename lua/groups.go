@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -118,6 +119,37 @@ func (s *Scripts) NewGroup(ctx context.Context, partition int, group string) err
 		return sortError("xgroup", err)
 	}
 	return nil
+}
+
+// DestroyGroup removes a consumer group from a partition's stream. A group that is not there is no error. Errors as Stream.
+func (s *Scripts) DestroyGroup(ctx context.Context, partition int, group string) error {
+	err := s.rdb.XGroupDestroy(ctx, StreamKey(partition), group).Err()
+	if err != nil && !strings.Contains(err.Error(), "requires the key to exist") && !strings.Contains(err.Error(), noSuchKey) {
+		return sortError("xgroup", err)
+	}
+	return nil
+}
+
+// readNow is how recently a consumer without a lease was handed entries if it counts as one that reads.
+const readNow = 10 * time.Second
+
+// IsRead reports whether a process reads a partition's stream for a group now: one that holds the lease of its name, as Dibs' own do, or
+// that was handed entries within readNow. Errors as Stream.
+func (s *Scripts) IsRead(ctx context.Context, partition int, group string) (bool, error) {
+	consumers, err := s.Consumers(ctx, partition, group)
+	if err != nil {
+		return false, err
+	}
+	for i := range consumers {
+		if consumers[i].Idle < readNow {
+			return true, nil
+		}
+		leased, err := s.rdb.Exists(ctx, consumerKey(group, consumers[i].Name)).Result()
+		if err != nil || leased > 0 {
+			return leased > 0, sortError("exists", err)
+		}
+	}
+	return false, nil
 }
 
 // IsPending tells whether an entry was handed to a reader of a group and is not acknowledged. Errors as Stream.

@@ -6,10 +6,12 @@ import (
 )
 
 var (
-	// ErrNotFound says that MySQL has no such campaign or claim.
+	// ErrNotFound says that MySQL has no such campaign, claim or consumer group.
 	ErrNotFound = errors.New("models: not found")
 	// ErrChanged says that a campaign is not of the version that a change is for.
 	ErrChanged = errors.New("models: changed since")
+	// ErrInUse says that a process reads for the consumer group.
+	ErrInUse = errors.New("models: in use")
 	// ErrExists says that a campaign with the same id and other content exists.
 	ErrExists = errors.New("models: exists with other content")
 )

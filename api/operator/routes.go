@@ -26,6 +26,7 @@ const (
 type Config struct {
 	Campaigns Campaigns
 	Audit     Audit
+	Groups    Groups
 	// State reads what Redis holds of a campaign. Errors: lua.ErrAbsent, and those of a Redis that is away.
 	State func(ctx context.Context, campaignID string) (lua.State, error)
 	// Hydrate loads a campaign into Redis when that is safe. Errors: models.ErrNotFound; any other leaves Redis as it is.

@@ -32,6 +32,8 @@ const (
 	CodeClaimParked          Code = "claim_parked"
 	CodeCampaignNotFound     Code = "campaign_not_found"
 	CodeClaimNotFound        Code = "claim_not_found"
+	CodeGroupNotFound        Code = "group_not_found"
+	CodeGroupInUse           Code = "group_in_use"
 	CodeInvalid              Code = "invalid"
 	CodeIdempotencyMismatch  Code = "idempotency_mismatch"
 	CodePreconditionFailed   Code = "precondition_failed"
@@ -76,7 +78,10 @@ var refusals = map[Code]refusal{
 		"The claim was accepted and counts, but MySQL refuses its row. An operator has to decide about it: see dibs reconcile.", 0},
 	CodeCampaignNotFound: {404, "Campaign not found", "No campaign has this id.", 0},
 	CodeClaimNotFound:    {404, "Claim not found", "No claim has this id.", 0},
-	CodeInvalid:          {422, "Invalid", "A field has a value that is not allowed.", 0},
+	CodeGroupNotFound:    {404, "Group not found", "No consumer group of this name is registered.", 0},
+	CodeGroupInUse: {409, "Group in use",
+		"A process reads for this group. Stop it first, and ask again after ten seconds: what the group has not read may be trimmed once it is removed.", 0},
+	CodeInvalid: {422, "Invalid", "A field has a value that is not allowed.", 0},
 	CodeIdempotencyMismatch: {422, "Idempotency key used for another body",
 		"An earlier request used this Idempotency-Key with another body. Send a new key with a new request.", 0},
 	CodePreconditionFailed: {412, "Precondition failed",

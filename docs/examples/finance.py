@@ -253,7 +253,7 @@ def main():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--redis", default="redis://127.0.0.1:6379", help="redis://[user:password@]host:port[/db]")
     flags.add_argument("--partitions", type=int, default=1, help="DIBS_PARTITIONS")
-    flags.add_argument("--group", default="finance", help="consumer group; name it in DIBS_GROUPS, or it may lose events")
+    flags.add_argument("--group", default="finance", help="consumer group; it is registered by being created")
     flags.add_argument("--name", default="worker-1", help="of this process in the group; keep it over restarts")
     flags.add_argument("--books", default="books.db", help="SQLite file")
     flags.add_argument("--report", action="store_true", help="print what is in the books and end")

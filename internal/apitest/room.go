@@ -36,7 +36,8 @@ type Room struct {
 
 	Looked atomic.Int64 // claims looked for
 
-	Audit *Audit
+	Audit  *Audit
+	Groups *Groups
 }
 
 // Campaign is a campaign and its claims.
@@ -62,7 +63,7 @@ var Now = time.Date(2027, 3, 14, 15, 9, 26, 535e6, time.UTC)
 
 // NewRoom makes a Room whose campaigns are in Redis.
 func NewRoom(campaigns ...models.Campaign) *Room {
-	r := &Room{Campaigns: map[string]*Campaign{}, Audit: &Audit{}}
+	r := &Room{Campaigns: map[string]*Campaign{}, Audit: &Audit{}, Groups: &Groups{}}
 	for _, c := range campaigns {
 		r.Put(c).InRedis = true
 	}
@@ -199,7 +200,7 @@ func (r *Room) Hydrate(_ context.Context, id string) (lua.Meta, error) {
 // Deps are this Room, in every place.
 func (r *Room) Deps() api.Deps {
 	return api.Deps{
-		Claimer: r, States: r, Hydrator: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Streams: r, Audit: r.Audit,
+		Claimer: r, States: r, Hydrator: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Streams: r, Audit: r.Audit, Groups: r.Groups,
 		Ready: func(context.Context) error { return r.Ready },
 	}
 }

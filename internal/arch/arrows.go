@@ -62,7 +62,7 @@ var arrows = map[string][]string{
 	"syncer/resolve":    {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/residency"},
 	"syncer/reconcile":  {"internal/audit", "internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
 	"syncer/shards":     {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns"},
-	"syncer/retention":  {"internal/sqlstore", "lua", "models"},
+	"syncer/retention":  {"internal/audit", "internal/sqlstore", "lua", "models"},
 	"syncer/records":    {"models"},
 	"syncer": {
 		"internal/sqlstore", "lua", "models",

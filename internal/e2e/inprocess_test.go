@@ -17,6 +17,7 @@ import (
 	"dibs/syncer/campaigns"
 	"dibs/syncer/residency"
 	"dibs/syncer/resolve"
+	"dibs/syncer/retention"
 	"dibs/syncer/shards"
 	"dibs/syncer/writer"
 
@@ -87,7 +88,7 @@ func (p *inProcess) serve(i int) string {
 	server, err := api.New(cfg, api.Deps{
 		Claimer: claimer, States: scripts, Hydrator: residency.NewHydrator(db, scripts, quiet, nil),
 		Campaigns: campaigns.New(db, scripts, quiet), Mover: shards.New(db, scripts, residency.NewHydrator(db, scripts, quiet, nil), quiet, nil), Claims: campaigns.NewClaims(db),
-		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Streams: scripts, Audit: audit.NewLog(db), Ready: func(context.Context) error { return nil },
+		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Streams: scripts, Audit: audit.NewLog(db), Groups: retention.NewRegistry(db, scripts, []string{"syncer"}), Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

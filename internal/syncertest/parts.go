@@ -3,10 +3,12 @@ package syncertest
 import (
 	"context"
 	"database/sql"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
@@ -113,10 +115,18 @@ func Unapplied(t testing.TB, db *gorm.DB) (n int64) {
 	return n
 }
 
-// NewTrimmer makes a trimmer that logs nothing, over one claim stream.
+// NewRegistry makes a registry of consumer groups in a database of its own.
+func NewRegistry(t testing.TB, scripts *lua.Scripts, groups ...string) *retention.Registry {
+	t.Helper()
+	db := OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
+	return retention.NewRegistry(db, scripts, groups)
+}
+
+// NewTrimmer makes a trimmer that logs nothing, over one claim stream, with a registry of its own.
 func NewTrimmer(t *testing.T, rdb redis.UniversalClient, groups ...string) *retention.Trimmer {
 	t.Helper()
-	return retention.NewTrimmer(ScriptsOn(t, rdb, 1), groups, Quiet(), nil)
+	scripts := ScriptsOn(t, rdb, 1)
+	return retention.NewTrimmer(scripts, NewRegistry(t, scripts, groups...), Quiet(), nil)
 }
 
 // RawInsert times the ceiling: nothing but the rows, 1,000 a transaction.

@@ -31,7 +31,7 @@ func synced(h *syncertest.Stack) string {
 // trim has the stream forget what is acknowledged.
 func trim(h *syncertest.Stack) {
 	h.T.Helper()
-	_, err := retention.NewTrimmer(h.Scripts, []string{"syncer"}, syncertest.Quiet(), nil).Trim(h.T.Context())
+	_, err := retention.NewTrimmer(h.Scripts, retention.NewRegistry(h.DB, h.Scripts, []string{"syncer"}), syncertest.Quiet(), nil).Trim(h.T.Context())
 	require.NoError(h.T, err)
 }
 

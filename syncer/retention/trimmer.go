@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"dibs/lua"
+	"dibs/models"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -21,10 +22,8 @@ const (
 
 // Streams is the part of lua.Scripts that a Trimmer uses.
 type Streams interface {
-	Partitions() int
-	Stream(ctx context.Context, partition int) (lua.Stream, error)
-	Groups(ctx context.Context, partition int) ([]lua.Group, error)
-	NewGroup(ctx context.Context, partition int, group string) error
+	Groups
+
 	TrimBelow(ctx context.Context, partition int, id lua.EntryID, most int64) (int64, error)
 	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
 	Now(ctx context.Context) (time.Time, error)
@@ -32,78 +31,84 @@ type Streams interface {
 
 var _ Streams = (*lua.Scripts)(nil)
 
-// Trimmer takes from the claim streams what every group has acknowledged: every group that a stream has, and every registered one.
-// Any number may run at once, whatever groups each is set up with.
+// Trimmer removes from the claim streams what every registered group has acknowledged. Any number may run at once.
 type Trimmer struct {
-	streams    Streams
-	registered []string // groups that are made if they are not there
-	log        *slog.Logger
-	metrics    *trimmerMetrics
-	behind     map[string]bool  // stream and group that were warned of; Trim's own
-	known      map[int][]string // groups with figures, by partition; Trim's own
+	streams  Streams
+	registry *Registry
+	log      *slog.Logger
+	metrics  *trimmerMetrics
+	behind   map[string]bool  // stream and group that were warned of; Trim's own
+	known    map[int][]string // groups with figures, by partition; Trim's own
 
 	call, farBehind int64 // are the constants, but in tests
 }
 
 // NewTrimmer makes a trimmer, which is for one goroutine; reg may be nil.
-func NewTrimmer(streams Streams, groups []string, log *slog.Logger, reg prometheus.Registerer) *Trimmer {
+func NewTrimmer(streams Streams, registry *Registry, log *slog.Logger, reg prometheus.Registerer) *Trimmer {
 	return &Trimmer{
-		streams: streams, registered: groups, log: log, metrics: newTrimmerMetrics(reg),
+		streams: streams, registry: registry, log: log, metrics: newTrimmerMetrics(reg),
 		behind: make(map[string]bool), known: make(map[int][]string), call: trimCall, farBehind: farBehind,
 	}
 }
 
-// Trim goes once over all streams and returns how many entries went. A stream that fails does not keep the others.
+// Trim goes once over all streams and returns how many entries it removed. A stream that fails does not stop the others. While MySQL is
+// away it measures and removes nothing: a group that Redis lost may be registered.
 func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
-	var failed []error
+	registered, err := t.registry.names(ctx) // before the streams are read: what is found there and not here is not one that was just removed
+	failed := []error{err}
+	var found []string
 	for p := range t.streams.Partitions() {
-		n, err := t.trimStream(ctx, p)
+		n, groups, err := t.trimStream(ctx, p, registered)
 		trimmed += n
 		if err != nil {
 			t.metrics.forget(p)
 			failed = append(failed, fmt.Errorf("retention: trim %s: %w", lua.StreamKey(p), err))
 		}
+		for i := range groups {
+			if name := groups[i].Name; !slices.Contains(registered, name) && len(name) <= models.GroupNameLength {
+				found = append(found, name)
+			}
+		}
+	}
+	if registered != nil && len(found) > 0 {
+		slices.Sort(found)
+		found = slices.Compact(found)
+		t.log.InfoContext(ctx, "consumer groups were found in the claim streams and are registered: nothing is trimmed that they have not read",
+			slog.Any("groups", found))
+		failed = append(failed, t.registry.register(ctx, found...))
 	}
 	return trimmed, errors.Join(failed...)
 }
 
-func (t *Trimmer) trimStream(ctx context.Context, partition int) (int64, error) {
-	groups, complete, err := t.groups(ctx, partition)
-	if err != nil || !complete {
-		return 0, err
-	}
-	first := groups[0].First()
-	for i := range groups {
-		if needed := groups[i].First(); needed.Less(first) {
-			first = needed
-		}
-	}
-	trimmed, err := t.trimBelow(ctx, partition, first)
+// trimStream returns the groups of a stream as well. A registered group that it lacks is created, and nothing is trimmed in this round. A
+// group that is not registered yet holds back trimming like any other.
+func (t *Trimmer) trimStream(ctx context.Context, partition int, registered []string) (trimmed int64, groups []lua.Group, err error) {
+	groups, err = t.streams.Groups(ctx, partition)
 	if err != nil {
-		return trimmed, err
+		return 0, nil, err
 	}
-	return trimmed, t.measure(ctx, partition, groups)
-}
-
-// groups reads all groups of a stream: one that this process is not set up with may be that of a newer process, and holds back
-// trimming like any other. A registered group that is not there is made, at the beginning, and complete is false: nothing is
-// trimmed before it is seen to be there.
-func (t *Trimmer) groups(ctx context.Context, partition int) (groups []lua.Group, complete bool, err error) {
-	all, err := t.streams.Groups(ctx, partition)
-	if err != nil {
-		return nil, false, err
-	}
-	complete = true
-	for _, name := range t.registered {
-		if slices.ContainsFunc(all, func(g lua.Group) bool { return g.Name == name }) {
+	complete := registered != nil
+	for _, name := range registered {
+		if slices.ContainsFunc(groups, func(g lua.Group) bool { return g.Name == name }) {
 			continue
 		}
 		complete = false
-		if err := t.streams.NewGroup(ctx, partition, name); err != nil {
-			return nil, false, err
+		if err := t.registry.create(ctx, partition, name); err != nil {
+			return 0, groups, err
 		}
 	}
-	return all, complete, nil
+	if complete {
+		first := groups[0].First()
+		for i := range groups {
+			if needed := groups[i].First(); needed.Less(first) {
+				first = needed
+			}
+		}
+		if trimmed, err = t.trimBelow(ctx, partition, first); err != nil {
+			return trimmed, groups, err
+		}
+	}
+	return trimmed, groups, t.measure(ctx, partition, groups)
 }
 
 func (t *Trimmer) trimBelow(ctx context.Context, partition int, first lua.EntryID) (trimmed int64, err error) {

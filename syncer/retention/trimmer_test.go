@@ -12,6 +12,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
+	"dibs/models"
 	"dibs/syncer/retention"
 
 	"github.com/alicebob/miniredis/v2"
@@ -62,6 +63,12 @@ func trim(t *testing.T, trimmer *retention.Trimmer) int64 {
 	return n
 }
 
+func newTrimmer(t *testing.T, rdb *redis.Client, partitions int, groups []string, log *slog.Logger, reg prometheus.Registerer) *retention.Trimmer {
+	t.Helper()
+	scripts := syncertest.ScriptsOn(t, rdb, partitions)
+	return retention.NewTrimmer(scripts, syncertest.NewRegistry(t, scripts, groups...), log, reg)
+}
+
 // Redis trims whole nodes of 100 entries, so what stays may be up to 99 more than is needed.
 func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
 	t.Parallel()
@@ -103,23 +110,29 @@ func TestTrimmer_AGroupThatWasAwayFindsEverything(t *testing.T) {
 	require.Equal(t, s.IDs, s.Read("finance", 3000))
 }
 
-// A new group is rolled out: a process that is not set up with it yet holds back for it all the same, until somebody removes it.
-func TestTrimmer_HoldsBackForAGroupThatOnlyANewerProcessKnows(t *testing.T) {
+// A reader that creates its group is registered by that, as docs/finance.md tells readers in any language to do.
+func TestTrimmer_RegistersAGroupThatItFinds(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
 	s.Add(5000)
 	reg := prometheus.NewPedanticRegistry()
-	older := retention.NewTrimmer(syncertest.ScriptsOn(t, s.Redis, 1), []string{"syncer"}, syncertest.Quiet(), reg)
-	newer := syncertest.NewTrimmer(t, s.Redis, "syncer", "audit")
-	require.Zero(t, trim(t, newer), "the groups are made")
+	scripts := syncertest.ScriptsOn(t, s.Redis, 1)
+	registry := syncertest.NewRegistry(t, scripts, "syncer")
+	trimmer := retention.NewTrimmer(scripts, registry, syncertest.Quiet(), reg)
+	require.Zero(t, trim(t, trimmer), "the group syncer is created")
+	require.NoError(t, s.Redis.XGroupCreate(t.Context(), s.Key, "audit", "0").Err())
 	s.Ack("syncer", s.Read("syncer", 5000)...)
-	require.Zero(t, trim(t, older))
-	require.Zero(t, trim(t, newer))
+	require.Zero(t, trim(t, trimmer))
 	require.Positive(t, gauge(t, reg, "dibs_stream_group_backlog_entries", "audit"))
-	require.Equal(t, s.IDs, s.Read("audit", 5000))
-	require.Zero(t, trim(t, older), "nothing is acknowledged")
+
 	require.NoError(t, s.Redis.XGroupDestroy(t.Context(), s.Key, "audit").Err())
-	require.Positive(t, trim(t, older))
+	require.Zero(t, trim(t, trimmer), "Redis lost the group: it is created again, at the beginning")
+	require.Equal(t, s.IDs, s.Read("audit", 5000))
+
+	require.ErrorIs(t, registry.Remove(t.Context(), "audit"), models.ErrInUse)
+	require.NoError(t, s.Redis.XGroupDelConsumer(t.Context(), s.Key, "audit", "c").Err())
+	require.NoError(t, registry.Remove(t.Context(), "audit"))
+	require.Positive(t, trim(t, trimmer))
 	n, err := testutil.GatherAndCount(reg, "dibs_stream_group_backlog_entries")
 	require.NoError(t, err)
 	require.Equal(t, 1, n, "the figures of the group that was removed are gone")
@@ -198,7 +211,7 @@ func TestTrimmer_TellsHowFarBehindEachGroupIs(t *testing.T) {
 	s.Add(1000)
 	reg := prometheus.NewPedanticRegistry()
 	var log testenv.Buffer
-	trimmer := retention.WarnBehind(retention.NewTrimmer(syncertest.ScriptsOn(t, s.Redis, 1), []string{"syncer", "finance"},
+	trimmer := retention.WarnBehind(newTrimmer(t, s.Redis, 1, []string{"syncer", "finance"},
 		slog.New(slog.NewTextHandler(&log, nil)), reg), 500)
 	trim(t, trimmer)
 	ids := s.Read("syncer", 1000)
@@ -251,7 +264,7 @@ func TestTrimmer_AStreamThatFailsDoesNotKeepTheOthers(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
 	require.NoError(t, rdb.Set(t.Context(), lua.StreamKey(0), "a string", 0).Err())
-	trimmer := retention.NewTrimmer(syncertest.ScriptsOn(t, rdb, 2), []string{"syncer"}, syncertest.Quiet(), nil)
+	trimmer := newTrimmer(t, rdb, 2, []string{"syncer"}, syncertest.Quiet(), nil)
 	_, err := trimmer.Trim(t.Context())
 	require.ErrorContains(t, err, lua.StreamKey(0))
 	groups, err := rdb.XInfoGroups(t.Context(), lua.StreamKey(1)).Result()

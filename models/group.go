@@ -1,0 +1,28 @@
+package models
+
+import "time"
+
+// GroupNameLength is the most bytes of a consumer group's name that MySQL records.
+const GroupNameLength = 255
+
+// ConsumerGroup is a row of consumer_groups: a group whose unread events are kept.
+type ConsumerGroup struct {
+	Name         string `gorm:"primaryKey"`
+	RegisteredAt time.Time
+}
+
+// TableName names the table for gorm.
+func (ConsumerGroup) TableName() string { return "consumer_groups" }
+
+// GroupLag is how far behind a consumer group is.
+type GroupLag struct {
+	Name       string         `json:"name"`
+	Partitions []PartitionLag `json:"partitions" nullable:"false"`
+}
+
+// PartitionLag is how far behind a consumer group is in one claim stream, in entries.
+type PartitionLag struct {
+	Partition int   `json:"partition"`
+	Lag       int64 `json:"lag" doc:"entries that were never handed to a reader of the group"`
+	Pending   int64 `json:"pending" doc:"entries that were handed out and are not acknowledged"`
+}

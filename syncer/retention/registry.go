@@ -1,0 +1,187 @@
+package retention
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"dibs/internal/audit"
+	"dibs/internal/sqlstore"
+	"dibs/lua"
+	"dibs/models"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// Groups is the part of lua.Scripts that a Registry uses.
+type Groups interface {
+	Partitions() int
+	Stream(ctx context.Context, partition int) (lua.Stream, error)
+	Groups(ctx context.Context, partition int) ([]lua.Group, error)
+	NewGroup(ctx context.Context, partition int, group string) error
+	DestroyGroup(ctx context.Context, partition int, group string) error
+	IsRead(ctx context.Context, partition int, group string) (bool, error)
+}
+
+var _ Groups = (*lua.Scripts)(nil)
+
+// Registry is the list of the consumer groups whose unread entries are kept. MySQL records their names, each claim stream has the groups
+// themselves, and each makes up for what the other lost: a Trimmer registers every group that it finds in a stream, and creates a
+// registered group that a stream lacks. Any number of processes may share a registry.
+type Registry struct {
+	db      *gorm.DB
+	groups  Groups
+	initial []string
+}
+
+// NewRegistry makes a Registry. The groups of initial are registered when none is; one of them is models.GroupSyncer.
+func NewRegistry(db *gorm.DB, groups Groups, initial []string) *Registry {
+	return &Registry{db: db, groups: groups, initial: initial}
+}
+
+// names reads the names of the registered groups, sorted.
+func (r *Registry) names(ctx context.Context) ([]string, error) {
+	names, err := r.read(ctx)
+	if err == nil && !slices.Contains(names, models.GroupSyncer) { // it is never removed: this registry is new
+		if err = r.register(ctx, r.initial...); err == nil {
+			names, err = r.read(ctx)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("retention: registry of groups: %w", err)
+	}
+	return names, nil
+}
+
+func (r *Registry) read(ctx context.Context) (names []string, err error) {
+	err = r.db.WithContext(ctx).Raw("SELECT name FROM consumer_groups ORDER BY name").Scan(&names).Error
+	return names, err
+}
+
+// register records groups. Those that are registered already stay as they are.
+func (r *Registry) register(ctx context.Context, names ...string) error {
+	return sqlstore.Retry(ctx, func() error {
+		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return insertGroups(tx, names) })
+	})
+}
+
+func insertGroups(tx *gorm.DB, names []string) error {
+	rows := make([]models.ConsumerGroup, len(names))
+	for i, name := range names {
+		rows[i] = models.ConsumerGroup{Name: name, RegisteredAt: sqlstore.Now()}
+	}
+	return tx.Clauses(clause.OnConflict{DoNothing: true}).Create(rows).Error
+}
+
+// create creates a group in a stream that lacks it, if it is registered still: the lock on its row keeps it from being removed meanwhile.
+func (r *Registry) create(ctx context.Context, partition int, name string) error {
+	return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		registered, err := lockGroup(tx, name)
+		if err != nil || !registered {
+			return err
+		}
+		return r.groups.NewGroup(ctx, partition, name)
+	})
+}
+
+func lockGroup(tx *gorm.DB, name string) (registered bool, err error) {
+	var rows []models.ConsumerGroup
+	err = tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("name = ?", name).Find(&rows).Error
+	return len(rows) > 0, err
+}
+
+// Add registers a group and creates it in every claim stream, at the first entry that the stream has. It reports whether the group is new.
+func (r *Registry) Add(ctx context.Context, name string) (added bool, err error) {
+	names, err := r.names(ctx)
+	if err != nil {
+		return false, err
+	}
+	added = !slices.Contains(names, name)
+	err = r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		if err := insertGroups(tx, []string{name}); err != nil {
+			return err
+		}
+		if _, err := lockGroup(tx, name); err != nil {
+			return err
+		}
+		for p := range r.groups.Partitions() {
+			if err := r.groups.NewGroup(ctx, p, name); err != nil {
+				return err
+			}
+		}
+		if !added {
+			return nil
+		}
+		return audit.Put(ctx, tx.Statement.ConnPool, "group.added", "", nil, map[string]string{"name": name})
+	})
+	if err != nil {
+		return false, fmt.Errorf("retention: add group %q: %w", name, err)
+	}
+	return added, nil
+}
+
+// Remove removes a group from the registry and from every claim stream: what it has not read is kept for it no longer. After an error the
+// group is registered still, and streams that lost it get it back. Errors: models.ErrNotFound; models.ErrInUse while a process reads for it.
+func (r *Registry) Remove(ctx context.Context, name string) error {
+	for p := range r.groups.Partitions() {
+		read, err := r.groups.IsRead(ctx, p, name)
+		if err == nil && read {
+			err = models.ErrInUse
+		}
+		if err != nil {
+			return fmt.Errorf("retention: remove group %q: %w", name, err)
+		}
+	}
+	err := r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		if registered, err := lockGroup(tx, name); err != nil {
+			return err
+		} else if !registered {
+			return models.ErrNotFound
+		}
+		for p := range r.groups.Partitions() {
+			if err := r.groups.DestroyGroup(ctx, p, name); err != nil {
+				return err
+			}
+		}
+		if err := tx.Delete(&models.ConsumerGroup{Name: name}).Error; err != nil {
+			return err
+		}
+		return audit.Put(ctx, tx.Statement.ConnPool, "group.removed", "", map[string]string{"name": name}, nil)
+	})
+	if err != nil {
+		return fmt.Errorf("retention: remove group %q: %w", name, err)
+	}
+	return nil
+}
+
+// List returns the registered groups, sorted by name, and how far behind each is.
+func (r *Registry) List(ctx context.Context) ([]models.GroupLag, error) {
+	names, err := r.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]models.GroupLag, len(names))
+	for i, name := range names {
+		list[i].Name = name
+	}
+	for p := range r.groups.Partitions() {
+		stream, err := r.groups.Stream(ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("retention: list groups: %w", err)
+		}
+		groups, err := r.groups.Groups(ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("retention: list groups: %w", err)
+		}
+		for i := range list {
+			lag := models.PartitionLag{Partition: p, Lag: stream.Length} // of a group that the stream lost
+			if at := slices.IndexFunc(groups, func(g lua.Group) bool { return g.Name == list[i].Name }); at >= 0 {
+				lag.Pending = groups[at].Pending
+				lag.Lag = max(0, backlogOf(&groups[at], stream.Length)-lag.Pending)
+			}
+			list[i].Partitions = append(list[i].Partitions, lag)
+		}
+	}
+	return list, nil
+}

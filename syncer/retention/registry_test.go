@@ -1,0 +1,191 @@
+package retention_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/retention"
+)
+
+const streams = 3
+
+// groupsIn are the names of the groups of each claim stream.
+func groupsIn(t *testing.T, scripts *lua.Scripts) (names [streams][]string) {
+	t.Helper()
+	for p := range streams {
+		groups, err := scripts.Groups(t.Context(), p)
+		require.NoError(t, err)
+		for i := range groups {
+			names[p] = append(names[p], groups[i].Name)
+		}
+	}
+	return names
+}
+
+func listed(t *testing.T, registry *retention.Registry) (names []string) {
+	t.Helper()
+	list, err := registry.List(t.Context())
+	require.NoError(t, err)
+	for _, g := range list {
+		names = append(names, g.Name)
+		require.Len(t, g.Partitions, streams)
+	}
+	return names
+}
+
+func TestRegistry_TheSettingIsOnlyTheInitialSet(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		scripts := syncertest.ScriptsOn(t, testenv.Redis(t).Client(), streams)
+		first := retention.NewRegistry(db, scripts, []string{"syncer", "finance"})
+		require.Equal(t, []string{"finance", "syncer"}, listed(t, first))
+		require.NoError(t, first.Remove(t.Context(), "finance"))
+		later := retention.NewRegistry(db, scripts, []string{"syncer", "finance", "audit"})
+		require.Equal(t, []string{"syncer"}, listed(t, later))
+
+		added, err := later.Add(t.Context(), "audit")
+		require.NoError(t, err)
+		require.True(t, added)
+		added, err = first.Add(t.Context(), "audit")
+		require.NoError(t, err)
+		require.False(t, added)
+		require.Equal(t, [streams][]string{{"audit"}, {"audit"}, {"audit"}}, groupsIn(t, scripts))
+		require.ErrorIs(t, first.Remove(t.Context(), "nobody"), models.ErrNotFound)
+		var actions []string
+		require.NoError(t, db.Raw("SELECT action FROM audit_log ORDER BY id").Scan(&actions).Error)
+		require.Equal(t, []string{"group.removed", "group.added"}, actions)
+	})
+}
+
+func TestRegistry_ListsLagAndPending(t *testing.T) {
+	t.Parallel()
+	s := syncertest.NewStream(t)
+	s.Add(100)
+	scripts := syncertest.ScriptsOn(t, s.Redis, streams)
+	registry := syncertest.NewRegistry(t, scripts, "syncer", "finance")
+	_, err := registry.Add(t.Context(), "finance")
+	require.NoError(t, err)
+	s.Ack("finance", s.Read("finance", 60)[:50]...)
+	list, err := registry.List(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []models.GroupLag{
+		{Name: "finance", Partitions: []models.PartitionLag{{Partition: 0, Lag: 40, Pending: 10}, {Partition: 1}, {Partition: 2}}},
+		{Name: "syncer", Partitions: []models.PartitionLag{{Partition: 0, Lag: 100}, {Partition: 1}, {Partition: 2}}},
+	}, list)
+}
+
+// A removal that fails on its way leaves the group registered, and the trimmer brings back what is missing of it.
+func TestRegistry_AHalfRemovedGroupStaysRegistered(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t).Client()
+	scripts := syncertest.ScriptsOn(t, rdb, streams)
+	db := syncertest.OpenServer(t)
+	failing := &failsAfter{Scripts: scripts, destroys: 1}
+	registry := retention.NewRegistry(db, failing, []string{"syncer", "finance"})
+	trimmer := retention.NewTrimmer(scripts, registry, syncertest.Quiet(), nil)
+	trim(t, trimmer)
+	require.ErrorIs(t, registry.Remove(t.Context(), "finance"), errStep)
+	require.NotContains(t, groupsIn(t, scripts)[0], "finance")
+	trim(t, trimmer)
+	for _, groups := range groupsIn(t, scripts) {
+		require.Equal(t, []string{"finance", "syncer"}, groups)
+	}
+}
+
+var errStep = errors.New("the step that fails")
+
+// failsAfter destroys so many groups and then fails.
+type failsAfter struct {
+	*lua.Scripts
+
+	destroys int
+}
+
+func (f *failsAfter) DestroyGroup(ctx context.Context, partition int, group string) error {
+	if f.destroys--; f.destroys < 0 {
+		return errStep
+	}
+	return f.Scripts.DestroyGroup(ctx, partition, group)
+}
+
+// Trimmers that create what is missing and a removal run at once: a group that was removed does not come back.
+func TestRegistry_ARemovedGroupStaysRemovedWhileTrimmersWork(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t).Client()
+	scripts := syncertest.ScriptsOn(t, rdb, streams)
+	db := syncertest.OpenServer(t)
+	registry := retention.NewRegistry(db, scripts, []string{"syncer"})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var trimmers sync.WaitGroup
+	for range 3 {
+		trimmer := retention.NewTrimmer(scripts, registry, syncertest.Quiet(), nil)
+		trimmers.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = trimmer.Trim(ctx)
+			}
+		})
+	}
+	for range 20 {
+		_, err := registry.Add(t.Context(), "audit")
+		require.NoError(t, err)
+		require.NoError(t, registry.Remove(t.Context(), "audit"))
+	}
+	cancel()
+	trimmers.Wait()
+	trim(t, retention.NewTrimmer(scripts, registry, syncertest.Quiet(), nil))
+	require.Equal(t, []string{"syncer"}, listed(t, registry))
+	require.NotContains(t, groupsIn(t, scripts)[0], "audit")
+}
+
+// Two processes add one group at once: it is there once, and neither fails.
+func TestRegistry_AddIsSafeToRepeatAtOnce(t *testing.T) {
+	t.Parallel()
+	scripts := syncertest.ScriptsOn(t, testenv.Redis(t).Client(), streams)
+	registry := retention.NewRegistry(syncertest.OpenServer(t), scripts, []string{"syncer"})
+	listed(t, registry)
+	var g errgroup.Group
+	for range 8 {
+		g.Go(func() error {
+			_, err := registry.Add(t.Context(), "audit")
+			return err
+		})
+	}
+	require.NoError(t, g.Wait())
+	require.Equal(t, []string{"audit", "syncer"}, listed(t, registry))
+}
+
+// While MySQL is away nothing is trimmed, as the registry is not known, but what the groups have to read is measured.
+func TestTrimmer_TrimsNothingWithoutTheRegistry(t *testing.T) {
+	t.Parallel()
+	s := syncertest.NewStream(t)
+	s.Add(1000)
+	require.NoError(t, s.Redis.XGroupCreate(t.Context(), s.Key, "syncer", "0").Err())
+	s.Ack("syncer", s.Read("syncer", 1000)...)
+	db := syncertest.OpenServer(t)
+	scripts := syncertest.ScriptsOn(t, s.Redis, 1)
+	trimmer := retention.NewTrimmer(scripts, retention.NewRegistry(db, scripts, []string{"syncer"}), syncertest.Quiet(), nil)
+	require.NoError(t, sqlstore.Close(db))
+	_, err := trimmer.Trim(t.Context())
+	require.ErrorContains(t, err, "registry of groups")
+	first, _ := s.Left()
+	require.Zero(t, first)
+}
+
+func TestDestroyGroup_OfAStreamThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	var rdb redis.UniversalClient = testenv.Redis(t).Client()
+	require.NoError(t, syncertest.ScriptsOn(t, rdb, 1).DestroyGroup(t.Context(), 0, "nobody"))
+}
