@@ -8,7 +8,7 @@ import (
 
 // Groups plays the registry of consumer groups.
 type Groups struct {
-	Lags  []models.GroupLag
+	Lags   []models.GroupLag
 	Fail   error
 	Called []string
 }

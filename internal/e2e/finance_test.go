@@ -202,7 +202,7 @@ func TestFinanceUnregisteredAndAwayIsCaught(t *testing.T) {
 	l.launch("syncer", nil)
 	l.publish(1000)
 	l.eventuallyHolds(0)
-	service := l.launch("finance", nil)
+	l.launch("finance", nil)
 	l.publish(100)
 	l.eventuallyCredited(90)
 	require.NotEmpty(t, l.faults())

@@ -122,7 +122,8 @@ func (r *Registry) Add(ctx context.Context, name string) (added bool, err error)
 }
 
 // Remove removes a group from the registry and from every claim stream: what it has not read is kept for it no longer. After an error the
-// group is registered still, and streams that lost it get it back. Errors: models.ErrNotFound; models.ErrInUse while a process reads for it.
+// group is registered still, and streams that lost it get it back. Errors: models.ErrNotFound; models.ErrInUse while a process reads for
+// the group.
 func (r *Registry) Remove(ctx context.Context, name string) error {
 	for p := range r.groups.Partitions() {
 		read, err := r.groups.IsRead(ctx, p, name)
