@@ -328,7 +328,9 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 }
 
 // groups is the registry of consumer groups.
-func (s *stack) groups() *retention.Registry { return retention.NewRegistry(s.db, s.scripts, s.cfg.Groups) }
+func (s *stack) groups() *retention.Registry {
+	return retention.NewRegistry(s.db, s.scripts, s.cfg.Groups)
+}
 
 // runSyncer runs the jobs of the syncer until ctx ends.
 func (s *stack) runSyncer(ctx context.Context) error {
