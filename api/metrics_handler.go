@@ -43,6 +43,18 @@ func (s Side) Handler() (http.Handler, error) {
 	return mux, nil
 }
 
+// Probes is what of a handler an orchestrator asks.
+func Probes(all http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	for _, path := range []string{"/healthz", "/readyz"} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			r.Host = "127.0.0.1" // a probe names the pod: it is no page of another site
+			all.ServeHTTP(w, r)
+		})
+	}
+	return mux
+}
+
 // probe answers with the status, or why it is not so. Who may ask may know: it names loops and servers, no secrets.
 func probe(status string, check func(ctx context.Context) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -123,6 +123,9 @@ func (s *Server) makeRooms(deps *Deps) error {
 	return s.makeConsole(deps.Console)
 }
 
+// Probes answers what an orchestrator asks, for a listener of its own: one that no caller of the API can fill.
+func (s *Server) Probes() http.Handler { return Probes(s.handler) }
+
 // Handler answers requests; it is what Serve serves.
 func (s *Server) Handler() http.Handler { return s.handler }
 
@@ -137,7 +140,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		s.claiming.ReportLosses(reporting, s.losses)
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(Listener(ln, s.cfg.Conns, s.tls)) }()
+	go func() { failed <- Connections{s.cfg.Conns, s.cfg.TrustedProxies}.Serve(srv, ln, s.tls) }()
 	var err error
 	select {
 	case err = <-failed:

@@ -4,9 +4,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"net"
-
-	"golang.org/x/net/netutil"
 
 	"dibs/internal/reread"
 )
@@ -35,13 +32,4 @@ func (t TLS) Config(log *slog.Logger) (*tls.Config, error) {
 		NextProtos:     []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Get(), nil },
 	}, nil
-}
-
-// Listener accepts up to most connections at once, with TLS if config is one; more wait.
-func Listener(ln net.Listener, most int, config *tls.Config) net.Listener {
-	ln = netutil.LimitListener(ln, most)
-	if config != nil {
-		ln = tls.NewListener(ln, config)
-	}
-	return ln
 }

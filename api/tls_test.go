@@ -83,35 +83,3 @@ func TestTLS_ANewCertificateNeedsNoRestart(t *testing.T) {
 	_, err = tls.Dial("tcp", ln.Addr().String(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11})
 	require.Error(t, err)
 }
-
-// More connections than there may be wait, and are served when others go.
-func TestConnections_AreBounded(t *testing.T) {
-	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	bounded := api.Listener(ln, 1, nil)
-	t.Cleanup(func() { _ = bounded.Close() })
-	accepted := make(chan net.Conn, 2)
-	go func() {
-		for range 2 {
-			conn, err := bounded.Accept()
-			if err != nil {
-				return
-			}
-			accepted <- conn
-		}
-	}()
-	for range 2 {
-		conn, err := net.Dial("tcp", ln.Addr().String())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close() })
-	}
-	first := apitest.Receive(t, accepted)
-	select {
-	case <-accepted:
-		require.Fail(t, "a second one was accepted")
-	case <-time.After(100 * time.Millisecond):
-	}
-	require.NoError(t, first.Close())
-	require.NoError(t, apitest.Receive(t, accepted).Close())
-}

@@ -26,7 +26,7 @@ func newHealthcheck(env Env) *cobra.Command {
 		Use:   "healthcheck",
 		Short: "Ask the process of these settings whether it is well; exit 0 or 1",
 		Long: `Ask the process that runs on this machine with the same settings whether it is up and can do its work: /healthz and /readyz at
-DIBS_METRICS_ADDR, or at DIBS_HTTP_ADDR where that is not set or nobody listens there.
+DIBS_PROBE_ADDR, else at DIBS_METRICS_ADDR, else at DIBS_HTTP_ADDR: the first that is set and where somebody listens.
 
 Exit code 0: it is well. 1: it is not, or nobody answers; what is wrong is said in a line.`,
 		Example: "  dibs healthcheck\n  DIBS_METRICS_ADDR=127.0.0.1:9091 dibs healthcheck --live",
@@ -37,11 +37,11 @@ Exit code 0: it is well. 1: it is not, or nobody answers; what is wrong is said 
 		}
 		var asked []string
 		var failed error
-		for _, addr := range []string{cfg.MetricsAddr, cfg.HTTPAddr} {
+		for _, addr := range []string{cfg.ProbeAddr, cfg.MetricsAddr, cfg.HTTPAddr} {
 			if addr == "" {
 				continue
 			}
-			err := probe(ctx, certificate(cfg) != api.TLS{}, addr, paths)
+			err := probe(ctx, certificate(cfg) != api.TLS{} && addr != cfg.ProbeAddr, addr, paths)
 			if _, nobody := errors.AsType[*net.OpError](err); !nobody {
 				return err
 			}

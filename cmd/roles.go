@@ -3,6 +3,7 @@ package cmd
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -230,8 +231,10 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 	if err != nil {
 		return err
 	}
-	listening(listener.Addr().String())
-	return server.Serve(ctx, listener)
+	return s.beside(ctx, "PROBE_ADDR", s.cfg.ProbeAddr, server.Probes(), nil, func(ctx context.Context) error {
+		listening(listener.Addr().String())
+		return server.Serve(ctx, listener)
+	})
 }
 
 // ready is whether claims can be taken. MySQL may be away: claims go on without it.
@@ -297,11 +300,11 @@ func (s *stack) metered(run func(context.Context) error) func(context.Context) e
 
 // withMetrics runs a role that has no HTTP of its own, beside /metrics and /healthz if an address is set for them.
 func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error) error {
-	if s.cfg.MetricsAddr == "" {
+	if s.cfg.MetricsAddr == "" && s.cfg.ProbeAddr == "" {
 		return run(ctx)
 	}
 	handler, err := api.Side{
-		Addr: s.cfg.MetricsAddr, Tokens: tokens(s.cfg), Logger: s.log, Gatherer: s.registry,
+		Addr: cmp.Or(s.cfg.MetricsAddr, s.cfg.ProbeAddr), Tokens: tokens(s.cfg), Logger: s.log, Gatherer: s.registry,
 		Live: func() error { return s.pulse.Stuck(liveWithin) }, Ready: s.working,
 	}.Handler()
 	if err != nil {
@@ -311,16 +314,29 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 	if err != nil {
 		return err
 	}
-	side := &http.Server{Handler: handler, ReadTimeout: metricsTimeout, WriteTimeout: 2 * metricsTimeout, MaxHeaderBytes: 16 << 10}
-	listener, err := listen(ctx, "METRICS_ADDR", s.cfg.MetricsAddr)
+	return s.beside(ctx, "PROBE_ADDR", s.cfg.ProbeAddr, api.Probes(handler), nil, func(ctx context.Context) error {
+		return s.beside(ctx, "METRICS_ADDR", s.cfg.MetricsAddr, handler, connections, run)
+	})
+}
+
+// beside runs something while a small server listens at the address of a setting; "" is none.
+func (s *stack) beside(
+	ctx context.Context, setting, addr string, handler http.Handler, secure *tls.Config, run func(context.Context) error,
+) error {
+	if addr == "" {
+		return run(ctx)
+	}
+	server := &http.Server{Handler: handler, ReadTimeout: metricsTimeout, WriteTimeout: 2 * metricsTimeout, MaxHeaderBytes: 16 << 10}
+	listener, err := listen(ctx, setting, addr)
 	if err != nil {
 		return err
 	}
-	listener = api.Listener(listener, s.cfg.HTTPConns, connections)
 	served := make(chan error, 1)
-	go func() { served <- side.Serve(listener) }()
+	go func() {
+		served <- api.Connections{Most: s.cfg.HTTPConns, Trusted: s.cfg.TrustedProxies}.Serve(server, listener, secure)
+	}()
 	err = run(ctx)
-	closeErr := side.Close()
+	closeErr := server.Close()
 	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
 		closeErr = serveErr
 	}

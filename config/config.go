@@ -31,6 +31,7 @@ const Prefix = "DIBS_"
 type Config struct {
 	HTTPAddr    string
 	MetricsAddr string // of consumer, syncer and finance; "": none
+	ProbeAddr   string // for probes alone; "": none
 	RedisURL    string // "": embedded
 	MySQLDSN    string // "": embedded SQLite
 	MySQLConns  int    // most connections of this process

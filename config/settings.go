@@ -20,6 +20,8 @@ var settings = []setting{
 		set: text(func(c *Config) *string { return &c.HTTPAddr })},
 	{key: "metrics-addr", meaning: "listen address for /metrics and /healthz of consumer, syncer and finance; empty: none",
 		set: text(func(c *Config) *string { return &c.MetricsAddr })},
+	{key: "probe-addr", meaning: "listen address for /healthz and /readyz alone, plain HTTP, which no other caller can fill; empty: none",
+		set: text(func(c *Config) *string { return &c.ProbeAddr })},
 	{key: "redis-url", secret: true, ifEmpty: "embedded", meaning: "" +
 		"redis:// or rediss:// URL, several comma-separated hosts are a cluster; " +
 		"redis+sentinel://user:pw@host:port,host:port/master-name/db for Sentinel; empty: embedded",
@@ -63,7 +65,7 @@ var settings = []setting{
 		set: text(func(c *Config) *string { return &c.TLSKey })},
 	{key: "insecure", fallback: "0", meaning: "1: listen beyond loopback without TLS, as behind a proxy that has it",
 		set: boolean(func(c *Config) *bool { return &c.Insecure })},
-	{key: "http-conns", fallback: "10000", meaning: "most connections at once to an address that this process listens on; more wait",
+	{key: "http-conns", fallback: "10000", meaning: "most connections at once to an address that this process listens on, half of them from one address; more wait",
 		set: integer(func(c *Config) *int { return &c.HTTPConns }, 1, 1_000_000)},
 	{key: "trusted-proxies", meaning: "CIDRs, comma-separated, of the proxies whose X-Forwarded-For tells a client's address",
 		set: networks},

@@ -16,9 +16,6 @@ import (
 	"dibs/internal/reread"
 )
 
-// nobody is the actor of a service without tokens.
-const nobody = "anonymous"
-
 // Config of a Gate.
 type Config struct {
 	Addr   string // that it stands before
@@ -70,7 +67,7 @@ func (g *Gate) Open() bool { return g.open }
 func (g *Gate) Check(r *http.Request, need Scope) *wire.Problem {
 	who := caller.Of(r.Context())
 	if g.open {
-		who.Actor = nobody
+		who.Actor = caller.Anonymous
 		return nil
 	}
 	if need == Open {
@@ -82,7 +79,7 @@ func (g *Gate) Check(r *http.Request, need Scope) *wire.Problem {
 	}
 	who.Actor, who.User = grant.Actor, grant.onlyFor(need)
 	if !grant.May(need) {
-		g.refusals.note(r.Context(), Refusal{Actor: grant.Actor, Address: addressOf(r.RemoteAddr), Reason: string(reasonForbidden)})
+		g.refusals.note(r.Context(), Refusal{Actor: grant.Actor, Address: AddressOf(r.RemoteAddr), Reason: string(reasonForbidden)})
 		return wire.Refuse(wire.CodeForbidden)
 	}
 	return nil

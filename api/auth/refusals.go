@@ -101,8 +101,8 @@ func newRefusals(cfg *Config) *refusals {
 	return r
 }
 
-// addressOf is where a request comes from, without the port. Whoever has an IPv6 address has a whole /64 of them.
-func addressOf(remote string) string {
+// AddressOf is where a request comes from, without the port. Whoever has an IPv6 address has a whole /64 of them.
+func AddressOf(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
 		host = remote
@@ -132,7 +132,7 @@ func (r *refusals) suspect(address string) *suspect {
 // admit lets a JWT be verified; done is to be called after. It waits while its address is one that sent too many forged ones: behind
 // a proxy that address may be everybody's, so a good token is delayed and not refused.
 func (r *refusals) admit(ctx context.Context, remote string) (done func(), p *wire.Problem) {
-	address := addressOf(remote)
+	address := AddressOf(remote)
 	found, ok := r.suspects.Peek(address)
 	if !ok || found.forged.TokensAt(r.clock()) >= 1 {
 		return func() {}, nil
@@ -151,20 +151,20 @@ func (r *refusals) admit(ctx context.Context, remote string) (done func(), p *wi
 
 // refuse refuses a token that took no effort to recognize.
 func (r *refusals) refuse(ctx context.Context, remote, actor string, why reason) *wire.Problem {
-	r.note(ctx, Refusal{Actor: actor, Address: addressOf(remote), Reason: string(why)})
+	r.note(ctx, Refusal{Actor: actor, Address: AddressOf(remote), Reason: string(why)})
 	return wire.Refuse(wire.CodeUnauthorized)
 }
 
 // forged refuses a JWT whose signature was verified in vain.
 func (r *refusals) forged(ctx context.Context, remote string) *wire.Problem {
-	r.suspect(addressOf(remote)).forged.AllowN(r.clock(), 1)
+	r.suspect(AddressOf(remote)).forged.AllowN(r.clock(), 1)
 	return r.refuse(ctx, remote, "", reasonForged)
 }
 
 // guessed refuses a token that is not known.
 func (r *refusals) guessed(ctx context.Context, remote string) *wire.Problem {
 	refused, now := r.refuse(ctx, remote, "", reasonUnknown), r.clock()
-	s := r.suspect(addressOf(remote))
+	s := r.suspect(AddressOf(remote))
 	if s.guesses.AllowN(now, 1) {
 		return refused
 	}

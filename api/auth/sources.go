@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,7 +29,9 @@ const (
 	keysPause = 10 * time.Second
 	// keysTimeout bounds a request for keys.
 	keysTimeout = 3 * time.Second
-	logEvery    = time.Minute
+	// redirectsMax bounds the redirects of a request for keys.
+	redirectsMax = 3
+	logEvery     = time.Minute
 )
 
 // readKeys reads a file of keys. Errors: *SettingError.
@@ -92,9 +95,21 @@ func newKeyURL(url string, maxAge time.Duration, log *slog.Logger) *keyURL {
 		url: url, maxAge: maxAge, log: log,
 		client: &http.Client{
 			Timeout: keysTimeout, Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment},
+			CheckRedirect: checkRedirect,
 		},
 		logSome: rate.Sometimes{Interval: logEvery},
 	}
+}
+
+// checkRedirect follows a few redirects by HTTPS. Who can change an answer on plain HTTP makes tokens.
+func checkRedirect(to *http.Request, via []*http.Request) error {
+	switch {
+	case len(via) > redirectsMax:
+		return errors.New("auth: too many redirects")
+	case to.URL.Scheme != "https":
+		return fmt.Errorf("auth: a redirect away from HTTPS, to %s://%s, is not followed", to.URL.Scheme, to.URL.Host)
+	}
+	return nil
 }
 
 // keys asks the issuer when none of the keys fits, and when they are old. While the issuer does not answer, those that were read are

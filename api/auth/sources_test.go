@@ -179,6 +179,39 @@ func TestKeyURL_ManyAskOnce(t *testing.T) {
 	})
 }
 
+// Redirects away from HTTPS, and long chains of them, are not followed.
+func TestKeyURL_StaysOnHTTPS(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		hops []string
+		read bool
+	}{
+		{nil, true}, {[]string{"https://cdn.example/keys"}, true}, {[]string{"https://a.example", "https://b.example", "https://c.example"}, true},
+		{[]string{"http://id.example/keys"}, false}, {[]string{"http://127.0.0.1/keys"}, false},
+		{[]string{"https://a.example", "http://b.example", "https://c.example"}, false},
+		{[]string{"https://a.example", "https://b.example", "https://c.example", "https://d.example"}, false},
+	} {
+		u := newKeyURL("https://id.example/keys", DefaultKeysMaxAge, slog.New(slog.DiscardHandler))
+		u.client.Transport = &redirecting{hops: c.hops}
+		keys, err := u.keys(t.Context(), has("a"))
+		require.Equal(t, c.read, err == nil && has("a")(keys), c.hops)
+	}
+}
+
+// redirecting answers with a redirect to each hop, and then with keys.
+type redirecting struct {
+	hops []string
+	next int
+}
+
+func (r *redirecting) RoundTrip(*http.Request) (*http.Response, error) {
+	if r.next == len(r.hops) {
+		return &http.Response{StatusCode: 200, Status: "200 OK", Body: io.NopCloser(strings.NewReader(`{"keys":[` + keyA + `]}`))}, nil
+	}
+	r.next++
+	return &http.Response{StatusCode: 302, Status: "302 Found", Header: http.Header{"Location": {r.hops[r.next-1]}}, Body: http.NoBody}, nil
+}
+
 func TestParseKeys_PassesOverWhatCannotVerify(t *testing.T) {
 	t.Parallel()
 	weak, err := rsa.GenerateKey(rand.Reader, 1024)

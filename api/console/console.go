@@ -77,18 +77,17 @@ type Config struct {
 
 // Console serves the pages.
 type Console struct {
-	cfg      Config
-	seal     cipher.AEAD
-	attempts *attempts
-	pages    map[string]*template.Template
-	static   map[string]asset
-	mux      *http.ServeMux
-	origins  *http.CrossOriginProtection
+	cfg     Config
+	seal    cipher.AEAD
+	pages   map[string]*template.Template
+	static  map[string]asset
+	mux     *http.ServeMux
+	origins *http.CrossOriginProtection
 }
 
 // New makes a Console.
 func New(cfg Config) (*Console, error) {
-	c := &Console{cfg: cfg, attempts: newAttempts(), origins: http.NewCrossOriginProtection()}
+	c := &Console{cfg: cfg, origins: http.NewCrossOriginProtection()}
 	var err error
 	if c.seal, err = newSeal(cfg.Secret); err != nil {
 		return nil, fmt.Errorf("console: %w", err)

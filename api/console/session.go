@@ -12,13 +12,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"dibs/api/wire"
 )
@@ -160,18 +156,12 @@ func (c *Console) getSignIn(w http.ResponseWriter, r *http.Request) {
 func (c *Console) postSignIn(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, formMax)
 	token, page := strings.TrimSpace(r.PostFormValue("token")), signInPage{To: r.PostFormValue("to")}
-	limit := c.attempts.of(r.RemoteAddr)
-	if limit.Tokens() < 1 {
-		page.Refused = "Too many attempts. Wait some seconds and try again."
-		c.show(w, nil, http.StatusTooManyRequests, "sign-in", page)
-		return
-	}
 	s := newSession(token)
-	p := c.cfg.MayRead(s.authorize(r))
-	if p != nil || token == "" {
-		limit.Allow() // only wrong ones count
-	}
+	p := c.cfg.MayRead(s.authorize(r)) // it bounds the wrong tokens of an address, and lets a right one pass whatever came before
 	switch {
+	case p != nil && p.Code == wire.CodeRateLimited:
+		page.Refused = "This token is not known here. Too many attempts: wait some seconds and try again."
+		c.show(w, nil, http.StatusTooManyRequests, "sign-in", page)
 	case token == "" || len(token) > tokenMax || p != nil && p.Code == wire.CodeUnauthorized:
 		page.Refused = "This token is not known here."
 		c.show(w, nil, http.StatusUnauthorized, "sign-in", page)
@@ -203,37 +193,4 @@ func (c *Console) postSignOut(w http.ResponseWriter, r *http.Request, s *session
 	}
 	c.setCookie(w, r, "", -1)
 	http.Redirect(w, r, Path+"/sign-in", http.StatusSeeOther)
-}
-
-const (
-	attemptsEvery = time.Second // an address may try to sign in so often, after a few at once
-	attemptsAtOne = 5
-	addressesMax  = 1024
-)
-
-// attempts bounds how often an address may try to sign in with a wrong token.
-type attempts struct {
-	mu sync.Mutex
-	by map[string]*rate.Limiter
-}
-
-func newAttempts() *attempts { return &attempts{by: make(map[string]*rate.Limiter)} }
-
-// of is the limit of an address.
-func (a *attempts) of(remote string) *rate.Limiter {
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		host = remote
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	l := a.by[host]
-	if l == nil {
-		if len(a.by) >= addressesMax {
-			clear(a.by)
-		}
-		l = rate.NewLimiter(rate.Every(attemptsEvery), attemptsAtOne)
-		a.by[host] = l
-	}
-	return l
 }

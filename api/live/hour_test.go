@@ -16,6 +16,7 @@ import (
 
 	"dibs/api/live"
 	"dibs/internal/apitest"
+	"dibs/internal/caller"
 )
 
 // counted is an answer of which only the events are counted.
@@ -47,7 +48,7 @@ func TestAnHourOfWatchersLeavesNothing(t *testing.T) { //nolint:paralleltest // 
 		for i := range watchers {
 			w := &counted{header: http.Header{}}
 			watchers[i] = w
-			req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+			req := as(httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), caller.Anonymous)
 			req.SetPathValue("id", "a")
 			watching.Go(func() {
 				if i%2 == 0 {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"dibs/api/workers"
+	"dibs/internal/caller"
 	"dibs/models"
 )
 
@@ -28,6 +29,8 @@ const (
 	activeEvery = 5 * time.Second
 	// WatchersMax bounds the watchers of a process.
 	WatchersMax = 500
+	// WatchersOfActorMax bounds those of one actor, so that one token does not keep the others from watching.
+	WatchersOfActorMax = WatchersMax / 2
 )
 
 // Config is what a Sampler needs.
@@ -39,7 +42,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// errFull says that a process has as many watchers as it may have.
+// errFull says that a process, or the actor, has as many watchers as it may have.
 var errFull = errors.New("live: too many watchers")
 
 // errStopping says that the process ends.
@@ -55,6 +58,7 @@ type Sampler struct {
 
 	mu       sync.Mutex
 	watchers map[*watcher]struct{}
+	byActor  map[string]int // watchers
 	running  bool
 	left     chan struct{}     // the last watcher has left
 	last     map[string][]byte // frames of the last sample, so that a new watcher does not wait
@@ -69,6 +73,7 @@ type Sampler struct {
 
 // watcher gets what is told of a campaign, or of all active ones. A watcher that is slow misses events, it does not delay others.
 type watcher struct {
+	actor      string
 	campaignID string // "": all
 	frames     chan []byte
 }
@@ -76,7 +81,7 @@ type watcher struct {
 // New makes a Sampler.
 func New(cfg Config) *Sampler {
 	s := &Sampler{
-		cfg: cfg, watchers: make(map[*watcher]struct{}), left: make(chan struct{}, 1), logSome: rate.Sometimes{Interval: 10 * time.Second},
+		cfg: cfg, watchers: make(map[*watcher]struct{}), byActor: map[string]int{}, left: make(chan struct{}, 1), logSome: rate.Sometimes{Interval: 10 * time.Second},
 		gauge: promauto.With(cfg.Registerer).NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_watchers", Help: "Watchers of live events at this process.",
 		}),
@@ -89,11 +94,11 @@ func New(cfg Config) *Sampler {
 func (s *Sampler) Stop() { s.stop() }
 
 // watch adds a watcher. Errors: errFull, errStopping.
-func (s *Sampler) watch(campaignID string) (*watcher, error) {
-	w := &watcher{campaignID: campaignID, frames: make(chan []byte, 1)}
+func (s *Sampler) watch(actor, campaignID string) (*watcher, error) {
+	w := &watcher{actor: actor, campaignID: campaignID, frames: make(chan []byte, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.watchers) >= WatchersMax {
+	if len(s.watchers) >= WatchersMax || actor != caller.Anonymous && s.byActor[actor] >= WatchersOfActorMax {
 		return nil, errFull
 	}
 	if !s.running {
@@ -103,6 +108,7 @@ func (s *Sampler) watch(campaignID string) (*watcher, error) {
 		s.running = true
 	}
 	s.watchers[w] = struct{}{}
+	s.byActor[actor]++
 	s.gauge.Set(float64(len(s.watchers)))
 	if frame := s.frameOf(w); frame != nil {
 		w.frames <- frame
@@ -115,6 +121,9 @@ func (s *Sampler) unwatch(w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.watchers, w)
+	if s.byActor[w.actor]--; s.byActor[w.actor] == 0 {
+		delete(s.byActor, w.actor)
+	}
 	if len(s.watchers) == 0 {
 		select {
 		case s.left <- struct{}{}:

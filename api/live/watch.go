@@ -61,7 +61,8 @@ const Streamed = 0
 
 // stream sends events until the client leaves, may not watch any more, or the process ends.
 func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, id string) int {
-	watching, err := s.watch(id)
+	who := caller.Of(r.Context())
+	watching, err := s.watch(who.Actor, id)
 	switch {
 	case errors.Is(err, errFull):
 		return wire.Refuse(wire.CodeTooManyWatchers).Write(w)
@@ -69,7 +70,6 @@ func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, id string) int 
 		return wire.Refuse(wire.CodeUnavailable).Write(w)
 	}
 	defer s.unwatch(watching)
-	who := caller.Of(r.Context())
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // nothing more is read; where it is not supported the server's own timeouts hold
 	h := w.Header()

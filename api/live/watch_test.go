@@ -21,6 +21,7 @@ import (
 	"dibs/api/live"
 	"dibs/api/workers"
 	"dibs/internal/apitest"
+	"dibs/internal/caller"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -75,11 +76,18 @@ func (s *stream) Write(b []byte) (int, error) {
 
 func (s *stream) Flush() {}
 
+// as is a request of an actor.
+func as(r *http.Request, actor string) *http.Request {
+	return r.WithContext(caller.With(r.Context(), &caller.Caller{Actor: actor}))
+}
+
 // open watches a campaign, "" all.
-func (r *rig) open(id string) *stream {
+func (r *rig) open(id string) *stream { return r.openAs(caller.Anonymous, id) }
+
+func (r *rig) openAs(actor, id string) *stream {
 	ctx, leave := context.WithCancel(context.Background())
 	s := &stream{header: http.Header{}, lines: make(chan string, 10_000), leave: leave}
-	req := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+	req := as(httptest.NewRequestWithContext(ctx, "GET", "/", nil), actor)
 	req.SetPathValue("id", id)
 	go func() {
 		defer close(s.lines)
@@ -202,17 +210,27 @@ func TestWatchersAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, apitest.Coupon("a", 5))
-		first := r.open("a")
-		for range live.WatchersMax - 1 {
-			r.open("")
+		refused := func(actor string) {
+			synctest.Wait()
+			w := httptest.NewRecorder()
+			require.Equal(t, 503, r.GetWatchAll(w, as(httptest.NewRequest(http.MethodGet, "/", nil), actor)))
+			apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "too_many_watchers")
 		}
-		synctest.Wait()
-		w := httptest.NewRecorder()
-		require.Equal(t, 503, r.GetWatchAll(w, httptest.NewRequest(http.MethodGet, "/", nil)))
-		apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "too_many_watchers")
+		first := r.openAs("shop", "a")
+		for range live.WatchersOfActorMax - 1 {
+			r.openAs("shop", "")
+		}
+		refused("shop")
+		require.Len(t, r.openAs("viewer", "a").events(t), 1, "another actor has watchers of its own")
 		first.leave()
 		synctest.Wait()
-		require.Len(t, r.open("a").events(t), 1, "there is room again")
+		require.Len(t, r.openAs("shop", "a").events(t), 1, "one left, one more may come")
+
+		for range live.WatchersMax - live.WatchersOfActorMax - 1 {
+			r.openAs(caller.Anonymous, "") // a service without tokens has no actors to tell apart
+		}
+		refused("another")
+		refused(caller.Anonymous)
 	})
 }
 

@@ -47,8 +47,8 @@ var arrows = map[string][]string{
 	"api/claiming": {"api/wire", "api/workers", "lua", "models"},
 	"api/claimed":  {"api/wire", "api/workers", "lua", "models"},
 	"api/operator": {"api/wire", "lua", "models"},
-	"api/console":  {"api/wire", "internal/caller", "lua", "models"},
-	"api/live":     {"api/wire", "api/workers", "internal/caller", "lua", "models"},
+	"api/console":  {"api/wire", "lua", "models"},
+	"api/live":     {"api/wire", "api/workers", "lua", "models"},
 	"api/wire":     {"models"},
 	"api/workers":  {},
 

@@ -7,6 +7,9 @@ import (
 	"log/slog"
 )
 
+// Anonymous is the actor of a service without tokens.
+const Anonymous = "anonymous"
+
 // Caller is who asks.
 type Caller struct {
 	Actor     string // the name of its token, or the sub of its JWT
