@@ -27,6 +27,12 @@ const (
 	EventClaimsGivenUp    EventType = "claims.given_up"
 )
 
+// EventTypes are all types of event.
+var EventTypes = []EventType{
+	EventClaimAccepted, EventClaimReleased, EventClaimRedeemed, EventCampaignLowStock, EventCampaignSoldOut, EventCampaignClosed,
+	EventClaimsGivenUp,
+}
+
 // Event is the payload of an entry of a claim stream. The id of a claim.accepted is the claim's id. Readers must ignore fields and types
 // that they do not know.
 type Event struct {

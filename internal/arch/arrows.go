@@ -37,6 +37,7 @@ var arrows = map[string][]string{
 		"docs/asyncapi", "lua", "models"},
 	"consumer": {"lua", "models"}, // of lua the key names only, see keyNames
 	"finance":  {"consumer", "internal/sqlstore", "models"},
+	"webhooks": {"internal/sqlstore", "models"},
 	"config":   {"lua", "models"},
 	"cmd":      everything,
 	"bench":    everything, // measures any room against its ceiling

@@ -1,0 +1,315 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"gorm.io/gorm"
+)
+
+// Group is the consumer group of the role.
+const Group = "webhooks"
+
+// DefaultGiveUpAfter is how long an event is tried before it is parked.
+const DefaultGiveUpAfter = 24 * time.Hour
+
+const (
+	backoffFirst = 500 * time.Millisecond // doubled after each failure
+	backoffMost  = 5 * time.Minute
+	commitPause  = 10 * time.Millisecond // before a lane asks again for what the writer is inserting
+	storePause   = time.Second           // before MySQL is asked again
+	finishWithin = 5 * time.Second       // of a stop, for the requests under way
+	laneMemory   = 256                   // events of a lane in memory; more wait in the table
+	nameMemory   = 2048                  // and of an endpoint
+	pageRows     = 200                   // of a lane, read at once; so many events may come again after a crash
+)
+
+// Config is what a Dispatcher works with.
+type Config struct {
+	DB        *gorm.DB
+	Endpoints func() Endpoints // as they are now
+	Private   bool             // endpoints may have private addresses
+	// GiveUpAfter is how long an event is tried; 0 is DefaultGiveUpAfter.
+	GiveUpAfter time.Duration
+	Logger      *slog.Logger
+	Registerer  prometheus.Registerer
+
+	backoffFirst, backoffMost time.Duration // are the constants, except in tests
+}
+
+// Dispatcher delivers events. One process at a time runs one: two would deliver events of a campaign in any order.
+type Dispatcher struct {
+	cfg     Config
+	store   store
+	sender  *sender
+	metrics *metrics
+
+	ctx       context.Context //nolint:containedctx // of Run, for lanes that begin later
+	finishing context.Context //nolint:containedctx // lasts longer than ctx, for what is under way
+
+	mu       sync.Mutex
+	lanes    map[laneKey]*lane
+	inMemory map[string]int           // events, by endpoint
+	turns    map[string]chan struct{} // holds a token for each request under way, by endpoint
+	lastNo   int64
+	spilling []spill // in the order in which the writer is to insert them
+	running  sync.WaitGroup
+
+	spilled chan struct{} // holds a token when spilling is not empty
+}
+
+// item is an event on its way to one endpoint.
+type item struct {
+	models.WebhookEvent
+
+	done func(error) // nil for one that was read from the table
+}
+
+// spill are events of a lane that go to the table.
+type spill struct {
+	lane  *lane
+	items []*item
+}
+
+// New makes a Dispatcher, which does nothing before Run.
+func New(cfg Config) (*Dispatcher, error) {
+	if cfg.GiveUpAfter == 0 {
+		cfg.GiveUpAfter = DefaultGiveUpAfter
+	}
+	if cfg.backoffFirst == 0 {
+		cfg.backoffFirst, cfg.backoffMost = backoffFirst, backoffMost
+	}
+	d := &Dispatcher{
+		cfg: cfg, store: store{cfg.DB}, sender: newSender(cfg.Private), lanes: make(map[laneKey]*lane), inMemory: make(map[string]int),
+		turns: make(map[string]chan struct{}), spilled: make(chan struct{}, 1),
+	}
+	d.metrics = newMetrics(cfg.Registerer, d)
+	return d, nil
+}
+
+// Run delivers what Submit is given, until consume returns. It is called once. What is then neither delivered nor in the table is settled with
+// an error.
+func (d *Dispatcher) Run(ctx context.Context, consume func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	finishing, finish := context.WithCancel(context.WithoutCancel(ctx))
+	defer finish()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(finishWithin, finish) })()
+	d.ctx, d.finishing = ctx, finishing
+	if d.recover(ctx) != nil { // it was stopped
+		return nil
+	}
+	d.running.Go(func() { d.write(ctx) })
+	err := consume(ctx)
+	cancel()
+	d.running.Wait()
+	return err
+}
+
+// recover starts the lanes that have events in the table. It waits for MySQL.
+func (d *Dispatcher) recover(ctx context.Context) error {
+	var found []left
+	err := sqlstore.RetryForever(ctx, d.warnStore(ctx), func() (err error) {
+		found, err = d.store.lanes(ctx)
+		return err
+	})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, was := range found {
+		d.lastNo = max(d.lastNo, was.lastNo)
+		l := d.lane(was.key)
+		l.spilled, l.waiting, l.gap = true, was.waiting, was.gap
+		l.start()
+	}
+	return err
+}
+
+func (d *Dispatcher) warnStore(ctx context.Context) sqlstore.Notice {
+	return func(err error, _ sqlstore.Failure, wait time.Duration) {
+		d.cfg.Logger.WarnContext(ctx, "the table of events that wait for endpoints can't be used, will try again",
+			slog.Any("error", err), slog.Duration("wait", wait))
+	}
+}
+
+// lane finds or makes a lane. The caller holds mu.
+func (d *Dispatcher) lane(key laneKey) *lane {
+	l := d.lanes[key]
+	if l == nil {
+		if d.turns[key.endpoint] == nil {
+			d.turns[key.endpoint] = make(chan struct{}, sendsMax)
+		}
+		l = &lane{d: d, key: key, turns: d.turns[key.endpoint]}
+		d.lanes[key] = l
+	}
+	return l
+}
+
+// Submit takes events to deliver and calls settle for each: with nil once every endpoint that wants the event has it, or the table holds it.
+// It does not wait for that. Events of one claim stream must be submitted in their order, one call after the other.
+func (d *Dispatcher) Submit(_ context.Context, batch []models.RawEvent, settle func(i int, err error)) {
+	endpoints := d.cfg.Endpoints()
+	for i := range batch {
+		event := &batch[i]
+		var wanted []string
+		for name, e := range endpoints {
+			if e.wants(&event.Event) {
+				wanted = append(wanted, name)
+			}
+		}
+		if len(wanted) == 0 {
+			settle(i, nil)
+			continue
+		}
+		done := all(len(wanted), func(err error) { settle(i, err) })
+		for _, name := range wanted {
+			if !d.enqueue(laneKey{name, event.CampaignID}, event, done) {
+				done(d.ctx.Err())
+			}
+		}
+	}
+}
+
+// all calls then once the function that it returns was called n times, with any of the errors.
+func all(n int, then func(error)) func(error) {
+	var left atomic.Int32
+	var failed atomic.Pointer[error]
+	left.Store(int32(n))
+	return func(err error) {
+		if err != nil {
+			failed.Store(&err)
+		}
+		if left.Add(-1) > 0 {
+			return
+		}
+		if e := failed.Load(); e != nil {
+			then(*e)
+			return
+		}
+		then(nil)
+	}
+}
+
+// enqueue hands an event to a lane. It returns false when the Dispatcher stops.
+func (d *Dispatcher) enqueue(key laneKey, event *models.RawEvent, done func(error)) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ctx.Err() != nil {
+		return false
+	}
+	d.lastNo = max(d.lastNo+1, time.Now().UnixMicro())
+	it := &item{done: done, WebhookEvent: models.WebhookEvent{
+		Endpoint: key.endpoint, CampaignID: key.campaignID, No: d.lastNo, EventID: event.ID, Type: event.Type, At: event.At.Time,
+		Payload: event.Payload, CreatedAt: sqlstore.Now(),
+	}}
+	l := d.lane(key)
+	l.waiting++
+	switch {
+	case l.spilled:
+		d.spill(l, []*item{it})
+	case len(l.queue) >= laneMemory || d.inMemory[key.endpoint] >= nameMemory:
+		d.spill(l, append(d.unqueue(l, 1), it))
+	default:
+		d.queue(l, []*item{it})
+	}
+	l.start()
+	return true
+}
+
+// queue adds events to the memory of a lane. The caller holds mu.
+func (d *Dispatcher) queue(l *lane, items []*item) {
+	l.queue = append(l.queue, items...)
+	d.inMemory[l.key.endpoint] += len(items)
+}
+
+// unqueue takes all but the first keep events from the memory of a lane. The caller holds mu.
+func (d *Dispatcher) unqueue(l *lane, keep int) []*item {
+	keep = min(keep, len(l.queue))
+	items := l.queue[keep:]
+	l.queue = l.queue[:keep:keep]
+	d.inMemory[l.key.endpoint] -= len(items)
+	return items
+}
+
+// spill has the writer insert events of a lane, and what follows them as well. The caller holds mu.
+func (d *Dispatcher) spill(l *lane, items []*item) {
+	l.spilled = true
+	l.spills++
+	d.spilling = append(d.spilling, spill{l, items})
+	select {
+	case d.spilled <- struct{}{}:
+	default:
+	}
+}
+
+// write inserts into the table what is spilled, in order, until ctx ends. While MySQL is away it waits, and so does what is behind.
+func (d *Dispatcher) write(ctx context.Context) {
+	for {
+		select {
+		case <-d.spilled:
+		case <-ctx.Done():
+			d.mu.Lock()
+			left := d.spilling
+			d.mu.Unlock()
+			settle(left, ctx.Err())
+			return
+		}
+		d.mu.Lock()
+		batch := d.spilling
+		d.spilling = nil
+		d.mu.Unlock()
+		var rows []models.WebhookEvent
+		for _, s := range batch {
+			for _, it := range s.items {
+				rows = append(rows, it.WebhookEvent)
+			}
+		}
+		err := sqlstore.RetryForever(ctx, d.warnStore(ctx), func() error { return d.store.insert(ctx, rows) })
+		settle(batch, err)
+		d.mu.Lock()
+		for _, s := range batch {
+			s.lane.commits++
+		}
+		d.mu.Unlock()
+	}
+}
+
+func settle(batch []spill, err error) {
+	for _, s := range batch {
+		for _, it := range s.items {
+			it.done(err)
+		}
+	}
+}
+
+// errGone says that the file names an endpoint no more.
+var errGone = errors.New("webhooks: no such endpoint any more")
+
+// send delivers an event, after its turn among the requests to the endpoint.
+func (d *Dispatcher) send(l *lane, it *item) error {
+	endpoint := d.cfg.Endpoints()[l.key.endpoint]
+	if endpoint == nil {
+		return errGone
+	}
+	body, err := json.Marshal(Body{Type: it.Type, Timestamp: models.NewTime(it.At), Data: it.Payload, Gap: l.gap})
+	if err != nil {
+		return err
+	}
+	select {
+	case l.turns <- struct{}{}:
+	case <-d.ctx.Done():
+		return d.ctx.Err()
+	}
+	err = d.sender.send(d.finishing, endpoint, it.EventID, body)
+	<-l.turns
+	d.metrics.sent(l.key.endpoint, it.At, err)
+	return err
+}

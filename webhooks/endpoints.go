@@ -1,0 +1,143 @@
+package webhooks
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"dibs/internal/reread"
+	"dibs/models"
+)
+
+// ErrConfig is wrapped by every refusal of the endpoints file; the message names the endpoint and the field.
+var ErrConfig = errors.New("webhooks: bad endpoints file")
+
+// Limits of the endpoints file.
+const (
+	EndpointsMax = 32
+	SecretsMax   = 4
+	CampaignsMax = 1000
+	fileMax      = 1 << 20 // bytes
+	secretMin    = 24      // bytes, as Standard Webhooks say
+	secretMax    = 64
+	secretPrefix = "whsec_"
+)
+
+// Endpoint is a receiver of events.
+type Endpoint struct {
+	Name      string             `json:"name"`
+	URL       string             `json:"url"`
+	Secrets   []string           `json:"secrets"` // "whsec_" and the key in base64; each signs every delivery, so that a receiver can change from one to the next
+	Events    []models.EventType `json:"events"`
+	Campaigns []string           `json:"campaigns"` // none: all
+
+	keys     [][]byte
+	loopback bool // the URL names this machine
+}
+
+// wants reports whether an endpoint is to get an event.
+func (e *Endpoint) wants(event *models.Event) bool {
+	return slices.Contains(e.Events, event.Type) && (len(e.Campaigns) == 0 || slices.Contains(e.Campaigns, event.CampaignID))
+}
+
+// Endpoints are the endpoints by name.
+type Endpoints map[string]*Endpoint
+
+// ReadFile reads the endpoints file, and again when it changes: a file that is refused then is logged, and the endpoints stay. Errors:
+// ErrConfig, wrapped.
+func ReadFile(path string, log *slog.Logger) (*reread.Value[Endpoints], error) {
+	return reread.New(log, func() (Endpoints, error) {
+		file, err := os.Open(path) //nolint:gosec // the operator's setting
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		defer func() { _ = file.Close() }() // it was read
+		text, err := io.ReadAll(io.LimitReader(file, fileMax+1))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		return Parse(text)
+	}, path)
+}
+
+// Parse reads and checks the text of an endpoints file. Errors: ErrConfig, wrapped; never with a secret in it.
+func Parse(text []byte) (Endpoints, error) {
+	var file struct {
+		Endpoints []*Endpoint `json:"endpoints"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&file); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if len(text) > fileMax || decoder.More() || len(file.Endpoints) > EndpointsMax {
+		return nil, fmt.Errorf("%w: must be one JSON object of at most %d bytes and %d endpoints", ErrConfig, fileMax, EndpointsMax)
+	}
+	all := make(Endpoints, len(file.Endpoints))
+	for i, e := range file.Endpoints {
+		if e == nil || models.CheckCampaignID(e.Name) != nil || all[e.Name] != nil {
+			return nil, fmt.Errorf("%w: endpoint %d: name: must be 1 to 64 of A-Za-z0-9._- and of no other endpoint", ErrConfig, i+1)
+		}
+		if err := e.check(); err != nil {
+			return nil, fmt.Errorf("%w: endpoint %s: %w", ErrConfig, e.Name, err)
+		}
+		all[e.Name] = e
+	}
+	return all, nil
+}
+
+func (e *Endpoint) check() error {
+	if err := e.checkURL(); err != nil {
+		return err
+	}
+	if len(e.Secrets) < 1 || len(e.Secrets) > SecretsMax {
+		return fmt.Errorf("secrets: must be 1 to %d", SecretsMax)
+	}
+	for i, secret := range e.Secrets {
+		coded, prefixed := strings.CutPrefix(secret, secretPrefix)
+		key, err := base64.StdEncoding.DecodeString(coded)
+		if !prefixed || err != nil || len(key) < secretMin || len(key) > secretMax {
+			return fmt.Errorf("secrets: secret %d must be %q and %d to %d bytes in base64", i+1, secretPrefix, secretMin, secretMax)
+		}
+		e.keys = append(e.keys, key)
+	}
+	if len(e.Events) == 0 {
+		return errors.New("events: must name at least one type of event")
+	}
+	for _, kind := range e.Events {
+		if !slices.Contains(models.EventTypes, kind) {
+			return fmt.Errorf("events: there is no type %q; the types are %v", kind, models.EventTypes)
+		}
+	}
+	if len(e.Campaigns) > CampaignsMax {
+		return fmt.Errorf("campaigns: must be at most %d", CampaignsMax)
+	}
+	for _, id := range e.Campaigns {
+		if err := models.CheckCampaignID(id); err != nil {
+			return fmt.Errorf("campaigns: %q: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func (e *Endpoint) checkURL() error {
+	u, err := url.Parse(e.URL)
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return errors.New("url: must be an https:// URL without user, password and fragment")
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	e.loopback = u.Hostname() == "localhost" || err == nil && addr.IsLoopback()
+	if u.Scheme != "https" && (u.Scheme != "http" || !e.loopback) {
+		return errors.New("url: must be https://; http:// is for loopback addresses alone")
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"dibs/models"
+)
+
+const (
+	attemptTimeout  = 15 * time.Second // from the dial to the end of the answer
+	dialTimeout     = 5 * time.Second
+	answerMax       = 64 << 10 // bytes that are read of an answer, so that its connection can be used again
+	answerHeaderMax = 16 << 10
+	idleTimeout     = 90 * time.Second
+	sendsMax        = 128 // at once, to one endpoint
+)
+
+// Gap says that events of the campaign before this one were given up. They are parked, and may be delivered later.
+type Gap struct {
+	Events  int64  `json:"events"`
+	FirstID string `json:"first_id"`
+	LastID  string `json:"last_id"`
+}
+
+// Body is what is sent: an event as it stands in the claim stream, in the form that Standard Webhooks propose.
+type Body struct {
+	Type      models.EventType `json:"type"`
+	Timestamp models.Time      `json:"timestamp"` // of the event
+	Data      json.RawMessage  `json:"data"`      // the event
+	Gap       *Gap             `json:"gap,omitempty"`
+}
+
+// Sign returns the signature of a message by one key, as the header webhook-signature holds it.
+func Sign(key []byte, id string, at time.Time, body []byte) string {
+	mac := hmac.New(sha256.New, key)
+	_, _ = fmt.Fprintf(mac, "%s.%d.", id, at.Unix()) // a hash takes all
+	_, _ = mac.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// sender posts to endpoints.
+type sender struct {
+	outside, inside *http.Client // for endpoints elsewhere, and on this machine
+}
+
+func newSender(private bool) *sender {
+	return &sender{outside: newClient(private), inside: newClient(true)}
+}
+
+// newClient makes a client that connects to no address that mayDial refuses, whatever a name resolves to, and follows no redirect.
+func newClient(private bool) *http.Client {
+	dialer := &net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
+		target, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		return mayDial(target.Addr(), private)
+	}}
+	return &http.Client{
+		Timeout: attemptTimeout,
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: sendsMax,
+			IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: answerHeaderMax, DisableCompression: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// errAddress is wrapped by refusals of an address.
+var errAddress = errors.New("webhooks: the address is refused")
+
+// neverDialed are ranges that no receiver has: link-local ones, with the metadata services of clouds, and those that are reserved or
+// translate to another address.
+var neverDialed = prefixes("0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+	"224.0.0.0/3", "::/128", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "fe80::/10", "fec0::/10", "ff00::/8")
+
+// privateRanges are dialed where DIBS_WEBHOOKS_PRIVATE says so.
+var privateRanges = prefixes("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
+
+func prefixes(list ...string) (all []netip.Prefix) {
+	for _, text := range list {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+func mayDial(addr netip.Addr, private bool) error {
+	addr = addr.Unmap().WithZone("")
+	for _, p := range neverDialed {
+		if p.Contains(addr) {
+			return fmt.Errorf("%w: %s", errAddress, addr)
+		}
+	}
+	for _, p := range privateRanges {
+		if !private && p.Contains(addr) {
+			return fmt.Errorf("%w: %s is private; DIBS_WEBHOOKS_PRIVATE=1 allows it", errAddress, addr)
+		}
+	}
+	return nil
+}
+
+// send posts one event to an endpoint. It returns nil when the endpoint has it, which any 2xx says.
+func (s *sender) send(ctx context.Context, e *Endpoint, id string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	signatures := make([]string, len(e.keys))
+	for i, key := range e.keys {
+		signatures[i] = Sign(key, id, now, body)
+	}
+	req.Header = http.Header{
+		"Content-Type": {"application/json"}, "User-Agent": {"dibs"}, "Webhook-Id": {id},
+		"Webhook-Timestamp": {strconv.FormatInt(now.Unix(), 10)}, "Webhook-Signature": {strings.Join(signatures, " ")},
+	}
+	client := s.outside
+	if e.loopback {
+		client = s.inside
+	}
+	answer, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, answerMax)) // the status says it all
+	_ = answer.Body.Close()
+	if answer.StatusCode < 200 || answer.StatusCode > 299 {
+		return fmt.Errorf("webhooks: the endpoint answered %d", answer.StatusCode)
+	}
+	return nil
+}
