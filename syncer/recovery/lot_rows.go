@@ -2,90 +2,100 @@ package recovery
 
 import "dibs/models"
 
-// lotRows is the table of a lot. The rows of a lot that is resident, away and lost follow each other; those from L23 on are for both a lot
+// lotRows is the table of a lot. The rows of a lot that is resident, away and lost follow each other; those from L25 on are for both a lot
 // that takes claims while an operator repairs it and a lot that is lost.
 var lotRows = []row[Lot]{
 	same("L1", "MySQL has no such lot, or another number of partitions", Refuse, func(l *Lot) bool { return !l.Found || l.OtherLayout }),
 	same("L2", "Redis takes claims under a load that MySQL confirmed after it was read, or does not have", ObserveAgain, (*Lot).isNewer),
-	same("L3", "a caller saw more claims than MySQL knows of", RecordSeen, func(l *Lot) bool {
+	same("L3", "resident, and Redis has fewer claims than a caller saw, and is not fenced", Fence,
+		func(l *Lot) bool { return l.isBehindReport() && l.mayTake() }),
+	same("L4", "a caller saw more claims than MySQL knows of", RecordSeen, func(l *Lot) bool {
 		return l.Reported.Epoch >= l.MySQL.Epoch && l.Reported.Seq > max(l.MySQL.SyncedSeq, l.MySQL.SeenSeq)
 	}),
-	same("L4", "a caller saw a newer load than MySQL has handed out; Redis takes claims", Fence,
+	same("L5", "a caller saw a newer load than MySQL has handed out; Redis takes claims", Fence,
 		func(l *Lot) bool { return l.isForgotten() && l.isTaking() }),
-	same("L5", "a caller saw a newer load than MySQL has handed out", MarkLost, (*Lot).isForgotten),
+	same("L6", "a caller saw a newer load than MySQL has handed out", MarkLost, (*Lot).isForgotten),
 
 	// Resident by MySQL.
-	same("L6", "sound, and packets are missing in Redis", Push, func(l *Lot) bool { return l.isSound() && l.Redis.LacksPushed }),
-	same("L7", "sound, and being loaded, or Redis has an older definition", Adjust, func(l *Lot) bool {
+	same("L7", "sound, and packets are missing in Redis", Push, func(l *Lot) bool { return l.isSound() && l.Redis.LacksPushed }),
+	same("L8", "sound, and being loaded, or Redis has an older definition", Adjust, func(l *Lot) bool {
 		return l.isSound() && (l.Redis.Status == models.StatusLoading || l.Redis.At.Version < l.MySQL.Version)
 	}),
-	same("L8", "sound, and MySQL does not know that Redis has the definition", RecordApplied,
+	same("L9", "sound, and MySQL does not know that Redis has the definition", RecordApplied,
 		func(l *Lot) bool {
 			return l.isSound() && l.Redis.At.Version == l.MySQL.Version && l.MySQL.AppliedVersion < l.MySQL.Version
 		}),
-	{name: "L9", when: "sound, idle, in an eviction pass", auto: Evict, holds: func(l *Lot) bool { return l.isSound() && l.IsToBeEvicted }},
-	{name: "L10", when: "sound", auto: None, holds: (*Lot).isSound},
-	{name: "L11", when: "sound, and Redis has a newer definition than MySQL", repair: Refuse, giveUp: Refuse,
+	{name: "L10", when: "sound, idle, in an eviction pass", auto: Evict, holds: func(l *Lot) bool { return l.isSound() && l.IsToBeEvicted }},
+	{name: "L11", when: "sound", auto: None, holds: (*Lot).isSound},
+	{name: "L12", when: "sound, and Redis has a newer definition than MySQL", repair: Refuse, giveUp: Refuse,
 		holds: func(l *Lot) bool { return l.isSound() && l.Redis.At.Version > l.MySQL.Version }},
-	same("L12", "resident, evicted by Redis just as MySQL has it", RecordEviction,
+	same("L13", "resident, evicted by Redis just as MySQL has it", RecordEviction,
 		func(l *Lot) bool { return l.MySQL.Residency == models.ResidencyResident && l.isEvicted() }),
-	same("L13", "resident, and anything else; Redis takes claims", Fence, func(l *Lot) bool { return l.isDoubtful() && l.isTaking() }),
-	same("L14", "resident, and anything else", MarkLost, (*Lot).isDoubtful),
+	same("L14", "resident, and anything else; Redis is not fenced", Fence, func(l *Lot) bool { return l.isDoubtful() && l.mayTake() }),
+	same("L15", "resident, and anything else", MarkLost, (*Lot).isDoubtful),
 
 	// Not in Redis by MySQL.
-	same("L15", "not resident, and Redis takes claims", Fence, func(l *Lot) bool { return (l.isAway() || l.isLost()) && l.isTaking() }),
-	same("L16", "away, and Redis holds what no loader is making", MarkLost, func(l *Lot) bool { return l.isAway() && l.isStrange() }),
-	same("L17", "away, and MySQL has less than Redis remembers to have evicted", MarkLost,
+	same("L16", "not resident, and Redis takes claims", Fence, func(l *Lot) bool { return (l.isAway() || l.isLost()) && l.isTaking() }),
+	same("L17", "away, and Redis holds it, other than as a copy", MarkLost, func(l *Lot) bool { return l.isAway() && l.isStrange() }),
+	same("L18", "away, and MySQL has less than Redis remembers to have evicted", MarkLost,
 		func(l *Lot) bool { return l.isAway() && l.isBehindTombstone() }),
-	same("L18", "lost, and the stream's tip after the fence is not recorded", MarkLost,
+	same("L19", "lost, and the stream's tip after the fence is not recorded", MarkLost,
 		func(l *Lot) bool { return l.isLost() && l.MySQL.FenceTip == nil }),
-	same("L19", "another process loads it", WaitLoader, func(l *Lot) bool { return !l.isSound() && l.Loader == LoaderOther }),
-	same("L20", "away, and claims are missing, or the rows contradict the counters", MarkLost,
+	same("L20", "lost, and the stream ends before that tip", StopPartition,
+		func(l *Lot) bool { return l.isLost() && l.MySQL.FenceTip != nil && l.StreamTip.Less(*l.MySQL.FenceTip) }),
+	same("L21", "another process loads it", WaitLoader, func(l *Lot) bool { return !l.isSound() && l.Loader == LoaderOther }),
+	same("L22", "away, and claims are missing, or the rows contradict the counters", MarkLost,
 		func(l *Lot) bool { return l.isAway() && l.lacksEvidence() }),
 
 	// Lost: what proves that MySQL has every claim.
-	{name: "L21", when: "lost, and the stream lost entries since it was loaded", auto: Refuse,
+	{name: "L23", when: "lost, and the stream lost entries since it was loaded", auto: Refuse,
 		holds: func(l *Lot) bool { return l.isLost() && l.MySQL.Generation != l.Generation }},
-	same("L22", "lost, and claims may be on their way into MySQL", WaitConsumers, func(l *Lot) bool { return l.isLost() && !l.Acknowledged }),
+	same("L24", "lost, and claims may be on their way into MySQL", WaitConsumers, func(l *Lot) bool { return l.isLost() && !l.Acknowledged }),
 
 	// Operators: rows come back from all evidence, with the lot open as long as nothing is taken from it.
-	operator("L23", "the rows are not counted", CountRows, func(l *Lot) bool { return !l.isAway() && l.Evidence.Rows == nil }),
-	operator("L24", "parked claims may be written", RestoreParked, func(l *Lot) bool {
+	operator("L25", "the rows are not counted", CountRows, func(l *Lot) bool { return !l.isAway() && l.Evidence.Rows == nil }),
+	operator("L26", "parked claims may be written", RestoreParked, func(l *Lot) bool {
 		return !l.isAway() && l.Evidence.ParkedToRestore > 0 && !l.Evidence.IsParkedTried
 	}),
-	operator("L25", "claims are missing or counters differ; the stream is not searched", RestoreStream,
-		func(l *Lot) bool { return !l.isAway() && l.lacksEvidence() && !l.Evidence.IsStreamRead }),
-	operator("L26", "claims are missing or counters differ; Redis holds the lot, and its records are not searched", RestoreRecords,
+	operator("L27", "lost, or claims are missing or counters differ; the stream is not searched", RestoreStream,
+		func(l *Lot) bool { return (l.isLost() || l.isSound() && l.lacksEvidence()) && !l.Evidence.IsStreamRead }),
+	operator("L28", "the same; Redis holds the lot, and its records are not searched", RestoreRecords,
 		func(l *Lot) bool {
-			return !l.isAway() && l.lacksEvidence() && l.Redis.Held == Present && l.MySQL.ArchivedClaims == 0 && !l.Evidence.AreRecordsRead
+			return (l.isLost() || l.isSound() && l.lacksEvidence()) && l.Redis.Held == Present && l.MySQL.ArchivedClaims == 0 &&
+				!l.Evidence.AreRecordsRead
 		}),
-	operator("L27", "sound, and a place was sold twice, or users' records in Redis differ", Fence,
+	operator("L29", "sound, and a place was sold twice, or users' records in Redis differ", Fence,
 		func(l *Lot) bool { return l.isSound() && (l.Evidence.Displaced > 0 || l.Evidence.RedisDiffers) }),
-	{name: "L28", when: "sound, and claims are to be given up", giveUp: Fence,
+	{name: "L30", when: "sound, and claims are to be given up", giveUp: Fence,
 		holds: func(l *Lot) bool { return l.isSound() && (l.missing() > 0 || l.Evidence.Unwritable > 0) }},
-	{name: "L29", when: "lost, and a claim lost its place to another", auto: Refuse, repair: PlaceDisplaced, giveUp: PlaceDisplaced,
+	{name: "L31", when: "lost, and a claim lost its place to another", auto: Refuse, repair: PlaceDisplaced, giveUp: PlaceDisplaced,
 		holds: func(l *Lot) bool { return l.isLost() && l.Evidence.Displaced > 0 }},
-	{name: "L30", when: "claims are missing", auto: Refuse, repair: Refuse, giveUp: GiveUpClaims,
+	{name: "L32", when: "claims are missing", auto: Refuse, repair: Refuse, giveUp: GiveUpClaims,
 		holds: func(l *Lot) bool { return !l.isAway() && l.missing() > 0 }},
-	{name: "L31", when: "counters contradict the rows", auto: Refuse, repair: CorrectCounters, giveUp: CorrectCounters,
+	{name: "L33", when: "counters contradict the rows", auto: Refuse, repair: CorrectCounters, giveUp: CorrectCounters,
 		holds: func(l *Lot) bool { return !l.isAway() && l.differs() }},
-	{name: "L32", when: "the stream was lost, and nothing recorded how far the lot was", auto: Refuse, repair: Refuse,
+	{name: "L34", when: "the stream was lost, and nothing recorded how far the lot was", auto: Refuse, repair: Refuse,
 		giveUp: GiveUpUnrecorded, holds: func(l *Lot) bool { return l.isLost() && l.MySQL.MayLackClaims }},
-	{name: "L33", when: "parked claims can neither be written nor have a new place", auto: Refuse, repair: Refuse, giveUp: GiveUpParked,
+	{name: "L35", when: "parked claims can neither be written nor have a new place", auto: Refuse, repair: Refuse, giveUp: GiveUpParked,
 		holds: func(l *Lot) bool { return !l.isAway() && l.Evidence.Unwritable > 0 }},
-	operator("L34", "sound", None, (*Lot).isSound),
+	operator("L36", "sound", None, (*Lot).isSound),
 
 	// Nothing is missing: it is loaded.
-	same("L35", "lost, and Redis remembers other transfers than MySQL", CorrectTransfers,
+	same("L37", "lost, and Redis remembers other transfers than MySQL", CorrectTransfers,
 		func(l *Lot) bool { return l.isLost() && l.remembersTransfers() }),
-	same("L36", "a peer's counters cannot be read", WaitPeers, func(l *Lot) bool { return l.Floors == nil }),
-	same("L37", "Redis holds a copy of what MySQL has", Confirm, (*Lot).isCopied),
-	same("L38", "else", Load, always[Lot]),
+	same("L38", "a peer's counters cannot be read", WaitPeers, func(l *Lot) bool { return l.Floors == nil }),
+	same("L39", "Redis holds a copy of what MySQL has", Confirm, (*Lot).isCopied),
+	same("L40", "else", Load, always[Lot]),
 }
 
 // isForgotten reports whether MySQL forgot a load: a caller saw it open.
 func (l *Lot) isForgotten() bool {
 	return !l.isLost() && l.Reported.Epoch > max(l.MySQL.Epoch, l.MySQL.LoadAttempts)
+}
+
+func (l *Lot) isBehindReport() bool {
+	at, seen := l.Redis.At, l.Reported
+	return l.MySQL.Residency == models.ResidencyResident && (at.Epoch < seen.Epoch || at.Epoch == seen.Epoch && at.Seq < seen.Seq)
 }
 
 func (l *Lot) isDoubtful() bool { return l.MySQL.Residency == models.ResidencyResident && !l.isSound() }

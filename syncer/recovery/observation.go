@@ -21,8 +21,10 @@ type Partition struct {
 	Watching      bool               // the caller records how far streams are
 }
 
-// isMySQLBehind reports whether Redis remembers commits that MySQL lacks.
-func (p *Partition) isMySQLBehind() bool { return p.Lacking > 0 || p.Recorded.Tip.Less(p.Remembered) }
+// isMySQLBehind reports whether Redis remembers commits that MySQL lacks. No stream has entries before MySQL has its row.
+func (p *Partition) isMySQLBehind() bool {
+	return p.Lacking > 0 || p.Recorded.Tip.Less(p.Remembered) || !p.Known && p.Stream.Added > 0
+}
 
 func (p *Partition) isRedisBehind() bool {
 	return lua.Position{Stream: p.Stream}.Behind(lua.Position{Stream: p.Recorded}) != ""
@@ -39,14 +41,21 @@ type Lot struct {
 	MySQL         MySQL
 	Redis         Redis
 	Generation    string        // of the claim stream, in MySQL and in Redis
+	StreamTip     lua.EntryID   // of the claim stream in Redis
 	Acknowledged  bool          // group syncer has acknowledged the stream up to MySQL.FenceTip
 	Settled       bool          // group syncer has acknowledged all of the stream
 	Floors        map[int]int64 // what each peer has received from the lot; nil: a peer could not be read. Empty: it has no peers
 	Reported      lua.Position  // the highest position that a caller saw
-	RedisBefore   lua.Position  // what the run's previous observation found in Redis, before MySQL was read for this one
+	Before        Before        // what the previous observation found in Redis
 	Loader        Loader        // who loads it
 	Evidence      Evidence      // what the run has collected
 	IsToBeEvicted bool          // by an eviction pass: it is idle, and MySQL has all its claims
+}
+
+// Before is what a run's previous observation found of a lot in Redis, before MySQL was read for this one.
+type Before struct {
+	Epoch    int64
+	IsTaking bool // it took claims
 }
 
 // Loader says who loads a lot.
@@ -146,9 +155,17 @@ func (l *Lot) isTaking() bool {
 	return l.Redis.Held != Absent && (s == models.StatusOpen || s == models.StatusPaused || s == models.StatusClosed)
 }
 
-// isNewer reports whether Redis takes claims under a load that MySQL did not know when it was read, and Redis may have got since.
+// mayTake reports whether Redis takes claims of the lot, or a run that confirmed its load may open it yet.
+func (l *Lot) mayTake() bool {
+	return l.isTaking() || l.Redis.Held == Present && l.Redis.Status == models.StatusLoading
+}
+
+// isNewer reports whether the lot is open in Redis, or may be, under a load that MySQL did not know when it was read, and that Redis may
+// have got since. MySQL knows a load before it is open.
 func (l *Lot) isNewer() bool {
-	return l.isTaking() && l.Redis.At.Epoch > max(l.MySQL.Epoch, l.RedisBefore.Epoch)
+	isCopy := l.MySQL.Residency == models.ResidencyResident && l.mayTake() && !l.isTaking()
+	wasThere := l.Before.Epoch >= l.Redis.At.Epoch && (l.Before.IsTaking || isCopy)
+	return (l.isTaking() || isCopy) && l.Redis.At.Epoch > l.MySQL.Epoch && !wasThere
 }
 
 // isAway reports whether the lot is not in Redis by MySQL.
@@ -171,17 +188,17 @@ func (l *Lot) isBehindTombstone() bool {
 	return t != nil && (m.Epoch < t.Epoch || m.SyncedSeq < t.Seq || m.TransferSeq < t.TransferSeq || !m.Transfers.covers(l.Redis.Transfers))
 }
 
-// isStrange reports whether Redis holds something of a lot that is not there by MySQL, other than a copy that a loader is making.
+// isStrange reports whether Redis holds something of a lot that is not there by MySQL, other than a copy, which never took claims.
 func (l *Lot) isStrange() bool {
 	r := &l.Redis
-	return r.Held == Damaged || r.Held == Present && (r.Status != models.StatusLoading || r.At.Epoch > l.MySQL.LoadAttempts)
+	return r.Held == Damaged || r.Held == Present && r.Status != models.StatusLoading
 }
 
-// isCopied reports whether Redis holds a copy of all that MySQL has, which MySQL has not confirmed.
+// isCopied reports whether Redis holds a copy of all that MySQL has, by the load that was begun last, and MySQL has not confirmed it.
 func (l *Lot) isCopied() bool {
 	m, r := &l.MySQL, &l.Redis
 	known := Copy{m.SyncedSeq, m.LostClaims, m.ArchivedClaims, m.TransferSeq, l.Generation}
-	return r.Held == Present && r.Status == models.StatusLoading && r.At.Epoch > m.Epoch && r.At.Epoch <= m.LoadAttempts &&
+	return r.Held == Present && r.Status == models.StatusLoading && r.At.Epoch > m.Epoch && r.At.Epoch == m.LoadAttempts &&
 		r.Copy != nil && *r.Copy == known && r.At.Seq == m.SyncedSeq+m.ParkedClaims && r.Transfers.same(l.transfers())
 }
 

@@ -49,7 +49,8 @@ func plan[T any](rows []row[T], observed *T, policy Policy) Step {
 }
 
 var partitionRows = []row[Partition]{
-	same("P1", "MySQL has no row of the stream", BeginGeneration, func(p *Partition) bool { return !p.Known }),
+	same("P1", "MySQL has no row of the stream, and Redis has no entries", BeginGeneration,
+		func(p *Partition) bool { return !p.Known && p.Stream.Added == 0 && !p.isMySQLBehind() }),
 	same("P2", "MySQL lacks what Redis remembers, seen fewer than 4 times in a row", WaitReplica,
 		func(p *Partition) bool { return p.isMySQLBehind() && p.Rounds < roundsMax }),
 	same("P3", "MySQL lacks what Redis remembers", StopPartition, (*Partition).isMySQLBehind),

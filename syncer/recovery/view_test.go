@@ -22,6 +22,7 @@ type view struct {
 	isBlind       bool
 
 	hasTip, isAcknowledged, isSettled bool
+	isCut                             bool // the stream ends before the fence tip
 	rows                              rowsSeen
 	isMissing                         bool // claims
 	parked                            parked
@@ -119,7 +120,7 @@ const (
 )
 
 const (
-	mysqlEpoch, mysqlAttempts = 5, 7
+	mysqlEpoch, mysqlAttempts = 5, 6
 	mysqlSeq, mysqlTransfers  = 10, 3
 	peer                      = 1
 )
@@ -145,6 +146,9 @@ func (v *view) lot() *Lot {
 	}
 	if v.hasTip {
 		m.FenceTip = &lua.EntryID{Ms: 1}
+	}
+	if !v.isCut {
+		l.StreamTip = lua.EntryID{Ms: 2}
 	}
 	if v.isMissing && v.tombstone != claimsAhead {
 		m.SeenSeq = mysqlSeq + 1
@@ -202,7 +206,7 @@ func (v *view) setRedis(l *Lot) {
 		r.At = lua.Position{Epoch: [...]int64{mysqlEpoch, mysqlEpoch - 1, mysqlEpoch + 1, mysqlAttempts + 1}[v.epoch], Seq: max(mysqlSeq, m.SeenSeq), Version: 3}
 	}
 	if v.isBefore {
-		l.RedisBefore = r.At
+		l.Before = Before{Epoch: r.At.Epoch, IsTaking: v.isTaking()}
 	}
 	if v.isBehind {
 		r.At.Seq = mysqlSeq - 1
@@ -271,7 +275,7 @@ func (v view) after(a Action) []view { //nolint:gocyclo,cyclop // a case a step
 			return []view{w, behind}
 		}
 	case Fence:
-		w.held, w.isBefore, w.definition, w.isIdle, w.differs = fenced, false, definitionSame, false, false
+		w.held, w.isBefore, w.definition, w.isIdle, w.differs, w.copied = fenced, false, definitionSame, false, false, noCopy
 		if v.held == damagedOpen {
 			w.held = damagedFenced
 		}
@@ -286,6 +290,14 @@ func (v view) after(a Action) []view { //nolint:gocyclo,cyclop // a case a step
 			}
 		}
 		return all
+	case StopPartition: // which forgets the fence tip
+		w.isOtherStream, w.isCut, w.hasTip = true, false, false
+		if v.held == loading {
+			w.held, w.copied = fenced, noCopy
+		}
+		blind := w
+		blind.isBlind = true
+		return append(w.remembering(), blind.remembering()...)
 	case Push:
 		w.definition = definitionOld
 	case Adjust:
@@ -347,7 +359,7 @@ func (v view) after(a Action) []view { //nolint:gocyclo,cyclop // a case a step
 	case GiveUpParked:
 		w.parked = noneParked
 	case WaitConsumers:
-		w.isAcknowledged = true
+		w.isAcknowledged = !v.isCut
 	case WaitLoader:
 		w.isLoading = false
 	case WaitPeers:

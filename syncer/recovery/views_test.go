@@ -48,7 +48,7 @@ func streamViews(of residency) (all []view) {
 func ackViews(of residency) []view {
 	switch of {
 	case lost:
-		return []view{{}, {hasTip: true}, {hasTip: true, isAcknowledged: true}}
+		return []view{{}, {hasTip: true}, {hasTip: true, isCut: true}, {hasTip: true, isAcknowledged: true}}
 	case resident:
 		return []view{{}, {isSettled: true}}
 	}
@@ -123,7 +123,7 @@ func join(of residency, redis, stream, ack, evidence, other *view) view {
 	v := *redis
 	v.residency = of
 	v.isOtherStream, v.isRolledBack, v.isBlind = stream.isOtherStream, stream.isRolledBack, stream.isBlind
-	v.hasTip, v.isAcknowledged, v.isSettled = ack.hasTip, ack.isAcknowledged, ack.isSettled
+	v.hasTip, v.isCut, v.isAcknowledged, v.isSettled = ack.hasTip, ack.isCut, ack.isAcknowledged, ack.isSettled
 	v.rows, v.isMissing, v.parked = evidence.rows, evidence.isMissing, evidence.parked
 	v.isStreamRead, v.areRecordsRead = evidence.isStreamRead, evidence.areRecordsRead
 	v.peers, v.isLoading, v.reported = other.peers, other.isLoading, other.reported
