@@ -57,6 +57,7 @@ func TestScopes(t *testing.T) {
 		{"GET", "/v1/groups", ``, "av"},
 		{"PUT", "/v1/groups/audit", ``, "a"},
 		{"DELETE", "/v1/groups/audit", ``, "a"},
+		{"GET", "/v1/info", ``, "asv"},
 		{"GET", "/healthz", ``, "asvn"},
 		{"GET", "/readyz", ``, "asvn"},
 		{"GET", "/openapi.json", ``, "asvn"},

@@ -32,6 +32,7 @@ type Tokens = auth.Tokens
 type Config struct {
 	Addr    string // host:port that Serve's listener has
 	Version string // of the program, for the OpenAPI document
+	Info    Info   // what GET /v1/info answers
 	Tokens  Tokens
 	TLS     TLS
 	// Insecure says that plain HTTP beyond loopback is meant.

@@ -12,19 +12,20 @@ import (
 	"dibs/api/wire"
 )
 
-// Side is what a role that has no other HTTP serves: /metrics, /healthz and /readyz.
+// Side is what a role that has no other HTTP serves: /metrics, /healthz, /readyz and /v1/info.
 type Side struct {
 	Addr     string
 	Tokens   Tokens
 	Logger   *slog.Logger
 	Gatherer prometheus.Gatherer
+	Info     Info
 	// Live tells why the process should be started again; nil: it should not.
 	Live func() error
 	// Ready tells why the role can't do its work now; nil: it can.
 	Ready func(ctx context.Context) error
 }
 
-// Handler serves it. As on the API, /metrics needs the viewer's token when tokens are set. Errors: as of New.
+// Handler serves it. As on the API, /metrics needs the viewer's token when tokens are set, and /v1/info any. Errors: as of New.
 func (s Side) Handler() (http.Handler, error) {
 	gate, err := auth.New(auth.Config{Addr: s.Addr, Tokens: s.Tokens, Logger: s.Logger})
 	if err != nil {
@@ -33,13 +34,17 @@ func (s Side) Handler() (http.Handler, error) {
 	scrape, mux := promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{}), http.NewServeMux()
 	mux.HandleFunc("GET /healthz", probe("ok", func(context.Context) error { return s.Live() }))
 	mux.HandleFunc("GET /readyz", probe("ready", s.Ready))
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		if p := gate.Check(r, auth.Viewer); p != nil {
-			p.Write(w)
-			return
-		}
-		scrape.ServeHTTP(w, r)
-	})
+	guarded := func(pattern string, scope auth.Scope, serve http.HandlerFunc) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if p := gate.Check(r, scope); p != nil {
+				p.Write(w)
+				return
+			}
+			serve(w, r)
+		})
+	}
+	guarded("GET /metrics", auth.Viewer, scrape.ServeHTTP)
+	guarded("GET /v1/info", infoScope, s.serveInfo)
 	return mux, nil
 }
 

@@ -22,6 +22,7 @@ func TestMetricsHandler_MetricsAskForTheViewersToken(t *testing.T) {
 		h, err := api.Side{
 			Addr: "127.0.0.1:80", Tokens: tokens, Logger: slog.New(slog.DiscardHandler), Gatherer: prometheus.NewRegistry(),
 			Live: func() error { return stuck }, Ready: func(context.Context) error { return errors.New("the reader is stuck") },
+			Info: api.Info{Version: "v1.2.3", Partitions: 4, Durability: "fast", Groups: []string{"syncer"}},
 		}.Handler()
 		require.NoError(t, err)
 		return h
@@ -36,6 +37,9 @@ func TestMetricsHandler_MetricsAskForTheViewersToken(t *testing.T) {
 		locked.ServeHTTP(w, r)
 		require.Equal(t, want, w.Code, token)
 	}
+	const info = `{"version":"v1.2.3","partitions":4,"durability":"fast","groups":["syncer"]}`
+	require.Equal(t, 401, apitest.Ask(locked, "GET", "/v1/info", "").Code)
+	require.JSONEq(t, info, apitest.Ask(handler(api.Tokens{}), "GET", "/v1/info", "").Body.String())
 	require.JSONEq(t, `{"status":"ok"}`, apitest.Ask(locked, "GET", "/healthz", "").Body.String())
 	stuck = errors.New("a loop is stuck")
 	require.Equal(t, 503, apitest.Ask(locked, "GET", "/healthz", "").Code)

@@ -88,6 +88,8 @@ func (s *Server) routes() []route {
 			nil, byHuma(s.operator.AddGroup)},
 		{"DELETE", "/v1/groups/{name}", admin, 0, "remove-group", "Remove a consumer group that nothing reads for any more",
 			[]wire.Code{wire.CodeGroupNotFound, wire.CodeGroupInUse}, byHuma(s.operator.RemoveGroup)},
+		{"GET", "/v1/info", infoScope, 0, "get-info", "Show the version, the claim streams and the durability of the service",
+			nil, byHuma(s.getInfo)},
 		{"GET", "/healthz", auth.Open, 0, "get-health", "Whether the process is up",
 			nil, plain(s.getHealth, documentHealth)},
 		{"GET", "/readyz", auth.Open, 0, "get-ready", "Whether claims can be taken",

@@ -56,6 +56,8 @@ var texts = map[string]text{
 	"get-shards": {tagCampaigns, "The shards that the campaign is spread over: what each has on loan from it, and what no shard has. A campaign of one shard has that one.",
 		"", "200", `{"campaign_id":"spring","total":1000,"reserve":500,"moves_open":0,"shards":[{"shard":1,"partition":0,"granted":250,"claimed":17,"free":233,"seq":17,"synced_seq":15},` +
 			`{"shard":2,"partition":2,"granted":250,"claimed":0,"free":250,"seq":0,"synced_seq":0}]}`},
+	"get-info": {tagService, "What a reader of the claim streams needs to know. One that reads fewer streams than `partitions` misses events. Every role answers it, " +
+		"those without an API at DIBS_METRICS_ADDR.", "", "200", `{"version":"v1.2.3","partitions":4,"durability":"fast","groups":["syncer","finance"]}`},
 	"watch-campaign": {tagWatching, "Server-sent events of one campaign, one a second: `data` is JSON as described. An event named `problem` says that " +
 		"Redis does not answer. Comments keep the connection alive.", "", "", ""},
 	"watch": {tagWatching, "Server-sent events of all active campaigns, one of each a second.", "", "", ""},

@@ -219,6 +219,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 		Addr: s.cfg.HTTPAddr, Version: build.Of().Document(), Tokens: tokens(s.cfg), TLS: certificate(s.cfg), Insecure: s.cfg.Insecure,
 		AccessLog: s.cfg.AccessLog, MetricsCampaigns: cmp.Or(s.cfg.MetricsCampaigns, -1), Conns: s.cfg.HTTPConns, UserRate: s.cfg.UserRate,
 		TrustedProxies:  s.cfg.TrustedProxies,
+		Info:            s.info(),
 		ShutdownTimeout: closeTimeout, Tracer: s.tracer, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
 	}, deps)
 	if err != nil {
@@ -235,6 +236,13 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 		listening(listener.Addr().String())
 		return server.Serve(ctx, listener)
 	})
+}
+
+// info is what this process answers to GET /v1/info.
+func (s *stack) info() api.Info {
+	return api.Info{
+		Version: build.Of().Version, Partitions: s.cfg.Partitions, Durability: s.cfg.Durability.String(), Groups: s.cfg.Groups,
+	}
 }
 
 // ready is whether claims can be taken. MySQL may be away: claims go on without it.
@@ -305,7 +313,7 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 	}
 	handler, err := api.Side{
 		Addr: cmp.Or(s.cfg.MetricsAddr, s.cfg.ProbeAddr), Tokens: tokens(s.cfg), Logger: s.log, Gatherer: s.registry,
-		Live: func() error { return s.pulse.Stuck(liveWithin) }, Ready: s.working,
+		Live: func() error { return s.pulse.Stuck(liveWithin) }, Ready: s.working, Info: s.info(),
 	}.Handler()
 	if err != nil {
 		return err

@@ -73,6 +73,14 @@ func (s *Scripts) Entries(ctx context.Context, partition int, from EntryID, most
 	return entries, nil
 }
 
+// PublishPartitions has Redis tell readers of the claim streams how many there are.
+func (s *Scripts) PublishPartitions(ctx context.Context) error {
+	if err := s.rdb.HSet(ctx, InfoKey, "partitions", s.opts.Partitions).Err(); err != nil {
+		return fmt.Errorf("lua: %s: %w", InfoKey, err)
+	}
+	return nil
+}
+
 // TrimBelow removes entries before id from a partition's stream and returns how many. One call removes about most of them, and
 // only whole nodes of 100 entries. Errors as Stream.
 func (s *Scripts) TrimBelow(ctx context.Context, partition int, id EntryID, most int64) (int64, error) {

@@ -122,6 +122,9 @@ func PoisonKey(partition int) string { return StreamKey(partition) + ":poison" }
 // ParkedKey names the stream of what a consumer group could not handle of a claim stream, with the reasons.
 func ParkedKey(partition int, group string) string { return StreamKey(partition) + ":parked:" + group }
 
+// InfoKey names a hash that tells readers of the claim streams how many there are, in its field partitions.
+const InfoKey = "dibs:info"
+
 // barrierKey names a string of a partition. It is written to wait for it: when it is durable, so is all that was written before.
 func barrierKey(partition int) string { return barrierOf(StreamKey(partition)) }
 

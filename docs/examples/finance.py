@@ -162,7 +162,7 @@ class Books:
 class Service:
     def __init__(self, args):
         self.args, self.books, self.redis, self.stopping = args, Books(args.books), None, False
-        self.streams = ["dibs:{p%d}:claims" % n for n in range(args.partitions)]
+        self.streams = []
 
     def run(self):
         wait = 0.1
@@ -179,6 +179,7 @@ class Service:
 
     def connect(self):
         self.redis = Redis(self.args.redis)
+        self.streams = ["dibs:{p%d}:claims" % n for n in range(self.partitions())]
         for stream in self.streams:
             try:  # from the first entry on: what was there before the group is ours, too
                 self.redis.call("XGROUP", "CREATE", stream, self.args.group, "0", "MKSTREAM")
@@ -191,6 +192,16 @@ class Service:
                 last = entries[-1][1]
                 self.settle(entries)
         self.take_over_at = 0
+
+    def partitions(self):
+        """How many claim streams there are. Who reads fewer misses the events of the others, and no report shows that."""
+        known = self.redis.call("HGET", "dibs:info", "partitions")
+        if known is None and self.args.partitions is None:
+            raise RedisError("dibs:info is not in Redis: Dibs' syncer puts it there; or name --partitions")
+        partitions = self.args.partitions or int(known)
+        if known is not None and partitions != int(known):
+            sys.exit("finance.py: --partitions is %d, and Dibs has %d claim streams" % (partitions, int(known)))
+        return partitions
 
     def round(self):
         if time.monotonic() >= self.take_over_at:
@@ -252,7 +263,7 @@ class Service:
 def main():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--redis", default="redis://127.0.0.1:6379", help="redis://[user:password@]host:port[/db]")
-    flags.add_argument("--partitions", type=int, default=1, help="DIBS_PARTITIONS")
+    flags.add_argument("--partitions", type=int, help="DIBS_PARTITIONS; default: what dibs:info in Redis says")
     flags.add_argument("--group", default="finance", help="consumer group; it is registered by being created")
     flags.add_argument("--name", default="worker-1", help="of this process in the group; keep it over restarts")
     flags.add_argument("--books", default="books.db", help="SQLite file")

@@ -1,9 +1,9 @@
 package e2e
 
 import (
-	"bytes"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +29,7 @@ type script struct {
 	args   []string
 	cmd    *exec.Cmd
 	exited <-chan struct{}
-	log    bytes.Buffer // of the life that ended last
+	log    *testenv.Buffer // of the life that ended last
 }
 
 func newScript(t *testing.T, l *ledger) *script {
@@ -44,8 +44,11 @@ func newScript(t *testing.T, l *ledger) *script {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
 	s := &script{t: t, ledger: l, python: python, args: []string{
-		path, "--redis", l.redisURL, "--books", books, "--partitions", l.settings["DIBS_PARTITIONS"], "--name", "worker-1",
+		path, "--redis", l.redisURL, "--books", books, "--name", "worker-1",
 	}}
+	scripts, err := lua.New(l.rdb, lua.Options{Partitions: l.partitions})
+	require.NoError(t, err)
+	require.NoError(t, scripts.PublishPartitions(t.Context())) // as the syncer does
 	s.books, err = db.DB()
 	require.NoError(t, err)
 	t.Cleanup(s.kill9)
@@ -55,8 +58,8 @@ func newScript(t *testing.T, l *ledger) *script {
 func (s *script) start() {
 	s.t.Helper()
 	s.cmd = exec.Command(s.python, s.args...)
-	s.log.Reset()
-	s.cmd.Stderr = &s.log
+	s.log = new(testenv.Buffer)
+	s.cmd.Stderr = s.log
 	s.exited = spawn(s.t, s.cmd)
 }
 
@@ -190,6 +193,30 @@ func TestPythonFinanceServiceKeepsTheSameBooks(t *testing.T) {
 	require.Equal(t, accountsIn(t, l.db), accountsIn(t, s.books))
 }
 
+// A service that reads one of two streams would miss half of the events, and find no hole in what it has: it does not start.
+func TestPythonFinanceServiceReadsAllStreamsOrNone(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, wishes{partitions: 2})
+	s := newScript(t, l)
+	l.publish(9)
+	s.args = append(s.args, "--partitions", "1")
+	s.start()
+	<-s.exited
+	require.Equal(t, 1, s.cmd.ProcessState.ExitCode())
+	require.Contains(t, s.log.String(), "finance.py: --partitions is 1, and Dibs has 2 claim streams")
+	require.Zero(t, s.credited())
+
+	s.args = s.args[:len(s.args)-2]
+	require.NoError(t, l.rdb.Del(t.Context(), lua.InfoKey).Err())
+	s.start()
+	require.Eventually(t, func() bool { return strings.Contains(s.log.String(), "dibs:info is not in Redis") }, upTimeout, pollEvery)
+	require.Zero(t, s.credited())
+	require.NoError(t, l.rdb.HSet(t.Context(), lua.InfoKey, "partitions", 2).Err())
+	s.eventuallyAcked()
+	require.Equal(t, 9, s.credited())
+	s.stop()
+}
+
 // Coupons take a seq each in a campaign of their own, and every claim of packets has an entry: a hole shows in the report.
 func TestPythonFinanceServiceSeesAHole(t *testing.T) {
 	t.Parallel()
@@ -219,15 +246,26 @@ func TestPythonFinanceServiceTakesBackWhatWasGivenUp(t *testing.T) {
 			"_watermill_message_uuid", "gone", "metadata", "", "payload", payload,
 		}}).Err())
 	}
-	l.publish(9) // amounts of 1 to 9
+	l.publish(9)                          // amounts of 1 to 9
+	for shard := 1; shard <= 2; shard++ { // of one place in two shards the first is given up
+		claim := fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":"of-%d","campaign_id":"storm","user_id":"ada","quantity":1,"seq":1,"shard":%d,`+
+			`"at":"2027-03-14T15:09:26.535Z","packet_id":"p%d","amount":%d,"currency":"EUR"}`, shard, shard, shard, 1000*shard)
+		gone := `{"v":1,"type":"claims.given_up","id":"gone-1","campaign_id":"storm","shard":1,"epoch":2,"at":"2027-03-14T15:09:26.535Z","seqs":[[1,1]]}`
+		for _, payload := range []string{claim, gone} {
+			require.NoError(t, l.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{
+				"_watermill_message_uuid", "one", "metadata", "", "payload", payload,
+			}}).Err())
+		}
+	}
 	tell()
 	tell()
 	l.publish(2) // the last of them was given up before it came
 	tell()
 	s.start()
 	s.eventuallyAcked()
-	sum, _, _ := s.report()
-	require.EqualValues(t, 45-1-3-4, sum)
+	sum, _, missing := s.report()
+	require.EqualValues(t, 45-1-3-4+2000, sum)
+	require.NotContains(t, missing, "storm#2")
 	s.stop()
 	require.NotContains(t, s.log.String(), "parked")
 }

@@ -24,6 +24,7 @@ const (
 type Streams interface {
 	Groups
 
+	PublishPartitions(ctx context.Context) error
 	TrimBelow(ctx context.Context, partition int, id lua.EntryID, most int64) (int64, error)
 	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
 	Now(ctx context.Context) (time.Time, error)
@@ -52,10 +53,10 @@ func NewTrimmer(streams Streams, registry *Registry, log *slog.Logger, reg prome
 }
 
 // Trim goes once over all streams and returns how many entries it removed. A stream that fails does not stop the others. While MySQL is
-// away it measures and removes nothing: a group that Redis lost may be registered.
+// away it measures and removes nothing: a group that Redis lost may be registered. Readers of the streams find in Redis how many there are.
 func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 	registered, err := t.registry.names(ctx) // before the streams are read: what is found there and not here is not one that was just removed
-	failed := []error{err}
+	failed := []error{err, t.streams.PublishPartitions(ctx)}
 	var found []string
 	for p := range t.streams.Partitions() {
 		n, groups, err := t.trimStream(ctx, p, registered)

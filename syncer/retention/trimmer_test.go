@@ -77,6 +77,9 @@ func TestTrimmer_TakesWhatEveryGroupHasAcknowledged(t *testing.T) {
 	trimmer := retention.TrimAtOnce(syncertest.NewTrimmer(t, s.Redis, "syncer", "finance"), 100)
 	require.Zero(t, trim(t, trimmer), "the groups are not there: they are made, at the beginning")
 	require.Zero(t, trim(t, trimmer), "they have read nothing")
+	partitions, err := s.Redis.HGet(t.Context(), lua.InfoKey, "partitions").Int()
+	require.NoError(t, err)
+	require.Equal(t, 1, partitions, "readers are told how many streams there are")
 
 	fast := s.Read("syncer", 1000)
 	s.Ack("syncer", fast...)
