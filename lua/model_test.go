@@ -32,12 +32,12 @@ func newModel(c models.Campaign, zone *time.Location) *model {
 }
 
 func (m *model) claim(req lua.ClaimRequest, now time.Time) lua.ClaimReply {
-	name := "key " + req.Key
+	name := "key " + req.UserID + " " + req.Key
 	if req.Key == "" {
 		name = "id " + req.ID.String()
 	}
 	if before, ok := m.known[name]; ok {
-		if before.UserID != req.UserID || before.Quantity != req.Quantity {
+		if before.Quantity != req.Quantity {
 			return lua.ClaimReply{Outcome: models.OutcomeIdempotencyMismatch}
 		}
 		return lua.ClaimReply{Outcome: models.OutcomeReplayed, Claim: m.first[name]}

@@ -103,7 +103,8 @@ func TestPackets_AnswerEventAndReplayTellTheSame(t *testing.T) {
 		other := keyed
 		other.UserID = "w"
 		again := p.claim(bare, keyed, other)
-		require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeReplayed, models.OutcomeIdempotencyMismatch}, outcomesOf(again))
+		require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeReplayed, models.OutcomeSoldOut}, outcomesOf(again),
+			"a key is its user's")
 		require.Equal(t, []models.Claim{first[1].Claim, first[0].Claim}, []models.Claim{again[0].Claim, again[1].Claim})
 		for i, e := range p.events() {
 			c := first[i].Claim

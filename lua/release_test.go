@@ -35,7 +35,7 @@ func (b *bundle) released(req lua.ClaimRequest, seq int64, at time.Time) lua.Rel
 func pastOf(req lua.ClaimRequest, seq int64, at time.Time) lua.ClaimRecord {
 	p := lua.ClaimRecord{ID: []byte(req.ID.String()), UserID: []byte(req.UserID), Seq: seq, Quantity: req.Quantity, At: at.Truncate(time.Millisecond)}
 	if req.Key != "" {
-		digest := sha256.Sum256([]byte(req.Key))
+		digest := sha256.Sum256([]byte(req.UserID + "\x00" + req.Key))
 		p.KeyDigest = base64.RawURLEncoding.AppendEncode(nil, digest[:16])
 	}
 	return p

@@ -41,7 +41,8 @@ func TestEvictor_WhatComesBackIsWhatLeft(t *testing.T) {
 	}
 	require.Equal(t, []models.Outcome{models.OutcomeUserDayLimit, models.OutcomeClaimed, models.OutcomeUserDayLimit},
 		syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("u-1", ""), syncertest.Ask("u-3", ""), syncertest.Ask("u-2", ""))))
-	other := syncertest.Ask("somebody else", "again")
+	other := syncertest.Ask("u-2", "again")
+	other.Quantity = 2
 	require.Equal(t, models.OutcomeIdempotencyMismatch, h.Claim(id, other)[0].Outcome)
 	left := h.Claim(id, syncertest.Asks("v", 200)...)
 	taken := 0
