@@ -13,6 +13,7 @@ import (
 	"dibs/consumer"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/redisbatch"
 	"dibs/syncer/writer"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -126,8 +127,11 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int) pipelineRun {
 	sink := &countingSink{Sink: books, all: make(chan struct{})}
 	sink.left.Store(int64(claims))
 	reader, err := consumer.New(consumer.Config{
-		Client: r.rdb, Name: "bench", Sink: sink, Logger: log, Registerer: prometheus.NewRegistry(),
-		Window: 4 * writer.DefaultFlushSize, // as the consumer role has it
+		Config: redisbatch.Config{
+			Client: r.rdb, Name: "bench", Logger: log, Registerer: prometheus.NewRegistry(),
+			Window: 4 * writer.DefaultFlushSize, // as the consumer role has it
+		},
+		Sink: sink,
 	})
 	require.NoError(b, err)
 	before := timesOf(b, r, st)

@@ -18,6 +18,7 @@ import (
 	"dibs/finance"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/redisbatch"
 )
 
 // What waits in the stream, and for how many users.
@@ -57,7 +58,7 @@ func benchFinance(b *testing.B, s *sheet) {
 	}
 	s.note(fmt.Sprintf("%d packets of %d users wait in one stream; from the first read to the last commit, reading and acking included.",
 		amount(creditEvents), creditUsers))
-	s.note("Reading only: the same consumer.Service with a handler that returns nil. A transaction a credit: one INSERT and one UPDATE.")
+	s.note("Reading only: the same consumer.Consumer with a handler that returns nil. A transaction a credit: one INSERT and one UPDATE.")
 }
 
 // credit is the event of the n-th packet.
@@ -111,8 +112,10 @@ func (s *sheet) credits(
 	var left atomic.Int64
 	left.Store(int64(events))
 	all := make(chan struct{})
-	service, err := consumer.NewService(consumer.ServiceConfig{
-		Client: r.rdb, Group: finance.Group, Name: "bench", Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	service, err := consumer.New(consumer.Config{
+		Config: redisbatch.Config{
+			Client: r.rdb, Group: finance.Group, Name: "bench", Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		},
 		Handle: func(ctx context.Context, e models.Event, payload []byte) error {
 			err := handle(ctx, e, payload)
 			if err == nil && left.Add(-1) == 0 {

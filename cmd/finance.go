@@ -92,10 +92,8 @@ func (s *stack) runFinance(ctx context.Context) error {
 		return err
 	}
 	s.log.Info("crediting", "group", finance.Group, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
-	service, err := consumer.NewService(consumer.ServiceConfig{
-		Client: s.rdb, Partitions: s.cfg.Partitions, Group: finance.Group, Name: s.cfg.Name, Handle: books.Handle,
-		Logger: s.log, Registerer: s.registry, Tracer: s.tracer, Replicated: s.scripts.AwaitReplicas,
-		Window: windowFor(s.cfg), CloseTimeout: s.share(), Pulse: &s.pulse,
+	service, err := consumer.New(consumer.Config{
+		Config: s.reading(finance.Group), Partitions: s.cfg.Partitions, Handle: books.Handle, Pulse: &s.pulse, Tracer: s.tracer,
 	})
 	if err == nil {
 		err = s.underName(ctx, finance.Group, service.Run)

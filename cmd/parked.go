@@ -79,15 +79,20 @@ func (s *stack) parkingLot() *consumer.ParkingLot {
 
 func (s *stack) listParked(ctx context.Context, w io.Writer, asJSON bool) error {
 	var all []consumer.Parked
-	err := s.parkingLot().Each(ctx, func(p consumer.Parked) error {
-		if asJSON {
-			return printJSON(w, []consumer.Parked{p})
+	for p, err := range s.parkingLot().All(ctx) {
+		switch {
+		case err != nil:
+			return err
+		case !asJSON:
+			all = append(all, p)
+		default:
+			if err := printJSON(w, []consumer.Parked{p}); err != nil {
+				return err
+			}
 		}
-		all = append(all, p)
+	}
+	if asJSON {
 		return nil
-	})
-	if err != nil || asJSON {
-		return err
 	}
 	return printParked(w, all)
 }
@@ -97,7 +102,7 @@ func (s *stack) replay(ctx context.Context, w io.Writer, id string, asJSON bool)
 	if err != nil {
 		return err
 	}
-	sum, err := s.parkingLot().Replay(ctx, consumer.ReplayConfig{Handle: books.Handle, ID: id, Logger: s.log})
+	sum, err := s.parkingLot().Replay(ctx, id, books.Handle)
 	err = errors.Join(err, s.closeBooks(ctx, books))
 	if asJSON {
 		err = errors.Join(err, printJSON(w, []consumer.Replay{sum}))

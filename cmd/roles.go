@@ -18,6 +18,7 @@ import (
 	"dibs/internal/build"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/redisbatch"
 	"dibs/syncer"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/reconcile"
@@ -259,8 +260,7 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	}
 	s.log.Info("consuming", "group", models.GroupSyncer, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
 	reader, err := consumer.New(consumer.Config{
-		Client: s.rdb, Partitions: s.cfg.Partitions, Name: s.cfg.Name, Sink: writer, Logger: s.log, Registerer: s.registry,
-		Replicated: s.scripts.AwaitReplicas, Window: windowFor(s.cfg), CloseTimeout: s.share(), Pulse: &s.pulse, Tracer: s.tracer,
+		Config: s.reading(""), Partitions: s.cfg.Partitions, Sink: writer, Pulse: &s.pulse, Tracer: s.tracer,
 	})
 	if err == nil {
 		err = s.underName(ctx, models.GroupSyncer, reader.Run)
@@ -268,6 +268,14 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	closing, cancel := s.lastShare(ctx)
 	defer cancel()
 	return errors.Join(err, writer.Close(closing))
+}
+
+// reading is how a group reads the claim streams.
+func (s *stack) reading(group string) redisbatch.Config {
+	return redisbatch.Config{
+		Client: s.rdb, Group: group, Name: s.cfg.Name, Replicated: s.scripts.AwaitReplicas,
+		Window: windowFor(s.cfg), CloseTimeout: s.share(), Logger: s.log, Registerer: s.registry,
+	}
 }
 
 // windowFor has four flushes on their way: one commits, one fills, and acks and reads take a while. The partitions share

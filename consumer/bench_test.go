@@ -3,129 +3,94 @@ package consumer_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
-	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"dibs/consumer"
 	"dibs/internal/testenv"
+	"dibs/lua"
 	"dibs/models"
+	"dibs/redisbatch"
 )
 
-// committer is a sink whose commits take a while and cover all that was waiting when they began.
-type committer struct {
-	took time.Duration // 0: done at once
-	mu   sync.Mutex
-	next chan struct{} // closed when the next commit is done; nil: nobody waits
+// nothing is a sink that accepts all at once.
+type nothing struct {
+	left atomic.Int64
+	all  chan struct{}
 }
 
-func (c *committer) commit(ctx context.Context) {
-	for pause := time.NewTicker(max(c.took, time.Millisecond)); ; {
-		c.mu.Lock()
-		batch := c.next
-		c.next = nil
-		c.mu.Unlock()
-		select { // the commit
-		case <-pause.C:
-		case <-ctx.Done():
-			return
-		}
-		if batch != nil {
-			close(batch)
-		}
+func (n *nothing) Submit(_ context.Context, batch []models.RawEvent, settled func(i int, err error)) {
+	for i := range batch {
+		settled(i, nil)
+	}
+	if n.left.Add(int64(-len(batch))) == 0 {
+		close(n.all)
 	}
 }
 
-func (c *committer) submit() {
-	if c.took == 0 {
-		return
+func (n *nothing) handle(context.Context, models.Event, []byte) error {
+	if n.left.Add(-1) == 0 {
+		close(n.all)
 	}
-	c.mu.Lock()
-	if c.next == nil {
-		c.next = make(chan struct{})
-	}
-	batch := c.next
-	c.mu.Unlock()
-	<-batch
+	return nil
 }
 
-const benchPayload = `{"v":1,"type":"claim.accepted","id":"0199c0de-7a3e-7bbb-8c1d-%012d","campaign_id":"spring-sale",` +
-	`"user_id":"user-%07d","quantity":1,"key":"q83vEjRWeJCrze8SNFZ4kA","epoch":1,"seq":%d,"at":"2026-11-21T04:42:26.123Z"}`
-
-func (f *fixture) publishClaims(n int) {
-	for start := 0; start < n; start += 1000 {
-		_, err := f.rdb.Pipelined(context.Background(), func(p redis.Pipeliner) error {
-			for i := start; i < min(n, start+1000); i++ {
-				p.XAdd(context.Background(), &redis.XAddArgs{Stream: f.stream, Values: []any{
-					"_watermill_message_uuid", fmt.Sprintf("0199c0de-7a3e-7bbb-8c1d-%012d", i), "metadata", "",
-					"payload", fmt.Sprintf(benchPayload, i, i, i+1),
-				}})
+// BenchmarkConsumer measures what reading, decoding and acknowledging cost in this process, for a sink and for a handler that do nothing.
+func BenchmarkConsumer(b *testing.B) {
+	for _, mode := range []string{"sink", "handler"} {
+		b.Run(mode, func(b *testing.B) {
+			rdb := testenv.Redis(b).Client()
+			for from := 0; from < b.N; from += 1000 {
+				_, err := rdb.Pipelined(b.Context(), func(p redis.Pipeliner) error {
+					for n := from; n < min(from+1000, b.N); n++ {
+						p.XAdd(b.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{
+							"_watermill_message_uuid", fmt.Sprintf("0199c0de-7a3e-7bbb-8c1d-%012d", n), "metadata", "",
+							"payload", fmt.Sprintf(benchPayload, n, n, n+1)}})
+					}
+					return nil
+				})
+				require.NoError(b, err)
 			}
-			return nil
+			none := &nothing{all: make(chan struct{})}
+			none.left.Store(int64(b.N))
+			c, err := newBench(rdb, none, mode)
+			require.NoError(b, err)
+			ctx, cancel := context.WithCancel(b.Context())
+			done := make(chan error, 1)
+			before := cpu()
+			b.ReportAllocs()
+			b.ResetTimer()
+			go func() { done <- c.Run(ctx) }()
+			<-none.all
+			b.StopTimer()
+			b.ReportMetric(float64((cpu()-before).Nanoseconds())/float64(b.N)/1000, "µs-CPU/event")
+			cancel()
+			require.NoError(b, <-done)
 		})
-		require.NoError(f.t, err)
 	}
 }
 
-// BenchmarkSubscriber brings messages from a full stream through the Router to handlers that decode the event and return
-// when a commit of 20 ms, shared by all that wait, is done; beside it the same without any wait. msg/s is the figure.
-func BenchmarkSubscriber(b *testing.B) {
-	for _, took := range []time.Duration{20 * time.Millisecond, 0} {
-		b.Run(fmt.Sprintf("dibs/commit=%s", took), func(b *testing.B) { benchmark(b, took, windowed) })
-		b.Run(fmt.Sprintf("stock/commit=%s", took), func(b *testing.B) { benchmark(b, took, stock) })
+// cpu is what this process has used.
+func cpu() time.Duration {
+	var usage syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+func newBench(rdb redis.UniversalClient, none *nothing, mode string) (*consumer.Consumer, error) {
+	cfg := consumer.Config{Config: redisbatch.Config{
+		Client: rdb, Group: "bench", Name: "one", Logger: quiet(), Registerer: prometheus.NewRegistry(),
+	}}
+	if mode == "sink" {
+		cfg.Sink = none
+	} else {
+		cfg.Handle = none.handle
 	}
-}
-
-func windowed(f *fixture) message.Subscriber {
-	s, err := consumer.NewSubscriber(consumer.SubscriberConfig{
-		Client: f.rdb, Group: "readers", Consumer: "a", Logger: quiet(), Registerer: f.reg,
-		Decode: true,
-	})
-	require.NoError(f.t, err)
-	return s
-}
-
-func stock(f *fixture) message.Subscriber {
-	s, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
-		Client: f.rdb, ConsumerGroup: "readers", Consumer: "a", DisableIndefiniteInitialBlock: true,
-	}, watermill.NopLogger{})
-	require.NoError(f.t, err)
-	return s
-}
-
-func benchmark(b *testing.B, took time.Duration, subscriber func(*fixture) message.Subscriber) {
-	f := newFixture(b, redis.NewClient(&redis.Options{Addr: testenv.SharedRedis(b).Addr(), MaxRetries: -1}))
-	defer func() { _ = f.rdb.Close() }()
-	f.publishClaims(b.N)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	sink := &committer{took: took}
-	go sink.commit(ctx)
-	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
-	require.NoError(b, err)
-	var left atomic.Int64
-	left.Store(int64(b.N))
-	router.AddConsumerHandler("bench", f.stream, subscriber(f), func(msg *message.Message) error {
-		if consumer.EntryID(msg.Context()) == "" || consumer.Decoded(msg) == nil {
-			if _, err := models.DecodeEvent(msg.Payload); err != nil {
-				return err
-			}
-		}
-		sink.submit()
-		if left.Add(-1) == 0 {
-			go cancel()
-		}
-		return nil
-	})
-	b.ReportAllocs()
-	b.ResetTimer()
-	require.NoError(b, router.Run(ctx))
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+	return consumer.New(cfg)
 }

@@ -3,133 +3,125 @@ package consumer
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
+	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"dibs/internal/pulse"
 	"dibs/internal/tracing"
 	"dibs/lua"
+	"dibs/models"
+	"dibs/redisbatch"
 )
 
-// Defaults of Config and ServiceConfig.
+// Defaults of Config.
 const (
-	// DefaultWindow holds four flushes of 2,000: one being committed, one being filled, two on their way.
-	DefaultWindow = 8192
-	// DefaultCloseTimeout is how long a stop waits for the handlers in flight.
-	DefaultCloseTimeout = 10 * time.Second
-	// DefaultHandleTimeout bounds one attempt of a Service, so that a handler that hangs does not hold its message for ever.
+	// DefaultHandleTimeout bounds one attempt of a handler, so that one that hangs does not hold its message for ever.
 	DefaultHandleTimeout = time.Minute
-	// DefaultParkedMax is more than people look through, and some 50 MB of Redis.
+	// DefaultParkedMax is more than people can work through, and some 50 MB of Redis.
 	DefaultParkedMax = 100_000
 )
 
 // ErrConfig is wrapped by every refusal of a configuration; the message names the field.
-var ErrConfig = errors.New("consumer: bad configuration")
+var ErrConfig = redisbatch.ErrConfig
 
 // Backoff is an exponential back-off with jitter: Initial, doubled each time, up to Max.
 type Backoff struct{ Initial, Max time.Duration }
 
-func (b Backoff) start() *backoff.ExponentialBackOff {
-	e := backoff.NewExponentialBackOff()
-	e.InitialInterval, e.MaxInterval, e.Multiplier = b.Initial, b.Max, 2
-	return e
+// Config configures a Consumer. Of redisbatch.Config it requires Client, Name, Logger and Registerer. Its Window is for one partition.
+type Config struct {
+	redisbatch.Config
+
+	Partitions int // number of claim streams, DIBS_PARTITIONS; 0 is 1
+
+	// One of Sink and Handle is required. With Handle, Group is a consumer group of the service's own; it is registered as soon as Run has
+	// created it. With Sink it is models.GroupSyncer.
+	Sink   Sink
+	Handle HandleFunc
+
+	// Attempts is how often a process hands an event to Handle before it parks it. 0 is no bound, which is right where the handler's
+	// database comes back some day.
+	Attempts int
+	Backoff  Backoff       // between the attempts at an event; 100 ms to 30 s
+	Timeout  time.Duration // of one attempt of Handle; 0 is DefaultHandleTimeout
+	// ParkedMax is the most parked messages of a partition; 0 is DefaultParkedMax. When so many are parked, further ones stay in the
+	// claim stream and are tried again and again, until parked messages are replayed or discarded.
+	ParkedMax int64
+
+	Pulse  *pulse.Pulse    // has a beat each time that a stream was read; may be nil
+	Tracer *tracing.Tracer // nil: no traces
 }
 
-// withDefaults fills in the back-off of one message between deliveries.
-func (b Backoff) withDefaults() Backoff {
-	return Backoff{Initial: cmp.Or(b.Initial, 100*time.Millisecond), Max: cmp.Or(b.Max, 30*time.Second)}
-}
+// turnsWithin is how long a read may take, with the wait for capacity in the window: what is there is committed by then, if all is well.
+const turnsWithin = 30 * time.Second
 
-// subscriberConfig is the part of Config and ServiceConfig that concerns reading.
-type subscriberConfig struct {
-	client       redis.UniversalClient
-	partitions   int
-	group        string
-	name         string                                         // of this process within the group
-	replicated   func(ctx context.Context, stream string) error // see Config
-	window       int
-	closeTimeout time.Duration
-	nackBackoff  Backoff
-	// decode has the event of an entry read before it is handed out; an entry that holds none goes to the poison stream. It costs less
-	// here than in a handler: the Router starts a goroutine per message, and each would grow its stack for the same work (a quarter
-	// of all CPU time).
-	decode bool
-	// inBatches makes one message of all entries of a read. Its handler settles each entry by itself, and what it refuses comes again
-	// alone. A goroutine, a message and a context for each entry are half of what a flush costs.
-	inBatches bool
-	// poisonKey names the stream that takes the entries of a claim stream that cannot be handled. Nothing trims it. When it holds
-	// poisonMax entries, the next ones stay in the claim stream, are tried again and again, and fill the window in the end.
-	poisonKey  func(stream string) string
-	poisonMax  int64
-	log        *slog.Logger
-	registerer prometheus.Registerer
-	pulse      *pulse.Pulse
-	tracer     *tracing.Tracer
-
-	timing
-}
-
-// timing is how often, how long and how much a subscription asks Redis. Only tests change it.
-type timing struct {
-	readCount    int           // most entries of one read; one read takes well under a millisecond of Redis' time
-	blockTime    time.Duration // how long a read waits for entries at Redis, and so how long a stop waits for the read
-	ackDelay     time.Duration // how long the first acknowledgement of an XACK waits for others
-	minIdle      time.Duration // how long an entry is pending with a silent consumer before another one claims it
-	reclaimEvery time.Duration // how often entries of silent consumers are looked for
-	readBackoff  Backoff       // of a subscription that cannot reach Redis
-}
-
-// readWaitMax is the middle of the longest wait for a Redis that is away: jitter makes it half a second at most, so that events flow
-// again soon after a failover.
-const readWaitMax = 333 * time.Millisecond
-
-func defaultTiming() timing {
-	return timing{
-		readCount: 512, blockTime: 200 * time.Millisecond, ackDelay: 3 * time.Millisecond, minIdle: 5 * time.Second,
-		reclaimEvery: time.Second, readBackoff: Backoff{Initial: 50 * time.Millisecond, Max: readWaitMax},
+// WithDefaults returns a copy with the zero fields filled in.
+func (c Config) WithDefaults() Config {
+	c.Partitions = cmp.Or(c.Partitions, 1)
+	c.Backoff.Initial = cmp.Or(c.Backoff.Initial, 100*time.Millisecond)
+	c.Backoff.Max = cmp.Or(c.Backoff.Max, 30*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, DefaultHandleTimeout)
+	c.ParkedMax = cmp.Or(c.ParkedMax, DefaultParkedMax)
+	if c.Sink != nil {
+		c.Group = models.GroupSyncer
 	}
+	c.Batches, c.NackDelay, c.MetricsPrefix, c.Partition = true, c.Backoff.Initial, "dibs_consumer", partitionOf
+	c.OnRead = func(stream string) { c.Pulse.Beat("the reader of "+stream, turnsWithin) }
+	c.Config = c.Config.WithDefaults()
+	return c
 }
 
-// validate checks a subscriberConfig under the field names of Config and ServiceConfig.
-func (c *subscriberConfig) validate() error {
+// Validate returns nil, or ErrConfig wrapped, for a configuration that has its defaults.
+func (c *Config) Validate() error {
 	switch {
-	case c.client == nil:
-		return refuse("Client", "is missing")
-	case c.partitions < 1 || c.partitions > lua.PartitionsMax:
-		return refuse("Partitions", fmt.Sprintf("must be 1 to %d", lua.PartitionsMax))
-	case c.group == "":
-		return refuse("Group", "is missing")
-	case c.name == "":
-		return refuse("Name", "is missing")
-	case c.window < 1:
-		return refuse("Window", "must be at least 1")
-	case c.closeTimeout < 0:
-		return refuse("CloseTimeout", "must not be negative")
-	case c.nackBackoff.Initial < time.Millisecond:
-		return refuse("Backoff.Initial", "must be at least 1ms")
-	case c.nackBackoff.Max < c.nackBackoff.Initial:
-		return refuse("Backoff.Max", "must be at least Backoff.Initial")
-	case c.log == nil:
-		return refuse("Logger", "is missing")
-	case c.registerer == nil:
-		return refuse("Registerer", "is missing")
+	case c.Partitions < 1 || c.Partitions > lua.PartitionsMax:
+		return redisbatch.Refuse("Partitions", fmt.Sprintf("must be 1 to %d", lua.PartitionsMax))
+	case (c.Sink == nil) == (c.Handle == nil):
+		return redisbatch.Refuse("Sink or Handle", "is missing, or both are set")
+	case c.Attempts < 0:
+		return redisbatch.Refuse("Attempts", "must not be negative")
+	case c.Timeout < time.Millisecond:
+		return redisbatch.Refuse("Timeout", "must be at least 1ms")
+	case c.ParkedMax < 1:
+		return redisbatch.Refuse("ParkedMax", "must be at least 1")
+	case c.Backoff.Initial < time.Millisecond || c.Backoff.Max < c.Backoff.Initial:
+		return redisbatch.Refuse("Backoff.Initial and Backoff.Max", "must be at least 1ms, and in this order")
+	}
+	return c.Config.Validate()
+}
+
+// parkedKey is the stream of what the group parks in a partition.
+func parkedKey(partition int, group string) string {
+	if group == models.GroupSyncer {
+		return lua.PoisonKey(partition)
+	}
+	return lua.ParkedKey(partition, group)
+}
+
+// partitionOf is the partition of a claim stream.
+func partitionOf(stream string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(stream, "dibs:{p"), "}:claims")
+}
+
+// CheckPartitions refuses, with ErrConfig wrapped, a number of claim streams that leaves events unread: a stream beyond them has, or
+// had, some.
+func CheckPartitions(ctx context.Context, client redis.UniversalClient, partitions int) error {
+	pipe := client.Pipeline()
+	var streams []*redis.XInfoStreamCmd
+	for n := partitions; n < lua.PartitionsMax; n++ {
+		streams = append(streams, pipe.XInfoStream(ctx, lua.StreamKey(n)))
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, stream := range streams {
+		info, err := stream.Result()
+		switch {
+		case err == nil && (info.Length > 0 || info.LastGeneratedID != "" && info.LastGeneratedID != "0-0"): // embedded Redis: no last id
+			return redisbatch.Refuse("Partitions", fmt.Sprintf("is %d, but there are events in %s", partitions, lua.StreamKey(partitions+i)))
+		case err != nil && !strings.Contains(err.Error(), "no such key"):
+			return fmt.Errorf("consumer: looking for claim streams: %w", err)
+		}
 	}
 	return nil
-}
-
-func refuse(field, reason string) error { return fmt.Errorf("%w: %s %s", ErrConfig, field, reason) }
-
-// streamKeys maps claim streams to another key of their partition.
-func streamKeys(partitions int, key func(partition int) string) func(stream string) string {
-	keys := make(map[string]string, partitions)
-	for p := range partitions {
-		keys[lua.StreamKey(p)] = key(p)
-	}
-	return func(stream string) string { return keys[stream] }
 }

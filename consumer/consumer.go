@@ -1,82 +1,59 @@
 package consumer
 
 import (
-	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"strconv"
+	"sync"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/metrics"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
 
-	"dibs/internal/pulse"
-	"dibs/internal/tracing"
+	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/redisbatch"
+)
+
+const (
+	// routerGrace is how much longer the Router waits for a stop than the subscriptions under it.
+	routerGrace = 5 * time.Second
+	// countParkedEvery is how often the metric of parked messages is updated.
+	countParkedEvery = 10 * time.Second
 )
 
 // Sink stores events for good.
 type Sink interface {
-	// Submit stores a batch of events. Before it returns it calls settled once for each of them, by its place in the batch, from one
-	// goroutine at a time: with nil only after the event is committed, or parked for people to look at. After any error the event is
-	// delivered again, in a batch of its own. Dozens of Submits run at once. ctx ends when a stop has lasted too long.
+	// Submit stores a batch of events. Before it returns it calls settled once for each of them, by its place in the batch: with nil
+	// only after the event is committed, or parked for people to examine. After any error the event is submitted again, in a batch of
+	// its own, after a back-off. Dozens of Submits run at once. ctx ends when a stop has lasted too long.
 	Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error))
 }
 
-// Config configures a Consumer.
-type Config struct {
-	Client     redis.UniversalClient // required: Redis 7.0 or later, single or cluster; never closed here
-	Partitions int                   // number of claim streams; 0 is 1
-	// Name is this process within its group. Required. It should survive a restart, so that a new process starts with what the old
-	// one left. No two live processes may share it.
-	Name string
-	Sink Sink // required
+// ErrPermanent is what errors.Is finds in the errors that Permanent makes.
+var ErrPermanent = errors.New("consumer: permanent")
 
-	// Replicated is called before entries that were read are handed out, and waits until a failover does not undo them: those of a primary
-	// that is replaced are not of the stream that goes on. nil: there is nothing to wait for. After an error they are read again.
-	Replicated func(ctx context.Context, stream string) error
+// Permanent marks an error as one that no retry will cure: the event is parked.
+func Permanent(err error) error { return fmt.Errorf("%w: %w", ErrPermanent, err) }
 
-	Window int // most messages of one stream that are read and not yet acknowledged in Redis; 0 is DefaultWindow
-	// CloseTimeout is how long a stop waits for Submits in flight; 0 is DefaultCloseTimeout. Their contexts end when it is over, not
-	// when it starts.
-	CloseTimeout time.Duration
+func isPermanent(err error) bool { return errors.Is(err, ErrPermanent) }
 
-	Logger     *slog.Logger          // required
-	Registerer prometheus.Registerer // required
-	Pulse      *pulse.Pulse          // has a beat each time that a stream was read; nil is nobody's
-	Tracer     *tracing.Tracer       // nil: no traces
-}
-
-// WithDefaults returns a copy with the zero fields filled in.
-func (c Config) WithDefaults() Config {
-	c.Partitions = cmp.Or(c.Partitions, 1)
-	c.Window = cmp.Or(c.Window, DefaultWindow)
-	c.CloseTimeout = cmp.Or(c.CloseTimeout, DefaultCloseTimeout)
-	return c
-}
-
-// Validate returns nil, or ErrConfig wrapped, for a configuration that has its defaults.
-func (c *Config) Validate() error {
-	if c.Sink == nil {
-		return refuse("Sink", "is missing")
-	}
-	reading := c.reading()
-	return reading.validate()
-}
-
-func (c *Config) reading() subscriberConfig {
-	return subscriberConfig{
-		client: c.Client, partitions: c.Partitions, group: models.GroupSyncer, name: c.Name, replicated: c.Replicated, window: c.Window,
-		closeTimeout: c.CloseTimeout, nackBackoff: Backoff{}.withDefaults(), decode: true, inBatches: true,
-		poisonKey: streamKeys(c.Partitions, lua.PoisonKey),
-		poisonMax: DefaultParkedMax, log: c.Logger, registerer: c.Registerer, pulse: c.Pulse, tracer: c.Tracer, timing: defaultTiming(),
-	}
-}
-
-// Consumer brings the events of all claim streams to a Sink, for the group models.GroupSyncer.
+// Consumer brings the events of all claim streams to a Sink or a handler.
 type Consumer struct {
-	sink       Sink
-	subscriber *subscriber
+	cfg        Config
+	subscriber *redisbatch.Subscriber
+	handled    metrics.HandlerPrometheusMetricsMiddleware
+	retried    *prometheus.CounterVec
+	poisoned   *prometheus.CounterVec
+	parked     *prometheus.GaugeVec
+	warnings   rate.Sometimes // when a handler's database goes away, a whole window is refused at once
 }
 
 // New returns a Consumer, or ErrConfig wrapped. It does not talk to Redis yet. Its metrics stay registered.
@@ -85,15 +62,70 @@ func New(cfg Config) (*Consumer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s, err := newSubscriber(cfg.reading())
+	subscriber, err := redisbatch.New(cfg.Config)
 	if err != nil {
 		return nil, err
 	}
-	return &Consumer{sink: cfg.Sink, subscriber: s}, nil
+	if cfg.Handle != nil {
+		cfg.Sink = &service{cfg.Handle, cfg.Timeout}
+	}
+	c := &Consumer{
+		cfg: cfg, subscriber: subscriber, warnings: rate.Sometimes{First: 1, Interval: time.Second},
+		handled: metrics.NewPrometheusMetricsBuilder(cfg.Registerer, "dibs", "consumer").NewRouterMiddleware(),
+	}
+	counter := func(name, help string) (vec *prometheus.CounterVec) {
+		vec, failed := redisbatch.Register(cfg.Registerer, prometheus.NewCounterVec(
+			prometheus.CounterOpts{Name: cfg.MetricsPrefix + name, Help: help}, []string{"group", "partition"}))
+		err = errors.Join(err, failed)
+		return vec
+	}
+	c.retried = counter("_retried_total", "Events that failed and are tried again after a back-off.")
+	c.poisoned = counter("_poisoned_total", "Entries that were parked.")
+	var failed error
+	c.parked, failed = redisbatch.Register(cfg.Registerer, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: cfg.MetricsPrefix + "_parked", Help: "Entries in the stream of parked messages, as last counted.",
+	}, []string{"group", "partition"}))
+	return c, errors.Join(err, failed)
 }
 
-// Run reads until ctx is cancelled. It then stops reading, lets Submits in flight finish within CloseTimeout, acknowledges what was
-// committed, and returns nil. It may be called once.
+// Run reads until ctx is cancelled. It then stops reading, lets Submits and handlers in flight finish within CloseTimeout, acknowledges
+// what was committed, and returns nil. It may be called once. Errors of Redis do not end it.
 func (c *Consumer) Run(ctx context.Context) error {
-	return c.subscriber.run(ctx, toSink(&c.subscriber.cfg, c.sink))
+	quiet := map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug}
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: c.cfg.CloseTimeout + routerGrace},
+		watermill.NewSlogLoggerWithLevelMapping(c.cfg.Logger, quiet))
+	if err != nil {
+		return fmt.Errorf("consumer: making the router: %w", err)
+	}
+	router.AddMiddleware(c.handled.Middleware, middleware.CorrelationID, c.decode, c.trace, middleware.Recoverer)
+	for n := range c.cfg.Partitions {
+		p, err := c.partition(ctx, n)
+		if err != nil {
+			return fmt.Errorf("consumer: making the poison queue: %w", err)
+		}
+		router.AddConsumerHandler(lua.StreamKey(n), lua.StreamKey(n), c.subscriber, p.handle)
+	}
+	counting, stop := context.WithCancel(ctx)
+	var counter sync.WaitGroup
+	counter.Go(func() { c.countParked(counting) })
+	defer counter.Wait()
+	defer stop()
+	if err = errors.Join(router.Run(ctx), c.subscriber.Close()); err != nil {
+		return fmt.Errorf("consumer: running the router: %w", err)
+	}
+	return nil
+}
+
+// countParked updates the metric of parked messages until ctx ends, because replays by other processes lower it too.
+func (c *Consumer) countParked(ctx context.Context) {
+	for {
+		for p := range c.cfg.Partitions {
+			if n, err := c.cfg.Client.XLen(ctx, parkedKey(p, c.cfg.Group)).Result(); err == nil { // the reader logs errors of Redis
+				c.parked.WithLabelValues(c.cfg.Group, strconv.Itoa(p)).Set(float64(n))
+			}
+		}
+		if sleep.For(ctx, countParkedEvery) != nil {
+			return
+		}
+	}
 }

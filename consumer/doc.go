@@ -1,21 +1,13 @@
-// Package consumer reads the claim streams for a consumer group and hands every event to a handler.
+// Package consumer reads the claim streams for a consumer group and brings every event to a Sink, in batches, or to a handler, one by one.
 //
-// [Consumer] reads for the writer's group, into a [Sink]. [Service] reads for a group of its own, as the finance service does: it
-// retries what its handler refuses, and parks in a [ParkingLot] what no retry will cure.
+// The writer is a [Sink]. A service with a group of its own, as finance is, has a [HandleFunc]: what it refuses is retried, and what no
+// retry will cure is parked in a [ParkingLot]. Reading and acknowledging is the subscriber's of package redisbatch. On top of it
+// watermill's Router runs this chain, once for each read with a Sink and once for each event with a handler:
 //
-// Both run watermill's Router on a message.Subscriber that is made for handlers which return once their batch is committed. It
-// keeps a bounded window of entries in flight and acknowledges them in bulk, never before their handlers did. A Service gets a message
-// for each entry; a Consumer gets one for each read, and its Sink settles the entries one by one:
+//	metrics ▸ CorrelationID ▸ PoisonQueue (parking) ▸ decode ▸ trace ▸ Retry ▸ Recoverer ▸ Timeout (handler only) ▸ Sink or handler
 //
-//	XREADGROUP COUNT n ──▶ window ──▶ output channel ──▶ handler … Ack ──▶ XACK id id id …
-//	       ▲                                               └ Nack ──▶ back-off ──▶ output channel
-//	own pending entries, XAUTOCLAIM of silent consumers' entries
+// A Sink accepts each event of a batch by itself. When it refuses some, the message is nacked, and these events come again, each in
+// a message of its own. Retry and PoisonQueue therefore act on single events only: one bad event does not hold up a batch.
 //
-// It promises:
-//   - Delivery is at least once. A message whose handler returned nil is delivered again only if Redis or this process dies before
-//     the acknowledgement arrives.
-//   - First deliveries come in stream order. A message that was refused comes again later; with Window 1 none overtakes it.
-//   - An entry that cannot be read goes to the poison stream, with its fields, its id and the reason.
-//   - An entry that was trimmed before it was handled is logged and counted as lost.
-//   - Errors of Redis never end a subscription. A group that is gone is created again, from the start of the stream.
+// Delivery is at least once, and first deliveries are in stream order. For the other promises see package redisbatch.
 package consumer

@@ -13,10 +13,11 @@ import (
 	"dibs/consumer"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/redisbatch"
 )
 
 // A service of its own group, and what becomes of what its handler says.
-func ExampleService() {
+func ExampleConsumer_service() {
 	server, err := miniredis.Run() // yours is a real one
 	if err != nil {
 		panic(err)
@@ -34,9 +35,13 @@ func ExampleService() {
 
 	ctx, stop := context.WithCancel(context.Background())
 	booked := map[string]bool{} // yours is a table with the event's id as its key
-	service, err := consumer.NewService(consumer.ServiceConfig{
-		Client: rdb, Partitions: 1, Group: "mail", Name: "mail-1", // the name should survive a restart
-		Window: 1, // one after another; leave it out to have thousands in flight
+	service, err := consumer.New(consumer.Config{
+		Config: redisbatch.Config{
+			Client: rdb, Group: "mail", Name: "mail-1", // the name should survive a restart
+			Window: 1, // one after another; leave it out to have thousands in flight
+			Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		},
+		Partitions: 1,
 		Handle: func(_ context.Context, e models.Event, _ []byte) error {
 			if e.Type != models.EventClaimAccepted || e.Amount == nil || booked[e.ID] {
 				return nil // none of our business, or done before
@@ -51,7 +56,6 @@ func ExampleService() {
 			}
 			return nil
 		},
-		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		panic(err)
@@ -59,12 +63,11 @@ func ExampleService() {
 	if err := service.Run(ctx); err != nil {
 		panic(err)
 	}
-	_ = consumer.NewParkingLot(rdb, 1, "mail").Each(context.Background(), func(p consumer.Parked) error {
-		fmt.Println("parked:", p.EventID, p.Reason)
-		return nil
-	})
+	for p, err := range consumer.NewParkingLot(rdb, 1, "mail").All(context.Background()) {
+		fmt.Println("parked:", p.EventID, p.Reason, err)
+	}
 	// Output:
 	// ann gets 250 EUR
 	// bob gets 250 EUR
-	// parked: claim-2 consumer: permanent: no such user
+	// parked: claim-2 consumer: permanent: no such user <nil>
 }

@@ -2,57 +2,30 @@ package consumer_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"os"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
-	"dibs/consumer"
 	"dibs/internal/testenv"
 	"dibs/lua"
+	"dibs/redisbatch"
 )
 
-// TestMain also is the consumer process that TestSubscriber_TakesOverFromAKilledProcess kills, and the program that restarts Redis for
-// TestConformance_Reconnect.
-func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == restartRedis {
-		os.Exit(restart(os.Args[2]))
-	}
-	if addr, stream := os.Getenv("DIBS_TEST_VICTIM_ADDR"), os.Getenv("DIBS_TEST_VICTIM_STREAM"); addr != "" {
-		victim(addr, stream)
-	}
-	const watermill = "github.com/ThreeDotsLabs/watermill/"
-	testenv.Main(m, // what watermill's conformance suite starts and does not end
-		goleak.IgnoreAnyFunction(watermill+"internal/subscriber.(*multiplier).Subscribe.func2"),
-		goleak.IgnoreAnyFunction(watermill+"internal/subscriber.(*multiplier).Subscribe.func3"),
-		goleak.IgnoreAnyFunction(watermill+"pubsub/tests.TestReconnect.func2"))
-}
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 // patience is how long a test waits for what must come.
 const patience = time.Minute
 
-// onBoth runs a test on a real Redis and on the embedded one.
-func onBoth(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
+// onBothAlone runs a test on a real Redis and on the embedded one, each its own: the keys are the real ones.
+func onBothAlone(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
 	t.Helper()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, testenv.SharedRedis(t).Client())
-	})
-	t.Run("embedded", func(t *testing.T) {
-		t.Parallel()
-		test(t, embedded(t))
-	})
+	t.Run("redis", func(t *testing.T) { t.Parallel(); test(t, testenv.Redis(t).Client()) })
+	t.Run("embedded", func(t *testing.T) { t.Parallel(); test(t, embedded(t)) })
 }
 
 func embedded(t testing.TB) redis.UniversalClient {
@@ -62,191 +35,14 @@ func embedded(t testing.TB) redis.UniversalClient {
 	return rdb
 }
 
-// fixture is a stream of the test's own, with a group to read it.
-type fixture struct {
-	t      testing.TB
-	rdb    redis.UniversalClient
-	stream string
-	reg    *prometheus.Registry
-	log    *lossLog
-}
-
-func newFixture(t testing.TB, rdb redis.UniversalClient) *fixture {
-	return &fixture{
-		t: t, rdb: rdb, stream: "dibs:{" + testenv.UniqueID(t, "t") + "}:claims", reg: prometheus.NewRegistry(), log: &lossLog{},
-	}
-}
-
-// config is quick enough for tests; change it before use.
-func (f *fixture) config(name string) consumer.SubscriberConfig {
-	return consumer.SubscriberConfig{
-		Client: f.rdb, Group: "readers", Consumer: name, Logger: slog.New(f.log), Registerer: prometheus.NewRegistry(),
-		BlockTime: 20 * time.Millisecond, MinIdle: 400 * time.Millisecond, ReclaimEvery: 50 * time.Millisecond,
-		NackBackoff:  consumer.Backoff{Initial: 10 * time.Millisecond, Max: 100 * time.Millisecond},
-		ReadBackoff:  consumer.Backoff{Initial: 10 * time.Millisecond, Max: 100 * time.Millisecond},
-		CloseTimeout: 300 * time.Millisecond,
-	}
-}
-
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// lossLog keeps what subscriptions log about lost entries.
-type lossLog struct {
-	slog.Handler // nil: nothing but Enabled, Handle and WithAttrs is called
-
-	mu    sync.Mutex
-	spans []lostSpan
-}
-
-type lostSpan struct {
-	entries     int64
-	first, last string
-}
-
-func (l *lossLog) Enabled(_ context.Context, level slog.Level) bool { return level == slog.LevelError }
-
-func (l *lossLog) WithAttrs([]slog.Attr) slog.Handler { return l }
-
-func (l *lossLog) Handle(_ context.Context, r slog.Record) error {
-	if !strings.HasPrefix(r.Message, "the stream was trimmed") {
-		return nil
+// quick is quick enough for tests.
+func quick(rdb redis.UniversalClient, group string, reg prometheus.Registerer) redisbatch.Config {
+	return redisbatch.Config{
+		Client: rdb, Group: group, Name: "one", Logger: quiet(), Registerer: reg, CloseTimeout: 2 * time.Second,
+		BlockTime: 20 * time.Millisecond, MinIdle: 400 * time.Millisecond, ReclaimEvery: 50 * time.Millisecond,
 	}
-	var span lostSpan
-	r.Attrs(func(a slog.Attr) bool {
-		switch a.Key {
-		case "entries":
-			span.entries = a.Value.Int64()
-		case "first":
-			span.first = a.Value.String()
-		case "last":
-			span.last = a.Value.String()
-		}
-		return true
-	})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.spans = append(l.spans, span)
-	return nil
-}
-
-// losses are the entries, of those with the given ids, that the log calls lost.
-func (f *fixture) losses(ids ...string) (lost []string) {
-	f.t.Helper()
-	f.log.mu.Lock()
-	defer f.log.mu.Unlock()
-	for _, span := range f.log.spans {
-		first, last := slices.Index(ids, span.first), slices.Index(ids, span.last)
-		require.GreaterOrEqual(f.t, first, 0, "entry %s was not published", span.first)
-		require.EqualValues(f.t, span.entries, last-first+1)
-		lost = append(lost, ids[first:last+1]...)
-	}
-	return lost
-}
-
-// ensureGroups creates groups on the claim streams of several partitions.
-func ensureGroups(ctx context.Context, rdb redis.UniversalClient, partitions int, groups ...string) error {
-	for p := range partitions {
-		for _, group := range groups {
-			if err := consumer.EnsureGroup(ctx, rdb, lua.StreamKey(p), group); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// subscriber is closed with the test.
-func (f *fixture) subscriber(cfg consumer.SubscriberConfig) *consumer.Subscriber {
-	s, err := consumer.NewSubscriber(cfg)
-	require.NoError(f.t, err)
-	f.t.Cleanup(func() { require.NoError(f.t, s.Close()) })
-	return s
-}
-
-func (f *fixture) subscribe(cfg consumer.SubscriberConfig) <-chan *message.Message {
-	messages, err := f.subscriber(cfg).Subscribe(f.t.Context(), f.stream)
-	require.NoError(f.t, err)
-	return messages
-}
-
-// publish adds n entries named first, first+1, …, as Dibs' script writes them, and returns their ids.
-func (f *fixture) publish(first, n int) []string {
-	f.t.Helper()
-	ids := make([]string, 0, n)
-	for start := 0; start < n; start += 1000 {
-		cmds, err := f.rdb.Pipelined(context.Background(), func(p redis.Pipeliner) error {
-			for i := start; i < min(n, start+1000); i++ {
-				name := fmt.Sprint(first + i)
-				p.XAdd(context.Background(), &redis.XAddArgs{Stream: f.stream, Values: []any{
-					"_watermill_message_uuid", name, "metadata", "", "payload", name,
-				}})
-			}
-			return nil
-		})
-		require.NoError(f.t, err)
-		for _, cmd := range cmds {
-			ids = append(ids, cmd.(*redis.StringCmd).Val())
-		}
-	}
-	return ids
-}
-
-// next is the next message.
-func next(t testing.TB, messages <-chan *message.Message) *message.Message {
-	t.Helper()
-	select {
-	case msg, open := <-messages:
-		require.True(t, open, "the channel is closed")
-		return msg
-	case <-time.After(patience):
-		require.FailNow(t, "no message came")
-		return nil
-	}
-}
-
-// take acks n messages and returns their names in order of arrival.
-func take(t testing.TB, messages <-chan *message.Message, n int) []string {
-	t.Helper()
-	names := make([]string, 0, n)
-	for range n {
-		msg := next(t, messages)
-		require.True(t, msg.Ack())
-		names = append(names, msg.UUID)
-	}
-	return names
-}
-
-func none(t testing.TB, messages <-chan *message.Message, span time.Duration) {
-	t.Helper()
-	select {
-	case msg, open := <-messages:
-		if open {
-			require.FailNow(t, "a message came that should not", msg.UUID)
-		}
-	case <-time.After(span):
-	}
-}
-
-func names(first, n int) []string {
-	list := make([]string, n)
-	for i := range list {
-		list[i] = fmt.Sprint(first + i)
-	}
-	return list
-}
-
-// pending is how many entries of the group Redis waits for.
-func (f *fixture) pending() int64 {
-	p, err := f.rdb.XPending(context.Background(), f.stream, "readers").Result()
-	if err != nil {
-		return -1
-	}
-	return p.Count
-}
-
-func (f *fixture) eventuallyNonePending() {
-	f.t.Helper()
-	require.Eventually(f.t, func() bool { return f.pending() == 0 }, patience, 5*time.Millisecond)
 }
 
 // metric is the value of a counter or gauge, summed over its labels.
@@ -260,8 +56,25 @@ func metric(t testing.TB, reg *prometheus.Registry, name string) float64 {
 			continue
 		}
 		for _, m := range family.GetMetric() {
-			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return sum
+}
+
+// benchPayload is the JSON of the n-th claim: n, n, n+1.
+const benchPayload = `{"v":1,"type":"claim.accepted","id":"0199c0de-7a3e-7bbb-8c1d-%012d","campaign_id":"spring-sale",` +
+	`"user_id":"user-%07d","quantity":1,"key":"q83vEjRWeJCrze8SNFZ4kA","epoch":1,"seq":%d,"at":"2026-11-21T04:42:26.123Z"}`
+
+// ensureGroups creates groups on the claim streams of several partitions.
+func ensureGroups(ctx context.Context, rdb redis.UniversalClient, partitions int, groups ...string) error {
+	for p := range partitions {
+		for _, group := range groups {
+			err := rdb.XGroupCreateMkStream(ctx, lua.StreamKey(p), group, "0").Err()
+			if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+				return err
+			}
+		}
+	}
+	return nil
 }

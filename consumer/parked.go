@@ -4,24 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
+	"iter"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/redis/go-redis/v9"
 
 	"dibs/lua"
 	"dibs/models"
+	"dibs/redisbatch"
 )
 
 const (
 	// parkedPage is how many parked messages are read, and how many replayed at once, so that a handler can batch them.
 	parkedPage = 256
-	// parkedIDPrefix begins the id of a parked message.
-	parkedIDPrefix = "p"
+	// deleteTimeout bounds the deletion of what was handled when the caller's context has ended.
+	deleteTimeout = 2 * time.Second
 )
+
+// Fields of a parked entry, before the fields that the entry had.
+const (
+	parkedIDField     = "_dibs_id"     // id of the entry in its stream
+	parkedGroupField  = "_dibs_group"  // group that could not handle it
+	parkedReasonField = "_dibs_reason" // why, for people
+	parkedTriesField  = "_dibs_tries"  // how often the process that gave up had handed it to its handler; 0: it could not be read
+	parkedAtField     = "_dibs_at"     // when, in models.TimeLayout, by that process' clock
+)
+
+// reasonLength bounds the reason, in bytes.
+const reasonLength = 1000
 
 // ErrNoParked says that no parked message has the id that was asked for.
 var ErrNoParked = errors.New("consumer: no such parked message")
@@ -55,56 +69,32 @@ func NewParkingLot(client redis.UniversalClient, partitions int, group string) *
 	return &ParkingLot{client: client, partitions: max(partitions, 1), group: group}
 }
 
-// Each calls visit with every parked message, oldest first, partition by partition. It ends with the error of visit, or of Redis.
-// Messages that are parked meanwhile may be left out.
-func (l *ParkingLot) Each(ctx context.Context, visit func(Parked) error) error {
-	return l.pages(ctx, func(page []Parked) error {
-		for _, p := range page {
-			if err := visit(p); err != nil {
-				return err
+// All yields every parked message, oldest first, partition by partition. It ends after an error of Redis. Messages that are parked after
+// it began may be left out, so that a replay whose messages are parked again comes to an end.
+func (l *ParkingLot) All(ctx context.Context) iter.Seq2[Parked, error] {
+	return func(yield func(Parked, error) bool) {
+		for p := range l.partitions {
+			key := parkedKey(p, l.group)
+			last, err := l.client.XRevRangeN(ctx, key, "+", "-", 1).Result()
+			for from := "-"; err == nil && len(last) > 0; {
+				var page []redis.XMessage
+				page, err = l.client.XRangeN(ctx, key, from, last[0].ID, parkedPage).Result()
+				for i := range page {
+					if !yield(parkedOf(p, key, &page[i]), nil) {
+						return
+					}
+					from = "(" + page[i].ID
+				}
+				if len(page) < parkedPage {
+					break
+				}
 			}
-		}
-		return nil
-	})
-}
-
-// pages calls visit with pages of the parked messages. Its own errors are wrapped, visit's are not.
-func (l *ParkingLot) pages(ctx context.Context, visit func([]Parked) error) error {
-	for p := range l.partitions {
-		key := lua.ParkedKey(p, l.group)
-		last, err := l.newest(ctx, key)
-		for from := "-"; err == nil && last != ""; {
-			var entries []redis.XMessage
-			if entries, err = l.client.XRangeN(ctx, key, from, last, parkedPage).Result(); err != nil || len(entries) == 0 {
-				break
+			if err != nil {
+				yield(Parked{}, fmt.Errorf("consumer: reading %s: %w", key, err))
+				return
 			}
-			page := make([]Parked, len(entries))
-			for i := range entries {
-				page[i] = parkedOf(p, key, &entries[i])
-			}
-			if err := visit(page); err != nil {
-				return err
-			}
-			from = "(" + entries[len(entries)-1].ID
-		}
-		if err != nil {
-			return fmt.Errorf("consumer: reading %s: %w", key, err)
 		}
 	}
-	return nil
-}
-
-// newest is the last entry there is now, so that a replay whose messages are parked again comes to an end.
-func (l *ParkingLot) newest(ctx context.Context, key string) (id string, err error) {
-	entries, err := l.client.XRevRangeN(ctx, key, "+", "-", 1).Result()
-	if err != nil || len(entries) == 0 {
-		return "", err
-	}
-	return entries[0].ID, nil
-}
-
-func (l *ParkingLot) count(ctx context.Context, partition int) (int64, error) {
-	return l.client.XLen(ctx, lua.ParkedKey(partition, l.group)).Result()
 }
 
 func parkedOf(partition int, key string, message *redis.XMessage) Parked {
@@ -113,14 +103,14 @@ func parkedOf(partition int, key string, message *redis.XMessage) Parked {
 		return text
 	}
 	p := Parked{
-		ID: parkedIDPrefix + strconv.Itoa(partition) + "/" + message.ID, Partition: partition,
-		Entry: field(poisonIDField), Reason: field(poisonReasonField), Payload: field("payload"), key: key, entryID: message.ID,
+		ID: "p" + strconv.Itoa(partition) + "/" + message.ID, Partition: partition,
+		Entry: field(parkedIDField), Reason: field(parkedReasonField), Payload: field("payload"), key: key, entryID: message.ID,
 	}
 	if e, err := models.DecodeEvent([]byte(p.Payload)); err == nil {
 		p.EventID = e.ID
 	}
-	p.Attempts, _ = strconv.ParseInt(field(poisonTriesField), 10, 64)
-	if at, err := time.Parse(models.TimeLayout, field(poisonAtField)); err == nil {
+	p.Attempts, _ = strconv.ParseInt(field(parkedTriesField), 10, 64)
+	if at, err := time.Parse(models.TimeLayout, field(parkedAtField)); err == nil {
 		p.At = models.NewTime(at)
 	} else if id, err := lua.ParseEntryID(message.ID); err == nil {
 		p.At = models.TimeFromMs(int64(id.Ms))
@@ -134,38 +124,47 @@ type Replay struct {
 	Left    []Parked `json:"left"`    // still parked, each with why as its Reason
 }
 
-// ReplayConfig says what to replay.
-type ReplayConfig struct {
-	Handle HandleFunc   // required; an attempt has DefaultHandleTimeout
-	ID     string       // of one message, or of its event; "" is all
-	Logger *slog.Logger // required
-}
-
-// Replay hands parked messages to a handler once more, and deletes those that it handles. It does not put them back into the claim
+// Replay hands parked messages to a handler once more, all or the one with an id of its own or its event's, and deletes those that it
+// handles. An attempt has DefaultHandleTimeout. It does not put them back into the claim
 // stream, where seq must stay as it is. A message that the handler refuses, for good or for now, stays parked. After a crash in
 // between, messages are replayed again, which any handler must stand. Errors: ErrNoParked when there is no message ID; those of Redis.
-func (l *ParkingLot) Replay(ctx context.Context, cfg ReplayConfig) (Replay, error) {
+func (l *ParkingLot) Replay(ctx context.Context, id string, handle HandleFunc) (Replay, error) {
 	var sum Replay
-	found := cfg.ID == ""
-	handling := ServiceConfig{Handle: cfg.Handle, Logger: cfg.Logger}.WithDefaults()
-	err := l.pages(ctx, func(page []Parked) error {
-		if cfg.ID != "" {
-			page = slices.DeleteFunc(page, func(p Parked) bool { return !p.Is(cfg.ID) })
-			found = found || len(page) > 0
+	var page []Parked
+	handling := &service{handle, DefaultHandleTimeout}
+	found := id == ""
+	for p, err := range l.All(ctx) {
+		switch {
+		case err != nil:
+			return sum, err
+		case id != "" && !p.Is(id):
+			continue
 		}
-		return l.replayPage(ctx, &handling, page, &sum)
-	})
-	if err == nil && !found {
-		err = fmt.Errorf("%w: %q", ErrNoParked, cfg.ID)
+		found = true
+		if page = append(page, p); len(page) == parkedPage {
+			if err := l.replayPage(ctx, handling, page, &sum); err != nil {
+				return sum, err
+			}
+			page = nil
+		}
 	}
+	if !found {
+		return sum, fmt.Errorf("%w: %q", ErrNoParked, id)
+	}
+	err := l.replayPage(ctx, handling, page, &sum)
 	return sum, err
 }
 
-func (l *ParkingLot) replayPage(ctx context.Context, cfg *ServiceConfig, page []Parked, sum *Replay) error {
+func (l *ParkingLot) replayPage(ctx context.Context, handling *service, page []Parked, sum *Replay) error {
 	var running sync.WaitGroup
 	failures := make([]error, len(page))
 	for i := range page {
-		running.Go(func() { failures[i] = replayOne(ctx, cfg, &page[i]) })
+		running.Go(func() {
+			e := models.RawEvent{Payload: []byte(page[i].Payload)}
+			if e.Event, failures[i] = models.DecodeEvent(e.Payload); failures[i] == nil {
+				failures[i] = handling.once(ctx, &e)
+			}
+		})
 	}
 	running.Wait()
 	var handled []Parked
@@ -177,11 +176,8 @@ func (l *ParkingLot) replayPage(ctx context.Context, cfg *ServiceConfig, page []
 			handled = append(handled, p)
 		}
 	}
-	if ctx.Err() != nil && len(handled) == 0 {
-		return ctx.Err()
-	}
 	// What was handled is deleted even when the caller has no more time for the rest.
-	deleting, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	deleting, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()
 	if err := l.remove(deleting, handled); err != nil {
 		return err
@@ -190,28 +186,19 @@ func (l *ParkingLot) replayPage(ctx context.Context, cfg *ServiceConfig, page []
 	return ctx.Err()
 }
 
-func replayOne(ctx context.Context, cfg *ServiceConfig, p *Parked) error {
-	event, err := models.DecodeEvent([]byte(p.Payload))
-	if err != nil {
-		return err
-	}
-	return attempt(ctx, cfg, &event, []byte(p.Payload))
-}
-
 // Discard deletes a parked message for good, by its own id or its event's, and returns what it was. Errors: ErrNoParked.
 func (l *ParkingLot) Discard(ctx context.Context, id string) ([]Parked, error) {
 	var chosen []Parked
-	err := l.Each(ctx, func(p Parked) error {
+	for p, err := range l.All(ctx) {
+		if err != nil {
+			return nil, err
+		}
 		if p.Is(id) {
 			chosen = append(chosen, p)
 		}
-		return nil
-	})
-	if err == nil && len(chosen) == 0 {
-		err = fmt.Errorf("%w: %q", ErrNoParked, id)
 	}
-	if err != nil {
-		return nil, err
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("%w: %q", ErrNoParked, id)
 	}
 	return chosen, l.remove(ctx, chosen)
 }
@@ -229,3 +216,46 @@ func (l *ParkingLot) remove(ctx context.Context, list []Parked) error {
 	}
 	return nil
 }
+
+// parking is what watermill's PoisonQueue publishes to. A message is acked after it was parked. It may be parked twice when a process
+// dies in between. (One MULTI of XADD and XACK would not be better: Redis rolls nothing back, and where the XADD fails the XACK would
+// be done all the same.)
+type parking struct{ *partition }
+
+// triesKey is the metadata of a message that is parked: how often it was handled.
+const triesKey = "dibs_tries"
+
+// Publish adds the entry of each message to a stream of parked messages, with its own fields. It refuses when ParkedMax are there, so that a
+// fault that concerns every entry does not fill Redis: the entries then stay where they are. Several processes may exceed the limit by as many.
+func (p *parking) Publish(key string, messages ...*message.Message) error {
+	for _, msg := range messages {
+		entries, err := redisbatch.Unmarshal(msg.Payload)
+		if err != nil {
+			return err
+		}
+		entry := entries[0]
+		n, err := p.cfg.Client.XLen(msg.Context(), key).Result()
+		switch {
+		case err != nil:
+			return fmt.Errorf("consumer: counting %s: %w", key, err)
+		case n >= p.cfg.ParkedMax:
+			return fmt.Errorf("consumer: %s is full, it holds %d entries: replay or delete some of them", key, n)
+		}
+		reason := msg.Metadata.Get(middleware.ReasonForPoisonedKey)
+		if err := p.cfg.Client.XAdd(msg.Context(), &redis.XAddArgs{Stream: key, Values: append([]string{
+			parkedIDField, entry.ID,
+			parkedGroupField, p.cfg.Group,
+			parkedReasonField, reason[:min(len(reason), reasonLength)],
+			parkedTriesField, msg.Metadata.Get(triesKey),
+			parkedAtField, models.NewTime(time.Now()).Format(models.TimeLayout),
+		}, entry.Fields...)}).Err(); err != nil {
+			return fmt.Errorf("consumer: adding entry %s to %s: %w", entry.ID, key, err)
+		}
+		p.poisoned.WithLabelValues(p.cfg.Group, p.label).Inc()
+		p.cfg.Logger.Error("entry cannot be handled, it is parked", "entry", entry.ID, "parked_stream", key, "reason", reason)
+	}
+	return nil
+}
+
+// Close does nothing: the client is not the publisher's.
+func (p *parking) Close() error { return nil }

@@ -69,17 +69,16 @@ type service struct {
 	stop func()
 }
 
-func startService(t *testing.T, rdb redis.UniversalClient, change func(*consumer.ServiceConfig)) *service {
+func startService(t *testing.T, rdb redis.UniversalClient, change func(*consumer.Config)) *service {
 	t.Helper()
 	s := &service{role: &role{rdb: rdb, reg: prometheus.NewRegistry()}, lot: consumer.NewParkingLot(rdb, 2, "ledger")}
-	cfg := consumer.ServiceConfig{
-		Client: rdb, Partitions: 2, Group: "ledger", Name: "one", Logger: quiet(), Registerer: s.reg, CloseTimeout: 2 * time.Second,
+	cfg := consumer.Config{
+		Config: quick(rdb, "ledger", s.reg), Partitions: 2,
 		Backoff: consumer.Backoff{Initial: 5 * time.Millisecond, Max: 20 * time.Millisecond},
 	}
 	change(&cfg)
-	running, err := consumer.NewService(cfg)
+	running, err := consumer.New(cfg)
 	require.NoError(t, err)
-	running.SetTiming(newFixture(t, rdb).config(""))
 	require.NoError(t, ensureGroups(t.Context(), rdb, 2, "ledger"))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -96,7 +95,10 @@ func (s *service) eventuallyPending(t *testing.T, n int64) {
 
 func (s *service) parked(t *testing.T) (list []consumer.Parked) {
 	t.Helper()
-	require.NoError(t, s.lot.Each(t.Context(), func(p consumer.Parked) error { list = append(list, p); return nil }))
+	for p, err := range s.lot.All(t.Context()) {
+		require.NoError(t, err)
+		list = append(list, p)
+	}
 	return list
 }
 
@@ -124,7 +126,7 @@ func TestService_RetriesParksAndGoesOn(t *testing.T) {
 			}
 			return nil
 		}}
-		s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle = books.handle })
+		s := startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
 		for n := range 200 {
 			s.claim(t, n%2, n)
 		}
@@ -152,7 +154,7 @@ func TestService_BoundedAttemptsPark(t *testing.T) {
 		}
 		return nil
 	}}
-	s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle, c.Attempts = books.handle, 3 })
+	s := startService(t, rdb, func(c *consumer.Config) { c.Handle, c.Attempts = books.handle, 3 })
 	for n := range 10 {
 		s.claim(t, 0, n)
 	}
@@ -168,7 +170,7 @@ func TestService_AttemptEndsInTime(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
 	hung := make(chan struct{}, 100)
-	s := startService(t, rdb, func(c *consumer.ServiceConfig) {
+	s := startService(t, rdb, func(c *consumer.Config) {
 		c.Timeout, c.Attempts = 20*time.Millisecond, 2
 		c.Handle = func(ctx context.Context, _ models.Event, _ []byte) error {
 			<-ctx.Done()
@@ -188,7 +190,7 @@ func TestService_NothingIsAckedBeforeItIsParked(t *testing.T) {
 		key := lua.ParkedKey(0, "ledger")
 		require.NoError(t, rdb.Set(t.Context(), key, "in the way", 0).Err())
 		books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("no")) }}
-		s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle = books.handle })
+		s := startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
 		s.claim(t, 0, 1)
 		require.Eventually(t, func() bool { return books.triesOf(claimID(1)) > 3 }, patience, time.Millisecond)
 		require.EqualValues(t, 1, s.pending(t, "ledger"))
@@ -202,7 +204,7 @@ func TestService_AFullParkingLotKeepsMessagesInTheStream(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
 	books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("no")) }}
-	s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle, c.ParkedMax, c.Window = books.handle, 2, 1 })
+	s := startService(t, rdb, func(c *consumer.Config) { c.Handle, c.ParkedMax, c.Window = books.handle, 2, 1 })
 	for n := range 5 {
 		s.claim(t, 0, n)
 	}
@@ -221,12 +223,12 @@ func TestService_AFullParkingLotKeepsMessagesInTheStream(t *testing.T) {
 func TestService_AFullParkingLotKeepsUnreadableEntriesInTheStream(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
-	s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle, c.ParkedMax, c.Window = (&ledger{}).handle, 2, 1 })
+	s := startService(t, rdb, func(c *consumer.Config) { c.Handle, c.ParkedMax, c.Window = (&ledger{}).handle, 2, 1 })
 	for range 5 {
 		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{"junk", "1"}}).Err())
 	}
 	s.eventuallyParked(t, 2)
-	require.Eventually(t, func() bool { return metric(t, s.reg, "redis_errors_total") > 3 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return metric(t, s.reg, "retried_total") > 3 }, patience, time.Millisecond)
 	require.Len(t, s.parked(t), 2)
 	require.EqualValues(t, 1, s.pending(t, "ledger"), "the third waits, and is not acked")
 	for range 3 {
@@ -241,7 +243,7 @@ func TestParkingLot_Replay(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
 		books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("closed today")) }}
-		s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle = books.handle })
+		s := startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
 		for n := range 600 { // more than a page in one partition
 			s.claim(t, min(n%5, 1), n)
 		}
@@ -261,17 +263,13 @@ func TestParkingLot_Replay(t *testing.T) {
 			}
 			return nil
 		}
-		replay := consumer.ReplayConfig{Handle: books.handle, Logger: quiet()}
-		replay.ID = "nobody"
-		_, err = s.lot.Replay(t.Context(), replay)
+		_, err = s.lot.Replay(t.Context(), "nobody", books.handle)
 		require.ErrorIs(t, err, consumer.ErrNoParked)
-		replay.ID = claimID(3)
-		one, err := s.lot.Replay(t.Context(), replay)
+		one, err := s.lot.Replay(t.Context(), claimID(3), books.handle)
 		require.NoError(t, err)
 		require.Equal(t, consumer.Replay{Handled: 1}, one)
 
-		replay.ID = ""
-		all, err := s.lot.Replay(t.Context(), replay)
+		all, err := s.lot.Replay(t.Context(), "", books.handle)
 		require.NoError(t, err)
 		require.Equal(t, 597, all.Handled)
 		require.Len(t, all.Left, 3)
@@ -302,7 +300,7 @@ func TestParkingLot_ReplayThatEndsEarlyLosesNothing(t *testing.T) {
 	server := testenv.Redis(t)
 	rdb := server.Client()
 	books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("no")) }}
-	s := startService(t, rdb, func(c *consumer.ServiceConfig) { c.Handle = books.handle })
+	s := startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
 	for n := range 10 {
 		s.claim(t, 0, n)
 	}
@@ -312,13 +310,12 @@ func TestParkingLot_ReplayThatEndsEarlyLosesNothing(t *testing.T) {
 		require.NoError(t, rdb.Do(context.Background(), "acl", "setuser", "default", "-xdel").Err())
 		return nil
 	}
-	replay := consumer.ReplayConfig{Handle: books.handle, Logger: quiet()}
-	_, err := s.lot.Replay(t.Context(), replay)
+	_, err := s.lot.Replay(t.Context(), "", books.handle)
 	require.ErrorContains(t, err, "NOPERM")
 	require.Len(t, s.parked(t), 10)
 	require.NoError(t, rdb.Do(t.Context(), "acl", "setuser", "default", "+xdel").Err())
 	books.says = nil
-	sum, err := s.lot.Replay(t.Context(), replay)
+	sum, err := s.lot.Replay(t.Context(), "", books.handle)
 	require.NoError(t, err)
 	require.Equal(t, 10, sum.Handled)
 	require.Equal(t, 3, books.triesOf(claimID(3)), "parked, taken, and taken again")
@@ -327,29 +324,27 @@ func TestParkingLot_ReplayThatEndsEarlyLosesNothing(t *testing.T) {
 
 func TestServiceConfig_NamesTheFieldItRefuses(t *testing.T) {
 	t.Parallel()
-	good := consumer.ServiceConfig{
-		Client: embedded(t), Group: "ledger", Name: "one", Handle: (&ledger{}).handle, Logger: quiet(), Registerer: prometheus.NewRegistry(),
-	}
-	for field, spoil := range map[string]func(*consumer.ServiceConfig){
-		"Client":     func(c *consumer.ServiceConfig) { c.Client = nil },
-		"Partitions": func(c *consumer.ServiceConfig) { c.Partitions = 257 },
-		"Group":      func(c *consumer.ServiceConfig) { c.Group = "" },
-		"Name":       func(c *consumer.ServiceConfig) { c.Name = "" },
-		"Handle":     func(c *consumer.ServiceConfig) { c.Handle = nil },
-		"Logger":     func(c *consumer.ServiceConfig) { c.Logger = nil },
-		"Registerer": func(c *consumer.ServiceConfig) { c.Registerer = nil },
-		"Attempts":   func(c *consumer.ServiceConfig) { c.Attempts = -1 },
-		"Timeout":    func(c *consumer.ServiceConfig) { c.Timeout = 1 },
-		"ParkedMax":  func(c *consumer.ServiceConfig) { c.ParkedMax = -1 },
+	good := consumer.Config{Config: quick(embedded(t), "ledger", prometheus.NewRegistry()), Handle: (&ledger{}).handle}
+	for field, spoil := range map[string]func(*consumer.Config){
+		"Client":     func(c *consumer.Config) { c.Client = nil },
+		"Partitions": func(c *consumer.Config) { c.Partitions = 257 },
+		"Group":      func(c *consumer.Config) { c.Group = "" },
+		"Name":       func(c *consumer.Config) { c.Name = "" },
+		"Handle":     func(c *consumer.Config) { c.Handle = nil },
+		"Logger":     func(c *consumer.Config) { c.Logger = nil },
+		"Registerer": func(c *consumer.Config) { c.Registerer = nil },
+		"Attempts":   func(c *consumer.Config) { c.Attempts = -1 },
+		"Timeout":    func(c *consumer.Config) { c.Timeout = 1 },
+		"ParkedMax":  func(c *consumer.Config) { c.ParkedMax = -1 },
 	} {
 		bad := good
 		spoil(&bad)
-		_, err := consumer.NewService(bad)
+		_, err := consumer.New(bad)
 		require.ErrorIs(t, err, consumer.ErrConfig, field)
 		require.ErrorContains(t, err, field)
 	}
 	for range 2 { // two groups in one process share the metrics
-		_, err := consumer.NewService(good)
+		_, err := consumer.New(good)
 		require.NoError(t, err)
 	}
 }

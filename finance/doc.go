@@ -3,7 +3,7 @@
 //
 // It is built on package consumer, as a service of others would be:
 //
-//	claim streams ─▶ consumer.Service (group finance) ─▶ Books.Handle … one transaction for many events ─▶ acked
+//	claim streams ─▶ consumer.Consumer (group finance) ─▶ Books.Handle … one transaction for many events ─▶ acked
 //	                                 └▶ what can never be credited: parked, replayed by `dibs finance replay`
 //
 // The books are the tables accounts and account_entries. An entry's key is the id of the event, so an event that comes again

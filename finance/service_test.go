@@ -16,6 +16,7 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/redisbatch"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -32,13 +33,16 @@ func startService(
 ) {
 	t.Helper()
 	books := openBooks(t, finance.Config{DB: db, BatchSize: 200, Interval: 2 * time.Millisecond})
-	service, err := consumer.NewService(consumer.ServiceConfig{
-		Client: rdb, Partitions: 2, Group: finance.Group, Name: name, Logger: syncertest.Quiet(), Registerer: prometheus.NewRegistry(),
+	service, err := consumer.New(consumer.Config{
+		Config: redisbatch.Config{
+			Client: rdb, Group: finance.Group, Name: name, Logger: syncertest.Quiet(), Registerer: prometheus.NewRegistry(),
+			Window: 2000, CloseTimeout: 2 * time.Second,
+		},
+		Partitions: 2,
 		Handle: func(ctx context.Context, e models.Event, payload []byte) error {
 			return between(e, func(_ context.Context, e models.Event, _ []byte) error { return books.Handle(ctx, e, payload) })
 		},
 		Backoff: consumer.Backoff{Initial: 5 * time.Millisecond, Max: 500 * time.Millisecond},
-		Window:  2000, CloseTimeout: 2 * time.Second,
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -133,7 +137,7 @@ func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
 
 	require.NoError(t, db.Where("user_id = ?", "an impostor").Delete(&finance.Entry{}).Error)
 	books := openBooks(t, finance.Config{DB: db})
-	sum, err := lot.Replay(t.Context(), consumer.ReplayConfig{Handle: books.Handle, Logger: syncertest.Quiet()})
+	sum, err := lot.Replay(t.Context(), "", books.Handle)
 	require.NoError(t, err)
 	require.Empty(t, sum.Left)
 	require.GreaterOrEqual(t, sum.Handled, len(wrong), "a message may be parked twice")

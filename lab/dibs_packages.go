@@ -8,6 +8,7 @@ import (
 	"dibs/consumer"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
+	"dibs/redisbatch"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/residency"
 	"dibs/syncer/writer"
@@ -144,8 +145,10 @@ func bookkeeping(ctx context.Context, parts dibsParts, db *gorm.DB) (stop func(c
 		return nil, err
 	}
 	reader, err := consumer.New(consumer.Config{
-		Client: parts.rdb, Name: "lab", Sink: sink, Logger: parts.log, Registerer: prometheus.NewRegistry(),
-		Window: 4 * writer.DefaultFlushSize,
+		Config: redisbatch.Config{
+			Client: parts.rdb, Name: "lab", Logger: parts.log, Registerer: prometheus.NewRegistry(), Window: 4 * writer.DefaultFlushSize,
+		},
+		Sink: sink,
 	})
 	if err != nil {
 		return nil, errors.Join(err, sink.Close(ctx))

@@ -21,7 +21,7 @@ var tools = []string{
 }
 
 // standAlone are rooms that others copy or import: they have not even the tools.
-var standAlone = []string{"models", "split", "migrations", "client", "docs/examples"}
+var standAlone = []string{"models", "split", "migrations", "client", "docs/examples", "redisbatch"}
 
 // everything is for rooms that put the others together.
 var everything = []string{"*"}
@@ -35,13 +35,14 @@ var arrows = map[string][]string{
 	"migrations": {},
 	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers",
 		"docs/asyncapi", "lua", "models"},
-	"consumer": {"lua", "models"}, // of lua the key names only, see keyNames
-	"finance":  {"consumer", "internal/sqlstore", "models"},
-	"webhooks": {"internal/sqlstore", "models"},
-	"config":   {"lua", "models"},
-	"cmd":      everything,
-	"bench":    everything, // measures any room against its ceiling
-	"":         {"cmd"},    // main.go
+	"redisbatch": {},                              // a message.Subscriber for anybody
+	"consumer":   {"lua", "models", "redisbatch"}, // of lua the key names only, see keyNames
+	"finance":    {"consumer", "internal/sqlstore", "models", "redisbatch"},
+	"webhooks":   {"internal/sqlstore", "models"},
+	"config":     {"lua", "models"},
+	"cmd":        everything,
+	"bench":      everything, // measures any room against its ceiling
+	"":           {"cmd"},    // main.go
 
 	// Inside the API: its rooms don't know each other, and stand on wire and workers.
 	"api/auth":     {"api/wire", "models"},
@@ -71,15 +72,15 @@ var arrows = map[string][]string{
 	},
 	// The ladder of strategies: only cmd imports it.
 	"lab": {
-		"api", "consumer", "internal/sqlstore", "lua", "migrations", "models",
+		"api", "consumer", "internal/sqlstore", "lua", "migrations", "models", "redisbatch",
 		"syncer/campaigns", "syncer/residency", "syncer/writer",
 	},
 
 	"client": {}, // storefronts import it, and nothing of ours with it
 
-	"ops":           {}, // alerts and dashboards
-	"docs/asyncapi": {}, // a document, embedded
-	"docs/examples": {}, // programs of others, who have nothing of ours
+	"ops":           {},             // alerts and dashboards
+	"docs/asyncapi": {},             // a document, embedded
+	"docs/examples": {"redisbatch"}, // programs of others, who have nothing else of ours
 
 	"internal/arch":       {},
 	"internal/crowd":      {"models"},
@@ -113,8 +114,9 @@ var redisClients = []string{"github.com/redis/go-redis/", "github.com/bsm/redisl
 // has the reason that stands beside it.
 var redisRooms = []string{
 	"lua",
-	"consumer", // reads streams
-	"cmd", "",  // make the client and its log
+	"redisbatch", // reads streams
+	"consumer",   // parks messages in streams
+	"cmd", "",    // make the client and its log
 	"lab",              // strategies of their own
 	"docs/examples",    // programs of others
 	"internal/torture", // acts on servers

@@ -14,6 +14,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/tracing"
 	"dibs/lua"
+	"dibs/redisbatch"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/residency"
 	"dibs/syncer/resolve"
@@ -112,7 +113,8 @@ func (p *inProcess) startConsumer() {
 		sink = p.swaps.sink(p, writer)
 	}
 	reader, err := consumer.New(consumer.Config{
-		Client: p.rdb, Name: "one", Sink: sink, Logger: quiet, Registerer: prometheus.NewRegistry(), Tracer: p.swaps.tracer,
+		Config: redisbatch.Config{Client: p.rdb, Name: "one", Logger: quiet, Registerer: prometheus.NewRegistry()},
+		Sink:   sink, Tracer: p.swaps.tracer,
 	})
 	require.NoError(t, err)
 	runUntilEnd(t, reader.Run)

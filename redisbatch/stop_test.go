@@ -1,4 +1,4 @@
-package consumer_test
+package redisbatch_test
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"dibs/consumer"
 	"dibs/internal/testenv"
+	"dibs/redisbatch"
 )
 
 func TestSubscriber_CloseWaitsForHandlersThenFlushesAcks(t *testing.T) {
@@ -41,7 +41,7 @@ func TestSubscriber_CloseWaitsForHandlersThenFlushesAcks(t *testing.T) {
 		require.NoError(t, s.Close(), "twice is fine")
 		require.NoError(t, rdb.Ping(t.Context()).Err(), "the client stays open")
 		_, err = s.Subscribe(t.Context(), f.stream)
-		require.ErrorIs(t, err, consumer.ErrClosed)
+		require.ErrorIs(t, err, redisbatch.ErrClosed)
 	})
 }
 
@@ -67,7 +67,7 @@ func TestSubscriber_StopGivesUpAfterCloseTimeoutAndAnotherTakesOverAtOnce(t *tes
 		stuck.Ack()
 		require.EqualValues(t, 50, f.pending(), "an ack after the end is not sent")
 
-		cfg.Consumer = "b"
+		cfg.Name = "b"
 		require.Equal(t, names(0, 50), take(t, f.subscribe(cfg), 50))
 		f.eventuallyNonePending()
 	})
@@ -89,7 +89,7 @@ func TestSubscriber_StopGivesUpOnARedeliveredMessageAndAnotherTakesOver(t *testi
 		require.NoError(t, s.Close())
 		require.Error(t, again.Context().Err(), "the context of a message ends with the drain")
 
-		cfg.Consumer = "b"
+		cfg.Name = "b"
 		require.Equal(t, names(0, 1), take(t, f.subscribe(cfg), 1))
 		f.eventuallyNonePending()
 	})

@@ -1,4 +1,4 @@
-package consumer_test
+package redisbatch_test
 
 import (
 	"testing"
@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"dibs/consumer"
 	"dibs/internal/testenv"
 	"dibs/lua"
+	"dibs/redisbatch"
 )
 
 // A name goes when it has nothing pending and was away for long. One with an entry stays: the entry would go with it.
@@ -31,10 +31,10 @@ func TestNames_LeftBehindGoUnlessTheyHaveEntries(t *testing.T) {
 		}
 		return names
 	}
-	consumer.DropNames(t.Context(), rdb, "audit", "me", time.Hour)
+	redisbatch.DropNames(t.Context(), rdb, stream, "audit", "me", time.Hour)
 	require.Len(t, left(), 3, "they were there a moment ago")
 	require.Eventually(t, func() bool {
-		consumer.DropNames(t.Context(), rdb, "audit", "me", time.Millisecond)
+		redisbatch.DropNames(t.Context(), rdb, stream, "audit", "me", time.Millisecond)
 		return len(left()) == 2
 	}, patience, 5*time.Millisecond)
 	require.ElementsMatch(t, []string{"busy", "me"}, left())

@@ -1,6 +1,6 @@
 //go:build !race
 
-package consumer_test
+package redisbatch_test
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package consumer_test
+package redisbatch_test
 
 import (
 	"context"
@@ -151,7 +151,7 @@ func slow(t *testing.T, rdb redis.UniversalClient, keepAlive bool) int {
 	require.NoError(t, err)
 	f.publish(0, 1)
 	held := next(t, mine)
-	cfg.Consumer, cfg.ReclaimEvery = "b", 20*time.Millisecond
+	cfg.Name, cfg.ReclaimEvery = "b", 20*time.Millisecond
 	theirs := f.subscribe(cfg)
 	runs := 1
 	enough := time.After(3 * cfg.MinIdle)

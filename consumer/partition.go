@@ -1,0 +1,191 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/cenkalti/backoff/v5"
+	"go.opentelemetry.io/otel/attribute"
+
+	"dibs/internal/tracing"
+	"dibs/models"
+	"dibs/redisbatch"
+)
+
+// read is what a message holds.
+type read struct {
+	entries []redisbatch.Entry
+	events  []models.RawEvent // of those that hold one
+	places  []int             // of the events among the entries
+	bad     map[int]error     // why an entry holds none, by its place
+}
+
+type readKey struct{}
+
+func readOf(ctx context.Context) *read {
+	r, _ := ctx.Value(readKey{}).(*read)
+	return r
+}
+
+// errUnsettled is for a Sink that does not keep its contract: without a verdict nothing is acknowledged.
+var errUnsettled = errors.New("consumer: the sink did not settle the event")
+
+// partition handles the messages of one claim stream.
+type partition struct {
+	*Consumer
+
+	label  string
+	stop   context.Context // ends when reading stops, and with it the waits between attempts
+	retry  middleware.Retry
+	poison message.HandlerMiddleware
+}
+
+func (c *Consumer) partition(stop context.Context, n int) (*partition, error) {
+	p := &partition{Consumer: c, label: strconv.Itoa(n), stop: stop, retry: middleware.Retry{
+		MaxRetries: math.MaxInt32, InitialInterval: c.cfg.Backoff.Initial, MaxInterval: c.cfg.Backoff.Max, Multiplier: 2,
+		RandomizationFactor: backoff.DefaultRandomizationFactor,
+	}}
+	var err error
+	p.poison, err = middleware.PoisonQueueWithFilter(&parking{p}, parkedKey(n, c.cfg.Group), isPermanent)
+	return p, err
+}
+
+// handle submits the events of a message, and acknowledges each by itself. Events that fail are tried again alone, until they
+// succeed or are parked. What a stop leaves is delivered again.
+func (p *partition) handle(msg *message.Message) error {
+	ctx := msg.Context()
+	r := readOf(ctx)
+	var failing sync.WaitGroup
+	left := make([]error, len(r.entries))
+	settle := func(place int, e *models.RawEvent, err error) {
+		if err == nil {
+			redisbatch.Ack(ctx, place)
+			return
+		}
+		failing.Go(func() {
+			if left[place] = p.recover(ctx, r.entries[place], e, err); left[place] == nil {
+				redisbatch.Ack(ctx, place)
+			}
+		})
+	}
+	for place, err := range r.bad {
+		settle(place, nil, err)
+	}
+	settled := make([]bool, len(r.events))
+	panicked := p.submit(ctx, r.events, func(i int, err error) {
+		settled[i] = true
+		settle(r.places[i], &r.events[i], err)
+	})
+	for i := range settled {
+		if !settled[i] {
+			settle(r.places[i], &r.events[i], cmp.Or(panicked, errUnsettled))
+		}
+	}
+	failing.Wait()
+	return errors.Join(left...)
+}
+
+// submit calls the Sink. The error is a panic.
+func (p *partition) submit(ctx context.Context, events []models.RawEvent, settled func(i int, err error)) error {
+	_, err := middleware.Recoverer(func(*message.Message) ([]*message.Message, error) {
+		p.cfg.Sink.Submit(ctx, events, settled)
+		return nil, nil
+	})(nil)
+	return err
+}
+
+// recover tries an event that failed until it succeeds or is parked; without an event the entry is parked as it is. The error is why neither
+// happened before the stop.
+func (p *partition) recover(ctx context.Context, entry redisbatch.Entry, e *models.RawEvent, failure error) error {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.stop, cancel)()
+	tries := 0
+	attempt := p.poison(func(one *message.Message) ([]*message.Message, error) {
+		if tries > 0 {
+			failure = errUnsettled
+			panicked := p.submit(ctx, []models.RawEvent{*e}, func(_ int, err error) { failure = err })
+			failure = errors.Join(failure, panicked)
+		}
+		if e != nil {
+			tries++
+		}
+		if p.cfg.Attempts > 0 && tries >= p.cfg.Attempts && failure != nil && !isPermanent(failure) {
+			failure = Permanent(fmt.Errorf("gave up after %d attempts: %w", tries, failure))
+		}
+		one.Metadata.Set(triesKey, strconv.Itoa(tries))
+		return nil, failure
+	})
+	_, err := p.retry.Middleware(func(one *message.Message) ([]*message.Message, error) {
+		_, err := attempt(one)
+		if err != nil {
+			p.retried.WithLabelValues(p.cfg.Group, p.label).Inc()
+			p.warnings.Do(func() {
+				p.cfg.Logger.Warn("handling an event failed, it will be tried again", "entry", entry.ID, "error", err)
+			})
+		}
+		return nil, err
+	})(message.NewMessageWithContext(waiting, entry.ID, redisbatch.Marshal([]redisbatch.Entry{entry})))
+	return err
+}
+
+// decode reads the events of a message, once for all that follow.
+func (c *Consumer) decode(h message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		entries, err := redisbatch.Unmarshal(msg.Payload)
+		if err != nil {
+			return nil, err
+		}
+		r := &read{entries: entries, events: make([]models.RawEvent, 0, len(entries)), places: make([]int, 0, len(entries)), bad: map[int]error{}}
+		for i := range entries {
+			payload := []byte(entries[i].Field("payload"))
+			event, err := models.DecodeEvent(payload)
+			if err != nil {
+				r.bad[i] = Permanent(err)
+				continue
+			}
+			e := models.RawEvent{Event: event, Payload: payload}
+			if c.cfg.Tracer != nil {
+				e.TraceParent = tracing.ParentIn(entries[i].Field("metadata"))
+			}
+			r.events, r.places = append(r.events, e), append(r.places, i)
+		}
+		msg.SetContext(context.WithValue(msg.Context(), readKey{}, r))
+		return h(msg)
+	}
+}
+
+// trace starts a span for each traced event of a message, from its read until the message is done; what is done for the event is linked
+// to it.
+func (c *Consumer) trace(h message.HandlerFunc) message.HandlerFunc {
+	if c.cfg.Tracer == nil {
+		return h
+	}
+	return func(msg *message.Message) ([]*message.Message, error) {
+		var spans []*tracing.Span
+		events := readOf(msg.Context()).events
+		for i := range events {
+			e := &events[i]
+			_, span := c.cfg.Tracer.Received(msg.Context(), c.cfg.Group+" "+string(e.Type), e.TraceParent,
+				attribute.String("messaging.system", "redis"),
+				attribute.String("messaging.destination.name", message.SubscribeTopicFromCtx(msg.Context())),
+				attribute.String("messaging.consumer.group.name", c.cfg.Group), attribute.String("messaging.message.id", e.ID),
+				attribute.String("dibs.campaign_id", e.CampaignID), attribute.Int64("dibs.seq", e.Seq))
+			if span != nil {
+				spans, e.TraceParent = append(spans, span), span.Parent()
+			}
+		}
+		produced, err := h(msg)
+		for _, span := range spans {
+			span.Done(err)
+		}
+		return produced, err
+	}
+}

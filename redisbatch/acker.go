@@ -1,0 +1,117 @@
+package redisbatch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// ackCount is the most ids of one XACK.
+	ackCount = 1000
+	// claimCount is the most ids of one XCLAIM.
+	claimCount = 500
+	// refreshesPerMinIdle is how many times within MinIdle an entry in flight is refreshed: two refreshes in a row may fail.
+	refreshesPerMinIdle = 4
+	// expiredIdle is longer than any consumer's MinIdle.
+	expiredIdle = 24 * time.Hour
+)
+
+// ack acknowledges in Redis what handlers acked, until ctx ends. It refreshes the other entries in flight, so that no consumer
+// claims them, however long their handlers take.
+func (s *subscription) ack(ctx context.Context) {
+	tick := time.NewTicker(s.cfg.MinIdle / (2 * refreshesPerMinIdle))
+	defer tick.Stop()
+	var tidied time.Time
+	for ctx.Err() == nil {
+		select {
+		case <-s.window.acks:
+			if !s.window.allAcked() {
+				sleep(ctx, s.cfg.AckDelay) // let acks gather behind the first one
+			}
+			s.sendAcks(ctx)
+		case <-tick.C:
+			s.claim(ctx, time.Now().Add(-s.cfg.MinIdle/refreshesPerMinIdle))
+			s.counters.oldest.Set(s.window.oldest().Seconds())
+			if time.Since(tidied) > tidyEvery {
+				tidied = time.Now()
+				s.dropNames(ctx, abandonedAfter)
+			}
+		case <-ctx.Done():
+		}
+	}
+}
+
+// sendAcks acknowledges in Redis all that handlers acked. It tries until ctx ends, or the client is closed; what is left then stays queued.
+func (s *subscription) sendAcks(ctx context.Context) {
+	for retry := redisBackoff(); ; {
+		entries, ids := s.window.toAck(ackCount)
+		if len(entries) == 0 {
+			return
+		}
+		var err error
+		if len(ids) > 0 {
+			err = s.cfg.Client.XAck(ctx, s.stream, s.cfg.Group, ids...).Err()
+		}
+		if err == nil {
+			s.window.removeAcked(len(entries))
+			s.counters.inFlight.Sub(float64(len(entries)))
+			s.counters.acked.Add(float64(len(entries)))
+			retry.Reset()
+			continue
+		}
+		wait := retry.NextBackOff()
+		s.counters.redisErrors.Inc()
+		s.log.Warn("XACK failed, will try again", "error", err, "entries", len(entries), "wait_ms", wait.Milliseconds())
+		if !sleep(ctx, wait) || errors.Is(err, redis.ErrClosed) {
+			return
+		}
+	}
+}
+
+// claim claims for this consumer, which has them, the entries that Redis was last told about before a time. That resets their idle time,
+// or sets it as options say. JUSTID leaves their count of deliveries alone.
+func (s *subscription) claim(ctx context.Context, before time.Time, options ...any) {
+	for batch := range slices.Chunk(s.window.due(before), claimCount) {
+		args := []any{"xclaim", s.stream, s.cfg.Group, s.cfg.Name, 0}
+		for _, e := range batch {
+			args = append(args, e.ID)
+		}
+		args = append(append(args, options...), "justid")
+		if err := s.cfg.Client.Do(ctx, args...).Err(); err != nil {
+			s.counters.redisErrors.Inc()
+			s.log.Warn("XCLAIM of messages in flight failed", "error", err, "entries", len(batch))
+			return
+		}
+	}
+}
+
+// A consumer name with nothing pending and no reads for abandonedAfter is removed; each subscription searches every tidyEvery. A consumer
+// that is at work after all is created again by its next read.
+const abandonedAfter, tidyEvery = time.Hour, 10 * time.Minute
+
+// dropAbandoned removes the consumers of a group that have nothing pending and were idle for so many milliseconds, but one. It is a script
+// because a consumer that got an entry in between would lose it with its name.
+//
+//nolint:dupword,gochecknoglobals // blocks of Lua end twice; nothing writes to it
+var dropAbandoned = redis.NewScript(`
+local dropped = 0
+for _, one in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  local is = {}
+  for i = 1, #one, 2 do is[one[i]] = one[i + 1] end
+  if is.name ~= ARGV[2] and is.pending == 0 and is.idle > tonumber(ARGV[3]) then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], is.name)
+    dropped = dropped + 1
+  end
+end
+return dropped`)
+
+func (s *subscription) dropNames(ctx context.Context, idle time.Duration) {
+	n, err := dropAbandoned.Run(ctx, s.cfg.Client, []string{s.stream}, s.cfg.Group, s.cfg.Name, idle.Milliseconds()).Int64()
+	if err == nil && n > 0 { // an error: there is no such group yet, or Redis is away, which the reader logs
+		s.log.Info("removed consumers that left nothing pending and were away for long", "consumers", n)
+	}
+}
