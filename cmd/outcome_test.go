@@ -70,16 +70,18 @@ func TestNumbersAreGroupedByThousands(t *testing.T) {
 	}
 }
 
-func TestThePageForFinanceShowsTheExampleThatCompiles(t *testing.T) {
+func TestThePageForFinanceShowsTheExamplesThatCompile(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/finance.md")
 	require.NoError(t, err)
-	example, err := os.ReadFile("../docs/examples/readstream/main.go")
-	require.NoError(t, err)
-	_, rest, _ := strings.Cut(string(example), "// readme:begin\n")
-	code, _, found := strings.Cut(rest, "\n// readme:end")
-	require.True(t, found)
-	require.Contains(t, string(page), "```go\n"+code+"```")
+	for _, name := range []string{"readstream", "readbatch"} {
+		example, err := os.ReadFile("../docs/examples/" + name + "/main.go")
+		require.NoError(t, err)
+		_, rest, _ := strings.Cut(string(example), "// readme:begin\n")
+		code, _, found := strings.Cut(rest, "\n// readme:end")
+		require.True(t, found)
+		require.Contains(t, string(page), "```go\n"+code+"```")
+	}
 }
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {

@@ -74,27 +74,34 @@ func NewParkingLot(client redis.UniversalClient, partitions int, group string) *
 func (l *ParkingLot) All(ctx context.Context) iter.Seq2[Parked, error] {
 	return func(yield func(Parked, error) bool) {
 		for p := range l.partitions {
-			key := parkedKey(p, l.group)
-			last, err := l.client.XRevRangeN(ctx, key, "+", "-", 1).Result()
-			for from := "-"; err == nil && len(last) > 0; {
-				var page []redis.XMessage
-				page, err = l.client.XRangeN(ctx, key, from, last[0].ID, parkedPage).Result()
-				for i := range page {
-					if !yield(parkedOf(p, key, &page[i]), nil) {
-						return
-					}
-					from = "(" + page[i].ID
-				}
-				if len(page) < parkedPage {
-					break
-				}
-			}
+			more, err := l.in(ctx, p, yield)
 			if err != nil {
-				yield(Parked{}, fmt.Errorf("consumer: reading %s: %w", key, err))
+				yield(Parked{}, fmt.Errorf("consumer: reading %s: %w", parkedKey(p, l.group), err))
+			}
+			if err != nil || !more {
 				return
 			}
 		}
 	}
+}
+
+// in yields what is parked in a partition, and reports whether the caller wants more.
+func (l *ParkingLot) in(ctx context.Context, partition int, yield func(Parked, error) bool) (more bool, err error) {
+	key, from := parkedKey(partition, l.group), "-"
+	last, err := l.client.XRevRangeN(ctx, key, "+", "-", 1).Result()
+	for err == nil && len(last) > 0 {
+		page, err := l.client.XRangeN(ctx, key, from, last[0].ID, parkedPage).Result()
+		for i := range page {
+			if !yield(parkedOf(partition, key, &page[i]), nil) {
+				return false, nil
+			}
+			from = "(" + page[i].ID
+		}
+		if err != nil || len(page) < parkedPage {
+			return true, err
+		}
+	}
+	return true, err
 }
 
 func parkedOf(partition int, key string, message *redis.XMessage) Parked {
@@ -225,8 +232,8 @@ type parking struct{ *partition }
 // triesKey is the metadata of a message that is parked: how often it was handled.
 const triesKey = "dibs_tries"
 
-// Publish adds the entry of each message to a stream of parked messages, with its own fields. It refuses when ParkedMax are there, so that a
-// fault that concerns every entry does not fill Redis: the entries then stay where they are. Several processes may exceed the limit by as many.
+// Publish adds the entry of each message to a stream of parked messages, with its own fields. It refuses when ParkedMax are there, so that
+// a fault that concerns every entry does not fill Redis: the entries then stay where they are. Several processes may exceed the limit.
 func (p *parking) Publish(key string, messages ...*message.Message) error {
 	for _, msg := range messages {
 		entries, err := redisbatch.Unmarshal(msg.Payload)

@@ -29,11 +29,6 @@ type read struct {
 
 type readKey struct{}
 
-func readOf(ctx context.Context) *read {
-	r, _ := ctx.Value(readKey{}).(*read)
-	return r
-}
-
 // errUnsettled is for a Sink that does not keep its contract: without a verdict nothing is acknowledged.
 var errUnsettled = errors.New("consumer: the sink did not settle the event")
 
@@ -61,7 +56,7 @@ func (c *Consumer) partition(stop context.Context, n int) (*partition, error) {
 // succeed or are parked. What a stop leaves is delivered again.
 func (p *partition) handle(msg *message.Message) error {
 	ctx := msg.Context()
-	r := readOf(ctx)
+	r, _ := ctx.Value(readKey{}).(*read)
 	var failing sync.WaitGroup
 	left := make([]error, len(r.entries))
 	settle := func(place int, e *models.RawEvent, err error) {
@@ -101,8 +96,8 @@ func (p *partition) submit(ctx context.Context, events []models.RawEvent, settle
 	return err
 }
 
-// recover tries an event that failed until it succeeds or is parked; without an event the entry is parked as it is. The error is why neither
-// happened before the stop.
+// recover tries an event that failed until it succeeds or is parked; without an event the entry is parked as it is. The error is why
+// neither happened before the stop.
 func (p *partition) recover(ctx context.Context, entry redisbatch.Entry, e *models.RawEvent, failure error) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -170,9 +165,9 @@ func (c *Consumer) trace(h message.HandlerFunc) message.HandlerFunc {
 	}
 	return func(msg *message.Message) ([]*message.Message, error) {
 		var spans []*tracing.Span
-		events := readOf(msg.Context()).events
-		for i := range events {
-			e := &events[i]
+		r, _ := msg.Context().Value(readKey{}).(*read)
+		for i := range r.events {
+			e := &r.events[i]
 			_, span := c.cfg.Tracer.Received(msg.Context(), c.cfg.Group+" "+string(e.Type), e.TraceParent,
 				attribute.String("messaging.system", "redis"),
 				attribute.String("messaging.destination.name", message.SubscribeTopicFromCtx(msg.Context())),

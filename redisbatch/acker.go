@@ -10,10 +10,8 @@ import (
 )
 
 const (
-	// ackCount is the most ids of one XACK.
-	ackCount = 1000
-	// claimCount is the most ids of one XCLAIM.
-	claimCount = 500
+	// idsMax is the most ids of one XACK or XCLAIM.
+	idsMax = 1000
 	// refreshesPerMinIdle is how many times within MinIdle an entry in flight is refreshed: two refreshes in a row may fail.
 	refreshesPerMinIdle = 4
 	// expiredIdle is longer than any consumer's MinIdle.
@@ -48,7 +46,7 @@ func (s *subscription) ack(ctx context.Context) {
 // sendAcks acknowledges in Redis all that handlers acked. It tries until ctx ends, or the client is closed; what is left then stays queued.
 func (s *subscription) sendAcks(ctx context.Context) {
 	for retry := redisBackoff(); ; {
-		entries, ids := s.window.toAck(ackCount)
+		entries, ids := s.window.toAck(idsMax)
 		if len(entries) == 0 {
 			return
 		}
@@ -75,7 +73,7 @@ func (s *subscription) sendAcks(ctx context.Context) {
 // claim claims for this consumer, which has them, the entries that Redis was last told about before a time. That resets their idle time,
 // or sets it as options say. JUSTID leaves their count of deliveries alone.
 func (s *subscription) claim(ctx context.Context, before time.Time, options ...any) {
-	for batch := range slices.Chunk(s.window.due(before), claimCount) {
+	for batch := range slices.Chunk(s.window.due(before), idsMax) {
 		args := []any{"xclaim", s.stream, s.cfg.Group, s.cfg.Name, 0}
 		for _, e := range batch {
 			args = append(args, e.ID)

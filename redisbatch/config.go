@@ -91,10 +91,8 @@ func (c *Config) Validate() error {
 		return Refuse("Group", "is missing")
 	case c.Name == "":
 		return Refuse("Name", "is missing")
-	case c.Window < 1:
-		return Refuse("Window", "must be at least 1")
-	case c.ReadCount < 1:
-		return Refuse("ReadCount", "must be at least 1")
+	case min(c.Window, c.ReadCount) < 1:
+		return Refuse("Window and ReadCount", "must be at least 1")
 	case c.CloseTimeout < 0:
 		return Refuse("CloseTimeout", "must not be negative")
 	case min(c.NackDelay, c.BlockTime, c.AckDelay, c.ReclaimEvery) < time.Millisecond:

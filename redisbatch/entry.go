@@ -62,7 +62,7 @@ func Unmarshal(payload []byte) ([]Entry, error) {
 			return -1
 		}
 		rest = rest[size:]
-		return int(n) //nolint:gosec // at most len(rest)
+		return int(n)
 	}
 	next := func() (s string) {
 		if n := number(); n > 0 {

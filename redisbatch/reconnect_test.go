@@ -23,9 +23,17 @@ const reconnectMessages = 10_000
 // before it compares.
 func TestConformance_Reconnect(t *testing.T) {
 	t.Parallel()
+	for name, batches := range map[string]bool{"entries": false, "batches": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reconnect(t, suite{server: testenv.Redis(t, "appendonly yes", "appendfsync always", "enable-debug-command yes"), batches: batches})
+		})
+	}
+}
+
+func reconnect(t *testing.T, s suite) {
 	program, err := os.Executable()
 	require.NoError(t, err)
-	s := suite{server: testenv.Redis(t, "appendonly yes", "appendfsync always", "enable-debug-command yes")}
 	features := tests.Features{
 		ConsumerGroups: true, Persistent: true,
 		RestartServiceCommand: []string{program, restartRedis, s.server.Addr()},
