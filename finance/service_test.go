@@ -125,8 +125,13 @@ func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
 	var parked []consumer.Parked
 	require.Eventually(t, func() bool {
 		parked = nil
-		err := lot.Each(t.Context(), func(p consumer.Parked) error { parked = append(parked, p); return nil })
-		return err == nil && len(parked) >= len(wrong)
+		for p, err := range lot.All(t.Context()) {
+			if err != nil {
+				return false
+			}
+			parked = append(parked, p)
+		}
+		return len(parked) >= len(wrong)
 	}, patience, 20*time.Millisecond)
 	drained(t, rdb, 0)
 	require.Equal(t, total, credited(db), "the impostors' entries are among them")
