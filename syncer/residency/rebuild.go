@@ -240,8 +240,8 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging
 	return err
 }
 
-// confirm is step 4 of a load. done is false when claims got rows, or were given up, since the snapshot. Releases since then are
-// no hindrance: the relay holds them back until the load is confirmed, and then gives them back in Redis.
+// confirm is step 4 of a load. done is false when claims got rows, were given up, or were reported by who saw them, since the snapshot.
+// Releases since then are no hindrance: the relay holds them back until the load is confirmed, and then gives them back in Redis.
 func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, epoch int64, generation string) (done bool, err error) {
 	// remaining first: MySQL hands assigned values on from left to right
 	put := h.db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(c.ID)+" SET"+
@@ -249,10 +249,11 @@ func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, ep
 		" claimed = claimed + ?, released_claims = released_claims + ?, synced_seq = ?, lost_claims = ?,"+
 		" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0"+
 		" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ?"+
-		" AND archived_claims = ?",
+		" AND archived_claims = ? AND seen_seq = ?",
 		b.moreUnits, b.moreUnits, b.moreUnits, b.moreUnits, b.moreReleases, b.synced, b.lost,
 		epoch, models.ResidencyResident, sqlstore.Now(), generation,
-		c.ID, c.Epoch, c.Residency, epoch, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims)
+		c.ID, c.Epoch, c.Residency, epoch, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims,
+		b.snap.SeenSeq)
 	if put.Error != nil {
 		return false, fmt.Errorf("residency: hydrate %s: %w", c.ID, put.Error)
 	}

@@ -108,8 +108,8 @@ func (h *Hydrator) loadAbsent(ctx context.Context, c *models.Campaign) (RebuildR
 		return RebuildReport{}, false, fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
 	case state.Status != models.StatusLoading:
 		return RebuildReport{}, false, h.lose(ctx, c, fmt.Sprintf("redis holds load %d, which mysql does not know of", state.Epoch))
-	case state.Epoch <= c.Epoch || state.Epoch > c.LoadAttempts || state.Seq != c.SyncedSeq || state.Taken != c.Claimed ||
-		state.Released != c.ReleasedClaims:
+	case state.Epoch <= c.Epoch || state.Epoch > c.LoadAttempts || state.Seq != c.SyncedSeq || state.Seq < c.SeenSeq ||
+		state.Taken != c.Claimed || state.Released != c.ReleasedClaims:
 		return h.rebuild(ctx, c, false) // from a loader whose load was not confirmed
 	}
 	return h.confirmLoading(ctx, c, &state)

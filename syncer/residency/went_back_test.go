@@ -11,6 +11,7 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 	"dibs/syncer/residency"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -194,4 +195,52 @@ func TestWentBack_AReplicaThatLagged(t *testing.T) {
 	require.Equal(t, 1, watch(h))
 	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
 	require.Contains(t, fmt.Sprint(h.Compare(id).Differences), "it lost 20 entries of the stream")
+}
+
+// What a process saw may be reported while the campaign is loaded from rows that lack it. It is evidence for the load, not part of its past.
+func TestRecover_APositionReportedDuringALoadStopsIt(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"numbered", "staged", "loaded"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			id := h.Create(5, nil)
+			h.Claim(id, syncertest.Ask("u", ""))
+			h.Sync()
+			require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, time.Minute, time.Millisecond)
+
+			reported := false
+			_, err := residency.HydrateWithStep(t.Context(), h.Hydrator(), id, func(name string) {
+				if name == step && !reported {
+					reported = true
+					require.NoError(t, h.Hydrator().Report(t.Context(), id, lua.Position{Epoch: h.Campaign(id).Epoch, Seq: 3}))
+				}
+			})
+			require.True(t, reported)
+			require.ErrorIs(t, err, campaigns.ErrLost, "two claims were answered that have no row")
+			require.Equal(t, int64(3), h.Campaign(id).SeenSeq)
+			require.False(t, h.Claim(id, syncertest.Ask("v", ""))[0].Outcome.Took())
+		})
+	}
+}
+
+// A loader that dies leaves a copy. The next one does not confirm it over what was reported since.
+func TestRecover_APositionReportedAfterALoaderDiedStopsItsCopy(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(5, nil)
+	h.Claim(id, syncertest.Ask("u", ""))
+	h.Sync()
+	require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, time.Minute, time.Millisecond)
+	require.PanicsWithValue(t, syncertest.Died{}, func() {
+		_, _ = residency.HydrateWithStep(t.Context(), h.Hydrator(), id, func(name string) {
+			if name == "loaded" {
+				panic(syncertest.Died{})
+			}
+		})
+	})
+	require.NoError(t, h.Hydrator().Report(t.Context(), id, lua.Position{Epoch: h.Campaign(id).Epoch, Seq: 3}))
+	require.NoError(t, h.Redis.Del(t.Context(), h.Keys(id).Lock).Err()) // the lock of the loader that died
+	require.ErrorIs(t, h.Hydrate(id), campaigns.ErrLost)
+	require.Equal(t, int64(3), h.Campaign(id).SeenSeq)
 }
