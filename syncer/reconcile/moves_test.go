@@ -2,10 +2,13 @@ package reconcile_test
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/syncer/reconcile"
 	"dibs/syncer/shards"
 
 	"github.com/stretchr/testify/require"
@@ -95,4 +98,37 @@ func TestRestored_MovesThatMySQLForgot(t *testing.T) {
 			require.Empty(t, syncertest.ParkedIDs(t, s.DB))
 		})
 	}
+}
+
+// The figures of a campaign are of the moments at which its shards were compared. Claims that reach MySQL while the comparison is under way
+// do not make what it says of Redis and of MySQL differ by more than the backlog and the drift that it says.
+func TestCompare_FiguresOfAShardedCampaignAgree(t *testing.T) {
+	t.Parallel()
+	s := &sale{Stack: newWitnessed(t)}
+	s.id = s.Create(100_000, func(c *models.Campaign) { c.Shards = 8 })
+	for shard := 1; shard <= 8; shard++ {
+		require.NoError(t, s.Hydrate(models.ShardID(s.id, shard)))
+	}
+	var stop atomic.Bool
+	var claims sync.WaitGroup
+	defer claims.Wait()
+	defer stop.Store(true)
+	claims.Go(func() {
+		for !stop.Load() {
+			for shard := 1; shard <= 8; shard++ {
+				s.Claim(models.ShardID(s.id, shard), syncertest.Asks("u", 2)...)
+				s.Sync()
+			}
+		}
+	})
+	for settled := 0; settled < 40; {
+		found, err := s.Reconciler().Compare(t.Context(), s.id, reconcile.DepthBooks)
+		require.NoError(t, err)
+		if *found.Backlog != 0 || *found.Drift != 0 {
+			continue
+		}
+		settled++
+		require.Equal(t, found.Redis.Remaining, found.MySQL.Remaining)
+	}
+	require.Less(t, s.Campaign(s.id).Remaining, int64(100_000))
 }

@@ -16,7 +16,7 @@ func (l *look) shards(ctx context.Context) error {
 	l.found = Comparison{
 		CampaignID: c.ID, Residency: models.ResidencyNone, Differences: []string{}, Backlog: new(int64), Drift: new(int64),
 		Redis: &RedisFigures{Total: c.Total},
-		MySQL: MySQLFigures{Total: c.Total, Claimed: c.Claimed, Remaining: c.Remaining, SyncedSeq: c.SyncedSeq, Released: c.ReleasedClaims},
+		MySQL: MySQLFigures{Total: c.Total}, // the rest is of the shards' snapshots, as what Redis holds is
 	}
 	if l.depth >= DepthRows {
 		l.found.Rows = &RowFigures{}
@@ -28,6 +28,7 @@ func (l *look) shards(ctx context.Context) error {
 		}
 		l.found.addShard(&one)
 	}
+	l.found.MySQL.Remaining = max(0, c.Total-l.found.MySQL.Claimed)
 	if l.found.Redis != nil {
 		l.found.Redis.Remaining = max(0, c.Total-l.found.Redis.Taken)
 	}
@@ -46,6 +47,9 @@ func (c *Comparison) addShard(one *Comparison) {
 	}
 	c.inRedis, c.parked = c.inRedis || one.inRedis, c.parked || one.parked
 	c.wentBack = append(c.wentBack, one.wentBack...)
+	c.MySQL.Claimed += one.MySQL.Claimed
+	c.MySQL.SyncedSeq += one.MySQL.SyncedSeq
+	c.MySQL.Released += one.MySQL.Released
 	c.MySQL.LostClaims += one.MySQL.LostClaims
 	c.MySQL.Untold += one.MySQL.Untold
 	c.MySQL.ParkedClaims += one.MySQL.ParkedClaims
