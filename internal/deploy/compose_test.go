@@ -72,7 +72,7 @@ func service(t *testing.T, p *types.Project, name string) types.ServiceConfig {
 func TestComposeHasTheServices(t *testing.T) {
 	t.Parallel()
 	p := project(t)
-	require.ElementsMatch(t, []string{"redis", "mysql", "migrate", "api", "consumer", "syncer", "finance"}, p.ServiceNames())
+	require.ElementsMatch(t, []string{"redis", "mysql", "migrate", "grants", "api", "consumer", "syncer", "finance"}, p.ServiceNames())
 	for name, command := range ours {
 		s := service(t, p, name)
 		require.Equal(t, types.ShellCommand{command}, s.Command, name)
@@ -163,7 +163,7 @@ func TestServicesStartInOrder(t *testing.T) {
 		require.Equal(t, types.ServiceConditionHealthy, needs["redis"].Condition, name)
 		require.Equal(t, types.ServiceConditionHealthy, needs["mysql"].Condition, name)
 		if name != "migrate" {
-			require.Equal(t, types.ServiceConditionCompletedSuccessfully, needs["migrate"].Condition, name)
+			require.Equal(t, types.ServiceConditionCompletedSuccessfully, needs["grants"].Condition, name)
 		}
 	}
 	for _, name := range []string{"redis", "mysql"} {
@@ -182,9 +182,36 @@ func TestRedisKeepsEverything(t *testing.T) {
 	require.Contains(t, command, "--appendonly yes")
 	require.Contains(t, command, "--appendfsync everysec")
 	require.Contains(t, command, "--maxmemory-policy noeviction")
-	require.Contains(t, command, "--requirepass ")
+	require.NotContains(t, command, "secret", "a command line is seen by everybody on the machine")
+	require.Contains(t, command, `"$REDIS_DEFAULT_PASSWORD" "$REDIS_PASSWORD" >/run/users.acl`)
 	require.Equal(t, "/data", s.Volumes[0].Target)
 	require.Equal(t, types.VolumeTypeVolume, s.Volumes[0].Type)
+}
+
+// The users are those that docs/security.md names, whose rights a test of cmd tries.
+func TestServersHaveTheUsersOfTheDocs(t *testing.T) {
+	t.Parallel()
+	docs, err := os.ReadFile(root + "docs/security.md")
+	require.NoError(t, err)
+	_, rights, found := strings.Cut(strings.Join(service(t, project(t), "redis").Command, " "), "user dibs on >%s ")
+	require.True(t, found)
+	rights, _, _ = strings.Cut(rights, `\n`)
+	require.Contains(t, string(docs), "\nuser dibs on >PASSWORD "+rights+"\n")
+	_, block, _ := strings.Cut(string(docs), "<!-- tested: mysql run grants -->\n```sql\n")
+	block, _, _ = strings.Cut(block, "```")
+	grants, err := os.ReadFile(root + "deploy/compose/run-grants.sql")
+	require.NoError(t, err)
+	require.Contains(t, string(grants), "USE dibs;\n"+block)
+	users, err := os.ReadFile(root + "deploy/compose/mysql-users.sh")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(users)) {
+		if strings.HasPrefix(line, "GRANT ") {
+			require.Contains(t, string(docs), line)
+		}
+	}
+	for _, s := range project(t).Services {
+		require.NotContains(t, strings.Join(slices.Concat(s.Command, s.Entrypoint), " "), "secret", s.Name)
+	}
 }
 
 func TestMySQLIsALongTermRelease(t *testing.T) {
@@ -209,8 +236,12 @@ func TestDibsReadsEveryVariable(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Empty(t, c.Unknown, name)
 		require.False(t, c.Embedded(), name)
-		require.Equal(t, "redis://:secretredispassword@redis:6379/0", c.RedisURL, name)
-		require.Equal(t, "dibs:secretmysqlpassword@tcp(mysql:3306)/dibs", c.MySQLDSN, name)
+		require.Equal(t, "redis://dibs:secretredispassword@redis:6379/0", c.RedisURL, name)
+		if name == "migrate" {
+			require.Equal(t, "dibs_migrate:secretmysqlmigratepassword@tcp(mysql:3306)/dibs", c.MySQLDSN)
+		} else {
+			require.Equal(t, "dibs_run:secretmysqlpassword@tcp(mysql:3306)/dibs", c.MySQLDSN, name)
+		}
 		require.Less(t, c.ShutdownTimeout, time.Duration(*s.StopGracePeriod), name)
 		if name == "api" {
 			require.NotEmpty(t, c.AdminToken)

@@ -1,0 +1,22 @@
+-- The rights of the account that the processes run as: those of docs/security.md.
+USE dibs;
+GRANT SELECT, INSERT ON dibs.audit_log TO 'dibs_run'@'%';
+GRANT SELECT ON dibs.goose_db_version TO 'dibs_run'@'%';
+GRANT SELECT ON dibs.stock_watch TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.account_entries TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.accounts TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.campaign_shards TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.campaigns TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.claims TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.claims_archive TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.consumer_groups TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.outbox TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.packet_batches TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.packets TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.parked_events TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.reconciliations TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.repairs TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.settings TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.stock_flushes TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.stock_moves TO 'dibs_run'@'%';
+GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.streams TO 'dibs_run'@'%';
