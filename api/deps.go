@@ -28,8 +28,10 @@ type Deps struct {
 	Console   *ConsoleDeps   // nil: there is no console
 	// Losses takes reports of claims that Redis lost; nil: none are made.
 	Losses claiming.Losses
-	// Ready tells why claims can't be taken now; nil when they can.
+	// Ready says why no claims can be taken now; nil when some can.
 	Ready func(ctx context.Context) error
+	// Away names the servers that are away, for /readyz; nil: none are named.
+	Away func(ctx context.Context) []string
 }
 
 // ConsoleDeps is what the console shows and does beyond what the API has routes for.
@@ -57,6 +59,14 @@ type Audit interface {
 	operator.Audit
 	// Note writes what changes nothing.
 	Note(ctx context.Context, action string, after any) error
+}
+
+// away is Away, or names nothing.
+func (d *Deps) away() func(ctx context.Context) []string {
+	if d.Away == nil {
+		return func(context.Context) []string { return nil }
+	}
+	return d.Away
 }
 
 func (d *Deps) validate() error {

@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"dibs/api/wire"
@@ -11,7 +13,8 @@ import (
 
 // health is the answer of /healthz and /readyz.
 type health struct {
-	Status string `json:"status" enum:"ok,ready"`
+	Status string   `json:"status" enum:"ok,ready"`
+	Away   []string `json:"away,omitempty" doc:"servers that are away, while the rest of the service works"`
 }
 
 // readyTimeout bounds the check whether claims can be taken.
@@ -22,7 +25,7 @@ func (s *Server) getHealth(w http.ResponseWriter, _ *http.Request) int {
 	return writeJSON(w, `{"status":"ok"}`)
 }
 
-// getReady is GET /readyz: claims can be taken. A process that stops says no before it does anything else.
+// getReady is GET /readyz: claims can be taken, of some campaigns at least. A process that stops says no before it does anything else.
 func (s *Server) getReady(w http.ResponseWriter, r *http.Request) int {
 	if s.stopping.Load() {
 		return (&wire.Problem{Code: wire.CodeUnavailable, Detail: "The service is stopping. Send claims to another process."}).Write(w)
@@ -31,9 +34,22 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) int {
 	defer cancel()
 	if err := s.ready(ctx); err != nil {
 		s.logSome.Do(func() { s.cfg.Logger.WarnContext(ctx, "not ready: claims can't be taken", slog.Any("error", err)) })
-		return (&wire.Problem{Code: wire.CodeUnavailable, Detail: "Claims can't be taken now. The log of the service has the cause."}).Write(w)
+		detail := "Claims can't be taken now. The log of the service has the cause."
+		if away := s.away(ctx); len(away) > 0 {
+			detail = "Claims can't be taken now: " + strings.Join(away, ", ") + ". The log of the service has the cause."
+		}
+		return (&wire.Problem{Code: wire.CodeUnavailable, Detail: detail}).Write(w)
 	}
-	return writeJSON(w, `{"status":"ready"}`)
+	return writeReady(w, s.away(ctx))
+}
+
+// writeReady answers that the process is ready, and which servers are away.
+func writeReady(w http.ResponseWriter, away []string) int {
+	body, err := json.Marshal(health{Status: "ready", Away: away})
+	if err != nil { // it has nothing that JSON lacks
+		body = []byte(`{"status":"ready"}`)
+	}
+	return writeJSON(w, string(body))
 }
 
 func writeJSON(w http.ResponseWriter, body string) int {

@@ -21,8 +21,10 @@ type Side struct {
 	Info     Info
 	// Live tells why the process should be started again; nil: it should not.
 	Live func() error
-	// Ready tells why the role can't do its work now; nil: it can.
+	// Ready says why the role can't do its work now; nil: it can, or waits for a server that is away.
 	Ready func(ctx context.Context) error
+	// Away names the servers that are away.
+	Away func(ctx context.Context) []string
 }
 
 // Handler serves it. As on the API, /metrics needs the viewer's token when tokens are set, and /v1/info any. Errors: as of New.
@@ -32,8 +34,10 @@ func (s Side) Handler() (http.Handler, error) {
 		return nil, err
 	}
 	scrape, mux := promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{}), http.NewServeMux()
-	mux.HandleFunc("GET /healthz", probe("ok", func(context.Context) error { return s.Live() }))
-	mux.HandleFunc("GET /readyz", probe("ready", s.Ready))
+	mux.HandleFunc("GET /healthz", probe(func(context.Context) error { return s.Live() }, func(_ context.Context, w http.ResponseWriter) {
+		writeJSON(w, `{"status":"ok"}`)
+	}))
+	mux.HandleFunc("GET /readyz", probe(s.Ready, func(ctx context.Context, w http.ResponseWriter) { writeReady(w, s.Away(ctx)) }))
 	guarded := func(pattern string, scope auth.Scope, serve http.HandlerFunc) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if p := gate.Check(r, scope); p != nil {
@@ -60,8 +64,8 @@ func Probes(all http.Handler) http.Handler {
 	return mux
 }
 
-// probe answers with the status, or why it is not so. Who may ask may know: it names loops and servers, no secrets.
-func probe(status string, check func(ctx context.Context) error) http.HandlerFunc {
+// probe answers that all is well, or why it is not. Who may ask may know: it names loops and servers, no secrets.
+func probe(check func(ctx context.Context) error, well func(ctx context.Context, w http.ResponseWriter)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 		defer cancel()
@@ -69,6 +73,6 @@ func probe(status string, check func(ctx context.Context) error) http.HandlerFun
 			(&wire.Problem{Code: wire.CodeUnavailable, Detail: err.Error()}).Write(w)
 			return
 		}
-		writeJSON(w, `{"status":"`+status+`"}`)
+		well(ctx, w)
 	}
 }

@@ -46,4 +46,10 @@ func TestMetricsHandler_MetricsAskForTheViewersToken(t *testing.T) {
 	w := apitest.Ask(locked, "GET", "/readyz", "")
 	require.Equal(t, "the reader is stuck", apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable").Detail)
 	require.Equal(t, 200, apitest.Ask(handler(api.Tokens{}), "GET", "/metrics", "").Code)
+	waits, err := api.Side{
+		Addr: "127.0.0.1:80", Logger: slog.New(slog.DiscardHandler), Gatherer: prometheus.NewRegistry(), Live: func() error { return nil },
+		Ready: func(context.Context) error { return nil }, Away: func(context.Context) []string { return []string{"mysql"} },
+	}.Handler()
+	require.NoError(t, err)
+	require.JSONEq(t, `{"status":"ready","away":["mysql"]}`, apitest.Ask(waits, "GET", "/readyz", "").Body.String())
 }

@@ -39,6 +39,7 @@ const (
 type Server struct {
 	cfg     Config
 	ready   func(ctx context.Context) error
+	away    func(ctx context.Context) []string
 	gate    *auth.Gate
 	tls     *tls.Config
 	workers *workers.Group
@@ -75,7 +76,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, ready: deps.Ready, losses: deps.Losses, tls: connections, workers: &workers.Group{},
+		cfg: cfg, ready: deps.Ready, away: deps.away(), losses: deps.Losses, tls: connections, workers: &workers.Group{},
 		scrape:  promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		logSome: rate.Sometimes{Interval: time.Second}, headerTimeout: headerTimeout, readTimeout: readTimeout,
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -140,6 +141,22 @@ func TestServer_ReadyTellsWhetherClaimsCanBeTaken(t *testing.T) {
 	require.Equal(t, 200, apitest.Ask(h, "GET", "/healthz", "").Code)
 	room.Ready = nil
 	require.Equal(t, 200, apitest.Ask(h, "GET", "/readyz", "").Code)
+}
+
+func TestServer_ReadyNamesWhatIsAway(t *testing.T) {
+	t.Parallel()
+	deps := apitest.NewRoom().Deps()
+	var broken error
+	deps.Ready = func(context.Context) error { return broken }
+	deps.Away = func(context.Context) []string { return []string{"mysql", "redis partition 3"} }
+	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler)}, deps)
+	require.NoError(t, err)
+	w := apitest.Ask(apitest.AtHome(s.Handler()), "GET", "/readyz", "")
+	require.Equal(t, 200, w.Code)
+	require.JSONEq(t, `{"status":"ready","away":["mysql","redis partition 3"]}`, w.Body.String())
+	broken = errors.New("no partition takes claims")
+	w = apitest.Ask(apitest.AtHome(s.Handler()), "GET", "/readyz", "")
+	require.Contains(t, apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable").Detail, "mysql, redis partition 3")
 }
 
 func TestServer_NotReadyWhileStopping(t *testing.T) {

@@ -21,9 +21,14 @@ func (s *stack) checkDurability(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	advice, err := s.scripts.CheckDurability(ctx)
-	for _, line := range advice {
-		s.log.Warn("durability", "advice", line, "durability", s.cfg.Durability.String())
-	}
-	return refusedIf(err, lua.ErrDurability, "DURABILITY")
+	return s.orLater(ctx, func(ctx context.Context) error {
+		advice, err := s.scripts.CheckDurability(ctx)
+		if err != nil {
+			return refusedIf(err, lua.ErrDurability, "DURABILITY")
+		}
+		for _, line := range advice {
+			s.log.Warn("durability", "advice", line, "durability", s.cfg.Durability.String())
+		}
+		return nil
+	})
 }

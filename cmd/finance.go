@@ -7,7 +7,6 @@ import (
 	"dibs/config"
 	"dibs/consumer"
 	"dibs/finance"
-	"dibs/internal/sqlstore"
 
 	"github.com/spf13/cobra"
 )
@@ -32,9 +31,8 @@ registered group, see 'dibs groups'. An event that can never be credited is park
 		begun := false
 		err := withFinance(ctx, env, cfg, func(s *stack) error {
 			begun = true
-			defer s.endWithin(ctx)()
-			return s.withMetrics(ctx, s.runFinance)
-		})
+			return s.checked(ctx, s.metered(s.runFinance))
+		}, storeMayBeAway, redisMayBeAway)
 		return endedEarly(ctx, begun, err)
 	})
 	c.AddCommand(newParked(env), newReplay(env), newDiscard(env))
@@ -42,11 +40,14 @@ registered group, see 'dibs groups'. An event that can never be credited is park
 }
 
 // withFinance opens what the finance service needs: Redis and its own database.
-func withFinance(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error) error {
+func withFinance(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error, options ...func(*stack)) error {
 	if err := cfg.CheckFinance(); err != nil {
 		return err
 	}
 	s := &stack{cfg: cfg, log: newLogger(cfg, env.Stderr), registry: newRegistry()}
+	for _, set := range options {
+		set(s)
+	}
 	defer s.close()
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -63,19 +64,15 @@ func (s *stack) openBooks(ctx context.Context) error {
 	if s.cfg.FinanceDSN == "" {
 		setting = "MYSQL_DSN"
 	}
-	db, err := openDB(ctx, setting, sqlstore.Config{DSN: s.cfg.BooksDSN(), Conns: s.cfg.MySQLConns, Logger: s.log})
-	if err != nil {
-		return err
-	}
-	s.db = db
-	s.closers = append(s.closers, func() { _ = sqlstore.Close(db) })
-	return checkSchema(ctx, db)
+	return s.openGated(ctx, setting, s.cfg.BooksDSN(), checkSchema)
 }
 
 // checkStreams refuses a number of partitions that would leave streams unread. The number that is recorded is in Dibs'
 // database, which the service need not have.
 func (s *stack) checkStreams(ctx context.Context) error {
-	return refusedIf(consumer.CheckPartitions(ctx, s.rdb, s.cfg.Partitions), consumer.ErrConfig, "PARTITIONS")
+	return s.orLater(ctx, func(ctx context.Context) error {
+		return refusedIf(consumer.CheckPartitions(ctx, s.rdb, s.cfg.Partitions), consumer.ErrConfig, "PARTITIONS")
+	})
 }
 
 // books are the ones that the role and a replay use.

@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,8 @@ func newHealthcheck(env Env) *cobra.Command {
 		Long: `Ask the process that runs on this machine with the same settings whether it is up and can do its work: /healthz and /readyz at
 DIBS_PROBE_ADDR, else at DIBS_METRICS_ADDR, else at DIBS_HTTP_ADDR: the first that is set and where somebody listens.
 
-Exit code 0: it is well. 1: it is not, or nobody answers; what is wrong is said in a line.`,
+Exit code 0: it is well, or waits for servers that are away, which are named. 1: it is not, or nobody answers; what is wrong is
+said in a line.`,
 		Example: "  dibs healthcheck\n  DIBS_METRICS_ADDR=127.0.0.1:9091 dibs healthcheck --live",
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 		paths := []string{"/healthz", "/readyz"}
@@ -41,7 +43,10 @@ Exit code 0: it is well. 1: it is not, or nobody answers; what is wrong is said 
 			if addr == "" {
 				continue
 			}
-			err := probe(ctx, certificate(cfg) != api.TLS{} && addr != cfg.ProbeAddr, addr, paths)
+			away, err := probe(ctx, certificate(cfg) != api.TLS{} && addr != cfg.ProbeAddr, addr, paths)
+			if len(away) > 0 {
+				_, _ = fmt.Fprintf(env.Stdout, "%s is up; away: %s\n", addr, strings.Join(away, ", "))
+			}
 			if _, nobody := errors.AsType[*net.OpError](err); !nobody {
 				return err
 			}
@@ -54,11 +59,11 @@ Exit code 0: it is well. 1: it is not, or nobody answers; what is wrong is said 
 	return c
 }
 
-// probe asks for each path. A server that says no says why.
-func probe(ctx context.Context, secure bool, addr string, paths []string) error {
+// probe asks for each path, and returns which servers are away. A server that says no says why.
+func probe(ctx context.Context, secure bool, addr string, paths []string) (away []string, err error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return fmt.Errorf("cmd: %w", err)
+		return nil, fmt.Errorf("cmd: %w", err)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
@@ -74,17 +79,23 @@ func probe(ctx context.Context, secure bool, addr string, paths []string) error 
 	for _, path := range paths {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+net.JoinHostPort(host, port)+path, nil)
 		if err != nil {
-			return fmt.Errorf("cmd: %w", err)
+			return nil, fmt.Errorf("cmd: %w", err)
 		}
 		res, err := client.Do(req)
 		if err != nil {
-			return fmt.Errorf("cmd: %w", err)
+			return nil, fmt.Errorf("cmd: %w", err)
 		}
-		text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10)) // what came of it will do
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10)) // what came of it will do
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusOK {
-			return fmt.Errorf("cmd: %s%s answers %s: %s", addr, path, res.Status, text)
+			return nil, fmt.Errorf("cmd: %s%s answers %s: %s", addr, path, res.Status, text)
+		}
+		var body struct {
+			Away []string `json:"away"`
+		}
+		if json.Unmarshal(text, &body) == nil {
+			away = append(away, body.Away...)
 		}
 	}
-	return nil
+	return away, nil
 }

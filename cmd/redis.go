@@ -5,57 +5,140 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"dibs/internal/sleep"
 	"dibs/lua"
 )
 
 // ErrEviction says that Redis may throw keys away, which would lose claims.
 var ErrEviction = errors.New("cmd: redis evicts keys")
 
-// checkRedis looks at every master: each holds campaigns of its own.
-func (s *stack) checkRedis(ctx context.Context) error {
-	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error { return s.checkServer(ctx, master) })
-	}
-	return s.checkServer(ctx, s.rdb)
+const (
+	firstCheckTimeout = 5 * time.Second // of a role that may start without Redis
+	laterCheckEvery   = time.Second
+	laterWarnEvery    = 30 * time.Second
+)
+
+// redisMayBeAway is for roles: they start while a server of Redis is away, and check it as soon as it is there.
+func redisMayBeAway(s *stack) { s.redisMayBeAway = true }
+
+// check is something that a process checks of Redis when it starts.
+type check struct {
+	run  func(context.Context) error
+	last time.Time // when its failure was logged
 }
 
-// checkServer refuses a server that evicts, and takes down that one forgets. It reads INFO, which managed services allow where they
-// forbid CONFIG.
-func (s *stack) checkServer(ctx context.Context, rdb redis.UniversalClient) error {
-	info, err := rdb.Info(ctx).Result()
-	if err != nil {
-		return fmt.Errorf("cmd: redis does not answer: %w", err)
+// orLater runs a check. If it fails for a reason that may pass, and Redis may be away, awaitRedis tries it again.
+func (s *stack) orLater(ctx context.Context, run func(context.Context) error) error {
+	if !s.redisMayBeAway {
+		return run(ctx)
 	}
-	if policy := infoField(info, "maxmemory_policy"); policy != "noeviction" {
-		return fmt.Errorf("%w: its maxmemory-policy is %q; set it to noeviction", ErrEviction, policy)
+	bounded, cancel := context.WithTimeout(ctx, firstCheckTimeout)
+	defer cancel()
+	err := run(bounded)
+	if ctx.Err() != nil || !mayPass(err) {
+		return err
 	}
-	if infoField(info, "aof_enabled") == "0" {
-		s.forgets.Store(true)
+	s.log.Warn("redis, or a server of it, does not answer as it must; the process starts, and checks it again until it does", "error", err)
+	s.later = append(s.later, check{run: run, last: time.Now()})
+	return nil
+}
+
+func mayPass(err error) bool {
+	return lua.MayPass(err) && !errors.Is(err, ErrEviction) && exitCode(err) == ExitFailed
+}
+
+// awaitRedis runs the checks that failed at the start until each has passed, and returns nil then or when ctx ends. Errors: a refusal that
+// cannot pass.
+func (s *stack) awaitRedis(ctx context.Context) error {
+	if len(s.later) == 0 {
+		return nil
 	}
-	advice, err := lua.DefaultUserAdvice(ctx, rdb)
-	if advice != "" {
-		s.advice.Store(&advice)
+	for i := range s.later {
+		for one := &s.later[i]; ; {
+			if sleep.For(ctx, laterCheckEvery) != nil {
+				return nil //nolint:nilerr // it was stopped
+			}
+			bounded, cancel := context.WithTimeout(ctx, startTimeout)
+			err := one.run(bounded)
+			cancel()
+			if err == nil {
+				break
+			}
+			if !mayPass(err) && ctx.Err() == nil {
+				return err
+			}
+			if time.Since(one.last) >= laterWarnEvery {
+				s.log.Warn("redis, or a server of it, still does not answer as it must", "error", err)
+				one.last = time.Now()
+			}
+		}
+	}
+	s.log.Info("redis is there, and as it must be")
+	s.warn()
+	return nil
+}
+
+// checkRedis checks every master: each holds campaigns of its own. What one refuses for good comes before what may pass.
+func (s *stack) checkRedis(ctx context.Context) error {
+	cluster, ok := s.rdb.(*redis.ClusterClient)
+	if !ok {
+		return s.checkServer(ctx, s.rdb)
+	}
+	var mu sync.Mutex
+	var refused, passing error
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		err := s.checkServer(ctx, master)
+		mu.Lock()
+		defer mu.Unlock()
+		if mayPass(err) {
+			passing = err
+		} else if err != nil {
+			refused = err
+		}
+		return nil
+	})
+	for _, one := range []error{refused, passing} {
+		if one != nil {
+			return one
+		}
 	}
 	return err
 }
 
-// warn says what may be so but should not: once a role was not refused, for a refusal is one line.
-func (s *stack) warn() {
-	if s.forgets.Load() {
-		s.log.Warn("redis runs with appendonly no: when it ends, the claims that MySQL does not have yet are lost")
+// checkServer refuses a server that evicts, and notes one that forgets. It reads INFO, which managed services allow where they
+// forbid CONFIG.
+func (s *stack) checkServer(ctx context.Context, rdb redis.UniversalClient) error {
+	info, err := lua.Info(ctx, rdb)
+	if err != nil {
+		return fmt.Errorf("cmd: redis does not answer: %w", err)
 	}
-	if advice := s.advice.Load(); advice != nil {
-		s.log.Warn("redis may forget its claims when it starts again", slog.String("advice", *advice))
+	if policy := info["maxmemory_policy"]; policy != "noeviction" {
+		return fmt.Errorf("%w: its maxmemory-policy is %q; set it to noeviction", ErrEviction, policy)
 	}
+	advice, err := lua.DefaultUserAdvice(ctx, rdb)
+	if err != nil {
+		return fmt.Errorf("cmd: redis: %w", err)
+	}
+	if info["aof_enabled"] == "0" && !lua.IsLoading(info) {
+		s.forgets.Store(true)
+	}
+	if advice != "" {
+		s.advice.Store(&advice)
+	}
+	return nil
 }
 
-// infoField reads a field of INFO; "" if there is none.
-func infoField(info, name string) string {
-	_, rest, _ := strings.Cut(info, "\n"+name+":")
-	value, _, _ := strings.Cut(rest, "\r\n")
-	return value
+// warn says what may be so but should not: once a role was not refused, for a refusal is one line.
+func (s *stack) warn() {
+	if s.forgets.Swap(false) {
+		s.log.Warn("redis runs with appendonly no: when it ends, the claims that MySQL does not have yet are lost")
+	}
+	if advice := s.advice.Swap(nil); advice != nil {
+		s.log.Warn("redis may forget its claims when it starts again", slog.String("advice", *advice))
+	}
 }

@@ -69,7 +69,7 @@ func newAPI(env Env) *cobra.Command {
 				return err
 			}
 			return s.watched(ctx, func(ctx context.Context) error { return s.runAPI(ctx, cfg.ShutdownTimeout, s.announce(env)) })
-		}, storeMayBeAway)
+		})
 	}))
 }
 
@@ -110,13 +110,13 @@ func needsServers(run func(context.Context, *config.Config) error) func(context.
 	}
 }
 
-// withRole is withStack for what runs until it is told to end.
-func withRole(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error, options ...func(*stack)) error {
+// withRole is withStack for what runs until it is told to end. It may start while a server is away.
+func withRole(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error) error {
 	begun := false
 	err := withStack(ctx, env, cfg, func(s *stack) error {
 		begun = true
 		return run(s)
-	}, options...)
+	}, storeMayBeAway, redisMayBeAway)
 	return endedEarly(ctx, begun, err)
 }
 
@@ -146,17 +146,25 @@ func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack
 // watched runs a role as long as the deployment has the number of partitions that this process has, and lets it at a MySQL that
 // was away as soon as that is back and the right one.
 func (s *stack) watched(ctx context.Context, run func(context.Context) error) error {
+	return s.checked(ctx, run, func(ctx context.Context) error {
+		err := campaigns.WatchPartitions(ctx, s.db, s.cfg.Partitions, campaigns.DefaultPartitionsEvery)
+		return refusedIf(err, campaigns.ErrPartitions, "PARTITIONS")
+	})
+}
+
+// checked runs a role beside what checks the servers that were away when it started, and beside other checks. A check that fails ends it.
+func (s *stack) checked(ctx context.Context, run func(context.Context) error, checks ...func(context.Context) error) error {
 	s.warn()
 	defer s.endWithin(ctx)()
 	group, ctx := errgroup.WithContext(ctx)
 	watching, stop := context.WithCancel(ctx)
-	group.Go(func() error {
-		err := campaigns.WatchPartitions(watching, s.db, s.cfg.Partitions, campaigns.DefaultPartitionsEvery)
-		return refusedIf(err, campaigns.ErrPartitions, "PARTITIONS")
-	})
+	for _, one := range checks {
+		group.Go(func() error { return one(watching) })
+	}
 	if s.gate != nil {
 		group.Go(func() error { return s.gate.Await(watching, sqlstore.DefaultGateEvery, s.log) })
 	}
+	group.Go(func() error { return s.awaitRedis(watching) })
 	group.Go(func() error {
 		defer stop()
 		return run(ctx)
@@ -208,10 +216,11 @@ func (s *stack) serve(ctx context.Context, listening func(addr string)) error {
 
 // runAPI serves HTTP until ctx ends, and then what was taken for as long as closeTimeout; listening is told the address.
 func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listening func(addr string)) error {
+	s.parts = newParts(s.registry, s.partsOfAPI)
 	deps := api.Deps{
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns, Mover: s.mover,
 		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Groups: s.groups(),
-		Ready: s.ready, Console: s.consoleDeps(), Losses: s.hydrator,
+		Ready: s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.hydrator,
 	}
 	if s.cfg.UserRateShared {
 		deps.Tries = s.scripts
@@ -245,9 +254,6 @@ func (s *stack) info() api.Info {
 		Version: build.Of().Version, Partitions: s.cfg.Partitions, Durability: s.cfg.Durability.String(), Groups: s.cfg.Groups,
 	}
 }
-
-// ready is whether claims can be taken. MySQL may be away: claims go on without it.
-func (s *stack) ready(ctx context.Context) error { return s.scripts.Writable(ctx) }
 
 // runConsumer brings events to the writer until ctx ends, then flushes what was taken.
 func (s *stack) runConsumer(ctx context.Context) error {
@@ -289,24 +295,6 @@ const windowMin = 512
 // consumer's, and no restart brings it back.
 const liveWithin = 10 * time.Minute
 
-// working tells why a role without an API can't do its work now.
-func (s *stack) working(ctx context.Context) error {
-	if err := s.pulse.Stuck(0); err != nil {
-		return err
-	}
-	if err := s.rdb.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("redis does not answer: %w", err)
-	}
-	pool, err := s.db.DB()
-	if err == nil {
-		err = pool.PingContext(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("mysql does not answer: %w", err)
-	}
-	return nil
-}
-
 // metricsTimeout bounds a request to the side server.
 const metricsTimeout = 5 * time.Second
 
@@ -319,9 +307,10 @@ func (s *stack) withMetrics(ctx context.Context, run func(context.Context) error
 	if s.cfg.MetricsAddr == "" && s.cfg.ProbeAddr == "" {
 		return run(ctx)
 	}
+	s.parts = newParts(s.registry, s.partsOfRole)
 	handler, err := api.Side{
 		Addr: cmp.Or(s.cfg.MetricsAddr, s.cfg.ProbeAddr), Tokens: tokens(s.cfg), Logger: s.log, Gatherer: s.registry,
-		Live: func() error { return s.pulse.Stuck(liveWithin) }, Ready: s.working, Info: s.info(),
+		Live: func() error { return s.pulse.Stuck(liveWithin) }, Ready: s.readyRole, Away: s.parts.away, Info: s.info(),
 	}.Handler()
 	if err != nil {
 		return err

@@ -50,8 +50,11 @@ type stack struct {
 	resolver  *resolve.Resolver
 
 	storeMayBeAway bool           // set before opening
+	redisMayBeAway bool           // set before opening
+	later          []check        // of Redis, that failed at the start
 	gate           *sqlstore.Gate // of a MySQL that was away when the process started, else nil
 
+	parts *parts      // the servers, for probes and metrics
 	pulse pulse.Pulse // of the loops of consumer, syncer and finance
 
 	credits bool // serve runs the finance service, too
@@ -136,7 +139,7 @@ func (s *stack) openRedis(ctx context.Context) error {
 	if s.cfg.RedisURL == "" {
 		return nil
 	}
-	return s.checkRedis(ctx)
+	return s.orLater(ctx, s.checkRedis)
 }
 
 // storeMayBeAway is for a role that has work without MySQL: it starts, and uses MySQL from when it is there and was checked.
@@ -147,15 +150,20 @@ func (s *stack) openSQL(ctx context.Context) error {
 		return s.openSQLite(ctx)
 	}
 	s.where = "Redis and MySQL as configured"
-	db, gate, err := sqlstore.OpenGated(sqlstore.Config{DSN: s.cfg.MySQLDSN, Conns: s.cfg.MySQLConns, Logger: s.log}, s.checkStore)
+	return s.openGated(ctx, "MYSQL_DSN", s.cfg.MySQLDSN, s.checkStore)
+}
+
+// openGated opens the MySQL of a setting. A role may start while it is away.
+func (s *stack) openGated(ctx context.Context, setting, dsn string, check func(context.Context, *gorm.DB) error) error {
+	db, gate, err := sqlstore.OpenGated(sqlstore.Config{DSN: dsn, Conns: s.cfg.MySQLConns, Logger: s.log}, check)
 	if err != nil {
-		return refusedIf(err, sqlstore.ErrConfig, "MYSQL_DSN")
+		return refusedIf(err, sqlstore.ErrConfig, setting)
 	}
 	s.use(db)
 	err = gate.Try(ctx)
 	if s.storeMayBeAway && errors.Is(err, sqlstore.ErrAway) {
 		s.gate = gate
-		s.log.Warn("MySQL is away: claims of campaigns that Redis holds go on, all else is refused until it is there", "error", err)
+		s.log.Warn("MySQL is away: claims of campaigns that Redis holds go on, all else waits or is refused until it is there", "error", err)
 		return nil
 	}
 	return err

@@ -19,7 +19,10 @@ const adviceDefaultUser = "Redis has an append-only file, and the default user o
 // none. Such servers load the file in the name of the default user, and what a script wrote stands there as a transaction
 // (valkey-io/valkey#3983, redis/redis#14541).
 func DefaultUserAdvice(ctx context.Context, node redis.UniversalClient) (string, error) {
-	info, err := infoOf(ctx, node, "persistence")
+	info, err := Info(ctx, node, "persistence")
+	if err == nil && IsLoading(info) {
+		err = fmt.Errorf("%w: it loads its data", ErrNotNow)
+	}
 	if err != nil || info["aof_enabled"] != "1" {
 		return "", err
 	}

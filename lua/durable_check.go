@@ -3,16 +3,22 @@ package lua
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
+// ErrNotNow says that Redis cannot do something at this moment that it may do later.
+var ErrNotNow = errors.New("lua: redis cannot do this now")
+
 // CheckDurability returns nil if Redis, each master of a cluster, can provide Options.Durability now. A refusal wraps ErrDurability
-// and names the setting; any other error is of a Redis that does not answer. advice is for the log: settings that are allowed, but
-// are slow or can't be checked.
+// and names the setting that must be changed first; any other error may pass: ErrNotNow, or a Redis that does not answer. advice is for the
+// log: settings that are allowed, but are slow or can't be checked.
 func (s *Scripts) CheckDurability(ctx context.Context) (advice []string, err error) {
 	if !s.opts.Durability.Waits() {
 		return nil, nil
@@ -21,16 +27,28 @@ func (s *Scripts) CheckDurability(ctx context.Context) (advice []string, err err
 	if err != nil {
 		return nil, err
 	}
+	var later error
 	for _, node := range nodes {
-		check := s.checkFsync
-		if s.opts.Durability.Replicas > 0 {
-			check = s.checkReplicas
-		}
-		one, err := check(ctx, node)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", node.Options().Addr, err)
+		one, err := s.checkNode(ctx, node)
+		switch {
+		case errors.Is(err, ErrDurability):
+			return nil, err
+		case err != nil:
+			later = err
 		}
 		advice = append(advice, one...)
+	}
+	return advice, later
+}
+
+// checkNode is CheckDurability for one server.
+func (s *Scripts) checkNode(ctx context.Context, node *redis.Client) (advice []string, err error) {
+	check := s.checkFsync
+	if s.opts.Durability.Replicas > 0 {
+		check = s.checkReplicas
+	}
+	if advice, err = check(ctx, node); err != nil {
+		return nil, fmt.Errorf("%s: %w", node.Options().Addr, err)
 	}
 	return advice, nil
 }
@@ -68,12 +86,12 @@ func (s *Scripts) masters(ctx context.Context) ([]*redis.Client, error) {
 const clusterMastersMax = 1000
 
 func (s *Scripts) checkReplicas(ctx context.Context, node *redis.Client) ([]string, error) {
-	info, err := infoOf(ctx, node, "replication")
+	info, err := Info(ctx, node, "replication")
 	if err != nil {
 		return nil, err
 	}
-	if role := info["role"]; role != "master" {
-		return nil, fmt.Errorf("%w: replica:%d needs a primary, this is a %s", ErrDurability, s.opts.Durability.Replicas, role)
+	if role := info["role"]; role != "master" { // of a failover, perhaps
+		return nil, fmt.Errorf("%w: replica:%d needs a primary, this is a %s", ErrNotNow, s.opts.Durability.Replicas, role)
 	}
 	online := 0
 	for name, value := range info {
@@ -82,7 +100,11 @@ func (s *Scripts) checkReplicas(ctx context.Context, node *redis.Client) ([]stri
 		}
 	}
 	if need := s.opts.Durability.Replicas; online < need {
-		return nil, fmt.Errorf("%w: replica:%d needs %d replicas, %d are online", ErrDurability, need, need, online)
+		kind := ErrNotNow
+		if neverHadReplicas(info) {
+			kind = ErrDurability
+		}
+		return nil, fmt.Errorf("%w: replica:%d needs %d replicas, %d are online", kind, need, need, online)
 	}
 	if info["min_slaves_good_slaves"] == "" {
 		return []string{fmt.Sprintf("set min-replicas-to-write %d in Redis, or claims that find too few replicas are made and "+
@@ -91,10 +113,20 @@ func (s *Scripts) checkReplicas(ctx context.Context, node *redis.Client) ([]stri
 	return nil, nil
 }
 
+// neverHadReplicas reports whether nothing says that a primary has, had or should have a replica: no backlog, which a replica starts and
+// which ends an hour after the last replica; no former primary, which a promoted replica has; and no min-replicas-to-write.
+func neverHadReplicas(info map[string]string) bool {
+	return info["connected_slaves"] == "0" && info["repl_backlog_active"] == "0" && info["second_repl_offset"] == "-1" &&
+		info["min_slaves_good_slaves"] == ""
+}
+
 func (s *Scripts) checkFsync(ctx context.Context, node *redis.Client) ([]string, error) {
-	info, err := infoOf(ctx, node, "persistence")
+	info, err := Info(ctx, node, "persistence")
 	if err != nil {
 		return nil, err
+	}
+	if IsLoading(info) {
+		return nil, fmt.Errorf("%w: it loads its data", ErrNotNow)
 	}
 	if info["aof_enabled"] != "1" {
 		return nil, fmt.Errorf(`%w: fsync needs "appendonly yes", it is off`, ErrDurability)
@@ -190,11 +222,34 @@ func checkConfig(answer *redis.Cmd, waits bool) (advice []string, err error) {
 	}
 }
 
-// infoOf reads one section of INFO.
-func infoOf(ctx context.Context, node redis.UniversalClient, section string) (map[string]string, error) {
-	text, err := node.Info(ctx, section).Result()
+// IsLoading reports whether a server still loads its data, by its INFO. Until then it says that it has no append-only file, whatever its
+// setting.
+func IsLoading(info map[string]string) bool {
+	return info["loading"] == "1" || info["async_loading"] == "1"
+}
+
+// MayPass reports whether a server that refused, or did not answer, may answer later without a change of its settings or of this process'.
+func MayPass(err error) bool {
+	var answered redis.Error
+	var certificate *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	switch {
+	case err == nil, errors.Is(err, ErrDurability), errors.As(err, &certificate), errors.As(err, &record):
+		return false
+	case errors.As(err, &answered):
+		text := answered.Error()
+		return !slices.ContainsFunc([]string{"NOAUTH", "WRONGPASS", "NOPERM", "ERR"}, func(code string) bool {
+			return strings.HasPrefix(text, code+" ")
+		}) || strings.Contains(text, "max number of clients")
+	}
+	return true
+}
+
+// Info reads sections of INFO; none is all that there are by default.
+func Info(ctx context.Context, node redis.UniversalClient, section ...string) (map[string]string, error) {
+	text, err := node.Info(ctx, section...).Result()
 	if err != nil {
-		return nil, fmt.Errorf("lua: INFO %s: %w", section, err)
+		return nil, fmt.Errorf("lua: INFO: %w", err)
 	}
 	info := map[string]string{}
 	for line := range strings.Lines(text) {

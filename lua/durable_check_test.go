@@ -2,6 +2,10 @@ package lua_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,7 +41,6 @@ func TestDurabilityThatRedisCantKeepIsRefusedByName(t *testing.T) {
 		"WAITAOF, no file":           {d: fsync, newer: true, words: []string{"appendonly yes"}},
 		"WAITAOF, never":             {d: fsync, newer: true, conf: []string{"appendonly yes", "appendfsync no"}, words: []string{"appendfsync always"}},
 		"no replica":                 {d: replica, words: []string{"replica:1 needs 1 replicas, 0 are online"}},
-		"itself a replica":           {d: replica, conf: []string{"replicaof 127.0.0.1 1"}, words: []string{"primary", "slave"}},
 		"vouched, no file":           {d: lua.Durability{Fsync: true, Vouched: true}, words: []string{"appendonly yes"}},
 		"vouched, can read":          {d: lua.Durability{Fsync: true, Vouched: true}, conf: []string{"appendonly yes"}, words: []string{"appendfsync always"}},
 	} {
@@ -94,6 +97,75 @@ func TestServerThatIsAwayIsNotARefusal(t *testing.T) {
 		require.Error(t, err)
 		require.NotErrorIs(t, err, lua.ErrDurability)
 	}
+}
+
+// What may pass is no reason to change a setting either: a primary whose replica died, alone or promoted from it, and one that was demoted.
+func TestReplicasThatAreMissingNowAreNotARefusal(t *testing.T) {
+	t.Parallel()
+	mode := lua.Durability{Replicas: 1}
+	p := newPair(t, testenv.Redis)
+	p.replica.Kill()
+	primary := connect(t, p.primary.URL())
+	require.Eventually(t, func() bool {
+		_, err := checkOf(t, primary, mode)
+		return err != nil && errors.Is(err, lua.ErrNotNow) && !errors.Is(err, lua.ErrDurability) && lua.MayPass(err)
+	}, time.Minute, 10*time.Millisecond)
+	p.replica.Start()
+	promoted := connect(t, p.replica.URL())
+	_, err := checkOf(t, promoted, mode)
+	require.ErrorIs(t, err, lua.ErrNotNow, "it is a replica")
+	require.NoError(t, promoted.SlaveOf(t.Context(), "NO", "ONE").Err())
+	_, err = checkOf(t, promoted, mode)
+	require.ErrorContains(t, err, "replica:1 needs 1 replicas, 0 are online")
+	require.NotErrorIs(t, err, lua.ErrDurability)
+	intended := connect(t, testenv.Redis(t, "min-replicas-to-write 1").URL())
+	_, err = checkOf(t, intended, mode)
+	require.NotErrorIs(t, err, lua.ErrDurability, "somebody means it to have one")
+}
+
+// A server that loads its data says that it has no append-only file.
+func TestServerThatLoadsIsNotARefusal(t *testing.T) {
+	t.Parallel()
+	rdb := connect(t, testenv.Redis(t, append(slowToLoad(), fsyncing...)...).URL())
+	loadAgain(t, rdb)
+	for _, d := range []lua.Durability{{Fsync: true}, {Fsync: true, Vouched: true}} {
+		_, err := checkOf(t, rdb, d)
+		require.ErrorIs(t, err, lua.ErrNotNow)
+		require.NotErrorIs(t, err, lua.ErrDurability)
+		require.True(t, lua.MayPass(err))
+	}
+	_, err := lua.DefaultUserAdvice(t.Context(), rdb)
+	require.ErrorIs(t, err, lua.ErrNotNow, "it cannot be known yet")
+	s, err := lua.New(rdb, lua.Options{Partitions: 2, Durability: lua.Durability{Fsync: true}})
+	require.NoError(t, err)
+	require.Len(t, s.Away(t.Context()), 2)
+	require.Eventually(t, func() bool { return len(s.Away(t.Context())) == 0 }, time.Minute, 50*time.Millisecond)
+	_, err = checkOf(t, rdb, lua.Durability{Fsync: true})
+	require.NoError(t, err)
+}
+
+// slowToLoad are settings of a Redis that takes long to load its file.
+func slowToLoad() []string {
+	return []string{"enable-debug-command local", "key-load-delay 20000", "loading-process-events-interval-bytes 1024"}
+}
+
+// loadAgain has a Redis load its append-only file, and returns once it does.
+func loadAgain(t *testing.T, rdb redis.UniversalClient) {
+	t.Helper()
+	for i := range 200 {
+		require.NoError(t, rdb.Set(t.Context(), fmt.Sprint("key-", i), strings.Repeat("x", 2000), 0).Err())
+	}
+	require.NoError(t, rdb.BgRewriteAOF(t.Context()).Err()) // the delay is of a file that begins with a snapshot
+	says := func(fields ...string) bool {
+		info, err := lua.Info(t.Context(), rdb, "persistence")
+		return err == nil && !slices.ContainsFunc(fields, func(field string) bool {
+			name, value, _ := strings.Cut(field, ":")
+			return info[name] != value
+		})
+	}
+	require.Eventually(t, func() bool { return says("aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0") }, time.Minute, 10*time.Millisecond)
+	go rdb.Do(t.Context(), "debug", "loadaof") // the client gives up before it answers
+	require.Eventually(t, func() bool { return says("loading:1", "aof_enabled:0") }, time.Minute, 10*time.Millisecond)
 }
 
 // Managed servers forbid CONFIG: then somebody must vouch for what can't be read, unless each claim can be checked.

@@ -119,7 +119,7 @@ func (s *Scripts) awaitKept(ctx context.Context, key string, err error) error {
 	if nodeErr != nil {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, nodeErr)
 	}
-	info, infoErr := infoOf(ctx, node, "replication")
+	info, infoErr := Info(ctx, node, "replication")
 	switch {
 	case infoErr != nil && strings.Contains(infoErr.Error(), "is not supported"): // the embedded server: it has neither file nor replica
 		return nil

@@ -4,29 +4,87 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// Writable returns nil if the server of every partition takes writes now. Else the error wraps ErrUnavailable and says why not, in
-// Redis' words: it does not answer, is loading, out of memory, a replica, unable to save, short of replicas, or without a master for
-// the slot.
+// awayTimeout is for how long a server may be silent before its partitions count as away.
+const awayTimeout = 1500 * time.Millisecond
+
+// Away returns the partitions whose server cannot answer a claim in Options.Durability now, each with the reason in Redis' words: it does
+// not answer, is loading, out of memory, a replica, unable to save, short of replicas, or without a master for the slot. The servers of a
+// cluster are asked at the same time, and one that hangs does not keep the others' answers.
 //
 // It pushes to a list that never exists. Redis checks that as any write that needs memory, and then does nothing.
-func (s *Scripts) Writable(ctx context.Context) error {
-	cmds, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for partition := range s.opts.Partitions {
-			pipe.LPushX(ctx, noListKey(partition), "")
+func (s *Scripts) Away(ctx context.Context) map[int]error {
+	ctx, cancel := context.WithTimeout(ctx, awayTimeout)
+	defer cancel()
+	away := make(map[int]error)
+	byNode := make(map[*redis.Client][]int)
+	for partition := range s.opts.Partitions {
+		node, err := s.nodeOf(ctx, noListKey(partition))
+		if err != nil {
+			away[partition] = takesNoWrites(err)
+			continue
+		}
+		byNode[node] = append(byNode[node], partition)
+	}
+	var mu sync.Mutex
+	var checks sync.WaitGroup
+	for node, partitions := range byNode {
+		checks.Go(func() {
+			errs := s.writable(ctx, node, partitions)
+			mu.Lock()
+			defer mu.Unlock()
+			for i, err := range errs {
+				if err != nil {
+					away[partitions[i]] = takesNoWrites(err)
+				}
+			}
+		})
+	}
+	checks.Wait()
+	return away
+}
+
+// writable returns for each of some partitions of one server why it takes no claims; nil is that it does.
+func (s *Scripts) writable(ctx context.Context, node *redis.Client, partitions []int) []error {
+	errs := make([]error, len(partitions))
+	if s.opts.Durability.Waits() {
+		if _, err := s.checkNode(ctx, node); err != nil {
+			for i := range errs {
+				errs[i] = err
+			}
+			return errs
+		}
+	}
+	cmds := make([]*redis.IntCmd, len(partitions))
+	_, _ = s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+		for i, partition := range partitions {
+			cmds[i] = pipe.LPushX(ctx, noListKey(partition), "")
 		}
 		return nil
 	})
-	if err == nil {
+	for i := range cmds {
+		errs[i] = cmds[i].Err()
+	}
+	return errs
+}
+
+// Writable returns nil if at least one partition takes claims now, see Away. Else the error wraps ErrUnavailable and says why not.
+func (s *Scripts) Writable(ctx context.Context) error {
+	away := s.Away(ctx)
+	if len(away) < s.opts.Partitions {
 		return nil
 	}
-	for _, cmd := range cmds {
-		if one := cmd.Err(); one != nil && !errors.Is(one, redis.Nil) {
-			return fmt.Errorf("%w: it takes no writes: %w", ErrUnavailable, one)
-		}
+	return away[0]
+}
+
+func takesNoWrites(err error) error {
+	if errors.Is(err, ErrUnavailable) {
+		return err
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return fmt.Errorf("%w: it takes no writes: %w", ErrUnavailable, err)
 }

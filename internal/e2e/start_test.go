@@ -40,7 +40,7 @@ func TestReadyMeansThatRedisTakesWrites(t *testing.T) {
 		want      int
 	}{{"1", 503}, {"0", 200}} {
 		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", step.maxmemory).Err())
-		require.Equal(t, step.want, statusOf(api, "/readyz"))
+		require.Eventually(t, func() bool { return statusOf(api, "/readyz") == step.want }, upTimeout, pollEvery)
 		require.Equal(t, 200, statusOf(api, "/healthz"))
 	}
 	api.stop()

@@ -1,0 +1,147 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
+	"gorm.io/gorm"
+)
+
+const (
+	partsFor     = 500 * time.Millisecond // an answer holds so long: whoever asks for /readyz does not ask the servers each time
+	partsTimeout = 1800 * time.Millisecond
+	pingTimeout  = time.Second
+)
+
+// parts are the servers that a process works with, and which of them are away.
+type parts struct {
+	check   func(ctx context.Context) map[string]error // by name; nil is a part that is there
+	flights singleflight.Group
+	up      *prometheus.Desc
+
+	mu sync.Mutex
+	at time.Time
+	is map[string]error
+}
+
+func newParts(reg prometheus.Registerer, check func(ctx context.Context) map[string]error) *parts {
+	p := &parts{check: check, up: prometheus.NewDesc("dibs_part_up",
+		"Whether a server that this process works with does what the process needs of it: 1 or 0. A partition is a part of Redis.",
+		[]string{"part"}, nil)}
+	reg.MustRegister(p)
+	return p
+}
+
+// now returns why parts are away, by name; nil is a part that is there.
+func (p *parts) now(ctx context.Context) map[string]error {
+	p.mu.Lock()
+	is, fresh := p.is, time.Since(p.at) < partsFor
+	p.mu.Unlock()
+	if fresh {
+		return is
+	}
+	found, _, _ := p.flights.Do("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), partsTimeout)
+		defer cancel()
+		is := p.check(ctx)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.at = time.Now()
+		p.is = is
+		return is, nil
+	})
+	return found.(map[string]error) //nolint:forcetypeassert // see above
+}
+
+// away are the names of the parts that are away.
+func (p *parts) away(ctx context.Context) []string {
+	var names []string
+	for name, err := range p.now(ctx) {
+		if err != nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Describe implements prometheus.Collector.
+func (p *parts) Describe(descs chan<- *prometheus.Desc) { descs <- p.up }
+
+// Collect implements prometheus.Collector.
+func (p *parts) Collect(metrics chan<- prometheus.Metric) {
+	for name, err := range p.now(context.Background()) {
+		up := 1.0
+		if err != nil {
+			up = 0
+		}
+		metrics <- prometheus.MustNewConstMetric(p.up, prometheus.GaugeValue, up, name)
+	}
+}
+
+// partMySQL is the name of MySQL as a part, partRedis that of a Redis of which all partitions are needed.
+const partMySQL, partRedis = "mysql", "redis"
+
+// partOf is the name of a partition's Redis as a part.
+func partOf(partition int) string { return "redis partition " + strconv.Itoa(partition) }
+
+// partsOfAPI are MySQL and each partition's Redis.
+func (s *stack) partsOfAPI(ctx context.Context) map[string]error {
+	is := make(map[string]error, s.cfg.Partitions+1)
+	mysql := make(chan error, 1)
+	go func() { mysql <- ping(ctx, s.db) }()
+	away := s.scripts.Away(ctx)
+	for partition := range s.cfg.Partitions {
+		is[partOf(partition)] = away[partition]
+	}
+	is[partMySQL] = <-mysql
+	return is
+}
+
+// partsOfRole are MySQL and Redis.
+func (s *stack) partsOfRole(ctx context.Context) map[string]error {
+	mysql := make(chan error, 1)
+	go func() { mysql <- ping(ctx, s.db) }()
+	bounded, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	err := s.rdb.Ping(bounded).Err()
+	return map[string]error{partRedis: err, partMySQL: <-mysql}
+}
+
+func ping(ctx context.Context, db *gorm.DB) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	pool, err := db.DB()
+	if err != nil {
+		return err
+	}
+	return pool.PingContext(ctx)
+}
+
+// readyAPI says why no claim can be taken; nil when at least one partition takes claims. MySQL may be away.
+func (s *stack) readyAPI(ctx context.Context) error {
+	is := s.parts.now(ctx)
+	var failed []error
+	for partition := range s.cfg.Partitions {
+		err := is[partOf(partition)]
+		if err == nil {
+			return nil
+		}
+		failed = append(failed, err)
+	}
+	return fmt.Errorf("no partition takes claims: %w", failed[0])
+}
+
+// readyRole says why a role without an API can't do its work now. One that waits for a server that is away has nothing wrong with it.
+func (s *stack) readyRole(ctx context.Context) error {
+	if err := s.pulse.Stuck(0); err != nil && len(s.parts.away(ctx)) == 0 {
+		return err
+	}
+	return nil
+}
