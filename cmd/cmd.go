@@ -89,6 +89,7 @@ For real, with DIBS_REDIS_URL and DIBS_MYSQL_DSN set:
   dibs migrate                       bring MySQL's schema up to date
   dibs api | consumer | syncer       one role each, as many of each as you like
   dibs finance                       the reference finance service: credits what packets gave
+  dibs webhooks                      events, posted to your endpoints
 
 To find out whether it holds what it promises:
 
@@ -109,7 +110,7 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env))
-	root.AddCommand(newArchive(env), newFinance(env), newMigrate(env), newConfig(env), newBench(env))
+	root.AddCommand(newArchive(env), newFinance(env), newWebhooks(env), newMigrate(env), newConfig(env), newBench(env))
 	root.AddCommand(trials(env)...)
 	root.AddCommand(newAudit(env), newToken(env), newHealthcheck(env))
 	for _, command := range root.Commands() {

@@ -61,6 +61,8 @@ type Config struct {
 	IdleEvict        time.Duration
 	Durability       lua.Durability
 	Groups           []string
+	WebhooksFile     string // of the endpoints
+	WebhooksPrivate  bool   // endpoints may have private addresses
 	ShutdownTimeout  time.Duration
 	UserRate         float64 // claims a second, per user and process; 0: no limit
 	UserRateShared   bool    // the rate is of all processes

@@ -84,6 +84,10 @@ var settings = []setting{
 		set: durability},
 	{key: "groups", fallback: models.GroupSyncer + ",finance", meaning: "consumer groups that a new deployment registers: unread events of a registered group are never trimmed",
 		set: groups},
+	{key: "webhooks-file", meaning: "file of the webhooks' endpoints, JSON, see docs/webhooks.md; read again when it changes",
+		set: text(func(c *Config) *string { return &c.WebhooksFile })},
+	{key: "webhooks-private", fallback: "0", meaning: "1: webhooks may go to private addresses",
+		set: boolean(func(c *Config) *bool { return &c.WebhooksPrivate })},
 	{key: "shutdown-timeout", fallback: "15s", meaning: "how long a stop may take to finish and flush",
 		set: duration(func(c *Config) *time.Duration { return &c.ShutdownTimeout }, time.Second, 10*time.Minute)},
 	{key: "metrics-campaigns", fallback: "50", meaning: "" +

@@ -81,7 +81,7 @@ type spill struct {
 }
 
 // New makes a Dispatcher, which does nothing before Run.
-func New(cfg Config) (*Dispatcher, error) {
+func New(cfg Config) *Dispatcher {
 	if cfg.GiveUpAfter == 0 {
 		cfg.GiveUpAfter = DefaultGiveUpAfter
 	}
@@ -93,7 +93,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		turns: make(map[string]chan struct{}), spilled: make(chan struct{}, 1),
 	}
 	d.metrics = newMetrics(cfg.Registerer, d)
-	return d, nil
+	return d
 }
 
 // Run delivers what Submit is given, until consume returns. It is called once. What is then neither delivered nor in the table is settled with

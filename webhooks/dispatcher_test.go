@@ -136,8 +136,7 @@ func start(t *testing.T, cfg webhooks.Config) *post {
 	if cfg.Logger == nil {
 		cfg.Logger = syncertest.Quiet()
 	}
-	d, err := webhooks.New(cfg.Hurry())
-	require.NoError(t, err)
+	d := webhooks.New(cfg.Hurry())
 	p := &post{t: t, Dispatcher: d}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	begun, ended := make(chan struct{}), make(chan error, 1)
@@ -374,4 +373,44 @@ func TestDispatcher_AnEndpointThatIsTakenOutOfTheFileWaitsForItsReturn(t *testin
 	now.Store(&with)
 	eventually(t, "delivered", func() bool { return len(r.seqs("spring")) == 5 })
 	require.True(t, slices.IsSorted(r.seqs("spring")))
+}
+
+func TestReplay_PostsWhatWasParkedAndDiscardDeletesIt(t *testing.T) {
+	t.Parallel()
+	db, r := syncertest.OpenServer(t), newReceiver(t)
+	all := endpoints(t, endpoint("shop", r.URL))
+	park := func(campaign string, seq int64) {
+		event := models.Event{V: 1, Type: models.EventClaimAccepted, ID: fmt.Sprintf("%s-%d", campaign, seq), CampaignID: campaign, UserID: "ada", Quantity: 1,
+			Seq: seq, At: models.NewTime(time.Now())}
+		payload, err := json.Marshal(event)
+		require.NoError(t, err)
+		require.NoError(t, db.Create(&models.WebhookEvent{
+			Endpoint: "shop", CampaignID: campaign, No: seq, EventID: event.ID, Type: event.Type, At: event.At.Time, Payload: payload,
+			CreatedAt: sqlstore.Now(), ParkedAt: new(sqlstore.Now()),
+		}).Error)
+	}
+	for seq := range int64(5) {
+		park("spring", seq+1)
+		park("rain", seq+1)
+	}
+	r.answers(func(one got) int {
+		if one.id == "rain-3" {
+			return 500
+		}
+		return 204
+	})
+	d := webhooks.New(webhooks.Config{DB: db, Endpoints: fixed(all), Logger: syncertest.Quiet()})
+	taken, left, err := d.Replay(t.Context(), webhooks.Which{Endpoint: "shop"})
+	require.NoError(t, err)
+	require.EqualValues(t, 7, taken)
+	require.EqualValues(t, 3, left)
+	require.Equal(t, upTo(1, 5), r.seqs("spring"))
+	require.Equal(t, upTo(1, 2), r.seqs("rain"), "those behind it wait")
+	gone, err := webhooks.Discard(t.Context(), db, webhooks.Which{EventID: "rain-3"})
+	require.NoError(t, err)
+	require.Len(t, gone, 1)
+	_, left, err = d.Replay(t.Context(), webhooks.Which{})
+	require.NoError(t, err)
+	require.Zero(t, left)
+	require.Zero(t, rows(t, db))
 }

@@ -1,0 +1,178 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+	"gorm.io/gorm"
+
+	"dibs/config"
+	"dibs/internal/sqlstore"
+	"dibs/models"
+	"dibs/webhooks"
+)
+
+func newWebhooks(env Env) *cobra.Command {
+	c := command(env, cobra.Command{
+		Use:   "webhooks",
+		Short: "Run the webhooks: events of the claim streams, posted to your endpoints",
+		Long: `Reads the claim streams in the consumer group "webhooks", which it registers, and posts each event to the endpoints of
+--webhooks-file that want it: signed, in order for each campaign, again with growing pauses while an endpoint does not take it. What an
+endpoint has not taken for 24 hours is parked, and its next delivery says that something is missing.
+
+One process delivers; others that are started stand by. docs/webhooks.md describes the file and has receivers in Go, Python and
+TypeScript.`,
+		Example: "  dibs webhooks --webhooks-file /etc/dibs/endpoints.json --metrics-addr 127.0.0.1:9094",
+	}, needsServers(func(ctx context.Context, cfg *config.Config) error {
+		if err := checkMetricsListen(cfg); err != nil {
+			return err
+		}
+		if cfg.WebhooksFile == "" {
+			return fmt.Errorf("%w: %sWEBHOOKS_FILE: is not set: where are the events to go?", config.ErrConfig, config.Prefix)
+		}
+		return withRole(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, s.metered(s.runWebhooks)) })
+	}))
+	c.AddCommand(newParkedWebhooks(env), newReplayWebhooks(env), newDiscardWebhooks(env))
+	return c
+}
+
+func (s *stack) dispatcher() (*webhooks.Dispatcher, error) {
+	endpoints, err := webhooks.ReadFile(s.cfg.WebhooksFile, s.log)
+	if err != nil {
+		return nil, refusedSetting(err, "WEBHOOKS_FILE")
+	}
+	return webhooks.New(webhooks.Config{
+		DB: s.db, Endpoints: endpoints.Get, Private: s.cfg.WebhooksPrivate, Logger: s.log, Registerer: s.registry,
+	}), nil
+}
+
+// runWebhooks delivers events until ctx ends.
+func (s *stack) runWebhooks(ctx context.Context) error {
+	d, err := s.dispatcher()
+	if err != nil {
+		return err
+	}
+	return s.alone(ctx, webhooks.Group, func(ctx context.Context) error {
+		s.log.Info("delivering", "group", webhooks.Group, "partitions", s.cfg.Partitions)
+		return d.Run(ctx, func(ctx context.Context) error { return s.readInOrder(ctx, webhooks.Group, d.Submit) })
+	})
+}
+
+// whichFlags choose parked events.
+type whichFlags struct {
+	endpoint, id string
+}
+
+func (f *whichFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.endpoint, "endpoint", "", "events of one endpoint; of all unless given")
+	c.Flags().StringVar(&f.id, "id", "", "one event, by its id; all unless given")
+}
+
+func (f *whichFlags) which() webhooks.Which { return webhooks.Which{Endpoint: f.endpoint, EventID: f.id} }
+
+func newParkedWebhooks(env Env) *cobra.Command {
+	var f whichFlags
+	var asJSON bool
+	c := command(env, cobra.Command{
+		Use: "parked", Short: "List the events that endpoints did not take, with the reasons",
+		Example: "  dibs webhooks parked --endpoint shop\n  dibs webhooks parked --json",
+	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+		return withParked(ctx, env, cfg, func(db *gorm.DB) error {
+			rows, err := webhooks.Parked(ctx, db, f.which())
+			if err != nil {
+				return err
+			}
+			return printParkedWebhooks(env.Stdout, rows, asJSON)
+		})
+	})
+	f.add(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, one line an event")
+	return c
+}
+
+func newReplayWebhooks(env Env) *cobra.Command {
+	var f whichFlags
+	c := command(env, cobra.Command{
+		Use: "replay", Short: "Post the parked events once more; those that are taken are parked no longer",
+		Long: `Posts parked events once more, oldest first, with the webhook-id that they had. An event that is not taken stays parked, and so do
+those behind it of its endpoint and campaign. It may be run while the role runs: what is replayed comes late, which its timestamp says.
+
+Exit code 0: nothing is left. 1: something is.`,
+		Example: "  dibs webhooks replay --endpoint shop",
+	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+		return withStack(ctx, env, cfg, func(s *stack) error {
+			d, err := s.dispatcher()
+			if err != nil {
+				return err
+			}
+			taken, left, err := d.Replay(ctx, f.which())
+			_, _ = fmt.Fprintf(env.Stdout, "delivered %s, still parked %s\n", number(taken), number(left))
+			if err == nil && left > 0 {
+				err = fmt.Errorf("%w: %d of %d events", ErrParked, left, left+taken)
+			}
+			return err
+		})
+	})
+	f.add(c)
+	return c
+}
+
+func newDiscardWebhooks(env Env) *cobra.Command {
+	var f whichFlags
+	c := command(env, cobra.Command{
+		Use: "discard", Short: "Delete parked events for good; they are printed, and posted nowhere",
+		Example: "  dibs webhooks discard --endpoint shop",
+	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+		if f == (whichFlags{}) {
+			return fmt.Errorf("%w: --endpoint or --id is missing: which events?", ErrUsage)
+		}
+		return withParked(ctx, env, cfg, func(db *gorm.DB) error {
+			rows, err := webhooks.Discard(ctx, db, f.which())
+			return errors.Join(err, printParkedWebhooks(env.Stdout, rows, true))
+		})
+	})
+	f.add(c)
+	return c
+}
+
+// withParked opens the database alone.
+func withParked(ctx context.Context, env Env, cfg *config.Config, run func(*gorm.DB) error) error {
+	db, err := openLog(ctx, cfg, newLogger(cfg, env.Stderr))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sqlstore.Close(db) }()
+	return run(db)
+}
+
+func printParkedWebhooks(w io.Writer, rows []models.WebhookEvent, asJSON bool) error {
+	list := make([]parkedWebhook, len(rows))
+	out := NewTable()
+	out.AppendHeader(table.Row{"endpoint", "campaign", "event", "type", "parked at", "reason"})
+	for i := range rows {
+		r := &rows[i]
+		list[i] = parkedWebhook{r.Endpoint, r.CampaignID, r.EventID, r.Type, models.NewTime(r.At), models.NewTime(*r.ParkedAt), r.Reason, string(r.Payload)}
+		out.AppendRow(table.Row{r.Endpoint, r.CampaignID, r.EventID, r.Type, list[i].ParkedAt.Format(models.TimeLayout), r.Reason})
+	}
+	if asJSON {
+		return printJSON(w, list)
+	}
+	_, err := fmt.Fprintln(w, out.Render())
+	return err
+}
+
+// parkedWebhook is a line of JSON.
+type parkedWebhook struct {
+	Endpoint   string           `json:"endpoint"`
+	CampaignID string           `json:"campaign_id"`
+	EventID    string           `json:"event_id"`
+	Type       models.EventType `json:"type"`
+	At         models.Time      `json:"at"`
+	ParkedAt   models.Time      `json:"parked_at"`
+	Reason     string           `json:"reason"`
+	Payload    string           `json:"payload"`
+}

@@ -1,0 +1,143 @@
+package cmd_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+)
+
+// hook is an endpoint that keeps the places of the claims that it takes.
+type hook struct {
+	*httptest.Server
+
+	down atomic.Bool
+	mu   sync.Mutex
+	ids  map[string]bool
+	seqs []int64
+}
+
+func newHook(t *testing.T) (*hook, string) {
+	t.Helper()
+	h := &hook{ids: map[string]bool{}}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			Data struct {
+				ID  string `json:"id"`
+				Seq int64  `json:"seq"`
+			} `json:"data"`
+		}
+		text, err := io.ReadAll(r.Body)
+		if err != nil || json.Unmarshal(text, &body) != nil || h.down.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if !h.ids[body.Data.ID] {
+			h.seqs = append(h.seqs, body.Data.Seq)
+		}
+		h.ids[body.Data.ID] = true
+	}))
+	t.Cleanup(h.Close)
+	file := filepath.Join(t.TempDir(), "endpoints.json")
+	text := fmt.Sprintf(`{"endpoints":[{"name":"shop","url":%q,"secrets":["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="],"events":["claim.accepted"]}]}`, h.URL)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return h, "DIBS_WEBHOOKS_FILE=" + file
+}
+
+// took reports whether the claims from 1 to n were taken, in order.
+func (h *hook) took(n int) func() bool {
+	return func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for i, seq := range h.seqs {
+			if seq != int64(i+1) {
+				return false
+			}
+		}
+		return len(h.seqs) == n
+	}
+}
+
+// Of two processes one delivers and the other takes over; what was claimed while the receiver was away, or no process there, is delivered in order.
+func TestWebhooksDeliverWhatIsClaimed(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	h, file := newHook(t)
+	serve := start(t, s.with("DIBS_GROUPS=syncer"), "serve")
+	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":1000}`)
+	first := start(t, s.with(file, "DIBS_NAME=one"), "webhooks")
+	claimed := 0
+	claim := func(n int) {
+		for range n {
+			serve.claim("spring", fmt.Sprint("u", claimed))
+			claimed++
+		}
+	}
+	claim(20)
+	eventually(t, "delivered", h.took(20))
+	require.Contains(t, first.get("/metrics").body, `dibs_webhook_deliveries_total{endpoint="shop",result="ok"} 20`)
+
+	second := start(t, s.with(file, "DIBS_NAME=two"), "webhooks")
+	h.down.Store(true)
+	claim(20)
+	eventually(t, "stored", func() bool { return s.number("SELECT COUNT(*) FROM webhook_events") > 0 })
+	require.Equal(t, cmd.ExitOK, first.stop().code)
+	claim(20)
+	h.down.Store(false)
+	eventually(t, "the other takes over", h.took(60))
+	require.Equal(t, cmd.ExitOK, second.stop().code)
+	claim(20)
+	third := start(t, s.with(file), "webhooks")
+	eventually(t, "delivered", h.took(80))
+	require.Equal(t, cmd.ExitOK, third.stop().code)
+	var groups struct {
+		Groups []struct{ Name string }
+	}
+	serve.get("/v1/groups").into(t, &groups)
+	require.Equal(t, "webhooks", groups.Groups[len(groups.Groups)-1].Name, "it registered itself")
+	require.Zero(t, s.number("SELECT COUNT(*) FROM webhook_events"))
+}
+
+func TestWebhooksParkedAreListedReplayedAndDiscarded(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	h, file := newHook(t)
+	for _, id := range []string{"a", "b"} {
+		s.exec(fmt.Sprintf("INSERT INTO webhook_events (endpoint, campaign_id, no, event_id, type, at, payload, created_at, parked_at, reason)"+
+			" VALUES ('shop', 'spring-%s', 1, 'e-%s', 'claim.accepted', NOW(), '{\"id\":\"e-%s\",\"seq\":1}', NOW(), NOW(), 'it answered 500')", id, id, id))
+	}
+	environ := s.with(file)
+	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "parked")), "it answered 500")
+	require.Len(t, strings.Split(strings.TrimSpace(requireOK(t, run(t, environ, "webhooks", "parked", "--json", "--endpoint", "shop"))), "\n"), 2)
+	requireRefusal(t, run(t, environ, "webhooks", "discard"), cmd.ExitUsage, "--id")
+	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "discard", "--id", "e-a")), `"event_id":"e-a"`)
+	h.down.Store(true)
+	got := run(t, environ, "webhooks", "replay")
+	require.Equal(t, cmd.ExitFailed, got.code)
+	h.down.Store(false)
+	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "replay")), "delivered 1, still parked 0")
+	require.Zero(t, s.number("SELECT COUNT(*) FROM webhook_events"))
+}
+
+func TestWebhooksRefusals(t *testing.T) {
+	t.Parallel()
+	requireRefusal(t, run(t, nobody, "webhooks"), cmd.ExitUsage, "DIBS_WEBHOOKS_FILE")
+	s := newServers(t)
+	requireRefusal(t, run(t, s.with("DIBS_WEBHOOKS_FILE=/none"), "webhooks"), cmd.ExitUsage, "DIBS_WEBHOOKS_FILE", "/none")
+	file := filepath.Join(t.TempDir(), "endpoints.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"endpoints":[{"name":"shop","url":"http://example.com"}]}`), 0o600))
+	requireRefusal(t, run(t, s.with("DIBS_WEBHOOKS_FILE="+file), "webhooks"), cmd.ExitUsage, "DIBS_WEBHOOKS_FILE", "endpoint shop: url")
+}
