@@ -31,31 +31,39 @@ TypeScript.`,
 		if err := checkMetricsListen(cfg); err != nil {
 			return err
 		}
-		if cfg.WebhooksFile == "" {
-			return fmt.Errorf("%w: %sWEBHOOKS_FILE: is not set: where are the events to go?", config.ErrConfig, config.Prefix)
+		endpoints, err := readEndpoints(cfg, env)
+		if err != nil {
+			return err
 		}
-		return withRole(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, s.metered(s.runWebhooks)) })
+		return withRole(ctx, env, cfg, func(s *stack) error {
+			return s.watched(ctx, s.metered(func(ctx context.Context) error { return s.runWebhooks(ctx, endpoints) }))
+		})
 	}))
 	c.AddCommand(newParkedWebhooks(env), newReplayWebhooks(env), newDiscardWebhooks(env))
 	return c
 }
 
-func (s *stack) dispatcher() (*webhooks.Dispatcher, error) {
-	endpoints, err := webhooks.ReadFile(s.cfg.WebhooksFile, s.log)
+// readEndpoints reads the endpoints file, before servers are asked for anything.
+func readEndpoints(cfg *config.Config, env Env) (func() webhooks.Endpoints, error) {
+	if cfg.WebhooksFile == "" {
+		return nil, fmt.Errorf("%w: %sWEBHOOKS_FILE: is not set: where are the events to go?", config.ErrConfig, config.Prefix)
+	}
+	file, err := webhooks.ReadFile(cfg.WebhooksFile, newLogger(cfg, env.Stderr))
 	if err != nil {
 		return nil, refusedSetting(err, "WEBHOOKS_FILE")
 	}
+	return file.Get, nil
+}
+
+func (s *stack) dispatcher(endpoints func() webhooks.Endpoints) *webhooks.Dispatcher {
 	return webhooks.New(webhooks.Config{
-		DB: s.db, Endpoints: endpoints.Get, Private: s.cfg.WebhooksPrivate, Logger: s.log, Registerer: s.registry,
-	}), nil
+		DB: s.db, Endpoints: endpoints, Private: s.cfg.WebhooksPrivate, Logger: s.log, Registerer: s.registry,
+	})
 }
 
 // runWebhooks delivers events until ctx ends.
-func (s *stack) runWebhooks(ctx context.Context) error {
-	d, err := s.dispatcher()
-	if err != nil {
-		return err
-	}
+func (s *stack) runWebhooks(ctx context.Context, endpoints func() webhooks.Endpoints) error {
+	d := s.dispatcher(endpoints)
 	return s.alone(ctx, webhooks.Group, func(ctx context.Context) error {
 		s.log.Info("delivering", "group", webhooks.Group, "partitions", s.cfg.Partitions)
 		return d.Run(ctx, func(ctx context.Context) error { return s.readInOrder(ctx, webhooks.Group, d.Submit) })
@@ -72,7 +80,9 @@ func (f *whichFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.id, "id", "", "one event, by its id; all unless given")
 }
 
-func (f *whichFlags) which() webhooks.Which { return webhooks.Which{Endpoint: f.endpoint, EventID: f.id} }
+func (f *whichFlags) which() webhooks.Which {
+	return webhooks.Which{Endpoint: f.endpoint, EventID: f.id}
+}
 
 func newParkedWebhooks(env Env) *cobra.Command {
 	var f whichFlags
@@ -104,12 +114,12 @@ those behind it of its endpoint and campaign. It may be run while the role runs:
 Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs webhooks replay --endpoint shop",
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
+		endpoints, err := readEndpoints(cfg, env)
+		if err != nil {
+			return err
+		}
 		return withStack(ctx, env, cfg, func(s *stack) error {
-			d, err := s.dispatcher()
-			if err != nil {
-				return err
-			}
-			taken, left, err := d.Replay(ctx, f.which())
+			taken, left, err := s.dispatcher(endpoints).Replay(ctx, f.which())
 			_, _ = fmt.Fprintf(env.Stdout, "delivered %s, still parked %s\n", number(taken), number(left))
 			if err == nil && left > 0 {
 				err = fmt.Errorf("%w: %d of %d events", ErrParked, left, left+taken)
