@@ -76,6 +76,7 @@ func (rd *round) check(ctx context.Context) error {
 			}
 		}
 	}
+	rd.checkWebhooks()
 	rd.checkDeaths()
 	rd.reconciled()
 	return rd.checkAccounts(ctx)

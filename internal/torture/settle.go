@@ -199,6 +199,8 @@ func (c *client) buy(ctx context.Context, of *campaign, quantity int64, deadline
 
 // drain waits until MySQL and the finance service have everything.
 func (rd *round) drain(ctx context.Context, o *operator) error {
+	rd.w.hook.calm.Store(true)
+	defer rd.w.hook.calm.Store(false)
 	for deadline := time.Now().Add(healWithin); ; wait(ctx, 50*time.Millisecond) {
 		err := rd.drained(ctx, o)
 		if err == nil {
@@ -231,6 +233,9 @@ func (rd *round) drained(ctx context.Context, o *operator) error {
 		if untold+uncredited+unclosed > 0 {
 			return fmt.Errorf("%w: %s: %d decisions for Redis, %d credits, closed but not told: %d", errUndrained, c.id,
 				untold, uncredited, unclosed)
+		}
+		if missing, err := rd.undelivered(ctx, c); err != nil || missing > 0 && rd.owesWebhooks() {
+			return errors.Join(err, fmt.Errorf("%w: %s: %d claims for the receiver of webhooks", errUndrained, c.id, missing))
 		}
 		stock, err := o.stock(ctx, c)
 		if err != nil {

@@ -15,7 +15,8 @@ func TestDibsKeepsItsPromisesUnderFaults(t *testing.T) {
 	t.Parallel()
 	binary := build(t)
 	if !testenv.Soak() {
-		report := torture(t, Options{Binary: binary, Seed: 2, Faults: 5, Only: []string{
+		report := torture(t, Options{Binary: binary, Seed: 2, Faults: 7, Only: []string{
+			"kill webhooks", "pause webhooks",
 			"kill api", "kill consumer", "kill redis", "cut a wire", "spoil a wire", "flush scripts", "redis is full", "sql kills connections", "delete a key",
 		}, Durability: lua.Durability{Fsync: true}})
 		require.Empty(t, report.Broken)

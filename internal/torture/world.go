@@ -55,6 +55,7 @@ type world struct {
 	disks      disks
 	clock      *testenv.Clock // of Redis; nil: it has the machine's
 	noClock    error          // why
+	hook       *hook          // receiver of webhooks
 }
 
 // newWorld starts everything and returns when it answers.
@@ -142,6 +143,9 @@ func (w *world) prepare() (err error) {
 			return fmt.Errorf("torture: %s: %w", statement, err)
 		}
 	}
+	if w.hook, err = newHook(w.host); err != nil {
+		return err
+	}
 	if out, err := w.dibs("migrate"); err != nil {
 		return fmt.Errorf("torture: dibs migrate: %w: %s", err, out)
 	}
@@ -165,10 +169,10 @@ func (w *world) dsnAt(addr string) string {
 }
 
 // roles are the processes of a world, by command.
-var roles = []role{{"consumer", 2}, {"syncer", 2}, {"finance", 1}, {"api", 2}}
+var roles = []role{{"consumer", 2}, {"syncer", 2}, {"finance", 1}, {"webhooks", 1}, {"api", 2}}
 
-// rolesInOne are those of a world whose processes have all roles, beside finance.
-var rolesInOne = []role{{"finance", 1}, {serve, 2}}
+// rolesInOne are those of a world whose processes have all roles, beside finance and webhooks.
+var rolesInOne = []role{{"finance", 1}, {"webhooks", 1}, {serve, 2}}
 
 type role struct {
 	kind string
@@ -227,7 +231,7 @@ func (w *world) newPart(kind, name, folder string) *part {
 func (w *world) settings() map[string]string {
 	all := map[string]string{
 		"DIBS_PARTITIONS": strconv.Itoa(w.partitions), "DIBS_REDIS_URL": w.redisURL, "DIBS_MYSQL_DSN": w.dsnAt(""),
-		"DIBS_GROUPS": "syncer,finance," + awayGroup, "DIBS_SHUTDOWN_TIMEOUT": "5s", "DIBS_FLUSH_SIZE": "100", "DIBS_FLUSH_INTERVAL": "20ms",
+		"DIBS_GROUPS": "syncer,finance,webhooks," + awayGroup, "DIBS_WEBHOOKS_FILE": w.hook.file, "DIBS_SHUTDOWN_TIMEOUT": "5s", "DIBS_FLUSH_SIZE": "100", "DIBS_FLUSH_INTERVAL": "20ms",
 		"DIBS_DURABILITY": w.opt.Durability.String(),
 	}
 	if w.opt.Seed%2 == 1 { // campaigns leave Redis whenever nobody claims for a moment
@@ -262,7 +266,9 @@ func (w *world) dibs(args ...string) (string, error) {
 
 // of lists the processes of a kind, or that are of all.
 func (w *world) of(kind string) []*part {
-	return slices.DeleteFunc(slices.Clone(w.parts), func(p *part) bool { return p.kind != kind && (p.kind != serve || kind == "finance") })
+	return slices.DeleteFunc(slices.Clone(w.parts), func(p *part) bool {
+		return p.kind != kind && (p.kind != serve || kind == "finance" || kind == "webhooks")
+	})
 }
 
 // wire is a connection between two that can be cut or slowed.
