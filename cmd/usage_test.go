@@ -14,7 +14,7 @@ import (
 // commands are all that people may give, as the contract lists them.
 var commands = []string{
 	"demo", "serve", "api", "consumer", "syncer", "finance", "finance parked", "finance replay", "finance discard",
-	"webhooks", "webhooks parked", "webhooks replay", "webhooks discard",
+	"groups", "groups list", "groups add", "groups remove", "webhooks", "webhooks parked", "webhooks replay", "webhooks discard",
 	"migrate", "reconcile", "bench", "config", "audit", "token", "healthcheck",
 }
 
@@ -27,7 +27,7 @@ var variables = map[string]string{
 	"DIBS_JWKS_FILE": "", "DIBS_JWKS_URL": "", "DIBS_JWT_ISSUER": "", "DIBS_JWT_AUDIENCE": "",
 	"DIBS_TLS_KEY": "", "DIBS_INSECURE": "0", "DIBS_HTTP_CONNS": "10000", "DIBS_TRUSTED_PROXIES": "", "DIBS_PROBE_ADDR": "", "DIBS_JWKS_MAX_AGE": "24h", "DIBS_ACCESS_LOG": "0",
 	"DIBS_PARTITIONS": "1", "DIBS_FLUSH_SIZE": "2000", "DIBS_FLUSH_INTERVAL": "50ms", "DIBS_IDLE_EVICT": "30m", "DIBS_DURABILITY": "fast",
-	"DIBS_GROUPS": "syncer,finance", "DIBS_WEBHOOKS_FILE": "", "DIBS_WEBHOOKS_PRIVATE": "0", "DIBS_SHUTDOWN_TIMEOUT": "15s", "DIBS_USER_RATE": "0", "DIBS_USER_RATE_SHARED": "off", "DIBS_NAME": "*", "DIBS_LOG_LEVEL": "info",
+	"DIBS_GROUPS": "syncer,finance", "DIBS_URL": "http://127.0.0.1:8080", "DIBS_TOKEN": "", "DIBS_WEBHOOKS_FILE": "", "DIBS_WEBHOOKS_PRIVATE": "0", "DIBS_SHUTDOWN_TIMEOUT": "15s", "DIBS_USER_RATE": "0", "DIBS_USER_RATE_SHARED": "off", "DIBS_NAME": "*", "DIBS_LOG_LEVEL": "info",
 	"DIBS_LOG_FORMAT": "text", "DIBS_METRICS_CAMPAIGNS": "50", "DIBS_CONSOLE": "on",
 }
 

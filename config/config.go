@@ -61,6 +61,7 @@ type Config struct {
 	IdleEvict        time.Duration
 	Durability       lua.Durability
 	Groups           []string
+	URL, Token       string // of the API that a command asks, and what it shows there
 	WebhooksFile     string // of the endpoints
 	WebhooksPrivate  bool   // endpoints may have private addresses
 	ShutdownTimeout  time.Duration
@@ -115,9 +116,12 @@ func (s setting) variable() string {
 	return Prefix + strings.ToUpper(strings.ReplaceAll(s.key, "-", "_"))
 }
 
-// AddFlags adds a flag for every setting to a command.
+// AddFlags adds a flag for every setting to a command that has none of that name.
 func AddFlags(flags *pflag.FlagSet) {
 	for _, s := range settings {
+		if flags.Lookup(s.key) != nil { // the command has one of its own, as bench has --url
+			continue
+		}
 		flags.String(s.key, s.fallback, s.meaning+" ("+s.variable()+")")
 	}
 }

@@ -114,7 +114,7 @@ func (t *Trimmer) warn(ctx context.Context, stream, group string, backlog int64,
 		slog.Int64("backlog", backlog), slog.Duration("oldest", age))
 	if far {
 		log.WarnContext(ctx, "consumer group is far behind: its stream cannot be trimmed and grows."+
-			" If nothing reads for it any more, run dibs groups remove with its name")
+			" If nothing reads for it any more, run dibs groups remove")
 	} else {
 		log.InfoContext(ctx, "consumer group has caught up")
 	}

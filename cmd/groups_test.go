@@ -1,0 +1,28 @@
+package cmd_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+)
+
+func TestGroupsAreListedAddedAndRemoved(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	token := "an-admins-token-of-this-test"
+	api := start(t, s.with("DIBS_GROUPS=syncer", "DIBS_ADMIN_TOKEN="+token, "DIBS_PARTITIONS=2"), "api")
+	environ := []string{"DIBS_URL=" + api.url, "DIBS_TOKEN=" + token}
+	requireOK(t, run(t, environ, "groups", "add", "--group", "audit"))
+	require.Equal(t, "group,partition,lag,pending\naudit,0,0,0\naudit,1,0,0\nsyncer,0,0,0\nsyncer,1,0,0\n",
+		requireOK(t, run(t, environ, "groups", "list", "-o", "csv")))
+	require.Contains(t, requireOK(t, run(t, environ, "groups", "list", "-o", "json")), `{"name":"audit","partitions":[{"partition":0,"lag":0,"pending":0}`)
+	require.Regexp(t, `(?i)group.*partition.*lag`, requireOK(t, run(t, environ, "groups", "list")))
+	requireOK(t, run(t, environ, "groups", "remove", "--group", "audit"))
+	requireRefusal(t, run(t, environ, "groups", "remove", "--group", "audit"), cmd.ExitFailed, "group_not_found")
+	requireRefusal(t, run(t, environ, "groups", "remove", "--group", "syncer"), cmd.ExitFailed, "invalid", "syncer")
+	requireRefusal(t, run(t, environ, "groups", "remove"), cmd.ExitUsage, "--group")
+	requireRefusal(t, run(t, environ, "groups", "list", "-o", "xml"), cmd.ExitUsage, "--output")
+	requireRefusal(t, run(t, []string{"DIBS_URL=" + api.url}, "groups", "list"), cmd.ExitFailed, "unauthorized")
+}
