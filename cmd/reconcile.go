@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"dibs/config"
 	"dibs/models"
@@ -107,11 +108,58 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 	if !flags.json && (len(all) > 0 || len(failed) == 0) {
 		printComparisons(w, all, flags.repair)
 	}
+	if flags.campaign == "" {
+		if err := s.onlyInRedis(ctx, ids); err != nil {
+			failed = append(failed, err)
+		}
+		if len(ids) == 0 && !flags.json {
+			_, _ = fmt.Fprintln(w, "0 campaigns in mysql")
+		}
+	}
 	if differ > 0 {
 		failed = append([]error{fmt.Errorf("%w: %d of %d campaigns", ErrDrift, differ, len(ids))}, failed...)
 	}
 	return errors.Join(failed...)
 }
+
+// onlyInRedis returns ErrDrift, wrapped, with the names of campaigns that Redis holds and MySQL does not have. known are those that MySQL had.
+func (s *stack) onlyInRedis(ctx context.Context, known []string) error {
+	held, err := s.scripts.Held(ctx)
+	if err != nil {
+		return err
+	}
+	isKnown := make(map[string]bool, len(known))
+	for _, id := range known {
+		isKnown[id] = true
+	}
+	var only []string
+	for _, lot := range held {
+		id, _ := models.SplitShardID(lot)
+		if isKnown[id] {
+			continue
+		}
+		isKnown[id] = true
+		_, err := s.campaigns.Get(ctx, id) // it may have been made since
+		switch {
+		case errors.Is(err, models.ErrNotFound):
+			only = append(only, id)
+		case err != nil:
+			return err
+		}
+	}
+	if len(only) == 0 {
+		return nil
+	}
+	names := strings.Join(only[:min(len(only), onlyNamed)], ", ")
+	if len(only) > onlyNamed {
+		names += fmt.Sprintf(" and %d more", len(only)-onlyNamed)
+	}
+	return fmt.Errorf("%w: redis holds %d campaigns that mysql does not have: %s. Is this the right database, and was it restored?",
+		ErrDrift, len(only), names)
+}
+
+// onlyNamed is how many campaigns are named that only Redis has.
+const onlyNamed = 20
 
 // lookAtAll compares or repairs campaigns, some at once, and records what is so afterwards. It returns what was found, in their order.
 func lookAtAll(ctx context.Context, r *reconcile.Reconciler, ids []string, flags reconcileFlags) ([]reconcile.Repaired, error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
+	"dibs/internal/testenv"
 	"dibs/models"
 )
 
@@ -95,7 +96,8 @@ func TestReconcileWithoutCampaignsSaysNothingIsWrong(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
 	out := requireOK(t, run(t, s.environ, "reconcile"))
-	require.Equal(t, 1, strings.Count(out, "\n"), "the head alone: %s", out)
+	require.Equal(t, 2, strings.Count(out, "\n"), "the head, and that there are none: %s", out)
+	require.True(t, strings.HasSuffix(out, "0 campaigns in mysql\n"), out)
 	require.Empty(t, requireOK(t, run(t, s.environ, "reconcile", "--json")))
 	requireRefusal(t, run(t, s.environ, "reconcile", "--campaign", "spring"), cmd.ExitFailed, "no campaign spring")
 }
@@ -305,4 +307,27 @@ func TestAParkedClaimIsGivenUpOnlyWhenAskedFor(t *testing.T) {
 	serve.claim("spring", "u3")
 	eventually(t, "the new claim has no row", func() bool { return len(serve.claimsOf("u3")) == 1 })
 	require.Equal(t, models.ClaimClaimed, serve.claimsOf("u3")[0].Status)
+}
+
+// A database that is empty, or was restored from a dump of another one, is not in agreement with a Redis that holds campaigns.
+func TestReconcileNamesCampaignsThatOnlyRedisHas(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	api := start(t, s.environ, "api")
+	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
+	api.post("/campaigns", `{"id":"summer","kind":"coupon","total":10,"shards":2}`)
+	api.claim("spring", "u1")
+	api.claim("summer", "u1", "u2")
+	requireOK(t, run(t, s.environ, "reconcile"))
+	require.Equal(t, cmd.ExitOK, api.stop().code)
+
+	empty := s.with("DIBS_MYSQL_DSN=" + testenv.Database(t).DSN)
+	requireOK(t, run(t, empty, "migrate"))
+	for _, flags := range [][]string{{}, {"--repair"}} {
+		got := run(t, empty, append([]string{"reconcile"}, flags...)...)
+		require.Equal(t, cmd.ExitDrift, got.code, got.stderr)
+		require.Contains(t, got.stdout, "0 campaigns in mysql")
+		require.Contains(t, got.stderr, "redis holds 2 campaigns that mysql does not have: spring, summer.")
+	}
+	requireOK(t, run(t, s.environ, "reconcile"))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -33,6 +34,35 @@ func (s *Scripts) Places(ctx context.Context, ids []string) ([]Position, error) 
 	}
 	return places, nil
 }
+
+// Held returns the campaigns and shards that Redis holds, in no order. It reads the names of all keys, so it is for people who wait, not for
+// a loop. Errors as State.
+func (s *Scripts) Held(ctx context.Context) (ids []string, err error) {
+	nodes, err := s.masters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, node := range nodes {
+		keys := node.Scan(ctx, 0, prefixes+"*"+stateInfix+"*", keysAtOnce).Iterator()
+		for keys.Next(ctx) {
+			_, id, isCampaign := strings.Cut(keys.Val(), stateInfix)
+			if isCampaign && !strings.Contains(id, ":") { // the state; the other keys of a campaign have more behind its id
+				ids = append(ids, id)
+			}
+		}
+		if err := keys.Err(); err != nil {
+			return nil, sortError("scan", err)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+const (
+	prefixes   = "dibs:{p"
+	stateInfix = "}:c:"
+	keysAtOnce = 1000 // names that one call goes over
+)
 
 const (
 	usersAtOnce = 200 // records that one call reads: well below a millisecond of Redis

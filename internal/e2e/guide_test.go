@@ -53,7 +53,7 @@ func openGuide(t *testing.T, page string, s *servers, env map[string]string) *gu
 	require.NoError(t, os.WriteFile(filepath.Join(g.folder, ".my.cnf"), []byte(options), 0o600))
 	g.env["DATABASE"], g.env["HOME"] = sql.DBName, g.folder
 	require.NoError(t, os.Symlink(binary(t), filepath.Join(g.folder, "dibs")))
-	g.env["PATH"] = g.folder + ":" + os.Getenv("PATH")
+	g.env["PATH"] = g.folder + ":" + os.Getenv("DIBS_TEST_MYSQL_TOOLS") + ":" + os.Getenv("PATH")
 	t.Cleanup(func() {
 		for name := range g.blocks {
 			require.True(t, t.Failed() || g.tried[name], "block %q of %s was not tried", name, page)

@@ -98,7 +98,7 @@ func TestGuide_BackupAndRestore(t *testing.T) {
 	kept := r.claimEach(c.ID, 0, 20)
 	whole.awaitSynced(c.ID, 20)
 	g := openGuide(t, "backup.md", &s, nil)
-	g.run("dump")
+	require.Contains(t, g.run("dump"), "-- Dump completed")
 
 	r.others[0].stop() // so that claims are not in MySQL
 	r.claimEach(c.ID, 20, 27)
@@ -114,6 +114,7 @@ func TestGuide_BackupAndRestore(t *testing.T) {
 	r.stop()
 	s.redis.Kill()
 	s.redis.Start()
+	require.Contains(t, g.run("load"), "campaigns\tclaimed\n1\t20")
 	g.run("restore")
 	r.startOthers()
 	require.Contains(t, g.run("repair"), "20 claims, 20 units taken, 0 claims known to be lost")
