@@ -20,7 +20,7 @@ const (
 
 	insertHead = "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch," +
 		" packet_id, amount, claimed_at, synced_at) VALUES "
-	updateBooks = "UPDATE campaigns SET remaining = remaining - 1, claimed = claimed + 1, synced_seq = synced_seq + 1," +
+	updateBooks = "UPDATE lots SET claimed = claimed + 1, synced_seq = synced_seq + 1," +
 		" updated_at = UTC_TIMESTAMP(3) WHERE id = ?"
 )
 

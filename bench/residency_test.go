@@ -111,8 +111,8 @@ func (r *resident) planted(b *testing.B, claims int64) string {
 		" ?, 0, n, CONCAT('user-', n), 1, 'claimed', CONCAT(SUBSTR(MD5(n), 1, 21), 'A'), 1, NOW(3), NOW(3) FROM"+
 		" (SELECT n, LOWER(LPAD(HEX(1764000000000 + n DIV 20), 12, '0')) AS ms, MD5(CONCAT(?, n)) AS noise FROM planted WHERE n <= ?) p",
 		id, id, claims)
-	exec("UPDATE campaigns SET epoch = 1, load_attempts = 1, residency = 'evicted', synced_seq = ?, claimed = ?, remaining = total - ? WHERE id = ?",
-		claims, claims, claims, id)
+	exec("UPDATE lots SET epoch = 1, load_attempts = 1, residency = 'evicted', synced_seq = ?, claimed = ? WHERE id = ?",
+		claims, claims, id)
 	return id
 }
 

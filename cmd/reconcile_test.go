@@ -139,8 +139,8 @@ func TestReconcileLooksAtEveryBook(t *testing.T) {
 		return func() { require.NoError(t, s.rdb.HSet(t.Context(), key, field, value).Err()) }
 	}
 	for name, lie := range map[string]func(){
-		"claimed":        sql("UPDATE campaigns SET claimed = claimed + 1"),
-		"remaining":      sql("UPDATE campaigns SET remaining = remaining - 1"),
+		"claimed":        sql("UPDATE lots SET claimed = claimed + 1"),
+		"remaining":      sql("UPDATE lots SET redis_total = total + 1"),
 		"units of a row": sql("UPDATE claims SET quantity = 2 WHERE user_id = 'u2'"),
 		"seq":            redis(state("spring"), "seq", "4"),
 		"taken":          redis(state("spring"), "taken", "10"),

@@ -32,18 +32,26 @@ const (
 var (
 	// ErrOld says that the schema is older than this program; the message names both versions and what to run.
 	ErrOld = errors.New("migrations: old schema")
+	// ErrDevelopment says that the schema is of a development version, from before the first release; nothing was changed.
+	ErrDevelopment = errors.New("migrations: schema of a development version")
 	// ErrDialect says that there is no schema for that kind of database.
 	ErrDialect = errors.New("migrations: unknown dialect")
 )
+
+// baseline is the number of the first migration. Those before it were of development versions.
+const baseline = 100
 
 //go:embed mysql/*.sql sqlite/*.sql
 var files embed.FS
 
 // Up brings the schema to this program's version and returns the names of the migrations that it ran. Several processes may call it at
-// once: on MySQL a lock row makes them take turns, and the later ones find nothing left to do.
+// once: on MySQL a lock row makes them take turns, and the later ones find nothing left to do. Errors: ErrDialect, ErrDevelopment.
 func Up(ctx context.Context, db *sql.DB, dialect string) (applied []string, err error) {
 	provider, err := newProvider(db, dialect)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := version(ctx, db, dialect); err != nil {
 		return nil, err
 	}
 	results, err := provider.Up(ctx)
@@ -56,7 +64,7 @@ func Up(ctx context.Context, db *sql.DB, dialect string) (applied []string, err 
 	return applied, nil
 }
 
-// Check returns ErrOld, wrapped, unless the schema is at this program's version or a newer one. It writes nothing.
+// Check returns ErrOld or ErrDevelopment, wrapped, unless the schema is at this program's version or a newer one. It writes nothing.
 func Check(ctx context.Context, db *sql.DB, dialect string) error {
 	need, err := needed(dialect)
 	if err != nil {
@@ -124,7 +132,7 @@ func needed(dialect string) (int64, error) {
 	return newest, nil
 }
 
-// version reads goose's table; a database without it is at 0.
+// version reads goose's table; a database without it is at 0. Errors: ErrDevelopment.
 func version(ctx context.Context, db *sql.DB, dialect string) (int64, error) {
 	query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
 	if dialect == SQLite {
@@ -141,6 +149,10 @@ func version(ctx context.Context, db *sql.DB, dialect string) (int64, error) {
 	query = "SELECT COALESCE(MAX(version_id), 0) FROM " + goose.DefaultTablename + " WHERE is_applied = 1"
 	if err := db.QueryRowContext(ctx, query).Scan(&at); err != nil {
 		return 0, fmt.Errorf("migrations: schema version: %w", err)
+	}
+	if at > 0 && at < baseline {
+		return at, fmt.Errorf("%w: it is at version %d, and releases begin at %d: create an empty database and run `dibs migrate` there;"+
+			" data of the old one is not carried over", ErrDevelopment, at, baseline)
 	}
 	return at, nil
 }

@@ -165,16 +165,63 @@ func TestTextIsComparedByteForByte(t *testing.T) {
 	}
 }
 
-func TestRemainingCannotGoBelowZero(t *testing.T) {
+// Nothing writes remaining, and the database refuses counters that can't be. A total below what is claimed may be, and so may a shard that
+// owes units.
+func TestTheDatabaseRefusesCountersThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for dialect, db := range map[string]*sql.DB{migrations.MySQL: openMySQL(t), migrations.SQLite: openSQLite(t)} {
 		up(t, db, dialect)
-		insert := "INSERT INTO campaigns (id, kind, status, `partition`, total, time_zone, remaining, created_at, updated_at)" +
-			" VALUES (?, 'coupon', 'open', 0, 1, 'UTC', ?, '2026-11-21 00:00:00', '2026-11-21 00:00:00')"
-		_, err := db.ExecContext(t.Context(), insert, "good", 0)
-		require.NoError(t, err)
-		_, err = db.ExecContext(t.Context(), insert, "bad", -1)
-		require.Error(t, err, dialect)
+		put := func(id string, shards, total, claimed int, campaignTotal any) error {
+			_, err := db.ExecContext(t.Context(), "INSERT INTO lots (id, kind, status, `partition`, time_zone, created_at, updated_at, shards, total, claimed,"+
+				" campaign_total) VALUES (?, 'coupon', 'open', 0, 'UTC', '2026-11-21 00:00:00', '2026-11-21 00:00:00', ?, ?, ?, ?)",
+				id, shards, total, claimed, campaignTotal)
+			return err
+		}
+		require.NoError(t, put("lowered", 1, 1, 5, nil))
+		require.NoError(t, put("spread", 2, -3, 0, 7))
+		require.NoError(t, put("spread#2", 2, -3, 1, nil))
+		require.Error(t, put("bad", 1, -1, 0, nil), dialect)
+		require.Error(t, put("bad", 2, 0, 0, -1), dialect)
+		require.Error(t, put("bad", 1, 1, -1, nil), dialect)
+		for _, statement := range []string{"UPDATE lots SET remaining = 1", "UPDATE lots SET shard = 1"} {
+			_, err := db.ExecContext(t.Context(), statement)
+			require.Error(t, err, dialect)
+		}
+		require.Equal(t, []string{"lowered 0", "spread 7"}, lines(t, db, "SELECT "+joined(dialect, "id", "remaining")+" FROM campaigns ORDER BY id"))
+		require.Equal(t, []string{"spread 2"}, lines(t, db, "SELECT "+joined(dialect, "campaign_id", "shard")+" FROM campaign_shards"))
+	}
+}
+
+func joined(dialect, a, b string) string {
+	if dialect == migrations.SQLite {
+		return a + " || ' ' || " + b
+	}
+	return "CONCAT_WS(' ', " + a + ", " + b + ")"
+}
+
+// A development schema is left as it is, and the message says what to do.
+func TestUp_RefusesADevelopmentSchema(t *testing.T) {
+	t.Parallel()
+	for dialect, db := range map[string]*sql.DB{migrations.MySQL: openMySQL(t), migrations.SQLite: openSQLite(t)} {
+		for _, statement := range []string{
+			"CREATE TABLE goose_db_version (id INTEGER PRIMARY KEY, version_id BIGINT NOT NULL, is_applied INT NOT NULL, tstamp DATETIME NULL)",
+			"INSERT INTO goose_db_version (id, version_id, is_applied) VALUES (1, 0, 1), (2, 1, 1), (3, 20, 1)",
+			"CREATE TABLE campaigns (id VARCHAR(64) PRIMARY KEY)",
+		} {
+			_, err := db.ExecContext(t.Context(), statement)
+			require.NoError(t, err)
+		}
+		_, err := migrations.Up(t.Context(), db, dialect)
+		require.ErrorIs(t, err, migrations.ErrDevelopment)
+		require.ErrorContains(t, err, "it is at version 20, and releases begin at 100: create an empty database and run `dibs migrate` there")
+		require.ErrorIs(t, migrations.Check(t.Context(), db, dialect), migrations.ErrDevelopment)
+		var tables int
+		query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"
+		if dialect == migrations.SQLite {
+			query = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table'"
+		}
+		require.NoError(t, db.QueryRowContext(t.Context(), query).Scan(&tables))
+		require.Equal(t, 2, tables, "%s: nothing was made", dialect)
 	}
 }
 
@@ -194,7 +241,7 @@ func describeSQLite(t *testing.T, db *sql.DB) []string {
 	t.Helper()
 	all := lines(t, db, `SELECT m.name || ' ' || c.name || ' ' ||
 		CASE WHEN m.type = 'view' THEN '' WHEN c."notnull" THEN 'NO' ELSE 'YES' END
-		FROM sqlite_master m, pragma_table_info(m.name) c
+		FROM sqlite_master m, pragma_table_xinfo(m.name) c
 		WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'goose%' AND m.name NOT LIKE 'sqlite%'`)
 	all = append(all, lines(t, db, `SELECT m.name || ' ' || CASE WHEN i."unique" THEN 'unique' ELSE 'key' END || ' ' ||
 		(SELECT group_concat(name, ',') FROM (SELECT name FROM pragma_index_info(i.name) ORDER BY seqno))
@@ -217,16 +264,4 @@ func lines(t *testing.T, db *sql.DB, query string) []string {
 	}
 	require.NoError(t, rows.Err())
 	return all
-}
-
-// A shard is loaded, evicted and rebuilt by the statements that do so with a campaign: a column of campaigns is one of campaign_shards.
-func TestShardsHaveTheColumnsOfCampaigns(t *testing.T) {
-	t.Parallel()
-	db := openMySQL(t)
-	up(t, db, migrations.MySQL)
-	columns := func(table string) []string {
-		return lines(t, db, `SELECT CONCAT_WS(' ', column_name, column_type, is_nullable, column_default) FROM information_schema.columns
-			WHERE table_schema = DATABASE() AND table_name = '`+table+`' ORDER BY ordinal_position`)
-	}
-	require.Subset(t, columns("campaign_shards"), columns("campaigns"))
 }

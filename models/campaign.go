@@ -54,7 +54,7 @@ const (
 	NameLength = 200
 )
 
-// Campaign is the definition of a campaign and its books, and the row of MySQL's campaigns table, which is the authority
+// Campaign is the definition of a campaign and its books, or a shard of one with its own: a row of MySQL's lots, which is the authority
 // for the definition. Units are counted in units, times are UTC at millisecond precision.
 type Campaign struct {
 	ID        string `gorm:"primaryKey"`
@@ -96,8 +96,9 @@ type Campaign struct {
 	SeenSeq          int64  // highest seq that an API process saw in this epoch and that Redis did not hold afterwards
 	LostClaims       int64  // seqs that a repair gave up: no row will ever have them
 
-	// The books, moved by the writer in the transaction that inserts the claims.
-	Remaining int64 // units; never below 0, never below what Redis says
+	// The counters, moved by the writer in the transaction that inserts the claims. The database computes Remaining from Total, RedisTotal
+	// and Claimed.
+	Remaining int64 `gorm:"->"` // units; never below 0, never below what Redis says
 	Claimed   int64 // units of live claims
 	SyncedSeq int64 // accepted claims that have their row; seq in Redis less this is the backlog
 
@@ -108,8 +109,11 @@ type Campaign struct {
 	ArchivedUnits    int64 `json:"-"` // of live claims
 	ArchivedReleased int64 `json:"-"` // claims
 
-	// Of a campaign of several shards: the units that no shard has on loan. See ShardID.
-	Reserve int64 `json:"-"`
+	// RedisTotal is what Redis may still sell by while a lower Total is on its way to it; else 0.
+	RedisTotal int64 `json:"-"`
+
+	// Of a campaign of several shards: the units that no shard has on loan, which are the total of its lot 0. See ShardID.
+	Reserve int64 `gorm:"->" json:"-"`
 	// Of a shard: the number of the newest move of its units that was begun, and of the newest that is done. Total is what it has on loan.
 	MoveNo  int64 `json:"-"`
 	MovedNo int64 `json:"-"`
@@ -118,8 +122,8 @@ type Campaign struct {
 	UpdatedAt time.Time
 }
 
-// TableName names the table for gorm.
-func (Campaign) TableName() string { return "campaigns" }
+// TableName names the table that rows of lots are stored in. A campaign of several shards is read from the view campaigns, see ViewOf.
+func (Campaign) TableName() string { return "lots" }
 
 // HoldFor is how long a claim may stay unredeemed; 0 is no limit.
 func (c *Campaign) HoldFor() time.Duration { return time.Duration(c.HoldForMs) * time.Millisecond }

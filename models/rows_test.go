@@ -25,7 +25,7 @@ func TestEveryRowHasItsTable(t *testing.T) {
 	_, err = migrations.Up(t.Context(), pool, migrations.SQLite)
 	require.NoError(t, err)
 	for table, row := range map[string]any{
-		"campaigns": &models.Campaign{}, "claims": &models.ClaimRow{}, "stock_flushes": &models.StockFlush{}, "parked_events": &models.ParkedEvent{},
+		"lots": &models.Campaign{}, "claims": &models.ClaimRow{}, "stock_flushes": &models.StockFlush{}, "parked_events": &models.ParkedEvent{},
 		"outbox": &models.OutboxRow{}, "settings": &models.Setting{}, "streams": &models.StreamRecord{}, "packets": &models.PacketRow{},
 		"packet_batches": &models.PacketBatchRow{}, "reconciliations": &models.Reconciliation{}, "repairs": &models.Repair{},
 		"consumer_groups": &models.ConsumerGroup{}, "webhook_events": &models.WebhookEvent{},

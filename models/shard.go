@@ -41,16 +41,14 @@ func SplitShardID(id string) (campaignID string, shard int) {
 // IsShardID tells whether an id is that of a shard.
 func IsShardID(id string) bool { return strings.Contains(id, shardMark) }
 
-// BooksTable names the table that holds the row of a campaign, or of a shard, in force. Both have the same columns.
-func BooksTable(id string) string {
+// ViewOf names what a campaign, or a shard, is read from. Both have the columns of Campaign; the view campaigns shows a campaign of several
+// shards by the sums of its lots. A lot that may be in Redis, which row 0 of such a campaign is not, may be read from lots as well.
+func ViewOf(id string) string {
 	if IsShardID(id) {
-		return "campaign_shards"
+		return "lots"
 	}
 	return "campaigns"
 }
-
-// BooksTables are the tables with rows of what may be in Redis.
-var BooksTables = []string{"campaigns", "campaign_shards"}
 
 // ShardOfUser is the shard of a user, from 1 on. The function never changes, as users are where it put them.
 func ShardOfUser(userID string, shards int) int {

@@ -218,8 +218,8 @@ func (s countsDeliveries) count(ctx context.Context, e *models.Event) error {
 	}{
 		{"INSERT IGNORE INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, claimed_at, synced_at) VALUES (?, ?, 0, ?, ?, ?, 'claimed', ?, ?)",
 			[]any{e.ID, e.CampaignID, e.Seq, e.UserID, e.Quantity, e.At.Time, now}},
-		{"UPDATE campaigns SET claimed = claimed + ?, remaining = remaining - ?, synced_seq = synced_seq + 1 WHERE id = ?",
-			[]any{e.Quantity, e.Quantity, e.CampaignID}},
+		{"UPDATE lots SET claimed = claimed + ?, synced_seq = synced_seq + 1 WHERE id = ?",
+			[]any{e.Quantity, e.CampaignID}},
 		{"INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at) VALUES (?, ?, ?, 1, ?, ?, 0, ?)",
 			[]any{uuid.NewString(), e.CampaignID, e.Quantity, e.Seq, e.Seq, now}},
 	} {

@@ -18,8 +18,8 @@ func TestDBASeesBooksThatAreMovedWrongly(t *testing.T) {
 	none := func() int64 { return 0 }
 	for _, row := range []struct{ name, statement, words string }{
 		{"sound", "", ""},
-		{"too low", "UPDATE campaigns SET remaining = remaining - 1 WHERE id = ?", "before Redis said"},
-		{"too high", "UPDATE campaigns SET remaining = remaining + 1 WHERE id = ?", "rose without a restock"},
+		{"too low", "UPDATE lots SET claimed = claimed + 1 WHERE id = ?", "before Redis said"},
+		{"too high", "UPDATE lots SET redis_total = total + 1 WHERE id = ?", "rose without a restock"},
 	} {
 		c := openCampaign(t, p.urls[0], campaign{Total: 1_000})
 		d := watchBooks(p.servers, []string{c.ID}, none, true)
@@ -38,7 +38,7 @@ func TestDBASeesBooksThatAreMovedWrongly(t *testing.T) {
 		}
 		requireViolation(t, found, row.words)
 	}
-	_, err := p.db.ExecContext(t.Context(), "UPDATE campaigns SET remaining = -1")
+	_, err := p.db.ExecContext(t.Context(), "UPDATE lots SET claimed = -1")
 	require.Error(t, err, "the database itself refuses less than nothing")
 }
 

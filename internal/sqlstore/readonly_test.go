@@ -55,11 +55,11 @@ func TestOpen_AReadOnlyServerIsQuotedAndEveryConnectionToItIsLeft(t *testing.T) 
 	change := func(query string) error {
 		return sqlstore.InTx(t.Context(), db, func(tx *sql.Tx) error { return exec(context.Background(), tx, query) })
 	}
-	require.NoError(t, change("UPDATE campaigns SET total = 2"))
+	require.NoError(t, change("UPDATE lots SET total = 2"))
 	before := connections(t, db, 5)
 
 	require.NoError(t, root.Exec("SET GLOBAL read_only = 1").Error)
-	err := change("UPDATE campaigns SET total = 3")
+	err := change("UPDATE lots SET total = 3")
 	require.ErrorContains(t, err, "read-only option", "the server's own words")
 	require.Equal(t, sqlstore.FailureTransient, sqlstore.FailureOf(err))
 	for id := range connections(t, db, 5) {
@@ -67,7 +67,7 @@ func TestOpen_AReadOnlyServerIsQuotedAndEveryConnectionToItIsLeft(t *testing.T) 
 	}
 
 	require.NoError(t, root.Exec("SET GLOBAL read_only = 0").Error)
-	require.NoError(t, change("UPDATE campaigns SET total = 4"))
+	require.NoError(t, change("UPDATE lots SET total = 4"))
 	require.EqualValues(t, 4, totalOf(t, db))
 	kept := connections(t, db, 1)
 	require.Equal(t, kept, connections(t, db, 1), "connections are used again")

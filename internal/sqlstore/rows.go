@@ -60,3 +60,11 @@ func ForUpdate(dialect string) string {
 
 // Marks are the placeholders of n values behind IN; n is at least 1.
 func Marks(n int) string { return "(?" + strings.Repeat(",?", n-1) + ")" }
+
+// Case is an expression that has a value for each of some rows, by their ids, and 0 for other rows. Its arguments are appended to args.
+func Case[T any](args *[]any, of []T, id func(*T) string, value func(*T) any) string {
+	for i := range of {
+		*args = append(*args, id(&of[i]), value(&of[i]))
+	}
+	return "CASE id" + strings.Repeat(" WHEN ? THEN ?", len(of)) + " ELSE 0 END"
+}

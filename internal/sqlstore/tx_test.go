@@ -36,14 +36,14 @@ func TestInTx_KeepsAllOrNothing(t *testing.T) {
 				return then
 			})
 		}
-		require.NoError(t, set("UPDATE campaigns SET total = 2", nil))
+		require.NoError(t, set("UPDATE lots SET total = 2", nil))
 		require.EqualValues(t, 2, totalOf(t, db))
 
 		refused := errors.New("refused")
-		require.Equal(t, refused, set("UPDATE campaigns SET total = 3", refused), "as it is")
+		require.Equal(t, refused, set("UPDATE lots SET total = 3", refused), "as it is")
 		require.PanicsWithValue(t, "stop", func() {
 			_ = sqlstore.InTx(t.Context(), db, func(tx *sql.Tx) error {
-				require.NoError(t, exec(t.Context(), tx, "UPDATE campaigns SET total = 4"))
+				require.NoError(t, exec(t.Context(), tx, "UPDATE lots SET total = 4"))
 				panic("stop")
 			})
 		})
@@ -51,7 +51,7 @@ func TestInTx_KeepsAllOrNothing(t *testing.T) {
 
 		ended, end := context.WithCancel(t.Context())
 		err := sqlstore.InTx(ended, db, func(tx *sql.Tx) error {
-			err := exec(ended, tx, "UPDATE campaigns SET total = 5")
+			err := exec(ended, tx, "UPDATE lots SET total = 5")
 			end()
 			return err
 		})
@@ -69,12 +69,12 @@ func TestInSnapshot_SeesOneMoment(t *testing.T) {
 	require.NoError(t, sqlstore.InSnapshot(t.Context(), db, func(tx *sql.Tx) error {
 		read := "SELECT total FROM campaigns"
 		require.NoError(t, tx.QueryRowContext(t.Context(), read).Scan(&first))
-		require.NoError(t, db.Exec("UPDATE campaigns SET total = 2").Error)
+		require.NoError(t, db.Exec("UPDATE lots SET total = 2").Error)
 		return tx.QueryRowContext(t.Context(), read).Scan(&second)
 	}))
 	require.Equal(t, []int64{1, 1, 2}, []int64{first, second, totalOf(t, db)})
 
-	err := sqlstore.InSnapshot(t.Context(), db, func(tx *sql.Tx) error { return exec(t.Context(), tx, "UPDATE campaigns SET total = 3") })
+	err := sqlstore.InSnapshot(t.Context(), db, func(tx *sql.Tx) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") })
 	require.ErrorContains(t, err, "1792", "read-only")
 }
 
@@ -83,15 +83,15 @@ func TestInTxBrief_WaitsASecondForALockAndLeavesTheConnectionAsItWas(t *testing.
 	db := syncertest.OpenStore(t, sqlstore.Config{DSN: testenv.Database(t).DSN, Conns: 2})
 	syncertest.AddCampaign(t, db, "c", 1)
 	stranger := db.Begin()
-	require.NoError(t, stranger.Exec("UPDATE campaigns SET total = 2").Error)
+	require.NoError(t, stranger.Exec("UPDATE lots SET total = 2").Error)
 	begun := time.Now()
-	err := sqlstore.InTxBrief(t.Context(), db, func(tx *sql.Tx) error { return exec(t.Context(), tx, "UPDATE campaigns SET total = 3") })
+	err := sqlstore.InTxBrief(t.Context(), db, func(tx *sql.Tx) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") })
 	require.True(t, sqlstore.IsLockWait(err), "%v", err)
 	require.Less(t, time.Since(begun), 8*time.Second)
 	var wait int
 	require.NoError(t, db.Raw("SELECT @@innodb_lock_wait_timeout").Scan(&wait).Error) // on the one connection that is free
 	require.Equal(t, 10, wait)
 	require.NoError(t, stranger.Commit().Error)
-	require.NoError(t, sqlstore.InTxBrief(t.Context(), db, func(tx *sql.Tx) error { return exec(t.Context(), tx, "UPDATE campaigns SET total = 3") }))
+	require.NoError(t, sqlstore.InTxBrief(t.Context(), db, func(tx *sql.Tx) error { return exec(t.Context(), tx, "UPDATE lots SET total = 3") }))
 	require.EqualValues(t, 3, totalOf(t, db))
 }

@@ -9,8 +9,6 @@ import (
 	"os"
 	"slices"
 	"time"
-
-	"dibs/models"
 )
 
 // sqlFaults befall MariaDB or MySQL.
@@ -169,7 +167,7 @@ func deadlocks(w *world, s *stroke) error {
 	for till := time.Now().Add(s.lasts); time.Now().Before(till) && w.ctx.Err() == nil; {
 		_ = w.stranger(func(ctx context.Context, tx *sql.Tx) error { // it is the victim at times
 			for _, l := range slices.Backward(w.inForce) {
-				query := "SELECT id FROM " + models.BooksTable(l.id) + " WHERE id = ? FOR UPDATE" //nolint:gosec // a choice of two
+				query := "SELECT id FROM lots WHERE id = ? FOR UPDATE"
 				if _, err := tx.ExecContext(ctx, query, l.id); err != nil {
 					return err
 				}

@@ -119,15 +119,14 @@ func (a Applier) Apply(ctx context.Context, id string) error {
 	if c.AppliedVersion == c.Version {
 		return nil
 	}
-	return RecordApplied(ctx, a.db, models.BooksTable(id), []string{id}, c.Version)
+	return RecordApplied(ctx, a.db, []string{id}, c.Version)
 }
 
-// RecordApplied is the second transaction of a change: Redis works by that version of some campaigns of a table now, so remaining is
-// exact again. If a definition has changed once more, remaining becomes exact with that change.
-func RecordApplied(ctx context.Context, db *gorm.DB, table string, ids []string, version int64) error {
+// RecordApplied is the second transaction of a change: Redis works by that version of some lots now, so remaining is exact again. If a
+// definition has changed once more, remaining becomes exact with that change.
+func RecordApplied(ctx context.Context, db *gorm.DB, ids []string, version int64) error {
 	err := sqlstore.Retry(ctx, func() error {
-		return db.WithContext(ctx).Exec("UPDATE "+table+" SET"+
-			" remaining = CASE WHEN version <> ? THEN remaining WHEN total > claimed THEN total - claimed ELSE 0 END,"+
+		return db.WithContext(ctx).Exec("UPDATE lots SET redis_total = CASE WHEN version = ? THEN 0 ELSE redis_total END,"+
 			" applied_version = CASE WHEN applied_version < ? THEN ? ELSE applied_version END WHERE id IN ?",
 			version, version, version, ids).Error
 	})

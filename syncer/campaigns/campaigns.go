@@ -38,11 +38,12 @@ func New(db *gorm.DB, scripts Scripts, log *slog.Logger) *Repository {
 	return &Repository{db: db, applier: NewApplier(db, scripts, &steps.Steps{}), partitions: scripts.Partitions(), log: log}
 }
 
-// campaignRow is a campaign with what only this package reads.
+// campaignRow is a campaign with what only this package reads. The sums are those of a new campaign of several shards, else nil.
 type campaignRow struct {
 	models.Campaign `gorm:"embedded"`
 
-	CreatedDigest string
+	CreatedDigest                                                                     string
+	CampaignTotal, CampaignClaimed, CampaignSyncedSeq, CampaignReleased, CampaignLost *int64
 }
 
 // Create stores a campaign and returns it as stored. Status, time zone and books get their first values here; Partition
@@ -61,18 +62,19 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 		return models.Campaign{}, false, err
 	}
 	err = sqlstore.Retry(ctx, func() error {
-		row := campaignRow{Campaign: c, CreatedDigest: digest}
+		row, shards := campaignRow{Campaign: c, CreatedDigest: digest}, []models.Campaign(nil)
+		if c.Shards > 1 {
+			shards, row.Total = shardsOf(&c, r.partitions)
+			row.CampaignTotal, row.CampaignClaimed, row.CampaignSyncedSeq = &c.Total, new(int64), new(int64)
+			row.CampaignReleased, row.CampaignLost = new(int64), new(int64)
+		}
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 			put := tx.Table(c.TableName()).Clauses(clause.OnConflict{DoNothing: true}).Create(&row)
 			if created = put.RowsAffected == 1; put.Error != nil || !created {
 				return put.Error
 			}
-			if c.Shards > 1 {
-				reserve, err := createShards(tx, &c, r.partitions)
-				if err == nil {
-					err = tx.Exec("UPDATE campaigns SET reserve = ? WHERE id = ?", reserve, c.ID).Error
-				}
-				if err != nil {
+			if len(shards) > 0 {
+				if err := tx.Create(&shards).Error; err != nil {
 					return err
 				}
 			}
@@ -91,7 +93,7 @@ func (r *Repository) initialized(c models.Campaign) models.Campaign {
 	c.Status, c.TimeZone = cmp.Or(c.Status, models.StatusOpen), cmp.Or(c.TimeZone, "UTC")
 	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
 	c.Partition = lua.PartitionOf(c.ID, r.partitions)
-	c.Shards, c.Reserve, c.MoveNo, c.MovedNo = max(1, c.Shards), 0, 0, 0
+	c.Shards, c.RedisTotal, c.Reserve, c.MoveNo, c.MovedNo = max(1, c.Shards), 0, 0, 0, 0
 	c.Version, c.Changes, c.AppliedVersion, c.Epoch, c.LoadAttempts = 1, 1, 0, 0, 0
 	c.Residency, c.ResidencyReason, c.ResidencyAt, c.StreamGeneration, c.SeenSeq, c.LostClaims = models.ResidencyNone, "", nil, "", 0, 0
 	c.Remaining, c.Claimed, c.SyncedSeq, c.ReleasedClaims = c.Total, 0, 0, 0
@@ -102,7 +104,7 @@ func (r *Repository) initialized(c models.Campaign) models.Campaign {
 // stored returns the campaign that is stored under c's id, or models.ErrExists when it is not the one that c describes.
 func (r *Repository) stored(ctx context.Context, c *models.Campaign, digest string) (models.Campaign, error) {
 	var row campaignRow
-	if err := r.db.WithContext(ctx).Table(c.TableName()).Where("id = ?", c.ID).Take(&row).Error; err != nil {
+	if err := r.db.WithContext(ctx).Table("campaigns").Where("id = ?", c.ID).Take(&row).Error; err != nil {
 		return models.Campaign{}, notFound(err, c.ID)
 	}
 	if row.CreatedDigest == digest {
@@ -147,7 +149,7 @@ func (r *Repository) Get(ctx context.Context, id string) (models.Campaign, error
 // Read reads a campaign, or a shard of one, within a transaction if db is one. Errors: models.ErrNotFound.
 func Read(db *gorm.DB, id string) (models.Campaign, error) {
 	var c models.Campaign
-	if err := db.Table(models.BooksTable(id)).Where("id = ?", id).Take(&c).Error; err != nil {
+	if err := db.Table(models.ViewOf(id)).Where("id = ?", id).Take(&c).Error; err != nil {
 		return models.Campaign{}, notFound(err, id)
 	}
 	return c, nil
@@ -156,7 +158,7 @@ func Read(db *gorm.DB, id string) (models.Campaign, error) {
 // List reads up to limit campaigns with ids above after, in order of their ids, byte for byte.
 func (r *Repository) List(ctx context.Context, after string, limit int) ([]models.Campaign, error) {
 	var page []models.Campaign
-	if err := r.db.WithContext(ctx).Where("id > ?", after).Order("id").Limit(limit).Find(&page).Error; err != nil {
+	if err := r.db.WithContext(ctx).Table("campaigns").Where("id > ?", after).Order("id").Limit(limit).Find(&page).Error; err != nil {
 		return nil, fmt.Errorf("campaigns: list campaigns: %w", err)
 	}
 	return page, nil
@@ -167,7 +169,7 @@ func (r *Repository) List(ctx context.Context, after string, limit int) ([]model
 func (r *Repository) Books(ctx context.Context, id string) (models.Books, error) {
 	at := time.Now().UTC()
 	var c models.Campaign
-	err := r.db.WithContext(ctx).Select("claimed", "synced_seq", "remaining", "released_claims", "version", "applied_version",
+	err := r.db.WithContext(ctx).Table("campaigns").Select("claimed", "synced_seq", "remaining", "released_claims", "version", "applied_version",
 		"total", "low_stock_at", "residency", "epoch", "shards").
 		Where("id = ?", id).Take(&c).Error
 	if err != nil {

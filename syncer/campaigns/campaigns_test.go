@@ -334,7 +334,7 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 		c.Residency, c.Epoch, c.Version, c.Partition = models.ResidencyResident, 1, 2, lua.PartitionOf(c.ID, syncertest.Partitions)
 		require.NoError(t, db.Create(&c).Error)
 	}
-	require.NoError(t, db.Exec("UPDATE campaigns SET total = 7, version = 2 WHERE id = ?", id).Error)
+	require.NoError(t, db.Exec("UPDATE lots SET total = 7, version = 2 WHERE id = ?", id).Error)
 	n, err := syncertest.NewResumer(t, db, scripts).Resume(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
@@ -369,8 +369,8 @@ func TestCampaigns_AChangeAfterOneThatMySQLLostIsInForce(t *testing.T) {
 		require.NoError(t, err)
 		_, err = repo.Change(t.Context(), id, models.Change{Total: new(int64(500))})
 		require.NoError(t, err)
-		require.NoError(t, db.Exec("UPDATE campaigns SET total = ?, remaining = ?, version = ?, applied_version = ? WHERE id = ?",
-			before.Total, before.Remaining, before.Version, before.AppliedVersion, id).Error)
+		require.NoError(t, db.Exec("UPDATE lots SET total = ?, version = ?, applied_version = ? WHERE id = ?",
+			before.Total, before.Version, before.AppliedVersion, id).Error)
 
 		after, err := repo.Change(t.Context(), id, models.Change{PerUser: new(int64(3))})
 		require.NoError(t, err)

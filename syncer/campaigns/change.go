@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"time"
 
 	"dibs/internal/sqlstore"
@@ -64,8 +65,8 @@ func (r *Repository) change(ctx context.Context, id string, change models.Change
 	return c, err
 }
 
-// changeInMySQL is the first transaction of a change. Redis still works by the old definition, so remaining may only grow
-// here: it must not fall below what Redis says remains. Applier.recordApplied makes it exact.
+// changeInMySQL is the first transaction of a change. Redis still works by the old definition, so remaining must not fall below what
+// Redis says remains: redis_total holds the highest total that Redis may work by, until RecordApplied.
 func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (models.Campaign, error) {
 	c, err := Read(tx.Clauses(clause.Locking{Strength: "UPDATE"}), id)
 	switch {
@@ -96,15 +97,15 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (mo
 		return c, nil
 	}
 	c.Version, c.Changes = versionAfter(c.Version), c.Changes+1
-	c.Remaining = max(0, c.Total-c.Claimed)
-	if IsResident(&c) {
-		c.Remaining = max(c.Remaining, before.Remaining)
-	}
-	fields := append(models.ChangeFields(), "Version", "Changes", "Remaining", "UpdatedAt")
+	fields := append(models.ChangeFields(), "Version", "Changes", "UpdatedAt", "RedisTotal")
 	if c.IsSharded() {
-		fields = append(fields, "Reserve")
+		fields = slices.DeleteFunc(fields, func(name string) bool { return name == "Total" })
 		err = changeShards(tx, &before, &c)
 	} else {
+		c.RedisTotal = 0
+		if IsResident(&c) {
+			c.RedisTotal = max(before.RedisTotal, before.Total)
+		}
 		err = publishCrossed(tx, &before, &c)
 	}
 	if err != nil {

@@ -35,12 +35,12 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 			return err
 		}
 		newest := versionAfter(0)
-		n, err := sqlstore.Exec(ctx, tx, "UPDATE campaigns SET"+
+		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET"+
 			" told_line = CASE WHEN remaining + ? > low_stock_at THEN 0 ELSE told_line END,"+ // it may cross its lines anew
-			" reserve = CASE WHEN shards > 1 THEN reserve + ? ELSE 0 END, total = total + ?, remaining = remaining + ?,"+
-			" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1, updated_at = ?"+ // as versionAfter
-			" WHERE id = ? AND kind = ? AND status <> ? AND total = ?",
-			b.count(), b.count(), b.count(), b.count(), newest, newest, at.Format(sqlstore.TimeLayout),
+			" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1, updated_at = ?,"+ // as versionAfter
+			" total = total + ?, campaign_total = campaign_total + ?"+
+			" WHERE id = ? AND kind = ? AND status <> ? AND COALESCE(campaign_total, total) = ?",
+			b.count(), newest, newest, at.Format(sqlstore.TimeLayout), b.count(), b.count(),
 			b.campaignID, models.KindPacket, models.StatusClosed, total)
 		switch {
 		case err != nil:

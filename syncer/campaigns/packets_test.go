@@ -168,7 +168,7 @@ func TestPackets_RefusalsChangeNothing(t *testing.T) {
 		_, err = campaigns.AddPackets(t.Context(), "p", syncertest.SplitOf(1, 1))
 		require.NoError(t, err, "at once is none")
 
-		require.NoError(t, db.Exec("UPDATE campaigns SET total = ? WHERE id = 'p'", models.PacketsMax).Error)
+		require.NoError(t, db.Exec("UPDATE lots SET total = ? WHERE id = 'p'", models.PacketsMax).Error)
 		_, err = campaigns.AddPackets(t.Context(), "p", syncertest.SplitOf(1, 1))
 		require.ErrorContains(t, err, "count: of a campaign may be 10000000")
 	})

@@ -75,7 +75,7 @@ func fixPartitions(tx *gorm.DB, n int) error {
 		return err
 	}
 	var ids []string
-	if err := tx.Raw("SELECT id FROM campaigns LIMIT 1").Scan(&ids).Error; err != nil {
+	if err := tx.Raw("SELECT id FROM lots LIMIT 1").Scan(&ids).Error; err != nil {
 		return err
 	}
 	if len(ids) > 0 {

@@ -12,47 +12,35 @@ import (
 	"gorm.io/gorm"
 )
 
-// shardRow is a shard as it is stored.
-type shardRow struct {
-	models.Campaign `gorm:"embedded"`
-
-	CampaignID string
-	Shard      int
-	Granted    int64
-}
-
-// TableName names the table for gorm.
-func (shardRow) TableName() string { return "campaign_shards" }
-
 // firstLoanPart is how much of a new campaign its shards have on loan from the start: one part of so many. The rest is granted by need.
 const firstLoanPart = 2
 
-// createShards stores the shards of a new campaign, each with its share of the units. What is left over is the campaign's reserve, which
-// is returned.
-func createShards(tx *gorm.DB, c *models.Campaign, partitions int) (reserve int64, err error) {
+// shardsOf are the shards of a new campaign, each with its share of the units. What is left over is the campaign's reserve.
+func shardsOf(c *models.Campaign, partitions int) (shards []models.Campaign, reserve int64) {
 	reserve = c.Total
 	loan := c.Total / int64(firstLoanPart*c.Shards)
-	rows := make([]shardRow, c.Shards)
-	for i, id := range c.ShardIDs() {
-		rows[i] = shardRow{Campaign: *c, CampaignID: c.ID, Shard: i + 1, Granted: loan}
-		s := &rows[i].Campaign
-		s.ID, s.Partition, s.Total, s.Remaining, s.Reserve = id, lua.PartitionOf(id, partitions), loan, loan, 0
+	for _, id := range c.ShardIDs() {
+		s := *c
+		s.ID, s.Partition, s.Total = id, lua.PartitionOf(id, partitions), loan
 		s.LowStockAt = 0 // is the campaign's
+		shards = append(shards, s)
 		reserve -= loan
 	}
-	return reserve, tx.Create(&rows).Error
+	return shards, reserve
 }
 
-// SumShards has the counters of a campaign be the sums of its shards'.
+// SumShards has the sums of a campaign of several shards be those of its lots.
 func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
-	sum := func(column string) string {
-		return "(SELECT COALESCE(SUM(s." + column + "), 0) FROM campaign_shards s WHERE s.campaign_id = campaigns.id)"
+	query, args := "UPDATE lots SET", []any(nil)
+	for sum, column := range map[string]string{
+		"campaign_claimed": "claimed", "campaign_synced_seq": "synced_seq", "campaign_released": "released_claims", "campaign_lost": "lost_claims",
+	} {
+		// MySQL reads from the table that it changes in a derived table alone.
+		query += " " + sum + " = (SELECT n FROM (SELECT SUM(" + column + ") AS n FROM lots WHERE campaign_id = ?) AS all_" + column + "),"
+		args = append(args, campaignID)
 	}
-	err := sqlstore.Retry(ctx, func() error {
-		return db.WithContext(ctx).Exec("UPDATE campaigns SET remaining = CASE WHEN total > "+sum("claimed")+" THEN total - "+sum("claimed")+
-			" ELSE 0 END, claimed = "+sum("claimed")+", synced_seq = "+sum("synced_seq")+", released_claims = "+sum("released_claims")+
-			", lost_claims = "+sum("lost_claims")+" WHERE id = ? AND shards > 1", campaignID).Error
-	})
+	query += " updated_at = updated_at WHERE id = ? AND shards > 1"
+	err := sqlstore.Retry(ctx, func() error { return db.WithContext(ctx).Exec(query, append(args, campaignID)...).Error })
 	if err != nil {
 		return fmt.Errorf("campaigns: sums of %s: %w", campaignID, err)
 	}
@@ -80,7 +68,7 @@ func (r *Repository) Shards(ctx context.Context, campaignID string) ([]models.Ca
 
 // readShards reads the shards of campaigns, in order, within a transaction if db is one.
 func readShards(db *gorm.DB, campaignIDs ...string) (rows []models.Campaign, err error) {
-	err = db.Table(shardRow{}.TableName()).Where("campaign_id IN ?", campaignIDs).Order("campaign_id, shard").Find(&rows).Error
+	err = db.Table("campaign_shards").Where("campaign_id IN ?", campaignIDs).Order("campaign_id, shard").Find(&rows).Error
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: shards of %s: %w", campaignIDs, err)
 	}

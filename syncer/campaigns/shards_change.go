@@ -61,13 +61,14 @@ func changeShards(tx *gorm.DB, before, c *models.Campaign) error {
 	if c.Reserve += more; c.Reserve < 0 && more < 0 {
 		return sqlstore.Final(fmt.Errorf("%w: campaign %s", errGather, c.ID))
 	}
-	if c.Remaining > c.LowStockAt { // it may cross its lines anew, before anybody has looked
-		if err := tx.Exec("UPDATE campaigns SET told_line = 0 WHERE id = ? AND ? > 0", c.ID, more).Error; err != nil {
-			return fmt.Errorf("campaigns: line of %s: %w", c.ID, err)
-		}
+	isAnew := more > 0 && c.Total-c.Claimed > c.LowStockAt // it may cross its lines once more
+	err := tx.Exec("UPDATE lots SET total = ?, campaign_total = ?, told_line = CASE WHEN ? THEN 0 ELSE told_line END WHERE id = ?",
+		c.Reserve, c.Total, isAnew, c.ID).Error
+	if err != nil {
+		return fmt.Errorf("campaigns: total of %s: %w", c.ID, err)
 	}
-	err := tx.Exec("UPDATE campaign_shards SET per_user = ?, per_user_per_day = ?, starts_at = ?, ends_at = ?, status = ?,"+
-		" version = ?, changes = ?, updated_at = ? WHERE campaign_id = ?",
+	err = tx.Exec("UPDATE lots SET per_user = ?, per_user_per_day = ?, starts_at = ?, ends_at = ?, status = ?,"+
+		" version = ?, changes = ?, updated_at = ? WHERE campaign_id = ? AND shard > 0",
 		c.PerUser, c.PerUserPerDay, timeText(c.StartsAt), timeText(c.EndsAt), c.Status, c.Version, c.Changes, sqlstore.Now(), c.ID).Error
 	if err != nil {
 		return fmt.Errorf("campaigns: change shards of %s: %w", c.ID, err)

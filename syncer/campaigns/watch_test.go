@@ -21,13 +21,13 @@ func TestActiveCampaignsAndTheirBooks(t *testing.T) {
 			require.NoError(t, err)
 		}
 		for id, set := range map[string]map[string]any{
-			"busy":    {"residency": models.ResidencyResident, "claimed": 7, "synced_seq": 6, "remaining": 93},
+			"busy":    {"residency": models.ResidencyResident, "claimed": 7, "synced_seq": 6},
 			"evicted": {"residency": models.ResidencyEvicted}, "lost": {"residency": models.ResidencyLost},
 			"closed": {"status": models.StatusClosed},
 		} {
-			require.NoError(t, db.Table("campaigns").Where("id = ?", id).UpdateColumns(set).Error)
+			require.NoError(t, db.Table("lots").Where("id = ?", id).UpdateColumns(set).Error)
 		}
-		require.NoError(t, db.Exec("UPDATE campaigns SET updated_at = '2099-01-01 00:00:00.000' WHERE id = 'busy'").Error)
+		require.NoError(t, db.Exec("UPDATE lots SET updated_at = '2099-01-01 00:00:00.000' WHERE id = 'busy'").Error)
 		active, err := repo.Active(t.Context(), 10)
 		require.NoError(t, err)
 		require.Equal(t, "busy", active[0], "moved last")
@@ -89,7 +89,7 @@ func TestBooksOfACampaignOfSeveralShards(t *testing.T) {
 			_, _, err := repo.Create(t.Context(), c)
 			require.NoError(t, err)
 		}
-		require.NoError(t, db.Exec("UPDATE campaign_shards SET claimed = 4, synced_seq = 4, move_no = 2, moved_no = 1 WHERE id = 'c#2'").Error)
+		require.NoError(t, db.Exec("UPDATE lots SET claimed = 4, synced_seq = 4, move_no = 2, moved_no = 1 WHERE id = 'c#2'").Error)
 		payload := `{"v":1,"type":"claim.accepted","id":"01a1fc6d-e406-7215-ad5f-bdaab8462f2c","campaign_id":"c","shard":2,"user_id":"ada",` +
 			`"quantity":3,"seq":1,"at":"2026-11-21T04:47:02.663Z"}`
 		require.NoError(t, db.Exec("INSERT INTO parked_events (id, campaign_id, reason, payload, parked_at) VALUES (?, 'c#2', 'r', ?, ?)",
@@ -104,8 +104,8 @@ func TestBooksOfACampaignOfSeveralShards(t *testing.T) {
 		})
 		require.EqualValues(t, 3, all["c"].Books.ParkedUnits)
 
-		require.NoError(t, db.Exec("UPDATE campaign_shards SET residency = ? WHERE campaign_id = 'c'", models.ResidencyEvicted).Error)
-		require.NoError(t, db.Exec("UPDATE campaign_shards SET residency = ? WHERE id = 'd#1'", models.ResidencyEvicted).Error)
+		require.NoError(t, db.Exec("UPDATE lots SET residency = ? WHERE campaign_id = 'c'", models.ResidencyEvicted).Error)
+		require.NoError(t, db.Exec("UPDATE lots SET residency = ? WHERE id = 'd#1'", models.ResidencyEvicted).Error)
 		active, err := repo.Active(t.Context(), 10)
 		require.NoError(t, err)
 		require.ElementsMatch(t, []string{"d", "e"}, active, "a campaign is evicted when all its shards are")

@@ -40,14 +40,19 @@ func rollBack(h *syncertest.Stack) {
 // putBack keeps the rows of MySQL; what it returns brings them back.
 func putBack(h *syncertest.Stack) (restore func()) {
 	h.T.Helper()
-	tables := []string{"campaigns", "claims", "outbox", "parked_events", "stock_flushes", "streams", "campaign_shards", "stock_moves", "packets"}
+	tables := []string{"lots", "claims", "claim_orders", "outbox", "parked_events", "stock_flushes", "streams", "stock_moves", "packets"}
+	columns := make(map[string]string)
 	for _, table := range tables {
-		h.Exec("CREATE TABLE dump_" + table + " AS SELECT * FROM " + table)
+		var stored string
+		require.NoError(h.T, h.DB.Raw("SELECT GROUP_CONCAT(CONCAT('`', column_name, '`')) FROM information_schema.columns"+
+			" WHERE table_schema = DATABASE() AND table_name = ? AND COALESCE(generation_expression, '') = ''", table).Scan(&stored).Error)
+		columns[table] = stored
+		h.Exec("CREATE TABLE dump_" + table + " AS SELECT " + stored + " FROM " + table)
 	}
 	return func() {
 		for _, table := range tables {
 			h.Exec("DELETE FROM " + table)
-			h.Exec("INSERT INTO " + table + " SELECT * FROM dump_" + table)
+			h.Exec("INSERT INTO " + table + " (" + columns[table] + ") SELECT * FROM dump_" + table)
 		}
 	}
 }

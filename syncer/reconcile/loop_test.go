@@ -60,7 +60,7 @@ func TestReconciler_ARoundComparesWhatMovedAndTheOthersInTurn(t *testing.T) {
 	for range reconcile.RestMost + 1 {
 		require.Empty(t, round())
 	}
-	h.Exec("UPDATE campaigns SET claimed = claimed + 1 WHERE id = ?", others[0])
+	h.Exec("UPDATE lots SET claimed = claimed + 1 WHERE id = ?", others[0])
 	for reconcile.Rest(r) > 0 {
 		round()
 	}

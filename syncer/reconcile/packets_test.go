@@ -229,7 +229,7 @@ func TestReconciler_ALoadIsADifferenceOnlyWhenItStandsStill(t *testing.T) {
 	require.Empty(t, found.Differences)
 	require.Nil(t, found.Drift)
 
-	h.Exec("UPDATE campaigns SET residency_at = ? WHERE id = ?", time.Now().UTC().Add(-time.Hour), id)
+	h.Exec("UPDATE lots SET residency_at = ? WHERE id = ?", time.Now().UTC().Add(-time.Hour), id)
 	require.Contains(t, strings.Join(h.Compare(id).Differences, "\n"), "is loading in redis", "nobody seems to be at it")
 	close(goOn)
 	require.NoError(t, <-loaded)

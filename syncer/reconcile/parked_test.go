@@ -99,7 +99,7 @@ func TestParked_WhosePlaceIsTakenHoldsARebuildUp(t *testing.T) {
 	h := syncertest.NewStack(t)
 	id := h.Refusing()
 	h.Exec("UPDATE claims SET seq = (SELECT JSON_VALUE(CONVERT(payload USING utf8mb4), '$.seq') FROM parked_events) WHERE seq = 10")
-	h.Exec("UPDATE campaigns SET synced_seq = 9 WHERE id = ?", id)
+	h.Exec("UPDATE lots SET synced_seq = 9 WHERE id = ?", id)
 	hset(h, h.Keys(id).State, "taken", "5")
 	done := h.Repair(id, reconcile.RepairHow{})
 	require.Empty(t, done.Steps, "Redis knows of ten claims, nine are accounted for")

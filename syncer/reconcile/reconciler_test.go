@@ -57,7 +57,7 @@ var plants = []plant{
 		name: "a row is deleted and the counters are made to fit, its event is in the stream", says: "nothing is on its way",
 		spoil: func(h *syncertest.Stack, id string) {
 			h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 10", id)
-			h.Exec("UPDATE campaigns SET claimed = 9, synced_seq = 9, remaining = 91 WHERE id = ?", id)
+			h.Exec("UPDATE lots SET claimed = 9, synced_seq = 9 WHERE id = ?", id)
 		},
 		steps: []string{reconcile.RepairClaims}, taken: 10,
 	},
@@ -79,22 +79,22 @@ var plants = []plant{
 	},
 	{
 		name: "campaigns.claimed", says: "campaigns.claimed is 12",
-		spoil: func(h *syncertest.Stack, id string) { h.Exec("UPDATE campaigns SET claimed = 12 WHERE id = ?", id) },
+		spoil: func(h *syncertest.Stack, id string) { h.Exec("UPDATE lots SET claimed = 12 WHERE id = ?", id) },
 		steps: []string{reconcile.RepairCampaigns}, taken: 10,
 	},
 	{
-		name: "campaigns.remaining", says: "campaigns.remaining is 80",
-		spoil: func(h *syncertest.Stack, id string) { h.Exec("UPDATE campaigns SET remaining = 80 WHERE id = ?", id) },
+		name: "campaigns.redis_total", says: "campaigns.remaining is 110",
+		spoil: func(h *syncertest.Stack, id string) { h.Exec("UPDATE lots SET redis_total = 120 WHERE id = ?", id) },
 		steps: []string{reconcile.RepairCampaigns}, taken: 10,
 	},
 	{
 		name: "campaigns.synced_seq is raised", says: "campaigns.synced_seq is 11",
-		spoil: func(h *syncertest.Stack, id string) { h.Exec("UPDATE campaigns SET synced_seq = 11 WHERE id = ?", id) },
+		spoil: func(h *syncertest.Stack, id string) { h.Exec("UPDATE lots SET synced_seq = 11 WHERE id = ?", id) },
 		steps: []string{reconcile.RepairCampaigns}, taken: 10,
 	},
 	{
 		name: "campaigns.synced_seq is lowered", says: "campaigns.synced_seq is 7",
-		spoil: func(h *syncertest.Stack, id string) { h.Exec("UPDATE campaigns SET synced_seq = 7 WHERE id = ?", id) },
+		spoil: func(h *syncertest.Stack, id string) { h.Exec("UPDATE lots SET synced_seq = 7 WHERE id = ?", id) },
 		steps: []string{reconcile.RepairCampaigns}, taken: 10,
 	},
 	{
@@ -122,7 +122,7 @@ var plants = []plant{
 		spoil: func(h *syncertest.Stack, id string) {
 			c, err := syncertest.NewCampaigns(h.T, h.DB, h.Scripts).Change(h.T.Context(), id, models.Change{PerUser: new(int64(5))})
 			require.NoError(h.T, err)
-			h.Exec("UPDATE campaigns SET per_user = 0, version = ?, applied_version = ? WHERE id = ?", c.Version-1, c.Version-1, id)
+			h.Exec("UPDATE lots SET per_user = 0, version = ?, applied_version = ? WHERE id = ?", c.Version-1, c.Version-1, id)
 		},
 		steps: []string{reconcile.RepairRedis}, taken: 10,
 	},
@@ -372,7 +372,7 @@ func TestReconciler_RepairsOnSQLite(t *testing.T) {
 	h.Writer = syncertest.StartWriter(t, writer.Config{DB: h.DB, FlushInterval: time.Millisecond})
 	id := synced(h)
 	h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id)
-	h.Exec("UPDATE campaigns SET claimed = 12 WHERE id = ?", id)
+	h.Exec("UPDATE lots SET claimed = 12 WHERE id = ?", id)
 	hset(h, h.Keys(id).State, "taken", "5")
 	done, err := h.Reconciler().Repair(t.Context(), id, reconcile.RepairHow{})
 	require.NoError(t, err)

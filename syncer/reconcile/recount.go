@@ -75,10 +75,10 @@ func byRows(was *models.Campaign, rows *RowFigures, missing int64) models.Campai
 	is := *was
 	is.LostClaims = max(0, was.LostClaims+missing) // fewer, if one that was given up came after all
 	is.Claimed, is.ReleasedClaims, is.SyncedSeq = rows.Units, rows.Released, rows.Claims+is.LostClaims
-	is.Remaining = max(0, is.Total-is.Claimed)
-	if campaigns.IsResident(was) && was.AppliedVersion != was.Version {
-		is.Remaining = max(is.Remaining, was.Remaining) // Redis may work by the older total
+	if !campaigns.IsResident(was) || was.AppliedVersion == was.Version {
+		is.RedisTotal = 0 // Redis does not work by an older total
 	}
+	is.Remaining = max(0, max(is.Total, is.RedisTotal)-is.Claimed)
 	return is
 }
 
@@ -87,9 +87,9 @@ func (p *repair) writeCounters(ctx context.Context, tx *sql.Tx, was, is *models.
 	if before == after {
 		return nil, nil //nolint:nilnil // nothing to do
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE "+models.BooksTable(is.ID)+" SET"+ //nolint:gosec // a choice of two
-		" claimed = ?, synced_seq = ?, lost_claims = ?, remaining = ?, released_claims = ?, seen_seq = ? WHERE id = ?",
-		is.Claimed, is.SyncedSeq, is.LostClaims, is.Remaining, is.ReleasedClaims, is.SeenSeq, is.ID)
+	_, err := tx.ExecContext(ctx, "UPDATE lots SET"+
+		" claimed = ?, synced_seq = ?, lost_claims = ?, redis_total = ?, released_claims = ?, seen_seq = ? WHERE id = ?",
+		is.Claimed, is.SyncedSeq, is.LostClaims, is.RedisTotal, is.ReleasedClaims, is.SeenSeq, is.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -231,8 +231,7 @@ func (r *Reconciler) locked(ctx context.Context, id string, change func(tx *sql.
 	return sqlstore.Retry(ctx, func() error {
 		return sqlstore.InTx(ctx, r.db, func(tx *sql.Tx) error {
 			// Before the first read, which makes the snapshot: it then holds every flush that is not waiting for this lock.
-			query := "UPDATE " + models.BooksTable(id) + " SET id = id WHERE id = ?" //nolint:gosec // a choice of two
-			if _, err := tx.ExecContext(ctx, query, id); err != nil {
+			if _, err := tx.ExecContext(ctx, "UPDATE lots SET version = version WHERE id = ?", id); err != nil {
 				return err
 			}
 			var c models.Campaign

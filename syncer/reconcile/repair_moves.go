@@ -38,12 +38,11 @@ func (p *repair) bringMovesBack(ctx context.Context) error {
 		if more == 0 {
 			return nil, nil
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE campaigns SET reserve = reserve - ? WHERE id = ?", more, campaignID)
+		_, err = tx.ExecContext(ctx, "UPDATE lots SET total = total - ? WHERE id = ?", more, campaignID)
 		if err != nil {
 			return nil, err
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE campaign_shards SET total = total + ?, granted = granted + ?, remaining = CASE"+
-			" WHEN total > claimed THEN total - claimed ELSE 0 END WHERE id = ?", more, more, p.id)
+		_, err = tx.ExecContext(ctx, "UPDATE lots SET total = total + ? WHERE id = ?", more, p.id)
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +60,7 @@ func soldAndReserve(ctx context.Context, tx *sql.Tx, shard *models.Campaign, cam
 	if err != nil {
 		return 0, 0, err
 	}
-	err = tx.QueryRowContext(ctx, "SELECT reserve FROM campaigns WHERE id = ?", campaignID).Scan(&reserve)
+	err = tx.QueryRowContext(ctx, "SELECT total FROM lots WHERE id = ?", campaignID).Scan(&reserve)
 	return rows.Units + parked.Units, reserve, err
 }
 
@@ -72,15 +71,10 @@ func (p *repair) dealToOwners(ctx context.Context, tx *sql.Tx, campaignID string
 	if err != nil || n == 0 {
 		return nil, err
 	}
-	const dealt = "(SELECT COUNT(*) FROM packets p WHERE p.campaign_id = campaign_shards.campaign_id AND p.shard = campaign_shards.shard)"
-	for _, statement := range []string{
-		"UPDATE campaign_shards SET total = " + dealt + ", granted = " + dealt + " WHERE campaign_id = ?",
-		"UPDATE campaign_shards SET remaining = CASE WHEN total > claimed THEN total - claimed ELSE 0 END WHERE campaign_id = ?",
-		"UPDATE campaigns SET reserve = (SELECT COUNT(*) FROM packets p WHERE p.campaign_id = campaigns.id AND p.shard = 0) WHERE id = ?",
-	} {
-		if _, err := tx.ExecContext(ctx, statement, campaignID); err != nil {
-			return nil, err
-		}
+	_, err = tx.ExecContext(ctx, "UPDATE lots SET total = (SELECT COUNT(*) FROM packets p"+
+		" WHERE p.campaign_id = lots.campaign_id AND p.shard = lots.shard) WHERE campaign_id = ?", campaignID)
+	if err != nil {
+		return nil, err
 	}
 	return repairOf(p.id, RepairPackets, fmt.Sprintf("%d packets of its claims were not dealt to it", n), "they are")
 }

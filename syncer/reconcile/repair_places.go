@@ -143,9 +143,7 @@ func (p *repair) placeOne(ctx context.Context, tx *sql.Tx, c *models.Campaign, o
 	if err := writer.InsertMissing(ctx, tx, p.r.db.Name(), []models.Event{e}); err != nil {
 		return nil, err
 	}
-	//nolint:gosec // a choice of two
-	_, err = tx.ExecContext(ctx, "UPDATE "+models.BooksTable(p.id)+" SET remaining = CASE WHEN remaining > ? THEN remaining - ? ELSE 0 END,"+
-		" claimed = claimed + ?, synced_seq = synced_seq + 1 WHERE id = ?", e.Quantity, e.Quantity, e.Quantity, p.id)
+	err = writer.MoveCounters(ctx, tx, []writer.Delta{{LotID: p.id, Units: e.Quantity, Claims: 1}}, sqlstore.Now())
 	if err == nil {
 		err = unpark(ctx, tx, one.ID)
 	}

@@ -110,6 +110,9 @@ func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
 			e := &events[i]
 			n, err := sqlstore.Exec(ctx, tx, "UPDATE claims SET status = ?, order_id = ?, resolved_at = ? WHERE id = ? AND status = ?",
 				string(models.ClaimRedeemed), e.OrderID, e.At.UTC().Format(sqlstore.TimeLayout), e.ClaimID, string(models.ClaimClaimed))
+			if err == nil && n > 0 {
+				err = writer.PutOrder(ctx, tx, e.OrderID, e.ClaimID)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -201,14 +204,7 @@ func (p *repair) move(ctx context.Context, tx *sql.Tx, claims, units, released i
 	if rows.Claims+m.LostClaims != m.SyncedSeq || rows.Units != m.Claimed || rows.Released != m.Released {
 		return nil
 	}
-	// As byRows has it: rows may be of more units than total.
-	//nolint:gosec // a choice of two
-	_, err := tx.ExecContext(ctx, "UPDATE "+models.BooksTable(p.id)+" SET remaining = CASE"+
-		" WHEN applied_version <> version AND residency = ?"+
-		" THEN CASE WHEN remaining > ? THEN remaining - ? ELSE 0 END WHEN total > claimed + ? THEN total - claimed - ? ELSE 0 END,"+
-		" claimed = claimed + ?, synced_seq = synced_seq + ?, released_claims = released_claims + ? WHERE id = ?",
-		string(models.ResidencyResident), units, units, units, units, units, claims, released, p.id)
-	return err
+	return writer.MoveCounters(ctx, tx, []writer.Delta{{LotID: p.id, Units: units, Claims: claims, Released: released}}, sqlstore.Now())
 }
 
 // release marks claims as released that MySQL holds as claimed though Redis was told of their release, which was decided in MySQL:

@@ -153,7 +153,7 @@ func TestRestored_AShardIsRepairedAfterItsNumberWasReused(t *testing.T) {
 	restore := putBack(s.Stack)
 	s.refill(2, 30)
 	restore()
-	s.Exec("UPDATE campaign_shards SET move_no = 1 WHERE id = ?", models.ShardID(s.id, 2))
+	s.Exec("UPDATE lots SET move_no = 1 WHERE id = ?", models.ShardID(s.id, 2))
 	s.Exec("INSERT INTO stock_moves (campaign_id, shard, no, kind, want, status, begun_at) VALUES (?, 2, 1, 'recall', 20, 'open', NOW())", s.id)
 	_, err := s.mover.Look(t.Context())
 	require.Error(t, err)

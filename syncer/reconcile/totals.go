@@ -122,8 +122,7 @@ func (t *Totals) missing(ctx context.Context, tx *sql.Tx) error {
 	}{
 		{"%d events are parked: see dibs reconcile", "SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL", nil},
 		{"%d campaigns are lost in redis, and claims of them may be missing: see dibs reconcile",
-			"SELECT (SELECT COUNT(*) FROM campaigns WHERE residency = 'lost')" +
-				" + (SELECT COUNT(*) FROM campaign_shards WHERE residency = 'lost')", nil},
+			"SELECT COUNT(*) FROM lots WHERE residency = 'lost'", nil},
 		{"%d claims of campaigns of that day were archived to files",
 			"SELECT COALESCE(SUM(k.archived_claims - (SELECT COUNT(*) FROM claims_archive a WHERE a.campaign_id = k.id)), 0)" +
 				" FROM campaigns k WHERE k.archived_claims > 0 AND k.created_at < ? AND k.closed_told_at >= ?", t.span()},

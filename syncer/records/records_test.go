@@ -83,6 +83,7 @@ func TestTheStoryOfAClaim(t *testing.T) {
 			ClaimedAt: noon, SyncedAt: noon, ResolvedAt: &noon,
 		}, &models.OutboxRow{ID: "t", CampaignID: "spring", Kind: models.OutboxEvent, ClaimID: new("k"), Payload: []byte("{}"), CreatedAt: noon},
 			&models.ParkedEvent{ID: "parked", CampaignID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: noon})
+		require.NoError(t, db.Exec("INSERT INTO claim_orders (order_id, claim_id) VALUES ('o-1', 'k')").Error)
 		r := records.New(db)
 		story, err := r.Story(t.Context(), "k")
 		require.NoError(t, err)

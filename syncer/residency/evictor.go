@@ -112,8 +112,7 @@ func (e *Evictor) evict(ctx context.Context, c *models.Campaign) (evicted bool, 
 // waits for Redis is in the books already.
 func recordEviction(ctx context.Context, db *gorm.DB, id string, seen lua.Position) error {
 	err := sqlstore.Retry(ctx, func() error {
-		return db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(id)+" SET residency = ?, residency_reason = '', residency_at = ?,"+
-			" remaining = CASE WHEN total > claimed THEN total - claimed ELSE 0 END"+
+		return db.WithContext(ctx).Exec("UPDATE lots SET residency = ?, residency_reason = '', residency_at = ?, redis_total = 0"+
 			" WHERE id = ? AND epoch = ? AND synced_seq = ? AND residency = ?",
 			models.ResidencyEvicted, sqlstore.Now(), id, seen.Epoch, seen.Seq, models.ResidencyResident).Error
 	})

@@ -67,7 +67,7 @@ func TestEvictor_LetsBeWhatIsNotIdleOrNotSynced(t *testing.T) {
 	require.Zero(t, h.Evict(time.Millisecond), "MySQL lacks a claim")
 	h.Sync()
 	require.Zero(t, h.Evict(time.Hour), "just claimed from")
-	require.NoError(t, h.DB.Exec("UPDATE campaigns SET version = version + 1 WHERE id = ?", id).Error)
+	require.NoError(t, h.DB.Exec("UPDATE lots SET version = version + 1 WHERE id = ?", id).Error)
 	require.Zero(t, h.Evict(time.Millisecond), "a change is on its way")
 	require.NoError(t, h.Hydrate(id))
 	require.NoError(t, h.Scripts.Fence(t.Context(), id, 1))
@@ -207,7 +207,7 @@ func TestEvictor_LooksAtCampaignsInTurn(t *testing.T) {
 		ids = append(ids, h.Create(10, nil))
 		require.NoError(t, h.Hydrate(ids[len(ids)-1]))
 	}
-	h.Exec("UPDATE campaigns SET applied_version = 0 WHERE id = ?", slices.Min(ids)) // it may not be evicted, and stands first
+	h.Exec("UPDATE lots SET applied_version = 0 WHERE id = ?", slices.Min(ids)) // it may not be evicted, and stands first
 	evictor := syncertest.NewEvictor(t, h.DB, h.Scripts, time.Hour)
 	evictor.LookAt(2)
 	for range 3 { // a lap in which nobody has been idle for so long

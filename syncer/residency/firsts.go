@@ -23,8 +23,8 @@ const (
 	neverLoaded   = "epoch = 0 AND load_attempts = 0 AND residency = '" + string(models.ResidencyNone) + "'"
 	withoutCounts = "synced_seq = 0 AND claimed = 0 AND lost_claims = 0 AND seen_seq = 0 AND released_claims = 0" +
 		" AND archived_claims = 0 AND archived_units = 0 AND archived_released = 0"
-	withoutClaims = withoutCounts + " AND NOT EXISTS (SELECT 1 FROM claims WHERE campaign_id = campaigns.id AND shard = 0)" +
-		" AND NOT EXISTS (SELECT 1 FROM parked_events WHERE campaign_id = campaigns.id)"
+	withoutClaims = withoutCounts + " AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.campaign_id = lots.id AND claims.shard = 0)" +
+		" AND NOT EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id)"
 )
 
 // firsts loads campaigns that were never loaded, many at once: those that were asked for while the group before was loaded are the next
@@ -201,7 +201,7 @@ func (h *Hydrator) neverLoaded(ctx context.Context, ids []string) (cs []models.C
 // was handed out to another.
 func (h *Hydrator) numberFirsts(ctx context.Context, cs []models.Campaign) (numbered bool, err error) {
 	err = sqlstore.Retry(ctx, func() error {
-		put := h.db.WithContext(ctx).Exec("UPDATE campaigns SET load_attempts = ? WHERE id IN ? AND "+neverLoaded, firstNumber, idsOf(cs))
+		put := h.db.WithContext(ctx).Exec("UPDATE lots SET load_attempts = ? WHERE id IN ? AND "+neverLoaded, firstNumber, idsOf(cs))
 		numbered = put.RowsAffected == int64(len(cs))
 		return put.Error
 	})
@@ -233,7 +233,7 @@ func (h *Hydrator) confirmFirsts(ctx context.Context, cs []models.Campaign, birt
 ) {
 	ids := idsOf(cs)
 	for p, birth := range births {
-		if err := h.db.WithContext(ctx).Exec("UPDATE campaigns SET epoch = ?, residency = ?, residency_reason = '', residency_at = ?,"+
+		if err := h.db.WithContext(ctx).Exec("UPDATE lots SET epoch = ?, residency = ?, residency_reason = '', residency_at = ?,"+
 			" stream_birth = ? WHERE id IN ? AND `partition` = ? AND epoch = 0 AND residency = ? AND load_attempts = ? AND "+withoutCounts,
 			firstNumber, models.ResidencyResident, sqlstore.Now(), birth, ids, p, models.ResidencyNone, firstNumber).Error; err != nil {
 			return nil, fmt.Errorf("residency: first loads: %w", err)
@@ -257,7 +257,7 @@ func (h *Hydrator) openFirsts(ctx context.Context, cs []models.Campaign) (opened
 	}
 	h.steps.At("adjusted")
 	for version, some := range byVersion {
-		if err := campaigns.RecordApplied(ctx, h.db, models.BooksTables[0], idsOf(some), version); err != nil {
+		if err := campaigns.RecordApplied(ctx, h.db, idsOf(some), version); err != nil {
 			return opened, err
 		}
 		opened = append(opened, some...)

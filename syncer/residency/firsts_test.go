@@ -88,13 +88,13 @@ func TestFirsts_OneThatIsNotAsItShouldBeLeavesTheOthersAlone(t *testing.T) {
 		w := syncertest.StartWriter(t, writer.Config{DB: db})
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, syncertest.ClaimsOf(withClaims, 1, 1)))
 		require.NoError(t, hydrate(t, db, scripts, open))
-		require.NoError(t, db.Exec("UPDATE campaigns SET epoch = 0, load_attempts = 0, residency = 'none' WHERE id = ?", open).Error)
+		require.NoError(t, db.Exec("UPDATE lots SET epoch = 0, load_attempts = 0, residency = 'none' WHERE id = ?", open).Error)
 		unsynced(t, open)
 		lock, err := scripts.LockCampaign(t.Context(), locked, time.Minute)
 		require.NoError(t, err)
 		hydrateUntil(t, db, scripts, begun, "numbered")
-		require.NoError(t, db.Exec("UPDATE campaigns SET residency = 'evicted' WHERE id = ?", evicted).Error)
-		require.NoError(t, db.Exec("UPDATE campaigns SET seen_seq = 1 WHERE id = ?", counted).Error)
+		require.NoError(t, db.Exec("UPDATE lots SET residency = 'evicted' WHERE id = ?", evicted).Error)
+		require.NoError(t, db.Exec("UPDATE lots SET seen_seq = 1 WHERE id = ?", counted).Error)
 
 		h := syncertest.NewHydrator(t, db, scripts)
 		all := append(append([]string{"none"}, bad...), good...)
@@ -168,7 +168,7 @@ func TestFirsts_WhatHappensToOneMeanwhileIsItsOwn(t *testing.T) {
 			}, nil},
 			{"loaded", func(id string) { // another, which found nothing there before, loads it once more, and dies before mysql knows of that
 				unsynced(t, id)
-				require.NoError(t, db.Exec("UPDATE campaigns SET load_attempts = 2 WHERE id = ?", id).Error)
+				require.NoError(t, db.Exec("UPDATE lots SET load_attempts = 2 WHERE id = ?", id).Error)
 				again := campaignOf(t, db, id)
 				again.Epoch, again.Version, again.Status = 2, 0, models.StatusLoading
 				loaded, err := scripts.Load(t.Context(), &again)

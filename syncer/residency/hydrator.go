@@ -115,7 +115,7 @@ func (h *Hydrator) loseForMoves(ctx context.Context, c *models.Campaign) error {
 	if err := h.lose(ctx, c, reason); err != nil {
 		return err
 	}
-	err := h.db.WithContext(ctx).Exec("UPDATE campaign_shards SET residency_reason = ? WHERE id = ? AND epoch = ? AND residency = ?",
+	err := h.db.WithContext(ctx).Exec("UPDATE lots SET residency_reason = ? WHERE id = ? AND epoch = ? AND residency = ?",
 		reason, c.ID, c.Epoch, models.ResidencyLost).Error // it may have been lost for another reason
 	if err != nil {
 		return fmt.Errorf("residency: campaign %s: %w", c.ID, err)

@@ -172,12 +172,12 @@ func TestHydrator_RefusesWhatWasLoadedBefore(t *testing.T) {
 		require.ErrorIs(t, hydrate(t, db, scripts, gone), campaigns.ErrLost, "an epoch, and not there")
 
 		_, _, other := syncertest.Live(t, db, 1)
-		require.NoError(t, db.Exec("UPDATE campaigns SET epoch = 2 WHERE id = ?", other).Error)
+		require.NoError(t, db.Exec("UPDATE lots SET epoch = 2 WHERE id = ?", other).Error)
 		unsynced(t, other)
 		require.ErrorIs(t, hydrate(t, db, scripts, other), campaigns.ErrLost, "another epoch")
 
 		_, _, foreign := syncertest.Live(t, db, 1)
-		require.NoError(t, db.Exec("UPDATE campaigns SET epoch = 0 WHERE id = ?", foreign).Error)
+		require.NoError(t, db.Exec("UPDATE lots SET epoch = 0 WHERE id = ?", foreign).Error)
 		unsynced(t, foreign)
 		require.ErrorIs(t, hydrate(t, db, scripts, foreign), campaigns.ErrLost, "open in redis, never loaded by the books")
 	})

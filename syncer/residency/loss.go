@@ -139,14 +139,12 @@ func (s *streams) stop(ctx context.Context, page []models.Campaign) (stopped []s
 // that names an effect of the same cause: another process looked between the fence and this.
 func (s *streams) recordLost(ctx context.Context, ids []string, reason string) error {
 	for some := range slices.Chunk(ids, lua.FencesMost) {
-		for _, table := range models.BooksTables {
-			err := s.db.WithContext(ctx).Exec("UPDATE "+table+" SET residency = ?, residency_reason = ?, residency_at = ?"+
-				" WHERE id IN ? AND (residency <> ? OR residency_reason LIKE ? OR residency_reason LIKE ? OR residency_reason LIKE ?)",
-				models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), some,
-				models.ResidencyLost, notHeld+"%", isFenced+"%", "%"+mysqlKnowsLoad+"%").Error
-			if err != nil {
-				return fmt.Errorf("residency: campaigns in redis: %w", err)
-			}
+		err := s.db.WithContext(ctx).Exec("UPDATE lots SET residency = ?, residency_reason = ?, residency_at = ?"+
+			" WHERE id IN ? AND (residency <> ? OR residency_reason LIKE ? OR residency_reason LIKE ? OR residency_reason LIKE ?)",
+			models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), some,
+			models.ResidencyLost, notHeld+"%", isFenced+"%", "%"+mysqlKnowsLoad+"%").Error
+		if err != nil {
+			return fmt.Errorf("residency: campaigns in redis: %w", err)
 		}
 	}
 	return nil

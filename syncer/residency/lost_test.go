@@ -378,8 +378,8 @@ func TestRebuild_RefusesRowsThatDoNotAddUp(t *testing.T) {
 		"a row in the middle":   "DELETE FROM claims WHERE campaign_id = ? AND seq = 2",
 		"the last row":          "DELETE FROM claims WHERE campaign_id = ? AND seq = 4",
 		"a quantity":            "UPDATE claims SET quantity = 2 WHERE campaign_id = ? AND seq = 2",
-		"the counter of units":  "UPDATE campaigns SET claimed = claimed - 1 WHERE id = ?",
-		"the counter of claims": "UPDATE campaigns SET synced_seq = 3 WHERE id = ?",
+		"the counter of units":  "UPDATE lots SET claimed = claimed - 1 WHERE id = ?",
+		"the counter of claims": "UPDATE lots SET synced_seq = 3 WHERE id = ?",
 	} {
 		id := h.Create(9, nil)
 		h.Claim(id, syncertest.Asks("u", 4)...)

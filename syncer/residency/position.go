@@ -16,7 +16,7 @@ func Known(c *models.Campaign) lua.Position {
 // appliedReleases is how many releases of a campaign Redis has applied in the load that MySQL knows: those that were decided, less
 // those that wait in the outbox. One statement reads both, as of one moment.
 const appliedReleases = "released_claims - (SELECT COUNT(*) FROM outbox" +
-	" WHERE outbox.campaign_id = books.id" +
+	" WHERE outbox.campaign_id = lots.id" +
 	" AND outbox.kind = '" + string(models.OutboxRelease) + "')"
 
 // known is how far Redis must be with a campaign. Redis is read afterwards, and then is no less far unless it went back.
@@ -25,7 +25,7 @@ func (h *Hydrator) known(ctx context.Context, c *models.Campaign) (lua.Position,
 	if c.ReleasedClaims == 0 {
 		return known, nil
 	}
-	query := "SELECT " + appliedReleases + ", epoch FROM " + models.BooksTable(c.ID) + " AS books WHERE id = ?"
+	query := "SELECT " + appliedReleases + ", epoch FROM lots WHERE id = ?"
 	applied := h.db.WithContext(ctx).Raw(query, c.ID).Row()
 	if err := applied.Scan(&known.Released, &epoch); err != nil {
 		return known, fmt.Errorf("residency: campaign %s: %w", c.ID, err)

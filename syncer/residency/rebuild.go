@@ -127,11 +127,11 @@ func (h *Hydrator) attempt(ctx context.Context, c *models.Campaign) (int64, erro
 	var n int64
 	err := sqlstore.Retry(ctx, func() (err error) {
 		if h.db.Name() == migrations.SQLite {
-			n, err = returned(pool.QueryRowContext(ctx, "UPDATE campaigns SET load_attempts = load_attempts + 1"+where+" RETURNING load_attempts",
+			n, err = returned(pool.QueryRowContext(ctx, "UPDATE lots SET load_attempts = load_attempts + 1"+where+" RETURNING load_attempts",
 				c.ID, c.Epoch, c.Residency))
 			return err
 		}
-		put, err := pool.ExecContext(ctx, "UPDATE campaigns SET load_attempts = LAST_INSERT_ID(load_attempts + 1)"+where,
+		put, err := pool.ExecContext(ctx, "UPDATE lots SET load_attempts = LAST_INSERT_ID(load_attempts + 1)"+where,
 			c.ID, c.Epoch, c.Residency)
 		if err != nil {
 			return err
@@ -200,7 +200,7 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 	}
 	err = sqlstore.InSnapshot(ctx, h.db, func(tx *sql.Tx) (err error) {
 		err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims,"+
-			" archived_claims, archived_units, archived_released FROM "+models.BooksTable(c.ID)+" WHERE id = ?", c.ID).
+			" archived_claims, archived_units, archived_released FROM lots WHERE id = ?", c.ID).
 			Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq, &snap.ReleasedClaims,
 				&snap.ArchivedClaims, &snap.ArchivedUnits, &snap.ArchivedReleased)
 		if err != nil {
@@ -218,7 +218,7 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 // isBlank tells whether a campaign has no claims, has never had any, and has counters that say so. It is one statement, as most loads
 // are of such campaigns: they are asked for the first time.
 func (h *Hydrator) isBlank(ctx context.Context, id string) (blank bool, err error) {
-	err = h.db.ConnPool.QueryRowContext(ctx, "SELECT "+withoutClaims+" FROM campaigns WHERE id = ?", id).Scan(&blank)
+	err = h.db.ConnPool.QueryRowContext(ctx, "SELECT "+withoutClaims+" FROM lots WHERE id = ?", id).Scan(&blank)
 	if err != nil {
 		return false, fmt.Errorf("residency: rebuild %s: %w", id, err)
 	}
@@ -243,14 +243,11 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging
 // confirm is step 4 of a load. done is false when claims got rows, were given up, or were reported by who saw them, since the snapshot.
 // Releases since then are no hindrance: the relay holds them back until the load is confirmed, and then gives them back in Redis.
 func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, epoch int64, generation string) (done bool, err error) {
-	// remaining first: MySQL hands assigned values on from left to right
-	put := h.db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(c.ID)+" SET"+
-		" remaining = CASE WHEN ? = 0 THEN remaining WHEN total > claimed + ? THEN total - claimed - ? ELSE 0 END,"+
-		" claimed = claimed + ?, released_claims = released_claims + ?, synced_seq = ?, lost_claims = ?,"+
+	put := h.db.WithContext(ctx).Exec("UPDATE lots SET claimed = claimed + ?, released_claims = released_claims + ?, synced_seq = ?, lost_claims = ?,"+
 		" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0"+
 		" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ?"+
 		" AND archived_claims = ? AND seen_seq = ?",
-		b.moreUnits, b.moreUnits, b.moreUnits, b.moreUnits, b.moreReleases, b.synced, b.lost,
+		b.moreUnits, b.moreReleases, b.synced, b.lost,
 		epoch, models.ResidencyResident, sqlstore.Now(), generation,
 		c.ID, c.Epoch, c.Residency, epoch, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims,
 		b.snap.SeenSeq)

@@ -137,7 +137,7 @@ func (h *Hydrator) lose(ctx context.Context, c *models.Campaign, reason string) 
 	if c.Residency == models.ResidencyLost {
 		return nil
 	}
-	put := h.db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(c.ID)+" SET residency = ?, residency_reason = ?, residency_at = ?"+
+	put := h.db.WithContext(ctx).Exec("UPDATE lots SET residency = ?, residency_reason = ?, residency_at = ?"+
 		" WHERE id = ? AND epoch = ? AND residency = ?",
 		models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), c.ID, c.Epoch, c.Residency)
 	if put.Error != nil {

@@ -49,13 +49,9 @@ func (r *Resumer) Resume(ctx context.Context) (completed int, err error) {
 
 func (r *Resumer) countLost(ctx context.Context) error {
 	var lost int64
-	for _, table := range models.BooksTables {
-		var n int64
-		err := r.hydrator.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM "+table+" WHERE residency = ?", models.ResidencyLost).Scan(&n).Error
-		if err != nil {
-			return fmt.Errorf("residency: resume: %w", err)
-		}
-		lost += n
+	err := r.hydrator.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM lots WHERE residency = ?", models.ResidencyLost).Scan(&lost).Error
+	if err != nil {
+		return fmt.Errorf("residency: resume: %w", err)
 	}
 	r.lost.Set(float64(lost))
 	return nil

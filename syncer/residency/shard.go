@@ -14,7 +14,7 @@ import (
 func (h *Hydrator) attemptShard(ctx context.Context, c *models.Campaign) (n int64, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		return h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			counted := tx.Exec("UPDATE campaign_shards SET load_attempts = load_attempts + 1 WHERE id = ? AND epoch = ? AND residency = ?",
+			counted := tx.Exec("UPDATE lots SET load_attempts = load_attempts + 1 WHERE id = ? AND epoch = ? AND residency = ?",
 				c.ID, c.Epoch, c.Residency)
 			if n = 0; counted.Error != nil || counted.RowsAffected == 0 {
 				return counted.Error
@@ -22,7 +22,7 @@ func (h *Hydrator) attemptShard(ctx context.Context, c *models.Campaign) (n int6
 			if err := settleMove(tx, c); err != nil {
 				return err
 			}
-			return tx.Raw("SELECT load_attempts FROM campaign_shards WHERE id = ?", c.ID).Row().Scan(&n)
+			return tx.Raw("SELECT load_attempts FROM lots WHERE id = ?", c.ID).Row().Scan(&n)
 		})
 	})
 	if err != nil {
@@ -36,7 +36,7 @@ func (h *Hydrator) attemptShard(ctx context.Context, c *models.Campaign) (n int6
 // recalled. None begins before the load is confirmed.
 func settleMove(tx *gorm.DB, c *models.Campaign) error {
 	campaignID, shard := models.SplitShardID(c.ID)
-	err := tx.Raw("SELECT total, move_no, moved_no FROM campaign_shards WHERE id = ?", c.ID).Row().Scan(&c.Total, &c.MoveNo, &c.MovedNo)
+	err := tx.Raw("SELECT total, move_no, moved_no FROM lots WHERE id = ?", c.ID).Row().Scan(&c.Total, &c.MoveNo, &c.MovedNo)
 	if err != nil || c.MoveNo == c.MovedNo {
 		return err
 	}
@@ -47,5 +47,5 @@ func settleMove(tx *gorm.DB, c *models.Campaign) error {
 	if err != nil {
 		return err
 	}
-	return tx.Exec("UPDATE campaign_shards SET moved_no = ? WHERE id = ?", c.MoveNo, c.ID).Error
+	return tx.Exec("UPDATE lots SET moved_no = ? WHERE id = ?", c.MoveNo, c.ID).Error
 }

@@ -127,6 +127,6 @@ func (s *streams) stillUnexplained(ctx context.Context, row *models.StreamRecord
 
 // see records in MySQL that a load of a campaign or shard had so many claims.
 func (s *streams) see(ctx context.Context, id string, at lua.Position) error {
-	return s.db.WithContext(ctx).Exec("UPDATE "+models.BooksTable(id)+" SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
+	return s.db.WithContext(ctx).Exec("UPDATE lots SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
 		at.Seq, id, at.Epoch, at.Seq).Error
 }

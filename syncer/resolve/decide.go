@@ -4,14 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"slices"
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
-	"dibs/migrations"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/writer"
 
 	"gorm.io/gorm"
 )
@@ -68,7 +67,7 @@ func (d *decision) decide(
 		if err := d.apply(decided); err != nil {
 			return nil, nil, err
 		}
-		err := inTx(func(tx *sql.Tx) error { return d.write(ctx, tx, db.Name(), decided, at) })
+		err := inTx(func(tx *sql.Tx) error { return d.write(ctx, tx, decided, at) })
 		if err == nil {
 			return decided, others, nil
 		}
@@ -117,7 +116,7 @@ func (d *decision) outboxRow(c *models.ClaimRow) (models.OutboxRow, error) {
 }
 
 // write is the transaction. It fails with errRaced unless all claims are undecided.
-func (d *decision) write(ctx context.Context, tx *sql.Tx, dialect string, decided []heldClaim, at *steps.Steps) error {
+func (d *decision) write(ctx context.Context, tx *sql.Tx, decided []heldClaim, at *steps.Steps) error {
 	args := []any{string(d.status), d.orderID, d.reason, decided[0].ResolvedAt.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed)}
 	rows := make([]models.OutboxRow, len(decided))
 	for i := range decided {
@@ -133,13 +132,20 @@ func (d *decision) write(ctx context.Context, tx *sql.Tx, dialect string, decide
 	if n != int64(len(decided)) {
 		return errRaced
 	}
+	if d.orderID != nil {
+		for i := range decided {
+			if err := writer.PutOrder(ctx, tx, *d.orderID, decided[i].ID); err != nil {
+				return err
+			}
+		}
+	}
 	at.At("claims moved")
 	if err := campaigns.PutOutbox(ctx, tx, rows); err != nil {
 		return err
 	}
 	at.At("outbox written")
 	if d.status != models.ClaimRedeemed {
-		if err := moveBack(ctx, tx, dialect, decided); err != nil {
+		if err := writer.MoveCounters(ctx, tx, deltasOf(decided), sqlstore.Now()); err != nil {
 			return err
 		}
 	}
@@ -147,78 +153,15 @@ func (d *decision) write(ctx context.Context, tx *sql.Tx, dialect string, decide
 	return nil
 }
 
-// moveBack moves the books of campaigns by claims that were released. It comes last in a transaction, so that hot rows are
-// locked for one statement and the commit. While Redis works by an older definition, remaining only grows by what comes back, so
-// that it is not below what Redis says; once Redis has the definition, campaigns.Applier makes it exact. remaining is computed
-// before claimed, because MySQL hands assigned values on from left to right.
-func moveBack(ctx context.Context, tx *sql.Tx, dialect string, released []heldClaim) error {
-	sums, ofCampaigns := sumsOf(released)
-	for _, table := range models.BooksTables { // in the order of a flush
-		if err := moveTableBack(ctx, tx, dialect, table, sums[table]); err != nil {
-			return err
-		}
-	}
-	return moveTableBack(ctx, tx, dialect, models.BooksTable(""), ofCampaigns)
-}
-
-// moveTableBack is moveBack for one table.
-func moveTableBack(ctx context.Context, tx *sql.Tx, dialect, table string, sums []releasedSum) error {
-	if len(sums) == 0 {
-		return nil
-	}
-	greatest := "GREATEST"
-	if dialect == migrations.SQLite {
-		greatest = "MAX"
-	}
-	var args []any
-	units := func() string {
-		return caseOf(&args, sums, (*releasedSum).id, func(s *releasedSum) any { return s.units })
-	}
-	args = append(args, string(models.ResidencyResident))
-	//nolint:gosec // constants and question marks only
-	query := "UPDATE " + table + " SET remaining = CASE" +
-		" WHEN applied_version = version OR residency <> ?" +
-		" THEN " + greatest + "(total - claimed + " + units() + ", 0) ELSE remaining + " + units() + " END," +
-		" claimed = claimed - " + units() +
-		", released_claims = released_claims + " + caseOf(&args, sums, (*releasedSum).id, func(s *releasedSum) any { return s.claims }) +
-		", updated_at = ? WHERE id IN " + sqlstore.Marks(len(sums))
-	args = append(args, sqlstore.Now().Format(sqlstore.TimeLayout))
-	for i := range sums {
-		args = append(args, sums[i].campaignID)
-	}
-	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
-		return fmt.Errorf("resolve: move books: %w", err)
-	}
-	return nil
-}
-
-// releasedSum is the sum of released claims of one campaign.
-type releasedSum struct {
-	campaignID    string
-	units, claims int64
-}
-
-func (s *releasedSum) id() string { return s.campaignID }
-
-// sumsOf adds up claims by campaign or shard, for the table that has its row, and those of shards by campaign.
-func sumsOf(decided []heldClaim) (byTable map[string][]releasedSum, ofCampaigns []releasedSum) {
-	byTable = make(map[string][]releasedSum)
+// deltasOf are what released claims take off the counters of their lots.
+func deltasOf(decided []heldClaim) (deltas []writer.Delta) {
 	for i := range decided {
-		c := &decided[i]
-		table := models.BooksTable(c.LotID())
-		byTable[table] = addReleased(byTable[table], c.LotID(), c.Quantity)
-		if c.Shard > 0 {
-			ofCampaigns = addReleased(ofCampaigns, c.CampaignID, c.Quantity)
+		id := decided[i].LotID()
+		at := slices.IndexFunc(deltas, func(d writer.Delta) bool { return d.LotID == id })
+		if at < 0 {
+			at, deltas = len(deltas), append(deltas, writer.Delta{LotID: id})
 		}
+		deltas[at].Units, deltas[at].Released = deltas[at].Units-decided[i].Quantity, deltas[at].Released+1
 	}
-	return byTable, ofCampaigns
-}
-
-func addReleased(sums []releasedSum, id string, units int64) []releasedSum {
-	at := slices.IndexFunc(sums, func(s releasedSum) bool { return s.campaignID == id })
-	if at < 0 {
-		at, sums = len(sums), append(sums, releasedSum{campaignID: id})
-	}
-	sums[at].units, sums[at].claims = sums[at].units+units, sums[at].claims+1
-	return sums
+	return deltas
 }

@@ -34,15 +34,13 @@ func (h *openHold) lotID() string { return models.ShardID(h.CampaignID, h.Shard)
 // of all due rows, so that a lot with few is not behind them. A lot whose redeems were lost with a MySQL that was restored waits until it
 // has them again.
 func dueQuery(dialect string) string {
-	return "SELECT id, campaign_id, shard, first_seq, last_seq," +
-		" (SELECT hold_for_ms FROM campaigns WHERE campaigns.id = nth.campaign_id) AS hold_for_ms FROM" +
+	const lot = " FROM lots WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
+	return "SELECT id, campaign_id, shard, first_seq, last_seq, (SELECT hold_for_ms" + lot + ") AS hold_for_ms FROM" +
 		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms," +
 		" ROW_NUMBER() OVER (PARTITION BY campaign_id, shard ORDER BY due_ms, id) AS n FROM" +
-		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms FROM stock_flushes" + sqlstore.ByIndex(dialect, "stock_flushes_due") +
-		" WHERE due_ms <= ? AND COALESCE((SELECT residency_reason FROM campaign_shards s WHERE s.campaign_id = stock_flushes.campaign_id" +
-		" AND s.shard = stock_flushes.shard), (SELECT residency_reason FROM campaigns WHERE campaigns.id = stock_flushes.campaign_id), '')" +
-		" NOT LIKE '" + campaigns.MySQLWentBack + "%'" +
-		" ORDER BY due_ms, id LIMIT ?) due) nth WHERE n <= ? ORDER BY due_ms, id"
+		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms FROM stock_flushes AS f" + sqlstore.ByIndex(dialect, "stock_flushes_due") +
+		" WHERE due_ms <= ? AND (SELECT residency_reason" + lot + ") NOT LIKE '" + campaigns.MySQLWentBack + "%'" +
+		" ORDER BY due_ms, id LIMIT ?) AS due) AS f WHERE n <= ? ORDER BY due_ms, id"
 }
 
 // due reads the lots in which a hold may have ended.
@@ -138,7 +136,7 @@ func (e *Expirer) settle(ctx context.Context, rows []heldFlush, now time.Time) e
 
 // settleQuery sets due_ms of rows by the oldest open claims in their ranges.
 func settleQuery(rows []heldFlush, oldest map[string]time.Time, now time.Time) (query string, args []any) {
-	due := caseOf(&args, rows, func(f *heldFlush) string { return f.ID }, func(f *heldFlush) any {
+	due := sqlstore.Case(&args, rows, func(f *heldFlush) string { return f.ID }, func(f *heldFlush) any {
 		claimedAt, isOpen := oldest[f.ID]
 		if !isOpen {
 			return nil

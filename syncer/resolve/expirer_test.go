@@ -341,7 +341,7 @@ func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	h.Take(free, syncertest.Asks("u", 5)...)
 	ms.Add(time.Minute.Milliseconds())
 	tx := h.DB.Begin()
-	require.NoError(t, tx.Exec("UPDATE campaigns SET name = 'mine' WHERE id = ?", locked).Error)
+	require.NoError(t, tx.Exec("UPDATE lots SET name = 'mine' WHERE id = ?", locked).Error)
 	e := expirer(h, 100)
 	n, err := e.Expire(t.Context())
 	require.ErrorContains(t, err, locked)

@@ -5,19 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
 )
-
-// caseOf is an SQL expression that has a value for each campaign of an UPDATE.
-func caseOf[T any](args *[]any, of []T, id func(*T) string, value func(*T) any) string {
-	for i := range of {
-		*args = append(*args, id(&of[i]), value(&of[i]))
-	}
-	return "CASE id" + strings.Repeat(" WHEN ? THEN ?", len(of)) + " END"
-}
 
 // apart does something for all of what it is given, in order of campaigns. If that meets the lock of somebody else, it does it for
 // each campaign by itself, so that the others are done.

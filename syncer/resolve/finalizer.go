@@ -75,7 +75,7 @@ func NewFinalizer(relay *Relay, hydrator *residency.Hydrator, clock clockwork.Cl
 // ErrUndrained, after the others had their turn.
 func (f *Finalizer) Finalize(ctx context.Context) (ended int, err error) {
 	err = sqlstore.EachRow(ctx, campaigns.ID, func(after string) (page []models.Campaign, err error) {
-		err = f.relay.db.WithContext(ctx).Where("status = ? AND closed_told_at IS NULL AND id > ?", models.StatusClosed, after).
+		err = f.relay.db.WithContext(ctx).Table("campaigns").Where("status = ? AND closed_told_at IS NULL AND id > ?", models.StatusClosed, after).
 			Order("id").Limit(sqlstore.PageSize).Find(&page).Error
 		return page, err
 	}, func(c *models.Campaign) error {
@@ -129,7 +129,7 @@ type drained struct {
 func (f *Finalizer) drainedLongEnough(ctx context.Context, c *models.Campaign) (bool, error) {
 	now, seen, epoch := f.clock.Now(), f.drained[c.ID], c.Epoch
 	if c.IsSharded() { // a load of any shard raises the sum
-		err := f.relay.db.WithContext(ctx).Raw("SELECT SUM(epoch) FROM campaign_shards WHERE campaign_id = ?", c.ID).Row().Scan(&epoch)
+		err := f.relay.db.WithContext(ctx).Raw("SELECT SUM(epoch) FROM lots WHERE campaign_id = ?", c.ID).Row().Scan(&epoch)
 		if err != nil {
 			return false, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 		}

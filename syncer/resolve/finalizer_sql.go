@@ -56,7 +56,7 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 
 func (f *Finalizer) commit(ctx context.Context, row *models.OutboxRow) (ended bool, err error) {
 	err = sqlstore.InTx(ctx, f.relay.db, func(tx *sql.Tx) error {
-		n, err := sqlstore.Exec(ctx, tx, "UPDATE campaigns SET closed_told_at = ? WHERE id = ? AND status = ? AND closed_told_at IS NULL",
+		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET closed_told_at = ? WHERE id = ? AND status = ? AND closed_told_at IS NULL",
 			row.CreatedAt.Format(sqlstore.TimeLayout), row.CampaignID, models.StatusClosed)
 		if err != nil || n == 0 {
 			return err

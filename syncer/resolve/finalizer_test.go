@@ -235,7 +235,7 @@ func TestCloser_WaitsForAParkedClaimThatTheCountHides(t *testing.T) {
 	var place int64
 	require.NoError(t, h.DB.Raw("SELECT JSON_VALUE(CONVERT(payload USING utf8mb4), '$.seq') FROM parked_events").Scan(&place).Error)
 	h.Exec("UPDATE claims SET seq = ? WHERE campaign_id = ? AND seq = 6", place, id)
-	h.Exec("UPDATE campaigns SET synced_seq = 6 WHERE id = ?", id)
+	h.Exec("UPDATE lots SET synced_seq = 6 WHERE id = ?", id)
 	h.Shut(id)
 	n, err := closer(h, 0).Finalize(t.Context())
 	require.Zero(t, n)
@@ -339,7 +339,7 @@ func TestCloser_WaitsForALoadThatShouldNotBeThere(t *testing.T) {
 	h := syncertest.NewStack(t)
 	id := h.OpenPackets(syncertest.ListOf("x", 10))
 	h.Take(id, syncertest.Asks("u", 4)...)
-	h.Exec("UPDATE campaigns SET residency = ?, status = 'closed' WHERE id = ?", models.ResidencyEvicted, id)
+	h.Exec("UPDATE lots SET residency = ?, status = 'closed' WHERE id = ?", models.ResidencyEvicted, id)
 	_, err := closer(h, 0).Finalize(t.Context())
 	require.ErrorIs(t, err, resolve.ErrUndrained)
 	require.ErrorContains(t, err, "yet redis holds load 1")

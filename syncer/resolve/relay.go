@@ -266,24 +266,23 @@ func (r *Relay) ForgetTold(ctx context.Context) error {
 // campaigns reads the campaigns of releases.
 func (r *Relay) campaigns(ctx context.Context, rows []message) (map[string]*models.Campaign, error) {
 	known := make(map[string]*models.Campaign)
-	ids := make(map[string][]string)
+	var ids []string
 	for i := range rows {
 		id := rows[i].CampaignID
 		if _, is := known[id]; !is && rows[i].Kind == models.OutboxRelease {
-			known[id], ids[models.BooksTable(id)] = nil, append(ids[models.BooksTable(id)], id)
+			known[id] = nil
+			ids = append(ids, id)
 		}
 	}
 	if len(ids) == 0 {
 		return known, nil
 	}
-	for table, some := range ids {
-		var all []models.Campaign
-		if err := r.db.WithContext(ctx).Table(table).Where("id IN ?", some).Find(&all).Error; err != nil {
-			return nil, fmt.Errorf("resolve: campaigns of outbox: %w", err)
-		}
-		for i := range all {
-			known[all[i].ID] = &all[i]
-		}
+	var all []models.Campaign
+	if err := r.db.WithContext(ctx).Where("id IN ?", ids).Find(&all).Error; err != nil {
+		return nil, fmt.Errorf("resolve: lots of outbox: %w", err)
+	}
+	for i := range all {
+		known[all[i].ID] = &all[i]
 	}
 	r.steps.At("campaign read")
 	return known, nil

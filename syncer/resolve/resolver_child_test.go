@@ -155,7 +155,7 @@ func (d *directEnder) Release(ctx context.Context, id, _ string) (res models.Res
 		if won = moved.RowsAffected == 1; !won {
 			return moved.Error
 		}
-		return tx.Exec("UPDATE campaigns SET remaining = remaining + 1, claimed = claimed - 1, released_claims = released_claims + 1"+
+		return tx.Exec("UPDATE lots SET claimed = claimed - 1, released_claims = released_claims + 1"+
 			" WHERE id = ?", d.campaignID).Error
 	})
 	if err != nil || !won {

@@ -143,6 +143,7 @@ func (a *Archiver) read(ctx context.Context, tx *sql.Tx, id string, after int64,
 func (a *Archiver) move(ctx context.Context, tx *sql.Tx, id string, claims []models.ClaimRow) error {
 	var units, released int64
 	ids := make([]any, len(claims))
+	var orders, ordered []any
 	for i := range claims {
 		c := &claims[i]
 		if ids[i] = c.ID; c.Status.Live() {
@@ -150,18 +151,27 @@ func (a *Archiver) move(ctx context.Context, tx *sql.Tx, id string, claims []mod
 		} else {
 			released++
 		}
+		if c.OrderID != nil {
+			orders, ordered = append(orders, *c.OrderID), append(ordered, c.ID)
+		}
 	}
 	if err := a.to.Put(ctx, tx, claims); err != nil {
 		return err
 	}
 	a.steps.At("put")
+	if len(orders) > 0 {
+		query := "DELETE FROM claim_orders WHERE order_id IN " + sqlstore.Marks(len(orders)) + " AND claim_id IN " + sqlstore.Marks(len(ordered))
+		if _, err := tx.ExecContext(ctx, query, append(orders, ordered...)...); err != nil {
+			return err
+		}
+	}
 	query := "DELETE FROM claims WHERE id IN " + sqlstore.Marks(len(ids)) //nolint:gosec // question marks only
 	if _, err := tx.ExecContext(ctx, query, ids...); err != nil {
 		return err
 	}
 	a.steps.At("deleted")
 	// A load into Redis reads counters and rows by one snapshot, and is not confirmed if this came after it.
-	n, err := sqlstore.Exec(ctx, tx, "UPDATE campaigns SET archived_claims = archived_claims + ?, archived_units = archived_units + ?,"+
+	n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET archived_claims = archived_claims + ?, archived_units = archived_units + ?,"+
 		" archived_released = archived_released + ? WHERE id = ? AND status = ? AND residency IN (?, ?)",
 		len(ids), units, released, id, string(models.StatusClosed), string(models.ResidencyEvicted), string(models.ResidencyNone))
 	if err != nil {

@@ -35,7 +35,7 @@ func closedCampaign(h *syncertest.Stack) (id string, claims []string) {
 	_, err := resolver.Redeem(t.Context(), claims[7], "o")
 	require.NoError(t, err)
 	h.Shut(id)
-	h.Exec("UPDATE campaigns SET closed_told_at = updated_at WHERE id = ?", id)
+	h.Exec("UPDATE lots SET closed_told_at = updated_at WHERE id = ?", id)
 	return id, claims
 }
 
@@ -97,7 +97,7 @@ func TestArchiver_ARepairCountsTheArchive(t *testing.T) {
 	_, err := archiver(h, retention.ArchiveTable{}).Archive(t.Context(), id, inAMinute())
 	require.NoError(t, err)
 	was := h.Campaign(id)
-	h.Exec("UPDATE campaigns SET claimed = 3, remaining = 97, synced_seq = 3, released_claims = 0 WHERE id = ?", id)
+	h.Exec("UPDATE lots SET claimed = 3, synced_seq = 3, released_claims = 0 WHERE id = ?", id)
 	h.Repair(id, reconcile.RepairHow{})
 	is := h.Campaign(id)
 	require.Equal(t, []int64{was.Claimed, was.Remaining, was.ReleasedClaims}, []int64{is.Claimed, is.Remaining, is.ReleasedClaims})
@@ -137,7 +137,7 @@ func TestArchiver_TakesOnlyWhatIsOldAndSettledOfWhatIsClosed(t *testing.T) {
 	h.Shut(id)
 	_, err = a.Archive(t.Context(), id, inAMinute())
 	require.ErrorContains(t, err, "its end is not written yet")
-	h.Exec("UPDATE campaigns SET closed_told_at = updated_at")
+	h.Exec("UPDATE lots SET closed_told_at = updated_at")
 	n, err := a.Archive(t.Context(), id, time.Now().Add(-time.Minute))
 	require.NoError(t, err)
 	require.Zero(t, n, "too young")
@@ -149,7 +149,7 @@ func TestArchiver_TakesOnlyWhatIsOldAndSettledOfWhatIsClosed(t *testing.T) {
 	_, err = resolve.NewResolver(h.DB, resolve.NewRelay(h.DB, h.Scripts, nil), syncertest.Quiet()).Redeem(t.Context(), claims[1], "o")
 	require.NoError(t, err)
 	h.Shut(held)
-	h.Exec("UPDATE campaigns SET closed_told_at = updated_at")
+	h.Exec("UPDATE lots SET closed_told_at = updated_at")
 	n, err = a.Archive(t.Context(), held, inAMinute())
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n, "two holds are open")

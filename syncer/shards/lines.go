@@ -145,7 +145,7 @@ func (m *Mover) tell(ctx context.Context, c *lined, now line, remaining int64) e
 	}
 	err := sqlstore.Retry(ctx, func() error {
 		return sqlstore.InTx(ctx, m.db, func(tx *sql.Tx) error {
-			err := one(tx.ExecContext(ctx, "UPDATE campaigns SET told_line = ? WHERE id = ? AND told_line = ? AND total = ?",
+			err := one(tx.ExecContext(ctx, "UPDATE lots SET told_line = ? WHERE id = ? AND told_line = ? AND campaign_total = ?",
 				int(now), c.ID, int(c.ToldLine), c.Total))
 			if err != nil {
 				return err

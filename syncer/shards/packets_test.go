@@ -257,7 +257,7 @@ func TestTwoGrantsDoNotShareAPacket(t *testing.T) {
 		require.NoError(t, err)
 		_, err = repository.AddPackets(t.Context(), c.ID, syncertest.ListOf("p", 10))
 		require.NoError(t, err)
-		require.NoError(t, db.Exec("UPDATE campaign_shards SET residency = ? WHERE campaign_id = ?", models.ResidencyResident, c.ID).Error)
+		require.NoError(t, db.Exec("UPDATE lots SET residency = ? WHERE campaign_id = ?", models.ResidencyResident, c.ID).Error)
 		m := New(db, nil, nil, syncertest.Quiet(), nil)
 		p, err := m.books.look(t.Context(), c.ID)
 		require.NoError(t, err)

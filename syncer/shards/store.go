@@ -64,9 +64,9 @@ func (s *store) begin(ctx context.Context, c *models.Campaign, kind models.MoveK
 		granted = move.Want
 	}
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
-		err := one(tx.ExecContext(ctx, "UPDATE campaign_shards SET move_no = move_no + 1, total = total + ?, granted = granted + ?,"+
-			" remaining = remaining + ? WHERE id = ? AND epoch = ? AND residency = ? AND move_no = ? AND moved_no = ?",
-			granted, granted, granted, c.ID, c.Epoch, string(models.ResidencyResident), c.MoveNo, c.MoveNo))
+		err := one(tx.ExecContext(ctx, "UPDATE lots SET move_no = move_no + 1, total = total + ?"+
+			" WHERE id = ? AND epoch = ? AND residency = ? AND move_no = ? AND moved_no = ?",
+			granted, c.ID, c.Epoch, string(models.ResidencyResident), c.MoveNo, c.MoveNo))
 		if err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (s *store) begin(ctx context.Context, c *models.Campaign, kind models.MoveK
 			return err
 		}
 		s.steps.At("granted")
-		return one(tx.ExecContext(ctx, "UPDATE campaigns SET reserve = reserve - ? WHERE id = ? AND reserve >= ?", granted, campaignID, granted))
+		return one(tx.ExecContext(ctx, "UPDATE lots SET total = total - ? WHERE id = ? AND total >= ?", granted, campaignID, granted))
 	})
 	switch {
 	case errors.Is(err, errElse):
@@ -118,10 +118,9 @@ func (s *store) finish(ctx context.Context, m *models.StockMove, amount int64) e
 		back = amount
 	}
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
-		err := one(tx.ExecContext(ctx, "UPDATE campaign_shards SET moved_no = move_no, total = total - ?, granted = granted - ?,"+
-			" remaining = CASE WHEN remaining > ? THEN remaining - ? ELSE 0 END"+
-			" WHERE campaign_id = ? AND shard = ? AND move_no = ? AND moved_no = ?",
-			back, back, back, back, m.CampaignID, m.Shard, m.No, m.No-1))
+		err := one(tx.ExecContext(ctx, "UPDATE lots SET moved_no = move_no, total = total - ?"+
+			" WHERE id = ? AND move_no = ? AND moved_no = ?",
+			back, models.ShardID(m.CampaignID, m.Shard), m.No, m.No-1))
 		if err != nil {
 			return err
 		}
@@ -135,7 +134,7 @@ func (s *store) finish(ctx context.Context, m *models.StockMove, amount int64) e
 			return err
 		}
 		s.steps.At("recalled")
-		_, err = tx.ExecContext(ctx, "UPDATE campaigns SET reserve = reserve + ? WHERE id = ?", back, m.CampaignID)
+		_, err = tx.ExecContext(ctx, "UPDATE lots SET total = total + ? WHERE id = ?", back, m.CampaignID)
 		return err
 	})
 	if errors.Is(err, errElse) {

@@ -77,8 +77,8 @@ func oneByOne(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 			if err := syncertest.InsertRows(ctx, tx, []models.Event{*e}); err != nil {
 				return err
 			}
-			_, err := tx.ExecContext(ctx, "UPDATE campaigns SET remaining = remaining - ?, claimed = claimed + ?,"+
-				" synced_seq = synced_seq + 1 WHERE id = ?", e.Quantity, e.Quantity, e.CampaignID)
+			_, err := tx.ExecContext(ctx, "UPDATE lots SET claimed = claimed + ?,"+
+				" synced_seq = synced_seq + 1 WHERE id = ?", e.Quantity, e.CampaignID)
 			return err
 		})
 		return nil

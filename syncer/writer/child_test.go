@@ -143,7 +143,7 @@ func requireAgree(t *testing.T, db *gorm.DB, format string, args ...any) map[str
 func wipe(t *testing.T, db *gorm.DB) {
 	t.Helper()
 	for _, statement := range []string{
-		"DELETE FROM claims", "DELETE FROM stock_flushes", "UPDATE campaigns SET remaining = total, claimed = 0, synced_seq = 0",
+		"DELETE FROM claims", "DELETE FROM stock_flushes", "UPDATE lots SET claimed = 0, synced_seq = 0",
 	} {
 		require.NoError(t, db.Exec(statement).Error)
 	}

@@ -122,25 +122,19 @@ func (s *conflicts) findWritten() (func(*row) finding, error) {
 // findUnknownCampaign finds claims of campaigns that MySQL does not have, and those of campaigns that have claims in the archive: these
 // have had all their rows, so an event that comes again is known.
 func (s *conflicts) findUnknownCampaign() (func(*row) finding, error) {
-	ids := map[string][]any{}
+	var ids []any
 	for id := range sumOf(s.rows) {
-		ids[models.BooksTable(id)] = append(ids[models.BooksTable(id)], id)
+		ids = append(ids, id)
 	}
-	archived := make(map[string]bool, len(ids)) // by campaign that there is
-	var err error
-	for _, table := range models.BooksTables {
-		if len(ids[table]) == 0 || err != nil {
-			continue
-		}
-		query := "SELECT id, archived_claims > 0 FROM " + table + " WHERE id IN " + sqlstore.Marks(len(ids[table]))
-		err = s.read(query, ids[table], func(scan func(...any) error) error {
-			var id string
-			var is bool
-			err := scan(&id, &is)
-			archived[id] = is
-			return err
-		})
-	}
+	archived := make(map[string]bool, len(ids)) // by lot that there is
+	query := "SELECT id, archived_claims > 0 FROM lots WHERE id IN " + sqlstore.Marks(len(ids))
+	err := s.read(query, ids, func(scan func(...any) error) error {
+		var id string
+		var is bool
+		err := scan(&id, &is)
+		archived[id] = is
+		return err
+	})
 	return func(r *row) finding {
 		isArchived, exists := archived[r.event.LotID()]
 		if exists {

@@ -54,27 +54,14 @@ func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
 	s.EndRow()
 }
 
-// flushIDs are the rows of a flush in stock_flushes: those of campaigns of one shard, those of shards, and all of them in order.
-type flushIDs struct{ campaigns, shards, all []string }
-
-func (f *flushIDs) add(id string, shard int) {
-	f.all = append(f.all, id)
-	if shard == 0 {
-		f.campaigns = append(f.campaigns, id)
-	} else {
-		f.shards = append(f.shards, id)
-	}
-}
-
 // holdsOf reads how long claims of lots are held, of those that hold them. It never changes.
 func holdsOf(ctx context.Context, q sqlstore.Querier, sums map[string]*tally) (holdForMs map[string]int64, err error) {
 	holdForMs = make(map[string]int64)
 	args := make([]any, 0, len(sums))
 	for lotID := range sums {
-		campaignID, _ := models.SplitShardID(lotID)
-		args = append(args, campaignID)
+		args = append(args, lotID)
 	}
-	query := "SELECT id, hold_for_ms FROM campaigns WHERE hold_for_ms > 0 AND id IN " + sqlstore.Marks(len(args))
+	query := "SELECT id, hold_for_ms FROM lots WHERE hold_for_ms > 0 AND id IN " + sqlstore.Marks(len(args))
 	err = sqlstore.ScanAll(ctx, q, query, args, func(scan func(...any) error) error {
 		var id string
 		var ms int64
@@ -89,16 +76,15 @@ func holdsOf(ctx context.Context, q sqlstore.Querier, sums map[string]*tally) (h
 // The row of a campaign that holds claims says when the first hold ends.
 func insertFlushes(
 	ctx context.Context, tx *sql.Tx, sums map[string]*tally, holdForMs map[string]int64, took time.Duration, now time.Time,
-) (*flushIDs, error) {
+) (ids []string, err error) {
 	s := sqlstore.NewStatement(insertFlushesHead, len(sums)*sqlstore.RowBytes)
-	ids := &flushIDs{}
 	for i, lotID := range slices.Sorted(maps.Keys(sums)) {
 		campaignID, shard := models.SplitShardID(lotID)
 		id, err := uuid.NewV7()
 		if err != nil {
 			return nil, err
 		}
-		ids.add(id.String(), shard)
+		ids = append(ids, id.String())
 		sum := sums[lotID]
 		s.BeginRow(i)
 		s.Text(id.String())
@@ -111,13 +97,13 @@ func insertFlushes(
 		s.Time(now)
 		s.Int(sum.firstMs)
 		var due *int64
-		if hold, isHeld := holdForMs[campaignID]; isHeld {
+		if hold, isHeld := holdForMs[lotID]; isHeld {
 			due = new(sum.firstMs + hold)
 		}
 		s.IntOrNull(due)
 		s.Int(int64(shard))
 		s.EndRow()
 	}
-	_, err := tx.ExecContext(ctx, s.SQL(), s.Args...)
+	_, err = tx.ExecContext(ctx, s.SQL(), s.Args...)
 	return ids, err
 }

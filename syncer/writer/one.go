@@ -35,6 +35,12 @@ func InsertMissing(ctx context.Context, tx *sql.Tx, dialect string, events []mod
 	return setOwners(ctx, tx, dialect, rows)
 }
 
+// PutOrder notes which order redeemed a claim, in the transaction that redeems it.
+func PutOrder(ctx context.Context, tx sqlstore.Execer, orderID, claimID string) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO claim_orders (order_id, claim_id) VALUES (?, ?)", orderID, claimID)
+	return err
+}
+
 // OwnPackets gives the packets of claims, whose rows exist already, to their users. Errors: see FailureOf.
 func OwnPackets(ctx context.Context, tx *sql.Tx, dialect string, claims []models.Event) error {
 	return setOwners(ctx, tx, dialect, rowsOf(claims))

@@ -145,8 +145,8 @@ func naiveFlush(t *testing.T, db *gorm.DB, events []models.Event) {
 		require.NoError(t, db.Exec("INSERT INTO claims (id, campaign_id, seq, user_id, quantity, status, claimed_at, synced_at)"+
 			" VALUES (?, ?, ?, ?, ?, 'claimed', ?, ?)"+skip, e.ID, e.CampaignID, e.Seq, e.UserID, e.Quantity, e.At.Time, now).Error)
 	}
-	require.NoError(t, db.Exec("UPDATE campaigns SET remaining = remaining - ?, claimed = claimed + ?, synced_seq = synced_seq + ? WHERE id = 'c'",
-		units, units, len(events)).Error)
+	require.NoError(t, db.Exec("UPDATE lots SET claimed = claimed + ?, synced_seq = synced_seq + ? WHERE id = 'c'",
+		units, len(events)).Error)
 	require.NoError(t, db.Exec("INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at)"+
 		" VALUES (?, 'c', ?, ?, 1, 1, 0, ?)", fmt.Sprint(rand.Int64()), units, len(events), now).Error)
 }

@@ -1,0 +1,336 @@
+-- +goose Up
+-- The schema that every later migration builds on. Each statement may run twice: DDL is not transactional on MySQL, so a migration that
+-- was interrupted is run again from its first line.
+--
+-- Every text column compares byte for byte: case counts, accents count, trailing spaces count. MySQL calls that collation
+-- utf8mb4_0900_bin and MariaDB calls it utf8mb4_nopad_bin; each server reads only its own of the two versioned comments.
+-- Every time is UTC. Every money amount is in minor units. No key is AUTO_INCREMENT: rows are keyed by what they are.
+--
+-- A lot is stock that Redis keeps in one place: a campaign of one shard is one lot, one of several shards is a lot for each shard and a
+-- lot 0, with the units that no shard has on loan. Row 0 of a campaign also has its definition, and the sums of its lots.
+CREATE TABLE IF NOT EXISTS lots (
+  id                  VARCHAR(64) NOT NULL COMMENT 'of the campaign in row 0: chosen by the operator, case counts; of a shard <campaign>#<shard>',
+  campaign_id         VARCHAR(64) GENERATED ALWAYS AS (SUBSTRING_INDEX(id, '#', 1)) VIRTUAL COMMENT 'of the campaign; follows from id',
+  shard               INT GENERATED ALWAYS AS (CASE WHEN LOCATE('#', id) = 0 THEN 0 ELSE CAST(SUBSTRING_INDEX(id, '#', -1) AS SIGNED) END) VIRTUAL COMMENT '0 in a campaign of one shard; else 0 is what no shard has on loan, and the shards follow from 1',
+  kind                VARCHAR(16) NOT NULL COMMENT 'coupon or packet',
+  name                VARCHAR(200) NOT NULL DEFAULT '',
+  status              VARCHAR(16) NOT NULL COMMENT 'open, paused or closed; closed is for ever',
+  `partition`         INT NOT NULL COMMENT 'which claim stream; follows from the id',
+  shards              INT NOT NULL DEFAULT 1 COMMENT 'over how many shards the campaign is spread',
+  per_user            BIGINT NOT NULL DEFAULT 0 COMMENT 'units a user may hold; 0 is no limit',
+  per_user_per_day    BIGINT NOT NULL DEFAULT 0 COMMENT 'units a user may take in a day of time_zone; 0 is no limit',
+  time_zone           VARCHAR(64) NOT NULL COMMENT 'IANA name',
+  starts_at           DATETIME(3) NULL COMMENT 'UTC; NULL is at once',
+  ends_at             DATETIME(3) NULL COMMENT 'UTC; NULL is never',
+  low_stock_at        BIGINT NOT NULL DEFAULT 0 COMMENT 'units; announced when remaining falls to this',
+  currency            VARCHAR(3) NOT NULL DEFAULT '' COMMENT 'ISO 4217',
+  sender_id           VARCHAR(128) NOT NULL DEFAULT '' COMMENT 'user who gets back what is left',
+  hold_for_ms         BIGINT NOT NULL DEFAULT 0 COMMENT 'how long a claim may stay unredeemed; 0 is for ever',
+  version             BIGINT NOT NULL DEFAULT 1 COMMENT 'changes of the definition, counted from 1',
+  changes             BIGINT NOT NULL DEFAULT 1 COMMENT 'definitions that there were, counted from 1',
+  created_digest      VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'SHA-256 of the definition as created, to know a repeated creation',
+  created_at          DATETIME(3) NOT NULL COMMENT 'UTC',
+  updated_at          DATETIME(3) NOT NULL COMMENT 'UTC; of the definition or of the books',
+  total               BIGINT NOT NULL COMMENT 'units of this lot; below 0 while it owes units',
+  redis_total         BIGINT NOT NULL DEFAULT 0 COMMENT 'units that Redis may still sell by, while a lower total is on its way to it; else 0',
+  claimed             BIGINT NOT NULL DEFAULT 0 COMMENT 'units of live claims of this lot that have their row',
+  synced_seq          BIGINT NOT NULL DEFAULT 0 COMMENT 'accepted claims of this lot that have their row',
+  released_claims     BIGINT NOT NULL DEFAULT 0 COMMENT 'claims that were released or expired, ever',
+  lost_claims         BIGINT NOT NULL DEFAULT 0 COMMENT 'seqs that a repair gave up: no row has them',
+  remaining           BIGINT GENERATED ALWAYS AS (GREATEST(GREATEST(COALESCE(campaign_total, total), redis_total) - COALESCE(campaign_claimed, claimed), 0)) VIRTUAL COMMENT 'units; of the campaign in row 0, never below what Redis says remains; of a shard it promises nothing while units move',
+  reserve             BIGINT GENERATED ALWAYS AS (CASE WHEN campaign_total IS NULL THEN 0 ELSE total END) VIRTUAL COMMENT 'units of a campaign of several shards that no shard has on loan: the total of its lot 0',
+  campaign_total      BIGINT NULL COMMENT 'units of the campaign; in row 0 of a campaign of several shards, else NULL',
+  campaign_claimed    BIGINT NULL COMMENT 'sum of claimed of all lots of the campaign; in row 0 of a campaign of several shards, else NULL',
+  campaign_synced_seq BIGINT NULL COMMENT 'sum of synced_seq of all lots of the campaign; in row 0 of a campaign of several shards, else NULL',
+  campaign_released   BIGINT NULL COMMENT 'sum of released_claims of all lots of the campaign; in row 0 of a campaign of several shards, else NULL',
+  campaign_lost       BIGINT NULL COMMENT 'sum of lost_claims of all lots of the campaign; in row 0 of a campaign of several shards, else NULL',
+  applied_version     BIGINT NOT NULL DEFAULT 0 COMMENT 'last version that Redis is known to hold',
+  epoch               BIGINT NOT NULL DEFAULT 0 COMMENT 'load into Redis that is in force; 0 is never loaded',
+  load_attempts       BIGINT NOT NULL DEFAULT 0 COMMENT 'loads ever begun; numbers the epochs',
+  residency           VARCHAR(16) NOT NULL DEFAULT 'none' COMMENT 'where the stock is: none (never in Redis), resident, evicted (complete here), lost (takes no claims)',
+  residency_reason    VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'why it is lost',
+  residency_at        DATETIME(3) NULL COMMENT 'UTC, since when it is where it is',
+  stream_birth        VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'mark of the claim stream, in streams, when the campaign was loaded',
+  seen_seq            BIGINT NOT NULL DEFAULT 0 COMMENT 'highest seq of this epoch that was seen in Redis and that Redis then did not hold',
+  move_no             BIGINT NOT NULL DEFAULT 0 COMMENT 'of a shard: the newest of its moves that was begun',
+  moved_no            BIGINT NOT NULL DEFAULT 0 COMMENT 'of a shard: the newest of its moves that is done',
+  archived_claims     BIGINT NOT NULL DEFAULT 0 COMMENT 'claims whose rows were moved away; synced_seq counts them still',
+  archived_units      BIGINT NOT NULL DEFAULT 0 COMMENT 'units of those that were live; claimed counts them still',
+  archived_released   BIGINT NOT NULL DEFAULT 0 COMMENT 'how many of them were released or expired; released_claims counts them still',
+  closed_told_at      DATETIME(3) NULL COMMENT 'UTC, when all was settled and campaign.closed written; NULL until then',
+  told_line           INT NOT NULL DEFAULT 0 COMMENT 'of a campaign of several shards, which line of its stock was told: 1 low, 2 sold out',
+  PRIMARY KEY (id),
+  UNIQUE KEY lots_place (campaign_id, shard),
+  KEY lots_of_residency (residency, id),
+  KEY lots_to_end (status, closed_told_at),
+  KEY lots_of_shards (shards, shard),
+  CONSTRAINT lots_total_not_negative CHECK (COALESCE(campaign_total, 0) >= 0 AND (shards > 1 OR total >= 0)),
+  CONSTRAINT lots_claimed_not_negative CHECK (claimed >= 0 AND COALESCE(campaign_claimed, 0) >= 0)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a campaign, with its definition, and one more a shard: stock, books, and where they are in Redis. Read campaigns and campaign_shards';
+
+CREATE TABLE IF NOT EXISTS claims (
+  id             VARCHAR(64) NOT NULL COMMENT 'the claim''s own id, which is also the id of its event',
+  campaign_id    VARCHAR(64) NOT NULL,
+  shard          INT NOT NULL DEFAULT 0 COMMENT 'of the campaign, from 1; 0 in a campaign of one shard',
+  seq            BIGINT NOT NULL COMMENT 'from 1, without gaps, per campaign and shard',
+  user_id        VARCHAR(128) NOT NULL,
+  quantity       BIGINT NOT NULL COMMENT 'units',
+  status         VARCHAR(16) NOT NULL COMMENT 'claimed, redeemed, released or expired',
+  key_digest     VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'digest of the client''s idempotency key; empty when it sent none',
+  epoch          BIGINT NOT NULL DEFAULT 0 COMMENT 'load of the campaign into Redis that took the claim',
+  packet_id      VARCHAR(64) NULL,
+  amount         BIGINT NULL COMMENT 'minor units of the campaign''s currency',
+  order_id       VARCHAR(128) NULL COMMENT 'the order that redeemed it; see claim_orders',
+  claimed_at     DATETIME(3) NOT NULL COMMENT 'UTC, by the clock of Redis',
+  synced_at      DATETIME(3) NOT NULL COMMENT 'UTC, when this row was written',
+  resolved_at    DATETIME(3) NULL COMMENT 'UTC, when it was redeemed, released or expired; NULL until then',
+  release_reason VARCHAR(200) NOT NULL DEFAULT '' COMMENT 'why it was released, in the words of who did',
+  PRIMARY KEY (id),
+  UNIQUE KEY claims_place (campaign_id, shard, seq),
+  KEY claims_of_user (user_id, claimed_at, id),
+  CONSTRAINT claims_quantity_positive CHECK (quantity > 0),
+  CONSTRAINT claims_seq_positive CHECK (seq > 0)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row an accepted claim';
+
+CREATE TABLE IF NOT EXISTS claim_orders (
+  order_id VARCHAR(128) NOT NULL,
+  claim_id VARCHAR(64) NOT NULL COMMENT 'that the order redeemed',
+  PRIMARY KEY (order_id, claim_id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a redeemed claim: the claims of an order';
+
+CREATE TABLE IF NOT EXISTS claims_archive (
+  id             VARCHAR(64) NOT NULL COMMENT 'as in claims, like all columns but the last',
+  campaign_id    VARCHAR(64) NOT NULL,
+  shard          INT NOT NULL,
+  seq            BIGINT NOT NULL,
+  user_id        VARCHAR(128) NOT NULL,
+  quantity       BIGINT NOT NULL,
+  status         VARCHAR(16) NOT NULL,
+  key_digest     VARCHAR(64) NOT NULL,
+  epoch          BIGINT NOT NULL,
+  packet_id      VARCHAR(64) NULL,
+  amount         BIGINT NULL,
+  order_id       VARCHAR(128) NULL,
+  claimed_at     DATETIME(3) NOT NULL,
+  synced_at      DATETIME(3) NOT NULL,
+  resolved_at    DATETIME(3) NULL,
+  release_reason VARCHAR(200) NOT NULL,
+  archived_at    DATETIME(3) NOT NULL COMMENT 'UTC',
+  PRIMARY KEY (campaign_id, shard, seq)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='claims of closed campaigns that dibs archive moved here; nothing reads it';
+
+CREATE TABLE IF NOT EXISTS stock_flushes (
+  id               VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time',
+  campaign_id      VARCHAR(64) NOT NULL,
+  shard            INT NOT NULL DEFAULT 0 COMMENT 'shard of the campaign, from 1; 0 in a campaign of one shard',
+  units            BIGINT NOT NULL COMMENT 'units that this flush took from remaining',
+  claims           BIGINT NOT NULL COMMENT 'rows that it put into claims',
+  first_seq        BIGINT NOT NULL COMMENT 'lowest seq among them',
+  last_seq         BIGINT NOT NULL COMMENT 'highest seq among them; holes between are claims of other flushes',
+  took_ms          BIGINT NOT NULL COMMENT 'from the start of the transaction to this row',
+  flushed_at       DATETIME(3) NOT NULL COMMENT 'UTC',
+  first_claimed_ms BIGINT NOT NULL DEFAULT 0 COMMENT 'when the earliest of these claims was made, milliseconds since 1970 by the clock of Redis',
+  due_ms           BIGINT NULL COMMENT 'when the first open hold in first_seq to last_seq ends, milliseconds since 1970 by the clock of Redis; NULL: none is open',
+  PRIMARY KEY (id),
+  KEY stock_flushes_of_campaign (campaign_id, flushed_at),
+  KEY stock_flushes_due (due_ms, id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a flush and campaign: the books move by these sums and by nothing else';
+
+CREATE TABLE IF NOT EXISTS stock_moves (
+  campaign_id VARCHAR(64) NOT NULL,
+  shard       INT NOT NULL COMMENT 'from 1',
+  no          BIGINT NOT NULL COMMENT 'from 1, without gaps, per shard; one is open at a time',
+  kind        VARCHAR(16) NOT NULL COMMENT 'grant: from the reserve to the shard; recall: from the shard to the reserve',
+  want        BIGINT NOT NULL COMMENT 'units that are to go',
+  amount      BIGINT NULL COMMENT 'units that went; a recall takes what is free. NULL while it is open',
+  status      VARCHAR(16) NOT NULL COMMENT 'open or done',
+  begun_at    DATETIME(3) NOT NULL COMMENT 'UTC',
+  done_at     DATETIME(3) NULL COMMENT 'UTC',
+  PRIMARY KEY (campaign_id, shard, no)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a move of units between the reserve of a campaign and one of its shards';
+
+CREATE TABLE IF NOT EXISTS packets (
+  campaign_id VARCHAR(64) NOT NULL,
+  id          VARCHAR(64) NOT NULL COMMENT 'chosen by the operator or made by the split; unique in its campaign',
+  position    BIGINT NOT NULL COMMENT 'from 1, without gaps, per campaign; Redis is told of packets in this order',
+  amount      BIGINT NOT NULL COMMENT 'minor units of the campaign''s currency',
+  user_id     VARCHAR(128) NULL COMMENT 'who took it; NULL until taken',
+  claim_id    VARCHAR(64) NULL COMMENT 'the claim that took it',
+  release_at  DATETIME(3) NULL COMMENT 'UTC; NULL is at once',
+  returned_at DATETIME(3) NULL COMMENT 'UTC, when its amount went back to the sender',
+  created_at  DATETIME(3) NOT NULL COMMENT 'UTC',
+  shard       INT NOT NULL DEFAULT 0 COMMENT 'that it was dealt to, from 1; 0 is in the reserve, or a campaign of one shard',
+  move_no     BIGINT NOT NULL DEFAULT 0 COMMENT 'of stock_moves, that dealt it; 0 is none',
+  PRIMARY KEY (campaign_id, id),
+  UNIQUE KEY packets_place (campaign_id, position),
+  UNIQUE KEY packets_claim (claim_id),
+  KEY packets_of_user (user_id, campaign_id),
+  KEY packets_dealt (campaign_id, shard, release_at, position),
+  CONSTRAINT packets_amount_not_negative CHECK (amount >= 0)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a red packet, written before Redis knows it';
+
+CREATE TABLE IF NOT EXISTS packet_batches (
+  campaign_id    VARCHAR(64) NOT NULL,
+  first_position BIGINT NOT NULL COMMENT 'of its packets; the others follow without gaps',
+  packets        BIGINT NOT NULL COMMENT 'how many',
+  amount         BIGINT NOT NULL COMMENT 'their sum, minor units of the campaign''s currency',
+  release_at     DATETIME(3) NULL COMMENT 'UTC; NULL is at once',
+  request_key    VARCHAR(64) NOT NULL COMMENT 'digest of the client''s idempotency key, or of the list; else made for this request',
+  digest         VARCHAR(64) NOT NULL COMMENT 'SHA-256 of what was asked for, to know a repeated request',
+  created_at     DATETIME(3) NOT NULL COMMENT 'UTC',
+  PRIMARY KEY (campaign_id, first_position),
+  UNIQUE KEY packet_batches_request (campaign_id, request_key),
+  KEY packet_batches_digest (campaign_id, digest),
+  KEY packet_batches_release (campaign_id, release_at, packets)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a request that added packets';
+
+CREATE TABLE IF NOT EXISTS outbox (
+  id          VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time; the id of the event, too',
+  campaign_id VARCHAR(64) NOT NULL,
+  kind        VARCHAR(16) NOT NULL COMMENT 'release: gives quota back to Redis and tells the event; event: tells it only',
+  claim_id    VARCHAR(64) NULL COMMENT 'the claim that it is about',
+  payload     LONGBLOB NOT NULL COMMENT 'the event as it goes into the claim stream, JSON',
+  created_at  DATETIME(3) NOT NULL COMMENT 'UTC',
+  PRIMARY KEY (id),
+  KEY outbox_of_campaign (campaign_id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a thing that Redis must be told, written with what caused it; gone once Redis has it';
+
+CREATE TABLE IF NOT EXISTS parked_events (
+  id           VARCHAR(64) NOT NULL COMMENT 'id of the event, or the SHA-256 of its payload when it has no usable id',
+  campaign_id  VARCHAR(64) NOT NULL COMMENT 'as the event says; there may be no such campaign',
+  user_id      VARCHAR(128) NOT NULL DEFAULT '' COMMENT 'as the event says; empty when it says none',
+  reason       VARCHAR(500) NOT NULL COMMENT 'why it could not be written',
+  payload      LONGBLOB NOT NULL COMMENT 'the event as it came',
+  parked_at    DATETIME(3) NOT NULL COMMENT 'UTC',
+  discarded_at DATETIME(3) NULL COMMENT 'UTC, when somebody gave it up; NULL: what it claims still counts as claimed',
+  PRIMARY KEY (id),
+  KEY parked_events_of_campaign (campaign_id),
+  KEY parked_events_of_user (user_id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='events that could never be written, kept for people; each is a claim missing from the books';
+
+CREATE TABLE IF NOT EXISTS streams (
+  `partition` INT NOT NULL COMMENT 'which claim stream',
+  birth       VARCHAR(64) NOT NULL COMMENT 'mark that Redis holds too, as long as nothing of the stream was lost',
+  tip         VARCHAR(64) NOT NULL COMMENT 'highest entry id that was seen in the stream; it never goes back',
+  tip_at      DATETIME(3) NOT NULL COMMENT 'UTC',
+  added       BIGINT NOT NULL DEFAULT 0 COMMENT 'entries that were ever in the stream when tip was seen',
+  loss        VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'what Redis lost of the stream last; empty when it never lost any',
+  unbooked    MEDIUMTEXT NULL COMMENT 'claims without rows when tip was seen: highest seq by campaign or shard; JSON',
+  unexplained BIGINT NOT NULL DEFAULT 0 COMMENT 'claims that Redis lost and that are of unknown campaigns',
+  PRIMARY KEY (`partition`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a claim stream: how to tell that Redis lost some of it';
+
+CREATE TABLE IF NOT EXISTS reconciliations (
+  id              VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time',
+  campaign_id     VARCHAR(64) NOT NULL,
+  redis_remaining BIGINT NULL COMMENT 'units; NULL when Redis did not hold the campaign',
+  mysql_remaining BIGINT NOT NULL COMMENT 'units',
+  backlog         BIGINT NULL COMMENT 'accepted claims without their row yet',
+  drift           BIGINT NULL COMMENT 'units at the common watermark, Redis less MySQL; a lag is no drift',
+  at              DATETIME(3) NOT NULL COMMENT 'UTC',
+  PRIMARY KEY (id),
+  KEY reconciliations_of_campaign (campaign_id, at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a comparison of Redis and MySQL';
+
+CREATE TABLE IF NOT EXISTS repairs (
+  id           VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time',
+  campaign_id  VARCHAR(64) NOT NULL,
+  what         VARCHAR(64) NOT NULL COMMENT 'which part of the books was put right: claims, campaigns or redis',
+  value_before VARCHAR(500) NOT NULL COMMENT 'what was there',
+  value_after  VARCHAR(500) NOT NULL COMMENT 'what is there now, and by what evidence',
+  at           DATETIME(3) NOT NULL COMMENT 'UTC',
+  PRIMARY KEY (id),
+  KEY repairs_of_campaign (campaign_id, at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a change that a repair made';
+
+CREATE TABLE IF NOT EXISTS audit_log (
+  id          VARCHAR(36) NOT NULL COMMENT 'UUIDv7: sorts by time',
+  at          DATETIME(3) NOT NULL COMMENT 'UTC',
+  actor       VARCHAR(128) NOT NULL COMMENT 'name of the token, sub of the JWT, or cli: and the user of the command; empty for a token that is nobody''s',
+  request_id  VARCHAR(64) NOT NULL COMMENT 'X-Request-Id; empty for a command',
+  action      VARCHAR(64) NOT NULL COMMENT 'such as campaign.changed',
+  campaign_id VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'empty when it is about none',
+  `before`    JSON NULL COMMENT 'what was there, as far as it changed',
+  `after`     JSON NULL COMMENT 'what is there now, as far as it changed',
+  PRIMARY KEY (id),
+  KEY audit_of_campaign (campaign_id, id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row a change that somebody made; nothing works by it, and only a DBA deletes from it';
+
+CREATE TABLE IF NOT EXISTS accounts (
+  user_id    VARCHAR(128) NOT NULL,
+  currency   VARCHAR(3) NOT NULL COMMENT 'ISO 4217',
+  amount     BIGINT NOT NULL COMMENT 'minor units; the sum of the entries',
+  entries    BIGINT NOT NULL COMMENT 'how many entries that sum has',
+  updated_at DATETIME(3) NOT NULL COMMENT 'UTC',
+  PRIMARY KEY (user_id, currency)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='the reference finance service: one row a user and currency';
+
+CREATE TABLE IF NOT EXISTS account_entries (
+  claim_id    VARCHAR(64) NOT NULL COMMENT 'one entry a claim, however often its event comes',
+  user_id     VARCHAR(128) NOT NULL,
+  campaign_id VARCHAR(64) NOT NULL,
+  shard       INT NOT NULL DEFAULT 0 COMMENT 'of the campaign, from 1, in which seq counts; 0 in a campaign of one shard',
+  seq         BIGINT NULL COMMENT 'of the claim in its campaign and shard; NULL: it is not known',
+  packet_id   VARCHAR(64) NULL,
+  amount      BIGINT NOT NULL COMMENT 'minor units',
+  currency    VARCHAR(3) NOT NULL COMMENT 'ISO 4217',
+  claimed_at  DATETIME(3) NOT NULL COMMENT 'UTC',
+  credited_at DATETIME(3) NOT NULL COMMENT 'UTC',
+  PRIMARY KEY (claim_id),
+  UNIQUE KEY account_entries_packet (campaign_id, packet_id),
+  KEY account_entries_of_user (user_id, currency)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='the reference finance service: one row a credited claim';
+
+CREATE TABLE IF NOT EXISTS settings (
+  name  VARCHAR(64) NOT NULL,
+  value VARCHAR(255) NOT NULL,
+  PRIMARY KEY (name)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='what is fixed once data exists';
+
+-- A campaign as its operator sees it: of all its lots together. The stock of lot 0 is its reserve.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaigns AS
+SELECT id, kind, name, status, `partition`, shards, COALESCE(campaign_total, total) AS total, redis_total, remaining,
+  COALESCE(campaign_claimed, claimed) AS claimed, COALESCE(campaign_synced_seq, synced_seq) AS synced_seq,
+  COALESCE(campaign_released, released_claims) AS released_claims, COALESCE(campaign_lost, lost_claims) AS lost_claims,
+  reserve, per_user, per_user_per_day, time_zone, starts_at, ends_at,
+  low_stock_at, currency, sender_id, hold_for_ms, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
+  load_attempts, residency, residency_reason, residency_at, stream_birth, seen_seq, move_no, moved_no, archived_claims, archived_units,
+  archived_released, closed_told_at, told_line
+FROM lots WHERE shard = 0;
+
+-- The shards of campaigns that are spread over several.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaign_shards AS
+SELECT id, campaign_id, shard, kind, name, status, `partition`, shards, total, total AS granted, redis_total, remaining, claimed, synced_seq,
+  released_claims, lost_claims, per_user, per_user_per_day, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms,
+  version, changes, created_digest, created_at, updated_at, applied_version, epoch, load_attempts, residency, residency_reason,
+  residency_at, stream_birth, seen_seq, move_no, moved_no, archived_claims, archived_units, archived_released, closed_told_at, told_line
+FROM lots WHERE shard > 0;
+
+-- One campaign's line costs a few look-ups by index, however many flushes there are. Whoever may read the tables may read the view, also
+-- after a restore without the account that made it.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW stock_watch AS
+SELECT c.id AS campaign_id, c.kind, c.status, c.total, c.remaining, c.claimed,
+  r.backlog, r.drift, r.at AS compared_at,
+  (SELECT f.flushed_at FROM stock_flushes f WHERE f.campaign_id = c.id ORDER BY f.flushed_at DESC LIMIT 1) AS last_flush_at,
+  TIMESTAMPDIFF(SECOND, (SELECT f.flushed_at FROM stock_flushes f WHERE f.campaign_id = c.id ORDER BY f.flushed_at DESC LIMIT 1),
+    UTC_TIMESTAMP(3)) AS last_flush_age_seconds
+FROM campaigns c
+LEFT JOIN reconciliations r
+  ON r.id = (SELECT x.id FROM reconciliations x WHERE x.campaign_id = c.id ORDER BY x.at DESC, x.id DESC LIMIT 1);

@@ -1,0 +1,310 @@
+-- +goose Up
+-- The schema that every later migration builds on. Each statement may run twice. The same tables, columns and keys as on MySQL; SQLite does
+-- not hold text to its length, so checks do where the text is a client's. Text compares byte for byte here by itself.
+CREATE TABLE IF NOT EXISTS lots (
+  id                  VARCHAR(64) NOT NULL, -- of the campaign in row 0: chosen by the operator, case counts; of a shard <campaign>#<shard>
+  campaign_id         VARCHAR(64) GENERATED ALWAYS AS (substr(id, 1, instr(id || '#', '#') - 1)) VIRTUAL, -- of the campaign; follows from id
+  shard               INT GENERATED ALWAYS AS (CASE WHEN instr(id, '#') = 0 THEN 0 ELSE CAST(substr(id, instr(id, '#') + 1) AS INTEGER) END) VIRTUAL, -- 0 in a campaign of one shard; else 0 is what no shard has on loan, and the shards follow from 1
+  kind                VARCHAR(16) NOT NULL, -- coupon or packet
+  name                VARCHAR(200) NOT NULL DEFAULT '',
+  status              VARCHAR(16) NOT NULL, -- open, paused or closed; closed is for ever
+  `partition`         INT NOT NULL, -- which claim stream; follows from the id
+  shards              INT NOT NULL DEFAULT 1, -- over how many shards the campaign is spread
+  per_user            BIGINT NOT NULL DEFAULT 0, -- units a user may hold; 0 is no limit
+  per_user_per_day    BIGINT NOT NULL DEFAULT 0, -- units a user may take in a day of time_zone; 0 is no limit
+  time_zone           VARCHAR(64) NOT NULL, -- IANA name
+  starts_at           DATETIME NULL, -- UTC; NULL is at once
+  ends_at             DATETIME NULL, -- UTC; NULL is never
+  low_stock_at        BIGINT NOT NULL DEFAULT 0, -- units; announced when remaining falls to this
+  currency            VARCHAR(3) NOT NULL DEFAULT '', -- ISO 4217
+  sender_id           VARCHAR(128) NOT NULL DEFAULT '', -- user who gets back what is left
+  hold_for_ms         BIGINT NOT NULL DEFAULT 0, -- how long a claim may stay unredeemed; 0 is for ever
+  version             BIGINT NOT NULL DEFAULT 1, -- changes of the definition, counted from 1
+  changes             BIGINT NOT NULL DEFAULT 1, -- definitions that there were, counted from 1
+  created_digest      VARCHAR(64) NOT NULL DEFAULT '', -- SHA-256 of the definition as created, to know a repeated creation
+  created_at          DATETIME NOT NULL, -- UTC
+  updated_at          DATETIME NOT NULL, -- UTC; of the definition or of the books
+  total               BIGINT NOT NULL, -- units of this lot; below 0 while it owes units
+  redis_total         BIGINT NOT NULL DEFAULT 0, -- units that Redis may still sell by, while a lower total is on its way to it; else 0
+  claimed             BIGINT NOT NULL DEFAULT 0, -- units of live claims of this lot that have their row
+  synced_seq          BIGINT NOT NULL DEFAULT 0, -- accepted claims of this lot that have their row
+  released_claims     BIGINT NOT NULL DEFAULT 0, -- claims that were released or expired, ever
+  lost_claims         BIGINT NOT NULL DEFAULT 0, -- seqs that a repair gave up: no row has them
+  remaining           BIGINT GENERATED ALWAYS AS (MAX(MAX(COALESCE(campaign_total, total), redis_total) - COALESCE(campaign_claimed, claimed), 0)) VIRTUAL, -- units; of the campaign in row 0, never below what Redis says remains; of a shard it promises nothing while units move
+  reserve             BIGINT GENERATED ALWAYS AS (CASE WHEN campaign_total IS NULL THEN 0 ELSE total END) VIRTUAL, -- units of a campaign of several shards that no shard has on loan: the total of its lot 0
+  campaign_total      BIGINT NULL, -- units of the campaign; in row 0 of a campaign of several shards, else NULL
+  campaign_claimed    BIGINT NULL, -- sum of claimed of all lots of the campaign; in row 0 of a campaign of several shards, else NULL
+  campaign_synced_seq BIGINT NULL, -- sum of synced_seq of all lots of the campaign; in row 0 of a campaign of several shards, else NULL
+  campaign_released   BIGINT NULL, -- sum of released_claims of all lots of the campaign; in row 0 of a campaign of several shards, else NULL
+  campaign_lost       BIGINT NULL, -- sum of lost_claims of all lots of the campaign; in row 0 of a campaign of several shards, else NULL
+  applied_version     BIGINT NOT NULL DEFAULT 0, -- last version that Redis is known to hold
+  epoch               BIGINT NOT NULL DEFAULT 0, -- load into Redis that is in force; 0 is never loaded
+  load_attempts       BIGINT NOT NULL DEFAULT 0, -- loads ever begun; numbers the epochs
+  residency           VARCHAR(16) NOT NULL DEFAULT 'none', -- where the stock is: none (never in Redis), resident, evicted (complete here), lost (takes no claims)
+  residency_reason    VARCHAR(500) NOT NULL DEFAULT '', -- why it is lost
+  residency_at        DATETIME NULL, -- UTC, since when it is where it is
+  stream_birth        VARCHAR(64) NOT NULL DEFAULT '', -- mark of the claim stream, in streams, when the campaign was loaded
+  seen_seq            BIGINT NOT NULL DEFAULT 0, -- highest seq of this epoch that was seen in Redis and that Redis then did not hold
+  move_no             BIGINT NOT NULL DEFAULT 0, -- of a shard: the newest of its moves that was begun
+  moved_no            BIGINT NOT NULL DEFAULT 0, -- of a shard: the newest of its moves that is done
+  archived_claims     BIGINT NOT NULL DEFAULT 0, -- claims whose rows were moved away; synced_seq counts them still
+  archived_units      BIGINT NOT NULL DEFAULT 0, -- units of those that were live; claimed counts them still
+  archived_released   BIGINT NOT NULL DEFAULT 0, -- how many of them were released or expired; released_claims counts them still
+  closed_told_at      DATETIME NULL, -- UTC, when all was settled and campaign.closed written; NULL until then
+  told_line           INT NOT NULL DEFAULT 0, -- of a campaign of several shards, which line of its stock was told: 1 low, 2 sold out
+  PRIMARY KEY (id),
+  CONSTRAINT lots_total_not_negative CHECK (COALESCE(campaign_total, 0) >= 0 AND (shards > 1 OR total >= 0)),
+  CONSTRAINT lots_claimed_not_negative CHECK (claimed >= 0 AND COALESCE(campaign_claimed, 0) >= 0)
+);
+CREATE UNIQUE INDEX IF NOT EXISTS lots_place ON lots (campaign_id, shard);
+CREATE INDEX IF NOT EXISTS lots_of_residency ON lots (residency, id);
+CREATE INDEX IF NOT EXISTS lots_to_end ON lots (status, closed_told_at);
+CREATE INDEX IF NOT EXISTS lots_of_shards ON lots (shards, shard);
+
+CREATE TABLE IF NOT EXISTS claims (
+  id             VARCHAR(64) NOT NULL, -- the claim's own id, which is also the id of its event
+  campaign_id    VARCHAR(64) NOT NULL,
+  shard          INT NOT NULL DEFAULT 0, -- of the campaign, from 1; 0 in a campaign of one shard
+  seq            BIGINT NOT NULL, -- from 1, without gaps, per campaign and shard
+  user_id        VARCHAR(128) NOT NULL,
+  quantity       BIGINT NOT NULL, -- units
+  status         VARCHAR(16) NOT NULL, -- claimed, redeemed, released or expired
+  key_digest     VARCHAR(64) NOT NULL DEFAULT '', -- digest of the client's idempotency key; empty when it sent none
+  epoch          BIGINT NOT NULL DEFAULT 0, -- load of the campaign into Redis that took the claim
+  packet_id      VARCHAR(64) NULL,
+  amount         BIGINT NULL, -- minor units of the campaign's currency
+  order_id       VARCHAR(128) NULL, -- the order that redeemed it; see claim_orders
+  claimed_at     DATETIME NOT NULL, -- UTC, by the clock of Redis
+  synced_at      DATETIME NOT NULL, -- UTC, when this row was written
+  resolved_at    DATETIME NULL, -- UTC, when it was redeemed, released or expired; NULL until then
+  release_reason VARCHAR(200) NOT NULL DEFAULT '', -- why it was released, in the words of who did
+  PRIMARY KEY (id),
+  CONSTRAINT claims_lengths CHECK (length(id) <= 64 AND length(campaign_id) <= 64 AND length(user_id) <= 128 AND length(key_digest) <= 64
+    AND length(packet_id) <= 64 AND length(order_id) <= 128),
+  CONSTRAINT claims_quantity_positive CHECK (quantity > 0),
+  CONSTRAINT claims_seq_positive CHECK (seq > 0)
+);
+CREATE UNIQUE INDEX IF NOT EXISTS claims_place ON claims (campaign_id, shard, seq);
+CREATE INDEX IF NOT EXISTS claims_of_user ON claims (user_id, claimed_at, id);
+
+CREATE TABLE IF NOT EXISTS claim_orders (
+  order_id VARCHAR(128) NOT NULL,
+  claim_id VARCHAR(64) NOT NULL, -- that the order redeemed
+  PRIMARY KEY (order_id, claim_id)
+);
+
+CREATE TABLE IF NOT EXISTS claims_archive (
+  id             VARCHAR(64) NOT NULL, -- as in claims, like all columns but the last
+  campaign_id    VARCHAR(64) NOT NULL,
+  shard          INT NOT NULL,
+  seq            BIGINT NOT NULL,
+  user_id        VARCHAR(128) NOT NULL,
+  quantity       BIGINT NOT NULL,
+  status         VARCHAR(16) NOT NULL,
+  key_digest     VARCHAR(64) NOT NULL,
+  epoch          BIGINT NOT NULL,
+  packet_id      VARCHAR(64) NULL,
+  amount         BIGINT NULL,
+  order_id       VARCHAR(128) NULL,
+  claimed_at     DATETIME NOT NULL,
+  synced_at      DATETIME NOT NULL,
+  resolved_at    DATETIME NULL,
+  release_reason VARCHAR(200) NOT NULL,
+  archived_at    DATETIME NOT NULL, -- UTC
+  PRIMARY KEY (campaign_id, shard, seq)
+);
+
+CREATE TABLE IF NOT EXISTS stock_flushes (
+  id               VARCHAR(64) NOT NULL, -- UUIDv7: sorts by time
+  campaign_id      VARCHAR(64) NOT NULL,
+  shard            INT NOT NULL DEFAULT 0, -- shard of the campaign, from 1; 0 in a campaign of one shard
+  units            BIGINT NOT NULL, -- units that this flush took from remaining
+  claims           BIGINT NOT NULL, -- rows that it put into claims
+  first_seq        BIGINT NOT NULL, -- lowest seq among them
+  last_seq         BIGINT NOT NULL, -- highest seq among them; holes between are claims of other flushes
+  took_ms          BIGINT NOT NULL, -- from the start of the transaction to this row
+  flushed_at       DATETIME NOT NULL, -- UTC
+  first_claimed_ms BIGINT NOT NULL DEFAULT 0, -- when the earliest of these claims was made, milliseconds since 1970 by the clock of Redis
+  due_ms           BIGINT NULL, -- when the first open hold in first_seq to last_seq ends, milliseconds since 1970 by the clock of Redis; NULL: none is open
+  PRIMARY KEY (id)
+);
+CREATE INDEX IF NOT EXISTS stock_flushes_of_campaign ON stock_flushes (campaign_id, flushed_at);
+CREATE INDEX IF NOT EXISTS stock_flushes_due ON stock_flushes (due_ms, id);
+
+CREATE TABLE IF NOT EXISTS stock_moves (
+  campaign_id VARCHAR(64) NOT NULL,
+  shard       INT NOT NULL, -- from 1
+  no          BIGINT NOT NULL, -- from 1, without gaps, per shard; one is open at a time
+  kind        VARCHAR(16) NOT NULL, -- grant: from the reserve to the shard; recall: from the shard to the reserve
+  want        BIGINT NOT NULL, -- units that are to go
+  amount      BIGINT NULL, -- units that went; a recall takes what is free. NULL while it is open
+  status      VARCHAR(16) NOT NULL, -- open or done
+  begun_at    DATETIME NOT NULL, -- UTC
+  done_at     DATETIME NULL, -- UTC
+  PRIMARY KEY (campaign_id, shard, no)
+);
+
+CREATE TABLE IF NOT EXISTS packets (
+  campaign_id VARCHAR(64) NOT NULL,
+  id          VARCHAR(64) NOT NULL, -- chosen by the operator or made by the split; unique in its campaign
+  position    BIGINT NOT NULL, -- from 1, without gaps, per campaign; Redis is told of packets in this order
+  amount      BIGINT NOT NULL, -- minor units of the campaign's currency
+  user_id     VARCHAR(128) NULL, -- who took it; NULL until taken
+  claim_id    VARCHAR(64) NULL, -- the claim that took it
+  release_at  DATETIME NULL, -- UTC; NULL is at once
+  returned_at DATETIME NULL, -- UTC, when its amount went back to the sender
+  created_at  DATETIME NOT NULL, -- UTC
+  shard       INT NOT NULL DEFAULT 0, -- that it was dealt to, from 1; 0 is in the reserve, or a campaign of one shard
+  move_no     BIGINT NOT NULL DEFAULT 0, -- of stock_moves, that dealt it; 0 is none
+  PRIMARY KEY (campaign_id, id),
+  CONSTRAINT packets_amount_not_negative CHECK (amount >= 0)
+);
+CREATE UNIQUE INDEX IF NOT EXISTS packets_place ON packets (campaign_id, position);
+CREATE UNIQUE INDEX IF NOT EXISTS packets_claim ON packets (claim_id);
+CREATE INDEX IF NOT EXISTS packets_of_user ON packets (user_id, campaign_id);
+CREATE INDEX IF NOT EXISTS packets_dealt ON packets (campaign_id, shard, release_at, position);
+
+CREATE TABLE IF NOT EXISTS packet_batches (
+  campaign_id    VARCHAR(64) NOT NULL,
+  first_position BIGINT NOT NULL, -- of its packets; the others follow without gaps
+  packets        BIGINT NOT NULL, -- how many
+  amount         BIGINT NOT NULL, -- their sum, minor units of the campaign's currency
+  release_at     DATETIME NULL, -- UTC; NULL is at once
+  request_key    VARCHAR(64) NOT NULL, -- digest of the client's idempotency key, or of the list; else made for this request
+  digest         VARCHAR(64) NOT NULL, -- SHA-256 of what was asked for, to know a repeated request
+  created_at     DATETIME NOT NULL, -- UTC
+  PRIMARY KEY (campaign_id, first_position)
+);
+CREATE UNIQUE INDEX IF NOT EXISTS packet_batches_request ON packet_batches (campaign_id, request_key);
+CREATE INDEX IF NOT EXISTS packet_batches_digest ON packet_batches (campaign_id, digest);
+CREATE INDEX IF NOT EXISTS packet_batches_release ON packet_batches (campaign_id, release_at, packets);
+
+CREATE TABLE IF NOT EXISTS outbox (
+  id          VARCHAR(64) NOT NULL, -- UUIDv7: sorts by time; the id of the event, too
+  campaign_id VARCHAR(64) NOT NULL,
+  kind        VARCHAR(16) NOT NULL, -- release: gives quota back to Redis and tells the event; event: tells it only
+  claim_id    VARCHAR(64) NULL, -- the claim that it is about
+  payload     BLOB NOT NULL, -- the event as it goes into the claim stream, JSON
+  created_at  DATETIME NOT NULL, -- UTC
+  PRIMARY KEY (id)
+);
+CREATE INDEX IF NOT EXISTS outbox_of_campaign ON outbox (campaign_id);
+
+CREATE TABLE IF NOT EXISTS parked_events (
+  id           VARCHAR(64) NOT NULL, -- id of the event, or the SHA-256 of its payload when it has no usable id
+  campaign_id  VARCHAR(64) NOT NULL, -- as the event says; there may be no such campaign
+  user_id      VARCHAR(128) NOT NULL DEFAULT '', -- as the event says; empty when it says none
+  reason       VARCHAR(500) NOT NULL, -- why it could not be written
+  payload      BLOB NOT NULL, -- the event as it came
+  parked_at    DATETIME NOT NULL, -- UTC
+  discarded_at DATETIME NULL, -- UTC, when somebody gave it up; NULL: what it claims still counts as claimed
+  PRIMARY KEY (id)
+);
+CREATE INDEX IF NOT EXISTS parked_events_of_campaign ON parked_events (campaign_id);
+CREATE INDEX IF NOT EXISTS parked_events_of_user ON parked_events (user_id);
+
+CREATE TABLE IF NOT EXISTS streams (
+  `partition` INT NOT NULL, -- which claim stream
+  birth       VARCHAR(64) NOT NULL, -- mark that Redis holds too, as long as nothing of the stream was lost
+  tip         VARCHAR(64) NOT NULL, -- highest entry id that was seen in the stream; it never goes back
+  tip_at      DATETIME NOT NULL, -- UTC
+  added       BIGINT NOT NULL DEFAULT 0, -- entries that were ever in the stream when tip was seen
+  loss        VARCHAR(500) NOT NULL DEFAULT '', -- what Redis lost of the stream last; empty when it never lost any
+  unbooked    TEXT NULL, -- claims without rows when tip was seen: highest seq by campaign or shard; JSON
+  unexplained BIGINT NOT NULL DEFAULT 0, -- claims that Redis lost and that are of unknown campaigns
+  PRIMARY KEY (`partition`)
+);
+
+CREATE TABLE IF NOT EXISTS reconciliations (
+  id              VARCHAR(64) NOT NULL, -- UUIDv7: sorts by time
+  campaign_id     VARCHAR(64) NOT NULL,
+  redis_remaining BIGINT NULL, -- units; NULL when Redis did not hold the campaign
+  mysql_remaining BIGINT NOT NULL, -- units
+  backlog         BIGINT NULL, -- accepted claims without their row yet
+  drift           BIGINT NULL, -- units at the common watermark, Redis less MySQL; a lag is no drift
+  at              DATETIME NOT NULL, -- UTC
+  PRIMARY KEY (id)
+);
+CREATE INDEX IF NOT EXISTS reconciliations_of_campaign ON reconciliations (campaign_id, at);
+
+CREATE TABLE IF NOT EXISTS repairs (
+  id           VARCHAR(64) NOT NULL, -- UUIDv7: sorts by time
+  campaign_id  VARCHAR(64) NOT NULL,
+  what         VARCHAR(64) NOT NULL, -- which part of the books was put right: claims, campaigns or redis
+  value_before VARCHAR(500) NOT NULL, -- what was there
+  value_after  VARCHAR(500) NOT NULL, -- what is there now, and by what evidence
+  at           DATETIME NOT NULL, -- UTC
+  PRIMARY KEY (id)
+);
+CREATE INDEX IF NOT EXISTS repairs_of_campaign ON repairs (campaign_id, at);
+
+CREATE TABLE IF NOT EXISTS audit_log (
+  id          VARCHAR(36) NOT NULL, -- UUIDv7: sorts by time
+  at          DATETIME NOT NULL, -- UTC
+  actor       VARCHAR(128) NOT NULL, -- name of the token, sub of the JWT, or cli: and the user of the command; empty for a token that is nobody's
+  request_id  VARCHAR(64) NOT NULL, -- X-Request-Id; empty for a command
+  action      VARCHAR(64) NOT NULL, -- such as campaign.changed
+  campaign_id VARCHAR(64) NOT NULL DEFAULT '', -- empty when it is about none
+  `before`    JSON NULL, -- what was there, as far as it changed
+  `after`     JSON NULL, -- what is there now, as far as it changed
+  PRIMARY KEY (id)
+);
+CREATE INDEX IF NOT EXISTS audit_of_campaign ON audit_log (campaign_id, id);
+
+CREATE TABLE IF NOT EXISTS accounts (
+  user_id    VARCHAR(128) NOT NULL,
+  currency   VARCHAR(3) NOT NULL, -- ISO 4217
+  amount     BIGINT NOT NULL, -- minor units; the sum of the entries
+  entries    BIGINT NOT NULL, -- how many entries that sum has
+  updated_at DATETIME NOT NULL, -- UTC
+  PRIMARY KEY (user_id, currency)
+);
+
+CREATE TABLE IF NOT EXISTS account_entries (
+  claim_id    VARCHAR(64) NOT NULL, -- one entry a claim, however often its event comes
+  user_id     VARCHAR(128) NOT NULL,
+  campaign_id VARCHAR(64) NOT NULL,
+  shard       INT NOT NULL DEFAULT 0, -- of the campaign, from 1, in which seq counts; 0 in a campaign of one shard
+  seq         BIGINT NULL, -- of the claim in its campaign and shard; NULL: it is not known
+  packet_id   VARCHAR(64) NULL,
+  amount      BIGINT NOT NULL, -- minor units
+  currency    VARCHAR(3) NOT NULL, -- ISO 4217
+  claimed_at  DATETIME NOT NULL, -- UTC
+  credited_at DATETIME NOT NULL, -- UTC
+  PRIMARY KEY (claim_id)
+);
+CREATE UNIQUE INDEX IF NOT EXISTS account_entries_packet ON account_entries (campaign_id, packet_id);
+CREATE INDEX IF NOT EXISTS account_entries_of_user ON account_entries (user_id, currency);
+
+CREATE TABLE IF NOT EXISTS settings (
+  name  VARCHAR(64) NOT NULL,
+  value VARCHAR(255) NOT NULL,
+  PRIMARY KEY (name)
+);
+
+CREATE VIEW IF NOT EXISTS campaigns AS
+SELECT id, kind, name, status, `partition`, shards, COALESCE(campaign_total, total) AS total, redis_total, remaining,
+  COALESCE(campaign_claimed, claimed) AS claimed, COALESCE(campaign_synced_seq, synced_seq) AS synced_seq,
+  COALESCE(campaign_released, released_claims) AS released_claims, COALESCE(campaign_lost, lost_claims) AS lost_claims,
+  reserve, per_user, per_user_per_day, time_zone, starts_at, ends_at,
+  low_stock_at, currency, sender_id, hold_for_ms, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
+  load_attempts, residency, residency_reason, residency_at, stream_birth, seen_seq, move_no, moved_no, archived_claims, archived_units,
+  archived_released, closed_told_at, told_line
+FROM lots WHERE shard = 0;
+
+CREATE VIEW IF NOT EXISTS campaign_shards AS
+SELECT id, campaign_id, shard, kind, name, status, `partition`, shards, total, total AS granted, redis_total, remaining, claimed, synced_seq,
+  released_claims, lost_claims, per_user, per_user_per_day, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms,
+  version, changes, created_digest, created_at, updated_at, applied_version, epoch, load_attempts, residency, residency_reason,
+  residency_at, stream_birth, seen_seq, move_no, moved_no, archived_claims, archived_units, archived_released, closed_told_at, told_line
+FROM lots WHERE shard > 0;
+
+CREATE VIEW IF NOT EXISTS stock_watch AS
+SELECT c.id AS campaign_id, c.kind, c.status, c.total, c.remaining, c.claimed,
+  r.backlog, r.drift, r.at AS compared_at,
+  (SELECT f.flushed_at FROM stock_flushes f WHERE f.campaign_id = c.id ORDER BY f.flushed_at DESC LIMIT 1) AS last_flush_at,
+  CAST((julianday('now') - julianday((SELECT f.flushed_at FROM stock_flushes f WHERE f.campaign_id = c.id
+    ORDER BY f.flushed_at DESC LIMIT 1))) * 86400 AS INTEGER) AS last_flush_age_seconds
+FROM campaigns c
+LEFT JOIN reconciliations r
+  ON r.id = (SELECT x.id FROM reconciliations x WHERE x.campaign_id = c.id ORDER BY x.at DESC, x.id DESC LIMIT 1);
