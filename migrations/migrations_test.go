@@ -55,6 +55,15 @@ func newest(t *testing.T) (n int) {
 	return n
 }
 
+// A database at a version below the baseline is refused, so nothing may be numbered so.
+func TestFilesAreNumberedFromTheBaseline(t *testing.T) {
+	t.Parallel()
+	var first int
+	_, err := fmt.Sscanf(filepath.Base(scripts(t)[0]), "%d_", &first)
+	require.NoError(t, err)
+	require.Equal(t, 100, first)
+}
+
 func up(t *testing.T, db *sql.DB, dialect string) []string {
 	t.Helper()
 	applied, err := migrations.Up(t.Context(), db, dialect)

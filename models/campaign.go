@@ -122,7 +122,7 @@ type Campaign struct {
 	UpdatedAt time.Time
 }
 
-// TableName names the table that rows of lots are stored in. A campaign of several shards is read from the view campaigns, see ViewOf.
+// TableName names the table for gorm. See LotColumns.
 func (Campaign) TableName() string { return "lots" }
 
 // HoldFor is how long a claim may stay unredeemed; 0 is no limit.

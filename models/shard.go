@@ -41,14 +41,11 @@ func SplitShardID(id string) (campaignID string, shard int) {
 // IsShardID tells whether an id is that of a shard.
 func IsShardID(id string) bool { return strings.Contains(id, shardMark) }
 
-// ViewOf names what a campaign, or a shard, is read from. Both have the columns of Campaign; the view campaigns shows a campaign of several
-// shards by the sums of its lots. A lot that may be in Redis, which row 0 of such a campaign is not, may be read from lots as well.
-func ViewOf(id string) string {
-	if IsShardID(id) {
-		return "lots"
-	}
-	return "campaigns"
-}
+// LotColumns select a row of lots as a Campaign. A campaign of several shards is shown by the sums of its lots, as by the view campaigns; of
+// any other row they are NULL.
+const LotColumns = "lots.*, COALESCE(campaign_total, total) AS total, COALESCE(campaign_claimed, claimed) AS claimed," +
+	" COALESCE(campaign_synced_seq, synced_seq) AS synced_seq, COALESCE(campaign_released, released_claims) AS released_claims," +
+	" COALESCE(campaign_lost, lost_claims) AS lost_claims"
 
 // ShardOfUser is the shard of a user, from 1 on. The function never changes, as users are where it put them.
 func ShardOfUser(userID string, shards int) int {

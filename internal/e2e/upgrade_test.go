@@ -21,6 +21,9 @@ func programOfBefore(t *testing.T) string {
 	if err != nil || commit == "" {
 		t.Skip("UPGRADE NOT TRIED: this is no git clone, so there is no program of before the newest migration")
 	}
+	if files, err := filepath.Glob(filepath.Join(root, "migrations/mysql/*.sql")); err == nil && len(files) == 1 {
+		t.Skip("UPGRADE NOT TRIED: no migration follows the baseline, so there is no schema to upgrade from")
+	}
 	folder, err := filepath.Abs(filepath.Join(root, ".tools"))
 	require.NoError(t, err)
 	program := filepath.Join(folder, "dibs-before-"+commit)

@@ -104,7 +104,7 @@ func (r *Repository) initialized(c models.Campaign) models.Campaign {
 // stored returns the campaign that is stored under c's id, or models.ErrExists when it is not the one that c describes.
 func (r *Repository) stored(ctx context.Context, c *models.Campaign, digest string) (models.Campaign, error) {
 	var row campaignRow
-	if err := r.db.WithContext(ctx).Table("campaigns").Where("id = ?", c.ID).Take(&row).Error; err != nil {
+	if err := r.db.WithContext(ctx).Table(c.TableName()).Select(models.LotColumns).Where("id = ?", c.ID).Take(&row).Error; err != nil {
 		return models.Campaign{}, notFound(err, c.ID)
 	}
 	if row.CreatedDigest == digest {
@@ -149,7 +149,7 @@ func (r *Repository) Get(ctx context.Context, id string) (models.Campaign, error
 // Read reads a campaign, or a shard of one, within a transaction if db is one. Errors: models.ErrNotFound.
 func Read(db *gorm.DB, id string) (models.Campaign, error) {
 	var c models.Campaign
-	if err := db.Table(models.ViewOf(id)).Where("id = ?", id).Take(&c).Error; err != nil {
+	if err := db.Select(models.LotColumns).Where("id = ?", id).Take(&c).Error; err != nil {
 		return models.Campaign{}, notFound(err, id)
 	}
 	return c, nil
@@ -158,7 +158,7 @@ func Read(db *gorm.DB, id string) (models.Campaign, error) {
 // List reads up to limit campaigns with ids above after, in order of their ids, byte for byte.
 func (r *Repository) List(ctx context.Context, after string, limit int) ([]models.Campaign, error) {
 	var page []models.Campaign
-	if err := r.db.WithContext(ctx).Table("campaigns").Where("id > ?", after).Order("id").Limit(limit).Find(&page).Error; err != nil {
+	if err := r.db.WithContext(ctx).Select(models.LotColumns).Where("id > ? AND shard = 0", after).Order("id").Limit(limit).Find(&page).Error; err != nil {
 		return nil, fmt.Errorf("campaigns: list campaigns: %w", err)
 	}
 	return page, nil

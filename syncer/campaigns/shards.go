@@ -68,7 +68,7 @@ func (r *Repository) Shards(ctx context.Context, campaignID string) ([]models.Ca
 
 // readShards reads the shards of campaigns, in order, within a transaction if db is one.
 func readShards(db *gorm.DB, campaignIDs ...string) (rows []models.Campaign, err error) {
-	err = db.Table("campaign_shards").Where("campaign_id IN ?", campaignIDs).Order("campaign_id, shard").Find(&rows).Error
+	err = db.Where("campaign_id IN ? AND shard > 0", campaignIDs).Order("campaign_id, shard").Find(&rows).Error
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: shards of %s: %w", campaignIDs, err)
 	}

@@ -67,7 +67,7 @@ func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]m
 
 // rowsOfAll reads campaigns, and the shards of those that have several, in order.
 func (r *Repository) rowsOfAll(ctx context.Context, ids []string) (rows, shards []models.Campaign, err error) {
-	if err := r.db.WithContext(ctx).Table("campaigns").Where("id IN ?", ids).Find(&rows).Error; err != nil {
+	if err := r.db.WithContext(ctx).Select(models.LotColumns).Where("id IN ?", ids).Find(&rows).Error; err != nil {
 		return nil, nil, err
 	}
 	var sharded []string

@@ -1,0 +1,119 @@
+package resolve_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"dibs/internal/syncertest"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+	"pgregory.net/rapid"
+)
+
+// deaf is a Redis that takes no change of a definition.
+type deaf struct{ *lua.Scripts }
+
+func (deaf) Adjust(context.Context, *models.Campaign) (lua.State, error) {
+	return lua.State{}, errors.Join(lua.ErrUnavailable, errors.New("redis is away"))
+}
+
+// Total is lowered below what is claimed, changed again while Redis is away, and then claims are released: nothing remains.
+func TestRemaining_NoUnitIsMadeByAReleaseBesideAChange(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(30, nil)
+	claims := h.Take(id, syncertest.Asks("u", 20)...)
+	_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Total: new(int64(10))})
+	require.NoError(t, err)
+	require.Zero(t, h.Campaign(id).Remaining)
+	_, err = syncertest.NewCampaigns(t, h.DB, deaf{h.Scripts}).Change(t.Context(), id, models.Change{Total: new(int64(12))})
+	require.ErrorIs(t, err, lua.ErrUnavailable)
+	for i := range 3 {
+		_, err := resolver(h).Release(t.Context(), claims[i], "")
+		require.NoError(t, err)
+	}
+	state, err := h.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []int64{17, 0, 0}, []int64{h.Campaign(id).Claimed, h.Campaign(id).Remaining, state.Remaining()})
+}
+
+// Claims, flushes, releases, changes that Redis hears and that it does not hear, in any order: at every step SELECT remaining FROM campaigns is
+// max(max(total, redis_total) - claimed, 0) by a model, and never below what Redis says. Once Redis has heard all, they agree.
+func TestRemaining_FollowsTheModelAndIsNeverBelowRedis(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		h, _ := clocked(t, db)
+		rapid.Check(t, func(rt *rapid.T) { playRemaining(rt, h) })
+	})
+}
+
+func playRemaining(rt *rapid.T, h *syncertest.Stack) {
+	total := rapid.Int64Range(0, 12).Draw(rt, "total")
+	id := h.Create(total, nil)
+	var open []string
+	highest, pending, claimed := int64(0), false, int64(0)
+	check := func(step string) {
+		state, err := h.Scripts.State(h.T.Context(), id)
+		require.NoError(rt, err)
+		var inSQL int64
+		require.NoError(rt, h.DB.Raw("SELECT remaining FROM campaigns WHERE id = ?", id).Scan(&inSQL).Error)
+		require.Equal(rt, max(max(total, highest)-claimed, 0), inSQL, step)
+		require.GreaterOrEqual(rt, inSQL, state.Remaining(), step)
+		if !pending && state.Seq == h.Campaign(id).SyncedSeq {
+			require.Equal(rt, state.Remaining(), inSQL, step)
+		}
+	}
+	flush := func() {
+		h.Sync()
+		claimed = h.Campaign(id).Claimed
+	}
+	for i := range rapid.IntRange(4, 12).Draw(rt, "steps") {
+		step := rapid.SampledFrom([]string{"claim", "flush", "release", "change", "change unheard", "apply"}).Draw(rt, "step")
+		switch step {
+		case "claim":
+			for _, r := range h.Claim(id, syncertest.Asks(fmt.Sprint("u", i), rapid.IntRange(1, 3).Draw(rt, "claims"))...) {
+				if r.Outcome == models.OutcomeClaimed {
+					open = append(open, r.Claim.ID)
+				}
+			}
+		case "flush":
+			flush()
+		case "release":
+			flush()
+			if len(open) > 0 {
+				_, err := resolver(h).Release(h.T.Context(), open[0], "")
+				require.NoError(rt, err)
+				open = open[1:]
+				claimed--
+			}
+		case "change", "change unheard":
+			was := total
+			total = rapid.Int64Range(0, 15).Draw(rt, "new total")
+			scripts := campaigns.Scripts(h.Scripts)
+			if step == "change unheard" {
+				scripts = deaf{h.Scripts}
+			}
+			_, err := syncertest.NewCampaigns(h.T, h.DB, scripts).Change(h.T.Context(), id, models.Change{Total: &total})
+			switch {
+			case err != nil:
+				highest, pending = max(highest, was), true
+			case total != was || step == "change":
+				highest, pending = 0, h.Campaign(id).AppliedVersion != h.Campaign(id).Version
+			}
+		case "apply":
+			require.NoError(rt, h.Hydrate(id))
+			highest, pending = 0, false
+		}
+		check(fmt.Sprint(i, " ", step))
+	}
+	flush()
+	require.NoError(rt, h.Hydrate(id))
+	highest, pending = 0, false
+	check("all is heard")
+}
