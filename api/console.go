@@ -21,10 +21,32 @@ func (s *Server) makeConsole(deps *ConsoleDeps) (err error) {
 	s.console, err = console.New(console.Config{
 		API:     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }),
 		MayRead: need(auth.Viewer), MayAct: need(auth.Admin), Open: s.gate.Open(), Secret: sharedSecret(&s.cfg.Tokens),
-		Live: s.live, Parts: deps.Parts, Ended: deps.Ended, Records: deps.Records, Books: deps.Books,
-		Version: s.cfg.Version, Logger: s.cfg.Logger,
+		Who: s.who, Live: s.live, Busy: s.busy, Redis: deps.Redis, MySQL: deps.MySQL, Campaigns: deps.Campaigns, Records: deps.Records,
+		Books: deps.Books, Ended: deps.Ended, Parked: deps.Parked, Settings: deps.Settings, Version: s.cfg.Version, Logger: s.cfg.Logger,
 	})
 	return err
+}
+
+// busy are the campaigns that this process was asked for the most claims.
+func (s *Server) busy(most int) []string {
+	tallies := s.claiming.Busiest(most)
+	ids := make([]string, len(tallies))
+	for i := range tallies {
+		ids[i] = tallies[i].CampaignID
+	}
+	return ids
+}
+
+// who is the holder of a token that was checked already.
+func (s *Server) who(r *http.Request) console.Who {
+	if s.gate.Open() {
+		return console.Who{Name: "anybody", Acts: true}
+	}
+	grant, p := s.gate.Grant(r.Context(), r.RemoteAddr, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	if p != nil {
+		return console.Who{}
+	}
+	return console.Who{Name: grant.Actor, Acts: grant.May(auth.Admin), Until: grant.Until}
 }
 
 // sharedSecret is what all API processes of a deployment know and nobody else: its tokens. "" when it has none, or JWTs only.

@@ -36,10 +36,14 @@ type Deps struct {
 
 // ConsoleDeps is what the console shows and does beyond what the API has routes for.
 type ConsoleDeps struct {
-	Parts   func(ctx context.Context) console.PartsOf
-	Records console.Records
-	Books   console.Books
-	Ended   console.Ended
+	Redis     console.Redis
+	MySQL     func(ctx context.Context) (console.Pool, error)
+	Campaigns console.Campaigns
+	Records   console.Records
+	Books     console.Books
+	Ended     console.Ended
+	Parked    console.ParkedMessages
+	Settings  []console.Setting
 }
 
 // States reads what Redis holds of campaigns.

@@ -119,7 +119,7 @@ func (s *Server) makeRooms(deps *Deps) error {
 		cfg.Registerer.MustRegister(newCampaignMetrics(s.claiming.Busiest, deps.States, deps.Campaigns, cfg.MetricsCampaigns))
 	}
 	s.live = live.New(live.Config{
-		Redis: deps.States, Books: deps.Campaigns, Workers: s.workers, Logger: cfg.Logger, Registerer: cfg.Registerer,
+		Redis: deps.States, Books: deps.Campaigns, Busy: s.busy, Workers: s.workers, Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
 	return s.makeConsole(deps.Console)
 }
@@ -134,7 +134,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // taken, all within Config.ShutdownTimeout: nil when everything was finished, workers.ErrStop when not. A Server serves once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := s.httpServer(ctx)
-	s.live.CountRefusals(s.claiming.Refused)
+	s.live.Record(s.claiming.Refused, s.claiming.Counts)
 	reporting, stopReporting := context.WithCancel(ctx)
 	defer stopReporting() // twice is fine
 	if s.losses != nil {

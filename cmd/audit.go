@@ -9,9 +9,6 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"slices"
-	"sort"
-	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -127,43 +124,10 @@ func printAudit(w io.Writer, entries []models.AuditEntry, asJSON bool) error {
 	out.AppendHeader(table.Row{"at", "actor", "action", "campaign", "change", "request"})
 	for i := range entries {
 		e := &entries[i]
-		out.AppendRow(table.Row{e.At.Format(models.TimeLayout), e.Actor, e.Action, e.CampaignID, changeOf(e), e.RequestID})
+		out.AppendRow(table.Row{e.At.Format(models.TimeLayout), e.Actor, e.Action, e.CampaignID, e.Change(), e.RequestID})
 	}
 	_, err := fmt.Fprintln(w, out.Render())
 	return err //nolint:wrapcheck // a terminal that is gone
-}
-
-// changeOf reads "total 100 -> 200, version 1 -> 2".
-func changeOf(e *models.AuditEntry) string {
-	var before, after map[string]json.RawMessage
-	_ = json.Unmarshal(e.Before, &before) // what can't be read, as there is none, says nothing
-	_ = json.Unmarshal(e.After, &after)
-	names := make([]string, 0, len(after))
-	for name := range after {
-		names = append(names, name)
-	}
-	for name := range before {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	sort.Strings(names)
-	for i, name := range names {
-		was, is := value(before[name]), value(after[name])
-		if e.Before == nil {
-			names[i] = name + " " + is
-		} else {
-			names[i] = name + " " + was + " -> " + is
-		}
-	}
-	return strings.Join(names, ", ")
-}
-
-func value(raw json.RawMessage) string {
-	if text := strings.Trim(string(raw), `"`); text != "" && text != "null" {
-		return text
-	}
-	return "-"
 }
 
 // operator names who runs a command, for the audit log.

@@ -117,7 +117,7 @@ func (s *stack) drainEmbedded() {
 	defer cancel()
 	after := ""
 	for {
-		page, err := s.campaigns.List(ctx, after, listAtOnce)
+		page, err := s.campaigns.List(ctx, models.CampaignQuery{After: after, Limit: listAtOnce})
 		if err != nil {
 			s.log.Error("what is left in the embedded redis may be lost", "error", err)
 			return

@@ -3,10 +3,10 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"dibs/api"
 	"dibs/api/console"
+	"dibs/consumer"
 	"dibs/syncer/reconcile"
 	"dibs/syncer/records"
 )
@@ -16,25 +16,47 @@ func (s *stack) consoleDeps() *api.ConsoleDeps {
 	if !s.cfg.Console {
 		return nil
 	}
-	return &api.ConsoleDeps{
-		Parts: console.LookAt(s.scripts, s.mysqlHealth), Records: records.New(s.db),
-		Ended: s.scripts,
+	deps := &api.ConsoleDeps{
+		Redis: s.scripts, MySQL: s.mysqlPool, Campaigns: s.campaigns, Records: records.New(s.db), Parked: parkedOf{s}, Ended: s.scripts,
 		Books: booksOf{reconcile.New(s.db, s.scripts, s.hydrator, s.log, nil)},
 	}
+	for _, of := range s.cfg.Sources() {
+		deps.Settings = append(deps.Settings, console.Setting(of))
+	}
+	return deps
 }
 
-// mysqlHealth asks MySQL how it is.
-func (s *stack) mysqlHealth(ctx context.Context) console.Server {
+// mysqlPool asks MySQL whether it answers.
+func (s *stack) mysqlPool(ctx context.Context) (console.Pool, error) {
 	pool, err := s.db.DB()
-	if err != nil {
-		return console.Server{Away: "is not open"}
+	if err == nil {
+		err = pool.PingContext(ctx)
 	}
-	start := time.Now()
-	if err := pool.PingContext(ctx); err != nil {
-		return console.Server{Away: "does not answer"}
+	if err != nil {
+		return console.Pool{}, err
 	}
 	stats := pool.Stats()
-	return console.Server{Took: time.Since(start), InUse: stats.InUse, Conns: stats.MaxOpenConnections}
+	return console.Pool{InUse: stats.InUse, Conns: stats.MaxOpenConnections}, nil
+}
+
+// parkedOf are the parked messages of all groups, for the console.
+type parkedOf struct{ s *stack }
+
+// Counts counts them by group.
+func (p parkedOf) Counts(ctx context.Context) (map[string]int64, error) {
+	counts := make(map[string]int64)
+	for _, group := range p.s.cfg.Groups {
+		n, err := p.lot(group).Count(ctx)
+		if err != nil {
+			return nil, err
+		}
+		counts[group] = n
+	}
+	return counts, nil
+}
+
+func (p parkedOf) lot(group string) *consumer.ParkingLot {
+	return consumer.NewParkingLot(p.s.rdb, p.s.cfg.Partitions, group)
 }
 
 // booksOf compares and repairs for the console.

@@ -31,7 +31,7 @@ registered group, see 'dibs groups'. An event that can never be credited is park
 		begun := false
 		err := withFinance(ctx, env, cfg, func(s *stack) error {
 			begun = true
-			return s.checked(ctx, s.metered(s.runFinance))
+			return s.checked(ctx, "finance", s.metered(s.runFinance))
 		}, storeMayBeAway, redisMayBeAway)
 		return endedEarly(ctx, begun, err)
 	})

@@ -206,7 +206,7 @@ func (s *stack) campaignIDs(ctx context.Context, one string) (ids []string, err 
 		return []string{one}, err
 	}
 	for after := ""; ; {
-		page, err := s.campaigns.List(ctx, after, listAtOnce)
+		page, err := s.campaigns.List(ctx, models.CampaignQuery{After: after, Limit: listAtOnce})
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"dibs/api"
+	"dibs/api/console"
 	"dibs/config"
 	"dibs/consumer"
 	"dibs/finance"
@@ -50,7 +51,7 @@ read the embedded streams; beside real ones run 'dibs finance', or a service of 
 			}
 			s.credits = cfg.Embedded() && cfg.FinanceDSN == "" && slices.Contains(cfg.Groups, finance.Group)
 			s.log.Info("serving every role", "servers", s.where)
-			return s.watched(ctx, func(ctx context.Context) error { return s.serve(ctx, s.announce(env)) })
+			return s.watched(ctx, "serve", func(ctx context.Context) error { return s.serve(ctx, s.announce(env)) })
 		})
 	})
 }
@@ -68,7 +69,9 @@ func newAPI(env Env) *cobra.Command {
 			if err := s.checkDurability(ctx); err != nil {
 				return err
 			}
-			return s.watched(ctx, func(ctx context.Context) error { return s.runAPI(ctx, cfg.ShutdownTimeout, s.announce(env)) })
+			return s.watched(ctx, "api", func(ctx context.Context) error {
+				return s.runAPI(ctx, cfg.ShutdownTimeout, s.announce(env))
+			})
 		})
 	}))
 }
@@ -82,7 +85,7 @@ func newConsumer(env Env) *cobra.Command {
 		if err := checkMetricsListen(cfg); err != nil {
 			return err
 		}
-		return withRole(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, s.metered(s.runConsumer)) })
+		return withRole(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, "consumer", s.metered(s.runConsumer)) })
 	}))
 }
 
@@ -95,7 +98,7 @@ func newSyncer(env Env) *cobra.Command {
 		if err := checkMetricsListen(cfg); err != nil {
 			return err
 		}
-		return withRole(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, s.metered(s.runSyncer)) })
+		return withRole(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, "syncer", s.metered(s.runSyncer)) })
 	}))
 }
 
@@ -145,15 +148,15 @@ func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack
 
 // watched runs a role as long as the deployment has the number of partitions that this process has, and lets it at a MySQL that
 // was away as soon as that is back and the right one.
-func (s *stack) watched(ctx context.Context, run func(context.Context) error) error {
-	return s.checked(ctx, run, func(ctx context.Context) error {
+func (s *stack) watched(ctx context.Context, role string, run func(context.Context) error) error {
+	return s.checked(ctx, role, run, func(ctx context.Context) error {
 		err := campaigns.WatchPartitions(ctx, s.db, s.cfg.Partitions, campaigns.DefaultPartitionsEvery)
 		return refusedIf(err, campaigns.ErrPartitions, "PARTITIONS")
 	})
 }
 
 // checked runs a role beside what checks the servers that were away when it started, and beside other checks. A check that fails ends it.
-func (s *stack) checked(ctx context.Context, run func(context.Context) error, checks ...func(context.Context) error) error {
+func (s *stack) checked(ctx context.Context, role string, run func(context.Context) error, checks ...func(context.Context) error) error {
 	s.warn()
 	defer s.endWithin(ctx)()
 	group, ctx := errgroup.WithContext(ctx)
@@ -167,7 +170,7 @@ func (s *stack) checked(ctx context.Context, run func(context.Context) error, ch
 	group.Go(func() error { return s.awaitRedis(watching) })
 	group.Go(func() error {
 		defer stop()
-		return run(ctx)
+		return s.announced(ctx, role, func() error { return run(ctx) })
 	})
 	return group.Wait()
 }
@@ -179,6 +182,9 @@ func (s *stack) announce(env Env) func(string) {
 			scheme = "https://"
 		}
 		s.log.Info("listening", "url", scheme+addr)
+		if s.cfg.Console {
+			s.log.Info("the console is for your browser", "url", scheme+addr+console.Path)
+		}
 		if s.cfg.MetricsAddr != "" {
 			s.log.Info("/metrics and /healthz are there, too: METRICS_ADDR is for roles without an API", "not_used", s.cfg.MetricsAddr)
 		}

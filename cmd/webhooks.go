@@ -36,7 +36,7 @@ TypeScript.`,
 			return err
 		}
 		return withRole(ctx, env, cfg, func(s *stack) error {
-			return s.watched(ctx, s.metered(func(ctx context.Context) error { return s.runWebhooks(ctx, endpoints) }))
+			return s.watched(ctx, "webhooks", s.metered(func(ctx context.Context) error { return s.runWebhooks(ctx, endpoints) }))
 		})
 	}))
 	c.AddCommand(newParkedWebhooks(env), newReplayWebhooks(env), newDiscardWebhooks(env))

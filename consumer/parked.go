@@ -64,7 +64,7 @@ type ParkingLot struct {
 	group      string
 }
 
-// NewParkingLot returns the lot of a group.
+// NewParkingLot returns the lot of a group; that of models.GroupSyncer has the entries that could not be read.
 func NewParkingLot(client redis.UniversalClient, partitions int, group string) *ParkingLot {
 	return &ParkingLot{client: client, partitions: max(partitions, 1), group: group}
 }
@@ -102,6 +102,18 @@ func (l *ParkingLot) in(ctx context.Context, partition int, yield func(Parked, e
 		}
 	}
 	return true, err
+}
+
+// Count counts the parked messages of all partitions.
+func (l *ParkingLot) Count(ctx context.Context) (sum int64, err error) {
+	for p := range l.partitions {
+		n, err := l.client.XLen(ctx, parkedKey(p, l.group)).Result()
+		if err != nil {
+			return 0, fmt.Errorf("consumer: counting %s: %w", parkedKey(p, l.group), err)
+		}
+		sum += n
+	}
+	return sum, nil
 }
 
 func parkedOf(partition int, key string, message *redis.XMessage) Parked {

@@ -157,6 +157,17 @@ func endedSessionKey(id string) string { return "dibs:signed-out:" + id }
 // consumerKey names the lease of a consumer's name.
 func consumerKey(group, name string) string { return "dibs:consumer:" + group + ":" + name }
 
+// historyKey names a part of the history of a campaign, counted in parts since 1970.
+func (k CampaignKeys) historyKey(part int64) string {
+	return k.State + ":history:" + strconv.FormatInt(part, 10)
+}
+
+// processesKey names the set of the ids of the processes that run, or ran until lately.
+const processesKey = "dibs:processes"
+
+// processKey names what a process says of itself.
+func processKey(id string) string { return "dibs:process:" + id }
+
 // LeaderKey names the lease of the syncer that leads.
 const LeaderKey = "dibs:leader"
 

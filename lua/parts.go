@@ -15,7 +15,8 @@ import (
 type Consumer struct {
 	Name    string
 	Pending int64         // entries that it was handed and has not acknowledged
-	Idle    time.Duration // since it last asked
+	Idle    time.Duration // since it last received an entry; before Redis 7.2 an empty read does not count
+	Holds   bool          // it holds the lease of its name, as each running consumer of Dibs does
 }
 
 // Consumers reads the readers of a group. There are none where there is no group. Errors as Stream.
@@ -27,11 +28,17 @@ func (s *Scripts) Consumers(ctx context.Context, partition int, group string) ([
 	if err != nil {
 		return nil, sortError("xinfo", err)
 	}
-	consumers := make([]Consumer, len(infos))
+	consumers, leases := make([]Consumer, len(infos)), make([]*redis.IntCmd, len(infos))
+	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range infos {
+			leases[i] = p.Exists(ctx, consumerKey(group, infos[i].Name))
+		}
+		return nil
+	})
 	for i := range infos {
-		consumers[i] = Consumer{Name: infos[i].Name, Pending: infos[i].Pending, Idle: infos[i].Idle}
+		consumers[i] = Consumer{Name: infos[i].Name, Pending: infos[i].Pending, Idle: infos[i].Idle, Holds: leases[i].Val() == 1}
 	}
-	return consumers, nil
+	return consumers, sortError("exists", err)
 }
 
 // Health is how a Redis is.

@@ -2,6 +2,9 @@ package models
 
 import (
 	"encoding/json"
+	"slices"
+	"sort"
+	"strings"
 	"time"
 )
 
@@ -33,4 +36,37 @@ type AuditQuery struct {
 	Since      time.Time // zero: from the beginning
 	Before     string    // entries older than that of this id; "": from the newest
 	Limit      int
+}
+
+// Change is the change in words, such as "total 100 -> 200, version 1 -> 2".
+func (e *AuditEntry) Change() string {
+	var before, after map[string]json.RawMessage
+	_ = json.Unmarshal(e.Before, &before) // what can't be read, as there is none, says nothing
+	_ = json.Unmarshal(e.After, &after)
+	names := make([]string, 0, len(after))
+	for name := range after {
+		names = append(names, name)
+	}
+	for name := range before {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	for i, name := range names {
+		was, is := auditValue(before[name]), auditValue(after[name])
+		if e.Before == nil {
+			names[i] = name + " " + is
+		} else {
+			names[i] = name + " " + was + " -> " + is
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func auditValue(raw json.RawMessage) string {
+	if text := strings.Trim(string(raw), `"`); text != "" && text != "null" {
+		return text
+	}
+	return "-"
 }

@@ -140,6 +140,13 @@ type PacketBatchRow struct {
 // TableName names the table for gorm.
 func (PacketBatchRow) TableName() string { return "packet_batches" }
 
+// Trouble counts what needs a person.
+type Trouble struct {
+	Parked     int64      // claims that MySQL refuses
+	Drifting   int64      // campaigns whose last comparison found a drift
+	ComparedAt *time.Time // when the last comparison was recorded; nil: none was
+}
+
 // Wave is the packets of a campaign that are released at one time.
 type Wave struct {
 	ReleaseAt *time.Time // nil: at once

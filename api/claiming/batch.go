@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -37,9 +38,10 @@ func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
 			c.refused = wire.Refuse(wire.CodeForbidden)
 		}
 	}
+	start := s.cfg.Clock()
 	s.claimAll(r.Context(), claims)
 	buf.Reset()
-	body, replays := s.appendResults(buf.AvailableBuffer(), claims)
+	body, replays := s.appendResults(buf.AvailableBuffer(), claims, s.cfg.Clock().Sub(start))
 	h := w.Header()
 	h["Content-Type"] = wire.JSONContentType
 	switch {
@@ -156,8 +158,8 @@ func (s *Routes) admit(ctx context.Context, part *batchPart, w *waiter) {
 	}
 }
 
-// appendResults writes the answer. replays has a 1 for each claim that is a replay and a 0 for each other; nil is no replay.
-func (s *Routes) appendResults(out []byte, claims []batchClaim) (_, replays []byte) {
+// appendResults writes the answer, and counts what took a time. replays has a 1 for each claim that is a replay and a 0 for each other; nil is no replay.
+func (s *Routes) appendResults(out []byte, claims []batchClaim, took time.Duration) (_, replays []byte) {
 	out = append(out, `{"results":[`...)
 	for i := range claims {
 		if i > 0 {
@@ -167,7 +169,7 @@ func (s *Routes) appendResults(out []byte, claims []batchClaim) (_, replays []by
 		if c.refused == nil {
 			c.refused = c.ticket.refusal()
 		}
-		s.count(c)
+		s.count(c, took)
 		if p := c.refused; p != nil {
 			out = strconv.AppendInt(append(out, `{"status":`...), int64(p.GetStatus()), 10)
 			out = append(p.Append(append(out, `,"problem":`...)), '}')
@@ -186,7 +188,7 @@ func (s *Routes) appendResults(out []byte, claims []batchClaim) (_, replays []by
 }
 
 // count counts a claim of a batch that is decided.
-func (s *Routes) count(c *batchClaim) {
+func (s *Routes) count(c *batchClaim, took time.Duration) {
 	var reply *lua.ClaimReply
 	if c.refused == nil {
 		reply = &c.ticket.answer.reply
@@ -194,6 +196,6 @@ func (s *Routes) count(c *batchClaim) {
 	outcome := outcomeOf(reply, c.refused)
 	s.metrics.count(outcome)
 	if c.lane != nil {
-		c.lane.tally.count(outcome)
+		c.lane.tally.count(outcome, took)
 	}
 }

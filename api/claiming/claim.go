@@ -65,12 +65,12 @@ func (s *Routes) claim(ctx context.Context, campaignID string, req lua.ClaimRequ
 		return lua.ClaimReply{}, s.refuseUnknown(ctx, campaignID, err)
 	}
 	if p := l.admit(s.users, &req, now); p != nil {
-		l.tally.count(string(p.Code))
+		l.tally.count(string(p.Code), s.cfg.Clock().Sub(now))
 		return lua.ClaimReply{}, p
 	}
 	t := s.send(ctx, l, req)
 	p := t.refusal()
-	l.tally.count(outcomeOf(&t.answer.reply, p))
+	l.tally.count(outcomeOf(&t.answer.reply, p), s.cfg.Clock().Sub(now))
 	return t.answer.reply, p
 }
 

@@ -3,7 +3,9 @@ package claiming
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"sync/atomic"
+	"time"
 
 	"dibs/api/wire"
 	"dibs/models"
@@ -26,25 +28,49 @@ func makePlaces() map[string]int {
 // codesMax bounds wire.ClaimCodes.
 const codesMax = 24
 
-// tally counts the claims of one campaign in this process by what became of them.
-type tally [1 + codesMax]atomic.Int64
+// tally counts the claims of one campaign in this process: by what became of them, and by how long they took.
+type tally struct {
+	byPlace [1 + codesMax]atomic.Int64
+	byTime  [models.TookBuckets]atomic.Uint32
+}
 
 // count counts a claim. Replays are no news and count nowhere.
-func (t *tally) count(outcome string) {
+func (t *tally) count(outcome string, took time.Duration) {
 	if place, counts := places[outcome]; counts {
-		t[place].Add(1)
+		t.byPlace[place].Add(1)
+		t.byTime[models.TookBucket(took)].Add(1)
 	}
 }
 
-// Refused are how many claims of each campaign this process refused, by campaign and code, since it first saw a claim of it. A campaign
-// that was forgotten meanwhile begins at 0 again.
+// Counts are how many claims of each campaign this process answered since it first saw a claim of it: by campaign, and then "claimed",
+// by the code of a refusal, and by how long they took. A campaign that was forgotten begins at 0 again.
+func (s *Routes) Counts() map[string]map[string]int64 {
+	s.lanes.mu.RLock()
+	defer s.lanes.mu.RUnlock()
+	all := make(map[string]map[string]int64)
+	for id, l := range s.lanes.byID {
+		one := l.tally.byOutcome()
+		if len(one) == 0 {
+			continue
+		}
+		for i := range l.tally.byTime {
+			if n := l.tally.byTime[i].Load(); n > 0 {
+				one[models.TookPrefix+strconv.Itoa(i)] = int64(n)
+			}
+		}
+		all[id] = one
+	}
+	return all
+}
+
+// Refused are how many claims of each campaign this process refused, by campaign and code, as Counts.
 func (s *Routes) Refused() map[string]map[string]int64 {
 	s.lanes.mu.RLock()
 	defer s.lanes.mu.RUnlock()
 	all := make(map[string]map[string]int64)
 	for id, l := range s.lanes.byID {
 		for i, code := range wire.ClaimCodes {
-			n := l.tally[i+1].Load()
+			n := l.tally.byPlace[i+1].Load()
 			if n == 0 {
 				continue
 			}
@@ -72,8 +98,8 @@ func (s *Routes) Busiest(most int) []Tally {
 	all := make([]Tally, 0, len(s.lanes.byID))
 	for id, l := range s.lanes.byID {
 		one := Tally{CampaignID: id, Shards: l.meta.Shards}
-		for i := range l.tally {
-			one.Claims += l.tally[i].Load()
+		for i := range l.tally.byPlace {
+			one.Claims += l.tally.byPlace[i].Load()
 		}
 		if one.Claims > 0 {
 			all = append(all, one)
@@ -92,7 +118,7 @@ func (s *Routes) Busiest(most int) []Tally {
 func (t *tally) byOutcome() map[string]int64 {
 	all := make(map[string]int64)
 	for outcome, place := range places {
-		if n := t[place].Load(); n > 0 {
+		if n := t.byPlace[place].Load(); n > 0 {
 			all[outcome] = n
 		}
 	}

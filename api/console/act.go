@@ -32,11 +32,18 @@ type action struct {
 	ETag     string   // of the campaign that the effects were told of
 	Refused  *wire.ProblemJSON
 	Verdict  *Verdict // of a comparison or a repair
+	Danger   bool     // it can't be undone: the id of the campaign has to be typed
+
+	claimed string // how many units are, in a sentence; "": not known
 }
 
 type field struct{ Name, Value string }
 
 func (c *Console) getAction(w http.ResponseWriter, r *http.Request, s *session) {
+	if !s.who.Acts {
+		c.refuse(w, r, s, wire.Refuse(wire.CodeForbidden))
+		return
+	}
 	a, p := c.prepare(r, r.URL.Query())
 	if p != nil {
 		c.show(w, s, p.Status, "refused", *p)
@@ -53,8 +60,22 @@ func (c *Console) prepare(r *http.Request, given url.Values) (*action, *wire.Pro
 		return nil, p
 	}
 	a.ETag = header.Get("ETag")
+	var stock models.Stock
+	if a.Verb == "restock" {
+		if _, p := c.ask(r, http.MethodGet, campaignPath(a.Campaign.ID)+"/stock", nil, &stock); p == nil {
+			a.claimed = plural(stock.Claimed, "unit") + " claimed now. "
+		}
+	}
 	if !a.describe(given) {
 		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
+	}
+	for _, f := range a.Fields {
+		if n, err := strconv.ParseInt(strings.TrimSpace(f.Value), 10, 64); err != nil || n < 0 {
+			return nil, new(problemOf(wire.Invalid(f.Name, "must be a whole number of 0 or more, not “"+f.Value+"”")))
+		}
+	}
+	if c := &a.Campaign; a.Verb == "close" && c.Status == models.StatusClosed {
+		return nil, new(problemOf(&wire.Problem{Code: wire.CodeClosed, Detail: "The campaign " + c.ID + " is closed already."}))
 	}
 	return a, nil
 }
@@ -73,6 +94,7 @@ func (a *action) describe(given url.Values) bool {
 			"Claims that were made stay, and can be redeemed and released.",
 		}
 	case "close":
+		a.Danger = true
 		a.Title, a.Effects = "Close "+k.ID+" for ever", []string{"No claim is taken any more. A closed campaign can't be opened again."}
 		if k.Kind == models.KindPacket {
 			a.Effects = append(a.Effects, "What nobody took goes back to the sender, once, when every claim is in MySQL.")
@@ -80,8 +102,8 @@ func (a *action) describe(given url.Values) bool {
 	case "restock":
 		a.Title = "Change the total of " + k.ID
 		a.Fields = []field{{"total", given.Get("total")}}
-		a.Effects = []string{"The total goes from " + number(k.Total) + " to " + asNumber(given.Get("total")) + " units, from the next claim on.",
-			"A total below what is claimed stops new claims and takes nothing back."}
+		a.Effects = []string{"The total goes from " + number(k.Total) + " to " + number(units(given.Get("total"))) + " units, from the next claim on.",
+			a.claimed + "A total below what is claimed stops new claims and takes nothing back."}
 	case "limits":
 		a.describeLimits(given)
 	case "reconcile":
@@ -112,7 +134,7 @@ func (a *action) describeLimits(given url.Values) {
 			continue
 		}
 		a.Fields = append(a.Fields, field{l.name, value})
-		a.Effects = append(a.Effects, "From "+number(now)+" to "+asNumber(value)+" "+l.words+"; 0 is none.")
+		a.Effects = append(a.Effects, "From "+number(now)+" to "+number(units(value))+" "+l.words+"; 0 is none.")
 	}
 	if len(a.Effects) == 0 {
 		a.Effects = []string{"Nothing: no limit is different from what it is."}
@@ -120,16 +142,17 @@ func (a *action) describeLimits(given url.Values) {
 	a.Effects = append(a.Effects, "In force for the next claim. Claims that were made stay.")
 }
 
-func asNumber(text string) string {
-	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	if err != nil {
-		return "“" + text + "”"
-	}
-	return number(n)
+// units reads a number that prepare has checked.
+func units(text string) int64 {
+	n, _ := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	return n
 }
 
 func (c *Console) postAction(w http.ResponseWriter, r *http.Request, s *session) {
 	a, p := c.prepare(r, r.PostForm)
+	if p == nil && a.Danger && strings.TrimSpace(r.PostFormValue("confirm")) != a.Campaign.ID {
+		p = new(problemOf(wire.Invalid("confirm", "must be the id of the campaign, "+a.Campaign.ID)))
+	}
 	if p == nil {
 		p = c.do(r, a)
 	}
@@ -160,11 +183,7 @@ func (c *Console) do(r *http.Request, a *action) (p *wire.ProblemJSON) {
 	case "restock", "limits":
 		body := map[string]any{}
 		for _, f := range a.Fields {
-			n, err := strconv.ParseInt(strings.TrimSpace(f.Value), 10, 64)
-			if err != nil {
-				return new(problemOf(wire.Invalid(f.Name, "must be a whole number")))
-			}
-			body[f.Name] = n
+			body[f.Name] = units(f.Value)
 		}
 		change(body)
 	case "close":

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -30,7 +31,13 @@ func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 // ask sends a request to the API's own routes with the token of from: what the API refuses, the console refuses. The answer is decoded
 // into out, unless that is nil.
 func (c *Console) ask(from *http.Request, method, path string, body, out any, headers ...string) (http.Header, *wire.ProblemJSON) {
-	req := from.Clone(from.Context())
+	ctx := from.Context()
+	if method == http.MethodGet { // a page is not held up by a server that hangs; a change takes the time that it needs
+		limited, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		ctx = limited
+	}
+	req := from.Clone(ctx)
 	req.Method, req.RequestURI, req.Pattern = method, path, ""
 	req.Form, req.PostForm, req.MultipartForm = nil, nil, nil
 	var err error

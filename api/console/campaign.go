@@ -1,8 +1,11 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"net/url"
+
+	"golang.org/x/sync/errgroup"
 
 	"dibs/models"
 )
@@ -11,89 +14,113 @@ import (
 const recordsMax = 20
 
 type campaignPage struct {
-	Campaign models.CampaignJSON
-	Done     string // what was just done
+	ID       string
+	Campaign *models.CampaignJSON // nil: MySQL does not answer
+	Stock    *models.Stock        // nil: not known
+	ByMySQL  bool                 // Redis does not answer, the stock is MySQL's
+	Done     string               // what was just done
 	Records  recordsOf
+	Acts     bool // whoever is signed in may change it
 }
 
 // recordsOf are the records of a campaign.
 type recordsOf struct {
 	ID          string
-	Packets     bool
-	Waves       []models.Wave
-	Flushes     []models.StockFlush
-	Comparisons []models.Reconciliation
-	Repairs     []models.Repair
-	Parked      []models.ParkedEvent
-	Changes     []models.AuditEntry
-	Away        bool // MySQL did not answer all
+	Kind        models.Kind
+	Shards      int
+	Currency    string
+	Acts        bool
+	Waves       Asked[[]models.Wave]
+	Flushes     Asked[[]models.StockFlush]
+	Comparisons Asked[[]models.Reconciliation]
+	Repairs     Asked[[]models.Repair]
+	Parked      Asked[[]models.ParkedEvent]
+	Changes     Asked[[]models.AuditEntry]
+}
+
+// Away reports whether something could not be read.
+func (o *recordsOf) Away() bool {
+	return !o.Flushes.Known || !o.Comparisons.Known || !o.Repairs.Known || !o.Parked.Known || !o.Changes.Known ||
+		!o.Waves.Known && o.Kind == models.KindPacket
 }
 
 func (c *Console) getCampaign(w http.ResponseWriter, r *http.Request, s *session) {
-	var page campaignPage
-	if _, p := c.ask(r, "GET", campaignPath(r.PathValue("id")), nil, &page.Campaign); p != nil {
+	id := r.PathValue("id")
+	page := campaignPage{ID: id, Done: doneWords[r.URL.Query().Get("done")], Acts: s.who.Acts}
+	var both errgroup.Group
+	both.Go(func() error {
+		var stock models.Stock
+		if _, p := c.ask(r, http.MethodGet, campaignPath(id)+"/stock", nil, &stock); p == nil {
+			page.Stock = &stock
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+		defer cancel()
+		if books, err := c.cfg.Campaigns.Books(ctx, id); err == nil {
+			page.Stock, page.ByMySQL = new(books.Stock(id)), true
+		}
+		return nil
+	})
+	var campaign models.CampaignJSON
+	_, p := c.ask(r, http.MethodGet, campaignPath(id), nil, &campaign)
+	_ = both.Wait()
+	switch {
+	case p == nil:
+		page.Campaign = &campaign
+	case p.Status != http.StatusServiceUnavailable:
 		c.show(w, s, p.Status, "refused", *p)
 		return
 	}
-	page.Done = doneWords[r.URL.Query().Get("done")]
-	page.Records = c.records(r, page.Campaign.ID, page.Campaign.Kind)
-	c.show(w, s, http.StatusOK, "campaign", page)
+	page.Records = recordsOf{ID: id, Kind: campaign.Kind, Shards: campaign.Shards, Currency: campaign.Currency, Acts: page.Acts}
+	if p == nil {
+		c.read(r, &page.Records)
+	}
+	c.show(w, s, http.StatusOK, "campaign", &page)
 }
 
-func (c *Console) getRecords(w http.ResponseWriter, r *http.Request, _ *session) {
-	if models.CheckCampaignID(r.PathValue("id")) != nil {
-		w.WriteHeader(http.StatusNotFound)
+func (c *Console) getRecords(w http.ResponseWriter, r *http.Request, s *session) {
+	id := r.PathValue("id")
+	var campaign models.CampaignJSON
+	if _, p := c.ask(r, http.MethodGet, campaignPath(id), nil, &campaign); p != nil {
+		w.WriteHeader(p.Status)
 		return
 	}
-	c.fragment(w, "records", c.records(r, r.PathValue("id"), models.Kind(r.URL.Query().Get("kind"))))
+	records := recordsOf{ID: id, Kind: campaign.Kind, Shards: campaign.Shards, Currency: campaign.Currency, Acts: s.who.Acts}
+	c.read(r, &records)
+	c.fragment(w, "records", &records)
 }
 
-// records reads what it can; what MySQL does not answer is left out, and the page says so.
-func (c *Console) records(r *http.Request, id string, kind models.Kind) recordsOf {
-	ctx, all := r.Context(), recordsOf{ID: id, Packets: kind == models.KindPacket}
-	var err error
-	failed := func() bool {
-		all.Away = all.Away || err != nil
-		return err != nil
+// read reads all records at the same time. What MySQL does not answer is not known, and the page says so.
+func (c *Console) read(r *http.Request, o *recordsOf) {
+	var all errgroup.Group
+	records := c.cfg.Records
+	if o.Kind == models.KindPacket {
+		ask(r.Context(), &all, &o.Waves, lastOf(records.Waves, o.ID))
 	}
-	if all.Packets {
-		all.Waves, err = c.cfg.Records.Waves(ctx, id, recordsMax)
-	}
-	if !failed() {
-		all.Flushes, err = c.cfg.Records.Flushes(ctx, id, recordsMax)
-	}
-	if !failed() {
-		all.Comparisons, err = c.cfg.Records.Comparisons(ctx, id, recordsMax)
-	}
-	if !failed() {
-		all.Repairs, err = c.cfg.Records.Repairs(ctx, id, recordsMax)
-	}
-	if !failed() {
-		all.Parked, err = c.cfg.Records.Parked(ctx, id, recordsMax)
-	}
-	failed()
-	var audit struct {
-		Entries []models.AuditEntry `json:"entries"`
-	}
-	if _, p := c.ask(r, http.MethodGet, "/v1/audit?limit=20&campaign_id="+url.QueryEscape(id), nil, &audit); p != nil {
-		all.Away = true
-	}
-	all.Changes = audit.Entries
-	return all
+	ask(r.Context(), &all, &o.Flushes, lastOf(records.Flushes, o.ID))
+	ask(r.Context(), &all, &o.Comparisons, lastOf(records.Comparisons, o.ID))
+	ask(r.Context(), &all, &o.Repairs, lastOf(records.Repairs, o.ID))
+	ask(r.Context(), &all, &o.Parked, lastOf(records.Parked, o.ID))
+	ask(r.Context(), &all, &o.Changes, func(context.Context) ([]models.AuditEntry, error) {
+		page, err := c.audit(r, url.Values{"campaign_id": {o.ID}, "limit": {"20"}})
+		return page.Entries, err
+	})
+	_ = all.Wait() // each answer says for itself whether there was one
 }
 
-type troublePage struct {
-	Parked  []models.ParkedEvent
-	Repairs []models.Repair
-	Away    bool
+func lastOf[T any](read func(context.Context, string, int) ([]T, error), id string) func(context.Context) ([]T, error) {
+	return func(ctx context.Context) ([]T, error) { return read(ctx, id, recordsMax) }
 }
 
-func (c *Console) getTrouble(w http.ResponseWriter, r *http.Request, s *session) {
-	var page troublePage
-	var err error
-	if page.Parked, err = c.cfg.Records.Parked(r.Context(), "", 5*recordsMax); err == nil {
-		page.Repairs, err = c.cfg.Records.Repairs(r.Context(), "", 5*recordsMax)
+// auditPage is what the API answers about the audit log.
+type auditPage struct {
+	Entries    []models.AuditEntry `json:"entries"`
+	NextCursor string              `json:"next_cursor"`
+}
+
+func (c *Console) audit(r *http.Request, q url.Values) (page auditPage, err error) {
+	if _, p := c.ask(r, http.MethodGet, "/v1/audit?"+q.Encode(), nil, &page); p != nil {
+		return page, errNotAnswered
 	}
-	page.Away = err != nil
-	c.show(w, s, http.StatusOK, "trouble", page)
+	return page, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/cipher"
 	"embed"
+	"errors"
 	"fmt"
 	"html/template"
 	"log/slog"
@@ -22,6 +23,9 @@ var files embed.FS
 // Path is where the console is.
 const Path = "/console"
 
+// errNotAnswered says that the API did not answer what the console asked.
+var errNotAnswered = errors.New("console: not answered")
+
 // Records reads what MySQL holds besides the books. Errors: models.ErrNotFound; any other means that MySQL does not answer.
 type Records interface {
 	Flushes(ctx context.Context, campaignID string, most int) ([]models.StockFlush, error)
@@ -31,6 +35,7 @@ type Records interface {
 	Waves(ctx context.Context, campaignID string, most int) ([]models.Wave, error)
 	Story(ctx context.Context, claimID string) (models.ClaimStory, error)
 	ClaimsOfOrder(ctx context.Context, orderID string, most int) ([]models.ClaimRow, error)
+	Trouble(ctx context.Context) (models.Trouble, error)
 }
 
 // Verdict is what a comparison or a repair found, in words.
@@ -53,26 +58,39 @@ type Ended interface {
 	SessionEnded(ctx context.Context, id string) (bool, error)
 }
 
-// Live streams events of one campaign, by the id in the path, or of all.
+// Live streams events of one campaign, by the id in the path, of some, or of all.
 type Live interface {
 	GetWatch(w http.ResponseWriter, r *http.Request) int
-	GetWatchAll(w http.ResponseWriter, r *http.Request) int
+	GetWatchSome(w http.ResponseWriter, r *http.Request) int
+}
+
+// Who is signed in.
+type Who struct {
+	Name  string
+	Acts  bool      // may change campaigns
+	Until time.Time // when the token ends; zero: never
 }
 
 // Config is what a Console needs.
 type Config struct {
-	API     http.Handler                        // the API's routes
-	MayRead func(r *http.Request) *wire.Problem // why the token of a request may not read; nil when it may
-	MayAct  func(r *http.Request) *wire.Problem // why it may not repair
-	Open    bool                                // there are no tokens: nobody signs in
-	Secret  string                              // seals sessions, the same for all API processes; "" makes one for this process
-	Live    Live
-	Ended   Ended
-	Parts   func(ctx context.Context) (p PartsOf) // how the parts are
-	Records Records
-	Books   Books
-	Version string
-	Logger  *slog.Logger
+	API       http.Handler                        // the API's routes
+	MayRead   func(r *http.Request) *wire.Problem // why the token of a request may not read; nil when it may
+	MayAct    func(r *http.Request) *wire.Problem // why it may not repair
+	Who       func(r *http.Request) Who           // whose token it is; refuses and records nothing
+	Open      bool                                // there are no tokens: nobody signs in
+	Secret    string                              // seals sessions, the same for all API processes; "" makes one for this process
+	Live      Live
+	Ended     Ended
+	Redis     Redis
+	MySQL     func(ctx context.Context) (Pool, error)
+	Campaigns Campaigns
+	Busy      func(most int) []string // the campaigns that this process serves
+	Records   Records
+	Books     Books
+	Parked    ParkedMessages
+	Settings  []Setting
+	Version   string
+	Logger    *slog.Logger
 }
 
 // Console serves the pages.
@@ -113,14 +131,17 @@ func (c *Console) routes() *http.ServeMux {
 	handle("POST /console/sign-out", c.postSignOut)
 	handle("GET /console", c.getOverview)
 	handle("GET /console/{$}", c.getOverview)
-	handle("GET /console/parts", c.getParts)
+	handle("GET /console/health", c.getHealth)
+	handle("GET /console/table", c.getTable)
+	handle("GET /console/processes", c.getProcesses)
 	handle("GET /console/session", func(w http.ResponseWriter, _ *http.Request, _ *session) { w.WriteHeader(http.StatusNoContent) })
 	handle("GET /console/watch", func(w http.ResponseWriter, r *http.Request, s *session) {
 		c.whileSignedIn(r, s)
-		status(w, c.cfg.Live.GetWatchAll(w, r))
+		status(w, c.cfg.Live.GetWatchSome(w, r))
 	})
 	handle("GET /console/campaigns/{id}", c.getCampaign)
 	handle("GET /console/campaigns/{id}/records", c.getRecords)
+	handle("GET /console/campaigns/{id}/history", c.getHistory)
 	handle("GET /console/campaigns/{id}/watch", func(w http.ResponseWriter, r *http.Request, s *session) {
 		c.whileSignedIn(r, s)
 		status(w, c.cfg.Live.GetWatch(w, r))
@@ -130,6 +151,7 @@ func (c *Console) routes() *http.ServeMux {
 	handle("GET /console/find", c.getFind)
 	handle("GET /console/claims/{id}", c.getClaim)
 	handle("GET /console/trouble", c.getTrouble)
+	handle("GET /console/audit", c.getAudit)
 	return mux
 }
 
@@ -199,6 +221,7 @@ func (c *Console) signedIn(next func(w http.ResponseWriter, r *http.Request, s *
 			c.refuse(w, r, s, p)
 			return
 		}
+		s.who = c.cfg.Who(r)
 		c.keep(w, r, s)
 		next(w, r, s)
 	}

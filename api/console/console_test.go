@@ -24,7 +24,7 @@ func TestWhoIsNotSignedInSeesNothing(t *testing.T) {
 	s.coupon("spring", 5, "")
 	p := s.person()
 	for _, path := range []string{
-		"/console", "/console/", "/console/parts", "/console/session", "/console/watch", "/console/campaigns/spring", "/console/campaigns/spring/records",
+		"/console", "/console/", "/console/health", "/console/table", "/console/processes", "/console/campaigns/spring/history", "/console/session", "/console/watch", "/console/campaigns/spring", "/console/campaigns/spring/records",
 		"/console/campaigns/spring/watch", "/console/campaigns/spring/close", "/console/find?q=ada", "/console/claims/x", "/console/trouble",
 	} {
 		got := p.get(path)
@@ -164,7 +164,7 @@ func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 	for _, c := range []struct{ path, says, then string }{
 		{"pause", "refused as paused until you open", `"status":"paused"`},
 		{"open", "The next claim is taken again", `"status":"open"`},
-		{"restock?total=2500", "from 1,000 to 2,500 units", `"total":2500`},
+		{"restock?total=2500", "0 units claimed now.", `"total":2500`},
 		{"limits?per_user=3&per_user_per_day=1&low_stock_at=0", "From 2 to 3 units a user may hold", `"per_user":3`},
 		{"close", "can&#39;t be opened again", `"status":"closed"`},
 	} {
@@ -187,7 +187,13 @@ func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 	require.Contains(t, p.act("/console/campaigns/spring/repair").text, "The books agree.")
 	require.Equal(t, 404, p.get("/console/campaigns/spring/explode").status)
 	require.Equal(t, 404, p.get("/console/campaigns/nowhere").status)
-	require.Equal(t, 422, p.act("/console/campaigns/spring/restock?total=many").status)
+	for _, total := range []string{"many", "-1", "1.5", ""} {
+		got := p.get("/console/campaigns/spring/restock?total=" + total)
+		require.Equal(t, 422, got.status, total)
+		require.NotContains(t, got.text, "What will happen")
+	}
+	require.Equal(t, 409, p.get("/console/campaigns/spring/close").status, "it is closed")
+	require.Contains(t, p.get("/console/audit").text, "campaign.closed")
 }
 
 // TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten: what will happen was told of another state of the campaign.
@@ -212,10 +218,13 @@ func TestAViewerIsRefusedAndToldWhy(t *testing.T) {
 	s.coupon("spring", 10, "")
 	p := s.person()
 	p.signIn(viewer)
+	form := url.Values{"csrf": {hidden.FindStringSubmatch(p.get("/console").text)[2]}, "total": {"5"}, "confirm": {"spring"}}
+	require.NotContains(t, p.get("/console/campaigns/spring").text, "/campaigns/spring/pause", "a viewer sees no buttons")
 	for _, verb := range []string{"pause", "close", "restock?total=5", "reconcile", "repair"} {
-		got := p.act("/console/campaigns/spring/" + verb)
-		require.Equal(t, 403, got.status, verb)
-		require.Contains(t, got.text, "The token does not allow this request", verb)
+		for _, got := range []page{p.get("/console/campaigns/spring/" + verb), p.post("/console/campaigns/spring/"+verb, form)} {
+			require.Equal(t, 403, got.status, verb)
+			require.Contains(t, got.text, "The token does not allow this request", verb)
+		}
 	}
 	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"open"`)
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,7 +49,9 @@ func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 		page.Problems = append(page.Problems, "Claims of a user: "+p.Detail)
 	}
 	page.OfUser = user.Claims
-	rows, err := c.cfg.Records.ClaimsOfOrder(r.Context(), page.Query, foundMax)
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	rows, err := c.cfg.Records.ClaimsOfOrder(ctx, page.Query, foundMax)
 	if err != nil {
 		page.Problems = append(page.Problems, "Claims of an order: MySQL does not answer.")
 	}
@@ -81,7 +84,7 @@ func (p *findPage) tell(c *Console, r *http.Request) {
 			p.Problems = append(p.Problems, "What became of the claims may be missing: MySQL does not answer.")
 			return
 		}
-		for _, m := range lifeOf(&claims[i], &story) {
+		for _, m := range lifeOf(&claims[i], &story, true) {
 			m.Claim = claims[i].ID
 			p.Life = append(p.Life, m)
 		}
@@ -112,11 +115,13 @@ func (c *Console) getClaim(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 	story, err := c.story(r.Context(), page.Claim.ID)
 	page.Away = err != nil
-	page.Life = lifeOf(&page.Claim, &story)
+	page.Life = lifeOf(&page.Claim, &story, err == nil)
 	c.show(w, s, http.StatusOK, "claim", page)
 }
 
 func (c *Console) story(ctx context.Context, id string) (models.ClaimStory, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	story, err := c.cfg.Records.Story(ctx, id)
 	if errors.Is(err, models.ErrNotFound) {
 		return story, nil
@@ -124,10 +129,22 @@ func (c *Console) story(ctx context.Context, id string) (models.ClaimStory, erro
 	return story, err
 }
 
+// placeOf names what the seq of a claim counts in. Without its row that is not known: a campaign, or one of its shards.
+func placeOf(story *models.ClaimStory) string {
+	switch {
+	case story.Row == nil:
+		return "the campaign or of its shard"
+	case story.Row.Shard > 0:
+		return "shard " + strconv.Itoa(story.Row.Shard)
+	}
+	return "the campaign"
+}
+
 // lifeOf tells a claim's life in order.
-func lifeOf(claim *models.Claim, story *models.ClaimStory) []moment {
+// known is false when MySQL does not answer: then nothing is said of what it lacks.
+func lifeOf(claim *models.Claim, story *models.ClaimStory, known bool) []moment {
 	life := []moment{{
-		At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis took it as claim " + number(claim.Seq) + " of the campaign.", Event: claim.ID,
+		At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis accepted it as claim " + number(claim.Seq) + " of " + placeOf(story) + ".", Event: claim.ID,
 	}}
 	if story.Row != nil {
 		life = append(life, moment{At: story.Row.SyncedAt, What: "In MySQL", Why: "Its row was written and the books moved by it."})
@@ -156,7 +173,7 @@ func lifeOf(claim *models.Claim, story *models.ClaimStory) []moment {
 		life = append(life, moment{At: claim.ExpiresAt.Time, What: "Will expire", Why: "Unless it is redeemed before."})
 	}
 	slices.SortStableFunc(life, func(a, b moment) int { return a.At.Compare(b.At) })
-	if story.Row == nil && story.Parked == nil {
+	if known && story.Row == nil && story.Parked == nil {
 		life = append(life, moment{At: time.Now(), What: "Not in MySQL yet", Why: "Its event is in the stream and on its way."})
 	}
 	return life

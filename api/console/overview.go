@@ -3,114 +3,167 @@ package console
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"dibs/lua"
+	"dibs/models"
 )
 
-// PartsOf is how the parts of Dibs are.
-type PartsOf struct {
-	Redis   Server
-	MySQL   Server
-	Leader  string // the syncer that leads; "": none
-	Unknown bool   // Redis was not asked to the end: who leads and reads is not known
-	Streams []Stream
+// Campaigns lists campaigns as MySQL holds them.
+type Campaigns interface {
+	List(ctx context.Context, q models.CampaignQuery) ([]models.Campaign, error)
+	Count(ctx context.Context, q models.CampaignQuery) (int64, error)
+	Books(ctx context.Context, id string) (models.Books, error)
 }
 
-// Server is how one server is.
-type Server struct {
-	Away   string // why it does not answer; "": it does
-	Took   time.Duration
-	Memory lua.Health // of Redis
-	InUse  int        // of MySQL: connections of this process
-	Conns  int        // and the most there may be
-}
-
-// Stream is a claim stream and who reads it.
-type Stream struct {
-	Partition int
-	Groups    []Group
-}
-
-// Group is a consumer group and its readers.
-type Group struct {
-	lua.Group
-
-	Oldest    time.Duration // for how long the oldest entry that was handed out waits; 0: none
-	Consumers []lua.Consumer
-}
-
-// partsTimeout bounds the look at the parts.
-const partsTimeout = 2 * time.Second
+const (
+	rowsPerPage = 50
+	pagesMax    = 100_000
+	// sparkSpan is how far back the small plots of the table go.
+	sparkSpan = 20 * time.Minute
+)
 
 type overviewPage struct {
-	Parts PartsOf
+	Health Health
+	Table  campaignTable
+}
+
+// campaignTable is a page of the table of campaigns.
+type campaignTable struct {
+	Text, Status, Sort string
+	Page               int // from 0
+	Known              bool
+	Rows               []campaignRow
+	Total              int64 // campaigns that the filter selects
+}
+
+// campaignRow is a campaign by MySQL; its live figures come to the page by themselves.
+type campaignRow struct {
+	models.Campaign
+
+	Known bool   // false: MySQL does not answer, only the id is known
+	Spark string // points of claims a second, in a box of 80 by 20; "": no claims, or not known
 }
 
 func (c *Console) getOverview(w http.ResponseWriter, r *http.Request, s *session) {
-	c.show(w, s, http.StatusOK, "overview", overviewPage{Parts: c.parts(r.Context())})
+	var page overviewPage
+	var both errgroup.Group
+	both.Go(func() error { page.Health = c.health(r.Context()); return nil })
+	both.Go(func() error { page.Table = c.table(r); return nil })
+	_ = both.Wait()
+	c.show(w, s, http.StatusOK, "overview", &page)
 }
 
-func (c *Console) getParts(w http.ResponseWriter, r *http.Request, _ *session) {
-	c.fragment(w, "parts", c.parts(r.Context()))
+func (c *Console) getTable(w http.ResponseWriter, r *http.Request, _ *session) {
+	t := c.table(r)
+	c.fragment(w, "table", &t)
 }
 
-func (c *Console) parts(ctx context.Context) PartsOf {
-	ctx, cancel := context.WithTimeout(ctx, partsTimeout)
+// table reads the page of the table that a request asks for.
+func (c *Console) table(r *http.Request) campaignTable {
+	q := r.URL.Query()
+	t := campaignTable{Text: strings.TrimSpace(q.Get("q")), Status: q.Get("status"), Sort: q.Get("sort")}
+	if t.Sort == "" {
+		t.Sort = string(models.SortByBusy)
+	}
+	if n, err := strconv.Atoi(q.Get("page")); err == nil && n > 0 && n < pagesMax {
+		t.Page = n
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
-	return c.cfg.Parts(ctx)
-}
-
-// Streams is the part of lua.Scripts that says how Redis is and who reads.
-type Streams interface {
-	Partitions() int
-	Groups(ctx context.Context, partition int) ([]lua.Group, error)
-	Consumers(ctx context.Context, partition int, group string) ([]lua.Consumer, error)
-	Leader(ctx context.Context) (string, error)
-	Health(ctx context.Context) (lua.Health, error)
-}
-
-var _ Streams = (*lua.Scripts)(nil)
-
-// LookAt makes a function for Config.Parts. mysql says how MySQL is.
-func LookAt(streams Streams, mysql func(ctx context.Context) Server) func(context.Context) PartsOf {
-	return func(ctx context.Context) PartsOf {
-		p := PartsOf{MySQL: mysql(ctx)}
-		health, err := streams.Health(ctx)
-		if err != nil {
-			p.Redis.Away, p.Unknown = "does not answer", true
-			return p
-		}
-		p.Redis.Took, p.Redis.Memory = health.Took, health
-		if p.Leader, err = streams.Leader(ctx); err != nil {
-			p.Unknown = true
-		}
-		for partition := range streams.Partitions() {
-			groups, err := groupsOf(ctx, streams, partition)
-			if err != nil {
-				p.Unknown = true
-				return p
-			}
-			p.Streams = append(p.Streams, Stream{partition, groups})
-		}
-		return p
+	query := models.CampaignQuery{
+		Text: t.Text, Status: models.Status(t.Status), Sort: models.CampaignSort(t.Sort), Offset: t.Page * rowsPerPage, Limit: rowsPerPage,
 	}
-}
-
-func groupsOf(ctx context.Context, streams Streams, partition int) ([]Group, error) {
-	found, err := streams.Groups(ctx, partition)
-	if err != nil {
-		return nil, err
+	found, err := c.cfg.Campaigns.List(ctx, query)
+	if err == nil {
+		t.Total, err = c.cfg.Campaigns.Count(ctx, query)
 	}
-	groups := make([]Group, len(found))
+	t.Known = err == nil
+	if !t.Known {
+		found = nil
+		for _, id := range c.cfg.Busy(rowsPerPage) {
+			found = append(found, models.Campaign{ID: id})
+		}
+	}
+	t.Rows = make([]campaignRow, len(found))
 	for i := range found {
-		groups[i].Group = found[i]
-		if found[i].Pending > 0 {
-			groups[i].Oldest = found[i].Oldest.Age(time.Now())
-		}
-		if groups[i].Consumers, err = streams.Consumers(ctx, partition, found[i].Name); err != nil {
-			return nil, err
+		t.Rows[i] = campaignRow{Campaign: found[i], Known: t.Known}
+	}
+	c.addSparks(r.Context(), t.Rows)
+	return t
+}
+
+// addSparks adds the small plots, as far as Redis answers.
+func (c *Console) addSparks(ctx context.Context, rows []campaignRow) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	now := time.Now()
+	histories, err := c.cfg.Redis.ReadHistory(ctx, ids, now.Add(-sparkSpan))
+	if err != nil {
+		return
+	}
+	for i := range rows {
+		rows[i].Spark = spark(histories[i], now)
+	}
+}
+
+// spark draws claims a step as points of a polyline.
+func spark(h lua.History, now time.Time) string {
+	steps := stepsSince(now.Add(-sparkSpan), now)
+	most := int64(0)
+	for _, at := range steps {
+		most = max(most, h[at][claimedCount])
+	}
+	if most == 0 {
+		return ""
+	}
+	var points strings.Builder
+	for i, at := range steps {
+		x, y := 80*float64(i)/float64(len(steps)-1), 19-18*float64(h[at][claimedCount])/float64(most)
+		points.WriteString(strconv.FormatFloat(x, 'f', 1, 64) + "," + strconv.FormatFloat(y, 'f', 1, 64) + " ")
+	}
+	return points.String()
+}
+
+// IDs are the campaigns of the page, for its live figures.
+func (t *campaignTable) IDs() string {
+	ids := make([]string, len(t.Rows))
+	for i := range t.Rows {
+		ids[i] = t.Rows[i].ID
+	}
+	return strings.Join(ids, ",")
+}
+
+// From and To are the places of the first and the last row among all that the filter selects.
+func (t *campaignTable) From() int64 { return int64(t.Page*rowsPerPage + 1) }
+
+// To is the place of the last row.
+func (t *campaignTable) To() int64 { return int64(t.Page*rowsPerPage + len(t.Rows)) }
+
+// Href is the address of the table with another sort or page.
+func (t *campaignTable) Href(sort string, page int) string { return Path + "?" + t.query(sort, page) }
+
+// Source is the address of this page of the table alone.
+func (t *campaignTable) Source() string { return Path + "/table?" + t.query(t.Sort, t.Page) }
+
+func (t *campaignTable) query(sort string, page int) string {
+	q := url.Values{"sort": {sort}}
+	for name, value := range map[string]string{"q": t.Text, "status": t.Status} {
+		if value != "" {
+			q.Set(name, value)
 		}
 	}
-	return groups, nil
+	if page > 0 {
+		q.Set("page", strconv.Itoa(page))
+	}
+	return q.Encode()
 }

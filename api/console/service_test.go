@@ -174,5 +174,10 @@ func (p *person) form(path string) url.Values {
 // act loads the confirmation of an action and confirms it.
 func (p *person) act(path string) page {
 	p.t.Helper()
-	return p.post(path, p.form(path))
+	form := p.form(path)
+	if before, close := strings.CutSuffix(path, "/close"); close {
+		require.Equal(p.t, 422, p.post(path, form).status, "the id was not typed")
+		form.Set("confirm", strings.TrimPrefix(before, "/console/campaigns/"))
+	}
+	return p.post(path, form)
 }

@@ -42,6 +42,8 @@ type session struct {
 	CSRF  string    `json:"csrf"`  // each form has to carry it
 	Began time.Time `json:"began"`
 	At    time.Time `json:"at"` // of the cookie
+
+	who Who
 }
 
 func newSession(token string) *session {

@@ -45,7 +45,7 @@ type browser struct {
 func newBrowser(t *testing.T, e *ended) *browser {
 	t.Helper()
 	c, err := New(Config{
-		MayRead: func(*http.Request) *wire.Problem { return nil }, Ended: e, Secret: "s", Logger: slog.New(slog.DiscardHandler),
+		MayRead: func(*http.Request) *wire.Problem { return nil }, Who: func(*http.Request) Who { return Who{} }, Ended: e, Secret: "s", Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	return &browser{Console: c}

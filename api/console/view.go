@@ -2,13 +2,16 @@ package console
 
 import (
 	"bytes"
-	"encoding/json"
+	"fmt"
 	"html/template"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/text/currency"
 
 	"dibs/api/wire"
 	"dibs/models"
@@ -19,6 +22,7 @@ type shell struct {
 	Version  string
 	SignedIn bool
 	Open     bool
+	Who      Who
 	CSRF     string
 	Page     any
 }
@@ -27,9 +31,11 @@ type shell struct {
 func (c *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset": func(name string) string { return Path + "/static/" + name + "?v=" + c.static[name].version },
-		"n":     number, "time": when, "ago": ago, "deref": deref[int64], "took": took, "bytes": bytesOf,
-		"json": func(text json.RawMessage) string { return string(text) },
-		"maybe": func(t *models.Time) string {
+		"n":     number, "time": when, "ago": ago, "deref": deref[int64], "took": took, "bytes": bytesOf, "plural": plural, "money": money,
+		"add":    func(a, b int) int { return a + b },
+		"silent": func(d time.Duration) bool { return d > silentAfter }, "advice": adviceFor,
+		"sort": headOf, "options": optionsOf,
+		"maybe": func(t *models.Time) template.HTML {
 			if t == nil {
 				return "–"
 			}
@@ -37,6 +43,9 @@ func (c *Console) functions() template.FuncMap {
 		},
 	}
 }
+
+// silentAfter is how long a process may be silent before the page says so.
+const silentAfter = 3 * time.Second
 
 // number writes thousands apart.
 func number(n int64) string {
@@ -51,7 +60,67 @@ func number(n int64) string {
 	return sign + digits
 }
 
-func when(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") }
+// when shows a time in UTC, which the page's script turns into the reader's own zone.
+func when(t time.Time) template.HTML {
+	t = t.UTC()
+	return template.HTML("<time datetime=\"" + t.Format(models.TimeLayout) + "\">" + t.Format("2006-01-02 15:04:05") + " UTC</time>") //nolint:gosec // digits
+}
+
+// plural counts things: "1 unit", "2 units".
+func plural(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	if stem, is := strings.CutSuffix(thing, "y"); is {
+		return number(n) + " " + stem + "ies"
+	}
+	return number(n) + " " + thing + "s"
+}
+
+// option is a choice of a form.
+type option struct{ Value, Name string }
+
+// optionsOf makes choices of values and names in turn.
+func optionsOf(pairs ...string) (all []option) {
+	for pair := range slices.Chunk(pairs, 2) {
+		all = append(all, option{pair[0], pair[1]})
+	}
+	return all
+}
+
+// head is the head of a column that sorts its table.
+type head struct {
+	Name, Title, Href string
+	On                bool
+	Order             string
+}
+
+func headOf(t *campaignTable, name, title string) head {
+	order := "descending"
+	if slices.Contains([]models.CampaignSort{models.SortByID, models.SortByStatus, models.SortByLeft}, models.CampaignSort(name)) {
+		order = "ascending"
+	}
+	return head{Name: name, Title: title, Href: t.Href(name, 0), On: t.Sort == name, Order: order}
+}
+
+// money shows an amount of minor units as people write it: "1.25 EUR".
+func money(amount int64, code string) string {
+	unit, err := currency.ParseISO(code)
+	if err != nil {
+		return number(amount) + " minor units"
+	}
+	digits, _ := currency.Standard.Rounding(unit)
+	text := fmt.Sprintf("%0*d", digits+1, max(amount, -amount))
+	whole, err := strconv.ParseInt(text[:len(text)-digits], 10, 64)
+	if err != nil { // it has 16 digits at most
+		return text
+	}
+	text = number(whole) + strings.TrimSuffix("."+text[len(text)-digits:], ".")
+	if amount < 0 {
+		text = "−" + text
+	}
+	return text + " " + code
+}
 
 func ago(t time.Time) string { return took(time.Since(t)) }
 
@@ -82,7 +151,7 @@ func deref[T int64](v *T) string {
 func (c *Console) show(w http.ResponseWriter, s *session, status int, page string, data any) {
 	view := shell{Version: c.cfg.Version, Open: c.cfg.Open, Page: data}
 	if s != nil {
-		view.SignedIn, view.CSRF = true, s.CSRF
+		view.SignedIn, view.CSRF, view.Who = true, s.CSRF, s.who
 	}
 	c.render(w, status, page, "layout", view)
 }

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"time"
 
 	"dibs/lua"
 	"dibs/models"
@@ -11,6 +12,7 @@ import (
 type Redis interface {
 	Watch(ctx context.Context, campaignIDs []string) ([]lua.Watched, error)
 	CountRefused(ctx context.Context, all []lua.Refusals) error
+	AddHistory(ctx context.Context, at time.Time, points []lua.HistoryPoint) error
 }
 
 // Books reads campaigns in MySQL.

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"slices"
@@ -10,27 +11,31 @@ import (
 	"dibs/models"
 )
 
-// sample looks once at the campaigns that are watched and tells their watchers.
+// sample reads the campaigns that are watched and sends their events. Each server has half of the time: one that hangs does not make the
+// other look silent.
 func (s *Sampler) sample(ctx context.Context, one []string, all bool) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
 	now := time.Now()
-	ids := one
+	// MySQL first, as for the stock: Redis, read later, is then never behind it.
+	inMySQL, cancel := context.WithTimeout(ctx, askTimeout/2)
+	defer cancel()
+	ids, active, listed := one, []string(nil), true
 	if all {
-		s.refreshActive(ctx, now)
-		ids = append(slices.Clone(one), s.active...)
+		active, listed = s.refreshActive(inMySQL, now)
+		ids = append(slices.Clone(one), active...)
 		slices.Sort(ids)
 		ids = slices.Compact(ids)
 	}
-	// MySQL first, as for the stock: Redis, read later, is then never behind it.
-	s.refreshBooks(ctx, ids)
+	s.refreshBooks(inMySQL, ids)
 	lots := lotsOf(ids, s.books)
-	seen, err := s.cfg.Redis.Watch(ctx, lots)
+	inRedis, cancel := context.WithTimeout(ctx, askTimeout/2)
+	defer cancel()
+	seen, err := s.cfg.Redis.Watch(inRedis, lots)
 	if err != nil {
 		s.failed(err, one)
 		return
 	}
-	s.tell(s.frames(now, ids, byLot(lots, seen)))
+	frames := s.frames(now, ids, byLot(lots, seen))
+	s.tell(frames, together(frames, active, listed && !s.booksFailed), !s.booksFailed)
 }
 
 // lotsOf lists what is looked at in Redis: campaigns, and the shards of those that have several.
@@ -52,12 +57,18 @@ func byLot(lots []string, seen []lua.Watched) map[string]*lua.Watched {
 	return all
 }
 
-// problem tells watchers that Redis does not answer.
-const problem = "event: problem\ndata: " +
-	`{"code":"unavailable","detail":"Redis does not answer. Events go on when it does."}` + "\n\n"
+// problem is what watchers are told when a server does not answer.
+func problem(server, detail string) []byte {
+	return []byte("event: problem\ndata: " + `{"code":"unavailable","server":"` + server + `","detail":"` + detail + `"}` + "\n\n")
+}
 
-// frames makes the events: one by one, and those of all active campaigns in one piece.
-func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*lua.Watched) (one map[string][]byte, all []byte) {
+var (
+	problemRedis = problem("redis", "Redis does not answer. Events go on when it does.")
+	problemMySQL = problem("mysql", "MySQL does not answer. What only MySQL knows is as old as it says, or not known.")
+)
+
+// frames makes the events, by campaign.
+func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*lua.Watched) map[string][]byte {
 	before := s.histories
 	s.histories = make(map[string]*history, len(seen))
 	find := func(id string) (*lua.Watched, *history) {
@@ -68,25 +79,37 @@ func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*lua.Watch
 		s.histories[id] = h
 		return seen[id], h
 	}
-	one = make(map[string][]byte, len(ids))
+	frames := make(map[string][]byte, len(ids))
 	for _, id := range ids {
 		if frame, err := s.frameOfOne(now, id, find); err == nil { // figures and texts always marshal
-			one[id] = frame
+			frames[id] = frame
 		}
 	}
-	all = []byte(": all\n\n") // says that the sampler lives where nothing is active
+	return frames
+}
+
+// together is what a watcher of many is sent: their events, and then each problem once, so that it is what stays. isMySQL is whether
+// MySQL answered.
+func together(frames map[string][]byte, ids []string, isMySQL bool) []byte {
+	all := []byte(": all\n\n") // shows that the sampler runs where nothing is active
 	isOneAway := false
-	for _, id := range s.active {
-		if string(one[id]) == problem {
+	for _, id := range ids {
+		switch frame := frames[id]; {
+		case bytes.Equal(frame, problemRedis):
 			isOneAway = true
-			continue
+		case bytes.Equal(frame, problemMySQL):
+			isMySQL = false
+		default:
+			all = append(all, frame...)
 		}
-		all = append(all, one[id]...)
+	}
+	if !isMySQL {
+		all = append(all, problemMySQL...)
 	}
 	if isOneAway {
-		all = append(all, problem...) // last, so that it is what stays
+		all = append(all, problemRedis...)
 	}
-	return one, all
+	return all
 }
 
 // finder finds what was seen of a campaign or shard, and its history.
@@ -101,9 +124,11 @@ func (s *Sampler) frameOfOne(now time.Time, id string, find finder) ([]byte, err
 	case len(books.Shards) > 0:
 		e = h.spread(now, w, &books, find)
 	case isAway(w):
-		return []byte(problem), nil
+		return problemRedis, nil
 	case known || w.Err == nil:
 		e = h.event(now, w, &books)
+	case s.booksFailed:
+		return problemMySQL, nil
 	default:
 		return nil, nil
 	}
@@ -129,30 +154,40 @@ func (h *history) event(now time.Time, w *lua.Watched, books *models.CampaignBoo
 	st := w.State.Stock(&books.Books)
 	e.Status, e.Total, e.Remaining, e.Claimed, e.Synced = w.State.Status, st.Total, st.Remaining, st.Claimed, st.Synced
 	e.Backlog, e.Parked, e.Drift, e.Low = st.Backlog, st.Parked, st.Drift, st.Low
+	if books.Books.At.IsZero() { // MySQL was never read: what it holds is not known, and not 0
+		e.BooksAsOf, e.Synced, e.Backlog, e.Parked, e.Drift = models.Time{}, 0, 0, 0, 0
+	}
+	e.First = h.at.IsZero()
 	e.AcceptedPerS, e.RefusedPerS = h.rates(now, w)
 	e.BacklogAgeMs = h.backlogAge(now, w.State.Seq, &books.Books).Milliseconds()
 	return e
 }
 
-// refreshActive asks MySQL now and then which campaigns are active. While it is away the last answer holds.
-func (s *Sampler) refreshActive(ctx context.Context, now time.Time) {
+// refreshActive asks MySQL now and then which campaigns are active. While it does not answer the last list holds, or else the campaigns
+// that this process serves; complete is false then.
+func (s *Sampler) refreshActive(ctx context.Context, now time.Time) (active []string, complete bool) {
 	if now.Sub(s.activeAt) < activeEvery && s.active != nil {
-		return
+		return s.active, true
 	}
 	active, err := s.cfg.Books.Active(ctx, ActiveMax)
-	if err != nil {
-		s.log("the active campaigns can't be listed, watchers are told of those that were active; is mysql up?", err)
-		return
+	switch {
+	case err == nil:
+		slices.Sort(active)
+		s.active, s.activeAt = active, now
+		return active, true
+	case s.active != nil:
+		active = s.active
+	case s.cfg.Busy != nil:
+		active = s.cfg.Busy(ActiveMax)
 	}
-	slices.Sort(active)
-	s.active, s.activeAt = active, now
+	s.log("the active campaigns can't be listed, watchers are told of those that were active; is mysql up?", err)
+	return active, false
 }
 
 // refreshBooks reads the books. While MySQL is away the last answer holds: it is behind, and a watcher sees since when.
 func (s *Sampler) refreshBooks(ctx context.Context, ids []string) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout/2) // leaves Redis its time
-	defer cancel()
 	books, err := s.cfg.Books.BooksOfAll(ctx, ids)
+	s.booksFailed = err != nil
 	if err != nil {
 		s.log("the books can't be read, watchers are told the last that were; is mysql up?", err)
 		return
@@ -166,12 +201,11 @@ func (s *Sampler) failed(err error, one []string) {
 		return
 	}
 	s.log("watched campaigns can't be looked at; is redis up?", err)
-	frame := []byte(problem)
 	frames := make(map[string][]byte, len(one))
 	for _, id := range one {
-		frames[id] = frame
+		frames[id] = problemRedis
 	}
-	s.tell(frames, frame)
+	s.tell(frames, problemRedis, true)
 }
 
 func (s *Sampler) log(message string, err error) {

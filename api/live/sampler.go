@@ -37,7 +37,8 @@ const (
 type Config struct {
 	Redis      Redis
 	Books      Books
-	Workers    *workers.Group // its stop waits for the sampler
+	Busy       func(most int) []string // the campaigns that this process serves; nil: not known
+	Workers    *workers.Group          // its stop waits for the sampler
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -63,19 +64,23 @@ type Sampler struct {
 	left     chan struct{}     // the last watcher has left
 	last     map[string][]byte // frames of the last sample, so that a new watcher does not wait
 	lastAll  []byte
+	isMySQL  bool // it answered the last sample
 
 	// What follows is the loop's alone, which writes it under mu when it ends.
 	histories map[string]*history
 	books     map[string]models.CampaignBooks // the last that MySQL said
 	active    []string
 	activeAt  time.Time
+
+	booksFailed bool // MySQL did not answer the last time
 }
 
-// watcher gets what is told of a campaign, or of all active ones. A watcher that is slow misses events, it does not delay others.
+// watcher gets the events of some campaigns, or of all active ones. A watcher that is slow misses events, it does not delay others.
 type watcher struct {
-	actor      string
-	campaignID string // "": all
-	frames     chan []byte
+	actor   string
+	ids     []string // nil: all
+	several bool
+	frames  chan []byte
 }
 
 // New makes a Sampler.
@@ -94,11 +99,11 @@ func New(cfg Config) *Sampler {
 func (s *Sampler) Stop() { s.stop() }
 
 // watch adds a watcher. Errors: errFull, errStopping.
-func (s *Sampler) watch(actor, campaignID string) (*watcher, error) {
-	w := &watcher{actor: actor, campaignID: campaignID, frames: make(chan []byte, 1)}
+func (s *Sampler) watch(w *watcher) (*watcher, error) {
+	w.frames = make(chan []byte, 1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.watchers) >= WatchersMax || actor != caller.Anonymous && s.byActor[actor] >= WatchersOfActorMax {
+	if len(s.watchers) >= WatchersMax || w.actor != caller.Anonymous && s.byActor[w.actor] >= WatchersOfActorMax {
 		return nil, errFull
 	}
 	if !s.running {
@@ -108,7 +113,7 @@ func (s *Sampler) watch(actor, campaignID string) (*watcher, error) {
 		s.running = true
 	}
 	s.watchers[w] = struct{}{}
-	s.byActor[actor]++
+	s.byActor[w.actor]++
 	s.gauge.Set(float64(len(s.watchers)))
 	if frame := s.frameOf(w); frame != nil {
 		w.frames <- frame
@@ -151,17 +156,16 @@ func (s *Sampler) run() {
 	}
 }
 
-// wanted lists the campaigns that are watched one by one, and whether somebody watches all. ended says that nobody watches: the next
+// wanted lists the campaigns that are watched by id, and whether somebody watches all. ended says that nobody watches: the next
 // watcher starts a new loop.
 func (s *Sampler) wanted() (one []string, all, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ids := make(map[string]struct{}, len(s.watchers))
 	for w := range s.watchers {
-		if w.campaignID == "" {
-			all = true
-		} else {
-			ids[w.campaignID] = struct{}{}
+		all = all || w.ids == nil
+		for _, id := range w.ids {
+			ids[id] = struct{}{}
 		}
 	}
 	if len(s.watchers) == 0 || s.ctx.Err() != nil {
@@ -172,10 +176,10 @@ func (s *Sampler) wanted() (one []string, all, ended bool) {
 }
 
 // tell sends frames to the watchers. One who has not taken the last yet gets the newer in its place.
-func (s *Sampler) tell(frames map[string][]byte, all []byte) {
+func (s *Sampler) tell(frames map[string][]byte, all []byte, isMySQL bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last, s.lastAll = frames, all
+	s.last, s.lastAll, s.isMySQL = frames, all, isMySQL
 	for w := range s.watchers {
 		frame := s.frameOf(w)
 		if frame == nil {
@@ -191,8 +195,13 @@ func (s *Sampler) tell(frames map[string][]byte, all []byte) {
 
 // frameOf is what a watcher is told of the last sample; nil: nothing.
 func (s *Sampler) frameOf(w *watcher) []byte {
-	if w.campaignID == "" {
+	switch {
+	case w.ids == nil:
 		return s.lastAll
+	case !w.several:
+		return s.last[w.ids[0]]
+	case s.last == nil:
+		return nil
 	}
-	return s.last[w.campaignID]
+	return together(s.last, w.ids, s.isMySQL)
 }

@@ -1,7 +1,6 @@
 package live
 
 import (
-	"context"
 	"errors"
 	"math"
 	"time"
@@ -37,6 +36,7 @@ func (h *history) spread(now time.Time, w *lua.Watched, books *models.CampaignBo
 		At: models.NewTime(now), Name: c.Name, Status: c.Status, Total: c.Total, Reserve: &c.Reserve,
 		BooksAsOf: models.NewTime(books.Books.At), FlushMs: books.FlushMs,
 	}
+	e.First = h.at.IsZero()
 	_, e.RefusedPerS = h.rates(now, &lua.Watched{Refused: w.Refused})
 	fenced := 0
 	for i := range books.Shards {
@@ -85,28 +85,4 @@ func shardOf(e *Event, w *lua.Watched, c *models.Campaign) Shard {
 		s.Status = statusNotLoaded
 	}
 	return s
-}
-
-// Glance tells how campaigns of several shards are, once; figures a second are 0. Campaigns that MySQL does not have, and those of one
-// shard, are left out.
-func Glance(ctx context.Context, redis Redis, books Books, ids []string) (events []Event, err error) {
-	all, err := books.BooksOfAll(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
-	lots := lotsOf(ids, all)
-	watched, err := redis.Watch(ctx, lots)
-	if err != nil {
-		return nil, err
-	}
-	seen := byLot(lots, watched)
-	find := func(id string) (*lua.Watched, *history) { return seen[id], &history{} }
-	for _, id := range ids {
-		if of := all[id]; len(of.Shards) > 0 {
-			e := (&history{}).spread(time.Now(), seen[id], &of, find)
-			e.CampaignID = id
-			events = append(events, e)
-		}
-	}
-	return events, nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -19,8 +21,10 @@ const (
 	// heartbeat is how often a comment is sent, so that no proxy takes the connection for dead, and how often it is checked whether the
 	// caller may still watch.
 	heartbeat = 10 * time.Second
-	// findTimeout bounds the look whether there is such a campaign.
-	findTimeout = 2 * time.Second
+	// findTimeout bounds what each server is given to say whether there is such a campaign.
+	findTimeout = time.Second
+	// SomeMax bounds the campaigns of one watcher of some.
+	SomeMax = 200
 )
 
 // GetWatch is GET /v1/campaigns/{id}/watch.
@@ -32,25 +36,36 @@ func (s *Sampler) GetWatch(w http.ResponseWriter, r *http.Request) int {
 	if p := s.find(r.Context(), id); p != nil {
 		return p.Write(w)
 	}
-	return s.stream(w, r, id)
+	return s.stream(w, r, &watcher{ids: []string{id}})
 }
 
 // GetWatchAll is GET /v1/watch.
-func (s *Sampler) GetWatchAll(w http.ResponseWriter, r *http.Request) int { return s.stream(w, r, "") }
+func (s *Sampler) GetWatchAll(w http.ResponseWriter, r *http.Request) int {
+	return s.stream(w, r, &watcher{})
+}
 
-// find refuses a campaign that there is not. While MySQL is away Redis is asked.
+// GetWatchSome streams the events of up to SomeMax campaigns, those of the query parameter ids. It is for the console.
+func (s *Sampler) GetWatchSome(w http.ResponseWriter, r *http.Request) int {
+	ids := strings.Split(r.URL.Query().Get("ids"), ",")
+	ids = slices.DeleteFunc(ids, func(id string) bool { return models.CheckCampaignID(id) != nil })
+	return s.stream(w, r, &watcher{ids: ids[:min(len(ids), SomeMax)], several: true})
+}
+
+// find refuses a campaign that does not exist. Each server is asked within its own time.
 func (s *Sampler) find(ctx context.Context, id string) *wire.Problem {
-	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	inRedis, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
-	books, err := s.cfg.Books.BooksOfAll(ctx, []string{id})
+	if seen, err := s.cfg.Redis.Watch(inRedis, []string{id}); err == nil && seen[0].Err == nil {
+		return nil
+	}
+	inMySQL, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	books, err := s.cfg.Books.BooksOfAll(inMySQL, []string{id})
 	if _, found := books[id]; found {
 		return nil
 	}
 	if err == nil {
 		return wire.Refuse(wire.CodeCampaignNotFound)
-	}
-	if seen, redisErr := s.cfg.Redis.Watch(ctx, []string{id}); redisErr == nil && seen[0].Err == nil {
-		return nil
 	}
 	s.log("a campaign to watch can't be looked up; are mysql and redis up?", err)
 	return wire.Refuse(wire.CodeUnavailable)
@@ -60,9 +75,10 @@ func (s *Sampler) find(ctx context.Context, id string) *wire.Problem {
 const Streamed = 0
 
 // stream sends events until the client leaves, may not watch any more, or the process ends.
-func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, id string) int {
+func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, watching *watcher) int {
 	who := caller.Of(r.Context())
-	watching, err := s.watch(who.Actor, id)
+	watching.actor = who.Actor
+	watching, err := s.watch(watching)
 	switch {
 	case errors.Is(err, errFull):
 		return wire.Refuse(wire.CodeTooManyWatchers).Write(w)
@@ -110,7 +126,7 @@ func DocumentWatch(oapi *huma.OpenAPI, op *huma.Operation) {
 
 // DocumentWatchAll describes GetWatchAll.
 func DocumentWatchAll(oapi *huma.OpenAPI, op *huma.Operation) {
-	op.Description = "Server-sent events, one a campaign and second; `data` is JSON as described. An event named `problem` says that Redis " +
-		"does not answer. Comments keep the connection alive."
+	op.Description = "Server-sent events, one a campaign and second; `data` is JSON as described. An event named `problem` says that a " +
+		"server does not answer. Comments keep the connection alive."
 	wire.DocumentAnswer(op, "200", "Events, until the client leaves", "text/event-stream", wire.SchemaOf[Event](oapi))
 }

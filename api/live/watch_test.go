@@ -315,7 +315,7 @@ func TestRefusalsAreCountedForAllProcesses(t *testing.T) {
 		var counts atomic.Pointer[map[string]map[string]int64]
 		count := func(n int64) { counts.Store(&map[string]map[string]int64{"a": {"sold_out": n}}) }
 		count(0)
-		require.True(t, r.CountRefusals(func() map[string]map[string]int64 { return *counts.Load() }))
+		require.True(t, r.Record(func() map[string]map[string]int64 { return *counts.Load() }, func() map[string]map[string]int64 { return nil }))
 		told := func() int64 {
 			pass(live.Every)
 			synctest.Wait()

@@ -24,8 +24,11 @@ type (
 		ID string `path:"id"`
 	}
 	listInput struct {
+		Query  string `query:"q" maxLength:"200" doc:"part of the id or the name, in upper or lower case"`
+		Status string `query:"status" enum:"open,paused,closed" doc:"campaigns of this status only"`
 		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-		Cursor string `query:"cursor" doc:"next_cursor of the page before"`
+		After  string `query:"after" doc:"next of the page before"`
+		Cursor string `query:"cursor" doc:"the same as after" deprecated:"true"`
 	}
 
 	// CreateOutput is the answer of CreateCampaign.
@@ -44,7 +47,8 @@ type (
 	ListOutput struct {
 		Body struct {
 			Campaigns  []models.CampaignJSON `json:"campaigns" nullable:"false"`
-			NextCursor string                `json:"next_cursor,omitempty" doc:"absent on the last page"`
+			Next       string                `json:"next,omitempty" doc:"absent on the last page"`
+			NextCursor string                `json:"next_cursor,omitempty" doc:"the same as next"`
 		}
 	}
 )
@@ -75,18 +79,25 @@ func (s *Routes) CreateCampaign(ctx context.Context, in *createInput) (*CreateOu
 
 // ListCampaigns is GET /v1/campaigns.
 func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*ListOutput, error) {
-	if in.Cursor != "" && models.CheckCampaignID(in.Cursor) != nil {
-		return nil, wire.Invalid("cursor", "must be the next_cursor of a page")
+	after, parameter := in.After, "after"
+	if after == "" {
+		after, parameter = in.Cursor, "cursor"
+	}
+	if after != "" && models.CheckCampaignID(after) != nil {
+		return nil, wire.Invalid(parameter, "must be the next of a page")
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	all, err := s.cfg.Campaigns.List(ctx, in.Cursor, in.Limit+1)
+	all, err := s.cfg.Campaigns.List(ctx, models.CampaignQuery{
+		Text: in.Query, Status: models.Status(in.Status), After: after, Limit: in.Limit + 1,
+	})
 	if err != nil {
 		return nil, s.refuseChange(ctx, "list", "", err)
 	}
 	out := &ListOutput{}
 	page, next := wire.Page(all, in.Limit, func(last *models.Campaign) string { return last.ID })
-	out.Body.NextCursor, out.Body.Campaigns = next, make([]models.CampaignJSON, len(page))
+	out.Body.Next, out.Body.NextCursor = next, next
+	out.Body.Campaigns = make([]models.CampaignJSON, len(page))
 	for i := range page {
 		out.Body.Campaigns[i] = page[i].JSON()
 	}

@@ -12,8 +12,8 @@ type Campaigns interface {
 	// Create answers created=false for the same campaign again, and models.ErrExists for other content under the same id.
 	Create(ctx context.Context, c models.Campaign) (stored models.Campaign, created bool, err error)
 	Get(ctx context.Context, id string) (models.Campaign, error)
-	// List gives up to limit campaigns by id, those after the id after.
-	List(ctx context.Context, after string, limit int) ([]models.Campaign, error)
+	// List reads the campaigns that a query selects.
+	List(ctx context.Context, q models.CampaignQuery) ([]models.Campaign, error)
 	// Change returns when the change is in force for the next claim. Errors beyond the above: models.ErrChanged.
 	Change(ctx context.Context, id string, change models.Change) (models.Campaign, error)
 	// AddPackets stores all packets of a batch or none. The same list, or the same key, again adds nothing. Errors beyond the

@@ -5,6 +5,7 @@ import (
 	"context"
 	"reflect"
 	"sort"
+	"strings"
 
 	"dibs/lua"
 	"dibs/models"
@@ -42,7 +43,7 @@ func (r *Room) Get(_ context.Context, id string) (models.Campaign, error) {
 }
 
 // List reads campaigns by id.
-func (r *Room) List(_ context.Context, after string, limit int) ([]models.Campaign, error) {
+func (r *Room) List(_ context.Context, q models.CampaignQuery) ([]models.Campaign, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	if r.Fail != nil {
@@ -50,12 +51,19 @@ func (r *Room) List(_ context.Context, after string, limit int) ([]models.Campai
 	}
 	var page []models.Campaign
 	for id, c := range r.Campaigns {
-		if id > after {
+		if id > q.After && (q.Status == "" || q.Status == c.Status) && strings.Contains(strings.ToLower(id+"\n"+c.Name), strings.ToLower(q.Text)) {
 			page = append(page, c.Campaign)
 		}
 	}
 	sort.Slice(page, func(i, j int) bool { return page[i].ID < page[j].ID })
-	return page[:min(limit, len(page))], nil
+	return page[min(q.Offset, len(page)):][:min(q.Limit, len(page))], nil
+}
+
+// Count counts the campaigns of a query.
+func (r *Room) Count(ctx context.Context, q models.CampaignQuery) (int64, error) {
+	q.Limit, q.Offset = 1<<20, 0
+	all, err := r.List(ctx, q)
+	return int64(len(all)), err
 }
 
 // Change changes a campaign.

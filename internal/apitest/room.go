@@ -33,6 +33,7 @@ type Room struct {
 	RedisFails   error                       // what Redis answers those who watch
 	RedisAway    map[string]error            // and what it answers of one campaign or shard
 	Refused      map[string]map[string]int64 // counts of refusals, by campaign and code
+	History      []lua.HistoryPoint
 
 	Looked atomic.Int64 // claims looked for
 

@@ -54,6 +54,14 @@ func (r *Room) CountRefused(_ context.Context, all []lua.Refusals) error {
 	return r.RedisFails
 }
 
+// AddHistory keeps the points.
+func (r *Room) AddHistory(_ context.Context, _ time.Time, points []lua.HistoryPoint) error {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	r.History = append(r.History, points...)
+	return r.RedisFails
+}
+
 // Active are the campaigns that are not closed.
 func (r *Room) Active(_ context.Context, most int) ([]string, error) {
 	r.Mu.Lock()

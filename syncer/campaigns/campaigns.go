@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"dibs/internal/sqlstore"
@@ -155,13 +156,49 @@ func Read(db *gorm.DB, id string) (models.Campaign, error) {
 	return c, nil
 }
 
-// List reads up to limit campaigns with ids above after, in order of their ids, byte for byte.
-func (r *Repository) List(ctx context.Context, after string, limit int) ([]models.Campaign, error) {
+// claimedUnits is a campaign's claimed units as models.LotColumns selects them.
+const claimedUnits = "COALESCE(campaign_claimed, lots.claimed)"
+
+// orders are the clauses of models.CampaignSort.
+var orders = map[models.CampaignSort]string{
+	models.SortByID: "id", "": "id", models.SortByBusy: claimedUnits + " = 0, lots.updated_at DESC, id", models.SortByLeft: "remaining, id",
+	models.SortByTotal: "COALESCE(campaign_total, lots.total) DESC, id", models.SortByClaimed: claimedUnits + " DESC, id", models.SortByStatus: "status, id",
+}
+
+// likeText makes a text one that LIKE takes for itself, with ! as the escape.
+var likeText = strings.NewReplacer("!", "!!", "%", "!%", "_", "!_")
+
+// List reads the campaigns that a query selects. Ids are ordered byte for byte.
+func (r *Repository) List(ctx context.Context, q models.CampaignQuery) ([]models.Campaign, error) {
 	var page []models.Campaign
-	if err := r.db.WithContext(ctx).Select(models.LotColumns).Where("id > ? AND shard = 0", after).Order("id").Limit(limit).Find(&page).Error; err != nil {
+	find := r.selected(ctx, &q).Select(models.LotColumns)
+	if err := find.Order(orders[q.Sort]).Offset(q.Offset).Limit(q.Limit).Find(&page).Error; err != nil {
 		return nil, fmt.Errorf("campaigns: list campaigns: %w", err)
 	}
 	return page, nil
+}
+
+// Count counts the campaigns that a query selects, whatever its offset and limit.
+func (r *Repository) Count(ctx context.Context, q models.CampaignQuery) (n int64, err error) {
+	if err := r.selected(ctx, &q).Count(&n).Error; err != nil {
+		return 0, fmt.Errorf("campaigns: count campaigns: %w", err)
+	}
+	return n, nil
+}
+
+func (r *Repository) selected(ctx context.Context, q *models.CampaignQuery) *gorm.DB {
+	find := r.db.WithContext(ctx).Model(&models.Campaign{}).Where("shard = 0")
+	if q.After != "" {
+		find = find.Where("id > ?", q.After)
+	}
+	if q.Status != "" {
+		find = find.Where("status = ?", q.Status)
+	}
+	if q.Text != "" {
+		like := "%" + likeText.Replace(strings.ToLower(q.Text)) + "%"
+		find = find.Where("(LOWER(id) LIKE ? ESCAPE '!' OR LOWER(name) LIKE ? ESCAPE '!')", like, like)
+	}
+	return find
 }
 
 // Books reads a campaign's books, the counters in one statement. At is when that statement was sent, by this process' clock.

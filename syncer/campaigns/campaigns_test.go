@@ -122,7 +122,7 @@ func TestCampaigns_ListPagesByID(t *testing.T) {
 		}
 		var got []string
 		for after := ""; ; after = got[len(got)-1] {
-			page, err := repo.List(t.Context(), after, 3)
+			page, err := repo.List(t.Context(), models.CampaignQuery{After: after, Limit: 3})
 			require.NoError(t, err)
 			if len(page) == 0 {
 				break
@@ -552,5 +552,42 @@ func TestCampaigns_AChangeForAnotherVersionIsRefused(t *testing.T) {
 		require.EqualValues(t, 2, now.Changes)
 		_, err = repo.Change(t.Context(), id, models.Change{Total: &now.Total, IfVersion: []int64{}})
 		require.ErrorIs(t, err, models.ErrChanged, "no version is meant, even by a change that changes nothing")
+	})
+}
+
+func TestCampaignsAreFoundByTextAndStatusInEachOrder(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
+		for i, c := range []models.Campaign{
+			{ID: "spring-sale", Name: "Frühling", Total: 10}, {ID: "spring_100", Name: "50% off", Total: 30}, {ID: "Winter", Name: "the SPRING after", Total: 20},
+		} {
+			c.Kind = models.KindCoupon
+			_, _, err := repo.Create(t.Context(), c)
+			require.NoError(t, err)
+			require.NoError(t, db.Exec("UPDATE campaigns SET claimed = ?, remaining = total - ?, updated_at = ? WHERE id = ?", i, i,
+				time.Date(2027, 1, 4-i, 0, 0, 0, 0, time.UTC), c.ID).Error)
+		}
+		require.NoError(t, db.Exec("UPDATE campaigns SET status = 'closed' WHERE id = 'Winter'").Error)
+		ids := func(q models.CampaignQuery) (ids []string) {
+			n, err := repo.Count(t.Context(), q)
+			require.NoError(t, err)
+			q.Limit = 10
+			page, err := repo.List(t.Context(), q)
+			require.NoError(t, err)
+			for i := range page {
+				ids = append(ids, page[i].ID)
+			}
+			require.Len(t, ids, int(n))
+			return ids
+		}
+		require.Equal(t, []string{"Winter", "spring-sale", "spring_100"}, ids(models.CampaignQuery{Text: "sPring"}), "in the name, too")
+		require.Equal(t, []string{"spring_100"}, ids(models.CampaignQuery{Text: "0% o"}))
+		require.Equal(t, []string{"spring_100"}, ids(models.CampaignQuery{Text: "g_"}))
+		require.Empty(t, ids(models.CampaignQuery{Text: "!"}))
+		require.Equal(t, []string{"Winter"}, ids(models.CampaignQuery{Status: models.StatusClosed}))
+		require.Equal(t, []string{"spring_100", "Winter", "spring-sale"}, ids(models.CampaignQuery{Sort: models.SortByBusy}))
+		require.Equal(t, []string{"spring_100", "Winter", "spring-sale"}, ids(models.CampaignQuery{Sort: models.SortByTotal}))
+		require.Equal(t, []string{"spring-sale", "Winter", "spring_100"}, ids(models.CampaignQuery{Sort: models.SortByLeft}))
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"dibs/models"
 
@@ -48,6 +49,20 @@ func (r *Reader) Parked(ctx context.Context, campaignID string, most int) (rows 
 	}
 	err = find.Order("id").Limit(most).Find(&rows).Error
 	return rows, wrap("parked events", err)
+}
+
+// comparedWithin is for how long a recorded comparison speaks of its campaign: each campaign's last one is newer.
+const comparedWithin = 20 * time.Minute
+
+// Trouble counts what needs a person, over all campaigns.
+func (r *Reader) Trouble(ctx context.Context) (t models.Trouble, err error) {
+	since := time.Now().Add(-comparedWithin).UnixMilli() // ids are UUIDv7, which begin with their time
+	from := fmt.Sprintf("%08x-%04x-", since>>16, since&0xffff)
+	err = r.db.WithContext(ctx).Raw("SELECT (SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL) AS parked,"+
+		" (SELECT COUNT(DISTINCT r.campaign_id) FROM reconciliations r WHERE r.id > ? AND r.drift <> 0 AND NOT EXISTS"+
+		" (SELECT 1 FROM reconciliations later WHERE later.campaign_id = r.campaign_id AND later.at > r.at AND later.drift = 0)) AS drifting,"+
+		" (SELECT at FROM reconciliations ORDER BY id DESC LIMIT 1) AS compared_at", from).Scan(&t).Error
+	return t, wrap("trouble", err)
 }
 
 // Waves are the packets of a campaign by their time of release, the earliest first.

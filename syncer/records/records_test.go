@@ -8,6 +8,7 @@ import (
 	"dibs/models"
 	"dibs/syncer/records"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 )
@@ -101,5 +102,33 @@ func TestTheStoryOfAClaim(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, rows, 1)
 		require.Equal(t, "k", rows[0].ID)
+	})
+}
+
+func TestTroubleIsCountedOverAllCampaigns(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		r := records.New(db)
+		none, err := r.Trouble(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, models.Trouble{}, none)
+		now := time.Now().UTC().Truncate(time.Millisecond)
+		compared := func(campaign string, drift int64, ago time.Duration) {
+			id, err := uuid.NewV7()
+			require.NoError(t, err)
+			put(t, db, &models.Reconciliation{ID: id.String(), CampaignID: campaign, Drift: &drift, At: now.Add(-ago)})
+		}
+		compared("mended", 2, time.Minute)
+		compared("mended", 0, time.Second)
+		compared("broken", 0, time.Minute)
+		compared("broken", -1, 2*time.Second)
+		compared("broken", -1, time.Second)
+		put(t, db, &models.Reconciliation{ID: "01900000-0000-7000-8000-000000000000", CampaignID: "long ago", Drift: new(int64(5)), At: now.Add(-time.Hour)})
+		put(t, db, &models.ParkedEvent{ID: "k", CampaignID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: now})
+		found, err := r.Trouble(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, found.Parked)
+		require.EqualValues(t, 1, found.Drifting)
+		require.WithinDuration(t, now.Add(-time.Second), *found.ComparedAt, time.Millisecond)
 	})
 }

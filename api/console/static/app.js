@@ -3,31 +3,53 @@
   const $ = (selector, root = document) => root.querySelector(selector);
   const whole = new Intl.NumberFormat('en-US', {maximumFractionDigits: 0});
   const tenths = new Intl.NumberFormat('en-US', {maximumFractionDigits: 1});
-  const silenceMax = 15000; // ms without a word after which the connection is made anew
-  const goneAfter = 5000;   // ms after which a campaign that is told no more leaves the page
-  const pointsMax = 600;    // seconds that plots hold
+  const silenceMax = 15000; // ms without a word after which the connection is made again
+  const liveMax = 600;      // live points that plots hold, one a second
+  const problemFor = 2500;  // ms for which a problem is shown unless it is repeated
 
   const set = (element, text) => { if (element && element.textContent !== text) element.textContent = text; };
-  const status = $('#live');
-  const say = (text, bad) => { set(status, text); status.className = bad ? 'bad' : 'good'; };
-
-  const duration = (ms) => ms < 1000 ? `${whole.format(ms)} ms` : ms < 120000 ? `${tenths.format(ms / 1000)} s` :
+  const plural = (n, thing) => `${whole.format(n)} ${thing}${Math.abs(n) === 1 ? '' : 's'}`;
+  const duration = (ms) => ms < 10 ? `${tenths.format(ms)} ms` : ms < 1000 ? `${whole.format(ms)} ms` : ms < 120000 ? `${tenths.format(ms / 1000)} s` :
     ms < 7200000 ? `${whole.format(ms / 60000)} min` : `${whole.format(ms / 3600000)} h`;
 
-  // watch keeps a connection and calls onEvent for each event. A connection that is lost or silent is said to be, and made anew.
+  // Times are shown in the reader's own zone, with UTC on hover.
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const local = new Intl.DateTimeFormat('sv-SE', {dateStyle: 'short', timeStyle: 'medium'});
+  const localize = (root) => root.querySelectorAll('time[datetime]:not([title])').forEach((time) => {
+    time.title = time.textContent;
+    time.textContent = local.format(new Date(time.dateTime));
+  });
+
+  // say writes the line of the connection. Figures that are not live are marked as old.
+  const status = $('#live');
+  let problemAt = 0;
+  const say = (text, bad, old = bad) => {
+    if (!bad && Date.now() - problemAt < problemFor) return;
+    if (bad) problemAt = Date.now();
+    set(status, text);
+    status.className = bad ? 'bad' : 'good';
+    document.body.classList.toggle('old', old);
+    if (old) document.querySelectorAll('[data-figure=accepted],[data-figure=refused],[data-figure=pace]').forEach((e) => set(e, 'not known'));
+  };
+
+  // watch keeps a connection and calls onEvent for each event. A connection that is lost or silent is said to be, and made again.
   const watch = (url, onEvent) => {
     let source, silence, again;
     const connect = () => {
       clearTimeout(again);
       if (source) source.close();
       source = new EventSource(url);
-      source.onopen = () => say('Live', false);
+      source.onopen = () => { listen(); say('Live', false); };
       source.onmessage = (message) => {
         listen();
         say('Live', false);
         onEvent(JSON.parse(message.data));
       };
-      source.addEventListener('problem', (message) => { listen(); say(JSON.parse(message.data).detail, true); });
+      source.addEventListener('problem', (message) => {
+        const problem = JSON.parse(message.data);
+        listen();
+        say(problem.detail, true, problem.server !== 'mysql');
+      });
       source.onerror = () => {
         say('The connection is lost. Figures are old. Connecting again …', true);
         if (source.readyState === EventSource.CLOSED) later();
@@ -55,43 +77,60 @@
       }, 2000);
     };
     connect();
+    return () => { clearTimeout(again); clearTimeout(silence); source.close(); };
   };
 
   const refusedText = (byCode) => Object.entries(byCode).sort((a, b) => b[1] - a[1])
     .map(([code, n]) => `${tenths.format(n)} ${code.replaceAll('_', ' ')}`).join(', ') || '0';
 
-  // fill writes an event into a card or a campaign's page.
-  const fill = (root, e) => {
-    const figure = (name, text) => set($(`[data-figure=${name}]`, root), text);
-    const bar = $('progress', root);
-    bar.max = Math.max(1, e.total);
-    bar.value = e.remaining;
-    figure('left', `${whole.format(e.remaining)} of ${whole.format(e.total)}`);
-    figure('accepted', tenths.format(e.accepted_per_s));
-    figure('refused', refusedText(e.refused_per_s));
-    figure('backlog', e.backlog ? `${whole.format(e.backlog)} units, the oldest ${duration(e.backlog_age_ms)} old` : '0');
+  // marksOf says what deserves attention, the worst first.
+  const marksOf = (e, booksKnown) => {
     const marks = [];
+    const out = (e.shards || []).filter((s) => s.status === 'fenced' || s.status === 'away').length;
     if (e.status === 'fenced') marks.push(['fenced: takes no claims until MySQL has proven what is true', 'bad']);
-    else if (e.status !== 'open') marks.push([e.status, 'warn']);
+    if (out) marks.push([`${out} of ${plural(e.shards.length, 'shard')} ${out === 1 ? 'takes' : 'take'} no claims`, 'bad']);
+    if (e.parked) marks.push([`${plural(e.parked, 'unit')} parked`, 'bad']);
+    if (e.drift) marks.push([`drift of ${plural(e.drift, 'unit')}`, 'bad']);
+    const age = Date.parse(e.at) - Date.parse(e.books_as_of);
+    if (!booksKnown) marks.push(['what MySQL holds is not known', 'bad']);
+    else if (age > 5000) marks.push([`MySQL was last read ${duration(age)} ago`, 'bad']);
+    if (e.status && e.status !== 'open' && e.status !== 'fenced') marks.push([e.status, 'warn']);
     if (e.low && e.remaining > 0) marks.push(['low', 'warn']);
     if (e.remaining === 0) marks.push(['sold out', 'warn']);
-    if (e.parked) marks.push([`${whole.format(e.parked)} units parked`, 'bad']);
-    if (e.drift) marks.push([`drift of ${whole.format(e.drift)} units`, 'bad']);
-    const out = (e.shards || []).filter((s) => s.status === 'fenced' || s.status === 'away').length;
-    if (out) marks.push([`${out} of ${e.shards.length} shards take no claims`, 'bad']);
-    const age = Date.parse(e.at) - Date.parse(e.books_as_of);
-    if (age > 5000) marks.push([`MySQL was last read ${duration(age)} ago`, 'bad']);
-    if (!e.in_redis && e.status !== 'fenced') marks.push(['not in Redis: nobody claims', '']);
-    const list = $('.marks', root), text = JSON.stringify(marks);
+    if (!e.in_redis && e.status !== 'fenced' && e.status !== 'closed') marks.push(['idle', '']);
+    if (!marks.length) marks.push(['open', '']);
+    return marks;
+  };
+
+  // fill writes an event into a row of the table or a campaign's page.
+  const fill = (root, e) => {
+    const figure = (name, text) => set($(`[data-figure=${name}]`, root), text);
+    const booksKnown = Date.parse(e.books_as_of) > 0, bar = $('progress', root);
+    if (bar) {
+      bar.max = Math.max(1, e.total);
+      bar.value = e.remaining;
+    }
+    const row = root.tagName === 'TR';
+    figure('left', row ? whole.format(e.remaining) : `${whole.format(e.remaining)} of ${whole.format(e.total)}`);
+    figure('source', '');
+    figure('total', whole.format(e.total));
+    figure('claimed', whole.format(e.claimed));
+    figure('accepted', e.first ? '–' : tenths.format(e.accepted_per_s));
+    figure('refused', e.first ? '–' : row ? tenths.format(Object.values(e.refused_per_s).reduce((sum, n) => sum + n, 0)) : refusedText(e.refused_per_s));
+    figure('backlog', !booksKnown ? 'not known' : row ? whole.format(e.backlog) : plural(e.backlog, 'unit'));
+    figure('oldest', booksKnown && e.backlog ? `oldest ${duration(e.backlog_age_ms)}` : '');
+    const marks = marksOf(e, booksKnown), list = $('.marks', root), text = JSON.stringify(marks);
     if (list.dataset.text !== text) {
       list.dataset.text = text;
       list.replaceChildren(...marks.map(([words, kind]) => {
         const mark = document.createElement('span');
         mark.className = `mark ${kind}`;
         mark.textContent = words;
+        if (words === 'idle') mark.title = 'Not loaded into Redis: nobody has claimed from it lately. The next claim loads it.';
         return mark;
       }));
     }
+    return marks;
   };
 
   // fillShards writes the shards of an event into their table, a row each.
@@ -114,126 +153,184 @@
       cells[6].className = s.status === 'fenced' || s.status === 'away' ? 'bad' : '';
     });
     const open = e.shards.filter((s) => s.move_open).length;
-    set($('[data-figure=moves]'), `${whole.format(e.reserve)} units in the reserve, ${open === 1 ? '1 move is' : `${open} moves are`} open`);
+    set($('[data-figure=moves]'), `${plural(e.reserve, 'unit')} in the reserve, ${open === 1 ? '1 move is' : `${open} moves are`} open`);
   };
 
-  const overview = (list) => {
-    const cards = new Map(); // campaign id -> {element, seen}
-    const place = (id) => {
-      const element = $('#card').content.firstElementChild.cloneNode(true);
-      const link = $('a', element);
-      link.textContent = id;
-      link.href = `/console/campaigns/${encodeURIComponent(id)}`;
-      $('progress', element).setAttribute('aria-label', `units left of ${id}`);
-      const next = [...cards.keys()].filter((other) => other > id).sort()[0];
-      list.insertBefore(element, next ? cards.get(next).element : null);
-      const card = {element, seen: 0};
-      cards.set(id, card);
-      return card;
+  // overview keeps the rows of the table live, also when another page of it is put in.
+  const overview = () => {
+    let stop, url;
+    return () => {
+      const table = $('#campaigns');
+      if (table && table.dataset.watch === url) return;
+      if (stop) stop();
+      url = table ? table.dataset.watch : undefined;
+      stop = table ? watch(url, (e) => {
+        const row = $(`#campaigns tr[data-id="${CSS.escape(e.campaign_id)}"]`);
+        if (row) fill(row, e);
+      }) : undefined;
     };
-    watch(list.dataset.watch, (e) => {
-      const card = cards.get(e.campaign_id) || place(e.campaign_id);
-      card.seen = Date.now();
-      fill(card.element, e);
-    });
-    setInterval(() => {
-      for (const [id, card] of cards) {
-        if (status.className === 'good' && Date.now() - card.seen > goneAfter) {
-          card.element.remove();
-          cards.delete(id);
-        }
-      }
-      $('#none').hidden = cards.size > 0 || status.className !== 'good';
-    }, 1000);
   };
 
   const colors = () => {
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(name).trim();
-    return {text: color('--text'), grid: color('--line'), series: [1, 2, 3, 4, 5, 6, 7, 8].map((n) => color(`--series-${n}`))};
+    return {text: color('--text'), grid: color('--line'), warn: color('--warn'), series: [1, 2, 3, 4, 5, 6, 7, 8].map((n) => color(`--series-${n}`))};
   };
 
-  // plot draws named series over the last minutes; names may grow. It holds pointsMax points and no more.
-  const clock = (seconds) => new Date(1000 * seconds).toISOString().slice(11, 19);
-  const plot = (root, names) => {
-    const times = [], values = new Map(names.map((name) => [name, []]));
+  const clock = new Intl.DateTimeFormat('sv-SE', {timeStyle: 'medium'});
+  let marks = []; // what operators did: {at, text}
+
+  // plot draws named series: the last hour in steps, then what came live. All plots share one cursor.
+  const plot = (root, unit, format, names) => {
+    let past = {at: [], values: {}}, times = [], values = new Map(names.map((name) => [name, []]));
     let chart, width = 0;
+    const data = () => {
+      const from = times.length ? times[0] : Infinity, kept = past.at.filter((at) => at < from).length;
+      return [[...past.at.slice(0, kept), ...times], ...[...values].map(([name, list]) =>
+        [...(past.values[name] || new Array(kept).fill(null)).slice(0, kept), ...list])];
+    };
+    const drawMarks = (u) => {
+      const {warn} = colors(), {left, top, width: w, height} = u.bbox;
+      u.ctx.save();
+      u.ctx.strokeStyle = warn;
+      u.ctx.setLineDash([4, 4]);
+      for (const mark of marks) {
+        const x = u.valToPos(mark.at, 'x', true);
+        if (x < left || x > left + w) continue;
+        u.ctx.beginPath();
+        u.ctx.moveTo(x, top);
+        u.ctx.lineTo(x, top + height);
+        u.ctx.stroke();
+      }
+      u.ctx.restore();
+    };
     const draw = () => {
       width = root.clientWidth;
       if (chart) chart.destroy();
       const {text, grid, series} = colors();
       const axis = {stroke: text, grid: {stroke: grid, width: 1}, ticks: {stroke: grid}};
       chart = new uPlot({
-        width, height: 180, cursor: {drag: {setScale: false}}, legend: {show: values.size > 1},
-        scales: {y: {range: (u, low, high) => [0, Math.max(1, high * 1.05)]}},
-        axes: [{...axis, space: 90, values: (u, ticks) => ticks.map(clock)}, {...axis, size: 70, values: (u, ticks) => ticks.map((v) => tenths.format(v))}],
-        series: [{label: 'at', value: (u, v) => v == null ? '–' : clock(v)}, ...[...values.keys()].map((name, i) => ({
-          label: name.replaceAll('_', ' '), stroke: series[i % series.length], width: 2, points: {show: false},
-          value: (u, v) => v == null ? '–' : tenths.format(v),
+        width, height: 180, cursor: {drag: {setScale: false}, sync: {key: 'campaign'}}, legend: {show: true},
+        scales: {y: {range: (u, low, high) => [0, Math.max(unit === 'ms' || unit === 'claims/s' ? 1 : 4, high * 1.05)]}},
+        hooks: {draw: [drawMarks]},
+        axes: [{...axis, space: 90, values: (u, ticks) => ticks.map((t) => clock.format(1000 * t))},
+          {...axis, size: 70, label: unit, labelSize: 20, values: (u, ticks) => ticks.map((v) => tenths.format(v)),
+            incrs: unit === 'units' ? [1, 2, 5].flatMap((n) => [...Array(13).keys()].map((e) => n * 10 ** e)).sort((a, b) => a - b) : undefined}],
+        series: [{label: 'at', value: (u, v) => v == null ? '–' : clock.format(1000 * v)}, ...[...values.keys()].map((name, i) => ({
+          label: name.replaceAll('_', ' '), stroke: series[i % series.length], width: 2, points: {show: false}, spanGaps: true,
+          value: (u, v) => v == null ? '–' : format(v),
         }))],
-      }, [times, ...values.values()], root);
+      }, data(), root);
+    };
+    const know = (name) => {
+      if (values.has(name)) return false;
+      values.set(name, times.map(() => null));
+      return true;
     };
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
     new ResizeObserver(() => { if (chart && Math.abs(root.clientWidth - width) > 4) draw(); }).observe(root);
-    return (at, point) => {
-      let grown = !chart;
-      for (const name of Object.keys(point)) {
-        if (!values.has(name)) {
-          values.set(name, times.map(() => 0));
-          grown = true;
+    return {
+      past: (at, series) => {
+        past = {at, values: series};
+        Object.keys(series).forEach(know);
+        draw();
+      },
+      add: (at, point) => {
+        const grown = Object.keys(point).map(know).includes(true) || !chart;
+        times.push(at);
+        for (const [name, list] of values) list.push(name in point ? point[name] : unit === 'claims/s' ? 0 : null);
+        if (times.length > liveMax) {
+          times = times.slice(-liveMax);
+          for (const [name, list] of values) values.set(name, list.slice(-liveMax));
         }
-      }
-      times.push(at);
-      for (const [name, list] of values) list.push(point[name] ?? 0);
-      while (times.length > pointsMax) {
-        times.shift();
-        for (const list of values.values()) list.shift();
-      }
-      if (grown) draw();
-      else chart.setData([times, ...values.values()]);
+        if (grown) draw();
+        else chart.setData(data());
+      },
     };
   };
 
   const campaign = (root) => {
-    const left = plot($('#plot-left'), ['left']), rates = plot($('#plot-rates'), ['accepted']), backlog = plot($('#plot-backlog'), ['backlog']),
-      flush = plot($('#plot-flush'), ['flush']);
+    const count = (v) => plural(v, 'unit'), rate = (v) => `${tenths.format(v)}/s`;
+    const left = plot($('#plot-left'), 'units', count, ['left']), rates = plot($('#plot-rates'), 'claims/s', rate, ['accepted']),
+      backlog = plot($('#plot-backlog'), 'units', count, ['backlog']), flush = plot($('#plot-flush'), 'ms', duration, ['flush']),
+      took = plot($('#plot-took'), 'ms', duration, ['half', '99 of 100']);
     const seen = []; // [seconds, units left] of the last half minute
     const pace = (at, e) => {
       seen.push([at, e.remaining]);
       while (seen.length > 30) seen.shift();
       const [from, was] = seen[0], rate = (was - e.remaining) / (at - from);
       if (e.remaining === 0) return 'sold out';
-      return rate > 0 ? `gone in ${duration(1000 * e.remaining / rate)}` : 'not going';
+      return rate > 0 ? `gone in ${duration(1000 * e.remaining / rate)}` : 'nothing is claimed';
     };
+    const history = async () => {
+      if (document.hidden) return;
+      try {
+        const answer = await fetch(root.dataset.history, {cache: 'no-store'});
+        if (!answer.ok) throw new Error();
+        const h = await answer.json(), {claimed, ...refused} = h.rates;
+        marks = h.marks;
+        left.past(h.at, {left: h.left});
+        rates.past(h.at, {accepted: claimed, ...refused});
+        backlog.past(h.at, {backlog: h.backlog});
+        flush.past(h.at, {flush: h.flush_ms});
+        took.past(h.at, {half: h.p50_ms, '99 of 100': h.p99_ms});
+        set($('[data-figure=took]', root), h.last.p50_ms == null ? 'no claims' : `half in ${duration(h.last.p50_ms)}, 99 of 100 in ${duration(h.last.p99_ms)}`);
+        const list = $('#marks');
+        list.hidden = marks.length === 0;
+        list.replaceChildren(...marks.map((mark) => {
+          const item = document.createElement('li');
+          item.textContent = `${clock.format(1000 * mark.at)} ${mark.text}`;
+          return item;
+        }));
+      } catch { set($('[data-figure=took]', root), 'not known'); }
+    };
+    history();
+    setInterval(history, 15000);
     watch(root.dataset.watch, (e) => {
       const at = Date.parse(e.at) / 1000;
-      fill(root, e);
+      const found = fill(root, e);
+      document.title = [...found.filter(([, kind]) => kind).slice(0, 1).map(([words]) => words), root.dataset.title, 'Dibs'].join(' · ');
       set($('[data-figure=pace]', root), pace(at, e));
-      left(at, {left: e.remaining});
-      rates(at, {accepted: e.accepted_per_s, ...e.refused_per_s});
-      backlog(at, {backlog: e.backlog});
-      flush(at, {flush: e.flush_ms});
+      left.add(at, {left: e.remaining});
+      if (!e.first) rates.add(at, {accepted: e.accepted_per_s, ...e.refused_per_s});
+      if (Date.parse(e.books_as_of) > 0) backlog.add(at, {backlog: e.backlog});
+      flush.add(at, {flush: e.flush_ms || null});
       if (e.shards && $('#shards')) fillShards($('#shards'), e);
     });
   };
 
-  // refresh puts in anew what changes slowly, unless somebody is in it.
-  const refresh = (root) => {
+  // refresh puts in again what changes slowly, unless somebody is in it. What can't be read any more is said to be old.
+  const refresh = (root, then) => {
     let last = '';
+    const every = 1000 * root.dataset.every;
     setInterval(async () => {
       if (document.hidden || root.contains(document.activeElement)) return;
       try {
-        const answer = await fetch(root.dataset.refresh, {cache: 'no-store'});
-        const text = await answer.text();
-        if (answer.ok && text !== last) {
-          last = text;
-          root.innerHTML = text;
-        }
-      } catch { /* the line of the connection says so */ }
-    }, 5000);
+        const answer = await fetch(root.dataset.refresh, {cache: 'no-store'}), text = await answer.text();
+        root.classList.toggle('old', !answer.ok);
+        if (!answer.ok || text === last) return;
+        const open = [...root.querySelectorAll('details[open] summary')].map((e) => e.textContent);
+        last = text;
+        root.innerHTML = text;
+        root.querySelectorAll('details').forEach((e) => { e.open = open.includes($('summary', e).textContent); });
+        localize(root);
+        then();
+      } catch { root.classList.add('old'); }
+    }, every);
   };
 
-  document.querySelectorAll('[data-refresh]').forEach(refresh);
-  if ($('#campaigns')) overview($('#campaigns'));
+  // A link of `dibs demo` brings its token behind #, which no server sees.
+  const token = $('#token');
+  if (token && location.hash.startsWith('#token=')) {
+    token.value = decodeURIComponent(location.hash.slice(7));
+    history.replaceState(null, '', location.pathname + location.search);
+    token.form.submit();
+  }
+
+  localize(document);
+  set($('#zone'), `times are ${zone}, UTC on hover`);
+  const show = $('#campaigns') || $('#filter') ? overview() : () => {};
+  show();
+  document.querySelectorAll('[data-refresh]').forEach((root) => refresh(root, show));
   if ($('#campaign')) campaign($('#campaign'));
 })();

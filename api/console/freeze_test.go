@@ -1,0 +1,172 @@
+package console_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+// role is a process of Dibs that can be frozen.
+type role struct {
+	t   testing.TB
+	cmd *exec.Cmd
+}
+
+// run starts a role in a process of its own; it is killed at the end of the test.
+func run(t testing.TB, name string, environ []string) *role {
+	t.Helper()
+	program, err := os.Executable()
+	require.NoError(t, err)
+	said := &testenv.Buffer{}
+	c := exec.Command(program)
+	c.Env = slices.Concat([]string{roleVariable + "=" + name, "DIBS_NAME=" + name + "-1"}, environ)
+	c.Stdout, c.Stderr = said, said
+	require.NoError(t, c.Start())
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+		if t.Failed() {
+			t.Logf("%s said:\n%s", name, said)
+		}
+	})
+	return &role{t, c}
+}
+
+func (r *role) Pause()  { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGSTOP)) }
+func (r *role) Resume() { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGCONT)) }
+
+// checks waits until the health strip has these states, by the names of the checks, and all others are good.
+func (b *browser) checks(want map[string]string) {
+	b.t.Helper()
+	all := []string{"API", "Redis", "MySQL", "Syncer", "Consumers", "Backlog", "Parked", "Drift"}
+	var each []string
+	for _, name := range all {
+		state := want[name]
+		if state == "" {
+			state = "good"
+		}
+		each = append(each, fmt.Sprintf("[%s].includes(document.querySelector('[data-check=%s]').className)", quoted(state), name))
+	}
+	b.until(strings.Join(each, " && "))
+}
+
+// quoted writes alternatives, separated by |, as strings of JavaScript.
+func quoted(alternatives string) string {
+	return "'" + strings.ReplaceAll(alternatives, "|", "','") + "'"
+}
+
+// TestNoFrozenPartIsMistakenForAnother freezes each part in turn: the page blames that part alone, and says of what it can't know that it
+// is not known.
+func TestNoFrozenPartIsMistakenForAnother(t *testing.T) {
+	t.Parallel()
+	chromium(t)
+	redis, sql := testenv.Redis(t), testenv.SQLServer(t)
+	environ := []string{
+		"DIBS_REDIS_URL=" + redis.URL(), "DIBS_MYSQL_DSN=" + sql.DSN("dibs"), "DIBS_GROUPS=syncer", "DIBS_ADMIN_TOKEN=" + admin,
+		"DIBS_VIEWER_TOKEN=" + viewer, "DIBS_IDLE_EVICT=1h", "PATH=" + os.Getenv("PATH"),
+	}
+	require.Zero(t, cmd.Run(t.Context(), cmd.Env{Args: []string{"migrate"}, Environ: environ, Stdout: io.Discard, Stderr: os.Stderr}))
+	s := &service{t: t, addr: testenv.Addr(t)}
+	s.url = "http://" + s.addr
+	run(t, "api", append(slices.Clone(environ), "DIBS_HTTP_ADDR="+s.addr))
+	consumer, syncer := run(t, "consumer", environ), run(t, "syncer", environ)
+	require.Eventually(t, func() bool {
+		res, err := http.Get(s.url + "/readyz") //nolint:noctx // a test
+		if err != nil {
+			return false
+		}
+		_ = res.Body.Close()
+		return res.StatusCode == http.StatusOK
+	}, within, 50*time.Millisecond)
+	s.coupon("spring", 100, "")
+	s.claim("spring", "ada", "bob")
+	s.synced("spring")
+
+	b := open(t, s)
+	b.signIn(admin)
+	b.checks(nil)
+	b.text("All well.")
+	b.until("document.querySelector('#campaigns [data-figure=left]').textContent === '98'")
+
+	sql.Pause()
+	t.Log("MySQL is frozen")
+	mysqlIsAway := map[string]string{"MySQL": "bad", "Parked": "unknown", "Drift": "unknown"}
+	b.checks(mysqlIsAway)
+	require.Contains(t, s.claim("spring", "cid")[0], `"seq":3`)
+	b.visit("/console")
+	b.checks(mysqlIsAway)
+	b.text("MySQL does not answer: which campaigns there are is not known. These are the ones that this process serves.")
+	b.until("document.querySelector('#campaigns [data-figure=left]').textContent === '97'")
+	b.until("document.querySelector('#live').className === 'bad' && document.querySelector('#live').textContent.startsWith('MySQL does not answer')")
+	require.NotContains(t, eval[string](b, "document.body.innerText"), "No campaign")
+	require.NotContains(t, eval[string](b, "document.body.innerText"), "Redis does not answer")
+	b.accessible("overview without MySQL")
+	b.picture("frozen-mysql-overview")
+	b.visit("/console/campaigns/spring")
+	b.text("97 of 100")
+	b.text("how the campaign is defined and what is recorded of it is not known now")
+	b.until("!document.body.classList.contains('old')")
+	b.picture("frozen-mysql-campaign")
+	b.visit("/console/trouble")
+	b.text("Not known: MySQL does not answer.")
+	require.NotContains(t, eval[string](b, "document.body.innerText"), "None. Every claim")
+	sql.Resume()
+	b.visit("/console")
+	b.checks(nil)
+
+	redis.Pause()
+	t.Log("Redis is frozen")
+	redisIsAway := map[string]string{
+		"Redis": "bad", "Syncer": "unknown", "Consumers": "unknown", "Backlog": "unknown", "Parked": "unknown", "Drift": "unknown",
+	}
+	b.checks(redisIsAway)
+	b.visit("/console/campaigns/spring")
+	b.text("Redis does not answer")
+	b.until("document.body.classList.contains('old')")
+	b.text("97 of 100")
+	b.text("by MySQL")
+	b.until("document.querySelector('[data-figure=accepted]').textContent === 'not known'")
+	b.picture("frozen-redis-campaign")
+	b.visit("/console")
+	b.checks(redisIsAway)
+	b.text("1 to 1 of 1 campaign")
+	b.accessible("overview without Redis")
+	b.picture("frozen-redis-overview")
+	redis.Resume()
+	b.checks(nil)
+
+	syncer.Pause()
+	t.Log("the syncer is frozen")
+	b.checks(map[string]string{"Syncer": "bad", "Drift": "unknown"})
+	b.visit("/console/processes")
+	b.until("[...document.querySelectorAll('tr')].some((row) => row.innerText.startsWith('syncer') && row.innerText.includes('silent for'))")
+	b.accessible("processes")
+	b.picture("frozen-syncer-processes")
+	syncer.Resume()
+	b.visit("/console")
+	b.checks(nil)
+
+	consumer.Pause()
+	t.Log("the consumer is frozen")
+	s.claim("spring", "dan")
+	b.checks(map[string]string{"Consumers": "bad", "Backlog": "warn|bad"})
+	b.until("document.querySelector('#campaigns [data-figure=backlog]').textContent === '1'")
+	b.picture("frozen-consumer-overview")
+	consumer.Resume()
+	b.checks(nil)
+	for _, line := range b.said() {
+		require.Contains(t, line, "503", "nothing but what could not be answered")
+	}
+}

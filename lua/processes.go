@@ -1,0 +1,84 @@
+package lua
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"dibs/models"
+)
+
+// processFor is how long a process that no longer announces itself is remembered.
+const processFor = time.Hour
+
+// Process is a running process of Dibs, as it describes itself.
+type Process struct {
+	ID        string      `json:"id"` // of this run
+	Role      string      `json:"role"`
+	Name      string      `json:"name"`
+	Version   string      `json:"version"`
+	Host      string      `json:"host"`
+	StartedAt models.Time `json:"started_at"`
+
+	Silent time.Duration `json:"-"` // since it last announced itself, by the clock of Redis
+}
+
+// Announce records that a process runs. Errors as State.
+func (s *Scripts) Announce(ctx context.Context, p *Process) error {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	_, err = s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.Set(ctx, processKey(p.ID), text, processFor)
+		pipe.SAdd(ctx, processesKey, p.ID)
+		return nil
+	})
+	return sortError("announce", err)
+}
+
+// Withdraw removes a process that ends. Errors as State.
+func (s *Scripts) Withdraw(ctx context.Context, id string) error {
+	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.Del(ctx, processKey(id))
+		pipe.SRem(ctx, processesKey, id)
+		return nil
+	})
+	return sortError("withdraw", err)
+}
+
+// Processes lists the processes that announced themselves within the last hour, by role and name. Errors as State.
+func (s *Scripts) Processes(ctx context.Context) ([]Process, error) {
+	ids, err := s.rdb.SMembers(ctx, processesKey).Result()
+	if err != nil {
+		return nil, sortError("smembers", err)
+	}
+	texts, left := make([]*redis.StringCmd, len(ids)), make([]*redis.DurationCmd, len(ids))
+	_, err = s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, id := range ids {
+			texts[i], left[i] = pipe.Get(ctx, processKey(id)), pipe.PTTL(ctx, processKey(id))
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, sortError("get", err)
+	}
+	var all []Process
+	for i, id := range ids {
+		var p Process
+		if json.Unmarshal([]byte(texts[i].Val()), &p) != nil { // it expired
+			_ = s.rdb.SRem(ctx, processesKey, id).Err() // the next listing tries again
+			continue
+		}
+		p.Silent = max(0, processFor-left[i].Val())
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b Process) int {
+		return slices.Compare([]string{a.Role, a.Name, a.ID}, []string{b.Role, b.Name, b.ID})
+	})
+	return all, nil
+}
