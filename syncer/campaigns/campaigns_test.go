@@ -565,10 +565,10 @@ func TestCampaignsAreFoundByTextAndStatusInEachOrder(t *testing.T) {
 			c.Kind = models.KindCoupon
 			_, _, err := repo.Create(t.Context(), c)
 			require.NoError(t, err)
-			require.NoError(t, db.Exec("UPDATE campaigns SET claimed = ?, remaining = total - ?, updated_at = ? WHERE id = ?", i, i,
+			require.NoError(t, db.Exec("UPDATE lots SET claimed = ?, updated_at = ? WHERE id = ?", i,
 				time.Date(2027, 1, 4-i, 0, 0, 0, 0, time.UTC), c.ID).Error)
 		}
-		require.NoError(t, db.Exec("UPDATE campaigns SET status = 'closed' WHERE id = 'Winter'").Error)
+		require.NoError(t, db.Exec("UPDATE lots SET status = 'closed' WHERE id = 'Winter'").Error)
 		ids := func(q models.CampaignQuery) (ids []string) {
 			n, err := repo.Count(t.Context(), q)
 			require.NoError(t, err)
