@@ -27,6 +27,12 @@ func newCampaignsLost(reg prometheus.Registerer) prometheus.Gauge {
 	})
 }
 
+func newEventsParked(reg prometheus.Registerer) prometheus.Gauge {
+	return promauto.With(reg).NewGauge(prometheus.GaugeOpts{
+		Name: "dibs_parked_events", Help: "Events in parked_events that MySQL could not take and that were not given up.",
+	})
+}
+
 func newEntriesLost(reg prometheus.Registerer) prometheus.Counter {
 	return promauto.With(reg).NewCounter(prometheus.CounterOpts{
 		Name: "dibs_stream_entries_lost_total",

@@ -18,11 +18,12 @@ import (
 type Resumer struct {
 	hydrator *Hydrator
 	lost     prometheus.Gauge
+	parked   prometheus.Gauge
 }
 
 // NewResumer makes a resumer that completes campaigns through hydrator; with a nil Registerer it has no metrics.
 func NewResumer(hydrator *Hydrator, reg prometheus.Registerer) *Resumer {
-	return &Resumer{hydrator: hydrator, lost: newCampaignsLost(reg)}
+	return &Resumer{hydrator: hydrator, lost: newCampaignsLost(reg), parked: newEventsParked(reg)}
 }
 
 // Resume goes once over all campaigns that are half done and returns how many it completed. A campaign that stays lost from Redis
@@ -44,15 +45,22 @@ func (r *Resumer) Resume(ctx context.Context) (completed int, err error) {
 		}
 		return err
 	})
-	return completed, errors.Join(err, r.countLost(ctx))
+	return completed, errors.Join(err, r.count(ctx))
 }
 
-func (r *Resumer) countLost(ctx context.Context) error {
+// count counts campaigns and events that wait for a person.
+func (r *Resumer) count(ctx context.Context) error {
 	var lost int64
 	err := r.hydrator.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM lots WHERE residency = ?", models.ResidencyLost).Scan(&lost).Error
 	if err != nil {
 		return fmt.Errorf("residency: resume: %w", err)
 	}
 	r.lost.Set(float64(lost))
+	var parked int64
+	err := r.hydrator.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL").Scan(&parked).Error
+	if err != nil {
+		return fmt.Errorf("residency: resume: %w", err)
+	}
+	r.parked.Set(float64(parked))
 	return nil
 }
