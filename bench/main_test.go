@@ -53,6 +53,7 @@ var parts = []struct {
 	{"residency", "Stock in and out of Redis", benchResidency},
 	{"packets", "Red packets against the article's script", benchPackets},
 	{"finance", "From the stream into accounts", benchFinance},
+	{"webhooks", "From an event to an HTTP endpoint", benchWebhooks},
 	{"memory", "Redis memory", benchMemory},
 	{"allocations", "Allocations in Go", benchAllocations},
 }

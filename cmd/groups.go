@@ -17,12 +17,13 @@ import (
 func newGroups(env Env) *cobra.Command {
 	c := &cobra.Command{
 		Use: "groups", Short: "List, add and remove the consumer groups that the claim streams keep events for",
-		Long: `Nothing is trimmed from the claim streams that a registered group has not acknowledged. These commands ask the API of --url, with an
-admin's --token; 'list' needs a viewer's.`,
+		Long: `Nothing is trimmed from the claim streams that a registered group has not acknowledged. These commands ask the API of --url,
+with an admin's --token; 'list' needs a viewer's.`,
 		Example: "  dibs groups list\n  dibs groups add --group audit\n  dibs groups remove --group audit",
 		Args:    cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(newGroupsList(env), newGroupsChange(env, "add", http.MethodPut, "Register a group: it gets what the streams hold, and all that follows"),
+	c.AddCommand(newGroupsList(env),
+		newGroupsChange(env, "add", http.MethodPut, "Register a group: it gets what the streams hold, and all that follows"),
 		newGroupsChange(env, "remove", http.MethodDelete, "Remove a group that nothing reads for any more; what it has not read may be trimmed"))
 	return c
 }

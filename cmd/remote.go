@@ -43,7 +43,10 @@ func callAPI(ctx context.Context, cfg *config.Config, method, path string, into 
 		return fmt.Errorf("cmd: %w", err)
 	}
 	if answer.StatusCode > 299 {
-		var problem struct{ Code, Detail string }
+		var problem struct {
+			Code   string `json:"code"`
+			Detail string `json:"detail"`
+		}
 		if json.Unmarshal(body, &problem) != nil || problem.Code == "" {
 			problem.Code = answer.Status
 		}

@@ -165,7 +165,10 @@ func printParkedWebhooks(w io.Writer, rows []models.WebhookEvent, asJSON bool) e
 	out.AppendHeader(table.Row{"endpoint", "campaign", "event", "type", "parked at", "reason"})
 	for i := range rows {
 		r := &rows[i]
-		list[i] = parkedWebhook{r.Endpoint, r.CampaignID, r.EventID, r.Type, models.NewTime(r.At), models.NewTime(*r.ParkedAt), r.Reason, string(r.Payload)}
+		list[i] = parkedWebhook{
+			Endpoint: r.Endpoint, CampaignID: r.CampaignID, EventID: r.EventID, Type: r.Type, At: models.NewTime(r.At),
+			ParkedAt: models.NewTime(*r.ParkedAt), Reason: r.Reason, Payload: string(r.Payload),
+		}
 		out.AppendRow(table.Row{r.Endpoint, r.CampaignID, r.EventID, r.Type, list[i].ParkedAt.Format(models.TimeLayout), r.Reason})
 	}
 	if asJSON {

@@ -96,8 +96,8 @@ func New(cfg Config) *Dispatcher {
 	return d
 }
 
-// Run delivers what Submit is given, until consume returns. It is called once. What is then neither delivered nor in the table is settled with
-// an error.
+// Run delivers what Submit is given, until consume returns. It is called once. What is then neither delivered nor in the table is settled
+// with an error.
 func (d *Dispatcher) Run(ctx context.Context, consume func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -153,8 +153,8 @@ func (d *Dispatcher) lane(key laneKey) *lane {
 	return l
 }
 
-// Submit takes events to deliver and calls settle for each: with nil once every endpoint that wants the event has it, or the table holds it.
-// It does not wait for that. Events of one claim stream must be submitted in their order, one call after the other.
+// Submit takes events to deliver and calls settle for each: with nil once every endpoint that wants the event has it, or the table holds
+// it. It does not wait for that. Events of one claim stream must be submitted in their order, one call after the other.
 func (d *Dispatcher) Submit(_ context.Context, batch []models.RawEvent, settle func(i int, err error)) {
 	endpoints := d.cfg.Endpoints()
 	for i := range batch {

@@ -60,7 +60,7 @@ func newReceiver(t *testing.T) *receiver {
 			err = verifier.Verify(body, req.Header)
 		}
 		var event models.Event
-		one := got{id: req.Header.Get("webhook-id")}
+		one := got{id: req.Header.Get("Webhook-Id")}
 		if err == nil {
 			err = json.Unmarshal(body, &one.body)
 		}

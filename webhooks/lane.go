@@ -170,7 +170,8 @@ func (l *lane) park(ctx context.Context, since time.Time, reason error) {
 	l.fails = 0
 	l.done(last, n)
 	l.d.metrics.parked.WithLabelValues(l.key.endpoint).Add(float64(n))
-	l.log().ErrorContext(ctx, "events are parked: the endpoint did not take them for too long", slog.Int64("events", n), slog.Any("error", reason))
+	l.log().ErrorContext(ctx, "events are parked: the endpoint did not take them for too long",
+		slog.Int64("events", n), slog.Any("error", reason))
 }
 
 // returnToMemory ends the detour through the table, unless something was inserted into it since, or is about to be.
@@ -214,7 +215,8 @@ func (l *lane) delivered(err error) {
 // failed waits before the next try.
 func (l *lane) failed(ctx context.Context, err error) {
 	if l.fails == 0 {
-		l.log().WarnContext(ctx, "an endpoint did not take an event: it is tried again, and the campaign's events behind it wait", slog.Any("error", err))
+		l.log().WarnContext(ctx, "an endpoint did not take an event: it is tried again, and the campaign's events behind it wait",
+			slog.Any("error", err))
 	}
 	wait := min(l.d.cfg.backoffFirst<<min(l.fails, 20), l.d.cfg.backoffMost)
 	l.fails++

@@ -49,8 +49,8 @@ func Discard(ctx context.Context, db *gorm.DB, which Which) (gone []models.Webho
 	return gone, err
 }
 
-// Replay posts parked events once more, in order, up to ParkedMax. What an endpoint takes is parked no longer; after one that it does not take
-// the rest of its campaign stays. It returns how many were taken and how many are left.
+// Replay posts parked events once more, in order, up to ParkedMax. What an endpoint takes is parked no longer; after one that it does not
+// take the rest of its campaign stays. It returns how many were taken and how many are left.
 func (d *Dispatcher) Replay(ctx context.Context, which Which) (taken, left int64, err error) {
 	rows, err := Parked(ctx, d.cfg.DB, which)
 	refused := make(map[laneKey]bool)
@@ -69,7 +69,8 @@ func (d *Dispatcher) Replay(ctx context.Context, which Which) (taken, left int64
 		}
 		if err != nil {
 			refused[key] = true
-			d.cfg.Logger.WarnContext(ctx, "an event stays parked", slog.String("endpoint", key.endpoint), slog.String("event", rows[i].EventID), slog.Any("error", err))
+			d.cfg.Logger.WarnContext(ctx, "an event stays parked",
+				slog.String("endpoint", key.endpoint), slog.String("event", rows[i].EventID), slog.Any("error", err))
 			continue
 		}
 		taken++

@@ -113,9 +113,9 @@ func tryReceiver(t *testing.T, name string, args ...string) {
 	post := func(id string, at time.Time, signature string) int {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader([]byte(body)))
 		require.NoError(t, err)
-		req.Header.Set("webhook-id", id)
-		req.Header.Set("webhook-timestamp", fmt.Sprint(at.Unix()))
-		req.Header.Set("webhook-signature", signature)
+		req.Header.Set("Webhook-Id", id)
+		req.Header.Set("Webhook-Timestamp", fmt.Sprint(at.Unix()))
+		req.Header.Set("Webhook-Signature", signature)
 		answer, err := http.DefaultClient.Do(req)
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())

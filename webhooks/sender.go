@@ -86,10 +86,15 @@ var errAddress = errors.New("webhooks: the address is refused")
 
 // neverDialed are ranges that no receiver has: link-local ones, with the metadata services of clouds, and those that are reserved or
 // translate to another address.
-var neverDialed = prefixes("0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
-	"224.0.0.0/3", "::/128", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "fe80::/10", "fec0::/10", "ff00::/8")
+//
+//nolint:gochecknoglobals // nothing writes to it
+var neverDialed = prefixes("0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24",
+	"203.0.113.0/24", "224.0.0.0/3", "::/128", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16",
+	"fe80::/10", "fec0::/10", "ff00::/8")
 
 // privateRanges are dialed where DIBS_WEBHOOKS_PRIVATE says so.
+//
+//nolint:gochecknoglobals // nothing writes to it
 var privateRanges = prefixes("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
 
 func prefixes(list ...string) (all []netip.Prefix) {

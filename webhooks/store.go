@@ -42,7 +42,8 @@ func (s store) remove(ctx context.Context, key laneKey, upTo int64) error {
 	return s.of(ctx, key).Where("no <= ? AND parked_at IS NULL", upTo).Delete(&models.WebhookEvent{}).Error
 }
 
-// park gives up the events of a lane up to the last that has waited since a time or longer. It returns how many, and the number of that one.
+// park gives up the events of a lane up to the last that has waited since a time or longer. It returns how many, and the number of that
+// one.
 func (s store) park(ctx context.Context, key laneKey, since time.Time, reason string) (n, last int64, err error) {
 	err = s.of(ctx, key).Where("parked_at IS NULL AND created_at <= ?", since.UTC()).Select("COALESCE(MAX(no), 0)").Scan(&last).Error
 	if err != nil {
@@ -84,7 +85,8 @@ type left struct {
 // lanes are all that have events.
 func (s store) lanes(ctx context.Context) (all []left, err error) {
 	var rows []models.WebhookEvent
-	err = s.db.WithContext(ctx).Raw("SELECT endpoint, campaign_id, MAX(no) AS no FROM webhook_events GROUP BY endpoint, campaign_id").Scan(&rows).Error
+	err = s.db.WithContext(ctx).Raw("SELECT endpoint, campaign_id, MAX(no) AS no FROM webhook_events" +
+		" GROUP BY endpoint, campaign_id").Scan(&rows).Error
 	for i := range rows {
 		l := left{key: laneKey{rows[i].Endpoint, rows[i].CampaignID}, lastNo: rows[i].No}
 		if err == nil {

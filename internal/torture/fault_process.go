@@ -19,7 +19,8 @@ func processFaults() (all []*fault) {
 		name   string
 		weight int
 		lease  time.Duration
-	}{{"api", 5, 3 * time.Second}, {"consumer", 5, takeoverAfter}, {"syncer", 3, leaderLease}, {"finance", 2, takeoverAfter}, {"webhooks", 2, takeoverAfter}} {
+	}{{"api", 5, 3 * time.Second}, {"consumer", 5, takeoverAfter}, {"syncer", 3, leaderLease}, {"finance", 2, takeoverAfter},
+		{"webhooks", 2, takeoverAfter}} {
 		all = append(all,
 			&fault{name: "kill " + kind.name, target: onPart, weight: kind.weight, lasts: span(20, 1500), strike: kill(kind.name)},
 			&fault{name: "pause " + kind.name, target: onPart, weight: 1, lasts: [2]time.Duration{

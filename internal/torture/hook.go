@@ -74,12 +74,12 @@ func (h *hook) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	var message struct{ Data models.Event }
 	mac := hmac.New(sha256.New, []byte(hookKey))
-	_, _ = fmt.Fprintf(mac, "%s.%s.%s", r.Header.Get("webhook-id"), r.Header.Get("webhook-timestamp"), body)
-	signed := r.Header.Get("webhook-signature") == "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	_, _ = fmt.Fprintf(mac, "%s.%s.%s", r.Header.Get("Webhook-Id"), r.Header.Get("Webhook-Timestamp"), body)
+	signed := r.Header.Get("Webhook-Signature") == "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil))
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := json.Unmarshal(body, &message); err != nil || !signed || message.Data.ID != r.Header.Get("webhook-id") {
-		h.wrong = append(h.wrong, fmt.Sprintf("signed %t, id %q: %s", signed, r.Header.Get("webhook-id"), body))
+	if err := json.Unmarshal(body, &message); err != nil || !signed || message.Data.ID != r.Header.Get("Webhook-Id") {
+		h.wrong = append(h.wrong, fmt.Sprintf("signed %t, id %q: %s", signed, r.Header.Get("Webhook-Id"), body))
 	}
 	h.take(&message.Data)
 }
@@ -97,7 +97,8 @@ func (h *hook) take(e *models.Event) {
 	h.last[shard] = is
 }
 
-// owesWebhooks reports whether the receiver gets every claim of the round: where Redis or MySQL loses what was written, events may go with it.
+// owesWebhooks reports whether the receiver gets every claim of the round: where Redis or MySQL loses what was written, events may go with
+// it.
 func (rd *round) owesWebhooks() bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()

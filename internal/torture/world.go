@@ -231,7 +231,8 @@ func (w *world) newPart(kind, name, folder string) *part {
 func (w *world) settings() map[string]string {
 	all := map[string]string{
 		"DIBS_PARTITIONS": strconv.Itoa(w.partitions), "DIBS_REDIS_URL": w.redisURL, "DIBS_MYSQL_DSN": w.dsnAt(""),
-		"DIBS_GROUPS": "syncer,finance,webhooks," + awayGroup, "DIBS_WEBHOOKS_FILE": w.hook.file, "DIBS_SHUTDOWN_TIMEOUT": "5s", "DIBS_FLUSH_SIZE": "100", "DIBS_FLUSH_INTERVAL": "20ms",
+		"DIBS_GROUPS": "syncer,finance,webhooks," + awayGroup, "DIBS_WEBHOOKS_FILE": w.hook.file,
+		"DIBS_SHUTDOWN_TIMEOUT": "5s", "DIBS_FLUSH_SIZE": "100", "DIBS_FLUSH_INTERVAL": "20ms",
 		"DIBS_DURABILITY": w.opt.Durability.String(),
 	}
 	if w.opt.Seed%2 == 1 { // campaigns leave Redis whenever nobody claims for a moment

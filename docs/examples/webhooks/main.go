@@ -39,14 +39,14 @@ type delivery struct {
 
 // verified reports whether one of the signatures is of this body, by the secret.
 func verified(key, body []byte, h http.Header) bool {
-	id, sent := h.Get("webhook-id"), h.Get("webhook-timestamp")
+	id, sent := h.Get("Webhook-Id"), h.Get("Webhook-Timestamp")
 	seconds, err := strconv.ParseInt(sent, 10, 64)
 	if err != nil || time.Since(time.Unix(seconds, 0)).Abs() > tolerance {
 		return false
 	}
 	mac := hmac.New(sha256.New, key)
 	_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, sent, body)
-	for signature := range strings.FieldsSeq(h.Get("webhook-signature")) {
+	for signature := range strings.FieldsSeq(h.Get("Webhook-Signature")) {
 		coded, known := strings.CutPrefix(signature, "v1,")
 		got, err := base64.StdEncoding.DecodeString(coded)
 		if known && err == nil && hmac.Equal(got, mac.Sum(nil)) {
@@ -77,7 +77,7 @@ func main() {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if id := r.Header.Get("webhook-id"); !seen[id] { // the same event may come again
+		if id := r.Header.Get("Webhook-Id"); !seen[id] { // the same event may come again
 			if d.Gap != nil {
 				fmt.Println("missing before the next:", d.Gap.Events)
 			}
