@@ -72,7 +72,9 @@ func (h *hook) serve(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler) // its connection ends
 		}
 	}
-	var message struct{ Data models.Event }
+	var message struct {
+		Data models.Event `json:"data"`
+	}
 	mac := hmac.New(sha256.New, []byte(hookKey))
 	_, _ = fmt.Fprintf(mac, "%s.%s.%s", r.Header.Get("Webhook-Id"), r.Header.Get("Webhook-Timestamp"), body)
 	signed := r.Header.Get("Webhook-Signature") == "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil))
