@@ -57,7 +57,7 @@ func (r *Resumer) count(ctx context.Context) error {
 	}
 	r.lost.Set(float64(lost))
 	var parked int64
-	err := r.hydrator.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL").Scan(&parked).Error
+	err = r.hydrator.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL").Scan(&parked).Error
 	if err != nil {
 		return fmt.Errorf("residency: resume: %w", err)
 	}
