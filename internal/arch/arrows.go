@@ -61,7 +61,7 @@ var arrows = map[string][]string{
 	"syncer/campaigns":  {"internal/audit", "internal/sqlstore", "lua", "migrations", "models", "split", "syncer/writer"},
 	"syncer/recovery":   {"lua", "models"},
 	"syncer/residency":  {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/writer"},
-	"syncer/resolve":    {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/residency"},
+	"syncer/resolve":    {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
 	"syncer/reconcile":  {"internal/audit", "internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
 	"syncer/shards":     {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns"},
 	"syncer/retention":  {"internal/audit", "internal/sqlstore", "lua", "models"},
