@@ -456,7 +456,9 @@ func TestAPageDoesNotGrow(t *testing.T) {
 			remaining: 1e6 - i, backlog: i %% 7, backlog_age_ms: 5, accepted_per_s: i %% 100, refused_per_s: {sold_out: i %% 5}, flush_ms: i %% 9, in_redis: true})}); true`, from, to))
 		return eval[float64](b, "document.querySelectorAll('*').length + document.body.innerText.length / 100")
 	}
-	early := size(0, 1_000)
+	_ = size(0, 500)
+	b.until("window.plots.filter((u) => u.root.isConnected).length === 5") // the plots are drawn
+	early := size(500, 1_000)
 	late := size(1_000, 20_000)
 	require.InDelta(t, early, late, 20)
 	points := eval[[]int](b, "window.plots.filter((u) => u.root.isConnected).map((u) => u.data[0].length)")
