@@ -13,11 +13,12 @@ func TestPositionBehindComparesWhatIsKnown(t *testing.T) {
 	stream := func(tip, added uint64) lua.StreamPosition {
 		return lua.StreamPosition{Generation: "g", Tip: lua.EntryID{Ms: tip}, Added: int64(added)}
 	}
-	known := lua.Position{Epoch: 3, Seq: 9, Version: 2, Released: 4, Stream: stream(7, 20)}
+	known := lua.Position{Epoch: 3, Seq: 9, Moves: 2, Version: 2, Released: 4, Stream: stream(7, 20)}
 	for says, change := range map[string]func(held *lua.Position){
 		"":                      func(*lua.Position) {},
 		"holds load 2":          func(held *lua.Position) { held.Epoch, held.Seq = 2, 99 },
 		"holds 8 claims, 9 are": func(held *lua.Position) { held.Seq = 8 },
+		"holds 1 moves of":      func(held *lua.Position) { held.Moves = 1 },
 		"definition 1, 2 was":   func(held *lua.Position) { held.Version = 1 },
 		"3 releases":            func(held *lua.Position) { held.Released = 3 },
 		"lost the claim stream": func(held *lua.Position) { held.Stream = lua.StreamPosition{} },
@@ -43,4 +44,31 @@ func TestPositionBehindComparesWhatIsKnown(t *testing.T) {
 	loading.Version = 0
 	require.Empty(t, loading.Behind(known), "a load has no definition yet")
 	require.Empty(t, known.Behind(lua.Position{}), "nothing is known")
+}
+
+func TestPositionLaterIsOfTheLaterLoad(t *testing.T) {
+	t.Parallel()
+	old, next := lua.Position{Epoch: 1, Seq: 90, Moves: 9}, lua.Position{Epoch: 2, Seq: 3, Moves: 1}
+	require.Equal(t, next, old.Later(next), "a load counts moves from its own beginning")
+	require.Equal(t, next, next.Later(old))
+	require.Equal(t, lua.Position{Epoch: 2, Seq: 4, Moves: 5}, lua.Position{Epoch: 2, Seq: 4}.Later(lua.Position{Epoch: 2, Seq: 2, Moves: 5}))
+}
+
+// Units that came back between two views of a shard make them different, also when as many were taken.
+func TestShardViewIsSameOnlyIfNothingCameBack(t *testing.T) {
+	t.Parallel()
+	var v lua.ShardView
+	v.Epoch, v.Version, v.Moves, v.Ups = 1, 2, 3, 4
+	same := v
+	require.True(t, v.IsSame(&same))
+	for name, change := range map[string]func(o *lua.ShardView){
+		"load": func(o *lua.ShardView) { o.Epoch++ }, "definition": func(o *lua.ShardView) { o.Version++ },
+		"moves": func(o *lua.ShardView) { o.Moves++ }, "ups": func(o *lua.ShardView) { o.Ups++ },
+		"away": func(o *lua.ShardView) { o.Err = lua.ErrUnavailable },
+	} {
+		other := v
+		change(&other)
+		require.False(t, v.IsSame(&other), name)
+		require.False(t, other.IsSame(&v), name)
+	}
 }

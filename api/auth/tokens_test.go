@@ -156,7 +156,8 @@ func TestTokensFile_RefusesWhatItCannotRead(t *testing.T) {
 	file := filepath.Join(dir, "tokens")
 	for _, line := range []string{
 		"ann", "ann admin", "ann admin " + sum("a")[7:], "ann admin sha256:", "ann admin sha256:zz", "ann admin " + sum("a")[:20], "ann root " + sum("a"),
-		"ann user " + sum("a"), "ann admin " + sum("a") + " until=2027-01-01T00:00:00Z", "ann admin " + sum("a") + " expires=tomorrow",
+		"ann user " + sum("a"), "ann admin " + sum("a") + "00",
+		"ann admin " + sum("a") + " 2027-01-01T00:00:00Z", "ann admin " + sum("a") + " until=2027-01-01T00:00:00Z", "ann admin " + sum("a") + " expires=tomorrow",
 		"ann admin " + sum("a") + " expires=2027-01-01T00:00:00Z more", strings.Repeat("n", 129) + " admin " + sum("a"),
 		"ok viewer " + sum("b") + "\nann admin " + sum("b"), strings.Repeat("#", 1<<20),
 	} {

@@ -90,6 +90,7 @@ var arrows = map[string][]string{
 	"internal/deploy":     {},                // checks of the Dockerfile and docker-compose.yml
 	"internal/apilint":    everything,        // the linters of the OpenAPI document
 	"internal/build":      {},
+	"internal/mutants":    {}, // for tests of tests
 	"internal/caller":     {},
 	"internal/pulse":      {},
 	"internal/reread":     {},
