@@ -56,7 +56,7 @@ type reporter struct {
 func (r *reporter) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	for partition, generation := range r.losses.Generations(ctx) {
+	for partition, generation := range r.generations(ctx) {
 		known, seen := r.known[partition]
 		if seen && known == generation {
 			continue
@@ -71,6 +71,19 @@ func (r *reporter) check(ctx context.Context) {
 			}
 		}
 		r.known[partition] = generation
+	}
+}
+
+// generations asks Redis until ctx ends. A command that a stalled Redis does not answer ends at its own timeout, whatever becomes of its
+// context, and a stop does not wait for it.
+func (r *reporter) generations(ctx context.Context) map[int]string {
+	answer := make(chan map[int]string, 1)
+	go func() { answer <- r.losses.Generations(ctx) }()
+	select {
+	case all := <-answer:
+		return all
+	case <-ctx.Done():
+		return nil
 	}
 }
 

@@ -264,7 +264,7 @@ func TestFinanceParksAndReplaysByCommand(t *testing.T) {
 	requireRefusal(t, got, exitFailed, "dibs migrate")
 	got = runDibs(t, map[string]string{"DIBS_MYSQL_DSN": dibs, "DIBS_FINANCE_DSN": l.settings["DIBS_FINANCE_DSN"]}, "migrate")
 	require.Equal(t, exitOK, got.code, got.stderr)
-	require.Contains(t, got.stdout, "00001")
+	require.Contains(t, got.stdout, "00100_baseline.sql")
 	l.reopen(l.settings["DIBS_FINANCE_DSN"])
 	exec := func(statement string) {
 		_, err := l.db.ExecContext(t.Context(), statement)
@@ -286,7 +286,7 @@ func TestFinanceParksAndReplaysByCommand(t *testing.T) {
 	require.Equal(t, 2, strings.Count(got.stdout, "\n"), got.stdout)
 	var junk struct{ ID, Reason string }
 	require.NoError(t, json.NewDecoder(strings.NewReader(got.stdout)).Decode(&junk))
-	require.Contains(t, junk.Reason, "uuid key is missing")
+	require.Contains(t, junk.Reason, "bad event")
 
 	got = runDibs(t, l.settings, "finance", "replay")
 	require.Equal(t, exitFailed, got.code)

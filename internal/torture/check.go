@@ -130,11 +130,7 @@ func (one *wish) mark() string {
 	if one.key == "" {
 		return one.user
 	}
-	named := one.key
-	if one.c.shards > 1 { // a key is its user's
-		named = one.user + "\x00" + one.key
-	}
-	sum := sha256.Sum256([]byte(named))
+	sum := sha256.Sum256([]byte(one.user + "\x00" + one.key)) // a key is its user's
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 

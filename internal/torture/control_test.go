@@ -57,16 +57,16 @@ var allMutants = []mutant{
 		"if remaining < 1 then answer = shard and -12 or -7 break end",
 	}}},
 	{name: "a load waits until nothing changes", seeds: 3, only: []string{"delete a key"}, edits: []edit{{
-		"syncer/residency/rebuild.go", `" AND archived_claims = ?",`,
-		`" AND archived_claims = ? AND updated_at < UTC_TIMESTAMP(3) - INTERVAL 2 SECOND",`,
+		"syncer/residency/rebuild.go", `" AND archived_claims = ? AND seen_seq = ?",`,
+		`" AND archived_claims = ? AND seen_seq = ? AND updated_at < UTC_TIMESTAMP(3) - INTERVAL 2 SECOND",`,
 	}}},
 	{name: "a MySQL that was put back is not noticed", seeds: 1, lossy: true, only: []string{putSQLBack}, edits: []edit{
 		{"syncer/residency/books.go", "if err != nil || len(all[0].Flushes) == 0 && all[0].Tip == (lua.EntryID{}) {", "if true {"},
 		{"syncer/writer/witness.go", "if err == nil && n < len(ids) {", "if false {"},
 	}},
 	{name: "a flush of many claims counts one unit too many", seeds: 1, only: []string{"kill consumer"}, edits: []edit{{
-		"syncer/writer/books_sql.go", "GREATEST(c.remaining - f.units, 0), c.claimed = c.claimed + f.units,",
-		"GREATEST(c.remaining - f.units, 0), c.claimed = c.claimed + f.units + IF(f.claims > 5, 1, 0),",
+		"syncer/writer/counters.go", "{units, func(d *Delta) int64 { return d.Units }},",
+		"{units, func(d *Delta) int64 { return d.Units + min(d.Claims/6, 1) }},",
 	}}},
 }
 

@@ -63,6 +63,7 @@ func (s *story) release(claimID string) {
 	relay := resolve.NewRelay(s.DB, s.Scripts, nil)
 	_, err := resolve.NewResolver(s.DB, relay, syncertest.Quiet()).Release(s.T.Context(), claimID, "")
 	require.NoError(s.T, err)
+	require.NoError(s.T, relay.ForgetTold(s.T.Context()))
 	require.Zero(s.T, syncertest.Unapplied(s.T, s.DB))
 }
 
