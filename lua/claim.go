@@ -187,7 +187,7 @@ func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	keyDigest := ""
 	if req.Key != "" {
 		digest := sha256.Sum256([]byte(req.UserID + "\x00" + req.Key)) // a key is its user's: another user may have it as well
-		record += key // the field does not name the claim, so the record must
+		record += key                                                  // the field does not name the claim, so the record must
 		key = string(digest[:keyLength])
 		keyDigest = base64.RawURLEncoding.EncodeToString(digest[:keyLength])
 	}
