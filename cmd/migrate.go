@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"time"
@@ -13,8 +14,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// migrateTimeout bounds all migrations together: they may rewrite large tables.
-const migrateTimeout = time.Hour
+const (
+	migrateTimeout  = time.Hour       // of all migrations together: they may rewrite large tables
+	schemaLockWait  = 5 * time.Second // statements that come later wait for as long
+	schemaLockPause = 2 * time.Second // in which these statements run
+)
 
 func newMigrate(env Env) *cobra.Command {
 	return command(env, cobra.Command{
@@ -43,7 +47,7 @@ func newMigrate(env Env) *cobra.Command {
 
 // migrate brings one database up to date.
 func migrate(ctx context.Context, c *cobra.Command, setting, dsn string, log *slog.Logger) error {
-	db, err := openDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout, Logger: log})
+	db, err := openDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout, SchemaLockWait: schemaLockWait, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -52,15 +56,34 @@ func migrate(ctx context.Context, c *cobra.Command, setting, dsn string, log *sl
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
 	}
-	applied, err := migrations.Up(ctx, pool, db.Name())
-	if err != nil {
-		return err
-	}
+	applied, err := migrateBetweenWriters(ctx, pool, db.Name(), log)
 	for _, name := range applied {
 		c.Println("applied " + name)
+	}
+	if err != nil {
+		return err
 	}
 	if len(applied) == 0 {
 		c.Println("nothing to do, the schema is up to date")
 	}
 	return nil
+}
+
+// migrateBetweenWriters applies the migrations. A statement that waits for a table in vain is tried again, with a pause in which others
+// may use the table.
+func migrateBetweenWriters(ctx context.Context, pool *sql.DB, dialect string, log *slog.Logger) (applied []string, err error) {
+	for {
+		done, err := migrations.Up(ctx, pool, dialect)
+		applied = append(applied, done...)
+		if !sqlstore.IsLockWait(err) {
+			return applied, err
+		}
+		log.WarnContext(ctx, "a migration waits for a transaction that uses a table; it is tried again. SHOW PROCESSLIST names open"+
+			" transactions: end that one, or wait for a dump to end", "error", err)
+		select {
+		case <-ctx.Done():
+			return applied, fmt.Errorf("cmd: migrate: %w: %w", context.Cause(ctx), err)
+		case <-time.After(schemaLockPause):
+		}
+	}
 }

@@ -1,12 +1,15 @@
 package cmd_test
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -98,6 +101,42 @@ func TestSeveralMayMigrateAtOnce(t *testing.T) {
 		lines += strings.Count(requireOK(t, one), "applied ")
 	}
 	require.Equal(t, len(schemaFiles(t)), lines, "each migration is one process' work")
+}
+
+// A reader that keeps a transaction open, such as a dump, holds up a change of the schema; those that come later wait for a short time only.
+func TestMigrateBehindAnOpenTransactionLetsOthersThrough(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t).DSN
+	environ := []string{"DIBS_MYSQL_DSN=" + dsn}
+	requireOK(t, run(t, environ, "migrate"))
+	db := openSQL(t, dsn)
+	_, err := db.ExecContext(t.Context(), "DELETE FROM goose_db_version WHERE version_id > 0") // all is to do once more
+	require.NoError(t, err)
+	open, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { _ = open.Rollback() }()
+	count := func(q interface {
+		QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	}) {
+		var n int
+		require.NoError(t, q.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM campaigns").Scan(&n))
+	}
+	count(open)
+	migrated := make(chan ended, 1)
+	go func() { migrated <- run(t, environ, "migrate") }()
+	waiting := func() (n int) {
+		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist"+
+			" WHERE db = DATABASE() AND state LIKE 'Waiting for table metadata lock%'").Scan(&n))
+		return n
+	}
+	require.Eventually(t, func() bool { return waiting() == 1 }, time.Minute, 50*time.Millisecond, "the migration waits")
+	begun := time.Now()
+	count(db)
+	require.Less(t, time.Since(begun), 9*time.Second, "one who comes later waits for five seconds and not for the transaction")
+	require.NoError(t, open.Commit())
+	got := <-migrated
+	require.Equal(t, len(schemaFiles(t)), strings.Count(requireOK(t, got), "applied "))
+	require.Contains(t, got.stderr, "a migration waits for a transaction that uses a table")
 }
 
 func TestMigrateSeesToTheFinanceServicesDatabaseToo(t *testing.T) {

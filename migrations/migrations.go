@@ -44,7 +44,7 @@ const baseline = 100
 //go:embed mysql/*.sql sqlite/*.sql
 var files embed.FS
 
-// Up brings the schema to this program's version and returns the names of the migrations that it ran. Several processes may call it at
+// Up brings the schema to this program's version and returns the names of the migrations that it ran, also when a later one failed. Several processes may call it at
 // once: on MySQL a lock row makes them take turns, and the later ones find nothing left to do. Errors: ErrDialect, ErrDevelopment.
 func Up(ctx context.Context, db *sql.DB, dialect string) (applied []string, err error) {
 	provider, err := newProvider(db, dialect)
@@ -55,11 +55,14 @@ func Up(ctx context.Context, db *sql.DB, dialect string) (applied []string, err 
 		return nil, err
 	}
 	results, err := provider.Up(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("migrations: %w", err)
+	if partial, is := errors.AsType[*goose.PartialError](err); is {
+		results = partial.Applied
 	}
 	for _, r := range results {
 		applied = append(applied, r.Source.Path)
+	}
+	if err != nil {
+		return applied, fmt.Errorf("migrations: %w", err)
 	}
 	return applied, nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
 	"sort"
 	"strings"
 	"testing"
@@ -62,6 +64,23 @@ func TestFilesAreNumberedFromTheBaseline(t *testing.T) {
 	_, err := fmt.Sscanf(filepath.Base(scripts(t)[0]), "%d_", &first)
 	require.NoError(t, err)
 	require.Equal(t, 100, first)
+}
+
+var alters = regexp.MustCompile(`(?is)\b(?:ALTER TABLE|CREATE (?:UNIQUE )?INDEX|DROP INDEX)\b[^;]*;`)
+
+// A change of a table that has rows must say that others may write to it while it goes on, so that the server refuses it otherwise.
+func TestLaterMigrationsLetOthersWrite(t *testing.T) {
+	t.Parallel()
+	writable := regexp.MustCompile(`(?i)ALGORITHM\s*=\s*INSTANT|LOCK\s*=\s*NONE`)
+	for _, name := range scripts(t)[1:] {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, statement := range alters.FindAllString(string(text), -1) {
+			require.Regexp(t, writable, statement, name)
+		}
+	}
+	require.NotRegexp(t, writable, alters.FindString("ALTER TABLE a ADD b INT;"))
+	require.Regexp(t, writable, alters.FindString("CREATE INDEX i ON a (b) LOCK=NONE;"))
 }
 
 func up(t *testing.T, db *sql.DB, dialect string) []string {

@@ -49,6 +49,10 @@ type Config struct {
 	Conns       int           // most connections at a time
 	ReadTimeout time.Duration // longest wait for the server to send anything; migrations of large tables need more
 
+	// SchemaLockWait is the longest wait of a statement for tables that others use; 0 leaves it to the server. While a change of a table
+	// waits, statements that come later wait behind it.
+	SchemaLockWait time.Duration
+
 	Logger *slog.Logger
 }
 
@@ -154,6 +158,9 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	dsn.Params["time_zone"] = "'+00:00'"
 	if dsn.Params["innodb_lock_wait_timeout"] == "" {
 		dsn.Params["innodb_lock_wait_timeout"] = strconv.Itoa(lockWaitSeconds)
+	}
+	if c.SchemaLockWait > 0 {
+		dsn.Params["lock_wait_timeout"] = strconv.Itoa(int(c.SchemaLockWait.Seconds()))
 	}
 	if err := dsn.Apply(mysql.Charset("utf8mb4", "")); err != nil {
 		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
