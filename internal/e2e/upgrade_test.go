@@ -6,23 +6,30 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
 )
 
-// programOfBefore builds the program as it was before the newest migration came, from the project's history; once for each commit.
-func programOfBefore(t *testing.T) string {
+// programOfBaseline builds the program as it was when the baseline of the schema got the form that it has, from the project's history;
+// once for each commit.
+func programOfBaseline(t *testing.T) string {
 	t.Helper()
 	const root = "../.."
-	newest, err := exec.CommandContext(t.Context(), "git", "-C", root, "log", "-1", "--diff-filter=A", "--format=%H", "--", "migrations/mysql").Output()
-	commit := strings.TrimSpace(string(newest))
-	if err != nil || commit == "" {
-		t.Skip("UPGRADE NOT TRIED: this is no git clone, so there is no program of before the newest migration")
+	git := func(args string) (string, error) {
+		out, err := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", "git -C "+root+" "+args).CombinedOutput()
+		return strings.TrimSpace(string(out)), err
 	}
-	if files, err := filepath.Glob(filepath.Join(root, "migrations/mysql/*.sql")); err == nil && len(files) == 1 {
-		t.Skip("UPGRADE NOT TRIED: no migration follows the baseline, so there is no schema to upgrade from")
+	commit, err := git("log -1 --format=%H -- migrations/mysql/00100_baseline.sql")
+	if err != nil || commit == "" {
+		t.Skipf("UPGRADE NOT TRIED: this is no git clone, so there is no program of before: %s", commit)
+	}
+	if shallow, _ := git("rev-parse --is-shallow-repository"); shallow != "false" {
+		t.Skip("UPGRADE NOT TRIED: this clone is shallow, so it does not say when the baseline of the schema was made")
 	}
 	folder, err := filepath.Abs(filepath.Join(root, ".tools"))
 	require.NoError(t, err)
@@ -31,18 +38,15 @@ func programOfBefore(t *testing.T) string {
 		return program
 	}
 	source := t.TempDir()
-	unpack := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", fmt.Sprintf("git -C %s archive %s^ | tar -x -C %s", root, commit, source))
-	if out, err := unpack.CombinedOutput(); err != nil {
-		t.Skipf("UPGRADE NOT TRIED: this clone is shallow, %s^ is not there: %s", commit, out)
-	}
+	said, err := git(fmt.Sprintf("archive %s | tar -x -C %s", commit, source))
+	require.NoError(t, err, "%s", said)
 	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", filepath.Join(source, "built"), ".")
 	build.Dir = source
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Skipf("UPGRADE NOT TRIED: %s^ does not build: %v\n%s", commit, err, out)
-	}
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	require.NoError(t, os.MkdirAll(folder, 0o750))
 	place := exec.CommandContext(t.Context(), "bash", "-c", fmt.Sprintf("rm -f %[1]s/dibs-before-*; cp %[2]s/built %[3]s.new && mv %[3]s.new %[3]s", folder, source, program))
-	out, err := place.CombinedOutput()
+	out, err = place.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return program
 }
@@ -53,46 +57,116 @@ func migrationsIn(t *testing.T, s *servers) (n int) {
 	return n
 }
 
-// TestGuide_Upgrade: the program of before the newest migration takes claims, the schema is brought up to date under it, and its processes
-// are replaced one after the other. No claim fails, and each has its row.
+// upgrade is a Dibs whose processes are rolled over under load.
+type upgrade struct {
+	t       *testing.T
+	s       *servers
+	apis    []*process
+	all     []*process // in the order in which they are rolled over
+	b       *balancer
+	front   string
+	packets string // a campaign
+	taken   int    // of its packets
+}
+
+// roll replaces one process after the other by that program.
+func (u *upgrade) roll(program string) {
+	u.t.Helper()
+	for _, p := range u.all {
+		require.Eventually(u.t, func() bool { return u.b.ready[0].Load() && u.b.ready[1].Load() }, upTimeout, pollEvery)
+		p.stop()
+		p.program = program
+		p.restart()
+		for range 20 {
+			got := claimOnce(u.t, u.front, u.packets, fmt.Sprint("user-", u.taken), 1, "")
+			require.Equal(u.t, http.StatusCreated, got.status, got.body)
+			u.taken++
+		}
+	}
+}
+
+// requireBooked requires that each packet that was taken has its credit, and that no hold stays open.
+func (u *upgrade) requireBooked(held string) {
+	u.t.Helper()
+	count := func(query string, args ...any) (n int) {
+		require.NoError(u.t, u.s.db.QueryRowContext(u.t.Context(), "SELECT COUNT(*) FROM "+query, args...).Scan(&n))
+		return n
+	}
+	eventually(u.t, upTimeout, "a packet has no credit", func() bool {
+		return count("account_entries WHERE campaign_id = ? AND seq IS NOT NULL", u.packets) == u.taken
+	})
+	eventually(u.t, upTimeout, "a hold does not end", func() bool {
+		return count("claims WHERE campaign_id = ? AND status = 'claimed'", held) == 0 && count("claims WHERE campaign_id = ? AND status = 'expired'", held) > 0
+	})
+}
+
+// TestGuide_Upgrade: the program of the schema's baseline takes claims, the schema is brought up to date under it, its processes are
+// replaced one after the other, and then the old ones come back. No claim fails, each has its row, packets have their credits, and holds end.
 func TestGuide_Upgrade(t *testing.T) {
 	t.Parallel()
-	before := programOfBefore(t)
+	before := programOfBaseline(t)
+	orders := [][]string{{"syncer", "api", "finance", "api", "consumer"}, {"consumer", "api", "api", "finance", "syncer"}, {"api", "api", "syncer", "consumer", "finance"}}
+	for _, order := range orders[:testenv.Pick(1, len(orders))] {
+		t.Run(strings.Join(order, " "), func(t *testing.T) {
+			t.Parallel()
+			tryUpgrade(t, before, order)
+		})
+	}
+}
+
+func tryUpgrade(t *testing.T, before string, order []string) {
 	s := newServers(t, wishes{noSchema: true})
 	settings := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_NAME": "one"}
-	old := exec.CommandContext(t.Context(), before, "migrate")
-	old.Env = environ(settings)
-	out, err := old.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	oldDibs := func(args ...string) string {
+		old := exec.CommandContext(t.Context(), before, args...)
+		old.Env = environ(settings)
+		out, err := old.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	oldDibs("migrate")
 	schema := migrationsIn(t, &s)
-	var apis, all []*process
-	for _, role := range []string{"syncer", "consumer", "finance", "api", "api"} {
+	u := &upgrade{t: t, s: &s}
+	for _, role := range order {
 		p := makeProcess(t, role, settings)
 		p.program = before
 		p.restart()
 		if role == "api" {
-			apis = append(apis, p)
+			u.apis = append(u.apis, p)
 		}
-		all = append(all, p)
+		u.all = append(u.all, p)
 	}
-	c := openCampaign(t, apis[0].url, campaign{Total: 100_000_000})
-	b, front := balance(t, apis)
-	stop := claimWithoutEnd(t, front, c.ID, 4)
+	c := openCampaign(t, u.apis[0].url, campaign{Total: 100_000_000})
+	held := openCampaign(t, u.apis[0].url, campaign{Total: 100_000_000, HoldFor: "3s"})
+	u.packets = testenv.UniqueID(t, "packets")
+	got := call(t, http.MethodPost, u.apis[0].url+"/v1/campaigns", "", map[string]any{"id": u.packets, "kind": "packet", "currency": "EUR", "sender_id": "boss"})
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	got = call(t, http.MethodPost, u.apis[0].url+"/v1/campaigns/"+u.packets+"/packets", "split", map[string]any{"count": 1000, "amount": 100_000, "split": "even"})
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	u.b, u.front = balance(t, u.apis)
 
 	g := openGuide(t, "upgrade.md", &s, nil)
+	stop, stopHeld := claimWithoutEnd(t, u.front, c.ID, 4), claimWithoutEnd(t, u.front, held.ID, 1)
 	g.run("migrate")
-	require.Greater(t, migrationsIn(t, &s), schema, "the schema is a newer one")
-	require.Equal(t, http.StatusOK, statusOf(apis[0], "/readyz"))
-	for _, p := range all {
-		require.Eventually(t, func() bool { return b.ready[0].Load() && b.ready[1].Load() }, upTimeout, pollEvery)
-		p.stop()
-		p.program = ""
-		p.restart()
-	}
+	require.GreaterOrEqual(t, migrationsIn(t, &s), schema)
+	require.Equal(t, http.StatusOK, statusOf(u.apis[0], "/readyz"))
+	u.roll("")
+	holds, failed := stopHeld()
+	require.Empty(t, failed)
+	require.Positive(t, holds)
+	u.requireBooked(held.ID)
+	require.Contains(t, g.run("compare"), "agree")
+
+	stopHeld = claimWithoutEnd(t, u.front, held.ID, 1)
+	slices.Reverse(u.all)
+	u.roll(before)
+	_, failed = stopHeld()
+	require.Empty(t, failed)
 	claimed, failed := stop()
 	require.Empty(t, failed)
 	require.Greater(t, claimed, int64(100), "there was load")
 	(&system{servers: s, t: t}).awaitSynced(c.ID, int(claimed))
-	require.Contains(t, g.run("compare"), "agree")
-	t.Logf("schema %d, %d claims", schema, claimed)
+	u.requireBooked(held.ID)
+	require.Contains(t, oldDibs("reconcile"), "agree")
+	t.Logf("schema %d to %d and back, %d claims", schema, migrationsIn(t, &s), claimed)
 }
