@@ -122,8 +122,9 @@ func TestMigrateBehindAnOpenTransactionLetsOthersThrough(t *testing.T) {
 		require.NoError(t, q.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM campaigns").Scan(&n))
 	}
 	count(open)
-	migrated := make(chan ended, 1)
-	go func() { migrated <- run(t, environ, "migrate") }()
+	var got ended
+	var migrating sync.WaitGroup
+	migrating.Go(func() { got = run(t, environ, "migrate") })
 	waiting := func() (n int) {
 		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist"+
 			" WHERE db = DATABASE() AND state LIKE 'Waiting for table metadata lock%'").Scan(&n))
@@ -134,7 +135,7 @@ func TestMigrateBehindAnOpenTransactionLetsOthersThrough(t *testing.T) {
 	count(db)
 	require.Less(t, time.Since(begun), 9*time.Second, "one who comes later waits for five seconds and not for the transaction")
 	require.NoError(t, open.Commit())
-	got := <-migrated
+	migrating.Wait()
 	require.Equal(t, len(schemaFiles(t)), strings.Count(requireOK(t, got), "applied "))
 	require.Contains(t, got.stderr, "a migration waits for a transaction that uses a table")
 }

@@ -44,8 +44,9 @@ const baseline = 100
 //go:embed mysql/*.sql sqlite/*.sql
 var files embed.FS
 
-// Up brings the schema to this program's version and returns the names of the migrations that it ran, also when a later one failed. Several processes may call it at
-// once: on MySQL a lock row makes them take turns, and the later ones find nothing left to do. Errors: ErrDialect, ErrDevelopment.
+// Up brings the schema to this program's version and returns the names of the migrations that it ran, also when a later one failed.
+// Several processes may call it at once: on MySQL a lock row makes them take turns, and the later ones find nothing left to do. Errors:
+// ErrDialect, ErrDevelopment.
 func Up(ctx context.Context, db *sql.DB, dialect string) (applied []string, err error) {
 	provider, err := newProvider(db, dialect)
 	if err != nil {
