@@ -62,12 +62,13 @@ func TestConsumer_UnreadableEntriesAreParkedAndTheRestGoesOn(t *testing.T) {
 				if parked[0].Values["_dibs_id"] != first { // each is parked by itself
 					parked[0], parked[1] = parked[1], parked[0]
 				}
-				require.Contains(t, parked[0].Values["_dibs_reason"], "models: bad event")
+				require.Contains(t, parked[0].Values["_dibs_reason"], "uuid key is missing")
 				require.Equal(t, map[string]any{
 					"_dibs_id": first, "_dibs_group": group, "_dibs_reason": parked[0].Values["_dibs_reason"], "_dibs_tries": "0",
 					"_dibs_at": parked[0].Values["_dibs_at"], "junk": "a\x00b", "payload": "{",
 				}, parked[0].Values)
 				require.Equal(t, "not msgpack", parked[1].Values["metadata"])
+				require.Contains(t, parked[1].Values["_dibs_reason"], "models: bad event")
 			})
 		})
 	}

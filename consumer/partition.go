@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/cenkalti/backoff/v5"
@@ -31,6 +32,9 @@ type readKey struct{}
 
 // errUnsettled is for a Sink that does not keep its contract: without a verdict nothing is acknowledged.
 var errUnsettled = errors.New("consumer: the sink did not settle the event")
+
+// errNoUUID is for an entry that watermill-redisstream's readers cannot read either.
+var errNoUUID = errors.New("consumer: watermill's uuid key is missing")
 
 // partition handles the messages of one claim stream.
 type partition struct {
@@ -140,6 +144,10 @@ func (c *Consumer) decode(h message.HandlerFunc) message.HandlerFunc {
 		}
 		r := &read{entries: entries, events: make([]models.RawEvent, 0, len(entries)), places: make([]int, 0, len(entries)), bad: map[int]error{}}
 		for i := range entries {
+			if entries[i].Field(redisstream.UUIDHeaderKey) == "" {
+				r.bad[i] = Permanent(errNoUUID)
+				continue
+			}
 			payload := []byte(entries[i].Field("payload"))
 			event, err := models.DecodeEvent(payload)
 			if err != nil {

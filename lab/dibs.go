@@ -18,8 +18,8 @@ import (
 
 // Dibs' own tables and keys are used as they are: the lab's database and Redis are its own, see checkEmpty.
 
-// claimKeys is what Dibs' keys start with, whatever the partition.
-const claimKeys = "dibs:{p"
+// dibsKeys are patterns of the keys of a Dibs, whatever the partition.
+var dibsKeys = []string{"dibs:{p*", lua.InfoKey}
 
 // dibsParts are what both of Dibs' rungs are made of.
 type dibsParts struct {

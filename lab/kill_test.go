@@ -34,6 +34,7 @@ func contestOf(t *testing.T, name string, dieAt Step) (*contest, Env) {
 	s, err := rung.New(env)
 	require.NoError(t, err)
 	require.NoError(t, s.Prepare(t.Context()))
+	require.NoError(t, s.Close())
 	w := Workload{Connections: 2, Processes: 1, SQLPool: 2}.WithDefaults()
 	r := &runner{opts: Options{Self: binary(t)}, w: w}
 	return &contest{runner: r, rung: rung, env: env, name: env.Campaign.ID}, env

@@ -26,10 +26,12 @@ func luaUpdateRung() Rung {
 	return Rung{
 		Name: "lua-update", Title: "Lua, then one UPDATE a claim", Sound: true, DieAt: StepWritten,
 		Flaw: "who dies between the two leaves books that differ; one commit after another on one row",
-		New: func(env Env) (Strategy, error) {
-			return &luaUpdate{counter: counter{env}, script: redis.NewScript(luaUpdateSource)}, nil
-		},
+		New:  func(env Env) (Strategy, error) { return newLuaUpdate(env), nil },
 	}
+}
+
+func newLuaUpdate(env Env) *luaUpdate {
+	return &luaUpdate{counter: counter{env}, script: redis.NewScript(luaUpdateSource)}
 }
 
 // Prepare writes the stock to both and has Redis compile the script.
@@ -43,19 +45,24 @@ func (s *luaUpdate) Prepare(ctx context.Context) error {
 	return s.counter.Prepare(ctx)
 }
 
-// Claim takes in Redis, then in MySQL.
-func (s *luaUpdate) Claim(ctx context.Context, user string) (Outcome, error) {
+// take takes in Redis.
+func (s *luaUpdate) take(ctx context.Context, user string) (Outcome, error) {
 	keys := []string{s.stockKey(), s.usersKey()}
 	code, err := s.script.Run(ctx, s.Redis, keys, user, s.Campaign.PerUser).Int()
 	if err != nil {
 		return 0, fmt.Errorf("lab: script: %w", err)
 	}
-	outcome := Outcome(code)
-	if outcome != Claimed {
-		return outcome, nil
+	if Outcome(code) == Claimed {
+		err = s.at(StepWritten)
 	}
-	if err := s.at(StepWritten); err != nil {
-		return 0, err
+	return Outcome(code), err
+}
+
+// Claim takes in Redis, then in MySQL.
+func (s *luaUpdate) Claim(ctx context.Context, user string) (Outcome, error) {
+	outcome, err := s.take(ctx, user)
+	if err != nil || outcome != Claimed {
+		return outcome, err
 	}
 	taken, err := takeOne(ctx, s.DB, s.Campaign.ID)
 	if err == nil && !taken {

@@ -108,12 +108,14 @@ func (r *runner) createDatabase(ctx context.Context, s *servers) error {
 var ErrInUse = errors.New("lab: this redis is in use")
 
 func (r *runner) checkEmpty(ctx context.Context) error {
-	keys, err := r.keys(ctx, claimKeys+"*")
-	if err != nil {
-		return err
-	}
-	if len(keys) > 0 {
-		return fmt.Errorf("%w: it holds %s of a Dibs; give the lab a database of its own, such as redis://host:6379/9", ErrInUse, keys[0])
+	for _, pattern := range dibsKeys {
+		keys, err := r.keys(ctx, pattern)
+		if err != nil {
+			return err
+		}
+		if len(keys) > 0 {
+			return fmt.Errorf("%w: it holds %s of a Dibs; give the lab a database of its own, such as redis://host:6379/9", ErrInUse, keys[0])
+		}
 	}
 	return nil
 }
@@ -132,7 +134,7 @@ func (r *runner) keys(ctx context.Context, pattern string) ([]string, error) {
 
 // clean removes the keys of this run.
 func (r *runner) clean(ctx context.Context) error {
-	for _, pattern := range []string{KeyPrefix + "{" + r.id + "*", claimKeys + "*"} {
+	for _, pattern := range slices.Concat(dibsKeys, []string{KeyPrefix + "{" + r.id + "*"}) {
 		keys, err := r.keys(ctx, pattern)
 		if err != nil {
 			return err

@@ -86,7 +86,7 @@ func Rungs() []Rung {
 	return []Rung{
 		readThenWriteRung(), mutexRung(), setNXRung(), setNXDeferRung(), setNXExpireRung(), setNXPXRung(), ownerTokenRung(),
 		watchdogRung(), pipelineRung(), watchRung(), forUpdateRung(), conditionalUpdateRung(), lockPerCouponRung(),
-		luaUpdateRung(), redPacketRung(), dibsPackagesRung(), dibsHTTPRung(),
+		luaUpdateRung(), sumFlushRung(), copyStockRung(), redPacketRung(), dibsPackagesRung(), dibsHTTPRung(),
 	}
 }
 

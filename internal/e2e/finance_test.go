@@ -286,7 +286,7 @@ func TestFinanceParksAndReplaysByCommand(t *testing.T) {
 	require.Equal(t, 2, strings.Count(got.stdout, "\n"), got.stdout)
 	var junk struct{ ID, Reason string }
 	require.NoError(t, json.NewDecoder(strings.NewReader(got.stdout)).Decode(&junk))
-	require.Contains(t, junk.Reason, "bad event")
+	require.Contains(t, junk.Reason, "uuid key is missing")
 
 	got = runDibs(t, l.settings, "finance", "replay")
 	require.Equal(t, exitFailed, got.code)

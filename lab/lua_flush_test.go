@@ -1,0 +1,115 @@
+package lab
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// never is an interval that no test lives to see: flushes happen when the test says so.
+const never = time.Hour
+
+// row is what MySQL says is left.
+func row(t *testing.T, env Env) (remaining int64) {
+	t.Helper()
+	require.NoError(t, env.DB.QueryRowContext(t.Context(), "SELECT remaining FROM lab_stock WHERE campaign_id = ?", env.Campaign.ID).Scan(&remaining))
+	return remaining
+}
+
+func claims(t *testing.T, s Strategy, prefix string, n int) {
+	t.Helper()
+	for i := range n {
+		outcome, err := s.Claim(t.Context(), fmt.Sprint(prefix, i))
+		require.NoError(t, err)
+		require.Equal(t, Claimed, outcome)
+	}
+}
+
+// The sum of a process that ends well is flushed. That of a process that crashes exists nowhere else.
+func TestACrashLosesTheSumOfAProcess(t *testing.T) {
+	t.Parallel()
+	_, env := contestOf(t, "sum-flush", "")
+	well := newSumFlush(env, never)
+	crashes := newSumFlush(env, never)
+	claims(t, well, "a", 3)
+	claims(t, crashes, "b", 4)
+	require.EqualValues(t, 10, row(t, env), "both sums are in memory")
+	require.NoError(t, well.Close())
+	crashes.stop() // and nothing else happens in it
+	<-crashes.ended
+	stock, err := env.Redis.Get(t.Context(), env.stockKey()).Int64()
+	require.NoError(t, err)
+	require.EqualValues(t, 3, stock)
+	require.EqualValues(t, 7, row(t, env), "4 units are sold that MySQL says remain")
+}
+
+// A flush that fails keeps the sum for the next one.
+func TestASumOutlivesAFlushThatFails(t *testing.T) {
+	t.Parallel()
+	_, env := contestOf(t, "sum-flush", "")
+	s := newSumFlush(env, never)
+	claims(t, s, "a", 3)
+	_, err := env.DB.ExecContext(t.Context(), "RENAME TABLE lab_stock TO away")
+	require.NoError(t, err)
+	require.Error(t, s.flush(t.Context()))
+	_, err = env.DB.ExecContext(t.Context(), "RENAME TABLE away TO lab_stock")
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.EqualValues(t, 7, row(t, env))
+}
+
+// A hold ends and MySQL takes the unit back; somebody adds stock. The next copy knows of neither.
+func TestACopyOverwritesAnExpiryAndARestock(t *testing.T) {
+	t.Parallel()
+	for what, units := range map[string]int{"a hold that ended": 1, "a restock": 100} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			_, env := contestOf(t, "copy-stock", "")
+			s := newCopyStock(env, never)
+			claims(t, s, "a", 4)
+			require.NoError(t, s.flush(t.Context()))
+			require.EqualValues(t, 6, row(t, env))
+			_, err := env.DB.ExecContext(t.Context(), "UPDATE lab_stock SET remaining = remaining + ? WHERE campaign_id = ?", units, env.Campaign.ID)
+			require.NoError(t, err)
+			require.NoError(t, s.Close())
+			require.EqualValues(t, 6, row(t, env), "%d units are gone from both", units)
+		})
+	}
+}
+
+// Of two processes that copy, the later writer wins, not the later reader.
+func TestALateCopyOverwritesANewerOne(t *testing.T) {
+	t.Parallel()
+	_, env := contestOf(t, "copy-stock", "")
+	slow := newCopyStock(env, never)
+	fast := newCopyStock(env, never)
+	stale, err := slow.left(t.Context())
+	require.NoError(t, err)
+	claims(t, fast, "a", 9)
+	require.NoError(t, fast.Close())
+	require.EqualValues(t, 1, row(t, env))
+	require.NoError(t, slow.write(t.Context(), stale))
+	require.EqualValues(t, 10, row(t, env), "1 unit remains")
+	require.NoError(t, slow.Close())
+	require.EqualValues(t, 1, row(t, env), "right again, until the next late copy")
+}
+
+// Both rows follow Redis by themselves while every process lives.
+func TestFlushedRowsFollowRedis(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"sum-flush", "copy-stock"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, env := contestOf(t, name, "")
+			rung, _ := RungNamed(name)
+			s, err := rung.New(env)
+			require.NoError(t, err)
+			claims(t, s, "a", 4)
+			require.NoError(t, s.(Settler).Settle(t.Context()))
+			require.EqualValues(t, 6, row(t, env))
+			require.NoError(t, s.Close())
+		})
+	}
+}
