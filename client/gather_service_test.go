@@ -265,11 +265,13 @@ func TestGather_ASlowCampaignLeavesOthersTheirConnections(t *testing.T) {
 func TestGather_AClosedConnectionIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	var closed atomic.Bool
+	holding := make(chan struct{})
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		switch {
 		case strings.Contains(string(body), holdUser):
+			close(holding)
 			<-release
 			w.WriteHeader(http.StatusCreated)
 			_, _ = w.Write([]byte(oneClaim))
@@ -289,7 +291,7 @@ func TestGather_AClosedConnectionIsNoAttempt(t *testing.T) {
 		})
 	}
 	claim(holdUser)
-	require.Eventually(t, func() bool { return c.Lanes() == 1 }, time.Minute, time.Millisecond)
+	<-holding // only now: claims that come before the call leaves would be part of it
 	claim("a")
 	claim("b")
 	require.Eventually(t, func() bool { return c.Queued("c") == 2 }, time.Minute, time.Millisecond)

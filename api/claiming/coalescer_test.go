@@ -120,12 +120,15 @@ func TestCoalescer_AThousandCallersGetTheirOwnAnswersOnce(t *testing.T) {
 
 func TestCoalescer_BatchesKeepTheirOrder(t *testing.T) {
 	t.Parallel()
+	const callers, most = 50, 300
 	e := newEcho()
-	c := claiming.NewCoalescer(config(), e.call)
+	cfg := config()
+	cfg.QueueMax = callers * most
+	c := claiming.NewCoalescer(cfg, e.call)
 	var g errgroup.Group
-	for range 50 {
+	for range callers {
 		g.Go(func() error {
-			reqs := make([]lua.ClaimRequest, 1+rand.IntN(300))
+			reqs := make([]lua.ClaimRequest, 1+rand.IntN(most))
 			for i := range reqs {
 				reqs[i] = request("u")
 			}
