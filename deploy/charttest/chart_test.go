@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"helm.sh/helm/v4/pkg/chart/common"
@@ -22,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
@@ -61,6 +64,26 @@ type triggerAuthentication struct {
 	} `json:"spec"`
 }
 
+// podMonitor is what the chart uses of the Prometheus operator's, after https://prometheus-operator.dev/docs/api-reference/api/.
+type podMonitor struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Selector            metav1.LabelSelector `json:"selector"`
+		PodMetricsEndpoints []struct {
+			Port          string            `json:"port"`
+			Path          string            `json:"path"`
+			Interval      string            `json:"interval"`
+			Scheme        string            `json:"scheme"`
+			TLSConfig     map[string]string `json:"tlsConfig"`
+			Authorization struct {
+				Type        string                   `json:"type"`
+				Credentials corev1.SecretKeySelector `json:"credentials"`
+			} `json:"authorization"`
+		} `json:"podMetricsEndpoints"`
+	} `json:"spec"`
+}
+
 // kinds are the types that the chart may make.
 var kinds = map[string]func() any{
 	"apps/v1 Deployment":                     func() any { return new(appsv1.Deployment) },
@@ -72,6 +95,21 @@ var kinds = map[string]func() any{
 	"networking.k8s.io/v1 NetworkPolicy":     func() any { return new(networkingv1.NetworkPolicy) },
 	"keda.sh/v1alpha1 ScaledObject":          func() any { return new(scaledObject) },
 	"keda.sh/v1alpha1 TriggerAuthentication": func() any { return new(triggerAuthentication) },
+	"monitoring.coreos.com/v1 PodMonitor":    func() any { return new(podMonitor) },
+}
+
+var release = common.ReleaseOptions{Name: "shop", Namespace: "shop", IsInstall: true}
+
+// read reads a file of values; the empty name is none.
+func read(t *testing.T, valuesFile string) map[string]any {
+	t.Helper()
+	values := map[string]any{}
+	if valuesFile != "" {
+		text, err := os.ReadFile("../chart/" + valuesFile)
+		require.NoError(t, err)
+		require.NoError(t, yaml.UnmarshalStrict(text, &values))
+	}
+	return values
 }
 
 // render renders the chart with a file of values and decodes each object strictly: a field that Kubernetes does not know is an error.
@@ -80,13 +118,7 @@ func render(t *testing.T, valuesFile string) map[string]any {
 	chart, err := loader.LoadDir("../chart")
 	require.NoError(t, err)
 	require.NoError(t, chart.Validate())
-	values := map[string]any{}
-	if valuesFile != "" {
-		text, err := os.ReadFile("../chart/" + valuesFile)
-		require.NoError(t, err)
-		require.NoError(t, yaml.UnmarshalStrict(text, &values))
-	}
-	all, err := util.ToRenderValues(chart, values, common.ReleaseOptions{Name: "shop", Namespace: "shop", IsInstall: true}, nil)
+	all, err := util.ToRenderValues(chart, read(t, valuesFile), release, nil)
 	require.NoError(t, err)
 	files, err := engine.Engine{Strict: true}.Render(chart, all)
 	require.NoError(t, err)
@@ -137,7 +169,14 @@ func pods(objects map[string]any) map[string]corev1.PodTemplateSpec {
 
 func each(t *testing.T, test func(t *testing.T, file string, objects map[string]any)) {
 	t.Helper()
-	for _, file := range []string{"", "values-small.yaml", "values-cluster.yaml", "values-everything.yaml"} {
+	examples, err := filepath.Glob("../chart/values-*.yaml")
+	require.NoError(t, err)
+	require.Len(t, examples, 3)
+	files := []string{""}
+	for _, path := range examples {
+		files = append(files, filepath.Base(path))
+	}
+	for _, file := range files {
 		t.Run("values"+file, func(t *testing.T) {
 			t.Parallel()
 			test(t, file, render(t, file))
@@ -160,6 +199,7 @@ func TestChart_EveryPodIsHardenedAndNamesItsSecrets(t *testing.T) {
 			require.Equal(t, []corev1.Capability{"ALL"}, c.SecurityContext.Capabilities.Drop, role)
 			require.NotEmpty(t, c.Resources.Requests.Cpu().String(), role)
 			require.False(t, c.Resources.Limits.Memory().IsZero(), role)
+			requireMounts(t, role, &pod.Spec)
 			requireEnv(t, role, c.Env)
 			if role == "migrate" {
 				continue
@@ -167,19 +207,58 @@ func TestChart_EveryPodIsHardenedAndNamesItsSecrets(t *testing.T) {
 			require.Equal(t, "/healthz", c.LivenessProbe.HTTPGet.Path, role)
 			require.Equal(t, "/healthz", c.StartupProbe.HTTPGet.Path, role)
 			require.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path, role)
-			require.Contains(t, listens(c.Env), fmt.Sprintf(":%d", c.Ports[0].ContainerPort), "%s: probes ask where it listens", role)
+			requireProbesWhereItListens(t, role, &c)
+			requireTimeToStop(t, role, &pod.Spec)
 		}
 	})
 }
 
-// listens is where the role of these variables listens.
-func listens(env []corev1.EnvVar) string {
-	for _, v := range env {
-		if v.Name == "DIBS_HTTP_ADDR" || v.Name == "DIBS_METRICS_ADDR" {
-			return v.Value
+// requireMounts requires that each volume is mounted and each mount has its volume.
+func requireMounts(t *testing.T, role string, pod *corev1.PodSpec) {
+	t.Helper()
+	var volumes, mounts []string
+	for i := range pod.Volumes {
+		volumes = append(volumes, pod.Volumes[i].Name)
+	}
+	for _, m := range pod.Containers[0].VolumeMounts {
+		mounts = append(mounts, m.Name)
+	}
+	require.Equal(t, volumes, mounts, role)
+}
+
+// requireProbesWhereItListens requires that a probe asks a port that the process has for that.
+func requireProbesWhereItListens(t *testing.T, role string, c *corev1.Container) {
+	t.Helper()
+	listens := map[string]string{}
+	for _, v := range c.Env {
+		if strings.HasSuffix(v.Name, "_ADDR") {
+			listens[v.Value] = v.Name
 		}
 	}
-	return ""
+	for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
+		at := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.String() })
+		require.GreaterOrEqual(t, at, 0, "%s: no port %s", role, probe.HTTPGet.Port.String())
+		setting := listens[fmt.Sprintf("0.0.0.0:%d", c.Ports[at].ContainerPort)]
+		require.Contains(t, []string{"DIBS_PROBE_ADDR", "DIBS_METRICS_ADDR"}, setting, role)
+		require.Empty(t, probe.HTTPGet.Scheme, "%s: %s has no certificate", role, setting)
+	}
+}
+
+// requireTimeToStop requires that a pod is not killed while it finishes what it took.
+func requireTimeToStop(t *testing.T, role string, pod *corev1.PodSpec) {
+	t.Helper()
+	c := &pod.Containers[0]
+	i := slices.IndexFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == "DIBS_SHUTDOWN_TIMEOUT" })
+	stop, err := time.ParseDuration(c.Env[i].Value)
+	require.NoError(t, err)
+	if c.Lifecycle != nil {
+		stop += time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
+	}
+	require.Greater(t, time.Duration(*pod.TerminationGracePeriodSeconds)*time.Second, stop, role)
+	i = slices.IndexFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == "GOMEMLIMIT" })
+	soft := resource.MustParse(strings.TrimSuffix(c.Env[i].Value, "B"))
+	require.Less(t, soft.Value(), c.Resources.Limits.Memory().Value(), role)
+	require.Greater(t, 5*soft.Value(), 4*c.Resources.Limits.Memory().Value(), role)
 }
 
 // settings are the variables that Dibs has, by its table of them.
@@ -201,7 +280,7 @@ func requireEnv(t *testing.T, role string, env []corev1.EnvVar) {
 	known := settings(t)
 	seen := map[string]bool{}
 	for _, v := range env {
-		require.True(t, known[v.Name], "%s: no setting %s", role, v.Name)
+		require.True(t, known[v.Name] || v.Name == "GOMEMLIMIT" || strings.HasPrefix(v.Name, "OTEL_"), "%s: no setting %s", role, v.Name)
 		require.False(t, seen[v.Name], "%s: %s twice", role, v.Name)
 		seen[v.Name] = true
 		secret := strings.HasSuffix(v.Name, "_URL") && v.Name != "DIBS_JWKS_URL" || strings.HasSuffix(v.Name, "_DSN") || strings.HasSuffix(v.Name, "_TOKEN")
@@ -259,8 +338,8 @@ func TestChart_MigratesBeforeAnythingElse(t *testing.T) {
 func TestChart_EachFileOfValuesTurnsOnWhatItSays(t *testing.T) {
 	t.Parallel()
 	small := render(t, "values-small.yaml")
-	require.Equal(t, []string{"Deployment api", "Deployment syncer", "Job migrate", "Service api", "Service consumer", "StatefulSet consumer"},
-		slices.Sorted(maps.Keys(small)))
+	require.Equal(t, []string{"Deployment api", "Deployment syncer", "Job migrate", "Service api", "Service consumer", "Service syncer",
+		"StatefulSet consumer"}, slices.Sorted(maps.Keys(small)))
 
 	cluster := render(t, "values-cluster.yaml")
 	hpa, ok := cluster["HorizontalPodAutoscaler api"].(*autoscalingv2.HorizontalPodAutoscaler)
@@ -269,7 +348,7 @@ func TestChart_EachFileOfValuesTurnsOnWhatItSays(t *testing.T) {
 	api, ok := cluster["Deployment api"].(*appsv1.Deployment)
 	require.True(t, ok)
 	require.Nil(t, api.Spec.Replicas, "the autoscaler's")
-	require.Contains(t, api.Spec.Template.Spec.Containers[0].Env, corev1.EnvVar{Name: "DIBS_PARTITIONS", Value: "6"})
+	require.Contains(t, api.Spec.Template.Spec.Containers[0].Env, corev1.EnvVar{Name: "DIBS_PARTITIONS", Value: "12"})
 
 	everything := render(t, "values-everything.yaml")
 	for _, key := range []string{"NetworkPolicy api", "NetworkPolicy workers", "ScaledObject consumer", "TriggerAuthentication consumer",
@@ -277,7 +356,6 @@ func TestChart_EachFileOfValuesTurnsOnWhatItSays(t *testing.T) {
 		require.Contains(t, everything, key)
 	}
 	c := pods(everything)["api"].Spec.Containers[0]
-	require.EqualValues(t, "HTTPS", c.ReadinessProbe.HTTPGet.Scheme)
 	require.Contains(t, fmt.Sprint(c.Env), "/etc/dibs/tls/tls.key")
 	require.Contains(t, fmt.Sprint(pods(everything)["finance"].Spec.Containers[0].Env), "DIBS_FINANCE_DSN")
 	scaled, ok := everything["ScaledObject consumer"].(*scaledObject)
@@ -286,6 +364,78 @@ func TestChart_EachFileOfValuesTurnsOnWhatItSays(t *testing.T) {
 	require.Equal(t, "dibs:{p2}:claims", scaled.Spec.Triggers[2].Metadata["stream"])
 	require.Equal(t, "redis-cluster-streams", scaled.Spec.Triggers[0].Type)
 	require.Contains(t, scaled.Spec.Triggers[0].Metadata, "addresses")
-	require.Contains(t, fmt.Sprint(pods(everything)["migrate"].Spec.Containers[0].Env), "migrate-dsn")
+	require.Equal(t, "keda", scaled.Spec.Triggers[0].Metadata["username"])
+	require.Equal(t, "registry.example.com/dibs@sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae", c.Image)
+	for role, pod := range pods(everything) {
+		require.Contains(t, fmt.Sprint(pod.Spec.Containers[0].Env), "OTEL_EXPORTER_OTLP_ENDPOINT", role)
+		require.Contains(t, fmt.Sprint(pod.Spec.Containers[0].VolumeMounts), "/etc/dibs/authority", role)
+		require.Equal(t, "dibs", pod.Spec.ServiceAccountName, role)
+		require.Equal(t, "important", pod.Spec.PriorityClassName, role)
+		require.Equal(t, "shop", pod.Labels["team"], role)
+	}
 	require.GreaterOrEqual(t, scaled.Spec.MinReplicaCount, 1, "a stream without a reader has no lag to scale by")
+}
+
+// keyOf is the key of the secret that a setting comes from.
+func keyOf(t *testing.T, pod *corev1.PodTemplateSpec, setting string) string {
+	t.Helper()
+	for _, v := range pod.Spec.Containers[0].Env {
+		if v.Name == setting {
+			return v.ValueFrom.SecretKeyRef.Key
+		}
+	}
+	return ""
+}
+
+func TestChart_TheMigrationHasItsOwnUserAndSeesToEachDatabase(t *testing.T) {
+	t.Parallel()
+	plain := pods(render(t, ""))
+	for role, pod := range plain {
+		want := "mysql-dsn"
+		if role == "migrate" {
+			want = "mysql-dsn-migrate"
+		}
+		require.Equal(t, want, keyOf(t, &pod, "DIBS_MYSQL_DSN"), role)
+		require.Empty(t, keyOf(t, &pod, "DIBS_FINANCE_DSN"), role)
+	}
+	own := pods(render(t, "values-everything.yaml"))
+	for role, want := range map[string]string{"migrate": "finance-dsn-migrate", "finance": "finance-dsn", "api": ""} {
+		pod := own[role]
+		require.Equal(t, want, keyOf(t, &pod, "DIBS_FINANCE_DSN"), role)
+	}
+}
+
+// TestChart_PrometheusReachesEveryPod: by the monitor's ports, the token and the policies, with a certificate and without.
+func TestChart_PrometheusReachesEveryPod(t *testing.T) {
+	t.Parallel()
+	everything := render(t, "values-everything.yaml")
+	monitor, ok := everything["PodMonitor pods"].(*podMonitor)
+	require.True(t, ok)
+	require.Equal(t, "prometheus", monitor.Labels["release"])
+	selects, err := metav1.LabelSelectorAsSelector(&monitor.Spec.Selector)
+	require.NoError(t, err)
+	for role, pod := range pods(everything) {
+		if role == "migrate" {
+			continue
+		}
+		require.True(t, selects.Matches(labels.Set(pod.Labels)), role)
+		found := 0
+		for _, endpoint := range monitor.Spec.PodMetricsEndpoints {
+			require.Equal(t, "/metrics", endpoint.Path)
+			require.Equal(t, "dibs-viewer", endpoint.Authorization.Credentials.Name)
+			if slices.ContainsFunc(pod.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool { return p.Name == endpoint.Port }) {
+				found++
+				require.Equal(t, role == "api", endpoint.Scheme == "https", role)
+			}
+		}
+		require.Equal(t, 1, found, "%s is scraped once", role)
+		require.Contains(t, everything, "Service "+role)
+	}
+	for _, name := range []string{"api", "workers"} {
+		policy, ok := everything["NetworkPolicy "+name].(*networkingv1.NetworkPolicy)
+		require.True(t, ok)
+		require.True(t, slices.ContainsFunc(policy.Spec.Ingress[0].From, func(p networkingv1.NetworkPolicyPeer) bool {
+			return p.NamespaceSelector != nil && p.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] == "monitoring"
+		}), name)
+	}
 }

@@ -13,6 +13,25 @@ labels:
   helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 {{- end }}
 
+{{- define "dibs.image" -}}
+{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- /* Seconds that a pod has to stop: the pause of preStop, DIBS_SHUTDOWN_TIMEOUT, and ten more. */ -}}
+{{- define "dibs.grace" -}}
+{{- $timeout := .Values.settings.DIBS_SHUTDOWN_TIMEOUT | default "15s" }}
+{{- $minutes := regexFind "[0-9]+m" $timeout | trimSuffix "m" | int }}
+{{- $seconds := regexFind "[0-9]+s" $timeout | trimSuffix "s" | int }}
+{{- add 5 (mul 60 $minutes) $seconds 10 }}
+{{- end }}
+
+{{- /* Go's soft limit of memory: nine tenths of the limit of the container, MiB. */ -}}
+{{- define "dibs.memory" -}}
+{{- $mebi := regexFind "^[0-9]+" . | int }}
+{{- if hasSuffix "Gi" . }}{{ $mebi = mul $mebi 1024 }}{{ end }}
+{{- div (mul $mebi 9) 10 }}MiB
+{{- end }}
+
 {{- /* The settings of a role: those of all, the stores by reference, and what the role needs. */ -}}
 {{- define "dibs.env" -}}
 {{- range $name, $value := .root.Values.settings }}
@@ -22,9 +41,15 @@ labels:
   valueFrom: {secretKeyRef: {name: {{ .root.Values.secrets.stores }}, key: redis-url}}
 - name: DIBS_MYSQL_DSN
   valueFrom: {secretKeyRef: {name: {{ .root.Values.secrets.stores }}, key: {{ ternary .root.Values.migrate.dsnKey "mysql-dsn" (eq .role "migrate") }}}}
-{{- if and (eq .role "finance") .root.Values.finance.ownDatabase }}
+{{- if and (has .role (list "finance" "migrate")) .root.Values.finance.enabled .root.Values.finance.ownDatabase }}
 - name: DIBS_FINANCE_DSN
-  valueFrom: {secretKeyRef: {name: {{ .root.Values.secrets.stores }}, key: finance-dsn}}
+  valueFrom: {secretKeyRef: {name: {{ .root.Values.secrets.stores }}, key: {{ ternary .root.Values.migrate.financeDSNKey "finance-dsn" (eq .role "migrate") }}}}
+{{- end }}
+{{- with dig "limits" "memory" "" (index .root.Values .role).resources }}
+- {name: GOMEMLIMIT, value: {{ include "dibs.memory" . }}}
+{{- end }}
+{{- with .root.Values.extraEnv }}
+{{ toYaml . }}
 {{- end }}
 {{- if ne .role "migrate" }}
 - name: DIBS_NAME
@@ -32,6 +57,7 @@ labels:
 - {name: DIBS_TOKENS_FILE, value: /etc/dibs/tokens/tokens}
 {{- if eq .role "api" }}
 - {name: DIBS_HTTP_ADDR, value: "0.0.0.0:8080"}
+- {name: DIBS_PROBE_ADDR, value: "0.0.0.0:8081"} # a crowd at 8080 does not keep the probes out
 {{- with .root.Values.jwt }}{{- if .jwksURL }}
 - {name: DIBS_JWKS_URL, value: {{ .jwksURL | quote }}}
 - {name: DIBS_JWT_ISSUER, value: {{ .issuer | quote }}}
@@ -53,13 +79,22 @@ labels:
 metadata:
   labels:
     {{- include "dibs.labels" . | nindent 4 }}
+    {{- with .root.Values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- with .root.Values.podAnnotations }}
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 spec:
   automountServiceAccountToken: false
-  terminationGracePeriodSeconds: 30 # longer than DIBS_SHUTDOWN_TIMEOUT and the pause of preStop before it
+  terminationGracePeriodSeconds: {{ include "dibs.grace" .root }}
+  {{- with .root.Values.serviceAccountName }}
+  serviceAccountName: {{ . }}
+  {{- end }}
+  {{- with .root.Values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
   securityContext:
     runAsNonRoot: true
     runAsUser: 65532
@@ -74,12 +109,14 @@ spec:
   restartPolicy: OnFailure
   {{- else }}
   topologySpreadConstraints:
+    {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
     - maxSkew: 1
-      topologyKey: kubernetes.io/hostname
+      topologyKey: {{ . }}
       whenUnsatisfiable: ScheduleAnyway
       labelSelector:
         matchLabels:
-          {{- include "dibs.labels" . | nindent 10 }}
+          {{- include "dibs.labels" $ | nindent 10 }}
+    {{- end }}
   {{- end }}
   {{- with .root.Values.nodeSelector }}
   nodeSelector:
@@ -91,7 +128,7 @@ spec:
   {{- end }}
   containers:
     - name: {{ .role }}
-      image: "{{ .root.Values.image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}"
+      image: {{ include "dibs.image" .root | quote }}
       imagePullPolicy: {{ .root.Values.image.pullPolicy }}
       args: [{{ .role }}]
       env:
@@ -104,19 +141,24 @@ spec:
         capabilities: {drop: [ALL]}
       {{- if ne .role "migrate" }}
       ports:
-        - {name: http, containerPort: {{ ternary 8080 9091 (eq .role "api") }}}
-      {{- $scheme := ternary "HTTPS" "HTTP" (and (eq .role "api") (ne .root.Values.tls.secret "")) }}
+        {{- if eq .role "api" }}
+        - {name: http, containerPort: 8080}
+        - {name: probe, containerPort: 8081}
+        {{- else }}
+        - {name: metrics, containerPort: 9091}
+        {{- end }}
+      {{- $probed := ternary "probe" "metrics" (eq .role "api") }}
       startupProbe:
-        httpGet: {path: /healthz, port: http, scheme: {{ $scheme }}}
+        httpGet: {path: /healthz, port: {{ $probed }}}
         periodSeconds: 1
         failureThreshold: 60
       livenessProbe:
-        httpGet: {path: /healthz, port: http, scheme: {{ $scheme }}}
+        httpGet: {path: /healthz, port: {{ $probed }}}
         periodSeconds: 5
         timeoutSeconds: 3
         failureThreshold: 6
       readinessProbe:
-        httpGet: {path: /readyz, port: http, scheme: {{ $scheme }}}
+        httpGet: {path: /readyz, port: {{ $probed }}}
         {{- if eq .role "api" }}
         periodSeconds: 2 # balancers soon know
         timeoutSeconds: 2
@@ -129,17 +171,32 @@ spec:
       lifecycle:
         preStop: {sleep: {seconds: 5}} # balancers stop sending before it stops listening
       {{- end }}
+      {{- end }}
+      {{- $tls := and (eq .role "api") .root.Values.tls.secret }}
+      {{- if or (ne .role "migrate") .root.Values.extraVolumeMounts }}
       volumeMounts:
+        {{- if ne .role "migrate" }}
         - {name: tokens, mountPath: /etc/dibs/tokens, readOnly: true}
-        {{- if and (eq .role "api") .root.Values.tls.secret }}
+        {{- end }}
+        {{- if $tls }}
         - {name: tls, mountPath: /etc/dibs/tls, readOnly: true}
         {{- end }}
+        {{- with .root.Values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- end }}
+  {{- if or (ne .role "migrate") .root.Values.extraVolumes }}
   volumes:
+    {{- if ne .role "migrate" }}
     - name: tokens
       secret: {secretName: {{ .root.Values.secrets.tokens }}, defaultMode: 0440}
-    {{- if and (eq .role "api") .root.Values.tls.secret }}
+    {{- end }}
+    {{- if $tls }}
     - name: tls
       secret: {secretName: {{ .root.Values.tls.secret }}, defaultMode: 0440}
     {{- end }}
-      {{- end }}
+    {{- with .root.Values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- end }}
 {{- end }}
