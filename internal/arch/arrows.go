@@ -82,30 +82,31 @@ var arrows = map[string][]string{
 	"docs/asyncapi": {},             // a document, embedded
 	"docs/examples": {"redisbatch"}, // programs of others, who have nothing else of ours
 
-	"internal/arch":       {},
-	"internal/crowd":      {"models"},
-	"internal/load":       {"client"},
-	"internal/luadebug":   {"lua", "models"}, // make lua-debug
-	"internal/e2e":        everything,        // whole-pipeline tests
-	"internal/deploy":     {},                // checks of the Dockerfile and docker-compose.yml
-	"internal/apilint":    everything,        // the linters of the OpenAPI document
-	"internal/build":      {},
-	"internal/mutants":    {}, // for tests of tests
-	"internal/caller":     {},
-	"internal/pulse":      {},
-	"internal/reread":     {},
-	"internal/roots":      {},
-	"internal/sleep":      {},
-	"internal/steps":      {}, // where tests act in the middle of production code
-	"internal/tracing":    {},
-	"internal/otlp":       {}, // sends spans; the only room that has OpenTelemetry's SDK
-	"internal/testenv":    {},
-	"internal/torture":    {"lua", "models"}, // and internal/testenv, see startsServers
-	"internal/syncertest": everything,
-	"internal/servetest":  everything,
-	"scripts":             {},
-	"internal/hourlimit":  {}, // a limit that Dibs does not have, added in a build of its own
-	"internal/apitest":    everything,
+	"internal/arch":         {},
+	"internal/crowd":        {"models"},
+	"internal/load":         {"client"},
+	"internal/luadebug":     {"lua", "models"}, // make lua-debug
+	"internal/e2e":          everything,        // whole-pipeline tests
+	"internal/deploy":       {},                // checks of the Dockerfile and docker-compose.yml
+	"internal/apilint":      everything,        // the linters of the OpenAPI document
+	"internal/build":        {},
+	"internal/mutants":      {}, // for tests of tests
+	"internal/reservemodel": {}, // tests alone
+	"internal/caller":       {},
+	"internal/pulse":        {},
+	"internal/reread":       {},
+	"internal/roots":        {},
+	"internal/sleep":        {},
+	"internal/steps":        {}, // where tests act in the middle of production code
+	"internal/tracing":      {},
+	"internal/otlp":         {}, // sends spans; the only room that has OpenTelemetry's SDK
+	"internal/testenv":      {},
+	"internal/torture":      {"lua", "models"}, // and internal/testenv, see startsServers
+	"internal/syncertest":   everything,
+	"internal/servetest":    everything,
+	"scripts":               {},
+	"internal/hourlimit":    {}, // a limit that Dibs does not have, added in a build of its own
+	"internal/apitest":      everything,
 }
 
 // redisClients are the libraries that talk to Redis.
