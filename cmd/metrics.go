@@ -50,6 +50,13 @@ func scriptResult(err error) string {
 	}
 }
 
+// registerRole says what the process runs, so that one that is missing can be noticed.
+func registerRole(registry prometheus.Registerer, role string) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "dibs_role_info", Help: "The role of this process. Always 1.", ConstLabels: prometheus.Labels{"role": role},
+	}, func() float64 { return 1 }))
+}
+
 // registerLeader tells whether this process leads the syncers.
 func registerLeader(registry prometheus.Registerer, leads func() bool) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

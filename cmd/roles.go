@@ -158,6 +158,7 @@ func (s *stack) watched(ctx context.Context, role string, run func(context.Conte
 // checked runs a role beside what checks the servers that were away when it started, and beside other checks. A check that fails ends it.
 func (s *stack) checked(ctx context.Context, role string, run func(context.Context) error, checks ...func(context.Context) error) error {
 	s.warn()
+	registerRole(s.registry, role)
 	defer s.endWithin(ctx)()
 	group, ctx := errgroup.WithContext(ctx)
 	watching, stop := context.WithCancel(ctx)

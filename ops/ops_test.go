@@ -7,10 +7,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
@@ -78,13 +81,25 @@ func expressions(t *testing.T) (all []string) {
 var (
 	fqName = regexp.MustCompile(`fqName: "([^"]+)"`)
 	labels = regexp.MustCompile(`variableLabels: \{([^}]*)\}`)
+	consts = regexp.MustCompile(`constLabels: \{([^}]*)\}`)
+	pair   = regexp.MustCompile(`([a-z_]+)="`)
 )
+
+// targets are the labels that Prometheus gives to what it scrapes.
+var targets = []string{"instance", "namespace", "job"}
+
+// started is a Dibs of all roles that has just started.
+func started(t *testing.T) *prometheus.Registry {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	servetest.Serve(t, cmd.Env{Environ: []string{"DIBS_LOG_LEVEL=error"}, Registry: registry})
+	return registry
+}
 
 // registered are the metrics that every role together registers, with their labels.
 func registered(t *testing.T) map[string][]string {
 	t.Helper()
-	registry := prometheus.NewRegistry()
-	servetest.Serve(t, cmd.Env{Environ: []string{"DIBS_LOG_LEVEL=error"}, Registry: registry})
+	registry := started(t)
 	descriptions, all := make(chan *prometheus.Desc), map[string][]string{}
 	go func() {
 		defer close(descriptions)
@@ -92,9 +107,12 @@ func registered(t *testing.T) map[string][]string {
 	}()
 	for d := range descriptions {
 		name := fqName.FindStringSubmatch(d.String())[1]
-		all[name] = append(all[name], "le", "instance")
-		if found := labels.FindStringSubmatch(d.String()); found != nil {
+		all[name] = append(append(all[name], "le"), targets...)
+		if found := labels.FindStringSubmatch(d.String()); found[1] != "" {
 			all[name] = append(all[name], strings.Split(found[1], ",")...)
+		}
+		for _, label := range pair.FindAllStringSubmatch(consts.FindStringSubmatch(d.String())[1], -1) {
+			all[name] = append(all[name], label[1])
 		}
 	}
 	return all
@@ -183,4 +201,69 @@ func TestEachAlertHasItsEntryInTheRunbookAndItsCase(t *testing.T) {
 func TestAlertsRingWhenTheyShould(t *testing.T) {
 	t.Parallel()
 	promtool(t, "test", "rules", "prometheus/rules_test.yml")
+}
+
+// A counter that is not there before it counts has no increase when it counts for the first time.
+func TestEveryCounterOfAnAlertIsThereFromTheStart(t *testing.T) {
+	t.Parallel()
+	registry := started(t)
+	for _, r := range rules(t) {
+		for _, found := range selector.FindAllStringSubmatch(r.Expr, -1) {
+			if name := found[1]; strings.HasSuffix(name, "_total") {
+				require.Eventually(t, func() bool {
+					families, err := registry.Gather()
+					require.NoError(t, err)
+					return slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name })
+				}, time.Minute, 50*time.Millisecond, "%s of %s is not there", name, r.Alert)
+			}
+		}
+	}
+}
+
+// The cases are tried with series that Dibs has: with each label of the metric, and none but those and Prometheus' own.
+func TestCasesAreOfSeriesThatDibsHas(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("prometheus/rules_test.yml")
+	require.NoError(t, err)
+	var file struct {
+		Tests []struct {
+			Name   string `yaml:"name"`
+			Series []struct {
+				Series string `yaml:"series"`
+			} `yaml:"input_series"` //nolint:tagliatelle // of promtool
+		} `yaml:"tests"`
+	}
+	require.NoError(t, yaml.Unmarshal(text, &file))
+	known := registered(t)
+	for _, one := range file.Tests {
+		for _, series := range one.Series {
+			if series.Series == "up" {
+				continue // Prometheus' own
+			}
+			found := selector.FindStringSubmatch(series.Series)
+			require.NotNil(t, found, series.Series)
+			require.NotNil(t, known[found[1]], "%s: there is no %s", one.Name, found[1])
+			var given []string
+			for _, label := range matcher.FindAllStringSubmatch(found[2], -1) {
+				given = append(given, label[1])
+			}
+			require.Subset(t, known[found[1]], given, one.Name)
+			for _, label := range known[found[1]] {
+				if label != "le" && !slices.Contains(targets, label) {
+					require.Contains(t, given, label, "%s: %s", one.Name, series.Series)
+				}
+			}
+		}
+	}
+}
+
+// Two installations in one Prometheus must not hide each other's troubles.
+func TestAlertsAreOfAnInstallation(t *testing.T) {
+	t.Parallel()
+	over := regexp.MustCompile(`\b(?:sum|max|min|count)\b(?: by \(([^)]*)\))?`)
+	for _, r := range rules(t) {
+		for _, found := range over.FindAllStringSubmatch(r.Expr, -1) {
+			require.True(t, strings.HasPrefix(found[1]+",", "namespace, job,"), "%s: %s", r.Alert, found[0])
+		}
+	}
 }

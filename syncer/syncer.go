@@ -72,7 +72,7 @@ func (s *Syncer) jobs() []job {
 		{"refill", 2 * time.Second, leader, quiet(c.Reconciler.Refill), nil},
 		{"relay", 250 * time.Millisecond, leader, quiet(c.Relay.Relay), c.Relay.ResetMetrics},
 		{"prune", time.Minute, leader, quiet(c.Pruner.Prune), nil},
-		{"expire", time.Second, leader, s.expire, nil},
+		{"expire", time.Second, leader, s.expire, c.Expirer.ResetMetrics},
 		{"finalize", time.Second, leader, s.finalize, nil},
 		{"look at shards", time.Second, leader, quiet(c.Mover.Look), c.Mover.ResetMetrics},
 	}

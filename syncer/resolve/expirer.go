@@ -38,6 +38,8 @@ const (
 type Expirer struct {
 	relay   *Relay
 	expired prometheus.Counter
+	late    prometheus.Gauge
+	overdue time.Duration // of the hold that has been over longest, in this pass
 
 	pace      *rate.Limiter // by expireRate, but in tests
 	batchSize int           // is expireBatch, but in tests
@@ -51,6 +53,9 @@ func NewExpirer(relay *Relay, reg prometheus.Registerer) *Expirer {
 		relay: relay, pace: rate.NewLimiter(expireRate, expireBatch), batchSize: expireBatch, reach: expireReach,
 		expired: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "dibs_claims_expired_total", Help: "Claims that nobody redeemed in time and that this process released.",
+		}),
+		late: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
+			Name: "dibs_holds_late_seconds", Help: "For how long the hold that is open longest has been over. 0 on who does not lead.",
 		}),
 	}
 }
@@ -80,6 +85,7 @@ func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) 
 	if err != nil {
 		return 0, false, err
 	}
+	e.overdue = 0
 	var failed []error
 	for page := range slices.Chunk(lots, min(expirePage, e.batchSize)) {
 		n, again, err := e.turn(ctx, page, now)
@@ -92,8 +98,12 @@ func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) 
 			failed = append(failed, err)
 		}
 	}
+	e.late.Set(e.overdue.Seconds())
 	return expired, more, errors.Join(failed...)
 }
+
+// ResetMetrics sets the gauge to 0: another process leads.
+func (e *Expirer) ResetMetrics() { e.late.Set(0) }
 
 // turn releases a share of what is due in each lot of a page. again reports whether lots have more due rows than were examined.
 func (e *Expirer) turn(ctx context.Context, page []heldLot, now time.Time) (expired int, again bool, err error) {
@@ -109,6 +119,9 @@ func (e *Expirer) turn(ctx context.Context, page []heldLot, now time.Time) (expi
 	for i := range page {
 		lot := &page[i]
 		holds := found[lot.id()]
+		if len(holds) > 0 {
+			e.overdue = max(e.overdue, now.Sub(time.UnixMilli(lot.flushes[0].DueMs)))
+		}
 		due = append(due, holds...)
 		rows := lot.without(holds, share)
 		settled = append(settled, rows...)

@@ -18,6 +18,7 @@ type heldFlush struct {
 	ID, CampaignID    string
 	Shard             int
 	FirstSeq, LastSeq int64
+	DueMs             int64
 	HoldForMs         int64
 }
 
@@ -35,7 +36,7 @@ func (h *openHold) lotID() string { return models.ShardID(h.CampaignID, h.Shard)
 // has them again.
 func dueQuery(dialect string) string {
 	const lot = " FROM lots WHERE lots.campaign_id = f.campaign_id AND lots.shard = f.shard"
-	return "SELECT id, campaign_id, shard, first_seq, last_seq, (SELECT hold_for_ms" + lot + ") AS hold_for_ms FROM" +
+	return "SELECT id, campaign_id, shard, first_seq, last_seq, due_ms, (SELECT hold_for_ms" + lot + ") AS hold_for_ms FROM" +
 		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms," +
 		" ROW_NUMBER() OVER (PARTITION BY campaign_id, shard ORDER BY due_ms, id) AS n FROM" +
 		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms FROM stock_flushes AS f" + sqlstore.ByIndex(dialect, "stock_flushes_due") +

@@ -15,6 +15,7 @@ import (
 	"dibs/syncer/resolve"
 	"dibs/syncer/writer"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
@@ -339,15 +340,18 @@ func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	locked, free := h.Create(100, hold(time.Minute)), h.Create(100, hold(time.Minute))
 	h.Take(locked, syncertest.Asks("u", 5)...)
 	h.Take(free, syncertest.Asks("u", 5)...)
-	ms.Add(time.Minute.Milliseconds())
+	ms.Add((time.Minute + 40*time.Second).Milliseconds())
 	tx := h.DB.Begin()
 	require.NoError(t, tx.Exec("UPDATE lots SET name = 'mine' WHERE id = ?", locked).Error)
-	e := expirer(h, 100)
+	reg := prometheus.NewRegistry()
+	e := resolve.NewExpirer(relay(h), reg)
 	n, err := e.Expire(t.Context())
 	require.ErrorContains(t, err, locked)
 	require.Equal(t, 5, n)
+	require.InDelta(t, 40, gaugeOf(t, reg, "dibs_holds_late_seconds"), 0.1, "as long as one is open")
 	require.NoError(t, tx.Commit().Error)
 	require.Equal(t, 5, expire(h, e))
+	require.Zero(t, gaugeOf(t, reg, "dibs_holds_late_seconds"))
 	requireSame(h, locked)
 	requireSame(h, free)
 }
