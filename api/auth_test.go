@@ -2,6 +2,8 @@ package api_test
 
 import (
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -114,6 +116,29 @@ func TestWrongTokens_ReachNobody(t *testing.T) {
 	require.Equal(t, 401, w.Code, "an unset admin token is nobody's")
 	require.Zero(t, room.Sent())
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Authorization: Bearer secret").Code)
+}
+
+func TestChangesOfTheTokensFile_AreInTheAuditLog(t *testing.T) {
+	t.Parallel()
+	line := func(name string) string {
+		text, err := auth.Line(name, "viewer", name+"-t0ken", time.Time{})
+		require.NoError(t, err)
+		return text + "\n"
+	}
+	file := filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(file, []byte(line("anna")+line("bert")), 0o600))
+	room := apitest.NewRoom(apitest.Coupon("c1", 9))
+	h := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{File: file}})
+	require.NoError(t, os.WriteFile(file, []byte(line("bert")+line("cleo")+line("dora")), 0o600))
+	var noted []models.AuditEntry
+	require.Eventually(t, func() bool {
+		apitest.Ask(h, "GET", "/v1/campaigns", "", "Authorization: Bearer cleo-t0ken")
+		noted = slices.DeleteFunc(room.Audit.Noted(), func(e models.AuditEntry) bool { return e.Action == models.AuditTokenRefused })
+		return len(noted) > 0
+	}, time.Minute, time.Millisecond)
+	require.Equal(t, []models.AuditEntry{
+		{Action: "tokens.reloaded", After: []byte(`{"tokens":3,"added":["cleo","dora"],"removed":["anna"]}`)},
+	}, noted)
 }
 
 func TestRefusedTokens_AreInTheAuditLog(t *testing.T) {

@@ -20,7 +20,7 @@ func (s *Server) makeConsole(deps *ConsoleDeps) (err error) {
 	}
 	s.console, err = console.New(console.Config{
 		API:     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }),
-		MayRead: need(auth.Viewer), MayAct: need(auth.Admin), Open: s.gate.Open(), Secret: sharedSecret(&s.cfg.Tokens),
+		MayRead: need(auth.Viewer), MayAct: need(auth.Admin), Note: s.noteSession, Open: s.gate.Open(), Secret: sharedSecret(&s.cfg.Tokens),
 		Who: s.who, Live: s.live, Busy: s.busy, Redis: deps.Redis, MySQL: deps.MySQL, Campaigns: deps.Campaigns, Records: deps.Records,
 		Books: deps.Books, Ended: deps.Ended, Parked: deps.Parked, Settings: deps.Settings, Version: s.cfg.Version, Logger: s.cfg.Logger,
 	})

@@ -102,6 +102,9 @@ func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 			r.Header = r.Header.Clone()
 			r.Header["Content-Type"] = wire.JSONContentType // checked above; huma would check again, by other rules
 		}
+		// Each operation has a time limit of its own. A client that closed its sending half may be reading still, and net/http would
+		// cancel its request as if the client were gone.
+		r = r.WithContext(context.WithoutCancel(r.Context()))
 		sw := &wire.StatusWriter{ResponseWriter: w, Status: http.StatusOK}
 		h(sw, r)
 		return sw.Status

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -76,6 +78,9 @@ func isClean(escaped string) bool {
 	return strings.HasPrefix(escaped, "/") && (escaped == clean || escaped == clean+"/")
 }
 
+// statusClientGone is what metrics and logs have of a request whose client hung up before its answer: no failure of the server.
+const statusClientGone = 499
+
 // serve adds to a route what all have: its time is observed, its scope is checked, and a panic becomes an answer.
 func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerFunc {
 	timer, tracer := s.metrics.timer(path), s.tracerFor(path)
@@ -85,6 +90,9 @@ func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerF
 		defer func() {
 			if v := recover(); v != nil {
 				s.panicked(w, r, v)
+			}
+			if status >= http.StatusInternalServerError && errors.Is(r.Context().Err(), context.Canceled) {
+				status = statusClientGone
 			}
 			took := time.Since(start)
 			span.Answered(status)

@@ -47,11 +47,21 @@ func (s *Server) identified(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := ids.of(r.Header)
 		w.Header()[requestIDHeader] = []string{id}
+		w.Header()["X-Content-Type-Options"] = noSniff
+		if r.TLS != nil {
+			w.Header()["Strict-Transport-Security"] = onlyTLS
+		}
 		r = r.WithContext(caller.With(r.Context(), &caller.Caller{RequestID: id}))
 		r.RemoteAddr = s.cfg.TrustedProxies.client(r)
 		next.ServeHTTP(w, r)
 	})
 }
+
+// The values of headers that no answer changes.
+var (
+	noSniff = []string{"nosniff"}
+	onlyTLS = []string{"max-age=31536000"}
+)
 
 // logAccess logs an answered request, if access logs are wanted. The query is not in it: it may name people.
 func (s *Server) logAccess(r *http.Request, route string, status int, took time.Duration) {
@@ -70,20 +80,33 @@ type refusal struct {
 	Count   int    `json:"count"` // since the row before of this address and reason
 }
 
-// noteTimeout bounds the writing of a refusal.
+// noteTimeout bounds the writing of an audit row.
 const noteTimeout = 5 * time.Second
 
-// noteRefusal writes a refused use of tokens into the audit log, beside the request, which it keeps waiting for nothing.
-func (s *Server) noteRefusal(audit Audit) func(context.Context, auth.Refusal) {
-	return func(ctx context.Context, r auth.Refusal) {
-		who := &caller.Caller{Actor: r.Actor, RequestID: caller.Of(ctx).RequestID}
-		ctx = caller.With(context.WithoutCancel(ctx), who)
-		s.workers.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, noteTimeout)
-			defer cancel()
-			if err := audit.Note(ctx, models.AuditTokenRefused, refusal{r.Address, r.Reason, r.Count}); err != nil {
-				s.cfg.Logger.WarnContext(ctx, "a refused token is not in the audit log; is mysql up?", slog.Any("error", err))
-			}
-		})
-	}
+// note writes into the audit log beside a request, which does not wait for it.
+func (s *Server) note(ctx context.Context, actor, action string, what any) {
+	who := &caller.Caller{Actor: actor, RequestID: caller.Of(ctx).RequestID}
+	ctx = caller.With(context.WithoutCancel(ctx), who)
+	s.workers.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, noteTimeout)
+		defer cancel()
+		if err := s.audit.Note(ctx, action, what); err != nil {
+			s.cfg.Logger.WarnContext(ctx, "writing an audit row failed; is mysql up?", slog.String("action", action), slog.Any("error", err))
+		}
+	})
+}
+
+// noteRefusal writes a refused use of tokens into the audit log.
+func (s *Server) noteRefusal(ctx context.Context, r auth.Refusal) {
+	s.note(ctx, r.Actor, models.AuditTokenRefused, refusal{r.Address, r.Reason, r.Count})
+}
+
+// noteReload writes a reload of the tokens' files into the audit log.
+func (s *Server) noteReload(r auth.Reload) {
+	s.note(context.Background(), "", models.AuditTokensReloaded, r)
+}
+
+// noteSession writes that somebody signed in to the console or out of it.
+func (s *Server) noteSession(r *http.Request, action string) {
+	s.note(r.Context(), caller.Of(r.Context()).Actor, action, map[string]string{"address": r.RemoteAddr})
 }

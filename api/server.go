@@ -47,6 +47,7 @@ type Server struct {
 
 	claiming *claiming.Routes
 	losses   claiming.Losses // nil: there are none
+	audit    Audit
 	operator *operator.Routes
 	claimed  *claimed.Routes
 	live     *live.Sampler
@@ -76,12 +77,12 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, ready: deps.Ready, away: deps.away(), losses: deps.Losses, tls: connections, workers: &workers.Group{},
+		cfg: cfg, ready: deps.Ready, away: deps.away(), losses: deps.Losses, audit: deps.Audit, tls: connections, workers: &workers.Group{},
 		scrape:  promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		logSome: rate.Sometimes{Interval: time.Second}, headerTimeout: headerTimeout, readTimeout: readTimeout,
 	}
 	s.gate, err = auth.New(auth.Config{
-		Addr: cfg.Addr, Tokens: cfg.Tokens, Logger: cfg.Logger, Registerer: cfg.Registerer, Refused: s.noteRefusal(deps.Audit),
+		Addr: cfg.Addr, Tokens: cfg.Tokens, Logger: cfg.Logger, Registerer: cfg.Registerer, Refused: s.noteRefusal, Reloaded: s.noteReload,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -295,5 +296,35 @@ func TestMetrics_CountClaimsByOutcome(t *testing.T) {
 		`dibs_http_request_seconds_count{class="2xx",route="/v1/claims:batch"} 1`,
 	} {
 		require.Contains(t, text, line+"\n")
+	}
+}
+
+// A client that closes its sending half may read on, and net/http cancels the request of either.
+func TestServe_AClientThatHangsUpIsNoErrorOfTheServer(t *testing.T) {
+	t.Parallel()
+	room := apitest.NewRoom(apitest.Coupon("c1", 2))
+	h := apitest.NewServer(t, room, api.Config{})
+	ctx, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	ask := func(method, path, body string) int {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body)))
+		return w.Code
+	}
+	require.Equal(t, http.StatusOK, ask(http.MethodGet, "/v1/audit", ""))
+	require.GreaterOrEqual(t, ask(http.MethodPost, "/v1/campaigns/c1/claims", apitest.OneClaim), 500, "control: it does not wait for its answer")
+	text := apitest.Ask(h, "GET", "/metrics", "").Body.String()
+	require.NotContains(t, text, `class="5xx"`)
+	require.Contains(t, text, `dibs_http_request_seconds_count{class="4xx",route="/v1/campaigns/{id}/claims"} 1`)
+}
+
+func TestServe_AnswersTellBrowsersWhatTheyAre(t *testing.T) {
+	t.Parallel()
+	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 2)), api.Config{})
+	for target, want := range map[string]string{"http://localhost/v1/campaigns": "", "https://localhost/v1/campaigns": "max-age=31536000"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+		require.Equal(t, want, w.Header().Get("Strict-Transport-Security"), target)
+		require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"), target)
 	}
 }

@@ -2,6 +2,7 @@ package cmd_test
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -161,4 +162,7 @@ func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	require.Equal(t, junk, gone.ID, "what is deleted is printed")
 	requireRefusal(t, run(t, s.environ, "finance", "discard", "--id", junk), cmd.ExitFailed, "no such")
 	require.Contains(t, requireOK(t, run(t, s.environ, "finance", "replay")), "credited 0, still parked 0")
+	log := requireOK(t, run(t, s.environ, "audit"))
+	require.Contains(t, log, "parked.replayed")
+	require.Regexp(t, `cli:.* parked\.discarded .*id `+regexp.QuoteMeta(junk), log)
 }

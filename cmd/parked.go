@@ -13,6 +13,7 @@ import (
 	"dibs/config"
 	"dibs/consumer"
 	"dibs/finance"
+	"dibs/internal/audit"
 	"dibs/models"
 )
 
@@ -65,12 +66,23 @@ func newDiscard(env Env) *cobra.Command {
 			return fmt.Errorf("%w: --id is missing: which message?", ErrUsage)
 		}
 		return withFinance(ctx, env, cfg, func(s *stack) error {
+			if err := s.note(ctx, models.AuditParkedDiscarded, finance.Group, id); err != nil {
+				return err
+			}
 			gone, err := s.parkingLot().Discard(ctx, id)
 			return errors.Join(err, printJSON(env.Stdout, gone))
 		})
 	})
 	c.Flags().StringVar(&id, "id", "", "the message, by its own id or its event's")
 	return c
+}
+
+// note writes into the audit log what is about to be done to parked messages. It comes first: what is not noted is not done.
+func (s *stack) note(ctx context.Context, action, group, id string) error {
+	return audit.NewLog(s.db).Note(ctx, action, struct {
+		Group string `json:"group"`
+		ID    string `json:"id,omitempty"`
+	}{group, id})
 }
 
 func (s *stack) parkingLot() *consumer.ParkingLot {
@@ -100,6 +112,9 @@ func (s *stack) listParked(ctx context.Context, w io.Writer, asJSON bool) error 
 func (s *stack) replay(ctx context.Context, w io.Writer, id string, asJSON bool) error {
 	books, err := s.newBooks()
 	if err != nil {
+		return err
+	}
+	if err := s.note(ctx, models.AuditParkedReplayed, finance.Group, id); err != nil {
 		return err
 	}
 	sum, err := s.parkingLot().Replay(ctx, id, books.Handle)

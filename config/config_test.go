@@ -147,11 +147,25 @@ func TestEveryPasswordOfARedisURLIsMasked(t *testing.T) {
 		"redis://me:hun,ter2@one":                                                    "****",
 		"redis://me:hun?ter2@one":                                                    "****",
 		"me:hunter2@one":                                                             "me:****@one",
+		"redis://me:12/hunter2@one":                                                  "redis://****",
 	} {
 		c, err := load(t, []string{"DIBS_REDIS_URL=" + url})
 		require.NoError(t, err)
 		require.Equal(t, want, shown(c)["DIBS_REDIS_URL"], url)
 	}
+}
+
+func TestPasswordsOfOtherURLsAreMasked(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, []string{
+		"DIBS_JWKS_URL=https://me:hunter2@id.example:8443/keys", "DIBS_JWT_ISSUER=i", "DIBS_JWT_AUDIENCE=a", "DIBS_MYSQL_DSN=me:hunter2",
+		"DIBS_FINANCE_DSN=tcp(db:3306)/books",
+	})
+	require.NoError(t, err)
+	all := shown(c)
+	require.Equal(t, "https://me:****@id.example:8443/keys", all["DIBS_JWKS_URL"])
+	require.Equal(t, "****", all["DIBS_MYSQL_DSN"], "a user and a password whose host is missing")
+	require.Equal(t, "tcp(db:3306)/books", all["DIBS_FINANCE_DSN"])
 }
 
 // shown is what the listing shows, by variable.

@@ -11,7 +11,7 @@ const masked = "****"
 // mask hides the secret part of a setting's value.
 func mask(key, value string) string {
 	switch key {
-	case "redis-url":
+	case "redis-url", "jwks-url":
 		return maskURLs(value)
 	case "mysql-dsn", "finance-dsn":
 		return maskUser(value)
@@ -23,6 +23,9 @@ func mask(key, value string) string {
 // maskUser hides the password of user:password@rest.
 func maskUser(value string) string {
 	at := strings.LastIndex(value, "@")
+	if at < 0 && strings.Contains(value, ":") && !strings.ContainsAny(value, "([") {
+		return masked // it may be a user and a password whose host is missing
+	}
 	if at < 0 {
 		return value
 	}
@@ -55,11 +58,14 @@ func maskURLs(value string) string {
 func maskURL(rest string) string {
 	end := strings.IndexAny(rest, "/?#")
 	if end < 0 {
-		return maskUser(rest)
+		return maskHost(rest)
 	}
 	path, query, found := strings.Cut(rest[end:], "?")
+	if strings.Contains(path, "@") {
+		return masked // a password with a slash in it
+	}
 	if !found {
-		return maskUser(rest[:end]) + path
+		return maskHost(rest[:end]) + path
 	}
 	parameters := strings.Split(query, "&")
 	for i, p := range parameters {
@@ -68,5 +74,13 @@ func maskURL(rest string) string {
 			parameters[i] = name + "=" + masked
 		}
 	}
-	return maskUser(rest[:end]) + path + "?" + strings.Join(parameters, "&")
+	return maskHost(rest[:end]) + path + "?" + strings.Join(parameters, "&")
+}
+
+// maskHost hides the password of user:password@host:port. A host alone has a colon as well.
+func maskHost(host string) string {
+	if !strings.Contains(host, "@") {
+		return host
+	}
+	return maskUser(host)
 }

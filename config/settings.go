@@ -51,7 +51,7 @@ var settings = []setting{
 		set: text(func(c *Config) *string { return &c.TokensFile })},
 	{key: "jwks-file", meaning: "file of the public keys that end users' JWTs are signed with, a JWK Set; read again when it changes",
 		set: text(func(c *Config) *string { return &c.JWKSFile })},
-	{key: "jwks-url", meaning: "https:// URL of these keys, in place of the file",
+	{key: "jwks-url", secret: true, meaning: "https:// URL of these keys, in place of the file",
 		set: text(func(c *Config) *string { return &c.JWKSURL })},
 	{key: "jwks-max-age", fallback: "24h", meaning: "for how long the last keys are used while they can't be read again",
 		set: duration(func(c *Config) *time.Duration { return &c.JWKSMaxAge }, time.Minute, 10000*time.Hour)},

@@ -15,6 +15,14 @@ const (
 	AuditCampaignClosed  = "campaign.closed"
 	AuditPacketsAdded    = "packets.added"
 	AuditBooksRepaired   = "books.repaired"
+	AuditClaimsArchived  = "claims.archived"
+	AuditGroupAdded      = "group.added"
+	AuditGroupRemoved    = "group.removed"
+	AuditParkedReplayed  = "parked.replayed"
+	AuditParkedDiscarded = "parked.discarded"
+	AuditSignedIn        = "console.signed_in"
+	AuditSignedOut       = "console.signed_out"
+	AuditTokensReloaded  = "tokens.reloaded"
 	AuditTokenRefused    = "token.refused"
 )
 

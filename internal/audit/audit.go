@@ -99,22 +99,30 @@ type Log struct{ db *gorm.DB }
 // NewLog makes a Log.
 func NewLog(db *gorm.DB) *Log { return &Log{db} }
 
-// Note writes what changes nothing, such as the use of a token that is refused. There is no transaction to write it in.
+// Note writes what no transaction of MySQL does, such as a sign-in or the use of a token that is refused.
 func (l *Log) Note(ctx context.Context, action string, after any) error {
 	return sqlstore.InTx(ctx, l.db, func(tx *sql.Tx) error { return Put(ctx, tx, action, "", nil, after) })
 }
 
-// List gives the newest entries first.
+// List returns the newest entries first, by their time: who can only insert into the table chooses ids as he likes.
 func (l *Log) List(ctx context.Context, q models.AuditQuery) (entries []models.AuditEntry, err error) {
-	where, args := []string{"id > ?"}, []any{sinceID(q.Since)}
+	where := []string{"TRUE"}
+	var args []any
+	if !q.Since.IsZero() {
+		where = append(where, "at >= ?")
+		args = append(args, q.Since.UTC().Format(sqlstore.TimeLayout))
+	}
 	if q.CampaignID != "" {
-		where, args = append(where, "campaign_id = ?"), append(args, q.CampaignID)
+		where = append(where, "campaign_id = ?")
+		args = append(args, q.CampaignID)
 	}
 	if q.Before != "" {
-		where, args = append(where, "id < ?"), append(args, q.Before)
+		const at = "(SELECT at FROM audit_log WHERE id = ?)"
+		where = append(where, "at <= "+at+" AND (at < "+at+" OR id < ?)")
+		args = append(args, q.Before, q.Before, q.Before)
 	}
 	query := "SELECT id, at, actor, request_id, action, campaign_id, `before`, `after` FROM audit_log WHERE " +
-		strings.Join(where, " AND ") + " ORDER BY id DESC LIMIT ?"
+		strings.Join(where, " AND ") + " ORDER BY at DESC, id DESC LIMIT ?"
 	err = sqlstore.ScanAll(ctx, l.db.ConnPool, query, append(args, q.Limit), func(scan func(...any) error) error {
 		var e models.AuditEntry
 		var at time.Time
@@ -137,13 +145,4 @@ func raw(text sql.NullString) json.RawMessage {
 		return nil
 	}
 	return json.RawMessage(text.String)
-}
-
-// sinceID is below every id that was made at a time or later: UUIDv7 begin with their milliseconds.
-func sinceID(at time.Time) string {
-	if at.IsZero() {
-		return ""
-	}
-	ms := fmt.Sprintf("%012x", max(0, at.UnixMilli()))
-	return ms[:8] + "-" + ms[8:] + "-"
 }

@@ -36,6 +36,7 @@ func TestRelease_MakesBinariesNotesAndChecksums(t *testing.T) {
 	script, err := os.ReadFile(root + "scripts/release")
 	require.NoError(t, err)
 	write("scripts/release", string(script), 0o755)
+	write("scripts/notices", "#!/bin/sh\necho notices\n", 0o755)
 	write("bin/go", "#!/bin/sh\nlast=; for a in \"$@\"; do [ \"$last\" = -o ] || [ \"$last\" = -output ] && out=$a; last=$a; done\n"+
 		"echo \"$GOOS/$GOARCH $CGO_ENABLED $*\" >\"$out\"\n", 0o755)
 	write("deploy/chart/Chart.yaml", "name: dibs\nversion: 0.1.0\nappVersion: \"0.1.0\"\n", 0o644)
@@ -47,7 +48,7 @@ func TestRelease_MakesBinariesNotesAndChecksums(t *testing.T) {
 	require.Contains(t, run("scripts/release", "1.2.3"), "usage:")
 	require.Contains(t, run("scripts/release", "v9.9.9"), `CHANGELOG.md has no section "## 9.9.9"`)
 	sums := run("scripts/release", "v1.2.3")
-	for _, name := range []string{"dibs-v1.2.3-linux-arm64", "dibs-v1.2.3-darwin-arm64", "dibs-chart-1.2.3.tgz", "dibs-v1.2.3.cdx.json", "NOTES.md"} {
+	for _, name := range []string{"dibs-v1.2.3-linux-arm64", "dibs-v1.2.3-darwin-arm64", "dibs-chart-1.2.3.tgz", "dibs-v1.2.3.cdx.json", "NOTES.md", "THIRD_PARTY_NOTICES.txt"} {
 		require.Contains(t, sums, "  "+name+"\n")
 	}
 	notes, err := os.ReadFile(filepath.Join(repo, "dist/NOTES.md"))

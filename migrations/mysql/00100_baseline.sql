@@ -266,7 +266,8 @@ CREATE TABLE IF NOT EXISTS audit_log (
   `before`    JSON NULL COMMENT 'what was there, as far as it changed',
   `after`     JSON NULL COMMENT 'what is there now, as far as it changed',
   PRIMARY KEY (id),
-  KEY audit_of_campaign (campaign_id, id)
+  KEY audit_by_time (at, id),
+  KEY audit_of_campaign (campaign_id, at, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a change that somebody made; nothing works by it, and only a DBA deletes from it';
 

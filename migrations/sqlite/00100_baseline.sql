@@ -249,7 +249,8 @@ CREATE TABLE IF NOT EXISTS audit_log (
   `after`     JSON NULL, -- what is there now, as far as it changed
   PRIMARY KEY (id)
 );
-CREATE INDEX IF NOT EXISTS audit_of_campaign ON audit_log (campaign_id, id);
+CREATE INDEX IF NOT EXISTS audit_by_time ON audit_log (at, id);
+CREATE INDEX IF NOT EXISTS audit_of_campaign ON audit_log (campaign_id, at, id);
 
 CREATE TABLE IF NOT EXISTS accounts (
   user_id    VARCHAR(128) NOT NULL,

@@ -7,6 +7,7 @@ import (
 
 	"dibs/internal/audit"
 	"dibs/internal/caller"
+	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/models"
 
@@ -70,6 +71,19 @@ func TestAudit_EveryChangeSaysWhoMadeItAndWhatWasThere(t *testing.T) {
 		none, err := log.List(t.Context(), models.AuditQuery{Since: time.Now().Add(time.Hour), Limit: 100})
 		require.NoError(t, err)
 		require.Empty(t, none)
+
+		require.NoError(t, db.Exec("INSERT INTO audit_log (id, at, actor, request_id, action) VALUES ('forged', ?, 'eve', '', 'forged')",
+			begun.Add(-time.Hour).UTC().Format(sqlstore.TimeLayout)).Error)
+		var pages []string
+		for before := ""; ; before = pages[len(pages)-1] {
+			page, err := log.List(t.Context(), models.AuditQuery{Before: before, Limit: 1})
+			require.NoError(t, err)
+			if len(page) == 0 {
+				break
+			}
+			pages = append(pages, page[0].ID)
+		}
+		require.Equal(t, []string{all[0].ID, all[1].ID, all[2].ID, all[3].ID, all[4].ID, "forged"}, pages, "by time, whatever the ids are")
 	})
 }
 

@@ -18,6 +18,8 @@ import (
 // ArchiveTable is the table claims_archive.
 type ArchiveTable struct{}
 
+func (ArchiveTable) String() string { return "claims_archive" }
+
 // Put copies the rows, within the server.
 func (ArchiveTable) Put(ctx context.Context, tx *sql.Tx, claims []models.ClaimRow) error {
 	args := []any{sqlstore.Now().Format(sqlstore.TimeLayout)}
@@ -82,6 +84,8 @@ func OpenArchiveFile(name string) (*ArchiveFile, error) {
 	}
 	return a, nil
 }
+
+func (a *ArchiveFile) String() string { return a.f.Name() }
 
 // Close closes the file.
 func (a *ArchiveFile) Close() error { return a.f.Close() }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"dibs/internal/audit"
 	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
@@ -25,6 +26,8 @@ const archivePage = 1000
 type ArchiveTo interface {
 	// Put keeps claims. They are safe once it returned, or once tx is committed. After a transaction that failed they come again.
 	Put(ctx context.Context, tx *sql.Tx, claims []models.ClaimRow) error
+	// String names the place, for the audit log.
+	String() string
 }
 
 // Archiver moves claims of closed campaigns out of the table claims. The counters of a campaign keep counting them, and
@@ -57,7 +60,7 @@ func (a *Archiver) Archive(ctx context.Context, campaignID string, before time.T
 	}
 	for after := int64(0); ; {
 		begun := time.Now()
-		n, last, err := a.page(ctx, campaignID, after, before)
+		n, last, err := a.page(ctx, campaignID, after, before, moved == 0)
 		if err != nil || n == 0 {
 			return moved, err
 		}
@@ -101,8 +104,9 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) error {
 	return nil
 }
 
-// page moves a page of claims in one transaction, and returns how many, and the seq of the last one.
-func (a *Archiver) page(ctx context.Context, id string, after int64, before time.Time) (moved, last int64, err error) {
+// page moves a page of claims in one transaction, and returns how many, and the seq of the last one. The first page writes the audit row
+// of the run.
+func (a *Archiver) page(ctx context.Context, id string, after int64, before time.Time, isFirst bool) (moved, last int64, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		return sqlstore.InTx(ctx, a.db, func(tx *sql.Tx) error {
 			claims, err := a.read(ctx, tx, id, after, before)
@@ -111,6 +115,12 @@ func (a *Archiver) page(ctx context.Context, id string, after int64, before time
 				return err
 			}
 			last = claims[moved-1].Seq
+			if isFirst {
+				what := map[string]string{"claimed_before": before.UTC().Format(models.TimeLayout), "to": a.to.String()}
+				if err := audit.Put(ctx, tx, models.AuditClaimsArchived, id, nil, what); err != nil {
+					return err
+				}
+			}
 			return a.move(ctx, tx, id, claims)
 		})
 	})

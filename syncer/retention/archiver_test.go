@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"dibs/internal/audit"
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
@@ -87,6 +88,11 @@ func TestArchiver_MovesTheClaimsOfAClosedCampaignAndTheBooksAgree(t *testing.T) 
 	n, err = archiver(h, retention.ArchiveTable{}).Archive(t.Context(), id, inAMinute())
 	require.NoError(t, err)
 	require.Zero(t, n)
+	log, err := audit.NewLog(h.DB).List(t.Context(), models.AuditQuery{CampaignID: id, Limit: 100})
+	require.NoError(t, err)
+	log = slices.DeleteFunc(log, func(e models.AuditEntry) bool { return e.Action != models.AuditClaimsArchived })
+	require.Len(t, log, 1, "one of the run that moved claims, however many pages it had")
+	require.Contains(t, string(log[0].After), "claims_archive")
 }
 
 // A repair of counters that somebody spoiled counts what is in the archive.
