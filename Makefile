@@ -28,7 +28,7 @@ quick: servers ## the fast loop, a minute: unit tests without the race detector,
 	go run . demo --users 2000 --stock 200 >/dev/null
 
 # Pure functions followed through every state by one goroutine: nothing to race with, and ten times as slow under the race detector.
-PURE_PKG := ./syncer/recovery
+PURE_PKG := ./syncer/recovery ./internal/reservemodel
 ALL      := $(filter ./...,$(PKG))
 
 test: servers ## all tests with the race detector, on real servers started for the occasion (PKG=, RUN=)
@@ -42,7 +42,8 @@ test-mysql: servers ## the tests that use SQL, on a server of your choice: make 
 	DIBS_TEST_MYSQL_DSN='$(value DSN)' $(GO_TEST) -p 1 -timeout 20m $(or $(SQL_PKG),$$(scripts/sql-packages))
 
 soak: servers ## the long forms of all tests
-	DIBS_SOAK=1 $(GO_TEST) -timeout 100m $(PKG)
+	DIBS_SOAK=1 $(GO_TEST) -timeout 100m $(if $(ALL),$$(go list ./... | grep -vxF "$$(go list $(PURE_PKG))"),$(PKG))
+	$(if $(ALL),DIBS_SOAK=1 go test -count=1 -vet=off -timeout 30m $(PURE_PKG))
 
 mutants: servers ## small mistakes in copies of the code, each of which a test must notice (RUN=/name)
 	DIBS_MUTANTS=all go test -count=1 -timeout 100m -v -run 'TestMutantsAreKilled$(filter /%,$(RUN))' ./internal/mutants | grep -E '^(ok|FAIL|---|    ---|        )'; exit $${PIPESTATUS[0]}

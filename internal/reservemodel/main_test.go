@@ -39,8 +39,10 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			found := explore(p, 20_000)
-			for seed := uint64(1); found.broken == "" && seed < 4; seed++ {
-				found = walk(p, 2_000_000, seed)
+			for _, seed := range []uint64{11, 1} { // with which rules are soon found to be missing
+				if found.broken == "" {
+					found = walk(p, 600_000, seed)
+				}
 			}
 			require.NotEmpty(t, found.broken, "%d states or steps", found.states)
 			t.Logf("%s\n%s", found.broken, found.path)
