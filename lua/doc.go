@@ -5,7 +5,7 @@
 // values, and its errors say whether it can have changed anything.
 //
 //	claim, release, adjust, push       what happens to a campaign in Redis
-//	load, evict, fence, forget         how a campaign comes to Redis and leaves it
+//	load, evict, fence                 how a campaign comes to Redis and leaves it
 //	limits.go                          the limits of a user, and the record of what a user holds
 //	claim_record.go                    the record of a claim
 //	entry.go, groups.go, generation.go the claim stream, its consumer groups, and whether it lost something

@@ -1,16 +1,17 @@
--- evict.lua removes a campaign from Redis that nobody has claimed from for long and that MySQL holds in full. It leaves a tombstone
--- that says so, in case MySQL can't be told now.
+-- evict.lua removes a campaign from Redis that nobody has claimed from for long and that MySQL holds in full. It leaves a tombstone,
+-- by which a MySQL that has less at the next load is known to have been restored to an earlier time.
 --
 -- KEYS[1] state    hash    definition and counters of the campaign
 -- KEYS[2] users    hash    is removed
 -- KEYS[3] keys     hash    is removed
--- KEYS[4] evicted  string  the tombstone, becomes "epoch:seq"
+-- KEYS[4] evicted  string  the tombstone, becomes "epoch:seq:moves"; moves is 0 but of a shard
 -- KEYS[5] waves    zset    is removed, with the lists of packets that it names
 --
 -- ARGV[1] now_ms   milliseconds since 1970; empty: this server's clock
 -- ARGV[2] epoch    the load that MySQL knows
 -- ARGV[3] seq      accepted claims that have their row in MySQL
 -- ARGV[4] idle_ms  how long nobody must have claimed
+-- ARGV[5] keep_s   how long the tombstone stays, unless a load removes it
 --
 -- Reply {0} evicted · {1} absent: the campaign is not here · {2, which} damaged: the key of that number
 --   {3} not now: another load is here; a claim is missing in MySQL or too young; the start of the campaign or the release of packets
@@ -20,7 +21,7 @@ local state_key, users_key, keys_key, evicted_key, waves_key = KEYS[1], KEYS[2],
 local state_type = redis.call('TYPE', state_key)['ok']
 if state_type == 'none' then return {1} end
 if state_type ~= 'hash' then return {2, 1} end
-local held = redis.call('HMGET', state_key, 'status', 'epoch', 'seq', 'last_ms', 'starts_at_ms')
+local held = redis.call('HMGET', state_key, 'status', 'epoch', 'seq', 'last_ms', 'starts_at_ms', 'moves')
 if held[1] == 'loading' or held[1] == 'fenced' then return {3} end
 if held[2] ~= ARGV[2] or held[3] ~= ARGV[3] then return {3} end
 local last_ms = tonumber(held[4] or '')
@@ -48,5 +49,5 @@ redis.call('UNLINK', users_key)
 redis.call('UNLINK', keys_key)
 for _, list in ipairs(lists) do redis.call('UNLINK', list) end
 redis.call('UNLINK', waves_key)
-redis.call('SET', evicted_key, ARGV[2] .. ':' .. ARGV[3])
+redis.call('SET', evicted_key, ARGV[2] .. ':' .. ARGV[3] .. ':' .. (held[6] or '0'), 'EX', ARGV[5])
 return {0}

@@ -36,13 +36,12 @@ func ClaimOutcomes() []models.Outcome {
 func Statuses() map[string][]int {
 	return map[string][]int{
 		"claim":  {statusOK, statusAbsent, statusDamaged, statusClock, statusRolledBack},
-		"load":   {statusOK, statusThere, statusDamaged, statusIncomplete},
+		"load":   {statusOK, statusThere, statusDamaged, statusIncomplete, statusBehind},
 		"adjust": {statusOK, statusAbsent, statusDamaged, statusHeld, statusOther},
 		"push":   {statusOK, statusAbsent, statusDamaged, statusPosition, statusOther},
 		"state":  {statusOK, statusAbsent, statusDamaged},
 		"fence":  {statusOK, statusAbsent, statusDamaged, statusElse},
 		"evict":  {statusOK, statusAbsent, statusDamaged, statusElse},
-		"forget": {statusOK, statusDamaged, statusElse},
 
 		"release": {statusOK, statusAbsent, statusDamaged, statusElse},
 		"move":    {statusOK, statusAbsent, statusDamaged, statusNotNext, statusOther, statusReused},

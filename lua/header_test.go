@@ -82,7 +82,6 @@ func callsOf(t *testing.T) (keys, argv map[string]int) {
 	require.NoError(t, b.s.Fence(t.Context(), b.c.ID, 1))
 	_, err = b.s.Evict(t.Context(), b.c.ID, lua.Position{Epoch: 1}, time.Second)
 	require.NoError(t, err)
-	require.NoError(t, b.s.Forget(t.Context(), b.c.ID, lua.Position{}))
 	keys, argv = map[string]int{}, map[string]int{}
 	for name, source := range lua.Sources() {
 		for _, args := range sent {
@@ -125,7 +124,7 @@ func TestHeadersAgreeWithTheGoCallers(t *testing.T) {
 	head, _ = header(lua.Sources()["load"])
 	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, numbers(t, `ARGV\[(\d+)`, head))
 	require.Equal(t, 1, argv["load"]%2, "five, then pairs")
-	require.Equal(t, []int{1, 4, 1}, []int{argv["fence"], argv["evict"], argv["forget"]})
+	require.Equal(t, []int{1, 5}, []int{argv["fence"], argv["evict"]})
 	require.Zero(t, argv["state"])
 	require.Contains(t, lua.Sources()["release"], "FIRST_CLAIM, PER_CLAIM = 2, 7\n")
 	head, _ = header(lua.Sources()["release"])

@@ -26,7 +26,7 @@ type CampaignKeys struct {
 	Stream string // stream: the claim stream of the partition
 	Waves  string // zset: of a packet campaign, list of packets -> its time of release
 
-	Evicted string // string: tombstone of an eviction that MySQL has not recorded
+	Evicted string // string: tombstone of the last eviction
 	Lock    string // string: token of the process that loads the campaign
 
 	Refused string // hash: code of a refusal -> how often; for people who watch, see Scripts.CountRefused

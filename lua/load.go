@@ -11,10 +11,11 @@ import (
 const (
 	statusThere      = 1 // load.lua's reply when Redis holds the campaign already
 	statusIncomplete = 3 // load.lua's reply when not all staged records are there
+	statusBehind     = 4 // load.lua's reply when the campaign is behind its tombstone
 )
 
 // Load writes a campaign without claims to Redis, whole or not at all. loaded is false when Redis holds the campaign already; then
-// nothing was changed. Errors: ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
+// nothing was changed. Errors: ErrBehindTombstone, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Load(ctx context.Context, c *models.Campaign) (loaded bool, err error) {
 	return s.loadStaged(ctx, c, &staged{})
 }
@@ -68,6 +69,8 @@ func readLoad(c *models.Campaign, keys []string, reply []any) (loaded bool, err 
 		return false, nil
 	case statusIncomplete:
 		return false, fmt.Errorf("%w: load %s: staged records are gone", ErrUnavailable, c.ID)
+	case statusBehind:
+		return false, fmt.Errorf("%w: %s: epoch:seq:moves %.100v", ErrBehindTombstone, c.ID, reply[1:])
 	default:
 		return false, damaged("load", keys, reply)
 	}

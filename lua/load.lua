@@ -5,7 +5,7 @@
 -- KEYS[1] state         hash    definition and counters of the campaign
 -- KEYS[2] users         hash    must not be there, unless replace allows it
 -- KEYS[3] keys          hash    must not be there, unless replace allows it
--- KEYS[4] evicted       string  the tombstone of an eviction, which a load removes
+-- KEYS[4] evicted       string  the tombstone of the last eviction, see evict.lua; a load removes it
 -- KEYS[5] staged_users  hash    becomes users
 -- KEYS[6] staged_keys   hash    becomes keys
 -- KEYS[7] waves         zset    what an earlier load left; it is removed with the lists of packets that it names
@@ -18,7 +18,7 @@
 -- ARGV[6..] pairs of a field of state and its value
 --
 -- Reply {0} loaded · {1} it is there already, untouched · {2, which} damaged: the key of that number
---   {3} not all that was staged is there
+--   {3} not all that was staged is there · {4, tombstone} the load is behind the last eviction, untouched; replace allows it
 local state_key, users_key, keys_key, evicted_key, staged_users_key, staged_keys_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local epoch, replace = tonumber(ARGV[2]), ARGV[3] == '1'
 
@@ -35,6 +35,19 @@ elseif not replace then
   -- Counts without a state are left of a loss. A load over them would forget what users hold.
   if redis.call('TYPE', users_key)['ok'] ~= 'none' then return {2, 2} end
   if redis.call('TYPE', keys_key)['ok'] ~= 'none' then return {2, 3} end
+end
+-- MySQL had all of the campaign when it was evicted. One that has less now was restored to an earlier time.
+local evicted_type = redis.call('TYPE', evicted_key)['ok']
+if evicted_type ~= 'string' and evicted_type ~= 'none' then return {2, 4} end
+if evicted_type == 'string' and not replace then
+  local tombstone = redis.call('GET', evicted_key)
+  local evicted_epoch, evicted_seq, evicted_moves = string.match(tombstone, '^(%d+):(%d+):(%d+)$')
+  if not evicted_epoch then return {2, 4} end
+  local loads = {}
+  for i = 6, #ARGV, 2 do loads[ARGV[i]] = tonumber(ARGV[i + 1]) end
+  if epoch <= tonumber(evicted_epoch) or loads.seq < tonumber(evicted_seq) or (loads.moves or 0) < tonumber(evicted_moves) then
+    return {4, tombstone}
+  end
 end
 if redis.call('HLEN', staged_users_key) ~= tonumber(ARGV[4]) then return {3} end
 if redis.call('HLEN', staged_keys_key) ~= tonumber(ARGV[5]) then return {3} end

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// statusElse is the reply of fence.lua, evict.lua, forget.lua and release.lua when Redis holds something else than was meant.
+// statusElse is the reply of fence.lua, evict.lua and release.lua when Redis holds something else than was meant.
 const statusElse = 3
 
 // Fence stops the claims of a load of a campaign, and of those before it. A campaign that Redis does not hold takes none anyway.
@@ -69,13 +69,17 @@ func (s *Scripts) FenceAll(ctx context.Context, epochs map[string]int64) (fenced
 	return fenced, fences.Wait()
 }
 
+// tombstoneLife is how long a tombstone stays of a campaign that is not loaded again: no backup that is older is restored.
+const tombstoneLife = 90 * 24 * time.Hour
+
 // Evict removes a campaign from Redis if its load and its number of claims are those of MySQL, in seen, and nobody has claimed from it
 // for idle. Else evicted is false and nothing was changed. It leaves a tombstone, see EvictedAt. Errors: ErrAbsent, ErrDamaged,
 // ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) Evict(ctx context.Context, campaignID string, seen Position, idle time.Duration) (evicted bool, err error) {
 	k := s.KeysOf(campaignID)
 	keys := []string{k.State, k.Users, k.Keys, k.Evicted, k.Waves}
-	code, reply, err := s.ask(ctx, s.evict, keys, []any{s.serverNow(), seen.Epoch, seen.Seq, idle.Milliseconds()})
+	args := []any{s.serverNow(), seen.Epoch, seen.Seq, idle.Milliseconds(), int64(tombstoneLife.Seconds())}
+	code, reply, err := s.ask(ctx, s.evict, keys, args)
 	switch {
 	case err != nil:
 		return false, err
@@ -89,7 +93,7 @@ func (s *Scripts) Evict(ctx context.Context, campaignID string, seen Position, i
 	return false, damaged(s.evict.name, keys, reply)
 }
 
-// EvictedAt reads the tombstone that an eviction left: the position that the campaign had. Zero is no tombstone.
+// EvictedAt reads the tombstone that the last eviction left: the position that the campaign had. Zero is no tombstone.
 func (s *Scripts) EvictedAt(ctx context.Context, campaignID string) (Position, error) {
 	text, err := s.rdb.Get(ctx, s.KeysOf(campaignID).Evicted).Result()
 	if errors.Is(err, redis.Nil) {
@@ -99,23 +103,15 @@ func (s *Scripts) EvictedAt(ctx context.Context, campaignID string) (Position, e
 		return Position{}, sortError("get", err)
 	}
 	var seen Position
-	if _, err := fmt.Sscanf(text, "%d:%d", &seen.Epoch, &seen.Seq); err != nil || tombstone(seen) != text {
+	if _, err := fmt.Sscanf(text, "%d:%d:%d", &seen.Epoch, &seen.Seq, &seen.Moves); err != nil || tombstone(seen) != text {
 		return Position{}, fmt.Errorf("%w: %s: the tombstone of an eviction reads %.40q", ErrDamaged, campaignID, text)
 	}
 	return seen, nil
 }
 
-// Forget removes the tombstone of an eviction that MySQL has recorded. Another tombstone stays.
-func (s *Scripts) Forget(ctx context.Context, campaignID string, seen Position) error {
-	keys := []string{s.KeysOf(campaignID).Evicted}
-	code, reply, err := s.ask(ctx, s.forget, keys, []any{tombstone(seen)})
-	if err != nil || code == statusOK || code == statusElse {
-		return err
-	}
-	return damaged(s.forget.name, keys, reply)
+func tombstone(seen Position) string {
+	return formatInt(seen.Epoch) + ":" + formatInt(seen.Seq) + ":" + formatInt(seen.Moves)
 }
-
-func tombstone(seen Position) string { return formatInt(seen.Epoch) + ":" + formatInt(seen.Seq) }
 
 // ask runs a script and reads the status of its reply.
 func (s *Scripts) ask(ctx context.Context, one script, keys []string, args []any) (int64, []any, error) {

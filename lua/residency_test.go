@@ -51,13 +51,51 @@ func TestEvictTakesOnlyWhatIsAsAskedFor(t *testing.T) {
 		require.Equal(t, is, mark)
 		_, err = b.s.Evict(t.Context(), b.c.ID, is, 0)
 		require.ErrorIs(t, err, lua.ErrAbsent)
+	})
+}
 
-		b.unchanged("another mark", func() { require.NoError(t, b.s.Forget(t.Context(), b.c.ID, lua.Position{Epoch: 1, Seq: 3})) })
-		require.NoError(t, b.s.Forget(t.Context(), b.c.ID, is))
-		mark, err = b.s.EvictedAt(t.Context(), b.c.ID)
+// A load of less than was evicted is refused, until somebody says that it may replace what was there.
+func TestALoadBehindTheTombstoneIsRefused(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		b.claim(want("u", 1, "k"), want("v", 2, ""))
+		load := func(epoch int64, claims int, replace bool) error {
+			c := *b.c
+			c.Epoch = epoch
+			again, err := b.s.NewRebuild(t.Context(), &c, epoch-1, replace)
+			require.NoError(t, err)
+			again.SetSeq(int64(claims))
+			_, err = again.Finish(t.Context())
+			return err
+		}
+		evict := func(epoch, seq int64) {
+			require.NoError(t, rdb.HSet(t.Context(), b.keys.State, "status", "open").Err())
+			gone, err := b.s.Evict(t.Context(), b.c.ID, lua.Position{Epoch: epoch, Seq: seq}, 0)
+			require.NoError(t, err)
+			require.True(t, gone)
+		}
+		evict(1, 2)
+		b.unchanged("a claim less", func() { require.ErrorIs(t, load(2, 1, false), lua.ErrBehindTombstone) })
+		b.unchanged("a load that was there before", func() { require.ErrorIs(t, load(1, 2, false), lua.ErrBehindTombstone) })
+		require.NoError(t, load(2, 2, false))
+		evict(2, 2)
+		require.NoError(t, load(1, 0, true))
+		mark, err := b.s.EvictedAt(t.Context(), b.c.ID)
 		require.NoError(t, err)
 		require.Zero(t, mark)
-		require.NoError(t, b.s.Forget(t.Context(), b.c.ID, is), "once more is no harm")
+		require.NoError(t, rdb.Set(t.Context(), b.keys.Evicted, "1:2", 0).Err())
+		require.NoError(t, rdb.Del(t.Context(), b.keys.State, b.keys.Users, b.keys.Keys).Err())
+		require.ErrorIs(t, load(9, 9, false), lua.ErrDamaged)
+
+		shard := *b.c
+		shard.ID, shard.Shards, shard.MovedNo, shard.Epoch = models.ShardID(b.c.ID, 1), 2, 4, 2
+		require.NoError(t, rdb.Set(t.Context(), b.s.KeysOf(shard.ID).Evicted, "1:0:5", 0).Err())
+		_, err = b.s.Load(t.Context(), &shard)
+		require.ErrorIs(t, err, lua.ErrBehindTombstone, "a move of units less")
+		shard.MovedNo = 5
+		loaded, err := b.s.Load(t.Context(), &shard)
+		require.NoError(t, err)
+		require.True(t, loaded)
 	})
 }
 

@@ -24,6 +24,8 @@ var (
 	ErrAbsent = errors.New("lua: campaign not in redis")
 	// ErrDamaged says that a key of the campaign holds something a script refuses to work on. Nothing was changed.
 	ErrDamaged = errors.New("lua: campaign damaged in redis")
+	// ErrBehindTombstone says that a load has less of a campaign than Redis evicted. Nothing was changed.
+	ErrBehindTombstone = errors.New("lua: the load is behind the last eviction")
 	// ErrOther says that Redis holds another load of the campaign than the one that was meant, or one that is not to be trusted.
 	// Nothing was changed.
 	ErrOther = errors.New("lua: another load of the campaign in redis")
@@ -70,7 +72,7 @@ type Scripts struct {
 	noWaitAOF atomic.Bool // a server did not know WAITAOF
 	keeper    *Scripts    // waits for the disk, whatever claims wait for; see Move
 
-	claim, load, adjust, push, state, fence, evict, forget, release, move, unlock script
+	claim, load, adjust, push, state, fence, evict, release, move, unlock script
 }
 
 // New makes Scripts on a client. No script is sent twice, whatever retries the client has.
@@ -109,7 +111,6 @@ func newScripts(rdb redis.UniversalClient, opts Options) *Scripts {
 		state:   embedded("state"),
 		fence:   embedded("fence"),
 		evict:   embedded("evict"),
-		forget:  embedded("forget"),
 		release: embedded("release"),
 		move:    embedded("move"),
 		unlock:  newScript("unlock", unlockSource),
@@ -137,7 +138,7 @@ func (s *Scripts) Preload(ctx context.Context) error {
 }
 
 func (s *Scripts) all() []script {
-	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.forget, s.release, s.move, s.unlock}
+	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.release, s.move, s.unlock}
 }
 
 // Within tryAgainMost a script is sent again to a cluster that moves its slot, every tryAgainEvery.

@@ -44,12 +44,6 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 		_, err := f.s.Evict(ctx, f.c.ID, f.seen(), 0)
 		return err
 	},
-	"forget": func(ctx context.Context, f *fixture) error {
-		if _, err := f.s.Evict(ctx, f.c.ID, f.seen(), 0); err != nil {
-			return err
-		}
-		return f.s.Forget(ctx, f.c.ID, f.seen())
-	},
 	"push": func(ctx context.Context, f *fixture) error {
 		rain := *f.c
 		rain.ID, rain.Kind, rain.Currency, rain.Total = "rain-"+uuid.NewString()[:8], models.KindPacket, "EUR", 2

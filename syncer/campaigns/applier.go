@@ -34,7 +34,6 @@ type Scripts interface { //nolint:interfacebloat // one for each verb that they 
 	FenceAll(ctx context.Context, epochs map[string]int64) (fenced []string, err error)
 	Evict(ctx context.Context, campaignID string, seen lua.Position, idle time.Duration) (evicted bool, err error)
 	EvictedAt(ctx context.Context, campaignID string) (lua.Position, error)
-	Forget(ctx context.Context, campaignID string, seen lua.Position) error
 	NewRebuild(ctx context.Context, c *models.Campaign, after int64, replace bool) (*lua.Rebuild, error)
 	LockCampaign(ctx context.Context, campaignID string, ttl time.Duration) (*lua.Lock, error)
 	LockCampaigns(ctx context.Context, campaignIDs []string, ttl time.Duration) (*lua.Locks, error)

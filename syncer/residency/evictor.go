@@ -24,14 +24,13 @@ const evictorLooks = 500
 const IdleLeast = time.Millisecond
 
 // Evictor evicts campaigns from Redis that nobody claims from and of which MySQL has every claim, unless the campaign, or packets
-// of it, have yet to begin. An eviction takes three steps:
+// of it, have yet to begin. An eviction takes two steps:
 //
-//  1. Redis deletes all keys of the campaign, if load, claims and idle time are still as asked for, and notes that it did.
+//  1. Redis deletes all keys of the campaign, if load, claims and idle time are still as asked for, and leaves a tombstone.
 //  2. MySQL records that the campaign was evicted in full.
-//  3. Redis deletes the note.
 //
-// An evictor that dies in between leaves the note, by which the next process that looks at the campaign takes the other steps. Any
-// number may run at once.
+// After an evictor that died in between, the next process that reads the tombstone takes step 2. Any number may run at once. The tombstone
+// stays until the campaign is loaded again: a load of less than was evicted is refused.
 type Evictor struct {
 	hydrator  *Hydrator // examines what turns out to be gone
 	idle      time.Duration
@@ -99,9 +98,6 @@ func (e *Evictor) evict(ctx context.Context, c *models.Campaign) (evicted bool, 
 		return false, err
 	}
 	e.steps.At("recorded")
-	if err := e.hydrator.scripts.Forget(ctx, c.ID, seen); err != nil {
-		return false, fmt.Errorf("residency: evict %s: %w", c.ID, err)
-	}
 	e.evictions.Inc()
 	e.hydrator.log.LogAttrs(ctx, slog.LevelInfo, "campaign evicted from redis: it was idle and mysql has all its claims",
 		slog.String("campaign_id", c.ID), slog.Int64("epoch", c.Epoch), slog.Int64("claims", c.SyncedSeq))

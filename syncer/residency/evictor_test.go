@@ -10,6 +10,8 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/reconcile"
 	"dibs/syncer/residency"
 
 	"github.com/stretchr/testify/require"
@@ -27,7 +29,7 @@ func TestEvictor_WhatComesBackIsWhatLeft(t *testing.T) {
 	before := h.Content(id)
 
 	require.Equal(t, 1, h.Evict(time.Nanosecond*1e6))
-	require.Empty(t, h.KeysOf(id), "Redis holds nothing of it")
+	require.Equal(t, []string{":evicted"}, h.KeysOf(id), "Redis holds a tombstone of it")
 	require.Equal(t, models.ResidencyEvicted, h.Residency(id))
 	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("x", ""))[0].Outcome)
 
@@ -93,7 +95,7 @@ func TestEvictor_KeepsWhatIsAwaited(t *testing.T) {
 	require.Equal(t, models.ResidencyEvicted, h.Residency(id))
 }
 
-// Whoever dies in an eviction leaves a mark by which the next one completes it: by a claim's hydration, or by another round.
+// Whoever dies in an eviction leaves a tombstone by which the next one completes it: by a claim's hydration, or by another round.
 func TestEvictor_WhereverItDiesTheNextOneCompletesIt(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -116,11 +118,8 @@ func TestEvictor_WhereverItDiesTheNextOneCompletesIt(t *testing.T) {
 			case "round":
 				require.Zero(t, h.Evict(time.Hour), name)
 				require.Equal(t, models.ResidencyEvicted, h.Residency(id), name)
-				if last == "gone" {
-					require.Empty(t, h.KeysOf(id), name)
-				}
 			case "late": // Redis is put back meanwhile: the mark belongs to an earlier load
-				require.NoError(t, h.Redis.Set(t.Context(), lua.KeysOf(id, 0).Evicted, "1:0", 0).Err())
+				require.NoError(t, h.Redis.Set(t.Context(), lua.KeysOf(id, 0).Evicted, "1:0:0", 0).Err())
 			}
 			require.NoError(t, h.Hydrate(id), name)
 			require.Equal(t, []string{"", ":keys", ":users"}, h.KeysOf(id), name)
@@ -179,6 +178,52 @@ func TestEvictor_RacesWithClaimsAndLosesNone(t *testing.T) {
 	require.Equal(t, models.OutcomeSoldOut, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
 	h.RequireBooks(id, units)
 	require.Greater(t, h.Campaign(id).Epoch, int64(3), "it was evicted again and again")
+}
+
+// What Redis evicted was answered. A MySQL that has less at the next load was restored to an earlier time: its rows prove nothing, and
+// claims that no evidence brings back are given up only by who says so.
+func TestEvictor_AMySQLRestoredBehindAnEvictionIsSeen(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		restore string
+		loads   bool
+	}{
+		"claims":         {"synced_seq = 3, claimed = 3", false},
+		"the load":       {"synced_seq = 0, claimed = 0, epoch = 0, load_attempts = 0, residency = 'none'", false},
+		"nothing at all": {"updated_at = updated_at", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			id := h.Create(10, nil)
+			h.Claim(id, syncertest.Asks("u", 7)...)
+			h.Sync()
+			require.Eventually(t, func() bool { return h.Evict(time.Millisecond) == 1 }, time.Minute, time.Millisecond)
+			require.Equal(t, []string{":evicted"}, h.KeysOf(id))
+			h.Exec("UPDATE lots SET "+c.restore+" WHERE id = ?", id)
+			if c.loads {
+				require.NoError(t, h.Hydrate(id))
+				require.Equal(t, int64(3), h.Campaign(id).Remaining)
+				return
+			}
+			h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq > (SELECT synced_seq FROM lots WHERE id = ?)", id, id)
+			require.ErrorIs(t, h.Hydrate(id), campaigns.ErrLost)
+			require.ErrorIs(t, h.Hydrate(id), campaigns.ErrLost, "and again")
+			require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
+			require.Contains(t, h.Campaign(id).ResidencyReason, "mysql went back: redis evicted load 1 with 7 claims")
+			require.Equal(t, int64(7), h.Campaign(id).SeenSeq)
+			if name == "the load" { // the stream has the events still
+				require.Empty(t, h.Repair(id, reconcile.RepairHow{}).Left.Differences)
+				require.Equal(t, int64(3), h.Campaign(id).Remaining)
+				return
+			}
+			require.NoError(t, h.Redis.XTrimMaxLen(t.Context(), lua.StreamKey(0), 0).Err())
+			require.Contains(t, fmt.Sprint(h.Repair(id, reconcile.RepairHow{}).Left.Differences), "have no row, and nothing is left of them")
+			require.Equal(t, models.ResidencyLost, h.Residency(id))
+			require.Empty(t, h.Repair(id, reconcile.RepairHow{GiveUpClaims: true}).Left.Differences)
+			require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
+		})
+	}
 }
 
 // An evictor that slept through the next load must not record its eviction over it.

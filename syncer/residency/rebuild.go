@@ -100,6 +100,9 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, force bool) 
 		h.steps.At("staged")
 		_, err = staging.Finish(ctx)
 	}
+	if errors.Is(err, lua.ErrBehindTombstone) {
+		err = h.loseBehindTombstone(ctx, c, err)
+	}
 	if err != nil {
 		drop := staging.Drop(context.WithoutCancel(ctx))
 		return report, false, errors.Join(fmt.Errorf("residency: rebuild %s: %w", c.ID, err), drop)
@@ -115,6 +118,23 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, force bool) 
 		slog.Int64("epoch", epoch), slog.Int64("claims", report.Claims), slog.Int64("units", report.Units),
 		slog.Int64("lost_claims", report.LostClaims), slog.String("reason", c.ResidencyReason), slog.Duration("took", time.Since(begun)))
 	return report, true, nil
+}
+
+// loseBehindTombstone takes a campaign out of use of which MySQL has less than Redis evicted. What was evicted is known to have been
+// answered.
+func (h *Hydrator) loseBehindTombstone(ctx context.Context, c *models.Campaign, why error) error {
+	evicted, err := h.scripts.EvictedAt(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	reason := fmt.Sprintf("%s: redis evicted load %d with %d claims, mysql has load %d with %d", campaigns.MySQLWentBack,
+		evicted.Epoch, evicted.Seq, c.Epoch, c.SyncedSeq)
+	if err := h.lose(ctx, c, reason); err != nil {
+		return err
+	}
+	put := h.db.WithContext(ctx).Exec("UPDATE lots SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
+		evicted.Seq, c.ID, c.Epoch, evicted.Seq)
+	return errors.Join(campaigns.ErrLost, why, put.Error)
 }
 
 // attempt hands out the number of a load, or 0 when load or residency have changed since c was read.

@@ -91,9 +91,9 @@ func (h *Hydrator) examine(ctx context.Context, c *models.Campaign) (present boo
 	if err != nil && !errors.Is(err, lua.ErrDamaged) {
 		return false, fmt.Errorf("residency: campaign %s: %w", c.ID, err)
 	}
-	inFull := evicted.Epoch > 0 && evicted == (lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq})
+	inFull := evicted.Epoch > 0 && evicted.Epoch == c.Epoch && evicted.Seq == c.SyncedSeq
 	if _, err := h.scripts.State(ctx, c.ID); errors.Is(err, lua.ErrAbsent) && inFull {
-		return false, h.completeEviction(ctx, c.ID, evicted) // the evictor died before it recorded the eviction in MySQL
+		return false, recordEviction(ctx, h.db, c.ID, evicted) // the evictor died before it recorded the eviction in MySQL
 	}
 	return false, h.lose(ctx, c, wrong)
 }
@@ -179,17 +179,6 @@ func lostUnless(err error, id, reason string) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s: %s", campaigns.ErrLost, id, reason)
-}
-
-// completeEviction takes the last two steps of an eviction, see Evictor.
-func (h *Hydrator) completeEviction(ctx context.Context, id string, at lua.Position) error {
-	if err := recordEviction(ctx, h.db, id, at); err != nil {
-		return err
-	}
-	if err := h.scripts.Forget(ctx, id, at); err != nil {
-		return fmt.Errorf("residency: evict %s: %w", id, err)
-	}
-	return nil
 }
 
 // Examine compares a campaign that is in Redis by its books with Redis, and records the eviction or the loss that it finds. It
