@@ -136,6 +136,9 @@ func printTorture(w io.Writer, r *torture.Report) {
 	_, _ = fmt.Fprintf(w, "%s places given up by repairs, %s credits of claims that were lost, %s claims without credit;"+
 		" %d short histories checked, %d undecided; %s looks\n", cmd.Number(r.GivenUp), cmd.Number(r.Ghosts), cmd.Number(r.Uncredited),
 		r.Windows, r.Undecided, cmd.Number(r.Looks))
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	_, _ = fmt.Fprintf(w, "APIs said not ready for %s, %s of that while claims were served; %d processes ended by themselves\n",
+		ms(r.UnreadyMs), ms(r.UnreadyWrongMs), r.Exits)
 	for _, line := range r.Skipped {
 		_, _ = fmt.Fprintln(w, "NOT DONE: "+line)
 	}

@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 )
 
@@ -52,6 +54,46 @@ func TestAnAppendOnlyRedisIsNotWarnedOf(t *testing.T) {
 	api := newProcess(t, "api", map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn})
 	require.NotContains(t, api.output(), "appendonly")
 	api.stop()
+}
+
+// TestRolesStartBesideAReadOnlyMySQL: in a failover a server takes no writes for a while. Processes that start then go on once it does.
+func TestRolesStartBesideAReadOnlyMySQL(t *testing.T) {
+	t.Parallel()
+	s := newServers(t, wishes{ownSQL: true})
+	for _, statement := range []string{"CREATE USER dibs@'%'", "GRANT ALL ON dibs.* TO dibs@'%'", "SET GLOBAL read_only = 1"} {
+		_, err := s.db.ExecContext(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	sql, err := mysql.ParseDSN(s.dsn)
+	require.NoError(t, err)
+	sql.User = "dibs" // root may write all the while
+	settings := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": sql.FormatDSN()}
+	whole := &system{servers: s, t: t}
+	var all []*process
+	for _, role := range []string{"consumer", "syncer", "finance", "api"} {
+		all = append(all, newProcess(t, role, settings))
+	}
+	api := all[3]
+	writable := func(yes bool) {
+		_, err := s.db.ExecContext(t.Context(), fmt.Sprintf("SET GLOBAL read_only = %t", !yes))
+		require.NoError(t, err)
+	}
+	writable(true) // nothing is recorded yet: they waited until it could be
+	var c campaign
+	eventually(t, upTimeout, "no campaign can be made", func() bool {
+		c = campaign{ID: "late", Kind: "coupon", Total: 100}
+		return call(t, http.MethodPost, api.url+"/v1/campaigns", "", c).status == http.StatusCreated
+	})
+	require.Equal(t, http.StatusCreated, claimUntilAnswered(t, api.url, c.ID, "ada", 1, "").status)
+	whole.awaitSynced(c.ID, 1)
+	writable(false)
+	for _, p := range all {
+		p.stop()
+		p.restart()
+	}
+	require.Equal(t, http.StatusCreated, claimUntilAnswered(t, api.url, c.ID, "bob", 1, "").status)
+	writable(true)
+	whole.awaitSynced(c.ID, 2)
 }
 
 // TestOtherPartitionsEndOnceThereIsACampaign: two deployments of different minds start over an empty database, and none was

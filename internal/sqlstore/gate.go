@@ -18,8 +18,8 @@ import (
 var (
 	// ErrUnchecked says that MySQL may not be used yet: its check has not passed.
 	ErrUnchecked = errors.New("sqlstore: the database has not answered since the start, so it is not checked and not used yet")
-	// ErrAway says that MySQL does not answer, or refuses connections for now.
-	ErrAway = errors.New("sqlstore: the database is away: it does not answer, or refuses connections for now")
+	// ErrAway says that MySQL does not answer, or refuses connections or writes for now.
+	ErrAway = errors.New("sqlstore: the database is away: it does not answer, or refuses connections or writes for now")
 )
 
 // DefaultGateEvery is the pause between two tries to reach a MySQL that is away.
@@ -104,10 +104,10 @@ func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger)
 	}
 }
 
-// away tells a server that does not answer, or not yet, from one that refuses for good.
+// away reports whether a server does not answer, or refuses for now and not for good.
 func away(err error) bool {
 	if my, is := errors.AsType[*mysql.MySQLError](err); is {
-		return slices.Contains(awayNumbers, my.Number)
+		return slices.Contains(awayNumbers, my.Number) || slices.Contains(readOnlyNumbers, my.Number) || FailureOf(err) == FailureClash
 	}
 	if _, is := errors.AsType[net.Error](err); is {
 		return true

@@ -13,6 +13,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 )
@@ -58,6 +59,11 @@ func TestGate_TellsAwayFromNo(t *testing.T) {
 	stopped, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer stop()
 	require.NoError(t, gate.Await(stopped, time.Millisecond, syncertest.Quiet()), "a process that stops meanwhile stops well")
+
+	for number, isAway := range map[uint16]bool{1290: true, 1836: true, 1205: true, 1142: false} { // read-only twice, a lock, a missing grant
+		_, gate = openShut(t, testenv.Database(t).DSN, func(context.Context, *gorm.DB) error { return &mysql.MySQLError{Number: number} })
+		require.Equal(t, isAway, errors.Is(gate.Try(t.Context()), sqlstore.ErrAway), number)
+	}
 
 	store := testenv.Database(t)
 	_, gate = openShut(t, strings.Replace(store.DSN, store.Name, "no_such_database", 1), fine)

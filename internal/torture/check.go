@@ -78,6 +78,7 @@ func (rd *round) check(ctx context.Context) error {
 	}
 	rd.checkWebhooks()
 	rd.checkDeaths()
+	rd.checkAvailability()
 	rd.reconciled()
 	return rd.checkAccounts(ctx)
 }

@@ -96,7 +96,10 @@ func (c *client) run(ctx context.Context) {
 
 func (c *client) pick() *campaign { return c.round.campaigns[c.r.IntN(len(c.round.campaigns))] }
 
-func (c *client) base() string { return "http://" + pick(c.w.apis, c.api).front.Listen }
+// asked is the API that this client asks.
+func (c *client) asked() *part { return pick(c.w.apis, c.api) }
+
+func (c *client) base() string { return "http://" + c.asked().front.Listen }
 
 // leave goes to another API process after one could not answer.
 func (c *client) leave(code string) {
@@ -139,6 +142,7 @@ func (c *client) try(one *wish) {
 	t.ended, t.code, t.replayed = time.Now(), r.code, r.replayed
 	if t.code == "" {
 		t.take(r.body)
+		c.asked().ready.claimed(t.begun, t.ended)
 	}
 	c.leave(t.code)
 	c.book(one, &t)

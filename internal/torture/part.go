@@ -30,6 +30,9 @@ type part struct {
 	exited chan struct{} // closed when the life is over
 	down   time.Time     // not started again before
 	deaths []string      // crashes of its own
+	exits  []string      // ends that nobody had asked for
+	told   bool          // to end
+	ready  readiness     // of an API
 	leave  chan struct{}
 	left   chan struct{}
 }
@@ -72,11 +75,13 @@ func (p *part) downTill() time.Time {
 	return p.down
 }
 
-// note remembers a life that ended in a crash of its own.
+// note remembers a life that ended by itself, and one that ended in a crash.
 func (p *part) note() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if tail := p.tail(); strings.Contains(tail, "panic: ") || strings.Contains(tail, "fatal error: ") || strings.Contains(tail, "DATA RACE") {
+	tail := p.tail()
+	p.ended(tail)
+	if strings.Contains(tail, "panic: ") || strings.Contains(tail, "fatal error: ") || strings.Contains(tail, "DATA RACE") {
 		p.deaths = append(p.deaths, fmt.Sprintf("%s crashed (%s): %s", p.name, p.cmd.ProcessState, tail))
 	}
 }
@@ -107,6 +112,7 @@ func (p *part) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cmd, p.exited = cmd, exited
+	p.told = false
 	return nil
 }
 
@@ -115,6 +121,7 @@ func (p *part) kill(dead time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = time.Now().Add(dead)
+	p.told = true
 	_ = p.cmd.Process.Kill() // it may have ended
 }
 
@@ -122,6 +129,7 @@ func (p *part) kill(dead time.Duration) {
 func (p *part) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.told = p.told || ends(sig)
 	_ = p.cmd.Process.Signal(sig) // it may have ended
 }
 

@@ -10,26 +10,31 @@ import (
 
 // Report is what a run did, what it cost, and what did not hold.
 type Report struct {
-	Seed       uint64   `json:"seed"`
-	Topology   string   `json:"topology"`
-	Durability string   `json:"durability"`
-	Shards     int      `json:"shards"`
-	Serve      bool     `json:"serve"`
-	TookMs     int64    `json:"took_ms"`
-	Rounds     int      `json:"rounds"`
-	Lossy      int      `json:"lossy_rounds"`
-	Claims     int64    `json:"claims"`        // rows
-	Told       int64    `json:"claims_told"`   // claims that a client was told of
-	Lost       int64    `json:"claims_lost"`   // of these, without a row, by a fault that may lose them
-	GivenUp    int64    `json:"places_lost"`   // places in the order of claims that a repair gave up
-	Ghosts     int64    `json:"ghost_credits"` // credits of packets whose claim was lost so
-	Uncredited int64    `json:"uncredited"`    // claims of packets without a credit, as their event was lost so
-	Windows    int      `json:"windows"`       // short histories that were checked to be linearizable
-	Undecided  int      `json:"windows_undecided"`
-	Looks      int64    `json:"looks"` // at the books while faults went on
-	Faults     []Struck `json:"faults"`
-	Skipped    []string `json:"skipped"` // what this machine or topology can't do, and why
-	Broken     []string `json:"broken"`  // promises that did not hold
+	Seed       uint64 `json:"seed"`
+	Topology   string `json:"topology"`
+	Durability string `json:"durability"`
+	Shards     int    `json:"shards"`
+	Serve      bool   `json:"serve"`
+	TookMs     int64  `json:"took_ms"`
+	Rounds     int    `json:"rounds"`
+	Lossy      int    `json:"lossy_rounds"`
+	Claims     int64  `json:"claims"`        // rows
+	Told       int64  `json:"claims_told"`   // claims that a client was told of
+	Lost       int64  `json:"claims_lost"`   // of these, without a row, by a fault that may lose them
+	GivenUp    int64  `json:"places_lost"`   // places in the order of claims that a repair gave up
+	Ghosts     int64  `json:"ghost_credits"` // credits of packets whose claim was lost so
+	Uncredited int64  `json:"uncredited"`    // claims of packets without a credit, as their event was lost so
+	Windows    int    `json:"windows"`       // short histories that were checked to be linearizable
+	Undecided  int    `json:"windows_undecided"`
+	Looks      int64  `json:"looks"` // at the books while faults went on
+
+	UnreadyMs      int64 `json:"unready_ms"`         // time in which /readyz of APIs said no, draining aside
+	UnreadyWrongMs int64 `json:"unready_serving_ms"` // of that, while claims were served
+	Exits          int   `json:"exits"`              // processes that ended by themselves
+
+	Faults  []Struck `json:"faults"`
+	Skipped []string `json:"skipped"` // what this machine or topology can't do, and why
+	Broken  []string `json:"broken"`  // promises that did not hold
 }
 
 // Struck is one fault that happened.

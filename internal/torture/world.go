@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
@@ -201,6 +202,12 @@ func (w *world) startParts() {
 			w.Fatalf("%v", err)
 		}
 		w.Cleanup(p.end)
+		if p.front != nil {
+			asking, stop := context.WithCancel(w.ctx)
+			var asker sync.WaitGroup
+			asker.Go(func() { p.askReady(asking) })
+			w.Cleanup(func() { stop(); asker.Wait() })
+		}
 	}
 }
 

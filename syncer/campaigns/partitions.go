@@ -21,9 +21,17 @@ var ErrPartitions = errors.New("syncer: number of partitions cannot change")
 const settingPartitions = "partitions"
 
 // CheckPartitions records the number of claim streams. It returns ErrPartitions, wrapped, when another number is recorded and
-// there are campaigns: this process would look for them in streams and slots where they are not.
+// there are campaigns: this process would look for them in streams and slots where they are not. Where the number is recorded, nothing is
+// written, so that a process starts beside a MySQL that is read-only.
 func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
-	err := sqlstore.Retry(ctx, func() error {
+	recorded, err := recordedPartitions(ctx, db)
+	if err != nil {
+		return fmt.Errorf("campaigns: partitions: %w", err)
+	}
+	if recorded == strconv.Itoa(n) {
+		return nil
+	}
+	err = sqlstore.Retry(ctx, func() error {
 		return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return fixPartitions(tx, n) })
 	})
 	if err != nil && !errors.Is(err, ErrPartitions) {
@@ -87,13 +95,18 @@ func fixPartitions(tx *gorm.DB, n int) error {
 // samePartitions refuses a new campaign in a process that runs with another number than is recorded: the process started
 // before the number was recorded, when there were no campaigns yet.
 func (r *Repository) samePartitions(ctx context.Context) error {
-	var recorded []string
-	err := r.db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ?", settingPartitions).Scan(&recorded).Error
+	recorded, err := recordedPartitions(ctx, r.db)
 	switch {
 	case err != nil:
 		return fmt.Errorf("campaigns: partitions: %w", err)
-	case len(recorded) == 1 && recorded[0] != strconv.Itoa(r.partitions):
-		return fmt.Errorf("%w: recorded are %s, this process runs with %d", ErrPartitions, recorded[0], r.partitions)
+	case recorded != "" && recorded != strconv.Itoa(r.partitions):
+		return fmt.Errorf("%w: recorded are %s, this process runs with %d", ErrPartitions, recorded, r.partitions)
 	}
 	return nil
+}
+
+// recordedPartitions reads the number that is recorded; "" is none.
+func recordedPartitions(ctx context.Context, db *gorm.DB) (value string, err error) {
+	err = db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ?", settingPartitions).Scan(&value).Error
+	return value, err
 }

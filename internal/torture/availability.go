@@ -1,0 +1,123 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	readyEvery  = 100 * time.Millisecond // between two questions to /readyz
+	readyWithin = time.Second            // for an answer
+	foundWithin = 2 * time.Second        // after which /readyz has noticed that claims are served again
+	servedFor   = time.Second            // a claim that was served says so much about the time after it
+)
+
+// readiness compares what /readyz of an API says with what the API does.
+type readiness struct {
+	mu     sync.Mutex
+	asked  time.Time // the last question
+	since  time.Time // it has said no since then; zero: it does not
+	serves time.Time // claims are served since then, without a gap
+	served time.Time // the end of the last one
+
+	unready time.Duration // time in which it said no
+	wrong   time.Duration // of that, with claims being served
+}
+
+// claimed notes a claim that was served.
+func (r *readiness) claimed(begun, ended time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if begun.Sub(r.served) > servedFor {
+		r.serves = begun
+	}
+	r.served = ended
+}
+
+// said notes an answer of /readyz, or that there was none.
+func (r *readiness) said(no bool, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	passed := at.Sub(r.asked)
+	r.asked = at
+	if !no {
+		r.since = time.Time{}
+		return
+	}
+	if r.since.IsZero() {
+		r.since = at
+		return
+	}
+	r.unready += passed
+	known := at.Add(-foundWithin)
+	if r.since.Before(known) && r.serves.Before(known) && at.Sub(r.served) < servedFor {
+		r.wrong += passed
+	}
+}
+
+// sums are the times that were noted.
+func (r *readiness) sums() (unready, wrong time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unready, r.wrong
+}
+
+// askReady asks an API for /readyz until ctx ends. One that was told to stop says no, and is right.
+func (p *part) askReady(ctx context.Context) {
+	client := &http.Client{Timeout: readyWithin, Transport: &http.Transport{DisableKeepAlives: true}}
+	for ; ctx.Err() == nil; wait(ctx, readyEvery) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/readyz", http.NoBody)
+		if err != nil {
+			return
+		}
+		no := false
+		if res, err := client.Do(req); err == nil {
+			_ = res.Body.Close()
+			no = res.StatusCode == http.StatusServiceUnavailable
+		}
+		p.ready.said(no && !p.isToldToEnd(), time.Now())
+	}
+}
+
+func (p *part) isToldToEnd() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.told
+}
+
+// ended notes how a life ended that nobody had ended. The caller has the lock.
+func (p *part) ended(tail string) {
+	if !p.told {
+		p.exits = append(p.exits, fmt.Sprintf("%s ended by itself (%s): %s", p.name, p.cmd.ProcessState, tail))
+	}
+}
+
+// ends reports whether a signal ends a process.
+func ends(sig syscall.Signal) bool { return sig == syscall.SIGTERM || sig == syscall.SIGKILL }
+
+// checkAvailability: no API said that it is not ready while it served claims, and no process ended by itself.
+func (rd *round) checkAvailability() {
+	var unready, wrong time.Duration
+	exits := 0
+	for _, p := range rd.w.parts {
+		no, lie := p.ready.sums()
+		unready += no
+		wrong += lie
+		if lie > 0 {
+			rd.brokenf("availability: /readyz of %s said no for %s while it served claims", p.name, lie)
+		}
+		p.mu.Lock()
+		exits += len(p.exits)
+		for _, exit := range p.exits {
+			rd.brokenf("availability: %s", exit)
+		}
+		p.mu.Unlock()
+	}
+	rd.report.UnreadyMs = unready.Milliseconds()
+	rd.report.UnreadyWrongMs = wrong.Milliseconds()
+	rd.report.Exits = exits
+}
