@@ -36,8 +36,8 @@ func newArchive(env Env) *cobra.Command {
 to which it adds. It works in transactions of 1,000 claims with pauses between them, beside anything else, and may be
 interrupted, killed and started again, with the same file: no claim is lost, or there twice.
 
-The counters of a campaign count archived claims still (campaigns.archived_claims says how many they are), so that reconcile
-and its repair agree with them. A closed campaign takes no claims, and so needs no idempotency keys. An archived claim can't be
+The counters of a campaign count archived claims still (archived_claims in campaigns, or in campaign_shards, says how many they
+are), so that reconcile and its repair agree with them. A closed campaign takes no claims, and so needs no idempotency keys. An archived claim can't be
 looked up, redeemed or released over HTTP any more: 404 claim_not_found. Claims whose hold is open stay until it ends.
 
 A campaign that can't be archived now is told with the reason; named by --campaign it is a failure.`,
@@ -151,9 +151,9 @@ func (s *stack) closedIDs(ctx context.Context, one string) (ids []string, err er
 	}
 	for after := ""; ; {
 		var page []string
-		err := s.db.WithContext(ctx).Raw("SELECT id FROM campaigns WHERE status = ? AND shards = 1 AND id > ?"+
+		err := s.db.WithContext(ctx).Raw("SELECT DISTINCT campaign_id FROM lots WHERE status = ? AND campaign_id > ?"+
 			" AND synced_seq > archived_claims + lost_claims"+
-			" ORDER BY id LIMIT ?", models.StatusClosed, after, listAtOnce).Scan(&page).Error
+			" ORDER BY campaign_id LIMIT ?", models.StatusClosed, after, listAtOnce).Scan(&page).Error
 		if err != nil {
 			return nil, fmt.Errorf("cmd: archive: %w", err)
 		}

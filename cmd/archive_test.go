@@ -14,8 +14,8 @@ func TestArchiveOfAClosedCampaign(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
 	serve := start(t, s.environ, "serve")
-	for _, id := range []string{"spring", "summer", "open"} {
-		serve.post("/campaigns", `{"id":"`+id+`","kind":"coupon","total":10,"per_user":1}`)
+	for id, shards := range map[string]string{"spring": "1", "summer": "2", "open": "1"} {
+		serve.post("/campaigns", `{"id":"`+id+`","kind":"coupon","total":10,"per_user":1,"shards":`+shards+`}`)
 		serve.claim(id, "u1", "u2", "u3", "u4", "u5")
 	}
 	serve.post("/campaigns/spring/close", "{}")

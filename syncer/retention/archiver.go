@@ -30,8 +30,8 @@ type ArchiveTo interface {
 	String() string
 }
 
-// Archiver moves claims of closed campaigns out of the table claims. The counters of a campaign keep counting them, and
-// campaigns.archived_claims and its like say how many they are, changed in the transaction that deletes them; so an archiver that dies
+// Archiver moves claims of closed campaigns out of the table claims. The counters of a campaign, and of a shard, keep counting them, and
+// archived_claims and its like say how many they are, changed in the transaction that deletes them; so an archiver that dies
 // leaves nothing to mend.
 type Archiver struct {
 	db    *gorm.DB
@@ -48,33 +48,44 @@ func NewArchiver(db *gorm.DB, evict func(ctx context.Context, campaignID string)
 	return &Archiver{db: db, evict: evict, to: to, moved: moved, pageSize: archivePage}
 }
 
-// Archive moves the claims of a campaign that were made before a time, page by page, and pauses after each as long as it took: claims
-// that are made come first. Claims that may still expire stay. It returns how many it moved. Errors: ErrNotArchivable, wrapped
-// with the reason, models.ErrNotFound, and those of the database and of the place where they go.
+// Archive moves the claims of a campaign that were made before a time, shard by shard and page by page, and pauses after each page as long
+// as it took: claims that are made come first. Claims that may still expire stay. It returns how many it moved. Errors: ErrNotArchivable,
+// wrapped with the reason, models.ErrNotFound, and those of the database and of the place where they go.
 func (a *Archiver) Archive(ctx context.Context, campaignID string, before time.Time) (moved int64, err error) {
-	if err := a.mayArchive(ctx, campaignID); err != nil {
+	shards, err := a.mayArchive(ctx, campaignID)
+	if err != nil {
 		return 0, err
 	}
-	if err := a.evict(ctx, campaignID); err != nil {
-		return 0, err
+	for _, lotID := range shards {
+		if err := a.evict(ctx, lotID); err != nil {
+			return moved, err
+		}
+		if err := a.archiveLot(ctx, lotID, before, &moved); err != nil {
+			return moved, err
+		}
 	}
+	return moved, nil
+}
+
+// archiveLot moves the claims of a campaign of one shard, or of a shard, and adds to moved how many.
+func (a *Archiver) archiveLot(ctx context.Context, lotID string, before time.Time, moved *int64) error {
 	for after := int64(0); ; {
 		begun := time.Now()
-		n, last, err := a.page(ctx, campaignID, after, before, moved == 0)
+		n, last, err := a.page(ctx, lotID, after, before, *moved == 0)
 		if err != nil || n == 0 {
-			return moved, err
+			return err
 		}
 		a.steps.At("moved")
 		a.moved(int(n))
-		moved, after = moved+n, last
+		*moved, after = *moved+n, last
 		if err := sleep.For(ctx, time.Since(begun)); err != nil {
-			return moved, err
+			return err
 		}
 	}
 }
 
-// mayArchive refuses campaigns that are not closed for good.
-func (a *Archiver) mayArchive(ctx context.Context, id string) error {
+// mayArchive refuses campaigns that are not closed for good. It returns the ids of the shards, see models.Campaign.ShardIDs.
+func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, err error) {
 	var c struct {
 		Status models.Status
 		Told   bool
@@ -84,32 +95,32 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) error {
 	got := db.Raw("SELECT status, closed_told_at IS NOT NULL AS told, shards FROM campaigns WHERE id = ?", id).Scan(&c)
 	switch {
 	case got.Error != nil:
-		return fmt.Errorf("retention: archive %s: %w", id, got.Error)
+		return nil, fmt.Errorf("retention: archive %s: %w", id, got.Error)
 	case got.RowsAffected == 0:
-		return fmt.Errorf("retention: archive: %w: campaign %s", models.ErrNotFound, id)
-	case c.Shards > 1:
-		return fmt.Errorf("%w: %s has several shards, whose claims can't be archived", ErrNotArchivable, id)
+		return nil, fmt.Errorf("retention: archive: %w: campaign %s", models.ErrNotFound, id)
 	case c.Status != models.StatusClosed:
-		return fmt.Errorf("%w: %s is %s: only closed campaigns are archived", ErrNotArchivable, id, c.Status)
+		return nil, fmt.Errorf("%w: %s is %s: only closed campaigns are archived", ErrNotArchivable, id, c.Status)
 	case !c.Told:
-		return fmt.Errorf("%w: %s is closed, and its end is not written yet: try again in some seconds", ErrNotArchivable, id)
+		return nil, fmt.Errorf("%w: %s is closed, and its end is not written yet: try again in some seconds", ErrNotArchivable, id)
 	}
 	var parked int64
-	if err := db.Raw("SELECT COUNT(*) FROM parked_events WHERE campaign_id = ? AND discarded_at IS NULL", id).Scan(&parked).Error; err != nil {
-		return fmt.Errorf("retention: archive %s: %w", id, err)
+	shards = (&models.Campaign{ID: id, Shards: c.Shards}).ShardIDs()
+	err = db.Raw("SELECT COUNT(*) FROM parked_events WHERE campaign_id IN ? AND discarded_at IS NULL", append(shards, id)).Scan(&parked).Error
+	if err != nil {
+		return nil, fmt.Errorf("retention: archive %s: %w", id, err)
 	}
 	if parked > 0 {
-		return fmt.Errorf("%w: %s has %d parked events: see dibs reconcile --campaign %s", ErrNotArchivable, id, parked, id)
+		return nil, fmt.Errorf("%w: %s has %d parked events: see dibs reconcile --campaign %s", ErrNotArchivable, id, parked, id)
 	}
-	return nil
+	return shards, nil
 }
 
 // page moves a page of claims in one transaction, and returns how many, and the seq of the last one. The first page writes the audit row
 // of the run.
-func (a *Archiver) page(ctx context.Context, id string, after int64, before time.Time, isFirst bool) (moved, last int64, err error) {
+func (a *Archiver) page(ctx context.Context, lotID string, after int64, before time.Time, isFirst bool) (moved, last int64, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		return sqlstore.InTx(ctx, a.db, func(tx *sql.Tx) error {
-			claims, err := a.read(ctx, tx, id, after, before)
+			claims, err := a.read(ctx, tx, lotID, after, before)
 			moved = int64(len(claims))
 			if err != nil || moved == 0 {
 				return err
@@ -117,15 +128,15 @@ func (a *Archiver) page(ctx context.Context, id string, after int64, before time
 			last = claims[moved-1].Seq
 			if isFirst {
 				what := map[string]string{"claimed_before": before.UTC().Format(models.TimeLayout), "to": a.to.String()}
-				if err := audit.Put(ctx, tx, models.AuditClaimsArchived, id, nil, what); err != nil {
+				if err := audit.Put(ctx, tx, models.AuditClaimsArchived, claims[0].CampaignID, nil, what); err != nil {
 					return err
 				}
 			}
-			return a.move(ctx, tx, id, claims)
+			return a.move(ctx, tx, lotID, claims)
 		})
 	})
 	if err != nil {
-		return 0, 0, fmt.Errorf("retention: archive %s: %w", id, err)
+		return 0, 0, fmt.Errorf("retention: archive %s: %w", lotID, err)
 	}
 	return moved, last, nil
 }
@@ -134,12 +145,15 @@ const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, 
 	" claimed_at, synced_at, resolved_at, release_reason"
 
 // read reads and locks the next claims that may go, in order of seq. One with an open hold waits for its end.
-func (a *Archiver) read(ctx context.Context, tx *sql.Tx, id string, after int64, before time.Time) (claims []models.ClaimRow, err error) {
+func (a *Archiver) read(
+	ctx context.Context, tx *sql.Tx, lotID string, after int64, before time.Time,
+) (claims []models.ClaimRow, err error) {
 	dialect := a.db.Name()
-	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(dialect, "claims_place") + " WHERE campaign_id = ? AND shard = 0" +
+	id, shard := models.SplitShardID(lotID)
+	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(dialect, "claims_place") + " WHERE campaign_id = ? AND shard = ?" +
 		" AND seq > ? AND claimed_at < ? AND (status <> ? OR (SELECT hold_for_ms FROM campaigns WHERE id = ?) = 0) ORDER BY seq LIMIT ?" +
 		sqlstore.ForUpdate(dialect)
-	args := []any{id, after, before.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed), id, a.pageSize}
+	args := []any{id, shard, after, before.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed), id, a.pageSize}
 	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
 		var c models.ClaimRow
 		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest, &c.Epoch, &c.PacketID, &c.Amount,
@@ -150,7 +164,7 @@ func (a *Archiver) read(ctx context.Context, tx *sql.Tx, id string, after int64,
 	return claims, err
 }
 
-func (a *Archiver) move(ctx context.Context, tx *sql.Tx, id string, claims []models.ClaimRow) error {
+func (a *Archiver) move(ctx context.Context, tx *sql.Tx, lotID string, claims []models.ClaimRow) error {
 	var units, released int64
 	ids := make([]any, len(claims))
 	var orders, ordered []any
@@ -183,12 +197,12 @@ func (a *Archiver) move(ctx context.Context, tx *sql.Tx, id string, claims []mod
 	// A load into Redis reads counters and rows by one snapshot, and is not confirmed if this came after it.
 	n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET archived_claims = archived_claims + ?, archived_units = archived_units + ?,"+
 		" archived_released = archived_released + ? WHERE id = ? AND status = ? AND residency IN (?, ?)",
-		len(ids), units, released, id, string(models.StatusClosed), string(models.ResidencyEvicted), string(models.ResidencyNone))
+		len(ids), units, released, lotID, string(models.StatusClosed), string(models.ResidencyEvicted), string(models.ResidencyNone))
 	if err != nil {
 		return err
 	}
 	if n == 0 {
-		return sqlstore.Final(fmt.Errorf("%w: %s was loaded into redis meanwhile: somebody asks for it; try again", ErrNotArchivable, id))
+		return sqlstore.Final(fmt.Errorf("%w: %s was loaded into redis meanwhile: somebody asks for it; try again", ErrNotArchivable, lotID))
 	}
 	a.steps.At("counted")
 	return nil

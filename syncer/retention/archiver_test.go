@@ -95,6 +95,48 @@ func TestArchiver_MovesTheClaimsOfAClosedCampaignAndTheBooksAgree(t *testing.T) 
 	require.Contains(t, string(log[0].After), "claims_archive")
 }
 
+// The claims of all shards go, each counted where it was claimed, and the sums of the campaign stay.
+func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, func(c *models.Campaign) { c.Shards = 3 })
+	for shard, users := range map[int]int{1: 9, 3: 8} {
+		require.NoError(t, h.Hydrate(models.ShardID(id, shard)))
+		h.Take(models.ShardID(id, shard), syncertest.Asks("u", users)...)
+	}
+	h.Sync()
+	_, err := archiver(h, retention.ArchiveTable{}).Archive(t.Context(), id, inAMinute())
+	require.ErrorContains(t, err, "is open")
+	closed := models.StatusClosed
+	_, err = syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Status: &closed})
+	require.NoError(t, err)
+	h.Exec("UPDATE lots SET closed_told_at = updated_at WHERE id = ?", id)
+	before := h.Campaign(id)
+	h.Exec("INSERT INTO parked_events (id, campaign_id, reason, payload, parked_at) VALUES ('parked', ?, '', '', ?)",
+		models.ShardID(id, 3), time.Now().UTC())
+	_, err = archiver(h, retention.ArchiveTable{}).Archive(t.Context(), id, inAMinute())
+	require.ErrorContains(t, err, "has 1 parked events")
+	h.Exec("DELETE FROM parked_events")
+
+	n, err := archiver(h, retention.ArchiveTable{}).Archive(t.Context(), id, inAMinute())
+	require.NoError(t, err)
+	require.EqualValues(t, 17, n)
+	require.Len(t, archived(h), 17)
+	after := h.Campaign(id)
+	require.Equal(t, []int64{before.Claimed, before.SyncedSeq, before.Remaining}, []int64{after.Claimed, after.SyncedSeq, after.Remaining})
+	for shard, claims := range map[int]int64{1: 9, 2: 0, 3: 8} {
+		require.Equal(t, claims, h.Campaign(models.ShardID(id, shard)).ArchivedClaims)
+	}
+	requireAgrees(h, id)
+	require.Empty(t, h.Repair(id, reconcile.RepairHow{}).Steps)
+	require.NoError(t, h.Hydrate(models.ShardID(id, 3)), "somebody asks for it")
+	requireAgrees(h, id)
+	log, err := audit.NewLog(h.DB).List(t.Context(), models.AuditQuery{CampaignID: id, Limit: 100})
+	require.NoError(t, err)
+	log = slices.DeleteFunc(log, func(e models.AuditEntry) bool { return e.Action != models.AuditClaimsArchived })
+	require.Len(t, log, 1)
+}
+
 // A repair of counters that somebody spoiled counts what is in the archive.
 func TestArchiver_ARepairCountsTheArchive(t *testing.T) {
 	t.Parallel()
