@@ -80,18 +80,3 @@ func TestAdder_LetsNothingInAfterClose(t *testing.T) {
 	require.Empty(t, parts)
 	require.Len(t, a.take(10), 1)
 }
-
-func BenchmarkAdder(b *testing.B) {
-	a := newAdder(2000)
-	e := models.Event{ID: "0192f0c1-7c1e-7000-8000-000000000000", CampaignID: "c", Quantity: 1, Seq: 1}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if _, pending := addOne(a, e, time.Now); pending%2000 == 0 {
-				for _, c := range a.take(2000) {
-					a.release(c, nil)
-				}
-			}
-		}
-	})
-}
