@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPrunerRate makes the figure of docs/dba.md: how many rows of stock_flushes a second the pruner removes while 500 campaigns have four
-// flushes a second each, and how many of these there were.
+// TestPrunerRate makes the figure of docs/dba.md: how many rows of stock_flushes a second the pruner removes while 500 campaigns are in each
+// flush. It must be twice what is written.
 //
 //	DIBS_TEST_CAPACITY=1 go test ./syncer/retention -run PrunerRate -v
 //
@@ -39,7 +39,7 @@ func TestPrunerRate(t *testing.T) {
 		})
 	}
 	require.NoError(t, db.CreateInBatches(batch, 2000).Error)
-	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: 250 * time.Millisecond})
+	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: writer.DefaultFlushInterval})
 	var flushes sync.WaitGroup
 	flushes.Go(func() {
 		for seq := int64(1); time.Since(begun) < lasts; seq++ {
@@ -59,7 +59,8 @@ func TestPrunerRate(t *testing.T) {
 	flushes.Wait()
 	var rows int64
 	require.NoError(t, db.Raw("SELECT COUNT(*) FROM stock_flushes WHERE flushed_at > ?", begun.Add(-time.Minute)).Scan(&rows).Error)
-	t.Logf("%d rows pruned in %s, %.0f a second, and so up to %.0f a second of each minute; meanwhile %.0f rows a second were written",
-		pruned, took.Round(time.Millisecond), float64(pruned)/took.Seconds(), float64(pruned)/took.Seconds()*2/3,
-		float64(rows)/time.Since(begun).Seconds())
+	average := float64(pruned) / took.Seconds() * 2 / 3 // it works for 40 s of each minute
+	written := float64(rows) / time.Since(begun).Seconds()
+	t.Logf("%d rows pruned in %s, so %.0f a second on average; beside it %.0f rows a second were written", pruned, took.Round(time.Millisecond), average, written)
+	require.GreaterOrEqual(t, average, 2*written)
 }

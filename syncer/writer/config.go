@@ -22,8 +22,13 @@ const (
 )
 
 const (
-	flushTimeout   = 30 * time.Second // of one attempt at a transaction
-	pendingFlushes = 8                // most claims in memory, in flushes; Submit blocks above
+	flushTimeout = 30 * time.Second // of one attempt at a transaction
+
+	// A flush writes a row of stock_flushes for each campaign in it, or shard. The next one waits so long for each of them, so that at most
+	// 200 rows a second are written, or two flushes a second.
+	intervalPerLot = 5 * time.Millisecond
+	intervalMax    = 500 * time.Millisecond
+	pendingFlushes = 8 // most claims in memory, in flushes; Submit blocks above
 )
 
 // Config configures a Writer. DB and Logger are required.
@@ -33,7 +38,7 @@ type Config struct {
 	Witness Witness // nil: a MySQL that was put back goes unnoticed here
 
 	FlushSize     int           // most rows of one transaction
-	FlushInterval time.Duration // longest wait of a claim for others
+	FlushInterval time.Duration // wait of a claim for others; up to 500 ms once flushes have claims of many campaigns
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics

@@ -24,6 +24,7 @@ const (
 func (w *Writer) flush(ctx context.Context, cells []*cell) {
 	begun := w.clock.Now()
 	b := gather(cells)
+	w.lots = len(b.sums)
 	w.flushing.Store(&b.since)
 	locked := make(map[string][]*row)
 	rows, sums := w.locked.holdBack(b.rows, locked), b.sums

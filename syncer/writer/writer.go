@@ -35,6 +35,7 @@ type Writer struct {
 	running   sync.WaitGroup
 	abort     context.CancelCauseFunc
 
+	lots     int // campaigns and shards in the last flush; only run uses it
 	locked   lockedQueue
 	flushing atomic.Pointer[time.Time]            // when the oldest claim of the flush under way came; nil: none is under way
 	flushed  struct{ events, units atomic.Int64 } // since the start
@@ -162,6 +163,11 @@ func (w *Writer) run(ctx context.Context) {
 	w.running.Wait()
 }
 
+// interval is how long the oldest pending claim waits for others. It follows the number of campaigns and shards in the flush before.
+func (w *Writer) interval() time.Duration {
+	return max(w.cfg.FlushInterval, min(intervalMax, time.Duration(w.lots)*intervalPerLot))
+}
+
 // due blocks until a flush is due. It returns false when the writer is closed and empty.
 func (w *Writer) due() bool {
 	for {
@@ -176,7 +182,7 @@ func (w *Writer) due() bool {
 		}
 		var timer <-chan time.Time
 		if pending > 0 {
-			wait := w.cfg.FlushInterval - w.clock.Since(w.adder.oldest())
+			wait := w.interval() - w.clock.Since(w.adder.oldest())
 			if wait <= 0 {
 				return true
 			}
