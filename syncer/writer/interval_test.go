@@ -37,18 +37,18 @@ func TestWriter_FlushesLessOftenWhileThereAreManyCampaigns(t *testing.T) {
 	for _, c := range []struct {
 		minimum   time.Duration
 		campaigns []int // in each flush
-		waits     []time.Duration
+		waitsMs   []int
 	}{
-		{50 * time.Millisecond, []int{20, 150, 1, 10, 1}, []time.Duration{50, 100, 500, 50, 50}},
-		{700 * time.Millisecond, []int{150, 1}, []time.Duration{700, 700}},
+		{50 * time.Millisecond, []int{20, 150, 1, 10, 1}, []int{50, 100, 500, 50, 50}},
+		{700 * time.Millisecond, []int{150, 1}, []int{700, 700}},
 	} {
 		clock := clockwork.NewFakeClock()
 		w := startTuned(t, writer.Config{DB: db, FlushInterval: c.minimum}, writer.Tuning{Clock: clock})
 		for n, campaigns := range c.campaigns {
-			answers := submitLater(t.Context(), w, oneOfEach(campaigns, int64(100*c.minimum.Milliseconds())+int64(n)+1))
+			answers := submitLater(t.Context(), w, oneOfEach(campaigns, 100*c.minimum.Milliseconds()+int64(n)+1))
 			require.Eventually(t, func() bool { return w.Pending() == campaigns }, time.Minute, time.Millisecond)
 			require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
-			clock.Advance(c.waits[n]*time.Millisecond - 1)
+			clock.Advance(time.Duration(c.waitsMs[n])*time.Millisecond - 1)
 			require.Equal(t, campaigns, w.Pending(), "flush %d is not due", n)
 			clock.Advance(1)
 			written := make(chan error, 1)
