@@ -3,6 +3,7 @@ module dibs/deploy/charttest
 go 1.26.8
 
 require (
+	github.com/spf13/pflag v1.0.10
 	github.com/stretchr/testify v1.12.1
 	helm.sh/helm/v4 v4.3.1
 	k8s.io/api v0.37.2

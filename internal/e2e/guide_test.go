@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,4 +77,26 @@ func (g *guide) run(name string) string {
 	<-spawn(g.t, shell)
 	require.Zero(g.t, shell.ProcessState.ExitCode(), "%s\n%s", g.blocks[name], &out)
 	return out.String()
+}
+
+// TestEveryGuideIsFollowed: no page and no block of commands is without a test.
+func TestEveryGuideIsFollowed(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/guides/*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, pages)
+	tests, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	var all strings.Builder
+	for _, path := range tests {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	for _, path := range pages {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Len(t, guideBlock.FindAllString(string(text), -1), strings.Count(string(text), "```sh"), "a block of %s is not run", path)
+		require.Contains(t, all.String(), fmt.Sprintf("openGuide(t, %q", filepath.Base(path)))
+	}
 }
