@@ -175,7 +175,7 @@ func (c *cluster) pod(o *object, n int) *pod {
 			p.readyURL = "http://" + addr + container.Readiness.HTTPGet.Path
 		}
 	}
-	maps.Copy(p.process.settings, settings) // makeProcess chose an address of its own
+	maps.Copy(p.settings, settings) // makeProcess chose an address of its own
 	return p
 }
 
