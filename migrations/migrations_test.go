@@ -220,6 +220,53 @@ func TestTheDatabaseRefusesCountersThatCannotBe(t *testing.T) {
 	}
 }
 
+func TestNoIndexIsPartOfAnother(t *testing.T) {
+	t.Parallel()
+	db := openMySQL(t)
+	up(t, db, migrations.MySQL)
+	const redundant = "SELECT CONCAT_WS(' ', table_name, redundant_index_name, 'as', dominant_index_name)" +
+		" FROM sys.schema_redundant_indexes WHERE table_schema = DATABASE()"
+	require.Empty(t, lines(t, db, redundant))
+	_, err := db.ExecContext(t.Context(), "CREATE INDEX again ON lots (residency)")
+	require.NoError(t, err)
+	require.Equal(t, []string{"lots again as lots_of_residency"}, lines(t, db, redundant))
+}
+
+var (
+	sqlBlock = regexp.MustCompile("(?s)```sql\n(.*?)```")
+	sqlSpan  = regexp.MustCompile("`(SELECT [^`…]+)`")
+	zoned    = regexp.MustCompile(`(?i)\b(?:NOW|CURRENT_TIMESTAMP|CURDATE|CURTIME|SYSDATE|LOCALTIME|UNIX_TIMESTAMP|FROM_UNIXTIME)\b`)
+)
+
+// Queries of the documents run on the schema, and say the same in a session of any time zone. Those of docs/dba.md have tests of their own.
+func TestQueriesOfTheDocumentsRun(t *testing.T) {
+	t.Parallel()
+	db := openMySQL(t)
+	up(t, db, migrations.MySQL)
+	pages, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	ran := 0
+	for _, path := range pages {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		var found []string
+		for _, m := range append(sqlBlock.FindAllStringSubmatch(string(text), -1), sqlSpan.FindAllStringSubmatch(string(text), -1)...) {
+			found = append(found, strings.Split(m[1], ";\n")...)
+		}
+		for _, query := range found {
+			if filepath.Base(path) == "dba.md" || !strings.Contains(query, "SELECT") || strings.Contains(query, "GRANT ") {
+				continue
+			}
+			require.NotRegexp(t, zoned, query, path)
+			rows, err := db.QueryContext(t.Context(), query)
+			require.NoError(t, err, "%s: %s", path, query)
+			require.NoError(t, rows.Close())
+			ran++
+		}
+	}
+	require.Greater(t, ran, 10)
+}
+
 func joined(dialect, a, b string) string {
 	if dialect == migrations.SQLite {
 		return a + " || ' ' || " + b
