@@ -44,6 +44,8 @@ var parts = []struct {
 	{"durability", "What a durable answer costs over HTTP", benchDurability},
 	{"books", "From the stream into MySQL", benchBooks},
 	{"whole", "The whole: claims over HTTP while they are brought into MySQL", benchWhole},
+	{"pipeline", "Claims in batches over HTTP into MySQL, against the article's script", benchPipeline},
+	{"subscriber", "From the stream into MySQL through the public subscriber and the stock one", benchSubscriber},
 	{"many", "Ten thousand campaigns of which nothing is asked, and their first claims", benchMany},
 	{"growth", "Larger campaigns, and more of them at once", benchGrowth},
 	{"client", "Claims that share requests in the Go client", benchClient},

@@ -74,7 +74,16 @@ func (w *whole) acceptedOf(b *testing.B, s *sheet, id, name string, connections 
 	s.add(name+": CPU of the API", "µs/claim", perClaim(w.api.cpu(b)-api, taken))
 	s.add(name+": CPU of the consumer", "µs/claim", perClaim(w.consumer.cpu(b)-consumer, taken))
 	s.add(name+": CPU of the SQL server", "µs/claim", perClaim(cpuOf(b, w.store.pid)-server, taken))
+	s.add(name+": flush p99", "ms", w.store.flushP99(b, id))
 	w.store.requireBooked(b, lua.Meta{ID: id}, taken)
+}
+
+// flushP99 is how long a flush of a campaign took, at the 99th percentile.
+func (s *store) flushP99(b *testing.B, id string) (ms float64) {
+	b.Helper()
+	require.NoError(b, s.sql.QueryRowContext(b.Context(), "SELECT took_ms FROM (SELECT took_ms, CUME_DIST() OVER (ORDER BY took_ms) AS place"+
+		" FROM stock_flushes WHERE campaign_id = ?) f WHERE place >= 0.99 ORDER BY place LIMIT 1", id).Scan(&ms))
+	return ms
 }
 
 // create makes a campaign over HTTP.

@@ -1,0 +1,68 @@
+package bench_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/lua"
+)
+
+// pipelineClaims are the claims of one round.
+const pipelineClaims = 200_000
+
+// benchPipeline sends claims in batches over HTTP until they are in MySQL, in turns with the article's script, which keeps no claim. Each part's
+// processor time for a booked claim is counted apart, and in the end the space that a row takes.
+func benchPipeline(b *testing.B, s *sheet) {
+	r := newBroker(b)
+	st := stores(b)[0]
+	s.Facts = []string{r.version(b), st.version(b)}
+	tool(b, "redis-benchmark", "redis-tools")
+	program := buildDibs(b)
+	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
+	w := &whole{broker: r, store: st, api: startDibs(b, program, "api", settings...), consumer: startDibs(b, program, "consumer", settings...)}
+	article, booked := "article's script, one claim a call", fmt.Sprintf("booked, in batches of %d", batchClaims)
+	sqlCPU, otherCPU := booked+": CPU of the SQL server", booked+": CPU of API, consumer and Redis"
+	s.takeTurns([]func(){
+		func() { s.article(b, r, article) },
+		func() {
+			id := w.create(b)
+			api, consumer, redis, server := w.api.cpu(b), w.consumer.cpu(b), r.usage(b).cpu, cpuOf(b, st.pid)
+			begun := time.Now()
+			sendBatches(b, w.api.addr, amount(pipelineClaims), []string{id})
+			taken := w.untilDrained(b, id)
+			s.add(booked, "claims/s", float64(taken)/time.Since(begun).Seconds())
+			api, consumer = w.api.cpu(b)-api, w.consumer.cpu(b)-consumer
+			redis, server = r.usage(b).cpu-redis, cpuOf(b, st.pid)-server
+			s.add(booked+": CPU of the API", "µs/claim", perClaim(api, taken))
+			s.add(booked+": CPU of the consumer", "µs/claim", perClaim(consumer, taken))
+			s.add(booked+": CPU of Redis", "µs/claim", perClaim(redis, taken))
+			s.add(sqlCPU, "µs/claim", perClaim(server, taken))
+			s.add(otherCPU, "µs/claim", perClaim(api+consumer+redis, taken))
+			st.requireBooked(b, lua.Meta{ID: id}, taken)
+		},
+	})
+	rows, bytes := st.claimsSize(b)
+	s.add("a row of claims, indexes included", "bytes", float64(bytes)/float64(rows))
+	s.ratio(b, booked+" / article's script", booked, article, 0.62)
+	s.ratioAtMost(b, "CPU of the SQL server / of API, consumer and Redis", sqlCPU, otherCPU, 0.55)
+	s.goal(b, sqlCPU, atMost, 13.5)
+	s.goal(b, booked+": CPU of the consumer", atMost, 5.3)
+	s.goal(b, "a row of claims, indexes included", atMost, 350)
+	s.note(fmt.Sprintf("`dibs api` and `dibs consumer` as built for production; %d connections with batches of %d claims with keys, %d claims a round, until the last is in MySQL.",
+		batchDrivers, batchClaims, amount(pipelineClaims)))
+	s.note("Article: driven by redis-benchmark, 50 connections, no pipelining. It keeps no claim, no key and no event.")
+	s.note(fmt.Sprintf("Space of a row: data and indexes of the table over its %d rows, as the load left them.", rows))
+}
+
+// claimsSize is how many rows the table claims has, and its size as the server counts it.
+func (s *store) claimsSize(b *testing.B) (rows, bytes int64) {
+	b.Helper()
+	s.exec(b.Context(), b, "ANALYZE TABLE claims")
+	require.NoError(b, s.sql.QueryRowContext(b.Context(), "SELECT COUNT(*) FROM claims").Scan(&rows))
+	require.NoError(b, s.sql.QueryRowContext(b.Context(), "SELECT data_length + index_length FROM information_schema.tables"+
+		" WHERE table_schema = DATABASE() AND table_name = 'claims'").Scan(&bytes))
+	return rows, bytes
+}
