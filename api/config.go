@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,6 +43,7 @@ type Config struct {
 	Conns     int  // connections at once; more wait to be accepted
 
 	TrustedProxies Proxies
+	CORSOrigins    []string // scheme://host[:port] of sites whose pages may call the API from a browser; "*" is refused
 
 	ClaimsPerCall int // claims in one script call, at most lua.ClaimsMax, which is the default
 	// ClaimsInFlight is script calls at once for one campaign. 2 measured no faster than 1, and claims of one batch may change places.
@@ -93,6 +96,11 @@ func (c Config) Validate() error {
 	}
 	if c.UserRate < 0 || c.UserRate > 1e6 {
 		return fmt.Errorf("%w: UserRate must be 0 to 1000000, not %g", ErrConfig, c.UserRate)
+	}
+	for _, origin := range c.CORSOrigins {
+		if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil || strings.Contains(origin, "*") {
+			return fmt.Errorf("%w: CORSOrigins: %q must be scheme://host[:port]", ErrConfig, origin)
+		}
 	}
 	if c.Registerer == nil || c.Gatherer == nil {
 		return fmt.Errorf("%w: Registerer and Gatherer must come together", ErrConfig)

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"dibs/api/claimed"
 	"dibs/api/claiming"
@@ -48,6 +49,8 @@ type ConsoleDeps struct {
 
 // States reads what Redis holds of campaigns.
 type States interface {
+	// UseOnce reports whether an id was not used before by any API process, and remembers it for a time.
+	UseOnce(ctx context.Context, id string, keep time.Duration) (isFirst bool, err error)
 	claiming.StateReader
 	live.Redis
 }

@@ -35,6 +35,9 @@ func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 			run = s.withQuery(pattern, run)
 		}
 		served[pattern] = s.serve(rt.path, rt.scope, run)
+		if strings.HasSuffix(rt.path, "/watch") {
+			served[pattern] = s.byTicket(rt.path, served[pattern])
+		}
 		mux.HandleFunc(pattern, served[pattern])
 	}
 	if s.console != nil {
@@ -42,6 +45,7 @@ func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 		mux.HandleFunc(console.Path, page)
 		mux.HandleFunc(console.Path+"/", page)
 	}
+	mux.HandleFunc("GET /{$}", s.serve("/", auth.Open, s.toConsole))
 	unknown := s.serve("other", auth.Open, func(w http.ResponseWriter, r *http.Request) int { return refuseUnknown(mux, w, r) })
 	known := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern == "" || !isClean(r.URL.EscapedPath()) {
@@ -52,9 +56,9 @@ func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 	})
 	all := claiming.FastPath(served["POST "+claiming.Path], slashUserFirst(served["GET "+userClaimsPath], known))
 	if s.gate.Open() {
-		all = refuseOtherSites(all)
+		all = refuseOtherSites(s.cfg.CORSOrigins, all)
 	}
-	return s.identified(all)
+	return s.identified(allowOrigins(s.cfg.CORSOrigins, all))
 }
 
 // refuseUnknown refuses what no route takes: 405 with Allow when another method would do, else 404. ServeMux would redirect a

@@ -94,9 +94,27 @@ func (rt *route) annotate(op *huma.Operation) {
 	if t.answer != "" {
 		op.Responses[t.status].Content[wire.JSONContentType[0]].Example = example(t.answer)
 	}
+	op.Description = strings.TrimSpace(op.Description + "\n\n" + rolesText(rt.scope))
 	if rt.scope == auth.Open {
 		op.Security = []map[string][]string{{}} // none is asked for
 	}
+}
+
+// rolesText says who may call a route.
+func rolesText(scope auth.Scope) string {
+	if scope == auth.Open {
+		return "Needs no token."
+	}
+	roles := []string{"`admin`"}
+	for _, role := range []struct {
+		scope auth.Scope
+		name  string
+	}{{auth.Viewer, "`viewer`"}, {auth.Storefront, "`storefront`"}, {auth.User, "`user` (for itself alone)"}} {
+		if scope&role.scope != 0 {
+			roles = append(roles, role.name)
+		}
+	}
+	return "Roles: " + strings.Join(roles, ", ") + "."
 }
 
 // operationOf is the operation of a route.

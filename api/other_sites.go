@@ -11,7 +11,7 @@ import (
 // refuseOtherSites guards a service without tokens, which listens on loopback only, against the browser on the same machine: a
 // page of another site may neither post here nor, by a name of its own that resolves to 127.0.0.1, read here. With tokens this
 // is not needed: no page can make a browser send one.
-func refuseOtherSites(next http.Handler) http.Handler {
+func refuseOtherSites(but []string, next http.Handler) http.Handler {
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		p := &wire.Problem{
 			Code: wire.CodeForbidden, Detail: "Pages of other sites may not call a service without tokens. Set tokens, or call it as 127.0.0.1.",
@@ -20,6 +20,11 @@ func refuseOtherSites(next http.Handler) http.Handler {
 	})
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(refuse)
+	for _, origin := range but {
+		if err := origins.AddTrustedOrigin(origin); err != nil {
+			panic(err) // Config.Validate has refused it
+		}
+	}
 	guarded := origins.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isLoopbackHost(r.Host) {

@@ -65,6 +65,8 @@ func (s *Server) routes() []route {
 			plain(s.whileAllowed(reads|claims, s.live.GetWatch), live.DocumentWatch)},
 		{"GET", "/v1/watch", reads, 0, "watch", "Watch all active campaigns live, an event of each a second",
 			[]wire.Code{wire.CodeTooManyWatchers}, plain(s.whileAllowed(reads, s.live.GetWatchAll), live.DocumentWatchAll)},
+		{"POST", "/v1/watch-tickets", reads | claims, 0, "create-watch-ticket", "Make a ticket for a browser's EventSource, which sends no header",
+			nil, plain(s.postTicket, documentTicket)},
 		{"POST", claiming.Path, claims | user, claiming.ClaimBodyMax, "claim", "Claim units of a campaign",
 			wire.ClaimCodes, plain(s.claiming.PostClaim, claiming.DocumentClaim)},
 		{"POST", "/v1/claims:batch", claims | user, claiming.BatchBodyMax, "claim-batch", "Make up to 1,000 claims, each on its own",

@@ -21,6 +21,7 @@ import (
 	"dibs/api/live"
 	"dibs/api/operator"
 	"dibs/api/workers"
+	"dibs/internal/seal"
 	"dibs/internal/sleep"
 )
 
@@ -48,6 +49,8 @@ type Server struct {
 	claiming *claiming.Routes
 	losses   claiming.Losses // nil: there are none
 	audit    Audit
+	tickets  *seal.Sealer
+	states   States
 	operator *operator.Routes
 	claimed  *claimed.Routes
 	live     *live.Sampler
@@ -77,9 +80,12 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, ready: deps.Ready, away: deps.away(), losses: deps.Losses, audit: deps.Audit, tls: connections, workers: &workers.Group{},
+		cfg: cfg, ready: deps.Ready, away: deps.away(), losses: deps.Losses, audit: deps.Audit, states: deps.States, tls: connections, workers: &workers.Group{},
 		scrape:  promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		logSome: rate.Sometimes{Interval: time.Second}, headerTimeout: headerTimeout, readTimeout: readTimeout,
+	}
+	if s.tickets, err = seal.New(sharedSecret(&cfg.Tokens), "watch ticket"); err != nil {
+		return nil, err
 	}
 	s.gate, err = auth.New(auth.Config{
 		Addr: cfg.Addr, Tokens: cfg.Tokens, Logger: cfg.Logger, Registerer: cfg.Registerer, Refused: s.noteRefusal, Reloaded: s.noteReload,

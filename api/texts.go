@@ -36,6 +36,11 @@ const (
 		`"claimed_at":"2027-03-01T10:00:00.123Z","released_at":"2027-03-01T10:05:00.000Z","release_reason":"payment failed"}`
 )
 
+// frames says what a stream of events looks like.
+const frames = "The stream begins with `retry: 2000`. Each event is a line `data:` with JSON as described, and an empty line; it has no id, as each " +
+	"holds the whole state. `event: problem` with `data: {code, server, detail}` says which server does not answer. A line that begins with a colon " +
+	"comes every ten seconds. The stream ends when the token does."
+
 // texts are by operation id. Each route has its own.
 var texts = map[string]text{
 	"create-campaign": {tagCampaigns, "Creates a campaign, in MySQL; Redis gets it with its first claim. The same content again changes nothing " +
@@ -58,9 +63,11 @@ var texts = map[string]text{
 			`{"shard":2,"partition":2,"granted":250,"claimed":0,"free":250,"seq":0,"synced_seq":0}]}`},
 	"get-info": {tagService, "What a reader of the claim streams needs to know. One that reads fewer streams than `partitions` misses events. Every role answers it, " +
 		"those without an API at DIBS_METRICS_ADDR.", "", "200", `{"version":"v1.2.3","partitions":4,"durability":"fast","groups":["syncer","finance"]}`},
-	"watch-campaign": {tagWatching, "Server-sent events of one campaign, one a second: `data` is JSON as described. An event named `problem` says that " +
-		"Redis does not answer. Comments keep the connection alive.", "", "", ""},
-	"watch": {tagWatching, "Server-sent events of all active campaigns, one of each a second.", "", "", ""},
+	"watch-campaign": {tagWatching, "Server-sent events of one campaign, one a second. " + frames, "", "", ""},
+	"watch":          {tagWatching, "Server-sent events of all active campaigns, one of each a second. " + frames, "", "", ""},
+	"create-watch-ticket": {tagWatching, "A ticket stands in for the token of whoever asked for it: `new EventSource(url + '?ticket=' + ticket)`. It is used up " +
+		"by one connection. When that ends, ask for another: a browser's own reconnect is refused with 401.", "", "200",
+		`{"ticket":"WlbXrv9K","expires_at":"2027-03-01T10:01:00.000Z"}`},
 	"claim": {tagClaims, "Takes units for a user, all or none, and answers when the claim is made, as safely as the service is set to. Send an " +
 		"Idempotency-Key and, when the answer is lost, the same request again: it gets the first answer.", `{"user_id":"ada","quantity":1}`, "201", aClaim},
 	"claim-batch": {tagClaims, "Makes each claim on its own: some may be refused and others made. Each has an idempotency_key of its own; the header " +

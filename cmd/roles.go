@@ -236,6 +236,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 		Addr: s.cfg.HTTPAddr, Version: build.Of().Document(), Tokens: tokens(s.cfg), TLS: certificate(s.cfg), Insecure: s.cfg.Insecure,
 		AccessLog: s.cfg.AccessLog, MetricsCampaigns: cmp.Or(s.cfg.MetricsCampaigns, -1), Conns: s.cfg.HTTPConns, UserRate: s.cfg.UserRate,
 		TrustedProxies:  s.cfg.TrustedProxies,
+		CORSOrigins:     s.cfg.CORSOrigins,
 		Info:            s.info(),
 		ShutdownTimeout: closeTimeout, Tracer: s.tracer, Logger: s.log, Registerer: s.registry, Gatherer: s.registry,
 	}, deps)

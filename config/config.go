@@ -53,6 +53,7 @@ type Config struct {
 	Insecure        bool   // plain HTTP beyond loopback is meant
 	HTTPConns       int    // at once
 	TrustedProxies  []netip.Prefix
+	CORSOrigins     []string
 	AccessLog       bool
 
 	Partitions       int

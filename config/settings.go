@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"os"
 	"regexp"
@@ -67,6 +68,8 @@ var settings = []setting{
 		set: boolean(func(c *Config) *bool { return &c.Insecure })},
 	{key: "http-conns", fallback: "10000", meaning: "most connections at once to an address that this process listens on, half of them from one address; more wait",
 		set: integer(func(c *Config) *int { return &c.HTTPConns }, 1, 1_000_000)},
+	{key: "cors-origins", meaning: "origins, comma-separated, whose pages may call the API from a browser, such as https://shop.example.com",
+		set: origins},
 	{key: "trusted-proxies", meaning: "CIDRs, comma-separated, of the proxies whose X-Forwarded-For tells a client's address",
 		set: networks},
 	{key: "access-log", fallback: "0", meaning: "1: log a line for each request",
@@ -149,6 +152,20 @@ func token(field func(*Config) *string) func(*Config, string) error {
 		*field(c) = value
 		return nil
 	}
+}
+
+// origins reads exact origins, as browsers send them.
+func origins(c *Config, value string) error {
+	for text := range strings.SplitSeq(value, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		if err := http.NewCrossOriginProtection().AddTrustedOrigin(text); err != nil || strings.Contains(text, "*") || strings.ToLower(text) != text {
+			return fmt.Errorf("must be origins such as https://shop.example.com, in lower case, exact and separated by commas, not %q", value)
+		}
+		c.CORSOrigins = append(c.CORSOrigins, text)
+	}
+	return nil
 }
 
 // networks reads CIDRs, and addresses that stand for themselves.

@@ -154,6 +154,9 @@ func triesKey(userID string) string { return "dibs:tries:" + userID }
 // endedSessionKey names the mark of a session of the console that somebody signed out of.
 func endedSessionKey(id string) string { return "dibs:signed-out:" + id }
 
+// usedKey names the mark of what may be used once.
+func usedKey(id string) string { return "dibs:used:" + id }
+
 // consumerKey names the lease of a consumer's name.
 func consumerKey(group, name string) string { return "dibs:consumer:" + group + ":" + name }
 

@@ -2,12 +2,24 @@ package lua
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // EndSession marks a session of the console as ended, for as long as its cookie could be used. Errors as Stream.
 func (s *Scripts) EndSession(ctx context.Context, id string, keep time.Duration) error {
 	return sortError("set", s.rdb.Set(ctx, endedSessionKey(id), 1, max(keep, time.Second)).Err())
+}
+
+// UseOnce reports whether an id, such as that of a watch ticket, was not used before, and remembers it for a time. Errors as Stream.
+func (s *Scripts) UseOnce(ctx context.Context, id string, keep time.Duration) (isFirst bool, err error) {
+	err = s.rdb.SetArgs(ctx, usedKey(id), 1, redis.SetArgs{Mode: "NX", TTL: max(keep, time.Second)}).Err()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	return err == nil, sortError("set", err)
 }
 
 // SessionEnded reports whether a session was marked by EndSession. Errors as Stream.

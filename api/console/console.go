@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"crypto/cipher"
 	"embed"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 
 	"dibs/api/wire"
 	"dibs/internal/caller"
+	"dibs/internal/seal"
 	"dibs/models"
 )
 
@@ -97,7 +97,7 @@ type Config struct {
 // Console serves the pages.
 type Console struct {
 	cfg     Config
-	seal    cipher.AEAD
+	seal    *seal.Sealer
 	pages   map[string]*template.Template
 	static  map[string]asset
 	mux     *http.ServeMux
@@ -108,7 +108,7 @@ type Console struct {
 func New(cfg Config) (*Console, error) {
 	c := &Console{cfg: cfg, origins: http.NewCrossOriginProtection()}
 	var err error
-	if c.seal, err = newSeal(cfg.Secret); err != nil {
+	if c.seal, err = seal.New(cfg.Secret, "console session"); err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
 	if c.static, err = readStatic(); err != nil {

@@ -2,15 +2,8 @@ package console
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hkdf"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/base64"
-	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -66,38 +59,14 @@ func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
 	return c.cfg.Ended.SessionEnded(ctx, s.ID)
 }
 
-// newSeal makes what seals sessions.
-func newSeal(secret string) (cipher.AEAD, error) {
-	if secret == "" {
-		secret = rand.Text()
-	}
-	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "dibs console session", 32)
-	if err != nil {
-		return nil, fmt.Errorf("session key: %w", err)
-	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, fmt.Errorf("session key: %w", err)
-	}
-	return cipher.NewGCMWithRandomNonce(block)
-}
-
 // session reads the session of a request; nil when there is none.
 func (c *Console) session(r *http.Request) *session {
 	cookie, err := r.Cookie(cookieName)
 	if err != nil {
 		return nil
 	}
-	sealed, err := base64.RawURLEncoding.DecodeString(cookie.Value)
-	if err != nil {
-		return nil
-	}
-	plain, err := c.seal.Open(nil, nil, sealed, []byte(cookieName))
-	if err != nil {
-		return nil
-	}
 	var s session
-	if json.Unmarshal(plain, &s) != nil || s.ID == "" || s.At.IsZero() || s.over(time.Now()) {
+	if !c.seal.Open(cookie.Value, &s) || s.ID == "" || s.At.IsZero() || s.over(time.Now()) {
 		return nil
 	}
 	return &s
@@ -109,12 +78,11 @@ func (c *Console) keep(w http.ResponseWriter, r *http.Request, s *session) {
 		return
 	}
 	s.At = time.Now().UTC()
-	plain, err := json.Marshal(s)
+	sealed, err := c.seal.Seal(s)
 	if err != nil { // texts and times always marshal
 		return
 	}
-	sealed := c.seal.Seal(nil, nil, plain, []byte(cookieName)) //nolint:gosec // it makes its own nonces
-	c.setCookie(w, r, base64.RawURLEncoding.EncodeToString(sealed), int(sessionFor.Seconds()))
+	c.setCookie(w, r, sealed, int(sessionFor.Seconds()))
 }
 
 func (c *Console) setCookie(w http.ResponseWriter, r *http.Request, value string, maxAge int) {

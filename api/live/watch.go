@@ -126,7 +126,8 @@ func DocumentWatch(oapi *huma.OpenAPI, op *huma.Operation) {
 
 // DocumentWatchAll describes GetWatchAll.
 func DocumentWatchAll(oapi *huma.OpenAPI, op *huma.Operation) {
-	op.Description = "Server-sent events, one a campaign and second; `data` is JSON as described. An event named `problem` says that a " +
-		"server does not answer. Comments keep the connection alive."
+	op.Parameters = append(op.Parameters, &huma.Param{
+		Name: "ticket", In: "query", Schema: &huma.Schema{Type: "string"}, Description: "in place of a token, from POST /v1/watch-tickets; once, within a minute",
+	})
 	wire.DocumentAnswer(op, "200", "Events, until the client leaves", "text/event-stream", wire.SchemaOf[Event](oapi))
 }

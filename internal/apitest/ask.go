@@ -49,7 +49,7 @@ func Ask(h http.Handler, method, path, body string, headers ...string) *httptest
 		r = strings.NewReader(body)
 	}
 	ctx := context.Background()
-	if strings.HasSuffix(path, "/watch") {
+	if bare, _, _ := strings.Cut(path, "?"); strings.HasSuffix(bare, "/watch") {
 		left, leave := context.WithTimeout(ctx, 50*time.Millisecond)
 		defer leave()
 		ctx = left

@@ -18,6 +18,7 @@ type Room struct {
 	Campaigns  map[string]*Campaign
 	Calls      [][]lua.ClaimRequest
 	Hydrates   int
+	Used       map[string]bool // what UseOnce was asked for
 	StateReads int
 
 	// OnClaim, when set, answers instead of the fake's own sums.
@@ -64,7 +65,7 @@ var Now = time.Date(2027, 3, 14, 15, 9, 26, 535e6, time.UTC)
 
 // NewRoom makes a Room whose campaigns are in Redis.
 func NewRoom(campaigns ...models.Campaign) *Room {
-	r := &Room{Campaigns: map[string]*Campaign{}, Audit: &Audit{}, Groups: &Groups{}}
+	r := &Room{Used: map[string]bool{}, Campaigns: map[string]*Campaign{}, Audit: &Audit{}, Groups: &Groups{}}
 	for _, c := range campaigns {
 		r.Put(c).InRedis = true
 	}
@@ -196,6 +197,17 @@ func (r *Room) Hydrate(_ context.Context, id string) (lua.Meta, error) {
 	}
 	c.InRedis = true
 	return c.meta(), nil
+}
+
+// UseOnce remembers an id for as long as the Room is there.
+func (r *Room) UseOnce(_ context.Context, id string, _ time.Duration) (bool, error) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if r.Used[id] {
+		return false, nil
+	}
+	r.Used[id] = true
+	return true, nil
 }
 
 // Deps are this Room, in every place.

@@ -1,0 +1,136 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/rs/cors"
+
+	"dibs/api/auth"
+	"dibs/api/console"
+	"dibs/api/wire"
+	"dibs/models"
+)
+
+// allowOrigins lets pages of the configured origins call the API, and read the headers that a client needs.
+func allowOrigins(origins []string, next http.Handler) http.Handler {
+	if len(origins) == 0 {
+		return next
+	}
+	allowed := cors.New(cors.Options{
+		AllowedOrigins: origins,
+		AllowedMethods: []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodPut, http.MethodDelete},
+		AllowedHeaders: []string{"Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "X-Request-Id", "Traceparent"},
+		ExposedHeaders: []string{"ETag", "Idempotent-Replayed", "RateLimit", "RateLimit-Policy", "Retry-After", "X-Request-Id"},
+		MaxAge:         int((10 * time.Minute).Seconds()),
+	}).Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			allowed.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// toConsole leads a browser that asks for / to the console.
+func (s *Server) toConsole(w http.ResponseWriter, r *http.Request) int {
+	if s.console == nil || !strings.Contains(r.Header.Get("Accept"), "text/html") {
+		return wire.Refuse(wire.CodeNotFound).Write(w)
+	}
+	http.Redirect(w, r, console.Path, http.StatusSeeOther)
+	return http.StatusSeeOther
+}
+
+const (
+	// ticketFor is how long a ticket may be used, once.
+	ticketFor = time.Minute
+	// ticketTimeout bounds the question whether a ticket was used.
+	ticketTimeout = time.Second
+)
+
+// ticket stands in for an Authorization header where a browser's EventSource can't send one.
+type ticket struct {
+	ID            string    `json:"id"`
+	Authorization string    `json:"authorization"`
+	Until         time.Time `json:"until"`
+}
+
+// ticketAnswer is what POST /v1/watch-tickets answers.
+type ticketAnswer struct {
+	Ticket    string      `json:"ticket" doc:"for the query parameter ticket of a watch route, once"`
+	ExpiresAt models.Time `json:"expires_at"`
+}
+
+// postTicket is POST /v1/watch-tickets.
+func (s *Server) postTicket(w http.ResponseWriter, r *http.Request) int {
+	if p := wire.NoBody(r); p != nil {
+		return p.Write(w)
+	}
+	until := s.cfg.Clock().Add(ticketFor)
+	text, err := s.tickets.Seal(ticket{ID: rand.Text(), Authorization: r.Header.Get("Authorization"), Until: until})
+	if err != nil { // texts and times always marshal
+		return wire.Refuse(wire.CodeInternal).Write(w)
+	}
+	body, err := json.Marshal(ticketAnswer{Ticket: text, ExpiresAt: models.NewTime(until)})
+	if err != nil {
+		return wire.Refuse(wire.CodeInternal).Write(w)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return writeJSON(w, string(body))
+}
+
+func documentTicket(oapi *huma.OpenAPI, op *huma.Operation) {
+	wire.DocumentAnswer(op, "200", "A ticket", wire.JSONContentType[0], wire.SchemaOf[ticketAnswer](oapi))
+}
+
+// byTicket lets a request with a ticket in its query pass as the request for the ticket would.
+func (s *Server) byTicket(path string, next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		text := query.Get("ticket")
+		if text == "" {
+			next(w, r)
+			return
+		}
+		t, p := s.useTicket(r, text)
+		if p != nil {
+			s.serve(path, auth.Open, func(w http.ResponseWriter, _ *http.Request) int { return p.Write(w) })(w, r)
+			return
+		}
+		r = r.Clone(r.Context())
+		query.Del("ticket")
+		r.URL.RawQuery = query.Encode()
+		r.Header.Del("Authorization")
+		if t.Authorization != "" {
+			r.Header.Set("Authorization", t.Authorization)
+		}
+		next(w, r)
+	}
+}
+
+// useTicket opens a ticket and has Redis remember that it was used.
+func (s *Server) useTicket(r *http.Request, text string) (t ticket, p *wire.Problem) {
+	if !s.tickets.Open(text, &t) || s.cfg.Clock().After(t.Until) {
+		return t, &wire.Problem{Code: wire.CodeUnauthorized, Detail: "The ticket is not known here, or older than a minute. Ask for another."}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), ticketTimeout)
+	defer cancel()
+	isFirst, err := s.states.UseOnce(ctx, t.ID, ticketFor)
+	switch {
+	case err != nil:
+		s.logSome.Do(func() {
+			s.cfg.Logger.WarnContext(ctx, "a watch ticket can't be checked; is redis up?", slog.Any("error", err))
+		})
+		return t, wire.Refuse(wire.CodeUnavailable)
+	case !isFirst:
+		return t, &wire.Problem{Code: wire.CodeUnauthorized, Detail: "The ticket was used before. Ask for another."}
+	}
+	return t, nil
+}

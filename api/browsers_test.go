@@ -1,0 +1,100 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/internal/apitest"
+)
+
+const shop = "https://shop.example.com"
+
+func TestCORS_OnlyConfiguredOriginsMayCall(t *testing.T) {
+	t.Parallel()
+	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 9)), api.Config{
+		Tokens: api.Tokens{Storefront: "st0re"}, CORSOrigins: []string{shop, "http://localhost:5173"},
+	})
+	ask := func(method, path, origin string, headers ...string) http.Header {
+		return apitest.Ask(h, method, path, "", append(headers, "Origin: "+origin)...).Header()
+	}
+	preflight := func(origin string) http.Header {
+		return ask(http.MethodOptions, "/v1/campaigns/c1/claims", origin, "Access-Control-Request-Method: POST",
+			"Access-Control-Request-Headers: authorization,content-type,idempotency-key")
+	}
+	for _, origin := range []string{shop, "http://localhost:5173"} {
+		got := preflight(origin)
+		require.Equal(t, origin, got.Get("Access-Control-Allow-Origin"))
+		require.Equal(t, "POST", got.Get("Access-Control-Allow-Methods"))
+		require.Empty(t, got.Get("Access-Control-Allow-Credentials"), "no cookie counts here")
+		got = ask("GET", "/v1/campaigns", origin)
+		require.Equal(t, origin, got.Get("Access-Control-Allow-Origin"), "a refusal can be read as well")
+		require.Contains(t, got.Get("Access-Control-Expose-Headers"), "Retry-After")
+	}
+	for _, origin := range []string{"https://shop.example.com.evil.example", "https://example.com", "http://shop.example.com", "null"} {
+		require.Empty(t, preflight(origin).Get("Access-Control-Allow-Origin"), origin)
+		require.Empty(t, ask("GET", "/v1/campaigns", origin).Get("Access-Control-Allow-Origin"), origin)
+	}
+	require.Empty(t, ask("GET", "/healthz", shop).Get("Access-Control-Allow-Origin"), "of the API alone")
+}
+
+func TestCORS_WithoutTokensAConfiguredOriginMayClaim(t *testing.T) {
+	t.Parallel()
+	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 9)), api.Config{CORSOrigins: []string{shop}})
+	claim := func(origin string) int {
+		return apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Origin: "+origin, "Sec-Fetch-Site: cross-site").Code
+	}
+	require.Equal(t, 201, claim(shop))
+	require.Equal(t, 403, claim("https://other.example.com"))
+}
+
+func TestCORS_OriginsMustBeExact(t *testing.T) {
+	t.Parallel()
+	for _, origin := range []string{"*", "https://*.example.com", "shop.example.com", "https://shop.example.com/", "https://shop.example.com/path"} {
+		_, err := api.New(api.Config{CORSOrigins: []string{origin}}, apitest.NewRoom().Deps())
+		require.ErrorIs(t, err, api.ErrConfig, origin)
+	}
+}
+
+func TestWatchTicket_IsUsedOnceWithinAMinute(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	room := apitest.NewRoom(apitest.Coupon("c1", 9))
+	config := api.Config{Tokens: api.Tokens{Storefront: "st0re", Viewer: "v1ewer"}, Clock: func() time.Time { return now }}
+	h := apitest.NewServer(t, room, config)
+	ticket := func(token string) string {
+		w := apitest.Ask(h, "POST", "/v1/watch-tickets", "", "Authorization: Bearer "+token)
+		require.Equal(t, 200, w.Code, w.Body)
+		var got struct {
+			Ticket    string    `json:"ticket"`
+			ExpiresAt time.Time `json:"expires_at"`
+		}
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
+		require.WithinDuration(t, now.Add(time.Minute), got.ExpiresAt, time.Second)
+		return got.Ticket
+	}
+	watch := func(path, ticket string, headers ...string) int {
+		return apitest.Ask(h, "GET", path+"?ticket="+ticket, "", headers...).Code
+	}
+	require.Equal(t, 401, apitest.Ask(h, "POST", "/v1/watch-tickets", "").Code)
+	one := ticket("st0re")
+	require.Equal(t, 200, watch("/v1/campaigns/c1/watch", one))
+	require.Equal(t, 401, watch("/v1/campaigns/c1/watch", one), "used before")
+	require.Equal(t, 403, watch("/v1/watch", ticket("st0re")), "it may no more than its token")
+	require.Equal(t, 200, watch("/v1/watch", ticket("v1ewer")))
+	require.Equal(t, 401, watch("/v1/watch", "forged"), "without Redis being asked")
+	require.Equal(t, 401, watch("/v1/watch", "forged", "Authorization: Bearer v1ewer"))
+	require.Equal(t, 401, watch("/v1/campaigns", ticket("v1ewer")), "nothing else takes one")
+	late := ticket("v1ewer")
+	now = now.Add(61 * time.Second)
+	require.Equal(t, 401, watch("/v1/watch", late))
+
+	other := apitest.NewServer(t, room, config)
+	one = ticket("v1ewer")
+	require.Equal(t, 200, apitest.Ask(other, "GET", "/v1/watch?ticket="+one, "").Code, "any process takes it")
+	require.Equal(t, 401, watch("/v1/watch", one))
+}
