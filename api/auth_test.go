@@ -47,6 +47,7 @@ func TestScopes(t *testing.T) {
 		{"GET", "/v1/campaigns/c1/shards", ``, "av"},
 		{"GET", "/v1/campaigns/c1/watch", ``, "asv"},
 		{"GET", "/v1/watch", ``, "av"},
+		{"POST", "/v1/watch-tickets", ``, "asv"},
 		{"GET", "/metrics", ``, "av"},
 		{"POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "as"},
 		{"POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u"}]}`, "as"},
