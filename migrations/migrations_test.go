@@ -258,9 +258,8 @@ func TestQueriesOfTheDocumentsRun(t *testing.T) {
 				continue
 			}
 			require.NotRegexp(t, zoned, query, path)
-			rows, err := db.QueryContext(t.Context(), query)
+			_, err := db.ExecContext(t.Context(), query)
 			require.NoError(t, err, "%s: %s", path, query)
-			require.NoError(t, rows.Close())
 			ran++
 		}
 	}

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,4 +43,35 @@ func TestEmptyRedisSellsNothingAgain(t *testing.T) {
 	after, err := readRows(t.Context(), s.db, c.ID)
 	require.NoError(t, err)
 	require.Equal(t, before, after)
+}
+
+// TestAQuietLossGivesNothingUp: Redis loses all while a consumer is behind, and nobody claims after that. A repair names what was answered,
+// gives nothing up, and the campaign takes no claims until an operator does.
+func TestAQuietLossGivesNothingUp(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t, wishes{})
+	api := s.apis[0].url
+	c := openCampaign(t, api, campaign{Total: 20})
+	for i := range 5 {
+		require.Equal(t, http.StatusCreated, claimUntilAnswered(t, api, c.ID, fmt.Sprint("booked-", i), 1, "").status)
+	}
+	s.awaitSynced(c.ID, 5)
+	s.consumers[0].stop()
+	for i := range 10 {
+		require.Equal(t, http.StatusCreated, claimUntilAnswered(t, api, c.ID, fmt.Sprint("answered-", i), 1, "").status)
+	}
+	require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
+	s.consumers[0].restart()
+	args := []string{"reconcile", "--repair", "--campaign", c.ID}
+	got := runDibs(t, s.settings, args...)
+	require.Equal(t, exitDrift, got.code, got.stdout)
+	require.Contains(t, got.stdout, "seq 6 to 15;")
+	require.Equal(t, http.StatusServiceUnavailable, claimOnce(t, api, c.ID, "late", 1, "").status)
+	got = runDibs(t, s.settings, append(args, "--give-up-claims")...)
+	require.Zero(t, got.code, got.stdout)
+	require.Contains(t, got.stdout, "10 claims known to be lost")
+	for i := range 15 {
+		require.Equal(t, http.StatusCreated, claimUntilAnswered(t, api, c.ID, fmt.Sprint("late-", i), 1, "").status)
+	}
+	require.Equal(t, "sold_out", claimOnce(t, api, c.ID, "last", 1, "").code())
 }
