@@ -12,7 +12,7 @@ import (
 
 func optionsOf(t *testing.T, url string) *redis.Options {
 	t.Helper()
-	return connect(t, url).(*redis.Client).Options()
+	return connect(t, url).(interface{ Options() *redis.Options }).Options()
 }
 
 func TestConnectUsesTheOptionsOfTheURL(t *testing.T) {

@@ -58,6 +58,8 @@ func (s *Scripts) masters(ctx context.Context) ([]*redis.Client, error) {
 	switch c := s.rdb.(type) {
 	case *redis.Client:
 		return []*redis.Client{c}, nil
+	case *sentinelClient:
+		return []*redis.Client{c.Client}, nil
 	case *redis.ClusterClient:
 		found := make(chan *redis.Client, clusterMastersMax)
 		err := c.ForEachMaster(ctx, func(_ context.Context, one *redis.Client) error {

@@ -18,6 +18,8 @@ func (s *Scripts) nodeOf(ctx context.Context, key string) (*redis.Client, error)
 	switch c := s.rdb.(type) {
 	case *redis.Client:
 		return c, nil
+	case *sentinelClient:
+		return c.Client, nil
 	case *redis.ClusterClient:
 		return c.MasterForKey(ctx, key)
 	default:

@@ -107,14 +107,15 @@ func (s *Scripts) AwaitReplicas(ctx context.Context, stream string) error {
 	return fmt.Errorf("lua: entries of %s: %w", stream, waitErr)
 }
 
-// hasNoReplica tells whether the server that holds a key is known to have no replica.
+// hasNoReplica reports whether the server that holds a key is known to be its primary, and to have no replica.
 func (s *Scripts) hasNoReplica(ctx context.Context, key string) bool {
 	node, err := s.nodeOf(ctx, key)
 	if err != nil {
 		return false
 	}
 	info, err := node.Info(ctx, "replication").Result()
-	return err == nil && strings.Contains(info, "role:master") && strings.Contains(info, "connected_slaves:0\r\n")
+	return err == nil && strings.Contains(info, "role:master") && strings.Contains(info, "connected_slaves:0\r\n") &&
+		s.isPrimary(ctx, node, key)
 }
 
 // waitsOnConnection tells whether durability is known by a wait, which speaks for what its connection wrote.

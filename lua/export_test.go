@@ -1,10 +1,13 @@
 package lua
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"dibs/models"
 )
@@ -102,3 +105,8 @@ var (
 	KeptKey       = barrierKey
 	NoListKey     = noListKey
 )
+
+// IsPrimary reports whether a node is the primary of a key, by those who decide about failovers.
+func IsPrimary(ctx context.Context, s *Scripts, node *redis.Client, key string) bool {
+	return s.isPrimary(ctx, node, key)
+}

@@ -90,10 +90,15 @@ func slotsApart(a, b int) int {
 	return min(d, clusterSlots-d)
 }
 
-// slotOf is the hash slot of a partition in a Redis Cluster: CRC16 (XMODEM) of its tag, modulo 16384.
-func slotOf(partition int) int {
+// slotOf is the hash slot of a partition in a Redis Cluster.
+func slotOf(partition int) int { return slotOfKey(prefix(partition)) }
+
+// slotOfKey is the hash slot of a key of Dibs: CRC16 (XMODEM) of its tag, modulo 16384.
+func slotOfKey(key string) int {
+	_, tag, _ := strings.Cut(key, "{")
+	tag, _, _ = strings.Cut(tag, "}")
 	crc := uint16(0)
-	for _, c := range []byte("p" + strconv.Itoa(partition)) {
+	for _, c := range []byte(tag) {
 		crc ^= uint16(c) << 8
 		for range 8 {
 			if crc&0x8000 != 0 {

@@ -74,7 +74,7 @@ func connectSentinel(rest string) (redis.UniversalClient, error) {
 	if encrypted == tlsNodes {
 		u.Dialer = dialNodesByTLS(u)
 	}
-	return redis.NewFailoverClient(u.Failover()), nil
+	return &sentinelClient{redis.NewFailoverClient(u.Failover()), u}, nil
 }
 
 func schemeOf(encrypted string) (string, error) {
