@@ -1,7 +1,7 @@
 // Package bench measures Dibs against ceilings and against what it replaces, as ratios within one run:
 //
 //	make bench                                 all parts, some minutes
-//	make bench WRITE=1                         and puts the figures into docs/bench.md
+//	make bench WRITE=1                         and puts the figures into bench/results.json and docs/bench.md
 //	make bench BENCH=/script ROUNDS=5          one part, by its name; docs/bench.md lists them
 //	make bench ROUNDS=1 SHORT=1                each once and briefly, to see that it still runs
 //

@@ -13,7 +13,7 @@ import (
 
 var (
 	roundsFlag = flag.Int("rounds", 3, "how often the sides of a comparison take turns")
-	writeFlag  = flag.Bool("write", false, "put the figures into docs/bench.md")
+	writeFlag  = flag.Bool("write", false, "put the figures into bench/results.json and docs/bench.md")
 	jsonFlag   = flag.String("json", "", "a file to write the figures to")
 
 	profileFlag = flag.String("profiles", "", "a folder for CPU profiles of the servers of the HTTP part")

@@ -16,14 +16,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// docFile is where -write puts the figures.
-const docFile = "../docs/bench.md"
+// Where -write puts the figures, and their summary.
+const (
+	resultsFile = "results.json"
+	docFile     = "../docs/bench.md"
+)
 
 // publish prints the tables and does what the flags ask for.
 func publish(b *testing.B, sheets []*sheet) {
 	b.Helper()
 	fmt.Printf("\n%s\n", strings.Join(machine(), ", "))
 	for _, s := range sheets {
+		s.Machine = machine()
 		fmt.Printf("\n%s: %s\n", s.About, strings.Join(s.Facts, ", "))
 		for _, t := range s.tables() {
 			fmt.Println(t.Render())
@@ -38,55 +42,42 @@ func publish(b *testing.B, sheets []*sheet) {
 		require.NoError(b, os.WriteFile(*jsonFlag, append(out, '\n'), 0o600))
 	}
 	if *writeFlag {
-		require.NoError(b, writeDoc(docFile, plotFile, sheets))
+		require.NoError(b, record(resultsFile, docFile, plotFile, sheets))
 	}
 }
 
-// writeDoc puts each sheet between its own markers, so that the figures of parts that were not run stay, and the summary of all at
-// the top.
-func writeDoc(file, picture string, sheets []*sheet) error {
-	old, err := os.ReadFile(file)
+// record puts sheets into the file of results, where those of parts that were not run stay, and brings the summary up to date.
+func record(results, doc, picture string, sheets []*sheet) error {
+	all := make(map[string]*sheet)
+	text, err := os.ReadFile(results)
 	if err != nil {
 		return err
 	}
-	doc := string(old)
+	if err := json.Unmarshal(text, &all); err != nil {
+		return fmt.Errorf("%s: %w", results, err)
+	}
 	for _, s := range sheets {
-		if doc, err = between(doc, s.Part, s.markdown()); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
+		all[s.Part] = s
 	}
-	if doc, err = writeSummary(doc, picture); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+	if text, err = json.MarshalIndent(all, "", " "); err != nil {
+		return err
 	}
-	return os.WriteFile(file, []byte(doc), 0o644)
+	if err := os.WriteFile(results, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return writeSummary(doc, picture, goals(all))
 }
 
 // between replaces what stands between the markers of a part.
 func between(doc, part, body string) (string, error) {
-	first, last := "<!-- figures: "+part+" -->\n", "<!-- end: "+part+" -->"
+	first := "<!-- figures: " + part + " -->\n"
+	last := "<!-- end: " + part + " -->"
 	head, rest, found := strings.Cut(doc, first)
 	_, tail, ended := strings.Cut(rest, last)
 	if !found || !ended {
 		return "", fmt.Errorf("no place for the figures of %s: %s… %s", part, first, last)
 	}
 	return head + first + body + last + tail, nil
-}
-
-func (s *sheet) markdown() string {
-	var out strings.Builder
-	fmt.Fprintf(&out, "%s; %s; %s.\n", strings.Join(machine(), ", "), strings.Join(s.Facts, ", "), counted(s.rounds, "round"))
-	tables := s.tables()
-	for _, t := range tables[:len(tables)-1] {
-		out.WriteString("\n" + t.RenderMarkdown() + "\n")
-	}
-	fmt.Fprintf(&out, "\n<details><summary>All %d figures</summary>\n\n%s\n\n</details>\n", len(s.Series), tables[len(tables)-1].RenderMarkdown())
-	for _, note := range s.Notes {
-		out.WriteString("\n- " + note)
-	}
-	if len(s.Notes) > 0 {
-		out.WriteString("\n")
-	}
-	return out.String()
 }
 
 func counted(n int, what string) string {

@@ -1,6 +1,7 @@
 package bench_test
 
 import (
+	"encoding/json"
 	"encoding/xml"
 	"os"
 	"path/filepath"
@@ -45,30 +46,38 @@ func TestTakeTurnsAlternates(t *testing.T) {
 	require.Equal(t, "abbaab", order)
 }
 
-func TestWriteDocTouchesOnlyThePartsThatRan(t *testing.T) {
+func TestRecordKeepsThePartsThatDidNotRun(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "doc.md")
-	const doc = "# T\n<!-- figures: summary -->\n<!-- end: summary -->\n<!-- figures: a -->\nold a\n<!-- end: a -->\nwords\n<!-- figures: b -->\nold b\n<!-- end: b -->\nend\n"
-	require.NoError(t, os.WriteFile(file, []byte(doc), 0o600))
-	s := newSheet("b", "", 1)
-	s.add("figure", "/s", 12345)
-	picture := filepath.Join(t.TempDir(), "plot.svg")
-	require.NoError(t, writeDoc(file, picture, []*sheet{s}))
-	got, err := os.ReadFile(file)
+	folder := t.TempDir()
+	doc, results, picture := filepath.Join(folder, "doc.md"), filepath.Join(folder, "results.json"), filepath.Join(folder, "plot.svg")
+	require.NoError(t, os.WriteFile(doc, []byte("# T\n<!-- figures: summary -->\nold\n<!-- end: summary -->\nend\n"), 0o600))
+	require.NoError(t, os.WriteFile(results, []byte("{}"), 0o600))
+	for part, value := range map[string]float64{"http": 12345, "books": 67890} {
+		s := newSheet(part, "", 1)
+		s.add("figure", "/s", value)
+		s.goal(t, "figure", atLeast, 20000)
+		require.NoError(t, record(results, doc, picture, []*sheet{s}))
+	}
+	got, err := os.ReadFile(doc)
 	require.NoError(t, err)
-	require.Contains(t, string(got), "old a\n<!-- end: a -->\nwords\n<!-- figures: b -->\n")
-	require.NotContains(t, string(got), "old b")
-	require.Contains(t, string(got), "12,345")
-	require.Error(t, writeDoc(file, picture, []*sheet{newSheet("c", "", 1)}), "a part without a place")
+	for _, text := range []string{"12,345", "67,890", "1 of 2 targets are met.", "<!-- end: summary -->\nend\n"} {
+		require.Contains(t, string(got), text)
+	}
+	require.NotContains(t, string(got), "old")
 }
 
-func TestDocHasAPlaceForEveryPart(t *testing.T) {
+// The summary of docs/bench.md is that of the results.
+func TestDocHasTheResultsAndEveryPart(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile(docFile)
 	require.NoError(t, err)
+	text, err := os.ReadFile(resultsFile)
+	require.NoError(t, err)
+	results := make(map[string]*sheet)
+	require.NoError(t, json.Unmarshal(text, &results))
+	require.Contains(t, string(doc), summary(goals(results)))
 	for _, part := range parts {
-		_, err := between(string(doc), part.name, "")
-		require.NoError(t, err)
+		require.Contains(t, string(doc), "| `"+part.name+"` |")
 	}
 }
 
@@ -83,10 +92,10 @@ func TestSummaryHasEveryTarget(t *testing.T) {
 	s.ratioAtMost(t, "slow / fast", "slow", "fast", 0.5)
 	s.ratio(t, "without a target", "slow", "fast", 0)
 	s.goal(t, "idle", atMost, 5)
-	all := goals("<!-- figures: script -->\n" + s.markdown() + "<!-- end: script -->\n")
+	all := goals(map[string]*sheet{"script": s})
 	require.Equal(t, []goal{
 		{"script", "fast / slow", "3.00", "3.00", "3.00", "≥ 4.00", "missed", 0.75},
-		{"script", "slow / fast", "0.333", "0.333", "0.333", "≤ 0.500", "met", 0.5 / 0.333},
+		{"script", "slow / fast", "0.333", "0.333", "0.333", "≤ 0.500", "met", 1.5},
 		{"script", "idle", "7.00", "7.00", "7.00", "≤ 5.00 % of a core", "missed", 5.0 / 7},
 	}, all)
 	require.Contains(t, summary(all), "1 of 3 targets are met.")

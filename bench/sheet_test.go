@@ -7,12 +7,13 @@ import (
 
 // sheet collects the figures of one part: a series for each figure with a value for each round, and the ratios.
 type sheet struct {
-	Part   string    `json:"part"`
-	About  string    `json:"about"`
-	Facts  []string  `json:"facts"` // what the figures were taken on
-	Notes  []string  `json:"notes,omitempty"`
-	Series []*series `json:"figures"`
-	Ratios []*ratio  `json:"ratios,omitempty"`
+	Part    string    `json:"part"`
+	About   string    `json:"about"`
+	Machine []string  `json:"machine"` // that the figures were taken on
+	Facts   []string  `json:"facts"`   // about its servers
+	Notes   []string  `json:"notes,omitempty"`
+	Series  []*series `json:"figures"`
+	Ratios  []*ratio  `json:"ratios,omitempty"`
 
 	rounds int
 	series map[string]*series

@@ -5,7 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"text/template"
 )
@@ -13,39 +13,31 @@ import (
 // plotFile is the picture at the top of docs/bench.md.
 const plotFile = "../docs/img/bench.svg"
 
-// goal is a line of the summary: what has a target, as the tables of the parts have it.
+// goal is a line of the summary: what has a target, as its part has it.
 type goal struct {
 	Part, Name, Median, Least, Most, Target, Verdict string
 
 	share float64 // of the target that was reached: 1 and more is met
 }
 
-// goals reads every line with a target out of docs/bench.md, so that parts of other runs are among them.
-func goals(doc string) (all []goal) {
+// goals are the lines with a target of all results, in the order of the parts.
+func goals(results map[string]*sheet) (all []goal) {
 	for _, part := range parts {
-		_, rest, _ := strings.Cut(doc, "<!-- figures: "+part.name+" -->\n")
-		body, _, _ := strings.Cut(rest, "<!-- end: "+part.name+" -->")
-		for line := range strings.Lines(body) {
-			cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-			for i := range cells {
-				cells[i] = strings.TrimSpace(cells[i])
-			}
-			if len(cells) != 6 || cells[5] != "met" && cells[5] != "missed" {
+		s := results[part.name]
+		if s == nil {
+			continue
+		}
+		for _, r := range s.Ratios {
+			if r.Side == "" {
 				continue
 			}
-			g := goal{part.name, cells[0], cells[1], cells[2], cells[3], cells[4], cells[5], 0}
-			is, wanted, _ := strings.Cut(g.Target, " ")
-			wanted, _, _ = strings.Cut(wanted, " ")
-			g.share = shareOf(side(is), number(g.Median), number(wanted))
-			all = append(all, g)
+			all = append(all, goal{
+				Part: part.name, Name: r.Name, Median: digits(median(r.Values)), Least: digits(slices.Min(r.Values)), Most: digits(slices.Max(r.Values)),
+				Target: r.wanted(), Verdict: r.verdict(), share: shareOf(r.Side, median(r.Values), r.Target),
+			})
 		}
 	}
 	return all
-}
-
-func number(text string) float64 {
-	v, _ := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
-	return v
 }
 
 // shareOf is how much of a target was reached. What wants to be small is turned over.
@@ -135,17 +127,24 @@ func plot(all []goal) (string, error) {
 }
 
 // writeSummary puts the summary into the text of docs/bench.md, and the picture beside it.
-func writeSummary(doc, picture string) (string, error) {
-	all := goals(doc)
+func writeSummary(doc, picture string, all []goal) error {
 	svg, err := plot(all)
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(picture), 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(picture, []byte(svg), 0o644)
-	}
 	if err != nil {
-		return "", err
+		return err
 	}
-	return between(doc, "summary", summary(all))
+	if err := os.MkdirAll(filepath.Dir(picture), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(picture, []byte(svg), 0o644); err != nil {
+		return err
+	}
+	old, err := os.ReadFile(doc)
+	if err != nil {
+		return err
+	}
+	text, err := between(string(old), "summary", summary(all))
+	if err != nil {
+		return fmt.Errorf("%s: %w", doc, err)
+	}
+	return os.WriteFile(doc, []byte(text), 0o644)
 }
