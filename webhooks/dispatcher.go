@@ -216,7 +216,7 @@ func (d *Dispatcher) enqueue(key laneKey, event *models.RawEvent, done func(erro
 	case l.spilled:
 		d.spill(l, []*item{it})
 	case len(l.queue) >= laneMemory || d.inMemory[key.endpoint] >= nameMemory:
-		d.spill(l, append(d.unqueue(l, 1), it))
+		d.spill(l, append(l.underway(), append(d.unqueue(l, 1), it)...))
 	default:
 		d.queue(l, []*item{it})
 	}

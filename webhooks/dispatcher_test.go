@@ -338,6 +338,33 @@ func TestDispatcher_WhatWaitsOutlivesTheProcess(t *testing.T) {
 	eventually(t, "the table is empty", func() bool { return rows(t, db) == 0 })
 }
 
+// The event that was under way when the process ended comes before those behind it, which wait in the table.
+func TestDispatcher_WhatWasUnderWayComesFirst(t *testing.T) {
+	t.Parallel()
+	db, r := syncertest.OpenServer(t), newReceiver(t)
+	release := make(chan struct{})
+	r.answers(func(got) int { <-release; return 503 })
+	cfg := webhooks.Config{DB: db, Endpoints: fixed(endpoints(t, endpoint("shop", r.URL)))}
+	p := start(t, cfg)
+	p.submit("spring", 1, 300)
+	eventually(t, "all but the first are in the table", func() bool { return p.settled.Load() == 299 })
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		p.stop()
+	}()
+	eventually(t, "it stops", func() bool { p.submit("spring", 301, 301); return p.failed.Load() > 0 })
+	r.answers(func(got) int { return 204 })
+	close(release)
+	<-stopped
+	p = start(t, cfg)
+	eventually(t, "what the table has is delivered", func() bool { return rows(t, db) == 0 })
+	p.submit("spring", 1, 1) // which was not acknowledged
+	eventually(t, "settled", func() bool { return p.settled.Load() == 1 })
+	seqs := r.seqs("spring")
+	require.Equal(t, upTo(1, 300), seqs[:300])
+}
+
 // While MySQL is away nothing is settled that a receiver does not have; a stop settles it with an error, so that it comes again.
 func TestDispatcher_SettlesNothingThatIsNowhere(t *testing.T) {
 	t.Parallel()

@@ -82,6 +82,15 @@ func (l *lane) next() (head *item, commits int, more bool) {
 	return nil, 0, false
 }
 
+// underway is a copy of the event that is under way, for the table: after a crash it comes before those behind it, as they are there. The
+// caller holds the Dispatcher's mu.
+func (l *lane) underway() []*item {
+	if len(l.queue) == 0 {
+		return nil
+	}
+	return []*item{{WebhookEvent: l.queue[0].WebhookEvent, done: func(error) {}}}
+}
+
 // fromMemory sends the event at the head of the queue. One that fails goes to the table, with all behind it.
 func (l *lane) fromMemory(ctx context.Context, head *item) {
 	err := l.d.send(l, head)
@@ -104,6 +113,7 @@ func (l *lane) fromMemory(ctx context.Context, head *item) {
 		return
 	}
 	l.delivered(err)
+	l.after = max(l.after, head.No) // the table may have it, too
 	head.done(nil)
 }
 
