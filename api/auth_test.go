@@ -56,6 +56,8 @@ func TestScopes(t *testing.T) {
 		{"POST", "/v1/claims/made/redeem", `{"order_id":"o"}`, "as"},
 		{"POST", "/v1/claims/made/release", ``, "as"},
 		{"GET", "/v1/users/u/claims", ``, "asv"},
+		{"GET", "/v1/campaigns/c1/ledger", ``, "av"},
+		{"GET", "/v1/settlements/2027-01-31", ``, "av"},
 		{"GET", "/v1/audit", ``, "av"},
 		{"GET", "/v1/groups", ``, "av"},
 		{"PUT", "/v1/groups/audit", ``, "a"},

@@ -25,6 +25,7 @@ type Deps struct {
 	Streams   claimed.Streams
 	Audit     Audit
 	Groups    operator.Groups
+	Ledger    operator.Ledger
 	Tries     claiming.Tries // nil: Config.UserRate is of this process alone
 	Console   *ConsoleDeps   // nil: there is no console
 	// Losses takes reports of claims that Redis lost; nil: none are made.
@@ -78,7 +79,7 @@ func (d *Deps) away() func(ctx context.Context) []string {
 
 func (d *Deps) validate() error {
 	if d.Claimer == nil || d.States == nil || d.Hydrator == nil || d.Campaigns == nil || d.Claims == nil || d.Resolver == nil ||
-		d.Streams == nil || d.Audit == nil || d.Groups == nil || d.Ready == nil {
+		d.Streams == nil || d.Audit == nil || d.Groups == nil || d.Ledger == nil || d.Ready == nil {
 		return fmt.Errorf("%w: every field of Deps is needed", ErrConfig)
 	}
 	return nil

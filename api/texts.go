@@ -83,6 +83,13 @@ var texts = map[string]text{
 		"before, as far as it changed; and the use of tokens that was refused. Newest first, a page at a time.", "", "200",
 		`{"entries":[{"id":"019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b22","at":"2027-03-01T10:00:00.123Z","actor":"ann","request_id":"r-17",` +
 			`"action":"campaign.changed","campaign_id":"spring","before":{"total":1000,"version":1},"after":{"total":1500,"version":2}}]}`},
+	"get-ledger": {tagCampaigns, "Claims that were accepted, redeemed, released, given up, and the close, as in the claim stream, by `at` and `id`, from the first on. " +
+		"A page ends before the first event that may not be booked yet: ask again with `next`. With `Accept: text/csv` it is all of them, streamed.", "", "200",
+		`{"events":[{"v":1,"type":"claim.accepted","id":"019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b21","campaign_id":"spring","user_id":"ada","quantity":1,"epoch":1,"seq":17,` +
+			`"at":"2027-03-01T10:00:00.123Z"}],"next":"2027-03-01T10:00:00.123Z,019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b21","upto":"2027-03-01T10:00:01.000Z"}`},
+	"get-settlement": {tagCampaigns, "The sums of a day from midnight to midnight in a time zone. They are final once every event of the day is booked; until then `missing` says why not.",
+		"", "200", `{"date":"2027-03-01","time_zone":"UTC","from":"2027-03-01T00:00:00.000Z","to":"2027-03-02T00:00:00.000Z","final":true,"missing":[],` +
+			`"sums":[{"campaign_id":"rain","currency":"EUR","type":"claim.accepted","claims":100,"units":100,"amount":888800}]}`},
 	"list-groups": {tagService, "The consumer groups that read the claim streams. Entries of a stream are kept until every one of them has acknowledged them.", "", "200",
 		`{"groups":[{"name":"finance","partitions":[{"partition":0,"lag":17,"pending":2}]},{"name":"syncer","partitions":[{"partition":0,"lag":0,"pending":2}]}]}`},
 	"add-group": {tagService, "Registers a consumer group and creates it in every claim stream: what the streams hold is kept for it from then on. " +

@@ -36,6 +36,7 @@ type call struct {
 	keysInside   bool   // each part of the body has a key of its own
 	body         any    // nil is none
 	writes       bool   // it changes something when it succeeds
+	long         bool   // its answer may be longer than others
 }
 
 // segment is text as one part of a path, whatever it holds.
@@ -115,12 +116,16 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 		return answer{}, fmt.Errorf("client: %w", err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, answerMax+1))
+	most := answerMax
+	if q.long {
+		most = longAnswerMax
+	}
+	text, err := io.ReadAll(io.LimitReader(res.Body, int64(most)+1))
 	switch {
 	case err != nil:
 		return answer{}, fmt.Errorf("client: %w", err)
-	case len(text) > answerMax:
-		return answer{}, fmt.Errorf("%w: it is longer than %d bytes", ErrAnswer, answerMax)
+	case len(text) > most:
+		return answer{}, fmt.Errorf("%w: it is longer than %d bytes", ErrAnswer, most)
 	case res.StatusCode/100 != 2:
 		return answer{}, problemOf(res, text)
 	}

@@ -25,6 +25,8 @@ const (
 	idleTimeout = 90 * time.Second
 	// answerMax bounds what is read of one answer, in bytes. A thousand claims, their ids as long as they may be, are 2 MB.
 	answerMax = 8 << 20
+	// longAnswerMax is answerMax of a settlement, which has some 150 bytes for each campaign and type of event.
+	longAnswerMax = 64 << 20
 	// attemptsMax bounds Config.Attempts.
 	attemptsMax = 100
 )

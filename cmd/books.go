@@ -18,13 +18,13 @@ const (
 )
 
 // books waits until every claim of a campaign is in the database, then reads what both servers say of it.
-func (s *stack) books(ctx context.Context, campaignID string, wait time.Duration) (ledger, error) {
+func (s *stack) books(ctx context.Context, campaignID string, wait time.Duration) (bookFigures, error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	synced, err := s.awaitSynced(ctx, campaignID)
 	if err != nil {
-		return ledger{}, err
+		return bookFigures{}, err
 	}
 	took := time.Since(start)
 	reading, cancelReading := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
@@ -34,16 +34,16 @@ func (s *stack) books(ctx context.Context, campaignID string, wait time.Duration
 	return b, err
 }
 
-func (s *stack) readBooks(ctx context.Context, campaignID string) (ledger, error) {
+func (s *stack) readBooks(ctx context.Context, campaignID string) (bookFigures, error) {
 	held, err := s.held(ctx, campaignID)
 	if err != nil {
-		return ledger{}, err
+		return bookFigures{}, err
 	}
 	books, err := s.campaigns.Books(ctx, campaignID)
 	if err != nil {
-		return ledger{}, err
+		return bookFigures{}, err
 	}
-	b := ledger{
+	b := bookFigures{
 		total: held.total, redisTaken: held.taken, redisRemaining: held.remaining, redisSeq: held.seq, shards: held.shards,
 		sqlClaimed: books.Claimed, sqlRemaining: books.Remaining, sqlSeq: books.SyncedSeq,
 	}
@@ -51,14 +51,14 @@ func (s *stack) readBooks(ctx context.Context, campaignID string) (ledger, error
 		" (SELECT COUNT(*) AS n, SUM(quantity) AS units, MAX(seq) AS last_seq FROM claims WHERE campaign_id = ? GROUP BY shard) by_shard",
 		campaignID).Row().Scan(&b.sqlRows, &b.sqlUnits, &b.sqlLastSeq)
 	if err != nil {
-		return ledger{}, fmt.Errorf("cmd: count claims: %w", err)
+		return bookFigures{}, fmt.Errorf("cmd: count claims: %w", err)
 	}
 	if len(b.shards) > 0 {
 		err = s.db.WithContext(ctx).Raw("SELECT kind, COUNT(*) AS moves, COALESCE(SUM(amount), 0) AS units FROM stock_moves"+
 			" WHERE campaign_id = ? GROUP BY kind ORDER BY kind", campaignID).Scan(&b.moves).Error
 	}
 	if err != nil {
-		return ledger{}, fmt.Errorf("cmd: count moves: %w", err)
+		return bookFigures{}, fmt.Errorf("cmd: count moves: %w", err)
 	}
 	return b, nil
 }

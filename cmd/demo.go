@@ -214,8 +214,8 @@ func (d *demo) openCampaign(ctx context.Context, cfg *config.Config, base, id st
 	return nil
 }
 
-// ledger is what the two servers say of a campaign once everything is synced.
-type ledger struct {
+// bookFigures is what the two servers say of a campaign once everything is synced.
+type bookFigures struct {
 	redisTaken, redisRemaining, redisSeq int64
 	sqlClaimed, sqlRemaining, sqlSeq     int64 // the campaign's row
 	sqlRows, sqlUnits, sqlLastSeq        int64 // counted over the claims; the last seq of each shard
@@ -233,7 +233,7 @@ type movesOf struct {
 }
 
 // disagreements lists where the crowd, Redis and the database differ; none is what a demo is for.
-func disagreements(t crowd.Tally, b ledger) []string {
+func disagreements(t crowd.Tally, b bookFigures) []string {
 	wrong := append([]string(nil), t.Faults...)
 	for _, pair := range []struct {
 		what string

@@ -3,15 +3,12 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"dibs/client"
 	"dibs/config"
-	"dibs/models"
 )
 
 func newGroups(env Env) *cobra.Command {
@@ -23,58 +20,52 @@ with an admin's --token; 'list' needs a viewer's.`,
 		Args:    cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(newGroupsList(env),
-		newGroupsChange(env, "add", http.MethodPut, "Register a group: it gets what the streams hold, and all that follows"),
-		newGroupsChange(env, "remove", http.MethodDelete, "Remove a group that nothing reads for any more; what it has not read may be trimmed"))
+		newGroupsChange(env, "add", "Register a group: it gets what the streams hold, and all that follows", (*client.Client).AddGroup),
+		newGroupsChange(env, "remove", "Remove a group that nothing reads for any more; what it has not read may be trimmed",
+			(*client.Client).RemoveGroup))
 	return c
 }
 
 func newGroupsList(env Env) *cobra.Command {
-	var as string
+	var as outputFlag
 	c := command(env, cobra.Command{
 		Use: "list", Short: "List the registered groups and how far behind each is, by claim stream", Example: "  dibs groups list -o json",
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
-		var answer struct {
-			Groups []models.GroupLag `json:"groups"`
-		}
-		if as != "table" && as != "json" && as != "csv" {
-			return fmt.Errorf("%w: --output must be table, json or csv, not %q", ErrUsage, as)
-		}
-		if err := callAPI(ctx, cfg, http.MethodGet, "/v1/groups", &answer); err != nil {
+		if err := as.check(); err != nil {
 			return err
 		}
-		if as == "json" {
-			return printJSON(env.Stdout, answer.Groups)
+		api, err := remote(cfg)
+		if err != nil {
+			return err
 		}
-		return printGroups(env.Stdout, answer.Groups, as == "csv")
+		groups, err := api.Groups(ctx)
+		if err != nil {
+			return err
+		}
+		var rows []table.Row
+		for _, g := range groups {
+			for _, p := range g.Partitions {
+				rows = append(rows, table.Row{g.Name, p.Partition, p.Lag, p.Pending})
+			}
+		}
+		return printAs(env.Stdout, as, groups, table.Row{"group", "partition", "lag", "pending"}, rows)
 	})
-	c.Flags().StringVarP(&as, "output", "o", "table", "table, json (a line a group) or csv")
+	as.add(c)
 	return c
 }
 
-func printGroups(w io.Writer, groups []models.GroupLag, asCSV bool) error {
-	out := NewTable()
-	out.AppendHeader(table.Row{"group", "partition", "lag", "pending"})
-	for _, g := range groups {
-		for _, p := range g.Partitions {
-			out.AppendRow(table.Row{g.Name, p.Partition, p.Lag, p.Pending})
-		}
-	}
-	text := out.Render
-	if asCSV {
-		text = out.RenderCSV
-	}
-	_, err := fmt.Fprintln(w, text())
-	return err
-}
-
-func newGroupsChange(env Env, verb, method, short string) *cobra.Command {
+func newGroupsChange(env Env, verb, short string, change func(c *client.Client, ctx context.Context, name string) error) *cobra.Command {
 	var name string
 	c := command(env, cobra.Command{Use: verb, Short: short, Example: "  dibs groups " + verb + " --group audit"},
 		func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 			if name == "" {
 				return fmt.Errorf("%w: --group is missing: which group?", ErrUsage)
 			}
-			return callAPI(ctx, cfg, method, "/v1/groups/"+url.PathEscape(name), nil)
+			api, err := remote(cfg)
+			if err != nil {
+				return err
+			}
+			return change(api, ctx, name)
 		})
 	c.Flags().StringVar(&name, "group", "", "name of the consumer group")
 	return c

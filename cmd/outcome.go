@@ -15,7 +15,7 @@ import (
 )
 
 // printOutcome shows a demo's outcome, the three accounts of it side by side.
-func printOutcome(w io.Writer, t crowd.Tally, b ledger) {
+func printOutcome(w io.Writer, t crowd.Tally, b bookFigures) {
 	out := NewTable()
 	out.AppendHeader(table.Row{"", "the crowd was told", "Redis says", "the database says"})
 	out.AppendRow(table.Row{"claims accepted", number(int64(t.Accepted)), number(b.redisSeq), number(b.sqlRows)})
@@ -46,7 +46,7 @@ func printOutcome(w io.Writer, t crowd.Tally, b ledger) {
 }
 
 // printShards shows the shards of a campaign of several, and what moved between them and the reserve.
-func printShards(w io.Writer, b ledger) {
+func printShards(w io.Writer, b bookFigures) {
 	if len(b.shards) == 0 {
 		return
 	}

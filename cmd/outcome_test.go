@@ -11,8 +11,8 @@ import (
 	"dibs/internal/crowd"
 )
 
-func agreeing() (crowd.Tally, ledger) {
-	return crowd.Tally{Accepted: 2, Units: 3, Refused: map[string]int{"sold_out": 4}}, ledger{
+func agreeing() (crowd.Tally, bookFigures) {
+	return crowd.Tally{Accepted: 2, Units: 3, Refused: map[string]int{"sold_out": 4}}, bookFigures{
 		redisTaken: 3, redisRemaining: 7, redisSeq: 2, sqlClaimed: 3, sqlRemaining: 7, sqlSeq: 2,
 		sqlRows: 2, sqlUnits: 3, sqlLastSeq: 2, total: 10, synced: true,
 	}
@@ -25,19 +25,19 @@ func TestBooksThatAgreeHaveNoDisagreement(t *testing.T) {
 
 func TestEachNumberThatIsOffIsADisagreement(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(*crowd.Tally, *ledger){
-		"a claim nobody was given":  func(_ *crowd.Tally, b *ledger) { b.redisSeq++ },
-		"a row too few":             func(_ *crowd.Tally, b *ledger) { b.sqlRows-- },
-		"units off in redis":        func(_ *crowd.Tally, b *ledger) { b.redisTaken++ },
-		"remaining off in redis":    func(_ *crowd.Tally, b *ledger) { b.redisRemaining-- },
-		"claimed off":               func(_ *crowd.Tally, b *ledger) { b.sqlClaimed++ },
-		"remaining off in database": func(_ *crowd.Tally, b *ledger) { b.sqlRemaining++ },
-		"synced_seq off":            func(_ *crowd.Tally, b *ledger) { b.sqlSeq++ },
-		"a gap in seq":              func(_ *crowd.Tally, b *ledger) { b.sqlLastSeq++ },
-		"units of rows off":         func(_ *crowd.Tally, b *ledger) { b.sqlUnits++ },
-		"still on their way":        func(_ *crowd.Tally, b *ledger) { b.synced = false },
-		"a broken answer":           func(c *crowd.Tally, _ *ledger) { c.Faults = []string{"x"} },
-		"a yes without a claim":     func(c *crowd.Tally, _ *ledger) { c.Accepted++ },
+	for name, spoil := range map[string]func(*crowd.Tally, *bookFigures){
+		"a claim nobody was given":  func(_ *crowd.Tally, b *bookFigures) { b.redisSeq++ },
+		"a row too few":             func(_ *crowd.Tally, b *bookFigures) { b.sqlRows-- },
+		"units off in redis":        func(_ *crowd.Tally, b *bookFigures) { b.redisTaken++ },
+		"remaining off in redis":    func(_ *crowd.Tally, b *bookFigures) { b.redisRemaining-- },
+		"claimed off":               func(_ *crowd.Tally, b *bookFigures) { b.sqlClaimed++ },
+		"remaining off in database": func(_ *crowd.Tally, b *bookFigures) { b.sqlRemaining++ },
+		"synced_seq off":            func(_ *crowd.Tally, b *bookFigures) { b.sqlSeq++ },
+		"a gap in seq":              func(_ *crowd.Tally, b *bookFigures) { b.sqlLastSeq++ },
+		"units of rows off":         func(_ *crowd.Tally, b *bookFigures) { b.sqlUnits++ },
+		"still on their way":        func(_ *crowd.Tally, b *bookFigures) { b.synced = false },
+		"a broken answer":           func(c *crowd.Tally, _ *bookFigures) { c.Faults = []string{"x"} },
+		"a yes without a claim":     func(c *crowd.Tally, _ *bookFigures) { c.Accepted++ },
 	} {
 		tally, books := agreeing()
 		spoil(&tally, &books)

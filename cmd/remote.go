@@ -1,62 +1,56 @@
 package cmd
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"strings"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"dibs/client"
 	"dibs/config"
 )
 
-const (
-	remoteTimeout   = 30 * time.Second
-	remoteAnswerMax = 64 << 20 // bytes
-)
+// remoteTimeout bounds a call: a settlement of a busy day takes minutes.
+const remoteTimeout = 6 * time.Minute
 
-// errRemote is wrapped by what an API refuses; the message has its code.
-var errRemote = errors.New("cmd: the API refused")
+// remote is a client of the API of DIBS_URL.
+func remote(cfg *config.Config) (*client.Client, error) {
+	c, err := client.New(client.Config{BaseURL: cfg.URL, Token: cfg.Token, AttemptTimeout: remoteTimeout, Batch: 1})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %sURL, %sTOKEN: %w", config.ErrConfig, config.Prefix, config.Prefix, err)
+	}
+	return c, nil
+}
 
-// callAPI sends a request without a body to the API of DIBS_URL, and reads the answer into a value unless it is nil.
-func callAPI(ctx context.Context, cfg *config.Config, method, path string, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(cfg.URL, "/")+path, nil)
-	if err != nil {
-		return fmt.Errorf("%w: %sURL: %w", config.ErrConfig, config.Prefix, err)
-	}
-	if cfg.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+cfg.Token)
-	}
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	answer, err := client.Do(req)
-	if err != nil {
-		return fmt.Errorf("cmd: %w", err)
-	}
-	defer func() { _ = answer.Body.Close() }() // it was read
-	body, err := io.ReadAll(io.LimitReader(answer.Body, remoteAnswerMax))
-	if err != nil {
-		return fmt.Errorf("cmd: %w", err)
-	}
-	if answer.StatusCode > 299 {
-		var problem struct {
-			Code   string `json:"code"`
-			Detail string `json:"detail"`
-		}
-		if json.Unmarshal(body, &problem) != nil || problem.Code == "" {
-			problem.Code = answer.Status
-		}
-		return fmt.Errorf("%w: %s: %s", errRemote, problem.Code, problem.Detail)
-	}
-	if into == nil {
+// outputFlag is how an answer is printed.
+type outputFlag string
+
+func (f *outputFlag) add(c *cobra.Command) {
+	c.Flags().StringVarP((*string)(f), "output", "o", "table", "table, json or csv")
+}
+
+func (f *outputFlag) check() error {
+	switch *f {
+	case "table", "json", "csv":
 		return nil
 	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("cmd: %s is no Dibs: %w", cfg.URL, err)
+	return fmt.Errorf("%w: --output must be table, json or csv, not %q", ErrUsage, string(*f))
+}
+
+// printAs prints rows, or lines of JSON.
+func printAs[T any](w io.Writer, as outputFlag, lines []T, header table.Row, rows []table.Row) error {
+	if as == "json" {
+		return printJSON(w, lines)
 	}
-	return nil
+	out := NewTable()
+	out.AppendHeader(header)
+	out.AppendRows(rows)
+	text := out.Render
+	if as == "csv" {
+		text = out.RenderCSV
+	}
+	_, err := fmt.Fprintln(w, text())
+	return err
 }

@@ -68,7 +68,7 @@ local LIMITS = {
   {field = 'per_user_per_day', code = 9, bucket = function(day) return day end},
 }
 
-local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at'}
+local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at', 'last_ms'}
 local campaign_id, shard = match(state_key, ':c:([^#]*)#?(%d*)$')
 shard = shard ~= '' and shard
 if shard then names[#names + 1] = 'moves' end -- a shard of a campaign; see move.lua
@@ -110,6 +110,11 @@ if now_text == '' then
 end
 local now_ms = tonumber(now_text)
 if now_ms < tonumber(ARGV[3]) or now_ms >= tonumber(ARGV[3 + DAYS]) then return {3, now_ms} end
+-- The time of a campaign does not go back, whatever the clock does: the ledger relies on times that rise with seq.
+if seq > 0 and now_ms < tonumber(fields[9]) then
+  now_text = fields[9]
+  now_ms = tonumber(now_text)
+end
 local day = tonumber(ARGV[2])
 for i = 1, DAYS - 1 do
   if now_ms < tonumber(ARGV[3 + i]) then break end

@@ -16,13 +16,18 @@ import (
 type Stream struct {
 	StreamPosition // zero when there is no stream
 
-	First  EntryID // the oldest entry that is in the stream; zero when there is none, or Redis doesn't say
-	Length int64   // entries that are in the stream now
+	At     time.Time // by the clock of Redis: what was added before is in the stream
+	First  EntryID   // the oldest entry that is in the stream; zero when there is none, or Redis doesn't say
+	Length int64     // entries that are in the stream now
 }
 
 // Stream reads the position of a partition's stream. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again),
 // ErrDamaged.
 func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return Stream{}, err
+	}
 	generation, err := s.rdb.Get(ctx, generationKey(partition)).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return Stream{}, sortError("get", err)
@@ -30,7 +35,7 @@ func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
 	info, err := s.rdb.XInfoStream(ctx, StreamKey(partition)).Result()
 	switch {
 	case err != nil && strings.Contains(err.Error(), noSuchKey):
-		return Stream{StreamPosition: StreamPosition{Generation: generation}}, nil
+		return Stream{StreamPosition: StreamPosition{Generation: generation}, At: now}, nil
 	case err != nil:
 		return Stream{}, sortError("xinfo", err)
 	}
@@ -44,7 +49,7 @@ func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
 			"When every group has read the stream, RENAME it and run dibs reconcile --repair", ErrDamaged, StreamKey(partition), tip)
 	}
 	at := StreamPosition{Generation: generation, Tip: tip, Added: info.EntriesAdded}
-	return Stream{StreamPosition: at, First: first, Length: info.Length}, nil
+	return Stream{StreamPosition: at, At: now, First: first, Length: info.Length}, nil
 }
 
 const noSuchKey = "no such key"

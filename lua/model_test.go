@@ -17,6 +17,7 @@ type model struct {
 	used  map[string]int64            // by user
 	today map[string]daily            // by user
 	known map[string]lua.ClaimRequest // by idempotency key, or id
+	last  time.Time                   // of the last claim that was taken
 	first map[string]models.Claim
 }
 
@@ -32,6 +33,9 @@ func newModel(c models.Campaign, zone *time.Location) *model {
 }
 
 func (m *model) claim(req lua.ClaimRequest, now time.Time) lua.ClaimReply {
+	if now.Before(m.last) {
+		now = m.last
+	}
 	name := "key " + req.UserID + " " + req.Key
 	if req.Key == "" {
 		name = "id " + req.ID.String()
@@ -72,6 +76,7 @@ func (m *model) claim(req lua.ClaimRequest, now time.Time) lua.ClaimReply {
 		Status: models.ClaimClaimed, ClaimedAt: models.NewTime(now),
 	}
 	m.known[name], m.first[name] = req, claim
+	m.last = now
 	return lua.ClaimReply{Outcome: models.OutcomeClaimed, Claim: claim}
 }
 

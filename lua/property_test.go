@@ -256,7 +256,7 @@ func TestModelCatchesMutants(t *testing.T) {
 		{"one too many for a user", "units > limit.most then", "units > limit.most + 1 then"},
 		{"a user's last unit is refused", "units > limit.most then", "units >= limit.most then"},
 		{"days never end", "function(day) return day end", "function() return 0 end"},
-		{"stepping back over midnight gives quota", "counted >= bucket then bucket, units = counted, counts[i]", "counted == bucket then units = counts[i]"},
+		{"the time of a campaign goes back with the clock", "if seq > 0 and now_ms <", "if seq < 0 and now_ms <"},
 		{"users counted by campaign only", "local user = ARGV[users + i]\n", "local user = 'all'\n"},
 		{"claims of a user in one call don't see each other", "user_here[user] or records[i]", "records[i]"},
 		{"claims of a key in one call don't see each other", "known[i] or key_here[key]", "known[i]"},

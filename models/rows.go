@@ -77,6 +77,8 @@ type OutboxRow struct {
 	ClaimID    *string // the claim that it is about, if any
 	Payload    []byte  // the event, see Event
 	CreatedAt  time.Time
+
+	Event *Event `gorm:"-"` // that Payload holds; nil in a row that was read
 }
 
 // TableName names the table for gorm.

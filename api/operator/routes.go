@@ -27,6 +27,7 @@ type Config struct {
 	Campaigns Campaigns
 	Audit     Audit
 	Groups    Groups
+	Ledger    Ledger
 	// State reads what Redis holds of a campaign. Errors: lua.ErrAbsent, and those of a Redis that is away.
 	State func(ctx context.Context, campaignID string) (lua.State, error)
 	// Hydrate loads a campaign into Redis when that is safe. Errors: models.ErrNotFound; any other leaves Redis as it is.
@@ -41,6 +42,7 @@ type Config struct {
 type Routes struct {
 	cfg         Config
 	packetPosts chan struct{} // holds a token for each body in memory
+	reports     chan struct{} // holds a token for each answer that takes long
 	postWait    time.Duration // how long a request for packets waits for its token
 	logSome     rate.Sometimes
 }
@@ -48,7 +50,8 @@ type Routes struct {
 // New makes Routes.
 func New(cfg Config) *Routes {
 	return &Routes{
-		cfg: cfg, packetPosts: make(chan struct{}, packetPostsMax), postWait: callTimeout, logSome: rate.Sometimes{Interval: time.Second},
+		cfg: cfg, packetPosts: make(chan struct{}, packetPostsMax), reports: make(chan struct{}, reportsMax), postWait: callTimeout,
+		logSome: rate.Sometimes{Interval: time.Second},
 	}
 }
 

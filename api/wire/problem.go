@@ -46,6 +46,7 @@ const (
 	CodeUnavailable          Code = "unavailable"
 	CodeOutcomeUnknown       Code = "outcome_unknown"
 	CodeTooManyWatchers      Code = "too_many_watchers"
+	CodeArchived             Code = "archived"
 	CodeNotFound             Code = "not_found"
 	CodeMethodNotAllowed     Code = "method_not_allowed"
 	CodeInternal             Code = "internal"
@@ -97,6 +98,7 @@ var refusals = map[Code]refusal{
 	CodeOutcomeUnknown: {503, "Outcome unknown", "The claim may have been made. Send it again with its Idempotency-Key to find out.", 1},
 	CodeTooManyWatchers: {503, "Too many watchers",
 		"This process tells as many watchers as it may. Watch another process, or wait until somebody leaves.", 5},
+	CodeArchived:         {410, "Archived", "The claims of this campaign were archived to a file.", 0},
 	CodeNotFound:         {404, "Not found", "This path does not exist.", 0},
 	CodeMethodNotAllowed: {405, "Method not allowed", "This path does not take this method. Allow lists those that it takes.", 0},
 	CodeInternal:         {500, "Internal error", "The service failed. Its log has the cause.", 0},
@@ -118,6 +120,7 @@ type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Detail     string
 	Field      string // the JSON name of the refused field
 	ClaimID    string // of a claim whose outcome is unknown and that had no key
+	File       string // of code archived
 	RetryAfter int    // seconds
 	HangUp     bool   // the body was not read to its end and won't be
 	Rate       Rate   // that was exceeded, of code rate_limited
@@ -143,6 +146,8 @@ type ProblemJSON struct {
 	Code    Code   `json:"code" doc:"what went wrong, for programs"`
 	Field   string `json:"field,omitempty" doc:"the refused field, of code invalid"`
 	ClaimID string `json:"claim_id,omitempty" doc:"of code outcome_unknown, when no idempotency key was sent: the id that the claim has if it was made"`
+
+	File string `json:"file,omitempty" doc:"of code archived: the name of the file, as the operator gave it"`
 
 	RetryAfterMs int64 `json:"retry_after_ms,omitempty" doc:"asking again may help, but not sooner than this; as Retry-After, for each claim of a batch"`
 }
@@ -204,7 +209,7 @@ func (p *Problem) wire() ProblemJSON {
 	line := refusals[p.Code]
 	return ProblemJSON{
 		Type: "urn:dibs:problem:" + string(p.Code), Title: line.title, Status: line.status, Detail: cmp.Or(p.Detail, line.detail),
-		Code: p.Code, Field: p.Field, ClaimID: p.ClaimID, RetryAfterMs: int64(p.RetrySeconds()) * 1000,
+		Code: p.Code, Field: p.Field, ClaimID: p.ClaimID, File: p.File, RetryAfterMs: int64(p.RetrySeconds()) * 1000,
 	}
 }
 

@@ -1,6 +1,7 @@
 -- The rights of the account that the processes run as: those of docs/security.md.
 USE dibs;
 GRANT SELECT, INSERT ON dibs.audit_log TO 'dibs_run'@'%';
+GRANT SELECT, INSERT ON dibs.ledger_events TO 'dibs_run'@'%';
 GRANT SELECT ON dibs.goose_db_version TO 'dibs_run'@'%';
 GRANT SELECT ON dibs.stock_watch TO 'dibs_run'@'%';
 GRANT SELECT, INSERT, UPDATE, DELETE ON dibs.account_entries TO 'dibs_run'@'%';

@@ -3,13 +3,14 @@
 
     python3 finance.py --redis redis://127.0.0.1:6379 --books books.db            # run it; Ctrl-C or SIGTERM ends it
     python3 finance.py --books books.db --report                                  # what is in the books, and holes in seq
+    python3 finance.py --books new.db --rebuild http://127.0.0.1:8080             # lost books, from the ledgers; DIBS_TOKEN is a viewer's
 
 It reads the claim streams in a consumer group of its own and credits what packets gave, once each, however often an event
 comes. docs/finance.md tells why it does what it does, in this order:
 
     XREADGROUP  ->  one transaction of the books  ->  XADD of what can never be credited to the parked stream  ->  XACK
 """
-import argparse, datetime, json, random, signal, socket, sqlite3, sys, time, urllib.parse
+import argparse, datetime, json, os, random, signal, socket, sqlite3, sys, time, urllib.error, urllib.parse, urllib.request
 
 BATCH = 500            # entries of a read, and of a transaction
 BLOCK_MS = 500         # how long a read waits for entries
@@ -260,6 +261,33 @@ class Service:
                         "_dibs_at", now.strftime("%Y-%m-%dT%H:%M:%S.") + "%03dZ" % (now.microsecond // 1000), *fields)
 
 
+def ask(url, path, **query):
+    """An answer of Dibs' API."""
+    request = urllib.request.Request(url.rstrip("/") + path + "?" + urllib.parse.urlencode(query))
+    request.add_header("Authorization", "Bearer " + os.environ.get("DIBS_TOKEN", ""))
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as refused:
+        sys.exit("finance.py: %s: %s" % (path, refused.read().decode()))
+
+
+def rebuild(args):
+    """Books from the ledgers of all campaigns. The stream may be read at the same time: what comes twice is credited once."""
+    books, cursor = Books(args.books), ""
+    while cursor is not None:
+        page = ask(args.rebuild, "/v1/campaigns", limit=1000, cursor=cursor)
+        for campaign in page["campaigns"]:
+            path, after = "/v1/campaigns/%s/ledger" % urllib.parse.quote(campaign["id"]), ""
+            while (ledger := ask(args.rebuild, path, limit=1000, after=after))["events"]:
+                books.db.execute("BEGIN IMMEDIATE")
+                for event in ledger["events"]:
+                    books.credit(json.dumps(event))
+                books.db.execute("COMMIT")
+                after = ledger["next"]
+        cursor = page.get("next_cursor")
+
+
 def main():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--redis", default="redis://127.0.0.1:6379", help="redis://[user:password@]host:port[/db]")
@@ -268,7 +296,10 @@ def main():
     flags.add_argument("--name", default="worker-1", help="of this process in the group; keep it over restarts")
     flags.add_argument("--books", default="books.db", help="SQLite file")
     flags.add_argument("--report", action="store_true", help="print what is in the books and end")
+    flags.add_argument("--rebuild", metavar="URL", help="book all that happened, by the API at this address, and end")
     args = flags.parse_args()
+    if args.rebuild:
+        return rebuild(args)
     if args.report:
         print(json.dumps(Books(args.books).report()))
         return

@@ -213,7 +213,7 @@ func (r *Room) UseOnce(_ context.Context, id string, _ time.Duration) (bool, err
 // Deps are this Room, in every place.
 func (r *Room) Deps() api.Deps {
 	return api.Deps{
-		Claimer: r, States: r, Hydrator: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Streams: r, Audit: r.Audit, Groups: r.Groups,
+		Claimer: r, States: r, Hydrator: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Streams: r, Audit: r.Audit, Groups: r.Groups, Ledger: Ledger{},
 		Ready: func(context.Context) error { return r.Ready },
 	}
 }

@@ -39,6 +39,7 @@ var arrows = map[string][]string{
 	"consumer":   {"lua", "models", "redisbatch"}, // of lua the key names only, see keyNames
 	"finance":    {"consumer", "internal/sqlstore", "models", "redisbatch"},
 	"webhooks":   {"internal/sqlstore", "models"},
+	"ledger":     {"internal/sqlstore", "migrations", "models"},
 	"config":     {"lua", "models"},
 	"cmd":        everything,
 	"bench":      everything, // measures any room against its ceiling
@@ -58,11 +59,11 @@ var arrows = map[string][]string{
 	"internal/sqlstore": {"migrations"},
 	"syncer/writer":     {"internal/sqlstore", "lua", "migrations", "models"},
 	"internal/audit":    {"internal/sqlstore", "models"},
-	"syncer/campaigns":  {"internal/audit", "internal/sqlstore", "lua", "migrations", "models", "split", "syncer/writer"},
+	"syncer/campaigns":  {"internal/audit", "internal/sqlstore", "ledger", "lua", "migrations", "models", "split", "syncer/writer"},
 	"syncer/recovery":   {"lua", "models"},
 	"syncer/residency":  {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/writer"},
-	"syncer/resolve":    {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
-	"syncer/reconcile":  {"internal/audit", "internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
+	"syncer/resolve":    {"internal/sqlstore", "ledger", "lua", "migrations", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
+	"syncer/reconcile":  {"internal/audit", "internal/sqlstore", "ledger", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
 	"syncer/shards":     {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns"},
 	"syncer/retention":  {"internal/audit", "internal/sqlstore", "lua", "models"},
 	"syncer/records":    {"models"},

@@ -57,6 +57,7 @@ CREATE TABLE IF NOT EXISTS lots (
   archived_claims     BIGINT NOT NULL DEFAULT 0 COMMENT 'claims whose rows were moved away; synced_seq counts them still',
   archived_units      BIGINT NOT NULL DEFAULT 0 COMMENT 'units of those that were live; claimed counts them still',
   archived_released   BIGINT NOT NULL DEFAULT 0 COMMENT 'how many of them were released or expired; released_claims counts them still',
+  archived_to         VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'file that claims were archived to last; empty: none, or only to claims_archive',
   closed_told_at      DATETIME(3) NULL COMMENT 'UTC, when all was settled and campaign.closed written; NULL until then',
   told_line           INT NOT NULL DEFAULT 0 COMMENT 'of a campaign of several shards, which line of its stock was told: 1 low, 2 sold out',
   PRIMARY KEY (id),
@@ -121,7 +122,7 @@ CREATE TABLE IF NOT EXISTS claims_archive (
   archived_at    DATETIME(3) NOT NULL COMMENT 'UTC',
   PRIMARY KEY (campaign_id, shard, seq)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
-  COMMENT='claims of closed campaigns that dibs archive moved here; nothing reads it';
+  COMMENT='claims of closed campaigns that dibs archive moved here; the ledger reads both tables';
 
 CREATE TABLE IF NOT EXISTS stock_flushes (
   id               VARCHAR(64) NOT NULL COMMENT 'UUIDv7: sorts by time',
@@ -313,6 +314,24 @@ CREATE TABLE IF NOT EXISTS consumer_groups (
   PRIMARY KEY (name)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a registered consumer group: nothing that it has not acknowledged is trimmed';
+
+-- What the ledger has beside accepted claims, which it reads from claims. Rows are written with what they tell of and never changed.
+CREATE TABLE IF NOT EXISTS ledger_events (
+  campaign_id VARCHAR(64) NOT NULL,
+  at          DATETIME(3) NOT NULL COMMENT 'UTC, of the event',
+  id          VARCHAR(64) NOT NULL COMMENT 'of the event',
+  type        VARCHAR(32) NOT NULL COMMENT 'claim.redeemed, claim.released, claims.given_up or campaign.closed',
+  claims      BIGINT      NOT NULL COMMENT 'how many claims it is about',
+  units       BIGINT      NOT NULL COMMENT 'of these claims, as far as they are known',
+  amount      BIGINT      NOT NULL COMMENT 'minor units of the campaign''s currency: given up, or returned to the sender',
+  payload     LONGBLOB    NOT NULL COMMENT 'the event as it goes into the claim stream, JSON',
+  PRIMARY KEY (campaign_id, at, id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
+  COMMENT='one row an event that was decided here: what became of claims';
+
+-- See ledger.Time.
+INSERT INTO settings (name, value) SELECT 'ledger_upto', '1970-01-01 00:00:00.000' FROM DUAL
+  WHERE NOT EXISTS (SELECT 1 FROM settings WHERE name = 'ledger_upto');
 
 -- Events that wait for an endpoint that does not take them, and those that were given up.
 CREATE TABLE IF NOT EXISTS webhook_events (

@@ -50,6 +50,7 @@ CREATE TABLE IF NOT EXISTS lots (
   archived_claims     BIGINT NOT NULL DEFAULT 0, -- claims whose rows were moved away; synced_seq counts them still
   archived_units      BIGINT NOT NULL DEFAULT 0, -- units of those that were live; claimed counts them still
   archived_released   BIGINT NOT NULL DEFAULT 0, -- how many of them were released or expired; released_claims counts them still
+  archived_to         TEXT NOT NULL DEFAULT '', -- file that claims were archived to last; empty: none, or only to claims_archive
   closed_told_at      DATETIME NULL, -- UTC, when all was settled and campaign.closed written; NULL until then
   told_line           INT NOT NULL DEFAULT 0, -- of a campaign of several shards, which line of its stock was told: 1 low, 2 sold out
   PRIMARY KEY (id),
@@ -287,6 +288,22 @@ CREATE TABLE IF NOT EXISTS consumer_groups (
   name          TEXT     NOT NULL PRIMARY KEY, -- as in XGROUP CREATE
   registered_at DATETIME NOT NULL              -- UTC
 );
+
+CREATE TABLE IF NOT EXISTS ledger_events (
+  campaign_id TEXT     NOT NULL,
+  at          DATETIME NOT NULL, -- UTC, of the event
+  id          TEXT     NOT NULL, -- of the event
+  type        TEXT     NOT NULL, -- claim.redeemed, claim.released, claims.given_up or campaign.closed
+  claims      BIGINT   NOT NULL, -- how many claims it is about
+  units       BIGINT   NOT NULL, -- of these claims, as far as they are known
+  amount      BIGINT   NOT NULL, -- minor units of the campaign's currency: given up, or returned to the sender
+  payload     BLOB     NOT NULL, -- the event as it goes into the claim stream, JSON
+  PRIMARY KEY (campaign_id, at, id)
+);
+
+-- See ledger.Time.
+INSERT INTO settings (name, value) SELECT 'ledger_upto', '1970-01-01 00:00:00.000'
+  WHERE NOT EXISTS (SELECT 1 FROM settings WHERE name = 'ledger_upto');
 
 CREATE TABLE IF NOT EXISTS webhook_events (
   endpoint    TEXT     NOT NULL,            -- its name in the endpoints file

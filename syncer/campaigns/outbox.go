@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"dibs/internal/sqlstore"
+	"dibs/ledger"
 	"dibs/models"
 
 	"github.com/google/uuid"
@@ -34,27 +35,33 @@ func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, er
 	if err != nil {
 		return models.OutboxRow{}, fmt.Errorf("campaigns: outbox: %w", err)
 	}
-	row := models.OutboxRow{ID: e.ID, CampaignID: e.LotID(), Kind: kind, Payload: payload, CreatedAt: sqlstore.Now()}
+	row := models.OutboxRow{ID: e.ID, CampaignID: e.LotID(), Kind: kind, Payload: payload, CreatedAt: sqlstore.Now(), Event: e}
 	if e.ClaimID != "" {
 		row.ClaimID = &e.ClaimID
 	}
 	return row, nil
 }
 
-// PutOutbox inserts rows in the transaction that causes them. The caller then calls resolve.Relay.Apply after the commit, so that
+// PutOutbox inserts rows in the transaction that causes them, and keeps their events for the ledger: their times are those of
+// ledger.Time. The caller then calls resolve.Relay.Apply after the commit, so that
 // Redis has them at once; the leader's relay applies what is left behind when the caller dies before.
 func PutOutbox(ctx context.Context, tx sqlstore.Execer, rows []models.OutboxRow) error {
 	for len(rows) > 0 {
 		part := rows[:min(len(rows), OutboxAtOnce)]
 		rows = rows[len(part):]
 		args := make([]any, 0, 6*len(part))
+		events := make([]*models.Event, len(part))
 		for i := range part {
 			r := &part[i]
+			events[i] = r.Event
 			args = append(args, r.ID, r.CampaignID, string(r.Kind), r.ClaimID, r.Payload, r.CreatedAt.UTC().Format(sqlstore.TimeLayout))
 		}
 		query := insertOutboxHead + strings.Repeat("(?, ?, ?, ?, ?, ?),", len(part))
 		if _, err := tx.ExecContext(ctx, query[:len(query)-1], args...); err != nil {
 			return fmt.Errorf("campaigns: outbox: %w", err)
+		}
+		if err := ledger.Put(ctx, tx, events); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -57,7 +57,7 @@ func (p *repair) recount(ctx context.Context) error {
 		is := byRows(was, rows, missing)
 		if missing > 0 {
 			is.SeenSeq = highest
-			if err := tellGivenUp(ctx, tx, was, p.unknownIDs(), p.missing); err != nil {
+			if err := p.tellGivenUp(ctx, tx, was, &models.Event{IDs: p.unknownIDs()}, p.missing); err != nil {
 				return nil, err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"dibs/internal/sqlstore"
+	"dibs/ledger"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
@@ -61,17 +62,24 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 	for part := range slices.Chunk(all.All, eventsAtOnce) {
 		ids, args := make([]string, len(part)), []any{sqlstore.Now().Format(sqlstore.TimeLayout)}
 		names := make([]string, len(part))
-		var units int64
+		var units, amount int64
 		for i := range part {
-			ids[i], names[i], args = part[i].Event.ID, part[i].String(), append(args, part[i].ID)
-			units += part[i].Event.Quantity
+			e := &part[i].Event
+			ids[i], names[i], args = e.ID, part[i].String(), append(args, part[i].ID)
+			if units += e.Quantity; e.Amount != nil {
+				amount += *e.Amount
+			}
+		}
+		gone := models.Event{IDs: ids, Quantity: units, Currency: part[0].Event.Currency}
+		if gone.Currency != "" || amount > 0 {
+			gone.Amount = &amount
 		}
 		err := p.change(ctx, func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error) {
 			query := "UPDATE parked_events SET discarded_at = ? WHERE id IN " + sqlstore.Marks(len(part)) //nolint:gosec // question marks only
 			if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 				return nil, err
 			}
-			if err := tellGivenUp(ctx, tx, c, ids, nil); err != nil {
+			if err := p.tellGivenUp(ctx, tx, c, &gone, nil); err != nil {
 				return nil, err
 			}
 			return repairOf(p.id, RepairParked, joined(names), fmt.Sprintf("given up: its %d units are free", units))
@@ -85,14 +93,18 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 	return nil
 }
 
-// tellGivenUp leaves the event of claims that were given up in the outbox.
-func tellGivenUp(ctx context.Context, tx *sql.Tx, c *models.Campaign, ids []string, missing []places) error {
-	campaignID, shard := models.SplitShardID(c.ID)
-	e := models.Event{Type: models.EventClaimsGivenUp, CampaignID: campaignID, Shard: shard, Epoch: c.Epoch, IDs: ids}
+// tellGivenUp leaves the event of claims that were given up in the outbox. e has what is known of them.
+func (p *repair) tellGivenUp(ctx context.Context, tx *sql.Tx, c *models.Campaign, e *models.Event, missing []places) error {
+	at, err := ledger.Time(ctx, tx, p.r.db.Name())
+	if err != nil {
+		return err
+	}
+	e.Type, e.ID, e.At, e.Epoch, e.Seqs = models.EventClaimsGivenUp, "", models.NewTime(at), c.Epoch, nil
+	e.CampaignID, e.Shard = models.SplitShardID(c.ID)
 	for _, m := range missing {
 		e.Seqs = append(e.Seqs, [2]int64(m))
 	}
-	row, err := campaigns.NewOutboxRow(models.OutboxEvent, &e)
+	row, err := campaigns.NewOutboxRow(models.OutboxEvent, e)
 	if err != nil {
 		return err
 	}

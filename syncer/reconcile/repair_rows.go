@@ -4,14 +4,18 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"dibs/internal/sqlstore"
+	"dibs/ledger"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/writer"
+
+	"github.com/google/uuid"
 )
 
 // eventsAtOnce is how many entries of a stream are read, and rows written, at once.
@@ -111,7 +115,7 @@ func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
 			n, err := sqlstore.Exec(ctx, tx, "UPDATE claims SET status = ?, order_id = ?, resolved_at = ? WHERE id = ? AND status = ?",
 				string(models.ClaimRedeemed), e.OrderID, e.At.UTC().Format(sqlstore.TimeLayout), e.ClaimID, string(models.ClaimClaimed))
 			if err == nil && n > 0 {
-				err = writer.PutOrder(ctx, tx, e.OrderID, e.ClaimID)
+				err = errors.Join(writer.PutOrder(ctx, tx, e.OrderID, e.ClaimID), ledger.PutOnce(ctx, tx, e))
 			}
 			if err != nil {
 				return nil, err
@@ -214,15 +218,34 @@ func (p *repair) release(ctx context.Context, ids []string) error {
 		return nil
 	}
 	return p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
-		now := sqlstore.Now()
-		args := []any{string(models.ClaimReleased), now.Format(sqlstore.TimeLayout), "released before mysql was put back",
+		now, err := ledger.Time(ctx, tx, p.r.db.Name())
+		if err != nil {
+			return nil, err
+		}
+		const reason = "released before mysql was put back"
+		args := []any{string(models.ClaimReleased), now.Format(sqlstore.TimeLayout), reason,
 			string(models.ClaimClaimed)}
 		for _, id := range ids {
 			args = append(args, id)
 		}
 		var units int64
-		query := "SELECT COALESCE(SUM(quantity), 0) FROM claims WHERE status = ? AND id IN " + sqlstore.Marks(len(ids))
-		if err := tx.QueryRowContext(ctx, query, args[3:]...).Scan(&units); err != nil {
+		var events []*models.Event
+		query := "SELECT id, campaign_id, shard, seq, user_id, quantity, key_digest, claimed_at FROM claims WHERE status = ? AND id IN " +
+			sqlstore.Marks(len(ids))
+		err = sqlstore.ScanAll(ctx, tx, query, args[3:], func(scan func(...any) error) error {
+			at := models.NewTime(now)
+			e := &models.Event{
+				V: models.EventVersion, Type: models.EventClaimReleased, ID: uuid.NewString(), At: at, ClaimedAt: &models.Time{}, Reason: reason,
+			}
+			err := scan(&e.ClaimID, &e.CampaignID, &e.Shard, &e.Seq, &e.UserID, &e.Quantity, &e.Key, &e.ClaimedAt.Time)
+			units += e.Quantity
+			events = append(events, e)
+			return err
+		})
+		if err == nil {
+			err = ledger.Put(ctx, tx, events)
+		}
+		if err != nil {
 			return nil, err
 		}
 		query = "UPDATE claims SET status = ?, resolved_at = ?, release_reason = ? WHERE status = ? AND id IN " + sqlstore.Marks(len(ids))

@@ -83,7 +83,7 @@ func (s *streams) newGeneration(
 	}
 	put := s.db.WithContext(ctx).Exec("UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?, unbooked = '',"+
 		" unexplained = ? WHERE `partition` = ? AND birth = ?",
-		generation.String(), stream.Tip.String(), stream.Added, sqlstore.Now(), sqlstore.Cut(loss, models.ReasonLength), unexplained+more,
+		generation.String(), stream.Tip.String(), stream.Added, stream.At, sqlstore.Cut(loss, models.ReasonLength), unexplained+more,
 		partition, old.Generation)
 	if put.Error != nil || put.RowsAffected == 0 {
 		return put.Error

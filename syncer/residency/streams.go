@@ -146,7 +146,7 @@ func (s *streams) begin(ctx context.Context, partition int) error {
 		return fmt.Errorf("residency: stream %d: %w", partition, err)
 	}
 	err = sqlstore.Retry(ctx, func() error {
-		row := models.StreamRecord{Partition: partition, Generation: generation, Tip: lua.EntryID{}.String(), TipAt: sqlstore.Now()}
+		row := models.StreamRecord{Partition: partition, Generation: generation, Tip: lua.EntryID{}.String(), TipAt: time.Unix(0, 0).UTC()}
 		return s.db.WithContext(ctx).Clauses(clause.OnConflict{DoNothing: true}).Create(&row).Error
 	})
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *streams) record(ctx context.Context, seen *look) error {
 	if err != nil {
 		return fmt.Errorf("residency: stream %d: %w", partition, err)
 	}
-	tip, now := seen.stream.Tip.String(), sqlstore.Now()
+	tip, now := seen.stream.Tip.String(), seen.stream.At
 	put := s.db.WithContext(ctx).Exec("UPDATE streams SET tip = ?, added = ?, tip_at = ?, unbooked = ?"+
 		" WHERE `partition` = ? AND birth = ? AND tip = ?"+
 		" AND (tip <> ? OR added <> ? OR COALESCE(unbooked, '') <> ? OR tip_at < ?)",

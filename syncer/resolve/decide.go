@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
+	"time"
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
+	"dibs/ledger"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
@@ -64,10 +66,16 @@ func (d *decision) decide(
 		if len(decided) == 0 {
 			return nil, others, nil
 		}
-		if err := d.apply(decided); err != nil {
-			return nil, nil, err
-		}
-		err := inTx(func(tx *sql.Tx) error { return d.write(ctx, tx, decided, at) })
+		err := inTx(func(tx *sql.Tx) error {
+			now, err := ledger.Time(ctx, tx, db.Name())
+			if err == nil {
+				err = d.apply(decided, now)
+			}
+			if err != nil {
+				return err
+			}
+			return d.write(ctx, tx, decided, at)
+		})
 		if err == nil {
 			return decided, others, nil
 		}
@@ -77,9 +85,8 @@ func (d *decision) decide(
 	}
 }
 
-// apply sets on claims what the decision makes of them, and makes their rows of outbox.
-func (d *decision) apply(claims []heldClaim) (err error) {
-	at := sqlstore.Now()
+// apply sets on claims what the decision makes of them at a time, and makes their rows of outbox.
+func (d *decision) apply(claims []heldClaim, at time.Time) (err error) {
 	for i := range claims {
 		if at.Before(claims[i].ClaimedAt) { // this clock is behind Redis'
 			at = claims[i].ClaimedAt

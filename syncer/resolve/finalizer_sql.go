@@ -3,10 +3,10 @@ package resolve
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 
 	"dibs/internal/sqlstore"
+	"dibs/ledger"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 
@@ -41,11 +41,12 @@ func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error
 
 // writeEnd is step 2. ended is false when another process did it.
 func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row models.OutboxRow, ended bool, err error) {
-	if row, err = f.closedRow(ctx, c); err != nil {
+	e, err := f.closedEvent(ctx, c)
+	if err != nil {
 		return row, false, err
 	}
 	err = sqlstore.Retry(ctx, func() (err error) {
-		ended, err = f.commit(ctx, &row)
+		row, ended, err = f.commit(ctx, e)
 		return err
 	})
 	if err != nil {
@@ -54,31 +55,38 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 	return row, ended, nil
 }
 
-func (f *Finalizer) commit(ctx context.Context, row *models.OutboxRow) (ended bool, err error) {
+func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.OutboxRow, ended bool, err error) {
 	err = sqlstore.InTx(ctx, f.relay.db, func(tx *sql.Tx) error {
+		at, err := ledger.Time(ctx, tx, f.relay.db.Name())
+		if err != nil {
+			return err
+		}
+		e.At = models.NewTime(at)
+		if row, err = campaigns.NewOutboxRow(models.OutboxEvent, e); err != nil {
+			return err
+		}
 		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET closed_told_at = ? WHERE id = ? AND status = ? AND closed_told_at IS NULL",
-			row.CreatedAt.Format(sqlstore.TimeLayout), row.CampaignID, models.StatusClosed)
+			at.Format(sqlstore.TimeLayout), row.CampaignID, models.StatusClosed)
 		if err != nil || n == 0 {
 			return err
 		}
 		f.steps.At("end noted")
-		if err := campaigns.PutOutbox(ctx, tx, []models.OutboxRow{*row}); err != nil {
+		if err := campaigns.PutOutbox(ctx, tx, []models.OutboxRow{row}); err != nil {
 			return err
 		}
 		f.steps.At("outbox written")
 		ended = true
 		return nil
 	})
-	return ended && err == nil, err
+	return row, ended && err == nil, err
 }
 
-// closedRow makes campaign.closed from books that do not change any more. Books that contradict each other are an ErrUndrained.
-func (f *Finalizer) closedRow(ctx context.Context, c *models.Campaign) (row models.OutboxRow, err error) {
-	at := sqlstore.Now()
+// closedEvent makes campaign.closed from books that do not change any more. Books that contradict each other are an ErrUndrained.
+func (f *Finalizer) closedEvent(ctx context.Context, c *models.Campaign) (*models.Event, error) {
 	left := max(0, c.Total-c.Claimed)
 	e := models.Event{
-		V: models.EventVersion, Type: models.EventCampaignClosed, ID: closedEventID(c.ID), CampaignID: c.ID, Epoch: c.Epoch,
-		UserID: c.SenderID, Remaining: &left, Currency: c.Currency, At: models.NewTime(at),
+		Type: models.EventCampaignClosed, ID: closedEventID(c.ID), CampaignID: c.ID, Epoch: c.Epoch,
+		UserID: c.SenderID, Remaining: &left, Currency: c.Currency,
 	}
 	if c.Kind == models.KindPacket {
 		var open, returned, amount int64
@@ -89,18 +97,14 @@ func (f *Finalizer) closedRow(ctx context.Context, c *models.Campaign) (row mode
 			Scan(&open, &returned, &amount)
 		switch {
 		case err != nil:
-			return row, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
+			return nil, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 		case c.SenderID != "" && open > 0 || open+returned != left:
 			delete(f.cursors, c.ID) // look at all of them again
-			return row, fmt.Errorf("%w: %s: %d packets are returned, %d without an owner, %d of %d units are claimed",
+			return nil, fmt.Errorf("%w: %s: %d packets are returned, %d without an owner, %d of %d units are claimed",
 				ErrUndrained, c.ID, returned, open, c.Claimed, c.Total)
 		case amount > 0:
 			e.Amount = &amount
 		}
 	}
-	payload, err := json.Marshal(&e)
-	if err != nil {
-		return row, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
-	}
-	return models.OutboxRow{ID: e.ID, CampaignID: c.ID, Kind: models.OutboxEvent, Payload: payload, CreatedAt: at}, nil
+	return &e, nil
 }

@@ -26,7 +26,7 @@ const archivePage = 1000
 type ArchiveTo interface {
 	// Put keeps claims. They are safe once it returned, or once tx is committed. After a transaction that failed they come again.
 	Put(ctx context.Context, tx *sql.Tx, claims []models.ClaimRow) error
-	// String names the place, for the audit log.
+	// String names the place, for the audit log, and a file for who looks for the claims later.
 	String() string
 }
 
@@ -194,10 +194,13 @@ func (a *Archiver) move(ctx context.Context, tx *sql.Tx, lotID string, claims []
 		return err
 	}
 	a.steps.At("deleted")
+	_, isTable := a.to.(ArchiveTable)
 	// A load into Redis reads counters and rows by one snapshot, and is not confirmed if this came after it.
 	n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET archived_claims = archived_claims + ?, archived_units = archived_units + ?,"+
-		" archived_released = archived_released + ? WHERE id = ? AND status = ? AND residency IN (?, ?)",
-		len(ids), units, released, lotID, string(models.StatusClosed), string(models.ResidencyEvicted), string(models.ResidencyNone))
+		" archived_released = archived_released + ?, archived_to = CASE WHEN ? THEN archived_to ELSE ? END"+
+		" WHERE id = ? AND status = ? AND residency IN (?, ?)",
+		len(ids), units, released, isTable, sqlstore.Cut(a.to.String(), models.ReasonLength), lotID,
+		string(models.StatusClosed), string(models.ResidencyEvicted), string(models.ResidencyNone))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,224 @@
+package operator
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"dibs/api/wire"
+	"dibs/models"
+)
+
+const (
+	ledgerPageMax  = 1000             // events
+	reportsMax     = 4                // ledgers as CSV and settlements that are made at once
+	reportTimeout  = 5 * time.Minute  // of a settlement
+	csvTimeout     = 30 * time.Second // in which a client takes csvBuffer bytes
+	csvBuffer      = 256 << 10
+	csvContentType = "text/csv"
+)
+
+// streamed is the status of an answer that lasted as long as its client took.
+const streamed = 0
+
+// Ledger reads what happened to claims. Errors: models.ErrNotFound, *models.ArchivedError; any other means that MySQL does not answer.
+type Ledger interface {
+	Page(ctx context.Context, campaignID string, after models.LedgerPlace, limit int) (events []models.Event, upto time.Time, err error)
+	All(ctx context.Context, campaignID string, after models.LedgerPlace) (iter.Seq2[*models.Event, error], error)
+	Settle(ctx context.Context, day time.Time, zone *time.Location) (models.Settlement, error)
+}
+
+// LedgerEvent is an event as the document has it.
+type LedgerEvent models.Event
+
+// LedgerPage is the answer of GetLedger.
+type LedgerPage struct {
+	Events []LedgerEvent `json:"events" nullable:"false" doc:"as they stand in the claim stream, by at, then by id"`
+	Next   string         `json:"next,omitempty" doc:"where to go on, now or later; absent while there is no event"`
+	Upto   models.Time    `json:"upto" doc:"no event before this time will ever follow"`
+}
+
+// GetLedger is GET /v1/campaigns/{id}/ledger: a page as JSON, or all as CSV.
+func (s *Routes) GetLedger(w http.ResponseWriter, r *http.Request) int {
+	id := r.PathValue("id")
+	query := r.URL.Query()
+	if p := wire.InvalidID("id", models.CheckCampaignID(id)); p != nil {
+		return p.Write(w)
+	}
+	after, err := models.ParseLedgerPlace(query.Get("after"))
+	if err != nil {
+		return wire.Invalid("after", "must be the next of a page").Write(w)
+	}
+	if strings.Contains(r.Header.Get("Accept"), csvContentType) {
+		return s.ledgerCSV(w, r, id, after)
+	}
+	limit := ledgerPageMax
+	if text := query.Get("limit"); text != "" {
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > ledgerPageMax {
+			return wire.Invalid("limit", "must be 1 to "+strconv.Itoa(ledgerPageMax)).Write(w)
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	events, upto, err := s.cfg.Ledger.Page(ctx, id, after, limit)
+	if err != nil {
+		return s.refuseLedger(ctx, id, err).Write(w)
+	}
+	page := LedgerPage{Events: make([]LedgerEvent, len(events)), Next: query.Get("after"), Upto: models.NewTime(upto)}
+	for i := range events {
+		page.Events[i] = LedgerEvent(events[i])
+		page.Next = models.LedgerPlaceOf(&events[i]).String()
+	}
+	return writeJSON(w, page)
+}
+
+func writeJSON(w http.ResponseWriter, answer any) int {
+	w.Header()["Content-Type"] = wire.JSONContentType
+	_ = json.NewEncoder(w).Encode(answer) // a client that is gone needs no answer
+	return http.StatusOK
+}
+
+func (s *Routes) refuseLedger(ctx context.Context, id string, err error) *wire.Problem {
+	var archived *models.ArchivedError
+	if errors.As(err, &archived) {
+		return &wire.Problem{Code: wire.CodeArchived, File: archived.File, Detail: "The claims of this campaign are in the file " + archived.File + "."}
+	}
+	return s.refuse(ctx, "ledger", id, err, "MySQL does not answer. Send the request again.")
+}
+
+// report takes one of the turns for answers that take long; nil: all are taken.
+func (s *Routes) report() (done func()) {
+	select {
+	case s.reports <- struct{}{}:
+		return func() { <-s.reports }
+	default:
+		return nil
+	}
+}
+
+// ledgerCSV streams a ledger. What fails after the first byte cuts the answer off, so that no client takes a part for the whole.
+func (s *Routes) ledgerCSV(w http.ResponseWriter, r *http.Request, id string, after models.LedgerPlace) int {
+	done := s.report()
+	if done == nil {
+		return wire.Refuse(wire.CodeUnavailable).Write(w)
+	}
+	defer done()
+	events, err := s.cfg.Ledger.All(r.Context(), id, after)
+	if err != nil {
+		return s.refuseLedger(r.Context(), id, err).Write(w)
+	}
+	control := http.NewResponseController(w)
+	w.Header().Set("Content-Type", csvContentType+"; charset=utf-8")
+	out := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) {
+		_ = control.SetWriteDeadline(time.Now().Add(csvTimeout))
+		return w.Write(b)
+	}), csvBuffer)
+	if err = writeLedger(out, events); err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		s.refuseLedger(r.Context(), id, err) // logs it
+		panic(http.ErrAbortHandler)
+	}
+	return streamed
+}
+
+type writerFunc func(b []byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// ledgerColumns are the columns of the CSV, named as the fields of the events.
+var ledgerColumns = []string{
+	"at", "type", "id", "claim_id", "user_id", "quantity", "shard", "seq", "claimed_at", "packet_id", "amount", "currency", "order_id", "reason",
+	"ids", "seqs",
+}
+
+// writeLedger writes events as CSV.
+func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error]) error {
+	out := csv.NewWriter(w)
+	_ = out.Write(ledgerColumns) // out.Error says it
+	line := make([]string, len(ledgerColumns))
+	for e, err := range events {
+		if err != nil {
+			return err
+		}
+		claimID, claimedAt, amount := e.ClaimID, "", ""
+		if e.Type == models.EventClaimAccepted {
+			claimID = e.ID
+		}
+		if e.ClaimedAt != nil {
+			claimedAt = e.ClaimedAt.Format(models.TimeLayout)
+		}
+		if e.Amount != nil {
+			amount = strconv.FormatInt(*e.Amount, 10)
+		}
+		runs := make([]string, len(e.Seqs))
+		for i, run := range e.Seqs {
+			runs[i] = strconv.FormatInt(run[0], 10) + "-" + strconv.FormatInt(run[1], 10)
+		}
+		line = append(line[:0], e.At.Format(models.TimeLayout), string(e.Type), e.ID, claimID, e.UserID, strconv.FormatInt(e.Quantity, 10),
+			strconv.Itoa(e.Shard), strconv.FormatInt(e.Seq, 10), claimedAt, e.PacketID, amount, e.Currency, e.OrderID, e.Reason,
+			strings.Join(e.IDs, " "), strings.Join(runs, " "))
+		if err := out.Write(line); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// DocumentLedger describes GetLedger.
+func DocumentLedger(oapi *huma.OpenAPI, op *huma.Operation) {
+	op.Parameters = []*huma.Param{
+		wire.IDParam(),
+		{Name: "after", In: "query", Schema: &huma.Schema{Type: "string"}, Description: "next of the page before; absent: from the beginning"},
+		{Name: "limit", In: "query", Schema: &huma.Schema{Type: "integer", Minimum: new(1.0), Maximum: new(float64(ledgerPageMax))},
+			Description: "most events of a page; CSV has all"},
+	}
+	r := wire.DocumentAnswer(op, "200", "A page of events as JSON, or with Accept: text/csv all of them", wire.JSONContentType[0], wire.SchemaOf[LedgerPage](oapi))
+	r.Content[csvContentType] = &huma.MediaType{Schema: &huma.Schema{Type: "string"}}
+}
+
+// GetSettlement is GET /v1/settlements/{date}.
+func (s *Routes) GetSettlement(w http.ResponseWriter, r *http.Request) int {
+	day, err := time.Parse(time.DateOnly, r.PathValue("date"))
+	if err != nil {
+		return wire.Invalid("date", "must be a day such as 2027-01-31").Write(w)
+	}
+	zone, err := time.LoadLocation(r.URL.Query().Get("time_zone"))
+	if err != nil || zone == time.Local {
+		return wire.Invalid("time_zone", "must be an IANA name such as Europe/Berlin").Write(w)
+	}
+	done := s.report()
+	if done == nil {
+		return wire.Refuse(wire.CodeUnavailable).Write(w)
+	}
+	defer done()
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reportTimeout + answerTimeout))
+	ctx, cancel := context.WithTimeout(r.Context(), reportTimeout)
+	defer cancel()
+	settlement, err := s.cfg.Ledger.Settle(ctx, day, zone)
+	if err != nil {
+		return s.refuse(ctx, "settlement", "", err, "MySQL does not answer. Send the request again.").Write(w)
+	}
+	return writeJSON(w, settlement)
+}
+
+// DocumentSettlement describes GetSettlement.
+func DocumentSettlement(oapi *huma.OpenAPI, op *huma.Operation) {
+	op.Parameters = []*huma.Param{
+		{Name: "date", In: "path", Required: true, Schema: &huma.Schema{Type: "string", Format: "date"}, Description: "the day"},
+		{Name: "time_zone", In: "query", Schema: &huma.Schema{Type: "string"}, Description: "IANA name of the zone of the day; UTC unless given"},
+	}
+	wire.DocumentAnswer(op, "200", "The sums of the day", wire.JSONContentType[0], wire.SchemaOf[models.Settlement](oapi))
+}

@@ -1,0 +1,27 @@
+package apitest
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"dibs/models"
+)
+
+// Ledger is empty.
+type Ledger struct{}
+
+// Page has no events.
+func (Ledger) Page(context.Context, string, models.LedgerPlace, int) ([]models.Event, time.Time, error) {
+	return nil, time.Time{}, nil
+}
+
+// All has no events.
+func (Ledger) All(context.Context, string, models.LedgerPlace) (iter.Seq2[*models.Event, error], error) {
+	return func(func(*models.Event, error) bool) {}, nil
+}
+
+// Settle adds up nothing.
+func (Ledger) Settle(context.Context, time.Time, *time.Location) (models.Settlement, error) {
+	return models.Settlement{Missing: []models.SettlementMissing{}, Sums: []models.SettlementSum{}}, nil
+}

@@ -1,0 +1,251 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+)
+
+// book is a campaign whose ledger is read.
+type book struct {
+	id, currency string
+	file         string    // that claims were archived to; "" is none
+	changed      time.Time // when its books, or those of a shard, moved last
+	lots         []*lot
+
+	upto      time.Time      // the ledger has every event before it. Reading may find that it ends earlier, see lotSource
+	booked    time.Time      // the same, without a need to read
+	parked    bool           // a parked claim is what it waits for
+	discarded []models.Event // accepted claims that were parked and then given up: they have no row
+}
+
+// lot is where seq counts.
+type lot struct {
+	campaignID string
+	shard      int
+	partition  int
+	generation string
+	residency  models.Residency
+	synced     int64
+	highest    int64     // seq of a row of claims
+	highestAt  time.Time // of that row
+	archived   int64     // highest seq of a row of claims_archive
+	archivable bool      // its rows may be moved away while they are read
+	parked     int64     // parked claims below highest
+
+	// gapsFrom is the time of a claim from which on a missing seq may be that of a claim on its way. A claim that is missing before it was
+	// given up.
+	gapsFrom time.Time
+}
+
+// ever is later than any claim.
+var ever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// stream is what is recorded of a claim stream: which claims that were made before a time had no row then.
+type stream struct {
+	generation string
+	at         time.Time
+	unbooked   struct {
+		Lots map[string][2]int64 `json:"lots"`
+		More int64               `json:"more"`
+	}
+}
+
+// books reads campaigns, those of the ids that exist, and how far the ledger of each goes.
+func (r *Reader) books(ctx context.Context, ids []string) (map[string]*book, error) {
+	streams, err := r.streams(ctx) // before the rows, which then have no less
+	if err != nil {
+		return nil, err
+	}
+	found, err := r.lots(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.parked(ctx, found); err != nil { // after the rows: what is not parked by then has its row
+		return nil, err
+	}
+	var last time.Time
+	for _, b := range found {
+		for _, l := range b.lots {
+			b.bound(l, streams[l.partition])
+		}
+		if b.upto.After(last) {
+			last = b.upto
+		}
+	}
+	decided, err := moveBound(ctx, r.db, last)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range found {
+		b.end(decided.Add(time.Millisecond))
+	}
+	return found, nil
+}
+
+// end ends the ledger at a time, unless it ends earlier.
+func (b *book) end(at time.Time) {
+	if at.Before(b.upto) {
+		b.upto = at
+	}
+	if at.Before(b.booked) {
+		b.booked = at
+	}
+}
+
+// bound ends the ledger where claims of a lot may be on their way. They are booked up to the later of two times: that of the highest row,
+// as a missing seq below it shows, and when the stream was last recorded, by the clock of Redis, unless claims of the lot were on their way.
+func (b *book) bound(l *lot, s *stream) {
+	var recorded time.Time
+	if s != nil && l.recorded(s) {
+		recorded = s.at
+	}
+	l.gapsFrom = recorded
+	upto, booked := recorded, recorded
+	if l.highestAt.After(recorded) {
+		upto = l.highestAt
+	}
+	if l.highest <= l.synced+l.parked { // no seq below highest is on its way
+		l.gapsFrom = ever
+		booked = upto
+	}
+	if upto.Before(b.upto) {
+		b.upto = upto
+	}
+	if booked.Before(b.booked) {
+		b.booked = booked
+	}
+}
+
+// recorded reports whether every claim of the lot that was made before a stream was recorded has its row, or is parked.
+func (l *lot) recorded(s *stream) bool {
+	switch l.residency {
+	case models.ResidencyEvicted, models.ResidencyNone:
+		return true
+	case models.ResidencyResident:
+		_, onTheWay := s.unbooked.Lots[models.ShardID(l.campaignID, l.shard)]
+		return !onTheWay && s.unbooked.More == 0 && s.generation == l.generation
+	default:
+		return false
+	}
+}
+
+func (r *Reader) streams(ctx context.Context) (map[int]*stream, error) {
+	known := make(map[int]*stream)
+	query := "SELECT `partition`, birth, tip_at, COALESCE(unbooked, '') FROM streams"
+	err := sqlstore.ScanAll(ctx, r.db.ConnPool, query, nil, func(scan func(...any) error) error {
+		var partition int
+		var unbooked string
+		s := &stream{}
+		if err := scan(&partition, &s.generation, &s.at, &unbooked); err != nil {
+			return err
+		}
+		known[partition] = s
+		if unbooked == "" {
+			return nil
+		}
+		return json.Unmarshal([]byte(unbooked), &s.unbooked)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ledger: streams: %w", err)
+	}
+	return known, nil
+}
+
+// lots reads campaigns with their lots, by one statement: it sees counters and rows as of one moment.
+func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, error) {
+	const rows = " WHERE c.campaign_id = lots.campaign_id AND c.shard = lots.shard"
+	query := "SELECT campaign_id, shard, shards, `partition`, currency, archived_to, stream_birth, synced_seq, residency, updated_at," +
+		" closed_told_at IS NOT NULL AS archivable," +
+		" (SELECT COALESCE(MAX(seq), 0) FROM claims c" + rows + ") AS highest," +
+		" (SELECT COALESCE(MAX(seq), 0) FROM claims_archive c" + rows + ") AS archived," +
+		" (SELECT claimed_at FROM claims c" + rows + " ORDER BY seq DESC LIMIT 1) AS highest_at" +
+		" FROM lots WHERE campaign_id IN ?"
+	var all []struct {
+		CampaignID, Currency, ArchivedTo, StreamBirth string
+		Shard, Shards, Partition                      int
+		SyncedSeq, Highest, Archived                  int64
+		Residency                                     models.Residency
+		UpdatedAt                                     time.Time
+		HighestAt                                     *time.Time
+		Archivable                                    bool
+	}
+	if err := r.db.WithContext(ctx).Raw(query, ids).Scan(&all).Error; err != nil {
+		return nil, fmt.Errorf("ledger: lots: %w", err)
+	}
+	found := make(map[string]*book, len(ids))
+	for i := range all {
+		row := &all[i]
+		b := found[row.CampaignID]
+		if b == nil {
+			b = &book{id: row.CampaignID, upto: ever, booked: ever}
+			found[b.id] = b
+		}
+		if row.UpdatedAt.After(b.changed) {
+			b.changed = row.UpdatedAt
+		}
+		if row.Shard == 0 {
+			b.currency = row.Currency
+			b.file = row.ArchivedTo
+		}
+		if row.Shard == 0 && row.Shards > 1 {
+			continue // the reserve, which has no claims
+		}
+		l := &lot{
+			campaignID: b.id, shard: row.Shard, partition: row.Partition, generation: row.StreamBirth, residency: row.Residency,
+			synced: row.SyncedSeq, highest: row.Highest, archived: row.Archived, archivable: row.Archivable,
+		}
+		if row.HighestAt != nil {
+			l.highestAt = row.HighestAt.UTC()
+		}
+		b.lots = append(b.lots, l)
+	}
+	return found, nil
+}
+
+// parked reads the parked claims of campaigns. One that waits for a decision ends the ledger; one that was given up is an event of it.
+func (r *Reader) parked(ctx context.Context, of map[string]*book) error {
+	lots := make(map[string]*lot)
+	var ids []any
+	for _, b := range of {
+		for _, l := range b.lots {
+			id := models.ShardID(b.id, l.shard)
+			lots[id] = l
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	query := "SELECT payload, discarded_at IS NOT NULL FROM parked_events WHERE campaign_id IN " + sqlstore.Marks(len(ids))
+	err := sqlstore.ScanAll(ctx, r.db.ConnPool, query, ids, func(scan func(...any) error) error {
+		var payload []byte
+		var discarded bool
+		if err := scan(&payload, &discarded); err != nil {
+			return err
+		}
+		e, err := models.DecodeEvent(payload)
+		if err != nil || e.Type != models.EventClaimAccepted || lots[e.LotID()] == nil {
+			return nil //nolint:nilerr // it is no claim
+		}
+		b, l := of[e.CampaignID], lots[e.LotID()]
+		if discarded {
+			b.discarded = append(b.discarded, e)
+			return nil
+		}
+		if e.Seq <= l.highest {
+			l.parked++
+		}
+		b.parked = b.parked || e.At.Before(b.upto)
+		b.end(e.At.Time)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("ledger: parked events: %w", err)
+	}
+	return nil
+}

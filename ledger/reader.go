@@ -1,0 +1,113 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"dibs/models"
+
+	"gorm.io/gorm"
+)
+
+const (
+	rowsAtOnce    = 4000 // rows that are in memory, of all lots of a campaign together
+	rowsAtOnceMin = 100  // rows of a statement
+)
+
+// Reader reads ledgers. Any number of goroutines may use it.
+type Reader struct{ db *gorm.DB }
+
+// New makes a Reader.
+func New(db *gorm.DB) *Reader { return &Reader{db: db} }
+
+// Page reads up to limit events of a campaign that come after a place. Every event before upto has been given then, in this page or an
+// earlier one, if the page is not full. Errors: models.ErrNotFound, *models.ArchivedError.
+func (r *Reader) Page(ctx context.Context, campaignID string, after models.LedgerPlace, limit int) (events []models.Event, upto time.Time, err error) {
+	b, err := r.book(ctx, campaignID)
+	if err != nil {
+		return nil, upto, err
+	}
+	for e, err := range r.events(ctx, b, after, limit) {
+		if err != nil {
+			return nil, upto, err
+		}
+		if events = append(events, *e); len(events) == limit {
+			break
+		}
+	}
+	return events, b.upto, nil
+}
+
+// All goes over the events of a campaign that come after a place, up to what is booked now. It keeps no more than some thousand events in
+// memory, and ends after an error. Errors: as Page, before any event.
+func (r *Reader) All(ctx context.Context, campaignID string, after models.LedgerPlace) (iter.Seq2[*models.Event, error], error) {
+	b, err := r.book(ctx, campaignID)
+	if err != nil {
+		return nil, err
+	}
+	return r.events(ctx, b, after, rowsAtOnce), nil
+}
+
+func (r *Reader) book(ctx context.Context, campaignID string) (*book, error) {
+	found, err := r.books(ctx, []string{campaignID})
+	if err != nil {
+		return nil, err
+	}
+	b := found[campaignID]
+	switch {
+	case b == nil:
+		return nil, fmt.Errorf("ledger: %w: campaign %s", models.ErrNotFound, campaignID)
+	case b.file != "":
+		return nil, &models.ArchivedError{File: b.file}
+	}
+	return b, nil
+}
+
+// events merges the sources of a campaign.
+func (r *Reader) events(ctx context.Context, b *book, after models.LedgerPlace, atOnce int) iter.Seq2[*models.Event, error] {
+	return func(yield func(*models.Event, error) bool) {
+		sources, err := r.sources(ctx, b, after, atOnce)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		last := after
+		for {
+			e, err := earliest(ctx, sources)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if e == nil || !e.At.Before(b.upto) {
+				return
+			}
+			place := models.LedgerPlaceOf(e)
+			if place == last {
+				continue // it was parked and got its row after all
+			}
+			last = place
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// earliest takes the first event of all sources; nil when they have none.
+func earliest(ctx context.Context, sources []*source) (*models.Event, error) {
+	var first *source
+	for _, s := range sources {
+		if err := s.fill(ctx); err != nil {
+			return nil, err
+		}
+		if len(s.events) > 0 && (first == nil || s.place.Before(first.place)) {
+			first = s
+		}
+	}
+	if first == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return first.take(), nil
+}

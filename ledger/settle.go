@@ -1,0 +1,178 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+)
+
+const (
+	settleAtOnce  = 200           // campaigns of a statement
+	missingMost   = 100           // campaigns that a settlement says are missing
+	changedMargin = 1 * time.Hour // most that the clocks of Redis and of the other machines may differ
+)
+
+// Settle adds up the events of one day in a time zone. Errors: those of the database.
+func (r *Reader) Settle(ctx context.Context, day time.Time, zone *time.Location) (models.Settlement, error) {
+	year, month, date := day.Date()
+	from := time.Date(year, month, date, 0, 0, 0, 0, zone)
+	to := time.Date(year, month, date+1, 0, 0, 0, 0, zone)
+	s := models.Settlement{
+		Date: from.Format(time.DateOnly), TimeZone: zone.String(), From: models.NewTime(from), To: models.NewTime(to),
+		Missing: []models.SettlementMissing{}, Sums: []models.SettlementSum{},
+	}
+	if sqlstore.Now().Before(to) {
+		s.Missing = append(s.Missing, models.SettlementMissing{Reason: "the day is not over"})
+	}
+	fetch := func(after string) (ids []string, err error) {
+		err = r.db.WithContext(ctx).Raw("SELECT id FROM lots WHERE shard = 0 AND id > ? AND created_at < ? ORDER BY id LIMIT ?",
+			after, to.UTC().Add(changedMargin).Format(sqlstore.TimeLayout), settleAtOnce).Scan(&ids).Error
+		return ids, err
+	}
+	for ids, err := range sqlstore.Pages(settleAtOnce, sqlstore.Itself, fetch) {
+		if err == nil {
+			err = r.settle(ctx, &s, ids)
+		}
+		if err != nil {
+			return s, fmt.Errorf("ledger: settle: %w", err)
+		}
+	}
+	s.Final = len(s.Missing) == 0
+	s.Missing = s.Missing[:min(len(s.Missing), missingMost)]
+	return s, nil
+}
+
+// settle adds the sums of some campaigns.
+func (r *Reader) settle(ctx context.Context, s *models.Settlement, ids []string) error {
+	found, err := r.books(ctx, ids)
+	if err != nil {
+		return err
+	}
+	sums := make(map[models.SettlementSum]*models.SettlementSum) // by campaign and type
+	add := func(b *book, kind models.EventType, claims, units, amount int64) {
+		key := models.SettlementSum{CampaignID: b.id, Type: kind}
+		if sums[key] == nil {
+			sums[key] = &models.SettlementSum{CampaignID: b.id, Type: kind, Currency: b.currency}
+		}
+		sums[key].Claims += claims
+		sums[key].Units += units
+		sums[key].Amount += amount
+	}
+	for _, id := range ids {
+		b := found[id]
+		if why := b.missing(s.To.Time); why != "" {
+			s.Missing = append(s.Missing, models.SettlementMissing{CampaignID: id, Reason: why})
+		}
+		if b.changed.Before(s.From.Add(-changedMargin)) {
+			continue // no claim was booked since
+		}
+		if err := r.accepted(ctx, b, s, add); err != nil {
+			return err
+		}
+	}
+	if err := r.decided(ctx, found, s, add); err != nil {
+		return err
+	}
+	var lines []models.SettlementSum
+	for _, sum := range sums {
+		if sum.Claims > 0 || sum.Units > 0 || sum.Amount > 0 || sum.Type == models.EventCampaignClosed {
+			lines = append(lines, *sum)
+		}
+	}
+	slices.SortFunc(lines, func(x, y models.SettlementSum) int {
+		return cmp.Or(cmp.Compare(x.CampaignID, y.CampaignID), cmp.Compare(x.Type, y.Type))
+	})
+	s.Sums = append(s.Sums, lines...)
+	return nil
+}
+
+// missing says why a campaign may have more events before a time; "" says that it has none.
+func (b *book) missing(to time.Time) string {
+	switch {
+	case b.file != "":
+		return "its claims are archived in the file " + b.file
+	case !b.booked.Before(to):
+		return ""
+	case b.parked:
+		return "parked claims wait for a decision: see dibs reconcile"
+	case b.booked.IsZero():
+		return "claims may be on their way"
+	}
+	return "booked up to " + b.booked.Format(models.TimeLayout)
+}
+
+// accepted adds the accepted claims of a campaign: a range of seq of each lot.
+func (r *Reader) accepted(
+	ctx context.Context, b *book, s *models.Settlement, add func(b *book, kind models.EventType, claims, units, amount int64),
+) error {
+	first, err := r.seek(ctx, b.lots, s.From.Time)
+	if err != nil {
+		return err
+	}
+	end, err := r.seek(ctx, b.lots, s.To.Time)
+	if err != nil {
+		return err
+	}
+	for i, l := range b.lots {
+		if first[i] >= end[i] {
+			continue
+		}
+		const sums = "SELECT COUNT(*) AS n, COALESCE(SUM(quantity), 0) AS units, COALESCE(SUM(amount), 0) AS amount FROM "
+		const where = " WHERE campaign_id = ? AND shard = ? AND seq >= ? AND seq < ?"
+		one := []any{b.id, l.shard, first[i], end[i]}
+		var claims, units, amount int64
+		err := r.db.ConnPool.QueryRowContext(ctx, "SELECT SUM(n), SUM(units), SUM(amount) FROM ("+
+			sums+"claims"+sqlstore.ByIndex(r.db.Name(), "claims_place")+where+" UNION ALL "+sums+"claims_archive"+where+") AS both_tables",
+			append(slices.Clone(one), one...)...).Scan(&claims, &units, &amount)
+		if err != nil {
+			return err
+		}
+		if err := r.stillThere(ctx, l); b.file == "" && err != nil {
+			return err
+		}
+		add(b, models.EventClaimAccepted, claims, units, amount)
+	}
+	for i := range b.discarded {
+		e := &b.discarded[i]
+		if e.At.Before(s.From.Time) || !e.At.Before(s.To.Time) {
+			continue
+		}
+		amount := int64(0)
+		if e.Amount != nil {
+			amount = *e.Amount
+		}
+		add(b, models.EventClaimAccepted, 1, e.Quantity, amount)
+	}
+	return nil
+}
+
+// decided adds what was decided of claims of some campaigns.
+func (r *Reader) decided(
+	ctx context.Context, found map[string]*book, s *models.Settlement, add func(b *book, kind models.EventType, claims, units, amount int64),
+) error {
+	args := make([]any, 0, len(found)+2)
+	for id := range found {
+		args = append(args, id)
+	}
+	if len(args) == 0 {
+		return nil
+	}
+	query := "SELECT campaign_id, type, SUM(claims), SUM(units), SUM(amount) FROM ledger_events WHERE campaign_id IN " +
+		sqlstore.Marks(len(args)) + " AND at >= ? AND at < ? GROUP BY campaign_id, type"
+	args = append(args, s.From.UTC().Format(sqlstore.TimeLayout), s.To.UTC().Format(sqlstore.TimeLayout))
+	return sqlstore.ScanAll(ctx, r.db.ConnPool, query, args, func(scan func(...any) error) error {
+		var id string
+		var kind models.EventType
+		var claims, units, amount int64
+		err := scan(&id, &kind, &claims, &units, &amount)
+		if err == nil {
+			add(found[id], kind, claims, units, amount)
+		}
+		return err
+	})
+}

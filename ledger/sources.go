@@ -1,0 +1,280 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+)
+
+// source has events in their order.
+type source struct {
+	events []models.Event
+	place  models.LedgerPlace                                           // of the first
+	more   func(ctx context.Context) (events []models.Event, err error) // returns none at the end; nil: at its end
+}
+
+// fill reads on when no event is left.
+func (s *source) fill(ctx context.Context) error {
+	if len(s.events) > 0 || s.more == nil {
+		return nil
+	}
+	events, err := s.more(ctx)
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	if s.events = events; len(events) == 0 {
+		s.more = nil
+		return nil
+	}
+	s.place = models.LedgerPlaceOf(&events[0])
+	return nil
+}
+
+// take takes the first event.
+func (s *source) take() *models.Event {
+	e := &s.events[0]
+	if s.events = s.events[1:]; len(s.events) > 0 {
+		s.place = models.LedgerPlaceOf(&s.events[0])
+	}
+	return e
+}
+
+func (r *Reader) sources(ctx context.Context, b *book, after models.LedgerPlace, atOnce int) ([]*source, error) {
+	atOnce = max(rowsAtOnceMin, min(atOnce+rowsAtOnceMin, rowsAtOnce)/len(b.lots))
+	from, err := r.seek(ctx, b.lots, after.At)
+	if err != nil {
+		return nil, err
+	}
+	all := []*source{{events: discardedAfter(b, after)}, {more: r.decisions(b, after, atOnce)}}
+	if len(all[0].events) > 0 {
+		all[0].place = models.LedgerPlaceOf(&all[0].events[0])
+	}
+	for i, l := range b.lots {
+		claims := &lotSource{r: r, b: b, l: l, seq: from[i], before: from[i] - 1, after: after, atOnce: atOnce}
+		all = append(all, &source{more: claims.more})
+	}
+	return all, nil
+}
+
+func discardedAfter(b *book, after models.LedgerPlace) (events []models.Event) {
+	for i := range b.discarded {
+		if after.Before(models.LedgerPlaceOf(&b.discarded[i])) {
+			events = append(events, b.discarded[i])
+		}
+	}
+	sortEvents(events)
+	return events
+}
+
+func sortEvents(events []models.Event) {
+	slices.SortStableFunc(events, func(x, y models.Event) int {
+		if models.LedgerPlaceOf(&x).Before(models.LedgerPlaceOf(&y)) {
+			return -1
+		}
+		return 1
+	})
+}
+
+// decisions reads ledger_events by its primary key.
+func (r *Reader) decisions(b *book, after models.LedgerPlace, atOnce int) func(ctx context.Context) ([]models.Event, error) {
+	const query = "SELECT payload FROM ledger_events WHERE campaign_id = ? AND at >= ? AND (at > ? OR id > ?) AND at < ? ORDER BY at, id LIMIT ?"
+	return func(ctx context.Context) (events []models.Event, err error) {
+		at := after.At.UTC().Format(sqlstore.TimeLayout)
+		args := []any{b.id, at, at, after.ID, b.upto.UTC().Format(sqlstore.TimeLayout), atOnce}
+		err = sqlstore.ScanAll(ctx, r.db.ConnPool, query, args, func(scan func(...any) error) error {
+			var payload []byte
+			if err := scan(&payload); err != nil {
+				return err
+			}
+			e, err := models.DecodeEvent(payload)
+			events = append(events, e)
+			return err
+		})
+		if len(events) > 0 {
+			after = models.LedgerPlaceOf(&events[len(events)-1])
+		}
+		return events, err
+	}
+}
+
+// lotSource reads the accepted claims of a lot in order of seq.
+type lotSource struct {
+	r      *Reader
+	b      *book
+	l      *lot
+	seq    int64 // that comes next
+	before int64 // seq of the row before
+	after  models.LedgerPlace
+	atOnce int
+
+	held  []models.Event // of the last time that was read: claims of the same time may follow
+	last  time.Time      // of the row before
+	ended bool
+}
+
+const claimColumns = "id, seq, user_id, quantity, key_digest, epoch, packet_id, amount, claimed_at"
+
+// rowsQuery reads rows of a lot in order of seq, wherever they are, as of one moment.
+func (r *Reader) rowsQuery(columns string, l *lot, from int64, most int) (query string, args []any) {
+	const where = " WHERE campaign_id = ? AND shard = ? AND seq >= ? ORDER BY seq LIMIT ?"
+	query = "SELECT " + columns + " FROM claims" + sqlstore.ByIndex(r.db.Name(), "claims_place") + where
+	args = []any{l.campaignID, l.shard, from, most}
+	if !l.archivable {
+		return query, args
+	}
+	query = "SELECT * FROM (" + query + ") AS c UNION ALL SELECT * FROM (SELECT " + columns + " FROM claims_archive" + where + ") AS a" +
+		" ORDER BY seq LIMIT ?"
+	return query, append(append(args, args...), most)
+}
+
+// stillThere fails with a *models.ArchivedError if rows of the lot may have been moved to a file while they were read.
+func (r *Reader) stillThere(ctx context.Context, l *lot) error {
+	if !l.archivable {
+		return nil
+	}
+	var file string
+	err := r.db.ConnPool.QueryRowContext(ctx, "SELECT archived_to FROM lots WHERE id = ?", l.campaignID).Scan(&file)
+	if err == nil && file != "" {
+		err = &models.ArchivedError{File: file}
+	}
+	return err
+}
+
+// more returns the next claims. Those of one time come together, in order of their ids.
+func (s *lotSource) more(ctx context.Context) (events []models.Event, err error) {
+	for len(events) == 0 && !s.ended {
+		events = s.held
+		s.held = nil
+		rows, err := s.read(ctx, &events)
+		if err == nil {
+			err = s.r.stillThere(ctx, s.l)
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.ended = s.ended || rows < s.atOnce
+		sortEvents(events)
+		if !s.ended {
+			last := events[len(events)-1].At
+			i := len(events)
+			for i > 0 && events[i-1].At.Equal(last.Time) {
+				i--
+			}
+			s.held = slices.Clone(events[i:])
+			events = events[:i]
+		}
+		events = slices.DeleteFunc(events, func(e models.Event) bool { return !s.after.Before(models.LedgerPlaceOf(&e)) })
+	}
+	return events, nil
+}
+
+// read appends rows to events, up to the first that must not be shown yet.
+func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int, err error) {
+	query, args := s.r.rowsQuery(claimColumns, s.l, s.seq, s.atOnce)
+	err = sqlstore.ScanAll(ctx, s.r.db.ConnPool, query, args, func(scan func(...any) error) error {
+		var packet *string
+		e := models.Event{V: models.EventVersion, Type: models.EventClaimAccepted, CampaignID: s.b.id, Shard: s.l.shard}
+		if err := scan(&e.ID, &e.Seq, &e.UserID, &e.Quantity, &e.Key, &e.Epoch, &packet, &e.Amount, &e.At.Time); err != nil {
+			return err
+		}
+		e.At = models.NewTime(e.At.Time)
+		if packet != nil {
+			e.PacketID = *packet
+		}
+		if e.Amount != nil {
+			e.Currency = s.b.currency
+		}
+		rows++
+		if s.ended = s.ended || s.isEnd(&e); !s.ended {
+			*events = append(*events, e)
+		}
+		s.last = e.At.Time
+		s.before = e.Seq
+		s.seq = e.Seq + 1
+		return nil
+	})
+	return rows, err
+}
+
+// isEnd reports whether the ledger ends before a claim: it is too young, or claims before it may be on their way.
+func (s *lotSource) isEnd(e *models.Event) bool {
+	if e.Seq != s.before+1 && !e.At.Before(s.l.gapsFrom) {
+		end := s.last
+		if end.Before(s.l.gapsFrom) {
+			end = s.l.gapsFrom
+		}
+		s.b.end(end)
+	}
+	return !e.At.Before(s.b.upto)
+}
+
+// seek finds the first seq of each lot whose claim was made at a time or later, by halves. One statement asks for all lots.
+func (r *Reader) seek(ctx context.Context, lots []*lot, at time.Time) ([]int64, error) {
+	from := make([]int64, len(lots)) // the first seq is here or later
+	upto := make([]int64, len(lots)) // and no later than here
+	for i, l := range lots {
+		from[i] = 1
+		upto[i] = max(l.highest, l.archived) + 1
+		if at.IsZero() {
+			upto[i] = 1
+		}
+	}
+	for {
+		found, err := r.probe(ctx, lots, from, upto)
+		if err != nil {
+			return nil, fmt.Errorf("ledger: %w", err)
+		}
+		if len(found) == 0 {
+			return from, nil
+		}
+		for i, middle := range found {
+			if middle.seq == 0 || !middle.at.Before(at) {
+				upto[i] = (from[i] + upto[i]) / 2
+			} else {
+				from[i] = middle.seq + 1
+			}
+		}
+	}
+}
+
+// probed is the first row from the middle of a range on; seq 0: there is none in the range.
+type probed struct {
+	seq int64
+	at  time.Time
+}
+
+// probe reads a row from the middle of each range that is not empty, by the number of the lot.
+func (r *Reader) probe(ctx context.Context, lots []*lot, from, upto []int64) (map[int]probed, error) {
+	found := make(map[int]probed)
+	var query string
+	var args []any
+	for i, l := range lots {
+		if from[i] >= upto[i] {
+			continue
+		}
+		found[i] = probed{}
+		one, its := r.rowsQuery("seq, claimed_at", l, (from[i]+upto[i])/2, 1)
+		if query != "" {
+			query += " UNION ALL "
+		}
+		query += fmt.Sprintf("SELECT %d AS lot, seq, claimed_at FROM (%s) AS l%d", i, one, i)
+		args = append(args, its...)
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	err := sqlstore.ScanAll(ctx, r.db.ConnPool, query, args, func(scan func(...any) error) error {
+		var i int
+		var p probed
+		err := scan(&i, &p.seq, &p.at)
+		if p.seq < upto[i] {
+			found[i] = p
+		}
+		return err
+	})
+	return found, err
+}

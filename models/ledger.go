@@ -1,0 +1,76 @@
+package models
+
+import (
+	"errors"
+	"strings"
+	"time"
+)
+
+// ErrArchived says that claims are in a file, and are not read from there.
+var ErrArchived = errors.New("models: archived to a file")
+
+// ArchivedError is an ErrArchived with the name of the file.
+type ArchivedError struct{ File string }
+
+// Error names the file.
+func (e *ArchivedError) Error() string { return ErrArchived.Error() + ": " + e.File }
+
+// Unwrap makes it an ErrArchived.
+func (e *ArchivedError) Unwrap() error { return ErrArchived }
+
+// LedgerPlace is the place of an event in a ledger, which is ordered by At, then by ID. The zero place is before all.
+type LedgerPlace struct {
+	At time.Time // UTC, milliseconds
+	ID string
+}
+
+// LedgerPlaceOf is the place of an event.
+func LedgerPlaceOf(e *Event) LedgerPlace { return LedgerPlace{At: e.At.Time, ID: e.ID} }
+
+// Before reports whether p comes before o.
+func (p LedgerPlace) Before(o LedgerPlace) bool {
+	return p.At.Before(o.At) || p.At.Equal(o.At) && p.ID < o.ID
+}
+
+// String is the place as a cursor: the time, a comma, and the id.
+func (p LedgerPlace) String() string { return p.At.Format(TimeLayout) + "," + p.ID }
+
+// ParseLedgerPlace reads what String wrote; "" is the zero place. Errors: ErrID.
+func ParseLedgerPlace(text string) (LedgerPlace, error) {
+	if text == "" {
+		return LedgerPlace{}, nil
+	}
+	at, id, _ := strings.Cut(text, ",")
+	when, err := time.Parse(TimeLayout, at)
+	if err != nil || CheckClaimID(id) != nil {
+		return LedgerPlace{}, ErrID
+	}
+	return LedgerPlace{At: when, ID: id}, nil
+}
+
+// Settlement is the sums of one day's events.
+type Settlement struct {
+	Date     string              `json:"date"`
+	TimeZone string              `json:"time_zone"`
+	From     Time                `json:"from" doc:"when the day begins in that zone"`
+	To       Time                `json:"to" doc:"when it ends; not part of it"`
+	Final    bool                `json:"final" doc:"every event of the day is in the sums"`
+	Missing  []SettlementMissing `json:"missing" nullable:"false" doc:"what it waits for, unless it is final; at most 100"`
+	Sums     []SettlementSum     `json:"sums" nullable:"false" doc:"by campaign, then by type"`
+}
+
+// SettlementMissing is a campaign whose day is not complete.
+type SettlementMissing struct {
+	CampaignID string `json:"campaign_id,omitempty" doc:"absent when it is the day itself, which is not over"`
+	Reason     string `json:"reason"`
+}
+
+// SettlementSum is the sum of the events of one type of a campaign.
+type SettlementSum struct {
+	CampaignID string    `json:"campaign_id"`
+	Currency   string    `json:"currency" doc:"ISO 4217; empty when the campaign names none"`
+	Type       EventType `json:"type"`
+	Claims     int64     `json:"claims"`
+	Units      int64     `json:"units"`
+	Amount     int64     `json:"amount" doc:"minor units; of claims.given_up it is taken back, as far as it is known"`
+}
