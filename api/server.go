@@ -115,8 +115,8 @@ func (s *Server) makeRooms(deps *Deps) error {
 		UserRate: cfg.UserRate, Tries: deps.Tries, Tracer: cfg.Tracer, Logger: cfg.Logger, Registerer: cfg.Registerer, Clock: cfg.Clock,
 	})
 	s.operator = operator.New(operator.Config{
-		Campaigns: deps.Campaigns, Audit: deps.Audit, Groups: deps.Groups, Ledger: deps.Ledger, State: deps.States.State, Hydrate: deps.Hydrator.Hydrate,
-		Changed: s.claiming.Changed, Logger: cfg.Logger, Clock: cfg.Clock,
+		Campaigns: deps.Campaigns, Audit: deps.Audit, Groups: deps.Groups, Ledger: deps.Ledger,
+		State: deps.States.State, Hydrate: deps.Hydrator.Hydrate, Changed: s.claiming.Changed, Logger: cfg.Logger, Clock: cfg.Clock,
 	})
 	s.claimed = claimed.New(claimed.Config{
 		Claims: deps.Claims, Resolver: deps.Resolver, Streams: deps.Streams, Workers: s.workers, Changed: s.claiming.Changed,

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// LedgerEvent is something that happened to a claim, or to some. Type is claim.accepted, claim.redeemed, claim.released (Reason expired: it was
-// not redeemed in time), claims.given_up or campaign.closed.
+// LedgerEvent is something that happened to claims. Type is claim.accepted, claim.redeemed, claim.released (Reason expired: it was not
+// redeemed in time), claims.given_up or campaign.closed.
 type LedgerEvent struct {
 	ID         string    `json:"id"` // as in the claim stream; what to deduplicate on
 	Type       string    `json:"type"`

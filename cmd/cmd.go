@@ -110,7 +110,8 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env))
-	root.AddCommand(newArchive(env), newFinance(env), newWebhooks(env), newGroups(env), newSettlement(env), newMigrate(env), newConfig(env), newBench(env))
+	root.AddCommand(newArchive(env), newFinance(env), newWebhooks(env), newGroups(env), newSettlement(env))
+	root.AddCommand(newMigrate(env), newConfig(env), newBench(env))
 	root.AddCommand(trials(env)...)
 	root.AddCommand(newAudit(env), newToken(env), newHealthcheck(env))
 	for _, command := range root.Commands() {

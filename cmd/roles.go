@@ -227,7 +227,8 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 	s.parts = newParts(s.registry, s.partsOfAPI)
 	deps := api.Deps{
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns, Mover: s.mover,
-		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Groups: s.groups(), Ledger: ledger.New(s.db),
+		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Groups: s.groups(),
+		Ledger: ledger.New(s.db),
 		Ready: s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.hydrator,
 	}
 	if s.cfg.UserRateShared {

@@ -43,7 +43,8 @@ Exit code 0: the sums are final. 1: events of the day may be missing; they are p
 		for i, sum := range s.Sums {
 			rows[i] = table.Row{s.Date, sum.CampaignID, sum.Currency, sum.Type, sum.Claims, sum.Units, sum.Amount, s.Final}
 		}
-		err = printAs(env.Stdout, as, []client.Settlement{s}, table.Row{"date", "campaign", "currency", "type", "claims", "units", "amount", "final"}, rows)
+		header := table.Row{"date", "campaign", "currency", "type", "claims", "units", "amount", "final"}
+		err = printAs(env.Stdout, as, []client.Settlement{s}, header, rows)
 		if err != nil || s.Final {
 			return err
 		}

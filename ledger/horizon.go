@@ -43,7 +43,7 @@ type lot struct {
 }
 
 // ever is later than any claim.
-var ever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+func ever() time.Time { return time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // stream is what is recorded of a claim stream: which claims that were made before a time had no row then.
 type stream struct {
@@ -97,8 +97,8 @@ func (b *book) end(at time.Time) {
 	}
 }
 
-// bound ends the ledger where claims of a lot may be on their way. They are booked up to the later of two times: that of the highest row,
-// as a missing seq below it shows, and when the stream was last recorded, by the clock of Redis, unless claims of the lot were on their way.
+// bound ends the ledger where claims of a lot may be on their way. They are booked up to the later of two times: that of the highest
+// row, as a missing seq below it shows, and when the stream was last recorded, unless claims of the lot were on their way then.
 func (b *book) bound(l *lot, s *stream) {
 	var recorded time.Time
 	if s != nil && l.recorded(s) {
@@ -110,7 +110,7 @@ func (b *book) bound(l *lot, s *stream) {
 		upto = l.highestAt
 	}
 	if l.highest <= l.synced+l.parked { // no seq below highest is on its way
-		l.gapsFrom = ever
+		l.gapsFrom = ever()
 		booked = upto
 	}
 	if upto.Before(b.upto) {
@@ -182,7 +182,7 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 		row := &all[i]
 		b := found[row.CampaignID]
 		if b == nil {
-			b = &book{id: row.CampaignID, upto: ever, booked: ever}
+			b = &book{id: row.CampaignID, upto: ever(), booked: ever()}
 			found[b.id] = b
 		}
 		if row.UpdatedAt.After(b.changed) {

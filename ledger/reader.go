@@ -24,7 +24,9 @@ func New(db *gorm.DB) *Reader { return &Reader{db: db} }
 
 // Page reads up to limit events of a campaign that come after a place. Every event before upto has been given then, in this page or an
 // earlier one, if the page is not full. Errors: models.ErrNotFound, *models.ArchivedError.
-func (r *Reader) Page(ctx context.Context, campaignID string, after models.LedgerPlace, limit int) (events []models.Event, upto time.Time, err error) {
+func (r *Reader) Page(
+	ctx context.Context, campaignID string, after models.LedgerPlace, limit int,
+) (events []models.Event, upto time.Time, err error) {
 	b, err := r.book(ctx, campaignID)
 	if err != nil {
 		return nil, upto, err

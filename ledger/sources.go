@@ -81,7 +81,8 @@ func sortEvents(events []models.Event) {
 
 // decisions reads ledger_events by its primary key.
 func (r *Reader) decisions(b *book, after models.LedgerPlace, atOnce int) func(ctx context.Context) ([]models.Event, error) {
-	const query = "SELECT payload FROM ledger_events WHERE campaign_id = ? AND at >= ? AND (at > ? OR id > ?) AND at < ? ORDER BY at, id LIMIT ?"
+	const query = "SELECT payload FROM ledger_events" +
+		" WHERE campaign_id = ? AND at >= ? AND (at > ? OR id > ?) AND at < ? ORDER BY at, id LIMIT ?"
 	return func(ctx context.Context) (events []models.Event, err error) {
 		at := after.At.UTC().Format(sqlstore.TimeLayout)
 		args := []any{b.id, at, at, after.ID, b.upto.UTC().Format(sqlstore.TimeLayout), atOnce}
@@ -126,8 +127,8 @@ func (r *Reader) rowsQuery(columns string, l *lot, from int64, most int) (query 
 	if !l.archivable {
 		return query, args
 	}
-	query = "SELECT * FROM (" + query + ") AS c UNION ALL SELECT * FROM (SELECT " + columns + " FROM claims_archive" + where + ") AS a" +
-		" ORDER BY seq LIMIT ?"
+	old := "SELECT " + columns + " FROM claims_archive" + where
+	query = "SELECT " + columns + " FROM (" + query + ") AS c UNION ALL SELECT " + columns + " FROM (" + old + ") AS a ORDER BY seq LIMIT ?"
 	return query, append(append(args, args...), most)
 }
 
@@ -265,7 +266,7 @@ func (r *Reader) probe(ctx context.Context, lots []*lot, from, upto []int64) (ma
 		args = append(args, its...)
 	}
 	if len(found) == 0 {
-		return nil, nil
+		return found, nil
 	}
 	err := sqlstore.ScanAll(ctx, r.db.ConnPool, query, args, func(scan func(...any) error) error {
 		var i int

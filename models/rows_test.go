@@ -35,6 +35,9 @@ func TestEveryRowHasItsTable(t *testing.T) {
 		require.Equal(t, table, parsed.Table)
 		require.True(t, db.Migrator().HasTable(table), table)
 		for _, field := range parsed.Fields {
+			if field.DBName == "" {
+				continue // it is not stored
+			}
 			require.True(t, db.Migrator().HasColumn(row, field.DBName), "%s.%s", table, field.DBName)
 		}
 		require.Equal(t, keysOf(t, db, table), parsed.PrimaryFieldDBNames, table)

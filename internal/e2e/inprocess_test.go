@@ -13,7 +13,7 @@ import (
 	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
 	"dibs/internal/tracing"
-	"dibs/ledger"
+	bookkeeping "dibs/ledger"
 	"dibs/lua"
 	"dibs/redisbatch"
 	"dibs/syncer/campaigns"
@@ -90,7 +90,7 @@ func (p *inProcess) serve(i int) string {
 	server, err := api.New(cfg, api.Deps{
 		Claimer: claimer, States: scripts, Hydrator: residency.NewHydrator(db, scripts, quiet, nil),
 		Campaigns: campaigns.New(db, scripts, quiet), Mover: shards.New(db, scripts, residency.NewHydrator(db, scripts, quiet, nil), quiet, nil), Claims: campaigns.NewClaims(db),
-		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Streams: scripts, Audit: audit.NewLog(db), Groups: retention.NewRegistry(db, scripts, []string{"syncer"}), Ledger: ledger.New(db), Ready: func(context.Context) error { return nil },
+		Resolver: resolve.NewResolver(db, resolve.NewRelay(db, scripts, nil), quiet), Streams: scripts, Audit: audit.NewLog(db), Groups: retention.NewRegistry(db, scripts, []string{"syncer"}), Ledger: bookkeeping.New(db), Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
