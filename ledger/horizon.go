@@ -14,6 +14,7 @@ import (
 type book struct {
 	id, currency string
 	file         string    // that claims were archived to; "" is none
+	archivable   bool      // its rows may be moved away while they are read
 	changed      time.Time // when its books, or those of a shard, moved last
 	lots         []*lot
 
@@ -34,7 +35,6 @@ type lot struct {
 	highest    int64     // seq of a row of claims
 	highestAt  time.Time // of that row
 	archived   int64     // highest seq of a row of claims_archive
-	archivable bool      // its rows may be moved away while they are read
 	parked     int64     // parked claims below highest
 
 	// gapsFrom is the time of a claim from which on a missing seq may be that of a claim on its way. A claim that is missing before it was
@@ -190,6 +190,9 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 		}
 		if row.Shard == 0 {
 			b.currency = row.Currency
+			b.archivable = row.Archivable
+		}
+		if row.ArchivedTo != "" {
 			b.file = row.ArchivedTo
 		}
 		if row.Shard == 0 && row.Shards > 1 {
@@ -197,7 +200,7 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 		}
 		l := &lot{
 			campaignID: b.id, shard: row.Shard, partition: row.Partition, generation: row.StreamBirth, residency: row.Residency,
-			synced: row.SyncedSeq, highest: row.Highest, archived: row.Archived, archivable: row.Archivable,
+			synced: row.SyncedSeq, highest: row.Highest, archived: row.Archived,
 		}
 		if row.HighestAt != nil {
 			l.highestAt = row.HighestAt.UTC()

@@ -110,11 +110,11 @@ func (b *book) missing(to time.Time) string {
 func (r *Reader) accepted(
 	ctx context.Context, b *book, s *models.Settlement, add func(b *book, kind models.EventType, claims, units, amount int64),
 ) error {
-	first, err := r.seek(ctx, b.lots, s.From.Time)
+	first, err := r.seek(ctx, b, s.From.Time)
 	if err != nil {
 		return err
 	}
-	end, err := r.seek(ctx, b.lots, s.To.Time)
+	end, err := r.seek(ctx, b, s.To.Time)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (r *Reader) accepted(
 		if err != nil {
 			return err
 		}
-		if err := r.stillThere(ctx, l); b.file == "" && err != nil {
+		if err := r.stillThere(ctx, b, l); b.file == "" && err != nil {
 			return err
 		}
 		add(b, models.EventClaimAccepted, claims, units, amount)

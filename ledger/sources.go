@@ -45,7 +45,7 @@ func (s *source) take() *models.Event {
 
 func (r *Reader) sources(ctx context.Context, b *book, after models.LedgerPlace, atOnce int) ([]*source, error) {
 	atOnce = max(rowsAtOnceMin, min(atOnce+rowsAtOnceMin, rowsAtOnce)/len(b.lots))
-	from, err := r.seek(ctx, b.lots, after.At)
+	from, err := r.seek(ctx, b, after.At)
 	if err != nil {
 		return nil, err
 	}
@@ -120,11 +120,11 @@ type lotSource struct {
 const claimColumns = "id, seq, user_id, quantity, key_digest, epoch, packet_id, amount, claimed_at"
 
 // rowsQuery reads rows of a lot in order of seq, wherever they are, as of one moment.
-func (r *Reader) rowsQuery(columns string, l *lot, from int64, most int) (query string, args []any) {
+func (r *Reader) rowsQuery(columns string, b *book, l *lot, from int64, most int) (query string, args []any) {
 	const where = " WHERE campaign_id = ? AND shard = ? AND seq >= ? ORDER BY seq LIMIT ?"
 	query = "SELECT " + columns + " FROM claims" + sqlstore.ByIndex(r.db.Name(), "claims_place") + where
 	args = []any{l.campaignID, l.shard, from, most}
-	if !l.archivable {
+	if !b.archivable {
 		return query, args
 	}
 	old := "SELECT " + columns + " FROM claims_archive" + where
@@ -133,12 +133,12 @@ func (r *Reader) rowsQuery(columns string, l *lot, from int64, most int) (query 
 }
 
 // stillThere fails with a *models.ArchivedError if rows of the lot may have been moved to a file while they were read.
-func (r *Reader) stillThere(ctx context.Context, l *lot) error {
-	if !l.archivable {
+func (r *Reader) stillThere(ctx context.Context, b *book, l *lot) error {
+	if !b.archivable {
 		return nil
 	}
 	var file string
-	err := r.db.ConnPool.QueryRowContext(ctx, "SELECT archived_to FROM lots WHERE id = ?", l.campaignID).Scan(&file)
+	err := r.db.ConnPool.QueryRowContext(ctx, "SELECT archived_to FROM lots WHERE id = ?", models.ShardID(b.id, l.shard)).Scan(&file)
 	if err == nil && file != "" {
 		err = &models.ArchivedError{File: file}
 	}
@@ -152,7 +152,7 @@ func (s *lotSource) more(ctx context.Context) (events []models.Event, err error)
 		s.held = nil
 		rows, err := s.read(ctx, &events)
 		if err == nil {
-			err = s.r.stillThere(ctx, s.l)
+			err = s.r.stillThere(ctx, s.b, s.l)
 		}
 		if err != nil {
 			return nil, err
@@ -175,7 +175,7 @@ func (s *lotSource) more(ctx context.Context) (events []models.Event, err error)
 
 // read appends rows to events, up to the first that must not be shown yet.
 func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int, err error) {
-	query, args := s.r.rowsQuery(claimColumns, s.l, s.seq, s.atOnce)
+	query, args := s.r.rowsQuery(claimColumns, s.b, s.l, s.seq, s.atOnce)
 	err = sqlstore.ScanAll(ctx, s.r.db.ConnPool, query, args, func(scan func(...any) error) error {
 		var packet *string
 		e := models.Event{V: models.EventVersion, Type: models.EventClaimAccepted, CampaignID: s.b.id, Shard: s.l.shard}
@@ -214,10 +214,10 @@ func (s *lotSource) isEnd(e *models.Event) bool {
 }
 
 // seek finds the first seq of each lot whose claim was made at a time or later, by halves. One statement asks for all lots.
-func (r *Reader) seek(ctx context.Context, lots []*lot, at time.Time) ([]int64, error) {
-	from := make([]int64, len(lots)) // the first seq is here or later
-	upto := make([]int64, len(lots)) // and no later than here
-	for i, l := range lots {
+func (r *Reader) seek(ctx context.Context, b *book, at time.Time) ([]int64, error) {
+	from := make([]int64, len(b.lots)) // the first seq is here or later
+	upto := make([]int64, len(b.lots)) // and no later than here
+	for i, l := range b.lots {
 		from[i] = 1
 		upto[i] = max(l.highest, l.archived) + 1
 		if at.IsZero() {
@@ -225,7 +225,7 @@ func (r *Reader) seek(ctx context.Context, lots []*lot, at time.Time) ([]int64, 
 		}
 	}
 	for {
-		found, err := r.probe(ctx, lots, from, upto)
+		found, err := r.probe(ctx, b, from, upto)
 		if err != nil {
 			return nil, fmt.Errorf("ledger: %w", err)
 		}
@@ -249,16 +249,16 @@ type probed struct {
 }
 
 // probe reads a row from the middle of each range that is not empty, by the number of the lot.
-func (r *Reader) probe(ctx context.Context, lots []*lot, from, upto []int64) (map[int]probed, error) {
+func (r *Reader) probe(ctx context.Context, b *book, from, upto []int64) (map[int]probed, error) {
 	found := make(map[int]probed)
 	var query string
 	var args []any
-	for i, l := range lots {
+	for i, l := range b.lots {
 		if from[i] >= upto[i] {
 			continue
 		}
 		found[i] = probed{}
-		one, its := r.rowsQuery("seq, claimed_at", l, (from[i]+upto[i])/2, 1)
+		one, its := r.rowsQuery("seq, claimed_at", b, l, (from[i]+upto[i])/2, 1)
 		if query != "" {
 			query += " UNION ALL "
 		}
