@@ -95,7 +95,7 @@ To find out whether it holds what it promises:
 
   dibs torture                       a Dibs of its own under faults at random, every claim checked afterwards
 
-Every setting is an environment variable and a flag; 'dibs config' shows what is in force.`,
+Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 		Version:      build.Of().String(),
 		SilenceUsage: true, SilenceErrors: true, SuggestionsMinimumDistance: 2,
 	}
@@ -107,14 +107,17 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 		return unknownCommand(c, args[0])
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", ErrUsage, err) })
-	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetUsageFunc(usage)
 	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newDemo(env), newServe(env), newAPI(env), newConsumer(env), newSyncer(env), newReconcile(env))
 	root.AddCommand(newArchive(env), newFinance(env), newWebhooks(env), newGroups(env), newSettlement(env))
 	root.AddCommand(newMigrate(env), newConfig(env), newBench(env))
 	root.AddCommand(trials(env)...)
-	root.AddCommand(newAudit(env), newToken(env), newHealthcheck(env))
+	root.AddCommand(newAudit(env), newToken(env), newHealthcheck(env), newVersion())
 	for _, command := range root.Commands() {
+		if command.Name() == "version" {
+			continue // it needs none
+		}
 		config.AddFlags(command.Flags())
 		if command.Name() == "demo" {
 			command.Flags().Lookup("console").NoOptDefVal = "on" // dibs demo --console
@@ -124,22 +127,6 @@ Every setting is an environment variable and a flag; 'dibs config' shows what is
 		}
 	}
 	return root
-}
-
-// newHelp refuses a command that there is not, where cobra's own would show the help of the one above.
-func newHelp(root *cobra.Command) *cobra.Command {
-	return &cobra.Command{
-		Use: "help [command]", Short: "Help about any command",
-		RunE: func(_ *cobra.Command, args []string) error {
-			found, rest, err := root.Find(args)
-			if err != nil || len(rest) > 0 {
-				return unknownCommand(root, strings.Join(args, " "))
-			}
-			found.InitDefaultHelpFlag()
-			found.InitDefaultVersionFlag()
-			return found.Help()
-		},
-	}
 }
 
 func unknownCommand(root *cobra.Command, name string) error {

@@ -4,18 +4,24 @@ import (
 	"context"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
 	"dibs/config"
 )
 
 func newConfig(env Env) *cobra.Command {
-	return command(env, cobra.Command{
+	var asJSON bool
+	c := command(env, cobra.Command{
 		Use:     "config",
 		Short:   "Print the settings in force, where each comes from and what it means; secrets are masked",
-		Example: "  dibs config\n  DIBS_PARTITIONS=4 dibs config --flush-size 1000",
+		Example: "  dibs config\n  dibs config --json\n  DIBS_PARTITIONS=4 dibs config --flush-size 1000",
 	}, func(_ context.Context, c *cobra.Command, cfg *config.Config) error {
+		if asJSON {
+			return printJSON(c.OutOrStdout(), [][]config.Source{cfg.Sources()})
+		}
 		t := NewTable()
+		t.SetColumnConfigs([]table.ColumnConfig{{Number: 4, WidthMax: meaningWidth, WidthMaxEnforcer: text.WrapSoft}})
 		t.AppendHeader(table.Row{"setting", "value", "from", "meaning"})
 		for _, s := range cfg.Sources() {
 			t.AppendRow(table.Row{s.Variable, s.Value, s.From, s.Meaning})
@@ -26,7 +32,12 @@ func newConfig(env Env) *cobra.Command {
 		}
 		return nil
 	})
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON: a list of {variable, value, from, meaning}")
+	return c
 }
+
+// meaningWidth keeps the table within 100 columns as long as no value is long.
+const meaningWidth = 40
 
 // NewTable is how every table of the program looks: aligned, without a frame.
 func NewTable() table.Writer {

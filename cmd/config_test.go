@@ -38,6 +38,19 @@ func TestConfigShowsEverySettingAndItsDefault(t *testing.T) {
 	}
 }
 
+func TestConfigAsJSON(t *testing.T) {
+	t.Parallel()
+	var all []map[string]string
+	decode(t, requireOK(t, run(t, []string{"DIBS_PARTITIONS=3"}, "config", "--json")), &all)
+	require.Len(t, all, len(variables))
+	for _, one := range all {
+		if one["variable"] == "DIBS_PARTITIONS" {
+			require.Equal(t, []string{"3", "environment"}, []string{one["value"], one["from"]})
+			require.NotEmpty(t, one["meaning"])
+		}
+	}
+}
+
 func TestFlagsWinOverTheEnvironmentAndThatOverDefaults(t *testing.T) {
 	t.Parallel()
 	other := map[string][2]string{

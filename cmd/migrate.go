@@ -21,10 +21,11 @@ const (
 )
 
 func newMigrate(env Env) *cobra.Command {
-	return command(env, cobra.Command{
+	var status bool
+	c := command(env, cobra.Command{
 		Use:     "migrate",
 		Short:   "Bring the MySQL schema up to date, that of DIBS_FINANCE_DSN too; several may run at once",
-		Example: "  DIBS_MYSQL_DSN='root@tcp(127.0.0.1:3306)/dibs' dibs migrate",
+		Example: "  DIBS_MYSQL_DSN='root@tcp(127.0.0.1:3306)/dibs' dibs migrate\n  dibs migrate --status",
 	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		if cfg.BooksDSN() == "" {
 			return fmt.Errorf("%w: %sMYSQL_DSN: is not set; embedded SQLite is migrated when it is opened", config.ErrConfig, config.Prefix)
@@ -33,7 +34,7 @@ func newMigrate(env Env) *cobra.Command {
 		defer cancel()
 		log := newLogger(cfg, env.Stderr)
 		if cfg.MySQLDSN != "" {
-			if err := migrate(ctx, c, "MYSQL_DSN", cfg.MySQLDSN, log); err != nil {
+			if err := migrate(ctx, c, "MYSQL_DSN", cfg.MySQLDSN, status, log); err != nil {
 				return err
 			}
 		}
@@ -41,12 +42,14 @@ func newMigrate(env Env) *cobra.Command {
 			return nil
 		}
 		c.Println("the finance service's database:")
-		return migrate(ctx, c, "FINANCE_DSN", cfg.FinanceDSN, log)
+		return migrate(ctx, c, "FINANCE_DSN", cfg.FinanceDSN, status, log)
 	})
+	c.Flags().BoolVar(&status, "status", false, "list the migrations, and which of them the database has; change nothing")
+	return c
 }
 
-// migrate brings one database up to date.
-func migrate(ctx context.Context, c *cobra.Command, setting, dsn string, log *slog.Logger) error {
+// migrate brings one database up to date, or lists what it has.
+func migrate(ctx context.Context, c *cobra.Command, setting, dsn string, status bool, log *slog.Logger) error {
 	db, err := openDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout, SchemaLockWait: schemaLockWait, Logger: log})
 	if err != nil {
 		return err
@@ -55,6 +58,17 @@ func migrate(ctx context.Context, c *cobra.Command, setting, dsn string, log *sl
 	pool, err := db.DB()
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
+	}
+	if status {
+		all, err := migrations.Status(ctx, pool, db.Name())
+		for _, m := range all {
+			state := "pending"
+			if m.Applied {
+				state = "applied"
+			}
+			c.Println(state + " " + m.Name)
+		}
+		return err
 	}
 	applied, err := migrateBetweenWriters(ctx, pool, db.Name(), log)
 	for _, name := range applied {

@@ -56,7 +56,9 @@ func TestMigrateAppliesWhatIsMissingAndNamesIt(t *testing.T) {
 		return names
 	}
 	empty := []string{"DIBS_MYSQL_DSN=" + testenv.Database(t).DSN}
-	require.Equal(t, files, applied(requireOK(t, run(t, empty, "migrate"))))
+	require.Equal(t, "pending "+strings.Join(files, "\npending ")+"\n", requireOK(t, run(t, empty, "migrate", "--status")))
+	require.Equal(t, files, applied(requireOK(t, run(t, empty, "migrate"))), "asking changed nothing")
+	require.Equal(t, files, applied(requireOK(t, run(t, empty, "migrate", "--status"))))
 	again := requireOK(t, run(t, empty, "migrate"))
 	require.Empty(t, applied(again))
 	require.Equal(t, 1, strings.Count(again, "\n"), "and says that there was nothing to do")

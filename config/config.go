@@ -86,10 +86,10 @@ const fromDefault = "default"
 
 // Source is one setting as `dibs config` lists it.
 type Source struct {
-	Variable string
-	Value    string // masked if it is a secret
-	From     string // default, environment, flag
-	Meaning  string
+	Variable string `json:"variable"`
+	Value    string `json:"value"` // masked if it is a secret
+	From     string `json:"from"`  // default, environment, flag
+	Meaning  string `json:"meaning"`
 }
 
 // Sources lists all settings, in the order of the documentation.
@@ -124,8 +124,15 @@ func AddFlags(flags *pflag.FlagSet) {
 			continue
 		}
 		flags.String(s.key, s.fallback, s.meaning+" ("+s.variable()+")")
+		_ = flags.SetAnnotation(s.key, settingAnnotation, []string{s.variable()}) // fails for a flag that is not there
 	}
 }
+
+// settingAnnotation marks the flags that AddFlags makes.
+const settingAnnotation = "dibs-setting"
+
+// IsSetting reports whether a flag is a setting, which every command has.
+func IsSetting(f *pflag.Flag) bool { return f.Annotations[settingAnnotation] != nil }
 
 // Load reads the environment, as "NAME=value" lines, and the flags that were set. Its error wraps ErrConfig.
 func Load(environ []string, flags *pflag.FlagSet) (*Config, error) {

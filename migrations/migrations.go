@@ -6,12 +6,14 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -68,6 +70,29 @@ func Up(ctx context.Context, db *sql.DB, dialect string) (applied []string, err 
 	return applied, nil
 }
 
+// Migration is a file of the schema, and whether a database has it.
+type Migration struct {
+	Name    string `json:"name"`
+	Applied bool   `json:"applied"`
+}
+
+// Status lists the migrations of this program, the oldest first. It writes nothing. Errors: ErrDialect, ErrDevelopment.
+func Status(ctx context.Context, db *sql.DB, dialect string) ([]Migration, error) {
+	at, err := version(ctx, db, dialect)
+	if err != nil {
+		return nil, err
+	}
+	numbers, err := numbered(dialect)
+	if err != nil {
+		return nil, err
+	}
+	var all []Migration
+	for _, one := range numbers {
+		all = append(all, Migration{Name: one.name, Applied: one.number <= at})
+	}
+	return all, nil
+}
+
 // Check returns ErrOld or ErrDevelopment, wrapped, unless the schema is at this program's version or a newer one. It writes nothing.
 func Check(ctx context.Context, db *sql.DB, dialect string) error {
 	need, err := needed(dialect)
@@ -115,25 +140,40 @@ func folder(dialect string) (fs.FS, error) {
 	return dir, nil
 }
 
-// needed returns the number of the newest file.
-func needed(dialect string) (int64, error) {
+// file is a migration with its number.
+type file struct {
+	name   string
+	number int64
+}
+
+// numbered lists the files of a dialect by number.
+func numbered(dialect string) (all []file, err error) {
 	dir, err := folder(dialect)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	names, err := fs.Glob(dir, "*.sql")
 	if err != nil {
-		return 0, fmt.Errorf("migrations: %w", err)
+		return nil, fmt.Errorf("migrations: %w", err)
 	}
-	var newest int64
 	for _, name := range names {
 		n, err := goose.NumericComponent(name)
 		if err != nil {
-			return 0, fmt.Errorf("migrations: %s: %w", name, err)
+			return nil, fmt.Errorf("migrations: %s: %w", name, err)
 		}
-		newest = max(newest, n)
+		all = append(all, file{name, n})
 	}
-	return newest, nil
+	slices.SortFunc(all, func(a, b file) int { return cmp.Compare(a.number, b.number) })
+	return all, nil
+}
+
+// needed returns the number of the newest file.
+func needed(dialect string) (int64, error) {
+	all, err := numbered(dialect)
+	if err != nil || len(all) == 0 {
+		return 0, err
+	}
+	return all[len(all)-1].number, nil
 }
 
 // version reads goose's table; a database without it is at 0. Errors: ErrDevelopment.

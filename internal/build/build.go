@@ -12,9 +12,9 @@ var version, commit, date string //nolint:gochecknoglobals // the linker sets va
 
 // Info is what this program was built from.
 type Info struct {
-	Version string // such as v1.2.3; dev when nobody named it
-	Commit  string // "": unknown
-	Date    string // RFC 3339, of the build or of the commit; "": unknown
+	Version string `json:"version"` // such as v1.2.3; dev when nobody named it
+	Commit  string `json:"commit"`  // "": unknown
+	Date    string `json:"date"`    // RFC 3339, of the build or of the commit; "": unknown
 }
 
 // Of this program.

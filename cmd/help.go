@@ -1,0 +1,68 @@
+package cmd
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"dibs/config"
+)
+
+// usage prints what a command takes: its own flags, and where to read of the settings that all commands share.
+func usage(c *cobra.Command) error {
+	w := c.OutOrStderr()
+	if c.Runnable() {
+		_, _ = fmt.Fprintf(w, "Usage:\n  %s\n", c.UseLine())
+	}
+	if c.HasExample() {
+		_, _ = fmt.Fprintf(w, "\nExamples:\n%s\n", c.Example)
+	}
+	if c.HasAvailableSubCommands() {
+		_, _ = fmt.Fprintln(w, "\nCommands:")
+		for _, below := range c.Commands() {
+			if below.IsAvailableCommand() || below.Name() == "help" {
+				_, _ = fmt.Fprintf(w, "  %-12s %s\n", below.Name(), below.Short)
+			}
+		}
+	}
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	settings := 0
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if config.IsSetting(f) {
+			settings++
+			return
+		}
+		own.AddFlag(f)
+	})
+	if own.HasAvailableFlags() {
+		_, _ = fmt.Fprintf(w, "\nFlags:\n%s", own.FlagUsages())
+	}
+	if settings > 0 {
+		_, _ = fmt.Fprintln(w, "\nEvery setting is an environment variable and a flag: `dibs help settings` lists them, `dibs config` shows those in force.")
+	}
+	return nil
+}
+
+// newHelp refuses a command that there is not, where cobra's own would show the help of the one above.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [command]", Short: "Help about any command; `dibs help settings` lists the settings",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 1 && args[0] == "settings" {
+				all := pflag.NewFlagSet("", pflag.ContinueOnError)
+				config.AddFlags(all)
+				c.Print("Every setting is an environment variable and a flag of every command:\n\n" + all.FlagUsages())
+				return nil
+			}
+			found, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return unknownCommand(root, strings.Join(args, " "))
+			}
+			found.InitDefaultHelpFlag()
+			found.InitDefaultVersionFlag()
+			return found.Help()
+		},
+	}
+}
