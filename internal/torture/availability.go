@@ -2,7 +2,6 @@ package torture
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"sync"
 	"syscall"
@@ -89,17 +88,10 @@ func (p *part) isToldToEnd() bool {
 	return p.told
 }
 
-// ended notes how a life ended that nobody had ended. The caller has the lock.
-func (p *part) ended(tail string) {
-	if !p.told {
-		p.exits = append(p.exits, fmt.Sprintf("%s ended by itself (%s): %s", p.name, p.cmd.ProcessState, tail))
-	}
-}
-
 // ends reports whether a signal ends a process.
 func ends(sig syscall.Signal) bool { return sig == syscall.SIGTERM || sig == syscall.SIGKILL }
 
-// checkAvailability: no API said that it is not ready while it served claims, and no process ended by itself.
+// checkAvailability: no API said that it is not ready while it served claims, and no process crashed or ended by itself.
 func (rd *round) checkAvailability() {
 	var unready, wrong time.Duration
 	exits := 0

@@ -77,21 +77,9 @@ func (rd *round) check(ctx context.Context) error {
 		}
 	}
 	rd.checkWebhooks()
-	rd.checkDeaths()
 	rd.checkAvailability()
 	rd.reconciled()
 	return rd.checkAccounts(ctx)
-}
-
-// checkDeaths: no process crashed by itself.
-func (rd *round) checkDeaths() {
-	for _, p := range rd.w.parts {
-		p.mu.Lock()
-		for _, death := range p.deaths {
-			rd.brokenf("%s", death)
-		}
-		p.mu.Unlock()
-	}
 }
 
 // read reads a campaign's rows.

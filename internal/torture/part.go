@@ -29,8 +29,7 @@ type part struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the life is over
 	down   time.Time     // not started again before
-	deaths []string      // crashes of its own
-	exits  []string      // ends that nobody had asked for
+	exits  []string      // crashes, and ends that nobody had asked for
 	told   bool          // to end
 	ready  readiness     // of an API
 	leave  chan struct{}
@@ -75,14 +74,14 @@ func (p *part) downTill() time.Time {
 	return p.down
 }
 
-// note remembers a life that ended by itself, and one that ended in a crash.
+// note remembers a life that ended by itself, or in a crash.
 func (p *part) note() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	tail := p.tail()
-	p.ended(tail)
-	if strings.Contains(tail, "panic: ") || strings.Contains(tail, "fatal error: ") || strings.Contains(tail, "DATA RACE") {
-		p.deaths = append(p.deaths, fmt.Sprintf("%s crashed (%s): %s", p.name, p.cmd.ProcessState, tail))
+	crashed := strings.Contains(tail, "panic: ") || strings.Contains(tail, "fatal error: ") || strings.Contains(tail, "DATA RACE")
+	if !p.told || crashed {
+		p.exits = append(p.exits, fmt.Sprintf("%s ended by itself (%s): %s", p.name, p.cmd.ProcessState, tail))
 	}
 }
 
