@@ -64,6 +64,12 @@ var allMutants = []mutant{
 		{"syncer/residency/books.go", "if err != nil || len(all[0].Flushes) == 0 && all[0].Tip == (lua.EntryID{}) {", "if true {"},
 		{"syncer/writer/witness.go", "if err == nil && n < len(ids) {", "if false {"},
 	}},
+	{name: "a process ends when Redis is away as it starts", seeds: 3, only: []string{"kill api", "kill redis"}, edits: []edit{{
+		"cmd/redis.go", "return lua.MayPass(err) && ", "return false && ",
+	}}},
+	{name: "an API is not ready while MySQL is away", seeds: 3, only: []string{"pause sql", "cut all wires to sql"}, edits: []edit{{
+		"api/health.go", "if err := s.ready(ctx); err != nil {", "if err := s.ready(ctx); err != nil || len(s.away(ctx)) > 0 {",
+	}}},
 	{name: "a flush of many claims counts one unit too many", seeds: 1, only: []string{"kill consumer"}, edits: []edit{{
 		"syncer/writer/counters.go", "{units, func(d *Delta) int64 { return d.Units }},",
 		"{units, func(d *Delta) int64 { return d.Units + min(d.Claims/6, 1) }},",
