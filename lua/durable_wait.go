@@ -32,6 +32,9 @@ const waitShare = 0.75
 // nodesMax is how many nodes of a cluster are asked for one call.
 const nodesMax = 3
 
+// aloneFor is how long a server that was a primary without replicas is not asked for replicas again.
+const aloneFor = time.Second
+
 // barrierLifeMs is how long a barrier stays in Redis. Nobody reads it.
 const barrierLifeMs = 60_000
 
@@ -100,8 +103,16 @@ func (s *Scripts) AwaitReplicas(ctx context.Context, stream string) error {
 	if s.opts.Durability.Replicas == 0 {
 		return nil
 	}
+	if last, known := s.alone.Load(stream); known && time.Since(last.(time.Time)) < aloneFor { //nolint:forcetypeassert // stored below
+		return nil
+	}
 	waitErr := s.writeBarrier(ctx, barrierOf(stream))
-	if waitErr == nil || s.hasNoReplica(ctx, stream) {
+	if waitErr == nil {
+		return nil
+	}
+	asked := time.Now()
+	if s.hasNoReplica(ctx, stream) {
+		s.alone.Store(stream, asked)
 		return nil
 	}
 	return fmt.Errorf("lua: entries of %s: %w", stream, waitErr)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -70,6 +71,7 @@ type Scripts struct {
 	days dayTables
 
 	noWaitAOF atomic.Bool // a server did not know WAITAOF
+	alone     sync.Map    // claim stream -> when its server was known to be a primary without replicas, see AwaitReplicas
 	keeper    *Scripts    // waits for the disk, whatever claims wait for; see Move
 
 	claim, load, adjust, push, state, fence, evict, release, move, unlock script
