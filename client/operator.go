@@ -1,0 +1,187 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// CampaignFilter narrows a list of campaigns. Zero fields do not.
+type CampaignFilter struct {
+	Text   string // part of the id or the name, in upper or lower case
+	Status Status
+}
+
+// FindCampaigns reads a page of the campaigns that a filter lets through, by id. Refusals: ErrInvalid.
+func (c *Client) FindCampaigns(ctx context.Context, f CampaignFilter, page Page) (CampaignsPage, error) {
+	query := page.query()
+	if f.Text != "" {
+		query.Set("q", f.Text)
+	}
+	if f.Status != "" {
+		query.Set("status", string(f.Status))
+	}
+	return get[CampaignsPage](ctx, c, "/v1/campaigns", query)
+}
+
+// Shard is a shard of a campaign, in units.
+type Shard struct {
+	Shard     int   `json:"shard"`
+	Partition int   `json:"partition"`
+	Granted   int64 `json:"granted"`
+	Claimed   int64 `json:"claimed"`
+	Free      int64 `json:"free"`
+	Seq       int64 `json:"seq"`
+	SyncedSeq int64 `json:"synced_seq"`
+}
+
+// Shards is what the shards of a campaign have, in units.
+type Shards struct {
+	CampaignID string  `json:"campaign_id"`
+	Total      int64   `json:"total"`
+	Reserve    int64   `json:"reserve"` // units that no shard has
+	Shards     []Shard `json:"shards"`
+}
+
+// Shards reads the shards of a campaign; one that is not spread has one. Refusals: ErrCampaignNotFound.
+func (c *Client) Shards(ctx context.Context, campaignID string) (Shards, error) {
+	return get[Shards](ctx, c, campaignPath(campaignID)+"/shards", nil)
+}
+
+// AuditEntry says who changed what.
+type AuditEntry struct {
+	ID         string          `json:"id"`
+	At         time.Time       `json:"at"`
+	Actor      string          `json:"actor"`
+	RequestID  string          `json:"request_id"`
+	Action     string          `json:"action"`
+	CampaignID string          `json:"campaign_id,omitempty"`
+	Before     json.RawMessage `json:"before,omitempty"` // what changed, as it was
+	After      json.RawMessage `json:"after,omitempty"`  // as it is
+}
+
+// Audit goes over the audit log, the newest entry first, page by page. campaignID "" is all campaigns, since zero is from the beginning. It
+// ends after an error.
+func (c *Client) Audit(ctx context.Context, campaignID string, since time.Time) iter.Seq2[AuditEntry, error] {
+	return all(func(cursor string) ([]AuditEntry, string, error) {
+		query := Page{Cursor: cursor}.query()
+		if campaignID != "" {
+			query.Set("campaign_id", campaignID)
+		}
+		if !since.IsZero() {
+			query.Set("since", since.UTC().Format(time.RFC3339))
+		}
+		page, err := get[struct {
+			Entries    []AuditEntry `json:"entries"`
+			NextCursor string       `json:"next_cursor"`
+		}](ctx, c, "/v1/audit", query)
+		return page.Entries, page.NextCursor, err
+	})
+}
+
+// LiveStock is the stock of a campaign at a moment, in units.
+type LiveStock struct {
+	CampaignID   string             `json:"campaign_id"`
+	At           time.Time          `json:"at"`
+	Status       Status             `json:"status"`
+	Total        int64              `json:"total"`
+	Remaining    int64              `json:"remaining"`
+	Claimed      int64              `json:"claimed"`
+	Synced       int64              `json:"synced"`  // of these, in MySQL
+	Backlog      int64              `json:"backlog"` // of these, on their way to MySQL
+	AcceptedPerS float64            `json:"accepted_per_s"`
+	RefusedPerS  map[string]float64 `json:"refused_per_s"` // by code
+}
+
+// liveLineMax bounds a line of a stream of events.
+const liveLineMax = 1 << 20
+
+// Watch goes over the stock of a campaign live, once a second, until ctx ends; campaignID "" is all active campaigns. It ends after an
+// error, as when the connection breaks or a server behind the service does not answer: call it again. Refusals: ErrCampaignNotFound.
+func (c *Client) Watch(ctx context.Context, campaignID string) iter.Seq2[LiveStock, error] {
+	path := "/v1/watch"
+	if campaignID != "" {
+		path = campaignPath(campaignID) + "/watch"
+	}
+	return func(yield func(LiveStock, error) bool) {
+		res, err := c.openStream(ctx, path)
+		if err != nil {
+			yield(LiveStock{}, err)
+			return
+		}
+		defer func() { _ = res.Body.Close() }()
+		err = readEvents(res.Body, func(name string, data []byte) (bool, error) {
+			if name == "problem" {
+				var p problemJSON
+				if err := json.Unmarshal(data, &p); err != nil {
+					return false, fmt.Errorf("%w: %w", ErrAnswer, err)
+				}
+				p.Status = http.StatusServiceUnavailable
+				return false, p.problem()
+			}
+			var stock LiveStock
+			if err := json.Unmarshal(data, &stock); err != nil {
+				return false, fmt.Errorf("%w: %w", ErrAnswer, err)
+			}
+			return yield(stock, nil), nil
+		})
+		if ctx.Err() == nil && err != nil {
+			yield(LiveStock{}, err)
+		}
+	}
+}
+
+// openStream asks for a stream of events.
+func (c *Client) openStream(ctx context.Context, path string) (*http.Response, error) {
+	req, err := c.request(ctx, &call{method: http.MethodGet, path: path, query: url.Values{}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	if res.StatusCode == http.StatusOK {
+		return res, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, answerMax))
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	return nil, problemOf(res, text)
+}
+
+// readEvents calls each for every event of a stream until it returns false or an error, or the stream ends, which is an error.
+func readEvents(r io.Reader, each func(name string, data []byte) (goOn bool, err error)) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, liveLineMax)
+	name := ""
+	for lines.Scan() {
+		line := lines.Bytes()
+		field, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(field) {
+		case "event":
+			name = string(value)
+		case "data":
+			goOn, err := each(name, value)
+			if err != nil || !goOn {
+				return err
+			}
+			name = ""
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	return fmt.Errorf("client: the stream ended: %w", io.ErrUnexpectedEOF)
+}
