@@ -229,7 +229,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 		Claimer: s.scripts, States: s.scripts, Hydrator: s.hydrator, Campaigns: s.campaigns, Mover: s.mover,
 		Claims: campaigns.NewClaims(s.db), Resolver: s.resolver, Streams: s.scripts, Audit: audit.NewLog(s.db), Groups: s.groups(),
 		Ledger: ledger.New(s.db),
-		Ready: s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.hydrator,
+		Ready:  s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.hydrator,
 	}
 	if s.cfg.UserRateShared {
 		deps.Tries = s.scripts

@@ -1,0 +1,266 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"dibs/client"
+	"dibs/config"
+	"dibs/models"
+)
+
+// overHTTP is a command that asks the API of DIBS_URL and prints in the form of --output. An id that it takes is its one argument.
+func overHTTP(env Env, c cobra.Command, takesID bool, run func(ctx context.Context, api *client.Client, id string, as outputFlag) error) *cobra.Command {
+	var as outputFlag
+	made := command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+		if err := as.check(); err != nil {
+			return err
+		}
+		api, err := remote(cfg)
+		if err != nil {
+			return err
+		}
+		return run(ctx, api, c.Flags().Arg(0), as)
+	})
+	if takesID {
+		made.Args = func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%w: name one campaign", ErrUsage)
+			}
+			return nil
+		}
+	}
+	as.add(made)
+	return made
+}
+
+func newCampaign(env Env) *cobra.Command {
+	c := &cobra.Command{
+		Use: "campaign", Short: "Create, list, show and change campaigns, over HTTP",
+		Long:    "Asks the API of DIBS_URL with DIBS_TOKEN: a viewer's to read, an admin's to change.",
+		Example: "  dibs campaign create spring --total 1000 --per-user 2\n  dibs campaign list --status open\n  dibs campaign set spring --total 1500",
+		Args:    cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newCampaignCreate(env), newCampaignList(env), newCampaignGet(env), newCampaignSet(env), newCampaignClose(env),
+		newCampaignStatus(env, "pause", "Stop claims of a campaign; it can be opened again", client.StatusPaused),
+		newCampaignStatus(env, "open", "Take claims of a paused campaign again", client.StatusOpen))
+	return c
+}
+
+func newCampaignCreate(env Env) *cobra.Command {
+	var n client.NewCampaign
+	var kind string
+	var total, perUser int64
+	c := overHTTP(env, cobra.Command{
+		Use: "create ID", Short: "Create a campaign; the same again changes nothing",
+		Example: "  dibs campaign create spring --total 1000 --per-user 2\n  dibs campaign create rain --kind packet --currency EUR",
+	}, true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
+		n.ID = id
+		n.Kind = client.Kind(kind)
+		if n.Kind == client.KindCoupon {
+			n.Total = &total
+		}
+		if perUser > 0 {
+			n.PerUser = &perUser
+		}
+		made, _, err := api.CreateCampaign(ctx, n)
+		if err != nil {
+			return err
+		}
+		return printCampaigns(env, as, made)
+	})
+	flags := c.Flags()
+	flags.StringVar(&kind, "kind", "coupon", "coupon or packet")
+	flags.StringVar(&n.Name, "title", "", "what people call it")
+	flags.Int64Var(&total, "total", 0, "units; of a coupon")
+	flags.Int64Var(&perUser, "per-user", 0, "most units of one user; 0: no limit, of packets 1")
+	flags.Int64Var(&n.PerUserPerDay, "per-user-per-day", 0, "most units of one user in a day; 0: no limit")
+	flags.StringVar(&n.TimeZone, "time-zone", "", "whose midnight starts a day; UTC unless given")
+	flags.StringVar(&n.Currency, "currency", "", "ISO 4217; of packets")
+	return c
+}
+
+func newCampaignList(env Env) *cobra.Command {
+	var filter client.CampaignFilter
+	var status string
+	c := overHTTP(env, cobra.Command{
+		Use: "list", Short: "List campaigns, by id", Example: "  dibs campaign list --status open --search spring\n  dibs campaign list -o csv",
+	}, false, func(ctx context.Context, api *client.Client, _ string, as outputFlag) error {
+		filter.Status = client.Status(status)
+		var all []client.Campaign
+		for page := (client.Page{Limit: 1000}); ; {
+			got, err := api.FindCampaigns(ctx, filter, page)
+			if err != nil {
+				return err
+			}
+			all = append(all, got.Campaigns...)
+			page.Cursor = got.NextCursor
+			if page.Cursor == "" {
+				return printCampaigns(env, as, all...)
+			}
+		}
+	})
+	c.Flags().StringVar(&filter.Text, "search", "", "part of the id or the name")
+	c.Flags().StringVar(&status, "status", "", "open, paused or closed")
+	return c
+}
+
+func newCampaignGet(env Env) *cobra.Command {
+	return overHTTP(env, cobra.Command{Use: "get ID", Short: "Show a campaign and its stock", Example: "  dibs campaign get spring -o json"},
+		true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
+			found, err := api.GetCampaign(ctx, id)
+			if err != nil {
+				return err
+			}
+			stock, err := api.Stock(ctx, id)
+			if err != nil {
+				return err
+			}
+			both := []struct {
+				Campaign client.Campaign `json:"campaign"`
+				Stock    client.Stock    `json:"stock"`
+			}{{found, stock}}
+			return printAs(env.Stdout, as, both, table.Row{"id", "status", "total", "remaining", "claimed", "backlog", "drift"},
+				[]table.Row{{found.ID, found.Status, stock.Total, stock.Remaining, stock.Claimed, stock.Backlog, stock.Drift}})
+		})
+}
+
+func newCampaignSet(env Env) *cobra.Command {
+	var total, perUser, perDay, lowStock int64
+	var c *cobra.Command
+	c = overHTTP(env, cobra.Command{
+		Use: "set ID", Short: "Change limits of a campaign, in force for the next claim", Example: "  dibs campaign set spring --total 1500",
+	}, true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
+		var patch client.CampaignPatch
+		for _, f := range []struct {
+			name  string
+			value *int64
+			field **int64
+		}{
+			{"total", &total, &patch.Total}, {"per-user", &perUser, &patch.PerUser}, {"per-user-per-day", &perDay, &patch.PerUserPerDay},
+			{"low-stock-at", &lowStock, &patch.LowStockAt},
+		} {
+			if c.Flags().Changed(f.name) {
+				*f.field = f.value
+			}
+		}
+		if patch == (client.CampaignPatch{}) {
+			return fmt.Errorf("%w: nothing to change: give --total or another flag", ErrUsage)
+		}
+		return patchCampaign(ctx, env, api, id, patch, as)
+	})
+	c.Flags().Int64Var(&total, "total", 0, "units; below what is claimed it takes nothing back")
+	c.Flags().Int64Var(&perUser, "per-user", 0, "most units of one user; 0: no limit")
+	c.Flags().Int64Var(&perDay, "per-user-per-day", 0, "most units of one user in a day; 0: no limit")
+	c.Flags().Int64Var(&lowStock, "low-stock-at", 0, "warn from so many units left; 0: never")
+	return c
+}
+
+func newCampaignStatus(env Env, verb, short string, to client.Status) *cobra.Command {
+	return overHTTP(env, cobra.Command{Use: verb + " ID", Short: short, Example: "  dibs campaign " + verb + " spring"},
+		true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
+			return patchCampaign(ctx, env, api, id, client.CampaignPatch{Status: &to}, as)
+		})
+}
+
+func newCampaignClose(env Env) *cobra.Command {
+	var confirmed string
+	c := overHTTP(env, cobra.Command{
+		Use: "close ID", Short: "Close a campaign for ever; what is left of packets goes back to the sender",
+		Example: "  dibs campaign close spring --confirm spring",
+	}, true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
+		if confirmed != id {
+			return fmt.Errorf("%w: closing cannot be undone: repeat the id with --confirm %s", ErrUsage, id)
+		}
+		closed, err := api.CloseCampaign(ctx, id)
+		if err != nil {
+			return err
+		}
+		return printCampaigns(env, as, closed)
+	})
+	c.Flags().StringVar(&confirmed, "confirm", "", "the id once more")
+	return c
+}
+
+func patchCampaign(ctx context.Context, env Env, api *client.Client, id string, patch client.CampaignPatch, as outputFlag) error {
+	changed, err := api.PatchCampaign(ctx, id, patch)
+	if err != nil {
+		return err
+	}
+	return printCampaigns(env, as, changed)
+}
+
+func printCampaigns(env Env, as outputFlag, all ...client.Campaign) error {
+	var rows []table.Row
+	for i := range all {
+		c := &all[i]
+		rows = append(rows, table.Row{c.ID, c.Kind, c.Status, c.Total, c.PerUser, c.PerUserPerDay, c.Name})
+	}
+	return printAs(env.Stdout, as, all, table.Row{"id", "kind", "status", "total", "per user", "per day", "name"}, rows)
+}
+
+func newClaim(env Env) *cobra.Command {
+	var req client.ClaimRequest
+	c := overHTTP(env, cobra.Command{
+		Use: "claim CAMPAIGN", Short: "Claim units for a user, over HTTP", Example: "  dibs claim spring --user ada --quantity 2 --key order-7",
+	}, true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
+		if req.UserID == "" {
+			return fmt.Errorf("%w: --user is missing", ErrUsage)
+		}
+		req.CampaignID = id
+		claim, err := api.Claim(ctx, req)
+		if err != nil {
+			return err
+		}
+		return printAs(env.Stdout, as, []client.Claim{claim}, table.Row{"id", "user", "units", "seq", "status", "claimed at"},
+			[]table.Row{{claim.ID, claim.UserID, claim.Quantity, claim.Seq, claim.Status, claim.ClaimedAt.UTC().Format(models.TimeLayout)}})
+	})
+	c.Flags().StringVar(&req.UserID, "user", "", "who claims")
+	c.Flags().Int64Var(&req.Quantity, "quantity", 1, "units, all of them or none")
+	c.Flags().StringVar(&req.Key, "key", "", "idempotency key; made up unless given")
+	return c
+}
+
+// watchAgain is how long a broken watch waits before it asks again.
+const watchAgain = 2 * time.Second
+
+func newWatch(env Env) *cobra.Command {
+	var once bool
+	c := overHTTP(env, cobra.Command{
+		Use: "watch CAMPAIGN", Short: "Show the stock of a campaign live, a line a second, until Ctrl-C", Example: "  dibs watch spring\n  dibs watch spring --once -o json",
+	}, true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
+		header := table.Row{"at", "remaining", "claimed", "backlog", "accepted/s"}
+		for {
+			for stock, err := range api.Watch(ctx, id) {
+				if refused, is := errors.AsType[*client.Problem](err); once && err != nil || is && refused.Status < http.StatusInternalServerError {
+					return err
+				}
+				if err != nil {
+					_, _ = fmt.Fprintln(env.Stderr, "dibs: "+err.Error()+"; trying again")
+					break
+				}
+				row := table.Row{stock.At.UTC().Format(models.TimeLayout), stock.Remaining, stock.Claimed, stock.Backlog, stock.AcceptedPerS}
+				if err := printAs(env.Stdout, as, []client.LiveStock{stock}, header, []table.Row{row}); err != nil {
+					return err
+				}
+				header = nil // at the top alone
+				if once {
+					return nil
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(watchAgain):
+			}
+		}
+	})
+	c.Flags().BoolVar(&once, "once", false, "show one line and end")
+	return c
+}

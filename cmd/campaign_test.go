@@ -1,0 +1,42 @@
+package cmd_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+)
+
+func TestACampaignFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	serve := start(t, nil, "serve")
+	over := []string{"DIBS_URL=" + strings.TrimSuffix(serve.url, "/v1")}
+	ok := func(line string) string { return requireOK(t, run(t, over, strings.Fields(line)...)) }
+	require.Regexp(t, `(?m)^spring +coupon +open +10 +2 `, ok("campaign create spring --total 10 --per-user 2 --title Spring"))
+	ok("campaign create winter --total 1")
+	require.Equal(t, 3, strings.Count(ok("campaign list"), "\n"))
+	require.Equal(t, "id,kind,status,total,per user,per day,name\nspring,coupon,open,10,2,0,Spring\n", ok("campaign list --search SPR -o csv"))
+
+	require.Regexp(t, `ada +2 +1 +claimed`, ok("claim spring --user ada --quantity 2 --key order-1"))
+	requireRefusal(t, run(t, over, "claim", "spring", "--user", "ada"), cmd.ExitFailed, "user_limit")
+	require.Contains(t, ok("claim spring --user ada --quantity 2 --key order-1 -o json"), `"seq":1`, "the same again")
+	require.Regexp(t, `(?m)^spring +open +10 +8 +2 `, ok("campaign get spring"))
+	require.Regexp(t, ` 8 +2 +\d+ `, ok("watch spring --once"))
+
+	require.Regexp(t, `(?m)^spring +coupon +open +15 `, ok("campaign set spring --total 15"))
+	require.Regexp(t, `(?m)^spring +coupon +paused `, ok("campaign pause spring"))
+	requireRefusal(t, run(t, over, "claim", "spring", "--user", "bob"), cmd.ExitFailed, "paused")
+	require.Regexp(t, `(?m)^spring +coupon +open `, ok("campaign open spring"))
+	require.Regexp(t, `(?m)^spring +coupon +closed `, ok("campaign close spring --confirm spring"))
+
+	for line, words := range map[string]string{
+		"campaign close winter": "--confirm winter", "campaign set winter": "--total", "campaign get": "one campaign", "claim winter": "--user",
+		"campaign list -o xml": "table, json or csv",
+	} {
+		requireRefusal(t, run(t, over, strings.Fields(line)...), cmd.ExitUsage, words)
+	}
+	requireRefusal(t, run(t, over, "watch", "no-such"), cmd.ExitFailed, "campaign_not_found")
+	requireRefusal(t, run(t, []string{"DIBS_URL=http://127.0.0.1:1"}, "campaign", "get", "spring"), cmd.ExitFailed, "127.0.0.1:1")
+}
