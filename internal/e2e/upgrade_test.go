@@ -101,7 +101,8 @@ func (u *upgrade) requireBooked(held string) {
 }
 
 // TestGuide_Upgrade: the program of the schema's baseline takes claims, the schema is brought up to date under it, its processes are
-// replaced one after the other, and then the old ones come back. No claim fails, each has its row, packets have their credits, and holds end.
+// replaced one after the other, and then the old ones come back. No claim fails, each has its row, on one shard and on several, packets have
+// their credits, and holds end.
 func TestGuide_Upgrade(t *testing.T) {
 	t.Parallel()
 	before := programOfBaseline(t)
@@ -115,8 +116,8 @@ func TestGuide_Upgrade(t *testing.T) {
 }
 
 func tryUpgrade(t *testing.T, before string, order []string) {
-	s := newServers(t, wishes{noSchema: true})
-	settings := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_NAME": "one"}
+	s := newServers(t, wishes{noSchema: true, partitions: 2})
+	settings := map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_NAME": "one", "DIBS_PARTITIONS": "2"}
 	oldDibs := func(args ...string) string {
 		old := exec.CommandContext(t.Context(), before, args...)
 		old.Env = environ(settings)
@@ -138,8 +139,11 @@ func tryUpgrade(t *testing.T, before string, order []string) {
 	}
 	c := openCampaign(t, u.apis[0].url, campaign{Total: 100_000_000})
 	held := openCampaign(t, u.apis[0].url, campaign{Total: 100_000_000, HoldFor: "3s"})
+	spread := testenv.UniqueID(t, "shards")
+	got := call(t, http.MethodPost, u.apis[0].url+"/v1/campaigns", "", map[string]any{"id": spread, "kind": "coupon", "total": 100_000_000, "shards": 2})
+	require.Equal(t, http.StatusCreated, got.status, got.body)
 	u.packets = testenv.UniqueID(t, "packets")
-	got := call(t, http.MethodPost, u.apis[0].url+"/v1/campaigns", "", map[string]any{"id": u.packets, "kind": "packet", "currency": "EUR", "sender_id": "boss"})
+	got = call(t, http.MethodPost, u.apis[0].url+"/v1/campaigns", "", map[string]any{"id": u.packets, "kind": "packet", "currency": "EUR", "sender_id": "boss"})
 	require.Equal(t, http.StatusCreated, got.status, got.body)
 	got = call(t, http.MethodPost, u.apis[0].url+"/v1/campaigns/"+u.packets+"/packets", "split", map[string]any{"count": 1000, "amount": 100_000, "split": "even"})
 	require.Equal(t, http.StatusCreated, got.status, got.body)
@@ -147,6 +151,7 @@ func tryUpgrade(t *testing.T, before string, order []string) {
 
 	g := openGuide(t, "upgrade.md", &s, nil)
 	stop, stopHeld := claimWithoutEnd(t, u.front, c.ID, 4), claimWithoutEnd(t, u.front, held.ID, 1)
+	stopSpread := claimWithoutEnd(t, u.front, spread, 1)
 	g.run("migrate")
 	require.GreaterOrEqual(t, migrationsIn(t, &s), schema)
 	require.Equal(t, http.StatusOK, statusOf(u.apis[0], "/readyz"))
@@ -162,10 +167,13 @@ func tryUpgrade(t *testing.T, before string, order []string) {
 	u.roll(before)
 	_, failed = stopHeld()
 	require.Empty(t, failed)
+	onShards, failed := stopSpread()
+	require.Empty(t, failed)
 	claimed, failed := stop()
 	require.Empty(t, failed)
 	require.Greater(t, claimed, int64(100), "there was load")
 	(&system{servers: s, t: t}).awaitSynced(c.ID, int(claimed))
+	(&system{servers: s, t: t}).awaitSynced(spread, int(onShards))
 	u.requireBooked(held.ID)
 	require.Contains(t, oldDibs("reconcile"), "agree")
 	t.Logf("schema %d to %d and back, %d claims", schema, migrationsIn(t, &s), claimed)
