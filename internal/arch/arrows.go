@@ -17,7 +17,7 @@ var startsServers = []string{"internal/torture"}
 
 // tools are small packages that any room of the service may import; they import nothing of ours.
 var tools = []string{
-	"internal/caller", "internal/pulse", "internal/reread", "internal/roots", "internal/sleep", "internal/steps", "internal/tracing",
+	"internal/caller", "internal/pulse", "internal/reread", "internal/roots", "internal/seal", "internal/sleep", "internal/steps", "internal/tracing",
 }
 
 // standAlone are rooms that others copy or import: they have not even the tools.
@@ -97,6 +97,7 @@ var arrows = map[string][]string{
 	"internal/pulse":        {},
 	"internal/reread":       {},
 	"internal/roots":        {},
+	"internal/seal":         {},
 	"internal/sleep":        {},
 	"internal/steps":        {}, // where tests act in the middle of production code
 	"internal/tracing":      {},
