@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,22 @@ func dbaDocs(t *testing.T) (blocks [][]string) {
 	return blocks
 }
 
-// Each query for a DBA runs, and reads by an index or little.
+// dbaPlans are the tables that each query for a DBA reads, with the type of the access and the index. Derived tables are left out.
+var dbaPlans = [][]string{
+	{"f ref stock_flushes_of_campaign", "f ref stock_flushes_of_campaign", "lots const PRIMARY", "x ref reconciliations_of_campaign"},
+	{"lots ref lots_to_end"},
+	{"stock_flushes index PRIMARY"},
+	{"stock_flushes index PRIMARY"},
+	{"reconciliations index PRIMARY"},
+	{"parked_events ALL "}, // is empty or short
+	{"outbox ALL "},        // holds what Redis has not been told of
+	{"stock_flushes range stock_flushes_due"},
+	{"claims ref claims_of_user"},
+	{"claims const claims_place"},
+	{"audit_log index PRIMARY"},
+}
+
+// Each query for a DBA runs by the plan that it is written for, on MariaDB and MySQL, and reads little.
 func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
@@ -72,27 +88,24 @@ func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 	require.NoError(t, db.CreateInBatches(claims, 1000).Error)
 	require.NoError(t, db.CreateInBatches(flushes, 1000).Error)
 	queries := dbaDocs(t)[0]
-	require.Len(t, queries, 11)
-	tables := []string{"campaigns", "claims", "stock_flushes", "reconciliations", "outbox", "parked_events"}
-	for _, query := range queries {
+	require.Len(t, queries, len(dbaPlans))
+	tables := []string{"lots", "claims", "stock_flushes", "reconciliations", "outbox", "parked_events"}
+	for i, query := range queries {
+		var plan []string
 		var rows []map[string]any
 		require.NoError(t, db.Raw(query).Scan(&rows).Error, query)
 		for _, step := range syncertest.Explain(t, db, tables, query) {
 			t.Logf("%.60s: %+v", query, step)
-			if step.Table == "claims" || step.Table == "stock_flushes" || step.Table == "c" && strings.Contains(query, "'spring'") {
-				require.NotEqual(t, "ALL", step.Type, query)
+			if !strings.HasPrefix(step.Table, "<") && step.Table != "r" { // r is the newest comparison, and there is none
+				plan = append(plan, step.Table+" "+step.Type+" "+step.Key)
 			}
 			if step.Type != "index" || step.Key != "PRIMARY" { // in order of ids, up to the LIMIT
 				require.LessOrEqual(t, step.Rows, int64(many/2), query)
 			}
 		}
 		tables = nil // once is enough
-	}
-	for _, step := range syncertest.Explain(t, db, nil, "SELECT * FROM stock_watch WHERE campaign_id = 'spring'") {
-		if step.Table == "c" {
-			require.LessOrEqual(t, step.Rows, int64(1), "%+v", step)
-		}
-		require.NotEqual(t, "ALL", step.Type, "%+v", step)
+		slices.Sort(plan)
+		require.Equal(t, dbaPlans[i], plan, query)
 	}
 }
 
