@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"dibs/config"
+	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/residency"
 	"dibs/syncer/retention"
@@ -111,7 +112,7 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, flags ar
 		case err != nil:
 			return err
 		}
-		if err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM claims WHERE campaign_id = ?", id).Scan(&one.Left).Error; err != nil {
+		if err := sqlstore.On(s.db.WithContext(ctx)).Scan(&one.Left, "SELECT COUNT(*) FROM claims WHERE campaign_id = ?", id); err != nil {
 			return fmt.Errorf("cmd: archive: %w", err)
 		}
 		if flags.json {
@@ -132,8 +133,8 @@ func (s *stack) archiveProgress(ctx context.Context, env Env, ids []string) func
 	var total, done int
 	if len(ids) > 0 {
 		// A figure for people: without it there is no total.
-		_ = s.db.WithContext(ctx).Raw("SELECT COALESCE(SUM(synced_seq - lost_claims - archived_claims), 0) FROM campaigns WHERE id IN ?", ids).
-			Scan(&total).Error
+		_ = sqlstore.On(s.db.WithContext(ctx)).Scan(&total,
+			"SELECT COALESCE(SUM(synced_seq - lost_claims - archived_claims), 0) FROM campaigns WHERE id IN ?", ids)
 	}
 	last := time.Now()
 	return func(claims int) {
@@ -151,9 +152,9 @@ func (s *stack) closedIDs(ctx context.Context, one string) (ids []string, err er
 	}
 	for after := ""; ; {
 		var page []string
-		err := s.db.WithContext(ctx).Raw("SELECT DISTINCT campaign_id FROM lots WHERE status = ? AND campaign_id > ?"+
+		err := sqlstore.On(s.db.WithContext(ctx)).Scan(&page, "SELECT DISTINCT campaign_id FROM lots WHERE status = ? AND campaign_id > ?"+
 			" AND synced_seq > archived_claims + lost_claims"+
-			" ORDER BY campaign_id LIMIT ?", models.StatusClosed, after, listAtOnce).Scan(&page).Error
+			" ORDER BY campaign_id LIMIT ?", models.StatusClosed, after, listAtOnce)
 		if err != nil {
 			return nil, fmt.Errorf("cmd: archive: %w", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dibs/finance"
+	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/reconcile"
 	"dibs/syncer/residency"
@@ -47,15 +48,16 @@ func (s *stack) readBooks(ctx context.Context, campaignID string) (bookFigures, 
 		total: held.total, redisTaken: held.taken, redisRemaining: held.remaining, redisSeq: held.seq, shards: held.shards,
 		sqlClaimed: books.Claimed, sqlRemaining: books.Remaining, sqlSeq: books.SyncedSeq,
 	}
-	err = s.db.WithContext(ctx).Raw("SELECT COALESCE(SUM(n), 0), COALESCE(SUM(units), 0), COALESCE(SUM(last_seq), 0) FROM"+
+	err = sqlstore.On(s.db.WithContext(ctx)).Row("SELECT COALESCE(SUM(n), 0), COALESCE(SUM(units), 0), COALESCE(SUM(last_seq), 0) FROM"+
 		" (SELECT COUNT(*) AS n, SUM(quantity) AS units, MAX(seq) AS last_seq FROM claims WHERE campaign_id = ? GROUP BY shard) by_shard",
-		campaignID).Row().Scan(&b.sqlRows, &b.sqlUnits, &b.sqlLastSeq)
+		campaignID).Scan(&b.sqlRows, &b.sqlUnits, &b.sqlLastSeq)
 	if err != nil {
 		return bookFigures{}, fmt.Errorf("cmd: count claims: %w", err)
 	}
 	if len(b.shards) > 0 {
-		err = s.db.WithContext(ctx).Raw("SELECT kind, COUNT(*) AS moves, COALESCE(SUM(amount), 0) AS units FROM stock_moves"+
-			" WHERE campaign_id = ? GROUP BY kind ORDER BY kind", campaignID).Scan(&b.moves).Error
+		err = sqlstore.On(s.db.WithContext(ctx)).Scan(&b.moves,
+			"SELECT kind, COUNT(*) AS moves, COALESCE(SUM(amount), 0) AS units FROM stock_moves"+
+				" WHERE campaign_id = ? GROUP BY kind ORDER BY kind", campaignID)
 	}
 	if err != nil {
 		return bookFigures{}, fmt.Errorf("cmd: count moves: %w", err)

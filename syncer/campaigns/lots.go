@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"dibs/internal/sqlstore"
 	"dibs/models"
 
 	"gorm.io/gorm"
@@ -14,8 +15,8 @@ import (
 // columns alone. The condition calls the table lot.
 func Lots(ctx context.Context, db *gorm.DB, size int, columns, where string, args ...any) func(after string) ([]models.Campaign, error) {
 	return func(after string) (page []models.Campaign, err error) {
-		err = db.WithContext(ctx).Raw("SELECT "+columns+" FROM lots AS lot WHERE id > ? AND ("+where+") ORDER BY id LIMIT ?",
-			slices.Concat([]any{after}, args, []any{size})...).Scan(&page).Error
+		err = sqlstore.On(db.WithContext(ctx)).Scan(&page, "SELECT "+columns+" FROM lots AS lot WHERE id > ? AND ("+where+") ORDER BY id LIMIT ?",
+			slices.Concat([]any{after}, args, []any{size})...)
 		if err != nil {
 			return nil, fmt.Errorf("campaigns: read lots: %w", err)
 		}

@@ -178,8 +178,9 @@ func knownBatch(db *gorm.DB, b *packetBatch) (known models.AddedPackets, err err
 		Packets, Amount int64
 		Digest          string
 	}
-	err = db.Raw("SELECT packets, amount, digest FROM packet_batches WHERE campaign_id = ? AND (request_key = ? OR digest = ?)",
-		b.campaignID, b.requestKey, byContent).Scan(&rows).Error
+	err = sqlstore.On(db).Scan(&rows,
+		"SELECT packets, amount, digest FROM packet_batches WHERE campaign_id = ? AND (request_key = ? OR digest = ?)",
+		b.campaignID, b.requestKey, byContent)
 	for i := range rows {
 		if rows[i].Digest != b.digest {
 			return models.AddedPackets{}, sqlstore.Final(models.ErrKeyMismatch)
@@ -200,8 +201,8 @@ func (b *packetBatch) fits(db *gorm.DB, c *models.Campaign) error {
 		return refusal(b.field("packets", "count"), "of a campaign may be %d, it has %d already", models.PacketsMax, c.Total)
 	}
 	var sum, otherWaves int64
-	err := db.Raw("SELECT COALESCE(SUM(amount), 0), COUNT(DISTINCT CASE WHEN release_at <> ? THEN release_at END)"+
-		" FROM packet_batches WHERE campaign_id = ?", releaseText(b.release), c.ID).Row().Scan(&sum, &otherWaves)
+	err := sqlstore.On(db).Row("SELECT COALESCE(SUM(amount), 0), COUNT(DISTINCT CASE WHEN release_at <> ? THEN release_at END)"+
+		" FROM packet_batches WHERE campaign_id = ?", releaseText(b.release), c.ID).Scan(&sum, &otherWaves)
 	if err != nil {
 		return err
 	}

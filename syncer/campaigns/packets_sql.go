@@ -140,7 +140,7 @@ func (b *packetBatch) firstTaken(db *gorm.DB, from, to int) (int, error) {
 		ids = append(ids, b.list[i].ID)
 	}
 	var taken []string
-	if err := db.Raw("SELECT id FROM packets WHERE campaign_id = ? AND id IN ?", b.campaignID, ids).Scan(&taken).Error; err != nil {
+	if err := sqlstore.On(db).Scan(&taken, "SELECT id FROM packets WHERE campaign_id = ? AND id IN ?", b.campaignID, ids); err != nil {
 		return -1, err
 	}
 	for i, id := range ids {

@@ -64,8 +64,8 @@ func WatchPartitions(ctx context.Context, db *gorm.DB, n int, every time.Duratio
 // comparePartitions asks once.
 func comparePartitions(ctx context.Context, db *gorm.DB, n int) error {
 	var recorded []string
-	err := db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ? AND EXISTS (SELECT 1 FROM campaigns)", settingPartitions).
-		Scan(&recorded).Error
+	err := sqlstore.On(db.WithContext(ctx)).Scan(&recorded,
+		"SELECT value FROM settings WHERE name = ? AND EXISTS (SELECT 1 FROM campaigns)", settingPartitions)
 	if err != nil || len(recorded) == 0 || recorded[0] == strconv.Itoa(n) {
 		return err
 	}
@@ -83,7 +83,7 @@ func fixPartitions(tx *gorm.DB, n int) error {
 		return err
 	}
 	var ids []string
-	if err := tx.Raw("SELECT id FROM lots LIMIT 1").Scan(&ids).Error; err != nil {
+	if err := sqlstore.On(tx).Scan(&ids, "SELECT id FROM lots LIMIT 1"); err != nil {
 		return err
 	}
 	if len(ids) > 0 {
@@ -107,6 +107,6 @@ func (r *Repository) samePartitions(ctx context.Context) error {
 
 // recordedPartitions reads the number that is recorded; "" is none.
 func recordedPartitions(ctx context.Context, db *gorm.DB) (value string, err error) {
-	err = db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ?", settingPartitions).Scan(&value).Error
+	err = sqlstore.On(db.WithContext(ctx)).Scan(&value, "SELECT value FROM settings WHERE name = ?", settingPartitions)
 	return value, err
 }

@@ -40,7 +40,7 @@ func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 		args = append(args, campaignID)
 	}
 	query += " updated_at = updated_at WHERE id = ? AND shards > 1"
-	err := sqlstore.Retry(ctx, func() error { return db.WithContext(ctx).Exec(query, append(args, campaignID)...).Error })
+	err := sqlstore.Retry(ctx, func() error { return sqlstore.On(db.WithContext(ctx)).Run(query, append(args, campaignID)...) })
 	if err != nil {
 		return fmt.Errorf("campaigns: sums of %s: %w", campaignID, err)
 	}

@@ -62,14 +62,14 @@ func changeShards(tx *gorm.DB, before, c *models.Campaign) error {
 		return sqlstore.Final(fmt.Errorf("%w: campaign %s", errGather, c.ID))
 	}
 	isAnew := more > 0 && c.Total-c.Claimed > c.LowStockAt // it may cross its lines once more
-	err := tx.Exec("UPDATE lots SET total = ?, campaign_total = ?, told_line = CASE WHEN ? THEN 0 ELSE told_line END WHERE id = ?",
-		c.Reserve, c.Total, isAnew, c.ID).Error
+	err := sqlstore.On(tx).Run("UPDATE lots SET total = ?, campaign_total = ?, told_line = CASE WHEN ? THEN 0 ELSE told_line END WHERE id = ?",
+		c.Reserve, c.Total, isAnew, c.ID)
 	if err != nil {
 		return fmt.Errorf("campaigns: total of %s: %w", c.ID, err)
 	}
-	err = tx.Exec("UPDATE lots SET per_user = ?, per_user_per_day = ?, starts_at = ?, ends_at = ?, status = ?,"+
+	err = sqlstore.On(tx).Run("UPDATE lots SET per_user = ?, per_user_per_day = ?, starts_at = ?, ends_at = ?, status = ?,"+
 		" version = ?, changes = ?, updated_at = ? WHERE campaign_id = ? AND shard > 0",
-		c.PerUser, c.PerUserPerDay, timeText(c.StartsAt), timeText(c.EndsAt), c.Status, c.Version, c.Changes, sqlstore.Now(), c.ID).Error
+		c.PerUser, c.PerUserPerDay, timeText(c.StartsAt), timeText(c.EndsAt), c.Status, c.Version, c.Changes, sqlstore.Now(), c.ID)
 	if err != nil {
 		return fmt.Errorf("campaigns: change shards of %s: %w", c.ID, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/writer"
 )
@@ -14,9 +15,10 @@ import (
 // shards is evicted when all of them are.
 func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 	var ids []string
-	err := r.db.WithContext(ctx).Raw("SELECT id FROM campaigns c WHERE status <> ? AND residency <> ? AND (shards <= 1 OR EXISTS"+
-		" (SELECT 1 FROM campaign_shards s WHERE s.campaign_id = c.id AND s.residency <> ?)) ORDER BY updated_at DESC, id LIMIT ?",
-		models.StatusClosed, models.ResidencyEvicted, models.ResidencyEvicted, most).Scan(&ids).Error
+	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&ids,
+		"SELECT id FROM campaigns c WHERE status <> ? AND residency <> ? AND (shards <= 1 OR EXISTS"+
+			" (SELECT 1 FROM campaign_shards s WHERE s.campaign_id = c.id AND s.residency <> ?)) ORDER BY updated_at DESC, id LIMIT ?",
+		models.StatusClosed, models.ResidencyEvicted, models.ResidencyEvicted, most)
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: list active campaigns: %w", err)
 	}
@@ -85,8 +87,8 @@ func (r *Repository) rowsOfAll(ctx context.Context, ids []string) (rows, shards 
 // parkedOfAll reads the parked claims of campaigns and shards that have some.
 func (r *Repository) parkedOfAll(ctx context.Context, ids []string) (map[string]*writer.ParkedClaims, error) {
 	var with []string
-	err := r.db.WithContext(ctx).Raw("SELECT DISTINCT campaign_id FROM parked_events WHERE campaign_id IN ? AND discarded_at IS NULL", ids).
-		Scan(&with).Error
+	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&with,
+		"SELECT DISTINCT campaign_id FROM parked_events WHERE campaign_id IN ? AND discarded_at IS NULL", ids)
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: parked claims: %w", err)
 	}
@@ -105,9 +107,9 @@ func (r *Repository) slowestFlushes(ctx context.Context, ids []string, since tim
 		CampaignID string
 		TookMs     int64
 	}
-	err := r.db.WithContext(ctx).Raw("SELECT campaign_id, MAX(took_ms) AS took_ms FROM stock_flushes"+
+	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&rows, "SELECT campaign_id, MAX(took_ms) AS took_ms FROM stock_flushes"+
 		" WHERE campaign_id IN ? AND flushed_at > ?"+
-		" GROUP BY campaign_id", ids, since).Scan(&rows).Error
+		" GROUP BY campaign_id", ids, since)
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: flushes: %w", err)
 	}

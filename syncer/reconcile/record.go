@@ -82,17 +82,18 @@ func (r *Reconciler) prune(ctx context.Context, campaignIDs []string) error {
 	}
 	db := r.db.WithContext(ctx)
 	var full []string
-	err := db.Raw("SELECT campaign_id FROM reconciliations WHERE campaign_id IN ? GROUP BY campaign_id HAVING COUNT(*) > ?",
-		campaignIDs, r.recordedMost).Scan(&full).Error
+	err := sqlstore.On(db).Scan(&full,
+		"SELECT campaign_id FROM reconciliations WHERE campaign_id IN ? GROUP BY campaign_id HAVING COUNT(*) > ?",
+		campaignIDs, r.recordedMost)
 	for _, id := range full {
 		if err != nil {
 			break
 		}
 		var oldest string // that is kept
-		err = db.Raw("SELECT id FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?",
-			id, r.recordedMost-1).Scan(&oldest).Error
+		err = sqlstore.On(db).Scan(&oldest, "SELECT id FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?",
+			id, r.recordedMost-1)
 		if err == nil {
-			err = db.Exec("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", id, oldest).Error
+			err = sqlstore.On(db).Run("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", id, oldest)
 		}
 	}
 	if err != nil {

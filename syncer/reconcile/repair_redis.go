@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
@@ -51,8 +52,8 @@ func (p *repair) ask(ctx context.Context) error {
 	unread, err := p.r.scripts.Unread(ctx, partition, models.GroupSyncer)
 	w.settled = unread.Upto(stream.Tip)
 	if err == nil && w.held { // a MySQL that was put back numbers loads anew, and a load needs a higher number than the one in Redis
-		err = p.r.db.WithContext(ctx).Exec("UPDATE lots SET load_attempts = ? WHERE id = ? AND load_attempts < ?",
-			w.state.Epoch, p.id, w.state.Epoch).Error
+		err = sqlstore.On(p.r.db.WithContext(ctx)).Run("UPDATE lots SET load_attempts = ? WHERE id = ? AND load_attempts < ?",
+			w.state.Epoch, p.id, w.state.Epoch)
 	}
 	return err
 }

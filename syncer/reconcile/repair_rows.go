@@ -137,8 +137,9 @@ func (p *repair) known(ctx context.Context, ids []string) (map[string]bool, erro
 		return known, nil
 	}
 	var there []string
-	err := p.r.db.WithContext(ctx).Raw("SELECT id FROM claims WHERE id IN ? UNION SELECT id FROM parked_events WHERE id IN ?",
-		ids, ids).Scan(&there).Error
+	err := sqlstore.On(p.r.db.WithContext(ctx)).Scan(&there,
+		"SELECT id FROM claims WHERE id IN ? UNION SELECT id FROM parked_events WHERE id IN ?",
+		ids, ids)
 	for _, id := range there {
 		known[id] = true
 	}

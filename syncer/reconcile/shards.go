@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 )
@@ -91,11 +92,10 @@ func addTo(sum **int64, n *int64, isNone bool) {
 func (l *look) sums(ctx context.Context) error {
 	id := l.found.CampaignID
 	var claimed, synced, released, units, reserve int64
-	err := l.r.db.WithContext(ctx).Raw("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq),"+
+	err := sqlstore.On(l.r.db.WithContext(ctx)).Row("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq),"+
 		" c.released_claims - SUM(s.released_claims), c.total - c.reserve - SUM(s.total), c.reserve"+
 		" FROM campaigns c JOIN campaign_shards s ON s.campaign_id = c.id WHERE c.id = ?"+
-		" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total, c.reserve", id).
-		Row().Scan(&claimed, &synced, &released, &units, &reserve)
+		" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total, c.reserve", id).Scan(&claimed, &synced, &released, &units, &reserve)
 	if err != nil {
 		return fmt.Errorf("reconcile: shards of %s: %w", id, err)
 	}
@@ -123,9 +123,9 @@ func (l *look) undealt(ctx context.Context) error {
 		return nil
 	}
 	var total, reserve, taken int64
-	err := l.r.db.WithContext(ctx).Raw("SELECT c.total - COUNT(p.id), c.reserve - COUNT(CASE WHEN p.shard = 0 THEN 1 END),"+
+	err := sqlstore.On(l.r.db.WithContext(ctx)).Row("SELECT c.total - COUNT(p.id), c.reserve - COUNT(CASE WHEN p.shard = 0 THEN 1 END),"+
 		" COUNT(CASE WHEN p.shard = 0 THEN p.claim_id END) FROM campaigns c LEFT JOIN packets p ON p.campaign_id = c.id WHERE c.id = ?"+
-		" GROUP BY c.id, c.total, c.reserve", c.ID).Row().Scan(&total, &reserve, &taken)
+		" GROUP BY c.id, c.total, c.reserve", c.ID).Scan(&total, &reserve, &taken)
 	if err != nil {
 		return fmt.Errorf("reconcile: packets of %s: %w", c.ID, err)
 	}

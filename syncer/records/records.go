@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"dibs/internal/sqlstore"
 	"dibs/models"
 
 	"gorm.io/gorm"
@@ -58,10 +59,10 @@ const comparedWithin = 20 * time.Minute
 func (r *Reader) Trouble(ctx context.Context) (t models.Trouble, err error) {
 	since := time.Now().Add(-comparedWithin).UnixMilli() // ids are UUIDv7, which begin with their time
 	from := fmt.Sprintf("%08x-%04x-", since>>16, since&0xffff)
-	err = r.db.WithContext(ctx).Raw("SELECT (SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL) AS parked,"+
+	err = sqlstore.On(r.db.WithContext(ctx)).Scan(&t, "SELECT (SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL) AS parked,"+
 		" (SELECT COUNT(DISTINCT r.campaign_id) FROM reconciliations r WHERE r.id > ? AND r.drift <> 0 AND NOT EXISTS"+
 		" (SELECT 1 FROM reconciliations later WHERE later.campaign_id = r.campaign_id AND later.at > r.at AND later.drift = 0)) AS drifting,"+
-		" (SELECT at FROM reconciliations ORDER BY id DESC LIMIT 1) AS compared_at", from).Scan(&t).Error
+		" (SELECT at FROM reconciliations ORDER BY id DESC LIMIT 1) AS compared_at", from)
 	return t, wrap("trouble", err)
 }
 

@@ -122,7 +122,7 @@ func (s *streams) booksBehind(ctx context.Context, partition int) (*putBack, err
 func (s *streams) lacks(ctx context.Context, flushes []string, tips map[int]lua.EntryID) (*putBack, error) {
 	var there int
 	if len(flushes) > 0 {
-		if err := s.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM stock_flushes WHERE id IN ?", flushes).Scan(&there).Error; err != nil {
+		if err := sqlstore.On(s.db.WithContext(ctx)).Scan(&there, "SELECT COUNT(*) FROM stock_flushes WHERE id IN ?", flushes); err != nil {
 			return nil, err
 		}
 	}
@@ -148,7 +148,7 @@ func (s *streams) lacks(ctx context.Context, flushes []string, tips map[int]lua.
 
 func (s *streams) lacksFlushes(ctx context.Context, ids []string) (*putBack, error) {
 	var newest string
-	if err := s.db.WithContext(ctx).Raw("SELECT COALESCE(MAX(id), '') FROM stock_flushes").Scan(&newest).Error; err != nil {
+	if err := sqlstore.On(s.db.WithContext(ctx)).Scan(&newest, "SELECT COALESCE(MAX(id), '') FROM stock_flushes"); err != nil {
 		return nil, err
 	}
 	from, to := madeAt(slices.Max(ids)), time.Time{}

@@ -108,9 +108,9 @@ func (e *Evictor) evict(ctx context.Context, c *models.Campaign) (evicted bool, 
 // waits for Redis is in the books already.
 func recordEviction(ctx context.Context, db *gorm.DB, id string, seen lua.Position) error {
 	err := sqlstore.Retry(ctx, func() error {
-		return db.WithContext(ctx).Exec("UPDATE lots SET residency = ?, residency_reason = '', residency_at = ?, redis_total = 0"+
+		return sqlstore.On(db.WithContext(ctx)).Run("UPDATE lots SET residency = ?, residency_reason = '', residency_at = ?, redis_total = 0"+
 			" WHERE id = ? AND epoch = ? AND synced_seq = ? AND residency = ?",
-			models.ResidencyEvicted, sqlstore.Now(), id, seen.Epoch, seen.Seq, models.ResidencyResident).Error
+			models.ResidencyEvicted, sqlstore.Now(), id, seen.Epoch, seen.Seq, models.ResidencyResident)
 	})
 	if err != nil {
 		return fmt.Errorf("residency: evict %s: %w", id, err)

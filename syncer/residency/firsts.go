@@ -201,9 +201,10 @@ func (h *Hydrator) neverLoaded(ctx context.Context, ids []string) (cs []models.C
 // was handed out to another.
 func (h *Hydrator) numberFirsts(ctx context.Context, cs []models.Campaign) (numbered bool, err error) {
 	err = sqlstore.Retry(ctx, func() error {
-		put := h.db.WithContext(ctx).Exec("UPDATE lots SET load_attempts = ? WHERE id IN ? AND "+neverLoaded, firstNumber, idsOf(cs))
-		numbered = put.RowsAffected == int64(len(cs))
-		return put.Error
+		changed, err := sqlstore.On(h.db.WithContext(ctx)).Exec(
+			"UPDATE lots SET load_attempts = ? WHERE id IN ? AND "+neverLoaded, firstNumber, idsOf(cs))
+		numbered = changed == int64(len(cs))
+		return err
 	})
 	if err != nil {
 		return false, fmt.Errorf("residency: first loads: %w", err)
@@ -233,9 +234,9 @@ func (h *Hydrator) confirmFirsts(ctx context.Context, cs []models.Campaign, birt
 ) {
 	ids := idsOf(cs)
 	for p, birth := range births {
-		if err := h.db.WithContext(ctx).Exec("UPDATE lots SET epoch = ?, residency = ?, residency_reason = '', residency_at = ?,"+
+		if err := sqlstore.On(h.db.WithContext(ctx)).Run("UPDATE lots SET epoch = ?, residency = ?, residency_reason = '', residency_at = ?,"+
 			" stream_birth = ? WHERE id IN ? AND `partition` = ? AND epoch = 0 AND residency = ? AND load_attempts = ? AND "+withoutCounts,
-			firstNumber, models.ResidencyResident, sqlstore.Now(), birth, ids, p, models.ResidencyNone, firstNumber).Error; err != nil {
+			firstNumber, models.ResidencyResident, sqlstore.Now(), birth, ids, p, models.ResidencyNone, firstNumber); err != nil {
 			return nil, fmt.Errorf("residency: first loads: %w", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
@@ -115,8 +116,8 @@ func (h *Hydrator) loseForMoves(ctx context.Context, c *models.Campaign) error {
 	if err := h.lose(ctx, c, reason); err != nil {
 		return err
 	}
-	err := h.db.WithContext(ctx).Exec("UPDATE lots SET residency_reason = ? WHERE id = ? AND epoch = ? AND residency = ?",
-		reason, c.ID, c.Epoch, models.ResidencyLost).Error // it may have been lost for another reason
+	err := sqlstore.On(h.db.WithContext(ctx)).Run("UPDATE lots SET residency_reason = ? WHERE id = ? AND epoch = ? AND residency = ?",
+		reason, c.ID, c.Epoch, models.ResidencyLost) // it may have been lost for another reason
 	if err != nil {
 		return fmt.Errorf("residency: campaign %s: %w", c.ID, err)
 	}

@@ -81,12 +81,13 @@ func (s *streams) newGeneration(
 	if err := s.scripts.ForgetTip(ctx, partition); err != nil { // the new one may be lower
 		return fail(err)
 	}
-	put := s.db.WithContext(ctx).Exec("UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?, unbooked = '',"+
+	changed, err := sqlstore.On(s.db.WithContext(ctx)).Exec(
+		"UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?, unbooked = '',"+
 		" unexplained = ? WHERE `partition` = ? AND birth = ?",
 		generation.String(), stream.Tip.String(), stream.Added, stream.At, sqlstore.Cut(loss, models.ReasonLength), unexplained+more,
 		partition, old.Generation)
-	if put.Error != nil || put.RowsAffected == 0 {
-		return put.Error
+	if err != nil || changed == 0 {
+		return err
 	}
 	if err := s.scripts.SetGeneration(ctx, partition, generation.String()); err != nil {
 		return fail(err)
@@ -139,10 +140,10 @@ func (s *streams) stop(ctx context.Context, page []models.Campaign) (stopped []s
 // that names an effect of the same cause: another process looked between the fence and this.
 func (s *streams) recordLost(ctx context.Context, ids []string, reason string) error {
 	for some := range slices.Chunk(ids, lua.FencesMost) {
-		err := s.db.WithContext(ctx).Exec("UPDATE lots SET residency = ?, residency_reason = ?, residency_at = ?"+
+		err := sqlstore.On(s.db.WithContext(ctx)).Run("UPDATE lots SET residency = ?, residency_reason = ?, residency_at = ?"+
 			" WHERE id IN ? AND (residency <> ? OR residency_reason LIKE ? OR residency_reason LIKE ? OR residency_reason LIKE ?)",
 			models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), some,
-			models.ResidencyLost, notHeld+"%", isFenced+"%", "%"+mysqlKnowsLoad+"%").Error
+			models.ResidencyLost, notHeld+"%", isFenced+"%", "%"+mysqlKnowsLoad+"%")
 		if err != nil {
 			return fmt.Errorf("residency: campaigns in redis: %w", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -26,7 +27,7 @@ func (h *Hydrator) known(ctx context.Context, c *models.Campaign) (lua.Position,
 		return known, nil
 	}
 	query := "SELECT " + appliedReleases + ", epoch FROM lots WHERE id = ?"
-	applied := h.db.WithContext(ctx).Raw(query, c.ID).Row()
+	applied := sqlstore.On(h.db.WithContext(ctx)).Row(query, c.ID)
 	if err := applied.Scan(&known.Released, &epoch); err != nil {
 		return known, fmt.Errorf("residency: campaign %s: %w", c.ID, err)
 	}

@@ -132,9 +132,9 @@ func (h *Hydrator) loseBehindTombstone(ctx context.Context, c *models.Campaign, 
 	if err := h.lose(ctx, c, reason); err != nil {
 		return err
 	}
-	put := h.db.WithContext(ctx).Exec("UPDATE lots SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
+	err = sqlstore.On(h.db.WithContext(ctx)).Run("UPDATE lots SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
 		evicted.Seq, c.ID, c.Epoch, evicted.Seq)
-	return errors.Join(campaigns.ErrLost, why, put.Error)
+	return errors.Join(campaigns.ErrLost, why, err)
 }
 
 // attempt hands out the number of a load, or 0 when load or residency have changed since c was read.
@@ -263,18 +263,19 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging
 // confirm is step 4 of a load. done is false when claims got rows, were given up, or were reported by who saw them, since the snapshot.
 // Releases since then are no hindrance: the relay holds them back until the load is confirmed, and then gives them back in Redis.
 func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, epoch int64, generation string) (done bool, err error) {
-	put := h.db.WithContext(ctx).Exec("UPDATE lots SET claimed = claimed + ?, released_claims = released_claims + ?, synced_seq = ?, lost_claims = ?,"+
-		" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0"+
-		" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ?"+
-		" AND archived_claims = ? AND seen_seq = ?",
+	changed, err := sqlstore.On(h.db.WithContext(ctx)).Exec(
+		"UPDATE lots SET claimed = claimed + ?, released_claims = released_claims + ?, synced_seq = ?, lost_claims = ?,"+
+			" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0"+
+			" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ?"+
+			" AND archived_claims = ? AND seen_seq = ?",
 		b.moreUnits, b.moreReleases, b.synced, b.lost,
 		epoch, models.ResidencyResident, sqlstore.Now(), generation,
 		c.ID, c.Epoch, c.Residency, epoch, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims,
 		b.snap.SeenSeq)
-	if put.Error != nil {
-		return false, fmt.Errorf("residency: hydrate %s: %w", c.ID, put.Error)
+	if err != nil {
+		return false, fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
 	}
-	if put.RowsAffected == 0 {
+	if changed == 0 {
 		return false, nil
 	}
 	if campaignID, shard := models.SplitShardID(c.ID); shard > 0 && (b.moreUnits != 0 || b.moreReleases != 0 || b.synced != b.snap.SyncedSeq) {

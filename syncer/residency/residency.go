@@ -137,13 +137,13 @@ func (h *Hydrator) lose(ctx context.Context, c *models.Campaign, reason string) 
 	if c.Residency == models.ResidencyLost {
 		return nil
 	}
-	put := h.db.WithContext(ctx).Exec("UPDATE lots SET residency = ?, residency_reason = ?, residency_at = ?"+
+	changed, err := sqlstore.On(h.db.WithContext(ctx)).Exec("UPDATE lots SET residency = ?, residency_reason = ?, residency_at = ?"+
 		" WHERE id = ? AND epoch = ? AND residency = ?",
 		models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), c.ID, c.Epoch, c.Residency)
-	if put.Error != nil {
-		return fmt.Errorf("residency: campaign %s: %w", c.ID, put.Error)
+	if err != nil {
+		return fmt.Errorf("residency: campaign %s: %w", c.ID, err)
 	}
-	if put.RowsAffected > 0 {
+	if changed > 0 {
 		h.log.LogAttrs(ctx, slog.LevelError, "campaign lost from redis: it takes no claims until mysql is proven to have all of them, or"+
 			" `dibs reconcile --repair` rebuilds it",
 			slog.String("campaign_id", c.ID), slog.String("reason", reason), slog.Int64("epoch", c.Epoch), slog.Int64("synced_seq", c.SyncedSeq))

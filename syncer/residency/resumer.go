@@ -51,13 +51,13 @@ func (r *Resumer) Resume(ctx context.Context) (completed int, err error) {
 // count counts campaigns and events that wait for a person.
 func (r *Resumer) count(ctx context.Context) error {
 	var lost int64
-	err := r.hydrator.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM lots WHERE residency = ?", models.ResidencyLost).Scan(&lost).Error
+	err := sqlstore.On(r.hydrator.db.WithContext(ctx)).Scan(&lost, "SELECT COUNT(*) FROM lots WHERE residency = ?", models.ResidencyLost)
 	if err != nil {
 		return fmt.Errorf("residency: resume: %w", err)
 	}
 	r.lost.Set(float64(lost))
 	var parked int64
-	err = r.hydrator.db.WithContext(ctx).Raw("SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL").Scan(&parked).Error
+	err = sqlstore.On(r.hydrator.db.WithContext(ctx)).Scan(&parked, "SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL")
 	if err != nil {
 		return fmt.Errorf("residency: resume: %w", err)
 	}

@@ -14,15 +14,16 @@ import (
 func (h *Hydrator) attemptShard(ctx context.Context, c *models.Campaign) (n int64, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		return h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			counted := tx.Exec("UPDATE lots SET load_attempts = load_attempts + 1 WHERE id = ? AND epoch = ? AND residency = ?",
+			changed, err := sqlstore.On(tx).Exec("UPDATE lots SET load_attempts = load_attempts + 1 WHERE id = ? AND epoch = ? AND residency = ?",
 				c.ID, c.Epoch, c.Residency)
-			if n = 0; counted.Error != nil || counted.RowsAffected == 0 {
-				return counted.Error
+			n = 0
+			if err != nil || changed == 0 {
+				return err
 			}
 			if err := settleMove(tx, c); err != nil {
 				return err
 			}
-			return tx.Raw("SELECT load_attempts FROM lots WHERE id = ?", c.ID).Row().Scan(&n)
+			return sqlstore.On(tx).Row("SELECT load_attempts FROM lots WHERE id = ?", c.ID).Scan(&n)
 		})
 	})
 	if err != nil {
@@ -36,16 +37,16 @@ func (h *Hydrator) attemptShard(ctx context.Context, c *models.Campaign) (n int6
 // recalled. None begins before the load is confirmed.
 func settleMove(tx *gorm.DB, c *models.Campaign) error {
 	campaignID, shard := models.SplitShardID(c.ID)
-	err := tx.Raw("SELECT total, move_no, moved_no FROM lots WHERE id = ?", c.ID).Row().Scan(&c.Total, &c.MoveNo, &c.MovedNo)
+	err := sqlstore.On(tx).Row("SELECT total, move_no, moved_no FROM lots WHERE id = ?", c.ID).Scan(&c.Total, &c.MoveNo, &c.MovedNo)
 	if err != nil || c.MoveNo == c.MovedNo {
 		return err
 	}
 	c.MovedNo = c.MoveNo
-	err = tx.Exec("UPDATE stock_moves SET status = ?, amount = CASE kind WHEN ? THEN want ELSE 0 END, done_at = ?"+
+	err = sqlstore.On(tx).Run("UPDATE stock_moves SET status = ?, amount = CASE kind WHEN ? THEN want ELSE 0 END, done_at = ?"+
 		" WHERE campaign_id = ? AND shard = ? AND no = ? AND status = ?",
-		models.MoveDone, models.MoveGrant, sqlstore.Now(), campaignID, shard, c.MoveNo, models.MoveOpen).Error
+		models.MoveDone, models.MoveGrant, sqlstore.Now(), campaignID, shard, c.MoveNo, models.MoveOpen)
 	if err != nil {
 		return err
 	}
-	return tx.Exec("UPDATE lots SET moved_no = ? WHERE id = ?", c.MoveNo, c.ID).Error
+	return sqlstore.On(tx).Run("UPDATE lots SET moved_no = ? WHERE id = ?", c.MoveNo, c.ID)
 }

@@ -163,15 +163,15 @@ func (s *streams) record(ctx context.Context, seen *look) error {
 		return fmt.Errorf("residency: stream %d: %w", partition, err)
 	}
 	tip, now := seen.stream.Tip.String(), seen.stream.At
-	put := s.db.WithContext(ctx).Exec("UPDATE streams SET tip = ?, added = ?, tip_at = ?, unbooked = ?"+
+	changed, err := sqlstore.On(s.db.WithContext(ctx)).Exec("UPDATE streams SET tip = ?, added = ?, tip_at = ?, unbooked = ?"+
 		" WHERE `partition` = ? AND birth = ? AND tip = ?"+
 		" AND (tip <> ? OR added <> ? OR COALESCE(unbooked, '') <> ? OR tip_at < ?)",
 		tip, seen.stream.Added, now, unbooked, partition, seen.row.Generation, seen.row.Tip,
 		tip, seen.stream.Added, unbooked, now.Add(-recordEvery))
-	if put.Error != nil {
-		return fmt.Errorf("residency: stream %d: %w", partition, put.Error)
+	if err != nil {
+		return fmt.Errorf("residency: stream %d: %w", partition, err)
 	}
-	if put.RowsAffected == 0 || seen.row.Tip == tip {
+	if changed == 0 || seen.row.Tip == tip {
 		return nil // nothing new, or another was faster
 	}
 	return s.scripts.RecordTip(ctx, partition, seen.stream.Tip)

@@ -96,7 +96,7 @@ func (s *streams) unbookedOfAll(ctx context.Context, partition int, found *unboo
 // seen_seq. It returns how many claims there were besides, of campaigns that are not recorded.
 func (s *streams) keepUnbooked(ctx context.Context, partition int) (unexplained int64, err error) {
 	var text string
-	err = s.db.WithContext(ctx).Raw("SELECT COALESCE(unbooked, '') FROM streams WHERE `partition` = ?", partition).Row().Scan(&text)
+	err = sqlstore.On(s.db.WithContext(ctx)).Row("SELECT COALESCE(unbooked, '') FROM streams WHERE `partition` = ?", partition).Scan(&text)
 	if err != nil || text == "" {
 		return 0, err
 	}
@@ -127,6 +127,6 @@ func (s *streams) stillUnexplained(ctx context.Context, row *models.StreamRecord
 
 // see records in MySQL that a load of a campaign or shard had so many claims.
 func (s *streams) see(ctx context.Context, id string, at lua.Position) error {
-	return s.db.WithContext(ctx).Exec("UPDATE lots SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
-		at.Seq, id, at.Epoch, at.Seq).Error
+	return sqlstore.On(s.db.WithContext(ctx)).Run("UPDATE lots SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
+		at.Seq, id, at.Epoch, at.Seq)
 }

@@ -48,7 +48,7 @@ func dueQuery(dialect string) string {
 func (e *Expirer) due(ctx context.Context, now time.Time) (lots []heldLot, err error) {
 	var rows []heldFlush
 	db := e.relay.db.WithContext(ctx)
-	if err := db.Raw(dueQuery(db.Name()), now.UnixMilli(), expireWindow, expireBatch).Scan(&rows).Error; err != nil {
+	if err := sqlstore.On(db).Scan(&rows, dueQuery(db.Name()), now.UnixMilli(), expireWindow, expireBatch); err != nil {
 		return nil, fmt.Errorf("resolve: due rows of stock_flushes: %w", err)
 	}
 	at := make(map[string]int)
@@ -83,7 +83,7 @@ func examineQuery(dialect string, page []heldLot, share int, now time.Time) (que
 func (e *Expirer) examine(ctx context.Context, page []heldLot, share int, now time.Time) (found map[string][]openHold, err error) {
 	query, args := examineQuery(e.relay.db.Name(), page, share, now)
 	var rows []openHold
-	if err := e.relay.db.WithContext(ctx).Raw(query, args...).Scan(&rows).Error; err != nil {
+	if err := sqlstore.On(e.relay.db.WithContext(ctx)).Scan(&rows, query, args...); err != nil {
 		return nil, fmt.Errorf("resolve: due claims: %w", err)
 	}
 	found = make(map[string][]openHold, len(page))
@@ -116,7 +116,7 @@ func (e *Expirer) settle(ctx context.Context, rows []heldFlush, now time.Time) e
 	for part := range slices.Chunk(rows, expirePage) {
 		query, args := openQuery(e.relay.db.Name(), part)
 		var open []models.ClaimRow // the columns that are asked for
-		if err := e.relay.db.WithContext(ctx).Raw(query, args...).Scan(&open).Error; err != nil {
+		if err := sqlstore.On(e.relay.db.WithContext(ctx)).Scan(&open, query, args...); err != nil {
 			return fmt.Errorf("resolve: open claims: %w", err)
 		}
 		oldest := make(map[string]time.Time, len(open))

@@ -129,7 +129,7 @@ type drained struct {
 func (f *Finalizer) drainedLongEnough(ctx context.Context, c *models.Campaign) (bool, error) {
 	now, seen, epoch := f.clock.Now(), f.drained[c.ID], c.Epoch
 	if c.IsSharded() { // a load of any shard raises the sum
-		err := f.relay.db.WithContext(ctx).Raw("SELECT SUM(epoch) FROM lots WHERE campaign_id = ?", c.ID).Row().Scan(&epoch)
+		err := sqlstore.On(f.relay.db.WithContext(ctx)).Row("SELECT SUM(epoch) FROM lots WHERE campaign_id = ?", c.ID).Scan(&epoch)
 		if err != nil {
 			return false, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 		}

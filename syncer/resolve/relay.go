@@ -164,10 +164,9 @@ func (r *Relay) remember(page []models.OutboxRow, err error) {
 func (r *Relay) unapplied(ctx context.Context) func(after string) ([]models.OutboxRow, error) {
 	return func(after string) (page []models.OutboxRow, err error) {
 		now := sqlstore.Now()
-		err = r.db.WithContext(ctx).Raw("SELECT id, campaign_id, kind, payload FROM outbox"+
+		err = sqlstore.On(r.db.WithContext(ctx)).Scan(&page, "SELECT id, campaign_id, kind, payload FROM outbox"+
 			" WHERE id > ? AND (created_at <= ? OR created_at > ?)"+
-			" ORDER BY id LIMIT ?", after, now.Add(-r.after).Format(sqlstore.TimeLayout), now.Format(sqlstore.TimeLayout), relayPage).
-			Scan(&page).Error
+			" ORDER BY id LIMIT ?", after, now.Add(-r.after).Format(sqlstore.TimeLayout), now.Format(sqlstore.TimeLayout), relayPage)
 		return page, err
 	}
 }
@@ -292,7 +291,7 @@ func (r *Relay) campaigns(ctx context.Context, rows []message) (map[string]*mode
 func (r *Relay) forget(ctx context.Context, ids []string) error {
 	for part := range slices.Chunk(ids, campaigns.OutboxAtOnce) {
 		err := sqlstore.Retry(ctx, func() error {
-			return r.db.WithContext(ctx).Exec("DELETE FROM outbox WHERE id IN ?", part).Error
+			return sqlstore.On(r.db.WithContext(ctx)).Run("DELETE FROM outbox WHERE id IN ?", part)
 		})
 		if err != nil {
 			return fmt.Errorf("resolve: delete rows of outbox that redis has: %w", err)
@@ -305,7 +304,7 @@ func (r *Relay) forget(ctx context.Context, ids []string) error {
 // measure sets the age of the oldest row that Redis has not had.
 func (r *Relay) measure(ctx context.Context) error {
 	var rows []models.OutboxRow
-	err := r.db.WithContext(ctx).Raw("SELECT id, created_at FROM outbox ORDER BY id LIMIT 1").Scan(&rows).Error
+	err := sqlstore.On(r.db.WithContext(ctx)).Scan(&rows, "SELECT id, created_at FROM outbox ORDER BY id LIMIT 1")
 	if err != nil {
 		return fmt.Errorf("resolve: read outbox: %w", err)
 	}

@@ -92,11 +92,11 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, 
 		Shards int
 	}
 	db := a.db.WithContext(ctx)
-	got := db.Raw("SELECT status, closed_told_at IS NOT NULL AS told, shards FROM campaigns WHERE id = ?", id).Scan(&c)
+	err = sqlstore.On(db).Scan(&c, "SELECT status, closed_told_at IS NOT NULL AS told, shards FROM campaigns WHERE id = ?", id)
 	switch {
-	case got.Error != nil:
-		return nil, fmt.Errorf("retention: archive %s: %w", id, got.Error)
-	case got.RowsAffected == 0:
+	case err != nil:
+		return nil, fmt.Errorf("retention: archive %s: %w", id, err)
+	case c.Status == "":
 		return nil, fmt.Errorf("retention: archive: %w: campaign %s", models.ErrNotFound, id)
 	case c.Status != models.StatusClosed:
 		return nil, fmt.Errorf("%w: %s is %s: only closed campaigns are archived", ErrNotArchivable, id, c.Status)
@@ -105,7 +105,8 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, 
 	}
 	var parked int64
 	shards = (&models.Campaign{ID: id, Shards: c.Shards}).ShardIDs()
-	err = db.Raw("SELECT COUNT(*) FROM parked_events WHERE campaign_id IN ? AND discarded_at IS NULL", append(shards, id)).Scan(&parked).Error
+	err = sqlstore.On(db).Scan(&parked,
+		"SELECT COUNT(*) FROM parked_events WHERE campaign_id IN ? AND discarded_at IS NULL", append(shards, id))
 	if err != nil {
 		return nil, fmt.Errorf("retention: archive %s: %w", id, err)
 	}

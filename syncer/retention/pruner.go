@@ -78,8 +78,9 @@ func (p *Pruner) untilDone(ctx context.Context, page func(ctx context.Context) (
 // the page before ended, because rows that stay for good are met again and again.
 func (p *Pruner) flushes(ctx context.Context) (n int, more bool, err error) {
 	var page []models.StockFlush
-	err = p.db.WithContext(ctx).Raw("SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? AND due_ms IS NULL ORDER BY id LIMIT ?",
-		p.flushesDone, firstIDAt(sqlstore.Now().Add(-p.flushesKept)), prunePage).Scan(&page).Error
+	err = sqlstore.On(p.db.WithContext(ctx)).Scan(&page,
+		"SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? AND due_ms IS NULL ORDER BY id LIMIT ?",
+		p.flushesDone, firstIDAt(sqlstore.Now().Add(-p.flushesKept)), prunePage)
 	if err == nil {
 		n, err = p.flushPage(ctx, page)
 	}
@@ -105,14 +106,15 @@ func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (prune
 	}
 	slices.Sort(campaigns)
 	db := p.db.WithContext(ctx)
-	err = db.Raw("SELECT f.id FROM (SELECT campaign_id, MAX(flushed_at) AS newest FROM stock_flushes WHERE campaign_id IN ?"+
-		" GROUP BY campaign_id) m JOIN stock_flushes f ON f.campaign_id = m.campaign_id WHERE f.id IN ? AND f.flushed_at < m.newest",
-		slices.Compact(campaigns), ids).Scan(&old).Error
+	err = sqlstore.On(db).Scan(&old,
+		"SELECT f.id FROM (SELECT campaign_id, MAX(flushed_at) AS newest FROM stock_flushes WHERE campaign_id IN ?"+
+			" GROUP BY campaign_id) m JOIN stock_flushes f ON f.campaign_id = m.campaign_id WHERE f.id IN ? AND f.flushed_at < m.newest",
+		slices.Compact(campaigns), ids)
 	if err != nil || len(old) == 0 {
 		return 0, err
 	}
-	gone := db.Exec("DELETE FROM stock_flushes WHERE id IN ?", old)
-	return int(gone.RowsAffected), gone.Error
+	changed, err := sqlstore.On(db).Exec("DELETE FROM stock_flushes WHERE id IN ?", old)
+	return int(changed), err
 }
 
 // firstIDAt is how every UUIDv7 of a millisecond begins that is not before at.
@@ -125,20 +127,20 @@ func firstIDAt(at time.Time) string {
 func (p *Pruner) repairs(ctx context.Context) (n int, more bool, err error) {
 	db := p.db.WithContext(ctx)
 	var many []string
-	err = db.Raw("SELECT campaign_id FROM repairs GROUP BY campaign_id HAVING COUNT(*) > ? LIMIT ?",
-		p.repairsKept, prunePage).Scan(&many).Error
+	err = sqlstore.On(db).Scan(&many, "SELECT campaign_id FROM repairs GROUP BY campaign_id HAVING COUNT(*) > ? LIMIT ?",
+		p.repairsKept, prunePage)
 	for _, id := range many {
 		var oldest string // that is kept
-		err = db.Raw("SELECT id FROM repairs WHERE campaign_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?",
-			id, p.repairsKept-1).Scan(&oldest).Error
+		err = sqlstore.On(db).Scan(&oldest, "SELECT id FROM repairs WHERE campaign_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?",
+			id, p.repairsKept-1)
 		if err != nil {
 			return n, false, err
 		}
-		gone := db.Exec("DELETE FROM repairs WHERE campaign_id = ? AND id < ?", id, oldest)
-		if gone.Error != nil {
-			return n, false, gone.Error
+		changed, err := sqlstore.On(db).Exec("DELETE FROM repairs WHERE campaign_id = ? AND id < ?", id, oldest)
+		if err != nil {
+			return n, false, err
 		}
-		n += int(gone.RowsAffected)
+		n += int(changed)
 	}
 	return n, len(many) == prunePage, err
 }

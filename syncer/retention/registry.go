@@ -55,7 +55,7 @@ func (r *Registry) names(ctx context.Context) ([]string, error) {
 }
 
 func (r *Registry) read(ctx context.Context) (names []string, err error) {
-	err = r.db.WithContext(ctx).Raw("SELECT name FROM consumer_groups ORDER BY name").Scan(&names).Error
+	err = sqlstore.On(r.db.WithContext(ctx)).Scan(&names, "SELECT name FROM consumer_groups ORDER BY name")
 	return names, err
 }
 
