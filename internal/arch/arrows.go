@@ -66,7 +66,7 @@ var arrows = map[string][]string{
 	"syncer/reconcile":  {"internal/audit", "internal/sqlstore", "ledger", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
 	"syncer/shards":     {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns"},
 	"syncer/retention":  {"internal/audit", "internal/sqlstore", "lua", "models"},
-	"syncer/records":    {"models"},
+	"syncer/records":    {"internal/sqlstore", "models"},
 	"syncer": {
 		"internal/sqlstore", "lua", "models",
 		"syncer/reconcile", "syncer/residency", "syncer/resolve", "syncer/retention", "syncer/shards",

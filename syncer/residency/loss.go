@@ -83,7 +83,7 @@ func (s *streams) newGeneration(
 	}
 	changed, err := sqlstore.On(s.db.WithContext(ctx)).Exec(
 		"UPDATE streams SET birth = ?, tip = ?, added = ?, tip_at = ?, loss = ?, unbooked = '',"+
-		" unexplained = ? WHERE `partition` = ? AND birth = ?",
+			" unexplained = ? WHERE `partition` = ? AND birth = ?",
 		generation.String(), stream.Tip.String(), stream.Added, stream.At, sqlstore.Cut(loss, models.ReasonLength), unexplained+more,
 		partition, old.Generation)
 	if err != nil || changed == 0 {
