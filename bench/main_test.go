@@ -56,6 +56,7 @@ var parts = []struct {
 	{"packets", "Red packets against the article's script", benchPackets},
 	{"finance", "From the stream into accounts", benchFinance},
 	{"webhooks", "From an event to an HTTP endpoint", benchWebhooks},
+	{"ledger", "A ledger out of MySQL over HTTP", benchLedger},
 	{"adder", "Claims into the writer's adder, with one stripe and with several", benchAdder},
 	{"memory", "Redis memory", benchMemory},
 	{"allocations", "Allocations in Go", benchAllocations},
