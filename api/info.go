@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"time"
 
 	"dibs/api/auth"
 )
@@ -13,7 +14,23 @@ type Info struct {
 	Version    string   `json:"version" doc:"of the program"`
 	Partitions int      `json:"partitions" minimum:"1" doc:"claim streams: dibs:{p0}:claims, dibs:{p1}:claims and so on"`
 	Durability string   `json:"durability" doc:"what holds of a claim before it is answered: fast, fsync or replica:N"`
-	Groups     []string `json:"groups" doc:"consumer groups that this process registers at first; GET /v1/groups lists all"`
+	Groups     []string `json:"groups" doc:"registered consumer groups; while MySQL does not answer, those that a new deployment begins with"`
+
+	// Registered reads Groups; nil: they are what they are.
+	Registered func(ctx context.Context) ([]string, error) `json:"-"`
+}
+
+// now is the info with the groups that are registered.
+func (i Info) now(ctx context.Context) Info {
+	if i.Registered == nil {
+		return i
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if groups, err := i.Registered(ctx); err == nil && len(groups) > 0 {
+		i.Groups = groups
+	}
+	return i
 }
 
 // infoScope are those who may read the info: everybody who has a token.
@@ -22,13 +39,13 @@ const infoScope = auth.Viewer | auth.Storefront | auth.User
 type infoOutput struct{ Body Info }
 
 // getInfo is GET /v1/info.
-func (s *Server) getInfo(context.Context, *struct{}) (*infoOutput, error) {
-	return &infoOutput{Body: s.cfg.Info}, nil
+func (s *Server) getInfo(ctx context.Context, _ *struct{}) (*infoOutput, error) {
+	return &infoOutput{Body: s.cfg.Info.now(ctx)}, nil
 }
 
 // serveInfo is GET /v1/info of a role without an API.
-func (s Side) serveInfo(w http.ResponseWriter, _ *http.Request) {
-	body, err := json.Marshal(s.Info)
+func (s Side) serveInfo(w http.ResponseWriter, r *http.Request) {
+	body, err := json.Marshal(s.Info.now(r.Context()))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

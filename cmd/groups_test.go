@@ -1,6 +1,7 @@
 package cmd_test
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,7 @@ func TestGroupsAreListedAddedAndRemoved(t *testing.T) {
 		requireOK(t, run(t, environ, "groups", "list", "-o", "csv")))
 	require.Contains(t, requireOK(t, run(t, environ, "groups", "list", "-o", "json")), `{"name":"audit","partitions":[{"partition":0,"lag":0,"pending":0}`)
 	require.Regexp(t, `(?i)group.*partition.*lag`, requireOK(t, run(t, environ, "groups", "list")))
+	require.Contains(t, call(t, http.MethodGet, api.url+"/v1/info", "", "Authorization: Bearer "+token).body, `"groups":["audit","syncer"]`)
 	requireOK(t, run(t, environ, "groups", "remove", "--group", "audit"))
 	requireRefusal(t, run(t, environ, "groups", "remove", "--group", "audit"), cmd.ExitFailed, "group_not_found")
 	requireRefusal(t, run(t, environ, "groups", "remove", "--group", "syncer"), cmd.ExitFailed, "invalid", "syncer")

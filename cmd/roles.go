@@ -260,9 +260,13 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 
 // info is what this process answers to GET /v1/info.
 func (s *stack) info() api.Info {
-	return api.Info{
+	info := api.Info{
 		Version: build.Of().Version, Partitions: s.cfg.Partitions, Durability: s.cfg.Durability.String(), Groups: s.cfg.Groups,
 	}
+	if s.campaigns != nil { // not the finance service, whose database may be its own
+		info.Registered = s.groups().Names
+	}
+	return info
 }
 
 // runConsumer brings events to the writer until ctx ends, then flushes what was taken.

@@ -358,6 +358,10 @@ func TestChart_EachFileOfValuesTurnsOnWhatItSays(t *testing.T) {
 	c := pods(everything)["api"].Spec.Containers[0]
 	require.Contains(t, fmt.Sprint(c.Env), "/etc/dibs/tls/tls.key")
 	require.Contains(t, fmt.Sprint(pods(everything)["finance"].Spec.Containers[0].Env), "DIBS_FINANCE_DSN")
+	hooks := pods(everything)["webhooks"].Spec
+	require.Contains(t, fmt.Sprint(hooks.Containers[0].Env), "/etc/dibs/webhooks/endpoints.json")
+	require.Contains(t, fmt.Sprint(hooks.Containers[0].VolumeMounts), "/etc/dibs/webhooks")
+	require.Contains(t, fmt.Sprint(hooks.Volumes), "dibs-webhooks")
 	scaled, ok := everything["ScaledObject consumer"].(*scaledObject)
 	require.True(t, ok)
 	require.Len(t, scaled.Spec.Triggers, 3, "one a stream")

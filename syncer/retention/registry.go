@@ -40,8 +40,8 @@ func NewRegistry(db *gorm.DB, groups Groups, initial []string) *Registry {
 	return &Registry{db: db, groups: groups, initial: initial}
 }
 
-// names reads the names of the registered groups, sorted.
-func (r *Registry) names(ctx context.Context) ([]string, error) {
+// Names reads the names of the registered groups, sorted.
+func (r *Registry) Names(ctx context.Context) ([]string, error) {
 	names, err := r.read(ctx)
 	if err == nil && !slices.Contains(names, models.GroupSyncer) { // it is never removed: this registry is new
 		if err = r.register(ctx, r.initial...); err == nil {
@@ -93,7 +93,7 @@ func lockGroup(tx *gorm.DB, name string) (registered bool, err error) {
 
 // Add registers a group and creates it in every claim stream, at the first entry that the stream has. It reports whether the group is new.
 func (r *Registry) Add(ctx context.Context, name string) (added bool, err error) {
-	names, err := r.names(ctx)
+	names, err := r.Names(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -158,7 +158,7 @@ func (r *Registry) Remove(ctx context.Context, name string) error {
 
 // List returns the registered groups, sorted by name, and how far behind each is.
 func (r *Registry) List(ctx context.Context) ([]models.GroupLag, error) {
-	names, err := r.names(ctx)
+	names, err := r.Names(ctx)
 	if err != nil {
 		return nil, err
 	}

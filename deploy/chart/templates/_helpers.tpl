@@ -55,6 +55,9 @@ labels:
 - name: DIBS_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - {name: DIBS_TOKENS_FILE, value: /etc/dibs/tokens/tokens}
+{{- if eq .role "webhooks" }}
+- {name: DIBS_WEBHOOKS_FILE, value: /etc/dibs/webhooks/endpoints.json}
+{{- end }}
 {{- if eq .role "api" }}
 - {name: DIBS_HTTP_ADDR, value: "0.0.0.0:8080"}
 - {name: DIBS_PROBE_ADDR, value: "0.0.0.0:8081"} # a crowd at 8080 does not keep the probes out
@@ -178,6 +181,9 @@ spec:
         {{- if ne .role "migrate" }}
         - {name: tokens, mountPath: /etc/dibs/tokens, readOnly: true}
         {{- end }}
+        {{- if eq .role "webhooks" }}
+        - {name: webhooks, mountPath: /etc/dibs/webhooks, readOnly: true}
+        {{- end }}
         {{- if $tls }}
         - {name: tls, mountPath: /etc/dibs/tls, readOnly: true}
         {{- end }}
@@ -190,6 +196,10 @@ spec:
     {{- if ne .role "migrate" }}
     - name: tokens
       secret: {secretName: {{ .root.Values.secrets.tokens }}, defaultMode: 0440}
+    {{- end }}
+    {{- if eq .role "webhooks" }}
+    - name: webhooks
+      secret: {secretName: {{ .root.Values.secrets.webhooks }}, defaultMode: 0440}
     {{- end }}
     {{- if $tls }}
     - name: tls
