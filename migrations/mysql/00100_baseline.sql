@@ -152,7 +152,8 @@ CREATE TABLE IF NOT EXISTS stock_moves (
   status      VARCHAR(16) NOT NULL COMMENT 'open or done',
   begun_at    DATETIME(3) NOT NULL COMMENT 'UTC',
   done_at     DATETIME(3) NULL COMMENT 'UTC',
-  PRIMARY KEY (campaign_id, shard, no)
+  PRIMARY KEY (campaign_id, shard, no),
+  KEY stock_moves_by_time (status, done_at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a move of units between the reserve of a campaign and one of its shards';
 

@@ -144,6 +144,7 @@ CREATE TABLE IF NOT EXISTS stock_moves (
   done_at     DATETIME NULL, -- UTC
   PRIMARY KEY (campaign_id, shard, no)
 );
+CREATE INDEX IF NOT EXISTS stock_moves_by_time ON stock_moves (status, done_at);
 
 CREATE TABLE IF NOT EXISTS packets (
   campaign_id VARCHAR(64) NOT NULL,

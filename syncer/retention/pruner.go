@@ -16,6 +16,7 @@ import (
 
 const (
 	flushesKept = 7 * 24 * time.Hour // rows of stock_flushes; the newest of a campaign stays for good
+	movesKept   = 7 * 24 * time.Hour // rows of stock_moves that are done
 	repairsKept = 1_000              // rows of repairs, a campaign
 
 	prunePage  = 1_000            // rows that one statement deletes
@@ -49,7 +50,7 @@ func (p *Pruner) Prune(ctx context.Context) (pruned int, err error) {
 	for _, table := range []struct {
 		name string
 		page func(ctx context.Context) (n int, more bool, err error)
-	}{{"stock_flushes", p.flushes}, {"repairs", p.repairs}} {
+	}{{"stock_flushes", p.flushes}, {"stock_moves", p.moves}, {"repairs", p.repairs}} {
 		n, err := p.untilDone(ctx, table.page)
 		pruned += n
 		if err != nil {
@@ -121,6 +122,19 @@ func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (prune
 func firstIDAt(at time.Time) string {
 	text := fmt.Sprintf("%012x", at.UnixMilli())
 	return text[:8] + "-" + text[8:]
+}
+
+// moves deletes a page of moves that were done long ago; shards count them in lots.
+func (p *Pruner) moves(ctx context.Context) (n int, more bool, err error) {
+	db := sqlstore.On(p.db.WithContext(ctx))
+	var page []time.Time
+	err = db.Scan(&page, "SELECT done_at FROM stock_moves WHERE status = ? AND done_at < ? ORDER BY done_at LIMIT ?",
+		models.MoveDone, sqlstore.Now().Add(-movesKept), prunePage)
+	if err != nil || len(page) == 0 {
+		return 0, false, err
+	}
+	changed, err := db.Exec("DELETE FROM stock_moves WHERE status = ? AND done_at <= ?", models.MoveDone, page[len(page)-1])
+	return int(changed), len(page) == prunePage, err
 }
 
 // repairs deletes all but the newest rows of a page of campaigns.

@@ -97,6 +97,27 @@ func TestPruner_StopsWhenItsTimeIsOver(t *testing.T) {
 	}
 }
 
+func TestPruner_KeepsMovesThatAreOpenOrYoung(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		now := time.Now().UTC()
+		for no, doneAt := range map[int]*time.Time{1: new(now.Add(-8 * 24 * time.Hour)), 2: new(now.Add(-6 * 24 * time.Hour)), 3: nil} {
+			status := models.MoveDone
+			if doneAt == nil {
+				status = models.MoveOpen
+			}
+			require.NoError(t, db.Exec("INSERT INTO stock_moves (campaign_id, shard, no, kind, want, status, begun_at, done_at) VALUES ('c', 1, ?, 'grant', 5, ?, ?, ?)",
+				no, status, now.Add(-9*24*time.Hour), doneAt).Error)
+		}
+		pruned, err := retention.NewPruner(db).Prune(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, pruned)
+		var left []int
+		require.NoError(t, db.Raw("SELECT no FROM stock_moves ORDER BY no").Scan(&left).Error)
+		require.Equal(t, []int{2, 3}, left)
+	})
+}
+
 func TestPruner_KeepsTheNewestRepairs(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
