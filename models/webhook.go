@@ -19,3 +19,17 @@ type WebhookEvent struct {
 
 // TableName names the table for gorm.
 func (WebhookEvent) TableName() string { return "webhook_events" }
+
+// WebhooksCounted is up to how many events of an endpoint a WebhookLag counts.
+const WebhooksCounted = 100_000
+
+// WebhookLag is what an endpoint has not taken.
+type WebhookLag struct {
+	Endpoint string
+	Waiting  int64      // events that are tried again, up to WebhooksCounted
+	Oldest   *time.Time // of these; nil: there are none
+	Parked   int64      // events that were given up, up to WebhooksCounted
+}
+
+// Full reports whether there may be more than a count says.
+func (WebhookLag) Full(count int64) bool { return count >= WebhooksCounted }

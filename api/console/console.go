@@ -36,6 +36,7 @@ type Records interface {
 	Story(ctx context.Context, claimID string) (models.ClaimStory, error)
 	ClaimsOfOrder(ctx context.Context, orderID string, most int) ([]models.ClaimRow, error)
 	Trouble(ctx context.Context) (models.Trouble, error)
+	Webhooks(ctx context.Context) ([]models.WebhookLag, error)
 }
 
 // Verdict is what a comparison or a repair found, in words.

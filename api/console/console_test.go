@@ -290,6 +290,11 @@ func TestTheLifeOfAUserAndOfAnOrderIsTold(t *testing.T) {
 	require.Subset(t, order, []string{"0 Claimed", "2 Claimed", "0 Redeemed", "2 Redeemed"})
 	require.NotContains(t, strings.Join(order, ","), "1 ", "the order has nothing to do with it")
 	require.Contains(t, p.get("/console/trouble").text, "its place is taken")
+
+	require.Contains(t, p.get("/console/trouble").text, "No endpoint has failed")
+	require.NoError(t, db.Exec("INSERT INTO webhook_events (endpoint, campaign_id, no, event_id, type, at, payload, created_at)"+
+		" VALUES ('mailer', 'spring', 1, 'e', 'claim.accepted', ?, '{}', ?)", "2026-01-01 00:00:00.000", "2026-01-01 00:00:00.000").Error)
+	require.Regexp(t, `<td>mailer</td><td>1</td><td>\d.* ago</td><td>0</td>`, p.get("/console/trouble").text)
 }
 
 func TestTheConsoleCanBeOff(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 type troublePage struct {
 	Parked   Asked[[]models.ParkedEvent]
 	Messages Asked[map[string]int64]
+	Webhooks Asked[[]models.WebhookLag]
 	Repairs  Asked[[]models.Repair]
 }
 
@@ -24,6 +25,7 @@ func (c *Console) getTrouble(w http.ResponseWriter, r *http.Request, s *session)
 		return c.cfg.Records.Parked(ctx, "", 5*recordsMax)
 	})
 	ask(r.Context(), &all, &page.Messages, c.cfg.Parked.Counts)
+	ask(r.Context(), &all, &page.Webhooks, c.cfg.Records.Webhooks)
 	ask(r.Context(), &all, &page.Repairs, func(ctx context.Context) ([]models.Repair, error) {
 		return c.cfg.Records.Repairs(ctx, "", 5*recordsMax)
 	})

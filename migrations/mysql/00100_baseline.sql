@@ -349,7 +349,8 @@ CREATE TABLE IF NOT EXISTS webhook_events (
   announced   INT          NOT NULL DEFAULT 0 COMMENT '1: a later delivery has told the endpoint that it is missing',
   PRIMARY KEY (endpoint, campaign_id, no),
   UNIQUE KEY webhook_events_once (endpoint, event_id),
-  KEY webhook_events_parked (parked_at)
+  KEY webhook_events_parked (parked_at),
+  KEY webhook_events_waiting (endpoint, parked_at, at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row an event that an endpoint has not taken';
 

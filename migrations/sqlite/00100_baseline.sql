@@ -322,6 +322,7 @@ CREATE TABLE IF NOT EXISTS webhook_events (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS webhook_events_once ON webhook_events (endpoint, event_id);
 CREATE INDEX IF NOT EXISTS webhook_events_parked ON webhook_events (parked_at);
+CREATE INDEX IF NOT EXISTS webhook_events_waiting ON webhook_events (endpoint, parked_at, at);
 
 CREATE VIEW IF NOT EXISTS campaigns AS
 SELECT id, kind, name, status, `partition`, shards, COALESCE(campaign_total, total) AS total, redis_total, remaining,

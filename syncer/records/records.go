@@ -66,6 +66,25 @@ func (r *Reader) Trouble(ctx context.Context) (t models.Trouble, err error) {
 	return t, wrap("trouble", err)
 }
 
+// Webhooks lists the endpoints that have not taken every event, by name. One whose events wait only in the memory of `dibs webhooks`, which
+// is where they are before a delivery fails, is not among them.
+func (r *Reader) Webhooks(ctx context.Context) (all []models.WebhookLag, err error) {
+	db := sqlstore.On(r.db.WithContext(ctx))
+	if err := db.Scan(&all, "SELECT DISTINCT endpoint FROM webhook_events ORDER BY endpoint"); err != nil {
+		return nil, wrap("webhooks", err)
+	}
+	for i := range all {
+		const some = "(SELECT COUNT(*) FROM (SELECT 1 FROM webhook_events WHERE endpoint = ? AND parked_at "
+		err := db.Scan(&all[i], "SELECT ? AS endpoint, "+some+"IS NULL LIMIT ?) w) AS waiting, "+some+"IS NOT NULL LIMIT ?) p) AS parked,"+
+			" (SELECT at FROM webhook_events WHERE endpoint = ? AND parked_at IS NULL ORDER BY at LIMIT 1) AS oldest",
+			all[i].Endpoint, all[i].Endpoint, models.WebhooksCounted, all[i].Endpoint, models.WebhooksCounted, all[i].Endpoint)
+		if err != nil {
+			return nil, wrap("webhooks", err)
+		}
+	}
+	return all, nil
+}
+
 // Waves are the packets of a campaign by their time of release, the earliest first.
 func (r *Reader) Waves(ctx context.Context, campaignID string, most int) (waves []models.Wave, err error) {
 	err = r.db.WithContext(ctx).Table("packets").Where("campaign_id = ?", campaignID).

@@ -1,6 +1,7 @@
 package records_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -56,6 +57,29 @@ func TestRecordsOfACampaignAreTheNewestFirst(t *testing.T) {
 		parked, err = r.Parked(t.Context(), "", 9)
 		require.NoError(t, err)
 		require.Len(t, parked, 3)
+	})
+}
+
+func TestWebhooksOfEndpoints(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		none, err := records.New(db).Webhooks(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, none)
+		for i, e := range []models.WebhookEvent{
+			{Endpoint: "shop", At: noon.Add(time.Second)}, {Endpoint: "shop", At: noon}, {Endpoint: "shop", ParkedAt: &noon, At: noon.Add(-time.Hour)},
+			{Endpoint: "mail", ParkedAt: &noon, At: noon},
+		} {
+			e.No, e.EventID, e.CampaignID, e.Payload, e.CreatedAt = int64(i), fmt.Sprint("e", i), "c", []byte("{}"), noon
+			put(t, db, &e)
+		}
+		all, err := records.New(db).Webhooks(t.Context())
+		require.NoError(t, err)
+		require.Len(t, all, 2)
+		require.Equal(t, models.WebhookLag{Endpoint: "mail", Parked: 1}, all[0])
+		require.WithinDuration(t, noon, *all[1].Oldest, 0, "those that were given up do not wait")
+		all[1].Oldest = nil
+		require.Equal(t, models.WebhookLag{Endpoint: "shop", Waiting: 2, Parked: 1}, all[1])
 	})
 }
 
