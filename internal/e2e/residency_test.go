@@ -12,9 +12,9 @@ import (
 	"dibs/lua"
 )
 
-// TestIdleCampaignLeavesRedisWithoutATraceAndComesBackExactly: rush, idle, gone, and again, with what users hold, what their keys
+// TestIdleCampaignLeavesRedisButItsTombstoneAndComesBackExactly: rush, idle, gone, and again, with what users hold, what their keys
 // were answered and what is left as if it had never been away.
-func TestIdleCampaignLeavesRedisWithoutATraceAndComesBackExactly(t *testing.T) {
+func TestIdleCampaignLeavesRedisButItsTombstoneAndComesBackExactly(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{apis: 2, settings: map[string]string{"DIBS_IDLE_EVICT": "200ms"}})
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 600, PerUser: 2})
@@ -28,7 +28,7 @@ func TestIdleCampaignLeavesRedisWithoutATraceAndComesBackExactly(t *testing.T) {
 		tallies = merged(tallies, tally)
 		eventually(t, upTimeout, "it does not leave Redis", func() bool {
 			keys, err := s.keysIn(t.Context(), c.ID)
-			return err == nil && len(keys) == 0
+			return err == nil && len(keys) == 1 && keys[0] == s.keysOf(c.ID).Evicted // the tombstone
 		})
 		var residency string
 		var remaining int64

@@ -201,7 +201,7 @@ func TestIdleShardsLeaveRedis(t *testing.T) {
 		eventually(t, upTimeout, "a shard does not leave Redis", func() bool {
 			for shard := 1; shard <= fourShards; shard++ {
 				keys, err := s.keysIn(t.Context(), models.ShardID(sl.id, shard))
-				if err != nil || len(keys) > 0 {
+				if err != nil || len(keys) != 1 || keys[0] != s.keysOf(models.ShardID(sl.id, shard)).Evicted {
 					return false
 				}
 			}
