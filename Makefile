@@ -14,7 +14,7 @@ LINT         := .tools/golangci-lint-$(LINT_VERSION)
 GO_TEST := GORACE=atexit_sleep_ms=50 go test -race -count=1 -vet=off -ldflags='-s -w' -run '$(RUN)'
 
 .DEFAULT_GOAL := help
-.PHONY: help lua-debug quick audit test test-mysql soak mutants fuzz torture bench servers pictures rush api-docs build release fmt fmt-check vet lint fix check tidy
+.PHONY: help lua-debug quick audit module-path test test-mysql soak mutants fuzz torture bench servers pictures rush api-docs build release fmt fmt-check vet lint fix check tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ soak: servers ## the long forms of all tests
 
 mutants: servers ## small mistakes in copies of the code, each of which a test must notice (RUN=/name)
 	DIBS_MUTANTS=all go test -count=1 -timeout 100m -v -run 'TestMutantsAreKilled$(filter /%,$(RUN))' ./internal/mutants | grep -E '^(ok|FAIL|---|    ---|        )'; exit $${PIPESTATUS[0]}
+
+module-path: ## give the Go module another path: make module-path NEW=example.com/shop/dibs
+	@scripts/module-path '$(NEW)'
 
 audit: ## look up the linked modules in the Go vulnerability database; without a network a kept copy is used (VULNDB=folder)
 	@scripts/audit

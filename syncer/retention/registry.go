@@ -2,6 +2,7 @@ package retention
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -72,6 +73,30 @@ func insertGroups(tx *gorm.DB, names []string) error {
 		rows[i] = models.ConsumerGroup{Name: name, RegisteredAt: sqlstore.Now()}
 	}
 	return tx.Clauses(clause.OnConflict{DoNothing: true}).Create(rows).Error
+}
+
+// errGroupGone rolls back the registration of a group that was removed meanwhile.
+var errGroupGone = errors.New("retention: the group is gone from its stream")
+
+// adopt registers a group that was found in a stream, if it is there still: it may have been added and removed since. Removals wait for the
+// row of this transaction, and destroy the group before they commit.
+func (r *Registry) adopt(ctx context.Context, partition int, name string) error {
+	err := sqlstore.Retry(ctx, func() error {
+		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			if err := insertGroups(tx, []string{name}); err != nil {
+				return err
+			}
+			groups, err := r.groups.Groups(ctx, partition)
+			if err == nil && !slices.ContainsFunc(groups, func(g lua.Group) bool { return g.Name == name }) {
+				err = sqlstore.Final(errGroupGone)
+			}
+			return err
+		})
+	})
+	if errors.Is(err, errGroupGone) {
+		return nil
+	}
+	return err
 }
 
 // create creates a group in a stream that lacks it, if it is registered still: the lock on its row keeps it from being removed meanwhile.

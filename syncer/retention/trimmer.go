@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -57,7 +58,7 @@ func NewTrimmer(streams Streams, registry *Registry, log *slog.Logger, reg prome
 func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 	registered, err := t.registry.Names(ctx) // before the streams are read: what is found there and not here is not one that was just removed
 	failed := []error{err, t.streams.PublishPartitions(ctx)}
-	var found []string
+	found := make(map[string]int) // groups that are not registered, and the partition of one of their streams
 	for p := range t.streams.Partitions() {
 		n, groups, err := t.trimStream(ctx, p, registered)
 		trimmed += n
@@ -67,16 +68,16 @@ func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 		}
 		for i := range groups {
 			if name := groups[i].Name; !slices.Contains(registered, name) && len(name) <= models.GroupNameLength {
-				found = append(found, name)
+				found[name] = p
 			}
 		}
 	}
 	if registered != nil && len(found) > 0 {
-		slices.Sort(found)
-		found = slices.Compact(found)
 		t.log.InfoContext(ctx, "consumer groups were found in the claim streams and are registered: nothing is trimmed that they have not read",
-			slog.Any("groups", found))
-		failed = append(failed, t.registry.register(ctx, found...))
+			slog.Any("groups", slices.Sorted(maps.Keys(found))))
+		for name, p := range found {
+			failed = append(failed, t.registry.adopt(ctx, p, name))
+		}
 	}
 	return trimmed, errors.Join(failed...)
 }
