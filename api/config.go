@@ -78,7 +78,8 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Registerer == nil && c.Gatherer == nil {
 		own := prometheus.NewRegistry()
-		c.Registerer, c.Gatherer = own, own
+		c.Registerer = own
+		c.Gatherer = own
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now

@@ -40,7 +40,9 @@ func newHuma(version string, into humaHandlers) huma.API {
 		name := huma.DefaultSchemaNamer(t, hint)
 		return cmp.Or(schemaNames[name], name)
 	})
-	config.DocsPath, config.SchemasPath, config.OpenAPIPath = "", "", ""
+	config.DocsPath = ""
+	config.SchemasPath = ""
+	config.OpenAPIPath = ""
 	format := huma.Format{Marshal: marshal, Unmarshal: unmarshal}
 	config.Formats = map[string]huma.Format{"application/json": format, "json": format} // the second is for problem+json
 	config.Transformers = []huma.Transformer{ourProblem}

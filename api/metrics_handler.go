@@ -33,7 +33,8 @@ func (s Side) Handler() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	scrape, mux := promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{}), http.NewServeMux()
+	scrape := promhttp.HandlerFor(s.Gatherer, promhttp.HandlerOpts{})
+	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", probe(func(context.Context) error { return s.Live() }, func(_ context.Context, w http.ResponseWriter) {
 		writeJSON(w, `{"status":"ok"}`)
 	}))

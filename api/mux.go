@@ -87,9 +87,11 @@ const statusClientGone = 499
 
 // serve adds to a route what all have: its time is observed, its scope is checked, and a panic becomes an answer.
 func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerFunc {
-	timer, tracer := s.metrics.timer(path), s.tracerFor(path)
+	timer := s.metrics.timer(path)
+	tracer := s.tracerFor(path)
 	return func(w http.ResponseWriter, r *http.Request) {
-		start, status := time.Now(), http.StatusInternalServerError
+		start := time.Now()
+		status := http.StatusInternalServerError
 		r, span := tracer.Request(r, path, caller.Of(r.Context()).RequestID)
 		defer func() {
 			if v := recover(); v != nil {

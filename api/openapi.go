@@ -82,7 +82,8 @@ func describe(oapi *huma.OpenAPI) {
 // annotate adds what texts say of a route.
 func (rt *route) annotate(op *huma.Operation) {
 	t := texts[rt.id]
-	op.Tags, op.Description = []string{t.tag}, t.description
+	op.Tags = []string{t.tag}
+	op.Description = t.description
 	for _, p := range op.Parameters {
 		if p.Description == "" {
 			p.Description = parameterTexts[p.Name]

@@ -84,7 +84,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		scrape:  promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		logSome: rate.Sometimes{Interval: time.Second}, headerTimeout: headerTimeout, readTimeout: readTimeout,
 	}
-	if s.tickets, err = seal.New(sharedSecret(&cfg.Tokens), "watch ticket"); err != nil {
+	s.tickets, err = seal.New(sharedSecret(&cfg.Tokens), "watch ticket")
+	if err != nil {
 		return nil, err
 	}
 	s.gate, err = auth.New(auth.Config{

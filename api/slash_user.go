@@ -14,7 +14,8 @@ const (
 
 // slashUserFirst gives each request for the claims of user "/" to list, and all others to mux.
 func slashUserFirst(list http.HandlerFunc, mux http.Handler) http.Handler {
-	lower, upper := strings.Replace(userClaimsPath, "{user_id}", "%2f", 1), strings.Replace(userClaimsPath, "{user_id}", "%2F", 1)
+	lower := strings.Replace(userClaimsPath, "{user_id}", "%2f", 1)
+	upper := strings.Replace(userClaimsPath, "{user_id}", "%2F", 1)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if raw := r.URL.RawPath; raw != "" && (raw == lower || raw == upper) && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 			r.SetPathValue("user_id", slashUser)

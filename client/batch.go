@@ -71,7 +71,8 @@ func (b *batch) try(ctx context.Context, c *Client) fate {
 		b.doubts[at].maybe = b.doubts[at].maybe || f.maybe
 		if f.again {
 			b.open = append(b.open, at)
-			whole.again, whole.after = true, max(whole.after, f.after)
+			whole.again = true
+			whole.after = max(whole.after, f.after)
 		}
 	}
 	return whole

@@ -90,7 +90,8 @@ func (d doubt) end(q *call, attempts int, err error) error {
 func (c *Client) ask(ctx context.Context, q *call, try func() error) (err error) {
 	var d doubt
 	attempts := c.persist(ctx, func() fate {
-		if err = try(); err == nil {
+		err = try()
+		if err == nil {
 			return fate{}
 		}
 		f := fateOf(err)
@@ -107,12 +108,14 @@ func (c *Client) ask(ctx context.Context, q *call, try func() error) (err error)
 func (c *Client) do(ctx context.Context, q *call, out any) (a answer, err error) {
 	var body []byte
 	if q.body != nil {
-		if body, err = json.Marshal(q.body); err != nil {
+		body, err = json.Marshal(q.body)
+		if err != nil {
 			return answer{}, fmt.Errorf("client: %w", err)
 		}
 	}
 	err = c.ask(ctx, q, func() (err error) {
-		if a, err = c.once(ctx, q, body); err != nil || out == nil {
+		a, err = c.once(ctx, q, body)
+		if err != nil || out == nil {
 			return err
 		}
 		return a.read(out)

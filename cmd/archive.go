@@ -138,7 +138,8 @@ func (s *stack) archiveProgress(ctx context.Context, env Env, ids []string) func
 	}
 	last := time.Now()
 	return func(claims int) {
-		if done += claims; time.Since(last) >= plainEvery {
+		done += claims
+		if time.Since(last) >= plainEvery {
 			last = time.Now()
 			_, _ = fmt.Fprintf(env.Stderr, "archived %s of %s claims\n", number(int64(done)), number(int64(total)))
 		}

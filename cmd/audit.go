@@ -101,7 +101,8 @@ func (f *auditFlags) query(oneCampaign bool) (models.AuditQuery, error) {
 	}
 	at, err := time.Parse(time.RFC3339, f.since)
 	if ago, errAgo := time.ParseDuration(f.since); err != nil && errAgo == nil && ago >= 0 {
-		at, err = time.Now().Add(-ago), nil
+		at = time.Now().Add(-ago)
+		err = nil
 	}
 	if err != nil {
 		return q, fmt.Errorf("%w: --since must be a time such as 2027-01-31T18:00:00Z, or a duration such as 24h, not %q", ErrUsage, f.since)

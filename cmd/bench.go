@@ -147,7 +147,8 @@ func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *conf
 			return startErr
 		}
 		defer func() { err = errors.Join(err, service.stop(cfg.ShutdownTimeout)) }()
-		b.url, servers = service.url, "as configured"
+		b.url = service.url
+		servers = "as configured"
 		if cfg.Embedded() {
 			servers = "embedded"
 		}

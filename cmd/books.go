@@ -31,7 +31,8 @@ func (s *stack) books(ctx context.Context, campaignID string, wait time.Duration
 	reading, cancelReading := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancelReading()
 	b, err := s.readBooks(reading, campaignID)
-	b.synced, b.took = synced, took
+	b.synced = synced
+	b.took = took
 	return b, err
 }
 
@@ -84,7 +85,9 @@ func (s *stack) held(ctx context.Context, campaignID string) (holding, error) {
 	h := holding{total: of.Total, remaining: of.Reserve, shards: of.Shards}
 	for i := range of.Shards {
 		shard := &of.Shards[i]
-		h.taken, h.remaining, h.seq = h.taken+shard.Claimed, h.remaining+shard.Free, h.seq+shard.Seq
+		h.taken = h.taken + shard.Claimed
+		h.remaining = h.remaining + shard.Free
+		h.seq = h.seq + shard.Seq
 	}
 	return h, err
 }

@@ -71,7 +71,10 @@ func runTrials(ctx context.Context, env Env, args []string) error {
 		return fmt.Errorf("cmd: build %s: %w\n%s", trialsProgram, err, out)
 	}
 	run := exec.CommandContext(ctx, program, args...) //nolint:gosec // built above
-	run.Env, run.Stdin, run.Stdout, run.Stderr = env.Environ, os.Stdin, env.Stdout, env.Stderr
+	run.Env = env.Environ
+	run.Stdin = os.Stdin
+	run.Stdout = env.Stdout
+	run.Stderr = env.Stderr
 	run.Cancel = func() error { return run.Process.Signal(syscall.SIGTERM) } // it cleans up after itself
 	err = run.Run()
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok {

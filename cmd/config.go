@@ -45,7 +45,8 @@ func NewTable() table.Writer {
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
 	style.Format.Header = 0
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Box.PaddingLeft = ""
+	style.Box.PaddingRight = "  "
 	style.Box.MiddleVertical = ""
 	t.SetStyle(style)
 	t.SuppressTrailingSpaces()

@@ -15,7 +15,8 @@ const agePause = 100 * time.Millisecond
 // embedRedis starts a Redis in memory: its data ends with the process. Its keys expire by the clock, which by itself they don't: a lease
 // that ran out while the process stood still would be held for good.
 func embedRedis() (server *miniredis.Miniredis, end func(), err error) {
-	if server, err = miniredis.Run(); err != nil {
+	server, err = miniredis.Run()
+	if err != nil {
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())

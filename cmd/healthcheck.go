@@ -50,7 +50,8 @@ said in a line.`,
 			if _, nobody := errors.AsType[*net.OpError](err); !nobody {
 				return err
 			}
-			asked, failed = append(asked, addr), err
+			asked = append(asked, addr)
+			failed = err
 		}
 		return fmt.Errorf("cmd: nobody answers at %s: start the process, or give this command the settings of the one that runs: %w",
 			strings.Join(asked, " or "), failed)

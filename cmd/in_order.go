@@ -19,7 +19,9 @@ func (s *stack) readInOrder(
 	ctx context.Context, group string, submit func(ctx context.Context, batch []models.RawEvent, settle func(i int, err error)),
 ) error {
 	cfg := s.reading(group)
-	cfg.Name, cfg.Batches, cfg.MetricsPrefix = group, true, "dibs_consumer"
+	cfg.Name = group
+	cfg.Batches = true
+	cfg.MetricsPrefix = "dibs_consumer"
 	cfg.OnRead = func(stream string) { s.pulse.Beat("the reader of "+stream, liveWithin) }
 	subscriber, err := redisbatch.New(cfg)
 	if err != nil {
@@ -59,7 +61,8 @@ func (s *stack) submitInOrder(msg *message.Message, submit func(context.Context,
 			redisbatch.Ack(msg.Context(), i)
 			continue
 		}
-		batch, places = append(batch, models.RawEvent{Event: event, Payload: payload}), append(places, i)
+		batch = append(batch, models.RawEvent{Event: event, Payload: payload})
+		places = append(places, i)
 	}
 	var left atomic.Int64
 	var failed atomic.Bool

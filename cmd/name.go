@@ -61,7 +61,8 @@ func (s *stack) keepName(
 	ctx context.Context, group, name, token string, again time.Duration, lease *lua.Lock,
 ) (last *lua.Lock, err error) {
 	for lease.RenewUntil(ctx) != nil {
-		if lease, err = s.takeName(ctx, group, name, token, again); err != nil || lease == nil {
+		lease, err = s.takeName(ctx, group, name, token, again)
+		if err != nil || lease == nil {
 			return nil, err
 		}
 	}

@@ -41,7 +41,8 @@ func newParts(reg prometheus.Registerer, check func(ctx context.Context) map[str
 // now returns why parts are away, by name; nil is a part that is there.
 func (p *parts) now(ctx context.Context) map[string]error {
 	p.mu.Lock()
-	is, fresh := p.is, time.Since(p.at) < partsFor
+	is := p.is
+	fresh := time.Since(p.at) < partsFor
 	p.mu.Unlock()
 	if fresh {
 		return is

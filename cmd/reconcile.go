@@ -163,7 +163,8 @@ const onlyNamed = 20
 
 // lookAtAll compares or repairs campaigns, some at once, and records what is so afterwards. It returns what was found, in their order.
 func lookAtAll(ctx context.Context, r *reconcile.Reconciler, ids []string, flags reconcileFlags) ([]reconcile.Repaired, error) {
-	all, failed := make([]reconcile.Repaired, len(ids)), make([]error, len(ids))
+	all := make([]reconcile.Repaired, len(ids))
+	failed := make([]error, len(ids))
 	var g errgroup.Group
 	g.SetLimit(reconcileAtOnce)
 	if flags.repair {
@@ -276,9 +277,12 @@ func comparisonRow(one *reconcile.Repaired) table.Row {
 	case c.Backlog != nil && *c.Backlog > 0:
 		verdict = "agree so far"
 	}
-	taken, left, rows := "-", "-", "-"
+	taken := "-"
+	left := "-"
+	rows := "-"
 	if c.Redis != nil {
-		taken, left = number(c.Redis.Taken), number(c.Redis.Remaining)
+		taken = number(c.Redis.Taken)
+		left = number(c.Redis.Remaining)
 	}
 	if c.Rows != nil {
 		rows = number(c.Rows.Units)

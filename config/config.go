@@ -142,10 +142,12 @@ func Load(environ []string, flags *pflag.FlagSet) (*Config, error) {
 		return nil, err
 	}
 	for _, s := range settings {
-		value, from := s.fallback, fromDefault
+		value := s.fallback
+		from := fromDefault
 		for _, layer := range layers {
 			if layer.values.Exists(s.key) {
-				value, from = layer.values.String(s.key), layer.name
+				value = layer.values.String(s.key)
+				from = layer.name
 			}
 		}
 		if err := s.set(c, value); err != nil {
@@ -200,7 +202,9 @@ func (c *Config) readLayers(environ []string, flags *pflag.FlagSet) ([]layer, er
 	for _, s := range settings {
 		known[s.key] = s.fallback
 	}
-	base, fromEnv, fromFlags := koanf.New("."), koanf.New("."), koanf.New(".")
+	base := koanf.New(".")
+	fromEnv := koanf.New(".")
+	fromFlags := koanf.New(".")
 	if err := base.Load(confmap.Provider(known, "."), nil); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -278,7 +282,8 @@ func oneOf(field func(*Config) *string, allowed ...string) func(*Config, string)
 
 func boolean(field func(*Config) *bool) func(*Config, string) error {
 	return func(c *Config, value string) (err error) {
-		if *field(c), err = strconv.ParseBool(value); err != nil {
+		*field(c), err = strconv.ParseBool(value)
+		if err != nil {
 			return fmt.Errorf("must be 1 or 0, not %q", value)
 		}
 		return nil

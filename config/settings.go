@@ -157,7 +157,8 @@ func token(field func(*Config) *string) func(*Config, string) error {
 // origins reads exact origins, as browsers send them.
 func origins(c *Config, value string) error {
 	for text := range strings.SplitSeq(value, ",") {
-		if text = strings.TrimSpace(text); text == "" {
+		text = strings.TrimSpace(text)
+		if text == "" {
 			continue
 		}
 		if err := http.NewCrossOriginProtection().AddTrustedOrigin(text); err != nil || strings.Contains(text, "*") || strings.ToLower(text) != text {
@@ -171,7 +172,8 @@ func origins(c *Config, value string) error {
 // networks reads CIDRs, and addresses that stand for themselves.
 func networks(c *Config, value string) error {
 	for text := range strings.SplitSeq(value, ",") {
-		if text = strings.TrimSpace(text); text == "" {
+		text = strings.TrimSpace(text)
+		if text == "" {
 			continue
 		}
 		network, err := netip.ParsePrefix(text)

@@ -67,7 +67,10 @@ func (c Config) WithDefaults() Config {
 	if c.Sink != nil {
 		c.Group = models.GroupSyncer
 	}
-	c.Batches, c.NackDelay, c.MetricsPrefix, c.Partition = true, c.Backoff.Initial, "dibs_consumer", partitionOf
+	c.Batches = true
+	c.NackDelay = c.Backoff.Initial
+	c.MetricsPrefix = "dibs_consumer"
+	c.Partition = partitionOf
 	c.OnRead = func(stream string) { c.Pulse.Beat("the reader of "+stream, turnsWithin) }
 	c.Config = c.Config.WithDefaults()
 	return c

@@ -110,7 +110,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	counter.Go(func() { c.countParked(counting) })
 	defer counter.Wait()
 	defer stop()
-	if err = errors.Join(router.Run(ctx), c.subscriber.Close()); err != nil {
+	err = errors.Join(router.Run(ctx), c.subscriber.Close())
+	if err != nil {
 		return fmt.Errorf("consumer: running the router: %w", err)
 	}
 	return nil

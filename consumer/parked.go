@@ -87,7 +87,8 @@ func (l *ParkingLot) All(ctx context.Context) iter.Seq2[Parked, error] {
 
 // in yields what is parked in a partition, and reports whether the caller wants more.
 func (l *ParkingLot) in(ctx context.Context, partition int, yield func(Parked, error) bool) (more bool, err error) {
-	key, from := parkedKey(partition, l.group), "-"
+	key := parkedKey(partition, l.group)
+	from := "-"
 	last, err := l.client.XRevRangeN(ctx, key, "+", "-", 1).Result()
 	for err == nil && len(last) > 0 {
 		page, err := l.client.XRangeN(ctx, key, from, last[0].ID, parkedPage).Result()
@@ -160,7 +161,8 @@ func (l *ParkingLot) Replay(ctx context.Context, id string, handle HandleFunc) (
 			continue
 		}
 		found = true
-		if page = append(page, p); len(page) == parkedPage {
+		page = append(page, p)
+		if len(page) == parkedPage {
 			if err := l.replayPage(ctx, handling, page, &sum); err != nil {
 				return sum, err
 			}
@@ -180,7 +182,8 @@ func (l *ParkingLot) replayPage(ctx context.Context, handling *service, page []P
 	for i := range page {
 		running.Go(func() {
 			e := models.RawEvent{Payload: []byte(page[i].Payload)}
-			if e.Event, failures[i] = models.DecodeEvent(e.Payload); failures[i] == nil {
+			e.Event, failures[i] = models.DecodeEvent(e.Payload)
+			if failures[i] == nil {
 				failures[i] = handling.once(ctx, &e)
 			}
 		})

@@ -69,7 +69,8 @@ func (p *partition) handle(msg *message.Message) error {
 			return
 		}
 		failing.Go(func() {
-			if left[place] = p.recover(ctx, r.entries[place], e, err); left[place] == nil {
+			left[place] = p.recover(ctx, r.entries[place], e, err)
+			if left[place] == nil {
 				redisbatch.Ack(ctx, place)
 			}
 		})
@@ -158,7 +159,8 @@ func (c *Consumer) decode(h message.HandlerFunc) message.HandlerFunc {
 			if c.cfg.Tracer != nil {
 				e.TraceParent = tracing.ParentIn(entries[i].Field("metadata"))
 			}
-			r.events, r.places = append(r.events, e), append(r.places, i)
+			r.events = append(r.events, e)
+			r.places = append(r.places, i)
 		}
 		msg.SetContext(context.WithValue(msg.Context(), readKey{}, r))
 		return h(msg)
@@ -182,7 +184,8 @@ func (c *Consumer) trace(h message.HandlerFunc) message.HandlerFunc {
 				attribute.String("messaging.consumer.group.name", c.cfg.Group), attribute.String("messaging.message.id", e.ID),
 				attribute.String("dibs.campaign_id", e.CampaignID), attribute.Int64("dibs.seq", e.Seq))
 			if span != nil {
-				spans, e.TraceParent = append(spans, span), span.Parent()
+				spans = append(spans, span)
+				e.TraceParent = span.Parent()
 			}
 		}
 		produced, err := h(msg)

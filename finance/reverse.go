@@ -89,7 +89,8 @@ func reverseIn(tx *gorm.DB, e *models.Event, ids []string) (taken int, err error
 			reversals = append(reversals, credit.reversal(e.At.Time, now))
 		}
 	}
-	if entries = append(entries, reversals...); len(entries) == 0 {
+	entries = append(entries, reversals...)
+	if len(entries) == 0 {
 		return 0, nil
 	}
 	if err := tx.Create(entries).Error; err != nil {

@@ -110,8 +110,10 @@ func moveAccounts(tx *gorm.DB, sums []Account) error {
 func (b *Books) lookUp(ctx context.Context, entries []Entry) (known map[string]Entry, paid map[packetKey]Entry, err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	known, paid = make(map[string]Entry), make(map[packetKey]Entry)
-	ids, packets := make([]string, len(entries)), make(map[string][]string)
+	known = make(map[string]Entry)
+	paid = make(map[packetKey]Entry)
+	ids := make([]string, len(entries))
+	packets := make(map[string][]string)
 	for i := range entries {
 		ids[i] = entries[i].ClaimID
 		if packet, is := entries[i].packet(); is {

@@ -21,7 +21,8 @@ const nearly = 1e-9
 // newAxis has room for all values: whole powers of ten around those above 0, or from 0 to a round number.
 func newAxis(log bool, values []float64, left, right int) axis {
 	a := axis{log: log, left: left, right: right}
-	least, most := math.Inf(1), 0.0
+	least := math.Inf(1)
+	most := 0.0
 	for _, v := range values {
 		most = max(most, v)
 		if v > 0 {
@@ -34,7 +35,8 @@ func newAxis(log bool, values []float64, left, right int) axis {
 		a.to = math.Ceil(most/step-nearly) * step
 		a.to = max(a.to, step)
 	case most == 0:
-		a.from, a.to = 1, 10
+		a.from = 1
+		a.to = 10
 	default:
 		a.from = math.Pow(10, math.Floor(math.Log10(least)+nearly))
 		a.to = max(math.Pow(10, math.Ceil(math.Log10(most)-nearly)), 10*a.from)

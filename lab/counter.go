@@ -29,16 +29,19 @@ func (*counter) Close() error { return nil }
 func (c *counter) read(ctx context.Context, rdb redis.Cmdable, user string) (stock, had int64, err error) {
 	var stockCmd, hadCmd *redis.StringCmd
 	_, err = rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		stockCmd, hadCmd = p.Get(ctx, c.stockKey()), p.HGet(ctx, c.usersKey(), user)
+		stockCmd = p.Get(ctx, c.stockKey())
+		hadCmd = p.HGet(ctx, c.usersKey(), user)
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, 0, fmt.Errorf("lab: read: %w", err)
 	}
-	if stock, err = stockCmd.Int64(); err != nil {
+	stock, err = stockCmd.Int64()
+	if err != nil {
 		return 0, 0, fmt.Errorf("lab: read stock: %w", err)
 	}
-	if had, err = hadCmd.Int64(); err != nil && !errors.Is(err, redis.Nil) {
+	had, err = hadCmd.Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, 0, fmt.Errorf("lab: read user: %w", err)
 	}
 	return stock, had, nil

@@ -84,7 +84,10 @@ func openEnv(p Place, connections, sqlConnections int) (env Env, closeAll func()
 		return Env{}, nil, err
 	}
 	env = Env{Place: p, Redis: rdb, DB: db, Connections: connections, Lease: DefaultLease, RetryPause: DefaultRetryPause}
-	return env, func() { _, _ = rdb.Close(), db.Close() }, nil
+	return env, func() {
+		_ = rdb.Close()
+		_ = db.Close()
+	}, nil
 }
 
 // openRedis makes a client with a connection for each claimer. It repeats nothing by itself: a DECR sent twice is two.
@@ -93,9 +96,15 @@ func openRedis(url string, connections int) (*redis.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: redis url: %w", ErrConfig, err)
 	}
-	opts.MaxRetries, opts.Protocol, opts.DisableIdentity = -1, 2, true
-	opts.PoolSize, opts.MinIdleConns = connections+1, 1
-	opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout, opts.PoolTimeout = dialTimeout, ioTimeout, ioTimeout, ioTimeout
+	opts.MaxRetries = -1
+	opts.Protocol = 2
+	opts.DisableIdentity = true
+	opts.PoolSize = connections + 1
+	opts.MinIdleConns = 1
+	opts.DialTimeout = dialTimeout
+	opts.ReadTimeout = ioTimeout
+	opts.WriteTimeout = ioTimeout
+	opts.PoolTimeout = ioTimeout
 	opts.ContextTimeoutEnabled = true
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClient(opts), nil
@@ -106,7 +115,10 @@ func openSQL(dsn string, connections int) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: mysql dsn: %w", ErrConfig, err)
 	}
-	cfg.InterpolateParams, cfg.ParseTime, cfg.Loc, cfg.ClientFoundRows = true, true, time.UTC, false
+	cfg.InterpolateParams = true
+	cfg.ParseTime = true
+	cfg.Loc = time.UTC
+	cfg.ClientFoundRows = false
 	cfg.Timeout = dialTimeout
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {

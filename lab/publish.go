@@ -49,7 +49,8 @@ func (r *Report) serverPart() string {
 
 // between replaces what stands between the markers of a part.
 func between(doc, part, body string) (string, error) {
-	first, last := "<!-- figures: "+part+" -->\n", "<!-- end: "+part+" -->"
+	first := "<!-- figures: " + part + " -->\n"
+	last := "<!-- end: " + part + " -->"
 	head, rest, found := strings.Cut(doc, first)
 	_, tail, ended := strings.Cut(rest, last)
 	if !found || !ended {

@@ -75,9 +75,13 @@ func newRunner(ctx context.Context, opts Options, s *servers) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.env, r.closeEnv = env, closeEnv
-	r.env.Patience, r.env.RetryPause, r.env.Self = r.w.Patience, r.w.RetryPause, opts.Self
-	if err = r.checkEmpty(ctx); err == nil {
+	r.env = env
+	r.closeEnv = closeEnv
+	r.env.Patience = r.w.Patience
+	r.env.RetryPause = r.w.RetryPause
+	r.env.Self = opts.Self
+	err = r.checkEmpty(ctx)
+	if err == nil {
 		r.crew, err = hire(opts.Self, r.w.Processes)
 	}
 	if err != nil {
@@ -165,7 +169,8 @@ func (r *runner) close(ctx context.Context) error {
 func (r *runner) climb(ctx context.Context) (Report, error) {
 	rounds := make(map[string][]Round)
 	locks := make(map[string]Lock)
-	count, total := 0, r.w.Rounds*len(r.rungs)
+	count := 0
+	total := r.w.Rounds * len(r.rungs)
 	for round := range r.w.Rounds {
 		order := slices.Clone(r.rungs)
 		if round%2 == 1 {

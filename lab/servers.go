@@ -112,7 +112,9 @@ func (s *servers) startMariaDB(ctx context.Context, folder string) error {
 		"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=256M", "--performance-schema=OFF", "--max-connections=2100",
 		"--character-set-server=utf8mb4")...)
 	dsn := mysql.NewConfig()
-	dsn.User, dsn.Net, dsn.Addr = "root", "tcp", addr
+	dsn.User = "root"
+	dsn.Net = "tcp"
+	dsn.Addr = addr
 	s.place.MySQLDSN = dsn.FormatDSN()
 	return s.start(ctx, cmd, func(ctx context.Context) error {
 		if err := dialable(ctx, addr); err != nil {
@@ -161,7 +163,8 @@ func (s *servers) start(ctx context.Context, cmd *exec.Cmd, probe func(context.C
 	ctx, cancel := context.WithTimeout(ctx, serverStartMax)
 	defer cancel()
 	for {
-		if err = probe(ctx); err == nil {
+		err = probe(ctx)
+		if err == nil {
 			return nil
 		}
 		select {
@@ -190,7 +193,8 @@ func program(name, help string) (string, error) {
 		return path, nil
 	}
 	for _, folder := range []string{"/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"} {
-		if path, err = exec.LookPath(filepath.Join(folder, name)); err == nil {
+		path, err = exec.LookPath(filepath.Join(folder, name))
+		if err == nil {
 			return path, nil
 		}
 	}

@@ -31,10 +31,12 @@ func (r *runner) stand(ctx context.Context, rung Rung, round int) (one Round, lo
 		defer func() { err = errors.Join(err, service.Stop(ctx)) }()
 	}
 	c := contest{runner: r, rung: rung, env: env, name: fmt.Sprintf("%s-%s-%d", r.id, rung.Name, round)}
-	if one, err = c.measure(ctx); err != nil {
+	one, err = c.measure(ctx)
+	if err != nil {
 		return Round{}, nil, fmt.Errorf("measure: %w", err)
 	}
-	if one.SellOut, err = c.sellOut(ctx); err != nil {
+	one.SellOut, err = c.sellOut(ctx)
+	if err != nil {
 		return Round{}, nil, fmt.Errorf("sell-out: %w", err)
 	}
 	if round == 0 {
@@ -208,7 +210,8 @@ func (c *contest) kill(ctx context.Context) (lock Lock, err error) {
 		if err := c.killOne(ctx, env); err != nil {
 			return err
 		}
-		if lock, err = lockLeft(ctx, env); err != nil {
+		lock, err = lockLeft(ctx, env)
+		if err != nil {
 			return err
 		}
 		lock.Wedged, err = c.wedged(ctx, env)
@@ -226,7 +229,9 @@ func (c *contest) killOne(ctx context.Context, env Env) error {
 		return err
 	}
 	o := c.opening(env, 0)
-	o.Claimers, o.Of, o.DieAt = 1, 1, c.rung.DieAt
+	o.Claimers = 1
+	o.Of = 1
+	o.DieAt = c.rung.DieAt
 	_, err = doomed.tell(ctx, func(int) order {
 		return order{Open: &o, Load: &load{Users: 1, Asks: 1, AtMost: sellOutMax, Prefix: "k"}}
 	})

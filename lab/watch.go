@@ -57,7 +57,8 @@ func (s *watch) try(ctx context.Context, user string) (outcome Outcome, err erro
 		if err := s.at(StepRead); err != nil {
 			return err
 		}
-		if outcome = s.decide(stock, had); outcome != Claimed {
+		outcome = s.decide(stock, had)
+		if outcome != Claimed {
 			return nil
 		}
 		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {

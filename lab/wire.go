@@ -54,7 +54,8 @@ func (w *wire) post(ctx context.Context, path, key string, body []byte) (status 
 	c := <-w.idle
 	defer func() { w.idle <- c }()
 	if c == nil {
-		if c, err = w.dial(ctx); err != nil {
+		c, err = w.dial(ctx)
+		if err != nil {
 			return 0, nil, err
 		}
 	}
@@ -104,10 +105,12 @@ func (c *wireConn) readHead() (status, length int, keep bool, err error) {
 	if len(text) < len("HTTP/1.1 200") || string(text[:9]) != "HTTP/1.1 " {
 		return 0, 0, false, fmt.Errorf("%w: %.100q", errAnswer, text)
 	}
-	if status, err = strconv.Atoi(string(text[9:12])); err != nil {
+	status, err = strconv.Atoi(string(text[9:12]))
+	if err != nil {
 		return 0, 0, false, fmt.Errorf("%w: %.100q", errAnswer, text)
 	}
-	length, keep = -1, true
+	length = -1
+	keep = true
 	for {
 		text, err := c.in.ReadSlice('\n')
 		if err != nil {
@@ -121,7 +124,8 @@ func (c *wireConn) readHead() (status, length int, keep bool, err error) {
 			}
 			return status, length, keep, nil
 		case bytes.EqualFold(name, []byte("Content-Length")):
-			if length, err = strconv.Atoi(string(value)); err != nil {
+			length, err = strconv.Atoi(string(value))
+			if err != nil {
 				return 0, 0, false, fmt.Errorf("%w: %.100q", errAnswer, text)
 			}
 		case bytes.EqualFold(name, []byte("Connection")):

@@ -74,7 +74,8 @@ func (w *worker) follow(ctx context.Context, text []byte) done {
 // open makes the Strategy; one that was open is closed first.
 func (w *worker) open(o opening) error {
 	w.close()
-	w.close, w.strategy = func() {}, nil
+	w.close = func() {}
+	w.strategy = nil
 	rung, ok := RungNamed(o.Rung)
 	if !ok {
 		return fmt.Errorf("%w: no rung %q", ErrConfig, o.Rung)
@@ -83,10 +84,12 @@ func (w *worker) open(o opening) error {
 	if err != nil {
 		return err
 	}
-	env.Campaign, env.Patience = o.Campaign, o.Patience
+	env.Campaign = o.Campaign
+	env.Patience = o.Patience
 	orDefault(&o.Lease, env.Lease)
 	orDefault(&o.Retry, env.RetryPause)
-	env.Lease, env.RetryPause = o.Lease, o.Retry
+	env.Lease = o.Lease
+	env.RetryPause = o.Retry
 	if o.DieAt != "" {
 		env.At = dieAt(o.DieAt)
 	}
@@ -95,7 +98,8 @@ func (w *worker) open(o opening) error {
 		closeEnv()
 		return err
 	}
-	w.opening, w.strategy = o, strategy
+	w.opening = o
+	w.strategy = strategy
 	w.close = func() {
 		_ = strategy.Close() // the process is about to end, or to open another
 		closeEnv()

@@ -105,7 +105,8 @@ func (b *book) bound(l *lot, s *stream) {
 		recorded = s.at
 	}
 	l.gapsFrom = recorded
-	upto, booked := recorded, recorded
+	upto := recorded
+	booked := recorded
 	if l.highestAt.After(recorded) {
 		upto = l.highestAt
 	}
@@ -235,7 +236,8 @@ func (r *Reader) parked(ctx context.Context, of map[string]*book) error {
 		if err != nil || e.Type != models.EventClaimAccepted || lots[e.LotID()] == nil {
 			return nil //nolint:nilerr // it is no claim
 		}
-		b, l := of[e.CampaignID], lots[e.LotID()]
+		b := of[e.CampaignID]
+		l := lots[e.LotID()]
 		if discarded {
 			b.discarded = append(b.discarded, e)
 			return nil

@@ -35,7 +35,8 @@ func (r *Reader) Page(
 		if err != nil {
 			return nil, upto, err
 		}
-		if events = append(events, *e); len(events) == limit {
+		events = append(events, *e)
+		if len(events) == limit {
 			break
 		}
 	}

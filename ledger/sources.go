@@ -26,7 +26,8 @@ func (s *source) fill(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
-	if s.events = events; len(events) == 0 {
+	s.events = events
+	if len(events) == 0 {
 		s.more = nil
 		return nil
 	}
@@ -37,7 +38,8 @@ func (s *source) fill(ctx context.Context) error {
 // take takes the first event.
 func (s *source) take() *models.Event {
 	e := &s.events[0]
-	if s.events = s.events[1:]; len(s.events) > 0 {
+	s.events = s.events[1:]
+	if len(s.events) > 0 {
 		s.place = models.LedgerPlaceOf(&s.events[0])
 	}
 	return e
@@ -190,7 +192,8 @@ func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int,
 			e.Currency = s.b.currency
 		}
 		rows++
-		if s.ended = s.ended || s.isEnd(&e); !s.ended {
+		s.ended = s.ended || s.isEnd(&e)
+		if !s.ended {
 			*events = append(*events, e)
 		}
 		s.last = e.At.Time

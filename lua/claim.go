@@ -102,7 +102,8 @@ func (s *Scripts) ClaimAfter(
 
 // awaitClaims returns an error unless the claims that a call made or replayed are durable. A refusal needs no durability.
 func (s *Scripts) awaitClaims(ctx context.Context, partition int, replies []ClaimReply, waitErr error) error {
-	claimed, replayed := false, false
+	claimed := false
+	replayed := false
 	for i := range replies {
 		claimed = claimed || replies[i].Outcome == models.OutcomeClaimed
 		replayed = replayed || replies[i].Outcome == models.OutcomeReplayed
@@ -154,7 +155,8 @@ func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	} else {
 		args = append(args, seen.Seq)
 	}
-	first, n := len(args), len(reqs)
+	first := len(args)
+	n := len(reqs)
 	args = args[:first+columns*n]
 	for i := range reqs {
 		fillColumns(args[first+i:], n, m, &reqs[i])

@@ -75,7 +75,8 @@ func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
 // parseRecord reads what a record says of the claim that req repeats. It does not compare the digest of the body, which claim.lua
 // does.
 func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, at int64, packet string, err error) {
-	text, id := record, req.ID
+	text := record
+	id = req.ID
 	if len(text) >= digestLength {
 		text = text[digestLength:]
 	}

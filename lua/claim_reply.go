@@ -109,7 +109,8 @@ func decodeRolledBack(reqs []ClaimRequest, reply []any) ([]ClaimReply, CampaignV
 // numbersOf reads elements of a reply that are all numbers.
 func numbersOf(elements []any) (numbers [headLength - 1]int64, ok bool) {
 	for i, element := range elements {
-		if numbers[i], ok = element.(int64); !ok {
+		numbers[i], ok = element.(int64)
+		if !ok {
 			return numbers, false
 		}
 	}
@@ -121,7 +122,9 @@ func putPacket(c *models.Claim, m Meta, packet any) bool {
 	text, _ := packet.(string)
 	amountText, id, _ := strings.Cut(text, ":")
 	amount, err := strconv.ParseInt(amountText, 10, 64)
-	c.PacketID, c.Amount, c.Currency = id, &amount, m.Currency
+	c.PacketID = id
+	c.Amount = &amount
+	c.Currency = m.Currency
 	return err == nil && models.CheckCampaignID(id) == nil
 }
 

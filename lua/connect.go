@@ -68,7 +68,8 @@ func Connect(url string) (redis.UniversalClient, error) {
 // takeCA takes the option tls_ca, which go-redis does not know, out of a query that is checked.
 func takeCA(query string) (rest, ca string) {
 	options, err := neturl.ParseQuery(strings.TrimPrefix(query, "?"))
-	if ca = options.Get(optionCA); err != nil || ca == "" {
+	ca = options.Get(optionCA)
+	if err != nil || ca == "" {
 		return query, ""
 	}
 	options.Del(optionCA)
@@ -174,7 +175,8 @@ func optionsOf(o *redis.Options) *redis.UniversalOptions {
 func clusterAddr(host string, first *redis.Options) (string, error) {
 	scheme, _, hasScheme := strings.Cut(host, "://")
 	if !hasScheme {
-		scheme, host = "redis", "redis://"+host
+		scheme = "redis"
+		host = "redis://" + host
 	}
 	opts, err := parseHost(host)
 	switch {

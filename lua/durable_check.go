@@ -47,7 +47,8 @@ func (s *Scripts) checkNode(ctx context.Context, node *redis.Client) (advice []s
 	if s.opts.Durability.Replicas > 0 {
 		check = s.checkReplicas
 	}
-	if advice, err = check(ctx, node); err != nil {
+	advice, err = check(ctx, node)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", node.Options().Addr, err)
 	}
 	return advice, nil

@@ -43,7 +43,8 @@ func (s *Scripts) nodeAfter(ctx context.Context, key string, refused error) (nod
 		}
 		return nil
 	})
-	if node = found.Load(); node == nil && err == nil {
+	node = found.Load()
+	if node == nil && err == nil {
 		err = fmt.Errorf("%w: %w", errNotSent, refused)
 	}
 	return node, true, err

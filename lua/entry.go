@@ -65,7 +65,8 @@ func (s *Scripts) Entries(ctx context.Context, partition int, from EntryID, most
 	}
 	entries := make([]Entry, len(messages))
 	for i := range messages {
-		if entries[i].ID, err = ParseEntryID(messages[i].ID); err != nil {
+		entries[i].ID, err = ParseEntryID(messages[i].ID)
+		if err != nil {
 			return nil, err
 		}
 		entries[i].Payload, _ = messages[i].Values["payload"].(string)

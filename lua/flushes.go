@@ -37,7 +37,8 @@ func (s *Scripts) RecordTip(ctx context.Context, partition int, tip EntryID) err
 
 // Committed is what Redis remembers of some partitions, in their order. Errors as Stream.
 func (s *Scripts) Committed(ctx context.Context, partitions ...int) ([]Committed, error) {
-	lists, tips := make([]*redis.StringSliceCmd, len(partitions)), make([]*redis.StringCmd, len(partitions))
+	lists := make([]*redis.StringSliceCmd, len(partitions))
+	tips := make([]*redis.StringCmd, len(partitions))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, partition := range partitions {
 			lists[i], tips[i] = p.LRange(ctx, flushesKey(partition), 0, -1), p.Get(ctx, recordedKey(partition))
@@ -50,11 +51,13 @@ func (s *Scripts) Committed(ctx context.Context, partitions ...int) ([]Committed
 		if errors.Is(err, redis.Nil) {
 			err = nil
 		}
-		if err = errors.Join(lists[i].Err(), err); err != nil {
+		err = errors.Join(lists[i].Err(), err)
+		if err != nil {
 			return nil, sortError("lrange", err)
 		}
 		all[i].Flushes = lists[i].Val()
-		if all[i].Tip, err = ParseEntryID(tip); err != nil {
+		all[i].Tip, err = ParseEntryID(tip)
+		if err != nil {
 			return nil, fmt.Errorf("lua: %s: %w", recordedKey(partitions[i]), err)
 		}
 	}

@@ -103,7 +103,8 @@ func (s *Scripts) unread(ctx context.Context, partition int, info *redis.XInfoGr
 		return Unread{}, sortError("xpending", err)
 	}
 	if summary != nil && summary.Count > 0 {
-		if u.Oldest, err = ParseEntryID(summary.Lower); err != nil {
+		u.Oldest, err = ParseEntryID(summary.Lower)
+		if err != nil {
 			return Unread{}, fmt.Errorf("%w: %s: %w", ErrDamaged, StreamKey(partition), err)
 		}
 		u.Pending = summary.Count

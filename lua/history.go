@@ -30,10 +30,12 @@ type History map[int64]map[string]int64
 
 // AddHistory adds points to the step that holds at. It is for people who watch: what does not reach Redis is lost. Errors as State.
 func (s *Scripts) AddHistory(ctx context.Context, at time.Time, points []HistoryPoint) error {
-	step, part := at.Truncate(HistoryStep).Unix(), at.Unix()/int64(historyPart/time.Second)
+	step := at.Truncate(HistoryStep).Unix()
+	part := at.Unix() / int64(historyPart/time.Second)
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i := range points {
-			key, field := s.KeysOf(points[i].CampaignID).historyKey(part), strconv.FormatInt(step, 10)+":"
+			key := s.KeysOf(points[i].CampaignID).historyKey(part)
+			field := strconv.FormatInt(step, 10) + ":"
 			for name, n := range points[i].Counts {
 				p.HIncrBy(ctx, key, field+name, n)
 			}
@@ -49,7 +51,8 @@ func (s *Scripts) AddHistory(ctx context.Context, at time.Time, points []History
 
 // ReadHistory reads the history of campaigns since a time, in their order, in one round trip. Errors as State.
 func (s *Scripts) ReadHistory(ctx context.Context, campaignIDs []string, since time.Time) ([]History, error) {
-	first, last := since.Unix()/int64(historyPart/time.Second), time.Now().Unix()/int64(historyPart/time.Second)
+	first := since.Unix() / int64(historyPart/time.Second)
+	last := time.Now().Unix() / int64(historyPart/time.Second)
 	parts := make([][]*redis.MapStringStringCmd, len(campaignIDs))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range campaignIDs {

@@ -71,8 +71,10 @@ const (
 
 // CountClaimRecords counts the records of claims that Redis holds of a campaign, by which it replays them. Errors as State.
 func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int64, error) {
-	key, pipe := s.KeysOf(campaignID).Keys, s.rdb.Pipeline()
-	n, isArchived := pipe.HLen(ctx, key), pipe.HExists(ctx, key, archivedField)
+	key := s.KeysOf(campaignID).Keys
+	pipe := s.rdb.Pipeline()
+	n := pipe.HLen(ctx, key)
+	isArchived := pipe.HExists(ctx, key, archivedField)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return 0, sortError("hlen", err)
 	}
@@ -96,7 +98,8 @@ func (s *Scripts) ScanUserRecords(ctx context.Context, campaignID string, each f
 				each(page[i], page[i+1])
 			}
 		}
-		if cursor = next; cursor == 0 {
+		cursor = next
+		if cursor == 0 {
 			return nil
 		}
 	}
@@ -119,7 +122,8 @@ func (s *Scripts) PacketLists(ctx context.Context, campaignID string, epoch int6
 	}
 	lists := make([]PacketList, len(named))
 	for i := range named {
-		key, release := fmt.Sprint(named[i].Member), int64(named[i].Score)
+		key := fmt.Sprint(named[i].Member)
+		release := int64(named[i].Score)
 		lists[i] = PacketList{Key: key, ReleaseMs: release, OfLoad: key == keys.Packets(epoch, release)}
 	}
 	for chunk := range slices.Chunk(lists, listsAtOnce) {

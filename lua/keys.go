@@ -63,7 +63,8 @@ func shardOrder(partitions, first int) []int {
 	if order != nil {
 		return order
 	}
-	slots, left := make([]int, partitions), make([]int, partitions)
+	slots := make([]int, partitions)
+	left := make([]int, partitions)
 	for p := range partitions {
 		slots[p], left[p] = slotOf(p), p
 	}

@@ -141,7 +141,9 @@ func parseUserRecord(text string) (r userRecord, err error) {
 // are equal to every claim that comes.
 func (r *userRecord) difference(held *userRecord) string {
 	for i := range r {
-		want, has, per := r[i], held[i], limits[i].per
+		want := r[i]
+		has := held[i]
+		per := limits[i].per
 		switch {
 		case has.bucket == notCounted, has.bucket == want.bucket && has.units == want.units, has.units == 0 && want.units == 0:
 		case per == "":

@@ -73,7 +73,8 @@ func (s *Scripts) Move(ctx context.Context, c *models.Campaign, m *models.StockM
 // moveCall is the call of move.lua for a move.
 func (s *Scripts) moveCall(c *models.Campaign, m *models.StockMove) (keys []string, args []any, err error) {
 	k := s.KeysOf(c.ID)
-	keys, args = []string{k.State}, []any{c.Epoch, m.No, string(m.Kind), m.Want}
+	keys = []string{k.State}
+	args = []any{c.Epoch, m.No, string(m.Kind), m.Want}
 	if c.Kind != models.KindPacket {
 		return keys, args, nil
 	}
@@ -131,7 +132,8 @@ func (s *Scripts) awaitKept(ctx context.Context, key string, err error) error {
 	}
 	connected, parseErr := strconv.Atoi(info["connected_slaves"])
 	replicas := max(connected, s.opts.Durability.Replicas)
-	if err = cmp.Or(err, parseErr); err != nil || replicas == 0 {
+	err = cmp.Or(err, parseErr)
+	if err != nil || replicas == 0 {
 		return err
 	}
 	all := &Scripts{rdb: s.rdb, opts: s.opts}

@@ -99,7 +99,8 @@ func (p *pace) look(ctx context.Context, now time.Time) {
 	calls, err := p.calls(ctx)
 	since := now.Sub(p.lookedAt).Seconds()
 	p.busy = err != nil || !p.lookedAt.IsZero() && float64(calls-p.callsThen) > paceOthers*since
-	p.lookedAt, p.callsThen = now, calls
+	p.lookedAt = now
+	p.callsThen = calls
 }
 
 var scriptCallsLine = regexp.MustCompile(`(?m)^cmdstat_(?:evalsha|eval):calls=(\d+)`)

@@ -28,7 +28,8 @@ func (s *Scripts) Consumers(ctx context.Context, partition int, group string) ([
 	if err != nil {
 		return nil, sortError("xinfo", err)
 	}
-	consumers, leases := make([]Consumer, len(infos)), make([]*redis.IntCmd, len(infos))
+	consumers := make([]Consumer, len(infos))
+	leases := make([]*redis.IntCmd, len(infos))
 	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i := range infos {
 			leases[i] = p.Exists(ctx, consumerKey(group, infos[i].Name))

@@ -57,7 +57,8 @@ func (s *Scripts) Processes(ctx context.Context) ([]Process, error) {
 	if err != nil {
 		return nil, sortError("smembers", err)
 	}
-	texts, left := make([]*redis.StringCmd, len(ids)), make([]*redis.DurationCmd, len(ids))
+	texts := make([]*redis.StringCmd, len(ids))
+	left := make([]*redis.DurationCmd, len(ids))
 	_, err = s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, id := range ids {
 			texts[i], left[i] = pipe.Get(ctx, processKey(id)), pipe.PTTL(ctx, processKey(id))

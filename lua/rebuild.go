@@ -66,7 +66,8 @@ const leftoversMax = 16
 func (r *Rebuild) Add(ctx context.Context, p *ClaimRecord) error {
 	at := len(r.bytes)
 	var err error
-	if r.bytes, err = appendRecord(r.bytes, p); err != nil {
+	r.bytes, err = appendRecord(r.bytes, p)
+	if err != nil {
 		return err
 	}
 	if r.campaign.Kind == models.KindPacket {
@@ -121,7 +122,8 @@ func (r *Rebuild) send(ctx context.Context) error {
 		return sortError("stage", err)
 	}
 	queued := r.queued
-	r.queued, r.bytes = 0, r.bytes[:0]
+	r.queued = 0
+	r.bytes = r.bytes[:0]
 	return r.pace.after(ctx, queued)
 }
 
@@ -153,7 +155,8 @@ func (r *Rebuild) Claims() int64 { return r.staged.keys }
 func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 	nameless := int64(0)
 	if r.isArchived {
-		nameless, r.buffer = 1, append(r.buffer, archivedField, "")
+		nameless = 1
+		r.buffer = append(r.buffer, archivedField, "")
 	}
 	if err := r.stage(ctx, r.keysKey); err != nil {
 		return false, err
@@ -178,7 +181,8 @@ func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 		return false, err
 	}
 	st := r.staged
-	st.users, st.keys = int64(len(r.users.byUser))+nameless, st.keys+nameless
+	st.users = int64(len(r.users.byUser)) + nameless
+	st.keys = st.keys + nameless
 	return r.s.loadStaged(ctx, &r.campaign, &st)
 }
 

@@ -51,7 +51,8 @@ func (s *Scripts) ScanClaimRecords(ctx context.Context, campaignID string, each 
 		if err := each(claims); err != nil {
 			return err
 		}
-		if cursor = next; cursor == 0 {
+		cursor = next
+		if cursor == 0 {
 			return nil
 		}
 	}
@@ -66,11 +67,13 @@ func readRecord(field, record string) (c RecordedClaim, ok bool) {
 		return c, false
 	}
 	copy(c.Body[:], record)
-	id, text := field, record[digestLength:]
+	id := field
+	text := record[digestLength:]
 	found := afterHead.FindStringSubmatch(text)
 	if found == nil && len(text) > keyLength { // under a client's key
 		c.KeyDigest = base64.RawURLEncoding.EncodeToString([]byte(field))
-		id, found = text[:keyLength], afterHead.FindStringSubmatch(text[keyLength:])
+		id = text[:keyLength]
+		found = afterHead.FindStringSubmatch(text[keyLength:])
 	}
 	if found == nil {
 		return c, false
@@ -79,7 +82,8 @@ func readRecord(field, record string) (c RecordedClaim, ok bool) {
 	var err [3]error
 	c.Seq, err[0] = strconv.ParseInt(found[1], 10, 64)
 	c.AtMs, err[1] = strconv.ParseInt(found[2], 10, 64)
-	if c.PacketID = found[4]; c.PacketID != "" {
+	c.PacketID = found[4]
+	if c.PacketID != "" {
 		c.Amount, err[2] = strconv.ParseInt(found[3], 10, 64)
 	}
 	c.Released = found[5] != ""

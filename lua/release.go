@@ -46,7 +46,8 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 	args := append(make([]any, 0, 1+7*len(releases)), c.Epoch)
 	finder := bucketFinder{zone: zone}
 	for i := range releases {
-		if args, err = appendReleaseArgs(args, &releases[i], &finder); err != nil {
+		args, err = appendReleaseArgs(args, &releases[i], &finder)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -87,7 +88,8 @@ func (s *Scripts) decodeReleases(ctx context.Context, partition, n int, reply []
 		return nil, badReply(s.release.name, reply)
 	}
 	all := make([]Released, n)
-	wrote, replayed := false, false
+	wrote := false
+	replayed := false
 	for i := range all {
 		code, ok := reply[1+i].(int64)
 		if !ok || code < int64(releasedNow) || code > int64(ReleasedDamaged) {

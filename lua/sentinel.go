@@ -37,9 +37,11 @@ func connectSentinel(rest string) (redis.UniversalClient, error) {
 		return nil, fmt.Errorf("%w: its query: %w", errURL, err)
 	}
 	authority, path, _ := strings.Cut(rest, "/")
-	user, hosts := "", authority
+	user := ""
+	hosts := authority
 	if at := strings.LastIndex(authority, "@"); at >= 0 {
-		user, hosts = authority[:at+1], authority[at+1:]
+		user = authority[:at+1]
+		hosts = authority[at+1:]
 	}
 	master, db, _ := strings.Cut(path, "/")
 	if master == "" {
@@ -54,7 +56,8 @@ func connectSentinel(rest string) (redis.UniversalClient, error) {
 		return nil, err
 	}
 	encrypted := options.Get("tls")
-	sentinelUser, sentinelPassword := options.Get("sentinel_username"), options.Get("sentinel_password")
+	sentinelUser := options.Get("sentinel_username")
+	sentinelPassword := options.Get("sentinel_password")
 	ca := options.Get(optionCA)
 	for _, name := range slices.Concat(sentinelOptions, []string{optionCA}) {
 		options.Del(name)
@@ -67,7 +70,10 @@ func connectSentinel(rest string) (redis.UniversalClient, error) {
 		return nil, err
 	}
 	u := optionsOf(data)
-	u.Addrs, u.MasterName, u.SentinelUsername, u.SentinelPassword = addrs, master, sentinelUser, sentinelPassword
+	u.Addrs = addrs
+	u.MasterName = master
+	u.SentinelUsername = sentinelUser
+	u.SentinelPassword = sentinelPassword
 	if u.TLSConfig != nil {
 		u.TLSConfig.ServerName = "" // each server has its own
 	}

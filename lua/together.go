@@ -59,9 +59,11 @@ func (s *Scripts) LoadAll(ctx context.Context, cs []models.Campaign) (loaded []b
 	for i := range cs {
 		calls[i] = s.loadCall(&cs[i], &staged{})
 	}
-	loaded, errs = make([]bool, len(cs)), make([]error, len(cs))
+	loaded = make([]bool, len(cs))
+	errs = make([]error, len(cs))
 	for i, a := range s.runTogether(ctx, s.load, calls) {
-		if errs[i] = a.err; a.err == nil {
+		errs[i] = a.err
+		if a.err == nil {
 			loaded[i], errs[i] = readLoad(&cs[i], calls[i].keys, a.reply)
 		}
 	}
@@ -70,12 +72,14 @@ func (s *Scripts) LoadAll(ctx context.Context, cs []models.Campaign) (loaded []b
 
 // AdjustAll is Adjust for many campaigns in one round trip, without their states. An error is of its campaign alone.
 func (s *Scripts) AdjustAll(ctx context.Context, cs []models.Campaign) []error {
-	calls, errs := make([]call, len(cs)), make([]error, len(cs))
+	calls := make([]call, len(cs))
+	errs := make([]error, len(cs))
 	for i := range cs {
 		calls[i] = s.adjustCall(&cs[i])
 	}
 	for i, a := range s.runTogether(ctx, s.adjust, calls) {
-		if errs[i] = a.err; a.err == nil {
+		errs[i] = a.err
+		if a.err == nil {
 			errs[i] = readAdjust(&cs[i], calls[i].keys, a.reply)
 		}
 	}

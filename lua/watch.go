@@ -28,7 +28,8 @@ type Watched struct {
 // Watch reads many campaigns at once, in one round trip and without a script. The parts of a campaign are not held against each
 // other, which State does. It fails, with errors as State, when no server answers.
 func (s *Scripts) Watch(ctx context.Context, campaignIDs []string) ([]Watched, error) {
-	states, refused := make([]*redis.MapStringStringCmd, len(campaignIDs)), make([]*redis.MapStringStringCmd, len(campaignIDs))
+	states := make([]*redis.MapStringStringCmd, len(campaignIDs))
+	refused := make([]*redis.MapStringStringCmd, len(campaignIDs))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, id := range campaignIDs {
 			keys := s.KeysOf(id)
@@ -37,7 +38,8 @@ func (s *Scripts) Watch(ctx context.Context, campaignIDs []string) ([]Watched, e
 		return nil
 	})
 	now := s.opts.Clock().UTC()
-	seen, away := make([]Watched, len(campaignIDs)), 0
+	seen := make([]Watched, len(campaignIDs))
+	away := 0
 	var err error
 	for i, id := range campaignIDs {
 		// While one server of a cluster hangs, go-redis fails commands that others have answered. Those have their values.

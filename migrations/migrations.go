@@ -114,13 +114,15 @@ func newProvider(db *sql.DB, dialect string) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	gooseDialect, opts := goose.DialectSQLite3, []goose.ProviderOption(nil)
+	gooseDialect := goose.DialectSQLite3
+	opts := []goose.ProviderOption(nil)
 	if dialect == MySQL {
 		locker, err := lock.NewMySQLTableLocker(lock.WithTableLockTimeout(lockProbeInterval, lockProbesMax))
 		if err != nil {
 			return nil, fmt.Errorf("migrations: %w", err)
 		}
-		gooseDialect, opts = goose.DialectMySQL, append(opts, goose.WithLocker(locker))
+		gooseDialect = goose.DialectMySQL
+		opts = append(opts, goose.WithLocker(locker))
 	}
 	provider, err := goose.NewProvider(gooseDialect, db, dir, opts...)
 	if err != nil {

@@ -62,7 +62,8 @@ func (e *AuditEntry) Change() string {
 	}
 	sort.Strings(names)
 	for i, name := range names {
-		was, is := auditValue(before[name]), auditValue(after[name])
+		was := auditValue(before[name])
+		is := auditValue(after[name])
 		if e.Before == nil {
 			names[i] = name + " " + is
 		} else {

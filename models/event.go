@@ -75,7 +75,8 @@ func DecodeEvent(payload []byte) (Event, error) {
 	var e Event
 	if !scanEvent(payload, &e) {
 		var err error
-		if e, err = unmarshalEvent(payload); err != nil {
+		e, err = unmarshalEvent(payload)
+		if err != nil {
 			return Event{}, err
 		}
 	}

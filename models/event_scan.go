@@ -120,7 +120,8 @@ const integerDigits = 18
 
 // integer reads a number without sign, point or exponent.
 func (s *eventScanner) integer() (int64, bool) {
-	from, n := s.at, int64(0)
+	from := s.at
+	n := int64(0)
 	for s.at < len(s.text) && s.text[s.at] >= '0' && s.text[s.at] <= '9' {
 		n = 10*n + int64(s.text[s.at]-'0')
 		s.at++
@@ -146,8 +147,12 @@ func (s *eventScanner) time() (Time, bool) {
 		}
 		return n
 	}
-	year, month, day := number(0, 4), time.Month(number(5, 7)), number(8, 10)
-	hour, minute, second := number(11, 13), number(14, 16), number(17, 19)
+	year := number(0, 4)
+	month := time.Month(number(5, 7))
+	day := number(8, 10)
+	hour := number(11, 13)
+	minute := number(14, 16)
+	second := number(17, 19)
 	if hour > 23 || minute > 59 || second > 59 {
 		return Time{}, false
 	}

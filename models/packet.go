@@ -77,7 +77,8 @@ func (b *PacketBatch) CheckList() error {
 			return refuse(PacketField(i, "id"), "is the same as that of packets[%d]", first)
 		}
 		places[p.ID] = i
-		if sum += p.Amount; sum > AmountMax {
+		sum += p.Amount
+		if sum > AmountMax {
 			return refuse(PacketField(i, "amount"), "makes the amounts add up to more than %d", AmountMax)
 		}
 	}

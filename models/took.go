@@ -26,6 +26,7 @@ func TookBucket(took time.Duration) int {
 
 // TookBound is the upper bound of a bucket.
 func TookBound(bucket int) time.Duration {
-	lg, quarter := tookLeastLg+bucket/4, int64(bucket%4)
+	lg := tookLeastLg + bucket/4
+	quarter := int64(bucket % 4)
 	return time.Duration((5+quarter)<<(lg-2)) * time.Microsecond
 }

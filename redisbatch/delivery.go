@@ -33,11 +33,13 @@ func (s *subscription) messageOf(entries []*entry) *message.Message {
 	var err error
 	if !s.cfg.Batches {
 		var msg *message.Message
-		if msg, err = s.cfg.Unmarshaller.Unmarshal(entries[0].Values); err == nil {
+		msg, err = s.cfg.Unmarshaller.Unmarshal(entries[0].Values)
+		if err == nil {
 			return msg
 		}
 	}
-	list, fields := make([]Entry, len(entries)), make([]string, 0, 6*len(entries))
+	list := make([]Entry, len(entries))
+	fields := make([]string, 0, 6*len(entries))
 	for i, e := range entries {
 		before := len(fields)
 		for name, value := range e.Values {

@@ -58,7 +58,8 @@ func Unmarshal(payload []byte) ([]Entry, error) {
 	number := func() int {
 		n, size := binary.Uvarint(rest)
 		if size < 1 || n > uint64(len(rest)-size) { // counts and lengths are never more than the bytes that follow
-			rest, text = nil, ""
+			rest = nil
+			text = ""
 			return -1
 		}
 		rest = rest[size:]
@@ -66,7 +67,8 @@ func Unmarshal(payload []byte) ([]Entry, error) {
 	}
 	next := func() (s string) {
 		if n := number(); n > 0 {
-			s, rest = text[len(text)-len(rest):][:n], rest[n:]
+			s = text[len(text)-len(rest):][:n]
+			rest = rest[n:]
 		}
 		return s
 	}
@@ -82,7 +84,8 @@ func Unmarshal(payload []byte) ([]Entry, error) {
 		for range fields {
 			strings = append(strings, next())
 		}
-		e.Fields, strings = strings[:fields:fields], strings[fields:]
+		e.Fields = strings[:fields:fields]
+		strings = strings[fields:]
 		entries = append(entries, e)
 	}
 	if text == "" || len(rest) > 0 {

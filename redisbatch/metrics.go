@@ -19,7 +19,8 @@ func newCounters(cfg *Config, labels ...string) (counters, error) {
 	counter := func(name, help string) prometheus.Counter {
 		vec, err := Register(cfg.Registerer, prometheus.NewCounterVec(
 			prometheus.CounterOpts{Name: cfg.MetricsPrefix + "_" + name, Help: help}, []string{"group", "partition"}))
-		if failed = errors.Join(failed, err); failed != nil || labels == nil {
+		failed = errors.Join(failed, err)
+		if failed != nil || labels == nil {
 			return nil
 		}
 		return vec.WithLabelValues(labels...)
@@ -27,7 +28,8 @@ func newCounters(cfg *Config, labels ...string) (counters, error) {
 	gauge := func(name, help string) prometheus.Gauge {
 		vec, err := Register(cfg.Registerer, prometheus.NewGaugeVec(
 			prometheus.GaugeOpts{Name: cfg.MetricsPrefix + "_" + name, Help: help}, []string{"group", "partition"}))
-		if failed = errors.Join(failed, err); failed != nil || labels == nil {
+		failed = errors.Join(failed, err)
+		if failed != nil || labels == nil {
 			return nil
 		}
 		return vec.WithLabelValues(labels...)

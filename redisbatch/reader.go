@@ -54,7 +54,9 @@ func (r *reader) waitAfter(err error) {
 	wait := r.retry.NextBackOff()
 	r.counters.redisErrors.Inc()
 	r.log.Warn("reading the stream failed, will try again", "error", err, "wait_ms", wait.Milliseconds())
-	r.pendingRead, r.pendingAt, r.reclaimFrom = false, firstID, firstID
+	r.pendingRead = false
+	r.pendingAt = firstID
+	r.reclaimFrom = firstID
 	if redis.HasErrorPrefix(err, "NOGROUP") {
 		r.groupExists = false
 		r.window.invalidate()

@@ -163,7 +163,9 @@ func within(limit time.Duration, f func()) bool {
 // redisBackoff is the wait for a Redis that is away. With jitter it is half a second at most, so that messages flow soon after a failover.
 func redisBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.MaxInterval, b.Multiplier = 50*time.Millisecond, 333*time.Millisecond, 2
+	b.InitialInterval = 50 * time.Millisecond
+	b.MaxInterval = 333 * time.Millisecond
+	b.Multiplier = 2
 	return b
 }
 

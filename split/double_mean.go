@@ -32,7 +32,8 @@ func aboveHalf(spare, left, room int64) bool {
 // number, the upper end is rounded up as often as the fraction says. Rounding it down always would give early parts less, nothing at all
 // where the mean is below one half, and the difference to the last parts. n is at least 2, so the result is at most sum.
 func drawAround(rng *rand.Rand, sum, n int64) int64 {
-	upper, fraction := 2*sum/n, 2*sum%n
+	upper := 2 * sum / n
+	fraction := 2 * sum % n
 	if rng.Int64N(n) < fraction {
 		upper++
 	}

@@ -2,7 +2,8 @@ package split
 
 // even divides spare into n parts; the first spare%n get one more.
 func even(n int, spare int64) []int64 {
-	each, more := spare/int64(n), spare%int64(n)
+	each := spare / int64(n)
+	more := spare % int64(n)
 	parts := make([]int64, n)
 	for i := range parts {
 		parts[i] = each

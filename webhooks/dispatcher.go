@@ -86,7 +86,8 @@ func New(cfg Config) *Dispatcher {
 		cfg.GiveUpAfter = DefaultGiveUpAfter
 	}
 	if cfg.backoffFirst == 0 {
-		cfg.backoffFirst, cfg.backoffMost = backoffFirst, backoffMost
+		cfg.backoffFirst = backoffFirst
+		cfg.backoffMost = backoffMost
 	}
 	d := &Dispatcher{
 		cfg: cfg, store: store{cfg.DB}, sender: newSender(cfg.Private), lanes: make(map[laneKey]*lane), inMemory: make(map[string]int),
@@ -104,7 +105,8 @@ func (d *Dispatcher) Run(ctx context.Context, consume func(context.Context) erro
 	finishing, finish := context.WithCancel(context.WithoutCancel(ctx))
 	defer finish()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(finishWithin, finish) })()
-	d.ctx, d.finishing = ctx, finishing
+	d.ctx = ctx
+	d.finishing = finishing
 	if d.recover(ctx) != nil { // it was stopped
 		return nil
 	}
@@ -127,7 +129,9 @@ func (d *Dispatcher) recover(ctx context.Context) error {
 	for _, was := range found {
 		d.lastNo = max(d.lastNo, was.lastNo)
 		l := d.lane(was.key)
-		l.spilled, l.waiting, l.gap = true, was.waiting, was.gap
+		l.spilled = true
+		l.waiting = was.waiting
+		l.gap = was.gap
 		l.start()
 	}
 	return err

@@ -75,7 +75,8 @@ func (l *lane) next() (head *item, commits int, more bool) {
 	case l.spilled:
 		return nil, l.commits, true
 	}
-	l.running, l.oldest = false, time.Time{}
+	l.running = false
+	l.oldest = time.Time{}
 	if l.gap == nil {
 		delete(l.d.lanes, l.key)
 	}

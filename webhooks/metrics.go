@@ -58,7 +58,8 @@ func (m *metrics) Describe(to chan<- *prometheus.Desc) { to <- m.waiting; to <- 
 func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	endpoints := m.d.cfg.Endpoints()
 	m.d.mu.Lock()
-	waiting, oldest := make(map[string]int64), make(map[string]time.Duration)
+	waiting := make(map[string]int64)
+	oldest := make(map[string]time.Duration)
 	for key, l := range m.d.lanes {
 		waiting[key.endpoint] += l.waiting
 		if !l.oldest.IsZero() {

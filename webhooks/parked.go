@@ -41,7 +41,8 @@ func Parked(ctx context.Context, db *gorm.DB, which Which) (rows []models.Webhoo
 func Discard(ctx context.Context, db *gorm.DB, which Which) (gone []models.WebhookEvent, err error) {
 	rows, err := Parked(ctx, db, which)
 	for i := range rows {
-		if err = db.WithContext(ctx).Delete(&rows[i]).Error; err != nil {
+		err = db.WithContext(ctx).Delete(&rows[i]).Error
+		if err != nil {
 			return gone, fmt.Errorf("webhooks: discard: %w", err)
 		}
 		gone = append(gone, rows[i])

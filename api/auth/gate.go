@@ -83,10 +83,12 @@ func New(cfg Config) (*Gate, error) {
 		}
 		return all, err
 	}
-	if g.tokens, err = reread.New(cfg.Logger, read, cfg.Tokens.paths()...); err != nil {
+	g.tokens, err = reread.New(cfg.Logger, read, cfg.Tokens.paths()...)
+	if err != nil {
 		return nil, err
 	}
-	if g.jwts, err = newVerifier(cfg.Tokens.JWT, cfg.Logger, cfg.Clock); err != nil {
+	g.jwts, err = newVerifier(cfg.Tokens.JWT, cfg.Logger, cfg.Clock)
+	if err != nil {
 		return nil, err
 	}
 	g.refusals = newRefusals(&cfg)

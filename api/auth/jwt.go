@@ -167,7 +167,8 @@ func (v *verifier) read(ctx context.Context, token string) (*unverified, error) 
 	if err != nil {
 		return nil, err
 	}
-	if u.keys = u.by.fitting(u.alg, id); len(u.keys) == 0 {
+	u.keys = u.by.fitting(u.alg, id)
+	if len(u.keys) == 0 {
 		return nil, errors.New("auth: the issuer has no key of the token's kid and alg")
 	}
 	return u, nil

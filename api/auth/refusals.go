@@ -163,7 +163,8 @@ func (r *refusals) forged(ctx context.Context, remote string) *wire.Problem {
 
 // guessed refuses a token that is not known.
 func (r *refusals) guessed(ctx context.Context, remote string) *wire.Problem {
-	refused, now := r.refuse(ctx, remote, "", reasonUnknown), r.clock()
+	refused := r.refuse(ctx, remote, "", reasonUnknown)
+	now := r.clock()
 	s := r.suspect(AddressOf(remote))
 	if s.guesses.AllowN(now, 1) {
 		return refused
@@ -178,7 +179,8 @@ func (r *refusals) guessed(ctx context.Context, remote string) *wire.Problem {
 // note counts a refusal, and tells of it unless this was told of its address a moment ago.
 func (r *refusals) note(ctx context.Context, refused Refusal) {
 	r.count.WithLabelValues(refused.Reason).Inc()
-	if refused.Count = r.suspect(refused.Address).due(reason(refused.Reason), r.clock(), r.all); refused.Count == 0 {
+	refused.Count = r.suspect(refused.Address).due(reason(refused.Reason), r.clock(), r.all)
+	if refused.Count == 0 {
 		return
 	}
 	r.log.LogAttrs(ctx, slog.LevelWarn, "tokens were refused", slog.String("address", refused.Address),
@@ -202,6 +204,7 @@ func (s *suspect) due(why reason, now time.Time, all *rate.Limiter) int {
 		return 0
 	}
 	n := u.count
-	u.count, u.last = 0, now
+	u.count = 0
+	u.last = now
 	return n
 }

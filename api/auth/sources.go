@@ -125,7 +125,8 @@ func (u *keyURL) keys(ctx context.Context, fits func(*keySet) bool) (*keySet, er
 	case readFirst:
 	}
 	u.fetching.Lock()
-	if now, next = u.look(fits); next == keep { // another request has asked
+	now, next = u.look(fits)
+	if next == keep { // another request has asked
 		u.fetching.Unlock()
 		return orNone(now)
 	}
@@ -154,7 +155,8 @@ const (
 func (u *keyURL) look(fits func(*keySet) bool) (*keySet, next) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	at, now := time.Now(), u.now
+	at := time.Now()
+	now := u.now
 	age := at.Sub(u.read)
 	if age >= u.maxAge {
 		now = nil
@@ -211,7 +213,8 @@ func (u *keyURL) fetch(ctx context.Context) {
 		})
 		return
 	}
-	u.read, u.failing = at, time.Time{}
+	u.read = at
+	u.failing = time.Time{}
 	if u.now == nil || !reflect.DeepEqual(u.now, keys) {
 		u.now = keys
 		level := slog.LevelInfo

@@ -109,7 +109,8 @@ func (t Tokens) read(shortest int) (all table, err error) {
 }
 
 func (s *single) add(grants map[digest]Grant, shortest int) error {
-	token, setting := s.token, s.setting
+	token := s.token
+	setting := s.setting
 	if s.path != "" {
 		setting += "_FILE"
 		if token != "" {
@@ -119,7 +120,8 @@ func (s *single) add(grants map[digest]Grant, shortest int) error {
 		if err != nil {
 			return refuseSetting(setting, "%w", err)
 		}
-		if token = strings.TrimSpace(string(text)); token == "" {
+		token = strings.TrimSpace(string(text))
+		if token == "" {
 			return refuseSetting(setting, "%s is empty", s.path)
 		}
 	}
@@ -188,7 +190,8 @@ func parseLine(words []string) (key digest, grant Grant, err error) {
 	if err := models.CheckUserID(words[0]); err != nil {
 		return key, grant, fmt.Errorf("the name: %w", err)
 	}
-	grant.Actor, grant.Scopes = words[0], roles[words[1]]
+	grant.Actor = words[0]
+	grant.Scopes = roles[words[1]]
 	if grant.Scopes == 0 {
 		return key, grant, fmt.Errorf("the role must be admin, storefront or viewer, not %q", words[1])
 	}
@@ -199,7 +202,8 @@ func parseLine(words []string) (key digest, grant Grant, err error) {
 	}
 	if len(words) == 4 {
 		at, named := strings.CutPrefix(words[3], "expires=")
-		if grant.Until, err = time.Parse(time.RFC3339, at); !named || err != nil {
+		grant.Until, err = time.Parse(time.RFC3339, at)
+		if !named || err != nil {
 			return key, grant, errors.New("the fourth word must be expires= and an RFC 3339 time such as 2027-01-31T18:00:00Z")
 		}
 	}

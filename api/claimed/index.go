@@ -109,7 +109,8 @@ func (x *index) add(p int, page []lua.Entry) (from lua.EntryID, err error) {
 		if len(page) == 0 || page[0].ID != part.read {
 			return from, errGone
 		}
-		page, claims = page[1:], claims[1:] // the last call added it
+		page = page[1:]
+		claims = claims[1:] // the last call added it
 	}
 	for i, claim := range claims {
 		if claim != nil && x.byID[claim.ID] == nil {

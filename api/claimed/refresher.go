@@ -47,7 +47,8 @@ func (r *refresher[T]) join() (*refreshed[T], error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.running {
-		if r.running = r.group.Go(r.run); !r.running {
+		r.running = r.group.Go(r.run)
+		if !r.running {
 			return nil, errStopping
 		}
 	}
@@ -62,7 +63,8 @@ func (r *refresher[T]) run() {
 	for {
 		r.mu.Lock()
 		next := r.next
-		r.next, r.running = nil, next != nil
+		r.next = nil
+		r.running = next != nil
 		r.mu.Unlock()
 		if next == nil {
 			return

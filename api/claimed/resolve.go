@@ -77,7 +77,8 @@ func (s *Routes) mayTouch(ctx context.Context, id string) error {
 func readText(r *http.Request, name string, check func(text string) error) (text string, p *wire.Problem) {
 	buf := wire.GetBuffer()
 	defer wire.PutBuffer(buf)
-	if p = wire.ReadBody(r, buf, BodyMax); p == nil && buf.Len() > 0 {
+	p = wire.ReadBody(r, buf, BodyMax)
+	if p == nil && buf.Len() > 0 {
 		p = wire.ReadObject(buf.Bytes(), []wire.Field{wire.ID(name, &text, check)})
 	}
 	return text, p
@@ -95,7 +96,8 @@ func (s *Routes) resolve(w http.ResponseWriter, r *http.Request, p *wire.Problem
 	var res models.Resolution
 	if p == nil {
 		var err error
-		if res, err = s.whenSynced(r.Context(), id, run); err == nil && res.Claim.Status == models.ClaimReleased {
+		res, err = s.whenSynced(r.Context(), id, run)
+		if err == nil && res.Claim.Status == models.ClaimReleased {
 			s.cfg.Changed(res.Claim.CampaignID)
 		}
 		p = s.refuseResolution(r.Context(), &res, err)

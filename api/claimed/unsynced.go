@@ -80,7 +80,8 @@ func (u *unsynced) refresh() (*index, error) {
 	var err error
 	for range refreshTries {
 		x = u.current()
-		if err = u.catchUp(ctx, x); !errors.Is(err, errGone) {
+		err = u.catchUp(ctx, x)
+		if !errors.Is(err, errGone) {
 			break
 		}
 		u.drop(x)
@@ -159,7 +160,8 @@ func (u *unsynced) catchUpPartition(ctx context.Context, x *index, p int) error 
 		if err != nil {
 			return err
 		}
-		if from, err = x.add(p, page); err != nil || len(page) < pageSize {
+		from, err = x.add(p, page)
+		if err != nil || len(page) < pageSize {
 			return err
 		}
 	}

@@ -29,7 +29,8 @@ func (s *Routes) GetUserClaims(ctx context.Context, in *userClaimsInput) (*UserC
 	}
 	page, next := wire.Page(claims, in.Limit, cursorOf)
 	out := &UserClaimsOutput{}
-	out.Body.NextCursor, out.Body.Claims = next, append([]models.Claim{}, page...) // an empty page is [], not null
+	out.Body.NextCursor = next
+	out.Body.Claims = append([]models.Claim{}, page...) // an empty page is [], not null
 	return out, nil
 }
 
@@ -46,7 +47,8 @@ func (in *userClaimsInput) query() (models.ClaimsQuery, *wire.Problem) {
 	}
 	if in.Cursor != "" {
 		var ok bool
-		if q.After, ok = placeOf(in.Cursor); !ok {
+		q.After, ok = placeOf(in.Cursor)
+		if !ok {
 			return q, wire.Invalid("cursor", "must be the next_cursor of a page")
 		}
 	}
@@ -73,7 +75,8 @@ func (s *Routes) userClaims(ctx context.Context, q models.ClaimsQuery) ([]models
 		}
 		ms, known := holds[c.CampaignID]
 		if !known {
-			if ms, err = s.cfg.HoldOf(ctx, c.CampaignID); err != nil {
+			ms, err = s.cfg.HoldOf(ctx, c.CampaignID)
+			if err != nil {
 				return nil, err
 			}
 			holds[c.CampaignID] = ms

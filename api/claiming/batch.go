@@ -128,7 +128,8 @@ func (s *Routes) findLanes(ctx context.Context, parts []batchPart) {
 	lookups.SetLimit(batchLookupsMax)
 	for i := range parts {
 		part := &parts[i]
-		if part.lane = s.lanes.known(part.campaignID, now); part.lane == nil {
+		part.lane = s.lanes.known(part.campaignID, now)
+		if part.lane == nil {
 			lookups.Go(func() error {
 				part.lane, part.err = s.lanes.get(ctx, part.campaignID, now)
 				return nil
@@ -146,12 +147,14 @@ func (s *Routes) admit(ctx context.Context, part *batchPart, w *waiter) {
 		unknown = s.refuseUnknown(ctx, part.campaignID, part.err)
 	}
 	for _, c := range part.claims {
-		if c.refused = unknown; unknown != nil {
+		c.refused = unknown
+		if unknown != nil {
 			continue
 		}
 		c.lane = part.lane
 		req := lua.ClaimRequest{UserID: c.UserID, Quantity: c.Quantity, Key: c.IdempotencyKey}
-		if c.refused = part.lane.admit(s.users, &req, now); c.refused == nil {
+		c.refused = part.lane.admit(s.users, &req, now)
+		if c.refused == nil {
 			c.ticket = w.add(req)
 			part.tickets = append(part.tickets, c.ticket)
 		}

@@ -82,7 +82,8 @@ func (c *batchClaim) check(i int, p *wire.Problem) *wire.Problem {
 	case c.UserID == "":
 		p = wire.Invalid("user_id", "is required")
 	}
-	c.Quantity, c.refused = cmp.Or(c.Quantity, 1), p
+	c.Quantity = cmp.Or(c.Quantity, 1)
+	c.refused = p
 	return nil //nolint:nilerr // a Problem is no error here, and stays with its claim
 }
 

@@ -40,20 +40,24 @@ func (s *Routes) PostClaim(w http.ResponseWriter, r *http.Request) int {
 
 // readClaim reads and checks all of a request for a claim, its body into buf.
 func readClaim(r *http.Request, campaignID string, buf *bytes.Buffer) (req lua.ClaimRequest, p *wire.Problem) {
-	if p = wire.InvalidID("campaign_id", models.CheckCampaignID(campaignID)); p != nil {
+	p = wire.InvalidID("campaign_id", models.CheckCampaignID(campaignID))
+	if p != nil {
 		return req, p
 	}
-	if req.Key, p = wire.IdempotencyKey(r.Header); p != nil {
+	req.Key, p = wire.IdempotencyKey(r.Header)
+	if p != nil {
 		return req, p
 	}
-	if p = wire.ReadBody(r, buf, ClaimBodyMax); p != nil {
+	p = wire.ReadBody(r, buf, ClaimBodyMax)
+	if p != nil {
 		return req, p
 	}
 	body, p := decodeClaim(buf.Bytes())
 	if p == nil && !caller.Of(r.Context()).MayActFor(body.UserID) {
 		p = wire.Refuse(wire.CodeForbidden)
 	}
-	req.UserID, req.Quantity = body.UserID, body.Quantity
+	req.UserID = body.UserID
+	req.Quantity = body.Quantity
 	return req, p
 }
 

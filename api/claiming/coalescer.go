@@ -98,19 +98,22 @@ func (c *coalescer) claim(ctx context.Context, req lua.ClaimRequest) ticket {
 	}
 	defer c.singles.Put(w)
 	t := &w.tickets[0]
-	w.ctx, *t = ctx, ticket{req: req, waiter: w}
+	w.ctx = ctx
+	*t = ticket{req: req, waiter: w}
 	w.open.Store(1)
 	one := [1]*ticket{t}
 	c.submit(one[:])
 	<-w.done
 	answered := *t
-	w.ctx, *t = nil, ticket{} // keep nothing of the caller's alive
+	w.ctx = nil
+	*t = ticket{} // keep nothing of the caller's alive
 	return answered
 }
 
 // submit queues tickets of one waiter in order. Tickets that do not fit are answered at once.
 func (c *coalescer) submit(tickets []*ticket) {
-	now, err := c.clock(), errQueueFull
+	now := c.clock()
+	err := errQueueFull
 	c.mu.Lock()
 	queued := min(len(tickets), c.queueMax-c.waiting())
 	for _, t := range tickets[:queued] {
@@ -122,8 +125,10 @@ func (c *coalescer) submit(tickets []*ticket) {
 		case c.group.Go(c.work):
 			c.workers++
 		case c.workers == 0: // the tickets are alone in the queue, and no worker will come
-			queued, err = 0, errStopping
-			c.queue, c.head = c.queue[:0], 0
+			queued = 0
+			err = errStopping
+			c.queue = c.queue[:0]
+			c.head = 0
 		}
 	}
 	c.mu.Unlock()
@@ -167,7 +172,8 @@ func (c *coalescer) work() {
 // take moves tickets from the queue: to sending for the next call, and to dropped when they must not be sent any more. False
 // says that the queue was empty and the worker is over.
 func (c *coalescer) take(s *scratch) bool {
-	s.sending, s.dropped = s.sending[:0], s.dropped[:0]
+	s.sending = s.sending[:0]
+	s.dropped = s.dropped[:0]
 	before := c.clock().Add(-c.waitMax)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,11 +205,13 @@ func (c *coalescer) take(s *scratch) bool {
 func (c *coalescer) compact() {
 	switch {
 	case c.waiting() == 0:
-		c.queue, c.head = c.queue[:0], 0
+		c.queue = c.queue[:0]
+		c.head = 0
 	case c.head > c.queueMax:
 		n := copy(c.queue, c.queue[c.head:])
 		clear(c.queue[n:])
-		c.queue, c.head = c.queue[:n], 0
+		c.queue = c.queue[:n]
+		c.head = 0
 	}
 }
 
@@ -221,7 +229,8 @@ func (c *coalescer) send(s *scratch) {
 		err = fmt.Errorf("%w: %d replies to %d claims", lua.ErrOutcomeUnknown, len(replies), len(s.reqs))
 	}
 	for i, t := range s.sending {
-		if t.answer.err = err; err == nil {
+		t.answer.err = err
+		if err == nil {
 			t.answer.reply = replies[i]
 		}
 	}
@@ -240,7 +249,8 @@ func (c *coalescer) trace(s *scratch) *tracing.Span {
 		if t.waiter != last { // the claims of a batch have one span
 			last = t.waiter
 			span := c.tracer.Sampled(last.ctx)
-			if parent = span.Parent(); span != nil {
+			parent = span.Parent()
+			if span != nil {
 				spans = append(spans, span)
 			}
 		}
@@ -254,7 +264,8 @@ func (c *coalescer) trace(s *scratch) *tracing.Span {
 func (c *coalescer) callOrPanic(reqs []lua.ClaimRequest) (replies []lua.ClaimReply, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			replies, err = nil, fmt.Errorf("%w: panic: %v", lua.ErrOutcomeUnknown, v)
+			replies = nil
+			err = fmt.Errorf("%w: panic: %v", lua.ErrOutcomeUnknown, v)
 		}
 	}()
 	return c.call(reqs)
@@ -264,7 +275,8 @@ func (c *coalescer) callOrPanic(reqs []lua.ClaimRequest) (replies []lua.ClaimRep
 // waiter that lie side by side are counted together.
 func notify(tickets []*ticket) {
 	for i := 0; i < len(tickets); {
-		w, n := tickets[i].waiter, int32(0)
+		w := tickets[i].waiter
+		n := int32(0)
 		for ; i < len(tickets) && tickets[i].waiter == w; i++ {
 			n++
 		}

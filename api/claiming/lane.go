@@ -62,7 +62,8 @@ func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *
 		}
 	}
 	var err error
-	if req.ID, err = uuid.NewV7(); err != nil {
+	req.ID, err = uuid.NewV7()
+	if err != nil {
 		return wire.Refuse(wire.CodeUnavailable)
 	}
 	return nil
@@ -70,7 +71,8 @@ func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *
 
 // call makes one script call for the coalescer. It has its own time: a caller that leaves must not take the others along.
 func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
-	round, began := l.soldOut.round.Load(), l.cfg.Clock()
+	round := l.soldOut.round.Load()
+	began := l.cfg.Clock()
 	l.askBooks()
 	replies, view, err := l.send(reqs)
 	if err == nil && l.isGone(replies, view) && l.hydrate() {
@@ -165,7 +167,8 @@ func (l *lane) hydrate() bool {
 				slog.String("campaign_id", l.meta.ID), slog.Any("error", err))
 		})
 	}
-	l.hydratedAt, l.hydrated = now, err == nil
+	l.hydratedAt = now
+	l.hydrated = err == nil
 	return l.hydrated
 }
 

@@ -153,13 +153,15 @@ func (ls *lanes) drop(now time.Time) {
 	}
 	ls.swept = now
 	idleSince := now.Add(-ls.campaignIdle).UnixNano()
-	oldest, oldestUsed := "", int64(0)
+	oldest := ""
+	oldestUsed := int64(0)
 	for id, l := range ls.byID {
 		used := l.used.Load()
 		if used < idleSince {
 			delete(ls.byID, id)
 		} else if oldest == "" || used < oldestUsed {
-			oldest, oldestUsed = id, used
+			oldest = id
+			oldestUsed = used
 		}
 	}
 	if len(ls.byID) >= ls.campaignsMax {

@@ -62,7 +62,8 @@ func (m *metrics) count(outcome string) { m.claims[outcome].Inc() }
 
 // ofShard counts what became of claims at a shard.
 func (m *metrics) ofShard(id string, replies []lua.ClaimReply) {
-	claimed, dry := 0, 0
+	claimed := 0
+	dry := 0
 	for i := range replies {
 		switch replies[i].Outcome { //nolint:exhaustive // the others say nothing of the shard
 		case models.OutcomeClaimed:

@@ -90,7 +90,8 @@ func (s *Routes) byShard(ctx context.Context, parts []batchPart) []batchPart {
 			if len(shards[j].claims) == 0 {
 				continue
 			}
-			shards[j].campaignID, shards[j].lane = part.campaignID, part.lane
+			shards[j].campaignID = part.campaignID
+			shards[j].lane = part.lane
 			shards[j].shard, shards[j].err = s.lanes.get(ctx, models.ShardID(part.campaignID, j+1), s.cfg.Clock())
 			all = append(all, shards[j])
 		}
@@ -214,7 +215,8 @@ func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
 			return k.why
 		}
 		flight := s.refills.DoChan(fmt.Sprintf("%s %d", c.shard.meta.ID, quantity), func() (any, error) {
-			round, began := c.campaign.soldOut.round.Load(), s.cfg.Clock()
+			round := c.campaign.soldOut.round.Load()
+			began := s.cfg.Clock()
 			refill, err := c.shard.refill(models.Need{Units: quantity, Pace: c.shard.pace.perPaceSpan()})
 			if err == nil && refill.SoldOutFrom > 0 {
 				c.campaign.soldOut.learn(round, began, refill.SoldOutFrom, whyNot(&refill))
@@ -272,7 +274,8 @@ func (p *pace) perPaceSpan() int64 { return p.perSpan.Load() }
 func (p *pace) add(now time.Time, seq, claims, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.claims, p.units = p.claims+claims, p.units+units
+	p.claims = p.claims + claims
+	p.units = p.units + units
 	took := now.Sub(p.since)
 	if took < models.PaceSpan {
 		return
@@ -284,15 +287,20 @@ func (p *pace) add(now time.Time, seq, claims, units int64) {
 		}
 		p.perSpan.Store(int64(all * float64(models.PaceSpan) / float64(took)))
 	}
-	p.since, p.seq, p.claims, p.units = now, seq, 0, 0
+	p.since = now
+	p.seq = seq
+	p.claims = 0
+	p.units = 0
 }
 
 // refillAhead has a shard refilled that will soon be dry, before a claim has to wait for it.
 func (l *lane) refillAhead(now time.Time, replies []lua.ClaimReply, view lua.CampaignView) {
-	claims, units := int64(0), int64(0)
+	claims := int64(0)
+	units := int64(0)
 	for i := range replies {
 		if replies[i].Outcome == models.OutcomeClaimed {
-			claims, units = claims+1, units+replies[i].Claim.Quantity
+			claims = claims + 1
+			units = units + replies[i].Claim.Quantity
 		}
 	}
 	l.pace.add(now, view.Seq, claims, units)

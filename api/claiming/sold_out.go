@@ -68,12 +68,14 @@ func (l *lane) refuse(quantity int64, now time.Time) *wire.Problem {
 // where a claim passed the status and the window; a replay says nothing about them. Replies are as old as the begin of their
 // call: a unit that came back since then is hidden for soldOutFor at most, however late the replies are read.
 func (s *soldOut) learnFrom(round int64, began time.Time, replies []lua.ClaimReply, remaining int64) {
-	known, sold := false, false
+	known := false
+	sold := false
 	for i := range replies {
 		switch replies[i].Outcome {
 		case models.OutcomeReplayed, models.OutcomeIdempotencyMismatch:
 		case models.OutcomeClaimed, models.OutcomeSoldOut:
-			known, sold = true, true
+			known = true
+			sold = true
 		default:
 			known = true
 		}

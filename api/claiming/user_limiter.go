@@ -104,14 +104,17 @@ func (u *userLimiter) exchangeAll() {
 	for {
 		_ = sleep.For(ctx, exchangePause)
 		u.mu.Lock()
-		users, byUser := u.untold, make(map[string]int64, len(u.untold))
-		if u.exchanges = len(users) > 0; !u.exchanges {
+		users := u.untold
+		byUser := make(map[string]int64, len(u.untold))
+		u.exchanges = len(users) > 0
+		if !u.exchanges {
 			u.mu.Unlock()
 			return
 		}
 		u.untold = make(map[string]*limitedUser)
 		for id, user := range users {
-			byUser[id], user.tried = user.tried, 0
+			byUser[id] = user.tried
+			user.tried = 0
 		}
 		u.mu.Unlock()
 		callCtx, cancel := context.WithTimeout(ctx, lua.TriesFor)

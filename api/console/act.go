@@ -95,7 +95,8 @@ func (a *action) describe(given url.Values) bool {
 		}
 	case "close":
 		a.Danger = true
-		a.Title, a.Effects = "Close "+k.ID+" for ever", []string{"No claim is taken any more. A closed campaign can't be opened again."}
+		a.Title = "Close " + k.ID + " for ever"
+		a.Effects = []string{"No claim is taken any more. A closed campaign can't be opened again."}
 		if k.Kind == models.KindPacket {
 			a.Effects = append(a.Effects, "What nobody took goes back to the sender, once, when every claim is in MySQL.")
 		}

@@ -38,10 +38,15 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 		ctx = limited
 	}
 	req := from.Clone(ctx)
-	req.Method, req.RequestURI, req.Pattern = method, path, ""
-	req.Form, req.PostForm, req.MultipartForm = nil, nil, nil
+	req.Method = method
+	req.RequestURI = path
+	req.Pattern = ""
+	req.Form = nil
+	req.PostForm = nil
+	req.MultipartForm = nil
 	var err error
-	if req.URL, err = url.ParseRequestURI(path); err != nil {
+	req.URL, err = url.ParseRequestURI(path)
+	if err != nil {
 		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
 	}
 	for _, name := range []string{"Content-Type", "Content-Length", "If-Match", "Idempotency-Key"} {
@@ -53,14 +58,16 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 		}
 	}
 	req.Header.Set("X-Request-ID", caller.Of(from.Context()).RequestID) // what is done for a request of the console has its id
-	req.Body, req.ContentLength = http.NoBody, 0
+	req.Body = http.NoBody
+	req.ContentLength = 0
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
 			return nil, new(problemOf(wire.Refuse(wire.CodeInternal)))
 		}
 		req.Header.Set("Content-Type", "application/json")
-		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+		req.Body = io.NopCloser(bytes.NewReader(text))
+		req.ContentLength = int64(len(text))
 	}
 	a := &answer{header: http.Header{}, status: http.StatusOK}
 	c.cfg.API.ServeHTTP(a, req)

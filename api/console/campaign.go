@@ -57,7 +57,8 @@ func (c *Console) getCampaign(w http.ResponseWriter, r *http.Request, s *session
 		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 		defer cancel()
 		if books, err := c.cfg.Campaigns.Books(ctx, id); err == nil {
-			page.Stock, page.ByMySQL = new(books.Stock(id)), true
+			page.Stock = new(books.Stock(id))
+			page.ByMySQL = true
 		}
 		return nil
 	})

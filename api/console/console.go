@@ -109,13 +109,16 @@ type Console struct {
 func New(cfg Config) (*Console, error) {
 	c := &Console{cfg: cfg, origins: http.NewCrossOriginProtection()}
 	var err error
-	if c.seal, err = seal.New(cfg.Secret, "console session"); err != nil {
+	c.seal, err = seal.New(cfg.Secret, "console session")
+	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	if c.static, err = readStatic(); err != nil {
+	c.static, err = readStatic()
+	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	if c.pages, err = c.parsePages(); err != nil {
+	c.pages, err = c.parsePages()
+	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
 	c.mux = c.routes()

@@ -98,7 +98,8 @@ func (c *Console) health(ctx context.Context) Health {
 		h.Streams[p].Partition = p
 		ask(ctx, &streams, &h.Streams[p].Groups, func(ctx context.Context) ([]Group, error) { return groupsOf(ctx, redis, p) })
 	}
-	_, _ = all.Wait(), streams.Wait() // each answer says for itself whether there was one
+	_ = all.Wait()
+	_ = streams.Wait() // each answer says for itself whether there was one
 	return h
 }
 
@@ -123,7 +124,8 @@ func groupsOf(ctx context.Context, redis Redis, partition int) ([]Group, error) 
 	for i := range found {
 		g := &groups[i]
 		g.Group = found[i]
-		if g.Consumers, err = redis.Consumers(ctx, partition, g.Name); err != nil {
+		g.Consumers, err = redis.Consumers(ctx, partition, g.Name)
+		if err != nil {
 			return nil, err
 		}
 		switch {
@@ -177,7 +179,8 @@ func (h *Health) checkRedis() Check {
 	if !h.Redis.Known {
 		return Check{"Redis", bad, "does not answer: claims are refused with 503", ""}
 	}
-	text, m := "answers in "+took(h.Redis.Value.Took), &h.Redis.Value
+	text := "answers in " + took(h.Redis.Value.Took)
+	m := &h.Redis.Value
 	if m.UsedBytes > 0 {
 		text += ", uses " + bytesOf(m.UsedBytes)
 	}
@@ -239,9 +242,11 @@ type GroupSum struct {
 
 func (s *GroupSum) add(g *Group) {
 	running := g.Readers()
-	s.Least, s.Waits = min(s.Least, running), max(s.Waits, g.Waits)
+	s.Least = min(s.Least, running)
+	s.Waits = max(s.Waits, g.Waits)
 	s.Foreign = max(s.Foreign, len(g.Consumers)-running)
-	if s.Backlog += g.Backlog; g.Backlog < 0 {
+	s.Backlog += g.Backlog
+	if g.Backlog < 0 {
 		s.Backlog = -1 << 40
 	}
 }
@@ -298,7 +303,8 @@ func (h *Health) checkBacklog() Check {
 func (h *Health) checkParked() Check {
 	check := Check{"Parked", good, "none", Path + "/trouble"}
 	var missing []string
-	claims, messages := h.Books.Value.Parked, int64(0)
+	claims := h.Books.Value.Parked
+	messages := int64(0)
 	for _, n := range h.Parked.Value {
 		messages += n
 	}
@@ -312,7 +318,8 @@ func (h *Health) checkParked() Check {
 	case claims > 0 || messages > 0:
 		check.State, check.Text = bad, plural(claims, "claim")+", "+plural(messages, "message")
 	case len(missing) > 0:
-		check.State, check.Text = unknown, "not known"
+		check.State = unknown
+		check.Text = "not known"
 	}
 	for _, m := range missing {
 		check.Text += "; " + m

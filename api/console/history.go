@@ -109,7 +109,8 @@ func plotsOf(h lua.History, steps []int64) *plots {
 			p.Rates[name] = append(p.Rates[name], new(math.Round(10*float64(counts[name])/float64(width))/10))
 		}
 		of := percentilesOf(counts)
-		p.P50Ms, p.P99Ms = append(p.P50Ms, of.P50Ms), append(p.P99Ms, of.P99Ms)
+		p.P50Ms = append(p.P50Ms, of.P50Ms)
+		p.P99Ms = append(p.P99Ms, of.P99Ms)
 		if i == len(steps)-1 {
 			last := map[string]int64{}
 			for _, at := range steps[max(0, len(steps)-latencySteps):] {
@@ -125,7 +126,8 @@ func plotsOf(h lua.History, steps []int64) *plots {
 
 // percentilesOf reads percentiles from the buckets of times among counts.
 func percentilesOf(counts map[string]int64) percentiles {
-	buckets, all := map[int]int64{}, int64(0)
+	buckets := map[int]int64{}
+	all := int64(0)
 	for name, n := range counts {
 		if text, is := strings.CutPrefix(name, models.TookPrefix); is {
 			if bucket, err := strconv.Atoi(text); err == nil {
@@ -140,7 +142,8 @@ func percentilesOf(counts map[string]int64) percentiles {
 	at := func(part float64) *float64 {
 		seen := int64(0)
 		for bucket := 0; ; bucket++ {
-			if seen += buckets[bucket]; float64(seen) >= part*float64(all) {
+			seen += buckets[bucket]
+			if float64(seen) >= part*float64(all) {
 				return new(math.Round(100*models.TookBound(bucket).Seconds()*1000) / 100)
 			}
 		}

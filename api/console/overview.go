@@ -128,7 +128,8 @@ func spark(h lua.History, now time.Time) string {
 	}
 	var points strings.Builder
 	for i, at := range steps {
-		x, y := 80*float64(i)/float64(len(steps)-1), 19-18*float64(h[at][claimedCount])/float64(most)
+		x := 80 * float64(i) / float64(len(steps)-1)
+		y := 19 - 18*float64(h[at][claimedCount])/float64(most)
 		points.WriteString(strconv.FormatFloat(x, 'f', 1, 64) + "," + strconv.FormatFloat(y, 'f', 1, 64) + " ")
 	}
 	return points.String()

@@ -126,7 +126,8 @@ func (c *Console) getSignIn(w http.ResponseWriter, r *http.Request) {
 
 func (c *Console) postSignIn(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, formMax)
-	token, page := strings.TrimSpace(r.PostFormValue("token")), signInPage{To: r.PostFormValue("to")}
+	token := strings.TrimSpace(r.PostFormValue("token"))
+	page := signInPage{To: r.PostFormValue("to")}
 	s := newSession(token)
 	p := c.cfg.MayRead(s.authorize(r)) // it bounds the wrong tokens of an address, and lets a right one pass whatever came before
 	switch {

@@ -66,7 +66,8 @@ func (c *Console) parsePages() (map[string]*template.Template, error) {
 		if err != nil {
 			return nil, err
 		}
-		if all[name], err = page.ParseFS(files, "pages/"+name+".html"); err != nil {
+		all[name], err = page.ParseFS(files, "pages/"+name+".html")
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -52,7 +52,8 @@ func number(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	sign := ""
 	if n < 0 {
-		sign, digits = "−", digits[1:]
+		sign = "−"
+		digits = digits[1:]
 	}
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
@@ -151,7 +152,9 @@ func deref[T int64](v *T) string {
 func (c *Console) show(w http.ResponseWriter, s *session, status int, page string, data any) {
 	view := shell{Version: c.cfg.Version, Open: c.cfg.Open, Page: data}
 	if s != nil {
-		view.SignedIn, view.CSRF, view.Who = true, s.CSRF, s.who
+		view.SignedIn = true
+		view.CSRF = s.CSRF
+		view.Who = s.who
 	}
 	c.render(w, status, page, "layout", view)
 }

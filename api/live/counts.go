@@ -21,7 +21,8 @@ func (s *Sampler) Record(refused, all Counts) bool {
 	return s.cfg.Workers.Go(func() {
 		ticker := time.NewTicker(Every)
 		defer ticker.Stop()
-		sentRefused, sent := make(map[string]map[string]int64), all()
+		sentRefused := make(map[string]map[string]int64)
+		sent := all()
 		step := time.Now().Truncate(lua.HistoryStep)
 		for {
 			select {

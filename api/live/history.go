@@ -43,7 +43,10 @@ func (h *history) rates(now time.Time, w *lua.Watched) (accepted float64, refuse
 			}
 		}
 	}
-	h.at, h.epoch, h.seq, h.refused = now, w.State.Epoch, w.State.Seq, w.Refused
+	h.at = now
+	h.epoch = w.State.Epoch
+	h.seq = w.State.Seq
+	h.refused = w.Refused
 	return accepted, refused
 }
 

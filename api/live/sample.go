@@ -18,7 +18,9 @@ func (s *Sampler) sample(ctx context.Context, one []string, all bool) {
 	// MySQL first, as for the stock: Redis, read later, is then never behind it.
 	inMySQL, cancel := context.WithTimeout(ctx, askTimeout/2)
 	defer cancel()
-	ids, active, listed := one, []string(nil), true
+	ids := one
+	active := []string(nil)
+	listed := true
 	if all {
 		active, listed = s.refreshActive(inMySQL, now)
 		ids = append(slices.Clone(one), active...)
@@ -144,7 +146,11 @@ func (h *history) event(now time.Time, w *lua.Watched, books *models.CampaignBoo
 	}
 	if w.Err != nil {
 		b := &books.Books
-		e.Total, e.Remaining, e.Claimed, e.Synced, e.Parked = books.Campaign.Total, b.Remaining, b.Claimed, b.Claimed, b.ParkedUnits
+		e.Total = books.Campaign.Total
+		e.Remaining = b.Remaining
+		e.Claimed = b.Claimed
+		e.Synced = b.Claimed
+		e.Parked = b.ParkedUnits
 		if books.Campaign.Residency == models.ResidencyLost {
 			e.Status = models.StatusFenced
 		}
@@ -152,10 +158,21 @@ func (h *history) event(now time.Time, w *lua.Watched, books *models.CampaignBoo
 		return e
 	}
 	st := w.State.Stock(&books.Books)
-	e.Status, e.Total, e.Remaining, e.Claimed, e.Synced = w.State.Status, st.Total, st.Remaining, st.Claimed, st.Synced
-	e.Backlog, e.Parked, e.Drift, e.Low = st.Backlog, st.Parked, st.Drift, st.Low
+	e.Status = w.State.Status
+	e.Total = st.Total
+	e.Remaining = st.Remaining
+	e.Claimed = st.Claimed
+	e.Synced = st.Synced
+	e.Backlog = st.Backlog
+	e.Parked = st.Parked
+	e.Drift = st.Drift
+	e.Low = st.Low
 	if books.Books.At.IsZero() { // MySQL was never read: what it holds is not known, and not 0
-		e.BooksAsOf, e.Synced, e.Backlog, e.Parked, e.Drift = models.Time{}, 0, 0, 0, 0
+		e.BooksAsOf = models.Time{}
+		e.Synced = 0
+		e.Backlog = 0
+		e.Parked = 0
+		e.Drift = 0
 	}
 	e.First = h.at.IsZero()
 	e.AcceptedPerS, e.RefusedPerS = h.rates(now, w)
@@ -173,7 +190,8 @@ func (s *Sampler) refreshActive(ctx context.Context, now time.Time) (active []st
 	switch {
 	case err == nil:
 		slices.Sort(active)
-		s.active, s.activeAt = active, now
+		s.active = active
+		s.activeAt = now
 		return active, true
 	case s.active != nil:
 		active = s.active

@@ -169,7 +169,12 @@ func (s *Sampler) wanted() (one []string, all, ended bool) {
 		}
 	}
 	if len(s.watchers) == 0 || s.ctx.Err() != nil {
-		s.running, s.last, s.lastAll, s.histories, s.books, s.active = false, nil, nil, nil, nil, nil
+		s.running = false
+		s.last = nil
+		s.lastAll = nil
+		s.histories = nil
+		s.books = nil
+		s.active = nil
 		return nil, false, true
 	}
 	return slices.Sorted(maps.Keys(ids)), all, false
@@ -179,7 +184,9 @@ func (s *Sampler) wanted() (one []string, all, ended bool) {
 func (s *Sampler) tell(frames map[string][]byte, all []byte, isMySQL bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last, s.lastAll, s.isMySQL = frames, all, isMySQL
+	s.last = frames
+	s.lastAll = all
+	s.isMySQL = isMySQL
 	for w := range s.watchers {
 		frame := s.frameOf(w)
 		if frame == nil {

@@ -61,9 +61,14 @@ func (h *history) spread(now time.Time, w *lua.Watched, books *models.CampaignBo
 
 // add adds the figures of a shard.
 func (e *Event) add(o *Event) {
-	e.Claimed, e.Synced, e.Backlog = e.Claimed+o.Claimed, e.Synced+o.Synced, e.Backlog+o.Backlog
-	e.Parked, e.Drift, e.AcceptedPerS = e.Parked+o.Parked, e.Drift+o.Drift, e.AcceptedPerS+o.AcceptedPerS
-	e.BacklogAgeMs, e.InRedis = max(e.BacklogAgeMs, o.BacklogAgeMs), e.InRedis || o.InRedis
+	e.Claimed = e.Claimed + o.Claimed
+	e.Synced = e.Synced + o.Synced
+	e.Backlog = e.Backlog + o.Backlog
+	e.Parked = e.Parked + o.Parked
+	e.Drift = e.Drift + o.Drift
+	e.AcceptedPerS = e.AcceptedPerS + o.AcceptedPerS
+	e.BacklogAgeMs = max(e.BacklogAgeMs, o.BacklogAgeMs)
+	e.InRedis = e.InRedis || o.InRedis
 }
 
 // shardOf is a shard as it is told, by its own event.

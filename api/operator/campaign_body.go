@@ -106,7 +106,8 @@ func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
 		c.SenderID = sender
 	}
 	var p *wire.Problem
-	if c.StartsAt, p = parseTime("starts_at", b.StartsAt); p == nil {
+	c.StartsAt, p = parseTime("starts_at", b.StartsAt)
+	if p == nil {
 		c.EndsAt, p = parseTime("ends_at", b.EndsAt)
 	}
 	if p == nil && b.HoldFor != nil {

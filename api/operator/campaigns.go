@@ -79,9 +79,11 @@ func (s *Routes) CreateCampaign(ctx context.Context, in *createInput) (*CreateOu
 
 // ListCampaigns is GET /v1/campaigns.
 func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*ListOutput, error) {
-	after, parameter := in.After, "after"
+	after := in.After
+	parameter := "after"
 	if after == "" {
-		after, parameter = in.Cursor, "cursor"
+		after = in.Cursor
+		parameter = "cursor"
 	}
 	if after != "" && models.CheckCampaignID(after) != nil {
 		return nil, wire.Invalid(parameter, "must be the next of a page")
@@ -96,7 +98,8 @@ func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*ListOutput,
 	}
 	out := &ListOutput{}
 	page, next := wire.Page(all, in.Limit, func(last *models.Campaign) string { return last.ID })
-	out.Body.Next, out.Body.NextCursor = next, next
+	out.Body.Next = next
+	out.Body.NextCursor = next
 	out.Body.Campaigns = make([]models.CampaignJSON, len(page))
 	for i := range page {
 		out.Body.Campaigns[i] = page[i].JSON()

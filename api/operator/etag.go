@@ -13,7 +13,8 @@ func etagOf(c *models.Campaign) string { return `"` + strconv.FormatInt(c.Versio
 
 // matching are the versions that an If-Match header names; nil is any. A tag that is weak or none of ours names no version.
 func matching(ifMatch string) []int64 {
-	if ifMatch = strings.TrimSpace(ifMatch); ifMatch == "" || ifMatch == "*" {
+	ifMatch = strings.TrimSpace(ifMatch)
+	if ifMatch == "" || ifMatch == "*" {
 		return nil
 	}
 	versions := []int64{}

@@ -64,7 +64,8 @@ func (s *Routes) GetLedger(w http.ResponseWriter, r *http.Request) int {
 	}
 	limit := ledgerPageMax
 	if text := query.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > ledgerPageMax {
+		limit, err = strconv.Atoi(text)
+		if err != nil || limit < 1 || limit > ledgerPageMax {
 			return wire.Invalid("limit", "must be 1 to "+strconv.Itoa(ledgerPageMax)).Write(w)
 		}
 	}
@@ -127,7 +128,8 @@ func (s *Routes) ledgerCSV(w http.ResponseWriter, r *http.Request, id string, af
 		_ = control.SetWriteDeadline(time.Now().Add(csvTimeout))
 		return w.Write(b)
 	}), csvBuffer)
-	if err = writeLedger(out, events); err == nil {
+	err = writeLedger(out, events)
+	if err == nil {
 		err = out.Flush()
 	}
 	if err != nil {
@@ -156,7 +158,9 @@ func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error]) error {
 		if err != nil {
 			return err
 		}
-		claimID, claimedAt, amount := e.ClaimID, "", ""
+		claimID := e.ClaimID
+		claimedAt := ""
+		amount := ""
 		if e.Type == models.EventClaimAccepted {
 			claimID = e.ID
 		}

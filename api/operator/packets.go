@@ -35,7 +35,8 @@ func (s *Routes) PostPackets(w http.ResponseWriter, r *http.Request) int {
 	if p != nil {
 		return p.Write(w)
 	}
-	h, status := w.Header(), http.StatusCreated
+	h := w.Header()
+	status := http.StatusCreated
 	h["Content-Type"] = wire.JSONContentType
 	if added.Replayed {
 		status = http.StatusOK
@@ -55,7 +56,8 @@ func readPackets(w http.ResponseWriter, r *http.Request) (models.PacketBatch, *w
 	if p != nil {
 		return models.PacketBatch{}, p
 	}
-	control, now := http.NewResponseController(w), time.Now()
+	control := http.NewResponseController(w)
+	now := time.Now()
 	_ = control.SetReadDeadline(now.Add(packetsReadTimeout)) // where it is not supported the server's own timeouts hold
 	_ = control.SetWriteDeadline(now.Add(packetsReadTimeout + packetsTimeout + answerTimeout))
 	var body bytes.Buffer

@@ -83,7 +83,8 @@ func decodePackets(body []byte) (models.PacketBatch, *wire.Problem) {
 		return models.PacketBatch{}, p
 	}
 	batch := models.PacketBatch{List: sent.packets}
-	if batch.ReleaseAt, p = parseTime("release_at", sent.releaseAt); p != nil || sent.packets != nil {
+	batch.ReleaseAt, p = parseTime("release_at", sent.releaseAt)
+	if p != nil || sent.packets != nil {
 		return batch, p
 	}
 	batch.Split = &models.Split{

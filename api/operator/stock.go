@@ -64,7 +64,8 @@ func (s *Routes) readStock(ctx context.Context, id string) (models.Books, lua.St
 	}
 	state, err := s.cfg.State(ctx, id)
 	if errors.Is(err, lua.ErrAbsent) || err == nil && (state.Status == models.StatusLoading || state.Status == models.StatusFenced) {
-		if _, err = s.cfg.Hydrate(ctx, id); err == nil {
+		_, err = s.cfg.Hydrate(ctx, id)
+		if err == nil {
 			state, err = s.cfg.State(ctx, id)
 		}
 	}

@@ -29,7 +29,8 @@ type Field struct {
 func ReadObject(body []byte, fields []Field) *Problem {
 	r := readers.Get().(*reader) //nolint:forcetypeassert // only these go in
 	defer readers.Put(r)
-	r.in, r.broken = *bytes.NewBuffer(body), nil
+	r.in = *bytes.NewBuffer(body)
+	r.broken = nil
 	r.d.Reset(&r.in, jsontext.AllowDuplicateNames(true))
 	var refused *Problem
 	switch r.d.PeekKind() {
@@ -63,7 +64,8 @@ func Text(name string, into **string) Field {
 func TextOrNull(name string, into **string, null *bool) Field {
 	text := Text(name, into)
 	return Field{name, func(r *reader) *Problem {
-		if *null = r.d.PeekKind() == 'n'; *null {
+		*null = r.d.PeekKind() == 'n'
+		if *null {
 			r.token()
 			return nil
 		}
@@ -135,7 +137,8 @@ func List[T any](name string, most int, into *[]T, fields func(*T) []Field, chec
 		}
 		*into = []T{}
 		var element, zero T
-		elementFields, depth := fields(&element), r.d.StackDepth()
+		elementFields := fields(&element)
+		depth := r.d.StackDepth()
 		for i := 0; r.d.PeekKind() != ']'; i++ {
 			if i == most {
 				return Invalid(name, "must be 1 to "+strconv.Itoa(most))
@@ -146,7 +149,8 @@ func List[T any](name string, most int, into *[]T, fields func(*T) []Field, chec
 			if r.broken != nil {
 				return r.broken
 			}
-			if p = check(&element, i, p); p != nil {
+			p = check(&element, i, p)
+			if p != nil {
 				return p
 			}
 			*into = append(*into, element)

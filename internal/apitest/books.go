@@ -24,7 +24,8 @@ func (r *Room) Create(_ context.Context, c models.Campaign) (models.Campaign, bo
 		}
 		return there.Campaign, false, nil
 	}
-	c.Version, c.Changes = 1, 1
+	c.Version = 1
+	c.Changes = 1
 	return r.Put(c).Campaign, true, nil
 }
 
@@ -61,7 +62,8 @@ func (r *Room) List(_ context.Context, q models.CampaignQuery) ([]models.Campaig
 
 // Count counts the campaigns of a query.
 func (r *Room) Count(ctx context.Context, q models.CampaignQuery) (int64, error) {
-	q.Limit, q.Offset = 1<<20, 0
+	q.Limit = 1 << 20
+	q.Offset = 0
 	all, err := r.List(ctx, q)
 	return int64(len(all)), err
 }
@@ -88,7 +90,8 @@ func (r *Room) Change(_ context.Context, id string, change models.Change) (model
 	if err := after.Validate(); err != nil {
 		return models.Campaign{}, err
 	}
-	after.Version, after.Changes = after.Version+1_000_000, after.Changes+1
+	after.Version = after.Version + 1_000_000
+	after.Changes = after.Changes + 1
 	c.Campaign = after
 	return after, nil
 }
@@ -178,7 +181,9 @@ func (r *Room) Redeem(ctx context.Context, id, orderID string) (models.Resolutio
 		case c.Status != models.ClaimClaimed:
 			return models.ResolvedAlreadyReleased
 		}
-		c.Status, c.OrderID, c.RedeemedAt = models.ClaimRedeemed, orderID, &c.ClaimedAt
+		c.Status = models.ClaimRedeemed
+		c.OrderID = orderID
+		c.RedeemedAt = &c.ClaimedAt
 		return models.ResolvedNow
 	})
 }
@@ -192,7 +197,9 @@ func (r *Room) Release(ctx context.Context, id, reason string) (models.Resolutio
 		case models.ClaimReleased, models.ClaimExpired:
 			return models.ResolvedBefore
 		default:
-			c.Status, c.ReleaseReason, c.ReleasedAt = models.ClaimReleased, reason, &c.ClaimedAt
+			c.Status = models.ClaimReleased
+			c.ReleaseReason = reason
+			c.ReleasedAt = &c.ClaimedAt
 			return models.ResolvedNow
 		}
 	})

@@ -83,7 +83,8 @@ func (r *Room) Put(c models.Campaign) *Campaign {
 	if c.TimeZone == "" {
 		c.TimeZone = "UTC"
 	}
-	c.CreatedAt, c.UpdatedAt = Now, Now
+	c.CreatedAt = Now
+	c.UpdatedAt = Now
 	f := &Campaign{Campaign: c, byKey: map[string]lua.ClaimRequest{}, first: map[string]models.Claim{}, users: map[string]int64{}}
 	r.Campaigns[c.ID] = f
 	return f

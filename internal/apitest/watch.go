@@ -13,7 +13,8 @@ import (
 // Watch reads what Redis holds of many campaigns.
 func (r *Room) Watch(ctx context.Context, ids []string) ([]lua.Watched, error) {
 	r.Mu.Lock()
-	fail, refused := r.RedisFails, r.Refused
+	fail := r.RedisFails
+	refused := r.Refused
 	r.Mu.Unlock()
 	if fail != nil {
 		return nil, fail

@@ -57,10 +57,12 @@ func marshal(v any) (text sql.NullString, err error) {
 
 // Differences are the fields, by their JSON names, in which two values of one type differ.
 func Differences[T any](before, after T) (was, is map[string]any, err error) {
-	if was, err = fields(before); err != nil {
+	was, err = fields(before)
+	if err != nil {
 		return nil, nil, err
 	}
-	if is, err = fields(after); err != nil {
+	is, err = fields(after)
+	if err != nil {
 		return nil, nil, err
 	}
 	for name := range is {

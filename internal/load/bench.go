@@ -47,7 +47,8 @@ func (b *Bench) Run(ctx context.Context) (report Report, err error) {
 	var all totals
 	report = b.newReport()
 	if b.Ramp != nil {
-		if report.Ramp, err = b.search(ctx, &all); err != nil {
+		report.Ramp, err = b.search(ctx, &all)
+		if err != nil {
 			return report, err
 		}
 		b.Plan.Rate = report.Ramp.TopRate * b.Hold
@@ -74,7 +75,10 @@ func (b *Bench) Run(ctx context.Context) (report Report, err error) {
 func (b *Bench) search(ctx context.Context, all *totals) (*RampReport, error) {
 	top, steps, err := b.Ramp.Find(ctx, func(ctx context.Context, rate float64) (Counts, error) {
 		plan := b.Plan
-		plan.Rate, plan.Duration, plan.WarmUp, plan.Grace = rate, b.Step, b.Step/4, time.Second
+		plan.Rate = rate
+		plan.Duration = b.Step
+		plan.WarmUp = b.Step / 4
+		plan.Grace = time.Second
 		result, err := b.measure(ctx, fmt.Sprintf("trying %.0f a second", rate), plan, all)
 		if err == nil {
 			_, _, err = b.awaitSync(ctx, pauseBetween)

@@ -38,7 +38,8 @@ const pointsMax = 100
 
 // Watch polls the stock until ctx ends, and returns how far behind the books were.
 func Watch(ctx context.Context, every time.Duration, stock func(context.Context) (client.Stock, error)) Lag {
-	start, faults := time.Now(), 0
+	start := time.Now()
+	faults := 0
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	var samples []sample
@@ -64,7 +65,8 @@ func Watch(ctx context.Context, every time.Duration, stock func(context.Context)
 func lagOf(samples []sample, faults int) Lag {
 	lag := Lag{Polls: len(samples), PollFaults: faults, Backlog: []Point{}}
 	ages := make([]time.Duration, len(samples))
-	thin, before := max((len(samples)+pointsMax-1)/pointsMax, 1), -1
+	thin := max((len(samples)+pointsMax-1)/pointsMax, 1)
+	before := -1
 	for i, s := range samples {
 		for before+1 <= i && samples[before+1].claimed <= s.synced {
 			before++

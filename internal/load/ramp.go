@@ -58,7 +58,9 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 		return held, nil
 	}
 	first := min(r.From, r.To)
-	held, failed, drop := 0.0, 0.0, 1.0
+	held := 0.0
+	failed := 0.0
+	drop := 1.0
 	for rate := first; rate >= first/LowestPart && len(steps) < stepsMax; rate = r.next(held, failed, drop) {
 		ok, err := try(rate)
 		if err != nil {
@@ -73,7 +75,8 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 		if !r.isPrecise(held, failed) {
 			continue
 		}
-		if ok, err = try(held); ok || err != nil {
+		ok, err = try(held)
+		if ok || err != nil {
 			return held, steps, err
 		}
 		held, failed, drop = 0, held, precision

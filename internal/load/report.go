@@ -80,7 +80,11 @@ func (b *Bench) newReport() Report {
 }
 
 func (r *Report) fill(c *Counts) {
-	r.Sent, r.Unsent, r.Accepted, r.Refused, r.Errors = c.Sent, c.Unsent, c.Accepted, c.Refused, c.Faults
+	r.Sent = c.Sent
+	r.Unsent = c.Unsent
+	r.Accepted = c.Accepted
+	r.Refused = c.Refused
+	r.Errors = c.Faults
 	r.AchievedRate, r.Late, r.LateMaxMS, r.Waited = c.Rate(), c.Late, ms(c.LateMax), c.Waited
 	r.Latency = Latency{ms(c.At(50)), ms(c.At(90)), ms(c.At(99)), ms(c.At(99.9)), ms(c.Max())}
 }

@@ -45,12 +45,14 @@ func (t *Target) Open(ctx context.Context, connections int, stock int64) error {
 	}
 	var err error
 	if t.Batch {
-		if t.sharing, err = client.New(cfg); err != nil {
+		t.sharing, err = client.New(cfg)
+		if err != nil {
 			return targetError(err)
 		}
 	}
 	cfg.HTTP = httpClient(2)
-	if t.side, err = client.New(cfg); err == nil {
+	t.side, err = client.New(cfg)
+	if err == nil {
 		_, _, err = t.side.CreateCampaign(ctx, client.NewCampaign{ID: t.CampaignID, Kind: client.KindCoupon, Name: "load", Total: &stock})
 	}
 	return targetError(err)
@@ -87,7 +89,8 @@ func (t *Target) Stock(ctx context.Context) (client.Stock, error) {
 // Claim is claim n of a run; from is the number of claims of earlier runs against the same campaign.
 func (t *Target) Claim(ctx context.Context, from, n int64) Answer {
 	n += from
-	user, key := "user-"+strconv.FormatInt(n%t.Users, 10), ""
+	user := "user-" + strconv.FormatInt(n%t.Users, 10)
+	key := ""
 	if t.Keys {
 		key = t.CampaignID + "-" + strconv.FormatInt(n, 10)
 	}

@@ -34,7 +34,8 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 		return err
 	},
 	"adjust": func(ctx context.Context, f *fixture) error {
-		f.c.Version, f.c.Total = 2, 200
+		f.c.Version = 2
+		f.c.Total = 200
 		_, err := f.s.Adjust(ctx, f.c)
 		return err
 	},
@@ -46,7 +47,10 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 	},
 	"push": func(ctx context.Context, f *fixture) error {
 		rain := *f.c
-		rain.ID, rain.Kind, rain.Currency, rain.Total = "rain-"+uuid.NewString()[:8], models.KindPacket, "EUR", 2
+		rain.ID = "rain-" + uuid.NewString()[:8]
+		rain.Kind = models.KindPacket
+		rain.Currency = "EUR"
+		rain.Total = 2
 		if _, err := f.s.Load(ctx, &rain); err != nil {
 			return err
 		}
@@ -57,7 +61,11 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 	},
 	"move": func(ctx context.Context, f *fixture) error {
 		shard := *f.c
-		shard.ID, shard.Shards, shard.MovedNo, shard.Kind, shard.Currency = models.ShardID(f.c.ID, 1), 2, 7, models.KindPacket, "EUR"
+		shard.ID = models.ShardID(f.c.ID, 1)
+		shard.Shards = 2
+		shard.MovedNo = 7
+		shard.Kind = models.KindPacket
+		shard.Currency = "EUR"
 		if _, err := f.s.Load(ctx, &shard); err != nil {
 			return err
 		}
@@ -78,7 +86,8 @@ func perform(ctx context.Context, rdb redis.UniversalClient, heard *tap, name st
 	if !known {
 		return fmt.Errorf("%s has no call: give it one in internal/luadebug/fixture.go", name)
 	}
-	heard.open, heard.heard = false, false
+	heard.open = false
+	heard.heard = false
 	f, err := newFixture(ctx, rdb)
 	if err != nil {
 		return err
@@ -100,7 +109,8 @@ func newFixture(ctx context.Context, rdb redis.UniversalClient) (*fixture, error
 		TimeZone: "Europe/Berlin", LowStockAt: 92, Epoch: 1, Version: 1,
 	}
 	f := &fixture{s: s, c: c}
-	if f.meta, err = s.MetaOf(c); err != nil {
+	f.meta, err = s.MetaOf(c)
+	if err != nil {
 		return nil, err
 	}
 	if err := s.Preload(ctx); err != nil {

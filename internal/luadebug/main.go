@@ -58,7 +58,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		args[0], len(call.keys), len(call.args))
 	words := append([]string{"-p", strconv.Itoa(server.port)}, call.cliArgs()...)
 	cmd := exec.CommandContext(ctx, "redis-cli", words...) //nolint:gosec // what callOf made
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errs
+	cmd.Stdin = in
+	cmd.Stdout = out
+	cmd.Stderr = errs
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("redis-cli: %w", err)
 	}

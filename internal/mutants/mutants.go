@@ -43,7 +43,8 @@ func Parse(text string) (m Mutant, err error) {
 		case "Mutant":
 			m.Name = value
 		case "Test":
-			if m.Package, m.Run, found = strings.Cut(value, " -run "); !found {
+			m.Package, m.Run, found = strings.Cut(value, " -run ")
+			if !found {
 				return m, fmt.Errorf("mutants: %q is not a package, -run and a pattern", line)
 			}
 		case "Everyday":
@@ -52,7 +53,8 @@ func Parse(text string) (m Mutant, err error) {
 			return m, fmt.Errorf("mutants: unknown line in the header: %q", line)
 		}
 	}
-	if m.Edits, err = parseDiff(diff); err == nil && (m.Name == "" || m.Run == "" || len(m.Edits) == 0) {
+	m.Edits, err = parseDiff(diff)
+	if err == nil && (m.Name == "" || m.Run == "" || len(m.Edits) == 0) {
 		err = fmt.Errorf("mutants: Mutant, Test and a hunk are needed")
 	}
 	return m, err

@@ -122,12 +122,14 @@ func targetOf(env func(string) string) (*target, error) {
 func (to *target) readHeaders(text string) error {
 	to.headers = make(map[string]string)
 	for pair := range strings.SplitSeq(text, ",") {
-		if pair = strings.TrimSpace(pair); pair == "" {
+		pair = strings.TrimSpace(pair)
+		if pair == "" {
 			continue
 		}
 		name, value, found := strings.Cut(pair, "=")
 		value, err := url.PathUnescape(strings.TrimSpace(value))
-		if name = strings.TrimSpace(name); !found || name == "" || err != nil {
+		name = strings.TrimSpace(name)
+		if !found || name == "" || err != nil {
 			return fmt.Errorf("%w: %sHEADERS: must be name=value,name=value", ErrConfig, exporter) // a value may be secret
 		}
 		to.headers[name] = value

@@ -104,7 +104,8 @@ func (v *Value[T]) refresh() error {
 	if v.now.Swap(&made) != nil {
 		v.log.Info("read again, as they changed", slog.Any("files", v.paths))
 	}
-	v.seen, v.partly = stamps, err
+	v.seen = stamps
+	v.partly = err
 	return err
 }
 

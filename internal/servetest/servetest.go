@@ -19,8 +19,12 @@ import (
 func Serve(t testing.TB, env cmd.Env) (url string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	up, ended, said := make(chan string, 1), make(chan int, 1), &testenv.Buffer{}
-	env.Args, env.Stdout, env.Stderr = []string{"serve"}, said, said
+	up := make(chan string, 1)
+	ended := make(chan int, 1)
+	said := &testenv.Buffer{}
+	env.Args = []string{"serve"}
+	env.Stdout = said
+	env.Stderr = said
 	env.Environ = slices.Concat([]string{"DIBS_HTTP_ADDR=127.0.0.1:0"}, env.Environ)
 	env.Listening = func(addr string) { up <- addr }
 	go func() { ended <- cmd.Run(ctx, env) }()

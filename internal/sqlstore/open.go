@@ -141,10 +141,14 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w: DSN: %s: %w", ErrConfig, paramCA, err)
 		}
-		dsn.TLSConfig, dsn.TLS = "", &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+		dsn.TLSConfig = ""
+		dsn.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	dsn.ClientFoundRows, dsn.MultiStatements = false, false
-	dsn.InterpolateParams, dsn.ParseTime, dsn.Loc = true, true, time.UTC
+	dsn.ClientFoundRows = false
+	dsn.MultiStatements = false
+	dsn.InterpolateParams = true
+	dsn.ParseTime = true
+	dsn.Loc = time.UTC
 	dsn.RejectReadOnly = false // failover does better
 	dsn.Collation = ""
 	dsn.Logger = &mysql.NopLogger{} // it would log what the driver also returns

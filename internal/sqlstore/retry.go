@@ -31,7 +31,8 @@ func RetryForever(ctx context.Context, notice Notice, op func() error) error {
 // retry decides for all what is tried again. tries bounds the attempts; 0 is no bound.
 func retry(ctx context.Context, tries uint, notice Notice, op func() error) error {
 	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = retryFirst, retryMost
+	waits.InitialInterval = retryFirst
+	waits.MaxInterval = retryMost
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := op()
 		if _, isFinal := errors.AsType[*backoff.PermanentError](err); isFinal {

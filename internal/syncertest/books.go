@@ -69,7 +69,8 @@ var emptySQLite = sync.OnceValues(func() (file []byte, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	path, ctx := filepath.Join(folder, "dibs.db"), context.Background()
+	path := filepath.Join(folder, "dibs.db")
+	ctx := context.Background()
 	db, err := sqlstore.Open(ctx, sqlstore.Config{Path: path, Logger: Quiet()})
 	if err != nil {
 		return nil, err
@@ -78,7 +79,8 @@ var emptySQLite = sync.OnceValues(func() (file []byte, err error) {
 	if err == nil {
 		_, err = migrations.Up(ctx, pool, db.Name())
 	}
-	if err = errors.Join(err, sqlstore.Close(db)); err != nil { // which writes its log into the file
+	err = errors.Join(err, sqlstore.Close(db))
+	if err != nil { // which writes its log into the file
 		return nil, err
 	}
 	return os.ReadFile(path) //nolint:gosec // what was just written
@@ -91,7 +93,8 @@ func Quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func AddCampaign(t testing.TB, db *gorm.DB, id string, total int64) {
 	t.Helper()
 	c := CampaignOf(id, total)
-	c.Version, c.Remaining = 1, total
+	c.Version = 1
+	c.Remaining = total
 	require.NoError(t, db.Create(&c).Error)
 }
 

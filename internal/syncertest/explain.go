@@ -40,7 +40,9 @@ func Rows(t testing.TB, db *gorm.DB, query string, args ...any) (all []map[strin
 	columns, err := rows.Columns()
 	require.NoError(t, err)
 	for rows.Next() {
-		values, into, row := make([]sql.NullString, len(columns)), make([]any, len(columns)), make(map[string]string)
+		values := make([]sql.NullString, len(columns))
+		into := make([]any, len(columns))
+		row := make(map[string]string)
 		for i := range values {
 			into[i] = &values[i]
 		}

@@ -51,7 +51,8 @@ func runHelper[P any](text []byte, run func(ctx context.Context, plan P, db *gor
 	}
 	var rdb redis.UniversalClient
 	if servers.Redis != "" {
-		if rdb, err = lua.Connect(servers.Redis); err != nil {
+		rdb, err = lua.Connect(servers.Redis)
+		if err != nil {
 			return err
 		}
 	}
@@ -72,7 +73,8 @@ func RunHelper(t testing.TB, plan any) (printed string, killed bool) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very program
 	cmd.Env = append(os.Environ(), planVariable+"="+string(text))
 	var out, errs strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.Stdout = &out
+	cmd.Stderr = &errs
 	if err := cmd.Run(); err != nil {
 		require.Equal(t, "signal: killed", err.Error(), errs.String())
 		return out.String(), true

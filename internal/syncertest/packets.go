@@ -18,7 +18,10 @@ import (
 func (h *Stack) OpenPackets(batches ...models.PacketBatch) string {
 	h.T.Helper()
 	id := h.Create(0, func(c *models.Campaign) {
-		c.Kind, c.PerUser, c.Currency, c.SenderID = models.KindPacket, 1, "CNY", "boss"
+		c.Kind = models.KindPacket
+		c.PerUser = 1
+		c.Currency = "CNY"
+		c.SenderID = "boss"
 	})
 	for _, batch := range batches {
 		h.AddPackets(id, batch)
@@ -41,7 +44,8 @@ func (h *Stack) RequireOwners(id string, taken int) {
 	owners := map[string]string{}
 	var sum, left int64
 	for _, p := range PacketsOf(h.T, h.DB, id) {
-		if sum += p.Amount; p.ClaimID == nil {
+		sum += p.Amount
+		if p.ClaimID == nil {
 			left++
 			require.Nil(h.T, p.UserID)
 			continue
@@ -104,7 +108,10 @@ func PacketsOf(t testing.TB, db *gorm.DB, id string) []models.PacketRow {
 func AddPacketCampaign(t testing.TB, campaigns *campaigns.Repository, id string) {
 	t.Helper()
 	c := CampaignOf(id, 0)
-	c.Kind, c.PerUser, c.Currency, c.SenderID = models.KindPacket, 1, "CNY", "boss"
+	c.Kind = models.KindPacket
+	c.PerUser = 1
+	c.Currency = "CNY"
+	c.SenderID = "boss"
 	_, _, err := campaigns.Create(t.Context(), c)
 	require.NoError(t, err)
 }

@@ -51,7 +51,8 @@ func ScriptsOn(t testing.TB, rdb redis.UniversalClient, partitions int) *lua.Scr
 // Live makes a campaign that is in MySQL and in Redis.
 func Live(t *testing.T, db *gorm.DB, total int64) (*campaigns.Repository, *lua.Scripts, string) {
 	t.Helper()
-	scripts, id := OpenScripts(t), testenv.UniqueID(t, "c")
+	scripts := OpenScripts(t)
+	id := testenv.UniqueID(t, "c")
 	campaigns := NewCampaigns(t, db, scripts)
 	_, _, err := campaigns.Create(t.Context(), CampaignOf(id, total))
 	require.NoError(t, err)
@@ -147,7 +148,8 @@ func RawInsert(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 func InTx(b *testing.B, pool *sql.DB, do func(ctx context.Context, tx *sql.Tx) error) {
 	tx, err := pool.BeginTx(b.Context(), nil)
 	if err == nil {
-		if err = do(b.Context(), tx); err == nil {
+		err = do(b.Context(), tx)
+		if err == nil {
 			err = tx.Commit()
 		}
 	}

@@ -115,7 +115,8 @@ func (h *Stack) ClaimAfter(id string, seen lua.Position, reqs ...lua.ClaimReques
 	for part := range slices.Chunk(reqs, lua.ClaimsMax) {
 		replies, left, err := h.Scripts.ClaimAfter(h.T.Context(), meta, seen, part)
 		require.NoError(h.T, err)
-		all, now = append(all, replies...), left
+		all = append(all, replies...)
+		now = left
 	}
 	return all, now
 }

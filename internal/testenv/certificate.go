@@ -30,7 +30,8 @@ func Certificate(t testing.TB) (cert, key string) {
 	secret, err := x509.MarshalPKCS8PrivateKey(private)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	cert = filepath.Join(dir, "cert.pem")
+	key = filepath.Join(dir, "key.pem")
 	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made}), 0o600))
 	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
 	return cert, key

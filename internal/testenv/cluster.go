@@ -42,7 +42,8 @@ func RedisCluster(t testing.TB, masters int) []string {
 func joinCluster(ctx context.Context, first, addr string, busPort, i, n int) error {
 	c := newClient(addr)
 	defer func() { _ = c.Close() }()
-	from, to := clusterSlots*i/n, clusterSlots*(i+1)/n-1
+	from := clusterSlots * i / n
+	to := clusterSlots*(i+1)/n - 1
 	if err := c.ClusterAddSlotsRange(ctx, from, to).Err(); err != nil {
 		return fmt.Errorf("testenv: slots of %s: %w", addr, err)
 	}

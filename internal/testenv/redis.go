@@ -118,10 +118,13 @@ func redisHost(p place, program string, conf []string, busPort int) (host, error
 		return nil, errNoRedis
 	}
 	c := newContainer(p.folder, redisImage, p.port)
-	c.inside, c.data = 6379, "/data"
+	c.inside = 6379
+	c.data = "/data"
 	bind := "0.0.0.0" // inside the container only; published on loopback
 	if busPort != 0 { // nodes must reach each other by the address clients use
-		c.network, c.inside, bind = "host", p.port, "127.0.0.1"
+		c.network = "host"
+		c.inside = p.port
+		bind = "127.0.0.1"
 	}
 	// Without a mounted file the image takes its configuration on the command line only.
 	c.args = append([]string{"redis-server"}, confArgs(redisConf(c.inside, busPort, bind, c.data, conf))...)

@@ -151,11 +151,17 @@ func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) {
 	if to == from {
 		to = masters[1]
 	}
-	ctx, source, target := c.t.Context(), newClient(from.addr), newClient(to.addr)
-	defer func() { _, _ = source.Close(), target.Close() }()
+	ctx := c.t.Context()
+	source := newClient(from.addr)
+	target := newClient(to.addr)
+	defer func() {
+		_ = source.Close()
+		_ = target.Close()
+	}()
 	slot, err := source.ClusterKeySlot(ctx, key).Result()
 	require.NoError(c.t, err)
-	fromID, toID := source.ClusterMyID(ctx).Val(), target.ClusterMyID(ctx).Val()
+	fromID := source.ClusterMyID(ctx).Val()
+	toID := target.ClusterMyID(ctx).Val()
 	require.NoError(c.t, target.Do(ctx, "cluster", "setslot", slot, "importing", fromID).Err())
 	require.NoError(c.t, source.Do(ctx, "cluster", "setslot", slot, "migrating", toID).Err())
 	host, port, _ := strings.Cut(to.addr, ":")

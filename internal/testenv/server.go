@@ -72,7 +72,8 @@ func (s *server) spawn() error {
 	}
 	defer func() { _ = out.Close() }() // the child has its own copy
 	cmd := s.host.command()
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout = out
+	cmd.Stderr = out
 	if err := spawn(cmd, s.host.onParentDeath()); err != nil {
 		return err
 	}
@@ -81,7 +82,8 @@ func (s *server) spawn() error {
 		_ = cmd.Wait() // how it ended is in its log
 		close(exited)
 	}()
-	s.running, s.exited = cmd.Process, exited
+	s.running = cmd.Process
+	s.exited = exited
 	return nil
 }
 

@@ -110,7 +110,8 @@ func sqlHost(p place, options []string) (host, error) {
 
 func mariaDBContainer(p place, options []string) container {
 	c := newContainer(p.folder, mariaDBImage, p.port)
-	c.inside, c.data = 3306, "/var/lib/mysql"
+	c.inside = 3306
+	c.data = "/var/lib/mysql"
 	c.env = []string{"MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1"}
 	c.args = append(append(smallAndDurable(), "--skip-name-resolve"), options...)
 	return c
@@ -159,13 +160,18 @@ func isMariaDB(program string) bool {
 // dsn returns the DSN of a database at addr, in the form production code expects.
 func dsn(addr, db string) string {
 	c := mysql.NewConfig()
-	c.User, c.Net, c.Addr, c.DBName = "root", "tcp", addr, db
+	c.User = "root"
+	c.Net = "tcp"
+	c.Addr = addr
+	c.DBName = db
 	return withOptions(c).FormatDSN()
 }
 
 // withOptions sets the options of every DSN of tests: times in UTC, and placeholders filled in by the client.
 func withOptions(c *mysql.Config) *mysql.Config {
-	c.ParseTime, c.InterpolateParams, c.Loc = true, true, time.UTC
+	c.ParseTime = true
+	c.InterpolateParams = true
+	c.Loc = time.UTC
 	if c.Timeout == 0 {
 		c.Timeout = probeTimeout * 5
 	}

@@ -41,21 +41,27 @@ func (rd *round) planBout(plan *rand.Rand) *bout {
 			targets = append(targets, f.target)
 		}
 	}
-	if first.alone = plan.IntN(togetherOneIn) > 0 || len(targets) == 1; first.alone {
+	first.alone = plan.IntN(togetherOneIn) > 0 || len(targets) == 1
+	if first.alone {
 		return &bout{lanes: [][]*stroke{{first}}}
 	}
-	b, left, until := &bout{}, rd.left()-1, max(boutLasts, first.length())
+	b := &bout{}
+	left := rd.left() - 1
+	until := max(boutLasts, first.length())
 	for _, target := range targets {
-		lane, length := []*stroke(nil), time.Duration(0)
+		lane := []*stroke(nil)
+		length := time.Duration(0)
 		if target == first.target {
-			lane, length = []*stroke{first}, first.length()
+			lane = []*stroke{first}
+			length = first.length()
 		}
 		for ; left > 0; left-- {
 			s := draw(plan, rd.chosen, func(f *fault) bool { return may(f) && f.target == target && length+f.lasts[0]+f.takes < until })
 			if s == nil {
 				break
 			}
-			lane, length = append(lane, s), length+s.length()
+			lane = append(lane, s)
+			length = length + s.length()
 		}
 		b.lanes = append(b.lanes, lane)
 	}
@@ -133,7 +139,8 @@ func (rd *round) happenAll(ctx context.Context, b *bout, lane []*stroke, pauses 
 // happen has one fault happen, and remembers since when and until when it may have lost claims.
 func (rd *round) happen(b *bout, s *stroke) error {
 	rd.mu.Lock()
-	rd.undoing, rd.lied = rd.undoing || s.name == putSQLBack, rd.lied || s.lies
+	rd.undoing = rd.undoing || s.name == putSQLBack
+	rd.lied = rd.lied || s.lies
 	if s.lossy(rd.w.opt) {
 		rd.losses = append(rd.losses, loss{from: b.begun.Add(-lossBefore)})
 	}
@@ -173,7 +180,8 @@ func (rd *round) breathe(ctx context.Context, since time.Time) {
 
 // tell reports the faults of a bout that happened. All of several bear the cost of the whole.
 func (rd *round) tell(b *bout) {
-	cost, all := rd.gauge.cost(), slices.Concat(b.lanes...)
+	cost := rd.gauge.cost()
+	all := slices.Concat(b.lanes...)
 	all = slices.DeleteFunc(all, func(s *stroke) bool { return s.begun.IsZero() })
 	slices.SortFunc(all, func(s, t *stroke) int { return s.begun.Compare(t.begun) })
 	for i, s := range all {

@@ -60,7 +60,8 @@ func (c *caller) send(ctx context.Context, method, url, key string, body any) re
 	encoded := []byte(nil)
 	if body != nil {
 		var err error
-		if encoded, err = json.Marshal(body); err != nil {
+		encoded, err = json.Marshal(body)
+		if err != nil {
 			return reply{code: err.Error()}
 		}
 	}

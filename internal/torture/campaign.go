@@ -165,7 +165,8 @@ func (o *operator) openOne(ctx context.Context, c *campaign, total int64) error 
 	if c.hold > 0 {
 		body["hold_for"] = c.hold.String()
 	}
-	if c.shards = o.w.opt.Shards; c.window {
+	c.shards = o.w.opt.Shards
+	if c.window {
 		c.shards = 1 // its history is of one order
 	}
 	body["shards"] = c.shards
@@ -237,12 +238,15 @@ func (o *operator) restock(ctx context.Context, c *campaign, n int64) {
 func (o *operator) addPackets(ctx context.Context, c *campaign, n int64) (done bool, r reply) {
 	c.mu.Lock()
 	if c.doubt == c.sure {
-		c.doubt, c.release = c.sure+n, time.Time{}
+		c.doubt = c.sure + n
+		c.release = time.Time{}
 		if o.r.IntN(2) == 0 {
 			c.release = time.Now().Add(ms(between(o.r, 200, 1500)))
 		}
 	}
-	from, upto, release := c.sure, c.doubt, c.release
+	from := c.sure
+	upto := c.doubt
+	release := c.release
 	c.mu.Unlock()
 	var packets []map[string]any
 	for i := from + 1; i <= upto; i++ {
@@ -322,7 +326,8 @@ func (o *operator) run(ctx context.Context, all []*campaign) error {
 			answered(o.send(ctx, http.MethodPatch, o.base()+"/v1/campaigns/"+c.id, "", map[string]any{"per_user": limit}).code)
 			continue
 		}
-		c, n := all[o.r.IntN(3)], between(o.r, 5, 60) // the endless one needs none
+		c = all[o.r.IntN(3)]
+		n := between(o.r, 5, 60) // the endless one needs none
 		if !c.packets && o.r.IntN(5) == 0 {
 			n = -n / 2
 		}

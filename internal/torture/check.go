@@ -125,7 +125,8 @@ func (one *wish) mark() string {
 
 // checkAnswers: a yes is a row, the same each time; a row is a yes, or somebody's doubt (I2, I4).
 func (rd *round) checkAnswers(l *ledger) {
-	asked, lost := map[string]bool{}, []*try(nil)
+	asked := map[string]bool{}
+	lost := []*try(nil)
 	for _, one := range l.wishes {
 		mark := one.mark()
 		asked[mark] = true
@@ -150,7 +151,8 @@ func (rd *round) checkAnswers(l *ledger) {
 		}
 	}
 	if len(lost) > 0 {
-		first, last := lost[0].claim, lost[len(lost)-1].claim
+		first := lost[0].claim
+		last := lost[len(lost)-1].claim
 		rd.w.opt.Progress(fmt.Sprintf("round %d: %s: %d claims have no row, from seq %d at %s to seq %d at %s", rd.n, l.id, len(lost),
 			first.Seq, clock(first.ClaimedAt.Time), last.Seq, clock(last.ClaimedAt.Time)))
 	}
@@ -272,7 +274,8 @@ func (rd *round) checkStream(l *ledger, s *streams) {
 		return
 	}
 	for i := range events {
-		e, r := &events[i], &l.rows[i]
+		e := &events[i]
+		r := &l.rows[i]
 		if e.ID != r.id || e.Shard != r.shard || e.Seq != r.seq || e.UserID != r.user || e.Quantity != r.quantity {
 			rd.brokenf("I2: %s: the stream says %+v, the row %+v", l.id, *e, *r)
 		}

@@ -16,7 +16,8 @@ import (
 // checkOrder goes through the claims in the order that Redis gave them: no seq twice, no hole, at each instant no more units than total
 // and no user above a limit (I1, I3, I7).
 func (rd *round) checkOrder(l *ledger) {
-	c, lost := l.campaign, len(rd.losses) > 0
+	c := l.campaign
+	lost := len(rd.losses) > 0
 	held, users := newHeld(l.rows), map[string]*held{}
 	byUser := map[string][]row{}
 	for i := range l.rows {
@@ -181,7 +182,8 @@ func (rd *round) checkPackets(ctx context.Context, l *ledger) error {
 		case claim != "" && back:
 			rd.brokenf("I10: %s: packet %s has an owner and went back", l.id, id)
 		case claim != "":
-			owned, owners = owned+amount, owners+1
+			owned = owned + amount
+			owners = owners + 1
 			if credits == 0 {
 				due += amount
 				rd.report.Uncredited++

@@ -12,7 +12,9 @@ func (rd *round) checkLines(l *ledger, told []models.Event) {
 	if l.shards > 1 {
 		return // told after a look at all of them
 	}
-	times, changes, kinds := map[string]int{}, map[string]bool{}, map[models.EventType]bool{}
+	times := map[string]int{}
+	changes := map[string]bool{}
+	kinds := map[models.EventType]bool{}
 	for i := range told {
 		e := &told[i]
 		times[e.ID]++

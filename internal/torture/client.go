@@ -139,7 +139,9 @@ func (c *client) try(one *wish) {
 	t := try{begun: time.Now()}
 	body := map[string]any{"user_id": one.user, "quantity": one.quantity}
 	r := c.send(c.w.ctx, http.MethodPost, c.base()+"/v1/campaigns/"+one.c.id+"/claims", one.key, body)
-	t.ended, t.code, t.replayed = time.Now(), r.code, r.replayed
+	t.ended = time.Now()
+	t.code = r.code
+	t.replayed = r.replayed
 	if t.code == "" {
 		t.take(r.body)
 		c.asked().ready.claimed(t.begun, t.ended)
@@ -161,9 +163,11 @@ func (c *client) book(one *wish, t *try) {
 
 // take reads the claim of an answer.
 func (t *try) take(body []byte) {
-	t.claim, t.body = new(models.Claim), string(body)
+	t.claim = new(models.Claim)
+	t.body = string(body)
 	if json.Unmarshal(body, t.claim) != nil || t.claim.ID == "" {
-		t.claim, t.code = nil, "not a claim: "+t.body
+		t.claim = nil
+		t.code = "not a claim: " + t.body
 	}
 }
 
@@ -214,7 +218,9 @@ func (c *client) endOne() {
 	if one.last().claim == nil || one.c.packets { // a packet is credited as it is claimed
 		return
 	}
-	wanted, base, claim := models.ClaimReleased, c.base(), one.last().claim.ID
+	wanted := models.ClaimReleased
+	base := c.base()
+	claim := one.last().claim.ID
 	if c.r.IntN(4) == 0 {
 		wanted = models.ClaimRedeemed
 	}
@@ -226,9 +232,11 @@ func (c *client) endOne() {
 
 // end asks once for an end of a claim that was answered.
 func (c *client) end(one *wish, base, claim string, wanted models.ClaimStatus) ending {
-	verb, body := "release", map[string]any{"reason": "changed my mind"}
+	verb := "release"
+	body := map[string]any{"reason": "changed my mind"}
 	if wanted == models.ClaimRedeemed {
-		verb, body = "redeem", map[string]any{"order_id": "order of " + one.user}
+		verb = "redeem"
+		body = map[string]any{"order_id": "order of " + one.user}
 	}
 	r := c.send(c.w.ctx, http.MethodPost, base+"/v1/claims/"+claim+"/"+verb, "", body)
 	one.ends = append(one.ends, ending{wanted, r.code})

@@ -109,7 +109,8 @@ func draw(r *rand.Rand, from []*fault, may func(*fault) bool) *stroke {
 		if !may(f) {
 			continue
 		}
-		if n -= f.weight; n < 0 {
+		n -= f.weight
+		if n < 0 {
 			u := r.Float64() // mostly short, at times as long as can be
 			lasts := f.lasts[0] + time.Duration(u*u*float64(f.lasts[1]-f.lasts[0]))
 			return &stroke{fault: f, who: r.IntN(1000), n: between(r, 1, 100), lasts: lasts}

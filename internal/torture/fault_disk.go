@@ -40,7 +40,8 @@ func diskFaults() []*fault {
 			return ""
 		}
 	}
-	ofRedis, ofSQL := func(w *world) *testenv.Disk { return w.disks.redis }, func(w *world) *testenv.Disk { return w.disks.sql }
+	ofRedis := func(w *world) *testenv.Disk { return w.disks.redis }
+	ofSQL := func(w *world) *testenv.Disk { return w.disks.sql }
 	return []*fault{
 		{name: "disk of redis is full", target: onRedis, weight: 3, lasts: span(200, 4000), cannot: cannot(ofRedis),
 			strike: func(w *world, s *stroke) error {

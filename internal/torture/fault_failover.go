@@ -135,7 +135,9 @@ func (w *world) awaitPromotion(dead *testenv.RedisServer, key string) {
 // awaitWhole waits until each node is a primary or follows one, half of them each: the next fault takes another one away.
 func (w *world) awaitWhole() {
 	for deadline := time.Now().Add(healWithin); ; wait(w.ctx, 20*time.Millisecond) {
-		primaries, followers, all := 0, 0, []string(nil)
+		primaries := 0
+		followers := 0
+		all := []string(nil)
 		for _, node := range w.redis {
 			info := w.replication(node)
 			all = append(all, info)

@@ -211,7 +211,9 @@ func wholeCommands(path string, most int64) (whole int64, err error) {
 		return 0, wrap(err)
 	}
 	defer func() { _ = file.Close() }()
-	from, read, multi := bufio.NewReader(io.LimitReader(file, most)), int64(0), false
+	from := bufio.NewReader(io.LimitReader(file, most))
+	read := int64(0)
+	multi := false
 	number := func(mark byte) (n int, ok bool) {
 		line, err := from.ReadString('\n')
 		read += int64(len(line))
@@ -231,14 +233,16 @@ func wholeCommands(path string, most int64) (whole int64, err error) {
 			n, ok := number('$')
 			text := make([]byte, n+2)
 			got, err := io.ReadFull(from, text)
-			if read += int64(got); !ok || err != nil {
+			read += int64(got)
+			if !ok || err != nil {
 				return whole, nil // the end
 			}
 			if i == 0 {
 				word = bytes.ToLower(text[:n])
 			}
 		}
-		if multi = string(word) == "multi" || multi && string(word) != "exec"; !multi {
+		multi = string(word) == "multi" || multi && string(word) != "exec"
+		if !multi {
 			whole = read
 		}
 	}

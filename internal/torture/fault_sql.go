@@ -66,10 +66,12 @@ func sqlPutBack(w *world, s *stroke) error {
 		}
 		return wrap(os.CopyFS(data, os.DirFS(then)))
 	}
-	told, had := w.toldOf(mysqlWentBack), []string(nil)
+	told := w.toldOf(mysqlWentBack)
+	had := []string(nil)
 	for i, swap := range []func() error{copied, restored} {
 		if i == 1 {
-			if had, err = w.strings("SELECT id FROM stock_flushes WHERE flushed_at < UTC_TIMESTAMP(3) - INTERVAL 1 SECOND"); err != nil {
+			had, err = w.strings("SELECT id FROM stock_flushes WHERE flushed_at < UTC_TIMESTAMP(3) - INTERVAL 1 SECOND")
+			if err != nil {
 				return err
 			}
 		}

@@ -28,7 +28,11 @@ type Cost struct {
 func (g *gauge) reset(all []*campaign) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.answers, g.sure, g.longest, g.refused, g.last = 0, 0, 0, map[string]int{}, map[string]time.Time{}
+	g.answers = 0
+	g.sure = 0
+	g.longest = 0
+	g.refused = map[string]int{}
+	g.last = map[string]time.Time{}
 	for _, c := range all {
 		g.last[c.id] = time.Now()
 	}

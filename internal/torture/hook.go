@@ -92,7 +92,8 @@ func (h *hook) take(e *models.Event) {
 		return
 	}
 	h.taken[e.ID] = true
-	shard, is := [2]string{e.CampaignID, strconv.Itoa(e.Shard)}, hookPlace{e.Epoch, e.Seq}
+	shard := [2]string{e.CampaignID, strconv.Itoa(e.Shard)}
+	is := hookPlace{e.Epoch, e.Seq}
 	if was := h.last[shard]; cmp.Or(cmp.Compare(is.epoch, was.epoch), cmp.Compare(is.seq, was.seq)) <= 0 {
 		h.wrong = append(h.wrong, fmt.Sprintf("claim %d of %s came after claim %d", is.seq, strings.Join(shard[:], "#"), was.seq))
 	}

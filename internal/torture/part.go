@@ -41,7 +41,8 @@ const startAgain = 100 * time.Millisecond
 
 // keep starts the process and starts it again whenever it ends, until end.
 func (p *part) keep() error {
-	p.leave, p.left = make(chan struct{}), make(chan struct{})
+	p.leave = make(chan struct{})
+	p.left = make(chan struct{})
 	if err := p.start(); err != nil {
 		return err
 	}
@@ -49,7 +50,8 @@ func (p *part) keep() error {
 		defer close(p.left)
 		for {
 			p.mu.Lock()
-			exited, wait := p.exited, time.Until(p.down)
+			exited := p.exited
+			wait := time.Until(p.down)
 			p.mu.Unlock()
 			select {
 			case <-p.leave:
@@ -92,9 +94,12 @@ func (p *part) start() error {
 	}
 	defer func() { _ = out.Close() }()    // the process has its own
 	cmd := exec.Command(p.binary, p.kind) //nolint:gosec,noctx // a dibs; end ends it
-	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, out, out
+	cmd.Env = p.env
+	cmd.Stdout = out
+	cmd.Stderr = out
 	tie(cmd)
-	exited, started := make(chan struct{}), make(chan error, 1)
+	exited := make(chan struct{})
+	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // what a child is tied to, on Linux, is this thread
 		defer runtime.UnlockOSThread()
@@ -110,7 +115,8 @@ func (p *part) start() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cmd, p.exited = cmd, exited
+	p.cmd = cmd
+	p.exited = exited
 	p.told = false
 	return nil
 }

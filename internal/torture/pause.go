@@ -25,12 +25,18 @@ func noon() string {
 // pause stops a campaign for a while, by its status or by one of its times, and opens it again, which it insists on.
 func (o *operator) pause(ctx context.Context, c *campaign, lasts time.Duration) error {
 	at := time.Now().Add(lasts / 2).Truncate(time.Millisecond)
-	spells, value, body := &c.paused, int64(1), map[string]any{"status": models.StatusPaused}
+	spells := &c.paused
+	value := int64(1)
+	body := map[string]any{"status": models.StatusPaused}
 	switch lasts.Milliseconds() % 3 { // nothing is drawn for it, so that the rest of a seed is what it was
 	case 1:
-		spells, value, body = &c.starts, at.UnixMilli(), map[string]any{"starts_at": models.NewTime(at)}
+		spells = &c.starts
+		value = at.UnixMilli()
+		body = map[string]any{"starts_at": models.NewTime(at)}
 	case 2:
-		spells, value, body = &c.ends, at.UnixMilli(), map[string]any{"ends_at": models.NewTime(at)}
+		spells = &c.ends
+		value = at.UnixMilli()
+		body = map[string]any{"ends_at": models.NewTime(at)}
 	}
 	answered := c.change(spells, value)
 	answered(o.send(ctx, http.MethodPatch, o.base()+"/v1/campaigns/"+c.id, "", body).code)

@@ -97,13 +97,17 @@ func (r *Report) Kinds() (all []Kind) {
 			k = &Kind{Name: s.Name}
 			kinds[s.Name] = k
 		}
-		k.Times, k.Answers, k.Certain = k.Times+1, k.Answers+s.Answers, k.Certain+s.Certain
+		k.Times = k.Times + 1
+		k.Answers = k.Answers + s.Answers
+		k.Certain = k.Certain + s.Certain
 		gaps[s.Name] = append(gaps[s.Name], s.GapMs)
 	}
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
-		k, of := kinds[name], gaps[name]
+		k := kinds[name]
+		of := gaps[name]
 		slices.Sort(of)
-		k.Median, k.Longest = of[len(of)/2], of[len(of)-1]
+		k.Median = of[len(of)/2]
+		k.Longest = of[len(of)-1]
 		all = append(all, *k)
 	}
 	return all

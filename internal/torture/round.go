@@ -86,10 +86,12 @@ func (rd *round) run(ctx context.Context) (err error) {
 		slices.ContainsFunc(rd.chosen, func(f *fault) bool { return f.lossy(rd.w.opt) })
 	o := &operator{caller: newCaller(), w: rd.w, r: rd.rand(chanceOfOperator)}
 	defer o.close()
-	if rd.campaigns, err = o.open(ctx, fmt.Sprintf("s%d-r%d", rd.w.opt.Seed, rd.n)); err != nil {
+	rd.campaigns, err = o.open(ctx, fmt.Sprintf("s%d-r%d", rd.w.opt.Seed, rd.n))
+	if err != nil {
 		return err
 	}
-	if rd.w.inForce, err = o.lots(ctx, rd.campaigns); err != nil {
+	rd.w.inForce, err = o.lots(ctx, rd.campaigns)
+	if err != nil {
 		return err
 	}
 	rd.open = time.Now()
@@ -114,7 +116,8 @@ func (rd *round) run(ctx context.Context) (err error) {
 		}
 		fmt.Fprintf(&took, ", %s in %.1fs", step.name, time.Since(begun).Seconds())
 	}
-	done, since := len(rd.report.Faults), time.Since(rd.begun)
+	done := len(rd.report.Faults)
+	since := time.Since(rd.begun)
 	rd.w.opt.Progress(fmt.Sprintf("round %d of %d campaigns%s: %d faults in %s, %.1f a minute", rd.n, len(rd.all()), took.String(), done,
 		since.Round(time.Second), float64(done)/since.Minutes()))
 	return nil

@@ -134,7 +134,8 @@ func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
 		}
 		if refused == 1 {
 			if n, err := c.w.undecided(of); err != nil || n > 0 { // units may come back yet
-				refused, quantity = 0, most
+				refused = 0
+				quantity = most
 				wait(ctx, 50*time.Millisecond)
 				continue
 			}

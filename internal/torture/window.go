@@ -78,8 +78,11 @@ func model(total int64) porcupine.Model {
 	return (&porcupine.NondeterministicModel{
 		Init: func() []any { return []any{taken{}} },
 		Step: func(state, input, output any) []any {
-			s, quantity, got := state.(taken), input.(int64), output.(claimed) //nolint:forcetypeassert // as history makes them
-			fits, after := s.units+quantity <= total, taken{s.units + quantity, s.seq + 1}
+			s := state.(taken)
+			quantity := input.(int64)
+			got := output.(claimed) //nolint:forcetypeassert // as history makes them
+			fits := s.units+quantity <= total
+			after := taken{s.units + quantity, s.seq + 1}
 			switch {
 			case got == unknownSeq && fits:
 				return []any{s, after}
@@ -109,7 +112,8 @@ func (rd *round) history(c *campaign) (all []porcupine.Operation) {
 		case last.code == "sold_out": // so an earlier try with this key did not claim either
 			op.Output, op.Call = claimed(0), rd.since(last.begun)
 		case unknown:
-			op.Output, op.Return = unknownSeq, math.MaxInt64
+			op.Output = unknownSeq
+			op.Return = math.MaxInt64
 		default:
 			continue // surely not claimed
 		}

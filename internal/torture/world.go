@@ -93,7 +93,8 @@ func (w *world) startServers() {
 		w.redis, w.redisURL = w.cluster.Nodes(), w.cluster.URL()
 	case Sentinel:
 		conf = append(conf, "repl-diskless-sync-delay 0")
-		primary, replica := testenv.Redis(w.host, conf...), testenv.Redis(w.host, conf...)
+		primary := testenv.Redis(w.host, conf...)
+		replica := testenv.Redis(w.host, conf...)
 		testenv.Replicate(w.host, replica, primary)
 		w.sentinels = testenv.Sentinels(w.host, primary, 1, deadAfter)
 		w.redis, w.redisURL = []*testenv.RedisServer{primary, replica}, w.sentinels.URL()
@@ -102,7 +103,8 @@ func (w *world) startServers() {
 			conf = append(conf, "dir "+w.disks.redis.Path())
 		}
 		var server *testenv.RedisServer
-		if w.clock, w.noClock = testenv.NewClock(w.host); w.noClock == nil {
+		w.clock, w.noClock = testenv.NewClock(w.host)
+		if w.noClock == nil {
 			server = w.clock.Redis(conf...)
 		} else {
 			server = testenv.Redis(w.host, conf...)
@@ -122,7 +124,8 @@ const user = "dibs"
 
 // prepare makes clients, database and schema.
 func (w *world) prepare() (err error) {
-	if w.rdb, err = lua.Connect(w.redisURL); err != nil {
+	w.rdb, err = lua.Connect(w.redisURL)
+	if err != nil {
 		return err
 	}
 	w.Cleanup(func() { _ = w.rdb.Close() })
@@ -130,7 +133,8 @@ func (w *world) prepare() (err error) {
 	if err := w.try(func() { dsn = w.sql.DSN("dibs") }); err != nil {
 		return err
 	}
-	if w.db, err = sql.Open("mysql", dsn); err != nil {
+	w.db, err = sql.Open("mysql", dsn)
+	if err != nil {
 		return fmt.Errorf("torture: %w", err)
 	}
 	w.Cleanup(func() { _ = w.db.Close() })
@@ -144,7 +148,8 @@ func (w *world) prepare() (err error) {
 			return fmt.Errorf("torture: %s: %w", statement, err)
 		}
 	}
-	if w.hook, err = newHook(w.host); err != nil {
+	w.hook, err = newHook(w.host)
+	if err != nil {
 		return err
 	}
 	if out, err := w.dibs("migrate"); err != nil {
@@ -162,7 +167,9 @@ func (w *world) prepare() (err error) {
 func (w *world) dsnAt(addr string) string {
 	c := mysql.NewConfig()
 	c.User, c.Net, c.Addr, c.DBName = user, "tcp", w.sql.Addr(), "dibs"
-	c.ParseTime, c.InterpolateParams, c.Loc = true, true, time.UTC
+	c.ParseTime = true
+	c.InterpolateParams = true
+	c.Loc = time.UTC
 	if addr != "" {
 		c.Addr = addr
 	}
@@ -184,7 +191,8 @@ type role struct {
 const serve = "serve"
 
 func (w *world) startParts() {
-	folder, chosen := w.TempDir(), roles
+	folder := w.TempDir()
+	chosen := roles
 	if w.opt.Serve {
 		chosen = rolesInOne
 	}
@@ -225,7 +233,8 @@ func (w *world) newPart(kind, name, folder string) *part {
 	p.url = "http://" + addr
 	settings["DIBS_NAME"] = name
 	if kind == "api" || kind == serve {
-		settings["DIBS_HTTP_ADDR"], p.probe = addr, "/readyz"
+		settings["DIBS_HTTP_ADDR"] = addr
+		p.probe = "/readyz"
 		p.front = testenv.Proxy(w.host, addr)
 	} else {
 		settings["DIBS_METRICS_ADDR"] = addr

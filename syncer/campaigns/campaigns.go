@@ -63,15 +63,20 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 		return models.Campaign{}, false, err
 	}
 	err = sqlstore.Retry(ctx, func() error {
-		row, shards := campaignRow{Campaign: c, CreatedDigest: digest}, []models.Campaign(nil)
+		row := campaignRow{Campaign: c, CreatedDigest: digest}
+		shards := []models.Campaign(nil)
 		if c.Shards > 1 {
 			shards, row.Total = shardsOf(&c, r.partitions)
-			row.CampaignTotal, row.CampaignClaimed, row.CampaignSyncedSeq = &c.Total, new(int64), new(int64)
-			row.CampaignReleased, row.CampaignLost = new(int64), new(int64)
+			row.CampaignTotal = &c.Total
+			row.CampaignClaimed = new(int64)
+			row.CampaignSyncedSeq = new(int64)
+			row.CampaignReleased = new(int64)
+			row.CampaignLost = new(int64)
 		}
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 			put := tx.Table(c.TableName()).Clauses(clause.OnConflict{DoNothing: true}).Create(&row)
-			if created = put.RowsAffected == 1; put.Error != nil || !created {
+			created = put.RowsAffected == 1
+			if put.Error != nil || !created {
 				return put.Error
 			}
 			if len(shards) > 0 {
@@ -94,11 +99,28 @@ func (r *Repository) initialized(c models.Campaign) models.Campaign {
 	c.Status, c.TimeZone = cmp.Or(c.Status, models.StatusOpen), cmp.Or(c.TimeZone, "UTC")
 	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
 	c.Partition = lua.PartitionOf(c.ID, r.partitions)
-	c.Shards, c.RedisTotal, c.Reserve, c.MoveNo, c.MovedNo = max(1, c.Shards), 0, 0, 0, 0
-	c.Version, c.Changes, c.AppliedVersion, c.Epoch, c.LoadAttempts = 1, 1, 0, 0, 0
-	c.Residency, c.ResidencyReason, c.ResidencyAt, c.StreamGeneration, c.SeenSeq, c.LostClaims = models.ResidencyNone, "", nil, "", 0, 0
-	c.Remaining, c.Claimed, c.SyncedSeq, c.ReleasedClaims = c.Total, 0, 0, 0
-	c.CreatedAt, c.UpdatedAt = time.Time{}, time.Time{}
+	c.Shards = max(1, c.Shards)
+	c.RedisTotal = 0
+	c.Reserve = 0
+	c.MoveNo = 0
+	c.MovedNo = 0
+	c.Version = 1
+	c.Changes = 1
+	c.AppliedVersion = 0
+	c.Epoch = 0
+	c.LoadAttempts = 0
+	c.Residency = models.ResidencyNone
+	c.ResidencyReason = ""
+	c.ResidencyAt = nil
+	c.StreamGeneration = ""
+	c.SeenSeq = 0
+	c.LostClaims = 0
+	c.Remaining = c.Total
+	c.Claimed = 0
+	c.SyncedSeq = 0
+	c.ReleasedClaims = 0
+	c.CreatedAt = time.Time{}
+	c.UpdatedAt = time.Time{}
 	return c
 }
 

@@ -28,7 +28,8 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 	}
 	lots := []models.Campaign{c}
 	if c.IsSharded() {
-		if lots, err = r.Shards(ctx, id); err != nil {
+		lots, err = r.Shards(ctx, id)
+		if err != nil {
 			return models.Campaign{}, err
 		}
 	}
@@ -96,7 +97,8 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (mo
 	if reflect.DeepEqual(before, c) {
 		return c, nil
 	}
-	c.Version, c.Changes = versionAfter(c.Version), c.Changes+1
+	c.Version = versionAfter(c.Version)
+	c.Changes = c.Changes + 1
 	fields := append(models.ChangeFields(), "Version", "Changes", "UpdatedAt", "RedisTotal")
 	if c.IsSharded() {
 		fields = slices.DeleteFunc(fields, func(name string) bool { return name == "Total" })
@@ -126,7 +128,9 @@ func publishCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 	}
 	var rows []models.OutboxRow
 	for _, e := range crossed(before, after) {
-		e.CampaignID, e.Seq, e.Epoch = after.ID, after.SyncedSeq, after.Epoch
+		e.CampaignID = after.ID
+		e.Seq = after.SyncedSeq
+		e.Epoch = after.Epoch
 		row, err := NewOutboxRow(models.OutboxEvent, &e)
 		if err != nil {
 			return sqlstore.Final(err)
@@ -138,7 +142,8 @@ func publishCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 
 // crossed lists the stock lines that a change crosses, as adjust.lua does.
 func crossed(before, after *models.Campaign) (events []models.Event) {
-	had, has := max(0, before.Total-before.Claimed), max(0, after.Total-after.Claimed)
+	had := max(0, before.Total-before.Claimed)
+	has := max(0, after.Total-after.Claimed)
 	if low := after.LowStockAt; low > 0 && has <= low && (had > before.LowStockAt || before.LowStockAt == 0) {
 		events = append(events, models.Event{Type: models.EventCampaignLowStock, ID: lua.ChangeID(after) + ":low_stock", Remaining: &has})
 	}

@@ -82,7 +82,8 @@ func newPacketBatch(campaignID string, asked *models.PacketBatch) (*packetBatch,
 		return nil, &models.FieldError{Field: "packets", Reason: "must be left out of a split"}
 	default:
 		var err error
-		if b.amounts, err = amountsOf(asked.Split); err != nil {
+		b.amounts, err = amountsOf(asked.Split)
+		if err != nil {
 			return nil, err
 		}
 		b.sum = asked.Split.Amount

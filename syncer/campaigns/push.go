@@ -16,7 +16,8 @@ import (
 // any may die half way: Redis takes each position once, in order. A shard gets those that were dealt to it by the moves that its load
 // knows; it takes no move before it is open, and then it has all of them.
 func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State) error {
-	pool, pushed := a.db.ConnPool, state.Pushed
+	pool := a.db.ConnPool
+	pushed := state.Pushed
 	parked, err := writer.ReadParked(ctx, pool, c.ID)
 	if err != nil {
 		return err
@@ -96,7 +97,9 @@ func (p *pusher) add(ctx context.Context, rows *sql.Rows) error {
 		}
 	}
 	if row.position > p.pushed && !p.parked[row.packet.ID] {
-		p.run, p.releaseMs, p.upto = append(p.run, row), at, row.position
+		p.run = append(p.run, row)
+		p.releaseMs = at
+		p.upto = row.position
 	}
 	return nil
 }
@@ -121,7 +124,8 @@ func (p *pusher) send(ctx context.Context) error {
 		case at < p.pushed:
 			return fmt.Errorf("%w: %s: packets up to %d were sent to redis, it holds those up to %d", ErrMoved, p.c.ID, p.pushed, at)
 		}
-		p.pushed, p.packets = at, call.Packets
+		p.pushed = at
+		p.packets = call.Packets
 		p.steps.At("pushed")
 	}
 	p.run = p.run[:0]

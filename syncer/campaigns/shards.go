@@ -31,7 +31,8 @@ func shardsOf(c *models.Campaign, partitions int) (shards []models.Campaign, res
 
 // SumShards has the sums of a campaign of several shards be those of its lots.
 func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
-	query, args := "UPDATE lots SET", []any(nil)
+	query := "UPDATE lots SET"
+	args := []any(nil)
 	for sum, column := range map[string]string{
 		"campaign_claimed": "claimed", "campaign_synced_seq": "synced_seq", "campaign_released": "released_claims", "campaign_lost": "lost_claims",
 	} {
@@ -56,7 +57,8 @@ func readParked(ctx context.Context, db *gorm.DB, c *models.Campaign) (*writer.P
 			return nil, err
 		}
 		all.All = append(all.All, one.All...)
-		all.Claims, all.Units = all.Claims+one.Claims, all.Units+one.Units
+		all.Claims = all.Claims + one.Claims
+		all.Units = all.Units + one.Units
 	}
 	return all, nil
 }

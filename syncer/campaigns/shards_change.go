@@ -58,7 +58,8 @@ func (r *Repository) changeGathering(ctx context.Context, id string, change mode
 // changeShards changes the shards of a campaign in the transaction that changes the campaign. What a shard has on loan stays.
 func changeShards(tx *gorm.DB, before, c *models.Campaign) error {
 	more := c.Total - before.Total
-	if c.Reserve += more; c.Reserve < 0 && more < 0 {
+	c.Reserve += more
+	if c.Reserve < 0 && more < 0 {
 		return sqlstore.Final(fmt.Errorf("%w: campaign %s", errGather, c.ID))
 	}
 	isAnew := more > 0 && c.Total-c.Claimed > c.LowStockAt // it may cross its lines once more

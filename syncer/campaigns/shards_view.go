@@ -16,7 +16,8 @@ func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsO
 	var c models.Campaign
 	var rows []models.Campaign
 	err = r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-		if c, err = Read(tx, id); err != nil || !c.IsSharded() {
+		c, err = Read(tx, id)
+		if err != nil || !c.IsSharded() {
 			rows = []models.Campaign{c}
 			return err
 		}
@@ -30,7 +31,8 @@ func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsO
 		CampaignID: id, Total: c.Total, Reserve: c.Reserve, LowStockAt: c.LowStockAt, Shards: make([]models.ShardFigures, len(rows)),
 	}
 	for i := range rows {
-		if of.Shards[i], err = r.figures(ctx, &rows[i], &of); err != nil {
+		of.Shards[i], err = r.figures(ctx, &rows[i], &of)
+		if err != nil {
 			return of, err
 		}
 	}
@@ -50,7 +52,9 @@ func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models
 		state, err := r.applier.scripts.State(ctx, c.ID)
 		switch {
 		case err == nil:
-			f.Claimed, f.Seq, released = state.Taken, state.Seq, state.Released
+			f.Claimed = state.Taken
+			f.Seq = state.Seq
+			released = state.Released
 		case !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged):
 			return f, err
 		}

@@ -59,9 +59,11 @@ func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]m
 	}
 	for i := range shards {
 		id, _ := models.SplitShardID(shards[i].ID)
-		of, shard := all[id], booksOf(&shards[i])
+		of := all[id]
+		shard := booksOf(&shards[i])
 		of.Shards = append(of.Shards, shard)
-		of.Books.ParkedClaims, of.Books.ParkedUnits = of.Books.ParkedClaims+shard.Books.ParkedClaims, of.Books.ParkedUnits+shard.Books.ParkedUnits
+		of.Books.ParkedClaims = of.Books.ParkedClaims + shard.Books.ParkedClaims
+		of.Books.ParkedUnits = of.Books.ParkedUnits + shard.Books.ParkedUnits
 		all[id] = of
 	}
 	return all, nil
@@ -94,7 +96,8 @@ func (r *Repository) parkedOfAll(ctx context.Context, ids []string) (map[string]
 	}
 	parked := make(map[string]*writer.ParkedClaims, len(with))
 	for _, id := range with {
-		if parked[id], err = writer.ReadParked(ctx, r.db.ConnPool, id); err != nil {
+		parked[id], err = writer.ReadParked(ctx, r.db.ConnPool, id)
+		if err != nil {
 			return nil, err
 		}
 	}

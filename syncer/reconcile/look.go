@@ -46,7 +46,8 @@ type look struct {
 
 // take returns whether another look would hardly tell more.
 func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
-	if l.snap, err = l.r.snapshot(ctx, id, l.depth); err != nil {
+	l.snap, err = l.r.snapshot(ctx, id, l.depth)
+	if err != nil {
 		return false, err
 	}
 	c := &l.snap.campaign

@@ -71,13 +71,15 @@ func (r *Reconciler) lists(ctx context.Context) (moved, still []string, err erro
 	}
 	r.round++
 	known := len(r.past)
-	if moved, still, err = r.meetAll(ctx); err != nil {
+	moved, still, err = r.meetAll(ctx)
+	if err != nil {
 		return nil, nil, err
 	}
 	maps.DeleteFunc(r.past, func(_ string, p *past) bool { return p.round != r.round })
 	r.resting = nil
 	if len(moved) == 0 && len(still) > stillMost && len(still) == known {
-		r.rest, r.resting = restMost, still
+		r.rest = restMost
+		r.resting = still
 	}
 	return moved, still, nil
 }
@@ -112,7 +114,8 @@ func (r *Reconciler) meet(id string, b books) (moved bool) {
 		r.past[id] = p
 	}
 	p.moved = p.moved || p.books != b
-	p.round, p.books = r.round, b
+	p.round = r.round
+	p.books = b
 	return p.moved || p.differs || p.backlog > 0
 }
 
@@ -149,7 +152,8 @@ func (t *turns) next(ids []string, most int) []string {
 // reconcile compares one campaign, and adds to rows what is to be written down because it is new.
 func (r *Reconciler) reconcile(ctx context.Context, id string, rows *[]models.Reconciliation) error {
 	p := r.past[id]
-	depth, every := DepthBooks, r.countEvery
+	depth := DepthBooks
+	every := r.countEvery
 	if p.differs {
 		every /= 6 // so that what was put right is told soon
 	}
@@ -160,7 +164,8 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, rows *[]models.Re
 	p.moved = false // what moves from here on is seen by the next round
 	found, err := r.Compare(ctx, id, depth)
 	if err != nil {
-		p.moved, r.rest = true, 0
+		p.moved = true
+		r.rest = 0
 		return err
 	}
 	for _, lot := range found.wentBack { // the API would go on: an older state takes claims like any other
@@ -201,7 +206,8 @@ func (r *Reconciler) learn(ctx context.Context, found *Comparison, p *past, coun
 	if found.Agrees() && p.differs {
 		r.log.LogAttrs(ctx, slog.LevelInfo, "the books agree again", slog.String("campaign_id", found.CampaignID))
 	}
-	p.differs, p.drift = !found.Agrees(), 0
+	p.differs = !found.Agrees()
+	p.drift = 0
 	if p.differs && found.Drift != nil {
 		p.drift = *found.Drift
 	}

@@ -45,7 +45,8 @@ func countPackets(ctx context.Context, tx *sql.Tx, id string, claims int64, thor
 
 // owners compares the rows of packets with those of claims, within one snapshot.
 func (l *look) owners() {
-	p, c := l.snap.packets, &l.snap.campaign
+	p := l.snap.packets
+	c := &l.snap.campaign
 	if p == nil {
 		return
 	}
@@ -71,7 +72,8 @@ func (l *look) packets(ctx context.Context, state *lua.State) (report func(), er
 	if l.snap.campaign.MovedNo != state.Moves { // a move is on its way
 		return func() {}, nil
 	}
-	if found.rows, err = l.untaken(ctx, state); err == nil {
+	found.rows, err = l.untaken(ctx, state)
+	if err == nil {
 		err = l.lists(ctx, state.Epoch, &found)
 	}
 	if err == nil && l.depth >= DepthUsers {
@@ -123,9 +125,11 @@ func waveName(releaseMs int64) string {
 // untaken counts the rows of packets that nobody took, up to the position that Redis was told of, by their time of release; of a shard,
 // those that its moves brought. Those of parked claims are taken.
 func (l *look) untaken(ctx context.Context, state *lua.State) (map[int64]int64, error) {
-	free, which := " FROM packets WHERE campaign_id = ? AND position <= ?", []any{l.snap.campaign.ID, state.Pushed}
+	free := " FROM packets WHERE campaign_id = ? AND position <= ?"
+	which := []any{l.snap.campaign.ID, state.Pushed}
 	if campaignID, shard := models.SplitShardID(l.snap.campaign.ID); shard > 0 {
-		free, which = " FROM packets WHERE campaign_id = ? AND shard = ? AND move_no <= ?", []any{campaignID, shard, state.Moves}
+		free = " FROM packets WHERE campaign_id = ? AND shard = ? AND move_no <= ?"
+		which = []any{campaignID, shard, state.Moves}
 	}
 	free += " AND claim_id IS NULL AND returned_at IS NULL"
 	counts := make(map[int64]int64)
@@ -157,7 +161,8 @@ func (l *look) untaken(ctx context.Context, state *lua.State) (map[int64]int64, 
 // counts none.
 func (l *look) lists(ctx context.Context, epoch int64, w *waves) error {
 	lists, err := l.r.scripts.PacketLists(ctx, l.snap.campaign.ID, epoch)
-	w.lists, w.names = make(map[int64]int64), make(map[string]bool)
+	w.lists = make(map[int64]int64)
+	w.names = make(map[string]bool)
 	for i := range lists {
 		w.names[lists[i].Key] = true
 		if lists[i].OfLoad {
@@ -192,7 +197,8 @@ func (l *look) forgotten(ctx context.Context, epoch int64, w *waves) error {
 		}
 		return names
 	}
-	if w.stray, err = l.r.scripts.HeldPacketLists(ctx, unused(epoch)); err != nil {
+	w.stray, err = l.r.scripts.HeldPacketLists(ctx, unused(epoch))
+	if err != nil {
 		return err
 	}
 	var older []string
@@ -218,7 +224,8 @@ func (p *repair) bringOwnersBack(ctx context.Context) error {
 	for more := true; more; {
 		err := p.change(ctx, func(tx *sql.Tx, _ *models.Campaign) (*models.Repair, error) {
 			rows, err := robbed(ctx, tx, p.id)
-			if more = len(rows) == packetsAtOnce; err != nil || len(rows) == 0 {
+			more = len(rows) == packetsAtOnce
+			if err != nil || len(rows) == 0 {
 				return nil, err
 			}
 			if err := writer.OwnPackets(ctx, tx, p.r.db.Name(), rows); err != nil {

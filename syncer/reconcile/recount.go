@@ -50,7 +50,8 @@ func (p *repair) recount(ctx context.Context) error {
 		case missing > 0 && (!p.redis.settled && !p.stopped || rows.Archived > 0):
 			return nil, nil //nolint:nilnil // they may be on their way, or archived
 		case missing > 0:
-			if p.missing, err = missingPlaces(ctx, tx, p.id, highest, parked); err != nil || !p.how.GiveUpClaims || !p.stopped {
+			p.missing, err = missingPlaces(ctx, tx, p.id, highest, parked)
+			if err != nil || !p.how.GiveUpClaims || !p.stopped {
 				return nil, err
 			}
 		}
@@ -65,7 +66,8 @@ func (p *repair) recount(ctx context.Context) error {
 	})
 	if err == nil && p.stopped && p.how.GiveUpClaims {
 		p.done.GivenUp = append(p.done.GivenUp, p.unknownIDs()...)
-		p.missing, p.unknown = nil, nil
+		p.missing = nil
+		p.unknown = nil
 	}
 	return err
 }
@@ -74,7 +76,9 @@ func (p *repair) recount(ctx context.Context) error {
 func byRows(was *models.Campaign, rows *RowFigures, missing int64) models.Campaign {
 	is := *was
 	is.LostClaims = max(0, was.LostClaims+missing) // fewer, if one that was given up came after all
-	is.Claimed, is.ReleasedClaims, is.SyncedSeq = rows.Units, rows.Released, rows.Claims+is.LostClaims
+	is.Claimed = rows.Units
+	is.ReleasedClaims = rows.Released
+	is.SyncedSeq = rows.Claims + is.LostClaims
 	if !campaigns.IsResident(was) || was.AppliedVersion == was.Version {
 		is.RedisTotal = 0 // Redis does not work by an older total
 	}
@@ -83,7 +87,8 @@ func byRows(was *models.Campaign, rows *RowFigures, missing int64) models.Campai
 }
 
 func (p *repair) writeCounters(ctx context.Context, tx *sql.Tx, was, is *models.Campaign, rows *RowFigures) (*models.Repair, error) {
-	before, after := counters(was), counters(is)
+	before := counters(was)
+	after := counters(is)
 	if before == after {
 		return nil, nil //nolint:nilnil // nothing to do
 	}
@@ -137,7 +142,8 @@ func missingPlaces(ctx context.Context, tx *sql.Tx, id string, highest int64, pa
 func namesOf(all []places) string {
 	names := make([]string, len(all))
 	for i, m := range all {
-		if names[i] = fmt.Sprintf("seq %d", m[0]); m[1] > m[0] {
+		names[i] = fmt.Sprintf("seq %d", m[0])
+		if m[1] > m[0] {
 			names[i] = fmt.Sprintf("seq %d to %d", m[0], m[1])
 		}
 	}

@@ -57,7 +57,8 @@ func (r *Reconciler) refill(ctx context.Context, id string) (done bool, err erro
 	if err != nil {
 		return false, err
 	}
-	found, now := &repaired.Found, &repaired.Left
+	found := &repaired.Found
+	now := &repaired.Left
 	brought := int64(0)
 	if found.Rows != nil && now.Rows != nil {
 		brought = now.Rows.Claims - found.Rows.Claims

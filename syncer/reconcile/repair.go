@@ -98,7 +98,8 @@ type repair struct {
 
 // compare looks at what is left, with what only the repair knows of.
 func (p *repair) compare(ctx context.Context) (err error) {
-	if p.done.Left, err = p.r.Compare(ctx, p.id, DepthUsers); err != nil || p.done.Left.Agrees() {
+	p.done.Left, err = p.r.Compare(ctx, p.id, DepthUsers)
+	if err != nil || p.done.Left.Agrees() {
 		return err
 	}
 	if len(p.unknown) > 0 {
@@ -193,7 +194,8 @@ func (p *repair) record(ctx context.Context, what, before, after string) error {
 func (p *repair) change(ctx context.Context, change func(tx *sql.Tx, c *models.Campaign) (*models.Repair, error)) error {
 	var step *models.Repair
 	err := p.r.locked(ctx, p.id, func(tx *sql.Tx, c *models.Campaign) (err error) {
-		if step, err = change(tx, c); err != nil || step == nil {
+		step, err = change(tx, c)
+		if err != nil || step == nil {
 			return err
 		}
 		return writeRepair(ctx, tx, step)

@@ -60,13 +60,15 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 		return err
 	}
 	for part := range slices.Chunk(all.All, eventsAtOnce) {
-		ids, args := make([]string, len(part)), []any{sqlstore.Now().Format(sqlstore.TimeLayout)}
+		ids := make([]string, len(part))
+		args := []any{sqlstore.Now().Format(sqlstore.TimeLayout)}
 		names := make([]string, len(part))
 		var units, amount int64
 		for i := range part {
 			e := &part[i].Event
 			ids[i], names[i], args = e.ID, part[i].String(), append(args, part[i].ID)
-			if units += e.Quantity; e.Amount != nil {
+			units += e.Quantity
+			if e.Amount != nil {
 				amount += *e.Amount
 			}
 		}

@@ -82,7 +82,8 @@ func exceeds(ctx context.Context, q sqlstore.Querier, c *models.Campaign, one *w
 	if err != nil {
 		return "", err
 	}
-	user, campaignID := one.Event.UserID, one.Event.CampaignID
+	user := one.Event.UserID
+	campaignID := one.Event.CampaignID
 	err = sqlstore.ScanAll(ctx, q, "SELECT quantity, claimed_at, status FROM claims WHERE user_id = ? AND campaign_id = ? ORDER BY seq",
 		[]any{user, campaignID}, func(scan func(...any) error) error {
 			var status models.ClaimStatus

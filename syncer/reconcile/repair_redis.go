@@ -24,12 +24,14 @@ type witness struct {
 
 // ask asks Redis what it knows of the campaign.
 func (p *repair) ask(ctx context.Context) error {
-	w, found := &p.redis, &p.done.Found
+	w := &p.redis
+	found := &p.done.Found
 	c, err := campaigns.Read(p.r.db.WithContext(ctx), p.id)
 	if err != nil {
 		return err
 	}
-	if p.loss, err = p.r.hydrator.LossOf(ctx, &c); err != nil {
+	p.loss, err = p.r.hydrator.LossOf(ctx, &c)
+	if err != nil {
 		return err
 	}
 	w.state, err = p.r.scripts.State(ctx, p.id)

@@ -44,7 +44,8 @@ func (p *repair) bringBackFromStream(ctx context.Context) error {
 		if err != nil || len(entries) < eventsAtOnce {
 			return err
 		}
-		if from = entries[len(entries)-1].ID.Next(); unread.Delivered.Less(from) {
+		from = entries[len(entries)-1].ID.Next()
+		if unread.Delivered.Less(from) {
 			return nil
 		}
 	}
@@ -66,7 +67,8 @@ func (p *repair) orphans(ctx context.Context, partition int, entries []lua.Entry
 		if err != nil || event.Type != models.EventClaimAccepted || event.LotID() != p.id {
 			continue // the consumer has put aside what can't be read
 		}
-		events, at[event.ID] = append(events, event), entry.ID
+		events = append(events, event)
+		at[event.ID] = entry.ID
 	}
 	ids := make([]string, len(events))
 	for i := range events {
@@ -196,7 +198,8 @@ func (p *repair) insertPart(ctx context.Context, events []models.Event, evidence
 		if err := p.move(ctx, tx, int64(len(events)), units, 0); err != nil {
 			return nil, err
 		}
-		first, last := &events[0], &events[len(events)-1]
+		first := &events[0]
+		last := &events[len(events)-1]
 		return repairOf(p.id, RepairClaims, fmt.Sprintf("no rows of %d claims, seq %d to %d", len(events), first.Seq, last.Seq),
 			fmt.Sprintf("their rows, by %s; the first is claim %s of user %s", evidence, first.ID, first.UserID))
 	})
@@ -205,7 +208,8 @@ func (p *repair) insertPart(ctx context.Context, events []models.Event, evidence
 // move moves the counters of the campaign, or shard, by rows that came back, in their transaction, so that a reader finds both agree at
 // every instant. Counters that did not agree with the rows may count these already, and are left for recount.
 func (p *repair) move(ctx context.Context, tx *sql.Tx, claims, units, released int64) error {
-	rows, m := p.done.Found.Rows, &p.done.Found.MySQL
+	rows := p.done.Found.Rows
+	m := &p.done.Found.MySQL
 	if rows.Claims+m.LostClaims != m.SyncedSeq || rows.Units != m.Claimed || rows.Released != m.Released {
 		return nil
 	}

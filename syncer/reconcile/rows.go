@@ -32,17 +32,21 @@ func (r *Reconciler) snapshot(ctx context.Context, id string, depth Depth) (*sna
 		if err := readBooks(ctx, tx, id, &s.campaign); err != nil {
 			return err
 		}
-		if s.untold, err = countUntold(ctx, tx, id); err != nil {
+		s.untold, err = countUntold(ctx, tx, id)
+		if err != nil {
 			return err
 		}
-		if s.parked, err = writer.ReadParked(ctx, tx, id); err != nil || depth < DepthRows {
+		s.parked, err = writer.ReadParked(ctx, tx, id)
+		if err != nil || depth < DepthRows {
 			return err
 		}
-		if s.rows, err = accounted(ctx, tx, &s.campaign); err != nil {
+		s.rows, err = accounted(ctx, tx, &s.campaign)
+		if err != nil {
 			return err
 		}
 		if s.campaign.Kind == models.KindPacket {
-			if s.packets, err = countPackets(ctx, tx, id, s.rows.Claims, depth >= DepthUsers); err != nil {
+			s.packets, err = countPackets(ctx, tx, id, s.rows.Claims, depth >= DepthUsers)
+			if err != nil {
 				return err
 			}
 		}
@@ -79,8 +83,11 @@ func accounted(ctx context.Context, tx *sql.Tx, c *models.Campaign) (*RowFigures
 	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(CASE WHEN "+liveClaims+" THEN quantity ELSE 0 END), 0),"+
 		" COALESCE(MAX(seq), 0), COALESCE(SUM(CASE WHEN "+liveClaims+" THEN 0 ELSE 1 END), 0)"+
 		" FROM claims WHERE campaign_id = ? AND shard = ?", campaignID, shard).Scan(&rows.Claims, &rows.Units, &rows.Last, &rows.Released)
-	if rows.Archived = c.ArchivedClaims; rows.Archived > 0 {
-		rows.Claims, rows.Units, rows.Released = rows.Claims+rows.Archived, rows.Units+c.ArchivedUnits, rows.Released+c.ArchivedReleased
+	rows.Archived = c.ArchivedClaims
+	if rows.Archived > 0 {
+		rows.Claims = rows.Claims + rows.Archived
+		rows.Units = rows.Units + c.ArchivedUnits
+		rows.Released = rows.Released + c.ArchivedReleased
 		rows.Last = max(rows.Last, c.SyncedSeq) // the last may be among the archived
 	}
 	return &rows, err

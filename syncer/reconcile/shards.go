@@ -46,7 +46,8 @@ func (c *Comparison) addShard(one *Comparison) {
 		(c.Residency == models.ResidencyNone || one.Residency != models.ResidencyEvicted) {
 		c.Residency = one.Residency
 	}
-	c.inRedis, c.parked = c.inRedis || one.inRedis, c.parked || one.parked
+	c.inRedis = c.inRedis || one.inRedis
+	c.parked = c.parked || one.parked
 	c.wentBack = append(c.wentBack, one.wentBack...)
 	c.MySQL.Claimed += one.MySQL.Claimed
 	c.MySQL.SyncedSeq += one.MySQL.SyncedSeq
@@ -155,7 +156,8 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 		for _, line := range one.Left.Differences {
 			left = append(left, shardLine(i+1, line))
 		}
-		done.Steps, done.GivenUp = append(done.Steps, one.Steps...), append(done.GivenUp, one.GivenUp...)
+		done.Steps = append(done.Steps, one.Steps...)
+		done.GivenUp = append(done.GivenUp, one.GivenUp...)
 		failed = append(failed, err)
 	}
 	failed = append(failed, campaigns.SumShards(ctx, r.db, c.ID))

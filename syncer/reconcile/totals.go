@@ -184,7 +184,9 @@ func (t *Totals) read(ctx context.Context, tx *sql.Tx) error {
 }
 
 func (c *CurrencyTotals) add(more *CurrencyTotals) {
-	c.Claims, c.Units, c.Amount = c.Claims+more.Claims, c.Units+more.Units, c.Amount+more.Amount
+	c.Claims = c.Claims + more.Claims
+	c.Units = c.Units + more.Units
+	c.Amount = c.Amount + more.Amount
 }
 
 // firstIDAt is below every UUIDv7 that is made at a moment or later.

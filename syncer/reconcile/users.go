@@ -20,7 +20,8 @@ func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err
 	}
 	var users []string
 	if l.depth >= DepthUsers {
-		if users, err = l.users(ctx, c.ID); err != nil {
+		users, err = l.users(ctx, c.ID)
+		if err != nil {
 			return false, err
 		}
 	}
@@ -45,7 +46,8 @@ func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err
 
 // users returns a line for each user whose record in Redis is not what the rows add up to: the first ones, and how many more there are.
 func (l *look) users(ctx context.Context, id string) (lines []string, err error) {
-	more, seen := 0, make(map[string]bool)
+	more := 0
+	seen := make(map[string]bool)
 	add := func(line string) {
 		if len(lines) < usersNamedMost {
 			lines = append(lines, line)

@@ -94,7 +94,8 @@ func (l *Lot) isForgotten() bool {
 }
 
 func (l *Lot) isBehindReport() bool {
-	at, seen := l.Redis.At, l.Reported
+	at := l.Redis.At
+	seen := l.Reported
 	return l.MySQL.Residency == models.ResidencyResident && (at.Epoch < seen.Epoch || at.Epoch == seen.Epoch && at.Seq < seen.Seq)
 }
 

@@ -141,7 +141,8 @@ type Rows struct{ Claims, Units, Released, LastSeq int64 }
 
 // isSound reports whether a lot that is resident by MySQL is in Redis as MySQL knows it.
 func (l *Lot) isSound() bool {
-	m, r := &l.MySQL, &l.Redis
+	m := &l.MySQL
+	r := &l.Redis
 	if m.Residency != models.ResidencyResident || r.Held != Present || r.Status == models.StatusFenced {
 		return false
 	}
@@ -177,14 +178,16 @@ func (l *Lot) isLost() bool { return l.MySQL.Residency == models.ResidencyLost }
 
 // isEvicted reports whether Redis evicted just what MySQL has.
 func (l *Lot) isEvicted() bool {
-	m, t := &l.MySQL, l.Redis.Tombstone
+	m := &l.MySQL
+	t := l.Redis.Tombstone
 	return l.Redis.Held == Absent && t != nil && m.Generation == l.Generation &&
 		*t == Tombstone{m.Epoch, m.SyncedSeq, m.TransferSeq} && m.Transfers.same(l.Redis.Transfers)
 }
 
 // isBehindTombstone reports whether MySQL has less of the lot than was evicted.
 func (l *Lot) isBehindTombstone() bool {
-	m, t := &l.MySQL, l.Redis.Tombstone
+	m := &l.MySQL
+	t := l.Redis.Tombstone
 	return t != nil && (m.Epoch < t.Epoch || m.SyncedSeq < t.Seq || m.TransferSeq < t.TransferSeq || !m.Transfers.covers(l.Redis.Transfers))
 }
 
@@ -196,7 +199,8 @@ func (l *Lot) isStrange() bool {
 
 // isCopied reports whether Redis holds a copy of all that MySQL has, by the load that was begun last, and MySQL has not confirmed it.
 func (l *Lot) isCopied() bool {
-	m, r := &l.MySQL, &l.Redis
+	m := &l.MySQL
+	r := &l.Redis
 	known := Copy{m.SyncedSeq, m.LostClaims, m.ArchivedClaims, m.TransferSeq, l.Generation}
 	return r.Held == Present && r.Status == models.StatusLoading && r.At.Epoch > m.Epoch && r.At.Epoch == m.LoadAttempts &&
 		r.Copy != nil && *r.Copy == known && r.At.Seq == m.SyncedSeq+m.ParkedClaims && r.Transfers.same(l.transfers())
@@ -215,7 +219,8 @@ func (l *Lot) remembersTransfers() bool {
 
 // differs reports whether the counters in MySQL contradict the rows that were counted.
 func (l *Lot) differs() bool {
-	m, rows := &l.MySQL, l.Evidence.Rows
+	m := &l.MySQL
+	rows := l.Evidence.Rows
 	return rows != nil &&
 		(rows.Claims+m.LostClaims != m.SyncedSeq || rows.Units != m.Claimed || rows.Released != m.ReleasedClaims)
 }
@@ -223,7 +228,9 @@ func (l *Lot) differs() bool {
 // missing is how many claims were answered, by any evidence, and have no row, are not parked and were not given up.
 // Those of a lot that takes claims may be on their way while the consumers are behind.
 func (l *Lot) missing() int64 {
-	m, r, rows := &l.MySQL, &l.Redis, l.Evidence.Rows
+	m := &l.MySQL
+	r := &l.Redis
+	rows := l.Evidence.Rows
 	if l.isSound() && !l.Settled {
 		return 0
 	}

@@ -151,7 +151,8 @@ func (s *streams) lacksFlushes(ctx context.Context, ids []string) (*putBack, err
 	if err := sqlstore.On(s.db.WithContext(ctx)).Scan(&newest, "SELECT COALESCE(MAX(id), '') FROM stock_flushes"); err != nil {
 		return nil, err
 	}
-	from, to := madeAt(slices.Max(ids)), time.Time{}
+	from := madeAt(slices.Max(ids))
+	to := time.Time{}
 	if newest != "" {
 		to = madeAt(newest)
 	}
@@ -175,7 +176,8 @@ func (w *StreamWatcher) RequireBooks(ctx context.Context) error {
 	var flushes []string
 	tips := make(map[int]lua.EntryID)
 	for p := range all {
-		flushes, tips[p] = append(flushes, all[p].Flushes...), all[p].Tip
+		flushes = append(flushes, all[p].Flushes...)
+		tips[p] = all[p].Tip
 	}
 	back, err := w.streams.lacks(ctx, flushes, tips)
 	if err != nil {

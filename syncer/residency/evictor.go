@@ -54,7 +54,8 @@ func (e *Evictor) Evict(ctx context.Context) (evicted int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("residency: evict: %w", err)
 	}
-	if e.last = ""; len(page) == e.looks {
+	e.last = ""
+	if len(page) == e.looks {
 		e.last = page[len(page)-1].ID
 	}
 	var failed []error

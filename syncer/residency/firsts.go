@@ -152,11 +152,13 @@ func (h *Hydrator) firstLoads(ctx context.Context, ids []string) ([]models.Campa
 		return nil, err
 	}
 	h.steps.At("numbered")
-	if cs = h.putFirsts(ctx, cs); len(cs) == 0 {
+	cs = h.putFirsts(ctx, cs)
+	if len(cs) == 0 {
 		return nil, nil
 	}
 	h.steps.At("loaded")
-	if cs, err = h.confirmFirsts(ctx, cs, births); err != nil || len(cs) == 0 {
+	cs, err = h.confirmFirsts(ctx, cs, births)
+	if err != nil || len(cs) == 0 {
 		return nil, err
 	}
 	h.steps.At("confirmed")
@@ -216,7 +218,9 @@ func (h *Hydrator) numberFirsts(ctx context.Context, cs []models.Campaign) (numb
 func (h *Hydrator) putFirsts(ctx context.Context, cs []models.Campaign) (put []models.Campaign) {
 	held := slices.Clone(cs)
 	for i := range held {
-		held[i].Epoch, held[i].Version, held[i].Status = firstNumber, 0, models.StatusLoading
+		held[i].Epoch = firstNumber
+		held[i].Version = 0
+		held[i].Status = models.StatusLoading
 	}
 	loaded, errs := h.scripts.LoadAll(ctx, held)
 	for i := range cs {

@@ -165,7 +165,8 @@ func (h *Hydrator) hydrateOnce(ctx context.Context, id string) (lua.Meta, error)
 	}
 	wrong := "it is not in redis by the books"
 	if campaigns.IsResident(&c) {
-		if wrong, err = h.Wrong(ctx, &c); err != nil {
+		wrong, err = h.Wrong(ctx, &c)
+		if err != nil {
 			return lua.Meta{}, err
 		}
 	}

@@ -103,7 +103,8 @@ func (s *streams) countLost(ctx context.Context, partition int, known lua.Stream
 		if err != nil {
 			return 0, err
 		}
-		if lost += int64(len(entries)); len(entries) < lua.FencesMost {
+		lost += int64(len(entries))
+		if len(entries) < lua.FencesMost {
 			break
 		}
 		from = entries[len(entries)-1].ID.Next()

@@ -22,7 +22,8 @@ const appliedReleases = "released_claims - (SELECT COUNT(*) FROM outbox" +
 
 // known is how far Redis must be with a campaign. Redis is read afterwards, and then is no less far unless it went back.
 func (h *Hydrator) known(ctx context.Context, c *models.Campaign) (lua.Position, error) {
-	known, epoch := Known(c), int64(0)
+	known := Known(c)
+	epoch := int64(0)
 	if c.ReleasedClaims == 0 {
 		return known, nil
 	}

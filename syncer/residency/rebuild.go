@@ -90,7 +90,9 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, force bool) 
 		return report, false, err
 	}
 	held := *c
-	held.Epoch, held.Version, held.Status = epoch, 0, models.StatusLoading
+	held.Epoch = epoch
+	held.Version = 0
+	held.Status = models.StatusLoading
 	staging, err := h.scripts.NewRebuild(ctx, &held, c.Epoch, c.Residency == models.ResidencyLost)
 	if err != nil {
 		return report, false, fmt.Errorf("residency: rebuild %s: %w", c.ID, err)
@@ -167,7 +169,8 @@ func (h *Hydrator) attempt(ctx context.Context, c *models.Campaign) (int64, erro
 
 // returned is the number that a statement returned, 0 if it returned none.
 func returned(row *sql.Row) (n int64, err error) {
-	if err = row.Scan(&n); errors.Is(err, sql.ErrNoRows) {
+	err = row.Scan(&n)
+	if errors.Is(err, sql.ErrNoRows) {
 		return 0, nil
 	}
 	return n, err
@@ -182,7 +185,8 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 	}
 	highest := max(staging.Position().Seq, snap.SeenSeq)
 	claims := staging.Claims() + snap.ArchivedClaims
-	rows, units := claims-parked.Claims, staging.Taken()-parked.Units
+	rows := claims - parked.Claims
+	units := staging.Taken() - parked.Units
 	if force || snap.ArchivedClaims > 0 {
 		highest = max(highest, snap.SyncedSeq+parked.Claims) // the last claim may be archived, or given up
 	}
@@ -226,7 +230,8 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 		if err != nil {
 			return fmt.Errorf("residency: rebuild %s: %w", c.ID, err)
 		}
-		if parked, err = writer.ReadParked(ctx, tx, c.ID); err != nil {
+		parked, err = writer.ReadParked(ctx, tx, c.ID)
+		if err != nil {
 			return err
 		}
 		staging.AddArchived(snap.ArchivedUnits, snap.ArchivedReleased)

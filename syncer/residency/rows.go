@@ -31,10 +31,14 @@ func EachClaim(ctx context.Context, tx *sql.Tx, dialect, id string, parked []*wr
 		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status, &packet, &p.Amount); err != nil {
 			return fmt.Errorf("residency: claims of %s: %w", id, err)
 		}
-		if parked, err = eachParked(parked, p.Seq, each); err != nil {
+		parked, err = eachParked(parked, p.Seq, each)
+		if err != nil {
 			return err
 		}
-		p.ID, p.UserID, p.KeyDigest, p.PacketID = claimID, user, digest, packet
+		p.ID = claimID
+		p.UserID = user
+		p.KeyDigest = digest
+		p.PacketID = packet
 		p.Live = string(status) == string(models.ClaimClaimed) || string(status) == string(models.ClaimRedeemed)
 		if err := each(&p); err != nil {
 			return err

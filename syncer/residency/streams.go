@@ -86,7 +86,8 @@ func (s *streams) intact(ctx context.Context, partition int) (seen look, err err
 			return look{}, err
 		}
 		seen.row = row
-		if seen.stream, err = s.read(ctx, partition, known.Tip); err != nil {
+		seen.stream, err = s.read(ctx, partition, known.Tip)
+		if err != nil {
 			return look{}, err
 		}
 		why := lua.Position{Stream: seen.stream.StreamPosition}.Behind(lua.Position{Stream: known})
@@ -162,7 +163,8 @@ func (s *streams) record(ctx context.Context, seen *look) error {
 	if err != nil {
 		return fmt.Errorf("residency: stream %d: %w", partition, err)
 	}
-	tip, now := seen.stream.Tip.String(), seen.stream.At
+	tip := seen.stream.Tip.String()
+	now := seen.stream.At
 	changed, err := sqlstore.On(s.db.WithContext(ctx)).Exec("UPDATE streams SET tip = ?, added = ?, tip_at = ?, unbooked = ?"+
 		" WHERE `partition` = ? AND birth = ? AND tip = ?"+
 		" AND (tip <> ? OR added <> ? OR COALESCE(unbooked, '') <> ? OR tip_at < ?)",

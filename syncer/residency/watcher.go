@@ -47,7 +47,8 @@ func (w *StreamWatcher) watchEvicted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if w.evicted = ""; len(page) == lua.FencesMost {
+	w.evicted = ""
+	if len(page) == lua.FencesMost {
 		w.evicted = page[len(page)-1].ID
 	}
 	stopped, err := w.streams.stop(ctx, page)

@@ -52,7 +52,8 @@ func (d *decision) decide(
 	ctx context.Context, db *gorm.DB, ids []string, at *steps.Steps, inTx func(change func(tx *sql.Tx) error) error,
 ) (decided, others []heldClaim, err error) {
 	for {
-		if decided, err = readClaims(ctx, db, ids); err != nil {
+		decided, err = readClaims(ctx, db, ids)
+		if err != nil {
 			return nil, nil, err
 		}
 		others = nil
@@ -94,8 +95,12 @@ func (d *decision) apply(claims []heldClaim, at time.Time) (err error) {
 	}
 	for i := range claims {
 		c := &claims[i]
-		c.Status, c.OrderID, c.ReleaseReason, c.ResolvedAt = d.status, d.orderID, d.reason, &at
-		if c.outbox, err = d.outboxRow(&c.ClaimRow); err != nil {
+		c.Status = d.status
+		c.OrderID = d.orderID
+		c.ReleaseReason = d.reason
+		c.ResolvedAt = &at
+		c.outbox, err = d.outboxRow(&c.ClaimRow)
+		if err != nil {
 			return err
 		}
 	}
@@ -104,14 +109,16 @@ func (d *decision) apply(claims []heldClaim, at time.Time) (err error) {
 
 // outboxRow makes the row that says what became of a claim.
 func (d *decision) outboxRow(c *models.ClaimRow) (models.OutboxRow, error) {
-	kind, claimedAt := models.OutboxEvent, models.NewTime(c.ClaimedAt)
+	kind := models.OutboxEvent
+	claimedAt := models.NewTime(c.ClaimedAt)
 	e := models.Event{
 		Type: models.EventClaimRedeemed, CampaignID: c.CampaignID, UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest,
 		Seq: c.Seq, Shard: c.Shard,
 		At: models.NewTime(*c.ResolvedAt), ClaimID: c.ID, ClaimedAt: &claimedAt, Reason: d.reason,
 	}
 	if d.status != models.ClaimRedeemed {
-		kind, e.Type = models.OutboxRelease, models.EventClaimReleased
+		kind = models.OutboxRelease
+		e.Type = models.EventClaimReleased
 	}
 	if d.status == models.ClaimExpired {
 		e.Reason = models.ReasonExpired
@@ -166,9 +173,11 @@ func deltasOf(decided []heldClaim) (deltas []writer.Delta) {
 		id := decided[i].LotID()
 		at := slices.IndexFunc(deltas, func(d writer.Delta) bool { return d.LotID == id })
 		if at < 0 {
-			at, deltas = len(deltas), append(deltas, writer.Delta{LotID: id})
+			at = len(deltas)
+			deltas = append(deltas, writer.Delta{LotID: id})
 		}
-		deltas[at].Units, deltas[at].Released = deltas[at].Units-decided[i].Quantity, deltas[at].Released+1
+		deltas[at].Units = deltas[at].Units - decided[i].Quantity
+		deltas[at].Released = deltas[at].Released + 1
 	}
 	return deltas
 }

@@ -144,15 +144,19 @@ type heldLot struct {
 
 // add adds a due row of the lot, unless all would be too far apart then.
 func (l *heldLot) add(f *heldFlush, reach int64) {
-	first, last := min(l.firstSeq, f.FirstSeq), max(l.lastSeq, f.LastSeq)
+	first := min(l.firstSeq, f.FirstSeq)
+	last := max(l.lastSeq, f.LastSeq)
 	if len(l.flushes) > 0 && (l.hasMore || last-first >= reach) {
 		l.hasMore = true
 		return
 	}
 	if len(l.flushes) == 0 {
-		first, last = f.FirstSeq, f.LastSeq
+		first = f.FirstSeq
+		last = f.LastSeq
 	}
-	l.flushes, l.firstSeq, l.lastSeq = append(l.flushes, *f), first, last
+	l.flushes = append(l.flushes, *f)
+	l.firstSeq = first
+	l.lastSeq = last
 }
 
 func (l *heldLot) id() string { return models.ShardID(l.flushes[0].CampaignID, l.flushes[0].Shard) }

@@ -68,7 +68,8 @@ func examineQuery(dialect string, page []heldLot, share int, now time.Time) (que
 	byPlace := sqlstore.ByIndex(dialect, "claims_place")
 	parts := make([]string, len(page))
 	for i := range page {
-		lot, f := &page[i], &page[i].flushes[0]
+		lot := &page[i]
+		f := &page[i].flushes[0]
 		parts[i] = fmt.Sprintf("SELECT campaign_id, shard, id, seq"+
 			" FROM (SELECT campaign_id, shard, id, seq FROM claims%s"+
 			" WHERE campaign_id = ? AND shard = ? AND seq >= ? AND seq <= ? AND status = ? AND claimed_at <= ?"+

@@ -22,7 +22,8 @@ func apart[T any](all []T, campaignOf func(*T) string, do func(part []T) error) 
 	}
 	var failed []error
 	for len(all) > 0 {
-		id, n := campaignOf(&all[0]), 1
+		id := campaignOf(&all[0])
+		n := 1
 		for n < len(all) && campaignOf(&all[n]) == id {
 			n++
 		}

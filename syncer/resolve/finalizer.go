@@ -127,7 +127,9 @@ type drained struct {
 
 // drainedLongEnough notes that a campaign is drained now, and says whether it has been for ReturnDelay.
 func (f *Finalizer) drainedLongEnough(ctx context.Context, c *models.Campaign) (bool, error) {
-	now, seen, epoch := f.clock.Now(), f.drained[c.ID], c.Epoch
+	now := f.clock.Now()
+	seen := f.drained[c.ID]
+	epoch := c.Epoch
 	if c.IsSharded() { // a load of any shard raises the sum
 		err := sqlstore.On(f.relay.db.WithContext(ctx)).Row("SELECT SUM(epoch) FROM lots WHERE campaign_id = ?", c.ID).Scan(&epoch)
 		if err != nil {

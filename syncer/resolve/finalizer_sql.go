@@ -62,7 +62,8 @@ func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.Out
 			return err
 		}
 		e.At = models.NewTime(at)
-		if row, err = campaigns.NewOutboxRow(models.OutboxEvent, e); err != nil {
+		row, err = campaigns.NewOutboxRow(models.OutboxEvent, e)
+		if err != nil {
 			return err
 		}
 		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET closed_told_at = ? WHERE id = ? AND status = ? AND closed_told_at IS NULL",

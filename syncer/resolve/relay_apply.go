@@ -103,7 +103,8 @@ func releasesOf(rows []message) (releases []lua.Release, known []*message, err e
 			err = errors.Join(err, &rowError{row.ID, fmt.Errorf("%w: %s: %w", errRow, row.ID, bad)})
 			continue
 		}
-		releases, known = append(releases, *row.release), append(known, row)
+		releases = append(releases, *row.release)
+		known = append(known, row)
 	}
 	return releases, known, err
 }

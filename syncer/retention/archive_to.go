@@ -103,7 +103,8 @@ func (a *ArchiveFile) readLast() error {
 			return err
 		}
 		end += int64(len(line))
-		if lines = append(lines, line); len(lines) == 2*archivePage {
+		lines = append(lines, line)
+		if len(lines) == 2*archivePage {
 			lines = append([][]byte(nil), lines[archivePage:]...)
 		}
 	}
@@ -126,7 +127,8 @@ func (a *ArchiveFile) Put(_ context.Context, _ *sql.Tx, claims []models.ClaimRow
 	var lines bytes.Buffer
 	now := make(map[string]bool, len(claims))
 	for i := range claims {
-		if now[claims[i].ID] = true; a.last[claims[i].ID] {
+		now[claims[i].ID] = true
+		if a.last[claims[i].ID] {
 			continue
 		}
 		if err := json.NewEncoder(&lines).Encode(newArchivedClaim(&claims[i])); err != nil {

@@ -77,7 +77,8 @@ func (a *Archiver) archiveLot(ctx context.Context, lotID string, before time.Tim
 		}
 		a.steps.At("moved")
 		a.moved(int(n))
-		*moved, after = *moved+n, last
+		*moved = *moved + n
+		after = last
 		if err := sleep.For(ctx, time.Since(begun)); err != nil {
 			return err
 		}
@@ -171,13 +172,15 @@ func (a *Archiver) move(ctx context.Context, tx *sql.Tx, lotID string, claims []
 	var orders, ordered []any
 	for i := range claims {
 		c := &claims[i]
-		if ids[i] = c.ID; c.Status.Live() {
+		ids[i] = c.ID
+		if c.Status.Live() {
 			units += c.Quantity
 		} else {
 			released++
 		}
 		if c.OrderID != nil {
-			orders, ordered = append(orders, *c.OrderID), append(ordered, c.ID)
+			orders = append(orders, *c.OrderID)
+			ordered = append(ordered, c.ID)
 		}
 	}
 	if err := a.to.Put(ctx, tx, claims); err != nil {

@@ -103,7 +103,8 @@ func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (prune
 	}
 	var ids, campaigns, old []string
 	for i := range page {
-		ids, campaigns = append(ids, page[i].ID), append(campaigns, page[i].CampaignID)
+		ids = append(ids, page[i].ID)
+		campaigns = append(campaigns, page[i].CampaignID)
 	}
 	slices.Sort(campaigns)
 	db := p.db.WithContext(ctx)

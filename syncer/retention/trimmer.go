@@ -106,7 +106,8 @@ func (t *Trimmer) trimStream(ctx context.Context, partition int, registered []st
 				first = needed
 			}
 		}
-		if trimmed, err = t.trimBelow(ctx, partition, first); err != nil {
+		trimmed, err = t.trimBelow(ctx, partition, first)
+		if err != nil {
 			return trimmed, groups, err
 		}
 	}

@@ -70,7 +70,8 @@ func (t *Trimmer) measure(ctx context.Context, partition int, groups []lua.Group
 		var backlog int64
 		var age time.Duration
 		if len(oldest) > 0 {
-			backlog, age = backlogOf(g, stream.Length), oldest[0].ID.Age(now)
+			backlog = backlogOf(g, stream.Length)
+			age = oldest[0].ID.Age(now)
 		}
 		t.metrics.backlog.WithLabelValues(label, g.Name).Set(float64(backlog))
 		t.metrics.oldest.WithLabelValues(label, g.Name).Set(age.Seconds())
@@ -105,7 +106,8 @@ func backlogOf(g *lua.Group, length int64) int64 {
 
 // warn tells once when a group falls far behind, and once when it is back.
 func (t *Trimmer) warn(ctx context.Context, stream, group string, backlog int64, age time.Duration) {
-	key, far := stream+" "+group, backlog > t.farBehind
+	key := stream + " " + group
+	far := backlog > t.farBehind
 	if far == t.behind[key] {
 		return
 	}

@@ -54,7 +54,8 @@ func (m *Mover) Look(ctx context.Context) (done int, err error) {
 	seen := 0
 	err = sqlstore.EachRow(ctx, func(c *lined) string { return c.ID }, fetch, func(c *lined) error {
 		n, err := m.lookAt(ctx, c)
-		done, seen = done+n, seen+1
+		done = done + n
+		seen = seen + 1
 		return err
 	})
 	if seen == 0 {
@@ -71,7 +72,8 @@ func (m *Mover) lookAt(ctx context.Context, c *lined) (done int, err error) {
 		return 0, err
 	}
 	for i := range before.books {
-		b, v := &before.books[i], &before.views[i]
+		b := &before.books[i]
+		v := &before.views[i]
 		verb := verbFinish
 		switch {
 		case v.Err != nil || b.Epoch != v.Epoch:
@@ -109,7 +111,9 @@ func (m *Mover) remaining(ctx context.Context, c *lined, before *picture) (remai
 	}
 	remaining = c.Total
 	for i := range after.views {
-		a, b, row := &after.views[i], &before.views[i], &after.books[i]
+		a := &after.views[i]
+		b := &before.views[i]
+		row := &after.books[i]
 		switch {
 		case a.Err == nil && b.Err == nil && a.Epoch == b.Epoch && a.Ups == b.Ups:
 			remaining -= b.Taken

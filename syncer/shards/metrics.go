@@ -19,7 +19,8 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	with, labels := promauto.With(reg), []string{"kind", "shard"}
+	with := promauto.With(reg)
+	labels := []string{"kind", "shard"}
 	return &metrics{
 		begun: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "dibs_shard_moves_total",

@@ -75,7 +75,8 @@ type Mover struct {
 // New makes a mover. reg has its metrics, unless it is nil.
 func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, log *slog.Logger, reg prometheus.Registerer) *Mover {
 	m := &Mover{db: db, redis: scripts, loader: loader, log: log, metrics: newMetrics(reg)}
-	m.books, m.proof = &store{db: db, steps: &m.steps}, m.prove
+	m.books = &store{db: db, steps: &m.steps}
+	m.proof = m.prove
 	return m
 }
 
@@ -120,7 +121,8 @@ func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need)
 
 // look makes a picture.
 func (m *Mover) look(ctx context.Context, campaignID string, gone map[int]bool) (p *picture, err error) {
-	if p, err = m.books.look(ctx, campaignID); err != nil {
+	p, err = m.books.look(ctx, campaignID)
+	if err != nil {
 		return nil, err
 	}
 	ids := make([]string, len(p.books))
@@ -157,7 +159,8 @@ func (m *Mover) requireMoves(ctx context.Context, campaignID string, p *picture)
 		return nil
 	}
 	for i := range now.books {
-		b, v := &now.books[i], &now.views[i]
+		b := &now.books[i]
+		v := &now.views[i]
 		if !isAhead(v, b) || isRestored(b) {
 			continue
 		}
@@ -197,7 +200,8 @@ func (m *Mover) do(ctx context.Context, p *picture, s step, gone map[int]bool) e
 	case verbLoad:
 		_, err := m.loader.Hydrate(ctx, c.ID)
 		if errors.Is(err, campaigns.ErrLost) {
-			gone[s.shard], err = true, nil
+			gone[s.shard] = true
+			err = nil
 		}
 		return err
 	case verbFinish:
@@ -233,7 +237,8 @@ func (m *Mover) complete(ctx context.Context, c *models.Campaign, move *models.S
 		return err
 	}
 	m.steps.At("moved")
-	if err = m.books.finish(ctx, move, amount); err == nil {
+	err = m.books.finish(ctx, move, amount)
+	if err == nil {
 		m.count(units, move, amount)
 	}
 	m.steps.At("done")

@@ -70,7 +70,8 @@ func (s *store) pick(ctx context.Context, move *models.StockMove) (positions []i
 		if rows[i].releaseMs != rows[0].releaseMs {
 			break
 		}
-		positions, move.Packets = append(positions, rows[i].position), append(move.Packets, rows[i].packet)
+		positions = append(positions, rows[i].position)
+		move.Packets = append(move.Packets, rows[i].packet)
 		move.ReleaseMs = rows[i].releaseMs
 	}
 	move.Want = int64(len(positions))
@@ -113,7 +114,8 @@ func (s *store) granted(ctx context.Context, move *models.StockMove) (found bool
 	}
 	slices.Reverse(rows)
 	for i := range rows {
-		move.Packets, move.ReleaseMs = append(move.Packets, rows[i].packet), rows[i].releaseMs
+		move.Packets = append(move.Packets, rows[i].packet)
+		move.ReleaseMs = rows[i].releaseMs
 	}
 	return int64(len(rows)) == move.Want, nil
 }

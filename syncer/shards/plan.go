@@ -67,7 +67,8 @@ func plan(p *picture, need models.Need) step {
 
 // gather is the next step where the reserve does not have what is lacking.
 func (p *picture) gather(need models.Need, lack int64) step {
-	elsewhere, isBlocked := p.reserve, false
+	elsewhere := p.reserve
+	isBlocked := false
 	if need.Shard == 0 {
 		elsewhere = 0
 	}
@@ -114,7 +115,8 @@ func isRestored(c *models.Campaign) bool {
 
 // mend tells whether a shard must be loaded first, or its open move be completed. One that does not answer is left alone.
 func (p *picture) mend(shard int) (step, bool) {
-	v, c := &p.views[shard-1], &p.books[shard-1]
+	v := &p.views[shard-1]
+	c := &p.books[shard-1]
 	switch {
 	case isAway(v.Err):
 		return step{}, false
@@ -167,7 +169,9 @@ func (p *picture) with(s step, need models.Need) []step {
 		return all
 	}
 	for i := range p.views {
-		v, c, shard := &p.views[i], &p.books[i], i+1
+		v := &p.views[i]
+		c := &p.books[i]
+		shard := i + 1
 		if shard == s.shard || shard == need.Shard || v.Err != nil || v.Free() == 0 || c.MoveNo != c.MovedNo {
 			continue
 		}
@@ -196,7 +200,8 @@ func (p *picture) richest(other int) (shard int) {
 	most := int64(0)
 	for i := range p.views {
 		if v := &p.views[i]; v.Err == nil && i+1 != other && v.Free() > most {
-			shard, most = i+1, v.Free()
+			shard = i + 1
+			most = v.Free()
 		}
 	}
 	return shard

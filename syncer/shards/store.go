@@ -54,7 +54,8 @@ func (s *store) begin(ctx context.Context, c *models.Campaign, kind models.MoveK
 	var positions []int64
 	if kind == models.MoveGrant && c.Kind == models.KindPacket {
 		var err error
-		if positions, err = s.pick(ctx, move); err != nil || len(positions) == 0 {
+		positions, err = s.pick(ctx, move)
+		if err != nil || len(positions) == 0 {
 			return nil, err
 		}
 		s.steps.At("picked")

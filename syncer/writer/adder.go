@@ -66,7 +66,9 @@ func (c *cell) add(e *models.RawEvent) {
 			sum = &tally{}
 			c.sums[id] = sum
 		}
-		c.last, c.lastShard, c.lastSum = e.CampaignID, e.Shard, sum
+		c.last = e.CampaignID
+		c.lastShard = e.Shard
+		c.lastSum = sum
 	}
 	c.lastSum.add(&e.Event)
 }
@@ -130,9 +132,11 @@ func (a *adder) add(events []models.RawEvent, claims []int, now func() time.Time
 		for _, i := range claims[:fits] {
 			c.add(&events[i])
 		}
-		parts, claims = append(parts, part{c, claims[:fits]}), claims[fits:]
+		parts = append(parts, part{c, claims[:fits]})
+		claims = claims[fits:]
 		if len(c.rows) == a.cellRows {
-			s.full, s.open = append(s.full, c), nil
+			s.full = append(s.full, c)
+			s.open = nil
 		}
 	}
 	return parts, a.pending.Add(n)
@@ -150,12 +154,15 @@ func (a *adder) newCell(now time.Time) *cell {
 // take empties the stripes, oldest cells first, up to limit rows.
 func (a *adder) take(limit int) []*cell {
 	var taken []*cell
-	rows, progress := 0, true
+	rows := 0
+	progress := true
 	for progress && rows < limit {
 		progress = false
 		for i := range a.stripes {
 			if c := a.stripes[(a.turn+i)%len(a.stripes)].pop(limit - rows); c != nil {
-				taken, rows, progress = append(taken, c), rows+len(c.rows), true
+				taken = append(taken, c)
+				rows = rows + len(c.rows)
+				progress = true
 			}
 		}
 	}
@@ -187,7 +194,8 @@ func (s *stripe) pop(room int) *cell {
 // release answers the callers that wait for the cell, and reuses its memory.
 func (a *adder) release(c *cell, err error) {
 	rows := c.rows
-	c.rows, c.err = nil, err
+	c.rows = nil
+	c.err = err
 	close(c.done)
 	clear(rows)
 	rows = rows[:0]

@@ -44,14 +44,16 @@ func byID(a, b *row) int {
 	if c := cmp.Compare(a.event.ID, b.event.ID); c != 0 {
 		return c
 	}
-	x, y := &a.event, &b.event
+	x := &a.event
+	y := &b.event
 	return cmp.Or(cmp.Compare(x.Seq, y.Seq), cmp.Compare(x.Quantity, y.Quantity),
 		cmp.Compare(x.CampaignID, y.CampaignID), cmp.Compare(x.Shard, y.Shard), cmp.Compare(x.UserID, y.UserID))
 }
 
 // sameClaim tells whether two rows are the same claim. Different claims with the same id are left to resolveConflicts.
 func sameClaim(a, b *row) bool {
-	x, y := &a.event, &b.event
+	x := &a.event
+	y := &b.event
 	return x.ID == y.ID && x.LotID() == y.LotID() && x.Seq == y.Seq && x.UserID == y.UserID && x.Quantity == y.Quantity
 }
 

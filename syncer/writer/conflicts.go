@@ -146,7 +146,8 @@ func (s *conflicts) findUnknownCampaign() (func(*row) finding, error) {
 
 // findDuplicates finds claims that have the id or the seq of an earlier one of the batch.
 func (s *conflicts) findDuplicates() (func(*row) finding, error) {
-	ids, seqs := make(map[string]bool, len(s.rows)), make(map[seqKey]string, len(s.rows))
+	ids := make(map[string]bool, len(s.rows))
+	seqs := make(map[seqKey]string, len(s.rows))
 	return func(r *row) finding {
 		if ids[r.event.ID] {
 			return finding{kind: parkedID, reason: "a different claim has this id: in the same batch"}

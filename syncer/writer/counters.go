@@ -44,9 +44,12 @@ func moveCounters(ctx context.Context, tx sqlstore.Execer, deltas []Delta, where
 		shards = append(shards, d)
 		at := slices.IndexFunc(sums, func(s Delta) bool { return s.LotID == campaignID })
 		if at < 0 {
-			at, sums = len(sums), append(sums, Delta{LotID: campaignID})
+			at = len(sums)
+			sums = append(sums, Delta{LotID: campaignID})
 		}
-		sums[at].Units, sums[at].Claims, sums[at].Released = sums[at].Units+d.Units, sums[at].Claims+d.Claims, sums[at].Released+d.Released
+		sums[at].Units = sums[at].Units + d.Units
+		sums[at].Claims = sums[at].Claims + d.Claims
+		sums[at].Released = sums[at].Released + d.Released
 	}
 	for _, part := range []struct {
 		prefix, released string

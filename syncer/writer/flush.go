@@ -27,7 +27,8 @@ func (w *Writer) flush(ctx context.Context, cells []*cell) {
 	w.lots = len(b.sums)
 	w.flushing.Store(&b.since)
 	locked := make(map[string][]*row)
-	rows, sums := w.locked.holdBack(b.rows, locked), b.sums
+	rows := w.locked.holdBack(b.rows, locked)
+	sums := b.sums
 	if len(rows) < len(b.rows) {
 		sums = sumOf(rows)
 	}
@@ -102,7 +103,9 @@ func (w *Writer) writeRows(ctx context.Context, how *attempt, rows []*row, sums 
 			return err
 		}
 		if len(left) < len(rows) {
-			rows, sums, searches = left, sumOf(left), 0
+			rows = left
+			sums = sumOf(left)
+			searches = 0
 			continue
 		}
 		if err := w.pause(ctx, searchPause<<searches); err != nil {

@@ -59,10 +59,12 @@ func (q *lockedQueue) add(campaignID string, claims *waiting) (isNew, start bool
 		q.waiting = make(map[string][]*waiting)
 	}
 	if _, is := q.waiting[campaignID]; !is {
-		isNew, q.turns = true, append(q.turns, campaignID)
+		isNew = true
+		q.turns = append(q.turns, campaignID)
 	}
 	q.waiting[campaignID] = append(q.waiting[campaignID], claims)
-	start, q.busy = !q.busy, true
+	start = !q.busy
+	q.busy = true
 	return isNew, start
 }
 
@@ -74,8 +76,11 @@ func (q *lockedQueue) next(limit int) (campaignID string, claims []*waiting) {
 		q.busy = false
 		return "", nil
 	}
-	campaignID, q.turns = q.turns[0], q.turns[1:]
-	all, n, rows := q.waiting[campaignID], 0, 0
+	campaignID = q.turns[0]
+	q.turns = q.turns[1:]
+	all := q.waiting[campaignID]
+	n := 0
+	rows := 0
 	for n < len(all) && (n == 0 || rows+len(all[n].rows) <= limit) {
 		rows += len(all[n].rows)
 		n++
@@ -92,7 +97,8 @@ func (q *lockedQueue) tried(campaignID string, n int) (empty bool) {
 		delete(q.waiting, campaignID)
 		return true
 	}
-	q.waiting[campaignID], q.turns = left, append(q.turns, campaignID)
+	q.waiting[campaignID] = left
+	q.turns = append(q.turns, campaignID)
 	return false
 }
 
@@ -132,7 +138,8 @@ func (w *Writer) queueLocked(ctx context.Context, b *batch, cells []*cell, locke
 		}
 		for _, c := range cells {
 			if sum := c.sums[id]; sum != nil {
-				c.later, claims.calls = mapped(c.later, id, claims), claims.calls+sum.claims
+				c.later = mapped(c.later, id, claims)
+				claims.calls = claims.calls + sum.claims
 			}
 		}
 		calls += claims.calls
@@ -181,7 +188,8 @@ func (w *Writer) writeLocked(ctx context.Context) {
 			w.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "a campaign is no longer locked: its claims are written", slog.String("campaign_id", id))
 		}
 		for _, c := range claims {
-			if c.err = err; err != nil {
+			c.err = err
+			if err != nil {
 				w.metrics.dropped.Add(c.calls)
 			}
 			close(c.done)

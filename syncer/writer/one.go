@@ -20,7 +20,8 @@ func WriteOne(ctx context.Context, db *gorm.DB, e models.Event) error {
 // InsertMissing inserts the rows of claims of one lot, their row of stock_flushes, and gives their packets to their users. It does not
 // move the counters of the lot. Errors: see FailureOf.
 func InsertMissing(ctx context.Context, tx *sql.Tx, dialect string, events []models.Event) error {
-	rows, now := rowsOf(events), sqlstore.Now()
+	rows := rowsOf(events)
+	now := sqlstore.Now()
 	if err := insertClaims(ctx, tx, dialect, rows, now); err != nil {
 		return err
 	}

@@ -103,7 +103,8 @@ func (s *conflicts) packets() (map[packetKey]packetState, error) {
 		query := "SELECT id, amount, COALESCE(claim_id, ''), returned_at IS NOT NULL FROM packets WHERE campaign_id = ? AND id IN " +
 			sqlstore.Marks(len(ids))
 		err := s.read(query, append([]any{campaignID}, ids...), func(scan func(...any) error) error {
-			key, p := packetKey{campaignID: campaignID}, packetState{}
+			key := packetKey{campaignID: campaignID}
+			p := packetState{}
 			err := scan(&key.id, &p.amount, &p.claimID, &p.returned)
 			packets[key] = p
 			return err

@@ -101,7 +101,8 @@ func (all *ParkedClaims) classify(ctx context.Context, q sqlstore.Querier, campa
 		p.Counts = !exists && !seqs[p.Event.Seq] && p.Record().Check() == nil
 		if p.Counts {
 			seqs[p.Event.Seq] = true
-			all.Claims, all.Units = all.Claims+1, all.Units+p.Event.Quantity
+			all.Claims = all.Claims + 1
+			all.Units = all.Units + p.Event.Quantity
 		}
 	}
 	return nil
@@ -110,11 +111,13 @@ func (all *ParkedClaims) classify(ctx context.Context, q sqlstore.Querier, campa
 // rows reads the rows of claims that have the id, or the seq in the campaign, of a parked one: all by their id, and the seqs
 // that are taken.
 func (all *ParkedClaims) rows(ctx context.Context, q sqlstore.Querier, campaignID string) (map[string]known, map[int64]bool, error) {
-	rows, seqs := make(map[string]known), make(map[int64]bool)
+	rows := make(map[string]known)
+	seqs := make(map[int64]bool)
 	for chunk := range slices.Chunk(all.All, parkedAtOnce) {
 		var ids, args []any
 		for i := range chunk {
-			ids, args = append(ids, chunk[i].Event.ID), append(args, chunk[i].Event.Seq)
+			ids = append(ids, chunk[i].Event.ID)
+			args = append(args, chunk[i].Event.Seq)
 		}
 		ofCampaign, shard := models.SplitShardID(campaignID)
 		args = append(append(ids, ofCampaign, shard), args...)

@@ -44,7 +44,8 @@ func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[st
 	}
 	var ids []string
 	err = inTx(ctx, s.db, func(tx *sql.Tx) (err error) {
-		if err = requireFlushes(ctx, tx, s.db.Name(), before); err == nil {
+		err = requireFlushes(ctx, tx, s.db.Name(), before)
+		if err == nil {
 			ids, err = s.write(ctx, tx, begun, rows, sums, holdForMs)
 		}
 		return err

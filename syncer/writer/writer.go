@@ -202,7 +202,8 @@ func (w *Writer) due() bool {
 func (w *Writer) Close(ctx context.Context) error {
 	first := false
 	w.closeOnce.Do(func() { first = true })
-	events, units := w.flushed.events.Load(), w.flushed.units.Load()
+	events := w.flushed.events.Load()
+	units := w.flushed.units.Load()
 	if first {
 		w.adder.close()
 		close(w.closing)

@@ -39,7 +39,8 @@ type delivery struct {
 
 // verified reports whether one of the signatures is of this body, by the secret.
 func verified(key, body []byte, h http.Header) bool {
-	id, sent := h.Get("Webhook-Id"), h.Get("Webhook-Timestamp")
+	id := h.Get("Webhook-Id")
+	sent := h.Get("Webhook-Timestamp")
 	seconds, err := strconv.ParseInt(sent, 10, 64)
 	if err != nil || time.Since(time.Unix(seconds, 0)).Abs() > tolerance {
 		return false
