@@ -2,10 +2,10 @@ package console
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,199 +15,242 @@ import (
 
 // doneWords say what was done, on the page that follows.
 var doneWords = map[string]string{
-	"open": "The campaign is open.", "pause": "The campaign is paused.", "restock": "The total is changed.",
-	"limits": "The limits are changed.", "close": "The campaign is closed.",
+	"new": "The campaign is created.", "open": "The campaign is open.", "pause": "The campaign is paused.", "edit": "The campaign is changed.",
+	"restock": "The total is changed.", "packets": "The packets are added.", "close": "The campaign is closed.",
+	"redeem": "The claim is redeemed.", "release": "The claim is released.",
 }
 
 // repairTimeout bounds a comparison or a repair: a million rows take seconds.
 const repairTimeout = 25 * time.Second
 
-// action is what somebody is about to do to a campaign.
+// action is what somebody is about to do.
 type action struct {
-	Campaign models.CampaignJSON
-	Verb     string
-	Title    string   // what the button says
-	Effects  []string // what will happen
-	Fields   []field  // what the form sends besides
-	ETag     string   // of the campaign that the effects were told of
-	Refused  *wire.ProblemJSON
-	Verdict  *Verdict // of a comparison or a repair
-	Danger   bool     // it can't be undone: the id of the campaign has to be typed
+	Verb    string
+	Title   string   // what the button says
+	Effects []string // what will happen
+	Fields  []field  // what the form sends besides
+	ETag    string   // of the campaign that the effects were told of
+	Back    string   // the page where it began
+	Confirm string   // has to be typed, as it can't be undone: mostly the id of the campaign; "": nothing
 
-	claimed string // how many units are, in a sentence; "": not known
+	Refused *wire.ProblemJSON
+	Verdict *Verdict // of a comparison or a repair
+
+	run func() *wire.ProblemJSON
 }
 
 type field struct{ Name, Value string }
 
-func (c *Console) getAction(w http.ResponseWriter, r *http.Request, s *session) {
-	if !s.who.Acts {
-		c.refuse(w, r, s, wire.Refuse(wire.CodeForbidden))
-		return
+// preparer says what an action would do, given the fields of its form.
+type preparer func(r *http.Request, given url.Values) (*action, *wire.ProblemJSON)
+
+// forActors refuses whoever may not change campaigns.
+func (c *Console) forActors(next handler) handler {
+	return func(w http.ResponseWriter, r *http.Request, s *session) {
+		if p := c.cfg.MayAct(r); p != nil {
+			c.refuse(w, r, s, p)
+			return
+		}
+		next(w, r, s)
 	}
-	a, p := c.prepare(r, r.URL.Query())
-	if p != nil {
-		c.show(w, s, p.Status, "refused", *p)
-		return
-	}
-	c.show(w, s, http.StatusOK, "act", a)
 }
 
-// prepare says what an action would do.
-func (c *Console) prepare(r *http.Request, given url.Values) (*action, *wire.ProblemJSON) {
-	a := &action{Verb: r.PathValue("verb")}
-	header, p := c.ask(r, "GET", campaignPath(r.PathValue("id")), nil, &a.Campaign)
+// acting is the pair of handlers of actions: GET says what will happen, POST does it.
+func (c *Console) acting(prepare preparer) (get, post handler) {
+	get = c.forActors(func(w http.ResponseWriter, r *http.Request, s *session) {
+		a, p := prepare(r, r.URL.Query())
+		if p != nil {
+			c.show(w, s, p.Status, "refused", *p)
+			return
+		}
+		c.show(w, s, http.StatusOK, "act", a)
+	})
+	post = c.forActors(func(w http.ResponseWriter, r *http.Request, s *session) {
+		a, p := prepare(r, r.PostForm)
+		if p == nil && a.Confirm != "" && strings.TrimSpace(r.PostFormValue("confirm")) != a.Confirm {
+			p = invalid("confirm", "must be "+a.Confirm)
+		}
+		if p == nil {
+			p = a.run()
+		}
+		switch {
+		case a == nil:
+			c.show(w, s, p.Status, "refused", *p)
+		case p != nil:
+			a.Refused = p
+			c.show(w, s, p.Status, "act", a)
+		case a.Verdict != nil:
+			c.show(w, s, http.StatusOK, "act", a)
+		default:
+			http.Redirect(w, r, a.Back+"?done="+a.Verb, http.StatusSeeOther)
+		}
+	})
+	return get, post
+}
+
+// sends is a request to the API that does what an action says.
+func (c *Console) sends(r *http.Request, method, path string, body any, headers ...string) func() *wire.ProblemJSON {
+	return func() *wire.ProblemJSON {
+		_, p := c.ask(r, method, path, body, nil, headers...)
+		return p
+	}
+}
+
+func invalid(field, reason string) *wire.ProblemJSON {
+	return new(problemOf(wire.Invalid(field, reason)))
+}
+
+// prepareCampaign prepares what is done to a campaign.
+func (c *Console) prepareCampaign(r *http.Request, given url.Values) (*action, *wire.ProblemJSON) {
+	var k models.CampaignJSON
+	header, p := c.ask(r, http.MethodGet, campaignPath(r.PathValue("id")), nil, &k)
 	if p != nil {
 		return nil, p
 	}
-	a.ETag = header.Get("ETag")
-	var stock models.Stock
-	if a.Verb == "restock" {
-		if _, p := c.ask(r, http.MethodGet, campaignPath(a.Campaign.ID)+"/stock", nil, &stock); p == nil {
-			a.claimed = plural(stock.Claimed, "unit") + " claimed now. "
-		}
+	path := campaignPath(k.ID)
+	a := &action{Verb: r.PathValue("verb"), Back: Path + "/campaigns/" + url.PathEscape(k.ID), ETag: header.Get("ETag")}
+	patch := func(body map[string]any) {
+		a.run = c.sends(r, http.MethodPatch, path, body, "If-Match", r.PostFormValue("etag"))
 	}
-	if !a.describe(given) {
-		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
-	}
-	for _, f := range a.Fields {
-		if n, err := strconv.ParseInt(strings.TrimSpace(f.Value), 10, 64); err != nil || n < 0 {
-			return nil, new(problemOf(wire.Invalid(f.Name, "must be a whole number of 0 or more, not “"+f.Value+"”")))
-		}
-	}
-	if c := &a.Campaign; a.Verb == "close" && c.Status == models.StatusClosed {
-		return nil, new(problemOf(&wire.Problem{Code: wire.CodeClosed, Detail: "The campaign " + c.ID + " is closed already."}))
-	}
-	return a, nil
-}
-
-// describe fills in what will happen; false when there is no such action.
-func (a *action) describe(given url.Values) bool {
-	k := &a.Campaign
 	switch a.Verb {
 	case "open":
 		a.Title = "Open " + k.ID
 		a.Effects = []string{"The next claim is taken again, by every API process.", "Limits, window and stock stay as they are."}
+		patch(map[string]any{"status": models.StatusOpen})
 	case "pause":
 		a.Title = "Pause " + k.ID
 		a.Effects = []string{
 			"Every new claim is refused as paused until you open the campaign again.",
 			"Claims that were made stay, and can be redeemed and released.",
 		}
+		patch(map[string]any{"status": models.StatusPaused})
 	case "close":
-		a.Danger = true
+		if k.Status == models.StatusClosed {
+			return nil, new(problemOf(&wire.Problem{Code: wire.CodeClosed, Detail: "The campaign " + k.ID + " is closed already."}))
+		}
+		a.Confirm = k.ID
 		a.Title = "Close " + k.ID + " for ever"
 		a.Effects = []string{"No claim is taken any more. A closed campaign can't be opened again."}
 		if k.Kind == models.KindPacket {
 			a.Effects = append(a.Effects, "What nobody took goes back to the sender, once, when every claim is in MySQL.")
 		}
-	case "restock":
-		a.Title = "Change the total of " + k.ID
-		a.Fields = []field{{"total", given.Get("total")}}
-		a.Effects = []string{"The total goes from " + number(k.Total) + " to " + number(units(given.Get("total"))) + " units, from the next claim on.",
-			a.claimed + "A total below what is claimed stops new claims and takes nothing back."}
-	case "limits":
-		a.describeLimits(given)
-	case "reconcile":
-		a.Title = "Compare the books of " + k.ID
-		a.Effects = []string{"What Redis and MySQL say is held against each other, down to each user. Nothing is changed."}
-	case "repair":
-		a.Title = "Repair the books of " + k.ID
-		a.Effects = []string{"What differs is put right in the direction of the evidence, and each change is recorded.",
-			"Parked claims that can be written by now are written. No claim that was answered is given up."}
+		a.run = c.sends(r, http.MethodPost, path+"/close", nil)
+	case "restock", "edit":
+		body, p := c.describeChange(r, a, &k, given)
+		if p != nil {
+			return nil, p
+		}
+		patch(body)
+	case "packets":
+		body, p := a.describePackets(&k, given)
+		if p != nil {
+			return nil, p
+		}
+		a.run = c.sends(r, http.MethodPost, path+"/packets", body, "Idempotency-Key", given.Get("key"))
+	case "reconcile", "repair":
+		c.describeBooks(r, a, k.ID)
 	default:
-		return false
+		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
 	}
-	return true
+	return a, nil
 }
 
-// limits are the fields of a campaign that the form of limits sends, with their words.
-var limits = []struct{ name, words string }{
-	{"per_user", "units a user may hold"}, {"per_user_per_day", "units a user may take a day"},
-	{"low_stock_at", "units left at which stock is low"},
-}
-
-func (a *action) describeLimits(given url.Values) {
-	a.Title = "Change the limits of " + a.Campaign.ID
-	for i, now := range []int64{a.Campaign.PerUser, a.Campaign.PerUserPerDay, a.Campaign.LowStockAt} {
-		l := limits[i]
-		value := strings.TrimSpace(given.Get(l.name))
-		if value == "" || value == strconv.FormatInt(now, 10) {
+// describeChange says what a change of fields would do, and returns the body that makes it.
+func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJSON, given url.Values) (map[string]any, *wire.ProblemJSON) {
+	zone, _ := time.LoadLocation(k.TimeZone) // MySQL has valid ones only
+	body := map[string]any{}
+	now := valuesOf(k)
+	a.Title = "Change " + k.ID
+	for i := range campaignFields {
+		f := &campaignFields[i]
+		if !f.Live || !given.Has(f.Name) {
 			continue
 		}
-		a.Fields = append(a.Fields, field{l.name, value})
-		a.Effects = append(a.Effects, "From "+number(now)+" to "+number(units(value))+" "+l.words+"; 0 is none.")
+		text := strings.TrimSpace(given.Get(f.Name))
+		value, p := f.parse(text, zone)
+		if p != nil {
+			return nil, p
+		}
+		if text == now[f.Name] {
+			continue
+		}
+		body[f.Name] = value
+		a.Fields = append(a.Fields, field{f.Name, text})
+		a.Effects = append(a.Effects, f.Label+": from "+f.words(now[f.Name])+" to "+f.words(text)+".")
 	}
-	if len(a.Effects) == 0 {
-		a.Effects = []string{"Nothing: no limit is different from what it is."}
+	if total, is := body["total"].(int64); is {
+		a.Effects = append(a.Effects, c.describeClaimed(r, k.ID, total))
+	}
+	if len(body) == 0 {
+		a.Effects = []string{"Nothing: no field is different from what it is."}
 	}
 	a.Effects = append(a.Effects, "In force for the next claim. Claims that were made stay.")
+	return body, nil
 }
 
-// units reads a number that prepare has checked.
-func units(text string) int64 {
-	n, _ := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	return n
-}
-
-func (c *Console) postAction(w http.ResponseWriter, r *http.Request, s *session) {
-	a, p := c.prepare(r, r.PostForm)
-	if p == nil && a.Danger && strings.TrimSpace(r.PostFormValue("confirm")) != a.Campaign.ID {
-		p = new(problemOf(wire.Invalid("confirm", "must be the id of the campaign, "+a.Campaign.ID)))
-	}
-	if p == nil {
-		p = c.do(r, a)
-	}
+// describeClaimed says what a total does to the units that are claimed.
+func (c *Console) describeClaimed(r *http.Request, id string, total int64) string {
+	var stock models.Stock
+	_, p := c.ask(r, http.MethodGet, campaignPath(id)+"/stock", nil, &stock)
 	switch {
-	case a == nil:
-		c.show(w, s, p.Status, "refused", *p)
 	case p != nil:
-		a.Refused = p
-		c.show(w, s, p.Status, "act", a)
-	case a.Verdict != nil:
-		c.show(w, s, http.StatusOK, "act", a)
-	default:
-		http.Redirect(w, r, Path+"/campaigns/"+url.PathEscape(a.Campaign.ID)+"?done="+a.Verb, http.StatusSeeOther)
+		return "How many units are claimed is not known now. A total below that stops new claims and takes nothing back."
+	case total < stock.Claimed:
+		return plural(stock.Claimed, "unit") + " claimed now, which is more: new claims are refused as sold out, and nothing is taken back."
 	}
+	return plural(stock.Claimed, "unit") + " claimed now."
 }
 
-// do does it, by the API's own routes where there is one.
-func (c *Console) do(r *http.Request, a *action) (p *wire.ProblemJSON) {
-	path := campaignPath(a.Campaign.ID)
-	change := func(body map[string]any) {
-		_, p = c.ask(r, "PATCH", path, body, nil, "If-Match", r.PostFormValue("etag"))
+// describePackets says which packets would be added, and returns the body that adds them. The key makes sending the form twice harmless.
+func (a *action) describePackets(k *models.CampaignJSON, given url.Values) (map[string]any, *wire.ProblemJSON) {
+	zone, _ := time.LoadLocation(k.TimeZone)
+	a.Title = "Add packets to " + k.ID
+	a.Confirm = k.ID
+	body := map[string]any{}
+	key := given.Get("key")
+	if key == "" {
+		key = rand.Text()
 	}
-	switch a.Verb {
-	case "open":
-		change(map[string]any{"status": models.StatusOpen})
-	case "pause":
-		change(map[string]any{"status": models.StatusPaused})
-	case "restock", "limits":
-		body := map[string]any{}
-		for _, f := range a.Fields {
-			body[f.Name] = units(f.Value)
+	a.Fields = []field{{"key", key}}
+	for _, in := range packetInputs(k) {
+		text := strings.TrimSpace(given.Get(in.Name))
+		value, p := in.parse(text, zone)
+		if p != nil {
+			return nil, p
 		}
-		change(body)
-	case "close":
-		_, p = c.ask(r, "POST", path+"/close", nil, nil)
-	case "reconcile":
-		p = c.look(r, a, c.cfg.Books.Compare)
-	case "repair":
-		p = c.look(r, a, c.cfg.Books.Repair)
+		if text != "" && value != nil {
+			body[in.Name] = value
+			a.Fields = append(a.Fields, field{in.Name, text})
+			a.Effects = append(a.Effects, in.Label+": "+in.words(text)+".")
+		}
 	}
-	return p
+	a.Effects = append(a.Effects, "The packets can't be taken back. What nobody took when the campaign is closed goes back to the sender.")
+	return body, nil
 }
 
-// look compares or repairs, which no route of the API does: what it needs is checked here.
-func (c *Console) look(r *http.Request, a *action, run func(context.Context, string) (Verdict, error)) *wire.ProblemJSON {
-	if p := c.cfg.MayAct(r); p != nil {
-		return new(problemOf(p))
+// describeBooks says what a comparison or a repair would do.
+func (c *Console) describeBooks(r *http.Request, a *action, id string) {
+	if a.Verb == "reconcile" {
+		a.Title = "Compare the books of " + id
+		a.Effects = []string{"What Redis and MySQL say is held against each other, down to each user. Nothing is changed."}
+		a.run = func() *wire.ProblemJSON { return c.look(r, a, id, c.cfg.Books.Compare) }
+		return
 	}
+	a.Confirm = id
+	a.Title = "Repair the books of " + id
+	a.Effects = []string{"What differs is put right in the direction of the evidence, and each change is recorded.",
+		"Parked claims that can be written by now are written. No claim that was answered is given up."}
+	a.run = func() *wire.ProblemJSON { return c.look(r, a, id, c.cfg.Books.Repair) }
+}
+
+// look compares or repairs, which no route of the API does.
+func (c *Console) look(r *http.Request, a *action, id string, run func(context.Context, string) (Verdict, error)) *wire.ProblemJSON {
 	ctx, cancel := context.WithTimeout(r.Context(), repairTimeout)
 	defer cancel()
-	verdict, err := run(ctx, a.Campaign.ID)
+	verdict, err := run(ctx, id)
 	if err != nil {
 		c.cfg.Logger.WarnContext(r.Context(), "a comparison or repair from the console failed",
-			slog.String("verb", a.Verb), slog.String("campaign_id", a.Campaign.ID), slog.Any("error", err))
+			slog.String("verb", a.Verb), slog.String("campaign_id", id), slog.Any("error", err))
 		return new(problemOf(&wire.Problem{
 			Code:   wire.CodeUnavailable,
 			Detail: "It did not come to an end: " + err.Error() + ". What was repaired until then is recorded. Try again.",
@@ -215,4 +258,34 @@ func (c *Console) look(r *http.Request, a *action, run func(context.Context, str
 	}
 	a.Verdict = &verdict
 	return nil
+}
+
+// prepareClaim prepares what support does to a claim.
+func (c *Console) prepareClaim(r *http.Request, given url.Values) (*action, *wire.ProblemJSON) {
+	var claim models.Claim
+	path := "/v1/claims/" + url.PathEscape(r.PathValue("id"))
+	if _, p := c.ask(r, http.MethodGet, path, nil, &claim); p != nil {
+		return nil, p
+	}
+	a := &action{Verb: r.PathValue("verb"), Back: Path + "/claims/" + claim.ID, Confirm: claim.CampaignID}
+	name := "reason"
+	switch a.Verb {
+	case "redeem":
+		name = "order_id"
+		a.Title = "Redeem the claim of " + claim.UserID
+		a.Effects = []string{"The claim belongs to the order “" + given.Get(name) + "” for good, and can't be released any more."}
+	case "release":
+		a.Title = "Release the claim of " + claim.UserID
+		a.Effects = []string{plural(claim.Quantity, "unit") + " can be claimed again, by anybody, and the user's limits get them back.",
+			"A claim that is released can't be redeemed any more."}
+	default:
+		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
+	}
+	body := map[string]any{}
+	if text := strings.TrimSpace(given.Get(name)); text != "" {
+		body[name] = text
+		a.Fields = []field{{name, text}}
+	}
+	a.run = c.sends(r, http.MethodPost, path+"/"+a.Verb, body)
+	return a, nil
 }

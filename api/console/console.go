@@ -125,10 +125,16 @@ func New(cfg Config) (*Console, error) {
 	return c, nil
 }
 
+// handler answers somebody who is signed in.
+type handler = func(w http.ResponseWriter, r *http.Request, s *session)
+
 func (c *Console) routes() *http.ServeMux {
 	mux := http.NewServeMux()
-	handle := func(pattern string, h func(w http.ResponseWriter, r *http.Request, s *session)) {
-		mux.HandleFunc(pattern, c.signedIn(h))
+	handle := func(pattern string, h handler) { mux.HandleFunc(pattern, c.signedIn(h)) }
+	act := func(pattern string, prepare preparer) {
+		get, post := c.acting(prepare)
+		handle("GET "+pattern, get)
+		handle("POST "+pattern, post)
 	}
 	mux.HandleFunc("GET /console/static/{name}", c.getStatic)
 	mux.HandleFunc("GET /console/sign-in", c.getSignIn)
@@ -151,8 +157,10 @@ func (c *Console) routes() *http.ServeMux {
 		c.whileSignedIn(r, s)
 		status(w, c.cfg.Live.GetWatch(w, r))
 	})
-	handle("GET /console/campaigns/{id}/{verb}", c.getAction)
-	handle("POST /console/campaigns/{id}/{verb}", c.postAction)
+	act("/console/campaigns/{id}/{verb}", c.prepareCampaign)
+	act("/console/claims/{id}/{verb}", c.prepareClaim)
+	handle("GET /console/new", c.forActors(c.getNew))
+	handle("POST /console/new", c.forActors(c.postNew))
 	handle("GET /console/find", c.getFind)
 	handle("GET /console/claims/{id}", c.getClaim)
 	handle("GET /console/trouble", c.getTrouble)
@@ -189,7 +197,7 @@ func status(w http.ResponseWriter, is int) {
 
 // signedIn lets a request through that carries a session whose token may read. The token stands in its Authorization header then, as
 // the API wants it.
-func (c *Console) signedIn(next func(w http.ResponseWriter, r *http.Request, s *session)) http.HandlerFunc {
+func (c *Console) signedIn(next handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s := c.session(r)
 		if s == nil && c.cfg.Open {

@@ -157,15 +157,17 @@ func TestAChangeNeedsTheFormOfItsOwnSession(t *testing.T) {
 func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.coupon("spring", 1000, `,"per_user":2`)
+	s.coupon("spring", 1000, `,"per_user":2,"time_zone":"Europe/Berlin"`)
 	p := s.person()
 	p.signIn(admin)
 	campaign := func() string { return s.api("GET", "/v1/campaigns/spring", "") }
 	for _, c := range []struct{ path, says, then string }{
 		{"pause", "refused as paused until you open", `"status":"paused"`},
 		{"open", "The next claim is taken again", `"status":"open"`},
-		{"restock?total=2500", "0 units claimed now.", `"total":2500`},
-		{"limits?per_user=3&per_user_per_day=1&low_stock_at=0", "From 2 to 3 units a user may hold", `"per_user":3`},
+		{"restock?total=2500", "Total, units: from 1,000 to 2,500.", `"total":2500`},
+		{"edit?per_user=3&per_user_per_day=1&low_stock_at=0", "A user may hold, units: from 2 to 3.", `"per_user":3`},
+		{"edit?starts_at=2027-01-31T18:00&ends_at=", "Starts: from none to 2027-01-31 18:00.", `"starts_at":"2027-01-31T17:00:00.000Z"`},
+		{"edit?starts_at=", "Starts: from 2027-01-31 18:00 to none.", `"version":7`},
 		{"close", "can&#39;t be opened again", `"status":"closed"`},
 	} {
 		require.Contains(t, p.get("/console/campaigns/spring/"+c.path).text, c.says)
@@ -187,9 +189,9 @@ func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 	require.Contains(t, p.act("/console/campaigns/spring/repair").text, "The books agree.")
 	require.Equal(t, 404, p.get("/console/campaigns/spring/explode").status)
 	require.Equal(t, 404, p.get("/console/campaigns/nowhere").status)
-	for _, total := range []string{"many", "-1", "1.5", ""} {
-		got := p.get("/console/campaigns/spring/restock?total=" + total)
-		require.Equal(t, 422, got.status, total)
+	for _, change := range []string{"total=many", "total=-1", "total=1.5", "total=", "per_user=x", "starts_at=soon"} {
+		got := p.get("/console/campaigns/spring/restock?" + change)
+		require.Equal(t, 422, got.status, change)
 		require.NotContains(t, got.text, "What will happen")
 	}
 	require.Equal(t, 409, p.get("/console/campaigns/spring/close").status, "it is closed")
@@ -208,7 +210,7 @@ func TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten(t *testing.T) {
 	got := p.post("/console/campaigns/spring/restock", form)
 	require.Equal(t, 412, got.status)
 	require.Contains(t, got.text, "The campaign was changed since")
-	require.Contains(t, got.text, "from 30 to 20 units", "it says what would happen now")
+	require.Contains(t, got.text, "from 30 to 20.", "it says what would happen now")
 	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"total":30`)
 }
 
@@ -220,13 +222,93 @@ func TestAViewerIsRefusedAndToldWhy(t *testing.T) {
 	p.signIn(viewer)
 	form := url.Values{"csrf": {hidden.FindStringSubmatch(p.get("/console").text)[2]}, "total": {"5"}, "confirm": {"spring"}}
 	require.NotContains(t, p.get("/console/campaigns/spring").text, "/campaigns/spring/pause", "a viewer sees no buttons")
-	for _, verb := range []string{"pause", "close", "restock?total=5", "reconcile", "repair"} {
+	require.NotContains(t, p.get("/console").text, "/console/new")
+	require.Equal(t, 403, p.get("/console/new").status)
+	require.Equal(t, 403, p.post("/console/new", url.Values{"csrf": form["csrf"], "id": {"mine"}, "kind": {"coupon"}, "total": {"1"}}).status)
+	require.Equal(t, 403, p.get("/console/campaigns/spring/packets?count=1").status)
+	require.Contains(t, s.api("GET", "/v1/campaigns/mine", ""), "campaign_not_found")
+	for _, verb := range []string{"pause", "close", "restock?total=5", "edit?total=5", "reconcile", "repair"} {
 		for _, got := range []page{p.get("/console/campaigns/spring/" + verb), p.post("/console/campaigns/spring/"+verb, form)} {
 			require.Equal(t, 403, got.status, verb)
 			require.Contains(t, got.text, "The token does not allow this request", verb)
 		}
 	}
 	require.Contains(t, s.api("GET", "/v1/campaigns/spring", ""), `"status":"open"`)
+}
+
+// TestSupportRedeemsAndReleases, as an admin alone.
+func TestSupportRedeemsAndReleases(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.coupon("spring", 10, "")
+	reader, p := s.person(), s.person()
+	reader.signIn(viewer)
+	p.signIn(admin)
+	var pages []string
+	for _, answer := range s.claim("spring", "ada", "bob") {
+		pages = append(pages, "/console/claims/"+idOf.FindStringSubmatch(answer)[1])
+	}
+	s.synced("spring")
+	require.Contains(t, p.get(pages[0]).text, "Redeem …")
+	require.NotContains(t, reader.get(pages[0]).text, "Redeem …", "a viewer sees no buttons")
+	require.Equal(t, 403, reader.get(pages[0]+"/redeem?order_id=order-7").status)
+
+	require.Contains(t, p.get(pages[0]+"/redeem?order_id=order-7").text, "belongs to the order “order-7” for good")
+	got := p.act(pages[0] + "/redeem?order_id=order-7")
+	require.Equal(t, 303, got.status, got.text)
+	after := p.get(got.header.Get("Location")).text
+	require.Contains(t, after, "The claim is redeemed.")
+	require.Contains(t, after, "By order order-7.")
+	require.NotContains(t, after, "Redeem …", "it is done")
+	require.Contains(t, p.act(pages[0]+"/release").text, "redeemed by order order-7", "the API's refusal")
+
+	require.Contains(t, p.get(pages[1]+"/release").text, "1 unit can be claimed again")
+	require.Equal(t, 303, p.act(pages[1]+"/release?reason=a+mistake").status)
+	require.Contains(t, p.get(pages[1]).text, "a mistake")
+	require.Contains(t, s.api("GET", "/v1/campaigns/spring/stock", ""), `"claimed":1`)
+	require.Equal(t, 404, p.get(pages[1]+"/explode").status)
+}
+
+// TestACampaignIsCreatedAndItsPacketsAreAdded without a line of code.
+func TestACampaignIsCreatedAndItsPacketsAreAdded(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	p := s.person()
+	p.signIn(admin)
+	require.Contains(t, p.get("/console").text, "/console/new")
+	got := p.create("id", "drop", "kind", "coupon", "name", "Spring drop", "total", "many")
+	require.Equal(t, 422, got.status)
+	require.Contains(t, got.text, "not “many”")
+	require.Contains(t, got.text, `value="Spring drop"`, "what was typed is kept")
+	require.Contains(t, p.create("id", "a/b", "kind", "coupon", "total", "1").text, "id: ", "the API's refusal")
+	require.Contains(t, p.create("id", "a", "kind", "coupon", "total", "1", "time_zone", "Mars/Base").text, "time_zone: ")
+	got = p.create("id", "drop", "kind", "coupon", "name", "Spring drop", "total", "50", "per_user", "2", "hold_for", "15m",
+		"starts_at", "2027-07-01T18:00", "time_zone", "Europe/Berlin")
+	require.Equal(t, "/console/campaigns/drop?done=new", got.header.Get("Location"), got.text)
+	require.Contains(t, p.get(got.header.Get("Location")).text, "The campaign is created.")
+	drop := s.api("GET", "/v1/campaigns/drop", "")
+	for _, want := range []string{`"name":"Spring drop"`, `"total":50`, `"per_user":2`, `"hold_for":"15m0s"`, `"starts_at":"2027-07-01T16:00:00.000Z"`} {
+		require.Contains(t, drop, want)
+	}
+	like := p.get("/console/new?like=drop").text
+	require.Contains(t, like, `value="2027-07-01T18:00"`)
+	require.NotContains(t, like, `value="drop"`)
+	require.Contains(t, s.api("GET", "/v1/audit", ""), `"action":"campaign.created"`)
+
+	require.Equal(t, 303, p.create("id", "rain", "kind", "packet", "currency", "EUR", "sender_id", "boss").status)
+	const packets = "/console/campaigns/rain/packets?count=4&split=even&amount="
+	for _, wrong := range []string{"", "8,88", "1.234", "-1", "x"} {
+		require.Equal(t, 422, p.get(packets+wrong).status, wrong)
+	}
+	require.Contains(t, p.get(packets+"88.8").text, "88.80 EUR")
+	form := p.form(packets + "88.8")
+	for range 2 { // pressed twice, added once
+		got := p.post(packets, form)
+		require.Equal(t, "/console/campaigns/rain?done=packets", got.header.Get("Location"), got.text)
+	}
+	rain := p.get("/console/campaigns/rain").text
+	require.Contains(t, rain, `<td class="num">4</td><td class="num">0</td><td class="num">0</td><td class="num">88.80 EUR</td>`)
+	require.Contains(t, s.api("GET", "/v1/campaigns/rain", ""), `"total":4`)
 }
 
 func TestAClaimIsFoundByItsIdItsUserAndItsOrder(t *testing.T) {

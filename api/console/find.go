@@ -93,6 +93,8 @@ func (p *findPage) tell(c *Console, r *http.Request) {
 }
 
 type claimPage struct {
+	Done  string
+	Acts  bool // whoever is signed in may redeem and release it
 	Claim models.Claim
 	Life  []moment
 	Away  bool // MySQL did not answer: what became of it may be missing
@@ -116,6 +118,8 @@ func (c *Console) getClaim(w http.ResponseWriter, r *http.Request, s *session) {
 	story, err := c.story(r.Context(), page.Claim.ID)
 	page.Away = err != nil
 	page.Life = lifeOf(&page.Claim, &story, err == nil)
+	page.Done = doneWords[r.URL.Query().Get("done")]
+	page.Acts = s.who.Acts && page.Claim.Status == models.ClaimClaimed && page.Claim.PacketID == ""
 	c.show(w, s, http.StatusOK, "claim", page)
 }
 

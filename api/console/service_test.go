@@ -157,7 +157,9 @@ func (p *person) signIn(token string) page {
 
 var hidden = regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)">`)
 
-// form is the form that confirms an action.
+var typed = regexp.MustCompile(`Type ([^ ]+) to confirm`)
+
+// form is the form that confirms an action, with what has to be typed.
 func (p *person) form(path string) url.Values {
 	p.t.Helper()
 	asked := p.get(path)
@@ -168,16 +170,30 @@ func (p *person) form(path string) url.Values {
 	for _, field := range hidden.FindAllStringSubmatch(body, -1) {
 		form.Set(field[1], html.UnescapeString(field[2]))
 	}
+	if confirm := typed.FindStringSubmatch(body); confirm != nil {
+		form.Set("confirm", confirm[1])
+	}
 	return form
 }
 
-// act loads the confirmation of an action and confirms it.
+// act loads the confirmation of an action and confirms it. One that can't be undone does nothing until the right words were typed.
 func (p *person) act(path string) page {
 	p.t.Helper()
 	form := p.form(path)
-	if before, close := strings.CutSuffix(path, "/close"); close {
-		require.Equal(p.t, 422, p.post(path, form).status, "the id was not typed")
-		form.Set("confirm", strings.TrimPrefix(before, "/console/campaigns/"))
+	if words := form.Get("confirm"); words != "" {
+		form.Set("confirm", words+"x")
+		require.Equal(p.t, 422, p.post(path, form).status, "other words were typed")
+		form.Set("confirm", words)
 	}
 	return p.post(path, form)
+}
+
+// create fills in the form of a new campaign and sends it.
+func (p *person) create(fields ...string) page {
+	p.t.Helper()
+	form := url.Values{"csrf": {hidden.FindStringSubmatch(p.get("/console/new").text)[2]}}
+	for i := 0; i+1 < len(fields); i += 2 {
+		form.Set(fields[i], fields[i+1])
+	}
+	return p.post("/console/new", form)
 }

@@ -56,12 +56,14 @@ func (c *Console) getStatic(w http.ResponseWriter, r *http.Request) {
 // parsePages makes a template of each page: its own file within the layout.
 func (c *Console) parsePages() (map[string]*template.Template, error) {
 	layout, err := template.New("layout").Funcs(c.functions()).ParseFS(files, "pages/layout.html", "pages/health.html", "pages/table.html",
-		"pages/records.html")
+		"pages/records.html", "pages/fields.html")
 	if err != nil {
 		return nil, err
 	}
 	all := map[string]*template.Template{}
-	for _, name := range []string{"sign-in", "overview", "campaign", "act", "find", "claim", "trouble", "processes", "audit", "refused"} {
+	for _, name := range []string{
+		"sign-in", "overview", "campaign", "act", "new", "find", "claim", "trouble", "processes", "audit", "refused",
+	} {
 		page, err := layout.Clone()
 		if err != nil {
 			return nil, err

@@ -34,7 +34,7 @@ func (c *Console) functions() template.FuncMap {
 		"n":     number, "time": when, "ago": ago, "deref": deref[int64], "took": took, "bytes": bytesOf, "plural": plural, "money": money,
 		"add":    func(a, b int) int { return a + b },
 		"silent": func(d time.Duration) bool { return d > silentAfter }, "advice": adviceFor,
-		"sort": headOf, "options": optionsOf,
+		"sort": headOf, "options": optionsOf, "changes": changeInputs, "packets": packetInputs,
 		"maybe": func(t *models.Time) template.HTML {
 			if t == nil {
 				return "–"
