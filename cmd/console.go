@@ -2,13 +2,18 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"dibs/api"
 	"dibs/api/console"
 	"dibs/consumer"
+	"dibs/models"
 	"dibs/syncer/reconcile"
 	"dibs/syncer/records"
+	"dibs/webhooks"
 )
 
 // consoleDeps are what the console needs besides the API; nil when it is off.
@@ -42,21 +47,98 @@ func (s *stack) mysqlPool(ctx context.Context) (console.Pool, error) {
 // parkedOf are the parked messages of all groups, for the console.
 type parkedOf struct{ s *stack }
 
-// Counts counts them by group.
+// Counts counts them by group: those of the groups that the settings name or that read the claim streams. Those of webhooks are in MySQL.
 func (p parkedOf) Counts(ctx context.Context) (map[string]int64, error) {
 	counts := make(map[string]int64)
-	for _, group := range p.s.cfg.Groups {
-		n, err := p.lot(group).Count(ctx)
+	reading, err := p.s.scripts.Groups(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	names := slices.Clone(p.s.cfg.Groups)
+	for i := range reading {
+		names = append(names, reading[i].Name)
+	}
+	for _, group := range names {
+		if group == webhooks.Group {
+			continue
+		}
+		counts[group], err = p.lot(group).Count(ctx)
 		if err != nil {
 			return nil, err
 		}
-		counts[group] = n
 	}
 	return counts, nil
 }
 
 func (p parkedOf) lot(group string) *consumer.ParkingLot {
 	return consumer.NewParkingLot(p.s.rdb, p.s.cfg.Partitions, group)
+}
+
+// List is what a group has parked.
+func (p parkedOf) List(ctx context.Context, group string, most int) (list []console.ParkedMessage, err error) {
+	asked, err := p.lot(group).Asked(ctx)
+	if err != nil {
+		return nil, err
+	}
+	add := func(m console.ParkedMessage) bool {
+		m.Left, m.Asked = asked[m.ID]
+		m.Asked = m.Asked && m.Left == ""
+		list = append(list, m)
+		return len(list) < most
+	}
+	if group == webhooks.Group {
+		rows, err := webhooks.Parked(ctx, p.s.db, webhooks.Which{}, most)
+		for i := range rows {
+			row := &rows[i]
+			add(console.ParkedMessage{
+				ID: row.Endpoint + "/" + row.EventID, EventID: row.EventID, Reason: row.Reason, Payload: string(row.Payload), At: *row.ParkedAt,
+			})
+		}
+		return list, err
+	}
+	for m, err := range p.lot(group).All(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if !add(console.ParkedMessage{
+			ID: m.ID, EventID: m.EventID, Reason: m.Reason, Payload: m.Payload, At: m.At.Time, Attempts: m.Attempts,
+		}) {
+			break
+		}
+	}
+	return list, nil
+}
+
+// Replay has the processes of the group handle messages once more: they alone know how.
+func (p parkedOf) Replay(ctx context.Context, group string, ids []string) error {
+	for _, id := range ids {
+		if err := p.s.note(ctx, models.AuditParkedReplayed, group, id); err != nil {
+			return err
+		}
+	}
+	return p.lot(group).AskReplay(ctx, ids...)
+}
+
+// Discard deletes a message.
+func (p parkedOf) Discard(ctx context.Context, group, id string) error {
+	if err := p.s.note(ctx, models.AuditParkedDiscarded, group, id); err != nil {
+		return err
+	}
+	if group == webhooks.Group {
+		_, err := webhooks.Discard(ctx, p.s.db, parkedWebhookOf(id))
+		return err
+	}
+	_, err := p.lot(group).Discard(ctx, id)
+	if errors.Is(err, consumer.ErrNoParked) {
+		return nil
+	}
+	return err
+}
+
+// parkedWebhookOf is the event that an id of the console means: "<endpoint>/<event id>".
+func parkedWebhookOf(id string) webhooks.Which {
+	endpoint, event, _ := strings.Cut(id, "/")
+	return webhooks.Which{Endpoint: endpoint, EventID: event}
 }
 
 // booksOf compares and repairs for the console.

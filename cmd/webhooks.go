@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"gorm.io/gorm"
 
 	"dibs/config"
+	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/webhooks"
@@ -66,8 +69,33 @@ func (s *stack) runWebhooks(ctx context.Context, endpoints func() webhooks.Endpo
 	d := s.dispatcher(endpoints)
 	return s.alone(ctx, webhooks.Group, func(ctx context.Context) error {
 		s.log.Info("delivering", "group", webhooks.Group, "partitions", s.cfg.Partitions)
-		return d.Run(ctx, func(ctx context.Context) error { return s.readInOrder(ctx, webhooks.Group, d.Submit) })
+		return d.Run(ctx, func(ctx context.Context) error {
+			var replaying sync.WaitGroup
+			replaying.Go(func() { s.replayWebhooks(ctx, d) })
+			defer replaying.Wait()
+			return s.readInOrder(ctx, webhooks.Group, d.Submit)
+		})
 	})
+}
+
+// replayEvery is how often the role looks for parked events that the console wants replayed.
+const replayEvery = 5 * time.Second
+
+// replayWebhooks replays what the console asks for, until ctx ends.
+func (s *stack) replayWebhooks(ctx context.Context, d *webhooks.Dispatcher) {
+	lot := parkedOf{s}.lot(webhooks.Group)
+	for sleep.For(ctx, replayEvery) == nil {
+		err := lot.ReplayAsked(ctx, func(ctx context.Context, id string) (left string, err error) {
+			_, n, err := d.Replay(ctx, parkedWebhookOf(id))
+			if n > 0 {
+				left = "the endpoint does not take it"
+			}
+			return left, err
+		})
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("parked events are not replayed yet, will try again", "error", err)
+		}
+	}
 }
 
 // whichFlags choose parked events.
@@ -92,7 +120,7 @@ func newParkedWebhooks(env Env) *cobra.Command {
 		Example: "  dibs webhooks parked --endpoint shop\n  dibs webhooks parked --json",
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 		return withParked(ctx, env, cfg, func(db *gorm.DB) error {
-			rows, err := webhooks.Parked(ctx, db, f.which())
+			rows, err := webhooks.Parked(ctx, db, f.which(), webhooks.ParkedMax)
 			if err != nil {
 				return err
 			}

@@ -25,8 +25,8 @@ import (
 const (
 	// routerGrace is how much longer the Router waits for a stop than the subscriptions under it.
 	routerGrace = 5 * time.Second
-	// countParkedEvery is how often the metric of parked messages is updated.
-	countParkedEvery = 10 * time.Second
+	// countParkedEvery is how often the metric of parked messages is updated, and those are replayed that somebody asked for.
+	countParkedEvery = 5 * time.Second
 )
 
 // Sink stores events for good.
@@ -107,7 +107,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	counting, stop := context.WithCancel(ctx)
 	var counter sync.WaitGroup
-	counter.Go(func() { c.countParked(counting) })
+	counter.Go(func() { c.tendParked(counting) })
 	defer counter.Wait()
 	defer stop()
 	err = errors.Join(router.Run(ctx), c.subscriber.Close())
@@ -117,16 +117,43 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// countParked updates the metric of parked messages until ctx ends, because replays by other processes lower it too.
-func (c *Consumer) countParked(ctx context.Context) {
+// tendParked updates the metric of parked messages until ctx ends, because replays by other processes lower it too, and replays those that
+// somebody asked for.
+func (c *Consumer) tendParked(ctx context.Context) {
+	lot := NewParkingLot(c.cfg.Client, c.cfg.Partitions, c.cfg.Group)
 	for {
+		some := false
 		for p := range c.cfg.Partitions {
-			if n, err := c.cfg.Client.XLen(ctx, parkedKey(p, c.cfg.Group)).Result(); err == nil { // the reader logs errors of Redis
+			n, err := c.cfg.Client.XLen(ctx, parkedKey(p, c.cfg.Group)).Result()
+			if err == nil { // the reader logs errors of Redis
 				c.parked.WithLabelValues(c.cfg.Group, strconv.Itoa(p)).Set(float64(n))
+				some = some || n > 0
+			}
+		}
+		if some {
+			if err := lot.ReplayAsked(ctx, c.replay); err != nil && ctx.Err() == nil {
+				c.cfg.Logger.Warn("parked messages are not replayed yet, will try again", "error", err)
 			}
 		}
 		if sleep.For(ctx, countParkedEvery) != nil {
 			return
 		}
 	}
+}
+
+// replay hands a parked message to the Sink once more, and returns why it is left.
+func (c *Consumer) replay(ctx context.Context, id string) (left string, err error) {
+	sum, err := NewParkingLot(c.cfg.Client, c.cfg.Partitions, c.cfg.Group).Replay(ctx, id,
+		func(ctx context.Context, e models.Event, payload []byte) error {
+			err := errUnsettled
+			c.cfg.Sink.Submit(ctx, []models.RawEvent{{Event: e, Payload: payload}}, func(_ int, failure error) { err = failure })
+			return err
+		})
+	switch {
+	case errors.Is(err, ErrNoParked): // it was replayed or discarded by somebody else
+		return "", nil
+	case err == nil && len(sum.Left) > 0:
+		left = sum.Left[0].Reason
+	}
+	return left, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -105,6 +106,25 @@ func (l *ParkingLot) in(ctx context.Context, partition int, yield func(Parked, e
 	return true, err
 }
 
+// named yields the messages that an id may mean: the one whose own id it is, or else all, as it may be an event's.
+func (l *ParkingLot) named(ctx context.Context, id string) iter.Seq2[Parked, error] {
+	place, entry, _ := strings.Cut(id, "/")
+	partition, err := strconv.Atoi(strings.TrimPrefix(place, "p"))
+	_, notEntry := lua.ParseEntryID(entry)
+	if err != nil || notEntry != nil || partition < 0 || partition >= l.partitions {
+		return l.All(ctx)
+	}
+	return func(yield func(Parked, error) bool) {
+		key := parkedKey(partition, l.group)
+		found, err := l.client.XRange(ctx, key, entry, entry).Result()
+		if err != nil {
+			yield(Parked{}, fmt.Errorf("consumer: reading %s: %w", key, err))
+		} else if len(found) > 0 {
+			yield(parkedOf(partition, key, &found[0]), nil)
+		}
+	}
+}
+
 // Count counts the parked messages of all partitions.
 func (l *ParkingLot) Count(ctx context.Context) (sum int64, err error) {
 	for p := range l.partitions {
@@ -153,7 +173,7 @@ func (l *ParkingLot) Replay(ctx context.Context, id string, handle HandleFunc) (
 	var page []Parked
 	handling := &service{handle, DefaultHandleTimeout}
 	found := id == ""
-	for p, err := range l.All(ctx) {
+	for p, err := range l.named(ctx, id) {
 		switch {
 		case err != nil:
 			return sum, err
@@ -211,7 +231,7 @@ func (l *ParkingLot) replayPage(ctx context.Context, handling *service, page []P
 // Discard deletes a parked message for good, by its own id or its event's, and returns what it was. Errors: ErrNoParked.
 func (l *ParkingLot) Discard(ctx context.Context, id string) ([]Parked, error) {
 	var chosen []Parked
-	for p, err := range l.All(ctx) {
+	for p, err := range l.named(ctx, id) {
 		if err != nil {
 			return nil, err
 		}
@@ -223,6 +243,58 @@ func (l *ParkingLot) Discard(ctx context.Context, id string) ([]Parked, error) {
 		return nil, fmt.Errorf("%w: %q", ErrNoParked, id)
 	}
 	return chosen, l.remove(ctx, chosen)
+}
+
+// replaysFor is how long it is remembered which messages are to be replayed.
+const replaysFor = 24 * time.Hour
+
+// AskReplay has a process of the group replay messages, by their own ids, within some seconds.
+func (l *ParkingLot) AskReplay(ctx context.Context, ids ...string) error {
+	_, err := l.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, id := range ids {
+			pipe.HSet(ctx, lua.ReplaysKey(l.group), id, "")
+		}
+		pipe.Expire(ctx, lua.ReplaysKey(l.group), replaysFor)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("consumer: asking for a replay: %w", err)
+	}
+	return nil
+}
+
+// Asked are the ids of messages that are to be replayed, each with why its last replay left it; "" is one that nobody has replayed yet.
+func (l *ParkingLot) Asked(ctx context.Context) (map[string]string, error) {
+	asked, err := l.client.HGetAll(ctx, lua.ReplaysKey(l.group)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("consumer: reading %s: %w", lua.ReplaysKey(l.group), err)
+	}
+	return asked, nil
+}
+
+// ReplayAsked calls replay for each message that is to be replayed. replay returns why it left the message, "" when it did not.
+func (l *ParkingLot) ReplayAsked(ctx context.Context, replay func(ctx context.Context, id string) (left string, err error)) error {
+	asked, err := l.Asked(ctx)
+	if err != nil {
+		return err
+	}
+	for id, reason := range asked {
+		if reason != "" {
+			continue
+		}
+		left, err := replay(ctx, id)
+		switch {
+		case err != nil:
+		case left == "":
+			err = l.client.HDel(ctx, lua.ReplaysKey(l.group), id).Err()
+		default:
+			err = l.client.HSet(ctx, lua.ReplaysKey(l.group), id, left[:min(len(left), reasonLength)]).Err()
+		}
+		if err != nil {
+			return fmt.Errorf("consumer: replaying %s: %w", id, err)
+		}
+	}
+	return nil
 }
 
 // remove deletes messages of one or more partitions.

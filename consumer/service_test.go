@@ -294,6 +294,44 @@ func TestParkingLot_Replay(t *testing.T) {
 	})
 }
 
+// What somebody asks for is replayed by the service itself, once. What it refuses again stays parked with the reason.
+func TestService_ReplaysWhatItIsAskedFor(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		closed := func(models.Event, int) error { return consumer.Permanent(errors.New("closed today")) }
+		books := &ledger{says: closed}
+		s := startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
+		for n := range 3 {
+			s.claim(t, 0, n)
+		}
+		s.eventuallyParked(t, 3)
+		s.stop()
+		ids := map[string]string{}
+		for _, p := range s.parked(t) {
+			ids[p.EventID] = p.ID
+		}
+		require.NoError(t, s.lot.AskReplay(t.Context(), ids[claimID(0)], ids[claimID(1)], "p0/9-9"))
+		books.says = func(e models.Event, attempt int) error {
+			if e.ID == claimID(1) {
+				return closed(e, attempt)
+			}
+			return nil
+		}
+		s = startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
+		s.eventuallyParked(t, 2)
+		asked := func() (left map[string]string) {
+			left, err := s.lot.Asked(t.Context())
+			require.NoError(t, err)
+			return left
+		}
+		require.Eventually(t, func() bool { return len(asked()) == 1 }, patience, time.Millisecond)
+		require.Equal(t, "consumer: permanent: closed today", asked()[ids[claimID(1)]])
+		s.stop()
+		require.Equal(t, 2, books.triesOf(claimID(1)), "parked, and replayed once")
+		require.Equal(t, 1, books.triesOf(claimID(2)), "nobody asked for it")
+	})
+}
+
 // A replay that dies before it deletes leaves the message parked; the handler sees it again.
 func TestParkingLot_ReplayThatEndsEarlyLosesNothing(t *testing.T) {
 	t.Parallel()

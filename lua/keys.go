@@ -128,6 +128,10 @@ func PoisonKey(partition int) string { return StreamKey(partition) + ":poison" }
 // ParkedKey names the stream of what a consumer group could not handle of a claim stream, with the reasons.
 func ParkedKey(partition int, group string) string { return StreamKey(partition) + ":parked:" + group }
 
+// ReplaysKey names a hash: id of a parked message of a consumer group that somebody wants replayed -> why the replay left it parked; ""
+// until a process of the group has replayed it.
+func ReplaysKey(group string) string { return "dibs:replays:" + group }
+
 // InfoKey names a hash that tells readers of the claim streams how many there are, in its field partitions.
 const InfoKey = "dibs:info"
 

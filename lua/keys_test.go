@@ -45,6 +45,7 @@ func TestKeysAreTheOnesThatDocsName(t *testing.T) {
 	require.Equal(t, "dibs:{p0}:claims", lua.StreamKey(0))
 	require.Equal(t, "dibs:{p0}:claims:poison", lua.PoisonKey(0))
 	require.Equal(t, "dibs:{p0}:claims:parked:finance", lua.ParkedKey(0, "finance"))
+	require.Equal(t, "dibs:replays:finance", lua.ReplaysKey("finance"))
 	require.Equal(t, "dibs:{p0}:birth", lua.GenerationKey(0))
 }
 

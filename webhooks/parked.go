@@ -28,9 +28,9 @@ func (w Which) of(ctx context.Context, db *gorm.DB) *gorm.DB {
 	return q
 }
 
-// Parked returns parked events, up to ParkedMax: by endpoint and campaign, in order.
-func Parked(ctx context.Context, db *gorm.DB, which Which) (rows []models.WebhookEvent, err error) {
-	err = which.of(ctx, db).Order("endpoint, campaign_id, no").Limit(ParkedMax).Find(&rows).Error
+// Parked returns parked events, up to a number of them: by endpoint and campaign, in order.
+func Parked(ctx context.Context, db *gorm.DB, which Which, most int) (rows []models.WebhookEvent, err error) {
+	err = which.of(ctx, db).Order("endpoint, campaign_id, no").Limit(most).Find(&rows).Error
 	if err != nil {
 		err = fmt.Errorf("webhooks: read parked events: %w", err)
 	}
@@ -39,7 +39,7 @@ func Parked(ctx context.Context, db *gorm.DB, which Which) (rows []models.Webhoo
 
 // Discard deletes parked events for good, and returns those that it deleted.
 func Discard(ctx context.Context, db *gorm.DB, which Which) (gone []models.WebhookEvent, err error) {
-	rows, err := Parked(ctx, db, which)
+	rows, err := Parked(ctx, db, which, ParkedMax)
 	for i := range rows {
 		err = db.WithContext(ctx).Delete(&rows[i]).Error
 		if err != nil {
@@ -53,7 +53,7 @@ func Discard(ctx context.Context, db *gorm.DB, which Which) (gone []models.Webho
 // Replay posts parked events once more, in order, up to ParkedMax. What an endpoint takes is parked no longer; after one that it does not
 // take the rest of its campaign stays. It returns how many were taken and how many are left.
 func (d *Dispatcher) Replay(ctx context.Context, which Which) (taken, left int64, err error) {
-	rows, err := Parked(ctx, d.cfg.DB, which)
+	rows, err := Parked(ctx, d.cfg.DB, which, ParkedMax)
 	refused := make(map[laneKey]bool)
 	for i := range rows {
 		key := laneKey{rows[i].Endpoint, rows[i].CampaignID}

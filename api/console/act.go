@@ -18,6 +18,7 @@ var doneWords = map[string]string{
 	"new": "The campaign is created.", "open": "The campaign is open.", "pause": "The campaign is paused.", "edit": "The campaign is changed.",
 	"restock": "The total is changed.", "packets": "The packets are added.", "close": "The campaign is closed.",
 	"redeem": "The claim is redeemed.", "release": "The claim is released.",
+	"replay": "The replay is asked for. Load the page again in some seconds.", "discard": "The message is discarded.",
 }
 
 // repairTimeout bounds a comparison or a repair: a million rows take seconds.

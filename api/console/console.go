@@ -159,6 +159,7 @@ func (c *Console) routes() *http.ServeMux {
 	})
 	act("/console/campaigns/{id}/{verb}", c.prepareCampaign)
 	act("/console/claims/{id}/{verb}", c.prepareClaim)
+	act("/console/parked/{group}/{verb}", c.prepareParked)
 	handle("GET /console/new", c.forActors(c.getNew))
 	handle("POST /console/new", c.forActors(c.postNew))
 	handle("GET /console/find", c.getFind)

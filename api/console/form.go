@@ -104,12 +104,12 @@ func packetInputs(k *models.CampaignJSON) []input {
 // valuesOf are the fields of a campaign as forms show them.
 func valuesOf(k *models.CampaignJSON) map[string]string {
 	zone, _ := time.LoadLocation(k.TimeZone) // MySQL has valid ones only
-	var text bytes.Buffer
-	_ = json.NewEncoder(&text).Encode(k) // a campaign always marshals
 	var sent map[string]any
-	decoder := json.NewDecoder(&text)
-	decoder.UseNumber()
-	_ = decoder.Decode(&sent)
+	if text, err := json.Marshal(k); err == nil { // a campaign always marshals
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.UseNumber()
+		_ = decoder.Decode(&sent)
+	}
 	values := map[string]string{}
 	for i := range campaignFields {
 		f := &campaignFields[i]

@@ -78,6 +78,22 @@ type Redis interface {
 type ParkedMessages interface {
 	// Counts are how many each group has.
 	Counts(ctx context.Context) (map[string]int64, error)
+	// List is what a group has parked, the oldest first.
+	List(ctx context.Context, group string, most int) ([]ParkedMessage, error)
+	// Replay has the group's own processes handle messages once more.
+	Replay(ctx context.Context, group string, ids []string) error
+	// Discard deletes a message for good. What is not there any more is no error.
+	Discard(ctx context.Context, group, id string) error
+}
+
+// ParkedMessage is a message that a group could not handle.
+type ParkedMessage struct {
+	ID, EventID, Reason, Payload string
+
+	At       time.Time
+	Attempts int64
+	Asked    bool   // for a replay, which has not happened yet
+	Left     string // why the last replay left it
 }
 
 var _ Redis = (*lua.Scripts)(nil)

@@ -2,30 +2,134 @@ package console
 
 import (
 	"context"
+	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 
+	"dibs/api/wire"
 	"dibs/models"
 )
 
 type troublePage struct {
+	Done     string
+	Acts     bool
 	Parked   Asked[[]models.ParkedEvent]
-	Messages Asked[map[string]int64]
+	Messages Asked[[]parkedMessages]
 	Webhooks Asked[[]models.WebhookLag]
+	Posts    Asked[parkedMessages] // that endpoints did not take
 	Repairs  Asked[[]models.Repair]
 }
 
+// parkedMessages are those of a group.
+type parkedMessages struct {
+	Group string
+	Count int64
+	List  []ParkedMessage // the first of them
+	Acts  bool
+}
+
+// More reports whether there are more than List has.
+func (m *parkedMessages) More() bool { return m.Count > int64(len(m.List)) }
+
+// webhooksGroup is the group whose parked messages are in MySQL: posts that endpoints did not take.
+const webhooksGroup = "webhooks"
+
+// messages reads the parked messages of all groups.
+func (c *Console) messages(ctx context.Context, acts bool) ([]parkedMessages, error) {
+	counts, err := c.cfg.Parked.Counts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []parkedMessages
+	for _, group := range slices.Sorted(maps.Keys(counts)) {
+		of := parkedMessages{Group: group, Count: counts[group], Acts: acts}
+		if of.Count > 0 {
+			of.List, err = c.cfg.Parked.List(ctx, group, 5*recordsMax)
+			if err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, of)
+	}
+	return all, nil
+}
+
+// prepareParked prepares what is done to the parked messages of a group: to the one whose id is given, or to those that the page lists.
+func (c *Console) prepareParked(r *http.Request, given url.Values) (*action, *wire.ProblemJSON) {
+	group := r.PathValue("group")
+	a := &action{Verb: r.PathValue("verb"), Back: Path + "/trouble"}
+	ids := given["id"]
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	list, err := c.cfg.Parked.List(ctx, group, 5*recordsMax)
+	if err != nil {
+		return nil, new(problemOf(wire.Refuse(wire.CodeUnavailable)))
+	}
+	if len(ids) == 0 && a.Verb == "replay" {
+		for i := range list {
+			ids = append(ids, list[i].ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
+	}
+	for _, id := range ids {
+		a.Fields = append(a.Fields, field{"id", id})
+	}
+	do := func(ctx context.Context) error { return c.cfg.Parked.Replay(ctx, group, ids) }
+	switch a.Verb {
+	case "replay":
+		a.Title = "Replay " + plural(int64(len(ids)), "message") + " of " + group
+		a.Effects = []string{
+			"A running process of group " + group + " handles the messages once more, within some seconds.",
+			"Nothing goes back into the claim stream.",
+			"What it handles is parked no longer. What it refuses again stays here, with the reason.",
+		}
+	case "discard":
+		if len(ids) > 1 {
+			return nil, invalid("id", "must be one message")
+		}
+		a.Confirm = group
+		a.Title = "Discard a message of " + group
+		a.Effects = []string{"The message " + ids[0] + " is deleted for good. Group " + group + " never handles it."}
+		for i := range list {
+			if list[i].ID == ids[0] {
+				a.Effects = append(a.Effects, "It says: "+list[i].Payload)
+			}
+		}
+		do = func(ctx context.Context) error { return c.cfg.Parked.Discard(ctx, group, ids[0]) }
+	default:
+		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
+	}
+	a.run = func() *wire.ProblemJSON {
+		ctx, cancel := context.WithTimeout(r.Context(), repairTimeout)
+		defer cancel()
+		if err := do(ctx); err != nil {
+			c.cfg.Logger.WarnContext(ctx, "parked messages can't be replayed or discarded", slog.String("group", group), slog.Any("error", err))
+			return new(problemOf(&wire.Problem{Code: wire.CodeUnavailable, Detail: "Redis or MySQL does not answer. Try again."}))
+		}
+		return nil
+	}
+	return a, nil
+}
+
 func (c *Console) getTrouble(w http.ResponseWriter, r *http.Request, s *session) {
-	var page troublePage
+	page := troublePage{Done: doneWords[r.URL.Query().Get("done")], Acts: s.who.Acts}
 	var all errgroup.Group
 	ask(r.Context(), &all, &page.Parked, func(ctx context.Context) ([]models.ParkedEvent, error) {
 		return c.cfg.Records.Parked(ctx, "", 5*recordsMax)
 	})
-	ask(r.Context(), &all, &page.Messages, c.cfg.Parked.Counts)
+	ask(r.Context(), &all, &page.Messages, func(ctx context.Context) ([]parkedMessages, error) { return c.messages(ctx, page.Acts) })
 	ask(r.Context(), &all, &page.Webhooks, c.cfg.Records.Webhooks)
+	ask(r.Context(), &all, &page.Posts, func(ctx context.Context) (parkedMessages, error) {
+		list, err := c.cfg.Parked.List(ctx, webhooksGroup, 5*recordsMax)
+		return parkedMessages{Group: webhooksGroup, Count: int64(len(list)), List: list, Acts: page.Acts}, err
+	})
 	ask(r.Context(), &all, &page.Repairs, func(ctx context.Context) ([]models.Repair, error) {
 		return c.cfg.Records.Repairs(ctx, "", 5*recordsMax)
 	})

@@ -1,0 +1,98 @@
+package console_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+	"dibs/internal/sqlstore"
+	"dibs/internal/testenv"
+	"dibs/lua"
+)
+
+// TestParkedMessagesOfEveryGroup are listed; each group replays its own, and one can be discarded.
+func TestParkedMessagesOfEveryGroup(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	db := testenv.Database(t)
+	servers := []string{"DIBS_REDIS_URL=" + server.URL(), "DIBS_MYSQL_DSN=" + db.DSN, "DIBS_GROUPS=syncer,finance,webhooks", "PATH=" + os.Getenv("PATH")}
+	require.Zero(t, cmd.Run(t.Context(), cmd.Env{Args: []string{"migrate"}, Environ: servers, Stdout: io.Discard, Stderr: os.Stderr}))
+	rdb := server.Client()
+	const event = `{"v":1,"type":"claim.accepted","id":"%s","campaign_id":"spring","user_id":"ada","quantity":1,"seq":1,"at":"2026-01-01T00:00:00.000Z"}`
+	park := func(key, id, payload string) string {
+		entry, err := rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{
+			"_dibs_id", "1-1", "_dibs_reason", "the reason of " + id, "_dibs_tries", "1", "payload", payload,
+		}}).Result()
+		require.NoError(t, err)
+		return "p0/" + entry
+	}
+	replayed := park(lua.ParkedKey(0, "finance"), "one", fmt.Sprintf(event, "one"))
+	discarded := park(lua.ParkedKey(0, "finance"), "two", fmt.Sprintf(event, "two"))
+	park(lua.PoisonKey(0), "three", "{")
+	var isAway atomic.Bool
+	isAway.Store(true)
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if isAway.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(hook.Close)
+	store, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: db.DSN, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, sqlstore.Close(store)) }()
+	require.NoError(t, store.Exec("INSERT INTO webhook_events (endpoint, campaign_id, no, event_id, type, at, payload, created_at, parked_at, reason)"+
+		" VALUES ('shop', 'spring', 1, 'four', 'claim.accepted', NOW(), '{}', NOW(), NOW(), 'it answered 500')").Error)
+	file := filepath.Join(t.TempDir(), "endpoints.json")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"endpoints":[{"name":"shop","url":%q,`+
+		`"secrets":["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="],"events":["claim.accepted"]}]}`, hook.URL), 0o600))
+
+	s := serve(t, servers...)
+	p := s.person()
+	p.signIn(admin)
+	listed := func() string { return p.get("/console/trouble").text }
+	for _, want := range []string{"the reason of one", "the reason of two", "the reason of three", "Group finance", "Group syncer", "it answered 500", "shop/four"} {
+		require.Contains(t, listed(), want)
+	}
+	reader := s.person()
+	reader.signIn(viewer)
+	require.Contains(t, reader.get("/console/trouble").text, "the reason of one")
+	require.NotContains(t, reader.get("/console/trouble").text, "/console/parked/", "a viewer sees no buttons")
+	require.Equal(t, 403, reader.get("/console/parked/finance/replay").status)
+
+	require.Contains(t, p.get("/console/parked/finance/discard?id="+discarded).text, "is deleted for good")
+	got := p.act("/console/parked/finance/discard?id=" + discarded)
+	require.Equal(t, "/console/trouble?done=discard", got.header.Get("Location"), got.text)
+	require.NotContains(t, listed(), "the reason of two")
+	for _, path := range []string{"finance/replay?id=" + replayed, "syncer/replay", "webhooks/replay?id=shop/four"} {
+		require.Equal(t, 303, p.act("/console/parked/"+path).status, path)
+	}
+	require.Eventually(t, func() bool { return strings.Contains(listed(), "refused again: ") }, within, 50*time.Millisecond, "the consumer can't read it now either")
+	require.Contains(t, listed(), "the reason of one")
+	require.Contains(t, listed(), "asked for", "finance does not run")
+	run(t, "finance", servers)
+	run(t, "webhooks", append(slices.Clone(servers), "DIBS_WEBHOOKS_FILE="+file))
+	require.Eventually(t, func() bool { return !strings.Contains(listed(), "the reason of one") }, within, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(listed(), "the endpoint does not take it") }, within, 50*time.Millisecond)
+	isAway.Store(false)
+	require.Equal(t, 303, p.act("/console/parked/webhooks/replay").status)
+	require.Eventually(t, func() bool { return !strings.Contains(listed(), "shop/four") }, within, 50*time.Millisecond)
+	log := s.api("GET", "/v1/audit", "")
+	require.Contains(t, log, "parked.replayed")
+	require.Contains(t, log, `"id":"`+discarded)
+	for path, status := range map[string]int{"finance/explode?id=1": 404, "finance/discard": 404, "finance/discard?id=a&id=b": 422, "nobody/replay": 404} {
+		require.Equal(t, status, p.get("/console/parked/"+path).status, path)
+	}
+}
