@@ -27,6 +27,12 @@ func (s *Server) makeConsole(deps *ConsoleDeps) (err error) {
 	return err
 }
 
+// SignInPath makes the path of a link that signs in to the console of a service with these tokens by one of them, once and for a short
+// time, and leads to a page of it.
+func SignInPath(tokens Tokens, token, to string) (string, error) {
+	return console.SignInPath(sharedSecret(&tokens), token, to)
+}
+
 // busy are the campaigns that this process was asked for the most claims.
 func (s *Server) busy(most int) []string {
 	tallies := s.claiming.Busiest(most)

@@ -14,6 +14,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"dibs/api"
+	"dibs/api/console"
 	"dibs/config"
 	"dibs/internal/crowd"
 	"dibs/models"
@@ -40,7 +42,7 @@ func newDemo(env Env) *cobra.Command {
 what Redis says, what the database says. Exits 0 only if they agree, 3 if they don't.
 
 With --console it is a slower rush to watch at /console: 6,000 users want 4,000 units within a minute, unless told
-otherwise. The address and a token to sign in with are printed before the crowd comes.
+otherwise. A link that signs in with one click is printed before the crowd comes, and it serves on after the outcome, until interrupted.
 
 With --shards 4 the campaign is spread over four shards, as one that is too hot for one Redis primary is: each takes claims by
 itself, units move between them, and the outcome shows them. Own servers get as many partitions, unless told otherwise.
@@ -91,6 +93,7 @@ func (d *demo) toWatch(c *cobra.Command, cfg *config.Config) {
 	if cfg.AdminToken == "" {
 		cfg.AdminToken = rand.Text()
 	}
+	d.keepRunning = true
 }
 
 func (d *demo) check() error {
@@ -148,7 +151,13 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 		return err
 	}
 	if d.console {
-		_, _ = fmt.Fprintf(env.Stdout, "watch it at %s/console/campaigns/%s\nsign in with %s\n\n", base, id, cfg.AdminToken)
+		page := console.Path + "/campaigns/" + id
+		link, err := api.SignInPath(tokens(cfg), cfg.AdminToken, page)
+		if err != nil {
+			return fmt.Errorf("cmd: %w", err)
+		}
+		_, _ = fmt.Fprintf(env.Stdout, "watch it at %s%s\n"+
+			"  one click signs you in, once, within %.0f minutes: %s%s\n  later, sign in with the token %s\n\n", base, page, console.LinkFor.Minutes(), base, link, cfg.AdminToken)
 	}
 	bar := NewProgress(env.Stderr, "claims answered", d.users)
 	tally, err := crowd.Run(ctx, crowd.Plan{

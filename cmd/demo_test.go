@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/cookiejar"
 	"regexp"
 	"strconv"
 	"strings"
@@ -203,7 +204,8 @@ func TestDemoLogsAsTheSettingsSay(t *testing.T) {
 	}
 }
 
-// TestDemoToWatch: the address and a token that signs in are told before the crowd comes, which takes its time.
+// TestDemoToWatch: the address and a link that signs in are told before the crowd comes, which takes its time. It serves on until it is
+// interrupted.
 func TestDemoToWatch(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -213,18 +215,36 @@ func TestDemoToWatch(t *testing.T) {
 	go func() {
 		code <- cmd.Run(ctx, cmd.Env{Args: []string{"demo", "--console", "--last", "3s", "--users", "60", "--stock", "40"}, Stdout: &out, Stderr: &problems})
 	}()
-	told := regexp.MustCompile(`watch it at (http://\S+)/console/campaigns/demo-\S+\nsign in with (\S{16,})\n`)
+	told := regexp.MustCompile(`watch it at (http://\S+)(/console/campaigns/demo-\S+)\n.* within 5 minutes: (http://\S+)\n.*the token (\S{16,})\n`)
 	require.Eventually(t, func() bool { return told.MatchString(out.String()) || len(code) > 0 }, within, 5*time.Millisecond, "%s%s", &out, &problems)
 	found := told.FindStringSubmatch(out.String())
 	require.NotNil(t, found, "%s%s", &out, &problems)
 	require.NotContains(t, out.String(), "claims accepted", "the crowd is still there")
-	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	res, err := client.PostForm(found[1]+"/console/sign-in", map[string][]string{"token": {found[2]}})
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	client := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	get := func(url string) *http.Response {
+		res, err := client.Get(url)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		return res
+	}
+	require.Equal(t, http.StatusUnauthorized, get(found[1]+found[2]).StatusCode, "control: one has to sign in")
+	require.Equal(t, "0; url="+found[2], get(found[3]).Header.Get("Refresh"))
+	require.Equal(t, http.StatusOK, get(found[1]+found[2]).StatusCode)
+	client.Jar, err = cookiejar.New(nil)
+	require.NoError(t, err)
+	require.Empty(t, get(found[3]).Header.Get("Refresh"), "it was used")
+	res, err := client.PostForm(found[1]+"/console/sign-in", map[string][]string{"token": {found[4]}})
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
 	require.Equal(t, http.StatusSeeOther, res.StatusCode)
-	require.Equal(t, "/console", res.Header.Get("Location"))
-	require.Equal(t, cmd.ExitOK, <-code, "%s%s", &out, &problems)
+
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "still serving") || len(code) > 0 }, within, 5*time.Millisecond, "%s%s", &out, &problems)
 	require.GreaterOrEqual(t, time.Since(begun), 2*time.Second, "a rush to watch")
 	require.Equal(t, []string{"40", "40", "40"}, outcome(t, out.String(), "claims accepted"))
+	require.Equal(t, http.StatusOK, get(found[1]+found[2]).StatusCode, "it serves on")
+	require.Empty(t, code)
+	cancel()
+	require.Equal(t, cmd.ExitOK, <-code, "%s%s", &out, &problems)
 }

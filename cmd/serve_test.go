@@ -39,6 +39,7 @@ func TestServeIsAWholeDibs(t *testing.T) {
 	serve.synced("spring", 2)
 	require.Contains(t, serve.get("/metrics").body, "dibs_script_seconds")
 	require.Contains(t, serve.get("/openapi.json").body, `"openapi":"3.1`)
+	require.Contains(t, serve.problems.String(), "url="+serve.url+"/console\n", "it names the page for browsers")
 	require.Contains(t, serve.problems.String(), "SQLite", "it says plainly that its servers are embedded")
 	got := serve.stop()
 	require.Equal(t, cmd.ExitOK, got.code, got.stderr)

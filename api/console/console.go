@@ -57,6 +57,8 @@ type Ended interface {
 	// EndSession has a session remembered for a time.
 	EndSession(ctx context.Context, id string, keep time.Duration) error
 	SessionEnded(ctx context.Context, id string) (bool, error)
+	// UseOnce reports whether an id is used for the first time, and has that remembered for a time.
+	UseOnce(ctx context.Context, id string, keep time.Duration) (isFirst bool, err error)
 }
 
 // Live streams events of one campaign, by the id in the path, of some, or of all.
@@ -99,6 +101,7 @@ type Config struct {
 type Console struct {
 	cfg     Config
 	seal    *seal.Sealer
+	links   *seal.Sealer
 	pages   map[string]*template.Template
 	static  map[string]asset
 	mux     *http.ServeMux
@@ -110,6 +113,10 @@ func New(cfg Config) (*Console, error) {
 	c := &Console{cfg: cfg, origins: http.NewCrossOriginProtection()}
 	var err error
 	c.seal, err = seal.New(cfg.Secret, "console session")
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	c.links, err = seal.New(cfg.Secret, linkPurpose)
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}

@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	"dibs/api/wire"
+	"dibs/internal/seal"
 	"dibs/models"
 )
 
@@ -114,6 +117,7 @@ func (s *session) authorize(r *http.Request) *http.Request {
 type signInPage struct {
 	To      string
 	Refused string
+	Next    string // somebody is signed in, and is led there
 }
 
 func (c *Console) getSignIn(w http.ResponseWriter, r *http.Request) {
@@ -121,7 +125,68 @@ func (c *Console) getSignIn(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, Path, http.StatusSeeOther)
 		return
 	}
-	c.show(w, nil, http.StatusOK, "sign-in", signInPage{To: r.URL.Query().Get("to")})
+	page := signInPage{To: r.URL.Query().Get("to")}
+	if text := r.URL.Query().Get("link"); text != "" {
+		page.Refused = c.signInByLink(w, r, text)
+		if page.Refused == "" {
+			page.Next = localPath(page.To)
+			// No redirect: a browser that came from another site would send no cookie with it.
+			w.Header().Set("Refresh", "0; url="+page.Next)
+		}
+	}
+	c.show(w, nil, http.StatusOK, "sign-in", page)
+}
+
+const (
+	linkPurpose = "console link"
+	// LinkFor is how long a link that signs in may be used, once.
+	LinkFor = 5 * time.Minute
+)
+
+// link signs in whoever opens it first.
+type link struct {
+	ID    string    `json:"id"`
+	Token string    `json:"token"`
+	Until time.Time `json:"until"`
+}
+
+// SignInPath makes the path of a link that signs in with a token, once within LinkFor, and leads to a page of the console. secret is that
+// of Config.
+func SignInPath(secret, token, to string) (string, error) {
+	sealer, err := seal.New(secret, linkPurpose)
+	if err != nil {
+		return "", fmt.Errorf("console: %w", err)
+	}
+	text, err := sealer.Seal(link{ID: rand.Text(), Token: token, Until: time.Now().Add(LinkFor)})
+	if err != nil {
+		return "", fmt.Errorf("console: %w", err)
+	}
+	return Path + "/sign-in?" + url.Values{"link": {text}, "to": {to}}.Encode(), nil
+}
+
+// signInByLink begins the session of a link, and returns why not.
+func (c *Console) signInByLink(w http.ResponseWriter, r *http.Request, text string) (refused string) {
+	const over = "The link is not known here, was used before, or is too old. Sign in with a token."
+	var l link
+	if !c.links.Open(text, &l) || time.Now().After(l.Until) {
+		return over
+	}
+	s := newSession(l.Token)
+	if c.cfg.MayRead(s.authorize(r)) != nil {
+		return over
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), endedTimeout)
+	defer cancel()
+	isFirst, err := c.cfg.Ended.UseOnce(ctx, l.ID, LinkFor)
+	switch {
+	case err != nil:
+		return "Redis does not answer, so it is not known whether the link was used before. Try again in a moment."
+	case !isFirst:
+		return over
+	}
+	c.keep(w, r, s)
+	c.cfg.Note(r, models.AuditSignedIn)
+	return ""
 }
 
 func (c *Console) postSignIn(w http.ResponseWriter, r *http.Request) {

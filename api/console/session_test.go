@@ -30,6 +30,11 @@ func (e *ended) EndSession(_ context.Context, id string, keep time.Duration) err
 	return e.away
 }
 
+func (e *ended) UseOnce(_ context.Context, id string, keep time.Duration) (bool, error) {
+	_, was := e.ids[id]
+	return !was && e.away == nil, e.EndSession(context.Background(), id, keep)
+}
+
 func (e *ended) SessionEnded(_ context.Context, id string) (bool, error) {
 	_, is := e.ids[id]
 	return is && e.away == nil, e.away
@@ -89,6 +94,41 @@ func TestASession_EndsHoweverOftenItIsUsed(t *testing.T) {
 		require.Equal(t, http.StatusUnauthorized, idle.ask(http.MethodGet, "/console/session", nil), "not used for twelve hours")
 		<-time.After(time.Second)
 		require.Equal(t, http.StatusUnauthorized, used.ask(http.MethodGet, "/console/session", nil))
+	})
+}
+
+// A link signs in whoever opens it first, for five minutes.
+func TestALinkSignsInOnceAndForAShortTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &ended{ids: map[string]time.Duration{}}
+		open := func(secret string) (signedIn bool) {
+			path, err := SignInPath(secret, "t", "/console/campaigns/spring")
+			require.NoError(t, err)
+			b := newBrowser(t, e)
+			for range 2 { // the second time it is used
+				require.Equal(t, http.StatusOK, b.ask(http.MethodGet, path, nil))
+				if b.cookie == nil {
+					return signedIn
+				}
+				require.False(t, signedIn, "a link was used twice")
+				require.Equal(t, http.StatusNoContent, b.ask(http.MethodGet, "/console/session", nil))
+				require.Equal(t, []string{"console.signed_in"}, b.noted)
+				signedIn, b.cookie = true, nil
+			}
+			return signedIn
+		}
+		require.True(t, open("s"))
+		require.False(t, open("another secret"))
+		e.away = errors.New("away")
+		require.False(t, open("s"), "it is not known whether it was used")
+		e.away = nil
+		late, err := SignInPath("s", "t", "/console")
+		require.NoError(t, err)
+		<-time.After(LinkFor + time.Second)
+		b := newBrowser(t, e)
+		b.ask(http.MethodGet, late, nil)
+		require.Nil(t, b.cookie)
 	})
 }
 

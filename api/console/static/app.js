@@ -319,14 +319,6 @@
     }, every);
   };
 
-  // A link of `dibs demo` brings its token behind #, which no server sees.
-  const token = $('#token');
-  if (token && location.hash.startsWith('#token=')) {
-    token.value = decodeURIComponent(location.hash.slice(7));
-    history.replaceState(null, '', location.pathname + location.search);
-    token.form.submit();
-  }
-
   localize(document);
   set($('#zone'), `times are ${zone}, UTC on hover`);
   const show = $('#campaigns') || $('#filter') ? overview() : () => {};
