@@ -28,6 +28,14 @@ func buildDibs(b *testing.B) string {
 // startDibs starts a role, and for the API waits until it listens. At the end it is stopped as operators stop it.
 func startDibs(b *testing.B, program, role string, settings ...string) *child {
 	b.Helper()
+	c, stop := runDibs(b, program, role, settings...)
+	b.Cleanup(stop)
+	return c
+}
+
+// runDibs is startDibs for a program that ends when stop is called.
+func runDibs(b *testing.B, program, role string, settings ...string) (c *child, stop func()) {
+	b.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(b.Context()), program, role, "--log-format", "json")
 	cmd.Env = append(os.Environ(), settings...)
 	log, err := cmd.StderrPipe()
@@ -35,21 +43,21 @@ func startDibs(b *testing.B, program, role string, settings ...string) *child {
 	require.NoError(b, cmd.Start())
 	listening, ended := make(chan string, 1), make(chan string, 1)
 	go readLog(log, listening, ended)
-	b.Cleanup(func() {
+	stop = func() {
 		require.NoError(b, cmd.Process.Signal(syscall.SIGTERM))
 		last := <-ended
 		require.NoError(b, cmd.Wait(), last)
-	})
-	c := &child{pid: cmd.Process.Pid}
+	}
+	c = &child{pid: cmd.Process.Pid}
 	if role != "api" {
-		return c
+		return c, stop
 	}
 	select {
 	case c.addr = <-listening:
 	case <-time.After(childTimeout):
 		b.Fatalf("dibs %s does not listen", role)
 	}
-	return c
+	return c, stop
 }
 
 // readLog reads a log until it ends, tells where the process listens, and in the end its last line.

@@ -57,6 +57,7 @@ var parts = []struct {
 	{"finance", "From the stream into accounts", benchFinance},
 	{"webhooks", "From an event to an HTTP endpoint", benchWebhooks},
 	{"ledger", "A ledger out of MySQL over HTTP", benchLedger},
+	{"beside", "Claims over HTTP while others follow them", benchBeside},
 	{"adder", "Claims into the writer's adder, with one stripe and with several", benchAdder},
 	{"memory", "Redis memory", benchMemory},
 	{"allocations", "Allocations in Go", benchAllocations},

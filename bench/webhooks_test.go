@@ -46,7 +46,16 @@ func benchWebhooks(b *testing.B, s *sheet) {
 	many, ofMany := side(100, false)
 	beside, ofBeside := side(100, true)
 	const catchUp = "catching up"
-	s.takeTurns([]func(){ofOne, ofMany, ofBeside, func() { s.add(catchUp, "events/s", hookCatchUp(b)) }})
+	const catchUpBeside = "catching up, beside a receiver that is away"
+	s.takeTurns([]func(){
+		ofOne, ofMany, ofBeside,
+		func() { s.add(catchUp, "events/s", hookCatchUp(b, false)) },
+		func() { s.add(catchUpBeside, "events/s", hookCatchUp(b, true)) },
+	})
+	s.goal(b, one, atMost, 1)
+	s.goal(b, many, atMost, 1)
+	s.goal(b, catchUp, atLeast, 2000)
+	s.ratio(b, catchUpBeside+" / alone", catchUpBeside, catchUp, 0.97)
 	for _, name := range []string{one, many, beside} {
 		s.note(name + ": from the event's time to the receiver, on this machine, one request an event.")
 	}
@@ -118,23 +127,27 @@ func hookDelay(b *testing.B, campaigns int, dead bool) time.Duration {
 	return delays[len(delays)*99/100]
 }
 
-// hookCatchUp is how many events a second go to a receiver that is back.
-func hookCatchUp(b *testing.B) float64 {
+// hookCatchUp is how many events a second go to a receiver that is back, alone or beside one that is still away and has as many events waiting.
+func hookCatchUp(b *testing.B, dead bool) float64 {
 	b.Helper()
 	var took atomic.Int64
 	done := make(chan struct{})
 	n := amount(hookAway)
-	db, d, stop := hookWorld(b, false, func(models.Event) {
+	db, d, stop := hookWorld(b, dead, func(models.Event) {
 		if int(took.Add(1)) == n {
 			close(done)
 		}
 	})
 	defer stop()
 	rows := make([]models.WebhookEvent, n)
+	if dead {
+		rows = make([]models.WebhookEvent, 2*n)
+	}
 	for i := range rows {
+		endpoint := []string{"good", "dead"}[i/n]
 		e := hookEvent(i%10, i/10+1)
 		rows[i] = models.WebhookEvent{
-			Endpoint: "good", CampaignID: e.CampaignID, No: int64(i + 1), EventID: e.ID, Type: e.Type, At: e.At.Time, Payload: e.Payload, CreatedAt: sqlstore.Now(),
+			Endpoint: endpoint, CampaignID: e.CampaignID, No: int64(i + 1), EventID: e.ID, Type: e.Type, At: e.At.Time, Payload: e.Payload, CreatedAt: sqlstore.Now(),
 		}
 	}
 	require.NoError(b, db.CreateInBatches(rows, 500).Error)

@@ -1,0 +1,119 @@
+package bench_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	besideConnections = 50
+	besideClaims      = 200_000 // of the ledger that is read
+	besideReadRate    = 50_000  // rows a second
+)
+
+// benchBeside puts load on the API alone, beside a reader of a ledger, and beside webhooks, of which one receiver may be dead.
+func benchBeside(b *testing.B, s *sheet) {
+	r := newBroker(b)
+	st := stores(b)[0]
+	s.Facts = []string{r.version(b), st.version(b), wrkVersion(b)}
+	program := buildDibs(b)
+	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
+	w := &whole{broker: r, store: st, span: fmt.Sprintf("%.0fs", max(1, span(10*time.Second).Seconds()))}
+	w.api, w.consumer = startDibs(b, program, "api", settings...), startDibs(b, program, "consumer", settings...)
+	read := w.create(b)
+	sendBatches(b, w.api.addr, amount(besideClaims), []string{read})
+	w.untilDrained(b, read)
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer receiver.Close()
+
+	alone, ledger := "claims", fmt.Sprintf("claims beside a ledger read at %d rows/s", besideReadRate)
+	good, dead := "claims beside webhooks", "claims beside webhooks, one receiver of two dead"
+	hooks := func(name string, urls ...string) func() {
+		file := hookFile(b, urls...)
+		return func() {
+			_, stop := runDibs(b, program, "webhooks", append(settings, "DIBS_WEBHOOKS_FILE="+file, "DIBS_WEBHOOKS_PRIVATE=1")...)
+			defer stop()
+			w.acceptedOf(b, s, w.create(b), name, besideConnections)
+		}
+	}
+	s.takeTurns([]func(){
+		func() { w.acceptedOf(b, s, w.create(b), alone, besideConnections) },
+		func() {
+			stop := w.readLedger(b, s, read)
+			defer stop()
+			w.acceptedOf(b, s, w.create(b), ledger, besideConnections)
+		},
+		hooks(good, receiver.URL),
+		hooks(dead, receiver.URL, "http://127.0.0.1:1/"),
+	})
+	s.ratio(b, ledger+" / "+alone, ledger, alone, 0.95)
+	s.ratio(b, good+" / "+alone, good, alone, 0)
+	s.ratio(b, dead+" / with both alive", dead, good, 0.97)
+	s.note(fmt.Sprintf("`dibs api`, `dibs consumer` and `dibs webhooks` as built for production, %d connections without pause; Redis, SQL server, wrk,"+
+		" receiver and reader share the cores with them, so that whatever a follower uses is missing from claims.", besideConnections))
+}
+
+func hookFile(b *testing.B, urls ...string) string {
+	b.Helper()
+	list := ""
+	for i, url := range urls {
+		list += fmt.Sprintf(`%s{"name":"e%d","url":%q,"secrets":[%q],"events":["claim.accepted"]}`, []string{"", ","}[min(i, 1)], i, url, hookKey)
+	}
+	path := filepath.Join(b.TempDir(), "webhooks.json")
+	require.NoError(b, os.WriteFile(path, []byte(`{"endpoints":[`+list+`]}`), 0o600))
+	return path
+}
+
+// readLedger reads a campaign's ledger as CSV over and over, at besideReadRate, until stop is called.
+func (w *whole) readLedger(b *testing.B, s *sheet, id string) (stop func()) {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan int)
+	begun := time.Now()
+	go func() {
+		rows := 0
+		for ctx.Err() == nil {
+			rows += w.readLedgerOnce(ctx, id, begun, rows)
+		}
+		done <- rows
+	}()
+	return func() {
+		cancel()
+		s.add("rows of the ledger that were read", "rows/s", float64(<-done)/time.Since(begun).Seconds())
+	}
+}
+
+// readLedgerOnce returns the rows that it read. before is how many were read since begun, which paces it.
+func (w *whole) readLedgerOnce(ctx context.Context, id string, begun time.Time, before int) (rows int) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.api.addr+"/v1/campaigns/"+id+"/ledger", nil)
+	if err != nil {
+		return 0
+	}
+	req.Header.Set("Accept", "text/csv")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = res.Body.Close() }()
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		rows++
+		if rows%500 == 0 {
+			due := begun.Add(time.Duration(before+rows) * time.Second / besideReadRate)
+			select {
+			case <-time.After(time.Until(due)):
+			case <-ctx.Done():
+				return rows
+			}
+		}
+	}
+	return rows
+}
