@@ -57,6 +57,18 @@ func TestHelpListsEveryCommandAndWhatItDoes(t *testing.T) {
 	}
 }
 
+// The commands that are built from the source tree say what they need where it is not.
+func TestCommandsOfACloneSayWhatTheyNeed(t *testing.T) { //nolint:paralleltest // it changes the folder
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"lab", "torture"} {
+		for _, args := range [][]string{{name}, {name, "--help"}} {
+			got := run(t, nil, args...)
+			requireRefusal(t, got, cmd.ExitUsage, "`dibs "+name+"`", "Go on PATH", "a clone of the source tree", "redis-server and mariadbd", "go run . "+name)
+		}
+		require.Contains(t, run(t, nil, "help", name).stderr, "a clone of the source tree")
+	}
+}
+
 func TestEveryCommandExplainsItself(t *testing.T) {
 	t.Parallel()
 	for _, name := range commands {

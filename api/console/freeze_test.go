@@ -3,14 +3,12 @@ package console_test
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -82,14 +80,7 @@ func TestNoFrozenPartIsMistakenForAnother(t *testing.T) {
 	s.url = "http://" + s.addr
 	run(t, "api", append(slices.Clone(environ), "DIBS_HTTP_ADDR="+s.addr))
 	consumer, syncer := run(t, "consumer", environ), run(t, "syncer", environ)
-	require.Eventually(t, func() bool {
-		res, err := http.Get(s.url + "/readyz") //nolint:noctx // a test
-		if err != nil {
-			return false
-		}
-		_ = res.Body.Close()
-		return res.StatusCode == http.StatusOK
-	}, within, 50*time.Millisecond)
+	s.ready()
 	s.coupon("spring", 100, "")
 	s.claim("spring", "ada", "bob")
 	s.synced("spring")

@@ -58,6 +58,19 @@ func (s *service) start(environ ...string) (stop func()) {
 	return stop
 }
 
+// ready waits until the service can take claims.
+func (s *service) ready() {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		res, err := http.Get(s.url + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = res.Body.Close()
+		return res.StatusCode == http.StatusOK
+	}, within, 50*time.Millisecond)
+}
+
 // api sends a request to the API as admin and returns the answer's body.
 func (s *service) api(method, path, body string) string {
 	s.t.Helper()

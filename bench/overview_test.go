@@ -1,0 +1,167 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	overviewLoads = 200                    // of the first page, one after the other
+	overviewPages = 3                      // that are open beside a rush
+	overviewEvery = 500 * time.Millisecond // one of the first page, beside a rush
+)
+
+// benchOverview loads the console's first page over many campaigns: alone, and beside a rush while pages of it are open.
+func benchOverview(b *testing.B, s *sheet) {
+	r := newBroker(b)
+	st := stores(b)[0]
+	s.Facts = []string{r.version(b), st.version(b), wrkVersion(b)}
+	m := &many{whole: &whole{broker: r, store: st, span: fmt.Sprintf("%.0fs", max(1, span(10*time.Second).Seconds()))}, program: buildDibs(b)}
+	m.settings = []string{
+		"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0", "DIBS_IDLE_EVICT=10h", "DIBS_GROUPS=syncer",
+	}
+	m.createAll(b, amount(manyCampaigns))
+	m.api = startDibs(b, m.program, "api", m.settings...)
+	m.consumer = startDibs(b, m.program, "consumer", m.settings...)
+	startDibs(b, m.program, "syncer", m.settings...)
+	m.untilClaimed(b, m.ids[:min(len(m.ids), manyInBatch)]) // and with them in Redis, the busiest
+	alone := "claims"
+	beside := fmt.Sprintf("claims beside %d open overviews", overviewPages)
+	page := fmt.Sprintf("first page of %d campaigns", len(m.ids))
+	s.takeTurns([]func(){
+		func() {
+			var took []time.Duration
+			for range amount(overviewLoads) {
+				took = append(took, m.load(b.Context(), b, "/console"))
+			}
+			s.add(page+": p50", "ms", percentile(took, 0.5))
+			s.add(page+": p95", "ms", percentile(took, 0.95))
+		},
+		func() { m.acceptedOf(b, s, m.create(b), alone, watchConnections) },
+		func() {
+			id := m.create(b)
+			open := m.openOverviews(b)
+			m.acceptedOf(b, s, id, beside, watchConnections)
+			took := open.leave(b)
+			s.add(page+": p95 beside a rush", "ms", percentile(took, 0.95))
+		},
+	})
+	s.goal(b, page+": p95", atMost, 300)
+	s.ratio(b, beside+" / "+alone, beside, alone, 0.97)
+	s.note("`dibs api`, `dibs consumer` and `dibs syncer` as built for production; Redis, SQL server, wrk and those who look share the cores with them.")
+	s.note(fmt.Sprintf("An open overview reads its events, its health every 5 s and its table every 15 s; beside it the first page is loaded every %v.", overviewEvery))
+}
+
+// percentile is in milliseconds.
+func percentile(took []time.Duration, part float64) float64 {
+	slices.Sort(took)
+	return float64(took[min(len(took)-1, int(part*float64(len(took))))].Microseconds()) / 1000
+}
+
+// load loads a page and returns how long that took.
+func (m *many) load(ctx context.Context, b *testing.B, path string) time.Duration {
+	start := time.Now()
+	text, err := m.page(ctx, path)
+	if ctx.Err() == nil {
+		require.NoError(b, err)
+		require.NotEmpty(b, text)
+	}
+	return time.Since(start)
+}
+
+func (m *many) page(ctx context.Context, path string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.api.addr+path, nil)
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Accept", "text/html")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%w: %s: %s", errChild, path, res.Status)
+	}
+	return string(text), err
+}
+
+// overviews are pages that are open.
+type overviews struct {
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	events atomic.Int64
+	took   []time.Duration // by loads of the first page
+}
+
+var watchOf = regexp.MustCompile(`data-watch="([^"]+)"`)
+
+// openOverviews opens pages and does what their script does.
+func (m *many) openOverviews(b *testing.B) *overviews {
+	b.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(b.Context()))
+	o := &overviews{stop: stop}
+	b.Cleanup(stop)
+	text, err := m.page(ctx, "/console")
+	require.NoError(b, err)
+	watch := watchOf.FindStringSubmatch(text)
+	require.NotNil(b, watch)
+	every := func(pause time.Duration, do func()) {
+		o.done.Go(func() {
+			for tick := time.Tick(pause); ctx.Err() == nil; {
+				select {
+				case <-tick:
+					do()
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	for range overviewPages {
+		o.done.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.api.addr+watch[1], nil)
+			if err != nil {
+				return
+			}
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return
+			}
+			defer func() { _ = res.Body.Close() }()
+			buffer := make([]byte, 64<<10)
+			for err == nil {
+				_, err = res.Body.Read(buffer)
+				o.events.Add(1)
+			}
+		})
+		every(5*time.Second, func() { m.load(ctx, b, "/console/health") })
+		every(15*time.Second, func() { m.load(ctx, b, "/console/table") })
+	}
+	every(overviewEvery, func() {
+		if took := m.load(ctx, b, "/console"); ctx.Err() == nil {
+			o.took = append(o.took, took)
+		}
+	})
+	return o
+}
+
+// leave closes the pages, which had events, and returns how long the loads beside them took.
+func (o *overviews) leave(b *testing.B) []time.Duration {
+	b.Helper()
+	o.stop()
+	o.done.Wait()
+	require.Greater(b, o.events.Load(), int64(overviewPages))
+	require.NotEmpty(b, o.took)
+	return o.took
+}
