@@ -58,7 +58,7 @@ func TestHelpListsEveryCommandAndWhatItDoes(t *testing.T) {
 }
 
 // The commands that are built from the source tree say what they need where it is not.
-func TestCommandsOfACloneSayWhatTheyNeed(t *testing.T) { //nolint:paralleltest // it changes the folder
+func TestCommandsOfACloneSayWhatTheyNeed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"lab", "torture"} {
 		for _, args := range [][]string{{name}, {name, "--help"}} {
