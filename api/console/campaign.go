@@ -19,6 +19,7 @@ type campaignPage struct {
 	Stock    *models.Stock        // nil: not known
 	ByMySQL  bool                 // Redis does not answer, the stock is MySQL's
 	Done     string               // what was just done
+	Shards   Asked[models.ShardsOf]
 	Records  recordsOf
 	Acts     bool // whoever is signed in may change it
 }
@@ -73,6 +74,13 @@ func (c *Console) getCampaign(w http.ResponseWriter, r *http.Request, s *session
 		return
 	}
 	page.Records = recordsOf{ID: id, Kind: campaign.Kind, Shards: campaign.Shards, Currency: campaign.Currency, Acts: page.Acts}
+	if campaign.Shards > 1 {
+		_, away := c.ask(r, http.MethodGet, campaignPath(id)+"/shards", nil, &page.Shards.Value)
+		page.Shards.Known = away == nil
+		for i := 0; away != nil && i < campaign.Shards; i++ {
+			page.Shards.Value.Shards = append(page.Shards.Value.Shards, models.ShardFigures{Shard: i + 1})
+		}
+	}
 	if p == nil {
 		c.read(r, &page.Records)
 	}

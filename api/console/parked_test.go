@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,6 +66,14 @@ func TestParkedMessagesOfEveryGroup(t *testing.T) {
 	listed := func() string { return p.get("/console/trouble").text }
 	for _, want := range []string{"the reason of one", "the reason of two", "the reason of three", "Group finance", "Group syncer", "it answered 500", "shop/four"} {
 		require.Contains(t, listed(), want)
+	}
+	if _, err := exec.LookPath("chromium"); err == nil {
+		b := open(t, s)
+		b.signIn(admin)
+		for _, path := range []string{"/console/trouble", "/console/parked/syncer/replay", "/console/parked/finance/discard?id=" + discarded} {
+			b.visit(path)
+			b.accessible(path)
+		}
 	}
 	reader := s.person()
 	reader.signIn(viewer)

@@ -35,6 +35,7 @@
   // watch keeps a connection and calls onEvent for each event. A connection that is lost or silent is said to be, and made again.
   const watch = (url, onEvent) => {
     let source, silence, again;
+    set(status, 'Connecting …');
     const connect = () => {
       clearTimeout(again);
       if (source) source.close();
@@ -136,12 +137,6 @@
   // fillShards writes the shards of an event into their table, a row each.
   const fillShards = (table, e) => {
     const body = $('tbody', table);
-    while (body.rows.length < e.shards.length) {
-      const row = body.insertRow(), bar = document.createElement('progress');
-      for (let i = 0; i < 7; i++) row.insertCell();
-      bar.setAttribute('aria-label', `units free in shard ${body.rows.length}`);
-      row.cells[3].append(document.createElement('span'), bar);
-    }
     e.shards.forEach((s, i) => {
       const cells = body.rows[i].cells, bar = $('progress', cells[3]);
       bar.max = Math.max(1, s.granted);
@@ -250,6 +245,7 @@
   };
 
   const campaign = (root) => {
+    $('.plots').hidden = false;
     const count = (v) => plural(v, 'unit'), rate = (v) => `${tenths.format(v)}/s`;
     const left = plot($('#plot-left'), 'units', count, ['left']), rates = plot($('#plot-rates'), 'claims/s', rate, ['accepted']),
       backlog = plot($('#plot-backlog'), 'units', count, ['backlog']), flush = plot($('#plot-flush'), 'ms', duration, ['flush']),
