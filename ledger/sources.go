@@ -119,7 +119,7 @@ type lotSource struct {
 	ended bool
 }
 
-const claimColumns = "id, seq, user_id, quantity, key_digest, epoch, packet_id, amount, claimed_at"
+const claimColumns = "id, seq, user_id, quantity, key_digest, subjects, epoch, packet_id, amount, claimed_at"
 
 // rowsQuery reads rows of a lot in order of seq, wherever they are, as of one moment.
 func (r *Reader) rowsQuery(columns string, b *book, l *lot, from int64, most int) (query string, args []any) {
@@ -181,7 +181,7 @@ func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int,
 	err = sqlstore.ScanAll(ctx, s.r.db.ConnPool, query, args, func(scan func(...any) error) error {
 		var packet *string
 		e := models.Event{V: models.EventVersion, Type: models.EventClaimAccepted, CampaignID: s.b.id, Shard: s.l.shard}
-		if err := scan(&e.ID, &e.Seq, &e.UserID, &e.Quantity, &e.Key, &e.Epoch, &packet, &e.Amount, &e.At.Time); err != nil {
+		if err := scan(&e.ID, &e.Seq, &e.UserID, &e.Quantity, &e.Key, &e.Subjects, &e.Epoch, &packet, &e.Amount, &e.At.Time); err != nil {
 			return err
 		}
 		e.At = models.NewTime(e.At.Time)

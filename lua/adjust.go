@@ -45,7 +45,7 @@ func (s *Scripts) Adjust(ctx context.Context, c *models.Campaign) (State, error)
 
 func (s *Scripts) adjustCall(c *models.Campaign) call {
 	k := s.KeysOf(c.ID)
-	args := append([]any{c.Version, c.Epoch, ChangeID(c), models.NewTime(s.opts.Clock()).Format(models.TimeLayout)}, fixed(c)...)
+	args := append([]any{c.Version, c.Epoch, ChangeID(c), models.NewTime(s.opts.Clock()).Format(models.TimeLayout), s.serverNow()}, fixed(c)...)
 	return call{[]string{k.State, k.Stream}, append(args, definition(c)...)}
 }
 

@@ -10,13 +10,14 @@
 -- ARGV[2]    epoch     the load that MySQL knows
 -- ARGV[3]    event_id  of the events, the same for this version whoever brings it; the name of the event is added to it
 -- ARGV[4]    at        when, as JSON shows it
--- ARGV[5..12] pairs of a field of state that never changes and its value; another value here is damage
--- ARGV[13..] pairs of a field of state and its new value
+-- ARGV[5]    now_ms    milliseconds since 1970; empty: this server's clock
+-- ARGV[6..13] pairs of a field of state that never changes and its value; another value here is damage
+-- ARGV[14..] pairs of a field of state and its new value. Limits that are not here yet count claims from now on, whatever they say
 --
 -- Reply {0} adjusted · {1} absent: the campaign is not here · {2, which} damaged: the key of that number
 --   {3} this version or a newer one is here already · {4} another load is here, or one that is not to be trusted; untouched
 local state_key, stream_key = KEYS[1], KEYS[2]
-local version, FIXED, FIRST_PAIR = tonumber(ARGV[1]), 5, 13
+local version, FIXED, FIRST_PAIR = tonumber(ARGV[1]), 6, 14
 
 local state_type, stream_type = redis.call('TYPE', state_key)['ok'], redis.call('TYPE', stream_key)['ok']
 if state_type == 'none' then return {1} end
@@ -27,7 +28,7 @@ local function number(text)
   if text and #text <= 15 and string.find(text, '^%d+$') then return tonumber(text) end
 end
 
-local counts = redis.call('HMGET', state_key, 'version', 'epoch', 'taken', 'seq', 'status', 'total', 'low_stock_at')
+local counts = redis.call('HMGET', state_key, 'version', 'epoch', 'taken', 'seq', 'status', 'total', 'low_stock_at', 'limits', 'last_ms')
 for i = 1, 4 do
   if not number(counts[i]) then return {2, 1} end
 end
@@ -40,6 +41,25 @@ if version <= tonumber(counts[1]) then return {3} end
 
 local new = {}
 for i = FIRST_PAIR, #ARGV, 2 do new[ARGV[i]] = ARGV[i + 1] end
+
+-- A limit that stays goes on counting. A new one counts the claims that follow: last_ms, behind which no claim is made, is set between.
+local from_ms, limits = '0', {}
+if counts[4] ~= '0' then
+  local now_ms, last_ms = tonumber(ARGV[5]), number(counts[9]) or 0
+  if not now_ms then
+    local time = redis.call('TIME')
+    now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  end
+  from_ms = string.format('%.0f', math.max(now_ms, last_ms + 1))
+end
+local function key_of(limit) return (string.gsub(limit, '^(%l%d+):%d+:%d+:', '%1:')) end
+local from = {}
+for limit in string.gmatch(counts[8] or '', '[^;]+') do from[key_of(limit)] = string.match(limit, '^%l%d+:%d+:(%d+):') end
+local last_ms
+for limit in string.gmatch(new.limits, '[^;]+') do
+  if not from[key_of(limit)] then last_ms = from_ms end
+  limits[#limits + 1] = string.gsub(limit, '^(%l%d+:%d+:)%d+', '%1' .. (from[key_of(limit)] or from_ms))
+end
 
 -- A change crosses a line as a claim does, see claim.lua: what remains is above the line by the old definition, and is not by the
 -- new one. Of old fields that are damaged nothing is known to be crossed; this script writes them anew.
@@ -60,4 +80,6 @@ for _, name in ipairs(crossed) do
     '","remaining":' .. string.format('%.0f', left) .. ',"seq":' .. counts[4] .. ',"epoch":' .. counts[2] .. ',"at":"' .. ARGV[4] .. '"}')
 end
 redis.call('HSET', state_key, 'version', ARGV[1], unpack(ARGV, FIRST_PAIR))
+redis.call('HSET', state_key, 'limits', table.concat(limits, ';'))
+if last_ms and last_ms ~= '0' then redis.call('HSET', state_key, 'last_ms', last_ms) end
 return {0}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -20,8 +21,9 @@ const ClaimsMax = 128
 type ClaimRequest struct {
 	ID       uuid.UUID // made by the caller: the id of the claim if it is accepted. A request with the same id is a replay
 	UserID   string
-	Quantity int64  // units, 1 to models.QuantityMax
-	Key      string // the client's idempotency key; "" is none
+	Subjects models.Subjects // beside the user, as they are stored
+	Quantity int64           // units, 1 to models.QuantityMax
+	Key      string          // the client's idempotency key; "" is none
 	// TraceParent goes into the metadata of the claim's event; "" is none.
 	TraceParent string
 }
@@ -30,6 +32,7 @@ type ClaimRequest struct {
 type ClaimReply struct {
 	Outcome models.Outcome
 	Claim   models.Claim
+	Limit   *LimitHit // of OutcomeLimit; of OutcomeInvalid the limit whose subject the claim lacks; else nil
 }
 
 const (
@@ -144,7 +147,7 @@ func (s *Scripts) serverNow() string {
 // claimArgs lays out ARGV as the header of claim.lua says.
 func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	table := s.days.at(s.opts.Clock(), m.Location)
-	args := make([]any, 0, 5+len(table.starts)+columns*len(reqs))
+	args := make([]any, 0, 6+len(table.starts)+columns*len(reqs))
 	args = append(args, s.serverNow(), table.first)
 	for _, start := range table.starts {
 		args = append(args, start)
@@ -155,11 +158,18 @@ func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	} else {
 		args = append(args, seen.Seq)
 	}
+	subjects := subjectColumns(reqs)
+	args = append(args, strings.Join(subjects, " "))
 	first := len(args)
 	n := len(reqs)
 	args = args[:first+columns*n]
 	for i := range reqs {
 		fillColumns(args[first+i:], n, m, &reqs[i])
+	}
+	for _, name := range subjects {
+		for i := range reqs {
+			args = append(args, subjectField(reqs[i].Subjects, name))
+		}
 	}
 	if traces := tracesOf(reqs); traces != nil {
 		args = append(args, traces)
@@ -188,13 +198,21 @@ func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 	record := string(body[:])
 	keyDigest := ""
 	if req.Key != "" {
-		digest := sha256.Sum256([]byte(req.UserID + "\x00" + req.Key)) // a key is its user's: another user may have it as well
-		record += key                                                  // the field does not name the claim, so the record must
+		digest := sha256.Sum256([]byte(scopeOf(m, req) + "\x00" + req.Key)) // a key is its user's: another user may have it as well
+		record += key                                                       // the field does not name the claim, so the record must
 		key = string(digest[:keyLength])
 		keyDigest = base64.RawURLEncoding.EncodeToString(digest[:keyLength])
 	}
 	args[0], args[n], args[2*n] = req.UserID, req.Quantity, key
 	args[3*n], args[4*n], args[5*n] = record, req.ID.String(), eventPart(m, req, keyDigest)
+}
+
+// scopeOf is whose an idempotency key is: the user's, and where another subject decides about the shard, of its value too.
+func scopeOf(m Meta, req *ClaimRequest) string {
+	if m.ShardBy == "" || m.ShardBy == models.ByUser {
+		return req.UserID
+	}
+	return req.UserID + "\x00" + req.Subjects[m.ShardBy]
 }
 
 // eventPart is the part of the event's JSON that only the caller knows: from the value of user_id up to the value of seq.
@@ -203,6 +221,10 @@ func eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte {
 	b = appendJSONString(b, req.UserID)
 	b = append(b, `,"quantity":`...)
 	b = strconv.AppendInt(b, req.Quantity, 10)
+	if len(req.Subjects) > 0 {
+		b = append(b, `,"subjects":`...)
+		b = append(b, req.Subjects.JSON()...)
+	}
 	if keyDigest != "" {
 		b = append(b, `,"key":"`...)
 		b = append(b, keyDigest...)

@@ -6,7 +6,7 @@
 -- refuses whole when the key is of a wrong type or Redis is out of memory, a replica or unable to persist.
 --
 -- KEYS[1] state   hash    definition and counters of the campaign
--- KEYS[2] users   hash    user id -> record of what the user holds: "bucket:units" for each limit, joined by ";"
+-- KEYS[2] users   hash    user id, or "name\nvalue" of another subject -> record of what the subject holds, see read_record
 -- KEYS[3] keys    hash    16 bytes, the digest of the client's key or else the claim id -> record of the claim, for replay
 -- KEYS[4] stream  stream  the claim stream of the partition
 -- KEYS[5] waves   zset    of a packet campaign only: the lists of packets by their time of release, see push.lua
@@ -16,70 +16,103 @@
 -- ARGV[3..8]  day_start_ms  when that day and the five after it begin
 -- ARGV[9]     seen_epoch    the newest load of the campaign that the caller saw in Redis; 0 is none
 -- ARGV[10]    seen_seq      the claims of that load that the caller saw accepted; of a shard "seq:moves", with the newest move it saw
--- ARGV[11..]  six a claim, in columns, the first of every claim, then the second of every claim and so on, because a command
+-- ARGV[11]    subjects      names of subjects beside the user, sorted and joined by " ": each has a column behind those below
+-- ARGV[12..]  six a claim, in columns, the first of every claim, then the second of every claim and so on, because a command
 --             takes a stretch of ARGV as it is:  user id; quantity in units; key, 16 bytes; record head, whose first 8
 --             bytes are the digest of the body; claim id; event part, the JSON from the value of user_id up to that of seq
---             (the quantity of packets is 1). Behind them, only if a claim is traced: "number of the claim=traceparent;" of each that is
+--             (the quantity of packets is 1). Then a column for each subject: its field of users, "" of a claim without it. Behind
+--             them, only if a claim is traced: "number of the claim=traceparent;" of each that is
 --
 -- Reply {0, now_ms, remaining, epoch, seq, then one a claim}: above 0 is the seq of a claim that was taken; text is the record
 -- of a claim that is replayed; else 0 less the code of the refusal. Of a shard follows moves. Of packets follows "amount:id" of each that
--- was taken, in the order of their claims
+-- was taken, in the order of their claims. Of claims refused with 13 or 14 follows the field limits of the state, which their codes refer to
 --   0 claimed · 1 replayed · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
 --   7 sold_out · 8 user_limit · 9 user_day_limit · 10 damaged: the record of this user or of this claim
 --   11 not_released: packets are there, their time has not come
 --   12 dry: this shard of the campaign has fewer units free, or no packet that is released; others may have them
+--   13 limit: 1300 and the number of the limit in limits · 14 invalid: 1400 and the number of the limit whose subject the claim lacks
 -- or {1} absent: the campaign is not here, or takes no claims until MySQL confirms it
 -- or {2, which} damaged: the key of that number; nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
 -- or {4, epoch, seq} rolled back: Redis went back behind what the caller saw; the campaign is fenced and takes no claim of anybody
 local state_key, users_key, keys_key, stream_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local find, sub, match = string.find, string.sub, string.match
-local FIRST_CLAIM, PER_CLAIM, DAYS = 11, 6, 5
+local FIRST_CLAIM, PER_CLAIM, DAYS = 12, 6, 5
 
 -- users' records: begin. claim.lua and release.lua hold the same text from here to the end mark.
 local DIGITS = 15 -- Lua holds numbers of up to 15 digits exactly
 
--- read_record reads a user's record: "bucket:units" for each limit, joined by ";". It returns the buckets as text and the units
--- in each as numbers, or nil if the record is damaged. A record that is older than the newest limit has no pair for that limit.
-local function read_record(record)
-  local buckets, counts, n, joined = {}, {}, 0, nil
-  for bucket, units in string.gmatch(record, '(%d+):(%d+)') do
-    if #bucket > DIGITS or #units > DIGITS then return nil end
+-- read_limits reads a campaign's limits: a list of those of the user, and the others by the name of their subject and as a list. The
+-- user's first two are always counted; each of the others is "tag:units:from_ms:subject", joined by ";". The tag is the first letter of
+-- all, hour, day, week or month, and the number of the definition that added the limit. Claims before from_ms do not count. It returns
+-- nil if the text is damaged.
+local function read_limits(per_user, per_user_per_day, text)
+  local of_user = {{tag = 'a', most = per_user, from = 0}, {tag = 'd', most = per_user_per_day, from = 0}}
+  local others, n, joined = {}, 0, {}
+  if not text or text == '' then return of_user, others end
+  for tag, most, from, by in string.gmatch(text, '(%l%d+):(%d+):(%d+):([%l_]+)') do
+    if #most > DIGITS or #from > DIGITS then return nil end
     n = n + 1
-    buckets[n], counts[n] = bucket, tonumber(units)
-    joined = (joined and joined .. ';' or '') .. bucket .. ':' .. units
+    joined[n] = tag .. ':' .. most .. ':' .. from .. ':' .. by
+    local group = of_user
+    if by ~= 'user' then
+      if not others[by] then
+        others[by] = {name = by}
+        others[#others + 1] = others[by]
+      end
+      group = others[by]
+    end
+    group[#group + 1] = {tag = tag, most = tonumber(most), from = tonumber(from), number = n}
   end
-  if joined ~= record then return nil end
-  return buckets, counts
+  if table.concat(joined, ';') ~= text then return nil end
+  return of_user, others
 end
 
--- write_record writes what read_record reads.
-local function write_record(buckets, counts)
-  local record = buckets[1] .. ':' .. counts[1]
-  for i = 2, #buckets do record = record .. ';' .. buckets[i] .. ':' .. counts[i] end
+-- read_record reads the record of what a subject holds: the newest window of each limit, and the units in it. A user's begins with
+-- "0:units;day:units", what the user holds in all and on the last day. For each other limit follows ";tag.window:units". It returns
+-- the windows and the units as numbers by tag, or nil if the record is damaged.
+local function read_record(record, is_user)
+  local windows, counts, rest, joined = {}, {}, record, ''
+  if is_user then
+    local all, day, today
+    all, day, today, rest = string.match(record, '^0:(%d+);(%d+):(%d+)(.*)$')
+    if not all or #all > DIGITS or #day > DIGITS or #today > DIGITS then return nil end
+    windows.a, counts.a, windows.d, counts.d = 0, tonumber(all), tonumber(day), tonumber(today)
+  end
+  if rest == '' then return windows, counts end
+  for tag, window, units in string.gmatch(rest, ';(%l%d+)%.(%d+):(%d+)') do
+    if #window > DIGITS or #units > DIGITS then return nil end
+    windows[tag], counts[tag] = tonumber(window), tonumber(units)
+    joined = joined .. ';' .. tag .. '.' .. window .. ':' .. units
+  end
+  if joined ~= rest then return nil end
+  return windows, counts
+end
+
+-- write_record writes what read_record reads. Limits that were removed are left out.
+local function write_record(limits, windows, counts, is_user)
+  local record, first = '', 1
+  if is_user then record, first = '0:' .. counts.a .. ';' .. windows.d .. ':' .. counts.d, 3 end
+  for i = first, #limits do
+    local tag = limits[i].tag
+    if windows[tag] then record = record .. ';' .. tag .. '.' .. windows[tag] .. ':' .. counts[tag] end
+  end
   return record
 end
 -- users' records: end.
 
--- Each limit has a line: the field of state that holds it (0 is no limit), the code of its refusal, and the number of the bucket that
--- a moment lies in. A bucket is a stretch of time over which units are counted. limits.go lists the same limits in the same order.
-local LIMITS = {
-  {field = 'per_user', code = 8, bucket = function() return 0 end},
-  {field = 'per_user_per_day', code = 9, bucket = function(day) return day end},
-}
-
-local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at', 'last_ms'}
+local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at', 'last_ms', 'per_user', 'per_user_per_day'}
 local campaign_id, shard = match(state_key, ':c:([^#]*)#?(%d*)$')
 shard = shard ~= '' and shard
 if shard then names[#names + 1] = 'moves' end -- a shard of a campaign; see move.lua
-local plain = #names
-for i, limit in ipairs(LIMITS) do names[plain + i] = limit.field end
+local numbers = #names
+names[numbers + 1] = 'limits'
 -- A read of a key of another type is an error, which pcall returns. So no call is spent on types.
 local fields = redis.pcall('HMGET', state_key, unpack(names))
 if fields.err then return {2, 1} end
 local status, epoch = fields[1], fields[5]
 if not status and redis.call('EXISTS', state_key, users_key, keys_key) == 0 then return {1} end
-for i = 2, #names do
+for i = 2, numbers do
   -- tonumber would let "nan", "1e9" and "0x10" pass, and nothing is ever more than "nan".
   local text = fields[i]
   if not text or #text > DIGITS or find(text, '%D') or text == '' then return {2, 1} end
@@ -96,7 +129,7 @@ if taken > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, r
 local epoch_here, seen_epoch, seen_seq, moves, seen_moves = tonumber(epoch), tonumber(ARGV[9]), ARGV[10], 0, 0
 if shard then
   seen_seq, seen_moves = match(seen_seq, '^(%d+):(%d+)$')
-  moves, seen_moves = tonumber(fields[plain]), tonumber(seen_moves)
+  moves, seen_moves = tonumber(fields[numbers]), tonumber(seen_moves)
 end
 if epoch_here < seen_epoch or epoch_here == seen_epoch and (seq < tonumber(seen_seq) or moves < seen_moves) then
   redis.call('HSET', state_key, 'status', 'fenced') -- for callers, too, who did not see what was lost
@@ -115,14 +148,46 @@ if seq > 0 and now_ms < tonumber(fields[9]) then
   now_text = fields[9]
   now_ms = tonumber(now_text)
 end
-local day = tonumber(ARGV[2])
+local day, day_start_ms = tonumber(ARGV[2]), tonumber(ARGV[3])
 for i = 1, DAYS - 1 do
-  if now_ms < tonumber(ARGV[3 + i]) then break end
-  day = day + 1
+  local start_ms = tonumber(ARGV[3 + i])
+  if now_ms < start_ms then break end
+  day, day_start_ms = day + 1, start_ms
 end
 
-for i, limit in ipairs(LIMITS) do
-  limit.most, limit.current = tonumber(fields[plain + i]), limit.bucket(day, now_ms)
+-- date_of is the date of a day since 1970-01-01: the civil-from-days method of H. Hinnant.
+local function date_of(day)
+  local floor = math.floor
+  local z = day + 719468
+  local era = floor(z / 146097)
+  local doe = z - era * 146097
+  local yoe = floor((doe - floor(doe / 1460) + floor(doe / 36524) - floor(doe / 146096)) / 365)
+  local doy = doe - (365 * yoe + floor(yoe / 4) - floor(yoe / 100))
+  local mp = floor((5 * doy + 2) / 153)
+  local m = mp < 10 and mp + 3 or mp - 9
+  return yoe + era * 400 + (m <= 2 and 1 or 0), m, doy - floor((153 * mp + 2) / 5) + 1
+end
+
+local user_limits, subjects = read_limits(tonumber(fields[10]), tonumber(fields[11]), fields[numbers + 1])
+if not user_limits then return {2, 1} end
+user_limits[1].code, user_limits[1].window = 8, 0
+user_limits[2].code, user_limits[2].window = 9, day
+if user_limits[3] or subjects[1] then
+  -- The number of the window that now lies in, by its first letter. limits.go has the same.
+  local y, m = date_of(day)
+  local window = {
+    h = day * 100 + math.floor((now_ms - day_start_ms) / 3600000), d = day,
+    w = math.floor((day + 3) / 7), -- 1970-01-01 was a Thursday
+    m = y * 12 + m, a = 0,
+  }
+  subjects[0] = user_limits
+  for s = 0, #subjects do
+    for i = s == 0 and 3 or 1, #subjects[s] do
+      local limit = subjects[s][i]
+      limit.window, limit.code = window[sub(limit.tag, 1, 1)], 1300 + limit.number
+      if not limit.window then return {2, 1} end
+    end
+  end
 end
 
 local campaign_refusal
@@ -132,37 +197,45 @@ elseif now_ms < starts_at_ms then campaign_refusal = 5
 elseif ends_at_ms > 0 and now_ms >= ends_at_ms then campaign_refusal = 6
 end
 
--- after_taking checks what a user holds against the limits. It returns the user's record with the quantity added, or nil and the code
--- of the refusal. It changes buckets and counts.
-local function after_taking(buckets, counts, quantity)
-  for i, limit in ipairs(LIMITS) do
-    local bucket, units = limit.current, 0
-    local counted = buckets[i] and tonumber(buckets[i])
-    if counted and counted >= bucket then bucket, units = counted, counts[i] end
+-- after_taking checks what a subject holds against its limits. It returns the subject's record with the quantity added, or nil and the
+-- code of the refusal. It changes windows and counts.
+local function after_taking(limits, windows, counts, quantity, is_user)
+  for i = 1, #limits do
+    local limit = limits[i]
+    local tag, window, units = limit.tag, limit.window, 0
+    local counted = windows[tag]
+    if counted and counted >= window then window, units = counted, counts[tag] end
     units = units + quantity
-    if limit.most > 0 and units > limit.most then return nil, limit.code end
-    buckets[i], counts[i] = bucket, units
+    if now_ms >= limit.from then
+      if limit.most > 0 and units > limit.most then return nil, limit.code end
+      windows[tag], counts[tag] = window, units
+    end
   end
-  return write_record(buckets, counts)
+  return write_record(limits, windows, counts, is_user)
 end
 
 -- In a rush nearly every user is new. So the record of a new user is made once for each quantity.
 local firsts = {}
 local function first_taking(text)
   local quantity = tonumber(text)
-  local after, refusal = after_taking({}, {}, quantity)
+  local after, refusal = after_taking(user_limits, {}, {}, quantity, true)
   local first = {quantity, after, refusal}
   firsts[text] = first
   return first
 end
 
 -- Column c of claim i is ARGV[c + i].
-local claims = math.floor((#ARGV - FIRST_CLAIM + 1) / PER_CLAIM)
+local columns = PER_CLAIM
+for name in string.gmatch(ARGV[11], '[%l_]+') do
+  columns = columns + 1
+  if subjects[name] then subjects[name].column = columns end
+end
+local claims = math.floor((#ARGV - FIRST_CLAIM + 1) / columns)
 local users, quantities = FIRST_CLAIM - 1, FIRST_CLAIM - 1 + claims
 local keys, heads, ids, parts = quantities + claims, quantities + 2 * claims, quantities + 3 * claims, quantities + 4 * claims
 
 -- Metadata of traced claims, by their number: a MessagePack map of one, as watermill reads it.
-local traces, traced = ARGV[FIRST_CLAIM + claims * PER_CLAIM], {}
+local traces, traced = ARGV[FIRST_CLAIM + claims * columns], {}
 if traces then
   for i, parent in string.gmatch(traces, '(%d+)=([%x-]+);') do
     if #parent == 55 then traced[tonumber(i)] = '\129\171traceparent\217\055' .. parent end
@@ -177,6 +250,12 @@ local records = {}
 if not campaign_refusal and remaining > 0 then
   records = redis.pcall('HMGET', users_key, unpack(ARGV, users + 1, users + claims))
   if records.err then return {2, 2} end
+  for _, limits in ipairs(subjects) do
+    if limits.column then
+      limits.fields = FIRST_CLAIM - 1 + (limits.column - 1) * claims
+      limits.records = redis.call('HMGET', users_key, unpack(ARGV, limits.fields + 1, limits.fields + claims))
+    end
+  end
 end
 
 -- Packets are given away by their time of release, then in the order in which they were pushed. packets are as many released ones
@@ -209,19 +288,11 @@ local function find_packets(most)
 end
 if waves_key and not campaign_refusal and remaining > 0 and not find_packets(math.min(claims, remaining)) then return {2, 5} end
 
--- rfc3339 writes milliseconds since 1970 as UTC. Days to a date: the civil-from-days method of H. Hinnant.
+-- rfc3339 writes milliseconds since 1970 as UTC.
 local function rfc3339(ms)
   local floor = math.floor
   local s = floor(ms / 1000)
-  local z = floor(s / 86400) + 719468
-  local era = floor(z / 146097)
-  local doe = z - era * 146097
-  local yoe = floor((doe - floor(doe / 1460) + floor(doe / 36524) - floor(doe / 146096)) / 365)
-  local doy = doe - (365 * yoe + floor(yoe / 4) - floor(yoe / 100))
-  local mp = floor((5 * doy + 2) / 153)
-  local d = doy - floor((153 * mp + 2) / 5) + 1
-  local m = mp < 10 and mp + 3 or mp - 9
-  local y = yoe + era * 400 + (m <= 2 and 1 or 0)
+  local y, m, d = date_of(floor(s / 86400))
   local r = s % 86400
   return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%03dZ', y, m, d, floor(r / 3600), floor(r / 60) % 60, r % 60, ms % 1000)
 end
@@ -248,6 +319,26 @@ local reply = {0, now_ms, 0, epoch_here, seq}
 local user_here, key_here = {}, {} -- records that this call changed, so that its claims of one user or one key see each other
 local event_ids, events, metadata, new_keys, new_users = {}, {}, {}, {}, {}
 local made, seq_text = 0, nil -- claims that this call took; the text of the last one's seq
+local is_limited = false -- a refusal refers to limits
+local changed = 0 -- how many records of users and other subjects new_users has
+
+-- take_subjects adds the quantity of claim i to the records of its subjects that limits are by. It returns the fields and their records
+-- in turn, or nil and the code of the refusal.
+local take_subjects = subjects[1] and function(i, quantity)
+  local taken_by = {}
+  for _, limits in ipairs(subjects) do
+    local field = limits.column and ARGV[limits.fields + i] or ''
+    if field == '' then return nil, 1400 + limits[1].number end
+    local record, windows, counts = user_here[field] or limits.records[i], {}, {}
+    if record then windows, counts = read_record(record) end
+    if not windows then return nil, 10 end
+    local after, refusal = after_taking(limits, windows, counts, quantity)
+    if refusal then return nil, refusal end
+    local at = #taken_by
+    if after ~= '' then taken_by[at + 1], taken_by[at + 2] = field, after end
+  end
+  return taken_by
+end
 
 for i = 1, claims do
   local answer
@@ -271,11 +362,17 @@ for i = 1, claims do
     local user = ARGV[users + i]
     local record, after, refusal = user_here[user] or records[i], first[2], first[3]
     if record then
-      local buckets, counts = read_record(record)
-      if not buckets then answer = -10 break end
-      after, refusal = after_taking(buckets, counts, quantity)
+      local windows, counts = read_record(record, true)
+      if not windows then answer = -10 break end
+      after, refusal = after_taking(user_limits, windows, counts, quantity, true)
     end
-    if refusal then answer = -refusal break end
+    local taken_by
+    if not refusal and take_subjects then taken_by, refusal = take_subjects(i, quantity) end
+    if refusal then
+      answer = -refusal
+      if refusal > 1300 then is_limited = true end
+      break
+    end
 
     remaining, taken, seq, made = remaining - quantity, taken + quantity, seq + 1, made + 1
     digit = digit + 1
@@ -293,7 +390,13 @@ for i = 1, claims do
     end
     user_here[user], key_here[key] = after, claim
     local at = 2 * made
-    new_users[at - 1], new_users[at] = user, after -- HSET takes the last of a user
+    new_users[changed + 1], new_users[changed + 2] = user, after -- HSET takes the last of a user
+    changed = changed + 2
+    for j = 1, taken_by and #taken_by or 0, 2 do
+      user_here[taken_by[j]] = taken_by[j + 1]
+      new_users[changed + 1], new_users[changed + 2] = taken_by[j], taken_by[j + 1]
+      changed = changed + 2
+    end
     new_keys[at - 1], new_keys[at] = key, claim
     answer = seq
   until true
@@ -301,6 +404,8 @@ for i = 1, claims do
 end
 if remaining > 0 then reply[3] = remaining end
 if shard then reply[6 + claims] = moves end
+local tail = shard and 6 + claims or 5 + claims
+if is_limited then reply[tail + 1 + (waves_key and made or 0)] = fields[numbers + 1] end
 if made == 0 then return reply end
 reply[5] = seq
 
@@ -327,7 +432,6 @@ end
 redis.call('HSET', users_key, unpack(new_users))
 redis.call('HSET', keys_key, unpack(new_keys))
 redis.call('HSET', state_key, 'taken', taken == seq and seq_text or taken, 'seq', seq_text, 'last_ms', now_text)
-local tail = shard and 6 + claims or 5 + claims
 for i = 1, waves_key and made or 0 do reply[tail + i] = packets[i] end
 local gone = 0
 for i, list in ipairs(lists) do

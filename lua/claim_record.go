@@ -33,6 +33,7 @@ const (
 type ClaimRecord struct {
 	ID, UserID []byte
 	KeyDigest  []byte // see models.Event.Key
+	Subjects   models.Subjects
 	Seq        int64
 	Quantity   int64 // units
 	At         time.Time
@@ -63,7 +64,7 @@ func appendRecord(b []byte, p *ClaimRecord) ([]byte, error) {
 			return b[:at], fmt.Errorf("lua: claim %s: key digest %.64q is none", p.ID, p.KeyDigest)
 		}
 	}
-	b = appendBodyDigest(b, p.UserID, p.Quantity)
+	b = appendBodyDigest(b, p.UserID, p.Quantity, p.Subjects)
 	if len(p.KeyDigest) > 0 {
 		b = append(b, id[:]...)
 	}
@@ -101,14 +102,18 @@ func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, a
 
 // bodyDigest is the digest of a claim's body. It differs between two bodies that are sent under one key.
 func bodyDigest(req *ClaimRequest) (digest [digestLength]byte) {
-	appendBodyDigest(digest[:0], []byte(req.UserID), req.Quantity)
+	appendBodyDigest(digest[:0], []byte(req.UserID), req.Quantity, req.Subjects)
 	return digest
 }
 
 // appendBodyDigest appends the digest of a claim's body.
-func appendBodyDigest(b, userID []byte, quantity int64) []byte {
+func appendBodyDigest(b, userID []byte, quantity int64, subjects models.Subjects) []byte {
 	body := make([]byte, 8, 8+models.UserIDLength)
 	binary.BigEndian.PutUint64(body, uint64(quantity))
-	sum := sha256.Sum256(append(body, userID...))
+	body = append(body, userID...)
+	if len(subjects) > 0 {
+		body = append(append(body, 0), subjects.JSON()...)
+	}
+	sum := sha256.Sum256(body)
 	return append(b, sum[:digestLength]...)
 }

@@ -9,23 +9,26 @@ import (
 	"dibs/models"
 )
 
-// claimOutcomes are what the codes of claim.lua for one claim mean, but for the limits, which have theirs in their table.
+// claimOutcomes are what the codes of claim.lua for one claim mean.
 var claimOutcomes = map[int64]models.Outcome{
 	0: models.OutcomeClaimed, 1: models.OutcomeReplayed, 2: models.OutcomeIdempotencyMismatch, 3: models.OutcomePaused,
 	4: models.OutcomeClosed, 5: models.OutcomeNotStarted, 6: models.OutcomeEnded, 7: models.OutcomeSoldOut,
+	8: models.OutcomeUserLimit, 9: models.OutcomeUserDayLimit,
 	10: models.OutcomeDamaged, 11: models.OutcomeNotReleased, 12: models.OutcomeDry,
+	13: models.OutcomeLimit, 14: models.OutcomeInvalid,
 }
 
 // outcomeOf tells what a code of claim.lua for one claim means.
 func outcomeOf(code int64) (outcome models.Outcome, known bool) {
-	for i := range limits {
-		if limits[i].code == code {
-			return limits[i].refusal, true
-		}
+	if code >= codeScale { // behind it is the number of a limit
+		code /= codeScale
 	}
 	outcome, known = claimOutcomes[code]
 	return outcome, known
 }
+
+// codeScale stands between the code of a refusal by a limit and the limit's number.
+const codeScale = 100
 
 // firstRefusal is the lowest code of a refusal.
 const firstRefusal = 2
@@ -59,10 +62,31 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Campa
 			rest = rest[1:]
 		}
 	}
+	if len(rest) > 0 && ok {
+		ok = putLimits(m, replies, reply[headLength:], rest[0], head[0])
+		rest = rest[1:]
+	}
 	if len(rest) > 0 || !ok {
 		return nil, CampaignView{}, badReply("claim", reply)
 	}
 	return replies, view, nil
+}
+
+// putLimits names the limits that refused claims, by the list at the end of a reply; false is no such list.
+func putLimits(m Meta, replies []ClaimReply, answers []any, list any, nowMs int64) bool {
+	refused := false
+	for i := range replies {
+		if o := replies[i].Outcome; o != models.OutcomeLimit && o != models.OutcomeInvalid {
+			continue
+		}
+		code, _ := answers[i].(int64)
+		replies[i].Limit = hit(m, list, -code%codeScale, nowMs)
+		if replies[i].Limit == nil {
+			return false
+		}
+		refused = true
+	}
+	return refused
 }
 
 // decodeAnswer reads the answer to one claim: the seq of a claim that was taken, the record of one that is replayed, or 0 less the

@@ -26,11 +26,17 @@ type crash struct {
 	told atomic.Int64 // claims
 
 	mu      sync.Mutex
-	yes     map[lua.ClaimRequest]models.Claim
+	yes     []claimed
 	unknown int // calls
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
+}
+
+// claimed is a request and the claim that it was answered with.
+type claimed struct {
+	req   lua.ClaimRequest
+	claim models.Claim
 }
 
 // crashStock is more than any rush takes.
@@ -39,7 +45,7 @@ const crashStock = 100_000_000
 // startCrash has some callers claim until stop: each call until its outcome is known, with the same ids.
 func startCrash(t *testing.T, rdb redis.UniversalClient, d lua.Durability) *crash {
 	t.Helper()
-	c := &crash{yes: map[lua.ClaimRequest]models.Claim{}}
+	c := &crash{}
 	c.b = newBundle(t, rdb, func(c *models.Campaign) { c.Total = crashStock }).durable(d)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	c.stop = func() { stop(); c.wg.Wait() }
@@ -65,7 +71,7 @@ func (c *crash) ask(ctx context.Context, reqs []lua.ClaimRequest) {
 		}
 		for i, r := range replies {
 			if r.Outcome.Took() {
-				c.yes[reqs[i]] = r.Claim
+				c.yes = append(c.yes, claimed{reqs[i], r.Claim})
 				c.told.Add(1)
 			}
 		}
@@ -94,7 +100,9 @@ func (c *crash) lost(t *testing.T, rdb redis.UniversalClient) (lost int) {
 		return len(c.yes)
 	}
 	require.NoError(t, err)
-	for req, claim := range c.yes {
+	for _, yes := range c.yes {
+		req := yes.req
+		claim := yes.claim
 		replies, _, err := s.Claim(t.Context(), c.b.meta, []lua.ClaimRequest{req})
 		require.NoError(t, err)
 		if replies[0].Outcome != models.OutcomeReplayed || replies[0].Claim != claim {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -204,10 +205,13 @@ func TestGarbageInARecordStopsItsOwnerOnly(t *testing.T) {
 // A record may be older than the newest limit: what it does not count is not used yet.
 func TestRecordOfFewerLimitsIsRead(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, func(c *models.Campaign) { c.PerUser, c.PerUserPerDay = 3, 1 })
-		require.NoError(t, rdb.HSet(t.Context(), b.keys.Users, "u", "0:1").Err())
-		require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeUserDayLimit}, b.outcomes(want("u", 1, ""), want("u", 1, "")))
-		b.setClock(noon.AddDate(0, 0, 1))
+		b := newBundle(t, rdb, func(c *models.Campaign) {
+			c.PerUser = 2
+			c.Limits = models.Limits{{By: models.ByUser, Per: models.PerHour, Max: 1, Added: 2}}
+		})
+		require.NoError(t, rdb.HSet(t.Context(), b.keys.Users, "u", "0:0;20517:0;h1.9:1").Err())
+		require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeLimit}, b.outcomes(want("u", 1, ""), want("u", 1, "")))
+		b.setClock(noon.Add(time.Hour))
 		require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeUserLimit}, b.outcomes(want("u", 1, ""), want("u", 1, "")))
 	})
 }

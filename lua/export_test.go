@@ -52,11 +52,16 @@ func Statuses() map[string][]int {
 }
 
 // Mutate has s run claim.lua with text replaced by instead. A text that is not there exactly once is an error.
-func (s *Scripts) Mutate(text, instead string) error {
-	if n := strings.Count(s.claim.source, text); n != 1 {
-		return fmt.Errorf("%d places in claim.lua read %q", n, text)
+func (s *Scripts) Mutate(text, instead string) error { return s.claim.mutate(text, instead) }
+
+// MutateRelease is Mutate for release.lua.
+func (s *Scripts) MutateRelease(text, instead string) error { return s.release.mutate(text, instead) }
+
+func (s *script) mutate(text, instead string) error {
+	if n := strings.Count(s.source, text); n != 1 {
+		return fmt.Errorf("%d places in %s.lua read %q", n, s.name, text)
 	}
-	s.claim = newScript("claim", strings.Replace(s.claim.source, text, instead, 1))
+	*s = newScript(s.name, strings.Replace(s.source, text, instead, 1))
 	return nil
 }
 
@@ -65,28 +70,11 @@ func StartOfDay(y int, m time.Month, d int, zone *time.Location) time.Time {
 	return startOfDay(y, m, d, zone)
 }
 
-// Limit is a limit as the table in Go has it.
-type Limit struct {
-	Field   string
-	Code    int64
-	Refusal models.Outcome
-	Value   func(c *models.Campaign) int64
-}
-
-// Limits are the limits of a user, in order.
-func Limits() []Limit {
-	all := make([]Limit, len(limits))
-	for i, l := range limits {
-		all[i] = Limit{l.field, l.code, l.refusal, l.value}
-	}
-	return all
-}
-
 // Texts are the records of users as Redis should hold them.
 func (u *UserRecords) Texts() map[string]string {
-	texts := make(map[string]string, len(u.byUser))
-	for user, r := range u.byUser {
-		texts[user] = string(r.appendTo(nil))
+	texts := make(map[string]string, len(u.byField))
+	for field, r := range u.byField {
+		texts[field] = string(r.appendTo(nil, u.limits.of(field)))
 	}
 	return texts
 }

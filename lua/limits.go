@@ -1,9 +1,11 @@
 package lua
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,105 +13,214 @@ import (
 	"dibs/models"
 )
 
-// limit bounds the units that one user may hold of a campaign: in all, or of each bucket. A bucket is a stretch of time.
-type limit struct {
-	field   string                         // of a campaign's state in Redis; the column in MySQL and the field of JSON have its name
-	value   func(c *models.Campaign) int64 // units; 0 is no limit
-	code    int64                          // of the refusal, in claim.lua
-	refusal models.Outcome
-	bucket  func(day, ms int64) int64 // number of the bucket that a moment lies in, see LIMITS in claim.lua
-	per     string                    // what a bucket is called; "" is the one bucket that holds all time
-}
+// The first two limits of a user have fields of their own in a campaign's state, and codes of their own in claim.lua. All that a user
+// holds, in all and on the last day, is counted whether they are set or not: so they count earlier claims when they are set.
 
-// limits are the limits of a user. LIMITS in claim.lua lists the same in the same order; a test compares the two. The first one
-// counts all that a user holds.
-var limits = [...]limit{
-	{
-		field: "per_user", value: func(c *models.Campaign) int64 { return c.PerUser },
-		code: 8, refusal: models.OutcomeUserLimit,
-		bucket: func(_, _ int64) int64 { return 0 },
-	},
-	{
-		field: "per_user_per_day", value: func(c *models.Campaign) int64 { return c.PerUserPerDay },
-		code: 9, refusal: models.OutcomeUserDayLimit,
-		bucket: func(day, _ int64) int64 { return day }, per: "day",
-	},
-}
-
-// LimitRefusals are what the limits of a user refuse with.
+// LimitRefusals are what limits refuse with.
 func LimitRefusals() []models.Outcome {
-	refusals := make([]models.Outcome, len(limits))
-	for i := range limits {
-		refusals[i] = limits[i].refusal
-	}
-	return refusals
+	return []models.Outcome{models.OutcomeUserLimit, models.OutcomeUserDayLimit, models.OutcomeLimit, models.OutcomeInvalid}
 }
 
-// buckets are the buckets that a claim counts in, one for each limit.
-type buckets [len(limits)]int64
+// LimitHit is the limit that refuses a claim.
+type LimitHit struct {
+	models.Limit
 
-// String is what release.lua reads.
-func (b buckets) String() string {
+	ResetsAt time.Time // when the window ends; zero: never
+}
+
+// tagOf is what records and claim.lua call a limit among those of one subject: the first letter of its window, and the definition that
+// added it. A limit that is removed and added again has another tag.
+func tagOf(l *models.Limit) string { return string(l.Per[:1]) + formatInt(l.Added) }
+
+// formatLimits writes limits as the field limits of a campaign's state holds them, see read_limits in claim.lua.
+func formatLimits(limits models.Limits) string {
 	var text []byte
-	for i := range b {
-		text = strconv.AppendInt(append(text, ';'), b[i], 10)
+	for i := range limits {
+		if i > 0 {
+			text = append(text, ';')
+		}
+		l := &limits[i]
+		text = fmt.Appendf(text, "%s:%d:%d:%s", tagOf(l), l.Max, l.FromMs, l.By)
 	}
-	return string(text[1:])
+	return string(text)
 }
 
-// bucketFinder finds the buckets that claim.lua counted a claim in. It remembers the days around the last moment.
-type bucketFinder struct {
+// parseLimits reads what formatLimits writes.
+func parseLimits(text string) (models.Limits, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var limits models.Limits
+	for one := range strings.SplitSeq(text, ";") {
+		parts := strings.Split(one, ":")
+		if len(parts) != 4 || len(parts[0]) < 2 || !models.IsSubjectName(parts[3]) {
+			return nil, errField
+		}
+		at := slices.IndexFunc(models.Pers, func(per models.Per) bool { return string(per[:1]) == parts[0][:1] })
+		var n [3]uint64
+		for i, number := range []string{parts[0][1:], parts[1], parts[2]} {
+			var err error
+			n[i], err = strconv.ParseUint(number, 10, 63)
+			if err != nil || len(number) > digitsMax {
+				return nil, errField
+			}
+		}
+		if at < 0 {
+			return nil, errField
+		}
+		limits = append(limits, models.Limit{
+			By: parts[3], Per: models.Pers[at], Added: int64(n[0]), Max: int64(n[1]), FromMs: int64(n[2]),
+		})
+	}
+	return limits, nil
+}
+
+// windowFinder finds the windows that claim.lua counted a claim in. It remembers the days around the last moment.
+type windowFinder struct {
 	zone  *time.Location
 	table days
 }
 
-func (f *bucketFinder) of(at time.Time) (b buckets) {
-	ms := at.UnixMilli()
-	day := f.day(ms)
-	for i := range limits {
-		b[i] = limits[i].bucket(day, ms)
-	}
-	return b
-}
-
-// day picks the day as claim.lua does.
-func (f *bucketFinder) day(ms int64) int64 {
+// day picks the day of a moment and its start, as claim.lua does.
+func (f *windowFinder) day(ms int64) (day, startMs int64) {
 	if ms < f.table.starts[daysBefore] || ms >= f.table.starts[daysBefore+1] {
 		f.table = daysAround(time.UnixMilli(ms), f.zone)
 	}
 	for i := len(f.table.starts) - 2; i > 0; i-- {
 		if ms >= f.table.starts[i] {
-			return f.table.first + int64(i)
+			return f.table.first + int64(i), f.table.starts[i]
 		}
 	}
-	return f.table.first
+	return f.table.first, f.table.starts[0]
 }
 
-// userRecord is what one user holds of a campaign: for each limit the user's newest bucket, and the units in it. Redis holds it as
-// "bucket:units" for each limit, in the order of limits, joined by ";". The zero value is a user without claims.
-type userRecord [len(limits)]count
+const (
+	hourMs      = int64(time.Hour / time.Millisecond)
+	hoursOfDay  = 100 // between the numbers of the first hours of two days: more than any day has
+	daysOfWeek  = 7
+	thursday    = 3 // 1970-01-01, counted from Monday
+	yearOfMonth = 12
+)
 
-type count struct{ bucket, units int64 }
+// of is the number of the window that a moment lies in, as claim.lua has it.
+func (f *windowFinder) of(per models.Per, ms int64) int64 {
+	day, startMs := f.day(ms)
+	switch per {
+	case models.PerHour:
+		return day*hoursOfDay + (ms-startMs)/hourMs
+	case models.PerDay:
+		return day
+	case models.PerWeek:
+		return (day + thursday) / daysOfWeek
+	case models.PerMonth:
+		y, m, _ := dateOf(day)
+		return int64(y)*yearOfMonth + int64(m)
+	default:
+		return 0
+	}
+}
 
-// notCounted is the bucket of a limit that a record is older than.
+// text is what release.lua reads: the time of a claim and its windows but that of all time.
+func (f *windowFinder) text(at time.Time) string {
+	ms := at.UnixMilli()
+	text := strconv.AppendInt(nil, ms, 10)
+	for _, per := range models.Pers[1:] {
+		text = append(text, ';', per[0])
+		text = strconv.AppendInt(text, f.of(per, ms), 10)
+	}
+	return string(text)
+}
+
+// dateOf is the date of a day since 1970-01-01.
+func dateOf(day int64) (int, time.Month, int) { return time.Unix(day*86400, 0).UTC().Date() }
+
+// resetsAt is when the window of a moment ends; zero is never.
+func resetsAt(per models.Per, ms int64, zone *time.Location) time.Time {
+	f := windowFinder{zone: zone}
+	day, startMs := f.day(ms)
+	y, m, d := dateOf(day)
+	switch per {
+	case models.PerHour:
+		end := time.UnixMilli(startMs + ((ms-startMs)/hourMs+1)*hourMs)
+		if next := startOfDay(y, m, d+1, zone); next.Before(end) {
+			return next
+		}
+		return end
+	case models.PerDay:
+		return startOfDay(y, m, d+1, zone)
+	case models.PerWeek:
+		return startOfDay(y, m, d+daysOfWeek-int((day+thursday)%daysOfWeek), zone)
+	case models.PerMonth:
+		return startOfDay(y, m+1, 1, zone)
+	default:
+		return time.Time{}
+	}
+}
+
+// subjectMark stands between the name and the value of a subject in the hash of users. No user's id holds it.
+const subjectMark = "\n"
+
+// SubjectOf says whose record the field of a hash of users is.
+func SubjectOf(field string) string {
+	name, value, found := strings.Cut(field, subjectMark)
+	if !found {
+		return models.ByUser + " " + field
+	}
+	return name + " " + value
+}
+
+// IsUser reports whether a field of a hash of users is the id of a user.
+func IsUser(field string) bool { return !strings.Contains(field, subjectMark) }
+
+// record is what one subject holds of a campaign: for each limit of the subject its newest window, and the units in it.
+type record []count
+
+type count struct{ window, units int64 }
+
+// counted reports whether anything was counted.
+func (c count) counted() bool { return c.window >= 0 }
+
+// notCounted is the window of a limit that counted nothing yet.
 const notCounted = -1
 
-// add counts a claim of some units, as claim.lua does: a user's buckets never go back.
-func (r *userRecord) add(b buckets, units int64) {
-	for i := range r {
-		if b[i] > r[i].bucket {
-			r[i] = count{bucket: b[i]}
-		}
-		r[i].units += units
+// limitsBy are the limits of a campaign by their subjects. Those of the user begin with all and day, set or not.
+type limitsBy map[string][]models.Limit
+
+func limitsOf(c *models.Campaign) limitsBy {
+	by := limitsBy{models.ByUser: {
+		{By: models.ByUser, Per: models.PerAll, Max: c.PerUser}, {By: models.ByUser, Per: models.PerDay, Max: c.PerUserPerDay},
+	}}
+	for _, l := range c.Limits {
+		by[l.By] = append(by[l.By], l)
 	}
+	return by
 }
 
-func (r *userRecord) appendTo(text []byte) []byte {
+// of are the limits of the subject of a field of a hash of users.
+func (by limitsBy) of(field string) []models.Limit {
+	name, _, found := strings.Cut(field, subjectMark)
+	if !found {
+		name = models.ByUser
+	}
+	return by[name]
+}
+
+// isPlain reports whether a limit stands in records without a tag: the first two of a user.
+func isPlain(l *models.Limit) bool {
+	return l.By == models.ByUser && (l.Per == models.PerAll || l.Per == models.PerDay)
+}
+
+func (r record) appendTo(text []byte, limits []models.Limit) []byte {
 	for i := range r {
-		if i > 0 {
+		switch {
+		case !r[i].counted():
+			continue
+		case !isPlain(&limits[i]):
+			text = append(append(append(text, ';'), tagOf(&limits[i])...), '.')
+		case i > 0:
 			text = append(text, ';')
 		}
-		text = strconv.AppendInt(text, r[i].bucket, 10)
+		text = strconv.AppendInt(text, r[i].window, 10)
 		text = strconv.AppendInt(append(text, ':'), r[i].units, 10)
 	}
 	return text
@@ -117,50 +228,78 @@ func (r *userRecord) appendTo(text []byte) []byte {
 
 var errUserRecord = errors.New("no record of a user")
 
-func parseUserRecord(text string) (r userRecord, err error) {
-	i := 0
-	for pair := range strings.SplitSeq(text, ";") {
-		bucketText, unitsText, found := strings.Cut(pair, ":")
-		bucket, bucketErr := strconv.ParseUint(bucketText, 10, 63)
-		units, unitsErr := strconv.ParseUint(unitsText, 10, 63)
-		if !found || bucketErr != nil || unitsErr != nil || max(len(bucketText), len(unitsText)) > digitsMax {
-			return r, errUserRecord
-		}
-		if i < len(r) { // what follows is of limits that there are no more
-			r[i] = count{int64(bucket), int64(units)}
-		}
-		i++
+// parseRecordOf reads the record of a subject with these limits. Counts of limits that are removed are left out.
+func parseRecordOf(limits []models.Limit, text string) (record, error) {
+	r := make(record, len(limits))
+	for i := range r {
+		r[i].window = notCounted
 	}
-	for ; i < len(r); i++ {
-		r[i].bucket = notCounted
+	plain := 0
+	for i := range limits {
+		if isPlain(&limits[i]) {
+			plain++
+		}
+	}
+	pairs := strings.Split(text, ";")
+	if plain == 0 {
+		if pairs[0] != "" {
+			return nil, errUserRecord
+		}
+		pairs = pairs[1:]
+	}
+	for n, pair := range pairs {
+		at := n
+		if n >= plain {
+			tag, rest, found := strings.Cut(pair, ".")
+			if !found {
+				return nil, errUserRecord
+			}
+			pair = rest
+			at = slices.IndexFunc(limits, func(l models.Limit) bool { return !isPlain(&l) && tagOf(&l) == tag })
+		}
+		windowText, unitsText, found := strings.Cut(pair, ":")
+		window, windowErr := strconv.ParseUint(windowText, 10, 63)
+		units, unitsErr := strconv.ParseUint(unitsText, 10, 63)
+		if !found || windowErr != nil || unitsErr != nil || max(len(windowText), len(unitsText)) > digitsMax {
+			return nil, errUserRecord
+		}
+		if at >= 0 {
+			r[at] = count{int64(window), int64(units)}
+		}
+	}
+	if len(pairs) < plain {
+		return nil, errUserRecord
 	}
 	return r, nil
 }
 
-// difference tells by which limit the record that Redis holds of a user differs from r; "" is by none. Two buckets without units
-// are equal to every claim that comes.
-func (r *userRecord) difference(held *userRecord) string {
+// difference says by which limit the record that Redis holds of a subject differs from r; "" is by none. Two windows without units are
+// equal to every claim that comes.
+func (r record) difference(held record, limits []models.Limit) string {
 	for i := range r {
 		want := r[i]
 		has := held[i]
-		per := limits[i].per
-		switch {
-		case has.bucket == notCounted, has.bucket == want.bucket && has.units == want.units, has.units == 0 && want.units == 0:
-		case per == "":
+		switch per := limits[i].Per; {
+		case has == want, has.units == 0 && want.units == 0:
+		case per == models.PerAll:
 			return fmt.Sprintf("holds %d units in redis, the rows are of %d", has.units, want.units)
 		default:
 			return fmt.Sprintf("holds %d units of %s %d in redis, the rows are of %d on %s %d",
-				has.units, per, has.bucket, want.units, per, want.bucket)
+				has.units, per, has.window, want.units, per, want.window)
 		}
 	}
 	return ""
 }
 
-// UserRecords add up what each user of a campaign holds, as Redis should hold it, from the claims that MySQL holds. They are for one
-// goroutine.
+// shortNames are what the first two limits of a user are called.
+var shortNames = map[models.Per]string{models.PerAll: "per_user", models.PerDay: "per_user_per_day"}
+
+// UserRecords add up what each user and each other subject of a campaign holds, as Redis should hold it, from the claims that MySQL holds.
+// They are for one goroutine.
 type UserRecords struct {
-	buckets bucketFinder
-	byUser  map[string]*userRecord
+	limits  limitsBy
+	finder  windowFinder
+	byField map[string]record
 }
 
 // NewUserRecords begins with no claim; users is about how many there will be.
@@ -169,60 +308,144 @@ func NewUserRecords(c *models.Campaign, users int64) (*UserRecords, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lua: campaign %s: %w", c.ID, err)
 	}
-	return &UserRecords{buckets: bucketFinder{zone: zone}, byUser: make(map[string]*userRecord, min(users, usersGuessMost))}, nil
+	return &UserRecords{
+		limits: limitsOf(c), finder: windowFinder{zone: zone}, byField: make(map[string]record, min(users, usersGuessMost)),
+	}, nil
 }
 
-// usersGuessMost bounds the room that is made for users before they are seen.
+// usersGuessMost bounds the memory that is taken for users before they are seen.
 const usersGuessMost = 1 << 20
 
-// Add counts a claim. Claims come in order of seq. A claim that is not live begins its bucket, and counts nothing in it.
+// Add counts a claim. Claims come in order of seq. A claim that is not live begins its windows, and counts nothing in them.
 func (u *UserRecords) Add(p *ClaimRecord) {
-	r := u.byUser[string(p.UserID)]
-	if r == nil { // a user whose claims are all released has a record too
-		r = new(userRecord)
-		u.byUser[string(p.UserID)] = r
-	}
+	ms := p.At.UnixMilli()
 	units := p.Quantity
 	if !p.Live {
 		units = 0
 	}
-	r.add(u.buckets.of(p.At), units)
+	r := u.byField[string(p.UserID)]
+	if r == nil { // a user whose claims are all released has a record too
+		r = newRecord(u.limits[models.ByUser])
+		u.byField[string(p.UserID)] = r
+	}
+	u.add(r, u.limits[models.ByUser], ms, units)
+	for name, value := range p.Subjects {
+		limits := u.limits[name]
+		if !slices.ContainsFunc(limits, func(l models.Limit) bool { return l.FromMs <= ms }) {
+			continue
+		}
+		field := name + subjectMark + value
+		r := u.byField[field]
+		if r == nil {
+			r = newRecord(limits)
+			u.byField[field] = r
+		}
+		u.add(r, limits, ms, units)
+	}
 }
 
-// Compare tells how the record that Redis holds of a user differs from the user's claims; "" is not at all.
-func (u *UserRecords) Compare(user, record string) string {
-	held, err := parseUserRecord(record)
+func newRecord(limits []models.Limit) record {
+	r := make(record, len(limits))
+	for i := range r {
+		r[i].window = notCounted
+	}
+	return r
+}
+
+// add counts units as claim.lua does: a subject's windows never go back.
+func (u *UserRecords) add(r record, limits []models.Limit, ms, units int64) {
+	for i := range r {
+		if limits[i].FromMs > ms {
+			continue
+		}
+		if window := u.finder.of(limits[i].Per, ms); window > r[i].window {
+			r[i] = count{window: window}
+		}
+		r[i].units += units
+	}
+}
+
+// Compare says how the record that Redis holds under a field of its hash of users differs from the claims; "" is not at all.
+func (u *UserRecords) Compare(field, text string) string {
+	limits := u.limits.of(field)
+	held, err := parseRecordOf(limits, text)
 	if err != nil {
-		return fmt.Sprintf("user %s has a record in redis that reads %.40q", user, record)
+		return fmt.Sprintf("%s has a record in redis that reads %.40q", SubjectOf(field), text)
 	}
-	want := u.byUser[user]
+	want := u.byField[field]
 	if want == nil {
-		want = new(userRecord)
+		want = newRecord(limits)
 	}
-	if difference := want.difference(&held); difference != "" {
-		return "user " + user + " " + difference
+	if difference := want.difference(held, limits); difference != "" {
+		return SubjectOf(field) + " " + difference
 	}
 	return ""
 }
 
-// Exceeds names the limit of the campaign that a user's claims exceed; "" is none.
-func (u *UserRecords) Exceeds(user string, c *models.Campaign) string {
-	r := u.byUser[user]
-	for i := range limits {
-		if most := limits[i].value(c); r != nil && most > 0 && r[i].units > most {
-			return limits[i].field
+// Exceeds names the limit of the campaign that the claims of the subjects of a claim exceed; "" is none.
+func (u *UserRecords) Exceeds(p *ClaimRecord) string {
+	fields := []string{string(p.UserID)}
+	for _, name := range p.Subjects.Names() {
+		fields = append(fields, name+subjectMark+p.Subjects[name])
+	}
+	for _, field := range fields {
+		limits := u.limits.of(field)
+		for i, held := range u.byField[field] {
+			if l := &limits[i]; l.Max > 0 && held.units > l.Max {
+				if isPlain(l) {
+					return shortNames[l.Per]
+				}
+				return fmt.Sprintf("the limit of %d by %s per %s", l.Max, l.By, l.Per)
+			}
 		}
 	}
 	return ""
 }
 
-// Units are the users and the units that each holds, in no order.
+// Units are the fields of the hash of users and the units that their first limit counts, in no order.
 func (u *UserRecords) Units() iter.Seq2[string, int64] {
 	return func(yield func(string, int64) bool) {
-		for user, r := range u.byUser {
-			if !yield(user, r[0].units) {
+		for field, r := range u.byField {
+			if !yield(field, r[0].units) {
 				return
 			}
 		}
 	}
+}
+
+// subjectColumns are the names of the subjects of claims, sorted.
+func subjectColumns(reqs []ClaimRequest) (names []string) {
+	for i := range reqs {
+		for name := range reqs[i].Subjects {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// subjectField is the field of a hash of users for a subject of a claim; "" is none.
+func subjectField(s models.Subjects, name string) string {
+	value, found := s[name]
+	if !found {
+		return ""
+	}
+	return name + subjectMark + value
+}
+
+// hit is the limit of a number in the list that a reply of claim.lua ends with.
+func hit(m Meta, text any, number, nowMs int64) *LimitHit {
+	list, _ := text.(string)
+	limits, err := parseLimits(list)
+	if err != nil || number < 1 || number > int64(len(limits)) {
+		return nil
+	}
+	l := limits[number-1]
+	h := &LimitHit{Limit: l, ResetsAt: resetsAt(l.Per, nowMs, cmp.Or(m.Location, time.UTC))}
+	if !h.ResetsAt.IsZero() {
+		h.ResetsAt = h.ResetsAt.UTC()
+	}
+	return h
 }

@@ -4,15 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"gorm.io/gorm/schema"
 
 	"dibs/lua"
 	"dibs/models"
@@ -31,64 +28,17 @@ func sharedText(source string) string {
 func TestClaimAndReleaseShareTheTextOfUsersRecords(t *testing.T) {
 	t.Parallel()
 	claim, release := sharedText(lua.Sources()["claim"]), sharedText(lua.Sources()["release"])
-	require.Contains(t, claim, "local function read_record(record)")
-	require.Contains(t, claim, "local function write_record(buckets, counts)")
+	for _, function := range []string{"read_limits(", "read_record(", "write_record("} {
+		require.Contains(t, claim, "local function "+function)
+	}
 	require.Equal(t, claim, release)
 	for name, source := range lua.Sources() {
 		outside := strings.Replace(source, sharedText(source), "", 1)
 		_, body := header(outside)
-		require.NotContains(t, body, `%d+):(%d+)'`, "%s reads users' records by itself", name)
+		require.NotContains(t, body, `.(%d+):(%d+)'`, "%s reads users' records by itself", name)
 	}
 	changed := strings.Replace(lua.Sources()["claim"], "n = n + 1", "n = n + 2", 1)
 	require.NotEqual(t, claim, sharedText(changed), "control: a change is seen")
-}
-
-// limitLine is a line of LIMITS in claim.lua.
-var limitLine = regexp.MustCompile(`(?m)^  \{field = '(\w+)', code = (\d+), bucket = function\(.*\) return .+ end\},$`)
-
-func TestLimitsInGoAreThoseOfClaimLua(t *testing.T) {
-	t.Parallel()
-	_, table, _ := strings.Cut(lua.Sources()["claim"], "local LIMITS = {\n")
-	table, _, _ = strings.Cut(table, "\n}\n")
-	lines := limitLine.FindAllStringSubmatch(table, -1)
-	require.Len(t, lines, strings.Count(table, "\n")+1, "each line of LIMITS reads as a limit")
-	var inLua, inGo []string
-	for _, line := range lines {
-		inLua = append(inLua, line[1]+" "+line[2])
-	}
-	for _, limit := range lua.Limits() {
-		inGo = append(inGo, fmt.Sprint(limit.Field, " ", limit.Code))
-	}
-	require.Equal(t, inGo, inLua)
-}
-
-// A limit that nobody can change would stay as it was created.
-func TestEachLimitIsAFieldOfACampaignAndOfAChange(t *testing.T) {
-	t.Parallel()
-	namer := schema.NamingStrategy{}
-	for _, limit := range lua.Limits() {
-		var c models.Campaign
-		var change models.Change
-		field := fieldOf(reflect.ValueOf(&change).Elem(), func(name string) bool { return namer.ColumnName("", name) == limit.Field })
-		require.True(t, field.IsValid(), "models.Change has no field for %s", limit.Field)
-		field.Set(reflect.ValueOf(new(int64(7))))
-		change.Apply(&c)
-		require.Equal(t, int64(7), limit.Value(&c), "a change of %s is not applied", limit.Field)
-		c.ID, c.Kind, c.Status, c.TimeZone = "c", models.KindCoupon, models.StatusOpen, "UTC"
-		require.NoError(t, c.Validate())
-		*field.Interface().(*int64) = -1
-		change.Apply(&c)
-		require.ErrorContains(t, c.Validate(), limit.Field+": ", "no bounds")
-	}
-}
-
-func fieldOf(value reflect.Value, is func(name string) bool) reflect.Value {
-	for i := range value.NumField() {
-		if is(value.Type().Field(i).Name) {
-			return value.Field(i)
-		}
-	}
-	return reflect.Value{}
 }
 
 // history is what a campaign's claims were, for UserRecords.
@@ -101,7 +51,13 @@ type history struct {
 // claim takes a claim at the bundle's time and remembers it.
 func (h *history) claim(user string, quantity int64) {
 	h.b.t.Helper()
+	h.claimWith(user, quantity, nil)
+}
+
+func (h *history) claimWith(user string, quantity int64, subjects models.Subjects) {
+	h.b.t.Helper()
 	req := want(user, quantity, "")
+	req.Subjects = subjects
 	reply := h.b.claim(req)[0]
 	require.Equal(h.b.t, models.OutcomeClaimed, reply.Outcome)
 	p := pastOf(req, reply.Claim.Seq, reply.Claim.ClaimedAt.Time)
@@ -188,8 +144,9 @@ func TestUserRecordsCompare(t *testing.T) {
 	records.Add(&lua.ClaimRecord{UserID: []byte("none"), Quantity: 3, At: at})
 	for _, row := range []struct{ user, record, says string }{
 		{"u", "0:3;10:3", ""},
-		{"u", "0:3", ""}, // of before the limit of a day
-		{"u", "0:3;10:3;4:9", ""},
+		{"u", "0:3;10:3;h7.4:9", ""}, // of a limit that was removed
+		{"u", "0:3", `user u has a record in redis that reads "0:3"`},
+		{"u", "0:3;10:3;4:9", `user u has a record in redis that reads "0:3;10:3;4:9"`},
 		{"u", "0:2;10:3", "user u holds 2 units in redis, the rows are of 3"},
 		{"u", "0:3;10:2", "user u holds 2 units of day 10 in redis, the rows are of 3 on day 10"},
 		{"u", "0:3;11:3", "user u holds 3 units of day 11 in redis, the rows are of 3 on day 10"},

@@ -48,7 +48,7 @@ func (s *Scripts) loadCall(c *models.Campaign, st *staged) call {
 	args := append([]any{s.serverNow(), c.Epoch, replace, st.users, st.keys}, fixed(c)...)
 	args = append(args, "taken", st.taken, "seq", st.seq, "released", st.released, "version", c.Version)
 	if models.IsShardID(c.ID) { // nothing else sets what a shard has on loan, but its moves
-		args = append(args, "total", c.Total, "moves", c.MovedNo, "move_amount", 0, "moved", "", "ups", 0, "shards", c.Shards)
+		args = append(args, "total", c.Total, "moves", c.MovedNo, "move_amount", 0, "moved", "", "ups", 0, "shards", c.Shards, "shard_by", c.ShardBy)
 	}
 	if c.Kind == models.KindPacket {
 		args = append(args, "total", st.taken, "pushed", 0) // Push brings the packets that nobody took
@@ -85,9 +85,7 @@ func fixed(c *models.Campaign) []any {
 // changes with Push, that of a shard with Move.
 func definition(c *models.Campaign) []any {
 	fields := []any{"status", string(c.Status)}
-	for i := range limits {
-		fields = append(fields, limits[i].field, limits[i].value(c))
-	}
+	fields = append(fields, "per_user", c.PerUser, "per_user_per_day", c.PerUserPerDay, "limits", formatLimits(c.Limits))
 	fields = append(fields, "starts_at_ms", unixMs(c.StartsAt), "ends_at_ms", unixMs(c.EndsAt), "low_stock_at", c.LowStockAt)
 	if c.Kind != models.KindPacket && !models.IsShardID(c.ID) {
 		fields = append(fields, "total", c.Total)

@@ -14,10 +14,11 @@ type Meta struct {
 	ID        string
 	Kind      models.Kind
 	Partition int
-	Location  *time.Location // whose midnight starts a day of per_user_per_day
+	Location  *time.Location // in which the windows of limits begin
 	Currency  string
 	HoldForMs int64
-	Shards    int // of the campaign; 0 and 1 are one
+	Shards    int    // of the campaign; 0 and 1 are one
+	ShardBy   string // see models.Campaign
 }
 
 // IsShard tells whether this is a shard of a campaign.
@@ -41,7 +42,7 @@ func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
 	}
 	return Meta{
 		ID: c.ID, Kind: c.Kind, Partition: PartitionOf(c.ID, s.opts.Partitions),
-		Location: zone, Currency: c.Currency, HoldForMs: c.HoldForMs, Shards: c.Shards,
+		Location: zone, Currency: c.Currency, HoldForMs: c.HoldForMs, Shards: c.Shards, ShardBy: c.ShardBy,
 	}, nil
 }
 

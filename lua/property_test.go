@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,30 +26,50 @@ type step struct {
 	Repeat int // which earlier call is sent again, ids and all
 
 	Total, PerUser, PerDay int64
+	Limits                 []models.Limit
 	Status                 models.Status
 	StartsIn, EndsIn       int // hours from the first moment; 0 is none
 
 	ClockMinutes int // forwards, or back
+
+	Per    models.Per // window to whose end the clock goes
+	Before int        // milliseconds before that end
 }
 
 type ask struct {
 	User, Key, Quantity int // key 0 is none
+	Device              int // 0 is none
 }
 
 var (
 	asks = rapid.Custom(func(t *rapid.T) ask {
-		return ask{rapid.IntRange(0, 3).Draw(t, "user"), rapid.IntRange(0, 9).Draw(t, "key"), rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "quantity")}
+		return ask{
+			User: rapid.IntRange(0, 3).Draw(t, "user"), Key: rapid.IntRange(0, 9).Draw(t, "key"),
+			Quantity: rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "quantity"), Device: rapid.SampledFrom([]int{0, 1, 1, 1, 2, 2}).Draw(t, "device"),
+		}
 	})
-	kinds = []string{"claim", "claim", "claim", "claim", "claim", "repeat", "adjust", "old version", "clock", "clock", "flush"}
+	limits = rapid.Custom(func(t *rapid.T) models.Limit {
+		l := models.Limit{
+			By: rapid.SampledFrom([]string{models.ByUser, "device"}).Draw(t, "by"), Per: rapid.SampledFrom(models.Pers).Draw(t, "per"),
+			Max: rapid.Int64Range(1, 5).Draw(t, "max"),
+		}
+		if l.By == models.ByUser && (l.Per == models.PerAll || l.Per == models.PerDay) { // they have fields of their own
+			l.Per = models.PerHour
+		}
+		return l
+	})
+	kinds = []string{"claim", "claim", "claim", "claim", "claim", "repeat", "adjust", "old version", "clock", "clock", "boundary", "flush"}
 	steps = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 		return step{
 			Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), Claims: rapid.SliceOfN(asks, 1, 8).Draw(t, "claims"),
 			Repeat: rapid.IntRange(0, 20).Draw(t, "repeat"), Total: rapid.Int64Range(0, 30).Draw(t, "total"),
 			PerUser: rapid.Int64Range(0, 9).Draw(t, "per user"), PerDay: rapid.Int64Range(0, 4).Draw(t, "per day"),
-			Status:       rapid.SampledFrom([]models.Status{"open", "open", "open", "open", "paused", "closed"}).Draw(t, "status"),
+			Status: rapid.SampledFrom([]models.Status{"open", "open", "open", "open", "paused", "closed"}).Draw(t, "status"),
+			Limits: rapid.SliceOfNDistinct(limits, 0, 4, func(l models.Limit) string { return l.By + string(l.Per) }).Draw(t, "limits"),
+			Per:    rapid.SampledFrom(models.Pers[1:]).Draw(t, "per"), Before: rapid.IntRange(0, 1).Draw(t, "before"),
 			StartsIn:     rapid.SampledFrom([]int{0, 0, 0, -24, 2}).Draw(t, "starts"),
 			EndsIn:       rapid.SampledFrom([]int{0, 0, 1, 1, 100}).Draw(t, "ends"),
-			ClockMinutes: rapid.SampledFrom([]int{1, 60, 60, 24 * 60, 13 * 60, -30, -26 * 60}).Draw(t, "clock"),
+			ClockMinutes: rapid.SampledFrom([]int{1, 29, 60, 60, 24 * 60, 13 * 60, 5 * 24 * 60, 20 * 24 * 60, -30, -26 * 60}).Draw(t, "clock"),
 		}
 	}), 1, 30)
 )
@@ -95,6 +116,7 @@ type game struct {
 
 func (p *player) open(id string) error {
 	c := models.Campaign{ID: id, Kind: models.KindCoupon, Status: models.StatusOpen, Total: 12, PerUser: 5, PerUserPerDay: 3, TimeZone: "America/New_York", Version: 3, Epoch: 1}
+	c.Limits = models.Limits{{By: "device", Per: models.PerDay, Max: 6}, {By: models.ByUser, Per: models.PerHour, Max: 4}}
 	meta, err := p.s.MetaOf(&c)
 	if err != nil {
 		return err
@@ -116,6 +138,9 @@ func (p *player) play(one step, g *game) error {
 		return p.adjust(one, g)
 	case "clock":
 		p.now = p.now.Add(time.Duration(one.ClockMinutes) * time.Minute)
+	case "boundary":
+		_, end := window(one.Per, p.now, g.m.zone)
+		p.now = end.Add(-time.Duration(one.Before) * time.Millisecond)
 	case "flush":
 		return p.rdb.ScriptFlush(p.ctx).Err()
 	}
@@ -126,6 +151,9 @@ func requests(all []ask) []lua.ClaimRequest {
 	reqs := make([]lua.ClaimRequest, len(all))
 	for i, a := range all {
 		reqs[i] = lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: fmt.Sprint("user", a.User), Quantity: int64(a.Quantity)}
+		if a.Device > 0 {
+			reqs[i].Subjects = models.Subjects{"device": fmt.Sprint("device", a.Device), "card": "1"}
+		}
 		if a.Key > 0 {
 			reqs[i].Key = fmt.Sprint("key", a.Key)
 		}
@@ -157,11 +185,13 @@ func (p *player) adjust(one step, g *game) error {
 		c.Version -= 2
 	}
 	c.Total, c.PerUser, c.PerUserPerDay, c.LowStockAt = one.Total, one.PerUser, one.PerDay, one.Total/2
+	c.Limits = slices.Clone(one.Limits)
+	c.Limits.ContinueFrom(g.m.c.Limits, c.Version, 1)
 	c.StartsAt, c.EndsAt = p.inHours(one.StartsIn), p.inHours(one.EndsIn)
 	if c.Status != models.StatusClosed { // which is for ever
 		c.Status = one.Status
 	}
-	g.m.adjust(c)
+	g.m.adjust(c, p.now)
 	st, err := p.s.Adjust(p.ctx, &c)
 	if err != nil {
 		return err
@@ -255,7 +285,16 @@ func TestModelCatchesMutants(t *testing.T) {
 		{"the last unit is never sold", "if quantity > remaining then", "if quantity >= remaining then"},
 		{"one too many for a user", "units > limit.most then", "units > limit.most + 1 then"},
 		{"a user's last unit is refused", "units > limit.most then", "units >= limit.most then"},
-		{"days never end", "function(day) return day end", "function() return 0 end"},
+		{"days never end", "user_limits[2].code, user_limits[2].window = 9, day", "user_limits[2].code, user_limits[2].window = 9, 0"},
+		{"the week begins a day late", "w = math.floor((day + 3) / 7)", "w = math.floor((day + 2) / 7)"},
+		{"the hour begins a second late", "math.floor((now_ms - day_start_ms) / 3600000)", "math.floor((now_ms - day_start_ms - 1000) / 3600000)"},
+		{"hours are those of utc", "h = day * 100 + math.floor((now_ms - day_start_ms) / 3600000)", "h = math.floor(now_ms / 5400000)"},
+		{"months never end", "m = y * 12 + m, a = 0", "m = 1, a = 0"},
+		{"months begin a day late", "date_of(day)\n  local window", "date_of(day - 1)\n  local window"},
+		{"all is a day", "m = y * 12 + m, a = 0", "m = y * 12 + m, a = day"},
+		{"earlier claims count under a new limit's time", "if now_ms >= limit.from then", "if now_ms > limit.from + 60000 then"},
+		{"a claim without a limited subject is let through", "if field == '' then return nil, 1400 + limits[1].number end", "if field == '' then return taken_by end"},
+		{"claims of a device in one call don't see each other", "user_here[field] or limits.records[i]", "limits.records[i]"},
 		{"the time of a campaign goes back with the clock", "if seq > 0 and now_ms <", "if seq < 0 and now_ms <"},
 		{"users counted by campaign only", "local user = ARGV[users + i]\n", "local user = 'all'\n"},
 		{"claims of a user in one call don't see each other", "user_here[user] or records[i]", "records[i]"},
@@ -280,12 +319,41 @@ func TestModelCatchesMutants(t *testing.T) {
 	require.Error(t, new(lua.Scripts).Mutate("no such text", ""), "a mutant that changes nothing is no mutant")
 }
 
+// boundaries are games that claim on both sides of the end of each window. Steps go to two campaigns in turn: the first step of each pair
+// is for the other one.
+func boundaries() (games [][]step) {
+	one := step{Kind: "claim", Claims: []ask{{User: 1, Quantity: 1, Device: 1}}}
+	for _, per := range models.Pers {
+		end := per
+		if per == models.PerAll {
+			end = models.PerDay
+		}
+		var game []step
+		for _, s := range []step{
+			{Kind: "adjust", Total: 30, Status: models.StatusOpen, Limits: []models.Limit{{By: "device", Per: per, Max: 1}}},
+			one, one,
+			{Kind: "boundary", Per: end, Before: 1}, one,
+			{Kind: "boundary", Per: end}, one, one,
+			{Kind: "boundary", Per: models.PerMonth}, one, {Kind: "boundary", Per: end, Before: 1}, one,
+			{Kind: "boundary", Per: end, Before: 1}, one, one, {Kind: "clock", ClockMinutes: 24 * 60}, one,
+		} {
+			game = append(game, step{}, s)
+		}
+		games = append(games, game)
+	}
+	return games
+}
+
 // caught plays games with a mutant until one differs from the model, and returns how.
 func caught(t *testing.T, rdb redis.UniversalClient, text, instead string) error {
 	t.Helper()
+	games := boundaries()
 	for seed := range 500 {
 		var broken error
-		err := play(t.Context(), rdb, fmt.Sprint("-", seed), steps.Example(seed), func(s *lua.Scripts) error {
+		if seed >= len(games) {
+			games = append(games, steps.Example(seed))
+		}
+		err := play(t.Context(), rdb, fmt.Sprint("-", seed), games[seed], func(s *lua.Scripts) error {
 			broken = s.Mutate(text, instead)
 			return broken
 		})

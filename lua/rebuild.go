@@ -161,10 +161,10 @@ func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 	if err := r.stage(ctx, r.keysKey); err != nil {
 		return false, err
 	}
-	for user, u := range r.users.byUser {
+	for field, u := range r.users.byField {
 		at := len(r.bytes)
-		r.bytes = u.appendTo(r.bytes)
-		r.buffer = append(r.buffer, user, r.bytes[at:])
+		r.bytes = u.appendTo(r.bytes, r.users.limits.of(field))
+		r.buffer = append(r.buffer, field, r.bytes[at:])
 		if len(r.buffer) == 2*stageFields {
 			if err := r.stage(ctx, r.usersKey); err != nil {
 				return false, err
@@ -181,7 +181,7 @@ func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 		return false, err
 	}
 	st := r.staged
-	st.users = int64(len(r.users.byUser)) + nameless
+	st.users = int64(len(r.users.byField)) + nameless
 	st.keys = st.keys + nameless
 	return r.s.loadStaged(ctx, &r.campaign, &st)
 }

@@ -3,6 +3,7 @@ package lua
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"dibs/models"
 )
@@ -30,8 +31,8 @@ const (
 )
 
 // Release gives back what up to ReleasesMax claims of one campaign took, once each however often it is called, and adds the event of
-// each to the claim stream. The stock gets its units back, and so does each limit of the user whose bucket in the user's record is
-// the claim's. c.Epoch is the load that MySQL knows. Errors: ErrAbsent, ErrOther, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe
+// each to the claim stream. The stock gets its units back, and so does each limit that counted the claim and whose window in the
+// record of its subject is the claim's. c.Epoch is the load that MySQL knows. Errors: ErrAbsent, ErrOther, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe
 // to send again).
 func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Release) ([]Released, error) {
 	if len(releases) == 0 || len(releases) > ReleasesMax {
@@ -43,8 +44,8 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 	}
 	k := s.KeysOf(c.ID)
 	keys := []string{k.State, k.Users, k.Keys, k.Stream}
-	args := append(make([]any, 0, 1+7*len(releases)), c.Epoch)
-	finder := bucketFinder{zone: zone}
+	args := append(make([]any, 0, 1+8*len(releases)), c.Epoch)
+	finder := windowFinder{zone: zone}
 	for i := range releases {
 		args, err = appendReleaseArgs(args, &releases[i], &finder)
 		if err != nil {
@@ -71,7 +72,7 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 	}
 }
 
-func appendReleaseArgs(args []any, r *Release, finder *bucketFinder) ([]any, error) {
+func appendReleaseArgs(args []any, r *Release, finder *windowFinder) ([]any, error) {
 	p := &r.Claim
 	if p.Quantity < 1 || p.Quantity > models.QuantityMax { // below 1 would take stock
 		return nil, fmt.Errorf("%w: release of %d units not sent, must be 1 to %d", ErrUnavailable, p.Quantity, models.QuantityMax)
@@ -80,7 +81,17 @@ func appendReleaseArgs(args []any, r *Release, finder *bucketFinder) ([]any, err
 	if err != nil {
 		return nil, err
 	}
-	return append(args, whole[:keyLength], whole[keyLength:], p.UserID, p.Quantity, finder.of(p.At).String(), r.EventID, r.Event), nil
+	return append(args, whole[:keyLength], whole[keyLength:], p.UserID, p.Quantity, finder.text(p.At), r.EventID, r.Event,
+		subjectFields(p.Subjects)), nil
+}
+
+// subjectFields are the fields of a hash of users for all subjects of a claim.
+func subjectFields(subjects models.Subjects) string {
+	fields := make([]string, 0, len(subjects))
+	for _, name := range subjects.Names() {
+		fields = append(fields, subjectField(subjects, name))
+	}
+	return strings.Join(fields, subjectMark)
 }
 
 func (s *Scripts) decodeReleases(ctx context.Context, partition, n int, reply []any, waitErr error) ([]Released, error) {

@@ -33,7 +33,7 @@ func (b *bundle) released(req lua.ClaimRequest, seq int64, at time.Time) lua.Rel
 
 // pastOf is a claim as MySQL holds it.
 func pastOf(req lua.ClaimRequest, seq int64, at time.Time) lua.ClaimRecord {
-	p := lua.ClaimRecord{ID: []byte(req.ID.String()), UserID: []byte(req.UserID), Seq: seq, Quantity: req.Quantity, At: at.Truncate(time.Millisecond)}
+	p := lua.ClaimRecord{ID: []byte(req.ID.String()), UserID: []byte(req.UserID), Seq: seq, Quantity: req.Quantity, At: at.Truncate(time.Millisecond), Subjects: req.Subjects}
 	if req.Key != "" {
 		digest := sha256.Sum256([]byte(req.UserID + "\x00" + req.Key))
 		p.KeyDigest = base64.RawURLEncoding.AppendEncode(nil, digest[:16])
@@ -170,10 +170,10 @@ func TestReleaseRefusesWhatItDoesNotKnow(t *testing.T) {
 				require.ErrorIs(t, err, lua.ErrOther)
 			})
 		}
-		for _, record := range []string{"", "0:0;20517:1", "0:1;20517:0", "x", "0:1"} {
+		for _, record := range []string{"", "0:0;20517:1", "0:1;20517:0", "x", "0:1", "0:1;20517:1"} {
 			require.NoError(t, rdb.HSet(t.Context(), b.keys.Users, "u", record).Err())
-			if record == "0:1" {
-				break // a limit less than there are now
+			if record == "0:1;20517:1" {
+				break
 			}
 			b.unchanged(record, func() { require.Equal(t, []lua.Released{lua.ReleasedDamaged}, b.giveBack(good), record) })
 		}

@@ -24,6 +24,7 @@ type State struct {
 	LowStockAt int64
 	Moves, Ups int64     // of a shard: the number of its last move; what made units free, counted
 	Pushed     int64     // the position up to which Redis has packets
+	limits     string    // but those of per_user and per_user_per_day, see Limits
 	LastMs     int64     // time of the last claim or load, milliseconds since 1970 by Redis' clock
 	AsOf       time.Time // by Redis' clock
 }
@@ -42,6 +43,12 @@ func (s *State) Position() Position {
 
 // Place is the position by load, claims and moves alone.
 func (s *State) Place() Position { return Position{Epoch: s.Epoch, Seq: s.Seq, Moves: s.Moves} }
+
+// Limits are the campaign's limits as Redis counts them, but those of per_user and per_user_per_day.
+func (s *State) Limits() models.Limits {
+	limits, _ := parseLimits(s.limits) // it was checked
+	return limits
+}
 
 // Drift is by how many units Redis has more to give than the books; both must be of one watermark. While a change is on its way the
 // totals differ rightly, and Drift compares what was claimed.
@@ -111,19 +118,22 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 		},
 		Status: models.Status(f.oneOf("status", statuses)), Epoch: f.number("epoch"), Version: f.number("version"),
 		Total: f.number("total"), Taken: f.number("taken"), Seq: f.number("seq"), LowStockAt: f.number("low_stock_at"),
-		LastMs: f.number("last_ms"), Released: f.number("released"),
+		limits: f.text["limits"], LastMs: f.number("last_ms"), Released: f.number("released"),
 	}
 	if st.Meta.Kind == models.KindPacket {
 		st.Pushed = f.number("pushed")
 	}
 	if st.Meta.IsShard() {
 		st.Meta.Shards, st.Moves, st.Ups = int(f.number("shards")), f.number("moves"), f.number("ups")
+		st.Meta.ShardBy = f.text["shard_by"]
 	}
 	for _, name := range []string{"starts_at_ms", "ends_at_ms"} {
 		f.number(name) // claim.lua refuses a state without it
 	}
-	for i := range limits {
-		f.number(limits[i].field)
+	f.number("per_user")
+	f.number("per_user_per_day")
+	if _, err := parseLimits(st.limits); err != nil {
+		f.refuse("limits", err)
 	}
 	if f.err != nil {
 		return State{}, fmt.Errorf("%w: %s: %w", ErrDamaged, campaignID, f.err)

@@ -68,13 +68,17 @@ type Campaign struct {
 	Total         int64
 	PerUser       int64 // 0: no limit
 	PerUserPerDay int64 // 0: no limit
-	TimeZone      string
-	StartsAt      *time.Time
-	EndsAt        *time.Time
-	LowStockAt    int64
-	Currency      string
-	SenderID      string
-	HoldForMs     int64
+	// Limits are the other limits, see AllLimits. Stored digests of campaigns without them lack the field.
+	Limits Limits `json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
+	// ShardBy is the subject whose value decides about the shard of a claim; "" is its user.
+	ShardBy    string `json:",omitempty"` //nolint:tagliatelle // as the fields that have no tag
+	TimeZone   string
+	StartsAt   *time.Time
+	EndsAt     *time.Time
+	LowStockAt int64
+	Currency   string
+	SenderID   string
+	HoldForMs  int64
 
 	// Version identifies the last change of the definition: 1, then milliseconds since 1970, rising. AppliedVersion is the last version
 	// that Redis is known to hold.
@@ -128,7 +132,7 @@ func (Campaign) TableName() string { return "lots" }
 // HoldFor is how long a claim may stay unredeemed; 0 is no limit.
 func (c *Campaign) HoldFor() time.Duration { return time.Duration(c.HoldForMs) * time.Millisecond }
 
-// Location is the zone whose midnight starts a day of per_user_per_day.
+// Location is the zone in which the windows of limits begin.
 func (c *Campaign) Location() (*time.Location, error) { return time.LoadLocation(c.TimeZone) }
 
 // Definition is the part of a campaign that its creator chose.
@@ -136,7 +140,7 @@ func (c *Campaign) Definition() Campaign {
 	d := Campaign{
 		ID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser, PerUserPerDay: c.PerUserPerDay,
 		TimeZone: c.TimeZone, StartsAt: c.StartsAt, EndsAt: c.EndsAt, LowStockAt: c.LowStockAt, Currency: c.Currency,
-		SenderID: c.SenderID, HoldForMs: c.HoldForMs,
+		SenderID: c.SenderID, HoldForMs: c.HoldForMs, Limits: c.Limits.definition(), ShardBy: c.ShardBy,
 	}
 	if c.Shards > 1 {
 		d.Shards = c.Shards
@@ -146,21 +150,23 @@ func (c *Campaign) Definition() Campaign {
 
 // DefinitionJSON is what people have decided of a campaign, as JSON: in the API, in the console and in the audit log.
 type DefinitionJSON struct {
-	Kind          Kind   `json:"kind" enum:"coupon,packet"`
-	Name          string `json:"name,omitempty"`
-	Status        Status `json:"status" enum:"open,paused,closed"`
-	Total         int64  `json:"total"`
-	PerUser       int64  `json:"per_user,omitempty"`
-	PerUserPerDay int64  `json:"per_user_per_day,omitempty"`
-	TimeZone      string `json:"time_zone"`
-	StartsAt      *Time  `json:"starts_at,omitempty"`
-	EndsAt        *Time  `json:"ends_at,omitempty"`
-	LowStockAt    int64  `json:"low_stock_at,omitempty"`
-	Currency      string `json:"currency,omitempty"`
-	SenderID      string `json:"sender_id,omitempty"`
-	HoldFor       string `json:"hold_for,omitempty"`
-	Shards        int    `json:"shards,omitempty" doc:"over how many shards the campaign is spread; absent is one"`
-	Version       int64  `json:"version" doc:"counts the changes, by one"`
+	Kind          Kind        `json:"kind" enum:"coupon,packet"`
+	Name          string      `json:"name,omitempty"`
+	Status        Status      `json:"status" enum:"open,paused,closed"`
+	Total         int64       `json:"total"`
+	PerUser       int64       `json:"per_user,omitempty"`
+	PerUserPerDay int64       `json:"per_user_per_day,omitempty"`
+	Limits        []LimitJSON `json:"limits,omitempty" doc:"all limits; per_user and per_user_per_day are short for two of them"`
+	TimeZone      string      `json:"time_zone"`
+	StartsAt      *Time       `json:"starts_at,omitempty"`
+	EndsAt        *Time       `json:"ends_at,omitempty"`
+	LowStockAt    int64       `json:"low_stock_at,omitempty"`
+	Currency      string      `json:"currency,omitempty"`
+	SenderID      string      `json:"sender_id,omitempty"`
+	HoldFor       string      `json:"hold_for,omitempty"`
+	Shards        int         `json:"shards,omitempty" doc:"over how many shards the campaign is spread; absent is one"`
+	ShardBy       string      `json:"shard_by,omitempty" doc:"the subject whose value decides about the shard of a claim; absent is its user"`
+	Version       int64       `json:"version" doc:"counts the changes, by one"`
 }
 
 // DefinitionJSON is the definition of the campaign as JSON.
@@ -168,6 +174,7 @@ func (c *Campaign) DefinitionJSON() DefinitionJSON {
 	d := DefinitionJSON{
 		Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser, PerUserPerDay: c.PerUserPerDay,
 		TimeZone: c.TimeZone, LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, Version: c.Changes,
+		Limits: c.AllLimits().JSON(), ShardBy: c.ShardBy,
 	}
 	if c.StartsAt != nil {
 		d.StartsAt = new(NewTime(*c.StartsAt))
@@ -192,6 +199,7 @@ type Change struct {
 	Total         *int64
 	PerUser       *int64
 	PerUserPerDay *int64
+	Limits        *Limits    // replace all limits; PerUser and PerUserPerDay add to them
 	StartsAt      *time.Time // the zero time is none
 	EndsAt        *time.Time // the zero time is none
 	LowStockAt    *int64
@@ -206,6 +214,9 @@ func (ch Change) Fits(version int64) bool {
 // Apply changes c in place. The caller validates the result.
 func (ch Change) Apply(c *Campaign) {
 	set(&c.Total, ch.Total)
+	if ch.Limits != nil {
+		c.SetLimits(*ch.Limits)
+	}
 	set(&c.PerUser, ch.PerUser)
 	set(&c.PerUserPerDay, ch.PerUserPerDay)
 	set(&c.LowStockAt, ch.LowStockAt)
@@ -259,6 +270,9 @@ func (c *Campaign) Validate() error {
 		return err
 	}
 	if err := c.validateUnits(); err != nil {
+		return err
+	}
+	if err := c.validateLimits(); err != nil {
 		return err
 	}
 	return c.validateTimes()

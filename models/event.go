@@ -42,6 +42,8 @@ type Event struct {
 	CampaignID string    `json:"campaign_id"`
 	UserID     string    `json:"user_id,omitempty"`
 	Quantity   int64     `json:"quantity,omitempty"` // units
+	// Subjects are those of the claim beside its user, as they are stored.
+	Subjects Subjects `json:"subjects,omitempty"`
 	// Key is the digest of the client's idempotency key, base64url without padding; empty if it sent none.
 	Key string `json:"key,omitempty"`
 	// Epoch is the load of the campaign into Redis that this event comes from.
@@ -137,6 +139,8 @@ func (e *Event) validateClaim() error {
 		return fmt.Errorf("%w: packet_id %s without a valid id or without an amount", ErrEvent, strconv.Quote(e.PacketID))
 	case e.Amount != nil && (*e.Amount < 0 || *e.Amount > AmountMax):
 		return fmt.Errorf("%w: amount %d", ErrEvent, *e.Amount)
+	case e.Subjects.validate() != nil:
+		return fmt.Errorf("%w: subjects %w", ErrEvent, e.Subjects.validate())
 	case len(e.Key) > 64:
 		return fmt.Errorf("%w: key of %d characters", ErrEvent, len(e.Key))
 	}

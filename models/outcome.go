@@ -12,6 +12,8 @@ const (
 	OutcomeSoldOut             Outcome = "sold_out"
 	OutcomeUserLimit           Outcome = "user_limit"
 	OutcomeUserDayLimit        Outcome = "user_day_limit"
+	OutcomeLimit               Outcome = "limit"   // another limit than those two
+	OutcomeInvalid             Outcome = "invalid" // the claim lacks a subject that a limit is by
 	OutcomeNotStarted          Outcome = "not_started"
 	OutcomeNotReleased         Outcome = "not_released"
 	OutcomeEnded               Outcome = "ended"

@@ -13,6 +13,7 @@ type ClaimRow struct {
 	Quantity   int64
 	Status     ClaimStatus
 	KeyDigest  string // of the client's idempotency key, see Event.Key
+	Subjects   Subjects
 	Epoch      int64
 	PacketID   *string
 	Amount     *int64

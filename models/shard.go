@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"hash/fnv"
 	"strconv"
 	"strings"
@@ -47,7 +48,8 @@ const LotColumns = "lots.*, COALESCE(campaign_total, total) AS total, COALESCE(c
 	" COALESCE(campaign_synced_seq, synced_seq) AS synced_seq, COALESCE(campaign_released, released_claims) AS released_claims," +
 	" COALESCE(campaign_lost, lost_claims) AS lost_claims"
 
-// ShardOfUser is the shard of a user, from 1 on. The function never changes, as users are where it put them.
+// ShardOfUser is the shard of a user, or of another subject of limits, from 1 on. The function never changes, as users are where it put
+// them.
 func ShardOfUser(userID string, shards int) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(userID))
@@ -77,8 +79,17 @@ func (e *Event) LotID() string { return ShardID(e.CampaignID, e.Shard) }
 // LotID is the id of the books that a claim belongs to: those of its shard, or of its campaign.
 func (r *ClaimRow) LotID() string { return ShardID(r.CampaignID, r.Shard) }
 
+// ShardSubject is the subject whose value decides about the shard of a claim.
+func (c *Campaign) ShardSubject() string { return cmp.Or(c.ShardBy, ByUser) }
+
 func (c *Campaign) validateShards() error {
-	switch {
+	switch by := c.ShardSubject(); {
+	case !IsSubjectName(by):
+		return refuse("shard_by", "must be user or a name of 1 to %d of a-z and _", SubjectNameLength)
+	case by != ByUser && c.Kind == KindPacket:
+		return refuse("shard_by", "must be user in a packet campaign: a packet is its user's")
+	case by != ByUser && c.Shards <= 1:
+		return refuse("shard_by", "needs several shards")
 	case c.Shards < 0 || c.Shards > ShardsMax:
 		return refuse("shards", "must be 1 to %d", ShardsMax)
 	case c.Shards > 1 && len(c.ID) > shardedIDLength:

@@ -19,6 +19,8 @@ CREATE TABLE IF NOT EXISTS lots (
   shards              INT NOT NULL DEFAULT 1 COMMENT 'over how many shards the campaign is spread',
   per_user            BIGINT NOT NULL DEFAULT 0 COMMENT 'units a user may hold; 0 is no limit',
   per_user_per_day    BIGINT NOT NULL DEFAULT 0 COMMENT 'units a user may take in a day of time_zone; 0 is no limit',
+  limits              VARCHAR(2000) NOT NULL DEFAULT '' COMMENT 'the other limits, JSON; empty is none',
+  shard_by            VARCHAR(32) NOT NULL DEFAULT '' COMMENT 'subject whose value decides about the shard of a claim; empty is its user',
   time_zone           VARCHAR(64) NOT NULL COMMENT 'IANA name',
   starts_at           DATETIME(3) NULL COMMENT 'UTC; NULL is at once',
   ends_at             DATETIME(3) NULL COMMENT 'UTC; NULL is never',
@@ -79,6 +81,7 @@ CREATE TABLE IF NOT EXISTS claims (
   quantity       INT NOT NULL COMMENT 'units',
   status         ENUM('claimed','redeemed','released','expired') NOT NULL,
   key_digest     VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'digest of the client''s idempotency key; empty when it sent none',
+  subjects       VARCHAR(4000) NULL COMMENT 'what limits count the claim under beside its user, JSON; NULL is nothing',
   epoch          INT NOT NULL DEFAULT 0 COMMENT 'load of the campaign into Redis that took the claim',
   packet_id      VARCHAR(64) NULL,
   amount         BIGINT NULL COMMENT 'minor units of the campaign''s currency',
@@ -111,6 +114,7 @@ CREATE TABLE IF NOT EXISTS claims_archive (
   quantity       INT NOT NULL,
   status         ENUM('claimed','redeemed','released','expired') NOT NULL,
   key_digest     VARCHAR(64) NOT NULL,
+  subjects       VARCHAR(4000) NULL,
   epoch          INT NOT NULL,
   packet_id      VARCHAR(64) NULL,
   amount         BIGINT NULL,
@@ -359,7 +363,7 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaigns AS
 SELECT id, kind, name, status, `partition`, shards, COALESCE(campaign_total, total) AS total, redis_total, remaining,
   COALESCE(campaign_claimed, claimed) AS claimed, COALESCE(campaign_synced_seq, synced_seq) AS synced_seq,
   COALESCE(campaign_released, released_claims) AS released_claims, COALESCE(campaign_lost, lost_claims) AS lost_claims,
-  reserve, per_user, per_user_per_day, time_zone, starts_at, ends_at,
+  reserve, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at,
   low_stock_at, currency, sender_id, hold_for_ms, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
   load_attempts, residency, residency_reason, residency_at, stream_birth, seen_seq, move_no, moved_no, archived_claims, archived_units,
   archived_released, closed_told_at, told_line
@@ -368,7 +372,7 @@ FROM lots WHERE shard = 0;
 -- The shards of campaigns that are spread over several.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaign_shards AS
 SELECT id, campaign_id, shard, kind, name, status, `partition`, shards, total, total AS granted, redis_total, remaining, claimed, synced_seq,
-  released_claims, lost_claims, per_user, per_user_per_day, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms,
+  released_claims, lost_claims, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms,
   version, changes, created_digest, created_at, updated_at, applied_version, epoch, load_attempts, residency, residency_reason,
   residency_at, stream_birth, seen_seq, move_no, moved_no, archived_claims, archived_units, archived_released, closed_told_at, told_line
 FROM lots WHERE shard > 0;

@@ -12,6 +12,8 @@ CREATE TABLE IF NOT EXISTS lots (
   shards              INT NOT NULL DEFAULT 1, -- over how many shards the campaign is spread
   per_user            BIGINT NOT NULL DEFAULT 0, -- units a user may hold; 0 is no limit
   per_user_per_day    BIGINT NOT NULL DEFAULT 0, -- units a user may take in a day of time_zone; 0 is no limit
+  limits              VARCHAR(2000) NOT NULL DEFAULT '', -- the other limits, JSON; empty is none
+  shard_by            VARCHAR(32) NOT NULL DEFAULT '', -- subject whose value decides about the shard of a claim; empty is its user
   time_zone           VARCHAR(64) NOT NULL, -- IANA name
   starts_at           DATETIME NULL, -- UTC; NULL is at once
   ends_at             DATETIME NULL, -- UTC; NULL is never
@@ -71,6 +73,7 @@ CREATE TABLE IF NOT EXISTS claims (
   quantity       BIGINT NOT NULL, -- units
   status         VARCHAR(16) NOT NULL, -- claimed, redeemed, released or expired
   key_digest     VARCHAR(64) NOT NULL DEFAULT '', -- digest of the client's idempotency key; empty when it sent none
+  subjects       VARCHAR(4000) NULL, -- what limits count the claim under beside its user, JSON; NULL is nothing
   epoch          BIGINT NOT NULL DEFAULT 0, -- load of the campaign into Redis that took the claim
   packet_id      VARCHAR(64) NULL,
   amount         BIGINT NULL, -- minor units of the campaign's currency
@@ -103,6 +106,7 @@ CREATE TABLE IF NOT EXISTS claims_archive (
   quantity       BIGINT NOT NULL,
   status         VARCHAR(16) NOT NULL,
   key_digest     VARCHAR(64) NOT NULL,
+  subjects       VARCHAR(4000) NULL,
   epoch          BIGINT NOT NULL,
   packet_id      VARCHAR(64) NULL,
   amount         BIGINT NULL,
@@ -328,7 +332,7 @@ CREATE VIEW IF NOT EXISTS campaigns AS
 SELECT id, kind, name, status, `partition`, shards, COALESCE(campaign_total, total) AS total, redis_total, remaining,
   COALESCE(campaign_claimed, claimed) AS claimed, COALESCE(campaign_synced_seq, synced_seq) AS synced_seq,
   COALESCE(campaign_released, released_claims) AS released_claims, COALESCE(campaign_lost, lost_claims) AS lost_claims,
-  reserve, per_user, per_user_per_day, time_zone, starts_at, ends_at,
+  reserve, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at,
   low_stock_at, currency, sender_id, hold_for_ms, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
   load_attempts, residency, residency_reason, residency_at, stream_birth, seen_seq, move_no, moved_no, archived_claims, archived_units,
   archived_released, closed_told_at, told_line
@@ -336,7 +340,7 @@ FROM lots WHERE shard = 0;
 
 CREATE VIEW IF NOT EXISTS campaign_shards AS
 SELECT id, campaign_id, shard, kind, name, status, `partition`, shards, total, total AS granted, redis_total, remaining, claimed, synced_seq,
-  released_claims, lost_claims, per_user, per_user_per_day, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms,
+  released_claims, lost_claims, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms,
   version, changes, created_digest, created_at, updated_at, applied_version, epoch, load_attempts, residency, residency_reason,
   residency_at, stream_birth, seen_seq, move_no, moved_no, archived_claims, archived_units, archived_released, closed_told_at, told_line
 FROM lots WHERE shard > 0;

@@ -76,25 +76,29 @@ func whyNoPlace(ctx context.Context, q sqlstore.Querier, c *models.Campaign, par
 	return limit, err
 }
 
-// exceeds names the limit that the user of a claim would exceed with it; "" is none.
+// exceeds names the limit that a claim would exceed; "" is none.
 func exceeds(ctx context.Context, q sqlstore.Querier, c *models.Campaign, one *writer.ParkedClaim) (string, error) {
 	users, err := lua.NewUserRecords(c, 1)
 	if err != nil {
 		return "", err
 	}
-	user := one.Event.UserID
-	campaignID := one.Event.CampaignID
-	err = sqlstore.ScanAll(ctx, q, "SELECT quantity, claimed_at, status FROM claims WHERE user_id = ? AND campaign_id = ? ORDER BY seq",
-		[]any{user, campaignID}, func(scan func(...any) error) error {
+	others := ""
+	if len(one.Event.Subjects) > 0 {
+		others = " OR subjects IS NOT NULL" // no index finds those of a subject
+	}
+	err = sqlstore.ScanAll(ctx, q, "SELECT user_id, subjects, quantity, claimed_at, status FROM claims WHERE campaign_id = ? AND (user_id = ?"+others+
+		") ORDER BY seq",
+		[]any{one.Event.CampaignID, one.Event.UserID}, func(scan func(...any) error) error {
 			var status models.ClaimStatus
-			record := lua.ClaimRecord{UserID: []byte(user)}
-			err := scan(&record.Quantity, &record.At, &status)
+			var record lua.ClaimRecord
+			err := scan(&record.UserID, &record.Subjects, &record.Quantity, &record.At, &status)
 			record.Live = status.Live()
 			users.Add(&record)
 			return err
 		})
-	users.Add(one.Record())
-	return users.Exceeds(user, c), err
+	record := one.Record()
+	users.Add(record)
+	return users.Exceeds(record), err
 }
 
 // errBroughtBack says that somebody brought the campaign back while it was repaired.

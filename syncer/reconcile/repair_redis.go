@@ -110,7 +110,11 @@ func (p *repair) identify(ctx context.Context, lacking []lua.RecordedClaim) (eve
 		byBody[lacking[i].Body] = append(byBody[lacking[i].Body], &lacking[i])
 	}
 	var users []string
-	if err := p.r.scripts.ScanUserRecords(ctx, p.id, func(user, _ string) { users = append(users, user) }); err != nil {
+	if err := p.r.scripts.ScanUserRecords(ctx, p.id, func(field, _ string) {
+		if lua.IsUser(field) {
+			users = append(users, field)
+		}
+	}); err != nil {
 		return nil, nil, err
 	}
 	for quantity := int64(1); quantity <= quantitiesTried && len(byBody) > 0; quantity++ {

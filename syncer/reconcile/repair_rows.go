@@ -235,14 +235,14 @@ func (p *repair) release(ctx context.Context, ids []string) error {
 		}
 		var units int64
 		var events []*models.Event
-		query := "SELECT id, campaign_id, shard, seq, user_id, quantity, key_digest, claimed_at FROM claims WHERE status = ? AND id IN " +
+		query := "SELECT id, campaign_id, shard, seq, user_id, quantity, key_digest, subjects, claimed_at FROM claims WHERE status = ? AND id IN " +
 			sqlstore.Marks(len(ids))
 		err = sqlstore.ScanAll(ctx, tx, query, args[3:], func(scan func(...any) error) error {
 			at := models.NewTime(now)
 			e := &models.Event{
 				V: models.EventVersion, Type: models.EventClaimReleased, ID: uuid.NewString(), At: at, ClaimedAt: &models.Time{}, Reason: reason,
 			}
-			err := scan(&e.ClaimID, &e.CampaignID, &e.Shard, &e.Seq, &e.UserID, &e.Quantity, &e.Key, &e.ClaimedAt.Time)
+			err := scan(&e.ClaimID, &e.CampaignID, &e.Shard, &e.Seq, &e.UserID, &e.Quantity, &e.Key, &e.Subjects, &e.ClaimedAt.Time)
 			units += e.Quantity
 			events = append(events, e)
 			return err

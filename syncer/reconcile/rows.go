@@ -51,7 +51,7 @@ func (r *Reconciler) snapshot(ctx context.Context, id string, depth Depth) (*sna
 			}
 		}
 		if depth >= DepthUsers {
-			s.users, err = readUsers(ctx, tx, r.db.Name(), &s.campaign, s.parked)
+			s.users, err = r.readUsers(ctx, tx, &s.campaign, s.parked)
 		}
 		return err
 	})
@@ -62,12 +62,12 @@ func readBooks(ctx context.Context, tx *sql.Tx, id string, c *models.Campaign) e
 	err := tx.QueryRowContext(ctx, "SELECT id, kind, `partition`, time_zone, COALESCE(campaign_total, total), version, applied_version, epoch, residency,"+
 		" residency_reason, residency_at, redis_total, remaining, COALESCE(campaign_claimed, claimed),"+
 		" COALESCE(campaign_synced_seq, synced_seq), COALESCE(campaign_lost, lost_claims), COALESCE(campaign_released, released_claims),"+
-		" status, seen_seq, per_user, per_user_per_day,"+
+		" status, seen_seq, per_user, per_user_per_day, limits,"+
 		" shards, reserve, move_no, moved_no, archived_claims, archived_units, archived_released"+
 		" FROM lots WHERE id = ?", id).
 		Scan(&c.ID, &c.Kind, &c.Partition, &c.TimeZone, &c.Total, &c.Version, &c.AppliedVersion, &c.Epoch, &c.Residency, &c.ResidencyReason,
 			&c.ResidencyAt, &c.RedisTotal, &c.Remaining, &c.Claimed, &c.SyncedSeq, &c.LostClaims, &c.ReleasedClaims,
-			&c.Status, &c.SeenSeq, &c.PerUser, &c.PerUserPerDay,
+			&c.Status, &c.SeenSeq, &c.PerUser, &c.PerUserPerDay, &c.Limits,
 			&c.Shards, &c.Reserve, &c.MoveNo, &c.MovedNo, &c.ArchivedClaims, &c.ArchivedUnits, &c.ArchivedReleased)
 	if errors.Is(err, sql.ErrNoRows) {
 		return models.ErrNotFound
@@ -93,13 +93,21 @@ func accounted(ctx context.Context, tx *sql.Tx, c *models.Campaign) (*RowFigures
 	return &rows, err
 }
 
-// readUsers adds up what each user holds, as a load into Redis would.
-func readUsers(ctx context.Context, tx *sql.Tx, dialect string, c *models.Campaign, parked *writer.ParkedClaims) (*lua.UserRecords, error) {
-	users, err := lua.NewUserRecords(c, c.SyncedSeq)
+// readUsers adds up what each user holds, as a load into Redis would. A limit that was added while Redis held the campaign counts from the
+// moment at which Redis got it.
+func (r *Reconciler) readUsers(ctx context.Context, tx *sql.Tx, c *models.Campaign, parked *writer.ParkedClaims) (*lua.UserRecords, error) {
+	inRedis := *c
+	if len(c.Limits) > 0 {
+		state, err := r.scripts.State(ctx, c.ID)
+		if err == nil && state.Version == c.Version { // else the comparison with Redis finds out
+			inRedis.Limits = state.Limits()
+		}
+	}
+	users, err := lua.NewUserRecords(&inRedis, c.SyncedSeq)
 	if err != nil {
 		return nil, err
 	}
-	return users, residency.EachClaim(ctx, tx, dialect, c.ID, parked.BySeq(), func(p *lua.ClaimRecord) error {
+	return users, residency.EachClaim(ctx, tx, r.db.Name(), c.ID, parked.BySeq(), func(p *lua.ClaimRecord) error {
 		users.Add(p)
 		return nil
 	})

@@ -66,7 +66,7 @@ func (l *look) users(ctx context.Context, id string) (lines []string, err error)
 	}
 	for user, units := range l.snap.users.Units() {
 		if !seen[user] {
-			add(fmt.Sprintf("user %s has no record in redis, the rows are of %d units", user, units))
+			add(fmt.Sprintf("%s has no record in redis, the rows are of %d units", lua.SubjectOf(user), units))
 		}
 	}
 	if more > 0 {

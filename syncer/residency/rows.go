@@ -19,7 +19,7 @@ func EachClaim(ctx context.Context, tx *sql.Tx, dialect, id string, parked []*wr
 	// By their places: sorting a million rows would take a server longer than anything else here.
 	//nolint:gosec // the name of an index
 	rows, err := tx.QueryContext(ctx, "SELECT id, user_id, key_digest, seq, quantity, claimed_at, status, packet_id,"+
-		" COALESCE(amount, 0) FROM claims"+sqlstore.ByIndex(dialect, "claims_place")+
+		" COALESCE(amount, 0), subjects FROM claims"+sqlstore.ByIndex(dialect, "claims_place")+
 		" WHERE campaign_id = ? AND shard = ? ORDER BY seq", campaignID, shard)
 	if err != nil {
 		return fmt.Errorf("residency: claims of %s: %w", id, err)
@@ -28,7 +28,7 @@ func EachClaim(ctx context.Context, tx *sql.Tx, dialect, id string, parked []*wr
 	var claimID, user, digest, status, packet sql.RawBytes
 	var p lua.ClaimRecord
 	for rows.Next() {
-		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status, &packet, &p.Amount); err != nil {
+		if err := rows.Scan(&claimID, &user, &digest, &p.Seq, &p.Quantity, &p.At, &status, &packet, &p.Amount, &p.Subjects); err != nil {
 			return fmt.Errorf("residency: claims of %s: %w", id, err)
 		}
 		parked, err = eachParked(parked, p.Seq, each)

@@ -113,7 +113,7 @@ func (d *decision) outboxRow(c *models.ClaimRow) (models.OutboxRow, error) {
 	claimedAt := models.NewTime(c.ClaimedAt)
 	e := models.Event{
 		Type: models.EventClaimRedeemed, CampaignID: c.CampaignID, UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest,
-		Seq: c.Seq, Shard: c.Shard,
+		Seq: c.Seq, Shard: c.Shard, Subjects: c.Subjects,
 		At: models.NewTime(*c.ResolvedAt), ClaimID: c.ID, ClaimedAt: &claimedAt, Reason: d.reason,
 	}
 	if d.status != models.ClaimRedeemed {

@@ -124,6 +124,7 @@ func (m *message) read() error {
 	m.release = &lua.Release{
 		Claim: lua.ClaimRecord{
 			ID: []byte(e.ClaimID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity, At: e.ClaimedAt.Time,
+			Subjects: e.Subjects,
 		},
 		EventID: m.ID, Event: m.Payload,
 	}
@@ -135,6 +136,7 @@ func releaseOf(c *heldClaim) *lua.Release {
 	return &lua.Release{
 		Claim: lua.ClaimRecord{
 			ID: []byte(c.ID), UserID: []byte(c.UserID), KeyDigest: []byte(c.KeyDigest), Seq: c.Seq, Quantity: c.Quantity, At: c.ClaimedAt,
+			Subjects: c.Subjects,
 		},
 		EventID: c.outbox.ID, Event: c.outbox.Payload,
 	}

@@ -49,6 +49,7 @@ type archivedClaim struct {
 	Quantity      int64              `json:"quantity"`
 	Status        models.ClaimStatus `json:"status"`
 	KeyDigest     string             `json:"key_digest"`
+	Subjects      models.Subjects    `json:"subjects,omitempty"`
 	Epoch         int64              `json:"epoch"`
 	PacketID      *string            `json:"packet_id"`
 	Amount        *int64             `json:"amount"`
@@ -61,7 +62,7 @@ type archivedClaim struct {
 
 func newArchivedClaim(c *models.ClaimRow) archivedClaim {
 	line := archivedClaim{
-		c.ID, c.CampaignID, c.Shard, c.Seq, c.UserID, c.Quantity, c.Status, c.KeyDigest, c.Epoch, c.PacketID, c.Amount, c.OrderID,
+		c.ID, c.CampaignID, c.Shard, c.Seq, c.UserID, c.Quantity, c.Status, c.KeyDigest, c.Subjects, c.Epoch, c.PacketID, c.Amount, c.OrderID,
 		models.NewTime(c.ClaimedAt), models.NewTime(c.SyncedAt), nil, c.ReleaseReason,
 	}
 	if c.ResolvedAt != nil {

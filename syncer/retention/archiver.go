@@ -143,7 +143,7 @@ func (a *Archiver) page(ctx context.Context, lotID string, after int64, before t
 	return moved, last, nil
 }
 
-const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch, packet_id, amount, order_id," +
+const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, epoch, packet_id, amount, order_id," +
 	" claimed_at, synced_at, resolved_at, release_reason"
 
 // read reads and locks the next claims that may go, in order of seq. One with an open hold waits for its end.
@@ -158,7 +158,7 @@ func (a *Archiver) read(
 	args := []any{id, shard, after, before.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed), id, a.pageSize}
 	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
 		var c models.ClaimRow
-		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest, &c.Epoch, &c.PacketID, &c.Amount,
+		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest, &c.Subjects, &c.Epoch, &c.PacketID, &c.Amount,
 			&c.OrderID, &c.ClaimedAt, &c.SyncedAt, &c.ResolvedAt, &c.ReleaseReason)
 		claims = append(claims, c)
 		return err

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	insertClaimsHead = "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch," +
+	insertClaimsHead = "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, epoch," +
 		" packet_id, amount, claimed_at, synced_at) VALUES "
 	insertFlushesHead = "INSERT INTO stock_flushes (id, campaign_id, units, claims, first_seq, last_seq, took_ms, flushed_at," +
 		" first_claimed_ms, due_ms, shard) VALUES "
@@ -46,6 +46,7 @@ func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
 	s.Int(e.Quantity)
 	s.Text(string(models.ClaimClaimed))
 	s.Text(e.Key)
+	s.TextOrNull(e.Subjects.JSON())
 	s.Int(e.Epoch)
 	s.TextOrNull(e.PacketID)
 	s.IntOrNull(e.Amount)

@@ -36,7 +36,7 @@ func (p *ParkedClaim) Record() *lua.ClaimRecord {
 	e := &p.Event
 	record := &lua.ClaimRecord{
 		ID: []byte(e.ID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity, At: e.At.Time, Live: true,
-		PacketID: []byte(e.PacketID),
+		PacketID: []byte(e.PacketID), Subjects: e.Subjects,
 	}
 	if e.Amount != nil {
 		record.Amount = *e.Amount

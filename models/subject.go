@@ -1,0 +1,80 @@
+package models
+
+import (
+	"bytes"
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+const (
+	// SubjectsMax is the most subjects of a claim, and of a campaign's limits, beside the user.
+	SubjectsMax = 4
+	// SubjectNameLength is the longest name of a subject.
+	SubjectNameLength = 32
+	// SubjectLength is the longest value of a subject, in characters.
+	SubjectLength = 128
+)
+
+// Subjects are what limits count a claim under beside its user, such as a device: values by name.
+type Subjects map[string]string
+
+// IsSubjectName reports whether a limit may be by this name.
+func IsSubjectName(name string) bool {
+	return name != "" && len(name) <= SubjectNameLength && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") == ""
+}
+
+// CheckSubject returns nil, or ErrID wrapped, for the name and the value of a subject of a claim.
+func CheckSubject(name, value string) error {
+	switch {
+	case !IsSubjectName(name):
+		return fmt.Errorf("%w: must have names of 1 to %d of a-z and _", ErrID, SubjectNameLength)
+	case name == ByUser:
+		return fmt.Errorf("%w: must not name the user, which is user_id", ErrID)
+	}
+	return checkPrintable(value, SubjectLength)
+}
+
+// Names are the names of the subjects, sorted.
+func (s Subjects) Names() []string { return slices.Sorted(maps.Keys(s)) }
+
+// JSON is the subjects as a JSON object, the same for the same subjects; "" is none.
+func (s Subjects) JSON() string {
+	if len(s) == 0 {
+		return ""
+	}
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(map[string]string(s)) // texts always encode
+	return strings.TrimSuffix(text.String(), "\n")
+}
+
+// Value writes the subjects as MySQL keeps them.
+func (s Subjects) Value() (driver.Value, error) {
+	if len(s) == 0 {
+		return nil, nil
+	}
+	return s.JSON(), nil
+}
+
+// Scan reads what Value wrote.
+func (s *Subjects) Scan(value any) error {
+	*s = nil
+	return scanJSON(value, s)
+}
+
+func (s Subjects) validate() error {
+	if len(s) > SubjectsMax {
+		return fmt.Errorf("%w: must be at most %d", ErrID, SubjectsMax)
+	}
+	for name, value := range s {
+		if err := CheckSubject(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
