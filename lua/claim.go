@@ -209,10 +209,10 @@ func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 
 // scopeOf is whose an idempotency key is: the user's, and where another subject decides about the shard, of its value too.
 func scopeOf(m Meta, req *ClaimRequest) string {
-	if m.ShardBy == "" || m.ShardBy == models.ByUser {
-		return req.UserID
+	if subject := m.subject(req.UserID, req.Subjects); subject != req.UserID {
+		return req.UserID + "\x00" + subject
 	}
-	return req.UserID + "\x00" + req.Subjects[m.ShardBy]
+	return req.UserID
 }
 
 // eventPart is the part of the event's JSON that only the caller knows: from the value of user_id up to the value of seq.

@@ -34,6 +34,19 @@ func (m *Meta) CampaignID() string {
 // Redis.
 func (m *Meta) IsSharded() bool { return m.Shards > 1 && !m.IsShard() }
 
+// subject is what decides about the shard of a claim: its user, or the value of another subject.
+func (m *Meta) subject(user string, subjects models.Subjects) string {
+	if m.ShardBy == "" || m.ShardBy == models.ByUser {
+		return user
+	}
+	return subjects[m.ShardBy]
+}
+
+// ShardOf is the shard of a claim in a campaign of several, from 1 on.
+func (m *Meta) ShardOf(user string, subjects models.Subjects) int {
+	return models.ShardOfUser(m.subject(user, subjects), m.Shards)
+}
+
 // MetaOf reads the Meta of a campaign's definition. It fails if this machine does not know the campaign's zone.
 func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
 	zone, err := c.Location()

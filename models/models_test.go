@@ -81,7 +81,7 @@ func TestADefinitionHoldsWhateverCanBeChanged(t *testing.T) {
 	var c Campaign
 	at := time.Unix(1, 0)
 	values := map[reflect.Type]any{
-		reflect.TypeFor[int64](): int64(7), reflect.TypeFor[*time.Time](): &at, reflect.TypeFor[Status](): StatusPaused,
+		reflect.TypeFor[Limits](): Limits{{By: "device", Per: PerDay, Max: 1}}, reflect.TypeFor[int64](): int64(7), reflect.TypeFor[*time.Time](): &at, reflect.TypeFor[Status](): StatusPaused,
 	}
 	require.Contains(t, ChangeFields(), "PerUserPerDay")
 	for _, name := range ChangeFields() {

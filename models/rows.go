@@ -12,8 +12,8 @@ type ClaimRow struct {
 	UserID     string
 	Quantity   int64
 	Status     ClaimStatus
-	KeyDigest  string // of the client's idempotency key, see Event.Key
-	Subjects   Subjects
+	KeyDigest  string   // of the client's idempotency key, see Event.Key
+	Subjects   Subjects `gorm:"type:varchar(4000)"`
 	Epoch      int64
 	PacketID   *string
 	Amount     *int64

@@ -152,7 +152,7 @@ func (s *Routes) admit(ctx context.Context, part *batchPart, w *waiter) {
 			continue
 		}
 		c.lane = part.lane
-		req := lua.ClaimRequest{UserID: c.UserID, Quantity: c.Quantity, Key: c.IdempotencyKey}
+		req := lua.ClaimRequest{UserID: c.UserID, Quantity: c.Quantity, Key: c.IdempotencyKey, Subjects: c.Subjects}
 		c.refused = part.lane.admit(s.users, &req, now)
 		if c.refused == nil {
 			c.ticket = w.add(req)

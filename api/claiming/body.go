@@ -11,19 +11,21 @@ import (
 // Bounds of bodies, in bytes.
 const (
 	ClaimBodyMax = 4 << 10
-	BatchBodyMax = 4 << 20 // 1,000 claims whose ids and keys are as long as they may be
+	BatchBodyMax = 4 << 20 // 1,000 claims whose ids, keys and first subject are as long as they may be
 )
 
 // claimBody is the body of a claim, as the OpenAPI document has it.
 type claimBody struct {
 	UserID   string `json:"user_id" minLength:"1" maxLength:"128" doc:"printable characters, kept in Unicode's normal form C; no blank at either end"`
 	Quantity int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" doc:"units, all of them or none; 1 unless sent"`
+
+	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"what limits of the campaign are by beside the user, such as a device: values of 1 to 128 printable characters by names of a-z and _"`
 }
 
 func (b *claimBody) fields() []wire.Field {
 	return []wire.Field{
 		wire.UserID("user_id", &b.UserID),
-		wire.Integer("quantity", &b.Quantity, 1, models.QuantityMax),
+		wire.Integer("quantity", &b.Quantity, 1, models.QuantityMax), wire.Subjects("subjects", &b.Subjects),
 	}
 }
 
@@ -53,6 +55,8 @@ type batchClaim struct {
 	Quantity       int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" doc:"units; 1 unless sent"`
 	IdempotencyKey string `json:"idempotency_key,omitempty" minLength:"1" maxLength:"255" doc:"printable characters"`
 
+	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"as of a claim that is sent alone"`
+
 	refused *wire.Problem
 	lane    *lane   // nil when the campaign was not found
 	ticket  *ticket // unless the claim was refused before it was sent
@@ -62,7 +66,7 @@ func (c *batchClaim) fields() []wire.Field {
 	return []wire.Field{
 		wire.ID("campaign_id", &c.CampaignID, models.CheckCampaignID),
 		wire.UserID("user_id", &c.UserID),
-		wire.Integer("quantity", &c.Quantity, 1, models.QuantityMax),
+		wire.Integer("quantity", &c.Quantity, 1, models.QuantityMax), wire.Subjects("subjects", &c.Subjects),
 		wire.ID("idempotency_key", &c.IdempotencyKey, models.CheckIdempotencyKey),
 	}
 }

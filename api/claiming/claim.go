@@ -58,6 +58,7 @@ func readClaim(r *http.Request, campaignID string, buf *bytes.Buffer) (req lua.C
 	}
 	req.UserID = body.UserID
 	req.Quantity = body.Quantity
+	req.Subjects = body.Subjects
 	return req, p
 }
 

@@ -47,7 +47,26 @@ func (t *ticket) refusal() *wire.Problem {
 			Code: code, ClaimID: t.req.ID.String(),
 			Detail: "The claim may have been made. Look up claim_id to find out, and send an Idempotency-Key with the next claim.",
 		}
+	case t.answer.err == nil && t.answer.reply.Limit != nil:
+		return limitRefusal(code, t.answer.reply.Limit)
 	default:
 		return wire.Refuse(code)
 	}
+}
+
+// limitRefusal names the limit that refuses a claim, or the subject that the claim lacks for it.
+func limitRefusal(code wire.Code, limit *lua.LimitHit) *wire.Problem {
+	if code == wire.CodeInvalid {
+		return lacks(limit.By)
+	}
+	p := &wire.Problem{Code: code, Limit: wire.Limit{By: limit.By, Per: limit.Per, Max: limit.Max}}
+	if !limit.ResetsAt.IsZero() {
+		p.Limit.ResetsAt = models.NewTime(limit.ResetsAt)
+	}
+	return p
+}
+
+// lacks refuses a claim without a subject.
+func lacks(subject string) *wire.Problem {
+	return wire.Invalid("subjects."+subject, "is required: the campaign limits it")
 }

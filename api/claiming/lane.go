@@ -53,6 +53,9 @@ func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *
 	if l.meta.Kind == models.KindPacket && req.Quantity != 1 {
 		return wire.Invalid("quantity", "must be 1 in a packet campaign")
 	}
+	if by := l.meta.ShardBy; by != "" && req.Subjects[by] == "" {
+		return lacks(by)
+	}
 	if p := users.refuse(req.UserID, now); p != nil {
 		return p
 	}

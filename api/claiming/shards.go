@@ -16,7 +16,8 @@ import (
 	"dibs/models"
 )
 
-// A campaign of several shards has a lane of its own, which makes no calls, and one for each shard. A user has one shard. A shard that has
+// A campaign of several shards has a lane of its own, which makes no calls, and one for each shard. A user has one shard, or in a campaign with another shard_by
+// the value of that subject has. A shard that has
 // fewer units free than a claim asks for is dry, which is no refusal: the claim is held while the mover looks for the units in
 // the other shards and in the reserve. It is sold out only if the mover has proven so.
 
@@ -48,7 +49,7 @@ func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) ticket
 	if !l.meta.IsSharded() {
 		return l.coalescer.claim(ctx, req)
 	}
-	shard, err := s.lanes.get(ctx, models.ShardID(l.meta.ID, models.ShardOfUser(req.UserID, l.meta.Shards)), s.cfg.Clock())
+	shard, err := s.lanes.get(ctx, models.ShardID(l.meta.ID, l.meta.ShardOf(req.UserID, req.Subjects)), s.cfg.Clock())
 	if err != nil {
 		return ticket{req: req, answer: answer{err: s.unavailable(ctx, l, err)}}
 	}
@@ -83,7 +84,7 @@ func (s *Routes) byShard(ctx context.Context, parts []batchPart) []batchPart {
 		}
 		shards := make([]batchPart, part.lane.meta.Shards)
 		for _, c := range part.claims {
-			shard := &shards[models.ShardOfUser(c.UserID, len(shards))-1]
+			shard := &shards[part.lane.meta.ShardOf(c.UserID, c.Subjects)-1]
 			shard.claims = append(shard.claims, c)
 		}
 		for j := range shards {

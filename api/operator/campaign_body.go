@@ -2,6 +2,7 @@ package operator
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -18,33 +19,36 @@ const BodyMax = 1 << 20
 
 // campaignBody is the body of POST /v1/campaigns. A field that is nil was not sent.
 type campaignBody struct {
-	ID            *string `json:"id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" required:"true" nullable:"false"`
-	Kind          *string `json:"kind" enum:"coupon,packet" required:"true" nullable:"false"`
-	Name          *string `json:"name,omitempty" maxLength:"200"`
-	Total         *int64  `json:"total,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; required for a coupon, of a packet it comes from its packets"`
-	PerUser       *int64  `json:"per_user,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; 0 is no limit, the default for a coupon; a packet's default is 1"`
-	PerUserPerDay *int64  `json:"per_user_per_day,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; 0 is no limit, the default"`
-	TimeZone      *string `json:"time_zone,omitempty" doc:"IANA zone whose midnight starts a day; default UTC"`
-	StartsAt      *string `json:"starts_at,omitempty" format:"date-time"`
-	EndsAt        *string `json:"ends_at,omitempty" format:"date-time"`
-	LowStockAt    *int64  `json:"low_stock_at,omitempty" minimum:"0" maximum:"1000000000000" doc:"units left at which stock is low; 0 is never"`
-	Currency      *string `json:"currency,omitempty" pattern:"^[A-Z]{3}$"`
-	SenderID      *string `json:"sender_id,omitempty" minLength:"1" maxLength:"128"`
-	HoldFor       *string `json:"hold_for,omitempty" doc:"how long a claim may stay unredeemed, such as 15m; default for ever"`
-	Shards        *int64  `json:"shards,omitempty" minimum:"1" maximum:"64" doc:"over how many shards the campaign is spread, for good; default 1. More carry one campaign that is too hot for one Redis primary"`
+	ID            *string     `json:"id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" required:"true" nullable:"false"`
+	Kind          *string     `json:"kind" enum:"coupon,packet" required:"true" nullable:"false"`
+	Name          *string     `json:"name,omitempty" maxLength:"200"`
+	Total         *int64      `json:"total,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; required for a coupon, of a packet it comes from its packets"`
+	PerUser       *int64      `json:"per_user,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; 0 is no limit, the default for a coupon; a packet's default is 1"`
+	PerUserPerDay *int64      `json:"per_user_per_day,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; 0 is no limit, the default"`
+	Limits        []limitBody `json:"limits,omitempty" maxItems:"8" nullable:"false" doc:"per_user and per_user_per_day are short for two of them"`
+	TimeZone      *string     `json:"time_zone,omitempty" doc:"IANA zone in which the windows of limits begin; default UTC"`
+	StartsAt      *string     `json:"starts_at,omitempty" format:"date-time"`
+	EndsAt        *string     `json:"ends_at,omitempty" format:"date-time"`
+	LowStockAt    *int64      `json:"low_stock_at,omitempty" minimum:"0" maximum:"1000000000000" doc:"units left at which stock is low; 0 is never"`
+	Currency      *string     `json:"currency,omitempty" pattern:"^[A-Z]{3}$"`
+	SenderID      *string     `json:"sender_id,omitempty" minLength:"1" maxLength:"128"`
+	HoldFor       *string     `json:"hold_for,omitempty" doc:"how long a claim may stay unredeemed, such as 15m; default for ever"`
+	Shards        *int64      `json:"shards,omitempty" minimum:"1" maximum:"64" doc:"over how many shards the campaign is spread, for good; default 1. More carry one campaign that is too hot for one Redis primary"`
+	ShardBy       *string     `json:"shard_by,omitempty" pattern:"^[a-z_]{1,32}$" doc:"of a campaign of several shards: the one subject that its limits are by, whose value decides about the shard of a claim; default user"`
 
 	refused *wire.Problem
 }
 
 // changeBody is the body of PATCH /v1/campaigns/{id}. A field that is nil was not sent and stays as it is, unless it was null.
 type changeBody struct {
-	Total         *int64  `json:"total,omitempty" minimum:"0" maximum:"1000000000000"`
-	PerUser       *int64  `json:"per_user,omitempty" minimum:"0" maximum:"1000000000000"`
-	PerUserPerDay *int64  `json:"per_user_per_day,omitempty" minimum:"0" maximum:"1000000000000"`
-	StartsAt      *string `json:"starts_at,omitempty" format:"date-time" nullable:"true" doc:"null: started at once"`
-	EndsAt        *string `json:"ends_at,omitempty" format:"date-time" nullable:"true" doc:"null: no end"`
-	LowStockAt    *int64  `json:"low_stock_at,omitempty" minimum:"0" maximum:"1000000000000"`
-	Status        *string `json:"status,omitempty" enum:"open,paused"`
+	Total         *int64      `json:"total,omitempty" minimum:"0" maximum:"1000000000000"`
+	PerUser       *int64      `json:"per_user,omitempty" minimum:"0" maximum:"1000000000000"`
+	PerUserPerDay *int64      `json:"per_user_per_day,omitempty" minimum:"0" maximum:"1000000000000"`
+	Limits        []limitBody `json:"limits,omitempty" maxItems:"8" nullable:"false" doc:"replaces all limits; one that was there counts on"`
+	StartsAt      *string     `json:"starts_at,omitempty" format:"date-time" nullable:"true" doc:"null: started at once"`
+	EndsAt        *string     `json:"ends_at,omitempty" format:"date-time" nullable:"true" doc:"null: no end"`
+	LowStockAt    *int64      `json:"low_stock_at,omitempty" minimum:"0" maximum:"1000000000000"`
+	Status        *string     `json:"status,omitempty" enum:"open,paused"`
 
 	noStart, noEnd bool // null was sent
 	refused        *wire.Problem
@@ -56,7 +60,7 @@ func (b *campaignBody) fields() []wire.Field {
 		units("per_user", &b.PerUser), units("per_user_per_day", &b.PerUserPerDay), wire.Text("time_zone", &b.TimeZone),
 		wire.Text("starts_at", &b.StartsAt), wire.Text("ends_at", &b.EndsAt), units("low_stock_at", &b.LowStockAt),
 		wire.Text("currency", &b.Currency), wire.Text("sender_id", &b.SenderID), wire.Text("hold_for", &b.HoldFor),
-		wire.OptionalInteger("shards", &b.Shards, 1, models.ShardsMax),
+		wire.OptionalInteger("shards", &b.Shards, 1, models.ShardsMax), limitsField(&b.Limits), wire.Text("shard_by", &b.ShardBy),
 	}
 }
 
@@ -64,8 +68,73 @@ func (b *changeBody) fields() []wire.Field {
 	return []wire.Field{
 		units("total", &b.Total), units("per_user", &b.PerUser), units("per_user_per_day", &b.PerUserPerDay),
 		wire.TextOrNull("starts_at", &b.StartsAt, &b.noStart), wire.TextOrNull("ends_at", &b.EndsAt, &b.noEnd),
-		units("low_stock_at", &b.LowStockAt), wire.Text("status", &b.Status),
+		units("low_stock_at", &b.LowStockAt), wire.Text("status", &b.Status), limitsField(&b.Limits),
 	}
+}
+
+// limitBody is a limit of a campaign as it is created and changed.
+type limitBody struct {
+	By  string     `json:"by" pattern:"^[a-z_]{1,32}$" required:"true" doc:"user, or the name of a subject that claims carry"`
+	Per models.Per `json:"per" enum:"all,hour,day,week,month" required:"true" doc:"in the campaign's time_zone; a week starts on Monday"`
+	Max int64      `json:"max" minimum:"1" maximum:"1000000000000" required:"true" doc:"units"`
+}
+
+func limitsField(into *[]limitBody) wire.Field {
+	return wire.List("limits", models.LimitsMax, into, func(l *limitBody) []wire.Field {
+		return []wire.Field{
+			wire.ID("by", &l.By, checkBy), wire.ID("per", (*string)(&l.Per), checkPer), wire.Integer("max", &l.Max, 1, models.UnitsMax),
+		}
+	}, (*limitBody).check)
+}
+
+func checkBy(by string) error {
+	if !models.IsSubjectName(by) {
+		return fmt.Errorf("%w: must be user or a name of 1 to %d of a-z and _", models.ErrID, models.SubjectNameLength)
+	}
+	return nil
+}
+
+func checkPer(per string) error {
+	if !slices.Contains(models.Pers, models.Per(per)) {
+		return fmt.Errorf("%w: must be all, hour, day, week or month", models.ErrID)
+	}
+	return nil
+}
+
+// check refuses the whole list for a limit that can't be read.
+func (l *limitBody) check(i int, p *wire.Problem) *wire.Problem {
+	switch {
+	case p != nil:
+	case l.By == "":
+		p = wire.Invalid("by", "is required")
+	case l.Per == "":
+		p = wire.Invalid("per", "is required")
+	case l.Max == 0:
+		p = wire.Invalid("max", "is required")
+	}
+	if p == nil {
+		return nil
+	}
+	return wire.Within("limits["+strconv.Itoa(i)+"]", p)
+}
+
+// limitsOf are the limits of a body; nil when it has no list. A limit that is in the list and is sent by its short name, too, is refused.
+func limitsOf(list []limitBody, perUser, perUserPerDay *int64) (*models.Limits, *wire.Problem) {
+	if list == nil {
+		return nil, nil
+	}
+	all := make(models.Limits, 0, len(list))
+	for _, l := range list {
+		all = append(all, models.Limit{By: l.By, Per: l.Per, Max: l.Max})
+		isUser := l.By == models.ByUser
+		switch {
+		case isUser && l.Per == models.PerAll && perUser != nil:
+			return nil, wire.Invalid("per_user", "is the limit by user per all, which limits has, too")
+		case isUser && l.Per == models.PerDay && perUserPerDay != nil:
+			return nil, wire.Invalid("per_user_per_day", "is the limit by user per day, which limits has, too")
+		}
+	}
+	return &all, nil
 }
 
 func units(name string, into **int64) wire.Field {
@@ -88,14 +157,22 @@ func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
 	}
 	c := models.Campaign{
 		ID: *b.ID, Kind: models.Kind(*b.Kind), Name: orZero(b.Name), Status: models.StatusOpen, Total: orZero(b.Total),
-		PerUser: orZero(b.PerUser), PerUserPerDay: orZero(b.PerUserPerDay), TimeZone: "UTC", LowStockAt: orZero(b.LowStockAt),
+		TimeZone: "UTC", LowStockAt: orZero(b.LowStockAt),
 		Currency: orZero(b.Currency), SenderID: orZero(b.SenderID),
-		Shards: int(orZero(b.Shards)),
+		Shards: int(orZero(b.Shards)), ShardBy: orZero(b.ShardBy),
+	}
+	limits, p := limitsOf(b.Limits, b.PerUser, b.PerUserPerDay)
+	if p != nil {
+		return models.Campaign{}, p
+	}
+	models.Change{Limits: limits, PerUser: b.PerUser, PerUserPerDay: b.PerUserPerDay}.Apply(&c)
+	if c.ShardBy == models.ByUser {
+		c.ShardBy = ""
 	}
 	if b.TimeZone != nil {
 		c.TimeZone = *b.TimeZone
 	}
-	if c.Kind == models.KindPacket && b.PerUser == nil {
+	if c.Kind == models.KindPacket && b.PerUser == nil && c.PerUser == 0 {
 		c.PerUser = 1
 	}
 	if c.SenderID != "" {
@@ -105,7 +182,6 @@ func (b *campaignBody) campaign() (models.Campaign, *wire.Problem) {
 		}
 		c.SenderID = sender
 	}
-	var p *wire.Problem
 	c.StartsAt, p = parseTime("starts_at", b.StartsAt)
 	if p == nil {
 		c.EndsAt, p = parseTime("ends_at", b.EndsAt)
@@ -157,6 +233,9 @@ func parseHold(text string) (ms int64, p *wire.Problem) {
 func (b *changeBody) change() (models.Change, *wire.Problem) {
 	p := b.refused
 	ch := models.Change{Total: b.Total, PerUser: b.PerUser, PerUserPerDay: b.PerUserPerDay, LowStockAt: b.LowStockAt}
+	if p == nil {
+		ch.Limits, p = limitsOf(b.Limits, b.PerUser, b.PerUserPerDay)
+	}
 	if p == nil && b.Status != nil {
 		status := models.Status(*b.Status)
 		if status != models.StatusOpen && status != models.StatusPaused {

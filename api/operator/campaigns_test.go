@@ -56,6 +56,7 @@ func TestCampaign_CreateGetChangeClose(t *testing.T) {
 		"time_zone":"America/New_York","starts_at":"2027-03-14T02:30:00.1239-05:00","ends_at":"2027-03-20T00:00:00Z","low_stock_at":10,
 		"currency":"EUR","sender_id":"s 1","hold_for":"15m"}`
 	want := `{"id":"spring.2027_a-b","kind":"coupon","name":"Spring","status":"open","total":100,"per_user":3,"per_user_per_day":2,` +
+		`"limits":[{"by":"user","per":"all","max":3},{"by":"user","per":"day","max":2}],` +
 		`"time_zone":"America/New_York","starts_at":"2027-03-14T07:30:00.123Z","ends_at":"2027-03-20T00:00:00.000Z","low_stock_at":10,` +
 		`"currency":"EUR","sender_id":"s 1","hold_for":"15m0s","version":1,"created_at":"2027-03-14T15:09:26.535Z","updated_at":"2027-03-14T15:09:26.535Z"}`
 	w := apitest.Ask(h, "POST", "/v1/campaigns", body)

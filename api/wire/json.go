@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/text/unicode/norm"
 
 	"dibs/models"
 )
@@ -95,6 +96,43 @@ func UserID(name string, into *string) Field {
 		id, err := models.UserID(t.String())
 		*into = id
 		return InvalidID(name, err)
+	}}
+}
+
+// Subjects is an object of texts by name, see models.Subjects. The values are kept in Unicode's normal form C.
+func Subjects(name string, into *models.Subjects) Field {
+	return Field{name, func(r *reader) *Problem {
+		if _, p := r.begin(name, '{', "an object"); p != nil {
+			return p
+		}
+		*into = nil
+		for r.d.PeekKind() != '}' {
+			t := r.token()
+			if r.broken != nil {
+				return r.broken
+			}
+			subject := t.String()
+			if _, twice := (*into)[subject]; twice {
+				return Invalid(name+"."+Shorten(subject), "is there twice")
+			}
+			t, p := r.begin(name+"."+Shorten(subject), '"', "a string")
+			if p != nil {
+				return p
+			}
+			value := norm.NFC.String(t.String())
+			if p := InvalidID(name+"."+Shorten(subject), models.CheckSubject(subject, value)); p != nil {
+				return p
+			}
+			if len(*into) == models.SubjectsMax {
+				return Invalid(name, "must be at most "+strconv.Itoa(models.SubjectsMax))
+			}
+			if *into == nil {
+				*into = make(models.Subjects)
+			}
+			(*into)[subject] = value
+		}
+		r.token()
+		return r.broken
 	}}
 }
 

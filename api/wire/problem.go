@@ -21,6 +21,7 @@ const (
 	CodeSoldOut              Code = "sold_out"
 	CodeUserLimit            Code = "user_limit"
 	CodeUserDayLimit         Code = "user_day_limit"
+	CodeLimit                Code = "limit"
 	CodeNotStarted           Code = "not_started"
 	CodeNotReleased          Code = "not_released"
 	CodeEnded                Code = "ended"
@@ -67,6 +68,7 @@ var refusals = map[Code]refusal{
 	CodeUserDayLimit: {409, "User's limit for today reached",
 		"The claim would give this user more units today than per_user_per_day allows. " +
 			"The next day begins at midnight in the campaign's time zone.", 0},
+	CodeLimit:           {409, "Limit reached", "The claim would give a subject more units than a limit of the campaign allows: by says which, per and max how many.", 0},
 	CodeNotStarted:      {409, "Not started", "The campaign has not started: its starts_at has not come.", 0},
 	CodeNotReleased:     {409, "Not released", "The packets that are left are not released: their release_at has not come.", 0},
 	CodeEnded:           {409, "Ended", "The campaign has ended: its ends_at has passed.", 0},
@@ -106,7 +108,7 @@ var refusals = map[Code]refusal{
 
 // ClaimCodes are the refusals that a claim may get once its token is good.
 var ClaimCodes = []Code{
-	CodeSoldOut, CodeUserLimit, CodeUserDayLimit, CodeNotStarted, CodeNotReleased, CodeEnded,
+	CodeSoldOut, CodeUserLimit, CodeUserDayLimit, CodeLimit, CodeNotStarted, CodeNotReleased, CodeEnded,
 	CodePaused, CodeClosed, CodeCampaignNotFound, CodeInvalid, CodeIdempotencyMismatch, CodeMalformed,
 	CodeTooLarge, CodeUnsupportedMediaType, CodeForbidden, CodeRateLimited, CodeUnavailable, CodeOutcomeUnknown, CodeInternal,
 }
@@ -124,6 +126,15 @@ type Problem struct { //nolint:errname // RFC 9457 calls it so
 	RetryAfter int    // seconds
 	HangUp     bool   // the body was not read to its end and won't be
 	Rate       Rate   // that was exceeded, of code rate_limited
+	Limit      Limit  // of code limit
+}
+
+// Limit is a limit of a campaign that a claim exceeds.
+type Limit struct {
+	By       string      `json:"by,omitempty" doc:"of code limit: user, or the name of the subject"`
+	Per      models.Per  `json:"per,omitempty" enum:"all,hour,day,week,month" doc:"of code limit: the window"`
+	Max      int64       `json:"max,omitempty" doc:"of code limit: units"`
+	ResetsAt models.Time `json:"resets_at,omitzero" doc:"of code limit, unless per is all: when the next window begins"`
 }
 
 // Rate is so many requests in so many seconds, for what it is called after.
@@ -146,6 +157,8 @@ type ProblemJSON struct {
 	Code    Code   `json:"code" doc:"what went wrong, for programs"`
 	Field   string `json:"field,omitempty" doc:"the refused field, of code invalid"`
 	ClaimID string `json:"claim_id,omitempty" doc:"of code outcome_unknown, when no idempotency key was sent: the id that the claim has if it was made"`
+
+	Limit
 
 	File string `json:"file,omitempty" doc:"of code archived: the name of the file, as the operator gave it"`
 
@@ -209,7 +222,7 @@ func (p *Problem) wire() ProblemJSON {
 	line := refusals[p.Code]
 	return ProblemJSON{
 		Type: "urn:dibs:problem:" + string(p.Code), Title: line.title, Status: line.status, Detail: cmp.Or(p.Detail, line.detail),
-		Code: p.Code, Field: p.Field, ClaimID: p.ClaimID, File: p.File, RetryAfterMs: int64(p.RetrySeconds()) * 1000,
+		Code: p.Code, Field: p.Field, ClaimID: p.ClaimID, Limit: p.Limit, File: p.File, RetryAfterMs: int64(p.RetrySeconds()) * 1000,
 	}
 }
 

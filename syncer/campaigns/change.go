@@ -90,6 +90,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (mo
 		return models.Campaign{}, sqlstore.Final(&models.FieldError{Field: "total", Reason: "of a packet campaign comes from its packets"})
 	}
 	change.Apply(&c)
+	c.Limits.ContinueFrom(before.Limits, before.Changes+1, time.Now().UnixMilli())
 	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
 	if err := c.Validate(); err != nil {
 		return models.Campaign{}, sqlstore.Final(err)

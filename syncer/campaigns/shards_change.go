@@ -68,9 +68,9 @@ func changeShards(tx *gorm.DB, before, c *models.Campaign) error {
 	if err != nil {
 		return fmt.Errorf("campaigns: total of %s: %w", c.ID, err)
 	}
-	err = sqlstore.On(tx).Run("UPDATE lots SET per_user = ?, per_user_per_day = ?, starts_at = ?, ends_at = ?, status = ?,"+
+	err = sqlstore.On(tx).Run("UPDATE lots SET per_user = ?, per_user_per_day = ?, limits = ?, starts_at = ?, ends_at = ?, status = ?,"+
 		" version = ?, changes = ?, updated_at = ? WHERE campaign_id = ? AND shard > 0",
-		c.PerUser, c.PerUserPerDay, timeText(c.StartsAt), timeText(c.EndsAt), c.Status, c.Version, c.Changes, sqlstore.Now(), c.ID)
+		c.PerUser, c.PerUserPerDay, c.Limits, timeText(c.StartsAt), timeText(c.EndsAt), c.Status, c.Version, c.Changes, sqlstore.Now(), c.ID)
 	if err != nil {
 		return fmt.Errorf("campaigns: change shards of %s: %w", c.ID, err)
 	}
