@@ -107,7 +107,6 @@ var arrows = map[string][]string{
 	"internal/syncertest":   everything,
 	"internal/servetest":    everything,
 	"scripts":               {},
-	"internal/hourlimit":    {}, // a limit that Dibs does not have, added in a build of its own
 	"internal/apitest":      everything,
 }
 
