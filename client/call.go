@@ -141,12 +141,15 @@ type problemJSON struct {
 	Field        string `json:"field"`
 	ClaimID      string `json:"claim_id"`
 	RetryAfterMs int64  `json:"retry_after_ms"`
-	Status       int    `json:"status"`
+	Limit
+	ResetsAt time.Time `json:"resets_at"`
+	Status   int       `json:"status"`
 }
 
 func (p *problemJSON) problem() *Problem {
 	return &Problem{
 		Code: p.Code, Status: p.Status, Title: p.Title, Detail: p.Detail, Field: p.Field, ClaimID: p.ClaimID,
+		Limit: p.Limit, ResetsAt: p.ResetsAt,
 		RetryAfter: time.Duration(p.RetryAfterMs) * time.Millisecond,
 	}
 }

@@ -20,19 +20,22 @@ type ClaimRequest struct {
 	// Key is the idempotency key, 1 to 255 printable characters: the same request with the same key is one claim for ever. "" has
 	// one made for this call; a program that may die and ask again wants its own, such as the number of the cart.
 	Key string
+	// Subjects are what limits of the campaign are by beside the user, such as a device: values by name.
+	Subjects map[string]string
 }
 
 type claimBody struct {
-	CampaignID string `json:"campaign_id,omitempty"` // in a batch
-	UserID     string `json:"user_id"`
-	Quantity   int64  `json:"quantity,omitempty"`
-	Key        string `json:"idempotency_key,omitempty"` // in a batch
+	CampaignID string            `json:"campaign_id,omitempty"` // in a batch
+	UserID     string            `json:"user_id"`
+	Quantity   int64             `json:"quantity,omitempty"`
+	Key        string            `json:"idempotency_key,omitempty"` // in a batch
+	Subjects   map[string]string `json:"subjects,omitempty"`
 }
 
 // newKey makes an idempotency key.
 func newKey() string { return uuid.NewString() }
 
-// Claim claims. Refusals: ErrSoldOut, ErrUserLimit, ErrUserDayLimit, ErrNotStarted, ErrNotReleased, ErrEnded, ErrPaused,
+// Claim claims. Refusals: ErrSoldOut, ErrUserLimit, ErrUserDayLimit, ErrLimit, ErrNotStarted, ErrNotReleased, ErrEnded, ErrPaused,
 // ErrClosed, ErrCampaignNotFound, ErrInvalid, ErrIdempotencyMismatch. *OutcomeError: the claim may have been made.
 func (c *Client) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	def(&req.Key, newKey())
@@ -49,7 +52,7 @@ func (c *Client) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 
 // claimAlone sends a claim once, in a request of its own.
 func (c *Client) claimAlone(ctx context.Context, req ClaimRequest) (Claim, error) {
-	body, err := json.Marshal(claimBody{UserID: req.UserID, Quantity: req.Quantity})
+	body, err := json.Marshal(claimBody{UserID: req.UserID, Quantity: req.Quantity, Subjects: req.Subjects})
 	if err != nil {
 		return Claim{}, fmt.Errorf("client: %w", err)
 	}

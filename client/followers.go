@@ -12,17 +12,18 @@ import (
 // LedgerEvent is something that happened to claims. Type is claim.accepted, claim.redeemed, claim.released (Reason expired: it was not
 // redeemed in time), claims.given_up or campaign.closed.
 type LedgerEvent struct {
-	ID         string    `json:"id"` // as in the claim stream; what to deduplicate on
-	Type       string    `json:"type"`
-	At         time.Time `json:"at"`
-	CampaignID string    `json:"campaign_id"`
-	Shard      int       `json:"shard,omitempty"`
-	Seq        int64     `json:"seq,omitempty"` // of the claim, in its shard
-	UserID     string    `json:"user_id,omitempty"`
-	Quantity   int64     `json:"quantity,omitempty"` // units
-	PacketID   string    `json:"packet_id,omitempty"`
-	Amount     *int64    `json:"amount,omitempty"` // minor units of Currency
-	Currency   string    `json:"currency,omitempty"`
+	ID         string            `json:"id"` // as in the claim stream; what to deduplicate on
+	Type       string            `json:"type"`
+	At         time.Time         `json:"at"`
+	CampaignID string            `json:"campaign_id"`
+	Shard      int               `json:"shard,omitempty"`
+	Seq        int64             `json:"seq,omitempty"` // of the claim, in its shard
+	UserID     string            `json:"user_id,omitempty"`
+	Quantity   int64             `json:"quantity,omitempty"` // units
+	Subjects   map[string]string `json:"subjects,omitempty"` // of the claim beside its user
+	PacketID   string            `json:"packet_id,omitempty"`
+	Amount     *int64            `json:"amount,omitempty"` // minor units of Currency
+	Currency   string            `json:"currency,omitempty"`
 
 	ClaimID   string     `json:"claim_id,omitempty"` // that was redeemed or released; that of an accepted claim is ID
 	ClaimedAt *time.Time `json:"claimed_at,omitempty"`

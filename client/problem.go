@@ -14,6 +14,7 @@ const (
 	ErrSoldOut             Code = "sold_out"
 	ErrUserLimit           Code = "user_limit"
 	ErrUserDayLimit        Code = "user_day_limit"
+	ErrLimit               Code = "limit" // Problem.Limit says which
 	ErrNotStarted          Code = "not_started"
 	ErrNotReleased         Code = "not_released" // packets are there, their time has not come
 	ErrEnded               Code = "ended"
@@ -51,6 +52,9 @@ type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Detail  string
 	Field   string // the refused field, of ErrInvalid
 	ClaimID string // of ErrOutcomeUnknown: the id of the claim if it was made
+	Limit   Limit  // of ErrLimit
+	// ResetsAt is when the window of Limit ends; zero: it never does.
+	ResetsAt time.Time
 	// RetryAfter is how long the service wants to be left alone before the same is asked again.
 	RetryAfter time.Duration
 }

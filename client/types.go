@@ -82,6 +82,7 @@ type Campaign struct {
 	Total         int64      `json:"total"`                      // units
 	PerUser       int64      `json:"per_user,omitempty"`         // units; 0 is no limit
 	PerUserPerDay int64      `json:"per_user_per_day,omitempty"` // units; 0 is no limit
+	Limits        []Limit    `json:"limits,omitempty"`           // all of them, PerUser and PerUserPerDay included
 	TimeZone      string     `json:"time_zone"`
 	StartsAt      *time.Time `json:"starts_at,omitempty"`
 	EndsAt        *time.Time `json:"ends_at,omitempty"`
@@ -94,6 +95,14 @@ type Campaign struct {
 	UpdatedAt     time.Time  `json:"updated_at"`
 }
 
+// Limit bounds the units that one subject may take of a campaign in each window of time.
+type Limit struct {
+	By          string     `json:"by"`                     // "user", or the name of a subject, see ClaimRequest
+	Per         string     `json:"per"`                    // "all", "hour", "day", "week" or "month"
+	Max         int64      `json:"max"`                    // units
+	CountedFrom *time.Time `json:"counted_from,omitempty"` // earlier claims do not count; nil: all count
+}
+
 // NewCampaign is what a campaign is made of. ID and Kind are required, and of a coupon Total.
 type NewCampaign struct {
 	ID            string     `json:"id"`
@@ -102,7 +111,8 @@ type NewCampaign struct {
 	Total         *int64     `json:"total,omitempty"`            // units; of a packet it comes from its packets
 	PerUser       *int64     `json:"per_user,omitempty"`         // units; 0 is no limit; nil is 0, of a packet 1
 	PerUserPerDay int64      `json:"per_user_per_day,omitempty"` // units; 0 is no limit
-	TimeZone      string     `json:"time_zone,omitempty"`        // whose midnight starts a day; "" is UTC
+	Limits        []Limit    `json:"limits,omitempty"`           // PerUser and PerUserPerDay are short for two of them
+	TimeZone      string     `json:"time_zone,omitempty"`        // in which the windows of limits begin; "" is UTC
 	StartsAt      *time.Time `json:"starts_at,omitempty"`
 	EndsAt        *time.Time `json:"ends_at,omitempty"`
 	LowStockAt    int64      `json:"low_stock_at,omitempty"` // units; 0 is never
@@ -116,6 +126,7 @@ type CampaignPatch struct {
 	Total         *int64
 	PerUser       *int64
 	PerUserPerDay *int64
+	Limits        *[]Limit // replace all limits; one that was there counts on
 	StartsAt      *time.Time
 	EndsAt        *time.Time
 	NoStart       bool // started at once; not with StartsAt
@@ -130,6 +141,7 @@ func (p CampaignPatch) MarshalJSON() ([]byte, error) {
 	put(fields, "total", p.Total, false)
 	put(fields, "per_user", p.PerUser, false)
 	put(fields, "per_user_per_day", p.PerUserPerDay, false)
+	put(fields, "limits", p.Limits, false)
 	put(fields, "starts_at", p.StartsAt, p.NoStart)
 	put(fields, "ends_at", p.EndsAt, p.NoEnd)
 	put(fields, "low_stock_at", p.LowStockAt, false)
