@@ -523,12 +523,7 @@ func TestAPageDoesNotGrow(t *testing.T) {
 	s.coupon("spring", 100, "")
 	b := open(t, s)
 	b.signIn(viewer)
-	b.before(feed + `
-			window.plots = [];
-			let real;
-			Object.defineProperty(window, 'uPlot', {configurable: true, set: (v) => { real = v; }, get: () => new Proxy(real, {
-				construct: (plot, args) => { const u = new plot(...args); window.plots.push(u); return u; },
-			})});`)
+	b.before(feed + keepPlots)
 	b.visit("/console/campaigns/spring")
 	b.until("window.feed && window.feed.onmessage")
 	size := func(from, to int) float64 {

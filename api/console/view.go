@@ -135,7 +135,11 @@ func took(d time.Duration) string {
 	case d < time.Minute:
 		return strconv.FormatInt(int64(d.Seconds()), 10) + " s"
 	default:
-		return strings.TrimSuffix(d.Truncate(time.Second).String(), "0s")
+		text := d.Truncate(time.Second).String()
+		if strings.HasSuffix(text, "m0s") {
+			text = strings.TrimSuffix(text, "0s")
+		}
+		return text
 	}
 }
 

@@ -1,0 +1,39 @@
+package console
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWordsForPeople(t *testing.T) {
+	t.Parallel()
+	for amount, want := range map[int64]string{0: "0.00 EUR", 5: "0.05 EUR", 125: "1.25 EUR", 8_888_800: "88,888.00 EUR", -125: "−1.25 EUR"} {
+		require.Equal(t, want, money(amount, "EUR"))
+	}
+	require.Equal(t, "1,250 JPY", money(1250, "JPY"))
+	require.Equal(t, "1.250 BHD", money(1250, "BHD"))
+	require.Equal(t, "125 minor units", money(125, ""))
+	for text, want := range map[string]int64{"1.25": 125, "1.2": 120, "1": 100, "0.05": 5, "88888": 8_888_800} {
+		minor, ok := parseMoney(text, "EUR")
+		require.True(t, ok, text)
+		require.Equal(t, want, minor, text)
+	}
+	for _, text := range []string{"", ".5", "1,25", "1.255", "-1", "+1", "1e3", "99999999999999999999"} {
+		_, ok := parseMoney(text, "EUR")
+		require.False(t, ok, text)
+	}
+	_, ok := parseMoney("1.5", "JPY")
+	require.False(t, ok)
+	for n, want := range map[int64]string{0: "0 entries", 1: "1 entry", 2_000: "2,000 entries"} {
+		require.Equal(t, want, plural(n, "entry"))
+	}
+	require.Equal(t, "1 unit", plural(1, "unit"))
+	for d, want := range map[time.Duration]string{
+		400 * time.Microsecond: "400 µs", 90 * time.Millisecond: "90 ms", 5 * time.Second: "5 s", 90 * time.Second: "1m30s", 2 * time.Minute: "2m",
+		time.Hour: "1h0m",
+	} {
+		require.Equal(t, want, took(d))
+	}
+}
