@@ -509,6 +509,8 @@ func TestTroubleIsMarked(t *testing.T) {
 			tell(event)
 			require.Equal(t, marks, shown(), "%s %s", path, event)
 		}
+		tell("{first: true}")
+		require.Equal(t, []string{"–", "–"}, []string{figure("accepted"), figure("refused")}, "the first event knows no rates")
 		tell("{drift: 4, parked: 1}")
 		b.accessible("trouble on " + path)
 	}

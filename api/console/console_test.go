@@ -181,6 +181,10 @@ func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 		require.Contains(t, after.text, `role="status">The `)
 		require.Contains(t, after.text, got.header.Get("X-Request-ID"), "the history names the request that changed it")
 	}
+	s.coupon("small", 10, "")
+	s.claim("small", "ada", "bob", "cid")
+	require.Contains(t, p.get("/console/campaigns/small/restock?total=2").text, "3 units claimed now, which is more")
+	require.Contains(t, p.get("/console/campaigns/small/edit?total=10&per_user=0").text, "Nothing: no field is different")
 	got := p.act("/console/campaigns/spring/open")
 	require.Equal(t, 409, got.status, "the API's refusal")
 	require.Contains(t, got.text, "The campaign is closed and can&#39;t be opened again.")
@@ -378,6 +382,22 @@ func TestTheLifeOfAUserAndOfAnOrderIsTold(t *testing.T) {
 	require.NoError(t, db.Exec("INSERT INTO webhook_events (endpoint, campaign_id, no, event_id, type, at, payload, created_at)"+
 		" VALUES ('mailer', 'spring', 1, 'e', 'claim.accepted', ?, '{}', ?)", "2026-01-01 00:00:00.000", "2026-01-01 00:00:00.000").Error)
 	require.Regexp(t, `<td>mailer</td><td>1</td><td>\d.* ago</td><td>0</td>`, p.get("/console/trouble").text)
+}
+
+// TestProcessesAndSettings: which processes run, with role, version and start, and the settings in force without their secrets.
+func TestProcessesAndSettings(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "DIBS_FLUSH_SIZE=1234")
+	p := s.person()
+	p.signIn(viewer)
+	require.Eventually(t, func() bool {
+		return regexp.MustCompile(`<tr><td>serve</td><td>syncer-1</td><td>[^<]+</td><td>[^<]+</td><td><time [^>]+>[^<]+</time>, [^<]+ ago</td><td><span class="good">runs`).
+			MatchString(p.get("/console/processes").text)
+	}, within, 20*time.Millisecond)
+	text := p.get("/console/processes").text
+	require.Regexp(t, `<code>DIBS_FLUSH_SIZE</code></td><td><code>1234</code>`, text)
+	require.Contains(t, text, "DIBS_ADMIN_TOKEN")
+	require.NotContains(t, text, admin)
 }
 
 func TestTheConsoleCanBeOff(t *testing.T) {

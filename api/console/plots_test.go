@@ -55,6 +55,7 @@ func TestThePlotsOfACampaign(t *testing.T) {
 		return chromedp.Void{}, err
 	})
 	b.signIn(viewer)
+	b.until("document.querySelector('[data-id=spring] .spark polyline')") // twenty minutes of the table
 	b.before(keepPlots)
 	for _, when := range []string{"first", "after a restart"} {
 		b.visit("/console/campaigns/spring")

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"dibs/models"
 )
 
 func TestWordsForPeople(t *testing.T) {
@@ -30,6 +32,8 @@ func TestWordsForPeople(t *testing.T) {
 		require.Equal(t, want, plural(n, "entry"))
 	}
 	require.Equal(t, "1 unit", plural(1, "unit"))
+	life := lifeOf(&models.Claim{Seq: 2}, &models.ClaimStory{Row: &models.ClaimRow{Shard: 3}}, true)
+	require.Contains(t, life[0].Why+life[1].Why, "as claim 2 of shard 3.")
 	for d, want := range map[time.Duration]string{
 		400 * time.Microsecond: "400 µs", 90 * time.Millisecond: "90 ms", 5 * time.Second: "5 s", 90 * time.Second: "1m30s", 2 * time.Minute: "2m",
 		time.Hour: "1h0m",
