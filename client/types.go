@@ -119,6 +119,7 @@ type NewCampaign struct {
 	Currency      string     `json:"currency,omitempty"`     // ISO 4217
 	SenderID      string     `json:"sender_id,omitempty"`    // user who gets back what is left
 	HoldFor       Duration   `json:"hold_for,omitempty"`     // 0 is for ever
+	Shards        int        `json:"shards,omitempty"`       // 0 is 1
 }
 
 // CampaignPatch changes a campaign; what is nil stays as it is.

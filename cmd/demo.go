@@ -1,14 +1,10 @@
 package cmd
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +12,7 @@ import (
 
 	"dibs/api"
 	"dibs/api/console"
+	"dibs/client"
 	"dibs/config"
 	"dibs/internal/crowd"
 	"dibs/models"
@@ -196,31 +193,15 @@ func (d *demo) perSecond() float64 {
 const drainTimeout = 60 * time.Second
 
 func (d *demo) openCampaign(ctx context.Context, cfg *config.Config, base, id string) error {
-	body, err := json.Marshal(map[string]any{
-		"id": id, "kind": "coupon", "name": "demo", "total": d.stock, "per_user": d.perUser, "low_stock_at": d.stock / 10,
-		"shards": d.shards,
+	c, err := client.New(client.Config{BaseURL: base, Token: cfg.AdminToken})
+	if err != nil {
+		return fmt.Errorf("cmd: %w", err)
+	}
+	defer c.Disconnect()
+	_, _, err = c.CreateCampaign(ctx, client.NewCampaign{
+		ID: id, Kind: client.KindCoupon, Name: "demo", Total: &d.stock, PerUser: &d.perUser, LowStockAt: d.stock / 10, Shards: d.shards,
 	})
-	if err != nil {
-		return fmt.Errorf("cmd: %w", err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/campaigns", bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("cmd: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if cfg.AdminToken != "" {
-		req.Header.Set("Authorization", "Bearer "+cfg.AdminToken)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("cmd: open campaign: %w", err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode != http.StatusCreated {
-		answer, _ := io.ReadAll(io.LimitReader(res.Body, 4096))
-		return fmt.Errorf("cmd: open campaign: %s: %s", res.Status, answer)
-	}
-	return nil
+	return err
 }
 
 // bookFigures is what the two servers say of a campaign once everything is synced.

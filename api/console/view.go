@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/text/currency"
 
 	"dibs/api/wire"
@@ -31,7 +32,7 @@ type shell struct {
 func (c *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset": func(name string) string { return Path + "/static/" + name + "?v=" + c.static[name].version },
-		"n":     number, "time": when, "ago": ago, "deref": deref[int64], "took": took, "bytes": bytesOf, "plural": plural, "money": money,
+		"n":     number, "time": when, "ago": ago, "deref": deref[int64], "took": took, "plural": plural, "money": money,
 		"add":    func(a, b int) int { return a + b },
 		"silent": func(d time.Duration) bool { return d > silentAfter }, "advice": adviceFor,
 		"sort": headOf, "options": optionsOf, "changes": changeInputs, "packets": packetInputs,
@@ -48,18 +49,7 @@ func (c *Console) functions() template.FuncMap {
 const silentAfter = 3 * time.Second
 
 // number writes thousands apart.
-func number(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign = "−"
-		digits = digits[1:]
-	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
-}
+func number(n int64) string { return strings.Replace(humanize.Comma(n), "-", "−", 1) }
 
 // when shows a time in UTC, which the page's script turns into the reader's own zone.
 func when(t time.Time) template.HTML {
