@@ -53,6 +53,8 @@ type Config struct {
 	MetricsCampaigns int           // campaigns that have series of their own, the busiest; below 0: none
 	UserRate         float64       // claims a second of one user, in this process or with Deps.Tries in all; 0 is no limit
 
+	SubjectSecret string // by which subjects of claims are stored as digests; "": as they are
+
 	ShutdownTimeout time.Duration // of a stop, from beginning to end
 
 	Tracer     *tracing.Tracer // nil: no traces

@@ -59,7 +59,7 @@ func TestFlagsWinOverTheEnvironmentAndThatOverDefaults(t *testing.T) {
 		"DIBS_PARTITIONS": {"2", "256"}, "DIBS_FLUSH_SIZE": {"1", "20000"}, "DIBS_FLUSH_INTERVAL": {"1ms", "1m"}, "DIBS_IDLE_EVICT": {"100ms", "10000h"},
 		"DIBS_DURABILITY": {"fsync", "replica:99"}, "DIBS_GROUPS": {"syncer", "a,syncer"}, "DIBS_URL": {"http://a", "http://b"}, "DIBS_WEBHOOKS_FILE": {"/a", "/b"}, "DIBS_WEBHOOKS_PRIVATE": {"1", "0"}, "DIBS_SHUTDOWN_TIMEOUT": {"1s", "10m"},
 		"DIBS_USER_RATE": {"0.5", "7"}, "DIBS_USER_RATE_SHARED": {"on", "off"}, "DIBS_NAME": {"one", "two"}, "DIBS_LOG_LEVEL": {"debug", "error"}, "DIBS_LOG_FORMAT": {"json", "text"},
-		"DIBS_METRICS_CAMPAIGNS": {"0", "1000"}, "DIBS_CONSOLE": {"off", "on"},
+		"DIBS_METRICS_CAMPAIGNS": {"0", "1000"}, "DIBS_CONSOLE": {"off", "on"}, "DIBS_SUBJECT_SECRET": {"one", "two"},
 	}
 	for variable, values := range other {
 		environ := []string{variable + "=" + values[0]}

@@ -53,7 +53,7 @@ read the embedded streams; beside real ones run 'dibs finance', or a service of 
 			s.credits = cfg.Embedded() && cfg.FinanceDSN == "" && slices.Contains(cfg.Groups, finance.Group)
 			s.log.Info("serving every role", "servers", s.where)
 			return s.watched(ctx, "serve", func(ctx context.Context) error { return s.serve(ctx, s.announce(env)) })
-		})
+		}, takesClaims)
 	})
 }
 
@@ -73,7 +73,7 @@ func newAPI(env Env) *cobra.Command {
 			return s.watched(ctx, "api", func(ctx context.Context) error {
 				return s.runAPI(ctx, cfg.ShutdownTimeout, s.announce(env))
 			})
-		})
+		}, takesClaims)
 	}))
 }
 
@@ -115,12 +115,12 @@ func needsServers(run func(context.Context, *config.Config) error) func(context.
 }
 
 // withRole is withStack for what runs until it is told to end. It may start while a server is away.
-func withRole(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error) error {
+func withRole(ctx context.Context, env Env, cfg *config.Config, run func(*stack) error, options ...func(*stack)) error {
 	begun := false
 	err := withStack(ctx, env, cfg, func(s *stack) error {
 		begun = true
 		return run(s)
-	}, storeMayBeAway, redisMayBeAway)
+	}, append(options, storeMayBeAway, redisMayBeAway)...)
 	return endedEarly(ctx, begun, err)
 }
 
@@ -237,6 +237,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 	server, err := api.New(api.Config{
 		Addr: s.cfg.HTTPAddr, Version: build.Of().Document(), Tokens: tokens(s.cfg), TLS: certificate(s.cfg), Insecure: s.cfg.Insecure,
 		AccessLog: s.cfg.AccessLog, MetricsCampaigns: cmp.Or(s.cfg.MetricsCampaigns, -1), Conns: s.cfg.HTTPConns, UserRate: s.cfg.UserRate,
+		SubjectSecret:   s.cfg.SubjectSecret,
 		TrustedProxies:  s.cfg.TrustedProxies,
 		CORSOrigins:     s.cfg.CORSOrigins,
 		Info:            s.info(),

@@ -49,6 +49,7 @@ type stack struct {
 	relay     *resolve.Relay
 	resolver  *resolve.Resolver
 
+	takesClaims    bool           // set before opening
 	storeMayBeAway bool           // set before opening
 	redisMayBeAway bool           // set before opening
 	later          []check        // of Redis, that failed at the start
@@ -145,6 +146,9 @@ func (s *stack) openRedis(ctx context.Context) error {
 // storeMayBeAway is for a role that has work without MySQL: it starts, and uses MySQL from when it is there and was checked.
 func storeMayBeAway(s *stack) { s.storeMayBeAway = true }
 
+// takesClaims is for a role with the API: it stores subjects of claims.
+func takesClaims(s *stack) { s.takesClaims = true }
+
 func (s *stack) openSQL(ctx context.Context) error {
 	if s.cfg.MySQLDSN == "" {
 		return s.openSQLite(ctx)
@@ -200,7 +204,11 @@ func (s *stack) checkStore(ctx context.Context, db *gorm.DB) error {
 	if err := checkSchema(ctx, db); err != nil {
 		return err
 	}
-	return refusedIf(campaigns.CheckPartitions(ctx, db, s.cfg.Partitions), campaigns.ErrPartitions, "PARTITIONS")
+	err := campaigns.CheckPartitions(ctx, db, s.cfg.Partitions)
+	if err != nil || !s.takesClaims {
+		return refusedIf(err, campaigns.ErrPartitions, "PARTITIONS")
+	}
+	return refusedIf(campaigns.CheckSubjectSecret(ctx, db, s.cfg.SubjectSecret), campaigns.ErrSubjectSecret, "SUBJECT_SECRET")
 }
 
 // checkSchema refuses an older schema.

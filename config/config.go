@@ -68,6 +68,7 @@ type Config struct {
 	ShutdownTimeout  time.Duration
 	UserRate         float64 // claims a second, per user and process; 0: no limit
 	UserRateShared   bool    // the rate is of all processes
+	SubjectSecret    string  // "": subjects are stored as they are
 	MetricsCampaigns int     // that have series of their own
 	Console          bool    // /console is served
 	Name             string  // of this process among its group's consumers

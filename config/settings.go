@@ -108,6 +108,9 @@ var settings = []setting{
 		set: onOff(func(c *Config) *bool { return &c.UserRateShared })},
 	{key: "console", fallback: "on", meaning: "on or off: /console, the operator's page, on the API's address",
 		set: onOff(func(c *Config) *bool { return &c.Console })},
+	{key: "subject-secret", secret: true, meaning: "" +
+		"subjects of claims are stored as digests by this secret, so that e-mails and cards need not be; the same for every API process, for ever; empty: as they are",
+		set: text(func(c *Config) *string { return &c.SubjectSecret })},
 	{key: "name", fallback: hostname(), meaning: "name of this process among the consumers of its group; keep it over restarts",
 		set: name},
 	{key: "log-level", fallback: "info", meaning: "debug, info, warn or error",

@@ -37,6 +37,7 @@ func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
 		if c := &claims[i]; c.refused == nil && !who.MayActFor(c.UserID) {
 			c.refused = wire.Refuse(wire.CodeForbidden)
 		}
+		claims[i].Subjects = claims[i].Subjects.Hide(s.cfg.SubjectSecret)
 	}
 	start := s.cfg.Clock()
 	s.claimAll(r.Context(), claims)

@@ -21,6 +21,7 @@ func (s *Routes) PostClaim(w http.ResponseWriter, r *http.Request) int {
 	req, p := readClaim(r, campaignID, buf)
 	var reply lua.ClaimReply
 	if p == nil {
+		req.Subjects = req.Subjects.Hide(s.cfg.SubjectSecret)
 		reply, p = s.claim(r.Context(), campaignID, req)
 	}
 	s.metrics.count(outcomeOf(&reply, p))

@@ -25,6 +25,7 @@ type Config struct {
 	ClaimsPerCall, ClaimsInFlight int
 	QueueWait, CallTimeout        time.Duration
 	UserRate                      float64
+	SubjectSecret                 string
 	Tries                         Tries // nil: UserRate is of this process alone
 
 	Tracer     *tracing.Tracer // nil: no traces

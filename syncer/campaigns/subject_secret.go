@@ -1,0 +1,52 @@
+package campaigns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"dibs/internal/sqlstore"
+	"dibs/models"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// ErrSubjectSecret says that subjects are stored as another secret has them: limits by them would count from zero.
+var ErrSubjectSecret = errors.New("campaigns: another secret of subjects is in use")
+
+// settingSubjectSecret names the row of settings that holds the fingerprint of the secret.
+const settingSubjectSecret = "subject_secret"
+
+// namesSubjects is the condition of campaigns that have a limit by another subject than the user.
+const namesSubjects = `shard_by <> '' OR REPLACE(limits, '"by":"user"', '') LIKE '%"by":%'`
+
+// CheckSubjectSecret records the fingerprint of the secret by which subjects are stored; "" is no secret, subjects are stored as they
+// are. It returns ErrSubjectSecret, wrapped, when another one is recorded and campaigns have limits by subjects.
+func CheckSubjectSecret(ctx context.Context, db *gorm.DB, secret string) error {
+	mine := models.SecretFingerprint(secret)
+	err := sqlstore.Retry(ctx, func() error {
+		return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			var recorded string
+			err := sqlstore.On(tx).Scan(&recorded, "SELECT value FROM settings WHERE name = ?", settingSubjectSecret)
+			if err != nil || recorded == mine {
+				return err
+			}
+			var used []string
+			err = sqlstore.On(tx).Scan(&used, "SELECT id FROM lots WHERE "+namesSubjects+" LIMIT 1")
+			if err != nil {
+				return err
+			}
+			if len(used) > 0 {
+				return sqlstore.Final(fmt.Errorf("%w: its fingerprint is %q, that of this process %q, and campaign %s limits subjects",
+					ErrSubjectSecret, recorded, mine, used[0]))
+			}
+			row := models.Setting{Name: settingSubjectSecret, Value: mine}
+			return tx.Clauses(clause.OnConflict{UpdateAll: true}).Create(&row).Error
+		})
+	})
+	if err != nil && !errors.Is(err, ErrSubjectSecret) {
+		return fmt.Errorf("campaigns: secret of subjects: %w", err)
+	}
+	return err
+}
