@@ -59,7 +59,7 @@ func TestFlagsWinOverTheEnvironmentAndThatOverDefaults(t *testing.T) {
 		"DIBS_PARTITIONS": {"2", "256"}, "DIBS_FLUSH_SIZE": {"1", "20000"}, "DIBS_FLUSH_INTERVAL": {"1ms", "1m"}, "DIBS_IDLE_EVICT": {"100ms", "10000h"},
 		"DIBS_DURABILITY": {"fsync", "replica:99"}, "DIBS_GROUPS": {"syncer", "a,syncer"}, "DIBS_URL": {"http://a", "http://b"}, "DIBS_WEBHOOKS_FILE": {"/a", "/b"}, "DIBS_WEBHOOKS_PRIVATE": {"1", "0"}, "DIBS_SHUTDOWN_TIMEOUT": {"1s", "10m"},
 		"DIBS_USER_RATE": {"0.5", "7"}, "DIBS_USER_RATE_SHARED": {"on", "off"}, "DIBS_NAME": {"one", "two"}, "DIBS_LOG_LEVEL": {"debug", "error"}, "DIBS_LOG_FORMAT": {"json", "text"},
-		"DIBS_METRICS_CAMPAIGNS": {"0", "1000"}, "DIBS_CONSOLE": {"off", "on"}, "DIBS_SUBJECT_SECRET": {"one", "two"},
+		"DIBS_METRICS_CAMPAIGNS": {"0", "1000"}, "DIBS_CONSOLE": {"off", "on"}, "DIBS_SUBJECT_SECRET": {"****", "****"},
 	}
 	for variable, values := range other {
 		environ := []string{variable + "=" + values[0]}
@@ -88,6 +88,7 @@ func TestConfigMasksSecrets(t *testing.T) {
 		"DIBS_ADMIN_TOKEN":      "a-" + secret,
 		"DIBS_STOREFRONT_TOKEN": "b-" + secret,
 		"DIBS_VIEWER_TOKEN":     "c-" + secret,
+		"DIBS_SUBJECT_SECRET":   "d-" + secret,
 		"DIBS_REDIS_URL":        "redis://me:" + secret + "@one:6379/0",
 		"DIBS_MYSQL_DSN":        "me:" + secret + "@tcp(one:3306)/dibs",
 		"DIBS_FINANCE_DSN":      "me:" + secret + "@tcp(one:3306)/books",
