@@ -82,13 +82,19 @@ func stepsSince(since, now time.Time) (steps []int64) {
 }
 
 func plotsOf(h lua.History, steps []int64) *plots {
-	p := &plots{Rates: map[string][]*float64{}}
+	p := &plots{ // lists, where nothing is known as well
+		At: []int64{}, Left: []*int64{}, Backlog: []*int64{}, FlushMs: []*int64{}, P50Ms: []*float64{}, P99Ms: []*float64{},
+		Rates: map[string][]*float64{claimedCount: {}},
+	}
 	width := int64(lua.HistoryStep / time.Second)
 	known := func(counts map[string]int64, name string) *int64 {
 		if n, there := counts[name]; there {
 			return &n
 		}
 		return nil
+	}
+	for len(steps) > 0 && len(h[steps[0]]) == 0 { // a rush of some minutes has the whole width
+		steps = steps[1:]
 	}
 	names := []string{claimedCount}
 	for _, counts := range h {

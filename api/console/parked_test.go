@@ -75,6 +75,7 @@ func TestParkedMessagesOfEveryGroup(t *testing.T) {
 			b.accessible(path)
 		}
 	}
+	require.Contains(t, p.get("/console/processes").text, "last received something", "not when it last asked, which Redis 7.0 does not know")
 	reader := s.person()
 	reader.signIn(viewer)
 	require.Contains(t, reader.get("/console/trouble").text, "the reason of one")

@@ -270,7 +270,7 @@
         backlog.past(h.at, {backlog: h.backlog});
         flush.past(h.at, {flush: h.flush_ms});
         took.past(h.at, {half: h.p50_ms, '99 of 100': h.p99_ms});
-        set($('[data-figure=took]', root), h.last.p50_ms == null ? 'no claims' : `half in ${duration(h.last.p50_ms)}, 99 of 100 in ${duration(h.last.p99_ms)}`);
+        set($('[data-figure=took]', root), h.last.p50_ms == null ? 'none measured' : `half in ${duration(h.last.p50_ms)}, 99 of 100 in ${duration(h.last.p99_ms)}`);
         const list = $('#marks');
         list.hidden = marks.length === 0;
         list.replaceChildren(...marks.map((mark) => {
@@ -316,7 +316,7 @@
   };
 
   localize(document);
-  set($('#zone'), `times are ${zone}, UTC on hover`);
+  set($('#zone'), zone === 'UTC' ? 'times are UTC' : `times are ${zone}, UTC on hover`);
   const show = $('#campaigns') || $('#filter') ? overview() : () => {};
   show();
   document.querySelectorAll('[data-refresh]').forEach((root) => refresh(root, show));
