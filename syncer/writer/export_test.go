@@ -48,3 +48,6 @@ func (w *Writer) Held() int {
 	w.room.Release(int64(free))
 	return w.pendingMax - free
 }
+
+// Queue has the claims of a campaign held back, as if another transaction had locked it.
+func (w *Writer) Queue(campaignID string) { w.locked.add(campaignID, &waiting{done: make(chan struct{})}) }

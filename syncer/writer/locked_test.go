@@ -68,6 +68,8 @@ func TestWriter_ALockedCampaignDoesNotStopTheOthers(t *testing.T) {
 
 	more := submitLater(t.Context(), w, waiting[40:]) // ten of them again
 	require.Eventually(t, func() bool { return w.Held() == 70 }, time.Minute, time.Millisecond)
+	tries := clashes(t, reg)
+	require.Eventually(t, func() bool { return clashes(t, reg) > tries }, time.Minute, time.Millisecond, "the next try has all of them")
 	free()
 	require.NoError(t, answers.Wait())
 	require.NoError(t, more.Wait())
@@ -108,6 +110,38 @@ func TestWriter_ALockedCampaignHoldsOnlyItsPartOfABatch(t *testing.T) {
 	require.Empty(t, settled)
 }
 
+// clashes is how often a flush met a lock or a deadlock.
+func clashes(t *testing.T, reg *prometheus.Registry) (n float64) {
+	t.Helper()
+	all, err := reg.Gather()
+	require.NoError(t, err)
+	for _, family := range all {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "dibs_flush_retries_total" && m.GetLabel()[0].GetValue() == "clash" {
+				n = m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
+
+// Claims that are held back count when they are written, and not with the flush that they left.
+func TestWriter_AFlushDoesNotCountWhatItHoldsBack(t *testing.T) {
+	t.Parallel()
+	db := fileStore(t, "free", "queued")
+	w := startTuned(t, writer.Config{DB: db, FlushSize: 2, FlushInterval: 5 * time.Second}, writer.Tuning{})
+	w.Queue("queued")
+	ctx, cancel := context.WithCancel(t.Context())
+	queued := submitLater(ctx, w, syncertest.ClaimsOf("queued", 1, 1))
+	require.Eventually(t, func() bool { return w.Pending() == 1 }, time.Minute, time.Millisecond)
+	events := syncertest.ClaimsOf("free", 1, 1)
+	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
+	syncertest.RequireBooks(t, db, "free", events)
+	syncertest.RequireBooks(t, db, "queued", nil)
+	cancel()
+	require.ErrorIs(t, queued.Wait(), context.Canceled)
+}
+
 func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	t.Helper()
 	n, err := testutil.GatherAndCount(reg, name)
@@ -139,5 +173,30 @@ func TestWriter_ALockedCampaignIsBoundedAndGivenUpAtClose(t *testing.T) {
 	require.ErrorIs(t, w.Close(ctx), context.DeadlineExceeded)
 	require.ErrorIs(t, answers.Wait(), writer.ErrClosed)
 	require.Zero(t, w.Held())
+	syncertest.RequireBooks(t, db, "locked", nil)
+}
+
+// Claims that wait for a lock when the writer closes are not written, and their callers are told so.
+func TestWriter_ALockedCampaignGivenUpIsToldToEachCaller(t *testing.T) {
+	t.Parallel()
+	db := lockable(t, "locked")
+	reg := prometheus.NewRegistry()
+	cfg := writer.Config{DB: db, FlushSize: 10, FlushInterval: time.Millisecond, Logger: syncertest.Quiet(), Registerer: reg}
+	w, err := writer.NewTuned(cfg, writer.Tuning{})
+	require.NoError(t, err)
+	lockRow(t, db, "locked")
+	var batch []models.RawEvent
+	for _, e := range syncertest.ClaimsOf("locked", 1, 10) {
+		batch = append(batch, models.RawEvent{Event: e})
+	}
+	settled := make(chan error, len(batch))
+	go w.Submit(t.Context(), batch, func(_ int, err error) { settled <- err })
+	require.Eventually(t, func() bool { return gauge(t, reg, "dibs_writer_locked_campaigns") > 0 }, time.Minute, 10*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, w.Close(ctx), context.DeadlineExceeded)
+	for range batch {
+		require.ErrorIs(t, <-settled, writer.ErrClosed)
+	}
 	syncertest.RequireBooks(t, db, "locked", nil)
 }
