@@ -206,7 +206,9 @@ func TestWitness_AFlushThatMySQLLacksStopsItsCampaigns(t *testing.T) {
 	}
 	require.Len(t, seen.flushes, 2, "each flush is remembered by its campaign")
 	require.NoError(t, db.Exec("DELETE FROM stock_flushes WHERE id = ?", seen.flushes["a"]).Error)
-	require.NoError(t, syncertest.Submit(t.Context(), w, syncertest.ClaimsOf("b", 2, 1)[0], nil))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, syncertest.Submit(ctx, w, syncertest.ClaimsOf("b", 2, 1)[0], nil))
 	require.Equal(t, [][]string{{"b"}}, seen.behind)
 }
 

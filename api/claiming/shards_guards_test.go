@@ -1,0 +1,102 @@
+package claiming_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/internal/apitest"
+	"dibs/lua"
+	"dibs/models"
+)
+
+// twoShards is a campaign of two shards, whose claims are answered by answer, and the claims that each shard was sent, by user.
+func twoShards(answer func(call int) (models.Outcome, error)) (room *apitest.Room, shardOf map[string]string) {
+	room = apitest.NewRoom(models.Campaign{ID: "c1", Total: 2, Shards: 2})
+	for i := range 2 {
+		room.Put(models.Campaign{ID: models.ShardID("c1", i+1), Total: 1, Shards: 2}).InRedis = true
+	}
+	shardOf = make(map[string]string)
+	calls := 0
+	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		room.Mu.Lock()
+		defer room.Mu.Unlock()
+		calls++
+		replies := make([]lua.ClaimReply, len(reqs))
+		outcome, err := answer(calls)
+		for i := range reqs {
+			shardOf[reqs[i].UserID] = m.ID
+			replies[i].Outcome = outcome
+		}
+		return replies, 0, err
+	}
+	return room, shardOf
+}
+
+// A proof of sold out that took long says what was so when it began, or units that came back would be hidden for as long.
+func TestShards_AProofLastsFromItsBegin(t *testing.T) {
+	t.Parallel()
+	now := &apitest.Clock{At: apitest.Now}
+	room, _ := twoShards(func(int) (models.Outcome, error) { return models.OutcomeDry, nil })
+	proofs := 0
+	room.OnRefill = func() (models.Refill, error) {
+		proofs++
+		now.Add(lasts)
+		return models.Refill{SoldOutFrom: 1}, nil
+	}
+	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
+	for range 3 {
+		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
+		apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "sold_out")
+	}
+	require.Equal(t, 3, proofs)
+}
+
+// A claim that is sent again after a refill may have been made when that call fails.
+func TestShards_TheSecondCallMayEndUnknown(t *testing.T) {
+	t.Parallel()
+	room, _ := twoShards(func(call int) (models.Outcome, error) {
+		if call == 1 {
+			return models.OutcomeDry, nil
+		}
+		return "", lua.ErrOutcomeUnknown
+	})
+	room.OnRefill = func() (models.Refill, error) { return models.Refill{}, nil }
+	w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
+	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "outcome_unknown")
+}
+
+// A dry shard whose mover finds out nothing is not sold out.
+func TestShards_DryIsNotSoldOut(t *testing.T) {
+	t.Parallel()
+	room, _ := twoShards(func(int) (models.Outcome, error) { return models.OutcomeDry, nil })
+	room.OnRefill = func() (models.Refill, error) { return models.Refill{}, errors.New("redis is away") }
+	w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
+	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+}
+
+// Limits and keys are a shard's, so a batch and a single request find the same one.
+func TestShards_ABatchFindsTheSameShards(t *testing.T) {
+	t.Parallel()
+	room, shardOf := twoShards(func(int) (models.Outcome, error) { return models.OutcomePaused, nil })
+	h := apitest.NewServer(t, room, api.Config{})
+	alone := make(map[string]string)
+	for i := range 20 {
+		body := fmt.Sprintf(`{"user_id":"user-%d"}`, i)
+		require.Equal(t, 409, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", body).Code)
+	}
+	for user, shard := range shardOf {
+		alone[user] = shard
+	}
+	require.Len(t, alone, 20)
+	clear(shardOf)
+	for user := range alone {
+		body := fmt.Sprintf(`{"claims":[{"campaign_id":"c1","user_id":%q}]}`, user)
+		require.Equal(t, 200, apitest.Ask(h, "POST", "/v1/claims:batch", body).Code)
+	}
+	require.Equal(t, alone, shardOf)
+}
