@@ -50,4 +50,6 @@ func (w *Writer) Held() int {
 }
 
 // Queue has the claims of a campaign held back, as if another transaction had locked it.
-func (w *Writer) Queue(campaignID string) { w.locked.add(campaignID, &waiting{done: make(chan struct{})}) }
+func (w *Writer) Queue(campaignID string) {
+	w.locked.add(campaignID, &waiting{done: make(chan struct{})})
+}
