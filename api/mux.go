@@ -76,7 +76,7 @@ func refuseUnknown(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) i
 	return wire.Refuse(wire.CodeMethodNotAllowed).Write(w)
 }
 
-// isClean tells whether ServeMux would leave an escaped path as it is.
+// isClean reports whether ServeMux would leave an escaped path as it is.
 func isClean(escaped string) bool {
 	clean := path.Clean(escaped)
 	return strings.HasPrefix(escaped, "/") && (escaped == clean || escaped == clean+"/")

@@ -35,7 +35,7 @@ func refuseOtherSites(but []string, next http.Handler) http.Handler {
 	})
 }
 
-// isLoopbackHost tells whether a Host header names this machine itself.
+// isLoopbackHost reports whether a Host header names this machine itself.
 func isLoopbackHost(host string) bool {
 	if port, usual := strings.CutPrefix(host, "127.0.0.1:"); usual && isNumber(port) {
 		return true // the usual case, without the cost of the others

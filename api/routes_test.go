@@ -108,7 +108,7 @@ func TestRoutes_EveryRefusalIsInTheDocument(t *testing.T) {
 	}
 }
 
-// asksNothing tells whether an operation says that it asks for no token.
+// asksNothing reports whether an operation says that it asks for no token.
 func asksNothing(op *openapi3.Operation) bool {
 	return op.Security != nil && len(*op.Security) == 1 && len((*op.Security)[0]) == 0
 }

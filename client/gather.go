@@ -95,7 +95,7 @@ func (g *gatherer) claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	return v.Claim, v.Err
 }
 
-// sameInHeader tells whether a key is the same in a header as in JSON. A claim with another key never goes in a batch: sent once
+// sameInHeader reports whether a key is the same in a header as in JSON. A claim with another key never goes in a batch: sent once
 // in each, it would be two claims.
 func sameInHeader(key string) bool {
 	return key == strings.TrimSpace(key) && !strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' })

@@ -62,7 +62,7 @@ type Problem struct { //nolint:errname // RFC 9457 calls it so
 // Error reads "client: code: detail".
 func (p *Problem) Error() string { return p.Code.Error() + ": " + p.Detail }
 
-// Is tells whether target is the problem's code.
+// Is reports whether target is the problem's code.
 func (p *Problem) Is(target error) bool {
 	code, ok := target.(Code)
 	return ok && code == p.Code

@@ -62,7 +62,7 @@ func (c *Client) persist(ctx context.Context, try func() fate) (attempts int) {
 	}
 }
 
-// wait tells whether the context lasts so long.
+// wait reports whether the context lasts so long.
 func wait(ctx context.Context, d time.Duration) bool {
 	if deadline, bounded := ctx.Deadline(); bounded && time.Until(deadline) <= d {
 		return false

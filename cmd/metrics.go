@@ -57,7 +57,7 @@ func registerRole(registry prometheus.Registerer, role string) {
 	}, func() float64 { return 1 }))
 }
 
-// registerLeader tells whether this process leads the syncers.
+// registerLeader reports whether this process leads the syncers.
 func registerLeader(registry prometheus.Registerer, leads func() bool) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "dibs_leader", Help: "1 on the syncer that leads, 0 on the others. Its sum over all syncers is 1.",

@@ -113,7 +113,7 @@ func runListening(t testing.TB, environ []string, listening func(addr string), s
 	return ended{code, out.String(), problems.String()}
 }
 
-// over tells whether the command has ended by itself.
+// over reports whether the command has ended by itself.
 func (r *running) over() bool {
 	select {
 	case code := <-r.code:

@@ -96,7 +96,7 @@ type Source struct {
 // Sources lists all settings, in the order of the documentation.
 func (c *Config) Sources() []Source { return c.sources }
 
-// Given tells whether a setting comes from outside, by its variable.
+// Given reports whether a setting comes from outside, by its variable.
 func (c *Config) Given(variable string) bool {
 	return slices.ContainsFunc(c.sources, func(s Source) bool { return s.Variable == variable && s.From != fromDefault })
 }

@@ -17,7 +17,7 @@ import (
 // reversed begins the id of the entry that takes a credit back; the id of the credit follows.
 const reversed = "given_up:"
 
-// isGivenUp tells whether an entry stands for a claim that was given up before it was credited. It credits nobody.
+// isGivenUp reports whether an entry stands for a claim that was given up before it was credited. It credits nobody.
 func (e *Entry) isGivenUp() bool { return e.UserID == "" }
 
 // reverse takes back what claims that were given up have credited, each once, however often and in whatever order events come: a claim

@@ -130,7 +130,7 @@ func openSQL(dsn string, connections int) (*sql.DB, error) {
 	return db, nil
 }
 
-// isMySQL tells whether err is the server's error of one of these numbers.
+// isMySQL reports whether err is the server's error of one of these numbers.
 func isMySQL(err error, numbers ...uint16) bool {
 	var refused *mysql.MySQLError
 	if !errors.As(err, &refused) {

@@ -172,5 +172,5 @@ func (r *Report) find(name string) *Result {
 	return nil
 }
 
-// wrong tells whether a sell-out of the rung was not what it should be, in any round.
+// wrong reports whether a sell-out of the rung was not what it should be, in any round.
 func (r *Result) wrong() bool { return r.Oversold > 0 || r.Undersold > 0 || r.OverLimitUsers > 0 }

@@ -260,7 +260,7 @@ func lockLeft(ctx context.Context, env Env) (Lock, error) {
 	}
 }
 
-// wedged tells whether another claimer is kept waiting.
+// wedged reports whether another claimer is kept waiting.
 func (c *contest) wedged(ctx context.Context, env Env) (bool, error) {
 	env.Patience = probePatience
 	s, err := c.rung.New(env)

@@ -59,7 +59,7 @@ func (d Durability) String() string {
 	}
 }
 
-// Waits tells whether an answer waits for more than Redis' memory.
+// Waits reports whether an answer waits for more than Redis' memory.
 func (d Durability) Waits() bool { return d.Fsync || d.Replicas > 0 }
 
 func (d Durability) check() error {

@@ -184,7 +184,7 @@ func knowsWaitAOF(ctx context.Context, node *redis.Client) (bool, error) {
 	}
 }
 
-// isRefusal tells whether the server refuses the command for good; other errors may pass.
+// isRefusal reports whether the server refuses the command for good; other errors may pass.
 func isRefusal(err error) bool {
 	return redis.HasErrorPrefix(err, "NOPERM") || isUnknownCommand(err) || redis.HasErrorPrefix(err, "Unknown")
 }

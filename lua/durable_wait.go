@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An answer that must be durable waits for it. The script and a command that tells whether its writes are durable go to Redis in one
+// An answer that must be durable waits for it. The script and a command that reports whether its writes are durable go to Redis in one
 // pipeline: a wait speaks for the writes of its own connection only. One wait serves every claim of the call.
 //
 //	fast       EVALSHA
@@ -129,7 +129,7 @@ func (s *Scripts) hasNoReplica(ctx context.Context, key string) bool {
 		s.isPrimary(ctx, node, key)
 }
 
-// waitsOnConnection tells whether durability is known by a wait, which speaks for what its connection wrote.
+// waitsOnConnection reports whether durability is known by a wait, which speaks for what its connection wrote.
 func (s *Scripts) waitsOnConnection() bool {
 	return s.opts.Durability.Replicas > 0 || !s.noWaitAOF.Load()
 }
@@ -162,7 +162,7 @@ func (s *Scripts) sendAndWait(ctx context.Context, key string, cmd onceCmd) (wai
 	return waitErr
 }
 
-// waitCmd is the command that tells whether what its connection wrote is durable. It is nil when no command can, and somebody vouched
+// waitCmd is the command that reports whether what its connection wrote is durable. It is nil when no command can, and somebody vouched
 // for it.
 func (s *Scripts) waitCmd(ctx context.Context) *redis.Cmd {
 	d := s.opts.Durability

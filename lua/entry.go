@@ -35,7 +35,7 @@ func (id EntryID) String() string {
 	return strconv.FormatUint(id.Ms, 10) + "-" + strconv.FormatUint(id.Seq, 10)
 }
 
-// Less tells whether id came before o.
+// Less reports whether id came before o.
 func (id EntryID) Less(o EntryID) bool { return id.Ms < o.Ms || id.Ms == o.Ms && id.Seq < o.Seq }
 
 // Next is the id right after id.

@@ -67,7 +67,7 @@ func (h reloadSlots) after(ctx context.Context, err error) {
 	}
 }
 
-// mayHaveMoved tells whether an error may mean that other nodes serve the slots now. Any error of the connection may; of the
+// mayHaveMoved reports whether an error may mean that other nodes serve the slots now. Any error of the connection may; of the
 // node's own answers only those that say so.
 func mayHaveMoved(err error) bool {
 	var answer redis.Error

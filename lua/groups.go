@@ -18,7 +18,7 @@ type Unread struct {
 	NoGroup   bool    // there is no such group, or no stream
 }
 
-// Upto tells whether every entry up to id, with id, is acknowledged.
+// Upto reports whether every entry up to id, with id, is acknowledged.
 func (u *Unread) Upto(id EntryID) bool {
 	if u.NoGroup || u.Delivered.Less(id) {
 		return id == EntryID{}
@@ -153,7 +153,7 @@ func (s *Scripts) IsRead(ctx context.Context, partition int, group string) (bool
 	return false, nil
 }
 
-// IsPending tells whether an entry was handed to a reader of a group and is not acknowledged. Errors as Stream.
+// IsPending reports whether an entry was handed to a reader of a group and is not acknowledged. Errors as Stream.
 func (s *Scripts) IsPending(ctx context.Context, partition int, group string, id EntryID) (bool, error) {
 	pending, err := s.rdb.XPendingExt(ctx, &redis.XPendingExtArgs{
 		Stream: StreamKey(partition), Group: group, Start: id.String(), End: id.String(), Count: 1,

@@ -21,7 +21,7 @@ type Meta struct {
 	ShardBy   string // see models.Campaign
 }
 
-// IsShard tells whether this is a shard of a campaign.
+// IsShard reports whether this is a shard of a campaign.
 func (m *Meta) IsShard() bool { return models.IsShardID(m.ID) }
 
 // CampaignID is the id of the campaign, also of a shard.
@@ -30,7 +30,7 @@ func (m *Meta) CampaignID() string {
 	return id
 }
 
-// IsSharded tells whether the campaign is spread over several shards, each of which has a Meta of its own. The campaign itself is not in
+// IsSharded reports whether the campaign is spread over several shards, each of which has a Meta of its own. The campaign itself is not in
 // Redis.
 func (m *Meta) IsSharded() bool { return m.Shards > 1 && !m.IsShard() }
 

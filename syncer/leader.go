@@ -45,7 +45,7 @@ func NewLeader(leases Leases, name string, log *slog.Logger) *Leader {
 	return &Leader{leases: leases, name: name, log: log, leaseFor: leaseFor}
 }
 
-// Leads tells whether this process holds the lease.
+// Leads reports whether this process holds the lease.
 func (l *Leader) Leads() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +63,7 @@ func (l *Leader) begin() context.Context {
 	return l.term
 }
 
-// Do runs work if this process leads, and tells whether it did. The context that work gets ends with the lease, by the cause
+// Do runs work if this process leads, and reports whether it did. The context that work gets ends with the lease, by the cause
 // ErrLeaseLost.
 func (l *Leader) Do(ctx context.Context, work func(ctx context.Context) error) (led bool, err error) {
 	term := l.begin()

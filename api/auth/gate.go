@@ -98,7 +98,7 @@ func New(cfg Config) (*Gate, error) {
 	return g, nil
 }
 
-// Open tells whether every request may do everything: no token is set.
+// Open reports whether every request may do everything: no token is set.
 func (g *Gate) Open() bool { return g.open }
 
 // Check refuses a request unless it may do what needs one of the scopes in need. It fills in the caller of the request's context.

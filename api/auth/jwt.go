@@ -119,7 +119,7 @@ func newVerifier(cfg JWT, log *slog.Logger, clock func() time.Time) (*verifier, 
 	return v, err
 }
 
-// isJWT tells whether a token has the form of a signed JWT.
+// isJWT reports whether a token has the form of a signed JWT.
 func isJWT(token string) bool { return strings.Count(token, ".") == 2 }
 
 // known is what a token that was verified before is good for, as long as the issuer has the keys that it had then.

@@ -51,7 +51,7 @@ func shortest(home bool) int {
 	return ShortestOffLoopback
 }
 
-// isHome tells whether nobody but this machine reaches an address. A host name other than localhost is not taken for home: what it
+// isHome reports whether nobody but this machine reaches an address. A host name other than localhost is not taken for home: what it
 // resolves to may change.
 func isHome(addr string) (bool, error) {
 	host, port, err := net.SplitHostPort(addr)

@@ -43,7 +43,7 @@ type Grant struct {
 	Until  time.Time // zero: for ever
 }
 
-// May tells whether the grant suffices for what needs one of the scopes.
+// May reports whether the grant suffices for what needs one of the scopes.
 func (g *Grant) May(need Scope) bool { return g.Scopes&(need|Admin) != 0 }
 
 // onlyFor is the user for whom alone the grant allows what needs one of the scopes; "" is any.

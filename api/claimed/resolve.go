@@ -60,7 +60,7 @@ func (s *Routes) PostRelease(w http.ResponseWriter, r *http.Request) int {
 // errForbidden says that a claim is another user's than the caller may act for.
 var errForbidden = errors.New("claimed: the claim is another user's")
 
-// mayTouch tells whether the caller may act for the user whose claim it is. Errors: errForbidden, and those of Claims.
+// mayTouch reports whether the caller may act for the user whose claim it is. Errors: errForbidden, and those of Claims.
 func (s *Routes) mayTouch(ctx context.Context, id string) error {
 	who := caller.Of(ctx)
 	if who.User == "" {

@@ -142,7 +142,7 @@ func (c *Coalescer) Stop(ctx context.Context) error { return c.group.Stop(ctx) }
 // SoldOut is a soldOut on its own.
 type SoldOut struct{ s soldOut }
 
-// Refuses tells whether a claim is refused.
+// Refuses reports whether a claim is refused.
 func (s *SoldOut) Refuses(now time.Time) bool { return s.s.covers(1, now) != nil }
 
 // Invalidate is invalidate.
@@ -172,7 +172,7 @@ func (s *Routes) Campaigns() int {
 	return len(s.lanes.byID)
 }
 
-// UserLimiter tells whether a user may claim now, at one process that may share its counts with others.
+// UserLimiter reports whether a user may claim now, at one process that may share its counts with others.
 func UserLimiter(perSecond float64, shared Tries) (users func(userID string) bool, stop func(ctx context.Context) error) {
 	var group workers.Group
 	u := newUserLimiter(&Config{UserRate: perSecond, Tries: shared, Workers: &group, Clock: time.Now})

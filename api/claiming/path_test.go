@@ -62,7 +62,7 @@ func TestFastPathIsTheMux(t *testing.T) {
 	require.Positive(t, fasts, "something must take the fast path")
 }
 
-// isFast tells whether FastPath takes a request itself.
+// isFast reports whether FastPath takes a request itself.
 func isFast(r *http.Request) (short bool) {
 	claim := func(http.ResponseWriter, *http.Request) { short = true }
 	claiming.FastPath(claim, http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)

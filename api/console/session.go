@@ -95,7 +95,7 @@ func (c *Console) setCookie(w http.ResponseWriter, r *http.Request, value string
 	})
 }
 
-// allows tells whether a form is of this session.
+// allows reports whether a form is of this session.
 func (s *session) allows(r *http.Request) bool {
 	r.Body = http.MaxBytesReader(nil, r.Body, formMax)
 	return subtle.ConstantTimeCompare([]byte(r.PostFormValue("csrf")), []byte(s.CSRF)) == 1

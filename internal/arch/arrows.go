@@ -158,7 +158,7 @@ func isRedisClient(path string) bool {
 	return slices.ContainsFunc(redisClients, func(client string) bool { return strings.HasPrefix(path, client) })
 }
 
-// allowed tells whether room from may import room to. Test helpers are for no production code, whatever its arrows.
+// allowed reports whether room from may import room to. Test helpers are for no production code, whatever its arrows.
 func allowed(from, to string) bool {
 	switch {
 	case from == to:

@@ -22,7 +22,7 @@ type Caller struct {
 // MayGoOn reports whether the caller may go on with what it was allowed to begin.
 func (c *Caller) MayGoOn() bool { return c.Still == nil || c.Still() }
 
-// MayActFor tells whether the caller may claim for a user, and see and release what the user has.
+// MayActFor reports whether the caller may claim for a user, and see and release what the user has.
 func (c *Caller) MayActFor(userID string) bool { return c.User == "" || c.User == userID }
 
 type key struct{}

@@ -118,7 +118,7 @@ func (p *process) awaitUp() {
 	}
 }
 
-// answers tells whether the process is up.
+// answers reports whether the process is up.
 func (p *process) answers() bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), 5*time.Second)
 	defer cancel()

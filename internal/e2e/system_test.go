@@ -354,7 +354,7 @@ func (r *rush) reaches(users int) {
 	}
 }
 
-// over tells whether the crowd is through.
+// over reports whether the crowd is through.
 func (r *rush) over() bool {
 	select {
 	case <-r.done:

@@ -24,7 +24,7 @@ func (c *call) cliArgs() []string {
 	return append(append(all, ","), c.args...)
 }
 
-// hasZero tells whether an argument has a byte that no command line can carry.
+// hasZero reports whether an argument has a byte that no command line can carry.
 func (c *call) hasZero() bool { return strings.Contains(strings.Join(c.args, ""), "\x00") }
 
 // tap is a hook that, once it is open, keeps the calls of one script back and remembers the last.

@@ -1,4 +1,4 @@
-// Package pulse tells whether the loops of a process still turn: a process that is up and does nothing is not healthy.
+// Package pulse reports whether the loops of a process still turn: a process that is up and does nothing is not healthy.
 package pulse
 
 import (

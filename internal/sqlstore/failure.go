@@ -76,7 +76,7 @@ func FailureOf(err error) Failure {
 	return FailureTransient
 }
 
-// IsLockWait tells whether a statement waited in vain for a lock that another transaction holds. It is a FailureClash.
+// IsLockWait reports whether a statement waited in vain for a lock that another transaction holds. It is a FailureClash.
 func IsLockWait(err error) bool {
 	my, is := errors.AsType[*mysql.MySQLError](err)
 	return is && my.Number == lockWaitNumber

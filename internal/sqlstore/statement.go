@@ -98,7 +98,7 @@ func (s *Statement) IntOrNull(n *int64) {
 	s.Int(*n)
 }
 
-// IsPlain tells whether text is of characters that mean nothing to any SQL parser, whatever its modes and character set.
+// IsPlain reports whether text is of characters that mean nothing to any SQL parser, whatever its modes and character set.
 func IsPlain(v string) bool {
 	for i := range len(v) {
 		c := v[i]

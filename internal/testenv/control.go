@@ -41,7 +41,7 @@ func (c *control) Pause() {
 // Resume lets a paused server go on.
 func (c *control) Resume() { c.t.Helper(); require.NoError(c.t, c.srv.signal(syscall.SIGCONT)) }
 
-// Ended tells whether the server ended by itself. Kill, and then Start, starts it again.
+// Ended reports whether the server ended by itself. Kill, and then Start, starts it again.
 func (c *control) Ended() bool { return c.srv.hasEnded() }
 
 func (c *control) requireOwn() {

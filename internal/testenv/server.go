@@ -169,7 +169,7 @@ func (s *server) isRunning() bool {
 	return s.running != nil
 }
 
-// hasEnded tells whether the server ended without being told to.
+// hasEnded reports whether the server ended without being told to.
 func (s *server) hasEnded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -83,7 +83,7 @@ func (b *bout) length() (most time.Duration) {
 	return most
 }
 
-// lossy tells whether one of its faults may lose answered claims.
+// lossy reports whether one of its faults may lose answered claims.
 func (b *bout) lossy(o *Options) bool {
 	return slices.ContainsFunc(slices.Concat(b.lanes...), func(s *stroke) bool { return s.lossy(o) })
 }

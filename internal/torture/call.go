@@ -36,14 +36,14 @@ type reply struct {
 	replayed bool
 }
 
-// certain tells whether the caller knows now what became of the request.
+// certain reports whether the caller knows now what became of the request.
 func (r *reply) certain() bool { return certain(r.code) }
 
 func certain(code string) bool {
 	return !slices.Contains([]string{unheard, unreached, unavailable, outcomeUnknown}, code)
 }
 
-// doubtful tells whether the request may have been done without the caller knowing.
+// doubtful reports whether the request may have been done without the caller knowing.
 func doubtful(code string) bool { return code == unheard || code == outcomeUnknown }
 
 // caller sends requests, one at a time.

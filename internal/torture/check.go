@@ -29,7 +29,7 @@ type row struct {
 	amount        sql.NullInt64
 }
 
-// back tells whether its units were given back.
+// back reports whether its units were given back.
 func (r *row) back() bool { return !r.status.Live() }
 
 // ledger is a campaign as MySQL has it.
@@ -185,7 +185,7 @@ func (rd *round) checkTries(one *wish) (told *try, unsure bool) {
 	return told, unsure
 }
 
-// repeats tells whether a claim is told as it was before. An answer of a batch is spelled otherwise and not marked.
+// repeats reports whether a claim is told as it was before. An answer of a batch is spelled otherwise and not marked.
 func (t *try) repeats(told *try) bool {
 	return t.claim.ID == told.claim.ID && (t.batch != told.batch || t.body == told.body) && (t.batch || t.replayed)
 }

@@ -38,7 +38,7 @@ type ending struct {
 	code   string             // "" when it was done
 }
 
-// final tells whether another try would tell nothing new.
+// final reports whether another try would tell nothing new.
 func (w *wish) final() bool { return certain(w.last().code) || w.key == "" }
 
 // last is the newest try.

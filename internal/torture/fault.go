@@ -14,7 +14,7 @@ type fault struct {
 	weight int              // how often it comes up
 	lasts  [2]time.Duration // least and most
 	takes  time.Duration    // to be over, beside what it lasts, about
-	// loses tells whether claims that were answered may be lost by it; nil: none may.
+	// loses reports whether claims that were answered may be lost by it; nil: none may.
 	loses func(*Options) bool
 	// cannot says why this machine or topology can't do it; "" and nil: it can.
 	cannot func(*world) string
@@ -119,7 +119,7 @@ func draw(r *rand.Rand, from []*fault, may func(*fault) bool) *stroke {
 	return nil
 }
 
-// lossy tells whether a fault may lose answered claims under these options.
+// lossy reports whether a fault may lose answered claims under these options.
 func (f *fault) lossy(o *Options) bool { return f.loses != nil && f.loses(o) }
 
 func always(*Options) bool { return true }

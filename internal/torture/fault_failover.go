@@ -157,7 +157,7 @@ func (w *world) awaitWhole() {
 	}
 }
 
-// serves tells whether every node of a cluster says that it is fine.
+// serves reports whether every node of a cluster says that it is fine.
 func (w *world) serves() bool {
 	for _, node := range w.redis {
 		if w.cluster == nil {

@@ -148,7 +148,7 @@ func (p *part) end() {
 	<-p.exited
 }
 
-// answers tells whether the process is up.
+// answers reports whether the process is up.
 func (p *part) answers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -56,7 +56,7 @@ func (o *operator) reopen(ctx context.Context, c *campaign) error {
 	return nil
 }
 
-// shut tells whether a refusal is that of a campaign that takes no claims now.
+// shut reports whether a refusal is that of a campaign that takes no claims now.
 func shut(code string) bool { return slices.Contains([]string{"paused", "not_started", "ended"}, code) }
 
 // shutWrong says what is wrong with such a refusal; "" is nothing.

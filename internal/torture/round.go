@@ -179,7 +179,7 @@ func (rd *round) left() int {
 	return left
 }
 
-// excused tells whether a claim that was answered then may be lost.
+// excused reports whether a claim that was answered then may be lost.
 func (rd *round) excused(answered time.Time) bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
@@ -188,7 +188,7 @@ func (rd *round) excused(answered time.Time) bool {
 	})
 }
 
-// undone tells whether decisions of MySQL may be lost: what was redeemed, released or changed.
+// undone reports whether decisions of MySQL may be lost: what was redeemed, released or changed.
 func (rd *round) undone() bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()

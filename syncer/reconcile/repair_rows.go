@@ -51,7 +51,7 @@ func (p *repair) bringBackFromStream(ctx context.Context) error {
 	}
 }
 
-// archived tells whether rows were moved away. The campaign had all its rows then, and none comes back.
+// archived reports whether rows were moved away. The campaign had all its rows then, and none comes back.
 func (p *repair) archived() bool { return p.done.Found.Rows.Archived > 0 }
 
 // orphans are the claims of the campaign among entries, up to the one at last, that have no row and are not on their way.
@@ -176,7 +176,7 @@ func (p *repair) insertEach(ctx context.Context, events []models.Event, evidence
 	return nil
 }
 
-// isRefusal tells whether an error is about the rows themselves.
+// isRefusal reports whether an error is about the rows themselves.
 func isRefusal(err error) bool {
 	switch writer.FailureOf(err) {
 	case sqlstore.FailureNone, sqlstore.FailureTransient, sqlstore.FailureClash:

@@ -98,7 +98,7 @@ type putBack struct {
 	long   bool
 }
 
-// booksBehind tells whether MySQL lacks what it had committed of a partition. Redis is asked first: what it knows of was committed before.
+// booksBehind reports whether MySQL lacks what it had committed of a partition. Redis is asked first: what it knows of was committed before.
 func (s *streams) booksBehind(ctx context.Context, partition int) (*putBack, error) {
 	all, err := s.committed(ctx, partition)
 	if err != nil || len(all[0].Flushes) == 0 && all[0].Tip == (lua.EntryID{}) {

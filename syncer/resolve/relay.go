@@ -171,7 +171,7 @@ func (r *Relay) unapplied(ctx context.Context) func(after string) ([]models.Outb
 	}
 }
 
-// isAway tells whether Redis can't be asked at all now.
+// isAway reports whether Redis can't be asked at all now.
 func isAway(err error) bool {
 	return errors.Is(err, lua.ErrUnavailable) || errors.Is(err, lua.ErrOutcomeUnknown)
 }

@@ -138,7 +138,7 @@ func (k *killedResolvers) readOn() {
 	}
 }
 
-// tooMuchBack tells whether Redis has more back than was released: at no moment may it.
+// tooMuchBack reports whether Redis has more back than was released: at no moment may it.
 func (k *killedResolvers) tooMuchBack() string {
 	k.T.Helper()
 	state, err := k.Scripts.State(k.T.Context(), k.id) // first: MySQL decides before Redis hears

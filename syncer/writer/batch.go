@@ -50,7 +50,7 @@ func byID(a, b *row) int {
 		cmp.Compare(x.CampaignID, y.CampaignID), cmp.Compare(x.Shard, y.Shard), cmp.Compare(x.UserID, y.UserID))
 }
 
-// sameClaim tells whether two rows are the same claim. Different claims with the same id are left to resolveConflicts.
+// sameClaim reports whether two rows are the same claim. Different claims with the same id are left to resolveConflicts.
 func sameClaim(a, b *row) bool {
 	x := &a.event
 	y := &b.event
