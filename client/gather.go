@@ -15,7 +15,8 @@ const (
 	gatherMost = time.Millisecond
 	// callsMost bounds the calls of one campaign in flight, and campaignsLeast the share of the connections that they may take: one
 	// campaign's slow calls leave connections to others. A claim that finds all eight in flight waits about an eighth of a call.
-	callsMost, campaignsLeast = 8, 4
+	callsMost      = 8
+	campaignsLeast = 4
 	// laneMost bounds the claims of one campaign that wait or are in flight; further callers wait for room.
 	laneMost = 4096
 )

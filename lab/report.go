@@ -104,7 +104,9 @@ func newResult(r Rung, rounds []Round, lock Lock) Result {
 			all.Merge(one.latency)
 		}
 	}
-	res.P50Ms, res.P95Ms, res.P99Ms = quantileMs(all, 50), quantileMs(all, 95), quantileMs(all, 99)
+	res.P50Ms = quantileMs(all, 50)
+	res.P95Ms = quantileMs(all, 95)
+	res.P99Ms = quantileMs(all, 99)
 	return res
 }
 

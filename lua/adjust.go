@@ -24,7 +24,8 @@ func ChangeID(c *models.Campaign) string {
 	for i := range 6 {
 		id[i] = byte(c.Version >> (40 - 8*i))
 	}
-	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
 	return id.String()
 }
 

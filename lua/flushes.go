@@ -41,7 +41,8 @@ func (s *Scripts) Committed(ctx context.Context, partitions ...int) ([]Committed
 	tips := make([]*redis.StringCmd, len(partitions))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, partition := range partitions {
-			lists[i], tips[i] = p.LRange(ctx, flushesKey(partition), 0, -1), p.Get(ctx, recordedKey(partition))
+			lists[i] = p.LRange(ctx, flushesKey(partition), 0, -1)
+			tips[i] = p.Get(ctx, recordedKey(partition))
 		}
 		return nil
 	})

@@ -61,7 +61,8 @@ func (s *Scripts) Processes(ctx context.Context) ([]Process, error) {
 	left := make([]*redis.DurationCmd, len(ids))
 	_, err = s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, id := range ids {
-			texts[i], left[i] = pipe.Get(ctx, processKey(id)), pipe.PTTL(ctx, processKey(id))
+			texts[i] = pipe.Get(ctx, processKey(id))
+			left[i] = pipe.PTTL(ctx, processKey(id))
 		}
 		return nil
 	})

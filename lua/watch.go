@@ -33,7 +33,8 @@ func (s *Scripts) Watch(ctx context.Context, campaignIDs []string) ([]Watched, e
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, id := range campaignIDs {
 			keys := s.KeysOf(id)
-			states[i], refused[i] = p.HGetAll(ctx, keys.State), p.HGetAll(ctx, keys.Refused)
+			states[i] = p.HGetAll(ctx, keys.State)
+			refused[i] = p.HGetAll(ctx, keys.Refused)
 		}
 		return nil
 	})

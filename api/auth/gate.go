@@ -115,7 +115,8 @@ func (g *Gate) Check(r *http.Request, need Scope) *wire.Problem {
 	if p != nil {
 		return p
 	}
-	who.Actor, who.User = grant.Actor, grant.onlyFor(need)
+	who.Actor = grant.Actor
+	who.User = grant.onlyFor(need)
 	if !grant.May(need) {
 		g.refusals.note(r.Context(), Refusal{Actor: grant.Actor, Address: AddressOf(r.RemoteAddr), Reason: string(reasonForbidden)})
 		return wire.Refuse(wire.CodeForbidden)

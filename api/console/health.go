@@ -332,7 +332,8 @@ func (h *Health) checkParked() Check {
 	}
 	switch {
 	case claims > 0 || messages > 0:
-		check.State, check.Text = bad, plural(claims, "claim")+", "+plural(messages, "message")
+		check.State = bad
+		check.Text = plural(claims, "claim") + ", " + plural(messages, "message")
 	case len(missing) > 0:
 		check.State = unknown
 		check.Text = "not known"

@@ -109,7 +109,8 @@ func plotsOf(h lua.History, steps []int64) *plots {
 	for i, at := range steps {
 		counts := h[at]
 		p.At = append(p.At, at+width/2)
-		p.Left, p.Backlog = append(p.Left, known(counts, leftGauge)), append(p.Backlog, known(counts, backlogGauge))
+		p.Left = append(p.Left, known(counts, leftGauge))
+		p.Backlog = append(p.Backlog, known(counts, backlogGauge))
 		p.FlushMs = append(p.FlushMs, known(counts, flushGauge))
 		for _, name := range names {
 			p.Rates[name] = append(p.Rates[name], new(math.Round(10*float64(counts[name])/float64(width))/10))

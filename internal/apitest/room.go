@@ -158,7 +158,8 @@ func (c *Campaign) Take(req *lua.ClaimRequest) lua.ClaimReply {
 		ID: req.ID.String(), CampaignID: c.ID, UserID: req.UserID, Quantity: req.Quantity, Seq: c.seq,
 		Status: models.ClaimClaimed, ClaimedAt: models.NewTime(Now),
 	}
-	c.byKey[req.Key], c.first[req.Key] = *req, claim
+	c.byKey[req.Key] = *req
+	c.first[req.Key] = claim
 	c.Rows = append(c.Rows, claim)
 	return lua.ClaimReply{Outcome: models.OutcomeClaimed, Claim: claim}
 }

@@ -132,7 +132,9 @@ func (l *Log) List(ctx context.Context, q models.AuditQuery) (entries []models.A
 		if err := scan(&e.ID, &at, &e.Actor, &e.RequestID, &e.Action, &e.CampaignID, &was, &is); err != nil {
 			return err
 		}
-		e.At, e.Before, e.After = models.NewTime(at), raw(was), raw(is)
+		e.At = models.NewTime(at)
+		e.Before = raw(was)
+		e.After = raw(is)
 		entries = append(entries, e)
 		return nil
 	})

@@ -84,7 +84,8 @@ func lagOf(samples []sample, faults int) Lag {
 	}
 	if len(ages) > 0 {
 		slices.Sort(ages)
-		lag.AgeP99MS, lag.AgeMaxMS = ms(ages[(len(ages)-1)*99/100]), ms(ages[len(ages)-1])
+		lag.AgeP99MS = ms(ages[(len(ages)-1)*99/100])
+		lag.AgeMaxMS = ms(ages[len(ages)-1])
 	}
 	return lag
 }

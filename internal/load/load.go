@@ -102,7 +102,8 @@ func Run(ctx context.Context, p Plan, send Send) (Result, error) {
 	r := &run{plan: p, send: send, start: time.Now(), shards: make([]shard, min(p.Connections, shardsMax))}
 	r.giveUp = r.start.Add(p.WarmUp + p.Duration + p.Grace)
 	for i := range r.shards {
-		r.shards[i].warm, r.shards[i].measured = newCounts(), newCounts()
+		r.shards[i].warm = newCounts()
+		r.shards[i].measured = newCounts()
 	}
 	var wg sync.WaitGroup
 	for i := range p.Connections {

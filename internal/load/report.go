@@ -85,7 +85,10 @@ func (r *Report) fill(c *Counts) {
 	r.Accepted = c.Accepted
 	r.Refused = c.Refused
 	r.Errors = c.Faults
-	r.AchievedRate, r.Late, r.LateMaxMS, r.Waited = c.Rate(), c.Late, ms(c.LateMax), c.Waited
+	r.AchievedRate = c.Rate()
+	r.Late = c.Late
+	r.LateMaxMS = ms(c.LateMax)
+	r.Waited = c.Waited
 	r.Latency = Latency{ms(c.At(50)), ms(c.At(90)), ms(c.At(99)), ms(c.At(99.9)), ms(c.Max())}
 }
 

@@ -51,7 +51,8 @@ func (t *tap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if !t.open || cmd.Name() != "evalsha" || all[1] != digest {
 			return next(ctx, cmd)
 		}
-		t.heard, t.call = true, callIn(all)
+		t.heard = true
+		t.call = callIn(all)
 		cmd.SetErr(errHeard)
 		return errHeard
 	}

@@ -35,7 +35,8 @@ func dumpKeys(ctx context.Context, c *redis.Client, keys []string, all map[strin
 	expiries := make([]*redis.DurationCmd, len(keys))
 	_, _ = c.Pipelined(ctx, func(p redis.Pipeliner) error { // errors are read per command
 		for i, key := range keys {
-			dumps[i], expiries[i] = p.Dump(ctx, key), p.PExpireTime(ctx, key)
+			dumps[i] = p.Dump(ctx, key)
+			expiries[i] = p.PExpireTime(ctx, key)
 		}
 		return nil
 	})

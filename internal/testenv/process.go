@@ -20,7 +20,8 @@ var _ host = process{}
 
 func (p process) command() *exec.Cmd {
 	cmd := exec.Command(p.program, p.args...) //nolint:noctx // its life is the server's
-	cmd.Dir, cmd.Env = p.folder, append(os.Environ(), p.env...)
+	cmd.Dir = p.folder
+	cmd.Env = append(os.Environ(), p.env...)
 	return cmd
 }
 

@@ -64,7 +64,8 @@ func (c *campaign) change(spells *[]spell, value int64) (answered func(code stri
 	return func(code string) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		(*spells)[n].stray, (*spells)[n].refused = code != "", code != "" && certain(code)
+		(*spells)[n].stray = code != ""
+		(*spells)[n].refused = code != "" && certain(code)
 		if code != "" {
 			return
 		}

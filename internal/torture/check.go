@@ -109,7 +109,8 @@ func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, er
 		if twin := l.byKey[r.key]; twin != nil {
 			rd.brokenf("I4: one key has claims %s (seq %d) and %s (seq %d) of %s", twin.id, twin.seq, r.id, r.seq, c.id)
 		}
-		l.byKey[r.key], l.byID[r.id] = r, r
+		l.byKey[r.key] = r
+		l.byID[r.id] = r
 	}
 	return l, wrap(found.Err())
 }

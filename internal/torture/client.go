@@ -115,7 +115,8 @@ func (c *client) fresh(of *campaign) *wish {
 		one.quantity = between(c.r, 1, 3)
 	}
 	if c.r.IntN(6) == 0 { // without a key the row is known by the user
-		one.key, one.user = "", fmt.Sprintf("once %s %d", c.name, c.made)
+		one.key = ""
+		one.user = fmt.Sprintf("once %s %d", c.name, c.made)
 	}
 	c.mine = append(c.mine, one)
 	of.add(one)

@@ -178,7 +178,9 @@ func (w *world) undecided(of *campaign) (n int64, err error) {
 // buy claims until the outcome is certain. What would expire is redeemed.
 func (c *client) buy(ctx context.Context, of *campaign, quantity int64, deadline time.Time) (*wish, error) {
 	one := c.fresh(of)
-	one.quantity, one.user, one.key = quantity, fmt.Sprintf("%s-%d", c.name, c.made), fmt.Sprintf("%s %s %d", of.id, c.name, c.made)
+	one.quantity = quantity
+	one.user = fmt.Sprintf("%s-%d", c.name, c.made)
+	one.key = fmt.Sprintf("%s %s %d", of.id, c.name, c.made)
 	for c.try(one); !certain(one.last().code); c.try(one) {
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return nil, fmt.Errorf("%w: %s takes no claims in time: %s", errBroken, of.id, one.last().code)

@@ -110,7 +110,8 @@ func (rd *round) history(c *campaign) (all []porcupine.Operation) {
 		case last.claim != nil:
 			op.Output = claimed(last.claim.Seq)
 		case last.code == "sold_out": // so an earlier try with this key did not claim either
-			op.Output, op.Call = claimed(0), rd.since(last.begun)
+			op.Output = claimed(0)
+			op.Call = rd.since(last.begun)
 		case unknown:
 			op.Output = unknownSeq
 			op.Return = math.MaxInt64

@@ -90,14 +90,16 @@ func (w *world) startServers() {
 	case Cluster:
 		w.partitions = 6
 		w.cluster = testenv.RedisReplicatedCluster(w.host, 3, deadAfter, conf...)
-		w.redis, w.redisURL = w.cluster.Nodes(), w.cluster.URL()
+		w.redis = w.cluster.Nodes()
+		w.redisURL = w.cluster.URL()
 	case Sentinel:
 		conf = append(conf, "repl-diskless-sync-delay 0")
 		primary := testenv.Redis(w.host, conf...)
 		replica := testenv.Redis(w.host, conf...)
 		testenv.Replicate(w.host, replica, primary)
 		w.sentinels = testenv.Sentinels(w.host, primary, 1, deadAfter)
-		w.redis, w.redisURL = []*testenv.RedisServer{primary, replica}, w.sentinels.URL()
+		w.redis = []*testenv.RedisServer{primary, replica}
+		w.redisURL = w.sentinels.URL()
 	default:
 		if w.disks.redis != nil {
 			conf = append(conf, "dir "+w.disks.redis.Path())
@@ -109,7 +111,8 @@ func (w *world) startServers() {
 		} else {
 			server = testenv.Redis(w.host, conf...)
 		}
-		w.redis, w.redisURL = []*testenv.RedisServer{server}, server.URL()
+		w.redis = []*testenv.RedisServer{server}
+		w.redisURL = server.URL()
 	}
 	w.partitions = max(w.partitions, w.opt.Shards)
 	var options []string
@@ -166,7 +169,10 @@ func (w *world) prepare() (err error) {
 // dsnAt is Dibs' DSN of the database behind an address; "" is the server's own.
 func (w *world) dsnAt(addr string) string {
 	c := mysql.NewConfig()
-	c.User, c.Net, c.Addr, c.DBName = user, "tcp", w.sql.Addr(), "dibs"
+	c.User = user
+	c.Net = "tcp"
+	c.Addr = w.sql.Addr()
+	c.DBName = "dibs"
 	c.ParseTime = true
 	c.InterpolateParams = true
 	c.Loc = time.UTC

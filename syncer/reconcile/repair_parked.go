@@ -66,7 +66,9 @@ func (p *repair) giveUpParked(ctx context.Context) error {
 		var units, amount int64
 		for i := range part {
 			e := &part[i].Event
-			ids[i], names[i], args = e.ID, part[i].String(), append(args, part[i].ID)
+			ids[i] = e.ID
+			names[i] = part[i].String()
+			args = append(args, part[i].ID)
 			units += e.Quantity
 			if e.Amount != nil {
 				amount += *e.Amount
@@ -101,7 +103,11 @@ func (p *repair) tellGivenUp(ctx context.Context, tx *sql.Tx, c *models.Campaign
 	if err != nil {
 		return err
 	}
-	e.Type, e.ID, e.At, e.Epoch, e.Seqs = models.EventClaimsGivenUp, "", models.NewTime(at), c.Epoch, nil
+	e.Type = models.EventClaimsGivenUp
+	e.ID = ""
+	e.At = models.NewTime(at)
+	e.Epoch = c.Epoch
+	e.Seqs = nil
 	e.CampaignID, e.Shard = models.SplitShardID(c.ID)
 	for _, m := range missing {
 		e.Seqs = append(e.Seqs, [2]int64(m))

@@ -21,7 +21,8 @@ const (
 	// flushesSure is for how long every row of stock_flushes is there; the pruner leaves the newest of a campaign for good.
 	flushesSure = 6 * 24 * time.Hour
 	// booksTries looks, booksPause apart, tell a MySQL that was put back from a replica that lags.
-	booksTries, booksPause = 4, 100 * time.Millisecond
+	booksTries = 4
+	booksPause = 100 * time.Millisecond
 	// idleShort is a time in which no campaign is claimed from and evicted again, unless DIBS_IDLE_EVICT is shorter.
 	idleShort = 10 * time.Second
 )

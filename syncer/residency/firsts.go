@@ -107,7 +107,8 @@ func (h *Hydrator) loadFirsts(ctx context.Context, group []*first) {
 	byID := make(map[string]*first, len(group))
 	ids := make([]string, len(group))
 	for i, one := range group {
-		ids[i], byID[one.id] = one.id, one
+		ids[i] = one.id
+		byID[one.id] = one
 	}
 	locks, err := h.scripts.LockCampaigns(ctx, ids, loadLockFor)
 	if err != nil {

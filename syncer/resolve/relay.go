@@ -26,8 +26,10 @@ const (
 	applyAtOnce  = 8                      // campaigns whose rows are applied at the same time
 	vainPagesMax = 3                      // pages in a row that an unreachable Redis refuses before a round ends
 
-	damagedWait, damagedWaitMax = time.Second, time.Minute // between two tries of a row that can't be applied, doubled each time
-	damagedMost                 = 10_000                   // rows whose tries are remembered
+	// between two tries of a row that can't be applied, doubled each time
+	damagedWait    = time.Second
+	damagedWaitMax = time.Minute
+	damagedMost    = 10_000 // rows whose tries are remembered
 )
 
 // errOutboxKind says that a newer program wrote a row: this one does not know its kind.
