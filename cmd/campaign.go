@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -57,6 +58,7 @@ func newCampaignCreate(env Env) *cobra.Command {
 	var n client.NewCampaign
 	var kind string
 	var total, perUser int64
+	var limits []string
 	c := overHTTP(env, cobra.Command{
 		Use: "create ID", Short: "Create a campaign; the same again changes nothing",
 		Example: "  dibs campaign create spring --total 1000 --per-user 2\n  dibs campaign create rain --kind packet --currency EUR",
@@ -68,6 +70,11 @@ func newCampaignCreate(env Env) *cobra.Command {
 		}
 		if perUser > 0 {
 			n.PerUser = &perUser
+		}
+		var err error
+		n.Limits, err = limitsOf(limits)
+		if err != nil {
+			return err
 		}
 		made, _, err := api.CreateCampaign(ctx, n)
 		if err != nil {
@@ -81,7 +88,8 @@ func newCampaignCreate(env Env) *cobra.Command {
 	flags.Int64Var(&total, "total", 0, "units; of a coupon")
 	flags.Int64Var(&perUser, "per-user", 0, "most units of one user; 0: no limit, of packets 1")
 	flags.Int64Var(&n.PerUserPerDay, "per-user-per-day", 0, "most units of one user in a day; 0: no limit")
-	flags.StringVar(&n.TimeZone, "time-zone", "", "whose midnight starts a day; UTC unless given")
+	flags.StringArrayVar(&limits, "limit", nil, "a limit such as device:day:1 or user:hour:2, once for each")
+	flags.StringVar(&n.TimeZone, "time-zone", "", "in which the windows of limits begin; UTC unless given")
 	flags.StringVar(&n.Currency, "currency", "", "ISO 4217; of packets")
 	return c
 }
@@ -133,6 +141,7 @@ func newCampaignGet(env Env) *cobra.Command {
 
 func newCampaignSet(env Env) *cobra.Command {
 	var total, perUser, perDay, lowStock int64
+	var limits []string
 	var c *cobra.Command
 	c = overHTTP(env, cobra.Command{
 		Use: "set ID", Short: "Change limits of a campaign, in force for the next claim", Example: "  dibs campaign set spring --total 1500",
@@ -150,6 +159,14 @@ func newCampaignSet(env Env) *cobra.Command {
 				*f.field = f.value
 			}
 		}
+		if c.Flags().Changed("limit") {
+			all, err := limitsOf(slices.DeleteFunc(limits, func(text string) bool { return text == "none" }))
+			if err != nil {
+				return err
+			}
+			all = append([]client.Limit{}, all...)
+			patch.Limits = &all
+		}
 		if patch == (client.CampaignPatch{}) {
 			return fmt.Errorf("%w: nothing to change: give --total or another flag", ErrUsage)
 		}
@@ -158,6 +175,7 @@ func newCampaignSet(env Env) *cobra.Command {
 	c.Flags().Int64Var(&total, "total", 0, "units; below what is claimed it takes nothing back")
 	c.Flags().Int64Var(&perUser, "per-user", 0, "most units of one user; 0: no limit")
 	c.Flags().Int64Var(&perDay, "per-user-per-day", 0, "most units of one user in a day; 0: no limit")
+	c.Flags().StringArrayVar(&limits, "limit", nil, "a limit such as device:day:1, once for each: they replace all limits; none: no limit")
 	c.Flags().Int64Var(&lowStock, "low-stock-at", 0, "warn from so many units left; 0: never")
 	return c
 }
@@ -223,6 +241,7 @@ func newClaim(env Env) *cobra.Command {
 	})
 	c.Flags().StringVar(&req.UserID, "user", "", "who claims")
 	c.Flags().Int64Var(&req.Quantity, "quantity", 1, "units, all of them or none")
+	c.Flags().StringToStringVar(&req.Subjects, "subject", nil, "what limits are by beside the user, such as device=d1, once for each")
 	c.Flags().StringVar(&req.Key, "key", "", "idempotency key; made up unless given")
 	return c
 }

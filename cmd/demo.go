@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,6 +30,8 @@ type demo struct {
 	console     bool
 	shards      int
 	last        time.Duration // of a rush to watch
+	limitFlags  []string
+	limits      []client.Limit
 }
 
 func newDemo(env Env) *cobra.Command {
@@ -46,7 +50,7 @@ itself, units move between them, and the outcome shows them. Own servers get as 
 
 With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: nothing to install, nothing left behind.`,
 		Example: "  dibs demo\n  dibs demo --users 100000 --stock 5000 --per-user 2\n  dibs demo --keep-running\n" +
-			"  dibs demo --console\n  dibs demo --shards 4",
+			"  dibs demo --console\n  dibs demo --shards 4\n  dibs demo --limit device:day:1",
 	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		if err := d.check(); err != nil {
 			return err
@@ -72,6 +76,7 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 	c.Flags().IntVar(&d.users, "users", 20_000, "people in the crowd, 1 to 10000000")
 	c.Flags().Int64Var(&d.stock, "stock", 1_000, "units to hand out")
 	c.Flags().Int64Var(&d.perUser, "per-user", 1, "units a user may hold; everybody asks for 1 to this many")
+	c.Flags().StringArrayVar(&d.limitFlags, "limit", nil, "a limit such as device:day:1, once for each; two people of the crowd share each device")
 	c.Flags().IntVar(&d.shards, "shards", 1, fmt.Sprintf("shards that the campaign is spread over, 1 to %d", models.ShardsMax))
 	c.Flags().IntVar(&d.connections, "connections", 200, "people asking at the same time, 1 to 5000")
 	c.Flags().BoolVar(&d.keepRunning, "keep-running", false, "serve on after the outcome, until interrupted")
@@ -94,7 +99,13 @@ func (d *demo) toWatch(c *cobra.Command, cfg *config.Config) {
 }
 
 func (d *demo) check() error {
+	var err error
+	d.limits, err = limitsOf(d.limitFlags)
 	switch {
+	case err != nil:
+		return err
+	case d.shards > 1 && slices.ContainsFunc(d.limits, func(l client.Limit) bool { return l.By != models.ByUser }):
+		return fmt.Errorf("%w: --limit by another subject than user needs --shards 1", ErrUsage)
 	case d.users < 1 || d.users > 10_000_000:
 		return fmt.Errorf("%w: --users must be 1 to 10000000, not %d", ErrUsage, d.users)
 	case d.stock < 1 || d.stock > models.UnitsMax:
@@ -161,7 +172,7 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 		BaseURLs: []string{base}, Token: cfg.AdminToken, CampaignID: id, Users: d.users, Connections: d.connections,
 		Quantity: func(user int) int64 { return int64(user)%d.perUser + 1 },
 		Again:    func(user int) bool { return user%3 == 0 },
-		Progress: bar.Set, PerSecond: d.perSecond(),
+		Progress: bar.Set, PerSecond: d.perSecond(), Subjects: d.subjects,
 	})
 	bar.Done()
 	if err != nil {
@@ -179,6 +190,33 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 		return fmt.Errorf("%w: %s", ErrDrift, wrong[0])
 	}
 	return nil
+}
+
+// sharers is how many people of the crowd share a device, or whatever else a limit is by.
+const sharers = 2
+
+// subjects are what the claim of a user carries for the limits.
+func (d *demo) subjects(user int) map[string]string {
+	subjects := make(map[string]string)
+	for _, l := range d.limits {
+		if l.By != models.ByUser {
+			subjects[l.By] = fmt.Sprintf("%s-%d", l.By, user/sharers)
+		}
+	}
+	return subjects
+}
+
+// limitsOf reads limits as flags have them.
+func limitsOf(texts []string) ([]client.Limit, error) {
+	var limits []client.Limit
+	for _, text := range texts {
+		l, err := models.ParseLimit(text)
+		if err != nil {
+			return nil, fmt.Errorf("%w: --limit: %s", ErrUsage, strings.TrimPrefix(err.Error(), models.ErrID.Error()+": "))
+		}
+		limits = append(limits, client.Limit{By: l.By, Per: string(l.Per), Max: l.Max})
+	}
+	return limits, nil
 }
 
 // perSecond is how many users begin a second; 0: as many as can.
@@ -200,6 +238,7 @@ func (d *demo) openCampaign(ctx context.Context, cfg *config.Config, base, id st
 	defer c.Disconnect()
 	_, _, err = c.CreateCampaign(ctx, client.NewCampaign{
 		ID: id, Kind: client.KindCoupon, Name: "demo", Total: &d.stock, PerUser: &d.perUser, LowStockAt: d.stock / 10, Shards: d.shards,
+		Limits: d.limits,
 	})
 	return err
 }

@@ -176,3 +176,33 @@ func TestShardsByADevice(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 	requireOK(t, run(t, s.environ, "reconcile"))
 }
+
+// Limits are created, replaced and removed from the command line, and the demo has a crowd that shares its devices.
+func TestLimitsOfTheCommandLine(t *testing.T) {
+	t.Parallel()
+	serve := start(t, nil, "serve")
+	environ := []string{"DIBS_URL=" + serve.url}
+	requireOK(t, run(t, environ, "campaign", "create", "spring", "--total", "9", "--per-user", "2", "--limit", "device:day:1", "--limit", "user:hour:2"))
+	limits := func() (all []string) {
+		var c models.CampaignJSON
+		serve.get("/v1/campaigns/spring").into(t, &c)
+		for _, l := range c.Limits {
+			all = append(all, l.String())
+		}
+		return all
+	}
+	require.Equal(t, []string{"user:all:2", "device:day:1", "user:hour:2"}, limits())
+	requireOK(t, run(t, environ, "claim", "spring", "--user", "ada", "--subject", "device=d1"))
+	got := run(t, environ, "claim", "spring", "--user", "bob", "--subject", "device=d1")
+	require.Equal(t, cmd.ExitFailed, got.code)
+	require.Contains(t, got.stderr, "limit")
+	requireOK(t, run(t, environ, "campaign", "set", "spring", "--limit", "device:week:3"))
+	require.Equal(t, []string{"device:week:3"}, limits())
+	requireOK(t, run(t, environ, "campaign", "set", "spring", "--limit", "none"))
+	require.Empty(t, limits())
+	require.Equal(t, cmd.ExitUsage, run(t, environ, "campaign", "set", "spring", "--limit", "device:day").code)
+	require.Equal(t, cmd.ExitOK, serve.stop().code)
+
+	out := requireOK(t, run(t, nil, "demo", "--users", "200", "--stock", "150", "--limit", "device:day:1"))
+	require.Regexp(t, `\blimit\b`, out)
+}

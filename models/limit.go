@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // ByUser is the subject that every claim has: its user.
@@ -40,6 +42,22 @@ type Limit struct {
 	Added int64 `json:"added,omitempty"`
 	// FromMs is the time of the first claim that may count, in milliseconds since 1970; 0 counts all claims.
 	FromMs int64 `json:"from_ms,omitempty"`
+}
+
+// String is the limit as people write it, see ParseLimit.
+func (l LimitJSON) String() string { return fmt.Sprintf("%s:%s:%d", l.By, l.Per, l.Max) }
+
+// ParseLimit reads a limit such as device:day:1. Whether it is one that a campaign may have is for Validate.
+func ParseLimit(text string) (LimitJSON, error) {
+	parts := strings.Split(text, ":")
+	if len(parts) != 3 {
+		return LimitJSON{}, fmt.Errorf("%w: a limit reads subject:window:units, such as device:day:1, not %q", ErrID, text)
+	}
+	units, err := strconv.ParseInt(parts[2], 10, 64)
+	if err != nil {
+		return LimitJSON{}, fmt.Errorf("%w: the units of the limit %q are no whole number", ErrID, text)
+	}
+	return LimitJSON{By: parts[0], Per: Per(parts[1]), Max: units}, nil
 }
 
 // Limits are the limits of a campaign but those that per_user and per_user_per_day hold, see Campaign.AllLimits.

@@ -179,6 +179,13 @@ func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJ
 		a.Fields = append(a.Fields, field{f.Name, text})
 		a.Effects = append(a.Effects, f.Label+": from "+f.words(now[f.Name])+" to "+f.words(text)+".")
 	}
+	if _, is := body["limits"]; is { // the list replaces all limits
+		for name, units := range map[string]int64{"per_user": k.PerUser, "per_user_per_day": k.PerUserPerDay} {
+			if _, is := body[name]; !is && units > 0 {
+				body[name] = units
+			}
+		}
+	}
 	if total, is := body["total"].(int64); is {
 		a.Effects = append(a.Effects, c.describeClaimed(r, k.ID, total))
 	}

@@ -169,6 +169,7 @@ func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 		{"edit?per_user=3&per_user_per_day=1&low_stock_at=0", "A user may hold, units: from 2 to 3.", `"per_user":3`},
 		{"edit?starts_at=2027-01-31T18:00&ends_at=", "Starts: from none to 2027-01-31 18:00.", `"starts_at":"2027-01-31T17:00:00.000Z"`},
 		{"edit?starts_at=", "Starts: from 2027-01-31 18:00 to none.", `"version":7`},
+		{"edit?limits=device:day:1,+user:hour:2", "Other limits: from none to device:day:1, user:hour:2.", `{"by":"user","per":"all","max":3},{"by":"user","per":"day","max":1},{"by":"device","per":"day","max":1,`},
 		{"close", "can&#39;t be opened again", `"status":"closed"`},
 	} {
 		require.Contains(t, p.get("/console/campaigns/spring/"+c.path).text, c.says)
@@ -194,7 +195,7 @@ func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 	require.Contains(t, p.act("/console/campaigns/spring/repair").text, "The books agree.")
 	require.Equal(t, 404, p.get("/console/campaigns/spring/explode").status)
 	require.Equal(t, 404, p.get("/console/campaigns/nowhere").status)
-	for _, change := range []string{"total=many", "total=-1", "total=1.5", "total=", "per_user=x", "starts_at=soon"} {
+	for _, change := range []string{"total=many", "total=-1", "total=1.5", "total=", "per_user=x", "starts_at=soon", "limits=device:day"} {
 		got := p.get("/console/campaigns/spring/restock?" + change)
 		require.Equal(t, 422, got.status, change)
 		require.NotContains(t, got.text, "What will happen")

@@ -24,6 +24,7 @@ const (
 	timeKind   = "datetime-local" // in the campaign's zone
 	moneyKind  = "money"          // in the campaign's currency
 	choiceKind = "choice"
+	limitsKind = "limits" // subject:window:units, separated by commas
 )
 
 // formField is a field of a request as forms have it. Its name is that of the API.
@@ -45,6 +46,7 @@ var campaignFields = []formField{
 	{Name: "total", Label: "Total, units", Kind: numberKind, Live: true, Hint: "of packets it comes from the packets"},
 	{Name: "per_user", Label: "A user may hold, units", Kind: numberKind, Live: true, Hint: "0 is no limit"},
 	{Name: "per_user_per_day", Label: "A user may take a day, units", Kind: numberKind, Live: true, Hint: "0 is no limit"},
+	{Name: "limits", Label: "Other limits", Kind: limitsKind, Live: true, Hint: "such as device:day:1, user:hour:2; by user or a subject of claims, per all, hour, day, week or month"},
 	{Name: "low_stock_at", Label: "Stock is low at, units", Kind: numberKind, Live: true, Hint: "0 is never"},
 	{Name: "starts_at", Label: "Starts", Kind: timeKind, Live: true, Hint: "in the zone of the campaign; empty is at once"},
 	{Name: "ends_at", Label: "Ends", Kind: timeKind, Live: true, Hint: "in the zone of the campaign; empty is never"},
@@ -118,6 +120,8 @@ func valuesOf(k *models.CampaignJSON) map[string]string {
 		case !there && f.Live && f.Kind == numberKind:
 			values[f.Name] = "0"
 		case !there:
+		case f.Kind == limitsKind:
+			values[f.Name] = otherLimits(k)
 		case f.Kind == timeKind:
 			at, _ := time.Parse(time.RFC3339, fmt.Sprint(value))
 			values[f.Name] = strings.TrimSuffix(at.In(zone).Format("2006-01-02T15:04:05"), ":00") // as browsers send it
@@ -128,8 +132,38 @@ func valuesOf(k *models.CampaignJSON) map[string]string {
 	return values
 }
 
+// otherLimits are the limits that have no field of their own.
+func otherLimits(k *models.CampaignJSON) string {
+	var all []string
+	for _, l := range k.Limits {
+		if l.By != models.ByUser || l.Per != models.PerAll && l.Per != models.PerDay {
+			all = append(all, l.String())
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// parseLimits reads what otherLimits writes.
+func parseLimits(name, text string) ([]models.LimitJSON, *wire.ProblemJSON) {
+	all := []models.LimitJSON{}
+	for one := range strings.SplitSeq(text, ",") {
+		if strings.TrimSpace(one) == "" {
+			continue
+		}
+		l, err := models.ParseLimit(strings.TrimSpace(one))
+		if err != nil {
+			return nil, invalid(name, strings.TrimPrefix(err.Error(), models.ErrID.Error()+": "))
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
 // parse reads what was typed into a field as the API takes it; nil is an empty time.
 func (f *formField) parse(text string, zone *time.Location) (any, *wire.ProblemJSON) {
+	if f.Kind == limitsKind {
+		return parseLimits(f.Name, text)
+	}
 	if text == "" && !f.Required && (!f.Live || f.Kind != numberKind) {
 		return nil, nil
 	}

@@ -30,9 +30,11 @@ type Plan struct {
 	Again       func(user int) bool   // whether a user sends the same claim once more after the answer; nil: none does
 	Once        func(user int) bool   // whether a user never retries, whatever the answer; nil: none does so
 	UserID      func(user int) string // nil: user-<n>
-	Attempts    int                   // how often one claim is sent until its outcome is known; 0: 50
-	Pause       time.Duration         // before it is sent again; 0: 20 ms
-	Progress    func(answered int)    // called with the number of users answered so far; may be nil
+	// Subjects are what a user's claim carries beside the user; nil: nothing.
+	Subjects func(user int) map[string]string
+	Attempts int                // how often one claim is sent until its outcome is known; 0: 50
+	Pause    time.Duration      // before it is sent again; 0: 20 ms
+	Progress func(answered int) // called with the number of users answered so far; may be nil
 }
 
 // Tally counts what the crowd was answered.

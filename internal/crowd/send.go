@@ -55,6 +55,16 @@ type claimBody struct {
 	UserID         string `json:"user_id"`
 	Quantity       int64  `json:"quantity"`
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
+
+	Subjects map[string]string `json:"subjects,omitempty"`
+}
+
+// subjects are those of a user's claim.
+func (r *run) subjects(user int) map[string]string {
+	if r.plan.Subjects == nil {
+		return nil
+	}
+	return r.plan.Subjects(user)
 }
 
 // send asks for the users' claims once and returns an answer for each.
@@ -74,7 +84,7 @@ func (r *run) key(user int) string { return "key-" + r.plan.UserID(user) }
 
 func (r *run) sendOne(ctx context.Context, base string, user int) answer {
 	url := base + "/v1/campaigns/" + r.plan.CampaignID + "/claims"
-	res, err := r.post(ctx, url, r.key(user), claimBody{UserID: r.plan.UserID(user), Quantity: r.plan.Quantity(user)})
+	res, err := r.post(ctx, url, r.key(user), claimBody{UserID: r.plan.UserID(user), Quantity: r.plan.Quantity(user), Subjects: r.subjects(user)})
 	if err != nil {
 		return noAnswer(err)
 	}
@@ -87,7 +97,7 @@ func (r *run) sendOne(ctx context.Context, base string, user int) answer {
 func (r *run) sendBatch(ctx context.Context, base string, users []int) []answer {
 	claims := make([]claimBody, len(users))
 	for i, user := range users {
-		claims[i] = claimBody{r.plan.CampaignID, r.plan.UserID(user), r.plan.Quantity(user), r.key(user)}
+		claims[i] = claimBody{r.plan.CampaignID, r.plan.UserID(user), r.plan.Quantity(user), r.key(user), r.subjects(user)}
 	}
 	answers := make([]answer, len(users))
 	res, err := r.post(ctx, base+"/v1/claims:batch", "", map[string]any{"claims": claims})
