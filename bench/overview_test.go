@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	overviewLoads = 200                    // of the first page, one after the other
-	overviewPages = 3                      // that are open beside a rush
-	overviewEvery = 500 * time.Millisecond // one of the first page, beside a rush
+	overviewLoads = 200             // of the first page, one after the other
+	overviewPages = 3               // that are open beside a rush
+	overviewEvery = 2 * time.Second // one of the first page, beside a rush
 )
 
 // benchOverview loads the console's first page over many campaigns: alone, and beside a rush while pages of it are open.
