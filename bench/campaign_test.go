@@ -27,6 +27,8 @@ type broker struct {
 	rdb     redis.UniversalClient
 	scripts *lua.Scripts
 	made    atomic.Int64
+
+	subjects []string // that its campaigns limit
 }
 
 func newBroker(b *testing.B) *broker {
@@ -55,8 +57,8 @@ func (r *broker) campaign(b *testing.B, total int64) lua.Meta {
 func (r *broker) limited(b *testing.B, total, perUser, perDay int64) lua.Meta {
 	b.Helper()
 	c := models.Campaign{
-		ID: fmt.Sprintf("bench-%d", r.made.Add(1)), Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC",
-		Total: total, PerUser: perUser, PerUserPerDay: perDay, Version: 1, Epoch: 1,
+		ID: fmt.Sprintf("bench-%d-%p", r.made.Add(1), r), Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC",
+		Total: total, PerUser: perUser, PerUserPerDay: perDay, Version: 1, Epoch: 1, Limits: r.limits(),
 	}
 	loaded, err := r.scripts.Load(b.Context(), &c)
 	require.NoError(b, err)

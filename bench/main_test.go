@@ -39,6 +39,7 @@ var parts = []struct {
 	run   func(b *testing.B, s *sheet)
 }{
 	{"script", "The claim script against the article's script", benchScript},
+	{"limits", "Limits as data against two fixed limits", benchLimits},
 	{"http", "The HTTP API against a handler that does nothing", benchHTTP},
 	{"tokens", "What a user's own token costs over HTTP", benchTokens},
 	{"durability", "What a durable answer costs over HTTP", benchDurability},

@@ -68,7 +68,7 @@ func (s *sheet) script(b *testing.B, r *broker, name string, perCall int) {
 		group.Go(func() error {
 			reqs, prefix := make([]lua.ClaimRequest, perCall), fmt.Sprintf("user-%02d-", worker)
 			for from := int64(0); time.Now().Before(until); from += int64(perCall) {
-				replies, _, err := r.scripts.Claim(ctx, m, requests(reqs, prefix, from, true))
+				replies, _, err := r.scripts.Claim(ctx, m, r.carry(requests(reqs, prefix, from, true)))
 				if err != nil {
 					return err
 				}

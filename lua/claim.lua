@@ -182,6 +182,7 @@ if user_limits[3] or subjects[1] then
   }
   subjects[0] = user_limits
   for s = 0, #subjects do
+    subjects[s].firsts = {}
     for i = s == 0 and 3 or 1, #subjects[s] do
       local limit = subjects[s][i]
       limit.window, limit.code = window[sub(limit.tag, 1, 1)], 1300 + limit.number
@@ -325,17 +326,30 @@ local changed = 0 -- how many records of users and other subjects new_users has
 -- take_subjects adds the quantity of claim i to the records of its subjects that limits are by. It returns the fields and their records
 -- in turn, or nil and the code of the refusal.
 local take_subjects = subjects[1] and function(i, quantity)
-  local taken_by = {}
-  for _, limits in ipairs(subjects) do
+  local taken_by, n = {}, 0
+  for s = 1, #subjects do
+    local limits = subjects[s]
     local field = limits.column and ARGV[limits.fields + i] or ''
     if field == '' then return nil, 1400 + limits[1].number end
-    local record, windows, counts = user_here[field] or limits.records[i], {}, {}
-    if record then windows, counts = read_record(record) end
-    if not windows then return nil, 10 end
-    local after, refusal = after_taking(limits, windows, counts, quantity)
+    local record = user_here[field] or limits.records[i]
+    local after, refusal
+    if record then
+      local windows, counts = read_record(record)
+      if not windows then return nil, 10 end
+      after, refusal = after_taking(limits, windows, counts, quantity)
+    else
+      local first = limits.firsts[quantity] -- as of users
+      if not first then
+        first = {after_taking(limits, {}, {}, quantity)}
+        limits.firsts[quantity] = first
+      end
+      after, refusal = first[1], first[2]
+    end
     if refusal then return nil, refusal end
-    local at = #taken_by
-    if after ~= '' then taken_by[at + 1], taken_by[at + 2] = field, after end
+    if after ~= '' then
+      taken_by[n + 1], taken_by[n + 2] = field, after
+      n = n + 2
+    end
   end
   return taken_by
 end
@@ -392,10 +406,12 @@ for i = 1, claims do
     local at = 2 * made
     new_users[changed + 1], new_users[changed + 2] = user, after -- HSET takes the last of a user
     changed = changed + 2
-    for j = 1, taken_by and #taken_by or 0, 2 do
-      user_here[taken_by[j]] = taken_by[j + 1]
-      new_users[changed + 1], new_users[changed + 2] = taken_by[j], taken_by[j + 1]
-      changed = changed + 2
+    if taken_by then
+      for j = 1, #taken_by, 2 do
+        user_here[taken_by[j]] = taken_by[j + 1]
+        new_users[changed + 1], new_users[changed + 2] = taken_by[j], taken_by[j + 1]
+        changed = changed + 2
+      end
     end
     new_keys[at - 1], new_keys[at] = key, claim
     answer = seq
