@@ -46,7 +46,8 @@ func (s *Scripts) Adjust(ctx context.Context, c *models.Campaign) (State, error)
 
 func (s *Scripts) adjustCall(c *models.Campaign) call {
 	k := s.KeysOf(c.ID)
-	args := append([]any{c.Version, c.Epoch, ChangeID(c), models.NewTime(s.opts.Clock()).Format(models.TimeLayout), s.serverNow()}, fixed(c)...)
+	at := models.NewTime(s.opts.Clock()).Format(models.TimeLayout)
+	args := append([]any{c.Version, c.Epoch, ChangeID(c), at, s.serverNow()}, fixed(c)...)
 	return call{[]string{k.State, k.Stream}, append(args, definition(c)...)}
 }
 

@@ -48,7 +48,8 @@ func (s *Scripts) loadCall(c *models.Campaign, st *staged) call {
 	args := append([]any{s.serverNow(), c.Epoch, replace, st.users, st.keys}, fixed(c)...)
 	args = append(args, "taken", st.taken, "seq", st.seq, "released", st.released, "version", c.Version)
 	if models.IsShardID(c.ID) { // nothing else sets what a shard has on loan, but its moves
-		args = append(args, "total", c.Total, "moves", c.MovedNo, "move_amount", 0, "moved", "", "ups", 0, "shards", c.Shards, "shard_by", c.ShardBy)
+		args = append(args, "total", c.Total, "moves", c.MovedNo, "move_amount", 0, "moved", "", "ups", 0, "shards", c.Shards,
+			"shard_by", c.ShardBy)
 	}
 	if c.Kind == models.KindPacket {
 		args = append(args, "total", st.taken, "pushed", 0) // Push brings the packets that nobody took

@@ -43,7 +43,9 @@ func window(per models.Per, at time.Time, zone *time.Location) (from, to time.Ti
 	day := func(d int) time.Time { return lua.StartOfDay(y, m, d, zone) }
 	switch per {
 	case models.PerHour:
-		for from = day(d); !from.Add(time.Hour).After(at); from = from.Add(time.Hour) {
+		from = day(d)
+		for !from.Add(time.Hour).After(at) {
+			from = from.Add(time.Hour)
 		}
 		to = from.Add(time.Hour)
 		if next := day(d + 1); next.Before(to) {

@@ -32,8 +32,8 @@ const (
 
 // Release gives back what up to ReleasesMax claims of one campaign took, once each however often it is called, and adds the event of
 // each to the claim stream. The stock gets its units back, and so does each limit that counted the claim and whose window in the
-// record of its subject is the claim's. c.Epoch is the load that MySQL knows. Errors: ErrAbsent, ErrOther, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (safe
-// to send again).
+// record of its subject is the claim's. c.Epoch is the load that MySQL knows. Errors: ErrAbsent, ErrOther, ErrDamaged, ErrUnavailable,
+// ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Release) ([]Released, error) {
 	if len(releases) == 0 || len(releases) > ReleasesMax {
 		return nil, fmt.Errorf("%w: %d releases in a call, must be 1 to %d", ErrUnavailable, len(releases), ReleasesMax)

@@ -197,8 +197,8 @@ func (c *Campaign) validateLimits() error {
 		case slices.ContainsFunc(all[:i], l.isSame):
 			return refuse("limits", "by %s per %s is there twice", l.By, l.Per)
 		case c.Shards > 1 && l.By != c.ShardSubject():
-			return refuse("limits", "of a campaign of several shards must all be by %s, as its shard_by says: a shard does not know what another counts",
-				c.ShardSubject())
+			return refuse("limits", "of a campaign of several shards must all be by %s, as its shard_by says:"+
+				" a shard does not know what another counts", c.ShardSubject())
 		}
 		names[l.By] = l.By != ByUser
 	}

@@ -53,14 +53,14 @@ func (s Subjects) JSON() string {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(map[string]string(s)) // texts always encode
+	_ = e.Encode(map[string]string(s)) //nolint:errchkjson // texts always encode
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
 // Value writes the subjects as MySQL keeps them.
 func (s Subjects) Value() (driver.Value, error) {
 	if len(s) == 0 {
-		return nil, nil
+		return nil, nil //nolint:nilnil // NULL
 	}
 	return s.JSON(), nil
 }
