@@ -107,33 +107,41 @@ func Subjects(name string, into *models.Subjects) Field {
 		}
 		*into = nil
 		for r.d.PeekKind() != '}' {
-			t := r.token()
-			if r.broken != nil {
-				return r.broken
-			}
-			subject := t.String()
-			if _, twice := (*into)[subject]; twice {
-				return Invalid(name+"."+Shorten(subject), "is there twice")
-			}
-			t, p := r.begin(name+"."+Shorten(subject), '"', "a string")
-			if p != nil {
+			if p := r.subject(name, into); p != nil {
 				return p
 			}
-			value := norm.NFC.String(t.String())
-			if p := InvalidID(name+"."+Shorten(subject), models.CheckSubject(subject, value)); p != nil {
-				return p
-			}
-			if len(*into) == models.SubjectsMax {
-				return Invalid(name, "must be at most "+strconv.Itoa(models.SubjectsMax))
-			}
-			if *into == nil {
-				*into = make(models.Subjects)
-			}
-			(*into)[subject] = value
 		}
 		r.token()
 		return r.broken
 	}}
+}
+
+// subject reads the name and the value of a subject.
+func (r *reader) subject(object string, into *models.Subjects) *Problem {
+	subject := r.token().String()
+	if r.broken != nil {
+		return r.broken
+	}
+	name := object + "." + Shorten(subject)
+	if _, twice := (*into)[subject]; twice {
+		return Invalid(name, "is there twice")
+	}
+	t, p := r.begin(name, '"', "a string")
+	if p != nil {
+		return p
+	}
+	value := norm.NFC.String(t.String())
+	if p := InvalidID(name, models.CheckSubject(subject, value)); p != nil {
+		return p
+	}
+	if len(*into) == models.SubjectsMax {
+		return Invalid(object, "must be at most "+strconv.Itoa(models.SubjectsMax))
+	}
+	if *into == nil {
+		*into = make(models.Subjects)
+	}
+	(*into)[subject] = value
+	return nil
 }
 
 // Integer is a whole number from least to most. 1.0 and 1e0 are refused: amounts are written as what they are.
