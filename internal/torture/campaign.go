@@ -23,6 +23,7 @@ type campaign struct {
 	id      string
 	packets bool
 	perUser int64
+	extra   *extraLimit
 	perDay  int64 // units a user; the round is within one day
 	lowAt   int64
 	hold    time.Duration
@@ -145,6 +146,7 @@ func (o *operator) open(ctx context.Context, round string) (all []*campaign, err
 		{id: round + "-packets", users: 4000, packets: true, perUser: 1},
 		{id: round + endless, users: 500},
 	}
+	all[0].extra = o.drawLimit()
 	for i, total := range []int64{between(o.r, 100, 400), between(o.r, 50, 200), between(o.r, 40, 200), 1_000_000} {
 		if err := o.openOne(ctx, all[i], total); err != nil {
 			return nil, err
@@ -162,6 +164,9 @@ func (o *operator) openOne(ctx context.Context, c *campaign, total int64) error 
 	} else {
 		body["total"] = total
 		c.change(&c.totals, total)("")
+	}
+	if c.extra != nil {
+		body["limits"] = c.extra.body()
 	}
 	if c.hold > 0 {
 		body["hold_for"] = c.hold.String()
@@ -297,8 +302,11 @@ func (o *operator) insistPackets(ctx context.Context, c *campaign, n int64) erro
 	}
 }
 
-// unlimit takes the limit of a user away, which it insists on.
+// unlimit takes the limits of a user away, which it insists on.
 func (o *operator) unlimit(ctx context.Context, c *campaign) error {
+	if err := o.removeExtra(ctx, c); err != nil {
+		return err
+	}
 	if c.packets || c.perUser == 0 {
 		return nil
 	}

@@ -32,6 +32,11 @@ type row struct {
 // back reports whether its units were given back.
 func (r *row) back() bool { return !r.status.Live() }
 
+// mayHoldAfter reports whether its units may have counted at some time after from.
+func (r *row) mayHoldAfter(from time.Time) bool {
+	return !r.back() || r.applied.IsZero() || r.applied.After(from.Add(-blur))
+}
+
 // ledger is a campaign as MySQL has it.
 type ledger struct {
 	*campaign

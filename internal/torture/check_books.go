@@ -48,6 +48,7 @@ func (rd *round) checkOrder(l *ledger) {
 			rd.brokenf("%s %s when claim %s was made at %s", c.id, why, r.id, clock(r.at))
 		}
 	}
+	rd.checkExtra(l)
 	if units, most := held.live(l.rows), c.total(); units > maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), time.Now())) {
 		rd.brokenf("I1: %s: %d units are sold of %d", c.id, units, most)
 	}
@@ -258,6 +259,8 @@ func (l *ledger) refusedWrong(one *wish, t *try) string {
 		if !slices.ContainsFunc(l.may(&l.limits, from, t.ended), func(limit int64) bool { return limit > 0 && most+one.quantity > limit }) {
 			return "the user held too few"
 		}
+	case "limit":
+		return l.extraWrong(one, from, t.ended)
 	case "user_day_limit":
 		if l.perDay == 0 || l.mostHeld(from, t.ended, one.user)+one.quantity <= l.perDay {
 			return "the user held too few of the day"
@@ -281,7 +284,7 @@ func (l *ledger) mostHeld(from, till time.Time, user string) (units int64) {
 		if r.at.After(till.Add(blur)) || user != "" && r.user != user {
 			continue
 		}
-		if !r.back() || r.applied.IsZero() || r.applied.After(from.Add(-blur)) {
+		if r.mayHoldAfter(from) {
 			units += r.quantity
 		}
 	}

@@ -135,11 +135,19 @@ func (c *client) ask(ctx context.Context, of *campaign) {
 	}
 }
 
+// body is the claim as it is sent.
+func (w *wish) body() map[string]any {
+	body := map[string]any{"user_id": w.user, "quantity": w.quantity}
+	if subjects := w.c.subjects(w.user); subjects != nil {
+		body["subjects"] = subjects
+	}
+	return body
+}
+
 // try sends one claim once.
 func (c *client) try(one *wish) {
 	t := try{begun: time.Now()}
-	body := map[string]any{"user_id": one.user, "quantity": one.quantity}
-	r := c.send(c.w.ctx, http.MethodPost, c.base()+"/v1/campaigns/"+one.c.id+"/claims", one.key, body)
+	r := c.send(c.w.ctx, http.MethodPost, c.base()+"/v1/campaigns/"+one.c.id+"/claims", one.key, one.body())
 	t.ended = time.Now()
 	t.code = r.code
 	t.replayed = r.replayed
@@ -178,9 +186,8 @@ func (c *client) askMany(of *campaign, n int) {
 	claims := make([]map[string]any, n)
 	for i := range many {
 		many[i] = c.fresh(of)
-		claims[i] = map[string]any{
-			"campaign_id": of.id, "user_id": many[i].user, "quantity": many[i].quantity,
-		}
+		claims[i] = many[i].body()
+		claims[i]["campaign_id"] = of.id
 		if many[i].key != "" {
 			claims[i]["idempotency_key"] = many[i].key
 		}
