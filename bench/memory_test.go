@@ -15,14 +15,23 @@ func benchMemory(b *testing.B, s *sheet) {
 	s.Facts = []string{r.version(b)}
 	s.rounds = 1 // these figures are the same each time
 	claims := amount(100_000)
+	earlier := brokerOn(b, r.server)
+	earlier.rdb.AddHook(&swapScript{from: digestOf(b, "../lua/claim.lua"), to: earlier.loadCommit(b, fixedLimits)})
+	subject := brokerOn(b, r.server)
+	subject.subjects = []string{"device"}
+	const uuids = "0190a6f2-7c1e-7b5a-9d3e-4f6a8b"
 	for _, one := range []struct {
 		name, prefix string
 		keyed        bool
+		*broker
 	}{
-		{"user ids of 11 characters", "user-", false},
-		{"user ids of 11 characters, idempotency keys", "user-", true},
-		{"user ids of 36 characters, idempotency keys", "0190a6f2-7c1e-7b5a-9d3e-4f6a8b", true},
+		{"user ids of 11 characters", "user-", false, r},
+		{"user ids of 11 characters, idempotency keys", "user-", true, r},
+		{"user ids of 36 characters, idempotency keys", uuids, true, r},
+		{"user ids of 36 characters, idempotency keys, " + fixedLimits, uuids, true, earlier},
+		{"user ids of 36 characters, devices of 43, idempotency keys", uuids, true, subject},
 	} {
+		r := one.broker
 		m := r.campaign(b, plenty)
 		r.fill(b, m, one.prefix, claims, one.keyed)
 		k := lua.KeysOf(m.ID, m.Partition)
@@ -36,6 +45,8 @@ func benchMemory(b *testing.B, s *sheet) {
 	}
 	s.note("MEMORY USAGE … SAMPLES 0 of whole keys of 100,000 claims. Hash tables double: at other sizes each of the two may take 2 bytes less or 6 more.")
 	s.goal(b, "user ids of 36 characters, idempotency keys: both", atMost, 180)
+	const both = "user ids of 36 characters, idempotency keys"
+	s.ratioAtMost(b, "bytes a claim with two limits, today / "+fixedLimits, both+": both", both+", "+fixedLimits+": both", 1)
 }
 
 // fill makes claims of users numbered with six digits behind the prefix.
@@ -44,7 +55,7 @@ func (r *broker) fill(b *testing.B, m lua.Meta, prefix string, claims int, keyed
 	reqs := make([]lua.ClaimRequest, lua.ClaimsMax)
 	for done := 0; done < claims; done += len(reqs) {
 		reqs = reqs[:min(lua.ClaimsMax, claims-done)]
-		replies, _, err := r.scripts.Claim(b.Context(), m, requests(reqs, prefix, int64(100_000+done), keyed))
+		replies, _, err := r.scripts.Claim(b.Context(), m, r.carry(requests(reqs, prefix, int64(100_000+done), keyed)))
 		require.NoError(b, err)
 		require.NoError(b, allTaken(replies))
 	}

@@ -107,7 +107,9 @@ func readHTTP(t *testing.T, text []byte) string {
 	var d document
 	require.NoError(t, json.Unmarshal(text, &d))
 	p := &page{}
-	p.linef("%s\n# The HTTP API\n\n%s\n\nThis is `/openapi.json` for reading. What happens in the stream is in [events.md](events.md).", notice, d.Info.Description)
+	p.linef("%s\n# The HTTP API\n\n%s\n\nThis is `/openapi.json` for reading. What happens in the stream is in [events.md](events.md)."+
+		"\n\nA refusal is a [Problem](#problem). Any operation may be refused with %s; its own refusals are listed with it.",
+		notice, d.Info.Description, strings.Join(everywhere, "; "))
 	for _, tag := range d.Tags {
 		p.linef("\n## %s%s\n\n%s", strings.ToUpper(tag.Name[:1]), tag.Name[1:], tag.Description)
 		for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
@@ -122,33 +124,47 @@ func readHTTP(t *testing.T, text []byte) string {
 	return p.String()
 }
 
+// everywhere are refusals that most operations have, said once for all.
+var everywhere = []string{
+	"400 malformed", "401 unauthorized", "403 forbidden", "413 too_large", "415 unsupported_media_type", "422 invalid", "429 rate_limited", "500 internal",
+	"503 unavailable",
+}
+
 func (p *page) operation(method, path string, op *operation) {
 	p.linef("\n### `%s %s`\n\n**%s.** %s", method, path, op.Summary, op.Description)
 	if len(op.Parameters) > 0 {
-		p.head("parameter", "in", "", "meaning")
-		for _, one := range op.Parameters {
-			p.row("`"+one.Name+"`", one.In, must(one.Required), one.Description)
-		}
+		p.linef("")
+	}
+	for _, one := range op.Parameters {
+		p.linef("- `%s` (%s%s): %s", one.Name, one.In, must(one.Required), one.Description)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(op.RequestBody.Content)) {
 		content := op.RequestBody.Content[kind]
 		p.linef("\nBody: %s (`%s`)", content.Schema.name(), kind)
 		p.example(content.Example)
 	}
-	p.head("answer", "body", "meaning")
+	var refusals []string
+	p.linef("")
 	for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
 		answer := op.Responses[status]
+		if status >= "400" {
+			refusals = append(refusals, status+" "+answer.Description)
+			continue
+		}
 		var bodies []string
 		for _, kind := range slices.Sorted(maps.Keys(answer.Content)) {
 			content := answer.Content[kind]
-			bodies = append(bodies, content.Schema.name())
+			bodies = append(bodies, " "+content.Schema.name())
 		}
-		p.row(status, strings.Join(bodies, ", "), answer.Description)
+		p.linef("Answer %s:%s. %s.", status, strings.Join(bodies, ","), answer.Description)
+	}
+	refusals = slices.DeleteFunc(refusals, func(one string) bool { return slices.Contains(everywhere, one) })
+	if len(refusals) > 0 {
+		p.linef("Refused with %s.", strings.Join(refusals, "; "))
 	}
 	for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
 		for _, content := range op.Responses[status].Content {
 			if status < "300" && len(content.Example) > 0 {
-				p.linef("\nAnswer %s:", status)
 				p.example(content.Example)
 			}
 		}
@@ -196,17 +212,17 @@ func (p *page) types(all map[string]*schema) {
 			p.linef("\n%s", s.name())
 			continue
 		}
-		p.head("field", "type", "", "meaning")
+		p.linef("")
 		for _, field := range slices.Sorted(maps.Keys(s.Properties)) {
 			of := s.Properties[field]
-			p.row("`"+field+"`", of.name(), must(slices.Contains(s.Required, field)), of.Description)
+			p.linef("- `%s` (%s%s): %s", field, of.name(), must(slices.Contains(s.Required, field)), strings.ReplaceAll(of.Description, "\n", " "))
 		}
 	}
 }
 
 func must(is bool) string {
 	if is {
-		return "always"
+		return ", always"
 	}
 	return ""
 }
