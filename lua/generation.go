@@ -24,32 +24,77 @@ type Stream struct {
 // Stream reads the position of a partition's stream. Errors: ErrUnavailable, ErrOutcomeUnknown (a read: ask again),
 // ErrDamaged.
 func (s *Scripts) Stream(ctx context.Context, partition int) (Stream, error) {
+	streams, errs := s.Streams(ctx, []int{partition}, nil)
+	return streams[0], errs[0]
+}
+
+// Streams is Stream for some partitions, in their order, in two round trips. tips are entries that were in the streams, by partition:
+// one that is missing, although older ones are there, is the Gap of its stream. An error is of its partition alone.
+func (s *Scripts) Streams(ctx context.Context, partitions []int, tips map[int]EntryID) ([]Stream, []error) {
+	streams := make([]Stream, len(partitions))
+	errs := make([]error, len(partitions))
 	now, err := s.Now(ctx)
 	if err != nil {
-		return Stream{}, err
+		for i := range errs {
+			errs[i] = err
+		}
+		return streams, errs
 	}
-	generation, err := s.rdb.Get(ctx, generationKey(partition)).Result()
+	replies := make([]streamReply, len(partitions))
+	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		for i, partition := range partitions {
+			r := &replies[i]
+			key := StreamKey(partition)
+			// The entry comes first: trimming takes the oldest entries, so one that is older was there as well at that moment.
+			r.tip = p.XRangeN(ctx, key, tips[partition].String(), tips[partition].String(), 1)
+			r.generation = p.Get(ctx, generationKey(partition))
+			r.info = p.XInfoStream(ctx, key)
+		}
+		return nil
+	})
+	for i, partition := range partitions {
+		streams[i], errs[i] = replies[i].read(partition, tips[partition])
+		streams[i].At = now
+	}
+	return streams, errs
+}
+
+// streamReply is what Redis says of a stream.
+type streamReply struct {
+	tip        *redis.XMessageSliceCmd
+	generation *redis.StringCmd
+	info       *redis.XInfoStreamCmd
+}
+
+func (r *streamReply) read(partition int, tip EntryID) (Stream, error) {
+	generation, err := r.generation.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return Stream{}, sortError("get", err)
 	}
-	info, err := s.rdb.XInfoStream(ctx, StreamKey(partition)).Result()
+	if err := r.tip.Err(); err != nil {
+		return Stream{}, sortError("xrange", err)
+	}
+	info, err := r.info.Result()
 	switch {
 	case err != nil && strings.Contains(err.Error(), noSuchKey):
-		return Stream{StreamPosition: StreamPosition{Generation: generation}, At: now}, nil
+		return Stream{StreamPosition: StreamPosition{Generation: generation}}, nil
 	case err != nil:
 		return Stream{}, sortError("xinfo", err)
 	}
-	tip, err := ParseEntryID(info.LastGeneratedID)
+	at := StreamPosition{Generation: generation, Added: info.EntriesAdded}
 	first, firstErr := ParseEntryID(info.FirstEntry.ID)
+	at.Tip, err = ParseEntryID(info.LastGeneratedID)
 	if err := errors.Join(err, firstErr); err != nil {
 		return Stream{}, fmt.Errorf("%w: %s: %w", ErrDamaged, StreamKey(partition), err)
 	}
-	if tip.Ms == math.MaxUint64 {
+	if at.Tip.Ms == math.MaxUint64 {
 		return Stream{}, fmt.Errorf("%w: %s: its last id is %s, and no claim can have one behind it. Such an id comes from an XADD by hand. "+
-			"When every group has read the stream, RENAME it and run dibs reconcile --repair", ErrDamaged, StreamKey(partition), tip)
+			"When every group has read the stream, RENAME it and run dibs reconcile --repair", ErrDamaged, StreamKey(partition), at.Tip)
 	}
-	at := StreamPosition{Generation: generation, Tip: tip, Added: info.EntriesAdded}
-	return Stream{StreamPosition: at, At: now, First: first, Length: info.Length}, nil
+	if len(r.tip.Val()) == 0 && first != (EntryID{}) && first.Less(tip) {
+		at.Gap = tip
+	}
+	return Stream{StreamPosition: at, First: first, Length: info.Length}, nil
 }
 
 const noSuchKey = "no such key"

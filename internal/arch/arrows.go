@@ -61,7 +61,7 @@ var arrows = map[string][]string{
 	"internal/audit":    {"internal/sqlstore", "models"},
 	"syncer/campaigns":  {"internal/audit", "internal/sqlstore", "ledger", "lua", "migrations", "models", "split", "syncer/writer"},
 	"syncer/recovery":   {"lua", "models"},
-	"syncer/residency":  {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/writer"},
+	"syncer/residency":  {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/recovery", "syncer/writer"},
 	"syncer/resolve":    {"internal/sqlstore", "ledger", "lua", "migrations", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
 	"syncer/reconcile":  {"internal/audit", "internal/sqlstore", "ledger", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
 	"syncer/shards":     {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns"},

@@ -21,8 +21,8 @@ var ErrLost = errors.New("campaigns: campaign lost from redis")
 // ErrMoved is an ErrLost that need not be a loss: the campaign was loaded or evicted while it was looked at.
 var ErrMoved = fmt.Errorf("%w, or loaded or evicted meanwhile", ErrLost)
 
-// MySQLWentBack begins the reason of a campaign that is lost because MySQL was put back.
-const MySQLWentBack = "mysql went back"
+// MySQLRolledBack begins the reason of a campaign that is lost because MySQL was put back.
+const MySQLRolledBack = "mysql went back"
 
 // Scripts is the part of lua.Scripts that the rooms of the syncer use.
 type Scripts interface { //nolint:interfacebloat // one for each verb that they use
@@ -40,6 +40,7 @@ type Scripts interface { //nolint:interfacebloat // one for each verb that they 
 	LoadAll(ctx context.Context, cs []models.Campaign) (loaded []bool, errs []error)
 	AdjustAll(ctx context.Context, cs []models.Campaign) []error
 	Stream(ctx context.Context, partition int) (lua.Stream, error)
+	Streams(ctx context.Context, partitions []int, tips map[int]lua.EntryID) ([]lua.Stream, []error)
 	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)
 	Unread(ctx context.Context, partition int, group string) (lua.Unread, error)
 	Places(ctx context.Context, ids []string) ([]lua.Position, error)

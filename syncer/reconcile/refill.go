@@ -24,7 +24,7 @@ const refillAgain = time.Minute
 func (r *Reconciler) Refill(ctx context.Context) (refilled int, err error) {
 	left := make(map[string]time.Time)
 	fetch := campaigns.Lots(ctx, r.db, sqlstore.PageSize, "id", "residency = ? AND residency_reason LIKE ?",
-		models.ResidencyLost, campaigns.MySQLWentBack+"%")
+		models.ResidencyLost, campaigns.MySQLRolledBack+"%")
 	err = sqlstore.EachRow(ctx, campaigns.ID, fetch, func(c *models.Campaign) error {
 		if last, tried := r.left[c.ID]; tried && time.Since(last) < refillAgain {
 			left[c.ID] = last

@@ -29,7 +29,7 @@ func (p *repair) bringMovesBack(ctx context.Context) error {
 			return nil, err
 		}
 		state := &p.redis.state
-		forgotten := state.Moves > was.MoveNo || strings.HasPrefix(was.ResidencyReason, campaigns.MySQLWentBack)
+		forgotten := state.Moves > was.MoveNo || strings.HasPrefix(was.ResidencyReason, campaigns.MySQLRolledBack)
 		total := was.Total
 		if p.redis.held && (p.redis.settled || p.stopped) && forgotten && state.Moves >= was.MoveNo {
 			total = min(state.Total, was.Total+max(0, reserve))

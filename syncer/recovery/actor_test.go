@@ -179,7 +179,7 @@ func (a *actor) setPartition(o *observed) {
 			p.Lacking++
 		}
 	}
-	if p.isMySQLBehind() {
+	if p.IsMySQLBehind() {
 		a.rounds++
 	} else {
 		a.rounds = 0

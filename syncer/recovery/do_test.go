@@ -111,7 +111,7 @@ func (a *actor) recordStream(o *observed) {
 
 // stopPartition takes the lots of a partition out of use and renews its stream.
 func (a *actor) stopPartition(o *observed) {
-	w, isMySQL := a.w, o.partition.isMySQLBehind()
+	w, isMySQL := a.w, o.partition.IsMySQLBehind()
 	w.generation++
 	fresh := w.generation
 	renew := func() bool {

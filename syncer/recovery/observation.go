@@ -21,8 +21,8 @@ type Partition struct {
 	Watching      bool               // the caller records how far streams are
 }
 
-// isMySQLBehind reports whether Redis remembers commits that MySQL lacks. No stream has entries before MySQL has its row.
-func (p *Partition) isMySQLBehind() bool {
+// IsMySQLBehind reports whether Redis remembers commits that MySQL lacks. No stream has entries before MySQL has its row.
+func (p *Partition) IsMySQLBehind() bool {
 	return p.Lacking > 0 || p.Recorded.Tip.Less(p.Remembered) || !p.Known && p.Stream.Added > 0
 }
 

@@ -50,10 +50,10 @@ func plan[T any](rows []row[T], observed *T, policy Policy) Step {
 
 var partitionRows = []row[Partition]{
 	same("P1", "MySQL has no row of the stream, and Redis has no entries", BeginGeneration,
-		func(p *Partition) bool { return !p.Known && p.Stream.Added == 0 && !p.isMySQLBehind() }),
+		func(p *Partition) bool { return !p.Known && p.Stream.Added == 0 && !p.IsMySQLBehind() }),
 	same("P2", "MySQL lacks what Redis remembers, seen fewer than 4 times in a row", WaitReplica,
-		func(p *Partition) bool { return p.isMySQLBehind() && p.Rounds < roundsMax }),
-	same("P3", "MySQL lacks what Redis remembers", StopPartition, (*Partition).isMySQLBehind),
+		func(p *Partition) bool { return p.IsMySQLBehind() && p.Rounds < roundsMax }),
+	same("P3", "MySQL lacks what Redis remembers", StopPartition, (*Partition).IsMySQLBehind),
 	same("P4", "the stream in Redis is behind MySQL's record, or another one", StopPartition, (*Partition).isRedisBehind),
 	same("P5", "the stream, or the seqs without a row, moved, or the record is older than 5 s", RecordStream,
 		func(p *Partition) bool { return !p.isRecorded() }),

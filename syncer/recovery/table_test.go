@@ -348,16 +348,16 @@ func TestTable_APartitionIsStoppedWhenAServerForgot(t *testing.T) {
 	partitions(func(p *Partition) {
 		step := PlanPartition(p)
 		counts[step.Row]++
-		isMySQLBehind := p.Lacking > 0 || p.Remembered.Ms > 5 || !p.Known && (p.Remembered.Ms > 0 || p.Stream.Added > 0)
+		IsMySQLBehind := p.Lacking > 0 || p.Remembered.Ms > 5 || !p.Known && (p.Remembered.Ms > 0 || p.Stream.Added > 0)
 		isRedisBehind := p.Stream.Generation != "stream 1" || p.Stream.Tip.Ms < 5 || p.Stream.Added < 5 || p.Stream.Gap.Ms > 0
 		isMoved := p.Stream.Tip.Ms > 5 || p.UnbookedMoved || p.RecordedAge > recordedAgeMax
 		var want Action
 		switch {
-		case !p.Known && !isMySQLBehind:
+		case !p.Known && !IsMySQLBehind:
 			want = BeginGeneration
-		case isMySQLBehind && p.Rounds < roundsMax:
+		case IsMySQLBehind && p.Rounds < roundsMax:
 			want = WaitReplica
-		case isMySQLBehind, isRedisBehind:
+		case IsMySQLBehind, isRedisBehind:
 			want = StopPartition
 		case isMoved && p.Watching:
 			want = RecordStream

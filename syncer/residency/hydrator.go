@@ -112,7 +112,7 @@ func (h *Hydrator) Recover(ctx context.Context, campaignID string, seen lua.Posi
 // loseForMoves takes a shard out of use whose load in Redis has taken a move that MySQL does not know, although MySQL was asked last. MySQL
 // commits each move before Redis takes it, so it was restored to an earlier time, and its reserve may hold units that the shard has sold.
 func (h *Hydrator) loseForMoves(ctx context.Context, c *models.Campaign) error {
-	reason := campaigns.MySQLWentBack + ": redis has taken a move of its units that mysql does not know"
+	reason := campaigns.MySQLRolledBack + ": redis has taken a move of its units that mysql does not know"
 	if err := h.lose(ctx, c, reason); err != nil {
 		return err
 	}

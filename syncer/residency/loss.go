@@ -58,9 +58,12 @@ func (s *streams) newGeneration(
 		return fail(err)
 	}
 	defer func() { _ = lock.Release(context.WithoutCancel(ctx)) }() // it runs out by itself
-	row, _, err := s.row(ctx, partition)
-	if err != nil || row.Generation != old.Generation {
-		return err // another was faster
+	var row models.StreamRecord
+	if err := s.db.WithContext(ctx).Omit("unbooked").Where("`partition` = ?", partition).Take(&row).Error; err != nil {
+		return fail(err)
+	}
+	if row.Generation != old.Generation {
+		return nil // another was faster
 	}
 	unexplained, err := s.stillUnexplained(ctx, &row)
 	if err != nil {

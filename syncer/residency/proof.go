@@ -38,7 +38,7 @@ func (h *Hydrator) prove(ctx context.Context, c *models.Campaign) error {
 	switch {
 	case err != nil:
 		return err
-	case strings.HasPrefix(c.ResidencyReason, campaigns.MySQLWentBack), c.StreamGeneration != stream.Generation:
+	case strings.HasPrefix(c.ResidencyReason, campaigns.MySQLRolledBack), c.StreamGeneration != stream.Generation:
 		return fmt.Errorf("%w: %s: %s; only a repair can tell what its claims were", campaigns.ErrLost, c.ID, c.ResidencyReason)
 	}
 	if err := h.acknowledged(ctx, c, h.tipWhenFenced(c, stream, stopped)); err != nil {

@@ -129,7 +129,7 @@ func (h *Hydrator) loseBehindTombstone(ctx context.Context, c *models.Campaign, 
 	if err != nil {
 		return err
 	}
-	reason := fmt.Sprintf("%s: redis evicted load %d with %d claims, mysql has load %d with %d", campaigns.MySQLWentBack,
+	reason := fmt.Sprintf("%s: redis evicted load %d with %d claims, mysql has load %d with %d", campaigns.MySQLRolledBack,
 		evicted.Epoch, evicted.Seq, c.Epoch, c.SyncedSeq)
 	if err := h.lose(ctx, c, reason); err != nil {
 		return err

@@ -2,16 +2,18 @@ package residency
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
+	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/recovery"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
@@ -20,15 +22,15 @@ import (
 )
 
 const (
-	generationTries   = 5               // looks at a stream whose generation others change
+	generationTries   = 5               // steps that a stream may need in a row, as others change its generation
 	generationLockFor = 5 * time.Second // a new generation may take so long to be made
-	recordEvery       = 5 * time.Second // a stream that does not move is recorded so often
+	replicaPause      = 100 * time.Millisecond
 )
 
 // streams tells an intact claim stream from one that Redis lost, or lost the end of, and a MySQL that has all that it committed from one
-// that was put back. A stream has a generation, a random text that
-// Redis and MySQL both hold, and MySQL records how far it was seen to be. A stream that is behind that gets a new generation: it
-// proves nothing any more about campaigns that were loaded under the old one.
+// that was rolled back. A stream has a generation, a random text that Redis and MySQL both hold, and MySQL records how far it was seen
+// to be. Package recovery decides what is done; after a loss the stream gets a new generation, and proves nothing any more about
+// campaigns that were loaded under the old one.
 type streams struct {
 	db      *gorm.DB
 	scripts campaigns.Scripts
@@ -37,16 +39,20 @@ type streams struct {
 	looks   *singleflight.Group
 }
 
-// look is what a look at a claim stream found: what MySQL recorded and what Redis held afterwards. broken tells that the stream has
-// a new generation, made just now.
-type look struct {
-	row    models.StreamRecord
-	stream lua.Stream
-	broken bool
+// observed is what was read of a claim stream: first what Redis remembers of MySQL's commits, then MySQL, then Redis.
+type observed struct {
+	recovery.Partition
+
+	row         models.StreamRecord // without the unbooked claims
+	hasUnbooked bool                // the row names some
+	lacking     []string            // flushes that Redis remembers, if MySQL lacks any of them
+	stream      lua.Stream
+	isNew       bool // its generation was made just now
+	err         error
 }
 
-// shared is intact for those who ask at the same time. The look may have begun before the caller asked.
-func (s *streams) shared(ctx context.Context, partition int) (look, error) {
+// shared is intact for those who ask at the same time. The observation may have begun before the caller asked.
+func (s *streams) shared(ctx context.Context, partition int) (*observed, error) {
 	flight := s.looks.DoChan(strconv.Itoa(partition), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hydrateTimeout)
 		defer cancel()
@@ -54,90 +60,140 @@ func (s *streams) shared(ctx context.Context, partition int) (look, error) {
 	})
 	select {
 	case got := <-flight:
-		return got.Val.(look), got.Err //nolint:forcetypeassert // what intact returns
+		return got.Val.(*observed), got.Err //nolint:forcetypeassert // what intact returns
 	case <-ctx.Done():
-		return look{}, fmt.Errorf("residency: stream %d: %w", partition, context.Cause(ctx))
+		return nil, fmt.Errorf("residency: stream %d: %w", partition, context.Cause(ctx))
 	}
 }
 
-// intact returns what Redis holds of a partition's stream, under the generation that MySQL knows too.
-func (s *streams) intact(ctx context.Context, partition int) (seen look, err error) {
-	for range generationTries {
-		row, found, err := s.row(ctx, partition) // before Redis, which then holds no less
+// intact returns what Redis holds of a partition's stream, under the generation that MySQL knows too. It does what package recovery
+// decides until the stream is so.
+func (s *streams) intact(ctx context.Context, partition int) (*observed, error) {
+	isNew := false
+	rounds := 0
+	for steps := 0; steps < generationTries; {
+		all, err := s.observe(ctx, partition)
 		if err != nil {
-			return look{}, err
+			return nil, err
 		}
-		if !found {
-			if err := s.begin(ctx, partition); err != nil {
-				return look{}, err
+		seen := &all[0]
+		if seen.err != nil {
+			return nil, seen.err
+		}
+		rounds++
+		seen.Rounds = rounds
+		step := recovery.PlanPartition(&seen.Partition)
+		switch step.Action { //nolint:exhaustive // actions of partitions
+		case recovery.WaitReplica:
+			if err := sleep.For(ctx, replicaPause); err != nil {
+				return nil, err
 			}
 			continue
-		}
-		back, err := s.booksIntact(ctx, &row)
-		if err != nil {
-			return seen, err
-		}
-		if back {
-			seen.broken = true
-			continue
-		}
-		known, err := recorded(&row)
-		if err != nil {
-			return look{}, err
-		}
-		seen.row = row
-		seen.stream, err = s.read(ctx, partition, known.Tip)
-		if err != nil {
-			return look{}, err
-		}
-		why := lua.Position{Stream: seen.stream.StreamPosition}.Behind(lua.Position{Stream: known})
-		if why == "" {
+		case recovery.BeginGeneration:
+			err = s.begin(ctx, partition)
+		case recovery.StopPartition:
+			isNew = true
+			err = s.stopPartition(ctx, seen)
+		default:
+			seen.isNew = isNew
 			return seen, nil
 		}
-		if err := s.renew(ctx, &row, known, why); err != nil {
-			return look{}, err
+		if err != nil {
+			return nil, err
 		}
-		seen.broken = true
+		rounds = 0
+		steps++
 	}
-	return look{}, fmt.Errorf("residency: stream %d: its generation changed %d times in a row:"+
+	return nil, fmt.Errorf("residency: stream %d: its generation changed %d times in a row:"+
 		" does another deployment use this redis or this database?", partition, generationTries)
 }
 
-// read reads a stream, and whether the entry that is known to have been its tip is missing. The entry is asked for first: trimming
-// takes the oldest entries, so one that is older was there as well at that moment.
-func (s *streams) read(ctx context.Context, partition int, tip lua.EntryID) (lua.Stream, error) {
-	next, err := s.scripts.Entries(ctx, partition, tip, 1)
-	if err != nil {
-		return lua.Stream{}, fmt.Errorf("residency: stream %d: %w", partition, err)
+// stopPartition takes the campaigns of a stream out of use that it, or MySQL, proves nothing about any more.
+func (s *streams) stopPartition(ctx context.Context, seen *observed) error {
+	switch {
+	case !seen.Known:
+		return s.begin(ctx, seen.row.Partition)
+	case seen.IsMySQLBehind():
+		return s.stopAfterRollback(ctx, seen)
 	}
-	stream, err := s.scripts.Stream(ctx, partition)
-	if err != nil {
-		return lua.Stream{}, fmt.Errorf("residency: stream %d: %w", partition, err)
-	}
-	if missing := len(next) == 0 || next[0].ID != tip; missing && stream.First != (lua.EntryID{}) && stream.First.Less(tip) {
-		stream.Gap = tip
-	}
-	return stream, nil
+	return s.renew(ctx, &seen.row, seen.Recorded, lua.Position{Stream: seen.Stream}.Behind(lua.Position{Stream: seen.Recorded}))
 }
 
-// recorded is how far MySQL knows a stream to have been.
-func recorded(row *models.StreamRecord) (lua.StreamPosition, error) {
-	tip, err := lua.ParseEntryID(row.Tip)
+// observe reads some partitions, in their order.
+func (s *streams) observe(ctx context.Context, partitions ...int) ([]observed, error) {
+	remembered, err := s.committed(ctx, partitions...)
 	if err != nil {
-		return lua.StreamPosition{}, fmt.Errorf("residency: stream %d: %w", row.Partition, err)
+		return nil, err
 	}
-	return lua.StreamPosition{Generation: row.Generation, Tip: tip, Added: row.Added}, nil
+	all := make([]observed, len(partitions))
+	if err := s.readMySQL(ctx, partitions, remembered, all); err != nil {
+		return nil, fmt.Errorf("residency: streams: %w", err)
+	}
+	tips := make(map[int]lua.EntryID, len(partitions))
+	for i, partition := range partitions {
+		all[i].row.Partition = partition
+		tips[partition] = all[i].Recorded.Tip
+	}
+	streams, errs := s.scripts.Streams(ctx, partitions, tips)
+	for i := range all {
+		one := &all[i]
+		one.stream = streams[i]
+		one.Stream = streams[i].StreamPosition
+		one.RecordedAge = streams[i].At.Sub(one.row.TipAt)
+		if errs[i] != nil {
+			one.err = fmt.Errorf("residency: stream %d: %w", partitions[i], errs[i])
+		}
+	}
+	return all, nil
 }
 
-func (s *streams) row(ctx context.Context, partition int) (row models.StreamRecord, found bool, err error) {
-	err = s.db.WithContext(ctx).Omit("unbooked").Where("`partition` = ?", partition).Take(&row).Error
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return row, false, nil
+// readMySQL reads what MySQL has of some partitions, and which of the flushes that Redis remembers it lacks.
+func (s *streams) readMySQL(ctx context.Context, partitions []int, remembered []lua.Committed, all []observed) error {
+	var rows []struct {
+		models.StreamRecord
+
+		HasUnbooked bool
 	}
+	err := s.db.WithContext(ctx).Model(&models.StreamRecord{}).
+		Select("`partition`, birth, tip, tip_at, added, loss, unexplained, COALESCE(unbooked, '') <> '' AS has_unbooked").
+		Where("`partition` IN ?", partitions).Find(&rows).Error
 	if err != nil {
-		return row, false, fmt.Errorf("residency: stream %d: %w", partition, err)
+		return err
 	}
-	return row, true, nil
+	for i, partition := range partitions {
+		one := &all[i]
+		one.Remembered = remembered[i].Tip
+		for j := range rows {
+			if rows[j].Partition != partition {
+				continue
+			}
+			tip, err := lua.ParseEntryID(rows[j].Tip)
+			if err != nil {
+				return fmt.Errorf("partition %d: %w", partition, err)
+			}
+			one.Known = true
+			one.row = rows[j].StreamRecord
+			one.hasUnbooked = rows[j].HasUnbooked
+			one.Recorded = lua.StreamPosition{Generation: one.row.Generation, Tip: tip, Added: one.row.Added}
+		}
+	}
+	var flushes []string
+	for i := range remembered {
+		flushes = append(flushes, remembered[i].Flushes...)
+	}
+	if len(flushes) == 0 {
+		return nil
+	}
+	var there []string
+	if err := s.db.WithContext(ctx).Table("stock_flushes").Where("id IN ?", flushes).Pluck("id", &there).Error; err != nil {
+		return err
+	}
+	for i := range remembered {
+		lacking := slices.DeleteFunc(slices.Clone(remembered[i].Flushes), func(id string) bool { return slices.Contains(there, id) })
+		all[i].Lacking = len(lacking)
+		all[i].lacking = lacking
+	}
+	return nil
 }
 
 // begin records the generation of a stream that MySQL has no generation of yet.
@@ -156,22 +212,29 @@ func (s *streams) begin(ctx context.Context, partition int) error {
 	return nil
 }
 
-// record records how far an intact stream is, and which of its claims MySQL lacks.
-func (s *streams) record(ctx context.Context, seen *look) error {
+// record records how far an intact stream is, and which of its claims MySQL lacks, if that is what is to be done.
+func (s *streams) record(ctx context.Context, seen *observed) error {
 	partition := seen.row.Partition
-	unbooked, err := s.readUnbooked(ctx, seen)
-	if err != nil {
-		return fmt.Errorf("residency: stream %d: %w", partition, err)
+	fail := func(err error) error { return fmt.Errorf("residency: stream %d: %w", partition, err) }
+	unbooked := ""
+	if seen.Stream != seen.Recorded || seen.hasUnbooked { // else nothing came that MySQL might lack
+		var err error
+		unbooked, err = s.readUnbooked(ctx, seen)
+		if err != nil {
+			return fail(err)
+		}
+	}
+	seen.Watching = true
+	seen.UnbookedMoved = unbooked != "" || seen.hasUnbooked
+	if recovery.PlanPartition(&seen.Partition).Action != recovery.RecordStream {
+		return nil
 	}
 	tip := seen.stream.Tip.String()
-	now := seen.stream.At
 	changed, err := sqlstore.On(s.db.WithContext(ctx)).Exec("UPDATE streams SET tip = ?, added = ?, tip_at = ?, unbooked = ?"+
-		" WHERE `partition` = ? AND birth = ? AND tip = ?"+
-		" AND (tip <> ? OR added <> ? OR COALESCE(unbooked, '') <> ? OR tip_at < ?)",
-		tip, seen.stream.Added, now, unbooked, partition, seen.row.Generation, seen.row.Tip,
-		tip, seen.stream.Added, unbooked, now.Add(-recordEvery))
+		" WHERE `partition` = ? AND birth = ? AND tip = ?",
+		tip, seen.stream.Added, seen.stream.At, unbooked, partition, seen.row.Generation, seen.row.Tip)
 	if err != nil {
-		return fmt.Errorf("residency: stream %d: %w", partition, err)
+		return fail(err)
 	}
 	if changed == 0 || seen.row.Tip == tip {
 		return nil // nothing new, or another was faster

@@ -39,7 +39,7 @@ func (u *unbooked) add(id string, at lua.Position, claims int64) {
 }
 
 // readUnbooked returns what streams.unbooked has to say of an intact stream; "" is nothing.
-func (s *streams) readUnbooked(ctx context.Context, seen *look) (string, error) {
+func (s *streams) readUnbooked(ctx context.Context, seen *observed) (string, error) {
 	partition := seen.row.Partition
 	unread, err := s.scripts.Unread(ctx, partition, models.GroupSyncer)
 	if err != nil || unread.Upto(seen.stream.Tip) {

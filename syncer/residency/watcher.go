@@ -8,6 +8,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/recovery"
 )
 
 // StreamWatcher records how far the claim streams are, and notices a Redis that went back: a stream that lost entries, or a campaign
@@ -24,20 +25,37 @@ func NewStreamWatcher(h *Hydrator) *StreamWatcher { return &StreamWatcher{stream
 // entries; Resumer then looks after the campaigns of their partitions. Errors: those of lua.Scripts and of the database, after the
 // others had their turn.
 func (w *StreamWatcher) Watch(ctx context.Context) (broken int, err error) {
+	all, err := w.streams.observe(ctx, w.streams.partitions()...)
+	if err != nil {
+		return 0, err
+	}
 	var failed []error
-	for p := range w.streams.scripts.Partitions() {
-		seen, err := w.streams.intact(ctx, p)
-		if seen.broken {
+	for i := range all {
+		seen := &all[i]
+		err := seen.err
+		action := recovery.PlanPartition(&seen.Partition).Action
+		if err == nil && action != recovery.None {
+			seen, err = w.streams.intact(ctx, seen.row.Partition)
+		}
+		if err == nil && seen.isNew {
 			broken++
 		}
 		if err == nil {
-			err = w.streams.record(ctx, &seen)
+			err = w.streams.record(ctx, seen)
 		}
 		if err != nil {
 			failed = append(failed, err)
 		}
 	}
 	return broken, errors.Join(append(failed, w.watchEvicted(ctx))...)
+}
+
+func (s *streams) partitions() []int {
+	all := make([]int, s.scripts.Partitions())
+	for p := range all {
+		all[p] = p
+	}
+	return all
 }
 
 // watchEvicted stops campaigns that Redis holds although they were evicted: it went back to a time before. Nothing else may tell of

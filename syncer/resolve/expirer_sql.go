@@ -40,7 +40,7 @@ func dueQuery(dialect string) string {
 		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms," +
 		" ROW_NUMBER() OVER (PARTITION BY campaign_id, shard ORDER BY due_ms, id) AS n FROM" +
 		" (SELECT id, campaign_id, shard, first_seq, last_seq, due_ms FROM stock_flushes AS f" + sqlstore.ByIndex(dialect, "stock_flushes_due") +
-		" WHERE due_ms <= ? AND (SELECT residency_reason" + lot + ") NOT LIKE '" + campaigns.MySQLWentBack + "%'" +
+		" WHERE due_ms <= ? AND (SELECT residency_reason" + lot + ") NOT LIKE '" + campaigns.MySQLRolledBack + "%'" +
 		" ORDER BY due_ms, id LIMIT ?) AS due) AS f WHERE n <= ? ORDER BY due_ms, id"
 }
 

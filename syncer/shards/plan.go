@@ -110,7 +110,7 @@ func isAhead(v *lua.ShardView, c *models.Campaign) bool {
 
 // isRestored reports whether a shard waits for its repair because MySQL was restored.
 func isRestored(c *models.Campaign) bool {
-	return c.Residency == models.ResidencyLost && strings.HasPrefix(c.ResidencyReason, campaigns.MySQLWentBack)
+	return c.Residency == models.ResidencyLost && strings.HasPrefix(c.ResidencyReason, campaigns.MySQLRolledBack)
 }
 
 // mend tells whether a shard must be loaded first, or its open move be completed. One that does not answer is left alone.

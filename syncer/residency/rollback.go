@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"time"
 
-	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
@@ -20,9 +18,6 @@ import (
 const (
 	// flushesSure is for how long every row of stock_flushes is there; the pruner leaves the newest of a campaign for good.
 	flushesSure = 6 * 24 * time.Hour
-	// booksTries looks, booksPause apart, tell a MySQL that was put back from a replica that lags.
-	booksTries = 4
-	booksPause = 100 * time.Millisecond
 	// idleShort is a time in which no campaign is claimed from and evicted again, unless DIBS_IDLE_EVICT is shorter.
 	idleShort = 10 * time.Second
 )
@@ -93,115 +88,56 @@ func madeAt(id string) time.Time {
 	return time.Unix(u.Time().UnixTime())
 }
 
-// putBack says how a MySQL went back, and whether campaigns may have been claimed from and evicted since; nil: it did not.
-type putBack struct {
+// rollback says how a MySQL was rolled back, and whether campaigns may have been claimed from and evicted since.
+type rollback struct {
 	reason string
-	long   bool
+	isLong bool
 }
 
-// booksBehind reports whether MySQL lacks what it had committed of a partition. Redis is asked first: what it knows of was committed before.
-func (s *streams) booksBehind(ctx context.Context, partition int) (*putBack, error) {
-	all, err := s.committed(ctx, partition)
-	if err != nil || len(all[0].Flushes) == 0 && all[0].Tip == (lua.EntryID{}) {
-		return nil, err
+// rollbackOf says how MySQL lacks what Redis remembers it to have committed.
+func (s *streams) rollbackOf(ctx context.Context, seen *observed) (*rollback, error) {
+	if len(seen.lacking) == 0 {
+		return &rollback{reason: fmt.Sprintf("%s: it had recorded the claim stream up to %s, and has it up to %s", campaigns.MySQLRolledBack,
+			seen.Remembered, seen.Recorded.Tip)}, nil
 	}
-	for try := 1; ; try++ {
-		back, err := s.lacks(ctx, all[0].Flushes, map[int]lua.EntryID{partition: all[0].Tip})
-		if err != nil {
-			return nil, fmt.Errorf("residency: books of stream %d: %w", partition, err)
-		}
-		if back == nil || try == booksTries {
-			return back, nil
-		}
-		if err := sleep.For(ctx, booksPause); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// lacks compares MySQL with what Redis knows that it committed: flushes, and how far it had recorded streams.
-func (s *streams) lacks(ctx context.Context, flushes []string, tips map[int]lua.EntryID) (*putBack, error) {
-	var there int
-	if len(flushes) > 0 {
-		if err := sqlstore.On(s.db.WithContext(ctx)).Scan(&there, "SELECT COUNT(*) FROM stock_flushes WHERE id IN ?", flushes); err != nil {
-			return nil, err
-		}
-	}
-	if there < len(flushes) {
-		return s.lacksFlushes(ctx, flushes)
-	}
-	var rows []models.StreamRecord
-	if err := s.db.WithContext(ctx).Omit("unbooked").Where("`partition` IN ?", slices.Collect(maps.Keys(tips))).Find(&rows).Error; err != nil {
-		return nil, err
-	}
-	for i := range rows {
-		has, err := recorded(&rows[i])
-		if err != nil {
-			return nil, err
-		}
-		if known := tips[rows[i].Partition]; has.Tip.Less(known) {
-			return &putBack{reason: fmt.Sprintf("%s: it had recorded the claim stream up to %s, and has it up to %s", campaigns.MySQLWentBack,
-				known, has.Tip)}, nil
-		}
-	}
-	return nil, nil //nolint:nilnil // it lacks none
-}
-
-func (s *streams) lacksFlushes(ctx context.Context, ids []string) (*putBack, error) {
 	var newest string
 	if err := sqlstore.On(s.db.WithContext(ctx)).Scan(&newest, "SELECT COALESCE(MAX(id), '') FROM stock_flushes"); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("residency: stream %d: %w", seen.row.Partition, err)
 	}
-	from := madeAt(slices.Max(ids))
+	from := madeAt(slices.Max(seen.lacking))
 	to := time.Time{}
 	if newest != "" {
 		to = madeAt(newest)
 	}
-	return &putBack{
-		reason: fmt.Sprintf("%s: redis knows of a flush at %s, the newest that mysql has is of %s", campaigns.MySQLWentBack,
+	return &rollback{
+		reason: fmt.Sprintf("%s: redis knows of a flush at %s, the newest that mysql has is of %s", campaigns.MySQLRolledBack,
 			from.UTC().Format(time.RFC3339Nano), to.UTC().Format(time.RFC3339Nano)),
-		long: from.Sub(to) > idleShort,
+		isLong: from.Sub(to) > idleShort,
 	}, nil
 }
 
 // RequireBooks fails when MySQL lacks what it had committed of any partition, so that nothing is decided by it before Watch has seen it.
 func (w *StreamWatcher) RequireBooks(ctx context.Context) error {
-	partitions := make([]int, w.streams.scripts.Partitions())
-	for p := range partitions {
-		partitions[p] = p
-	}
-	all, err := w.streams.committed(ctx, partitions...)
+	all, err := w.streams.observe(ctx, w.streams.partitions()...)
 	if err != nil {
 		return err
 	}
-	var flushes []string
-	tips := make(map[int]lua.EntryID)
-	for p := range all {
-		flushes = append(flushes, all[p].Flushes...)
-		tips[p] = all[p].Tip
-	}
-	back, err := w.streams.lacks(ctx, flushes, tips)
-	if err != nil {
-		return fmt.Errorf("residency: books: %w", err)
-	}
-	if back != nil {
-		return fmt.Errorf("%w: %s", campaigns.ErrLost, back.reason)
+	for i := range all {
+		if !all[i].IsMySQLBehind() {
+			continue
+		}
+		found, err := w.streams.rollbackOf(ctx, &all[i])
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: %s", campaigns.ErrLost, found.reason)
 	}
 	return nil
 }
 
-// booksIntact looks whether MySQL was put back, and takes the campaigns of the partition out of use if so.
-func (s *streams) booksIntact(ctx context.Context, row *models.StreamRecord) (back bool, err error) {
-	found, err := s.booksBehind(ctx, row.Partition)
-	if err != nil || found == nil {
-		return false, err
-	}
-	return true, s.restored(ctx, row, found)
-}
-
-// stopForBooks fences every campaign of a partition that Redis holds by any load, and returns those whose claims MySQL may lack: these,
-// those that are resident by its books, and after more than a moment also those that may have been loaded and evicted since.
-func (s *streams) stopForBooks(ctx context.Context, partition int, back *putBack) (suspect []string, err error) {
+// fenceAfterRollback fences every campaign of a partition that Redis holds by any load, and returns those whose claims MySQL may lack:
+// these, those that are resident by MySQL, and after more than a moment also those that may have been loaded and evicted since.
+func (s *streams) fenceAfterRollback(ctx context.Context, partition int, found *rollback) (suspect []string, err error) {
 	fetch := campaigns.Lots(ctx, s.db, lua.FencesMost, "id, residency, status, starts_at", "`partition` = ?", partition)
 	for page, err := range sqlstore.Pages(lua.FencesMost, campaigns.ID, fetch) {
 		if err != nil {
@@ -219,7 +155,7 @@ func (s *streams) stopForBooks(ctx context.Context, partition int, back *putBack
 			c := &page[i]
 			away := c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyNone
 			untouched := c.Status == models.StatusClosed || c.StartsAt != nil && c.StartsAt.After(time.Now())
-			if slices.Contains(held, c.ID) || !away || back.long && !untouched {
+			if slices.Contains(held, c.ID) || !away || found.isLong && !untouched {
 				suspect = append(suspect, c.ID)
 			}
 		}
@@ -227,22 +163,26 @@ func (s *streams) stopForBooks(ctx context.Context, partition int, back *putBack
 	return suspect, nil
 }
 
-// restored takes the campaigns of a partition out of use because MySQL was put back, and gives the stream a new generation: it proves
-// nothing any more about what was loaded before. Redis forgets the flushes last: if this process dies before, the next one goes on.
-func (s *streams) restored(ctx context.Context, old *models.StreamRecord, back *putBack) error {
+// stopAfterRollback takes the campaigns of a partition out of use because MySQL was rolled back, and gives the stream a new generation: it
+// proves nothing any more about what was loaded before. Redis forgets the flushes last: if this process dies before, the next one goes on.
+func (s *streams) stopAfterRollback(ctx context.Context, seen *observed) error {
+	partition := seen.row.Partition
+	found, err := s.rollbackOf(ctx, seen)
+	if err != nil {
+		return err
+	}
 	stop := func() (string, int64, error) {
-		suspect, err := s.stopForBooks(ctx, old.Partition, back)
+		suspect, err := s.fenceAfterRollback(ctx, partition, found)
 		if err != nil {
 			return "", 0, err
 		}
-		loss := back.reason
 		s.log.LogAttrs(ctx, slog.LevelError, "mysql was put back: campaigns of the partition take no claims until their rows are brought back"+
 			" from redis; what was redeemed, changed or created since then is lost unless the binary log is rolled forward",
-			slog.Int("partition", old.Partition), slog.String("reason", loss), slog.Int("stopped", len(suspect)))
-		return loss, 0, s.recordLost(ctx, suspect, loss)
+			slog.Int("partition", partition), slog.String("reason", found.reason), slog.Int("stopped", len(suspect)))
+		return found.reason, 0, s.recordLost(ctx, suspect, found.reason)
 	}
-	if err := s.newGeneration(ctx, old, stop); err != nil {
+	if err := s.newGeneration(ctx, &seen.row, stop); err != nil {
 		return err
 	}
-	return s.scripts.ForgetCommitted(ctx, old.Partition)
+	return s.scripts.ForgetCommitted(ctx, partition)
 }
