@@ -55,7 +55,7 @@ func (s *Server) who(r *http.Request) console.Who {
 	return console.Who{Name: grant.Actor, Acts: grant.May(auth.Admin), Until: grant.Until}
 }
 
-// sharedSecret is what all API processes of a deployment know and nobody else: its tokens. "" when it has none, or JWTs only.
+// sharedSecret is what all API processes of a deployment know and no one else: its tokens. "" when it has none, or JWTs only.
 func sharedSecret(t *auth.Tokens) string {
 	known := []string{t.Admin, t.Storefront, t.Viewer}
 	for _, path := range []string{t.AdminFile, t.StorefrontFile, t.ViewerFile, t.File} {

@@ -102,7 +102,7 @@ func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerF
 			}
 			took := time.Since(start)
 			span.Answered(status)
-			if status != live.Streamed { // how long somebody watched says nothing of the service
+			if status != live.Streamed { // how long someone watched says nothing of the service
 				timer.observe(status, took)
 			}
 			s.logAccess(r, path, status, took)
@@ -126,7 +126,7 @@ func (s *Server) whileAllowed(need auth.Scope, run endpoint) endpoint {
 	}
 }
 
-// tracerFor is nil for what is no work of the service's own: probes, and streams that last for as long as somebody watches.
+// tracerFor is nil for what is no work of the service's own: probes, and streams that last for as long as someone watches.
 func (s *Server) tracerFor(path string) *tracing.Tracer {
 	if !strings.HasPrefix(path, "/v1/") || strings.HasSuffix(path, "/watch") {
 		return nil

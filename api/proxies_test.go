@@ -41,7 +41,7 @@ func TestTrustedProxies_TellTheAddressAndNobodyElseDoes(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, ask("10.0.0.1:1000", "guess", "192.0.2.1, 192.0.2.3"), "the last one that is no proxy")
 	require.Equal(t, http.StatusOK, ask("10.0.0.1:1000", "v1ewer", "192.0.2.1"), "a good token passes")
 
-	for i := range 50 { // nobody else is believed
+	for i := range 50 { // no one else is believed
 		require.Equal(t, http.StatusUnauthorized, ask("192.0.2.9:1", "guess", fmt.Sprintf("192.0.3.%d", i)))
 	}
 	require.Equal(t, http.StatusTooManyRequests, ask("192.0.2.9:1", "guess", "192.0.3.99"))

@@ -106,7 +106,7 @@ func (s *Server) noteReload(r auth.Reload) {
 	s.note(context.Background(), "", models.AuditTokensReloaded, r)
 }
 
-// noteSession writes that somebody signed in to the console or out of it.
+// noteSession writes that someone signed in to the console or out of it.
 func (s *Server) noteSession(r *http.Request, action string) {
 	s.note(r.Context(), caller.Of(r.Context()).Actor, action, map[string]string{"address": r.RemoteAddr})
 }

@@ -62,7 +62,7 @@ func (s *sheet) straight(b *testing.B, name, over, under string, processes ...st
 	}
 }
 
-// alone sends calls of 128 claims that nobody reads, trims or books.
+// alone sends calls of 128 claims that no one reads, trims or books.
 func (s *sheet) alone(b *testing.B, r *broker, name string) {
 	meta := r.campaign(b, plenty)
 	before := r.usage(b)

@@ -44,7 +44,7 @@ func stores(b *testing.B) []*store {
 }
 
 // logOnDisk moves a server's redo log to the disk: test servers live in memory, where syncing a commit costs nothing, and
-// nobody's real server does. Where it can't (MySQL's log is a folder, a container's is out of reach) the log stays.
+// no one's real server does. Where it can't (MySQL's log is a folder, a container's is out of reach) the log stays.
 func logOnDisk(b *testing.B, server *testenv.MySQLServer) {
 	b.Helper()
 	db, err := sql.Open("mysql", server.DSN(""))

@@ -31,7 +31,7 @@ const wrkThreads = 1
 
 var wrkRuns atomic.Int64
 
-// wrk posts claims to a campaign for a while, each of a user that nobody else has.
+// wrk posts claims to a campaign for a while, each of a user that no one else has.
 func wrk(b *testing.B, addr, campaign string, connections int, keyed bool) wrkResult {
 	b.Helper()
 	return wrkFor(b, wrkSpan(), addr, campaign, connections, keyed)

@@ -19,7 +19,7 @@ import (
 // ErrAnswer is wrapped when what answered is not the service, or one of another version.
 var ErrAnswer = errors.New("client: not an answer of the service")
 
-// unsentError says that nothing of a request was sent: nobody listened. So surely nothing was done.
+// unsentError says that nothing of a request was sent: no one listened. So surely nothing was done.
 type unsentError struct{ cause error }
 
 // Error tells why.

@@ -29,7 +29,7 @@
 // # Sharing requests
 //
 // Goroutines that claim through one Client at the same time share requests by themselves. A claim goes at once, in a request of
-// its own, when no call of its campaign is in flight. Others of the campaign gather meanwhile and share the next call: when one
+// its own, when no call of its campaign is in flight. Others of the campaign gather in the meantime and share the next call: when one
 // came back, when Config.Batch of them wait, or after a millisecond. A campaign has at most eight calls in flight, and a quarter of
 // Config.Connections; beyond 4,096 claims under way its callers wait. So a slow campaign holds up its own claims only.
 //

@@ -200,7 +200,7 @@ func (g *gatherer) await(ctx context.Context, l *lane, w *waiter) verdict {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case v := <-w.told: // meanwhile
+	case v := <-w.told: // in the meantime
 		return v
 	default:
 	}

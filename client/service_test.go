@@ -333,7 +333,7 @@ func TestService_ADeadlineEndsTheCallAndLeavesTheKeyToAskAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, claimed(t, direct, id))
 
-	proxy.Stop() // nobody listens: surely nothing was claimed
+	proxy.Stop() // no one listens: surely nothing was claimed
 	_, err = connect(t, client.Config{BaseURL: proxied, Attempts: 2, BackoffFirst: time.Millisecond}).
 		Claim(t.Context(), client.ClaimRequest{CampaignID: id, UserID: "u"})
 	require.ErrorIs(t, err, client.ErrUnavailable)
@@ -355,7 +355,7 @@ func sloppy(t *testing.T, url string) string {
 		n := dice.IntN(40)
 		mu.Unlock()
 		if n == 0 || n == 1 {
-			pass.ServeHTTP(httptest.NewRecorder(), r) // it was done, and nobody hears of it
+			pass.ServeHTTP(httptest.NewRecorder(), r) // it was done, and no one hears of it
 		}
 		switch n {
 		case 0, 2:

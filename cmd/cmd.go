@@ -41,7 +41,7 @@ type Env struct {
 	Registry *prometheus.Registry
 	// Trials make the commands of another program than this, see cmd/trials.
 	Trials []Constructor
-	// Listening is called with the API's address once it listens. Nil is nobody.
+	// Listening is called with the API's address once it listens. Nil is no one.
 	Listening func(addr string)
 }
 

@@ -10,7 +10,7 @@ import (
 // events in flight are handled, what is pending is flushed. Each has a share of the time, and none goes beyond the deadline.
 //
 // A command that Redis does not answer ends no sooner than its timeout, whatever becomes of its context. So that a Redis that
-// hangs holds nobody up, its connections are closed before the last share begins: nothing after that needs them, and what was
+// hangs holds no one up, its connections are closed before the last share begins: nothing after that needs them, and what was
 // not acked is delivered again.
 
 // endWithin starts the clock once ctx ends; release must be called when all has ended.

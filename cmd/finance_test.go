@@ -101,7 +101,7 @@ func TestFinanceRefusesFewerPartitionsThanThereAre(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, start(t, s.with("DIBS_PARTITIONS=3"), "finance").stop().code)
 }
 
-// TestParkedMessagesAreListedReplayedAndDiscarded: one whose place is taken by another's entry, and one that nobody can read.
+// TestParkedMessagesAreListedReplayedAndDiscarded: one whose place is taken by another's entry, and one that no one can read.
 func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	t.Parallel()
 	s, ids := rain(t)

@@ -103,7 +103,7 @@ func newSyncer(env Env) *cobra.Command {
 	}))
 }
 
-// needsServers refuses a role that would find nobody to work with: another process's embedded Redis is out of reach.
+// needsServers refuses a role that would find no one to work with: another process's embedded Redis is out of reach.
 func needsServers(run func(context.Context, *config.Config) error) func(context.Context, *cobra.Command, *config.Config) error {
 	return func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		if cfg.Embedded() {

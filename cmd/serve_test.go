@@ -91,7 +91,8 @@ func TestServeGoesOnFromItsFolder(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 }
 
-// What is parked in a folder keeps nobody from starting: the service says which campaigns are concerned, and serves the others. One has a parked
+// What is parked in a folder keeps no one from starting: the service says which campaigns are concerned, and serves the others.
+// One has a parked
 // claim whose place another has, one more parked events than a repair reads.
 func TestServeWithParkedClaimsInItsFolderServesTheOthers(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 	"dibs/cmd"
 )
 
-// TestServeSendsTheTraceOfAClaim: with a collector named, each role of a whole service sends its part; what nobody sampled is not there.
+// TestServeSendsTheTraceOfAClaim: with a collector named, each role of a whole service sends its part; what no one sampled is not there.
 func TestServeSendsTheTraceOfAClaim(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

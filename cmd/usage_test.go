@@ -37,7 +37,7 @@ func flagOf(variable string) string {
 	return "--" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(variable, "DIBS_")), "_", "-")
 }
 
-// nobody is an environment with servers that nobody runs: what is refused is refused before they are asked.
+// no one is an environment with servers that no one runs: what is refused is refused before they are asked.
 var nobody = []string{"DIBS_REDIS_URL=redis://127.0.0.1:1", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs"}
 
 func TestHelpListsEveryCommandAndWhatItDoes(t *testing.T) {

@@ -82,7 +82,7 @@ type Config struct {
 	sources []Source
 }
 
-// fromDefault is the Source of a setting that nobody set.
+// fromDefault is the Source of a setting that no one set.
 const fromDefault = "default"
 
 // Source is one setting as `dibs config` lists it.

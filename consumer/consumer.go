@@ -25,7 +25,7 @@ import (
 const (
 	// routerGrace is how much longer the Router waits for a stop than the subscriptions under it.
 	routerGrace = 5 * time.Second
-	// countParkedEvery is how often the metric of parked messages is updated, and those are replayed that somebody asked for.
+	// countParkedEvery is how often the metric of parked messages is updated, and those are replayed that someone asked for.
 	countParkedEvery = 5 * time.Second
 )
 
@@ -118,7 +118,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 }
 
 // tendParked updates the metric of parked messages until ctx ends, because replays by other processes lower it too, and replays those that
-// somebody asked for.
+// someone asked for.
 func (c *Consumer) tendParked(ctx context.Context) {
 	lot := NewParkingLot(c.cfg.Client, c.cfg.Partitions, c.cfg.Group)
 	for {
@@ -150,7 +150,7 @@ func (c *Consumer) replay(ctx context.Context, id string) (left string, err erro
 			return err
 		})
 	switch {
-	case errors.Is(err, ErrNoParked): // it was replayed or discarded by somebody else
+	case errors.Is(err, ErrNoParked): // it was replayed or discarded by someone else
 		return "", nil
 	case err == nil && len(sum.Left) > 0:
 		left = sum.Left[0].Reason

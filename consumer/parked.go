@@ -263,7 +263,7 @@ func (l *ParkingLot) AskReplay(ctx context.Context, ids ...string) error {
 	return nil
 }
 
-// Asked are the ids of messages that are to be replayed, each with why its last replay left it; "" is one that nobody has replayed yet.
+// Asked are the ids of messages that are to be replayed, each with why its last replay left it; "" is one that no one has replayed yet.
 func (l *ParkingLot) Asked(ctx context.Context) (map[string]string, error) {
 	asked, err := l.client.HGetAll(ctx, lua.ReplaysKey(l.group)).Result()
 	if err != nil {

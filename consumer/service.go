@@ -38,7 +38,7 @@ func (s *service) Submit(ctx context.Context, batch []models.RawEvent, settled f
 }
 
 func (s *service) once(ctx context.Context, e *models.RawEvent) error {
-	msg := &message.Message{UUID: e.ID, Payload: e.Payload} // its ack concerns nobody
+	msg := &message.Message{UUID: e.ID, Payload: e.Payload} // its ack concerns no one
 	msg.SetContext(ctx)
 	_, err := middleware.Recoverer(middleware.Timeout(s.timeout)(func(msg *message.Message) ([]*message.Message, error) {
 		return nil, s.handle(msg.Context(), e.Event, e.Payload)

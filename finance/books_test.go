@@ -79,7 +79,7 @@ func TestBooks_TwoCurrenciesOfAUserInOneBatch(t *testing.T) {
 	})
 }
 
-// Several processes are given the same events: a group was lost and made anew, or entries were taken over too early.
+// Several processes are given the same events: a group was lost and recreated, or entries were taken over too early.
 func TestBooks_SeveralAtOnceWithTheSameEvents(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -262,7 +262,7 @@ func TestFaults_FindsADoubleCredit(t *testing.T) {
 			entry, _, err := finance.EntryOf(&e)
 			require.NoError(t, err)
 			entry.CreditedAt = entry.ClaimedAt
-			db.Create(&entry) // a second one fails, and nobody looks
+			db.Create(&entry) // a second one fails, and no one looks
 			account := finance.Account{UserID: entry.UserID, Currency: entry.Currency, UpdatedAt: entry.ClaimedAt}
 			require.NoError(t, db.FirstOrCreate(&account).Error)
 			require.NoError(t, db.Model(&account).Where("user_id = ? AND currency = ?", account.UserID, account.Currency).Updates(map[string]any{

@@ -17,11 +17,11 @@ import (
 // reversed begins the id of the entry that takes a credit back; the id of the credit follows.
 const reversed = "given_up:"
 
-// isGivenUp reports whether an entry stands for a claim that was given up before it was credited. It credits nobody.
+// isGivenUp reports whether an entry stands for a claim that was given up before it was credited. It credits no one.
 func (e *Entry) isGivenUp() bool { return e.UserID == "" }
 
 // reverse takes back what claims that were given up have credited, each once, however often and in whatever order events come: a claim
-// without an entry gets one that credits nobody, so that its own event finds it and credits nothing.
+// without an entry gets one that credits no one, so that its own event finds it and credits nothing.
 func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()

@@ -57,7 +57,7 @@ func TestBooks_AGivenUpClaimIsReversedOnce(t *testing.T) {
 	})
 }
 
-// Of a claim that Redis lost nobody but the finance service knows the id: what its place credited is taken back, once.
+// Of a claim that Redis lost no one but the finance service knows the id: what its place credited is taken back, once.
 func TestBooks_AGivenUpPlaceIsReversedOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

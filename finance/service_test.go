@@ -103,7 +103,7 @@ func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
 	var events, wrong []models.Event
 	for n := range total {
 		events = append(events, packetClaim(n))
-		if n%300 == 7 { // somebody else's entry has the id already
+		if n%300 == 7 { // someone else's entry has the id already
 			other := packetClaim(n)
 			other.UserID = "an impostor"
 			entry, _, err := finance.EntryOf(&other)
@@ -194,7 +194,7 @@ func TestService_WithoutDedupIsCaught(t *testing.T) {
 			}
 			calls++
 			entry.CreditedAt = entry.ClaimedAt
-			db.Create(&entry) // fails the second time, and nobody looks
+			db.Create(&entry) // fails the second time, and no one looks
 			sum := "INSERT INTO accounts (user_id, currency, amount, entries, updated_at) VALUES (?, ?, ?, 1, ?) "
 			if db.Name() == "sqlite" {
 				sum += "ON CONFLICT DO UPDATE SET amount = amount + excluded.amount, entries = entries + 1"

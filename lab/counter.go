@@ -59,7 +59,7 @@ func (c *counter) decide(stock, had int64) Outcome {
 	}
 }
 
-// sell reads, decides, and writes what it worked out, in two round trips. Right as long as nobody else does it meanwhile.
+// sell reads, decides, and writes what it worked out, in two round trips. Right as long as no one else does it in the meantime.
 func (c *counter) sell(ctx context.Context, user string) (Outcome, error) {
 	stock, had, err := c.read(ctx, c.Redis, user)
 	if err != nil {

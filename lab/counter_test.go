@@ -88,8 +88,8 @@ func TestPipelineLetsOthersInBetweenItsReadsAndItsWrites(t *testing.T) {
 	require.Equal(t, int64(-1), b.stock(), "sold once more than there was")
 }
 
-// TestPipelineLetsOthersInBetweenItsCommands sends one pipeline in two pieces, as a network may, and somebody in between.
-// With MULTI and EXEC around it the somebody comes first or last.
+// TestPipelineLetsOthersInBetweenItsCommands sends one pipeline in two pieces, as a network may, and someone in between.
+// With MULTI and EXEC around it the other one comes first or last.
 func TestPipelineLetsOthersInBetweenItsCommands(t *testing.T) {
 	t.Parallel()
 	server := testenv.SharedRedis(t)
@@ -175,7 +175,7 @@ func TestWatchStartsAgainWhenOthersCameInBetween(t *testing.T) {
 func TestWatchGivesUpUnderACrowd(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "watch", 1000)
-	// Somebody comes in between each time.
+	// Someone comes in between each time.
 	harried := b.claimer(patience(shortly), at(func(lab.Step) error {
 		return b.env.Redis.Decr(t.Context(), lab.KeyOf(b.env, "stock")).Err()
 	}))

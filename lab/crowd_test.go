@@ -37,7 +37,7 @@ func yes(string, int) (Outcome, error) { return Claimed, nil }
 
 var errSold = errors.New("the connection broke")
 
-// Over all workers every user asks as often as it shall, and nobody else does.
+// Over all workers every user asks as often as it shall, and no one else does.
 func TestTheWorkersOfASellOutShareItsAsks(t *testing.T) {
 	t.Parallel()
 	for _, workers := range []int{1, 2, 3, 7} {
@@ -134,7 +134,7 @@ func TestEveryAnswerIsCountedAsWhatItIs(t *testing.T) {
 		{Busy, nil},
 		{Busy, nil},
 		{0, errSold},
-		{Claimed, errSold}, // nobody knows
+		{Claimed, errSold}, // no one knows
 		{Claimed, fmt.Errorf("wrapped: %w", ErrLeaseLost)}, // sold, and told so late
 		{0, ErrLeaseLost}, // not sold
 		{Claimed, errors.Join(errSold, fmt.Errorf("x: %w", ErrLeaseLost))}, // one of both was about the lease

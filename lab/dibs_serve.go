@@ -57,7 +57,7 @@ func withoutDibs(environ []string) []string {
 	return kept
 }
 
-// freeAddr finds an address of this machine that nobody listens on.
+// freeAddr finds an address of this machine that no one listens on.
 func freeAddr(ctx context.Context) (string, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

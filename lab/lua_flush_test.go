@@ -60,7 +60,7 @@ func TestASumOutlivesAFlushThatFails(t *testing.T) {
 	require.EqualValues(t, 7, row(t, env))
 }
 
-// A hold ends and MySQL takes the unit back; somebody adds stock. The next copy knows of neither.
+// A hold ends and MySQL takes the unit back; someone adds stock. The next copy knows of neither.
 func TestACopyOverwritesAnExpiryAndARestock(t *testing.T) {
 	t.Parallel()
 	for what, units := range map[string]int{"a hold that ended": 1, "a restock": 100} {

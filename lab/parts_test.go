@@ -72,7 +72,7 @@ func TestAnAnswerIsReadOrRefused(t *testing.T) {
 					require.ErrorContains(t, err, one.words)
 					return
 				}
-				if err != nil { // the server hung up on a kept connection: told, and dialled anew
+				if err != nil { // the server hung up on a kept connection: told, and dialled again
 					continue
 				}
 				require.Equal(t, one.status, status)
@@ -225,7 +225,7 @@ func TestUsageIsWhatWasDoneInBetween(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, usage{redisCPU: 2 * time.Second, statements: 9}, usage{5 * time.Second, 110}.since(usage{3 * time.Second, 100}))
 	require.Zero(t, usage{statements: 5}.since(usage{statements: 5}).statements, "never below nothing")
-	own := testenv.SQLServer(t) // of which nobody else asks
+	own := testenv.SQLServer(t) // of which no one else asks
 	env, closeAll, err := openEnv(Place{RedisURL: testenv.SharedRedis(t).URL(), MySQLDSN: own.DSN("")}, 1, 1)
 	require.NoError(t, err)
 	defer closeAll()

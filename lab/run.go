@@ -19,7 +19,7 @@ type Options struct {
 	// RedisURL and MySQLDSN are the servers to use; the lab starts one of its own for each that is empty.
 	RedisURL, MySQLDSN string
 	Self               Self
-	Progress           func(done, total int, what string) // called before each rung of each round; nil is nobody
+	Progress           func(done, total int, what string) // called before each rung of each round; nil is no one
 }
 
 // Run climbs the ladder and reports. What it made on the servers is gone afterwards.
@@ -55,7 +55,7 @@ type runner struct {
 	env   Env
 	rungs []Rung
 
-	crew     crew // for all rungs: what one leaves in their heaps is little, and starting them anew takes longer
+	crew     crew // for all rungs: what one leaves in their heaps is little, and starting them again takes longer
 	database string
 	closeEnv func()
 }

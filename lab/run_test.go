@@ -25,7 +25,7 @@ func small() lab.Workload {
 	}
 }
 
-// TestLadder runs every rung, in real processes: what is sound sells each unit once and to nobody too many, and a killed
+// TestLadder runs every rung, in real processes: what is sound sells each unit once and to no one too many, and a killed
 // claimer leaves what the rung's flaw says.
 func TestLadder(t *testing.T) {
 	t.Parallel()

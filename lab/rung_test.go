@@ -69,7 +69,7 @@ func TestALimitIsAsHighAsItIs(t *testing.T) {
 	}
 }
 
-// A crowd of two processes' worth: what is sound sells each unit once, and to nobody two.
+// A crowd of two processes' worth: what is sound sells each unit once, and to no one two.
 func TestSoundRungsSellExactlyWhatThereIsToACrowd(t *testing.T) {
 	t.Parallel()
 	eachRung(t, 20, func(t *testing.T, b *bench) {

@@ -177,7 +177,7 @@ func (s *servers) start(ctx context.Context, cmd *exec.Cmd, probe func(context.C
 	}
 }
 
-// dialable reports whether somebody listens.
+// dialable reports whether someone listens.
 func dialable(ctx context.Context, addr string) error {
 	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", addr)
 	if err != nil {

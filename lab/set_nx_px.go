@@ -2,7 +2,7 @@ package lab
 
 import "context"
 
-// setNXPX makes the lock and its end in one command. The lock is nobody's: whoever deletes it has released it.
+// setNXPX makes the lock and its end in one command. The lock is no one's: whoever deletes it has released it.
 type setNXPX struct{ counter }
 
 func setNXPXRung() Rung {

@@ -12,7 +12,7 @@ import (
 
 // pause is how long a waiter waits before it asks again: spread around RetryPause, so that a crowd does not ask at once.
 func (e *Env) pause() time.Duration {
-	return e.RetryPause/2 + rand.N(max(e.RetryPause, 1)) //nolint:gosec // nobody gains by guessing it
+	return e.RetryPause/2 + rand.N(max(e.RetryPause, 1)) //nolint:gosec // no one gains by guessing it
 }
 
 // acquire tries for a lock until it is had or patience is over; had is false then.

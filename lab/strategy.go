@@ -49,7 +49,7 @@ type Settler interface {
 	Settle(ctx context.Context) error
 }
 
-// Step is a place in a claim where the lab may have somebody wait, fail or die.
+// Step is a place in a claim where the lab may have someone wait, fail or die.
 type Step string
 
 // The steps of a claim. Not every rung has them all.

@@ -11,7 +11,7 @@ import (
 	"dibs/internal/sleep"
 )
 
-// watch is optimistic: EXEC does nothing if somebody touched what was read, and then it all starts again.
+// watch is optimistic: EXEC does nothing if someone touched what was read, and then it all starts again.
 type watch struct{ counter }
 
 func watchRung() Rung {

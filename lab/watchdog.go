@@ -20,7 +20,7 @@ var (
 )
 
 // lease is a re-entrant lock with an owner and an end: what Redisson's RLock is. While it is held, its end is put off
-// each third of the lease; when its holder dies, nobody puts it off any more. No Go library that is well kept has both.
+// each third of the lease; when its holder dies, no one puts it off any more. No Go library that is well kept has both.
 type lease struct {
 	rdb   *redis.Client
 	key   string

@@ -87,7 +87,7 @@ func TestWhatIsSetIsNoDefault(t *testing.T) {
 	require.NoError(t, all.Validate())
 }
 
-// What processes share is all of it, and nobody has more than one more than another.
+// What processes share is all of it, and no one has more than one more than another.
 func TestSharesAddUpAndAreEven(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -62,7 +62,7 @@ for limit in string.gmatch(new.limits, '[^;]+') do
 end
 
 -- A change crosses a line as a claim does, see claim.lua: what remains is above the line by the old definition, and is not by the
--- new one. Of old fields that are damaged nothing is known to be crossed; this script writes them anew.
+-- new one. Of old fields that are damaged nothing is known to be crossed; this script writes them again.
 local crossed, left = {}, 0
 local taken, total, low = tonumber(counts[3]), number(counts[6]), number(counts[7])
 if total and low and new.status ~= 'closed' then

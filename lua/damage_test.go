@@ -150,7 +150,7 @@ func TestGarbageInStateChangesNothing(t *testing.T) {
 			for _, field := range counts {
 				try(field, value, "claim", "state", "adjust")
 			}
-			for _, field := range definition { // adjust writes these anew
+			for _, field := range definition { // adjust writes these again
 				try(field, value, "claim", "state")
 			}
 			try("version", value, "state", "adjust")
@@ -166,7 +166,7 @@ func TestGarbageInStateChangesNothing(t *testing.T) {
 
 const missing = "(missing)"
 
-// A damaged record stops those who need it and nobody else in the call.
+// A damaged record stops those who need it and no one else in the call.
 func TestGarbageInARecordStopsItsOwnerOnly(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for i, record := range []string{"", "x", "0:1;", "0:1;5", ";0:1", "0:-1", "0:1.5;1:1", "nan:nan", "0:1 ;1:1", "0:99999999999999999999", strings.Repeat("9", 400) + ":1"} {

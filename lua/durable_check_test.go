@@ -168,7 +168,7 @@ func loadAgain(t *testing.T, rdb redis.UniversalClient) {
 	require.Eventually(t, func() bool { return says("loading:1", "aof_enabled:0") }, time.Minute, 10*time.Millisecond)
 }
 
-// Managed servers forbid CONFIG: then somebody must vouch for what can't be read, unless each claim can be checked.
+// Managed servers forbid CONFIG: then someone must vouch for what can't be read, unless each claim can be checked.
 func TestSettingsThatCantBeReadMustBeVouchedFor(t *testing.T) {
 	t.Parallel()
 	forbidden := func(server *testenv.RedisServer) redis.UniversalClient {

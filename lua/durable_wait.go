@@ -35,7 +35,7 @@ const nodesMax = 3
 // aloneFor is how long a server that was a primary without replicas is not asked for replicas again.
 const aloneFor = time.Second
 
-// barrierLifeMs is how long a barrier stays in Redis. Nobody reads it.
+// barrierLifeMs is how long a barrier stays in Redis. No one reads it.
 const barrierLifeMs = 60_000
 
 var (
@@ -162,7 +162,7 @@ func (s *Scripts) sendAndWait(ctx context.Context, key string, cmd onceCmd) (wai
 	return waitErr
 }
 
-// waitCmd is the command that reports whether what its connection wrote is durable. It is nil when no command can, and somebody vouched
+// waitCmd is the command that reports whether what its connection wrote is durable. It is nil when no command can, and someone vouched
 // for it.
 func (s *Scripts) waitCmd(ctx context.Context) *redis.Cmd {
 	d := s.opts.Durability

@@ -51,7 +51,7 @@ func (id EntryID) Age(now time.Time) time.Duration {
 	return max(0, now.Sub(time.UnixMilli(int64(id.Ms))))
 }
 
-// Entry is an entry of a claim stream. Nobody has checked its payload.
+// Entry is an entry of a claim stream. No one has checked its payload.
 type Entry struct {
 	ID      EntryID
 	Payload string // "" when the entry has none

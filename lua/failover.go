@@ -9,7 +9,7 @@ import (
 )
 
 // followFailovers has a cluster client ask again where the slots are whenever a node fails. By itself it does so when a node
-// sends it elsewhere, and once a minute: a master that died sends nobody elsewhere. Asking costs a read, at most five a second;
+// sends it elsewhere, and once a minute: a master that died sends no one elsewhere. Asking costs a read, at most five a second;
 // what failed is not sent again.
 func followFailovers(cluster *redis.ClusterClient) {
 	cluster.OnNewNode(func(node *redis.Client) {

@@ -70,7 +70,7 @@ func (s *Scripts) ForgetCommitted(ctx context.Context, partition int) error {
 	return sortError("del", s.rdb.Del(ctx, recordedKey(partition), flushesKey(partition)).Err())
 }
 
-// ForgetTip forgets how far MySQL has recorded the claim stream of a partition, which begins anew. Errors as Stream.
+// ForgetTip forgets how far MySQL has recorded the claim stream of a partition, which starts over. Errors as Stream.
 func (s *Scripts) ForgetTip(ctx context.Context, partition int) error {
 	return sortError("del", s.rdb.Del(ctx, recordedKey(partition)).Err())
 }

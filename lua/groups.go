@@ -88,7 +88,7 @@ func (s *Scripts) groupInfos(ctx context.Context, partition int) ([]redis.XInfoG
 	return infos, nil
 }
 
-// unread asks for the pending entries after the group's position was read: what is delivered meanwhile is later than that.
+// unread asks for the pending entries after the group's position was read: what is delivered in the meantime is later than that.
 func (s *Scripts) unread(ctx context.Context, partition int, info *redis.XInfoGroup) (Unread, error) {
 	delivered, err := ParseEntryID(info.LastDeliveredID)
 	if err != nil {

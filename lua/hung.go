@@ -44,7 +44,7 @@ func (n *nodeConns) add(conn net.Conn) net.Conn {
 	return c
 }
 
-// cut ends whatever waits for an answer of the node: by an error of the connection, so that nobody takes it for not done.
+// cut ends whatever waits for an answer of the node: by an error of the connection, so that no one takes it for not done.
 func (n *nodeConns) cut() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -85,7 +85,7 @@ func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int
 }
 
 // ScanUserRecords calls each for every record of a user that Redis holds of a campaign, see UserRecords.Compare. A record may come
-// twice, and one that is written meanwhile may not come. Errors as State.
+// twice, and one that is written in the meantime may not come. Errors as State.
 func (s *Scripts) ScanUserRecords(ctx context.Context, campaignID string, each func(user, record string)) error {
 	key := s.KeysOf(campaignID).Users
 	for cursor := uint64(0); ; {

@@ -36,7 +36,7 @@ type Locks struct {
 	ids   []string
 }
 
-// LockCampaigns takes the locks of those campaigns that nobody has the lock of, for ttl, in one round trip. They are not renewed. Errors:
+// LockCampaigns takes the locks of those campaigns that no one has the lock of, for ttl, in one round trip. They are not renewed. Errors:
 // ErrUnavailable, ErrOutcomeUnknown (then locks may be taken until they run out).
 func (s *Scripts) LockCampaigns(ctx context.Context, campaignIDs []string, ttl time.Duration) (*Locks, error) {
 	l := &Locks{s: s, token: rand.Text()}
@@ -82,7 +82,7 @@ func (s *Scripts) LockLeader(ctx context.Context, name string, ttl time.Duration
 	return s.obtain(ctx, LeaderKey, ttl, &redislock.Options{Metadata: name})
 }
 
-// LockConsumer takes the lease of a consumer's name in its group, for ttl; who has it under the same token gets it anew. Errors as
+// LockConsumer takes the lease of a consumer's name in its group, for ttl; who has it under the same token gets it again. Errors as
 // LockCampaign.
 func (s *Scripts) LockConsumer(ctx context.Context, group, name, token string, ttl time.Duration) (*Lock, error) {
 	return s.obtain(ctx, consumerKey(group, name), ttl, &redislock.Options{Token: token})
@@ -146,7 +146,7 @@ func (l *Lock) RenewUntil(ctx context.Context) error {
 	}
 }
 
-// Renew starts the time of the lock anew. Errors as LockCampaign; ErrLocked says that the lock has run out.
+// Renew starts the time of the lock again. Errors as LockCampaign; ErrLocked says that the lock has run out.
 func (l *Lock) Renew(ctx context.Context) error {
 	err := l.lock.Refresh(ctx, l.ttl, nil)
 	switch {

@@ -33,7 +33,7 @@ func TestLock_OfAClockThatWasAhead(t *testing.T) {
 	}, time.Minute, 20*time.Millisecond)
 }
 
-// The lease of a consumer's name is its process' own: a lease that it lost sight of it takes again at once, and nobody else does.
+// The lease of a consumer's name is its process' own: a lease that it lost sight of it takes again at once, and no one else does.
 func TestLockConsumer_IsTakenAgainUnderItsToken(t *testing.T) {
 	t.Parallel()
 	s, err := lua.New(testenv.Redis(t).Client(), lua.Options{})

@@ -17,7 +17,7 @@ const electorsTimeout = time.Second
 
 // isPrimary reports whether those who decide about failovers say that a node is the primary of a key: most masters of the cluster, or most
 // Sentinels. The node itself can't tell. One that was cut off and replaced takes itself for a primary without replicas. A server that
-// nobody watches has no successor.
+// no one watches has no successor.
 func (s *Scripts) isPrimary(ctx context.Context, node *redis.Client, key string) bool {
 	ctx, cancel := context.WithTimeout(ctx, electorsTimeout)
 	defer cancel()

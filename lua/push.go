@@ -19,7 +19,7 @@ type Push struct {
 	Epoch     int64           // the load that MySQL knows
 	After     int64           // the position up to which Redis has packets
 	Upto      int64           // the position up to which it has them after this
-	Units     int64           // packets between the two that nobody has taken
+	Units     int64           // packets between the two that no one has taken
 	ReleaseMs int64           // milliseconds since 1970; 0 is at once
 	Packets   []models.Packet // those that can be given away, in order of their positions, at most PushMax
 }

@@ -34,7 +34,7 @@ type RecordedClaim struct {
 }
 
 // ScanClaimRecords calls each for pages of the claims that Redis holds records of, in no order. A record may come twice, and one that is
-// written meanwhile may not come. Errors as State, and those of each.
+// written in the meantime may not come. Errors as State, and those of each.
 func (s *Scripts) ScanClaimRecords(ctx context.Context, campaignID string, each func([]RecordedClaim) error) error {
 	key := s.KeysOf(campaignID).Keys
 	for cursor := uint64(0); ; {

@@ -16,7 +16,7 @@ import (
 	"dibs/models"
 )
 
-// gapMax is how long nobody may get a claim while a slot moves. A second is promised; a busy machine gets another.
+// gapMax is how long no one may get a claim while a slot moves. A second is promised; a busy machine gets another.
 const gapMax = 2 * time.Second
 
 // TestCluster_ClaimsGoOnWhileTheirSlotMoves moves the slot of a campaign there and back, key by key, to nodes that don't know the

@@ -104,7 +104,7 @@ type StreamRecord struct {
 	Loss       string // what Redis lost of the stream last
 	// Unbooked are the claims in Redis that MySQL did not have when Tip was recorded, see residency. It is left out of most reads.
 	Unbooked string
-	// Unexplained is how many claims Redis lost of which nobody knows the campaign. No campaign that was loaded before the loss is
+	// Unexplained is how many claims Redis lost of which no one knows the campaign. No campaign that was loaded before the loss is
 	// opened by a repair that does not give up claims.
 	Unexplained int64
 }

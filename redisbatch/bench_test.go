@@ -23,7 +23,7 @@ import (
 type committer struct {
 	took time.Duration // 0: done at once
 	mu   sync.Mutex
-	next chan struct{} // closed when the next commit is done; nil: nobody waits
+	next chan struct{} // closed when the next commit is done; nil: no one waits
 }
 
 func (c *committer) commit(ctx context.Context) {

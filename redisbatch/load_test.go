@@ -80,7 +80,7 @@ func TestSubscriber_TwoShareTwentyThousandMessages(t *testing.T) {
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f, count := newFixture(t, rdb), newTally()
 		cfg := f.config("a")
-		cfg.MinIdle = 10 * time.Second // nobody is dead here, only slow: no message may be taken twice
+		cfg.MinIdle = 10 * time.Second // no one is dead here, only slow: no message may be taken twice
 		one := f.subscriber(cfg)
 		cfg.Name = "b"
 		two := f.subscriber(cfg)
@@ -125,7 +125,7 @@ func TestSubscriber_LosesNothingOnABadLine(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// victim reads and never acks, until somebody kills it.
+// victim reads and never acks, until someone kills it.
 func victim(addr, stream string) {
 	s, err := redisbatch.New(redisbatch.Config{
 		Client: redis.NewClient(&redis.Options{Addr: addr}), Group: "readers", Name: "victim", Logger: quiet(),

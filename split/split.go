@@ -11,7 +11,7 @@ import (
 // Method is a way to split, in the words of the API.
 type Method string
 
-// The methods of splitting. With the first two, the expected amount is the same at every position, Amount/Count, so that nobody gains by
+// The methods of splitting. With the first two, the expected amount is the same at every position, Amount/Count, so that no one gains by
 // being early or late.
 const (
 	// DoubleMean draws each packet uniformly from Min to twice the mean of what is left (less Min), as chat red packets do. Packets are

@@ -78,7 +78,7 @@ func (l *Leader) Do(ctx context.Context, work func(ctx context.Context) error) (
 }
 
 // Run stands for leader, leads and stands again, until ctx ends; then it waits for what Do runs and gives the lease back. Redis being
-// away is no error: nobody leads then.
+// away is no error: no one leads then.
 func (l *Leader) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		asking, cancel := context.WithTimeout(ctx, l.leaseFor/3)
@@ -106,7 +106,7 @@ func (l *Leader) lead(ctx context.Context, lease *lua.Lock) {
 		err = fmt.Errorf("%w: %w", ErrLeaseLost, err)
 	}
 	end(err)
-	l.setTerm(nil) //nolint:staticcheck // no term is an answer: nobody leads
+	l.setTerm(nil) //nolint:staticcheck // no term is an answer: no one leads
 	if ctx.Err() != nil {
 		l.work.Wait() // so that who follows does not meet it
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.leaseFor/3)

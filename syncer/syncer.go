@@ -120,7 +120,7 @@ func (s *Syncer) once(ctx context.Context, j *job) error {
 	return err
 }
 
-// quiet is a round whose count nobody is told.
+// quiet is a round whose count no one is told.
 func quiet[N any](round func(ctx context.Context) (N, error)) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := round(ctx)

@@ -25,7 +25,7 @@ type Door struct {
 }
 
 // Check refuses an address that can't be read, and, when no token is set, one that other machines may reach; so it does when tokens
-// would go there in clear and nobody said that they may. Errors: ErrAddr, ErrListen, ErrPlain, *SettingError.
+// would go there in clear and no one said that they may. Errors: ErrAddr, ErrListen, ErrPlain, *SettingError.
 func (d Door) Check(tokens Tokens) error {
 	home, err := isHome(d.Addr)
 	switch {
@@ -51,7 +51,7 @@ func shortest(home bool) int {
 	return ShortestOffLoopback
 }
 
-// isHome reports whether nobody but this machine reaches an address. A host name other than localhost is not taken for home: what it
+// isHome reports whether no one but this machine reaches an address. A host name other than localhost is not taken for home: what it
 // resolves to may change.
 func isHome(addr string) (bool, error) {
 	host, port, err := net.SplitHostPort(addr)

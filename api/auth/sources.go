@@ -186,7 +186,7 @@ func (u *keyURL) state() (entries int, failing time.Duration) {
 	return entries, failing
 }
 
-// fetchBeside asks the issuer, unless somebody does, and waits for nothing.
+// fetchBeside asks the issuer, unless someone does, and waits for nothing.
 func (u *keyURL) fetchBeside(ctx context.Context) {
 	if u.fetching.TryLock() {
 		go u.fetch(context.WithoutCancel(ctx))

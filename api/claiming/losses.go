@@ -28,7 +28,7 @@ type Losses interface {
 }
 
 // ReportLosses checks the claim streams until ctx ends. When one has a new generation, it reports the positions of all campaigns of that
-// partition that this process has claimed from: nobody else may know of the last claims, and perhaps no other claim comes. It returns
+// partition that this process has claimed from: no one else may know of the last claims, and perhaps no other claim comes. It returns
 // false when the process stops.
 func (s *Routes) ReportLosses(ctx context.Context, losses Losses) bool {
 	return s.cfg.Workers.Go(func() {

@@ -27,7 +27,7 @@ type knownSoldOut struct {
 	until time.Time
 	round int64
 
-	isAsked atomic.Bool // a claim was let through to find out anew
+	isAsked atomic.Bool // a claim was let through to find out again
 }
 
 // covers returns what is known that refuses a claim at a time; nil is nothing.
@@ -46,11 +46,11 @@ func (s *soldOut) learn(round int64, began time.Time, from int64, why error) {
 	s.known.Store(&knownSoldOut{from: from, why: why, until: began.Add(soldOutFor), round: round})
 }
 
-// proveAfter is when it is proven anew that a campaign of several shards is sold out: while that holds, so that a crowd need not wait.
+// proveAfter is when it is proven again that a campaign of several shards is sold out: while that holds, so that a crowd need not wait.
 const proveAfter = soldOutFor / 2
 
 // refuse says why a claim without a key need not be sent; nil is send it. Of a campaign of several shards, one claim is let through in
-// time, and finds out anew whether the campaign is open among the rest.
+// time, and finds out again whether the campaign is open among the rest.
 func (l *lane) refuse(quantity int64, now time.Time) *wire.Problem {
 	k := l.soldOut.covers(quantity, now)
 	switch {

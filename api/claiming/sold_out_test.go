@@ -133,7 +133,7 @@ func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
 	apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "closed")
 }
 
-// Of several shards a crowd that came too late waits for no proof: one claim finds out anew while the others are refused.
+// Of several shards a crowd that came too late waits for no proof: one claim finds out again while the others are refused.
 func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}

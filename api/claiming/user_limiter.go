@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// usersMax bounds the users whose rate is remembered. Those that were not seen for longest are forgotten first, and start anew.
+	// usersMax bounds the users whose rate is remembered. Those that were not seen for longest are forgotten first, and start over.
 	usersMax = 100_000
 	// exchangePause lies between two exchanges with other processes, so that no claim waits for one.
 	exchangePause = 100 * time.Millisecond
-	// exchangeMost bounds the users of one exchange. Others are limited by their process alone meanwhile.
+	// exchangeMost bounds the users of one exchange. Others are limited by their process alone in the meantime.
 	exchangeMost = 10_000
 )
 
@@ -98,7 +98,7 @@ func (u *userLimiter) note(userID string, user *limitedUser) {
 	}
 }
 
-// exchangeAll goes on until there is nobody to tell of.
+// exchangeAll goes on until there is no one to tell of.
 func (u *userLimiter) exchangeAll() {
 	ctx := context.Background()
 	for {
@@ -133,7 +133,7 @@ func (u *userLimiter) exchangeAll() {
 // charge takes from a user what other processes let through since the last exchange.
 func (u *userLimiter) charge(user *limitedUser, here, total int64, now time.Time) {
 	others := total - user.known - here
-	if others < 0 { // the count began anew
+	if others < 0 { // the count started over
 		others = total - here
 	}
 	user.known = total

@@ -88,7 +88,7 @@ func TestUserRate_IsOfAllProcesses(t *testing.T) {
 	}
 }
 
-// Redis adds up what processes tell, forgets a user who stays away, and the processes notice that the count began anew.
+// Redis adds up what processes tell, forgets a user who stays away, and the processes notice that the count started over.
 func TestUserRate_IsAddedUpInRedis(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

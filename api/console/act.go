@@ -24,7 +24,7 @@ var doneWords = map[string]string{
 // repairTimeout bounds a comparison or a repair: a million rows take seconds.
 const repairTimeout = 25 * time.Second
 
-// action is what somebody is about to do.
+// action is what someone is about to do.
 type action struct {
 	Verb    string
 	Title   string   // what the button says

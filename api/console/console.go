@@ -52,7 +52,7 @@ type Books interface {
 	Repair(ctx context.Context, campaignID string) (Verdict, error)
 }
 
-// Ended remembers, for all API processes, the sessions that somebody signed out of.
+// Ended remembers, for all API processes, the sessions that someone signed out of.
 type Ended interface {
 	// EndSession has a session remembered for a time.
 	EndSession(ctx context.Context, id string, keep time.Duration) error
@@ -80,7 +80,7 @@ type Config struct {
 	MayRead   func(r *http.Request) *wire.Problem // why the token of a request may not read; nil when it may
 	MayAct    func(r *http.Request) *wire.Problem // why it may not repair
 	Who       func(r *http.Request) Who           // whose token it is; refuses and records nothing
-	Open      bool                                // there are no tokens: nobody signs in
+	Open      bool                                // there are no tokens: no one signs in
 	Secret    string                              // seals sessions, the same for all API processes; "" makes one for this process
 	Live      Live
 	Ended     Ended
@@ -132,7 +132,7 @@ func New(cfg Config) (*Console, error) {
 	return c, nil
 }
 
-// handler answers somebody who is signed in.
+// handler answers someone who is signed in.
 type handler = func(w http.ResponseWriter, r *http.Request, s *session)
 
 func (c *Console) routes() *http.ServeMux {

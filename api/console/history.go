@@ -45,7 +45,7 @@ type percentiles struct {
 	P99Ms *float64 `json:"p99_ms"`
 }
 
-// mark is what somebody did to the campaign.
+// mark is what someone did to the campaign.
 type mark struct {
 	At   int64  `json:"at"`
 	Text string `json:"text"`

@@ -111,7 +111,7 @@ func (s *service) synced(id string) {
 	require.Eventually(s.t, func() bool { return strings.Contains(s.api("GET", "/v1/campaigns/"+id+"/stock", ""), `"backlog":0`) }, within, 20*time.Millisecond)
 }
 
-// person is somebody at the console, without a browser.
+// person is someone at the console, without a browser.
 type person struct {
 	t      testing.TB
 	s      *service

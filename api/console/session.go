@@ -24,7 +24,7 @@ const (
 	sessionMax = 24 * time.Hour
 	// endedTimeout bounds the question whether a session was ended, which comes before each page.
 	endedTimeout = time.Second
-	// renewAfter is how old a session's cookie may be before it is set anew.
+	// renewAfter is how old a session's cookie may be before it is set again.
 	renewAfter = 10 * time.Minute
 	// tokenMax bounds a token that a cookie has to hold.
 	tokenMax = 2500
@@ -52,7 +52,7 @@ func (s *session) over(now time.Time) bool {
 	return now.Sub(s.At) > sessionFor && !s.At.IsZero() || now.Sub(s.Began) > sessionMax
 }
 
-// ended reports whether somebody signed out of a session. Errors: it is not known.
+// ended reports whether someone signed out of a session. Errors: it is not known.
 func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
 	if s.At.IsZero() { // of a service without tokens: no cookie holds it
 		return false, nil
@@ -117,7 +117,7 @@ func (s *session) authorize(r *http.Request) *http.Request {
 type signInPage struct {
 	To      string
 	Refused string
-	Next    string // somebody is signed in, and is led there
+	Next    string // someone is signed in, and is led there
 }
 
 func (c *Console) getSignIn(w http.ResponseWriter, r *http.Request) {

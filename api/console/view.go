@@ -142,7 +142,7 @@ func deref[T int64](v *T) string {
 	return number(int64(*v))
 }
 
-// show answers with a page. s is nil when nobody is signed in.
+// show answers with a page. s is nil when no one is signed in.
 func (c *Console) show(w http.ResponseWriter, s *session, status int, page string, data any) {
 	view := shell{Version: c.cfg.Version, Open: c.cfg.Open, Page: data}
 	if s != nil {

@@ -12,7 +12,7 @@ import (
 // countedMax bounds the campaigns whose counts are sent in one round; the others' wait for the next.
 const countedMax = 256
 
-// Counts are counts of each campaign at this process so far, by name. A campaign whose counts fell began anew.
+// Counts are counts of each campaign at this process so far, by name. A campaign whose counts fell started over.
 type Counts func() map[string]map[string]int64
 
 // Record sends what this process counts to Redis, where the counts of all API processes add up, until Stop: refusals each second for

@@ -36,7 +36,7 @@ func (h *history) rates(now time.Time, w *lua.Watched) (accepted float64, refuse
 		}
 		for code, n := range w.Refused {
 			if was := h.refused[code]; n >= was {
-				n -= was // else the counts expired and began anew
+				n -= was // else the counts expired and started over
 			}
 			if n > 0 {
 				refused[code] = perSecond(n, since)

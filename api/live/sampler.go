@@ -49,7 +49,7 @@ var errFull = errors.New("live: too many watchers")
 // errStopping says that the process ends.
 var errStopping = errors.New("live: stopping")
 
-// Sampler looks at the campaigns that are watched, once a second, while somebody watches.
+// Sampler looks at the campaigns that are watched, once a second, while someone watches.
 type Sampler struct {
 	cfg     Config
 	ctx     context.Context //nolint:containedctx // ends with Stop
@@ -138,7 +138,7 @@ func (s *Sampler) unwatch(w *watcher) {
 	s.gauge.Set(float64(len(s.watchers)))
 }
 
-// run samples until nobody watches.
+// run samples until no one watches.
 func (s *Sampler) run() {
 	ticker := time.NewTicker(Every)
 	defer ticker.Stop()
@@ -156,7 +156,7 @@ func (s *Sampler) run() {
 	}
 }
 
-// wanted lists the campaigns that are watched by id, and whether somebody watches all. ended says that nobody watches: the next
+// wanted lists the campaigns that are watched by id, and whether someone watches all. ended says that no one watches: the next
 // watcher starts a new loop.
 func (s *Sampler) wanted() (one []string, all, ended bool) {
 	s.mu.Lock()

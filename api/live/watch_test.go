@@ -114,7 +114,7 @@ func (s *stream) events(t *testing.T) (events []live.Event) {
 	return events
 }
 
-// pass lets time pass in a bubble of synctest, where nobody waits for it.
+// pass lets time pass in a bubble of synctest, where no one waits for it.
 func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // see above
 
 func TestAWatcherIsToldOnceASecond(t *testing.T) {

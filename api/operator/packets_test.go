@@ -49,7 +49,7 @@ func TestPackets_AreHandedOnAsTheyWereSent(t *testing.T) {
 	require.Equal(t, "k1", got[1].Key)
 }
 
-// Lists are held in memory, few at a time; who comes meanwhile waits, and not for ever.
+// Lists are held in memory, few at a time; who comes in the meantime waits, and not for ever.
 func TestPackets_WaitTheirTurn(t *testing.T) {
 	t.Parallel()
 	room := packetRoom()

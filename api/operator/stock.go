@@ -52,7 +52,7 @@ func (s *Routes) GetStock(ctx context.Context, in *campaignInput) (*StockOutput,
 }
 
 // readStock reads MySQL first: Redis, read later, is then never behind it. A campaign that was evicted, or never claimed from, is not
-// loaded for somebody who looks: MySQL has all of it.
+// loaded for someone who looks: MySQL has all of it.
 func (s *Routes) readStock(ctx context.Context, id string) (models.Books, lua.State, error) {
 	books, err := s.cfg.Campaigns.Books(ctx, id)
 	if err == nil && books.Shards > 1 {

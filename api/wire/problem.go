@@ -165,7 +165,7 @@ type ProblemJSON struct {
 	RetryAfterMs int64 `json:"retry_after_ms,omitempty" doc:"asking again may help, but not sooner than this; as Retry-After, for each claim of a batch"`
 }
 
-// Refuse is the problem of a code that has nothing to add. It is shared: nobody may change it.
+// Refuse is the problem of a code that has nothing to add. It is shared: no one may change it.
 func Refuse(code Code) *Problem { return refused[code].problem }
 
 // Invalid refuses a field.
@@ -226,7 +226,7 @@ func (p *Problem) wire() ProblemJSON {
 	}
 }
 
-// Values of the Content-Type header, which nobody may write to.
+// Values of the Content-Type header, which no one may write to.
 var (
 	JSONContentType    = []string{"application/json"}
 	ProblemContentType = []string{"application/problem+json"}

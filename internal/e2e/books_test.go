@@ -411,7 +411,7 @@ func (s *system) look(ctx context.Context, r *report, c campaign, url string) {
 			r.addf("GET stock showed %+v", stock)
 		}
 	}
-	var inSQL int64 // read first: Redis only goes down meanwhile
+	var inSQL int64 // read first: Redis only goes down in the meantime
 	if s.db.QueryRowContext(ctx, "SELECT remaining FROM campaigns WHERE id = ?", c.ID).Scan(&inSQL) != nil {
 		return
 	}

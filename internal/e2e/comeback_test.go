@@ -60,7 +60,7 @@ type lateYes struct {
 	refused time.Time
 }
 
-// askUntilTaken asks again and again, so that the process always knows anew that nothing is left, until a claim is made.
+// askUntilTaken asks again and again, so that the process always knows again that nothing is left, until a claim is made.
 func askUntilTaken(t testing.TB, url, campaignID string) <-chan lateYes {
 	t.Helper()
 	refused, taken := make(chan struct{}, 1), make(chan lateYes, 1)

@@ -50,7 +50,7 @@ func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	rush := startRush(t, crowd.Plan{
 		BaseURLs: []string{serve.url}, CampaignID: c.ID, Users: users, Connections: 50,
 		Quantity: func(user int) int64 { return int64(user%2) + 1 },
-		Once:     func(int) bool { return true }, // nobody is there to ask again
+		Once:     func(int) bool { return true }, // no one is there to ask again
 	})
 	rush.reaches(users / 4)
 	serve.stop()
@@ -85,7 +85,7 @@ func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	serve.stop()
 }
 
-// With embedded servers nobody else could read the stream, so serve credits what packets gave, and what is left when a campaign
+// With embedded servers no one else could read the stream, so serve credits what packets gave, and what is left when a campaign
 // closes; a stop drains that, too.
 func TestServeCreditsPacketsByItself(t *testing.T) {
 	t.Parallel()

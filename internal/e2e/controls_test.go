@@ -24,7 +24,7 @@ import (
 	"dibs/models"
 )
 
-// The controls are tests of the tests: each breaks one part in a way that has been somebody's bug and expects that the books
+// The controls are tests of the tests: each breaks one part in a way that has been someone's bug and expects that the books
 // tell of it. The same run with the real part in its place must be clean, or the control says nothing.
 
 // controlWithin is how long a control waits for a drain that does not come.
@@ -68,7 +68,7 @@ func (c readThenWrite) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Positio
 			return nil, lua.CampaignView{}, fmt.Errorf("%w: %w", lua.ErrOutcomeUnknown, err)
 		}
 	}
-	return replies, lua.CampaignView{Remaining: 1}, nil // 1: nobody is to remember that it is sold out
+	return replies, lua.CampaignView{Remaining: 1}, nil // 1: no one is to remember that it is sold out
 }
 
 func (c readThenWrite) claim(ctx context.Context, m lua.Meta, req *lua.ClaimRequest, reply *lua.ClaimReply) error {
@@ -109,7 +109,7 @@ func (c readThenWrite) claim(ctx context.Context, m lua.Meta, req *lua.ClaimRequ
 	}}).Err()
 }
 
-// meeting returns a function that lets nobody go before n have come.
+// meeting returns a function that lets no one go before n have come.
 func meeting(n int64) func(ctx context.Context) error {
 	all := make(chan struct{})
 	var come atomic.Int64

@@ -10,7 +10,7 @@ import (
 )
 
 // TestDBASeesBooksThatAreMovedWrongly is the control of all tests in which a DBA looks on: whoever moves remaining by a unit
-// that nobody claimed, put in or gave back is seen, in either direction.
+// that no one claimed, put in or gave back is seen, in either direction.
 func TestDBASeesBooksThatAreMovedWrongly(t *testing.T) {
 	t.Parallel()
 	p := newInProcess(t, swaps{})

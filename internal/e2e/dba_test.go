@@ -13,7 +13,7 @@ import (
 //
 // What remains in Redis falls with every claim and rises only by a restock or by what is given back. So MySQL is read first:
 // its figure of then is never below Redis' figure of then, which is never below Redis' figure of later, unless units were put
-// in or given back meanwhile. Both go through MySQL before Redis hears of them: a restock by a new version, a unit given back
+// in or given back in the meantime. Both go through MySQL before Redis hears of them: a restock by a new version, a unit given back
 // by a row that is no claim any more. So MySQL is read once more after Redis: where version and live rows' losses are the same
 // before and after, Redis works by nothing that the first look did not know. The other way round, Redis first, says nothing:
 // MySQL may be lower a moment later and be right.
@@ -65,7 +65,7 @@ func (d *dba) run(ctx context.Context) {
 func (d *dba) lookAt(ctx context.Context, id string, before map[string]glance) {
 	now, err := d.glance(ctx, id)
 	if err != nil {
-		return // nobody is shown anything
+		return // no one is shown anything
 	}
 	d.looks++
 	if now.remaining < 0 {

@@ -3,5 +3,5 @@
 //
 // Every test ends with the same question, asked by books.violations: do the crowd, Redis, MySQL and a reader of the stream
 // tell the same story? The controls run that question over pipelines that are broken on purpose, each in a way that has been
-// somebody's bug, and fail when it is answered with yes.
+// someone's bug, and fail when it is answered with yes.
 package e2e

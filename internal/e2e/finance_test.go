@@ -194,7 +194,7 @@ func TestFinanceAwayWhileTheStreamIsTrimmedLosesNothing(t *testing.T) {
 	require.Empty(t, l.faults())
 }
 
-// The control: the syncer does not know of the group, and trims what nobody has credited. The books tell.
+// The control: the syncer does not know of the group, and trims what no one has credited. The books tell.
 func TestFinanceUnregisteredAndAwayIsCaught(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, wishes{settings: map[string]string{"DIBS_GROUPS": "syncer"}})

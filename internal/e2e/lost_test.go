@@ -11,7 +11,7 @@ import (
 )
 
 // TestEmptyRedisSellsNothingAgain: a Redis that comes back without its data is not taken for a full stock. The campaigns it had
-// refuse, as long as nobody rebuilds them; new ones work at once, in all parts.
+// refuse, as long as no one rebuilds them; new ones work at once, in all parts.
 func TestEmptyRedisSellsNothingAgain(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{apis: 2})
@@ -45,7 +45,7 @@ func TestEmptyRedisSellsNothingAgain(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
-// TestAQuietLossGivesNothingUp: Redis loses all while a consumer is behind, and nobody claims after that. A repair names what was answered,
+// TestAQuietLossGivesNothingUp: Redis loses all while a consumer is behind, and no one claims after that. A repair names what was answered,
 // gives nothing up, and the campaign takes no claims until an operator does.
 func TestAQuietLossGivesNothingUp(t *testing.T) {
 	t.Parallel()

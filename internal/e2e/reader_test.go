@@ -58,7 +58,7 @@ func (r *reader) take(entries map[string]string, entry string, payload []byte) {
 	r.events[e.ID], r.texts[e.ID] = e, string(payload)
 }
 
-// takeEnd books the event of a release or a redemption; others are nobody's here.
+// takeEnd books the event of a release or a redemption; others are no one's here.
 func (r *reader) takeEnd(e *models.Event) {
 	if e.UserID == "" || e.ClaimID == "" {
 		r.lines[e.ID] = e.CampaignID + " " + string(e.Type)

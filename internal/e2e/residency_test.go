@@ -94,7 +94,7 @@ func loseKeysInMidRush(t *testing.T, s *system) {
 	require.Empty(t, watched())
 }
 
-// TestFlushAllInMidRushIsRefusedUntilItIsRepaired: an empty Redis proves nothing, so everybody is refused until somebody says
+// TestFlushAllInMidRushIsRefusedUntilItIsRepaired: an empty Redis proves nothing, so everybody is refused until someone says
 // `dibs reconcile --repair`. What was answered and is not in MySQL is counted, the rest is sold on, and not one too many.
 func TestFlushAllInMidRushIsRefusedUntilItIsRepaired(t *testing.T) {
 	t.Parallel()
@@ -131,7 +131,8 @@ func (s *system) repaired(t *testing.T) (said string) {
 }
 
 // requireNoneTooMany checks a campaign after a loss and a repair, that was wanted to the last unit: it is sold exactly by the
-// rows, which each somebody was told of or is in doubt about. It returns how many claims were answered and have no row, and how many places are known to
+// rows, which each someone was told of or is in doubt about. It returns how many claims were answered and have no row,
+// and how many places are known to
 // be lost.
 func (s *system) requireNoneTooMany(c campaign, tally crowd.Tally) (lost, lack int64) {
 	t := s.t

@@ -36,7 +36,7 @@ func (sl *sale) primaries() (by map[int]*testenv.RedisServer, count int) {
 }
 
 // TestAShardWhosePrimaryIsAway: on a cluster of three the shards of a campaign lie on all three. One primary dies in mid-sale: its users get
-// 503, those of other shards claim on, nobody is told sold out, and once a replica is promoted all units go.
+// 503, those of other shards claim on, no one is told sold out, and once a replica is promoted all units go.
 func TestAShardWhosePrimaryIsAway(t *testing.T) {
 	t.Parallel()
 	const shards, total = 4, 1200
@@ -49,7 +49,7 @@ func TestAShardWhosePrimaryIsAway(t *testing.T) {
 		sl.claims = append(sl.claims, sl.took(onShard(shard, shards, shard), 1))
 	}
 	primaries, count := sl.primaries()
-	for till := time.Now().Add(time.Minute); count != 3 && time.Now().Before(till); { // a busy machine may have one replaced meanwhile
+	for till := time.Now().Add(time.Minute); count != 3 && time.Now().Before(till); { // a busy machine may have one replaced in the meantime
 		primaries, count = sl.primaries()
 	}
 	require.Equal(t, 3, count, "shards lie on all primaries")

@@ -38,7 +38,7 @@ func (h *heldFirst) ClaimAfter(ctx context.Context, m lua.Meta, seen lua.Positio
 	return h.Claimer.ClaimAfter(ctx, m, seen, reqs)
 }
 
-// traced claims as somebody who traces.
+// traced claims as someone who traces.
 func traced(t *testing.T, url, campaignID, user, parent string) reply {
 	t.Helper()
 	follow := http.Client{Transport: withHeader{parent}}

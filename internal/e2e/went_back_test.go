@@ -13,7 +13,7 @@ import (
 	"dibs/internal/crowd"
 )
 
-// seenByAll is the promise: so long after Redis is back from an older snapshot somebody has seen it. A busy machine gets another second.
+// seenByAll is the promise: so long after Redis is back from an older snapshot someone has seen it. A busy machine gets another second.
 const seenByAll = 3 * time.Second
 
 // TestAnOlderSnapshotGivesNotOneMoreYes: Redis goes back to an older snapshot, and one of two API processes has not looked since. Whoever asks

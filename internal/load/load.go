@@ -1,5 +1,5 @@
 // Package load sends claims at a constant rate, however slow the answers are (an open loop). It measures each latency from the moment when
-// the claim was due, so that a service that stalls cannot hide the wait of the claims that were due meanwhile.
+// the claim was due, so that a service that stalls cannot hide the wait of the claims that were due in the meantime.
 package load
 
 import (

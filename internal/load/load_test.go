@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stalling answers in a millisecond, but nobody while it stalls: from 1 s to 2 s after its start.
+// stalling answers in a millisecond, but no one while it stalls: from 1 s to 2 s after its start.
 func stalling() Send {
 	start := time.Now()
 	return func(context.Context, int64) Answer {

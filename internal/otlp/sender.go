@@ -20,7 +20,7 @@ import (
 // errRefused says that the collector did not take spans.
 var errRefused = errors.New("otlp: the collector refused spans")
 
-// sender posts spans to a collector. What it can't bring is lost: spans are for people who look, and nobody waits for them.
+// sender posts spans to a collector. What it can't bring is lost: spans are for people who look, and no one waits for them.
 type sender struct {
 	to     *target
 	client *http.Client

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// every is how often the files are looked at, and only when somebody asks.
+// every is how often the files are looked at, and only when someone asks.
 const every = time.Second
 
 // logEvery bounds the lines about files that can't be used.

@@ -14,7 +14,7 @@ import (
 var readOnlyNumbers = []uint16{1290, 1792, 1836}
 
 // failover connects. Once a statement was refused because its server is read-only, all connections made before are dropped, so
-// that the next statement connects anew, to the new primary where there is one. (The driver's own RejectReadOnly does so for one
+// that the next statement connects again, to the new primary where there is one. (The driver's own RejectReadOnly does so for one
 // connection at a time, and hides what the server said.)
 type failover struct {
 	driver.Connector

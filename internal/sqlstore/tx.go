@@ -12,7 +12,7 @@ import (
 )
 
 // InTx runs change in a transaction and commits it. An error of change rolls the transaction back and is returned as it is.
-// After an error of the commit itself nobody knows whether it took effect. To try again, see Retry.
+// After an error of the commit itself no one knows whether it took effect. To try again, see Retry.
 func InTx(ctx context.Context, db *gorm.DB, change func(tx *sql.Tx) error) error {
 	return inTx(ctx, db, nil, change)
 }

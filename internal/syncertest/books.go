@@ -86,7 +86,7 @@ var emptySQLite = sync.OnceValues(func() (file []byte, err error) {
 	return os.ReadFile(path) //nolint:gosec // what was just written
 })
 
-// Quiet is a log that nobody reads.
+// Quiet is a log that no one reads.
 func Quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // AddCampaign inserts a campaign into the table, past the repository.

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoDisk says that this machine lets nobody mount a disk for a test.
+// errNoDisk says that this machine lets no one mount a disk for a test.
 var errNoDisk = errors.New("testenv: no disk can be mounted here; " +
 	"it takes root on a Linux that may mount, such as a container with CAP_SYS_ADMIN")
 
@@ -58,7 +58,7 @@ func sizeOption(size uint64) string { return "size=" + strconv.FormatUint(size, 
 // Path is the folder that the disk is mounted on.
 func (d *Disk) Path() string { return d.path }
 
-// spare is how much more than what is used a disk that becomes full takes first: others write meanwhile.
+// spare is how much more than what is used a disk that becomes full takes first: others write in the meantime.
 const spare = 256 << 10
 
 // Fill leaves no room: a byte more is refused with ENOSPC.

@@ -9,7 +9,7 @@ var (
 )
 
 // NothingInstalled makes this test's Redis and SQLServer believe that no server program is installed and asks for
-// Docker anew. The test must not be parallel.
+// Docker again. The test must not be parallel.
 func NothingInstalled(t *testing.T) {
 	t.Helper()
 	folders, answers := programFolders, dockerAnswers

@@ -172,7 +172,7 @@ func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) {
 			break
 		}
 		require.NoError(c.t, source.Migrate(ctx, host, port, keys[0], 0, startTimeout).Err())
-		time.Sleep(pause) //nolint:forbidigo // the load goes on meanwhile
+		time.Sleep(pause) //nolint:forbidigo // the load goes on in the meantime
 	}
 	for _, node := range append([]*RedisServer{to, from}, masters...) {
 		rdb := newClient(node.addr)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The codes of requests that nobody answered.
+// The codes of requests that no one answered.
 const (
 	unheard   = "unheard"   // it may have been done
 	unreached = "unreached" // not a byte was sent

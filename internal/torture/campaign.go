@@ -45,14 +45,14 @@ type campaign struct {
 	closed  bool
 }
 
-// endless ends the id of a campaign that nobody sells out.
+// endless ends the id of a campaign that no one sells out.
 const endless = "-endless"
 
 // spell is a value, from when it may have been in force until when it surely was not any more; till zero: it may be still.
 type spell struct {
 	value      int64
 	from, till time.Time
-	stray      bool // nobody heard what became of the request, which may be done at any later time
+	stray      bool // no one heard what became of the request, which may be done at any later time
 	refused    bool // it never was in force
 }
 

@@ -129,7 +129,7 @@ func (one *wish) mark() string {
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// checkAnswers: a yes is a row, the same each time; a row is a yes, or somebody's doubt (I2, I4).
+// checkAnswers: a yes is a row, the same each time; a row is a yes, or someone's doubt (I2, I4).
 func (rd *round) checkAnswers(l *ledger) {
 	asked := map[string]bool{}
 	lost := []*try(nil)

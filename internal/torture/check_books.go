@@ -230,7 +230,7 @@ func (rd *round) checkAccounts(ctx context.Context) error {
 	return wrap(err)
 }
 
-// checkRefusals: nobody was told that a campaign is sold out, paused or used up by him when it surely was not.
+// checkRefusals: no one was told that a campaign is sold out, paused or used up by him when it surely was not.
 func (rd *round) checkRefusals(l *ledger) {
 	for _, one := range l.wishes {
 		for i := range one.tries {

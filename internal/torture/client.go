@@ -12,7 +12,7 @@ import (
 	"dibs/models"
 )
 
-// wish is one claim that somebody wants, through all its tries. It belongs to one client until the round ends.
+// wish is one claim that someone wants, through all its tries. It belongs to one client until the round ends.
 type wish struct {
 	c        *campaign
 	user     string

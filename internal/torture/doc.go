@@ -2,7 +2,7 @@
 // and hand out packets, and faults that a seed draws. After each round of faults everything is healed and every invariant of
 // docs/invariants.md is checked claim by claim.
 //
-// A run is rounds. A round opens campaigns of its own, draws its faults, lets the clients go on meanwhile, and ends with the check. A round
+// A run is rounds. A round opens campaigns of its own, draws its faults, lets the clients go on, and ends with the check. A round
 // is strict, or lossy: then its faults may be such as lose claims that were answered (see Fault.Loses), and a claim without a row has
 // to be explained by one of them.
 package torture

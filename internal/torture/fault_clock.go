@@ -35,7 +35,7 @@ func clockFaults() []*fault {
 }
 
 // retime, where the clock was off, gives each claim the latest time at which it can have been made, in place of Redis' word for it: when
-// somebody was told of it, or of one with a higher seq. What was given back by then is counted as given back before, and so is what says
+// someone was told of it, or of one with a higher seq. What was given back by then is counted as given back before, and so is what says
 // that it was in the future: an end is never before its claim.
 func (rd *round) retime(l *ledger) {
 	if !rd.lied {

@@ -79,7 +79,7 @@ func diskFaults() []*fault {
 	}
 }
 
-// committed names the rows of claims and packets that are there: nobody deletes one.
+// committed names the rows of claims and packets that are there: no one deletes one.
 func (w *world) committed() ([]string, error) {
 	return w.strings("SELECT id FROM claims UNION ALL SELECT CONCAT(campaign_id, ' ', id) FROM packets")
 }

@@ -128,7 +128,7 @@ func (w *world) onPrimary(ctx context.Context, node *testenv.RedisServer, do fun
 	return do(ctx, rdb)
 }
 
-// without kills all processes of a kind, every second time, so that nobody saves what is about to be lost.
+// without kills all processes of a kind, every second time, so that no one saves what is about to be lost.
 func (w *world) without(s *stroke, kind string) {
 	if s.n%2 == 0 {
 		for _, p := range w.of(kind) {

@@ -36,7 +36,7 @@ func (rd *round) lookAt(ctx context.Context, c *campaign) {
 		FROM campaigns c LEFT JOIN claims k ON k.campaign_id = c.id WHERE c.id = ? GROUP BY c.id`, c.id).
 		Scan(&open, &total, &remaining, &claimed, &synced, &lost, &units, &rows)
 	if err != nil {
-		return // nobody is shown anything
+		return // no one is shown anything
 	}
 	rd.report.Looks++
 	remains := func(t int64) bool { return remaining == max(0, t-claimed) }
@@ -62,7 +62,7 @@ func (rd *round) lookAtShards(ctx context.Context, c *campaign) {
 		FROM campaign_shards c LEFT JOIN claims k ON k.campaign_id = c.campaign_id AND k.shard = c.shard
 		WHERE c.campaign_id = ? GROUP BY c.id`, c.id)
 	if err != nil {
-		return // nobody is shown anything
+		return // no one is shown anything
 	}
 	defer func() { _ = found.Close() }()
 	for found.Next() {

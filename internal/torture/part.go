@@ -29,7 +29,7 @@ type part struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the life is over
 	down   time.Time     // not started again before
-	exits  []string      // crashes, and ends that nobody had asked for
+	exits  []string      // crashes, and ends that no one had asked for
 	told   bool          // to end
 	ready  readiness     // of an API
 	leave  chan struct{}

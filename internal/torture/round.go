@@ -41,7 +41,7 @@ type round struct {
 type loss struct{ from, till time.Time }
 
 // Claims may be lost from before a fault and those beside it, when they were not in MySQL yet, until Dibs has seen that Redis lost
-// something. Where several faults happened together nobody may have been left to see it before the repair.
+// something. Where several faults happened together no one may have been left to see it before the repair.
 const (
 	lossBefore = 20 * time.Second
 	lossAfter  = 2 * time.Second

@@ -146,7 +146,7 @@ func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
 		case err != nil:
 			return err
 		case one.last().claim != nil:
-		case shut(one.last().code): // a request of before that nobody heard of was done late
+		case shut(one.last().code): // a request of before that no one heard of was done late
 			if err := o.reopen(ctx, of); err != nil {
 				return err
 			}

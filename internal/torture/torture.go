@@ -33,7 +33,7 @@ type Options struct {
 	Serve      bool              // processes of all roles, two of them, instead of two of each
 	Only       []string          // names of faults; nil: all
 	Lossless   bool              // no fault that may lose an answered claim
-	Progress   func(line string) // told what happens; nil: nobody
+	Progress   func(line string) // told what happens; nil: no one
 }
 
 func (o *Options) check() error {

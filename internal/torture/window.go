@@ -13,7 +13,7 @@ import (
 
 // A window is a small campaign that a few clients claim from while one fault happens. Its history is short enough to ask porcupine
 // whether it is linearizable: whether there is an order of the claims, in keeping with when each was asked and answered, in which every
-// answer was right. A claim whose outcome nobody knows was made at any time since, or never.
+// answer was right. A claim whose outcome no one knows was made at any time since, or never.
 
 const (
 	windowClients = 6
@@ -21,7 +21,7 @@ const (
 	windowTries   = 4 // of each claim
 	windowTimeout = 10 * time.Second
 
-	chanceOfStock = 0xf000 // the operator's chance is used meanwhile
+	chanceOfStock = 0xf000 // the operator's chance is used in the meantime
 )
 
 // openWindow opens the campaign; nil: it can't be opened right now.

@@ -33,7 +33,7 @@ const (
 // deadAfter is how long a node is silent before the cluster or the Sentinels take it for dead.
 const deadAfter = 1500 * time.Millisecond
 
-// awayGroup is a consumer group that reads only at the end of a round: what it finds then was kept for it meanwhile.
+// awayGroup is a consumer group that reads only at the end of a round: what it finds then was kept for it in the meantime.
 const awayGroup = "audit"
 
 // world is a whole Dibs: servers, wires and processes.
@@ -257,7 +257,7 @@ func (w *world) settings() map[string]string {
 		"DIBS_SHUTDOWN_TIMEOUT": "5s", "DIBS_FLUSH_SIZE": "100", "DIBS_FLUSH_INTERVAL": "20ms",
 		"DIBS_DURABILITY": w.opt.Durability.String(),
 	}
-	if w.opt.Seed%2 == 1 { // campaigns leave Redis whenever nobody claims for a moment
+	if w.opt.Seed%2 == 1 { // campaigns leave Redis whenever no one claims for a moment
 		all["DIBS_IDLE_EVICT"] = "500ms"
 	}
 	return all

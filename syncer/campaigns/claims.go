@@ -54,7 +54,7 @@ type parkedLine struct {
 	HoldForMs int64
 }
 
-// parkedLines are the parked events that nobody gave up.
+// parkedLines are the parked events that no one gave up.
 func parkedLines(db *gorm.DB) *gorm.DB {
 	return db.Table("parked_events p").Joins("LEFT JOIN campaigns k ON k.id = p.campaign_id").
 		Select("p.payload, k.hold_for_ms").Where("p.discarded_at IS NULL")

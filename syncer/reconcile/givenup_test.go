@@ -186,7 +186,7 @@ func TestRepair_GivesNothingUpUnlessAsked(t *testing.T) {
 	requireSettled(h, id)
 }
 
-// Rows of a closed campaign that somebody moved away are no reason to lower what it counts.
+// Rows of a closed campaign that someone moved away are no reason to lower what it counts.
 func TestRepair_LowersNothingOfAClosedCampaign(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

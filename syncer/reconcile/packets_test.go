@@ -156,7 +156,7 @@ func TestReconciler_APacketOfAnUnknownClaimIsTold(t *testing.T) {
 	require.Contains(t, strings.Join(h.Compare(id).Differences, "\n"), "1 packets belong to claims that have no row")
 }
 
-// Claims on their way have no owner in MySQL yet, new packets are not in Redis yet, those of parked claims are nobody else's: none of
+// Claims on their way have no owner in MySQL yet, new packets are not in Redis yet, those of parked claims are no one else's: none of
 // it is a difference.
 func TestReconciler_ALagOfPacketsIsNeverADifference(t *testing.T) {
 	t.Parallel()

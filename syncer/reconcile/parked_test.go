@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// requireNoMore checks that the units of a parked claim are nobody else's, nor its user's limit free again.
+// requireNoMore checks that the units of a parked claim are no one else's, nor its user's limit free again.
 func requireNoMore(h *syncertest.Stack, id, when string) {
 	h.T.Helper()
 	require.Equal(h.T, []models.Outcome{models.OutcomeSoldOut}, syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("late", ""))), when)

@@ -57,7 +57,7 @@ type Reconciler struct {
 	moved    turns            // of Reconcile, as still
 	still    turns
 	rest     int      // rounds of Reconcile until the books are read again
-	resting  []string // the campaigns meanwhile
+	resting  []string // the campaigns in the meantime
 
 	left map[string]time.Time // campaigns that could not be refilled, since when; Refill's own
 

@@ -35,7 +35,7 @@ func trim(h *syncertest.Stack) {
 	require.NoError(h.T, err)
 }
 
-// plant is one thing that somebody did behind Dibs' back, and what must become of it.
+// plant is one thing that someone did behind Dibs' back, and what must become of it.
 type plant struct {
 	name  string
 	spoil func(h *syncertest.Stack, id string)

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Record writes comparisons down that somebody asked for.
+// Record writes comparisons down that someone asked for.
 func (r *Reconciler) Record(ctx context.Context, found ...*Comparison) error {
 	rows := make([]models.Reconciliation, len(found))
 	for i := range found {

@@ -30,7 +30,7 @@ func (p *repair) highest(c *models.Campaign, rows *RowFigures, parked *writer.Pa
 	return max(highest, c.SyncedSeq+parked.Claims) // nothing tells that the counter is wrong
 }
 
-// recount makes the counters of the campaign anew from its rows, with flushes held off for that long: their claims are either
+// recount makes the counters of the campaign again from its rows, with flushes held off for that long: their claims are either
 // among the rows that are counted, or move the counters afterwards. Where claims are missing it leaves them alone, unless it may give
 // the claims up.
 func (p *repair) recount(ctx context.Context) error {

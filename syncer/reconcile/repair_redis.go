@@ -53,7 +53,7 @@ func (p *repair) ask(ctx context.Context) error {
 	}
 	unread, err := p.r.scripts.Unread(ctx, partition, models.GroupSyncer)
 	w.settled = unread.Upto(stream.Tip)
-	if err == nil && w.held { // a MySQL that was put back numbers loads anew, and a load needs a higher number than the one in Redis
+	if err == nil && w.held { // a MySQL that was put back numbers loads again, and a load needs a higher number than the one in Redis
 		err = sqlstore.On(p.r.db.WithContext(ctx)).Run("UPDATE lots SET load_attempts = ? WHERE id = ? AND load_attempts < ?",
 			w.state.Epoch, p.id, w.state.Epoch)
 	}

@@ -42,7 +42,7 @@ func (r *Reader) Repairs(ctx context.Context, campaignID string, most int) (rows
 	return rows, wrap("repairs", err)
 }
 
-// Parked are events that nobody gave up yet, of a campaign or of all for "", the oldest ids first.
+// Parked are events that no one gave up yet, of a campaign or of all for "", the oldest ids first.
 func (r *Reader) Parked(ctx context.Context, campaignID string, most int) (rows []models.ParkedEvent, err error) {
 	find := r.db.WithContext(ctx).Where("discarded_at IS NULL")
 	if campaignID != "" {

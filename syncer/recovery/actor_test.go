@@ -197,7 +197,7 @@ func (a *actor) unbooked(o *observed) (seqs [lotCount]int) {
 	return seqs
 }
 
-// counting are the parked claims whose places nobody else has.
+// counting are the parked claims whose places no one else has.
 func counting(m *mysqlLot) map[int]int {
 	counting := make(map[int]int)
 	for _, id := range slices.Sorted(maps.Keys(m.parked)) {

@@ -63,7 +63,7 @@ type Loader int
 
 // Who loads a lot.
 const (
-	LoaderNone  Loader = iota // nobody, or a loader whose time is over
+	LoaderNone  Loader = iota // no one, or a loader whose time is over
 	LoaderThis                // this run
 	LoaderOther               // another run
 )

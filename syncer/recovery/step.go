@@ -5,7 +5,7 @@ type Policy int
 
 // The policies, the strictest first.
 const (
-	Auto   Policy = iota // nobody asked: only what is proven
+	Auto   Policy = iota // no one asked: only what is proven
 	Repair               // `dibs reconcile --repair`
 	GiveUp               // `dibs reconcile --repair --give-up-claims`
 )

@@ -255,7 +255,7 @@ func TestEvictor_LooksAtCampaignsInTurn(t *testing.T) {
 	h.Exec("UPDATE lots SET applied_version = 0 WHERE id = ?", slices.Min(ids)) // it may not be evicted, and stands first
 	evictor := syncertest.NewEvictor(t, h.DB, h.Scripts, time.Hour)
 	evictor.LookAt(2)
-	for range 3 { // a lap in which nobody has been idle for so long
+	for range 3 { // a lap in which no one has been idle for so long
 		n, err := evictor.Evict(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, n)

@@ -200,7 +200,7 @@ func (h *Hydrator) neverLoaded(ctx context.Context, ids []string) (cs []models.C
 	}), nil
 }
 
-// numberFirsts hands out the number of the first load of each campaign. numbered is false when one of them, and nobody can tell which,
+// numberFirsts hands out the number of the first load of each campaign. numbered is false when one of them, and no one can tell which,
 // was handed out to another.
 func (h *Hydrator) numberFirsts(ctx context.Context, cs []models.Campaign) (numbered bool, err error) {
 	err = sqlstore.Retry(ctx, func() error {

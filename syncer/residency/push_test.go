@@ -35,7 +35,7 @@ func TestPush_ClaimsPacketsAndSetsTheirOwnersOnce(t *testing.T) {
 	h.RequireOwners(id, 742)
 }
 
-// Redis forgets everything in mid-rain: a retry still gets its packet, and only packets that nobody took are given away.
+// Redis forgets everything in mid-rain: a retry still gets its packet, and only packets that no one took are given away.
 func TestPush_AfterALossOnlyWhatNobodyTookIsThere(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -74,7 +74,7 @@ func TestPush_EvictedPacketsComeBack(t *testing.T) {
 	h.RequireOwners(id, 25)
 }
 
-// Whoever pushes dies after any call, and others push meanwhile: in the end each packet is there once.
+// Whoever pushes dies after any call, and others push in the meantime: in the end each packet is there once.
 func TestPush_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -49,7 +49,7 @@ func rollBack(h *syncertest.Stack) (id string) {
 	return id
 }
 
-// One process last looked before the tail that is lost, another saw it: once the latter asks, nobody gets a yes any more.
+// One process last looked before the tail that is lost, another saw it: once the latter asks, no one gets a yes any more.
 func TestWentBack_NotOneMoreYesAfterTheFirstSawIt(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -22,7 +22,7 @@ import (
 // cost is what a SQL server had to do.
 type cost struct{ statements, binlog, redo, commits float64 }
 
-// costOf reads the figures of a server that nobody else uses.
+// costOf reads the figures of a server that no one else uses.
 func costOf(t *testing.T, db *gorm.DB) (c cost) {
 	t.Helper()
 	status := func(name string) float64 {

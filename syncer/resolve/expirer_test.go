@@ -225,7 +225,7 @@ func TestExpirer_AWideFlushIsNotExaminedForEachClaimInBetween(t *testing.T) {
 	require.Zero(t, heldFlushes(h))
 }
 
-// A campaign in which nothing is due costs no look, whatever came meanwhile.
+// A campaign in which nothing is due costs no look, whatever came in the meantime.
 func TestExpirer_LooksOnlyWhereAHoldEnds(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -333,7 +333,7 @@ func TestExpirer_AFlushWhileItLooksIsNotForgotten(t *testing.T) {
 	})
 }
 
-// A campaign whose row somebody holds locked waits by itself.
+// A campaign whose row someone holds locked waits by itself.
 func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
@@ -356,7 +356,7 @@ func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	requireSame(h, free)
 }
 
-// unsynced are the claims of the stream that nobody has read, which stay so.
+// unsynced are the claims of the stream that no one has read, which stay so.
 func unsynced(h *syncertest.Stack) (all []models.Event) {
 	h.T.Helper()
 	unread, err := h.Scripts.Unread(h.T.Context(), 0, "syncer")

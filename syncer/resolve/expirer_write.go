@@ -10,7 +10,7 @@ import (
 	"dibs/models"
 )
 
-// apart does something for all of what it is given, in order of campaigns. If that meets the lock of somebody else, it does it for
+// apart does something for all of what it is given, in order of campaigns. If that meets the lock of someone else, it does it for
 // each campaign by itself, so that the others are done.
 func apart[T any](all []T, campaignOf func(*T) string, do func(part []T) error) error {
 	if len(all) == 0 {

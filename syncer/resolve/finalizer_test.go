@@ -223,7 +223,7 @@ func TestCloser_WaitsForParkedClaims(t *testing.T) {
 	}
 }
 
-// A parked claim whose place another row has taken: MySQL counts as many claims as Redis does, and still the packet is somebody's.
+// A parked claim whose place another row has taken: MySQL counts as many claims as Redis does, and still the packet is someone's.
 func TestCloser_WaitsForAParkedClaimThatTheCountHides(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -247,7 +247,7 @@ func TestCloser_WaitsForAParkedClaimThatTheCountHides(t *testing.T) {
 	}
 }
 
-// Whoever returns dies after any step, and others return meanwhile: in the end all went back once.
+// Whoever returns dies after any step, and others return in the meantime: in the end all went back once.
 func TestCloser_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -367,7 +367,7 @@ func TestCloser_TheIDOfAnEndIsTheDocumentedOne(t *testing.T) {
 	require.Equal(t, "2a6cf9f4-1771-5f54-a2df-7c52bbe138ec", resolve.ClosedEventID("spring"))
 }
 
-// Of a campaign of several shards a load of any of them has the closer wait anew: a shard that forgot the close gave packets away again.
+// Of a campaign of several shards a load of any of them has the closer wait again: a shard that forgot the close gave packets away again.
 func TestCloser_ALoadOfAnyShardHasItWaitAnew(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -52,7 +52,7 @@ func TestRelay_TellsWhatIsLeftOldestFirstAndOnce(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		r := resolve.Eager(resolve.NewRelay(db, scripts, reg))
 		ids := []string{putEvent(t, db, "a"), putEvent(t, db, "b"), putEvent(t, db, "a")}
-		// A newer program's row is nobody's to guess at, and blocks no other.
+		// A newer program's row is no one's to guess at, and blocks no other.
 		require.NoError(t, db.Exec("UPDATE outbox SET kind = 'novelty' WHERE id = ?", ids[1]).Error)
 		n, err := r.Relay(t.Context())
 		require.ErrorContains(t, err, "unknown kind of row")

@@ -137,7 +137,7 @@ func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 	require.Len(t, log, 1)
 }
 
-// A repair of counters that somebody spoiled counts what is in the archive.
+// A repair of counters that someone spoiled counts what is in the archive.
 func TestArchiver_ARepairCountsTheArchive(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -204,7 +204,7 @@ func TestArchiver_TakesOnlyWhatIsOldAndSettledOfWhatIsClosed(t *testing.T) {
 	requireAgrees(h, held)
 }
 
-// Somebody asks for the campaign while it is archived: what comes after the load stays, and a load that was under way starts again.
+// Someone asks for the campaign while it is archived: what comes after the load stays, and a load that was under way starts again.
 func TestArchiver_ALoadMeanwhileIsRespected(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -76,7 +76,7 @@ func insertGroups(tx *gorm.DB, names []string) error {
 	return tx.Clauses(clause.OnConflict{DoNothing: true}).Create(rows).Error
 }
 
-// errGroupGone rolls back the registration of a group that was removed meanwhile.
+// errGroupGone rolls back the registration of a group that was removed in the meantime.
 var errGroupGone = errors.New("retention: the group is gone from its stream")
 
 // adopt registers a group that was found in a stream, if it is there still: it may have been added and removed since. Removals wait for the
@@ -100,7 +100,7 @@ func (r *Registry) adopt(ctx context.Context, partition int, name string) error 
 	return err
 }
 
-// create creates a group in a stream that lacks it, if it is registered still: the lock on its row keeps it from being removed meanwhile.
+// create creates a group in a stream that lacks it, if it is registered still: the lock on its row keeps it from being removed.
 func (r *Registry) create(ctx context.Context, partition int, name string) error {
 	return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		registered, err := lockGroup(tx, name)

@@ -48,7 +48,7 @@ func TestWriter_CloseFlushesWhatIsPendingAndSaysSo(t *testing.T) {
 	})
 }
 
-// A server that does not answer keeps Close no longer than its deadline, and nobody is told yes.
+// A server that does not answer keeps Close no longer than its deadline, and no one is told yes.
 func TestWriter_CloseGivesUpAtItsDeadlineAndAcknowledgesNothing(t *testing.T) {
 	t.Parallel()
 	server, db := sqlServer(t)

@@ -56,7 +56,7 @@ type packetKey struct{ campaignID, id string }
 // packetState is what MySQL says of a packet.
 type packetState struct {
 	amount   int64
-	claimID  string // "": nobody has it
+	claimID  string // "": no one has it
 	returned bool
 }
 

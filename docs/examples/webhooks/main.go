@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	tolerance = 5 * time.Minute // an older message may be one that somebody recorded
+	tolerance = 5 * time.Minute // an older message may be one that someone recorded
 	bodyMax   = 1 << 20
 )
 
