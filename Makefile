@@ -20,11 +20,17 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # What needs no SQL server of its own, and the whole way of a claim once, on embedded servers.
-QUICK_PKG := ./api/... ./client ./config ./internal/arch ./internal/deploy ./internal/sleep ./internal/steps ./migrations ./models ./split
+QUICK_PKG := ./api ./api/auth ./api/claimed ./api/claiming ./api/live ./api/operator ./api/wire ./api/workers ./client ./config ./internal/arch ./internal/deploy ./internal/sleep ./internal/steps ./migrations ./models ./split
 
-quick: servers ## the fast loop, a minute: unit tests without the race detector, and a small rush on embedded servers
+# Tests that run on the embedded Redis or on SQLite as well as on real servers, by name. `make quick` runs that half of them.
+BOTH_PKG = ./lua ./consumer ./redisbatch ./syncer/...
+BOTH     = $$(grep -hE '^func Test|(eachRedis|onBothAlone|OnEachStore)\(t' $$(git ls-files 'lua/*_test.go' 'consumer/*_test.go' 'redisbatch/*_test.go' 'syncer/*_test.go') | \
+	awk -F '[ (]' '/^func/ {name = $$2; next} {print name}' | sort -u | paste -sd '|')
+
+quick: ## the fast loop, a minute: vet, unit tests without the race detector, embedded servers, and a small rush on them
 	go vet ./...
 	go test -run '$(RUN)' $(QUICK_PKG)
+	go test -run "^($(BOTH))\$$/^(embedded|sqlite)\$$" $(BOTH_PKG)
 	go run . demo --users 2000 --stock 200 >/dev/null
 
 # Pure functions followed through every state by one goroutine: nothing to race with, and ten times as slow under the race detector.
