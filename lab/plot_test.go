@@ -1,7 +1,9 @@
 package lab_test
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/csv"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -342,7 +344,7 @@ func TestThePublishedPlotsShowTheFiguresBesideThem(t *testing.T) {
 			svg, err := os.ReadFile("../docs/lab/" + name + "-" + file + ".svg")
 			require.NoError(t, err)
 			rows := rowsOf(parse(t, string(svg)))
-			table := tableOf(body)
+			table := figuresOf(t, "../docs/lab/"+name+".csv")
 			require.Len(t, rows, len(table), "%s-%s", name, file)
 			for i, cells := range table {
 				require.Equal(t, cells[0], strings.TrimSuffix(rows[i].name.words, " – wrong"))
@@ -359,16 +361,12 @@ func TestThePublishedPlotsShowTheFiguresBesideThem(t *testing.T) {
 	require.Equal(t, 3, parts)
 }
 
-// tableOf reads the rows of a Markdown table.
-func tableOf(text string) (rows [][]string) {
-	for line := range strings.Lines(text) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		if len(cells) == 13 && cells[0] != "strategy" && cells[0] != "---" {
-			rows = append(rows, cells)
-		}
-	}
-	return rows
+// figuresOf reads the figures that Publish wrote, without their head.
+func figuresOf(t *testing.T, file string) [][]string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+	require.NoError(t, err)
+	return rows[1:]
 }

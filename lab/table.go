@@ -14,10 +14,8 @@ func (r *Report) Table() string {
 	return r.facts() + "\n\n" + r.table().Render() + "\n\n" + r.below("  ")
 }
 
-// Markdown is the same for a document.
-func (r *Report) Markdown() string {
-	return r.facts() + "\n\n" + r.table().RenderMarkdown() + "\n\n" + r.below("- ")
-}
+// CSV is the table for programs, with a head.
+func (r *Report) CSV() string { return r.table().RenderCSV() + "\n" }
 
 // facts say what the figures were taken on and how.
 func (r *Report) facts() string {

@@ -72,33 +72,42 @@ func full() lab.Report {
 	return r
 }
 
-const fullMarkdown = `2026-11-22; 2 cores, go1.26, Redis 7.0.15, MariaDB 10.11.
+const (
+	fullFacts = `2026-11-22; 2 cores, go1.26, Redis 7.0.15, MariaDB 10.11.
 200 connections in 2 processes; 2s of measuring in each of 3 rounds; sell-out: 1,300 units, 1,600 users of 1 each.
-
-| strategy | claims/s | Dibs × | p50 ms | p95 ms | p99 ms | sell-out/s | oversold | undersold | over limit | lock left | SQL/claim | Redis µs/claim |
-| --- | ---:| ---:| ---:| ---:| ---:| ---:| ---:| ---:| ---:| ---:| ---:| ---:|
-| read, then write | 20,715 | 0.45 | 0.00 | 0.00 | 0.00 | 8,057 | 663 | 0 | 363 | 0 | 0.00 | 29.9 |
-| one lock a coupon: Redis counter, MySQL row | 100 | 94.1 | 0.00 | 0.00 | 0.00 | 0 | 0 | 5 | 0 | 1, for 30 s | 1.00 | 0.00 |
-| Dibs, over HTTP | 9,410 | 1.00 | 0.00 | 0.00 | 0.00 | 0 | 0 | 0 | 0 | 0 | 0.01 | 29.5 |
-
+`
+	fullCSV = `strategy,claims/s,Dibs ×,p50 ms,p95 ms,p99 ms,sell-out/s,oversold,undersold,over limit,lock left,SQL/claim,Redis µs/claim
+"read, then write","20,715",0.45,0.00,0.00,0.00,"8,057",663,0,363,0,0.00,29.9
+"one lock a coupon: Redis counter, MySQL row",100,94.1,0.00,0.00,0.00,0,0,5,0,"1, for 30 s",1.00,0.00
+"Dibs, over HTTP","9,410",1.00,0.00,0.00,0.00,0,0,0,0,0,0.01,29.5
+`
+	fullNotes = `
 - Dibs over HTTP / one lock a coupon: Redis counter, MySQL row: 94.1, target ≥ 50.0: met
 - read, then write: 2 claims failed, the first with: boom
 - one lock a coupon: Redis counter, MySQL row: 1,234 claims gave up waiting
 - one lock a coupon: Redis counter, MySQL row: a sell-out was ended after 1m0s
 - Dibs, over HTTP: MySQL had every claim 187 ms after the last answer, at worst
 `
+)
 
 func TestTheDocumentHasEveryFigureAndEveryNote(t *testing.T) {
 	t.Parallel()
 	r := full()
-	require.Equal(t, fullMarkdown, r.Markdown())
+	require.Equal(t, fullCSV, r.CSV())
+	docs := t.TempDir()
+	file := filepath.Join(docs, "lab.md")
+	require.NoError(t, os.WriteFile(file, []byte("<!-- figures: x -->\n<!-- end: x -->"), 0o600))
+	require.NoError(t, r.Publish(docs, "x"))
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, string(text), fullFacts+fullNotes)
 	table := r.Table()
 	for _, words := range []string{"20,715", "94.1", "1, for 30 s", "  read, then write: 2 claims failed, the first with: boom\n"} {
 		require.Contains(t, table, words)
 	}
 	require.NotContains(t, table, "\n- ", "which is for documents")
 	first, _, _ := strings.Cut(table, "\n")
-	require.Equal(t, strings.SplitN(fullMarkdown, "\n", 2)[0], first)
+	require.Equal(t, strings.SplitN(fullFacts, "\n", 2)[0], first)
 }
 
 // TestTheJSONOfAReportKeepsItsNames: others plot it.
@@ -126,7 +135,7 @@ func TestTheJSONOfAReportKeepsItsNames(t *testing.T) {
 	var back lab.Report
 	require.NoError(t, json.Unmarshal(text, &back))
 	require.Equal(t, r.Workload, back.Workload)
-	require.Equal(t, r.Markdown(), back.Markdown(), "the document can be made from it")
+	require.Equal(t, r.CSV(), back.CSV(), "the document can be made from it")
 }
 
 func TestFiguresOfARungAreMediansAndWorstRounds(t *testing.T) {
