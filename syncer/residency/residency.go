@@ -111,6 +111,8 @@ func (h *Hydrator) loadAbsent(ctx context.Context, c *models.Campaign) (RebuildR
 	case state.Epoch <= c.Epoch || state.Epoch > c.LoadAttempts || state.Seq != c.SyncedSeq || state.Seq < c.SeenSeq ||
 		state.Taken != c.Claimed || state.Released != c.ReleasedClaims:
 		return h.rebuild(ctx, c, false) // from a loader whose load was not confirmed
+	case c.ArchivedClaims > 0: // perhaps since that load: Redis would hold records of claims that have no row
+		return h.rebuild(ctx, c, false)
 	}
 	return h.confirmLoading(ctx, c, &state)
 }
