@@ -380,6 +380,8 @@ func TestRebuild_RefusesRowsThatDoNotAddUp(t *testing.T) {
 		"a quantity":            "UPDATE claims SET quantity = 2 WHERE campaign_id = ? AND seq = 2",
 		"the counter of units":  "UPDATE lots SET claimed = claimed - 1 WHERE id = ?",
 		"the counter of claims": "UPDATE lots SET synced_seq = 3 WHERE id = ?",
+		"claims that are lost":  "UPDATE lots SET lost_claims = 1 WHERE id = ?",
+		"released claims":       "UPDATE lots SET released_claims = 1 WHERE id = ?",
 	} {
 		id := h.Create(9, nil)
 		h.Claim(id, syncertest.Asks("u", 4)...)

@@ -202,6 +202,13 @@ func TestArchiver_TakesOnlyWhatIsOldAndSettledOfWhatIsClosed(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n, "two holds are open")
 	requireAgrees(h, held)
+
+	parked := h.Refusing()
+	h.Shut(parked)
+	h.Exec("UPDATE lots SET closed_told_at = updated_at")
+	_, err = a.Archive(t.Context(), parked, inAMinute())
+	require.ErrorIs(t, err, retention.ErrNotArchivable)
+	require.ErrorContains(t, err, "has 1 parked events")
 }
 
 // Someone asks for the campaign while it is archived: what comes after the load stays, and a load that was under way starts again.

@@ -1,0 +1,383 @@
+package reconcile_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"dibs/internal/syncertest"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/reconcile"
+	"dibs/syncer/residency"
+	"dibs/syncer/resolve"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+// meddled is a Redis in which something happens before some of its answers.
+type meddled struct {
+	*lua.Scripts
+
+	state, unread, entries, lock func()
+}
+
+func (s *meddled) do(does func()) {
+	if does != nil {
+		does()
+	}
+}
+
+func (s *meddled) State(ctx context.Context, id string) (lua.State, error) {
+	s.do(s.state)
+	return s.Scripts.State(ctx, id)
+}
+
+func (s *meddled) Unread(ctx context.Context, partition int, group string) (lua.Unread, error) {
+	s.do(s.unread)
+	return s.Scripts.Unread(ctx, partition, group)
+}
+
+func (s *meddled) Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error) {
+	s.do(s.entries)
+	return s.Scripts.Entries(ctx, partition, from, most)
+}
+
+func (s *meddled) LockCampaign(ctx context.Context, id string, ttl time.Duration) (*lua.Lock, error) {
+	s.do(s.lock)
+	return s.Scripts.LockCampaign(ctx, id, ttl)
+}
+
+// reconciler makes a reconciler that works with one Redis, and rebuilds with another.
+func reconciler(h *syncertest.Stack, scripts, rebuilds *meddled) *reconcile.Reconciler {
+	h.T.Helper()
+	scripts.Scripts = h.Scripts
+	rebuilds.Scripts = h.Scripts
+	return reconcile.New(h.DB, scripts, syncertest.NewHydrator(h.T, h.DB, rebuilds), syncertest.Quiet(), nil)
+}
+
+// displace parks a claim of a campaign whose seq another claim has.
+func displace(h *syncertest.Stack, id string, change func(e *models.Event)) {
+	h.T.Helper()
+	e := syncertest.ClaimsOf(id, 1, 1)[0]
+	e.Quantity = 1
+	if change != nil {
+		change(&e)
+	}
+	payload, err := json.Marshal(e)
+	require.NoError(h.T, err)
+	require.NoError(h.T, syncertest.Submit(h.T.Context(), h.Writer, e, payload))
+	require.Equal(h.T, 1, h.ParkedRows(id, "discarded_at IS NULL"))
+}
+
+func rowsOf(h *syncertest.Stack, id, where string) (n int) {
+	h.T.Helper()
+	require.NoError(h.T, h.DB.Raw("SELECT COUNT(*) FROM claims WHERE campaign_id = ? AND "+where, id).Scan(&n).Error)
+	return n
+}
+
+// A claim that was given up stays given up, though its event is in the stream and its row could be written by now.
+func TestRepair_AClaimThatWasGivenUpStaysAway(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Refusing()
+	h.Repair(id, reconcile.RepairHow{GiveUpClaims: true})
+	h.Accept()
+	hset(h, h.Keys(id).State, "taken", "5")
+	done := h.Repair(id, reconcile.RepairHow{})
+	require.Equal(t, []string{reconcile.RepairRedis}, whats(done.Steps))
+	h.RequireBooks(id, 9)
+}
+
+// A claim that a consumer has been given is not the repair's to write.
+func TestRepair_AClaimThatAConsumerHasIsLeftToIt(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := synced(h)
+	h.Claim(id, syncertest.Ask("late", ""))
+	_, err := h.Redis.Do(t.Context(), "XREADGROUP", "GROUP", "syncer", "slow", "COUNT", 100, "STREAMS", lua.StreamKey(0), ">").Result()
+	require.NoError(t, err)
+	h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id)
+	done := h.Repair(id, reconcile.RepairHow{})
+	require.Equal(t, []string{reconcile.RepairClaims}, whats(done.Steps))
+	require.Equal(t, "no rows of 1 claims, seq 4 to 4", done.Steps[0].ValueBefore)
+	require.Equal(t, 10, rowsOf(h, id, "1 = 1"))
+}
+
+// Rows that were archived are not brought back: not from the stream, and not from a Redis that holds the campaign still.
+func TestRepair_ArchivedRowsStayAway(t *testing.T) {
+	t.Parallel()
+	for _, trimmed := range []bool{false, true} {
+		t.Run(fmt.Sprint("trimmed ", trimmed), func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			id := synced(h)
+			h.Shut(id)
+			archive(h, id)
+			if trimmed {
+				trim(h)
+			}
+			hset(h, h.Keys(id).State, "taken", "5")
+			h.Repair(id, reconcile.RepairHow{})
+			require.Zero(t, rowsOf(h, id, "1 = 1"))
+			require.EqualValues(t, 10, h.Campaign(id).Claimed)
+		})
+	}
+}
+
+// archive moves the ten rows of a closed campaign away.
+func archive(h *syncertest.Stack, id string) {
+	h.T.Helper()
+	h.Exec("UPDATE lots SET archived_claims = 10, archived_units = 10 WHERE id = ?", id)
+	h.Exec("DELETE FROM claims WHERE campaign_id = ?", id)
+}
+
+// An operator is told of claims that are gone only when they can be neither on their way nor archived: he would give them up.
+func TestRepair_ClaimsThatMayBeElsewhereAreNotNamedAsMissing(t *testing.T) {
+	t.Parallel()
+	t.Run("on their way", func(t *testing.T) {
+		t.Parallel()
+		h := syncertest.NewStack(t)
+		id := synced(h)
+		h.Claim(id, syncertest.Asks("late", 2)...)
+		require.NoError(t, h.Hydrator().Report(t.Context(), id, lua.Position{Epoch: 1, Seq: 12}))
+		h.Exec("UPDATE lots SET claimed = 12 WHERE id = ?", id)
+		require.NotContains(t, differences(h.Repair(id, reconcile.RepairHow{})), "nothing is left of them")
+	})
+	t.Run("archived", func(t *testing.T) {
+		t.Parallel()
+		h := syncertest.NewStack(t)
+		id := synced(h)
+		h.Shut(id)
+		require.Eventually(t, func() bool { return h.Evict(residency.IdleLeast) == 1 }, waitMost, waitPoll)
+		archive(h, id)
+		h.Exec("UPDATE lots SET claimed = 12, seen_seq = 11 WHERE id = ?", id)
+		require.NotContains(t, differences(h.Repair(id, reconcile.RepairHow{})), "nothing is left of them")
+	})
+}
+
+// A campaign takes no claims before claims of it are given up: a claim that comes at that moment would be given up with them.
+func TestRepair_GivesClaimsUpOnlyOnceTheCampaignIsStopped(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := synced(h)
+	h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq IN (4, 5, 9)", id)
+	flushAll(h)
+	var lost []int64
+	r := reconciler(h, &meddled{}, &meddled{lock: func() { lost = append(lost, h.Campaign(id).LostClaims) }})
+	_, err := r.Repair(t.Context(), id, reconcile.RepairHow{GiveUpClaims: true})
+	require.NoError(t, err)
+	require.Zero(t, lost[0], "when it is stopped")
+	require.EqualValues(t, 3, h.Campaign(id).LostClaims)
+}
+
+// A repair that may give nothing up leaves a campaign with a missing claim open.
+func TestRepair_ACampaignWithAMissingClaimGoesOn(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, nil)
+	claims := h.Take(id, syncertest.Asks("u", 10)...)
+	trim(h)
+	h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 4", id)
+	record := uuid.MustParse(claims[3])
+	n, err := h.Redis.HDel(t.Context(), h.Keys(id).Keys, string(record[:])).Result()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n, "redis had a record of it")
+	require.Contains(t, differences(h.Repair(id, reconcile.RepairHow{})), "nothing is left of them: seq 4;")
+	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("w", ""))[0].Outcome)
+}
+
+// A release that MySQL decided after it had redeemed a claim stands, though the event of the redeem is in the stream.
+func TestRepair_AReleasedClaimIsNotRedeemedAgain(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, nil)
+	claims := h.Take(id, syncertest.Asks("u", 3)...)
+	_, err := resolve.NewResolver(h.DB, resolve.NewRelay(h.DB, h.Scripts, nil), syncertest.Quiet()).Redeem(t.Context(), claims[0], "order-1")
+	require.NoError(t, err)
+	h.Sync()
+	h.Exec("UPDATE claims SET status = 'released' WHERE id = ?", claims[0])
+	h.Exec("UPDATE lots SET claimed = 2, released_claims = 1 WHERE id = ?", id)
+	h.Repair(id, reconcile.RepairHow{})
+	require.Equal(t, 1, rowsOf(h, id, "status = 'released'"))
+	require.EqualValues(t, 2, h.Campaign(id).Claimed)
+}
+
+// Redis tells of releases that MySQL lost. Of those that MySQL counts, a row is the evidence.
+func TestRepair_ARowThatIsClaimedAgainIsNotReleased(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, nil)
+	claims := h.Take(id, syncertest.Asks("u", 3)...)
+	_, err := resolve.NewResolver(h.DB, resolve.NewRelay(h.DB, h.Scripts, nil), syncertest.Quiet()).Release(t.Context(), claims[0], "")
+	require.NoError(t, err)
+	h.Sync()
+	h.Exec("UPDATE claims SET status = 'claimed' WHERE id = ?", claims[0])
+	h.Repair(id, reconcile.RepairHow{})
+	require.Zero(t, rowsOf(h, id, "status = 'released'"))
+	h.RequireBooks(id, 3)
+}
+
+// Counters are made anew while flushes are held off. A flush that has begun before is counted.
+func TestRepair_AFlushThatIsUnderWayIsCounted(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := synced(h)
+	late := syncertest.ClaimsOf(id, 11, 1)
+	late[0].ID = h.Claim(id, syncertest.Ask("late", ""))[0].Claim.ID
+	late[0].UserID = "late"
+	late[0].Quantity = 1
+	h.Exec("UPDATE lots SET claimed = 12 WHERE id = ?", id)
+	flushing := make(chan *gorm.DB, 1)
+	r := reconciler(h, &meddled{entries: func() {
+		if len(flushing) > 0 {
+			return
+		}
+		flush := h.DB.Begin()
+		tx, _ := flush.Statement.ConnPool.(*sql.Tx)
+		require.NoError(t, syncertest.InsertRows(t.Context(), tx, late))
+		require.NoError(t, flush.Exec("UPDATE lots SET claimed = claimed + 1, synced_seq = synced_seq + 1 WHERE id = ?", id).Error)
+		flushing <- flush
+	}}, &meddled{})
+	repaired := make(chan error, 1)
+	go func() {
+		_, err := r.Repair(t.Context(), id, reconcile.RepairHow{})
+		repaired <- err
+	}()
+	require.Eventually(t, func() bool {
+		var waits int
+		err := h.DB.Raw("SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE 'UPDATE lots SET%'").Scan(&waits).Error
+		return err == nil && len(flushing) > 0 && waits > 0
+	}, waitMost, waitPoll)
+	require.NoError(t, (<-flushing).Commit().Error)
+	require.NoError(t, <-repaired)
+	c := h.Campaign(id)
+	require.Equal(t, []int64{11, 11}, []int64{c.Claimed, c.SyncedSeq})
+}
+
+// A comparison finds claims on their way that reach MySQL before it looks for them. The claims that are parked are among those it has.
+func TestCompare_ClaimsThatArriveMeanwhileAreNotMissing(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Refusing()
+	_, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Change(t.Context(), id, models.Change{Total: new(int64(100))})
+	require.NoError(t, err)
+	users := 0
+	r := reconciler(h, &meddled{
+		state:  func() { users++; h.Claim(id, syncertest.Asks(fmt.Sprint("late", users), 2)...) },
+		unread: h.Sync,
+	}, &meddled{})
+	found, err := r.Compare(t.Context(), id, reconcile.DepthUsers)
+	require.NoError(t, err)
+	require.Len(t, found.Differences, 1)
+	require.Contains(t, found.Differences[0], "is parked")
+}
+
+// A claim that lost its place gets none behind the back of a campaign that somebody has brought back.
+func TestRepair_ACampaignThatIsBackGetsNoNewPlaces(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := synced(h)
+	displace(h, id, nil)
+	r := reconciler(h, &meddled{}, &meddled{unread: func() {
+		h.Exec("UPDATE lots SET residency = 'resident' WHERE id = ? AND residency = 'lost'", id)
+	}})
+	_, err := r.Repair(t.Context(), id, reconcile.RepairHow{})
+	require.ErrorContains(t, err, "was brought back into redis")
+	require.Equal(t, 10, rowsOf(h, id, "1 = 1"))
+}
+
+// A new place is behind all that Redis may have handed out.
+func TestRepair_ANewPlaceIsBehindAllThatRedisHandedOut(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := synced(h)
+	displace(h, id, nil)
+	hset(h, h.Keys(id).State, "seq", "30")
+	done := h.Repair(id, reconcile.RepairHow{})
+	require.Contains(t, done.Steps[0].ValueAfter, "its new place is seq 31,")
+}
+
+// A claim that lost its place gets no other if that would break a promise.
+func TestRepair_AClaimThatLostItsPlaceMayHaveNoOther(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		make   func(h *syncertest.Stack) string
+		change func(h *syncertest.Stack, e *models.Event)
+		says   string
+	}{
+		"another has its packet": {
+			make: func(h *syncertest.Stack) string {
+				id := h.OpenPackets(syncertest.ListOf("x", 5))
+				h.Take(id, syncertest.Asks("u", 2)...)
+				return id
+			},
+			change: func(h *syncertest.Stack, e *models.Event) {
+				require.NoError(h.T, h.DB.Raw("SELECT packet_id, amount FROM claims WHERE campaign_id = ? AND seq = 1", e.CampaignID).
+					Row().Scan(&e.PacketID, &e.Amount))
+			},
+			says: "is not free",
+		},
+		"another has its key": {
+			make: synced,
+			change: func(h *syncertest.Stack, e *models.Event) {
+				require.NoError(h.T, h.DB.Raw("SELECT key_digest FROM claims WHERE campaign_id = ? AND seq = 1", e.CampaignID).Scan(&e.Key).Error)
+				require.NotEmpty(h.T, e.Key)
+			},
+			says: "another claim was made with its idempotency key",
+		},
+		"its user has all that a user may have": {
+			make: func(h *syncertest.Stack) string {
+				id := h.Create(100, func(c *models.Campaign) { c.PerUser = 1 })
+				h.Take(id, syncertest.Asks("u", 2)...)
+				return id
+			},
+			change: func(_ *syncertest.Stack, e *models.Event) { e.UserID = "u-0" },
+			says:   "user u-0 would exceed",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			id := c.make(h)
+			before := rowsOf(h, id, "1 = 1")
+			displace(h, id, func(e *models.Event) { c.change(h, e) })
+			require.Contains(t, differences(h.Repair(id, reconcile.RepairHow{})), c.says)
+			require.Equal(t, before, rowsOf(h, id, "1 = 1"))
+		})
+	}
+}
+
+// The figures of a day are not complete while a campaign, or a shard, is lost from Redis.
+func TestTotals_AreNotCompleteWhileAShardIsLost(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, func(c *models.Campaign) { c.Shards = 2 })
+	h.Exec("UPDATE lots SET residency = 'lost' WHERE id = ?", models.ShardID(id, 2))
+	require.Contains(t, totalsOf(h, time.Now().UTC(), time.UTC).Why,
+		"1 campaigns are lost in redis, and claims of them may be missing: see dibs reconcile")
+}
+
+// The sums of a campaign of several shards are those of its shards, and its units are where it says.
+func TestCompare_SumsOfShards(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, false)
+	s.refill(1, 6)
+	s.take(1, 4)
+	require.Empty(t, s.Compare(s.id).Differences)
+	for column, says := range map[string]string{
+		"campaign_claimed":    "campaigns.claimed is 1 more than that of all shards",
+		"campaign_synced_seq": "campaigns.synced_seq is 1 more than that of all shards",
+		"campaign_released":   "campaigns.released_claims is 1 more than that of all shards",
+		"campaign_total":      "total is 1 units more than ",
+	} {
+		s.Exec("UPDATE lots SET "+column+" = "+column+" + 1 WHERE id = ?", s.id)
+		require.Contains(t, fmt.Sprint(s.Compare(s.id).Differences), says)
+		s.Exec("UPDATE lots SET "+column+" = "+column+" - 1 WHERE id = ?", s.id)
+	}
+}

@@ -1,0 +1,363 @@
+package residency_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"dibs/internal/syncertest"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/reconcile"
+	"dibs/syncer/residency"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+// evicted is a campaign that was evicted with so many claims of one unit each.
+func evicted(h *syncertest.Stack, total int64, claims int) (id string) {
+	h.T.Helper()
+	id = h.Create(total, nil)
+	h.Take(id, syncertest.Asks("u", claims)...)
+	evict(h, id)
+	return id
+}
+
+func evict(h *syncertest.Stack, id string) {
+	h.T.Helper()
+	require.Eventually(h.T, func() bool {
+		h.Evict(time.Millisecond)
+		return h.Residency(id) == models.ResidencyEvicted
+	}, time.Minute, time.Millisecond)
+}
+
+func unlockLoader(h *syncertest.Stack, id string) {
+	h.T.Helper()
+	require.NoError(h.T, h.Redis.Del(h.T.Context(), h.Keys(id).Lock).Err())
+}
+
+// once is a step that is taken the first time that a load has the name.
+func once(at string, does func()) func(step string) {
+	return func(step string) {
+		if step == at {
+			at = ""
+			does()
+		}
+	}
+}
+
+// A loader gets its number and sleeps. It wakes after another process has loaded the campaign, which was claimed from and lost before MySQL
+// had the claim. Its load is not confirmed.
+func TestRebuild_ALatecomerIsNotConfirmed(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := evicted(h, 2, 1)
+	_, err := residency.HydrateWithStep(t.Context(), h.Hydrator(), id, once("numbered", func() {
+		unlockLoader(h, id)
+		require.NoError(t, h.Hydrate(id))
+		require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("v", ""))[0].Outcome)
+		h.Lose(id, syncertest.WholeCampaign)
+	}))
+	require.Error(t, err)
+	require.EqualValues(t, 3, h.Campaign(id).Epoch)
+	require.False(t, h.Claim(id, syncertest.Ask("w", ""))[0].Outcome.Took())
+}
+
+// A claim that was given up comes after all while the campaign is loaded. The sums of the books are the same then, but not the rows.
+func TestRebuild_IsNotConfirmedWhenAClaimThatWasGivenUpComes(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := evicted(h, 9, 3)
+	h.Exec("UPDATE lots SET synced_seq = 4, lost_claims = 1 WHERE id = ?", id)
+	_, err := residency.HydrateWithStep(t.Context(), h.Hydrator(), id, once("loaded", func() {
+		late := syncertest.ClaimsOf(id, 4, 1)
+		late[0].Quantity = 1
+		require.NoError(t, syncertest.SubmitAll(t.Context(), h.Writer, late))
+		h.Exec("UPDATE lots SET synced_seq = 4, lost_claims = 0 WHERE id = ?", id)
+	}))
+	require.NoError(t, err)
+	require.Zero(t, h.Campaign(id).LostClaims)
+	h.RequireBooks(id, 4)
+}
+
+// Rows are archived while their campaign is loaded. The load begins anew, or Redis would hold records of claims that no row has.
+func TestRebuild_IsNotConfirmedWhenRowsAreArchived(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(9, nil)
+	h.Take(id, syncertest.Asks("u", 3)...)
+	h.Shut(id)
+	evict(h, id)
+	_, err := residency.HydrateWithStep(t.Context(), h.Hydrator(), id, once("loaded", func() {
+		h.Exec("UPDATE lots SET archived_claims = 2, archived_units = 2 WHERE id = ?", id)
+		h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq < 3", id)
+	}))
+	require.NoError(t, err)
+	require.Empty(t, h.Compare(id).Differences)
+}
+
+// A MySQL that was restored hands out numbers of loads once more. A load whose number it does not know is not confirmed.
+func TestRebuild_IsNotConfirmedUnderANumberThatMySQLForgot(t *testing.T) {
+	t.Parallel()
+	for _, dies := range []bool{false, true} {
+		h := syncertest.NewStack(t)
+		id := evicted(h, 9, 3)
+		forget := once("loaded", func() {
+			h.Exec("UPDATE lots SET load_attempts = load_attempts - 1 WHERE id = ?", id)
+			if dies {
+				panic(syncertest.Died{})
+			}
+		})
+		if dies {
+			require.PanicsWithValue(t, syncertest.Died{}, func() { _, _ = residency.HydrateWithStep(t.Context(), h.Hydrator(), id, forget) })
+			unlockLoader(h, id)
+			require.NoError(t, h.Hydrate(id))
+		} else {
+			_, err := residency.HydrateWithStep(t.Context(), h.Hydrator(), id, forget)
+			require.NoError(t, err)
+		}
+		c := h.Campaign(id)
+		require.LessOrEqual(t, c.Epoch, c.LoadAttempts, "the next load has a higher number")
+		h.RequireBooks(id, 3)
+	}
+}
+
+// A loader that dies leaves a copy. The next one puts it in force only if it is what MySQL says by then.
+func TestRebuild_ACopyOfALoaderThatDiedIsComparedWithMySQL(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		changes         []string
+		taken, released int64
+	}{
+		"units": {[]string{
+			"UPDATE claims SET quantity = 2 WHERE campaign_id = ? AND seq = 1",
+			"UPDATE lots SET claimed = 3 WHERE id = ?",
+		}, 3, 0},
+		"releases": {[]string{
+			"UPDATE claims SET status = 'released' WHERE campaign_id = ? AND seq = 1",
+			"UPDATE claims SET quantity = 2 WHERE campaign_id = ? AND seq = 2",
+			"UPDATE lots SET released_claims = 1 WHERE id = ?",
+		}, 2, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			id := evicted(h, 9, 2)
+			require.PanicsWithValue(t, syncertest.Died{}, func() {
+				_, _ = residency.HydrateWithStep(t.Context(), h.Hydrator(), id, once("loaded", func() { panic(syncertest.Died{}) }))
+			})
+			for _, change := range c.changes {
+				h.Exec(change, id)
+			}
+			unlockLoader(h, id)
+			require.NoError(t, h.Hydrate(id))
+			state, err := h.Scripts.State(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, []int64{c.taken, c.released}, []int64{state.Taken, state.Released})
+		})
+	}
+}
+
+// The units of a redeemed claim are its user's for good.
+func TestRebuild_RedeemedClaimsHoldTheirUnits(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := evicted(h, 2, 2)
+	h.Exec("UPDATE claims SET status = 'redeemed' WHERE campaign_id = ? AND seq = 1", id)
+	require.NoError(t, h.Hydrate(id))
+	require.Equal(t, models.OutcomeSoldOut, h.Claim(id, syncertest.Ask("w", ""))[0].Outcome)
+	h.RequireBooks(id, 2)
+}
+
+// MySQL says that a campaign was evicted only if it has all that was evicted, and Redis does not hold the campaign.
+func TestEvictor_AnEvictionIsRecordedOnlyInFull(t *testing.T) {
+	t.Parallel()
+	restore := func(h *syncertest.Stack, id string) {
+		h.Exec("UPDATE lots SET synced_seq = 1, claimed = 1 WHERE id = ?", id)
+		h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq = 2", id)
+	}
+	evictUntilGone := func(h *syncertest.Stack, does func()) {
+		h.T.Helper()
+		evictor := syncertest.NewEvictor(h.T, h.DB, h.Scripts, time.Millisecond)
+		for range 10_000 { // until it is idle
+			n, err := residency.EvictWithStep(h.T.Context(), evictor, once("gone", does))
+			require.NoError(h.T, err)
+			if n == 1 {
+				return
+			}
+		}
+		require.Fail(h.T, "it is not evicted")
+	}
+	t.Run("by its evictor", func(t *testing.T) {
+		t.Parallel()
+		h := syncertest.NewStack(t)
+		id := h.Create(9, nil)
+		h.Take(id, syncertest.Asks("u", 2)...)
+		evictUntilGone(h, func() { restore(h, id) })
+		require.Equal(t, models.ResidencyResident, h.Residency(id))
+	})
+	t.Run("by who finds the tombstone", func(t *testing.T) {
+		t.Parallel()
+		h := syncertest.NewStack(t)
+		id := h.Create(9, nil)
+		h.Take(id, syncertest.Asks("u", 2)...)
+		require.PanicsWithValue(t, syncertest.Died{}, func() { evictUntilGone(h, func() { panic(syncertest.Died{}) }) })
+		restore(h, id)
+		require.NoError(t, h.Hydrator().Examine(t.Context(), id))
+		require.Equal(t, models.ResidencyLost, h.Residency(id))
+	})
+	t.Run("beside a campaign that redis holds", func(t *testing.T) {
+		t.Parallel()
+		h := syncertest.NewStack(t)
+		id := h.Create(9, nil)
+		h.Take(id, syncertest.Asks("u", 2)...)
+		require.NoError(t, h.Redis.Set(t.Context(), h.Keys(id).Evicted, "1:2:0", 0).Err())
+		require.NoError(t, h.Scripts.Fence(t.Context(), id, 1))
+		require.NoError(t, h.Hydrator().Examine(t.Context(), id))
+		require.Equal(t, models.ResidencyLost, h.Residency(id))
+	})
+}
+
+// After MySQL was restored, no claims are taken of the campaigns whose claims it may lack: those that are in Redis by either server, and if
+// it lacks more than a moment, those that may have been claimed from and evicted since.
+func TestWatch_AMySQLThatLacksAFlushStopsWhatItMayLackClaimsOf(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]models.Residency{"a moment": models.ResidencyEvicted, "all flushes": models.ResidencyLost} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			idle, closed := h.Create(9, nil), h.Create(9, nil)
+			h.Shut(closed)
+			evict(h, idle)
+			evict(h, closed)
+			held, gone := h.Create(9, nil), h.Create(9, nil)
+			if name == "a moment" {
+				h.Take(held, syncertest.Ask("u", ""))
+			}
+			h.Lose(gone, syncertest.WholeCampaign)
+			require.NoError(t, h.Scripts.RecordFlushes(t.Context(), map[int]string{0: uuid.Must(uuid.NewV7()).String()}))
+			require.Equal(t, 1, watch(h))
+			require.Equal(t, []models.Residency{models.ResidencyLost, models.ResidencyLost, want, models.ResidencyEvicted},
+				[]models.Residency{h.Residency(held), h.Residency(gone), h.Residency(idle), h.Residency(closed)})
+			require.Contains(t, h.Campaign(held).ResidencyReason, "mysql went back: redis knows of a flush at ")
+			require.Equal(t, models.OutcomeAbsent, h.Claim(held, syncertest.Ask("w", ""))[0].Outcome)
+		})
+	}
+}
+
+func TestWatch_AMySQLThatForgotHowFarAStreamWasStopsIts(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(9, nil)
+	h.Take(id, syncertest.Asks("u", 3)...)
+	stream, err := h.Scripts.Stream(t.Context(), 0)
+	require.NoError(t, err)
+	require.NoError(t, h.Scripts.RecordTip(t.Context(), 0, stream.Tip))
+	require.Equal(t, 1, watch(h))
+	require.Contains(t, h.Campaign(id).ResidencyReason, "mysql went back: it had recorded the claim stream up to ")
+	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("w", ""))[0].Outcome)
+}
+
+// Redis loses a stream alone. What it remembers of how far MySQL had recorded the old one says nothing of the new one.
+func TestWatch_AStreamThatBeginsAnewIsNoMySQLThatWasRestored(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	h.Take(h.Create(9, nil), syncertest.Asks("u", 3)...)
+	require.Zero(t, watch(h))
+	require.NoError(t, h.Redis.Del(t.Context(), lua.StreamKey(0)).Err())
+	require.Equal(t, 1, watch(h))
+	var loss string
+	require.NoError(t, h.DB.Raw("SELECT loss FROM streams").Scan(&loss).Error)
+	require.Contains(t, loss, "redis went back")
+	require.Zero(t, watch(h))
+}
+
+// lateLock is a Redis in which something happens before the lock of a generation is taken.
+type lateLock struct {
+	*lua.Scripts
+
+	before func()
+}
+
+func (s *lateLock) LockGeneration(ctx context.Context, partition int, ttl time.Duration) (*lua.Lock, error) {
+	before := s.before
+	s.before = func() {}
+	before()
+	return s.Scripts.LockGeneration(ctx, partition, ttl)
+}
+
+// Two processes find one loss. When the slower one is about to stop the campaigns, they have been repaired already.
+func TestWatch_ALossStopsCampaignsOnce(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := rollBack(h)
+	slow := &lateLock{h.Scripts, func() {
+		require.Equal(t, 1, watch(h))
+		h.Group()
+		h.Sync()
+		require.Empty(t, h.Repair(id, reconcile.RepairHow{}).Left.Differences)
+	}}
+	_, err := residency.NewStreamWatcher(syncertest.NewHydrator(t, h.DB, slow)).Watch(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, models.ResidencyResident, h.Residency(id))
+	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("w", ""))[0].Outcome)
+}
+
+// A process finds a campaign lost twice. The second time it waits for what came into the stream since the first.
+func TestProof_WaitsForTheTipOfTheLatestLoss(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(3, nil)
+	one := h.Hydrator()
+	for _, user := range []string{"u", "v"} {
+		require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask(user, ""))[0].Outcome)
+		h.Lose(id, syncertest.WholeCampaign)
+		_, err := one.Hydrate(t.Context(), id)
+		require.ErrorIs(t, err, residency.ErrUnsynced, "the claim of "+user+" is in the stream only")
+		h.Sync()
+		require.NoError(t, h.Hydrate(id), "by another process")
+	}
+	h.RequireBooks(id, 2)
+}
+
+// A campaign that was loaded under an earlier generation of its stream is out of use, though nobody has stopped it.
+func TestResumer_LooksAfterCampaignsOfAnEarlierGeneration(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(9, nil)
+	h.Take(id, syncertest.Ask("u", ""))
+	h.Exec("UPDATE streams SET birth = 'next'")
+	require.NoError(t, h.Scripts.SetGeneration(t.Context(), 0, "next"))
+	_, err := syncertest.NewResumer(t, h.DB, h.Scripts).Resume(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, models.ResidencyLost, h.Residency(id))
+	require.ErrorIs(t, h.Hydrate(id), campaigns.ErrLost)
+	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("w", ""))[0].Outcome)
+}
+
+func TestExamine_ALoadThatMySQLDoesNotKnowIsOutOfUse(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(9, nil)
+	h.Take(id, syncertest.Ask("u", ""))
+	require.NoError(t, h.Redis.HSet(t.Context(), h.Keys(id).State, "epoch", 2).Err())
+	require.NoError(t, h.Hydrator().Examine(t.Context(), id))
+	require.Equal(t, models.ResidencyLost, h.Residency(id))
+	require.Equal(t, "redis holds load 2, mysql knows load 1", h.Campaign(id).ResidencyReason)
+}
+
+// A first load is of a campaign that has neither rows nor parked claims, whatever its counters say.
+func TestFirsts_ACampaignWithClaimsIsLoadedByItself(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	rows, parked, blank := syncertest.Stored(t, h.DB, h.Scripts, 9), syncertest.Stored(t, h.DB, h.Scripts, 9), syncertest.Stored(t, h.DB, h.Scripts, 9)
+	h.Exec("INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch, claimed_at, synced_at)"+
+		" VALUES (?, ?, 0, 1, 'u', 1, 'claimed', '', 1, NOW(), NOW())", uuid.NewString(), rows)
+	h.Exec("INSERT INTO parked_events (id, campaign_id, reason, payload, parked_at) VALUES (?, ?, 'x', '{}', NOW())", uuid.NewString(), parked)
+	metas := residency.FirstsWithStep(t.Context(), h.Hydrator(), []string{rows, parked, blank}, func(string) {})
+	require.Nil(t, metas[0])
+	require.Nil(t, metas[1])
+	require.NotNil(t, metas[2])
+}
