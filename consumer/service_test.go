@@ -200,6 +200,25 @@ func TestService_NothingIsAckedBeforeItIsParked(t *testing.T) {
 	})
 }
 
+// Redis refuses the entry of a parked message alone.
+func TestService_AMessageThatRedisDoesNotParkIsNotAcked(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t).Client()
+	books := &ledger{says: func(_ models.Event, attempt int) error {
+		if attempt == 1 {
+			require.NoError(t, rdb.Do(context.Background(), "acl", "setuser", "default", "-xadd").Err())
+		}
+		return consumer.Permanent(errors.New("no"))
+	}}
+	s := startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
+	s.claim(t, 0, 1)
+	require.Eventually(t, func() bool { return books.triesOf(claimID(1)) > 3 }, patience, time.Millisecond)
+	require.EqualValues(t, 1, s.pending(t, "ledger"))
+	require.NoError(t, rdb.Do(t.Context(), "acl", "setuser", "default", "+xadd").Err())
+	s.eventuallyParked(t, 1)
+	s.eventuallyPending(t, 0)
+}
+
 func TestService_AFullParkingLotKeepsMessagesInTheStream(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()

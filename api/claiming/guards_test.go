@@ -78,3 +78,27 @@ func TestAskBooks_GoesOnUntilMySQLAnswers(t *testing.T) {
 	l.askBooks()
 	require.Equal(t, 3, b.asked)
 }
+
+// mover notes how it was asked.
+type mover struct {
+	need     models.Need
+	deadline time.Time
+}
+
+func (m *mover) Refill(ctx context.Context, _ string, need models.Need) (models.Refill, error) {
+	m.need = need
+	m.deadline, _ = ctx.Deadline()
+	return models.Refill{}, nil
+}
+
+// Claims wait for a refill no longer than they are held, and a refill that hangs ends.
+func TestRefill_IsBounded(t *testing.T) {
+	t.Parallel()
+	m := &mover{}
+	l := guardedLane(lua.Meta{ID: models.ShardID("spring", 2), Kind: models.KindCoupon}, nil)
+	l.cfg.Mover = m
+	_, err := l.refill(models.Need{Units: 3})
+	require.NoError(t, err)
+	require.Equal(t, models.Need{Shard: 2, Units: 3, Within: holdMost}, m.need)
+	require.WithinDuration(t, time.Now().Add(refillTimeout), m.deadline, refillTimeout)
+}

@@ -1,0 +1,63 @@
+package lua_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/lua"
+)
+
+// A claim gives back no more than is taken: a counter that says less is damaged, and not to go below 0.
+func TestAReleaseOfMoreThanIsTakenIsDamage(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		two := b.taken(want("u", 2, ""))
+		require.NoError(t, rdb.HSet(t.Context(), b.keys.State, "taken", 1).Err())
+		b.unchanged("one is taken", func() { require.Equal(t, []lua.Released{lua.ReleasedDamaged}, b.giveBack(two)) })
+	})
+}
+
+// A release, and one that was made before, is told only when it is durable.
+func TestAReleaseIsToldOnlyWhenItIsKept(t *testing.T) {
+	eachDurability(t, func(t *testing.T, w *witness, b *bundle) {
+		one := b.taken(want("u", 1, "key"))
+		for _, which := range []string{"made now", "made before"} {
+			w.say("0")
+			_, err := b.s.Release(t.Context(), b.c, []lua.Release{one})
+			require.ErrorIs(t, err, lua.ErrOutcomeUnknown, which)
+		}
+		w.say("2")
+		require.Equal(t, []lua.Released{lua.ReleasedBefore}, b.giveBack(one))
+	})
+}
+
+// An entry is booked only when as many replicas have it as claims wait for.
+func TestEntriesWaitForReplicas(t *testing.T) {
+	t.Parallel()
+	w, rdb := newWitness(t)
+	s, err := lua.New(rdb, lua.Options{Durability: lua.Durability{Replicas: 2}})
+	require.NoError(t, err)
+	require.NoError(t, s.AwaitReplicas(t.Context(), lua.StreamKey(0)))
+	w.say("1")
+	require.Error(t, s.AwaitReplicas(t.Context(), lua.StreamKey(0)))
+	w.say("2")
+	require.NoError(t, s.AwaitReplicas(t.Context(), lua.StreamKey(0)))
+}
+
+// A lock that another process has taken meanwhile is not held until its time is over.
+func TestLock_ThatIsLostIsGivenUpAtOnce(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t).Client()
+	s, err := lua.New(rdb, lua.Options{})
+	require.NoError(t, err)
+	lock, err := s.LockCampaign(t.Context(), "c", 300*time.Millisecond)
+	require.NoError(t, err)
+	require.NoError(t, rdb.Set(t.Context(), s.KeysOf("c").Lock, "another's", 0).Err())
+	err = lock.RenewUntil(t.Context())
+	require.ErrorIs(t, err, lua.ErrLocked)
+	require.NotContains(t, err.Error(), "could not be renewed")
+}
