@@ -52,7 +52,7 @@ soak: servers ## the long forms of all tests
 	$(if $(ALL),DIBS_SOAK=1 go test -count=1 -vet=off -timeout 30m $(PURE_PKG))
 
 mutants: servers ## small mistakes in copies of the code, each of which a test must notice (RUN=/name)
-	DIBS_MUTANTS=all go test -count=1 -timeout 100m -v -run 'TestMutantsAreKilled$(filter /%,$(RUN))' ./internal/mutants | grep -E '^(ok|FAIL|---|    ---|        )'; exit $${PIPESTATUS[0]}
+	DIBS_MUTANTS=all go test -count=1 -timeout 100m -v -run 'TestMutantsAreKilled$(filter /%,$(RUN))' ./internal/mutants | grep -E '^(ok|FAIL|---|    ---|    mutants|        )'; exit $${PIPESTATUS[0]}
 
 module-path: ## give the Go module another path: make module-path NEW=example.com/shop/dibs
 	@scripts/module-path '$(NEW)'

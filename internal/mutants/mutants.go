@@ -8,6 +8,8 @@
 //	Test: ./api/auth -run TestTokensFile
 //	Everyday: yes
 //
+// In place of Everyday, Equivalent says why no test can notice the mutant, and Survives why none does. These are not tried.
+//
 // A hunk is found by its text, which must stand in the file once; line numbers say nothing. `git diff -U1` makes one.
 package mutants
 
@@ -16,6 +18,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -29,6 +32,28 @@ type Mutant struct {
 	Run      string // pattern of the tests' names
 	Everyday bool
 	Edits    []Edit
+
+	Equivalent, Survives string // why; "" is that it must be noticed
+}
+
+// MustBeNoticed reports whether a test has to fail.
+func (m *Mutant) MustBeNoticed() bool { return m.Equivalent == "" && m.Survives == "" }
+
+// Selects reports whether the pattern selects a test, of which it has names joined by "/". Alternatives within parentheses are not known.
+func (m *Mutant) Selects(test string) bool {
+	names := strings.Split(test, "/")
+	for pattern := range strings.SplitSeq(m.Run, "|") {
+		parts := strings.Split(pattern, "/")
+		matches := len(names) >= len(parts)
+		for i := 0; matches && i < len(parts); i++ {
+			is, err := regexp.MatchString(parts[i], names[i])
+			matches = is && err == nil
+		}
+		if matches {
+			return true
+		}
+	}
+	return false
 }
 
 // Parse reads a patch.
@@ -49,6 +74,10 @@ func Parse(text string) (m Mutant, err error) {
 			}
 		case "Everyday":
 			m.Everyday = value == "yes"
+		case "Equivalent":
+			m.Equivalent = value
+		case "Survives":
+			m.Survives = value
 		default:
 			return m, fmt.Errorf("mutants: unknown line in the header: %q", line)
 		}
