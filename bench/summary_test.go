@@ -63,7 +63,7 @@ func summary(all []goal) string {
 		t.AppendRow([]any{g.Part, g.Name, g.Median, g.Least, g.Most, g.Target, g.Verdict})
 	}
 	return fmt.Sprintf("%d of %d targets are met.\n\n![What each part reached of its targets: a bar to the line or past it is met](img/bench.svg)\n\n%s\n",
-		met, len(all), t.RenderMarkdown())
+		met, len(all), strings.NewReplacer(" | ", "|", "| ", "|", " |", "|").Replace(t.RenderMarkdown()))
 }
 
 // plotSVG draws a bar for each goal, on a scale that doubles; the line is the target.

@@ -56,9 +56,9 @@ func diagram(moves map[move]bool) string {
 func table[T any](rows []row[T], counts map[string]int, hasPolicies bool) string {
 	var b strings.Builder
 	if hasPolicies {
-		b.WriteString("| row | condition | auto | `--repair` | `--give-up-claims` | hits |\n|---|---|---|---|---|---|\n")
+		b.WriteString("|row|condition|auto|`--repair`|`--give-up-claims`|hits|\n|---|---|---|---|---|---|\n")
 	} else {
-		b.WriteString("| row | condition | step | hits |\n|---|---|---|---|\n")
+		b.WriteString("|row|condition|step|hits|\n|---|---|---|---|\n")
 	}
 	for i := range rows {
 		r := &rows[i]
@@ -68,16 +68,16 @@ func table[T any](rows []row[T], counts map[string]int, hasPolicies bool) string
 				cells = append(cells, string(cmp.Or(a, "–")))
 			}
 		}
-		fmt.Fprintf(&b, "| %s | %d |\n", strings.Join(cells, " | "), counts[r.name])
+		fmt.Fprintf(&b, "|%s|%d|\n", strings.Join(cells, "|"), counts[r.name])
 	}
 	return b.String()
 }
 
 func waits() string {
 	var b strings.Builder
-	b.WriteString("| wait | until | who ends it |\n|---|---|---|\n")
+	b.WriteString("|wait|until|who ends it|\n|---|---|---|\n")
 	for _, a := range slices.Sorted(maps.Keys(Waits)) {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", a, Waits[a].For, Waits[a].By)
+		fmt.Fprintf(&b, "|%s|%s|%s|\n", a, Waits[a].For, Waits[a].By)
 	}
 	return b.String()
 }
