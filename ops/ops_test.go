@@ -3,6 +3,7 @@ package ops_test
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -266,4 +267,41 @@ func TestAlertsAreOfAnInstallation(t *testing.T) {
 			require.True(t, strings.HasPrefix(found[1]+",", "namespace, job,"), "%s: %s", r.Alert, found[0])
 		}
 	}
+}
+
+// TestTheLogsThatDocumentsQuoteAreWritten: what a document says that a log says is a text of the program.
+func TestTheLogsThatDocumentsQuoteAreWritten(t *testing.T) {
+	t.Parallel()
+	var code strings.Builder
+	for _, folder := range []string{"api", "consumer", "finance", "lua", "syncer", "cmd", "internal"} {
+		require.NoError(t, filepath.WalkDir(filepath.Join("..", folder), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			code.Write(text)
+			return err
+		}))
+	}
+	pages, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	quotes := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, quote := range quotedLogs(string(text)) {
+			quotes++
+			require.Contains(t, code.String(), quote, "%s says that a log says so", page)
+		}
+	}
+	require.GreaterOrEqual(t, quotes, 4)
+}
+
+var logQuote = regexp.MustCompile("(?:[Ll]ogs?|says)(?: of [^.`]*)?(?: says?)? [(`]?`([a-z][^`]* [^`]*)`")
+
+func quotedLogs(text string) (quotes []string) {
+	for _, match := range logQuote.FindAllStringSubmatch(strings.ReplaceAll(text, "\n", " "), -1) {
+		quotes = append(quotes, match[1])
+	}
+	return quotes
 }
