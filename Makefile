@@ -48,7 +48,7 @@ test-mysql: servers ## the tests that use SQL, on a server of your choice: make 
 	DIBS_TEST_MYSQL_DSN='$(value DSN)' $(GO_TEST) -p 1 -timeout 20m $(or $(SQL_PKG),$$(scripts/sql-packages))
 
 soak: servers ## the long forms of all tests
-	DIBS_SOAK=1 $(GO_TEST) -timeout 100m $(if $(ALL),$$(go list ./... | grep -vxF "$$(go list $(PURE_PKG))"),$(PKG))
+	DIBS_SOAK=1 $(GO_TEST) -timeout 250m $(if $(ALL),$$(go list ./... | grep -vxF "$$(go list $(PURE_PKG))"),$(PKG))
 	$(if $(ALL),DIBS_SOAK=1 go test -count=1 -vet=off -timeout 30m $(PURE_PKG))
 
 mutants: servers ## small mistakes in copies of the code, each of which a test must notice (RUN=/name)

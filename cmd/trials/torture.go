@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,12 @@ import (
 
 // ErrTortured says that a promise did not hold under faults.
 var ErrTortured = errors.New("trials: an invariant does not hold")
+
+// ErrPairs says that a run ended before it had covered every pair.
+var ErrPairs = errors.New("trials: pairs of features and faults were not covered")
+
+// pairsWithin bounds a run that is to cover every pair.
+const pairsWithin = 4 * time.Hour
 
 // tortureRun is what the flags of `dibs torture` say.
 type tortureRun struct {
@@ -42,7 +49,12 @@ operator restocks, pauses and adds packets, while processes are killed and pause
 filled, flushed, put back and locked.
 
 A run is rounds of forty faults: mostly one by itself, and in every third bout one after the other on processes, wires, Redis and the
-SQL server at the same time. After each round everything is healed, what is left is sold, and the invariants of
+SQL server at the same time. What the campaigns of a round are like (kind, limits, holds, shards, waves, archive and so on), which of
+them get a rush of claims, few or none, and which faults befall them is drawn: pairs of a feature and a fault, and of two features,
+that the run did not have yet come first. The report says which pairs were covered and which were not; --pairs goes on until every
+one was.
+
+After each round everything is healed, what is left is sold, and the invariants of
 docs/invariants.md are checked claim by claim: each yes has one row and each row was asked for, no seq twice and no hole, no unit too
 many and none stranded, limits, times, cents, nothing parked; short histories are linearizable; 'dibs reconcile' ends with 0. In every third
 round faults may happen that lose answered claims (a flushed Redis, one that was put back, with --durability fast a killed one); a claim
@@ -53,14 +65,20 @@ they interleave. Exit code 1 with the seed and the reason when an invariant does
 		Example: `  dibs torture                                            five minutes, a seed drawn for you
   dibs torture --seed 7 --for 1h --durability fsync
   dibs torture --topology cluster --faults 100 --json > report.json
-  dibs torture --topology cluster --shards 4
+  dibs torture --topology cluster --shards 1               no campaign of several shards
+  dibs torture --pairs                                    until every pair was covered
   dibs torture --only 'kill redis,cut a wire' --list`,
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 		if !c.Flags().Changed("seed") {
 			t.options.Seed = rand.Uint64N(1_000_000) //nolint:gosec // no secret
 		}
-		if t.options.Faults > 0 && !c.Flags().Changed("for") {
-			t.options.For = 0
+		if !c.Flags().Changed("for") {
+			switch {
+			case t.options.Faults > 0:
+				t.options.For = 0
+			case t.options.Pairs:
+				t.options.For = pairsWithin
+			}
 		}
 		t.options.Durability = cfg.Durability
 		return t.run(ctx, env)
@@ -71,7 +89,9 @@ they interleave. Exit code 1 with the seed and the reason when an invariant does
 	flags.IntVar(&t.options.Faults, "faults", 0, "end after so many faults; 0: as --for says")
 	flags.IntVar(&t.options.Round, "round", 0, "the first round, to repeat one")
 	flags.StringVar(&t.options.Topology, "topology", torture.Alone, "of Redis: "+torture.Alone+", "+torture.Sentinel+" or "+torture.Cluster)
-	flags.IntVar(&t.options.Shards, "shards", 1, "of each campaign that can have several")
+	flags.BoolVar(&t.options.Pairs, "pairs", false,
+		"end when every pair was covered; failing if one is not after --for, "+pairsWithin.String()+" when not set")
+	flags.IntVar(&t.options.Shards, "shards", 4, "of the campaigns that are drawn to have several")
 	flags.BoolVar(&t.options.Serve, "serve", false, "two processes that are API, consumer and syncer each, instead of two of each")
 	flags.StringSliceVar(&t.options.Only, "only", nil, "names of faults, comma-separated; all when not set")
 	flags.BoolVar(&t.options.Lossless, "lossless", false, "no fault that may lose an answered claim")
@@ -112,6 +132,9 @@ func (t *tortureRun) run(ctx context.Context, env cmd.Env) error {
 		err = errors.Join(fmt.Errorf("%w: seed %d, topology %s, durability %s: %s", ErrTortured, report.Seed, report.Topology, report.Durability,
 			report.Broken[0]), err)
 	}
+	if t.options.Pairs && len(report.Missing) > 0 {
+		err = errors.Join(err, fmt.Errorf("%w: %d", ErrPairs, len(report.Missing)))
+	}
 	return err
 }
 
@@ -133,13 +156,17 @@ func printTorture(w io.Writer, r *torture.Report) {
 		float64(len(r.Faults))/(time.Duration(max(r.TookMs, 1))*time.Millisecond).Minutes())
 	_, _ = fmt.Fprintf(w, "%s claims have a row, %s were answered; of these %s were lost by faults that may (%d of %d rounds had one)\n",
 		cmd.Number(r.Claims), cmd.Number(r.Told), cmd.Number(r.Lost), r.Lossy, r.Rounds)
-	_, _ = fmt.Fprintf(w, "%s places given up by repairs, %s credits of claims that were lost, %s claims without credit;"+
-		" %d short histories checked, %d undecided; %s looks\n", cmd.Number(r.GivenUp), cmd.Number(r.Ghosts), cmd.Number(r.Uncredited),
-		r.Windows, r.Undecided, cmd.Number(r.Looks))
+	_, _ = fmt.Fprintf(w, "%s places given up by repairs (%s of packets in several shards), %s credits of claims that were lost,"+
+		" %s claims without credit; %d short histories checked, %d undecided; %s looks\n", cmd.Number(r.GivenUp),
+		cmd.Number(r.GivenUpSharded), cmd.Number(r.Ghosts), cmd.Number(r.Uncredited), r.Windows, r.Undecided, cmd.Number(r.Looks))
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	_, _ = fmt.Fprintf(w, "APIs said not ready for %s, %s of that while claims were served; %d processes ended by themselves\n",
 		ms(r.UnreadyMs), ms(r.UnreadyWrongMs), r.Exits)
-	for _, line := range r.Skipped {
+	_, _ = fmt.Fprintf(w, "%d of %d pairs were covered\n", len(r.Covered), len(r.Covered)+len(r.Missing))
+	for _, line := range r.MissingByFeature() {
+		_, _ = fmt.Fprintln(w, "NOT COVERED: "+line)
+	}
+	for _, line := range slices.Concat(r.Never, r.Skipped) {
 		_, _ = fmt.Fprintln(w, "NOT DONE: "+line)
 	}
 	for _, line := range r.Broken {

@@ -3,6 +3,7 @@ package torture
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -95,7 +96,7 @@ func ends(sig syscall.Signal) bool { return sig == syscall.SIGTERM || sig == sys
 func (rd *round) checkAvailability() {
 	var unready, wrong time.Duration
 	exits := 0
-	for _, p := range rd.w.parts {
+	for _, p := range slices.Concat(rd.w.parts, rd.w.spares) {
 		no, lie := p.ready.sums()
 		unready += no
 		wrong += lie

@@ -24,29 +24,30 @@ const (
 	pauseMost     = 500
 )
 
-// planBout draws a bout.
-func (rd *round) planBout(plan *rand.Rand) *bout {
-	may := func(f *fault) bool { return rd.lossy || !f.lossy(rd.w.opt) }
+// planBout draws a bout of a round in which so many faults were drawn, and so many are left.
+func (p *planner) planBout(r *rand.Rand, of *plan, struck, left int) *bout {
+	with := of.featuresAt(struck)
+	may := func(f *fault) bool { return of.lossy || !f.lossy(p.opt) }
 	firstMay := may
-	if rd.lossy && plan.IntN(2) == 0 { // these are few among many
-		firstMay = func(f *fault) bool { return f.lossy(rd.w.opt) }
+	if of.lossy && r.IntN(2) == 0 { // these are few among many
+		firstMay = func(f *fault) bool { return f.lossy(p.opt) }
 	}
-	first := draw(plan, rd.chosen, firstMay)
+	first := p.draw(r, with, firstMay)
 	if first == nil {
 		return nil
 	}
 	var targets []string
-	for _, f := range rd.chosen {
+	for _, f := range p.chosen {
 		if !slices.Contains(targets, f.target) {
 			targets = append(targets, f.target)
 		}
 	}
-	first.alone = plan.IntN(togetherOneIn) > 0 || len(targets) == 1
+	first.alone = r.IntN(togetherOneIn) > 0 || len(targets) == 1
 	if first.alone {
 		return &bout{lanes: [][]*stroke{{first}}}
 	}
 	b := &bout{}
-	left := rd.left() - 1
+	left--
 	until := max(boutLasts, first.length())
 	for _, target := range targets {
 		lane := []*stroke(nil)
@@ -56,7 +57,7 @@ func (rd *round) planBout(plan *rand.Rand) *bout {
 			length = first.length()
 		}
 		for ; left > 0; left-- {
-			s := draw(plan, rd.chosen, func(f *fault) bool { return may(f) && f.target == target && length+f.lasts[0]+f.takes < until })
+			s := p.draw(r, with, func(f *fault) bool { return may(f) && f.target == target && length+f.lasts[0]+f.takes < until })
 			if s == nil {
 				break
 			}
@@ -90,14 +91,15 @@ func (b *bout) lossy(o *Options) bool {
 
 // strike has a bout happen, and tells what it cost.
 func (rd *round) strike(ctx context.Context, o *operator, b *bout, i int) error {
-	if b == nil {
-		return fmt.Errorf("%w: every fault that is left may lose claims", ErrOptions)
+	for _, c := range rd.campaigns {
+		c.closing.Store(c.closing.Load() || c.has(withArchive) && rd.struck >= closeAfter)
+		c.still.Store(int64(1 + i%c.shards))
 	}
 	var window *campaign
 	if !rd.lossy && i%2 == 0 {
 		window = rd.openWindow(ctx, o, i)
 	}
-	rd.gauge.reset(rd.campaigns)
+	rd.gauge.reset(rd.rushing())
 	b.begun = time.Now()
 	errs := make([]error, len(b.lanes))
 	var wg sync.WaitGroup
@@ -112,7 +114,9 @@ func (rd *round) strike(ctx context.Context, o *operator, b *bout, i int) error 
 	rd.breathe(ctx, over)
 	if b.lossy(rd.w.opt) && err == nil {
 		wait(ctx, lossAfter-time.Since(over))
+		rd.operating.Lock()
 		err = rd.heal(ctx)
+		rd.operating.Unlock()
 		rd.closeLosses(0)
 		rd.breathe(ctx, time.Now())
 	}
@@ -139,7 +143,7 @@ func (rd *round) happenAll(ctx context.Context, b *bout, lane []*stroke, pauses 
 // happen has one fault happen, and remembers since when and until when it may have lost claims.
 func (rd *round) happen(b *bout, s *stroke) error {
 	rd.mu.Lock()
-	rd.undoing = rd.undoing || s.name == putSQLBack
+	rd.undoing = rd.undoing || s.undoes
 	rd.lied = rd.lied || s.lies
 	if s.lossy(rd.w.opt) {
 		rd.losses = append(rd.losses, loss{from: b.begun.Add(-lossBefore)})
@@ -199,6 +203,7 @@ func (rd *round) tell(b *bout) {
 		}
 	}
 	rd.struck += len(all)
+	rd.cover(b)
 }
 
 // beside names the faults that happened at the same time; if there were none, the others of the bout.

@@ -31,7 +31,13 @@ type campaign struct {
 	users   int
 	shards  int
 
+	features []string
+	claims   traffic
+	closing  atomic.Bool  // it is to be closed while faults go on, and gets no claims any more
+	still    atomic.Int64 // the shard that gets no claims now; 0: each does
+
 	mu      sync.Mutex
+	acted   map[string]time.Time // the last use of a feature by an operator
 	totals  []spell
 	limits  []spell // of units a user
 	paused  []spell // value 1: paused
@@ -43,6 +49,13 @@ type campaign struct {
 	batches []any     // requests that added packets, as they were answered
 	wishes  []*wish
 	closed  bool
+}
+
+func (c *campaign) has(feature string) bool { return slices.Contains(c.features, feature) }
+
+// rests reports whether the user's shard gets no claims now.
+func (c *campaign) rests(user string) bool {
+	return c.shards > 1 && c.still.Load() == int64(models.ShardOfUser(user, c.shards))
 }
 
 // endless ends the id of a campaign that no one sells out.
@@ -138,19 +151,25 @@ func (o *operator) insist(ctx context.Context, method, path string, body any) er
 	}
 }
 
-// open makes the campaigns of a round: one with a limit and restocks, one whose claims expire, one of packets, and one that never ends.
-func (o *operator) open(ctx context.Context, round string) (all []*campaign, err error) {
-	all = []*campaign{
-		{id: round + "-limits", users: 60, perUser: between(o.r, 3, 30), lowAt: 10},
-		{id: round + "-holds", users: 40, hold: ms(between(o.r, 1000, 2500)), perDay: 6},
-		{id: round + "-packets", users: 4000, packets: true, perUser: 1},
-		{id: round + endless, users: 500},
-	}
-	all[0].extra = o.drawLimit()
-	for i, total := range []int64{between(o.r, 100, 400), between(o.r, 50, 200), between(o.r, 40, 200), 1_000_000} {
-		if err := o.openOne(ctx, all[i], total); err != nil {
+// open makes the campaigns of a round.
+func (o *operator) open(ctx context.Context, round string, casts []cast) (all []*campaign, err error) {
+	for i := range casts {
+		k := &casts[i]
+		c := &campaign{id: round + k.name, users: k.users, lowAt: k.lowAt, features: k.features, claims: k.claims}
+		c.packets = c.has(kindPackets)
+		if c.has(withShards) {
+			c.shards = o.w.opt.Shards
+		}
+		if c.has(withHolds) {
+			c.hold = ms(between(o.r, 1000, 2500))
+		}
+		if c.has(withLimits) {
+			o.drawLimits(c)
+		}
+		if err := o.openOne(ctx, c, between(o.r, k.total[0], k.total[1])); err != nil {
 			return nil, err
 		}
+		all = append(all, c)
 	}
 	return all, nil
 }
@@ -171,10 +190,7 @@ func (o *operator) openOne(ctx context.Context, c *campaign, total int64) error 
 	if c.hold > 0 {
 		body["hold_for"] = c.hold.String()
 	}
-	c.shards = o.w.opt.Shards
-	if c.window {
-		c.shards = 1 // its history is of one order
-	}
+	c.shards = max(1, c.shards)
 	body["shards"] = c.shards
 	c.change(&c.paused, 0)("")
 	c.change(&c.starts, 0)("")
@@ -246,7 +262,7 @@ func (o *operator) addPackets(ctx context.Context, c *campaign, n int64) (done b
 	if c.doubt == c.sure {
 		c.doubt = c.sure + n
 		c.release = time.Time{}
-		if o.r.IntN(2) == 0 {
+		if c.has(withWaves) && (c.sure == 0 || o.r.IntN(2) == 0) {
 			c.release = time.Now().Add(ms(between(o.r, 200, 1500)))
 		}
 	}
@@ -280,7 +296,11 @@ func (o *operator) addAgain(ctx context.Context, c *campaign) error {
 	batches := slices.Clone(c.batches)
 	c.mu.Unlock()
 	for _, body := range batches {
-		if err := o.insist(ctx, http.MethodPost, "/v1/campaigns/"+c.id+"/packets", body); err != nil {
+		err := o.insist(ctx, http.MethodPost, "/v1/campaigns/"+c.id+"/packets", body)
+		if errors.Is(err, errRefused) && c.closing.Load() {
+			return nil // it was closed before, and knows them
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -318,25 +338,40 @@ func (o *operator) unlimit(ctx context.Context, c *campaign) error {
 	return nil
 }
 
-// run changes campaigns at random until ctx ends.
+// run changes campaigns at random until ctx ends, and closes those that are to be closed.
 func (o *operator) run(ctx context.Context, all []*campaign) error {
+	all = slices.Clone(all)
 	for ctx.Err() == nil {
-		wait(ctx, ms(between(o.r, 100, 700)))
-		c := all[o.r.IntN(len(all))]
-		if o.r.IntN(5) == 0 {
-			if err := o.pause(ctx, c, ms(between(o.r, 20, 300))); err != nil {
-				return err
-			}
-			continue
+		wait(ctx, ms(between(o.r, 50, 250)))
+		i := o.r.IntN(len(all))
+		c := all[i]
+		var err error
+		switch {
+		case c.closing.Load():
+			all = slices.Delete(all, i, i+1) // never the endless one
+			err = o.closeCampaign(ctx, c)
+		case c.has(withChanges) || c.has(withWaves):
+			done := c.acting(withChanges)
+			err = o.changeOne(ctx, c)
+			done()
 		}
-		if c.perUser > 0 && !c.packets && o.r.IntN(2) == 0 {
-			limit := between(o.r, 0, 40)
-			answered := c.change(&c.limits, limit)
-			answered(o.send(ctx, http.MethodPatch, o.base()+"/v1/campaigns/"+c.id, "", map[string]any{"per_user": limit}).code)
-			continue
+		if err != nil {
+			return err
 		}
-		c = all[o.r.IntN(3)]
-		n := between(o.r, 5, 60) // the endless one needs none
+	}
+	return nil
+}
+
+func (o *operator) changeOne(ctx context.Context, c *campaign) error {
+	switch {
+	case c.has(withChanges) && o.r.IntN(5) == 0:
+		return o.pause(ctx, c, ms(between(o.r, 20, 300)))
+	case c.perUser > 0 && !c.packets && o.r.IntN(2) == 0:
+		limit := between(o.r, 0, 40)
+		answered := c.change(&c.limits, limit)
+		answered(o.send(ctx, http.MethodPatch, o.base()+"/v1/campaigns/"+c.id, "", map[string]any{"per_user": limit}).code)
+	default:
+		n := between(o.r, 5, 60)
 		if !c.packets && o.r.IntN(5) == 0 {
 			n = -n / 2
 		}

@@ -87,11 +87,16 @@ func (rd *round) check(ctx context.Context) error {
 	return rd.checkAccounts(ctx)
 }
 
+// everyClaim is the claims of MySQL, with those that were archived.
+const everyClaim = "(SELECT " + claimColumns + " FROM claims UNION ALL SELECT " + claimColumns + " FROM claims_archive)"
+
+const claimColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, packet_id, amount, claimed_at, resolved_at"
+
 // read reads a campaign's rows.
 func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, error) {
 	found, err := rd.w.db.QueryContext(ctx, `SELECT c.id, c.key_digest, c.user_id, c.quantity, c.seq, c.shard, c.status,
 		c.claimed_at, c.resolved_at,
-		c.packet_id, c.amount FROM claims c WHERE c.campaign_id = ? ORDER BY c.shard, c.seq`, c.id)
+		c.packet_id, c.amount FROM `+everyClaim+` c WHERE c.campaign_id = ? ORDER BY c.shard, c.seq`, c.id)
 	if err != nil {
 		return nil, wrap(err)
 	}
@@ -177,7 +182,7 @@ func (rd *round) checkTries(one *wish) (told *try, unsure bool) {
 		t := &one.tries[i]
 		unsure = unsure || doubtful(t.code)
 		switch {
-		case t.claim == nil && told != nil && certain(t.code) && !rd.excused(told.ended):
+		case t.claim == nil && told != nil && certain(t.code) && !rd.excused(told.ended) && (t.code != "closed" || !one.c.closing.Load()):
 			rd.brokenf("I4: %s of %s was told %s, then %s", one.user, one.c.id, told.body, t.code)
 		case t.claim == nil:
 			continue
@@ -229,7 +234,7 @@ func (one *wish) endsWrong(status models.ClaimStatus, lossy bool) string {
 			if may[models.ClaimClaimed] {
 				may[e.status] = true
 			}
-		case e.code == "claim_not_found" && lossy:
+		case e.code == "claim_not_found" && (lossy || one.c.has(withArchive)):
 		default:
 			return fmt.Sprintf("%s was answered %s", e.status, e.code)
 		}

@@ -141,6 +141,9 @@ func (rd *round) checkBooks(ctx context.Context, l *ledger) error {
 		}
 	}
 	rd.report.GivenUp += given
+	if l.packets && l.shards > 1 {
+		rd.report.GivenUpSharded += given
+	}
 	rd.equal("I6", l.id, "claimed in MySQL and the units of live rows", claimed, units)
 	rd.equal("I6", l.id, "remaining in MySQL and total less claimed", remaining, max(0, total-claimed))
 	rd.equal("I7", l.id, "synced_seq and rows with lost claims", synced, int64(len(l.rows))+given)
@@ -205,7 +208,8 @@ func (rd *round) checkPackets(ctx context.Context, l *ledger) error {
 	var credited, ghosts int64
 	if err := rd.w.db.QueryRowContext(ctx, `SELECT COALESCE(SUM(IF(e.user_id = ? OR c.id IS NOT NULL, e.amount, 0)), 0),
 		COALESCE(SUM(e.user_id <> ? AND c.id IS NULL), 0)
-		FROM account_entries e LEFT JOIN claims c ON c.id = e.claim_id WHERE e.campaign_id = ?`, sender(l.campaign), sender(l.campaign), l.id).
+		FROM account_entries e LEFT JOIN `+everyClaim+` c ON c.id = e.claim_id WHERE e.campaign_id = ?`,
+		sender(l.campaign), sender(l.campaign), l.id).
 		Scan(&credited, &ghosts); err != nil {
 		return wrap(err)
 	}
@@ -265,7 +269,7 @@ func (l *ledger) refusedWrong(one *wish, t *try) string {
 		if l.perDay == 0 || l.mostHeld(from, t.ended, one.user)+one.quantity <= l.perDay {
 			return "the user held too few of the day"
 		}
-	case "paused", "not_started", "ended":
+	case "paused", "not_started", "ended", "closed":
 		return l.shutWrong(t.code, from, t.ended)
 	case "not_released":
 		if !l.packets {

@@ -41,6 +41,9 @@ type ending struct {
 // final reports whether another try would tell nothing new.
 func (w *wish) final() bool { return certain(w.last().code) || w.key == "" }
 
+// rests reports whether its campaign or shard is left alone now.
+func (w *wish) rests() bool { return w.c.closing.Load() || w.c.rests(w.user) }
+
 // last is the newest try.
 func (w *wish) last() *try { return &w.tries[len(w.tries)-1] }
 
@@ -82,7 +85,7 @@ func (c *client) run(ctx context.Context) {
 		case n < 4:
 			c.endOne()
 		case n < 6 && len(c.mine) > 0: // once more, whatever was said
-			if one := c.mine[c.r.IntN(len(c.mine))]; one.key != "" && (one.last().claim != nil || !certain(one.last().code)) {
+			if one := c.mine[c.r.IntN(len(c.mine))]; one.key != "" && !one.rests() && (one.last().claim != nil || !certain(one.last().code)) {
 				c.try(one)
 			}
 		case n < 8:
@@ -94,7 +97,15 @@ func (c *client) run(ctx context.Context) {
 	}
 }
 
-func (c *client) pick() *campaign { return c.round.campaigns[c.r.IntN(len(c.round.campaigns))] }
+// pick draws a campaign to claim from. One of them is always one of a rush.
+func (c *client) pick() *campaign {
+	for {
+		one := c.round.campaigns[c.r.IntN(len(c.round.campaigns))]
+		if !one.closing.Load() && (one.claims == rush || one.claims == quiet && c.r.IntN(quietOneIn) == 0) {
+			return one
+		}
+	}
+}
 
 // asked is the API that this client asks.
 func (c *client) asked() *part { return pick(c.w.apis, c.api) }
@@ -110,13 +121,21 @@ func (c *client) leave(code string) {
 
 func (c *client) fresh(of *campaign) *wish {
 	c.made++
-	one := &wish{c: of, user: fmt.Sprintf("user-%d", c.r.IntN(of.users)), quantity: 1, key: fmt.Sprintf("%s %s %d", of.id, c.name, c.made)}
-	if c.r.IntN(4) == 0 && !of.packets {
+	one := &wish{c: of, quantity: 1, key: fmt.Sprintf("%s %s %d", of.id, c.name, c.made)}
+	if c.r.IntN(4) == 0 && of.has(kindUnits) {
 		one.quantity = between(c.r, 1, 3)
 	}
+	user := func() string { return fmt.Sprintf("user-%d", c.r.IntN(of.users)) }
 	if c.r.IntN(6) == 0 { // without a key the row is known by the user
 		one.key = ""
-		one.user = fmt.Sprintf("once %s %d", c.name, c.made)
+		user = func() string {
+			c.made++
+			return fmt.Sprintf("once %s %d", c.name, c.made)
+		}
+	}
+	one.user = user()
+	for of.rests(one.user) {
+		one.user = user()
 	}
 	c.mine = append(c.mine, one)
 	of.add(one)
@@ -223,7 +242,7 @@ func (c *client) endOne() {
 		return
 	}
 	one := c.mine[c.r.IntN(len(c.mine))]
-	if one.last().claim == nil || one.c.packets { // a packet is credited as it is claimed
+	if one.last().claim == nil || one.c.packets || one.rests() { // a packet is credited as it is claimed
 		return
 	}
 	wanted := models.ClaimReleased

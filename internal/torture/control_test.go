@@ -45,7 +45,7 @@ var allMutants = []mutant{
 		{"lua/groups.go", "case u.Pending > 0:", "case u.Pending > 1_000_000:"},
 		{"syncer/retention/trimmer.go", "needed.Less(first)", `groups[i].Name == "syncer"`},
 	}},
-	{name: "a rollback is not compared", seeds: 5, lossy: true, only: []string{"put redis back", "kill consumer"}, edits: []edit{{
+	{name: "a rollback is not compared", seeds: 5, lossy: true, only: []string{"roll back redis", "kill consumer"}, edits: []edit{{
 		"lua/claim.lua",
 		"if epoch_here < seen_epoch or epoch_here == seen_epoch and (seq < tonumber(seen_seq) or moves < seen_moves) then", "if false then",
 	}}},
@@ -60,8 +60,8 @@ var allMutants = []mutant{
 		"syncer/residency/rebuild.go", `" AND archived_claims = ? AND seen_seq = ?",`,
 		`" AND archived_claims = ? AND seen_seq = ? AND updated_at < UTC_TIMESTAMP(3) - INTERVAL 2 SECOND",`,
 	}}},
-	{name: "a MySQL that was put back is not noticed", seeds: 1, lossy: true, only: []string{putSQLBack}, edits: []edit{
-		{"syncer/residency/books.go", "if err != nil || len(all[0].Flushes) == 0 && all[0].Tip == (lua.EntryID{}) {", "if true {"},
+	{name: "a MySQL that was put back is not noticed", seeds: 1, lossy: true, only: []string{"roll back sql"}, edits: []edit{
+		{"syncer/recovery/observation.go", "return p.Lacking > 0 || p.Recorded.Tip.Less(p.Remembered) || !p.Known && p.Stream.Added > 0", "return false"},
 		{"syncer/writer/witness.go", "if err == nil && n < len(ids) {", "if false {"},
 	}},
 	{name: "a process ends when Redis is away as it starts", seeds: 3, only: []string{"kill api", "kill redis"}, edits: []edit{{

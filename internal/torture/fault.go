@@ -22,6 +22,8 @@ type fault struct {
 	strike func(w *world, s *stroke) error
 	// lies tells that the time of claims may be wrong: it is Redis' own.
 	lies bool
+	// undoes tells that it loses more than claims: also what was redeemed, released or changed.
+	undoes bool
 }
 
 // stroke is one time that a fault happens.
@@ -127,3 +129,9 @@ func always(*Options) bool { return true }
 func pick[T any](from []T, n int) T { return from[n%len(from)] }
 
 func span(least, most int64) [2]time.Duration { return [2]time.Duration{ms(least), ms(most)} }
+
+// How long a server runs on after the copy was made that it is restored from.
+var (
+	nearRollback = [2]time.Duration{50 * time.Millisecond, 5 * time.Second}
+	farRollback  = [2]time.Duration{5 * time.Second, time.Minute}
+)

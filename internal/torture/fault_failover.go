@@ -20,7 +20,7 @@ func failoverFaults() []*fault {
 		return ""
 	}
 	noCluster := func(w *world) string {
-		if w.cluster == nil {
+		if w.opt.Topology != Cluster {
 			return "only a cluster hands over without a loss"
 		}
 		return ""

@@ -1,7 +1,9 @@
 package torture
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,16 +27,10 @@ func processFaults() (all []*fault) {
 			&fault{name: "kill " + kind.name, target: onPart, weight: kind.weight, lasts: span(20, 1500), strike: kill(kind.name)},
 			&fault{name: "pause " + kind.name, target: onPart, weight: 1, lasts: [2]time.Duration{
 				kind.lease + 500*time.Millisecond, kind.lease + 2*time.Second,
-			}, strike: pause(kind.name)})
+			}, strike: pause(kind.name)},
+			&fault{name: "start " + kind.name, target: onPart, weight: 1, lasts: span(500, 3000), takes: time.Second, strike: startOne(kind.name)})
 	}
-	return append(all, &fault{
-		name: "an operator repairs", target: onPart, weight: 2, lasts: span(1, 100),
-		strike: func(w *world, s *stroke) error {
-			s.what = pick(w.inForce, s.who).campaign
-			_, _ = w.dibs("reconcile", "--repair", "--campaign", s.what) // it may fail, for what is away
-			return nil
-		},
-	}, &fault{name: "stop any", target: onPart, weight: 2, lasts: span(20, 500), strike: func(w *world, s *stroke) error {
+	return append(all, &fault{name: "stop any", target: onPart, weight: 2, lasts: span(20, 500), strike: func(w *world, s *stroke) error {
 		p := pick(w.parts, s.who)
 		s.what = p.name
 		p.signal(syscall.SIGTERM)
@@ -63,6 +59,25 @@ func pause(kind string) func(w *world, s *stroke) error {
 		p.signal(syscall.SIGSTOP)
 		wait(w.ctx, s.lasts)
 		p.signal(syscall.SIGCONT)
+		return nil
+	}
+}
+
+// startOne starts one more of a kind and stops it again. When nothing else is wrong, it has to come up.
+func startOne(kind string) func(w *world, s *stroke) error {
+	return func(w *world, s *stroke) error {
+		p := w.spare(kind)
+		s.what = p.name
+		if err := p.keep(); err != nil {
+			return err
+		}
+		defer p.end(stopWithin)
+		if s.alone {
+			if err := p.awaitUp(w.ctx, healWithin/2); err != nil {
+				return err
+			}
+		}
+		wait(w.ctx, s.lasts)
 		return nil
 	}
 }
@@ -104,10 +119,13 @@ func wireFaults() []*fault {
 		}},
 		{name: "spoil a wire", target: onWire, weight: 8, lasts: span(50, 2500), strike: func(w *world, s *stroke) error {
 			toxic := pick(toxics, int(s.n))
-			return spoil(w, s, pick(w.wires(), s.who), toxic.name, toxic.text)
+			return spoil(w, s, toxic.name, toxic.text, pick(w.wires(), s.who))
 		}},
 		{name: "slow wire", target: onWire, weight: 3, lasts: span(500, 3000), strike: func(w *world, s *stroke) error {
-			return spoil(w, s, pick(w.wires(), s.who), "slow", slow)
+			return spoil(w, s, "slow", slow, pick(w.wires(), s.who))
+		}},
+		{name: "sql is slow", target: onWire, weight: 2, lasts: span(500, 4000), strike: func(w *world, s *stroke) error {
+			return spoil(w, s, "slow", slow, slices.DeleteFunc(w.wires(), func(l wire) bool { return !strings.HasSuffix(l.name, toSQL) })...)
 		}},
 		{name: "cut all wires to sql", target: onWire, weight: 2, lasts: span(100, 3000), strike: func(w *world, s *stroke) error {
 			for _, p := range w.parts {
@@ -124,13 +142,19 @@ func wireFaults() []*fault {
 	}
 }
 
-func spoil(w *world, s *stroke, line wire, how, toxic string) error {
-	s.what = line.name + ", " + how
-	if _, err := line.proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
-		return wrap(err)
+func spoil(w *world, s *stroke, how, toxic string, lines ...wire) (err error) {
+	if len(lines) == 1 {
+		s.what = lines[0].name + ", " + how
+	}
+	for _, line := range lines {
+		_, failed := line.proxy.Toxics.AddToxicJson(strings.NewReader(toxic))
+		err = errors.Join(err, failed)
 	}
 	wait(w.ctx, s.lasts)
-	return wrap(line.proxy.Toxics.RemoveToxic(w.ctx, "t"))
+	for _, line := range lines {
+		err = errors.Join(err, line.proxy.Toxics.RemoveToxic(w.ctx, "t"))
+	}
+	return wrap(err)
 }
 
 // wrap is for what goes wrong with the kit itself.

@@ -51,6 +51,7 @@ func redisFaults() []*fault {
 		}},
 		{name: "flush scripts", target: onRedis, weight: 2, lasts: span(10, 600),
 			strike: again(func(ctx context.Context, rdb *redis.Client) error { return rdb.ScriptFlush(ctx).Err() })},
+		{name: "redis is slow", target: onRedis, weight: 2, lasts: span(500, 4000), strike: again(holdUp)},
 		{name: "cut clients of redis", target: onRedis, weight: 3, lasts: span(1, 600),
 			strike: again(func(ctx context.Context, rdb *redis.Client) error {
 				return rdb.ClientKillByFilter(ctx, "TYPE", "normal").Err()
@@ -79,6 +80,11 @@ func redisFaults() []*fault {
 			return w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() })
 		}},
 	}
+}
+
+// holdUp has each call wait for up to 30 ms.
+func holdUp(ctx context.Context, rdb *redis.Client) error {
+	return rdb.ClientPause(ctx, 30*time.Millisecond).Err()
 }
 
 // unlink deletes a key wherever it is.
@@ -149,17 +155,22 @@ func snapshotFaults() []*fault {
 	}
 	return []*fault{{
 		name: "disk of redis lied", target: onRedis, weight: 4, lasts: span(50, 500), loses: always, cannot: cannot, strike: powerCut,
-	}, {name: "put redis back", target: onRedis, weight: 5, lasts: span(50, 1500), loses: always, cannot: cannot,
-		strike: func(w *world, s *stroke) error {
-			then, err := w.copyAOF()
-			if err != nil {
-				return err
-			}
-			defer func() { _ = os.RemoveAll(then) }()
-			w.without(s, "consumer")
-			s.what += fmt.Sprintf(" by %s", s.lasts.Round(time.Millisecond))
-			return w.putBack(then)
-		}}}
+	}, {
+		name: "roll back redis", target: onRedis, weight: 5, lasts: nearRollback, loses: always, cannot: cannot, strike: rollBackRedis,
+	}, {
+		name: "roll back redis far", target: onRedis, weight: 1, lasts: farRollback, loses: always, cannot: cannot, strike: rollBackRedis,
+	}}
+}
+
+func rollBackRedis(w *world, s *stroke) error {
+	then, err := w.copyAOF()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(then) }()
+	w.without(s, "consumer")
+	s.what += fmt.Sprintf(" by %s", s.lasts.Round(time.Millisecond))
+	return w.putBack(then)
 }
 
 // aofFolder is where Redis keeps its append-only file.

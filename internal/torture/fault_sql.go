@@ -35,7 +35,10 @@ func sqlFaults() []*fault {
 				w.sql.Resume()
 			})
 		}},
-		{name: putSQLBack, target: onSQL, weight: 3, lasts: span(50, 1500), takes: 2 * time.Second, loses: always, strike: sqlPutBack},
+		{name: "roll back sql", target: onSQL, weight: 3, lasts: nearRollback, takes: 2 * time.Second, loses: always, undoes: true,
+			strike: rollBackSQL},
+		{name: "roll back sql far", target: onSQL, weight: 1, lasts: farRollback, takes: 2 * time.Second, loses: always, undoes: true,
+			strike: rollBackSQL},
 		{name: "sql is read-only", target: onSQL, weight: 3, lasts: span(100, 3000), strike: readOnly},
 		{name: "sql kills connections", target: onSQL, weight: 2, lasts: span(1, 500), strike: killConnections},
 		{name: "a stranger locks a campaign", target: onSQL, weight: 3, lasts: span(500, 5000), strike: lockRow},
@@ -43,11 +46,8 @@ func sqlFaults() []*fault {
 	}
 }
 
-// putSQLBack is a fault that loses more than claims: also what was redeemed, released or changed since.
-const putSQLBack = "put sql back"
-
-// sqlPutBack does what a failover to a replica does that lacks the last commits.
-func sqlPutBack(w *world, s *stroke) error {
+// rollBackSQL does what a failover to a replica does that lacks the last commits, or a dump that is restored.
+func rollBackSQL(w *world, s *stroke) error {
 	var data string
 	if err := w.db.QueryRowContext(w.ctx, "SELECT @@datadir").Scan(&data); err != nil {
 		return wrap(err)
@@ -82,7 +82,9 @@ func sqlPutBack(w *world, s *stroke) error {
 		if err := errors.Join(err, w.try(w.sql.Start)); err != nil {
 			return err
 		}
-		wait(w.ctx, s.lasts)
+		if i == 0 {
+			wait(w.ctx, s.lasts)
+		}
 	}
 	s.what = "by " + s.lasts.Round(time.Millisecond).String()
 	if !s.alone {

@@ -110,7 +110,7 @@ func (rd *round) owesWebhooks() bool {
 
 // undelivered counts the claims of a campaign that the receiver does not have.
 func (rd *round) undelivered(ctx context.Context, c *campaign) (missing int, err error) {
-	rows, err := rd.w.db.QueryContext(ctx, "SELECT id FROM claims WHERE campaign_id = ?", c.id)
+	rows, err := rd.w.db.QueryContext(ctx, "SELECT id FROM "+everyClaim+" c WHERE campaign_id = ?", c.id)
 	if err != nil {
 		return 0, wrap(err)
 	}

@@ -23,10 +23,27 @@ type extraLimit struct {
 // devices is how many there are.
 const devices = 12
 
+// drawLimits gives a campaign limits.
+func (o *operator) drawLimits(c *campaign) {
+	if c.packets {
+		c.perUser = between(o.r, 1, 2)
+		c.users = 400
+		return
+	}
+	n := o.r.IntN(3)
+	if n > 0 {
+		c.perDay = 6
+	}
+	if n < 2 {
+		c.perUser = between(o.r, 3, 30)
+		c.extra = o.drawLimit(c.shards)
+	}
+}
+
 // drawLimit is any limit that campaigns of so many shards can have.
-func (o *operator) drawLimit() *extraLimit {
+func (o *operator) drawLimit(shards int) *extraLimit {
 	l := &extraLimit{by: "device", per: models.Pers[o.r.IntN(len(models.Pers))], max: between(o.r, 5, 60)}
-	if o.w.opt.Shards > 1 { // these have limits of one subject, which is the user
+	if shards > 1 { // these have limits of one subject, which is the user
 		l.by = models.ByUser
 		l.per = models.PerHour
 	}

@@ -13,6 +13,9 @@ const lookEvery = 50 * time.Millisecond
 func (rd *round) look(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, c := range rd.campaigns {
+			if c.closing.Load() {
+				continue // its rows may be in the archive
+			}
 			if c.shards > 1 {
 				rd.lookAtShards(ctx, c)
 			}

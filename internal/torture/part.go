@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -94,7 +95,9 @@ func (p *part) start() error {
 	}
 	defer func() { _ = out.Close() }()    // the process has its own
 	cmd := exec.Command(p.binary, p.kind) //nolint:gosec,noctx // a dibs; end ends it
-	cmd.Env = p.env
+	p.mu.Lock()
+	cmd.Env = slices.Clone(p.env)
+	p.mu.Unlock()
 	cmd.Stdout = out
 	cmd.Stderr = out
 	tie(cmd)
@@ -138,10 +141,28 @@ func (p *part) signal(sig syscall.Signal) {
 	_ = p.cmd.Process.Signal(sig) // it may have ended
 }
 
-// end ends the process for good.
-func (p *part) end() {
+// set sets a variable of its environment, NAME=value, for its next life.
+func (p *part) set(variable string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.env = append(p.env, variable)
+}
+
+// stopWithin is how long a process may take to stop.
+const stopWithin = 8 * time.Second
+
+// end ends the process for good. It is killed if it has not stopped by itself within so long.
+func (p *part) end(within time.Duration) {
 	close(p.leave)
 	<-p.left
+	if within > 0 {
+		p.signal(syscall.SIGTERM)
+		select {
+		case <-p.exited:
+			p.note()
+		case <-time.After(within):
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = p.cmd.Process.Kill()

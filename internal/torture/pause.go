@@ -57,7 +57,9 @@ func (o *operator) reopen(ctx context.Context, c *campaign) error {
 }
 
 // shut reports whether a refusal is that of a campaign that takes no claims now.
-func shut(code string) bool { return slices.Contains([]string{"paused", "not_started", "ended"}, code) }
+func shut(code string) bool {
+	return slices.Contains([]string{"paused", "not_started", "ended", "closed"}, code)
+}
 
 // shutWrong says what is wrong with such a refusal; "" is nothing.
 func (c *campaign) shutWrong(code string, from, till time.Time) string {
@@ -68,6 +70,8 @@ func (c *campaign) shutWrong(code string, from, till time.Time) string {
 		return "it had started"
 	case code == "ended" && slices.Min(c.may(&c.ends, from, till)) > till.Add(blur).UnixMilli():
 		return "it was not over"
+	case code == "closed" && !c.closing.Load():
+		return "it was not closed"
 	}
 	return ""
 }

@@ -10,31 +10,65 @@ import (
 
 // Report is what a run did, what it cost, and what did not hold.
 type Report struct {
-	Seed       uint64 `json:"seed"`
-	Topology   string `json:"topology"`
-	Durability string `json:"durability"`
-	Shards     int    `json:"shards"`
-	Serve      bool   `json:"serve"`
-	TookMs     int64  `json:"took_ms"`
-	Rounds     int    `json:"rounds"`
-	Lossy      int    `json:"lossy_rounds"`
-	Claims     int64  `json:"claims"`        // rows
-	Told       int64  `json:"claims_told"`   // claims that a client was told of
-	Lost       int64  `json:"claims_lost"`   // of these, without a row, by a fault that may lose them
-	GivenUp    int64  `json:"places_lost"`   // places in the order of claims that a repair gave up
-	Ghosts     int64  `json:"ghost_credits"` // credits of packets whose claim was lost so
-	Uncredited int64  `json:"uncredited"`    // claims of packets without a credit, as their event was lost so
-	Windows    int    `json:"windows"`       // short histories that were checked to be linearizable
-	Undecided  int    `json:"windows_undecided"`
-	Looks      int64  `json:"looks"` // at the books while faults went on
+	Seed           uint64 `json:"seed"`
+	Topology       string `json:"topology"`
+	Durability     string `json:"durability"`
+	Shards         int    `json:"shards"`
+	Serve          bool   `json:"serve"`
+	TookMs         int64  `json:"took_ms"`
+	Rounds         int    `json:"rounds"`
+	Lossy          int    `json:"lossy_rounds"`
+	Claims         int64  `json:"claims"`                      // rows
+	Told           int64  `json:"claims_told"`                 // claims that a client was told of
+	Lost           int64  `json:"claims_lost"`                 // of these, without a row, by a fault that may lose them
+	GivenUp        int64  `json:"places_lost"`                 // places in the order of claims that a repair gave up
+	GivenUpSharded int64  `json:"places_lost_sharded_packets"` // of these, in packet campaigns of several shards
+	Ghosts         int64  `json:"ghost_credits"`               // credits of packets whose claim was lost so
+	Uncredited     int64  `json:"uncredited"`                  // claims of packets without a credit, as their event was lost so
+	Windows        int    `json:"windows"`                     // short histories that were checked to be linearizable
+	Undecided      int    `json:"windows_undecided"`
+	Looks          int64  `json:"looks"` // at the books while faults went on
 
 	UnreadyMs      int64 `json:"unready_ms"`         // time in which /readyz of APIs said no, draining aside
 	UnreadyWrongMs int64 `json:"unready_serving_ms"` // of that, while claims were served
 	Exits          int   `json:"exits"`              // processes that ended by themselves
 
+	Covered []string `json:"pairs_covered"`  // of a feature and a fault, or of two features of one campaign
+	Missing []string `json:"pairs_missing"`  // that this run could have covered
+	Never   []string `json:"pairs_excluded"` // pairs of features that can't be covered, and why; those of faults are in Skipped
+	covered pairs
+
 	Faults  []Struck `json:"faults"`
 	Skipped []string `json:"skipped"` // what this machine or topology can't do, and why
 	Broken  []string `json:"broken"`  // promises that did not hold
+}
+
+// pairsOf lists the pairs of a planner's table by whether the run covered them.
+func (r *Report) pairsOf(p *planner) {
+	r.Never = p.never
+	missing := r.covered.without(p.table)
+	for _, one := range p.table {
+		if slices.Contains(missing, one) {
+			r.Missing = append(r.Missing, one.String())
+		} else {
+			r.Covered = append(r.Covered, one.String())
+		}
+	}
+}
+
+// MissingByFeature lists the pairs that are missing, a line for each feature.
+func (r *Report) MissingByFeature() (lines []string) {
+	last := ""
+	for _, one := range r.Missing {
+		feature, other, _ := strings.Cut(one, times)
+		if feature == last {
+			lines[len(lines)-1] += ", " + other
+		} else {
+			lines = append(lines, one)
+		}
+		last = feature
+	}
+	return lines
 }
 
 // Struck is one fault that happened.

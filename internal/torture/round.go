@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -23,7 +24,8 @@ type round struct {
 	n         int
 	begun     time.Time // the run
 	report    *Report
-	chosen    []*fault
+	plan      *plan
+	covered   pairs // by what happened so far
 	gauge     *gauge
 	struck    int         // faults so far
 	campaigns []*campaign // that clients claim from all the time
@@ -33,6 +35,8 @@ type round struct {
 	lied      bool      // the clock of Redis was off in this round, or is so
 	undoing   bool      // MySQL was put back in this round, or is being so
 	open      time.Time // when its clients began
+
+	operating sync.RWMutex // held for reading while an operator does something, who waits for a repair after a loss
 
 	mu sync.Mutex // guards losses, lied, undoing and the report's Broken
 }
@@ -48,8 +52,10 @@ const (
 )
 
 // rand is chance for one purpose; the same for each run of this round.
-func (rd *round) rand(stream uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(rd.w.opt.Seed, uint64(rd.n)<<16|stream)) //nolint:gosec // chance that can be repeated, no secret
+func (rd *round) rand(stream uint64) *rand.Rand { return chance(rd.w.opt.Seed, rd.n, stream) }
+
+func chance(seed uint64, round int, stream uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, uint64(round)<<16|stream)) //nolint:gosec // chance that can be repeated, no secret
 }
 
 // brokenf notes a promise that did not hold.
@@ -81,18 +87,20 @@ const (
 
 // run lets the round happen and checks what it left.
 func (rd *round) run(ctx context.Context) (err error) {
-	plan := rd.rand(chanceOfPlan)
-	rd.lossy = !rd.w.opt.Lossless && (rd.w.opt.Seed+uint64(rd.n))%lossyOneIn == 0 &&
-		slices.ContainsFunc(rd.chosen, func(f *fault) bool { return f.lossy(rd.w.opt) })
+	rd.lossy = rd.plan.lossy
+	rd.w.evict(slices.ContainsFunc(rd.plan.casts, func(c cast) bool { return slices.Contains(c.features, withEviction) }))
 	o := &operator{caller: newCaller(), w: rd.w, r: rd.rand(chanceOfOperator)}
 	defer o.close()
-	rd.campaigns, err = o.open(ctx, fmt.Sprintf("s%d-r%d", rd.w.opt.Seed, rd.n))
+	rd.campaigns, err = o.open(ctx, fmt.Sprintf("s%d-r%d", rd.w.opt.Seed, rd.n), rd.plan.casts)
 	if err != nil {
 		return err
 	}
 	rd.w.inForce, err = o.lots(ctx, rd.campaigns)
 	if err != nil {
 		return err
+	}
+	for _, c := range rd.plan.casts {
+		rd.w.opt.Progress(fmt.Sprintf("          round %-3d %s: %s, %s", rd.n, c.name, strings.Join(c.features, ", "), c.claims))
 	}
 	rd.open = time.Now()
 	rd.report.Rounds++
@@ -104,7 +112,7 @@ func (rd *round) run(ctx context.Context) (err error) {
 		name string
 		do   func() error
 	}{
-		{"suffered", func() error { return rd.suffer(ctx, o, plan) }},
+		{"suffered", func() error { return rd.suffer(ctx, o) }},
 		{"healed", func() error { return rd.heal(ctx) }},
 		{"sold out", func() error { return rd.settle(ctx) }},
 		{"drained", func() error { return rd.drain(ctx, o) }},
@@ -116,6 +124,10 @@ func (rd *round) run(ctx context.Context) (err error) {
 		}
 		fmt.Fprintf(&took, ", %s in %.1fs", step.name, time.Since(begun).Seconds())
 	}
+	for _, c := range rd.campaigns {
+		rd.covered.addFeatures(c.had(time.Time{}))
+	}
+	maps.Copy(rd.report.covered, rd.covered)
 	done := len(rd.report.Faults)
 	since := time.Since(rd.begun)
 	rd.w.opt.Progress(fmt.Sprintf("round %d of %d campaigns%s: %d faults in %s, %.1f a minute", rd.n, len(rd.all()), took.String(), done,
@@ -124,7 +136,10 @@ func (rd *round) run(ctx context.Context) (err error) {
 }
 
 // suffer has the faults happen while clients, the operator and a reader go on.
-func (rd *round) suffer(ctx context.Context, o *operator, plan *rand.Rand) (err error) {
+func (rd *round) suffer(ctx context.Context, o *operator) (err error) {
+	if len(rd.plan.bouts) == 0 {
+		return fmt.Errorf("%w: every fault that is left may lose claims", ErrOptions)
+	}
 	busy, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for n := range clients {
@@ -134,10 +149,17 @@ func (rd *round) suffer(ctx context.Context, o *operator, plan *rand.Rand) (err 
 	var operating error
 	wg.Go(func() { operating = o.run(busy, rd.campaigns) })
 	wg.Go(func() { rd.look(busy) })
-	rd.gauge.reset(rd.campaigns)
+	rd.gauge.reset(rd.rushing())
 	rd.awaitAnswers(ctx) // they are in Redis then
-	for i := 0; rd.left() > 0 && err == nil && ctx.Err() == nil && !rd.isBroken(); i++ {
-		err = rd.strike(ctx, o, rd.planBout(plan), i)
+	rd.operate(busy, &wg)
+	for i, b := range rd.plan.bouts {
+		if err != nil || ctx.Err() != nil || rd.isBroken() {
+			break
+		}
+		err = rd.strike(ctx, o, b, i)
+	}
+	for _, c := range rd.campaigns {
+		c.still.Store(0)
 	}
 	if err == nil && !rd.isBroken() {
 		rd.awaitAnswers(ctx)
@@ -170,13 +192,9 @@ func (rd *round) awaitAnswers(ctx context.Context) {
 	}
 }
 
-// left is how many faults are to happen yet in this round.
-func (rd *round) left() int {
-	left := strokesARound - rd.struck
-	if rd.w.opt.Faults > 0 {
-		left = min(left, rd.w.opt.Faults-len(rd.report.Faults))
-	}
-	return left
+// rushing are the campaigns that get so many claims that an answer is due at any time.
+func (rd *round) rushing() []*campaign {
+	return slices.DeleteFunc(slices.Clone(rd.campaigns), func(c *campaign) bool { return c.claims != rush || c.closing.Load() })
 }
 
 // excused reports whether a claim that was answered then may be lost.

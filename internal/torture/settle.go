@@ -84,15 +84,16 @@ const soldOutLate = 4 * time.Second
 func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) error {
 	o := &operator{caller: newCaller(), w: rd.w, r: rd.rand(chance)}
 	defer o.close()
-	if err := errors.Join(o.reopen(ctx, c), o.unlimit(ctx, c)); err != nil {
-		return err
-	}
+	c.closed = c.has(withFinance) || c.has(withArchive)
 	switch {
-	case c.packets && rd.n%2 == 0: // what is left goes back
-		c.closed = true
-		return o.insist(ctx, http.MethodPost, "/v1/campaigns/"+c.id+"/close", map[string]any{})
-	case strings.HasSuffix(c.id, endless):
-		return nil
+	case c.has(withArchive):
+		c.closing.Store(true)
+		return o.archiveAll(ctx, c, rd.lied)
+	case c.closed: // what is left goes back
+		return o.closeCampaign(ctx, c)
+	}
+	if err := errors.Join(o.reopen(ctx, c), o.unlimit(ctx, c)); err != nil || strings.HasSuffix(c.id, endless) {
+		return err
 	}
 	n := lastClients
 	if c.window || c.shards > 1 {
@@ -223,7 +224,7 @@ func (rd *round) drained(ctx context.Context, o *operator) error {
 		var untold, uncredited, unclosed int64
 		err := rd.w.db.QueryRowContext(ctx, `SELECT
 			(SELECT COUNT(*) FROM outbox WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = ?),
-			(SELECT COUNT(*) FROM claims c LEFT JOIN account_entries e ON e.claim_id = c.id
+			(SELECT COUNT(*) FROM `+everyClaim+` c LEFT JOIN account_entries e ON e.claim_id = c.id
 			 WHERE c.campaign_id = ? AND c.amount IS NOT NULL AND e.claim_id IS NULL),
 			(SELECT COUNT(*) FROM campaigns WHERE id = ? AND status = 'closed' AND closed_told_at IS NULL)`, c.id, c.id, c.id).
 			Scan(&untold, &uncredited, &unclosed)

@@ -26,10 +26,11 @@ type Options struct {
 	Seed       uint64
 	For        time.Duration // no round begins after this; 0: only Faults ends the run
 	Faults     int           // or after so many; 0: only For ends the run
+	Pairs      bool          // or when every pair of features and faults was covered that can be
 	Round      int           // the first round, to repeat one; 0 is the first
 	Topology   string        // Alone, Sentinel or Cluster; "": Alone
 	Durability lua.Durability
-	Shards     int               // of each campaign that can have several; 0: 1
+	Shards     int               // of the campaigns that have several; 0: 1, none has
 	Serve      bool              // processes of all roles, two of them, instead of two of each
 	Only       []string          // names of faults; nil: all
 	Lossless   bool              // no fault that may lose an answered claim
@@ -40,8 +41,8 @@ func (o *Options) check() error {
 	switch {
 	case o.Binary == "":
 		return fmt.Errorf("%w: Binary is missing", ErrOptions)
-	case o.For <= 0 && o.Faults <= 0:
-		return fmt.Errorf("%w: one of For and Faults must be above 0", ErrOptions)
+	case o.For <= 0 && o.Faults <= 0 && !o.Pairs:
+		return fmt.Errorf("%w: one of For and Faults must be above 0, or Pairs be set", ErrOptions)
 	case o.Round < 0 || o.Faults < 0:
 		return fmt.Errorf("%w: Round and Faults must not be below 0", ErrOptions)
 	case o.Topology != Alone && o.Topology != Sentinel && o.Topology != Cluster:
@@ -85,12 +86,22 @@ func (w *world) runRounds(ctx context.Context, rep *Report) error {
 		return err
 	}
 	rep.Skipped = skipped
+	p := newPlanner(w.opt, chosen)
+	rep.covered = pairs{}
+	defer func() { rep.pairsOf(p) }()
+	for n := range w.opt.Round {
+		p.plan(n, strokesARound)
+	}
 	begun := time.Now()
 	for n := w.opt.Round; len(rep.Broken) == 0; n++ {
-		if w.opt.For > 0 && time.Since(begun) >= w.opt.For || w.opt.Faults > 0 && len(rep.Faults) >= w.opt.Faults {
+		left := strokesARound
+		if w.opt.Faults > 0 {
+			left = min(left, w.opt.Faults-len(rep.Faults))
+		}
+		if w.opt.For > 0 && time.Since(begun) >= w.opt.For || left <= 0 || w.opt.Pairs && len(rep.covered.without(p.table)) == 0 {
 			return nil
 		}
-		rd := &round{w: w, n: n, begun: begun, report: rep, chosen: chosen, gauge: &gauge{}}
+		rd := &round{w: w, n: n, begun: begun, report: rep, plan: p.plan(n, left), covered: pairs{}, gauge: &gauge{}}
 		if err := rd.run(ctx); err != nil {
 			if ctx.Err() != nil {
 				return fmt.Errorf("torture: %w", context.Cause(ctx))

@@ -26,7 +26,7 @@ const (
 
 // openWindow opens the campaign; nil: it can't be opened right now.
 func (rd *round) openWindow(ctx context.Context, o *operator, i int) *campaign {
-	c := &campaign{id: fmt.Sprintf("s%d-r%d-w%d", rd.w.opt.Seed, rd.n, i), users: 1000, window: true}
+	c := &campaign{id: fmt.Sprintf("s%d-r%d-w%d", rd.w.opt.Seed, rd.n, i), users: 1000, window: true, features: []string{kindUnits}}
 	opening, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
 	if err := o.openOne(opening, c, between(rd.rand(chanceOfStock+uint64(i)), 10, 40)); err != nil {

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
@@ -52,7 +53,9 @@ type world struct {
 	db         *sql.DB               // straight to MySQL, as root
 	parts      []*part
 	apis       []*part
-	inForce    []lot // the campaigns of the round but for windows, by id; several of one that has shards
+	spares     []*part // one of each kind, that a fault starts
+	evicting   bool    // processes have a short DIBS_IDLE_EVICT
+	inForce    []lot   // the campaigns of the round but for windows, by id; several of one that has shards
 	disks      disks
 	clock      *testenv.Clock // of Redis; nil: it has the machine's
 	noClock    error          // why
@@ -210,12 +213,13 @@ func (w *world) startParts() {
 				w.apis = append(w.apis, p)
 			}
 		}
+		w.spares = append(w.spares, w.newPart(role.kind, fmt.Sprintf("%s-%d", role.kind, role.n+1), folder))
 	}
 	for _, p := range w.parts {
 		if err := p.keep(); err != nil {
 			w.Fatalf("%v", err)
 		}
-		w.Cleanup(p.end)
+		w.Cleanup(func() { p.end(0) })
 		if p.front != nil {
 			asking, stop := context.WithCancel(w.ctx)
 			var asker sync.WaitGroup
@@ -257,10 +261,23 @@ func (w *world) settings() map[string]string {
 		"DIBS_SHUTDOWN_TIMEOUT": "5s", "DIBS_FLUSH_SIZE": "100", "DIBS_FLUSH_INTERVAL": "20ms",
 		"DIBS_DURABILITY": w.opt.Durability.String(),
 	}
-	if w.opt.Seed%2 == 1 { // campaigns leave Redis whenever no one claims for a moment
-		all["DIBS_IDLE_EVICT"] = "500ms"
-	}
 	return all
+}
+
+// evict has campaigns leave Redis whenever nobody claims for a moment, or stay in it.
+func (w *world) evict(on bool) {
+	if on == w.evicting {
+		return
+	}
+	w.evicting = on
+	idle := "30m"
+	if on {
+		idle = "500ms"
+	}
+	for _, p := range w.of("syncer") {
+		p.set("DIBS_IDLE_EVICT=" + idle)
+		p.signal(syscall.SIGTERM)
+	}
 }
 
 // environ is this process' environment without settings of Dibs, and with these.
@@ -288,11 +305,19 @@ func (w *world) dibs(args ...string) (string, error) {
 }
 
 // of lists the processes of a kind, or that are of all.
-func (w *world) of(kind string) []*part {
-	return slices.DeleteFunc(slices.Clone(w.parts), func(p *part) bool {
+func (w *world) of(kind string) []*part { return ofKind(w.parts, kind) }
+
+// spare is the process of a kind that does not run.
+func (w *world) spare(kind string) *part { return ofKind(w.spares, kind)[0] }
+
+func ofKind(parts []*part, kind string) []*part {
+	return slices.DeleteFunc(slices.Clone(parts), func(p *part) bool {
 		return p.kind != kind && (p.kind != serve || kind == "finance" || kind == "webhooks")
 	})
 }
+
+// toSQL ends the names of wires to the SQL server.
+const toSQL = "–sql"
 
 // wire is a connection between two that can be cut or slowed.
 type wire struct {
@@ -302,7 +327,7 @@ type wire struct {
 
 func (w *world) wires() (all []wire) {
 	for _, p := range w.parts {
-		all = append(all, wire{p.name + "–sql", p.toSQL})
+		all = append(all, wire{p.name + toSQL, p.toSQL})
 		if p.toRedis != nil {
 			all = append(all, wire{p.name + "–redis", p.toRedis})
 		}

@@ -1,0 +1,149 @@
+package torture
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// The features of Dibs that a campaign of a round has, or that an operator uses on it while faults go on.
+const (
+	kindCoupon   = "coupon"  // claims of one unit each
+	kindUnits    = "units"   // claims of up to three units
+	kindPackets  = "packets" // claims of an amount of money
+	withLimits   = "limits"
+	withHolds    = "holds"
+	withShards   = "shards" // of which one gets no claims while a fault lasts
+	withWaves    = "waves"
+	withFinance  = "finance"  // in the end its sender is credited with what is left
+	withArchive  = "archive"  // it is closed while faults go on, and `dibs archive` moves its claims
+	withEviction = "eviction" // it leaves Redis whenever it gets no claims for half a second
+	withChanges  = "changes"  // of total, limits, status and times; of packets: more of them
+	withRepair   = "repair"   // `dibs reconcile --repair`
+	withUpgrade  = "upgrade"  // every process is restarted, as docs/guides/upgrade.md says
+)
+
+// kinds are of which a campaign has one.
+var kinds = []string{kindCoupon, kindUnits, kindPackets}
+
+// features are all that there are.
+var features = []string{
+	kindCoupon, kindUnits, kindPackets, withLimits, withHolds, withShards, withWaves, withFinance, withArchive, withEviction, withChanges,
+	withRepair, withUpgrade,
+}
+
+// exclusions are the features that no campaign has together.
+var exclusions = []struct {
+	these, those []string
+	why          string
+}{
+	{kinds, kinds, "a campaign has one kind"},
+	{[]string{withHolds}, []string{kindPackets, withWaves, withFinance}, "the API refuses a hold of packets"},
+	{[]string{kindCoupon, kindUnits}, []string{withWaves, withFinance}, "only packets have waves and are credited"},
+}
+
+// excluded says why no campaign has both features; "" is that one may.
+func excluded(a, b string) string {
+	for _, e := range exclusions {
+		if slices.Contains(e.these, a) && slices.Contains(e.those, b) || slices.Contains(e.these, b) && slices.Contains(e.those, a) {
+			return e.why
+		}
+	}
+	return ""
+}
+
+// pair is a feature, and a fault or another feature of the same campaign.
+type pair struct{ feature, other string }
+
+// times stands between the two of a pair.
+const times = " × "
+
+func (p pair) String() string { return p.feature + times + p.other }
+
+// pairs is a set of them.
+type pairs map[pair]bool
+
+// addFeatures adds the pairs of features that a campaign has together.
+func (p pairs) addFeatures(of []string) {
+	for i, a := range features {
+		for _, b := range features[i+1:] {
+			if slices.Contains(of, a) && slices.Contains(of, b) {
+				p[pair{a, b}] = true
+			}
+		}
+	}
+}
+
+// addFault adds the pairs of a fault and the features of the campaigns that it befalls.
+func (p pairs) addFault(fault string, of []string) {
+	for _, f := range of {
+		p[pair{f, fault}] = true
+	}
+}
+
+// without lists the pairs of a table that are not in the set.
+func (p pairs) without(table []pair) []pair {
+	return slices.DeleteFunc(slices.Clone(table), func(one pair) bool { return p[one] })
+}
+
+// pairTable lists the pairs that a run with these faults can cover, and says why others can't be covered.
+func pairTable(o *Options, chosen []*fault) (table []pair, never []string) {
+	mine := features
+	if o.Shards <= 1 {
+		mine = slices.DeleteFunc(slices.Clone(features), func(f string) bool { return f == withShards })
+		never = append(never, withShards+" × everything: --shards is 1")
+	}
+	for i, a := range mine {
+		for _, b := range mine[i+1:] {
+			if why := excluded(a, b); why != "" {
+				never = append(never, fmt.Sprintf("%v: %s", pair{a, b}, why))
+			} else {
+				table = append(table, pair{a, b})
+			}
+		}
+		for _, f := range chosen {
+			table = append(table, pair{a, f.name})
+		}
+	}
+	return table, never
+}
+
+// acting notes that an operator's use of a feature begins; what it returns notes that it is over.
+func (c *campaign) acting(feature string) (done func()) {
+	note := func(till time.Time) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.acted == nil {
+			c.acted = map[string]time.Time{}
+		}
+		c.acted[feature] = till
+	}
+	note(time.Now().Add(24 * time.Hour)) // not over
+	return func() { note(time.Now()) }
+}
+
+// had lists the features that a campaign had at some time since then: those of an operator count when he used them.
+func (c *campaign) had(since time.Time) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(c.features), func(f string) bool {
+		if slices.Contains([]string{withArchive, withEviction, withChanges, withRepair, withUpgrade}, f) {
+			return !c.acted[f].After(since)
+		}
+		return c.closing.Load() && !since.IsZero() // it takes no claims any more
+	})
+}
+
+// cover notes the pairs that a bout covered.
+func (rd *round) cover(b *bout) {
+	for _, c := range rd.campaigns {
+		had := c.had(b.begun)
+		for _, lane := range b.lanes {
+			for _, s := range lane {
+				if !s.begun.IsZero() {
+					rd.covered.addFault(s.name, had)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package torture
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// plan is what happens in a round: it is drawn before the round begins, by the seed and what was drawn for the rounds before it.
+type plan struct {
+	lossy bool
+	casts []cast
+	bouts []*bout
+}
+
+// cast is what a campaign of a round is like.
+type cast struct {
+	name     string
+	users    int
+	total    [2]int64 // units or packets, least and most
+	lowAt    int64
+	must     []string // features
+	may      []string // features that are drawn, beside eviction and upgrade
+	features []string // that were drawn
+	claims   traffic
+}
+
+// traffic is how many claims a campaign gets while faults go on.
+type traffic int
+
+const (
+	rush  traffic = iota
+	quiet         // about one a second
+	none
+)
+
+func (t traffic) String() string { return [...]string{"rush", "quiet", "no claims"}[t] }
+
+// quietOneIn is how many claims of a rush there are for one of a quiet campaign.
+const quietOneIn = 60
+
+// casts are the campaigns of every round.
+func casts() []cast {
+	return []cast{
+		{name: "-limits", users: 60, total: [2]int64{100, 400}, lowAt: 10, must: []string{withLimits}, may: []string{
+			withHolds, withShards, withArchive, withChanges, withRepair,
+		}},
+		{name: "-holds", users: 40, total: [2]int64{50, 200}, must: []string{withHolds}, may: []string{
+			withLimits, withShards, withArchive, withChanges, withRepair,
+		}},
+		{name: "-packets", users: 4000, total: [2]int64{40, 200}, must: []string{kindPackets}, may: []string{
+			withLimits, withShards, withWaves, withFinance, withArchive, withChanges, withRepair,
+		}},
+		{name: endless, users: 500, total: [2]int64{1_000_000, 1_000_000}, may: []string{withShards, withChanges, withRepair}},
+	}
+}
+
+// planner draws plans. What it draws is a function of the options, the faults that can happen, and the number of the round.
+type planner struct {
+	opt    *Options
+	chosen []*fault
+	table  []pair
+	never  []string
+	drawn  pairs
+}
+
+func newPlanner(o *Options, chosen []*fault) *planner {
+	p := &planner{opt: o, drawn: pairs{}}
+	p.chosen = slices.DeleteFunc(slices.Clone(chosen), func(f *fault) bool { return o.Lossless && f.lossy(o) })
+	p.table, p.never = pairTable(o, p.chosen)
+	return p
+}
+
+// candidates is how many sets of campaigns are drawn for a round; the one with most pairs that were not drawn before is taken.
+const candidates = 20
+
+// plan draws the next round, of so many faults at most.
+func (p *planner) plan(n, faults int) *plan {
+	r := chance(p.opt.Seed, n, chanceOfPlan)
+	lossy := slices.ContainsFunc(p.chosen, func(f *fault) bool { return f.lossy(p.opt) })
+	next := &plan{lossy: lossy && (p.opt.Seed+uint64(n))%lossyOneIn == 0}
+	if len(p.drawn.without(p.table)) == 0 {
+		clear(p.drawn) // from the start: a run may go on for longer
+	}
+	most := -1
+	for range candidates {
+		drawn := p.drawCasts(r)
+		if news := p.news(drawn, next.lossy); news > most {
+			most = news
+			next.casts = drawn
+		}
+	}
+	for _, c := range next.casts {
+		p.drawn.addFeatures(c.features)
+	}
+	for struck := 0; struck < faults; {
+		b := p.planBout(r, next, struck, faults-struck)
+		if b == nil {
+			break
+		}
+		next.bouts = append(next.bouts, b)
+		for _, lane := range b.lanes {
+			struck += len(lane)
+		}
+	}
+	return next
+}
+
+// drawCasts draws what the campaigns of a round are like.
+func (p *planner) drawCasts(r *rand.Rand) []cast {
+	all := casts()
+	evicts := r.IntN(2) == 0
+	upgrades := r.IntN(3) == 0
+	for i := range all {
+		c := &all[i]
+		c.features = slices.Clone(c.must)
+		if !slices.Contains(c.must, kindPackets) {
+			c.features = append(c.features, pick([]string{kindCoupon, kindUnits}, r.IntN(2)))
+		}
+		for _, f := range c.may {
+			if r.IntN(2) == 0 && (f != withShards || p.opt.Shards > 1) {
+				c.features = append(c.features, f)
+			}
+		}
+		c.claims = pick([]traffic{rush, rush, quiet, none}, r.IntN(4))
+		switch {
+		case c.name == endless:
+			c.claims = rush
+		case c.claims == none && slices.Contains(c.features, withArchive):
+			c.claims = quiet // there is something to archive
+		}
+		if evicts && c.claims != rush {
+			c.features = append(c.features, withEviction)
+		}
+		if upgrades {
+			c.features = append(c.features, withUpgrade)
+		}
+	}
+	return all
+}
+
+// news counts the pairs that were not drawn before and that a round of these campaigns can have.
+func (p *planner) news(drawn []cast, lossy bool) (n int) {
+	all := pairs{}
+	for _, c := range drawn {
+		all.addFeatures(c.features)
+		for _, f := range p.chosen {
+			if lossy || !f.lossy(p.opt) {
+				all.addFault(f.name, c.features)
+			}
+		}
+	}
+	if lossy && p.opt.Shards > 1 && !slices.ContainsFunc(drawn, func(c cast) bool { return slices.Contains(c.features, withShards) }) {
+		return 0 // what a rollback may do to shards is worth more
+	}
+	for one := range all {
+		if !p.drawn[one] {
+			n++
+		}
+	}
+	return n
+}
+
+// closeAfter is how many faults a campaign sees that is archived before it is closed.
+const closeAfter = strokesARound / 4
+
+// featuresAt lists the features that campaigns have when so many faults of the round have happened.
+func (p *plan) featuresAt(struck int) (all []string) {
+	for _, c := range p.casts {
+		closed := slices.Contains(c.features, withArchive) && struck >= closeAfter
+		for _, f := range c.features {
+			if (f == withArchive) == closed && !slices.Contains(all, f) {
+				all = append(all, f)
+			}
+		}
+	}
+	return all
+}
+
+// draw draws a fault of those that may happen, first of those that make a new pair.
+func (p *planner) draw(r *rand.Rand, with []string, may func(*fault) bool) *stroke {
+	isNew := func(f *fault) bool {
+		return slices.ContainsFunc(with, func(feature string) bool { return !p.drawn[pair{feature, f.name}] })
+	}
+	s := draw(r, p.chosen, func(f *fault) bool { return may(f) && isNew(f) })
+	if s == nil {
+		s = draw(r, p.chosen, may)
+	}
+	if s != nil {
+		p.drawn.addFault(s.name, with)
+	}
+	return s
+}
+
+// lasts is how long the faults of a plan take, about.
+func (p *plan) lasts() (sum time.Duration) {
+	for _, b := range p.bouts {
+		sum += b.length()
+	}
+	return sum
+}
