@@ -34,11 +34,11 @@ func (h *Hydrator) prove(ctx context.Context, c *models.Campaign) error {
 		return err
 	}
 	seen, err := h.streams.intact(ctx, c.Partition)
-	stream := &seen.stream
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case strings.HasPrefix(c.ResidencyReason, campaigns.MySQLRolledBack), c.StreamGeneration != stream.Generation:
+	}
+	stream := &seen.stream
+	if strings.HasPrefix(c.ResidencyReason, campaigns.MySQLRolledBack) || c.StreamGeneration != stream.Generation {
 		return fmt.Errorf("%w: %s: %s; only a repair can tell what its claims were", campaigns.ErrLost, c.ID, c.ResidencyReason)
 	}
 	if err := h.acknowledged(ctx, c, h.tipWhenFenced(c, stream, stopped)); err != nil {

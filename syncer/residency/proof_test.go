@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"dibs/internal/syncertest"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/residency"
@@ -39,6 +40,20 @@ func TestProof_AStreamThatIsLostMeanwhileProvesNothing(t *testing.T) {
 	})
 	require.ErrorIs(t, err, campaigns.ErrLost)
 	require.Empty(t, h.KeysOf(id), "nothing was loaded")
+}
+
+// A claim stream that can't be read proves nothing, and ends no process.
+func TestProof_AStreamThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(5, nil)
+	h.Claim(id, syncertest.Ask("u", ""))
+	h.Sync()
+	h.Lose(id, syncertest.WholeCampaign)
+	require.NoError(t, h.Redis.Set(t.Context(), lua.StreamKey(0), "no stream", 0).Err())
+	_, err := h.Hydrator().Hydrate(t.Context(), id)
+	require.ErrorContains(t, err, "WRONGTYPE")
+	require.Equal(t, models.ResidencyLost, h.Residency(id))
 }
 
 // A claim that gets its row between the snapshot of a load and its confirmation is not in what was loaded.
