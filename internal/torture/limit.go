@@ -30,14 +30,12 @@ func (o *operator) drawLimits(c *campaign) {
 		c.users = 400
 		return
 	}
-	n := o.r.IntN(3)
-	if n > 0 {
-		c.perDay = 6
+	if o.r.IntN(2) == 0 {
+		c.perDay = 6 // by itself: who removes another limit removes this one as well
+		return
 	}
-	if n < 2 {
-		c.perUser = between(o.r, 3, 30)
-		c.extra = o.drawLimit(c.shards)
-	}
+	c.perUser = between(o.r, 3, 30)
+	c.extra = o.drawLimit(c.shards)
 }
 
 // drawLimit is any limit that campaigns of so many shards can have.
