@@ -13,7 +13,7 @@ import (
 	"dibs/lua"
 )
 
-// Deps are the rooms behind the API. All are needed.
+// Deps is what the API needs from other packages. All fields are required, except where a comment says what nil means.
 type Deps struct {
 	Claimer   claiming.Claimer
 	States    States

@@ -1,7 +1,7 @@
 // Package api is the HTTP side of Dibs: the server, its table of routes (routes.go), who may call them (auth.go), its OpenAPI
-// document and its metrics. The routes themselves are in rooms:
+// document and its metrics. The routes themselves are in subpackages:
 //
-//   - claiming: the way of a claim, from the request to the script call
+//   - claiming: the path of a claim, from the request to the script call
 //   - claimed: claims that were made: look-ups, redeem and release
 //   - operator: campaigns, their packets and their stock
 //   - wire: what all routes share: the problem table (problem.go), bodies and their JSON
@@ -19,7 +19,7 @@
 //   - Ids of users are kept in Unicode's normal form C. A blank at either end of one is refused.
 //   - Without tokens, pages of other sites are 403 forbidden, by Origin, Sec-Fetch-Site and Host; see other_sites.go.
 //   - A full queue is 503 unavailable, and no claim was made; 429 rate_limited is for a user over Config.UserRate.
-//   - /healthz, /readyz and /openapi.json need no token; /metrics needs the viewer's when tokens are set.
+//   - /healthz, /readyz, /openapi.json and /asyncapi.json need no token; /metrics needs the viewer's when tokens are set.
 //   - In claims:batch an invalid claim is refused on its own; Idempotent-Replayed is set when every claim is a replay.
 //     When some are, Idempotent-Replayed-Claims has a character for each claim, in order: 1 for a replay, 0 for any other result.
 //   - Beyond the contract's codes there are not_found, method_not_allowed, unsupported_media_type and internal.

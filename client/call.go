@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// ErrAnswer is wrapped when what answered is not the service, or one of another version.
+// ErrAnswer is wrapped when whatever answered is not the service, or is another version of it.
 var ErrAnswer = errors.New("client: not an answer of the service")
 
-// unsentError says that nothing of a request was sent: no one listened. So surely nothing was done.
+// unsentError says that nothing of a request was sent: nothing was listening. So certainly nothing was done.
 type unsentError struct{ cause error }
 
 // Error tells why.

@@ -35,7 +35,7 @@ type claimBody struct {
 // newKey makes an idempotency key.
 func newKey() string { return uuid.NewString() }
 
-// Claim claims. Refusals: ErrSoldOut, ErrUserLimit, ErrUserDayLimit, ErrLimit, ErrNotStarted, ErrNotReleased, ErrEnded, ErrPaused,
+// Claim makes a claim. Refusals: ErrSoldOut, ErrUserLimit, ErrUserDayLimit, ErrLimit, ErrNotStarted, ErrNotReleased, ErrEnded, ErrPaused,
 // ErrClosed, ErrCampaignNotFound, ErrInvalid, ErrIdempotencyMismatch. *OutcomeError: the claim may have been made.
 func (c *Client) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	def(&req.Key, newKey())
@@ -68,7 +68,7 @@ func (c *Client) claimAlone(ctx context.Context, req ClaimRequest) (Claim, error
 	return claim, nil
 }
 
-// GetClaim reads a claim, found the moment it is answered. Refusals: ErrClaimNotFound.
+// GetClaim reads a claim, which is found from the moment it is answered. Refusals: ErrClaimNotFound.
 func (c *Client) GetClaim(ctx context.Context, id string) (Claim, error) {
 	return get[Claim](ctx, c, "/v1/claims/"+segment(id), nil)
 }

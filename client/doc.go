@@ -18,12 +18,12 @@
 //
 // # Asking again
 //
-// A call that can do no harm twice is sent again by itself after a connection that broke, after 502, 503 and 504, and after 429:
+// A call that is safe to repeat is retried automatically after a broken connection, after 502, 503 and 504, and after 429:
 // with exponential back-off and jitter, never sooner than Retry-After says, Config.Attempts times at most, and never beyond
-// the deadline of its context. All calls of this package are such: reads are, what sets a state is, and a claim is because it goes
+// the deadline of its context. All calls of this package are safe: reads, calls that set a state, and claims, because a claim is sent
 // with an idempotency key, always the same: the caller's, or one made for the call.
 //
-// So a claim is made once, however often it was sent. What can be left is not to know: when no answer came in the end and the
+// So a claim is made once, however often it was sent. What can remain is doubt: when no answer came in the end and the
 // claim may have been made, the error is an *OutcomeError, which carries the key to ask again with.
 //
 // # Sharing requests
@@ -33,7 +33,7 @@
 // came back, when Config.Batch of them wait, or after a millisecond. A campaign has at most eight calls in flight, and a quarter of
 // Config.Connections; beyond 4,096 claims under way its callers wait. So a slow campaign holds up its own claims only.
 //
-// A caller is told what a request of its own would have told: each claim has its own key, attempts and error. A caller whose
+// A caller gets the answer that a request of its own would have got: each claim has its own key, attempts and error. A caller whose
 // context ends leaves the others alone. Its error is ErrUnavailable if its claim was not sent, an *OutcomeError if it was.
 // Config.Batch 1 turns sharing off.
 package client

@@ -44,7 +44,7 @@ const (
 // Error reads "client: code".
 func (c Code) Error() string { return "client: " + string(c) }
 
-// Problem is a refusal by the service. errors.Is tells its Code.
+// Problem is a refusal by the service. Test for its Code with errors.Is.
 type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Code    Code
 	Status  int // of HTTP
@@ -68,7 +68,7 @@ func (p *Problem) Is(target error) bool {
 	return ok && code == p.Code
 }
 
-// OutcomeError says that a call may have done what it asked for: it was sent and no answer came that tells, however often.
+// OutcomeError says that a call may have done what it asked for: it was sent, and no attempt got a conclusive answer.
 // It is ErrOutcomeUnknown, and what the last attempt ended with.
 type OutcomeError struct {
 	Key      string // idempotency key of the call; the same call with this key does it once, and tells

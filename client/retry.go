@@ -75,7 +75,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// doubt is what attempts without a telling answer leave: nil after one that told.
+// doubt says whether an attempt without a conclusive answer may have done what it asked for.
 type doubt struct{ maybe bool }
 
 // end is the error of a call that ended with err.

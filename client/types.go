@@ -103,7 +103,7 @@ type Limit struct {
 	CountedFrom *time.Time `json:"counted_from,omitempty"` // earlier claims do not count; nil: all count
 }
 
-// NewCampaign is what a campaign is made of. ID and Kind are required, and of a coupon Total.
+// NewCampaign describes a campaign to create. ID and Kind are required, and Total for a coupon.
 type NewCampaign struct {
 	ID            string     `json:"id"`
 	Kind          Kind       `json:"kind"`

@@ -141,7 +141,7 @@ func (c *Consumer) tendParked(ctx context.Context) {
 	}
 }
 
-// replay hands a parked message to the Sink once more, and returns why it is left.
+// replay hands a parked message to the Sink once more, and returns why it stays parked, if it does.
 func (c *Consumer) replay(ctx context.Context, id string) (left string, err error) {
 	sum, err := NewParkingLot(c.cfg.Client, c.cfg.Partitions, c.cfg.Group).Replay(ctx, id,
 		func(ctx context.Context, e models.Event, payload []byte) error {

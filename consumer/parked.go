@@ -167,7 +167,7 @@ type Replay struct {
 // Replay hands parked messages to a handler once more, all or the one with an id of its own or its event's, and deletes those that it
 // handles. An attempt has DefaultHandleTimeout. It does not put them back into the claim
 // stream, where seq must stay as it is. A message that the handler refuses, for good or for now, stays parked. After a crash in
-// between, messages are replayed again, which any handler must stand. Errors: ErrNoParked when there is no message ID; those of Redis.
+// between, messages are replayed again, which every handler must tolerate. Errors: ErrNoParked when there is no message ID; those of Redis.
 func (l *ParkingLot) Replay(ctx context.Context, id string, handle HandleFunc) (Replay, error) {
 	var sum Replay
 	var page []Parked

@@ -28,7 +28,7 @@ const (
 
 // Connect makes a client for a redis:// or rediss:// URL, or for a redis+sentinel:// URL, see connectSentinel. Several hosts,
 // comma-separated, are a cluster. The query may hold options of go-redis, see usedOptions; any other option is refused. The client
-// never sends a command twice by itself, as go-redis does by default: Dibs must know a claim that is sent twice from two claims.
+// never sends a command twice by itself, as go-redis does by default: Dibs must tell a claim that is sent twice from two claims.
 // Connect does not open a connection.
 func Connect(url string) (redis.UniversalClient, error) {
 	if rest, sentinel := strings.CutPrefix(url, sentinelScheme); sentinel {

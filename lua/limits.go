@@ -120,7 +120,7 @@ func (f *windowFinder) of(per models.Per, ms int64) int64 {
 	}
 }
 
-// text is what release.lua reads: the time of a claim and its windows but that of all time.
+// text is what release.lua reads: the time of a claim and its windows, except that of all time.
 func (f *windowFinder) text(at time.Time) string {
 	ms := at.UnixMilli()
 	text := strconv.AppendInt(nil, ms, 10)

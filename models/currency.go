@@ -11,7 +11,7 @@ const currencies = "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD 
 	"XBD XCD XCG XDR XOF XPD XPF XPT XSU XTS XUA XXX YER ZAR ZMW ZWG " +
 	"ANG BGN CUC HRK SLL ZWL" // given up lately, and still in books
 
-// KnownCurrency reports whether a code is one of ISO 4217. Campaigns of before may have others, of the same form: see IsCurrency.
+// KnownCurrency reports whether a code is one of ISO 4217. Older campaigns may have others, of the same form: see IsCurrency.
 func KnownCurrency(code string) bool {
 	return IsCurrency(code) && strings.Contains(currencies, code)
 }

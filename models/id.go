@@ -48,7 +48,7 @@ func CheckClaimID(id string) error { return CheckCampaignID(id) }
 func CheckUserID(id string) error { return checkPrintable(id, UserIDLength) }
 
 // UserID is the id of a user as Dibs keeps it, in Unicode's normal form C, so that two ways to write one name are one user. Errors:
-// ErrID, wrapped; a blank before or behind an id is a mistake, and is not taken away in silence.
+// ErrID, wrapped; a space before or after an id is a mistake, and is not trimmed silently.
 func UserID(id string) (string, error) {
 	if !isASCII(id) {
 		id = norm.NFC.String(id)

@@ -135,7 +135,7 @@ func (c *Campaign) AllLimits() Limits {
 	return append(all, c.Limits...)
 }
 
-// SetLimits replaces all limits. Those of which per_user and per_user_per_day are short are kept there, so each limit has one place.
+// SetLimits replaces all limits. Those for which per_user and per_user_per_day are shorthand are kept there.
 func (c *Campaign) SetLimits(all Limits) {
 	c.PerUser = 0
 	c.PerUserPerDay = 0
@@ -155,7 +155,7 @@ func (c *Campaign) SetLimits(all Limits) {
 	})
 }
 
-// ContinueFrom has limits that were there before count on. New ones count claims from a time on.
+// ContinueFrom makes limits that existed before keep counting. New ones count claims from fromMs on.
 func (ls Limits) ContinueFrom(before Limits, definition, fromMs int64) {
 	for i := range ls {
 		l := &ls[i]

@@ -20,7 +20,7 @@ type WebhookEvent struct {
 // TableName names the table for gorm.
 func (WebhookEvent) TableName() string { return "webhook_events" }
 
-// WebhooksCounted is up to how many events of an endpoint a WebhookLag counts.
+// WebhooksCounted is the most events of an endpoint that a WebhookLag counts.
 const WebhooksCounted = 100_000
 
 // WebhookLag is what an endpoint has not taken.

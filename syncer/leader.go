@@ -26,7 +26,7 @@ type Leases interface {
 
 var _ Leases = (*lua.Scripts)(nil)
 
-// Leader holds, among many processes, the one lease there is, or waits for it. It spares work rather than guards it: a
+// Leader holds, among many processes, the one lease there is, or waits for it. It saves duplicate work and guards nothing: a
 // process that was asleep may find out late that it leads no more, so whatever is done under the lease must be safe to do
 // twice.
 type Leader struct {
@@ -40,7 +40,7 @@ type Leader struct {
 	work sync.WaitGroup  // under way; begun under mu
 }
 
-// NewLeader makes a candidate, whose name is for people who ask who leads; Run has it stand.
+// NewLeader makes a candidate, whose name is for people who ask who leads; Run makes it stand for election.
 func NewLeader(leases Leases, name string, log *slog.Logger) *Leader {
 	return &Leader{leases: leases, name: name, log: log, leaseFor: leaseFor}
 }

@@ -101,7 +101,7 @@ func newKeyURL(url string, maxAge time.Duration, log *slog.Logger) *keyURL {
 	}
 }
 
-// checkRedirect follows a few redirects by HTTPS. Who can change an answer on plain HTTP makes tokens.
+// checkRedirect follows a few redirects by HTTPS. Whoever can change an answer on plain HTTP can make tokens.
 func checkRedirect(to *http.Request, via []*http.Request) error {
 	switch {
 	case len(via) > redirectsMax:

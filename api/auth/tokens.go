@@ -55,7 +55,7 @@ func refuseSetting(setting, format string, args ...any) error {
 	return &SettingError{setting, fmt.Errorf(format, args...)}
 }
 
-// digest is what is kept of a token. Tokens are looked up by it: what the time of that tells is of no use to who has no token.
+// digest is what is kept of a token. Tokens are looked up by it: what its timing reveals is of no use without a token.
 type digest [sha256.Size]byte
 
 // single is a role's one token of the settings.

@@ -260,7 +260,7 @@ func (c *coalescer) trace(s *scratch) *tracing.Span {
 		attribute.String("dibs.campaign_id", c.campaignID), attribute.Int("dibs.claims", len(s.reqs)))
 }
 
-// callOrPanic makes an error of a panic: waiters need an answer.
+// callOrPanic turns a panic into an error: waiters need an answer.
 func (c *coalescer) callOrPanic(reqs []lua.ClaimRequest) (replies []lua.ClaimReply, err error) {
 	defer func() {
 		if v := recover(); v != nil {

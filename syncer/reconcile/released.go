@@ -9,7 +9,7 @@ import (
 	"dibs/syncer/campaigns"
 )
 
-// releases tells releases that are on their way to Redis from those that never get there. Until both servers know the same
+// releases tells releases that are on their way to Redis from those that will never get there. Until both servers know the same
 // ones there is no common watermark.
 func (l *look) releases(ctx context.Context, state *lua.State) (settled bool, err error) {
 	c := &l.snap.campaign

@@ -98,7 +98,7 @@ func (s *streams) newGeneration(
 	return nil
 }
 
-// countLost counts the entries that a stream is known to have had and lost: it had so many fewer by now, without those that came since.
+// countLost counts the entries that a stream is known to have had and lost: how many fewer it has ever had, plus those that came since.
 func (s *streams) countLost(ctx context.Context, partition int, known lua.StreamPosition, stream *lua.Stream) (int64, error) {
 	lost := known.Added - stream.Added
 	for from := known.Tip.Next(); !stream.Tip.Less(from); {
@@ -140,7 +140,7 @@ func (s *streams) stop(ctx context.Context, page []models.Campaign) (stopped []s
 	return s.scripts.FenceAll(ctx, epochs)
 }
 
-// recordLost records that campaigns are lost, which Redis takes no claims of any more. One that was lost before keeps its reason, unless
+// recordLost records that campaigns are lost; Redis takes no claims for them any more. One that was lost before keeps its reason, unless
 // that names an effect of the same cause: another process looked between the fence and this.
 func (s *streams) recordLost(ctx context.Context, ids []string, reason string) error {
 	for some := range slices.Chunk(ids, lua.FencesMost) {

@@ -94,7 +94,7 @@ type rollback struct {
 	isLong bool
 }
 
-// rollbackOf says how MySQL lacks what Redis remembers it to have committed.
+// rollbackOf describes what MySQL lacks although, as Redis remembers, it had committed it.
 func (s *streams) rollbackOf(ctx context.Context, seen *observed) (*rollback, error) {
 	if len(seen.lacking) == 0 {
 		return &rollback{reason: fmt.Sprintf("%s: it had recorded the claim stream up to %s, and has it up to %s", campaigns.MySQLRolledBack,

@@ -108,7 +108,7 @@ func (s *streams) intact(ctx context.Context, partition int) (*observed, error) 
 		" does another deployment use this redis or this database?", partition, generationTries)
 }
 
-// stopPartition takes the campaigns of a stream out of use that it, or MySQL, proves nothing about any more.
+// stopPartition takes campaigns of a stream out of use: those about which the stream, or MySQL, no longer proves anything.
 func (s *streams) stopPartition(ctx context.Context, seen *observed) error {
 	switch {
 	case !seen.Known:
