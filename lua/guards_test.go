@@ -9,6 +9,7 @@ import (
 
 	"dibs/internal/testenv"
 	"dibs/lua"
+	"dibs/models"
 )
 
 // A claim gives back no more than is taken: a counter that says less is damaged, and not to go below 0.
@@ -60,4 +61,14 @@ func TestLock_ThatIsLostIsGivenUpAtOnce(t *testing.T) {
 	err = lock.RenewUntil(t.Context())
 	require.ErrorIs(t, err, lua.ErrLocked)
 	require.NotContains(t, err.Error(), "could not be renewed")
+}
+
+// An idempotency key is its user's. Another user who happens to have it, or guesses it, makes a claim of its own.
+func TestAKeyIsItsUsers(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeClaimed, models.OutcomeReplayed},
+			b.outcomes(want("u", 1, "order-9001"), want("v", 2, "order-9001"), want("u", 1, "order-9001")))
+		require.EqualValues(t, 3, b.state().Taken)
+	})
 }

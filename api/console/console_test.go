@@ -109,6 +109,7 @@ func TestSigningOutEndsTheSession(t *testing.T) {
 	copied.client.Jar.SetCookies(at, cookies)
 	csrf := url.Values{"csrf": {hidden.FindStringSubmatch(p.get("/console").text)[2]}}
 	require.Equal(t, 200, copied.get("/console").status, "control")
+	require.Equal(t, 200, p.do(http.MethodHead, "/console", nil).status, "a request without a body needs no form")
 	require.Equal(t, 303, copied.post("/console/campaigns/spring/pause", csrf).status, "control")
 	watch, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/console/watch", nil)
 	require.NoError(t, err)
