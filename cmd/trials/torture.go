@@ -162,6 +162,9 @@ func printTorture(w io.Writer, r *torture.Report) {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	_, _ = fmt.Fprintf(w, "APIs said not ready for %s, %s of that while claims were served; %d processes ended by themselves\n",
 		ms(r.UnreadyMs), ms(r.UnreadyWrongMs), r.Exits)
+	if r.Void > 0 {
+		_, _ = fmt.Fprintf(w, "%d rounds were not checked, because a server failed by itself\n", r.Void)
+	}
 	_, _ = fmt.Fprintf(w, "%d of %d pairs were covered\n", len(r.Covered), len(r.Covered)+len(r.Missing))
 	for _, line := range r.MissingByFeature() {
 		_, _ = fmt.Fprintln(w, "NOT COVERED: "+line)

@@ -84,7 +84,7 @@ func (w *world) committed() ([]string, error) {
 	return w.strings("SELECT id FROM claims UNION ALL SELECT CONCAT(campaign_id, ' ', id) FROM packets")
 }
 
-// requireCommitted ends the run when the SQL server has lost rows that it had committed, as MariaDB 10.11.19 does now and then when an
+// requireCommitted ends the round when the SQL server has lost rows that it had committed, as MariaDB 10.11.19 does now and then when an
 // UPDATE finds no room: no claim can be held against it any more.
 func (w *world) requireCommitted(before []string) error {
 	now, err := w.committed()
@@ -98,7 +98,7 @@ func (w *world) requireCommitted(before []string) error {
 	lost := slices.DeleteFunc(before, func(row string) bool { return there[row] })
 	if len(lost) > 0 {
 		return fmt.Errorf("%w: its disk was full, and %d rows are gone that it had committed, among them %q; that is a fault of the SQL server,"+
-			" not of Dibs: run with another seed", errHost, len(lost), lost[0])
+			" not of Dibs", errHost, len(lost), lost[0])
 	}
 	return nil
 }

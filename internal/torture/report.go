@@ -18,6 +18,7 @@ type Report struct {
 	TookMs         int64  `json:"took_ms"`
 	Rounds         int    `json:"rounds"`
 	Lossy          int    `json:"lossy_rounds"`
+	Void           int    `json:"void_rounds"`                 // ended by a failure of the kit's servers, and not checked
 	Claims         int64  `json:"claims"`                      // rows
 	Told           int64  `json:"claims_told"`                 // claims that a client was told of
 	Lost           int64  `json:"claims_lost"`                 // of these, without a row, by a fault that may lose them

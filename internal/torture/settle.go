@@ -261,13 +261,17 @@ func (o *operator) stock(ctx context.Context, c *campaign) (stock models.Stock, 
 	return stock, wrap(json.Unmarshal(r.body, &stock))
 }
 
-// reconciled has `dibs reconcile` compare the round's campaigns: exit code 0.
+// reconciled has `dibs reconcile` compare the round's campaigns: exit code 0. One that was closed early may need a repair first.
 func (rd *round) reconciled() {
 	var all errgroup.Group
 	all.SetLimit(4)
 	for _, c := range rd.all() {
 		all.Go(func() error {
-			if out, err := rd.w.dibs("reconcile", "--campaign", c.id); err != nil {
+			out, err := rd.w.dibs("reconcile", "--campaign", c.id)
+			if err != nil && c.closing.Load() { // no claim has noticed a key that was deleted
+				out, err = rd.w.dibs("reconcile", "--repair", "--campaign", c.id)
+			}
+			if err != nil {
 				rd.brokenf("dibs reconcile --campaign %s: %v: %s", c.id, err, out)
 			}
 			return nil

@@ -68,46 +68,85 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	begun := time.Now()
-	w, err := newWorld(ctx, &o)
-	if err != nil {
+	r := &run{opt: &o, begun: time.Now(), n: o.Round}
+	r.report = &Report{
+		Seed: o.Seed, Topology: o.Topology, Durability: o.Durability.String(), Shards: o.Shards, Serve: o.Serve, Broken: []string{},
+	}
+	started, err := r.inWorld(ctx)
+	for errors.Is(err, errHost) && started && r.report.Void < voidMost {
+		r.report.Void++
+		r.report.Broken = []string{} // rows that the server lost
+		r.n++
+		o.Progress(fmt.Sprintf("VOID %v", err))
+		started, err = r.inWorld(ctx)
+	}
+	if r.planner == nil {
 		return nil, err
 	}
-	rep := &Report{Seed: o.Seed, Topology: o.Topology, Durability: o.Durability.String(), Shards: o.Shards, Serve: o.Serve, Broken: []string{}}
-	err = w.runRounds(ctx, rep)
-	rep.TookMs = time.Since(begun).Milliseconds()
-	return rep, errors.Join(err, w.close())
+	r.report.pairsOf(r.planner)
+	r.report.TookMs = time.Since(r.begun).Milliseconds()
+	return r.report, err
 }
 
-// runRounds goes on until the options or a broken promise end it.
-func (w *world) runRounds(ctx context.Context, rep *Report) error {
+// voidMost is how many rounds may be void, because a server of the kit failed; each costs new servers.
+const voidMost = 10
+
+// run is the rounds of one call of Run.
+type run struct {
+	opt     *Options
+	begun   time.Time
+	n       int      // the round
+	planner *planner // nil: there has been no world
+	report  *Report
+}
+
+// inWorld starts a world, and goes on until the options, a broken promise or a failure end it.
+func (r *run) inWorld(ctx context.Context) (started bool, err error) {
+	w, err := newWorld(ctx, r.opt)
+	if err != nil {
+		return false, err
+	}
+	if r.planner == nil {
+		err = r.prepare(w)
+	}
+	if err == nil {
+		err = r.rounds(ctx, w)
+	}
+	return true, errors.Join(err, w.close())
+}
+
+// prepare draws the rounds before the first one.
+func (r *run) prepare(w *world) error {
 	chosen, skipped, err := w.choose()
 	if err != nil {
 		return err
 	}
-	rep.Skipped = skipped
-	p := newPlanner(w.opt, chosen)
-	rep.covered = pairs{}
-	defer func() { rep.pairsOf(p) }()
-	for n := range w.opt.Round {
-		p.plan(n, strokesARound)
+	r.report.Skipped = skipped
+	r.report.covered = pairs{}
+	r.planner = newPlanner(w.opt, chosen)
+	for n := range r.n {
+		r.planner.plan(n, strokesARound)
 	}
-	begun := time.Now()
-	for n := w.opt.Round; len(rep.Broken) == 0; n++ {
+	return nil
+}
+
+func (r *run) rounds(ctx context.Context, w *world) error {
+	for ; len(r.report.Broken) == 0; r.n++ {
 		left := strokesARound
-		if w.opt.Faults > 0 {
-			left = min(left, w.opt.Faults-len(rep.Faults))
+		if r.opt.Faults > 0 {
+			left = min(left, r.opt.Faults-len(r.report.Faults))
 		}
-		if w.opt.For > 0 && time.Since(begun) >= w.opt.For || left <= 0 || w.opt.Pairs && len(rep.covered.without(p.table)) == 0 {
+		if r.opt.For > 0 && time.Since(r.begun) >= r.opt.For || left <= 0 ||
+			r.opt.Pairs && len(r.report.covered.without(r.planner.table)) == 0 {
 			return nil
 		}
-		rd := &round{w: w, n: n, begun: begun, report: rep, plan: p.plan(n, left), covered: pairs{}, gauge: &gauge{}}
+		rd := &round{w: w, n: r.n, begun: r.begun, report: r.report, plan: r.planner.plan(r.n, left), covered: pairs{}, gauge: &gauge{}}
 		if err := rd.run(ctx); err != nil {
 			if ctx.Err() != nil {
 				return fmt.Errorf("torture: %w", context.Cause(ctx))
 			}
 			if !errors.Is(err, errBroken) {
-				return fmt.Errorf("round %d: %w", n, err)
+				return fmt.Errorf("round %d: %w", r.n, err)
 			}
 			rd.brokenf("%v", err)
 		}
