@@ -52,7 +52,7 @@ func TestTheBusiestCampaignsHaveSeries(t *testing.T) {
 // TestACampaignOfSeveralShardsHasSeries: its stock is that of all shards, and what its shards did is told by their number.
 func TestACampaignOfSeveralShardsHasSeries(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(models.Campaign{ID: "c", Total: 50, Shards: 2, Reserve: 30, LowStockAt: 48})
+	room := apitest.NewRoom(models.Campaign{ID: "c", Total: 50, Shards: 2, LowStockAt: 48})
 	for i := range 2 {
 		room.Put(models.Campaign{ID: models.ShardID("c", i+1), Total: 10, Shards: 2, PerUser: 1}).InRedis = true
 	}

@@ -171,8 +171,10 @@ func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 	require.GreaterOrEqual(b, held, int64(0), "the API tells its metrics")
 	var moves int64
 	var moveTook float64
-	require.NoError(b, w.store.sql.QueryRowContext(b.Context(), "SELECT COUNT(*), COALESCE(AVG(TIMESTAMPDIFF(MICROSECOND, begun_at, done_at)), 0)"+
-		" FROM stock_moves WHERE campaign_id = ?", ids[0]).Scan(&moves, &moveTook))
+	require.NoError(b, w.store.sql.QueryRowContext(b.Context(), "SELECT COUNT(*), COALESCE(AVG(TIMESTAMPDIFF(MICROSECOND, d.at, c.at)), 0)"+
+		" FROM stock_moves d JOIN stock_moves c ON c.campaign_id = d.campaign_id AND c.shard = d.peer AND c.peer = d.shard AND c.kind = ?"+
+		" AND c.cumulative = d.cumulative WHERE d.campaign_id = ? AND d.kind = ? AND d.epoch > 0", // 0: since the campaign was created
+		models.EventUnitsCredited, ids[0], models.EventUnitsDebited).Scan(&moves, &moveTook))
 	for _, id := range ids {
 		var stock models.Stock
 		w.call(b, http.MethodGet, "/v1/campaigns/"+id+"/stock", "", http.StatusOK, &stock)

@@ -154,7 +154,7 @@ func (s *stack) closedIDs(ctx context.Context, one string) (ids []string, err er
 	for after := ""; ; {
 		var page []string
 		err := sqlstore.On(s.db.WithContext(ctx)).Scan(&page, "SELECT DISTINCT campaign_id FROM lots WHERE status = ? AND campaign_id > ?"+
-			" AND synced_seq > archived_claims + lost_claims"+
+			" AND (shards = 1 OR shard > 0) AND synced_seq > archived_claims + lost_claims"+
 			" ORDER BY campaign_id LIMIT ?", models.StatusClosed, after, listAtOnce)
 		if err != nil {
 			return nil, fmt.Errorf("cmd: archive: %w", err)

@@ -57,8 +57,8 @@ func (s *stack) readBooks(ctx context.Context, campaignID string) (bookFigures, 
 	}
 	if len(b.shards) > 0 {
 		err = sqlstore.On(s.db.WithContext(ctx)).Scan(&b.moves,
-			"SELECT kind, COUNT(*) AS moves, COALESCE(SUM(amount), 0) AS units FROM stock_moves"+
-				" WHERE campaign_id = ? GROUP BY kind ORDER BY kind", campaignID)
+			"SELECT kind, COUNT(*) AS moves, COALESCE(SUM(units), 0) AS units FROM stock_moves"+
+				" WHERE campaign_id = ? AND peer > 0 GROUP BY kind ORDER BY kind", campaignID)
 	}
 	if err != nil {
 		return bookFigures{}, fmt.Errorf("cmd: count moves: %w", err)

@@ -255,9 +255,9 @@ type bookFigures struct {
 	took                                 time.Duration
 }
 
-// movesOf are the moves of units of one kind between the reserve of a campaign and its shards.
+// movesOf are the debits or credits of units between the lots of a campaign.
 type movesOf struct {
-	Kind         models.MoveKind
+	Kind         models.EventType
 	Moves, Units int64
 }
 

@@ -196,8 +196,8 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 		if row.ArchivedTo != "" {
 			b.file = row.ArchivedTo
 		}
-		if row.Shard == 0 && row.Shards > 1 {
-			continue // the reserve, which has no claims
+		if row.Shard == models.ReserveLot || row.Shard == 0 && row.Shards > 1 {
+			continue // it has no claims
 		}
 		l := &lot{
 			campaignID: b.id, shard: row.Shard, partition: row.Partition, generation: row.StreamBirth, residency: row.Residency,

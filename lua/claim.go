@@ -154,7 +154,7 @@ func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	}
 	args = append(args, seen.Epoch)
 	if m.IsShard() {
-		args = append(args, formatInt(seen.Seq)+":"+formatInt(seen.Moves))
+		args = append(args, formatInt(seen.Seq)+":"+formatInt(seen.TSeq))
 	} else {
 		args = append(args, seen.Seq)
 	}

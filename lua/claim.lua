@@ -15,7 +15,7 @@
 -- ARGV[2]     first_day     number of the first day below, days since 1970-01-01 in the campaign's zone
 -- ARGV[3..8]  day_start_ms  when that day and the five after it begin
 -- ARGV[9]     seen_epoch    the newest load of the campaign that the caller saw in Redis; 0 is none
--- ARGV[10]    seen_seq      the claims of that load that the caller saw accepted; of a shard "seq:moves", with the newest move it saw
+-- ARGV[10]    seen_seq      the claims of that load that the caller saw accepted; of a shard "seq:tseq", see debit.lua
 -- ARGV[11]    subjects      names of subjects beside the user, sorted and joined by " ": each has a column behind those below
 -- ARGV[12..]  six a claim, in columns, the first of every claim, then the second of every claim and so on, because a command
 --             takes a stretch of ARGV as it is:  user id; quantity in units; key, 16 bytes; record head, whose first 8
@@ -24,7 +24,7 @@
 --             them, only if a claim is traced: "number of the claim=traceparent;" of each that is
 --
 -- Reply {0, now_ms, remaining, epoch, seq, then one a claim}: above 0 is the seq of a claim that was taken; text is the record
--- of a claim that is replayed; else 0 less the code of the refusal. Of a shard follows moves. Of packets follows "amount:id" of each that
+-- of a claim that is replayed; else 0 less the code of the refusal. Of a shard follows tseq. Of packets follows "amount:id" of each that
 -- was taken, in the order of their claims. Of claims refused with 13 or 14 follows the field limits of the state, which their codes refer to
 --   0 claimed · 1 replayed · 2 idempotency_mismatch · 3 paused · 4 closed · 5 not_started · 6 ended
 --   7 sold_out · 8 user_limit · 9 user_day_limit · 10 damaged: the record of this user or of this claim
@@ -104,7 +104,7 @@ end
 local names = {'status', 'total', 'taken', 'seq', 'epoch', 'starts_at_ms', 'ends_at_ms', 'low_stock_at', 'last_ms', 'per_user', 'per_user_per_day'}
 local campaign_id, shard = match(state_key, ':c:([^#]*)#?(%d*)$')
 shard = shard ~= '' and shard
-if shard then names[#names + 1] = 'moves' end -- a shard of a campaign; see move.lua
+if shard then names[#names + 1] = 'tseq' end -- a shard of a campaign; see debit.lua
 local numbers = #names
 names[numbers + 1] = 'limits'
 -- A read of a key of another type is an error, which pcall returns. So no call is spent on types.
@@ -126,12 +126,12 @@ if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2
 -- none of them, and its seq goes on.
 if taken > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, redis.call('EXISTS', users_key) == 0 and 2 or 3} end
 
-local epoch_here, seen_epoch, seen_seq, moves, seen_moves = tonumber(epoch), tonumber(ARGV[9]), ARGV[10], 0, 0
+local epoch_here, seen_epoch, seen_seq, tseq, seen_tseq = tonumber(epoch), tonumber(ARGV[9]), ARGV[10], 0, 0
 if shard then
-  seen_seq, seen_moves = match(seen_seq, '^(%d+):(%d+)$')
-  moves, seen_moves = tonumber(fields[numbers]), tonumber(seen_moves)
+  seen_seq, seen_tseq = match(seen_seq, '^(%d+):(%d+)$')
+  tseq, seen_tseq = tonumber(fields[numbers]), tonumber(seen_tseq)
 end
-if epoch_here < seen_epoch or epoch_here == seen_epoch and (seq < tonumber(seen_seq) or moves < seen_moves) then
+if epoch_here < seen_epoch or epoch_here == seen_epoch and (seq < tonumber(seen_seq) or tseq < seen_tseq) then
   redis.call('HSET', state_key, 'status', 'fenced') -- for callers, too, who did not see what was lost
   return {4, epoch_here, seq}
 end
@@ -419,7 +419,7 @@ for i = 1, claims do
   reply[5 + i] = answer
 end
 if remaining > 0 then reply[3] = remaining end
-if shard then reply[6 + claims] = moves end
+if shard then reply[6 + claims] = tseq end
 local tail = shard and 6 + claims or 5 + claims
 if is_limited then reply[tail + 1 + (waves_key and made or 0)] = fields[numbers + 1] end
 if made == 0 then return reply end

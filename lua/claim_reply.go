@@ -47,7 +47,7 @@ func decodeClaims(m Meta, reqs []ClaimRequest, reply []any) ([]ClaimReply, Campa
 	}
 	view := CampaignView{Position: Position{Epoch: head[2], Seq: head[3]}, Remaining: head[1]}
 	if m.IsShard() && len(rest) > 0 {
-		view.Moves, ok = rest[0].(int64)
+		view.TSeq, ok = rest[0].(int64)
 		rest = rest[1:]
 	}
 	replies := make([]ClaimReply, len(reqs))

@@ -47,7 +47,8 @@ func Statuses() map[string][]int {
 		"evict":  {statusOK, statusAbsent, statusDamaged, statusElse},
 
 		"release": {statusOK, statusAbsent, statusDamaged, statusElse},
-		"move":    {statusOK, statusAbsent, statusDamaged, statusNotNext, statusOther, statusReused},
+		"debit":   {statusOK, statusAbsent, statusDamaged, statusMovedOn, statusOther, statusPeer},
+		"credit":  {statusOK, statusAbsent, statusDamaged, statusMovedOn, statusOther, statusPeer, statusBehindTwo},
 	}
 }
 

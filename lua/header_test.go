@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/lua"
+	"dibs/models"
 )
 
 // header is the comment that a script opens with; body is the rest.
@@ -78,9 +79,15 @@ func callsOf(t *testing.T) (keys, argv map[string]int) {
 	require.NoError(t, err)
 	_, err = b.s.Release(t.Context(), b.c, []lua.Release{b.released(want("u", 1, ""), 1, noon), b.released(want("v", 1, "k"), 2, noon)})
 	require.NoError(t, err)
-	newPacketShard(t, rdb).grantPackets(8, 0, packetsNamed(1, 2))
+	lots := newLots(t, rdb, models.KindPacket, 0)
+	_, err = lots.s.Push(t.Context(), lots.lots[1].ID, &lua.Push{Epoch: 1, Upto: 2, Units: 2, Packets: packetsNamed(1, 2)})
+	require.NoError(t, err)
+	_, err = lots.s.Debit(t.Context(), lots.lots[1], &lua.Debit{Epoch: 1, Peer: 2, Units: 1, NeedNotWait: true})
+	require.NoError(t, err)
+	_, err = lots.credit(2, 1, 1, 0)
+	require.NoError(t, err)
 	require.NoError(t, b.s.Fence(t.Context(), b.c.ID, 1))
-	_, err = b.s.Evict(t.Context(), b.c.ID, lua.Position{Epoch: 1}, time.Second)
+	_, err = b.s.Evict(t.Context(), evicted(b.c, lua.Position{Epoch: 1}), time.Second)
 	require.NoError(t, err)
 	keys, argv = map[string]int{}, map[string]int{}
 	for name, source := range lua.Sources() {
@@ -124,7 +131,7 @@ func TestHeadersAgreeWithTheGoCallers(t *testing.T) {
 	head, _ = header(lua.Sources()["load"])
 	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, numbers(t, `ARGV\[(\d+)`, head))
 	require.Equal(t, 1, argv["load"]%2, "five, then pairs")
-	require.Equal(t, []int{1, 5}, []int{argv["fence"], argv["evict"]})
+	require.Equal(t, []int{1, 6}, []int{argv["fence"], argv["evict"]})
 	require.Zero(t, argv["state"])
 	require.Contains(t, lua.Sources()["release"], "FIRST_CLAIM, PER_CLAIM = 2, 8\n")
 	head, _ = header(lua.Sources()["release"])
@@ -133,7 +140,8 @@ func TestHeadersAgreeWithTheGoCallers(t *testing.T) {
 	head, _ = header(lua.Sources()["push"])
 	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, numbers(t, `ARGV\[(\d+)`, head))
 	require.Equal(t, 5+2, argv["push"])
-	require.Equal(t, 5+2, argv["move"])
+	require.Equal(t, 7, argv["debit"])
+	require.Equal(t, 9, argv["credit"])
 }
 
 func TestClaimCodesAgreeWithTheGoCaller(t *testing.T) {

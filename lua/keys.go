@@ -190,6 +190,11 @@ func (k CampaignKeys) staged(epoch int64) (users, keys string) {
 	return k.Users + number, k.Keys + number
 }
 
+// Out names the list of the packets that load epoch of a lot has debited for a peer.
+func (k CampaignKeys) Out(epoch int64, peer int) string {
+	return k.State + ":out:" + strconv.FormatInt(epoch, 10) + ":" + strconv.Itoa(peer)
+}
+
 // Packets names the list of packets that load epoch of a campaign gives away from a time of release on, in milliseconds since 1970;
 // 0 is at once. The epoch is in the name so that a load never gives away what an earlier one left.
 func (k CampaignKeys) Packets(epoch, releaseMs int64) string {

@@ -105,7 +105,7 @@ func TestAClaimKeepsItsCampaignFromEviction(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)
 		evicted := func(seq int64) bool {
-			gone, err := b.s.Evict(t.Context(), b.c.ID, lua.Position{Epoch: 1, Seq: seq}, 30*time.Minute)
+			gone, err := b.s.Evict(t.Context(), evicted(b.c, lua.Position{Epoch: 1, Seq: seq}), 30*time.Minute)
 			require.NoError(t, err)
 			return gone
 		}

@@ -21,6 +21,8 @@
 --   {3} not all that was staged is there · {4, tombstone} the load is behind the last eviction, untouched; replace allows it
 local state_key, users_key, keys_key, evicted_key, staged_users_key, staged_keys_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local epoch, replace = tonumber(ARGV[2]), ARGV[3] == '1'
+local loads = {epoch = 0, last_ms = 0}
+for i = 6, #ARGV, 2 do loads[ARGV[i]] = tonumber(ARGV[i + 1]) or 0 end
 
 local state_type = redis.call('TYPE', state_key)['ok']
 if state_type == 'hash' then
@@ -41,11 +43,9 @@ local evicted_type = redis.call('TYPE', evicted_key)['ok']
 if evicted_type ~= 'string' and evicted_type ~= 'none' then return {2, 4} end
 if evicted_type == 'string' and not replace then
   local tombstone = redis.call('GET', evicted_key)
-  local evicted_epoch, evicted_seq, evicted_moves = string.match(tombstone, '^(%d+):(%d+):(%d+)$')
+  local evicted_epoch, evicted_seq, evicted_tseq = string.match(tombstone, '^(%d+):(%d+):(%d+)$')
   if not evicted_epoch then return {2, 4} end
-  local loads = {}
-  for i = 6, #ARGV, 2 do loads[ARGV[i]] = tonumber(ARGV[i + 1]) end
-  if epoch <= tonumber(evicted_epoch) or loads.seq < tonumber(evicted_seq) or (loads.moves or 0) < tonumber(evicted_moves) then
+  if epoch <= tonumber(evicted_epoch) or loads.seq < tonumber(evicted_seq) or (loads.tseq or 0) < tonumber(evicted_tseq) then
     return {4, tombstone}
   end
 end
@@ -60,8 +60,20 @@ end
 local lists = {}
 if redis.call('TYPE', waves_key)['ok'] == 'zset' then lists = redis.call('ZRANGE', waves_key, 0, -1) end
 
+local stale = {}
+for _, name in ipairs(redis.call('HKEYS', state_key)) do
+  if not loads[name] then stale[#stale + 1] = name end
+  if string.sub(name, 1, 4) == 'out:' then
+    lists[#lists + 1] = state_key .. ':out:' .. redis.call('HGET', state_key, 'epoch') .. ':' .. string.sub(name, 5)
+  end
+end
+
 redis.call('HSET', state_key, 'epoch', ARGV[2], 'last_ms', now_ms, unpack(ARGV, 6))
+if stale[1] then redis.call('HDEL', state_key, unpack(stale)) end
 redis.call('PERSIST', state_key)
+for name in pairs(loads) do
+  if string.sub(name, 1, 4) == 'out:' then redis.call('PERSIST', state_key .. ':out:' .. ARGV[2] .. ':' .. string.sub(name, 5)) end
+end
 redis.call('UNLINK', users_key) -- a RENAME over a big hash would free it at once, and block Redis for that long
 redis.call('UNLINK', keys_key)
 redis.call('UNLINK', evicted_key)

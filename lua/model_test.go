@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -196,7 +197,7 @@ func (m *model) agrees(st lua.State) error {
 	want.Taken = m.taken
 	want.Seq = m.seq
 	want.LowStockAt = m.c.LowStockAt
-	if st != want || !slices.Equal(st.Limits(), m.c.Limits) {
+	if !reflect.DeepEqual(st, want) || !slices.Equal(st.Limits(), m.c.Limits) {
 		return fmt.Errorf("state is %+v, want %+v, limits %v", st, want, m.c.Limits)
 	}
 	return nil

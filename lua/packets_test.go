@@ -230,10 +230,10 @@ func TestPackets_WrongTypeChangesNothing(t *testing.T) {
 					require.Equal(t, before, dump(t, rdb), name)
 				}
 				if of == "waves" {
-					_, err = p.s.Evict(t.Context(), p.c.ID, lua.Position{Epoch: 1, Seq: 1}, time.Millisecond)
+					_, err = p.s.Evict(t.Context(), evicted(p.c, lua.Position{Epoch: 1, Seq: 1}), time.Millisecond)
 					p.at(time.Hour)
 					if err == nil {
-						_, err = p.s.Evict(t.Context(), p.c.ID, lua.Position{Epoch: 1, Seq: 1}, time.Millisecond)
+						_, err = p.s.Evict(t.Context(), evicted(p.c, lua.Position{Epoch: 1, Seq: 1}), time.Millisecond)
 					}
 					require.ErrorIs(t, err, lua.ErrDamaged, name)
 				}
@@ -265,7 +265,7 @@ func TestPackets_AreNotEvictedBeforeTheirTime(t *testing.T) {
 		p.push(0, "a", 1)
 		p.push(time.Hour, "b", 2)
 		evict := func() bool {
-			gone, err := p.s.Evict(t.Context(), p.c.ID, lua.Position{Epoch: 1}, 10*time.Minute)
+			gone, err := p.s.Evict(t.Context(), evicted(p.c, lua.Position{Epoch: 1}), 10*time.Minute)
 			require.NoError(t, err)
 			return gone
 		}

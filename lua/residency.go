@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"dibs/models"
 )
 
 // statusElse is the reply of fence.lua, evict.lua and release.lua when Redis holds something else than was meant.
@@ -72,13 +74,13 @@ func (s *Scripts) FenceAll(ctx context.Context, epochs map[string]int64) (fenced
 // tombstoneLife is how long a tombstone stays of a campaign that is not loaded again: no backup that is older is restored.
 const tombstoneLife = 90 * 24 * time.Hour
 
-// Evict removes a campaign from Redis if its load and its number of claims are those of MySQL, in seen, and nobody has claimed from it
-// for idle. Else evicted is false and nothing was changed. It leaves a tombstone, see EvictedAt. Errors: ErrAbsent, ErrDamaged,
+// Evict removes a campaign from Redis if its load and its numbers of claims and transfers are those of MySQL, in c, and nobody has claimed
+// from it for idle. Else evicted is false and nothing was changed. It leaves a tombstone, see EvictedAt. Errors: ErrAbsent, ErrDamaged,
 // ErrUnavailable, ErrOutcomeUnknown.
-func (s *Scripts) Evict(ctx context.Context, campaignID string, seen Position, idle time.Duration) (evicted bool, err error) {
-	k := s.KeysOf(campaignID)
+func (s *Scripts) Evict(ctx context.Context, c *models.Campaign, idle time.Duration) (evicted bool, err error) {
+	k := s.KeysOf(c.ID)
 	keys := []string{k.State, k.Users, k.Keys, k.Evicted, k.Waves}
-	args := []any{s.serverNow(), seen.Epoch, seen.Seq, idle.Milliseconds(), int64(tombstoneLife.Seconds())}
+	args := []any{s.serverNow(), c.Epoch, c.SyncedSeq, idle.Milliseconds(), int64(tombstoneLife.Seconds()), c.TSeq}
 	code, reply, err := s.ask(ctx, s.evict, keys, args)
 	switch {
 	case err != nil:
@@ -86,7 +88,7 @@ func (s *Scripts) Evict(ctx context.Context, campaignID string, seen Position, i
 	case code == statusOK:
 		return true, nil
 	case code == statusAbsent:
-		return false, fmt.Errorf("%w: %s", ErrAbsent, campaignID)
+		return false, fmt.Errorf("%w: %s", ErrAbsent, c.ID)
 	case code == statusElse:
 		return false, nil
 	}
@@ -103,14 +105,14 @@ func (s *Scripts) EvictedAt(ctx context.Context, campaignID string) (Position, e
 		return Position{}, sortError("get", err)
 	}
 	var seen Position
-	if _, err := fmt.Sscanf(text, "%d:%d:%d", &seen.Epoch, &seen.Seq, &seen.Moves); err != nil || tombstone(seen) != text {
+	if _, err := fmt.Sscanf(text, "%d:%d:%d", &seen.Epoch, &seen.Seq, &seen.TSeq); err != nil || tombstone(seen) != text {
 		return Position{}, fmt.Errorf("%w: %s: the tombstone of an eviction reads %.40q", ErrDamaged, campaignID, text)
 	}
 	return seen, nil
 }
 
 func tombstone(seen Position) string {
-	return formatInt(seen.Epoch) + ":" + formatInt(seen.Seq) + ":" + formatInt(seen.Moves)
+	return formatInt(seen.Epoch) + ":" + formatInt(seen.Seq) + ":" + formatInt(seen.TSeq)
 }
 
 // ask runs a script and reads the status of its reply.

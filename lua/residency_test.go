@@ -34,13 +34,13 @@ func TestEvictTakesOnlyWhatIsAsAskedFor(t *testing.T) {
 			"an older load": {lua.Position{Epoch: 0, Seq: 2}, 0}, "a newer load": {lua.Position{Epoch: 2, Seq: 2}, 0}, "too young": {is, time.Second},
 		} {
 			b.unchanged(name, func() {
-				gone, err := b.s.Evict(t.Context(), b.c.ID, row.seen, row.idle)
+				gone, err := b.s.Evict(t.Context(), evicted(b.c, row.seen), row.idle)
 				require.NoError(t, err)
 				require.False(t, gone, name)
 			})
 		}
 		b.redisMs.Add(1)
-		gone, err := b.s.Evict(t.Context(), b.c.ID, is, time.Second)
+		gone, err := b.s.Evict(t.Context(), evicted(b.c, is), time.Second)
 		require.NoError(t, err)
 		require.True(t, gone)
 		left, err := rdb.Exists(t.Context(), b.keys.State, b.keys.Users, b.keys.Keys).Result()
@@ -49,7 +49,7 @@ func TestEvictTakesOnlyWhatIsAsAskedFor(t *testing.T) {
 		mark, err := b.s.EvictedAt(t.Context(), b.c.ID)
 		require.NoError(t, err)
 		require.Equal(t, is, mark)
-		_, err = b.s.Evict(t.Context(), b.c.ID, is, 0)
+		_, err = b.s.Evict(t.Context(), evicted(b.c, is), 0)
 		require.ErrorIs(t, err, lua.ErrAbsent)
 	})
 }
@@ -70,7 +70,7 @@ func TestALoadBehindTheTombstoneIsRefused(t *testing.T) {
 		}
 		evict := func(epoch, seq int64) {
 			require.NoError(t, rdb.HSet(t.Context(), b.keys.State, "status", "open").Err())
-			gone, err := b.s.Evict(t.Context(), b.c.ID, lua.Position{Epoch: epoch, Seq: seq}, 0)
+			gone, err := b.s.Evict(t.Context(), evicted(b.c, lua.Position{Epoch: epoch, Seq: seq}), 0)
 			require.NoError(t, err)
 			require.True(t, gone)
 		}
@@ -88,11 +88,11 @@ func TestALoadBehindTheTombstoneIsRefused(t *testing.T) {
 		require.ErrorIs(t, load(9, 9, false), lua.ErrDamaged)
 
 		shard := *b.c
-		shard.ID, shard.Shards, shard.MovedNo, shard.Epoch = models.ShardID(b.c.ID, 1), 2, 4, 2
+		shard.ID, shard.Shards, shard.TSeq, shard.Epoch = models.ShardID(b.c.ID, 1), 2, 4, 2
 		require.NoError(t, rdb.Set(t.Context(), b.s.KeysOf(shard.ID).Evicted, "1:0:5", 0).Err())
 		_, err = b.s.Load(t.Context(), &shard)
-		require.ErrorIs(t, err, lua.ErrBehindTombstone, "a move of units less")
-		shard.MovedNo = 5
+		require.ErrorIs(t, err, lua.ErrBehindTombstone, "a transfer of units less")
+		shard.TSeq = 5
 		loaded, err := b.s.Load(t.Context(), &shard)
 		require.NoError(t, err)
 		require.True(t, loaded)
@@ -112,7 +112,7 @@ func TestFencedCampaignTakesNothing(t *testing.T) {
 			c.Version++
 			_, err := b.s.Adjust(t.Context(), &c)
 			require.ErrorIs(t, err, lua.ErrOther, "no change opens it")
-			gone, err := b.s.Evict(t.Context(), b.c.ID, lua.Position{Epoch: 4, Seq: 1}, 0)
+			gone, err := b.s.Evict(t.Context(), evicted(b.c, lua.Position{Epoch: 4, Seq: 1}), 0)
 			require.NoError(t, err)
 			require.False(t, gone)
 			loaded, err := b.s.Load(t.Context(), &c)
@@ -384,4 +384,11 @@ func TestRebuildOfWhatIsNotAllThereIsRefused(t *testing.T) {
 		require.NoError(t, r.Drop(t.Context()))
 		require.Empty(t, snapshot(t.Context(), t, rdb))
 	})
+}
+
+// evicted is a campaign that MySQL has up to a position.
+func evicted(c *models.Campaign, at lua.Position) *models.Campaign {
+	row := *c
+	row.Epoch, row.SyncedSeq = at.Epoch, at.Seq
+	return &row
 }

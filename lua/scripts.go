@@ -72,9 +72,9 @@ type Scripts struct {
 
 	noWaitAOF atomic.Bool // a server did not know WAITAOF
 	alone     sync.Map    // claim stream -> when its server was known to be a primary without replicas, see AwaitReplicas
-	keeper    *Scripts    // waits for the disk, whatever claims wait for; see Move
+	keeper    *Scripts    // waits for the disk, whatever claims wait for; see Debit
 
-	claim, load, adjust, push, state, fence, evict, release, move, unlock script
+	claim, load, adjust, push, state, fence, evict, release, debit, credit, unlock script
 }
 
 // New makes Scripts on a client. No script is sent twice, whatever retries the client has.
@@ -114,7 +114,8 @@ func newScripts(rdb redis.UniversalClient, opts Options) *Scripts {
 		fence:   embedded("fence"),
 		evict:   embedded("evict"),
 		release: embedded("release"),
-		move:    embedded("move"),
+		debit:   embedded("debit"),
+		credit:  embedded("credit"),
 		unlock:  newScript("unlock", unlockSource),
 	}
 	s.keeper = s
@@ -140,7 +141,7 @@ func (s *Scripts) Preload(ctx context.Context) error {
 }
 
 func (s *Scripts) all() []script {
-	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.release, s.move, s.unlock}
+	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.release, s.debit, s.credit, s.unlock}
 }
 
 // Within tryAgainMost a script is sent again to a cluster that moves its slot, every tryAgainEvery.

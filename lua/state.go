@@ -22,7 +22,8 @@ type State struct {
 	Seq        int64 // accepted claims so far
 	Released   int64 // claims of these that were released
 	LowStockAt int64
-	Moves, Ups int64     // of a shard: the number of its last move; what made units free, counted
+	TSeq, Owed int64     // of a lot of a campaign of several shards: its debits and credits; units that it lacks
+	Transfers            // of such a lot
 	Pushed     int64     // the position up to which Redis has packets
 	limits     string    // but those of per_user and per_user_per_day, see Limits
 	LastMs     int64     // time of the last claim or load, milliseconds since 1970 by Redis' clock
@@ -34,15 +35,15 @@ func (s *State) Remaining() int64 { return max(0, s.Total-s.Taken) }
 
 // Position is how far the campaign is. A campaign that is being loaded has no definition yet.
 func (s *State) Position() Position {
-	at := Position{Epoch: s.Epoch, Seq: s.Seq, Moves: s.Moves, Version: s.Version, Released: s.Released}
+	at := Position{Epoch: s.Epoch, Seq: s.Seq, TSeq: s.TSeq, Version: s.Version, Released: s.Released}
 	if s.Status == models.StatusLoading {
 		at.Version = 0
 	}
 	return at
 }
 
-// Place is the position by load, claims and moves alone.
-func (s *State) Place() Position { return Position{Epoch: s.Epoch, Seq: s.Seq, Moves: s.Moves} }
+// Place is the position by load, claims and transfers alone.
+func (s *State) Place() Position { return Position{Epoch: s.Epoch, Seq: s.Seq, TSeq: s.TSeq} }
 
 // Limits are the campaign's limits as Redis counts them, but those of per_user and per_user_per_day.
 func (s *State) Limits() models.Limits {
@@ -124,7 +125,8 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 		st.Pushed = f.number("pushed")
 	}
 	if st.Meta.IsShard() {
-		st.Meta.Shards, st.Moves, st.Ups = int(f.number("shards")), f.number("moves"), f.number("ups")
+		st.Meta.Shards, st.TSeq, st.Owed = int(f.number("shards")), f.number("tseq"), f.number("owed")
+		st.Transfers = transfersOf(f)
 		st.Meta.ShardBy = f.text["shard_by"]
 	}
 	for _, name := range []string{"starts_at_ms", "ends_at_ms"} {

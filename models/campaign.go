@@ -116,11 +116,10 @@ type Campaign struct {
 	// RedisTotal is what Redis may still sell by while a lower Total is on its way to it; else 0.
 	RedisTotal int64 `json:"-"`
 
-	// Of a campaign of several shards: the units that no shard has on loan, which are the total of its lot 0. See ShardID.
-	Reserve int64 `gorm:"->" json:"-"`
-	// Of a shard: the number of the newest move of its units that was begun, and of the newest that is done. Total is what it has on loan.
-	MoveNo  int64 `json:"-"`
-	MovedNo int64 `json:"-"`
+	// TSeq counts the rows of stock_moves of a lot of such a campaign. Total is what the lot has by them: below 0 it lacks units.
+	TSeq int64 `gorm:"column:tseq" json:"-"`
+	// Lowered is by how many units the total of such a campaign was ever lowered.
+	Lowered int64 `json:"-"`
 
 	CreatedAt time.Time
 	UpdatedAt time.Time

@@ -48,9 +48,17 @@ func events() []models.Event {
 	for _, kind := range []models.EventType{models.EventCampaignLowStock, models.EventCampaignSoldOut} {
 		all = append(all, models.Event{V: 1, Type: kind, ID: "spring-3-17", CampaignID: "spring", Epoch: 3, Seq: 17, Remaining: new(int64(0)), At: at})
 	}
+	debited := models.Event{
+		V: 1, Type: models.EventUnitsDebited, ID: "01a1fc6d-e406-7215-ad5f-bdaab8462f2e", CampaignID: "gala", Quantity: 2, Epoch: 3,
+		Shard: models.ReserveLot, At: at, Peer: 3, Cumulative: 1_000_000, TSeq: 7, IDs: []string{"_00000017", "_00000018"},
+	}
+	credited := debited
+	credited.Type = models.EventUnitsCredited
+	credited.Shard = 3
+	credited.Peer = models.ReserveLot
 	return append(all, models.Event{
 		V: 1, Type: models.EventCampaignClosed, ID: "gala-closed", CampaignID: "gala", UserID: "host", Amount: new(int64(0)), Currency: "CNY", At: at,
-	})
+	}, debited, credited)
 }
 
 // TestEventsAreWrittenAsOthersReadThem: the payloads of the stream, field for field.

@@ -10,7 +10,7 @@ import (
 
 // A campaign of several shards is spread over as many places in Redis. Each shard has units of the campaign on loan, which are its
 // total, and works like a campaign of its own under the id that ShardID makes: it is loaded, claimed from, evicted, fenced and rebuilt by
-// itself. What no shard has on loan is the campaign's reserve. A user has one shard, which knows all that the user holds.
+// itself. What no shard has is in a lot of the same kind, the reserve. A user has one shard, which knows all that the user holds.
 
 // ShardsMax bounds the shards of a campaign.
 const ShardsMax = 64
@@ -42,11 +42,8 @@ func SplitShardID(id string) (campaignID string, shard int) {
 // IsShardID tells whether an id is that of a shard.
 func IsShardID(id string) bool { return strings.Contains(id, shardMark) }
 
-// LotColumns select a row of lots as a Campaign. A campaign of several shards is shown by the sums of its lots, as by the view campaigns; of
-// any other row they are NULL.
-const LotColumns = "lots.*, COALESCE(campaign_total, total) AS total, COALESCE(campaign_claimed, claimed) AS claimed," +
-	" COALESCE(campaign_synced_seq, synced_seq) AS synced_seq, COALESCE(campaign_released, released_claims) AS released_claims," +
-	" COALESCE(campaign_lost, lost_claims) AS lost_claims"
+// ReserveLot is the number of the lot that holds what no shard of a campaign of several has. No user claims from it.
+const ReserveLot = ShardsMax + 1
 
 // ShardOfUser is the shard of a user, or of another subject of limits, from 1 on. The function never changes, as users are where it put
 // them.
@@ -68,6 +65,14 @@ func (c *Campaign) ShardIDs() []string {
 		ids[i] = ShardID(c.ID, i+1)
 	}
 	return ids
+}
+
+// LotIDs are the ids of all lots of a campaign: its shards, and behind them its reserve. A campaign of one shard is one lot.
+func (c *Campaign) LotIDs() []string {
+	if c.Shards <= 1 {
+		return []string{c.ID}
+	}
+	return append(c.ShardIDs(), ShardID(c.ID, ReserveLot))
 }
 
 // IsSharded tells whether the campaign is spread over several shards. A shard is not.
@@ -98,45 +103,6 @@ func (c *Campaign) validateShards() error {
 	return nil
 }
 
-// MoveKind is which way units go between the reserve and a shard.
-type MoveKind string
-
-// The kinds of moves.
-const (
-	MoveGrant  MoveKind = "grant"  // from the reserve to the shard
-	MoveRecall MoveKind = "recall" // from the shard to the reserve, as many as are free
-)
-
-// MoveStatus is how far a move is.
-type MoveStatus string
-
-// The states of a move.
-const (
-	MoveOpen MoveStatus = "open"
-	MoveDone MoveStatus = "done"
-)
-
-// StockMove is a row of stock_moves: units that go between the reserve of a campaign and one of its shards.
-type StockMove struct {
-	CampaignID string `gorm:"primaryKey"`
-	Shard      int    `gorm:"primaryKey;autoIncrement:false"`
-	No         int64  `gorm:"primaryKey;autoIncrement:false"` // from 1, without gaps, per shard
-	Kind       MoveKind
-	Want       int64  // units
-	Amount     *int64 // that went; nil while it is open
-	Status     MoveStatus
-	BegunAt    time.Time
-	DoneAt     *time.Time
-
-	// Of a packet campaign: the packets that go. A grant has them from the start, a recall once Redis has given them up. Those of a grant
-	// have one time of release, in milliseconds since 1970; 0 is at once.
-	Packets   []Packet `gorm:"-"`
-	ReleaseMs int64    `gorm:"-"`
-}
-
-// TableName names the table for gorm.
-func (StockMove) TableName() string { return "stock_moves" }
-
 // ShardFigures are one shard of a campaign as operators see it. Free and Seq are Redis' while it holds the shard, else MySQL's.
 type ShardFigures struct {
 	Shard     int   `json:"shard" doc:"from 1"`
@@ -150,13 +116,12 @@ type ShardFigures struct {
 
 // Need is what a shard of a campaign lacks, or the campaign's reserve.
 type Need struct {
-	Shard int   // from 1; 0 is the reserve
+	Shard int   // from 1; or ReserveLot
 	Units int64 // that are to be free there
 	Pace  int64 // units that the shard gives away in a PaceSpan: a grant is no smaller while the reserve lasts
 	Ahead bool  // nobody waits yet
 
-	// Within is how long anybody waits; 0 is as long as it takes. Units that come later stay in the reserve, where whoever asks next has
-	// them at once: in a shard they would have to be called back again.
+	// Within is how long anybody waits; 0 is as long as it takes. No transfer begins later.
 	Within time.Duration
 }
 
@@ -185,7 +150,7 @@ type ShardsOf struct {
 	CampaignID string         `json:"campaign_id"`
 	Total      int64          `json:"total"`
 	Reserve    int64          `json:"reserve" doc:"units that no shard has on loan"`
-	MovesOpen  int            `json:"moves_open" doc:"moves of units that are on their way"`
+	MovesOpen  int            `json:"moves_open" doc:"pairs of lots between which units are on their way"`
 	Shards     []ShardFigures `json:"shards" nullable:"false"`
 
 	LowStockAt int64 `json:"-"`

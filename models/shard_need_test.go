@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,4 +25,19 @@ func TestOneOfManyAsksForAShardThatRunsDry(t *testing.T) {
 	require.True(t, lacks, "one large call crosses all lines")
 	_, lacks = models.NeedAhead(150, 0, pace)
 	require.False(t, lacks, "nobody took anything")
+}
+
+// Users claim on shards alone: the reserve, which has a number behind them, is nobody's.
+func TestUsersHaveShardsAlone(t *testing.T) {
+	t.Parallel()
+	for _, shards := range []int{2, 3, models.ShardsMax} {
+		seen := make(map[int]bool)
+		for i := range 100 * shards {
+			seen[models.ShardOfUser(fmt.Sprint("u-", i), shards)] = true
+		}
+		require.Len(t, seen, shards)
+		for shard := range seen {
+			require.True(t, shard >= 1 && shard <= shards && shard != models.ReserveLot, shard)
+		}
+	}
 }

@@ -50,7 +50,7 @@ type CampaignBooks struct {
 	Books    Books
 	FlushMs  int64 // the slowest flush of the last FlushesOf; 0: there was none
 
-	Shards []CampaignBooks // of a campaign of several shards, in order; else none
+	Shards []CampaignBooks // of a campaign of several shards, in order, and its reserve as the last; else none
 }
 
 // FlushesOf is for how long flushes count as the last ones.

@@ -62,7 +62,7 @@ func TestAdmit_APacketClaimIsOfOne(t *testing.T) {
 // After a call that failed, MySQL is asked how far Redis must be, until it has answered once.
 func TestAskBooks_GoesOnUntilMySQLAnswers(t *testing.T) {
 	t.Parallel()
-	b := &books{away: errors.New("away"), campaign: models.Campaign{Epoch: 2, SyncedSeq: 7, MovedNo: 5}}
+	b := &books{away: errors.New("away"), campaign: models.Campaign{Epoch: 2, SyncedSeq: 7, TSeq: 5}}
 	l := guardedLane(lua.Meta{ID: models.ShardID("spring", 1), Kind: models.KindCoupon}, b)
 	l.askBooks()
 	require.Zero(t, b.asked, "no call failed")
@@ -71,7 +71,7 @@ func TestAskBooks_GoesOnUntilMySQLAnswers(t *testing.T) {
 	require.Equal(t, lua.Position{}, l.latest.position())
 	b.away = nil
 	l.askBooks()
-	require.Equal(t, lua.Position{Epoch: 2, Seq: 7, Moves: 5}, l.latest.position())
+	require.Equal(t, lua.Position{Epoch: 2, Seq: 7, TSeq: 5}, l.latest.position())
 	l.askBooks()
 	require.Equal(t, 2, b.asked, "it has answered")
 	l.failures.Add(1)

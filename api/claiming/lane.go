@@ -121,7 +121,7 @@ func (l *lane) askBooks() {
 	ctx, cancel := context.WithTimeout(context.Background(), definitionWait)
 	defer cancel()
 	if c, err := l.cfg.Campaigns.Get(ctx, l.meta.ID); err == nil {
-		l.latest.advance(lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq, Moves: c.MovedNo})
+		l.latest.advance(lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq, TSeq: c.TSeq})
 		l.failuresSeen.Store(failures)
 	}
 }

@@ -120,7 +120,7 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 		meta, err = ls.cfg.Hydrator.Hydrate(ctx, id)
 		return meta, at, err
 	}
-	return state.Meta, at.Later(lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq, Moves: c.MovedNo}), nil
+	return state.Meta, at.Later(lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq, TSeq: c.TSeq}), nil
 }
 
 // wentBack tells whether Redis was put back to a time before a change, an eviction or a loss that MySQL knows of. c was read after

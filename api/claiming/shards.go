@@ -23,7 +23,7 @@ import (
 
 const (
 	holdMost      = 200 * time.Millisecond // that a claim is held for a dry shard
-	refillTimeout = 5 * time.Second        // of one refill: units that were called back reach the reserve though nobody waits any more
+	refillTimeout = 5 * time.Second        // of one refill: units that were debited are credited though nobody waits any more
 	holdPause     = 5 * time.Millisecond   // before a refill that failed is tried again
 )
 

@@ -14,7 +14,7 @@ type Shard struct {
 	models.ShardFigures
 
 	Status   models.Status `json:"status" enum:"open,paused,closed,loading,fenced,not_loaded,away" doc:"not_loaded: MySQL has all of it; away: its Redis does not answer, and the figures are MySQL's"`
-	MoveOpen bool          `json:"move_open" doc:"units are on their way between the shard and the reserve"`
+	MoveOpen bool          `json:"move_open" doc:"units are on their way between the shard and another lot"`
 }
 
 // What a shard is while Redis does not tell.
@@ -33,21 +33,36 @@ func isAway(w *lua.Watched) bool {
 func (h *history) spread(now time.Time, w *lua.Watched, books *models.CampaignBooks, find finder) Event {
 	c := &books.Campaign
 	e := Event{
-		At: models.NewTime(now), Name: c.Name, Status: c.Status, Total: c.Total, Reserve: &c.Reserve,
+		At: models.NewTime(now), Name: c.Name, Status: c.Status, Total: c.Total, Reserve: new(int64),
 		BooksAsOf: models.NewTime(books.Books.At), FlushMs: books.FlushMs,
 	}
 	e.First = h.at.IsZero()
 	_, e.RefusedPerS = h.rates(now, &lua.Watched{Refused: w.Refused})
 	fenced := 0
+	lots := make(map[int]lua.Transfers, len(books.Shards))
 	for i := range books.Shards {
 		of := &books.Shards[i]
 		seen, past := find(of.Campaign.ID)
+		_, number := models.SplitShardID(of.Campaign.ID)
+		lots[number] = seen.State.Transfers
+		if number == models.ReserveLot {
+			*e.Reserve = of.Campaign.Total
+			if seen.Err == nil {
+				*e.Reserve = seen.State.Total
+			}
+			continue
+		}
 		seen.State.Version = -1 // a move on its way is no drift
 		shard := past.event(now, seen, of)
 		e.add(&shard)
 		e.Shards = append(e.Shards, shardOf(&shard, seen, &of.Campaign))
 		if shard.Status == models.StatusFenced || shard.Status == models.StatusLoading {
 			fenced++
+		}
+	}
+	for flight := range lua.InFlight(lots) {
+		for i := range e.Shards {
+			e.Shards[i].MoveOpen = e.Shards[i].MoveOpen || flight.From == i+1 || flight.To == i+1
 		}
 	}
 	if fenced == len(e.Shards) {
@@ -79,7 +94,7 @@ func shardOf(e *Event, w *lua.Watched, c *models.Campaign) Shard {
 			Shard: number, Partition: c.Partition, Granted: c.Total, Claimed: e.Claimed, Free: e.Remaining,
 			Seq: c.SyncedSeq, SyncedSeq: c.SyncedSeq,
 		},
-		Status: e.Status, MoveOpen: c.MoveNo != c.MovedNo,
+		Status: e.Status,
 	}
 	switch {
 	case isAway(w):

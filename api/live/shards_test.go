@@ -17,11 +17,12 @@ import (
 // itself: they lag.
 func newSpread(t *testing.T, shards int) *rig {
 	t.Helper()
-	r := newRig(t, models.Campaign{ID: "c", Total: 100, Shards: shards, Reserve: int64(100 - 20*shards), LowStockAt: 70})
+	r := newRig(t, models.Campaign{ID: "c", Total: 100, Shards: shards, LowStockAt: 70})
 	r.room.Campaigns["c"].InRedis = false
 	for i := range shards {
 		r.room.Put(models.Campaign{ID: models.ShardID("c", i+1), Total: 20, Shards: shards, Partition: i, Version: 7}).InRedis = true
 	}
+	r.room.Put(models.Campaign{ID: models.ShardID("c", models.ReserveLot), Total: int64(100 - 20*shards), Shards: shards, Version: 7}).InRedis = true
 	return r
 }
 
@@ -46,9 +47,9 @@ func TestACampaignOfSeveralShardsIsToldLive(t *testing.T) {
 		r.claim("c#2", 15)
 		r.change(func(room *apitest.Room) {
 			room.Campaigns["c#1"].Lag, room.Campaigns["c#2"].Lag = 4, 15
-			room.Campaigns["c#3"].MoveNo, room.Campaigns["c#3"].MovedNo = 8, 7
-			room.Campaigns["c#3"].Shrunk = -5 // a grant that Redis has not taken yet looks so in the books
-			room.Campaigns["c"].Reserve -= 5
+			room.Campaigns["c#65"].Moved.Out = map[int]int64{3: 5} // units on their way
+			room.Campaigns["c#3"].Moved.In = map[int]int64{}
+			room.Campaigns["c#65"].Total -= 5
 		})
 		require.NoError(t, r.room.CountRefused(t.Context(), []lua.Refusals{{CampaignID: "c", ByCode: map[string]int64{"sold_out": 7}}}))
 		pass(live.Every)

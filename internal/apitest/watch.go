@@ -95,12 +95,14 @@ func (r *Room) BooksOfAll(ctx context.Context, ids []string) (map[string]models.
 		books.At = time.Now().UTC()
 		of := models.CampaignBooks{Campaign: c, Books: books}
 		if c.IsSharded() {
-			shards, err := r.BooksOfAll(ctx, c.ShardIDs())
+			shards, err := r.BooksOfAll(ctx, c.LotIDs())
 			if err != nil {
 				return nil, err
 			}
-			for _, shard := range c.ShardIDs() {
-				of.Shards = append(of.Shards, shards[shard])
+			for _, shard := range c.LotIDs() {
+				if lot, isThere := shards[shard]; isThere {
+					of.Shards = append(of.Shards, lot)
+				}
 			}
 		}
 		all[id] = of

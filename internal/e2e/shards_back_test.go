@@ -56,7 +56,7 @@ func TestAShardPutBackBehindARecall(t *testing.T) {
 					yeses++
 				}
 				// Its claims may go on to be refused as unavailable: the shard that took the last claim waits for its repair.
-				if v := s.scripts.Shards(t.Context(), []string{models.ShardID(sl.id, 1)})[0]; v.Err == nil && v.Moves >= snapshot.Moves && v.Free() == 0 {
+				if v := s.scripts.Shards(t.Context(), []string{models.ShardID(sl.id, 1)})[0]; v.Err == nil && v.TSeq >= snapshot.TSeq && v.Free() == 0 {
 					break
 				}
 				<-time.After(pollEvery)

@@ -191,7 +191,7 @@ func (sl *sale) requireBooks(units int64) {
 	}, time.Minute, 20*time.Millisecond, "stock %+v", &stock)
 	require.Equal(t, []int64{sl.total, sl.total - units, units, 0}, []int64{stock.Total, stock.Remaining, stock.Claimed, stock.Drift})
 	var claimed, remaining, synced, rows, quantity, reserve, granted, flushed int64
-	require.NoError(t, sl.s.db.QueryRowContext(t.Context(), `SELECT c.claimed, c.remaining, c.synced_seq, c.reserve,
+	require.NoError(t, sl.s.db.QueryRowContext(t.Context(), `SELECT c.claimed, c.remaining, c.synced_seq, (SELECT COALESCE(SUM(total), 0) FROM lots WHERE campaign_id = c.id AND shard = 65),
 		(SELECT COUNT(*) FROM claims WHERE campaign_id = c.id), (SELECT COALESCE(SUM(quantity), 0) FROM claims WHERE campaign_id = c.id AND status IN ('claimed', 'redeemed')),
 		(SELECT COALESCE(SUM(granted), 0) FROM campaign_shards WHERE campaign_id = c.id),
 		(SELECT COALESCE(SUM(units), 0) FROM stock_flushes WHERE campaign_id = c.id) -

@@ -42,7 +42,10 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 	"state": func(ctx context.Context, f *fixture) error { _, err := f.s.State(ctx, f.c.ID); return err },
 	"fence": func(ctx context.Context, f *fixture) error { return f.s.Fence(ctx, f.c.ID, f.c.Epoch) },
 	"evict": func(ctx context.Context, f *fixture) error {
-		_, err := f.s.Evict(ctx, f.c.ID, f.seen(), 0)
+		seen := f.seen()
+		row := *f.c
+		row.Epoch, row.SyncedSeq = seen.Epoch, seen.Seq
+		_, err := f.s.Evict(ctx, &row, 0)
 		return err
 	},
 	"push": func(ctx context.Context, f *fixture) error {
@@ -59,25 +62,35 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 		})
 		return err
 	},
-	"move": func(ctx context.Context, f *fixture) error {
-		shard := *f.c
-		shard.ID = models.ShardID(f.c.ID, 1)
-		shard.Shards = 2
-		shard.MovedNo = 7
-		shard.Kind = models.KindPacket
-		shard.Currency = "EUR"
-		if _, err := f.s.Load(ctx, &shard); err != nil {
+	"debit": func(ctx context.Context, f *fixture) error {
+		lot, err := f.lot(ctx, models.ReserveLot)
+		if err != nil {
 			return err
 		}
-		_, err := f.s.Move(ctx, &shard, &models.StockMove{
-			No: 8, Kind: models.MoveGrant, Want: 2, Packets: []models.Packet{{ID: "small", Amount: 88}, {ID: "large", Amount: 888}},
-		})
+		_, err = f.s.Debit(ctx, lot, &lua.Debit{Epoch: lot.Epoch, Peer: 1, Units: 2, NeedNotWait: true})
+		return err
+	},
+	"credit": func(ctx context.Context, f *fixture) error {
+		lot, err := f.lot(ctx, 1)
+		if err != nil {
+			return err
+		}
+		_, err = f.s.Credit(ctx, lot, &lua.Credit{Seen: lua.Position{Epoch: lot.Epoch}, Peer: models.ReserveLot, PeerLoad: 1, Upto: 2})
 		return err
 	},
 	"release": func(ctx context.Context, f *fixture) error {
 		_, err := f.s.Release(ctx, f.c, []lua.Release{released(&f.claimed[1].Claim)})
 		return err
 	},
+}
+
+// lot loads a lot of a campaign of two shards.
+func (f *fixture) lot(ctx context.Context, number int) (*models.Campaign, error) {
+	lot := *f.c
+	lot.ID = models.ShardID(f.c.ID, number)
+	lot.Shards = 2
+	_, err := f.s.Load(ctx, &lot)
+	return &lot, err
 }
 
 // perform makes the fixture anew and calls the script; the call itself is kept back by the tap.

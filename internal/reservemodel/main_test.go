@@ -115,6 +115,14 @@ func TestEachRuleForPacketsIsNeeded(t *testing.T) {
 		"a load respects the tombstone": packetBounds(func(p *packetProtocol) {
 			p.NoTombstone, p.MaxCrashes, p.MaxRestores, p.MaxEvictions = true, 0, 1, 1
 		}),
+		"rows that are missing between others come back": packetBounds(func(p *packetProtocol) {
+			p.TailOnly, p.OneMover = true, true
+			p.MaxCrashes, p.MaxRestores, p.MaxEvictions, p.MaxDebits = 0, 1, 1, 2
+		}),
+		"a load begins again with what its copy counts": packetBounds(func(p *packetProtocol) {
+			p.ForgetsFirstRound, p.OneMover = true, true
+			p.MaxCrashes, p.MaxRestores, p.MaxFences, p.MaxDebits = 0, 1, 2, 1
+		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -139,6 +147,7 @@ func TestEachPacketHasOneOwner(t *testing.T) {
 		"crashes":                   packetBounds(func(p *packetProtocol) { p.MaxCrashes = 2 }),
 		"data gone":                 packetBounds(func(p *packetProtocol) { p.Loss = true }),
 		"a restore and an eviction": packetBounds(func(p *packetProtocol) { p.MaxRestores, p.MaxEvictions = 1, 1 }),
+		"a restore and loads":       packetBounds(func(p *packetProtocol) { p.MaxCrashes, p.MaxRestores, p.MaxEvictions, p.MaxFences = 0, 1, 1, 2 }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

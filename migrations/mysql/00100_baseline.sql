@@ -6,12 +6,12 @@
 -- utf8mb4_0900_bin and MariaDB calls it utf8mb4_nopad_bin; each server reads only its own of the two versioned comments.
 -- Every time is UTC. Every money amount is in minor units. No key is AUTO_INCREMENT: rows are keyed by what they are.
 --
--- A lot is stock that Redis keeps in one place: a campaign of one shard is one lot, one of several shards is a lot for each shard and a
--- lot 0, with the units that no shard has on loan. Row 0 of a campaign also has its definition, and the sums of its lots.
+-- A lot is stock that Redis keeps in one place: a campaign of one shard is one lot, one of several shards is a lot for each shard and lot
+-- 65, the reserve, with what no shard has. Row 0 of a campaign has its definition; of one of several shards the sums of its lots, too.
 CREATE TABLE IF NOT EXISTS lots (
   id                  VARCHAR(64) NOT NULL COMMENT 'of the campaign in row 0: chosen by the operator, case counts; of a shard <campaign>#<shard>',
   campaign_id         VARCHAR(64) GENERATED ALWAYS AS (SUBSTRING_INDEX(id, '#', 1)) VIRTUAL COMMENT 'of the campaign; follows from id',
-  shard               INT GENERATED ALWAYS AS (CASE WHEN LOCATE('#', id) = 0 THEN 0 ELSE CAST(SUBSTRING_INDEX(id, '#', -1) AS SIGNED) END) VIRTUAL COMMENT '0 in a campaign of one shard; else 0 is what no shard has on loan, and the shards follow from 1',
+  shard               INT GENERATED ALWAYS AS (CASE WHEN LOCATE('#', id) = 0 THEN 0 ELSE CAST(SUBSTRING_INDEX(id, '#', -1) AS SIGNED) END) VIRTUAL COMMENT '0: the campaign; shards follow from 1; 65 is the reserve of a campaign of several shards',
   kind                VARCHAR(16) NOT NULL COMMENT 'coupon or packet',
   name                VARCHAR(200) NOT NULL DEFAULT '',
   status              VARCHAR(16) NOT NULL COMMENT 'open, paused or closed; closed is for ever',
@@ -33,19 +33,13 @@ CREATE TABLE IF NOT EXISTS lots (
   created_digest      VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'SHA-256 of the definition as created, to know a repeated creation',
   created_at          DATETIME(3) NOT NULL COMMENT 'UTC',
   updated_at          DATETIME(3) NOT NULL COMMENT 'UTC; of the definition or of the books',
-  total               BIGINT NOT NULL COMMENT 'units of this lot; below 0 while it owes units',
+  total               BIGINT NOT NULL COMMENT 'units of this lot; in row 0 of the campaign; below 0 while a lot owes units',
   redis_total         BIGINT NOT NULL DEFAULT 0 COMMENT 'units that Redis may still sell by, while a lower total is on its way to it; else 0',
-  claimed             BIGINT NOT NULL DEFAULT 0 COMMENT 'units of live claims of this lot that have their row',
-  synced_seq          BIGINT NOT NULL DEFAULT 0 COMMENT 'accepted claims of this lot that have their row',
+  claimed             BIGINT NOT NULL DEFAULT 0 COMMENT 'units of live claims that have their row: of this lot, in row 0 of all lots of the campaign',
+  synced_seq          BIGINT NOT NULL DEFAULT 0 COMMENT 'accepted claims that have their row: of this lot, in row 0 of all lots of the campaign',
   released_claims     BIGINT NOT NULL DEFAULT 0 COMMENT 'claims that were released or expired, ever',
   lost_claims         BIGINT NOT NULL DEFAULT 0 COMMENT 'seqs that a repair gave up: no row has them',
-  remaining           BIGINT GENERATED ALWAYS AS (GREATEST(GREATEST(COALESCE(campaign_total, total), redis_total) - COALESCE(campaign_claimed, claimed), 0)) VIRTUAL COMMENT 'units; of the campaign in row 0, never below what Redis says remains; of a shard it promises nothing while units move',
-  reserve             BIGINT GENERATED ALWAYS AS (CASE WHEN campaign_total IS NULL THEN 0 ELSE total END) VIRTUAL COMMENT 'units of a campaign of several shards that no shard has on loan: the total of its lot 0',
-  campaign_total      BIGINT NULL COMMENT 'units of the campaign; in row 0 of a campaign of several shards, else NULL',
-  campaign_claimed    BIGINT NULL COMMENT 'sum of claimed of all lots of the campaign; in row 0 of a campaign of several shards, else NULL',
-  campaign_synced_seq BIGINT NULL COMMENT 'sum of synced_seq of all lots of the campaign; in row 0 of a campaign of several shards, else NULL',
-  campaign_released   BIGINT NULL COMMENT 'sum of released_claims of all lots of the campaign; in row 0 of a campaign of several shards, else NULL',
-  campaign_lost       BIGINT NULL COMMENT 'sum of lost_claims of all lots of the campaign; in row 0 of a campaign of several shards, else NULL',
+  remaining           BIGINT GENERATED ALWAYS AS (GREATEST(GREATEST(total, redis_total) - claimed, 0)) VIRTUAL COMMENT 'units; of the campaign in row 0, never below what Redis says remains; of a shard it promises nothing while units move',
   applied_version     BIGINT NOT NULL DEFAULT 0 COMMENT 'last version that Redis is known to hold',
   epoch               BIGINT NOT NULL DEFAULT 0 COMMENT 'load into Redis that is in force; 0 is never loaded',
   load_attempts       BIGINT NOT NULL DEFAULT 0 COMMENT 'loads ever begun; numbers the epochs',
@@ -54,8 +48,8 @@ CREATE TABLE IF NOT EXISTS lots (
   residency_at        DATETIME(3) NULL COMMENT 'UTC, since when it is where it is',
   stream_birth        VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'mark of the claim stream, in streams, when the campaign was loaded',
   seen_seq            BIGINT NOT NULL DEFAULT 0 COMMENT 'highest seq of this epoch that was seen in Redis and that Redis then did not hold',
-  move_no             BIGINT NOT NULL DEFAULT 0 COMMENT 'of a shard: the newest of its moves that was begun',
-  moved_no            BIGINT NOT NULL DEFAULT 0 COMMENT 'of a shard: the newest of its moves that is done',
+  tseq                BIGINT NOT NULL DEFAULT 0 COMMENT 'of a lot of a campaign of several shards: its debits and credits that have their row in stock_moves',
+  lowered             BIGINT NOT NULL DEFAULT 0 COMMENT 'of a campaign of several shards: units by which its total was ever lowered',
   archived_claims     BIGINT NOT NULL DEFAULT 0 COMMENT 'claims whose rows were moved away; synced_seq counts them still',
   archived_units      BIGINT NOT NULL DEFAULT 0 COMMENT 'units of those that were live; claimed counts them still',
   archived_released   BIGINT NOT NULL DEFAULT 0 COMMENT 'how many of them were released or expired; released_claims counts them still',
@@ -67,8 +61,8 @@ CREATE TABLE IF NOT EXISTS lots (
   KEY lots_of_residency (residency, id),
   KEY lots_to_end (status, closed_told_at),
   KEY lots_of_shards (shards, shard),
-  CONSTRAINT lots_total_not_negative CHECK (COALESCE(campaign_total, 0) >= 0 AND (shards > 1 OR total >= 0)),
-  CONSTRAINT lots_claimed_not_negative CHECK (claimed >= 0 AND COALESCE(campaign_claimed, 0) >= 0)
+  CONSTRAINT lots_total_not_negative CHECK (shards > 1 OR total >= 0),
+  CONSTRAINT lots_claimed_not_negative CHECK (claimed >= 0)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a campaign, with its definition, and one more a shard: stock, books, and where they are in Redis. Read campaigns and campaign_shards';
 
@@ -148,18 +142,19 @@ CREATE TABLE IF NOT EXISTS stock_flushes (
 
 CREATE TABLE IF NOT EXISTS stock_moves (
   campaign_id VARCHAR(64) NOT NULL,
-  shard       INT NOT NULL COMMENT 'from 1',
-  no          BIGINT NOT NULL COMMENT 'from 1, without gaps, per shard; one is open at a time',
-  kind        VARCHAR(16) NOT NULL COMMENT 'grant: from the reserve to the shard; recall: from the shard to the reserve',
-  want        BIGINT NOT NULL COMMENT 'units that are to go',
-  amount      BIGINT NULL COMMENT 'units that went; a recall takes what is free. NULL while it is open',
-  status      VARCHAR(16) NOT NULL COMMENT 'open or done',
-  begun_at    DATETIME(3) NOT NULL COMMENT 'UTC',
-  done_at     DATETIME(3) NULL COMMENT 'UTC',
-  PRIMARY KEY (campaign_id, shard, no),
-  KEY stock_moves_by_time (status, done_at)
+  shard       INT NOT NULL COMMENT 'the lot: a shard, from 1, or 65, the reserve',
+  tseq        BIGINT NOT NULL COMMENT 'counts the rows of the lot, from 1, in the order of Redis',
+  kind        VARCHAR(16) NOT NULL COMMENT 'units.debited: from this lot to peer; units.credited: from peer to this lot',
+  peer        INT NOT NULL COMMENT 'the other lot; 0 is the total of the campaign',
+  units       BIGINT NOT NULL,
+  cumulative  BIGINT NOT NULL COMMENT 'units of this lot, kind and peer, this row included',
+  packets     MEDIUMTEXT NULL COMMENT 'ids, joined by commas',
+  epoch       BIGINT NOT NULL COMMENT 'load of the lot into Redis that this happened in',
+  event_id    VARCHAR(64) NOT NULL COMMENT 'empty: the creation of the campaign made the row, or a load of the lot',
+  at          DATETIME(3) NOT NULL COMMENT 'UTC',
+  PRIMARY KEY (campaign_id, shard, tseq)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
-  COMMENT='one row a move of units between the reserve of a campaign and one of its shards';
+  COMMENT='one row a debit or credit of units between lots of a campaign of several shards';
 
 CREATE TABLE IF NOT EXISTS packets (
   campaign_id VARCHAR(64) NOT NULL,
@@ -171,13 +166,10 @@ CREATE TABLE IF NOT EXISTS packets (
   release_at  DATETIME(3) NULL COMMENT 'UTC; NULL is at once',
   returned_at DATETIME(3) NULL COMMENT 'UTC, when its amount went back to the sender',
   created_at  DATETIME(3) NOT NULL COMMENT 'UTC',
-  shard       INT NOT NULL DEFAULT 0 COMMENT 'that it was dealt to, from 1; 0 is in the reserve, or a campaign of one shard',
-  move_no     BIGINT NOT NULL DEFAULT 0 COMMENT 'of stock_moves, that dealt it; 0 is none',
   PRIMARY KEY (campaign_id, id),
   UNIQUE KEY packets_place (campaign_id, position),
   UNIQUE KEY packets_claim (claim_id),
   KEY packets_of_user (user_id, campaign_id),
-  KEY packets_dealt (campaign_id, shard, release_at, position),
   CONSTRAINT packets_amount_not_negative CHECK (amount >= 0)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row a red packet, written before Redis knows it';
@@ -358,14 +350,13 @@ CREATE TABLE IF NOT EXISTS webhook_events (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
   COMMENT='one row an event that an endpoint has not taken';
 
--- A campaign as its operator sees it: of all its lots together. The stock of lot 0 is its reserve.
+-- A campaign as its operator sees it: of all its lots together.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaigns AS
-SELECT id, kind, name, status, `partition`, shards, COALESCE(campaign_total, total) AS total, redis_total, remaining,
-  COALESCE(campaign_claimed, claimed) AS claimed, COALESCE(campaign_synced_seq, synced_seq) AS synced_seq,
-  COALESCE(campaign_released, released_claims) AS released_claims, COALESCE(campaign_lost, lost_claims) AS lost_claims,
-  reserve, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at,
+SELECT id, kind, name, status, `partition`, shards, total, redis_total, remaining,
+  claimed, synced_seq, released_claims, lost_claims,
+  per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at,
   low_stock_at, currency, sender_id, hold_for_ms, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
-  load_attempts, residency, residency_reason, residency_at, stream_birth, seen_seq, move_no, moved_no, archived_claims, archived_units,
+  load_attempts, residency, residency_reason, residency_at, stream_birth, seen_seq, tseq, archived_claims, archived_units,
   archived_released, closed_told_at, told_line
 FROM lots WHERE shard = 0;
 
@@ -374,8 +365,8 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaign_shards AS
 SELECT id, campaign_id, shard, kind, name, status, `partition`, shards, total, total AS granted, redis_total, remaining, claimed, synced_seq,
   released_claims, lost_claims, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms,
   version, changes, created_digest, created_at, updated_at, applied_version, epoch, load_attempts, residency, residency_reason,
-  residency_at, stream_birth, seen_seq, move_no, moved_no, archived_claims, archived_units, archived_released, closed_told_at, told_line
-FROM lots WHERE shard > 0;
+  residency_at, stream_birth, seen_seq, tseq, archived_claims, archived_units, archived_released, closed_told_at, told_line
+FROM lots WHERE shard BETWEEN 1 AND 64;
 
 -- One campaign's line costs a few look-ups by index, however many flushes there are. Whoever may read the tables may read the view, also
 -- after a restore without the account that made it.

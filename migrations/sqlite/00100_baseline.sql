@@ -4,7 +4,7 @@
 CREATE TABLE IF NOT EXISTS lots (
   id                  VARCHAR(64) NOT NULL, -- of the campaign in row 0: chosen by the operator, case counts; of a shard <campaign>#<shard>
   campaign_id         VARCHAR(64) GENERATED ALWAYS AS (substr(id, 1, instr(id || '#', '#') - 1)) VIRTUAL, -- of the campaign; follows from id
-  shard               INT GENERATED ALWAYS AS (CASE WHEN instr(id, '#') = 0 THEN 0 ELSE CAST(substr(id, instr(id, '#') + 1) AS INTEGER) END) VIRTUAL, -- 0 in a campaign of one shard; else 0 is what no shard has on loan, and the shards follow from 1
+  shard               INT GENERATED ALWAYS AS (CASE WHEN instr(id, '#') = 0 THEN 0 ELSE CAST(substr(id, instr(id, '#') + 1) AS INTEGER) END) VIRTUAL, -- 0: the campaign; shards follow from 1; 65 is the reserve of a campaign of several shards
   kind                VARCHAR(16) NOT NULL, -- coupon or packet
   name                VARCHAR(200) NOT NULL DEFAULT '',
   status              VARCHAR(16) NOT NULL, -- open, paused or closed; closed is for ever
@@ -26,19 +26,13 @@ CREATE TABLE IF NOT EXISTS lots (
   created_digest      VARCHAR(64) NOT NULL DEFAULT '', -- SHA-256 of the definition as created, to know a repeated creation
   created_at          DATETIME NOT NULL, -- UTC
   updated_at          DATETIME NOT NULL, -- UTC; of the definition or of the books
-  total               BIGINT NOT NULL, -- units of this lot; below 0 while it owes units
+  total               BIGINT NOT NULL, -- units of this lot; in row 0 of the campaign; below 0 while a lot owes units
   redis_total         BIGINT NOT NULL DEFAULT 0, -- units that Redis may still sell by, while a lower total is on its way to it; else 0
-  claimed             BIGINT NOT NULL DEFAULT 0, -- units of live claims of this lot that have their row
-  synced_seq          BIGINT NOT NULL DEFAULT 0, -- accepted claims of this lot that have their row
+  claimed             BIGINT NOT NULL DEFAULT 0, -- units of live claims that have their row: of this lot, in row 0 of all lots of the campaign
+  synced_seq          BIGINT NOT NULL DEFAULT 0, -- accepted claims that have their row: of this lot, in row 0 of all lots of the campaign
   released_claims     BIGINT NOT NULL DEFAULT 0, -- claims that were released or expired, ever
   lost_claims         BIGINT NOT NULL DEFAULT 0, -- seqs that a repair gave up: no row has them
-  remaining           BIGINT GENERATED ALWAYS AS (MAX(MAX(COALESCE(campaign_total, total), redis_total) - COALESCE(campaign_claimed, claimed), 0)) VIRTUAL, -- units; of the campaign in row 0, never below what Redis says remains; of a shard it promises nothing while units move
-  reserve             BIGINT GENERATED ALWAYS AS (CASE WHEN campaign_total IS NULL THEN 0 ELSE total END) VIRTUAL, -- units of a campaign of several shards that no shard has on loan: the total of its lot 0
-  campaign_total      BIGINT NULL, -- units of the campaign; in row 0 of a campaign of several shards, else NULL
-  campaign_claimed    BIGINT NULL, -- sum of claimed of all lots of the campaign; in row 0 of a campaign of several shards, else NULL
-  campaign_synced_seq BIGINT NULL, -- sum of synced_seq of all lots of the campaign; in row 0 of a campaign of several shards, else NULL
-  campaign_released   BIGINT NULL, -- sum of released_claims of all lots of the campaign; in row 0 of a campaign of several shards, else NULL
-  campaign_lost       BIGINT NULL, -- sum of lost_claims of all lots of the campaign; in row 0 of a campaign of several shards, else NULL
+  remaining           BIGINT GENERATED ALWAYS AS (MAX(MAX(total, redis_total) - claimed, 0)) VIRTUAL, -- units; of the campaign in row 0, never below what Redis says remains; of a shard it promises nothing while units move
   applied_version     BIGINT NOT NULL DEFAULT 0, -- last version that Redis is known to hold
   epoch               BIGINT NOT NULL DEFAULT 0, -- load into Redis that is in force; 0 is never loaded
   load_attempts       BIGINT NOT NULL DEFAULT 0, -- loads ever begun; numbers the epochs
@@ -47,8 +41,8 @@ CREATE TABLE IF NOT EXISTS lots (
   residency_at        DATETIME NULL, -- UTC, since when it is where it is
   stream_birth        VARCHAR(64) NOT NULL DEFAULT '', -- mark of the claim stream, in streams, when the campaign was loaded
   seen_seq            BIGINT NOT NULL DEFAULT 0, -- highest seq of this epoch that was seen in Redis and that Redis then did not hold
-  move_no             BIGINT NOT NULL DEFAULT 0, -- of a shard: the newest of its moves that was begun
-  moved_no            BIGINT NOT NULL DEFAULT 0, -- of a shard: the newest of its moves that is done
+  tseq                BIGINT NOT NULL DEFAULT 0, -- of a lot of a campaign of several shards: its debits and credits that have their row in stock_moves
+  lowered             BIGINT NOT NULL DEFAULT 0, -- of a campaign of several shards: units by which its total was ever lowered
   archived_claims     BIGINT NOT NULL DEFAULT 0, -- claims whose rows were moved away; synced_seq counts them still
   archived_units      BIGINT NOT NULL DEFAULT 0, -- units of those that were live; claimed counts them still
   archived_released   BIGINT NOT NULL DEFAULT 0, -- how many of them were released or expired; released_claims counts them still
@@ -56,8 +50,8 @@ CREATE TABLE IF NOT EXISTS lots (
   closed_told_at      DATETIME NULL, -- UTC, when all was settled and campaign.closed written; NULL until then
   told_line           INT NOT NULL DEFAULT 0, -- of a campaign of several shards, which line of its stock was told: 1 low, 2 sold out
   PRIMARY KEY (id),
-  CONSTRAINT lots_total_not_negative CHECK (COALESCE(campaign_total, 0) >= 0 AND (shards > 1 OR total >= 0)),
-  CONSTRAINT lots_claimed_not_negative CHECK (claimed >= 0 AND COALESCE(campaign_claimed, 0) >= 0)
+  CONSTRAINT lots_total_not_negative CHECK (shards > 1 OR total >= 0),
+  CONSTRAINT lots_claimed_not_negative CHECK (claimed >= 0)
 );
 CREATE UNIQUE INDEX IF NOT EXISTS lots_place ON lots (campaign_id, shard);
 CREATE INDEX IF NOT EXISTS lots_of_residency ON lots (residency, id);
@@ -138,17 +132,18 @@ CREATE INDEX IF NOT EXISTS stock_flushes_due ON stock_flushes (due_ms, id);
 
 CREATE TABLE IF NOT EXISTS stock_moves (
   campaign_id VARCHAR(64) NOT NULL,
-  shard       INT NOT NULL, -- from 1
-  no          BIGINT NOT NULL, -- from 1, without gaps, per shard; one is open at a time
-  kind        VARCHAR(16) NOT NULL, -- grant: from the reserve to the shard; recall: from the shard to the reserve
-  want        BIGINT NOT NULL, -- units that are to go
-  amount      BIGINT NULL, -- units that went; a recall takes what is free. NULL while it is open
-  status      VARCHAR(16) NOT NULL, -- open or done
-  begun_at    DATETIME NOT NULL, -- UTC
-  done_at     DATETIME NULL, -- UTC
-  PRIMARY KEY (campaign_id, shard, no)
+  shard       INT NOT NULL, -- the lot: a shard, from 1, or 65, the reserve
+  tseq        BIGINT NOT NULL, -- counts the rows of the lot, from 1, in the order of Redis
+  kind        VARCHAR(16) NOT NULL, -- units.debited: from this lot to peer; units.credited: from peer to this lot
+  peer        INT NOT NULL, -- the other lot; 0 is the total of the campaign
+  units       BIGINT NOT NULL,
+  cumulative  BIGINT NOT NULL, -- units of this lot, kind and peer, this row included
+  packets     TEXT NULL, -- ids, joined by commas
+  epoch       BIGINT NOT NULL, -- load of the lot into Redis that this happened in
+  event_id    VARCHAR(64) NOT NULL, -- empty: the creation of the campaign made the row, or a load of the lot
+  at          DATETIME NOT NULL, -- UTC
+  PRIMARY KEY (campaign_id, shard, tseq)
 );
-CREATE INDEX IF NOT EXISTS stock_moves_by_time ON stock_moves (status, done_at);
 
 CREATE TABLE IF NOT EXISTS packets (
   campaign_id VARCHAR(64) NOT NULL,
@@ -160,15 +155,12 @@ CREATE TABLE IF NOT EXISTS packets (
   release_at  DATETIME NULL, -- UTC; NULL is at once
   returned_at DATETIME NULL, -- UTC, when its amount went back to the sender
   created_at  DATETIME NOT NULL, -- UTC
-  shard       INT NOT NULL DEFAULT 0, -- that it was dealt to, from 1; 0 is in the reserve, or a campaign of one shard
-  move_no     BIGINT NOT NULL DEFAULT 0, -- of stock_moves, that dealt it; 0 is none
   PRIMARY KEY (campaign_id, id),
   CONSTRAINT packets_amount_not_negative CHECK (amount >= 0)
 );
 CREATE UNIQUE INDEX IF NOT EXISTS packets_place ON packets (campaign_id, position);
 CREATE UNIQUE INDEX IF NOT EXISTS packets_claim ON packets (claim_id);
 CREATE INDEX IF NOT EXISTS packets_of_user ON packets (user_id, campaign_id);
-CREATE INDEX IF NOT EXISTS packets_dealt ON packets (campaign_id, shard, release_at, position);
 
 CREATE TABLE IF NOT EXISTS packet_batches (
   campaign_id    VARCHAR(64) NOT NULL,
@@ -329,12 +321,11 @@ CREATE INDEX IF NOT EXISTS webhook_events_parked ON webhook_events (parked_at);
 CREATE INDEX IF NOT EXISTS webhook_events_waiting ON webhook_events (endpoint, parked_at, at);
 
 CREATE VIEW IF NOT EXISTS campaigns AS
-SELECT id, kind, name, status, `partition`, shards, COALESCE(campaign_total, total) AS total, redis_total, remaining,
-  COALESCE(campaign_claimed, claimed) AS claimed, COALESCE(campaign_synced_seq, synced_seq) AS synced_seq,
-  COALESCE(campaign_released, released_claims) AS released_claims, COALESCE(campaign_lost, lost_claims) AS lost_claims,
-  reserve, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at,
+SELECT id, kind, name, status, `partition`, shards, total, redis_total, remaining,
+  claimed, synced_seq, released_claims, lost_claims,
+  per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at,
   low_stock_at, currency, sender_id, hold_for_ms, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
-  load_attempts, residency, residency_reason, residency_at, stream_birth, seen_seq, move_no, moved_no, archived_claims, archived_units,
+  load_attempts, residency, residency_reason, residency_at, stream_birth, seen_seq, tseq, archived_claims, archived_units,
   archived_released, closed_told_at, told_line
 FROM lots WHERE shard = 0;
 
@@ -342,8 +333,8 @@ CREATE VIEW IF NOT EXISTS campaign_shards AS
 SELECT id, campaign_id, shard, kind, name, status, `partition`, shards, total, total AS granted, redis_total, remaining, claimed, synced_seq,
   released_claims, lost_claims, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms,
   version, changes, created_digest, created_at, updated_at, applied_version, epoch, load_attempts, residency, residency_reason,
-  residency_at, stream_birth, seen_seq, move_no, moved_no, archived_claims, archived_units, archived_released, closed_told_at, told_line
-FROM lots WHERE shard > 0;
+  residency_at, stream_birth, seen_seq, tseq, archived_claims, archived_units, archived_released, closed_told_at, told_line
+FROM lots WHERE shard BETWEEN 1 AND 64;
 
 CREATE VIEW IF NOT EXISTS stock_watch AS
 SELECT c.id AS campaign_id, c.kind, c.status, c.total, c.remaining, c.claimed,

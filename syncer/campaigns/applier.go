@@ -27,12 +27,15 @@ const MySQLRolledBack = "mysql went back"
 // Scripts is the part of lua.Scripts that the rooms of the syncer use.
 type Scripts interface { //nolint:interfacebloat // one for each verb that they use
 	Adjust(ctx context.Context, c *models.Campaign) (lua.State, error)
+	Credit(ctx context.Context, c *models.Campaign, d *lua.Credit) (lua.Transferred, error)
+	Shards(ctx context.Context, ids []string) []lua.ShardView
+	Debited(ctx context.Context, lotID string, epoch int64, peer int, from int64) ([]string, error)
 	Push(ctx context.Context, campaignID string, p *lua.Push) (pushed int64, err error)
 	State(ctx context.Context, campaignID string) (lua.State, error)
 	MetaOf(c *models.Campaign) (lua.Meta, error)
 	Fence(ctx context.Context, campaignID string, epoch int64) error
 	FenceAll(ctx context.Context, epochs map[string]int64) (fenced []string, err error)
-	Evict(ctx context.Context, campaignID string, seen lua.Position, idle time.Duration) (evicted bool, err error)
+	Evict(ctx context.Context, c *models.Campaign, idle time.Duration) (evicted bool, err error)
 	EvictedAt(ctx context.Context, campaignID string) (lua.Position, error)
 	NewRebuild(ctx context.Context, c *models.Campaign, after int64, replace bool) (*lua.Rebuild, error)
 	LockCampaign(ctx context.Context, campaignID string, ttl time.Duration) (*lua.Lock, error)
@@ -106,8 +109,13 @@ func (a Applier) Apply(ctx context.Context, id string) error {
 	case state.Epoch != c.Epoch:
 		return fmt.Errorf("%w: %s: redis holds epoch %d, mysql knows epoch %d", ErrMoved, id, state.Epoch, c.Epoch)
 	}
-	if c.Kind == models.KindPacket && state.Pushed < lastPosition(&c) {
+	if c.Kind == models.KindPacket {
 		if err := a.push(ctx, &c, &state); err != nil { // before the version, which says that Redis knows them
+			return err
+		}
+	}
+	if _, shard := models.SplitShardID(id); shard == models.ReserveLot {
+		if err := a.raise(ctx, &c, &state); err != nil {
 			return err
 		}
 	}
@@ -134,6 +142,11 @@ func RecordApplied(ctx context.Context, db *gorm.DB, ids []string, version int64
 		return fmt.Errorf("campaigns: apply %s: %w", ids, err)
 	}
 	return nil
+}
+
+// Known is how far Redis must be with a campaign that is resident by its books, but for its releases, see residency.Hydrator.
+func Known(c *models.Campaign) lua.Position {
+	return lua.Position{Epoch: c.Epoch, Seq: max(c.SyncedSeq, c.SeenSeq), TSeq: c.TSeq, Version: c.AppliedVersion}
 }
 
 // IsResident reports whether Redis holds the campaign, as far as MySQL knows.

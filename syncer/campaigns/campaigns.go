@@ -39,12 +39,11 @@ func New(db *gorm.DB, scripts Scripts, log *slog.Logger) *Repository {
 	return &Repository{db: db, applier: NewApplier(db, scripts, &steps.Steps{}), partitions: scripts.Partitions(), log: log}
 }
 
-// campaignRow is a campaign with what only this package reads. The sums are those of a new campaign of several shards, else nil.
+// campaignRow is a campaign with what only this package reads.
 type campaignRow struct {
 	models.Campaign `gorm:"embedded"`
 
-	CreatedDigest                                                                     string
-	CampaignTotal, CampaignClaimed, CampaignSyncedSeq, CampaignReleased, CampaignLost *int64
+	CreatedDigest string
 }
 
 // Create stores a campaign and returns it as stored. Status, time zone and books get their first values here; Partition
@@ -64,14 +63,10 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 	}
 	err = sqlstore.Retry(ctx, func() error {
 		row := campaignRow{Campaign: c, CreatedDigest: digest}
-		shards := []models.Campaign(nil)
+		var lots []models.Campaign
+		var transfers []models.Event
 		if c.Shards > 1 {
-			shards, row.Total = shardsOf(&c, r.partitions)
-			row.CampaignTotal = &c.Total
-			row.CampaignClaimed = new(int64)
-			row.CampaignSyncedSeq = new(int64)
-			row.CampaignReleased = new(int64)
-			row.CampaignLost = new(int64)
+			lots, transfers = lotsOf(&c, r.partitions)
 		}
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 			put := tx.Table(c.TableName()).Clauses(clause.OnConflict{DoNothing: true}).Create(&row)
@@ -79,8 +74,8 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 			if put.Error != nil || !created {
 				return put.Error
 			}
-			if len(shards) > 0 {
-				if err := tx.Create(&shards).Error; err != nil {
+			if len(lots) > 0 {
+				if err := errors.Join(tx.Create(&lots).Error, writer.PutTransfers(ctx, tx.Statement.ConnPool, transfers)); err != nil {
 					return err
 				}
 			}
@@ -101,9 +96,8 @@ func (r *Repository) initialized(c models.Campaign) models.Campaign {
 	c.Partition = lua.PartitionOf(c.ID, r.partitions)
 	c.Shards = max(1, c.Shards)
 	c.RedisTotal = 0
-	c.Reserve = 0
-	c.MoveNo = 0
-	c.MovedNo = 0
+	c.TSeq = 0
+	c.Lowered = 0
 	c.Version = 1
 	c.Changes = 1
 	c.AppliedVersion = 0
@@ -127,7 +121,7 @@ func (r *Repository) initialized(c models.Campaign) models.Campaign {
 // stored returns the campaign that is stored under c's id, or models.ErrExists when it is not the one that c describes.
 func (r *Repository) stored(ctx context.Context, c *models.Campaign, digest string) (models.Campaign, error) {
 	var row campaignRow
-	if err := r.db.WithContext(ctx).Table(c.TableName()).Select(models.LotColumns).Where("id = ?", c.ID).Take(&row).Error; err != nil {
+	if err := r.db.WithContext(ctx).Table(c.TableName()).Where("id = ?", c.ID).Take(&row).Error; err != nil {
 		return models.Campaign{}, notFound(err, c.ID)
 	}
 	if row.CreatedDigest == digest {
@@ -172,19 +166,16 @@ func (r *Repository) Get(ctx context.Context, id string) (models.Campaign, error
 // Read reads a campaign, or a shard of one, within a transaction if db is one. Errors: models.ErrNotFound.
 func Read(db *gorm.DB, id string) (models.Campaign, error) {
 	var c models.Campaign
-	if err := db.Select(models.LotColumns).Where("id = ?", id).Take(&c).Error; err != nil {
+	if err := db.Where("id = ?", id).Take(&c).Error; err != nil {
 		return models.Campaign{}, notFound(err, id)
 	}
 	return c, nil
 }
 
-// claimedUnits is a campaign's claimed units as models.LotColumns selects them.
-const claimedUnits = "COALESCE(campaign_claimed, lots.claimed)"
-
 // orders are the clauses of models.CampaignSort.
 var orders = map[models.CampaignSort]string{
-	models.SortByID: "id", "": "id", models.SortByBusy: claimedUnits + " = 0, lots.updated_at DESC, id", models.SortByLeft: "remaining, id",
-	models.SortByTotal: "COALESCE(campaign_total, lots.total) DESC, id", models.SortByClaimed: claimedUnits + " DESC, id", models.SortByStatus: "status, id",
+	models.SortByID: "id", "": "id", models.SortByBusy: "claimed = 0, updated_at DESC, id", models.SortByLeft: "remaining, id",
+	models.SortByTotal: "total DESC, id", models.SortByClaimed: "claimed DESC, id", models.SortByStatus: "status, id",
 }
 
 // likeText makes a text one that LIKE takes for itself, with ! as the escape.
@@ -193,7 +184,7 @@ var likeText = strings.NewReplacer("!", "!!", "%", "!%", "_", "!_")
 // List reads the campaigns that a query selects. Ids are ordered byte for byte.
 func (r *Repository) List(ctx context.Context, q models.CampaignQuery) ([]models.Campaign, error) {
 	var page []models.Campaign
-	find := r.selected(ctx, &q).Select(models.LotColumns)
+	find := r.selected(ctx, &q)
 	if err := find.Order(orders[q.Sort]).Offset(q.Offset).Limit(q.Limit).Find(&page).Error; err != nil {
 		return nil, fmt.Errorf("campaigns: list campaigns: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"slices"
 	"time"
 
 	"dibs/internal/sqlstore"
@@ -28,7 +27,7 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 	}
 	lots := []models.Campaign{c}
 	if c.IsSharded() {
-		lots, err = r.Shards(ctx, id)
+		lots, err = ReadLots(r.db.WithContext(ctx), id)
 		if err != nil {
 			return models.Campaign{}, err
 		}
@@ -55,11 +54,11 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 }
 
 // change is the transaction of a change.
-func (r *Repository) change(ctx context.Context, id string, change models.Change) (c models.Campaign, err error) {
+func (r *Repository) change(ctx context.Context, id string, change models.Change, lowered int64) (c models.Campaign, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		made := c.Version // by a try before, whose commit may have taken effect
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-			c, err = changeInMySQL(tx, id, change, made)
+			c, err = changeInMySQL(tx, id, change, made, lowered)
 			return err
 		})
 	})
@@ -68,7 +67,7 @@ func (r *Repository) change(ctx context.Context, id string, change models.Change
 
 // changeInMySQL is the first transaction of a change. Redis still works by the old definition, so remaining must not fall below what
 // Redis says remains: redis_total holds the highest total that Redis may work by, until RecordApplied.
-func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (models.Campaign, error) {
+func changeInMySQL(tx *gorm.DB, id string, change models.Change, made, lowered int64) (models.Campaign, error) {
 	c, err := Read(tx.Clauses(clause.Locking{Strength: "UPDATE"}), id)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
@@ -102,8 +101,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (mo
 	c.Changes = c.Changes + 1
 	fields := append(models.ChangeFields(), "Version", "Changes", "UpdatedAt", "RedisTotal")
 	if c.IsSharded() {
-		fields = slices.DeleteFunc(fields, func(name string) bool { return name == "Total" })
-		err = changeShards(tx, &before, &c)
+		err = changeShards(tx, &before, &c, lowered)
 	} else {
 		c.RedisTotal = 0
 		if IsResident(&c) {

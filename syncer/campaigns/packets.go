@@ -45,8 +45,11 @@ func (r *Repository) AddPackets(ctx context.Context, id string, batch models.Pac
 // applyPackets sends new packets to Redis. It returns no error: MySQL has the packets, and the syncer tries again.
 func (r *Repository) applyPackets(ctx context.Context, id string) {
 	c, err := r.Get(ctx, id)
+	if err == nil && c.IsSharded() {
+		c, err = r.Get(ctx, models.ShardID(id, models.ReserveLot))
+	}
 	if err == nil && IsResident(&c) && c.AppliedVersion != c.Version {
-		err = r.applier.Apply(ctx, id)
+		err = r.applier.Apply(ctx, c.ID)
 	}
 	if err != nil {
 		r.log.LogAttrs(ctx, slog.LevelWarn, "packets are in mysql, redis did not take them: the syncer sends them again",

@@ -35,21 +35,25 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 			return err
 		}
 		newest := versionAfter(0)
+		// The reserve before the campaign, as the writer does. A campaign of one shard has none.
+		_, err := tx.ExecContext(ctx, "UPDATE lots SET total = total + ?,"+
+			" version = CASE WHEN version < ? THEN ? ELSE version + 1 END WHERE id = ?", b.count(), newest, newest, models.ShardID(b.campaignID, models.ReserveLot))
+		if err != nil {
+			return fmt.Errorf("campaigns: %w", err)
+		}
 		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET"+
 			" told_line = CASE WHEN remaining + ? > low_stock_at THEN 0 ELSE told_line END,"+ // it may cross its lines anew
 			" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1, updated_at = ?,"+ // as versionAfter
-			" total = total + ?, campaign_total = campaign_total + ?"+
-			" WHERE id = ? AND kind = ? AND status <> ? AND COALESCE(campaign_total, total) = ?",
-			b.count(), newest, newest, at.Format(sqlstore.TimeLayout), b.count(), b.count(),
+			" total = total + ? WHERE id = ? AND kind = ? AND status <> ? AND total = ?",
+			b.count(), newest, newest, at.Format(sqlstore.TimeLayout), b.count(),
 			b.campaignID, models.KindPacket, models.StatusClosed, total)
 		switch {
 		case err != nil:
 			return fmt.Errorf("campaigns: %w", err)
 		case n == 0:
 			return errRaced
-		default:
-			return b.audit(ctx, tx, total)
 		}
+		return b.audit(ctx, tx, total)
 	})
 }
 

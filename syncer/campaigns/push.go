@@ -13,29 +13,30 @@ import (
 
 // push sends Redis the packets that it does not know of: those behind position pushed that have no owner. None of them can be
 // taken meanwhile: no earlier load is in Redis any more, and this load does not hold them yet. Any number may push at once, and
-// any may die half way: Redis takes each position once, in order. A shard gets those that were dealt to it by the moves that its load
-// knows; it takes no move before it is open, and then it has all of them.
+// any may die half way: Redis takes each position once, in order. A shard gets those that were credited to it when it is loaded, once, and
+// the reserve those that it has not debited.
 func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State) error {
+	last, err := a.lastPosition(ctx, c)
+	if err != nil || state.Pushed >= last {
+		return err
+	}
+	has, err := PacketsOfLot(ctx, a.db.ConnPool, c.ID)
+	if err != nil {
+		return err
+	}
 	pool := a.db.ConnPool
-	pushed := state.Pushed
 	parked, err := writer.ReadParked(ctx, pool, c.ID)
 	if err != nil {
 		return err
 	}
-	const query = "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets"
-	var rows *sql.Rows
-	if campaignID, shard := models.SplitShardID(c.ID); shard > 0 {
-		rows, err = pool.QueryContext(ctx, query+" WHERE campaign_id = ? AND shard = ? AND move_no <= ? AND position > ?"+
-			" AND claim_id IS NULL ORDER BY position", campaignID, shard, state.Moves, pushed)
-	} else {
-		rows, err = pool.QueryContext(ctx, query+ByPosition(a.db.Name())+" WHERE campaign_id = ? AND position > ? AND position <= ?"+
-			" AND claim_id IS NULL ORDER BY position", c.ID, pushed, c.Total)
-	}
+	campaignID, _ := models.SplitShardID(c.ID)
+	rows, err := pool.QueryContext(ctx, "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets"+
+		ByPosition(a.db.Name())+" WHERE campaign_id = ? AND position > ? AND position <= ? AND claim_id IS NULL ORDER BY position", campaignID, state.Pushed, last)
 	if err != nil {
 		return fmt.Errorf("campaigns: push %s: %w", c.ID, err)
 	}
 	defer func() { _ = rows.Close() }() // rows.Err says what matters
-	p := pusher{Applier: a, c: c, pushed: pushed, upto: pushed, parked: parked.Packets()}
+	p := pusher{Applier: a, c: c, pushed: state.Pushed, upto: state.Pushed, parked: parked.Packets(), has: has}
 	for rows.Next() {
 		if err := p.add(ctx, rows); err != nil {
 			return err
@@ -47,17 +48,24 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State)
 	if err := p.send(ctx); err != nil {
 		return err
 	}
-	p.upto = lastPosition(c) // the last ones may have owners
+	p.upto = last // the last ones may have owners
 	return p.send(ctx)
 }
 
-// lastPosition is the position up to which Redis is told of packets. A shard is told of those that it has when it is loaded, once: later
-// ones come with its moves.
-func lastPosition(c *models.Campaign) int64 {
-	if models.IsShardID(c.ID) {
-		return models.PacketsMax
+// lastPosition is the position up to which Redis is told of the packets of a lot.
+func (a Applier) lastPosition(ctx context.Context, c *models.Campaign) (last int64, err error) {
+	campaignID, shard := models.SplitShardID(c.ID)
+	if shard > 0 && shard < models.ReserveLot {
+		return models.PacketsMax, nil // which come with credits, too
 	}
-	return c.Total
+	if shard == 0 {
+		return c.Total, nil
+	}
+	err = sqlstore.On(a.db.WithContext(ctx)).Scan(&last, "SELECT total FROM lots WHERE id = ?", campaignID)
+	if err != nil {
+		return 0, fmt.Errorf("campaigns: push %s: %w", c.ID, err)
+	}
+	return last, nil
 }
 
 // ByPosition has a query on packets use the index of their positions.
@@ -74,7 +82,8 @@ type pusher struct {
 	run       []pushRow
 	packets   []models.Packet // of one call
 
-	parked map[string]bool // packets of parked claims: they were given to a user
+	parked map[string]bool      // packets of parked claims: they were given to a user
+	has    func(id string) bool // whether the lot has a packet
 }
 
 type pushRow struct {
@@ -96,7 +105,7 @@ func (p *pusher) add(ctx context.Context, rows *sql.Rows) error {
 			return err
 		}
 	}
-	if row.position > p.pushed && !p.parked[row.packet.ID] {
+	if row.position > p.pushed && !p.parked[row.packet.ID] && p.has(row.packet.ID) {
 		p.run = append(p.run, row)
 		p.releaseMs = at
 		p.upto = row.position

@@ -12,32 +12,49 @@ import (
 	"gorm.io/gorm"
 )
 
-// firstLoanPart is how much of a new campaign its shards have on loan from the start: one part of so many. The rest is granted by need.
+// firstLoanPart is how much of a new campaign its shards have on loan from the start: one part of so many. The rest stays in the reserve
+// until it is needed.
 const firstLoanPart = 2
 
-// shardsOf are the shards of a new campaign, each with its share of the units. What is left over is the campaign's reserve.
-func shardsOf(c *models.Campaign, partitions int) (shards []models.Campaign, reserve int64) {
-	reserve = c.Total
+// lotsOf are the lots of a new campaign of several shards, and what their units came by: all were credited to the reserve, which debited to
+// each shard its share.
+func lotsOf(c *models.Campaign, partitions int) (lots []models.Campaign, rows []models.Event) {
 	loan := c.Total / int64(firstLoanPart*c.Shards)
-	for _, id := range c.ShardIDs() {
-		s := *c
-		s.ID, s.Partition, s.Total = id, lua.PartitionOf(id, partitions), loan
-		s.LowStockAt = 0 // is the campaign's
-		shards = append(shards, s)
-		reserve -= loan
+	at := models.NewTime(sqlstore.Now())
+	add := func(lot *models.Campaign, kind models.EventType, peer int, units int64) {
+		if units == 0 {
+			return
+		}
+		id, shard := models.SplitShardID(lot.ID)
+		lot.TSeq++
+		rows = append(rows, models.Event{
+			CampaignID: id, Shard: shard, TSeq: lot.TSeq, Type: kind, Peer: peer, Quantity: units, Cumulative: units, At: at,
+		})
 	}
-	return shards, reserve
+	for _, id := range c.LotIDs() {
+		lot := *c
+		lot.ID, lot.Partition, lot.Total = id, lua.PartitionOf(id, partitions), loan
+		lot.LowStockAt = 0 // is the campaign's
+		lots = append(lots, lot)
+	}
+	reserve := &lots[c.Shards]
+	reserve.Total = c.Total - loan*int64(c.Shards)
+	add(reserve, models.EventUnitsCredited, 0, c.Total)
+	for i := range c.Shards {
+		add(reserve, models.EventUnitsDebited, i+1, loan)
+		add(&lots[i], models.EventUnitsCredited, models.ReserveLot, loan)
+	}
+	return lots, rows
 }
 
 // SumShards has the sums of a campaign of several shards be those of its lots.
 func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 	query := "UPDATE lots SET"
 	args := []any(nil)
-	for sum, column := range map[string]string{
-		"campaign_claimed": "claimed", "campaign_synced_seq": "synced_seq", "campaign_released": "released_claims", "campaign_lost": "lost_claims",
-	} {
+	for _, column := range []string{"claimed", "synced_seq", "released_claims", "lost_claims"} {
 		// MySQL reads from the table that it changes in a derived table alone.
-		query += " " + sum + " = (SELECT n FROM (SELECT SUM(" + column + ") AS n FROM lots WHERE campaign_id = ?) AS all_" + column + "),"
+		query += " " + column + " = (SELECT n FROM (SELECT SUM(" + column + ") AS n FROM lots WHERE campaign_id = ? AND shard > 0)" +
+			" AS all_" + column + "),"
 		args = append(args, campaignID)
 	}
 	query += " updated_at = updated_at WHERE id = ? AND shards > 1"
@@ -63,16 +80,11 @@ func readParked(ctx context.Context, db *gorm.DB, c *models.Campaign) (*writer.P
 	return all, nil
 }
 
-// Shards reads the shards of a campaign, in order.
-func (r *Repository) Shards(ctx context.Context, campaignID string) ([]models.Campaign, error) {
-	return readShards(r.db.WithContext(ctx), campaignID)
-}
-
-// readShards reads the shards of campaigns, in order, within a transaction if db is one.
-func readShards(db *gorm.DB, campaignIDs ...string) (rows []models.Campaign, err error) {
+// ReadLots reads the lots of campaigns of several shards, in order, each with its reserve last, within a transaction if db is one.
+func ReadLots(db *gorm.DB, campaignIDs ...string) (rows []models.Campaign, err error) {
 	err = db.Where("campaign_id IN ? AND shard > 0", campaignIDs).Order("campaign_id, shard").Find(&rows).Error
 	if err != nil {
-		return nil, fmt.Errorf("campaigns: shards of %s: %w", campaignIDs, err)
+		return nil, fmt.Errorf("campaigns: lots of %s: %w", campaignIDs, err)
 	}
 	return rows, nil
 }

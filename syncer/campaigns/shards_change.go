@@ -7,64 +7,77 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
+	"dibs/lua"
 	"dibs/models"
 
 	"gorm.io/gorm"
 )
 
-var (
-	// ErrTaken says that the units that a change takes away are not free.
-	ErrTaken = errors.New("campaigns: the units are taken")
+// ErrTaken says that the units that a change takes away are not free.
+var ErrTaken = errors.New("campaigns: the units are taken")
 
-	// errGather says that the reserve holds fewer units than a change takes away.
-	errGather = errors.New("campaigns: the reserve holds too few units")
-)
-
-// Gatherer calls units of a campaign back from its shards.
+// Gatherer takes units of a campaign of several shards out of its lots.
 type Gatherer interface {
-	// Gather returns nil when the reserve held so many units at a moment; others may have taken them since. Errors: ErrTaken when so many
-	// were not free at a moment, and those of a Redis or MySQL that is away.
-	Gather(ctx context.Context, campaignID string, units int64) error
+	// Lower has the reserve debit units to the campaign's total until these are so many, and returns how many they are then: more, if a change
+	// died after it. Errors: ErrTaken when so many were not free at a moment, and those of a Redis that is away.
+	Lower(ctx context.Context, campaignID string, upto int64) (lowered int64, err error)
 }
 
-// GatherBy has the totals of campaigns of several shards lowered by what g gathers. It is called before r is used.
+// GatherBy has the totals of campaigns of several shards lowered by what g takes out. It is called before r is used.
 func (r *Repository) GatherBy(g Gatherer) { r.gatherer = g }
 
-// gatherMost bounds how often units are gathered for one change, while claims take them.
-const gatherMost = 20
+// lowerMost bounds how often units are taken out for one change, while others change the total.
+const lowerMost = 5
 
-// changeGathering changes a campaign in MySQL. A lower total of a campaign of several shards takes its units out of the reserve, into which
-// they are gathered first: so no shard has them any more when the change is made.
+// changeGathering changes a campaign in MySQL. A lower total of a campaign of several shards is what Redis says first: the units are taken
+// out of its lots. What was taken out and is not needed comes back when the change is applied.
 func (r *Repository) changeGathering(ctx context.Context, id string, change models.Change) (c models.Campaign, err error) {
-	for range gatherMost {
-		c, err = r.change(ctx, id, change)
-		if !errors.Is(err, errGather) || r.gatherer == nil {
-			return c, err
+	for range lowerMost {
+		before, err := r.Get(ctx, id)
+		if err != nil || !before.IsSharded() || change.Total == nil || *change.Total >= before.Total || r.gatherer == nil {
+			return r.change(ctx, id, change, 0)
 		}
-		before, readErr := r.Get(ctx, id)
-		if readErr != nil {
-			return models.Campaign{}, readErr
-		}
-		switch err := r.gatherer.Gather(ctx, id, before.Total-*change.Total); {
-		case errors.Is(err, ErrTaken):
-			return models.Campaign{}, &models.FieldError{Field: "total", Reason: "must not be below what is taken, in a campaign of several shards"}
-		case err != nil:
+		if err := checked(before, change); err != nil {
 			return models.Campaign{}, err
 		}
+		lowered, err := r.gatherer.Lower(ctx, id, before.Lowered+before.Total-*change.Total)
+		if errors.Is(err, ErrTaken) {
+			return models.Campaign{}, &models.FieldError{Field: "total", Reason: "must not be below what is taken, in a campaign of several shards"}
+		}
+		if err != nil {
+			return models.Campaign{}, err
+		}
+		c, err = r.change(ctx, id, change, lowered)
+		if !errors.Is(err, errGather) {
+			return c, err
+		}
 	}
-	return models.Campaign{}, fmt.Errorf("campaigns: change %s: claims take units faster than they are gathered: %w", id, err)
+	return c, errGather
 }
 
-// changeShards changes the shards of a campaign in the transaction that changes the campaign. What a shard has on loan stays.
-func changeShards(tx *gorm.DB, before, c *models.Campaign) error {
+// checked refuses a change that would be refused in MySQL, before units are taken out for it.
+func checked(before models.Campaign, change models.Change) error {
+	if !change.Fits(before.Version) {
+		return fmt.Errorf("%w: campaign %s", models.ErrChanged, before.ID)
+	}
+	change.Apply(&before)
+	return before.Validate()
+}
+
+// errGather says that the units that a change takes away were not taken out of the lots.
+var errGather = errors.New("campaigns: others change the total")
+
+// changeShards changes the lots of a campaign in the transaction that changes the campaign. Their units stay. lowered is by how many units
+// the total was ever lowered, by Redis; 0 is no change.
+func changeShards(tx *gorm.DB, before, c *models.Campaign, lowered int64) error {
 	more := c.Total - before.Total
-	c.Reserve += more
-	if c.Reserve < 0 && more < 0 {
+	c.Lowered = max(before.Lowered, lowered)
+	if before.Lowered-more > c.Lowered {
 		return sqlstore.Final(fmt.Errorf("%w: campaign %s", errGather, c.ID))
 	}
 	isAnew := more > 0 && c.Total-c.Claimed > c.LowStockAt // it may cross its lines once more
-	err := sqlstore.On(tx).Run("UPDATE lots SET total = ?, campaign_total = ?, told_line = CASE WHEN ? THEN 0 ELSE told_line END WHERE id = ?",
-		c.Reserve, c.Total, isAnew, c.ID)
+	err := sqlstore.On(tx).Run("UPDATE lots SET lowered = ?, told_line = CASE WHEN ? THEN 0 ELSE told_line END WHERE id = ?",
+		c.Lowered, isAnew, c.ID)
 	if err != nil {
 		return fmt.Errorf("campaigns: total of %s: %w", c.ID, err)
 	}
@@ -72,7 +85,21 @@ func changeShards(tx *gorm.DB, before, c *models.Campaign) error {
 		" version = ?, changes = ?, updated_at = ? WHERE campaign_id = ? AND shard > 0",
 		c.PerUser, c.PerUserPerDay, c.Limits, timeText(c.StartsAt), timeText(c.EndsAt), c.Status, c.Version, c.Changes, sqlstore.Now(), c.ID)
 	if err != nil {
-		return fmt.Errorf("campaigns: change shards of %s: %w", c.ID, err)
+		return fmt.Errorf("campaigns: change lots of %s: %w", c.ID, err)
+	}
+	return nil
+}
+
+// raise brings the reserve of a campaign the units by which its total was raised. state is what Redis holds of the reserve.
+func (a Applier) raise(ctx context.Context, reserve *models.Campaign, state *lua.State) error {
+	id, _ := models.SplitShardID(reserve.ID)
+	c, err := Read(a.db.WithContext(ctx), id)
+	if err != nil || c.Kind == models.KindPacket || state.In[0] >= c.Total+c.Lowered {
+		return err
+	}
+	_, err = a.scripts.Credit(ctx, reserve, &lua.Credit{Seen: state.Place(), PeerLoad: 1, Upto: c.Total + c.Lowered})
+	if err != nil {
+		return fmt.Errorf("campaigns: raise %s: %w", id, err)
 	}
 	return nil
 }

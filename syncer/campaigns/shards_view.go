@@ -14,38 +14,42 @@ import (
 // of one shard has that one. Errors: models.ErrNotFound, and those of a Redis that is away.
 func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsOf, err error) {
 	var c models.Campaign
-	var rows []models.Campaign
+	var rows []models.Campaign // with the reserve last
 	err = r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
 		c, err = Read(tx, id)
 		if err != nil || !c.IsSharded() {
 			rows = []models.Campaign{c}
 			return err
 		}
-		rows, err = readShards(tx, id)
+		rows, err = ReadLots(tx, id)
 		return err
 	})
 	if err != nil {
 		return of, err
 	}
-	of = models.ShardsOf{
-		CampaignID: id, Total: c.Total, Reserve: c.Reserve, LowStockAt: c.LowStockAt, Shards: make([]models.ShardFigures, len(rows)),
-	}
+	of = models.ShardsOf{CampaignID: id, Total: c.Total, LowStockAt: c.LowStockAt, Shards: make([]models.ShardFigures, len(rows))}
+	lots := make(map[int]lua.Transfers, len(rows))
 	for i := range rows {
-		of.Shards[i], err = r.figures(ctx, &rows[i], &of)
+		_, lot := models.SplitShardID(rows[i].ID)
+		of.Shards[i], lots[lot], err = r.figures(ctx, &rows[i], &of)
 		if err != nil {
 			return of, err
 		}
 	}
+	of.MovesOpen = len(lua.InFlight(lots))
+	if c.IsSharded() {
+		of.Reserve = of.Shards[c.Shards].Free
+		of.Shards = of.Shards[:c.Shards]
+	}
 	return of, nil
 }
 
-func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models.ShardsOf) (f models.ShardFigures, err error) {
+func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models.ShardsOf) (
+	f models.ShardFigures, moved lua.Transfers, err error,
+) {
 	_, shard := models.SplitShardID(c.ID)
 	f = models.ShardFigures{
 		Shard: max(1, shard), Partition: c.Partition, Granted: c.Total, Claimed: c.Claimed, Seq: c.SyncedSeq, SyncedSeq: c.SyncedSeq,
-	}
-	if c.MoveNo != c.MovedNo {
-		of.MovesOpen++
 	}
 	released := c.ReleasedClaims
 	if IsResident(c) || c.Residency == models.ResidencyLost {
@@ -55,11 +59,15 @@ func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models
 			f.Claimed = state.Taken
 			f.Seq = state.Seq
 			released = state.Released
+			moved = state.Transfers
+			if models.IsShardID(c.ID) {
+				f.Granted = state.Total - state.Owed
+			}
 		case !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged):
-			return f, err
+			return f, moved, err
 		}
 	}
 	of.Released += released
 	f.Free = max(0, f.Granted-f.Claimed)
-	return f, nil
+	return f, moved, nil
 }

@@ -69,9 +69,9 @@ func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]m
 	return all, nil
 }
 
-// rowsOfAll reads campaigns, and the shards of those that have several, in order.
+// rowsOfAll reads campaigns, and the lots of those that have several, in order.
 func (r *Repository) rowsOfAll(ctx context.Context, ids []string) (rows, shards []models.Campaign, err error) {
-	if err := r.db.WithContext(ctx).Select(models.LotColumns).Where("id IN ?", ids).Find(&rows).Error; err != nil {
+	if err := r.db.WithContext(ctx).Where("id IN ?", ids).Find(&rows).Error; err != nil {
 		return nil, nil, err
 	}
 	var sharded []string
@@ -81,7 +81,7 @@ func (r *Repository) rowsOfAll(ctx context.Context, ids []string) (rows, shards 
 		}
 	}
 	if len(sharded) > 0 {
-		shards, err = readShards(r.db.WithContext(ctx), sharded...)
+		shards, err = ReadLots(r.db.WithContext(ctx), sharded...)
 	}
 	return rows, shards, err
 }

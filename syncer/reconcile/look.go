@@ -10,7 +10,6 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/residency"
 )
 
 // A busy campaign is looked at so often, with a pause between.
@@ -95,9 +94,6 @@ func (l *look) counters() {
 	if want := max(0, c.Total-c.Claimed); c.Remaining != want && (c.AppliedVersion == c.Version || !campaigns.IsResident(c)) {
 		l.found.differf("campaigns.remaining is %d, total less claimed is %d", c.Remaining, want)
 	}
-	if sold := c.Claimed + l.snap.parked.Units; models.IsShardID(c.ID) && sold > c.Total {
-		l.found.differf("%d units are claimed, and the shard has %d on loan", sold, c.Total)
-	}
 	rows := l.snap.rows
 	if rows == nil {
 		return
@@ -117,11 +113,14 @@ func (l *look) counters() {
 // with compares MySQL with the state that Redis holds.
 func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err error) {
 	c := &l.snap.campaign
-	l.found.Redis = &RedisFigures{state.Epoch, state.Status, state.Total, state.Taken, state.Remaining(), state.Seq, state.Released}
+	l.found.Redis = &RedisFigures{
+		Epoch: state.Epoch, Status: state.Status, Total: state.Total - state.Owed, Taken: state.Taken, Remaining: state.Remaining(),
+		Seq: state.Seq, Released: state.Released,
+	}
 	known := c.SyncedSeq + l.snap.parked.Claims
 	backlog := max(0, state.Seq-known)
 	l.found.Backlog = &backlog
-	behind := state.Position().Behind(residency.Known(c))
+	behind := state.Position().Behind(campaigns.Known(c))
 	if behind != "" {
 		l.found.wentBack = []string{c.ID}
 	}
@@ -142,6 +141,8 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 		l.found.differInRedisf("redis holds %d claims, mysql %d", state.Seq, known)
 	case state.Released != c.ReleasedClaims:
 		return l.releases(ctx, state)
+	case state.TSeq != c.TSeq:
+		return l.transfers(ctx, state)
 	}
 	if state.Version > c.Version {
 		if err := l.newer(ctx, state); err != nil {
@@ -176,8 +177,8 @@ func (l *look) drift(state *lua.State) {
 	claimed := c.Claimed + l.snap.parked.Units
 	books := campaigns.BooksOf(c, l.snap.parked)
 	drift := state.Drift(&books)
-	if state.SameDefinition(&books) && state.Total != c.Total {
-		l.found.differInRedisf("redis has a total of %d, mysql of %d", state.Total, c.Total)
+	if total := state.Total - state.Owed; state.SameDefinition(&books) && total != c.Total && !l.isEndedLot() {
+		l.found.differInRedisf("redis has a total of %d, mysql of %d", total, c.Total)
 	}
 	if state.Taken != claimed {
 		l.found.differInRedisf("redis has %d units taken, mysql %d claimed", state.Taken, claimed)
@@ -186,6 +187,25 @@ func (l *look) drift(state *lua.State) {
 		drift = l.snap.rows.Units + l.snap.parked.Units - state.Taken
 	}
 	l.found.Drift = &drift
+}
+
+// transfers tells debits and credits that are on their way to MySQL from those that never get there, see behind.
+func (l *look) transfers(ctx context.Context, state *lua.State) (settled bool, err error) {
+	c := &l.snap.campaign
+	stream, err := l.r.scripts.Stream(ctx, c.Partition)
+	if err != nil {
+		return false, err
+	}
+	unread, err := l.r.scripts.Unread(ctx, c.Partition, models.GroupSyncer)
+	if err != nil || !unread.Upto(stream.Tip) {
+		return false, err
+	}
+	now, err := campaigns.Read(l.r.db.WithContext(ctx), c.ID)
+	if err == nil && now.Epoch == state.Epoch && now.TSeq < state.TSeq {
+		l.found.differInRedisf("redis counts %d debits and credits of units, mysql %d and nothing is on its way", state.TSeq, now.TSeq)
+		l.found.unbooked = map[string]int64{c.ID: c.Epoch}
+	}
+	return false, err
 }
 
 // behind tells claims that are on their way to MySQL from those that never get there: when the group has acknowledged all

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 )
@@ -170,6 +171,15 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, rows *[]models.Re
 	}
 	for _, lot := range found.wentBack { // the API would go on: an older state takes claims like any other
 		if _, err := r.hydrator.Hydrate(ctx, lot); err != nil && !errors.Is(err, campaigns.ErrLost) {
+			return err
+		}
+	}
+	for lot, epoch := range found.unbooked { // its next load writes the rows, by what Redis counts
+		err := r.scripts.Fence(ctx, lot, epoch)
+		if err == nil {
+			_, err = r.hydrator.Hydrate(ctx, lot)
+		}
+		if err != nil && !errors.Is(err, campaigns.ErrLost) && !errors.Is(err, lua.ErrOther) {
 			return err
 		}
 	}

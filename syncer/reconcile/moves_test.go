@@ -19,7 +19,9 @@ type sale struct {
 	*syncertest.Stack
 	id    string
 	mover *shards.Mover
-	users int
+
+	reconciler *reconcile.Reconciler
+	users      int
 }
 
 func newSale(t *testing.T, packets bool) *sale {
@@ -34,6 +36,8 @@ func newSale(t *testing.T, packets bool) *sale {
 		s.id = s.Create(40, func(c *models.Campaign) { c.Shards = 2 })
 	}
 	s.mover = shards.New(s.DB, s.Scripts, s.Hydrator(), syncertest.Quiet(), nil)
+	s.reconciler = s.Reconciler()
+	require.NoError(t, s.Hydrate(models.ShardID(s.id, models.ReserveLot)))
 	return s
 }
 
@@ -91,7 +95,7 @@ func TestRestored_MovesThatMySQLForgot(t *testing.T) {
 			sold += s.take(2, 9)
 			restore()
 			require.Equal(t, 1, look(s.Stack))
-			require.Equal(t, 2, refill(s.Stack))
+			require.Equal(t, 3, refill(s.Stack), "two shards and the reserve")
 			require.Empty(t, s.Compare(s.id).Differences)
 			require.Equal(t, 40, sold+s.sellOut())
 			require.Empty(t, s.Compare(s.id).Differences)

@@ -28,19 +28,49 @@ type PacketFigures struct {
 	Strays  int64 `json:"strays"` // claims whose packet is not theirs by its row
 }
 
-// countPackets counts the packets of a campaign, or those that were dealt to a shard, and holds their owners against its claims if they may
-// differ, or thorough.
+// countPackets counts the packets of a lot, and holds their owners against its claims if they may differ, or thorough.
 func countPackets(ctx context.Context, tx *sql.Tx, id string, claims int64, thorough bool) (*PacketFigures, error) {
 	var p PacketFigures
 	campaignID, shard := models.SplitShardID(id)
-	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COUNT(claim_id) FROM packets WHERE campaign_id = ? AND shard = ?", campaignID, shard).
-		Scan(&p.Packets, &p.Owned)
+	err := eachPacket(ctx, tx, id, "", nil, func(_ int64, _, isOwned bool) {
+		p.Packets++
+		if isOwned {
+			p.Owned++
+		}
+	})
 	if err == nil && (thorough || p.Owned != claims) {
 		err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM claims c LEFT JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id"+
-			" WHERE c.campaign_id = ? AND c.shard = ? AND (p.claim_id IS NULL OR p.claim_id <> c.id OR p.shard <> c.shard)", campaignID, shard).
+			" WHERE c.campaign_id = ? AND c.shard = ? AND (p.claim_id IS NULL OR p.claim_id <> c.id)", campaignID, shard).
 			Scan(&p.Strays)
 	}
 	return &p, err
+}
+
+// eachPacket calls each for the packets that a lot has by its rows of stock_moves, those for which a condition is true.
+func eachPacket(
+	ctx context.Context, q sqlstore.Querier, id, where string, args []any, each func(releaseMs int64, isFree, isOwned bool),
+) error {
+	has, err := campaigns.PacketsOfLot(ctx, q, id)
+	if err != nil {
+		return err
+	}
+	campaignID, _ := models.SplitShardID(id)
+	return sqlstore.ScanAll(ctx, q, "SELECT id, release_at, claim_id IS NULL AND returned_at IS NULL, claim_id IS NOT NULL FROM packets"+
+		" WHERE campaign_id = ?"+where, append([]any{campaignID}, args...), func(scan func(...any) error) error {
+		var packet string
+		var release sql.NullTime
+		var isFree, isOwned bool
+		err := scan(&packet, &release, &isFree, &isOwned)
+		if err == nil && has(packet) {
+			each(campaigns.ReleaseMs(release), isFree, isOwned)
+		}
+		return err
+	})
+}
+
+// isEndedLot reports whether the rows of stock_moves, which say what packets a lot has, may be pruned.
+func (l *look) isEndedLot() bool {
+	return models.IsShardID(l.snap.campaign.ID) && l.snap.campaign.Status == models.StatusClosed
 }
 
 // owners compares the rows of packets with those of claims, within one snapshot.
@@ -50,11 +80,14 @@ func (l *look) owners() {
 	if p == nil {
 		return
 	}
-	if p.Packets != c.Total {
-		l.found.differf("campaigns.total is %d, there are %d rows of packets", c.Total, p.Packets)
-	}
 	if p.Strays > 0 {
 		l.found.differf("%d claims have packets that are not theirs by the rows of packets", p.Strays)
+	}
+	if l.isEndedLot() {
+		return
+	}
+	if p.Packets != c.Total {
+		l.found.differf("campaigns.total is %d, there are %d rows of packets", c.Total, p.Packets)
 	}
 	if more := p.Owned + p.Strays - l.snap.rows.Claims; more > 0 {
 		l.found.differf("%d packets belong to claims that have no row", more)
@@ -69,7 +102,7 @@ func (l *look) packets(ctx context.Context, state *lua.State) (report func(), er
 		return func() {}, nil
 	}
 	found := waves{}
-	if l.snap.campaign.MovedNo != state.Moves { // a move is on its way
+	if l.snap.campaign.TSeq != state.TSeq { // packets are on their way
 		return func() {}, nil
 	}
 	found.rows, err = l.untaken(ctx, state)
@@ -122,35 +155,27 @@ func waveName(releaseMs int64) string {
 	return "of " + time.UnixMilli(releaseMs).UTC().Format(time.RFC3339Nano)
 }
 
-// untaken counts the rows of packets that nobody took, up to the position that Redis was told of, by their time of release; of a shard,
-// those that its moves brought. Those of parked claims are taken.
+// untaken counts the rows of packets of the lot that nobody took, up to the position that Redis was told of, by their time of release.
+// Those of parked claims are taken.
 func (l *look) untaken(ctx context.Context, state *lua.State) (map[int64]int64, error) {
-	free := " FROM packets WHERE campaign_id = ? AND position <= ?"
-	which := []any{l.snap.campaign.ID, state.Pushed}
-	if campaignID, shard := models.SplitShardID(l.snap.campaign.ID); shard > 0 {
-		free = " FROM packets WHERE campaign_id = ? AND shard = ? AND move_no <= ?"
-		which = []any{campaignID, shard, state.Moves}
-	}
-	free += " AND claim_id IS NULL AND returned_at IS NULL"
 	counts := make(map[int64]int64)
-	count := func(query string, sign int64, args ...any) error {
-		return sqlstore.ScanAll(ctx, l.r.db.ConnPool, query+" GROUP BY release_at", args, func(scan func(...any) error) error {
-			var at sql.NullTime
-			var n int64
-			err := scan(&at, &n)
-			counts[campaigns.ReleaseMs(at)] += sign * n
-			return err
-		})
+	count := func(where string, sign int64, args []any) error {
+		return eachPacket(ctx, l.r.db.ConnPool, l.snap.campaign.ID, " AND position <= ?"+where, append([]any{state.Pushed}, args...),
+			func(releaseMs int64, isFree, _ bool) {
+				if isFree {
+					counts[releaseMs] += sign
+				}
+			})
 	}
-	if err := count("SELECT release_at, COUNT(*)"+free, 1, which...); err != nil {
+	if err := count("", 1, nil); err != nil {
 		return nil, err
 	}
 	for chunk := range slices.Chunk(slices.Collect(maps.Keys(l.snap.parked.Packets())), packetsAtOnce) {
-		args := slices.Clone(which)
+		var args []any
 		for _, packet := range chunk {
 			args = append(args, packet)
 		}
-		if err := count("SELECT release_at, COUNT(*)"+free+" AND id IN "+sqlstore.Marks(len(chunk)), -1, args...); err != nil {
+		if err := count(" AND id IN "+sqlstore.Marks(len(chunk)), -1, args); err != nil {
 			return nil, err
 		}
 	}

@@ -48,8 +48,7 @@ type RepairHow struct {
 //
 //  1. a parked claim is written, if that works by now;
 //  2. a row that is missing comes back from its event, or from its record in Redis;
-//  3. packets that claims have, but that are nobody's by their own rows, get their owners; a shard has on loan again what moves
-//     brought it that MySQL forgot;
+//  3. packets that claims have, but that are nobody's by their own rows, get their owners;
 //  4. counters in MySQL are made anew from the rows;
 //  5. the campaign takes no claims, if Redis differs then or claims have lost their place to others: these get new places while
 //     stock lasts, and Redis is rebuilt from the rows and the claims that are parked still, under a new epoch;
@@ -69,7 +68,7 @@ func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHo
 		return p.done, err
 	}
 	for _, step := range []func(context.Context) error{
-		p.ask, p.retryParked, p.bringBackFromStream, p.bringBackFromRedis, p.bringOwnersBack, p.bringMovesBack, p.recount, p.compare,
+		p.ask, p.retryParked, p.bringBackFromStream, p.bringBackFromRedis, p.bringOwnersBack, p.recount, p.compare,
 		p.mendRedis, p.dropForgotten,
 	} {
 		if err := step(ctx); err != nil {
@@ -134,7 +133,7 @@ func (p *repair) mendRedis(ctx context.Context) error {
 		return err
 	}
 	p.stopped = true
-	for _, step := range []func(context.Context) error{p.place, p.giveUpParked, p.bringMovesBack, p.recount} {
+	for _, step := range []func(context.Context) error{p.place, p.giveUpParked, p.recount} {
 		if err := step(ctx); err != nil {
 			return err
 		}

@@ -56,8 +56,8 @@ func whyNoPlace(ctx context.Context, q sqlstore.Querier, c *models.Campaign, par
 		return n, err
 	}
 	if e.PacketID != "" {
-		free, err := count("SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND shard = ? AND id = ? AND amount = ?"+
-			" AND claim_id IS NULL AND returned_at IS NULL", e.CampaignID, e.Shard, e.PacketID, e.Amount)
+		free, err := count("SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND id = ? AND amount = ?"+
+			" AND claim_id IS NULL AND returned_at IS NULL", e.CampaignID, e.PacketID, e.Amount)
 		if err != nil || free == 0 {
 			return "packet " + e.PacketID + " is not free", err
 		}

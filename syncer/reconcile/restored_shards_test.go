@@ -1,12 +1,15 @@
 package reconcile_test
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"testing"
 
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 	"dibs/syncer/reconcile"
 	"dibs/syncer/residency"
 	"dibs/syncer/shards"
@@ -22,7 +25,7 @@ import (
 func (s *sale) tryRefill(shard int, units int64) {
 	s.T.Helper()
 	_, err := s.mover.Refill(s.T.Context(), s.id, models.Need{Shard: shard, Units: units})
-	if err != nil {
+	if err != nil && !errors.Is(err, campaigns.ErrLost) {
 		require.ErrorIs(s.T, err, shards.ErrBlocked)
 	}
 }
@@ -43,6 +46,8 @@ func (s *sale) repaired(sold int) {
 	s.T.Helper()
 	for range 3 {
 		s.leader()
+		_, err := s.reconciler.Reconcile(s.T.Context())
+		require.NoError(s.T, err)
 	}
 	require.Empty(s.T, s.Compare(s.id).Differences)
 	require.Equal(s.T, 40, sold+s.sellOut())
@@ -66,34 +71,9 @@ func TestRestored_TheReserveOfAnOldDumpIsNotGranted(t *testing.T) {
 	s.repaired(sold)
 }
 
-// No flush is lost, so the record of flushes in Redis does not tell of the restore. The leader finds it although nobody asks for units.
-func TestRestored_ALostGrantAloneIsNoticed(t *testing.T) {
-	t.Parallel()
-	for _, asks := range []bool{false, true} {
-		s := newSale(t, false)
-		s.refill(1, 1)
-		s.refill(2, 1)
-		sold := s.take(1, 1)
-		require.Zero(t, look(s.Stack))
-		restore := putBack(s.Stack)
-		s.refill(2, 30)
-		restore()
-		require.Zero(t, look(s.Stack), "no flush is lost")
-		if asks {
-			s.tryRefill(1, 29)
-		} else {
-			_, err := s.mover.Look(t.Context())
-			require.ErrorIs(t, err, shards.ErrBlocked)
-		}
-		require.Contains(t, s.Campaign(models.ShardID(s.id, 2)).ResidencyReason, "mysql went back: redis has taken a move of its units")
-		sold += s.take(1, 50) + s.take(2, 50)
-		require.LessOrEqual(t, sold, 40)
-		s.repaired(sold)
-	}
-}
-
-// Units that are moved ahead of need move by the same rules.
-func TestRestored_ALostGrantStopsMovesAheadOfNeed(t *testing.T) {
+// No flush is lost, so the record of flushes in Redis does not tell of the restore. Redis has the units, and goes on; the comparison notices
+// that MySQL lacks rows, and the repair brings them back.
+func TestRestored_ALostGrantAloneDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, false)
 	s.refill(1, 1)
@@ -101,21 +81,27 @@ func TestRestored_ALostGrantStopsMovesAheadOfNeed(t *testing.T) {
 	sold := s.take(1, 1)
 	require.Zero(t, look(s.Stack))
 	restore := putBack(s.Stack)
-	s.refill(2, 30) // grant 1 of shard 2
+	s.refill(2, 30)
+	s.Sync()
 	restore()
+	require.Zero(t, look(s.Stack), "no flush is lost")
+	require.NotEmpty(t, s.Compare(s.id).Differences)
 	for range 6 {
 		_, err := s.mover.Refill(t.Context(), s.id, models.Need{Shard: 1, Units: 30, Pace: 30, Ahead: true})
-		require.ErrorIs(t, err, shards.ErrBlocked)
+		require.NoError(t, err)
 		sold += s.take(1, 50)
 	}
 	sold += s.take(2, 50)
 	require.LessOrEqual(t, sold, 40)
+	done, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{})
+	require.NoError(t, err)
+	require.Empty(t, done.Left.Differences)
 	s.repaired(sold)
 }
 
-// The restore is noticed in the partition of one shard. The shard in the other partition gets no units until that one is repaired.
-func TestRestored_ShardsOfAllPartitionsAreStopped(t *testing.T) {
-	t.Parallel()
+// newSaleOfTwo is newSale with two partitions: shard 1 and the reserve are in one, shard 2 is in the other.
+func newSaleOfTwo(t *testing.T) *sale {
+	t.Helper()
 	h := syncertest.NewStack(t)
 	rdb, err := lua.Connect(h.Server.URL())
 	require.NoError(t, err)
@@ -127,6 +113,15 @@ func TestRestored_ShardsOfAllPartitionsAreStopped(t *testing.T) {
 	s := &sale{Stack: h}
 	s.id = s.Create(40, func(c *models.Campaign) { c.Shards = 2 })
 	s.mover = shards.New(s.DB, s.Scripts, s.Hydrator(), syncertest.Quiet(), nil)
+	s.reconciler = s.Reconciler()
+	require.NoError(t, s.Hydrate(models.ShardID(s.id, models.ReserveLot)))
+	return s
+}
+
+// The restore is noticed in the partition of one shard. The shard in the other partition gets no units until that one is repaired.
+func TestRestored_ShardsOfAllPartitionsAreStopped(t *testing.T) {
+	t.Parallel()
+	s := newSaleOfTwo(t)
 	require.NotEqual(t, s.Campaign(models.ShardID(s.id, 1)).Partition, s.Campaign(models.ShardID(s.id, 2)).Partition)
 	s.refill(1, 1)
 	s.refill(2, 1)
@@ -142,24 +137,36 @@ func TestRestored_ShardsOfAllPartitionsAreStopped(t *testing.T) {
 	s.repaired(sold)
 }
 
-// A recall is begun in MySQL under the number of the forgotten grant, by a mover that saw the shard before that grant.
-func TestRestored_AShardIsRepairedAfterItsNumberWasReused(t *testing.T) {
+// Redis evicted the reserve and the shard that it had granted units to, and MySQL was restored to a time before. No claim was lost in the partition of
+// the reserve. A load of it is refused, by its tombstone.
+func TestRestored_AReserveThatWasEvictedDoesNotLoadBehindItsTombstone(t *testing.T) {
 	t.Parallel()
-	s := newSale(t, false)
-	s.refill(1, 1)
-	s.refill(2, 1)
-	sold := s.take(2, 1)
-	require.Zero(t, look(s.Stack))
-	restore := putBack(s.Stack)
-	s.refill(2, 30)
-	restore()
-	s.Exec("UPDATE lots SET move_no = 1 WHERE id = ?", models.ShardID(s.id, 2))
-	s.Exec("INSERT INTO stock_moves (campaign_id, shard, no, kind, want, status, begun_at) VALUES (?, 2, 1, 'recall', 20, 'open', NOW())", s.id)
-	_, err := s.mover.Look(t.Context())
-	require.Error(t, err)
-	sold += s.take(1, 50) + s.take(2, 50)
-	require.LessOrEqual(t, sold, 40)
-	s.repaired(sold)
+	for _, isTold := range []bool{false, true} {
+		t.Run(fmt.Sprintf("mysql was told of the eviction: %v", isTold), func(t *testing.T) {
+			t.Parallel()
+			s := newSaleOfTwo(t)
+			s.refill(1, 1)
+			s.refill(2, 1)
+			require.Zero(t, look(s.Stack))
+			restore := putBack(s.Stack)
+			s.refill(2, 30)
+			sold := s.take(2, 30)
+			for _, lot := range []int{2, models.ReserveLot} {
+				c := s.Campaign(models.ShardID(s.id, lot))
+				evicted, err := s.Scripts.Evict(t.Context(), &c, 0)
+				require.NoError(t, err)
+				require.True(t, evicted, c.ID)
+			}
+			restore()
+			if isTold { // as if another dump had been restored
+				s.Exec("UPDATE lots SET residency = ? WHERE campaign_id = ? AND shard IN (2, 65)", models.ResidencyEvicted, s.id)
+			}
+			s.tryRefill(1, 30)
+			sold += s.take(1, 50)
+			require.LessOrEqual(t, sold, 40)
+			require.Equal(t, models.ResidencyLost, s.Residency(models.ShardID(s.id, models.ReserveLot)))
+		})
+	}
 }
 
 // A packet of a forgotten grant is given to one user only.
@@ -182,8 +189,8 @@ func TestRestored_APacketOfAForgottenGrantHasOneOwner(t *testing.T) {
 	require.Equal(t, []int{40, 40}, []int{packets, owned})
 }
 
-// The shard whose grant is forgotten is fenced for another reason. MySQL has all of its claims, and is no proof all the same.
-func TestRestored_AProofAsksForMoves(t *testing.T) {
+// The shard whose grant is forgotten is fenced for another reason. MySQL has all of its claims; what it was credited Redis knows.
+func TestRestored_AProofLeavesUnitsWhereRedisHasThem(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, false)
 	s.refill(1, 1)
@@ -196,7 +203,7 @@ func TestRestored_AProofAsksForMoves(t *testing.T) {
 	sold += s.take(2, 50)
 	two := models.ShardID(s.id, 2)
 	require.NoError(t, s.Scripts.Fence(t.Context(), two, 99))
-	require.Error(t, s.Hydrate(two))
+	_ = s.Hydrate(two) // it may be lost
 	s.tryRefill(1, 30)
 	sold += s.take(1, 50)
 	require.LessOrEqual(t, sold, 40)
@@ -229,7 +236,9 @@ func TestRestored_AShardThatRedisDoesNotHold(t *testing.T) {
 			s.leader()
 			done, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{})
 			require.NoError(t, err)
-			require.Empty(t, done.Left.Differences, fmt.Sprint(done.Steps))
+			s.leader() // which brings it units
+			s.Sync()
+			require.Empty(t, s.Compare(s.id).Differences, fmt.Sprint(done.Steps))
 			b := s.Campaign(two)
 			require.GreaterOrEqual(t, b.Total, b.Claimed)
 			sold += s.sellOut()
@@ -249,14 +258,13 @@ func TestRestored_UnitsThatWereSoldTwiceAreTold(t *testing.T) {
 	sold := s.take(1, 3)
 	one := models.ShardID(s.id, 1)
 	k := s.Scripts.KeysOf(one)
-	was := s.Redis.HMGet(t.Context(), k.State, "moves", "total", "ups").Val()
+	was := s.Redis.HMGet(t.Context(), k.State, "total", "ups", "out:2", "tseq").Val()
 	s.refill(2, 37) // the reserve, and what shard 1 has
 	sold += s.take(2, 35)
-	require.NoError(t, s.Redis.HSet(t.Context(), k.State, "moves", was[0], "total", was[1], "ups", was[2]).Err())
+	require.NoError(t, s.Redis.HSet(t.Context(), k.State, "total", was[0], "ups", was[1], "out:2", cmp.Or(was[2], any("0")), "tseq", was[3]).Err())
 	sold += s.take(1, 50)
 	require.Equal(t, 45, sold, "7 of 40 were there twice, 2 are free")
 	s.leader()
-	require.Contains(t, fmt.Sprint(s.Compare(s.id).Differences), "shard 1: 10 units are claimed, and the shard has 3 on loan")
 	done, err := s.Reconciler().Repair(t.Context(), s.id, reconcile.RepairHow{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"7 units were sold twice by servers that lost data: raise total by 7, or close the campaign"}, done.Left.Differences)
@@ -264,12 +272,14 @@ func TestRestored_UnitsThatWereSoldTwiceAreTold(t *testing.T) {
 	require.Zero(t, s.take(1, 5)+s.take(2, 5), "what is free is not sold on")
 	require.Equal(t, []string{"5 units were sold twice by servers that lost data: raise total by 5, or close the campaign"}, s.Compare(s.id).Differences)
 	c := s.Campaign(s.id)
-	require.Equal(t, []int64{45, 0, -5}, []int64{c.Claimed, c.Remaining, c.Reserve})
+	require.Equal(t, []int64{45, 0}, []int64{c.Claimed, c.Remaining})
 	repo := syncertest.NewCampaigns(t, s.DB, s.Scripts)
 	for _, total := range []int64{43, 47} {
 		_, err := repo.Change(t.Context(), s.id, models.Change{Total: &total})
 		require.NoError(t, err)
 	}
+	s.leader()
+	s.Sync()
 	require.Empty(t, s.Compare(s.id).Differences)
 	require.Equal(t, 2, s.sellOut())
 }

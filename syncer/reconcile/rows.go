@@ -59,16 +59,15 @@ func (r *Reconciler) snapshot(ctx context.Context, id string, depth Depth) (*sna
 
 // readBooks reads what comparisons and repairs need of a campaign.
 func readBooks(ctx context.Context, tx *sql.Tx, id string, c *models.Campaign) error {
-	err := tx.QueryRowContext(ctx, "SELECT id, kind, `partition`, time_zone, COALESCE(campaign_total, total), version, applied_version, epoch, residency,"+
-		" residency_reason, residency_at, redis_total, remaining, COALESCE(campaign_claimed, claimed),"+
-		" COALESCE(campaign_synced_seq, synced_seq), COALESCE(campaign_lost, lost_claims), COALESCE(campaign_released, released_claims),"+
+	err := tx.QueryRowContext(ctx, "SELECT id, kind, `partition`, time_zone, total, version, applied_version, epoch, residency,"+
+		" residency_reason, residency_at, redis_total, remaining, claimed, synced_seq, lost_claims, released_claims,"+
 		" status, seen_seq, per_user, per_user_per_day, limits,"+
-		" shards, reserve, move_no, moved_no, archived_claims, archived_units, archived_released"+
+		" shards, tseq, archived_claims, archived_units, archived_released"+
 		" FROM lots WHERE id = ?", id).
 		Scan(&c.ID, &c.Kind, &c.Partition, &c.TimeZone, &c.Total, &c.Version, &c.AppliedVersion, &c.Epoch, &c.Residency, &c.ResidencyReason,
 			&c.ResidencyAt, &c.RedisTotal, &c.Remaining, &c.Claimed, &c.SyncedSeq, &c.LostClaims, &c.ReleasedClaims,
 			&c.Status, &c.SeenSeq, &c.PerUser, &c.PerUserPerDay, &c.Limits,
-			&c.Shards, &c.Reserve, &c.MoveNo, &c.MovedNo, &c.ArchivedClaims, &c.ArchivedUnits, &c.ArchivedReleased)
+			&c.Shards, &c.TSeq, &c.ArchivedClaims, &c.ArchivedUnits, &c.ArchivedReleased)
 	if errors.Is(err, sql.ErrNoRows) {
 		return models.ErrNotFound
 	}

@@ -4,25 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
+	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 )
 
-// shards compares each shard of a campaign with what Redis holds of it, and the sums of the shards with the campaign.
+// shards compares each lot of a campaign with what Redis holds of it, and the sums of the shards with the campaign.
 func (l *look) shards(ctx context.Context) error {
 	c := &l.snap.campaign
 	l.found = Comparison{
 		CampaignID: c.ID, Residency: models.ResidencyNone, Differences: []string{}, Backlog: new(int64), Drift: new(int64),
-		Redis: &RedisFigures{Total: c.Total},
+		Redis: &RedisFigures{Total: c.Total}, lacks: make(map[int]int64), unbooked: make(map[string]int64),
 		MySQL: MySQLFigures{Total: c.Total}, // the rest is of the shards' snapshots, as what Redis holds is
 	}
 	if l.depth >= DepthRows {
 		l.found.Rows = &RowFigures{}
 	}
-	for _, id := range c.ShardIDs() {
+	for _, id := range c.LotIDs() {
 		one, err := l.r.Compare(ctx, id, l.depth)
 		if err != nil {
 			return err
@@ -49,6 +52,7 @@ func (c *Comparison) addShard(one *Comparison) {
 	c.inRedis = c.inRedis || one.inRedis
 	c.parked = c.parked || one.parked
 	c.wentBack = append(c.wentBack, one.wentBack...)
+	maps.Copy(c.unbooked, one.unbooked)
 	c.MySQL.Claimed += one.MySQL.Claimed
 	c.MySQL.SyncedSeq += one.MySQL.SyncedSeq
 	c.MySQL.Released += one.MySQL.Released
@@ -64,12 +68,14 @@ func (c *Comparison) addShard(one *Comparison) {
 	}
 	switch inRedis := one.Redis; {
 	case inRedis != nil:
+		c.lacks[shard] = max(0, inRedis.Taken-inRedis.Total)
 		c.Redis.Status = inRedis.Status
 		c.Redis.Taken += inRedis.Taken
 		c.Redis.Seq += inRedis.Seq
 		c.Redis.Released += inRedis.Released
 		c.Redis.Epoch = max(c.Redis.Epoch, inRedis.Epoch)
 	default: // MySQL has all of it
+		c.lacks[shard] = max(0, one.MySQL.Claimed+one.MySQL.ParkedUnits-one.MySQL.Total)
 		c.Redis.Taken += one.MySQL.Claimed + one.MySQL.ParkedUnits
 		c.Redis.Seq += one.MySQL.SyncedSeq + one.MySQL.ParkedClaims
 		c.Redis.Released += one.MySQL.Released
@@ -89,16 +95,26 @@ func addTo(sum **int64, n *int64, isNone bool) {
 	}
 }
 
-// sums compares the counters of a campaign with those of its shards, as of one moment.
+// sums compares the counters of a campaign with those of its lots, as of one moment, and its units with those that they have.
 func (l *look) sums(ctx context.Context) error {
 	id := l.found.CampaignID
-	var claimed, synced, released, units, reserve int64
-	err := sqlstore.On(l.r.db.WithContext(ctx)).Row("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq),"+
-		" c.released_claims - SUM(s.released_claims), c.total - c.reserve - SUM(s.total), c.reserve"+
-		" FROM campaigns c JOIN campaign_shards s ON s.campaign_id = c.id WHERE c.id = ?"+
-		" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total, c.reserve", id).Scan(&claimed, &synced, &released, &units, &reserve)
-	if err != nil {
-		return fmt.Errorf("reconcile: shards of %s: %w", id, err)
+	db := sqlstore.On(l.r.db.WithContext(ctx))
+	var claimed, synced, released, units int64
+	for try := 1; ; try++ {
+		err := db.Row("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq), c.released_claims - SUM(s.released_claims),"+
+			" c.total - SUM(s.total) - COALESCE((SELECT SUM(CASE WHEN kind = ? THEN n ELSE -n END) FROM"+
+			" (SELECT kind, MAX(cumulative) AS n FROM stock_moves WHERE campaign_id = ? AND peer > 0 GROUP BY shard, kind, peer) m), 0)"+
+			" FROM campaigns c JOIN lots s ON s.campaign_id = c.id AND s.shard > 0 WHERE c.id = ? GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total", models.EventUnitsDebited, id, id).
+			Scan(&claimed, &synced, &released, &units)
+		if err != nil {
+			return fmt.Errorf("reconcile: lots of %s: %w", id, err)
+		}
+		if units == 0 || try >= compareTries { // a change of the total is on its way to the reserve, or from it
+			break
+		}
+		if err := sleep.For(ctx, comparePause); err != nil {
+			return err
+		}
 	}
 	for _, one := range []struct {
 		what string
@@ -108,38 +124,32 @@ func (l *look) sums(ctx context.Context) error {
 			l.found.differf("campaigns.%s is %d more than that of all shards", one.what, one.more)
 		}
 	}
-	if units != 0 {
-		l.found.differf("total is %d units more than the reserve and what the shards have on loan", units)
+	if units != 0 && l.snap.campaign.Status != models.StatusClosed { // then the rows of what is in flight are pruned
+		l.found.differf("total is %d units more than what the lots have and what is on its way between them", units)
 	}
-	if reserve < 0 && l.snap.campaign.Status != models.StatusClosed {
-		l.found.differf("%d units were sold twice by servers that lost data: raise total by %d, or close the campaign", -reserve, -reserve)
-	}
-	return l.undealt(ctx)
-}
-
-// undealt compares the packets of a campaign with its total, and those that no shard has with its reserve, as of one moment.
-func (l *look) undealt(ctx context.Context) error {
-	c := &l.snap.campaign
-	if c.Kind != models.KindPacket || l.depth < DepthRows {
-		return nil
-	}
-	var total, reserve, taken int64
-	err := sqlstore.On(l.r.db.WithContext(ctx)).Row("SELECT c.total - COUNT(p.id), c.reserve - COUNT(CASE WHEN p.shard = 0 THEN 1 END),"+
-		" COUNT(CASE WHEN p.shard = 0 THEN p.claim_id END) FROM campaigns c LEFT JOIN packets p ON p.campaign_id = c.id WHERE c.id = ?"+
-		" GROUP BY c.id, c.total, c.reserve", c.ID).Scan(&total, &reserve, &taken)
-	if err != nil {
-		return fmt.Errorf("reconcile: packets of %s: %w", c.ID, err)
-	}
-	if total != 0 {
-		l.found.differf("campaigns.total is %d more than there are rows of packets", total)
-	}
-	if reserve != 0 {
-		l.found.differf("the reserve is %d more than there are rows of packets that no shard has", reserve)
-	}
-	if taken != 0 {
-		l.found.differf("%d packets have owners and were dealt to no shard", taken)
+	if n := l.lacks(ctx); n > 0 && l.snap.campaign.Status != models.StatusClosed {
+		l.found.differf("%d units were sold twice by servers that lost data: raise total by %d, or close the campaign", n, n)
 	}
 	return nil
+}
+
+// lacks is how many units lots have sold that they lack, beside what is on its way to them.
+func (l *look) lacks(ctx context.Context) (n int64) {
+	ids := l.snap.campaign.LotIDs()
+	lots := make(map[int]lua.Transfers)
+	for i, v := range l.r.scripts.Shards(ctx, ids) {
+		_, lot := models.SplitShardID(ids[i])
+		lots[lot] = v.Transfers
+	}
+	for pair, units := range lua.InFlight(lots) {
+		if units > 0 && pair.To > 0 {
+			l.found.lacks[pair.To] -= units
+		}
+	}
+	for _, units := range l.found.lacks {
+		n += max(0, units)
+	}
+	return n
 }
 
 // repairShards repairs each shard of a campaign, and then the sums of the campaign.
@@ -151,10 +161,11 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 	}
 	var failed []error
 	var left []string // what the repair of a shard says beyond a comparison
-	for i, id := range c.ShardIDs() {
+	for _, id := range c.LotIDs() {
+		_, lot := models.SplitShardID(id)
 		one, err := r.Repair(ctx, id, how)
 		for _, line := range one.Left.Differences {
-			left = append(left, shardLine(i+1, line))
+			left = append(left, shardLine(lot, line))
 		}
 		done.Steps = append(done.Steps, one.Steps...)
 		done.GivenUp = append(done.GivenUp, one.GivenUp...)
@@ -181,4 +192,9 @@ func (r *Reconciler) repairShards(ctx context.Context, c *models.Campaign, how R
 }
 
 // shardLine is a difference of a shard as a difference of its campaign.
-func shardLine(shard int, line string) string { return fmt.Sprintf("shard %d: %s", shard, line) }
+func shardLine(lot int, line string) string {
+	if lot == models.ReserveLot {
+		return "reserve: " + line
+	}
+	return fmt.Sprintf("shard %d: %s", lot, line)
+}

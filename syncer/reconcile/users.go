@@ -31,7 +31,7 @@ func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err
 	}
 	again, err := l.r.scripts.State(ctx, c.ID)
 	if err != nil || again.Seq != state.Seq || again.Epoch != state.Epoch || again.Released != state.Released ||
-		again.Pushed != state.Pushed || again.Moves != state.Moves || again.Status != state.Status {
+		again.Pushed != state.Pushed || again.TSeq != state.TSeq || again.Status != state.Status {
 		return false, nil //nolint:nilerr // the next look will tell
 	}
 	if want := state.Seq - c.LostClaims - l.snap.rows.Archived; n != want {

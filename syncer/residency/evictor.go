@@ -49,7 +49,7 @@ func NewEvictor(hydrator *Hydrator, idle time.Duration, reg prometheus.Registere
 // Evict looks at some of the campaigns that are in Redis by their books, in turn, and returns how many it evicted. One that turns out
 // to be gone is examined, see Hydrator.Examine. A failure is returned after the others had their turn. It is for one goroutine.
 func (e *Evictor) Evict(ctx context.Context) (evicted int, err error) {
-	page, err := campaigns.Lots(ctx, e.hydrator.db, e.looks, "id, epoch, synced_seq", "residency = ? AND applied_version = version",
+	page, err := campaigns.Lots(ctx, e.hydrator.db, e.looks, "id, epoch, synced_seq, tseq", "residency = ? AND applied_version = version",
 		models.ResidencyResident)(e.last)
 	if err != nil {
 		return 0, fmt.Errorf("residency: evict: %w", err)
@@ -85,7 +85,7 @@ func (e *Evictor) EvictOne(ctx context.Context, campaignID string) (evicted bool
 
 func (e *Evictor) evict(ctx context.Context, c *models.Campaign) (evicted bool, err error) {
 	seen := lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq}
-	gone, err := e.hydrator.scripts.Evict(ctx, c.ID, seen, e.idle)
+	gone, err := e.hydrator.scripts.Evict(ctx, c, e.idle)
 	switch {
 	case errors.Is(err, lua.ErrAbsent):
 		return false, e.hydrator.Examine(ctx, c.ID)

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
@@ -58,6 +57,7 @@ type Hydrator struct {
 	firsts  firsts
 	steps   steps.Steps
 
+	lots   sync.Map // chan struct{} by campaign of several shards: holds a token while a lot of it is loaded
 	mu     sync.Mutex
 	fenced map[string]fencedAt // by the id of a lost campaign
 }
@@ -109,21 +109,6 @@ func (h *Hydrator) Recover(ctx context.Context, campaignID string, seen lua.Posi
 	return h.Hydrate(ctx, campaignID)
 }
 
-// loseForMoves takes a shard out of use whose load in Redis has taken a move that MySQL does not know, although MySQL was asked last. MySQL
-// commits each move before Redis takes it, so it was restored to an earlier time, and its reserve may hold units that the shard has sold.
-func (h *Hydrator) loseForMoves(ctx context.Context, c *models.Campaign) error {
-	reason := campaigns.MySQLRolledBack + ": redis has taken a move of its units that mysql does not know"
-	if err := h.lose(ctx, c, reason); err != nil {
-		return err
-	}
-	err := sqlstore.On(h.db.WithContext(ctx)).Run("UPDATE lots SET residency_reason = ? WHERE id = ? AND epoch = ? AND residency = ?",
-		reason, c.ID, c.Epoch, models.ResidencyLost) // it may have been lost for another reason
-	if err != nil {
-		return fmt.Errorf("residency: campaign %s: %w", c.ID, err)
-	}
-	return fmt.Errorf("%w: %s: %s", campaigns.ErrLost, c.ID, reason)
-}
-
 // recordPosition records in MySQL what was seen in Redis, if it is more than MySQL knows.
 func (h *Hydrator) recordPosition(ctx context.Context, id string, seen lua.Position) error {
 	c, err := campaigns.Read(h.db.WithContext(ctx), id)
@@ -133,8 +118,6 @@ func (h *Hydrator) recordPosition(ctx context.Context, id string, seen lua.Posit
 	case c.Epoch < seen.Epoch: // MySQL was put back: its rows prove nothing
 		reason := fmt.Sprintf("load %d was seen in redis, "+mysqlKnowsLoad+"%d", seen.Epoch, c.Epoch)
 		return lostUnless(h.lose(ctx, &c, reason), id, reason)
-	case seen.Epoch == c.Epoch && seen.Moves > c.MoveNo:
-		return h.loseForMoves(ctx, &c)
 	case c.Epoch > seen.Epoch, seen.Seq <= max(c.SyncedSeq, c.SeenSeq):
 		return nil
 	}

@@ -7,12 +7,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 )
-
-// Known is how far Redis must be with a campaign that is resident by its books, but for its releases, see Hydrator.known.
-func Known(c *models.Campaign) lua.Position {
-	return lua.Position{Epoch: c.Epoch, Seq: max(c.SyncedSeq, c.SeenSeq), Moves: c.MovedNo, Version: c.AppliedVersion}
-}
 
 // appliedReleases is how many releases of a campaign Redis has applied in the load that MySQL knows: those that were decided, less
 // those that wait in the outbox. One statement reads both, as of one moment.
@@ -22,7 +18,7 @@ const appliedReleases = "released_claims - (SELECT COUNT(*) FROM outbox" +
 
 // known is how far Redis must be with a campaign. Redis is read afterwards, and then is no less far unless it went back.
 func (h *Hydrator) known(ctx context.Context, c *models.Campaign) (lua.Position, error) {
-	known := Known(c)
+	known := campaigns.Known(c)
 	epoch := int64(0)
 	if c.ReleasedClaims == 0 {
 		return known, nil

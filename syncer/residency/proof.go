@@ -69,9 +69,6 @@ func (h *Hydrator) nothingSeen(ctx context.Context, c *models.Campaign) error {
 	if err != nil {
 		return err
 	}
-	if state.Epoch == fresh.Epoch && state.Moves > fresh.MoveNo {
-		return h.loseForMoves(ctx, &fresh)
-	}
 	if seen := max(fresh.SeenSeq, state.Seq); seen > fresh.SyncedSeq+parked.Claims {
 		return fmt.Errorf("%w: %s: %d claims were seen, mysql has %d", campaigns.ErrLost, c.ID, seen, fresh.SyncedSeq)
 	}

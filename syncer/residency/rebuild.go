@@ -14,6 +14,8 @@ import (
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"
+
+	"gorm.io/gorm"
 )
 
 // rebuildPage is how many rows a rebuild stages before it names a step.
@@ -33,6 +35,8 @@ type books struct {
 	synced, lost int64 // as they ought to be
 	moreUnits    int64 // to add to claimed
 	moreReleases int64 // to add to released_claims
+
+	moved *moved // of a lot of a campaign of several shards
 }
 
 // Rebuild fences a campaign and loads it again from its rows in MySQL, under a new epoch. It wants no proof that the rows are all there
@@ -73,12 +77,39 @@ func (h *Hydrator) Stop(ctx context.Context, campaignID string) error {
 // truth even if they do not add up to the books or claims are known to be lost, and corrects the books. done is false when the books
 // changed meanwhile.
 func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, force bool) (report RebuildReport, done bool, err error) {
-	select {
-	case h.loads <- struct{}{}:
-		defer func() { <-h.loads }()
-	case <-ctx.Done():
-		return report, false, fmt.Errorf("residency: rebuild %s: %w", c.ID, context.Cause(ctx))
+	campaignID, shard := models.SplitShardID(c.ID)
+	if shard == 0 {
+		return h.rebuildAlone(ctx, c, force)
 	}
+	// A load of a lot has to know of each that was begun of its peers. One of each process waits for the lock.
+	turn, _ := h.lots.LoadOrStore(campaignID, make(chan struct{}, 1))
+	if err := take(ctx, turn.(chan struct{}), c.ID); err != nil { //nolint:forcetypeassert // stored here alone
+		return report, false, err
+	}
+	defer func() { <-turn.(chan struct{}) }() //nolint:forcetypeassert // stored here alone
+	err = h.locked(ctx, campaignID, func(ctx context.Context) (err error) {
+		report, done, err = h.rebuildAlone(ctx, c, force)
+		return err
+	})
+	return report, done, err
+}
+
+// take waits until a token fits into a channel.
+func take(ctx context.Context, tokens chan<- struct{}, id string) error {
+	select {
+	case tokens <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("residency: rebuild %s: %w", id, context.Cause(ctx))
+	}
+}
+
+// rebuildAlone is rebuild while no other lot of the campaign is loaded.
+func (h *Hydrator) rebuildAlone(ctx context.Context, c *models.Campaign, force bool) (report RebuildReport, done bool, err error) {
+	if err := take(ctx, h.loads, c.ID); err != nil {
+		return report, false, err
+	}
+	defer func() { <-h.loads }()
 	begun := time.Now()
 	epoch, err := h.attempt(ctx, c)
 	if err != nil || epoch == 0 {
@@ -98,6 +129,9 @@ func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, force bool) 
 		return report, false, fmt.Errorf("residency: rebuild %s: %w", c.ID, err)
 	}
 	loaded, err := h.stage(ctx, c, staging, force)
+	if err == nil && models.IsShardID(c.ID) {
+		err = h.stageMoved(ctx, c, staging, epoch, loaded)
+	}
 	if err == nil {
 		h.steps.At("staged")
 		_, err = staging.Finish(ctx)
@@ -141,9 +175,6 @@ func (h *Hydrator) loseBehindTombstone(ctx context.Context, c *models.Campaign, 
 
 // attempt hands out the number of a load, or 0 when load or residency have changed since c was read.
 func (h *Hydrator) attempt(ctx context.Context, c *models.Campaign) (int64, error) {
-	if models.IsShardID(c.ID) {
-		return h.attemptShard(ctx, c)
-	}
 	const where = " WHERE id = ? AND epoch = ? AND residency = ?"
 	pool := h.db.ConnPool
 	var n int64
@@ -268,15 +299,34 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging
 // confirm is step 4 of a load. done is false when claims got rows, were given up, or were reported by who saw them, since the snapshot.
 // Releases since then are no hindrance: the relay holds them back until the load is confirmed, and then gives them back in Redis.
 func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, epoch int64, generation string) (done bool, err error) {
-	changed, err := sqlstore.On(h.db.WithContext(ctx)).Exec(
-		"UPDATE lots SET claimed = claimed + ?, released_claims = released_claims + ?, synced_seq = ?, lost_claims = ?,"+
-			" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0"+
-			" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ?"+
-			" AND archived_claims = ? AND seen_seq = ?",
-		b.moreUnits, b.moreReleases, b.synced, b.lost,
-		epoch, models.ResidencyResident, sqlstore.Now(), generation,
-		c.ID, c.Epoch, c.Residency, epoch, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims,
-		b.snap.SeenSeq)
+	confirm := func(tx *gorm.DB) (changed int64, err error) {
+		return sqlstore.On(tx).Exec(
+			"UPDATE lots SET claimed = claimed + ?, released_claims = released_claims + ?, synced_seq = ?, lost_claims = ?,"+
+				" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0"+
+				" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ?"+
+				" AND archived_claims = ? AND seen_seq = ?",
+			b.moreUnits, b.moreReleases, b.synced, b.lost,
+			epoch, models.ResidencyResident, sqlstore.Now(), generation,
+			c.ID, c.Epoch, c.Residency, epoch, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims,
+			b.snap.SeenSeq)
+	}
+	var changed int64
+	if b.moved == nil {
+		changed, err = confirm(h.db.WithContext(ctx))
+	} else {
+		err = sqlstore.Retry(ctx, func() error {
+			err := h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
+				if changed, err = confirm(tx); err != nil || changed == 0 {
+					return err
+				}
+				return h.confirmMoved(ctx, tx, c, b.moved)
+			})
+			if errors.Is(err, errMovedOn) {
+				changed, err = 0, nil
+			}
+			return err
+		})
+	}
 	if err != nil {
 		return false, fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
 	}

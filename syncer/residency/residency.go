@@ -15,10 +15,29 @@ import (
 
 // load takes the lock of a campaign's loaders and runs rounds until the campaign is in Redis, or cannot be. A loader that waited
 // for the lock finds the work of the one before it done.
-func (h *Hydrator) load(ctx context.Context, id string, round loadRound) (RebuildReport, error) {
+func (h *Hydrator) load(ctx context.Context, id string, round loadRound) (report RebuildReport, err error) {
+	err = h.locked(ctx, id, func(ctx context.Context) error {
+		for range roundsMost {
+			c, err := h.applier.Read(ctx, id)
+			if err != nil {
+				return err
+			}
+			var done bool
+			report, done, err = round(ctx, &c)
+			if err != nil || done {
+				return err
+			}
+		}
+		return fmt.Errorf("%w: %s: its counters in mysql changed during each of %d loads: try again", lua.ErrUnavailable, id, roundsMost)
+	})
+	return report, err
+}
+
+// locked waits for the lock of a campaign's loaders, and has do run under it. The context of do ends when another may have the lock.
+func (h *Hydrator) locked(ctx context.Context, id string, do func(ctx context.Context) error) error {
 	lock, err := h.lock(ctx, id)
 	if err != nil {
-		return RebuildReport{}, err
+		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	renewed := make(chan struct{})
@@ -33,18 +52,7 @@ func (h *Hydrator) load(ctx context.Context, id string, round loadRound) (Rebuil
 		<-renewed
 		_ = lock.Release(context.WithoutCancel(ctx)) // it runs out by itself
 	}()
-	for range roundsMost {
-		c, err := h.applier.Read(ctx, id)
-		if err != nil {
-			return RebuildReport{}, err
-		}
-		report, done, err := round(ctx, &c)
-		if err != nil || done {
-			return report, err
-		}
-	}
-	return RebuildReport{}, fmt.Errorf("%w: %s: its counters in mysql changed during each of %d loads: try again",
-		lua.ErrUnavailable, id, roundsMost)
+	return do(ctx)
 }
 
 // loadRound takes a campaign one step towards Redis. done says that nothing is left to do.
@@ -91,9 +99,13 @@ func (h *Hydrator) examine(ctx context.Context, c *models.Campaign) (present boo
 	if err != nil && !errors.Is(err, lua.ErrDamaged) {
 		return false, fmt.Errorf("residency: campaign %s: %w", c.ID, err)
 	}
-	inFull := evicted.Epoch > 0 && evicted.Epoch == c.Epoch && evicted.Seq == c.SyncedSeq
-	if _, err := h.scripts.State(ctx, c.ID); errors.Is(err, lua.ErrAbsent) && inFull {
-		return false, recordEviction(ctx, h.db, c.ID, evicted) // the evictor died before it recorded the eviction in MySQL
+	known := lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq, TSeq: c.TSeq}
+	_, err = h.scripts.State(ctx, c.ID)
+	switch isAbsent := errors.Is(err, lua.ErrAbsent) && evicted.Epoch > 0; {
+	case isAbsent && known.Before(evicted): // MySQL was restored to a time before the eviction
+		return false, h.loseBehindTombstone(ctx, c, lua.ErrBehindTombstone)
+	case isAbsent && known == evicted: // the evictor died before it recorded the eviction in MySQL
+		return false, recordEviction(ctx, h.db, c.ID, evicted)
 	}
 	return false, h.lose(ctx, c, wrong)
 }
@@ -108,7 +120,7 @@ func (h *Hydrator) loadAbsent(ctx context.Context, c *models.Campaign) (RebuildR
 		return RebuildReport{}, false, fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
 	case state.Status != models.StatusLoading:
 		return RebuildReport{}, false, h.lose(ctx, c, fmt.Sprintf("redis holds load %d, which mysql does not know of", state.Epoch))
-	case state.Epoch <= c.Epoch || state.Epoch > c.LoadAttempts || state.Seq != c.SyncedSeq || state.Seq < c.SeenSeq ||
+	case models.IsShardID(c.ID), state.Epoch <= c.Epoch || state.Epoch > c.LoadAttempts || state.Seq != c.SyncedSeq || state.Seq < c.SeenSeq ||
 		state.Taken != c.Claimed || state.Released != c.ReleasedClaims:
 		return h.rebuild(ctx, c, false) // from a loader whose load was not confirmed
 	case c.ArchivedClaims > 0: // perhaps since that load: Redis would hold records of claims that have no row

@@ -75,7 +75,7 @@ func NewFinalizer(relay *Relay, hydrator *residency.Hydrator, clock clockwork.Cl
 // ErrUndrained, after the others had their turn.
 func (f *Finalizer) Finalize(ctx context.Context) (ended int, err error) {
 	err = sqlstore.EachRow(ctx, campaigns.ID, func(after string) (page []models.Campaign, err error) {
-		err = f.relay.db.WithContext(ctx).Select(models.LotColumns).Where("shard = 0 AND status = ? AND closed_told_at IS NULL AND id > ?", models.StatusClosed, after).
+		err = f.relay.db.WithContext(ctx).Where("shard = 0 AND status = ? AND closed_told_at IS NULL AND id > ?", models.StatusClosed, after).
 			Order("id").Limit(sqlstore.PageSize).Find(&page).Error
 		return page, err
 	}, func(c *models.Campaign) error {

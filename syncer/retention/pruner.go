@@ -16,8 +16,9 @@ import (
 
 const (
 	flushesKept = 7 * 24 * time.Hour // rows of stock_flushes; the newest of a campaign stays for good
-	movesKept   = 7 * 24 * time.Hour // rows of stock_moves that are done
-	repairsKept = 1_000              // rows of repairs, a campaign
+	movesKept   = 7 * 24 * time.Hour // rows of stock_moves of a campaign that ended
+
+	repairsKept = 1_000 // rows of repairs, a campaign
 
 	prunePage  = 1_000            // rows that one statement deletes
 	pruneTime  = 40 * time.Second // most that a round spends on one table; the next round goes on
@@ -125,17 +126,25 @@ func firstIDAt(at time.Time) string {
 	return text[:8] + "-" + text[8:]
 }
 
-// moves deletes a page of moves that were done long ago; shards count them in lots.
+// moves deletes a page of the transfers of a campaign that ended long ago, by the key of the last row of the page.
 func (p *Pruner) moves(ctx context.Context) (n int, more bool, err error) {
 	db := sqlstore.On(p.db.WithContext(ctx))
-	var page []time.Time
-	err = db.Scan(&page, "SELECT done_at FROM stock_moves WHERE status = ? AND done_at < ? ORDER BY done_at LIMIT ?",
-		models.MoveDone, sqlstore.Now().Add(-movesKept), prunePage)
+	var ended []string
+	err = db.Scan(&ended, "SELECT id FROM lots WHERE shard = 0 AND shards > 1 AND closed_told_at < ?"+
+		" AND EXISTS (SELECT 1 FROM stock_moves m WHERE m.campaign_id = lots.id) LIMIT 1", sqlstore.Now().Add(-movesKept))
+	if err != nil || len(ended) == 0 {
+		return 0, false, err
+	}
+	var page []struct{ Shard, TSeq int64 }
+	err = db.Scan(&page, "SELECT shard, tseq AS t_seq FROM stock_moves WHERE campaign_id = ? ORDER BY shard, tseq LIMIT ?",
+		ended[0], prunePage)
 	if err != nil || len(page) == 0 {
 		return 0, false, err
 	}
-	changed, err := db.Exec("DELETE FROM stock_moves WHERE status = ? AND done_at <= ?", models.MoveDone, page[len(page)-1])
-	return int(changed), len(page) == prunePage, err
+	last := page[len(page)-1]
+	changed, err := db.Exec("DELETE FROM stock_moves WHERE campaign_id = ? AND (shard < ? OR shard = ? AND tseq <= ?)",
+		ended[0], last.Shard, last.Shard, last.TSeq)
+	return int(changed), true, err
 }
 
 // repairs deletes all but the newest rows of a page of campaigns.

@@ -9,6 +9,7 @@ import (
 	"dibs/models"
 	"dibs/syncer/reconcile"
 	"dibs/syncer/retention"
+	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -97,24 +98,49 @@ func TestPruner_StopsWhenItsTimeIsOver(t *testing.T) {
 	}
 }
 
-func TestPruner_KeepsMovesThatAreOpenOrYoung(t *testing.T) {
+func TestPruner_KeepsTransfersOfCampaignsThatDidNotEndLongAgo(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		now := time.Now().UTC()
-		for no, doneAt := range map[int]*time.Time{1: new(now.Add(-8 * 24 * time.Hour)), 2: new(now.Add(-6 * 24 * time.Hour)), 3: nil} {
-			status := models.MoveDone
-			if doneAt == nil {
-				status = models.MoveOpen
-			}
-			require.NoError(t, db.Exec("INSERT INTO stock_moves (campaign_id, shard, no, kind, want, status, begun_at, done_at) VALUES ('c', 1, ?, 'grant', 5, ?, ?, ?)",
-				no, status, now.Add(-9*24*time.Hour), doneAt).Error)
+		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
+		for id, ended := range map[string]*time.Time{"old": new(time.Now().Add(-8 * 24 * time.Hour)), "young": new(time.Now()), "open": nil} {
+			c := syncertest.CampaignOf(id, 100)
+			c.Shards = 2
+			_, _, err := repo.Create(t.Context(), c)
+			require.NoError(t, err)
+			require.NoError(t, db.Exec("UPDATE lots SET closed_told_at = ? WHERE id = ?", ended, id).Error)
 		}
 		pruned, err := retention.NewPruner(db).Prune(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, 1, pruned)
-		var left []int
-		require.NoError(t, db.Raw("SELECT no FROM stock_moves ORDER BY no").Scan(&left).Error)
-		require.Equal(t, []int{2, 3}, left)
+		require.Equal(t, 5, pruned)
+		var left []string
+		require.NoError(t, db.Raw("SELECT DISTINCT campaign_id FROM stock_moves ORDER BY campaign_id").Scan(&left).Error)
+		require.Equal(t, []string{"open", "young"}, left)
+	})
+}
+
+// A statement deletes no more than a page of transfers.
+func TestPruner_DeletesTransfersByPages(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		c := syncertest.CampaignOf("old", 0)
+		c.Shards = 2
+		_, _, err := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)).Create(t.Context(), c)
+		require.NoError(t, err)
+		require.NoError(t, db.Exec("UPDATE lots SET closed_told_at = ? WHERE id = 'old'", time.Now().Add(-8*24*time.Hour)).Error)
+		var moves []models.Event
+		for i := range int64(2_500) {
+			moves = append(moves, models.Event{
+				Type: models.EventUnitsDebited, CampaignID: "old", Shard: 1 + int(i%2), Peer: 65, Quantity: 1, Cumulative: 1 + i/2, TSeq: 1 + i/2,
+				At: models.NewTime(time.Now()),
+			})
+		}
+		require.NoError(t, writer.PutTransfers(t.Context(), db.ConnPool, moves))
+		pruner := retention.SpendOnATable(retention.NewPruner(db), 0)
+		for _, want := range []int{1000, 1000, 500, 0} {
+			pruned, err := pruner.Prune(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, want, pruned)
+		}
 	})
 }
 

@@ -25,13 +25,16 @@ var errCrash = errors.New("the process died")
 
 func (w *world) start(need models.Need) *actor {
 	a := &actor{w: w, need: need, fewest: w.total - w.taken(), resume: make(chan bool), parked: make(chan struct{})}
-	a.mover = &Mover{oneByOne: true, redis: a, books: a, loader: a}
+	a.mover = &Mover{oneByOne: true, redis: a, loader: a}
+	a.mover.find = func(context.Context, string, int) (*models.Campaign, error) {
+		return &models.Campaign{ID: "c", Kind: models.KindCoupon, Shards: len(w.lots) - 1}, nil
+	}
 	a.mover.proof = a.mover.prove
 	if w.flaw == flawSoldOutAtAGlance {
-		a.mover.proof = func(_ context.Context, _ string, p *picture) (models.Refill, error) {
-			from := p.reserve + 1
-			for i := range p.views {
-				from += p.views[i].Free()
+		a.mover.proof = func(ctx context.Context, p *picture) (models.Refill, error) {
+			from := int64(1)
+			for _, v := range a.Shards(ctx, p.campaign.LotIDs()) {
+				from += v.Free()
 			}
 			return models.Refill{SoldOutFrom: from}, nil
 		}

@@ -1,9 +1,9 @@
-// Package shards moves the units of a campaign between its reserve and its shards, and proves that it is sold out.
+// Package shards moves the units of a campaign between its lots, which are its shards and its reserve, and proves that it is sold out.
 //
-//	grant:  MySQL {reserve less, shard more, move open} ─▶ Redis takes the move ─▶ MySQL {move done}
-//	recall: MySQL {move open} ─▶ Redis gives up what is free, and keeps that ─▶ MySQL {shard less, reserve more, move done}
+//	debit:  the giver takes free units out, and counts them for the taker ─▶ they are on its disk
+//	credit: the taker counts all that the giver ever debited for it, and has what is new
 //
-// A move is a row of stock_moves and touches one shard. It has a number, by which the shard knows it again: any process may take any
-// step of an open move any number of times. So a process that dies leaves nothing but a move that the next one completes. Units that
-// are on their way are nobody's: they are missing from the stock until the move is done, and never counted twice.
+// Both counts are cumulative: any process may send a credit any number of times. So a process that dies leaves nothing but units in flight,
+// which the next one that looks brings to the taker. They are nobody's until then, and never counted twice. Redis alone decides; MySQL gets
+// a row of each.
 package shards

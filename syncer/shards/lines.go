@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
@@ -23,9 +24,9 @@ const (
 
 // lined is a campaign with what its line depends on.
 type lined struct {
-	ID                string
-	Total, LowStockAt int64
-	ToldLine          line
+	ID                         string
+	Total, LowStockAt, Lowered int64
+	ToldLine                   line
 }
 
 func lineOf(c *lined, remaining int64) line {
@@ -40,59 +41,64 @@ func lineOf(c *lined, remaining int64) line {
 	return lineNone
 }
 
-// Look completes moves that nobody completed, and tells the lines that the stock of campaigns of several shards has crossed. It returns
-// how many moves and lines that were. A failure is returned after the others had their turn.
+// Look ends transfers that nobody ended, and tells the lines that the stock of campaigns of several shards has crossed. It returns
+// how many transfers and lines that were. A failure is returned after the others had their turn. It is for one goroutine.
 func (m *Mover) Look(ctx context.Context) (done int, err error) {
 	fetch := func(after string) (page []lined, err error) {
-		err = m.db.WithContext(ctx).Raw("SELECT id, total, low_stock_at, told_line FROM campaigns WHERE id > ? AND shards > 1 AND status <> ?"+
-			" ORDER BY id LIMIT ?", after, models.StatusClosed, sqlstore.PageSize).Scan(&page).Error
+		err = m.db.WithContext(ctx).Raw("SELECT id, total, low_stock_at, told_line, lowered FROM lots WHERE id > ? AND shard = 0 AND shards > 1"+
+			" AND status <> ? ORDER BY id LIMIT ?", after, models.StatusClosed, sqlstore.PageSize).Scan(&page).Error
 		if err != nil {
 			err = fmt.Errorf("shards: look: %w", err)
 		}
 		return page, err
 	}
-	seen := 0
+	last := m.flying
+	m.flying = make(map[flight]flown)
 	err = sqlstore.EachRow(ctx, func(c *lined) string { return c.ID }, fetch, func(c *lined) error {
-		n, err := m.lookAt(ctx, c)
-		done = done + n
-		seen = seen + 1
+		n, err := m.lookAt(ctx, c, last)
+		done += n
 		return err
 	})
-	if seen == 0 {
-		m.ResetMetrics()
-		return done, err
-	}
-	return done, errors.Join(err, m.measure(ctx))
+	m.measure()
+	return done, err
 }
 
-// lookAt looks at one campaign. One of which a shard is not in Redis, or does not answer, is looked at again later.
-func (m *Mover) lookAt(ctx context.Context, c *lined) (done int, err error) {
-	before, err := m.look(ctx, c.ID, nil)
+// flight is a pair of lots between which units are in flight.
+type flight struct {
+	campaignID string
+	from, to   int // places
+}
+
+// flown is since when the units up to a number have been in flight.
+type flown struct {
+	since time.Time
+	upto  int64
+}
+
+// lookAt looks at one campaign. One of which a lot is not in Redis, or does not answer, is looked at again later. last is what was in
+// flight when Look looked last.
+func (m *Mover) lookAt(ctx context.Context, c *lined, last map[flight]flown) (done int, err error) {
+	before, err := m.look(ctx, c.ID, 1, nil)
 	if err != nil {
 		return 0, err
 	}
-	for i := range before.books {
-		b := &before.books[i]
-		v := &before.views[i]
-		verb := verbFinish
-		switch {
-		case v.Err != nil || b.Epoch != v.Epoch:
-			continue
-		case v.Moves < b.MovedNo: // Redis went back: units that went elsewhere are there again
-			verb = verbLoad
-		case b.MoveNo != b.MovedNo:
-		case before.owed > 0 && v.Free() > 0: // what is free makes up for what was sold twice
-			verb = verbBegin
-		default:
-			continue
-		}
-		done++
-		s := step{verb: verb, shard: i + 1, kind: models.MoveRecall, units: min(before.owed, v.Free())}
-		if err := m.do(ctx, before, s, map[int]bool{}); err != nil {
-			return done, err
-		}
+	rows, err := campaigns.ReadLots(m.db.WithContext(ctx), c.ID)
+	if err != nil || len(rows) != len(before.views) {
+		return 0, err
 	}
-	remaining, known, err := m.remaining(ctx, c, before)
+	done, err = m.loadBehind(ctx, before.views, rows)
+	if err != nil {
+		return done, err
+	}
+	steps := m.openMoves(before, last)
+	done += len(steps)
+	if err := m.doAll(ctx, before, steps); err != nil {
+		return done, err
+	}
+	if err := m.keepTotal(ctx, c, before); err != nil {
+		return done, err
+	}
+	remaining, known, err := m.remaining(ctx, c, before, rows)
 	if err != nil || !known {
 		return done, err
 	}
@@ -103,22 +109,84 @@ func (m *Mover) lookAt(ctx context.Context, c *lined) (done int, err error) {
 	return done, err
 }
 
+// openMoves are the steps that end what is in flight, and those that bring free units to lots that have sold more than they have.
+func (m *Mover) openMoves(p *picture, last map[flight]flown) (steps []step) {
+	free := make([]int64, len(p.views))
+	for at := range p.views {
+		free[at] = p.free(at)
+	}
+	for to := range p.views {
+		lacks := int64(0)
+		if p.views[to].Err == nil {
+			lacks = p.views[to].Lacks()
+		}
+		for from := range p.views {
+			if n := p.inFlight(from, to); n != 0 {
+				steps = append(steps, step{verb: verbMove, from: from, to: to})
+				lacks -= n
+				out, in := p.views[from].Out[p.number(to)], p.views[to].In[p.number(from)]
+				key := flight{campaignID: p.campaign.ID, from: from, to: to}
+				was, isKnown := last[key]
+				if !isKnown || min(out, in) >= was.upto { // others are in flight by now
+					was = flown{since: time.Now(), upto: max(out, in)}
+				}
+				m.flying[key] = was
+			}
+		}
+		for from := range p.views {
+			if units := min(free[from], lacks); units > 0 && from != to && p.inFlight(from, to) == 0 {
+				steps = append(steps, step{verb: verbMove, from: from, to: to, units: units})
+				lacks -= units
+				free[from] -= units
+			}
+		}
+	}
+	return steps
+}
+
+// keepTotal has the reserve and MySQL agree on what was taken out of the total of a campaign. More was taken out in Redis if who lowered
+// the total died, or is about to record it; less, if Redis lost that. A MySQL that was restored to a time before a raise has a lower total.
+func (m *Mover) keepTotal(ctx context.Context, c *lined, p *picture) error {
+	reserve := len(p.views) - 1
+	v := &p.views[reserve]
+	if v.Err != nil || v.Out[0] == c.Lowered && v.In[0]-v.Out[0] <= c.Total {
+		return nil //nolint:nilerr // it is looked at again later
+	}
+	now, err := campaigns.Read(m.db.WithContext(ctx), c.ID) // c was read before the lots
+	if err != nil {
+		return err
+	}
+	lowered := v.Out[0]
+	if want := max(now.Lowered, v.In[0]-now.Total); lowered < want {
+		lowered, err = m.Lower(ctx, c.ID, want)
+	}
+	if err == nil && lowered > now.Lowered {
+		err = sqlstore.On(m.db.WithContext(ctx)).Run("UPDATE lots SET lowered = ? WHERE id = ? AND lowered = ?", lowered, c.ID, now.Lowered)
+		if err == nil {
+			_, err = m.loader.Hydrate(ctx, p.lot(reserve).ID)
+		}
+	}
+	if err != nil && !errors.Is(err, campaigns.ErrTaken) {
+		return fmt.Errorf("shards: total of %s: %w", c.ID, err)
+	}
+	return nil
+}
+
 // remaining is how many units a campaign had at a moment between two looks, unless units became free meanwhile.
-func (m *Mover) remaining(ctx context.Context, c *lined, before *picture) (remaining int64, known bool, err error) {
-	after, err := m.look(ctx, c.ID, nil)
-	if err != nil || len(after.views) != len(before.views) {
+func (m *Mover) remaining(ctx context.Context, c *lined, before *picture, rows []models.Campaign) (remaining int64, known bool, err error) {
+	after, err := m.look(ctx, c.ID, 1, nil)
+	if err != nil {
 		return 0, false, err
 	}
 	remaining = c.Total
 	for i := range after.views {
 		a := &after.views[i]
 		b := &before.views[i]
-		row := &after.books[i]
 		switch {
 		case a.Err == nil && b.Err == nil && a.Epoch == b.Epoch && a.Ups == b.Ups:
 			remaining -= b.Taken
-		case isEvicted(row) && b.Err != nil && a.Err != nil:
-			remaining -= row.Claimed
+		case isEvicted(&rows[i]) && b.Err != nil && a.Err != nil:
+			remaining -= rows[i].Claimed
 		default:
 			return 0, false, nil
 		}
@@ -126,10 +194,13 @@ func (m *Mover) remaining(ctx context.Context, c *lined, before *picture) (remai
 	return max(0, remaining), true, nil
 }
 
-// isEvicted tells whether MySQL has all of a shard.
+// isEvicted tells whether MySQL has all of a lot.
 func isEvicted(c *models.Campaign) bool {
 	return c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyNone
 }
+
+// errElse says that somebody else told the line, or changed the total.
+var errElse = errors.New("shards: the line is not as it was seen")
 
 // tell notes the line that a campaign is at. Those that it crossed downwards are told once, in the transaction that notes it.
 func (m *Mover) tell(ctx context.Context, c *lined, now line, remaining int64) error {
@@ -149,8 +220,11 @@ func (m *Mover) tell(ctx context.Context, c *lined, now line, remaining int64) e
 	}
 	err := sqlstore.Retry(ctx, func() error {
 		return sqlstore.InTx(ctx, m.db, func(tx *sql.Tx) error {
-			err := one(tx.ExecContext(ctx, "UPDATE lots SET told_line = ? WHERE id = ? AND told_line = ? AND campaign_total = ?",
-				int(now), c.ID, int(c.ToldLine), c.Total))
+			changed, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET told_line = ? WHERE id = ? AND told_line = ? AND total = ?",
+				int(now), c.ID, int(c.ToldLine), c.Total)
+			if err == nil && changed == 0 {
+				err = sqlstore.Final(errElse)
+			}
 			if err != nil {
 				return err
 			}

@@ -12,8 +12,8 @@ import (
 	"dibs/syncer/shards"
 )
 
-// A shard that forgot a recall and nothing else has units that went elsewhere. A round of the syncer puts it right.
-func TestALookFindsAShardThatForgotARecall(t *testing.T) {
+// A shard that forgot a debit and nothing else has units that went elsewhere. A round of the syncer puts it right.
+func TestALookFindsAShardThatForgotADebit(t *testing.T) {
 	t.Parallel()
 	rdb, err := lua.Connect(testenv.SharedRedis(t).URL())
 	require.NoError(t, err)
@@ -31,9 +31,9 @@ func TestALookFindsAShardThatForgotARecall(t *testing.T) {
 	one := models.ShardID(c.ID, 1)
 	view := func() *lua.ShardView { return &scripts.Shards(t.Context(), []string{one})[0] }
 	before := view()
-	require.Equal(t, []int64{1, 0}, []int64{before.Moves, before.Free()})
+	require.Equal(t, []int64{2, 0}, []int64{before.TSeq, before.Free()})
 
-	require.NoError(t, rdb.HSet(t.Context(), scripts.KeysOf(one).State, "moves", 0, "total", 10).Err())
+	require.NoError(t, rdb.HSet(t.Context(), scripts.KeysOf(one).State, "tseq", 1, "total", 10, "out:65", 0).Err())
 	require.Equal(t, int64(10), view().Free())
 	_, err = mover.Look(t.Context())
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package shards
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 
@@ -12,19 +13,23 @@ import (
 
 // run lets movers, users and faults take turns as t draws them, and returns what was broken.
 func run(t *rapid.T, flaw flaw) error {
-	w := newWorld(rapid.Int64Range(1, 24).Draw(t, "total"), rapid.IntRange(1, 4).Draw(t, "shards"))
+	w := newWorld(rapid.Int64Range(1, 24).Draw(t, "total"), rapid.IntRange(2, 4).Draw(t, "shards"))
 	w.flaw = flaw
+	return w.play(t)
+}
+
+func (w *world) play(t *rapid.T) error {
 	defer w.crashAll()
 	for range rapid.IntRange(10, 150).Draw(t, "turns") {
 		if err := w.turn(t); err != nil {
 			return err
 		}
-		if err := w.broken(); err != nil {
+		if err := cmp.Or(w.broken(), w.real.differ(w)); err != nil {
 			return err
 		}
 	}
 	w.crashAll()
-	return w.sellOut(t)
+	return cmp.Or(w.sellOut(t), w.real.differ(w))
 }
 
 func (w *world) crashAll() {
@@ -38,30 +43,50 @@ func (w *world) crashAll() {
 
 // turn is what happens next.
 func (w *world) turn(t *rapid.T) error {
-	shard := rapid.IntRange(0, len(w.shards)-1).Draw(t, "shard")
+	shard := rapid.IntRange(0, len(w.lots)-2).Draw(t, "shard")
+	lot := rapid.IntRange(0, len(w.lots)-1).Draw(t, "lot")
 	units := rapid.Int64Range(1, 6).Draw(t, "units")
-	what := rapid.IntRange(0, 19).Draw(t, "what")
+	what := rapid.IntRange(0, 23).Draw(t, "what")
 	switch {
 	case what < 4:
 		w.claim(shard, units)
-	case what == 4:
+	case what == 4 || what == 14:
 		w.release(shard, units)
+		if other := rapid.IntRange(0, len(w.lots)-1).Draw(t, "other"); other < len(w.lots)-1 { // somebody takes as many elsewhere
+			w.claim(other, units)
+		}
 	case what == 5:
-		w.die(shard)
-	case what == 6 && rapid.Bool().Draw(t, "evict"):
-		w.evict(shard)
+		w.die(lot)
+	case what == 6:
+		w.evict(lot)
 	case what == 7:
-		w.shards[shard].isAway = !w.shards[shard].isAway
-	case what < 10 && len(w.actors) < 3:
+		w.lots[lot].isAway = !w.lots[lot].isAway
+	case what == 8:
+		w.book(lot)
+	case what == 9 && rapid.Bool().Draw(t, "mysql"):
+		w.save()
+	case what == 10 && rapid.Bool().Draw(t, "mysql"):
+		w.forget()
+	case what == 15:
+		w.notice(lot)
+	case what == 16 && rapid.IntRange(0, 3).Draw(t, "all") == 0: // nothing is in Redis, and MySQL is restored
+		for i := range w.lots {
+			w.evict(i)
+		}
+		w.forget()
+	case what < 13 && len(w.actors) < 3:
 		need := models.Need{Shard: shard + 1, Units: units, Pace: rapid.Int64Range(0, 3).Draw(t, "pace"), Ahead: rapid.Bool().Draw(t, "ahead")}
-		if rapid.IntRange(0, 5).Draw(t, "gather") == 0 {
-			need = models.Need{Units: units}
+		switch rapid.IntRange(0, 5).Draw(t, "need") {
+		case 0:
+			need = models.Need{Shard: models.ReserveLot, Units: units}
+		case 1: // all that is free, which any unit that moves can hide
+			need = models.Need{Shard: shard + 1, Units: max(1, w.total-w.taken())}
 		}
 		w.start(need)
 	case len(w.actors) > 0:
 		i := rapid.IntRange(0, len(w.actors)-1).Draw(t, "actor")
 		a := w.actors[i]
-		if what == 19 && rapid.IntRange(0, 3).Draw(t, "crash") == 0 {
+		if what == 23 && rapid.IntRange(0, 3).Draw(t, "crash") == 0 {
 			a.crash()
 		} else {
 			a.goOn()
@@ -84,9 +109,13 @@ func (a *actor) verdict() error {
 
 // sellOut has users take all that is left, at one shard, with a mover that nothing disturbs.
 func (w *world) sellOut(t *rapid.T) error {
-	shard := rapid.IntRange(0, len(w.shards)-1).Draw(t, "last")
-	for _, s := range w.shards {
+	shard := rapid.IntRange(0, len(w.lots)-2).Draw(t, "last")
+	for i, s := range w.lots {
 		s.isAway = false
+		w.notice(i)
+		if s.isLost || w.isBehindTombstone(i) { // for a person
+			return nil
+		}
 	}
 	left := w.total - w.taken()
 	for _, units := range []int64{left, 1} {
@@ -112,11 +141,11 @@ func (w *world) sellOut(t *rapid.T) error {
 	if w.taken() != w.total {
 		return fmt.Errorf("%d of %d units went", w.taken(), w.total)
 	}
-	return w.cents()
+	return nil
 }
 
 // TestUnitsAreNeverLostNorDoubled: whoever goes next, and whoever dies where, no unit is given twice, none is lost, and sold out is told
-// only if it was so. Each unit is a packet with a name and an amount.
+// only if it was so.
 func TestUnitsAreNeverLostNorDoubled(t *testing.T) {
 	t.Parallel()
 	for range 30 { // of a hundred
@@ -128,9 +157,8 @@ func TestUnitsAreNeverLostNorDoubled(t *testing.T) {
 func TestTheModelCatches(t *testing.T) {
 	t.Parallel()
 	for name, flaw := range map[string]flaw{
-		"a recall that is answered before it is kept": flawNotKept, "a grant before its transaction": flawGrantFirst,
-		"a move that counts twice": flawCountsTwice, "sold out by one look": flawSoldOutAtAGlance,
-		"a recall that leaves its packets with the shard": flawLeavesPackets, "a recall that names other packets when it is sent again": flawNamesOthers,
+		"a debit that is answered before it is kept": flawNotKept, "a credit that counts twice": flawCountsTwice,
+		"sold out by one look": flawSoldOutAtAGlance, "a load without a tombstone": flawNoTombstone,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

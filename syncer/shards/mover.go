@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"dibs/internal/steps"
@@ -17,66 +21,74 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrBlocked says that the units that are asked for may lie in a shard that does not answer, or that others take them too fast: nothing
+// ErrBlocked says that the units that are asked for may lie in a lot that does not answer, or that others take them too fast: nothing
 // can be said.
 var ErrBlocked = errors.New("shards: nothing can be said of the units that are asked for")
 
-// errGone stands for a shard that was not loaded.
-var errGone = errors.New("shards: a shard that can't be loaded")
+// errGone stands for a lot that was not loaded.
+var errGone = errors.New("shards: a lot that can't be loaded")
 
 const (
 	// stepsMost bounds the steps for one need, while others take the units.
 	stepsMost = 200
-	// viewTimeout bounds a look at all shards. The units of one whose server hangs are out of reach until it fails over.
+	// viewTimeout bounds a look at all lots. The units of one whose server hangs are out of reach until it fails over.
 	viewTimeout = 500 * time.Millisecond
 )
 
 // redis is the part of lua.Scripts that moves need.
 type redis interface {
 	Shards(ctx context.Context, ids []string) []lua.ShardView
-	Move(ctx context.Context, c *models.Campaign, m *models.StockMove) (amount int64, err error)
+	Servers(ctx context.Context, ids []string) (runs []string, err error)
+	Debit(ctx context.Context, c *models.Campaign, d *lua.Debit) (lua.Transferred, error)
+	Credit(ctx context.Context, c *models.Campaign, d *lua.Credit) (lua.Transferred, error)
+	Debited(ctx context.Context, lotID string, epoch int64, peer int, from int64) ([]string, error)
 }
 
-// books is what moves need of MySQL.
-type books interface {
-	// look reads the reserve of a campaign and its shards, as of one moment. It leaves out what is in Redis.
-	look(ctx context.Context, campaignID string) (*picture, error)
-	// begin opens a move, unless the shard is not as c has it, or the reserve has too few units; then it returns nil.
-	begin(ctx context.Context, c *models.Campaign, kind models.MoveKind, units int64) (*models.StockMove, error)
-	// open reads the open move of a shard; nil is none.
-	open(ctx context.Context, c *models.Campaign) (*models.StockMove, error)
-	// finish ends a move of which so many units went. A move that is done stays as it is.
-	finish(ctx context.Context, m *models.StockMove, amount int64) error
-}
-
-// Loader loads a shard into Redis when that is safe.
+// Loader loads a lot into Redis when that is safe.
 type Loader interface {
 	Hydrate(ctx context.Context, id string) (lua.Meta, error)
-	// Recover is Hydrate of a shard that was seen at a position. It takes a shard out of use if MySQL does not know its moves.
-	Recover(ctx context.Context, id string, seen lua.Position) (lua.Meta, error)
 }
 
 // Mover moves units. Any number of movers may work on a campaign at once, in any processes.
 type Mover struct {
-	db      *gorm.DB
-	redis   redis
-	books   books
-	loader  Loader
-	log     *slog.Logger
-	turns   turns
-	steps   steps.Steps
-	metrics *metrics
+	db        *gorm.DB
+	redis     redis
+	loader    Loader
+	log       *slog.Logger
+	steps     steps.Steps
+	metrics   *metrics
+	campaigns sync.Map // *campaign by id
 
-	oneByOne bool // in tests: steps of different shards are not taken at the same time
+	find     func(ctx context.Context, id string, shard int) (*models.Campaign, error) // is lookUp, but in tests
+	oneByOne bool                                                                      // in tests: steps are not taken at the same time
 
-	proof func(ctx context.Context, campaignID string, before *picture) (models.Refill, error) // is prove, but in tests
+	proof func(ctx context.Context, p *picture) (models.Refill, error) // is prove, but in tests
+
+	flying map[flight]flown // that Look has seen last; Look's own
+}
+
+// campaign is what a mover knows of a campaign of several shards.
+type campaign struct {
+	turn  chan struct{} // holds a token while a need is served: two would gather what the other has just granted
+	fixed atomic.Pointer[models.Campaign]
+
+	mu         sync.Mutex
+	verifyNext time.Time
+	runs       []string // of the servers that hold its lots as MySQL knows them
 }
 
 // New makes a mover. reg has its metrics, unless it is nil.
 func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, log *slog.Logger, reg prometheus.Registerer) *Mover {
 	m := &Mover{db: db, redis: scripts, loader: loader, log: log, metrics: newMetrics(reg)}
-	m.books = &store{db: db, steps: &m.steps}
 	m.proof = m.prove
+	m.find = func(ctx context.Context, id string, shard int) (*models.Campaign, error) {
+		state, err := scripts.State(ctx, models.ShardID(id, shard)) // without MySQL
+		if err == nil {
+			return &models.Campaign{ID: id, Kind: state.Meta.Kind, Shards: state.Meta.Shards}, nil
+		}
+		c, err := campaigns.Read(db.WithContext(ctx), id)
+		return &c, err
+	}
 	return m
 }
 
@@ -84,194 +96,330 @@ func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, log *slog.Logger, reg
 // ErrBlocked, and those of a Redis or MySQL that is away.
 func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need) (models.Refill, error) {
 	began := time.Now()
-	give, err := m.turns.take(ctx, campaignID)
-	if err != nil {
-		return models.Refill{}, err
+	one := m.campaign(campaignID)
+	select {
+	case one.turn <- struct{}{}:
+		defer func() { <-one.turn }()
+	case <-ctx.Done():
+		return models.Refill{}, fmt.Errorf("shards: %s: %w", campaignID, context.Cause(ctx))
 	}
-	defer give()
-	gone := make(map[int]bool) // shards that can't be loaded
+	gone := make(map[int]error) // why lots can't be loaded, by their places
+	isDry := false
 	for range stepsMost {
 		if need.Within > 0 && time.Since(began) > need.Within {
 			return models.Refill{}, nil
 		}
-		p, err := m.look(ctx, campaignID, gone)
+		p, err := m.look(ctx, campaignID, need.Shard, gone)
 		if err != nil {
 			return models.Refill{}, err
 		}
-		if need.Shard > len(p.views) {
-			return models.Refill{}, fmt.Errorf("shards: %w: shard %d of %s", models.ErrNotFound, need.Shard, campaignID)
-		}
+		p.isDry = isDry
 		switch s := plan(p, need); s.verb {
 		case verbEnough:
 			return models.Refill{}, nil
 		case verbProve:
-			if no, err := m.proof(ctx, campaignID, p); err != nil || no.SoldOutFrom > 0 && need.Units >= no.SoldOutFrom {
+			if no, err := m.proof(ctx, p); err != nil || no.SoldOutFrom > 0 && need.Units >= no.SoldOutFrom {
 				return no, err
 			}
 		case verbBlocked:
-			return models.Refill{}, fmt.Errorf("%w: %s", ErrBlocked, campaignID)
+			return models.Refill{}, errors.Join(fmt.Errorf("%w: %s", ErrBlocked, campaignID), errors.Join(slices.Collect(maps.Values(gone))...))
+		case verbLoad:
+			if _, err := m.loader.Hydrate(ctx, p.lot(s.to).ID); err != nil {
+				gone[s.to] = fmt.Errorf("%w: %w", errGone, err)
+			}
 		default:
-			if err := m.doAll(ctx, p, p.with(s, need), gone); err != nil {
+			if err := m.doAll(ctx, p, p.with(s, need)); err != nil {
 				return models.Refill{}, err
 			}
 		}
+		isDry = p.isDry
 	}
 	return models.Refill{}, fmt.Errorf("%w: others take the units of %s", ErrBlocked, campaignID)
 }
 
-// look makes a picture.
-func (m *Mover) look(ctx context.Context, campaignID string, gone map[int]bool) (p *picture, err error) {
-	p, err = m.books.look(ctx, campaignID)
-	if err != nil {
+func (m *Mover) campaign(id string) *campaign {
+	one, isKnown := m.campaigns.Load(id)
+	if !isKnown {
+		one, _ = m.campaigns.LoadOrStore(id, &campaign{turn: make(chan struct{}, 1)})
+	}
+	return one.(*campaign) //nolint:forcetypeassert // nothing else is stored
+}
+
+// look makes a picture of a campaign that has a shard of that number, once its lots are verified.
+func (m *Mover) look(ctx context.Context, campaignID string, shard int, gone map[int]error) (*picture, error) {
+	one := m.campaign(campaignID)
+	c := one.fixed.Load()
+	if c == nil {
+		found, err := m.find(ctx, campaignID, shard)
+		if err != nil {
+			return nil, err
+		}
+		c = found
+		one.fixed.Store(c)
+	}
+	if !c.IsSharded() || shard > c.Shards && shard != models.ReserveLot {
+		return nil, fmt.Errorf("shards: %w: shard %d of %s", models.ErrNotFound, shard, campaignID)
+	}
+	if err := m.verify(ctx, one, c); err != nil {
 		return nil, err
 	}
-	ids := make([]string, len(p.books))
-	for i := range ids {
-		ids[i] = p.books[i].ID
-	}
-	asking, cancel := context.WithTimeout(ctx, viewTimeout)
-	defer cancel()
-	p.views = m.redis.Shards(asking, ids)
-	if err := m.requireMoves(ctx, campaignID, p); err != nil {
-		return nil, err
-	}
-	for shard := range gone {
-		if errors.Is(p.views[shard-1].Err, lua.ErrAbsent) {
-			p.views[shard-1].Err = errGone
+	p := &picture{campaign: c, views: m.view(ctx, c)}
+	for at, err := range gone {
+		if errors.Is(p.views[at].Err, lua.ErrAbsent) || errors.Is(p.views[at].Err, lua.ErrDamaged) {
+			p.views[at].Err = err
 		}
 	}
 	return p, nil
 }
 
-// requireMoves returns ErrBlocked if MySQL was restored to a time before a move of any shard of the campaign, and until that shard is
-// repaired: the reserve holds units then that the shard has. A move that MySQL does not know when it is asked after Redis is one that it
-// has lost.
-func (m *Mover) requireMoves(ctx context.Context, campaignID string, p *picture) error {
-	if !p.lacksMoves() {
+func (m *Mover) view(ctx context.Context, c *models.Campaign) []lua.ShardView {
+	ctx, cancel := context.WithTimeout(ctx, viewTimeout)
+	defer cancel()
+	return m.redis.Shards(ctx, c.LotIDs())
+}
+
+const (
+	// verifyEvery bounds for how long a server that was started again, or took over, is taken for the one before.
+	verifyEvery = 100 * time.Millisecond
+	// verifyRetry is for how long a MySQL that does not answer is not asked again.
+	verifyRetry = time.Second
+)
+
+// verify holds the lots of a campaign against MySQL when some are on another server than before, or on one that was started again: it may
+// have been rolled back behind debits. Without MySQL moves go on.
+func (m *Mover) verify(ctx context.Context, one *campaign, c *models.Campaign) error {
+	if m.db == nil {
 		return nil
 	}
-	now, err := m.books.look(ctx, campaignID)
-	if err != nil {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if time.Now().Before(one.verifyNext) {
+		return nil
+	}
+	asking, cancel := context.WithTimeout(ctx, viewTimeout)
+	runs, _ := m.redis.Servers(asking, c.LotIDs()) // "" of those that do not answer
+	cancel()
+	one.verifyNext = time.Now().Add(verifyEvery)
+	if slices.Equal(runs, one.runs) {
+		return nil
+	}
+	views := m.view(ctx, c)
+	asking, cancel = context.WithTimeout(ctx, viewTimeout)
+	rows, err := campaigns.ReadLots(m.db.WithContext(asking), c.ID)
+	cancel()
+	if err != nil || len(rows) != len(views) {
+		one.verifyNext = time.Now().Add(verifyRetry)
+		return nil // without MySQL moves go on
+	}
+	if _, err := m.loadBehind(ctx, views, rows); err != nil {
 		return err
 	}
-	now.views = p.views
-	if !now.lacksMoves() {
-		return nil
-	}
-	for i := range now.books {
-		b := &now.books[i]
-		v := &now.views[i]
-		if !isAhead(v, b) || isRestored(b) {
+	one.runs = runs
+	return nil
+}
+
+// loadBehind loads the lots that Redis was rolled back with: it has fewer claims, debits or credits of them than MySQL. It returns how
+// many.
+func (m *Mover) loadBehind(ctx context.Context, views []lua.ShardView, rows []models.Campaign) (loaded int, err error) {
+	for i := range views {
+		known := campaigns.Known(&rows[i])
+		if views[i].Err != nil || views[i].Epoch != known.Epoch || !views[i].Before(known) {
 			continue
 		}
-		if err := m.lose(ctx, b.ID, lua.Position{Epoch: v.Epoch, Moves: v.Moves}); err != nil {
-			return err
+		again := m.redis.Shards(ctx, []string{rows[i].ID})[0] // rows were read later
+		if again.Err != nil || !again.Before(known) {
+			continue
+		}
+		loaded++
+		if _, err := m.loader.Hydrate(ctx, rows[i].ID); err != nil && !errors.Is(err, campaigns.ErrLost) {
+			return loaded, err
 		}
 	}
-	return fmt.Errorf("%w: mysql was restored to a time before moves of units of %s", ErrBlocked, campaignID)
+	return loaded, nil
 }
 
-// lose takes a shard out of use that was seen with a move that MySQL does not know.
-func (m *Mover) lose(ctx context.Context, id string, seen lua.Position) error {
-	_, err := m.loader.Recover(ctx, id, seen)
-	if errors.Is(err, campaigns.ErrLost) {
+// doAll takes steps in different lots at once: each may wait for seconds until it is on a disk.
+func (m *Mover) doAll(ctx context.Context, p *picture, all []step) error {
+	var g errgroup.Group
+	moves := make([]moved, len(all))
+	for i, s := range all {
+		move := func() (err error) {
+			moves[i], err = m.move(ctx, p, s)
+			return err
+		}
+		if m.oneByOne {
+			if err := move(); err != nil {
+				return err
+			}
+			continue
+		}
+		g.Go(move)
+	}
+	err := g.Wait()
+	for i, s := range all {
+		hasNone := s.units > 0 && moves[i].isAnswered && moves[i].units == 0
+		switch {
+		case p.number(s.to) == models.ReserveLot && moves[i].units > 0:
+			p.isDry = false
+		case p.number(s.from) == models.ReserveLot && p.campaign.Kind == models.KindPacket && hasNone:
+			p.isDry = true
+		}
+	}
+	return err //nolint:wrapcheck // move wraps it
+}
+
+// moved is what came of a move.
+type moved struct {
+	units      int64 // that were debited
+	isAnswered bool  // the giver was as it was seen
+}
+
+// move takes units from one lot to another, and ends what is in flight between the two. What others changed since the picture was made is
+// no error: the next one shows it.
+func (m *Mover) move(ctx context.Context, p *picture, s step) (moved, error) {
+	giver := &p.views[s.from]
+	units := s.units
+	if p.campaign.Kind == models.KindPacket {
+		units = min(units, lua.PushMax)
+	}
+	d := &lua.Debit{
+		Epoch: giver.Epoch, Peer: p.number(s.to), Seen: giver.Out[p.number(s.to)], Units: units, Floors: p.floors(s.from),
+		NeedNotWait: p.number(s.from) == models.ReserveLot && p.campaign.Kind != models.KindPacket,
+	}
+	m.steps.At("planned")
+	debited, err := m.redis.Debit(ctx, p.lot(s.from), d)
+	if err != nil {
+		return moved{}, lookAgain(err)
+	}
+	m.steps.At("debited")
+	err = m.credit(ctx, p, s, debited.Upto)
+	if err == nil {
+		m.steps.At("credited")
+		m.count(s.from, s.to, p, debited.Units)
+	}
+	return moved{units: debited.Units, isAnswered: true}, err
+}
+
+// credit brings a lot what another has debited for it.
+func (m *Mover) credit(ctx context.Context, p *picture, s step, upto int64) error {
+	giver, taker := &p.views[s.from], &p.views[s.to]
+	c := &lua.Credit{
+		Seen: taker.Position, Peer: p.number(s.from), PeerLoad: giver.Epoch, Before: taker.In[p.number(s.from)], Upto: upto,
+	}
+	if upto <= c.Before {
 		return nil
 	}
-	return err
-}
-
-// doAll takes steps in different shards at once: a recall may wait for seconds until it is on a disk.
-func (m *Mover) doAll(ctx context.Context, p *picture, all []step, gone map[int]bool) error {
-	var g errgroup.Group
-	for _, s := range all {
-		if !m.oneByOne && len(all) > 1 {
-			g.Go(func() error { return m.do(ctx, p, s, gone) })
-		} else if err := m.do(ctx, p, s, gone); err != nil {
+	if p.campaign.Kind == models.KindPacket {
+		packets, err := m.redis.Debited(ctx, p.lot(s.from).ID, giver.Epoch, p.number(s.to), c.Before)
+		if err != nil || int64(len(packets)) < upto-c.Before {
 			return err
 		}
+		c.Packets = packets[:upto-c.Before]
 	}
-	return g.Wait() //nolint:wrapcheck // do wraps it
-}
-
-// do takes a step that changes something.
-func (m *Mover) do(ctx context.Context, p *picture, s step, gone map[int]bool) error {
-	c := &p.books[s.shard-1]
-	switch s.verb {
-	case verbLoad:
-		_, err := m.loader.Hydrate(ctx, c.ID)
+	_, err := m.redis.Credit(ctx, p.lot(s.to), c)
+	if errors.Is(err, lua.ErrBehind) { // it is fenced
+		_, err = m.loader.Hydrate(ctx, p.lot(s.to).ID)
 		if errors.Is(err, campaigns.ErrLost) {
-			gone[s.shard] = true
-			err = nil
+			return nil
 		}
-		return err
-	case verbFinish:
-		move, err := m.books.open(ctx, c)
-		if err != nil || move == nil {
-			return err
-		}
-		return m.complete(ctx, c, move)
-	default:
-		units := s.units
-		if c.Kind == models.KindPacket {
-			units = min(units, lua.PushMax)
-		}
-		move, err := m.books.begin(ctx, c, s.kind, units)
-		if err != nil || move == nil {
-			return err
-		}
-		m.count(begun, move, 1)
-		return m.complete(ctx, c, move)
 	}
+	return lookAgain(err)
 }
 
-// complete takes the steps of an open move that come after its begin.
-func (m *Mover) complete(ctx context.Context, c *models.Campaign, move *models.StockMove) error {
-	m.steps.At("begun")
-	amount, err := m.redis.Move(ctx, c, move)
-	switch {
-	case errors.Is(err, lua.ErrAbsent), errors.Is(err, lua.ErrOther), errors.Is(err, lua.ErrDamaged), errors.Is(err, lua.ErrNotNext):
-		return nil // the next look tells: it is done by now, or the shard must be loaded, which settles the move
-	case errors.Is(err, lua.ErrReused): // MySQL knows one move less than Redis has taken
-		return m.lose(ctx, c.ID, lua.Position{Epoch: c.Epoch, Moves: move.No + 1})
-	case err != nil:
-		return err
+// floors is what each lot was credited from one.
+func (p *picture) floors(from int) map[int]int64 {
+	floors := make(map[int]int64)
+	for at := range p.views {
+		if n := p.views[at].In[p.number(from)]; n > 0 && !isAway(p.views[at].Err) {
+			floors[p.number(at)] = n
+		}
 	}
-	m.steps.At("moved")
-	err = m.books.finish(ctx, move, amount)
-	if err == nil {
-		m.count(units, move, amount)
+	return floors
+}
+
+// lookAgain is the error of a call but for those that the next picture explains.
+func lookAgain(err error) error {
+	for _, one := range []error{lua.ErrMovedOn, lua.ErrAbsent, lua.ErrOther, lua.ErrDamaged, lua.ErrPeer} {
+		if errors.Is(err, one) {
+			return nil
+		}
 	}
-	m.steps.At("done")
 	return err
 }
 
-// prove looks at a campaign a second time and returns from how many units on a claim was too large at the moment of the look into the
-// books: more than the reserve and all shards had. 0 is not proven: something moved. Packets that are not released count as if they were
-// not there.
+// prove looks at a campaign twice and returns from how many units on a claim was too large at a moment between: more than all lots had. 0
+// is not proven: something moved. Packets that are not released count as if they were not there.
 //
-// Each shard had no more units free at that moment than when it was seen before, because nothing became free in it from then until it
-// was seen again; and no units were on their way.
-func (m *Mover) prove(ctx context.Context, campaignID string, before *picture) (models.Refill, error) {
-	p, err := m.look(ctx, campaignID, nil)
-	if err != nil || len(p.views) != len(before.views) {
+// Each lot had no more units free at that moment than when it was seen first, because nothing became free in it until it was seen again, by
+// the same server; and what it had debited by then was credited before.
+func (m *Mover) prove(ctx context.Context, p *picture) (no models.Refill, err error) {
+	ids := p.campaign.LotIDs()
+	servers, err := m.redis.Servers(ctx, ids)
+	if err != nil {
+		return no, err
+	}
+	first, err := m.look(ctx, p.campaign.ID, 1, nil)
+	if err != nil {
+		return no, err
+	}
+	reserve := len(first.views) - 1
+	if first.views[reserve].Free() > 0 && p.campaign.Kind == models.KindPacket {
+		if probe, err := m.move(ctx, first, step{verb: verbMove, from: reserve, units: 1}); err != nil || probe.units > 0 || !probe.isAnswered {
+			return no, err
+		}
+		no.NotReleased, first.isDry = true, true
+	}
+	second, err := m.look(ctx, p.campaign.ID, 1, nil)
+	if err != nil {
 		return models.Refill{}, err
 	}
-	from := p.reserve + 1
-	for i := range p.views {
-		c := &p.books[i]
-		if !p.views[i].IsSame(&before.views[i]) || c.MoveNo != c.MovedNo || c.Epoch != p.views[i].Epoch || p.views[i].Moves != c.MovedNo {
+	again, err := m.redis.Servers(ctx, ids)
+	if err != nil {
+		return models.Refill{}, err
+	}
+	no.SoldOutFrom = 1
+	for i := range first.views {
+		if !second.views[i].IsSame(&first.views[i]) || servers[i] != again[i] {
 			return models.Refill{}, nil
 		}
-		from += before.views[i].Free()
+		for j := range first.views {
+			if second.views[i].Out[p.number(j)] > first.views[j].In[p.number(i)] {
+				return models.Refill{}, nil
+			}
+		}
+		no.SoldOutFrom += first.free(i)
 	}
-	return models.Refill{SoldOutFrom: from, NotReleased: p.unreleased > 0}, nil
+	return no, nil
 }
 
-// Gather has the reserve hold so many units at a moment, see campaigns.Gatherer.
-func (m *Mover) Gather(ctx context.Context, campaignID string, units int64) error {
-	refill, err := m.Refill(ctx, campaignID, models.Need{Units: units})
-	if err == nil && refill.SoldOutFrom > 0 {
-		return fmt.Errorf("%w: campaign %s has fewer than %d free", campaigns.ErrTaken, campaignID, units)
+// Lower has the reserve debit units to the campaign's total until these are so many, see campaigns.Gatherer.
+func (m *Mover) Lower(ctx context.Context, campaignID string, upto int64) (lowered int64, err error) {
+	for range stepsMost {
+		p, err := m.look(ctx, campaignID, models.ReserveLot, nil)
+		if err != nil {
+			return 0, err
+		}
+		reserve := len(p.views) - 1
+		v := &p.views[reserve]
+		lack := max(0, upto-v.Out[0])
+		if v.Err == nil && v.Free() >= lack {
+			d := &lua.Debit{Epoch: v.Epoch, Seen: v.Out[0], Units: lack, Floors: p.floors(reserve)}
+			debited, err := m.redis.Debit(ctx, p.lot(reserve), d)
+			if err == nil && debited.Upto >= upto {
+				return debited.Upto, nil
+			}
+			if err := lookAgain(err); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		refill, err := m.Refill(ctx, campaignID, models.Need{Shard: models.ReserveLot, Units: lack})
+		if err == nil && refill.SoldOutFrom > 0 {
+			err = fmt.Errorf("%w: campaign %s has fewer than %d free", campaigns.ErrTaken, campaignID, lack)
+		}
+		if err != nil {
+			return 0, err
+		}
 	}
-	return err
+	return 0, fmt.Errorf("%w: claims take units of %s faster than they are gathered", ErrBlocked, campaignID)
 }

@@ -2,21 +2,17 @@ package shards
 
 import (
 	"errors"
-	"strings"
 
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 )
 
-// picture is a campaign as it was seen: the books of MySQL first, and then Redis, which is not behind them unless it went back.
+// picture is what Redis holds of the lots of a campaign, as it was seen: its shards in order, and its reserve behind them.
 type picture struct {
-	reserve int64
-	owed    int64             // units that were sold twice: a reserve below 0
-	books   []models.Campaign // by shard
-	views   []lua.ShardView   // by shard
+	campaign *models.Campaign
+	views    []lua.ShardView
 
-	unreleased int64 // packets that no shard has, beside the reserve: their time of release has not come
+	isDry bool // the packets of the reserve are not released
 }
 
 // verb is what is to be done next.
@@ -24,158 +20,165 @@ type verb int
 
 const (
 	verbEnough  verb = iota // nothing: the units are there
-	verbLoad                // Redis lacks the shard, or holds something else than MySQL knows
-	verbFinish              // the open move of the shard
-	verbBegin               // a move
+	verbLoad                // Redis lacks the lot
+	verbMove                // units go from one lot to another; 0 units only end what is between the two
 	verbProve               // look again: if no unit came, the campaign has fewer than are asked for
-	verbBlocked             // nothing: a shard does not answer that may have the units
+	verbBlocked             // nothing: a lot does not answer that may have the units
 )
 
-// step is the next step for a need.
+// step is the next step for a need. Lots are places in a picture.
 type step struct {
-	verb  verb
-	shard int // from 1
-	kind  models.MoveKind
-	units int64
+	verb     verb
+	from, to int // a load is of to
+	units    int64
+}
+
+// number is the number of the lot at a place.
+func (p *picture) number(at int) int {
+	if at == len(p.views)-1 {
+		return models.ReserveLot
+	}
+	return at + 1
+}
+
+// at is the place of a lot.
+func (p *picture) at(number int) int { return min(number, len(p.views)) - 1 }
+
+// lot is the campaign of the lot at a place, as calls of Redis name it.
+func (p *picture) lot(at int) *models.Campaign {
+	return &models.Campaign{ID: models.ShardID(p.campaign.ID, p.number(at)), Kind: p.campaign.Kind}
+}
+
+// free is how many units others can have from a lot.
+func (p *picture) free(at int) int64 {
+	if v := &p.views[at]; v.Err == nil && (!p.isDry || p.number(at) != models.ReserveLot) {
+		return v.Free()
+	}
+	return 0
+}
+
+// inFlight are the units that a lot has debited for another and that were not credited. Below 0 the giver forgot what it debited.
+func (p *picture) inFlight(from, to int) int64 {
+	if p.views[from].Err != nil || p.views[to].Err != nil {
+		return 0
+	}
+	return p.views[from].Out[p.number(to)] - p.views[to].In[p.number(from)]
 }
 
 // plan decides on the next step by what was seen, and on nothing else. A step that was decided by a picture that is out of date does no
-// harm: each is taken only where the books are as they were seen.
+// harm: each is taken only where the lots are as they were seen.
 func plan(p *picture, need models.Need) step {
-	lack := need.Units - p.reserve
-	if need.Shard > 0 {
-		if s, found := p.mend(need.Shard); found {
-			return s
-		}
-		v := &p.views[need.Shard-1]
-		if v.Err != nil {
-			return step{verb: verbBlocked, shard: need.Shard}
-		}
-		lack = need.Units - v.Free()
-		if lack > 0 && p.reserve > 0 && (p.reserve >= lack || need.Ahead) {
-			return step{verbBegin, need.Shard, models.MoveGrant, p.grantOf(need, lack)}
-		}
-	}
+	to := p.at(need.Shard)
+	v := &p.views[to]
 	switch {
-	case lack <= 0:
-		return step{verb: verbEnough}
-	case need.Ahead:
-		return p.evenOut(need.Shard)
+	case v.Err != nil && !isAway(v.Err):
+		return step{verb: verbLoad, to: to}
+	case v.Err != nil:
+		return step{verb: verbBlocked}
 	}
-	return p.gather(need, lack)
+	lack := need.Units + v.Lacks() - v.Free()
+	if lack <= 0 {
+		return step{verb: verbEnough}
+	}
+	for from := range p.views {
+		if p.inFlight(from, to) > 0 {
+			return step{verb: verbMove, from: from, to: to}
+		}
+	}
+	reserve := len(p.views) - 1
+	if to != reserve {
+		if err := p.views[reserve].Err; err != nil && !isAway(err) {
+			return step{verb: verbLoad, to: reserve}
+		}
+		if has := p.free(reserve); has > 0 && (has >= lack || need.Ahead) {
+			return step{verb: verbMove, from: reserve, to: to, units: p.grantOf(need, lack)}
+		}
+	}
+	if need.Ahead {
+		return p.evenOut(to)
+	}
+	return p.gather(to, lack)
 }
 
-// gather is the next step where the reserve does not have what is lacking.
-func (p *picture) gather(need models.Need, lack int64) step {
-	elsewhere := p.reserve
+// gather is the next step where the reserve does not have what a lot lacks: it gathers it from all other lots. Units that come too late for
+// who waits are in the reserve then, where whoever asks next has them at once.
+func (p *picture) gather(needs int, lack int64) step {
+	to := len(p.views) - 1
+	if p.views[to].Err != nil {
+		to = needs
+	}
+	elsewhere := int64(0)
 	isBlocked := false
-	if need.Shard == 0 {
-		elsewhere = 0
-	}
 	for i := range p.views {
-		shard := i + 1
-		if s, found := p.mend(shard); found {
-			return s
-		}
-		switch {
-		case p.views[i].Err != nil:
+		switch err := p.views[i].Err; {
+		case err != nil && !isAway(err):
+			return step{verb: verbLoad, to: i}
+		case err != nil:
 			isBlocked = true
-		case shard != need.Shard:
-			elsewhere += p.views[i].Free()
+		case i != needs:
+			elsewhere += p.free(i)
+		}
+		for j := range p.views {
+			if p.inFlight(i, j) != 0 {
+				return step{verb: verbMove, from: i, to: j}
+			}
 		}
 	}
-	switch shard := p.richest(need.Shard); {
+	switch from := p.richest(needs, to); {
 	case elsewhere >= lack:
-		return step{verbBegin, shard, models.MoveRecall, p.recallOf(need, shard, lack)}
+		if to != needs {
+			lack -= p.free(to)
+		}
+		return step{verb: verbMove, from: from, to: to, units: p.recallOf(from, lack)}
 	case isBlocked:
 		return step{verb: verbBlocked}
 	}
 	return step{verb: verbProve}
 }
 
-// lacksMoves reports whether MySQL does not know a move that a shard has taken, or has a shard that waits for its repair after such a loss.
-func (p *picture) lacksMoves() bool {
-	for i := range p.books {
-		if isAhead(&p.views[i], &p.books[i]) || isRestored(&p.books[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-// isAhead reports whether a shard in Redis has taken a move that MySQL does not know.
-func isAhead(v *lua.ShardView, c *models.Campaign) bool {
-	return v.Epoch == c.Epoch && v.Moves > c.MoveNo
-}
-
-// isRestored reports whether a shard waits for its repair because MySQL was restored.
-func isRestored(c *models.Campaign) bool {
-	return c.Residency == models.ResidencyLost && strings.HasPrefix(c.ResidencyReason, campaigns.MySQLRolledBack)
-}
-
-// mend tells whether a shard must be loaded first, or its open move be completed. One that does not answer is left alone.
-func (p *picture) mend(shard int) (step, bool) {
-	v := &p.views[shard-1]
-	c := &p.books[shard-1]
-	switch {
-	case isAway(v.Err):
-		return step{}, false
-	case v.Err != nil || v.Epoch != c.Epoch || v.Moves < c.MovedNo:
-		return step{verb: verbLoad, shard: shard}, true
-	case c.MoveNo != c.MovedNo || v.Moves > c.MoveNo: // the latter was begun since
-		return step{verb: verbFinish, shard: shard}, true
-	}
-	return step{}, false
-}
-
-// isAway tells whether nothing can be said of a shard now.
+// isAway reports whether nothing can be said of a lot now.
 func isAway(err error) bool {
 	return err != nil && !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged)
 }
 
-// grantOf is how many units a grant takes out of the reserve: what is lacking, or more while there is more. Grants shrink as the reserve
-// does, so that the last units don't lie with a shard that nobody asks.
+// grantOf is how many units go out of the reserve: what is lacking, or more while there is more. Grants shrink as the reserve does, so that
+// the last units don't lie with a shard that nobody asks.
 func (p *picture) grantOf(need models.Need, lack int64) int64 {
-	return min(p.reserve, max(lack, 2*need.Pace, p.reserve/int64(2*len(p.views))))
+	has := p.free(len(p.views) - 1)
+	return min(has, max(lack, 2*need.Pace, has/int64(2*(len(p.views)-1))))
 }
 
-// fewLeft is how many units a recall does not leave behind: the last ones lie where anybody can have them without another recall.
+// fewLeft is how many units are not left behind in a lot: the last ones lie where they are asked for.
 const fewLeft = 16
 
-// recallOf is how many units a recall asks for: what is lacking beside the reserve, or half of what the shard has, or the last few.
-func (p *picture) recallOf(need models.Need, shard int, lack int64) int64 {
-	free := p.views[shard-1].Free()
-	if need.Shard > 0 {
-		lack -= p.reserve
-	}
+// recallOf is how many units are asked of a lot: what is lacking, or half of what it has, or the last few.
+func (p *picture) recallOf(from int, lack int64) int64 {
+	free := p.free(from)
 	if free <= fewLeft {
 		return free
 	}
 	return min(free, max(lack, (free+1)/2))
 }
 
-// with is a step and what is to be done at the same time: all open moves, or, as somebody waits for a recall, one of each shard that has
-// units. Each recall may have to wait for a disk.
+// with is a step and what is to be done at the same time: as somebody waits for units, one of each lot that has some. Each may have to wait
+// for a disk.
 func (p *picture) with(s step, need models.Need) []step {
 	all := []step{s}
-	if s.verb == verbFinish {
-		for i := range p.books {
-			if other, found := p.mend(i + 1); found && other.verb == verbFinish && other != s {
-				all = append(all, other)
-			}
-		}
-	}
-	if s.verb != verbBegin || s.kind != models.MoveRecall || need.Ahead {
+	if s.verb != verbMove || need.Ahead {
 		return all
 	}
-	for i := range p.views {
-		v := &p.views[i]
-		c := &p.books[i]
-		shard := i + 1
-		if shard == s.shard || shard == need.Shard || v.Err != nil || v.Free() == 0 || c.MoveNo != c.MovedNo {
+	for from := range p.views {
+		if s.units == 0 { // all that is in flight
+			for to := range p.views {
+				if other := (step{verb: verbMove, from: from, to: to}); other != s && p.inFlight(from, to) != 0 {
+					all = append(all, other)
+				}
+			}
 			continue
 		}
-		all = append(all, step{verbBegin, shard, models.MoveRecall, p.recallOf(need, shard, 0)})
+		if p.number(s.from) != models.ReserveLot && from != s.from && from != s.to && from != p.at(need.Shard) && p.free(from) > 0 {
+			all = append(all, step{verb: verbMove, from: from, to: s.to, units: p.recallOf(from, 0)})
+		}
 	}
 	return all
 }
@@ -184,25 +187,25 @@ func (p *picture) with(s step, need models.Need) []step {
 const richer = 4
 
 // evenOut moves units to a shard before anybody waits for them, from one that has far more.
-func (p *picture) evenOut(shard int) step {
-	from := p.richest(shard)
-	if from == 0 || p.books[from-1].MoveNo != p.books[from-1].MovedNo {
+func (p *picture) evenOut(to int) step {
+	from := p.richest(to, to)
+	if from < 0 {
 		return step{verb: verbEnough}
 	}
-	if has := p.views[from-1].Free(); has <= fewLeft || has < richer*max(1, p.views[shard-1].Free()) {
+	if has := p.free(from); has <= fewLeft || has < richer*max(1, p.free(to)) {
 		return step{verb: verbEnough}
 	}
-	return step{verbBegin, from, models.MoveRecall, (p.views[from-1].Free() + 1) / 2}
+	return step{verb: verbMove, from: from, to: to, units: (p.free(from) + 1) / 2}
 }
 
-// richest is the shard with the most free units, other than one; 0 is none.
-func (p *picture) richest(other int) (shard int) {
+// richest is the lot with the most free units, other than two; -1 is none.
+func (p *picture) richest(other, another int) (at int) {
+	at = -1
 	most := int64(0)
 	for i := range p.views {
-		if v := &p.views[i]; v.Err == nil && i+1 != other && v.Free() > most {
-			shard = i + 1
-			most = v.Free()
+		if n := p.free(i); i != other && i != another && n > most {
+			at, most = i, n
 		}
 	}
-	return shard
+	return at
 }

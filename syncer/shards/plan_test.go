@@ -9,20 +9,34 @@ import (
 	"dibs/models"
 )
 
-// Who waits for units has all shards asked for them at once, but for one that is away and one whose move is open; who looks ahead asks one.
+// Who waits for units has all lots asked for them at once, but for one that is away; who looks ahead asks one.
 func TestAllShardsAreAskedAtOnce(t *testing.T) {
 	t.Parallel()
-	p := &picture{books: make([]models.Campaign, 6), views: []lua.ShardView{
-		{}, {Total: 100}, {Total: 40}, {Total: 5}, {Total: 9}, {Total: 50, Err: lua.ErrUnavailable},
+	p := &picture{campaign: &models.Campaign{ID: "c", Shards: 5}, views: []lua.ShardView{
+		{}, {Total: 100}, {Total: 40}, {Total: 5}, {Total: 50, Err: lua.ErrUnavailable}, {},
 	}}
-	p.books[4].MoveNo = 1
-	first := step{verbBegin, 2, models.MoveRecall, 50}
-	require.Equal(t, []step{first, {verbBegin, 3, models.MoveRecall, 20}, {verbBegin, 4, models.MoveRecall, 5}}, p.with(first, models.Need{Shard: 1, Units: 1}))
-	require.Equal(t, []step{first}, p.with(first, models.Need{Shard: 1, Units: 1, Ahead: true}))
-	grant := step{verbBegin, 1, models.MoveGrant, 50}
-	require.Equal(t, []step{grant}, p.with(grant, models.Need{Shard: 1, Units: 1}))
-	p.books[1].MoveNo, p.books[5].MoveNo = 1, 1
-	finish := step{verb: verbFinish, shard: 5}
-	p.views[4].Moves = 1
-	require.Equal(t, []step{finish, {verb: verbFinish, shard: 2}}, p.with(finish, models.Need{Shard: 1, Units: 1}))
+	need := models.Need{Shard: 1, Units: 120}
+	first := plan(p, need)
+	require.Equal(t, step{verb: verbMove, from: 1, to: 5, units: 100}, first)
+	require.Equal(t, []step{first, {verbMove, 2, 5, 20}, {verbMove, 3, 5, 5}}, p.with(first, need))
+	need.Ahead = true
+	require.Equal(t, []step{first}, p.with(first, need))
+	p.views[5].Total = 60
+	require.Equal(t, step{verb: verbMove, from: 5, to: 0, units: 60}, plan(p, need), "the reserve first")
+}
+
+// A lot that was not credited what others debited for it gets that first, and one that forgot a debit is told of it before anything is proven.
+func TestWhatIsInFlightComesFirst(t *testing.T) {
+	t.Parallel()
+	out := func(peer int, units int64) lua.Transfers {
+		return lua.Transfers{Out: map[int]int64{peer: units}}
+	}
+	p := &picture{campaign: &models.Campaign{ID: "c", Shards: 3}, views: []lua.ShardView{{}, {Transfers: out(1, 5)}, {Total: 100}, {Total: 100}}}
+	need := models.Need{Shard: 1, Units: 7}
+	require.Equal(t, step{verb: verbMove, from: 1, to: 0}, plan(p, need))
+	p.views[0].Transfers = lua.Transfers{In: map[int]int64{2: 5, 3: 9}}
+	p.views[2].Total, p.views[3].Total = 0, 0
+	require.Equal(t, step{verb: verbMove, from: 2, to: 0}, plan(p, need))
+	p.views[2].Transfers = out(1, 9)
+	require.Equal(t, step{verb: verbProve}, plan(p, need))
 }

@@ -22,7 +22,7 @@ type rush struct {
 	movers  []rushMover
 
 	sold, asked, held, failed int64
-	moves, looks              int64
+	moves, looks, flying      int64
 	isProven                  bool
 	almostAt, soldAt          int // ms at which 99 % and all were sold
 	heldThen                  int64
@@ -38,11 +38,11 @@ type rushShape struct {
 	skew              float64 // users of one shard in sixteen, by those of another
 }
 
-// What servers take, measured with `make bench BENCH=/shards` on a busy machine of two cores.
+// What servers take: a claim as measured with `make bench BENCH=/shards` on a busy machine of two cores; the rest is assumed.
 const (
 	rushClaimsPerMs = 125 // of one primary: 8 µs of its processor a claim
-	rushMoveMs      = 10  // from the begin of a move to its end
-	rushLookMs      = 2   // a look into the books and into all shards; reckoned
+	rushMoveMs      = 2   // from a debit to its credit
+	rushLookMs      = 2   // a read of all lots
 	rushHoldMs      = 200 // that a claim is held
 	rushPaceMs      = int(models.PaceSpan / 1e6)
 )
@@ -88,7 +88,7 @@ type rushPoint struct {
 func newRush(shape rushShape) *rush {
 	r := &rush{shape: shape, dice: rand.New(rand.NewPCG(shape.seed, 1)), movers: make([]rushMover, shape.processes)}
 	loan, sum := shape.units/int64(2*shape.shards), 0.0
-	r.picture.reserve = shape.units - loan*int64(shape.shards)
+	r.picture.campaign = &models.Campaign{ID: "c", Kind: models.KindCoupon, Shards: shape.shards}
 	for i := range shape.shards {
 		place := rushPlace{weight: 1, isOneLooking: make([]bool, shape.processes)}
 		if i%16 == 0 {
@@ -96,9 +96,9 @@ func newRush(shape rushShape) *rush {
 		}
 		sum += place.weight
 		r.places = append(r.places, place)
-		r.picture.books = append(r.picture.books, models.Campaign{ID: models.ShardID("c", i+1), Total: loan, Epoch: 1})
-		r.picture.views = append(r.picture.views, lua.ShardView{Epoch: 1, Total: loan})
+		r.picture.views = append(r.picture.views, lua.ShardView{Total: loan})
 	}
+	r.picture.views = append(r.picture.views, lua.ShardView{Total: shape.units - loan*int64(shape.shards)})
 	for i := range r.places {
 		r.places[i].weight /= sum
 	}
@@ -193,10 +193,8 @@ func (r *rush) look(m *rushMover, p int, n rushNeed) {
 	m.after(r.now, rushLookMs, func() {
 		again := func() { r.look(m, p, n) }
 		switch s := plan(&r.picture, n.need); s.verb {
-		case verbBegin:
-			r.begin(m, s, again)
-		case verbFinish:
-			m.after(r.now, rushMoveMs/2, again)
+		case verbMove:
+			r.move(m, s, again)
 		case verbProve:
 			r.looks++
 			m.after(r.now, rushLookMs, func() {
@@ -209,37 +207,17 @@ func (r *rush) look(m *rushMover, p int, n rushNeed) {
 	})
 }
 
-// begin takes a move from its begin to its end, unless the books are not as they were seen.
-func (r *rush) begin(m *rushMover, s step, again func()) {
-	books, view := &r.picture.books[s.shard-1], &r.picture.views[s.shard-1]
-	isGrant := s.kind == models.MoveGrant
-	if books.MoveNo != books.MovedNo || isGrant && r.picture.reserve < s.units {
-		again()
-		return
-	}
+// move takes units out of one lot, and brings them to another.
+func (r *rush) move(m *rushMover, s step, again func()) {
 	r.moves++
-	books.MoveNo++
-	if isGrant {
-		r.picture.reserve -= s.units
-		books.Total += s.units
-	}
-	m.after(r.now, rushMoveMs/2, func() {
-		amount := s.units
-		if isGrant {
-			view.Total += amount
-		} else {
-			amount = min(amount, view.Free())
-			view.Total -= amount
-		}
-		view.Moves++
-		m.after(r.now, rushMoveMs/2, func() {
-			books.MovedNo++
-			if !isGrant {
-				books.Total -= amount
-				r.picture.reserve += amount
-			}
-			again()
-		})
+	from, to := &r.picture.views[s.from], &r.picture.views[s.to]
+	amount := min(s.units, from.Free())
+	from.Total -= amount
+	r.flying += amount
+	m.after(r.now, rushMoveMs, func() {
+		to.Total += amount
+		r.flying -= amount
+		again()
 	})
 }
 
@@ -273,14 +251,14 @@ func (r *rush) note() {
 	if r.soldAt == 0 && r.sold == r.shape.units {
 		r.soldAt = r.now
 	}
-	r.curve = append(r.curve, rushPoint{r.now, r.sold, waits, r.moves, r.picture.reserve})
+	r.curve = append(r.curve, rushPoint{r.now, r.sold, waits, r.moves, r.picture.views[r.shape.shards].Total})
 }
 
 // all units are somewhere.
 func (r *rush) adds() bool {
-	sum := r.picture.reserve
-	for i := range r.picture.books {
-		sum += r.picture.books[i].Total
+	sum := r.flying
+	for i := range r.picture.views {
+		sum += r.picture.views[i].Total
 	}
 	return sum == r.shape.units && !slices.ContainsFunc(r.picture.views, func(v lua.ShardView) bool { return v.Taken > v.Total })
 }

@@ -29,19 +29,15 @@ const (
 type sellerPlan struct {
 	DSN, Redis, CampaignID string
 
-	Seed     uint64
-	Home     int    // the shard of most users
-	Users    int    // how many there are to choose from
-	Step     string // of a move, at which it strikes; "" is not at all
-	Visit    int64  // the how manieth time it comes there
-	Packets  bool   // the campaign is one of packets
-	Careless bool   // the control: moves count as often as they are sent
+	Seed    uint64
+	Home    int    // the shard of most users
+	Users   int    // how many there are to choose from
+	Step    string // of a move, at which it strikes; "" is not at all
+	Visit   int64  // the how manieth time it comes there
+	Packets bool   // the campaign is one of packets
 }
 
-var anyStep = []string{"granted", "begun", "moved", "recalled", "done"}
-
-// packetSteps are the steps of moves of packets alone: in the transaction of a grant and in that which ends a recall.
-var packetSteps = []string{"dealt", "counted"}
+var anyStep = []string{"planned", "debited", "credited"}
 
 // seller is an API process as far as the units of one campaign go: it claims, and moves units when a shard is dry.
 type seller struct {
@@ -78,11 +74,6 @@ func newSeller(p sellerPlan, db *gorm.DB, rdb redis.UniversalClient, strike func
 		sellerPlan: p, random: rand.New(rand.NewPCG(p.Seed, 1)), scripts: scripts, loader: loader,
 		mover: shards.New(db, scripts, loader, syncertest.Quiet(), nil), metas: map[int]lua.Meta{},
 	}
-	if p.Careless {
-		s.mover.ReplaceMove(func(ctx context.Context, c *models.Campaign, m *models.StockMove) (int64, error) {
-			return carelessly(ctx, rdb, s.scripts.KeysOf(c.ID).State, m)
-		})
-	}
 	var visits atomic.Int64
 	s.mover.Observe(func(step string) {
 		if step == p.Step && visits.Add(1) == p.Visit {
@@ -90,16 +81,6 @@ func newSeller(p sellerPlan, db *gorm.DB, rdb redis.UniversalClient, strike func
 		}
 	})
 	return s, nil
-}
-
-// carelessly applies a move without a look at its number.
-func carelessly(ctx context.Context, rdb redis.UniversalClient, state string, m *models.StockMove) (amount int64, err error) {
-	return rdb.Eval(ctx, `local amount = tonumber(ARGV[1])
-		if ARGV[2] == 'recall' then amount = 0 - math.min(amount, redis.call('HGET', KEYS[1], 'total') - redis.call('HGET', KEYS[1], 'taken')) end
-		redis.call('HINCRBY', KEYS[1], 'total', amount)
-		redis.call('HINCRBY', KEYS[1], 'ups', 1)
-		redis.call('HSET', KEYS[1], 'moves', ARGV[3])
-		return math.abs(amount)`, []string{state}, m.Want, string(m.Kind), m.No).Int64()
 }
 
 // sell claims until not one unit is left, or ctx ends. What a server that is away can't answer is asked again.

@@ -23,13 +23,28 @@ type tally struct {
 	units, claims     int64
 	firstSeq, lastSeq int64
 	firstMs           int64 // when the earliest claim was made, since 1970
+
+	transfers, moved int64 // debits and credits, and the units that the lot has more by them
 }
 
 func (t *tally) add(e *models.Event) {
+	switch {
+	case e.Type == models.EventUnitsDebited:
+		t.merge(tally{transfers: 1, moved: -e.Quantity})
+		return
+	case e.IsTransfer():
+		t.merge(tally{transfers: 1, moved: e.Quantity})
+		return
+	}
 	t.merge(tally{units: e.Quantity, claims: 1, firstSeq: e.Seq, lastSeq: e.Seq, firstMs: e.At.UnixMilli()})
 }
 
 func (t *tally) merge(o tally) {
+	t.transfers += o.transfers
+	t.moved += o.moved
+	if o.claims == 0 {
+		return
+	}
 	if t.claims == 0 || o.firstSeq < t.firstSeq {
 		t.firstSeq = o.firstSeq
 	}

@@ -61,14 +61,19 @@ type conflicts struct {
 // dropped; claims that contradict one that MySQL has, or belong to no campaign, are parked. It reads what is committed: an INSERT
 // that met a row of another transaction has waited for the end of that.
 func (w *Writer) resolveConflicts(ctx context.Context, rows []*row) ([]*row, error) {
-	s := &conflicts{w: w, ctx: ctx, rows: rows}
+	claims, transfers := split(rows)
+	s := &conflicts{w: w, ctx: ctx, rows: claims}
+	transfers, err := s.freshTransfers(transfers)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.run(s.findWritten, s.findUnknownCampaign, s.findDuplicates); err != nil {
 		return nil, err
 	}
-	if len(s.rows) < len(rows) {
-		return s.rows, nil
+	if len(s.rows)+len(transfers) == len(rows) {
+		err = s.run(s.findSeqTaken, s.findPacketTaken)
 	}
-	return s.rows, s.run(s.findSeqTaken, s.findPacketTaken)
+	return append(s.rows, transfers...), err
 }
 
 // run runs checks one after the other, each over the rows that the ones before it left.

@@ -20,13 +20,14 @@ type Delta struct {
 	Units    int64 // claimed
 	Claims   int64 // synced_seq
 	Released int64 // released_claims
+
+	Transfers, Moved int64 // tseq and total, of a lot of a campaign of several shards
 }
 
 func (d *Delta) id() string { return d.LotID }
 
 // MoveCounters moves the counters of lots, each of which is there once, and the sums of campaigns of several shards. It comes last in a
-// transaction, so that hot rows are locked for these statements and the commit. Shards come before campaigns, in order of their ids, as
-// moves of units lock them.
+// transaction, so that hot rows are locked for these statements and the commit. Lots come before campaigns, in order of their ids.
 func MoveCounters(ctx context.Context, tx sqlstore.Execer, deltas []Delta, now time.Time) error {
 	_, err := moveCounters(ctx, tx, deltas, "", now)
 	return err
@@ -34,30 +35,32 @@ func MoveCounters(ctx context.Context, tx sqlstore.Execer, deltas []Delta, now t
 
 // moveCounters is MoveCounters for the rows for which a condition is true. It returns how many there are of the rows that deltas is about.
 func moveCounters(ctx context.Context, tx sqlstore.Execer, deltas []Delta, where string, now time.Time) (moved int64, err error) {
-	var shards, whole, sums []Delta
+	var lots, whole []Delta
+	sums := int64(0)
 	for _, d := range deltas {
 		campaignID, shard := models.SplitShardID(d.LotID)
 		if shard == 0 {
 			whole = append(whole, d)
 			continue
 		}
-		shards = append(shards, d)
-		at := slices.IndexFunc(sums, func(s Delta) bool { return s.LotID == campaignID })
-		if at < 0 {
-			at = len(sums)
-			sums = append(sums, Delta{LotID: campaignID})
+		lots = append(lots, d)
+		if d.Units == 0 && d.Claims == 0 && d.Released == 0 {
+			continue
 		}
-		sums[at].Units = sums[at].Units + d.Units
-		sums[at].Claims = sums[at].Claims + d.Claims
-		sums[at].Released = sums[at].Released + d.Released
+		at := slices.IndexFunc(whole, func(s Delta) bool { return s.LotID == campaignID })
+		if at < 0 {
+			at = len(whole)
+			whole = append(whole, Delta{LotID: campaignID})
+			sums++
+		}
+		whole[at].Units += d.Units
+		whole[at].Claims += d.Claims
+		whole[at].Released += d.Released
 	}
-	for _, part := range []struct {
-		prefix, released string
-		deltas           []Delta
-	}{{"", "released_claims", shards}, {"", "released_claims", whole}, {"campaign_", "campaign_released", sums}} {
-		slices.SortFunc(part.deltas, func(a, b Delta) int { return cmp.Compare(a.LotID, b.LotID) })
-		for some := range slices.Chunk(part.deltas, countersAtOnce) {
-			query, args := moveQuery(some, part.prefix+"claimed", part.prefix+"synced_seq", part.released, now)
+	for _, part := range [][]Delta{lots, whole} {
+		slices.SortFunc(part, func(a, b Delta) int { return cmp.Compare(a.LotID, b.LotID) })
+		for some := range slices.Chunk(part, countersAtOnce) {
+			query, args := moveQuery(some, now)
 			n, err := sqlstore.Exec(ctx, tx, query+where, args...)
 			if err != nil {
 				return moved, err
@@ -65,19 +68,21 @@ func moveCounters(ctx context.Context, tx sqlstore.Execer, deltas []Delta, where
 			moved += n
 		}
 	}
-	return moved - int64(len(sums)), nil
+	return moved - sums, nil
 }
 
-// moveQuery adds to those of three counters that change.
-func moveQuery(deltas []Delta, units, claims, released string, now time.Time) (query string, args []any) {
-	set := make([]string, 0, 4)
+// moveQuery adds to those of the counters that change.
+func moveQuery(deltas []Delta, now time.Time) (query string, args []any) {
+	set := make([]string, 0, 6)
 	for _, c := range []struct {
 		column string
 		of     func(*Delta) int64
 	}{
-		{units, func(d *Delta) int64 { return d.Units }},
-		{claims, func(d *Delta) int64 { return d.Claims }},
-		{released, func(d *Delta) int64 { return d.Released }},
+		{"claimed", func(d *Delta) int64 { return d.Units }},
+		{"synced_seq", func(d *Delta) int64 { return d.Claims }},
+		{"released_claims", func(d *Delta) int64 { return d.Released }},
+		{"tseq", func(d *Delta) int64 { return d.Transfers }},
+		{"total", func(d *Delta) int64 { return d.Moved }},
 	} {
 		if !slices.ContainsFunc(deltas, func(d Delta) bool { return c.of(&d) != 0 }) {
 			continue
@@ -101,7 +106,7 @@ func moveQuery(deltas []Delta, units, claims, released string, now time.Time) (q
 func deltasOf(sums map[string]*tally) []Delta {
 	deltas := make([]Delta, 0, len(sums))
 	for id, sum := range sums {
-		deltas = append(deltas, Delta{LotID: id, Units: sum.units, Claims: sum.claims})
+		deltas = append(deltas, Delta{LotID: id, Units: sum.units, Claims: sum.claims, Transfers: sum.transfers, Moved: sum.moved})
 	}
 	return deltas
 }

@@ -149,13 +149,14 @@ func (w *Writer) bisect(ctx context.Context, how *attempt, rows []*row, cause er
 }
 
 func (w *Writer) count(rows []*row, sums map[string]*tally) {
-	var units int64
+	var claims, units int64
 	for _, sum := range sums {
+		claims += sum.claims
 		units += sum.units
 	}
 	w.flushed.events.Add(int64(len(rows)))
 	w.flushed.units.Add(units)
-	w.metrics.claims.Add(float64(len(rows)))
+	w.metrics.claims.Add(float64(claims))
 	w.metrics.units.Add(float64(units))
 }
 

@@ -73,21 +73,25 @@ func holdsOf(ctx context.Context, q sqlstore.Querier, sums map[string]*tally) (h
 	return holdForMs, err
 }
 
-// insertFlushes inserts a row a campaign, or a shard, into stock_flushes, in order of the campaigns' ids, and returns the ids of the rows.
+// insertFlushes inserts a row a campaign, or a shard, into stock_flushes, and returns the ids of the rows by lot.
 // The row of a campaign that holds claims says when the first hold ends.
 func insertFlushes(
 	ctx context.Context, tx *sql.Tx, sums map[string]*tally, holdForMs map[string]int64, took time.Duration, now time.Time,
-) (ids []string, err error) {
+) (ids map[string]string, err error) {
 	s := sqlstore.NewStatement(insertFlushesHead, len(sums)*sqlstore.RowBytes)
-	for i, lotID := range slices.Sorted(maps.Keys(sums)) {
+	ids = make(map[string]string, len(sums))
+	for _, lotID := range slices.Sorted(maps.Keys(sums)) {
+		if sums[lotID].claims == 0 {
+			continue
+		}
 		campaignID, shard := models.SplitShardID(lotID)
 		id, err := uuid.NewV7()
 		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, id.String())
 		sum := sums[lotID]
-		s.BeginRow(i)
+		s.BeginRow(len(ids))
+		ids[lotID] = id.String()
 		s.Text(id.String())
 		s.Text(campaignID)
 		s.Int(sum.units)
@@ -104,6 +108,9 @@ func insertFlushes(
 		s.IntOrNull(due)
 		s.Int(int64(shard))
 		s.EndRow()
+	}
+	if len(ids) == 0 {
+		return ids, nil
 	}
 	_, err = tx.ExecContext(ctx, s.SQL(), s.Args...)
 	return ids, err

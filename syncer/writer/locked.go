@@ -139,7 +139,7 @@ func (w *Writer) queueLocked(ctx context.Context, b *batch, cells []*cell, locke
 		for _, c := range cells {
 			if sum := c.sums[id]; sum != nil {
 				c.later = mapped(c.later, id, claims)
-				claims.calls = claims.calls + sum.claims
+				claims.calls = claims.calls + sum.claims + sum.transfers
 			}
 		}
 		calls += claims.calls

@@ -29,6 +29,11 @@ const parkedPayloadMax = 1 << 20 // bytes
 // park stores an event that can never be written, with its payload, and says so in the log and in a metric. An event that comes
 // again is stored once. It fails only when ctx ends.
 func (w *Writer) park(ctx context.Context, r *row, kind, reason string) error {
+	if r.event.IsTransfer() { // the next load of the lot goes by what Redis and its peers count
+		w.cfg.Logger.LogAttrs(ctx, slog.LevelError, "a debit or credit of units was not written", slog.String("id", r.event.ID),
+			slog.String("lot_id", r.event.LotID()), slog.String("reason", reason))
+		return nil
+	}
 	parked := parkedEvent(r, reason)
 	w.steps.At("park")
 	err := sqlstore.RetryForever(ctx, w.noticeRetry, func() error {

@@ -42,7 +42,7 @@ func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[st
 	if err != nil {
 		return fmt.Errorf("lots: %w", err)
 	}
-	var ids []string
+	var ids map[string]string
 	err = inTx(ctx, s.db, func(tx *sql.Tx) (err error) {
 		err = requireFlushes(ctx, tx, s.db.Name(), before)
 		if err == nil {
@@ -56,13 +56,17 @@ func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[st
 	return s.witnessed(ctx, sums, ids, err)
 }
 
-// write is the transaction. It returns the ids of the rows in stock_flushes, in order of the campaigns' ids.
+// write is the transaction. It returns the ids of the rows in stock_flushes by lot.
 func (s *store) write(
 	ctx context.Context, tx *sql.Tx, begun time.Time, rows []*row, sums map[string]*tally, holdForMs map[string]int64,
-) (flushes []string, err error) {
+) (flushes map[string]string, err error) {
 	s.steps.At("begun")
+	rows, transfers := split(rows)
 	if err := insertClaims(ctx, tx, s.db.Name(), rows, begun); err != nil {
 		return nil, fmt.Errorf("claims: %w", err)
+	}
+	if err := insertTransfers(ctx, tx, transfers); err != nil {
+		return nil, err
 	}
 	s.steps.At("claims in")
 	if err := setOwners(ctx, tx, s.db.Name(), rows); err != nil {
@@ -79,6 +83,9 @@ func (s *store) write(
 	if err == nil && moved != int64(len(sums)) {
 		err = sqlstore.Final(errUnknownCampaign)
 	}
+	if err == nil {
+		err = requireLoads(ctx, tx, transfers)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lots: %w", err)
 	}
@@ -88,5 +95,5 @@ func (s *store) write(
 
 // isConflict tells whether rows of a batch contradict what MySQL holds: the same batch would fail again.
 func isConflict(err error) bool {
-	return errors.Is(err, errUnknownCampaign) || errors.Is(err, errPacketTaken)
+	return errors.Is(err, errUnknownCampaign) || errors.Is(err, errStaleTransfer) || errors.Is(err, errPacketTaken)
 }

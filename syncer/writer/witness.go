@@ -65,19 +65,14 @@ func requireFlushes(ctx context.Context, tx *sql.Tx, dialect string, ids []strin
 }
 
 // witnessed is told how a flush ended, and by which rows of stock_flushes.
-func (s *store) witnessed(ctx context.Context, sums map[string]*tally, ids []string, err error) error {
-	campaigns := slices.Sorted(maps.Keys(sums)) // as insertFlushes has them
+func (s *store) witnessed(ctx context.Context, sums map[string]*tally, flushes map[string]string, err error) error {
 	switch {
 	case s.witness == nil:
 	case errors.Is(err, errWentBack):
-		return errors.Join(err, s.witness.WentBack(ctx, campaigns))
+		return errors.Join(err, s.witness.WentBack(ctx, slices.Collect(maps.Keys(sums))))
 	case err == nil:
 		ctx, cancel := context.WithTimeout(ctx, witnessTimeout)
 		defer cancel()
-		flushes := make(map[string]string, len(ids))
-		for i, id := range campaigns {
-			flushes[id] = ids[i]
-		}
 		_ = s.witness.RecordFlushes(ctx, flushes) // the claims are committed; Redis knows of a flush less
 	}
 	if err != nil {

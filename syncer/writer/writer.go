@@ -68,14 +68,14 @@ func (w *Writer) start() {
 	go w.run(ctx)
 }
 
-// Submit writes the claims among events. Before it returns it calls settled once for each event, by its place: with nil once the event
-// is committed, or parked because it can never be, and at once for events other than claim.accepted. After any error the event is not
-// known to be committed: deliver it again. Submit blocks for the flushes that hold the events, and before that while too many claims
+// Submit writes the claims among events, and the debits and credits of lots. Before it returns it calls settled once for each event, by its
+// place: with nil once the event is committed, or parked because it can never be, and at once for other events. After any error the event
+// is not known to be committed: deliver it again. Submit blocks for the flushes that hold the events, and before that while too many claims
 // are in memory. The writer retains payloads, which must not be changed afterwards. Errors: ErrClosed, or why ctx ended.
 func (w *Writer) Submit(ctx context.Context, events []models.RawEvent, settled func(i int, err error)) {
 	claims := make([]int, 0, len(events))
 	for i := range events {
-		if events[i].Type == models.EventClaimAccepted {
+		if events[i].Type == models.EventClaimAccepted || events[i].IsTransfer() {
 			claims = append(claims, i)
 		} else {
 			settled(i, nil)
