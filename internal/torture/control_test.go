@@ -47,7 +47,7 @@ var allMutants = []mutant{
 	}},
 	{name: "a rollback is not compared", seeds: 5, lossy: true, only: []string{"roll back redis", "kill consumer"}, edits: []edit{{
 		"lua/claim.lua",
-		"if epoch_here < seen_epoch or epoch_here == seen_epoch and (seq < tonumber(seen_seq) or moves < seen_moves) then", "if false then",
+		"if epoch_here < seen_epoch or epoch_here == seen_epoch and (seq < tonumber(seen_seq) or tseq < seen_tseq) then", "if false then",
 	}}},
 	{name: "a release gives nothing back", seeds: 1, only: []string{"kill finance"}, edits: []edit{{
 		"lua/release.lua", "taken, released, given = taken - quantity, released + 1, given + 1", "taken, released, given = taken, released + 1, given + 1",
@@ -71,8 +71,8 @@ var allMutants = []mutant{
 		"api/health.go", "if err := s.ready(ctx); err != nil {", "if err := s.ready(ctx); err != nil || len(s.away(ctx)) > 0 {",
 	}}},
 	{name: "a flush of many claims counts one unit too many", seeds: 1, only: []string{"kill consumer"}, edits: []edit{{
-		"syncer/writer/counters.go", "{units, func(d *Delta) int64 { return d.Units }},",
-		"{units, func(d *Delta) int64 { return d.Units + min(d.Claims/6, 1) }},",
+		"syncer/writer/counters.go", `{"claimed", func(d *Delta) int64 { return d.Units }},`,
+		`{"claimed", func(d *Delta) int64 { return d.Units + min(d.Claims/6, 1) }},`,
 	}}},
 }
 
