@@ -37,7 +37,8 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 		newest := versionAfter(0)
 		// The reserve before the campaign, as the writer does. A campaign of one shard has none.
 		_, err := tx.ExecContext(ctx, "UPDATE lots SET total = total + ?,"+
-			" version = CASE WHEN version < ? THEN ? ELSE version + 1 END WHERE id = ?", b.count(), newest, newest, models.ShardID(b.campaignID, models.ReserveLot))
+			" version = CASE WHEN version < ? THEN ? ELSE version + 1 END WHERE id = ?",
+			b.count(), newest, newest, models.ShardID(b.campaignID, models.ReserveLot))
 		if err != nil {
 			return fmt.Errorf("campaigns: %w", err)
 		}

@@ -31,7 +31,8 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State)
 	}
 	campaignID, _ := models.SplitShardID(c.ID)
 	rows, err := pool.QueryContext(ctx, "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets"+
-		ByPosition(a.db.Name())+" WHERE campaign_id = ? AND position > ? AND position <= ? AND claim_id IS NULL ORDER BY position", campaignID, state.Pushed, last)
+		ByPosition(a.db.Name())+" WHERE campaign_id = ? AND position > ? AND position <= ? AND claim_id IS NULL ORDER BY position",
+		campaignID, state.Pushed, last)
 	if err != nil {
 		return fmt.Errorf("campaigns: push %s: %w", c.ID, err)
 	}

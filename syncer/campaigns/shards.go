@@ -3,6 +3,7 @@ package campaigns
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"dibs/internal/sqlstore"
 	"dibs/lua"
@@ -49,15 +50,15 @@ func lotsOf(c *models.Campaign, partitions int) (lots []models.Campaign, rows []
 
 // SumShards has the sums of a campaign of several shards be those of its lots.
 func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
-	query := "UPDATE lots SET"
-	args := []any(nil)
+	var set []string
+	var args []any
 	for _, column := range []string{"claimed", "synced_seq", "released_claims", "lost_claims"} {
 		// MySQL reads from the table that it changes in a derived table alone.
-		query += " " + column + " = (SELECT n FROM (SELECT SUM(" + column + ") AS n FROM lots WHERE campaign_id = ? AND shard > 0)" +
-			" AS all_" + column + "),"
+		sum := "SELECT SUM(" + column + ") AS n FROM lots WHERE campaign_id = ? AND shard > 0"
+		set = append(set, column+" = (SELECT n FROM ("+sum+") AS all_"+column+")")
 		args = append(args, campaignID)
 	}
-	query += " updated_at = updated_at WHERE id = ? AND shards > 1"
+	query := "UPDATE lots SET " + strings.Join(set, ", ") + " WHERE id = ? AND shards > 1"
 	err := sqlstore.Retry(ctx, func() error { return sqlstore.On(db.WithContext(ctx)).Run(query, append(args, campaignID)...) })
 	if err != nil {
 		return fmt.Errorf("campaigns: sums of %s: %w", campaignID, err)

@@ -371,10 +371,10 @@ func TestCompare_SumsOfShards(t *testing.T) {
 	s.take(1, 4)
 	require.Empty(t, s.Compare(s.id).Differences)
 	for column, says := range map[string]string{
-		"campaign_claimed":    "campaigns.claimed is 1 more than that of all shards",
-		"campaign_synced_seq": "campaigns.synced_seq is 1 more than that of all shards",
-		"campaign_released":   "campaigns.released_claims is 1 more than that of all shards",
-		"campaign_total":      "total is 1 units more than ",
+		"claimed":         "campaigns.claimed is 1 more than that of all shards",
+		"synced_seq":      "campaigns.synced_seq is 1 more than that of all shards",
+		"released_claims": "campaigns.released_claims is 1 more than that of all shards",
+		"total":           "total is 1 units more than ",
 	} {
 		s.Exec("UPDATE lots SET "+column+" = "+column+" + 1 WHERE id = ?", s.id)
 		require.Contains(t, fmt.Sprint(s.Compare(s.id).Differences), says)

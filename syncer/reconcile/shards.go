@@ -104,7 +104,8 @@ func (l *look) sums(ctx context.Context) error {
 		err := db.Row("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq), c.released_claims - SUM(s.released_claims),"+
 			" c.total - SUM(s.total) - COALESCE((SELECT SUM(CASE WHEN kind = ? THEN n ELSE -n END) FROM"+
 			" (SELECT kind, MAX(cumulative) AS n FROM stock_moves WHERE campaign_id = ? AND peer > 0 GROUP BY shard, kind, peer) m), 0)"+
-			" FROM campaigns c JOIN lots s ON s.campaign_id = c.id AND s.shard > 0 WHERE c.id = ? GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total", models.EventUnitsDebited, id, id).
+			" FROM campaigns c JOIN lots s ON s.campaign_id = c.id AND s.shard > 0 WHERE c.id = ?"+
+			" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total", models.EventUnitsDebited, id, id).
 			Scan(&claimed, &synced, &released, &units)
 		if err != nil {
 			return fmt.Errorf("reconcile: lots of %s: %w", id, err)

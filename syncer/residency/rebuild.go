@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -137,7 +138,7 @@ func (h *Hydrator) rebuildAlone(ctx context.Context, c *models.Campaign, force b
 		_, err = staging.Finish(ctx)
 	}
 	if errors.Is(err, lua.ErrBehindTombstone) {
-		err = h.loseBehindTombstone(ctx, c, err)
+		err = cmp.Or(h.loseBehindTombstone(ctx, c), errors.Join(campaigns.ErrLost, err))
 	}
 	if err != nil {
 		drop := staging.Drop(context.WithoutCancel(ctx))
@@ -158,7 +159,7 @@ func (h *Hydrator) rebuildAlone(ctx context.Context, c *models.Campaign, force b
 
 // loseBehindTombstone takes a campaign out of use of which MySQL has less than Redis evicted. What was evicted is known to have been
 // answered.
-func (h *Hydrator) loseBehindTombstone(ctx context.Context, c *models.Campaign, why error) error {
+func (h *Hydrator) loseBehindTombstone(ctx context.Context, c *models.Campaign) error {
 	evicted, err := h.scripts.EvictedAt(ctx, c.ID)
 	if err != nil {
 		return err
@@ -168,9 +169,8 @@ func (h *Hydrator) loseBehindTombstone(ctx context.Context, c *models.Campaign, 
 	if err := h.lose(ctx, c, reason); err != nil {
 		return err
 	}
-	err = sqlstore.On(h.db.WithContext(ctx)).Run("UPDATE lots SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
+	return sqlstore.On(h.db.WithContext(ctx)).Run("UPDATE lots SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
 		evicted.Seq, c.ID, c.Epoch, evicted.Seq)
-	return errors.Join(campaigns.ErrLost, why, err)
 }
 
 // attempt hands out the number of a load, or 0 when load or residency have changed since c was read.

@@ -103,7 +103,7 @@ func (h *Hydrator) examine(ctx context.Context, c *models.Campaign) (present boo
 	_, err = h.scripts.State(ctx, c.ID)
 	switch isAbsent := errors.Is(err, lua.ErrAbsent) && evicted.Epoch > 0; {
 	case isAbsent && known.Before(evicted): // MySQL was restored to a time before the eviction
-		return false, h.loseBehindTombstone(ctx, c, lua.ErrBehindTombstone)
+		return false, h.loseBehindTombstone(ctx, c)
 	case isAbsent && known == evicted: // the evictor died before it recorded the eviction in MySQL
 		return false, recordEviction(ctx, h.db, c.ID, evicted)
 	}
