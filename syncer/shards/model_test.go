@@ -29,7 +29,7 @@ func (w *world) play(t *rapid.T) error {
 		}
 	}
 	w.crashAll()
-	return cmp.Or(w.sellOut(t), w.real.differ(w))
+	return cmp.Or(w.sellOut(rapid.IntRange(0, len(w.lots)-2).Draw(t, "last")), w.real.differ(w))
 }
 
 func (w *world) crashAll() {
@@ -108,8 +108,7 @@ func (a *actor) verdict() error {
 }
 
 // sellOut has users take all that is left, at one shard, with a mover that nothing disturbs.
-func (w *world) sellOut(t *rapid.T) error {
-	shard := rapid.IntRange(0, len(w.lots)-2).Draw(t, "last")
+func (w *world) sellOut(shard int) error {
 	for i, s := range w.lots {
 		s.isAway = false
 		w.notice(i)

@@ -139,7 +139,8 @@ func newWorld(total int64, shards int) *world {
 				s.debited(j+1, loan)
 			}
 		}
-		s.memory.ups, s.disk = 0, s.memory.clone()
+		s.memory.ups = 0
+		s.disk = s.memory.clone()
 		w.lots = append(w.lots, s)
 		w.mysql = append(w.mysql, books{epoch: 1, attempts: 1, rows: make(map[int64]row)})
 		w.book(i)
@@ -329,8 +330,8 @@ func (a *actor) Debit(_ context.Context, c *models.Campaign, d *lua.Debit) (lua.
 	s := a.lotOf(c.ID)
 	told, err := s.debit(d)
 	a.w.real.debit(s, d, told, err)
-	// A server without durability waits for every debit but those of the reserve. This one has an fsync with each claim, so it waits for all.
-	if err != nil || a.w.flaw == flawNotKept {
+	// A server without durability waits for debits of units that users claim. This one has claims on its disk, so it waits for the reserve, too.
+	if err != nil || a.w.flaw == flawNotKept || d.NeedNotWait && s.number != models.ReserveLot {
 		return told, err
 	}
 	a.step() // it may die before it is on the disk
@@ -375,18 +376,21 @@ func (a *actor) Credit(_ context.Context, c *models.Campaign, d *lua.Credit) (lu
 // credit is credit.lua.
 func (s *place) credit(d *lua.Credit, flaw flaw) (lua.Transferred, error) {
 	h := &s.memory
-	if err := s.refuses(d.Seen.Epoch); err != nil {
+	if err := s.refuses(d.Seen.Epoch); err != nil && (!s.isFenced || s.isAway || h.epoch != d.Seen.Epoch) {
 		return lua.Transferred{}, err
 	}
-	if h.tseq < d.Seen.TSeq {
+	if !s.isFenced && h.tseq < d.Seen.TSeq {
 		s.fence()
 		return lua.Transferred{}, lua.ErrBehind
 	}
 	if d.PeerLoad < h.load[d.Peer] {
 		return lua.Transferred{}, lua.ErrPeer
 	}
-	h.load[d.Peer] = d.PeerLoad
 	before := h.in[d.Peer]
+	if s.isFenced && d.Upto > before {
+		return lua.Transferred{}, lua.ErrOther
+	}
+	h.load[d.Peer] = d.PeerLoad
 	if flaw == flawCountsTwice && d.Upto == before && before > d.Before {
 		d.Upto += before - d.Before
 	}
@@ -450,10 +454,8 @@ func (w *world) load(s *place) error {
 		}
 		_, peerIn := w.mysql[j].counts()
 		floor := peerIn[s.number]
-		if !peer.isAbsent {
-			peer.memory.load[s.number] = epoch
-		}
 		if !peer.isAbsent || peer.isFenced {
+			peer.memory.load[s.number] = epoch
 			floor = max(floor, peer.memory.in[s.number])
 		}
 		load[peer.number] = w.mysql[j].attempts
