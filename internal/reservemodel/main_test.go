@@ -159,3 +159,25 @@ func TestEachPacketHasOneOwner(t *testing.T) {
 		})
 	}
 }
+
+// Small bounds for packets are searched in full.
+func TestSmallBoundsForPacketsAreComplete(t *testing.T) {
+	t.Parallel()
+	all := map[string]*packetProtocol{
+		"a crash":                       {MaxCrashes: 1, MaxDebits: 1},
+		"a restore and a load, 1 mover": {MaxRestores: 1, MaxFences: 1, MaxDebits: 1, OneMover: true},
+	}
+	if testenv.Soak() {
+		all["a restore and an eviction, 1 mover"] = &packetProtocol{MaxRestores: 1, MaxEvictions: 1, MaxDebits: 2, OneMover: true}
+		all["data gone"] = &packetProtocol{MaxCrashes: 1, Loss: true, MaxDebits: 1}
+	}
+	for name, p := range all {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			found := explore(p, 30_000_000)
+			require.Empty(t, found.broken, found.path)
+			require.True(t, found.complete)
+			t.Logf("%d states", found.states)
+		})
+	}
+}
