@@ -145,7 +145,7 @@ func TestEachPacketHasOneOwner(t *testing.T) {
 	}
 	for name, p := range map[string]*packetProtocol{
 		"crashes":                   packetBounds(func(p *packetProtocol) { p.MaxCrashes = 2 }),
-		"data gone":                 packetBounds(func(p *packetProtocol) { p.Loss = true }),
+		"data gone":                 packetBounds(func(p *packetProtocol) { p.Loss, p.GrantsOnly = true, true }),
 		"a restore and an eviction": packetBounds(func(p *packetProtocol) { p.MaxRestores, p.MaxEvictions = 1, 1 }),
 		"a restore and loads":       packetBounds(func(p *packetProtocol) { p.MaxCrashes, p.MaxRestores, p.MaxEvictions, p.MaxFences = 0, 1, 1, 2 }),
 	} {
@@ -164,12 +164,13 @@ func TestEachPacketHasOneOwner(t *testing.T) {
 func TestSmallBoundsForPacketsAreComplete(t *testing.T) {
 	t.Parallel()
 	all := map[string]*packetProtocol{
-		"a crash":                       {MaxCrashes: 1, MaxDebits: 1},
+		"a crash, 2 debits":             {MaxCrashes: 1, MaxDebits: 2},
 		"a restore and a load, 1 mover": {MaxRestores: 1, MaxFences: 1, MaxDebits: 1, OneMover: true},
 	}
 	if testenv.Soak() {
-		all["a restore and an eviction, 1 mover"] = &packetProtocol{MaxRestores: 1, MaxEvictions: 1, MaxDebits: 2, OneMover: true}
-		all["data gone"] = &packetProtocol{MaxCrashes: 1, Loss: true, MaxDebits: 1}
+		all["a crash, 3 debits"] = &packetProtocol{MaxCrashes: 1, MaxDebits: 3}
+		all["a restore and an eviction, 1 mover"] = &packetProtocol{MaxRestores: 1, MaxEvictions: 1, MaxDebits: 1, OneMover: true}
+		all["data gone, 2 debits"] = &packetProtocol{MaxCrashes: 1, Loss: true, GrantsOnly: true, MaxDebits: 2}
 	}
 	for name, p := range all {
 		t.Run(name, func(t *testing.T) {

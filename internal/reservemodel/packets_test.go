@@ -173,13 +173,16 @@ type dealt struct {
 //   - a load waits until MySQL has each credit that a peer holds;
 //   - a load and a comparison put back each row that is missing, also between others;
 //   - a load that is not confirmed begins again with what its copy in Redis counts.
+//
+// They do not cover a shard that loses all data, with events that MySQL has not read, after it passed a packet on: its load knows that it
+// debited the packet, by its peer, and not that it was credited it, so it can be credited it again.
 type packetProtocol struct {
 	NoWait, NoFloors, UnbookedFloors, NoTombstone, SQLWins, AnyLoad bool
 	TailOnly, ForgetsFirstRound                                     bool
 
 	Loss                                                        bool // a crash loses all data of a lot
 	MaxCrashes, MaxRestores, MaxEvictions, MaxDebits, MaxFences uint8
-	OneMover                                                    bool
+	OneMover, GrantsOnly                                        bool // GrantsOnly: no shard gives packets
 }
 
 func (p *packetProtocol) start() (s dealt) {
@@ -464,7 +467,7 @@ func (p *packetProtocol) deal(s dealt, m uint8, put func(dealt, string, ...uint8
 	case 0:
 		for g := range uint8(lots) {
 			for t := range uint8(lots) {
-				if g == t || s.Status[g] != open {
+				if g == t || s.Status[g] != open || p.GrantsOnly && g > 0 {
 					continue
 				}
 				out := s.Primary[g].Out[t]
