@@ -99,7 +99,8 @@ func (s *shop) lose(number int) {
 // requireUnits sums up what the lots have and what is in flight.
 func (s *shop) requireUnits(total int64) {
 	s.T.Helper()
-	sum, lots := int64(0), []int{1, 2, models.ReserveLot}
+	sum := int64(0)
+	lots := []int{1, 2, models.ReserveLot}
 	for _, from := range lots {
 		v := s.view(from)
 		sum += v.Total - v.Owed

@@ -62,7 +62,10 @@ func newServers(t *testing.T) *servers {
 
 // open makes the campaign of a world.
 func (r *servers) open(t testing.TB, w *world) {
-	r.id, r.disk, r.metas, r.different = testenv.UniqueID(t, "c"), make(map[string]map[string]string), make(map[string]lua.Meta), nil
+	r.id = testenv.UniqueID(t, "c")
+	r.disk = make(map[string]map[string]string)
+	r.metas = make(map[string]lua.Meta)
+	r.different = nil
 	c := syncertest.CampaignOf(r.id, w.total)
 	c.Shards = len(w.lots) - 1
 	_, _, err := syncertest.NewCampaigns(t, r.db, r.scripts).Create(t.Context(), c)
@@ -87,7 +90,7 @@ func (r *servers) keysOf(s *place) []string {
 // wrongf notes a difference.
 func (r *servers) wrongf(s *place, format string, args ...any) {
 	if r.different == nil {
-		r.different = fmt.Errorf("lot %d: "+format, append([]any{s.number}, args...)...) //nolint:err113 // what was found
+		r.different = fmt.Errorf("lot %d: "+format, append([]any{s.number}, args...)...)
 	}
 }
 
@@ -309,7 +312,8 @@ func (r *servers) loaded(s *place, b *books) {
 		b.rows[t.TSeq] = row{tseq: t.TSeq, epoch: b.epoch, isOut: t.Type == models.EventUnitsDebited, peer: t.Peer, upto: t.Cumulative}
 	}
 	b.tseq = r.row(s).TSeq
-	s.memory.tseq, s.disk.tseq = b.tseq, b.tseq
+	s.memory.tseq = b.tseq
+	s.disk.tseq = b.tseq
 }
 
 // compareRows compares what MySQL has of a lot.
@@ -328,19 +332,17 @@ func (r *servers) compareRows(s *place, b *books) {
 // sameCounts compares what is counted by peer; 0 is as good as nothing.
 func sameCounts(a, b map[int]int64) bool {
 	isZero := func(_ int, n int64) bool { return n == 0 }
-	one, other := maps.Clone(a), maps.Clone(b)
+	one := maps.Clone(a)
 	maps.DeleteFunc(one, isZero)
+	other := maps.Clone(b)
 	maps.DeleteFunc(other, isZero)
 	return maps.Equal(one, other)
 }
 
 // differ compares all lots, and returns the first difference that was ever seen.
 func (r *servers) differ(w *world) error {
-	if r == nil || r.different != nil {
-		if r == nil {
-			return nil
-		}
-		return r.different
+	if r == nil {
+		return nil
 	}
 	ids := make([]string, len(w.lots))
 	for i, s := range w.lots {
@@ -348,7 +350,8 @@ func (r *servers) differ(w *world) error {
 	}
 	for i, v := range r.scripts.Shards(context.Background(), ids) {
 		s := w.lots[i]
-		h, units := &s.memory, has(s.memory.in, s.memory.out)
+		h := &s.memory
+		units := has(h.in, h.out)
 		isThere := !s.isAbsent || s.isFenced
 		switch {
 		case (v.Err != nil) != s.isAbsent, (v.Status != "") != isThere:

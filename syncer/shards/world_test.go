@@ -57,7 +57,8 @@ func (b *books) clone() books {
 
 // counts are the highest of each peer.
 func (b *books) counts() (out, in map[int]int64) {
-	out, in = make(map[int]int64), make(map[int]int64)
+	out = make(map[int]int64)
+	in = make(map[int]int64)
 	for _, r := range b.rows {
 		of := in
 		if r.isOut {
@@ -120,7 +121,8 @@ func (s *place) credited(peer int, upto int64) {
 
 func (s *place) told(r row) {
 	s.memory.tseq++
-	r.tseq, r.epoch = s.memory.tseq, s.memory.epoch
+	r.tseq = s.memory.tseq
+	r.epoch = s.memory.epoch
 	s.stream = append(s.stream, r)
 }
 
@@ -212,7 +214,10 @@ func (w *world) notice(lot int) {
 	}
 }
 
-func (s *place) fence() { s.isAbsent, s.isFenced = true, true }
+func (s *place) fence() {
+	s.isAbsent = true
+	s.isFenced = true
+}
 
 // book has MySQL read the stream of a lot. A row of another load is dropped, and one whose number is taken.
 func (w *world) book(lot int) {
@@ -235,7 +240,8 @@ func (w *world) evict(lot int) {
 		return
 	}
 	w.keep(s)
-	s.isAbsent, s.tomb = true, s.memory.tseq
+	s.isAbsent = true
+	s.tomb = s.memory.tseq
 	w.real.evict(s)
 }
 
@@ -439,7 +445,8 @@ func (w *world) load(s *place) error {
 		s.isLost = true
 		return campaigns.ErrLost
 	}
-	tseq, load := b.tseq, map[int]int64{}
+	tseq := b.tseq
+	load := make(map[int]int64)
 	out, in := b.counts()
 	if s.isFenced {
 		out = maps.Clone(s.memory.out)
@@ -463,7 +470,9 @@ func (w *world) load(s *place) error {
 	}
 	*b = b.corrected(epoch, tseq, out, in)
 	s.memory = held{epoch: epoch, taken: s.memory.taken, tseq: b.tseq, in: in, out: out, load: load}
-	s.isAbsent, s.isFenced, s.isForgetful = false, false, false
+	s.isAbsent = false
+	s.isFenced = false
+	s.isForgetful = false
 	w.keep(s)
 	w.real.loaded(s, b)
 	return nil
