@@ -181,3 +181,19 @@ func TestStagedPacketsExpireUnlessTheyAreLoaded(t *testing.T) {
 		require.EqualValues(t, 2_000, rdb.LLen(t.Context(), list).Val())
 	})
 }
+
+func TestAShardThatForgotADebitTakesNoClaims(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newShard(t, rdb)
+		_, err := b.s.Debit(t.Context(), b.c, &lua.Debit{Epoch: 1, Peer: 1, Units: 4})
+		require.NoError(t, err)
+		_, view, err := b.s.ClaimAfter(t.Context(), b.meta, lua.Position{}, []lua.ClaimRequest{want("ada", 1, "")})
+		require.NoError(t, err)
+		require.Equal(t, lua.Position{Epoch: 1, Seq: 1, TSeq: 8}, view.Position)
+		require.NoError(t, rdb.HSet(t.Context(), b.keys.State, "tseq", 7, "total", 10).Err()) // it was rolled back
+		replies, _, err := b.s.ClaimAfter(t.Context(), b.meta, view.Position, []lua.ClaimRequest{want("bob", 1, "")})
+		require.NoError(t, err)
+		require.Equal(t, models.OutcomeRolledBack, replies[0].Outcome)
+		require.ErrorIs(t, b.shard().Err, lua.ErrAbsent, "and of nobody else")
+	})
+}
