@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"dibs/internal/syncertest"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/reconcile"
 
@@ -103,6 +104,10 @@ func TestCompare_ACampaignWhoseMovesArePrunedAgrees(t *testing.T) {
 			s.refill(1, 6)
 			require.Equal(t, 6, s.take(1, 6))
 			s.refill(2, 6)
+			reserve := s.Campaign(models.ShardID(s.id, models.ReserveLot))
+			seen := s.Scripts.Shards(t.Context(), []string{reserve.ID})[0].Out[1]
+			_, err := s.Scripts.Debit(t.Context(), &reserve, &lua.Debit{Epoch: 1, Peer: 1, Seen: seen, Units: 1}) // stays in flight
+			require.NoError(t, err)
 			s.Shut(s.id)
 			s.Sync()
 			require.Empty(t, s.Compare(s.id).Differences)

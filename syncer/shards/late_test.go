@@ -29,7 +29,9 @@ func TestUnitsThatComeTooLateStayInTheReserve(t *testing.T) {
 		}
 		whole(w.start(models.Need{Shard: 2, Units: 6}), func() {})
 		require.True(t, w.claim(0, 2))
-		one, two, reserve := w.lots[0], w.lots[1], w.lots[2]
+		one := w.lots[0]
+		two := w.lots[1]
+		reserve := w.lots[2]
 		require.Equal(t, []int64{0, 6, 0}, []int64{one.memory.free(), two.memory.free(), reserve.memory.free()})
 		need := models.Need{Shard: 1, Units: 1, Within: time.Second}
 		whole(w.start(need), func() {

@@ -124,7 +124,8 @@ func (m *Mover) openMoves(p *picture, last map[flight]flown) (steps []step) {
 			if n := p.inFlight(from, to); n != 0 {
 				steps = append(steps, step{verb: verbMove, from: from, to: to})
 				lacks -= n
-				out, in := p.views[from].Out[p.number(to)], p.views[to].In[p.number(from)]
+				out := p.views[from].Out[p.number(to)]
+				in := p.views[to].In[p.number(from)]
 				key := flight{campaignID: p.campaign.ID, from: from, to: to}
 				was, isKnown := last[key]
 				if !isKnown || min(out, in) >= was.upto { // others are in flight by now
