@@ -19,7 +19,7 @@ import (
 
 func TestNew_RefusesAnOpenDoor(t *testing.T) {
 	t.Parallel()
-	_, err := api.New(api.Config{Addr: ":8080"}, apitest.NewRoom().Deps())
+	_, err := api.New(api.Config{Addr: ":8080"}, apitest.NewFake().Deps())
 	require.ErrorIs(t, err, auth.ErrListen)
 	require.ErrorIs(t, err, api.ErrConfig)
 }
@@ -27,7 +27,7 @@ func TestNew_RefusesAnOpenDoor(t *testing.T) {
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	tokens := api.Tokens{Admin: "admin-token", Storefront: "storefront-token", Viewer: "viewer-token"}
-	doc, router := apitest.Document(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}))
+	doc, router := apitest.Document(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}))
 	untried := map[string]bool{}
 	for path, item := range doc.Paths.Map() {
 		for method := range item.Operations() {
@@ -79,7 +79,7 @@ func TestScopes(t *testing.T) {
 			if strings.HasSuffix(c.path, ":batch") {
 				header = header[:len(header)-1]
 			}
-			room := apitest.NewRoom(apitest.Coupon("c1", 9), apitest.Coupon("c2", 9), models.Campaign{ID: "p", Kind: models.KindPacket})
+			room := apitest.NewFake(apitest.Coupon("c1", 9), apitest.Coupon("c2", 9), models.Campaign{ID: "p", Kind: models.KindPacket})
 			room.Campaigns["c1"].Rows = []models.Claim{{ID: "made", CampaignID: "c1", UserID: "u", Status: models.ClaimClaimed}}
 			w := apitest.Ask(apitest.NewServer(t, room, api.Config{Tokens: tokens}), c.method, c.path, c.body, header...)
 			what := c.method + " " + c.path + " by " + who
@@ -102,7 +102,7 @@ func TestScopes(t *testing.T) {
 
 func TestWrongTokens_ReachNobody(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	h := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{Storefront: "secret"}})
 	for _, headers := range [][]string{
 		nil, {"Authorization: "}, {"Authorization: Bearer"}, {"Authorization: Bearer "}, {"Authorization: Bearer secre"},
@@ -116,7 +116,7 @@ func TestWrongTokens_ReachNobody(t *testing.T) {
 		require.NotContains(t, w.Body.String(), "secret")
 	}
 	w := apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"x","kind":"coupon","total":1}`, "Authorization: Bearer ")
-	require.Equal(t, 401, w.Code, "an unset admin token is nobody's")
+	require.Equal(t, 401, w.Code, "an unset admin token is no one's")
 	require.Zero(t, room.Sent())
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Authorization: Bearer secret").Code)
 }
@@ -130,7 +130,7 @@ func TestChangesOfTheTokensFile_AreInTheAuditLog(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "tokens")
 	require.NoError(t, os.WriteFile(file, []byte(line("anna")+line("bert")), 0o600))
-	room := apitest.NewRoom(apitest.Coupon("c1", 9))
+	room := apitest.NewFake(apitest.Coupon("c1", 9))
 	h := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{File: file}})
 	require.NoError(t, os.WriteFile(file, []byte(line("bert")+line("cleo")+line("dora")), 0o600))
 	var noted []models.AuditEntry
@@ -146,7 +146,7 @@ func TestChangesOfTheTokensFile_AreInTheAuditLog(t *testing.T) {
 
 func TestRefusedTokens_AreInTheAuditLog(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 9))
+	room := apitest.NewFake(apitest.Coupon("c1", 9))
 	h := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{Storefront: "st0re", Viewer: "v1ewer"}})
 	for range 20 {
 		apitest.Ask(h, "GET", "/v1/campaigns", "", "Authorization: Bearer wr0ng", "X-Request-Id: r1")

@@ -16,7 +16,7 @@ const shop = "https://shop.example.com"
 
 func TestCORS_OnlyConfiguredOriginsMayCall(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 9)), api.Config{
+	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 9)), api.Config{
 		Tokens: api.Tokens{Storefront: "st0re"}, CORSOrigins: []string{shop, "http://localhost:5173"},
 	})
 	ask := func(method, path, origin string, headers ...string) http.Header {
@@ -44,7 +44,7 @@ func TestCORS_OnlyConfiguredOriginsMayCall(t *testing.T) {
 
 func TestCORS_WithoutTokensAConfiguredOriginMayClaim(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 9)), api.Config{CORSOrigins: []string{shop}})
+	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 9)), api.Config{CORSOrigins: []string{shop}})
 	claim := func(origin string) int {
 		return apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Origin: "+origin, "Sec-Fetch-Site: cross-site").Code
 	}
@@ -55,7 +55,7 @@ func TestCORS_WithoutTokensAConfiguredOriginMayClaim(t *testing.T) {
 func TestCORS_OriginsMustBeExact(t *testing.T) {
 	t.Parallel()
 	for _, origin := range []string{"*", "https://*.example.com", "shop.example.com", "https://shop.example.com/", "https://shop.example.com/path"} {
-		_, err := api.New(api.Config{CORSOrigins: []string{origin}}, apitest.NewRoom().Deps())
+		_, err := api.New(api.Config{CORSOrigins: []string{origin}}, apitest.NewFake().Deps())
 		require.ErrorIs(t, err, api.ErrConfig, origin)
 	}
 }
@@ -63,7 +63,7 @@ func TestCORS_OriginsMustBeExact(t *testing.T) {
 func TestWatchTicket_IsUsedOnceWithinAMinute(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	room := apitest.NewRoom(apitest.Coupon("c1", 9))
+	room := apitest.NewFake(apitest.Coupon("c1", 9))
 	config := api.Config{Tokens: api.Tokens{Storefront: "st0re", Viewer: "v1ewer"}, Clock: func() time.Time { return now }}
 	h := apitest.NewServer(t, room, config)
 	ticket := func(token string) string {

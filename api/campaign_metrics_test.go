@@ -18,7 +18,7 @@ import (
 // TestTheBusiestCampaignsHaveSeries: as many as are wanted, whatever there are.
 func TestTheBusiestCampaignsHaveSeries(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(models.Campaign{ID: "busy", Total: 5, PerUser: 1, LowStockAt: 4}, apitest.Coupon("calm", 9), apitest.Coupon("idle", 9))
+	room := apitest.NewFake(models.Campaign{ID: "busy", Total: 5, PerUser: 1, LowStockAt: 4}, apitest.Coupon("calm", 9), apitest.Coupon("idle", 9))
 	h := apitest.NewServer(t, room, api.Config{MetricsCampaigns: 1})
 	scrape := func() (lines []string) {
 		for line := range strings.Lines(apitest.Ask(h, "GET", "/metrics", "").Body.String()) {
@@ -52,7 +52,7 @@ func TestTheBusiestCampaignsHaveSeries(t *testing.T) {
 // TestACampaignOfSeveralShardsHasSeries: its stock is that of all shards, and what its shards did is told by their number.
 func TestACampaignOfSeveralShardsHasSeries(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(models.Campaign{ID: "c", Total: 50, Shards: 2, LowStockAt: 48})
+	room := apitest.NewFake(models.Campaign{ID: "c", Total: 50, Shards: 2, LowStockAt: 48})
 	for i := range 2 {
 		room.Put(models.Campaign{ID: models.ShardID("c", i+1), Total: 10, Shards: 2, PerUser: 1}).InRedis = true
 	}

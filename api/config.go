@@ -51,7 +51,7 @@ type Config struct {
 	QueueWait        time.Duration // a claim that waited longer is refused as unavailable and not sent
 	CallTimeout      time.Duration // of one call to Redis
 	MetricsCampaigns int           // campaigns that have series of their own, the busiest; below 0: none
-	UserRate         float64       // claims a second of one user, in this process or with Deps.Tries in all; 0 is no limit
+	UserRate         float64       // claims a second of one user, in this process or with Deps.Attempts in all; 0 is no limit
 
 	SubjectSecret string // by which subjects of claims are stored as digests; "": as they are
 

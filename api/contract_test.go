@@ -19,7 +19,7 @@ import (
 // TestOpenAPI_TheDocumentIsHeldTo: the check above can fail.
 func TestOpenAPI_TheDocumentIsHeldTo(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 3)), api.Config{})
+	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 3)), api.Config{})
 	_, router := apitest.Document(t, h)
 	req := httptest.NewRequest(http.MethodPost, "/v1/campaigns/c1/claims", strings.NewReader(apitest.OneClaim))
 	req.Header.Set("Content-Type", "application/json")
@@ -48,7 +48,7 @@ func TestOpenAPI_TheDocumentIsHeldTo(t *testing.T) {
 
 func TestOpenAPI_HasNothingOfHumasOwn(t *testing.T) {
 	t.Parallel()
-	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}))
+	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}))
 	require.NotContains(t, doc.Components.Schemas, "ErrorModel")
 	require.NotContains(t, doc.Components.Schemas, "ErrorDetail")
 	text, err := json.Marshal(doc)
@@ -58,7 +58,7 @@ func TestOpenAPI_HasNothingOfHumasOwn(t *testing.T) {
 
 func TestOpenAPI_ClosedListsAreListed(t *testing.T) {
 	t.Parallel()
-	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}))
+	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}))
 	property := func(schema, name string) *openapi3.Schema {
 		return doc.Components.Schemas[schema].Value.Properties[name].Value
 	}
@@ -79,7 +79,7 @@ func TestOpenAPI_ClosedListsAreListed(t *testing.T) {
 
 func TestOpenAPI_EveryOperationIsDescribedAndShown(t *testing.T) {
 	t.Parallel()
-	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}))
+	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}))
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			what := method + " " + path
@@ -101,7 +101,7 @@ func TestOpenAPI_EveryOperationIsDescribedAndShown(t *testing.T) {
 // What is answered may grow: programs that read it pass over what they don't know.
 func TestOpenAPI_AnswersMayGrowAndRequestsMayNot(t *testing.T) {
 	t.Parallel()
-	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}))
+	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}))
 	closed := map[string]bool{}
 	for name, schema := range doc.Components.Schemas {
 		if more := schema.Value.AdditionalProperties.Has; more != nil && !*more {

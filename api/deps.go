@@ -26,8 +26,8 @@ type Deps struct {
 	Audit     Audit
 	Groups    operator.Groups
 	Ledger    operator.Ledger
-	Tries     claiming.Tries // nil: Config.UserRate is of this process alone
-	Console   *ConsoleDeps   // nil: there is no console
+	Attempts  claiming.AttemptCounter // nil: Config.UserRate is of this process alone
+	Console   *ConsoleDeps            // nil: there is no console
 	// Losses takes reports of claims that Redis lost; nil: none are made.
 	Losses claiming.Losses
 	// Ready says why no claims can be taken now; nil when some can.

@@ -21,7 +21,7 @@ import (
 func TestAStopFirstSaysGoodbyeOnEveryConnection(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
-	srv, err := api.New(api.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))}, apitest.NewRoom().Deps())
+	srv, err := api.New(api.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))}, apitest.NewFake().Deps())
 	require.NoError(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

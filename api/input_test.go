@@ -13,7 +13,7 @@ import (
 
 func TestBadHeadersAndPaths(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	h := apitest.NewServer(t, room, api.Config{})
 	for _, c := range []struct {
 		name, path  string
@@ -59,7 +59,7 @@ func TestBadHeadersAndPaths(t *testing.T) {
 
 func TestQuery_UnknownParametersAreRefused(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 10)), api.Config{})
+	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 10)), api.Config{})
 	for path, field := range map[string]string{
 		"/v1/campaigns?limt=1": "limt", "/v1/campaigns?limit=1&limit=2": "limit", "/v1/campaigns/c1?x": "x", "/v1/users/u/claims?campaign=c1": "campaign",
 		"/v1/campaigns/c1/stock?a=1&b=2": "a", "/v1/users/%2F/claims?b=": "b", "/v1/campaigns?" + strings.Repeat("é", 50): strings.Repeat("é", 32) + "…",

@@ -26,7 +26,7 @@ func visit(h http.Handler, host string, header map[string]string) *httptest.Resp
 
 func TestPagesOfOtherSitesMayNotCallAServiceWithoutTokens(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	open := apitest.NewServer(t, room, api.Config{})
 	for _, host := range []string{"127.0.0.1:8080", "localhost:8080", "[::1]:8080", "localhost", "127.0.0.1"} {
 		require.Equal(t, http.StatusCreated, visit(open, host, nil).Code, host)

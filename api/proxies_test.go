@@ -16,7 +16,7 @@ import (
 // The address is seen by what is bounded by it: the 51st guess of one address is answered 429.
 func TestTrustedProxies_TellTheAddressAndNobodyElseDoes(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(), api.Config{
+	h := apitest.NewServer(t, apitest.NewFake(), api.Config{
 		Tokens: api.Tokens{Viewer: "v1ewer"}, TrustedProxies: api.Proxies{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 	})
 	ask := func(peer, token string, forwarded ...string) int {

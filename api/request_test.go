@@ -21,7 +21,7 @@ func logInto(buf *bytes.Buffer) *slog.Logger {
 
 func TestRequestID_IsTakenOrMadeAndAnswered(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 9)), api.Config{})
+	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 9)), api.Config{})
 	id := func(method, path, body string, headers ...string) string {
 		return strings.Join(apitest.Ask(h, method, path, body, headers...).Header().Values("X-Request-ID"), "|")
 	}
@@ -54,7 +54,7 @@ func TestRequestID_IsInTheLinesOfItsRequest(t *testing.T) {
 		{"GET", "/v1/claims/k", ""}, {"GET", "/v1/users/u/claims", ""}, {"POST", "/v1/claims/k/release", ""}, {"GET", "/readyz", ""},
 	} {
 		var buf bytes.Buffer
-		room := apitest.NewRoom()
+		room := apitest.NewFake()
 		room.Fail, room.Ready = errors.New("away"), errors.New("away")
 		h := apitest.NewServer(t, room, api.Config{Logger: logInto(&buf)})
 		w := apitest.Ask(h, q[0], q[1], q[2], "X-Request-Id: r-17")
@@ -69,7 +69,7 @@ func TestRequestID_IsInTheLinesOfItsRequest(t *testing.T) {
 func TestAccessLog_SaysWhoAskedForWhat(t *testing.T) {
 	t.Parallel()
 	var buf bytes.Buffer
-	room := apitest.NewRoom(apitest.Coupon("c1", 9))
+	room := apitest.NewFake(apitest.Coupon("c1", 9))
 	tokens := api.Tokens{Storefront: "st0re-t0ken"}
 	h := apitest.NewServer(t, room, api.Config{Tokens: tokens, Logger: logInto(&buf)})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Authorization: Bearer st0re-t0ken").Code)

@@ -23,7 +23,7 @@ func TestDeps_EachIsNeeded(t *testing.T) {
 		if name := reflect.TypeFor[api.Deps]().Field(i).Name; name == "Console" || name == "Losses" || name == "Away" || name == "Mover" || name == "Tries" {
 			continue // an API may do without
 		}
-		deps := apitest.NewRoom().Deps()
+		deps := apitest.NewFake().Deps()
 		field := reflect.ValueOf(&deps).Elem().Field(i)
 		field.SetZero()
 		_, err := api.New(api.Config{}, deps)
@@ -35,7 +35,7 @@ func TestConfig_ARegistryIsBothHalves(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	for _, half := range []api.Config{{Registerer: reg}, {Gatherer: reg}} {
-		_, err := api.New(half, apitest.NewRoom().Deps())
+		_, err := api.New(half, apitest.NewFake().Deps())
 		require.ErrorIs(t, err, api.ErrConfig)
 		require.ErrorContains(t, err, "Gatherer")
 	}
@@ -56,7 +56,7 @@ func TestConfig_DefaultsAreValidAndKeepWhatIsSet(t *testing.T) {
 // Each route answers a method that it does not take with 405 and the methods that it does take, and refuses a body it has no use for.
 func TestRoutes_AllowIsWhatTheDocumentHas(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(), api.Config{})
+	h := apitest.NewServer(t, apitest.NewFake(), api.Config{})
 	doc, _ := apitest.Document(t, h)
 	require.Greater(t, len(doc.Paths.Map()), 15)
 	for path, item := range doc.Paths.Map() {
@@ -82,7 +82,7 @@ func TestRoutes_AllowIsWhatTheDocumentHas(t *testing.T) {
 
 func TestRoutes_EveryRefusalIsInTheDocument(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(), api.Config{})
+	h := apitest.NewServer(t, apitest.NewFake(), api.Config{})
 	doc, _ := apitest.Document(t, h)
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
@@ -116,7 +116,7 @@ func asksNothing(op *openapi3.Operation) bool {
 // HEAD is answered as GET without a body, and HEAD of nothing as nothing.
 func TestRoutes_HeadIsGetWithoutItsBody(t *testing.T) {
 	t.Parallel()
-	r := run(t, apitest.NewRoom(apitest.Coupon("c1", 1)), api.Config{})
+	r := run(t, apitest.NewFake(apitest.Coupon("c1", 1)), api.Config{})
 	tr := &http.Transport{}
 	defer tr.CloseIdleConnections()
 	client := &http.Client{Transport: tr}
@@ -133,7 +133,7 @@ func TestRoutes_HeadIsGetWithoutItsBody(t *testing.T) {
 // A panic in a room is that request's own: it is answered, counted, and the next one is served.
 func TestServe_APanicIsOneRequests(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 1))
+	room := apitest.NewFake(apitest.Coupon("c1", 1))
 	deps := room.Deps()
 	deps.Claims = panicking{room}
 	s, err := api.New(api.Config{}, deps)
@@ -150,14 +150,14 @@ func TestServe_APanicIsOneRequests(t *testing.T) {
 
 func TestOpenAPI_NamesTheVersion(t *testing.T) {
 	t.Parallel()
-	w := apitest.Ask(apitest.NewServer(t, apitest.NewRoom(), api.Config{Version: "v7.8.9"}), "GET", "/openapi.json", "")
+	w := apitest.Ask(apitest.NewServer(t, apitest.NewFake(), api.Config{Version: "v7.8.9"}), "GET", "/openapi.json", "")
 	var doc struct{ Info struct{ Version string } }
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &doc))
 	require.Equal(t, "v7.8.9", doc.Info.Version)
 }
 
 // panicking has a look-up that panics.
-type panicking struct{ *apitest.Room }
+type panicking struct{ *apitest.Fake }
 
 func (panicking) Claim(_ context.Context, id string) (models.Claim, error) {
 	if id == "abort" {

@@ -113,7 +113,7 @@ func (s *Server) makeRooms(deps *Deps) error {
 	s.claiming = claiming.New(claiming.Config{
 		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Mover: deps.Mover, Workers: s.workers,
 		ClaimsPerCall: cfg.ClaimsPerCall, ClaimsInFlight: cfg.ClaimsInFlight, QueueWait: cfg.QueueWait, CallTimeout: cfg.CallTimeout,
-		UserRate: cfg.UserRate, SubjectSecret: cfg.SubjectSecret, Tries: deps.Tries, Tracer: cfg.Tracer, Logger: cfg.Logger, Registerer: cfg.Registerer, Clock: cfg.Clock,
+		UserRate: cfg.UserRate, SubjectSecret: cfg.SubjectSecret, Attempts: deps.Attempts, Tracer: cfg.Tracer, Logger: cfg.Logger, Registerer: cfg.Registerer, Clock: cfg.Clock,
 	})
 	s.operator = operator.New(operator.Config{
 		Campaigns: deps.Campaigns, Audit: deps.Audit, Groups: deps.Groups, Ledger: deps.Ledger,

@@ -32,7 +32,7 @@ type running struct {
 	done chan error
 }
 
-func run(t *testing.T, room *apitest.Room, cfg api.Config) *running {
+func run(t *testing.T, room *apitest.Fake, cfg api.Config) *running {
 	t.Helper()
 	s, err := api.New(cfg, room.Deps())
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func (r *running) raw(t *testing.T, parts ...string) (string, time.Duration) {
 
 func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	entered, letGo := make(chan struct{}), make(chan struct{})
 	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		entered <- struct{}{}
@@ -114,7 +114,7 @@ func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
 
 func TestServer_StopGivesUpAtItsDeadline(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	entered, letGo := make(chan struct{}), make(chan struct{})
 	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		entered <- struct{}{}
@@ -133,7 +133,7 @@ func TestServer_StopGivesUpAtItsDeadline(t *testing.T) {
 
 func TestServer_ReadyTellsWhetherClaimsCanBeTaken(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom()
+	room := apitest.NewFake()
 	room.Ready = fmt.Errorf("redis at 10.0.0.1 is away")
 	h := apitest.NewServer(t, room, api.Config{})
 	w := apitest.Ask(h, "GET", "/readyz", "")
@@ -146,7 +146,7 @@ func TestServer_ReadyTellsWhetherClaimsCanBeTaken(t *testing.T) {
 
 func TestServer_ReadyNamesWhatIsAway(t *testing.T) {
 	t.Parallel()
-	deps := apitest.NewRoom().Deps()
+	deps := apitest.NewFake().Deps()
 	var broken error
 	deps.Ready = func(context.Context) error { return broken }
 	deps.Away = func(context.Context) []string { return []string{"mysql", "redis partition 3"} }
@@ -162,7 +162,7 @@ func TestServer_ReadyNamesWhatIsAway(t *testing.T) {
 
 func TestServer_NotReadyWhileStopping(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom()
+	room := apitest.NewFake()
 	s, err := api.New(api.Config{}, room.Deps())
 	require.NoError(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -176,7 +176,7 @@ func TestServer_NotReadyWhileStopping(t *testing.T) {
 
 func TestServer_HugeHeadersAreRefused(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	r := run(t, room, api.Config{})
 	answer, _ := r.raw(t, "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: localhost\r\nX-Big: "+strings.Repeat("a", 1<<20)+"\r\n\r\n")
 	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 431 Request Header Fields Too Large"), "%.80q", answer)
@@ -187,7 +187,7 @@ func TestServer_HugeHeadersAreRefused(t *testing.T) {
 
 func TestServer_SlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	s, err := api.New(api.Config{}, room.Deps())
 	require.NoError(t, err)
 	s.SetReadTimeouts(100*time.Millisecond, 200*time.Millisecond)
@@ -227,7 +227,7 @@ func requireCut(t *testing.T, answer string) {
 
 func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	r := run(t, room, api.Config{})
 	for path, limit := range map[string]int{"/v1/campaigns/c1/claims": 4 << 10, "/v1/claims:batch": claiming.BatchBodyMax, "/v1/campaigns": 1 << 20} {
 		for _, size := range []string{
@@ -254,7 +254,7 @@ func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
 
 func TestServer_PanicBecomesAnAnswerAndALogLine(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom()
+	room := apitest.NewFake()
 	var log bytes.Buffer
 	deps := room.Deps()
 	deps.Ready = func(context.Context) error { panic("secret detail") }
@@ -272,7 +272,7 @@ func TestConfig_IsCheckedByName(t *testing.T) {
 		"ClaimsPerCall": {ClaimsPerCall: 129}, "QueueWait": {QueueWait: -1}, "UserRate": {UserRate: -1}, "CallTimeout": {CallTimeout: -1},
 		"Addr": {Addr: "nonsense"},
 	} {
-		_, err := api.New(cfg, apitest.NewRoom().Deps())
+		_, err := api.New(cfg, apitest.NewFake().Deps())
 		require.ErrorIs(t, err, api.ErrConfig)
 		require.ErrorContains(t, err, name)
 	}
@@ -282,7 +282,7 @@ func TestConfig_IsCheckedByName(t *testing.T) {
 
 func TestMetrics_CountClaimsByOutcome(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 2)), api.Config{})
+	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 2)), api.Config{})
 	for range 4 {
 		apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 	}
@@ -302,7 +302,7 @@ func TestMetrics_CountClaimsByOutcome(t *testing.T) {
 // A client that closes its sending half may read on, and net/http cancels the request of either.
 func TestServe_AClientThatHangsUpIsNoErrorOfTheServer(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 2))
+	room := apitest.NewFake(apitest.Coupon("c1", 2))
 	h := apitest.NewServer(t, room, api.Config{})
 	ctx, hangUp := context.WithCancel(t.Context())
 	hangUp()
@@ -320,7 +320,7 @@ func TestServe_AClientThatHangsUpIsNoErrorOfTheServer(t *testing.T) {
 
 func TestServe_AnswersTellBrowsersWhatTheyAre(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 2)), api.Config{})
+	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 2)), api.Config{})
 	for target, want := range map[string]string{"http://localhost/v1/campaigns": "", "https://localhost/v1/campaigns": "max-age=31536000"} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))

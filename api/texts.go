@@ -52,7 +52,7 @@ var texts = map[string]text{
 	"change-campaign": {tagCampaigns, "Changes what is sent and leaves the rest. The change is in force for the next claim in every process when it is " +
 		"answered; a higher total is the restock. With If-Match it is made only to the definition that was read.",
 		`{"total":1500,"status":"open"}`, "200", aCampaign},
-	"close-campaign": {tagCampaigns, "Ends a campaign for ever. What is left of packets goes back to the sender, once. Again it changes nothing.", "",
+	"close-campaign": {tagCampaigns, "Ends a campaign for ever. What is left of packets returns to the sender, once. Again it changes nothing.", "",
 		"200", aCampaign},
 	"add-packets": {tagCampaigns, "Adds packets of money: a list of the operator's own, or an amount to split. A split needs an Idempotency-Key; a list " +
 		"is known again by its content.", `{"count":100,"amount":888800,"split":"double_mean","min":100}`, "201", `{"count":100,"amount":888800}`},

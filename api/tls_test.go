@@ -48,10 +48,10 @@ func TestTLS_ANewCertificateNeedsNoRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	files := api.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
-	_, err := api.New(api.Config{TLS: files}, apitest.NewRoom().Deps())
+	_, err := api.New(api.Config{TLS: files}, apitest.NewFake().Deps())
 	require.Error(t, err, "there is none yet")
 	certify(t, files, 1)
-	s, err := api.New(api.Config{TLS: files, Logger: slog.New(slog.DiscardHandler)}, apitest.NewRoom().Deps())
+	s, err := api.New(api.Config{TLS: files, Logger: slog.New(slog.DiscardHandler)}, apitest.NewFake().Deps())
 	require.NoError(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

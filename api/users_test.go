@@ -18,7 +18,7 @@ func TestUsers_TouchTheirOwnAlone(t *testing.T) {
 	t.Parallel()
 	takes, sign := apitest.Issuer(t)
 	token := func(sub, scope string) string { return "Authorization: Bearer " + sign(sub, scope) }
-	room := apitest.NewRoom(apitest.Coupon("c1", 100))
+	room := apitest.NewFake(apitest.Coupon("c1", 100))
 	h := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{JWT: takes}})
 	ada, eve, shop := token("ada", "dibs:user"), token("eve", "openid dibs:user"), token("shop", "dibs:storefront")
 	ask := func(who, method, path, body, code string) []byte {

@@ -36,7 +36,7 @@ func TestWatch_EndsWithItsToken(t *testing.T) {
 					until = time.Now().Add(25 * time.Second)
 				}
 				require.NoError(t, os.WriteFile(file, []byte(line("eve", "viewer", "t0ken", until)), 0o600))
-				h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 3)), api.Config{Tokens: api.Tokens{Admin: "adm1n", File: file}})
+				h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 3)), api.Config{Tokens: api.Tokens{Admin: "adm1n", File: file}})
 				r := httptest.NewRequestWithContext(t.Context(), "GET", "/v1/watch", nil)
 				r.Header.Set("Authorization", "Bearer t0ken")
 				ended := make(chan struct{})

@@ -13,7 +13,8 @@ import (
 // pipelineClaims are the claims of one round.
 const pipelineClaims = 200_000
 
-// benchPipeline sends claims in batches over HTTP until they are in MySQL, in turns with the article's script, which keeps no claim. Each part's
+// benchPipeline sends claims in batches over HTTP until they are in MySQL, in turns with the article's script, which keeps no claim. Each
+// part's
 // processor time for a booked claim is counted apart, and in the end the space that a row takes.
 func benchPipeline(b *testing.B, s *sheet) {
 	r := newBroker(b)

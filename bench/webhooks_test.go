@@ -30,7 +30,8 @@ const (
 	hookBatch = 10 * time.Millisecond
 )
 
-// benchWebhooks measures the delay from an event to its delivery, alone and beside a receiver that is away, and how fast a receiver that was
+// benchWebhooks measures the delay from an event to its delivery, alone and beside a receiver that is away, and how fast a receiver that
+// was
 // away catches up.
 func benchWebhooks(b *testing.B, s *sheet) {
 	st := stores(b)[0]
@@ -127,7 +128,8 @@ func hookDelay(b *testing.B, campaigns int, dead bool) time.Duration {
 	return delays[len(delays)*99/100]
 }
 
-// hookCatchUp is how many events a second go to a receiver that is back, alone or beside one that is still away and has as many events waiting.
+// hookCatchUp is how many events a second go to a receiver that is back, alone or beside one that is still away and has as many events
+// waiting.
 func hookCatchUp(b *testing.B, dead bool) float64 {
 	b.Helper()
 	var took atomic.Int64

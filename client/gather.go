@@ -17,7 +17,7 @@ const (
 	// campaign's slow calls leave connections to others. A claim that finds all eight in flight waits about an eighth of a call.
 	callsMost      = 8
 	campaignsLeast = 4
-	// laneMost bounds the claims of one campaign that wait or are in flight; further callers wait for room.
+	// laneMost bounds the claims of one campaign that wait or are in flight; further callers wait for a slot.
 	laneMost = 4096
 )
 
@@ -38,8 +38,8 @@ type gatherer struct {
 
 // lane is the claims of one campaign. The gatherer's mutex guards it.
 type lane struct {
-	room    chan struct{} // one for each claim inside
-	callers int           // those who wait for room included
+	slots   chan struct{} // one for each claim inside
+	callers int           // those who wait for a slot included
 	calls   int           // in flight
 	queue   []*waiter     // in order
 	timer   *time.Timer   // runs when the queue is not empty and a call could carry it
@@ -81,8 +81,8 @@ func (g *gatherer) claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	l := g.enter(req.CampaignID)
 	defer g.leave(req.CampaignID, l)
 	select {
-	case l.room <- struct{}{}:
-		defer func() { <-l.room }()
+	case l.slots <- struct{}{}:
+		defer func() { <-l.slots }()
 	case <-ctx.Done():
 		return Claim{}, &unsentError{ctx.Err()}
 	}
@@ -107,7 +107,7 @@ func (g *gatherer) enter(campaignID string) *lane {
 	defer g.mu.Unlock()
 	l := g.lanes[campaignID]
 	if l == nil {
-		l = &lane{room: make(chan struct{}, laneMost)}
+		l = &lane{slots: make(chan struct{}, laneMost)}
 		g.lanes[campaignID] = l
 	}
 	l.callers++

@@ -42,7 +42,7 @@ func TestGather_TheFirstGoesAtOnceAndThoseWhoComeMeanwhileShareTheNextCall(t *te
 			require.Equal(t, "c-"+user, o.claim.ID, "each has its own")
 		}
 		require.NoError(t, (<-first["a"]).err)
-		require.Zero(t, time.Since(start), "nobody waited for a timer")
+		require.Zero(t, time.Since(start), "no one waited for a timer")
 
 		claims(t.Context(), c, "c", "e")
 		require.Len(t, g.requests(), 3, "idle again: at once")

@@ -120,7 +120,7 @@ func TestBenchFailsOfBooksThatLack(t *testing.T) {
 	require.Contains(t, got.stdout, "DO NOT AGREE")
 	require.Regexp(t, `(?m)^dibs: .*\b37\b.*`, got.stderr, "in figures")
 	got = bench(t, newLiar(t, &liar{lost: -1}), nil, "--json")
-	require.Equal(t, cmd.ExitFailed, got.code, "a claim that nobody was given is no better")
+	require.Equal(t, cmd.ExitFailed, got.code, "a claim that no one was given is no better")
 	var report struct {
 		Books struct {
 			Agree bool

@@ -190,7 +190,7 @@ func newCampaignStatus(env Env, verb, short string, to client.Status) *cobra.Com
 func newCampaignClose(env Env) *cobra.Command {
 	var confirmed string
 	c := overHTTP(env, cobra.Command{
-		Use: "close ID", Short: "Close a campaign for ever; what is left of packets goes back to the sender",
+		Use: "close ID", Short: "Close a campaign for ever; what is left of packets returns to the sender",
 		Example: "  dibs campaign close spring --confirm spring",
 	}, true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
 		if confirmed != id {

@@ -1,4 +1,4 @@
-// Package cmd is the command line: one file a command, and the wiring of the rooms (api, consumer, syncer) into roles.
+// Package cmd is the command line: one file a command, and the wiring of the packages (api, consumer, syncer) into roles.
 package cmd
 
 import (

@@ -114,9 +114,9 @@ func TestRefusalsQuoteNoSecret(t *testing.T) {
 		{"DIBS_ADMIN_TOKEN=hunter2 hunter2"},
 		{"DIBS_VIEWER_TOKEN=hunter2\t"},
 		{"DIBS_ADMIN_TOKEN=" + secret, "DIBS_VIEWER_TOKEN=" + secret},
-		{"DIBS_REDIS_URL=redis://me:hunter2@127.0.0.1:port", nobody[1]},
-		{"DIBS_REDIS_URL=ftp://me:hunter2@127.0.0.1", nobody[1]},
-		{nobody[0], "DIBS_MYSQL_DSN=me:hunter2@127.0.0.1/dibs"},
+		{"DIBS_REDIS_URL=redis://me:hunter2@127.0.0.1:port", noOne[1]},
+		{"DIBS_REDIS_URL=ftp://me:hunter2@127.0.0.1", noOne[1]},
+		{noOne[0], "DIBS_MYSQL_DSN=me:hunter2@127.0.0.1/dibs"},
 	} {
 		got := run(t, environ, "consumer")
 		require.Contains(t, []int{cmd.ExitUsage, cmd.ExitFailed}, got.code, got.stderr)

@@ -27,9 +27,9 @@ func newHealthcheck(env Env) *cobra.Command {
 		Use:   "healthcheck",
 		Short: "Ask the process of these settings whether it is well; exit 0 or 1",
 		Long: `Ask the process that runs on this machine with the same settings whether it is up and can do its work: /healthz and /readyz at
-DIBS_PROBE_ADDR, else at DIBS_METRICS_ADDR, else at DIBS_HTTP_ADDR: the first that is set and where somebody listens.
+DIBS_PROBE_ADDR, else at DIBS_METRICS_ADDR, else at DIBS_HTTP_ADDR: the first that is set and where someone listens.
 
-Exit code 0: it is well, or waits for servers that are away, which are named. 1: it is not, or nobody answers; what is wrong is
+Exit code 0: it is well, or waits for servers that are away, which are named. 1: it is not, or no one answers; what is wrong is
 said in a line.`,
 		Example: "  dibs healthcheck\n  DIBS_METRICS_ADDR=127.0.0.1:9091 dibs healthcheck --live",
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
@@ -47,13 +47,13 @@ said in a line.`,
 			if len(away) > 0 {
 				_, _ = fmt.Fprintf(env.Stdout, "%s is up; away: %s\n", addr, strings.Join(away, ", "))
 			}
-			if _, nobody := errors.AsType[*net.OpError](err); !nobody {
+			if _, noOne := errors.AsType[*net.OpError](err); !noOne {
 				return err
 			}
 			asked = append(asked, addr)
 			failed = err
 		}
-		return fmt.Errorf("cmd: nobody answers at %s: start the process, or give this command the settings of the one that runs: %w",
+		return fmt.Errorf("cmd: no one answers at %s: start the process, or give this command the settings of the one that runs: %w",
 			strings.Join(asked, " or "), failed)
 	})
 	c.Flags().BoolVar(&live, "live", false, "ask only whether it is up and its loops turn, not whether it can work now")

@@ -53,7 +53,8 @@ func (r *running) patch(campaign, body string) (c models.CampaignJSON) {
 
 func device(value string) map[string]string { return map[string]string{"device": value} }
 
-// A device has its limit whoever claims with it, through a change of the limits, a release, and the loss of Redis; rows and events carry it.
+// A device has its limit whoever claims with it, through a change of the limits, a release, and the loss of Redis; rows and events carry
+// it.
 func TestLimitsOfADevice(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

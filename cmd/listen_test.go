@@ -21,7 +21,7 @@ func runRefused(t *testing.T, environ []string, args ...string) (code int, line 
 
 func TestWhatCannotWorkIsRefusedBeforeAnythingIsTouched(t *testing.T) {
 	t.Parallel()
-	nobody := []string{"DIBS_REDIS_URL=redis://127.0.0.1:1", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs", "DIBS_ADMIN_TOKEN=secret"}
+	noOne := []string{"DIBS_REDIS_URL=redis://127.0.0.1:1", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs", "DIBS_ADMIN_TOKEN=secret"}
 	for _, bad := range []struct{ args, setting string }{
 		{"serve --http-addr :99999", "DIBS_HTTP_ADDR"},
 		{"serve --http-addr 127.0.0.1:-1", "DIBS_HTTP_ADDR"},
@@ -49,12 +49,12 @@ func TestWhatCannotWorkIsRefusedBeforeAnythingIsTouched(t *testing.T) {
 	} {
 		t.Run(bad.args, func(t *testing.T) {
 			t.Parallel()
-			code, line := runRefused(t, nobody, strings.Fields(bad.args)...)
+			code, line := runRefused(t, noOne, strings.Fields(bad.args)...)
 			require.Equal(t, ExitUsage, code, line)
 			require.Contains(t, line, bad.setting)
 		})
 	}
-	code, line := runRefused(t, nobody, "reconcile", "--campaign", "a b")
+	code, line := runRefused(t, noOne, "reconcile", "--campaign", "a b")
 	require.Equal(t, ExitUsage, code, line)
 	require.Contains(t, line, "bad id")
 }

@@ -105,7 +105,8 @@ func TestSeveralMayMigrateAtOnce(t *testing.T) {
 	require.Equal(t, len(schemaFiles(t)), lines, "each migration is one process' work")
 }
 
-// A reader that keeps a transaction open, such as a dump, holds up a change of the schema; those that come later wait for a short time only.
+// A reader that keeps a transaction open, such as a dump, holds up a change of the schema; those that come later wait for a short time
+// only.
 func TestMigrateBehindAnOpenTransactionLetsOthersThrough(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t).DSN
@@ -160,6 +161,6 @@ func TestMigrateNamesWhatItCannotReach(t *testing.T) {
 	got := run(t, []string{"DIBS_FINANCE_DSN=nonsense", "DIBS_MYSQL_DSN=" + testenv.Database(t).DSN}, "migrate")
 	require.Equal(t, cmd.ExitUsage, got.code, got.stderr)
 	require.Contains(t, got.stderr, "DIBS_FINANCE_DSN")
-	got = run(t, nobody, "migrate")
+	got = run(t, noOne, "migrate")
 	requireRefusal(t, got, cmd.ExitFailed, "127.0.0.1:1")
 }

@@ -26,7 +26,7 @@ func TestBooksThatAgreeHaveNoDisagreement(t *testing.T) {
 func TestEachNumberThatIsOffIsADisagreement(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*crowd.Tally, *bookFigures){
-		"a claim nobody was given":  func(_ *crowd.Tally, b *bookFigures) { b.redisSeq++ },
+		"a claim no one was given":  func(_ *crowd.Tally, b *bookFigures) { b.redisSeq++ },
 		"a row too few":             func(_ *crowd.Tally, b *bookFigures) { b.sqlRows-- },
 		"units off in redis":        func(_ *crowd.Tally, b *bookFigures) { b.redisTaken++ },
 		"remaining off in redis":    func(_ *crowd.Tally, b *bookFigures) { b.redisRemaining-- },

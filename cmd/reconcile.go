@@ -74,7 +74,7 @@ Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 	c.Flags().BoolVar(&flags.json, "json", false, "print JSON, one line a campaign")
 	c.Flags().BoolVar(&flags.repair, "repair", false,
 		"put right what differs, by the rows of claims, the events in the stream and the records in Redis")
-	c.Flags().BoolVar(&flags.giveUp, "give-up-claims", false, "with --repair: give up answered claims that nothing brings back")
+	c.Flags().BoolVar(&flags.giveUp, "give-up-claims", false, "with --repair: give up answered claims that nothing restores")
 	c.Flags().StringVar(&flags.totals, "totals", "", "add up the claims of a day, such as 2026-11-21, in UTC or --time-zone")
 	c.Flags().StringVar(&flags.timeZone, "time-zone", "", "with --totals: the zone of the day, such as Asia/Shanghai; UTC unless given")
 	return c
@@ -122,7 +122,8 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 	return errors.Join(failed...)
 }
 
-// onlyInRedis returns ErrDrift, wrapped, with the names of campaigns that Redis holds and MySQL does not have. known are those that MySQL had.
+// onlyInRedis returns ErrDrift, wrapped, with the names of campaigns that Redis holds and MySQL does not have. known are those that MySQL
+// had.
 func (s *stack) onlyInRedis(ctx context.Context, known []string) error {
 	held, err := s.scripts.Held(ctx)
 	if err != nil {

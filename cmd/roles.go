@@ -38,7 +38,7 @@ func newServe(env Env) *cobra.Command {
 	return command(env, cobra.Command{
 		Use:   "serve",
 		Short: "Run every role in one process; embedded servers when none are configured",
-		Long: `Runs API, consumer and syncer in one process. With embedded servers it is the finance service as well, as nobody else could
+		Long: `Runs API, consumer and syncer in one process. With embedded servers it is the finance service as well, as no one else could
 read the embedded streams; beside real ones run 'dibs finance', or a service of your own in that group.`,
 		Example: `  dibs serve
   DIBS_REDIS_URL=redis://127.0.0.1:6379 DIBS_MYSQL_DSN='dibs:secret@tcp(127.0.0.1:3306)/dibs' dibs serve`,
@@ -232,7 +232,7 @@ func (s *stack) runAPI(ctx context.Context, closeTimeout time.Duration, listenin
 		Ready:  s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.hydrator,
 	}
 	if s.cfg.UserRateShared {
-		deps.Tries = s.scripts
+		deps.Attempts = s.scripts
 	}
 	server, err := api.New(api.Config{
 		Addr: s.cfg.HTTPAddr, Version: build.Of().Document(), Tokens: tokens(s.cfg), TLS: certificate(s.cfg), Insecure: s.cfg.Insecure,

@@ -11,7 +11,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestNoLogHoldsASecret: a service that logs all it can, of requests that are taken and refused, of people who sign in, and of servers that go
+// TestNoLogHoldsASecret: a service that logs all it can, of requests that are taken and refused, of people who sign in, and of servers
+// that go
 // away, says none of the secrets that it was given or shown.
 func TestNoLogHoldsASecret(t *testing.T) {
 	t.Parallel()

@@ -80,7 +80,7 @@ func TestServeGoesOnFromItsFolder(t *testing.T) {
 	require.Positive(t, info.Size())
 	folderInfo, err := os.Stat(folder)
 	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o700), folderInfo.Mode().Perm(), "claims are nobody else's to read")
+	require.Equal(t, os.FileMode(0o700), folderInfo.Mode().Perm(), "claims are no one else's to read")
 
 	serve = start(t, environ, "serve")
 	serve.synced("spring", 1)
@@ -169,11 +169,11 @@ func TestWithoutTokensServeListensOnLoopbackOnly(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"serve", "demo", "api"} {
 		for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
-			requireRefusal(t, run(t, nobody, command, "--http-addr", addr), cmd.ExitUsage, "DIBS_HTTP_ADDR", "token")
+			requireRefusal(t, run(t, noOne, command, "--http-addr", addr), cmd.ExitUsage, "DIBS_HTTP_ADDR", "token")
 		}
 	}
 	for _, command := range []string{"consumer", "syncer", "finance"} {
-		requireRefusal(t, run(t, nobody, command, "--metrics-addr", "0.0.0.0:0"), cmd.ExitUsage, "DIBS_METRICS_ADDR", "token")
+		requireRefusal(t, run(t, noOne, command, "--metrics-addr", "0.0.0.0:0"), cmd.ExitUsage, "DIBS_METRICS_ADDR", "token")
 	}
 }
 

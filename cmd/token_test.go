@@ -48,7 +48,7 @@ func TestHealthcheckSaysHowTheProcessOfItsSettingsIs(t *testing.T) {
 	serve.stop()
 	requireRefusal(t, run(t, []string{"DIBS_HTTP_ADDR=" + addr}, "healthcheck"), cmd.ExitFailed, "start the process", "refused")
 	requireRefusal(t, run(t, []string{"DIBS_HTTP_ADDR=" + addr, "DIBS_METRICS_ADDR=127.0.0.1:1"}, "healthcheck"), cmd.ExitFailed,
-		"nobody answers at 127.0.0.1:1 or "+addr)
+		"no one answers at 127.0.0.1:1 or "+addr)
 }
 
 // A consumer whose Redis is gone waits for it: there is nothing wrong with the process, and what it waits for is said.

@@ -38,7 +38,7 @@ func flagOf(variable string) string {
 }
 
 // no one is an environment with servers that no one runs: what is refused is refused before they are asked.
-var nobody = []string{"DIBS_REDIS_URL=redis://127.0.0.1:1", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs"}
+var noOne = []string{"DIBS_REDIS_URL=redis://127.0.0.1:1", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs"}
 
 func TestHelpListsEveryCommandAndWhatItDoes(t *testing.T) {
 	t.Parallel()
@@ -167,7 +167,7 @@ func TestBadUsageIsRefusedInOneLine(t *testing.T) {
 	} {
 		t.Run(bad.args, func(t *testing.T) {
 			t.Parallel()
-			requireRefusal(t, run(t, nobody, strings.Fields(bad.args)...), cmd.ExitUsage, bad.words)
+			requireRefusal(t, run(t, noOne, strings.Fields(bad.args)...), cmd.ExitUsage, bad.words)
 		})
 	}
 }
@@ -200,11 +200,11 @@ func TestRolesThatNeedServersSaySo(t *testing.T) {
 			args := append(strings.Fields(one), map[bool]string{true: "--id=x"}[one == "finance discard"])
 			args = strings.Fields(strings.Join(args, " "))
 			requireRefusal(t, run(t, nil, args...), cmd.ExitUsage, "DIBS_REDIS_URL")
-			requireRefusal(t, run(t, nobody[:1], args...), cmd.ExitUsage, "DIBS_FINANCE_DSN")
+			requireRefusal(t, run(t, noOne[:1], args...), cmd.ExitUsage, "DIBS_FINANCE_DSN")
 		}
 	}
 	for _, command := range []string{"serve", "demo", "api", "consumer", "syncer", "reconcile"} { // one server without the other
-		for _, line := range nobody {
+		for _, line := range noOne {
 			requireRefusal(t, run(t, []string{line}, command), cmd.ExitUsage, "DIBS_REDIS_URL", "DIBS_MYSQL_DSN")
 		}
 	}
@@ -218,7 +218,7 @@ func TestServersThatAreNoneAreTheSettingsFault(t *testing.T) {
 	} {
 		for _, value := range values {
 			for _, command := range []string{"serve", "consumer", "reconcile"} {
-				environ := append([]string{"DIBS_REDIS_URL=" + redisOfNobody(t), nobody[1]}, variable+"="+value)
+				environ := append([]string{"DIBS_REDIS_URL=" + redisOfNobody(t), noOne[1]}, variable+"="+value)
 				requireRefusal(t, run(t, environ, command), cmd.ExitUsage, variable)
 			}
 		}

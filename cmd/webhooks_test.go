@@ -71,7 +71,8 @@ func (h *hook) took(n int) func() bool {
 	}
 }
 
-// Of two processes one delivers and the other takes over; what was claimed while the receiver was away, or no process there, is delivered in order.
+// Of two processes one delivers and the other takes over; what was claimed while the receiver was away, or no process there, is delivered
+// in order.
 func TestWebhooksDeliverWhatIsClaimed(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -132,7 +133,7 @@ func TestWebhooksParkedAreListedReplayedAndDiscarded(t *testing.T) {
 
 func TestWebhooksRefusals(t *testing.T) {
 	t.Parallel()
-	requireRefusal(t, run(t, nobody, "webhooks"), cmd.ExitUsage, "DIBS_WEBHOOKS_FILE")
+	requireRefusal(t, run(t, noOne, "webhooks"), cmd.ExitUsage, "DIBS_WEBHOOKS_FILE")
 	s := newServers(t)
 	requireRefusal(t, run(t, s.with("DIBS_WEBHOOKS_FILE=/none"), "webhooks"), cmd.ExitUsage, "DIBS_WEBHOOKS_FILE", "/none")
 	file := filepath.Join(t.TempDir(), "endpoints.json")

@@ -288,7 +288,7 @@ func TestConsumer_RefusesBadConfiguration(t *testing.T) {
 	good.Registerer.MustRegister(prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "dibs_consumer_read_total", Help: "Entries taken from the stream, reclaimed ones included."}, []string{"group", "partition"}))
 	_, err := consumer.New(good)
-	require.ErrorContains(t, err, "registering metrics", "somebody else has the name")
+	require.ErrorContains(t, err, "registering metrics", "someone else has the name")
 }
 
 func TestCheckPartitions_RefusesToLeaveAStreamUnread(t *testing.T) {

@@ -23,7 +23,8 @@ var unreadable = [][]any{
 	{"_watermill_message_uuid", "bad", "metadata", "not msgpack", "payload", "{}"},
 }
 
-// An entry that holds no event is parked with its fields, its id and the reason, without an attempt, and the rest goes on: in a service, and
+// An entry that holds no event is parked with its fields, its id and the reason, without an attempt, and the rest goes on: in a service,
+// and
 // in a batch of the writer's.
 func TestConsumer_UnreadableEntriesAreParkedAndTheRestGoesOn(t *testing.T) {
 	t.Parallel()

@@ -306,7 +306,7 @@ func TestParkingLot_Replay(t *testing.T) {
 		require.Equal(t, 598, books.count())
 		after, err := rdb.XLen(t.Context(), lua.StreamKey(1)).Result()
 		require.NoError(t, err)
-		require.Equal(t, before, after, "nothing goes back into the claim stream")
+		require.Equal(t, before, after, "nothing returns to the claim stream")
 
 		_, err = s.lot.Discard(t.Context(), claimID(5))
 		require.NoError(t, err)
@@ -316,7 +316,7 @@ func TestParkingLot_Replay(t *testing.T) {
 	})
 }
 
-// What somebody asks for is replayed by the service itself, once. What it refuses again stays parked with the reason.
+// What someone asks for is replayed by the service itself, once. What it refuses again stays parked with the reason.
 func TestService_ReplaysWhatItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -350,7 +350,7 @@ func TestService_ReplaysWhatItIsAskedFor(t *testing.T) {
 		require.Equal(t, "consumer: permanent: closed today", asked()[ids[claimID(1)]])
 		s.stop()
 		require.Equal(t, 2, books.triesOf(claimID(1)), "parked, and replayed once")
-		require.Equal(t, 1, books.triesOf(claimID(2)), "nobody asked for it")
+		require.Equal(t, 1, books.triesOf(claimID(2)), "no one asked for it")
 	})
 }
 

@@ -156,7 +156,7 @@ func TestBooks_TwoOfOneIDAtOnce(t *testing.T) {
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db, Interval: 50 * time.Millisecond})
 		a, b := packetClaim(1), packetClaim(1)
-		b.UserID = "somebody else"
+		b.UserID = "someone else"
 		verdicts := handIn(t, books, a, b)
 		first, second := a, b
 		if verdicts[0] != nil {
@@ -280,7 +280,7 @@ func TestFaults_FindsADoubleCredit(t *testing.T) {
 	})
 }
 
-// A packet that a second claim has, because Redis was put back, is paid once: the second event is refused by name, in the batch of the
+// A packet that a second claim has, because Redis was restored, is paid once: the second event is refused by name, in the batch of the
 // first and after it.
 func TestBooks_APacketIsPaidOnce(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ const ticksAbout = 4
 // nearly forgives what a logarithm loses: that of 1,000 is a little less than 3.
 const nearly = 1e-9
 
-// newAxis has room for all values: whole powers of ten around those above 0, or from 0 to a round number.
+// newAxis has space for all values: whole powers of ten around those above 0, or from 0 to a round number.
 func newAxis(log bool, values []float64, left, right int) axis {
 	a := axis{log: log, left: left, right: right}
 	least := math.Inf(1)

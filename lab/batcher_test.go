@@ -63,7 +63,7 @@ func TestThoseWhoComeDuringACallShareTheNext(t *testing.T) {
 		h := newHeld()
 		b := newBatcher(h.claim)
 		first := ask(b, 1)
-		require.Equal(t, 1, <-h.calls, "nobody waits for company")
+		require.Equal(t, 1, <-h.calls, "no one waits for company")
 		rest := ask(b, lua.ClaimsMax+7)
 		synctest.Wait()
 		require.Empty(t, h.calls, "one call at a time")
@@ -146,7 +146,7 @@ func TestWhoLeavesIsNotWaitedFor(t *testing.T) {
 		require.ErrorIs(t, <-left, errScript)
 		h.free <- nil
 		staying := ask(b, 1)
-		require.Equal(t, 1, <-h.calls, "its answer is nobody's, and the next is served")
+		require.Equal(t, 1, <-h.calls, "its answer is no one's, and the next is served")
 		h.free <- nil
 		_, errs := staying()
 		require.NoError(t, errs["u0"])

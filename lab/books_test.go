@@ -41,7 +41,7 @@ func TestMySQLRollsAKilledHolderBack(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, rung, 1)
 			b.killed(dieAt)
-			require.Equal(t, lab.Claimed, b.claim(b.claimer(), "next"), "the unit is there and nobody holds it")
+			require.Equal(t, lab.Claimed, b.claim(b.claimer(), "next"), "the unit is there and no one holds it")
 			require.Equal(t, lab.SoldOut, b.claim(b.claimer(), "last"))
 			require.Equal(t, int64(0), b.row())
 		})

@@ -99,7 +99,7 @@ func TestAMeasurementLastsAsLongAsItShallAndEveryUserIsNew(t *testing.T) {
 			require.Equal(t, 1, asks)
 			require.True(t, strings.HasPrefix(user, "m3-"), "not those of another worker: %s", user)
 		}
-		require.Nil(t, d.Had, "nobody asked who had what")
+		require.Nil(t, d.Had, "no one asked who had what")
 		all := newHistogram()
 		require.NoError(t, d.mergeInto(all))
 		require.EqualValues(t, 50, all.TotalCount())

@@ -96,5 +96,5 @@ func TestAWorkerWorksForOneCampaignAtATime(t *testing.T) {
 	require.ErrorIs(t, w.open(o), ErrConfig)
 	require.Nil(t, w.strategy, "and has none when it can't be had")
 	w.close()
-	require.NoError(t, dieAt(StepRead)(StepLocked), "another step is nobody's end")
+	require.NoError(t, dieAt(StepRead)(StepLocked), "another step is no one's end")
 }

@@ -211,5 +211,5 @@ func TestAnAnswerThatNoLabExpectsIsAnError(t *testing.T) {
 		require.ErrorContains(t, do(), "on fire", what)
 	}
 	_, err = rung.New(lab.Env{})
-	require.ErrorIs(t, err, lab.ErrConfig, "without an endpoint there is nobody to ask")
+	require.ErrorIs(t, err, lab.ErrConfig, "without an endpoint there is no one to ask")
 }

@@ -122,7 +122,7 @@ func TestWatchdogKeepsTheLeaseOfASlowHolder(t *testing.T) {
 	slow := b.held(b.claimer(at(g.at)), g, "slow")
 
 	patient := patience(5 * b.env.Lease)
-	require.Equal(t, lab.Busy, b.claim(b.claimer(patient), "next"), "five leases long nobody comes in")
+	require.Equal(t, lab.Busy, b.claim(b.claimer(patient), "next"), "five leases long no one comes in")
 	close(g.opened)
 	require.Equal(t, verdict{lab.Claimed, nil}, wait(t, slow))
 	require.Equal(t, lab.SoldOut, b.claim(b.claimer(), "next"))

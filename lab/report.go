@@ -29,7 +29,7 @@ type Result struct {
 	P95Ms           float64 `json:"p95_ms"`                     //
 	P99Ms           float64 `json:"p99_ms"`                     //
 	Oversold        int64   `json:"oversold"`                   // units beyond the stock; the worst round
-	Undersold       int64   `json:"undersold"`                  // units left though somebody wanted them; the worst round
+	Undersold       int64   `json:"undersold"`                  // units left though someone wanted them; the worst round
 	OverLimitUsers  int64   `json:"over_limit_users"`           // who were given more than a user may have; the worst round
 	Lock            Lock    `json:"lock"`                       // that a killed claimer left behind
 	Statements      float64 `json:"mysql_statements_a_claim"`   // median of the rounds

@@ -101,7 +101,7 @@ func TestSoundRungsSellExactlyWhatThereIsToACrowd(t *testing.T) {
 		for user, units := range had {
 			require.Equal(t, 1, units, user)
 		}
-		require.Equal(t, 48, told[lab.Claimed]+told[lab.SoldOut]+told[lab.OverLimit], "nobody was told nothing: %v", told)
+		require.Equal(t, 48, told[lab.Claimed]+told[lab.SoldOut]+told[lab.OverLimit], "no one was told nothing: %v", told)
 	})
 }
 
@@ -232,7 +232,7 @@ func TestPatienceEndsAWaitForALock(t *testing.T) {
 			require.True(t, err != nil || outcome == lab.Busy, "who leaves waits no longer")
 			close(g.opened)
 			require.Equal(t, verdict{lab.Claimed, nil}, wait(t, slow))
-			require.Equal(t, lab.Claimed, b.claim(b.claimer(), "next"), "and nobody is in the way of the next")
+			require.Equal(t, lab.Claimed, b.claim(b.claimer(), "next"), "and no one is in the way of the next")
 		})
 	}
 }

@@ -56,7 +56,7 @@ type Step string
 const (
 	StepLocked  Step = "locked"  // the lock is taken, and nothing else is done
 	StepRead    Step = "read"    // stock and limit are read, nothing is written
-	StepWritten Step = "written" // the unit is taken, and nobody else has been told
+	StepWritten Step = "written" // the unit is taken, and no one else has been told
 )
 
 // Rung is a strategy's place on the ladder.

@@ -17,10 +17,10 @@ func (s *Scripts) Append(ctx context.Context, campaignID, eventID string, payloa
 	cmd := onceCmd{redis.NewCmd(ctx, "xadd", key, "*", "_watermill_message_uuid", eventID, "metadata", "", "payload", payload)}
 	if !s.opts.Durability.Waits() {
 		_ = s.rdb.Process(ctx, cmd) // the command holds the error, too
-		return sortError("append", cmd.Err())
+		return classifyError("append", cmd.Err())
 	}
 	waitErr := s.sendAndWait(ctx, key, cmd)
-	if err := sortError("append", cmd.Err()); err != nil {
+	if err := classifyError("append", cmd.Err()); err != nil {
 		return err
 	}
 	if waitErr != nil {

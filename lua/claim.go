@@ -37,7 +37,7 @@ type ClaimReply struct {
 
 const (
 	statusClock      = 3 // claim.lua's reply when Redis' clock and ours differ by more than a day
-	statusRolledBack = 4 // claim.lua's reply when Redis went back behind what the caller saw
+	statusRolledBack = 4 // claim.lua's reply when Redis was rolled back behind what the caller saw
 )
 
 // Claim runs up to ClaimsMax claims of one campaign in one call of claim.lua and answers each, in order; remaining is the
@@ -58,7 +58,7 @@ type CampaignView struct {
 	Remaining int64 // units
 }
 
-// ClaimAfter is Claim for a caller that remembers how far it saw the campaign. A Redis that went back behind that (an older
+// ClaimAfter is Claim for a caller that remembers how far it saw the campaign. A Redis that was rolled back behind that (an older
 // snapshot, a failover to a replica that lagged) gives OutcomeRolledBack for every claim, and fences the campaign in the same step; view
 // is what it holds. view is zero when Redis does not hold the campaign.
 func (s *Scripts) ClaimAfter(

@@ -34,7 +34,7 @@
 -- or {1} absent: the campaign is not here, or takes no claims until MySQL confirms it
 -- or {2, which} damaged: the key of that number; nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
--- or {4, epoch, seq} rolled back: Redis went back behind what the caller saw; the campaign is fenced and takes no claim of anybody
+-- or {4, epoch, seq} rolled back: Redis was rolled back behind what the caller saw; the campaign is fenced and takes no claim of anybody
 local state_key, users_key, keys_key, stream_key, waves_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local find, sub, match = string.find, string.sub, string.match
 local FIRST_CLAIM, PER_CLAIM, DAYS = 12, 6, 5

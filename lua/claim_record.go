@@ -26,7 +26,7 @@ const (
 // The record of a claim ends with the state of its release.
 const (
 	releasePending = ":b" // a load left the claim out of the counts; release.lua has not added its event
-	releaseDone    = ":r" // the units went back and the event was added
+	releaseDone    = ":r" // the units were returned and the event was added
 )
 
 // ClaimRecord is a claim that MySQL holds, for Rebuild, Release and UserRecords. They do not hold on to its bytes.

@@ -12,7 +12,7 @@ func (s *Scripts) Now(ctx context.Context) (time.Time, error) {
 	}
 	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {
-		return time.Time{}, sortError("time", err)
+		return time.Time{}, classifyError("time", err)
 	}
 	return now.UTC().Truncate(time.Millisecond), nil
 }

@@ -164,7 +164,7 @@ func TestHalfAWriteIsCutOffAndNeverComesBack(t *testing.T) {
 			require.Equal(t, 1, repairs, "the server did not load half a write by itself")
 			require.Equal(t, []int64{1, 2}, events)
 
-			// Control: a server that loads it brings back the claim that was never told.
+			// Control: a server that loads it restores the claim that was never told.
 			events, _ = tornOnce(t, start(t, "appendonly yes", "appendfsync always"))
 			t.Logf("with aof-load-truncated yes the stream holds seq %v", events)
 			if name == "redis" && strings.HasPrefix(serverVersion(t, server), "7.0.") { // later ones may be mended

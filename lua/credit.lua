@@ -25,7 +25,7 @@
 --   {3, in:<peer>} packets are missing in the call, untouched
 --   {4} another load is here, or one that is not to be trusted; untouched
 --   {5, load} a later load of the peer is known; untouched
---   {6, seq, tseq} rolled back: Redis went back behind what the caller saw; the lot is fenced
+--   {6, seq, tseq} rolled back: Redis was rolled back behind what the caller saw; the lot is fenced
 local state_key, stream_key, waves_key = KEYS[1], KEYS[2], KEYS[3]
 local peer, load, before, upto, FIRST_PACKET = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), 10
 

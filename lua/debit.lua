@@ -24,7 +24,7 @@
 -- Reply {0, out:<peer>, units that were debited, tseq, units that are owed}
 --   {1} absent: the lot is not here
 --   {2, which} damaged: the key of that number; nothing was changed
---   {3, out:<peer>} others moved units meanwhile; untouched
+--   {3, out:<peer>} others moved units in the meantime; untouched
 --   {4} another load is here, or one that is not to be trusted; untouched
 --   {5, peer} a peer has packets that this lot does not know to have debited: it lost the debit; the lot is fenced
 local state_key, stream_key, waves_key, out_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

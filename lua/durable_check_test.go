@@ -120,7 +120,7 @@ func TestReplicasThatAreMissingNowAreNotARefusal(t *testing.T) {
 	require.NotErrorIs(t, err, lua.ErrDurability)
 	intended := connect(t, testenv.Redis(t, "min-replicas-to-write 1").URL())
 	_, err = checkOf(t, intended, mode)
-	require.NotErrorIs(t, err, lua.ErrDurability, "somebody means it to have one")
+	require.NotErrorIs(t, err, lua.ErrDurability, "someone means it to have one")
 }
 
 // A server that loads its data says that it has no append-only file.

@@ -63,7 +63,7 @@ func (s *Scripts) runAndWait(ctx context.Context, one script, keys []string, arg
 		waitErr = s.sendAndWait(ctx, keys[0], cmd) // of a script that did not run there is nothing to wait for
 		return cmd.Slice()
 	})
-	err = sortError(one.name, err)
+	err = classifyError(one.name, err)
 	s.opts.Observe(one.name, s.opts.Clock().Sub(start), cmp.Or(err, waitErr))
 	return reply, waitErr, err
 }

@@ -61,7 +61,7 @@ type Entry struct {
 func (s *Scripts) Entries(ctx context.Context, partition int, from EntryID, most int) ([]Entry, error) {
 	messages, err := s.rdb.XRangeN(ctx, StreamKey(partition), from.String(), "+", int64(most)).Result()
 	if err != nil {
-		return nil, sortError("xrange", err)
+		return nil, classifyError("xrange", err)
 	}
 	entries := make([]Entry, len(messages))
 	for i := range messages {
@@ -82,9 +82,10 @@ func (s *Scripts) PublishPartitions(ctx context.Context) error {
 	return nil
 }
 
-// TrimBelow removes entries before id from a partition's stream and returns how many. One call removes roughly most entries, if there are so many, and
+// TrimBelow removes entries before id from a partition's stream and returns how many. One call removes roughly most entries, if there are
+// so many, and
 // only whole nodes of 100 entries. Errors as Stream.
 func (s *Scripts) TrimBelow(ctx context.Context, partition int, id EntryID, most int64) (int64, error) {
 	n, err := s.rdb.XTrimMinIDApprox(ctx, StreamKey(partition), id.String(), most).Result()
-	return n, sortError("xtrim", err)
+	return n, classifyError("xtrim", err)
 }

@@ -22,7 +22,7 @@ import (
 	"dibs/models"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // oddUsers are legal user ids that JSON, Lua or a hash could stumble on.
 var oddUsers = []string{

@@ -1,4 +1,4 @@
--- evict.lua removes a campaign from Redis that nobody has claimed from for long and that MySQL holds in full. It leaves a tombstone,
+-- evict.lua removes a campaign from Redis that no one has claimed from for long and that MySQL holds in full. It leaves a tombstone,
 -- by which a MySQL that has less at the next load is known to have been restored to an earlier time.
 --
 -- KEYS[1] state    hash    definition and counters of the campaign
@@ -10,7 +10,7 @@
 -- ARGV[1] now_ms   milliseconds since 1970; empty: this server's clock
 -- ARGV[2] epoch    the load that MySQL knows
 -- ARGV[3] seq      accepted claims that have their row in MySQL
--- ARGV[4] idle_ms  how long nobody must have claimed
+-- ARGV[4] idle_ms  how long no one must have claimed
 -- ARGV[5] keep_s   how long the tombstone stays, unless a load removes it
 -- ARGV[6] tseq     of a lot of a campaign of several shards: its debits and credits that have their row in MySQL; else 0
 --

@@ -27,12 +27,12 @@ func (s *Scripts) RecordFlushes(ctx context.Context, byPartition map[int]string)
 		}
 		return nil
 	})
-	return sortError("lpush", err)
+	return classifyError("lpush", err)
 }
 
 // RecordTip remembers how far MySQL has recorded the claim stream of a partition. Errors as Stream.
 func (s *Scripts) RecordTip(ctx context.Context, partition int, tip EntryID) error {
-	return sortError("set", s.rdb.Set(ctx, recordedKey(partition), tip.String(), 0).Err())
+	return classifyError("set", s.rdb.Set(ctx, recordedKey(partition), tip.String(), 0).Err())
 }
 
 // Committed is what Redis remembers of some partitions, in their order. Errors as Stream.
@@ -54,7 +54,7 @@ func (s *Scripts) Committed(ctx context.Context, partitions ...int) ([]Committed
 		}
 		err = errors.Join(lists[i].Err(), err)
 		if err != nil {
-			return nil, sortError("lrange", err)
+			return nil, classifyError("lrange", err)
 		}
 		all[i].Flushes = lists[i].Val()
 		all[i].Tip, err = ParseEntryID(tip)
@@ -67,12 +67,12 @@ func (s *Scripts) Committed(ctx context.Context, partitions ...int) ([]Committed
 
 // ForgetCommitted forgets what MySQL committed of a partition: it is known to lack some of it. Errors as Stream.
 func (s *Scripts) ForgetCommitted(ctx context.Context, partition int) error {
-	return sortError("del", s.rdb.Del(ctx, recordedKey(partition), flushesKey(partition)).Err())
+	return classifyError("del", s.rdb.Del(ctx, recordedKey(partition), flushesKey(partition)).Err())
 }
 
 // ForgetTip forgets how far MySQL has recorded the claim stream of a partition, which starts over. Errors as Stream.
 func (s *Scripts) ForgetTip(ctx context.Context, partition int) error {
-	return sortError("del", s.rdb.Del(ctx, recordedKey(partition)).Err())
+	return classifyError("del", s.rdb.Del(ctx, recordedKey(partition)).Err())
 }
 
 // AnyLoad is above the number of every load.

@@ -69,17 +69,17 @@ type streamReply struct {
 func (r *streamReply) read(partition int, tip EntryID) (Stream, error) {
 	generation, err := r.generation.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return Stream{}, sortError("get", err)
+		return Stream{}, classifyError("get", err)
 	}
 	if err := r.tip.Err(); err != nil {
-		return Stream{}, sortError("xrange", err)
+		return Stream{}, classifyError("xrange", err)
 	}
 	info, err := r.info.Result()
 	switch {
 	case err != nil && strings.Contains(err.Error(), noSuchKey):
 		return Stream{StreamPosition: StreamPosition{Generation: generation}}, nil
 	case err != nil:
-		return Stream{}, sortError("xinfo", err)
+		return Stream{}, classifyError("xinfo", err)
 	}
 	at := StreamPosition{Generation: generation, Added: info.EntriesAdded}
 	first, firstErr := ParseEntryID(info.FirstEntry.ID)
@@ -106,10 +106,10 @@ func (s *Scripts) NewGeneration(ctx context.Context, partition int) (string, err
 		return "", fmt.Errorf("lua: stream generation: %w", err)
 	}
 	if err := s.rdb.SetNX(ctx, generationKey(partition), fresh.String(), 0).Err(); err != nil {
-		return "", sortError("set", err)
+		return "", classifyError("set", err)
 	}
 	generation, err := s.rdb.Get(ctx, generationKey(partition)).Result()
-	return generation, sortError("get", err)
+	return generation, classifyError("get", err)
 }
 
 // Generations reads the generation of every partition's stream, in one round trip. A stream that has none, because Redis lost it, has
@@ -134,7 +134,7 @@ func (s *Scripts) Generations(ctx context.Context) map[int]string {
 
 // SetGeneration replaces the generation of a partition's stream. The caller holds its lock, see LockGeneration.
 func (s *Scripts) SetGeneration(ctx context.Context, partition int, generation string) error {
-	return sortError("set", s.rdb.Set(ctx, generationKey(partition), generation, 0).Err())
+	return classifyError("set", s.rdb.Set(ctx, generationKey(partition), generation, 0).Err())
 }
 
 // LockGeneration takes the lock for replacing the generation of a partition's stream. Errors as LockCampaign.

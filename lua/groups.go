@@ -83,7 +83,7 @@ func (s *Scripts) Unread(ctx context.Context, partition int, group string) (Unre
 func (s *Scripts) groupInfos(ctx context.Context, partition int) ([]redis.XInfoGroup, error) {
 	infos, err := s.rdb.XInfoGroups(ctx, StreamKey(partition)).Result()
 	if err != nil && !strings.Contains(err.Error(), noSuchKey) {
-		return nil, sortError("xinfo", err)
+		return nil, classifyError("xinfo", err)
 	}
 	return infos, nil
 }
@@ -100,7 +100,7 @@ func (s *Scripts) unread(ctx context.Context, partition int, info *redis.XInfoGr
 	}
 	summary, err := s.rdb.XPending(ctx, StreamKey(partition), info.Name).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return Unread{}, sortError("xpending", err)
+		return Unread{}, classifyError("xpending", err)
 	}
 	if summary != nil && summary.Count > 0 {
 		u.Oldest, err = ParseEntryID(summary.Lower)
@@ -117,7 +117,7 @@ func (s *Scripts) unread(ctx context.Context, partition int, info *redis.XInfoGr
 func (s *Scripts) NewGroup(ctx context.Context, partition int, group string) error {
 	err := s.rdb.XGroupCreateMkStream(ctx, StreamKey(partition), group, "0").Err()
 	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
-		return sortError("xgroup", err)
+		return classifyError("xgroup", err)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (s *Scripts) NewGroup(ctx context.Context, partition int, group string) err
 func (s *Scripts) DestroyGroup(ctx context.Context, partition int, group string) error {
 	err := s.rdb.XGroupDestroy(ctx, StreamKey(partition), group).Err()
 	if err != nil && !strings.Contains(err.Error(), "requires the key to exist") && !strings.Contains(err.Error(), noSuchKey) {
-		return sortError("xgroup", err)
+		return classifyError("xgroup", err)
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (s *Scripts) IsRead(ctx context.Context, partition int, group string) (bool
 		}
 		leased, err := s.rdb.Exists(ctx, consumerKey(group, consumers[i].Name)).Result()
 		if err != nil || leased > 0 {
-			return leased > 0, sortError("exists", err)
+			return leased > 0, classifyError("exists", err)
 		}
 	}
 	return false, nil
@@ -159,7 +159,7 @@ func (s *Scripts) IsPending(ctx context.Context, partition int, group string, id
 		Stream: StreamKey(partition), Group: group, Start: id.String(), End: id.String(), Count: 1,
 	}).Result()
 	if err != nil {
-		return false, sortError("xpending", err)
+		return false, classifyError("xpending", err)
 	}
 	return len(pending) > 0, nil
 }

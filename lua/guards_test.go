@@ -49,7 +49,7 @@ func TestEntriesWaitForReplicas(t *testing.T) {
 	require.NoError(t, s.AwaitReplicas(t.Context(), lua.StreamKey(0)))
 }
 
-// A lock that another process has taken meanwhile is not held until its time is over.
+// A lock that another process has taken in the meantime is not held until its time is over.
 func TestLock_ThatIsLostIsGivenUpAtOnce(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()

@@ -46,7 +46,7 @@ func (s *Scripts) AddHistory(ctx context.Context, at time.Time, points []History
 		}
 		return nil
 	})
-	return sortError("history", err)
+	return classifyError("history", err)
 }
 
 // ReadHistory reads the history of campaigns since a time, in their order, in one round trip. Errors as State.
@@ -64,7 +64,7 @@ func (s *Scripts) ReadHistory(ctx context.Context, campaignIDs []string, since t
 		return nil
 	})
 	if err != nil {
-		return nil, sortError("history", err)
+		return nil, classifyError("history", err)
 	}
 	all := make([]History, len(campaignIDs))
 	for i := range parts {

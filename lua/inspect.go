@@ -20,7 +20,7 @@ func (s *Scripts) Places(ctx context.Context, ids []string) ([]Position, error) 
 		return nil
 	})
 	if err != nil && !isWrongType(err) {
-		return nil, sortError("hmget", err)
+		return nil, classifyError("hmget", err)
 	}
 	places := make([]Position, len(ids))
 	for i, cmd := range cmds {
@@ -35,7 +35,8 @@ func (s *Scripts) Places(ctx context.Context, ids []string) ([]Position, error) 
 	return places, nil
 }
 
-// Held returns the campaigns and shards that Redis holds, in no order. It reads the names of all keys, so it is for people who wait, not for
+// Held returns the campaigns and shards that Redis holds, in no order. It reads the names of all keys, so it is for people who wait, not
+// for
 // a loop. Errors as State.
 func (s *Scripts) Held(ctx context.Context) (ids []string, err error) {
 	nodes, err := s.masters(ctx)
@@ -51,7 +52,7 @@ func (s *Scripts) Held(ctx context.Context) (ids []string, err error) {
 			}
 		}
 		if err := keys.Err(); err != nil {
-			return nil, sortError("scan", err)
+			return nil, classifyError("scan", err)
 		}
 	}
 	slices.Sort(ids)
@@ -76,7 +77,7 @@ func (s *Scripts) CountClaimRecords(ctx context.Context, campaignID string) (int
 	n := pipe.HLen(ctx, key)
 	isArchived := pipe.HExists(ctx, key, archivedField)
 	if _, err := pipe.Exec(ctx); err != nil {
-		return 0, sortError("hlen", err)
+		return 0, classifyError("hlen", err)
 	}
 	if isArchived.Val() {
 		return n.Val() - 1, nil
@@ -91,7 +92,7 @@ func (s *Scripts) ScanUserRecords(ctx context.Context, campaignID string, each f
 	for cursor := uint64(0); ; {
 		page, next, err := s.rdb.HScan(ctx, key, cursor, "", usersAtOnce).Result()
 		if err != nil {
-			return sortError("hscan", err)
+			return classifyError("hscan", err)
 		}
 		for i := 0; i+1 < len(page); i += 2 {
 			if page[i] != archivedField {
@@ -118,7 +119,7 @@ func (s *Scripts) PacketLists(ctx context.Context, campaignID string, epoch int6
 	keys := s.KeysOf(campaignID)
 	named, err := s.rdb.ZRangeWithScores(ctx, keys.Waves, 0, -1).Result()
 	if err != nil && !isWrongType(err) {
-		return nil, sortError("zrange", err)
+		return nil, classifyError("zrange", err)
 	}
 	lists := make([]PacketList, len(named))
 	for i := range named {
@@ -137,7 +138,7 @@ func (s *Scripts) PacketLists(ctx context.Context, campaignID string, epoch int6
 		for i := range chunk {
 			n, err := lengths[i].Result()
 			if err != nil && !isWrongType(err) {
-				return nil, sortError("llen", err)
+				return nil, classifyError("llen", err)
 			}
 			chunk[i].Packets = n
 		}
@@ -158,7 +159,7 @@ func (s *Scripts) HeldPacketLists(ctx context.Context, keys []string) (held []st
 			return nil
 		})
 		if err != nil {
-			return nil, sortError("exists", err)
+			return nil, classifyError("exists", err)
 		}
 		for i, key := range chunk {
 			if found[i].Val() > 0 {
@@ -174,7 +175,7 @@ func (s *Scripts) HeldPacketLists(ctx context.Context, keys []string) (held []st
 func (s *Scripts) DropPacketLists(ctx context.Context, keys []string) error {
 	for chunk := range slices.Chunk(keys, listsAtOnce) {
 		if err := s.rdb.Unlink(ctx, chunk...).Err(); err != nil {
-			return sortError("unlink", err)
+			return classifyError("unlink", err)
 		}
 	}
 	return nil

@@ -54,7 +54,7 @@ func PartitionOf(id string, partitions int) int {
 
 // shardOrder are the partitions of the shards of a campaign, by that of its first. The others lie where the hash slots are cut in halves,
 // quarters and so on, counted from there, or as near as there is one. Primaries of a cluster hold equal stretches of slots, partitions
-// lie in them in heaps: every second or fourth partition would leave a primary out.
+// cluster in some of them: every second or fourth partition would leave a primary out.
 func shardOrder(partitions, first int) []int {
 	shardOrders.Lock()
 	defer shardOrders.Unlock()
@@ -128,7 +128,7 @@ func PoisonKey(partition int) string { return StreamKey(partition) + ":poison" }
 // ParkedKey names the stream of what a consumer group could not handle of a claim stream, with the reasons.
 func ParkedKey(partition int, group string) string { return StreamKey(partition) + ":parked:" + group }
 
-// ReplaysKey names a hash: id of a parked message of a consumer group that somebody wants replayed -> why the replay left it parked; ""
+// ReplaysKey names a hash: id of a parked message of a consumer group that someone wants replayed -> why the replay left it parked; ""
 // until a process of the group has replayed it.
 func ReplaysKey(group string) string { return "dibs:replays:" + group }
 
@@ -161,7 +161,7 @@ func recordedKey(partition int) string { return prefix(partition) + "recorded" }
 // triesKey names the count of a user's tries over all API processes.
 func triesKey(userID string) string { return "dibs:tries:" + userID }
 
-// endedSessionKey names the mark of a session of the console that somebody signed out of.
+// endedSessionKey names the mark of a session of the console that someone signed out of.
 func endedSessionKey(id string) string { return "dibs:signed-out:" + id }
 
 // usedKey names the mark of what may be used once.

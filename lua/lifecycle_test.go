@@ -100,7 +100,7 @@ func TestAdjustRefusesAnotherLoad(t *testing.T) {
 	})
 }
 
-// A claim moves the time since which nobody has claimed; a replay and a refusal don't.
+// A claim moves the time since which no one has claimed; a replay and a refusal don't.
 func TestAClaimKeepsItsCampaignFromEviction(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)

@@ -54,7 +54,7 @@ func (s *Scripts) loadCall(c *models.Campaign, st *staged) call {
 		args = append(args, st.transfers.args()...)
 	}
 	if c.Kind == models.KindPacket {
-		args = append(args, "total", st.taken, "pushed", 0) // Push brings the packets that nobody took
+		args = append(args, "total", st.taken, "pushed", 0) // Push brings the packets that no one took
 	}
 	return call{keys, append(args, definition(c)...)}
 }

@@ -48,7 +48,7 @@ func (s *Scripts) LockCampaigns(ctx context.Context, campaignIDs []string, ttl t
 		return nil
 	})
 	if err != nil {
-		return nil, sortError("lock", err)
+		return nil, classifyError("lock", err)
 	}
 	for i, id := range campaignIDs {
 		if taken[i].Val() {
@@ -98,7 +98,7 @@ func (s *Scripts) Leader(ctx context.Context) (string, error) {
 	case errors.Is(err, redis.Nil):
 		return "", nil
 	case err != nil:
-		return "", sortError("leader", err)
+		return "", classifyError("leader", err)
 	case len(value) <= tokenLength:
 		return "one without a name", nil
 	}
@@ -112,7 +112,7 @@ func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration, how
 	case errors.Is(err, redislock.ErrNotObtained):
 		return nil, errors.Join(fmt.Errorf("%w: %s", ErrLocked, key), s.shorten(ctx, key, ttl))
 	case err != nil:
-		return nil, sortError("lock", err)
+		return nil, classifyError("lock", err)
 	}
 	return &Lock{lock: lock, ttl: ttl, held: begun}, nil
 }
@@ -120,7 +120,7 @@ func (s *Scripts) obtain(ctx context.Context, key string, ttl time.Duration, how
 // shorten has a lock run out within ttl, unless its holder renews it. One that lasts longer was taken while Redis' clock was ahead.
 func (s *Scripts) shorten(ctx context.Context, key string, ttl time.Duration) error {
 	err := s.rdb.Do(ctx, "PEXPIRE", key, ttl.Milliseconds(), "LT").Err()
-	return sortError("lock", err)
+	return classifyError("lock", err)
 }
 
 // RenewUntil renews the lock each third of its time until ctx ends, and then returns nil. It returns ErrLocked as soon as another
@@ -153,7 +153,7 @@ func (l *Lock) Renew(ctx context.Context) error {
 	case errors.Is(err, redislock.ErrNotObtained):
 		return fmt.Errorf("%w: %s ran out", ErrLocked, l.lock.Key())
 	case err != nil:
-		return sortError("renew", err)
+		return classifyError("renew", err)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (l *Lock) Renew(ctx context.Context) error {
 // Release gives the lock back. A lock that has run out is left alone, as another process may hold it.
 func (l *Lock) Release(ctx context.Context) error {
 	if err := l.lock.Release(ctx); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
-		return sortError("unlock", err)
+		return classifyError("unlock", err)
 	}
 	return nil
 }

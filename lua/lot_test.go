@@ -194,6 +194,6 @@ func TestAShardThatForgotADebitTakesNoClaims(t *testing.T) {
 		replies, _, err := b.s.ClaimAfter(t.Context(), b.meta, view.Position, []lua.ClaimRequest{want("bob", 1, "")})
 		require.NoError(t, err)
 		require.Equal(t, models.OutcomeRolledBack, replies[0].Outcome)
-		require.ErrorIs(t, b.shard().Err, lua.ErrAbsent, "and of nobody else")
+		require.ErrorIs(t, b.shard().Err, lua.ErrAbsent, "and of no one else")
 	})
 }

@@ -29,7 +29,7 @@ const (
 	paceCatchUp = 250 * time.Millisecond
 )
 
-// pace bounds the rate of staging while others run scripts on the server, so that a rebuild leaves room for the claims of other
+// pace bounds the rate of staging while others run scripts on the server, so that a rebuild leaves space for the claims of other
 // campaigns. When no others do, records are staged as fast as Redis takes them, as the campaign takes no claims for that long. The
 // reader of MySQL waits for the staging, so it is paced, too.
 type pace struct {
@@ -89,7 +89,7 @@ func (p *pace) after(ctx context.Context, records int) error {
 		return nil
 	}
 	if sleep.For(ctx, wait) != nil {
-		return sortError("stage", ctx.Err())
+		return classifyError("stage", ctx.Err())
 	}
 	return nil
 }
@@ -113,19 +113,19 @@ func (s *Scripts) scriptCalls(ctx context.Context, key string) (int64, error) {
 	if cluster, is := s.rdb.(*redis.ClusterClient); is {
 		master, err := cluster.MasterForKey(ctx, key)
 		if err != nil {
-			return 0, sortError("info", err)
+			return 0, classifyError("info", err)
 		}
 		node = master
 	}
 	text, err := node.Info(ctx, "commandstats").Result()
 	if err != nil {
-		return 0, sortError("info", err)
+		return 0, classifyError("info", err)
 	}
 	var calls int64
 	for _, line := range scriptCallsLine.FindAllStringSubmatch(text, -1) {
 		n, err := strconv.ParseInt(line[1], 10, 64)
 		if err != nil {
-			return 0, sortError("info", err)
+			return 0, classifyError("info", err)
 		}
 		calls += n
 	}

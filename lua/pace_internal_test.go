@@ -35,7 +35,7 @@ func TestPace(t *testing.T) {
 		fail     error
 		from, to time.Duration
 	}{
-		{name: "nobody else claims", records: 2_000_000, from: 2 * time.Second, to: 2 * time.Second},
+		{name: "no one else claims", records: 2_000_000, from: 2 * time.Second, to: 2 * time.Second},
 		{name: "hardly anybody claims", records: 2_000_000, others: 50, from: 2 * time.Second, to: 2 * time.Second},
 		{name: "others claim", records: 2_000_000, others: 5_000, from: 18 * time.Second, to: 21 * time.Second},
 		{name: "few records are not worth it", records: 20_000, others: 5_000, from: 20 * time.Millisecond, to: 20 * time.Millisecond},

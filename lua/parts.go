@@ -26,7 +26,7 @@ func (s *Scripts) Consumers(ctx context.Context, partition int, group string) ([
 		return nil, nil
 	}
 	if err != nil {
-		return nil, sortError("xinfo", err)
+		return nil, classifyError("xinfo", err)
 	}
 	consumers := make([]Consumer, len(infos))
 	leases := make([]*redis.IntCmd, len(infos))
@@ -39,7 +39,7 @@ func (s *Scripts) Consumers(ctx context.Context, partition int, group string) ([
 	for i := range infos {
 		consumers[i] = Consumer{Name: infos[i].Name, Pending: infos[i].Pending, Idle: infos[i].Idle, Holds: leases[i].Val() == 1}
 	}
-	return consumers, sortError("exists", err)
+	return consumers, classifyError("exists", err)
 }
 
 // Health is how a Redis is.
@@ -55,7 +55,7 @@ var memoryLine = regexp.MustCompile(`(?m)^(used_memory|maxmemory):(\d+)`)
 func (s *Scripts) Health(ctx context.Context) (Health, error) {
 	start := time.Now()
 	if err := s.rdb.Ping(ctx).Err(); err != nil {
-		return Health{}, sortError("ping", err)
+		return Health{}, classifyError("ping", err)
 	}
 	h := Health{Took: time.Since(start)}
 	text, err := s.rdb.Info(ctx, "memory").Result()

@@ -2,7 +2,7 @@ package lua
 
 import "fmt"
 
-// Position is how far a campaign and its claim stream were at one moment: in Redis, by what MySQL recorded, or as somebody saw them.
+// Position is how far a campaign and its claim stream were at one moment: in Redis, by what MySQL recorded, or as someone saw them.
 // What is zero is not known.
 type Position struct {
 	Epoch, Seq int64 // Seq claims of load Epoch were accepted
@@ -36,8 +36,8 @@ func (p Position) Later(o Position) Position {
 	return Position{Epoch: p.Epoch, Seq: max(p.Seq, o.Seq), TSeq: max(p.TSeq, o.TSeq)}
 }
 
-// Behind says by what held, which Redis holds now, is behind known, which it held before; "" is nothing. Everybody who looks for a
-// Redis that went back asks it, and claim.lua does the same by load and claims before it takes any. A newer load counts from its own
+// Behind says in what p, which Redis holds now, is behind known, which it held before; "" is nothing. Everybody who looks for a
+// Redis that was rolled back asks it, and claim.lua does the same by load and claims before it takes any. A newer load counts from its own
 // beginning, and a campaign that is being loaded has no definition yet.
 func (p Position) Behind(known Position) string {
 	switch {

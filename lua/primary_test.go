@@ -50,7 +50,7 @@ func TestAPrimaryWithoutReplicasIsVouchedForByMostMasters(t *testing.T) {
 	for _, other := range others {
 		other.Pause()
 	}
-	require.Error(t, s.AwaitReplicas(t.Context(), stream), "nobody says so")
+	require.Error(t, s.AwaitReplicas(t.Context(), stream), "no one says so")
 	for _, other := range others {
 		other.Resume()
 	}

@@ -38,7 +38,7 @@ func (s *Scripts) Announce(ctx context.Context, p *Process) error {
 		pipe.SAdd(ctx, processesKey, p.ID)
 		return nil
 	})
-	return sortError("announce", err)
+	return classifyError("announce", err)
 }
 
 // Withdraw removes a process that ends. Errors as State.
@@ -48,14 +48,14 @@ func (s *Scripts) Withdraw(ctx context.Context, id string) error {
 		pipe.SRem(ctx, processesKey, id)
 		return nil
 	})
-	return sortError("withdraw", err)
+	return classifyError("withdraw", err)
 }
 
 // Processes lists the processes that announced themselves within the last hour, by role and name. Errors as State.
 func (s *Scripts) Processes(ctx context.Context) ([]Process, error) {
 	ids, err := s.rdb.SMembers(ctx, processesKey).Result()
 	if err != nil {
-		return nil, sortError("smembers", err)
+		return nil, classifyError("smembers", err)
 	}
 	texts := make([]*redis.StringCmd, len(ids))
 	left := make([]*redis.DurationCmd, len(ids))
@@ -67,7 +67,7 @@ func (s *Scripts) Processes(ctx context.Context) ([]Process, error) {
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, sortError("get", err)
+		return nil, classifyError("get", err)
 	}
 	var all []Process
 	for i, id := range ids {

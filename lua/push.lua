@@ -9,7 +9,7 @@
 -- ARGV[1] epoch       the load that MySQL knows
 -- ARGV[2] after       the value of pushed that the caller expects
 -- ARGV[3] upto        the value of pushed after this call
--- ARGV[4] units       packets between the two that no one has taken, with those that went back to the sender
+-- ARGV[4] units       packets between the two that no one has taken, with those that returned to the sender
 -- ARGV[5] release_ms  the time of release
 -- ARGV[6..] amount:id of each packet
 --

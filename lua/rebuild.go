@@ -120,7 +120,7 @@ func (r *Rebuild) send(ctx context.Context) error {
 		return nil
 	}
 	if _, err := r.pipe.Exec(ctx); err != nil {
-		return sortError("stage", err)
+		return classifyError("stage", err)
 	}
 	queued := r.queued
 	r.queued = 0
@@ -213,5 +213,5 @@ func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 // Drop removes what was staged.
 func (r *Rebuild) Drop(ctx context.Context) error {
 	r.pipe.Discard()
-	return sortError("unlink", r.s.rdb.Unlink(ctx, r.usersKey, r.keysKey).Err())
+	return classifyError("unlink", r.s.rdb.Unlink(ctx, r.usersKey, r.keysKey).Err())
 }

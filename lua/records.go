@@ -40,7 +40,7 @@ func (s *Scripts) ScanClaimRecords(ctx context.Context, campaignID string, each 
 	for cursor := uint64(0); ; {
 		page, next, err := s.rdb.HScan(ctx, key, cursor, "", recordsAtOnce).Result()
 		if err != nil {
-			return sortError("hscan", err)
+			return classifyError("hscan", err)
 		}
 		claims := make([]RecordedClaim, 0, len(page)/2)
 		for i := 0; i+1 < len(page); i += 2 {

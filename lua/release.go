@@ -24,7 +24,7 @@ type Released int
 
 // What release.lua does for a claim, by its codes.
 const (
-	releasedNow     Released = 0 // its units went back and its event was added
+	releasedNow     Released = 0 // its units were returned and its event was added
 	releasedByLoad  Released = 1 // a load had left it out of the counts already; its event was added
 	releasedBefore  Released = 2 // both were done before
 	ReleasedDamaged Released = 3 // Redis holds no such claim, or the user holds less: nothing was changed for it

@@ -56,7 +56,8 @@ func TestCluster_ClaimsGoOnWhileTheirSlotMoves(t *testing.T) {
 	}
 }
 
-// TestCluster_ClaimsGoOnWhileRedisCLIReshards has `redis-cli --cluster reshard` itself move all slots of a campaign's primary to another one,
+// TestCluster_ClaimsGoOnWhileRedisCLIReshards has `redis-cli --cluster reshard` itself move all slots of a campaign's primary to another
+// one,
 // while the campaign is claimed from.
 func TestCluster_ClaimsGoOnWhileRedisCLIReshards(t *testing.T) {
 	t.Parallel()

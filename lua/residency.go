@@ -46,7 +46,7 @@ func (s *Scripts) FenceAll(ctx context.Context, epochs map[string]int64) (fenced
 		return nil
 	})
 	if err != nil {
-		return nil, sortError("exists", err)
+		return nil, classifyError("exists", err)
 	}
 	var fences errgroup.Group
 	fences.SetLimit(fencesAtOnce)
@@ -74,7 +74,7 @@ func (s *Scripts) FenceAll(ctx context.Context, epochs map[string]int64) (fenced
 // tombstoneLife is how long a tombstone stays of a campaign that is not loaded again: no backup that is older is restored.
 const tombstoneLife = 90 * 24 * time.Hour
 
-// Evict removes a campaign from Redis if its load and its numbers of claims and transfers are those of MySQL, in c, and nobody has claimed
+// Evict removes a campaign from Redis if its load and its numbers of claims and transfers are those of MySQL, in c, and no one has claimed
 // from it for idle. Else evicted is false and nothing was changed. It leaves a tombstone, see EvictedAt. Errors: ErrAbsent, ErrDamaged,
 // ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) Evict(ctx context.Context, c *models.Campaign, idle time.Duration) (evicted bool, err error) {
@@ -102,7 +102,7 @@ func (s *Scripts) EvictedAt(ctx context.Context, campaignID string) (Position, e
 		return Position{}, nil
 	}
 	if err != nil {
-		return Position{}, sortError("get", err)
+		return Position{}, classifyError("get", err)
 	}
 	var seen Position
 	if _, err := fmt.Sscanf(text, "%d:%d:%d", &seen.Epoch, &seen.Seq, &seen.TSeq); err != nil || tombstone(seen) != text {

@@ -54,7 +54,7 @@ func TestEvictTakesOnlyWhatIsAsAskedFor(t *testing.T) {
 	})
 }
 
-// A load of less than was evicted is refused, until somebody says that it may replace what was there.
+// A load of less than was evicted is refused, until someone says that it may replace what was there.
 func TestALoadBehindTheTombstoneIsRefused(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)
@@ -263,7 +263,7 @@ func TestCrossingsByAChangeAreToldOnceEach(t *testing.T) {
 		require.Equal(t, told, b.announcements(), "both at once")
 		b.adjust(func(c *models.Campaign) { c.Total = 30 })
 		b.adjust(func(c *models.Campaign) { c.Total, c.Status = 5, models.StatusClosed })
-		require.Equal(t, told, b.announcements(), "nobody restocks what is closed")
+		require.Equal(t, told, b.announcements(), "no one restocks what is closed")
 	})
 }
 

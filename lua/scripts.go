@@ -169,7 +169,7 @@ func (s *Scripts) run(ctx context.Context, one script, keys []string, args []any
 	}
 	start := s.opts.Clock()
 	reply, err := s.sendScript(ctx, one, func(command, script string) ([]any, error) { return s.send(ctx, command, script, keys, args) })
-	err = sortError(one.name, err)
+	err = classifyError(one.name, err)
 	s.opts.Observe(one.name, s.opts.Clock().Sub(start), err)
 	return reply, err
 }
@@ -202,8 +202,8 @@ type onceCmd struct{ *redis.Cmd }
 // NoRetry has the client not send the command again. The client still follows MOVED.
 func (onceCmd) NoRetry() bool { return true }
 
-// sortError wraps ErrUnavailable around an error after which surely nothing happened, and ErrOutcomeUnknown around any other.
-func sortError(name string, err error) error {
+// classifyError wraps ErrUnavailable around an error after which surely nothing happened, and ErrOutcomeUnknown around any other.
+func classifyError(name string, err error) error {
 	var answered redis.Error
 	var dial *net.OpError
 	switch {

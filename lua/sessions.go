@@ -10,7 +10,7 @@ import (
 
 // EndSession marks a session of the console as ended, for as long as its cookie could be used. Errors as Stream.
 func (s *Scripts) EndSession(ctx context.Context, id string, keep time.Duration) error {
-	return sortError("set", s.rdb.Set(ctx, endedSessionKey(id), 1, max(keep, time.Second)).Err())
+	return classifyError("set", s.rdb.Set(ctx, endedSessionKey(id), 1, max(keep, time.Second)).Err())
 }
 
 // UseOnce reports whether an id, such as that of a watch ticket, was not used before, and remembers it for a time. Errors as Stream.
@@ -19,11 +19,11 @@ func (s *Scripts) UseOnce(ctx context.Context, id string, keep time.Duration) (i
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
-	return err == nil, sortError("set", err)
+	return err == nil, classifyError("set", err)
 }
 
 // SessionEnded reports whether a session was marked by EndSession. Errors as Stream.
 func (s *Scripts) SessionEnded(ctx context.Context, id string) (bool, error) {
 	n, err := s.rdb.Exists(ctx, endedSessionKey(id)).Result()
-	return n > 0, sortError("exists", err)
+	return n > 0, classifyError("exists", err)
 }

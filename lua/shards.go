@@ -113,7 +113,7 @@ func shardView(id string, command *redis.MapStringStringCmd) (v ShardView) {
 	case err != nil && isWrongType(err):
 		return ShardView{Err: fmt.Errorf("%w: %s", ErrDamaged, id)}
 	case values == nil: // while a server hangs, go-redis fails commands that others have answered
-		return ShardView{Err: sortError("hgetall", err)}
+		return ShardView{Err: classifyError("hgetall", err)}
 	case len(values) == 0:
 		return ShardView{Err: fmt.Errorf("%w: %s", ErrAbsent, id)}
 	}
@@ -146,7 +146,7 @@ func (s *Scripts) Servers(ctx context.Context, ids []string) (runs []string, err
 		if _, isKnown := known[node]; !isKnown {
 			info, infoErr := Info(ctx, node, "server")
 			if infoErr != nil && !strings.Contains(infoErr.Error(), "is not supported") { // the embedded server
-				err = sortError("info", infoErr)
+				err = classifyError("info", infoErr)
 			}
 			known[node] = info["run_id"]
 		}

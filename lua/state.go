@@ -52,7 +52,7 @@ func (s *State) Limits() models.Limits {
 }
 
 // Drift is by how many units Redis has more to give than the books; both must be of one watermark. While a change is on its way the
-// totals differ rightly, and Drift compares what was claimed.
+// totals are expected to differ, and Drift compares what was claimed.
 func (s *State) Drift(books *models.Books) int64 {
 	if s.SameDefinition(books) {
 		return s.Remaining() - max(0, books.Remaining-books.ParkedUnits)

@@ -47,7 +47,7 @@ func (s *Scripts) runTogether(ctx context.Context, one script, calls []call) []a
 			answers[i].reply, answers[i].err = s.run(ctx, one, calls[i].keys, calls[i].args)
 			continue
 		}
-		answers[i] = answer{reply, sortError(one.name, err)}
+		answers[i] = answer{reply, classifyError(one.name, err)}
 		s.opts.Observe(one.name, share, answers[i].err)
 	}
 	return answers

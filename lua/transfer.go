@@ -19,14 +19,14 @@ import (
 
 // Replies of debit.lua and of credit.lua that are about the transfer.
 const (
-	statusMovedOn   = 3 // others moved units meanwhile
+	statusMovedOn   = 3 // others moved units in the meantime
 	statusPeer      = 5 // what the peer says, or its load, does not fit
 	statusBehindTwo = 6 // the lot is behind what the caller saw
 )
 
 var (
 	// ErrMovedOn says that others moved units of the lot since it was read. Nothing was changed.
-	ErrMovedOn = errors.New("lua: units of the lot moved meanwhile")
+	ErrMovedOn = errors.New("lua: units of the lot moved in the meantime")
 	// ErrPeer says that a lot and its peer contradict each other: the peer has packets that the lot did not debit, which is fenced then, or
 	// was loaded again since it debited the units.
 	ErrPeer = errors.New("lua: the lot and its peer contradict each other")
@@ -64,7 +64,7 @@ type Transferred struct {
 }
 
 // Debit takes free units of a lot for a peer, if they were as d says. c is the lot. It returns once all that the lot has debited for the
-// peer is where a failover or a restart finds it, unless d says that nobody need wait. Errors: ErrAbsent, ErrOther, ErrMovedOn, ErrPeer,
+// peer is where a failover or a restart finds it, unless d says that no one need wait. Errors: ErrAbsent, ErrOther, ErrMovedOn, ErrPeer,
 // ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (read again).
 func (s *Scripts) Debit(ctx context.Context, c *models.Campaign, d *Debit) (Transferred, error) {
 	k := s.KeysOf(c.ID)
@@ -148,7 +148,7 @@ func transferred(id, name string, keys []string, code int64, reply []any, err er
 // Debited reads the packets that a lot has debited for a peer, from a number of them on.
 func (s *Scripts) Debited(ctx context.Context, lotID string, epoch int64, peer int, from int64) ([]string, error) {
 	packets, err := s.rdb.LRange(ctx, s.KeysOf(lotID).Out(epoch, peer), from, -1).Result()
-	return packets, sortError("lrange", err)
+	return packets, classifyError("lrange", err)
 }
 
 // everySecForgets is longer than what a Redis with appendfsync everysec forgets when it dies: a second, and another while it waits for a

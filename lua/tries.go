@@ -23,7 +23,7 @@ func (s *Scripts) AddTries(ctx context.Context, byUser map[string]int64) (all ma
 		return nil
 	})
 	if err != nil {
-		return nil, sortError("incrby", err)
+		return nil, classifyError("incrby", err)
 	}
 	all = make(map[string]int64, len(counts))
 	for userID, count := range counts {

@@ -45,7 +45,7 @@ func (s *Scripts) Watch(ctx context.Context, campaignIDs []string) ([]Watched, e
 	for i, id := range campaignIDs {
 		// While one server of a cluster hangs, go-redis fails commands that others have answered. Those have their values.
 		if (states[i].Val() == nil || refused[i].Val() == nil) && !isWrongType(states[i].Err()) {
-			err = sortError("hgetall", errors.Join(states[i].Err(), refused[i].Err()))
+			err = classifyError("hgetall", errors.Join(states[i].Err(), refused[i].Err()))
 			seen[i].Err = err
 			away++
 			continue
@@ -90,5 +90,5 @@ func (s *Scripts) CountRefused(ctx context.Context, all []Refusals) error {
 		}
 		return nil
 	})
-	return sortError("hincrby", err)
+	return classifyError("hincrby", err)
 }

@@ -30,7 +30,7 @@ const (
 type AuditEntry struct {
 	ID         string          `json:"id"` // UUIDv7: sorts by time
 	At         Time            `json:"at"`
-	Actor      string          `json:"actor"` // "" of a token that is nobody's
+	Actor      string          `json:"actor"` // "" of a token that is no one's
 	RequestID  string          `json:"request_id"`
 	Action     string          `json:"action"`
 	CampaignID string          `json:"campaign_id,omitempty"`

@@ -15,7 +15,7 @@ import (
 	"dibs/models"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // requireGolden holds text to a file of testdata.
 func requireGolden(t *testing.T, name, text string) {

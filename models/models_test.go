@@ -138,7 +138,7 @@ func TestEventsThatCannotBeAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, ErrEvent, spoiled)
 	}
 	_, err = DecodeEvent([]byte(`{"v":1,"type":"claim.invented","id":"x","campaign_id":"c","at":"2026-11-21T04:47:02.663Z"}`))
-	require.NoError(t, err, "a type that nobody knows yet is passed over, not refused")
+	require.NoError(t, err, "a type that no one knows yet is passed over, not refused")
 }
 
 func TestTookIsForClaimsAndTheirReplaysAlone(t *testing.T) {

@@ -155,7 +155,7 @@ type Wave struct {
 	ReleaseAt *time.Time // nil: at once
 	Packets   int64
 	Taken     int64 // have their claim
-	Returned  int64 // went back to the sender
+	Returned  int64 // returned to the sender
 	Amount    int64 // of all, minor units
 }
 

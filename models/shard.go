@@ -119,7 +119,7 @@ type Need struct {
 	Shard int   // from 1; or ReserveLot
 	Units int64 // that are to be free there
 	Pace  int64 // units that the shard gives away in a PaceSpan: a grant is no smaller while the reserve lasts
-	Ahead bool  // nobody waits yet
+	Ahead bool  // no one waits yet
 
 	// Within is how long anybody waits; 0 is as long as it takes. No transfer begins later.
 	Within time.Duration
@@ -138,7 +138,7 @@ func NeedAhead(remaining, taken, pace int64) (need Need, lacks bool) {
 	return Need{Units: 2*pace + 1, Pace: pace, Ahead: true}, lacks
 }
 
-// Refill is what came of a Need. There was a moment at which the units were there, and somebody may have taken them since; or there was a
+// Refill is what came of a Need. There was a moment at which the units were there, and someone may have taken them since; or there was a
 // moment at which a claim of SoldOutFrom units or more was too large for all that the campaign had.
 type Refill struct {
 	SoldOutFrom int64 // units; 0 is unless the units were there

@@ -24,10 +24,10 @@ func TestOneOfManyAsksForAShardThatRunsDry(t *testing.T) {
 	_, lacks := models.NeedAhead(0, 1000, pace)
 	require.True(t, lacks, "one large call crosses all lines")
 	_, lacks = models.NeedAhead(150, 0, pace)
-	require.False(t, lacks, "nobody took anything")
+	require.False(t, lacks, "no one took anything")
 }
 
-// Users claim on shards alone: the reserve, which has a number behind them, is nobody's.
+// Users claim on shards alone: the reserve, which has a number behind them, is no one's.
 func TestUsersHaveShardsAlone(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{2, 3, models.ShardsMax} {

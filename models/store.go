@@ -53,5 +53,5 @@ type CampaignBooks struct {
 	Shards []CampaignBooks // of a campaign of several shards, in order, and its reserve as the last; else none
 }
 
-// FlushesOf is for how long flushes count as the last ones.
+// FlushesOf is how long a flush counts as one of the last.
 const FlushesOf = 2 * time.Second

@@ -100,7 +100,7 @@ func TestSubscriber_NackedMessageComesAgainAfterADelayWhileOthersGoOn(t *testing
 			nacked := time.Now()
 			require.True(t, msg.Nack())
 			f.publish(1, 5)
-			require.Equal(t, names(1, 5), take(t, messages, 5), "others go on meanwhile")
+			require.Equal(t, names(1, 5), take(t, messages, 5), "others go on in the meantime")
 			again := next(t, messages)
 			require.Equal(t, "0", again.UUID)
 			waits = append(waits, time.Since(nacked))

@@ -82,7 +82,7 @@ func TestSubscriber_ReclaimsWhatReplicasHave(t *testing.T) {
 	require.Equal(t, names(1, 2), take(t, messages, 2))
 }
 
-// A reply that never arrives leaves entries pending in our own name that nobody here has seen.
+// A reply that never arrives leaves entries pending in our own name that no one here has seen.
 func TestSubscriber_FindsEntriesOfALostReply(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -92,7 +92,7 @@ func TestSubscriber_FindsEntriesOfALostReply(t *testing.T) {
 		messages := f.subscribe(cfg)
 		f.publish(0, 1)
 		take(t, messages, 1)
-		_, err := f.rdb.TxPipelined(t.Context(), func(tx redis.Pipeliner) error { // nobody reads in between
+		_, err := f.rdb.TxPipelined(t.Context(), func(tx redis.Pipeliner) error { // no one reads in between
 			tx.XAdd(t.Context(), &redis.XAddArgs{Stream: f.stream, Values: []any{"_watermill_message_uuid", "1", "payload", "1"}})
 			tx.XReadGroup(t.Context(), &redis.XReadGroupArgs{
 				Group: "readers", Consumer: "a", Streams: []string{f.stream, ">"}, Block: -1})

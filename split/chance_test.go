@@ -214,7 +214,7 @@ func tiedCuts(r split.Request) []int64 {
 	return packets
 }
 
-// spill cuts well, and gives what is above max to the last packets that have room.
+// spill cuts well, and gives what is above max to the last packets that have capacity.
 func spill(r split.Request) []int64 {
 	free := r
 	free.Max, free.Method = 0, split.RandomCut

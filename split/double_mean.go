@@ -2,18 +2,19 @@ package split
 
 import "math/rand/v2"
 
-// doubleMean divides spare into n parts, none more than room. It draws each part uniformly from 0 to twice the mean of what is left, so
+// doubleMean divides spare into n parts, none more than capacity. It draws each part uniformly from 0 to twice the mean of what is left, so
 // that the part's expectation is that mean, and by induction the same at every position.
 //
-// When twice the mean is more than room, it mirrors the draw: what the part lacks of room is drawn in the same way from what all parts
+// When twice the mean is more than capacity, it mirrors the draw: what the part lacks of capacity is drawn in the same way from what all
+// parts
 // lack. So every draw is symmetric about the mean, nothing is clipped, and the rest can always be divided: if the rest is at most half
-// of its room, its mean stays within room even if the part gets nothing, and the other way round.
-func doubleMean(rng *rand.Rand, n int, spare, room int64) []int64 {
+// of its capacity, its mean stays within capacity even if the part gets nothing, and the other way round.
+func doubleMean(rng *rand.Rand, n int, spare, capacity int64) []int64 {
 	parts := make([]int64, n)
 	for i := range n - 1 {
 		left := int64(n - i)
-		if aboveHalf(spare, left, room) {
-			parts[i] = room - drawAround(rng, left*room-spare, left)
+		if aboveHalf(spare, left, capacity) {
+			parts[i] = capacity - drawAround(rng, left*capacity-spare, left)
 		} else {
 			parts[i] = drawAround(rng, spare, left)
 		}
@@ -23,9 +24,9 @@ func doubleMean(rng *rand.Rand, n int, spare, room int64) []int64 {
 	return parts
 }
 
-// aboveHalf reports whether 2×spare > left×room. The product is only formed where it cannot overflow.
-func aboveHalf(spare, left, room int64) bool {
-	return room <= 2*spare/left && 2*spare > left*room
+// aboveHalf reports whether 2×spare > left×capacity. The product is only formed where it cannot overflow.
+func aboveHalf(spare, left, capacity int64) bool {
+	return capacity <= 2*spare/left && 2*spare > left*capacity
 }
 
 // drawAround draws from 0 to twice the mean of sum over n, and its expectation is exactly that mean: where twice the mean is not a whole

@@ -5,39 +5,40 @@ import (
 	"math/rand/v2"
 )
 
-// randomCut divides spare into n parts, none more than room. What a cut gives a part beyond room is cut again among the parts that still
-// have room, until nothing is left over; each round but the last fills at least one of them. No step looks at positions, so no position
+// randomCut divides spare into n parts, none more than capacity. What a cut gives a part beyond capacity is cut again among the parts
+// that still
+// have capacity, until nothing is left over; each round but the last fills at least one of them. No step looks at positions, so no position
 // is favoured.
-func randomCut(rng *rand.Rand, n int, spare, room int64) []int64 {
+func randomCut(rng *rand.Rand, n int, spare, capacity int64) []int64 {
 	parts := cut(rng, n, spare)
-	over := trim(parts, room)
+	over := trim(parts, capacity)
 	for over > 0 {
-		open := withRoom(parts, room)
+		open := belowCapacity(parts, capacity)
 		for i, more := range cut(rng, len(open), over) {
 			parts[open[i]] += more
 		}
-		over = trim(parts, room)
+		over = trim(parts, capacity)
 	}
 	return parts
 }
 
-// trim takes from each part what is beyond room, and returns the sum of that.
-func trim(parts []int64, room int64) int64 {
+// trim takes from each part what is beyond capacity, and returns the sum of that.
+func trim(parts []int64, capacity int64) int64 {
 	var over int64
 	for i, part := range parts {
-		if part > room {
-			over += part - room
-			parts[i] = room
+		if part > capacity {
+			over += part - capacity
+			parts[i] = capacity
 		}
 	}
 	return over
 }
 
-// withRoom returns the indexes of the parts that can take more.
-func withRoom(parts []int64, room int64) []int {
+// belowCapacity returns the indexes of the parts that can take more.
+func belowCapacity(parts []int64, capacity int64) []int {
 	open := make([]int, 0, len(parts))
 	for i, part := range parts {
-		if part < room {
+		if part < capacity {
 			open = append(open, i)
 		}
 	}

@@ -54,15 +54,15 @@ func Split(r Request) ([]int64, error) {
 	}
 	r = r.normal()
 	spare := r.Amount - r.Min*int64(r.Count) // what is divided: the amount above the minima
-	room := min(r.Max-r.Min, spare)          // how much of it one packet can take
+	capacity := min(r.Max-r.Min, spare)      // how much of it one packet can take
 	var parts []int64
 	switch r.Method {
 	case RandomCut:
-		parts = randomCut(r.random(), r.Count, spare, room)
+		parts = randomCut(r.random(), r.Count, spare, capacity)
 	case Even:
 		parts = even(r.Count, spare)
 	default:
-		parts = doubleMean(r.random(), r.Count, spare, room)
+		parts = doubleMean(r.random(), r.Count, spare, capacity)
 	}
 	for i := range parts {
 		parts[i] += r.Min

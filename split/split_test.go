@@ -162,7 +162,7 @@ func packets(t *testing.T, r split.Request) []int64 {
 	return got
 }
 
-// TestAMillionPackets is the largest request, with bounds that leave it plenty, little and no room.
+// TestAMillionPackets is the largest request, with bounds that leave it plenty, little and no capacity.
 func TestAMillionPackets(t *testing.T) {
 	t.Parallel()
 	mean := split.AmountMax / split.CountMax

@@ -63,7 +63,7 @@ func (s *Syncer) jobs() []job {
 	c := &s.cfg
 	const leader = true
 	return []job{
-		// Claims go on for so long on a Redis that went back, if no API process saw more. Trimming comes after it, as it takes away
+		// Claims go on for so long on a Redis that was rolled back, if no API process saw more. Trimming comes after it, as it takes away
 		// what would tell.
 		{"watch and trim streams", time.Second, !leader, s.watchAndTrim, nil},
 		{"resume", 5 * time.Second, !leader, s.resume, nil},
@@ -144,14 +144,14 @@ func (s *Syncer) finalize(ctx context.Context) error {
 	return err
 }
 
-// expire has not failed when it ran out of time over many claims: the next round goes on. A MySQL that was put back may have lost redeems.
+// expire has not failed when it ran out of time over many claims: the next round goes on. A MySQL that was restored may have lost redeems.
 func (s *Syncer) expire(ctx context.Context) error {
 	if err := s.cfg.StreamWatcher.RequireBooks(ctx); err != nil {
 		return err
 	}
 	n, err := s.cfg.Expirer.Expire(ctx)
 	if n > 0 {
-		s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "released claims that nobody redeemed in time", slog.Int("claims", n))
+		s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "released claims that no one redeemed in time", slog.Int("claims", n))
 	}
 	if n > 0 && errors.Is(err, context.DeadlineExceeded) {
 		return nil

@@ -44,7 +44,7 @@ const group = models.GroupSyncer
 func newLookups(t *testing.T) *lookups {
 	t.Helper()
 	server := testenv.Redis(t)
-	l := &lookups{t: t, rdb: server.Client(), d: &apitest.Definitions{Room: apitest.NewRoom(), Loaded: map[string]bool{}}, url: server.URL(), id: "spring"}
+	l := &lookups{t: t, rdb: server.Client(), d: &apitest.Definitions{Fake: apitest.NewFake(), Loaded: map[string]bool{}}, url: server.URL(), id: "spring"}
 	l.h = apitest.RealServer(t, l.d, l.url, api.Config{})
 	w := apitest.Ask(l.h, "POST", "/v1/campaigns", `{"id":"spring","kind":"coupon","total":1000000,"hold_for":"15m"}`)
 	require.Equal(t, 201, w.Code, w.Body)
@@ -162,7 +162,7 @@ func TestLookup_AClaimOnItsWayIsFoundAndAnIndexFromTheLastDeliveredEntryIsCaught
 	scripts, err := lua.New(l.rdb, lua.Options{})
 	require.NoError(t, err)
 	broken, err := api.New(api.Config{}, api.Deps{
-		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Audit: l.d.Audit, Groups: l.d.Room.Groups, Ledger: apitest.Ledger{}, Streams: fromDelivered{scripts},
+		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Audit: l.d.Audit, Groups: l.d.Fake.Groups, Ledger: apitest.Ledger{}, Streams: fromDelivered{scripts},
 		Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestLookup_AClaimThatMovesBetweenTheTwoIsNotMissed(t *testing.T) {
 	require.NoError(t, err)
 	moving := &movingStreams{Streams: scripts}
 	server, err := api.New(api.Config{}, api.Deps{
-		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Audit: l.d.Audit, Groups: l.d.Room.Groups, Ledger: apitest.Ledger{}, Streams: moving,
+		Claimer: scripts, States: scripts, Hydrator: l.d, Campaigns: l.d, Claims: l.d, Resolver: l.d, Audit: l.d.Audit, Groups: l.d.Fake.Groups, Ledger: apitest.Ledger{}, Streams: moving,
 		Ready: func(context.Context) error { return nil },
 	})
 	require.NoError(t, err)
@@ -321,7 +321,7 @@ func TestLookup_WhatRedisLostIsNotShownFromMemory(t *testing.T) {
 func TestLookup_RedisAwayIsUnknown(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
-	d := &apitest.Definitions{Room: apitest.NewRoom(), Loaded: map[string]bool{}}
+	d := &apitest.Definitions{Fake: apitest.NewFake(), Loaded: map[string]bool{}}
 	h := apitest.RealServer(t, d, server.URL(), api.Config{})
 	synced := d.Put(apitest.Coupon("c", 5)).Take(&lua.ClaimRequest{ID: uuid.New(), UserID: "u", Quantity: 1}).Claim
 	server.Kill()
@@ -330,7 +330,7 @@ func TestLookup_RedisAwayIsUnknown(t *testing.T) {
 
 func TestLookup_IdsThatCannotBeAreRefused(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c", 1)), api.Config{})
+	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c", 1)), api.Config{})
 	for path, field := range map[string]string{
 		"/v1/claims/a%20b": "id", "/v1/claims/a%2Fb": "id", "/v1/claims/" + string(slices.Repeat([]byte("x"), 65)): "id",
 		"/v1/users/%00/claims": "user_id", "/v1/users/%ff/claims": "user_id", "/v1/users/" + string(slices.Repeat([]byte("x"), 129)) + "/claims": "user_id",
@@ -373,7 +373,7 @@ func percent(s string) string {
 
 func TestLookup_ScopesAreThoseOfReaders(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(), api.Config{Tokens: api.Tokens{Admin: "a", Storefront: "s", Viewer: "v"}})
+	h := apitest.NewServer(t, apitest.NewFake(), api.Config{Tokens: api.Tokens{Admin: "a", Storefront: "s", Viewer: "v"}})
 	for token, want := range map[string]int{"a": 200, "s": 200, "v": 200, "x": 401} {
 		require.Equal(t, want, apitest.Ask(h, "GET", "/v1/users/u/claims", "", "Authorization: Bearer "+token).Code, token)
 	}

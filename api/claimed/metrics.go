@@ -35,7 +35,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "dibs_resolutions_total", Help: "Claims that were to be redeemed or released, by what came of it.",
 		}, []string{"verb", "outcome"}),
 		unsynced: f.NewGauge(prometheus.GaugeOpts{
-			Name: "dibs_lookup_unsynced_claims", Help: "Unsynced claims that look-ups keep in memory; 0 when nobody has looked for a while.",
+			Name: "dibs_lookup_unsynced_claims", Help: "Unsynced claims that look-ups keep in memory; 0 when no one has looked for a while.",
 		}),
 	}
 	for _, verb := range []string{verbRedeem, verbRelease} {

@@ -34,7 +34,7 @@ func aClaim(t *testing.T, h http.Handler, campaignID string) models.Claim {
 
 func TestResolve_AnswersAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 9))
+	room := apitest.NewFake(apitest.Coupon("c1", 9))
 	h := apitest.NewServer(t, room, api.Config{})
 	post := func(id, verb, body string) (int, string) {
 		w := apitest.Ask(h, "POST", "/v1/claims/"+id+"/"+verb, body)
@@ -72,7 +72,7 @@ func TestResolve_APacketIsNeither(t *testing.T) {
 	t.Parallel()
 	c := apitest.Coupon("p1", 9)
 	c.Kind = models.KindPacket
-	room := apitest.NewRoom(c)
+	room := apitest.NewFake(c)
 	h := apitest.NewServer(t, room, api.Config{})
 	made := aClaim(t, h, "p1")
 	for _, verb := range []string{"redeem", "release"} {
@@ -84,7 +84,7 @@ func TestResolve_APacketIsNeither(t *testing.T) {
 
 // late is a claim stream that holds one claim that MySQL lacks.
 type late struct {
-	*apitest.Room
+	*apitest.Fake
 	event string
 	err   error
 }
@@ -114,9 +114,9 @@ func TestResolve_WaitsForTheRowOfAClaimThatWasJustMade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			room := apitest.NewRoom(apitest.Coupon("c1", 9))
+			room := apitest.NewFake(apitest.Coupon("c1", 9))
 			made := aClaim(t, apitest.NewServer(t, room, api.Config{}), "c1")
-			tail := late{Room: room, err: row.err}
+			tail := late{Fake: room, err: row.err}
 			if row.inTail {
 				tail.event = fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":"c1","user_id":"u1","quantity":1,"seq":1,"at":"2027-03-14T15:09:26.535Z"}`, made.ID)
 			}
@@ -144,7 +144,7 @@ func TestResolve_WaitsForTheRowOfAClaimThatWasJustMade(t *testing.T) {
 
 func TestResolve_WhoMayDoIt(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 9)), api.Config{Tokens: api.Tokens{Admin: "a", Storefront: "s", Viewer: "v"}})
+	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 9)), api.Config{Tokens: api.Tokens{Admin: "a", Storefront: "s", Viewer: "v"}})
 	for token, status := range map[string]int{"a": 404, "s": 404, "v": 403, "x": 401} {
 		for _, verb := range []string{"redeem", "release"} {
 			w := apitest.Ask(h, "POST", "/v1/claims/none/"+verb, `{`+map[string]string{"redeem": `"order_id":"o"`}[verb]+`}`, "Authorization: Bearer "+token)

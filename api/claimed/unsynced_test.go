@@ -17,7 +17,7 @@ import (
 
 // slowStreams is a stream whose reads wait at a gate, after they were made.
 type slowStreams struct {
-	*apitest.Room
+	*apitest.Fake
 
 	mu      sync.Mutex
 	entries []lua.Entry
@@ -52,8 +52,8 @@ func (s *slowStreams) Entries(_ context.Context, _ int, from lua.EntryID, _ int)
 // A look-up that comes while a refresh runs must not get its result: the claim may have come after that refresh had read the stream.
 func TestUnsynced_WhoComesDuringARefreshGetsTheNextOneAndSharesIt(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c", 5))
-	s := &slowStreams{Room: room, reading: make(chan struct{}), gate: make(chan struct{})}
+	room := apitest.NewFake(apitest.Coupon("c", 5))
+	s := &slowStreams{Fake: room, reading: make(chan struct{}), gate: make(chan struct{})}
 	deps := room.Deps()
 	deps.Streams = s
 	server, err := api.New(api.Config{}, deps)

@@ -20,7 +20,7 @@ import (
 
 // twoSides is a user's claims, some in MySQL, some in the stream, some in both.
 type twoSides struct {
-	*apitest.Room
+	*apitest.Fake
 
 	rows    []models.Claim
 	entries []lua.Entry
@@ -88,7 +88,7 @@ func readPage(t require.TestingT, h http.Handler, query url.Values) (page claims
 func TestUserClaims_PagesHoldEachClaimOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		s := &twoSides{Room: apitest.NewRoom(apitest.Coupon("c0", 9), apitest.Coupon("c1", 9))}
+		s := &twoSides{Fake: apitest.NewFake(apitest.Coupon("c0", 9), apitest.Coupon("c1", 9))}
 		of := rapid.SampledFrom([]string{"", "c1"}).Draw(t, "campaign")
 		var want []models.Claim
 		for i := range rapid.IntRange(0, 12).Draw(t, "claims") {
@@ -129,7 +129,7 @@ func TestUserClaims_AnUnsyncedClaimHasTheHoldOfItsCampaign(t *testing.T) {
 	t.Parallel()
 	held := apitest.Coupon("c0", 9)
 	held.HoldForMs = 60_000
-	s := &twoSides{Room: apitest.NewRoom(held, apitest.Coupon("c1", 9))}
+	s := &twoSides{Fake: apitest.NewFake(held, apitest.Coupon("c1", 9))}
 	made := s.add("a", "u", "c0", 1_700_000_000_000, false, true)
 	s.add("b", "u", "c0", 1_700_000_000_000, true, false)
 	s.add("c", "u", "c1", 1_700_000_000_000, false, true)

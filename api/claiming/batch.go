@@ -162,7 +162,8 @@ func (s *Routes) admit(ctx context.Context, part *batchPart, w *waiter) {
 	}
 }
 
-// appendResults writes the answer, and counts what took a time. replays has a 1 for each claim that is a replay and a 0 for each other; nil is no replay.
+// appendResults writes the answer, and counts what took a time. replays has a 1 for each claim that is a replay and a 0 for each other;
+// nil is no replay.
 func (s *Routes) appendResults(out []byte, claims []batchClaim, took time.Duration) (_, replays []byte) {
 	out = append(out, `{"results":[`...)
 	for i := range claims {

@@ -63,8 +63,8 @@ func drive(b *testing.B, h http.Handler, want int, headers map[string]string) {
 	})
 }
 
-func benchRoom(outcome models.Outcome, remaining int64) *apitest.Room {
-	room := apitest.NewRoom(apitest.Coupon("c1", 1_000_000_000))
+func benchRoom(outcome models.Outcome, remaining int64) *apitest.Fake {
+	room := apitest.NewFake(apitest.Coupon("c1", 1_000_000_000))
 	at := models.NewTime(time.Now())
 	return withClaim(room, func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		replies := make([]lua.ClaimReply, len(reqs))
@@ -88,17 +88,17 @@ func (f benchClaimer) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Position
 	return replies, lua.CampaignView{Remaining: remaining}, err
 }
 
-func withClaim(room *apitest.Room, claim benchClaimer) *apitest.Room {
+func withClaim(room *apitest.Fake, claim benchClaimer) *apitest.Fake {
 	room.OnClaim = claim
 	return room
 }
 
-func benchServer(b *testing.B, room *apitest.Room) http.Handler {
+func benchServer(b *testing.B, room *apitest.Fake) http.Handler {
 	b.Helper()
 	return benchWith(b, room, api.Tokens{Storefront: "a-token-of-some-length-0123456789"})
 }
 
-func benchWith(b *testing.B, room *apitest.Room, tokens api.Tokens) http.Handler {
+func benchWith(b *testing.B, room *apitest.Fake, tokens api.Tokens) http.Handler {
 	b.Helper()
 	deps := room.Deps()
 	deps.Claimer = benchClaimer(room.OnClaim)

@@ -20,7 +20,7 @@ import (
 
 func TestClaim_IsAnsweredWithTheClaim(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", `{"user_id":"Zoë <1>","quantity":3}`)
 	require.Equal(t, 201, w.Code, w.Body)
 	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
@@ -36,7 +36,7 @@ func TestClaim_IsAnsweredWithTheClaim(t *testing.T) {
 
 func TestClaim_SameKeyGetsTheFirstAnswerByteForByte(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 10)), api.Config{})
+	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 10)), api.Config{})
 	first := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Idempotency-Key: k")
 	again := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", ` { "quantity" : 1 , "user_id" : "\u00751" } `, "Idempotency-Key: k")
 	require.Equal(t, 201, again.Code)
@@ -65,7 +65,7 @@ func TestClaim_EveryRefusalOfTheScriptHasItsCode(t *testing.T) {
 	} {
 		t.Run(string(outcome), func(t *testing.T) {
 			t.Parallel()
-			room := apitest.NewRoom(apitest.Coupon("c1", 10))
+			room := apitest.NewFake(apitest.Coupon("c1", 10))
 			room.OnClaim = answering(outcome, 5)
 			h := apitest.NewServer(t, room, api.Config{})
 			w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
@@ -117,7 +117,7 @@ func TestClaim_OnlyWhatSurelyDidNotHappenIsUnavailable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			room := apitest.NewRoom(apitest.Coupon("c1", 10))
+			room := apitest.NewFake(apitest.Coupon("c1", 10))
 			room.OnClaim = failing(c.err)
 			h := apitest.NewServer(t, room, api.Config{})
 			w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Idempotency-Key: k")
@@ -136,7 +136,7 @@ func TestClaim_OnlyWhatSurelyDidNotHappenIsUnavailable(t *testing.T) {
 
 func TestClaim_WrongNumberOfRepliesIsOutcomeUnknown(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	room.OnClaim = func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		return nil, 0, nil
 	}
@@ -146,7 +146,7 @@ func TestClaim_WrongNumberOfRepliesIsOutcomeUnknown(t *testing.T) {
 
 func TestClaim_PanickingClaimerIsOutcomeUnknown(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	room.OnClaim = func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) { panic("oh") }
 	h := apitest.NewServer(t, room, api.Config{})
 	w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
@@ -159,19 +159,19 @@ func TestClaim_PanickingClaimerIsOutcomeUnknown(t *testing.T) {
 
 func TestClaim_UnknownCampaignIsNotRemembered(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom()
+	room := apitest.NewFake()
 	h := apitest.NewServer(t, room, api.Config{})
 	w := apitest.Ask(h, "POST", "/v1/campaigns/new/claims", apitest.OneClaim)
 	apitest.RequireProblem(t, 404, w.Header(), w.Body.Bytes(), "campaign_not_found")
 	room.Put(apitest.Coupon("new", 1))
-	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/new/claims", apitest.OneClaim).Code, "created meanwhile, brought to Redis by the claim")
+	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/new/claims", apitest.OneClaim).Code, "created in the meantime, brought to Redis by the claim")
 	require.Equal(t, 2, room.Hydrates)
 }
 
 func TestClaim_CampaignGoneFromRedisIsBroughtBackOnce(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
 	room.Campaigns["c1"].InRedis = false
@@ -190,7 +190,7 @@ func TestClaim_CampaignGoneFromRedisIsBroughtBackOnce(t *testing.T) {
 
 func TestClaim_MySQLAwayDoesNotStopClaims(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	room.Fail = errors.New("mysql is away")
 	h := apitest.NewServer(t, room, api.Config{})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
@@ -210,7 +210,7 @@ func TestBatch_EachClaimOnItsOwnInOrder(t *testing.T) {
 	t.Parallel()
 	one := apitest.Coupon("c1", 10)
 	one.PerUser = 1
-	room := apitest.NewRoom(one, apitest.Coupon("c2", 1))
+	room := apitest.NewFake(one, apitest.Coupon("c2", 1))
 	h := apitest.NewServer(t, room, api.Config{})
 	body := `{"claims":[
 		{"campaign_id":"c1","user_id":"a","idempotency_key":"k1"},
@@ -252,7 +252,7 @@ func TestBatch_EachClaimOnItsOwnInOrder(t *testing.T) {
 // One key for the whole would be ignored, and a retry claim twice.
 func TestBatch_AKeyOfTheWholeIsRefused(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	h := apitest.NewServer(t, room, api.Config{})
 	w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u1"}]}`, "Idempotency-Key: k")
 	require.Equal(t, "Idempotency-Key", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
@@ -261,7 +261,7 @@ func TestBatch_AKeyOfTheWholeIsRefused(t *testing.T) {
 
 func TestBatch_ReplayIsByteForByte(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 1000)), api.Config{})
+	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 1000)), api.Config{})
 	var claims []string
 	for i := range 300 {
 		claims = append(claims, fmt.Sprintf(`{"campaign_id":"c1","user_id":"u%d","idempotency_key":"k%d"}`, i, i))
@@ -278,7 +278,7 @@ func TestBatch_ReplayIsByteForByte(t *testing.T) {
 // TestBatch_SaysWhichClaimsAreReplays: in a header, as a replay is byte for byte.
 func TestBatch_SaysWhichClaimsAreReplays(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(apitest.Coupon("c1", 1000)), api.Config{})
+	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 1000)), api.Config{})
 	w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u1"}`, "Idempotency-Key: k1")
 	require.Equal(t, 201, w.Code)
 	batch := func(claims ...string) http.Header {
@@ -300,7 +300,7 @@ func TestBatch_SaysWhichClaimsAreReplays(t *testing.T) {
 func TestBatch_SaysWhenToAskAgain(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewRoom(apitest.Coupon("c1", 1), apitest.Coupon("c2", 1))
+	room := apitest.NewFake(apitest.Coupon("c1", 1), apitest.Coupon("c2", 1))
 	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		if m.ID == "c2" {
 			return nil, 0, lua.ErrOutcomeUnknown
@@ -329,7 +329,7 @@ func TestBatch_SaysWhenToAskAgain(t *testing.T) {
 func TestUserRate_RefusesWhoAsksTooOften(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewRoom(apitest.Coupon("c1", 100))
+	room := apitest.NewFake(apitest.Coupon("c1", 100))
 	h := apitest.NewServer(t, room, api.Config{UserRate: 0.5, Clock: now.Now})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
 	w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)

@@ -37,12 +37,12 @@ type waiter struct {
 	done    chan struct{} // receives once, when the last ticket is answered
 }
 
-// newWaiter makes a waiter with room for some tickets.
+// newWaiter makes a waiter with space for some tickets.
 func newWaiter(ctx context.Context, tickets int) *waiter {
 	return &waiter{ctx: ctx, tickets: make([]ticket, 0, tickets), done: make(chan struct{}, 1)}
 }
 
-// add makes a ticket. There must be room: tickets never move.
+// add makes a ticket. There must be space: tickets never move.
 func (w *waiter) add(req lua.ClaimRequest) *ticket {
 	w.open.Add(1)
 	w.tickets = append(w.tickets, ticket{req: req, waiter: w})

@@ -216,5 +216,5 @@ func TestAppendClaim_IsEncodingJSON(t *testing.T) {
 
 func TestOpenAPI_RequestsOfClaimsNameEveryFieldThatIsDecoded(t *testing.T) {
 	t.Parallel()
-	apitest.RequireFields(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}), claiming.RequestFields())
+	apitest.RequireFields(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}), claiming.RequestFields())
 }

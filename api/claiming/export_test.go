@@ -173,9 +173,9 @@ func (s *Routes) Campaigns() int {
 }
 
 // UserLimiter reports whether a user may claim now, at one process that may share its counts with others.
-func UserLimiter(perSecond float64, shared Tries) (users func(userID string) bool, stop func(ctx context.Context) error) {
+func UserLimiter(perSecond float64, shared AttemptCounter) (users func(userID string) bool, stop func(ctx context.Context) error) {
 	var group workers.Group
-	u := newUserLimiter(&Config{UserRate: perSecond, Tries: shared, Workers: &group, Clock: time.Now})
+	u := newUserLimiter(&Config{UserRate: perSecond, Attempts: shared, Workers: &group, Clock: time.Now})
 	return func(userID string) bool { return u.refuse(userID, time.Now()) == nil }, group.Stop
 }
 

@@ -87,7 +87,7 @@ func badClaims() []badBody {
 
 func TestBadClaims_AreRefusedByNameAndReachNobody(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	h := apitest.NewServer(t, room, api.Config{})
 	for _, c := range badClaims() {
 		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", c.body)
@@ -102,7 +102,7 @@ func TestBadClaims_AreRefusedByNameAndReachNobody(t *testing.T) {
 
 func TestBadClaims_InABatchAreRefusedOnTheirOwn(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	h := apitest.NewServer(t, room, api.Config{})
 	for _, c := range badClaims() {
 		if c.code != "invalid" {
@@ -122,7 +122,7 @@ func TestBadClaims_InABatchAreRefusedOnTheirOwn(t *testing.T) {
 
 func TestBadBatches(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10_000))
+	room := apitest.NewFake(apitest.Coupon("c1", 10_000))
 	h := apitest.NewServer(t, room, api.Config{})
 	good := `{"campaign_id":"c1","user_id":"u"}`
 	many := func(n int) string { return `{"claims":[` + strings.TrimSuffix(strings.Repeat(good+",", n), ",") + `]}` }

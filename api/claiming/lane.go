@@ -78,7 +78,7 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	began := l.cfg.Clock()
 	l.askBooks()
 	replies, view, err := l.send(reqs)
-	if err == nil && l.isGone(replies, view) && l.hydrate() {
+	if err == nil && l.handleMissing(replies, view) && l.hydrate() {
 		replies, view, err = l.send(reqs) // the first call made no claim
 	}
 	if err != nil {
@@ -106,8 +106,8 @@ func (l *lane) send(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView
 	return l.cfg.Claimer.ClaimAfter(ctx, l.meta, l.latest.position(), reqs)
 }
 
-// askBooks learns from MySQL how far Redis must be with a shard, after a call that failed: a Redis that was put back has units again that
-// another process has called back meanwhile. Without MySQL claims go on.
+// askBooks learns from MySQL how far Redis must be with a shard, after a call that failed: a Redis that was restored has units again that
+// another process has called back in the meantime. Without MySQL claims go on.
 func (l *lane) askBooks() {
 	failures := l.failures.Load()
 	if !l.meta.IsShard() || failures == l.failuresSeen.Load() {
@@ -126,8 +126,8 @@ func (l *lane) askBooks() {
 	}
 }
 
-// isGone tells whether Redis lacks the campaign, or a part of it. All replies of a call say so, or none.
-func (l *lane) isGone(replies []lua.ClaimReply, view lua.CampaignView) bool {
+// handleMissing tells whether Redis lacks the campaign, or a part of it. All replies of a call say so, or none.
+func (l *lane) handleMissing(replies []lua.ClaimReply, view lua.CampaignView) bool {
 	if len(replies) == 0 {
 		return false
 	}
@@ -140,7 +140,7 @@ func (l *lane) isGone(replies []lua.ClaimReply, view lua.CampaignView) bool {
 		l.metrics.rolledBack.Inc()
 		l.logSome.Do(func() {
 			latest := l.latest.position()
-			l.cfg.Logger.Error("redis went back and lost claims that this process saw: claims are refused until the campaign is loaded anew",
+			l.cfg.Logger.Error("redis was rolled back and lost claims that this process saw: claims are refused until the campaign is loaded again",
 				slog.String("campaign_id", l.meta.ID), slog.Int64("epoch", view.Epoch), slog.Int64("seq", view.Seq),
 				slog.Int64("seen_epoch", latest.Epoch), slog.Int64("seen_seq", latest.Seq))
 		})
@@ -150,7 +150,7 @@ func (l *lane) isGone(replies []lua.ClaimReply, view lua.CampaignView) bool {
 	}
 }
 
-// hydrateEvery bounds how often MySQL is asked for a campaign that it can't bring back.
+// hydrateEvery bounds how often MySQL is asked for a campaign that it can't restore.
 const hydrateEvery = 100 * time.Millisecond
 
 // hydrate has the campaign loaded into Redis and tells whether to call again.

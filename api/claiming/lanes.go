@@ -116,16 +116,16 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 	if err != nil { // claims go on without MySQL
 		return state.Meta, at, nil
 	}
-	if wentBack(&state, &c) {
+	if isRolledBack(&state, &c) {
 		meta, err = ls.cfg.Hydrator.Hydrate(ctx, id)
 		return meta, at, err
 	}
 	return state.Meta, at.Later(lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq, TSeq: c.TSeq}), nil
 }
 
-// wentBack tells whether Redis was put back to a time before a change, an eviction or a loss that MySQL knows of. c was read after
-// state: what it has more of claims came meanwhile.
-func wentBack(state *lua.State, c *models.Campaign) bool {
+// isRolledBack tells whether Redis was restored to a time before a change, an eviction or a loss that MySQL knows of. c was read after
+// state: what it has more of claims came in the meantime.
+func isRolledBack(state *lua.State, c *models.Campaign) bool {
 	behind := state.Position().Behind(lua.Position{Epoch: c.Epoch, Version: c.AppliedVersion})
 	return behind != "" || c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyLost
 }
@@ -144,7 +144,7 @@ func (ls *lanes) add(meta lua.Meta) *lane {
 	return l
 }
 
-// drop makes room for a lane. Now and then it drops the idle lanes, and the one that is idle for longest when there are too
+// drop makes space for a lane. Now and then it drops the idle lanes, and the one that is idle for longest when there are too
 // many. A lane that is in use somewhere goes on working; it is only not found again.
 func (ls *lanes) drop(now time.Time) {
 	full := len(ls.byID) >= ls.campaignsMax

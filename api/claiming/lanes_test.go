@@ -28,7 +28,7 @@ import (
 func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewRoom()
+	room := apitest.NewFake()
 	for i := range 20 {
 		room.Put(apitest.Coupon(fmt.Sprint("c", i), 100)).InRedis = true
 	}
@@ -76,13 +76,13 @@ func TestLanes_ARedisThatWentBackIsLoadedAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.books.ID, c.books.Total = "c1", 5
-			room := apitest.NewRoom(c.books)
+			room := apitest.NewFake(c.books)
 			room.Campaigns["c1"].Unnoted = c.unnoted
 			h := apitest.NewServer(t, room, api.Config{})
 			require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
 			require.Equal(t, c.hydrates, room.Hydrates)
 
-			room = apitest.NewRoom(c.books)
+			room = apitest.NewFake(c.books)
 			room.Campaigns["c1"].Unnoted = c.unnoted
 			room.HydrateFails = errors.New("not proven")
 			w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
@@ -98,7 +98,7 @@ func TestLanes_ARedisThatWentBackIsLoadedAnew(t *testing.T) {
 
 // slowStates is a Redis whose states wait at a gate.
 type slowStates struct {
-	*apitest.Room
+	*apitest.Fake
 
 	asked atomic.Int64
 	now   atomic.Int64
@@ -112,7 +112,7 @@ func (s *slowStates) State(ctx context.Context, id string) (lua.State, error) {
 	defer s.now.Add(-1)
 	select {
 	case <-s.gate:
-		return s.Room.State(ctx, id)
+		return s.Fake.State(ctx, id)
 	case <-ctx.Done():
 		return lua.State{}, ctx.Err()
 	}
@@ -120,7 +120,7 @@ func (s *slowStates) State(ctx context.Context, id string) (lua.State, error) {
 
 func slowServer(t *testing.T, campaigns int) (*slowStates, http.Handler) {
 	t.Helper()
-	s := &slowStates{Room: apitest.NewRoom(), gate: make(chan struct{})}
+	s := &slowStates{Fake: apitest.NewFake(), gate: make(chan struct{})}
 	for i := range campaigns {
 		s.Put(apitest.Coupon(fmt.Sprint("c", i), 1000)).InRedis = true
 	}
@@ -210,12 +210,12 @@ func TestLanes_DamageOfOneUserIsNotTheCampaigns(t *testing.T) {
 	}{"of the campaign": {0, 1}, "of a user": {7, 0}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			room := apitest.NewRoom(apitest.Coupon("c1", 9))
+			room := apitest.NewFake(apitest.Coupon("c1", 9))
 			room.OnClaim = answering(models.OutcomeDamaged, c.remaining)
 			w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 			apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 			require.Equal(t, c.hydrates, room.Hydrates)
-			require.Equal(t, 1+c.hydrates, room.Sent(), "what was loaded anew is asked again, once")
+			require.Equal(t, 1+c.hydrates, room.Sent(), "what was loaded again is asked again, once")
 		})
 	}
 }
@@ -224,7 +224,7 @@ func TestLanes_HoldOfAsksTheNearestThatKnows(t *testing.T) {
 	t.Parallel()
 	held := apitest.Coupon("c1", 9)
 	held.HoldForMs = 60_000
-	room := apitest.NewRoom(held)
+	room := apitest.NewFake(held)
 	s := claiming.New(claiming.Config{
 		Claimer: room, States: room, Hydrator: room, Campaigns: room, Workers: &workers.Group{}, ClaimsPerCall: 1, ClaimsInFlight: 1,
 		QueueWait: time.Minute, CallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Clock: time.Now,

@@ -71,10 +71,10 @@ func TestLosses_AProcessReportsWhatItAnsweredWithoutAnotherClaim(t *testing.T) {
 	t.Parallel()
 	scripts, err := lua.New(testenv.Redis(t).Client(), lua.Options{})
 	require.NoError(t, err)
-	room := apitest.NewRoom()
+	room := apitest.NewFake()
 	room.Put(models.Campaign{ID: "spring", Total: 100, Version: 1})
 	room.Put(models.Campaign{ID: "quiet", Total: 100, Version: 1})
-	d := &apitest.Definitions{Room: room, Scripts: scripts, Loaded: map[string]bool{}}
+	d := &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}
 	l := &losses{reports: make(map[string]lua.Position)}
 	l.set("first", nil)
 	reg := prometheus.NewRegistry()

@@ -36,7 +36,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		rolledBack: f.NewCounter(prometheus.CounterOpts{
 			Name: "dibs_rolled_back_total",
-			Help: "Calls that took nothing because Redis went back behind what this process had seen of the campaign.",
+			Help: "Calls that took nothing because Redis was rolled back behind what this process had seen of the campaign.",
 		}),
 		held: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "dibs_claims_held_seconds", Help: "How long claims were held because their shard of the campaign was out of units.",

@@ -47,9 +47,9 @@ func TestPosition_ARedisThatWentBackIsRefusedAndReported(t *testing.T) {
 	rdb := testenv.Redis(t)
 	scripts, err := lua.New(rdb.Client(), lua.Options{})
 	require.NoError(t, err)
-	room := apitest.NewRoom()
+	room := apitest.NewFake()
 	room.Put(models.Campaign{ID: "spring", Total: 100, Version: 1})
-	w := &watchful{Definitions: &apitest.Definitions{Room: room, Scripts: scripts, Loaded: map[string]bool{}}}
+	w := &watchful{Definitions: &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}}
 	reg := prometheus.NewRegistry()
 	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler), Registerer: reg, Gatherer: reg}, api.Deps{
 		Claimer: scripts, States: scripts, Hydrator: w, Campaigns: w, Claims: w, Resolver: w, Audit: w.Audit, Groups: w.Groups, Ledger: apitest.Ledger{}, Streams: scripts, Ready: func(context.Context) error { return nil },
@@ -67,7 +67,7 @@ func TestPosition_ARedisThatWentBackIsRefusedAndReported(t *testing.T) {
 	before, err := rdb.Client().HGetAll(t.Context(), key).Result()
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, claim("b"))
-	require.NoError(t, rdb.Client().HSet(t.Context(), key, before).Err()) // Redis is put back to before b
+	require.NoError(t, rdb.Client().HSet(t.Context(), key, before).Err()) // Redis is restored to before b
 
 	require.Equal(t, http.StatusServiceUnavailable, claim("c"))
 	require.Equal(t, http.StatusServiceUnavailable, claim("d"))
@@ -89,13 +89,13 @@ func TestPosition_ANewProcessKnowsWhatMySQLKnows(t *testing.T) {
 	rdb := testenv.Redis(t)
 	scripts, err := lua.New(rdb.Client(), lua.Options{})
 	require.NoError(t, err)
-	room := apitest.NewRoom()
+	room := apitest.NewFake()
 	c := models.Campaign{ID: "spring", Kind: models.KindCoupon, Status: models.StatusOpen, TimeZone: "UTC", Total: 100, Version: 1, Epoch: 1}
 	_, err = scripts.Load(t.Context(), &c)
 	require.NoError(t, err)
 	c.SyncedSeq, c.Residency = 5, models.ResidencyResident // five claims have rows that Redis knows nothing of
 	room.Put(c)
-	w := &watchful{Definitions: &apitest.Definitions{Room: room, Scripts: scripts, Loaded: map[string]bool{}}}
+	w := &watchful{Definitions: &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}}
 	h := realServerWith(t, w)
 	rec := httptest.NewRecorder()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/campaigns/spring/claims", strings.NewReader(`{"user_id":"u"}`))

@@ -25,7 +25,7 @@ func TestRealRedis_TwoProcessesSellExactlyWhatThereIs(t *testing.T) {
 		t.Run(fmt.Sprint(calls, " calls at once"), func(t *testing.T) {
 			t.Parallel()
 			url := testenv.SharedRedis(t).URL()
-			d := &apitest.Definitions{Room: apitest.NewRoom(), Loaded: map[string]bool{}}
+			d := &apitest.Definitions{Fake: apitest.NewFake(), Loaded: map[string]bool{}}
 			cfg := api.Config{ClaimsInFlight: calls}
 			servers := []http.Handler{apitest.RealServer(t, d, url, cfg), apitest.RealServer(t, d, url, cfg)}
 			id := testenv.UniqueID(t, "sale")
@@ -68,7 +68,7 @@ func TestRealRedis_TwoProcessesSellExactlyWhatThereIs(t *testing.T) {
 func TestRealRedis_ReplayIsEqualFromAnotherProcess(t *testing.T) {
 	t.Parallel()
 	url := testenv.SharedRedis(t).URL()
-	d := &apitest.Definitions{Room: apitest.NewRoom(), Loaded: map[string]bool{}}
+	d := &apitest.Definitions{Fake: apitest.NewFake(), Loaded: map[string]bool{}}
 	servers := []http.Handler{apitest.RealServer(t, d, url, api.Config{}), apitest.RealServer(t, d, url, api.Config{})}
 	id := testenv.UniqueID(t, "replay")
 	require.Equal(t, 201, apitest.Ask(servers[0], "POST", "/v1/campaigns", `{"id":"`+id+`","kind":"coupon","total":1,"hold_for":"90s"}`).Code)
@@ -98,7 +98,7 @@ func TestRealRedis_AnswerCutOffIsUnknownAndTheRetryGetsTheClaim(t *testing.T) {
 	t.Parallel()
 	redis := testenv.SharedRedis(t)
 	proxy := testenv.Proxy(t, redis.Addr())
-	d := &apitest.Definitions{Room: apitest.NewRoom(), Loaded: map[string]bool{}}
+	d := &apitest.Definitions{Fake: apitest.NewFake(), Loaded: map[string]bool{}}
 	h := apitest.RealServer(t, d, "redis://"+proxy.Listen, api.Config{CallTimeout: time.Second})
 	id := testenv.UniqueID(t, "cut")
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"`+id+`","kind":"coupon","total":5}`).Code)
@@ -134,7 +134,7 @@ func TestRealRedis_AnswerCutOffIsUnknownAndTheRetryGetsTheClaim(t *testing.T) {
 func TestRealRedis_LostStateIsNeverReadAsStock(t *testing.T) {
 	t.Parallel()
 	redis := testenv.Redis(t)
-	d := &apitest.Definitions{Room: apitest.NewRoom(), Loaded: map[string]bool{}}
+	d := &apitest.Definitions{Fake: apitest.NewFake(), Loaded: map[string]bool{}}
 	h := apitest.RealServer(t, d, redis.URL(), api.Config{})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"lost","kind":"coupon","total":1}`).Code)
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/lost/claims", apitest.OneClaim, "Idempotency-Key: k").Code)

@@ -26,7 +26,7 @@ type Config struct {
 	QueueWait, CallTimeout        time.Duration
 	UserRate                      float64
 	SubjectSecret                 string
-	Tries                         Tries // nil: UserRate is of this process alone
+	Attempts                      AttemptCounter // nil: UserRate is of this process alone
 
 	Tracer     *tracing.Tracer // nil: no traces
 	Logger     *slog.Logger

@@ -16,14 +16,15 @@ import (
 	"dibs/models"
 )
 
-// A campaign of several shards has a lane of its own, which makes no calls, and one for each shard. A user has one shard, or in a campaign with another shard_by
+// A campaign of several shards has a lane of its own, which makes no calls, and one for each shard. A user has one shard, or in a
+// campaign with another shard_by
 // the value of that subject has. A shard that has
 // fewer units free than a claim asks for is dry, which is no refusal: the claim is held while the mover looks for the units in
 // the other shards and in the reserve. It is sold out only if the mover has proven so.
 
 const (
 	holdMost      = 200 * time.Millisecond // that a claim is held for a dry shard
-	refillTimeout = 5 * time.Second        // of one refill: units that were debited are credited though nobody waits any more
+	refillTimeout = 5 * time.Second        // of one refill: units that were debited are credited though no one waits any more
 	holdPause     = 5 * time.Millisecond   // before a refill that failed is tried again
 )
 

@@ -15,8 +15,8 @@ import (
 )
 
 // twoShards is a campaign of two shards, whose claims are answered by answer, and the claims that each shard was sent, by user.
-func twoShards(answer func(call int) (models.Outcome, error)) (room *apitest.Room, shardOf map[string]string) {
-	room = apitest.NewRoom(models.Campaign{ID: "c1", Total: 2, Shards: 2})
+func twoShards(answer func(call int) (models.Outcome, error)) (room *apitest.Fake, shardOf map[string]string) {
+	room = apitest.NewFake(models.Campaign{ID: "c1", Total: 2, Shards: 2})
 	for i := range 2 {
 		room.Put(models.Campaign{ID: models.ShardID("c1", i+1), Total: 1, Shards: 2}).InRedis = true
 	}

@@ -25,7 +25,7 @@ func TestSoldOut_RefusesForAMomentThenLetsAllLook(t *testing.T) {
 	require.True(t, s.Refuses(now.Add(lasts-1)))
 	now = now.Add(lasts)
 	for range 3 {
-		require.False(t, s.Refuses(now), "nobody is refused on a memory that is over, not even while a call looks again")
+		require.False(t, s.Refuses(now), "no one is refused on a memory that is over, not even while a call looks again")
 	}
 	s.Learn(s.Round(), now, 0, models.OutcomeSoldOut)
 	require.True(t, s.Refuses(now))
@@ -77,7 +77,7 @@ func TestSoldOut_CallFromBeforeAChangeDoesNotBringItBack(t *testing.T) {
 func TestSoldOut_LastsFromTheBeginOfTheCall(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewRoom(apitest.Coupon("c1", 0))
+	room := apitest.NewFake(apitest.Coupon("c1", 0))
 	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
 	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		now.Add(lasts)
@@ -86,13 +86,13 @@ func TestSoldOut_LastsFromTheBeginOfTheCall(t *testing.T) {
 	for range 3 {
 		require.Equal(t, 409, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`).Code)
 	}
-	require.Equal(t, 3, room.Sent(), "nobody is refused on what was so that long ago")
+	require.Equal(t, 3, room.Sent(), "no one is refused on what was so that long ago")
 }
 
 func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewRoom(apitest.Coupon("c1", 1))
+	room := apitest.NewFake(apitest.Coupon("c1", 1))
 	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
 	claim := func(want int, headers ...string) {
 		t.Helper()
@@ -137,7 +137,7 @@ func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
 func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewRoom(models.Campaign{ID: "c1", Total: 2, Shards: 2})
+	room := apitest.NewFake(models.Campaign{ID: "c1", Total: 2, Shards: 2})
 	for i := range 2 {
 		room.Put(models.Campaign{ID: models.ShardID("c1", i+1), Total: 1, Shards: 2}).InRedis = true
 	}
@@ -165,7 +165,7 @@ func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 		for range 5 {
 			refused("sold_out")
 		}
-		require.Equal(t, before+1, proofs, "one claim finds out anew")
+		require.Equal(t, before+1, proofs, "one claim finds out again")
 		require.Equal(t, proofs, room.Sent())
 	}
 	outcome = models.OutcomePaused

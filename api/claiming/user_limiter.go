@@ -24,8 +24,8 @@ const (
 	exchangeMost = 10_000
 )
 
-// Tries is where API processes tell each other how often users tried to claim. lua.Scripts implements it.
-type Tries interface {
+// AttemptCounter is where API processes tell each other how often users tried to claim. lua.Scripts implements it.
+type AttemptCounter interface {
 	AddTries(ctx context.Context, byUser map[string]int64) (all map[string]int64, err error)
 }
 
@@ -33,7 +33,7 @@ type Tries interface {
 type userLimiter struct {
 	perSecond float64
 	users     *lru.Cache[string, *limitedUser]
-	tries     Tries // nil: other processes are not asked
+	tries     AttemptCounter // nil: other processes are not asked
 	workers   *workers.Group
 	clock     func() time.Time
 
@@ -57,7 +57,7 @@ func newUserLimiter(cfg *Config) *userLimiter {
 		panic(err)
 	}
 	return &userLimiter{
-		perSecond: cfg.UserRate, users: users, tries: cfg.Tries, workers: cfg.Workers, clock: cfg.Clock, untold: make(map[string]*limitedUser),
+		perSecond: cfg.UserRate, users: users, tries: cfg.Attempts, workers: cfg.Workers, clock: cfg.Clock, untold: make(map[string]*limitedUser),
 	}
 }
 

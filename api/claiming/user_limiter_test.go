@@ -62,7 +62,7 @@ func TestUserRate_IsOfAllProcesses(t *testing.T) {
 				shared := &tries{byUser: make(map[string]int64), away: c.away}
 				var users []func(userID string) bool
 				for range processes {
-					var exchange claiming.Tries
+					var exchange claiming.AttemptCounter
 					if c.shared {
 						exchange = shared
 					}

@@ -133,7 +133,7 @@ func (c *Console) prepareCampaign(r *http.Request, given url.Values) (*action, *
 		a.Title = "Close " + k.ID + " for ever"
 		a.Effects = []string{"No claim is taken any more. A closed campaign can't be opened again."}
 		if k.Kind == models.KindPacket {
-			a.Effects = append(a.Effects, "What nobody took goes back to the sender, once, when every claim is in MySQL.")
+			a.Effects = append(a.Effects, "What no one took returns to the sender, once, when every claim is in MySQL.")
 		}
 		a.run = c.sends(r, http.MethodPost, path+"/close", nil)
 	case "restock", "edit":
@@ -232,7 +232,7 @@ func (a *action) describePackets(k *models.CampaignJSON, given url.Values) (map[
 			a.Effects = append(a.Effects, in.Label+": "+in.words(text)+".")
 		}
 	}
-	a.Effects = append(a.Effects, "The packets can't be taken back. What nobody took when the campaign is closed goes back to the sender.")
+	a.Effects = append(a.Effects, "The packets can't be taken back. What no one took when the campaign is closed returns to the sender.")
 	return body, nil
 }
 

@@ -53,7 +53,7 @@ var campaignFields = []formField{
 	{Name: "time_zone", Label: "Time zone", Kind: textKind, Hint: "such as Europe/Berlin; empty is UTC"},
 	{Name: "hold_for", Label: "A claim is held for", Kind: textKind, Hint: "such as 15m, of coupons; empty is for ever"},
 	{Name: "currency", Label: "Currency", Kind: textKind, Hint: "such as EUR, of packets"},
-	{Name: "sender_id", Label: "Sender", Kind: textKind, Hint: "of packets: who gets what nobody took"},
+	{Name: "sender_id", Label: "Sender", Kind: textKind, Hint: "of packets: who gets what no one took"},
 	{Name: "shards", Label: "Shards", Kind: numberKind, Hint: "empty is 1; more for what is too hot for one Redis primary"},
 }
 
@@ -64,7 +64,7 @@ var packetFields = []formField{
 	{Name: "split", Label: "Split", Kind: choiceKind, Choices: []string{"double_mean", "random_cut", "even"}},
 	{Name: "min", Label: "Smallest", Kind: moneyKind, Hint: "empty is the smallest unit"},
 	{Name: "max", Label: "Largest", Kind: moneyKind, Hint: "empty is no bound"},
-	{Name: "release_at", Label: "Nobody takes one before", Kind: timeKind, Hint: "in the zone of the campaign; empty is at once"},
+	{Name: "release_at", Label: "No one takes one before", Kind: timeKind, Hint: "in the zone of the campaign; empty is at once"},
 }
 
 // input is a field with what it holds.

@@ -278,7 +278,7 @@ func (h *Health) checkConsumers() Check {
 	}
 	for i := range sums {
 		if s := &sums[i]; s.Least == 0 && s.Foreign == 0 && s.Backlog != 0 {
-			return Check{"Consumers", warn, "nobody reads as group " + s.Name + ": Redis keeps its events. " + adviceFor(s.Name), Path + "/processes"}
+			return Check{"Consumers", warn, "no one reads as group " + s.Name + ": Redis keeps its events. " + adviceFor(s.Name), Path + "/processes"}
 		}
 	}
 	return Check{"Consumers", good, plural(int64(sums[at].Least), "consumer") + " of group " + models.GroupSyncer, Path + "/processes"}

@@ -87,7 +87,7 @@ func (c *Console) prepareParked(r *http.Request, given url.Values) (*action, *wi
 		a.Title = "Replay " + plural(int64(len(ids)), "message") + " of " + group
 		a.Effects = []string{
 			"A running process of group " + group + " handles the messages once more, within some seconds.",
-			"Nothing goes back into the claim stream.",
+			"Nothing returns to the claim stream.",
 			"What it handles is parked no longer. What it refuses again stays here, with the reason.",
 		}
 	case "discard":

@@ -26,9 +26,9 @@ type Event struct {
 
 	BacklogAgeMs int64       `json:"backlog_age_ms" doc:"for how long the oldest claim on its way has waited, as far as this process saw it"`
 	FlushMs      int64       `json:"flush_ms" doc:"the slowest flush into MySQL of the last two seconds, at least 1; 0: there was none"`
-	InRedis      bool        `json:"in_redis" doc:"false: nobody claims, and the figures are MySQL's"`
+	InRedis      bool        `json:"in_redis" doc:"false: no one claims, and the figures are MySQL's"`
 	BooksAsOf    models.Time `json:"books_as_of" doc:"when MySQL was read; long ago when it is away. The year 1: never, so synced, backlog, parked and drift are not known"`
-	First        bool        `json:"first,omitempty" doc:"the first event since nobody watched: the rates are not known yet"`
+	First        bool        `json:"first,omitempty" doc:"the first event since no one watched: the rates are not known yet"`
 
 	Reserve *int64  `json:"reserve,omitempty" doc:"of a campaign of several shards: units that no shard has on loan"`
 	Shards  []Shard `json:"shards,omitempty" doc:"of a campaign of several shards: each by itself; the figures above are their sums"`

@@ -196,7 +196,7 @@ func (s *Sampler) tell(frames map[string][]byte, all []byte, isMySQL bool) {
 		case <-w.frames:
 		default:
 		}
-		w.frames <- frame // has room: who sends holds mu
+		w.frames <- frame // has space: who sends holds mu
 	}
 }
 

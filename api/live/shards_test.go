@@ -13,7 +13,8 @@ import (
 	"dibs/models"
 )
 
-// newSpread makes a rig with a campaign of 100 units over shards, each with 20 on loan, of which none is in MySQL's counters of the campaign
+// newSpread makes a rig with a campaign of 100 units over shards, each with 20 on loan, of which none is in MySQL's counters of the
+// campaign
 // itself: they lag.
 func newSpread(t *testing.T, shards int) *rig {
 	t.Helper()
@@ -26,7 +27,7 @@ func newSpread(t *testing.T, shards int) *rig {
 	return r
 }
 
-func (r *rig) change(change func(room *apitest.Room)) {
+func (r *rig) change(change func(room *apitest.Fake)) {
 	r.room.Mu.Lock()
 	defer r.room.Mu.Unlock()
 	change(r.room)
@@ -45,7 +46,7 @@ func TestACampaignOfSeveralShardsIsToldLive(t *testing.T) {
 
 		r.claim("c#1", 20)
 		r.claim("c#2", 15)
-		r.change(func(room *apitest.Room) {
+		r.change(func(room *apitest.Fake) {
 			room.Campaigns["c#1"].Lag, room.Campaigns["c#2"].Lag = 4, 15
 			room.Campaigns["c#65"].Moved.Out = map[int]int64{3: 5} // units on their way
 			room.Campaigns["c#3"].Moved.In = map[int]int64{}
@@ -85,7 +86,7 @@ func TestOneShardThatIsAwayHidesNoOther(t *testing.T) {
 		r.claim("c#1", 6)
 		r.claim("c#2", 6)
 		r.claim("c#3", 6)
-		r.change(func(room *apitest.Room) {
+		r.change(func(room *apitest.Fake) {
 			away := fmt.Errorf("%w: no route", lua.ErrUnavailable)
 			room.RedisAway = map[string]error{"c#2": away, "far": away}
 			room.Campaigns["c#2"].Lag = 4
@@ -108,7 +109,7 @@ func TestOneShardThatIsAwayHidesNoOther(t *testing.T) {
 		require.Equal(t, "c", told[len(told)-2].CampaignID, "of the campaign whose Redis answers")
 		require.Empty(t, told[len(told)-1].CampaignID, "and then that another's does not")
 
-		r.change(func(room *apitest.Room) {
+		r.change(func(room *apitest.Fake) {
 			for i := range 3 {
 				c := room.Campaigns[models.ShardID("c", i+1)]
 				c.InRedis, c.Residency = false, models.ResidencyLost

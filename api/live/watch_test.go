@@ -30,13 +30,13 @@ import (
 type rig struct {
 	*live.Sampler
 
-	room    *apitest.Room
+	room    *apitest.Fake
 	workers *workers.Group
 }
 
 func newRig(t *testing.T, campaigns ...models.Campaign) *rig {
 	t.Helper()
-	r := &rig{room: apitest.NewRoom(campaigns...), workers: &workers.Group{}}
+	r := &rig{room: apitest.NewFake(campaigns...), workers: &workers.Group{}}
 	r.Sampler = live.New(live.Config{
 		Redis: r.room, Books: r.room, Workers: r.workers, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
@@ -185,7 +185,7 @@ func TestOneSampleServesAllWatchersAndNobodyCostsNothing(t *testing.T) {
 		pass(2 * live.Every)
 		before = reads()
 		pass(time.Minute)
-		require.Equal(t, before, reads(), "nobody watches")
+		require.Equal(t, before, reads(), "no one watches")
 		require.Len(t, r.open("b").events(t), 1, "and the sampler starts again")
 	})
 }
@@ -330,7 +330,7 @@ func TestRefusalsAreCountedForAllProcesses(t *testing.T) {
 		count(5)
 		require.EqualValues(t, 5, told())
 		count(2)
-		require.EqualValues(t, 7, told(), "a campaign that was forgotten begins anew")
+		require.EqualValues(t, 7, told(), "a campaign that was forgotten starts over")
 	})
 }
 

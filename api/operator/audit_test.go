@@ -15,7 +15,7 @@ import (
 
 func TestAudit_IsListedPageByPage(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom()
+	room := apitest.NewFake()
 	for _, id := range []string{"c", "b", "a"} {
 		room.Audit.Entries = append(room.Audit.Entries, models.AuditEntry{
 			ID: id, At: models.NewTime(apitest.Now), Actor: "ann", RequestID: "r", Action: "campaign.changed", CampaignID: "spring",

@@ -21,7 +21,7 @@ type badBody struct {
 
 func TestBadCampaigns_AreRefusedByName(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	h := apitest.NewServer(t, room, api.Config{})
 	with := func(more string) string { return `{"id":"n","kind":"coupon","total":1` + more + `}` }
 	for _, c := range []badBody{
@@ -95,14 +95,14 @@ func TestBadCampaigns_AreRefusedByName(t *testing.T) {
 
 func TestOpenAPI_RequestsOfOperatorsNameEveryFieldThatIsDecoded(t *testing.T) {
 	t.Parallel()
-	apitest.RequireFields(t, apitest.NewServer(t, apitest.NewRoom(), api.Config{}), operator.RequestFields())
+	apitest.RequireFields(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}), operator.RequestFields())
 }
 
 // What is refused of a new campaign is no hindrance to one that is there: sent again it is the same, and changes to it go on.
 func TestContradictions_OfBeforeKeepGoing(t *testing.T) {
 	t.Parallel()
 	ended := apitest.Now.Add(-24 * time.Hour)
-	room := apitest.NewRoom(models.Campaign{ID: "old", Total: 5, PerUser: 1, PerUserPerDay: 2, LowStockAt: 9, Currency: "ZZZ", EndsAt: &ended})
+	room := apitest.NewFake(models.Campaign{ID: "old", Total: 5, PerUser: 1, PerUserPerDay: 2, LowStockAt: 9, Currency: "ZZZ", EndsAt: &ended})
 	h := apitest.NewServer(t, room, api.Config{Clock: func() time.Time { return apitest.Now }})
 	again := `{"id":"old","kind":"coupon","total":5,"per_user":1,"per_user_per_day":2,"low_stock_at":9,"currency":"ZZZ","ends_at":"2027-03-13T15:09:26.535Z"}`
 	require.Equal(t, 200, apitest.Ask(h, "POST", "/v1/campaigns", again).Code)

@@ -25,7 +25,7 @@ func snake(name string) string {
 // A number that a change can change is sent with POST and PATCH, and shown.
 func TestCampaign_EachNumberOfAChangeIsCreatedChangedAndShown(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(), api.Config{})
+	h := apitest.NewServer(t, apitest.NewFake(), api.Config{})
 	numbers := 0
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[models.Change]()) {
 		if field.Type != reflect.TypeFor[*int64]() {
@@ -50,7 +50,7 @@ func TestCampaign_EachNumberOfAChangeIsCreatedChangedAndShown(t *testing.T) {
 
 func TestCampaign_CreateGetChangeClose(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom()
+	room := apitest.NewFake()
 	h := apitest.NewServer(t, room, api.Config{Clock: func() time.Time { return apitest.Now }})
 	body := `{"id":"spring.2027_a-b","kind":"coupon","name":"Spring","total":100,"per_user":3,"per_user_per_day":2,
 		"time_zone":"America/New_York","starts_at":"2027-03-14T02:30:00.1239-05:00","ends_at":"2027-03-20T00:00:00Z","low_stock_at":10,
@@ -114,7 +114,7 @@ func TestCampaign_CreateGetChangeClose(t *testing.T) {
 
 func TestCampaign_PacketHasItsDefaults(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom()
+	room := apitest.NewFake()
 	h := apitest.NewServer(t, room, api.Config{})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"p","kind":"packet","currency":"CNY","sender_id":"boss"}`).Code)
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"q","kind":"packet","per_user":0}`).Code)
@@ -125,7 +125,7 @@ func TestCampaign_PacketHasItsDefaults(t *testing.T) {
 
 func TestCampaigns_PagesFollowOneAnother(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom()
+	room := apitest.NewFake()
 	h := apitest.NewServer(t, room, api.Config{})
 	type page struct {
 		Campaigns  []struct{ ID string }
@@ -167,7 +167,7 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	t.Parallel()
 	c1 := apitest.Coupon("c1", 10)
 	c1.LowStockAt = 4
-	room := apitest.NewRoom(c1)
+	room := apitest.NewFake(c1)
 	h := apitest.NewServer(t, room, api.Config{})
 	read := func() (st models.Stock) {
 		w := apitest.Ask(h, "GET", "/v1/campaigns/c1/stock", "")
@@ -200,7 +200,7 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	require.EqualValues(t, 0, read().Remaining, "lowered below what is taken")
 
 	f.InRedis = false
-	require.EqualValues(t, 6, read().Claimed, "brought back")
+	require.EqualValues(t, 6, read().Claimed, "restored")
 	f.InRedis = false
 	room.Fail = lua.ErrDamaged
 	w := apitest.Ask(h, "GET", "/v1/campaigns/c1/stock", "")
@@ -212,7 +212,7 @@ func TestStock_OfAnEvictedCampaignIsMySQLs(t *testing.T) {
 	t.Parallel()
 	c1 := apitest.Coupon("c1", 10)
 	c1.LowStockAt = 6
-	room := apitest.NewRoom(c1)
+	room := apitest.NewFake(c1)
 	h := apitest.NewServer(t, room, api.Config{})
 	for i := range 4 {
 		require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i)).Code)
@@ -228,7 +228,7 @@ func TestStock_OfAnEvictedCampaignIsMySQLs(t *testing.T) {
 
 func TestClose_TakesNoBodyThatSaysSomething(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 9))
+	room := apitest.NewFake(apitest.Coupon("c1", 9))
 	h := apitest.NewServer(t, room, api.Config{})
 	const path, asJSON = "/v1/campaigns/c1/close", "Content-Type: application/json"
 	for _, bad := range []struct {
@@ -256,7 +256,7 @@ func TestClose_TakesNoBodyThatSaysSomething(t *testing.T) {
 // A close that MySQL took and Redis did not hear of must reach Redis when it is asked for again: claims go on until then.
 func TestCampaign_CloseAskedForAgainIsPassedOn(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom(apitest.Coupon("c1", 10))
+	room := apitest.NewFake(apitest.Coupon("c1", 10))
 	h := apitest.NewServer(t, room, api.Config{})
 	require.Equal(t, 200, apitest.Ask(h, "POST", "/v1/campaigns/c1/close", "").Code)
 	room.Fail = lua.ErrUnavailable

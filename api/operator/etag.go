@@ -8,7 +8,7 @@ import (
 )
 
 // etagOf is the entity tag of a campaign's definition. It is made of Version, which no other definition ever had, even when MySQL was
-// put back to an earlier time; the count of changes that people read would be used twice then.
+// restored to an earlier time; the count of changes that people read would be used twice then.
 func etagOf(c *models.Campaign) string { return `"` + strconv.FormatInt(c.Version, 10) + `"` }
 
 // matching are the versions that an If-Match header names; nil is any. A tag that is weak or none of ours names no version.

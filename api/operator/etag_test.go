@@ -12,7 +12,7 @@ import (
 
 func TestCampaign_IfMatchKeepsOneChangeFromUndoingAnother(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewRoom(), api.Config{})
+	h := apitest.NewServer(t, apitest.NewFake(), api.Config{})
 	const path = "/v1/campaigns/spring"
 	tag := func(method, path, body string, wantVersion int, headers ...string) string {
 		t.Helper()

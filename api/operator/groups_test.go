@@ -14,7 +14,7 @@ import (
 
 func TestGroups_AreListedAddedAndRemoved(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewRoom()
+	room := apitest.NewFake()
 	room.Groups.Lags = []models.GroupLag{{Name: "finance", Partitions: []models.PartitionLag{{Partition: 1, Lag: 17, Pending: 2}}}}
 	h := apitest.NewServer(t, room, api.Config{})
 	w := apitest.Ask(h, "GET", "/v1/groups", "")
@@ -44,7 +44,7 @@ func TestGroups_Refusals(t *testing.T) {
 		{"DELETE", "audit", errors.New("mysql is away"), 503, "unavailable"},
 		{"PUT", "audit", errors.New("mysql is away"), 503, "unavailable"},
 	} {
-		room := apitest.NewRoom()
+		room := apitest.NewFake()
 		room.Groups.Fail = c.fail
 		w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), c.method, "/v1/groups/"+c.name, "")
 		require.Equal(t, c.status, w.Code, c)

@@ -19,8 +19,8 @@ import (
 	"dibs/models"
 )
 
-func packetRoom() *apitest.Room {
-	return apitest.NewRoom(models.Campaign{ID: "p", Kind: models.KindPacket, PerUser: 1})
+func packetRoom() *apitest.Fake {
+	return apitest.NewFake(models.Campaign{ID: "p", Kind: models.KindPacket, PerUser: 1})
 }
 
 func TestPackets_AreHandedOnAsTheyWereSent(t *testing.T) {
@@ -85,7 +85,7 @@ func TestPackets_WaitTheirTurn(t *testing.T) {
 }
 
 // packetServer answers requests for packets that wait for others as long as this.
-func packetServer(room *apitest.Room, wait time.Duration) http.Handler {
+func packetServer(room *apitest.Fake, wait time.Duration) http.Handler {
 	routes := operator.New(operator.Config{
 		Campaigns: room, State: room.State, Hydrate: room.Hydrate, Changed: func(string) {}, Logger: slog.New(slog.DiscardHandler),
 	})

@@ -17,7 +17,7 @@ import (
 
 // flushing is a Room whose MySQL gets closer to Redis with each look.
 type flushing struct {
-	*apitest.Room
+	*apitest.Fake
 
 	behind  []int64 // claims that MySQL lacks, look by look
 	looks   int
@@ -30,7 +30,7 @@ func (f *flushing) Books(ctx context.Context, id string) (models.Books, error) {
 		c.Lag = f.behind[f.looks]
 	}
 	f.looks++
-	books, err := f.Room.Books(ctx, id)
+	books, err := f.Fake.Books(ctx, id)
 	if f.between != nil {
 		f.between()
 	}
@@ -38,7 +38,7 @@ func (f *flushing) Books(ctx context.Context, id string) (models.Books, error) {
 }
 
 func (f *flushing) State(ctx context.Context, id string) (lua.State, error) {
-	state, err := f.Room.State(ctx, id)
+	state, err := f.Fake.State(ctx, id)
 	if f.damaged {
 		err = lua.ErrDamaged
 	}
@@ -56,7 +56,7 @@ func stockServer(t *testing.T, f *flushing) http.Handler {
 
 func newFlushing(t *testing.T, behind ...int64) *flushing {
 	t.Helper()
-	f := &flushing{Room: apitest.NewRoom(apitest.Coupon("c1", 10)), behind: behind}
+	f := &flushing{Fake: apitest.NewFake(apitest.Coupon("c1", 10)), behind: behind}
 	for range 6 {
 		f.Campaigns["c1"].Take(&lua.ClaimRequest{UserID: "u", Quantity: 1})
 	}
@@ -121,7 +121,7 @@ func TestChange_SaysWhetherItIsStored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := &failingChanges{Room: apitest.NewRoom(apitest.Coupon("c1", 10)), fail: c.fail}
+			f := &failingChanges{Fake: apitest.NewFake(apitest.Coupon("c1", 10)), fail: c.fail}
 			deps := f.Deps()
 			deps.Campaigns = f
 			s, err := api.New(api.Config{}, deps)
@@ -135,7 +135,7 @@ func TestChange_SaysWhetherItIsStored(t *testing.T) {
 
 // failingChanges reads and does not change.
 type failingChanges struct {
-	*apitest.Room
+	*apitest.Fake
 
 	fail error
 }

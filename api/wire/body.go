@@ -49,7 +49,7 @@ func tooLarge(limit int) *Problem {
 	return &Problem{Code: CodeTooLarge, Detail: "The body is larger than " + strconv.Itoa(limit) + " bytes.", HangUp: true}
 }
 
-// emptyBodyMax bounds the body of a request that takes none. It leaves room for blanks, and for the name of a field to refuse.
+// emptyBodyMax bounds the body of a request that takes none. It leaves space for blanks, and for the name of a field to refuse.
 const emptyBodyMax = 1 << 10
 
 // NoBody refuses a body where none is taken; {} and null are as good as none.

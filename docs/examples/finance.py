@@ -85,7 +85,7 @@ def credit_of(event):
             return None
         if "packet_id" not in event:
             raise Never("an amount and no packet_id")
-    elif event.get("type") == "campaign.closed":  # what was left over goes back to the sender
+    elif event.get("type") == "campaign.closed":  # what was left over returns to the sender
         if not amount or not user:
             return None
     else:
@@ -141,7 +141,7 @@ class Books:
                 (campaign, event.get("shard", 0), first, last))}
         for id in sorted(ids):
             credit = self.db.execute("SELECT user_id, amount, currency FROM entries WHERE id = ?", (id,)).fetchone()
-            if credit is None:  # its event comes later, finds this entry and credits nobody
+            if credit is None:  # its event comes later, finds this entry and credits no one
                 self.db.execute("INSERT INTO entries VALUES (?, '', ?, NULL, NULL, 0, '', ?, 0)", (id, campaign, event["at"]))
             elif credit[0] and not self.db.execute("SELECT 1 FROM entries WHERE id = ?", ("given_up:" + id,)).fetchone():
                 user, amount, currency = credit
@@ -173,7 +173,7 @@ class Service:
                 while not self.stopping:
                     self.round()
                     wait = 0.1
-            except (OSError, RedisError) as trouble:  # Redis is away, or has lost the group: join anew, read again
+            except (OSError, RedisError) as trouble:  # Redis is away, or has lost the group: join again, read again
                 print("finance.py:", trouble, file=sys.stderr)
                 time.sleep(wait * random.uniform(0.5, 1.5))
                 wait = min(2 * wait, 10)

@@ -50,7 +50,7 @@ func npx(t *testing.T, dir, tool string, args ...string) []byte {
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	document := apitest.Ask(apitest.NewServer(t, apitest.NewRoom(), api.Config{}), "GET", "/openapi.json", "").Body.Bytes()
+	document := apitest.Ask(apitest.NewServer(t, apitest.NewFake(), api.Config{}), "GET", "/openapi.json", "").Body.Bytes()
 	for name, text := range map[string]string{
 		"openapi.json": string(document), "redocly.yaml": "extends: [recommended]\n", "spectral.yaml": "extends: [\"spectral:oas\"]\n",
 	} {

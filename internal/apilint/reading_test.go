@@ -18,10 +18,11 @@ import (
 	"dibs/internal/apitest"
 )
 
-// TestDocsAPI_IsTheDocumentsForReading holds docs/api to the two documents that it is made of. DIBS_WRITE=1, as `make api-docs` sets it, writes it.
+// TestDocsAPI_IsTheDocumentsForReading holds docs/api to the two documents that it is made of. DIBS_WRITE=1, as `make api-docs` sets it,
+// writes it.
 func TestDocsAPI_IsTheDocumentsForReading(t *testing.T) {
 	t.Parallel()
-	openAPI := apitest.Ask(apitest.NewServer(t, apitest.NewRoom(), api.Config{}), "GET", "/openapi.json", "").Body.Bytes()
+	openAPI := apitest.Ask(apitest.NewServer(t, apitest.NewFake(), api.Config{}), "GET", "/openapi.json", "").Body.Bytes()
 	for name, text := range map[string]string{"README.md": readHTTP(t, openAPI), "events.md": readEvents(t, asyncapi.Document)} {
 		file := filepath.Join("..", "..", "docs", "api", name)
 		if os.Getenv("DIBS_WRITE") == "1" {

@@ -23,13 +23,13 @@ import (
 	"dibs/models"
 )
 
-// NewServer is the handler of an API over a Room.
-func NewServer(t testing.TB, room *Room, cfg api.Config) http.Handler {
+// NewServer is the handler of an API over a Fake.
+func NewServer(t testing.TB, fake *Fake, cfg api.Config) http.Handler {
 	t.Helper()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(testWriter{t}, nil))
 	}
-	s, err := api.New(cfg, room.Deps())
+	s, err := api.New(cfg, fake.Deps())
 	require.NoError(t, err)
 	return AtHome(s.Handler())
 }
@@ -69,7 +69,7 @@ func Ask(h http.Handler, method, path, body string, headers ...string) *httptest
 
 // document is that of an API, to which every answer of every test is held.
 var document = sync.OnceValues(func() (routers.Router, error) {
-	s, err := api.New(api.Config{}, NewRoom().Deps())
+	s, err := api.New(api.Config{}, NewFake().Deps())
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // Create knows a campaign again by its total, name and limit.
-func (r *Room) Create(_ context.Context, c models.Campaign) (models.Campaign, bool, error) {
+func (r *Fake) Create(_ context.Context, c models.Campaign) (models.Campaign, bool, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	if r.Fail != nil {
@@ -30,7 +30,7 @@ func (r *Room) Create(_ context.Context, c models.Campaign) (models.Campaign, bo
 }
 
 // Get reads a campaign.
-func (r *Room) Get(_ context.Context, id string) (models.Campaign, error) {
+func (r *Fake) Get(_ context.Context, id string) (models.Campaign, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	if r.Fail != nil {
@@ -44,7 +44,7 @@ func (r *Room) Get(_ context.Context, id string) (models.Campaign, error) {
 }
 
 // List reads campaigns by id.
-func (r *Room) List(_ context.Context, q models.CampaignQuery) ([]models.Campaign, error) {
+func (r *Fake) List(_ context.Context, q models.CampaignQuery) ([]models.Campaign, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	if r.Fail != nil {
@@ -61,7 +61,7 @@ func (r *Room) List(_ context.Context, q models.CampaignQuery) ([]models.Campaig
 }
 
 // Count counts the campaigns of a query.
-func (r *Room) Count(ctx context.Context, q models.CampaignQuery) (int64, error) {
+func (r *Fake) Count(ctx context.Context, q models.CampaignQuery) (int64, error) {
 	q.Limit = 1 << 20
 	q.Offset = 0
 	all, err := r.List(ctx, q)
@@ -69,7 +69,7 @@ func (r *Room) Count(ctx context.Context, q models.CampaignQuery) (int64, error)
 }
 
 // Change changes a campaign.
-func (r *Room) Change(_ context.Context, id string, change models.Change) (models.Campaign, error) {
+func (r *Fake) Change(_ context.Context, id string, change models.Change) (models.Campaign, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	if r.Fail != nil {
@@ -97,7 +97,7 @@ func (r *Room) Change(_ context.Context, id string, change models.Change) (model
 }
 
 // AddPackets keeps what it is given, and answers 7 packets of 77.
-func (r *Room) AddPackets(_ context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error) {
+func (r *Fake) AddPackets(_ context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	c := r.Campaigns[id]
@@ -127,7 +127,7 @@ func (r *Room) AddPackets(_ context.Context, id string, batch models.PacketBatch
 }
 
 // Books are what the claims add up to, less what the test took away.
-func (r *Room) Books(_ context.Context, id string) (models.Books, error) {
+func (r *Fake) Books(_ context.Context, id string) (models.Books, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	if r.Fail != nil {
@@ -145,7 +145,7 @@ func (r *Room) Books(_ context.Context, id string) (models.Books, error) {
 }
 
 // Claim finds a claim.
-func (r *Room) Claim(ctx context.Context, id string) (models.Claim, error) {
+func (r *Fake) Claim(ctx context.Context, id string) (models.Claim, error) {
 	r.Looked.Add(1)
 	all, err := r.ClaimsOf(ctx, models.ClaimsQuery{})
 	for _, c := range all {
@@ -157,7 +157,7 @@ func (r *Room) Claim(ctx context.Context, id string) (models.Claim, error) {
 }
 
 // ClaimsOf knows of no pages.
-func (r *Room) ClaimsOf(_ context.Context, q models.ClaimsQuery) (found []models.Claim, err error) {
+func (r *Fake) ClaimsOf(_ context.Context, q models.ClaimsQuery) (found []models.Claim, err error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	for _, c := range r.Campaigns {
@@ -171,7 +171,7 @@ func (r *Room) ClaimsOf(_ context.Context, q models.ClaimsQuery) (found []models
 }
 
 // Redeem and Release play MySQL: claims that were answered have their rows.
-func (r *Room) Redeem(ctx context.Context, id, orderID string) (models.Resolution, error) {
+func (r *Fake) Redeem(ctx context.Context, id, orderID string) (models.Resolution, error) {
 	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
 		switch {
 		case c.Status == models.ClaimRedeemed && c.OrderID == orderID:
@@ -189,7 +189,7 @@ func (r *Room) Redeem(ctx context.Context, id, orderID string) (models.Resolutio
 }
 
 // Release is as Redeem.
-func (r *Room) Release(ctx context.Context, id, reason string) (models.Resolution, error) {
+func (r *Fake) Release(ctx context.Context, id, reason string) (models.Resolution, error) {
 	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
 		switch c.Status {
 		case models.ClaimRedeemed:
@@ -205,7 +205,7 @@ func (r *Room) Release(ctx context.Context, id, reason string) (models.Resolutio
 	})
 }
 
-func (r *Room) resolve(ctx context.Context, id string, decide func(c *models.Claim) models.Resolved) (models.Resolution, error) {
+func (r *Fake) resolve(ctx context.Context, id string, decide func(c *models.Claim) models.Resolved) (models.Resolution, error) {
 	if r.Absent.Add(-1) >= 0 {
 		return models.Resolution{}, models.ErrNotFound
 	}
@@ -229,25 +229,25 @@ func (r *Room) resolve(ctx context.Context, id string, decide func(c *models.Cla
 }
 
 // Partitions is one. Claims have their rows at once, so the stream is empty.
-func (r *Room) Partitions() int { return 1 }
+func (r *Fake) Partitions() int { return 1 }
 
 // Unread is nothing.
-func (r *Room) Unread(context.Context, int, string) (lua.Unread, error) {
+func (r *Fake) Unread(context.Context, int, string) (lua.Unread, error) {
 	return lua.Unread{NoGroup: true}, nil
 }
 
 // Entries are none.
-func (r *Room) Entries(context.Context, int, lua.EntryID, int) ([]lua.Entry, error) {
+func (r *Fake) Entries(context.Context, int, lua.EntryID, int) ([]lua.Entry, error) {
 	return nil, nil
 }
 
-// ShardsOf shows no shards: a room has campaigns of one.
-func (r *Room) ShardsOf(_ context.Context, id string) (models.ShardsOf, error) {
+// ShardsOf shows no shards: it has campaigns of one.
+func (r *Fake) ShardsOf(_ context.Context, id string) (models.ShardsOf, error) {
 	return models.ShardsOf{CampaignID: id, Shards: []models.ShardFigures{}}, r.fails()
 }
 
 // Refill says that the units are there, unless OnRefill says something else.
-func (r *Room) Refill(context.Context, string, models.Need) (models.Refill, error) {
+func (r *Fake) Refill(context.Context, string, models.Need) (models.Refill, error) {
 	if r.OnRefill != nil {
 		return r.OnRefill()
 	}

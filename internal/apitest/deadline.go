@@ -28,7 +28,7 @@ func Send[T any](t testing.TB, to chan<- T, v T) {
 	select {
 	case to <- v:
 	case <-time.After(deadline):
-		require.FailNow(t, "nobody took it")
+		require.FailNow(t, "no one took it")
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 // Definitions stands in for MySQL's side: it brings a campaign to Redis the first time, and never again.
 type Definitions struct {
-	*Room
+	*Fake
 	Scripts *lua.Scripts
 	one     sync.Mutex
 	Loaded  map[string]bool
@@ -54,7 +54,7 @@ func (d *Definitions) Recover(ctx context.Context, id string, _ lua.Position) (l
 
 // Change brings the change to Redis.
 func (d *Definitions) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
-	c, err := d.Room.Change(ctx, id, change)
+	c, err := d.Fake.Change(ctx, id, change)
 	if err == nil {
 		c.Epoch = 1
 		_, err = d.Scripts.Adjust(ctx, &c)

@@ -11,7 +11,7 @@ import (
 )
 
 // Watch reads what Redis holds of many campaigns.
-func (r *Room) Watch(ctx context.Context, ids []string) ([]lua.Watched, error) {
+func (r *Fake) Watch(ctx context.Context, ids []string) ([]lua.Watched, error) {
 	r.Mu.Lock()
 	fail := r.RedisFails
 	refused := r.Refused
@@ -38,7 +38,7 @@ func (r *Room) Watch(ctx context.Context, ids []string) ([]lua.Watched, error) {
 }
 
 // CountRefused adds up.
-func (r *Room) CountRefused(_ context.Context, all []lua.Refusals) error {
+func (r *Fake) CountRefused(_ context.Context, all []lua.Refusals) error {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	if r.Refused == nil {
@@ -56,7 +56,7 @@ func (r *Room) CountRefused(_ context.Context, all []lua.Refusals) error {
 }
 
 // AddHistory keeps the points.
-func (r *Room) AddHistory(_ context.Context, _ time.Time, points []lua.HistoryPoint) error {
+func (r *Fake) AddHistory(_ context.Context, _ time.Time, points []lua.HistoryPoint) error {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	r.History = append(r.History, points...)
@@ -64,7 +64,7 @@ func (r *Room) AddHistory(_ context.Context, _ time.Time, points []lua.HistoryPo
 }
 
 // Active are the campaigns that are not closed.
-func (r *Room) Active(_ context.Context, most int) ([]string, error) {
+func (r *Fake) Active(_ context.Context, most int) ([]string, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	var ids []string
@@ -78,7 +78,7 @@ func (r *Room) Active(_ context.Context, most int) ([]string, error) {
 }
 
 // BooksOfAll reads the books of many campaigns.
-func (r *Room) BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error) {
+func (r *Fake) BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error) {
 	all := map[string]models.CampaignBooks{}
 	for _, id := range ids {
 		c, err := r.Get(ctx, id)
@@ -110,7 +110,7 @@ func (r *Room) BooksOfAll(ctx context.Context, ids []string) (map[string]models.
 	return all, nil
 }
 
-func (r *Room) fails() error {
+func (r *Fake) fails() error {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	return r.Fail

@@ -9,25 +9,25 @@ import (
 // module is the import path of this module.
 const module = "dibs"
 
-// forTests are the rooms that only tests may import: real servers, and what the tests of several rooms share.
+// forTests are the packages that only tests may import: real servers, and what the tests of several packages share.
 var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncertest", "internal/servetest"}
 
-// startsServers are rooms that are no tests and start servers all the same.
+// startsServers are packages that are no tests and start servers all the same.
 var startsServers = []string{"internal/torture"}
 
-// tools are small packages that any room of the service may import; they import nothing of ours.
+// tools are small packages that any package of the service may import; they import nothing of ours.
 var tools = []string{
 	"internal/caller", "internal/pulse", "internal/reread", "internal/roots", "internal/seal", "internal/sleep", "internal/steps", "internal/tracing",
 }
 
-// standAlone are rooms that others copy or import: they have not even the tools.
+// standAlone are packages that others copy or import: they have not even the tools.
 var standAlone = []string{"models", "split", "migrations", "client", "docs/examples", "redisbatch"}
 
-// everything is for rooms that put the others together.
+// everything is for packages that put the others together.
 var everything = []string{"*"}
 
-// arrows lists, for each room, the rooms its production code may import. A room is a folder with all folders below it.
-// A package outside every room is refused, so that a new room gets its line here on the day it is built.
+// arrows lists, for each package, the packages its production code may import. A package is a folder with all folders below it.
+// A package outside every package is refused, so that a new package gets its line here on the day it is built.
 var arrows = map[string][]string{
 	"models":     {},
 	"split":      {},
@@ -42,10 +42,10 @@ var arrows = map[string][]string{
 	"ledger":     {"internal/sqlstore", "migrations", "models"},
 	"config":     {"lua", "models"},
 	"cmd":        everything,
-	"bench":      everything, // measures any room against its ceiling
+	"bench":      everything, // measures any package against its ceiling
 	"":           {"cmd"},    // main.go
 
-	// Inside the API: its rooms don't know each other, and stand on wire and workers.
+	// Inside the API: its packages don't know each other, and stand on wire and workers.
 	"api/auth":     {"api/wire", "models"},
 	"api/claiming": {"api/wire", "api/workers", "lua", "models"},
 	"api/claimed":  {"api/wire", "api/workers", "lua", "models"},
@@ -55,7 +55,7 @@ var arrows = map[string][]string{
 	"api/wire":     {"models"},
 	"api/workers":  {},
 
-	// The rooms of the syncer, from the lowest up: each may import those above it in this list alone.
+	// The packages of the syncer, from the lowest up: each may import those above it in this list alone.
 	"internal/sqlstore": {"migrations"},
 	"syncer/writer":     {"internal/sqlstore", "lua", "migrations", "models"},
 	"internal/audit":    {"internal/sqlstore", "models"},
@@ -101,7 +101,7 @@ var arrows = map[string][]string{
 	"internal/sleep":        {},
 	"internal/steps":        {}, // where tests act in the middle of production code
 	"internal/tracing":      {},
-	"internal/otlp":         {}, // sends spans; the only room that has OpenTelemetry's SDK
+	"internal/otlp":         {}, // sends spans; the only package that has OpenTelemetry's SDK
 	"internal/testenv":      {},
 	"internal/torture":      {"lua", "models"}, // and internal/testenv, see startsServers
 	"internal/syncertest":   everything,
@@ -113,9 +113,9 @@ var arrows = map[string][]string{
 // redisClients are the libraries that talk to Redis.
 var redisClients = []string{"github.com/redis/go-redis/", "github.com/bsm/redislock"}
 
-// redisRooms are the rooms that may import a Redis client. lua is the only gate to what Dibs keeps in Redis; of the others each
+// redisPackages are the packages that may import a Redis client. lua is the only gate to what Dibs keeps in Redis; of the others each
 // has the reason that stands beside it.
-var redisRooms = []string{
+var redisPackages = []string{
 	"lua",
 	"redisbatch", // reads streams
 	"consumer",   // parks messages in streams
@@ -136,16 +136,16 @@ type Package struct {
 func Violations(packages []Package) []string {
 	var found []string
 	for _, p := range packages {
-		from, known := roomOf(p.ImportPath)
+		from, known := packageOf(p.ImportPath)
 		if !known {
-			found = append(found, p.ImportPath+" is in no room: give its folder a line in internal/arch/arrows.go")
+			found = append(found, p.ImportPath+" is in no package of the list: give its folder a line in internal/arch/arrows.go")
 			continue
 		}
 		for _, path := range p.Imports {
-			if isRedisClient(path) && !slices.Contains(redisRooms, from) {
+			if isRedisClient(path) && !slices.Contains(redisPackages, from) {
 				found = append(found, fmt.Sprintf("%s must not import %s: ask Redis through a verb of lua", p.ImportPath, path))
 			}
-			if to, ours := roomOf(path); ours && !allowed(from, to) {
+			if to, ours := packageOf(path); ours && !allowed(from, to) {
 				found = append(found, fmt.Sprintf("%s must not import %s", p.ImportPath, path))
 			}
 		}
@@ -158,7 +158,7 @@ func isRedisClient(path string) bool {
 	return slices.ContainsFunc(redisClients, func(client string) bool { return strings.HasPrefix(path, client) })
 }
 
-// allowed reports whether room from may import room to. Test helpers are for no production code, whatever its arrows.
+// allowed reports whether package from may import package to. Test helpers are for no production code, whatever its arrows.
 func allowed(from, to string) bool {
 	switch {
 	case from == to:
@@ -172,9 +172,9 @@ func allowed(from, to string) bool {
 	}
 }
 
-// roomOf returns the room of an import path: the longest folder above it that has arrows. False for packages of other
-// modules and for folders without a room.
-func roomOf(path string) (room string, ok bool) {
+// packageOf returns the package of an import path: the longest folder above it that has arrows. False for packages of other
+// modules and for folders without a package.
+func packageOf(path string) (name string, ok bool) {
 	if path == module {
 		return "", true
 	}

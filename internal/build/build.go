@@ -12,7 +12,7 @@ var version, commit, date string //nolint:gochecknoglobals // the linker sets va
 
 // Info is what this program was built from.
 type Info struct {
-	Version string `json:"version"` // such as v1.2.3; dev when nobody named it
+	Version string `json:"version"` // such as v1.2.3; dev when no one named it
 	Commit  string `json:"commit"`  // "": unknown
 	Date    string `json:"date"`    // RFC 3339, of the build or of the commit; "": unknown
 }

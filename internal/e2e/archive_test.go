@@ -13,7 +13,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestArchiveBesideARushAndKilled: an old campaign is archived while another is claimed from. The command is killed again and again, and goes
+// TestArchiveBesideARushAndKilled: an old campaign is archived while another is claimed from. The command is killed again and again, and
+// goes
 // on where it was: each claim is in one table, the books agree, and the rush keeps its pace.
 func TestArchiveBesideARushAndKilled(t *testing.T) {
 	t.Parallel()
@@ -62,7 +63,7 @@ func TestArchiveBesideARushAndKilled(t *testing.T) {
 		number("SELECT COUNT(*) FROM claims WHERE campaign_id = ?", old.ID),
 	})
 	again := claimOnce(t, s.apis[0].url, old.ID, "user-1", 1, "")
-	require.Equal(t, "closed", again.code(), "nobody claims twice")
+	require.Equal(t, "closed", again.code(), "no one claims twice")
 	s.checkBooks(fresh, tally, false)
 	got = runDibs(t, s.settings, "reconcile")
 	require.Equal(t, exitOK, got.code, got.stdout+got.stderr)

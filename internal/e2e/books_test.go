@@ -211,7 +211,7 @@ func (b books) rowsAndCrowd(r *report, rows map[string]book) {
 		asked, inDoubt := b.tally.InDoubt[row.user]
 		switch {
 		case !inDoubt:
-			r.addf("row %s %+v: nobody was told of it and nobody is in doubt", id, row)
+			r.addf("row %s %+v: no one was told of it and no one is in doubt", id, row)
 		case asked != row.quantity:
 			r.addf("row %s %+v: the user asked for %d", id, row, asked)
 		case doubts[row.user]:

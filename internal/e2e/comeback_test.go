@@ -50,7 +50,7 @@ func TestAReleasedUnitIsClaimableInEveryProcess(t *testing.T) {
 		require.Less(t, got.refused.Sub(back), seenWithin, "the other process was asked after the answer, and refused")
 		longest, holder = max(longest, got.refused.Sub(back)), got.claim(t)
 	}
-	t.Logf("the other process refused nobody who asked later than %s after a unit came back", longest)
+	t.Logf("the other process refused no one who asked later than %s after a unit came back", longest)
 }
 
 // lateYes is a claim, and when the last one was asked for that was refused.

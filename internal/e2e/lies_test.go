@@ -52,10 +52,10 @@ func TestBooksTellEveryLie(t *testing.T) {
 		tell, undo func(b *books)
 		words      string
 	}{
-		{name: "a yes that nobody booked", words: "1 accepted claims have no row", tell: func(b *books) {
+		{name: "a yes that no one booked", words: "1 accepted claims have no row", tell: func(b *books) {
 			b.tally.Claims["phantom"] = models.Claim{ID: "phantom", Quantity: 1, Seq: 21}
 		}},
-		{name: "a row that nobody was told of", words: "nobody was told of it", tell: func(b *books) { delete(b.tally.Claims, one.ID) }},
+		{name: "a row that no one was told of", words: "no one was told of it", tell: func(b *books) { delete(b.tally.Claims, one.ID) }},
 		{name: "a row that is not what the user in doubt asked for", words: "the user asked for 3", tell: func(b *books) {
 			delete(b.tally.Claims, one.ID)
 			b.tally.InDoubt[one.UserID] = 3

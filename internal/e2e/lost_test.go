@@ -26,7 +26,7 @@ func TestEmptyRedisSellsNothingAgain(t *testing.T) {
 	s.apis[0].kill9()   // one that knows nothing of the campaign
 	s.apis[0].restart() // and one that does
 	for _, url := range s.urls() {
-		for _, user := range []string{"user-1", "somebody new"} {
+		for _, user := range []string{"user-1", "someone new"} {
 			refused := claimOnce(t, url, c.ID, user, 1, "")
 			for refused.code() == "outcome_unknown" { // its connections are those of the Redis that was killed
 				refused = claimOnce(t, url, c.ID, user, 1, "")

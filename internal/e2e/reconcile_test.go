@@ -71,7 +71,7 @@ func TestADeadLeaderIsFollowed(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{})
 	leader := func() string { return s.rdb.Get(t.Context(), lua.LeaderKey).Val() }
-	eventually(t, 30*time.Second, "nobody leads", func() bool { return leader() != "" })
+	eventually(t, 30*time.Second, "no one leads", func() bool { return leader() != "" })
 	first := leader()
 	s.syncers = append(s.syncers, s.launch("syncer", ""))
 	s.syncers[0].kill9()

@@ -157,7 +157,7 @@ func (s *system) requireNoneTooMany(c campaign, tally crowd.Tally) (lost, lack i
 	for id, row := range rows {
 		_, told := tally.Claims[id]
 		_, doubts := tally.InDoubt[row.user]
-		require.True(t, told || doubts, "nobody knows of %s %+v", id, row)
+		require.True(t, told || doubts, "no one knows of %s %+v", id, row)
 	}
 	require.Equal(t, exitOK, runDibs(t, s.settings, "reconcile").code)
 	require.Equal(t, http.StatusConflict, claimOnce(t, s.apis[0].url, c.ID, "late", 1, "").status)

@@ -104,7 +104,7 @@ func (s *system) restoreSQL(d dumped, log string) {
 	}
 }
 
-// TestARestoredMySQLLosesNoAnsweredClaim: MySQL is dumped in mid-rush and put back to the dump while the API goes on answering. Without the
+// TestARestoredMySQLLosesNoAnsweredClaim: MySQL is dumped in mid-rush and restored to the dump while the API goes on answering. Without the
 // binary log it is noticed, and what it lacks comes back from Redis; with the log it lacks nothing, and nothing is stopped.
 func TestARestoredMySQLLosesNoAnsweredClaim(t *testing.T) {
 	t.Parallel()
@@ -142,7 +142,7 @@ func TestARestoredMySQLLosesNoAnsweredClaim(t *testing.T) {
 			require.Empty(t, b.violations(t.Context()))
 			told := 0
 			for _, p := range append(roles, s.apis...) {
-				told += strings.Count(p.output(), "mysql was put back: campaigns of the partition take no claims")
+				told += strings.Count(p.output(), "mysql was restored: campaigns of the partition take no claims")
 			}
 			require.Equal(t, !forward, told > 0, "told %d times", told)
 			eventually(t, 30*time.Second, "the idle campaign is not back", func() bool {

@@ -35,7 +35,8 @@ func (sl *sale) primaries() (by map[int]*testenv.RedisServer, count int) {
 	return by, len(different)
 }
 
-// TestAShardWhosePrimaryIsAway: on a cluster of three the shards of a campaign lie on all three. One primary dies in mid-sale: its users get
+// TestAShardWhosePrimaryIsAway: on a cluster of three the shards of a campaign lie on all three. One primary dies in mid-sale: its users
+// get
 // 503, those of other shards claim on, no one is told sold out, and once a replica is promoted all units go.
 func TestAShardWhosePrimaryIsAway(t *testing.T) {
 	t.Parallel()
@@ -79,7 +80,7 @@ func TestAShardWhosePrimaryIsAway(t *testing.T) {
 	<-over
 	sl.requireExact()
 	for _, n := range sl.noes {
-		require.True(t, n.at.Before(gone) || n.at.After(promoted), "nobody is told sold out while units may lie in a shard that is away")
+		require.True(t, n.at.Before(gone) || n.at.After(promoted), "no one is told sold out while units may lie in a shard that is away")
 	}
 	t.Logf("away for %s: its users got %d 503s and %d claims, others %d claims", promoted.Sub(gone).Round(time.Millisecond), noHere.Load(), yesHere.Load(),
 		yesElsewhere.Load())

@@ -11,7 +11,8 @@ import (
 	"dibs/models"
 )
 
-// TestTheLastUnitsOnSlowDisks: a Redis that syncs its file each second can't tell when a recall is on the disk, so each waits for seconds. All
+// TestTheLastUnitsOnSlowDisks: a Redis that syncs its file each second can't tell when a recall is on the disk, so each waits for
+// seconds. All
 // shards are asked at once: fifteen that are asked one after the other take 45 s.
 func TestTheLastUnitsOnSlowDisks(t *testing.T) {
 	t.Parallel()

@@ -66,7 +66,7 @@ func (r *rain) primaries(shards []models.ShardFigures) int {
 }
 
 // TestPacketsOfShardsAreTakenOnceToTheCent: wherever the users are, all packets go, each once; packets that are added in mid-rush go, too;
-// nobody is told sold out while one is free, what was put in was credited, and the books agree. On a cluster the shards lie on all of its
+// no one is told sold out while one is free, what was put in was credited, and the books agree. On a cluster the shards lie on all of its
 // primaries.
 func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 	t.Parallel()
@@ -101,7 +101,7 @@ func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 }
 
 // TestPacketsOfShardsAreReturnedOnce: a wave opens at its time, not_released is told before; the consumer, the syncer and finance die while
-// the campaign is closed upon; what is left in the shards and in the reserve goes back to the sender, once.
+// the campaign is closed upon; what is left in the shards and in the reserve returns to the sender, once.
 func TestPacketsOfShardsAreReturnedOnce(t *testing.T) {
 	t.Parallel()
 	r := newShardedRain(t, wishes{})

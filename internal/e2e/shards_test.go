@@ -155,7 +155,7 @@ func (sl *sale) settle(dice *rand.Rand, doubtful []wanted, until time.Time) erro
 	return nil
 }
 
-// requireExact expects that all units went, that nobody was told sold out before that was so, and that all books agree.
+// requireExact expects that all units went, that no one was told sold out before that was so, and that all books agree.
 func (sl *sale) requireExact() {
 	t := sl.t
 	t.Helper()
@@ -208,7 +208,7 @@ func (sl *sale) moves() (n int) {
 	return n
 }
 
-// TestShardsSellOutExactly: however many shards, wherever the users are, and however many units they ask for, all units go, and nobody is
+// TestShardsSellOutExactly: however many shards, wherever the users are, and however many units they ask for, all units go, and no one is
 // told sold out while a unit is free.
 func TestShardsSellOutExactly(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,8 @@ import (
 // seenByAll is the promise: so long after Redis is back from an older snapshot someone has seen it. A busy machine gets another second.
 const seenByAll = 3 * time.Second
 
-// TestAnOlderSnapshotGivesNotOneMoreYes: Redis goes back to an older snapshot, and one of two API processes has not looked since. Whoever asks
+// TestAnOlderSnapshotGivesNotOneMoreYes: Redis goes back to an older snapshot, and one of two API processes has not looked since. Whoever
+// asks
 // first, after the first refusal there is not one more yes through any process, and that comes within the promised time. What was lost is
 // counted and told.
 func TestAnOlderSnapshotGivesNotOneMoreYes(t *testing.T) {
@@ -48,7 +49,7 @@ func TestAnOlderSnapshotGivesNotOneMoreYes(t *testing.T) {
 			}
 			code := ""
 			for n := 0; code != "unavailable"; n++ {
-				require.Less(t, time.Since(back), seenByAll, "nobody has seen it")
+				require.Less(t, time.Since(back), seenByAll, "no one has seen it")
 				if code = ask(first, n); code == "" {
 					yeses++
 				}
@@ -61,13 +62,13 @@ func TestAnOlderSnapshotGivesNotOneMoreYes(t *testing.T) {
 				require.Zero(t, yeses, "it knew at once")
 			}
 			told := regexp.MustCompile(`lost_entries=(\d+)`)
-			eventually(t, seenByAll, "nobody says what was lost", func() bool { return told.MatchString(s.syncers[0].output() + s.apis[0].output() + s.apis[1].output()) })
+			eventually(t, seenByAll, "no one says what was lost", func() bool { return told.MatchString(s.syncers[0].output() + s.apis[0].output() + s.apis[1].output()) })
 			lost, err := strconv.Atoi(told.FindStringSubmatch(s.syncers[0].output() + s.apis[0].output() + s.apis[1].output())[1])
 			require.NoError(t, err)
 			require.Equal(t, 200, lost)
 			got := runDibs(t, s.settings, "reconcile", "--campaign", c.ID)
 			require.Equal(t, exitDrift, got.code, got.stdout)
-			require.Regexp(t, `redis went back: (.*it lost 200 entries of the stream|it holds \d+ claims, 202 are known)`, got.stdout)
+			require.Regexp(t, `redis was rolled back: (.*it lost 200 entries of the stream|it holds \d+ claims, 202 are known)`, got.stdout)
 			t.Logf("seen %s after Redis was back, %d yeses until then", seen.Round(time.Millisecond), yeses)
 		})
 	}

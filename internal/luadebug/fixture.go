@@ -93,7 +93,7 @@ func (f *fixture) lot(ctx context.Context, number int) (*models.Campaign, error)
 	return &lot, err
 }
 
-// perform makes the fixture anew and calls the script; the call itself is kept back by the tap.
+// perform makes the fixture again and calls the script; the call itself is kept back by the tap.
 func perform(ctx context.Context, rdb redis.UniversalClient, heard *tap, name string) error {
 	verb, known := verbs[name]
 	if !known {

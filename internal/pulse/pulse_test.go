@@ -24,7 +24,7 @@ func TestPulse_NamesTheLoopThatIsStuck(t *testing.T) {
 		require.NoError(t, p.Stuck(time.Minute))
 		p.Beat("fast", time.Second)
 		require.NoError(t, p.Stuck(0))
-		var nobody *pulse.Pulse
-		nobody.Beat("fast", time.Second)
+		var noOne *pulse.Pulse
+		noOne.Beat("fast", time.Second)
 	})
 }

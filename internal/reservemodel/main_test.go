@@ -103,7 +103,7 @@ func packetBounds(change func(*packetProtocol)) *packetProtocol {
 	return p
 }
 
-// Each rule for packets that is left out leads to a packet that two users have, or that nobody can ever have.
+// Each rule for packets that is left out leads to a packet that two users have, or that no one can ever have.
 func TestEachRuleForPacketsIsNeeded(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]*packetProtocol{

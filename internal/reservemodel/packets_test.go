@@ -60,7 +60,8 @@ func (l *ledger) transfers() (n uint8) {
 	return n
 }
 
-// shelf is a lot of packets: what it was credited and debited, what users took, and its lists of free packets. Claims are on disk and booked
+// shelf is a lot of packets: what it was credited and debited, what users took, and its lists of free packets. Claims are on disk and
+// booked
 // at once: what becomes of them is not a matter of transfers.
 type shelf struct {
 	ledger
@@ -171,7 +172,7 @@ type dealt struct {
 //   - every debit waits, whatever claims wait for;
 //   - a giver keeps what it dealt for good, and its peers take no credit of an earlier load;
 //   - a load waits until MySQL has each credit that a peer holds;
-//   - a load and a comparison put back each row that is missing, also between others;
+//   - a load and a comparison restored each row that is missing, also between others;
 //   - a load that is not confirmed begins again with what its copy in Redis counts.
 //
 // They do not cover a shard that loses all data, with events that MySQL has not read, after it passed a packet on: its load knows that it
@@ -407,7 +408,7 @@ func (p *packetProtocol) load(s dealt, i int, isHeld bool) (dealt, bool) {
 		}
 	}
 	if !p.TailOnly && !s.fill(i, &l) {
-		return s, false // which packets these were nobody knows yet
+		return s, false // which packets these were no one knows yet
 	}
 	switch s.Status[i] {
 	case fenced:

@@ -1,4 +1,5 @@
-// Package seal makes texts that only processes with the same secret can make and read: cookies and tickets that keep their content themselves.
+// Package seal makes texts that only processes with the same secret can make and read: cookies and tickets that keep their content
+// themselves.
 package seal
 
 import (

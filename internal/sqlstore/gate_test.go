@@ -58,7 +58,7 @@ func TestGate_TellsAwayFromNo(t *testing.T) {
 
 	stopped, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer stop()
-	require.NoError(t, gate.Await(stopped, time.Millisecond, syncertest.Quiet()), "a process that stops meanwhile stops well")
+	require.NoError(t, gate.Await(stopped, time.Millisecond, syncertest.Quiet()), "a process that stops in the meantime stops well")
 
 	for number, isAway := range map[uint16]bool{1290: true, 1836: true, 1205: true, 1142: false} { // read-only twice, a lock, a missing grant
 		_, gate = openShut(t, testenv.Database(t).DSN, func(context.Context, *gorm.DB) error { return &mysql.MySQLError{Number: number} })

@@ -60,7 +60,7 @@ func (h *Stack) RequireOwners(id string, taken int) {
 		c := &claims[i]
 		require.Equal(h.T, fmt.Sprint(*c.PacketID, ":", *c.Amount, ":", c.UserID), owners[c.ID])
 	}
-	require.Equal(h.T, left, h.InLists(id), "packets that nobody took are in redis")
+	require.Equal(h.T, left, h.InLists(id), "packets that no one took are in redis")
 	require.Empty(h.T, ParkedIDs(h.T, h.DB))
 }
 

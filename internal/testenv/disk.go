@@ -61,7 +61,7 @@ func (d *Disk) Path() string { return d.path }
 // spare is how much more than what is used a disk that becomes full takes first: others write in the meantime.
 const spare = 256 << 10
 
-// Fill leaves no room: a byte more is refused with ENOSPC.
+// Fill leaves no space: a byte more is refused with ENOSPC.
 func (d *Disk) Fill() {
 	d.t.Helper()
 	var out []byte
@@ -74,7 +74,7 @@ func (d *Disk) Fill() {
 	require.NoError(d.t, err, "%s", out)
 }
 
-// Free makes room again.
+// Free makes space again.
 func (d *Disk) Free() {
 	d.t.Helper()
 	out, err := d.mount("-o", "remount,"+sizeOption(d.size))

@@ -2,7 +2,7 @@
 // connections. Only _test.go files import it; internal/arch keeps that so.
 //
 // A server is a process of the test binary's own, on a free port of 127.0.0.1, with its data in a temporary folder
-// (in memory where the machine has room for that). It ends with its test, or with the test binary, even when that
+// (in memory where the machine has space for that). It ends with its test, or with the test binary, even when that
 // is killed. Where a server program is missing and a Docker engine answers, the server is a container instead;
 // where neither is at hand the test fails and says what to install. Nothing is ever skipped.
 //

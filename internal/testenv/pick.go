@@ -19,7 +19,7 @@ func Pick(short, full int) int {
 	return short
 }
 
-// uniqueIDMax leaves room for a suffix within the 64 characters of a campaign id.
+// uniqueIDMax leaves space for a suffix within the 64 characters of a campaign id.
 const uniqueIDMax = 48
 
 // UniqueID returns an id no other test uses: the prefix, the test's name in lower case and 8 random hex digits,

@@ -109,7 +109,7 @@ func (rd *round) strike(ctx context.Context, o *operator, b *bout, i int) error 
 	}
 	wg.Go(func() { rd.claimInWindow(ctx, window, i, b.length()) })
 	wg.Wait()
-	err := errors.Join(append(errs, rd.w.try(rd.w.startSQL))...) // a full disk may end it after there is room again
+	err := errors.Join(append(errs, rd.w.try(rd.w.startSQL))...) // a full disk may end it after there is space again
 	over := time.Now()
 	rd.breathe(ctx, over)
 	if b.lossy(rd.w.opt) && err == nil {

@@ -290,7 +290,7 @@ func (o *operator) addPackets(ctx context.Context, c *campaign, n int64) (done b
 	return true, r
 }
 
-// addAgain sends every list of packets again that was answered, as the sender does when MySQL was put back: it adds those that are gone.
+// addAgain sends every list of packets again that was answered, as the sender does when MySQL was restored: it adds those that are gone.
 func (o *operator) addAgain(ctx context.Context, c *campaign) error {
 	c.mu.Lock()
 	batches := slices.Clone(c.batches)

@@ -169,7 +169,7 @@ func (rd *round) checkAnswers(l *ledger) {
 	}
 	for i := range l.rows {
 		if !asked[l.rows[i].key] {
-			rd.brokenf("I2: nobody asked for claim %s of %s", l.rows[i].id, l.id)
+			rd.brokenf("I2: no one asked for claim %s of %s", l.rows[i].id, l.id)
 		}
 	}
 }

@@ -34,6 +34,6 @@ func (rd *round) checkLines(l *ledger, told []models.Event) {
 		return
 	}
 	if !kinds[models.EventCampaignSoldOut] || l.lowAt > 0 && !kinds[models.EventCampaignLowStock] {
-		rd.brokenf("%s is sold out, and nobody was told of each line: %v", l.id, kinds)
+		rd.brokenf("%s is sold out, and no one was told of each line: %v", l.id, kinds)
 	}
 }

@@ -95,8 +95,8 @@ func TestChecksOfLinesTell(t *testing.T) {
 		{"", []models.Event{low, by("change"), by("change")}},
 		{"sold_out is told 2 times", []models.Event{low, out, out}},
 		{"2 changes crossed a line, 1 were made", []models.Event{low, by("one"), by("two")}},
-		{"nobody was told", []models.Event{low}},
-		{"nobody was told", []models.Event{out}},
+		{"no one was told", []models.Event{low}},
+		{"no one was told", []models.Event{out}},
 	} {
 		rd, l := past(func(c *campaign) { c.lowAt = 3 })
 		rd.checkLines(l, one.told)

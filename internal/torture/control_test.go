@@ -60,7 +60,7 @@ var allMutants = []mutant{
 		"syncer/residency/rebuild.go", `" AND archived_claims = ? AND seen_seq = ?",`,
 		`" AND archived_claims = ? AND seen_seq = ? AND updated_at < UTC_TIMESTAMP(3) - INTERVAL 2 SECOND",`,
 	}}},
-	{name: "a MySQL that was put back is not noticed", seeds: 1, lossy: true, only: []string{"roll back sql"}, edits: []edit{
+	{name: "a MySQL that was restored is not noticed", seeds: 1, lossy: true, only: []string{"roll back sql"}, edits: []edit{
 		{"syncer/recovery/observation.go", "return p.Lacking > 0 || p.Recorded.Tip.Less(p.Remembered) || !p.Known && p.Stream.Added > 0", "return false"},
 		{"syncer/writer/witness.go", "if err == nil && n < len(ids) {", "if false {"},
 	}},
@@ -104,5 +104,5 @@ func (m *mutant) requireCaught(t *testing.T) {
 			return
 		}
 	}
-	require.Fail(t, "nobody noticed", "%d seeds", m.seeds)
+	require.Fail(t, "no one noticed", "%d seeds", m.seeds)
 }

@@ -27,7 +27,7 @@ func (w *world) newDisks() (d disks) {
 	return d
 }
 
-// diskFaults take the room that a server writes to. What ends by that is started again once there is room.
+// diskFaults take the space that a server writes to. What ends by that is started again once there is space.
 func diskFaults() []*fault {
 	cannot := func(of func(w *world) *testenv.Disk) func(w *world) string {
 		return func(w *world) string {
@@ -85,7 +85,7 @@ func (w *world) committed() ([]string, error) {
 }
 
 // requireCommitted ends the round when the SQL server has lost rows that it had committed, as MariaDB 10.11.19 does now and then when an
-// UPDATE finds no room: no claim can be held against it any more.
+// UPDATE finds no space: no claim can be held against it any more.
 func (w *world) requireCommitted(before []string) error {
 	now, err := w.committed()
 	if err != nil {

@@ -66,7 +66,7 @@ func rollBackSQL(w *world, s *stroke) error {
 		}
 		return wrap(os.CopyFS(data, os.DirFS(then)))
 	}
-	told := w.toldOf(mysqlWentBack)
+	told := w.toldOf(mysqlRolledBack)
 	had := []string(nil)
 	for i, swap := range []func() error{copied, restored} {
 		if i == 1 {
@@ -94,13 +94,13 @@ func rollBackSQL(w *world, s *stroke) error {
 }
 
 const (
-	// mysqlWentBack is in what a process logs that notices it.
-	mysqlWentBack = "mysql went back"
+	// mysqlRolledBack is in what a process logs that notices it.
+	mysqlRolledBack = "mysql was rolled back"
 	// noticedWithin is how soon it has to: in a second, and when no other syncer led, as soon as one does.
 	noticedWithin = leaderLease + 10*time.Second
 )
 
-// awaitNotice waits until a process has told that MySQL went back, if it lacks flushes that it had.
+// awaitNotice waits until a process has told that MySQL was rolled back, if it lacks flushes that it had.
 func (w *world) awaitNotice(told int, had []string) error {
 	has, err := w.strings("SELECT id FROM stock_flushes")
 	if err != nil {
@@ -108,9 +108,9 @@ func (w *world) awaitNotice(told int, had []string) error {
 	}
 	slices.Sort(has)
 	lacks := len(slices.DeleteFunc(had, func(id string) bool { _, there := slices.BinarySearch(has, id); return there }))
-	for deadline := time.Now().Add(noticedWithin); lacks > 0 && w.toldOf(mysqlWentBack) == told; wait(w.ctx, 50*time.Millisecond) {
+	for deadline := time.Now().Add(noticedWithin); lacks > 0 && w.toldOf(mysqlRolledBack) == told; wait(w.ctx, 50*time.Millisecond) {
 		if time.Now().After(deadline) || w.ctx.Err() != nil {
-			return fmt.Errorf("%w: mysql was put back and lacks %d flushes: nobody noticed within %s", errBroken, lacks, noticedWithin)
+			return fmt.Errorf("%w: mysql was restored and lacks %d flushes: no one noticed within %s", errBroken, lacks, noticedWithin)
 		}
 	}
 	return nil

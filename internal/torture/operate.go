@@ -101,7 +101,8 @@ func (o *operator) closeCampaign(ctx context.Context, c *campaign) error {
 	return o.insist(context.WithoutCancel(ctx), http.MethodPost, "/v1/campaigns/"+c.id+"/close", map[string]any{})
 }
 
-// archiveAll closes a campaign and moves its claims, until none is left, with a repair if it comes to that. Where the clock of Redis lied some may stay.
+// archiveAll closes a campaign and moves its claims, until none is left, with a repair if it comes to that. Where the clock of Redis lied
+// some may stay.
 func (o *operator) archiveAll(ctx context.Context, c *campaign, lied bool) error {
 	if err := o.closeCampaign(ctx, c); err != nil { // once more: MySQL may have forgotten it
 		return err

@@ -33,7 +33,7 @@ type round struct {
 	lossy     bool
 	losses    []loss
 	lied      bool      // the clock of Redis was off in this round, or is so
-	undoing   bool      // MySQL was put back in this round, or is being so
+	undoing   bool      // MySQL was restored in this round, or is being so
 	open      time.Time // when its clients began
 
 	operating sync.RWMutex // held for reading while an operator does something, who waits for a repair after a loss

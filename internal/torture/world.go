@@ -85,7 +85,7 @@ func newWorld(ctx context.Context, opt *Options) (*world, error) {
 
 func (w *world) startServers() {
 	w.disks = w.newDisks()
-	conf := []string{"appendonly yes", "auto-aof-rewrite-percentage 0"} // a copy of the file is a snapshot as long as nobody rewrites it
+	conf := []string{"appendonly yes", "auto-aof-rewrite-percentage 0"} // a copy of the file is a snapshot as long as no one rewrites it
 	if w.opt.Durability.Fsync {
 		conf = append(conf, "appendfsync always", "no-appendfsync-on-rewrite no", "aof-load-truncated no")
 	}
@@ -264,7 +264,7 @@ func (w *world) settings() map[string]string {
 	return all
 }
 
-// evict has campaigns leave Redis whenever nobody claims for a moment, or stay in it.
+// evict has campaigns leave Redis whenever no one claims for a moment, or stay in it.
 func (w *world) evict(on bool) {
 	if on == w.evicting {
 		return

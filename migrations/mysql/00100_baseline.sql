@@ -164,7 +164,7 @@ CREATE TABLE IF NOT EXISTS packets (
   user_id     VARCHAR(128) NULL COMMENT 'who took it; NULL until taken',
   claim_id    VARCHAR(64) NULL COMMENT 'the claim that took it',
   release_at  DATETIME(3) NULL COMMENT 'UTC; NULL is at once',
-  returned_at DATETIME(3) NULL COMMENT 'UTC, when its amount went back to the sender',
+  returned_at DATETIME(3) NULL COMMENT 'UTC, when its amount returned to the sender',
   created_at  DATETIME(3) NOT NULL COMMENT 'UTC',
   PRIMARY KEY (campaign_id, id),
   UNIQUE KEY packets_place (campaign_id, position),
@@ -209,7 +209,7 @@ CREATE TABLE IF NOT EXISTS parked_events (
   reason       VARCHAR(500) NOT NULL COMMENT 'why it could not be written',
   payload      LONGBLOB NOT NULL COMMENT 'the event as it came',
   parked_at    DATETIME(3) NOT NULL COMMENT 'UTC',
-  discarded_at DATETIME(3) NULL COMMENT 'UTC, when somebody gave it up; NULL: what it claims still counts as claimed',
+  discarded_at DATETIME(3) NULL COMMENT 'UTC, when someone gave it up; NULL: what it claims still counts as claimed',
   PRIMARY KEY (id),
   KEY parked_events_of_campaign (campaign_id),
   KEY parked_events_of_user (user_id)
@@ -219,7 +219,7 @@ CREATE TABLE IF NOT EXISTS parked_events (
 CREATE TABLE IF NOT EXISTS streams (
   `partition` INT NOT NULL COMMENT 'which claim stream',
   birth       VARCHAR(64) NOT NULL COMMENT 'mark that Redis holds too, as long as nothing of the stream was lost',
-  tip         VARCHAR(64) NOT NULL COMMENT 'highest entry id that was seen in the stream; it never goes back',
+  tip         VARCHAR(64) NOT NULL COMMENT 'highest entry id that was seen in the stream; it never decreases',
   tip_at      DATETIME(3) NOT NULL COMMENT 'UTC',
   added       BIGINT NOT NULL DEFAULT 0 COMMENT 'entries that were ever in the stream when tip was seen',
   loss        VARCHAR(500) NOT NULL DEFAULT '' COMMENT 'what Redis lost of the stream last; empty when it never lost any',
@@ -257,7 +257,7 @@ CREATE TABLE IF NOT EXISTS repairs (
 CREATE TABLE IF NOT EXISTS audit_log (
   id          VARCHAR(36) NOT NULL COMMENT 'UUIDv7: sorts by time',
   at          DATETIME(3) NOT NULL COMMENT 'UTC',
-  actor       VARCHAR(128) NOT NULL COMMENT 'name of the token, sub of the JWT, or cli: and the user of the command; empty for a token that is nobody''s',
+  actor       VARCHAR(128) NOT NULL COMMENT 'name of the token, sub of the JWT, or cli: and the user of the command; empty for a token that is no one''s',
   request_id  VARCHAR(64) NOT NULL COMMENT 'X-Request-Id; empty for a command',
   action      VARCHAR(64) NOT NULL COMMENT 'such as campaign.changed',
   campaign_id VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'empty when it is about none',
@@ -267,7 +267,7 @@ CREATE TABLE IF NOT EXISTS audit_log (
   KEY audit_by_time (at, id),
   KEY audit_of_campaign (campaign_id, at, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 /*!80017 COLLATE=utf8mb4_0900_bin */ /*M!100203 COLLATE=utf8mb4_nopad_bin */
-  COMMENT='one row a change that somebody made; nothing works by it, and only a DBA deletes from it';
+  COMMENT='one row a change that someone made; nothing works by it, and only a DBA deletes from it';
 
 CREATE TABLE IF NOT EXISTS accounts (
   user_id    VARCHAR(128) NOT NULL,

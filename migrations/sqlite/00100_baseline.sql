@@ -153,7 +153,7 @@ CREATE TABLE IF NOT EXISTS packets (
   user_id     VARCHAR(128) NULL, -- who took it; NULL until taken
   claim_id    VARCHAR(64) NULL, -- the claim that took it
   release_at  DATETIME NULL, -- UTC; NULL is at once
-  returned_at DATETIME NULL, -- UTC, when its amount went back to the sender
+  returned_at DATETIME NULL, -- UTC, when its amount returned to the sender
   created_at  DATETIME NOT NULL, -- UTC
   PRIMARY KEY (campaign_id, id),
   CONSTRAINT packets_amount_not_negative CHECK (amount >= 0)
@@ -195,7 +195,7 @@ CREATE TABLE IF NOT EXISTS parked_events (
   reason       VARCHAR(500) NOT NULL, -- why it could not be written
   payload      BLOB NOT NULL, -- the event as it came
   parked_at    DATETIME NOT NULL, -- UTC
-  discarded_at DATETIME NULL, -- UTC, when somebody gave it up; NULL: what it claims still counts as claimed
+  discarded_at DATETIME NULL, -- UTC, when someone gave it up; NULL: what it claims still counts as claimed
   PRIMARY KEY (id)
 );
 CREATE INDEX IF NOT EXISTS parked_events_of_campaign ON parked_events (campaign_id);
@@ -204,7 +204,7 @@ CREATE INDEX IF NOT EXISTS parked_events_of_user ON parked_events (user_id);
 CREATE TABLE IF NOT EXISTS streams (
   `partition` INT NOT NULL, -- which claim stream
   birth       VARCHAR(64) NOT NULL, -- mark that Redis holds too, as long as nothing of the stream was lost
-  tip         VARCHAR(64) NOT NULL, -- highest entry id that was seen in the stream; it never goes back
+  tip         VARCHAR(64) NOT NULL, -- highest entry id that was seen in the stream; it never decreases
   tip_at      DATETIME NOT NULL, -- UTC
   added       BIGINT NOT NULL DEFAULT 0, -- entries that were ever in the stream when tip was seen
   loss        VARCHAR(500) NOT NULL DEFAULT '', -- what Redis lost of the stream last; empty when it never lost any
@@ -239,7 +239,7 @@ CREATE INDEX IF NOT EXISTS repairs_of_campaign ON repairs (campaign_id, at);
 CREATE TABLE IF NOT EXISTS audit_log (
   id          VARCHAR(36) NOT NULL, -- UUIDv7: sorts by time
   at          DATETIME NOT NULL, -- UTC
-  actor       VARCHAR(128) NOT NULL, -- name of the token, sub of the JWT, or cli: and the user of the command; empty for a token that is nobody's
+  actor       VARCHAR(128) NOT NULL, -- name of the token, sub of the JWT, or cli: and the user of the command; empty for a token that is no one's
   request_id  VARCHAR(64) NOT NULL, -- X-Request-Id; empty for a command
   action      VARCHAR(64) NOT NULL, -- such as campaign.changed
   campaign_id VARCHAR(64) NOT NULL DEFAULT '', -- empty when it is about none

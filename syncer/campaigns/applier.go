@@ -19,12 +19,12 @@ import (
 var ErrLost = errors.New("campaigns: campaign lost from redis")
 
 // ErrMoved is an ErrLost that need not be a loss: the campaign was loaded or evicted while it was looked at.
-var ErrMoved = fmt.Errorf("%w, or loaded or evicted meanwhile", ErrLost)
+var ErrMoved = fmt.Errorf("%w, or loaded or evicted in the meantime", ErrLost)
 
-// MySQLRolledBack begins the reason of a campaign that is lost because MySQL was put back.
-const MySQLRolledBack = "mysql went back"
+// MySQLRolledBack begins the reason of a campaign that is lost because MySQL was restored.
+const MySQLRolledBack = "mysql was rolled back"
 
-// Scripts is the part of lua.Scripts that the rooms of the syncer use.
+// Scripts is the part of lua.Scripts that the packages of the syncer use.
 type Scripts interface { //nolint:interfacebloat // one for each verb that they use
 	Adjust(ctx context.Context, c *models.Campaign) (lua.State, error)
 	Credit(ctx context.Context, c *models.Campaign, d *lua.Credit) (lua.Transferred, error)

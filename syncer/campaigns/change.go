@@ -120,7 +120,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made, lowered i
 }
 
 // publishCrossed puts the events of the stock lines that a change crosses into the outbox, for a campaign that Redis does not
-// hold. For one that Redis holds adjust.lua adds them to the stream; a campaign that is loaded meanwhile gets the same ids.
+// hold. For one that Redis holds adjust.lua adds them to the stream; a campaign that is loaded in the meantime gets the same ids.
 func publishCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 	if IsResident(after) || after.Residency == models.ResidencyLost || after.Status == models.StatusClosed {
 		return nil
@@ -152,6 +152,6 @@ func crossed(before, after *models.Campaign) (events []models.Event) {
 	return events
 }
 
-// versionAfter numbers a change by the time it is made, so that no number is used twice: when MySQL is put back to a time before
+// versionAfter numbers a change by the time it is made, so that no number is used twice: when MySQL is restored to a time before
 // a change that Redis has, the next change is still newer than both.
 func versionAfter(version int64) int64 { return max(version+1, time.Now().UnixMilli()) }

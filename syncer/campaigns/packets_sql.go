@@ -43,7 +43,7 @@ func (b *packetBatch) commit(ctx context.Context, db *gorm.DB, total int64) erro
 			return fmt.Errorf("campaigns: %w", err)
 		}
 		n, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET"+
-			" told_line = CASE WHEN remaining + ? > low_stock_at THEN 0 ELSE told_line END,"+ // it may cross its lines anew
+			" told_line = CASE WHEN remaining + ? > low_stock_at THEN 0 ELSE told_line END,"+ // it may cross its lines again
 			" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1, updated_at = ?,"+ // as versionAfter
 			" total = total + ? WHERE id = ? AND kind = ? AND status <> ? AND total = ?",
 			b.count(), newest, newest, at.Format(sqlstore.TimeLayout), b.count(),

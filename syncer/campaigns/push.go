@@ -12,7 +12,7 @@ import (
 )
 
 // push sends Redis the packets that it does not know of: those behind position pushed that have no owner. None of them can be
-// taken meanwhile: no earlier load is in Redis any more, and this load does not hold them yet. Any number may push at once, and
+// taken in the meantime: no earlier load is in Redis any more, and this load does not hold them yet. Any number may push at once, and
 // any may die half way: Redis takes each position once, in order. A shard gets those that were credited to it when it is loaded, once, and
 // the reserve those that it has not debited.
 func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State) error {
@@ -114,7 +114,7 @@ func (p *pusher) add(ctx context.Context, rows *sql.Rows) error {
 	return nil
 }
 
-// send sends the run to Redis, without what another pusher has sent meanwhile.
+// send sends the run to Redis, without what another pusher has sent in the meantime.
 func (p *pusher) send(ctx context.Context) error {
 	for p.pushed < p.upto {
 		call := lua.Push{Epoch: p.c.Epoch, After: p.pushed, Upto: p.upto, ReleaseMs: p.releaseMs, Packets: p.packets[:0]}

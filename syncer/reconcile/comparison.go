@@ -56,10 +56,10 @@ type Comparison struct {
 	parked    bool     // there are events on the list of those that are parked, with a row or without
 	forgotten []string // lists of packets of earlier loads
 
-	inRedis  bool             // what differs is in Redis, or can only be told from it: the rows alone don't mend it
-	lacks    map[int]int64    // units that lots of a campaign of several shards have sold and lack
-	unbooked map[string]int64 // loads of lots whose debits and credits MySQL lacks
-	wentBack []string         // what Redis is behind with: the campaign, or some of its shards
+	inRedis    bool             // what differs is in Redis, or can only be told from it: the rows alone don't mend it
+	lacks      map[int]int64    // units that lots of a campaign of several shards have sold and lack
+	unbooked   map[string]int64 // loads of lots whose debits and credits MySQL lacks
+	rolledBack []string         // what Redis is behind with: the campaign, or some of its shards
 }
 
 // Agrees tells whether nothing is wrong with the books.

@@ -112,7 +112,7 @@ func TestRepair_AMySQLThatKnowsAnEarlierLoadIsBroughtUpToRedis(t *testing.T) {
 	requireSettled(h, id)
 }
 
-// Redis is put back and sells places once more. Claims that lost theirs get new ones while stock lasts, the others are named.
+// Redis is restored and sells places once more. Claims that lost theirs get new ones while stock lasts, the others are named.
 func TestRepair_AClaimThatLostItsPlaceGetsANewOneWhileStockLasts(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

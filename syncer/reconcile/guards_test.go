@@ -109,7 +109,7 @@ func TestRepair_AClaimThatAConsumerHasIsLeftToIt(t *testing.T) {
 	require.Equal(t, 10, rowsOf(h, id, "1 = 1"))
 }
 
-// Rows that were archived are not brought back: not from the stream, and not from a Redis that holds the campaign still.
+// Rows that were archived are not restored: not from the stream, and not from a Redis that holds the campaign still.
 func TestRepair_ArchivedRowsStayAway(t *testing.T) {
 	t.Parallel()
 	for _, trimmed := range []bool{false, true} {
@@ -223,7 +223,7 @@ func TestRepair_ARowThatIsClaimedAgainIsNotReleased(t *testing.T) {
 	h.RequireBooks(id, 3)
 }
 
-// Counters are made anew while flushes are held off. A flush that has begun before is counted.
+// Counters are recreated while flushes are held off. A flush that has begun before is counted.
 func TestRepair_AFlushThatIsUnderWayIsCounted(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -278,7 +278,7 @@ func TestCompare_ClaimsThatArriveMeanwhileAreNotMissing(t *testing.T) {
 	require.Contains(t, found.Differences[0], "is parked")
 }
 
-// A claim that lost its place gets none behind the back of a campaign that somebody has brought back.
+// A claim that lost its place gets none behind the back of a campaign that someone has restored.
 func TestRepair_ACampaignThatIsBackGetsNoNewPlaces(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -288,7 +288,7 @@ func TestRepair_ACampaignThatIsBackGetsNoNewPlaces(t *testing.T) {
 		h.Exec("UPDATE lots SET residency = 'resident' WHERE id = ? AND residency = 'lost'", id)
 	}})
 	_, err := r.Repair(t.Context(), id, reconcile.RepairHow{})
-	require.ErrorContains(t, err, "was brought back into redis")
+	require.ErrorContains(t, err, "was loaded into redis")
 	require.Equal(t, 10, rowsOf(h, id, "1 = 1"))
 }
 

@@ -122,7 +122,7 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 	l.found.Backlog = &backlog
 	behind := state.Position().Behind(campaigns.Known(c))
 	if behind != "" {
-		l.found.wentBack = []string{c.ID}
+		l.found.rolledBack = []string{c.ID}
 	}
 	switch {
 	case state.Epoch != c.Epoch:
@@ -134,7 +134,7 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 		l.found.differInRedisf("load %d is %s in redis", state.Epoch, state.Status)
 		return false, nil
 	case behind != "":
-		l.found.differInRedisf("redis went back: %s", behind)
+		l.found.differInRedisf("redis was rolled back: %s", behind)
 	case state.Seq > known:
 		return l.behind(ctx, state)
 	case state.Seq < known:
@@ -162,7 +162,7 @@ const loadTime = 2 * time.Minute
 // isNew tells whether a load that was confirmed at some time may be under way still.
 func isNew(confirmed *time.Time) bool { return confirmed != nil && time.Since(*confirmed) < loadTime }
 
-// newer tells a change that came meanwhile from one that MySQL has lost: MySQL knows of each before Redis does.
+// newer tells a change that came in the meantime from one that MySQL has lost: MySQL knows of each before Redis does.
 func (l *look) newer(ctx context.Context, state *lua.State) error {
 	now, err := campaigns.Read(l.r.db.WithContext(ctx), l.snap.campaign.ID)
 	if err == nil && now.Epoch == state.Epoch && now.Version < state.Version {

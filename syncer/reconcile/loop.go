@@ -169,7 +169,7 @@ func (r *Reconciler) reconcile(ctx context.Context, id string, rows *[]models.Re
 		r.rest = 0
 		return err
 	}
-	for _, lot := range found.wentBack { // the API would go on: an older state takes claims like any other
+	for _, lot := range found.rolledBack { // the API would go on: an older state takes claims like any other
 		if _, err := r.hydrator.Hydrate(ctx, lot); err != nil && !errors.Is(err, campaigns.ErrLost) {
 			return err
 		}

@@ -122,7 +122,7 @@ func TestCompare_ACampaignWhoseMovesArePrunedAgrees(t *testing.T) {
 	}
 }
 
-// A comparison finds packets that a shard lost in Redis, and those of which MySQL lacks the way to a shard. A repair brings back both.
+// A comparison finds packets that a shard lost in Redis, and those of which MySQL lacks the way to a shard. A repair restores both.
 func TestCompare_KnowsThePacketsOfEachLot(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, true)

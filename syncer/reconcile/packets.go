@@ -94,7 +94,7 @@ func (l *look) owners() {
 	}
 }
 
-// packets compares the packets that nobody took with the lists that Redis gives them away from, for each time of release, and
+// packets compares the packets that no one took with the lists that Redis gives them away from, for each time of release, and
 // finds lists that nothing names if it is to look that closely. All of it stands still as long as no claim is taken and no
 // packet is pushed: report is for who made sure of that. What is left of a closed campaign is on its way back to the sender.
 func (l *look) packets(ctx context.Context, state *lua.State) (report func(), err error) {
@@ -117,7 +117,7 @@ func (l *look) packets(ctx context.Context, state *lua.State) (report func(), er
 
 // waves are the packets of a campaign that can be taken, by time of release in milliseconds since 1970; 0 is at once.
 type waves struct {
-	rows  map[int64]int64 // that nobody took
+	rows  map[int64]int64 // that no one took
 	lists map[int64]int64 // that Redis gives away
 
 	names        map[string]bool // lists that are in use
@@ -155,7 +155,7 @@ func waveName(releaseMs int64) string {
 	return "of " + time.UnixMilli(releaseMs).UTC().Format(time.RFC3339Nano)
 }
 
-// untaken counts the rows of packets of the lot that nobody took, up to the position that Redis was told of, by their time of release.
+// untaken counts the rows of packets of the lot that no one took, up to the position that Redis was told of, by their time of release.
 // Those of parked claims are taken.
 func (l *look) untaken(ctx context.Context, state *lua.State) (map[int64]int64, error) {
 	counts := make(map[int64]int64)
@@ -241,8 +241,8 @@ func joined(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// bringOwnersBack gives packets that claims have, and that are nobody's by their own rows, to the users of these claims.
-func (p *repair) bringOwnersBack(ctx context.Context) error {
+// restoreOwners gives packets that claims have, and that are no one's by their own rows, to the users of these claims.
+func (p *repair) restoreOwners(ctx context.Context) error {
 	if p.done.Found.Packets == nil {
 		return nil
 	}

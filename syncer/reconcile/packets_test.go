@@ -94,7 +94,7 @@ var packetPlants = []plant{
 		steps: []string{reconcile.RepairRedis, reconcile.RepairRedis}, taken: 10,
 	},
 	{
-		name: "the names of the lists were gone when it was loaded anew", says: "redis holds lists of packets of earlier loads",
+		name: "the names of the lists were gone when it was loaded again", says: "redis holds lists of packets of earlier loads",
 		spoil: func(h *syncertest.Stack, id string) {
 			del(h, h.Keys(id).Waves)
 			reload(h, id)
@@ -230,7 +230,7 @@ func TestReconciler_ALoadIsADifferenceOnlyWhenItStandsStill(t *testing.T) {
 	require.Nil(t, found.Drift)
 
 	h.Exec("UPDATE lots SET residency_at = ? WHERE id = ?", time.Now().UTC().Add(-time.Hour), id)
-	require.Contains(t, strings.Join(h.Compare(id).Differences, "\n"), "is loading in redis", "nobody seems to be at it")
+	require.Contains(t, strings.Join(h.Compare(id).Differences, "\n"), "is loading in redis", "no one seems to be at it")
 	close(goOn)
 	require.NoError(t, <-loaded)
 	require.Empty(t, h.Compare(id).Differences)

@@ -39,7 +39,7 @@ func TestParked_AClaimThatCannotBeWrittenKeepsItsUnits(t *testing.T) {
 	require.Equal(t, []int64{0, 0}, []int64{*found.Backlog, *found.Drift}, "it is known, and no lag")
 
 	done := h.Repair(id, reconcile.RepairHow{})
-	require.Empty(t, done.Steps, "nothing to put right but what nobody can")
+	require.Empty(t, done.Steps, "nothing to put right but what no one can")
 	requireNoMore(h, id, "after a repair that found nothing else")
 
 	hset(h, h.Keys(id).State, "taken", "5")

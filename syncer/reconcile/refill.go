@@ -17,9 +17,9 @@ import (
 // refillAgain is when a campaign is tried again that could not be refilled.
 const refillAgain = time.Minute
 
-// Refill repairs campaigns that take no claims because MySQL was put back and that Redis still holds: each claim that Redis has a record
+// Refill repairs campaigns that take no claims because MySQL was restored and that Redis still holds: each claim that Redis has a record
 // of, or the claim stream an event, gets its row again. It gives nothing up: what a campaign lacks then, and campaigns that Redis does not
-// hold, are for a person. It returns how many it brought back. A failure is returned after the others had their turn. Refill is for one
+// hold, are for a person. It returns how many it restored. A failure is returned after the others had their turn. Refill is for one
 // goroutine.
 func (r *Reconciler) Refill(ctx context.Context) (refilled int, err error) {
 	left := make(map[string]time.Time)
@@ -46,7 +46,7 @@ func (r *Reconciler) Refill(ctx context.Context) (refilled int, err error) {
 func (r *Reconciler) refill(ctx context.Context, id string) (done bool, err error) {
 	_, err = r.scripts.State(ctx, id)
 	if errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrDamaged) {
-		r.log.LogAttrs(ctx, slog.LevelError, "mysql was put back, and redis does not hold the campaign: claims that it got since may be lost;"+
+		r.log.LogAttrs(ctx, slog.LevelError, "mysql was restored, and redis does not hold the campaign: claims that it got since may be lost;"+
 			" roll the binary log forward, or take what mysql has by `dibs reconcile --repair`", slog.String("campaign_id", id))
 		return false, nil
 	}
@@ -64,11 +64,11 @@ func (r *Reconciler) refill(ctx context.Context, id string) (done bool, err erro
 		brought = now.Rows.Claims - found.Rows.Claims
 	}
 	if now.Agrees() {
-		r.log.LogAttrs(ctx, slog.LevelWarn, "mysql was put back: the campaign has the rows again that redis knows of, and takes claims",
+		r.log.LogAttrs(ctx, slog.LevelWarn, "mysql was restored: the campaign has the rows again that redis knows of, and takes claims",
 			slog.String("campaign_id", id), slog.Int64("claims_brought_back", brought))
 		return true, nil
 	}
-	r.log.LogAttrs(ctx, slog.LevelError, "mysql was put back: the campaign takes no claims, because not all could be brought back",
+	r.log.LogAttrs(ctx, slog.LevelError, "mysql was restored: the campaign takes no claims, because not all could be restored",
 		slog.String("campaign_id", id), slog.Int64("claims_brought_back", brought), slog.String("left", strings.Join(now.Differences, "; ")))
 	return false, nil
 }

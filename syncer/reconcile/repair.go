@@ -24,7 +24,7 @@ const (
 	RepairPlaces    = "places"    // a claim whose place another has got a new one
 	RepairParked    = "parked"    // a parked claim got its row, or was given up
 	RepairPackets   = "packets"   // packets got their owners back from the rows of claims
-	RepairCampaigns = "campaigns" // counters in MySQL were made anew from the rows
+	RepairCampaigns = "campaigns" // counters in MySQL were recreated from the rows
 	RepairRedis     = "redis"     // Redis was rebuilt from the rows
 )
 
@@ -38,18 +38,18 @@ type Repaired struct {
 
 // RepairHow says how far a repair may go.
 type RepairHow struct {
-	// GiveUpClaims gives up claims that were answered and that no evidence brings back: their units are free again, though
-	// somebody was told that they are theirs. The claim stream is told.
+	// GiveUpClaims gives up claims that were answered and that no evidence restores: their units are free again, though
+	// someone was told that they are theirs. The claim stream is told.
 	GiveUpClaims bool
 }
 
-// Repair puts the books of a campaign right in the direction of the evidence, which is the rows of claims, the events that are in
+// Repair corrects the books of a campaign by the evidence, which is the rows of claims, the events that are in
 // the claim stream still, those that are parked, and the records of claims that Redis holds:
 //
 //  1. a parked claim is written, if that works by now;
 //  2. a row that is missing comes back from its event, or from its record in Redis;
-//  3. packets that claims have, but that are nobody's by their own rows, get their owners;
-//  4. counters in MySQL are made anew from the rows;
+//  3. packets that claims have, but that are no one's by their own rows, get their owners;
+//  4. counters in MySQL are recreated from the rows;
 //  5. the campaign takes no claims, if Redis differs then or claims have lost their place to others: these get new places while
 //     stock lasts, and Redis is rebuilt from the rows and the claims that are parked still, under a new epoch;
 //  6. lists of packets that earlier loads left behind are taken away.
@@ -68,7 +68,7 @@ func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHo
 		return p.done, err
 	}
 	for _, step := range []func(context.Context) error{
-		p.ask, p.retryParked, p.bringBackFromStream, p.bringBackFromRedis, p.bringOwnersBack, p.recount, p.compare,
+		p.ask, p.retryParked, p.restoreFromStream, p.restoreFromRedis, p.restoreOwners, p.recount, p.compare,
 		p.mendRedis, p.dropForgotten,
 	} {
 		if err := step(ctx); err != nil {
@@ -168,7 +168,7 @@ func (p *repair) rebuild(ctx context.Context) error {
 	return p.record(ctx, RepairRedis, before, after)
 }
 
-// dropForgotten takes lists of packets of earlier loads out of Redis. Their names hold the numbers of those loads, so nobody writes
+// dropForgotten takes lists of packets of earlier loads out of Redis. Their names hold the numbers of those loads, so no one writes
 // them any more.
 func (p *repair) dropForgotten(ctx context.Context) error {
 	lists := p.done.Left.forgotten

@@ -14,7 +14,7 @@ import (
 	"dibs/syncer/writer"
 )
 
-// displaced are the parked claims whose place in the campaign another claim has, because Redis went back and sold it again, and that
+// displaced are the parked claims whose place in the campaign another claim has, because Redis was rolled back and sold it again, and that
 // may have a new one. The oldest come first. The others are noted in noPlace.
 func (p *repair) displaced(ctx context.Context) (displaced []writer.ParkedClaim, err error) {
 	all, err := writer.ReadParked(ctx, p.r.db.ConnPool, p.id)
@@ -101,8 +101,8 @@ func exceeds(ctx context.Context, q sqlstore.Querier, c *models.Campaign, one *w
 	return users.Exceeds(record), err
 }
 
-// errBroughtBack says that somebody brought the campaign back while it was repaired.
-var errBroughtBack = errors.New("reconcile: the campaign was brought back into redis meanwhile, repair it again")
+// errLoadedAgain says that someone brought the campaign back while it was repaired.
+var errLoadedAgain = errors.New("reconcile: the campaign was loaded into redis in the meantime, repair it again")
 
 // place gives displaced claims new places, the oldest first, while stock lasts.
 func (p *repair) place(ctx context.Context) error {
@@ -125,7 +125,7 @@ func (p *repair) place(ctx context.Context) error {
 // begun before is not confirmed.
 func (p *repair) placeOne(ctx context.Context, tx *sql.Tx, c *models.Campaign, one *writer.ParkedClaim) (*models.Repair, error) {
 	if c.Residency != models.ResidencyLost {
-		return nil, sqlstore.Final(errBroughtBack)
+		return nil, sqlstore.Final(errLoadedAgain)
 	}
 	rows, err := accounted(ctx, tx, c)
 	if err != nil {

@@ -53,7 +53,7 @@ func (p *repair) ask(ctx context.Context) error {
 	}
 	unread, err := p.r.scripts.Unread(ctx, partition, models.GroupSyncer)
 	w.settled = unread.Upto(stream.Tip)
-	if err == nil && w.held { // a MySQL that was put back numbers loads again, and a load needs a higher number than the one in Redis
+	if err == nil && w.held { // a MySQL that was restored numbers loads again, and a load needs a higher number than the one in Redis
 		err = sqlstore.On(p.r.db.WithContext(ctx)).Run("UPDATE lots SET load_attempts = ? WHERE id = ? AND load_attempts < ?",
 			w.state.Epoch, p.id, w.state.Epoch)
 	}
@@ -63,9 +63,9 @@ func (p *repair) ask(ctx context.Context) error {
 // quantitiesTried is the largest quantity of a claim that is looked for by its digest.
 const quantitiesTried = 100
 
-// bringBackFromRedis brings back rows of claims, and releases, that MySQL lacks and Redis has recorded. It looks only where everything
+// restoreFromRedis restores rows of claims, and releases, that MySQL lacks and Redis has recorded. It looks only where everything
 // that Redis accepted has gone through the consumers, else a claim may be on its way.
-func (p *repair) bringBackFromRedis(ctx context.Context) error {
+func (p *repair) restoreFromRedis(ctx context.Context) error {
 	if !p.redis.held || !p.redis.settled || p.archived() {
 		return nil
 	}

@@ -21,9 +21,9 @@ import (
 // eventsAtOnce is how many entries of a stream are read, and rows written, at once.
 const eventsAtOnce = 500
 
-// bringBackFromStream goes over the claim stream and writes the rows of claims of the campaign that are not there though the consumers
+// restoreFromStream goes over the claim stream and writes the rows of claims of the campaign that are not there though the consumers
 // acknowledged their events. For the counters see move.
-func (p *repair) bringBackFromStream(ctx context.Context) error {
+func (p *repair) restoreFromStream(ctx context.Context) error {
 	partition := lua.PartitionOf(p.id, p.r.scripts.Partitions())
 	unread, err := p.r.scripts.Unread(ctx, partition, models.GroupSyncer)
 	if err != nil || unread.NoGroup || p.archived() {
@@ -94,7 +94,7 @@ func (p *repair) orphans(ctx context.Context, partition int, entries []lua.Entry
 }
 
 // redeem marks claims as redeemed that MySQL holds as claimed though the stream tells that they were, which was decided in MySQL: it was
-// put back since.
+// restored since.
 func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
 	var events []models.Event
 	campaignID, _ := models.SplitShardID(p.id)
@@ -217,7 +217,7 @@ func (p *repair) move(ctx context.Context, tx *sql.Tx, claims, units, released i
 }
 
 // release marks claims as released that MySQL holds as claimed though Redis was told of their release, which was decided in MySQL:
-// it was put back since.
+// it was restored since.
 func (p *repair) release(ctx context.Context, ids []string) error {
 	if len(ids) == 0 || p.redis.state.Released <= p.done.Found.MySQL.Released {
 		return nil
@@ -227,7 +227,7 @@ func (p *repair) release(ctx context.Context, ids []string) error {
 		if err != nil {
 			return nil, err
 		}
-		const reason = "released before mysql was put back"
+		const reason = "released before mysql was restored"
 		args := []any{string(models.ClaimReleased), now.Format(sqlstore.TimeLayout), reason,
 			string(models.ClaimClaimed)}
 		for _, id := range ids {

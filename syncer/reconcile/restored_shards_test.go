@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// In these tests MySQL is restored to a time before a move of units that Redis has taken, in a campaign of 40 units in two shards. Before it
+// In these tests MySQL is restored to a time before a move of units that Redis has taken, in a campaign of 40 units in two shards. Before
+// it
 // was repaired, and afterwards, no unit is sold twice. After it none is left over.
 
 // tryRefill has a shard ask for units, which may fail.
@@ -41,7 +42,7 @@ func (s *sale) leader() {
 	refill(s.Stack)
 }
 
-// repaired has the leader repair the campaign, which needs nobody's help, and sells what is left.
+// repaired has the leader repair the campaign, which needs no one's help, and sells what is left.
 func (s *sale) repaired(sold int) {
 	s.T.Helper()
 	for range 3 {
@@ -55,7 +56,7 @@ func (s *sale) repaired(sold int) {
 	require.Empty(s.T, syncertest.ParkedIDs(s.T, s.DB))
 }
 
-// The shard that asks next is another one than the shard whose grant is forgotten, and nobody has noticed the restore.
+// The shard that asks next is another one than the shard whose grant is forgotten, and no one has noticed the restore.
 func TestRestored_TheReserveOfAnOldDumpIsNotGranted(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, false)
@@ -71,7 +72,8 @@ func TestRestored_TheReserveOfAnOldDumpIsNotGranted(t *testing.T) {
 	s.repaired(sold)
 }
 
-// No flush is lost, so the record of flushes in Redis does not tell of the restore. Redis has the units, and goes on; the comparison notices
+// No flush is lost, so the record of flushes in Redis does not tell of the restore. Redis has the units, and goes on; the comparison
+// notices
 // that MySQL lacks rows, and the repair brings them back.
 func TestRestored_ALostGrantAloneDoesNoHarm(t *testing.T) {
 	t.Parallel()
@@ -137,7 +139,8 @@ func TestRestored_ShardsOfAllPartitionsAreStopped(t *testing.T) {
 	s.repaired(sold)
 }
 
-// Redis evicted the reserve and the shard that it had granted units to, and MySQL was restored to a time before. No claim was lost in the partition of
+// Redis evicted the reserve and the shard that it had granted units to, and MySQL was restored to a time before. No claim was lost in the
+// partition of
 // the reserve. A load of it is refused, by its tombstone.
 func TestRestored_AReserveThatWasEvictedDoesNotLoadBehindItsTombstone(t *testing.T) {
 	t.Parallel()
@@ -189,7 +192,8 @@ func TestRestored_APacketOfAForgottenGrantHasOneOwner(t *testing.T) {
 	require.Equal(t, []int{40, 40}, []int{packets, owned})
 }
 
-// MySQL, which was restored, got later rows of the reserve before it was compared with Redis: the rows between are missing, and name packets. A load of
+// MySQL, which was restored, got later rows of the reserve before it was compared with Redis: the rows between are missing, and name
+// packets. A load of
 // the giver deals none of them again.
 func TestRestored_PacketsOfRowsBetweenOthersHaveOneOwner(t *testing.T) {
 	t.Parallel()
@@ -281,7 +285,8 @@ func TestRestored_AShardThatRedisDoesNotHold(t *testing.T) {
 	}
 }
 
-// Redis is rolled back behind a recall: the shard sells units that another shard has sold. Nothing could prevent it here. The comparison says
+// Redis is rolled back behind a recall: the shard sells units that another shard has sold. Nothing could prevent it here. The comparison
+// says
 // how many were sold twice, the repair books them, and what is still free makes up for them. A higher total ends it.
 func TestRestored_UnitsThatWereSoldTwiceAreTold(t *testing.T) {
 	t.Parallel()

@@ -63,7 +63,7 @@ func TestRestored_IsNoticedBeforeTheNextClaimIsBooked(t *testing.T) {
 		require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
 		c := h.Campaign(id)
 		require.Equal(t, models.ResidencyLost, c.Residency)
-		require.Contains(t, c.ResidencyReason, "mysql went back: redis knows of a flush at ")
+		require.Contains(t, c.ResidencyReason, "mysql was rolled back: redis knows of a flush at ")
 		require.Equal(t, int64(11), c.SyncedSeq, "it was booked then")
 		require.ErrorIs(t, h.Hydrate(id), campaigns.ErrLost, "mysql proves nothing")
 
@@ -76,7 +76,7 @@ func TestRestored_IsNoticedBeforeTheNextClaimIsBooked(t *testing.T) {
 	}
 }
 
-// Nobody claims: the syncer sees it, all the same.
+// No one claims: the syncer sees it, all the same.
 func TestRestored_IsSeenByTheSyncer(t *testing.T) {
 	t.Parallel()
 	h := newWitnessed(t)
@@ -94,7 +94,7 @@ func TestRestored_IsSeenByTheSyncer(t *testing.T) {
 	h.RequireBooks(quiet, 0)
 }
 
-// The control: a MySQL that lost nothing, whose old flushes were pruned, is none that was put back.
+// The control: a MySQL that lost nothing, whose old flushes were pruned, is none that was restored.
 func TestRestored_ControlPrunedFlushes(t *testing.T) {
 	t.Parallel()
 	h := newWitnessed(t)
@@ -107,7 +107,7 @@ func TestRestored_ControlPrunedFlushes(t *testing.T) {
 	require.Zero(t, look(h))
 }
 
-// A campaign that was loaded and evicted after the dump: MySQL's rows look whole. What they lack nobody knows, so a person decides.
+// A campaign that was loaded and evicted after the dump: MySQL's rows look whole. What they lack no one knows, so a person decides.
 func TestRestored_AnEvictedCampaignIsForAPerson(t *testing.T) {
 	t.Parallel()
 	h := newWitnessed(t)
@@ -122,7 +122,7 @@ func TestRestored_AnEvictedCampaignIsForAPerson(t *testing.T) {
 	require.ErrorIs(t, h.Hydrate(id), campaigns.ErrLost)
 	require.Zero(t, refill(h))
 	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("x", ""))[0].Outcome)
-	require.Contains(t, fmt.Sprint(h.Compare(id).Differences), "mysql went back")
+	require.Contains(t, fmt.Sprint(h.Compare(id).Differences), "mysql was rolled back")
 	done := h.Repair(id, reconcile.RepairHow{})
 	require.Empty(t, differences(done))
 	h.RequireBooks(id, 10)
@@ -196,7 +196,7 @@ func TestRestored_AShard(t *testing.T) {
 	require.Zero(t, recounted)
 }
 
-// No flush is lost, but a redeem: how far MySQL had recorded the stream tells, and the hold does not end meanwhile.
+// No flush is lost, but a redeem: how far MySQL had recorded the stream tells, and the hold does not end in the meantime.
 func TestRestored_ARedeemAlone(t *testing.T) {
 	t.Parallel()
 	h := newWitnessed(t)
@@ -220,7 +220,7 @@ func TestRestored_ARedeemAlone(t *testing.T) {
 
 	require.ErrorIs(t, watcher.RequireBooks(t.Context()), campaigns.ErrLost)
 	require.Equal(t, 1, watch())
-	require.Contains(t, h.Campaign(id).ResidencyReason, "mysql went back: it had recorded the claim stream up to ")
+	require.Contains(t, h.Campaign(id).ResidencyReason, "mysql was rolled back: it had recorded the claim stream up to ")
 	expirer := resolve.NewExpirer(relay, nil)
 	expired, err := expirer.Expire(t.Context())
 	require.NoError(t, err)
@@ -235,7 +235,7 @@ func TestRestored_ARedeemAlone(t *testing.T) {
 	require.Equal(t, "order-1", order)
 }
 
-// The control: a claim stream that begins anew is no MySQL that was put back.
+// The control: a claim stream that starts over is no MySQL that was restored.
 func TestRestored_ControlAStreamThatBeginsAnew(t *testing.T) {
 	t.Parallel()
 	h := newWitnessed(t)
@@ -245,12 +245,12 @@ func TestRestored_ControlAStreamThatBeginsAnew(t *testing.T) {
 	require.Equal(t, 1, look(h))
 	var loss string
 	require.NoError(t, h.DB.Raw("SELECT loss FROM streams WHERE `partition` = 0").Scan(&loss).Error)
-	require.Contains(t, loss, "redis went back")
+	require.Contains(t, loss, "redis was rolled back")
 	require.NotContains(t, loss, "mysql")
 	require.Zero(t, look(h))
 }
 
-// MySQL is put back, and Redis to a later moment: what an API process saw since then nobody has. It is counted, and left to a person.
+// MySQL is restored, and Redis to a later moment: what an API process saw since then no one has. It is counted, and left to a person.
 func TestRestored_BothToDifferentMoments(t *testing.T) {
 	t.Parallel()
 	h := newWitnessed(t)
@@ -273,7 +273,7 @@ func TestRestored_BothToDifferentMoments(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, refilled)
 	}
-	require.Equal(t, 1, strings.Count(log.String(), "not all could be brought back"), log.String())
+	require.Equal(t, 1, strings.Count(log.String(), "not all could be restored"), log.String())
 	require.Contains(t, log.String(), "claims_brought_back=10")
 	require.Contains(t, fmt.Sprint(h.Repair(id, reconcile.RepairHow{}).Left.Differences), "nothing is left of them: seq 21 to 25")
 	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("x", ""))[0].Outcome)

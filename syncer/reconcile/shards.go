@@ -51,7 +51,7 @@ func (c *Comparison) addShard(one *Comparison) {
 	}
 	c.inRedis = c.inRedis || one.inRedis
 	c.parked = c.parked || one.parked
-	c.wentBack = append(c.wentBack, one.wentBack...)
+	c.rolledBack = append(c.rolledBack, one.rolledBack...)
 	maps.Copy(c.unbooked, one.unbooked)
 	c.MySQL.Claimed += one.MySQL.Claimed
 	c.MySQL.SyncedSeq += one.MySQL.SyncedSeq

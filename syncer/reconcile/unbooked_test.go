@@ -42,7 +42,7 @@ func TestRepair_ClaimsThatOnlyTheSyncerKnewOfAreNamedNotGivenUp(t *testing.T) {
 	require.Contains(t, differences(done), "nothing is left of them: seq 6 to 15;")
 	require.Empty(t, done.Steps)
 	require.False(t, h.Claim(id, syncertest.Ask("x", ""))[0].Outcome.Took(), "no unit is sold again")
-	require.Equal(t, differences(done), differences(h.Repair(id, reconcile.RepairHow{})), "unless somebody says so")
+	require.Equal(t, differences(done), differences(h.Repair(id, reconcile.RepairHow{})), "unless someone says so")
 
 	done = h.Repair(quiet, reconcile.RepairHow{})
 	require.Empty(t, differences(done), "it lost nothing, and the syncer knew")

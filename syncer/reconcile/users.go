@@ -11,7 +11,7 @@ import (
 const usersNamedMost = 10
 
 // records compares the idempotency records, the users' counts and the packets in Redis with MySQL. settled is false when claims came
-// meanwhile; then nothing was found out.
+// in the meantime; then nothing was found out.
 func (l *look) records(ctx context.Context, state *lua.State) (settled bool, err error) {
 	c := &l.snap.campaign
 	n, err := l.r.scripts.CountClaimRecords(ctx, c.ID)

@@ -108,7 +108,7 @@ func checkStep(v *view, l *Lot, p Policy, step Step) error {
 	case GiveUpClaims, GiveUpUnrecorded, GiveUpParked:
 		switch {
 		case p != GiveUp:
-			return fail("gives up what nobody asked it to give up")
+			return fail("gives up what no one asked it to give up")
 		case v.residency != lost:
 			return fail("gives up claims of a lot that may take others")
 		case v.rows == uncounted, step.Action == GiveUpClaims && !isSearched:
@@ -374,7 +374,8 @@ func TestTable_APartitionIsStoppedWhenAServerForgot(t *testing.T) {
 	requireDoc(t, "recovery.md", "partitions", table(partitionRows, counts, false))
 }
 
-// TestTable_ALoadThatWasJustConfirmedIsNotFenced: MySQL was read before the load was confirmed, and Redis after it was opened. Only a load that
+// TestTable_ALoadThatWasJustConfirmedIsNotFenced: MySQL was read before the load was confirmed, and Redis after it was opened. Only a
+// load that
 // was open before MySQL was read is one that MySQL forgot.
 func TestTable_ALoadThatWasJustConfirmedIsNotFenced(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,7 @@ const evictorLooks = 500
 // IdleLeast evicts every campaign that may be evicted.
 const IdleLeast = time.Millisecond
 
-// Evictor evicts campaigns from Redis that nobody claims from and of which MySQL has every claim, unless the campaign, or packets
+// Evictor evicts campaigns from Redis that no one claims from and of which MySQL has every claim, unless the campaign, or packets
 // of it, have yet to begin. An eviction takes two steps:
 //
 //  1. Redis deletes all keys of the campaign, if load, claims and idle time are still as asked for, and leaves a tombstone.

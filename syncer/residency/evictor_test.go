@@ -118,7 +118,7 @@ func TestEvictor_WhereverItDiesTheNextOneCompletesIt(t *testing.T) {
 			case "round":
 				require.Zero(t, h.Evict(time.Hour), name)
 				require.Equal(t, models.ResidencyEvicted, h.Residency(id), name)
-			case "late": // Redis is put back meanwhile: the mark belongs to an earlier load
+			case "late": // Redis is restored in the meantime: the mark belongs to an earlier load
 				require.NoError(t, h.Redis.Set(t.Context(), lua.KeysOf(id, 0).Evicted, "1:0:0", 0).Err())
 			}
 			require.NoError(t, h.Hydrate(id), name)
@@ -181,7 +181,7 @@ func TestEvictor_RacesWithClaimsAndLosesNone(t *testing.T) {
 }
 
 // What Redis evicted was answered. A MySQL that has less at the next load was restored to an earlier time: its rows prove nothing, and
-// claims that no evidence brings back are given up only by who says so.
+// claims that no evidence restores are given up only by who says so.
 func TestEvictor_AMySQLRestoredBehindAnEvictionIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -210,7 +210,7 @@ func TestEvictor_AMySQLRestoredBehindAnEvictionIsSeen(t *testing.T) {
 			require.ErrorIs(t, h.Hydrate(id), campaigns.ErrLost)
 			require.ErrorIs(t, h.Hydrate(id), campaigns.ErrLost, "and again")
 			require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("late", ""))[0].Outcome)
-			require.Contains(t, h.Campaign(id).ResidencyReason, "mysql went back: redis evicted load 1 with 7 claims")
+			require.Contains(t, h.Campaign(id).ResidencyReason, "mysql was rolled back: redis evicted load 1 with 7 claims")
 			require.Equal(t, int64(7), h.Campaign(id).SeenSeq)
 			if name == "the load" { // the stream has the events still
 				require.Empty(t, h.Repair(id, reconcile.RepairHow{}).Left.Differences)

@@ -82,7 +82,7 @@ func TestRebuild_IsNotConfirmedWhenAClaimThatWasGivenUpComes(t *testing.T) {
 	h.RequireBooks(id, 4)
 }
 
-// Rows are archived while their campaign is loaded. The load begins anew, or Redis would hold records of claims that no row has.
+// Rows are archived while their campaign is loaded. The load starts over, or Redis would hold records of claims that no row has.
 func TestRebuild_IsNotConfirmedWhenRowsAreArchived(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -241,7 +241,7 @@ func TestWatch_AMySQLThatLacksAFlushStopsWhatItMayLackClaimsOf(t *testing.T) {
 			require.Equal(t, 1, watch(h))
 			require.Equal(t, []models.Residency{models.ResidencyLost, models.ResidencyLost, want, models.ResidencyEvicted},
 				[]models.Residency{h.Residency(held), h.Residency(gone), h.Residency(idle), h.Residency(closed)})
-			require.Contains(t, h.Campaign(held).ResidencyReason, "mysql went back: redis knows of a flush at ")
+			require.Contains(t, h.Campaign(held).ResidencyReason, "mysql was rolled back: redis knows of a flush at ")
 			require.Equal(t, models.OutcomeAbsent, h.Claim(held, syncertest.Ask("w", ""))[0].Outcome)
 		})
 	}
@@ -256,7 +256,7 @@ func TestWatch_AMySQLThatForgotHowFarAStreamWasStopsIts(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, h.Scripts.RecordTip(t.Context(), 0, stream.Tip))
 	require.Equal(t, 1, watch(h))
-	require.Contains(t, h.Campaign(id).ResidencyReason, "mysql went back: it had recorded the claim stream up to ")
+	require.Contains(t, h.Campaign(id).ResidencyReason, "mysql was rolled back: it had recorded the claim stream up to ")
 	require.Equal(t, models.OutcomeAbsent, h.Claim(id, syncertest.Ask("w", ""))[0].Outcome)
 }
 
@@ -270,7 +270,7 @@ func TestWatch_AStreamThatBeginsAnewIsNoMySQLThatWasRestored(t *testing.T) {
 	require.Equal(t, 1, watch(h))
 	var loss string
 	require.NoError(t, h.DB.Raw("SELECT loss FROM streams").Scan(&loss).Error)
-	require.Contains(t, loss, "redis went back")
+	require.Contains(t, loss, "redis was rolled back")
 	require.Zero(t, watch(h))
 }
 
@@ -322,7 +322,7 @@ func TestProof_WaitsForTheTipOfTheLatestLoss(t *testing.T) {
 	h.RequireBooks(id, 2)
 }
 
-// A campaign that was loaded under an earlier generation of its stream is out of use, though nobody has stopped it.
+// A campaign that was loaded under an earlier generation of its stream is out of use, though no one has stopped it.
 func TestResumer_LooksAfterCampaignsOfAnEarlierGeneration(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

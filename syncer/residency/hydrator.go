@@ -35,7 +35,7 @@ const (
 // that MySQL provably has in full. A load takes five steps. Each may be repeated by any process, and none can lead to a second
 // stock beside claims that are on their way:
 //
-//  1. MySQL hands out the number of this load, unless the campaign is in Redis by its books.
+//  1. MySQL hands out the number of this load, unless the campaign is in Redis according to MySQL.
 //  2. What MySQL holds of the campaign, by one snapshot, is staged in Redis beside what may be there.
 //  3. Redis puts it in force in one step, with that number as its epoch and a status that takes no claims.
 //  4. MySQL sets epoch and residency, if no claim got a row or was given up since the snapshot. From here on Redis decides, and a
@@ -115,7 +115,7 @@ func (h *Hydrator) recordPosition(ctx context.Context, id string, seen lua.Posit
 	switch {
 	case err != nil:
 		return err
-	case c.Epoch < seen.Epoch: // MySQL was put back: its rows prove nothing
+	case c.Epoch < seen.Epoch: // MySQL was restored: its rows prove nothing
 		reason := fmt.Sprintf("load %d was seen in redis, "+mysqlKnowsLoad+"%d", seen.Epoch, c.Epoch)
 		return lostUnless(h.lose(ctx, &c, reason), id, reason)
 	case c.Epoch > seen.Epoch, seen.Seq <= max(c.SyncedSeq, c.SeenSeq):
@@ -184,7 +184,7 @@ func (h *Hydrator) Wrong(ctx context.Context, c *models.Campaign) (string, error
 	case held.Epoch > known.Epoch:
 		return fmt.Sprintf("redis holds load %d, "+mysqlKnowsLoad+"%d", held.Epoch, known.Epoch), nil
 	case held.Behind(known) != "":
-		return "redis went back: " + held.Behind(known), nil
+		return "redis was rolled back: " + held.Behind(known), nil
 	case state.Status == models.StatusFenced:
 		return fmt.Sprintf(isFenced+"%d", c.Epoch), nil
 	}

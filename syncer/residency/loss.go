@@ -31,7 +31,7 @@ func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua
 		if err != nil {
 			return "", 0, err
 		}
-		loss = fmt.Sprintf("redis went back: %s; it lost %d entries of the stream; claims answered from %s to %s are known only as far as"+
+		loss = fmt.Sprintf("redis was rolled back: %s; it lost %d entries of the stream; claims answered from %s to %s are known only as far as"+
 			" API processes reported them", why, lost, old.TipAt.UTC().Format(time.RFC3339Nano), time.Now().UTC().Format(time.RFC3339Nano))
 		s.lost.Add(float64(lost))
 		s.log.LogAttrs(ctx, slog.LevelError, "claims may be lost: the campaigns of the partition that were in redis take none until"+
@@ -46,7 +46,8 @@ func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua
 }
 
 // newGeneration gives a stream a new generation, after stop has taken the campaigns out of use that it proves nothing about any more
-// and returned why, and how many claims of unknown campaigns were lost. MySQL has it first: if this process dies in between, the two differ,
+// and returned why, and how many claims of unknown campaigns were lost. MySQL has it first: if this process dies in between, the two
+// differ,
 // and the next one goes on.
 func (s *streams) newGeneration(
 	ctx context.Context, old *models.StreamRecord, stop func() (loss string, unexplained int64, err error),

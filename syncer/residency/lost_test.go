@@ -71,7 +71,7 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	resident := h.Create(4, nil)
 	h.Claim(resident, syncertest.Ask("u", "k"))
 	h.Sync()
-	h.Claim(resident, syncertest.Ask("v", ""), syncertest.Ask("w", "")) // nobody will ever know of these
+	h.Claim(resident, syncertest.Ask("v", ""), syncertest.Ask("w", "")) // no one will ever know of these
 	require.NoError(t, h.Redis.FlushAll(t.Context()).Err())             //nolint:forbidigo // its own Redis, and the fault itself
 	h.Group()
 
@@ -93,7 +93,7 @@ func TestLost_AfterAFlushOnlyWhatWasNotThereLoads(t *testing.T) {
 	require.Equal(t, int64(3), h.Campaign(resident).Epoch)
 	replies := h.Claim(resident, syncertest.Ask("u", "k"), syncertest.Ask("x", ""))
 	require.Equal(t, []models.Outcome{models.OutcomeReplayed, models.OutcomeClaimed}, syncertest.OutcomesOf(replies))
-	require.Equal(t, int64(4), replies[1].Claim.Seq, "places that somebody was told of are not given again")
+	require.Equal(t, int64(4), replies[1].Claim.Seq, "places that someone was told of are not given again")
 	h.Sync()
 	c := h.Campaign(resident)
 	require.Equal(t, []int64{4, 2, 2, 2}, []int64{c.SyncedSeq, c.LostClaims, c.Claimed, c.Remaining})
@@ -112,7 +112,7 @@ func TestLost_WhenEveryClaimIsLostTheStockIsSoldAnew(t *testing.T) {
 	_, err := h.Hydrator().Recover(t.Context(), id, now.Position)
 	require.ErrorIs(t, err, campaigns.ErrLost)
 	done := h.Repair(id, reconcile.RepairHow{})
-	require.Empty(t, done.Steps, "nobody asked for them to be given up")
+	require.Empty(t, done.Steps, "no one asked for them to be given up")
 	require.Contains(t, fmt.Sprint(done.Left.Differences), "nothing is left of them: seq 1 to 2;")
 	done = h.Repair(id, reconcile.RepairHow{GiveUpClaims: true})
 	require.Empty(t, done.Left.Differences)
@@ -145,7 +145,7 @@ func TestLost_ARedisThatForgotAChangeIsToldAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, models.StatusOpen, state.Status, "it forgot")
 
-	require.Contains(t, fmt.Sprint(h.Compare(id).Differences), "redis went back: it works by definition 1,")
+	require.Contains(t, fmt.Sprint(h.Compare(id).Differences), "redis was rolled back: it works by definition 1,")
 	_, err = h.Reconciler().Reconcile(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, h.Compare(id).Differences)
@@ -155,7 +155,7 @@ func TestLost_ARedisThatForgotAChangeIsToldAgain(t *testing.T) {
 	require.Equal(t, []int64{5, 3, 3}, []int64{state.Total, state.Taken, state.Seq})
 }
 
-// Redis is put back to an older snapshot while the stream goes back with it: nobody can tell what it held meanwhile.
+// Redis is restored to an older snapshot while the stream goes back with it: no one can tell what it held in the meantime.
 func TestLost_ARedisThatWentBackIsFencedAndRepaired(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -202,7 +202,7 @@ func TestLost_ARedisThatWentBackIsFencedAndRepaired(t *testing.T) {
 	h.RequireBooks(id, 10)
 }
 
-// The control of the test above: without what somebody saw, and without the tip, a Redis that went back looks whole.
+// The control of the test above: without what someone saw, and without the tip, a Redis that was rolled back looks whole.
 func TestLost_ControlWithoutAWatermarkAnOldSnapshotOversells(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -370,7 +370,7 @@ func TestRebuild_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
 	}
 }
 
-// Rows that do not add up are not brought back in silence: a row that somebody deleted would be sold again.
+// Rows that do not add up are not restored in silence: a row that someone deleted would be sold again.
 func TestRebuild_RefusesRowsThatDoNotAddUp(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

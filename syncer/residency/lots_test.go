@@ -72,7 +72,7 @@ func (s *spread) free() (n int64) {
 	return n
 }
 
-// A round of a load that is not confirmed, as a peer is loaded meanwhile, leaves what the lot was credited for the next round.
+// A round of a load that is not confirmed, as a peer is loaded in the meantime, leaves what the lot was credited for the next round.
 func TestLots_ASecondRoundOfALoadKnowsWhatTheFirstFoundInRedis(t *testing.T) {
 	t.Parallel()
 	for name, packets := range map[string]bool{"units": false, "packets": true} {
@@ -140,7 +140,8 @@ func TestLots_ProcessesLoadThemOneAfterTheOther(t *testing.T) {
 	require.EqualValues(t, 40, s.free())
 }
 
-// MySQL was restored to a time before the first load of a lot that Redis lost as well. What its peers were credited from it is gone, and they
+// MySQL was restored to a time before the first load of a lot that Redis lost as well. What its peers were credited from it is gone, and
+// they
 // take credits of the new load though its number is lower than one that they knew.
 func TestLots_AFirstLoadAsksThePeers(t *testing.T) {
 	t.Parallel()

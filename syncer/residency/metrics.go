@@ -16,7 +16,7 @@ func newRebuildSeconds(reg prometheus.Registerer) prometheus.Histogram {
 
 func newEvictions(reg prometheus.Registerer) prometheus.Counter {
 	return promauto.With(reg).NewCounter(prometheus.CounterOpts{
-		Name: "dibs_evictions_total", Help: "Campaigns that were taken out of Redis because nobody claimed from them.",
+		Name: "dibs_evictions_total", Help: "Campaigns that were taken out of Redis because no one claimed from them.",
 	})
 }
 

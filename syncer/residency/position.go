@@ -28,7 +28,7 @@ func (h *Hydrator) known(ctx context.Context, c *models.Campaign) (lua.Position,
 	if err := applied.Scan(&known.Released, &epoch); err != nil {
 		return known, fmt.Errorf("residency: campaign %s: %w", c.ID, err)
 	}
-	if epoch != c.Epoch { // it was loaded meanwhile: the next look tells
+	if epoch != c.Epoch { // it was loaded in the meantime: the next look tells
 		known.Released = 0
 	}
 	return known, nil

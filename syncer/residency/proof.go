@@ -17,11 +17,11 @@ import (
 var (
 	// ErrUnsynced says that the claim stream holds claims that have no rows yet: a rebuild now would lose them.
 	ErrUnsynced = errors.New("residency: claims are still on their way into mysql")
-	// ErrMissing says that MySQL counts claims, or somebody saw them, that have no row: a rebuild would give them up.
+	// ErrMissing says that MySQL counts claims, or someone saw them, that have no row: a rebuild would give them up.
 	ErrMissing = errors.New("residency: claims that were answered have no row")
 )
 
-// prove returns nil if MySQL has every claim of a lost campaign, unless somebody deleted rows by hand:
+// prove returns nil if MySQL has every claim of a lost campaign, unless someone deleted rows by hand:
 //
 //   - the claim stream is the one that the campaign was loaded under and never went back, so it held every claim;
 //   - the consumer group has acknowledged everything up to what was its tip after the campaign took no more claims;
@@ -47,7 +47,7 @@ func (h *Hydrator) prove(ctx context.Context, c *models.Campaign) error {
 	h.steps.At("acknowledged")
 	again, err := h.streams.intact(ctx, c.Partition)
 	if err == nil && again.stream.Generation != stream.Generation {
-		err = fmt.Errorf("%w: %s: the claim stream lost entries meanwhile", campaigns.ErrLost, c.ID)
+		err = fmt.Errorf("%w: %s: the claim stream lost entries in the meantime", campaigns.ErrLost, c.ID)
 	}
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (h *Hydrator) prove(ctx context.Context, c *models.Campaign) error {
 	return h.nothingSeen(ctx, c)
 }
 
-// nothingSeen returns nil if nobody saw a claim that MySQL lacks, and Redis holds none. A MySQL that was put back lacks what Redis holds.
+// nothingSeen returns nil if no one saw a claim that MySQL lacks, and Redis holds none. A MySQL that was restored lacks what Redis holds.
 func (h *Hydrator) nothingSeen(ctx context.Context, c *models.Campaign) error {
 	state, err := h.scripts.State(ctx, c.ID)
 	if err != nil && !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrDamaged) {

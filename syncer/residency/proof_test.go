@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A Redis that went back takes no claims from the moment that someone has looked at it, whatever else fails afterwards.
+// A Redis that was rolled back takes no claims from the moment that someone has looked at it, whatever else fails afterwards.
 func TestLost_IsFencedBeforeItIsRecorded(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -139,7 +139,7 @@ func TestOwners_AnomaliesAreParked(t *testing.T) {
 			bad[events[i].ID] = why
 		}
 		spoil(3, "none", 1, "the campaign has no packet none")
-		spoil(4, "x1", 10, "packet x1 went back to the sender")
+		spoil(4, "x1", 10, "packet x1 returned to the sender")
 		spoil(5, "x5", 7, "packet x5 holds another amount, 6")
 		spoil(7, "x10", 1, fmt.Sprintf("claim %s has packet x10", events[0].ID))
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events[:7]))

@@ -76,7 +76,7 @@ func (h *Hydrator) Stop(ctx context.Context, campaignID string) error {
 
 // rebuild takes steps 1 to 4 of a load. Of a lost campaign, which is fenced, it overwrites what Redis holds. force takes the rows for the
 // truth even if they do not add up to the books or claims are known to be lost, and corrects the books. done is false when the books
-// changed meanwhile.
+// changed in the meantime.
 func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, force bool) (report RebuildReport, done bool, err error) {
 	campaignID, shard := models.SplitShardID(c.ID)
 	if shard == 0 {

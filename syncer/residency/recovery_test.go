@@ -61,7 +61,7 @@ func TestProof_WaitsForTheTipOfTheFenceAndNotForTheNewest(t *testing.T) {
 	h.RequireBooks(id, 1)
 }
 
-// The claim stream of a Redis that went back may look whole by now: claims that MySQL has and Redis lacks stop the campaign.
+// The claim stream of a Redis that was rolled back may look whole by now: claims that MySQL has and Redis lacks stop the campaign.
 func TestReconcile_FencesACampaignThatRedisHoldsFewerClaimsOf(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

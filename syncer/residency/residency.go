@@ -142,7 +142,7 @@ func (h *Hydrator) confirmLoading(ctx context.Context, c *models.Campaign, state
 }
 
 // lose records that Redis lost a campaign: first Redis takes no more claims, then MySQL says so. A campaign whose load or
-// residency changed meanwhile stays as it is.
+// residency changed in the meantime stays as it is.
 func (h *Hydrator) lose(ctx context.Context, c *models.Campaign, reason string) error {
 	if _, err := h.fence(ctx, c); err != nil {
 		return err

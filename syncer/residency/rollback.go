@@ -176,7 +176,7 @@ func (s *streams) stopAfterRollback(ctx context.Context, seen *observed) error {
 		if err != nil {
 			return "", 0, err
 		}
-		s.log.LogAttrs(ctx, slog.LevelError, "mysql was put back: campaigns of the partition take no claims until their rows are brought back"+
+		s.log.LogAttrs(ctx, slog.LevelError, "mysql was restored: campaigns of the partition take no claims until their rows are restored"+
 			" from redis; what was redeemed, changed or created since then is lost unless the binary log is rolled forward",
 			slog.Int("partition", partition), slog.String("reason", found.reason), slog.Int("stopped", len(suspect)))
 		return found.reason, 0, s.recordLost(ctx, suspect, found.reason)

@@ -39,7 +39,7 @@ const peersAtOnce = 16
 //
 // its
 //
-//	  disk, so nobody was credited.
+//	  disk, so no one was credited.
 //	- It has debited no less than its peers were credited, the floors. Each peer refuses credits of its earlier loads from now on.
 func (h *Hydrator) transfers(ctx context.Context, c *models.Campaign, epoch int64) (m *moved, err error) {
 	campaignID, shard := models.SplitShardID(c.ID)
@@ -254,7 +254,7 @@ func attemptsOf(ctx context.Context, q sqlstore.Querier, lotID, lock string) (n 
 }
 
 // errMovedOn says that a row came while a lot was loaded, or that the load of a peer was begun, which this one has to know of.
-var errMovedOn = errors.New("residency: units of the lot moved meanwhile, or a peer is loaded")
+var errMovedOn = errors.New("residency: units of the lot moved in the meantime, or a peer is loaded")
 
 // confirmMoved has the rows say what a load brought, in the transaction that confirms it.
 func (h *Hydrator) confirmMoved(ctx context.Context, tx *gorm.DB, c *models.Campaign, m *moved) error {

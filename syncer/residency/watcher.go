@@ -11,7 +11,7 @@ import (
 	"dibs/syncer/recovery"
 )
 
-// StreamWatcher records how far the claim streams are, and notices a Redis that went back: a stream that lost entries, or a campaign
+// StreamWatcher records how far the claim streams are, and notices a Redis that was rolled back: a stream that lost entries, or a campaign
 // that was evicted and is there again. It is for one goroutine; any number of processes may have one.
 type StreamWatcher struct {
 	streams streams
@@ -73,7 +73,7 @@ func (w *StreamWatcher) watchEvicted(ctx context.Context) error {
 	if err != nil || len(stopped) == 0 {
 		return err
 	}
-	w.streams.log.LogAttrs(ctx, slog.LevelError, "redis went back to before evictions: the campaigns take no claims until mysql is proven to"+
+	w.streams.log.LogAttrs(ctx, slog.LevelError, "redis was rolled back to before evictions: the campaigns take no claims until mysql is proven to"+
 		" have all of them", slog.Int("stopped", len(stopped)))
-	return w.streams.recordLost(ctx, stopped, "redis went back: it holds a campaign that was evicted")
+	return w.streams.recordLost(ctx, stopped, "redis was rolled back: it holds a campaign that was evicted")
 }

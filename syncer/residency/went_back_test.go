@@ -54,7 +54,7 @@ func TestWentBack_NotOneMoreYesAfterTheFirstSawIt(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
 	id := rollBack(h)
-	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("x", ""))[0].Outcome, "nobody has seen it yet")
+	require.Equal(t, models.OutcomeClaimed, h.Claim(id, syncertest.Ask("x", ""))[0].Outcome, "no one has seen it yet")
 	replies, _ := h.ClaimAfter(id, lua.Position{Epoch: 1, Seq: 94}, syncertest.Ask("y", ""))
 	require.Equal(t, models.OutcomeRolledBack, replies[0].Outcome)
 	replies, _ = h.ClaimAfter(id, lua.Position{Epoch: 1, Seq: 5}, syncertest.Ask("z", ""))
@@ -197,7 +197,8 @@ func TestWentBack_AReplicaThatLagged(t *testing.T) {
 	require.Contains(t, fmt.Sprint(h.Compare(id).Differences), "it lost 20 entries of the stream")
 }
 
-// What a process saw may be reported while the campaign is loaded from rows that lack it. It is evidence for the load, not part of its past.
+// What a process saw may be reported while the campaign is loaded from rows that lack it. It is evidence for the load, not part of its
+// past.
 func TestRecover_APositionReportedDuringALoadStopsIt(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"numbered", "staged", "loaded"} {

@@ -52,7 +52,7 @@ func NewExpirer(relay *Relay, reg prometheus.Registerer) *Expirer {
 	return &Expirer{
 		relay: relay, pace: rate.NewLimiter(expireRate, expireBatch), batchSize: expireBatch, reach: expireReach,
 		expired: promauto.With(reg).NewCounter(prometheus.CounterOpts{
-			Name: "dibs_claims_expired_total", Help: "Claims that nobody redeemed in time and that this process released.",
+			Name: "dibs_claims_expired_total", Help: "Claims that no one redeemed in time and that this process released.",
 		}),
 		late: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_holds_late_seconds", Help: "For how long the hold that is open longest has been over. 0 on who does not lead.",

@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// ErrUndrained says that a closed campaign can't be finalized yet, and why: nobody knows yet what was not taken.
+// ErrUndrained says that a closed campaign can't be finalized yet, and why: no one knows yet what was not taken.
 var ErrUndrained = errors.New("resolve: closed campaign can't be finalized yet")
 
 const (
@@ -30,7 +30,7 @@ const (
 )
 
 // Finalizer ends closed campaigns, each once. A campaign is drained when every claim that Redis accepted has its row, and so
-// every packet that was taken its owner. Then the packets that nobody took go back to the sender, and campaign.closed says how
+// every packet that was taken its owner. Then the packets that no one took return to the sender, and campaign.closed says how
 // much that is. Three steps, any of which anybody may repeat:
 //
 //  1. Packets without an owner are marked as returned, in bounded batches. A campaign without a sender keeps its packets.
@@ -63,7 +63,7 @@ func NewFinalizer(relay *Relay, hydrator *residency.Hydrator, clock clockwork.Cl
 		relay: relay, hydrator: hydrator, clock: clock, cursors: make(map[string]int64), drained: make(map[string]drained),
 		batch: returnBatch, delay: ReturnDelay,
 		returned: promauto.With(reg).NewCounter(prometheus.CounterOpts{
-			Name: "dibs_packets_returned_total", Help: "Packets of closed campaigns that nobody took and that this process returned.",
+			Name: "dibs_packets_returned_total", Help: "Packets of closed campaigns that no one took and that this process returned.",
 		}),
 	}
 	f.isDrained = f.drainedNow

@@ -153,7 +153,7 @@ func TestCloser_NothingToReturnIsToldAllTheSame(t *testing.T) {
 			require.Equal(t, left, *end.Remaining, id)
 		}
 		for _, p := range syncertest.PacketsOf(t, db, orphan) {
-			require.Nil(t, p.ReturnedAt, "there is nobody to return it to")
+			require.Nil(t, p.ReturnedAt, "there is no one to return it to")
 		}
 	})
 }
@@ -311,7 +311,7 @@ func TestCloser_ARedisThatForgetsTheCloseGivesNothingAwayTwice(t *testing.T) {
 	h.Sync()
 	require.NoError(t, h.Hydrate(id))
 	require.Equal(t, models.OutcomeClosed, h.Claim(id, syncertest.Ask("later", ""))[0].Outcome)
-	require.Zero(t, endAll(h, c), "another load: it begins to wait anew")
+	require.Zero(t, endAll(h, c), "another load: it begins to wait again")
 	clock.Advance(resolve.ReturnDelay)
 	require.Equal(t, 1, endAll(h, c))
 	requireEnded(h, id, 5)

@@ -43,7 +43,8 @@ func TestRemaining_NoUnitIsMadeByAReleaseBesideAChange(t *testing.T) {
 	require.Equal(t, []int64{17, 0, 0}, []int64{h.Campaign(id).Claimed, h.Campaign(id).Remaining, state.Remaining()})
 }
 
-// Claims, flushes, releases, changes that Redis hears and that it does not hear, in any order: at every step SELECT remaining FROM campaigns is
+// Claims, flushes, releases, changes that Redis hears and that it does not hear, in any order: at every step SELECT remaining FROM
+// campaigns is
 // max(max(total, redis_total) - claimed, 0) by a model, and never below what Redis says. Once Redis has heard all, they agree.
 func TestRemaining_FollowsTheModelAndIsNeverBelowRedis(t *testing.T) {
 	t.Parallel()

@@ -152,7 +152,8 @@ func (k *killedResolvers) tooMuchBack() string {
 	return ""
 }
 
-// killedUntil kills processes until so many kills hit between a commit and Redis, lets one go on to the end, and returns what is wrong then.
+// killedUntil kills processes until so many kills hit between a commit and Redis, lets one go on to the end, and returns what is wrong
+// then.
 func (k *killedResolvers) killedUntil(kills int) (wrong []string) {
 	t := k.T
 	t.Helper()

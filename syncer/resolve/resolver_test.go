@@ -315,7 +315,7 @@ func TestResolver_WithoutTheOutboxQuotaIsLostOrComesTwice(t *testing.T) {
 	}
 }
 
-// A Redis that went back to a time before a release has as many claims as before: only the count of releases tells.
+// A Redis that was rolled back to a time before a release has as many claims as before: only the count of releases tells.
 func TestHydrator_NoticesAReleaseThatRedisForgot(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

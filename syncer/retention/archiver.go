@@ -209,7 +209,7 @@ func (a *Archiver) move(ctx context.Context, tx *sql.Tx, lotID string, claims []
 		return err
 	}
 	if n == 0 {
-		return sqlstore.Final(fmt.Errorf("%w: %s was loaded into redis meanwhile: somebody asks for it; try again", ErrNotArchivable, lotID))
+		return sqlstore.Final(fmt.Errorf("%w: %s was loaded into redis in the meantime: someone asks for it; try again", ErrNotArchivable, lotID))
 	}
 	a.steps.At("counted")
 	return nil

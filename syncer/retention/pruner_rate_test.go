@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPrunerRate makes the figure of docs/dba.md: how many rows of stock_flushes a second the pruner removes while 500 campaigns are in each
+// TestPrunerRate makes the figure of docs/dba.md: how many rows of stock_flushes a second the pruner removes while 500 campaigns are in
+// each
 // flush. It must be twice what is written.
 //
 //	DIBS_TEST_CAPACITY=1 go test ./syncer/retention -run PrunerRate -v

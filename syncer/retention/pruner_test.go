@@ -64,7 +64,8 @@ func TestPruner_KeepsWhatIsYoungAndTheNewestOfEachCampaign(t *testing.T) {
 	})
 }
 
-// A round, of which there is one each minute, goes on until no row is left: here for twice the 200 rows a second that a thousand claims a second over a
+// A round, of which there is one each minute, goes on until no row is left: here for twice the 200 rows a second that a thousand claims a
+// second over a
 // hundred campaigns make.
 func TestPruner_DeletesUntilNoneIsLeft(t *testing.T) {
 	t.Parallel()

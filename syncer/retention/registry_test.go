@@ -86,7 +86,7 @@ func TestRegistry_ListsLagAndPending(t *testing.T) {
 	}, list)
 }
 
-// A removal that fails on its way leaves the group registered, and the trimmer brings back what is missing of it.
+// A removal that fails on its way leaves the group registered, and the trimmer restores what is missing of it.
 func TestRegistry_AHalfRemovedGroupStaysRegistered(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()

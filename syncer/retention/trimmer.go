@@ -54,7 +54,8 @@ func NewTrimmer(streams Streams, registry *Registry, log *slog.Logger, reg prome
 }
 
 // Trim goes once over all streams and returns how many entries it removed. A stream that fails does not stop the others. While MySQL is
-// away it only measures, and removes nothing: a group that Redis lost may be registered. Readers of the streams find in Redis how many there are.
+// away it only measures, and removes nothing: a group that Redis lost may be registered. Readers of the streams find in Redis how many
+// there are.
 func (t *Trimmer) Trim(ctx context.Context) (trimmed int64, err error) {
 	registered, err := t.registry.Names(ctx) // before the streams are read: what is found there and not here is not one that was just removed
 	failed := []error{err, t.streams.PublishPartitions(ctx)}

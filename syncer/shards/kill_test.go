@@ -215,7 +215,7 @@ func (h *hall) wrongPackets(claims map[string]told) (all []string) {
 	for _, p := range syncertest.PacketsOf(h.T, h.DB, h.id) {
 		switch {
 		case p.ClaimID == nil:
-			all = append(all, "nobody has packet "+p.ID)
+			all = append(all, "no one has packet "+p.ID)
 		case claims[*p.ClaimID].packet != p.ID:
 			all = append(all, fmt.Sprintf("packet %s is of claim %s, which has %q", p.ID, *p.ClaimID, claims[*p.ClaimID].packet))
 		}

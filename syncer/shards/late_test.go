@@ -12,7 +12,7 @@ import (
 	"dibs/models"
 )
 
-// Units that come when nobody waits any more stay in the reserve; whoever asks next has them without another move out of a shard.
+// Units that come when no one waits any more stay in the reserve; whoever asks next has them without another move out of a shard.
 func TestUnitsThatComeTooLateStayInTheReserve(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -41,7 +41,7 @@ func lineOf(c *lined, remaining int64) line {
 	return lineNone
 }
 
-// Look ends transfers that nobody ended, and tells the lines that the stock of campaigns of several shards has crossed. It returns
+// Look ends transfers that no one ended, and tells the lines that the stock of campaigns of several shards has crossed. It returns
 // how many transfers and lines that were. A failure is returned after the others had their turn. It is for one goroutine.
 func (m *Mover) Look(ctx context.Context) (done int, err error) {
 	fetch := func(after string) (page []lined, err error) {
@@ -173,7 +173,7 @@ func (m *Mover) keepTotal(ctx context.Context, c *lined, p *picture) error {
 	return nil
 }
 
-// remaining is how many units a campaign had at a moment between two looks, unless units became free meanwhile.
+// remaining is how many units a campaign had at a moment between two looks, unless units became free in the meantime.
 func (m *Mover) remaining(ctx context.Context, c *lined, before *picture, rows []models.Campaign) (remaining int64, known bool, err error) {
 	after, err := m.look(ctx, c.ID, 1, nil)
 	if err != nil {
@@ -200,7 +200,7 @@ func isEvicted(c *models.Campaign) bool {
 	return c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyNone
 }
 
-// errElse says that somebody else told the line, or changed the total.
+// errElse says that someone else told the line, or changed the total.
 var errElse = errors.New("shards: the line is not as it was seen")
 
 // tell notes the line that a campaign is at. Those that it crossed downwards are told once, in the transaction that notes it.
@@ -233,7 +233,7 @@ func (m *Mover) tell(ctx context.Context, c *lined, now line, remaining int64) e
 		})
 	})
 	if errors.Is(err, errElse) {
-		return nil // somebody else was faster
+		return nil // someone else was faster
 	}
 	if err != nil {
 		return fmt.Errorf("shards: line of %s: %w", c.ID, err)

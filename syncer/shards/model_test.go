@@ -52,7 +52,7 @@ func (w *world) turn(t *rapid.T) error {
 		w.claim(shard, units)
 	case what == 4 || what == 14:
 		w.release(shard, units)
-		if other := rapid.IntRange(0, len(w.lots)-1).Draw(t, "other"); other < len(w.lots)-1 { // somebody takes as many elsewhere
+		if other := rapid.IntRange(0, len(w.lots)-1).Draw(t, "other"); other < len(w.lots)-1 { // someone takes as many elsewhere
 			w.claim(other, units)
 		}
 	case what == 5:

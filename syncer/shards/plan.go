@@ -142,7 +142,7 @@ func isAway(err error) bool {
 }
 
 // grantOf is how many units go out of the reserve: what is lacking, or more while there is more. Grants shrink as the reserve does, so that
-// the last units don't lie with a shard that nobody asks.
+// the last units don't lie with a shard that no one asks.
 func (p *picture) grantOf(need models.Need, lack int64) int64 {
 	has := p.free(len(p.views) - 1)
 	return min(has, max(lack, 2*need.Pace, has/int64(2*(len(p.views)-1))))
@@ -160,7 +160,7 @@ func (p *picture) recallOf(from int, lack int64) int64 {
 	return min(free, max(lack, (free+1)/2))
 }
 
-// with is a step and what is to be done at the same time: as somebody waits for units, one of each lot that has some. Each may have to wait
+// with is a step and what is to be done at the same time: as someone waits for units, one of each lot that has some. Each may have to wait
 // for a disk.
 func (p *picture) with(s step, need models.Need) []step {
 	all := []step{s}

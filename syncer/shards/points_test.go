@@ -10,7 +10,8 @@ import (
 	"dibs/models"
 )
 
-// atEachPoint has a mover serve a need in a new world, and events happen after each number of its steps, one after the other. What the mover
+// atEachPoint has a mover serve a need in a new world, and events happen after each number of its steps, one after the other. What the
+// mover
 // says must have been true, and all units must be sold in the end, once.
 func atEachPoint(t *testing.T, start func() *world, need models.Need, events ...func(w *world)) {
 	t.Helper()
@@ -83,7 +84,7 @@ func TestPoints_AClaimAtTheGiver(t *testing.T) {
 	atEachPoint(t, func() *world { return newWorld(8, 2) }, models.Need{Shard: 1, Units: 7}, func(w *world) { w.claim(1, 2) })
 }
 
-// The giver dies, has its units again, and a user takes them: nobody was credited those that it forgot.
+// The giver dies, has its units again, and a user takes them: no one was credited those that it forgot.
 func TestPoints_AGiverThatForgetsADebit(t *testing.T) {
 	t.Parallel()
 	atEachPoint(t, func() *world { return newWorld(8, 2) }, models.Need{Shard: 1, Units: 7}, func(w *world) {
@@ -113,7 +114,7 @@ func TestPoints_UnitsBecomeFreeWhileOthersAreTaken(t *testing.T) {
 	})
 }
 
-// Units that were debited and not credited are free to nobody, and not sold.
+// Units that were debited and not credited are free to no one, and not sold.
 func TestPoints_UnitsInFlightAreNotSold(t *testing.T) {
 	t.Parallel()
 	atEachPoint(t, allBut(1), models.Need{Shard: 1, Units: 4}, func(w *world) {

@@ -142,7 +142,7 @@ func TestMoversGoOnWithoutMySQL(t *testing.T) {
 	}
 }
 
-// A lot that forgot a debit which MySQL never knew learns of it by the first round of the syncer, though nobody asks it for units.
+// A lot that forgot a debit which MySQL never knew learns of it by the first round of the syncer, though no one asks it for units.
 func TestALotThatForgotADebitIsToldOfIt(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

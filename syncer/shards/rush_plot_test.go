@@ -20,7 +20,8 @@ var rushes = []struct {
 	{"one shard in 16 has twice the users", 5, rushShape{seed: 1, shards: 256, processes: 64, units: 1e7, people: 1e8, arrive: 10_000, skew: 2}},
 }
 
-// TestARushOverManyShards sells ten million units of 256 shards to a hundred million people, by the mover's own rules. DIBS_WRITE=1 puts the
+// TestARushOverManyShards sells ten million units of 256 shards to a hundred million people, by the mover's own rules. DIBS_WRITE=1 puts
+// the
 // figures into docs/sharding.md, and draws docs/img/shards.svg.
 func TestARushOverManyShards(t *testing.T) {
 	t.Parallel()
@@ -31,7 +32,7 @@ func TestARushOverManyShards(t *testing.T) {
 		r.run(60_000)
 		require.True(t, r.adds(), "units are in the reserve or on loan")
 		require.Equal(t, r.shape.units, r.sold)
-		require.GreaterOrEqual(t, r.now, r.soldAt, "nobody is told sold out before")
+		require.GreaterOrEqual(t, r.now, r.soldAt, "no one is told sold out before")
 		held := 100 * float64(r.heldThen) / float64(r.shape.units*99/100)
 		require.Less(t, held, rushes[i].heldMost, "%% of claims that were held")
 		require.LessOrEqual(t, r.soldAt-r.almostAt, 200)

@@ -26,7 +26,8 @@ import (
 	"dibs/syncer/writer"
 )
 
-// servers are Dibs' scripts on a real Redis, and its store on SQLite. They do what a world does to one campaign, and say where they differ from it.
+// servers are Dibs' scripts on a real Redis, and its store on SQLite. They do what a world does to one campaign, and say where they
+// differ from it.
 // A Redis that dies is one lot whose keys become what they were when they were on the disk; its stream was read before. A MySQL that is
 // restored has the definitions, positions and transfers of its lots as they were; its claims came back.
 type servers struct {
@@ -298,7 +299,8 @@ func (r *servers) refuse(s *place) {
 	}
 }
 
-// loaded holds the rows of a lot against those of the fake after a load. Rows that were corrected may be cut otherwise, so the fake takes them over.
+// loaded holds the rows of a lot against those of the fake after a load. Rows that were corrected may be cut otherwise, so the fake takes
+// them over.
 func (r *servers) loaded(s *place, b *books) {
 	if r == nil {
 		return
@@ -365,7 +367,8 @@ func (r *servers) differ(w *world) error {
 	return r.different
 }
 
-// TestTheFakeIsAsTheServers: the schedules of TestUnitsAreNeverLostNorDoubled run against the fake and, step by step, against the scripts on a
+// TestTheFakeIsAsTheServers: the schedules of TestUnitsAreNeverLostNorDoubled run against the fake and, step by step, against the scripts
+// on a
 // real Redis and the store on SQLite, which hold the same after each turn.
 func TestTheFakeIsAsTheServers(t *testing.T) {
 	t.Parallel()

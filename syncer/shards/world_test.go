@@ -23,8 +23,10 @@ type world struct {
 	real   *servers // that do the same, in TestTheFakeIsAsTheServers
 }
 
-// flaw is what a world does wrong, so that the test can be seen to catch it. A load without floors is not among them: in a world whose debits
-// are on disk before they are answered, a giver knows all that its peers were credited. internal/reservemodel has the worlds that need floors.
+// flaw is what a world does wrong, so that the test can be seen to catch it. A load without floors is not among them: in a world whose
+// debits
+// are on disk before they are answered, a giver knows all that its peers were credited. internal/reservemodel has the worlds that need
+// floors.
 type flaw int
 
 const (
@@ -103,7 +105,7 @@ type place struct {
 	tomb             int64 // debits and credits that were evicted
 	isAbsent, isAway bool
 	isFenced         bool // and absent to everybody; it holds its counts
-	isForgetful      bool // it forgot what is in the stream or in MySQL, and nobody has noticed
+	isForgetful      bool // it forgot what is in the stream or in MySQL, and no one has noticed
 	isLost           bool // until a person repairs it
 }
 
@@ -206,7 +208,7 @@ func (w *world) die(lot int) {
 	w.real.die(s)
 }
 
-// notice has somebody notice that a lot forgot what it had told.
+// notice has someone notice that a lot forgot what it had told.
 func (w *world) notice(lot int) {
 	if s := w.lots[lot]; s.isForgetful && !s.isAbsent && !s.isAway {
 		s.fence()
@@ -336,7 +338,8 @@ func (a *actor) Debit(_ context.Context, c *models.Campaign, d *lua.Debit) (lua.
 	s := a.lotOf(c.ID)
 	told, err := s.debit(d)
 	a.w.real.debit(s, d, told, err)
-	// A server without durability waits for debits of units that users claim. This one has claims on its disk, so it waits for the reserve, too.
+	// A server without durability waits for debits of units that users claim. This one has claims on its disk, so it waits for the reserve,
+	// too.
 	if err != nil || a.w.flaw == flawNotKept || d.NeedNotWait && s.number != models.ReserveLot {
 		return told, err
 	}

@@ -186,15 +186,15 @@ func (a *adder) take(limit int) []*cell {
 	return taken
 }
 
-// pop removes the oldest cell of the stripe, unless it has more rows than there is room for.
-func (s *stripe) pop(room int) *cell {
+// pop removes the oldest cell of the stripe, unless it has more rows than fit.
+func (s *stripe) pop(free int) *cell {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.open
 	if len(s.full) > 0 {
 		c = s.full[0]
 	}
-	if c == nil || len(c.rows) > room {
+	if c == nil || len(c.rows) > free {
 		return nil
 	}
 	if len(s.full) > 0 {

@@ -42,7 +42,7 @@ func benchmarkAdder(b *testing.B, batch, handlers, stripes int) {
 		for range w.wake {
 			for w.adder.pending.Load() >= int64(cfg.FlushSize) {
 				for _, c := range w.adder.take(cfg.FlushSize) {
-					w.room.Release(int64(len(c.rows)))
+					w.capacity.Release(int64(len(c.rows)))
 					w.adder.release(c, nil)
 				}
 			}

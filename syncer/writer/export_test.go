@@ -42,10 +42,10 @@ func (w *Writer) Pending() int { return int(w.adder.pending.Load()) }
 // Held is the number of events that the writer has and has not answered for.
 func (w *Writer) Held() int {
 	free := 0
-	for w.room.TryAcquire(1) {
+	for w.capacity.TryAcquire(1) {
 		free++
 	}
-	w.room.Release(int64(free))
+	w.capacity.Release(int64(free))
 	return w.pendingMax - free
 }
 

@@ -90,7 +90,7 @@ func TestWriter_ParksClaimsThatContradictWhatIsThere(t *testing.T) {
 
 		seqTaken := syncertest.ClaimsOf("c", 5, 1)[0]      // a claim in MySQL has its seq
 		idTaken := good[6]                                 // a different claim in MySQL has its id
-		idTaken.Seq, idTaken.UserID = 700, "somebody else" //
+		idTaken.Seq, idTaken.UserID = 700, "someone else"  //
 		unknown := syncertest.ClaimsOf("nowhere", 1, 1)[0] // no such campaign
 		duplicate := syncertest.ClaimsOf("c", 25, 1)[0]    // a claim in the same batch has its seq; the lower id has it
 		bad := []models.Event{seqTaken, idTaken, unknown, duplicate}

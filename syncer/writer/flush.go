@@ -51,7 +51,7 @@ func (w *Writer) flush(ctx context.Context, cells []*cell) {
 		w.metrics.dropped.Add(held)
 	}
 	w.steps.At("released")
-	w.room.Release(held)
+	w.capacity.Release(held)
 }
 
 // trace starts the span of a flush, if some of its rows are traced.
@@ -116,7 +116,7 @@ func (w *Writer) writeRows(ctx context.Context, how *attempt, rows []*row, sums 
 	return nil
 }
 
-// tryCommit makes a lock that it waited for in vain an answer, which is not tried again here.
+// tryCommit makes a lock wait that timed out a final error, which is not retried here.
 func (w *Writer) tryCommit(ctx context.Context, brief bool, rows []*row, sums map[string]*tally) error {
 	err := w.commit(ctx, brief, rows, sums)
 	if sqlstore.IsLockWait(err) {

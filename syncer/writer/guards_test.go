@@ -154,7 +154,7 @@ func TestConflicts_APacketIsOneClaims(t *testing.T) {
 		db, w, claim := world(t)
 		require.NoError(t, db.Exec("UPDATE packets SET returned_at = ?", time.Now()).Error)
 		require.NoError(t, syncertest.Submit(t.Context(), w, claim(1, 100), nil))
-		require.Contains(t, parkedReason(t, db), "went back to the sender")
+		require.Contains(t, parkedReason(t, db), "returned to the sender")
 		require.Empty(t, owner(t, db))
 	})
 }

@@ -25,7 +25,8 @@ func oneOfEach(campaigns int, seq int64) (events []models.Event) {
 	return events
 }
 
-// A flush of many campaigns makes the next one wait, to half a second at most; a flush of one campaign takes that back. FlushInterval is the
+// A flush of many campaigns makes the next one wait, to half a second at most; a flush of one campaign takes that back. FlushInterval is
+// the
 // minimum.
 func TestWriter_FlushesLessOftenWhileThereAreManyCampaigns(t *testing.T) {
 	t.Parallel()
@@ -72,7 +73,8 @@ func advanceUntil(t *testing.T, clock *clockwork.FakeClock, done <-chan error, s
 	return <-done
 }
 
-// A thousand claims a second over a hundred campaigns: a row of stock_flushes for each campaign in each flush, but at most 200 a second. A claim
+// A thousand claims a second over a hundred campaigns: a row of stock_flushes for each campaign in each flush, but at most 200 a second.
+// A claim
 // waits half a second for its flush at most, which leaves as much for the transaction.
 func TestWriter_FlushRowsFollowTheClaims(t *testing.T) {
 	t.Parallel()

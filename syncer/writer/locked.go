@@ -193,7 +193,7 @@ func (w *Writer) writeLocked(ctx context.Context) {
 				w.metrics.dropped.Add(c.calls)
 			}
 			close(c.done)
-			w.room.Release(c.calls)
+			w.capacity.Release(c.calls)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"dibs/migrations"
 )
 
-// errPacketTaken says that a batch holds a claim whose packet does not exist, belongs to another claim, went back to the sender,
+// errPacketTaken says that a batch holds a claim whose packet does not exist, belongs to another claim, returned to the sender,
 // or holds another amount.
 var errPacketTaken = errors.New("writer: packet cannot be taken")
 
@@ -77,7 +77,7 @@ func (s *conflicts) findPacketTaken() (func(*row) finding, error) {
 		case p.claimID != "" && p.claimID != e.ID:
 			reason = fmt.Sprintf("claim %s has packet %s", p.claimID, e.PacketID)
 		case p.returned:
-			reason = fmt.Sprintf("packet %s went back to the sender", e.PacketID)
+			reason = fmt.Sprintf("packet %s returned to the sender", e.PacketID)
 		case e.Amount == nil || *e.Amount != p.amount:
 			reason = fmt.Sprintf("packet %s holds another amount, %d", e.PacketID, p.amount)
 		}

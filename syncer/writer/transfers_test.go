@@ -102,7 +102,8 @@ func TestTransfers_NamePackets(t *testing.T) {
 	require.Equal(t, "p3,p1,p2", packets)
 }
 
-// An event of another load than MySQL knows is dropped: the load has taken what it said. So is one whose number is taken, and one of a lot that
+// An event of another load than MySQL knows is dropped: the load has taken what it said. So is one whose number is taken, and one of a
+// lot that
 // is not there. They hold up nothing else, and are not parked.
 func TestTransfers_OfAnotherLoadAreDropped(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"dibs/migrations"
 )
 
-// Witness remembers elsewhere which flushes MySQL committed, so that a MySQL that was put back is noticed before it gets more claims.
+// Witness remembers elsewhere which flushes MySQL committed, so that a MySQL that was returned is noticed before it gets more claims.
 type Witness interface {
 	// Flushes are the ids of flushes that MySQL committed of claims of some campaigns, or of others beside them.
 	Flushes(ctx context.Context, campaignIDs []string) (ids []string, err error)
@@ -26,7 +26,7 @@ type Witness interface {
 // witnessTimeout bounds what a flush waits for a Redis that hangs. Then it goes on without.
 const witnessTimeout = time.Second
 
-var errWentBack = errors.New("writer: mysql was put back: it lacks flushes that it had committed")
+var errRolledBack = errors.New("writer: mysql was restored: it lacks flushes that it had committed")
 
 // flushesBefore are the flushes that MySQL must have before it gets these.
 func (s *store) flushesBefore(ctx context.Context, sums map[string]*tally) []string {
@@ -42,8 +42,8 @@ func (s *store) flushesBefore(ctx context.Context, sums map[string]*tally) []str
 	return ids
 }
 
-// requireFlushes fails with errWentBack when MySQL lacks a flush that it had committed. It asks in the transaction of the next one, which
-// no other server commits. A read that locks takes no snapshot, which a server may hold the statements behind it to.
+// requireFlushes fails with errRolledBack when MySQL lacks a flush that it had committed. It asks in the transaction of the next one, which
+// no other server commits. A locking read takes no snapshot, to which a server might tie the statements after it.
 func requireFlushes(ctx context.Context, tx *sql.Tx, dialect string, ids []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -59,7 +59,7 @@ func requireFlushes(ctx context.Context, tx *sql.Tx, dialect string, ids []strin
 	var n int
 	err := tx.QueryRowContext(ctx, query, args...).Scan(&n)
 	if err == nil && n < len(ids) {
-		err = errWentBack
+		err = errRolledBack
 	}
 	return err
 }
@@ -68,7 +68,7 @@ func requireFlushes(ctx context.Context, tx *sql.Tx, dialect string, ids []strin
 func (s *store) witnessed(ctx context.Context, sums map[string]*tally, flushes map[string]string, err error) error {
 	switch {
 	case s.witness == nil:
-	case errors.Is(err, errWentBack):
+	case errors.Is(err, errRolledBack):
 		return errors.Join(err, s.witness.WentBack(ctx, slices.Collect(maps.Keys(sums))))
 	case err == nil:
 		ctx, cancel := context.WithTimeout(ctx, witnessTimeout)

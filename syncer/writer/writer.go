@@ -23,11 +23,11 @@ var ErrClosed = errors.New("writer: closed before the event was committed")
 type Writer struct {
 	store
 
-	cfg     Config
-	metrics *metrics
-	adder   *adder
-	room    *semaphore.Weighted // tuning.pendingMax, less the claims in memory
-	wake    chan struct{}       // has a token when the first claim is pending, and when enough for a flush are
+	cfg      Config
+	metrics  *metrics
+	adder    *adder
+	capacity *semaphore.Weighted // tuning.pendingMax, less the claims in memory
+	wake     chan struct{}       // has a token when the first claim is pending, and when enough for a flush are
 
 	closing   chan struct{}
 	closeOnce sync.Once
@@ -55,7 +55,7 @@ func New(cfg Config) (*Writer, error) {
 func unstarted(cfg Config, t tuning) *Writer {
 	w := &Writer{
 		store: store{db: cfg.DB, witness: cfg.Witness, tuning: t}, cfg: cfg,
-		adder: newAdder(cfg.FlushSize), room: semaphore.NewWeighted(int64(t.pendingMax)), wake: make(chan struct{}, 1),
+		adder: newAdder(cfg.FlushSize), capacity: semaphore.NewWeighted(int64(t.pendingMax)), wake: make(chan struct{}, 1),
 		closing: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	w.metrics = newMetrics(cfg.Registerer, w.oldestAge, w.lockedCampaigns)
@@ -92,16 +92,16 @@ func (w *Writer) Submit(ctx context.Context, events []models.RawEvent, settled f
 	w.await(ctx, events, parts, settled)
 }
 
-// add puts claims into the adder, by their places in events, as soon as there is room for all. The error is for those that are in
+// add puts claims into the adder, by their places in events, as soon as there is capacity for all. The error is for those that are in
 // none of the parts.
 func (w *Writer) add(ctx context.Context, events []models.RawEvent, claims []int) ([]part, error) {
 	n := int64(len(claims))
-	if err := w.room.Acquire(ctx, n); err != nil {
+	if err := w.capacity.Acquire(ctx, n); err != nil {
 		return nil, fmt.Errorf("writer: submit: %w", err)
 	}
 	parts, pending := w.adder.add(events, claims, w.clock.Now)
 	added := int64(claimsIn(parts))
-	w.room.Release(n - added)
+	w.capacity.Release(n - added)
 	if size := int64(w.cfg.FlushSize); pending == added || pending >= size && pending-added < size {
 		w.nudge()
 	}

@@ -12,7 +12,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
 
-TOLERANCE = 5 * 60  # seconds; an older message may be one that somebody recorded
+TOLERANCE = 5 * 60  # seconds; an older message may be one that someone recorded
 BODY_MAX = 1 << 20
 
 KEY = base64.b64decode(os.environ["WEBHOOK_SECRET"].removeprefix("whsec_"))

@@ -6,7 +6,7 @@ import { createHmac, timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingHttpHeaders } from "node:http";
 import type { AddressInfo } from "node:net";
 
-const toleranceSeconds = 5 * 60; // an older message may be one that somebody recorded
+const toleranceSeconds = 5 * 60; // an older message may be one that someone recorded
 const bodyMax = 1 << 20;
 
 interface Delivery {

@@ -12,8 +12,8 @@ import (
 	"dibs/models"
 )
 
-// Room plays Redis and MySQL: campaigns, their claims by key, and what each call should answer.
-type Room struct {
+// Fake plays Redis and MySQL: campaigns, their claims by key, and what each call should answer.
+type Fake struct {
 	Mu         sync.Mutex
 	Campaigns  map[string]*Campaign
 	Calls      [][]lua.ClaimRequest
@@ -56,7 +56,7 @@ type Campaign struct {
 	users   map[string]int64
 	Rows    []models.Claim
 	Lag     int64 // claims that MySQL lacks
-	Shrunk  int64 // units that somebody took out of MySQL's remaining
+	Shrunk  int64 // units that someone took out of MySQL's remaining
 	Parked  int64 // of these
 	Batches []models.PacketBatch
 }
@@ -64,9 +64,9 @@ type Campaign struct {
 // Now is when everything happens.
 var Now = time.Date(2027, 3, 14, 15, 9, 26, 535e6, time.UTC)
 
-// NewRoom makes a Room whose campaigns are in Redis.
-func NewRoom(campaigns ...models.Campaign) *Room {
-	r := &Room{Used: map[string]bool{}, Campaigns: map[string]*Campaign{}, Audit: &Audit{}, Groups: &Groups{}}
+// NewFake makes a Fake whose campaigns are in Redis.
+func NewFake(campaigns ...models.Campaign) *Fake {
+	r := &Fake{Used: map[string]bool{}, Campaigns: map[string]*Campaign{}, Audit: &Audit{}, Groups: &Groups{}}
 	for _, c := range campaigns {
 		r.Put(c).InRedis = true
 	}
@@ -74,7 +74,7 @@ func NewRoom(campaigns ...models.Campaign) *Room {
 }
 
 // Put adds a campaign that is not in Redis.
-func (r *Room) Put(c models.Campaign) *Campaign {
+func (r *Fake) Put(c models.Campaign) *Campaign {
 	if c.Kind == "" {
 		c.Kind = models.KindCoupon
 	}
@@ -92,7 +92,7 @@ func (r *Room) Put(c models.Campaign) *Campaign {
 }
 
 // ClaimAfter takes no notice of positions.
-func (r *Room) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Position, reqs []lua.ClaimRequest) (
+func (r *Fake) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Position, reqs []lua.ClaimRequest) (
 	[]lua.ClaimReply, lua.CampaignView, error,
 ) {
 	replies, remaining, err := r.claimNow(ctx, m, reqs)
@@ -100,11 +100,11 @@ func (r *Room) ClaimAfter(ctx context.Context, m lua.Meta, _ lua.Position, reqs 
 }
 
 // Recover is Hydrate.
-func (r *Room) Recover(ctx context.Context, id string, _ lua.Position) (lua.Meta, error) {
+func (r *Fake) Recover(ctx context.Context, id string, _ lua.Position) (lua.Meta, error) {
 	return r.Hydrate(ctx, id)
 }
 
-func (r *Room) claimNow(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+func (r *Fake) claimNow(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 	r.Mu.Lock()
 	r.Calls = append(r.Calls, append([]lua.ClaimRequest(nil), reqs...))
 	claim := r.OnClaim
@@ -115,8 +115,8 @@ func (r *Room) claimNow(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest
 	return r.Sums(m, reqs)
 }
 
-// Sums makes claims by the Room's own sums.
-func (r *Room) Sums(m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+// Sums makes claims by the Fake's own sums.
+func (r *Fake) Sums(m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	replies := make([]lua.ClaimReply, len(reqs))
@@ -166,7 +166,7 @@ func (c *Campaign) Take(req *lua.ClaimRequest) lua.ClaimReply {
 }
 
 // State is what Redis holds.
-func (r *Room) State(_ context.Context, id string) (lua.State, error) {
+func (r *Fake) State(_ context.Context, id string) (lua.State, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	r.StateReads++
@@ -188,7 +188,7 @@ func (c *Campaign) meta() lua.Meta {
 }
 
 // Hydrate brings a campaign into Redis.
-func (r *Room) Hydrate(_ context.Context, id string) (lua.Meta, error) {
+func (r *Fake) Hydrate(_ context.Context, id string) (lua.Meta, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	r.Hydrates++
@@ -203,8 +203,8 @@ func (r *Room) Hydrate(_ context.Context, id string) (lua.Meta, error) {
 	return c.meta(), nil
 }
 
-// UseOnce remembers an id for as long as the Room is there.
-func (r *Room) UseOnce(_ context.Context, id string, _ time.Duration) (bool, error) {
+// UseOnce remembers an id for as long as the Fake is there.
+func (r *Fake) UseOnce(_ context.Context, id string, _ time.Duration) (bool, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	if r.Used[id] {
@@ -214,8 +214,8 @@ func (r *Room) UseOnce(_ context.Context, id string, _ time.Duration) (bool, err
 	return true, nil
 }
 
-// Deps are this Room, in every place.
-func (r *Room) Deps() api.Deps {
+// Deps are this Fake, in every place.
+func (r *Fake) Deps() api.Deps {
 	return api.Deps{
 		Claimer: r, States: r, Hydrator: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Streams: r, Audit: r.Audit, Groups: r.Groups, Ledger: Ledger{},
 		Ready: func(context.Context) error { return r.Ready },
@@ -223,7 +223,7 @@ func (r *Room) Deps() api.Deps {
 }
 
 // Sent is the claims that reached the claimer.
-func (r *Room) Sent() (n int) {
+func (r *Fake) Sent() (n int) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	for _, call := range r.Calls {
