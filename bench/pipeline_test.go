@@ -14,8 +14,7 @@ import (
 const pipelineClaims = 200_000
 
 // benchPipeline sends claims in batches over HTTP until they are in MySQL, in turns with the article's script, which keeps no claim. Each
-// part's
-// processor time for a booked claim is counted apart, and in the end the space that a row takes.
+// part's processor time for a booked claim is counted apart, and in the end the space that a row takes.
 func benchPipeline(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]

@@ -31,8 +31,7 @@ const (
 )
 
 // benchWebhooks measures the delay from an event to its delivery, alone and beside a receiver that is away, and how fast a receiver that
-// was
-// away catches up.
+// was away catches up.
 func benchWebhooks(b *testing.B, s *sheet) {
 	st := stores(b)[0]
 	s.Facts = []string{st.version(b)}

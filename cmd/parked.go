@@ -43,7 +43,7 @@ func newReplay(env Env) *cobra.Command {
 		Short: "Credit the parked messages once more; those that go through are parked no longer",
 		Long: `Hands parked messages to the finance service's own code once more, after whatever stood in their way is mended. What is
 credited is parked no longer; what is refused again stays, with the reason printed. It may be run while the service runs, and
-again after a crash: nothing is credited twice. Nothing is put back into the claim streams.
+again after a crash: nothing is credited twice. Nothing returns to the claim streams.
 
 Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs finance replay\n  dibs finance replay --id 019a7b1c-6f0e-7c5b-9a53-0242ac120002",

@@ -44,10 +44,10 @@ direction of the evidence, which is the rows of claims and the events in the cla
 kept in the table repairs. A campaign whose stock in Redis is rebuilt takes no claims for that long.
 
 A claim whose event is parked (table parked_events) was accepted and could not be written: it holds its units, and is named
-here. A repair writes it if that works by now. A claim whose place was given to another after Redis went back gets a new one
+here. A repair writes it if that works by now. A claim whose place was given to another after Redis was rolled back gets a new one
 while stock lasts.
 
-A repair gives up no claim that was answered. What it can't bring back it names, and exits 3. With --give-up-claims it gives
+A repair gives up no claim that was answered. What it can't restore it names, and exits 3. With --give-up-claims it gives
 these claims up: it prints their ids, their units are free again, and the claim stream is told (claims.given_up).
 
 With --totals the claims are added up that were accepted on a day, by campaign and currency, for finance to sign off: claims,

@@ -7,8 +7,7 @@
 //	metrics ▸ CorrelationID ▸ decode ▸ trace ▸ Recoverer ▸ Sink; for an event that failed: Retry ▸ PoisonQueue (parking) ▸ Recoverer ▸ Sink
 //
 // A Sink settles each event of a batch by itself, and each is acknowledged by itself. The events that it refuses are submitted again,
-// each in
-// a batch of its own. Retry and PoisonQueue therefore act on single events only: one bad event does not hold up a batch.
+// each in a batch of its own. Retry and PoisonQueue therefore act on single events only: one bad event does not hold up a batch.
 //
 // Delivery is at least once, and first deliveries are in stream order. For the other promises see package redisbatch.
 package consumer

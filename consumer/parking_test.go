@@ -24,8 +24,7 @@ var unreadable = [][]any{
 }
 
 // An entry that holds no event is parked with its fields, its id and the reason, without an attempt, and the rest goes on: in a service,
-// and
-// in a batch of the writer's.
+// and in a batch of the writer's.
 func TestConsumer_UnreadableEntriesAreParkedAndTheRestGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, sink := range []bool{false, true} {

@@ -36,8 +36,7 @@ func (s *Scripts) Places(ctx context.Context, ids []string) ([]Position, error) 
 }
 
 // Held returns the campaigns and shards that Redis holds, in no order. It reads the names of all keys, so it is for people who wait, not
-// for
-// a loop. Errors as State.
+// for a loop. Errors as State.
 func (s *Scripts) Held(ctx context.Context) (ids []string, err error) {
 	nodes, err := s.masters(ctx)
 	if err != nil {

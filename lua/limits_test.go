@@ -155,7 +155,7 @@ func TestUserRecordsCompare(t *testing.T) {
 		{"none", "0:0;12:0", ""},
 		{"none", "0:0;10:1", "user none holds 1 units of day 10 in redis, the rows are of 0 on day 10"},
 		{"nobody", "0:0;10:0", ""},
-		{"nobody", "0:1;10:1", "user no one holds 1 units in redis, the rows are of 0"},
+		{"nobody", "0:1;10:1", "user nobody holds 1 units in redis, the rows are of 0"},
 		{"u", "", `user u has a record in redis that reads ""`},
 		{"u", "0:3;", `user u has a record in redis that reads "0:3;"`},
 		{"u", "0:-3;10:3", `user u has a record in redis that reads "0:-3;10:3"`},

@@ -57,8 +57,7 @@ func TestCluster_ClaimsGoOnWhileTheirSlotMoves(t *testing.T) {
 }
 
 // TestCluster_ClaimsGoOnWhileRedisCLIReshards has `redis-cli --cluster reshard` itself move all slots of a campaign's primary to another
-// one,
-// while the campaign is claimed from.
+// one, while the campaign is claimed from.
 func TestCluster_ClaimsGoOnWhileRedisCLIReshards(t *testing.T) {
 	t.Parallel()
 	cli, err := exec.LookPath("redis-cli")

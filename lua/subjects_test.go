@@ -94,8 +94,7 @@ func playLimits(t *testing.T, rdb redis.UniversalClient, seed uint64, zone, star
 }
 
 // What Redis counts for limits of any window and subject is what the claims add up to, through releases, changes of the limits and days
-// of 23
-// and 25 hours.
+// of 23 and 25 hours.
 func TestRecordsOfLimitsAreThoseOfTheClaims(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		for i, row := range midnights {

@@ -6,9 +6,8 @@ import "math/rand/v2"
 // that the part's expectation is that mean, and by induction the same at every position.
 //
 // When twice the mean is more than capacity, it mirrors the draw: what the part lacks of capacity is drawn in the same way from what all
-// parts
-// lack. So every draw is symmetric about the mean, nothing is clipped, and the rest can always be divided: if the rest is at most half
-// of its capacity, its mean stays within capacity even if the part gets nothing, and the other way round.
+// parts lack. So every draw is symmetric about the mean, nothing is clipped, and the rest can always be divided: if the rest is at most
+// half of its capacity, its mean stays within capacity even if the part gets nothing, and the other way round.
 func doubleMean(rng *rand.Rand, n int, spare, capacity int64) []int64 {
 	parts := make([]int64, n)
 	for i := range n - 1 {

@@ -6,9 +6,8 @@ import (
 )
 
 // randomCut divides spare into n parts, none more than capacity. What a cut gives a part beyond capacity is cut again among the parts
-// that still
-// have capacity, until nothing is left over; each round but the last fills at least one of them. No step looks at positions, so no position
-// is favoured.
+// that still have capacity, until nothing is left over; each round but the last fills at least one of them. No step looks at positions, so
+// no position is favoured.
 func randomCut(rng *rand.Rand, n int, spare, capacity int64) []int64 {
 	parts := cut(rng, n, spare)
 	over := trim(parts, capacity)

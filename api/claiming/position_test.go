@@ -77,7 +77,7 @@ func TestPosition_ARedisThatWentBackIsRefusedAndReported(t *testing.T) {
 	require.Equal(t, models.StatusFenced, state.Status)
 	require.Equal(t, lua.Position{Epoch: 1, Seq: 2}, w.told[0])
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP dibs_rolled_back_total Calls that took nothing because Redis went back behind what this process had seen of the campaign.
+# HELP dibs_rolled_back_total Calls that took nothing because Redis was rolled back behind what this process had seen of the campaign.
 # TYPE dibs_rolled_back_total counter
 dibs_rolled_back_total 1
 `), "dibs_rolled_back_total"))

@@ -37,8 +37,7 @@ func (c *counted) Write(b []byte) (int, error) {
 func (c *counted) Flush() {}
 
 // TestAnHourOfWatchersLeavesNothing: an hour of a sampler's clock, a rush that goes on, 200 watchers. Each is told every second, and what
-// is in
-// memory afterwards is what was there at the start. A test of the console does the same in real time, see DIBS_SOAK.
+// is in memory afterwards is what was there at the start. A test of the console does the same in real time, see DIBS_SOAK.
 func TestAnHourOfWatchersLeavesNothing(t *testing.T) { //nolint:paralleltest // it weighs its own process
 	const hour = time.Hour
 	synctest.Test(t, func(t *testing.T) {

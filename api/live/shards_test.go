@@ -14,8 +14,7 @@ import (
 )
 
 // newSpread makes a rig with a campaign of 100 units over shards, each with 20 on loan, of which none is in MySQL's counters of the
-// campaign
-// itself: they lag.
+// campaign itself: they lag.
 func newSpread(t *testing.T, shards int) *rig {
 	t.Helper()
 	r := newRig(t, models.Campaign{ID: "c", Total: 100, Shards: shards, LowStockAt: 70})

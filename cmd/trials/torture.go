@@ -46,7 +46,7 @@ func newTorture(env cmd.Env) *cobra.Command {
 		Long: `Starts a Redis (alone, with a replica and three Sentinels, or a cluster of six) and a MariaDB or MySQL from PATH, two API
 processes, two consumers, two syncers and a finance service. Clients claim with idempotency keys, redeem and release, an
 operator restocks, pauses and adds packets, while processes are killed and paused, wires cut and slowed, and servers killed,
-filled, flushed, put back and locked.
+filled, flushed, restored and locked.
 
 A run is rounds of forty faults: mostly one by itself, and in every third bout one after the other on processes, wires, Redis and the
 SQL server at the same time. What the campaigns of a round are like (kind, limits, holds, shards, waves, archive and so on), which of
@@ -57,7 +57,7 @@ one was.
 After each round everything is healed, what is left is sold, and the invariants of
 docs/invariants.md are checked claim by claim: each yes has one row and each row was asked for, no seq twice and no hole, no unit too
 many and none stranded, limits, times, cents, nothing parked; short histories are linearizable; 'dibs reconcile' ends with 0. In every third
-round faults may happen that lose answered claims (a flushed Redis, one that was put back, with --durability fast a killed one); a claim
+round faults may happen that lose answered claims (a flushed Redis, one that was restored, with --durability fast a killed one); a claim
 that is missing then has to be explained by one of these. docs/reliability.md says what is promised under which fault.
 
 It needs nothing but the server programs, and touches no server of yours. One line a fault; the seed repeats the faults, though not how

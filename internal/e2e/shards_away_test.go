@@ -36,8 +36,7 @@ func (sl *sale) primaries() (by map[int]*testenv.RedisServer, count int) {
 }
 
 // TestAShardWhosePrimaryIsAway: on a cluster of three the shards of a campaign lie on all three. One primary dies in mid-sale: its users
-// get
-// 503, those of other shards claim on, no one is told sold out, and once a replica is promoted all units go.
+// get 503, those of other shards claim on, no one is told sold out, and once a replica is promoted all units go.
 func TestAShardWhosePrimaryIsAway(t *testing.T) {
 	t.Parallel()
 	const shards, total = 4, 1200

@@ -21,8 +21,8 @@ func (sl *sale) on(api, shard int, quantity int64) reply {
 }
 
 // TestAShardPutBackBehindARecall: units were called back from a shard and sold elsewhere. Its Redis is restored to before that, and has
-// lost
-// nothing else. It has the units again, and must not sell them: whether it is asked at once or not at all, it is stopped and put right.
+// lost nothing else. It has the units again, and must not sell them: whether it is asked at once or not at all, it is stopped and put
+// right.
 func TestAShardPutBackBehindARecall(t *testing.T) {
 	t.Parallel()
 	for name, asks := range map[string]bool{"claims go on": true, "no one claims": false} {

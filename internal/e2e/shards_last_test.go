@@ -12,8 +12,7 @@ import (
 )
 
 // TestTheLastUnitsOnSlowDisks: a Redis that syncs its file each second can't tell when a recall is on the disk, so each waits for
-// seconds. All
-// shards are asked at once: fifteen that are asked one after the other take 45 s.
+// seconds. All shards are asked at once: fifteen that are asked one after the other take 45 s.
 func TestTheLastUnitsOnSlowDisks(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, wishes{apis: 2, partitions: 16, redisConf: []string{"appendonly yes", "appendfsync everysec"}})

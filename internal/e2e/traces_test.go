@@ -54,8 +54,7 @@ func (w withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // TestAClaimIsTracedFromItsRequestToItsFlush: claims of two sampled traces share a script call with one of none. What is traced is found
-// in each
-// trace: the request, the call with links to all that share it, the event in the stream, its consumer, and the flush with links.
+// in each trace: the request, the call with links to all that share it, the event in the stream, its consumer, and the flush with links.
 func TestAClaimIsTracedFromItsRequestToItsFlush(t *testing.T) {
 	t.Parallel()
 	spans := tracetest.NewInMemoryExporter()

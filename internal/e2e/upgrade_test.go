@@ -102,8 +102,7 @@ func (u *upgrade) requireBooked(held string) {
 
 // TestGuide_Upgrade: the program of the schema's baseline takes claims, the schema is brought up to date under it, its processes are
 // replaced one after the other, and then the old ones come back. No claim fails, each has its row, on one shard and on several, packets
-// have
-// their credits, and holds end.
+// have their credits, and holds end.
 func TestGuide_Upgrade(t *testing.T) {
 	t.Parallel()
 	before := programOfBaseline(t)

@@ -17,9 +17,8 @@ import (
 const seenByAll = 3 * time.Second
 
 // TestAnOlderSnapshotGivesNotOneMoreYes: Redis goes back to an older snapshot, and one of two API processes has not looked since. Whoever
-// asks
-// first, after the first refusal there is not one more yes through any process, and that comes within the promised time. What was lost is
-// counted and told.
+// asks first, after the first refusal there is not one more yes through any process, and that comes within the promised time. What was lost
+// is counted and told.
 func TestAnOlderSnapshotGivesNotOneMoreYes(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]int{"asked first is who saw the tail": 0, "asked first is who did not": 1} {

@@ -61,8 +61,7 @@ func (l *ledger) transfers() (n uint8) {
 }
 
 // shelf is a lot of packets: what it was credited and debited, what users took, and its lists of free packets. Claims are on disk and
-// booked
-// at once: what becomes of them is not a matter of transfers.
+// booked at once: what becomes of them is not a matter of transfers.
 type shelf struct {
 	ledger
 	Claimed, Free uint8 // a bit for each packet

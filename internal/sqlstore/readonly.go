@@ -86,5 +86,5 @@ func (c *failoverConn) ResetSession(ctx context.Context) error {
 	return c.innerConn.ResetSession(ctx)
 }
 
-// IsValid is called before a connection goes back to the pool.
+// IsValid is called before a connection returns to the pool.
 func (c *failoverConn) IsValid() bool { return c.refusals.Load() == c.made && c.innerConn.IsValid() }

@@ -164,7 +164,7 @@ func (rd *round) equal(invariant, id, what string, a, b int64) {
 	}
 }
 
-// checkPackets: each packet has one owner or went back, and the accounts say so to the cent (I10).
+// checkPackets: each packet has one owner or was returned, and the accounts say so to the cent (I10).
 func (rd *round) checkPackets(ctx context.Context, l *ledger) error {
 	found, err := rd.w.db.QueryContext(ctx, `SELECT p.id, p.amount, COALESCE(p.claim_id, ''), p.returned_at IS NOT NULL,
 		(SELECT COUNT(*) FROM account_entries e WHERE e.claim_id = p.claim_id AND e.amount = p.amount AND e.user_id = p.user_id)
@@ -184,7 +184,7 @@ func (rd *round) checkPackets(ctx context.Context, l *ledger) error {
 		in += amount
 		switch {
 		case claim != "" && back:
-			rd.brokenf("I10: %s: packet %s has an owner and went back", l.id, id)
+			rd.brokenf("I10: %s: packet %s has an owner and was returned", l.id, id)
 		case claim != "":
 			owned = owned + amount
 			owners = owners + 1

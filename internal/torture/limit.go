@@ -11,8 +11,7 @@ import (
 )
 
 // extraLimit is a limit of a campaign beside per_user: of the user, or of a device that several users share. A round is within one day,
-// month
-// and, but for midnight of a Sunday, week.
+// month and, but for midnight of a Sunday, week.
 type extraLimit struct {
 	by  string
 	per models.Per

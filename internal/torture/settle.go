@@ -89,7 +89,7 @@ func (rd *round) settleOne(ctx context.Context, c *campaign, chance uint64) erro
 	case c.has(withArchive):
 		c.closing.Store(true)
 		return o.archiveAll(ctx, c, rd.lied)
-	case c.closed: // what is left goes back
+	case c.closed: // what is left returns
 		return o.closeCampaign(ctx, c)
 	}
 	if err := errors.Join(o.reopen(ctx, c), o.unlimit(ctx, c)); err != nil || strings.HasSuffix(c.id, endless) {

@@ -114,14 +114,14 @@ func (a Applier) Apply(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	if _, shard := models.SplitShardID(id); shard == models.ReserveLot {
-		if err := a.raise(ctx, &c, &state); err != nil {
-			return err
-		}
-	}
 	if state.Version < c.Version {
 		if _, err := a.scripts.Adjust(ctx, &c); err != nil {
 			return fmt.Errorf("campaigns: apply %s: %w", id, err)
+		}
+	}
+	if _, shard := models.SplitShardID(id); shard == models.ReserveLot { // it takes units once it is open
+		if err := a.raise(ctx, &c, &state); err != nil {
+			return err
 		}
 	}
 	if c.AppliedVersion == c.Version {

@@ -7,6 +7,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/reconcile"
+	"dibs/syncer/shards"
 
 	"github.com/stretchr/testify/require"
 )
@@ -142,4 +143,20 @@ func TestCompare_KnowsThePacketsOfEachLot(t *testing.T) {
 
 	s.Exec("DELETE FROM stock_moves WHERE shard = 1")
 	require.NotEmpty(t, s.Compare(s.id).Differences)
+}
+
+// The total of a campaign is raised while Redis does not hold its reserve. The books agree: the reserve gets the units with its next load.
+func TestCompare_ARaiseThatTheReserveIsToGetAgrees(t *testing.T) {
+	t.Parallel()
+	s := &sale{Stack: newWitnessed(t)}
+	s.id = s.Create(40, func(c *models.Campaign) { c.Shards = 2 })
+	s.mover = shards.New(s.DB, s.Scripts, s.Hydrator(), syncertest.Quiet(), nil)
+	repo := syncertest.NewCampaigns(t, s.DB, s.Scripts)
+	_, err := repo.Change(t.Context(), s.id, models.Change{Total: new(int64(50))})
+	require.NoError(t, err)
+	require.Empty(t, s.Compare(s.id).Differences)
+	require.NoError(t, s.Hydrate(models.ShardID(s.id, models.ReserveLot)))
+	require.Empty(t, s.Compare(s.id).Differences)
+	require.Equal(t, 50, s.sellOut())
+	require.Empty(t, s.Compare(s.id).Differences)
 }

@@ -19,8 +19,7 @@ import (
 )
 
 // In these tests MySQL is restored to a time before a move of units that Redis has taken, in a campaign of 40 units in two shards. Before
-// it
-// was repaired, and afterwards, no unit is sold twice. After it none is left over.
+// it was repaired, and afterwards, no unit is sold twice. After it none is left over.
 
 // tryRefill has a shard ask for units, which may fail.
 func (s *sale) tryRefill(shard int, units int64) {
@@ -73,8 +72,7 @@ func TestRestored_TheReserveOfAnOldDumpIsNotGranted(t *testing.T) {
 }
 
 // No flush is lost, so the record of flushes in Redis does not tell of the restore. Redis has the units, and goes on; the comparison
-// notices
-// that MySQL lacks rows, and the repair brings them back.
+// notices that MySQL lacks rows, and the repair brings them back.
 func TestRestored_ALostGrantAloneDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, false)
@@ -140,8 +138,7 @@ func TestRestored_ShardsOfAllPartitionsAreStopped(t *testing.T) {
 }
 
 // Redis evicted the reserve and the shard that it had granted units to, and MySQL was restored to a time before. No claim was lost in the
-// partition of
-// the reserve. A load of it is refused, by its tombstone.
+// partition of the reserve. A load of it is refused, by its tombstone.
 func TestRestored_AReserveThatWasEvictedDoesNotLoadBehindItsTombstone(t *testing.T) {
 	t.Parallel()
 	for _, isTold := range []bool{false, true} {
@@ -286,8 +283,7 @@ func TestRestored_AShardThatRedisDoesNotHold(t *testing.T) {
 }
 
 // Redis is rolled back behind a recall: the shard sells units that another shard has sold. Nothing could prevent it here. The comparison
-// says
-// how many were sold twice, the repair books them, and what is still free makes up for them. A higher total ends it.
+// says how many were sold twice, the repair books them, and what is still free makes up for them. A higher total ends it.
 func TestRestored_UnitsThatWereSoldTwiceAreTold(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, false)

@@ -99,7 +99,7 @@ func addTo(sum **int64, n *int64, isNone bool) {
 func (l *look) sums(ctx context.Context) error {
 	id := l.found.CampaignID
 	db := sqlstore.On(l.r.db.WithContext(ctx))
-	var claimed, synced, released, units int64
+	var claimed, synced, released, units, raised int64
 	for try := 1; ; try++ {
 		err := db.Row("SELECT c.claimed - SUM(s.claimed), c.synced_seq - SUM(s.synced_seq), c.released_claims - SUM(s.released_claims),"+
 			" c.total - SUM(s.total) - COALESCE((SELECT SUM(CASE WHEN kind = ? THEN n ELSE -n END) FROM"+
@@ -107,6 +107,10 @@ func (l *look) sums(ctx context.Context) error {
 			" FROM campaigns c JOIN lots s ON s.campaign_id = c.id AND s.shard > 0 WHERE c.id = ?"+
 			" GROUP BY c.id, c.claimed, c.synced_seq, c.released_claims, c.total", models.EventUnitsDebited, id, id).
 			Scan(&claimed, &synced, &released, &units)
+		if err == nil && units > 0 {
+			raised, err = l.raised(ctx)
+			units -= raised
+		}
 		if err != nil {
 			return fmt.Errorf("reconcile: lots of %s: %w", id, err)
 		}
@@ -132,6 +136,27 @@ func (l *look) sums(ctx context.Context) error {
 		l.found.differf("%d units were sold twice by servers that lost data: raise total by %d, or close the campaign", n, n)
 	}
 	return nil
+}
+
+// raised is by how many units the total was raised of which MySQL has no credit. It is 0 if the reserve is in Redis and lacks them; else its
+// next load brings them, or the consumers are behind.
+func (l *look) raised(ctx context.Context) (units int64, err error) {
+	id := l.found.CampaignID
+	reserve := models.ShardID(id, models.ReserveLot)
+	var total, credited int64
+	var residency models.Residency
+	err = sqlstore.On(l.r.db.WithContext(ctx)).Row("SELECT w.total + w.lowered, COALESCE((SELECT MAX(cumulative) FROM stock_moves m"+
+		" WHERE m.campaign_id = w.id AND m.shard = s.shard AND m.kind = ? AND m.peer = 0), 0), s.residency"+
+		" FROM lots w JOIN lots s ON s.campaign_id = w.id WHERE w.id = ? AND s.id = ?", models.EventUnitsCredited, id, reserve).
+		Scan(&total, &credited, &residency)
+	if err != nil || l.snap.campaign.Kind == models.KindPacket {
+		return 0, err
+	}
+	view := l.r.scripts.Shards(ctx, []string{reserve})[0]
+	if residency == models.ResidencyResident && (view.Err != nil || view.In[0] < total) {
+		return 0, nil
+	}
+	return total - credited, nil
 }
 
 // lacks is how many units lots have sold that they lack, beside what is on its way to them.

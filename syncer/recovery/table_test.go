@@ -375,8 +375,7 @@ func TestTable_APartitionIsStoppedWhenAServerForgot(t *testing.T) {
 }
 
 // TestTable_ALoadThatWasJustConfirmedIsNotFenced: MySQL was read before the load was confirmed, and Redis after it was opened. Only a
-// load that
-// was open before MySQL was read is one that MySQL forgot.
+// load that was open before MySQL was read is one that MySQL forgot.
 func TestTable_ALoadThatWasJustConfirmedIsNotFenced(t *testing.T) {
 	t.Parallel()
 	v := view{residency: evicted, held: open, epoch: epochNewer}

@@ -267,8 +267,7 @@ func (w *world) flushAll() {
 }
 
 // deleteKey is a key of a lot that vanishes: its state, its users, its tombstone. No key vanishes in the second in which MySQL was
-// restored:
-// of a lot that MySQL forgot and Redis lost, only the stream would tell.
+// restored: of a lot that MySQL forgot and Redis lost, only the stream would tell.
 func (w *world) deleteKey(i, which int) {
 	w.notef("key %d of lot %d deleted", which, i)
 	w.faults++

@@ -47,8 +47,7 @@ func (s *streams) renew(ctx context.Context, old *models.StreamRecord, known lua
 
 // newGeneration gives a stream a new generation, after stop has taken the campaigns out of use that it proves nothing about any more
 // and returned why, and how many claims of unknown campaigns were lost. MySQL has it first: if this process dies in between, the two
-// differ,
-// and the next one goes on.
+// differ, and the next one goes on.
 func (s *streams) newGeneration(
 	ctx context.Context, old *models.StreamRecord, stop func() (loss string, unexplained int64, err error),
 ) error {

@@ -141,8 +141,7 @@ func TestLots_ProcessesLoadThemOneAfterTheOther(t *testing.T) {
 }
 
 // MySQL was restored to a time before the first load of a lot that Redis lost as well. What its peers were credited from it is gone, and
-// they
-// take credits of the new load though its number is lower than one that they knew.
+// they take credits of the new load though its number is lower than one that they knew.
 func TestLots_AFirstLoadAsksThePeers(t *testing.T) {
 	t.Parallel()
 	s := newSpread(t, 2, false)

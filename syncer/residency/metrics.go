@@ -36,6 +36,6 @@ func newEventsParked(reg prometheus.Registerer) prometheus.Gauge {
 func newEntriesLost(reg prometheus.Registerer) prometheus.Counter {
 	return promauto.With(reg).NewCounter(prometheus.CounterOpts{
 		Name: "dibs_stream_entries_lost_total",
-		Help: "Entries of claim streams that Redis lost when it went back: a restored snapshot, a replica that lagged, data that is gone.",
+		Help: "Entries of claim streams that Redis lost when it was rolled back: a restored snapshot, a replica that lagged, data that is gone.",
 	})
 }

@@ -16,7 +16,7 @@ const appliedReleases = "released_claims - (SELECT COUNT(*) FROM outbox" +
 	" WHERE outbox.campaign_id = lots.id" +
 	" AND outbox.kind = '" + string(models.OutboxRelease) + "')"
 
-// known is how far Redis must be with a campaign. Redis is read afterwards, and then is no less far unless it went back.
+// known is how far Redis must be with a campaign. Redis is read afterwards, and then is no less far unless it was rolled back.
 func (h *Hydrator) known(ctx context.Context, c *models.Campaign) (lua.Position, error) {
 	known := campaigns.Known(c)
 	epoch := int64(0)

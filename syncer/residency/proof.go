@@ -23,7 +23,7 @@ var (
 
 // prove returns nil if MySQL has every claim of a lost campaign, unless someone deleted rows by hand:
 //
-//   - the claim stream is the one that the campaign was loaded under and never went back, so it held every claim;
+//   - the claim stream is the one that the campaign was loaded under and was never rolled back, so it held every claim;
 //   - the consumer group has acknowledged everything up to what was its tip after the campaign took no more claims;
 //   - no process saw a claim that MySQL lacks, and Redis holds none.
 //

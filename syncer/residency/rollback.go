@@ -66,7 +66,7 @@ func (w *Witness) partitionsOf(campaignIDs []string) (all []int) {
 	return slices.Compact(all)
 }
 
-// committed is what MySQL has of some partitions, unless it went back. Older flushes than the newest may be pruned.
+// committed is what MySQL has of some partitions, unless it was rolled back. Older flushes than the newest may be pruned.
 func (s *streams) committed(ctx context.Context, partitions ...int) (all []lua.Committed, err error) {
 	all, err = s.scripts.Committed(ctx, partitions...)
 	sure := time.Now().Add(-flushesSure)

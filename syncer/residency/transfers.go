@@ -35,12 +35,9 @@ const peersAtOnce = 16
 // transfers finds out what load epoch of a lot begins with. MySQL, Redis and its peers know of its debits and credits:
 //
 //   - It was credited what either of its rows and its hash in Redis say: the giver had debited that, on its disk.
-//   - It has debited what Redis says, as long as Redis holds it, and what its rows say else. A debit that Redis does not know was not on
-//
-// its
-//
-//	  disk, so no one was credited.
-//	- It has debited no less than its peers were credited, the floors. Each peer refuses credits of its earlier loads from now on.
+//   - It has debited what Redis says, as long as Redis holds it, and what its rows say else. A debit that Redis does not know was not
+//     on its disk, so no one was credited.
+//   - It has debited no less than its peers were credited, the floors. Each peer refuses credits of its earlier loads from now on.
 func (h *Hydrator) transfers(ctx context.Context, c *models.Campaign, epoch int64) (m *moved, err error) {
 	campaignID, shard := models.SplitShardID(c.ID)
 	m = &moved{}

@@ -82,7 +82,7 @@ func TestWentBack_ClaimsThatHideIt(t *testing.T) {
 		require.Equal(t, models.ResidencyLost, h.Residency(id))
 		require.Equal(t, 1, strings.Count(log.String(), "lost_entries=87"), log.String())
 		require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP dibs_stream_entries_lost_total Entries of claim streams that Redis lost when it went back: a restored snapshot, a replica that lagged, data that is gone.
+# HELP dibs_stream_entries_lost_total Entries of claim streams that Redis lost when it was rolled back: a restored snapshot, a replica that lagged, data that is gone.
 # TYPE dibs_stream_entries_lost_total counter
 dibs_stream_entries_lost_total 87
 `), "dibs_stream_entries_lost_total"))

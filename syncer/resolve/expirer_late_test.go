@@ -17,8 +17,7 @@ import (
 )
 
 // TestExpirer_HoldsEndInTime: a thousand holds a second end, spread over many campaigns, with the jobs of a syncer as often as it runs
-// them.
-// docs/capacity.md has the figures of the long form:
+// them. docs/capacity.md has the figures of the long form:
 //
 //	DIBS_SOAK=1 go test ./syncer/resolve -run HoldsEndInTime -v
 func TestExpirer_HoldsEndInTime(t *testing.T) {

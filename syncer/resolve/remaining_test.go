@@ -44,8 +44,7 @@ func TestRemaining_NoUnitIsMadeByAReleaseBesideAChange(t *testing.T) {
 }
 
 // Claims, flushes, releases, changes that Redis hears and that it does not hear, in any order: at every step SELECT remaining FROM
-// campaigns is
-// max(max(total, redis_total) - claimed, 0) by a model, and never below what Redis says. Once Redis has heard all, they agree.
+// campaigns is max(max(total, redis_total) - claimed, 0) by a model, and never below what Redis says. Once Redis has heard all, they agree.
 func TestRemaining_FollowsTheModelAndIsNeverBelowRedis(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -16,8 +16,7 @@ import (
 )
 
 // TestPrunerRate makes the figure of docs/dba.md: how many rows of stock_flushes a second the pruner removes while 500 campaigns are in
-// each
-// flush. It must be twice what is written.
+// each flush. It must be twice what is written.
 //
 //	DIBS_TEST_CAPACITY=1 go test ./syncer/retention -run PrunerRate -v
 //

@@ -11,8 +11,7 @@ import (
 )
 
 // atEachPoint has a mover serve a need in a new world, and events happen after each number of its steps, one after the other. What the
-// mover
-// says must have been true, and all units must be sold in the end, once.
+// mover says must have been true, and all units must be sold in the end, once.
 func atEachPoint(t *testing.T, start func() *world, need models.Need, events ...func(w *world)) {
 	t.Helper()
 	points := make([]int, len(events))

@@ -21,8 +21,7 @@ var rushes = []struct {
 }
 
 // TestARushOverManyShards sells ten million units of 256 shards to a hundred million people, by the mover's own rules. DIBS_WRITE=1 puts
-// the
-// figures into docs/sharding.md, and draws docs/img/shards.svg.
+// the figures into docs/sharding.md, and draws docs/img/shards.svg.
 func TestARushOverManyShards(t *testing.T) {
 	t.Parallel()
 	table := "| users | sold out after | the last 1 % | moves | claims a move | looks | held until 99 % | answered 503 |\n" +

@@ -10,9 +10,9 @@ import (
 )
 
 // rush is a sale over many shards in milliseconds of its own: too large for real servers, so what they take is a constant that was
-// measured.
-// The rules are the real ones: models.NeedAhead says when a process asks for units and plan what its mover does. People are no persons but
-// counts a shard and millisecond, which is exact enough: a claim here has no other state than its shard and the time for which it is held.
+// measured. The rules are the real ones: models.NeedAhead says when a process asks for units and plan what its mover does. People are no
+// persons but counts a shard and millisecond, which is exact enough: a claim here has no other state than its shard and the time for which
+// it is held.
 type rush struct {
 	shape rushShape
 	dice  *rand.Rand

@@ -368,8 +368,7 @@ func (r *servers) differ(w *world) error {
 }
 
 // TestTheFakeIsAsTheServers: the schedules of TestUnitsAreNeverLostNorDoubled run against the fake and, step by step, against the scripts
-// on a
-// real Redis and the store on SQLite, which hold the same after each turn.
+// on a real Redis and the store on SQLite, which hold the same after each turn.
 func TestTheFakeIsAsTheServers(t *testing.T) {
 	t.Parallel()
 	r := newServers(t)

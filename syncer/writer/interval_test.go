@@ -26,8 +26,7 @@ func oneOfEach(campaigns int, seq int64) (events []models.Event) {
 }
 
 // A flush of many campaigns makes the next one wait, to half a second at most; a flush of one campaign takes that back. FlushInterval is
-// the
-// minimum.
+// the minimum.
 func TestWriter_FlushesLessOftenWhileThereAreManyCampaigns(t *testing.T) {
 	t.Parallel()
 	const many = 150
@@ -74,8 +73,7 @@ func advanceUntil(t *testing.T, clock *clockwork.FakeClock, done <-chan error, s
 }
 
 // A thousand claims a second over a hundred campaigns: a row of stock_flushes for each campaign in each flush, but at most 200 a second.
-// A claim
-// waits half a second for its flush at most, which leaves as much for the transaction.
+// A claim waits half a second for its flush at most, which leaves as much for the transaction.
 func TestWriter_FlushRowsFollowTheClaims(t *testing.T) {
 	t.Parallel()
 	const campaigns, perStep, step, warmUp, lasts = 100, 20, 20 * time.Millisecond, time.Second, 6 * time.Second

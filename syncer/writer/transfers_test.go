@@ -103,8 +103,7 @@ func TestTransfers_NamePackets(t *testing.T) {
 }
 
 // An event of another load than MySQL knows is dropped: the load has taken what it said. So is one whose number is taken, and one of a
-// lot that
-// is not there. They hold up nothing else, and are not parked.
+// lot that is not there. They hold up nothing else, and are not parked.
 func TestTransfers_OfAnotherLoadAreDropped(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
