@@ -42,7 +42,8 @@ func maskURLs(value string) string {
 	for i, host := range hosts {
 		scheme, rest, found := strings.Cut(strings.TrimSpace(host), "://")
 		if !found {
-			scheme, rest = "", scheme
+			rest = scheme
+			scheme = ""
 		} else {
 			scheme += "://"
 		}

@@ -203,8 +203,12 @@ func fillColumns(args []any, n int, m Meta, req *ClaimRequest) {
 		key = string(digest[:keyLength])
 		keyDigest = base64.RawURLEncoding.EncodeToString(digest[:keyLength])
 	}
-	args[0], args[n], args[2*n] = req.UserID, req.Quantity, key
-	args[3*n], args[4*n], args[5*n] = record, req.ID.String(), eventPart(m, req, keyDigest)
+	args[0] = req.UserID
+	args[n] = req.Quantity
+	args[2*n] = key
+	args[3*n] = record
+	args[4*n] = req.ID.String()
+	args[5*n] = eventPart(m, req, keyDigest)
 }
 
 // scopeOf is whose an idempotency key is: the user's, and where another subject decides about the shard, of its value too.

@@ -95,7 +95,8 @@ func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, nowMs int64, ans
 	switch v := answer.(type) {
 	case int64:
 		if v > 0 {
-			reply.Outcome, reply.Claim = models.OutcomeClaimed, claimOf(m, req, req.ID, v, nowMs)
+			reply.Outcome = models.OutcomeClaimed
+			reply.Claim = claimOf(m, req, req.ID, v, nowMs)
 			return nil
 		}
 		refusal, known := outcomeOf(-v)
@@ -109,7 +110,8 @@ func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, nowMs int64, ans
 		if err != nil {
 			return err
 		}
-		reply.Outcome, reply.Claim = models.OutcomeReplayed, claimOf(m, req, id, seq, at)
+		reply.Outcome = models.OutcomeReplayed
+		reply.Claim = claimOf(m, req, id, seq, at)
 		if m.Kind == models.KindPacket && !putPacket(&reply.Claim, m, packet) {
 			return badReply("claim", []any{answer})
 		}

@@ -66,12 +66,14 @@ func shardOrder(partitions, first int) []int {
 	slots := make([]int, partitions)
 	left := make([]int, partitions)
 	for p := range partitions {
-		slots[p], left[p] = slotOf(p), p
+		slots[p] = slotOf(p)
+		left[p] = p
 	}
 	for i := range min(partitions, models.ShardsMax) {
 		point := slots[first] + int(bits.Reverse16(uint16(i)))*clusterSlots>>16
 		nearest := slices.MinFunc(left, func(a, b int) int { return cmp.Compare(slotsApart(slots[a], point), slotsApart(slots[b], point)) })
-		order, left = append(order, nearest), slices.DeleteFunc(left, func(p int) bool { return p == nearest })
+		order = append(order, nearest)
+		left = slices.DeleteFunc(left, func(p int) bool { return p == nearest })
 	}
 	shardOrders.byFirst[key] = order
 	return order

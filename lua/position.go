@@ -20,7 +20,7 @@ type StreamPosition struct {
 	Gap        EntryID // an entry that was in it and is missing, although older ones are there
 }
 
-// Before tells whether p was earlier than o by load and claims, or transfers.
+// Before reports whether p was earlier than o by load and claims, or transfers.
 func (p Position) Before(o Position) bool {
 	return p.Epoch < o.Epoch || p.Epoch == o.Epoch && (p.Seq < o.Seq || p.TSeq < o.TSeq)
 }

@@ -16,7 +16,8 @@ const (
 	stageFields = 128
 	// stageCommands is how many commands share a round trip, and stageCommandsPaced how many do while others claim. Redis serves
 	// others between two of them.
-	stageCommands, stageCommandsPaced = 8, 2
+	stageCommands      = 8
+	stageCommandsPaced = 2
 	// archivedField stands for archived claims among the records of users and of claims: no user and no claim is called so.
 	archivedField = ""
 	// stagedFor is how long staged records stay after their loader died.

@@ -78,7 +78,7 @@ func (s *State) Stock(books *models.Books) models.Stock {
 	return st
 }
 
-// SameDefinition tells whether no change of the campaign is on its way.
+// SameDefinition reports whether no change of the campaign is on its way.
 func (s *State) SameDefinition(books *models.Books) bool {
 	return s.Version == books.Version && books.AppliedVersion == books.Version
 }
@@ -125,7 +125,9 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 		st.Pushed = f.number("pushed")
 	}
 	if st.Meta.IsShard() {
-		st.Meta.Shards, st.TSeq, st.Owed = int(f.number("shards")), f.number("tseq"), f.number("owed")
+		st.Meta.Shards = int(f.number("shards"))
+		st.TSeq = f.number("tseq")
+		st.Owed = f.number("owed")
 		st.Transfers = transfersOf(f)
 		st.Meta.ShardBy = f.text["shard_by"]
 	}

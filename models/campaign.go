@@ -205,7 +205,7 @@ type Change struct {
 	Status        *Status // open, paused; closed is for ever
 }
 
-// Fits tells whether the change may be made to a campaign of this version.
+// Fits reports whether the change may be made to a campaign of this version.
 func (ch Change) Fits(version int64) bool {
 	return ch.IfVersion == nil || slices.Contains(ch.IfVersion, version)
 }

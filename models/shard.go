@@ -39,7 +39,7 @@ func SplitShardID(id string) (campaignID string, shard int) {
 	return campaignID, shard
 }
 
-// IsShardID tells whether an id is that of a shard.
+// IsShardID reports whether an id is that of a shard.
 func IsShardID(id string) bool { return strings.Contains(id, shardMark) }
 
 // ReserveLot is the number of the lot that holds what no shard of a campaign of several has. No user claims from it.
@@ -75,7 +75,7 @@ func (c *Campaign) LotIDs() []string {
 	return append(c.ShardIDs(), ShardID(c.ID, ReserveLot))
 }
 
-// IsSharded tells whether the campaign is spread over several shards. A shard is not.
+// IsSharded reports whether the campaign is spread over several shards. A shard is not.
 func (c *Campaign) IsSharded() bool { return c.Shards > 1 && !IsShardID(c.ID) }
 
 // LotID is the id of the books that a claim belongs to: those of its shard, or of its campaign.

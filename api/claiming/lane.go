@@ -126,7 +126,7 @@ func (l *lane) askBooks() {
 	}
 }
 
-// handleMissing tells whether Redis lacks the campaign, or a part of it. All replies of a call say so, or none.
+// handleMissing reports whether Redis lacks the campaign, or a part of it. All replies of a call say so, or none.
 func (l *lane) handleMissing(replies []lua.ClaimReply, view lua.CampaignView) bool {
 	if len(replies) == 0 {
 		return false
@@ -153,7 +153,7 @@ func (l *lane) handleMissing(replies []lua.ClaimReply, view lua.CampaignView) bo
 // hydrateEvery bounds how often MySQL is asked for a campaign that it can't restore.
 const hydrateEvery = 100 * time.Millisecond
 
-// hydrate has the campaign loaded into Redis and tells whether to call again.
+// hydrate has the campaign loaded into Redis and reports whether to call again.
 func (l *lane) hydrate() bool {
 	l.hydrating.Lock()
 	defer l.hydrating.Unlock()

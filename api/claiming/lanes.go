@@ -123,7 +123,7 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 	return state.Meta, at.Later(lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq, TSeq: c.TSeq}), nil
 }
 
-// isRolledBack tells whether Redis was restored to a time before a change, an eviction or a loss that MySQL knows of. c was read after
+// isRolledBack reports whether Redis was restored to a time before a change, an eviction or a loss that MySQL knows of. c was read after
 // state: what it has more of claims came in the meantime.
 func isRolledBack(state *lua.State, c *models.Campaign) bool {
 	behind := state.Position().Behind(lua.Position{Epoch: c.Epoch, Version: c.AppliedVersion})

@@ -23,7 +23,7 @@ const (
 	statusAway      models.Status = "away"
 )
 
-// isAway tells whether the Redis of a campaign or shard does not answer.
+// isAway reports whether the Redis of a campaign or shard does not answer.
 func isAway(w *lua.Watched) bool {
 	return w.Err != nil && !errors.Is(w.Err, lua.ErrAbsent) && !errors.Is(w.Err, lua.ErrDamaged)
 }

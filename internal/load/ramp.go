@@ -79,7 +79,9 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 		if ok || err != nil {
 			return held, steps, err
 		}
-		held, failed, drop = 0, held, precision
+		failed = held
+		held = 0
+		drop = precision
 	}
 	return 0, steps, nil
 }

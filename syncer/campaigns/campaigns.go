@@ -92,7 +92,8 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 // initialized is a campaign with the values that it has before anything happened to it.
 func (r *Repository) initialized(c models.Campaign) models.Campaign {
 	c.Status, c.TimeZone = cmp.Or(c.Status, models.StatusOpen), cmp.Or(c.TimeZone, "UTC")
-	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
+	c.StartsAt = milliseconds(c.StartsAt)
+	c.EndsAt = milliseconds(c.EndsAt)
 	c.Partition = lua.PartitionOf(c.ID, r.partitions)
 	c.Shards = max(1, c.Shards)
 	c.RedisTotal = 0
@@ -140,7 +141,8 @@ func (r *Repository) stored(ctx context.Context, c *models.Campaign, digest stri
 // digestOf is a digest of what a campaign's creator chose.
 func digestOf(c *models.Campaign) (string, error) {
 	d := c.Definition()
-	d.StartsAt, d.EndsAt = milliseconds(d.StartsAt), milliseconds(d.EndsAt)
+	d.StartsAt = milliseconds(d.StartsAt)
+	d.EndsAt = milliseconds(d.EndsAt)
 	text, err := json.Marshal(d) //nolint:musttag // the names of the fields will do
 	if err != nil {
 		return "", fmt.Errorf("campaigns: campaign %s: %w", c.ID, err)

@@ -90,7 +90,8 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made, lowered i
 	}
 	change.Apply(&c)
 	c.Limits.ContinueFrom(before.Limits, before.Changes+1, time.Now().UnixMilli())
-	c.StartsAt, c.EndsAt = milliseconds(c.StartsAt), milliseconds(c.EndsAt)
+	c.StartsAt = milliseconds(c.StartsAt)
+	c.EndsAt = milliseconds(c.EndsAt)
 	if err := c.Validate(); err != nil {
 		return models.Campaign{}, sqlstore.Final(err)
 	}

@@ -62,7 +62,7 @@ type Comparison struct {
 	rolledBack []string         // what Redis is behind with: the campaign, or some of its shards
 }
 
-// Agrees tells whether nothing is wrong with the books.
+// Agrees reports whether nothing is wrong with the books.
 func (c *Comparison) Agrees() bool { return len(c.Differences) == 0 }
 
 func (c *Comparison) differf(format string, args ...any) {

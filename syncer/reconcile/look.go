@@ -159,7 +159,7 @@ func (l *look) with(ctx context.Context, state *lua.State) (settled bool, err er
 // loadTime is what a load may take from its confirmation in MySQL until it is open in Redis. It brings the packets then.
 const loadTime = 2 * time.Minute
 
-// isNew tells whether a load that was confirmed at some time may be under way still.
+// isNew reports whether a load that was confirmed at some time may be under way still.
 func isNew(confirmed *time.Time) bool { return confirmed != nil && time.Since(*confirmed) < loadTime }
 
 // newer tells a change that came in the meantime from one that MySQL has lost: MySQL knows of each before Redis does.

@@ -106,7 +106,7 @@ func (r *Reconciler) meetAll(ctx context.Context) (moved, still []string, err er
 	return moved, still, err
 }
 
-// meet remembers the books of a campaign, and tells whether it is to be compared because they moved, or because something was not
+// meet remembers the books of a campaign, and reports whether it is to be compared because they moved, or because something was not
 // as it should be when it was compared last. One that is met for the first time waits for its turn.
 func (r *Reconciler) meet(id string, b books) (moved bool) {
 	p := r.past[id]

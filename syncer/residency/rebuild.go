@@ -271,7 +271,7 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 	return snap, parked, err
 }
 
-// isBlank tells whether a campaign has no claims, has never had any, and has counters that say so. It is one statement, as most loads
+// isBlank reports whether a campaign has no claims, has never had any, and has counters that say so. It is one statement, as most loads
 // are of such campaigns: they are asked for the first time.
 func (h *Hydrator) isBlank(ctx context.Context, id string) (blank bool, err error) {
 	err = h.db.ConnPool.QueryRowContext(ctx, "SELECT "+withoutClaims+" FROM lots WHERE id = ?", id).Scan(&blank)
@@ -316,7 +316,8 @@ func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, ep
 	} else {
 		err = sqlstore.Retry(ctx, func() error {
 			err := h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-				if changed, err = confirm(tx); err != nil || changed == 0 {
+				changed, err = confirm(tx)
+				if err != nil || changed == 0 {
 					return err
 				}
 				return h.confirmMoved(ctx, tx, c, b.moved)

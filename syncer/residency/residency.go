@@ -166,7 +166,7 @@ func (h *Hydrator) lose(ctx context.Context, c *models.Campaign, reason string) 
 	return nil
 }
 
-// fence stops claims of whatever Redis holds of a campaign, and tells whether it took claims until now. A state too damaged to be
+// fence stops claims of whatever Redis holds of a campaign, and reports whether it took claims until now. A state too damaged to be
 // fenced takes none anyway.
 func (h *Hydrator) fence(ctx context.Context, c *models.Campaign) (stopped bool, err error) {
 	state, err := h.scripts.State(ctx, c.ID)

@@ -41,7 +41,8 @@ const peersAtOnce = 16
 func (h *Hydrator) transfers(ctx context.Context, c *models.Campaign, epoch int64) (m *moved, err error) {
 	campaignID, shard := models.SplitShardID(c.ID)
 	m = &moved{}
-	if m.attempts, err = attemptsOf(ctx, h.db.ConnPool, c.ID, ""); err != nil { // before Redis
+	m.attempts, err = attemptsOf(ctx, h.db.ConnPool, c.ID, "") // before Redis
+	if err != nil {
 		return nil, err
 	}
 	var lots []models.Campaign

@@ -195,7 +195,7 @@ func (m *Mover) remaining(ctx context.Context, c *lined, before *picture, rows [
 	return max(0, remaining), true, nil
 }
 
-// isEvicted tells whether MySQL has all of a lot.
+// isEvicted reports whether MySQL has all of a lot.
 func isEvicted(c *models.Campaign) bool {
 	return c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyNone
 }

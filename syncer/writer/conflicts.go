@@ -35,7 +35,7 @@ func scanKnown(scan func(...any) error) (k known, err error) {
 	return k, err
 }
 
-// is tells whether a claim is that of an event. A repair may have given it another seq.
+// is reports whether a claim is that of an event. A repair may have given it another seq.
 func (k *known) is(r *row) bool {
 	e := &r.event
 	return k.id == e.ID && k.campaignID == e.CampaignID && k.shard == e.Shard && k.userID == e.UserID && k.quantity == e.Quantity

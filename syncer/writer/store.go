@@ -93,7 +93,7 @@ func (s *store) write(
 	return ids, nil
 }
 
-// isConflict tells whether rows of a batch contradict what MySQL holds: the same batch would fail again.
+// isConflict reports whether rows of a batch contradict what MySQL holds: the same batch would fail again.
 func isConflict(err error) bool {
 	return errors.Is(err, errUnknownCampaign) || errors.Is(err, errStaleTransfer) || errors.Is(err, errPacketTaken)
 }
