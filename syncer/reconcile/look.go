@@ -191,21 +191,27 @@ func (l *look) drift(state *lua.State) {
 
 // transfers tells debits and credits that are on their way to MySQL from those that never get there, see behind.
 func (l *look) transfers(ctx context.Context, state *lua.State) (settled bool, err error) {
+	now, isRead, err := l.whenRead(ctx)
+	if isRead && now.Epoch == state.Epoch && now.TSeq < state.TSeq {
+		l.found.differInRedisf("redis counts %d debits and credits of units, mysql %d and nothing is on its way", state.TSeq, now.TSeq)
+		l.found.unbooked = map[string]int64{now.ID: l.snap.campaign.Epoch}
+	}
+	return false, err
+}
+
+// whenRead reads the campaign once more, if the group has acknowledged all that the stream holds now.
+func (l *look) whenRead(ctx context.Context) (now models.Campaign, isRead bool, err error) {
 	c := &l.snap.campaign
 	stream, err := l.r.scripts.Stream(ctx, c.Partition)
 	if err != nil {
-		return false, err
+		return now, false, err
 	}
 	unread, err := l.r.scripts.Unread(ctx, c.Partition, models.GroupSyncer)
 	if err != nil || !unread.Upto(stream.Tip) {
-		return false, err
+		return now, false, err
 	}
-	now, err := campaigns.Read(l.r.db.WithContext(ctx), c.ID)
-	if err == nil && now.Epoch == state.Epoch && now.TSeq < state.TSeq {
-		l.found.differInRedisf("redis counts %d debits and credits of units, mysql %d and nothing is on its way", state.TSeq, now.TSeq)
-		l.found.unbooked = map[string]int64{c.ID: c.Epoch}
-	}
-	return false, err
+	now, err = campaigns.Read(l.r.db.WithContext(ctx), c.ID)
+	return now, err == nil, err
 }
 
 // behind tells claims that are on their way to MySQL from those that never get there: when the group has acknowledged all
@@ -215,16 +221,8 @@ func (l *look) behind(ctx context.Context, state *lua.State) (settled bool, err 
 		return false, nil
 	}
 	c := &l.snap.campaign
-	stream, err := l.r.scripts.Stream(ctx, c.Partition)
-	if err != nil {
-		return false, err
-	}
-	unread, err := l.r.scripts.Unread(ctx, c.Partition, models.GroupSyncer)
-	if err != nil || !unread.Upto(stream.Tip) {
-		return false, err
-	}
-	now, err := campaigns.Read(l.r.db.WithContext(ctx), c.ID)
-	if err != nil || now.Epoch != state.Epoch || now.SyncedSeq+l.snap.parked.Claims >= state.Seq {
+	now, isRead, err := l.whenRead(ctx)
+	if !isRead || now.Epoch != state.Epoch || now.SyncedSeq+l.snap.parked.Claims >= state.Seq {
 		return false, err
 	}
 	parked, err := l.r.hydrator.Parked(ctx, c.ID) // what was on its way may be parked by now

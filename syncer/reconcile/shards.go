@@ -138,9 +138,12 @@ func (l *look) sums(ctx context.Context) error {
 	return nil
 }
 
-// raised is by how many units the total was raised of which MySQL has no credit. It is 0 if the reserve is in Redis and lacks them; else its
-// next load brings them, or the consumers are behind.
+// raised is by how many units the total was raised of which MySQL has no credit. It is 0 if the reserve is in Redis and lacks them; else
+// its next load brings them, or the consumers are behind.
 func (l *look) raised(ctx context.Context) (units int64, err error) {
+	if l.snap.campaign.Kind == models.KindPacket { // its total is that of its packets
+		return 0, nil
+	}
 	id := l.found.CampaignID
 	reserve := models.ShardID(id, models.ReserveLot)
 	var total, credited int64
@@ -149,7 +152,7 @@ func (l *look) raised(ctx context.Context) (units int64, err error) {
 		" WHERE m.campaign_id = w.id AND m.shard = s.shard AND m.kind = ? AND m.peer = 0), 0), s.residency"+
 		" FROM lots w JOIN lots s ON s.campaign_id = w.id WHERE w.id = ? AND s.id = ?", models.EventUnitsCredited, id, reserve).
 		Scan(&total, &credited, &residency)
-	if err != nil || l.snap.campaign.Kind == models.KindPacket {
+	if err != nil {
 		return 0, err
 	}
 	view := l.r.scripts.Shards(ctx, []string{reserve})[0]

@@ -46,8 +46,11 @@ func PutTransfers(ctx context.Context, tx sqlstore.Execer, events []models.Event
 	return nil
 }
 
-// split separates claims from transfers.
+// split separates claims from transfers. Most batches have none of these, and are their own claims.
 func split(rows []*row) (claims, transfers []*row) {
+	if !slices.ContainsFunc(rows, func(r *row) bool { return r.event.IsTransfer() }) {
+		return rows, nil
+	}
 	claims = make([]*row, 0, len(rows))
 	for _, r := range rows {
 		if r.event.IsTransfer() {
