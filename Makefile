@@ -20,11 +20,11 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # What needs no SQL server of its own, and the whole way of a claim once, on embedded servers.
-QUICK_PKG := ./api ./api/auth ./api/claimed ./api/claiming ./api/live ./api/operator ./api/wire ./api/workers ./client ./config ./internal/arch ./internal/deploy ./internal/sleep ./internal/steps ./migrations ./models ./split
+QUICK_PKG := ./api ./api/auth ./api/claimed ./api/claiming ./api/live ./api/operator ./api/wire ./api/workers ./client ./internal/config ./internal/arch ./internal/deploy ./internal/sleep ./internal/steps ./internal/migrations ./models ./internal/split
 
 # Tests that run on the embedded Redis or on SQLite as well as on real servers, by name. `make quick` runs that half of them.
-BOTH_PKG = ./lua ./consumer ./redisbatch ./syncer/...
-BOTH     = $$(grep -hE '^func Test|(eachRedis|onBothAlone|OnEachStore)\(t' $$(git ls-files 'lua/*_test.go' 'consumer/*_test.go' 'redisbatch/*_test.go' 'syncer/*_test.go') | \
+BOTH_PKG = ./lua ./consumer ./consumer/redisbatch ./syncer/...
+BOTH     = $$(grep -hE '^func Test|(eachRedis|onBothAlone|OnEachStore)\(t' $$(git ls-files 'lua/*_test.go' 'consumer/*_test.go' 'syncer/*_test.go') | \
 	awk -F '[ (]' '/^func/ {name = $$2; next} {print name}' | sort -u | paste -sd '|')
 
 quick: ## the fast loop, a minute: vet, unit tests without the race detector, embedded servers, and a small rush on them
@@ -34,7 +34,7 @@ quick: ## the fast loop, a minute: vet, unit tests without the race detector, em
 	go run . demo --users 2000 --stock 200 >/dev/null
 
 # Pure functions followed through every state by one goroutine: nothing to race with, and ten times as slow under the race detector.
-PURE_PKG := ./syncer/recovery ./internal/reservemodel
+PURE_PKG := ./syncer/recovery ./proof/reservemodel
 ALL      := $(filter ./...,$(PKG))
 
 test: servers ## all tests with the race detector, on real servers started for the occasion (PKG=, RUN=)
@@ -52,7 +52,7 @@ soak: servers ## the long forms of all tests
 	$(if $(ALL),DIBS_SOAK=1 go test -count=1 -vet=off -timeout 30m $(PURE_PKG))
 
 mutants: servers ## small mistakes in copies of the code, each of which a test must notice (RUN=/name)
-	DIBS_MUTANTS=all go test -count=1 -timeout 100m -v -run 'TestMutantsAreKilled$(filter /%,$(RUN))' ./internal/mutants | grep -E '^(ok|FAIL|---|    ---|    mutants|        )'; exit $${PIPESTATUS[0]}
+	DIBS_MUTANTS=all go test -count=1 -timeout 100m -v -run 'TestMutantsAreKilled$(filter /%,$(RUN))' ./proof/mutants | grep -E '^(ok|FAIL|---|    ---|    mutants|        )'; exit $${PIPESTATUS[0]}
 
 module-path: ## give the Go module another path: make module-path NEW=example.com/shop/dibs
 	@scripts/module-path '$(NEW)'
@@ -64,13 +64,13 @@ fuzz: servers ## every fuzz target with so many inputs (INPUTS=10000000)
 	scripts/fuzz $(INPUTS)
 
 torture: servers ## faults at random on a whole Dibs, then the books (ARGS='--seed 7 --for 10m --topology cluster --durability fsync')
-	go run ./cmd/trials/dibs-trials torture $(ARGS)
+	go run ./proof/trials/dibs-trials torture $(ARGS)
 
 bench: servers ## measure against ceilings, see docs/bench.md (BENCH=/script, ROUNDS=3, SHORT=1, WRITE=1, BEFORE=commit)
-	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 30m ./bench $(if $(SHORT),-short) $(ROUNDS:%=-rounds=%) $(BEFORE:%=-before=%) $(if $(WRITE),-write)
+	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 30m ./proof/bench $(if $(SHORT),-short) $(ROUNDS:%=-rounds=%) $(BEFORE:%=-before=%) $(if $(WRITE),-write)
 
 lua-debug: ## step through a script of lua/ in Redis' debugger, on a campaign that has claims: make lua-debug SCRIPT=claim
-	@go run ./internal/luadebug '$(SCRIPT)'
+	@go run ./proof/luadebug '$(SCRIPT)'
 
 servers: ## find the Redis and the MariaDB or MySQL that tests start, install them if need be
 	@scripts/servers

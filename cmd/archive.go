@@ -8,7 +8,7 @@ import (
 	"io"
 	"time"
 
-	"dibs/config"
+	"dibs/internal/config"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/residency"

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"gorm.io/gorm"
 
-	"dibs/config"
 	"dibs/internal/audit"
+	"dibs/internal/config"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 )

@@ -13,9 +13,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"dibs/config"
-	"dibs/internal/load"
+	"dibs/internal/config"
 	"dibs/models"
+	"dibs/proof/load"
 )
 
 // ErrBench says that a run of `dibs bench` ended with books that do not agree, or found no rate that holds.

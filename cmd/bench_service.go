@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"dibs/config"
+	"dibs/internal/config"
 )
 
 // service is `dibs serve` in a process of its own, so that a load does not share its runtime.

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
-	"dibs/config"
-	"dibs/internal/load"
+	"dibs/internal/config"
+	"dibs/proof/load"
 )
 
 // What a service says is read to its end, however long a line is: one that is not read blocks who writes it.

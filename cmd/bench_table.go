@@ -11,7 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"dibs/internal/load"
+	"dibs/proof/load"
 )
 
 // printBench shows a report to people.

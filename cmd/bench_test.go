@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
-	"dibs/config"
-	"dibs/internal/load"
+	"dibs/internal/config"
+	"dibs/proof/load"
 )
 
 func runBench(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {

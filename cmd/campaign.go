@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dibs/client"
-	"dibs/config"
+	"dibs/internal/config"
 	"dibs/models"
 )
 

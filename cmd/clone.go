@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dibs/config"
+	"dibs/internal/config"
 )
 
 // trialsProgram has the commands that are built in a clone when they are asked for.
-const trialsProgram = "dibs/cmd/trials/dibs-trials"
+const trialsProgram = "dibs/proof/trials/dibs-trials"
 
 // Constructor makes a command.
 type Constructor func(Env) *cobra.Command

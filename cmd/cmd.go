@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
-	"dibs/config"
 	"dibs/internal/build"
 	"dibs/internal/caller"
+	"dibs/internal/config"
 )
 
 // Exit codes of every command.
@@ -39,7 +39,7 @@ type Env struct {
 	Stdout, Stderr io.Writer
 	// Registry takes the metrics; nil makes one for each run.
 	Registry *prometheus.Registry
-	// Trials make the commands of another program than this, see cmd/trials.
+	// Trials make the commands of another program than this, see proof/trials.
 	Trials []Constructor
 	// Listening is called with the API's address once it listens. Nil is no one.
 	Listening func(addr string)

@@ -7,7 +7,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
-	"dibs/config"
+	"dibs/internal/config"
 )
 
 func newConfig(env Env) *cobra.Command {

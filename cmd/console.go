@@ -10,10 +10,10 @@ import (
 	"dibs/api"
 	"dibs/api/console"
 	"dibs/consumer"
+	"dibs/internal/webhooks"
 	"dibs/models"
 	"dibs/syncer/reconcile"
 	"dibs/syncer/records"
-	"dibs/webhooks"
 )
 
 // consoleDeps are what the console needs besides the API; nil when it is off.

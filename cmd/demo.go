@@ -15,7 +15,7 @@ import (
 	"dibs/api"
 	"dibs/api/console"
 	"dibs/client"
-	"dibs/config"
+	"dibs/internal/config"
 	"dibs/internal/crowd"
 	"dibs/models"
 )

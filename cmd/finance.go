@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"dibs/config"
 	"dibs/consumer"
 	"dibs/finance"
+	"dibs/internal/config"
 
 	"github.com/spf13/cobra"
 )

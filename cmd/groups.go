@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dibs/client"
-	"dibs/config"
+	"dibs/internal/config"
 )
 
 func newGroups(env Env) *cobra.Command {

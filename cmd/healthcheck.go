@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dibs/api"
-	"dibs/config"
+	"dibs/internal/config"
 )
 
 // probeTimeout bounds one probe.

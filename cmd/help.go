@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"dibs/config"
+	"dibs/internal/config"
 )
 
 // usage prints what a command takes: its own flags, and where to read of the settings that all commands share.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"dibs/consumer/redisbatch"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/redisbatch"
 )
 
 // readInOrder reads all claim streams for a group and submits what it reads: of each stream in its order, one batch after the other. submit

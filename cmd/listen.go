@@ -9,7 +9,7 @@ import (
 
 	"dibs/api"
 	"dibs/api/auth"
-	"dibs/config"
+	"dibs/internal/config"
 )
 
 // checkListen comes first, so that an open door is refused before anything is touched.

@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"time"
 
-	"dibs/config"
+	"dibs/internal/config"
+	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
-	"dibs/migrations"
 
 	"github.com/spf13/cobra"
 )

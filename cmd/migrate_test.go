@@ -20,7 +20,7 @@ import (
 // schemaFiles are the migrations in their order.
 func schemaFiles(t *testing.T) []string {
 	t.Helper()
-	entries, err := os.ReadDir("../migrations/mysql")
+	entries, err := os.ReadDir("../internal/migrations/mysql")
 	require.NoError(t, err)
 	var names []string
 	for _, e := range entries {

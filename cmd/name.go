@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"dibs/config"
+	"dibs/internal/config"
 	"dibs/internal/sleep"
 	"dibs/lua"
 )

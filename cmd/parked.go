@@ -10,10 +10,10 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
-	"dibs/config"
 	"dibs/consumer"
 	"dibs/finance"
 	"dibs/internal/audit"
+	"dibs/internal/config"
 	"dibs/models"
 )
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"dibs/config"
+	"dibs/internal/config"
 	"dibs/models"
 	"dibs/syncer/reconcile"
 

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dibs/client"
-	"dibs/config"
+	"dibs/internal/config"
 )
 
 // remoteTimeout bounds a call: a settlement of a busy day takes minutes.

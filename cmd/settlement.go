@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dibs/client"
-	"dibs/config"
+	"dibs/internal/config"
 )
 
 // ErrNotFinal says that events of the day may be missing in a settlement.

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dibs/api/auth"
-	"dibs/config"
+	"dibs/internal/config"
 )
 
 func newToken(env Env) *cobra.Command {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"dibs/config"
+	"dibs/internal/config"
 	"dibs/syncer/reconcile"
 
 	"github.com/jedib0t/go-pretty/v6/table"

@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 	"gorm.io/gorm"
 
-	"dibs/config"
+	"dibs/internal/config"
 	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
+	"dibs/internal/webhooks"
 	"dibs/models"
-	"dibs/webhooks"
 )
 
 func newWebhooks(env Env) *cobra.Command {

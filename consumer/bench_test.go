@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/consumer"
+	"dibs/consumer/redisbatch"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/redisbatch"
 )
 
 // nothing is a sink that accepts all at once.

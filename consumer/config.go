@@ -9,11 +9,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"dibs/consumer/redisbatch"
 	"dibs/internal/pulse"
 	"dibs/internal/tracing"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/redisbatch"
 )
 
 // Defaults of Config.

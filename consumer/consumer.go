@@ -16,10 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"dibs/consumer/redisbatch"
 	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/redisbatch"
 )
 
 const (

@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"dibs/consumer"
+	"dibs/consumer/redisbatch"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/redisbatch"
 )
 
 // A service of its own group, and what becomes of what its handler says.

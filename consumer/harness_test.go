@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"dibs/consumer/redisbatch"
 	"dibs/internal/testenv"
 	"dibs/lua"
-	"dibs/redisbatch"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

@@ -14,9 +14,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/redis/go-redis/v9"
 
+	"dibs/consumer/redisbatch"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/redisbatch"
 )
 
 const (

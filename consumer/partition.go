@@ -15,9 +15,9 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"go.opentelemetry.io/otel/attribute"
 
+	"dibs/consumer/redisbatch"
 	"dibs/internal/tracing"
 	"dibs/models"
-	"dibs/redisbatch"
 )
 
 // read is what a message holds.

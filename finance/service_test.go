@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"dibs/consumer"
+	"dibs/consumer/redisbatch"
 	"dibs/finance"
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/redisbatch"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"

@@ -10,7 +10,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/schema"
 
-	"dibs/migrations"
+	"dibs/internal/migrations"
 	"dibs/models"
 )
 

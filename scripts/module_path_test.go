@@ -34,7 +34,7 @@ func TestModulePath(t *testing.T) {
 		require.False(t, strings.HasPrefix(line, "dibs/"), line)
 	}
 	require.Contains(t, imports, "example.com/shop/dibs/models")
-	text, err = run("go", "build", "./models", "./split", "./internal/build")
+	text, err = run("go", "build", "./models", "./internal/split", "./internal/build")
 	require.NoError(t, err, text)
 	text, err = run("git", "grep", "-n", "-e", "-X dibs/", "-e", "pkg: dibs/", "--", ":!*_test.go")
 	require.Error(t, err, text)

@@ -264,7 +264,7 @@ func requireTimeToStop(t *testing.T, role string, pod *corev1.PodSpec) {
 // settings are the variables that Dibs has, by its table of them.
 func settings(t *testing.T) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile("../../config/settings.go")
+	text, err := os.ReadFile("../../internal/config/settings.go")
 	require.NoError(t, err)
 	known := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^\t\{key: "([a-z-]+)"`).FindAllStringSubmatch(string(text), -1) {

@@ -13,7 +13,7 @@ const module = "dibs"
 var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncertest", "internal/servetest"}
 
 // startsServers are packages that are no tests and start servers all the same.
-var startsServers = []string{"internal/torture"}
+var startsServers = []string{"proof/torture"}
 
 // tools are small packages that any package of the service may import; they import nothing of ours.
 var tools = []string{
@@ -21,7 +21,7 @@ var tools = []string{
 }
 
 // standAlone are packages that others copy or import: they have not even the tools.
-var standAlone = []string{"models", "split", "migrations", "client", "docs/examples", "redisbatch"}
+var standAlone = []string{"models", "internal/split", "internal/migrations", "client", "docs/examples", "consumer/redisbatch"}
 
 // everything is for packages that put the others together.
 var everything = []string{"*"}
@@ -29,21 +29,21 @@ var everything = []string{"*"}
 // arrows lists, for each package, the packages its production code may import. A package is a folder with all folders below it.
 // A package outside every package is refused, so that a new package gets its line here on the day it is built.
 var arrows = map[string][]string{
-	"models":     {},
-	"split":      {},
-	"lua":        {"models"},
-	"migrations": {},
+	"models":              {},
+	"internal/split":      {},
+	"lua":                 {"models"},
+	"internal/migrations": {},
 	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers",
 		"docs/asyncapi", "lua", "models"},
-	"redisbatch": {},                              // a message.Subscriber for anybody
-	"consumer":   {"lua", "models", "redisbatch"}, // of lua the key names only, see keyNames
-	"finance":    {"consumer", "internal/sqlstore", "models", "redisbatch"},
-	"webhooks":   {"internal/sqlstore", "models"},
-	"ledger":     {"internal/sqlstore", "migrations", "models"},
-	"config":     {"lua", "models"},
-	"cmd":        everything,
-	"bench":      everything, // measures any package against its ceiling
-	"":           {"cmd"},    // main.go
+	"consumer/redisbatch": {},                                       // a message.Subscriber for anybody
+	"consumer":            {"lua", "models", "consumer/redisbatch"}, // of lua the key names only, see keyNames
+	"finance":             {"consumer", "internal/sqlstore", "models", "consumer/redisbatch"},
+	"internal/webhooks":   {"internal/sqlstore", "models"},
+	"internal/ledger":     {"internal/sqlstore", "internal/migrations", "models"},
+	"internal/config":     {"lua", "models"},
+	"cmd":                 everything,
+	"proof/bench":         everything, // measures any package against its ceiling
+	"":                    {"cmd"},    // main.go
 
 	// Inside the API: its packages don't know each other, and stand on wire and workers.
 	"api/auth":     {"api/wire", "models"},
@@ -56,58 +56,59 @@ var arrows = map[string][]string{
 	"api/workers":  {},
 
 	// The packages of the syncer, from the lowest up: each may import those above it in this list alone.
-	"internal/sqlstore": {"migrations"},
-	"syncer/writer":     {"internal/sqlstore", "lua", "migrations", "models"},
+	"internal/sqlstore": {"internal/migrations"},
+	"syncer/writer":     {"internal/sqlstore", "lua", "internal/migrations", "models"},
 	"internal/audit":    {"internal/sqlstore", "models"},
-	"syncer/campaigns":  {"internal/audit", "internal/sqlstore", "ledger", "lua", "migrations", "models", "split", "syncer/writer"},
+	"syncer/campaigns":  {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "internal/split", "syncer/writer"},
 	"syncer/recovery":   {"lua", "models"},
-	"syncer/residency":  {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns", "syncer/recovery", "syncer/writer"},
-	"syncer/resolve":    {"internal/sqlstore", "ledger", "lua", "migrations", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
-	"syncer/reconcile":  {"internal/audit", "internal/sqlstore", "ledger", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
-	"syncer/shards":     {"internal/sqlstore", "lua", "migrations", "models", "syncer/campaigns"},
+	"syncer/residency":  {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns", "syncer/recovery", "syncer/writer"},
+	"syncer/resolve":    {"internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
+	"syncer/reconcile":  {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
+	"syncer/shards":     {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns"},
 	"syncer/retention":  {"internal/audit", "internal/sqlstore", "lua", "models"},
 	"syncer/records":    {"internal/sqlstore", "models"},
 	"syncer": {
 		"internal/sqlstore", "lua", "models",
 		"syncer/reconcile", "syncer/residency", "syncer/resolve", "syncer/retention", "syncer/shards",
 	},
-	// The ladder of strategies: only cmd imports it.
-	"lab": {
-		"api", "consumer", "internal/sqlstore", "lua", "migrations", "models", "redisbatch",
+	// The ladder of strategies: only proof/trials imports it.
+	"proof/lab": {
+		"api", "consumer", "internal/sqlstore", "lua", "internal/migrations", "models", "consumer/redisbatch",
 		"syncer/campaigns", "syncer/residency", "syncer/writer",
 	},
 
 	"client": {}, // storefronts import it, and nothing of ours with it
 
-	"ops":           {},             // alerts and dashboards
-	"docs/asyncapi": {},             // a document, embedded
-	"docs/examples": {"redisbatch"}, // programs of others, who have nothing else of ours
+	"deploy/monitoring": {},                      // alerts and dashboards
+	"docs/asyncapi":     {},                      // a document, embedded
+	"docs/examples":     {"consumer/redisbatch"}, // programs of others, who have nothing else of ours
 
-	"internal/arch":         {},
-	"internal/crowd":        {"models"},
-	"internal/load":         {"client"},
-	"internal/luadebug":     {"lua", "models"}, // make lua-debug
-	"internal/e2e":          everything,        // whole-pipeline tests
-	"internal/deploy":       {},                // checks of the Dockerfile and docker-compose.yml
-	"internal/apilint":      everything,        // the linters of the OpenAPI document
-	"internal/build":        {},
-	"internal/mutants":      {}, // for tests of tests
-	"internal/reservemodel": {}, // tests alone
-	"internal/caller":       {},
-	"internal/pulse":        {},
-	"internal/reread":       {},
-	"internal/roots":        {},
-	"internal/seal":         {},
-	"internal/sleep":        {},
-	"internal/steps":        {}, // where tests act in the middle of production code
-	"internal/tracing":      {},
-	"internal/otlp":         {}, // sends spans; the only package that has OpenTelemetry's SDK
-	"internal/testenv":      {},
-	"internal/torture":      {"lua", "models"}, // and internal/testenv, see startsServers
-	"internal/syncertest":   everything,
-	"internal/servetest":    everything,
-	"scripts":               {},
-	"internal/apitest":      everything,
+	"internal/arch":       {},
+	"internal/crowd":      {"models"},
+	"proof/load":          {"client"},
+	"proof/luadebug":      {"lua", "models"}, // make lua-debug
+	"internal/e2e":        everything,        // whole-pipeline tests
+	"internal/deploy":     {},                // checks of the Dockerfile and docker-compose.yml
+	"internal/apilint":    everything,        // the linters of the OpenAPI document
+	"internal/build":      {},
+	"proof/mutants":       {},         // for tests of tests
+	"proof/trials":        everything, // the commands lab, load and torture
+	"proof/reservemodel":  {},         // tests alone
+	"internal/caller":     {},
+	"internal/pulse":      {},
+	"internal/reread":     {},
+	"internal/roots":      {},
+	"internal/seal":       {},
+	"internal/sleep":      {},
+	"internal/steps":      {}, // where tests act in the middle of production code
+	"internal/tracing":    {},
+	"internal/otlp":       {}, // sends spans; the only package that has OpenTelemetry's SDK
+	"internal/testenv":    {},
+	"proof/torture":       {"lua", "models"}, // and internal/testenv, see startsServers
+	"internal/syncertest": everything,
+	"internal/servetest":  everything,
+	"scripts":             {},
+	"internal/apitest":    everything,
 }
 
 // redisClients are the libraries that talk to Redis.
@@ -117,13 +118,13 @@ var redisClients = []string{"github.com/redis/go-redis/", "github.com/bsm/redisl
 // has the reason that stands beside it.
 var redisPackages = []string{
 	"lua",
-	"redisbatch", // reads streams
-	"consumer",   // parks messages in streams
-	"cmd", "",    // make the client and its log
-	"lab",              // strategies of their own
-	"docs/examples",    // programs of others
-	"internal/torture", // acts on servers
-	"internal/luadebug", "internal/testenv", "internal/apitest", "internal/syncertest",
+	"consumer/redisbatch", // reads streams
+	"consumer",            // parks messages in streams
+	"cmd", "",             // make the client and its log
+	"proof/lab",     // strategies of their own
+	"docs/examples", // programs of others
+	"proof/torture", // acts on servers
+	"proof/luadebug", "internal/testenv", "internal/apitest", "internal/syncertest",
 }
 
 // Package is what the check needs to know of one package.

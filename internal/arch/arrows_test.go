@@ -35,7 +35,7 @@ func TestPlantedViolationsAreFound(t *testing.T) {
 		{ImportPath: "dibs/consumer", Imports: []string{"dibs/syncer/writer"}},
 		{ImportPath: "dibs/syncer", Imports: []string{"dibs/cmd"}},
 		{ImportPath: "dibs/finance", Imports: []string{"dibs/syncer"}},
-		{ImportPath: "dibs/migrations", Imports: []string{"dibs/models"}},
+		{ImportPath: "dibs/internal/migrations", Imports: []string{"dibs/models"}},
 		{ImportPath: "dibs/cmd", Imports: []string{"dibs/internal/testenv"}},
 		{ImportPath: "dibs", Imports: []string{"dibs/api"}},
 		{ImportPath: "dibs/shed"},

@@ -14,7 +14,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/stretchr/testify/require"
 
-	"dibs/config"
+	"dibs/internal/config"
 )
 
 const root = "../../"

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"dibs/internal/crowd"
+	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/lua"
-	"dibs/migrations"
 	"dibs/models"
 
 	"github.com/redis/go-redis/v9"

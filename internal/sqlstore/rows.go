@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"strings"
 
-	"dibs/migrations"
+	"dibs/internal/migrations"
 )
 
 // Querier reads: a pool, a transaction, or the ConnPool of a gorm.DB.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"dibs/migrations"
+	"dibs/internal/migrations"
 )
 
 // Now is the time as the database holds it: UTC, in milliseconds.

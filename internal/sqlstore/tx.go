@@ -6,7 +6,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 
-	"dibs/migrations"
+	"dibs/internal/migrations"
 
 	"gorm.io/gorm"
 )

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
-	"dibs/migrations"
 	"dibs/models"
 	"dibs/syncer/writer"
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"dibs/internal/migrations"
 	"dibs/internal/syncertest"
-	"dibs/migrations"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"

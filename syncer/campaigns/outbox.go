@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
-	"dibs/ledger"
 	"dibs/models"
 
 	"github.com/google/uuid"

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"time"
 
+	"dibs/internal/split"
 	"dibs/internal/sqlstore"
 	"dibs/models"
-	"dibs/split"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
-	"dibs/ledger"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
-	"dibs/ledger"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/writer"

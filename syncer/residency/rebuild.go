@@ -9,9 +9,9 @@ import (
 	"log/slog"
 	"time"
 
+	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
-	"dibs/migrations"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 
+	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
-	"dibs/migrations"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"

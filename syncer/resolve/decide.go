@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
-	"dibs/ledger"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/writer"

@@ -5,8 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 
+	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
-	"dibs/ledger"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 

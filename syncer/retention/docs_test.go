@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"dibs/finance"
+	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
-	"dibs/migrations"
 	"dibs/models"
 	"dibs/syncer/reconcile"
 	"dibs/syncer/resolve"

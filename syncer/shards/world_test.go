@@ -24,7 +24,7 @@ type world struct {
 }
 
 // flaw is what a world does wrong, so that the test can be seen to catch it. A load without floors is not among them: in a world whose
-// debits are on disk before they are answered, a giver knows all that its peers were credited. internal/reservemodel has the worlds that
+// debits are on disk before they are answered, a giver knows all that its peers were credited. proof/reservemodel has the worlds that
 // need floors.
 type flaw int
 

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
-	"dibs/migrations"
 )
 
 // errPacketTaken says that a batch holds a claim whose packet does not exist, belongs to another claim, returned to the sender,

@@ -8,8 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
-	"dibs/migrations"
 	"dibs/models"
 
 	"gorm.io/gorm"

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
-	"dibs/migrations"
 )
 
 // Witness remembers elsewhere which flushes MySQL committed, so that a MySQL that was returned is noticed before it gets more claims.

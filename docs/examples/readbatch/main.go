@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"dibs/redisbatch"
+	"dibs/consumer/redisbatch"
 )
 
 func main() {

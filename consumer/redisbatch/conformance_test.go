@@ -1,0 +1,179 @@
+package redisbatch_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/consumer/redisbatch"
+	"dibs/internal/testenv"
+)
+
+// restartRedis is the command of this binary that restarts the Redis at an address, for the suite wants a program.
+const restartRedis = "restart-redis"
+
+func restart(addr string) int {
+	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	defer func() { _ = rdb.Close() }()
+	_ = rdb.Do(context.Background(), "debug", "restart").Err() // the connection breaks: that is the point
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for range 200 {
+		<-again.C
+		if rdb.Ping(context.Background()).Err() == nil {
+			return 0
+		}
+	}
+	return 1
+}
+
+// suite makes what watermill's conformance suite asks for.
+type suite struct {
+	server  *testenv.RedisServer
+	window  int
+	batches bool
+}
+
+func (s suite) pubSub(t *testing.T, group string) (message.Publisher, message.Subscriber) {
+	cfg := redis.Options{Addr: s.server.Addr(), MaxRetries: -1, PoolSize: 64}
+	publisher, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: redis.NewClient(&cfg)}, nil)
+	require.NoError(t, err) // its Close closes its client
+	rdb := redis.NewClient(&cfg)
+	t.Cleanup(func() { _ = rdb.Close() })
+	subscriber, err := redisbatch.New(redisbatch.Config{
+		Client: rdb, Group: group, Name: watermill.NewShortUUID(), Logger: quiet(), Registerer: prometheus.NewRegistry(), Window: s.window,
+		Batches:   s.batches,
+		BlockTime: 20 * time.Millisecond, MinIdle: 2 * time.Second, ReclaimEvery: 100 * time.Millisecond,
+		CloseTimeout: 200 * time.Millisecond,
+		NackDelay:    time.Millisecond,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, subscriber.Close()) })
+	if s.batches {
+		return publisher, &unpacking{Subscriber: subscriber}
+	}
+	return publisher, subscriber
+}
+
+// unpacking makes messages of the entries of batches, which the suite expects. What it knows of them it has from the payload.
+type unpacking struct {
+	*redisbatch.Subscriber
+
+	running sync.WaitGroup
+}
+
+// Close returns when all channels are closed.
+func (u *unpacking) Close() error {
+	defer u.running.Wait()
+	return u.Subscriber.Close()
+}
+
+func (u *unpacking) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	batches, err := u.Subscriber.Subscribe(ctx, topic)
+	out := make(chan *message.Message)
+	if err == nil {
+		u.running.Go(func() {
+			defer close(out)
+			var waiting sync.WaitGroup
+			defer waiting.Wait()
+			for batch := range batches {
+				unpack(batch, out, &waiting)
+			}
+		})
+	}
+	return out, err
+}
+
+// unpack delivers the entries of a batch in order, acks each with its message, and nacks what is left.
+func unpack(batch *message.Message, out chan<- *message.Message, waiting *sync.WaitGroup) {
+	entries, err := redisbatch.Unmarshal(batch.Payload)
+	if err != nil {
+		panic(err)
+	}
+	var verdicts sync.WaitGroup
+	for i, e := range entries {
+		msg, err := redisstream.DefaultMarshallerUnmarshaller{}.Unmarshal(map[string]any{
+			redisstream.UUIDHeaderKey: e.Field(redisstream.UUIDHeaderKey), "metadata": e.Field("metadata"), "payload": e.Field("payload"),
+		})
+		if err != nil {
+			panic(err)
+		}
+		ctx, end := context.WithCancel(batch.Context())
+		msg.SetContext(ctx)
+		select {
+		case out <- msg:
+		case <-ctx.Done():
+		}
+		verdicts.Go(func() {
+			defer end()
+			select {
+			case <-msg.Acked():
+				redisbatch.Ack(batch.Context(), i)
+			case <-msg.Nacked():
+			case <-ctx.Done():
+			}
+		})
+	}
+	waiting.Go(func() {
+		verdicts.Wait()
+		batch.Nack() // a batch whose entries are all acked has nothing left
+	})
+}
+
+// ownGroup gives each Pub/Sub a group of its own: each subscriber sees the whole stream.
+func (s suite) ownGroup(t *testing.T) (message.Publisher, message.Subscriber) {
+	return s.pubSub(t, watermill.NewShortUUID())
+}
+
+// oneGroup gives all Pub/Subs of a test the same group: subscribers share the stream, and what one leaves behind when it
+// closes must reach the next.
+func (s suite) oneGroup(t *testing.T) (message.Publisher, message.Subscriber) {
+	return s.pubSub(t, t.Name())
+}
+
+func conformance(t *testing.T, s suite, features tests.Features, pubSub tests.PubSubConstructor) {
+	features.ConsumerGroups = true
+	features.Persistent = true
+	features.ForceShort = !testenv.Soak()
+	tests.TestPubSub(t, features, pubSub, s.pubSub)
+}
+
+// inBothModes runs a test with a message per entry, and with a message per read.
+func inBothModes(t *testing.T, window int, test func(t *testing.T, s suite)) {
+	t.Helper()
+	for name, batches := range map[string]bool{"entries": false, "batches": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, suite{server: testenv.Redis(t), window: window, batches: batches})
+		})
+	}
+}
+
+func TestConformance_EachSubscriberInItsOwnGroupSeesAll(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, 0, func(t *testing.T, s suite) {
+		conformance(t, s, tests.Features{NewSubscriberReceivesOldMessages: true}, s.ownGroup)
+	})
+}
+
+func TestConformance_SubscribersOfOneGroupShare(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, 0, func(t *testing.T, s suite) { conformance(t, s, tests.Features{}, s.oneGroup) })
+}
+
+// With a window of one message the order is kept even across redelivery, and nothing comes before the ack.
+func TestConformance_WindowOfOneKeepsOrder(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, 1, func(t *testing.T, s suite) {
+		conformance(t, s, tests.Features{GuaranteedOrder: true, GuaranteedOrderWithSingleSubscriber: true}, s.ownGroup)
+	})
+}

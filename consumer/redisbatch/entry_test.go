@@ -1,0 +1,150 @@
+package redisbatch_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/consumer/redisbatch"
+)
+
+// The bytes are a format that other programs read: they stay as they are.
+func TestMarshal_WritesItsDocumentedFormat(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "\x02\x031-2\x04\x01a\x00\x01b\x02\xff\n\x033-4\x00", string(redisbatch.Marshal([]redisbatch.Entry{
+		{ID: "1-2", Fields: []string{"a", "", "b", "\xff\n"}}, {ID: "3-4"},
+	})))
+}
+
+func TestUnmarshal_RefusesWhatMarshalDidNotWrite(t *testing.T) {
+	t.Parallel()
+	good := redisbatch.Marshal([]redisbatch.Entry{{ID: "1-2", Fields: []string{"payload", "x"}}, {ID: "1-3", Fields: []string{"a", "b", "c", "d"}}})
+	for n := range good {
+		_, err := redisbatch.Unmarshal(good[:n])
+		require.ErrorIs(t, err, redisbatch.ErrPayload, "cut after %d bytes", n)
+	}
+	_, err := redisbatch.Unmarshal(append(good, 0))
+	require.ErrorIs(t, err, redisbatch.ErrPayload)
+	_, err = redisbatch.Unmarshal([]byte(`{"v":1}`))
+	require.ErrorIs(t, err, redisbatch.ErrPayload)
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	for n := range 3 {
+		f.Add(redisbatch.Marshal(make([]redisbatch.Entry, n)))
+		f.Add(redisbatch.Marshal([]redisbatch.Entry{{ID: fmt.Sprint(n), Fields: make([]string, n)}}))
+	}
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		entries, err := redisbatch.Unmarshal(payload)
+		if err != nil {
+			require.ErrorIs(t, err, redisbatch.ErrPayload)
+			require.Nil(t, entries)
+			return
+		}
+		again, err := redisbatch.Unmarshal(redisbatch.Marshal(entries))
+		require.NoError(t, err)
+		require.Equal(t, entries, again)
+	})
+}
+
+// All that waits comes in one message; its payload alone says what is in it.
+func TestBatches_AReadIsOneMessage(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := newFixture(t, rdb)
+		ids := f.publish(0, 20)
+		cfg := f.config("a")
+		cfg.Batches = true
+		messages := f.subscribe(cfg)
+		msg := next(t, messages)
+		entries, err := redisbatch.Unmarshal(msg.Payload)
+		require.NoError(t, err)
+		require.Len(t, entries, 20)
+		for i, e := range entries {
+			require.Equal(t, ids[i], e.ID)
+			require.Len(t, e.Fields, 6)
+			require.Equal(t, []string{fmt.Sprint(i), "", fmt.Sprint(i), ""},
+				[]string{e.Field("_watermill_message_uuid"), e.Field("metadata"), e.Field("payload"), e.Field("nothing")})
+		}
+		redisbatch.Ack(t.Context(), 0) // nothing: not of a message
+		require.EqualValues(t, 20, f.pending())
+		msg.Ack()
+		f.eventuallyNonePending()
+	})
+}
+
+// What is acked by itself is acknowledged at once; what is left after a nack comes again, each entry alone.
+func TestBatches_EntriesAreAckedOneByOneAndTheRestComesAgainAlone(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := newFixture(t, rdb)
+		f.publish(0, 20)
+		cfg := f.config("a")
+		cfg.Batches = true
+		messages := f.subscribe(cfg)
+		msg := next(t, messages)
+		for i := range 20 {
+			if i != 3 && i != 11 {
+				redisbatch.Ack(msg.Context(), i)
+				redisbatch.Ack(msg.Context(), i)
+			}
+		}
+		require.Eventually(t, func() bool { return f.pending() == 2 }, patience, time.Millisecond)
+		msg.Nack()
+		var left []string
+		for range 2 {
+			alone := next(t, messages)
+			entries, err := redisbatch.Unmarshal(alone.Payload)
+			require.NoError(t, err)
+			require.Len(t, entries, 1)
+			left = append(left, entries[0].Field("payload"))
+			alone.Ack()
+		}
+		require.ElementsMatch(t, []string{"3", "11"}, left)
+		f.eventuallyNonePending()
+		none(t, messages, 3*cfg.NackDelay)
+	})
+}
+
+// An entry that is no message of the Unmarshaller comes as one that says why, with all its fields, and the rest goes on.
+func TestSubscriber_UnreadableEntryIsDeliveredAsSuch(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := newFixture(t, rdb)
+		f.publish(0, 1)
+		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: f.stream, Values: []any{"junk", "a\x00b", "payload", "{"}}).Err())
+		f.publish(1, 2)
+		messages := f.subscribe(f.config("a"))
+		require.Equal(t, names(0, 1), take(t, messages, 1))
+		msg := next(t, messages)
+		require.Equal(t, "_watermill_message_uuid key is missing as part of the message", msg.Metadata.Get(redisbatch.UnreadableKey))
+		entries, err := redisbatch.Unmarshal(msg.Payload)
+		require.NoError(t, err)
+		require.Equal(t, []string{"a\x00b", "{"}, []string{entries[0].Field("junk"), entries[0].Field("payload")})
+		msg.Ack()
+		require.Equal(t, names(1, 2), take(t, messages, 2))
+		f.eventuallyNonePending()
+	})
+}
+
+// textOnly is an Unmarshaller of another format.
+type textOnly struct{}
+
+func (textOnly) Unmarshal(values map[string]any) (*message.Message, error) {
+	text, _ := values["text"].(string)
+	return message.NewMessage(text, []byte(text)), nil
+}
+
+func TestSubscriber_TakesAnUnmarshallerOfItsUsers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, embedded(t))
+	require.NoError(t, f.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: f.stream, Values: []any{"text", "hello"}}).Err())
+	cfg := f.config("a")
+	cfg.Unmarshaller = textOnly{}
+	require.Equal(t, []string{"hello"}, take(t, f.subscribe(cfg), 1))
+}

@@ -1,0 +1,266 @@
+package redisbatch_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"dibs/consumer/redisbatch"
+	"dibs/internal/testenv"
+	"dibs/lua"
+)
+
+// TestMain also is the consumer process that TestSubscriber_TakesOverFromAKilledProcess kills, and the program that restarts Redis for
+// TestConformance_Reconnect.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == restartRedis {
+		os.Exit(restart(os.Args[2]))
+	}
+	if addr, stream := os.Getenv("DIBS_TEST_VICTIM_ADDR"), os.Getenv("DIBS_TEST_VICTIM_STREAM"); addr != "" {
+		victim(addr, stream)
+	}
+	const watermill = "github.com/ThreeDotsLabs/watermill/"
+	testenv.Main(m, // what watermill's conformance suite starts and does not end
+		goleak.IgnoreAnyFunction(watermill+"internal/subscriber.(*multiplier).Subscribe.func2"),
+		goleak.IgnoreAnyFunction(watermill+"internal/subscriber.(*multiplier).Subscribe.func3"),
+		goleak.IgnoreAnyFunction(watermill+"pubsub/tests.TestReconnect.func2"))
+}
+
+// patience is how long a test waits for what must come.
+const patience = time.Minute
+
+// onBoth runs a test on a real Redis and on the embedded one.
+func onBoth(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, testenv.SharedRedis(t).Client())
+	})
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		test(t, embedded(t))
+	})
+}
+
+func embedded(t testing.TB) redis.UniversalClient {
+	server := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// fixture is a stream of the test's own, with a group to read it.
+type fixture struct {
+	t      testing.TB
+	rdb    redis.UniversalClient
+	stream string
+	reg    *prometheus.Registry
+	log    *lossLog
+}
+
+func newFixture(t testing.TB, rdb redis.UniversalClient) *fixture {
+	return &fixture{
+		t: t, rdb: rdb, stream: "dibs:{" + testenv.UniqueID(t, "t") + "}:claims", reg: prometheus.NewRegistry(), log: &lossLog{},
+	}
+}
+
+// config is quick enough for tests; change it before use.
+func (f *fixture) config(name string) redisbatch.Config {
+	return redisbatch.Config{
+		Client: f.rdb, Group: "readers", Name: name, Logger: slog.New(f.log), Registerer: prometheus.NewRegistry(),
+		BlockTime: 20 * time.Millisecond, MinIdle: 400 * time.Millisecond, ReclaimEvery: 50 * time.Millisecond,
+		NackDelay:    10 * time.Millisecond,
+		CloseTimeout: 300 * time.Millisecond,
+	}
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// lossLog keeps what subscriptions log about lost entries.
+type lossLog struct {
+	slog.Handler // nil: nothing but Enabled, Handle and WithAttrs is called
+
+	mu    sync.Mutex
+	spans []lostSpan
+}
+
+type lostSpan struct {
+	entries     int64
+	first, last string
+}
+
+func (l *lossLog) Enabled(_ context.Context, level slog.Level) bool { return level == slog.LevelError }
+
+func (l *lossLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+func (l *lossLog) Handle(_ context.Context, r slog.Record) error {
+	if !strings.HasPrefix(r.Message, "the stream was trimmed") {
+		return nil
+	}
+	var span lostSpan
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "entries":
+			span.entries = a.Value.Int64()
+		case "first":
+			span.first = a.Value.String()
+		case "last":
+			span.last = a.Value.String()
+		}
+		return true
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spans = append(l.spans, span)
+	return nil
+}
+
+// losses are the entries, of those with the given ids, that the log calls lost.
+func (f *fixture) losses(ids ...string) (lost []string) {
+	f.t.Helper()
+	f.log.mu.Lock()
+	defer f.log.mu.Unlock()
+	for _, span := range f.log.spans {
+		first, last := slices.Index(ids, span.first), slices.Index(ids, span.last)
+		require.GreaterOrEqual(f.t, first, 0, "entry %s was not published", span.first)
+		require.EqualValues(f.t, span.entries, last-first+1)
+		lost = append(lost, ids[first:last+1]...)
+	}
+	return lost
+}
+
+// ensureGroups creates groups on the claim streams of several partitions.
+func ensureGroups(ctx context.Context, rdb redis.UniversalClient, partitions int, groups ...string) error {
+	for p := range partitions {
+		for _, group := range groups {
+			if err := redisbatch.CreateGroup(ctx, rdb, lua.StreamKey(p), group); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// subscriber is closed with the test.
+func (f *fixture) subscriber(cfg redisbatch.Config) *redisbatch.Subscriber {
+	s, err := redisbatch.New(cfg)
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { require.NoError(f.t, s.Close()) })
+	return s
+}
+
+func (f *fixture) subscribe(cfg redisbatch.Config) <-chan *message.Message {
+	messages, err := f.subscriber(cfg).Subscribe(f.t.Context(), f.stream)
+	require.NoError(f.t, err)
+	return messages
+}
+
+// publish adds n entries named first, first+1, …, as Dibs' script writes them, and returns their ids.
+func (f *fixture) publish(first, n int) []string {
+	f.t.Helper()
+	ids := make([]string, 0, n)
+	for start := 0; start < n; start += 1000 {
+		cmds, err := f.rdb.Pipelined(context.Background(), func(p redis.Pipeliner) error {
+			for i := start; i < min(n, start+1000); i++ {
+				name := fmt.Sprint(first + i)
+				p.XAdd(context.Background(), &redis.XAddArgs{Stream: f.stream, Values: []any{
+					"_watermill_message_uuid", name, "metadata", "", "payload", name,
+				}})
+			}
+			return nil
+		})
+		require.NoError(f.t, err)
+		for _, cmd := range cmds {
+			ids = append(ids, cmd.(*redis.StringCmd).Val())
+		}
+	}
+	return ids
+}
+
+// next is the next message.
+func next(t testing.TB, messages <-chan *message.Message) *message.Message {
+	t.Helper()
+	select {
+	case msg, open := <-messages:
+		require.True(t, open, "the channel is closed")
+		return msg
+	case <-time.After(patience):
+		require.FailNow(t, "no message came")
+		return nil
+	}
+}
+
+// take acks n messages and returns their names in order of arrival.
+func take(t testing.TB, messages <-chan *message.Message, n int) []string {
+	t.Helper()
+	names := make([]string, 0, n)
+	for range n {
+		msg := next(t, messages)
+		require.True(t, msg.Ack())
+		names = append(names, msg.UUID)
+	}
+	return names
+}
+
+func none(t testing.TB, messages <-chan *message.Message, span time.Duration) {
+	t.Helper()
+	select {
+	case msg, open := <-messages:
+		if open {
+			require.FailNow(t, "a message came that should not", msg.UUID)
+		}
+	case <-time.After(span):
+	}
+}
+
+func names(first, n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprint(first + i)
+	}
+	return list
+}
+
+// pending is how many entries of the group Redis waits for.
+func (f *fixture) pending() int64 {
+	p, err := f.rdb.XPending(context.Background(), f.stream, "readers").Result()
+	if err != nil {
+		return -1
+	}
+	return p.Count
+}
+
+func (f *fixture) eventuallyNonePending() {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool { return f.pending() == 0 }, patience, 5*time.Millisecond)
+}
+
+// metric is the value of a counter or gauge, summed over its labels.
+func metric(t testing.TB, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	var sum float64
+	for _, family := range families {
+		if family.GetName() != "redisbatch_"+name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return sum
+}

@@ -1,0 +1,133 @@
+package redisbatch_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/consumer/redisbatch"
+	"dibs/internal/testenv"
+)
+
+func TestSubscriber_CloseWaitsForHandlersThenFlushesAcks(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := newFixture(t, rdb)
+		cfg := f.config("a")
+		cfg.CloseTimeout = patience
+		cfg.AckDelay = time.Hour // only the flush of the stop can ack
+		s := f.subscriber(cfg)
+		messages, err := s.Subscribe(t.Context(), f.stream)
+		require.NoError(t, err)
+		f.publish(0, 2)
+		first, second := next(t, messages), next(t, messages)
+		first.Ack()
+		closed := make(chan error, 1)
+		go func() { closed <- s.Close() }()
+		select {
+		case err := <-closed:
+			require.FailNow(t, "closed with a message in flight", "%v", err)
+		case <-time.After(100 * time.Millisecond):
+			require.NoError(t, second.Context().Err(), "a handler in flight may finish")
+		}
+		second.Ack()
+		require.NoError(t, <-closed)
+		require.Zero(t, f.pending())
+		_, open := <-messages
+		require.False(t, open)
+		require.NoError(t, s.Close(), "twice is fine")
+		require.NoError(t, rdb.Ping(t.Context()).Err(), "the client stays open")
+		_, err = s.Subscribe(t.Context(), f.stream)
+		require.ErrorIs(t, err, redisbatch.ErrClosed)
+	})
+}
+
+func TestSubscriber_StopGivesUpAfterCloseTimeoutAndAnotherTakesOverAtOnce(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := newFixture(t, rdb)
+		f.publish(0, 50)
+		cfg := f.config("a")
+		cfg.MinIdle = time.Hour // only what was handed back can be taken
+		ctx, cancel := context.WithCancel(t.Context())
+		messages, err := f.subscriber(cfg).Subscribe(ctx, f.stream)
+		require.NoError(t, err)
+		stuck := next(t, messages)
+		cancel()
+		select {
+		case _, open := <-messages:
+			require.False(t, open)
+		case <-time.After(patience):
+			require.FailNow(t, "the channel stays open")
+		}
+		require.Error(t, stuck.Context().Err(), "the context of a message ends with the drain")
+		stuck.Ack()
+		require.EqualValues(t, 50, f.pending(), "an ack after the end is not sent")
+
+		cfg.Name = "b"
+		require.Equal(t, names(0, 50), take(t, f.subscribe(cfg), 50))
+		f.eventuallyNonePending()
+	})
+}
+
+// A message that was refused once and has no verdict the second time is not acked by a stop.
+func TestSubscriber_StopGivesUpOnARedeliveredMessageAndAnotherTakesOver(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := newFixture(t, rdb)
+		f.publish(0, 1)
+		cfg := f.config("a")
+		cfg.MinIdle = time.Hour // only what was handed back can be taken
+		s := f.subscriber(cfg)
+		messages, err := s.Subscribe(t.Context(), f.stream)
+		require.NoError(t, err)
+		require.True(t, next(t, messages).Nack())
+		again := next(t, messages)
+		require.NoError(t, s.Close())
+		require.Error(t, again.Context().Err(), "the context of a message ends with the drain")
+
+		cfg.Name = "b"
+		require.Equal(t, names(0, 1), take(t, f.subscribe(cfg), 1))
+		f.eventuallyNonePending()
+	})
+}
+
+func TestSubscriber_CancelledSubscriptionLeavesTheOthers(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f, g := newFixture(t, rdb), newFixture(t, rdb)
+		s := f.subscriber(f.config("a"))
+		ctx, cancel := context.WithCancel(t.Context())
+		one, err := s.Subscribe(ctx, f.stream)
+		require.NoError(t, err)
+		two, err := s.Subscribe(t.Context(), g.stream)
+		require.NoError(t, err)
+		cancel()
+		_, open := <-one
+		require.False(t, open)
+		g.publish(0, 3)
+		require.Equal(t, names(0, 3), take(t, two, 3))
+	})
+}
+
+func TestSubscriber_StopsWhileRedisHangs(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	f := newFixture(t, server.Client())
+	s := f.subscriber(f.config("a"))
+	messages, err := s.Subscribe(t.Context(), f.stream)
+	require.NoError(t, err)
+	f.publish(0, 1)
+	msg := next(t, messages)
+	server.Pause()
+	msg.Ack()
+	start := time.Now()
+	require.NoError(t, s.Close())
+	took := time.Since(start)
+	server.Resume()
+	require.Less(t, took, 4*time.Second)
+	f.eventuallyNonePending() // the ack was on its way
+}

@@ -1,0 +1,253 @@
+package config_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/config"
+	"dibs/lua"
+)
+
+func load(t *testing.T, environ []string, args ...string) (*config.Config, error) {
+	t.Helper()
+	flags := pflag.NewFlagSet("dibs", pflag.ContinueOnError)
+	config.AddFlags(flags)
+	require.NoError(t, flags.Parse(args))
+	return config.Load(environ, flags)
+}
+
+func TestDefaultsAreThoseOfTheContract(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, nil)
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:8080", c.HTTPAddr)
+	require.True(t, c.Embedded())
+	require.Equal(t, 1, c.Partitions)
+	require.Equal(t, 16, c.MySQLConns)
+	require.Equal(t, 2000, c.FlushSize)
+	require.Equal(t, 50*time.Millisecond, c.FlushInterval)
+	require.Equal(t, 30*time.Minute, c.IdleEvict)
+	require.Equal(t, lua.Durability{}, c.Durability)
+	require.Equal(t, []string{"syncer", "finance"}, c.Groups)
+	require.Equal(t, 15*time.Second, c.ShutdownTimeout)
+	require.NotEmpty(t, c.Name)
+}
+
+func TestAFlagWinsOverTheEnvironmentAndBothOverTheDefault(t *testing.T) {
+	t.Parallel()
+	environ := []string{"DIBS_PARTITIONS=3", "DIBS_FLUSH_SIZE=500", "OTHER=1", "DIBS_NAME="}
+	c, err := load(t, environ, "--flush-size", "700")
+	require.NoError(t, err)
+	require.Equal(t, 3, c.Partitions)
+	require.Equal(t, 700, c.FlushSize)
+	require.NotEmpty(t, c.Name, "an empty variable is one that is not set")
+	from := map[string]string{}
+	for _, s := range c.Sources() {
+		from[s.Variable] = s.From
+	}
+	require.Equal(t, "environment", from["DIBS_PARTITIONS"])
+	require.Equal(t, "flag", from["DIBS_FLUSH_SIZE"])
+	require.Equal(t, "default", from["DIBS_HTTP_ADDR"])
+}
+
+func TestASettingIsGivenByVariableOrByFlag(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, []string{"DIBS_PARTITIONS=1", "DIBS_NAME="}, "--flush-size", "2000")
+	require.NoError(t, err)
+	require.True(t, c.Given("DIBS_PARTITIONS"), "though it is the default's value")
+	require.True(t, c.Given("DIBS_FLUSH_SIZE"))
+	require.False(t, c.Given("DIBS_NAME"), "an empty variable is one that is not set")
+	require.False(t, c.Given("DIBS_HTTP_ADDR"))
+	require.False(t, c.Given("DIBS_NO_SUCH"))
+}
+
+func TestEveryRefusalNamesItsVariable(t *testing.T) {
+	t.Parallel()
+	for variable, values := range map[string][]string{
+		"DIBS_PARTITIONS":       {"0", "-1", "257", "two", "1.5"},
+		"DIBS_FLUSH_SIZE":       {"0", "20001", "1e3"},
+		"DIBS_MYSQL_CONNS":      {"3", "1001", "many"},
+		"DIBS_FLUSH_INTERVAL":   {"0s", "50", "2h"},
+		"DIBS_IDLE_EVICT":       {"0", "-5m"},
+		"DIBS_DURABILITY":       {"replica:0", "replica:", "replica:100", "replica:01", "slow", "fsync:", "FAST"},
+		"DIBS_GROUPS":           {"finance", "syncer,", "syncer,a b"},
+		"DIBS_SHUTDOWN_TIMEOUT": {"0s", "1h", "soon"},
+		"DIBS_USER_RATE":        {"-1", "NaN", "Inf", "many"},
+		"DIBS_LOG_LEVEL":        {"loud"},
+		"DIBS_INSECURE":         {"yes", "2"},
+		"DIBS_ACCESS_LOG":       {"on"},
+		"DIBS_HTTP_CONNS":       {"0", "many"},
+		"DIBS_TLS_CERT":         {"cert.pem"},
+		"DIBS_JWKS_MAX_AGE":     {"0", "59s", "a day"},
+		"DIBS_TRUSTED_PROXIES":  {"10.0.0.0/33", "proxy", "10.0.0.0/8;fd00::/8"},
+		"DIBS_TLS_KEY":          {"key.pem"},
+		"DIBS_LOG_FORMAT":       {"xml"},
+		"DIBS_NAME":             {" ", "\t"},
+		"DIBS_ADMIN_TOKEN":      {"a b", "secret\n", "\x00", "\u00a0"},
+		"DIBS_VIEWER_TOKEN":     {"\x7f"},
+	} {
+		for _, value := range values {
+			_, err := load(t, []string{variable + "=" + value})
+			require.ErrorIs(t, err, config.ErrConfig, "%s=%s", variable, value)
+			require.ErrorContains(t, err, variable, value)
+		}
+	}
+}
+
+func TestEveryDurabilityIsSetByItsWord(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]lua.Durability{
+		"fast": {}, "fsync": {Fsync: true}, "fsync:vouched": {Fsync: true, Vouched: true}, "replica:1": {Replicas: 1}, "replica:99": {Replicas: 99},
+	} {
+		c, err := load(t, []string{"DIBS_DURABILITY=" + word})
+		require.NoError(t, err)
+		require.Equal(t, want, c.Durability)
+		require.Equal(t, word, c.Durability.String())
+	}
+}
+
+func TestTrustedProxiesAreNetworks(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, []string{"DIBS_TRUSTED_PROXIES=10.1.2.3/8, fd00::/8,192.0.2.1,"})
+	require.NoError(t, err)
+	require.Equal(t, "[10.0.0.0/8 fd00::/8 192.0.2.1/32]", fmt.Sprint(c.TrustedProxies))
+}
+
+func TestSecretsAreMasked(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, []string{
+		"DIBS_REDIS_URL=redis://me:hunter2@one:6379/0", "DIBS_MYSQL_DSN=dibs:hunter2@tcp(127.0.0.1:3306)/dibs", "DIBS_ADMIN_TOKEN=hunter2",
+		"DIBS_FINANCE_DSN=books:hunter2@tcp(127.0.0.1:3306)/books",
+	})
+	require.NoError(t, err)
+	all := shown(c)
+	require.Equal(t, "redis://me:****@one:6379/0", all["DIBS_REDIS_URL"])
+	require.Equal(t, "dibs:****@tcp(127.0.0.1:3306)/dibs", all["DIBS_MYSQL_DSN"])
+	require.Equal(t, "books:****@tcp(127.0.0.1:3306)/books", all["DIBS_FINANCE_DSN"])
+	require.Equal(t, "****", all["DIBS_ADMIN_TOKEN"])
+	require.Empty(t, all["DIBS_VIEWER_TOKEN"])
+}
+
+func TestEveryPasswordOfARedisURLIsMasked(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"redis://one:6379/0":                                                         "redis://one:6379/0",
+		"redis://:hunter2@one":                                                       "redis://:****@one",
+		"redis://one/0?password=hunter2&db=1":                                        "redis://one/0?password=****&db=1",
+		"redis://one?username=me&p%61ssword=hunter2":                                 "redis://one?username=me&p%61ssword=****",
+		"redis://me:a@one?password=hunter2":                                          "redis://me:****@one?password=****",
+		"redis://me:hunter2@one,you:hunter2@two:6380":                                "redis://me:****@one,you:****@two:6380",
+		"redis://one,rediss://me:hunter2@two/?x=y,three":                             "redis://one,rediss://me:****@two/?x=y,three",
+		"redis+sentinel://me:hunter2@one:1,two:2/m/0?sentinel_password=hunter2&db=1": "redis+sentinel://me:****@one:1,two:2/m/0?sentinel_password=****&db=1",
+		"redis://me:hunter2 @one":                                                    "****",
+		"redis://me:hun,ter2@one":                                                    "****",
+		"redis://me:hun?ter2@one":                                                    "****",
+		"me:hunter2@one":                                                             "me:****@one",
+		"redis://me:12/hunter2@one":                                                  "redis://****",
+	} {
+		c, err := load(t, []string{"DIBS_REDIS_URL=" + url})
+		require.NoError(t, err)
+		require.Equal(t, want, shown(c)["DIBS_REDIS_URL"], url)
+	}
+}
+
+func TestPasswordsOfOtherURLsAreMasked(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, []string{
+		"DIBS_JWKS_URL=https://me:hunter2@id.example:8443/keys", "DIBS_JWT_ISSUER=i", "DIBS_JWT_AUDIENCE=a", "DIBS_MYSQL_DSN=me:hunter2",
+		"DIBS_FINANCE_DSN=tcp(db:3306)/books",
+	})
+	require.NoError(t, err)
+	all := shown(c)
+	require.Equal(t, "https://me:****@id.example:8443/keys", all["DIBS_JWKS_URL"])
+	require.Equal(t, "****", all["DIBS_MYSQL_DSN"], "a user and a password whose host is missing")
+	require.Equal(t, "tcp(db:3306)/books", all["DIBS_FINANCE_DSN"])
+}
+
+// shown is what the listing shows, by variable.
+func shown(c *config.Config) map[string]string {
+	all := map[string]string{}
+	for _, s := range c.Sources() {
+		all[s.Variable] = s.Value
+	}
+	return all
+}
+
+func TestTheListingSaysWhatIsUsedWhereNothingIsSet(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, nil)
+	require.NoError(t, err)
+	require.Empty(t, c.RedisURL)
+	all := shown(c)
+	require.Equal(t, []string{"embedded", "embedded", "temporary"},
+		[]string{all["DIBS_REDIS_URL"], all["DIBS_MYSQL_DSN"], all["DIBS_DATA_DIR"]})
+}
+
+func TestOneTokenForTwoIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, pair := range [][2]string{
+		{"DIBS_ADMIN_TOKEN", "DIBS_STOREFRONT_TOKEN"}, {"DIBS_ADMIN_TOKEN", "DIBS_VIEWER_TOKEN"}, {"DIBS_STOREFRONT_TOKEN", "DIBS_VIEWER_TOKEN"},
+	} {
+		_, err := load(t, []string{pair[0] + "=hunter2", pair[1] + "=hunter2"})
+		require.ErrorIs(t, err, config.ErrConfig)
+		require.ErrorContains(t, err, pair[0])
+		require.ErrorContains(t, err, pair[1])
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+	_, err := load(t, []string{"DIBS_ADMIN_TOKEN=a", "DIBS_STOREFRONT_TOKEN=b", "DIBS_VIEWER_TOKEN=c"})
+	require.NoError(t, err)
+}
+
+func TestAnEmptyNameIsRefusedAsAFlag(t *testing.T) {
+	t.Parallel()
+	_, err := load(t, nil, "--name", "")
+	require.ErrorIs(t, err, config.ErrConfig)
+	require.ErrorContains(t, err, "DIBS_NAME")
+}
+
+func TestAVariableThatIsNoSettingIsTold(t *testing.T) {
+	t.Parallel()
+	c, err := load(t, []string{"DIBS_PARTITION=3", "DIBS_PARTITIONS=2"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"DIBS_PARTITION"}, c.Unknown)
+}
+
+func TestOneServerWithoutTheOtherIsRefused(t *testing.T) {
+	t.Parallel()
+	const redis, mysql = "DIBS_REDIS_URL=redis://127.0.0.1:6379", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:3306)/dibs"
+	for _, environ := range [][]string{{redis}, {mysql}} {
+		c, err := load(t, environ)
+		require.NoError(t, err)
+		require.ErrorIs(t, c.CheckServers(), config.ErrConfig)
+	}
+	c, err := load(t, []string{redis, mysql})
+	require.NoError(t, err)
+	require.NoError(t, c.CheckServers())
+}
+
+func TestTheFinanceServiceNeedsRedisAndItsOwnDatabase(t *testing.T) {
+	t.Parallel()
+	const redis, mysql, books = "DIBS_REDIS_URL=redis://127.0.0.1:6379", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:3306)/dibs", "DIBS_FINANCE_DSN=root@tcp(127.0.0.1:3306)/books"
+	for dsn, environ := range map[string][]string{
+		"root@tcp(127.0.0.1:3306)/dibs":  {redis, mysql},
+		"root@tcp(127.0.0.1:3306)/books": {redis, mysql, books},
+	} {
+		c, err := load(t, environ)
+		require.NoError(t, err)
+		require.NoError(t, c.CheckFinance())
+		require.Equal(t, dsn, c.BooksDSN())
+	}
+	c, err := load(t, []string{redis, books})
+	require.NoError(t, err)
+	require.NoError(t, c.CheckFinance(), "not Dibs' own")
+	for variable, environ := range map[string][]string{"DIBS_REDIS_URL": {mysql, books}, "DIBS_FINANCE_DSN": {redis}} {
+		c, err := load(t, environ)
+		require.NoError(t, err)
+		require.ErrorIs(t, c.CheckFinance(), config.ErrConfig)
+		require.ErrorContains(t, c.CheckFinance(), variable)
+	}
+}

@@ -1,0 +1,134 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"dibs/internal/migrations"
+	"dibs/internal/sqlstore"
+	"dibs/models"
+
+	"gorm.io/gorm"
+)
+
+// boundSetting is the row of settings with the time up to which all decisions are in ledger_events, or will never be made.
+const boundSetting = "ledger_upto"
+
+const readBound = "SELECT value FROM settings WHERE name = '" + boundSetting + "'"
+
+// Time returns the time of what a transaction decides: now, but after every time that a reader of a ledger was told to be complete. It
+// holds a shared lock until the transaction ends, for which moveBound waits.
+func Time(ctx context.Context, tx *sql.Tx, dialect string) (at time.Time, err error) {
+	query := readBound
+	if dialect != migrations.SQLite { // where a transaction that writes is alone
+		query += " LOCK IN SHARE MODE"
+	}
+	bound, err := scanBound(tx.QueryRowContext(ctx, query))
+	if err != nil {
+		return at, err
+	}
+	at = sqlstore.Now()
+	if !at.After(bound) {
+		at = bound.Add(time.Millisecond)
+	}
+	return at, nil
+}
+
+func scanBound(row *sql.Row) (time.Time, error) {
+	var text string
+	if err := row.Scan(&text); err != nil {
+		return time.Time{}, fmt.Errorf("ledger: settings.%s: %w", boundSetting, err)
+	}
+	bound, err := time.Parse(sqlstore.TimeLayout, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("ledger: settings.%s: %w", boundSetting, err)
+	}
+	return bound, nil
+}
+
+// moveBound moves the bound up to a time, once all transactions that read an older one have ended, and returns it. One that lasts leaves
+// it where it is.
+func moveBound(ctx context.Context, db *gorm.DB, upto time.Time) (bound time.Time, err error) {
+	bound, err = scanBound(db.ConnPool.QueryRowContext(ctx, readBound))
+	if err != nil || !bound.Before(upto) {
+		return bound, err
+	}
+	text := upto.UTC().Format(sqlstore.TimeLayout)
+	err = sqlstore.InTxBrief(ctx, db, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE settings SET value = ? WHERE name = ? AND value < ?", text, boundSetting, text)
+		return err
+	})
+	switch {
+	case sqlstore.IsLockWait(err):
+		return bound, nil
+	case err != nil:
+		return bound, fmt.Errorf("ledger: settings.%s: %w", boundSetting, err)
+	}
+	return upto, nil
+}
+
+// kept are the types of event that Put keeps.
+func kept(t models.EventType) bool {
+	switch t {
+	case models.EventClaimRedeemed, models.EventClaimReleased, models.EventClaimsGivenUp, models.EventCampaignClosed:
+		return true
+	default:
+		return false
+	}
+}
+
+const putColumns = "INSERT INTO ledger_events (campaign_id, at, id, type, claims, units, amount, payload) VALUES "
+
+// Put keeps those of the events that a ledger shows, in the transaction that decided them. Their times are those of Time.
+func Put(ctx context.Context, tx sqlstore.Execer, events []*models.Event) error {
+	var args []any
+	var rows []byte
+	for _, e := range events {
+		if !kept(e.Type) {
+			continue
+		}
+		payload, err := json.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("ledger: %w", err)
+		}
+		amount := int64(0)
+		if e.Amount != nil {
+			amount = *e.Amount
+		}
+		rows = append(rows, "(?, ?, ?, ?, ?, ?, ?, ?),"...)
+		args = append(args, e.CampaignID, e.At.UTC().Format(sqlstore.TimeLayout), e.ID, string(e.Type), claimsOf(e), e.Quantity, amount, payload)
+	}
+	if len(args) == 0 {
+		return nil
+	}
+	if _, err := tx.ExecContext(ctx, putColumns+string(rows[:len(rows)-1]), args...); err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	return nil
+}
+
+// PutOnce is Put for an event that is taken from the stream again, and that may be there.
+func PutOnce(ctx context.Context, tx *sql.Tx, e *models.Event) error {
+	var there int
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM ledger_events WHERE campaign_id = ? AND at = ? AND id = ?",
+		e.CampaignID, e.At.UTC().Format(sqlstore.TimeLayout), e.ID).Scan(&there)
+	if err != nil || there > 0 {
+		return err
+	}
+	return Put(ctx, tx, []*models.Event{e})
+}
+
+// claimsOf is how many claims an event is about.
+func claimsOf(e *models.Event) int64 {
+	if e.ClaimID != "" {
+		return 1
+	}
+	var places int64 // those of claims whose ids are known are among them
+	for _, run := range e.Seqs {
+		places += run[1] - run[0] + 1
+	}
+	return max(int64(len(e.IDs)), places)
+}

@@ -1,0 +1,253 @@
+package ledger_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"dibs/internal/ledger"
+	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/reconcile"
+	"dibs/syncer/residency"
+	"dibs/syncer/resolve"
+	"dibs/syncer/retention"
+
+	"github.com/jonboulle/clockwork"
+	"github.com/stretchr/testify/require"
+)
+
+// told are the events of the streams that a ledger has, in its order, as JSON.
+func told(h *syncertest.Stack, campaignID string) (all []string) {
+	h.T.Helper()
+	entries, err := h.Redis.XRange(h.T.Context(), lua.StreamKey(0), "-", "+").Result()
+	require.NoError(h.T, err)
+	var events []models.Event
+	for _, entry := range entries {
+		e, err := models.DecodeEvent([]byte(fmt.Sprint(entry.Values["payload"])))
+		require.NoError(h.T, err)
+		if e.CampaignID == campaignID && e.Type != models.EventCampaignLowStock && e.Type != models.EventCampaignSoldOut {
+			events = append(events, e)
+		}
+	}
+	slices.SortFunc(events, func(a, b models.Event) int {
+		if models.LedgerPlaceOf(&a).Before(models.LedgerPlaceOf(&b)) {
+			return -1
+		}
+		return 1
+	})
+	return slices.Compact(lines(h, events)) // delivery is at least once
+}
+
+func lines(h *syncertest.Stack, events []models.Event) (all []string) {
+	h.T.Helper()
+	for i := range events {
+		line, err := json.Marshal(&events[i])
+		require.NoError(h.T, err)
+		all = append(all, string(line))
+	}
+	return all
+}
+
+// recorded has the streams recorded as the syncer does, some moments after the last claim.
+func recorded(h *syncertest.Stack) {
+	h.T.Helper()
+	_, err := residency.NewStreamWatcher(h.Hydrator()).Watch(h.T.Context())
+	require.NoError(h.T, err)
+	h.Exec("UPDATE streams SET tip_at = ?", time.Now().UTC().Add(2*time.Second))
+}
+
+// read reads a ledger page by page.
+func read(h *syncertest.Stack, campaignID string, limit int) (events []models.Event) {
+	h.T.Helper()
+	var after models.LedgerPlace
+	for {
+		page, _, err := ledger.New(h.DB).Page(h.T.Context(), campaignID, after, limit)
+		require.NoError(h.T, err)
+		if len(page) == 0 {
+			return events
+		}
+		require.LessOrEqual(h.T, len(page), limit)
+		events = append(events, page...)
+		cursor := models.LedgerPlaceOf(&page[len(page)-1]).String()
+		after, err = models.ParseLedgerPlace(cursor)
+		require.NoError(h.T, err)
+	}
+}
+
+func resolver(h *syncertest.Stack) (*resolve.Resolver, *resolve.Relay) {
+	relay := resolve.NewRelay(h.DB, h.Scripts, nil)
+	return resolve.NewResolver(h.DB, relay, syncertest.Quiet()), relay
+}
+
+// used makes a campaign whose claims were redeemed, released and expired, and that is closed.
+func used(h *syncertest.Stack) (id string) {
+	t := h.T
+	t.Helper()
+	id = h.Create(100, func(c *models.Campaign) { c.HoldForMs = 1 })
+	claims := h.Take(id, syncertest.Asks("u", 30)...)
+	resolver, relay := resolver(h)
+	for i, claim := range claims[:10] {
+		_, err := resolver.Redeem(t.Context(), claim, fmt.Sprint("o-", i))
+		require.NoError(t, err)
+		_, err = resolver.Release(t.Context(), claims[10+i], "changed \"their\" mind")
+		require.NoError(t, err)
+	}
+	claims = append(claims, h.Take(id, syncertest.Asks("v", 5)...)...)
+	require.Eventually(t, func() bool {
+		_, err := resolve.NewExpirer(relay, nil).Expire(t.Context())
+		require.NoError(t, err)
+		return h.Campaign(id).ReleasedClaims == int64(len(claims)-10)
+	}, 10*time.Second, time.Millisecond)
+	h.Shut(id)
+	finish(h, relay)
+	return id
+}
+
+func finish(h *syncertest.Stack, relay *resolve.Relay) {
+	h.T.Helper()
+	clock := clockwork.NewFakeClock()
+	finalizer := resolve.NewFinalizer(relay, h.Hydrator(), clock, nil)
+	for range 2 {
+		_, err := finalizer.Finalize(h.T.Context())
+		require.NoError(h.T, err)
+		clock.Advance(resolve.ReturnDelay)
+	}
+	syncertest.ApplyOutbox(h.T, h.DB, relay)
+}
+
+func TestLedger_HasTheEventsOfTheStreamInOrderPageByPage(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := used(h)
+	recorded(h)
+	want := told(h, id)
+	require.Len(t, want, 35+10+25+1)
+	for _, limit := range []int{1, 7, 1000} {
+		require.Equal(t, want, lines(h, read(h, id, limit)))
+	}
+}
+
+func TestLedger_HasTheMoneyOfPackets(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.OpenPackets(syncertest.SplitOf(20, 12345))
+	h.Take(id, syncertest.Asks("u", 13)...)
+	h.Shut(id)
+	_, relay := resolver(h)
+	finish(h, relay)
+	recorded(h)
+	events := read(h, id, 5)
+	require.Equal(t, told(h, id), lines(h, events))
+	var sum int64
+	for i := range events {
+		require.Equal(t, "CNY", events[i].Currency)
+		sum += *events[i].Amount
+	}
+	require.EqualValues(t, 12345, sum)
+}
+
+func TestLedger_EndsBeforeClaimsThatAreOnTheirWay(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, nil)
+	h.Take(id, syncertest.Asks("u", 3)...)
+	recorded(h)
+	require.Len(t, read(h, id, 10), 3)
+	h.Exec("UPDATE streams SET tip_at = '2020-01-01'")
+	h.Claim(id, syncertest.Asks("v", 4)...)
+	all := told(h, id)
+	for i, e := range all[3:] { // one row after another, the youngest first
+		var event models.Event
+		require.NoError(t, json.Unmarshal([]byte(all[len(all)-1-i]), &event))
+		require.Less(t, len(read(h, id, 10)), 4, "%d rows of the later claims are there, not %s", i, e)
+		require.NoError(t, syncertest.Submit(t.Context(), h.Writer, event, []byte(all[len(all)-1-i])))
+	}
+	h.Sync() // acknowledges them
+	recorded(h)
+	require.Equal(t, all, lines(h, read(h, id, 10)))
+}
+
+// A reader that was told how far the ledger goes never misses what is decided by a transaction that was under way.
+func TestLedger_WaitsForDecisionsThatAreUnderWay(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, nil)
+	h.Take(id, syncertest.Asks("u", 1)...)
+	recorded(h)
+	e := models.Event{V: models.EventVersion, Type: models.EventCampaignClosed, ID: "late", CampaignID: id}
+	var before time.Time
+	require.NoError(t, sqlstore.InTx(t.Context(), h.DB, func(tx *sql.Tx) error {
+		at, err := ledger.Time(t.Context(), tx, h.DB.Name())
+		require.NoError(t, err)
+		e.At = models.NewTime(at)
+		_, before, err = ledger.New(h.DB).Page(t.Context(), id, models.LedgerPlace{}, 10)
+		require.NoError(t, err)
+		return ledger.Put(t.Context(), tx, []*models.Event{&e})
+	}))
+	require.False(t, e.At.Before(before), "%s is before %s, which was told to be complete", e.At, before)
+	events, upto, err := ledger.New(h.DB).Page(t.Context(), id, models.LedgerPlace{}, 10)
+	require.NoError(t, err)
+	require.Equal(t, "late", events[len(events)-1].ID)
+	require.NoError(t, sqlstore.InTx(t.Context(), h.DB, func(tx *sql.Tx) error {
+		at, err := ledger.Time(t.Context(), tx, h.DB.Name())
+		require.False(t, at.Before(upto), "%s is before %s, which was told to be complete", at, upto)
+		return err
+	}))
+}
+
+func TestLedger_WaitsForParkedClaimsAndShowsThatTheyWereGivenUp(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Refusing()
+	recorded(h)
+	all := told(h, id)
+	at := slices.IndexFunc(read(h, id, 100), func(e models.Event) bool { return e.UserID == "u-3" })
+	require.Equal(t, -1, at)
+	require.Less(t, len(read(h, id, 100)), 10)
+	h.Repair(id, reconcile.RepairHow{GiveUpClaims: true})
+	_, relay := resolver(h)
+	syncertest.ApplyOutbox(t, h.DB, relay)
+	require.EqualValues(t, 10, h.Campaign(id).SyncedSeq, "a claim that was given up counts, or its seq would look like one on its way")
+	recorded(h)
+	events := read(h, id, 3)
+	require.Equal(t, told(h, id), lines(h, events))
+	require.Equal(t, all, lines(h, events[:10]))
+	require.Equal(t, models.EventClaimsGivenUp, events[10].Type)
+	require.EqualValues(t, 1, events[10].Quantity)
+}
+
+func TestLedger_ReadsTheArchiveTableAndNamesTheFile(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := used(h)
+	recorded(h)
+	want := read(h, id, 100)
+	archive := func(to retention.ArchiveTo, before time.Time) int64 {
+		evictor := residency.NewEvictor(h.Hydrator(), residency.IdleLeast, nil)
+		evict := func(ctx context.Context, id string) error {
+			_, err := evictor.EvictOne(ctx, id)
+			return err
+		}
+		n, err := retention.NewArchiver(h.DB, evict, to, func(int) {}).Archive(t.Context(), id, before)
+		require.NoError(t, err)
+		return n
+	}
+	require.EqualValues(t, 30, archive(retention.ArchiveTable{}, want[30].At.Time))
+	require.Equal(t, want, read(h, id, 9))
+	file, err := retention.OpenArchiveFile(filepath.Join(t.TempDir(), "claims.jsonl"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = file.Close() })
+	require.EqualValues(t, 5, archive(file, time.Now().Add(time.Minute)))
+	_, _, err = ledger.New(h.DB).Page(t.Context(), id, models.LedgerPlace{}, 9)
+	var gone *models.ArchivedError
+	require.ErrorAs(t, err, &gone)
+	require.Equal(t, file.String(), gone.File)
+}

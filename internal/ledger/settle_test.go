@@ -1,0 +1,174 @@
+package ledger_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"dibs/finance"
+	"dibs/internal/ledger"
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
+	"dibs/models"
+	"dibs/syncer/writer"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+)
+
+// day is what a test of settlements works with: a packet campaign of two shards, its books and those of the finance service.
+type day struct {
+	t      *testing.T
+	db     *gorm.DB
+	id     string
+	writer *writer.Writer
+	books  *finance.Books
+	seq    [3]int64
+	spent  int
+}
+
+func newDay(t *testing.T, db *gorm.DB) *day {
+	t.Helper()
+	c := syncertest.CampaignOf(testenv.UniqueID(t, "c"), 0)
+	c.Kind, c.Shards, c.Currency, c.PerUser, c.SenderID = models.KindPacket, 2, "EUR", 1, "boss"
+	_, _, err := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)).Create(t.Context(), c)
+	require.NoError(t, err)
+	require.NoError(t, db.Exec("UPDATE lots SET created_at = '2026-01-01' WHERE campaign_id = ?", c.ID).Error)
+	books, err := finance.NewBooks(finance.Config{DB: db, Logger: syncertest.Quiet()})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = books.Close(t.Context()) })
+	return &day{t: t, db: db, id: c.ID, writer: syncertest.StartWriter(t, writer.Config{DB: db}), books: books}
+}
+
+// recorded says up to when the streams were recorded.
+func (d *day) recorded(at string) {
+	d.t.Helper()
+	require.NoError(d.t, d.db.Exec("DELETE FROM streams").Error)
+	for p := range syncertest.Partitions {
+		require.NoError(d.t, d.db.Exec("INSERT INTO streams (`partition`, birth, tip, tip_at) VALUES (?, 'b', '0-0', ?)", p, at).Error)
+	}
+}
+
+// event makes the next claim of a shard.
+func (d *day) event(shard int, at string, amount int64) models.Event {
+	d.t.Helper()
+	when, err := time.Parse(time.RFC3339Nano, at)
+	require.NoError(d.t, err)
+	d.seq[shard]++
+	d.spent++
+	packet := fmt.Sprint("p", d.spent)
+	row := models.PacketRow{CampaignID: d.id, ID: packet, Position: int64(d.spent), Amount: amount, CreatedAt: when}
+	require.NoError(d.t, d.db.Create(&row).Error)
+	return models.Event{
+		V: models.EventVersion, Type: models.EventClaimAccepted, ID: uuid.Must(uuid.NewV7()).String(), CampaignID: d.id, Shard: shard,
+		UserID: "u-" + packet, Quantity: 1, Epoch: 1, Seq: d.seq[shard], At: models.NewTime(when), PacketID: packet, Amount: &amount, Currency: "EUR",
+	}
+}
+
+// claim makes a claim that is booked and credited.
+func (d *day) claim(shard int, at string, amount int64) {
+	d.t.Helper()
+	e := d.event(shard, at, amount)
+	require.NoError(d.t, syncertest.Submit(d.t.Context(), d.writer, e, []byte("{}")))
+	require.NoError(d.t, d.books.Handle(d.t.Context(), e, nil))
+}
+
+// decide puts what was decided of the campaign into the ledger and into the books.
+func (d *day) decide(e models.Event, at string) {
+	d.t.Helper()
+	when, err := time.Parse(time.RFC3339Nano, at)
+	require.NoError(d.t, err)
+	e.V, e.ID, e.CampaignID, e.At, e.Currency = models.EventVersion, uuid.Must(uuid.NewV7()).String(), d.id, models.NewTime(when), "EUR"
+	require.NoError(d.t, ledger.Put(d.t.Context(), d.db.ConnPool, []*models.Event{&e}))
+	require.NoError(d.t, d.books.Handle(d.t.Context(), e, nil))
+}
+
+// settle settles a day, and checks that it agrees with the ledger and with account_entries.
+func (d *day) settle(date, zone string) models.Settlement {
+	d.t.Helper()
+	place, err := time.LoadLocation(zone)
+	require.NoError(d.t, err)
+	on, err := time.Parse(time.DateOnly, date)
+	require.NoError(d.t, err)
+	reader := ledger.New(d.db)
+	s, err := reader.Settle(d.t.Context(), on, place)
+	require.NoError(d.t, err)
+	have := map[models.EventType]int64{}
+	for _, sum := range s.Sums {
+		require.Equal(d.t, "EUR", sum.Currency)
+		have[sum.Type] += sum.Amount
+	}
+	events, _, err := reader.Page(d.t.Context(), d.id, models.LedgerPlace{}, 1000)
+	require.NoError(d.t, err)
+	want := map[models.EventType]int64{}
+	for i := range events {
+		if e := &events[i]; !e.At.Before(s.From.Time) && e.At.Before(s.To.Time) {
+			want[e.Type] += *e.Amount
+		}
+	}
+	if !s.Final {
+		return s
+	}
+	require.Equal(d.t, want, have)
+	var credited int64
+	require.NoError(d.t, d.db.Raw("SELECT COALESCE(SUM(amount), 0) FROM account_entries WHERE campaign_id = ? AND claimed_at >= ? AND claimed_at < ?",
+		d.id, s.From.Time, s.To.Time).Scan(&credited).Error)
+	require.Equal(d.t, credited, have[models.EventClaimAccepted]+have[models.EventCampaignClosed]-have[models.EventClaimsGivenUp])
+	return s
+}
+
+func (d *day) sums(s models.Settlement) (all []string) {
+	for _, sum := range s.Sums {
+		require.Equal(d.t, d.id, sum.CampaignID)
+		all = append(all, fmt.Sprint(sum.Type, " ", sum.Claims, " ", sum.Units, " ", sum.Amount))
+	}
+	return all
+}
+
+func TestSettle_AddsUpOneDayToTheCent(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		d := newDay(t, db)
+		d.claim(1, "2026-10-24T21:59:59.999Z", 1_00) // before midnight in Berlin
+		d.claim(1, "2026-10-24T22:00:00.000Z", 2_01)
+		d.claim(2, "2026-10-24T22:00:00.000Z", 4_02)
+		d.claim(2, "2026-10-25T00:30:00.000Z", 8_03) // 02:30, the first time
+		d.claim(1, "2026-10-25T01:30:00.000Z", 16_04)
+		given := d.event(1, "2026-10-25T12:00:00.000Z", 32_05)
+		require.NoError(t, d.books.Handle(t.Context(), given, nil))
+		payload := []byte(fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":%q,"shard":1,"user_id":%q,"quantity":1,"seq":%d,`+
+			`"at":"2026-10-25T12:00:00.000Z","packet_id":%q,"amount":3205,"currency":"EUR"}`, given.ID, d.id, given.UserID, given.Seq, given.PacketID))
+		require.NoError(t, writer.Park(t.Context(), db, &given, payload, "a test"))
+		d.claim(2, "2026-10-25T22:59:59.999Z", 64_06) // the day has 25 hours
+		d.claim(2, "2026-10-25T23:00:00.000Z", 128_07)
+
+		d.recorded("2026-10-26 06:00:00.000")
+		s := d.settle("2026-10-25", "Europe/Berlin")
+		require.False(t, s.Final)
+		require.Equal(t, []models.SettlementMissing{{CampaignID: d.id, Reason: "parked claims wait for a decision: see dibs reconcile"}}, s.Missing)
+
+		require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = parked_at").Error)
+		require.NoError(t, db.Exec("UPDATE lots SET synced_seq = synced_seq + 1, lost_claims = 1 WHERE id = ?", models.ShardID(d.id, 1)).Error)
+		d.decide(models.Event{Type: models.EventClaimsGivenUp, Shard: 1, IDs: []string{given.ID}, Quantity: 1, Amount: new(int64(32_05))}, "2026-10-25T13:00:00Z")
+		d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T22:00:00Z")
+		s = d.settle("2026-10-25", "Europe/Berlin")
+		require.True(t, s.Final, "%v", s.Missing)
+		require.Equal(t, 25*time.Hour, s.To.Sub(s.From.Time))
+		require.Equal(t, []string{"campaign.closed 0 0 777", "claim.accepted 6 6 12621", "claims.given_up 1 1 3205"}, d.sums(s))
+		require.Equal(t, []string{"claim.accepted 1 1 100"}, d.sums(d.settle("2026-10-24", "Europe/Berlin")))
+
+		d.recorded("2026-10-25 22:59:59.999")
+		s = d.settle("2026-10-25", "Europe/Berlin")
+		require.False(t, s.Final)
+		require.Equal(t, []models.SettlementMissing{{CampaignID: d.id, Reason: "booked up to 2026-10-25T22:59:59.999Z"}}, s.Missing)
+		d.claim(1, "2026-10-25T23:00:00.000Z", 1)
+		require.True(t, d.settle("2026-10-25", "Europe/Berlin").Final, "each shard has a later row, and no seq is missing")
+
+		require.NoError(t, db.Exec("DELETE FROM claims WHERE campaign_id = ? AND shard = 2 AND seq = 1", d.id).Error)
+		require.NoError(t, db.Exec("UPDATE lots SET synced_seq = synced_seq - 1 WHERE campaign_id = ? AND shard = 2", d.id).Error)
+		s, err := ledger.New(db).Settle(t.Context(), time.Date(2026, 10, 25, 0, 0, 0, 0, time.UTC), time.UTC)
+		require.NoError(t, err)
+		require.False(t, s.Final, "a claim may be on its way")
+	})
+}

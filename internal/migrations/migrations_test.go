@@ -1,0 +1,340 @@
+package migrations_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+	"testing"
+
+	_ "github.com/glebarez/sqlite"
+	_ "github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"dibs/internal/migrations"
+	"dibs/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+func openMySQL(t *testing.T) *sql.DB {
+	t.Helper()
+	return open(t, "mysql", testenv.Database(t).DSN)
+}
+
+func openSQLite(t *testing.T) *sql.DB {
+	t.Helper()
+	return open(t, "sqlite", filepath.Join(t.TempDir(), "dibs.db"))
+}
+
+func open(t *testing.T, driver, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// scripts are the files of one dialect, oldest first.
+func scripts(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob("mysql/*.sql")
+	require.NoError(t, err)
+	return names
+}
+
+// newest is the number of the newest file.
+func newest(t *testing.T) (n int) {
+	t.Helper()
+	names := scripts(t)
+	_, err := fmt.Sscanf(filepath.Base(names[len(names)-1]), "%d_", &n)
+	require.NoError(t, err)
+	return n
+}
+
+// A database at a version below the baseline is refused, so nothing may be numbered so.
+func TestFilesAreNumberedFromTheBaseline(t *testing.T) {
+	t.Parallel()
+	var first int
+	_, err := fmt.Sscanf(filepath.Base(scripts(t)[0]), "%d_", &first)
+	require.NoError(t, err)
+	require.Equal(t, 100, first)
+}
+
+var alters = regexp.MustCompile(`(?is)\b(?:ALTER TABLE|CREATE (?:UNIQUE )?INDEX|DROP INDEX)\b[^;]*;`)
+
+// A change of a table that has rows must say that others may write to it while it goes on, so that the server refuses it otherwise.
+func TestLaterMigrationsLetOthersWrite(t *testing.T) {
+	t.Parallel()
+	writable := regexp.MustCompile(`(?i)ALGORITHM\s*=\s*INSTANT|LOCK\s*=\s*NONE`)
+	for _, name := range scripts(t)[1:] {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, statement := range alters.FindAllString(string(text), -1) {
+			require.Regexp(t, writable, statement, name)
+		}
+	}
+	require.NotRegexp(t, writable, alters.FindString("ALTER TABLE a ADD b INT;"))
+	require.Regexp(t, writable, alters.FindString("CREATE INDEX i ON a (b) LOCK=NONE;"))
+}
+
+func up(t *testing.T, db *sql.DB, dialect string) []string {
+	t.Helper()
+	applied, err := migrations.Up(t.Context(), db, dialect)
+	require.NoError(t, err)
+	return applied
+}
+
+func TestUp_BringsAnEmptyDatabaseUpAndThenHasNothingToDo(t *testing.T) {
+	t.Parallel()
+	for dialect, db := range map[string]*sql.DB{migrations.MySQL: openMySQL(t), migrations.SQLite: openSQLite(t)} {
+		err := migrations.Check(t.Context(), db, dialect)
+		require.ErrorIs(t, err, migrations.ErrOld, dialect)
+		require.ErrorContains(t, err, fmt.Sprintf("schema is at version 0, this program needs %d: run `dibs migrate`", newest(t)))
+
+		require.NotEmpty(t, up(t, db, dialect))
+		require.NoError(t, migrations.Check(t.Context(), db, dialect))
+		require.Empty(t, up(t, db, dialect))
+	}
+}
+
+func TestCheck_LetsANewerSchemaBe(t *testing.T) {
+	t.Parallel()
+	db := openSQLite(t)
+	up(t, db, migrations.SQLite)
+	_, err := db.ExecContext(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, 1)")
+	require.NoError(t, err)
+	require.NoError(t, migrations.Check(t.Context(), db, migrations.SQLite))
+}
+
+func TestUp_RefusesADialectItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	_, err := migrations.Up(t.Context(), openSQLite(t), "oracle")
+	require.ErrorIs(t, err, migrations.ErrDialect)
+}
+
+func TestUp_TwoMigratorsAtOnceDoNotCollide(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t).DSN
+	var g errgroup.Group
+	ran := make([]int, 4)
+	for i := range ran {
+		db := open(t, "mysql", dsn)
+		g.Go(func() error {
+			applied, err := migrations.Up(t.Context(), db, migrations.MySQL)
+			ran[i] = len(applied)
+			return err
+		})
+	}
+	require.NoError(t, g.Wait())
+	sort.Ints(ran)
+	require.Equal(t, []int{0, 0, 0, len(scripts(t))}, ran)
+}
+
+// A migrator that dies in mid-file leaves some of its tables: DDL is not transactional on MySQL.
+func TestUp_GoesOnAfterAMigrationThatWasCutShort(t *testing.T) {
+	t.Parallel()
+	db := openMySQL(t)
+	up(t, db, migrations.MySQL)
+	for _, statement := range []string{"DROP VIEW stock_watch", "DROP TABLE settings", "DELETE FROM goose_db_version WHERE version_id > 0"} {
+		_, err := db.ExecContext(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	require.NotEmpty(t, up(t, db, migrations.MySQL))
+	require.NoError(t, migrations.Check(t.Context(), db, migrations.MySQL))
+	_, err := db.ExecContext(t.Context(), "SELECT * FROM stock_watch")
+	require.NoError(t, err)
+}
+
+func TestBothDialectsHaveTheSameColumnsAndKeys(t *testing.T) {
+	t.Parallel()
+	my, lite := openMySQL(t), openSQLite(t)
+	up(t, my, migrations.MySQL)
+	up(t, lite, migrations.SQLite)
+	want := describeMySQL(t, my)
+	require.Greater(t, len(want), 80)
+	require.Equal(t, want, describeSQLite(t, lite))
+
+	_, err := lite.ExecContext(t.Context(), "DROP INDEX claims_place")
+	require.NoError(t, err)
+	require.NotEqual(t, want, describeSQLite(t, lite), "the comparison sees a key that is missing")
+}
+
+func TestEveryColumnStrangersReadHasAComment(t *testing.T) {
+	t.Parallel()
+	db := openMySQL(t)
+	up(t, db, migrations.MySQL)
+	bare := lines(t, db, `SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()
+		AND table_type = 'BASE TABLE' AND table_name NOT LIKE 'goose%' AND table_comment = ''`)
+	require.Empty(t, bare)
+}
+
+// Ids differ by case, by accent and by trailing space: nothing may be folded, on any server.
+func TestTextIsComparedByteForByte(t *testing.T) {
+	t.Parallel()
+	names := []string{"a", "A", "a ", "á", "a\u0301", "ß", "ss", "😀", "😁", "ａ"}
+	for dialect, db := range map[string]*sql.DB{migrations.MySQL: openMySQL(t), migrations.SQLite: openSQLite(t)} {
+		up(t, db, dialect)
+		for i, name := range names {
+			_, err := db.ExecContext(t.Context(), "INSERT INTO settings (name, value) VALUES (?, ?)", name, fmt.Sprint(i))
+			require.NoError(t, err, "%s %q", dialect, name)
+		}
+		for i, name := range names {
+			var value, back string
+			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT name, value FROM settings WHERE name = ?", name).Scan(&back, &value))
+			require.Equal(t, name, back)
+			require.Equal(t, fmt.Sprint(i), value, "%s %q", dialect, name)
+		}
+	}
+}
+
+// Nothing writes remaining, and the database refuses counters that can't be. A total below what is claimed may be, and so may a shard that
+// owes units.
+func TestTheDatabaseRefusesCountersThatCannotBe(t *testing.T) {
+	t.Parallel()
+	for dialect, db := range map[string]*sql.DB{migrations.MySQL: openMySQL(t), migrations.SQLite: openSQLite(t)} {
+		up(t, db, dialect)
+		put := func(id string, shards, total, claimed int) error {
+			_, err := db.ExecContext(t.Context(), "INSERT INTO lots (id, kind, status, `partition`, time_zone, created_at, updated_at, shards, total, claimed)"+
+				" VALUES (?, 'coupon', 'open', 0, 'UTC', '2026-11-21 00:00:00', '2026-11-21 00:00:00', ?, ?, ?)",
+				id, shards, total, claimed)
+			return err
+		}
+		require.NoError(t, put("lowered", 1, 1, 5))
+		require.NoError(t, put("spread", 2, 7, 0))
+		require.NoError(t, put("spread#2", 2, -3, 1))
+		require.Error(t, put("bad", 1, -1, 0), dialect)
+		require.Error(t, put("bad", 1, 1, -1), dialect)
+		for _, statement := range []string{"UPDATE lots SET remaining = 1", "UPDATE lots SET shard = 1"} {
+			_, err := db.ExecContext(t.Context(), statement)
+			require.Error(t, err, dialect)
+		}
+		require.Equal(t, []string{"lowered 0", "spread 7"}, lines(t, db, "SELECT "+joined(dialect, "id", "remaining")+" FROM campaigns ORDER BY id"))
+		require.Equal(t, []string{"spread 2"}, lines(t, db, "SELECT "+joined(dialect, "campaign_id", "shard")+" FROM campaign_shards"))
+	}
+}
+
+func TestNoIndexIsPartOfAnother(t *testing.T) {
+	t.Parallel()
+	db := openMySQL(t)
+	up(t, db, migrations.MySQL)
+	const redundant = "SELECT CONCAT_WS(' ', table_name, redundant_index_name, 'as', dominant_index_name)" +
+		" FROM sys.schema_redundant_indexes WHERE table_schema = DATABASE()"
+	require.Empty(t, lines(t, db, redundant))
+	_, err := db.ExecContext(t.Context(), "CREATE INDEX again ON lots (residency)")
+	require.NoError(t, err)
+	require.Equal(t, []string{"lots again as lots_of_residency"}, lines(t, db, redundant))
+}
+
+var (
+	sqlBlock = regexp.MustCompile("(?s)```sql\n(.*?)```")
+	sqlSpan  = regexp.MustCompile("`(SELECT [^`…]+)`")
+	zoned    = regexp.MustCompile(`(?i)\b(?:NOW|CURRENT_TIMESTAMP|CURDATE|CURTIME|SYSDATE|LOCALTIME|UNIX_TIMESTAMP|FROM_UNIXTIME)\b`)
+)
+
+// Queries of the documents run on the schema, and say the same in a session of any time zone. Those of docs/dba.md have tests of their own.
+func TestQueriesOfTheDocumentsRun(t *testing.T) {
+	t.Parallel()
+	db := openMySQL(t)
+	up(t, db, migrations.MySQL)
+	pages, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	ran := 0
+	for _, path := range pages {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		var found []string
+		for _, m := range append(sqlBlock.FindAllStringSubmatch(string(text), -1), sqlSpan.FindAllStringSubmatch(string(text), -1)...) {
+			found = append(found, strings.Split(m[1], ";\n")...)
+		}
+		for _, query := range found {
+			if filepath.Base(path) == "dba.md" || !strings.Contains(query, "SELECT") || strings.Contains(query, "GRANT ") {
+				continue
+			}
+			require.NotRegexp(t, zoned, query, path)
+			_, err := db.ExecContext(t.Context(), query)
+			require.NoError(t, err, "%s: %s", path, query)
+			ran++
+		}
+	}
+	require.Greater(t, ran, 10)
+}
+
+func joined(dialect, a, b string) string {
+	if dialect == migrations.SQLite {
+		return a + " || ' ' || " + b
+	}
+	return "CONCAT_WS(' ', " + a + ", " + b + ")"
+}
+
+// A development schema is left as it is, and the message says what to do.
+func TestUp_RefusesADevelopmentSchema(t *testing.T) {
+	t.Parallel()
+	for dialect, db := range map[string]*sql.DB{migrations.MySQL: openMySQL(t), migrations.SQLite: openSQLite(t)} {
+		for _, statement := range []string{
+			"CREATE TABLE goose_db_version (id INTEGER PRIMARY KEY, version_id BIGINT NOT NULL, is_applied INT NOT NULL, tstamp DATETIME NULL)",
+			"INSERT INTO goose_db_version (id, version_id, is_applied) VALUES (1, 0, 1), (2, 1, 1), (3, 20, 1)",
+			"CREATE TABLE campaigns (id VARCHAR(64) PRIMARY KEY)",
+		} {
+			_, err := db.ExecContext(t.Context(), statement)
+			require.NoError(t, err)
+		}
+		_, err := migrations.Up(t.Context(), db, dialect)
+		require.ErrorIs(t, err, migrations.ErrDevelopment)
+		require.ErrorContains(t, err, "it is at version 20, and releases begin at 100: create an empty database and run `dibs migrate` there")
+		require.ErrorIs(t, migrations.Check(t.Context(), db, dialect), migrations.ErrDevelopment)
+		var tables int
+		query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"
+		if dialect == migrations.SQLite {
+			query = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table'"
+		}
+		require.NoError(t, db.QueryRowContext(t.Context(), query).Scan(&tables))
+		require.Equal(t, 2, tables, "%s: nothing was made", dialect)
+	}
+}
+
+func describeMySQL(t *testing.T, db *sql.DB) []string {
+	t.Helper()
+	all := lines(t, db, `SELECT CONCAT_WS(' ', c.table_name, c.column_name, IF(t.table_type = 'VIEW', '', c.is_nullable))
+		FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
+		WHERE table_schema = DATABASE() AND table_name NOT LIKE 'goose%'`)
+	all = append(all, lines(t, db, `SELECT CONCAT_WS(' ', table_name, IF(non_unique = 0, 'unique', 'key'),
+		GROUP_CONCAT(column_name ORDER BY seq_in_index)) FROM information_schema.statistics
+		WHERE table_schema = DATABASE() AND table_name NOT LIKE 'goose%' GROUP BY table_name, index_name, non_unique`)...)
+	sort.Strings(all)
+	return all
+}
+
+func describeSQLite(t *testing.T, db *sql.DB) []string {
+	t.Helper()
+	all := lines(t, db, `SELECT m.name || ' ' || c.name || ' ' ||
+		CASE WHEN m.type = 'view' THEN '' WHEN c."notnull" THEN 'NO' ELSE 'YES' END
+		FROM sqlite_master m, pragma_table_xinfo(m.name) c
+		WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'goose%' AND m.name NOT LIKE 'sqlite%'`)
+	all = append(all, lines(t, db, `SELECT m.name || ' ' || CASE WHEN i."unique" THEN 'unique' ELSE 'key' END || ' ' ||
+		(SELECT group_concat(name, ',') FROM (SELECT name FROM pragma_index_info(i.name) ORDER BY seqno))
+		FROM sqlite_master m, pragma_index_list(m.name) i
+		WHERE m.type = 'table' AND m.name NOT LIKE 'goose%' AND m.name NOT LIKE 'sqlite%'`)...)
+	sort.Strings(all)
+	return all
+}
+
+func lines(t *testing.T, db *sql.DB, query string) []string {
+	t.Helper()
+	rows, err := db.QueryContext(context.WithoutCancel(t.Context()), query)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	var all []string
+	for rows.Next() {
+		var line string
+		require.NoError(t, rows.Scan(&line))
+		all = append(all, strings.TrimSpace(line))
+	}
+	require.NoError(t, rows.Err())
+	return all
+}

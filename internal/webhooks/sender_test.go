@@ -1,0 +1,111 @@
+package webhooks_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/syncertest"
+	"dibs/internal/webhooks"
+)
+
+func TestSign_IsThatOfTheSpecification(t *testing.T) {
+	t.Parallel()
+	all := endpoints(t, endpoint("shop", "https://example.com/hook"))
+	require.Len(t, all, 1)
+	key := []byte("01234567890123456789012345678901")
+	require.Equal(t, "v1,1l34d9U9bSaAVQFy2uVdg3CHHT+o7pMzi59Vrub2gOE=", webhooks.Sign(key, "msg_1", time.Unix(1700000000, 0), []byte(`{"a":1}`)))
+}
+
+func TestMayDial(t *testing.T) {
+	t.Parallel()
+	for addr, c := range map[string]struct{ public, private bool }{
+		"93.184.216.34": {true, true}, "2606:4700::1111": {true, true},
+		"10.1.2.3": {false, true}, "172.31.0.1": {false, true}, "192.168.0.1": {false, true}, "100.64.1.1": {false, true},
+		"127.0.0.1": {false, true}, "::1": {false, true}, "fd00::1": {false, true}, "::ffff:10.0.0.1": {false, true},
+		"169.254.169.254": {}, "0.0.0.0": {}, "224.0.0.1": {}, "255.255.255.255": {}, "::": {}, "fe80::1": {}, "ff02::1": {},
+		"64:ff9b::a00:1": {}, "2002:a00:1::": {}, "::ffff:169.254.169.254": {}, "192.0.0.8": {}, "198.18.0.1": {},
+	} {
+		require.Equal(t, c.public, webhooks.MayDial(addr, false) == nil, addr)
+		require.Equal(t, c.private, webhooks.MayDial(addr, true) == nil, addr)
+	}
+	require.ErrorIs(t, webhooks.MayDial("10.0.0.1", false), webhooks.ErrAddress)
+}
+
+// The check is where a connection is made, on the address that is dialed: a name that resolves to another address later gains nothing.
+func TestDispatcher_DialsNoPrivateAddress(t *testing.T) {
+	t.Parallel()
+	db := syncertest.OpenServer(t)
+	p := start(t, webhooks.Config{
+		DB: db, Endpoints: fixed(endpoints(t, endpoint("shop", "https://10.255.255.1/hook"))), GiveUpAfter: time.Millisecond,
+	})
+	p.submit("spring", 1, 1)
+	eventually(t, "parked", func() bool {
+		var reasons []string
+		require.NoError(t, db.Raw("SELECT reason FROM webhook_events WHERE parked_at IS NOT NULL").Scan(&reasons).Error)
+		return len(reasons) == 1 && strings.Contains(reasons[0], "DIBS_WEBHOOKS_PRIVATE")
+	})
+}
+
+func TestDispatcher_FollowsNoRedirect(t *testing.T) {
+	t.Parallel()
+	elsewhere, r := newReceiver(t), newReceiver(t)
+	redirect := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(redirect.Close)
+	p := start(t, webhooks.Config{
+		DB: syncertest.OpenServer(t), Endpoints: fixed(endpoints(t, endpoint("away", redirect.URL), endpoint("good", r.URL))),
+	})
+	p.submit("spring", 1, 3)
+	eventually(t, "settled", func() bool { return p.settled.Load() == 3 })
+	require.Len(t, r.seqs("spring"), 3)
+	require.Zero(t, elsewhere.count())
+}
+
+func TestParse_Refusals(t *testing.T) {
+	t.Parallel()
+	good := endpoint("shop", "https://example.com/hook", "spring")
+	for name, text := range map[string]string{
+		"no JSON":                   `x`,
+		"another field":             strings.Replace(good, `"name"`, `"nome":"x","name"`, 1),
+		"no name":                   strings.Replace(good, `"shop"`, `""`, 1),
+		"one name twice":            good + "," + good,
+		"http":                      strings.Replace(good, "https://", "http://", 1),
+		"a password":                strings.Replace(good, "https://", "https://me:pw@", 1),
+		"no host":                   strings.Replace(good, "https://example.com/hook", "https:///hook", 1),
+		"no secret":                 strings.Replace(good, `"`+oldSecret+`","`+newSecret+`"`, "", 1),
+		"a short secret":            strings.Replace(good, oldSecret, "whsec_c2hvcnQ=", 1),
+		"a secret without whsec_":   strings.Replace(good, oldSecret, oldSecret[6:], 1),
+		"no type of event":          strings.Replace(good, `"claim.accepted"`, ``, 1),
+		"an unknown type of event":  strings.Replace(good, `claim.accepted`, `claim.acepted`, 1),
+		"a campaign that can't be":  strings.Replace(good, `"spring"`, `"a b"`, 1),
+		"an endpoint that is null":  "null",
+		"more endpoints than there": strings.Repeat(good+",", webhooks.EndpointsMax) + good,
+	} {
+		_, err := webhooks.Parse([]byte(`{"endpoints":[` + text + `]}`))
+		require.ErrorIs(t, err, webhooks.ErrConfig, name)
+		require.NotContains(t, err.Error(), "MDEyMzQ1", name)
+	}
+	for _, url := range []string{"http://127.0.0.1:8080/x", "http://localhost/x", "http://[::1]:1/", "https://10.0.0.1/"} {
+		endpoints(t, endpoint("shop", url))
+	}
+}
+
+func TestReadFile_SecretsRotateWithoutARestart(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "endpoints.json")
+	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(`{"endpoints":[`+text+`]}`), 0o600)) }
+	write(endpoint("shop", "https://example.com/hook"))
+	file, err := webhooks.ReadFile(path, syncertest.Quiet())
+	require.NoError(t, err)
+	require.Equal(t, []string{oldSecret, newSecret}, file.Get()["shop"].Secrets)
+	write(strings.Replace(endpoint("shop", "https://example.com/hook"), `"`+oldSecret+`",`, "", 1))
+	eventually(t, "read again", func() bool { return len(file.Get()["shop"].Secrets) == 1 })
+	write("what is no endpoint")
+	require.NotEmpty(t, file.Get(), "the last good one stays")
+}

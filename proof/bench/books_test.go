@@ -1,0 +1,185 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"dibs/consumer"
+	"dibs/consumer/redisbatch"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/writer"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+)
+
+// benchBooks brings a stream full of claims into MySQL, against what the server takes at most and against a transaction a
+// claim.
+func benchBooks(b *testing.B, s *sheet) {
+	r := newBroker(b)
+	s.Facts = []string{r.version(b)}
+	var sides, compare []func()
+	for _, st := range stores(b) {
+		s.Facts = append(s.Facts, st.version(b))
+		more, ratios := booksOn(b, s, r, st)
+		sides, compare = append(sides, more...), append(compare, ratios)
+	}
+	s.takeTurns(append(sides, func() { s.add("a sync of the disk", "ms", syncTime(b)) }))
+	for _, ratios := range compare {
+		ratios()
+	}
+	s.note(fmt.Sprintf("Consumer and writer: %d claims wait in the stream; flushes of %d; from the first read to the last commit, reading and acking included.",
+		amount(bookClaims), writer.DefaultFlushSize))
+	s.note("Multi-row inserts: statements made beforehand, the same table and indexes, 1,000 rows a transaction, nothing else; the better of 1 and 2 connections.")
+	s.note("A transaction a claim: one INSERT and one UPDATE of the campaign; the better of 1 and 8 connections.")
+	s.note("The SQL server that is started here keeps its tables in memory where it can, and its redo log on the disk; every commit is synced.")
+}
+
+// bookClaims are the claims of one round.
+const bookClaims = 200_000
+
+// booksOn are the sides on one server; ratios is for when they have taken their turns.
+func booksOn(b *testing.B, s *sheet, r *broker, st *store) (sides []func(), ratios func()) {
+	on := func(what string) string { return st.name + ": " + what }
+	ours, ceiling, each := on("consumer and writer"), on("multi-row inserts"), on("a transaction a claim")
+	sides = []func(){
+		func() {
+			run := runPipeline(b, r, st, amount(bookClaims))
+			s.add(ours, "claims/s", float64(run.claims)/run.took.Seconds())
+			s.add(ours+": CPU in Go", "µs/claim", perClaim(run.cpu.here, run.claims))
+			s.add(ours+": CPU of Redis", "µs/claim", perClaim(run.cpu.redis, run.claims))
+			s.add(ours+": CPU of the SQL server", "µs/claim", perClaim(run.cpu.sql, run.claims))
+		},
+		func() { s.best(ceiling, []int{1, 2}, func(n int) float64 { return insertRows(b, r, st, n) }) },
+		func() { s.best(each, []int{1, 8}, func(n int) float64 { return insertEach(b, r, st, n) }) },
+	}
+	ratios = func() {
+		s.ratio(b, ours+" / multi-row inserts", ours, ceiling, 0.6)
+		s.ratio(b, ours+" / a transaction a claim", ours, each, 20)
+	}
+	return sides, ratios
+}
+
+// best adds a series for each number of connections, and one of the best.
+func (s *sheet) best(name string, connections []int, run func(connections int) float64) {
+	most := 0.0
+	for _, n := range connections {
+		rate := run(n)
+		s.add(name+", "+counted(n, "connection"), "claims/s", rate)
+		most = max(most, rate)
+	}
+	s.add(name, "claims/s", most)
+}
+
+// countingSink tells when as many events as wanted were committed.
+type countingSink struct {
+	consumer.Sink
+
+	left atomic.Int64
+	all  chan struct{}
+}
+
+func (c *countingSink) Submit(ctx context.Context, batch []models.RawEvent, settled func(i int, err error)) {
+	c.Sink.Submit(ctx, batch, func(i int, err error) {
+		settled(i, err)
+		if err == nil && c.left.Add(-1) == 0 {
+			close(c.all)
+		}
+	})
+}
+
+// pipelineRun is what bringing claims from the stream into MySQL took.
+type pipelineRun struct {
+	claims          int64
+	took            time.Duration
+	mallocs, malloc uint64 // number and bytes
+	cpu             cpuTimes
+}
+
+// cpuTimes are what the processes of a pipeline have used.
+type cpuTimes struct{ here, redis, sql time.Duration }
+
+func timesOf(b *testing.B, r *broker, st *store) cpuTimes {
+	b.Helper()
+	return cpuTimes{here: cpuOf(b, os.Getpid()), redis: r.usage(b).cpu, sql: cpuOf(b, st.pid)}
+}
+
+func (t cpuTimes) since(before cpuTimes) cpuTimes {
+	return cpuTimes{here: t.here - before.here, redis: t.redis - before.redis, sql: t.sql - before.sql}
+}
+
+// runPipeline fills a stream, and then times consumer and writer until every claim of it is committed.
+func runPipeline(b *testing.B, r *broker, st *store, claims int) pipelineRun {
+	b.Helper()
+	m := r.campaign(b, plenty)
+	st.empty(b, m)
+	r.fill(b, m, "user-1", claims, true)
+	log := slog.New(slog.DiscardHandler)
+	books, err := writer.New(writer.Config{DB: st.gorm, Logger: log})
+	require.NoError(b, err)
+	sink := &countingSink{Sink: books, all: make(chan struct{})}
+	sink.left.Store(int64(claims))
+	reader, err := consumer.New(consumer.Config{
+		Config: redisbatch.Config{
+			Client: r.rdb, Name: "bench", Logger: log, Registerer: prometheus.NewRegistry(),
+			Window: 4 * writer.DefaultFlushSize, // as the consumer role has it
+		},
+		Sink: sink,
+	})
+	require.NoError(b, err)
+	before := timesOf(b, r, st)
+	var stop func()
+	run := measure(int64(claims), func() { stop = untilBooked(b, reader, sink) })
+	run.cpu = timesOf(b, r, st).since(before)
+	stop() // or it would read the next round's stream too
+	require.NoError(b, books.Close(longAfter(b)))
+	st.requireBooked(b, m, int64(claims))
+	r.forget(b, m)
+	return run
+}
+
+// untilBooked starts the reader and returns when all is booked, with the function that stops it.
+func untilBooked(b *testing.B, reader *consumer.Consumer, sink *countingSink) (stop func()) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), 2*time.Minute)
+	ended := make(chan error, 1)
+	go func() { ended <- reader.Run(ctx) }()
+	stop = func() {
+		cancel()
+		require.NoError(b, <-ended)
+	}
+	select {
+	case <-sink.all:
+	case <-ctx.Done():
+		stop()
+		b.Fatalf("%d claims are not booked", sink.left.Load())
+	}
+	return stop
+}
+
+// measure times run and counts what it allocates.
+func measure(claims int64, run func()) pipelineRun {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	start := time.Now()
+	run()
+	took := time.Since(start)
+	runtime.ReadMemStats(&after)
+	return pipelineRun{
+		claims: claims, took: took,
+		mallocs: after.Mallocs - before.Mallocs, malloc: after.TotalAlloc - before.TotalAlloc,
+	}
+}
+
+// metaFor is a campaign for the sides that know no Redis.
+func metaFor(r *broker) lua.Meta {
+	return lua.Meta{ID: fmt.Sprintf("bench-%d", r.made.Add(1)), Kind: models.KindCoupon}
+}

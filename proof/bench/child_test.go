@@ -1,0 +1,230 @@
+package bench_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/pprof"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/api"
+	"dibs/api/claimed"
+	"dibs/internal/audit"
+	"dibs/internal/ledger"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/retention"
+)
+
+// A child is this test binary once more, as a server: so what is measured has a process, a heap and a scheduler of its own,
+// as it has in production.
+const (
+	childVariable = "DIBS_BENCH_CHILD" // which server to be
+	childConfig   = "DIBS_BENCH_CONFIG"
+
+	childNoop = "noop" // answers without doing anything
+	childAPI  = "api"  // the API over a Redis, without MySQL
+)
+
+// childTimeout bounds the start of a child.
+const childTimeout = time.Minute
+
+// errChild is wrapped when a child can't be what it is asked to be.
+var errChild = errors.New("bench: bad child")
+
+// childSettings is what a child is told.
+type childSettings struct {
+	Profile string `json:"profile,omitempty"` // file for a CPU profile; "" is none
+
+	// Answer of childNoop.
+	Header http.Header `json:"header,omitempty"`
+	Body   string      `json:"body,omitempty"`
+
+	// Config of childAPI.
+	RedisURL       string `json:"redis_url,omitempty"`
+	ClaimsPerCall  int    `json:"claims_per_call,omitempty"`
+	ClaimsInFlight int    `json:"claims_in_flight,omitempty"`
+
+	Durability lua.Durability `json:"durability,omitzero"`
+
+	Tokens api.Tokens `json:"tokens,omitzero"`
+}
+
+// child is a process that serves.
+type child struct {
+	addr string
+	pid  int
+}
+
+// startChild starts a child. It ends with the benchmark, or when this process does.
+func startChild(b *testing.B, name string, settings childSettings) *child {
+	b.Helper()
+	if *profileFlag != "" {
+		settings.Profile = filepath.Join(*profileFlag, fmt.Sprintf("%s-%d.pprof", name, settings.ClaimsPerCall))
+	}
+	config, err := json.Marshal(settings)
+	require.NoError(b, err)
+	self, err := os.Executable()
+	require.NoError(b, err)
+	cmd := exec.CommandContext(context.WithoutCancel(b.Context()), self)
+	cmd.Env = append(os.Environ(), childVariable+"="+name, childConfig+"="+string(config))
+	cmd.Stderr = os.Stderr
+	stop, err := cmd.StdinPipe()
+	require.NoError(b, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(b, err)
+	require.NoError(b, cmd.Start())
+	b.Cleanup(func() {
+		_ = stop.Close()
+		_ = cmd.Wait()
+	})
+	line := make(chan string, 1)
+	go func() {
+		text, _ := bufio.NewReader(out).ReadString('\n')
+		line <- strings.TrimSpace(text)
+	}()
+	select {
+	case addr := <-line:
+		require.NotEmpty(b, addr, "the child ended")
+		return &child{addr: addr, pid: cmd.Process.Pid}
+	case <-time.After(childTimeout):
+		b.Fatal("the child does not listen")
+		return nil
+	}
+}
+
+// cpu is the processor time that the child has used so far.
+func (c *child) cpu(b *testing.B) time.Duration {
+	b.Helper()
+	return cpuOf(b, c.pid)
+}
+
+// runChild is the child's main: it serves until its standard input ends.
+func runChild(name string) error {
+	var settings childSettings
+	if err := json.Unmarshal([]byte(os.Getenv(childConfig)), &settings); err != nil {
+		return fmt.Errorf("%w: %w", errChild, err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	serve, err := childServer(name, settings)
+	if err != nil {
+		return err
+	}
+	done, err := profile(settings.Profile)
+	if err != nil {
+		return err
+	}
+	defer done()
+	fmt.Println(ln.Addr())
+	return serve(ctx, ln)
+}
+
+// profile writes a CPU profile of this process until done.
+func profile(file string) (done func(), err error) {
+	if file == "" {
+		return func() {}, nil
+	}
+	out, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(out); err != nil {
+		return nil, err
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = out.Close()
+	}, nil
+}
+
+func childServer(name string, settings childSettings) (func(context.Context, net.Listener) error, error) {
+	switch name {
+	case childNoop:
+		return func(ctx context.Context, ln net.Listener) error { return serveNoop(ctx, ln, settings) }, nil
+	case childAPI:
+		server, err := apiOver(settings)
+		if err != nil {
+			return nil, err
+		}
+		return server.Serve, nil
+	default:
+		return nil, fmt.Errorf("%w: %q", errChild, name)
+	}
+}
+
+// serveNoop reads each body and answers the same: the ceiling of any handler of net/http.
+func serveNoop(ctx context.Context, ln net.Listener, settings childSettings) error {
+	mux := http.NewServeMux()
+	body := []byte(settings.Body)
+	mux.HandleFunc("POST /v1/campaigns/{id}/claims", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		maps.Copy(w.Header(), settings.Header)
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(body)
+	})
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	context.AfterFunc(ctx, func() { _ = srv.Close() })
+	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// apiOver makes an API whose campaigns are in Redis already.
+func apiOver(settings childSettings) (*api.Server, error) {
+	rdb, err := lua.Connect(settings.RedisURL)
+	if err != nil {
+		return nil, err
+	}
+	scripts, err := lua.New(rdb, lua.Options{Durability: settings.Durability})
+	if err != nil {
+		return nil, err
+	}
+	return api.New(
+		api.Config{Addr: "127.0.0.1:0", ClaimsPerCall: settings.ClaimsPerCall, ClaimsInFlight: settings.ClaimsInFlight, Tokens: settings.Tokens},
+		api.Deps{
+			Claimer: scripts, States: scripts, Hydrator: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Resolver: noBooks{}, Streams: scripts, Audit: audit.NewLog(nil), Groups: retention.NewRegistry(nil, scripts, nil), Ledger: ledger.New(nil),
+			Ready: func(ctx context.Context) error { return rdb.Ping(ctx).Err() },
+		})
+}
+
+// noBooks is a MySQL that knows of nothing.
+type noBooks struct {
+	api.Campaigns
+	claimed.Claims
+	claimed.Resolver
+}
+
+func (noBooks) Hydrate(context.Context, string) (lua.Meta, error) {
+	return lua.Meta{}, models.ErrNotFound
+}
+
+func (n noBooks) Recover(ctx context.Context, id string, _ lua.Position) (lua.Meta, error) {
+	return n.Hydrate(ctx, id)
+}
+
+// Get says that MySQL is away, so that what Redis holds is believed.
+func (noBooks) Get(context.Context, string) (models.Campaign, error) {
+	return models.Campaign{}, errChild
+}

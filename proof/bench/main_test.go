@@ -1,0 +1,104 @@
+package bench_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+)
+
+var (
+	roundsFlag = flag.Int("rounds", 3, "how often the sides of a comparison take turns")
+	writeFlag  = flag.Bool("write", false, "put the figures into proof/bench/results.json and docs/bench.md")
+	jsonFlag   = flag.String("json", "", "a file to write the figures to")
+
+	profileFlag = flag.String("profiles", "", "a folder for CPU profiles of the servers of the HTTP part")
+)
+
+// TestMain is also the way into the processes that a benchmark starts beside itself, see child_test.go.
+func TestMain(m *testing.M) {
+	cmd.Tune() // as main does, the handler that does nothing included
+	if name := os.Getenv(childVariable); name != "" {
+		if err := runChild(name); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: child:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	testenv.Main(m)
+}
+
+// parts are the benchmark's parts, in the order of docs/bench.md.
+var parts = []struct {
+	name  string
+	about string
+	run   func(b *testing.B, s *sheet)
+}{
+	{"script", "The claim script against the article's script", benchScript},
+	{"limits", "Limits as data against two fixed limits", benchLimits},
+	{"http", "The HTTP API against a handler that does nothing", benchHTTP},
+	{"tokens", "What a user's own token costs over HTTP", benchTokens},
+	{"durability", "What a durable answer costs over HTTP", benchDurability},
+	{"books", "From the stream into MySQL", benchBooks},
+	{"whole", "The whole: claims over HTTP while they are brought into MySQL", benchWhole},
+	{"pipeline", "Claims in batches over HTTP into MySQL, against the article's script", benchPipeline},
+	{"subscriber", "From the stream into MySQL through the public subscriber and the stock one", benchSubscriber},
+	{"many", "Ten thousand campaigns of which nothing is asked, and their first claims", benchMany},
+	{"growth", "Larger campaigns, and more of them at once", benchGrowth},
+	{"client", "Claims that share requests in the Go client", benchClient},
+	{"holds", "Claims over HTTP while a year of holds ends", benchHolds},
+	{"watchers", "Claims over HTTP while 200 watch", benchWatchers},
+	{"overview", "The console's first page over ten thousand campaigns, and claims beside it", benchOverview},
+	{"shards", "A campaign of four shards, sold out over four Redis primaries", benchShards},
+	{"residency", "Stock in and out of Redis", benchResidency},
+	{"packets", "Red packets against the article's script", benchPackets},
+	{"finance", "From the stream into accounts", benchFinance},
+	{"webhooks", "From an event to an HTTP endpoint", benchWebhooks},
+	{"ledger", "A ledger out of MySQL over HTTP", benchLedger},
+	{"beside", "Claims over HTTP while others follow them", benchBeside},
+	{"adder", "Claims into the writer's adder, with one stripe and with several", benchAdder},
+	{"memory", "Redis memory", benchMemory},
+	{"allocations", "Allocations in Go", benchAllocations},
+}
+
+// BenchmarkDibs runs the parts, each once whatever -benchtime says, and ends with the tables of all of them.
+func BenchmarkDibs(b *testing.B) {
+	var sheets []*sheet
+	load := loadBefore()
+	for _, part := range parts {
+		s := newSheet(part.name, part.about, max(1, *roundsFlag))
+		b.Run(part.name, func(b *testing.B) {
+			b.ReportMetric(0, "ns/op") // says nothing here
+			if len(s.series) == 0 {
+				part.run(b, s)
+				s.noteLoad(load)
+			}
+		})
+		if len(s.series) > 0 && !b.Failed() {
+			sheets = append(sheets, s)
+		}
+	}
+	if len(sheets) > 0 {
+		publish(b, sheets)
+	}
+}
+
+// span is how long a side is measured in one round.
+func span(long time.Duration) time.Duration {
+	if testing.Short() {
+		return max(long/10, 200*time.Millisecond)
+	}
+	return long
+}
+
+// amount is how much of something a side does in one round.
+func amount(long int) int {
+	if testing.Short() {
+		return long / 10
+	}
+	return long
+}

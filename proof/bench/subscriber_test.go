@@ -1,0 +1,146 @@
+package bench_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/consumer/redisbatch"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/writer"
+)
+
+var beforeFlag = flag.String("before", "", "a commit whose consumer is measured in turns with this one's")
+
+// benchSubscriber brings claims into MySQL through watermill's Router with one handler for both subscribers: package redisbatch and the
+// stock one. The handler returns, and the message is acknowledged, when its claim is committed.
+func benchSubscriber(b *testing.B, s *sheet) {
+	r := newBroker(b)
+	st := stores(b)[0]
+	s.Facts = []string{r.version(b), st.version(b)}
+	log := slog.New(slog.DiscardHandler)
+	ours := func(group string) (message.Subscriber, error) {
+		return redisbatch.New(redisbatch.Config{
+			Client: r.rdb, Group: group, Name: "one", Logger: log, Registerer: prometheus.NewRegistry(), Window: 4 * writer.DefaultFlushSize,
+		})
+	}
+	stock := func(group string) (message.Subscriber, error) {
+		return redisstream.NewSubscriber(redisstream.SubscriberConfig{
+			Client: lent{r.rdb}, ConsumerGroup: group, Consumer: "one", DisableIndefiniteInitialBlock: true,
+		}, watermill.NopLogger{})
+	}
+	sides := []func(){
+		func() { s.routed(b, r, st, "redisbatch", amount(100_000), ours) },
+		func() { s.routed(b, r, st, "stock subscriber", amount(5_000), stock) },
+	}
+	now, before := "consumer and writer", "consumer and writer of "+*beforeFlag
+	if *beforeFlag != "" {
+		self, err := os.Executable()
+		require.NoError(b, err)
+		old := buildBench(b, *beforeFlag)
+		sides = append(sides, func() { s.books(b, self, ".", now) }, func() { s.books(b, filepath.Join(old, "bench.test"), filepath.Join(old, "bench"), before) })
+	}
+	s.takeTurns(sides)
+	s.ratio(b, "redisbatch / stock subscriber", "redisbatch", "stock subscriber", 10)
+	if *beforeFlag != "" {
+		s.ratio(b, now+" / of "+*beforeFlag, now, before, 0.97)
+	}
+	s.note("One handler: it reads the event, submits it to a writer that flushes each millisecond, and returns when that is committed. From the first read to the last commit.")
+	s.note("Against the consumer of another commit: `make bench BENCH=/subscriber BEFORE=<commit>`; part books of both, each in a process and with servers of its own.")
+}
+
+// lent is a client that the stock subscriber cannot close: it closes what it was given.
+type lent struct{ redis.UniversalClient }
+
+// Close does nothing.
+func (lent) Close() error { return nil }
+
+// routed fills a stream and times a Router until every claim of it is committed.
+func (s *sheet) routed(b *testing.B, r *broker, st *store, name string, claims int, subscriber func(group string) (message.Subscriber, error)) {
+	b.Helper()
+	m := r.campaign(b, plenty)
+	st.empty(b, m)
+	r.fill(b, m, "user-1", claims, true)
+	books, err := writer.New(writer.Config{DB: st.gorm, Logger: slog.New(slog.DiscardHandler), FlushInterval: time.Millisecond})
+	require.NoError(b, err)
+	sub, err := subscriber(name[:5])
+	require.NoError(b, err)
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	require.NoError(b, err)
+	ctx, cancel := context.WithTimeout(b.Context(), 2*time.Minute)
+	defer cancel()
+	var left atomic.Int64
+	left.Store(int64(claims))
+	router.AddConsumerHandler("bench", lua.StreamKey(0), sub, func(msg *message.Message) error {
+		e, err := models.DecodeEvent(msg.Payload)
+		if err != nil {
+			return err
+		}
+		books.Submit(msg.Context(), []models.RawEvent{{Event: e, Payload: msg.Payload}}, func(_ int, refused error) { err = refused })
+		if err == nil && left.Add(-1) == 0 {
+			time.AfterFunc(time.Millisecond, cancel)
+		}
+		return err
+	})
+	before := timesOf(b, r, st)
+	begun := time.Now()
+	require.NoError(b, router.Run(ctx))
+	s.add(name, "claims/s", float64(claims)/time.Since(begun).Seconds())
+	s.add(name+": CPU in Go", "µs/claim", perClaim(timesOf(b, r, st).since(before).here, int64(claims)))
+	require.NoError(b, books.Close(longAfter(b)))
+	st.requireBooked(b, m, int64(claims))
+	r.forget(b, m)
+}
+
+// buildBench compiles this benchmark as it was in another commit, and returns the folder of that commit.
+func buildBench(b *testing.B, commit string) string {
+	b.Helper()
+	folder := filepath.Join(b.TempDir(), "before")
+	for _, command := range [][]string{
+		{"git", "worktree", "add", "--detach", folder, commit},
+		{"go", "test", "-C", folder, "-c", "-o", "bench.test", "./proof/bench"},
+	} {
+		out, err := exec.CommandContext(b.Context(), command[0], command[1:]...).CombinedOutput()
+		require.NoError(b, err, string(out))
+	}
+	b.Cleanup(func() { _ = exec.Command("git", "worktree", "remove", "--force", folder).Run() })
+	return folder
+}
+
+// books runs one round of part books in a process of its own, and adds what it says of consumer and writer.
+func (s *sheet) books(b *testing.B, program, folder, name string) {
+	b.Helper()
+	file := filepath.Join(b.TempDir(), "books.json")
+	cmd := exec.CommandContext(b.Context(), program, "-test.run", "^$", "-test.bench", "^BenchmarkDibs$/^books$", "-test.benchtime", "1x",
+		"-rounds", "1", "-json", file, "-test.short="+map[bool]string{true: "true", false: "false"}[testing.Short()])
+	cmd.Dir = folder
+	out, err := cmd.CombinedOutput()
+	require.NoError(b, err, string(out))
+	text, err := os.ReadFile(file)
+	require.NoError(b, err)
+	var sheets []sheet
+	require.NoError(b, json.Unmarshal(text, &sheets))
+	for _, one := range sheets[0].Series {
+		switch one.Name {
+		case "MariaDB: consumer and writer", "MySQL: consumer and writer":
+			s.add(name, one.Unit, one.Values[0])
+		case "MariaDB: consumer and writer: CPU in Go", "MySQL: consumer and writer: CPU in Go":
+			s.add(name+": CPU in Go", one.Unit, one.Values[0])
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package lab_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/proof/lab"
+)
+
+// longEnough is the patience of claims that should come through on a busy machine, and of waits for a signal.
+const longEnough = time.Minute
+
+// shortly is the patience of claims that should not.
+const shortly = 200 * time.Millisecond
+
+// bench is a campaign on real servers, for one rung.
+type bench struct {
+	t    *testing.T
+	rung lab.Rung
+	env  lab.Env
+}
+
+// newBench prepares a campaign of units, one a user, on the servers that the tests share.
+func newBench(t *testing.T, rung string, units int64) *bench {
+	t.Helper()
+	return newBenchAt(t, rung, units, lab.Place{RedisURL: testenv.SharedRedis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
+}
+
+func newBenchAt(t *testing.T, rung string, units int64, place lab.Place) *bench {
+	t.Helper()
+	r, ok := lab.RungNamed(rung)
+	require.True(t, ok, rung)
+	env, closeEnv, err := lab.OpenEnv(place, 8, 8)
+	require.NoError(t, err)
+	t.Cleanup(closeEnv)
+	env.Campaign = lab.Campaign{ID: testenv.UniqueID(t, "lab"), Units: units, PerUser: 1}
+	env.Patience = longEnough
+	env.Self = self
+	b := &bench{t: t, rung: r, env: env}
+	if r.Serve != nil {
+		service, err := r.Serve(t.Context(), env)
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), longEnough)
+			defer cancel()
+			require.NoError(t, service.Stop(ctx))
+		})
+		b.env.Endpoint = service.Endpoint
+	}
+	require.NoError(t, b.claimer().Prepare(t.Context()))
+	return b
+}
+
+// claimer is a Strategy of its own over the bench's campaign, as another process has one.
+func (b *bench) claimer(changes ...func(*lab.Env)) lab.Strategy {
+	b.t.Helper()
+	env := b.env
+	for _, change := range changes {
+		change(&env)
+	}
+	s, err := b.rung.New(env)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { require.NoError(b.t, s.Close()) })
+	return s
+}
+
+func patience(d time.Duration) func(*lab.Env) { return func(e *lab.Env) { e.Patience = d } }
+func leased(d time.Duration) func(*lab.Env)   { return func(e *lab.Env) { e.Lease = d } }
+func at(hook func(lab.Step) error) func(*lab.Env) {
+	return func(e *lab.Env) { e.At = hook }
+}
+
+// claim asks here and now.
+func (b *bench) claim(s lab.Strategy, user string) lab.Outcome {
+	b.t.Helper()
+	outcome, err := s.Claim(b.t.Context(), user)
+	require.NoError(b.t, err)
+	return outcome
+}
+
+// other starts a process with one claimer.
+func (b *bench) other(dieAt lab.Step) *lab.Other {
+	b.t.Helper()
+	o, err := lab.StartOther(b.t.Context(), self, b.rung.Name, b.env, dieAt)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { require.NoError(b.t, o.Dismiss()) })
+	return o
+}
+
+// killed has a process claim and die at a step.
+func (b *bench) killed(dieAt lab.Step) {
+	b.t.Helper()
+	_, err := b.other(dieAt).Claim(b.t.Context(), "the-dead")
+	require.ErrorIs(b.t, err, lab.ErrWorker)
+}
+
+// lock is how long the campaign's lock has still to live: -1 for ever, -2 there is none.
+func (b *bench) lock() time.Duration {
+	b.t.Helper()
+	left, err := b.env.Redis.PTTL(b.t.Context(), lab.KeyOfLock(b.env)).Result()
+	require.NoError(b.t, err)
+	return left
+}
+
+func (b *bench) awaitNoLock() {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool { return b.lock() == -2 }, longEnough, 5*time.Millisecond)
+}
+
+// stock is what Redis says is left.
+func (b *bench) stock() int64 {
+	b.t.Helper()
+	n, err := b.env.Redis.Get(b.t.Context(), lab.KeyOf(b.env, "stock")).Int64()
+	require.NoError(b.t, err)
+	return n
+}
+
+// row is what MySQL says is left.
+func (b *bench) row() (n int64) {
+	b.t.Helper()
+	const q = "SELECT remaining FROM lab_stock WHERE campaign_id = ?"
+	require.NoError(b.t, b.env.DB.QueryRowContext(b.t.Context(), q, b.env.Campaign.ID).Scan(&n))
+	return n
+}
+
+// gate stops the first claim that comes to a step, until it is opened.
+type gate struct {
+	step    lab.Step
+	first   sync.Once
+	reached chan struct{}
+	opened  chan struct{}
+}
+
+func newGate(step lab.Step) *gate {
+	return &gate{step: step, reached: make(chan struct{}), opened: make(chan struct{})}
+}
+
+func (g *gate) at(step lab.Step) error {
+	if step == g.step {
+		g.first.Do(func() {
+			close(g.reached)
+			<-g.opened
+		})
+	}
+	return nil
+}
+
+// verdict is what a claim that went on in the background came to.
+type verdict struct {
+	outcome lab.Outcome
+	err     error
+}
+
+// held starts a claim and returns when it stands at the gate.
+func (b *bench) held(s lab.Strategy, g *gate, user string) <-chan verdict {
+	b.t.Helper()
+	came := b.background(s, user)
+	wait(b.t, g.reached)
+	return came
+}
+
+func (b *bench) background(s lab.Strategy, user string) <-chan verdict {
+	came := make(chan verdict, 1)
+	ctx := b.t.Context()
+	go func() {
+		outcome, err := s.Claim(ctx, user)
+		came <- verdict{outcome, err}
+	}()
+	return came
+}
+
+func wait[T any](t *testing.T, signal <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-signal:
+		return v
+	case <-time.After(longEnough):
+		require.Fail(t, "nothing happened")
+		panic("unreachable")
+	}
+}

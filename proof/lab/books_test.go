@@ -1,0 +1,116 @@
+package lab_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/proof/lab"
+)
+
+// The flaws of the rungs that keep books, and what mends each.
+
+func TestEverybodyQueuesBehindOneHolder(t *testing.T) {
+	t.Parallel()
+	for _, rung := range []string{"for-update", "lock-per-coupon"} {
+		t.Run(rung, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, rung, 2)
+			g := newGate(lab.StepRead)
+			slow := b.held(b.claimer(at(g.at)), g, "slow")
+
+			require.Equal(t, lab.Busy, b.claim(b.claimer(patience(shortly)), "next"), "behind whoever is slow")
+			another := *b
+			another.env.Campaign.ID += "-2"
+			require.NoError(t, another.claimer().Prepare(t.Context()))
+			require.Equal(t, lab.Claimed, b.claim(another.claimer(), "next"), "another coupon has another queue")
+
+			close(g.opened)
+			require.Equal(t, verdict{lab.Claimed, nil}, wait(t, slow))
+			require.Equal(t, int64(1), b.row())
+		})
+	}
+}
+
+func TestMySQLRollsAKilledHolderBack(t *testing.T) {
+	t.Parallel()
+	for rung, dieAt := range map[string]lab.Step{"for-update": lab.StepRead, "conditional-update": lab.StepWritten} {
+		t.Run(rung, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, rung, 1)
+			b.killed(dieAt)
+			require.Equal(t, lab.Claimed, b.claim(b.claimer(), "next"), "the unit is there and no one holds it")
+			require.Equal(t, lab.SoldOut, b.claim(b.claimer(), "last"))
+			require.Equal(t, int64(0), b.row())
+		})
+	}
+}
+
+func TestConditionalUpdateTakesBackTheUsersCountWhenNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "conditional-update", 1)
+	s := b.claimer()
+	require.Equal(t, lab.Claimed, b.claim(s, "first"))
+	require.Equal(t, lab.OverLimit, b.claim(s, "first"))
+	require.Equal(t, lab.SoldOut, b.claim(s, "second"))
+	require.Equal(t, lab.SoldOut, b.claim(s, "second"), "not over a limit for what was never had")
+}
+
+func TestWhoDiesBetweenLuaAndUpdateLeavesBooksThatDiffer(t *testing.T) {
+	t.Parallel()
+	for rung, dieAt := range map[string]lab.Step{
+		"lua-update": lab.StepWritten, "lock-per-coupon": lab.StepWritten, "sum-flush": lab.StepWritten,
+	} {
+		t.Run(rung, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, rung, 5)
+			b.killed(dieAt)
+			require.Equal(t, int64(4), b.stock(), "Redis sold one")
+			require.Equal(t, int64(5), b.row(), "MySQL never hears of it")
+		})
+	}
+}
+
+// TestDibsBooksAClaimWhoseClaimerDied mends the above: the claim and its event are one step.
+func TestDibsBooksAClaimWhoseClaimerDied(t *testing.T) {
+	t.Parallel()
+	for _, rung := range []string{"dibs-packages", "dibs-http"} {
+		t.Run(rung, func(t *testing.T) {
+			t.Parallel()
+			b := newBenchAt(t, rung, 5, lab.Place{RedisURL: testenv.Redis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
+			b.killed(lab.StepWritten)
+			require.NoError(t, b.claimer().(lab.Settler).Settle(t.Context()))
+			var remaining, claims int64
+			require.NoError(t, b.env.DB.QueryRowContext(t.Context(),
+				"SELECT remaining, (SELECT COUNT(*) FROM claims WHERE campaign_id = campaigns.id) FROM campaigns WHERE id = ?",
+				b.env.Campaign.ID).Scan(&remaining, &claims))
+			require.Equal(t, int64(4), remaining)
+			require.Equal(t, int64(1), claims)
+		})
+	}
+}
+
+// TestScriptThatFailsHalfWayKeepsItsFirstWrites is the flaw of scripts that write before they have checked everything, which
+// Dibs' does not: its own tests plant a wrong type on each key.
+func TestScriptThatFailsHalfWayKeepsItsFirstWrites(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "red-packet", 3)
+	require.NoError(t, b.env.Redis.Set(t.Context(), lab.KeyOf(b.env, "taken"), "no list", 0).Err())
+	_, err := b.claimer().Claim(t.Context(), "user")
+	require.True(t, redis.HasErrorPrefix(err, "WRONGTYPE"), "%v", err)
+	left, err := b.env.Redis.LLen(t.Context(), lab.KeyOf(b.env, "packets")).Result()
+	require.NoError(t, err)
+	require.Equal(t, int64(2), left, "a packet is gone that the claimer was not given")
+}
+
+func TestRedPacketIsOneAUser(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "red-packet", 2)
+	s := b.claimer()
+	require.Equal(t, lab.Claimed, b.claim(s, "first"))
+	require.Equal(t, lab.OverLimit, b.claim(s, "first"))
+	require.Equal(t, lab.Claimed, b.claim(s, "second"))
+	require.Equal(t, lab.SoldOut, b.claim(s, "third"))
+}

@@ -1,0 +1,215 @@
+package lab_test
+
+import (
+	"database/sql"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/proof/lab"
+)
+
+// brief is a run of some rungs that takes no longer than it must.
+func brief(rungs ...string) lab.Workload {
+	return lab.Workload{
+		Strategies: rungs, Users: 20, Units: 10, Connections: 4, Rounds: 1, WarmUp: 10 * time.Millisecond, Duration: 50 * time.Millisecond,
+		Patience: 10 * time.Second,
+	}
+}
+
+// Rounds go up the ladder and down again, so that no rung always comes first; each round is kept, and the lock of the first.
+func TestRoundsGoUpAndDownTheLadder(t *testing.T) {
+	t.Parallel()
+	w := brief("read-then-write", "set-nx-px")
+	w.Rounds = 2
+	var order []string
+	report, err := lab.Run(t.Context(), lab.Options{
+		Workload: w, RedisURL: testenv.Redis(t).URL(), MySQLDSN: testenv.Database(t).DSN, Self: self,
+		Progress: func(done, total int, what string) {
+			require.Equal(t, []int{len(order), 4}, []int{done, total})
+			order = append(order, what)
+		},
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"read-then-write", "set-nx-px", "set-nx-px", "read-then-write", "done"}, order)
+	for _, res := range report.Rungs {
+		require.Len(t, res.Rounds, 2, res.Name)
+		require.Zero(t, res.DibsRatio, "there is no Dibs to compare with")
+	}
+	require.Equal(t, "0", report.Rungs[0].Lock.String())
+	require.Equal(t, "1, for 30 s", report.Rungs[1].Lock.String())
+	require.Empty(t, report.Lines)
+	require.WithinDuration(t, time.Now(), report.At, time.Minute)
+	require.Len(t, report.Servers, 2)
+	require.Regexp(t, `^Redis \d`, report.Servers[0])
+	require.Regexp(t, `^(MariaDB|MySQL) \d+\.\d+\.\d+$`, report.Servers[1])
+}
+
+// A lab takes away what it made, and nothing else: keys of others, labs among them, and tables.
+func TestARunLeavesWhatIsOthersAlone(t *testing.T) {
+	t.Parallel()
+	redis, db := testenv.Redis(t), testenv.Database(t)
+	rdb := redis.Client()
+	pool, err := sql.Open("mysql", db.DSN)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pool.Close()) }()
+	_, err = pool.ExecContext(t.Context(), "CREATE TABLE lab_stock (campaign_id VARCHAR(64) PRIMARY KEY, remaining BIGINT)")
+	require.NoError(t, err)
+	for _, key := range []string{"mine", "dibs:lab:{another-run}:stock", "dibs:lab:x"} {
+		require.NoError(t, rdb.Set(t.Context(), key, "1", 0).Err())
+	}
+	_, err = lab.Run(t.Context(), lab.Options{Workload: brief("lua-update"), RedisURL: redis.URL(), MySQLDSN: db.DSN, Self: self})
+	require.NoError(t, err)
+	keys, err := rdb.Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"mine", "dibs:lab:{another-run}:stock", "dibs:lab:x"}, keys)
+	var rows int
+	require.NoError(t, pool.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM lab_stock").Scan(&rows))
+	require.Zero(t, rows, "it works in a database of its own")
+	require.Zero(t, labDatabases(t, pool))
+}
+
+// labDatabases counts what labs have made and not taken away; other tests run labs on the same server, so those that live are waited for.
+func labDatabases(t *testing.T, pool *sql.DB) (n int) {
+	t.Helper()
+	mine, err := names(t, pool)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		now, err := names(t, pool)
+		n = 0
+		for _, name := range now {
+			if mine[name] != "" {
+				n++
+			}
+		}
+		return err == nil && n == 0
+	}, 2*longEnough, 100*time.Millisecond)
+	return n
+}
+
+func names(t *testing.T, pool *sql.DB) (map[string]string, error) {
+	t.Helper()
+	rows, err := pool.QueryContext(t.Context(), "SHOW DATABASES LIKE 'dibs\\_lab\\_%'")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	all := map[string]string{}
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		all[name] = name
+	}
+	return all, rows.Err()
+}
+
+func TestAUserWhoMayMakeNoDatabaseIsTold(t *testing.T) {
+	t.Parallel()
+	db := testenv.Database(t)
+	pool, err := sql.Open("mysql", db.DSN)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pool.Close()) }()
+	user := strings.ReplaceAll(testenv.UniqueID(t, "u"), "-", "")
+	user = user[max(0, len(user)-20):]
+	for _, statement := range []string{"CREATE USER '" + user + "'@'%' IDENTIFIED BY 'x'", "GRANT ALL ON `" + db.Name + "`.* TO '" + user + "'@'%'"} {
+		_, err := pool.ExecContext(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	defer func() {
+		_, err := pool.Exec("DROP USER '" + user + "'@'%'")
+		require.NoError(t, err)
+	}()
+	dsn, err := mysql.ParseDSN(db.DSN)
+	require.NoError(t, err)
+	dsn.User, dsn.Passwd = user, "x"
+	_, err = lab.Run(t.Context(), lab.Options{Workload: brief("watch"), RedisURL: testenv.Redis(t).URL(), MySQLDSN: dsn.FormatDSN(), Self: self})
+	require.ErrorContains(t, err, "makes a database of its own, dibs_lab_")
+	require.ErrorContains(t, err, "denied")
+}
+
+// A Redis that dies in the middle ends the run, soon and with its reason; what the run made in MySQL is taken away all the same.
+func TestAServerThatDiesEndsTheRun(t *testing.T) {
+	t.Parallel()
+	redis, own := testenv.Redis(t), testenv.SQLServer(t)
+	var killed atomic.Bool
+	w := brief("for-update", "set-nx-px")
+	w.Patience = time.Second
+	_, err := lab.Run(t.Context(), lab.Options{
+		Workload: w, RedisURL: redis.URL(), MySQLDSN: own.DSN("x"), Self: self,
+		Progress: func(_, _ int, what string) {
+			if what == "set-nx-px" && killed.CompareAndSwap(false, true) {
+				redis.Kill()
+			}
+		},
+	})
+	require.ErrorContains(t, err, "set-nx-px", "which rung it was")
+	require.ErrorContains(t, err, "refused")
+	pool, err := sql.Open("mysql", own.DSN("x"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pool.Close()) }()
+	left, err := names(t, pool)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// Dibs' own rungs keep the contract of the others, and their books follow.
+func TestDibsRungsSellRightAndBookIt(t *testing.T) {
+	t.Parallel()
+	for _, rung := range []string{"dibs-packages", "dibs-http"} {
+		t.Run(rung, func(t *testing.T) {
+			t.Parallel()
+			b := newBenchAt(t, rung, 3, lab.Place{RedisURL: testenv.Redis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
+			one := b.claimer()
+			other := one // two of dibs-http in one process would have the same idempotency keys
+			if rung == "dibs-packages" {
+				other = b.claimer()
+			}
+			require.Equal(t, lab.Claimed, b.claim(one, "ada"))
+			require.Equal(t, lab.OverLimit, b.claim(other, "ada"))
+			require.Equal(t, lab.Claimed, b.claim(other, "bob"))
+			require.Equal(t, lab.Claimed, b.claim(one, "eve"))
+			require.Equal(t, lab.SoldOut, b.claim(other, "late"))
+			require.NoError(t, one.(lab.Settler).Settle(t.Context()))
+			var rows, remaining int64
+			require.NoError(t, b.env.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM claims").Scan(&rows))
+			require.NoError(t, b.env.DB.QueryRowContext(t.Context(), "SELECT remaining FROM campaigns").Scan(&remaining))
+			require.Equal(t, []int64{3, 0}, []int64{rows, remaining})
+			b.env.Campaign.ID += "-never"
+			_, err := b.claimer().Claim(t.Context(), "ada")
+			require.Error(t, err, "a campaign that there is not is no sell-out")
+		})
+	}
+}
+
+// What Dibs says when it should not ends a lab with Dibs' own words.
+func TestAnAnswerThatNoLabExpectsIsAnError(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write([]byte(`{"code":"internal","detail":"on fire"}`))
+	}))
+	defer server.Close()
+	rung, _ := lab.RungNamed("dibs-http")
+	s, err := rung.New(lab.Env{Place: lab.Place{Endpoint: server.URL}, Campaign: lab.Campaign{ID: "x"}, Connections: 1})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	for what, do := range map[string]func() error{
+		"prepare": func() error { return s.Prepare(t.Context()) },
+		"settle":  func() error { return s.(lab.Settler).Settle(t.Context()) },
+		"claim":   func() error { _, err := s.Claim(t.Context(), "ada"); return err },
+	} {
+		require.ErrorIs(t, do(), lab.ErrDibs, what)
+		require.ErrorContains(t, do(), "on fire", what)
+	}
+	_, err = rung.New(lab.Env{})
+	require.ErrorIs(t, err, lab.ErrConfig, "without an endpoint there is no one to ask")
+}

@@ -1,0 +1,173 @@
+package lab_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/proof/lab"
+)
+
+// small is a run of a second a rung.
+func small() lab.Workload {
+	return lab.Workload{
+		Users: testenv.Pick(60, 600), Units: int64(testenv.Pick(30, 300)), Connections: 16, Rounds: testenv.Pick(1, 3),
+		WarmUp: 50 * time.Millisecond, Duration: time.Duration(testenv.Pick(150, 2000)) * time.Millisecond, Patience: 10 * time.Second,
+	}
+}
+
+// TestLadder runs every rung, in real processes: what is sound sells each unit once and to no one too many, and a killed
+// claimer leaves what the rung's flaw says.
+func TestLadder(t *testing.T) {
+	t.Parallel()
+	redis, db := testenv.Redis(t), testenv.Database(t)
+	var mu sync.Mutex
+	var told []string
+	report, err := lab.Run(t.Context(), lab.Options{
+		Workload: small(), RedisURL: redis.URL(), MySQLDSN: db.DSN, Self: self,
+		Progress: func(done, total int, what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, fmt.Sprintf("%d/%d %s", done, total, what))
+		},
+	})
+	require.NoError(t, err)
+	t.Log("\n" + report.Table())
+	rungs := lab.Rungs()
+	require.Len(t, report.Rungs, len(rungs))
+	require.Len(t, told, small().Rounds*len(rungs)+1)
+	require.Equal(t, fmt.Sprintf("0/%d read-then-write", small().Rounds*len(rungs)), told[0])
+	for i, res := range report.Rungs {
+		requireSane(t, rungs[i], res)
+	}
+	requireLocks(t, report)
+	require.Len(t, report.Lines, 3)
+	requireClean(t, redis, db)
+}
+
+func requireSane(t *testing.T, rung lab.Rung, res lab.Result) {
+	t.Helper()
+	require.Equal(t, rung.Name, res.Name)
+	require.Positive(t, res.ClaimsPerSecond, res.Name)
+	require.Positive(t, res.DibsRatio, res.Name)
+	require.Positive(t, res.P50Ms, res.Name)
+	require.LessOrEqual(t, res.P50Ms, res.P99Ms, res.Name)
+	for _, round := range res.Rounds {
+		require.Zero(t, round.Failed, "%s: %s", res.Name, round.Failure)
+		require.Zero(t, round.SellOut.Failed, "%s: %s", res.Name, round.SellOut.Failure)
+		require.Positive(t, round.SellOut.Sold, res.Name)
+	}
+	if rung.Sound {
+		require.Zero(t, res.Oversold, res.Name)
+		require.Zero(t, res.Undersold, res.Name)
+		require.Zero(t, res.OverLimitUsers, res.Name)
+	}
+}
+
+func requireLocks(t *testing.T, report lab.Report) {
+	t.Helper()
+	left := make(map[string]string)
+	for _, res := range report.Rungs {
+		if res.Lock.Left > 0 || res.Lock.Wedged {
+			left[res.Name] = res.Lock.String()
+		}
+	}
+	ends := "1, for 30 s"
+	require.Equal(t, map[string]string{
+		"setnx": "1, for ever", "setnx-defer": "1, for ever", "setnx-expire": "1, for ever",
+		"set-nx-px": ends, "owner-token": ends, "watchdog": ends, "lock-per-coupon": ends,
+	}, left)
+}
+
+// requireClean looks for what a run has left behind.
+func requireClean(t *testing.T, redis *testenv.RedisServer, db *testenv.SQLServerDB) {
+	t.Helper()
+	keys, err := redis.Client().Keys(t.Context(), "dibs:*").Result()
+	require.NoError(t, err)
+	require.Empty(t, keys)
+	pool, err := sql.Open("mysql", db.DSN)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pool.Close()) }()
+	var n int
+	require.NoError(t, pool.QueryRowContext(t.Context(),
+		"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()").Scan(&n))
+	require.Zero(t, n, "tables in the database that the lab was given")
+}
+
+func TestRunRefusesARedisWithADibsInIt(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"dibs:{p0}:claims", "dibs:info"} {
+		redis, db := testenv.Redis(t), testenv.Database(t)
+		require.NoError(t, redis.Client().Set(t.Context(), key, "x", 0).Err())
+		_, err := lab.Run(t.Context(), lab.Options{Workload: small(), RedisURL: redis.URL(), MySQLDSN: db.DSN, Self: self})
+		require.ErrorIs(t, err, lab.ErrInUse)
+		require.Equal(t, "x", redis.Client().Get(t.Context(), key).Val(), "and leaves it alone")
+	}
+}
+
+func TestRunThatIsInterruptedCleansUp(t *testing.T) {
+	t.Parallel()
+	redis, db := testenv.Redis(t), testenv.Database(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	w := small()
+	w.Strategies, w.Duration = []string{"set-nx-px", "for-update"}, time.Minute
+	time.AfterFunc(time.Second, cancel)
+	start := time.Now()
+	_, err := lab.Run(ctx, lab.Options{Workload: w, RedisURL: redis.URL(), MySQLDSN: db.DSN, Self: self})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Less(t, time.Since(start), w.Duration/2)
+	requireClean(t, redis, db)
+}
+
+func TestOwnServersComeAndGo(t *testing.T) {
+	t.Parallel()
+	place, closeAll, err := lab.OwnServers(t.Context())
+	require.NoError(t, err)
+	env, closeEnv, err := lab.OpenEnv(place, 1, 1)
+	require.NoError(t, err)
+	defer closeEnv()
+	require.NoError(t, env.Redis.Ping(t.Context()).Err())
+	dsn, err := mysql.ParseDSN(place.MySQLDSN)
+	require.NoError(t, err)
+	require.NoError(t, env.DB.PingContext(t.Context()), dsn.Addr)
+	require.NoError(t, closeAll())
+	require.Error(t, env.Redis.Ping(t.Context()).Err())
+	require.Error(t, env.DB.PingContext(t.Context()))
+}
+
+func TestMissingServerIsNamed(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, _, err := lab.OwnServers(t.Context())
+	if err != nil && !strings.Contains(err.Error(), "redis-server") {
+		require.ErrorContains(t, err, "mariadbd")
+	}
+	require.ErrorIs(t, err, lab.ErrNoServer)
+	require.ErrorContains(t, err, "install")
+}
+
+func TestWorkerAnswersWhatItCannotFollow(t *testing.T) {
+	t.Parallel()
+	for order, answer := range map[string]string{
+		"{":                          "unexpected end",
+		`{"load":{"for_ns":1}}`:      "no strategy",
+		`{"open":{"rung":"ladder"}}`: "no rung",
+		`{"open":{"rung":"watch","place":{"redis_url":"x"}}}`: "redis url",
+	} {
+		var out strings.Builder
+		require.NoError(t, lab.Work(t.Context(), strings.NewReader(order+"\n"), &out))
+		var d struct {
+			Error string `json:"error"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(out.String()), &d))
+		require.Contains(t, d.Error, answer)
+	}
+}

@@ -1,0 +1,238 @@
+package lab_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/proof/lab"
+)
+
+// eachRung runs a test on a bench of each rung that keeps its books by itself; those of Dibs need a service of their own and are
+// tested by their own packages.
+func eachRung(t *testing.T, units int64, test func(t *testing.T, b *bench)) {
+	t.Helper()
+	for _, rung := range lab.Rungs() {
+		if rung.Serve != nil {
+			continue
+		}
+		t.Run(rung.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newBench(t, rung.Name, units))
+		})
+	}
+}
+
+// What every rung tells one claimer after another: the flaws are of crowds.
+func TestEveryRungSellsRightWhileOneAsksAfterTheOther(t *testing.T) {
+	t.Parallel()
+	eachRung(t, 3, func(t *testing.T, b *bench) {
+		s := b.claimer()
+		require.Equal(t, lab.Claimed, b.claim(s, "ada"))
+		require.Equal(t, lab.OverLimit, b.claim(s, "ada"))
+		require.Equal(t, lab.Claimed, b.claim(s, "bob"))
+		require.Equal(t, lab.OverLimit, b.claim(b.claimer(), "bob"), "another process knows as much")
+		require.Equal(t, lab.Claimed, b.claim(s, "eve"))
+		require.Equal(t, lab.SoldOut, b.claim(s, "late"))
+		require.Equal(t, lab.SoldOut, b.claim(b.claimer(), "later"))
+
+		require.NoError(t, s.Prepare(t.Context()))
+		require.NotEqual(t, lab.SoldOut, b.claim(s, "late"), "prepared again, there is stock again")
+	})
+}
+
+func TestALimitIsAsHighAsItIs(t *testing.T) {
+	t.Parallel()
+	for per, want := range map[int64]string{
+		0: "claimed claimed claimed claimed sold_out", 1: "claimed over_limit over_limit over_limit over_limit",
+		2: "claimed claimed over_limit over_limit over_limit", 5: "claimed claimed claimed claimed sold_out",
+	} {
+		eachRung(t, 4, func(t *testing.T, b *bench) {
+			if b.rung.Name == "red-packet" {
+				return // its list is one packet a user
+			}
+			b.env.Campaign.PerUser = per
+			s := b.claimer()
+			var told []string
+			for range 5 {
+				told = append(told, b.claim(s, "ada").String())
+			}
+			require.Equal(t, want, strings.NewReplacer("[", "", "]", "").Replace(fmt.Sprint(told)), "limit %d", per)
+		})
+	}
+}
+
+// A crowd of two processes' worth: what is sound sells each unit once, and to no one two.
+func TestSoundRungsSellExactlyWhatThereIsToACrowd(t *testing.T) {
+	t.Parallel()
+	eachRung(t, 20, func(t *testing.T, b *bench) {
+		if !b.rung.Sound {
+			return
+		}
+		claimers := []lab.Strategy{b.claimer(), b.claimer()}
+		var mu sync.Mutex
+		had, told := map[string]int{}, map[lab.Outcome]int{}
+		var crowd sync.WaitGroup
+		for i := range 8 {
+			crowd.Go(func() {
+				for n := range 6 {
+					user := fmt.Sprint("u", (i*6+n)/2) // each asks twice, mostly at once
+					outcome, err := claimers[i%2].Claim(t.Context(), user)
+					mu.Lock()
+					if err == nil {
+						told[outcome]++
+					}
+					if outcome == lab.Claimed {
+						had[user]++
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		crowd.Wait()
+		require.Len(t, had, 20, told)
+		for user, units := range had {
+			require.Equal(t, 1, units, user)
+		}
+		require.Equal(t, 48, told[lab.Claimed]+told[lab.SoldOut]+told[lab.OverLimit], "no one was told nothing: %v", told)
+	})
+}
+
+// Where a rung is killed in the lab is a place that its claims come to, once each.
+func TestEveryRungComesToTheStepItDiesAt(t *testing.T) {
+	t.Parallel()
+	eachRung(t, 3, func(t *testing.T, b *bench) {
+		steps := map[lab.Step]int{}
+		s := b.claimer(at(func(step lab.Step) error {
+			steps[step]++
+			return nil
+		}))
+		require.Equal(t, lab.Claimed, b.claim(s, "ada"))
+		require.Equal(t, 1, steps[b.rung.DieAt], steps)
+		for step, times := range steps {
+			require.Equal(t, 1, times, step)
+		}
+	})
+}
+
+// A claimer that fails before anything is written has sold nothing. Afterwards is the rung's flaw, or none.
+func TestAFailureBeforeTheSaleSellsNothing(t *testing.T) {
+	t.Parallel()
+	eachRung(t, 1, func(t *testing.T, b *bench) {
+		if b.rung.DieAt == lab.StepWritten || b.rung.Name == "setnx" {
+			return
+		}
+		_, err := b.claimer(failAt(b.rung.DieAt)).Claim(t.Context(), "failing")
+		require.ErrorIs(t, err, errHolder)
+		require.Equal(t, lab.Claimed, b.claim(b.claimer(), "next"))
+		require.Equal(t, lab.SoldOut, b.claim(b.claimer(), "last"))
+	})
+}
+
+func TestNobodyIsToldYesByServersThatAreGone(t *testing.T) {
+	t.Parallel()
+	eachRung(t, 5, func(t *testing.T, b *bench) {
+		s := b.claimer()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		outcome, err := s.Claim(ctx, "ada")
+		require.Error(t, err)
+		require.NotEqual(t, lab.Claimed, outcome)
+		require.Equal(t, lab.Claimed, b.claim(s, "ada"), "and has had nothing")
+	})
+}
+
+// A stock that was never prepared is a mistake, and neither a sale nor a sell-out.
+func TestAStockThatIsNotThereIsNoStock(t *testing.T) {
+	t.Parallel()
+	eachRung(t, 5, func(t *testing.T, b *bench) {
+		b.env.Campaign.ID += "-never"
+		outcome, err := b.claimer(patience(shortly)).Claim(t.Context(), "ada")
+		switch b.rung.Name {
+		case "conditional-update", "red-packet":
+			require.NoError(t, err)
+			require.Equal(t, lab.SoldOut, outcome, "it can't tell: one reason to keep what unknown is apart from nothing")
+		default:
+			require.Error(t, err)
+			require.NotEqual(t, lab.Claimed, outcome)
+		}
+	})
+}
+
+// Whatever a rung keeps in Redis stands under the lab's prefix and the campaign's tag, so that a run can be cleaned up.
+func TestKeysOfARungAreTheCampaigns(t *testing.T) {
+	t.Parallel()
+	redis, db := testenv.Redis(t), testenv.Database(t)
+	for _, rung := range lab.Rungs() {
+		if rung.Serve != nil {
+			continue
+		}
+		b := newBenchAt(t, rung.Name, 3, lab.Place{RedisURL: redis.URL(), MySQLDSN: db.DSN})
+		require.Equal(t, lab.Claimed, b.claim(b.claimer(), "ada"))
+		keys, err := redis.Client().Keys(t.Context(), "*").Result()
+		require.NoError(t, err)
+		for _, key := range keys {
+			require.True(t, strings.HasPrefix(key, "dibs:lab:{"+b.env.Campaign.ID+"}:"), key)
+			require.NoError(t, redis.Client().Del(t.Context(), key).Err())
+		}
+	}
+}
+
+// Two transactions that lock each other: InnoDB ends one, and the claim tries again until it is through.
+func TestADeadlockIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for _, code := range []uint16{1213, 1205, 1064} {
+		b := newBench(t, "conditional-update", 3)
+		tries := 0
+		s := b.claimer(at(func(lab.Step) error {
+			if tries++; tries < 3 {
+				return &mysql.MySQLError{Number: code, Message: "as if"}
+			}
+			return nil
+		}))
+		outcome, err := s.Claim(t.Context(), "ada")
+		switch code {
+		case 1213:
+			require.NoError(t, err)
+			require.Equal(t, lab.Claimed, outcome)
+			require.Equal(t, 3, tries)
+			require.EqualValues(t, 2, b.row(), "what was rolled back took nothing")
+		case 1205:
+			require.NoError(t, err)
+			require.Equal(t, lab.Busy, outcome, "waited long enough")
+			require.EqualValues(t, 3, b.row())
+		default:
+			require.Error(t, err)
+			require.EqualValues(t, 3, b.row())
+		}
+	}
+}
+
+func TestPatienceEndsAWaitForALock(t *testing.T) {
+	t.Parallel()
+	for _, rung := range []string{"setnx", "setnx-defer", "setnx-expire", "set-nx-px", "owner-token", "watchdog", "lock-per-coupon", "for-update"} {
+		t.Run(rung, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, rung, 2)
+			g := newGate(lab.StepRead)
+			slow := b.held(b.claimer(at(g.at)), g, "slow")
+			begun := time.Now()
+			require.Equal(t, lab.Busy, b.claim(b.claimer(patience(shortly)), "next"))
+			require.Less(t, time.Since(begun), longEnough)
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(50*time.Millisecond, cancel)
+			outcome, err := b.claimer().Claim(ctx, "leaving")
+			require.True(t, err != nil || outcome == lab.Busy, "who leaves waits no longer")
+			close(g.opened)
+			require.Equal(t, verdict{lab.Claimed, nil}, wait(t, slow))
+			require.Equal(t, lab.Claimed, b.claim(b.claimer(), "next"), "and no one is in the way of the next")
+		})
+	}
+}

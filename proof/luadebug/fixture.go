@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"dibs/lua"
+	"dibs/models"
+)
+
+// fixture is a campaign in Redis that has claims, some of them under keys of the client.
+type fixture struct {
+	s       *lua.Scripts
+	c       *models.Campaign
+	meta    lua.Meta
+	claimed []lua.ClaimReply
+}
+
+// verbs has each script called as its users do, on the fixture. A new script gets its line here; a test asks for it.
+var verbs = map[string]func(ctx context.Context, f *fixture) error{
+	"claim": func(ctx context.Context, f *fixture) error { // a replay, a claim under a key, one without, and one beyond the user's limit
+		_, _, err := f.s.Claim(ctx, f.meta, []lua.ClaimRequest{
+			ask("user-1", 1, "key-1"), ask("user-9", 2, uuid.NewString()), ask("user-10", 1, ""), ask("user-2", 5, ""),
+		})
+		return err
+	},
+	"load": func(ctx context.Context, f *fixture) error {
+		other := *f.c
+		other.ID = "autumn"
+		_, err := f.s.Load(ctx, &other)
+		return err
+	},
+	"adjust": func(ctx context.Context, f *fixture) error {
+		f.c.Version = 2
+		f.c.Total = 200
+		_, err := f.s.Adjust(ctx, f.c)
+		return err
+	},
+	"state": func(ctx context.Context, f *fixture) error { _, err := f.s.State(ctx, f.c.ID); return err },
+	"fence": func(ctx context.Context, f *fixture) error { return f.s.Fence(ctx, f.c.ID, f.c.Epoch) },
+	"evict": func(ctx context.Context, f *fixture) error {
+		seen := f.seen()
+		row := *f.c
+		row.Epoch, row.SyncedSeq = seen.Epoch, seen.Seq
+		_, err := f.s.Evict(ctx, &row, 0)
+		return err
+	},
+	"push": func(ctx context.Context, f *fixture) error {
+		rain := *f.c
+		rain.ID = "rain-" + uuid.NewString()[:8]
+		rain.Kind = models.KindPacket
+		rain.Currency = "EUR"
+		rain.Total = 2
+		if _, err := f.s.Load(ctx, &rain); err != nil {
+			return err
+		}
+		_, err := f.s.Push(ctx, rain.ID, &lua.Push{
+			Epoch: rain.Epoch, Upto: 2, Units: 2, Packets: []models.Packet{{ID: "small", Amount: 88}, {ID: "large", Amount: 888}},
+		})
+		return err
+	},
+	"debit": func(ctx context.Context, f *fixture) error {
+		lot, err := f.lot(ctx, models.ReserveLot)
+		if err != nil {
+			return err
+		}
+		_, err = f.s.Debit(ctx, lot, &lua.Debit{Epoch: lot.Epoch, Peer: 1, Units: 2, NeedNotWait: true})
+		return err
+	},
+	"credit": func(ctx context.Context, f *fixture) error {
+		lot, err := f.lot(ctx, 1)
+		if err != nil {
+			return err
+		}
+		_, err = f.s.Credit(ctx, lot, &lua.Credit{Seen: lua.Position{Epoch: lot.Epoch}, Peer: models.ReserveLot, PeerLoad: 1, Upto: 2})
+		return err
+	},
+	"release": func(ctx context.Context, f *fixture) error {
+		_, err := f.s.Release(ctx, f.c, []lua.Release{released(&f.claimed[1].Claim)})
+		return err
+	},
+}
+
+// lot loads a lot of a campaign of two shards.
+func (f *fixture) lot(ctx context.Context, number int) (*models.Campaign, error) {
+	lot := *f.c
+	lot.ID = models.ShardID(f.c.ID, number)
+	lot.Shards = 2
+	_, err := f.s.Load(ctx, &lot)
+	return &lot, err
+}
+
+// perform makes the fixture again and calls the script; the call itself is kept back by the tap.
+func perform(ctx context.Context, rdb redis.UniversalClient, heard *tap, name string) error {
+	verb, known := verbs[name]
+	if !known {
+		return fmt.Errorf("%s has no call: give it one in proof/luadebug/fixture.go", name)
+	}
+	heard.open = false
+	heard.heard = false
+	f, err := newFixture(ctx, rdb)
+	if err != nil {
+		return err
+	}
+	heard.open = true
+	if err := verb(ctx, f); !heard.heard {
+		return fmt.Errorf("%s was not called: %w", name, err)
+	}
+	return nil
+}
+
+func newFixture(ctx context.Context, rdb redis.UniversalClient) (*fixture, error) {
+	s, err := lua.New(rdb, lua.Options{})
+	if err != nil {
+		return nil, err
+	}
+	c := &models.Campaign{
+		ID: "spring-" + uuid.NewString()[:8], Kind: models.KindCoupon, Status: models.StatusOpen, Total: 100, PerUser: 3, PerUserPerDay: 2,
+		TimeZone: "Europe/Berlin", LowStockAt: 92, Epoch: 1, Version: 1,
+	}
+	f := &fixture{s: s, c: c}
+	f.meta, err = s.MetaOf(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Preload(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := s.Load(ctx, c); err != nil {
+		return nil, err
+	}
+	f.claimed, _, err = s.Claim(ctx, f.meta, []lua.ClaimRequest{ask("user-1", 1, "key-1"), ask("user-2", 2, ""), ask("user-3", 2, "key-3")})
+	return f, err
+}
+
+func (f *fixture) seen() lua.Position {
+	return lua.Position{Epoch: f.c.Epoch, Seq: int64(len(f.claimed))}
+}
+
+func ask(user string, quantity int64, key string) lua.ClaimRequest {
+	return lua.ClaimRequest{ID: uuid.New(), UserID: user, Quantity: quantity, Key: key}
+}
+
+// released is the release of a claim that was made without a key.
+func released(c *models.Claim) lua.Release {
+	return lua.Release{
+		Claim: lua.ClaimRecord{
+			ID: []byte(c.ID), UserID: []byte(c.UserID), Seq: c.Seq, Quantity: c.Quantity, At: c.ClaimedAt.Time,
+		},
+		EventID: uuid.NewString(), Event: []byte(`{"v":1,"type":"claim.released","id":"` + c.ID + `"}`),
+	}
+}

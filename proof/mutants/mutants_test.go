@@ -1,0 +1,250 @@
+package mutants_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv"
+	"dibs/proof/mutants"
+)
+
+const (
+	root = "../.."
+	// perRun bounds one call of go test: to compile, to link and to run.
+	perRun = 5 * time.Minute
+	// everydayMax bounds the mutants of everyday runs.
+	everydayMax = 36
+)
+
+// triesAll reports whether each mutant is tried by itself.
+func triesAll() bool { return testenv.Soak() || os.Getenv("DIBS_MUTANTS") != "" }
+
+// load is every mutant of the folder.
+func load(t *testing.T) (all []mutants.Mutant) {
+	t.Helper()
+	files, err := filepath.Glob("patches/*.patch")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		m, err := mutants.Parse(string(text))
+		require.NoError(t, err, file)
+		all = append(all, m)
+	}
+	return all
+}
+
+// everyday are the mutants of everyday runs by package.
+func everyday(t *testing.T) map[string][]mutants.Mutant {
+	t.Helper()
+	byPackage := make(map[string][]mutants.Mutant)
+	for _, m := range load(t) {
+		if m.Everyday {
+			byPackage[m.Package] = append(byPackage[m.Package], m)
+		}
+	}
+	return byPackage
+}
+
+func overlay(t *testing.T, all ...mutants.Mutant) string {
+	t.Helper()
+	abs, err := filepath.Abs(root)
+	require.NoError(t, err)
+	var edits []mutants.Edit
+	for i := range all {
+		edits = append(edits, all[i].Edits...)
+	}
+	path, err := mutants.Overlay(abs, t.TempDir(), edits)
+	require.NoError(t, err)
+	return path
+}
+
+var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// run runs tests of a package with an overlay or, for "", on the code as it is, and returns those that failed.
+func run(t *testing.T, pkg, tests, overlay string, flags ...string) (failed []string, said string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), perRun)
+	defer cancel()
+	args := append([]string{"test", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout", "2m", "-v", "-run", tests}, flags...)
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
+	cmd.Dir = root
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(line string) bool {
+		return strings.HasPrefix(line, "DIBS_") && !strings.HasPrefix(line, "DIBS_TEST_")
+	})
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, ctx.Err(), "%s: not run to its end", pkg)
+	require.NotContains(t, string(out), "[build failed]", "%s: it does not compile, so it says nothing", pkg)
+	require.NotContains(t, string(out), "[setup failed]", "%s", pkg)
+	require.Contains(t, string(out), "=== RUN", "%s: no test has this name", pkg)
+	for _, found := range failedTest.FindAllStringSubmatch(string(out), -1) {
+		failed = append(failed, found[1])
+	}
+	if err != nil && len(failed) == 0 {
+		require.Regexp(t, `(?m)^panic: `, string(out), "it ended otherwise than by a test that fails")
+		failed = []string{"panic"}
+	}
+	return failed, string(out)
+}
+
+// TestEachMutantHasItsPlace: a mutant whose text is missing from its file proves nothing, whether it is tried today or not.
+func TestEachMutantHasItsPlace(t *testing.T) {
+	t.Parallel()
+	for _, m := range load(t) {
+		overlay(t, m)
+	}
+	n := 0
+	for _, group := range everyday(t) {
+		overlay(t, group...)
+		n += len(group)
+	}
+	require.LessOrEqual(t, n, everydayMax)
+}
+
+// TestMutantsAreKilled: with each mutant its tests fail, and without it they pass. `make mutants` and `make soak` try them, one by one.
+func TestMutantsAreKilled(t *testing.T) {
+	t.Parallel()
+	if !triesAll() {
+		t.Skip("`make mutants` tries each mutant by itself; see TestTheWorstMutantsAreKilled")
+	}
+	baseline := make(map[string]bool)
+	shares := make(map[string]*share)
+	for _, m := range load(t) {
+		of := shares[m.Package]
+		if of == nil {
+			of = &share{}
+			shares[m.Package] = of
+		}
+		t.Run(m.Name, func(t *testing.T) { // one after the other: each uses every core to compile
+			of.add(&m)
+			if !m.MustBeNoticed() {
+				t.Skip(m.Equivalent + m.Survives)
+			}
+			path := overlay(t, m)
+			if key := m.Package + " " + m.Run; !baseline[key] {
+				failed, said := run(t, m.Package, m.Run, "")
+				require.Empty(t, failed, "the tests fail without the mutant, so they say nothing of it: %s", said)
+				baseline[key] = true
+			}
+			failed, said := run(t, m.Package, m.Run, path, "-failfast")
+			require.NotEmpty(t, failed, "it survives: no test of %s -run %s fails. %s", m.Package, m.Run, said)
+			of.killed++
+		})
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(shares)) {
+		t.Logf("%s: %s", pkg, shares[pkg])
+	}
+}
+
+// share is how many mutants of a package were killed, of those that were tried or are known to survive.
+type share struct{ all, killed, equivalent, survive int }
+
+func (s *share) add(m *mutants.Mutant) {
+	switch {
+	case m.Equivalent != "":
+		s.equivalent++
+		return
+	case m.Survives != "":
+		s.survive++
+	}
+	s.all++
+}
+
+func (s *share) String() string {
+	return fmt.Sprintf("%d of %d killed, %d are known to survive; besides, %d are equivalent", s.killed, s.all, s.survive, s.equivalent)
+}
+
+// TestTheWorstMutantsAreKilled: the mutants of everyday runs are built in together, package by package, which costs a fraction of one
+// build for each. Each must be noticed by a test that no other of them is to be noticed by. TestMutantsAreKilled tries them alone.
+func TestTheWorstMutantsAreKilled(t *testing.T) {
+	t.Parallel()
+	if triesAll() {
+		t.Skip("TestMutantsAreKilled tries each mutant by itself")
+	}
+	byPackage := everyday(t)
+	for _, pkg := range slices.Sorted(maps.Keys(byPackage)) {
+		t.Run(strings.TrimPrefix(pkg, "./"), func(t *testing.T) { // one after the other: each uses every core to compile
+			group := byPackage[pkg]
+			patterns := make([]string, len(group))
+			for i := range group {
+				patterns[i] = group[i].Run
+			}
+			failed, said := run(t, pkg, strings.Join(patterns, "|"), overlay(t, group...))
+			noticed := make(map[string]bool)
+			for _, test := range failed {
+				var by []string
+				for i := range group {
+					if group[i].Selects(test) {
+						by = append(by, group[i].Name)
+					}
+				}
+				if len(by) == 1 {
+					noticed[by[0]] = true
+				}
+			}
+			for i := range group {
+				require.True(t, noticed[group[i].Name], "%q survives: no test of its own fails. %s", group[i].Name, said)
+			}
+		})
+	}
+}
+
+func TestSelects(t *testing.T) {
+	t.Parallel()
+	m := mutants.Mutant{Run: "TestA/one$|TestB"}
+	for test, is := range map[string]bool{
+		"TestA": false, "TestA/one": true, "TestA/one/more": true, "TestA/one_more": false, "TestA/two": false, "TestB": true, "TestB/x": true, "TestC": false,
+	} {
+		require.Equal(t, is, m.Selects(test), test)
+	}
+}
+
+func TestParse_RefusesWhatItCannotRead(t *testing.T) {
+	t.Parallel()
+	const header, diff = "Mutant: m\nTest: ./p -run T\n\n", "--- a/f\n+++ b/f\n@@\n a\n-b\n+c\n"
+	m, err := mutants.Parse(header + diff)
+	require.NoError(t, err)
+	require.Equal(t, mutants.Mutant{Name: "m", Package: "./p", Run: "T", Edits: []mutants.Edit{{File: "f", Old: "a\nb\n", New: "a\nc\n"}}}, m)
+	for _, bad := range []string{"", header, "Mutant: m\n\n" + diff, "Test: ./p\n\n" + diff, "Why: x\n" + header + diff, header + "-b\n", header + diff + "x\n"} {
+		_, err := mutants.Parse(bad)
+		require.Error(t, err, bad)
+	}
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "f"), []byte("a\nb\na\nb\n"), 0o600))
+	_, err = mutants.Overlay(folder, t.TempDir(), m.Edits)
+	require.ErrorContains(t, err, "2 times")
+	_, err = mutants.Overlay(folder, t.TempDir(), []mutants.Edit{{File: "f", Old: "z", New: "y"}})
+	require.ErrorContains(t, err, "0 times")
+}
+
+// Each of the 13 rules by which units move between lots is left out by a mutant: decision 0111 says which, and which test fails.
+func TestEachRuleOfTransfersHasAMutant(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(root, "docs/decisions/0111-the-reserve-is-a-lot-in-redis.md"))
+	require.NoError(t, err)
+	rules := make(map[string]bool)
+	for _, row := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `([a-z0-9-]+)` \\|[^|]*\\| `([a-z/]+)` (\\w+) \\|$").FindAllStringSubmatch(string(text), -1) {
+		patch, err := os.ReadFile(filepath.Join("patches", row[2]+".patch"))
+		require.NoError(t, err)
+		m, err := mutants.Parse(string(patch))
+		require.NoError(t, err)
+		require.Equal(t, []string{"./" + row[3], row[4]}, []string{m.Package, m.Run}, row[2])
+		rules[row[1]] = true
+	}
+	require.Len(t, rules, 13)
+}

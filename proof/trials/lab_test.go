@@ -1,0 +1,84 @@
+package trials_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"dibs/cmd"
+	"dibs/internal/testenv"
+	"dibs/lua"
+	"dibs/proof/lab"
+)
+
+// fewClaims are flags of a lab that takes a second.
+var fewClaims = []string{
+	"lab", "--strategies", "read-then-write,set-nx-px", "--rounds", "1", "--duration", "100ms", "--warm-up", "20ms",
+	"--users", "20", "--units", "10", "--connections", "4",
+}
+
+func TestLabRunsItsRungsOnTheServersOfTheSettings(t *testing.T) {
+	t.Parallel()
+	redis, db := testenv.Redis(t), testenv.Database(t)
+	environ := []string{"DIBS_REDIS_URL=" + redis.URL(), "DIBS_MYSQL_DSN=" + db.DSN}
+	docs := t.TempDir()
+	page := filepath.Join(docs, "lab.md")
+	require.NoError(t, os.WriteFile(page, []byte("<!-- figures: here -->\n<!-- end: here -->\n"), 0o600))
+	var report lab.Report
+	got := run(t, environ, append(fewClaims, "--json", "--docs", docs, "--docs-part", "here")...)
+	require.NoError(t, json.Unmarshal([]byte(requireOK(t, got)), &report))
+	require.Equal(t, []string{"read-then-write", "set-nx-px"}, []string{report.Rungs[0].Name, report.Rungs[1].Name})
+	for _, rung := range report.Rungs {
+		require.Positive(t, rung.ClaimsPerSecond, rung.Name)
+		require.Len(t, rung.Rounds, 1)
+	}
+	require.Zero(t, report.Rungs[1].Oversold)
+	require.Contains(t, strings.Join(report.Servers, " "), "Redis ")
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "(lab/here.csv)")
+	figures, err := os.ReadFile(filepath.Join(docs, "lab", "here.csv"))
+	require.NoError(t, err)
+	require.Contains(t, string(figures), "\nSET NX PX,")
+	plots, err := filepath.Glob(filepath.Join(docs, "lab", "here-*.svg"))
+	require.NoError(t, err)
+	require.Len(t, plots, strings.Count(string(text), "!["), "each plot is shown, each that is shown is there")
+	keys, err := redis.Client().Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	require.Empty(t, keys, "it cleans up")
+
+	table := requireOK(t, run(t, environ, fewClaims...))
+	require.Contains(t, table, "read, then write")
+	require.Contains(t, table, "sell-out: 10 units, 20 users of 1 each")
+
+	require.NoError(t, redis.Client().Set(t.Context(), lua.StreamKey(0), "x", 0).Err())
+	requireRefusal(t, run(t, environ, fewClaims...), cmd.ExitFailed, "in use", lua.StreamKey(0))
+}
+
+func TestLabListsEveryRungWithItsFlaw(t *testing.T) {
+	t.Parallel()
+	out := requireOK(t, run(t, nil, "lab", "--list"))
+	for _, rung := range lab.Rungs() {
+		require.Regexp(t, `(?m)^`+rung.Name+` {2,}.* {2,}\S`, out)
+		require.Contains(t, out, rung.Flaw)
+	}
+	require.Equal(t, len(lab.Rungs())+1, strings.Count(out, "\n"))
+}
+
+func TestLabRefusesServersItCannotUse(t *testing.T) {
+	t.Parallel()
+	redis := testenv.Redis(t).URL()
+	for _, one := range []struct{ environ, words string }{
+		{"DIBS_REDIS_URL=" + redis + " DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/x", "127.0.0.1:1"},
+		{"DIBS_REDIS_URL=redis://127.0.0.1:1 DIBS_MYSQL_DSN=" + testenv.Database(t).DSN, "127.0.0.1:1"},
+	} {
+		got := run(t, strings.Fields(one.environ), fewClaims...)
+		require.Equal(t, cmd.ExitFailed, got.code, got.stderr)
+		require.Contains(t, got.stderr, one.words)
+	}
+	requireRefusal(t, run(t, nil, append(fewClaims, "--docs", t.TempDir())...), cmd.ExitUsage, "--docs", "lab.md")
+}
