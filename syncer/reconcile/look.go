@@ -19,8 +19,14 @@ const comparePause, compareTries = 20 * time.Millisecond, 5
 // happens the counters and rows of MySQL are compared with each other only. A difference is looked at twice. Errors:
 // models.ErrNotFound, those of lua.Scripts and of the database.
 func (r *Reconciler) Compare(ctx context.Context, campaignID string, depth Depth) (Comparison, error) {
+	return r.compare(ctx, campaignID, depth, nil)
+}
+
+// compare is Compare, which may begin with a snapshot that was taken before.
+func (r *Reconciler) compare(ctx context.Context, campaignID string, depth Depth, first *snapshot) (Comparison, error) {
 	for try, confirmed := 1, false; ; try++ {
-		l := look{r: r, depth: depth}
+		l := look{r: r, depth: depth, snap: first}
+		first = nil
 		settled, err := l.take(ctx, campaignID)
 		switch {
 		case err != nil:
@@ -45,7 +51,9 @@ type look struct {
 
 // take returns whether another look would hardly tell more.
 func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
-	l.snap, err = l.r.snapshot(ctx, id, l.depth)
+	if l.snap == nil {
+		l.snap, err = l.r.snapshot(ctx, id, l.depth)
+	}
 	if err != nil {
 		return false, err
 	}

@@ -27,6 +27,7 @@ type past struct {
 	round     int                   // that it was last met in
 	books     books                 // as they were then
 	moved     bool                  // since it was compared
+	depth     Depth                 // of the comparison under way
 	row       models.Reconciliation // the last that was written
 	countedAt time.Time
 	differs   bool  // when its rows were last counted, or by its books now
@@ -50,12 +51,22 @@ func (r *Reconciler) Reconcile(ctx context.Context) (differ int, err error) {
 	}
 	var rows []models.Reconciliation
 	var failed []error
-	for _, id := range append(r.moved.next(moved, movedMost), r.still.next(still, stillMost)...) {
-		if err := r.reconcile(ctx, id, &rows); err != nil && !errors.Is(err, models.ErrNotFound) {
+	for ids := range slices.Chunk(append(r.moved.next(moved, movedMost), r.still.next(still, stillMost)...), sqlstore.PageSize) {
+		first, err := r.ahead(ctx, ids)
+		if err != nil {
 			failed = append(failed, err)
+			for _, id := range ids {
+				r.past[id].moved = true
+			}
+			break
 		}
-		if ctx.Err() != nil {
-			return 0, fmt.Errorf("reconcile: %w", context.Cause(ctx))
+		for _, id := range ids {
+			if err := r.reconcile(ctx, id, first[id], &rows); err != nil && !errors.Is(err, models.ErrNotFound) {
+				failed = append(failed, err)
+			}
+			if ctx.Err() != nil {
+				return 0, fmt.Errorf("reconcile: %w", context.Cause(ctx))
+			}
 		}
 	}
 	failed = append(failed, r.record(ctx, rows))
@@ -150,20 +161,38 @@ func (t *turns) next(ids []string, most int) []string {
 	return chosen
 }
 
+// ahead reads campaigns that are about to be compared, by one statement for each depth.
+func (r *Reconciler) ahead(ctx context.Context, ids []string) (map[string]*snapshot, error) {
+	all := make(map[string]*snapshot, len(ids))
+	byDepth := make(map[Depth][]string)
+	for _, id := range ids {
+		p := r.past[id]
+		p.depth = DepthBooks
+		every := r.countEvery
+		if p.differs {
+			every /= 6 // so that what was put right is told soon
+		}
+		if time.Since(p.countedAt) >= every {
+			p.depth = DepthRows
+		}
+		p.moved = false // what moves from here on is seen by the next round
+		byDepth[p.depth] = append(byDepth[p.depth], id)
+	}
+	for depth, some := range byDepth {
+		plain, err := r.snapshots(ctx, some, depth)
+		if err != nil {
+			return nil, fmt.Errorf("reconcile: %w", err)
+		}
+		maps.Copy(all, plain)
+	}
+	return all, nil
+}
+
 // reconcile compares one campaign, and adds to rows what is to be written down because it is new.
-func (r *Reconciler) reconcile(ctx context.Context, id string, rows *[]models.Reconciliation) error {
+func (r *Reconciler) reconcile(ctx context.Context, id string, first *snapshot, rows *[]models.Reconciliation) error {
 	p := r.past[id]
-	depth := DepthBooks
-	every := r.countEvery
-	if p.differs {
-		every /= 6 // so that what was put right is told soon
-	}
-	counts := time.Since(p.countedAt) >= every
-	if counts {
-		depth = DepthRows
-	}
-	p.moved = false // what moves from here on is seen by the next round
-	found, err := r.Compare(ctx, id, depth)
+	counts := p.depth == DepthRows
+	found, err := r.compare(ctx, id, p.depth, first)
 	if err != nil {
 		p.moved = true
 		r.rest = 0

@@ -2,10 +2,8 @@ package reconcile
 
 import (
 	"context"
-	"database/sql"
 
 	"dibs/lua"
-	"dibs/models"
 	"dibs/syncer/campaigns"
 )
 
@@ -26,11 +24,4 @@ func (l *look) releases(ctx context.Context, state *lua.State) (settled bool, er
 	}
 	l.found.differInRedisf("redis knows %d releases, mysql counts %d", state.Released, now.ReleasedClaims)
 	return true, nil
-}
-
-// countUntold counts the releases of a campaign that wait in outbox.
-func countUntold(ctx context.Context, tx *sql.Tx, id string) (n int64, err error) {
-	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox WHERE campaign_id = ? AND kind = ?", id,
-		string(models.OutboxRelease)).Scan(&n)
-	return n, err
 }
