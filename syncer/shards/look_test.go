@@ -3,6 +3,7 @@ package shards_test
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/syncertest"
@@ -38,4 +39,42 @@ func TestALookFindsAShardThatForgotADebit(t *testing.T) {
 	_, err = mover.Look(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, view().Free())
+}
+
+// A debit may wait for the disk for longer than an idle lot stays in Redis. Its taker is loaded, or the units would never arrive.
+func TestATakerThatIsEvictedWhileADebitWaits(t *testing.T) {
+	t.Parallel()
+	rdb, err := lua.Connect(testenv.SharedRedis(t).URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rdb.Close() })
+	scripts := syncertest.ScriptsOn(t, rdb, shardCount)
+	db := syncertest.OpenServer(t)
+	mover := shards.New(db, scripts, syncertest.NewHydrator(t, db, scripts), syncertest.Quiet(), nil)
+	c := syncertest.CampaignOf(testenv.UniqueID(t, "c"), 80)
+	c.Shards = shardCount
+	_, _, err = syncertest.NewCampaigns(t, db, scripts).Create(t.Context(), c)
+	require.NoError(t, err)
+	two := models.ShardID(c.ID, 2)
+	need := models.Need{Shard: 2, Units: 15}
+	evictions := 0
+	mover.Observe(func(step string) {
+		view := scripts.Shards(t.Context(), []string{two})[0]
+		if step != "debited" || view.Err != nil {
+			return
+		}
+		evictions++
+		evicted, err := scripts.Evict(t.Context(), &models.Campaign{ID: two, Epoch: view.Epoch, TSeq: view.TSeq}, 0)
+		assert.NoError(t, err)
+		assert.True(t, evicted)
+		row := &models.Campaign{ID: two}
+		assert.NoError(t, db.Model(row).Where("id = ?", two).Update("residency", models.ResidencyEvicted).Error)
+	})
+	_, err = mover.Refill(t.Context(), c.ID, need)
+	require.NoError(t, err)
+	require.Equal(t, 1, evictions, "the first debit arrives")
+	view := scripts.Shards(t.Context(), []string{two})[0]
+	require.NoError(t, view.Err)
+	require.GreaterOrEqual(t, view.Free(), need.Units)
+	reserve := scripts.Shards(t.Context(), []string{models.ShardID(c.ID, models.ReserveLot)})[0]
+	require.Equal(t, reserve.Out[2], view.In[models.ReserveLot])
 }

@@ -300,9 +300,29 @@ func (m *Mover) move(ctx context.Context, p *picture, s step) (moved, error) {
 	return moved{units: debited.Units, isAnswered: true}, err
 }
 
-// credit brings a lot what another has debited for it.
+// credit brings a lot what another has debited for it. The debit may have waited for seconds: a taker that was evicted in the meantime is
+// loaded, and one that was rolled back.
 func (m *Mover) credit(ctx context.Context, p *picture, s step, upto int64) error {
-	giver, taker := &p.views[s.from], &p.views[s.to]
+	err := m.creditOnce(ctx, p, s, &p.views[s.to], upto)
+	if !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrOther) && !errors.Is(err, lua.ErrBehind) {
+		return lookAgain(err)
+	}
+	id := p.lot(s.to).ID
+	if _, err := m.loader.Hydrate(ctx, id); err != nil {
+		if errors.Is(err, campaigns.ErrLost) {
+			return nil
+		}
+		return err
+	}
+	taker := &m.redis.Shards(ctx, []string{id})[0]
+	if taker.Err != nil {
+		return lookAgain(taker.Err)
+	}
+	return lookAgain(m.creditOnce(ctx, p, s, taker, upto))
+}
+
+func (m *Mover) creditOnce(ctx context.Context, p *picture, s step, taker *lua.ShardView, upto int64) error {
+	giver := &p.views[s.from]
 	c := &lua.Credit{
 		Seen: taker.Position, Peer: p.number(s.from), PeerLoad: giver.Epoch, Before: taker.In[p.number(s.from)], Upto: upto,
 	}
@@ -317,13 +337,7 @@ func (m *Mover) credit(ctx context.Context, p *picture, s step, upto int64) erro
 		c.Packets = packets[:upto-c.Before]
 	}
 	_, err := m.redis.Credit(ctx, p.lot(s.to), c)
-	if errors.Is(err, lua.ErrBehind) { // it is fenced
-		_, err = m.loader.Hydrate(ctx, p.lot(s.to).ID)
-		if errors.Is(err, campaigns.ErrLost) {
-			return nil
-		}
-	}
-	return lookAgain(err)
+	return err
 }
 
 // floors is what each lot was credited from one.
