@@ -15,22 +15,8 @@ import (
 	"dibs/models"
 )
 
-// books are the definitions of campaigns, in a MySQL that can be away.
-type books struct {
-	Campaigns
-
-	campaign models.Campaign
-	away     error
-	asked    int
-}
-
-func (b *books) Get(context.Context, string) (models.Campaign, error) {
-	b.asked++
-	return b.campaign, b.away
-}
-
-func guardedLane(meta lua.Meta, b *books) *lane {
-	cfg := Config{Campaigns: b, Workers: &workers.Group{}, Logger: slog.New(slog.DiscardHandler), Clock: time.Now}
+func guardedLane(meta lua.Meta) *lane {
+	cfg := Config{Workers: &workers.Group{}, Logger: slog.New(slog.DiscardHandler), Clock: time.Now}
 	return newLane(&cfg, newMetrics(nil), meta)
 }
 
@@ -49,7 +35,7 @@ func TestSoldOut_IsOfClaimsThatAreAsLarge(t *testing.T) {
 // One claim that the script does not take would have it refuse the whole call, and others' claims with it.
 func TestAdmit_APacketClaimIsOfOne(t *testing.T) {
 	t.Parallel()
-	packets, coupons := guardedLane(lua.Meta{ID: "p", Kind: models.KindPacket}, nil), guardedLane(lua.Meta{ID: "c", Kind: models.KindCoupon}, nil)
+	packets, coupons := guardedLane(lua.Meta{ID: "p", Kind: models.KindPacket}), guardedLane(lua.Meta{ID: "c", Kind: models.KindCoupon})
 	for _, quantity := range []int64{0, 2} {
 		p := packets.admit(nil, &lua.ClaimRequest{UserID: "u", Quantity: quantity}, time.Now())
 		require.NotNil(t, p)
@@ -59,30 +45,41 @@ func TestAdmit_APacketClaimIsOfOne(t *testing.T) {
 	require.Nil(t, coupons.admit(nil, &lua.ClaimRequest{UserID: "u", Quantity: 2}, time.Now()))
 }
 
-// After a call that failed, MySQL is asked how far Redis must be, until it has answered once.
-func TestAskBooks_GoesOnUntilMySQLAnswers(t *testing.T) {
+// After a call that failed, a shard is verified before each call, until that is known to have been done.
+func TestVerify_GoesOnUntilTheShardIsVerified(t *testing.T) {
 	t.Parallel()
-	b := &books{away: errors.New("away"), campaign: models.Campaign{Epoch: 2, SyncedSeq: 7, TSeq: 5}}
-	l := guardedLane(lua.Meta{ID: models.ShardID("spring", 1), Kind: models.KindCoupon}, b)
-	l.askBooks()
-	require.Zero(t, b.asked, "no call failed")
+	m := &mover{}
+	l := guardedLane(lua.Meta{ID: models.ShardID("spring", 1), Kind: models.KindCoupon})
+	l.cfg.Mover = m
+	l.verify()
+	require.Empty(t, m.verified, "no call failed")
 	l.failures.Add(1)
-	l.askBooks()
-	require.Equal(t, lua.Position{}, l.latest.position())
-	b.away = nil
-	l.askBooks()
-	require.Equal(t, lua.Position{Epoch: 2, Seq: 7, TSeq: 5}, l.latest.position())
-	l.askBooks()
-	require.Equal(t, 2, b.asked, "it has answered")
+	l.verify()
+	m.isKnown = true
+	m.err = errors.New("the shard was rolled back, and can't be loaded")
+	l.verify()
+	m.err = nil
+	l.verify()
+	l.verify()
+	require.Equal(t, []string{"spring#1", "spring#1", "spring#1"}, m.verified)
 	l.failures.Add(1)
-	l.askBooks()
-	require.Equal(t, 3, b.asked)
+	l.verify()
+	require.Len(t, m.verified, 4)
 }
 
 // mover notes how it was asked.
 type mover struct {
 	need     models.Need
 	deadline time.Time
+
+	verified []string
+	isKnown  bool
+	err      error
+}
+
+func (m *mover) Verify(_ context.Context, shardID string) (bool, error) {
+	m.verified = append(m.verified, shardID)
+	return m.isKnown, m.err
 }
 
 func (m *mover) Refill(ctx context.Context, _ string, need models.Need) (models.Refill, error) {
@@ -95,7 +92,7 @@ func (m *mover) Refill(ctx context.Context, _ string, need models.Need) (models.
 func TestRefill_IsBounded(t *testing.T) {
 	t.Parallel()
 	m := &mover{}
-	l := guardedLane(lua.Meta{ID: models.ShardID("spring", 2), Kind: models.KindCoupon}, nil)
+	l := guardedLane(lua.Meta{ID: models.ShardID("spring", 2), Kind: models.KindCoupon})
 	l.cfg.Mover = m
 	_, err := l.refill(models.Need{Units: 3})
 	require.NoError(t, err)

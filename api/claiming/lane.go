@@ -29,13 +29,11 @@ type lane struct {
 	logSome   rate.Sometimes // a Redis that is away fails every call
 
 	failures atomic.Int64 // of calls
+	verified atomic.Int64 // failures after which the shard was compared with MySQL
 
 	hydrating  sync.Mutex
 	hydratedAt time.Time // the last attempt
 	hydrated   bool      // by the last attempt
-
-	asking       sync.Mutex
-	failuresSeen atomic.Int64 // that MySQL was asked after
 }
 
 func newLane(cfg *Config, m *metrics, meta lua.Meta) *lane {
@@ -76,7 +74,7 @@ func (l *lane) admit(users *userLimiter, req *lua.ClaimRequest, now time.Time) *
 func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	round := l.soldOut.round.Load()
 	began := l.cfg.Clock()
-	l.askBooks()
+	l.verify()
 	replies, view, err := l.send(reqs)
 	if err == nil && l.handleMissing(replies, view) && l.hydrate() {
 		replies, view, err = l.send(reqs) // the first call made no claim
@@ -106,23 +104,18 @@ func (l *lane) send(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView
 	return l.cfg.Claimer.ClaimAfter(ctx, l.meta, l.latest.position(), reqs)
 }
 
-// askBooks learns from MySQL how far Redis must be with a shard, after a call that failed: a Redis that was restored has units again that
-// another process has called back in the meantime. Without MySQL claims go on.
-func (l *lane) askBooks() {
+// verify has a shard compared with MySQL after a call that failed: its server may have been rolled back, and have units again that were
+// moved elsewhere. One that was rolled back is fenced. Without MySQL claims go on.
+func (l *lane) verify() {
 	failures := l.failures.Load()
-	if !l.meta.IsShard() || failures == l.failuresSeen.Load() {
+	if l.cfg.Mover == nil || !l.meta.IsShard() || failures == l.verified.Load() {
 		return
 	}
-	l.asking.Lock()
-	defer l.asking.Unlock()
-	if failures <= l.failuresSeen.Load() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), definitionWait)
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
-	if c, err := l.cfg.Campaigns.Get(ctx, l.meta.ID); err == nil {
-		l.latest.advance(lua.Position{Epoch: c.Epoch, Seq: c.SyncedSeq, TSeq: c.TSeq})
-		l.failuresSeen.Store(failures)
+	verified, err := l.cfg.Mover.Verify(ctx, l.meta.ID)
+	if verified && err == nil {
+		l.verified.Store(failures)
 	}
 }
 

@@ -73,8 +73,9 @@ type campaign struct {
 	fixed atomic.Pointer[models.Campaign]
 
 	mu         sync.Mutex
-	verifyNext time.Time
-	runs       []string // of the servers that hold its lots as MySQL knows them
+	verifyNext time.Time         // of all lots
+	mysqlNext  time.Time         // MySQL is not asked before
+	runs       map[string]string // of the servers that lots were verified on, by lot
 }
 
 // New makes a mover. reg has its metrics, unless it is nil.
@@ -145,22 +146,31 @@ func (m *Mover) campaign(id string) *campaign {
 	return one.(*campaign) //nolint:forcetypeassert // nothing else is stored
 }
 
-// look makes a picture of a campaign that has a shard of that number, once its lots are verified.
-func (m *Mover) look(ctx context.Context, campaignID string, shard int, gone map[int]error) (*picture, error) {
+// known is what is known of a campaign that has a shard of that number.
+func (m *Mover) known(ctx context.Context, campaignID string, shard int) (*campaign, *models.Campaign, error) {
 	one := m.campaign(campaignID)
 	c := one.fixed.Load()
 	if c == nil {
 		found, err := m.find(ctx, campaignID, shard)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		c = found
 		one.fixed.Store(c)
 	}
 	if !c.IsSharded() || shard > c.Shards && shard != models.ReserveLot {
-		return nil, fmt.Errorf("shards: %w: shard %d of %s", models.ErrNotFound, shard, campaignID)
+		return nil, nil, fmt.Errorf("shards: %w: shard %d of %s", models.ErrNotFound, shard, campaignID)
 	}
-	if err := m.verify(ctx, one, c); err != nil {
+	return one, c, nil
+}
+
+// look makes a picture of a campaign that has a shard of that number, once its lots are verified.
+func (m *Mover) look(ctx context.Context, campaignID string, shard int, gone map[int]error) (*picture, error) {
+	one, c, err := m.known(ctx, campaignID, shard)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.verifyAll(ctx, one, c); err != nil {
 		return nil, err
 	}
 	p := &picture{campaign: c, views: m.view(ctx, c)}
@@ -185,37 +195,67 @@ const (
 	verifyRetry = time.Second
 )
 
-// verify holds the lots of a campaign against MySQL when some are on another server than before, or on one that was started again: it may
-// have been rolled back behind debits. Without MySQL moves go on.
-func (m *Mover) verify(ctx context.Context, one *campaign, c *models.Campaign) error {
-	if m.db == nil {
+// Verify compares a lot with MySQL if another server holds it than when that was last done, or if the server was started again since: it may
+// have been rolled back behind debits. A lot that was rolled back is fenced and loaded. It reports whether the lot is known to be as MySQL
+// knows it.
+func (m *Mover) Verify(ctx context.Context, lotID string) (verified bool, err error) {
+	campaignID, shard := models.SplitShardID(lotID)
+	one, c, err := m.known(ctx, campaignID, shard)
+	if err != nil {
+		return false, err
+	}
+	return m.verify(ctx, one, c, []string{lotID})
+}
+
+// verifyAll verifies all lots of a campaign now and then. Without MySQL moves go on.
+func (m *Mover) verifyAll(ctx context.Context, one *campaign, c *models.Campaign) error {
+	one.mu.Lock()
+	isDue := m.db != nil && time.Now().After(one.verifyNext)
+	if isDue {
+		one.verifyNext = time.Now().Add(verifyEvery)
+	}
+	one.mu.Unlock()
+	if !isDue {
 		return nil
 	}
+	_, err := m.verify(ctx, one, c, c.LotIDs())
+	return err
+}
+
+func (m *Mover) verify(ctx context.Context, one *campaign, c *models.Campaign, ids []string) (verified bool, err error) {
+	asking, cancel := context.WithTimeout(ctx, viewTimeout)
+	runs, awayErr := m.redis.Servers(asking, ids) // "" of those that do not answer
+	cancel()
 	one.mu.Lock()
 	defer one.mu.Unlock()
-	if time.Now().Before(one.verifyNext) {
-		return nil
+	isNew := false
+	for i, id := range ids {
+		run, isKnown := one.runs[id]
+		isNew = isNew || (!isKnown || run != runs[i]) && (runs[i] != "" || awayErr == nil)
 	}
-	asking, cancel := context.WithTimeout(ctx, viewTimeout)
-	runs, _ := m.redis.Servers(asking, c.LotIDs()) // "" of those that do not answer
-	cancel()
-	one.verifyNext = time.Now().Add(verifyEvery)
-	if slices.Equal(runs, one.runs) {
-		return nil
+	if !isNew || time.Now().Before(one.mysqlNext) {
+		return !isNew && awayErr == nil, nil
 	}
 	views := m.view(ctx, c)
 	asking, cancel = context.WithTimeout(ctx, viewTimeout)
 	rows, err := campaigns.ReadLots(m.db.WithContext(asking), c.ID)
 	cancel()
 	if err != nil || len(rows) != len(views) {
-		one.verifyNext = time.Now().Add(verifyRetry)
-		return nil // without MySQL moves go on
+		one.mysqlNext = time.Now().Add(verifyRetry)
+		return false, nil //nolint:nilerr // without MySQL claims and moves go on
 	}
 	if _, err := m.loadBehind(ctx, views, rows); err != nil {
-		return err
+		return false, err
 	}
-	one.runs = runs
-	return nil
+	if one.runs == nil {
+		one.runs = make(map[string]string)
+	}
+	for i, id := range ids {
+		if runs[i] != "" || awayErr == nil {
+			one.runs[id] = runs[i]
+		}
+	}
+	return awayErr == nil, nil
 }
 
 // loadBehind loads the lots that Redis was rolled back with: it has fewer claims, debits or credits of them than MySQL. It returns how
@@ -223,7 +263,7 @@ func (m *Mover) verify(ctx context.Context, one *campaign, c *models.Campaign) e
 func (m *Mover) loadBehind(ctx context.Context, views []lua.ShardView, rows []models.Campaign) (loaded int, err error) {
 	for i := range views {
 		known := campaigns.Known(&rows[i])
-		if views[i].Err != nil || views[i].Epoch != known.Epoch || !views[i].Before(known) {
+		if views[i].Err != nil || !views[i].Before(known) {
 			continue
 		}
 		again := m.redis.Shards(ctx, []string{rows[i].ID})[0] // rows were read later
