@@ -235,7 +235,7 @@ func TestParse_RefusesWhatItCannotRead(t *testing.T) {
 // Each of the 13 rules by which units move between lots is left out by a mutant: decision 0111 says which, and which test fails.
 func TestEachRuleOfTransfersHasAMutant(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(root, "docs/decisions/0111-the-reserve-is-a-lot-in-redis.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs/decisions/0111-hold-the-reserve-in-redis-as-a-lot.md"))
 	require.NoError(t, err)
 	rules := make(map[string]bool)
 	for _, row := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `([a-z0-9-]+)` \\|[^|]*\\| `([a-z/]+)` (\\w+) \\|$").FindAllStringSubmatch(string(text), -1) {
