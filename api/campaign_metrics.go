@@ -83,7 +83,7 @@ func (m *campaignMetrics) collectWhole(ctx context.Context, to chan<- prometheus
 }
 
 func (m *campaignMetrics) collectSpread(ctx context.Context, to chan<- prometheus.Metric, ids []string) {
-	events, err := live.Glance(ctx, m.redis, m.books, ids)
+	events, err := live.Snapshot(ctx, m.redis, m.books, ids)
 	if err != nil {
 		return
 	}

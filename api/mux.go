@@ -54,7 +54,7 @@ func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
-	all := claiming.FastPath(served["POST "+claiming.Path], slashUserFirst(served["GET "+userClaimsPath], known))
+	all := claiming.FastPath(served["POST "+claiming.Path], routeSlashUserID(served["GET "+userClaimsPath], known))
 	if s.gate.Open() {
 		all = refuseOtherSites(s.cfg.CORSOrigins, all)
 	}

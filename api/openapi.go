@@ -45,7 +45,7 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 		oapi.AddOperation(&op)
 		s.queries[rt.pattern()] = queryOf(&op)
 	}
-	also201(oapi)
+	documentCreated(oapi)
 	for i := range routes {
 		routes[i].annotate(operationOf(oapi, routes[i].method, routes[i].path))
 	}
@@ -206,8 +206,8 @@ func documentOpenAPI(_ *huma.OpenAPI, op *huma.Operation) {
 	wire.DocumentAnswer(op, "200", "OpenAPI 3.1", wire.JSONContentType[0], &huma.Schema{Type: "object", AdditionalProperties: true})
 }
 
-// also201 adds the answer that huma can't see in a handler: it answers 200 or 201.
-func also201(oapi *huma.OpenAPI) {
+// documentCreated adds the answer that huma can't see in a handler: it answers 200 or 201.
+func documentCreated(oapi *huma.OpenAPI) {
 	for _, op := range []*huma.Operation{oapi.Paths["/v1/campaigns"].Post, oapi.Paths["/v1/groups/{name}"].Put} {
 		made := *op.Responses["200"]
 		made.Description = "Created"

@@ -12,8 +12,8 @@ const (
 	slashUser      = "/"
 )
 
-// slashUserFirst gives each request for the claims of user "/" to list, and all others to mux.
-func slashUserFirst(list http.HandlerFunc, mux http.Handler) http.Handler {
+// routeSlashUserID gives each request for the claims of user "/" to list, and all others to mux.
+func routeSlashUserID(list http.HandlerFunc, mux http.Handler) http.Handler {
 	lower := strings.Replace(userClaimsPath, "{user_id}", "%2f", 1)
 	upper := strings.Replace(userClaimsPath, "{user_id}", "%2F", 1)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

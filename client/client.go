@@ -14,8 +14,8 @@ import (
 const (
 	DefaultAttempts       = 5
 	DefaultAttemptTimeout = 10 * time.Second
-	DefaultBackoffFirst   = 50 * time.Millisecond
-	DefaultBackoffMost    = 2 * time.Second
+	DefaultInitialBackoff = 50 * time.Millisecond
+	DefaultMaxBackoff     = 2 * time.Second
 	DefaultConnections    = 256
 	DefaultBatch          = 256
 )
@@ -41,8 +41,8 @@ type Config struct {
 
 	Attempts       int           // how often a call is sent at most
 	AttemptTimeout time.Duration // of each
-	BackoffFirst   time.Duration // before the second attempt; doubled before each further one, half of it at random
-	BackoffMost    time.Duration
+	InitialBackoff time.Duration // before the second attempt; doubled before each further one, half of it at random
+	MaxBackoff     time.Duration
 
 	// Connections bounds the connections, in use or kept: a call that finds all in use waits. A rush over few connections waits
 	// for them, one over new connections spends itself on opening them.
@@ -59,8 +59,8 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	def(&c.Attempts, DefaultAttempts)
 	def(&c.AttemptTimeout, DefaultAttemptTimeout)
-	def(&c.BackoffFirst, DefaultBackoffFirst)
-	def(&c.BackoffMost, DefaultBackoffMost)
+	def(&c.InitialBackoff, DefaultInitialBackoff)
+	def(&c.MaxBackoff, DefaultMaxBackoff)
 	def(&c.Connections, DefaultConnections)
 	def(&c.Batch, DefaultBatch)
 	if c.HTTP == nil {
@@ -88,7 +88,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: Token must be one line", ErrConfig)
 	case c.Attempts < 1 || c.Attempts > attemptsMax:
 		return fmt.Errorf("%w: Attempts must be 1 to %d", ErrConfig, attemptsMax)
-	case c.AttemptTimeout < 0 || c.BackoffFirst < 0 || c.BackoffMost < c.BackoffFirst:
+	case c.AttemptTimeout < 0 || c.InitialBackoff < 0 || c.MaxBackoff < c.InitialBackoff:
 		return fmt.Errorf("%w: AttemptTimeout and BackoffFirst must be positive, BackoffMost no less than BackoffFirst", ErrConfig)
 	case c.Connections < 1:
 		return fmt.Errorf("%w: Connections must be positive", ErrConfig)
@@ -111,7 +111,7 @@ type Client struct {
 	cfg    Config
 	base   string
 	http   http.Client
-	gather *gatherer
+	gather *batcher
 }
 
 // New makes a Client. It does not connect yet. Errors: ErrConfig.

@@ -94,7 +94,7 @@ func TestRetry_WaitsAsLongAsIsAskedForAndLongerEachTime(t *testing.T) {
 		_, err := claimU(t.Context(), c)
 		require.NoError(t, err)
 		for i, asked := range []time.Duration{7 * time.Second, 3 * time.Second, 2 * time.Second, 0} {
-			waited, mean := s.at[i+1].Sub(s.at[i])-asked, client.DefaultBackoffFirst<<i
+			waited, mean := s.at[i+1].Sub(s.at[i])-asked, client.DefaultInitialBackoff<<i
 			require.GreaterOrEqual(t, waited, mean/2, i)
 			require.LessOrEqual(t, waited, mean*3/2+1, i)
 		}
@@ -254,7 +254,7 @@ func TestNew_RefusesWhatCannotBe(t *testing.T) {
 		"no password": {BaseURL: "http://u:p@h"},
 		"one line":    {BaseURL: "http://h", Token: "a\nb"},
 		"Attempts":    {BaseURL: "http://h", Attempts: 1000},
-		"BackoffMost": {BaseURL: "http://h", BackoffFirst: time.Minute},
+		"BackoffMost": {BaseURL: "http://h", InitialBackoff: time.Minute},
 		"Connections": {BaseURL: "http://h", Connections: -1},
 	} {
 		_, err := client.New(cfg)

@@ -2,9 +2,9 @@ package client
 
 // Limits of gathering, for tests.
 const (
-	GatherMost = gatherMost
-	CallsMost  = callsMost
-	LaneMost   = laneMost
+	GatherMost = maxGatherTime
+	CallsMost  = maxCalls
+	LaneMost   = maxLane
 )
 
 // Lanes tells how many campaigns have claims under way.

@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// gatherMost is how long a claim waits for others while a call could carry it.
-	gatherMost = time.Millisecond
-	// callsMost bounds the calls of one campaign in flight, and campaignsLeast the share of the connections that they may take: one
+	// maxGatherTime is how long a claim waits for others while a call could carry it.
+	maxGatherTime = time.Millisecond
+	// maxCalls bounds the calls of one campaign in flight, and minCampaigns the share of the connections that they may take: one
 	// campaign's slow calls leave connections to others. A claim that finds all eight in flight waits about an eighth of a call.
-	callsMost      = 8
-	campaignsLeast = 4
-	// laneMost bounds the claims of one campaign that wait or are in flight; further callers wait for a slot.
-	laneMost = 4096
+	maxCalls     = 8
+	minCampaigns = 4
+	// maxLane bounds the claims of one campaign that wait or are in flight; further callers wait for a slot.
+	maxLane = 4096
 )
 
-// gatherer lets claims of one campaign share calls. A shared call is one attempt of each of its claims: keys, retries and
+// batcher lets claims of one campaign share calls. A shared call is one attempt of each of its claims: keys, retries and
 // errors stay with their callers, who come back for the next attempt.
 //
 //	attempt ─▶ lane of its campaign ─┬─ no call in flight: at once, in a request of its own
 //	                                 └─ queue ─▶ a call came back, Config.Batch wait or 1 ms is over ─▶ one claims:batch
 //
 // Campaigns share nothing here, so a slow one holds up its own claims only.
-type gatherer struct {
+type batcher struct {
 	client *Client
 	calls  int // of a lane at once
 
@@ -67,12 +67,12 @@ type sharedCall struct {
 	cancel  context.CancelFunc
 }
 
-func newGatherer(c *Client) *gatherer {
-	return &gatherer{client: c, calls: min(callsMost, max(1, c.cfg.Connections/campaignsLeast)), lanes: make(map[string]*lane)}
+func newGatherer(c *Client) *batcher {
+	return &batcher{client: c, calls: min(maxCalls, max(1, c.cfg.Connections/minCampaigns)), lanes: make(map[string]*lane)}
 }
 
 // claim makes one attempt of a claim. Errors: as Client.once.
-func (g *gatherer) claim(ctx context.Context, req ClaimRequest) (Claim, error) {
+func (g *batcher) claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	if g.client.cfg.Batch == 1 || !sameInHeader(req.Key) {
 		return g.client.claimAlone(ctx, req)
 	}
@@ -102,19 +102,19 @@ func sameInHeader(key string) bool {
 	return key == strings.TrimSpace(key) && !strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-func (g *gatherer) enter(campaignID string) *lane {
+func (g *batcher) enter(campaignID string) *lane {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := g.lanes[campaignID]
 	if l == nil {
-		l = &lane{slots: make(chan struct{}, laneMost)}
+		l = &lane{slots: make(chan struct{}, maxLane)}
 		g.lanes[campaignID] = l
 	}
 	l.callers++
 	return l
 }
 
-func (g *gatherer) leave(campaignID string, l *lane) {
+func (g *batcher) leave(campaignID string, l *lane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if l.callers--; l.callers == 0 {
@@ -123,7 +123,7 @@ func (g *gatherer) leave(campaignID string, l *lane) {
 }
 
 // join queues a claim, and sends the queue if it need not wait.
-func (g *gatherer) join(l *lane, body claimBody) *waiter {
+func (g *batcher) join(l *lane, body claimBody) *waiter {
 	w := &waiter{body: body, told: make(chan verdict, 1)}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -133,19 +133,19 @@ func (g *gatherer) join(l *lane, body claimBody) *waiter {
 		g.send(l)
 	case len(l.queue) > 1: // the timer runs for the first
 	case l.timer == nil:
-		l.timer = time.AfterFunc(gatherMost, func() {
+		l.timer = time.AfterFunc(maxGatherTime, func() {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			g.send(l)
 		})
 	default:
-		l.timer.Reset(gatherMost)
+		l.timer.Reset(maxGatherTime)
 	}
 	return w
 }
 
 // send starts calls with what is queued, as many as may be in flight.
-func (g *gatherer) send(l *lane) {
+func (g *batcher) send(l *lane) {
 	for len(l.queue) > 0 && l.calls < g.calls {
 		n := min(len(l.queue), g.client.cfg.Batch)
 		sent := slices.Clone(l.queue[:n])
@@ -165,7 +165,7 @@ func (g *gatherer) send(l *lane) {
 }
 
 // landed is called when a call is over.
-func (g *gatherer) landed(l *lane) {
+func (g *batcher) landed(l *lane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l.calls--
@@ -173,7 +173,7 @@ func (g *gatherer) landed(l *lane) {
 }
 
 // share makes a shared call and tells each caller what became of its claim.
-func (g *gatherer) share(ctx context.Context, l *lane, call *sharedCall) {
+func (g *batcher) share(ctx context.Context, l *lane, call *sharedCall) {
 	defer g.landed(l)
 	defer call.cancel()
 	bodies := make([]claimBody, len(call.waiters))
@@ -191,7 +191,7 @@ func (g *gatherer) share(ctx context.Context, l *lane, call *sharedCall) {
 }
 
 // await waits until the waiter is told, or leaves with its context.
-func (g *gatherer) await(ctx context.Context, l *lane, w *waiter) verdict {
+func (g *batcher) await(ctx context.Context, l *lane, w *waiter) verdict {
 	select {
 	case v := <-w.told:
 		return v

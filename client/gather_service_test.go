@@ -96,7 +96,7 @@ func (s scene) play(t *testing.T, url string, batch int) map[string]string {
 	t.Helper()
 	h := &holder{held: make(chan struct{}, 1), release: make(chan struct{})}
 	cfg := client.Config{BaseURL: url, Token: s.token, Batch: batch, Connections: 1, HTTP: &http.Client{Transport: h}}
-	cfg.Attempts, cfg.BackoffFirst = 2, time.Millisecond
+	cfg.Attempts, cfg.InitialBackoff = 2, time.Millisecond
 	c := connect(t, cfg)
 	var g errgroup.Group
 	g.Go(func() error {

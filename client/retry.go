@@ -51,7 +51,7 @@ func fateOfStatus(status int, code Code, after time.Duration) fate {
 // but never in vain: not when the context would be over before the next attempt.
 func (c *Client) persist(ctx context.Context, try func() fate) (attempts int) {
 	delays := backoff.ExponentialBackOff{
-		InitialInterval: c.cfg.BackoffFirst, MaxInterval: c.cfg.BackoffMost, Multiplier: 2, RandomizationFactor: 0.5,
+		InitialInterval: c.cfg.InitialBackoff, MaxInterval: c.cfg.MaxBackoff, Multiplier: 2, RandomizationFactor: 0.5,
 	}
 	for attempts = 1; ; attempts++ {
 		f := try()

@@ -246,7 +246,7 @@ const cutAnswers = `{"name": "cut", "type": "limit_data", "stream": "downstream"
 
 // patient goes on asking for as long as a test may cut.
 func patient(url string) client.Config {
-	return client.Config{BaseURL: url, Attempts: 100, BackoffFirst: time.Millisecond, BackoffMost: 20 * time.Millisecond}
+	return client.Config{BaseURL: url, Attempts: 100, InitialBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond}
 }
 
 // The answer is lost after the script ran, again and again: the caller ends up with one claim.
@@ -334,7 +334,7 @@ func TestService_ADeadlineEndsTheCallAndLeavesTheKeyToAskAgain(t *testing.T) {
 	require.EqualValues(t, 1, claimed(t, direct, id))
 
 	proxy.Stop() // no one listens: surely nothing was claimed
-	_, err = connect(t, client.Config{BaseURL: proxied, Attempts: 2, BackoffFirst: time.Millisecond}).
+	_, err = connect(t, client.Config{BaseURL: proxied, Attempts: 2, InitialBackoff: time.Millisecond}).
 		Claim(t.Context(), client.ClaimRequest{CampaignID: id, UserID: "u"})
 	require.ErrorIs(t, err, client.ErrUnavailable)
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)

@@ -13,15 +13,15 @@ import (
 // hangs holds no one up, its connections are closed before the last share begins: nothing after that needs them, and what was
 // not acked is delivered again.
 
-// endWithin starts the clock once ctx ends; release must be called when all has ended.
-func (s *stack) endWithin(ctx context.Context) (release func()) {
+// startShutdownTimer starts the clock once ctx ends; release must be called when all has ended.
+func (s *stack) startShutdownTimer(ctx context.Context) (release func()) {
 	ended := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		select {
 		case <-ctx.Done():
 			s.end.Store(new(time.Now().Add(s.cfg.ShutdownTimeout)))
-			s.hangUp(ended)
+			s.closeRedisOnTimeout(ended)
 		case <-ended:
 		}
 	})
@@ -31,8 +31,8 @@ func (s *stack) endWithin(ctx context.Context) (release func()) {
 	}
 }
 
-// hangUp closes the connections to Redis unless all ends before. An embedded one does not hang, and has what is nowhere else.
-func (s *stack) hangUp(ended <-chan struct{}) {
+// closeRedisOnTimeout closes the connections to Redis unless all ends before. An embedded one does not hang, and has what is nowhere else.
+func (s *stack) closeRedisOnTimeout(ended <-chan struct{}) {
 	if s.cfg.RedisURL == "" {
 		return
 	}
@@ -47,8 +47,8 @@ func (s *stack) hangUp(ended <-chan struct{}) {
 // share is how long one part of a stop may take.
 func (s *stack) share() time.Duration { return s.cfg.ShutdownTimeout / 3 }
 
-// lastShare is for what is done after ctx: a share of the time, or what is left of it.
-func (s *stack) lastShare(ctx context.Context) (context.Context, context.CancelFunc) {
+// drainContext is for what is done after ctx: a share of the time, or what is left of it.
+func (s *stack) drainContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	until := time.Now().Add(s.share())
 	if end := s.end.Load(); end != nil && end.Before(until) {
 		until = *end

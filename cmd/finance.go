@@ -32,7 +32,7 @@ registered group, see 'dibs groups'. An event that can never be credited is park
 		err := withFinance(ctx, env, cfg, func(s *stack) error {
 			begun = true
 			return s.checked(ctx, "finance", s.metered(s.runFinance))
-		}, storeMayBeAway, redisMayBeAway)
+		}, allowDBDown, redisMayBeAway)
 		return endedEarly(ctx, begun, err)
 	})
 	c.AddCommand(newParked(env), newReplay(env), newDiscard(env))
@@ -90,16 +90,16 @@ func (s *stack) runFinance(ctx context.Context) error {
 	}
 	s.log.Info("crediting", "group", finance.Group, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
 	service, err := consumer.New(consumer.Config{
-		Config: s.reading(finance.Group), Partitions: s.cfg.Partitions, Handle: books.Handle, Pulse: &s.pulse, Tracer: s.tracer,
+		Config: s.reading(finance.Group), Partitions: s.cfg.Partitions, Handle: books.Handle, Heartbeat: &s.pulse, Tracer: s.tracer,
 	})
 	if err == nil {
-		err = s.underName(ctx, finance.Group, service.Run)
+		err = s.withConsumerLease(ctx, finance.Group, service.Run)
 	}
 	return errors.Join(err, s.closeBooks(ctx, books))
 }
 
 func (s *stack) closeBooks(ctx context.Context, books *finance.Books) error {
-	closing, cancel := s.lastShare(ctx)
+	closing, cancel := s.drainContext(ctx)
 	defer cancel()
 	return books.Close(closing)
 }

@@ -18,9 +18,9 @@ const (
 	forever  = 100 * 365 * 24 * time.Hour
 )
 
-// underName runs a consumer of a group as long as no other process runs under its name: both would take the other's entries for
+// withConsumerLease runs a consumer of a group as long as no other process runs under its name: both would take the other's entries for
 // their own.
-func (s *stack) underName(ctx context.Context, group string, run func(context.Context) error) error {
+func (s *stack) withConsumerLease(ctx context.Context, group string, run func(context.Context) error) error {
 	return s.leased(ctx, group, s.cfg.Name, nameFor+time.Second, nameFor+time.Second, run)
 }
 

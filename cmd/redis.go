@@ -125,20 +125,20 @@ func (s *stack) checkServer(ctx context.Context, rdb redis.UniversalClient) erro
 		return fmt.Errorf("cmd: redis: %w", err)
 	}
 	if info["aof_enabled"] == "0" && !lua.IsLoading(info) {
-		s.forgets.Store(true)
+		s.redisNotPersistent.Store(true)
 	}
 	if advice != "" {
-		s.advice.Store(&advice)
+		s.aclAdvice.Store(&advice)
 	}
 	return nil
 }
 
 // warn says what may be so but should not: once a role was not refused, for a refusal is one line.
 func (s *stack) warn() {
-	if s.forgets.Swap(false) {
+	if s.redisNotPersistent.Swap(false) {
 		s.log.Warn("redis runs with appendonly no: when it ends, the claims that MySQL does not have yet are lost")
 	}
-	if advice := s.advice.Swap(nil); advice != nil {
+	if advice := s.aclAdvice.Swap(nil); advice != nil {
 		s.log.Warn("redis may forget its claims when it starts again", slog.String("advice", *advice))
 	}
 }

@@ -52,7 +52,7 @@ read the embedded streams; beside real ones run 'dibs finance', or a service of 
 			}
 			s.credits = cfg.Embedded() && cfg.FinanceDSN == "" && slices.Contains(cfg.Groups, finance.Group)
 			s.log.Info("serving every role", "servers", s.where)
-			return s.watched(ctx, "serve", func(ctx context.Context) error { return s.serve(ctx, s.announce(env)) })
+			return s.runWithGuards(ctx, "serve", func(ctx context.Context) error { return s.serve(ctx, s.announce(env)) })
 		}, takesClaims)
 	})
 }
@@ -70,7 +70,7 @@ func newAPI(env Env) *cobra.Command {
 			if err := s.checkDurability(ctx); err != nil {
 				return err
 			}
-			return s.watched(ctx, "api", func(ctx context.Context) error {
+			return s.runWithGuards(ctx, "api", func(ctx context.Context) error {
 				return s.runAPI(ctx, cfg.ShutdownTimeout, s.announce(env))
 			})
 		}, takesClaims)
@@ -86,7 +86,7 @@ func newConsumer(env Env) *cobra.Command {
 		if err := checkMetricsListen(cfg); err != nil {
 			return err
 		}
-		return withRole(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, "consumer", s.metered(s.runConsumer)) })
+		return withRole(ctx, env, cfg, func(s *stack) error { return s.runWithGuards(ctx, "consumer", s.metered(s.runConsumer)) })
 	}))
 }
 
@@ -99,7 +99,7 @@ func newSyncer(env Env) *cobra.Command {
 		if err := checkMetricsListen(cfg); err != nil {
 			return err
 		}
-		return withRole(ctx, env, cfg, func(s *stack) error { return s.watched(ctx, "syncer", s.metered(s.runSyncer)) })
+		return withRole(ctx, env, cfg, func(s *stack) error { return s.runWithGuards(ctx, "syncer", s.metered(s.runSyncer)) })
 	}))
 }
 
@@ -120,7 +120,7 @@ func withRole(ctx context.Context, env Env, cfg *config.Config, run func(*stack)
 	err := withStack(ctx, env, cfg, func(s *stack) error {
 		begun = true
 		return run(s)
-	}, append(options, storeMayBeAway, redisMayBeAway)...)
+	}, append(options, allowDBDown, redisMayBeAway)...)
 	return endedEarly(ctx, begun, err)
 }
 
@@ -147,9 +147,9 @@ func withStack(ctx context.Context, env Env, cfg *config.Config, run func(*stack
 	return run(s)
 }
 
-// watched runs a role as long as the deployment has the number of partitions that this process has, and lets it at a MySQL that
+// runWithGuards runs a role as long as the deployment has the number of partitions that this process has, and lets it at a MySQL that
 // was away as soon as that is back and the right one.
-func (s *stack) watched(ctx context.Context, role string, run func(context.Context) error) error {
+func (s *stack) runWithGuards(ctx context.Context, role string, run func(context.Context) error) error {
 	return s.checked(ctx, role, run, func(ctx context.Context) error {
 		err := campaigns.WatchPartitions(ctx, s.db, s.cfg.Partitions, campaigns.DefaultPartitionsEvery)
 		return refusedIf(err, campaigns.ErrPartitions, "PARTITIONS")
@@ -160,7 +160,7 @@ func (s *stack) watched(ctx context.Context, role string, run func(context.Conte
 func (s *stack) checked(ctx context.Context, role string, run func(context.Context) error, checks ...func(context.Context) error) error {
 	s.warn()
 	registerRole(s.registry, role)
-	defer s.endWithin(ctx)()
+	defer s.startShutdownTimer(ctx)()
 	group, ctx := errgroup.WithContext(ctx)
 	watching, stop := context.WithCancel(ctx)
 	for _, one := range checks {
@@ -273,7 +273,7 @@ func (s *stack) info() api.Info {
 // runConsumer brings events to the writer until ctx ends, then flushes what was taken.
 func (s *stack) runConsumer(ctx context.Context) error {
 	writer, err := writer.New(writer.Config{
-		DB: s.db, Witness: residency.NewWitness(s.hydrator), FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval,
+		DB: s.db, FlushLog: residency.NewWitness(s.hydrator), FlushSize: s.cfg.FlushSize, FlushInterval: s.cfg.FlushInterval,
 		Logger: s.log, Registerer: s.registry, Tracer: s.tracer,
 	})
 	if err != nil {
@@ -281,12 +281,12 @@ func (s *stack) runConsumer(ctx context.Context) error {
 	}
 	s.log.Info("consuming", "group", models.GroupSyncer, "name", s.cfg.Name, "partitions", s.cfg.Partitions)
 	reader, err := consumer.New(consumer.Config{
-		Config: s.reading(""), Partitions: s.cfg.Partitions, Sink: writer, Pulse: &s.pulse, Tracer: s.tracer,
+		Config: s.reading(""), Partitions: s.cfg.Partitions, Sink: writer, Heartbeat: &s.pulse, Tracer: s.tracer,
 	})
 	if err == nil {
-		err = s.underName(ctx, models.GroupSyncer, reader.Run)
+		err = s.withConsumerLease(ctx, models.GroupSyncer, reader.Run)
 	}
-	closing, cancel := s.lastShare(ctx)
+	closing, cancel := s.drainContext(ctx)
 	defer cancel()
 	return errors.Join(err, writer.Close(closing))
 }
@@ -380,7 +380,7 @@ func (s *stack) runSyncer(ctx context.Context) error {
 		Reconciler:    reconcile.New(s.db, s.scripts, s.hydrator, s.log, s.registry),
 		Relay:         s.relay, Expirer: resolve.NewExpirer(s.relay, s.registry),
 		Finalizer: resolve.NewFinalizer(s.relay, s.hydrator, clockwork.NewRealClock(), s.registry),
-		Mover:     s.mover, Leader: leader, IdleEvict: s.cfg.IdleEvict, Logger: s.log, Pulse: &s.pulse,
+		Mover:     s.mover, Leader: leader, IdleEvict: s.cfg.IdleEvict, Logger: s.log, Heartbeat: &s.pulse,
 	})
 	s.log.Info("syncer runs its jobs", "partitions", s.cfg.Partitions)
 	return role.Run(ctx)

@@ -50,20 +50,20 @@ type stack struct {
 	resolver  *resolve.Resolver
 
 	takesClaims    bool           // set before opening
-	storeMayBeAway bool           // set before opening
+	allowDBDown    bool           // set before opening
 	redisMayBeAway bool           // set before opening
 	later          []check        // of Redis, that failed at the start
 	gate           *sqlstore.Gate // of a MySQL that was away when the process started, else nil
 
-	parts *parts      // the servers, for probes and metrics
-	pulse pulse.Pulse // of the loops of consumer, syncer and finance
+	parts *parts          // the servers, for probes and metrics
+	pulse pulse.Heartbeat // of the loops of consumer, syncer and finance
 
 	credits bool // serve runs the finance service, too
 
 	end atomic.Pointer[time.Time] // of this process at the latest, once it stops
 
-	forgets atomic.Bool            // a Redis keeps no file of what it is told
-	advice  atomic.Pointer[string] // about a Redis that would not load its file
+	redisNotPersistent atomic.Bool            // a Redis keeps no file of what it is told
+	aclAdvice          atomic.Pointer[string] // about a Redis that would not load its file
 
 	where   string   // the servers, for people
 	closers []func() // in the order of opening
@@ -143,8 +143,8 @@ func (s *stack) openRedis(ctx context.Context) error {
 	return s.orLater(ctx, s.checkRedis)
 }
 
-// storeMayBeAway is for a role that has work without MySQL: it starts, and uses MySQL from when it is there and was checked.
-func storeMayBeAway(s *stack) { s.storeMayBeAway = true }
+// allowDBDown is for a role that has work without MySQL: it starts, and uses MySQL from when it is there and was checked.
+func allowDBDown(s *stack) { s.allowDBDown = true }
 
 // takesClaims is for a role with the API: it stores subjects of claims.
 func takesClaims(s *stack) { s.takesClaims = true }
@@ -165,7 +165,7 @@ func (s *stack) openGated(ctx context.Context, setting, dsn string, check func(c
 	}
 	s.use(db)
 	err = gate.Try(ctx)
-	if s.storeMayBeAway && errors.Is(err, sqlstore.ErrAway) {
+	if s.allowDBDown && errors.Is(err, sqlstore.ErrAway) {
 		s.gate = gate
 		s.log.Warn("MySQL is away: claims of campaigns that Redis holds go on, all else waits or is refused until it is there", "error", err)
 		return nil
@@ -259,7 +259,7 @@ func (s *stack) makeParts(context.Context) error {
 func (s *stack) forgetTold() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if err := s.relay.ForgetTold(ctx); err != nil {
+	if err := s.relay.DeletePublished(ctx); err != nil {
 		s.log.Warn("events that were told stay in the outbox: the syncer's relay tells them again", "error", err)
 	}
 }

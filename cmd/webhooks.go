@@ -39,7 +39,7 @@ TypeScript.`,
 			return err
 		}
 		return withRole(ctx, env, cfg, func(s *stack) error {
-			return s.watched(ctx, "webhooks", s.metered(func(ctx context.Context) error { return s.runWebhooks(ctx, endpoints) }))
+			return s.runWithGuards(ctx, "webhooks", s.metered(func(ctx context.Context) error { return s.runWebhooks(ctx, endpoints) }))
 		})
 	}))
 	c.AddCommand(newParkedWebhooks(env), newReplayWebhooks(env), newDiscardWebhooks(env))

@@ -50,12 +50,12 @@ type Config struct {
 	// claim stream and are tried again and again, until parked messages are replayed or discarded.
 	ParkedMax int64
 
-	Pulse  *pulse.Pulse    // has a beat each time that a stream was read; may be nil
-	Tracer *tracing.Tracer // nil: no traces
+	Heartbeat *pulse.Heartbeat // has a beat each time that a stream was read; may be nil
+	Tracer    *tracing.Tracer  // nil: no traces
 }
 
-// turnsWithin is how long a read may take, with the wait for capacity in the window: what is there is committed by then, if all is well.
-const turnsWithin = 30 * time.Second
+// readDeadline is how long a read may take, with the wait for capacity in the window: what is there is committed by then, if all is well.
+const readDeadline = 30 * time.Second
 
 // WithDefaults returns a copy with the zero fields filled in.
 func (c Config) WithDefaults() Config {
@@ -71,7 +71,7 @@ func (c Config) WithDefaults() Config {
 	c.NackDelay = c.Backoff.Initial
 	c.MetricsPrefix = "dibs_consumer"
 	c.Partition = partitionOf
-	c.OnRead = func(stream string) { c.Pulse.Beat("the reader of "+stream, turnsWithin) }
+	c.OnRead = func(stream string) { c.Heartbeat.Beat("the reader of "+stream, readDeadline) }
 	c.Config = c.Config.WithDefaults()
 	return c
 }

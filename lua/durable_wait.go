@@ -22,9 +22,9 @@ import (
 // A wait that ends without having what it waited for is ErrOutcomeUnknown: the claim was made, and may be lost. The same request
 // with the same key replays the claim, and waits again.
 
-// waitMost is how long Redis may wait, within what is left of the caller's time. It is shorter than replyTimeout, so that a wait in
+// maxWait is how long Redis may wait, within what is left of the caller's time. It is shorter than replyTimeout, so that a wait in
 // vain is answered and does not cost the connection. It is longer than a second, which is what appendfsync everysec takes.
-const waitMost = 2 * time.Second
+const maxWait = 2 * time.Second
 
 // waitShare is the part of the caller's time that a wait may take. The answer needs the rest.
 const waitShare = 0.75
@@ -180,7 +180,7 @@ func (s *Scripts) waitCmd(ctx context.Context) *redis.Cmd {
 
 // waitMs is how long a wait may take. It is never 0, which would be for ever.
 func waitMs(ctx context.Context) int64 {
-	most := waitMost
+	most := maxWait
 	if deadline, bounded := ctx.Deadline(); bounded {
 		most = min(most, time.Duration(waitShare*float64(time.Until(deadline))))
 	}

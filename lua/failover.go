@@ -44,7 +44,7 @@ func (h reloadSlots) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			defer cancel()
 			ctx = slots
 		}
-		defer h.whileWaiting(ctx, cmd)()
+		defer h.watchStalledCall(ctx, cmd)()
 		err := next(ctx, cmd)
 		h.after(ctx, err)
 		return err
@@ -54,7 +54,7 @@ func (h reloadSlots) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // ProcessPipelineHook is ProcessHook for several commands.
 func (h reloadSlots) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		defer h.whileWaiting(ctx, cmds[0])()
+		defer h.watchStalledCall(ctx, cmds[0])()
 		err := next(ctx, cmds)
 		h.after(ctx, err)
 		return err

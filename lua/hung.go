@@ -63,9 +63,9 @@ func keyOf(cmd redis.Cmder) string {
 	return key
 }
 
-// whileWaiting asks again where the slots are as long as a call gets no answer, and ends the calls of a node that no longer serves the
+// watchStalledCall asks again where the slots are as long as a call gets no answer, and ends the calls of a node that no longer serves the
 // call's slot: one that hangs keeps its connections, and would keep its callers until their time is up. Nothing is sent again.
-func (h reloadSlots) whileWaiting(ctx context.Context, cmd redis.Cmder) (stop func()) {
+func (h reloadSlots) watchStalledCall(ctx context.Context, cmd redis.Cmder) (stop func()) {
 	key := keyOf(cmd)
 	if key == "" {
 		return func() {}

@@ -309,12 +309,12 @@ func NewUserRecords(c *models.Campaign, users int64) (*UserRecords, error) {
 		return nil, fmt.Errorf("lua: campaign %s: %w", c.ID, err)
 	}
 	return &UserRecords{
-		limits: limitsOf(c), finder: windowFinder{zone: zone}, byField: make(map[string]record, min(users, usersGuessMost)),
+		limits: limitsOf(c), finder: windowFinder{zone: zone}, byField: make(map[string]record, min(users, maxUsersGuess)),
 	}, nil
 }
 
-// usersGuessMost bounds the memory that is taken for users before they are seen.
-const usersGuessMost = 1 << 20
+// maxUsersGuess bounds the memory that is taken for users before they are seen.
+const maxUsersGuess = 1 << 20
 
 // Add counts a claim. Claims come in order of seq. A claim that is not live begins its windows, and counts nothing in them.
 func (u *UserRecords) Add(p *ClaimRecord) {

@@ -71,7 +71,7 @@ func (l *Locks) Release(ctx context.Context) error {
 		calls[i] = call{[]string{l.s.KeysOf(id).Lock}, []any{l.token}}
 	}
 	var failed []error
-	for _, a := range l.s.runTogether(ctx, l.s.unlock, calls) {
+	for _, a := range l.s.runPipelined(ctx, l.s.unlock, calls) {
 		failed = append(failed, a.err)
 	}
 	return errors.Join(failed...)

@@ -14,9 +14,9 @@ import (
 const (
 	// paceFree is how many records are staged without a pause: some 50 ms of Redis, spread over twice that time.
 	paceFree = 25_000
-	// paceLeast is the least rate of staging, in records a second: about a tenth of Redis.
-	paceLeast = 80_000
-	// paceWhole is how long the staging of a campaign may take. A campaign with more records than paceLeast stages in that time is
+	// minPace is the least rate of staging, in records a second: about a tenth of Redis.
+	minPace = 80_000
+	// paceWhole is how long the staging of a campaign may take. A campaign with more records than minPace stages in that time is
 	// staged faster, at the others' cost.
 	paceWhole = 20 * time.Second
 	// paceLook is how often Redis is asked whether others claim.
@@ -56,7 +56,7 @@ func (s *Scripts) newPace(ctx context.Context, key string, records int64) *pace 
 }
 
 // rateFor is the rate, in records a second, at which so many records are staged while others claim.
-func rateFor(records int64) float64 { return max(paceLeast, float64(records)/paceWhole.Seconds()) }
+func rateFor(records int64) float64 { return max(minPace, float64(records)/paceWhole.Seconds()) }
 
 // commands is how many commands may share a round trip.
 func (p *pace) commands() int {

@@ -32,10 +32,10 @@ func (s *Scripts) Fence(ctx context.Context, campaignID string, epoch int64) err
 	return damaged(s.fence.name, keys, reply)
 }
 
-// FencesMost is the most campaigns that FenceAll takes, fencesAtOnce how many of them it fences at the same time.
-const FencesMost, fencesAtOnce = 1000, 16
+// MaxFences is the most campaigns that FenceAll takes, fencesAtOnce how many of them it fences at the same time.
+const MaxFences, fencesAtOnce = 1000, 16
 
-// FenceAll is Fence for up to FencesMost campaigns, each with its epoch. It returns those that Redis holds so; they take no claims now. A
+// FenceAll is Fence for up to MaxFences campaigns, each with its epoch. It returns those that Redis holds so; they take no claims now. A
 // damaged state, which takes none, is not among them. Errors: ErrUnavailable, ErrOutcomeUnknown (safe to send again).
 func (s *Scripts) FenceAll(ctx context.Context, epochs map[string]int64) (fenced []string, err error) {
 	there := make(map[string]*redis.IntCmd, len(epochs))

@@ -72,7 +72,7 @@ type Scripts struct {
 
 	noWaitAOF atomic.Bool // a server did not know WAITAOF
 	alone     sync.Map    // claim stream -> when its server was known to be a primary without replicas, see AwaitReplicas
-	keeper    *Scripts    // waits for the disk, whatever claims wait for; see Debit
+	durable   *Scripts    // waits for the disk, whatever claims wait for; see Debit
 
 	claim, load, adjust, push, state, fence, evict, release, debit, credit, unlock script
 }
@@ -97,7 +97,7 @@ func New(rdb redis.UniversalClient, opts Options) (*Scripts, error) {
 	s := newScripts(rdb, opts)
 	if !opts.Durability.Fsync {
 		opts.Durability = Durability{Fsync: true}
-		s.keeper = newScripts(rdb, opts)
+		s.durable = newScripts(rdb, opts)
 	}
 	return s, nil
 }
@@ -118,7 +118,7 @@ func newScripts(rdb redis.UniversalClient, opts Options) *Scripts {
 		credit:  embedded("credit"),
 		unlock:  newScript("unlock", unlockSource),
 	}
-	s.keeper = s
+	s.durable = s
 	return s
 }
 
@@ -144,14 +144,14 @@ func (s *Scripts) all() []script {
 	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.release, s.debit, s.credit, s.unlock}
 }
 
-// Within tryAgainMost a script is sent again to a cluster that moves its slot, every tryAgainEvery.
-const tryAgainMost, tryAgainEvery = time.Second, 5 * time.Millisecond
+// Within maxTryAgain a script is sent again to a cluster that moves its slot, every tryAgainEvery.
+const maxTryAgain, tryAgainEvery = time.Second, 5 * time.Millisecond
 
 // sendScript has a script sent by its digest, and again after a refusal before anything ran. A Redis that has forgotten the script says
 // NOSCRIPT, and is sent the text. A cluster that has some of the keys here and some there while it moves their slot says TRYAGAIN, until
 // all are there.
 func (s *Scripts) sendScript(ctx context.Context, one script, send func(command, script string) ([]any, error)) (reply []any, err error) {
-	for until := time.Now().Add(tryAgainMost); ; {
+	for until := time.Now().Add(maxTryAgain); ; {
 		reply, err = send("evalsha", one.Hash())
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
 			reply, err = send("eval", one.source)

@@ -22,8 +22,8 @@ type answer struct {
 	err   error // as those of run
 }
 
-// runTogether sends calls of one script in one round trip. Each has its own answer, and others are served between them.
-func (s *Scripts) runTogether(ctx context.Context, one script, calls []call) []answer {
+// runPipelined sends calls of one script in one round trip. Each has its own answer, and others are served between them.
+func (s *Scripts) runPipelined(ctx context.Context, one script, calls []call) []answer {
 	answers := make([]answer, len(calls))
 	if err := ctx.Err(); err != nil {
 		for i := range answers {
@@ -61,7 +61,7 @@ func (s *Scripts) LoadAll(ctx context.Context, cs []models.Campaign) (loaded []b
 	}
 	loaded = make([]bool, len(cs))
 	errs = make([]error, len(cs))
-	for i, a := range s.runTogether(ctx, s.load, calls) {
+	for i, a := range s.runPipelined(ctx, s.load, calls) {
 		errs[i] = a.err
 		if a.err == nil {
 			loaded[i], errs[i] = readLoad(&cs[i], calls[i].keys, a.reply)
@@ -77,7 +77,7 @@ func (s *Scripts) AdjustAll(ctx context.Context, cs []models.Campaign) []error {
 	for i := range cs {
 		calls[i] = s.adjustCall(&cs[i])
 	}
-	for i, a := range s.runTogether(ctx, s.adjust, calls) {
+	for i, a := range s.runPipelined(ctx, s.adjust, calls) {
 		errs[i] = a.err
 		if a.err == nil {
 			errs[i] = readAdjust(&cs[i], calls[i].keys, a.reply)

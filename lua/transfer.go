@@ -84,7 +84,7 @@ func (s *Scripts) Debit(ctx context.Context, c *models.Campaign, d *Debit) (Tran
 		code, reply, err := s.ask(ctx, s.debit, keys, args)
 		return transferred(c.ID, s.debit.name, keys, code, reply, err)
 	}
-	reply, waitErr, err := s.keeper.runAndWait(ctx, s.debit, keys, args)
+	reply, waitErr, err := s.durable.runAndWait(ctx, s.debit, keys, args)
 	if err != nil {
 		return Transferred{}, err
 	}
@@ -94,7 +94,7 @@ func (s *Scripts) Debit(ctx context.Context, c *models.Campaign, d *Debit) (Tran
 		return t, err
 	}
 	partition := PartitionOf(c.ID, s.opts.Partitions)
-	return t, s.awaitKept(ctx, barrierKey(partition), s.keeper.awaitDurable(ctx, partition, true, false, waitErr))
+	return t, s.awaitKept(ctx, barrierKey(partition), s.durable.awaitDurable(ctx, partition, true, false, waitErr))
 }
 
 // Credit brings a lot what a peer has debited for it, however often it is sent. c is the lot. A credit of what it has tells it the load of

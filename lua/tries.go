@@ -7,18 +7,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TriesFor is how long it is remembered how often a user tried.
-const TriesFor = 10 * time.Second
+// AttemptTTL is how long it is remembered how often a user tried.
+const AttemptTTL = 10 * time.Second
 
-// AddTries adds how often users tried to claim at this process, and returns how often they did at all processes since they last
-// tried nowhere for TriesFor. Errors as Stream; some may have been added.
-func (s *Scripts) AddTries(ctx context.Context, byUser map[string]int64) (all map[string]int64, err error) {
+// AddAttempts adds how often users tried to claim at this process, and returns how often they did at all processes since they last
+// tried nowhere for AttemptTTL. Errors as Stream; some may have been added.
+func (s *Scripts) AddAttempts(ctx context.Context, byUser map[string]int64) (all map[string]int64, err error) {
 	counts := make(map[string]*redis.IntCmd, len(byUser))
 	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for userID, n := range byUser {
 			key := triesKey(userID)
 			counts[userID] = p.IncrBy(ctx, key, n)
-			p.PExpire(ctx, key, TriesFor)
+			p.PExpire(ctx, key, AttemptTTL)
 		}
 		return nil
 	})

@@ -39,7 +39,7 @@ type Config struct {
 	Leader    *Leader       // Run runs it
 	IdleEvict time.Duration // what the evictor goes by: it looks at least that often
 	Logger    *slog.Logger
-	Pulse     *pulse.Pulse // has a beat after each round of a job
+	Heartbeat *pulse.Heartbeat // has a beat after each round of a job
 }
 
 // Syncer is the role that runs the jobs. Each is safe to run in several processes at once; a job of the leader would only
@@ -101,7 +101,7 @@ func (s *Syncer) repeat(ctx context.Context, j *job) {
 					slog.String("job", j.name), slog.Any("error", err))
 			})
 		}
-		s.cfg.Pulse.Beat("job "+j.name, j.every+2*roundTimeout)
+		s.cfg.Heartbeat.Beat("job "+j.name, j.every+2*roundTimeout)
 		_ = sleep.For(ctx, j.every) // ctx is looked at above
 	}
 }

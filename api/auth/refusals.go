@@ -75,10 +75,10 @@ type suspect struct {
 	guesses, forged *rate.Limiter
 
 	mu     sync.Mutex
-	untold map[reason]*untold
+	untold map[reason]*unsent
 }
 
-type untold struct {
+type unsent struct {
 	count int
 	last  time.Time // when it was told; zero: never
 }
@@ -120,7 +120,7 @@ func (r *refusals) suspect(address string) *suspect {
 	if !ok {
 		found = &suspect{
 			guesses: rate.NewLimiter(guessesPerSecond, guessesAtOnce), forged: rate.NewLimiter(forgedPerSecond, forgedAtOnce),
-			untold: map[reason]*untold{},
+			untold: map[reason]*unsent{},
 		}
 		if other, ok, _ := r.suspects.PeekOrAdd(address, found); ok {
 			found = other
@@ -196,7 +196,7 @@ func (s *suspect) due(why reason, now time.Time, all *rate.Limiter) int {
 	defer s.mu.Unlock()
 	u := s.untold[why]
 	if u == nil {
-		u = &untold{}
+		u = &unsent{}
 		s.untold[why] = u
 	}
 	u.count++

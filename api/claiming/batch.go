@@ -93,7 +93,7 @@ func (s *Routes) claimAll(ctx context.Context, claims []batchClaim) {
 		}
 	}
 	<-w.done
-	s.holdAll(ctx, parts)
+	s.waitForRefills(ctx, parts)
 }
 
 // byCampaign sorts the claims that are not refused yet by campaign.

@@ -223,7 +223,7 @@ func (c *coalescer) send(s *scratch) {
 	}
 	c.metrics.perCall.Observe(float64(len(s.reqs)))
 	span := c.trace(s)
-	replies, err := c.callOrPanic(s.reqs)
+	replies, err := c.callRecovering(s.reqs)
 	span.Done(err)
 	if err == nil && len(replies) != len(s.reqs) {
 		err = fmt.Errorf("%w: %d replies to %d claims", lua.ErrOutcomeUnknown, len(replies), len(s.reqs))
@@ -260,8 +260,8 @@ func (c *coalescer) trace(s *scratch) *tracing.Span {
 		attribute.String("dibs.campaign_id", c.campaignID), attribute.Int("dibs.claims", len(s.reqs)))
 }
 
-// callOrPanic turns a panic into an error: waiters need an answer.
-func (c *coalescer) callOrPanic(reqs []lua.ClaimRequest) (replies []lua.ClaimReply, err error) {
+// callRecovering turns a panic into an error: waiters need an answer.
+func (c *coalescer) callRecovering(reqs []lua.ClaimRequest) (replies []lua.ClaimReply, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			replies = nil

@@ -96,6 +96,6 @@ func TestRefill_IsBounded(t *testing.T) {
 	l.cfg.Mover = m
 	_, err := l.refill(models.Need{Units: 3})
 	require.NoError(t, err)
-	require.Equal(t, models.Need{Shard: 2, Units: 3, Within: holdMost}, m.need)
+	require.Equal(t, models.Need{Shard: 2, Units: 3, Within: maxRefillWait}, m.need)
 	require.WithinDuration(t, time.Now().Add(refillTimeout), m.deadline, refillTimeout)
 }

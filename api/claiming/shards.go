@@ -23,7 +23,7 @@ import (
 // the other shards and in the reserve. It is sold out only if the mover has proven so.
 
 const (
-	holdMost      = 200 * time.Millisecond // that a claim is held for a dry shard
+	maxRefillWait = 200 * time.Millisecond // that a claim is held for a dry shard
 	refillTimeout = 5 * time.Second        // of one refill: units that were debited are credited though no one waits any more
 	holdPause     = 5 * time.Millisecond   // before a refill that failed is tried again
 )
@@ -56,7 +56,7 @@ func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) ticket
 	}
 	t := shard.coalescer.claim(ctx, req)
 	if t.isDry() {
-		s.hold(ctx, []dryClaim{{l, shard, &t}})
+		s.hold(ctx, []starvedClaim{{l, shard, &t}})
 	}
 	return t
 }
@@ -101,34 +101,34 @@ func (s *Routes) byShard(ctx context.Context, parts []batchPart) []batchPart {
 	return all
 }
 
-// holdAll holds the claims of a batch whose shards are dry.
-func (s *Routes) holdAll(ctx context.Context, parts []batchPart) {
-	var dry []dryClaim
+// waitForRefills holds the claims of a batch whose shards are dry.
+func (s *Routes) waitForRefills(ctx context.Context, parts []batchPart) {
+	var dry []starvedClaim
 	for i := range parts {
 		if parts[i].shard == nil {
 			continue
 		}
 		for _, t := range parts[i].tickets {
 			if t.isDry() {
-				dry = append(dry, dryClaim{parts[i].lane, parts[i].shard, t})
+				dry = append(dry, starvedClaim{parts[i].lane, parts[i].shard, t})
 			}
 		}
 	}
 	s.hold(ctx, dry)
 }
 
-// dryClaim is a claim whose shard has too few units.
-type dryClaim struct {
+// starvedClaim is a claim whose shard has too few units.
+type starvedClaim struct {
 	campaign, shard *lane
 	ticket          *ticket
 }
 
-// hold has shards refilled and sends their claims again, until they have an answer or holdMost is over.
-func (s *Routes) hold(ctx context.Context, dry []dryClaim) {
+// hold has shards refilled and sends their claims again, until they have an answer or maxRefillWait is over.
+func (s *Routes) hold(ctx context.Context, dry []starvedClaim) {
 	if len(dry) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, holdMost)
+	ctx, cancel := context.WithTimeout(ctx, maxRefillWait)
 	defer cancel()
 	defer func(began time.Time, claims int) {
 		for range claims {
@@ -144,7 +144,7 @@ func (s *Routes) hold(ctx context.Context, dry []dryClaim) {
 const refillsMax = 8
 
 // refillAll has the shards of claims refilled, and returns the claims that are worth being sent again. The others have their answer.
-func (s *Routes) refillAll(ctx context.Context, dry []dryClaim) (again []dryClaim) {
+func (s *Routes) refillAll(ctx context.Context, dry []starvedClaim) (again []starvedClaim) {
 	found := make([]error, len(dry))
 	var refills errgroup.Group
 	refills.SetLimit(refillsMax)
@@ -172,7 +172,7 @@ func (s *Routes) refillAll(ctx context.Context, dry []dryClaim) (again []dryClai
 }
 
 // sendAgain sends claims again under the same ids, and returns those whose shards are dry still.
-func (s *Routes) sendAgain(ctx context.Context, claims []dryClaim) (dry []dryClaim) {
+func (s *Routes) sendAgain(ctx context.Context, claims []starvedClaim) (dry []starvedClaim) {
 	if len(claims) == 0 {
 		return nil
 	}
@@ -200,8 +200,8 @@ var (
 	errNotReleased = errors.New("claiming: not released")
 )
 
-// whyNot is the error of claims that a campaign was proven to have too few units for.
-func whyNot(refill *models.Refill) error {
+// refillRefusal is the error of claims that a campaign was proven to have too few units for.
+func refillRefusal(refill *models.Refill) error {
 	if refill.NotReleased {
 		return errNotReleased
 	}
@@ -210,7 +210,7 @@ func whyNot(refill *models.Refill) error {
 
 // refill has units brought to the shard of a claim: once for all that need as many there at the same time. It returns nil when there
 // were some, errSoldOut, errNotReleased, or errDry.
-func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
+func (s *Routes) refill(ctx context.Context, c *starvedClaim) error {
 	quantity := c.ticket.req.Quantity
 	for ctx.Err() == nil {
 		if k := c.campaign.soldOut.covers(quantity, s.cfg.Clock().Add(proveAfter)); k != nil {
@@ -221,7 +221,7 @@ func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
 			began := s.cfg.Clock()
 			refill, err := c.shard.refill(models.Need{Units: quantity, Pace: c.shard.pace.perPaceSpan()})
 			if err == nil && refill.SoldOutFrom > 0 {
-				c.campaign.soldOut.learn(round, began, refill.SoldOutFrom, whyNot(&refill))
+				c.campaign.soldOut.learn(round, began, refill.SoldOutFrom, refillRefusal(&refill))
 			}
 			return refill, err
 		})
@@ -230,7 +230,7 @@ func (s *Routes) refill(ctx context.Context, c *dryClaim) error {
 			refill, _ := got.Val.(models.Refill)
 			switch {
 			case got.Err == nil && refill.SoldOutFrom > 0 && quantity >= refill.SoldOutFrom:
-				return whyNot(&refill)
+				return refillRefusal(&refill)
 			case got.Err == nil:
 				return nil
 			}
@@ -255,7 +255,7 @@ func (l *lane) refill(need models.Need) (models.Refill, error) {
 	defer cancel()
 	var campaignID string
 	campaignID, need.Shard = models.SplitShardID(l.meta.ID)
-	need.Within = holdMost
+	need.Within = maxRefillWait
 	return l.cfg.Mover.Refill(ctx, campaignID, need)
 }
 

@@ -20,13 +20,13 @@ const (
 	usersMax = 100_000
 	// exchangePause lies between two exchanges with other processes, so that no claim waits for one.
 	exchangePause = 100 * time.Millisecond
-	// exchangeMost bounds the users of one exchange. Others are limited by their process alone in the meantime.
-	exchangeMost = 10_000
+	// maxExchange bounds the users of one exchange. Others are limited by their process alone in the meantime.
+	maxExchange = 10_000
 )
 
 // AttemptCounter is where API processes tell each other how often users tried to claim. lua.Scripts implements it.
 type AttemptCounter interface {
-	AddTries(ctx context.Context, byUser map[string]int64) (all map[string]int64, err error)
+	AddAttempts(ctx context.Context, byUser map[string]int64) (all map[string]int64, err error)
 }
 
 // userLimiter bounds the claims a second of each user, in this process, and with tries in all of them. A nil one has no limit.
@@ -90,7 +90,7 @@ func (u *userLimiter) note(userID string, user *limitedUser) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if user.tried++; user.tried == 1 && len(u.untold) < exchangeMost {
+	if user.tried++; user.tried == 1 && len(u.untold) < maxExchange {
 		u.untold[userID] = user
 	}
 	if !u.exchanges {
@@ -117,8 +117,8 @@ func (u *userLimiter) exchangeAll() {
 			user.tried = 0
 		}
 		u.mu.Unlock()
-		callCtx, cancel := context.WithTimeout(ctx, lua.TriesFor)
-		all, err := u.tries.AddTries(callCtx, byUser)
+		callCtx, cancel := context.WithTimeout(ctx, lua.AttemptTTL)
+		all, err := u.tries.AddAttempts(callCtx, byUser)
 		cancel()
 		if err != nil {
 			continue // Redis is away: each process keeps to the limit by itself
@@ -138,7 +138,7 @@ func (u *userLimiter) charge(user *limitedUser, here, total int64, now time.Time
 	}
 	user.known = total
 	burst := user.Burst()
-	for left := min(others, int64(u.perSecond*lua.TriesFor.Seconds())+1); left > 0; left -= int64(burst) {
+	for left := min(others, int64(u.perSecond*lua.AttemptTTL.Seconds())+1); left > 0; left -= int64(burst) {
 		user.ReserveN(now, int(min(left, int64(burst))))
 	}
 }

@@ -30,7 +30,7 @@ func (s *tries) called() int {
 	return s.calls
 }
 
-func (s *tries) AddTries(_ context.Context, byUser map[string]int64) (map[string]int64, error) {
+func (s *tries) AddAttempts(_ context.Context, byUser map[string]int64) (map[string]int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.calls++; s.away {
@@ -95,15 +95,15 @@ func TestUserRate_IsAddedUpInRedis(t *testing.T) {
 	scripts, err := lua.New(server.Client(), lua.Options{})
 	require.NoError(t, err)
 	for i, want := range []int64{3, 6} {
-		all, err := scripts.AddTries(t.Context(), map[string]int64{"u": 3, fmt.Sprint("only ", i): 1})
+		all, err := scripts.AddAttempts(t.Context(), map[string]int64{"u": 3, fmt.Sprint("only ", i): 1})
 		require.NoError(t, err)
 		require.Equal(t, map[string]int64{"u": want, fmt.Sprint("only ", i): 1}, all)
 	}
 	left, err := server.Client().PTTL(t.Context(), "dibs:tries:u").Result()
 	require.NoError(t, err)
-	require.InDelta(t, lua.TriesFor, left, float64(9*time.Second))
+	require.InDelta(t, lua.AttemptTTL, left, float64(9*time.Second))
 	require.Positive(t, left)
 	server.Kill()
-	_, err = scripts.AddTries(t.Context(), map[string]int64{"u": 1})
+	_, err = scripts.AddAttempts(t.Context(), map[string]int64{"u": 1})
 	require.Error(t, err)
 }

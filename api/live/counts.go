@@ -61,7 +61,7 @@ func (s *Sampler) recordHistory(step time.Time, news map[string]map[string]int64
 	defer cancel()
 	ids := slices.Sorted(maps.Keys(news))
 	gauges := make(map[string]map[string]int64, len(ids))
-	if events, err := Glance(ctx, s.cfg.Redis, s.cfg.Books, ids); err == nil {
+	if events, err := Snapshot(ctx, s.cfg.Redis, s.cfg.Books, ids); err == nil {
 		for i := range events {
 			e := &events[i]
 			gauges[e.CampaignID] = map[string]int64{"left": e.Remaining, "backlog": e.Backlog, "flush": e.FlushMs}
@@ -105,8 +105,8 @@ func newCounts(now, sent map[string]map[string]int64) map[string]map[string]int6
 	return news
 }
 
-// Glance reads how campaigns are, once; their rates are 0. Campaigns that neither server knows are left out.
-func Glance(ctx context.Context, redis Redis, books Books, ids []string) (events []Event, err error) {
+// Snapshot reads how campaigns are, once; their rates are 0. Campaigns that neither server knows are left out.
+func Snapshot(ctx context.Context, redis Redis, books Books, ids []string) (events []Event, err error) {
 	all, err := books.BooksOfAll(ctx, ids)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func Glance(ctx context.Context, redis Redis, books Books, ids []string) (events
 		var e Event
 		switch w := seen[id]; {
 		case len(of.Shards) > 0:
-			e = (&history{}).spread(time.Now(), w, &of, find)
+			e = (&history{}).aggregateShards(time.Now(), w, &of, find)
 		case known && !isAway(w):
 			e = (&history{}).event(time.Now(), w, &of)
 		default:

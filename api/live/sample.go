@@ -114,17 +114,17 @@ func together(frames map[string][]byte, ids []string, isMySQL bool) []byte {
 	return all
 }
 
-// finder finds what was seen of a campaign or shard, and its history.
-type finder func(id string) (*lua.Watched, *history)
+// lookupFunc finds what was seen of a campaign or shard, and its history.
+type lookupFunc func(id string) (*lua.Watched, *history)
 
 // frameOfOne makes the event of a campaign; nil where neither server says anything of it.
-func (s *Sampler) frameOfOne(now time.Time, id string, find finder) ([]byte, error) {
+func (s *Sampler) frameOfOne(now time.Time, id string, find lookupFunc) ([]byte, error) {
 	books, known := s.books[id]
 	w, h := find(id)
 	var e Event
 	switch {
 	case len(books.Shards) > 0:
-		e = h.spread(now, w, &books, find)
+		e = h.aggregateShards(now, w, &books, find)
 	case isAway(w):
 		return problemRedis, nil
 	case known || w.Err == nil:

@@ -28,9 +28,9 @@ func isAway(w *lua.Watched) bool {
 	return w.Err != nil && !errors.Is(w.Err, lua.ErrAbsent) && !errors.Is(w.Err, lua.ErrDamaged)
 }
 
-// spread is the event of a campaign of several shards: the sums of theirs. The campaign's own place in Redis holds no more than its
+// aggregateShards is the event of a campaign of several shards: the sums of theirs. The campaign's own place in Redis holds no more than its
 // refusals.
-func (h *history) spread(now time.Time, w *lua.Watched, books *models.CampaignBooks, find finder) Event {
+func (h *history) aggregateShards(now time.Time, w *lua.Watched, books *models.CampaignBooks, find lookupFunc) Event {
 	c := &books.Campaign
 	e := Event{
 		At: models.NewTime(now), Name: c.Name, Status: c.Status, Total: c.Total, Reserve: new(int64),

@@ -7,8 +7,8 @@ import (
 	"dibs/models"
 )
 
-// holdLeast is the shortest hold_for: holds are looked for once a second.
-const holdLeast = time.Second
+// minHold is the shortest hold_for: holds are looked for once a second.
+const minHold = time.Second
 
 // contradiction refuses a new campaign that can't be meant. Campaigns of before may be so: they keep going, and can be sent again.
 func contradiction(c *models.Campaign, now time.Time) *wire.Problem {
@@ -19,8 +19,8 @@ func contradiction(c *models.Campaign, now time.Time) *wire.Problem {
 		return wire.Invalid("per_user_per_day", "must not be above per_user, which holds for all days together")
 	case c.Kind == models.KindCoupon && c.LowStockAt > c.Total:
 		return wire.Invalid("low_stock_at", "must not be above total: the stock would be low from the start")
-	case c.HoldForMs > 0 && c.HoldFor() < holdLeast:
-		return wire.Invalid("hold_for", "must be at least "+holdLeast.String())
+	case c.HoldForMs > 0 && c.HoldFor() < minHold:
+		return wire.Invalid("hold_for", "must be at least "+minHold.String())
 	case c.Currency != "" && !models.KnownCurrency(c.Currency):
 		return wire.Invalid("currency", "is no currency of ISO 4217")
 	}

@@ -13,7 +13,7 @@ import (
 
 const (
 	settleAtOnce  = 200           // campaigns of a statement
-	missingMost   = 100           // campaigns that a settlement says are missing
+	maxMissing    = 100           // campaigns that a settlement says are missing
 	changedMargin = 1 * time.Hour // most that the clocks of Redis and of the other machines may differ
 )
 
@@ -43,7 +43,7 @@ func (r *Reader) Settle(ctx context.Context, day time.Time, zone *time.Location)
 		}
 	}
 	s.Final = len(s.Missing) == 0
-	s.Missing = s.Missing[:min(len(s.Missing), missingMost)]
+	s.Missing = s.Missing[:min(len(s.Missing), maxMissing)]
 	return s, nil
 }
 

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Pulse is the loops of a process. The zero value has none; a nil one takes beats and keeps nothing.
-type Pulse struct {
+// Heartbeat is the loops of a process. The zero value has none; a nil one takes beats and keeps nothing.
+type Heartbeat struct {
 	mu  sync.Mutex
 	due map[string]time.Time // by loop
 }
 
 // Beat says that a loop has just turned, and turns again within a time if all is well.
-func (p *Pulse) Beat(loop string, within time.Duration) {
+func (p *Heartbeat) Beat(loop string, within time.Duration) {
 	if p == nil {
 		return
 	}
@@ -27,7 +27,7 @@ func (p *Pulse) Beat(loop string, within time.Duration) {
 }
 
 // Stuck names a loop that should have turned, and for longer than a grace; nil: none.
-func (p *Pulse) Stuck(grace time.Duration) error {
+func (p *Heartbeat) Stuck(grace time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for loop, due := range p.due {

@@ -13,7 +13,7 @@ import (
 func TestPulse_NamesTheLoopThatIsStuck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var p pulse.Pulse
+		var p pulse.Heartbeat
 		require.NoError(t, p.Stuck(0), "no loop is stuck")
 		p.Beat("fast", time.Second)
 		p.Beat("slow", time.Minute)
@@ -24,7 +24,7 @@ func TestPulse_NamesTheLoopThatIsStuck(t *testing.T) {
 		require.NoError(t, p.Stuck(time.Minute))
 		p.Beat("fast", time.Second)
 		require.NoError(t, p.Stuck(0))
-		var noOne *pulse.Pulse
+		var noOne *pulse.Heartbeat
 		noOne.Beat("fast", time.Second)
 	})
 }

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	retryFirst = 10 * time.Millisecond
-	retryMost  = 650 * time.Millisecond // with its jitter of a half, less than a second after a server is back
-	retryTries = 5                      // of a statement or transaction that someone waits for
+	retryFirst   = 10 * time.Millisecond
+	maxRetryTime = 650 * time.Millisecond // with its jitter of a half, less than a second after a server is back
+	retryTries   = 5                      // of a statement or transaction that someone waits for
 )
 
 // Notice is called before each wait for another try: what failed, what kind of failure it is, and how long the wait is.
@@ -32,7 +32,7 @@ func RetryForever(ctx context.Context, notice Notice, op func() error) error {
 func retry(ctx context.Context, tries uint, notice Notice, op func() error) error {
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval = retryFirst
-	waits.MaxInterval = retryMost
+	waits.MaxInterval = maxRetryTime
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := op()
 		if _, isFinal := errors.AsType[*backoff.PermanentError](err); isFinal {

@@ -24,7 +24,7 @@ const DefaultGiveUpAfter = 24 * time.Hour
 
 const (
 	backoffFirst = 500 * time.Millisecond // doubled after each failure
-	backoffMost  = 5 * time.Minute
+	maxBackoff   = 5 * time.Minute
 	commitPause  = 10 * time.Millisecond // before a lane asks again for what the writer is inserting
 	storePause   = time.Second           // before MySQL is asked again
 	finishWithin = 5 * time.Second       // of a stop, for the requests under way
@@ -87,7 +87,7 @@ func New(cfg Config) *Dispatcher {
 	}
 	if cfg.backoffFirst == 0 {
 		cfg.backoffFirst = backoffFirst
-		cfg.backoffMost = backoffMost
+		cfg.backoffMost = maxBackoff
 	}
 	d := &Dispatcher{
 		cfg: cfg, store: store{cfg.DB}, sender: newSender(cfg.Private), lanes: make(map[laneKey]*lane), inMemory: make(map[string]int),

@@ -18,30 +18,30 @@ const longEnough = time.Minute
 // shortly is the patience of claims that should not.
 const shortly = 200 * time.Millisecond
 
-// bench is a campaign on real servers, for one rung.
+// bench is a campaign on real servers, for one strategy.
 type bench struct {
-	t    *testing.T
-	rung lab.Rung
-	env  lab.Env
+	t     *testing.T
+	entry lab.Entry
+	env   lab.Env
 }
 
 // newBench prepares a campaign of units, one a user, on the servers that the tests share.
-func newBench(t *testing.T, rung string, units int64) *bench {
+func newBench(t *testing.T, entry string, units int64) *bench {
 	t.Helper()
-	return newBenchAt(t, rung, units, lab.Place{RedisURL: testenv.SharedRedis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
+	return newBenchAt(t, entry, units, lab.Place{RedisURL: testenv.SharedRedis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
 }
 
-func newBenchAt(t *testing.T, rung string, units int64, place lab.Place) *bench {
+func newBenchAt(t *testing.T, entry string, units int64, place lab.Place) *bench {
 	t.Helper()
-	r, ok := lab.RungNamed(rung)
-	require.True(t, ok, rung)
+	r, ok := lab.StrategyNamed(entry)
+	require.True(t, ok, entry)
 	env, closeEnv, err := lab.OpenEnv(place, 8, 8)
 	require.NoError(t, err)
 	t.Cleanup(closeEnv)
 	env.Campaign = lab.Campaign{ID: testenv.UniqueID(t, "lab"), Units: units, PerUser: 1}
 	env.Patience = longEnough
 	env.Self = self
-	b := &bench{t: t, rung: r, env: env}
+	b := &bench{t: t, entry: r, env: env}
 	if r.Serve != nil {
 		service, err := r.Serve(t.Context(), env)
 		require.NoError(t, err)
@@ -63,7 +63,7 @@ func (b *bench) claimer(changes ...func(*lab.Env)) lab.Strategy {
 	for _, change := range changes {
 		change(&env)
 	}
-	s, err := b.rung.New(env)
+	s, err := b.entry.New(env)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { require.NoError(b.t, s.Close()) })
 	return s
@@ -86,7 +86,7 @@ func (b *bench) claim(s lab.Strategy, user string) lab.Outcome {
 // other starts a process with one claimer.
 func (b *bench) other(dieAt lab.Step) *lab.Other {
 	b.t.Helper()
-	o, err := lab.StartOther(b.t.Context(), self, b.rung.Name, b.env, dieAt)
+	o, err := lab.StartOther(b.t.Context(), self, b.entry.Name, b.env, dieAt)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { require.NoError(b.t, o.Dismiss()) })
 	return o

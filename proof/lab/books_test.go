@@ -10,14 +10,14 @@ import (
 	"dibs/proof/lab"
 )
 
-// The flaws of the rungs that keep books, and what mends each.
+// The flaws of the strategies that keep books, and what mends each.
 
 func TestEverybodyQueuesBehindOneHolder(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []string{"for-update", "lock-per-coupon"} {
-		t.Run(rung, func(t *testing.T) {
+	for _, entry := range []string{"for-update", "lock-per-coupon"} {
+		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, rung, 2)
+			b := newBench(t, entry, 2)
 			g := newGate(lab.StepRead)
 			slow := b.held(b.claimer(at(g.at)), g, "slow")
 
@@ -36,10 +36,10 @@ func TestEverybodyQueuesBehindOneHolder(t *testing.T) {
 
 func TestMySQLRollsAKilledHolderBack(t *testing.T) {
 	t.Parallel()
-	for rung, dieAt := range map[string]lab.Step{"for-update": lab.StepRead, "conditional-update": lab.StepWritten} {
-		t.Run(rung, func(t *testing.T) {
+	for entry, dieAt := range map[string]lab.Step{"for-update": lab.StepRead, "conditional-update": lab.StepWritten} {
+		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, rung, 1)
+			b := newBench(t, entry, 1)
 			b.killed(dieAt)
 			require.Equal(t, lab.Claimed, b.claim(b.claimer(), "next"), "the unit is there and no one holds it")
 			require.Equal(t, lab.SoldOut, b.claim(b.claimer(), "last"))
@@ -60,12 +60,12 @@ func TestConditionalUpdateTakesBackTheUsersCountWhenNothingIsLeft(t *testing.T) 
 
 func TestWhoDiesBetweenLuaAndUpdateLeavesBooksThatDiffer(t *testing.T) {
 	t.Parallel()
-	for rung, dieAt := range map[string]lab.Step{
+	for entry, dieAt := range map[string]lab.Step{
 		"lua-update": lab.StepWritten, "lock-per-coupon": lab.StepWritten, "sum-flush": lab.StepWritten,
 	} {
-		t.Run(rung, func(t *testing.T) {
+		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, rung, 5)
+			b := newBench(t, entry, 5)
 			b.killed(dieAt)
 			require.Equal(t, int64(4), b.stock(), "Redis sold one")
 			require.Equal(t, int64(5), b.row(), "MySQL never hears of it")
@@ -76,10 +76,10 @@ func TestWhoDiesBetweenLuaAndUpdateLeavesBooksThatDiffer(t *testing.T) {
 // TestDibsBooksAClaimWhoseClaimerDied mends the above: the claim and its event are one step.
 func TestDibsBooksAClaimWhoseClaimerDied(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []string{"dibs-packages", "dibs-http"} {
-		t.Run(rung, func(t *testing.T) {
+	for _, entry := range []string{"dibs-packages", "dibs-http"} {
+		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
-			b := newBenchAt(t, rung, 5, lab.Place{RedisURL: testenv.Redis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
+			b := newBenchAt(t, entry, 5, lab.Place{RedisURL: testenv.Redis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
 			b.killed(lab.StepWritten)
 			require.NoError(t, b.claimer().(lab.Settler).Settle(t.Context()))
 			var remaining, claims int64

@@ -9,8 +9,8 @@ import (
 // row comes first and the stock's, which all want, last, so that it is held for as short as can be.
 type conditionalUpdate struct{ counter }
 
-func conditionalUpdateRung() Rung {
-	return Rung{
+func conditionalUpdateStrategy() Entry {
+	return Entry{
 		Name: "conditional-update", Title: "MySQL conditional UPDATE", Flaw: "one commit after another on one row",
 		Sound: true, DieAt: StepWritten,
 		New: func(env Env) (Strategy, error) { return &conditionalUpdate{counter{env}}, nil },

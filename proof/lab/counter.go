@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// counter is what most rungs on Redis share: the stock, and what each user has had.
+// counter is what most strategies on Redis share: the stock, and what each user has had.
 type counter struct{ Env }
 
 // Prepare writes the stock.
@@ -47,7 +47,7 @@ func (c *counter) read(ctx context.Context, rdb redis.Cmdable, user string) (sto
 	return stock, had, nil
 }
 
-// decide is the rule of every rung: a unit is left, and the user may have one more.
+// decide is the rule of every strategy: a unit is left, and the user may have one more.
 func (c *counter) decide(stock, had int64) Outcome {
 	switch {
 	case stock < 1:

@@ -14,7 +14,7 @@ import (
 	"dibs/proof/lab"
 )
 
-// The flaws of the rungs without a lock, and what mends each.
+// The flaws of the strategies without a lock, and what mends each.
 
 func TestReadThenWriteSellsTheLastUnitTwice(t *testing.T) {
 	t.Parallel()
@@ -58,10 +58,10 @@ func TestSecondProcessBreaksTheMutex(t *testing.T) {
 // process waiting.
 func TestLocksInRedisMendWhatTwoProcessesBreak(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []string{"setnx", "setnx-defer", "setnx-expire", "set-nx-px", "owner-token", "watchdog", "lock-per-coupon"} {
-		t.Run(rung, func(t *testing.T) {
+	for _, entry := range []string{"setnx", "setnx-defer", "setnx-expire", "set-nx-px", "owner-token", "watchdog", "lock-per-coupon"} {
+		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, rung, 1)
+			b := newBench(t, entry, 1)
 			g := newGate(lab.StepRead)
 			slow := b.held(b.claimer(at(g.at)), g, "slow")
 			b.env.Patience = shortly

@@ -15,30 +15,30 @@ import (
 // errWorker says that a worker ended or could not follow.
 var errWorker = errors.New("lab: a worker failed")
 
-// crew is the worker processes of one rung in one round.
-type crew []*hand
+// pool is the worker processes of one strategy in one round.
+type pool []*member
 
-// hand is one worker process, seen from here.
-type hand struct {
+// member is one worker process, seen from here.
+type member struct {
 	process *process
 	in      io.WriteCloser
 	answers *bufio.Reader
 }
 
-// hire starts n workers.
-func hire(self Self, n int) (crew, error) {
-	var c crew
+// startPool starts n workers.
+func startPool(self Self, n int) (pool, error) {
+	var c pool
 	for range n {
 		h, err := startWorker(self)
 		if err != nil {
-			return nil, errors.Join(err, c.dismiss())
+			return nil, errors.Join(err, c.stop())
 		}
 		c = append(c, h)
 	}
 	return c, nil
 }
 
-func startWorker(self Self) (*hand, error) {
+func startWorker(self Self) (*member, error) {
 	cmd := self(WorkerCommand)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -54,11 +54,11 @@ func startWorker(self Self) (*hand, error) {
 		<-p.ended
 		_ = write.Close()
 	}()
-	return &hand{process: p, in: in, answers: bufio.NewReader(read)}, nil
+	return &member{process: p, in: in, answers: bufio.NewReader(read)}, nil
 }
 
-// dismiss ends all workers, each after the order it is at.
-func (c crew) dismiss() error {
+// stop ends all workers, each after the order it is at.
+func (c pool) stop() error {
 	var errs []error
 	for _, h := range c {
 		_ = h.in.Close()
@@ -74,7 +74,7 @@ func (c crew) dismiss() error {
 }
 
 // tell gives each worker an order, at the same time, and returns their answers.
-func (c crew) tell(ctx context.Context, orderOf func(i int) order) ([]done, error) {
+func (c pool) tell(ctx context.Context, orderOf func(i int) order) ([]done, error) {
 	answers := make([]done, len(c))
 	stopped := context.AfterFunc(ctx, func() { c.kill() })
 	defer stopped()
@@ -92,13 +92,13 @@ func (c crew) tell(ctx context.Context, orderOf func(i int) order) ([]done, erro
 	return answers, err
 }
 
-func (c crew) kill() {
+func (c pool) kill() {
 	for _, h := range c {
 		_ = h.process.cmd.Process.Kill() // it may have ended
 	}
 }
 
-func (h *hand) tell(o order) (done, error) {
+func (h *member) tell(o order) (done, error) {
 	text, err := line(o)
 	if err != nil {
 		return done{}, fmt.Errorf("lab: order: %w", err)

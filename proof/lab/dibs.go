@@ -21,7 +21,7 @@ import (
 // dibsKeys are patterns of the keys of a Dibs, whatever the partition.
 var dibsKeys = []string{"dibs:{p*", lua.InfoKey}
 
-// dibsParts are what both of Dibs' rungs are made of.
+// dibsParts are what both of Dibs' strategies are made of.
 type dibsParts struct {
 	rdb     redis.UniversalClient
 	scripts *lua.Scripts

@@ -26,8 +26,8 @@ type dibsHTTP struct {
 	who  string // makes keys of this process unlike those of others
 }
 
-func dibsHTTPRung() Rung {
-	return Rung{
+func dibsHTTPStrategy() Entry {
+	return Entry{
 		Name: "dibs-http", Title: "Dibs, over HTTP", Flaw: "the books follow, some milliseconds behind",
 		Sound: true, DieAt: StepWritten,
 		New: func(env Env) (Strategy, error) {

@@ -28,8 +28,8 @@ type dibsPackages struct {
 	batch *batcher
 }
 
-func dibsPackagesRung() Rung {
-	return Rung{
+func dibsPackagesStrategy() Entry {
+	return Entry{
 		Name: "dibs-packages", Title: "Dibs, through its packages", Flaw: "the books follow, some milliseconds behind",
 		Sound: true, DieAt: StepWritten, New: newDibsPackages, Serve: serveDibsPackages,
 	}

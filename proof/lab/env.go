@@ -27,7 +27,7 @@ type Campaign struct {
 type Place struct {
 	RedisURL string `json:"redis_url"`
 	MySQLDSN string `json:"mysql_dsn"` // with the lab's own database
-	Endpoint string `json:"endpoint"`  // of the rung's Service
+	Endpoint string `json:"endpoint"`  // of the strategy's Service
 }
 
 // Env is what a Strategy is given. Redis and DB are shared with others and not its own to close.
@@ -58,7 +58,7 @@ func (e *Env) at(step Step) error {
 	return e.At(step)
 }
 
-// Keys of a campaign. All are of one cluster slot, so that no rung is kept from a script.
+// Keys of a campaign. All are of one cluster slot, so that no strategy is kept from a script.
 func (e *Env) key(what string) string { return KeyPrefix + "{" + e.Campaign.ID + "}:" + what }
 func (e *Env) stockKey() string       { return e.key("stock") }
 func (e *Env) usersKey() string       { return e.key("users") }

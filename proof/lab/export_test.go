@@ -24,27 +24,27 @@ func (l *lease) GiveBack(ctx context.Context, owner string) error { return l.giv
 
 // Other is a worker process with one claimer.
 type Other struct {
-	crew    crew
+	pool    pool
 	opening opening
 }
 
-// StartOther starts a worker process for a rung and a campaign, which kills itself when a claim comes to dieAt.
-func StartOther(ctx context.Context, self Self, rung string, env Env, dieAt Step) (*Other, error) {
-	c, err := hire(self, 1)
+// StartOther starts a worker process for a strategy and a campaign, which kills itself when a claim comes to dieAt.
+func StartOther(ctx context.Context, self Self, entry string, env Env, dieAt Step) (*Other, error) {
+	c, err := startPool(self, 1)
 	if err != nil {
 		return nil, err
 	}
 	o := opening{
-		Place: env.Place, Rung: rung, Campaign: env.Campaign, Of: 1, Claimers: 1, SQLPool: 1,
+		Place: env.Place, Strategy: entry, Campaign: env.Campaign, Of: 1, Claimers: 1, SQLPool: 1,
 		Patience: env.Patience, Lease: env.Lease, DieAt: dieAt,
 	}
 	_, err = c.tell(ctx, func(int) order { return order{Open: &o} })
-	return &Other{crew: c, opening: o}, err
+	return &Other{pool: c, opening: o}, err
 }
 
 // Claim has the process ask once and returns what users were told, by outcome. ErrWorker: it died of it.
 func (o *Other) Claim(ctx context.Context, user string) (map[string]int64, error) {
-	answers, err := o.crew.tell(ctx, func(int) order {
+	answers, err := o.pool.tell(ctx, func(int) order {
 		return order{Load: &load{Users: 1, Asks: 1, AtMost: sellOutMax, Prefix: user}}
 	})
 	if err != nil {
@@ -54,7 +54,7 @@ func (o *Other) Claim(ctx context.Context, user string) (map[string]int64, error
 }
 
 // Dismiss ends the process.
-func (o *Other) Dismiss() error { return o.crew.dismiss() }
+func (o *Other) Dismiss() error { return o.pool.stop() }
 
 // ErrWorker says that a worker process died.
 var ErrWorker = errWorker

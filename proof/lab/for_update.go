@@ -9,8 +9,8 @@ import (
 // forUpdate locks the stock's row in MySQL, reads it, decides and writes: the database's own lock around read-then-write.
 type forUpdate struct{ counter }
 
-func forUpdateRung() Rung {
-	return Rung{
+func forUpdateStrategy() Entry {
+	return Entry{
 		Name: "for-update", Title: "MySQL SELECT … FOR UPDATE", Flaw: "everybody queues behind one row, whatever its holder waits for",
 		Sound: true, DieAt: StepRead,
 		New: func(env Env) (Strategy, error) { return &forUpdate{counter{env}}, nil },

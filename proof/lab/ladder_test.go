@@ -16,15 +16,15 @@ import (
 	"dibs/proof/lab"
 )
 
-// brief is a run of some rungs that takes no longer than it must.
-func brief(rungs ...string) lab.Workload {
+// brief is a run of some strategies that takes no longer than it must.
+func brief(entries ...string) lab.Workload {
 	return lab.Workload{
-		Strategies: rungs, Users: 20, Units: 10, Connections: 4, Rounds: 1, WarmUp: 10 * time.Millisecond, Duration: 50 * time.Millisecond,
+		Strategies: entries, Users: 20, Units: 10, Connections: 4, Rounds: 1, WarmUp: 10 * time.Millisecond, Duration: 50 * time.Millisecond,
 		Patience: 10 * time.Second,
 	}
 }
 
-// Rounds go up the ladder and down again, so that no rung always comes first; each round is kept, and the lock of the first.
+// Rounds go up the ladder and down again, so that no strategy always comes first; each round is kept, and the lock of the first.
 func TestRoundsGoUpAndDownTheLadder(t *testing.T) {
 	t.Parallel()
 	w := brief("read-then-write", "set-nx-px")
@@ -39,12 +39,12 @@ func TestRoundsGoUpAndDownTheLadder(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, []string{"read-then-write", "set-nx-px", "set-nx-px", "read-then-write", "done"}, order)
-	for _, res := range report.Rungs {
+	for _, res := range report.Results {
 		require.Len(t, res.Rounds, 2, res.Name)
 		require.Zero(t, res.DibsRatio, "there is no Dibs to compare with")
 	}
-	require.Equal(t, "0", report.Rungs[0].Lock.String())
-	require.Equal(t, "1, for 30 s", report.Rungs[1].Lock.String())
+	require.Equal(t, "0", report.Results[0].Lock.String())
+	require.Equal(t, "1, for 30 s", report.Results[1].Lock.String())
 	require.Empty(t, report.Lines)
 	require.WithinDuration(t, time.Now(), report.At, time.Minute)
 	require.Len(t, report.Servers, 2)
@@ -151,7 +151,7 @@ func TestAServerThatDiesEndsTheRun(t *testing.T) {
 			}
 		},
 	})
-	require.ErrorContains(t, err, "set-nx-px", "which rung it was")
+	require.ErrorContains(t, err, "set-nx-px", "which entry it was")
 	require.ErrorContains(t, err, "refused")
 	pool, err := sql.Open("mysql", own.DSN("x"))
 	require.NoError(t, err)
@@ -161,16 +161,16 @@ func TestAServerThatDiesEndsTheRun(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// Dibs' own rungs keep the contract of the others, and their books follow.
-func TestDibsRungsSellRightAndBookIt(t *testing.T) {
+// Dibs' own strategies keep the contract of the others, and their books follow.
+func TestDibsStrategiesSellRightAndBookIt(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []string{"dibs-packages", "dibs-http"} {
-		t.Run(rung, func(t *testing.T) {
+	for _, entry := range []string{"dibs-packages", "dibs-http"} {
+		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
-			b := newBenchAt(t, rung, 3, lab.Place{RedisURL: testenv.Redis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
+			b := newBenchAt(t, entry, 3, lab.Place{RedisURL: testenv.Redis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
 			one := b.claimer()
 			other := one // two of dibs-http in one process would have the same idempotency keys
-			if rung == "dibs-packages" {
+			if entry == "dibs-packages" {
 				other = b.claimer()
 			}
 			require.Equal(t, lab.Claimed, b.claim(one, "ada"))
@@ -198,8 +198,8 @@ func TestAnAnswerThatNoLabExpectsIsAnError(t *testing.T) {
 		_, _ = w.Write([]byte(`{"code":"internal","detail":"on fire"}`))
 	}))
 	defer server.Close()
-	rung, _ := lab.RungNamed("dibs-http")
-	s, err := rung.New(lab.Env{Place: lab.Place{Endpoint: server.URL}, Campaign: lab.Campaign{ID: "x"}, Connections: 1})
+	entry, _ := lab.StrategyNamed("dibs-http")
+	s, err := entry.New(lab.Env{Place: lab.Place{Endpoint: server.URL}, Campaign: lab.Campaign{ID: "x"}, Connections: 1})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	for what, do := range map[string]func() error{
@@ -210,6 +210,6 @@ func TestAnAnswerThatNoLabExpectsIsAnError(t *testing.T) {
 		require.ErrorIs(t, do(), lab.ErrDibs, what)
 		require.ErrorContains(t, do(), "on fire", what)
 	}
-	_, err = rung.New(lab.Env{})
+	_, err = entry.New(lab.Env{})
 	require.ErrorIs(t, err, lab.ErrConfig, "without an endpoint there is no one to ask")
 }

@@ -15,8 +15,8 @@ type lockPerCoupon struct {
 	locks *redislock.Client
 }
 
-func lockPerCouponRung() Rung {
-	return Rung{
+func lockPerCouponStrategy() Entry {
+	return Entry{
 		Name: "lock-per-coupon", Title: "one lock a coupon: Redis counter, MySQL row", Sound: true, DieAt: StepWritten,
 		Flaw: "a coupon sells one at a time, at the pace of everything under the lock",
 		New: func(env Env) (Strategy, error) {

@@ -25,13 +25,13 @@ func failAt(step lab.Step) func(*lab.Env) {
 
 func TestHolderThatFailsWedgesSETNX(t *testing.T) {
 	t.Parallel()
-	for rung, after := range map[string]lab.Outcome{
+	for entry, after := range map[string]lab.Outcome{
 		"setnx":       lab.Busy,
 		"setnx-defer": lab.Claimed, // mended
 	} {
-		t.Run(rung, func(t *testing.T) {
+		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, rung, 5)
+			b := newBench(t, entry, 5)
 			_, err := b.claimer(failAt(lab.StepRead)).Claim(t.Context(), "failing")
 			require.ErrorIs(t, err, errHolder)
 			require.Equal(t, after, b.claim(b.claimer(patience(shortly)), "next"))
@@ -41,10 +41,10 @@ func TestHolderThatFailsWedgesSETNX(t *testing.T) {
 
 func TestHolderThatIsKilledWedgesLocksWithoutAnEnd(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []string{"setnx", "setnx-defer", "setnx-expire"} { // the last dies before its second command
-		t.Run(rung, func(t *testing.T) {
+	for _, entry := range []string{"setnx", "setnx-defer", "setnx-expire"} { // the last dies before its second command
+		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, rung, 5)
+			b := newBench(t, entry, 5)
 			b.killed(lab.StepLocked)
 			require.EqualValues(t, -1, b.lock(), "nothing will ever end the lock")
 			require.Equal(t, lab.Busy, b.claim(b.claimer(patience(shortly)), "next"))
@@ -54,16 +54,16 @@ func TestHolderThatIsKilledWedgesLocksWithoutAnEnd(t *testing.T) {
 
 func TestLockWithAnEndOutlivesItsHolderNotForLong(t *testing.T) {
 	t.Parallel()
-	for rung, dieAt := range map[string]lab.Step{
+	for entry, dieAt := range map[string]lab.Step{
 		"setnx-expire":    lab.StepRead, // after its second command
 		"set-nx-px":       lab.StepLocked,
 		"owner-token":     lab.StepLocked,
 		"watchdog":        lab.StepLocked,
 		"lock-per-coupon": lab.StepRead,
 	} {
-		t.Run(rung, func(t *testing.T) {
+		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, rung, 5)
+			b := newBench(t, entry, 5)
 			b.env.Lease = time.Second
 			b.killed(dieAt)
 			require.Equal(t, lab.Claimed, b.claim(b.claimer(), "next"))

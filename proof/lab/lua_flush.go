@@ -70,8 +70,8 @@ type sumFlush struct {
 	sum atomic.Int64 // units taken since the last flush; only this process knows of them
 }
 
-func sumFlushRung() Rung {
-	return Rung{
+func sumFlushStrategy() Entry {
+	return Entry{
 		Name: "sum-flush", Title: "Lua, a sum in each process, one UPDATE a flush", Sound: true, DieAt: StepWritten,
 		Flaw: "who dies takes its sum along, and MySQL has too much for ever",
 		New:  func(env Env) (Strategy, error) { return newSumFlush(env, flushInterval), nil },
@@ -111,8 +111,8 @@ func (s *sumFlush) write(ctx context.Context) error {
 // copyStock copies what Redis has left over the row.
 type copyStock struct{ luaFlush }
 
-func copyStockRung() Rung {
-	return Rung{
+func copyStockStrategy() Entry {
+	return Entry{
 		Name: "copy-stock", Title: "Lua, Redis' stock copied into the row", Sound: true, DieAt: StepWritten,
 		Flaw: "a copy overwrites what others wrote to the row, and a late copy overwrites a newer one",
 		New:  func(env Env) (Strategy, error) { return newCopyStock(env, flushInterval), nil },

@@ -103,8 +103,8 @@ func TestFlushedRowsFollowRedis(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, env := contestOf(t, name, "")
-			rung, _ := RungNamed(name)
-			s, err := rung.New(env)
+			entry, _ := StrategyNamed(name)
+			s, err := entry.New(env)
 			require.NoError(t, err)
 			claims(t, s, "a", 4)
 			require.NoError(t, s.(Settler).Settle(t.Context()))

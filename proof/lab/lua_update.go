@@ -22,8 +22,8 @@ type luaUpdate struct {
 	script *redis.Script
 }
 
-func luaUpdateRung() Rung {
-	return Rung{
+func luaUpdateStrategy() Entry {
+	return Entry{
 		Name: "lua-update", Title: "Lua, then one UPDATE a claim", Sound: true, DieAt: StepWritten,
 		Flaw: "who dies between the two leaves books that differ; one commit after another on one row",
 		New:  func(env Env) (Strategy, error) { return newLuaUpdate(env), nil },

@@ -12,8 +12,8 @@ type mutex struct {
 	mu sync.Mutex
 }
 
-func mutexRung() Rung {
-	return Rung{
+func mutexStrategy() Entry {
+	return Entry{
 		Name: "mutex", Title: "in-process mutex", Flaw: "a second process has a mutex of its own", DieAt: StepRead,
 		New: func(env Env) (Strategy, error) { return &mutex{counter: counter{env}}, nil },
 	}

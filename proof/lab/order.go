@@ -19,7 +19,7 @@ type order struct {
 // opening has a worker make its Strategy.
 type opening struct {
 	Place    Place         `json:"place"`
-	Rung     string        `json:"rung"`
+	Strategy string        `json:"strategy"`
 	Campaign Campaign      `json:"campaign"`
 	Share    int           `json:"share"` // which of the workers it is, from 0
 	Of       int           `json:"of"`    // how many there are

@@ -17,8 +17,8 @@ type ownerToken struct {
 	locks *redislock.Client
 }
 
-func ownerTokenRung() Rung {
-	return Rung{
+func ownerTokenStrategy() Entry {
+	return Entry{
 		Name: "owner-token", Title: "SET NX PX, owner token", Flaw: "a holder slower than its lease still lets a second in",
 		Sound: true, DieAt: StepLocked,
 		New: func(env Env) (Strategy, error) {

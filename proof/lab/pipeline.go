@@ -11,8 +11,8 @@ import (
 // others from coming in between.
 type pipeline struct{ counter }
 
-func pipelineRung() Rung {
-	return Rung{
+func pipelineStrategy() Entry {
+	return Entry{
 		Name: "pipeline", Title: "Redis pipeline", Flaw: "saves round trips, and lets others in between", DieAt: StepRead,
 		New: func(env Env) (Strategy, error) { return &pipeline{counter{env}}, nil },
 	}

@@ -15,7 +15,7 @@ type Plotted struct{ File, Title string }
 //go:embed plot.svg.tmpl
 var plotSource string
 
-// figure is one plot: a dot a rung for each series, with its value beside it.
+// figure is one plot: a dot a strategy for each series, with its value beside it.
 type figure struct {
 	file, title, unit string
 
@@ -90,7 +90,7 @@ type drawing struct {
 	Columns       []mark
 	Rows          []plotRow
 	Ticks         []mark
-	Wrong         bool // some rung is
+	Wrong         bool // some strategy is
 }
 
 type plotRow struct {
@@ -121,7 +121,7 @@ const (
 var colors = []string{"#0b5cad", "#b85c00", "#5b2a86"}
 
 func (f *figure) draw(r *Report) drawing {
-	bottom := plotTop + plotRowHigh*len(r.Rungs)
+	bottom := plotTop + plotRowHigh*len(r.Results)
 	d := drawing{
 		Title: f.title, Unit: f.unit, Width: plotWidth, Height: bottom + plotFoot, Left: plotBorder, Right: plotWidth - plotBorder,
 		NameX: plotNames, Top: plotTop, Bottom: bottom, RowHeight: plotRowHigh,
@@ -133,8 +133,8 @@ func (f *figure) draw(r *Report) drawing {
 	for i, s := range f.series {
 		d.Columns = append(d.Columns, mark{X: f.column(i), Text: s.name, Color: colors[i]})
 	}
-	for i := range r.Rungs {
-		row := f.row(&r.Rungs[i], along, plotTop+plotRowHigh*i)
+	for i := range r.Results {
+		row := f.row(&r.Results[i], along, plotTop+plotRowHigh*i)
 		d.Wrong = d.Wrong || row.Wrong
 		d.Rows = append(d.Rows, row)
 	}
@@ -166,9 +166,9 @@ func (f *figure) row(res *Result, along axis, top int) plotRow {
 
 func (f *figure) values(r *Report) []float64 {
 	var all []float64
-	for i := range r.Rungs {
+	for i := range r.Results {
 		for _, s := range f.series {
-			all = append(all, s.value(&r.Rungs[i]))
+			all = append(all, s.value(&r.Results[i]))
 		}
 	}
 	return all

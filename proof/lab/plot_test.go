@@ -69,7 +69,7 @@ func parse(t *testing.T, text string) (all []element) {
 	}
 }
 
-// row is what a plot shows of one rung.
+// row is what a plot shows of one strategy.
 type row struct {
 	name   element
 	dots   []element
@@ -102,17 +102,17 @@ func wordsOf(all []element) (words []string) {
 	return words
 }
 
-// ladderReport has every rung: read-then-write is wrong, and each is ten times as fast as the one before it, at most.
+// ladderReport has every strategy: read-then-write is wrong, and each is ten times as fast as the one before it, at most.
 func ladderReport() lab.Report {
 	var r lab.Report
-	for i, rung := range lab.Rungs() {
+	for i, entry := range lab.Strategies() {
 		one := lab.Round{ClaimsPerSecond: float64(100 * (i + 1)), Statements: float64(i) / 2}
 		if i == 0 {
 			one.SellOut = lab.SellOut{Oversold: 663, OverLimitUsers: 363}
 		}
-		res := lab.ResultOf(rung, []lab.Round{one}, lab.Lock{})
+		res := lab.ResultOf(entry, []lab.Round{one}, lab.Lock{})
 		res.P50Ms, res.P95Ms, res.P99Ms = 0.4, 20.25, 1_253
-		r.Rungs = append(r.Rungs, res)
+		r.Results = append(r.Results, res)
 	}
 	return r
 }
@@ -127,9 +127,9 @@ func TestNamesOfAPlotEndBeforeItsAxis(t *testing.T) {
 		width := all[0].number(t, "width")
 		require.Equal(t, "0 0 "+all[0].attrs["width"]+" "+all[0].attrs["height"], all[0].attrs["viewBox"])
 		rows := rowsOf(all)
-		require.Len(t, rows, len(r.Rungs))
+		require.Len(t, rows, len(r.Results))
 		for i, row := range rows {
-			require.True(t, strings.HasPrefix(row.name.words, r.Rungs[i].Title), "%s at row %d", row.name.words, i)
+			require.True(t, strings.HasPrefix(row.name.words, r.Results[i].Title), "%s at row %d", row.name.words, i)
 			require.Equal(t, "end", row.name.attrs["text-anchor"])
 			ends := row.name.number(t, "x")
 			const widest = 8 // pixels a character, in the widest font of its size
@@ -191,7 +191,7 @@ func TestNoWordsOfAPlotLieOnOthers(t *testing.T) {
 func TestAPlotWritesEveryValue(t *testing.T) {
 	t.Parallel()
 	r := ladderReport()
-	values := func(file string, rung int) []string { return wordsOf(rowsOf(plotted(t, &r, file))[rung].values) }
+	values := func(file string, entry int) []string { return wordsOf(rowsOf(plotted(t, &r, file))[entry].values) }
 	require.Equal(t, []string{"100"}, values("throughput.svg", 0))
 	require.Equal(t, []string{"1,000"}, values("throughput.svg", 9))
 	require.Equal(t, []string{"1,700"}, values("throughput.svg", 16))
@@ -231,17 +231,17 @@ func TestValuesStandUnderTheNameOfTheirSeries(t *testing.T) {
 	}
 }
 
-// A rung that sold wrong is named so, in words and not by colour alone, in every plot: a rate that is wrong is no rate.
-func TestWrongRungsAreMarkedInEveryPlot(t *testing.T) {
+// A strategy that sold wrong is named so, in words and not by colour alone, in every plot: a rate that is wrong is no rate.
+func TestWrongStrategiesAreMarkedInEveryPlot(t *testing.T) {
 	t.Parallel()
 	for name, sold := range map[string]lab.SellOut{
 		"oversold": {Oversold: 1}, "undersold": {Undersold: 1}, "over limit": {OverLimitUsers: 1}, "": {Sold: 300},
 	} {
 		round := lab.Round{ClaimsPerSecond: 5, SellOut: sold}
-		good, _ := lab.RungNamed("watch")
-		r := lab.Report{Rungs: []lab.Result{
+		good, _ := lab.StrategyNamed("watch")
+		r := lab.Report{Results: []lab.Result{
 			lab.ResultOf(good, []lab.Round{{ClaimsPerSecond: 7}}, lab.Lock{}),
-			lab.ResultOf(lab.Rungs()[0], []lab.Round{round}, lab.Lock{}),
+			lab.ResultOf(lab.Strategies()[0], []lab.Round{round}, lab.Lock{}),
 		}}
 		for _, file := range []string{"throughput.svg", "latency.svg", "sold.svg", "statements.svg", "redis.svg"} {
 			all := plotted(t, &r, file)
@@ -269,10 +269,10 @@ func TestDibsStandsOut(t *testing.T) {
 	}
 	dibs := 0
 	for i, row := range rowsOf(all) {
-		ours := strings.HasPrefix(r.Rungs[i].Name, "dibs-")
-		require.Equal(t, ours, row.name.attrs["font-weight"] == "bold", r.Rungs[i].Name)
+		ours := strings.HasPrefix(r.Results[i].Name, "dibs-")
+		require.Equal(t, ours, row.name.attrs["font-weight"] == "bold", r.Results[i].Name)
 		top := row.name.number(t, "y") - 16
-		require.Equal(t, ours, bands[strconv.Itoa(int(top))], "a band behind it alone: %s", r.Rungs[i].Name)
+		require.Equal(t, ours, bands[strconv.Itoa(int(top))], "a band behind it alone: %s", r.Results[i].Name)
 		require.Equal(t, ours, row.dots[0].number(t, "r") > 4)
 		if ours {
 			dibs++
@@ -314,7 +314,7 @@ func TestMoreIsFurtherToTheRight(t *testing.T) {
 
 func TestTitlesAreEscaped(t *testing.T) {
 	t.Parallel()
-	r := lab.Report{Rungs: []lab.Result{{Name: "x", Title: `a < b & "c"`, ClaimsPerSecond: 1}}}
+	r := lab.Report{Results: []lab.Result{{Name: "x", Title: `a < b & "c"`, ClaimsPerSecond: 1}}}
 	require.Equal(t, `a < b & "c"`, rowsOf(plotted(t, &r, "throughput.svg"))[0].name.words)
 }
 
@@ -330,7 +330,7 @@ func TestAFolderThatCannotBeMadeIsTold(t *testing.T) {
 	require.ErrorContains(t, err, "throughput.svg")
 }
 
-// TestThePublishedPlotsShowTheFiguresBesideThem: each plot of docs/lab.md has the values of its table, rung for rung.
+// TestThePublishedPlotsShowTheFiguresBesideThem: each plot of docs/lab.md has the values of its table, strategy for strategy.
 func TestThePublishedPlotsShowTheFiguresBesideThem(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/lab.md")

@@ -45,10 +45,10 @@ func TestAProcessThatWillNotEndIsKilled(t *testing.T) {
 	require.ErrorContains(t, err, "/no/such/program")
 }
 
-// crewOf is workers that run a shell script.
-func crewOf(t *testing.T, scripts ...string) crew {
+// poolOf is workers that run a shell script.
+func poolOf(t *testing.T, scripts ...string) pool {
 	t.Helper()
-	var all crew
+	var all pool
 	for _, script := range scripts {
 		h, err := startWorker(func(args ...string) *exec.Cmd {
 			require.Equal(t, []string{WorkerCommand}, args)
@@ -57,7 +57,7 @@ func crewOf(t *testing.T, scripts ...string) crew {
 		require.NoError(t, err)
 		all = append(all, h)
 	}
-	t.Cleanup(func() { _ = all.dismiss() })
+	t.Cleanup(func() { _ = all.stop() })
 	return all
 }
 
@@ -66,13 +66,13 @@ func nothing(int) order { return order{} }
 func TestWorkersAnswerEachItsOrder(t *testing.T) {
 	t.Parallel()
 	const echo = `while read -r line; do echo "{\"in_time\":$(echo "$line" | sed 's/.*"users":\([0-9]*\).*/\1/')}"; done`
-	c := crewOf(t, echo, echo, echo)
+	c := poolOf(t, echo, echo, echo)
 	for range 3 {
 		answers, err := c.tell(t.Context(), func(i int) order { return order{Load: &load{Users: 10 + i}} })
 		require.NoError(t, err)
 		require.Equal(t, []int64{10, 11, 12}, []int64{answers[0].InTime, answers[1].InTime, answers[2].InTime})
 	}
-	require.NoError(t, c.dismiss())
+	require.NoError(t, c.stop())
 	for _, h := range c {
 		<-h.process.ended
 	}
@@ -89,7 +89,7 @@ func TestAWorkerThatCannotFollowIsAFailure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := crewOf(t, one.script)
+			c := poolOf(t, one.script)
 			if name == "it has gone" {
 				<-c[0].process.ended
 			}
@@ -102,7 +102,7 @@ func TestAWorkerThatCannotFollowIsAFailure(t *testing.T) {
 
 func TestWorkersThatAreNotNeededAnyMoreAreKilled(t *testing.T) {
 	t.Parallel()
-	c := crewOf(t, `while :; do sleep 0.01; done`)
+	c := poolOf(t, `while :; do sleep 0.01; done`)
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	_, err := c.tell(ctx, nothing)
@@ -113,7 +113,7 @@ func TestWorkersThatAreNotNeededAnyMoreAreKilled(t *testing.T) {
 func TestNobodyIsHiredWhenOneCannotStart(t *testing.T) {
 	t.Parallel()
 	started := 0
-	_, err := hire(func(...string) *exec.Cmd {
+	_, err := startPool(func(...string) *exec.Cmd {
 		if started++; started == 2 {
 			return exec.Command("/no/such/program")
 		}
@@ -127,7 +127,7 @@ func TestNobodyIsHiredWhenOneCannotStart(t *testing.T) {
 func TestAWorkerFollowsLineAfterLine(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	require.NoError(t, Work(t.Context(), strings.NewReader("{}\n{\n{\"load\":{}}\n{\"open\":{\"rung\":\"luck\"}}\n"), &out))
+	require.NoError(t, Work(t.Context(), strings.NewReader("{}\n{\n{\"load\":{}}\n{\"open\":{\"strategy\":\"luck\"}}\n"), &out))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	require.Len(t, lines, 4)
 	require.NotContains(t, lines[0], "error")

@@ -18,8 +18,8 @@ type redPacket struct {
 	script *redis.Script
 }
 
-func redPacketRung() Rung {
-	return Rung{
+func redPacketStrategy() Entry {
+	return Entry{
 		Name: "red-packet", Title: "red packet list script, one by one", Sound: true, DieAt: StepWritten,
 		Flaw: "one script call a packet; the books are whatever reads the second list",
 		New: func(env Env) (Strategy, error) {

@@ -13,11 +13,11 @@ type Report struct {
 	Machine  []string  `json:"machine"`
 	Servers  []string  `json:"servers"`
 	Workload Workload  `json:"workload"`
-	Rungs    []Result  `json:"rungs"`
+	Results  []Result  `json:"rungs"`
 	Lines    []Line    `json:"lines,omitempty"`
 }
 
-// Result is what one rung did over all rounds.
+// Result is what one strategy did over all rounds.
 type Result struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
@@ -48,7 +48,7 @@ type Lock struct {
 	Wedged  bool  `json:"wedged"`   // the next claim was not served
 }
 
-// Round is what one rung did in one round.
+// Round is what one strategy did in one round.
 type Round struct {
 	ClaimsPerSecond float64 `json:"claims_per_second"`
 	Claims          int64   `json:"claims"` // accepted in the measurement, those after its end too
@@ -84,11 +84,11 @@ type Line struct {
 	Met    bool    `json:"met"`
 }
 
-// dibsName is the rung that others are compared with.
+// dibsName is the strategy that others are compared with.
 const dibsName = "dibs-http"
 
-// newResult sums up the rounds of a rung.
-func newResult(r Rung, rounds []Round, lock Lock) Result {
+// newResult sums up the rounds of a strategy.
+func newResult(r Entry, rounds []Round, lock Lock) Result {
 	res := Result{Name: r.Name, Title: r.Title, Flaw: r.Flaw, Lock: lock, Rounds: rounds}
 	res.ClaimsPerSecond = medianOf(rounds, func(r Round) float64 { return r.ClaimsPerSecond })
 	res.Statements = medianOf(rounds, func(r Round) float64 { return r.Statements })
@@ -140,8 +140,8 @@ func (r *Report) compare() {
 	if dibs == nil {
 		return
 	}
-	for i := range r.Rungs {
-		r.Rungs[i].DibsRatio = ratioOf(dibs.Rounds, r.Rungs[i].Rounds)
+	for i := range r.Results {
+		r.Results[i].DibsRatio = ratioOf(dibs.Rounds, r.Results[i].Rounds)
 	}
 	for _, line := range []struct {
 		name   string
@@ -166,13 +166,13 @@ func ratioOf(dibs, other []Round) float64 {
 }
 
 func (r *Report) find(name string) *Result {
-	for i := range r.Rungs {
-		if r.Rungs[i].Name == name {
-			return &r.Rungs[i]
+	for i := range r.Results {
+		if r.Results[i].Name == name {
+			return &r.Results[i]
 		}
 	}
 	return nil
 }
 
-// wrong reports whether a sell-out of the rung was not what it should be, in any round.
+// wrong reports whether a sell-out of the strategy was not what it should be, in any round.
 func (r *Result) wrong() bool { return r.Oversold > 0 || r.Undersold > 0 || r.OverLimitUsers > 0 }

@@ -19,7 +19,7 @@ import (
 	"dibs/proof/trials"
 )
 
-// rounds makes a rung's rounds of rates.
+// rounds makes a strategy's rounds of rates.
 func rounds(rates ...float64) []lab.Round {
 	var all []lab.Round
 	for _, rate := range rates {
@@ -28,19 +28,19 @@ func rounds(rates ...float64) []lab.Round {
 	return all
 }
 
-// sample is a report of three rungs: Dibs is three times, then twice, then ten times as fast as the second.
+// sample is a report of three strategies: Dibs is three times, then twice, then ten times as fast as the second.
 func sample() lab.Report {
-	rung := func(name string) lab.Rung {
-		r, _ := lab.RungNamed(name)
+	entry := func(name string) lab.Entry {
+		r, _ := lab.StrategyNamed(name)
 		return r
 	}
 	r := lab.Report{Workload: lab.Workload{}.WithDefaults(), At: time.Unix(1_800_000_000, 0).UTC()}
 	naive := rounds(50, 50, 50)
 	naive[1].SellOut = lab.SellOut{Oversold: 12, OverLimitUsers: 7, Failed: 2, Failure: "boom"}
-	r.Rungs = []lab.Result{
-		lab.ResultOf(rung("read-then-write"), naive, lab.Lock{}),
-		lab.ResultOf(rung("lua-update"), rounds(1000, 1500, 300), lab.Lock{}),
-		lab.ResultOf(rung("dibs-http"), rounds(3000, 3000, 3000), lab.Lock{}),
+	r.Results = []lab.Result{
+		lab.ResultOf(entry("read-then-write"), naive, lab.Lock{}),
+		lab.ResultOf(entry("lua-update"), rounds(1000, 1500, 300), lab.Lock{}),
+		lab.ResultOf(entry("dibs-http"), rounds(3000, 3000, 3000), lab.Lock{}),
 	}
 	r.Compare()
 	return r
@@ -49,8 +49,8 @@ func sample() lab.Report {
 func TestRatioIsTheMedianOfTheRounds(t *testing.T) {
 	t.Parallel()
 	r := sample()
-	require.InDelta(t, 3, r.Rungs[1].DibsRatio, 1e-9)
-	require.InDelta(t, 1000, r.Rungs[1].ClaimsPerSecond, 1e-9)
+	require.InDelta(t, 3, r.Results[1].DibsRatio, 1e-9)
+	require.InDelta(t, 1000, r.Results[1].ClaimsPerSecond, 1e-9)
 	require.Len(t, r.Lines, 1)
 	require.False(t, r.Lines[0].Met, "3 is not 10")
 }
@@ -58,8 +58,8 @@ func TestRatioIsTheMedianOfTheRounds(t *testing.T) {
 func TestWorstRoundCounts(t *testing.T) {
 	t.Parallel()
 	r := sample()
-	require.EqualValues(t, 12, r.Rungs[0].Oversold)
-	require.EqualValues(t, 7, r.Rungs[0].OverLimitUsers)
+	require.EqualValues(t, 12, r.Results[0].Oversold)
+	require.EqualValues(t, 7, r.Results[0].OverLimitUsers)
 	text := r.Table()
 	require.Contains(t, text, "read, then write: 2 claims failed, the first with: boom")
 	require.Contains(t, text, "3.00, target ≥ 10.0: missed")
@@ -68,10 +68,10 @@ func TestWorstRoundCounts(t *testing.T) {
 func TestWithoutDibsThereAreNoRatios(t *testing.T) {
 	t.Parallel()
 	r := sample()
-	r.Rungs, r.Lines = r.Rungs[:2], nil
-	r.Rungs[1].DibsRatio = 0
+	r.Results, r.Lines = r.Results[:2], nil
+	r.Results[1].DibsRatio = 0
 	r.Compare()
-	require.Zero(t, r.Rungs[1].DibsRatio)
+	require.Zero(t, r.Results[1].DibsRatio)
 	require.Empty(t, r.Lines)
 }
 
@@ -157,11 +157,11 @@ func TestCommandRefusesBadFlagsInOneLine(t *testing.T) {
 	}
 }
 
-func TestCommandListsTheRungs(t *testing.T) {
+func TestCommandListsTheStrategies(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	require.Zero(t, trials.Run(t.Context(), cmd.Env{Args: []string{"lab", "--list"}, Stdout: &out, Stderr: &out}))
-	for _, r := range lab.Rungs() {
+	for _, r := range lab.Strategies() {
 		require.Contains(t, out.String(), r.Name)
 		require.Contains(t, out.String(), r.Flaw)
 	}

@@ -19,7 +19,7 @@ type Options struct {
 	// RedisURL and MySQLDSN are the servers to use; the lab starts one of its own for each that is empty.
 	RedisURL, MySQLDSN string
 	Self               Self
-	Progress           func(done, total int, what string) // called before each rung of each round; nil is no one
+	Progress           func(done, total int, what string) // called before each strategy of each round; nil is no one
 }
 
 // Run climbs the ladder and reports. What it made on the servers is gone afterwards.
@@ -49,13 +49,13 @@ func Run(ctx context.Context, opts Options) (report Report, err error) {
 
 // runner is a run under way.
 type runner struct {
-	opts  Options
-	w     Workload
-	id    string // of this run
-	env   Env
-	rungs []Rung
+	opts    Options
+	w       Workload
+	id      string // of this run
+	env     Env
+	entries []Entry
 
-	crew     crew // for all rungs: what one leaves in their heaps is little, and starting them again takes longer
+	pool     pool // for all strategies: what one leaves in their heaps is little, and starting them again takes longer
 	database string
 	closeEnv func()
 }
@@ -65,8 +65,8 @@ func newRunner(ctx context.Context, opts Options, s *servers) (*runner, error) {
 	r := &runner{opts: opts, w: opts.Workload, id: "lab-" + uuid.NewString()[:8]}
 	r.database = "dibs_" + strings.ReplaceAll(r.id, "-", "_")
 	for _, name := range r.w.Strategies {
-		rung, _ := RungNamed(name) // validated
-		r.rungs = append(r.rungs, rung)
+		entry, _ := StrategyNamed(name) // validated
+		r.entries = append(r.entries, entry)
 	}
 	if err := r.createDatabase(ctx, s); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func newRunner(ctx context.Context, opts Options, s *servers) (*runner, error) {
 	r.env.Self = opts.Self
 	err = r.checkEmpty(ctx)
 	if err == nil {
-		r.crew, err = hire(opts.Self, r.w.Processes)
+		r.pool, err = startPool(opts.Self, r.w.Processes)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.close(ctx))
@@ -154,7 +154,7 @@ func (r *runner) clean(ctx context.Context) error {
 
 // close sends the workers home and removes the database, also when ctx is over.
 func (r *runner) close(ctx context.Context) error {
-	err := r.crew.dismiss()
+	err := r.pool.stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
 	defer cancel()
 	_, dropErr := r.env.DB.ExecContext(ctx, "DROP DATABASE "+r.database)
@@ -165,34 +165,34 @@ func (r *runner) close(ctx context.Context) error {
 	return errors.Join(err, dropErr)
 }
 
-// climb runs the rounds, every other one from the top down so that no rung always comes first.
+// climb runs the rounds, every other one from the top down so that no strategy always comes first.
 func (r *runner) climb(ctx context.Context) (Report, error) {
 	rounds := make(map[string][]Round)
 	locks := make(map[string]Lock)
 	count := 0
-	total := r.w.Rounds * len(r.rungs)
+	total := r.w.Rounds * len(r.entries)
 	for round := range r.w.Rounds {
-		order := slices.Clone(r.rungs)
+		order := slices.Clone(r.entries)
 		if round%2 == 1 {
 			slices.Reverse(order)
 		}
-		for _, rung := range order {
-			r.opts.Progress(count, total, rung.Name)
+		for _, entry := range order {
+			r.opts.Progress(count, total, entry.Name)
 			count++
-			one, lock, err := r.stand(ctx, rung, round)
+			one, lock, err := r.stand(ctx, entry, round)
 			if err != nil {
-				return Report{}, fmt.Errorf("%s: %w", rung.Name, err)
+				return Report{}, fmt.Errorf("%s: %w", entry.Name, err)
 			}
-			rounds[rung.Name] = append(rounds[rung.Name], one)
+			rounds[entry.Name] = append(rounds[entry.Name], one)
 			if lock != nil {
-				locks[rung.Name] = *lock
+				locks[entry.Name] = *lock
 			}
 		}
 	}
 	r.opts.Progress(total, total, "done")
 	report := Report{At: time.Now().UTC().Truncate(time.Second), Workload: r.w, Machine: machine(), Servers: r.versions(ctx)}
-	for _, rung := range r.rungs {
-		report.Rungs = append(report.Rungs, newResult(rung, rounds[rung.Name], locks[rung.Name]))
+	for _, entry := range r.entries {
+		report.Results = append(report.Results, newResult(entry, rounds[entry.Name], locks[entry.Name]))
 	}
 	report.compare()
 	return report, nil

@@ -17,7 +17,7 @@ import (
 	"dibs/proof/lab"
 )
 
-// small is a run of a second a rung.
+// small is a run of a second a strategy.
 func small() lab.Workload {
 	return lab.Workload{
 		Users: testenv.Pick(60, 600), Units: int64(testenv.Pick(30, 300)), Connections: 16, Rounds: testenv.Pick(1, 3),
@@ -25,8 +25,8 @@ func small() lab.Workload {
 	}
 }
 
-// TestLadder runs every rung, in real processes: what is sound sells each unit once and to no one too many, and a killed
-// claimer leaves what the rung's flaw says.
+// TestLadder runs every strategy, in real processes: what is sound sells each unit once and to no one too many, and a killed
+// claimer leaves what the strategy's flaw says.
 func TestLadder(t *testing.T) {
 	t.Parallel()
 	redis, db := testenv.Redis(t), testenv.Database(t)
@@ -42,21 +42,21 @@ func TestLadder(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Log("\n" + report.Table())
-	rungs := lab.Rungs()
-	require.Len(t, report.Rungs, len(rungs))
-	require.Len(t, told, small().Rounds*len(rungs)+1)
-	require.Equal(t, fmt.Sprintf("0/%d read-then-write", small().Rounds*len(rungs)), told[0])
-	for i, res := range report.Rungs {
-		requireSane(t, rungs[i], res)
+	entries := lab.Strategies()
+	require.Len(t, report.Results, len(entries))
+	require.Len(t, told, small().Rounds*len(entries)+1)
+	require.Equal(t, fmt.Sprintf("0/%d read-then-write", small().Rounds*len(entries)), told[0])
+	for i, res := range report.Results {
+		requireSane(t, entries[i], res)
 	}
 	requireLocks(t, report)
 	require.Len(t, report.Lines, 3)
 	requireClean(t, redis, db)
 }
 
-func requireSane(t *testing.T, rung lab.Rung, res lab.Result) {
+func requireSane(t *testing.T, entry lab.Entry, res lab.Result) {
 	t.Helper()
-	require.Equal(t, rung.Name, res.Name)
+	require.Equal(t, entry.Name, res.Name)
 	require.Positive(t, res.ClaimsPerSecond, res.Name)
 	require.Positive(t, res.DibsRatio, res.Name)
 	require.Positive(t, res.P50Ms, res.Name)
@@ -66,7 +66,7 @@ func requireSane(t *testing.T, rung lab.Rung, res lab.Result) {
 		require.Zero(t, round.SellOut.Failed, "%s: %s", res.Name, round.SellOut.Failure)
 		require.Positive(t, round.SellOut.Sold, res.Name)
 	}
-	if rung.Sound {
+	if entry.Sound {
 		require.Zero(t, res.Oversold, res.Name)
 		require.Zero(t, res.Undersold, res.Name)
 		require.Zero(t, res.OverLimitUsers, res.Name)
@@ -76,7 +76,7 @@ func requireSane(t *testing.T, rung lab.Rung, res lab.Result) {
 func requireLocks(t *testing.T, report lab.Report) {
 	t.Helper()
 	left := make(map[string]string)
-	for _, res := range report.Rungs {
+	for _, res := range report.Results {
 		if res.Lock.Left > 0 || res.Lock.Wedged {
 			left[res.Name] = res.Lock.String()
 		}
@@ -157,10 +157,10 @@ func TestMissingServerIsNamed(t *testing.T) {
 func TestWorkerAnswersWhatItCannotFollow(t *testing.T) {
 	t.Parallel()
 	for order, answer := range map[string]string{
-		"{":                          "unexpected end",
-		`{"load":{"for_ns":1}}`:      "no strategy",
-		`{"open":{"rung":"ladder"}}`: "no rung",
-		`{"open":{"rung":"watch","place":{"redis_url":"x"}}}`: "redis url",
+		"{":                              "unexpected end",
+		`{"load":{"for_ns":1}}`:          "no strategy",
+		`{"open":{"strategy":"ladder"}}`: "no strategy",
+		`{"open":{"strategy":"watch","place":{"redis_url":"x"}}}`: "redis url",
 	} {
 		var out strings.Builder
 		require.NoError(t, lab.Work(t.Context(), strings.NewReader(order+"\n"), &out))

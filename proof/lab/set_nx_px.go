@@ -5,8 +5,8 @@ import "context"
 // setNXPX makes the lock and its end in one command. The lock is no one's: whoever deletes it has released it.
 type setNXPX struct{ counter }
 
-func setNXPXRung() Rung {
-	return Rung{
+func setNXPXStrategy() Entry {
+	return Entry{
 		Name: "set-nx-px", Title: "SET NX PX", Flaw: "a holder slower than its lease lets a second in, then frees the second's lock",
 		Sound: true, DieAt: StepLocked,
 		New: func(env Env) (Strategy, error) { return &setNXPX{counter{env}}, nil },

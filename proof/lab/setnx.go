@@ -5,8 +5,8 @@ import "context"
 // setNX locks by a key that only one can make, and removes it when the claim went well.
 type setNX struct{ counter }
 
-func setNXRung() Rung {
-	return Rung{
+func setNXStrategy() Entry {
+	return Entry{
 		Name: "setnx", Title: "SETNX", Flaw: "a holder that fails or dies leaves the lock for ever", Sound: true, DieAt: StepLocked,
 		New: func(env Env) (Strategy, error) { return &setNX{counter{env}}, nil },
 	}

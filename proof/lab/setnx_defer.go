@@ -5,8 +5,8 @@ import "context"
 // setNXDefer is SETNX whose release is deferred, so that it happens after a failure too.
 type setNXDefer struct{ counter }
 
-func setNXDeferRung() Rung {
-	return Rung{
+func setNXDeferStrategy() Entry {
+	return Entry{
 		Name: "setnx-defer", Title: "SETNX, deferred unlock", Flaw: "a holder that dies leaves the lock for ever", Sound: true,
 		DieAt: StepLocked,
 		New:   func(env Env) (Strategy, error) { return &setNXDefer{counter{env}}, nil },

@@ -8,8 +8,8 @@ import (
 // setNXExpire gives the lock an end, with a second command.
 type setNXExpire struct{ counter }
 
-func setNXExpireRung() Rung {
-	return Rung{
+func setNXExpireStrategy() Entry {
+	return Entry{
 		Name: "setnx-expire", Title: "SETNX, then EXPIRE", Flaw: "who dies between the two leaves the lock for ever", Sound: true,
 		DieAt: StepLocked,
 		New:   func(env Env) (Strategy, error) { return &setNXExpire{counter{env}}, nil },

@@ -17,20 +17,20 @@ const (
 	probePatience = 500 * time.Millisecond // of the claim after a claimer was killed
 )
 
-// stand is one rung in one round: measured, sold out, and in the first round left by a claimer that is killed.
-func (r *runner) stand(ctx context.Context, rung Rung, round int) (one Round, lock *Lock, err error) {
+// stand is one strategy in one round: measured, sold out, and in the first round left by a claimer that is killed.
+func (r *runner) stand(ctx context.Context, entry Entry, round int) (one Round, lock *Lock, err error) {
 	// After the service has stopped, which would make its stream again.
 	defer func() { err = errors.Join(err, r.clean(context.WithoutCancel(ctx))) }()
 	env := r.env
-	if rung.Serve != nil {
-		service, err := rung.Serve(ctx, env)
+	if entry.Serve != nil {
+		service, err := entry.Serve(ctx, env)
 		if err != nil {
 			return Round{}, nil, err
 		}
 		env.Endpoint = service.Endpoint
 		defer func() { err = errors.Join(err, service.Stop(ctx)) }()
 	}
-	c := contest{runner: r, rung: rung, env: env, name: fmt.Sprintf("%s-%s-%d", r.id, rung.Name, round)}
+	c := contest{runner: r, entry: entry, env: env, name: fmt.Sprintf("%s-%s-%d", r.id, entry.Name, round)}
 	one, err = c.measure(ctx)
 	if err != nil {
 		return Round{}, nil, fmt.Errorf("measure: %w", err)
@@ -49,20 +49,20 @@ func (r *runner) stand(ctx context.Context, rung Rung, round int) (one Round, lo
 	return one, lock, nil
 }
 
-// contest is a rung and its workers.
+// contest is a strategy and its workers.
 type contest struct {
 	*runner
 
-	rung Rung
-	env  Env    // with the service's endpoint
-	name string // campaigns begin with it
+	entry Entry
+	env   Env    // with the service's endpoint
+	name  string // campaigns begin with it
 }
 
 // campaign makes the Strategy of a campaign in this process, prepares it, and calls do.
 func (c *contest) campaign(ctx context.Context, what string, units int64, do func(Env, Strategy) error) (err error) {
 	env := c.env
 	env.Campaign = Campaign{ID: c.name + "-" + what, Units: units, PerUser: c.w.PerUser}
-	s, err := c.rung.New(env)
+	s, err := c.entry.New(env)
 	if err != nil {
 		return err
 	}
@@ -76,13 +76,13 @@ func (c *contest) campaign(ctx context.Context, what string, units int64, do fun
 // opening is what worker i is told of a campaign.
 func (c *contest) opening(env Env, i int) opening {
 	return opening{
-		Place: env.Place, Rung: c.rung.Name, Campaign: env.Campaign, Share: i, Of: c.w.Processes, Patience: c.w.Patience, Retry: c.w.RetryPause,
+		Place: env.Place, Strategy: c.entry.Name, Campaign: env.Campaign, Share: i, Of: c.w.Processes, Patience: c.w.Patience, Retry: c.w.RetryPause,
 		Claimers: share(c.w.Connections, i, c.w.Processes), SQLPool: share(c.w.SQLPool, i, c.w.Processes),
 	}
 }
 
 func (c *contest) open(ctx context.Context, env Env) error {
-	_, err := c.crew.tell(ctx, func(i int) order {
+	_, err := c.pool.tell(ctx, func(i int) order {
 		o := c.opening(env, i)
 		return order{Open: &o}
 	})
@@ -90,7 +90,7 @@ func (c *contest) open(ctx context.Context, env Env) error {
 }
 
 func (c *contest) load(ctx context.Context, l load) ([]done, error) {
-	return c.crew.tell(ctx, func(int) order { return order{Load: &l} })
+	return c.pool.tell(ctx, func(int) order { return order{Load: &l} })
 }
 
 // measure has the workers claim for a while from a stock that does not end, each claim by a user of its own.
@@ -204,7 +204,7 @@ func count(answers []done, c Campaign) SellOut {
 	return out
 }
 
-// kill has a claimer die at the rung's worst step, and looks at what it left and whether the next claim is served.
+// kill has a claimer die at the strategy's worst step, and looks at what it left and whether the next claim is served.
 func (c *contest) kill(ctx context.Context) (lock Lock, err error) {
 	err = c.campaign(ctx, "k", 10, func(env Env, _ Strategy) error {
 		if err := c.killOne(ctx, env); err != nil {
@@ -224,25 +224,25 @@ func (c *contest) kill(ctx context.Context) (lock Lock, err error) {
 var ErrAlive = errors.New("lab: the claimer came through")
 
 func (c *contest) killOne(ctx context.Context, env Env) error {
-	doomed, err := hire(c.opts.Self, 1)
+	doomed, err := startPool(c.opts.Self, 1)
 	if err != nil {
 		return err
 	}
 	o := c.opening(env, 0)
 	o.Claimers = 1
 	o.Of = 1
-	o.DieAt = c.rung.DieAt
+	o.DieAt = c.entry.DieAt
 	_, err = doomed.tell(ctx, func(int) order {
 		return order{Open: &o, Load: &load{Users: 1, Asks: 1, AtMost: sellOutMax, Prefix: "k"}}
 	})
 	if err == nil {
-		return errors.Join(ErrAlive, doomed.dismiss())
+		return errors.Join(ErrAlive, doomed.stop())
 	}
 	if !errors.Is(err, errWorker) {
-		return errors.Join(err, doomed.dismiss())
+		return errors.Join(err, doomed.stop())
 	}
 	<-doomed[0].process.ended
-	return doomed.dismiss()
+	return doomed.stop()
 }
 
 // lockLeft looks at the campaign's lock.
@@ -263,7 +263,7 @@ func lockLeft(ctx context.Context, env Env) (Lock, error) {
 // wedged reports whether another claimer is kept waiting.
 func (c *contest) wedged(ctx context.Context, env Env) (bool, error) {
 	env.Patience = probePatience
-	s, err := c.rung.New(env)
+	s, err := c.entry.New(env)
 	if err != nil {
 		return false, err
 	}

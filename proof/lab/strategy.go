@@ -33,9 +33,9 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("outcome %d", int(o))
 }
 
-// Strategy is one rung at work in one process, for one campaign.
+// Strategy is one strategy at work in one process, for one campaign.
 type Strategy interface {
-	// Prepare puts the campaign's stock where the rung keeps it. One process calls it, once, before any claim.
+	// Prepare puts the campaign's stock where the strategy keeps it. One process calls it, once, before any claim.
 	Prepare(ctx context.Context) error
 	// Claim asks for one unit for a user. Any number of goroutines call it at once.
 	Claim(ctx context.Context, user string) (Outcome, error)
@@ -52,15 +52,15 @@ type Settler interface {
 // Step is a place in a claim where the lab may have someone wait, fail or die.
 type Step string
 
-// The steps of a claim. Not every rung has them all.
+// The steps of a claim. Not every strategy has them all.
 const (
 	StepLocked  Step = "locked"  // the lock is taken, and nothing else is done
 	StepRead    Step = "read"    // stock and limit are read, nothing is written
 	StepWritten Step = "written" // the unit is taken, and no one else has been told
 )
 
-// Rung is a strategy's place on the ladder.
-type Rung struct {
+// Entry is a strategy's place on the ladder.
+type Entry struct {
 	Name  string // as on the command line
 	Title string // for people
 	Flaw  string // in a few words
@@ -75,27 +75,27 @@ type Rung struct {
 	Serve func(ctx context.Context, env Env) (Service, error)
 }
 
-// Service is what runs beside the claimers of a rung.
+// Service is what runs beside the claimers of a strategy.
 type Service struct {
 	Endpoint string // base URL; "" when claimers need none
 	Stop     func(ctx context.Context) error
 }
 
-// Rungs is the ladder from its foot up.
-func Rungs() []Rung {
-	return []Rung{
-		readThenWriteRung(), mutexRung(), setNXRung(), setNXDeferRung(), setNXExpireRung(), setNXPXRung(), ownerTokenRung(),
-		watchdogRung(), pipelineRung(), watchRung(), forUpdateRung(), conditionalUpdateRung(), lockPerCouponRung(),
-		luaUpdateRung(), sumFlushRung(), copyStockRung(), redPacketRung(), dibsPackagesRung(), dibsHTTPRung(),
+// Results is the ladder from its foot up.
+func Strategies() []Entry {
+	return []Entry{
+		readThenWriteStrategy(), mutexStrategy(), setNXStrategy(), setNXDeferStrategy(), setNXExpireStrategy(), setNXPXStrategy(), ownerTokenStrategy(),
+		watchdogStrategy(), pipelineStrategy(), watchStrategy(), forUpdateStrategy(), conditionalUpdateStrategy(), lockPerCouponStrategy(),
+		luaUpdateStrategy(), sumFlushStrategy(), copyStockStrategy(), redPacketStrategy(), dibsPackagesStrategy(), dibsHTTPStrategy(),
 	}
 }
 
-// RungNamed finds a rung.
-func RungNamed(name string) (Rung, bool) {
-	for _, r := range Rungs() {
+// StrategyNamed finds a strategy.
+func StrategyNamed(name string) (Entry, bool) {
+	for _, r := range Strategies() {
 		if r.Name == name {
 			return r, true
 		}
 	}
-	return Rung{}, false
+	return Entry{}, false
 }

@@ -39,8 +39,8 @@ func (r *Report) table() table.Writer {
 		columns = append(columns, table.ColumnConfig{Number: i, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(columns)
-	for i := range r.Rungs {
-		t.AppendRow(r.Rungs[i].row())
+	for i := range r.Results {
+		t.AppendRow(r.Results[i].row())
 	}
 	return t
 }
@@ -81,8 +81,8 @@ func (r *Report) below(bullet string) string {
 		}
 		fmt.Fprintf(&out, "%s%s: %s, target ≥ %s: %s\n", bullet, l.What, digits(l.Value), digits(l.Target), verdict)
 	}
-	for i := range r.Rungs {
-		res := &r.Rungs[i]
+	for i := range r.Results {
+		res := &r.Results[i]
 		if res.SettledMs >= 1 {
 			fmt.Fprintf(&out, "%s%s: MySQL had every claim %s ms after the last answer, at worst\n", bullet, res.Title, whole(res.SettledMs))
 		}

@@ -49,8 +49,8 @@ func TestALockSaysHowLongItStays(t *testing.T) {
 
 // full is a report in which every part has something to say.
 func full() lab.Report {
-	rung := func(name string) lab.Rung {
-		r, _ := lab.RungNamed(name)
+	entry := func(name string) lab.Entry {
+		r, _ := lab.StrategyNamed(name)
 		return r
 	}
 	naive := []lab.Round{{
@@ -62,10 +62,10 @@ func full() lab.Report {
 	r := lab.Report{
 		At: time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC), Machine: []string{"2 cores", "go1.26"}, Servers: []string{"Redis 7.0.15", "MariaDB 10.11"},
 		Workload: lab.Workload{Users: 1_600, Units: 1_300}.WithDefaults(),
-		Rungs: []lab.Result{
-			lab.ResultOf(rung("read-then-write"), naive, lab.Lock{}),
-			lab.ResultOf(rung("lock-per-coupon"), locked, lab.Lock{Left: 1, EndsMs: 30_000}),
-			lab.ResultOf(rung("dibs-http"), ours, lab.Lock{}),
+		Results: []lab.Result{
+			lab.ResultOf(entry("read-then-write"), naive, lab.Lock{}),
+			lab.ResultOf(entry("lock-per-coupon"), locked, lab.Lock{Left: 1, EndsMs: 30_000}),
+			lab.ResultOf(entry("dibs-http"), ours, lab.Lock{}),
 		},
 	}
 	r.Compare()
@@ -117,8 +117,8 @@ func TestTheJSONOfAReportKeepsItsNames(t *testing.T) {
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
 	var all struct {
-		Rungs []map[string]any
-		Lines []map[string]any
+		Results []map[string]any `json:"rungs"`
+		Lines   []map[string]any
 		lab.Workload
 	}
 	require.NoError(t, json.Unmarshal(text, &all))
@@ -126,9 +126,9 @@ func TestTheJSONOfAReportKeepsItsNames(t *testing.T) {
 		"name", "title", "flaw", "claims_per_second", "dibs_ratio", "p50_ms", "p95_ms", "p99_ms", "oversold", "undersold", "over_limit_users",
 		"lock", "mysql_statements_a_claim", "redis_cpu_us_a_claim", "sell_out_claims_per_second", "settled_ms", "rounds",
 	} {
-		require.Contains(t, all.Rungs[1], name)
+		require.Contains(t, all.Results[1], name)
 	}
-	require.Equal(t, map[string]any{"left": 1.0, "for_ever": false, "ends_ms": 30_000.0, "wedged": false}, all.Rungs[1]["lock"])
+	require.Equal(t, map[string]any{"left": 1.0, "for_ever": false, "ends_ms": 30_000.0, "wedged": false}, all.Results[1]["lock"])
 	require.Equal(t, map[string]any{
 		"what": "Dibs over HTTP / one lock a coupon: Redis counter, MySQL row", "value": 94.1, "target": 50.0, "met": true,
 	}, all.Lines[0])
@@ -138,15 +138,15 @@ func TestTheJSONOfAReportKeepsItsNames(t *testing.T) {
 	require.Equal(t, r.CSV(), back.CSV(), "the document can be made from it")
 }
 
-func TestFiguresOfARungAreMediansAndWorstRounds(t *testing.T) {
+func TestFiguresOfAStrategyAreMediansAndWorstRounds(t *testing.T) {
 	t.Parallel()
-	rung, _ := lab.RungNamed("watch")
+	entry, _ := lab.StrategyNamed("watch")
 	even := []lab.Round{{ClaimsPerSecond: 4}, {ClaimsPerSecond: 1}, {ClaimsPerSecond: 3}, {ClaimsPerSecond: 2}}
-	require.InDelta(t, 2.5, lab.ResultOf(rung, even, lab.Lock{}).ClaimsPerSecond, 1e-9)
+	require.InDelta(t, 2.5, lab.ResultOf(entry, even, lab.Lock{}).ClaimsPerSecond, 1e-9)
 	require.Equal(t, []lab.Round{{ClaimsPerSecond: 4}, {ClaimsPerSecond: 1}, {ClaimsPerSecond: 3}, {ClaimsPerSecond: 2}}, even, "in their order")
-	none := lab.ResultOf(rung, nil, lab.Lock{})
+	none := lab.ResultOf(entry, nil, lab.Lock{})
 	require.Zero(t, none.ClaimsPerSecond)
-	worst := lab.ResultOf(rung, []lab.Round{
+	worst := lab.ResultOf(entry, []lab.Round{
 		{SettledMs: 5, Statements: 1, RedisMicros: 10, SellOut: lab.SellOut{Oversold: 3, Undersold: 1, ClaimsPerSecond: 7}},
 		{SettledMs: 9, Statements: 5, RedisMicros: 30, SellOut: lab.SellOut{Oversold: 1, Undersold: 4, ClaimsPerSecond: 9, OverLimitUsers: 2}},
 		{SettledMs: 7, Statements: 2, RedisMicros: 20, SellOut: lab.SellOut{ClaimsPerSecond: 8, OverLimitUsers: 1}},
@@ -154,20 +154,20 @@ func TestFiguresOfARungAreMediansAndWorstRounds(t *testing.T) {
 	require.Equal(t, []int64{3, 4, 2}, []int64{worst.Oversold, worst.Undersold, worst.OverLimitUsers})
 	require.Equal(t, []float64{9, 2, 20, 8}, []float64{worst.SettledMs, worst.Statements, worst.RedisMicros, worst.SellOutRate})
 	require.Equal(t, lab.Lock{Left: 1}, worst.Lock)
-	require.Equal(t, []string{"watch", rung.Title, rung.Flaw}, []string{worst.Name, worst.Title, worst.Flaw})
+	require.Equal(t, []string{"watch", entry.Title, entry.Flaw}, []string{worst.Name, worst.Title, worst.Flaw})
 }
 
 func TestARatioIsOfRoundsThatBothHave(t *testing.T) {
 	t.Parallel()
 	result := func(name string, rates ...float64) lab.Result {
-		rung, _ := lab.RungNamed(name)
-		return lab.ResultOf(rung, rounds(rates...), lab.Lock{})
+		entry, _ := lab.StrategyNamed(name)
+		return lab.ResultOf(entry, rounds(rates...), lab.Lock{})
 	}
-	r := lab.Report{Rungs: []lab.Result{result("for-update", 10, 0), result("lua-update"), result("dibs-http", 100, 400, 900)}}
+	r := lab.Report{Results: []lab.Result{result("for-update", 10, 0), result("lua-update"), result("dibs-http", 100, 400, 900)}}
 	r.Compare()
-	require.InDelta(t, 10, r.Rungs[0].DibsRatio, 1e-9, "a round without a claim is none to compare with")
-	require.Zero(t, r.Rungs[1].DibsRatio)
-	require.InDelta(t, 1, r.Rungs[2].DibsRatio, 1e-9)
+	require.InDelta(t, 10, r.Results[0].DibsRatio, 1e-9, "a round without a claim is none to compare with")
+	require.Zero(t, r.Results[1].DibsRatio)
+	require.InDelta(t, 1, r.Results[2].DibsRatio, 1e-9)
 	require.Equal(t, []string{"Dibs over HTTP / Lua, then one UPDATE a claim", "Dibs over HTTP / MySQL SELECT … FOR UPDATE"},
 		[]string{r.Lines[0].What, r.Lines[1].What}, "the lines of those that ran")
 	require.False(t, r.Lines[0].Met)

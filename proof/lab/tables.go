@@ -8,7 +8,7 @@ import (
 	"math"
 )
 
-// tables of the rungs that keep books in MySQL: the stock of a campaign, and what each user has had.
+// tables of the strategies that keep books in MySQL: the stock of a campaign, and what each user has had.
 var tables = []string{
 	`CREATE TABLE IF NOT EXISTS lab_stock (
 		campaign_id VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,

@@ -14,8 +14,8 @@ import (
 // watch is optimistic: EXEC does nothing if someone touched what was read, and then it all starts again.
 type watch struct{ counter }
 
-func watchRung() Rung {
-	return Rung{
+func watchStrategy() Entry {
+	return Entry{
 		Name: "watch", Title: "WATCH, MULTI, EXEC", Flaw: "a crowd retries each other; nothing is rolled back if a command fails",
 		Sound: true, DieAt: StepRead,
 		New: func(env Env) (Strategy, error) { return &watch{counter{env}}, nil },

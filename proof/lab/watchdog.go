@@ -94,8 +94,8 @@ type watchdog struct {
 	lease *lease
 }
 
-func watchdogRung() Rung {
-	return Rung{
+func watchdogStrategy() Entry {
+	return Entry{
 		Name: "watchdog", Title: "watchdog lease, re-entrant", Flaw: "a holder that froze and wakes still believes; one claim at a time",
 		Sound: true, DieAt: StepLocked,
 		New: func(env Env) (Strategy, error) {

@@ -76,9 +76,9 @@ func (w *worker) open(o opening) error {
 	w.close()
 	w.close = func() {}
 	w.strategy = nil
-	rung, ok := RungNamed(o.Rung)
+	entry, ok := StrategyNamed(o.Strategy)
 	if !ok {
-		return fmt.Errorf("%w: no rung %q", ErrConfig, o.Rung)
+		return fmt.Errorf("%w: no strategy %q", ErrConfig, o.Strategy)
 	}
 	env, closeEnv, err := openEnv(o.Place, o.Claimers, o.SQLPool)
 	if err != nil {
@@ -93,7 +93,7 @@ func (w *worker) open(o opening) error {
 	if o.DieAt != "" {
 		env.At = dieAt(o.DieAt)
 	}
-	strategy, err := rung.New(env)
+	strategy, err := entry.New(env)
 	if err != nil {
 		closeEnv()
 		return err

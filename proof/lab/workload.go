@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Workload is what every rung gets alike.
+// Workload is what every strategy gets alike.
 type Workload struct {
-	Strategies  []string `json:"strategies"`  // names of rungs; empty is all
+	Strategies  []string `json:"strategies"`  // names of strategies; empty is all
 	Users       int      `json:"users"`       // of the sell-out; each asks once more often than PerUser allows
 	Units       int64    `json:"units"`       // of the sell-out
 	PerUser     int64    `json:"per_user"`    // units a user may have
 	Connections int      `json:"connections"` // claims at the same time, over all processes
 	Processes   int      `json:"processes"`   // claimers, each a process of its own
-	SQLPool     int      `json:"sql_pool"`    // connections to MySQL of the rungs that book by themselves, over all processes
+	SQLPool     int      `json:"sql_pool"`    // connections to MySQL of the strategies that book by themselves, over all processes
 	Rounds      int      `json:"rounds"`
 
 	WarmUp     time.Duration `json:"warm_up_ns"`
@@ -63,7 +63,7 @@ func (w Workload) WithDefaults() Workload {
 	orDefault(&w.Patience, DefaultPatience)
 	orDefault(&w.RetryPause, DefaultRetryPause)
 	if len(w.Strategies) == 0 {
-		for _, r := range Rungs() {
+		for _, r := range Strategies() {
 			w.Strategies = append(w.Strategies, r.Name)
 		}
 	}
@@ -112,11 +112,11 @@ func (w Workload) validateDemand() error {
 		return fmt.Errorf("%w: --users: %d users of %d each cannot buy %d units", ErrConfig, w.Users, w.PerUser, w.Units)
 	}
 	for _, name := range w.Strategies {
-		if _, ok := RungNamed(name); !ok {
+		if _, ok := StrategyNamed(name); !ok {
 			return fmt.Errorf("%w: --strategies: no strategy %q; there are %s", ErrConfig, name, strings.Join(names(), ", "))
 		}
 	}
-	if w.PerUser != 1 && slices.Contains(w.Strategies, redPacketRung().Name) {
+	if w.PerUser != 1 && slices.Contains(w.Strategies, redPacketStrategy().Name) {
 		return fmt.Errorf("%w: --per-user must be 1 with red-packet, whose list is one packet a user", ErrConfig)
 	}
 	return nil
@@ -124,7 +124,7 @@ func (w Workload) validateDemand() error {
 
 func names() []string {
 	var all []string
-	for _, r := range Rungs() {
+	for _, r := range Strategies() {
 		all = append(all, r.Name)
 	}
 	return all

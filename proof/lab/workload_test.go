@@ -82,7 +82,7 @@ func TestWhatIsSetIsNoDefault(t *testing.T) {
 	require.Equal(t, set, set.WithDefaults())
 	var none lab.Workload
 	all := none.WithDefaults()
-	require.Len(t, all.Strategies, len(lab.Rungs()))
+	require.Len(t, all.Strategies, len(lab.Strategies()))
 	require.Zero(t, none, "WithDefaults returns a copy")
 	require.NoError(t, all.Validate())
 }
@@ -104,22 +104,22 @@ func TestSharesAddUpAndAreEven(t *testing.T) {
 	})
 }
 
-func TestTheLadderHasAPlaceForEveryRung(t *testing.T) {
+func TestTheLadderHasAPlaceForEveryStrategy(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, rung := range lab.Rungs() {
-		require.False(t, seen[rung.Name], "%s twice", rung.Name)
-		seen[rung.Name] = true
-		require.Regexp(t, `^[a-z]+(-[a-z]+)*$`, rung.Name)
-		require.NotEmpty(t, rung.Title, rung.Name)
-		require.NotEmpty(t, rung.Flaw, rung.Name)
-		require.NotNil(t, rung.New, rung.Name)
-		require.Contains(t, []lab.Step{lab.StepLocked, lab.StepRead, lab.StepWritten}, rung.DieAt, rung.Name)
-		found, ok := lab.RungNamed(rung.Name)
+	for _, entry := range lab.Strategies() {
+		require.False(t, seen[entry.Name], "%s twice", entry.Name)
+		seen[entry.Name] = true
+		require.Regexp(t, `^[a-z]+(-[a-z]+)*$`, entry.Name)
+		require.NotEmpty(t, entry.Title, entry.Name)
+		require.NotEmpty(t, entry.Flaw, entry.Name)
+		require.NotNil(t, entry.New, entry.Name)
+		require.Contains(t, []lab.Step{lab.StepLocked, lab.StepRead, lab.StepWritten}, entry.DieAt, entry.Name)
+		found, ok := lab.StrategyNamed(entry.Name)
 		require.True(t, ok)
-		require.Equal(t, rung.Title, found.Title)
+		require.Equal(t, entry.Title, found.Title)
 	}
-	_, ok := lab.RungNamed("luck")
+	_, ok := lab.StrategyNamed("luck")
 	require.False(t, ok)
 	require.Len(t, seen, 19)
 }

@@ -12,20 +12,20 @@ import (
 
 // A bout is what happens between two breaths: mostly one fault by itself, whose cost is measured then. Else faults of several targets at
 // once, one after the other of each target: process, wire, Redis and SQL server.
-type bout struct {
-	lanes [][]*stroke // a lane is what happens to one target
+type scenario struct {
+	lanes [][]*injection // a lane is what happens to one target
 	begun time.Time
 }
 
 const (
 	togetherOneIn = 3               // bouts
 	boutLasts     = 4 * time.Second // one of several targets, about; longer if its first fault is
-	pauseLeast    = 100             // milliseconds between two faults of a lane
-	pauseMost     = 500
+	minPause      = 100             // milliseconds between two faults of a lane
+	maxPause      = 500
 )
 
 // planBout draws a bout of a round in which so many faults were drawn, and so many are left.
-func (p *planner) planBout(r *rand.Rand, of *plan, struck, left int) *bout {
+func (p *planner) planBout(r *rand.Rand, of *plan, struck, left int) *scenario {
 	with := of.featuresAt(struck)
 	may := func(f *fault) bool { return of.lossy || !f.lossy(p.opt) }
 	firstMay := may
@@ -44,16 +44,16 @@ func (p *planner) planBout(r *rand.Rand, of *plan, struck, left int) *bout {
 	}
 	first.alone = r.IntN(togetherOneIn) > 0 || len(targets) == 1
 	if first.alone {
-		return &bout{lanes: [][]*stroke{{first}}}
+		return &scenario{lanes: [][]*injection{{first}}}
 	}
-	b := &bout{}
+	b := &scenario{}
 	left--
 	until := max(boutLasts, first.length())
 	for _, target := range targets {
-		lane := []*stroke(nil)
+		lane := []*injection(nil)
 		length := time.Duration(0)
 		if target == first.target {
-			lane = []*stroke{first}
+			lane = []*injection{first}
 			length = first.length()
 		}
 		for ; left > 0; left-- {
@@ -70,10 +70,10 @@ func (p *planner) planBout(r *rand.Rand, of *plan, struck, left int) *bout {
 }
 
 // length is how long the fault is expected to keep its lane.
-func (s *stroke) length() time.Duration { return s.lasts + s.takes + ms((pauseLeast+pauseMost)/2) }
+func (s *injection) length() time.Duration { return s.lasts + s.takes + ms((minPause+maxPause)/2) }
 
 // length is how long the bout is expected to last.
-func (b *bout) length() (most time.Duration) {
+func (b *scenario) length() (most time.Duration) {
 	for _, lane := range b.lanes {
 		sum := time.Duration(0)
 		for _, s := range lane {
@@ -85,12 +85,12 @@ func (b *bout) length() (most time.Duration) {
 }
 
 // lossy reports whether one of its faults may lose answered claims.
-func (b *bout) lossy(o *Options) bool {
-	return slices.ContainsFunc(slices.Concat(b.lanes...), func(s *stroke) bool { return s.lossy(o) })
+func (b *scenario) lossy(o *Options) bool {
+	return slices.ContainsFunc(slices.Concat(b.lanes...), func(s *injection) bool { return s.lossy(o) })
 }
 
-// strike has a bout happen, and tells what it cost.
-func (rd *round) strike(ctx context.Context, o *operator, b *bout, i int) error {
+// inject has a bout happen, and tells what it cost.
+func (rd *round) inject(ctx context.Context, o *operator, b *scenario, i int) error {
 	for _, c := range rd.campaigns {
 		c.closing.Store(c.closing.Load() || c.has(withArchive) && rd.struck >= closeAfter)
 		c.still.Store(int64(1 + i%c.shards))
@@ -111,24 +111,24 @@ func (rd *round) strike(ctx context.Context, o *operator, b *bout, i int) error 
 	wg.Wait()
 	err := errors.Join(append(errs, rd.w.try(rd.w.startSQL))...) // a full disk may end it after there is space again
 	over := time.Now()
-	rd.breathe(ctx, over)
+	rd.waitForRecovery(ctx, over)
 	if b.lossy(rd.w.opt) && err == nil {
 		wait(ctx, lossAfter-time.Since(over))
 		rd.operating.Lock()
 		err = rd.heal(ctx)
 		rd.operating.Unlock()
 		rd.closeLosses(0)
-		rd.breathe(ctx, time.Now())
+		rd.waitForRecovery(ctx, time.Now())
 	}
 	rd.tell(b)
 	return err
 }
 
 // happenAll has the faults of a lane happen.
-func (rd *round) happenAll(ctx context.Context, b *bout, lane []*stroke, pauses *rand.Rand) error {
+func (rd *round) happenAll(ctx context.Context, b *scenario, lane []*injection, pauses *rand.Rand) error {
 	for i, s := range lane {
 		if i > 0 {
-			wait(ctx, ms(between(pauses, pauseLeast, pauseMost)))
+			wait(ctx, ms(between(pauses, minPause, maxPause)))
 		}
 		if ctx.Err() != nil || rd.isBroken() {
 			return nil //nolint:nilerr // whoever ended the context says why
@@ -141,7 +141,7 @@ func (rd *round) happenAll(ctx context.Context, b *bout, lane []*stroke, pauses 
 }
 
 // happen has one fault happen, and remembers since when and until when it may have lost claims.
-func (rd *round) happen(b *bout, s *stroke) error {
+func (rd *round) happen(b *scenario, s *injection) error {
 	rd.mu.Lock()
 	rd.undoing = rd.undoing || s.undoes
 	rd.lied = rd.lied || s.lies
@@ -150,7 +150,7 @@ func (rd *round) happen(b *bout, s *stroke) error {
 	}
 	rd.mu.Unlock()
 	s.begun = time.Now()
-	err := s.strike(rd.w, s)
+	err := s.inject(rd.w, s)
 	s.took = time.Since(s.begun)
 	if s.alone {
 		rd.closeLosses(lossAfter)
@@ -172,24 +172,24 @@ func (rd *round) closeLosses(later time.Duration) {
 	}
 }
 
-// breatheMost bounds a breath: where claims were lost, a repair may have to decide first.
-const breatheMost = 900 * time.Millisecond
+// maxRecoveryWait bounds a breath: where claims were lost, a repair may have to decide first.
+const maxRecoveryWait = 900 * time.Millisecond
 
-// breathe waits until each campaign was answered since then.
-func (rd *round) breathe(ctx context.Context, since time.Time) {
-	for wait(ctx, 50*time.Millisecond); len(rd.gauge.quietSince(since)) > 0 && time.Since(since) < breatheMost && ctx.Err() == nil; {
+// waitForRecovery waits until each campaign was answered since then.
+func (rd *round) waitForRecovery(ctx context.Context, since time.Time) {
+	for wait(ctx, 50*time.Millisecond); len(rd.gauge.quietSince(since)) > 0 && time.Since(since) < maxRecoveryWait && ctx.Err() == nil; {
 		wait(ctx, 10*time.Millisecond)
 	}
 }
 
 // tell reports the faults of a bout that happened. All of several bear the cost of the whole.
-func (rd *round) tell(b *bout) {
+func (rd *round) tell(b *scenario) {
 	cost := rd.gauge.cost()
 	all := slices.Concat(b.lanes...)
-	all = slices.DeleteFunc(all, func(s *stroke) bool { return s.begun.IsZero() })
-	slices.SortFunc(all, func(s, t *stroke) int { return s.begun.Compare(t.begun) })
+	all = slices.DeleteFunc(all, func(s *injection) bool { return s.begun.IsZero() })
+	slices.SortFunc(all, func(s, t *injection) int { return s.begun.Compare(t.begun) })
 	for i, s := range all {
-		struck := Struck{
+		struck := FaultRecord{
 			AtMs: s.begun.Sub(rd.begun).Milliseconds(), Round: rd.n, Name: s.name, What: s.what, TookMs: s.took.Milliseconds(), Cost: cost,
 		}
 		if !s.alone {
@@ -207,7 +207,7 @@ func (rd *round) tell(b *bout) {
 }
 
 // beside names the faults that happened at the same time; if there were none, the others of the bout.
-func (s *stroke) beside(all []*stroke) (names []string) {
+func (s *injection) beside(all []*injection) (names []string) {
 	var others []string
 	for _, other := range all {
 		if other == s {

@@ -47,7 +47,7 @@ type campaign struct {
 	doubt   int64     // and up to which some may be
 	release time.Time // of those that are in doubt
 	batches []any     // requests that added packets, as they were answered
-	wishes  []*wish
+	wishes  []*request
 	closed  bool
 }
 
@@ -114,7 +114,7 @@ func (c *campaign) total() int64 {
 	return c.totals[i].value
 }
 
-func (c *campaign) add(w *wish) {
+func (c *campaign) add(w *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wishes = append(c.wishes, w)
@@ -389,8 +389,8 @@ func between(r *rand.Rand, least, most int64) int64 { return least + r.Int64N(mo
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// wishesOf is a copy, for when others may add.
-func (c *campaign) wishesOf() []*wish {
+// requests is a copy, for when others may add.
+func (c *campaign) requests() []*request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.wishes)

@@ -126,7 +126,7 @@ func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, er
 }
 
 // mark is how the row of a wish is found: by the digest of its key, or by its user, who has no other.
-func (one *wish) mark() string {
+func (one *request) mark() string {
 	if one.key == "" {
 		return one.user
 	}
@@ -177,7 +177,7 @@ func (rd *round) checkAnswers(l *ledger) {
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
 // checkTries goes through the tries of one wish: which claim it was told of last, and whether it may have one untold.
-func (rd *round) checkTries(one *wish) (told *try, unsure bool) {
+func (rd *round) checkTries(one *request) (told *try, unsure bool) {
 	for i := range one.tries {
 		t := &one.tries[i]
 		unsure = unsure || doubtful(t.code)
@@ -202,7 +202,7 @@ func (t *try) repeats(told *try) bool {
 }
 
 // checkRow: the row says what the client was told.
-func (rd *round) checkRow(l *ledger, one *wish, told *try, made *row) {
+func (rd *round) checkRow(l *ledger, one *request, told *try, made *row) {
 	c := told.claim
 	if made.user != one.user || c.UserID != one.user || made.quantity != one.quantity || c.Quantity != one.quantity ||
 		made.seq != c.Seq && !rd.excused(told.ended) || // a repair may have given it another place
@@ -218,7 +218,7 @@ func (rd *round) checkRow(l *ledger, one *wish, told *try, made *row) {
 }
 
 // endsWrong: a claim has one end, all answers tell of the same, and without a request it has none, or time's.
-func (one *wish) endsWrong(status models.ClaimStatus, lossy bool) string {
+func (one *request) endsWrong(status models.ClaimStatus, lossy bool) string {
 	holds := one.c.hold > 0
 	may := map[models.ClaimStatus]bool{models.ClaimClaimed: true, models.ClaimExpired: holds}
 	for _, e := range one.ends {

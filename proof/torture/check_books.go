@@ -250,7 +250,7 @@ func (rd *round) checkRefusals(l *ledger) {
 }
 
 // refusedWrong says what is wrong with a no; "" is nothing.
-func (l *ledger) refusedWrong(one *wish, t *try) string {
+func (l *ledger) refusedWrong(one *request, t *try) string {
 	from := t.begun.Add(-cacheFor)
 	switch t.code {
 	case "sold_out":

@@ -61,7 +61,7 @@ func TestChecksOfRefusalsTell(t *testing.T) {
 		for broken, change := range map[string]func(c *campaign){"": sound, "was told " + code: func(*campaign) {}} {
 			rd, l := past(change)
 			no := try{begun: time.Now().Add(-time.Second), ended: time.Now(), code: code}
-			l.wishes = []*wish{{c: l.campaign, user: "u", quantity: 1, tries: []try{no}}}
+			l.wishes = []*request{{c: l.campaign, user: "u", quantity: 1, tries: []try{no}}}
 			rd.checkRefusals(l)
 			requireTold(t, rd, broken)
 		}
@@ -75,7 +75,7 @@ func TestCheckOfExpiryTells(t *testing.T) {
 		r := &l.rows[0]
 		claim := models.Claim{ID: r.id, UserID: r.user, Quantity: r.quantity, Seq: r.seq, ClaimedAt: models.NewTime(r.at)}
 		claim.ExpiresAt = new(models.NewTime(r.at.Add(time.Minute)))
-		rd.checkRow(l, &wish{c: l.campaign, user: "u", quantity: 2}, &try{claim: &claim}, &row{
+		rd.checkRow(l, &request{c: l.campaign, user: "u", quantity: 2}, &try{claim: &claim}, &row{
 			id: r.id, user: r.user, quantity: 2, seq: 1, status: r.status, at: claim.ClaimedAt.Time,
 		})
 		requireTold(t, rd, broken)

@@ -12,8 +12,8 @@ import (
 	"dibs/models"
 )
 
-// wish is one claim that someone wants, through all its tries. It belongs to one client until the round ends.
-type wish struct {
+// request is one claim that someone wants, through all its tries. It belongs to one client until the round ends.
+type request struct {
 	c        *campaign
 	user     string
 	quantity int64
@@ -39,13 +39,13 @@ type ending struct {
 }
 
 // final reports whether another try would tell nothing new.
-func (w *wish) final() bool { return certain(w.last().code) || w.key == "" }
+func (w *request) final() bool { return certain(w.last().code) || w.key == "" }
 
 // rests reports whether its campaign or shard is left alone now.
-func (w *wish) rests() bool { return w.c.closing.Load() || w.c.rests(w.user) }
+func (w *request) rests() bool { return w.c.closing.Load() || w.c.rests(w.user) }
 
 // last is the newest try.
-func (w *wish) last() *try { return &w.tries[len(w.tries)-1] }
+func (w *request) last() *try { return &w.tries[len(w.tries)-1] }
 
 // clients is how many ask at the same time.
 const clients = 10
@@ -59,7 +59,7 @@ type client struct {
 	name  string
 	r     *rand.Rand
 	api   int
-	mine  []*wish
+	mine  []*request
 	made  int
 	ends  chan func() // to redeem and release beside the claims, as MySQL has a say in these
 }
@@ -119,9 +119,9 @@ func (c *client) leave(code string) {
 	}
 }
 
-func (c *client) fresh(of *campaign) *wish {
+func (c *client) fresh(of *campaign) *request {
 	c.made++
-	one := &wish{c: of, quantity: 1, key: fmt.Sprintf("%s %s %d", of.id, c.name, c.made)}
+	one := &request{c: of, quantity: 1, key: fmt.Sprintf("%s %s %d", of.id, c.name, c.made)}
 	if c.r.IntN(4) == 0 && of.has(kindUnits) {
 		one.quantity = between(c.r, 1, 3)
 	}
@@ -155,7 +155,7 @@ func (c *client) ask(ctx context.Context, of *campaign) {
 }
 
 // body is the claim as it is sent.
-func (w *wish) body() map[string]any {
+func (w *request) body() map[string]any {
 	body := map[string]any{"user_id": w.user, "quantity": w.quantity}
 	if subjects := w.c.subjects(w.user); subjects != nil {
 		body["subjects"] = subjects
@@ -164,7 +164,7 @@ func (w *wish) body() map[string]any {
 }
 
 // try sends one claim once.
-func (c *client) try(one *wish) {
+func (c *client) try(one *request) {
 	t := try{begun: time.Now()}
 	r := c.send(c.w.ctx, http.MethodPost, c.base()+"/v1/campaigns/"+one.c.id+"/claims", one.key, one.body())
 	t.ended = time.Now()
@@ -179,7 +179,7 @@ func (c *client) try(one *wish) {
 }
 
 // book keeps a try. A second claim for one key is told at once.
-func (c *client) book(one *wish, t *try) {
+func (c *client) book(one *request, t *try) {
 	c.round.gauge.note(one.c.id, t.code, t.ended)
 	for i := range one.tries {
 		if before := &one.tries[i]; before.claim != nil && t.claim != nil && before.claim.ID != t.claim.ID && !c.round.excused(before.ended) {
@@ -201,7 +201,7 @@ func (t *try) take(body []byte) {
 
 // askMany wants several claims in one request, and tries none again.
 func (c *client) askMany(of *campaign, n int) {
-	many := make([]*wish, n)
+	many := make([]*request, n)
 	claims := make([]map[string]any, n)
 	for i := range many {
 		many[i] = c.fresh(of)
@@ -258,7 +258,7 @@ func (c *client) endOne() {
 }
 
 // end asks once for an end of a claim that was answered.
-func (c *client) end(one *wish, base, claim string, wanted models.ClaimStatus) ending {
+func (c *client) end(one *request, base, claim string, wanted models.ClaimStatus) ending {
 	verb := "release"
 	body := map[string]any{"reason": "changed my mind"}
 	if wanted == models.ClaimRedeemed {

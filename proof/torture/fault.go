@@ -18,16 +18,16 @@ type fault struct {
 	loses func(*Options) bool
 	// cannot says why this machine or topology can't do it; "" and nil: it can.
 	cannot func(*world) string
-	// strike does it and undoes it. Processes that it killed are started again later.
-	strike func(w *world, s *stroke) error
+	// inject does it and undoes it. Processes that it killed are started again later.
+	inject func(w *world, s *injection) error
 	// lies tells that the time of claims may be wrong: it is Redis' own.
 	lies bool
 	// undoes tells that it loses more than claims: also what was redeemed, released or changed.
 	undoes bool
 }
 
-// stroke is one time that a fault happens.
-type stroke struct {
+// injection is one time that a fault happens.
+type injection struct {
 	*fault
 
 	who   int // picks one of several
@@ -39,7 +39,7 @@ type stroke struct {
 	took  time.Duration
 }
 
-func (s *stroke) String() string {
+func (s *injection) String() string {
 	if s.what == "" {
 		return s.name
 	}
@@ -96,7 +96,7 @@ func Names() (names []string) {
 }
 
 // draw picks a fault by weight, of those that may happen.
-func draw(r *rand.Rand, from []*fault, may func(*fault) bool) *stroke {
+func draw(r *rand.Rand, from []*fault, may func(*fault) bool) *injection {
 	sum := 0
 	for _, f := range from {
 		if may(f) {
@@ -115,7 +115,7 @@ func draw(r *rand.Rand, from []*fault, may func(*fault) bool) *stroke {
 		if n < 0 {
 			u := r.Float64() // mostly short, at times as long as can be
 			lasts := f.lasts[0] + time.Duration(u*u*float64(f.lasts[1]-f.lasts[0]))
-			return &stroke{fault: f, who: r.IntN(1000), n: between(r, 1, 100), lasts: lasts}
+			return &injection{fault: f, who: r.IntN(1000), n: between(r, 1, 100), lasts: lasts}
 		}
 	}
 	return nil

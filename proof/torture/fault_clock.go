@@ -19,7 +19,7 @@ func clockFaults() []*fault {
 			}
 			return ""
 		},
-		strike: func(w *world, s *stroke) error {
+		inject: func(w *world, s *injection) error {
 			off := clockOff
 			if s.n%2 == 0 {
 				off = -off

@@ -44,7 +44,7 @@ func diskFaults() []*fault {
 	ofSQL := func(w *world) *testenv.Disk { return w.disks.sql }
 	return []*fault{
 		{name: "disk of redis is full", target: onRedis, weight: 3, lasts: span(200, 4000), cannot: cannot(ofRedis),
-			strike: func(w *world, s *stroke) error {
+			inject: func(w *world, s *injection) error {
 				return w.try(func() {
 					w.disks.redis.Fill()
 					wait(w.ctx, s.lasts)
@@ -57,7 +57,7 @@ func diskFaults() []*fault {
 				})
 			}},
 		{name: "disk of sql is full", target: onSQL, weight: 3, lasts: span(500, 6000), cannot: cannot(ofSQL),
-			strike: func(w *world, s *stroke) error {
+			inject: func(w *world, s *injection) error {
 				before, err := w.committed()
 				if err != nil {
 					return err

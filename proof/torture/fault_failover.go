@@ -28,7 +28,7 @@ func failoverFaults() []*fault {
 	return []*fault{
 		{name: "kill primary", target: onRedis, weight: 6, lasts: span(100, 4000), takes: 4 * time.Second,
 			cannot: noReplicas, loses: unlessReplicas,
-			strike: func(w *world, s *stroke) error {
+			inject: func(w *world, s *injection) error {
 				return w.try(func() {
 					node, key := w.primary(s)
 					node.Kill()
@@ -41,7 +41,7 @@ func failoverFaults() []*fault {
 			}},
 		{name: "pause primary", target: onRedis, weight: 2, lasts: span(200, 6000), takes: 2 * time.Second,
 			cannot: noReplicas, loses: unlessReplicas,
-			strike: func(w *world, s *stroke) error {
+			inject: func(w *world, s *injection) error {
 				return w.try(func() {
 					node, _ := w.primary(s)
 					node.Pause()
@@ -52,7 +52,7 @@ func failoverFaults() []*fault {
 				})
 			}},
 		{name: "kill replica", target: onRedis, weight: 3, lasts: span(20, 3000), takes: time.Second, cannot: noReplicas,
-			strike: func(w *world, s *stroke) error {
+			inject: func(w *world, s *injection) error {
 				return w.try(func() {
 					node := w.replica(s)
 					node.Kill()
@@ -62,14 +62,14 @@ func failoverFaults() []*fault {
 				})
 			}},
 		{name: "slots move", target: onRedis, weight: 4, lasts: span(1, 30), takes: time.Second, cannot: noCluster,
-			strike: func(w *world, s *stroke) error {
+			inject: func(w *world, s *injection) error {
 				return w.try(func() {
 					s.what = fmt.Sprintf("of partition %d", s.who%w.partitions)
 					w.cluster.MoveSlot(lua.StreamKey(s.who%w.partitions), s.lasts)
 				})
 			}},
 		{name: "planned failover", target: onRedis, weight: 4, lasts: span(100, 1000), takes: time.Second, cannot: noCluster,
-			strike: func(w *world, s *stroke) error { return w.try(func() { w.plannedFailover(s) }) }},
+			inject: func(w *world, s *injection) error { return w.try(func() { w.plannedFailover(s) }) }},
 	}
 }
 
@@ -77,7 +77,7 @@ func failoverFaults() []*fault {
 func unlessReplicas(o *Options) bool { return o.Durability.Replicas == 0 }
 
 // primary picks a node that serves one of the claim streams, and a key of it.
-func (w *world) primary(s *stroke) (*testenv.RedisServer, string) {
+func (w *world) primary(s *injection) (*testenv.RedisServer, string) {
 	key := lua.StreamKey(s.who % w.partitions)
 	if w.cluster != nil {
 		s.what = fmt.Sprintf("of partition %d", s.who%w.partitions)
@@ -93,7 +93,7 @@ func (w *world) primary(s *stroke) (*testenv.RedisServer, string) {
 }
 
 // replica picks a replica.
-func (w *world) replica(s *stroke) *testenv.RedisServer {
+func (w *world) replica(s *injection) *testenv.RedisServer {
 	for i := range w.redis {
 		if node := pick(w.redis, s.who+i); strings.Contains(w.replication(node), "role:slave") {
 			return node
@@ -113,7 +113,7 @@ func (w *world) replication(node *testenv.RedisServer) string {
 
 // demote has a primary that is back follow the one that was promoted. Every fourth time it is left to the Sentinels, which take ten
 // seconds for that.
-func (w *world) demote(back *testenv.RedisServer, s *stroke) {
+func (w *world) demote(back *testenv.RedisServer, s *injection) {
 	if w.sentinels == nil || s.n%4 == 0 {
 		return
 	}
@@ -174,7 +174,7 @@ func (w *world) serves() bool {
 }
 
 // plannedFailover has a replica take over from its primary, which waits until the replica has everything.
-func (w *world) plannedFailover(s *stroke) {
+func (w *world) plannedFailover(s *injection) {
 	old, key := w.primary(s)
 	for _, node := range w.redis {
 		info := w.replication(node)

@@ -24,13 +24,13 @@ func processFaults() (all []*fault) {
 	}{{"api", 5, 3 * time.Second}, {"consumer", 5, takeoverAfter}, {"syncer", 3, leaderLease}, {"finance", 2, takeoverAfter},
 		{"webhooks", 2, takeoverAfter}} {
 		all = append(all,
-			&fault{name: "kill " + kind.name, target: onPart, weight: kind.weight, lasts: span(20, 1500), strike: kill(kind.name)},
+			&fault{name: "kill " + kind.name, target: onPart, weight: kind.weight, lasts: span(20, 1500), inject: kill(kind.name)},
 			&fault{name: "pause " + kind.name, target: onPart, weight: 1, lasts: [2]time.Duration{
 				kind.lease + 500*time.Millisecond, kind.lease + 2*time.Second,
-			}, strike: pause(kind.name)},
-			&fault{name: "start " + kind.name, target: onPart, weight: 1, lasts: span(500, 3000), takes: time.Second, strike: startOne(kind.name)})
+			}, inject: pause(kind.name)},
+			&fault{name: "start " + kind.name, target: onPart, weight: 1, lasts: span(500, 3000), takes: time.Second, inject: startOne(kind.name)})
 	}
-	return append(all, &fault{name: "stop any", target: onPart, weight: 2, lasts: span(20, 500), strike: func(w *world, s *stroke) error {
+	return append(all, &fault{name: "stop any", target: onPart, weight: 2, lasts: span(20, 500), inject: func(w *world, s *injection) error {
 		p := pick(w.parts, s.who)
 		s.what = p.name
 		p.signal(syscall.SIGTERM)
@@ -40,8 +40,8 @@ func processFaults() (all []*fault) {
 }
 
 // kill ends one of a kind, every third time all of them.
-func kill(kind string) func(w *world, s *stroke) error {
-	return func(w *world, s *stroke) error {
+func kill(kind string) func(w *world, s *injection) error {
+	return func(w *world, s *injection) error {
 		struck := w.some(kind, s)
 		for _, p := range struck {
 			p.kill(s.lasts)
@@ -52,8 +52,8 @@ func kill(kind string) func(w *world, s *stroke) error {
 }
 
 // pause stops one of a kind in the middle of whatever it does, for longer than its lease.
-func pause(kind string) func(w *world, s *stroke) error {
-	return func(w *world, s *stroke) error {
+func pause(kind string) func(w *world, s *injection) error {
+	return func(w *world, s *injection) error {
 		p := pick(w.of(kind), s.who)
 		s.what = p.name
 		p.signal(syscall.SIGSTOP)
@@ -64,8 +64,8 @@ func pause(kind string) func(w *world, s *stroke) error {
 }
 
 // startOne starts one more of a kind and stops it again. When nothing else is wrong, it has to come up.
-func startOne(kind string) func(w *world, s *stroke) error {
-	return func(w *world, s *stroke) error {
+func startOne(kind string) func(w *world, s *injection) error {
+	return func(w *world, s *injection) error {
 		p := w.spare(kind)
 		s.what = p.name
 		if err := p.keep(); err != nil {
@@ -83,7 +83,7 @@ func startOne(kind string) func(w *world, s *stroke) error {
 }
 
 // some are one of a kind or, every third time, all.
-func (w *world) some(kind string, s *stroke) []*part {
+func (w *world) some(kind string, s *injection) []*part {
 	struck := w.of(kind)
 	if s.n%3 != 0 {
 		struck = []*part{pick(struck, s.who)}
@@ -110,24 +110,24 @@ const slow = `{"name": "t", "type": "latency", "stream": "downstream", "attribut
 // wireFaults are what befalls connections between two.
 func wireFaults() []*fault {
 	return []*fault{
-		{name: "cut a wire", target: onWire, weight: 6, lasts: span(50, 2500), strike: func(w *world, s *stroke) error {
+		{name: "cut a wire", target: onWire, weight: 6, lasts: span(50, 2500), inject: func(w *world, s *injection) error {
 			line := pick(w.wires(), s.who)
 			s.what = line.name
 			line.proxy.Stop()
 			wait(w.ctx, s.lasts)
 			return wrap(line.proxy.Start())
 		}},
-		{name: "spoil a wire", target: onWire, weight: 8, lasts: span(50, 2500), strike: func(w *world, s *stroke) error {
+		{name: "spoil a wire", target: onWire, weight: 8, lasts: span(50, 2500), inject: func(w *world, s *injection) error {
 			toxic := pick(toxics, int(s.n))
 			return spoil(w, s, toxic.name, toxic.text, pick(w.wires(), s.who))
 		}},
-		{name: "slow wire", target: onWire, weight: 3, lasts: span(500, 3000), strike: func(w *world, s *stroke) error {
+		{name: "slow wire", target: onWire, weight: 3, lasts: span(500, 3000), inject: func(w *world, s *injection) error {
 			return spoil(w, s, "slow", slow, pick(w.wires(), s.who))
 		}},
-		{name: "sql is slow", target: onWire, weight: 2, lasts: span(500, 4000), strike: func(w *world, s *stroke) error {
+		{name: "sql is slow", target: onWire, weight: 2, lasts: span(500, 4000), inject: func(w *world, s *injection) error {
 			return spoil(w, s, "slow", slow, slices.DeleteFunc(w.wires(), func(l wire) bool { return !strings.HasSuffix(l.name, toSQL) })...)
 		}},
-		{name: "cut all wires to sql", target: onWire, weight: 2, lasts: span(100, 3000), strike: func(w *world, s *stroke) error {
+		{name: "cut all wires to sql", target: onWire, weight: 2, lasts: span(100, 3000), inject: func(w *world, s *injection) error {
 			for _, p := range w.parts {
 				p.toSQL.Stop()
 			}
@@ -142,7 +142,7 @@ func wireFaults() []*fault {
 	}
 }
 
-func spoil(w *world, s *stroke, how, toxic string, lines ...wire) (err error) {
+func spoil(w *world, s *injection, how, toxic string, lines ...wire) (err error) {
 	if len(lines) == 1 {
 		s.what = lines[0].name + ", " + how
 	}

@@ -28,21 +28,21 @@ func redisFaults() []*fault {
 	}
 	return []*fault{
 		{name: "kill redis", target: onRedis, weight: 3, lasts: span(20, 1500), cannot: onlyAlone, loses: unlessFsync,
-			strike: func(w *world, s *stroke) error {
+			inject: func(w *world, s *injection) error {
 				return w.try(func() {
 					w.redis[0].Kill()
 					wait(w.ctx, s.lasts)
 					w.redis[0].StartRepaired()
 				})
 			}},
-		{name: "restart redis", target: onRedis, weight: 2, lasts: span(20, 500), cannot: onlyAlone, strike: func(w *world, s *stroke) error {
+		{name: "restart redis", target: onRedis, weight: 2, lasts: span(20, 500), cannot: onlyAlone, inject: func(w *world, s *injection) error {
 			return w.try(func() {
 				w.redis[0].Stop()
 				wait(w.ctx, s.lasts)
 				w.redis[0].Start()
 			})
 		}},
-		{name: "pause redis", target: onRedis, weight: 2, lasts: span(100, 5000), cannot: onlyAlone, strike: func(w *world, s *stroke) error {
+		{name: "pause redis", target: onRedis, weight: 2, lasts: span(100, 5000), cannot: onlyAlone, inject: func(w *world, s *injection) error {
 			return w.try(func() {
 				w.redis[0].Pause()
 				wait(w.ctx, s.lasts)
@@ -50,13 +50,13 @@ func redisFaults() []*fault {
 			})
 		}},
 		{name: "flush scripts", target: onRedis, weight: 2, lasts: span(10, 600),
-			strike: again(func(ctx context.Context, rdb *redis.Client) error { return rdb.ScriptFlush(ctx).Err() })},
-		{name: "redis is slow", target: onRedis, weight: 2, lasts: span(500, 4000), strike: again(holdUp)},
+			inject: again(func(ctx context.Context, rdb *redis.Client) error { return rdb.ScriptFlush(ctx).Err() })},
+		{name: "redis is slow", target: onRedis, weight: 2, lasts: span(500, 4000), inject: again(holdUp)},
 		{name: "cut clients of redis", target: onRedis, weight: 3, lasts: span(1, 600),
-			strike: again(func(ctx context.Context, rdb *redis.Client) error {
+			inject: again(func(ctx context.Context, rdb *redis.Client) error {
 				return rdb.ClientKillByFilter(ctx, "TYPE", "normal").Err()
 			})},
-		{name: "redis is full", target: onRedis, weight: 3, lasts: span(50, 2000), strike: func(w *world, s *stroke) error {
+		{name: "redis is full", target: onRedis, weight: 3, lasts: span(50, 2000), inject: func(w *world, s *injection) error {
 			err := w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error { return rdb.ConfigSet(ctx, "maxmemory", "1").Err() })
 			wait(w.ctx, s.lasts)
 			if err != nil {
@@ -64,7 +64,7 @@ func redisFaults() []*fault {
 			}
 			return w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error { return rdb.ConfigSet(ctx, "maxmemory", "0").Err() })
 		}},
-		{name: "delete a key", target: onRedis, weight: 4, lasts: span(1, 100), strike: func(w *world, s *stroke) error {
+		{name: "delete a key", target: onRedis, weight: 4, lasts: span(1, 100), inject: func(w *world, s *injection) error {
 			l := pick(w.inForce, s.who)
 			k := lua.KeysOf(l.id, l.partition)
 			key := pick([]string{k.State, k.State, k.Users, k.Keys}, int(s.n))
@@ -72,10 +72,10 @@ func redisFaults() []*fault {
 			wait(w.ctx, s.lasts)
 			return w.unlink(key)
 		}},
-		{name: "depose the leader", target: onRedis, weight: 2, lasts: span(1, 100), strike: func(w *world, _ *stroke) error {
+		{name: "depose the leader", target: onRedis, weight: 2, lasts: span(1, 100), inject: func(w *world, _ *injection) error {
 			return w.unlink(lua.LeaderKey)
 		}},
-		{name: "flush redis", target: onRedis, weight: 3, lasts: span(1, 300), loses: always, strike: func(w *world, s *stroke) error {
+		{name: "flush redis", target: onRedis, weight: 3, lasts: span(1, 300), loses: always, inject: func(w *world, s *injection) error {
 			w.without(s, "consumer")
 			return w.eachPrimary(func(ctx context.Context, rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() })
 		}},
@@ -101,8 +101,8 @@ func (w *world) unlink(key string) error {
 func unlessFsync(o *Options) bool { return !o.Durability.Fsync }
 
 // again does something to every primary, every 20 ms for as long as the fault lasts.
-func again(do func(ctx context.Context, rdb *redis.Client) error) func(w *world, s *stroke) error {
-	return func(w *world, s *stroke) error {
+func again(do func(ctx context.Context, rdb *redis.Client) error) func(w *world, s *injection) error {
+	return func(w *world, s *injection) error {
 		for till := time.Now().Add(s.lasts); ; wait(w.ctx, 20*time.Millisecond) {
 			if err := w.eachPrimary(do); err != nil || time.Now().After(till) || w.ctx.Err() != nil {
 				return err
@@ -135,7 +135,7 @@ func (w *world) onPrimary(ctx context.Context, node *testenv.RedisServer, do fun
 }
 
 // without kills all processes of a kind, every second time, so that no one saves what is about to be lost.
-func (w *world) without(s *stroke, kind string) {
+func (w *world) without(s *injection, kind string) {
 	if s.n%2 == 0 {
 		for _, p := range w.of(kind) {
 			p.kill(s.lasts + 500*time.Millisecond)
@@ -154,15 +154,15 @@ func snapshotFaults() []*fault {
 		return ""
 	}
 	return []*fault{{
-		name: "disk of redis lied", target: onRedis, weight: 4, lasts: span(50, 500), loses: always, cannot: cannot, strike: powerCut,
+		name: "disk of redis lied", target: onRedis, weight: 4, lasts: span(50, 500), loses: always, cannot: cannot, inject: powerCut,
 	}, {
-		name: "roll back redis", target: onRedis, weight: 5, lasts: nearRollback, loses: always, cannot: cannot, strike: rollBackRedis,
+		name: "roll back redis", target: onRedis, weight: 5, lasts: nearRollback, loses: always, cannot: cannot, inject: rollBackRedis,
 	}, {
-		name: "roll back redis far", target: onRedis, weight: 1, lasts: farRollback, loses: always, cannot: cannot, strike: rollBackRedis,
+		name: "roll back redis far", target: onRedis, weight: 1, lasts: farRollback, loses: always, cannot: cannot, inject: rollBackRedis,
 	}}
 }
 
-func rollBackRedis(w *world, s *stroke) error {
+func rollBackRedis(w *world, s *injection) error {
 	then, err := w.copyAOF()
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (w *world) aofFolder() (string, error) {
 }
 
 // powerCut does what a power cut does to a disk that had said of writes that they were on it: Redis dies, and the end of its file is gone.
-func powerCut(w *world, s *stroke) error {
+func powerCut(w *world, s *injection) error {
 	folder, err := w.aofFolder()
 	if err != nil {
 		return err

@@ -14,21 +14,21 @@ import (
 // sqlFaults befall MariaDB or MySQL.
 func sqlFaults() []*fault {
 	return []*fault{
-		{name: "kill sql", target: onSQL, weight: 2, lasts: span(20, 1500), takes: time.Second, strike: func(w *world, s *stroke) error {
+		{name: "kill sql", target: onSQL, weight: 2, lasts: span(20, 1500), takes: time.Second, inject: func(w *world, s *injection) error {
 			return w.try(func() {
 				w.sql.Kill()
 				wait(w.ctx, s.lasts)
 				w.sql.Start()
 			})
 		}},
-		{name: "restart sql", target: onSQL, weight: 1, lasts: span(20, 500), takes: time.Second, strike: func(w *world, s *stroke) error {
+		{name: "restart sql", target: onSQL, weight: 1, lasts: span(20, 500), takes: time.Second, inject: func(w *world, s *injection) error {
 			return w.try(func() {
 				w.sql.Stop()
 				wait(w.ctx, s.lasts)
 				w.sql.Start()
 			})
 		}},
-		{name: "pause sql", target: onSQL, weight: 2, lasts: span(200, 6000), strike: func(w *world, s *stroke) error {
+		{name: "pause sql", target: onSQL, weight: 2, lasts: span(200, 6000), inject: func(w *world, s *injection) error {
 			return w.try(func() {
 				w.sql.Pause()
 				wait(w.ctx, s.lasts)
@@ -36,18 +36,18 @@ func sqlFaults() []*fault {
 			})
 		}},
 		{name: "roll back sql", target: onSQL, weight: 3, lasts: nearRollback, takes: 2 * time.Second, loses: always, undoes: true,
-			strike: rollBackSQL},
+			inject: rollBackSQL},
 		{name: "roll back sql far", target: onSQL, weight: 1, lasts: farRollback, takes: 2 * time.Second, loses: always, undoes: true,
-			strike: rollBackSQL},
-		{name: "sql is read-only", target: onSQL, weight: 3, lasts: span(100, 3000), strike: readOnly},
-		{name: "sql kills connections", target: onSQL, weight: 2, lasts: span(1, 500), strike: killConnections},
-		{name: "a stranger locks a campaign", target: onSQL, weight: 3, lasts: span(500, 5000), strike: lockRow},
-		{name: "a stranger makes deadlocks", target: onSQL, weight: 3, lasts: span(500, 3000), strike: deadlocks},
+			inject: rollBackSQL},
+		{name: "sql is read-only", target: onSQL, weight: 3, lasts: span(100, 3000), inject: readOnly},
+		{name: "sql kills connections", target: onSQL, weight: 2, lasts: span(1, 500), inject: killConnections},
+		{name: "a stranger locks a campaign", target: onSQL, weight: 3, lasts: span(500, 5000), inject: lockRow},
+		{name: "a stranger makes deadlocks", target: onSQL, weight: 3, lasts: span(500, 3000), inject: deadlocks},
 	}
 }
 
 // rollBackSQL does what a failover to a replica does that lacks the last commits, or a dump that is restored.
-func rollBackSQL(w *world, s *stroke) error {
+func rollBackSQL(w *world, s *injection) error {
 	var data string
 	if err := w.db.QueryRowContext(w.ctx, "SELECT @@datadir").Scan(&data); err != nil {
 		return wrap(err)
@@ -125,7 +125,7 @@ func (w *world) toldOf(text string) (n int) {
 	return n
 }
 
-func readOnly(w *world, s *stroke) error {
+func readOnly(w *world, s *injection) error {
 	variable := "super_read_only"
 	if w.maria {
 		variable = "read_only"
@@ -142,7 +142,7 @@ func readOnly(w *world, s *stroke) error {
 	return nil
 }
 
-func killConnections(w *world, s *stroke) error {
+func killConnections(w *world, s *injection) error {
 	for till := time.Now().Add(s.lasts); ; wait(w.ctx, 20*time.Millisecond) {
 		ids, err := w.strings("SELECT id FROM information_schema.processlist WHERE user = ?", user)
 		if err != nil {
@@ -157,7 +157,7 @@ func killConnections(w *world, s *stroke) error {
 	}
 }
 
-func lockRow(w *world, s *stroke) error {
+func lockRow(w *world, s *injection) error {
 	s.what = pick(w.inForce, s.who).campaign
 	return w.stranger(func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "SELECT id FROM campaigns WHERE id = ? FOR UPDATE", s.what)
@@ -167,7 +167,7 @@ func lockRow(w *world, s *stroke) error {
 }
 
 // deadlocks takes rows of campaigns in the order opposite to Dibs', again and again.
-func deadlocks(w *world, s *stroke) error {
+func deadlocks(w *world, s *injection) error {
 	for till := time.Now().Add(s.lasts); time.Now().Before(till) && w.ctx.Err() == nil; {
 		_ = w.stranger(func(ctx context.Context, tx *sql.Tx) error { // it is the victim at times
 			for _, l := range slices.Backward(w.inForce) {

@@ -135,7 +135,7 @@ func (c *campaign) had(since time.Time) []string {
 }
 
 // cover notes the pairs that a bout covered.
-func (rd *round) cover(b *bout) {
+func (rd *round) cover(b *scenario) {
 	for _, c := range rd.campaigns {
 		had := c.had(b.begun)
 		for _, lane := range b.lanes {

@@ -120,7 +120,7 @@ func (rd *round) checkExtra(l *ledger) {
 }
 
 // extraWrong says what is wrong with a refusal for the limit; "" is nothing.
-func (l *ledger) extraWrong(one *wish, from, till time.Time) string {
+func (l *ledger) extraWrong(one *request, from, till time.Time) string {
 	limit := l.extra
 	if limit == nil {
 		return "it has no such limit"

@@ -10,7 +10,7 @@ import (
 type plan struct {
 	lossy bool
 	casts []cast
-	bouts []*bout
+	bouts []*scenario
 }
 
 // cast is what a campaign of a round is like.
@@ -178,7 +178,7 @@ func (p *plan) featuresAt(struck int) (all []string) {
 }
 
 // draw draws a fault of those that may happen, first of those that make a new pair.
-func (p *planner) draw(r *rand.Rand, with []string, may func(*fault) bool) *stroke {
+func (p *planner) draw(r *rand.Rand, with []string, may func(*fault) bool) *injection {
 	isNew := func(f *fault) bool {
 		return slices.ContainsFunc(with, func(feature string) bool { return !p.drawn[pair{feature, f.name}] })
 	}

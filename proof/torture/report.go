@@ -39,9 +39,9 @@ type Report struct {
 	Never   []string `json:"pairs_excluded"` // pairs of features that can't be covered, and why; those of faults are in Skipped
 	covered pairs
 
-	Faults  []Struck `json:"faults"`
-	Skipped []string `json:"skipped"` // what this machine or topology can't do, and why
-	Broken  []string `json:"broken"`  // promises that did not hold
+	Faults  []FaultRecord `json:"faults"`
+	Skipped []string      `json:"skipped"` // what this machine or topology can't do, and why
+	Broken  []string      `json:"broken"`  // promises that did not hold
 }
 
 // pairsOf lists the pairs of a planner's table by whether the run covered them.
@@ -72,8 +72,8 @@ func (r *Report) MissingByFeature() (lines []string) {
 	return lines
 }
 
-// Struck is one fault that happened.
-type Struck struct {
+// FaultRecord is one fault that happened.
+type FaultRecord struct {
 	AtMs   int64    `json:"at_ms"` // since the run's begin
 	Round  int      `json:"round"`
 	Name   string   `json:"name"`
@@ -84,7 +84,7 @@ type Struck struct {
 }
 
 // head says what happened, without its cost.
-func (s *Struck) head() string {
+func (s *FaultRecord) head() string {
 	what := s.Name
 	if s.What != "" {
 		what += ": " + s.What
@@ -95,7 +95,7 @@ func (s *Struck) head() string {
 	return fmt.Sprintf("%7.1fs  round %-3d %-58s %6.2fs", float64(s.AtMs)/1000, s.Round, what, float64(s.TookMs)/1000)
 }
 
-func (s *Struck) String() string {
+func (s *FaultRecord) String() string {
 	var refused []string
 	for _, code := range slices.Sorted(maps.Keys(s.Refused)) {
 		refused = append(refused, fmt.Sprintf("%d %s", s.Refused[code], code))

@@ -112,7 +112,7 @@ func (rd *round) run(ctx context.Context) (err error) {
 		name string
 		do   func() error
 	}{
-		{"suffered", func() error { return rd.suffer(ctx, o) }},
+		{"suffered", func() error { return rd.injectFaults(ctx, o) }},
 		{"healed", func() error { return rd.heal(ctx) }},
 		{"sold out", func() error { return rd.settle(ctx) }},
 		{"drained", func() error { return rd.drain(ctx, o) }},
@@ -135,8 +135,8 @@ func (rd *round) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// suffer has the faults happen while clients, the operator and a reader go on.
-func (rd *round) suffer(ctx context.Context, o *operator) (err error) {
+// injectFaults has the faults happen while clients, the operator and a reader go on.
+func (rd *round) injectFaults(ctx context.Context, o *operator) (err error) {
 	if len(rd.plan.bouts) == 0 {
 		return fmt.Errorf("%w: every fault that is left may lose claims", ErrOptions)
 	}
@@ -156,7 +156,7 @@ func (rd *round) suffer(ctx context.Context, o *operator) (err error) {
 		if err != nil || ctx.Err() != nil || rd.isBroken() {
 			break
 		}
-		err = rd.strike(ctx, o, b, i)
+		err = rd.inject(ctx, o, b, i)
 	}
 	for _, c := range rd.campaigns {
 		c.still.Store(0)

@@ -177,7 +177,7 @@ func (w *world) undecided(of *campaign) (n int64, err error) {
 }
 
 // buy claims until the outcome is certain. What would expire is redeemed.
-func (c *client) buy(ctx context.Context, of *campaign, quantity int64, deadline time.Time) (*wish, error) {
+func (c *client) buy(ctx context.Context, of *campaign, quantity int64, deadline time.Time) (*request, error) {
 	one := c.fresh(of)
 	one.quantity = quantity
 	one.user = fmt.Sprintf("%s-%d", c.name, c.made)

@@ -73,7 +73,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		Seed: o.Seed, Topology: o.Topology, Durability: o.Durability.String(), Shards: o.Shards, Serve: o.Serve, Broken: []string{},
 	}
 	started, err := r.inWorld(ctx)
-	for errors.Is(err, errHost) && started && r.report.Void < voidMost {
+	for errors.Is(err, errHost) && started && r.report.Void < maxVoid {
 		r.report.Void++
 		r.report.Broken = []string{} // rows that the server lost
 		r.n++
@@ -88,8 +88,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r.report, err
 }
 
-// voidMost is how many rounds may be void, because a server of the kit failed; each costs new servers.
-const voidMost = 10
+// maxVoid is how many rounds may be void, because a server of the kit failed; each costs new servers.
+const maxVoid = 10
 
 // run is the rounds of one call of Run.
 type run struct {

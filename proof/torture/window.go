@@ -100,7 +100,7 @@ func model(total int64) porcupine.Model {
 
 // history is what porcupine is asked about. The claims that sold out the rest later are part of it.
 func (rd *round) history(c *campaign) (all []porcupine.Operation) {
-	for i, one := range c.wishesOf() {
+	for i, one := range c.requests() {
 		op := porcupine.Operation{ClientId: i, Input: one.quantity, Call: rd.since(one.tries[0].begun), Return: rd.since(one.last().ended)}
 		unknown := false
 		for j := range one.tries {

@@ -74,7 +74,7 @@ func (l *labRun) run(ctx context.Context, env cmd.Env, cfg *config.Config) error
 		return err
 	}
 	if l.list {
-		return listRungs(env)
+		return listStrategies(env)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -127,10 +127,10 @@ func (l *labRun) print(env cmd.Env, report *lab.Report) error {
 	return encoder.Encode(report)
 }
 
-func listRungs(env cmd.Env) error {
+func listStrategies(env cmd.Env) error {
 	t := cmd.NewTable()
 	t.AppendHeader([]any{"strategy", "what it is", "its flaw"})
-	for _, r := range lab.Rungs() {
+	for _, r := range lab.Strategies() {
 		t.AppendRow([]any{r.Name, r.Title, r.Flaw})
 	}
 	_, err := fmt.Fprintln(env.Stdout, t.Render())

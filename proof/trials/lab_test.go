@@ -21,7 +21,7 @@ var fewClaims = []string{
 	"--users", "20", "--units", "10", "--connections", "4",
 }
 
-func TestLabRunsItsRungsOnTheServersOfTheSettings(t *testing.T) {
+func TestLabRunsItsStrategiesOnTheServersOfTheSettings(t *testing.T) {
 	t.Parallel()
 	redis, db := testenv.Redis(t), testenv.Database(t)
 	environ := []string{"DIBS_REDIS_URL=" + redis.URL(), "DIBS_MYSQL_DSN=" + db.DSN}
@@ -31,12 +31,12 @@ func TestLabRunsItsRungsOnTheServersOfTheSettings(t *testing.T) {
 	var report lab.Report
 	got := run(t, environ, append(fewClaims, "--json", "--docs", docs, "--docs-part", "here")...)
 	require.NoError(t, json.Unmarshal([]byte(requireOK(t, got)), &report))
-	require.Equal(t, []string{"read-then-write", "set-nx-px"}, []string{report.Rungs[0].Name, report.Rungs[1].Name})
-	for _, rung := range report.Rungs {
-		require.Positive(t, rung.ClaimsPerSecond, rung.Name)
-		require.Len(t, rung.Rounds, 1)
+	require.Equal(t, []string{"read-then-write", "set-nx-px"}, []string{report.Results[0].Name, report.Results[1].Name})
+	for _, entry := range report.Results {
+		require.Positive(t, entry.ClaimsPerSecond, entry.Name)
+		require.Len(t, entry.Rounds, 1)
 	}
-	require.Zero(t, report.Rungs[1].Oversold)
+	require.Zero(t, report.Results[1].Oversold)
 	require.Contains(t, strings.Join(report.Servers, " "), "Redis ")
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -59,14 +59,14 @@ func TestLabRunsItsRungsOnTheServersOfTheSettings(t *testing.T) {
 	requireRefusal(t, run(t, environ, fewClaims...), cmd.ExitFailed, "in use", lua.StreamKey(0))
 }
 
-func TestLabListsEveryRungWithItsFlaw(t *testing.T) {
+func TestLabListsEveryStrategyWithItsFlaw(t *testing.T) {
 	t.Parallel()
 	out := requireOK(t, run(t, nil, "lab", "--list"))
-	for _, rung := range lab.Rungs() {
-		require.Regexp(t, `(?m)^`+rung.Name+` {2,}.* {2,}\S`, out)
-		require.Contains(t, out, rung.Flaw)
+	for _, entry := range lab.Strategies() {
+		require.Regexp(t, `(?m)^`+entry.Name+` {2,}.* {2,}\S`, out)
+		require.Contains(t, out, entry.Flaw)
 	}
-	require.Equal(t, len(lab.Rungs())+1, strings.Count(out, "\n"))
+	require.Equal(t, len(lab.Strategies())+1, strings.Count(out, "\n"))
 }
 
 func TestLabRefusesServersItCannotUse(t *testing.T) {

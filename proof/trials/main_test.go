@@ -88,7 +88,7 @@ func TestDibsBuildsItsTrialsInAClone(t *testing.T) {
 	var out, problems bytes.Buffer
 	code := cmd.Run(t.Context(), cmd.Env{Args: []string{"lab", "--list"}, Environ: os.Environ(), Stdout: &out, Stderr: &problems})
 	require.Zero(t, code, problems.String())
-	require.Contains(t, out.String(), lab.Rungs()[0].Flaw)
+	require.Contains(t, out.String(), lab.Strategies()[0].Flaw)
 	out.Reset()
 	code = cmd.Run(t.Context(), cmd.Env{Args: []string{"lab", "--rounds", "x"}, Environ: os.Environ(), Stdout: &out, Stderr: &problems})
 	require.Equal(t, cmd.ExitUsage, code, "as it ended")

@@ -12,8 +12,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// parkedOfMost bounds the parked claims of one user that are read. There are none but after a fault.
-const parkedOfMost = 1000
+// maxParkedOf bounds the parked claims of one user that are read. There are none but after a fault.
+const maxParkedOf = 1000
 
 // Claims reads the claims that MySQL holds.
 type Claims struct{ db *gorm.DB }
@@ -95,7 +95,7 @@ func (r *Claims) parkedOf(ctx context.Context, q models.ClaimsQuery) (claims []m
 		find = find.Where("p.campaign_id = ?", q.CampaignID)
 	}
 	var lines []parkedLine
-	if err := find.Limit(parkedOfMost).Find(&lines).Error; err != nil {
+	if err := find.Limit(maxParkedOf).Find(&lines).Error; err != nil {
 		return nil, fmt.Errorf("campaigns: claims of a user: %w", err)
 	}
 	for i := range lines {

@@ -26,13 +26,13 @@ type Gatherer interface {
 // GatherBy has the totals of campaigns of several shards lowered by what g takes out. It is called before r is used.
 func (r *Repository) GatherBy(g Gatherer) { r.gatherer = g }
 
-// lowerMost bounds how often units are taken out for one change, while others change the total.
-const lowerMost = 5
+// maxLowerings bounds how often units are taken out for one change, while others change the total.
+const maxLowerings = 5
 
 // changeGathering changes a campaign in MySQL. A lower total of a campaign of several shards is what Redis says first: the units are taken
 // out of its lots. What was taken out and is not needed comes back when the change is applied.
 func (r *Repository) changeGathering(ctx context.Context, id string, change models.Change) (c models.Campaign, err error) {
-	for range lowerMost {
+	for range maxLowerings {
 		before, err := r.Get(ctx, id)
 		if err != nil || !before.IsSharded() || change.Total == nil || *change.Total >= before.Total || r.gatherer == nil {
 			return r.change(ctx, id, change, 0)

@@ -102,12 +102,12 @@ func (s *streams) newGeneration(
 func (s *streams) countLost(ctx context.Context, partition int, known lua.StreamPosition, stream *lua.Stream) (int64, error) {
 	lost := known.Added - stream.Added
 	for from := known.Tip.Next(); !stream.Tip.Less(from); {
-		entries, err := s.scripts.Entries(ctx, partition, from, lua.FencesMost)
+		entries, err := s.scripts.Entries(ctx, partition, from, lua.MaxFences)
 		if err != nil {
 			return 0, err
 		}
 		lost += int64(len(entries))
-		if len(entries) < lua.FencesMost {
+		if len(entries) < lua.MaxFences {
 			break
 		}
 		from = entries[len(entries)-1].ID.Next()
@@ -117,8 +117,8 @@ func (s *streams) countLost(ctx context.Context, partition int, known lua.Stream
 
 // stopAll fences every campaign of a partition that Redis holds, wherever it is by its books, and returns those.
 func (s *streams) stopAll(ctx context.Context, partition int) (stopped []string, err error) {
-	fetch := campaigns.Lots(ctx, s.db, lua.FencesMost, "id, epoch", "`partition` = ? AND epoch > 0", partition)
-	for page, err := range sqlstore.Pages(lua.FencesMost, campaigns.ID, fetch) {
+	fetch := campaigns.Lots(ctx, s.db, lua.MaxFences, "id, epoch", "`partition` = ? AND epoch > 0", partition)
+	for page, err := range sqlstore.Pages(lua.MaxFences, campaigns.ID, fetch) {
 		if err != nil {
 			return nil, err
 		}
@@ -143,7 +143,7 @@ func (s *streams) stop(ctx context.Context, page []models.Campaign) (stopped []s
 // recordLost records that campaigns are lost; Redis takes no claims for them any more. One that was lost before keeps its reason, unless
 // that names an effect of the same cause: another process looked between the fence and this.
 func (s *streams) recordLost(ctx context.Context, ids []string, reason string) error {
-	for some := range slices.Chunk(ids, lua.FencesMost) {
+	for some := range slices.Chunk(ids, lua.MaxFences) {
 		err := sqlstore.On(s.db.WithContext(ctx)).Run("UPDATE lots SET residency = ?, residency_reason = ?, residency_at = ?"+
 			" WHERE id IN ? AND (residency <> ? OR residency_reason LIKE ? OR residency_reason LIKE ? OR residency_reason LIKE ?)",
 			models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), some,

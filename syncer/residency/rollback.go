@@ -138,8 +138,8 @@ func (w *StreamWatcher) RequireBooks(ctx context.Context) error {
 // fenceAfterRollback fences every campaign of a partition that Redis holds by any load, and returns those whose claims MySQL may lack:
 // these, those that are resident by MySQL, and after more than a moment also those that may have been loaded and evicted since.
 func (s *streams) fenceAfterRollback(ctx context.Context, partition int, found *rollback) (suspect []string, err error) {
-	fetch := campaigns.Lots(ctx, s.db, lua.FencesMost, "id, residency, status, starts_at", "`partition` = ?", partition)
-	for page, err := range sqlstore.Pages(lua.FencesMost, campaigns.ID, fetch) {
+	fetch := campaigns.Lots(ctx, s.db, lua.MaxFences, "id, residency, status, starts_at", "`partition` = ?", partition)
+	for page, err := range sqlstore.Pages(lua.MaxFences, campaigns.ID, fetch) {
 		if err != nil {
 			return nil, err
 		}

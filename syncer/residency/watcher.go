@@ -61,12 +61,12 @@ func (s *streams) partitions() []int {
 // watchEvicted stops campaigns that Redis holds although they were evicted: it was rolled back to a time before that. Perhaps nothing else
 // shows it, and such a campaign would not be told of changes.
 func (w *StreamWatcher) watchEvicted(ctx context.Context) error {
-	page, err := campaigns.Lots(ctx, w.streams.db, lua.FencesMost, "id, epoch", "residency = ?", models.ResidencyEvicted)(w.evicted)
+	page, err := campaigns.Lots(ctx, w.streams.db, lua.MaxFences, "id, epoch", "residency = ?", models.ResidencyEvicted)(w.evicted)
 	if err != nil {
 		return err
 	}
 	w.evicted = ""
-	if len(page) == lua.FencesMost {
+	if len(page) == lua.MaxFences {
 		w.evicted = page[len(page)-1].ID
 	}
 	stopped, err := w.streams.stop(ctx, page)

@@ -103,7 +103,7 @@ func capacity(t *testing.T, db *gorm.DB, image string) {
 			_, err := r.Redeem(t.Context(), taken[i].ID, "order-4711")
 			require.NoError(t, err)
 		}
-		require.NoError(t, relay.ForgetTold(t.Context()))
+		require.NoError(t, relay.DeletePublished(t.Context()))
 	})
 	measure("release", few, func() {
 		for i := range few {

@@ -11,7 +11,7 @@ import (
 
 // Eager has r leave no row to the process that wrote it, and delete each row at once.
 func Eager(r *Relay) *Relay {
-	r.gather = 0
+	r.deleteDelay = 0
 	return RelayAfter(r, 0)
 }
 

@@ -74,12 +74,12 @@ func badRows(err error) map[string]struct{} {
 //
 // Any number may run at once.
 type Relay struct {
-	db      *gorm.DB
-	scripts campaigns.Scripts
-	metrics *relayMetrics
-	after   time.Duration // is relayAfter, but in tests
-	gather  time.Duration // is forgetAfter, but in tests; 0 is not at all
-	steps   steps.Steps
+	db          *gorm.DB
+	scripts     campaigns.Scripts
+	metrics     *relayMetrics
+	after       time.Duration // is relayAfter, but in tests
+	deleteDelay time.Duration // is forgetAfter, but in tests; 0 is not at all
+	steps       steps.Steps
 
 	damaged map[string]tries // by row, of those that can't be applied; Relay's own
 
@@ -96,7 +96,7 @@ type tries struct {
 // NewRelay makes a relay; reg may be nil. Relay is for one goroutine, Apply for any number.
 func NewRelay(db *gorm.DB, scripts campaigns.Scripts, reg prometheus.Registerer) *Relay {
 	return &Relay{
-		db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter, gather: forgetAfter, damaged: make(map[string]tries),
+		db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter, deleteDelay: forgetAfter, damaged: make(map[string]tries),
 	}
 }
 
@@ -203,16 +203,16 @@ func (r *Relay) applyDecided(ctx context.Context, decided []heldClaim) error {
 	if len(done) == 0 {
 		return err
 	}
-	if r.gather == 0 {
+	if r.deleteDelay == 0 {
 		return errors.Join(err, r.forget(ctx, done))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.told) == 0 {
-		time.AfterFunc(r.gather, func() {
+		time.AfterFunc(r.deleteDelay, func() {
 			ctx, cancel := context.WithTimeout(context.Background(), relayAfter)
 			defer cancel()
-			_ = r.ForgetTold(ctx) // the leader's relay does it again
+			_ = r.DeletePublished(ctx) // the leader's relay does it again
 		})
 	}
 	r.told = append(r.told, done...)
@@ -255,8 +255,8 @@ func (r *Relay) deliver(ctx context.Context, messages []message) (done []string,
 	return done, errors.Join(failed...)
 }
 
-// ForgetTold deletes the rows that Redis has and that wait for it. A process calls it when it ends.
-func (r *Relay) ForgetTold(ctx context.Context) error {
+// DeletePublished deletes the rows that Redis has and that wait for it. A process calls it when it ends.
+func (r *Relay) DeletePublished(ctx context.Context) error {
 	r.mu.Lock()
 	ids := r.told
 	r.told = nil

@@ -204,7 +204,7 @@ func TestRelay_DecisionsShareTheDeletionOfTheirRows(t *testing.T) {
 		_, err := r.Release(t.Context(), claim, "")
 		require.NoError(t, err)
 	}
-	require.NoError(t, told.ForgetTold(t.Context()))
+	require.NoError(t, told.DeletePublished(t.Context()))
 	require.Zero(t, syncertest.Unapplied(t, h.DB))
 	require.Less(t, deletions.Load(), int64(20))
 	_, err := r.Redeem(t.Context(), h.Take(id, syncertest.Ask("v", ""))[0], "o")

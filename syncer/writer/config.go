@@ -35,7 +35,7 @@ const (
 type Config struct {
 	DB *gorm.DB
 
-	Witness Witness // nil: a MySQL that was restored goes unnoticed here
+	FlushLog FlushLog // nil: a MySQL that was restored goes unnoticed here
 
 	FlushSize     int           // most rows of one transaction
 	FlushInterval time.Duration // wait of a claim for others; up to 500 ms once flushes have claims of many campaigns

@@ -200,7 +200,7 @@ func TestWitness_AFlushThatMySQLLacksStopsItsCampaigns(t *testing.T) {
 	t.Parallel()
 	db := fileStore(t, "a", "b")
 	seen := &witness{flushes: make(map[string]string)}
-	w := syncertest.StartWriter(t, writer.Config{DB: db, Witness: seen})
+	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushLog: seen})
 	for _, id := range []string{"a", "b"} {
 		require.NoError(t, syncertest.Submit(t.Context(), w, syncertest.ClaimsOf(id, 1, 1)[0], nil))
 	}
@@ -216,7 +216,7 @@ func TestWitness_ARedisThatIsAwayStopsNothing(t *testing.T) {
 	t.Parallel()
 	db := fileStore(t, "a")
 	seen := &witness{flushes: map[string]string{"a": "gone"}, fails: errors.New("redis is away")}
-	w := syncertest.StartWriter(t, writer.Config{DB: db, Witness: seen})
+	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushLog: seen})
 	require.NoError(t, syncertest.Submit(t.Context(), w, syncertest.ClaimsOf("a", 1, 1)[0], nil))
 	require.Empty(t, seen.behind)
 	require.Equal(t, 1, seen.recorded)

@@ -21,7 +21,7 @@ type store struct {
 	tuning
 
 	db      *gorm.DB
-	witness Witness // or nil
+	witness FlushLog // or nil
 	steps   steps.Steps
 }
 
@@ -53,7 +53,7 @@ func (s *store) commit(ctx context.Context, brief bool, rows []*row, sums map[st
 	if err == nil {
 		s.steps.At("committed")
 	}
-	return s.witnessed(ctx, sums, ids, err)
+	return s.recordOutcome(ctx, sums, ids, err)
 }
 
 // write is the transaction. It returns the ids of the rows in stock_flushes by lot.

@@ -13,8 +13,8 @@ import (
 	"dibs/internal/sqlstore"
 )
 
-// Witness remembers elsewhere which flushes MySQL committed, so that a MySQL that was returned is noticed before it gets more claims.
-type Witness interface {
+// FlushLog remembers elsewhere which flushes MySQL committed, so that a MySQL that was returned is noticed before it gets more claims.
+type FlushLog interface {
 	// Flushes are the ids of flushes that MySQL committed of claims of some campaigns, or of others beside them.
 	Flushes(ctx context.Context, campaignIDs []string) (ids []string, err error)
 	// RecordFlushes remembers flushes that were committed, by campaign.
@@ -64,8 +64,8 @@ func requireFlushes(ctx context.Context, tx *sql.Tx, dialect string, ids []strin
 	return err
 }
 
-// witnessed is told how a flush ended, and by which rows of stock_flushes.
-func (s *store) witnessed(ctx context.Context, sums map[string]*tally, flushes map[string]string, err error) error {
+// recordOutcome is told how a flush ended, and by which rows of stock_flushes.
+func (s *store) recordOutcome(ctx context.Context, sums map[string]*tally, flushes map[string]string, err error) error {
 	switch {
 	case s.witness == nil:
 	case errors.Is(err, errRolledBack):

@@ -54,7 +54,7 @@ func New(cfg Config) (*Writer, error) {
 
 func unstarted(cfg Config, t tuning) *Writer {
 	w := &Writer{
-		store: store{db: cfg.DB, witness: cfg.Witness, tuning: t}, cfg: cfg,
+		store: store{db: cfg.DB, witness: cfg.FlushLog, tuning: t}, cfg: cfg,
 		adder: newAdder(cfg.FlushSize), capacity: semaphore.NewWeighted(int64(t.pendingMax)), wake: make(chan struct{}, 1),
 		closing: make(chan struct{}), stopped: make(chan struct{}),
 	}
@@ -103,7 +103,7 @@ func (w *Writer) add(ctx context.Context, events []models.RawEvent, claims []int
 	added := int64(claimsIn(parts))
 	w.capacity.Release(n - added)
 	if size := int64(w.cfg.FlushSize); pending == added || pending >= size && pending-added < size {
-		w.nudge()
+		w.signal()
 	}
 	return parts, ErrClosed
 }
@@ -145,7 +145,7 @@ func waitFor(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-func (w *Writer) nudge() {
+func (w *Writer) signal() {
 	select {
 	case w.wake <- struct{}{}:
 	default:

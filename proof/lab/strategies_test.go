@@ -15,25 +15,25 @@ import (
 	"dibs/proof/lab"
 )
 
-// eachRung runs a test on a bench of each rung that keeps its books by itself; those of Dibs need a service of their own and are
+// eachStrategy runs a test on a bench of each strategy that keeps its books by itself; those of Dibs need a service of their own and are
 // tested by their own packages.
-func eachRung(t *testing.T, units int64, test func(t *testing.T, b *bench)) {
+func eachStrategy(t *testing.T, units int64, test func(t *testing.T, b *bench)) {
 	t.Helper()
-	for _, rung := range lab.Rungs() {
-		if rung.Serve != nil {
+	for _, entry := range lab.Strategies() {
+		if entry.Serve != nil {
 			continue
 		}
-		t.Run(rung.Name, func(t *testing.T) {
+		t.Run(entry.Name, func(t *testing.T) {
 			t.Parallel()
-			test(t, newBench(t, rung.Name, units))
+			test(t, newBench(t, entry.Name, units))
 		})
 	}
 }
 
-// What every rung tells one claimer after another: the flaws are of crowds.
-func TestEveryRungSellsRightWhileOneAsksAfterTheOther(t *testing.T) {
+// What every strategy tells one claimer after another: the flaws are of crowds.
+func TestEveryStrategySellsRightWhileOneAsksAfterTheOther(t *testing.T) {
 	t.Parallel()
-	eachRung(t, 3, func(t *testing.T, b *bench) {
+	eachStrategy(t, 3, func(t *testing.T, b *bench) {
 		s := b.claimer()
 		require.Equal(t, lab.Claimed, b.claim(s, "ada"))
 		require.Equal(t, lab.OverLimit, b.claim(s, "ada"))
@@ -54,8 +54,8 @@ func TestALimitIsAsHighAsItIs(t *testing.T) {
 		0: "claimed claimed claimed claimed sold_out", 1: "claimed over_limit over_limit over_limit over_limit",
 		2: "claimed claimed over_limit over_limit over_limit", 5: "claimed claimed claimed claimed sold_out",
 	} {
-		eachRung(t, 4, func(t *testing.T, b *bench) {
-			if b.rung.Name == "red-packet" {
+		eachStrategy(t, 4, func(t *testing.T, b *bench) {
+			if b.entry.Name == "red-packet" {
 				return // its list is one packet a user
 			}
 			b.env.Campaign.PerUser = per
@@ -70,10 +70,10 @@ func TestALimitIsAsHighAsItIs(t *testing.T) {
 }
 
 // A crowd of two processes' worth: what is sound sells each unit once, and to no one two.
-func TestSoundRungsSellExactlyWhatThereIsToACrowd(t *testing.T) {
+func TestSoundStrategiesSellExactlyWhatThereIsToACrowd(t *testing.T) {
 	t.Parallel()
-	eachRung(t, 20, func(t *testing.T, b *bench) {
-		if !b.rung.Sound {
+	eachStrategy(t, 20, func(t *testing.T, b *bench) {
+		if !b.entry.Sound {
 			return
 		}
 		claimers := []lab.Strategy{b.claimer(), b.claimer()}
@@ -105,31 +105,31 @@ func TestSoundRungsSellExactlyWhatThereIsToACrowd(t *testing.T) {
 	})
 }
 
-// Where a rung is killed in the lab is a place that its claims come to, once each.
-func TestEveryRungComesToTheStepItDiesAt(t *testing.T) {
+// Where a strategy is killed in the lab is a place that its claims come to, once each.
+func TestEveryStrategyComesToTheStepItDiesAt(t *testing.T) {
 	t.Parallel()
-	eachRung(t, 3, func(t *testing.T, b *bench) {
+	eachStrategy(t, 3, func(t *testing.T, b *bench) {
 		steps := map[lab.Step]int{}
 		s := b.claimer(at(func(step lab.Step) error {
 			steps[step]++
 			return nil
 		}))
 		require.Equal(t, lab.Claimed, b.claim(s, "ada"))
-		require.Equal(t, 1, steps[b.rung.DieAt], steps)
+		require.Equal(t, 1, steps[b.entry.DieAt], steps)
 		for step, times := range steps {
 			require.Equal(t, 1, times, step)
 		}
 	})
 }
 
-// A claimer that fails before anything is written has sold nothing. Afterwards is the rung's flaw, or none.
+// A claimer that fails before anything is written has sold nothing. Afterwards is the strategy's flaw, or none.
 func TestAFailureBeforeTheSaleSellsNothing(t *testing.T) {
 	t.Parallel()
-	eachRung(t, 1, func(t *testing.T, b *bench) {
-		if b.rung.DieAt == lab.StepWritten || b.rung.Name == "setnx" {
+	eachStrategy(t, 1, func(t *testing.T, b *bench) {
+		if b.entry.DieAt == lab.StepWritten || b.entry.Name == "setnx" {
 			return
 		}
-		_, err := b.claimer(failAt(b.rung.DieAt)).Claim(t.Context(), "failing")
+		_, err := b.claimer(failAt(b.entry.DieAt)).Claim(t.Context(), "failing")
 		require.ErrorIs(t, err, errHolder)
 		require.Equal(t, lab.Claimed, b.claim(b.claimer(), "next"))
 		require.Equal(t, lab.SoldOut, b.claim(b.claimer(), "last"))
@@ -138,7 +138,7 @@ func TestAFailureBeforeTheSaleSellsNothing(t *testing.T) {
 
 func TestNobodyIsToldYesByServersThatAreGone(t *testing.T) {
 	t.Parallel()
-	eachRung(t, 5, func(t *testing.T, b *bench) {
+	eachStrategy(t, 5, func(t *testing.T, b *bench) {
 		s := b.claimer()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -152,10 +152,10 @@ func TestNobodyIsToldYesByServersThatAreGone(t *testing.T) {
 // A stock that was never prepared is a mistake, and neither a sale nor a sell-out.
 func TestAStockThatIsNotThereIsNoStock(t *testing.T) {
 	t.Parallel()
-	eachRung(t, 5, func(t *testing.T, b *bench) {
+	eachStrategy(t, 5, func(t *testing.T, b *bench) {
 		b.env.Campaign.ID += "-never"
 		outcome, err := b.claimer(patience(shortly)).Claim(t.Context(), "ada")
-		switch b.rung.Name {
+		switch b.entry.Name {
 		case "conditional-update", "red-packet":
 			require.NoError(t, err)
 			require.Equal(t, lab.SoldOut, outcome, "it can't tell: one reason to keep what unknown is apart from nothing")
@@ -166,15 +166,15 @@ func TestAStockThatIsNotThereIsNoStock(t *testing.T) {
 	})
 }
 
-// Whatever a rung keeps in Redis stands under the lab's prefix and the campaign's tag, so that a run can be cleaned up.
-func TestKeysOfARungAreTheCampaigns(t *testing.T) {
+// Whatever a strategy keeps in Redis stands under the lab's prefix and the campaign's tag, so that a run can be cleaned up.
+func TestKeysOfAStrategyAreTheCampaigns(t *testing.T) {
 	t.Parallel()
 	redis, db := testenv.Redis(t), testenv.Database(t)
-	for _, rung := range lab.Rungs() {
-		if rung.Serve != nil {
+	for _, entry := range lab.Strategies() {
+		if entry.Serve != nil {
 			continue
 		}
-		b := newBenchAt(t, rung.Name, 3, lab.Place{RedisURL: redis.URL(), MySQLDSN: db.DSN})
+		b := newBenchAt(t, entry.Name, 3, lab.Place{RedisURL: redis.URL(), MySQLDSN: db.DSN})
 		require.Equal(t, lab.Claimed, b.claim(b.claimer(), "ada"))
 		keys, err := redis.Client().Keys(t.Context(), "*").Result()
 		require.NoError(t, err)
@@ -217,10 +217,10 @@ func TestADeadlockIsTriedAgain(t *testing.T) {
 
 func TestPatienceEndsAWaitForALock(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []string{"setnx", "setnx-defer", "setnx-expire", "set-nx-px", "owner-token", "watchdog", "lock-per-coupon", "for-update"} {
-		t.Run(rung, func(t *testing.T) {
+	for _, entry := range []string{"setnx", "setnx-defer", "setnx-expire", "set-nx-px", "owner-token", "watchdog", "lock-per-coupon", "for-update"} {
+		t.Run(entry, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, rung, 2)
+			b := newBench(t, entry, 2)
 			g := newGate(lab.StepRead)
 			slow := b.held(b.claimer(at(g.at)), g, "slow")
 			begun := time.Now()
