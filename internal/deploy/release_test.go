@@ -40,20 +40,20 @@ func TestRelease_MakesBinariesNotesAndChecksums(t *testing.T) {
 	write("bin/go", "#!/bin/sh\nlast=; for a in \"$@\"; do [ \"$last\" = -o ] || [ \"$last\" = -output ] && out=$a; last=$a; done\n"+
 		"echo \"$GOOS/$GOARCH $CGO_ENABLED $*\" >\"$out\"\n", 0o755)
 	write("deploy/chart/Chart.yaml", "name: dibs\nversion: 0.1.0\nappVersion: \"0.1.0\"\n", 0o644)
-	write("CHANGELOG.md", "# Changelog\n\n## Unreleased\n\n- Not yet.\n\n## 1.2.3 - 2026-11-22\n\n- Feature: it ships.\n\n## 1.2.2\n\n- Old.\n", 0o644)
+	write("CHANGELOG.md", "# Changelog\n\n## [Unreleased]\n\n- Not yet.\n\n## [1.2.3] - 2026-11-22\n\n### Added\n\n- It ships.\n\n## [1.2.2]\n\n- Old.\n", 0o644)
 	run("git", "init", "-q")
 	run("git", "add", ".")
 	run("git", "commit", "-qm", "first")
 
 	require.Contains(t, run("scripts/release", "1.2.3"), "usage:")
-	require.Contains(t, run("scripts/release", "v9.9.9"), `CHANGELOG.md has no section "## 9.9.9"`)
+	require.Contains(t, run("scripts/release", "v9.9.9"), `CHANGELOG.md has no section "## [9.9.9]"`)
 	sums := run("scripts/release", "v1.2.3")
 	for _, name := range []string{"dibs-v1.2.3-linux-arm64", "dibs-v1.2.3-darwin-arm64", "dibs-chart-1.2.3.tgz", "dibs-v1.2.3.cdx.json", "NOTES.md", "THIRD_PARTY_NOTICES.txt"} {
 		require.Contains(t, sums, "  "+name+"\n")
 	}
 	notes, err := os.ReadFile(filepath.Join(repo, "dist/NOTES.md"))
 	require.NoError(t, err)
-	require.Equal(t, "- Feature: it ships.", strings.TrimSpace(string(notes)))
+	require.Equal(t, "### Added\n\n- It ships.", strings.TrimSpace(string(notes)))
 	asked, err := os.ReadFile(filepath.Join(repo, "dist/dibs-v1.2.3-linux-arm64"))
 	require.NoError(t, err)
 	require.Contains(t, string(asked), "linux/arm64 0 build -trimpath")
