@@ -276,8 +276,8 @@ func (p *pace) perPaceSpan() int64 { return p.perSpan.Load() }
 func (p *pace) add(now time.Time, seq, claims, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.claims = p.claims + claims
-	p.units = p.units + units
+	p.claims += claims
+	p.units += units
 	took := now.Sub(p.since)
 	if took < models.PaceSpan {
 		return
@@ -301,8 +301,8 @@ func (l *lane) refillAhead(now time.Time, replies []lua.ClaimReply, view lua.Cam
 	units := int64(0)
 	for i := range replies {
 		if replies[i].Outcome == models.OutcomeClaimed {
-			claims = claims + 1
-			units = units + replies[i].Claim.Quantity
+			claims++
+			units += replies[i].Claim.Quantity
 		}
 	}
 	l.pace.add(now, view.Seq, claims, units)

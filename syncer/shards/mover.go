@@ -195,9 +195,9 @@ const (
 	verifyRetry = time.Second
 )
 
-// Verify compares a lot with MySQL if another server holds it than when that was last done, or if the server was started again since: it may
-// have been rolled back behind debits. A lot that was rolled back is fenced and loaded. It reports whether the lot is known to be as MySQL
-// knows it.
+// Verify compares a lot with MySQL if another server holds it than when that was last done, or if the server was started again since: it
+// may have been rolled back behind debits. A lot that was rolled back is fenced and loaded. It reports whether the lot is known to be as
+// MySQL knows it.
 func (m *Mover) Verify(ctx context.Context, lotID string) (verified bool, err error) {
 	campaignID, shard := models.SplitShardID(lotID)
 	one, c, err := m.known(ctx, campaignID, shard)
@@ -242,7 +242,7 @@ func (m *Mover) verify(ctx context.Context, one *campaign, c *models.Campaign, i
 	cancel()
 	if err != nil || len(rows) != len(views) {
 		one.mysqlNext = time.Now().Add(verifyRetry)
-		return false, nil //nolint:nilerr // without MySQL claims and moves go on
+		return false, nil // without MySQL claims and moves go on
 	}
 	if _, err := m.loadBehind(ctx, views, rows); err != nil {
 		return false, err
