@@ -3,7 +3,6 @@ package lua
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
 
 	"github.com/google/uuid"
 
@@ -57,14 +56,8 @@ func readAdjust(c *models.Campaign, keys []string, reply []any) error {
 	if err != nil {
 		return err
 	}
-	switch code {
-	case statusOK, statusHeld:
+	if code == statusOK || code == statusHeld {
 		return nil
-	case statusAbsent:
-		return fmt.Errorf("%w: %s", ErrAbsent, c.ID)
-	case statusOther:
-		return fmt.Errorf("%w: %s", ErrOther, c.ID)
-	default:
-		return damaged("adjust", keys, reply)
 	}
+	return refusal("adjust", c.ID, keys, code, reply)
 }

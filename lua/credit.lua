@@ -19,7 +19,7 @@
 -- ARGV[9] at        when, as JSON shows it
 -- ARGV[10..]        of packets: "release_ms:amount:id" of each, from before to upto
 --
--- Reply {0, in:<peer>, units that were credited, tseq}
+-- Reply {0, in:<peer>, units that were credited}
 --   {1} absent: the lot is not here
 --   {2, which} damaged: the key of that number; nothing was changed
 --   {3, in:<peer>} packets are missing in the call, untouched
@@ -52,7 +52,7 @@ if load < held[8] then return {5, held[8]} end
 local credited = held[7]
 if upto <= credited then
   if load > held[8] then redis.call('HSET', state_key, 'load:' .. peer, load) end
-  return {0, credited, 0, held[4]}
+  return {0, credited, 0}
 end
 if not is_open then return {4} end
 
@@ -85,4 +85,4 @@ for _, packet in ipairs(packets) do
   redis.call('RPUSH', list, packet[3])
   redis.call('ZADD', waves_key, packet[2], list)
 end
-return {0, upto, units, tseq}
+return {0, upto, units}

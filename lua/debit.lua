@@ -21,7 +21,7 @@
 -- ARGV[7] now_ms    milliseconds since 1970; empty: this server's clock
 -- ARGV[8..] pairs of the number of a peer and the units that it was credited from here
 --
--- Reply {0, out:<peer>, units that were debited, tseq, units that are owed}
+-- Reply {0, out:<peer>, units that were debited}
 --   {1} absent: the lot is not here
 --   {2, which} damaged: the key of that number; nothing was changed
 --   {3, out:<peer>} others moved units in the meantime; untouched
@@ -94,7 +94,7 @@ if out > held[6] then moves[#moves + 1] = {peer, out - held[6], out} end
 local owed = math.max(0, -has)
 if not moves[1] then
   redis.call('HSET', state_key, 'tseq', tseq) -- who waits for the disk waits for what its connection wrote
-  return {0, out, 0, tseq, owed}
+  return {0, out, 0}
 end
 
 -- Writes. The first may be refused, and then nothing was written. After it nothing can fail.
@@ -116,4 +116,4 @@ for i, list in ipairs(lists) do
   redis.call('LTRIM', list, ends[i], -1)
   if redis.call('EXISTS', list) == 0 then redis.call('ZREM', waves_key, list) end
 end
-return {0, out, units, tseq, owed}
+return {0, out, units}

@@ -48,12 +48,8 @@ func (s *Scripts) Push(ctx context.Context, campaignID string, p *Push) (pushed 
 			}
 		}
 		return 0, badReply(s.push.name, reply)
-	case code == statusAbsent:
-		return 0, fmt.Errorf("%w: %s", ErrAbsent, campaignID)
-	case code == statusOther:
-		return 0, fmt.Errorf("%w: %s", ErrOther, campaignID)
 	}
-	return 0, damaged(s.push.name, keys, reply)
+	return 0, refusal(s.push.name, campaignID, keys, code, reply)
 }
 
 // packetEntry is a packet as lists and records hold it.

@@ -63,13 +63,10 @@ func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Re
 	switch code {
 	case statusOK:
 		return s.decodeReleases(ctx, PartitionOf(c.ID, s.opts.Partitions), len(releases), reply, waitErr)
-	case statusAbsent:
-		return nil, fmt.Errorf("%w: %s", ErrAbsent, c.ID)
 	case statusElse:
 		return nil, fmt.Errorf("%w: %s at epoch %d", ErrOther, c.ID, c.Epoch)
-	default:
-		return nil, damaged(s.release.name, keys, reply)
 	}
+	return nil, refusal(s.release.name, c.ID, keys, code, reply)
 }
 
 func appendReleaseArgs(args []any, r *Release, finder *windowFinder) ([]any, error) {

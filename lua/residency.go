@@ -87,12 +87,10 @@ func (s *Scripts) Evict(ctx context.Context, c *models.Campaign, idle time.Durat
 		return false, err
 	case code == statusOK:
 		return true, nil
-	case code == statusAbsent:
-		return false, fmt.Errorf("%w: %s", ErrAbsent, c.ID)
 	case code == statusElse:
 		return false, nil
 	}
-	return false, damaged(s.evict.name, keys, reply)
+	return false, refusal(s.evict.name, c.ID, keys, code, reply)
 }
 
 // EvictedAt reads the tombstone that the last eviction left: the position that the campaign had. Zero is no tombstone.

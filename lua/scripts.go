@@ -245,6 +245,17 @@ func badReply(name string, reply []any) error {
 	return fmt.Errorf("%w: %s replied %s", ErrOutcomeUnknown, name, strings.ToValidUTF8(text, "?"))
 }
 
+// refusal is the error of a reply that says that a script did nothing, for one of the reasons that scripts have in common.
+func refusal(name, id string, keys []string, code int64, reply []any) error {
+	switch code {
+	case statusAbsent:
+		return fmt.Errorf("%w: %s", ErrAbsent, id)
+	case statusOther:
+		return fmt.Errorf("%w: %s", ErrOther, id)
+	}
+	return damaged(name, keys, reply)
+}
+
 func damaged(name string, keys []string, reply []any) error {
 	if len(reply) == 2 {
 		if which, ok := reply[1].(int64); ok && which >= 1 && int(which) <= len(keys) {

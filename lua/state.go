@@ -95,18 +95,14 @@ func (s *Scripts) State(ctx context.Context, campaignID string) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	switch code {
-	case statusOK:
-		st, err := s.stateOf(campaignID, fieldsOf(reply))
-		if now, ok := reply[1].(int64); ok {
-			st.AsOf = time.UnixMilli(now).UTC()
-		}
-		return st, err
-	case statusAbsent:
-		return State{}, fmt.Errorf("%w: %s", ErrAbsent, campaignID)
-	default:
-		return State{}, damaged("state", keys, reply)
+	if code != statusOK {
+		return State{}, refusal("state", campaignID, keys, code, reply)
 	}
+	st, err := s.stateOf(campaignID, fieldsOf(reply))
+	if now, ok := reply[1].(int64); ok {
+		st.AsOf = time.UnixMilli(now).UTC()
+	}
+	return st, err
 }
 
 // stateOf reads a state from its fields. AsOf is the caller's to set. Errors: ErrDamaged.

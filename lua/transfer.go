@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"dibs/internal/sleep"
 	"dibs/models"
@@ -59,8 +60,6 @@ type Credit struct {
 type Transferred struct {
 	Upto  int64 // units that were ever debited for the peer, or credited from it
 	Units int64 // that moved by this call
-	TSeq  int64 // debits and credits of the lot so far
-	Owed  int64 // units that the lot lacks, after a debit
 }
 
 // Debit takes free units of a lot for a peer, if they were as d says. c is the lot. It returns once all that the lot has debited for the
@@ -124,25 +123,18 @@ func transferred(id, name string, keys []string, code int64, reply []any, err er
 	switch {
 	case err != nil:
 		return t, err
-	case code == statusOK && len(reply) >= 4:
-		for i, field := range []*int64{&t.Upto, &t.Units, &t.TSeq, &t.Owed} {
-			if i+1 < len(reply) {
-				*field, _ = reply[i+1].(int64)
-			}
-		}
+	case code == statusOK && len(reply) == 3:
+		t.Upto, _ = reply[1].(int64)
+		t.Units, _ = reply[2].(int64)
 		return t, nil
-	case code == statusAbsent:
-		return t, fmt.Errorf("%w: %s", ErrAbsent, id)
 	case code == statusMovedOn:
 		return t, fmt.Errorf("%w: %s: %v", ErrMovedOn, id, reply[1:])
-	case code == statusOther:
-		return t, fmt.Errorf("%w: %s", ErrOther, id)
 	case code == statusPeer:
 		return t, fmt.Errorf("%w: %s: %v", ErrPeer, id, reply[1:])
 	case code == statusBehindTwo:
 		return t, fmt.Errorf("%w: %s: %v", ErrBehind, id, reply[1:])
 	}
-	return t, damaged(name, keys, reply)
+	return t, refusal(name, id, keys, code, reply)
 }
 
 // Debited reads the packets that a lot has debited for a peer, from a number of them on.
@@ -150,10 +142,6 @@ func (s *Scripts) Debited(ctx context.Context, lotID string, epoch int64, peer i
 	packets, err := s.rdb.LRange(ctx, s.KeysOf(lotID).Out(epoch, peer), from, -1).Result()
 	return packets, classifyError("lrange", err)
 }
-
-// everySecForgets is longer than what a Redis with appendfsync everysec forgets when it dies: a second, and another while it waits for a
-// slow disk.
-const everySecForgets = 3 * time.Second
 
 // awaitKept waits until a debit is where a failover or a restart finds it, whatever claims wait for: in every replica that is connected,
 // and on the disk of the primary if it writes a file. key is of the shard's slot; err is that of the wait for the disk.
@@ -170,7 +158,7 @@ func (s *Scripts) awaitKept(ctx context.Context, key string, err error) error {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, infoErr)
 	}
 	if err != nil && !s.opts.Durability.Fsync {
-		err = awaitFile(ctx, err)
+		err = awaitFile(ctx, node, err)
 	}
 	connected, parseErr := strconv.Atoi(info["connected_slaves"])
 	replicas := max(connected, s.opts.Durability.Replicas)
@@ -186,14 +174,39 @@ func (s *Scripts) awaitKept(ctx context.Context, key string, err error) error {
 	return nil
 }
 
-// awaitFile waits until a debit must be on the disk of a server that can't tell, where claims don't wait for the disk either. A server
-// that writes no file as it goes keeps nothing: there is nothing to wait for, and what it lost its peers tell.
-func awaitFile(ctx context.Context, err error) error {
-	switch text := err.Error(); {
-	case strings.Contains(text, "appendonly is disabled"), strings.Contains(text, `"appendonly yes"`):
-		return nil
-	case strings.Contains(text, `"appendfsync always"`), isUnknownCommand(err), isRefusal(err):
-		return sleep.For(ctx, everySecForgets)
+const (
+	// syncWithin is longer than what a server with appendfsync everysec takes to begin a sync of its file: a second, and what its clock lags.
+	syncWithin = 1500 * time.Millisecond
+	// syncPoll is how often it is asked whether a sync goes on.
+	syncPoll = 50 * time.Millisecond
+)
+
+// awaitFile waits until a debit must be on the disk of a server that can't tell, where claims don't wait for the disk either: a sync begins
+// within a second of a moment without one, and is over at the next such moment. A server that writes no file as it goes keeps nothing:
+// there is nothing to wait for, and what it lost its peers tell. err is why the server can't tell.
+func awaitFile(ctx context.Context, node redis.UniversalClient, err error) error {
+	text := err.Error()
+	isMute := isUnknownCommand(err) || isRefusal(err)
+	for _, setting := range []string{"appendonly is disabled", `"appendonly yes"`, `"appendfsync always"`} {
+		isMute = isMute || strings.Contains(text, setting)
 	}
-	return err
+	if !isMute {
+		return err
+	}
+	var idleAt time.Time
+	for {
+		info, infoErr := Info(ctx, node, "persistence")
+		isIdle := info["aof_pending_bio_fsync"] == "0"
+		switch {
+		case infoErr != nil:
+			return fmt.Errorf("%w: %w", ErrOutcomeUnknown, infoErr)
+		case info["aof_enabled"] == "0", isIdle && !idleAt.IsZero() && time.Since(idleAt) > syncWithin:
+			return nil
+		case isIdle && idleAt.IsZero():
+			idleAt = time.Now()
+		}
+		if err := sleep.For(ctx, syncPoll); err != nil {
+			return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+		}
+	}
 }

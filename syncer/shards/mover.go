@@ -33,6 +33,8 @@ const (
 	stepsMost = 200
 	// viewTimeout bounds a look at all lots. The units of one whose server hangs are out of reach until it fails over.
 	viewTimeout = 500 * time.Millisecond
+	// slowDebit is half of the time that a claim is held.
+	slowDebit = 100 * time.Millisecond
 )
 
 // redis is the part of lua.Scripts that moves need.
@@ -71,6 +73,8 @@ type Mover struct {
 type campaign struct {
 	turn  chan struct{} // holds a token while a need is served: two would gather what the other has just granted
 	fixed atomic.Pointer[models.Campaign]
+	// isSlow says that the last debit that had to be on a disk took longer than slowDebit.
+	isSlow atomic.Bool
 
 	mu         sync.Mutex
 	verifyNext time.Time         // of all lots
@@ -173,7 +177,7 @@ func (m *Mover) look(ctx context.Context, campaignID string, shard int, gone map
 	if err := m.verifyAll(ctx, one, c); err != nil {
 		return nil, err
 	}
-	p := &picture{campaign: c, views: m.view(ctx, c)}
+	p := &picture{campaign: c, views: m.view(ctx, c), isSlow: one.isSlow.Load()}
 	for at, err := range gone {
 		if errors.Is(p.views[at].Err, lua.ErrAbsent) || errors.Is(p.views[at].Err, lua.ErrDamaged) {
 			p.views[at].Err = err
@@ -327,9 +331,13 @@ func (m *Mover) move(ctx context.Context, p *picture, s step) (moved, error) {
 		NeedNotWait: p.number(s.from) == models.ReserveLot && p.campaign.Kind != models.KindPacket,
 	}
 	m.steps.At("planned")
+	began := time.Now()
 	debited, err := m.redis.Debit(ctx, p.lot(s.from), d)
 	if err != nil {
 		return moved{}, lookAgain(err)
+	}
+	if !d.NeedNotWait {
+		m.campaign(p.campaign.ID).isSlow.Store(time.Since(began) > slowDebit)
 	}
 	m.steps.At("debited")
 	err = m.credit(ctx, p, s, debited.Upto)

@@ -19,6 +19,8 @@ func TestAllShardsAreAskedAtOnce(t *testing.T) {
 	first := plan(p, need)
 	require.Equal(t, step{verb: verbMove, from: 1, to: 5, units: 100}, first)
 	require.Equal(t, []step{first, {verbMove, 2, 5, 20}, {verbMove, 3, 5, 5}}, p.with(first, need))
+	p.isSlow = true
+	require.Equal(t, []step{first, {verbMove, 2, 5, 35}, {verbMove, 3, 5, 5}}, p.with(first, need), "few waits for a slow disk")
 	need.Ahead = true
 	require.Equal(t, []step{first}, p.with(first, need))
 	p.views[5].Total = 60
