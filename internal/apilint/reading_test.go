@@ -83,7 +83,10 @@ type document struct {
 }
 
 // page is Markdown that is being written.
-type page struct{ strings.Builder }
+type page struct {
+	strings.Builder
+	shown map[string]bool // examples
+}
 
 func (p *page) linef(format string, args ...any) { _, _ = fmt.Fprintf(p, format+"\n", args...) }
 
@@ -107,9 +110,9 @@ func readHTTP(t *testing.T, text []byte) string {
 	t.Helper()
 	var d document
 	require.NoError(t, json.Unmarshal(text, &d))
-	p := &page{}
+	p := &page{shown: make(map[string]bool)}
 	p.linef("%s\n# The HTTP API\n\n%s\n\nThis is `/openapi.json` for reading. What happens in the stream is in [events.md](events.md)."+
-		"\n\nA refusal is a [Problem](#problem). Any operation may be refused with %s; its own refusals are listed with it.",
+		"\n\nA refusal is a [Problem](#problem). Any operation may be refused with %s; its own refusals are listed with it. An example that several operations share is shown once.",
 		notice, d.Info.Description, strings.Join(everywhere, "; "))
 	for _, tag := range d.Tags {
 		p.linef("\n## %s%s\n\n%s", strings.ToUpper(tag.Name[:1]), tag.Name[1:], tag.Description)
@@ -157,6 +160,9 @@ func (p *page) operation(method, path string, op *operation) {
 			content := answer.Content[kind]
 			bodies = append(bodies, " "+content.Schema.name())
 		}
+		if len(bodies) == 0 {
+			bodies = []string{" no body"}
+		}
 		p.linef("Answer %s:%s. %s.", status, strings.Join(bodies, ","), answer.Description)
 	}
 	refusals = slices.DeleteFunc(refusals, func(one string) bool { return slices.Contains(everywhere, one) })
@@ -172,14 +178,22 @@ func (p *page) operation(method, path string, op *operation) {
 	}
 }
 
+// example writes an example that the page does not show yet, in one line if it fits.
 func (p *page) example(text json.RawMessage) {
 	if len(text) == 0 || text[0] != '{' {
 		return
 	}
 	var parsed any
 	_ = json.Unmarshal(text, &parsed) // it came out of a document
-	indented, _ := json.MarshalIndent(parsed, "", "  ")
-	p.linef("\n```json\n%s\n```", indented)
+	shown, _ := json.Marshal(parsed)
+	if p.shown[string(shown)] {
+		return
+	}
+	p.shown[string(shown)] = true
+	if len(shown) > 150 {
+		shown, _ = json.MarshalIndent(parsed, "", "  ")
+	}
+	p.linef("\n```json\n%s\n```", shown)
 }
 
 func readEvents(t *testing.T, text []byte) string {
@@ -196,8 +210,64 @@ func readEvents(t *testing.T, text []byte) string {
 		message := d.Components.Messages[name]
 		p.row("`"+message.Name+"`", message.Summary, message.Payload.name())
 	}
-	p.types(d.Components.Schemas)
+	p.events(d.Components.Schemas)
 	return p.String()
+}
+
+// events lists the fields of events once, with what most of them say of each, and those of each event by name.
+func (p *page) events(all map[string]*schema) {
+	said := make(map[string]map[string]int) // what is said of a field, by how many events
+	for _, s := range all {
+		for field, of := range s.Properties {
+			if said[field] == nil {
+				said[field] = make(map[string]int)
+			}
+			said[field][of.said()]++
+		}
+	}
+	common := make(map[string]string)
+	p.linef("\n## Fields\n")
+	for _, field := range slices.Sorted(maps.Keys(said)) {
+		texts := slices.Sorted(maps.Keys(said[field]))
+		common[field] = slices.MaxFunc(texts, func(a, b string) int { return said[field][a] - said[field][b] })
+		if field != "type" {
+			p.linef("- `%s` %s", field, common[field])
+		}
+	}
+	p.linef("\n## Types")
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		var always, others, differs []string
+		for _, field := range slices.Sorted(maps.Keys(all[name].Properties)) {
+			if slices.Contains(all[name].Required, field) {
+				always = append(always, "`"+field+"`")
+			} else {
+				others = append(others, "`"+field+"`")
+			}
+			if text := all[name].Properties[field].said(); text != common[field] && field != "type" {
+				differs = append(differs, "\n- `"+field+"` "+text)
+			}
+		}
+		p.linef("\n### %s\n", name)
+		if len(always) > 0 {
+			p.linef("Always: %s.", strings.Join(always, ", "))
+		}
+		if len(others) > 0 {
+			p.linef("May have: %s.", strings.Join(others, ", "))
+		}
+		if len(differs) > 0 {
+			p.linef("%s", strings.Join(differs, ""))
+		}
+	}
+}
+
+// said is the type of a field and what it means.
+func (s *schema) said() string { return "(" + s.name() + ")" + colon(s.Description) }
+
+func colon(description string) string {
+	if description == "" {
+		return ""
+	}
+	return ": " + strings.ReplaceAll(description, "\n", " ")
 }
 
 // types writes a table of fields for each schema that has a name.
@@ -216,7 +286,7 @@ func (p *page) types(all map[string]*schema) {
 		p.linef("")
 		for _, field := range slices.Sorted(maps.Keys(s.Properties)) {
 			of := s.Properties[field]
-			p.linef("- `%s` (%s%s): %s", field, of.name(), must(slices.Contains(s.Required, field)), strings.ReplaceAll(of.Description, "\n", " "))
+			p.linef("- `%s` (%s%s)%s", field, of.name(), must(slices.Contains(s.Required, field)), colon(of.Description))
 		}
 	}
 }

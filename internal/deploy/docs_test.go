@@ -13,7 +13,7 @@ import (
 
 // At most so much to read.
 const (
-	docWordsMax   = 42_000 // of all pages, but for decisions and the changelog
+	docWordsMax   = 40_000 // of all pages, but for decisions and the changelog
 	tableCellMax  = 200    // characters
 	decisionsPath = "docs/decisions/"
 )
