@@ -97,7 +97,7 @@ func (s *Scripts) writeBarrier(ctx context.Context, key string) error {
 }
 
 // AwaitReplicas waits until all that a claim stream holds is in as many replicas as claims wait for. With DIBS_DURABILITY other than
-// replica:N there is nothing to wait for, nor is there where no replica is connected that could take over with less. Whoever books an
+// replica:N there is nothing to wait for, nor is there where no replica is up that could take over with less. Whoever books an
 // event before has booked a claim that a failover undoes, and its place is given to another. An error means that it can't be told now.
 func (s *Scripts) AwaitReplicas(ctx context.Context, stream string) error {
 	if s.opts.Durability.Replicas == 0 {
@@ -118,7 +118,7 @@ func (s *Scripts) AwaitReplicas(ctx context.Context, stream string) error {
 	return fmt.Errorf("lua: entries of %s: %w", stream, waitErr)
 }
 
-// hasNoReplica reports whether the server that holds a key is known to be its primary, and to have no replica.
+// hasNoReplica reports whether the server that holds a key has no replica, by its own word and by that of most electors, see isAlone.
 func (s *Scripts) hasNoReplica(ctx context.Context, key string) bool {
 	node, err := s.nodeOf(ctx, key)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Scripts) hasNoReplica(ctx context.Context, key string) bool {
 	}
 	info, err := node.Info(ctx, "replication").Result()
 	return err == nil && strings.Contains(info, "role:master") && strings.Contains(info, "connected_slaves:0\r\n") &&
-		s.isPrimary(ctx, node, key)
+		s.isAlone(ctx, node, key)
 }
 
 // waitsOnConnection reports whether durability is known by a wait, which speaks for what its connection wrote.

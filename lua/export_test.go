@@ -98,7 +98,7 @@ var (
 // AloneFor is for how long a primary without replicas is not asked for them again.
 const AloneFor = aloneFor
 
-// IsPrimary reports whether a node is the primary of a key, by those who decide about failovers.
-func IsPrimary(ctx context.Context, s *Scripts, node *redis.Client, key string) bool {
-	return s.isPrimary(ctx, node, key)
+// IsAlone reports whether a node is the primary of a key, by those who decide about failovers.
+func IsAlone(ctx context.Context, s *Scripts, node *redis.Client, key string) bool {
+	return s.isAlone(ctx, node, key)
 }

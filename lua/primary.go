@@ -15,10 +15,10 @@ import (
 // electorsTimeout bounds the question who the primary is.
 const electorsTimeout = time.Second
 
-// isPrimary reports whether those who decide about failovers say that a node is the primary of a key: most masters of the cluster, or most
-// Sentinels. The node itself can't tell. One that was cut off and replaced takes itself for a primary without replicas. A server that
-// no one watches has no successor.
-func (s *Scripts) isPrimary(ctx context.Context, node *redis.Client, key string) bool {
+// isAlone reports whether those who decide about failovers say that a node is the primary of a key, and know of no replica that could
+// take over: most masters of the cluster, or most Sentinels. The node itself can't tell. One that was cut off and replaced takes itself
+// for a primary without replicas, and so does one that is about to be replaced. A server that no one watches has no successor.
+func (s *Scripts) isAlone(ctx context.Context, node *redis.Client, key string) bool {
 	ctx, cancel := context.WithTimeout(ctx, electorsTimeout)
 	defer cancel()
 	var votes, electors atomic.Int64
@@ -68,11 +68,11 @@ func idOfMyself(nodes string) string {
 	return ""
 }
 
-// isOwner reports whether a master of a cluster says that a slot is that of the node with an id.
+// isOwner reports whether a master of a cluster says that a slot is that of the node with an id, and that no replica of it is up.
 func isOwner(ctx context.Context, master *redis.Client, slot int, id string) bool {
 	ranges, err := master.ClusterSlots(ctx).Result() //nolint:staticcheck // Redis before 7.0 has no CLUSTER SHARDS
 	return err == nil && slices.ContainsFunc(ranges, func(r redis.ClusterSlot) bool {
-		return r.Start <= slot && slot <= r.End && len(r.Nodes) > 0 && r.Nodes[0].ID == id
+		return r.Start <= slot && slot <= r.End && len(r.Nodes) == 1 && r.Nodes[0].ID == id
 	})
 }
 
@@ -83,8 +83,8 @@ type sentinelClient struct {
 	options *redis.UniversalOptions
 }
 
-// isNamed reports whether a Sentinel says that the server with a run id is the primary, and finds nothing wrong with it. Where a
-// Sentinel knows so many others that those in the URL are no majority, nothing can be said.
+// isNamed reports whether a Sentinel says that the server with a run id is the primary, finds nothing wrong with it, and takes all its
+// replicas for down. Where a Sentinel knows so many others that those in the URL are no majority, nothing can be said.
 func (c *sentinelClient) isNamed(ctx context.Context, addr, runID string) bool {
 	o := c.options.Failover()
 	sentinel := redis.NewSentinelClient(&redis.Options{
@@ -92,6 +92,11 @@ func (c *sentinelClient) isNamed(ctx context.Context, addr, runID string) bool {
 		DisableIdentity: true, Protocol: o.Protocol,
 	})
 	defer func() { _ = sentinel.Close() }()
+	replicas, err := sentinel.Replicas(ctx, o.MasterName).Result()
+	isUp := func(r map[string]string) bool { return !strings.Contains(r["flags"], "_down") }
+	if err != nil || slices.ContainsFunc(replicas, isUp) {
+		return false
+	}
 	said, err := sentinel.Master(ctx, o.MasterName).Result()
 	others, countErr := strconv.Atoi(said["num-other-sentinels"])
 	return err == nil && countErr == nil && said["flags"] == "master" && said["runid"] == runID && others+1 < 2*len(o.SentinelAddrs)

@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,8 +20,8 @@ func withReplica(t *testing.T, rdb redis.UniversalClient) *lua.Scripts {
 	return s
 }
 
-// A primary that lost its replica is believed to be the primary by what the other masters say. One that is cut off from most of them may
-// have been replaced, and nothing is booked.
+// A primary that lost its replica is believed to be the primary by what the other masters say. While they know of a replica, that one may
+// take over. A primary that is cut off from most of them may have been replaced. Nothing is booked then.
 func TestAPrimaryWithoutReplicasIsVouchedForByMostMasters(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.RedisReplicatedCluster(t, 3, time.Minute)
@@ -28,7 +29,14 @@ func TestAPrimaryWithoutReplicasIsVouchedForByMostMasters(t *testing.T) {
 	stream := lua.StreamKey(0)
 	primary := cluster.MasterOf(stream)
 	require.NoError(t, s.AwaitReplicas(t.Context(), stream), "its replica has everything")
+	for _, node := range cluster.Nodes() { // a replica is listed once its offset was gossiped
+		require.Eventually(t, func() bool {
+			slots, err := node.Client().ClusterSlots(t.Context()).Result()
+			return err == nil && !slices.ContainsFunc(slots, func(r redis.ClusterSlot) bool { return len(r.Nodes) != 2 })
+		}, time.Minute, 10*time.Millisecond)
+	}
 	var others []*testenv.RedisServer
+	replica := ""
 	_, port, _ := strings.Cut(primary.Addr(), ":")
 	for _, node := range cluster.Nodes() {
 		info, err := node.Client().Info(t.Context(), "replication").Result()
@@ -37,6 +45,9 @@ func TestAPrimaryWithoutReplicasIsVouchedForByMostMasters(t *testing.T) {
 		case strings.Contains(info, "role:master") && node != primary:
 			others = append(others, node)
 		case strings.Contains(info, "role:slave") && strings.Contains(info, "master_port:"+port+"\r\n"):
+			id, err := node.Client().ClusterMyID(t.Context()).Result()
+			require.NoError(t, err)
+			replica = id
 			node.Kill()
 		}
 	}
@@ -45,7 +56,11 @@ func TestAPrimaryWithoutReplicasIsVouchedForByMostMasters(t *testing.T) {
 		info, err := primary.Client().Info(t.Context(), "replication").Result()
 		return err == nil && strings.Contains(info, "connected_slaves:0\r\n")
 	}, time.Minute, 10*time.Millisecond)
-	require.NoError(t, s.AwaitReplicas(t.Context(), stream), "the other masters say that it is the primary")
+	require.Error(t, s.AwaitReplicas(t.Context(), stream), "the other masters know of a replica")
+	for _, node := range append(others, primary) {
+		require.NoError(t, node.Client().ClusterForget(t.Context(), replica).Err())
+	}
+	require.NoError(t, s.AwaitReplicas(t.Context(), stream), "the other masters say that it is the primary, without replicas")
 	time.Sleep(lua.AloneFor) //nolint:forbidigo // for so long it is not asked again
 	for _, other := range others {
 		other.Pause()
@@ -67,5 +82,23 @@ func TestAPrimaryWithoutReplicasIsVouchedForByMostSentinels(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, s.AwaitReplicas(t.Context(), lua.StreamKey(0)))
 	require.Less(t, time.Since(began), 1900*time.Millisecond, "it was known just now; a wait for replicas takes two seconds")
-	require.False(t, lua.IsPrimary(t.Context(), s, testenv.Redis(t).Client(), lua.StreamKey(0)), "they name another")
+	require.False(t, lua.IsAlone(t.Context(), s, testenv.Redis(t).Client(), lua.StreamKey(0)), "they name another")
+}
+
+// A primary that is cut off from its replica has none connected. The Sentinels see the replica, and may promote it.
+func TestAPrimaryWhoseReplicaIsUpIsNotAlone(t *testing.T) {
+	t.Parallel()
+	primary := testenv.Redis(t, "repl-diskless-sync-delay 0")
+	replica := testenv.Redis(t)
+	testenv.Replicate(t, replica, primary)
+	sentinels := testenv.Sentinels(t, primary, 1, time.Minute)
+	s := withReplica(t, connect(t, sentinels.URL()))
+	require.NoError(t, s.AwaitReplicas(t.Context(), lua.StreamKey(0)))
+	require.NoError(t, primary.Client().Do(t.Context(), "acl", "setuser", "default", "-psync", "-sync").Err())
+	require.NoError(t, primary.Client().ClientKillByFilter(t.Context(), "type", "replica").Err())
+	require.Eventually(t, func() bool {
+		info, err := primary.Client().Info(t.Context(), "replication").Result()
+		return err == nil && strings.Contains(info, "connected_slaves:0\r\n")
+	}, time.Minute, 10*time.Millisecond)
+	require.Error(t, s.AwaitReplicas(t.Context(), lua.StreamKey(0)))
 }
