@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each decision has a number of its own, and a line in the list.
+// Each decision has its own number, and a line with its title in the list.
 func TestDecisionsHaveNumbersAndAreListed(t *testing.T) {
 	t.Parallel()
 	const folder = "../../docs/decisions/"
@@ -24,7 +24,10 @@ func TestDecisionsHaveNumbersAndAreListed(t *testing.T) {
 		}
 		require.Empty(t, seen[number], "%s has the number of another", f.Name())
 		seen[number] = f.Name()
-		require.Contains(t, string(list), "]("+f.Name()+") ")
+		page, err := os.ReadFile(folder + f.Name())
+		require.NoError(t, err)
+		title, _, _ := strings.Cut(strings.TrimPrefix(string(page), "# "), "\n")
+		require.Contains(t, string(list), "- ["+number+"]("+f.Name()+") "+title+"\n")
 	}
 	require.NotEmpty(t, seen)
 }
