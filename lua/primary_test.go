@@ -31,7 +31,7 @@ func TestAPrimaryWithoutReplicasIsVouchedForByMostMasters(t *testing.T) {
 	require.NoError(t, s.AwaitReplicas(t.Context(), stream), "its replica has everything")
 	for _, node := range cluster.Nodes() { // a replica is listed once its offset was gossiped
 		require.Eventually(t, func() bool {
-			slots, err := node.Client().ClusterSlots(t.Context()).Result()
+			slots, err := node.Client().ClusterSlots(t.Context()).Result() //nolint:staticcheck // as lua asks
 			return err == nil && !slices.ContainsFunc(slots, func(r redis.ClusterSlot) bool { return len(r.Nodes) != 2 })
 		}, time.Minute, 10*time.Millisecond)
 	}
