@@ -8,7 +8,7 @@ BENCH   ?= .
 LINT_VERSION := $(shell cat .golangci-lint-version)
 LINT         := .tools/golangci-lint-$(LINT_VERSION)
 
-# -count=1: these tests are about timing and real servers, a remembered pass says nothing. Vet is a target of its own, and nobody debugs
+# -count=1: these tests are about timing and real servers, a remembered pass says nothing. Vet is a target of its own, and no one debugs
 # these binaries, which link sooner without tables for it. A program with the race detector sleeps for a second before it ends, unless
 # told otherwise.
 GO_TEST := GORACE=atexit_sleep_ms=50 go test -race -count=1 -vet=off -ldflags='-s -w' -run '$(RUN)'
@@ -42,7 +42,7 @@ test: servers ## all tests with the race detector, on real servers started for t
 	$(if $(ALL),go test -count=1 -vet=off -run '$(RUN)' $(PURE_PKG))
 	$(if $(ALL),cd deploy/charttest && go test -count=1 -run '$(RUN)' .)
 
-# One package at a time: the server is somebody's, and its connections are few.
+# One package at a time: it may be a shared server with few connections.
 test-mysql: servers ## the tests that use SQL, on a server of your choice: make test-mysql DSN='root@tcp(127.0.0.1:3306)/' (SQL_PKG=)
 	@test -n '$(value DSN)' || { echo "usage: make test-mysql DSN='user:password@tcp(host:port)/' (the user must be able to create databases)" >&2; exit 2; }
 	DIBS_TEST_MYSQL_DSN='$(value DSN)' $(GO_TEST) -p 1 -timeout 20m $(or $(SQL_PKG),$$(scripts/sql-packages))
@@ -76,13 +76,13 @@ servers: ## find the Redis and the MariaDB or MySQL that tests start, install th
 	@scripts/servers
 	@scripts/browser
 
-pictures: servers ## take the pictures of the console in docs/img anew
+pictures: servers ## take the pictures of the console in docs/img again
 	DIBS_PICTURES='$(CURDIR)/docs/img' go test -count=1 -run 'PagesInABrowser|ShardsInABrowser' ./api/console
 
 rush: ## simulate a rush over 256 shards, and write its picture and figures into docs/sharding.md
 	DIBS_WRITE=1 go test -count=1 -v -run ARushOverManyShards ./syncer/shards
 
-api-docs: ## write docs/api anew, from the documents that the service shows
+api-docs: ## write docs/api from the documents that the service shows
 	DIBS_WRITE=1 go test -count=1 -run DocsAPI ./internal/apilint
 
 # What `dibs --version` tells.
