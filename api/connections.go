@@ -93,7 +93,7 @@ func (l *boundedListener) admit(conn net.Conn) *boundedConn {
 // evict closes the connection that has been idle for longest, of an address or, for "", of all; false when none is.
 func (l *boundedListener) evict(address string) bool {
 	for e := l.idle.Front(); e != nil; e = e.Next() {
-		c := e.Value.(*boundedConn) //nolint:forcetypeassert,errcheck // the list holds nothing else
+		c := e.Value.(*boundedConn) //nolint:forcetypeassert // the list holds nothing else
 		if address == "" || c.address == address {
 			l.forget(c)
 			_ = c.Conn.Close()
@@ -109,7 +109,8 @@ func (l *boundedListener) forget(c *boundedConn) {
 		return
 	}
 	delete(l.open, c)
-	if l.byAddress[c.address]--; l.byAddress[c.address] == 0 {
+	l.byAddress[c.address]--
+	if l.byAddress[c.address] == 0 {
 		delete(l.byAddress, c.address)
 	}
 	l.busy(c)

@@ -37,75 +37,146 @@ type handler struct {
 type endpoint func(w http.ResponseWriter, r *http.Request) int
 
 // routes is the table of all routes.
-func (s *Server) routes() []route {
+func (s *Server) routes() []route { //nolint:funlen // a table
 	const admin, reads, claims, user = auth.Admin, auth.Viewer, auth.Storefront, auth.User
 	const noCampaign, noClaim, closed = wire.CodeCampaignNotFound, wire.CodeClaimNotFound, wire.CodeClosed
 	const changedSince = wire.CodePreconditionFailed
 	return []route{
-		{"POST", "/v1/campaigns", admin, operator.BodyMax, "create-campaign", "Create a campaign; the same again changes nothing",
-			[]wire.Code{wire.CodeCampaignExists}, byHuma(s.operator.CreateCampaign)},
-		{"GET", "/v1/campaigns", reads, 0, "list-campaigns", "List campaigns by id, page by page",
-			nil, byHuma(s.operator.ListCampaigns)},
-		{"GET", "/v1/campaigns/{id}", reads | claims, 0, "get-campaign", "Show a campaign",
-			[]wire.Code{noCampaign, changedSince}, byHuma(s.operator.GetCampaign)},
-		{"PATCH", "/v1/campaigns/{id}", admin, operator.BodyMax, "change-campaign",
-			"Change limits, window or status, in force for the next claim",
-			[]wire.Code{noCampaign, closed, changedSince}, byHuma(s.operator.ChangeCampaign)},
-		{"POST", "/v1/campaigns/{id}/close", admin, 0, "close-campaign", "Close a campaign for ever",
-			[]wire.Code{noCampaign, changedSince}, byHuma(s.operator.CloseCampaign)},
-		{"POST", "/v1/campaigns/{id}/packets", admin, operator.PacketsBodyMax, "add-packets",
-			"Add packets to a packet campaign, all or none",
-			[]wire.Code{noCampaign, closed, wire.CodeIdempotencyMismatch}, plain(s.operator.PostPackets, operator.DocumentPackets)},
-		{"GET", "/v1/campaigns/{id}/stock", reads | claims, 0, "get-stock", "Show the stock at one watermark, in units",
-			[]wire.Code{noCampaign}, byHuma(s.operator.GetStock)},
-		{"GET", "/v1/campaigns/{id}/shards", reads, 0, "get-shards", "Show the shards of a campaign, in units",
-			[]wire.Code{noCampaign}, byHuma(s.operator.GetShards)},
-		{"GET", "/v1/campaigns/{id}/watch", reads | claims, 0, "watch-campaign", "Watch a campaign live, an event a second",
-			[]wire.Code{noCampaign, wire.CodeInvalid, wire.CodeTooManyWatchers},
-			plain(s.whileAllowed(reads|claims, s.live.GetWatch), live.DocumentWatch)},
-		{"GET", "/v1/watch", reads, 0, "watch", "Watch all active campaigns live, an event of each a second",
-			[]wire.Code{wire.CodeTooManyWatchers}, plain(s.whileAllowed(reads, s.live.GetWatchAll), live.DocumentWatchAll)},
-		{"POST", "/v1/watch-tickets", reads | claims, 0, "create-watch-ticket", "Make a ticket for a browser's EventSource, which sends no header",
-			nil, plain(s.postTicket, documentTicket)},
-		{"POST", claiming.Path, claims | user, claiming.ClaimBodyMax, "claim", "Claim units of a campaign",
-			wire.ClaimCodes, plain(s.claiming.PostClaim, claiming.DocumentClaim)},
-		{"POST", "/v1/claims:batch", claims | user, claiming.BatchBodyMax, "claim-batch", "Make up to 1,000 claims, each on its own",
-			nil, plain(s.claiming.PostBatch, claiming.DocumentBatch)},
-		{"GET", "/v1/claims/{id}", reads | claims | user, 0, "get-claim", "Show a claim, found the moment it is answered",
-			[]wire.Code{noClaim}, byHuma(s.claimed.GetClaim)},
-		{"POST", "/v1/claims/{id}/redeem", claims, claimed.BodyMax, "redeem-claim",
-			"Redeem a claim by an order; the same again changes nothing",
-			[]wire.Code{noClaim, wire.CodeAlreadyRedeemed, wire.CodeAlreadyReleased, wire.CodeClaimParked},
-			plain(s.claimed.PostRedeem, claimed.DocumentRedeem)},
-		{"POST", "/v1/claims/{id}/release", claims | user, claimed.BodyMax, "release-claim",
-			"Release a claim; stock and limits come back, once",
-			[]wire.Code{noClaim, wire.CodeAlreadyRedeemed, wire.CodeClaimParked}, plain(s.claimed.PostRelease, claimed.DocumentRelease)},
-		{"GET", userClaimsPath, reads | claims | user, 0, "list-user-claims", "List a user's claims, newest first, page by page",
-			nil, byHuma(s.claimed.GetUserClaims)},
-		{"GET", "/v1/campaigns/{id}/ledger", reads, 0, "get-ledger", "List everything that happened to a campaign's claims, as JSON or CSV",
-			[]wire.Code{noCampaign, wire.CodeArchived, wire.CodeInvalid}, plain(s.operator.GetLedger, operator.DocumentLedger)},
-		{"GET", "/v1/settlements/{date}", reads, 0, "get-settlement", "Add up one day, by campaign, currency and type of event",
-			[]wire.Code{wire.CodeInvalid}, plain(s.operator.GetSettlement, operator.DocumentSettlement)},
-		{"GET", "/v1/audit", reads, 0, "list-audit", "List who changed what, newest first, page by page",
-			nil, byHuma(s.operator.ListAudit)},
-		{"GET", "/v1/groups", reads, 0, "list-groups", "List the registered consumer groups and how far behind each is",
-			nil, byHuma(s.operator.ListGroups)},
-		{"PUT", "/v1/groups/{name}", admin, 0, "add-group", "Register a consumer group; the same again changes nothing",
-			nil, byHuma(s.operator.AddGroup)},
-		{"DELETE", "/v1/groups/{name}", admin, 0, "remove-group", "Remove a consumer group that nothing reads for any more",
-			[]wire.Code{wire.CodeGroupNotFound, wire.CodeGroupInUse}, byHuma(s.operator.RemoveGroup)},
-		{"GET", "/v1/info", infoScope, 0, "get-info", "Show the version, the claim streams and the durability of the service",
-			nil, byHuma(s.getInfo)},
-		{"GET", "/healthz", auth.Open, 0, "get-health", "Whether the process is up",
-			nil, plain(s.getHealth, documentHealth)},
-		{"GET", "/readyz", auth.Open, 0, "get-ready", "Whether claims can be taken",
-			nil, plain(s.getReady, documentHealth)},
-		{"GET", "/metrics", reads, 0, "get-metrics", "Metrics for Prometheus",
-			nil, plain(s.getMetrics, documentMetrics)},
-		{"GET", "/openapi.json", auth.Open, 0, "get-openapi", "This document",
-			nil, plain(s.getOpenAPI, documentOpenAPI)},
-		{"GET", "/asyncapi.json", auth.Open, 0, "get-asyncapi", "The document of the claim streams, AsyncAPI 3.0",
-			nil, plain(getAsyncAPI, documentAsyncAPI)},
+		{
+			method: "POST", path: "/v1/campaigns", scope: admin, bodyMax: operator.BodyMax, id: "create-campaign",
+			summary: "Create a campaign; the same again changes nothing", refusals: []wire.Code{wire.CodeCampaignExists},
+			run: byHuma(s.operator.CreateCampaign),
+		},
+		{
+			method: "GET", path: "/v1/campaigns", scope: reads, id: "list-campaigns",
+			summary: "List campaigns by id, page by page", run: byHuma(s.operator.ListCampaigns),
+		},
+		{
+			method: "GET", path: "/v1/campaigns/{id}", scope: reads | claims, id: "get-campaign",
+			summary: "Show a campaign", refusals: []wire.Code{noCampaign, changedSince}, run: byHuma(s.operator.GetCampaign),
+		},
+		{
+			method: "PATCH", path: "/v1/campaigns/{id}", scope: admin, bodyMax: operator.BodyMax, id: "change-campaign",
+			summary:  "Change limits, window or status, in force for the next claim",
+			refusals: []wire.Code{noCampaign, closed, changedSince}, run: byHuma(s.operator.ChangeCampaign),
+		},
+		{
+			method: "POST", path: "/v1/campaigns/{id}/close", scope: admin, id: "close-campaign",
+			summary: "Close a campaign for ever", refusals: []wire.Code{noCampaign, changedSince},
+			run: byHuma(s.operator.CloseCampaign),
+		},
+		{
+			method: "POST", path: "/v1/campaigns/{id}/packets", scope: admin, bodyMax: operator.PacketsBodyMax, id: "add-packets",
+			summary:  "Add packets to a packet campaign, all or none",
+			refusals: []wire.Code{noCampaign, closed, wire.CodeIdempotencyMismatch},
+			run:      plain(s.operator.PostPackets, operator.DocumentPackets),
+		},
+		{
+			method: "GET", path: "/v1/campaigns/{id}/stock", scope: reads | claims, id: "get-stock",
+			summary: "Show the stock at one watermark, in units", refusals: []wire.Code{noCampaign}, run: byHuma(s.operator.GetStock),
+		},
+		{
+			method: "GET", path: "/v1/campaigns/{id}/shards", scope: reads, id: "get-shards",
+			summary: "Show the shards of a campaign, in units", refusals: []wire.Code{noCampaign}, run: byHuma(s.operator.GetShards),
+		},
+		{
+			method: "GET", path: "/v1/campaigns/{id}/watch", scope: reads | claims, id: "watch-campaign",
+			summary:  "Watch a campaign live, an event a second",
+			refusals: []wire.Code{noCampaign, wire.CodeInvalid, wire.CodeTooManyWatchers},
+			run:      plain(s.whileAllowed(reads|claims, s.live.GetWatch), live.DocumentWatch),
+		},
+		{
+			method: "GET", path: "/v1/watch", scope: reads, id: "watch",
+			summary: "Watch all active campaigns live, an event of each a second", refusals: []wire.Code{wire.CodeTooManyWatchers},
+			run: plain(s.whileAllowed(reads, s.live.GetWatchAll), live.DocumentWatchAll),
+		},
+		{
+			method: "POST", path: "/v1/watch-tickets", scope: reads | claims, id: "create-watch-ticket",
+			summary: "Make a ticket for a browser's EventSource, which sends no header",
+			run:     plain(s.postTicket, documentTicket),
+		},
+		{
+			method: "POST", path: claiming.Path, scope: claims | user, bodyMax: claiming.ClaimBodyMax, id: "claim",
+			summary: "Claim units of a campaign", refusals: wire.ClaimCodes, run: plain(s.claiming.PostClaim, claiming.DocumentClaim),
+		},
+		{
+			method: "POST", path: "/v1/claims:batch", scope: claims | user, bodyMax: claiming.BatchBodyMax, id: "claim-batch",
+			summary: "Make up to 1,000 claims, each on its own",
+			run:     plain(s.claiming.PostBatch, claiming.DocumentBatch),
+		},
+		{
+			method: "GET", path: "/v1/claims/{id}", scope: reads | claims | user, id: "get-claim",
+			summary: "Show a claim, found the moment it is answered", refusals: []wire.Code{noClaim}, run: byHuma(s.claimed.GetClaim),
+		},
+		{
+			method: "POST", path: "/v1/claims/{id}/redeem", scope: claims, bodyMax: claimed.BodyMax, id: "redeem-claim",
+			summary:  "Redeem a claim by an order; the same again changes nothing",
+			refusals: []wire.Code{noClaim, wire.CodeAlreadyRedeemed, wire.CodeAlreadyReleased, wire.CodeClaimParked},
+			run:      plain(s.claimed.PostRedeem, claimed.DocumentRedeem),
+		},
+		{
+			method: "POST", path: "/v1/claims/{id}/release", scope: claims | user, bodyMax: claimed.BodyMax, id: "release-claim",
+			summary:  "Release a claim; stock and limits come back, once",
+			refusals: []wire.Code{noClaim, wire.CodeAlreadyRedeemed, wire.CodeClaimParked},
+			run:      plain(s.claimed.PostRelease, claimed.DocumentRelease),
+		},
+		{
+			method: "GET", path: userClaimsPath, scope: reads | claims | user, id: "list-user-claims",
+			summary: "List a user's claims, newest first, page by page", run: byHuma(s.claimed.GetUserClaims),
+		},
+		{
+			method: "GET", path: "/v1/campaigns/{id}/ledger", scope: reads, id: "get-ledger",
+			summary:  "List everything that happened to a campaign's claims, as JSON or CSV",
+			refusals: []wire.Code{noCampaign, wire.CodeArchived, wire.CodeInvalid},
+			run:      plain(s.operator.GetLedger, operator.DocumentLedger),
+		},
+		{
+			method: "GET", path: "/v1/settlements/{date}", scope: reads, id: "get-settlement",
+			summary: "Add up one day, by campaign, currency and type of event", refusals: []wire.Code{wire.CodeInvalid},
+			run: plain(s.operator.GetSettlement, operator.DocumentSettlement),
+		},
+		{
+			method: "GET", path: "/v1/audit", scope: reads, id: "list-audit",
+			summary: "List who changed what, newest first, page by page", run: byHuma(s.operator.ListAudit),
+		},
+		{
+			method: "GET", path: "/v1/groups", scope: reads, id: "list-groups",
+			summary: "List the registered consumer groups and how far behind each is",
+			run:     byHuma(s.operator.ListGroups),
+		},
+		{
+			method: "PUT", path: "/v1/groups/{name}", scope: admin, id: "add-group",
+			summary: "Register a consumer group; the same again changes nothing", run: byHuma(s.operator.AddGroup),
+		},
+		{
+			method: "DELETE", path: "/v1/groups/{name}", scope: admin, id: "remove-group",
+			summary:  "Remove a consumer group that nothing reads for any more",
+			refusals: []wire.Code{wire.CodeGroupNotFound, wire.CodeGroupInUse}, run: byHuma(s.operator.RemoveGroup),
+		},
+		{
+			method: "GET", path: "/v1/info", scope: infoScope, id: "get-info",
+			summary: "Show the version, the claim streams and the durability of the service", run: byHuma(s.getInfo),
+		},
+		{
+			method: "GET", path: "/healthz", scope: auth.Open, id: "get-health", summary: "Whether the process is up",
+			refusals: nil, run: plain(s.getHealth, documentHealth),
+		},
+		{
+			method: "GET", path: "/readyz", scope: auth.Open, id: "get-ready", summary: "Whether claims can be taken",
+			refusals: nil, run: plain(s.getReady, documentHealth),
+		},
+		{
+			method: "GET", path: "/metrics", scope: reads, id: "get-metrics", summary: "Metrics for Prometheus",
+			refusals: nil, run: plain(s.getMetrics, documentMetrics),
+		},
+		{
+			method: "GET", path: "/openapi.json", scope: auth.Open, id: "get-openapi", summary: "This document",
+			refusals: nil, run: plain(s.getOpenAPI, documentOpenAPI),
+		},
+		{
+			method: "GET", path: "/asyncapi.json", scope: auth.Open, id: "get-asyncapi",
+			summary: "The document of the claim streams, AsyncAPI 3.0", run: plain(getAsyncAPI, documentAsyncAPI),
+		},
 	}
 }
 

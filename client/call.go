@@ -130,7 +130,10 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 		return answer{}, problemOf(res, text)
 	}
 	h := res.Header
-	return answer{res.StatusCode, h.Get("Idempotent-Replayed") == "true", h.Get("Idempotent-Replayed-Claims"), text}, nil
+	return answer{
+		status: res.StatusCode, replayed: h.Get("Idempotent-Replayed") == "true", replays: h.Get("Idempotent-Replayed-Claims"),
+		body: text,
+	}, nil
 }
 
 // problemJSON is a Problem on the wire.

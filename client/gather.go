@@ -117,7 +117,8 @@ func (g *batcher) enter(campaignID string) *lane {
 func (g *batcher) leave(campaignID string, l *lane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l.callers--; l.callers == 0 {
+	l.callers--
+	if l.callers == 0 {
 		delete(g.lanes, campaignID)
 	}
 }
@@ -209,7 +210,8 @@ func (g *batcher) await(ctx context.Context, l *lane, w *waiter) verdict {
 		l.queue = slices.Delete(l.queue, at, at+1)
 		return verdict{ClaimResult: ClaimResult{Err: &unsentError{ctx.Err()}}}
 	}
-	if w.call.staying--; w.call.staying == 0 {
+	w.call.staying--
+	if w.call.staying == 0 {
 		w.call.cancel()
 	}
 	return verdict{ClaimResult: ClaimResult{Err: fmt.Errorf("client: %w", ctx.Err())}} // it goes on with the others

@@ -85,9 +85,9 @@ func (s *stack) held(ctx context.Context, campaignID string) (holding, error) {
 	h := holding{total: of.Total, remaining: of.Reserve, shards: of.Shards}
 	for i := range of.Shards {
 		shard := &of.Shards[i]
-		h.taken = h.taken + shard.Claimed
-		h.remaining = h.remaining + shard.Free
-		h.seq = h.seq + shard.Seq
+		h.taken += shard.Claimed
+		h.remaining += shard.Free
+		h.seq += shard.Seq
 	}
 	return h, err
 }

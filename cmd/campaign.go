@@ -255,22 +255,24 @@ func newWatch(env Env) *cobra.Command {
 		Use: "watch CAMPAIGN", Short: "Show the stock of a campaign live, a line a second, until Ctrl-C", Example: "  dibs watch spring\n  dibs watch spring --once -o json",
 	}, true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
 		header := table.Row{"at", "remaining", "claimed", "backlog", "accepted/s"}
+		show := func(stock client.LiveStock) error {
+			row := table.Row{stock.At.UTC().Format(models.TimeLayout), stock.Remaining, stock.Claimed, stock.Backlog, stock.AcceptedPerS}
+			defer func() { header = nil }() // at the top alone
+			return printAs(env.Stdout, as, []client.LiveStock{stock}, header, []table.Row{row})
+		}
 		for {
 			for stock, err := range api.Watch(ctx, id) {
-				if refused, is := errors.AsType[*client.Problem](err); once && err != nil || is && refused.Status < http.StatusInternalServerError {
-					return err
-				}
-				if err != nil {
+				refused, isRefused := errors.AsType[*client.Problem](err)
+				isFinal := once || isRefused && refused.Status < http.StatusInternalServerError
+				if err != nil && !isFinal {
 					_, _ = fmt.Fprintln(env.Stderr, "dibs: "+err.Error()+"; trying again")
 					break
 				}
-				row := table.Row{stock.At.UTC().Format(models.TimeLayout), stock.Remaining, stock.Claimed, stock.Backlog, stock.AcceptedPerS}
-				if err := printAs(env.Stdout, as, []client.LiveStock{stock}, header, []table.Row{row}); err != nil {
-					return err
+				if err == nil {
+					err = show(stock)
 				}
-				header = nil // at the top alone
-				if once {
-					return nil
+				if err != nil || once {
+					return err
 				}
 			}
 			select {

@@ -91,7 +91,9 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 	differ := 0
 	for some := range slices.Chunk(ids, reconcileChunk) {
 		found, err := lookAtAll(ctx, reconciler, some, flags)
-		failed = append(failed, err)
+		if err != nil {
+			failed = append(failed, err)
+		}
 		for i := range found {
 			if !found[i].Left.Agrees() {
 				differ++
@@ -104,7 +106,6 @@ func (s *stack) reconcile(ctx context.Context, w io.Writer, flags reconcileFlags
 		}
 		all = append(all, found...)
 	}
-	failed = slices.DeleteFunc(failed, func(err error) bool { return err == nil })
 	if !flags.json && (len(all) > 0 || len(failed) == 0) {
 		printComparisons(w, all, flags.repair)
 	}

@@ -34,7 +34,8 @@ func (b *Books) commit(ctx context.Context, entries []Entry) error {
 	accounts := accountsOf(entries, now)
 	tries := 0
 	err := sqlstore.Retry(ctx, func() error {
-		if tries++; tries > 1 {
+		tries++
+		if tries > 1 {
 			b.metrics.retries.Inc()
 		}
 		return b.cfg.DB.WithContext(ctx).Transaction(func(tx *gorm.DB) error {

@@ -207,7 +207,7 @@ func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 	}
 	st := r.staged
 	st.users = int64(len(r.users.byField)) + nameless
-	st.keys = st.keys + nameless
+	st.keys += nameless
 	return r.s.loadStaged(ctx, &r.campaign, &st)
 }
 

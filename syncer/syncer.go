@@ -65,16 +65,19 @@ func (s *Syncer) jobs() []job {
 	return []job{
 		// Claims go on for so long on a Redis that was rolled back, if no API process saw more. Trimming comes after it, as it takes away
 		// what would tell.
-		{"watch and trim streams", time.Second, !leader, s.watchAndTrim, nil},
-		{"resume", 5 * time.Second, !leader, s.resume, nil},
-		{"evict", min(10*time.Second, c.IdleEvict), leader, quiet(c.Evictor.Evict), nil},
-		{"compare", 2 * time.Second, leader, quiet(c.Reconciler.Reconcile), c.Reconciler.ResetMetrics},
-		{"refill", 2 * time.Second, leader, quiet(c.Reconciler.Refill), nil},
-		{"relay", 250 * time.Millisecond, leader, quiet(c.Relay.Relay), c.Relay.ResetMetrics},
-		{"prune", time.Minute, leader, quiet(c.Pruner.Prune), nil},
-		{"expire", time.Second, leader, s.expire, c.Expirer.ResetMetrics},
-		{"finalize", time.Second, leader, s.finalize, nil},
-		{"look at shards", time.Second, leader, quiet(c.Mover.Look), c.Mover.ResetMetrics},
+		{name: "watch and trim streams", every: time.Second, leader: !leader, round: s.watchAndTrim, following: nil},
+		{name: "resume", every: 5 * time.Second, leader: !leader, round: s.resume, following: nil},
+		{name: "evict", every: min(10*time.Second, c.IdleEvict), leader: leader, round: quiet(c.Evictor.Evict), following: nil},
+		{
+			name: "compare", every: 2 * time.Second, leader: leader, round: quiet(c.Reconciler.Reconcile),
+			following: c.Reconciler.ResetMetrics,
+		},
+		{name: "refill", every: 2 * time.Second, leader: leader, round: quiet(c.Reconciler.Refill), following: nil},
+		{name: "relay", every: 250 * time.Millisecond, leader: leader, round: quiet(c.Relay.Relay), following: c.Relay.ResetMetrics},
+		{name: "prune", every: time.Minute, leader: leader, round: quiet(c.Pruner.Prune), following: nil},
+		{name: "expire", every: time.Second, leader: leader, round: s.expire, following: c.Expirer.ResetMetrics},
+		{name: "finalize", every: time.Second, leader: leader, round: s.finalize, following: nil},
+		{name: "look at shards", every: time.Second, leader: leader, round: quiet(c.Mover.Look), following: c.Mover.ResetMetrics},
 	}
 }
 

@@ -206,10 +206,10 @@ type redirecting struct {
 
 func (r *redirecting) RoundTrip(*http.Request) (*http.Response, error) {
 	if r.next == len(r.hops) {
-		return &http.Response{StatusCode: 200, Status: "200 OK", Body: io.NopCloser(strings.NewReader(`{"keys":[` + keyA + `]}`))}, nil
+		return &http.Response{StatusCode: http.StatusOK, Status: "200 OK", Body: io.NopCloser(strings.NewReader(`{"keys":[` + keyA + `]}`))}, nil
 	}
 	r.next++
-	return &http.Response{StatusCode: 302, Status: "302 Found", Header: http.Header{"Location": {r.hops[r.next-1]}}, Body: http.NoBody}, nil
+	return &http.Response{StatusCode: http.StatusFound, Status: "302 Found", Header: http.Header{"Location": {r.hops[r.next-1]}}, Body: http.NoBody}, nil
 }
 
 func TestParseKeys_PassesOverWhatCannotVerify(t *testing.T) {

@@ -63,8 +63,12 @@ type single struct{ role, setting, token, path string }
 
 func (t Tokens) singles() []single {
 	return []single{
-		{"admin", "ADMIN_TOKEN", t.Admin, t.AdminFile}, {"storefront", "STOREFRONT_TOKEN", t.Storefront, t.StorefrontFile},
-		{"viewer", "VIEWER_TOKEN", t.Viewer, t.ViewerFile},
+		{
+			role: "admin", setting: "ADMIN_TOKEN", token: t.Admin, path: t.AdminFile,
+		}, {
+			role: "storefront", setting: "STOREFRONT_TOKEN", token: t.Storefront, path: t.StorefrontFile,
+		},
+		{role: "viewer", setting: "VIEWER_TOKEN", token: t.Viewer, path: t.ViewerFile},
 	}
 }
 

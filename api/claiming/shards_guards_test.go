@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -89,9 +90,7 @@ func TestShards_ABatchFindsTheSameShards(t *testing.T) {
 		body := fmt.Sprintf(`{"user_id":"user-%d"}`, i)
 		require.Equal(t, 409, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", body).Code)
 	}
-	for user, shard := range shardOf {
-		alone[user] = shard
-	}
+	maps.Copy(alone, shardOf)
 	require.Len(t, alone, 20)
 	clear(shardOf)
 	for user := range alone {

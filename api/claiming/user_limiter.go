@@ -90,7 +90,8 @@ func (u *userLimiter) note(userID string, user *limitedUser) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if user.tried++; user.tried == 1 && len(u.untold) < maxExchange {
+	user.tried++
+	if user.tried == 1 && len(u.untold) < maxExchange {
 		u.untold[userID] = user
 	}
 	if !u.exchanges {

@@ -186,14 +186,16 @@ func (h *Health) Worst() Check {
 // Checks judges each dependency by its own answer alone. What was not answered is unknown, never none.
 func (h *Health) Checks() []Check {
 	return []Check{
-		{"API", good, "this process answers", ""}, h.checkRedis(), h.checkMySQL(), h.checkLeader(), h.checkConsumers(), h.checkBacklog(),
+		{
+			Name: "API", State: good, Text: "this process answers",
+		}, h.checkRedis(), h.checkMySQL(), h.checkLeader(), h.checkConsumers(), h.checkBacklog(),
 		h.checkParked(), h.checkDrift(),
 	}
 }
 
 func (h *Health) checkRedis() Check {
 	if !h.Redis.Known {
-		return Check{"Redis", bad, "does not answer: claims are refused with 503", ""}
+		return Check{Name: "Redis", State: bad, Text: "does not answer: claims are refused with 503"}
 	}
 	text := "answers in " + took(h.Redis.Value.Took)
 	m := &h.Redis.Value
@@ -203,18 +205,23 @@ func (h *Health) checkRedis() Check {
 	if m.LimitBytes > 0 {
 		text += " of " + bytesOf(m.LimitBytes)
 		if m.UsedBytes > m.LimitBytes*9/10 {
-			return Check{"Redis", bad, text + ": when it is full, claims are refused", ""}
+			return Check{Name: "Redis", State: bad, Text: text + ": when it is full, claims are refused"}
 		}
 	}
-	return Check{"Redis", good, text, ""}
+	return Check{Name: "Redis", State: good, Text: text}
 }
 
 func (h *Health) checkMySQL() Check {
 	if !h.MySQL.Known {
-		return Check{"MySQL", bad, "does not answer: claims of loaded campaigns go on and wait in Redis, changes are refused", ""}
+		return Check{
+			Name: "MySQL", State: bad, Text: "does not answer: claims of loaded campaigns go on and wait in Redis, changes are refused",
+		}
 	}
 	p := h.MySQL.Value
-	return Check{"MySQL", good, "answers in " + took(h.MySQL.Took) + ", " + strconv.Itoa(p.InUse) + " of " + plural(int64(p.Conns), "connection") + " in use", ""}
+	return Check{
+		Name: "MySQL", State: good,
+		Text: "answers in " + took(h.MySQL.Took) + ", " + strconv.Itoa(p.InUse) + " of " + plural(int64(p.Conns), "connection") + " in use",
+	}
 }
 
 const notKnownWithoutRedis = "not known: Redis does not answer"
@@ -222,11 +229,13 @@ const notKnownWithoutRedis = "not known: Redis does not answer"
 func (h *Health) checkLeader() Check {
 	switch {
 	case !h.Leader.Known:
-		return Check{"Syncer", unknown, notKnownWithoutRedis, ""}
+		return Check{Name: "Syncer", State: unknown, Text: notKnownWithoutRedis}
 	case h.Leader.Value == "":
-		return Check{"Syncer", bad, "none leads: nothing is trimmed, evicted, expired or compared", Path + "/processes"}
+		return Check{
+			Name: "Syncer", State: bad, Text: "none leads: nothing is trimmed, evicted, expired or compared", Href: Path + "/processes",
+		}
 	}
-	return Check{"Syncer", good, h.Leader.Value + " leads", Path + "/processes"}
+	return Check{Name: "Syncer", State: good, Text: h.Leader.Value + " leads", Href: Path + "/processes"}
 }
 
 // groups sums up each group over the streams; known is false when a stream could not be read.
@@ -272,16 +281,25 @@ func (h *Health) checkConsumers() Check {
 	at := slices.IndexFunc(sums, func(s GroupSum) bool { return s.Name == models.GroupSyncer })
 	switch {
 	case !known:
-		return Check{"Consumers", unknown, notKnownWithoutRedis, ""}
+		return Check{Name: "Consumers", State: unknown, Text: notKnownWithoutRedis}
 	case at < 0 || sums[at].Least == 0:
-		return Check{"Consumers", bad, "none runs: claims are taken and wait in Redis, no row reaches MySQL", Path + "/processes"}
+		return Check{
+			Name: "Consumers", State: bad, Text: "none runs: claims are taken and wait in Redis, no row reaches MySQL",
+			Href: Path + "/processes",
+		}
 	}
 	for i := range sums {
 		if s := &sums[i]; s.Least == 0 && s.Foreign == 0 && s.Backlog != 0 {
-			return Check{"Consumers", warn, "no one reads as group " + s.Name + ": Redis keeps its events. " + adviceFor(s.Name), Path + "/processes"}
+			return Check{
+				Name: "Consumers", State: warn,
+				Text: "no one reads as group " + s.Name + ": Redis keeps its events. " + adviceFor(s.Name), Href: Path + "/processes",
+			}
 		}
 	}
-	return Check{"Consumers", good, plural(int64(sums[at].Least), "consumer") + " of group " + models.GroupSyncer, Path + "/processes"}
+	return Check{
+		Name: "Consumers", State: good, Text: plural(int64(sums[at].Least), "consumer") + " of group " + models.GroupSyncer,
+		Href: Path + "/processes",
+	}
 }
 
 // adviceFor says what to do about a group without a reader.
@@ -295,7 +313,7 @@ func adviceFor(group string) string {
 func (h *Health) checkBacklog() Check {
 	sums, known := h.groups()
 	if !known {
-		return Check{"Backlog", unknown, notKnownWithoutRedis, ""}
+		return Check{Name: "Backlog", State: unknown, Text: notKnownWithoutRedis}
 	}
 	var waits time.Duration
 	for i := range sums {
@@ -303,7 +321,7 @@ func (h *Health) checkBacklog() Check {
 			waits = sums[i].Waits
 		}
 	}
-	check := Check{"Backlog", good, "nothing waits", ""}
+	check := Check{Name: "Backlog", State: good, Text: "nothing waits"}
 	if waits > 0 {
 		check.Text = "the oldest claim has waited " + took(waits)
 	}
@@ -317,7 +335,7 @@ func (h *Health) checkBacklog() Check {
 }
 
 func (h *Health) checkParked() Check {
-	check := Check{"Parked", good, "none", Path + "/trouble"}
+	check := Check{Name: "Parked", State: good, Text: "none", Href: Path + "/trouble"}
 	var missing []string
 	claims := h.Books.Value.Parked
 	messages := int64(0)
@@ -352,15 +370,15 @@ func (h *Health) checkDrift() Check {
 	}
 	switch {
 	case !h.Books.Known:
-		return Check{"Drift", unknown, "not known: MySQL does not answer", ""}
+		return Check{Name: "Drift", State: unknown, Text: "not known: MySQL does not answer"}
 	case b.Drifting > 0:
-		return Check{"Drift", bad, "in " + plural(b.Drifting, "campaign") + ", " + last, Path + "/trouble"}
+		return Check{Name: "Drift", State: bad, Text: "in " + plural(b.Drifting, "campaign") + ", " + last, Href: Path + "/trouble"}
 	case !h.Leader.Known:
-		return Check{"Drift", unknown, "not compared: Redis does not answer; " + last, ""}
+		return Check{Name: "Drift", State: unknown, Text: "not compared: Redis does not answer; " + last}
 	case h.Leader.Value == "":
-		return Check{"Drift", unknown, "not compared: no syncer leads; " + last, ""}
+		return Check{Name: "Drift", State: unknown, Text: "not compared: no syncer leads; " + last}
 	}
-	return Check{"Drift", good, "none", ""}
+	return Check{Name: "Drift", State: good, Text: "none"}
 }
 
 func (c *Console) getHealth(w http.ResponseWriter, r *http.Request, _ *session) {

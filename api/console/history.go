@@ -69,7 +69,7 @@ func (c *Console) getHistory(w http.ResponseWriter, r *http.Request, _ *session)
 	p := plotsOf(histories[0], stepsSince(since, now))
 	p.Marks = c.marks(r, id, since)
 	w.Header()["Content-Type"] = wire.JSONContentType
-	_ = json.NewEncoder(w).Encode(p) // a browser that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // a browser that is gone needs no answer
 }
 
 // stepsSince are the starts of the steps that ended between two times.
@@ -106,7 +106,7 @@ func plotsOf(h lua.History, steps []int64) *plots {
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	for i, at := range steps {
+	for _, at := range steps {
 		counts := h[at]
 		p.At = append(p.At, at+width/2)
 		p.Left = append(p.Left, known(counts, leftGauge))
@@ -118,16 +118,14 @@ func plotsOf(h lua.History, steps []int64) *plots {
 		of := percentilesOf(counts)
 		p.P50Ms = append(p.P50Ms, of.P50Ms)
 		p.P99Ms = append(p.P99Ms, of.P99Ms)
-		if i == len(steps)-1 {
-			last := map[string]int64{}
-			for _, at := range steps[max(0, len(steps)-latencySteps):] {
-				for name, n := range h[at] {
-					last[name] += n
-				}
-			}
-			p.Last = percentilesOf(last)
+	}
+	last := map[string]int64{}
+	for _, at := range steps[max(0, len(steps)-latencySteps):] {
+		for name, n := range h[at] {
+			last[name] += n
 		}
 	}
+	p.Last = percentilesOf(last)
 	return p
 }
 

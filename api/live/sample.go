@@ -64,7 +64,7 @@ func problem(server, detail string) []byte {
 	return []byte("event: problem\ndata: " + `{"code":"unavailable","server":"` + server + `","detail":"` + detail + `"}` + "\n\n")
 }
 
-var (
+var ( //nolint:gochecknoglobals // constants
 	problemRedis = problem("redis", "Redis does not answer. Events go on when it does.")
 	problemMySQL = problem("mysql", "MySQL does not answer. What only MySQL knows is as old as it says, or not known.")
 )

@@ -126,7 +126,8 @@ func (s *Sampler) unwatch(w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.watchers, w)
-	if s.byActor[w.actor]--; s.byActor[w.actor] == 0 {
+	s.byActor[w.actor]--
+	if s.byActor[w.actor] == 0 {
 		delete(s.byActor, w.actor)
 	}
 	if len(s.watchers) == 0 {

@@ -76,12 +76,12 @@ func (h *history) aggregateShards(now time.Time, w *lua.Watched, books *models.C
 
 // add adds the figures of a shard.
 func (e *Event) add(o *Event) {
-	e.Claimed = e.Claimed + o.Claimed
-	e.Synced = e.Synced + o.Synced
-	e.Backlog = e.Backlog + o.Backlog
-	e.Parked = e.Parked + o.Parked
-	e.Drift = e.Drift + o.Drift
-	e.AcceptedPerS = e.AcceptedPerS + o.AcceptedPerS
+	e.Claimed += o.Claimed
+	e.Synced += o.Synced
+	e.Backlog += o.Backlog
+	e.Parked += o.Parked
+	e.Drift += o.Drift
+	e.AcceptedPerS += o.AcceptedPerS
 	e.BacklogAgeMs = max(e.BacklogAgeMs, o.BacklogAgeMs)
 	e.InRedis = e.InRedis || o.InRedis
 }

@@ -90,8 +90,8 @@ func (r *Fake) Change(_ context.Context, id string, change models.Change) (model
 	if err := after.Validate(); err != nil {
 		return models.Campaign{}, err
 	}
-	after.Version = after.Version + 1_000_000
-	after.Changes = after.Changes + 1
+	after.Version += 1_000_000
+	after.Changes++
 	c.Campaign = after
 	return after, nil
 }

@@ -99,15 +99,20 @@ func (r *Fake) BooksOfAll(ctx context.Context, ids []string) (map[string]models.
 			if err != nil {
 				return nil, err
 			}
-			for _, shard := range c.LotIDs() {
-				if lot, isThere := shards[shard]; isThere {
-					of.Shards = append(of.Shards, lot)
-				}
-			}
+			of.Shards = inOrder(shards, c.LotIDs())
 		}
 		all[id] = of
 	}
 	return all, nil
+}
+
+func inOrder(lots map[string]models.CampaignBooks, ids []string) (all []models.CampaignBooks) {
+	for _, id := range ids {
+		if lot, isThere := lots[id]; isThere {
+			all = append(all, lot)
+		}
+	}
+	return all
 }
 
 func (r *Fake) fails() error {

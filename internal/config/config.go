@@ -154,7 +154,7 @@ func Load(environ []string, flags *pflag.FlagSet) (*Config, error) {
 		if err := s.set(c, value); err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrConfig, s.variable(), err)
 		}
-		c.sources = append(c.sources, Source{s.variable(), s.shown(value), from, s.meaning})
+		c.sources = append(c.sources, Source{Variable: s.variable(), Value: s.shown(value), From: from, Meaning: s.meaning})
 	}
 	if err := c.checkTokens(); err != nil {
 		return nil, err

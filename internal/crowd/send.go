@@ -97,7 +97,10 @@ func (r *run) sendOne(ctx context.Context, base string, user int) answer {
 func (r *run) sendBatch(ctx context.Context, base string, users []int) []answer {
 	claims := make([]claimBody, len(users))
 	for i, user := range users {
-		claims[i] = claimBody{r.plan.CampaignID, r.plan.UserID(user), r.plan.Quantity(user), r.key(user), r.subjects(user)}
+		claims[i] = claimBody{
+			CampaignID: r.plan.CampaignID, UserID: r.plan.UserID(user), Quantity: r.plan.Quantity(user), IdempotencyKey: r.key(user),
+			Subjects: r.subjects(user),
+		}
 	}
 	answers := make([]answer, len(users))
 	res, err := r.post(ctx, base+"/v1/claims:batch", "", map[string]any{"claims": claims})

@@ -116,7 +116,7 @@ func look(paths []string) ([]stamp, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reread: %w", err)
 		}
-		stamps[i] = stamp{path, info.Size(), info.ModTime(), info}
+		stamps[i] = stamp{path: path, size: info.Size(), at: info.ModTime(), file: info}
 	}
 	return stamps, nil
 }

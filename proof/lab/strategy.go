@@ -81,7 +81,7 @@ type Service struct {
 	Stop     func(ctx context.Context) error
 }
 
-// Results is the ladder from its foot up.
+// Strategies is the ladder from its foot up.
 func Strategies() []Entry {
 	return []Entry{
 		readThenWriteStrategy(), mutexStrategy(), setNXStrategy(), setNXDeferStrategy(), setNXExpireStrategy(), setNXPXStrategy(), ownerTokenStrategy(),

@@ -83,13 +83,13 @@ func (w Workload) Validate() error {
 		flag               string
 		value, least, most int64
 	}{
-		{"users", int64(w.Users), 1, usersMax},
-		{"units", w.Units, 1, unitsMax},
-		{"per-user", w.PerUser, 1, unitsMax},
-		{"processes", int64(w.Processes), 1, processesMax},
-		{"connections", int64(w.Connections), int64(w.Processes), connectionsMax},
-		{"sql-pool", int64(w.SQLPool), int64(w.Processes), connectionsMax},
-		{"rounds", int64(w.Rounds), 1, roundsMax},
+		{flag: "users", value: int64(w.Users), least: 1, most: usersMax},
+		{flag: "units", value: w.Units, least: 1, most: unitsMax},
+		{flag: "per-user", value: w.PerUser, least: 1, most: unitsMax},
+		{flag: "processes", value: int64(w.Processes), least: 1, most: processesMax},
+		{flag: "connections", value: int64(w.Connections), least: int64(w.Processes), most: connectionsMax},
+		{flag: "sql-pool", value: int64(w.SQLPool), least: int64(w.Processes), most: connectionsMax},
+		{flag: "rounds", value: int64(w.Rounds), least: 1, most: roundsMax},
 	} {
 		if number.value < number.least || number.value > number.most {
 			return fmt.Errorf("%w: --%s must be %d to %d, not %d", ErrConfig, number.flag, number.least, number.most, number.value)

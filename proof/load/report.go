@@ -89,7 +89,7 @@ func (r *Report) fill(c *Counts) {
 	r.Late = c.Late
 	r.LateMaxMS = ms(c.LateMax)
 	r.Waited = c.Waited
-	r.Latency = Latency{ms(c.At(50)), ms(c.At(90)), ms(c.At(99)), ms(c.At(99.9)), ms(c.Max())}
+	r.Latency = Latency{P50: ms(c.At(50)), P90: ms(c.At(90)), P99: ms(c.At(99)), P999: ms(c.At(99.9)), Max: ms(c.Max())}
 }
 
 // compare counts one unit for each accepted answer; an answer that never came may be one more.

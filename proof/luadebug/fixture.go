@@ -44,7 +44,8 @@ var verbs = map[string]func(ctx context.Context, f *fixture) error{
 	"evict": func(ctx context.Context, f *fixture) error {
 		seen := f.seen()
 		row := *f.c
-		row.Epoch, row.SyncedSeq = seen.Epoch, seen.Seq
+		row.Epoch = seen.Epoch
+		row.SyncedSeq = seen.Seq
 		_, err := f.s.Evict(ctx, &row, 0)
 		return err
 	},

@@ -15,6 +15,7 @@ package mutants
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,7 +61,7 @@ func (m *Mutant) Selects(test string) bool {
 func Parse(text string) (m Mutant, err error) {
 	header, diff, found := strings.Cut(text, "\n\n")
 	if !found {
-		return m, fmt.Errorf("mutants: no empty line ends the header")
+		return m, errors.New("mutants: no empty line ends the header")
 	}
 	for line := range strings.SplitSeq(header, "\n") {
 		name, value, _ := strings.Cut(line, ": ")
@@ -84,7 +85,7 @@ func Parse(text string) (m Mutant, err error) {
 	}
 	m.Edits, err = parseDiff(diff)
 	if err == nil && (m.Name == "" || m.Run == "" || len(m.Edits) == 0) {
-		err = fmt.Errorf("mutants: Mutant, Test and a hunk are needed")
+		err = errors.New("mutants: Mutant, Test and a hunk are needed")
 	}
 	return m, err
 }
@@ -125,7 +126,9 @@ func parseDiff(diff string) (edits []Edit, err error) {
 // Overlay writes changed copies of files of the module at root into a folder, and returns the file that -overlay takes. It fails when an
 // edit has no place in its file, or several.
 func Overlay(root, folder string, edits []Edit) (string, error) {
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	overlay := struct { //nolint:musttag // the go command spells it so
+		Replace map[string]string
+	}{Replace: map[string]string{}}
 	for _, e := range edits {
 		path := filepath.Join(root, e.File)
 		from := path

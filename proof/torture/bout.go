@@ -62,7 +62,7 @@ func (p *planner) planBout(r *rand.Rand, of *plan, struck, left int) *scenario {
 				break
 			}
 			lane = append(lane, s)
-			length = length + s.length()
+			length += s.length()
 		}
 		b.lanes = append(b.lanes, lane)
 	}
@@ -109,7 +109,7 @@ func (rd *round) inject(ctx context.Context, o *operator, b *scenario, i int) er
 	}
 	wg.Go(func() { rd.claimInWindow(ctx, window, i, b.length()) })
 	wg.Wait()
-	err := errors.Join(append(errs, rd.w.try(rd.w.startSQL))...) // a full disk may end it after there is space again
+	err := errors.Join(append(errs, rd.w.try(rd.w.startSQL))...) //nolint:makezero // a full disk may end it after there is space again
 	over := time.Now()
 	rd.waitForRecovery(ctx, over)
 	if b.lossy(rd.w.opt) && err == nil {

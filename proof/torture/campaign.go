@@ -179,7 +179,9 @@ func (o *operator) openOne(ctx context.Context, c *campaign, total int64) error 
 		"id": c.id, "kind": "coupon", "per_user": c.perUser, "per_user_per_day": c.perDay, "time_zone": noon(), "low_stock_at": c.lowAt,
 	}
 	if c.packets {
-		body["kind"], body["currency"], body["sender_id"] = "packet", "CNY", sender(c)
+		body["kind"] = "packet"
+		body["currency"] = "CNY"
+		body["sender_id"] = sender(c)
 	} else {
 		body["total"] = total
 		c.change(&c.totals, total)("")

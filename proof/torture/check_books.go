@@ -49,7 +49,9 @@ func (rd *round) checkOrder(l *ledger) {
 		}
 	}
 	rd.checkExtra(l)
-	if units, most := held.live(l.rows), c.total(); units > maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), time.Now())) {
+	units := held.live(l.rows)
+	most := c.total()
+	if units > maxOf(c.may(&c.totals, rd.open.Add(-time.Hour), time.Now())) {
 		rd.brokenf("I1: %s: %d units are sold of %d", c.id, units, most)
 	}
 }
@@ -59,7 +61,8 @@ func (rd *round) checkSeq(l *ledger) bool {
 	before := map[int]int64{}
 	for i := range l.rows {
 		r := &l.rows[i]
-		if before[r.shard]++; r.seq != before[r.shard] {
+		before[r.shard]++
+		if r.seq != before[r.shard] {
 			rd.brokenf("I7: %s: claim %s has seq %d, the one before it in shard %d %d", l.id, r.id, r.seq, r.shard, before[r.shard]-1)
 			return false
 		}
@@ -186,8 +189,8 @@ func (rd *round) checkPackets(ctx context.Context, l *ledger) error {
 		case claim != "" && back:
 			rd.brokenf("I10: %s: packet %s has an owner and was returned", l.id, id)
 		case claim != "":
-			owned = owned + amount
-			owners = owners + 1
+			owned += amount
+			owners++
 			if credits == 0 {
 				due += amount
 				rd.report.Uncredited++

@@ -132,9 +132,9 @@ func (r *Report) Kinds() (all []Kind) {
 			k = &Kind{Name: s.Name}
 			kinds[s.Name] = k
 		}
-		k.Times = k.Times + 1
-		k.Answers = k.Answers + s.Answers
-		k.Certain = k.Certain + s.Certain
+		k.Times++
+		k.Answers += s.Answers
+		k.Certain += s.Certain
 		gaps[s.Name] = append(gaps[s.Name], s.GapMs)
 	}
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {

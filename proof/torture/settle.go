@@ -129,7 +129,8 @@ func (c *client) sellOut(ctx context.Context, o *operator, of *campaign) error {
 		most = 1
 	}
 	deadline := time.Now().Add(soldOutWithin * time.Duration(of.shards))
-	for refused, quantity := 0, most; refused < 2; {
+	quantity := most
+	for refused := 0; refused < 2; {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%w: %s is not sold out in time", errBroken, of.id)
 		}

@@ -78,8 +78,8 @@ func model(total int64) porcupine.Model {
 	return (&porcupine.NondeterministicModel{
 		Init: func() []any { return []any{taken{}} },
 		Step: func(state, input, output any) []any {
-			s := state.(taken)
-			quantity := input.(int64)
+			s := state.(taken) //nolint:forcetypeassert // as Init makes it
+			quantity := input.(int64) //nolint:forcetypeassert // as history makes them
 			got := output.(claimed) //nolint:forcetypeassert // as history makes them
 			fits := s.units+quantity <= total
 			after := taken{s.units + quantity, s.seq + 1}

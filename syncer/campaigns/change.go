@@ -99,7 +99,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made, lowered i
 		return c, nil
 	}
 	c.Version = versionAfter(c.Version)
-	c.Changes = c.Changes + 1
+	c.Changes++
 	fields := append(models.ChangeFields(), "Version", "Changes", "UpdatedAt", "RedisTotal")
 	if c.IsSharded() {
 		err = changeShards(tx, &before, &c, lowered)

@@ -34,7 +34,9 @@ func lotsOf(c *models.Campaign, partitions int) (lots []models.Campaign, rows []
 	}
 	for _, id := range c.LotIDs() {
 		lot := *c
-		lot.ID, lot.Partition, lot.Total = id, lua.PartitionOf(id, partitions), loan
+		lot.ID = id
+		lot.Partition = lua.PartitionOf(id, partitions)
+		lot.Total = loan
 		lot.LowStockAt = 0 // is the campaign's
 		lots = append(lots, lot)
 	}
@@ -75,8 +77,8 @@ func readParked(ctx context.Context, db *gorm.DB, c *models.Campaign) (*writer.P
 			return nil, err
 		}
 		all.All = append(all.All, one.All...)
-		all.Claims = all.Claims + one.Claims
-		all.Units = all.Units + one.Units
+		all.Claims += one.Claims
+		all.Units += one.Units
 	}
 	return all, nil
 }

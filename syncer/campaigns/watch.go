@@ -62,8 +62,8 @@ func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]m
 		of := all[id]
 		shard := booksOf(&shards[i])
 		of.Shards = append(of.Shards, shard)
-		of.Books.ParkedClaims = of.Books.ParkedClaims + shard.Books.ParkedClaims
-		of.Books.ParkedUnits = of.Books.ParkedUnits + shard.Books.ParkedUnits
+		of.Books.ParkedClaims += shard.Books.ParkedClaims
+		of.Books.ParkedUnits += shard.Books.ParkedUnits
 		all[id] = of
 	}
 	return all, nil

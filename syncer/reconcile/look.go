@@ -24,7 +24,8 @@ func (r *Reconciler) Compare(ctx context.Context, campaignID string, depth Depth
 
 // compare is Compare, which may begin with a snapshot that was taken before.
 func (r *Reconciler) compare(ctx context.Context, campaignID string, depth Depth, first *snapshot) (Comparison, error) {
-	for try, confirmed := 1, false; ; try++ {
+	confirmed := false
+	for try := 1; ; try++ {
 		l := look{r: r, depth: depth, snap: first}
 		first = nil
 		settled, err := l.take(ctx, campaignID)
@@ -64,8 +65,9 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 	l.found = Comparison{
 		CampaignID: c.ID, Residency: c.Residency, Rows: l.snap.rows, Packets: l.snap.packets, Differences: []string{},
 		MySQL: MySQLFigures{
-			c.Epoch, c.Total, c.Claimed, c.Remaining, c.SyncedSeq, c.LostClaims, c.ReleasedClaims, l.snap.untold,
-			l.snap.parked.Claims, l.snap.parked.Units,
+			Epoch: c.Epoch, Total: c.Total, Claimed: c.Claimed, Remaining: c.Remaining, SyncedSeq: c.SyncedSeq,
+			LostClaims: c.LostClaims, Released: c.ReleasedClaims, Untold: l.snap.untold, ParkedClaims: l.snap.parked.Claims,
+			ParkedUnits: l.snap.parked.Units,
 		},
 	}
 	l.found.parked = len(l.snap.parked.All) > 0

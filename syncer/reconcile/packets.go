@@ -132,7 +132,8 @@ func (w *waves) report(c *Comparison) {
 		if w.rows[release] == w.lists[release] {
 			continue
 		}
-		if differ++; differ <= usersNamedMost {
+		differ++
+		if differ <= usersNamedMost {
 			c.differInRedisf("redis has %d packets %s to give away, the rows are of %d", w.lists[release], waveName(release), w.rows[release])
 		}
 	}

@@ -50,7 +50,8 @@ func (r *Reconciler) record(ctx context.Context, rows []models.Reconciliation) e
 	for i := range rows {
 		p := r.past[rows[i].CampaignID]
 		p.row = rows[i]
-		if p.written++; p.written == 1 || p.written == r.recordedMost {
+		p.written++
+		if p.written == 1 || p.written == r.recordedMost {
 			p.written = 1
 			due = append(due, rows[i].CampaignID)
 		}

@@ -184,15 +184,16 @@ func (t *Totals) read(ctx context.Context, tx *sql.Tx) error {
 }
 
 func (c *CurrencyTotals) add(more *CurrencyTotals) {
-	c.Claims = c.Claims + more.Claims
-	c.Units = c.Units + more.Units
-	c.Amount = c.Amount + more.Amount
+	c.Claims += more.Claims
+	c.Units += more.Units
+	c.Amount += more.Amount
 }
 
 // firstIDAt is below every UUIDv7 that is made at a moment or later.
 func firstIDAt(at time.Time) string {
 	var id uuid.UUID
-	for i, ms := 0, at.UnixMilli(); i < 6; i++ {
+	ms := at.UnixMilli()
+	for i := 0; i < 6; i++ {
 		id[i] = byte(ms >> (40 - 8*i))
 	}
 	return id.String()

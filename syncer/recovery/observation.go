@@ -201,7 +201,10 @@ func (l *Lot) isStrange() bool {
 func (l *Lot) isCopied() bool {
 	m := &l.MySQL
 	r := &l.Redis
-	known := Copy{m.SyncedSeq, m.LostClaims, m.ArchivedClaims, m.TransferSeq, l.Generation}
+	known := Copy{
+		SyncedSeq: m.SyncedSeq, LostClaims: m.LostClaims, ArchivedClaims: m.ArchivedClaims, TransferSeq: m.TransferSeq,
+		Generation: l.Generation,
+	}
 	return r.Held == Present && r.Status == models.StatusLoading && r.At.Epoch > m.Epoch && r.At.Epoch == m.LoadAttempts &&
 		r.Copy != nil && *r.Copy == known && r.At.Seq == m.SyncedSeq+m.ParkedClaims && r.Transfers.same(l.transfers())
 }

@@ -65,7 +65,9 @@ type Hydrator struct {
 // NewHydrator makes a hydrator; with a nil Registerer it has no metrics.
 func NewHydrator(db *gorm.DB, scripts campaigns.Scripts, log *slog.Logger, reg prometheus.Registerer) *Hydrator {
 	h := &Hydrator{
-		db: db, scripts: scripts, log: log, streams: streams{db, scripts, log, newEntriesLost(reg), new(singleflight.Group)},
+		db: db, scripts: scripts, log: log, streams: streams{
+			db: db, scripts: scripts, log: log, lost: newEntriesLost(reg), looks: new(singleflight.Group),
+		},
 		seconds: newRebuildSeconds(reg),
 		loads:   make(chan struct{}, loadsMost), fenced: make(map[string]fencedAt),
 	}

@@ -17,9 +17,13 @@ import (
 // its peer, or by the list that the giver keeps in Redis.
 func (h *Hydrator) lackingPackets(ctx context.Context, e *models.Event, upto int64, views []lua.ShardView) ([]string, error) {
 	from := e.Cumulative
-	giver, taker, kind := e.Shard, e.Peer, models.EventUnitsCredited
+	giver := e.Shard
+	taker := e.Peer
+	kind := models.EventUnitsCredited
 	if e.Type == models.EventUnitsCredited {
-		giver, taker, kind = e.Peer, e.Shard, models.EventUnitsDebited
+		giver = e.Peer
+		taker = e.Shard
+		kind = models.EventUnitsDebited
 	}
 	rows, err := campaigns.ReadTransfers(ctx, h.db.ConnPool, models.ShardID(e.CampaignID, e.Peer))
 	if err != nil {

@@ -285,7 +285,8 @@ func (h *Hydrator) isBlank(ctx context.Context, id string) (blank bool, err erro
 func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging *lua.Rebuild, parked []*writer.ParkedClaim) error {
 	n := 0
 	err := EachClaim(ctx, tx, h.db.Name(), id, parked, func(p *lua.ClaimRecord) error {
-		if n++; n%rebuildPage == 0 {
+		n++
+		if n%rebuildPage == 0 {
 			h.steps.At("page")
 		}
 		return staging.Add(ctx, p)
@@ -323,7 +324,8 @@ func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, ep
 				return h.confirmMoved(ctx, tx, c, b.moved)
 			})
 			if errors.Is(err, errMovedOn) {
-				changed, err = 0, nil
+				changed = 0
+				err = nil
 			}
 			return err
 		})

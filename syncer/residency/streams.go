@@ -83,7 +83,7 @@ func (s *streams) intact(ctx context.Context, partition int) (*observed, error) 
 		rounds++
 		seen.Rounds = rounds
 		step := recovery.PlanPartition(&seen.Partition)
-		switch step.Action { //nolint:exhaustive // actions of partitions
+		switch step.Action {
 		case recovery.WaitReplica:
 			if err := sleep.For(ctx, replicaPause); err != nil {
 				return nil, err

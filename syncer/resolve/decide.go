@@ -176,8 +176,8 @@ func deltasOf(decided []heldClaim) (deltas []writer.Delta) {
 			at = len(deltas)
 			deltas = append(deltas, writer.Delta{LotID: id})
 		}
-		deltas[at].Units = deltas[at].Units - decided[i].Quantity
-		deltas[at].Released = deltas[at].Released + 1
+		deltas[at].Units -= decided[i].Quantity
+		deltas[at].Released++
 	}
 	return deltas
 }

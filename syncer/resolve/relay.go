@@ -26,7 +26,7 @@ const (
 	applyAtOnce  = 8                      // campaigns whose rows are applied at the same time
 	vainPagesMax = 3                      // pages in a row that an unreachable Redis refuses before a round ends
 
-	// between two tries of a row that can't be applied, doubled each time
+	// Between two tries of a row that can't be applied, doubled each time.
 	damagedWait    = time.Second
 	damagedWaitMax = time.Minute
 	damagedMost    = 10_000 // rows whose tries are remembered
@@ -118,7 +118,8 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 		n, err := r.Apply(ctx, page)
 		r.remember(page, err)
 		applied += n
-		if vain++; n > 0 || !isAway(err) {
+		vain++
+		if n > 0 || !isAway(err) {
 			vain = 0
 		}
 		switch {

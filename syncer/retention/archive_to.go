@@ -62,8 +62,9 @@ type archivedClaim struct {
 
 func newArchivedClaim(c *models.ClaimRow) archivedClaim {
 	line := archivedClaim{
-		c.ID, c.CampaignID, c.Shard, c.Seq, c.UserID, c.Quantity, c.Status, c.KeyDigest, c.Subjects, c.Epoch, c.PacketID, c.Amount, c.OrderID,
-		models.NewTime(c.ClaimedAt), models.NewTime(c.SyncedAt), nil, c.ReleaseReason,
+		ID: c.ID, CampaignID: c.CampaignID, Shard: c.Shard, Seq: c.Seq, UserID: c.UserID, Quantity: c.Quantity, Status: c.Status,
+		KeyDigest: c.KeyDigest, Subjects: c.Subjects, Epoch: c.Epoch, PacketID: c.PacketID, Amount: c.Amount, OrderID: c.OrderID,
+		ClaimedAt: models.NewTime(c.ClaimedAt), SyncedAt: models.NewTime(c.SyncedAt), ResolvedAt: nil, ReleaseReason: c.ReleaseReason,
 	}
 	if c.ResolvedAt != nil {
 		at := models.NewTime(*c.ResolvedAt)

@@ -429,7 +429,8 @@ func (m *Mover) prove(ctx context.Context, p *picture) (no models.Refill, err er
 		if probe, err := m.move(ctx, first, step{verb: verbMove, from: reserve, units: 1}); err != nil || probe.units > 0 || !probe.isAnswered {
 			return no, err
 		}
-		no.NotReleased, first.isDry = true, true
+		no.NotReleased = true
+		first.isDry = true
 	}
 	second, err := m.look(ctx, p.campaign.ID, 1, nil)
 	if err != nil {

@@ -210,7 +210,8 @@ func (p *picture) richest(other, another int) (at int) {
 	most := int64(0)
 	for i := range p.views {
 		if n := p.free(i); i != other && i != another && n > most {
-			at, most = i, n
+			at = i
+			most = n
 		}
 	}
 	return at

@@ -176,7 +176,7 @@ func (a *adder) take(limit int) []*cell {
 		for i := range a.stripes {
 			if c := a.stripes[(a.turn+i)%len(a.stripes)].pop(limit - rows); c != nil {
 				taken = append(taken, c)
-				rows = rows + len(c.rows)
+				rows += len(c.rows)
 				progress = true
 			}
 		}

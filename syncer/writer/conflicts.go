@@ -160,7 +160,8 @@ func (s *conflicts) findDuplicates() (func(*row) finding, error) {
 		if other, taken := seqs[seqKeyOf(r)]; taken {
 			return seqTaken(r, other)
 		}
-		ids[r.event.ID], seqs[seqKeyOf(r)] = true, r.event.ID
+		ids[r.event.ID] = true
+		seqs[seqKeyOf(r)] = r.event.ID
 		return finding{}
 	}, nil
 }

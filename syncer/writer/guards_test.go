@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -181,9 +182,7 @@ func (w *witness) RecordFlushes(_ context.Context, byCampaign map[string]string)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.recorded++
-	for campaign, id := range byCampaign {
-		w.flushes[campaign] = id
-	}
+	maps.Copy(w.flushes, byCampaign)
 	return nil
 }
 

@@ -101,8 +101,8 @@ func (all *ParkedClaims) classify(ctx context.Context, q sqlstore.Querier, campa
 		p.Counts = !exists && !seqs[p.Event.Seq] && p.Record().Check() == nil
 		if p.Counts {
 			seqs[p.Event.Seq] = true
-			all.Claims = all.Claims + 1
-			all.Units = all.Units + p.Event.Quantity
+			all.Claims++
+			all.Units += p.Event.Quantity
 		}
 	}
 	return nil
