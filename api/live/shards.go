@@ -28,7 +28,8 @@ func isAway(w *lua.Watched) bool {
 	return w.Err != nil && !errors.Is(w.Err, lua.ErrAbsent) && !errors.Is(w.Err, lua.ErrDamaged)
 }
 
-// aggregateShards is the event of a campaign of several shards: the sums of theirs. The campaign's own place in Redis holds no more than its
+// aggregateShards is the event of a campaign of several shards: the sums of theirs. The campaign's own place in Redis holds no more than
+// its
 // refusals.
 func (h *history) aggregateShards(now time.Time, w *lua.Watched, books *models.CampaignBooks, find lookupFunc) Event {
 	c := &books.Campaign
