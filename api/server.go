@@ -80,7 +80,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, ready: deps.Ready, away: deps.away(), losses: deps.Losses, audit: deps.Audit, states: deps.States, tls: connections, workers: &workers.Group{},
+		cfg: cfg, ready: deps.Ready, away: deps.away(), losses: deps.Losses, audit: deps.Audit, states: deps.States, tls: connections,
+		workers: &workers.Group{},
 		scrape:  promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}),
 		logSome: rate.Sometimes{Interval: time.Second}, headerTimeout: headerTimeout, readTimeout: readTimeout,
 	}
@@ -113,7 +114,8 @@ func (s *Server) makeRooms(deps *Deps) error {
 	s.claiming = claiming.New(claiming.Config{
 		Claimer: deps.Claimer, States: deps.States, Hydrator: deps.Hydrator, Campaigns: deps.Campaigns, Mover: deps.Mover, Workers: s.workers,
 		ClaimsPerCall: cfg.ClaimsPerCall, ClaimsInFlight: cfg.ClaimsInFlight, QueueWait: cfg.QueueWait, CallTimeout: cfg.CallTimeout,
-		UserRate: cfg.UserRate, SubjectSecret: cfg.SubjectSecret, Attempts: deps.Attempts, Tracer: cfg.Tracer, Logger: cfg.Logger, Registerer: cfg.Registerer, Clock: cfg.Clock,
+		UserRate: cfg.UserRate, SubjectSecret: cfg.SubjectSecret, Attempts: deps.Attempts, Tracer: cfg.Tracer, Logger: cfg.Logger,
+		Registerer: cfg.Registerer, Clock: cfg.Clock,
 	})
 	s.operator = operator.New(operator.Config{
 		Campaigns: deps.Campaigns, Audit: deps.Audit, Groups: deps.Groups, Ledger: deps.Ledger,

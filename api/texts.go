@@ -43,9 +43,12 @@ const frames = "The stream begins with `retry: 2000`. Each event is a line `data
 
 // texts are by operation id. Each route has its own.
 var texts = map[string]text{
-	"create-campaign": {tag: tagCampaigns, description: "Creates a campaign, in MySQL; Redis gets it with its first claim. The same content again changes nothing " +
-		"and is answered 200, so that a request whose answer was lost can be sent again. A limit of 0 or absent is no limit.",
-		body: `{"id":"spring","kind":"coupon","name":"Spring sale","total":1000,"per_user":2,"low_stock_at":50}`, status: "201", answer: aCampaign},
+	"create-campaign": {
+		tag: tagCampaigns,
+		description: "Creates a campaign, in MySQL; Redis gets it with its first claim. The same content again changes nothing " +
+			"and is answered 200, so that a request whose answer was lost can be sent again. A limit of 0 or absent is no limit.",
+		body: `{"id":"spring","kind":"coupon","name":"Spring sale","total":1000,"per_user":2,"low_stock_at":50}`, status: "201",
+		answer: aCampaign},
 	"list-campaigns": {
 		tag: tagCampaigns, description: "Campaigns in the order of their ids, a page at a time.", status: "200",
 		answer: `{"campaigns":[` + aCampaign + `],"next_cursor":"spring"}`,
@@ -53,16 +56,21 @@ var texts = map[string]text{
 	"get-campaign": {
 		tag: tagCampaigns, description: "The definition of a campaign, with its ETag.", status: "200", answer: aCampaign,
 	},
-	"change-campaign": {tag: tagCampaigns, description: "Changes what is sent and leaves the rest. The change is in force for the next claim in every process when it is " +
-		"answered; a higher total is the restock. With If-Match it is made only to the definition that was read.",
+	"change-campaign": {
+		tag: tagCampaigns,
+		description: "Changes what is sent and leaves the rest. The change is in force for the next claim in every process when it is " +
+			"answered; a higher total is the restock. With If-Match it is made only to the definition that was read.",
 		body: `{"total":1500,"status":"open"}`, status: "200", answer: aCampaign},
 	"close-campaign": {
 		tag:         tagCampaigns,
 		description: "Ends a campaign for ever. What is left of packets returns to the sender, once. Again it changes nothing.",
 		status:      "200", answer: aCampaign,
 	},
-	"add-packets": {tag: tagCampaigns, description: "Adds packets of money: a list of the operator's own, or an amount to split. A split needs an Idempotency-Key; a list " +
-		"is known again by its content.", body: `{"count":100,"amount":888800,"split":"double_mean","min":100}`, status: "201", answer: `{"count":100,"amount":888800}`},
+	"add-packets": {
+		tag: tagCampaigns,
+		description: "Adds packets of money: a list of the operator's own, or an amount to split. A split needs an Idempotency-Key; a list " +
+			"is known again by its content.", body: `{"count":100,"amount":888800,"split":"double_mean","min":100}`, status: "201",
+		answer: `{"count":100,"amount":888800}`},
 	"get-stock": {
 		tag:         tagCampaigns,
 		description: "What is left by Redis and what MySQL has of it, at one watermark. Backlog is on its way to MySQL; drift is a fault.",
@@ -72,24 +80,36 @@ var texts = map[string]text{
 	"get-shards": {tag: tagCampaigns, description: "The shards that the campaign is spread over: what each has on loan from it, and what no shard has. A campaign of one shard has that one.",
 		status: "200", answer: `{"campaign_id":"spring","total":1000,"reserve":500,"moves_open":0,"shards":[{"shard":1,"partition":0,"granted":250,"claimed":17,"free":233,"seq":17,"synced_seq":15},` +
 			`{"shard":2,"partition":2,"granted":250,"claimed":0,"free":250,"seq":0,"synced_seq":0}]}`},
-	"get-info": {tag: tagService, description: "What a reader of the claim streams needs to know. One that reads fewer streams than `partitions` misses events. Every role answers it, " +
-		"those without an API at DIBS_METRICS_ADDR.", status: "200", answer: `{"version":"v1.2.3","partitions":4,"durability":"fast","groups":["syncer","finance"]}`},
+	"get-info": {
+		tag: tagService,
+		description: "What a reader of the claim streams needs to know. One that reads fewer streams than `partitions` misses events. Every role answers it, " +
+			"those without an API at DIBS_METRICS_ADDR.", status: "200",
+		answer: `{"version":"v1.2.3","partitions":4,"durability":"fast","groups":["syncer","finance"]}`},
 	"watch-campaign": {
 		tag: tagWatching, description: "Server-sent events of one campaign, one a second. " + frames,
 	},
 	"watch": {
 		tag: tagWatching, description: "Server-sent events of all active campaigns, one of each a second. " + frames,
 	},
-	"create-watch-ticket": {tag: tagWatching, description: "A ticket stands in for the token of whoever asked for it: `new EventSource(url + '?ticket=' + ticket)`. It is used up " +
-		"by one connection. When that ends, ask for another: a browser's own reconnect is refused with 401.", status: "200",
+	"create-watch-ticket": {
+		tag: tagWatching,
+		description: "A ticket stands in for the token of whoever asked for it: `new EventSource(url + '?ticket=' + ticket)`. It is used up " +
+			"by one connection. When that ends, ask for another: a browser's own reconnect is refused with 401.", status: "200",
 		answer: `{"ticket":"WlbXrv9K","expires_at":"2027-03-01T10:01:00.000Z"}`},
-	"claim": {tag: tagClaims, description: "Takes units for a user, all or none, and answers when the claim is made, as safely as the service is set to. Send an " +
-		"Idempotency-Key and, when the answer is lost, the same request again: it gets the first answer.", body: `{"user_id":"ada","quantity":1}`, status: "201", answer: aClaim},
-	"claim-batch": {tag: tagClaims, description: "Makes each claim on its own: some may be refused and others made. Each has an idempotency_key of its own; the header " +
-		"Idempotency-Key is refused here.", body: `{"claims":[{"campaign_id":"spring","user_id":"ada","idempotency_key":"order-7"}]}`, status: "200",
+	"claim": {
+		tag: tagClaims,
+		description: "Takes units for a user, all or none, and answers when the claim is made, as safely as the service is set to. Send an " +
+			"Idempotency-Key and, when the answer is lost, the same request again: it gets the first answer.",
+		body: `{"user_id":"ada","quantity":1}`, status: "201", answer: aClaim},
+	"claim-batch": {
+		tag: tagClaims,
+		description: "Makes each claim on its own: some may be refused and others made. Each has an idempotency_key of its own; the header " +
+			"Idempotency-Key is refused here.", body: `{"claims":[{"campaign_id":"spring","user_id":"ada","idempotency_key":"order-7"}]}`,
+		status: "200",
 		answer: `{"results":[{"status":201,"claim":` + aClaim + `}]}`},
 	"get-claim": {
-		tag: tagClaims, description: "A claim is found from the moment it is answered, whether MySQL has it yet or not.", status: "200", answer: aClaim,
+		tag: tagClaims, description: "A claim is found from the moment it is answered, whether MySQL has it yet or not.", status: "200",
+		answer: aClaim,
 	},
 	"redeem-claim": {
 		tag: tagClaims, description: "Binds a claim to an order, once. The same order again changes nothing; another is refused.",
@@ -100,14 +120,19 @@ var texts = map[string]text{
 		body: `{"reason":"payment failed"}`, status: "200", answer: aReleased,
 	},
 	"list-user-claims": {
-		tag: tagClaims, description: "A user's claims, newest first, a page at a time, whether MySQL has them yet or not.", status: "200", answer: `{"claims":[` + aClaim + `]}`,
+		tag: tagClaims, description: "A user's claims, newest first, a page at a time, whether MySQL has them yet or not.", status: "200",
+		answer: `{"claims":[` + aClaim + `]}`,
 	},
-	"list-audit": {tag: tagCampaigns, description: "Who created, changed or closed campaigns, added packets or repaired books, by which request, and what was there " +
-		"before, as far as it changed; and the use of tokens that was refused. Newest first, a page at a time.", status: "200",
+	"list-audit": {
+		tag: tagCampaigns,
+		description: "Who created, changed or closed campaigns, added packets or repaired books, by which request, and what was there " +
+			"before, as far as it changed; and the use of tokens that was refused. Newest first, a page at a time.", status: "200",
 		answer: `{"entries":[{"id":"019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b22","at":"2027-03-01T10:00:00.123Z","actor":"ann","request_id":"r-17",` +
 			`"action":"campaign.changed","campaign_id":"spring","before":{"total":1000,"version":1},"after":{"total":1500,"version":2}}]}`},
-	"get-ledger": {tag: tagCampaigns, description: "Claims that were accepted, redeemed, released, given up, and the close, as in the claim stream, by `at` and `id`, from the first on. " +
-		"A page ends before the first event that may not be booked yet: ask again with `next`. With `Accept: text/csv` it is all of them, streamed.", status: "200",
+	"get-ledger": {
+		tag: tagCampaigns,
+		description: "Claims that were accepted, redeemed, released, given up, and the close, as in the claim stream, by `at` and `id`, from the first on. " +
+			"A page ends before the first event that may not be booked yet: ask again with `next`. With `Accept: text/csv` it is all of them, streamed.", status: "200",
 		answer: `{"events":[{"v":1,"type":"claim.accepted","id":"019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b21","campaign_id":"spring","user_id":"ada","quantity":1,"epoch":1,"seq":17,` +
 			`"at":"2027-03-01T10:00:00.123Z"}],"next":"2027-03-01T10:00:00.123Z,019b2f6e-6c4a-7c1e-9d0a-3f1f0c9a7b21","upto":"2027-03-01T10:00:01.000Z"}`},
 	"get-settlement": {tag: tagCampaigns, description: "The sums of a day from midnight to midnight in a time zone. They are final once every event of the day is booked; until then `missing` says why not.",
@@ -119,8 +144,10 @@ var texts = map[string]text{
 		status:      "200",
 		answer:      `{"groups":[{"name":"finance","partitions":[{"partition":0,"lag":17,"pending":2}]},{"name":"syncer","partitions":[{"partition":0,"lag":0,"pending":2}]}]}`,
 	},
-	"add-group": {tag: tagService, description: "Registers a consumer group and creates it in every claim stream: what the streams hold is kept for it from then on. " +
-		"A group that a reader creates in a stream is registered by itself.", status: "201", answer: `{"name":"audit"}`},
+	"add-group": {
+		tag: tagService,
+		description: "Registers a consumer group and creates it in every claim stream: what the streams hold is kept for it from then on. " +
+			"A group that a reader creates in a stream is registered by itself.", status: "201", answer: `{"name":"audit"}`},
 	"remove-group": {
 		tag:         tagService,
 		description: "Removes a consumer group from the registry and from every claim stream: what it has not read is kept for it no longer.",
@@ -129,7 +156,8 @@ var texts = map[string]text{
 		tag: tagService, description: "Answers as long as the process is up.", status: "200", answer: `{"status":"ok"}`,
 	},
 	"get-ready": {
-		tag: tagService, description: "Answers yes while Redis takes claims. A process that stops says no first.", status: "200", answer: `{"status":"ready"}`,
+		tag: tagService, description: "Answers yes while Redis takes claims. A process that stops says no first.", status: "200",
+		answer: `{"status":"ready"}`,
 	},
 	"get-metrics": {
 		tag: tagService, description: "Every metric of the process, in Prometheus' text format.",

@@ -17,7 +17,8 @@ import (
 )
 
 // overHTTP is a command that asks the API of DIBS_URL and prints in the form of --output. An id that it takes is its one argument.
-func overHTTP(env Env, c cobra.Command, takesID bool, run func(ctx context.Context, api *client.Client, id string, as outputFlag) error) *cobra.Command {
+func overHTTP(env Env, c cobra.Command, takesID bool,
+	run func(ctx context.Context, api *client.Client, id string, as outputFlag) error) *cobra.Command {
 	var as outputFlag
 	made := command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
 		if err := as.check(); err != nil {
@@ -252,7 +253,8 @@ const watchAgain = 2 * time.Second
 func newWatch(env Env) *cobra.Command {
 	var once bool
 	c := overHTTP(env, cobra.Command{
-		Use: "watch CAMPAIGN", Short: "Show the stock of a campaign live, a line a second, until Ctrl-C", Example: "  dibs watch spring\n  dibs watch spring --once -o json",
+		Use: "watch CAMPAIGN", Short: "Show the stock of a campaign live, a line a second, until Ctrl-C",
+		Example: "  dibs watch spring\n  dibs watch spring --once -o json",
 	}, true, func(ctx context.Context, api *client.Client, id string, as outputFlag) error {
 		header := table.Row{"at", "remaining", "claimed", "backlog", "accepted/s"}
 		show := func(stock client.LiveStock) error {

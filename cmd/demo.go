@@ -76,7 +76,8 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 	c.Flags().IntVar(&d.users, "users", 20_000, "people in the crowd, 1 to 10000000")
 	c.Flags().Int64Var(&d.stock, "stock", 1_000, "units to hand out")
 	c.Flags().Int64Var(&d.perUser, "per-user", 1, "units a user may hold; everybody asks for 1 to this many")
-	c.Flags().StringArrayVar(&d.limitFlags, "limit", nil, "a limit such as device:day:1, once for each; two people of the crowd share each device")
+	c.Flags().StringArrayVar(&d.limitFlags, "limit", nil,
+		"a limit such as device:day:1, once for each; two people of the crowd share each device")
 	c.Flags().IntVar(&d.shards, "shards", 1, fmt.Sprintf("shards that the campaign is spread over, 1 to %d", models.ShardsMax))
 	c.Flags().IntVar(&d.connections, "connections", 200, "people asking at the same time, 1 to 5000")
 	c.Flags().BoolVar(&d.keepRunning, "keep-running", false, "serve on after the outcome, until interrupted")
@@ -165,7 +166,8 @@ func (d *demo) play(ctx context.Context, env Env, cfg *config.Config, s *stack, 
 			return fmt.Errorf("cmd: %w", err)
 		}
 		_, _ = fmt.Fprintf(env.Stdout, "watch it at %s%s\n"+
-			"  one click signs you in, once, within %.0f minutes: %s%s\n  later, sign in with the token %s\n\n", base, page, console.LinkFor.Minutes(), base, link, cfg.AdminToken)
+			"  one click signs you in, once, within %.0f minutes: %s%s\n  later, sign in with the token %s\n\n", base, page,
+			console.LinkFor.Minutes(), base, link, cfg.AdminToken)
 	}
 	bar := NewProgress(env.Stderr, "claims answered", d.users)
 	tally, err := crowd.Run(ctx, crowd.Plan{

@@ -148,7 +148,8 @@ func placeOf(story *models.ClaimStory) string {
 // known is false when MySQL does not answer: then nothing is said of what it lacks.
 func lifeOf(claim *models.Claim, story *models.ClaimStory, known bool) []moment {
 	life := []moment{{
-		At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis accepted it as claim " + number(claim.Seq) + " of " + placeOf(story) + ".", Event: claim.ID,
+		At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis accepted it as claim " + number(claim.Seq) + " of " + placeOf(story) + ".",
+		Event: claim.ID,
 	}}
 	if story.Row != nil {
 		life = append(life, moment{At: story.Row.SyncedAt, What: "In MySQL", Why: "Its row was written and the books moved by it."})
@@ -170,7 +171,8 @@ func lifeOf(claim *models.Claim, story *models.ClaimStory, known bool) []moment 
 	for i := range story.Told {
 		row := &story.Told[i]
 		life = append(life, moment{
-			At: row.CreatedAt, What: "Redis is still to be told", Why: "So units and limits are right in Redis, and every reader of the stream knows.", Event: row.ID,
+			At: row.CreatedAt, What: "Redis is still to be told",
+			Why: "So units and limits are right in Redis, and every reader of the stream knows.", Event: row.ID,
 		})
 	}
 	if claim.ExpiresAt != nil && claim.Status == models.ClaimClaimed {

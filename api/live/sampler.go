@@ -86,7 +86,8 @@ type watcher struct {
 // New makes a Sampler.
 func New(cfg Config) *Sampler {
 	s := &Sampler{
-		cfg: cfg, watchers: make(map[*watcher]struct{}), byActor: map[string]int{}, left: make(chan struct{}, 1), logSome: rate.Sometimes{Interval: 10 * time.Second},
+		cfg: cfg, watchers: make(map[*watcher]struct{}), byActor: map[string]int{}, left: make(chan struct{}, 1),
+		logSome: rate.Sometimes{Interval: 10 * time.Second},
 		gauge: promauto.With(cfg.Registerer).NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_watchers", Help: "Watchers of live events at this process.",
 		}),

@@ -127,7 +127,8 @@ func DocumentWatch(oapi *huma.OpenAPI, op *huma.Operation) {
 // DocumentWatchAll describes GetWatchAll.
 func DocumentWatchAll(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.Parameters = append(op.Parameters, &huma.Param{
-		Name: "ticket", In: "query", Schema: &huma.Schema{Type: "string"}, Description: "in place of a token, from POST /v1/watch-tickets; once, within a minute",
+		Name: "ticket", In: "query", Schema: &huma.Schema{Type: "string"},
+		Description: "in place of a token, from POST /v1/watch-tickets; once, within a minute",
 	})
 	wire.DocumentAnswer(op, "200", "Events, until the client leaves", "text/event-stream", wire.SchemaOf[Event](oapi))
 }

@@ -52,7 +52,8 @@ func (r *Fake) List(_ context.Context, q models.CampaignQuery) ([]models.Campaig
 	}
 	var page []models.Campaign
 	for id, c := range r.Campaigns {
-		if id > q.After && (q.Status == "" || q.Status == c.Status) && strings.Contains(strings.ToLower(id+"\n"+c.Name), strings.ToLower(q.Text)) {
+		isFound := strings.Contains(strings.ToLower(id+"\n"+c.Name), strings.ToLower(q.Text))
+		if isFound && id > q.After && (q.Status == "" || q.Status == c.Status) {
 			page = append(page, c.Campaign)
 		}
 	}

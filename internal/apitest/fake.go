@@ -217,8 +217,9 @@ func (r *Fake) UseOnce(_ context.Context, id string, _ time.Duration) (bool, err
 // Deps are this Fake, in every place.
 func (r *Fake) Deps() api.Deps {
 	return api.Deps{
-		Claimer: r, States: r, Hydrator: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Streams: r, Audit: r.Audit, Groups: r.Groups, Ledger: Ledger{},
-		Ready: func(context.Context) error { return r.Ready },
+		Claimer: r, States: r, Hydrator: r, Campaigns: r, Mover: r, Claims: r, Resolver: r, Streams: r, Audit: r.Audit, Groups: r.Groups,
+		Ledger: Ledger{},
+		Ready:  func(context.Context) error { return r.Ready },
 	}
 }
 

@@ -17,7 +17,8 @@ var startsServers = []string{"proof/torture"}
 
 // tools are small packages that any package of the service may import; they import nothing of ours.
 var tools = []string{
-	"internal/caller", "internal/pulse", "internal/reread", "internal/roots", "internal/seal", "internal/sleep", "internal/steps", "internal/tracing",
+	"internal/caller", "internal/pulse", "internal/reread", "internal/roots", "internal/seal", "internal/sleep", "internal/steps",
+	"internal/tracing",
 }
 
 // standAlone are packages that others copy or import: they have not even the tools.
@@ -59,14 +60,17 @@ var arrows = map[string][]string{
 	"internal/sqlstore": {"internal/migrations"},
 	"syncer/writer":     {"internal/sqlstore", "lua", "internal/migrations", "models"},
 	"internal/audit":    {"internal/sqlstore", "models"},
-	"syncer/campaigns":  {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "internal/split", "syncer/writer"},
-	"syncer/recovery":   {"lua", "models"},
-	"syncer/residency":  {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns", "syncer/recovery", "syncer/writer"},
-	"syncer/resolve":    {"internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
-	"syncer/reconcile":  {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "models", "syncer/campaigns", "syncer/residency", "syncer/writer"},
-	"syncer/shards":     {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns"},
-	"syncer/retention":  {"internal/audit", "internal/sqlstore", "lua", "models"},
-	"syncer/records":    {"internal/sqlstore", "models"},
+	"syncer/campaigns": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "internal/split",
+		"syncer/writer"},
+	"syncer/recovery":  {"lua", "models"},
+	"syncer/residency": {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns", "syncer/recovery", "syncer/writer"},
+	"syncer/resolve": {"internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "syncer/campaigns",
+		"syncer/residency", "syncer/writer"},
+	"syncer/reconcile": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "models", "syncer/campaigns", "syncer/residency",
+		"syncer/writer"},
+	"syncer/shards":    {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns"},
+	"syncer/retention": {"internal/audit", "internal/sqlstore", "lua", "models"},
+	"syncer/records":   {"internal/sqlstore", "models"},
 	"syncer": {
 		"internal/sqlstore", "lua", "models",
 		"syncer/reconcile", "syncer/residency", "syncer/resolve", "syncer/retention", "syncer/shards",

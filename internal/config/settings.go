@@ -85,8 +85,9 @@ var settings = []setting{
 	{key: "durability", fallback: "fast", meaning: "" +
 		"a claim is answered once it is, fast: in Redis' memory; fsync: on Redis' disk; replica:N: in the memory of N replicas",
 		set: durability},
-	{key: "groups", fallback: models.GroupSyncer + ",finance", meaning: "consumer groups that a new deployment registers: unread events of a registered group are never trimmed",
-		set: groups},
+	{key: "groups", fallback: models.GroupSyncer + ",finance",
+		meaning: "consumer groups that a new deployment registers: unread events of a registered group are never trimmed",
+		set:     groups},
 	{key: "url", fallback: "http://127.0.0.1:8080", meaning: "of the API that commands such as groups ask",
 		set: text(func(c *Config) *string { return &c.URL })},
 	{key: "token", secret: true, meaning: "bearer token that these commands show",
@@ -164,7 +165,8 @@ func origins(c *Config, value string) error {
 		if text == "" {
 			continue
 		}
-		if err := http.NewCrossOriginProtection().AddTrustedOrigin(text); err != nil || strings.Contains(text, "*") || strings.ToLower(text) != text {
+		err := http.NewCrossOriginProtection().AddTrustedOrigin(text)
+		if err != nil || strings.Contains(text, "*") || strings.ToLower(text) != text {
 			return fmt.Errorf("must be origins such as https://shop.example.com, in lower case, exact and separated by commas, not %q", value)
 		}
 		c.CORSOrigins = append(c.CORSOrigins, text)

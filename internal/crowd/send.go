@@ -84,7 +84,8 @@ func (r *run) key(user int) string { return "key-" + r.plan.UserID(user) }
 
 func (r *run) sendOne(ctx context.Context, base string, user int) answer {
 	url := base + "/v1/campaigns/" + r.plan.CampaignID + "/claims"
-	res, err := r.post(ctx, url, r.key(user), claimBody{UserID: r.plan.UserID(user), Quantity: r.plan.Quantity(user), Subjects: r.subjects(user)})
+	res, err := r.post(ctx, url, r.key(user),
+		claimBody{UserID: r.plan.UserID(user), Quantity: r.plan.Quantity(user), Subjects: r.subjects(user)})
 	if err != nil {
 		return noAnswer(err)
 	}

@@ -76,7 +76,8 @@ func (c *contest) campaign(ctx context.Context, what string, units int64, do fun
 // opening is what worker i is told of a campaign.
 func (c *contest) opening(env Env, i int) opening {
 	return opening{
-		Place: env.Place, Strategy: c.entry.Name, Campaign: env.Campaign, Share: i, Of: c.w.Processes, Patience: c.w.Patience, Retry: c.w.RetryPause,
+		Place: env.Place, Strategy: c.entry.Name, Campaign: env.Campaign, Share: i, Of: c.w.Processes, Patience: c.w.Patience,
+		Retry:    c.w.RetryPause,
 		Claimers: share(c.w.Connections, i, c.w.Processes), SQLPool: share(c.w.SQLPool, i, c.w.Processes),
 	}
 }

@@ -84,7 +84,8 @@ type Service struct {
 // Strategies is the ladder from its foot up.
 func Strategies() []Entry {
 	return []Entry{
-		readThenWriteStrategy(), mutexStrategy(), setNXStrategy(), setNXDeferStrategy(), setNXExpireStrategy(), setNXPXStrategy(), ownerTokenStrategy(),
+		readThenWriteStrategy(), mutexStrategy(), setNXStrategy(), setNXDeferStrategy(), setNXExpireStrategy(), setNXPXStrategy(),
+		ownerTokenStrategy(),
 		watchdogStrategy(), pipelineStrategy(), watchStrategy(), forUpdateStrategy(), conditionalUpdateStrategy(), lockPerCouponStrategy(),
 		luaUpdateStrategy(), sumFlushStrategy(), copyStockStrategy(), redPacketStrategy(), dibsPackagesStrategy(), dibsHTTPStrategy(),
 	}

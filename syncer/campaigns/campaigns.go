@@ -221,7 +221,8 @@ func (r *Repository) selected(ctx context.Context, q *models.CampaignQuery) *gor
 func (r *Repository) Books(ctx context.Context, id string) (models.Books, error) {
 	at := time.Now().UTC()
 	var c models.Campaign
-	err := r.db.WithContext(ctx).Table("campaigns").Select("claimed", "synced_seq", "remaining", "released_claims", "version", "applied_version",
+	err := r.db.WithContext(ctx).Table("campaigns").Select("claimed", "synced_seq", "remaining", "released_claims", "version",
+		"applied_version",
 		"total", "low_stock_at", "residency", "epoch", "shards").
 		Where("id = ?", id).Take(&c).Error
 	if err != nil {

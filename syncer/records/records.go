@@ -114,7 +114,8 @@ const toldMax = 10
 
 // ClaimsOfOrder are the claims that an order redeemed.
 func (r *Reader) ClaimsOfOrder(ctx context.Context, orderID string, most int) (rows []models.ClaimRow, err error) {
-	err = r.db.WithContext(ctx).Where("id IN (SELECT claim_id FROM claim_orders WHERE order_id = ?)", orderID).Order("id").Limit(most).Find(&rows).Error
+	err = r.db.WithContext(ctx).Where("id IN (SELECT claim_id FROM claim_orders WHERE order_id = ?)",
+		orderID).Order("id").Limit(most).Find(&rows).Error
 	return rows, wrap("claims of an order", err)
 }
 

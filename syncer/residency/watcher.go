@@ -73,7 +73,8 @@ func (w *StreamWatcher) watchEvicted(ctx context.Context) error {
 	if err != nil || len(stopped) == 0 {
 		return err
 	}
-	w.streams.log.LogAttrs(ctx, slog.LevelError, "redis was rolled back to before evictions: the campaigns take no claims until mysql is proven to"+
-		" have all of them", slog.Int("stopped", len(stopped)))
+	w.streams.log.LogAttrs(ctx, slog.LevelError,
+		"redis was rolled back to before evictions: the campaigns take no claims until mysql is proven to"+
+			" have all of them", slog.Int("stopped", len(stopped)))
 	return w.streams.recordLost(ctx, stopped, "redis was rolled back: it holds a campaign that was evicted")
 }

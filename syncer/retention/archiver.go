@@ -158,7 +158,8 @@ func (a *Archiver) read(
 	args := []any{id, shard, after, before.UTC().Format(sqlstore.TimeLayout), string(models.ClaimClaimed), id, a.pageSize}
 	err = sqlstore.ScanAll(ctx, tx, query, args, func(scan func(...any) error) error {
 		var c models.ClaimRow
-		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest, &c.Subjects, &c.Epoch, &c.PacketID, &c.Amount,
+		err := scan(&c.ID, &c.CampaignID, &c.Shard, &c.Seq, &c.UserID, &c.Quantity, &c.Status, &c.KeyDigest, &c.Subjects, &c.Epoch, &c.PacketID,
+			&c.Amount,
 			&c.OrderID, &c.ClaimedAt, &c.SyncedAt, &c.ResolvedAt, &c.ReleaseReason)
 		claims = append(claims, c)
 		return err
