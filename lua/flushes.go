@@ -48,19 +48,28 @@ func (s *Scripts) Committed(ctx context.Context, partitions ...int) ([]Committed
 	})
 	all := make([]Committed, len(partitions))
 	for i := range all {
-		tip, err := tips[i].Result()
-		if errors.Is(err, redis.Nil) {
-			err = nil
-		}
-		err = errors.Join(lists[i].Err(), err)
+		var err error
+		all[i], err = readCommitted(partitions[i], lists[i], tips[i])
 		if err != nil {
-			return nil, classifyError("lrange", err)
+			return nil, err
 		}
-		all[i].Flushes = lists[i].Val()
-		all[i].Tip, err = ParseEntryID(tip)
-		if err != nil {
-			return nil, fmt.Errorf("lua: %s: %w", recordedKey(partitions[i]), err)
-		}
+	}
+	return all, nil
+}
+
+func readCommitted(partition int, flushes *redis.StringSliceCmd, recorded *redis.StringCmd) (all Committed, err error) {
+	tip, err := recorded.Result()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	err = errors.Join(flushes.Err(), err)
+	if err != nil {
+		return all, classifyError("lrange", err)
+	}
+	all.Flushes = flushes.Val()
+	all.Tip, err = ParseEntryID(tip)
+	if err != nil {
+		return all, fmt.Errorf("lua: %s: %w", recordedKey(partition), err)
 	}
 	return all, nil
 }

@@ -43,12 +43,7 @@ func (s *Scripts) Streams(ctx context.Context, partitions []int, tips map[int]En
 	replies := make([]streamReply, len(partitions))
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, partition := range partitions {
-			r := &replies[i]
-			key := StreamKey(partition)
-			// The entry comes first: trimming takes the oldest entries, so one that is older was there as well at that moment.
-			r.tip = p.XRangeN(ctx, key, tips[partition].String(), tips[partition].String(), 1)
-			r.generation = p.Get(ctx, generationKey(partition))
-			r.info = p.XInfoStream(ctx, key)
+			replies[i] = askStream(ctx, p, partition, tips[partition])
 		}
 		return nil
 	})
@@ -64,6 +59,14 @@ type streamReply struct {
 	tip        *redis.XMessageSliceCmd
 	generation *redis.StringCmd
 	info       *redis.XInfoStreamCmd
+}
+
+// askStream asks for the entry first: trimming takes the oldest entries, so one that is older was there as well at that moment.
+func askStream(ctx context.Context, p redis.Pipeliner, partition int, tip EntryID) streamReply {
+	key := StreamKey(partition)
+	return streamReply{
+		tip: p.XRangeN(ctx, key, tip.String(), tip.String(), 1), generation: p.Get(ctx, generationKey(partition)), info: p.XInfoStream(ctx, key),
+	}
 }
 
 func (r *streamReply) read(partition int, tip EntryID) (Stream, error) {
@@ -137,7 +140,7 @@ func (s *Scripts) SetGeneration(ctx context.Context, partition int, generation s
 	return classifyError("set", s.rdb.Set(ctx, generationKey(partition), generation, 0).Err())
 }
 
-// LockGeneration takes the lock for replacing the generation of a partition's stream. Errors as LockCampaign.
+// LockGeneration takes the lock for replacing the generation of a partition's stream. Errors as LockLeader.
 func (s *Scripts) LockGeneration(ctx context.Context, partition int, ttl time.Duration) (*Lock, error) {
 	return s.obtain(ctx, generationLockKey(partition), ttl, nil)
 }

@@ -81,7 +81,11 @@ func (s *Scripts) Unread(ctx context.Context, partition int, group string) (Unre
 }
 
 func (s *Scripts) groupInfos(ctx context.Context, partition int) ([]redis.XInfoGroup, error) {
-	infos, err := s.rdb.XInfoGroups(ctx, StreamKey(partition)).Result()
+	return readGroups(s.rdb.XInfoGroups(ctx, StreamKey(partition)))
+}
+
+func readGroups(reply *redis.XInfoGroupsCmd) ([]redis.XInfoGroup, error) {
+	infos, err := reply.Result()
 	if err != nil && !strings.Contains(err.Error(), noSuchKey) {
 		return nil, classifyError("xinfo", err)
 	}
@@ -90,6 +94,14 @@ func (s *Scripts) groupInfos(ctx context.Context, partition int) ([]redis.XInfoG
 
 // unread asks for the pending entries after the group's position was read: what is delivered in the meantime is later than that.
 func (s *Scripts) unread(ctx context.Context, partition int, info *redis.XInfoGroup) (Unread, error) {
+	if info.Pending == 0 {
+		return readUnread(partition, info, nil)
+	}
+	return readUnread(partition, info, s.rdb.XPending(ctx, StreamKey(partition), info.Name))
+}
+
+// readUnread takes the pending entries into account if the group had any when its position was read.
+func readUnread(partition int, info *redis.XInfoGroup, pending *redis.XPendingCmd) (Unread, error) {
 	delivered, err := ParseEntryID(info.LastDeliveredID)
 	if err != nil {
 		return Unread{}, fmt.Errorf("%w: %s: %w", ErrDamaged, StreamKey(partition), err)
@@ -98,7 +110,7 @@ func (s *Scripts) unread(ctx context.Context, partition int, info *redis.XInfoGr
 	if info.Pending == 0 {
 		return u, nil
 	}
-	summary, err := s.rdb.XPending(ctx, StreamKey(partition), info.Name).Result()
+	summary, err := pending.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return Unread{}, classifyError("xpending", err)
 	}

@@ -27,7 +27,6 @@ type CampaignKeys struct {
 	Waves  string // zset: of a packet campaign, list of packets -> its time of release
 
 	Evicted string // string: tombstone of the last eviction
-	Lock    string // string: token of the process that loads the campaign
 
 	Refused string // hash: code of a refusal -> how often; for people who watch, see Scripts.CountRefused
 }
@@ -118,7 +117,7 @@ func slotOfKey(key string) int {
 func KeysOf(campaignID string, partition int) CampaignKeys {
 	base := prefix(partition) + "c:" + campaignID
 	return CampaignKeys{State: base, Users: base + ":users", Keys: base + ":keys", Stream: StreamKey(partition), Waves: base + ":waves",
-		Evicted: base + ":evicted", Lock: base + ":lock", Refused: base + ":refused"}
+		Evicted: base + ":evicted", Refused: base + ":refused"}
 }
 
 // StreamKey names the claim stream of a partition.

@@ -2,7 +2,6 @@ package lua
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -23,67 +22,14 @@ type Lock struct {
 	held time.Time // shortly before it was last granted: by then it surely ran
 }
 
-// LockCampaign takes the lock for loading a campaign, for ttl. Errors: ErrLocked, ErrUnavailable, ErrOutcomeUnknown (then the lock may
-// be taken until it runs out).
-func (s *Scripts) LockCampaign(ctx context.Context, campaignID string, ttl time.Duration) (*Lock, error) {
-	return s.obtain(ctx, s.KeysOf(campaignID).Lock, ttl, nil)
-}
-
-// Locks are locks that LockCampaigns took.
-type Locks struct {
-	s     *Scripts
-	token string
-	ids   []string
-}
-
-// LockCampaigns takes the locks of those campaigns that no one has the lock of, for ttl, in one round trip. They are not renewed. Errors:
-// ErrUnavailable, ErrOutcomeUnknown (then locks may be taken until they run out).
-func (s *Scripts) LockCampaigns(ctx context.Context, campaignIDs []string, ttl time.Duration) (*Locks, error) {
-	l := &Locks{s: s, token: rand.Text()}
-	taken := make([]*redis.BoolCmd, len(campaignIDs))
-	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, id := range campaignIDs {
-			taken[i] = p.SetNX(ctx, s.KeysOf(id).Lock, l.token, ttl)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, classifyError("lock", err)
-	}
-	for i, id := range campaignIDs {
-		if taken[i].Val() {
-			l.ids = append(l.ids, id)
-		}
-	}
-	return l, nil
-}
-
-// CampaignIDs are the campaigns whose locks were taken.
-func (l *Locks) CampaignIDs() []string { return l.ids }
-
-// unlockSource deletes a lock that still is its holder's.
-const unlockSource = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return {0}"
-
-// Release gives the locks back. Those that have run out are left alone, as another process may hold them.
-func (l *Locks) Release(ctx context.Context) error {
-	calls := make([]call, len(l.ids))
-	for i, id := range l.ids {
-		calls[i] = call{[]string{l.s.KeysOf(id).Lock}, []any{l.token}}
-	}
-	var failed []error
-	for _, a := range l.s.runPipelined(ctx, l.s.unlock, calls) {
-		failed = append(failed, a.err)
-	}
-	return errors.Join(failed...)
-}
-
-// LockLeader takes the lease of the syncer that leads, for ttl; name is told by Leader. Errors as LockCampaign.
+// LockLeader takes the lease of the syncer that leads, for ttl; name is told by Leader. Errors: ErrLocked, ErrUnavailable,
+// ErrOutcomeUnknown (then the lock may be taken until it runs out).
 func (s *Scripts) LockLeader(ctx context.Context, name string, ttl time.Duration) (*Lock, error) {
 	return s.obtain(ctx, LeaderKey, ttl, &redislock.Options{Metadata: name})
 }
 
 // LockConsumer takes the lease of a consumer's name in its group, for ttl; who has it under the same token gets it again. Errors as
-// LockCampaign.
+// LockLeader.
 func (s *Scripts) LockConsumer(ctx context.Context, group, name, token string, ttl time.Duration) (*Lock, error) {
 	return s.obtain(ctx, consumerKey(group, name), ttl, &redislock.Options{Token: token})
 }
@@ -146,7 +92,7 @@ func (l *Lock) RenewUntil(ctx context.Context) error {
 	}
 }
 
-// Renew starts the time of the lock again. Errors as LockCampaign; ErrLocked says that the lock has run out.
+// Renew starts the time of the lock again. Errors as LockLeader; ErrLocked says that the lock has run out.
 func (l *Lock) Renew(ctx context.Context) error {
 	err := l.lock.Refresh(ctx, l.ttl, nil)
 	switch {

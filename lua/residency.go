@@ -75,7 +75,7 @@ func (s *Scripts) FenceAll(ctx context.Context, epochs map[string]int64) (fenced
 const tombstoneLife = 90 * 24 * time.Hour
 
 // Evict removes a campaign from Redis if its load and its numbers of claims and transfers are those of MySQL, in c, and no one has claimed
-// from it for idle. Else evicted is false and nothing was changed. It leaves a tombstone, see EvictedAt. Errors: ErrAbsent, ErrDamaged,
+// from it for idle. Else evicted is false and nothing was changed. It leaves a tombstone, see LotView. Errors: ErrAbsent, ErrDamaged,
 // ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) Evict(ctx context.Context, c *models.Campaign, idle time.Duration) (evicted bool, err error) {
 	k := s.KeysOf(c.ID)
@@ -91,22 +91,6 @@ func (s *Scripts) Evict(ctx context.Context, c *models.Campaign, idle time.Durat
 		return false, nil
 	}
 	return false, refusal(s.evict.name, c.ID, keys, code, reply)
-}
-
-// EvictedAt reads the tombstone that the last eviction left: the position that the campaign had. Zero is no tombstone.
-func (s *Scripts) EvictedAt(ctx context.Context, campaignID string) (Position, error) {
-	text, err := s.rdb.Get(ctx, s.KeysOf(campaignID).Evicted).Result()
-	if errors.Is(err, redis.Nil) {
-		return Position{}, nil
-	}
-	if err != nil {
-		return Position{}, classifyError("get", err)
-	}
-	var seen Position
-	if _, err := fmt.Sscanf(text, "%d:%d:%d", &seen.Epoch, &seen.Seq, &seen.TSeq); err != nil || tombstone(seen) != text {
-		return Position{}, fmt.Errorf("%w: %s: the tombstone of an eviction reads %.40q", ErrDamaged, campaignID, text)
-	}
-	return seen, nil
 }
 
 func tombstone(seen Position) string {

@@ -74,7 +74,7 @@ type Scripts struct {
 	alone     sync.Map    // claim stream -> when its server was known to be a primary without replicas, see AwaitReplicas
 	durable   *Scripts    // waits for the disk, whatever claims wait for; see Debit
 
-	claim, load, adjust, push, state, fence, evict, release, debit, credit, unlock script
+	claim, load, adjust, push, state, fence, evict, release, debit, credit script
 }
 
 // New makes Scripts on a client. No script is sent twice, whatever retries the client has.
@@ -116,7 +116,6 @@ func newScripts(rdb redis.UniversalClient, opts Options) *Scripts {
 		release: embedded("release"),
 		debit:   embedded("debit"),
 		credit:  embedded("credit"),
-		unlock:  newScript("unlock", unlockSource),
 	}
 	s.durable = s
 	return s
@@ -141,7 +140,7 @@ func (s *Scripts) Preload(ctx context.Context) error {
 }
 
 func (s *Scripts) all() []script {
-	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.release, s.debit, s.credit, s.unlock}
+	return []script{s.claim, s.load, s.adjust, s.push, s.state, s.fence, s.evict, s.release, s.debit, s.credit}
 }
 
 // Within maxTryAgain a script is sent again to a cluster that moves its slot, every tryAgainEvery.

@@ -91,6 +91,11 @@ func (s *Scripts) State(ctx context.Context, campaignID string) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
+	return s.readState(campaignID, keys, reply)
+}
+
+// readState reads a reply of state.lua. Errors: ErrAbsent, ErrDamaged, ErrOutcomeUnknown.
+func (s *Scripts) readState(campaignID string, keys []string, reply []any) (State, error) {
 	code, err := status("state", reply)
 	if err != nil {
 		return State{}, err

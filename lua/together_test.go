@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -63,31 +62,6 @@ func TestTogether_ARedisThatIsNotThereIsNoOutcome(t *testing.T) {
 	errs = b.s.AdjustAll(t.Context(), []models.Campaign{*b.c, *b.c})
 	require.ErrorIs(t, errs[0], lua.ErrUnavailable)
 	require.ErrorIs(t, errs[1], lua.ErrUnavailable)
-	_, err := b.s.LockCampaigns(t.Context(), []string{b.c.ID}, time.Minute)
-	require.ErrorIs(t, err, lua.ErrUnavailable)
-}
-
-func TestLockCampaigns_TakesThoseThatAreFreeAndGivesBackItsOwn(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		ctx := t.Context()
-		one, err := b.s.LockCampaign(ctx, "b", time.Minute)
-		require.NoError(t, err)
-		some, err := b.s.LockCampaigns(ctx, []string{"a", "b", "c"}, time.Minute)
-		require.NoError(t, err)
-		require.Equal(t, []string{"a", "c"}, some.CampaignIDs())
-		_, err = b.s.LockCampaign(ctx, "a", time.Minute)
-		require.ErrorIs(t, err, lua.ErrLocked)
-		require.NoError(t, rdb.Del(ctx, b.s.KeysOf("c").Lock).Err(), "it ran out")
-		_, err = b.s.LockCampaign(ctx, "c", time.Minute)
-		require.NoError(t, err)
-		require.NoError(t, some.Release(ctx))
-		_, err = b.s.LockCampaign(ctx, "a", time.Minute)
-		require.NoError(t, err)
-		_, err = b.s.LockCampaign(ctx, "c", time.Minute)
-		require.ErrorIs(t, err, lua.ErrLocked, "it is another's")
-		require.NoError(t, one.Release(ctx))
-	})
 }
 
 // The campaigns of a group are on every node of a cluster, none of which knows the scripts.
@@ -107,9 +81,6 @@ func TestTogether_OnACluster(t *testing.T) {
 		nodes[lua.PartitionOf(ids[i], partitions)] = true
 	}
 	require.Greater(t, len(nodes), 1)
-	locks, err := s.LockCampaigns(t.Context(), ids, time.Minute)
-	require.NoError(t, err)
-	require.Equal(t, ids, locks.CampaignIDs())
 	loaded, errs := s.LoadAll(t.Context(), cs)
 	require.NoError(t, errors.Join(errs...))
 	require.NotContains(t, loaded, false)
@@ -117,13 +88,13 @@ func TestTogether_OnACluster(t *testing.T) {
 		cs[i].Status, cs[i].Version = models.StatusOpen, 1
 	}
 	require.NoError(t, errors.Join(s.AdjustAll(t.Context(), cs)...))
-	require.NoError(t, locks.Release(t.Context()))
-	locks, err = s.LockCampaigns(t.Context(), ids, time.Minute)
+	views, err := s.Lots(t.Context(), append(ids, "none"), nil)
 	require.NoError(t, err)
-	require.Equal(t, ids, locks.CampaignIDs())
-	for _, id := range ids {
-		state, err := s.State(t.Context(), id)
-		require.NoError(t, err)
-		require.Equal(t, models.StatusOpen, state.Status)
+	for i := range ids {
+		require.NoError(t, views[i].Err)
+		require.Equal(t, models.StatusOpen, views[i].State.Status)
+		require.Equal(t, ids[i], views[i].State.Meta.ID)
+		require.True(t, views[i].Unread.NoGroup)
 	}
+	require.ErrorIs(t, views[len(ids)].Err, lua.ErrAbsent)
 }

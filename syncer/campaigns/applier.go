@@ -36,10 +36,8 @@ type Scripts interface { //nolint:interfacebloat // one for each verb that they 
 	Fence(ctx context.Context, campaignID string, epoch int64) error
 	FenceAll(ctx context.Context, epochs map[string]int64) (fenced []string, err error)
 	Evict(ctx context.Context, c *models.Campaign, idle time.Duration) (evicted bool, err error)
-	EvictedAt(ctx context.Context, campaignID string) (lua.Position, error)
 	NewRebuild(ctx context.Context, c *models.Campaign, after int64, replace bool) (*lua.Rebuild, error)
-	LockCampaign(ctx context.Context, campaignID string, ttl time.Duration) (*lua.Lock, error)
-	LockCampaigns(ctx context.Context, campaignIDs []string, ttl time.Duration) (*lua.Locks, error)
+	Lots(ctx context.Context, ids []string, tips map[int]lua.EntryID) ([]lua.LotView, error)
 	LoadAll(ctx context.Context, cs []models.Campaign) (loaded []bool, errs []error)
 	AdjustAll(ctx context.Context, cs []models.Campaign) []error
 	Stream(ctx context.Context, partition int) (lua.Stream, error)
@@ -83,11 +81,16 @@ func (a Applier) Read(ctx context.Context, id string) (models.Campaign, error) {
 	if err != nil {
 		return models.Campaign{}, err
 	}
-	if n := a.scripts.Partitions(); lua.PartitionOf(c.ID, n) != c.Partition {
-		return models.Campaign{}, fmt.Errorf("%w: campaign %s is in partition %d, by the %d of this process it would be in %d",
-			ErrPartitions, c.ID, c.Partition, n, lua.PartitionOf(c.ID, n))
+	return c, SamePartition(&c, a.scripts.Partitions())
+}
+
+// SamePartition returns ErrPartitions if a lot is in another partition than the number of partitions says.
+func SamePartition(c *models.Campaign, partitions int) error {
+	if lua.PartitionOf(c.ID, partitions) != c.Partition {
+		return fmt.Errorf("%w: campaign %s is in partition %d, by the %d of this process it would be in %d",
+			ErrPartitions, c.ID, c.Partition, partitions, lua.PartitionOf(c.ID, partitions))
 	}
-	return c, nil
+	return nil
 }
 
 // Apply compares Redis with MySQL and sends Redis what it lacks: packets, and the definition. The campaign is resident.

@@ -24,7 +24,7 @@ import (
 type meddled struct {
 	*lua.Scripts
 
-	state, unread, entries, lock func()
+	state, unread, entries, lots func()
 }
 
 func (s *meddled) do(does func()) {
@@ -48,9 +48,9 @@ func (s *meddled) Entries(ctx context.Context, partition int, from lua.EntryID, 
 	return s.Scripts.Entries(ctx, partition, from, most)
 }
 
-func (s *meddled) LockCampaign(ctx context.Context, id string, ttl time.Duration) (*lua.Lock, error) {
-	s.do(s.lock)
-	return s.Scripts.LockCampaign(ctx, id, ttl)
+func (s *meddled) Lots(ctx context.Context, ids []string, tips map[int]lua.EntryID) ([]lua.LotView, error) {
+	s.do(s.lots)
+	return s.Scripts.Lots(ctx, ids, tips)
 }
 
 // reconciler makes a reconciler that works with one Redis, and rebuilds with another.
@@ -169,7 +169,7 @@ func TestRepair_GivesClaimsUpOnlyOnceTheCampaignIsStopped(t *testing.T) {
 	h.Exec("DELETE FROM claims WHERE campaign_id = ? AND seq IN (4, 5, 9)", id)
 	flushAll(h)
 	var lost []int64
-	r := reconciler(h, &meddled{}, &meddled{lock: func() { lost = append(lost, h.Campaign(id).LostClaims) }})
+	r := reconciler(h, &meddled{}, &meddled{lots: func() { lost = append(lost, h.Campaign(id).LostClaims) }})
 	_, err := r.Repair(t.Context(), id, reconcile.RepairHow{GiveUpClaims: true})
 	require.NoError(t, err)
 	require.Zero(t, lost[0], "when it is stopped")

@@ -47,7 +47,7 @@ func (r *Reconciler) refill(ctx context.Context, id string) (done bool, err erro
 	_, err = r.scripts.State(ctx, id)
 	if errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrDamaged) {
 		r.log.LogAttrs(ctx, slog.LevelError, "mysql was restored, and redis does not hold the campaign: claims that it got since may be lost;"+
-			" roll the binary log forward, or take what mysql has by `dibs reconcile --repair`", slog.String("campaign_id", id))
+			" roll the binary log forward, or take what mysql has by `dibs reconcile --repair --give-up-claims`", slog.String("campaign_id", id))
 		return false, nil
 	}
 	if err != nil {

@@ -90,7 +90,7 @@ func (a *actor) run() {
 		if step.Action == None {
 			step = PlanLot(&o.lot, a.policy)
 		}
-		a.before = Before{Epoch: o.lot.Redis.At.Epoch, IsTaking: o.lot.isTaking()}
+		a.before = Before{Epoch: o.lot.Redis.At.Epoch, IsTaking: o.lot.IsTaking()}
 		a.last = step
 		w.hits[step.Row]++
 		w.notef("actor %d %s: %s %s lot %d; %s; %s", a.id, a.policy, step.Row, step.Action, a.lot,
@@ -107,7 +107,7 @@ func (a *actor) run() {
 		switch step.Action {
 		case None, Refuse:
 			return
-		case WaitConsumers, WaitLoader, WaitReplica, WaitPeers, ObserveAgain:
+		case WaitConsumers, WaitLoader, WaitReplica, ObserveAgain:
 			a.at("wait")
 		default:
 			a.do(o, step)
@@ -213,7 +213,7 @@ func (a *actor) setLot(o *observed) {
 	m, r, l := &o.mysql.lots[a.lot], &o.redis, &o.lot
 	parked := counting(m)
 	*l = Lot{
-		Found: true, Generation: streamText(o.mysql.generation), Floors: map[int]int64{}, Reported: a.reported, Before: a.before,
+		Found: true, Generation: streamText(o.mysql.generation), Reported: a.reported, Before: a.before,
 		StreamTip:    lua.EntryID{Ms: uint64(o.stream.tip)},
 		Acknowledged: o.stream.acked >= m.fenceTip-1, Settled: o.stream.acked >= o.stream.tip,
 		IsToBeEvicted: a.evicts && r.seq == m.synced,

@@ -13,43 +13,43 @@ var lotRows = []row[Lot]{
 		return l.Reported.Epoch >= l.MySQL.Epoch && l.Reported.Seq > max(l.MySQL.SyncedSeq, l.MySQL.SeenSeq)
 	}),
 	same("L5", "a caller saw a newer load than MySQL has handed out; Redis takes claims", Fence,
-		func(l *Lot) bool { return l.isForgotten() && l.isTaking() }),
+		func(l *Lot) bool { return l.isForgotten() && l.IsTaking() }),
 	same("L6", "a caller saw a newer load than MySQL has handed out", MarkLost, (*Lot).isForgotten),
 
 	// Resident by MySQL.
-	same("L7", "sound, and packets are missing in Redis", Push, func(l *Lot) bool { return l.isSound() && l.Redis.LacksPushed }),
+	same("L7", "sound, and packets or units of a raised total are missing in Redis", Push, func(l *Lot) bool { return l.IsSound() && l.Redis.LacksPushed }),
 	same("L8", "sound, and being loaded, or Redis has an older definition", Adjust, func(l *Lot) bool {
-		return l.isSound() && (l.Redis.Status == models.StatusLoading || l.Redis.At.Version < l.MySQL.Version)
+		return l.IsSound() && (l.Redis.Status == models.StatusLoading || l.Redis.At.Version < l.MySQL.Version)
 	}),
 	same("L9", "sound, and MySQL does not know that Redis has the definition", RecordApplied,
 		func(l *Lot) bool {
-			return l.isSound() && l.Redis.At.Version == l.MySQL.Version && l.MySQL.AppliedVersion < l.MySQL.Version
+			return l.IsSound() && l.Redis.At.Version == l.MySQL.Version && l.MySQL.AppliedVersion < l.MySQL.Version
 		}),
-	{name: "L10", when: "sound, idle, in an eviction pass", auto: Evict, holds: func(l *Lot) bool { return l.isSound() && l.IsToBeEvicted }},
-	{name: "L11", when: "sound", auto: None, holds: (*Lot).isSound},
+	{name: "L10", when: "sound, idle, in an eviction pass", auto: Evict, holds: func(l *Lot) bool { return l.IsSound() && l.IsToBeEvicted }},
+	{name: "L11", when: "sound", auto: None, holds: (*Lot).IsSound},
 	{name: "L12", when: "sound, and Redis has a newer definition than MySQL", repair: Refuse, giveUp: Refuse,
-		holds: func(l *Lot) bool { return l.isSound() && l.Redis.At.Version > l.MySQL.Version }},
+		holds: func(l *Lot) bool { return l.IsSound() && l.Redis.At.Version > l.MySQL.Version }},
 	same("L13", "resident, evicted by Redis just as MySQL has it", RecordEviction,
 		func(l *Lot) bool { return l.MySQL.Residency == models.ResidencyResident && l.isEvicted() }),
 	same("L14", "resident, and anything else; Redis is not fenced", Fence, func(l *Lot) bool { return l.isDoubtful() && l.mayTake() }),
 	same("L15", "resident, and anything else", MarkLost, (*Lot).isDoubtful),
 
 	// Not in Redis by MySQL.
-	same("L16", "not resident, and Redis takes claims", Fence, func(l *Lot) bool { return (l.isAway() || l.isLost()) && l.isTaking() }),
+	same("L16", "not resident, and Redis takes claims", Fence, func(l *Lot) bool { return (l.isAway() || l.isLost()) && l.IsTaking() }),
 	same("L17", "away, and Redis holds it, other than as a copy", MarkLost, func(l *Lot) bool { return l.isAway() && l.isStrange() }),
 	same("L18", "away, and MySQL has less than Redis remembers to have evicted", MarkLost,
-		func(l *Lot) bool { return l.isAway() && l.isBehindTombstone() }),
+		func(l *Lot) bool { return l.isAway() && l.IsBehindTombstone() }),
 	same("L19", "lost, and the stream's tip after the fence is not recorded", MarkLost,
 		func(l *Lot) bool { return l.isLost() && l.MySQL.FenceTip == nil }),
 	same("L20", "lost, and the stream ends before that tip", StopPartition,
 		func(l *Lot) bool { return l.isLost() && l.MySQL.FenceTip != nil && l.StreamTip.Less(*l.MySQL.FenceTip) }),
-	same("L21", "another process loads it", WaitLoader, func(l *Lot) bool { return !l.isSound() && l.Loader == LoaderOther }),
+	same("L21", "another process loads it", WaitLoader, func(l *Lot) bool { return !l.IsSound() && l.Loader == LoaderOther }),
 	same("L22", "away, and claims are missing, or the rows contradict the counters", MarkLost,
 		func(l *Lot) bool { return l.isAway() && l.lacksEvidence() }),
 
 	// Lost: what proves that MySQL has every claim.
-	{name: "L23", when: "lost, and the stream lost entries since it was loaded", auto: Refuse,
-		holds: func(l *Lot) bool { return l.isLost() && l.MySQL.Generation != l.Generation }},
+	{name: "L23", when: "lost, and the stream lost entries since it was loaded, or Redis evicted more than MySQL has", auto: Refuse,
+		holds: func(l *Lot) bool { return l.isLost() && (l.MySQL.Generation != l.Generation || l.IsBehindTombstone()) }},
 	same("L24", "lost, and claims may be on their way into MySQL", WaitConsumers, func(l *Lot) bool { return l.isLost() && !l.Acknowledged }),
 
 	// Operators: rows come back from all evidence, with the lot open as long as nothing is taken from it.
@@ -58,16 +58,16 @@ var lotRows = []row[Lot]{
 		return !l.isAway() && l.Evidence.ParkedToRestore > 0 && !l.Evidence.IsParkedTried
 	}),
 	operator("L27", "lost, or claims are missing or counters differ; the stream is not searched", RestoreStream,
-		func(l *Lot) bool { return (l.isLost() || l.isSound() && l.lacksEvidence()) && !l.Evidence.IsStreamRead }),
+		func(l *Lot) bool { return (l.isLost() || l.IsSound() && l.lacksEvidence()) && !l.Evidence.IsStreamRead }),
 	operator("L28", "the same; Redis holds the lot, and its records are not searched", RestoreRecords,
 		func(l *Lot) bool {
-			return (l.isLost() || l.isSound() && l.lacksEvidence()) && l.Redis.Held == Present && l.MySQL.ArchivedClaims == 0 &&
+			return (l.isLost() || l.IsSound() && l.lacksEvidence()) && l.Redis.Held == Present && l.MySQL.ArchivedClaims == 0 &&
 				!l.Evidence.AreRecordsRead
 		}),
 	operator("L29", "sound, and a place was sold twice, or users' records in Redis differ", Fence,
-		func(l *Lot) bool { return l.isSound() && (l.Evidence.Displaced > 0 || l.Evidence.RedisDiffers) }),
+		func(l *Lot) bool { return l.IsSound() && (l.Evidence.Displaced > 0 || l.Evidence.RedisDiffers) }),
 	{name: "L30", when: "sound, and claims are to be given up", giveUp: Fence,
-		holds: func(l *Lot) bool { return l.isSound() && (l.missing() > 0 || l.Evidence.Unwritable > 0) }},
+		holds: func(l *Lot) bool { return l.IsSound() && (l.missing() > 0 || l.Evidence.Unwritable > 0) }},
 	{name: "L31", when: "lost, and a claim lost its place to another", auto: Refuse, repair: PlaceDisplaced, giveUp: PlaceDisplaced,
 		holds: func(l *Lot) bool { return l.isLost() && l.Evidence.Displaced > 0 }},
 	{name: "L32", when: "claims are missing", auto: Refuse, repair: Refuse, giveUp: GiveUpClaims,
@@ -78,14 +78,11 @@ var lotRows = []row[Lot]{
 		giveUp: GiveUpUnrecorded, holds: func(l *Lot) bool { return l.isLost() && l.MySQL.MayLackClaims }},
 	{name: "L35", when: "parked claims can neither be written nor have a new place", auto: Refuse, repair: Refuse, giveUp: GiveUpParked,
 		holds: func(l *Lot) bool { return !l.isAway() && l.Evidence.Unwritable > 0 }},
-	operator("L36", "sound", None, (*Lot).isSound),
+	operator("L36", "sound", None, (*Lot).IsSound),
 
 	// Nothing is missing: it is loaded.
-	same("L37", "lost, and Redis remembers other transfers than MySQL", CorrectTransfers,
-		func(l *Lot) bool { return l.isLost() && l.remembersTransfers() }),
-	same("L38", "a peer's counters cannot be read", WaitPeers, func(l *Lot) bool { return l.Floors == nil }),
-	same("L39", "Redis holds a copy of what MySQL has", Confirm, (*Lot).isCopied),
-	same("L40", "else", Load, always[Lot]),
+	same("L37", "Redis holds a copy of what MySQL has", Confirm, (*Lot).isCopied),
+	same("L38", "else", Load, always[Lot]),
 }
 
 // isForgotten reports whether MySQL forgot a load: a caller saw it open.
@@ -99,7 +96,7 @@ func (l *Lot) isBehindReport() bool {
 	return l.MySQL.Residency == models.ResidencyResident && (at.Epoch < seen.Epoch || at.Epoch == seen.Epoch && at.Seq < seen.Seq)
 }
 
-func (l *Lot) isDoubtful() bool { return l.MySQL.Residency == models.ResidencyResident && !l.isSound() }
+func (l *Lot) isDoubtful() bool { return l.MySQL.Residency == models.ResidencyResident && !l.IsSound() }
 
 func operator(name, when string, action Action, holds func(*Lot) bool) row[Lot] {
 	return row[Lot]{name: name, when: when, holds: holds, repair: action, giveUp: action}

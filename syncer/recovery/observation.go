@@ -40,16 +40,15 @@ type Lot struct {
 	OtherLayout   bool // MySQL's number of partitions is not this process's
 	MySQL         MySQL
 	Redis         Redis
-	Generation    string        // of the claim stream, in MySQL and in Redis
-	StreamTip     lua.EntryID   // of the claim stream in Redis
-	Acknowledged  bool          // group syncer has acknowledged the stream up to MySQL.FenceTip
-	Settled       bool          // group syncer has acknowledged all of the stream
-	Floors        map[int]int64 // what each peer has received from the lot; nil: a peer could not be read. Empty: it has no peers
-	Reported      lua.Position  // the highest position that a caller saw
-	Before        Before        // what the previous observation found in Redis
-	Loader        Loader        // who loads it
-	Evidence      Evidence      // what the run has collected
-	IsToBeEvicted bool          // by an eviction pass: it is idle, and MySQL has all its claims
+	Generation    string       // of the claim stream, in MySQL and in Redis
+	StreamTip     lua.EntryID  // of the claim stream in Redis
+	Acknowledged  bool         // group syncer has acknowledged the stream up to MySQL.FenceTip
+	Settled       bool         // group syncer has acknowledged all of the stream
+	Reported      lua.Position // the highest position that a caller saw
+	Before        Before       // what the previous observation found in Redis
+	Loader        Loader       // who loads it
+	Evidence      Evidence     // what the run has collected
+	IsToBeEvicted bool         // by an eviction pass: it is idle, and MySQL has all its claims
 }
 
 // Before is what a run's previous observation found of a lot in Redis, before MySQL was read for this one.
@@ -89,7 +88,6 @@ type MySQL struct {
 	ParkedSeq       int64 // the highest of these
 	MayLackClaims   bool  // the stream was lost, and nothing recorded how far the lot was until then
 	TransferSeq     int64
-	Transfers       Transfers
 }
 
 // Held says whether Redis holds a lot.
@@ -108,8 +106,7 @@ type Redis struct {
 	Status      models.Status // as far as a damaged lot has one
 	At          lua.Position
 	TransferSeq int64
-	Transfers   Transfers  // of the lot, or of its tombstone
-	LacksPushed bool       // packets that MySQL has are not in Redis
+	LacksPushed bool       // packets, or units of a raised total, that MySQL has are not in Redis
 	Copy        *Copy      // of a lot with status loading
 	Tombstone   *Tombstone // of a lot that is absent
 }
@@ -139,8 +136,8 @@ type Evidence struct {
 // Rows are sums over the rows of a lot's claims, archived ones included.
 type Rows struct{ Claims, Units, Released, LastSeq int64 }
 
-// isSound reports whether a lot that is resident by MySQL is in Redis as MySQL knows it.
-func (l *Lot) isSound() bool {
+// IsSound reports whether a lot that is resident by MySQL is in Redis as MySQL knows it.
+func (l *Lot) IsSound() bool {
 	m := &l.MySQL
 	r := &l.Redis
 	if m.Residency != models.ResidencyResident || r.Held != Present || r.Status == models.StatusFenced {
@@ -150,23 +147,23 @@ func (l *Lot) isSound() bool {
 	return r.At.Epoch == m.Epoch && m.Generation == l.Generation && r.At.Behind(known) == "" && r.TransferSeq >= m.TransferSeq
 }
 
-// isTaking reports whether Redis takes claims of the lot.
-func (l *Lot) isTaking() bool {
+// IsTaking reports whether Redis takes claims of the lot.
+func (l *Lot) IsTaking() bool {
 	s := l.Redis.Status
 	return l.Redis.Held != Absent && (s == models.StatusOpen || s == models.StatusPaused || s == models.StatusClosed)
 }
 
 // mayTake reports whether Redis takes claims of the lot, or a run that confirmed its load may open it yet.
 func (l *Lot) mayTake() bool {
-	return l.isTaking() || l.Redis.Held == Present && l.Redis.Status == models.StatusLoading
+	return l.IsTaking() || l.Redis.Held == Present && l.Redis.Status == models.StatusLoading
 }
 
 // isNewer reports whether the lot is open in Redis, or may be, under a load that MySQL did not know when it was read, and that Redis may
 // have got since. MySQL knows a load before it is open.
 func (l *Lot) isNewer() bool {
-	isCopy := l.MySQL.Residency == models.ResidencyResident && l.mayTake() && !l.isTaking()
+	isCopy := l.MySQL.Residency == models.ResidencyResident && l.mayTake() && !l.IsTaking()
 	wasThere := l.Before.Epoch >= l.Redis.At.Epoch && (l.Before.IsTaking || isCopy)
-	return (l.isTaking() || isCopy) && l.Redis.At.Epoch > l.MySQL.Epoch && !wasThere
+	return (l.IsTaking() || isCopy) && l.Redis.At.Epoch > l.MySQL.Epoch && !wasThere
 }
 
 // isAway reports whether the lot is not in Redis by MySQL.
@@ -181,14 +178,14 @@ func (l *Lot) isEvicted() bool {
 	m := &l.MySQL
 	t := l.Redis.Tombstone
 	return l.Redis.Held == Absent && t != nil && m.Generation == l.Generation &&
-		*t == Tombstone{m.Epoch, m.SyncedSeq, m.TransferSeq} && m.Transfers.same(l.Redis.Transfers)
+		*t == Tombstone{m.Epoch, m.SyncedSeq, m.TransferSeq}
 }
 
-// isBehindTombstone reports whether MySQL has less of the lot than was evicted.
-func (l *Lot) isBehindTombstone() bool {
+// IsBehindTombstone reports whether MySQL has less of the lot than was evicted.
+func (l *Lot) IsBehindTombstone() bool {
 	m := &l.MySQL
 	t := l.Redis.Tombstone
-	return t != nil && (m.Epoch < t.Epoch || m.SyncedSeq < t.Seq || m.TransferSeq < t.TransferSeq || !m.Transfers.covers(l.Redis.Transfers))
+	return t != nil && (m.Epoch < t.Epoch || m.SyncedSeq < t.Seq || m.TransferSeq < t.TransferSeq)
 }
 
 // isStrange reports whether Redis holds something of a lot that is not there by MySQL, other than a copy, which never took claims.
@@ -206,18 +203,7 @@ func (l *Lot) isCopied() bool {
 		Generation: l.Generation,
 	}
 	return r.Held == Present && r.Status == models.StatusLoading && r.At.Epoch > m.Epoch && r.At.Epoch == m.LoadAttempts &&
-		r.Copy != nil && *r.Copy == known && r.At.Seq == m.SyncedSeq+m.ParkedClaims && r.Transfers.same(l.transfers())
-}
-
-// transfers is what a load starts from. A lot must not have given less than its peers have received.
-func (l *Lot) transfers() Transfers { return l.MySQL.Transfers.raised(l.Floors) }
-
-// remembersTransfers reports whether Redis remembers other transfers of a lost lot than MySQL. Redis is right as long as it holds the
-// lot, or its tombstone: a transfer beyond was never on its disk, so no peer has received it.
-func (l *Lot) remembersTransfers() bool {
-	r := &l.Redis
-	isRight := r.Held == Present && r.Status == models.StatusFenced || r.Held == Absent && l.isBehindTombstone()
-	return isRight && !r.Transfers.same(l.MySQL.Transfers)
+		r.Copy != nil && *r.Copy == known && r.At.Seq == m.SyncedSeq+m.ParkedClaims
 }
 
 // differs reports whether the counters in MySQL contradict the rows that were counted.
@@ -234,7 +220,7 @@ func (l *Lot) missing() int64 {
 	m := &l.MySQL
 	r := &l.Redis
 	rows := l.Evidence.Rows
-	if l.isSound() && !l.Settled {
+	if l.IsSound() && !l.Settled {
 		return 0
 	}
 	if rows == nil { // then the counters stand for the rows

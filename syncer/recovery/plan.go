@@ -28,11 +28,13 @@ func planLot(rows []row[Lot], l *Lot, policy Policy) Step {
 	}
 	step := plan(rows, l, policy)
 	if step.Action == Load || step.Action == Confirm {
-		step.Transfers = l.transfers()
 		step.Epoch = l.Redis.At.Epoch
 	}
 	if step.Action == Load { // above every number that Redis or a caller knows: a MySQL that was rolled back hands numbers out again
 		step.Epoch = 1 + max(l.MySQL.LoadAttempts, l.Redis.At.Epoch, l.Reported.Epoch)
+		if t := l.Redis.Tombstone; t != nil {
+			step.Epoch = max(step.Epoch, 1+t.Epoch)
+		}
 	}
 	return step
 }

@@ -19,13 +19,13 @@ const (
 func (l *Lot) state() State {
 	isLoading := l.Redis.Held == Present && l.Redis.Status == models.StatusLoading
 	switch {
-	case l.isSound() && isLoading:
+	case l.IsSound() && isLoading:
 		return Confirmed
-	case l.isSound():
+	case l.IsSound():
 		return Open
 	case l.MySQL.Residency == models.ResidencyResident && l.isEvicted():
 		return Leaving
-	case l.isTaking(), l.MySQL.Residency == models.ResidencyResident, l.isAway() && l.isStrange():
+	case l.IsTaking(), l.MySQL.Residency == models.ResidencyResident, l.isAway() && l.isStrange():
 		return Doubt
 	case isLoading && l.isCopied():
 		return Copied

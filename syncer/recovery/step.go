@@ -25,7 +25,6 @@ const (
 	WaitReplica   Action = "wait: replica"
 	WaitLoader    Action = "wait: loader"
 	WaitConsumers Action = "wait: consumers"
-	WaitPeers     Action = "wait: peers"
 
 	BeginGeneration Action = "begin generation"
 	RecordStream    Action = "record stream"
@@ -46,7 +45,6 @@ const (
 	RestoreStream    Action = "restore from stream"
 	RestoreRecords   Action = "restore from records"
 	CorrectCounters  Action = "correct counters"
-	CorrectTransfers Action = "correct transfers"
 	PlaceDisplaced   Action = "place displaced"
 	GiveUpClaims     Action = "give up claims"
 	GiveUpUnrecorded Action = "give up unrecorded"
@@ -63,44 +61,11 @@ var Waits = map[Action]Waiting{
 	WaitReplica:   {"MySQL has every flush that Redis remembers", "a replica that lags, or the partition is stopped"},
 	WaitLoader:    {"the load under way is confirmed, or its time is over", "the process that loads the lot"},
 	WaitConsumers: {"group syncer has acknowledged the stream up to the lot's fence tip", "the consumers"},
-	WaitPeers:     {"the transfer counters of all peers can be read", "the Redis server that holds a peer"},
 }
 
 // Step is the decision for one observation.
 type Step struct {
 	Action Action
 	Row    string // of the table, such as L9
-
-	// Of Load and Confirm: the number of the load, and what the lot has received from its peers and given to them.
-	Epoch     int64
-	Transfers Transfers
+	Epoch  int64  // of Load and Confirm: the number of the load
 }
-
-// Transfers are cumulative units that a lot has received from its peers and given to them, by the peer's number.
-type Transfers struct{ In, Out map[int]int64 }
-
-// raised is t with Out not below floors: what each peer has received from this lot.
-func (t Transfers) raised(floors map[int]int64) Transfers {
-	out := make(map[int]int64, len(t.Out)+len(floors))
-	for _, counters := range []map[int]int64{t.Out, floors} {
-		for peer, units := range counters {
-			out[peer] = max(out[peer], units)
-		}
-	}
-	return Transfers{In: t.In, Out: out}
-}
-
-// covers reports whether no counter of t is below that of o.
-func (t Transfers) covers(o Transfers) bool { return covers(t.In, o.In) && covers(t.Out, o.Out) }
-
-func covers(have, want map[int]int64) bool {
-	for peer, units := range want {
-		if have[peer] < units {
-			return false
-		}
-	}
-	return true
-}
-
-// same reports whether both have equal counters.
-func (t Transfers) same(o Transfers) bool { return t.covers(o) && o.covers(t) }

@@ -200,7 +200,7 @@ func checkLoad(v *view, l *Lot, p Policy, step Step) error {
 		return fail("opens before the consumers are done")
 	case v.residency == lost && !isProven:
 		return fail("opens what nothing proves")
-	case v.residency != lost && (v.held == fenced || v.held == damagedFenced || v.tombstone == claimsAhead || v.tombstone == transfersAhead):
+	case v.residency != lost && (v.held == fenced || v.held == damagedFenced || v.tombstone == claimsAhead || v.tombstone == transfersAhead || v.tombstone == loadAhead):
 		return fail("loads what Redis remembers more of")
 	case v.residency != lost && (v.reported == laterLoad || v.reported == laterLoadNo):
 		return fail("loads what MySQL forgot")
@@ -212,19 +212,12 @@ func checkLoad(v *view, l *Lot, p Policy, step Step) error {
 		return fail("frees the units of parked claims")
 	case v.residency == lost && p != Auto && v.parked == toRestore:
 		return fail("leaves parked claims that may be written")
-	case v.peers == unreadable:
-		return fail("opens without knowing what peers received")
-	case v.transfers || v.tombstone == transfersAhead:
-		return fail("takes MySQL's transfers where Redis remembers others")
-	case !covers(step.Transfers.Out, l.Floors):
-		return fail("has given less than its peers received")
-	case !step.Transfers.covers(l.MySQL.Transfers):
-		return fail("forgets transfers")
 	case v.isLoading:
 		return fail("loads beside another loader")
 	case step.Action == Confirm && v.copied != matching:
 		return fail("confirms a copy of something else")
-	case step.Action == Load && step.Epoch <= max(l.MySQL.Epoch, l.MySQL.LoadAttempts, l.Redis.At.Epoch, l.Reported.Epoch):
+	case step.Action == Load && step.Epoch <= max(l.MySQL.Epoch, l.MySQL.LoadAttempts, l.Redis.At.Epoch, l.Reported.Epoch),
+		step.Action == Load && l.Redis.Tombstone != nil && step.Epoch <= l.Redis.Tombstone.Epoch:
 		return fail("a number that was used")
 	}
 	return nil

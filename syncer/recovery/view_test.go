@@ -15,7 +15,6 @@ type view struct {
 	isBehind  bool  // Redis holds fewer claims than MySQL knows of
 	tombstone tombstone
 	copied    copied
-	transfers bool // what Redis holds remembers other transfers than MySQL
 
 	isOtherStream bool // the stream lost entries since the lot was loaded
 	isRolledBack  bool
@@ -27,7 +26,6 @@ type view struct {
 	isMissing                         bool // claims
 	parked                            parked
 	isStreamRead, areRecordsRead      bool
-	peers                             peers
 	isLoading                         bool // another process loads it
 	reported                          reported
 	definition                        definition
@@ -42,7 +40,6 @@ type (
 	copied     uint8
 	rowsSeen   uint8
 	parked     uint8
-	peers      uint8
 	reported   uint8
 	definition uint8
 )
@@ -75,6 +72,7 @@ const (
 	exact
 	claimsAhead    // of MySQL
 	transfersAhead // of MySQL
+	loadAhead      // of MySQL
 	stale          // of an earlier load
 )
 
@@ -98,13 +96,6 @@ const (
 )
 
 const (
-	noPeers peers = iota
-	readable
-	received // more than MySQL says was given
-	unreadable
-)
-
-const (
 	unreported  reported = iota
 	moreClaims           // of this load
 	laterLoad            // and its claims
@@ -122,21 +113,17 @@ const (
 const (
 	mysqlEpoch, mysqlAttempts = 5, 6
 	mysqlSeq, mysqlTransfers  = 10, 3
-	peer                      = 1
 )
-
-var given = Transfers{In: map[int]int64{peer: 4}, Out: map[int]int64{peer: 6}}
 
 // lot is an observation of the view's kind.
 func (v *view) lot() *Lot {
 	l := &Lot{
 		Found: true, Generation: "stream 1", Acknowledged: v.isAcknowledged, Settled: v.isSettled, IsToBeEvicted: v.isIdle,
-		Floors: map[int]int64{},
 		MySQL: MySQL{
 			Residency:    [...]models.Residency{models.ResidencyNone, models.ResidencyResident, models.ResidencyEvicted, models.ResidencyLost}[v.residency],
 			IsRolledBack: v.isRolledBack, Epoch: mysqlEpoch, LoadAttempts: mysqlAttempts, Generation: "stream 1",
 			Version: 3, AppliedVersion: 3, SyncedSeq: mysqlSeq, Claimed: mysqlSeq, MayLackClaims: v.isBlind,
-			TransferSeq: mysqlTransfers, Transfers: given,
+			TransferSeq: mysqlTransfers,
 		},
 		Evidence: Evidence{IsStreamRead: v.isStreamRead, AreRecordsRead: v.areRecordsRead, RedisDiffers: v.differs},
 	}
@@ -180,16 +167,6 @@ func (v *view) lot() *Lot {
 	case laterLoadNo:
 		l.Reported = lua.Position{Epoch: mysqlAttempts + 2, Seq: 1}
 	}
-	switch v.peers {
-	case noPeers:
-		m.TransferSeq, m.Transfers = 0, Transfers{}
-	case readable:
-		l.Floors = map[int]int64{peer: 5}
-	case received:
-		l.Floors = map[int]int64{peer: 8}
-	case unreadable:
-		l.Floors = nil
-	}
 	v.setRedis(l)
 	return l
 }
@@ -198,10 +175,7 @@ func (v *view) setRedis(l *Lot) {
 	m, r := &l.MySQL, &l.Redis
 	r.Held = [...]Held{Absent, Damaged, Damaged, Present, Present, Present}[v.held]
 	r.Status = [...]models.Status{"", models.StatusOpen, models.StatusFenced, models.StatusOpen, models.StatusFenced, models.StatusLoading}[v.held]
-	r.Transfers, r.TransferSeq = m.Transfers, m.TransferSeq
-	if v.transfers {
-		r.Transfers = Transfers{In: map[int]int64{peer: 4}, Out: map[int]int64{peer: 5}}
-	}
+	r.TransferSeq = m.TransferSeq
 	if v.held != absent {
 		r.At = lua.Position{Epoch: [...]int64{mysqlEpoch, mysqlEpoch - 1, mysqlEpoch + 1, mysqlAttempts + 1}[v.epoch], Seq: max(mysqlSeq, m.SeenSeq), Version: 3}
 	}
@@ -230,7 +204,8 @@ func (v *view) setRedis(l *Lot) {
 		r.Tombstone = &Tombstone{mysqlEpoch, mysqlSeq + 1, m.TransferSeq}
 	case transfersAhead:
 		r.Tombstone = &Tombstone{mysqlEpoch, mysqlSeq, m.TransferSeq + 1}
-		r.Transfers = Transfers{In: map[int]int64{peer: 4}, Out: map[int]int64{peer: 7}}
+	case loadAhead:
+		r.Tombstone = &Tombstone{mysqlAttempts + 1, mysqlSeq, m.TransferSeq}
 	case stale:
 		r.Tombstone = &Tombstone{mysqlEpoch - 1, mysqlSeq - 1, m.TransferSeq}
 	}
@@ -238,7 +213,6 @@ func (v *view) setRedis(l *Lot) {
 		r.At.Version = 0
 		r.At.Seq = min(r.At.Seq, mysqlSeq)
 		r.Copy = &Copy{SyncedSeq: mysqlSeq, TransferSeq: m.TransferSeq, Generation: l.Generation}
-		r.Transfers = m.Transfers.raised(l.Floors)
 		if v.residency == resident && v.isMissing && !v.isBehind {
 			r.At.Seq = m.SeenSeq
 		}
@@ -276,20 +250,19 @@ func (v view) after(a Action) []view { //nolint:gocyclo,cyclop // a case a step
 		}
 	case Fence:
 		w.held, w.isBefore, w.definition, w.isIdle, w.differs, w.copied = fenced, false, definitionSame, false, false, noCopy
+		if v.residency == lost { // it took claims until now, perhaps
+			w.hasTip, w.isCut, w.isAcknowledged = false, false, false
+		}
 		if v.held == damagedOpen {
 			w.held = damagedFenced
 		}
-		return w.remembering()
+		return []view{w}
 	case MarkLost:
 		w.residency, w.hasTip, w.definition, w.isIdle, w.differs = lost, true, definitionSame, false, false
-		var all []view
-		for _, some := range w.remembering() {
-			for _, isAcknowledged := range []bool{true, false} {
-				some.isAcknowledged = isAcknowledged
-				all = append(all, some)
-			}
-		}
-		return all
+		w.isAcknowledged = true
+		unread := w
+		unread.isAcknowledged = false
+		return []view{w, unread}
 	case StopPartition: // which forgets the fence tip
 		w.isOtherStream, w.isCut, w.hasTip = true, false, false
 		if v.held == loading {
@@ -297,7 +270,7 @@ func (v view) after(a Action) []view { //nolint:gocyclo,cyclop // a case a step
 		}
 		blind := w
 		blind.isBlind = true
-		return append(w.remembering(), blind.remembering()...)
+		return []view{w, blind}
 	case Push:
 		w.definition = definitionOld
 	case Adjust:
@@ -312,7 +285,7 @@ func (v view) after(a Action) []view { //nolint:gocyclo,cyclop // a case a step
 	case RecordEviction:
 		w.residency = evicted
 	case Load:
-		w.held, w.epoch, w.copied, w.tombstone, w.isBehind, w.isBefore, w.transfers = loading, epochNewer, matching, noTombstone, false, false, false
+		w.held, w.epoch, w.copied, w.tombstone, w.isBehind, w.isBefore = loading, epochNewer, matching, noTombstone, false, false
 		if v.rows != uncounted {
 			return []view{w}
 		}
@@ -339,11 +312,6 @@ func (v view) after(a Action) []view { //nolint:gocyclo,cyclop // a case a step
 		return []view{w, found}
 	case CorrectCounters:
 		w.rows = agree
-	case CorrectTransfers:
-		w.transfers = false
-		if v.tombstone == transfersAhead {
-			w.tombstone = exact
-		}
 	case PlaceDisplaced:
 		w.parked = noneParked
 		other := w
@@ -362,8 +330,6 @@ func (v view) after(a Action) []view { //nolint:gocyclo,cyclop // a case a step
 		w.isAcknowledged = !v.isCut
 	case WaitLoader:
 		w.isLoading = false
-	case WaitPeers:
-		w.peers = readable
 	default:
 		panic("no effect of " + a)
 	}
@@ -373,7 +339,7 @@ func (v view) after(a Action) []view { //nolint:gocyclo,cyclop // a case a step
 // opened is a lot that was loaded from what was seen of it before.
 func (view) opened(was view) view {
 	return view{
-		residency: resident, held: open, rows: was.rows, parked: was.parked, peers: was.peers, isSettled: true,
+		residency: resident, held: open, rows: was.rows, parked: was.parked, isSettled: true,
 		isStreamRead: was.isStreamRead, areRecordsRead: was.areRecordsRead,
 	}
 }
@@ -381,15 +347,4 @@ func (view) opened(was view) view {
 func (v view) loading() view {
 	v.held = loading
 	return v
-}
-
-// remembering lists views of a lot that is lost: Redis remembers the transfers that MySQL has, or others.
-func (v view) remembering() []view {
-	v.transfers = false
-	if v.residency != lost || v.held != fenced || v.peers == noPeers {
-		return []view{v}
-	}
-	other := v
-	other.transfers = true
-	return []view{v, other}
 }

@@ -11,7 +11,7 @@ var (
 
 // redisViews lists what Redis may hold of a lot.
 func redisViews(of residency) (all []view) {
-	for _, t := range []tombstone{noTombstone, exact, claimsAhead, transfersAhead, stale} {
+	for _, t := range []tombstone{noTombstone, exact, claimsAhead, transfersAhead, loadAhead, stale} {
 		all = append(all, view{held: absent, tombstone: t})
 	}
 	all = append(all, view{held: damagedOpen}, view{held: damagedFenced})
@@ -77,11 +77,7 @@ func evidenceViews(of residency) (all []view) {
 
 // otherViews lists the rest, each of it with nothing else in its way.
 func otherViews(of residency) (all []view) {
-	for _, p := range []peers{noPeers, readable, received, unreadable} {
-		for _, isLoading := range bools {
-			all = append(all, view{peers: p, isLoading: isLoading && of != resident})
-		}
-	}
+	all = append(all, view{}, view{isLoading: of != resident})
 	for _, r := range []reported{moreClaims, laterLoad, laterLoadNo} {
 		all = append(all, view{reported: r})
 	}
@@ -105,10 +101,8 @@ func views() iter.Seq[view] {
 						for e := range evidence {
 							for o := range others {
 								v := join(of, &redis[r], &streams[s], &acks[a], &evidence[e], &others[o])
-								for _, w := range v.remembering() {
-									if w.isPossible() && !yield(w) {
-										return
-									}
+								if v.isPossible() && !yield(v) {
+									return
 								}
 							}
 						}
@@ -126,7 +120,7 @@ func join(of residency, redis, stream, ack, evidence, other *view) view {
 	v.hasTip, v.isCut, v.isAcknowledged, v.isSettled = ack.hasTip, ack.isCut, ack.isAcknowledged, ack.isSettled
 	v.rows, v.isMissing, v.parked = evidence.rows, evidence.isMissing, evidence.parked
 	v.isStreamRead, v.areRecordsRead = evidence.isStreamRead, evidence.areRecordsRead
-	v.peers, v.isLoading, v.reported = other.peers, other.isLoading, other.reported
+	v.isLoading, v.reported = other.isLoading, other.reported
 	v.definition, v.isIdle, v.differs = other.definition, other.isIdle, other.differs
 	return v
 }
@@ -136,7 +130,6 @@ func (v *view) isPossible() bool {
 	isChanged := v.definition != definitionSame || v.isIdle || v.differs
 	switch {
 	case v.tombstone == claimsAhead && !v.isMissing,
-		v.tombstone == transfersAhead && v.peers == noPeers,
 		v.areRecordsRead && v.held != fenced && v.held != open,
 		isChanged && !v.isOpen(),
 		v.residency == resident && v.held == loading && v.epoch == epochSame && v.copied == outdated,

@@ -2,8 +2,11 @@ package residency
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"iter"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -12,17 +15,18 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/recovery"
 )
 
 const (
 	firstsMost    = 128                   // campaigns of a group
 	groupsMost    = 4                     // groups under way at once in a process
 	groupPatience = 50 * time.Millisecond // a group that takes longer no longer holds up the next one
-	firstsTimeout = loadLockFor * 4 / 5   // of a group: the locks of its campaigns are not renewed
+	firstsTimeout = 4 * time.Second       // of a group: the time of its loader is not renewed
 	firstNumber   = 1                     // of a load: the first that MySQL hands out of a campaign
 	neverLoaded   = "epoch = 0 AND load_attempts = 0 AND residency = '" + string(models.ResidencyNone) + "'"
-	withoutCounts = "synced_seq = 0 AND claimed = 0 AND lost_claims = 0 AND seen_seq = 0 AND released_claims = 0" +
-		" AND archived_claims = 0 AND archived_units = 0 AND archived_released = 0"
+	withoutCounts = "lots.synced_seq = 0 AND lots.claimed = 0 AND lots.lost_claims = 0 AND lots.seen_seq = 0 AND lots.released_claims = 0" +
+		" AND lots.archived_claims = 0 AND lots.archived_units = 0 AND lots.archived_released = 0"
 	withoutClaims = withoutCounts + " AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.campaign_id = lots.id AND claims.shard = 0)" +
 		" AND NOT EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id)"
 )
@@ -102,7 +106,8 @@ func (f *firsts) start() {
 	}()
 }
 
-// loadFirsts loads those campaigns of a group that were never loaded and have no claims, and sets meta of those that Redis holds then.
+// loadFirsts observes the campaigns of a group, loads those that were never loaded and have no claims, and sets meta of those that Redis
+// holds then.
 func (h *Hydrator) loadFirsts(ctx context.Context, group []*first) {
 	byID := make(map[string]*first, len(group))
 	ids := make([]string, len(group))
@@ -110,171 +115,174 @@ func (h *Hydrator) loadFirsts(ctx context.Context, group []*first) {
 		ids[i] = one.id
 		byID[one.id] = one
 	}
-	locks, err := h.scripts.LockCampaigns(ctx, ids, loadLockFor)
-	if err != nil {
-		h.leaveGroup(ctx, "lock", err)
-		return
-	}
-	defer func() { _ = locks.Release(context.WithoutCancel(ctx)) }() // they run out by themselves
 	begun := time.Now()
-	loaded, err := h.firstLoads(ctx, locks.CampaignIDs())
+	all, err := h.observeAll(ctx, ids...)
+	var lots []*lot
+	for _, o := range all {
+		switch step := recovery.PlanLot(&o.Lot, recovery.Auto); {
+		case o.row.IsSharded(): // its shards are loaded, each by itself
+			byID[o.row.ID].hold(h, o)
+		case step.Action == recovery.None:
+			byID[o.row.ID].hold(h, o)
+		case step.Action == recovery.Load && step.Epoch == firstNumber && o.row.IsBlank && o.row.Kind != models.KindPacket:
+			lots = append(lots, o)
+		}
+	}
+	if err == nil && len(lots) > 0 {
+		lots, err = h.firstLoads(ctx, lots)
+	}
 	if err != nil {
-		h.leaveGroup(ctx, "load", err)
+		h.log.LogAttrs(ctx, slog.LevelWarn, "campaigns could not be loaded together: each is loaded by itself", slog.Any("error", err))
 		return
 	}
-	for i := range loaded {
-		c := &loaded[i]
-		if meta, err := h.scripts.MetaOf(c); err == nil {
-			byID[c.ID].meta = &meta
-		}
+	for _, o := range lots {
+		byID[o.row.ID].hold(h, o)
 		h.seconds.Observe(time.Since(begun).Seconds())
-		h.log.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", c.ID), slog.Int64("epoch", c.Epoch),
+		h.log.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", o.row.ID), slog.Int64("epoch", firstNumber),
 			slog.Int64("claims", 0), slog.Duration("took", time.Since(begun)))
 	}
 }
 
-// leaveGroup says that the campaigns of a group are loaded by themselves, which tells what is wrong with which.
-func (h *Hydrator) leaveGroup(ctx context.Context, what string, err error) {
-	h.log.LogAttrs(ctx, slog.LevelWarn, "campaigns could not be loaded together: each is loaded by itself", slog.String("step", what),
-		slog.Any("error", err))
+func (f *first) hold(h *Hydrator, o *lot) {
+	if meta, err := h.scripts.MetaOf(&o.row.Campaign); err == nil {
+		f.meta = &meta
+	}
 }
 
-// firstLoads takes the steps of a load for campaigns whose locks are held, and returns those that take claims then.
-func (h *Hydrator) firstLoads(ctx context.Context, ids []string) ([]models.Campaign, error) {
-	births, err := h.birthsOf(ctx, ids) // before the rows are read: a stream that breaks later is another one
-	if err != nil || len(ids) == 0 {
+// firstLoads takes the steps of a load for all of some lots, and returns those that take claims then.
+func (h *Hydrator) firstLoads(ctx context.Context, lots []*lot) ([]*lot, error) {
+	loader := rand.Text()
+	lots, err := h.beginFirsts(ctx, lots, loader)
+	if err != nil || len(lots) == 0 {
 		return nil, err
 	}
-	cs, err := h.neverLoaded(ctx, ids)
-	if err != nil || len(cs) == 0 {
-		return nil, err
-	}
-	if numbered, err := h.numberFirsts(ctx, cs); err != nil || !numbered {
-		return nil, err
-	}
+	var confirmed []*lot
+	defer func() {
+		if len(confirmed) < len(lots) { // else their time runs out
+			_ = sqlstore.On(h.db.WithContext(context.WithoutCancel(ctx))).
+				Run("UPDATE lots SET loader = '' WHERE id IN ? AND loader = ?", idsOf(lots), loader)
+		}
+	}()
 	h.steps.At("numbered")
-	cs = h.putFirsts(ctx, cs)
-	if len(cs) == 0 {
-		return nil, nil
-	}
+	put := h.putFirsts(ctx, lots)
 	h.steps.At("loaded")
-	cs, err = h.confirmFirsts(ctx, cs, births)
-	if err != nil || len(cs) == 0 {
+	confirmed, err = h.confirmFirsts(ctx, put, loader)
+	if err != nil || len(confirmed) == 0 {
 		return nil, err
 	}
 	h.steps.At("confirmed")
-	cs, err = h.openFirsts(ctx, cs)
-	if err == nil {
-		h.steps.At("opened")
-	}
-	return cs, err
+	return h.openFirsts(ctx, confirmed)
 }
 
-// birthsOf are the generations of the streams of some campaigns, by partition.
-func (h *Hydrator) birthsOf(ctx context.Context, ids []string) (map[int]string, error) {
-	births := make(map[int]string)
-	for _, id := range ids {
-		p := lua.PartitionOf(id, h.scripts.Partitions())
-		if _, known := births[p]; known {
-			continue
-		}
-		seen, err := h.streams.shared(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		births[p] = seen.stream.Generation
-	}
-	return births, nil
-}
-
-// neverLoaded reads those of some campaigns that may be loaded as blank ones, all by one statement.
-func (h *Hydrator) neverLoaded(ctx context.Context, ids []string) (cs []models.Campaign, err error) {
-	err = h.db.WithContext(ctx).Where("id IN ? AND kind <> ? AND shards = 1 AND "+neverLoaded+" AND "+withoutClaims, ids, models.KindPacket).
-		Find(&cs).Error
-	if err != nil {
-		return nil, fmt.Errorf("residency: first loads: %w", err)
-	}
-	return slices.DeleteFunc(cs, func(c models.Campaign) bool {
-		_, err := h.scripts.MetaOf(&c)
-		return err != nil || c.Partition != lua.PartitionOf(c.ID, h.scripts.Partitions())
-	}), nil
-}
-
-// numberFirsts hands out the number of the first load of each campaign. numbered is false when one of them, and no one can tell which,
-// was handed out to another.
-func (h *Hydrator) numberFirsts(ctx context.Context, cs []models.Campaign) (numbered bool, err error) {
-	err = sqlstore.Retry(ctx, func() error {
-		changed, err := sqlstore.On(h.db.WithContext(ctx)).Exec(
-			"UPDATE lots SET load_attempts = ? WHERE id IN ? AND "+neverLoaded, firstNumber, idsOf(cs))
-		numbered = changed == int64(len(cs))
+// beginFirsts is step 1, and returns the lots that this loader has to itself.
+func (h *Hydrator) beginFirsts(ctx context.Context, lots []*lot, loader string) ([]*lot, error) {
+	isIntact, args := lacksNone(flushes(lots))
+	ids := idsOf(lots)
+	var changed int64
+	err := sqlstore.Retry(ctx, func() (err error) {
+		changed, err = sqlstore.On(h.db.WithContext(ctx)).Exec("UPDATE lots SET load_attempts = ?, loader = ?, loading_until = "+h.loaderTime()+
+			" WHERE id IN ? AND "+neverLoaded+" AND (loader = '' OR loading_until <= "+h.now()+")"+isIntact,
+			slices.Concat([]any{firstNumber, loader, ids}, args)...)
 		return err
 	})
-	if err != nil {
-		return false, fmt.Errorf("residency: first loads: %w", err)
+	if err != nil || changed == int64(len(lots)) {
+		return lots, err
 	}
-	return numbered, nil
+	return h.those(ctx, lots, "loader = ?", loader)
 }
 
-// putFirsts puts campaigns into Redis that take no claims yet, and returns those that it put there.
-func (h *Hydrator) putFirsts(ctx context.Context, cs []models.Campaign) (put []models.Campaign) {
-	held := slices.Clone(cs)
+// those are the lots for which a condition is true in MySQL.
+func (h *Hydrator) those(ctx context.Context, lots []*lot, condition string, args ...any) ([]*lot, error) {
+	var ids []string
+	err := sqlstore.On(h.db.WithContext(ctx)).Scan(&ids, "SELECT id FROM lots WHERE id IN ? AND "+condition,
+		slices.Concat([]any{idsOf(lots)}, args)...)
+	return slices.DeleteFunc(lots, func(o *lot) bool { return !slices.Contains(ids, o.row.ID) }), err
+}
+
+// putFirsts is steps 2 and 3, and returns the lots that Redis holds then.
+func (h *Hydrator) putFirsts(ctx context.Context, lots []*lot) (put []*lot) {
+	held := campaignsOf(lots)
 	for i := range held {
 		held[i].Epoch = firstNumber
 		held[i].Version = 0
 		held[i].Status = models.StatusLoading
 	}
 	loaded, errs := h.scripts.LoadAll(ctx, held)
-	for i := range cs {
+	for i, o := range lots {
 		if errs[i] == nil && loaded[i] {
-			put = append(put, cs[i])
+			put = append(put, o)
 		}
 	}
 	return put
 }
 
-// confirmFirsts has MySQL know the loads, as confirm does, and returns the campaigns of those as they are now: a change that came before
-// is among what is read, and one that comes later finds the campaign in Redis. No other loader may have got a number since.
-func (h *Hydrator) confirmFirsts(ctx context.Context, cs []models.Campaign, births map[int]string) (
-	confirmed []models.Campaign, err error,
-) {
-	ids := idsOf(cs)
-	for p, birth := range births {
-		if err := sqlstore.On(h.db.WithContext(ctx)).Run("UPDATE lots SET epoch = ?, residency = ?, residency_reason = '', residency_at = ?,"+
-			" stream_birth = ? WHERE id IN ? AND `partition` = ? AND epoch = 0 AND residency = ? AND load_attempts = ? AND "+withoutCounts,
-			firstNumber, models.ResidencyResident, sqlstore.Now(), birth, ids, p, models.ResidencyNone, firstNumber); err != nil {
+// confirmFirsts is step 4, as confirm is, for lots of one partition and version together. It returns those that are confirmed.
+func (h *Hydrator) confirmFirsts(ctx context.Context, lots []*lot, loader string) (confirmed []*lot, err error) {
+	for some := range groups(lots, func(o *lot) [2]int64 { return [2]int64{int64(o.row.Partition), o.row.Version} }) {
+		c := &some[0].row
+		var changed int64
+		err := sqlstore.Retry(ctx, func() (err error) {
+			changed, err = sqlstore.On(h.db.WithContext(ctx)).Exec("UPDATE lots SET epoch = ?, residency = ?, residency_reason = '',"+
+				" residency_at = ?, stream_birth = ?, loader = '' WHERE id IN ? AND version = ? AND loader = ? AND epoch = 0 AND residency = ?"+
+				" AND load_attempts = ? AND "+withoutCounts+" AND (SELECT birth FROM streams WHERE streams.`partition` = ?) = ?",
+				firstNumber, models.ResidencyResident, sqlstore.Now(), some[0].Generation, idsOf(some), c.Version, loader, models.ResidencyNone,
+				firstNumber, c.Partition, some[0].Generation)
+			return err
+		})
+		if err == nil && changed < int64(len(some)) {
+			some, err = h.those(ctx, some, "epoch = ? AND residency = ? AND loader = ''", firstNumber, models.ResidencyResident)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("residency: first loads: %w", err)
 		}
+		confirmed = append(confirmed, some...)
 	}
-	err = h.db.WithContext(ctx).Where("id IN ? AND epoch = ? AND residency = ?", ids, firstNumber, models.ResidencyResident).
-		Find(&confirmed).Error
-	if err != nil {
-		return nil, fmt.Errorf("residency: first loads: %w", err)
+	for _, o := range confirmed {
+		o.row.Epoch = firstNumber
 	}
 	return confirmed, nil
 }
 
-// openFirsts brings Redis the definitions, and with them the status that takes claims, as Applier.Apply does.
-func (h *Hydrator) openFirsts(ctx context.Context, cs []models.Campaign) (opened []models.Campaign, err error) {
-	byVersion := make(map[int64][]models.Campaign)
-	for i, err := range h.scripts.AdjustAll(ctx, cs) {
+// openFirsts is step 5, as open is, and returns the lots that take claims.
+func (h *Hydrator) openFirsts(ctx context.Context, lots []*lot) (opened []*lot, err error) {
+	for i, err := range h.scripts.AdjustAll(ctx, campaignsOf(lots)) {
 		if err == nil {
-			byVersion[cs[i].Version] = append(byVersion[cs[i].Version], cs[i])
+			opened = append(opened, lots[i])
 		}
 	}
 	h.steps.At("adjusted")
-	for version, some := range byVersion {
-		if err := campaigns.RecordApplied(ctx, h.db, idsOf(some), version); err != nil {
-			return opened, err
+	for some := range groups(opened, func(o *lot) int64 { return o.row.Version }) {
+		if err := campaigns.RecordApplied(ctx, h.db, idsOf(some), some[0].row.Version); err != nil {
+			return nil, err
 		}
-		opened = append(opened, some...)
+	}
+	if len(opened) > 0 {
+		h.steps.At("opened")
 	}
 	return opened, nil
 }
 
-func idsOf(cs []models.Campaign) []string {
-	ids := make([]string, len(cs))
-	for i := range cs {
-		ids[i] = cs[i].ID
+// groups yields lots by a key.
+func groups[K comparable](lots []*lot, key func(*lot) K) iter.Seq[[]*lot] {
+	by := make(map[K][]*lot)
+	for _, o := range lots {
+		by[key(o)] = append(by[key(o)], o)
+	}
+	return maps.Values(by)
+}
+
+func idsOf(lots []*lot) []string {
+	ids := make([]string, len(lots))
+	for i, o := range lots {
+		ids[i] = o.row.ID
 	}
 	return ids
+}
+
+func campaignsOf(lots []*lot) []models.Campaign {
+	cs := make([]models.Campaign, len(lots))
+	for i, o := range lots {
+		cs[i] = o.row.Campaign
+	}
+	return cs
 }

@@ -3,7 +3,6 @@ package residency_test
 import (
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"dibs/internal/syncertest"
 	"dibs/lua"
@@ -90,8 +89,7 @@ func TestFirsts_OneThatIsNotAsItShouldBeLeavesTheOthersAlone(t *testing.T) {
 		require.NoError(t, hydrate(t, db, scripts, open))
 		require.NoError(t, db.Exec("UPDATE lots SET epoch = 0, load_attempts = 0, residency = 'none' WHERE id = ?", open).Error)
 		unsynced(t, open)
-		lock, err := scripts.LockCampaign(t.Context(), locked, time.Minute)
-		require.NoError(t, err)
+		require.NoError(t, db.Exec("UPDATE lots SET loader = 'x', loading_until = '2999-01-01' WHERE id = ?", locked).Error)
 		hydrateUntil(t, db, scripts, begun, "numbered")
 		require.NoError(t, db.Exec("UPDATE lots SET residency = 'evicted' WHERE id = ?", evicted).Error)
 		require.NoError(t, db.Exec("UPDATE lots SET seen_seq = 1 WHERE id = ?", counted).Error)
@@ -104,7 +102,7 @@ func TestFirsts_OneThatIsNotAsItShouldBeLeavesTheOthersAlone(t *testing.T) {
 		}
 		requireOneEach(t, scripts, good)
 
-		require.NoError(t, lock.Release(t.Context()))
+		unlock(t, db, locked)
 		for id, want := range map[string]error{
 			"none": models.ErrNotFound, withClaims: campaigns.ErrLost, open: campaigns.ErrLost, locked: nil, begun: nil, evicted: nil,
 			counted: campaigns.ErrLost,
@@ -157,13 +155,13 @@ func TestFirsts_WhatHappensToOneMeanwhileIsItsOwn(t *testing.T) {
 		}{
 			// The worst case, see TestHydrator_ALatecomerDoesNotBringTheFullStockBack.
 			{"numbered", func(id string) {
-				unlock(t, id)
+				unlock(t, db, id)
 				require.NoError(t, hydrate(t, db, scripts, id))
 				require.Equal(t, models.OutcomeClaimed, syncertest.Claim(t, scripts, id))
 				lose(t, id)
 			}, campaigns.ErrLost},
 			{"loaded", func(id string) {
-				unlock(t, id)
+				unlock(t, db, id)
 				require.NoError(t, hydrate(t, db, scripts, id))
 			}, nil},
 			{"loaded", func(id string) { // another, which found nothing there before, loads it once more, and dies before mysql knows of that

@@ -1,18 +1,22 @@
 package residency
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"dibs/internal/sleep"
+	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/recovery"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
@@ -21,21 +25,29 @@ import (
 
 const (
 	hydrateTimeout = 2 * time.Minute        // for one hydration, however many wait for it; a million claims take a fraction of it
-	loadLockFor    = 5 * time.Second        // a campaign waits so long for a loader that died
 	proofWait      = 500 * time.Millisecond // a proof waits so long for claims that are on their way into MySQL
+	proofPoll      = 10 * time.Millisecond
 
-	lockPoll     = 10 * time.Millisecond
-	proofPoll    = 10 * time.Millisecond
-	roundsMost   = 8 // under one lock, while the books change
-	loadsMost    = 8 // at once in a process: each holds a map of the campaign's users
-	attemptsMost = 3 // of one hydration, while the campaign is evicted again
+	loaderPoll, loaderPollMax = 10 * time.Millisecond, 200 * time.Millisecond
+	renewEvery                = 5 * time.Second / 3 // a loader renews its time
+
+	stepsMost = 32 // of one run, but for waits
+	loadsMost = 8  // at once in a process: each holds a map of the campaign's users
 )
 
-// Hydrator loads campaigns into Redis: those that were never there, those that were evicted, and those that Redis lost and
-// that MySQL provably has in full. A load takes five steps. Each may be repeated by any process, and none can lead to a second
-// stock beside claims that are on their way:
+var (
+	// ErrUnsynced says that the claim stream holds claims that have no rows yet: a rebuild now would lose them.
+	ErrUnsynced = errors.New("residency: claims are still on their way into mysql")
+	// ErrMissing says that MySQL counts claims, or someone saw them, that have no row: a rebuild would give them up.
+	ErrMissing = errors.New("residency: claims that were answered have no row")
+)
+
+// Hydrator takes lots into Redis: those that were never there, those that were evicted, and those that Redis lost and that MySQL provably
+// has in full. It observes a lot, does what package recovery decides, and goes on until nothing is to be done. Each step has a guard on
+// what it relies on, so it may be repeated by any process. A load takes five steps, none of which can lead to a second stock beside
+// claims that are on their way:
 //
-//  1. MySQL hands out the number of this load, unless the campaign is in Redis according to MySQL.
+//  1. MySQL hands out the number of this load, and the loader has the campaign to itself for a time that it renews.
 //  2. What MySQL holds of the campaign, by one snapshot, is staged in Redis beside what may be there.
 //  3. Redis puts it in force in one step, with that number as its epoch and a status that takes no claims.
 //  4. MySQL sets epoch and residency, if no claim got a row or was given up since the snapshot. From here on Redis decides, and a
@@ -54,12 +66,9 @@ type Hydrator struct {
 	seconds prometheus.Histogram // of loads
 	flights singleflight.Group
 	loads   chan struct{} // holds a token for each load of claims that is under way
+	lots    sync.Map      // chan struct{} by campaign of several shards: holds a token while a lot of it is loaded
 	firsts  firsts
 	steps   steps.Steps
-
-	lots   sync.Map // chan struct{} by campaign of several shards: holds a token while a lot of it is loaded
-	mu     sync.Mutex
-	fenced map[string]fencedAt // by the id of a lost campaign
 }
 
 // NewHydrator makes a hydrator; with a nil Registerer it has no metrics.
@@ -68,8 +77,7 @@ func NewHydrator(db *gorm.DB, scripts campaigns.Scripts, log *slog.Logger, reg p
 		db: db, scripts: scripts, log: log, streams: streams{
 			db: db, scripts: scripts, log: log, lost: newEntriesLost(reg), looks: new(singleflight.Group),
 		},
-		seconds: newRebuildSeconds(reg),
-		loads:   make(chan struct{}, loadsMost), fenced: make(map[string]fencedAt),
+		seconds: newRebuildSeconds(reg), loads: make(chan struct{}, loadsMost),
 	}
 	h.applier = campaigns.NewApplier(db, scripts, &h.steps)
 	h.firsts.h = h
@@ -104,98 +112,262 @@ func (h *Hydrator) Hydrate(ctx context.Context, campaignID string) (lua.Meta, er
 // Errors as Hydrate.
 func (h *Hydrator) Recover(ctx context.Context, campaignID string, seen lua.Position) (lua.Meta, error) {
 	if seen != (lua.Position{}) {
-		if err := h.recordPosition(ctx, campaignID, seen); err != nil {
+		if err := h.Report(ctx, campaignID, seen); err != nil {
 			return lua.Meta{}, err
 		}
 	}
 	return h.Hydrate(ctx, campaignID)
 }
 
-// recordPosition records in MySQL what was seen in Redis, if it is more than MySQL knows.
-func (h *Hydrator) recordPosition(ctx context.Context, id string, seen lua.Position) error {
-	c, err := campaigns.Read(h.db.WithContext(ctx), id)
-	switch {
-	case err != nil:
-		return err
-	case c.Epoch < seen.Epoch: // MySQL was restored: its rows prove nothing
-		reason := fmt.Sprintf("load %d was seen in redis, "+mysqlKnowsLoad+"%d", seen.Epoch, c.Epoch)
-		return lostUnless(h.lose(ctx, &c, reason), id, reason)
-	case c.Epoch > seen.Epoch, seen.Seq <= max(c.SyncedSeq, c.SeenSeq):
-		return nil
-	}
-	if err := h.streams.see(ctx, id, seen); err != nil {
-		return fmt.Errorf("residency: campaign %s: %w", id, err)
-	}
-	return nil
+// Report records in MySQL what a process saw of a campaign in Redis, if it is more than MySQL knows, and what that says of it. Errors as
+// Examine.
+func (h *Hydrator) Report(ctx context.Context, campaignID string, seen lua.Position) error {
+	_, err := h.run(ctx, campaignID, seen, false)
+	return err
 }
 
-// hydrate tries again when the campaign is evicted before it was opened.
-func (h *Hydrator) hydrate(ctx context.Context, id string) (meta lua.Meta, err error) {
-	for range attemptsMost {
-		meta, err = h.hydrateOnce(ctx, id)
-		if !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrOther) && !errors.Is(err, campaigns.ErrMoved) {
-			break
+// Examine compares a campaign with Redis, and records the eviction or the loss that it finds. It loads nothing. Errors:
+// models.ErrNotFound, campaigns.ErrPartitions, and those of lua.Scripts.
+func (h *Hydrator) Examine(ctx context.Context, campaignID string) error {
+	return h.Report(ctx, campaignID, lua.Position{})
+}
+
+// Wrong says what is wrong with what Redis holds of a campaign that is resident by its books; "" is nothing. Errors as Examine.
+func (h *Hydrator) Wrong(ctx context.Context, c *models.Campaign) (string, error) {
+	o, err := h.observeIntact(ctx, c.ID)
+	if err != nil || o.IsSound() {
+		return "", err
+	}
+	return o.doubt(), nil
+}
+
+// observeIntact observes a lot of an intact partition.
+func (h *Hydrator) observeIntact(ctx context.Context, id string) (*lot, error) {
+	all, err := h.observeAll(ctx, id)
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("residency: %w: campaign %s", models.ErrNotFound, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// observeAll observes lots of partitions that are intact, or that are taken care of first.
+func (h *Hydrator) observeAll(ctx context.Context, ids ...string) (all []*lot, err error) {
+	for range generationTries {
+		all, err = h.observe(ctx, ids...)
+		if err != nil {
+			return nil, err
+		}
+		at := slices.IndexFunc(all, func(o *lot) bool { return recovery.PlanPartition(&o.partition).Action != recovery.None })
+		if at < 0 {
+			return all, nil
+		}
+		if _, err := h.streams.shared(ctx, all[at].row.Partition); err != nil {
+			return nil, err
 		}
 	}
-	return meta, err
+	return nil, fmt.Errorf("%w: claim streams changed %d times in a row", lua.ErrUnavailable, generationTries)
 }
 
-func (h *Hydrator) hydrateOnce(ctx context.Context, id string) (lua.Meta, error) {
-	c, err := campaigns.Read(h.db.WithContext(ctx), id)
-	if err != nil {
-		return lua.Meta{}, err
-	}
-	if c.IsSharded() { // its shards are loaded, each by itself
-		return h.scripts.MetaOf(&c)
-	}
-	wrong := "it is not in redis by the books"
-	if campaigns.IsResident(&c) {
-		wrong, err = h.Wrong(ctx, &c)
+func (h *Hydrator) hydrate(ctx context.Context, id string) (lua.Meta, error) {
+	return h.run(ctx, id, lua.Position{}, true)
+}
+
+// run does what package recovery decides for a lot, until nothing is to be done, or all that is left is to load it and it is not to be
+// loaded. reported is what the caller saw in Redis.
+func (h *Hydrator) run(ctx context.Context, id string, reported lua.Position, loads bool) (lua.Meta, error) {
+	r := run{h: h, reported: reported, pause: loaderPoll}
+	for r.steps < stepsMost {
+		r.steps++
+		o, err := h.observeIntact(ctx, id)
 		if err != nil {
 			return lua.Meta{}, err
 		}
-	}
-	if wrong != "" {
-		if _, err := h.load(ctx, id, h.hydrateRound); err != nil {
+		if o.row.IsSharded() { // its shards are loaded, each by itself
+			return h.scripts.MetaOf(&o.row.Campaign)
+		}
+		o.Reported = reported
+		o.Before = r.before
+		r.before = recovery.Before{Epoch: o.Redis.At.Epoch, IsTaking: o.IsTaking()}
+		step := recovery.PlanLot(&o.Lot, recovery.Auto)
+		if step.Action == recovery.MarkLost {
+			lost, err := h.markLost(ctx, o, o.doubt())
+			if err != nil {
+				return lua.Meta{}, err
+			}
+			if lost { // the effect of the step is known
+				step = recovery.PlanLot(&o.Lot, recovery.Auto)
+			}
+		}
+		isDone, err := r.record(ctx, o, step)
+		if !isDone && err == nil {
+			if !loads {
+				return lua.Meta{}, nil
+			}
+			isDone, err = r.load(ctx, o, step)
+			if isDone && err == nil {
+				h.steps.At("opened")
+				return h.scripts.MetaOf(&o.row.Campaign)
+			}
+		}
+		if err != nil && !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrOther) && !errors.Is(err, campaigns.ErrMoved) {
 			return lua.Meta{}, err
 		}
 	}
-	if err := h.applier.Apply(ctx, id); err != nil {
-		return lua.Meta{}, err
-	}
-	h.steps.At("opened")
-	return h.scripts.MetaOf(&c)
+	return lua.Meta{}, fmt.Errorf("%w: %s: it changed during each of %d steps: try again", lua.ErrUnavailable, id, stepsMost)
 }
 
-// Wrong says what is wrong with what Redis holds of a campaign that is resident by its books; "" is nothing. Errors: those of
-// lua.Scripts and of the database.
-func (h *Hydrator) Wrong(ctx context.Context, c *models.Campaign) (string, error) {
-	known, err := h.known(ctx, c)
+// run is one run of a Hydrator for a lot.
+type run struct {
+	h        *Hydrator
+	reported lua.Position
+	steps    int // but waits for other loaders
+	pause    time.Duration
+	before   recovery.Before
+	refused  string // the row that refused the last observation
+}
+
+// record takes the steps that load nothing. done is false for another one.
+func (r *run) record(ctx context.Context, o *lot, step recovery.Step) (done bool, err error) {
+	h := r.h
+	switch step.Action { //nolint:exhaustive // see load
+	case recovery.ObserveAgain, recovery.MarkLost:
+		return true, nil
+	case recovery.RecordSeen:
+		return true, h.streams.see(ctx, o.row.ID, lua.Position{Epoch: o.MySQL.Epoch, Seq: r.reported.Seq})
+	case recovery.RecordEviction:
+		return true, recordEviction(ctx, h.db, o.row.ID, o.view.Evicted)
+	case recovery.Fence:
+		return true, h.fence(ctx, o)
+	case recovery.StopPartition:
+		return true, h.streams.renew(ctx, &models.StreamRecord{Partition: o.row.Partition, Generation: o.Generation}, o.partition.Recorded,
+			"its claim stream ends before the last claims of "+o.row.ID)
+	}
+	return false, nil
+}
+
+// load takes the other steps. done says that Redis takes the claims of the lot.
+func (r *run) load(ctx context.Context, o *lot, step recovery.Step) (done bool, err error) {
+	h := r.h
+	switch step.Action { //nolint:exhaustive // an operator's steps are refused
+	case recovery.None:
+		return true, nil
+	case recovery.Push, recovery.Adjust, recovery.RecordApplied:
+		return true, h.applier.Apply(ctx, o.row.ID)
+	case recovery.WaitLoader:
+		r.steps--
+		err := sleep.For(ctx, r.pause)
+		r.pause = min(2*r.pause, loaderPollMax)
+		return false, wrapped(err, o.row.ID)
+	case recovery.WaitConsumers:
+		err := h.acknowledged(ctx, o)
+		if errors.Is(err, ErrUnsynced) {
+			err = fmt.Errorf("%w: %s: %s: %w", campaigns.ErrLost, o.row.ID, o.row.ResidencyReason, err)
+		}
+		return false, err
+	case recovery.Load, recovery.Confirm:
+		_, done, err := h.rebuild(ctx, o, step, false)
+		if err == nil && done {
+			err = h.open(ctx, o)
+		}
+		return done, err
+	}
+	if r.refused != step.Row { // MySQL was read before Redis: what it lacked may have come since
+		r.refused = step.Row
+		return false, nil
+	}
+	return false, fmt.Errorf("%w: %s: %s; only a repair can tell what its claims were", campaigns.ErrLost, o.row.ID, o.row.ResidencyReason)
+}
+
+// markLost records that Redis lost a lot, which takes no claims any more, and the tip of the claim stream since then. done is false for
+// a lot whose load or residency changed.
+func (h *Hydrator) markLost(ctx context.Context, o *lot, reason string) (done bool, err error) {
+	c := &o.row
+	tip := o.Generation + " " + o.StreamTip.String()
+	seen := c.SeenSeq
+	if t := o.Redis.Tombstone; t != nil && o.IsBehindTombstone() { // what was evicted is known to have been answered
+		seen = max(seen, t.Seq)
+	}
+	if c.Residency == models.ResidencyLost {
+		reason = c.ResidencyReason
+	}
+	h.steps.At("fenced")
+	changed, err := sqlstore.On(h.db.WithContext(ctx)).Exec("UPDATE lots SET residency = ?, residency_reason = ?, residency_at = ?,"+
+		" fence_tip = ?, seen_seq = CASE WHEN seen_seq < ? THEN ? ELSE seen_seq END WHERE id = ? AND epoch = ? AND residency = ?",
+		models.ResidencyLost, sqlstore.Cut(reason, models.ReasonLength), sqlstore.Now(), tip, seen, seen, c.ID, c.Epoch, c.Residency)
+	if err != nil || changed == 0 {
+		return false, wrapped(err, c.ID)
+	}
+	if c.Residency != models.ResidencyLost {
+		h.log.LogAttrs(ctx, slog.LevelError, "campaign lost from redis: it takes no claims until mysql is proven to have all of them, or"+
+			" `dibs reconcile --repair` rebuilds it",
+			slog.String("campaign_id", c.ID), slog.String("reason", reason), slog.Int64("epoch", c.Epoch), slog.Int64("synced_seq", c.SyncedSeq))
+	}
+	h.steps.At("lost")
+	c.Residency = models.ResidencyLost
+	c.ResidencyReason = reason
+	c.SeenSeq = seen
+	o.MySQL.Residency = c.Residency
+	o.MySQL.SeenSeq = seen
+	o.MySQL.IsRolledBack = strings.HasPrefix(reason, campaigns.MySQLRolledBack)
+	o.setFenceTip(o.StreamTip)
+	return true, nil
+}
+
+// fence stops claims of whatever Redis holds of a lot. Those that it took until now may be behind the tip that is recorded of a lost one.
+func (h *Hydrator) fence(ctx context.Context, o *lot) error {
+	err := h.scripts.Fence(ctx, o.row.ID, max(o.Redis.At.Epoch, o.row.Epoch))
+	if errors.Is(err, lua.ErrDamaged) { // it takes none
+		err = nil
+	}
+	if err == nil && o.row.FenceTip != "" {
+		err = sqlstore.On(h.db.WithContext(ctx)).Run("UPDATE lots SET fence_tip = '' WHERE id = ?", o.row.ID)
+	}
+	return wrapped(err, o.row.ID)
+}
+
+// open takes the last step of a load. The definition is the one that was observed: confirm compares its version.
+func (h *Hydrator) open(ctx context.Context, o *lot) error {
+	c := &o.row.Campaign
+	if c.Kind == models.KindPacket || models.IsShardID(c.ID) {
+		return h.applier.Apply(ctx, c.ID)
+	}
+	if err := h.scripts.AdjustAll(ctx, []models.Campaign{*c})[0]; err != nil {
+		return wrapped(err, c.ID)
+	}
+	h.steps.At("adjusted")
+	if c.AppliedVersion == c.Version {
+		return nil
+	}
+	return campaigns.RecordApplied(ctx, h.db, []string{c.ID}, c.Version)
+}
+
+func wrapped(err error, id string) error {
 	if err != nil {
-		return "", err
+		err = fmt.Errorf("residency: campaign %s: %w", id, err)
 	}
-	state, err := h.scripts.State(ctx, c.ID)
-	held := state.Position()
-	switch {
-	case errors.Is(err, lua.ErrAbsent):
-		return fmt.Sprintf(notHeld+"%d", c.Epoch), nil
-	case errors.Is(err, lua.ErrDamaged):
-		return err.Error(), nil
-	case err != nil:
-		return "", fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
-	case held.Epoch > known.Epoch:
-		return fmt.Sprintf("redis holds load %d, "+mysqlKnowsLoad+"%d", held.Epoch, known.Epoch), nil
-	case held.Behind(known) != "":
-		return "redis was rolled back: " + held.Behind(known), nil
-	case state.Status == models.StatusFenced:
-		return fmt.Sprintf(isFenced+"%d", c.Epoch), nil
+	return err
+}
+
+// acknowledged waits until the consumer group has acknowledged everything up to the fence tip of a lot. Errors: ErrUnsynced.
+func (h *Hydrator) acknowledged(ctx context.Context, o *lot) error {
+	tip := *o.MySQL.FenceTip
+	for until := time.Now().Add(proofWait); ; {
+		unread, err := h.scripts.Unread(ctx, o.row.Partition, models.GroupSyncer)
+		switch {
+		case err != nil:
+			return wrapped(err, o.row.ID)
+		case unread.Upto(tip):
+			h.steps.At("acknowledged")
+			return nil
+		case time.Now().After(until):
+			return fmt.Errorf("%w: group %s is at %s with %d pending, the stream at %s", ErrUnsynced, models.GroupSyncer,
+				unread.Delivered, unread.Pending, tip)
+		}
+		if err := sleep.For(ctx, proofPoll); err != nil {
+			return wrapped(err, o.row.ID)
+		}
 	}
-	seen, err := h.streams.intact(ctx, c.Partition)
-	if err != nil {
-		return "", err
-	}
-	if c.StreamGeneration != seen.stream.Generation {
-		return cmp.Or(seen.row.Loss, "the claim stream lost entries since the campaign was loaded"), nil
-	}
-	return "", nil
 }

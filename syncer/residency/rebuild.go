@@ -1,19 +1,22 @@
 package residency
 
 import (
-	"cmp"
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
-	"dibs/internal/migrations"
+	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/recovery"
 	"dibs/syncer/writer"
 
 	"gorm.io/gorm"
@@ -44,55 +47,114 @@ type books struct {
 // are, as Hydrate does, but waits until each claim in the claim stream has its row, and fails with ErrUnsynced when that does not
 // happen; and it gives up no claim that the books count, but fails with ErrMissing. Errors: models.ErrNotFound, campaigns.ErrPartitions,
 // and those of lua.Scripts.
-func (h *Hydrator) Rebuild(ctx context.Context, campaignID string) (RebuildReport, error) {
+func (h *Hydrator) Rebuild(ctx context.Context, campaignID string) (report RebuildReport, err error) {
 	ctx, cancel := context.WithTimeout(ctx, hydrateTimeout)
 	defer cancel()
-	report, err := h.load(ctx, campaignID, func(ctx context.Context, c *models.Campaign) (RebuildReport, bool, error) {
-		if c.Residency != models.ResidencyLost {
-			return RebuildReport{}, false, h.lose(ctx, c, "a rebuild was asked for")
+	for range stepsMost {
+		o, err := h.stopped(ctx, campaignID, "a rebuild was asked for")
+		if err != nil {
+			return report, err
 		}
-		if err := h.drained(ctx, c); err != nil {
-			return RebuildReport{}, false, err
+		step := recovery.Step{Action: recovery.Load, Epoch: 1 + max(o.MySQL.LoadAttempts, o.Redis.At.Epoch)}
+		report, done, err := h.rebuild(ctx, o, step, true)
+		if err == nil && done {
+			err = h.applier.Apply(ctx, campaignID)
 		}
-		return h.rebuild(ctx, c, true)
-	})
-	if err != nil {
-		return report, err
+		if err != nil || done {
+			return report, err
+		}
+		if err := sleep.For(ctx, loaderPoll); err != nil { // its counters changed, or another loads it
+			return report, wrapped(err, campaignID)
+		}
 	}
-	return report, h.applier.Apply(ctx, campaignID)
+	return report, fmt.Errorf("%w: %s: it changed during each of %d loads: try again", lua.ErrUnavailable, campaignID, stepsMost)
 }
 
 // Stop has a campaign take no claims, and waits until each claim that it took has its row or is parked. Rebuild brings it back; so does
 // any process that proves that nothing is missing. Errors as Rebuild.
 func (h *Hydrator) Stop(ctx context.Context, campaignID string) error {
-	_, err := h.load(ctx, campaignID, func(ctx context.Context, c *models.Campaign) (RebuildReport, bool, error) {
-		if c.Residency != models.ResidencyLost {
-			return RebuildReport{}, false, h.lose(ctx, c, "a repair was asked for")
-		}
-		return RebuildReport{}, true, h.drained(ctx, c)
-	})
+	_, err := h.stopped(ctx, campaignID, "a repair was asked for")
 	return err
 }
 
-// rebuild takes steps 1 to 4 of a load. Of a lost campaign, which is fenced, it overwrites what Redis holds. force takes the rows for the
-// truth even if they do not add up to the books or claims are known to be lost, and corrects the books. done is false when the books
-// changed in the meantime.
-func (h *Hydrator) rebuild(ctx context.Context, c *models.Campaign, force bool) (report RebuildReport, done bool, err error) {
-	campaignID, shard := models.SplitShardID(c.ID)
-	if shard == 0 {
-		return h.rebuildAlone(ctx, c, force)
+// stopped is a lot that takes no claims, and of which each claim that the claim stream holds has its row or is parked.
+func (h *Hydrator) stopped(ctx context.Context, id, reason string) (*lot, error) {
+	for range stepsMost {
+		o, err := h.observeIntact(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		isCopy := o.Redis.Held == recovery.Present && o.Redis.Status == models.StatusLoading
+		switch {
+		case o.IsTaking(), isCopy && o.MySQL.Residency == models.ResidencyResident:
+			err = h.fence(ctx, o)
+		case o.MySQL.Residency != models.ResidencyLost, o.MySQL.FenceTip == nil:
+			_, err = h.markLost(ctx, o, reason)
+		default:
+			err = h.acknowledged(ctx, o)
+			if errors.Is(err, ErrUnsynced) {
+				return nil, fmt.Errorf("%w; %s takes no claims now: when the consumers have caught up it comes back by itself if its rows"+
+					" add up; else repair it again", err, id)
+			}
+			return o, err
+		}
+		if err != nil && !errors.Is(err, lua.ErrOther) {
+			return nil, err
+		}
 	}
-	// A load of a lot has to know of each that was begun of its peers. One of each process waits for the lock.
-	turn, _ := h.lots.LoadOrStore(campaignID, make(chan struct{}, 1))
-	if err := take(ctx, turn.(chan struct{}), c.ID); err != nil { //nolint:forcetypeassert // stored here alone
+	return nil, fmt.Errorf("%w: %s: it changed during each of %d steps: try again", lua.ErrUnavailable, id, stepsMost)
+}
+
+// rebuild takes steps 1 to 4 of a load, or confirms a copy. Of a lost campaign, which is fenced, it overwrites what Redis holds. force takes
+// the rows for the truth even if they do not add up to the books or claims are known to be lost, and corrects the books. done is false when
+// the books changed, or another process loads the lot.
+func (h *Hydrator) rebuild(ctx context.Context, o *lot, step recovery.Step, force bool) (report RebuildReport, done bool, err error) {
+	c := &o.row
+	campaignID, shard := models.SplitShardID(c.ID)
+	if shard > 0 { // a load of a lot has to know of each that was begun of its peers
+		turn, _ := h.lots.LoadOrStore(campaignID, make(chan struct{}, 1))
+		if err := take(ctx, turn.(chan struct{}), c.ID); err != nil { //nolint:forcetypeassert // stored here alone
+			return report, false, err
+		}
+		defer func() { <-turn.(chan struct{}) }() //nolint:forcetypeassert // stored here alone
+	}
+	if err := take(ctx, h.loads, c.ID); err != nil {
 		return report, false, err
 	}
-	defer func() { <-turn.(chan struct{}) }() //nolint:forcetypeassert // stored here alone
-	err = h.locked(ctx, campaignID, func(ctx context.Context) (err error) {
-		report, done, err = h.rebuildAlone(ctx, c, force)
-		return err
-	})
-	return report, done, err
+	defer func() { <-h.loads }()
+	begun := time.Now()
+	loader := rand.Text()
+	isLoader, err := h.begin(ctx, o, loader, step.Epoch)
+	if err != nil || !isLoader {
+		return report, false, err
+	}
+	ctx, stopRenewing := h.renew(ctx, campaignID, loader)
+	defer func() {
+		stopRenewing()
+		if !done || shard > 0 {
+			_ = sqlstore.On(h.db.WithContext(context.WithoutCancel(ctx))). // else its time runs out
+											Run("UPDATE lots SET loader = '' WHERE id = ? AND loader = ?", campaignID, loader)
+		}
+	}()
+	h.steps.At("numbered")
+	loaded := &books{snap: c.Campaign, synced: c.SyncedSeq, lost: c.LostClaims} // of a copy
+	report = RebuildReport{Epoch: step.Epoch, Claims: c.SyncedSeq - c.LostClaims, Units: c.Claimed, LostClaims: c.LostClaims}
+	if step.Action == recovery.Load {
+		loaded, err = h.put(ctx, o, &report, force)
+		if err != nil {
+			return report, false, err
+		}
+	}
+	done, err = h.confirm(ctx, o, loaded, loader, step.Epoch)
+	if err != nil || !done {
+		return report, false, err
+	}
+	report.LostClaims = loaded.lost
+	h.seconds.Observe(time.Since(begun).Seconds())
+	h.log.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", c.ID),
+		slog.Int64("epoch", step.Epoch), slog.Int64("claims", report.Claims), slog.Int64("units", report.Units),
+		slog.Int64("lost_claims", report.LostClaims), slog.String("reason", c.ResidencyReason), slog.Duration("took", time.Since(begun)))
+	return report, true, nil
 }
 
 // take waits until a token fits into a channel.
@@ -101,116 +163,108 @@ func take(ctx context.Context, tokens chan<- struct{}, id string) error {
 	case tokens <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("residency: rebuild %s: %w", id, context.Cause(ctx))
+		return wrapped(context.Cause(ctx), id)
 	}
 }
 
-// rebuildAlone is rebuild while no other lot of the campaign is loaded.
-func (h *Hydrator) rebuildAlone(ctx context.Context, c *models.Campaign, force bool) (report RebuildReport, done bool, err error) {
-	if err := take(ctx, h.loads, c.ID); err != nil {
-		return report, false, err
+// begin is step 1 of a load. isLoader is false if another process loads a lot of the campaign, load or residency changed, or MySQL lacks
+// flushes that it had committed.
+func (h *Hydrator) begin(ctx context.Context, o *lot, loader string, number int64) (isLoader bool, err error) {
+	c := &o.row
+	campaignID, shard := models.SplitShardID(c.ID)
+	isIntact, args := lacksNone(flushes([]*lot{o}))
+	isFree := " AND (loader = '' OR loading_until <= " + h.now() + ")" + isIntact
+	take := "loader = ?, loading_until = " + h.loaderTime()
+	run := func(query string, args ...any) (changed int64) {
+		if err == nil {
+			err = sqlstore.Retry(ctx, func() (err error) {
+				changed, err = sqlstore.On(h.db.WithContext(ctx)).Exec(query, args...)
+				return err
+			})
+		}
+		return changed
 	}
-	defer func() { <-h.loads }()
-	begun := time.Now()
-	epoch, err := h.attempt(ctx, c)
-	if err != nil || epoch == 0 {
-		return report, false, err
+	const where = " WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts = ?"
+	are := []any{c.ID, c.Epoch, c.Residency, c.LoadAttempts}
+	var changed int64
+	if shard == 0 {
+		changed = run("UPDATE lots SET load_attempts = ?, "+take+where+isFree, slices.Concat([]any{number, loader}, are, args)...)
+	} else if run("UPDATE lots SET "+take+" WHERE id = ?"+isFree, slices.Concat([]any{loader, campaignID}, args)...) > 0 {
+		changed = run("UPDATE lots SET load_attempts = ?"+where, slices.Concat([]any{number}, are)...)
+		if changed == 0 {
+			run("UPDATE lots SET loader = '' WHERE id = ? AND loader = ?", campaignID, loader)
+		}
 	}
-	h.steps.At("numbered")
-	seen, err := h.streams.shared(ctx, c.Partition) // before the rows are read: a stream that breaks later is another one
-	if err != nil {
-		return report, false, err
+	if err == nil && changed == 0 { // perhaps MySQL was rolled back
+		_, err = h.streams.shared(ctx, c.Partition)
 	}
+	return changed > 0, wrapped(err, c.ID)
+}
+
+// lacksNone is a condition by which MySQL has flushes.
+func lacksNone(ids []string) (condition string, args []any) {
+	if len(ids) == 0 {
+		return "", nil
+	}
+	return " AND (SELECT COUNT(*) FROM stock_flushes WHERE stock_flushes.id IN ?) = ?", []any{ids, len(ids)}
+}
+
+// renew renews the time of a loader until the function that it returns is called. The context ends when another may load the campaign.
+func (h *Hydrator) renew(ctx context.Context, campaignID, loader string) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		for sleep.For(ctx, renewEvery) == nil {
+			changed, err := sqlstore.On(h.db.WithContext(ctx)).
+				Exec("UPDATE lots SET loading_until = "+h.loaderTime()+" WHERE id = ? AND loader = ?", campaignID, loader)
+			if err == nil && changed == 0 {
+				cancel(fmt.Errorf("%w: %s: another process loads it", lua.ErrUnavailable, campaignID))
+			}
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		renewing.Wait()
+	}
+}
+
+// put takes steps 2 and 3 of a load.
+func (h *Hydrator) put(ctx context.Context, o *lot, report *RebuildReport, force bool) (*books, error) {
+	c := &o.row.Campaign
 	held := *c
-	held.Epoch = epoch
+	held.Epoch = report.Epoch
 	held.Version = 0
 	held.Status = models.StatusLoading
 	staging, err := h.scripts.NewRebuild(ctx, &held, c.Epoch, c.Residency == models.ResidencyLost)
 	if err != nil {
-		return report, false, fmt.Errorf("residency: rebuild %s: %w", c.ID, err)
+		return nil, wrapped(err, c.ID)
 	}
-	loaded, err := h.stage(ctx, c, staging, force)
+	loaded, err := h.stage(ctx, o, staging, force)
 	if err == nil && models.IsShardID(c.ID) {
-		err = h.stageMoved(ctx, c, staging, epoch, loaded)
+		err = h.stageMoved(ctx, c, staging, held.Epoch, loaded)
 	}
 	if err == nil {
 		h.steps.At("staged")
 		_, err = staging.Finish(ctx)
 	}
 	if errors.Is(err, lua.ErrBehindTombstone) {
-		err = cmp.Or(h.loseBehindTombstone(ctx, c), errors.Join(campaigns.ErrLost, err))
+		err = fmt.Errorf("%w: %w", campaigns.ErrMoved, err) // the next observation tells
 	}
 	if err != nil {
 		drop := staging.Drop(context.WithoutCancel(ctx))
-		return report, false, errors.Join(fmt.Errorf("residency: rebuild %s: %w", c.ID, err), drop)
+		return nil, errors.Join(wrapped(err, c.ID), drop)
 	}
 	h.steps.At("loaded")
-	done, err = h.confirm(ctx, c, loaded, epoch, seen.stream.Generation)
-	if err != nil || !done {
-		return report, false, err
-	}
-	report = RebuildReport{Epoch: epoch, Claims: staging.Claims(), Units: staging.Taken(), LostClaims: loaded.lost}
-	h.seconds.Observe(time.Since(begun).Seconds())
-	h.log.LogAttrs(ctx, slog.LevelInfo, "campaign loaded into redis", slog.String("campaign_id", c.ID),
-		slog.Int64("epoch", epoch), slog.Int64("claims", report.Claims), slog.Int64("units", report.Units),
-		slog.Int64("lost_claims", report.LostClaims), slog.String("reason", c.ResidencyReason), slog.Duration("took", time.Since(begun)))
-	return report, true, nil
-}
-
-// loseBehindTombstone takes a campaign out of use of which MySQL has less than Redis evicted. What was evicted is known to have been
-// answered.
-func (h *Hydrator) loseBehindTombstone(ctx context.Context, c *models.Campaign) error {
-	evicted, err := h.scripts.EvictedAt(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	reason := fmt.Sprintf("%s: redis evicted load %d with %d claims, mysql has load %d with %d", campaigns.MySQLRolledBack,
-		evicted.Epoch, evicted.Seq, c.Epoch, c.SyncedSeq)
-	if err := h.lose(ctx, c, reason); err != nil {
-		return err
-	}
-	return sqlstore.On(h.db.WithContext(ctx)).Run("UPDATE lots SET seen_seq = ? WHERE id = ? AND epoch = ? AND seen_seq < ?",
-		evicted.Seq, c.ID, c.Epoch, evicted.Seq)
-}
-
-// attempt hands out the number of a load, or 0 when load or residency have changed since c was read.
-func (h *Hydrator) attempt(ctx context.Context, c *models.Campaign) (int64, error) {
-	const where = " WHERE id = ? AND epoch = ? AND residency = ?"
-	pool := h.db.ConnPool
-	var n int64
-	err := sqlstore.Retry(ctx, func() (err error) {
-		if h.db.Name() == migrations.SQLite {
-			n, err = returned(pool.QueryRowContext(ctx, "UPDATE lots SET load_attempts = load_attempts + 1"+where+" RETURNING load_attempts",
-				c.ID, c.Epoch, c.Residency))
-			return err
-		}
-		put, err := pool.ExecContext(ctx, "UPDATE lots SET load_attempts = LAST_INSERT_ID(load_attempts + 1)"+where,
-			c.ID, c.Epoch, c.Residency)
-		if err != nil {
-			return err
-		}
-		n, err = put.LastInsertId() // 0 when no row was meant
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
-	}
-	return n, nil
-}
-
-// returned is the number that a statement returned, 0 if it returned none.
-func returned(row *sql.Row) (n int64, err error) {
-	err = row.Scan(&n)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, nil
-	}
-	return n, err
+	report.Claims = staging.Claims()
+	report.Units = staging.Taken()
+	return loaded, nil
 }
 
 // stage stages the rows and the parked claims of one snapshot in Redis, and compares them with the counters of the same snapshot.
 // Rows that do not add up are ErrLost; with force, the counters that the rows add up to are returned.
-func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.Rebuild, force bool) (*books, error) {
-	snap, parked, err := h.snapshot(ctx, c, staging)
+func (h *Hydrator) stage(ctx context.Context, o *lot, staging *lua.Rebuild, force bool) (*books, error) {
+	c := &o.row
+	snap, parked, err := h.snapshot(ctx, o, staging)
 	if err != nil {
 		return nil, err
 	}
@@ -238,30 +292,37 @@ func (h *Hydrator) stage(ctx context.Context, c *models.Campaign, staging *lua.R
 			"the books say %d of %d units, %d released",
 			rows, units, staging.Position().Seq, staging.Released(), snap.LostClaims, parked.Claims, snap.SeenSeq,
 			snap.SyncedSeq, snap.Claimed, snap.ReleasedClaims)
-		return nil, lostUnless(h.lose(ctx, c, reason), c.ID, reason)
+		if _, err := h.markLost(ctx, o, reason); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %s: %s", campaigns.ErrLost, c.ID, reason)
 	}
 	staging.SetSeq(snap.SyncedSeq + parked.Claims)
 	return &books{snap: snap, synced: snap.SyncedSeq, lost: snap.LostClaims}, nil
 }
 
 // snapshot stages all rows and parked claims of a campaign, and returns its counters and the parked claims, all as of one moment.
-func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lua.Rebuild) (
+func (h *Hydrator) snapshot(ctx context.Context, o *lot, staging *lua.Rebuild) (
 	snap models.Campaign, parked *writer.ParkedClaims, err error,
 ) {
-	if c.SyncedSeq == 0 && !models.IsShardID(c.ID) {
-		if blank, err := h.isBlank(ctx, c.ID); err != nil || blank {
-			return snap, &writer.ParkedClaims{}, err
-		}
+	c := &o.row
+	if c.IsBlank && c.Residency != models.ResidencyLost && !models.IsShardID(c.ID) { // no claim of it can be on its way
+		return snap, &writer.ParkedClaims{}, nil
 	}
+	hasParked := false
 	err = sqlstore.InSnapshot(ctx, h.db, func(tx *sql.Tx) (err error) {
 		err = tx.QueryRowContext(ctx, "SELECT synced_seq, claimed, lost_claims, seen_seq, released_claims,"+
-			" archived_claims, archived_units, archived_released FROM lots WHERE id = ?", c.ID).
+			" archived_claims, archived_units, archived_released,"+
+			" EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id) FROM lots WHERE id = ?", c.ID).
 			Scan(&snap.SyncedSeq, &snap.Claimed, &snap.LostClaims, &snap.SeenSeq, &snap.ReleasedClaims,
-				&snap.ArchivedClaims, &snap.ArchivedUnits, &snap.ArchivedReleased)
+				&snap.ArchivedClaims, &snap.ArchivedUnits, &snap.ArchivedReleased, &hasParked)
 		if err != nil {
 			return fmt.Errorf("residency: rebuild %s: %w", c.ID, err)
 		}
-		parked, err = writer.ReadParked(ctx, tx, c.ID)
+		parked = &writer.ParkedClaims{}
+		if hasParked {
+			parked, err = writer.ReadParked(ctx, tx, c.ID)
+		}
 		if err != nil {
 			return err
 		}
@@ -269,16 +330,6 @@ func (h *Hydrator) snapshot(ctx context.Context, c *models.Campaign, staging *lu
 		return h.stageRows(ctx, tx, c.ID, staging, parked.BySeq())
 	})
 	return snap, parked, err
-}
-
-// isBlank reports whether a campaign has no claims, has never had any, and has counters that say so. It is one statement, as most loads
-// are of such campaigns: they are asked for the first time.
-func (h *Hydrator) isBlank(ctx context.Context, id string) (blank bool, err error) {
-	err = h.db.ConnPool.QueryRowContext(ctx, "SELECT "+withoutClaims+" FROM lots WHERE id = ?", id).Scan(&blank)
-	if err != nil {
-		return false, fmt.Errorf("residency: rebuild %s: %w", id, err)
-	}
-	return blank, nil
 }
 
 // stageRows stages all claims as they come: MySQL is read no faster than Redis is written to.
@@ -297,53 +348,54 @@ func (h *Hydrator) stageRows(ctx context.Context, tx *sql.Tx, id string, staging
 	return err
 }
 
-// confirm is step 4 of a load. done is false when claims got rows, were given up, or were reported by who saw them, since the snapshot.
-// Releases since then are no hindrance: the relay holds them back until the load is confirmed, and then gives them back in Redis.
-func (h *Hydrator) confirm(ctx context.Context, c *models.Campaign, b *books, epoch int64, generation string) (done bool, err error) {
+// confirm is step 4 of a load. done is false when claims got rows, were given up, or were reported by who saw them, or the definition or
+// the claim stream changed, since the snapshot. Releases since then are no hindrance: the relay holds them back until the load is
+// confirmed, and then gives them back in Redis.
+func (h *Hydrator) confirm(ctx context.Context, o *lot, b *books, loader string, epoch int64) (done bool, err error) {
+	c := &o.row
+	if models.IsShardID(c.ID) {
+		loader = "" // it is in the row of the campaign
+	}
 	confirm := func(tx *gorm.DB) (changed int64, err error) {
 		return sqlstore.On(tx).Exec(
 			"UPDATE lots SET claimed = claimed + ?, released_claims = released_claims + ?, synced_seq = ?, lost_claims = ?,"+
-				" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0"+
-				" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts >= ? AND synced_seq = ? AND lost_claims = ?"+
-				" AND archived_claims = ? AND seen_seq = ?",
+				" epoch = ?, residency = ?, residency_reason = '', residency_at = ?, stream_birth = ?, seen_seq = 0, fence_tip = '', loader = ''"+
+				" WHERE id = ? AND epoch = ? AND residency = ? AND load_attempts = ? AND loader = ? AND synced_seq = ? AND lost_claims = ?"+
+				" AND archived_claims = ? AND seen_seq = ? AND version = ?"+
+				" AND (SELECT birth FROM streams WHERE streams.`partition` = lots.`partition`) = ?",
 			b.moreUnits, b.moreReleases, b.synced, b.lost,
-			epoch, models.ResidencyResident, sqlstore.Now(), generation,
-			c.ID, c.Epoch, c.Residency, epoch, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims,
-			b.snap.SeenSeq)
+			epoch, models.ResidencyResident, sqlstore.Now(), o.Generation,
+			c.ID, c.Epoch, c.Residency, epoch, loader, b.snap.SyncedSeq, b.snap.LostClaims, b.snap.ArchivedClaims,
+			b.snap.SeenSeq, c.Version, o.Generation)
 	}
 	var changed int64
-	if b.moved == nil {
-		changed, err = confirm(h.db.WithContext(ctx))
-	} else {
-		err = sqlstore.Retry(ctx, func() error {
-			err := h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-				changed, err = confirm(tx)
-				if err != nil || changed == 0 {
-					return err
-				}
-				return h.confirmMoved(ctx, tx, c, b.moved)
-			})
-			if errors.Is(err, errMovedOn) {
-				changed = 0
-				err = nil
-			}
+	err = sqlstore.Retry(ctx, func() (err error) {
+		if b.moved == nil {
+			changed, err = confirm(h.db.WithContext(ctx))
 			return err
+		}
+		err = h.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
+			changed, err = confirm(tx)
+			if err != nil || changed == 0 {
+				return err
+			}
+			return h.confirmMoved(ctx, tx, &c.Campaign, b.moved)
 		})
-	}
-	if err != nil {
-		return false, fmt.Errorf("residency: hydrate %s: %w", c.ID, err)
-	}
-	if changed == 0 {
-		return false, nil
+		if errors.Is(err, errMovedOn) {
+			changed = 0
+			err = nil
+		}
+		return err
+	})
+	if err != nil || changed == 0 {
+		return false, wrapped(err, c.ID)
 	}
 	if campaignID, shard := models.SplitShardID(c.ID); shard > 0 && (b.moreUnits != 0 || b.moreReleases != 0 || b.synced != b.snap.SyncedSeq) {
 		if err := campaigns.SumShards(ctx, h.db, campaignID); err != nil {
 			return false, err
 		}
 	}
-	h.mu.Lock()
-	delete(h.fenced, c.ID)
-	h.mu.Unlock()
+	c.Epoch = epoch
 	h.steps.At("confirmed")
 	return true, nil
 }

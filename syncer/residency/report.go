@@ -2,13 +2,10 @@ package residency
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"dibs/internal/sleep"
-	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/campaigns"
 )
 
 // reportsWait is how long a repair waits, after a loss was found, for API processes to report what they answered. They check for a loss
@@ -17,16 +14,6 @@ const reportsWait = 1500 * time.Millisecond
 
 // Generations are the generations of the claim streams that answer: a process that sees one change reports what it answered.
 func (h *Hydrator) Generations(ctx context.Context) map[int]string { return h.scripts.Generations(ctx) }
-
-// Report records in MySQL what a process saw of a campaign in Redis, if it is more than MySQL knows. Of a load that MySQL does not know,
-// because it was rolled back, it records that the campaign is lost. Errors: models.ErrNotFound, those of lua.Scripts and of the database.
-func (h *Hydrator) Report(ctx context.Context, campaignID string, seen lua.Position) error {
-	err := h.recordPosition(ctx, campaignID, seen)
-	if errors.Is(err, campaigns.ErrLost) {
-		return nil
-	}
-	return err
-}
 
 // Loss is what Redis lost of the claim stream of a campaign since the campaign was loaded.
 type Loss struct {

@@ -69,12 +69,8 @@ func (w *Witness) partitionsOf(campaignIDs []string) (all []int) {
 // committed is what MySQL has of some partitions, unless it was rolled back. Older flushes than the newest may be pruned.
 func (s *streams) committed(ctx context.Context, partitions ...int) (all []lua.Committed, err error) {
 	all, err = s.scripts.Committed(ctx, partitions...)
-	sure := time.Now().Add(-flushesSure)
 	for i := range all {
-		if len(all[i].Flushes) > 0 {
-			newest := slices.Max(all[i].Flushes)
-			all[i].Flushes = slices.DeleteFunc(all[i].Flushes, func(id string) bool { return id != newest && madeAt(id).Before(sure) })
-		}
+		all[i].Flushes = keptFlushes(all[i].Flushes)
 	}
 	return all, err
 }

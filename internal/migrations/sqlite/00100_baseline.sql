@@ -40,6 +40,9 @@ CREATE TABLE IF NOT EXISTS lots (
   residency_reason    VARCHAR(500) NOT NULL DEFAULT '', -- why it is lost
   residency_at        DATETIME NULL, -- UTC, since when it is where it is
   stream_birth        VARCHAR(64) NOT NULL DEFAULT '', -- mark of the claim stream, in streams, when the campaign was loaded
+  fence_tip           VARCHAR(120) NOT NULL DEFAULT '', -- of a lost lot: mark of the claim stream and its highest entry id after Redis took no more claims; empty: not known
+  loader              VARCHAR(36) NOT NULL DEFAULT '', -- who loads a lot of the campaign into Redis; empty: no one
+  loading_until       DATETIME NULL, -- UTC, until when the loader has it to itself, unless that is renewed
   seen_seq            BIGINT NOT NULL DEFAULT 0, -- highest seq of this epoch that was seen in Redis and that Redis then did not hold
   tseq                BIGINT NOT NULL DEFAULT 0, -- of a lot of a campaign of several shards: its debits and credits that have their row in stock_moves
   lowered             BIGINT NOT NULL DEFAULT 0, -- of a campaign of several shards: units by which its total was ever lowered

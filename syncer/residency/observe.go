@@ -1,0 +1,236 @@
+package residency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"dibs/internal/migrations"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/syncer/campaigns"
+	"dibs/syncer/recovery"
+	"dibs/syncer/writer"
+)
+
+// lot is what was observed of a lot: first MySQL, by one statement, then Redis, in one round trip.
+type lot struct {
+	recovery.Lot
+
+	row       lotRow
+	view      lua.LotView
+	partition recovery.Partition // but for what Redis remembers of MySQL, which a load compares
+}
+
+// lotRow is what MySQL has of a lot, of its campaign and of its claim stream.
+type lotRow struct {
+	models.Campaign `gorm:"embedded"`
+
+	FenceTip                 string
+	Untold                   int64 // releases that wait in outbox
+	IsParked                 bool  // there are parked events
+	IsBlank                  bool  // it has no claims and never had any
+	IsLoading                bool  // a lot of the campaign is loaded
+	WholeTotal, WholeLowered int64 // of the campaign
+	Birth, Tip, Loss         string
+	Added                    int64
+}
+
+// now and loaderTime are times of the database, whatever the clocks of processes say.
+func (h *Hydrator) now() string {
+	return h.inDialect("UTC_TIMESTAMP(3)", "STRFTIME('%Y-%m-%d %H:%M:%f', 'now')")
+}
+
+func (h *Hydrator) loaderTime() string {
+	return h.inDialect("UTC_TIMESTAMP(3) + INTERVAL 5 SECOND", "STRFTIME('%Y-%m-%d %H:%M:%f', 'now', '+5 seconds')")
+}
+
+func (h *Hydrator) inDialect(mysql, sqlite string) string {
+	if h.db.Name() == migrations.SQLite {
+		return sqlite
+	}
+	return mysql
+}
+
+// observe reads lots, in any order. Those that MySQL does not have are left out. Errors: campaigns.ErrPartitions, those of lua.Scripts and of
+// the database.
+func (h *Hydrator) observe(ctx context.Context, ids ...string) ([]*lot, error) {
+	var rows []lotRow
+	err := h.db.WithContext(ctx).Table("lots").Select("lots.*, (SELECT COUNT(*) FROM outbox WHERE outbox.campaign_id = lots.id AND"+
+		" outbox.kind = ?) AS untold, EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id) AS is_parked, ("+
+		withoutClaims+") AS is_blank, (w.loader <> '' AND w.loading_until > "+h.now()+") AS is_loading, w.total AS whole_total,"+
+		" w.lowered AS whole_lowered, COALESCE(s.birth, '') AS birth, COALESCE(s.tip, '') AS tip, COALESCE(s.added, 0) AS added,"+
+		" COALESCE(s.loss, '') AS loss", models.OutboxRelease).
+		Joins("JOIN lots w ON w.id = lots.campaign_id LEFT JOIN streams s ON s.`partition` = lots.`partition`").
+		Where("lots.id IN ?", ids).Find(&rows).Error
+	if err != nil {
+		return nil, fmt.Errorf("residency: lots: %w", err)
+	}
+	all := make([]*lot, len(rows))
+	found := make([]string, len(rows))
+	tips := make(map[int]lua.EntryID)
+	for i := range rows {
+		c := &rows[i].Campaign
+		if err := campaigns.SamePartition(c, h.scripts.Partitions()); err != nil {
+			return nil, err
+		}
+		tips[c.Partition], err = lua.ParseEntryID(rows[i].Tip)
+		if err != nil {
+			return nil, fmt.Errorf("residency: stream %d: %w", c.Partition, err)
+		}
+		found[i] = c.ID
+	}
+	views, err := h.scripts.Lots(ctx, found, tips)
+	if err != nil {
+		return nil, fmt.Errorf("residency: lots: %w", err)
+	}
+	for i := range rows {
+		all[i] = &lot{row: rows[i], view: views[i]}
+		all[i].setMySQL()
+		all[i].setRedis()
+		all[i].partition = recovery.Partition{
+			Known: rows[i].Birth != "", Stream: views[i].Stream.StreamPosition,
+			Recorded: lua.StreamPosition{Generation: rows[i].Birth, Tip: tips[rows[i].Partition], Added: rows[i].Added},
+		}
+		if rows[i].IsParked {
+			parked, err := h.Parked(ctx, found[i])
+			if err != nil {
+				return nil, err
+			}
+			all[i].MySQL.ParkedClaims = parked.Claims
+		}
+	}
+	return all, nil
+}
+
+func (o *lot) setMySQL() {
+	c := &o.row
+	o.Found = true
+	o.Generation = o.view.Stream.Generation
+	o.MySQL = recovery.MySQL{
+		Residency: c.Residency, IsRolledBack: strings.HasPrefix(c.ResidencyReason, campaigns.MySQLRolledBack), Epoch: c.Epoch,
+		LoadAttempts: c.LoadAttempts, Generation: c.StreamGeneration, Version: c.Version, AppliedVersion: c.AppliedVersion,
+		SyncedSeq: c.SyncedSeq, SeenSeq: c.SeenSeq, Claimed: c.Claimed, LostClaims: c.LostClaims, ReleasedClaims: c.ReleasedClaims,
+		AppliedReleases: c.ReleasedClaims - c.Untold, ArchivedClaims: c.ArchivedClaims, TransferSeq: c.TSeq,
+	}
+	if generation, text, _ := strings.Cut(c.FenceTip, " "); generation == o.Generation && text != "" {
+		if tip, err := lua.ParseEntryID(text); err == nil {
+			o.setFenceTip(tip)
+		}
+	}
+	if c.IsLoading {
+		o.Loader = recovery.LoaderOther
+	}
+}
+
+func (o *lot) setFenceTip(tip lua.EntryID) {
+	o.MySQL.FenceTip = &tip
+	o.Acknowledged = o.view.Unread.Upto(tip)
+}
+
+func (o *lot) setRedis() {
+	v := &o.view
+	r := &o.Redis
+	o.StreamTip = v.Stream.Tip
+	o.Settled = v.Unread.Upto(v.Stream.Tip)
+	switch {
+	case errors.Is(v.Err, lua.ErrAbsent):
+		if v.Evicted.Epoch > 0 {
+			r.Tombstone = &recovery.Tombstone{Epoch: v.Evicted.Epoch, Seq: v.Evicted.Seq, TransferSeq: v.Evicted.TSeq}
+		}
+		return
+	case v.Err != nil:
+		r.Held = recovery.Damaged
+		r.Status = models.Status(v.Status)
+		r.At.Epoch = v.Epoch
+		return
+	}
+	state := &v.State
+	r.Held = recovery.Present
+	r.Status = state.Status
+	r.At = state.Position()
+	r.TransferSeq = state.TSeq
+	r.LacksPushed = o.lacksPushed(state)
+	// A copy never took claims, so one of a lot that is away can be opened if it is what MySQL has.
+	c := &o.row
+	if state.Status == models.StatusLoading && c.Residency != models.ResidencyLost && !models.IsShardID(c.ID) &&
+		state.Seq == c.SyncedSeq && state.Taken == c.Claimed && state.Released == c.ReleasedClaims {
+		r.Copy = &recovery.Copy{SyncedSeq: c.SyncedSeq, LostClaims: c.LostClaims, Generation: o.Generation}
+	}
+}
+
+func (o *lot) lacksPushed(state *lua.State) bool {
+	c := &o.row
+	_, shard := models.SplitShardID(c.ID)
+	isReserve := shard == models.ReserveLot
+	switch {
+	case c.Kind != models.KindPacket:
+		return isReserve && state.In[0] < c.WholeTotal+c.WholeLowered
+	case shard > 0 && !isReserve:
+		return state.Pushed < models.PacketsMax
+	}
+	return state.Pushed < c.WholeTotal
+}
+
+// doubt says why a lot is not sound.
+func (o *lot) doubt() string {
+	m := &o.MySQL
+	r := &o.Redis
+	known := lua.Position{
+		Epoch: m.Epoch, Seq: max(m.SyncedSeq, m.SeenSeq), TSeq: m.TransferSeq, Version: m.AppliedVersion, Released: m.AppliedReleases,
+	}
+	behind := r.At.Behind(known)
+	switch {
+	case o.IsBehindTombstone():
+		t := r.Tombstone
+		return fmt.Sprintf("%s: redis evicted load %d with %d claims, mysql has load %d with %d", campaigns.MySQLRolledBack, t.Epoch, t.Seq,
+			m.Epoch, m.SyncedSeq)
+	case o.Reported.Epoch > max(m.Epoch, m.LoadAttempts):
+		return fmt.Sprintf("load %d was seen in redis, "+mysqlKnowsLoad+"%d", o.Reported.Epoch, m.Epoch)
+	case m.Residency != models.ResidencyResident && r.Held != recovery.Absent:
+		return fmt.Sprintf("redis holds load %d, which mysql does not know of", r.At.Epoch)
+	case m.Residency != models.ResidencyResident:
+		return fmt.Sprintf("%d claims were seen, mysql has %d", max(m.SeenSeq, m.SyncedSeq), m.SyncedSeq)
+	case r.Held == recovery.Absent:
+		return fmt.Sprintf(notHeld+"%d", m.Epoch)
+	case r.Held == recovery.Damaged:
+		return o.view.Err.Error()
+	case r.At.Epoch > m.Epoch:
+		return fmt.Sprintf("redis holds load %d, "+mysqlKnowsLoad+"%d", r.At.Epoch, m.Epoch)
+	case behind != "":
+		return "redis was rolled back: " + behind
+	case m.Generation != o.Generation:
+		if o.row.Loss != "" {
+			return o.row.Loss
+		}
+		return "the claim stream lost entries since the campaign was loaded"
+	}
+	return fmt.Sprintf(isFenced+"%d", m.Epoch)
+}
+
+// flushes are those of some lots' partitions that, as Redis remembers, MySQL committed. Older ones may be pruned.
+func flushes(lots []*lot) (ids []string) {
+	for _, o := range lots {
+		ids = append(ids, keptFlushes(o.view.Committed.Flushes)...)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// keptFlushes are those of a partition's flushes that surely have a row.
+func keptFlushes(ids []string) []string {
+	if len(ids) == 0 {
+		return nil
+	}
+	newest := slices.Max(ids)
+	sure := time.Now().Add(-flushesSure)
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id != newest && madeAt(id).Before(sure) })
+}
+
+// Parked reads the parked claims of a lot.
+func (h *Hydrator) Parked(ctx context.Context, id string) (*writer.ParkedClaims, error) {
+	return writer.ReadParked(ctx, h.db.ConnPool, id)
+}
