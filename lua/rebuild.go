@@ -39,6 +39,8 @@ type Rebuild struct {
 	users             *UserRecords
 	staged            staged
 	begun             map[string]bool // keys that have their expiry
+	sets              []*redis.IntCmd // that stage claims, in pipe
+	records           int64           // of claims that Redis staged; claims with the same idempotency key share one
 	isArchived        bool            // units of claims without records are taken
 }
 
@@ -102,7 +104,10 @@ func (r *Rebuild) stage(ctx context.Context, key string) error {
 	if len(r.buffer) == 0 {
 		return nil
 	}
-	r.pipe.HSet(ctx, key, r.buffer...)
+	set := r.pipe.HSet(ctx, key, r.buffer...)
+	if key == r.keysKey {
+		r.sets = append(r.sets, set)
+	}
 	r.queued += len(r.buffer) / 2
 	r.buffer = r.buffer[:0] // HSet has copied it; r.bytes stays until it is sent
 	if !r.begun[key] {
@@ -123,6 +128,10 @@ func (r *Rebuild) send(ctx context.Context) error {
 	if _, err := r.pipe.Exec(ctx); err != nil {
 		return classifyError("stage", err)
 	}
+	for _, set := range r.sets {
+		r.records += set.Val()
+	}
+	r.sets = r.sets[:0]
 	queued := r.queued
 	r.queued = 0
 	r.bytes = r.bytes[:0]
@@ -207,7 +216,7 @@ func (r *Rebuild) Finish(ctx context.Context) (loaded bool, err error) {
 	}
 	st := r.staged
 	st.users = int64(len(r.users.byField)) + nameless
-	st.keys += nameless
+	st.keys = r.records
 	return r.s.loadStaged(ctx, &r.campaign, &st)
 }
 

@@ -361,3 +361,20 @@ func TestFirsts_ACampaignWithClaimsIsLoadedByItself(t *testing.T) {
 	require.Nil(t, metas[1])
 	require.NotNil(t, metas[2])
 }
+
+// A user has two claims with one idempotency key when Redis lost the first, the client sent it again, and a repair restored the first. Such a
+// campaign is loaded, and the key replays the later claim.
+func TestRebuild_TwoClaimsWithOneKey(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(3, nil)
+	h.Take(id, syncertest.Ask("u", "k1"), syncertest.Ask("u", "k2"))
+	evict(h, id)
+	var first string
+	require.NoError(t, h.DB.Raw("SELECT key_digest FROM claims WHERE campaign_id = ? AND seq = 1", id).Scan(&first).Error)
+	require.NoError(t, h.DB.Exec("UPDATE claims SET key_digest = ? WHERE campaign_id = ?", first, id).Error)
+	require.NoError(t, h.Hydrate(id))
+	reply := h.Claim(id, syncertest.Ask("u", "k1"))[0]
+	require.Equal(t, models.OutcomeReplayed, reply.Outcome)
+	require.Equal(t, int64(2), reply.Claim.Seq)
+}
