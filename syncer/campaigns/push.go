@@ -1,9 +1,11 @@
 package campaigns
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"dibs/internal/sqlstore"
 	"dibs/lua"
@@ -20,30 +22,12 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State)
 	if err != nil || state.Pushed >= last {
 		return err
 	}
-	has, err := PacketsOfLot(ctx, a.db.ConnPool, c.ID)
+	parked, err := writer.ReadParked(ctx, a.db.ConnPool, c.ID)
 	if err != nil {
 		return err
 	}
-	pool := a.db.ConnPool
-	parked, err := writer.ReadParked(ctx, pool, c.ID)
-	if err != nil {
-		return err
-	}
-	campaignID, _ := models.SplitShardID(c.ID)
-	rows, err := pool.QueryContext(ctx, "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets"+
-		ByPosition(a.db.Name())+" WHERE campaign_id = ? AND position > ? AND position <= ? AND claim_id IS NULL ORDER BY position",
-		campaignID, state.Pushed, last)
-	if err != nil {
-		return fmt.Errorf("campaigns: push %s: %w", c.ID, err)
-	}
-	defer func() { _ = rows.Close() }() // rows.Err says what matters
-	p := pusher{Applier: a, c: c, pushed: state.Pushed, upto: state.Pushed, parked: parked.Packets(), has: has}
-	for rows.Next() {
-		if err := p.add(ctx, rows); err != nil {
-			return err
-		}
-	}
-	if err := rows.Err(); err != nil {
+	p := pusher{Applier: a, c: c, pushed: state.Pushed, upto: state.Pushed, not: parked.Packets()}
+	if err := p.addAll(ctx, last); err != nil {
 		return fmt.Errorf("campaigns: push %s: %w", c.ID, err)
 	}
 	if err := p.send(ctx); err != nil {
@@ -83,32 +67,79 @@ type pusher struct {
 	run       []pushRow
 	packets   []models.Packet // of one call
 
-	parked map[string]bool      // packets of parked claims: they were given to a user
-	has    func(id string) bool // whether the lot has a packet
+	not map[string]bool // packets that are not pushed: those of parked claims, which were given to a user, and those that the lot debited
 }
 
 type pushRow struct {
-	position int64
-	packet   models.Packet
-	returned bool
+	position  int64
+	packet    models.Packet
+	releaseMs int64
+	returned  bool
+}
+
+// idsPerQuery bounds the packets that one query looks up.
+const idsPerQuery = 500
+
+// addAll takes the packets of the lot behind those pushed, up to a position, in order of their positions.
+func (p *pusher) addAll(ctx context.Context, last int64) error {
+	ids, allBut, err := PacketsOfLot(ctx, p.db.ConnPool, p.c.ID)
+	if err != nil {
+		return err
+	}
+	campaignID, _ := models.SplitShardID(p.c.ID)
+	each := func(hint, where string, args []any, take func(pushRow) error) error {
+		return sqlstore.ScanAll(ctx, p.db.ConnPool, "SELECT position, id, amount, release_at, returned_at IS NOT NULL FROM packets"+hint+
+			" WHERE campaign_id = ? AND position > ? AND position <= ? AND claim_id IS NULL"+where,
+			append([]any{campaignID, p.pushed, last}, args...), func(scan func(...any) error) error {
+				var row pushRow
+				var release sql.NullTime
+				err := scan(&row.position, &row.packet.ID, &row.packet.Amount, &release, &row.returned)
+				if err != nil || p.not[row.packet.ID] {
+					return err
+				}
+				row.releaseMs = ReleaseMs(release)
+				return take(row)
+			})
+	}
+	if allBut {
+		for _, id := range ids {
+			p.not[id] = true
+		}
+		return each(ByPosition(p.db.Name()), " ORDER BY position", nil, func(row pushRow) error { return p.add(ctx, row) })
+	}
+	var rows []pushRow
+	for chunk := range slices.Chunk(ids, idsPerQuery) {
+		var args []any
+		for _, id := range chunk {
+			args = append(args, id)
+		}
+		err := each("", " AND id IN "+sqlstore.Marks(len(chunk)), args, func(row pushRow) error {
+			rows = append(rows, row)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(rows, func(x, y pushRow) int { return cmp.Compare(x.position, y.position) })
+	for _, row := range rows {
+		if err := p.add(ctx, row); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // add takes the next row.
-func (p *pusher) add(ctx context.Context, rows *sql.Rows) error {
-	var row pushRow
-	var release sql.NullTime
-	if err := rows.Scan(&row.position, &row.packet.ID, &row.packet.Amount, &release, &row.returned); err != nil {
-		return fmt.Errorf("campaigns: push %s: %w", p.c.ID, err)
-	}
-	at := ReleaseMs(release)
-	if len(p.run) == lua.PushMax || len(p.run) > 0 && at != p.releaseMs {
+func (p *pusher) add(ctx context.Context, row pushRow) error {
+	if len(p.run) == lua.PushMax || len(p.run) > 0 && row.releaseMs != p.releaseMs {
 		if err := p.send(ctx); err != nil {
 			return err
 		}
 	}
-	if row.position > p.pushed && !p.parked[row.packet.ID] && p.has(row.packet.ID) {
+	if row.position > p.pushed {
 		p.run = append(p.run, row)
-		p.releaseMs = at
+		p.releaseMs = row.releaseMs
 		p.upto = row.position
 	}
 	return nil

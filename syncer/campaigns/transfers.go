@@ -58,13 +58,14 @@ func PacketsOf(rows []models.Event, kind models.EventType, peer int) (ids []stri
 	return ids
 }
 
-// PacketsOfLot returns which packets a lot has by its rows, whoever owns them. A campaign of one shard has all, and a reserve those that it
-// did not debit.
-func PacketsOfLot(ctx context.Context, q sqlstore.Querier, lotID string) (has func(id string) bool, err error) {
+// PacketsOfLot returns which packets a lot has by its rows, whoever owns them: ids, or all of the campaign but ids. A campaign of one shard
+// has all, and a reserve all but those that it debited.
+func PacketsOfLot(ctx context.Context, q sqlstore.Querier, lotID string) (ids []string, allBut bool, err error) {
 	_, shard := models.SplitShardID(lotID)
 	if shard == 0 {
-		return func(string) bool { return true }, nil
+		return nil, true, nil
 	}
+	allBut = shard == models.ReserveLot
 	rows, err := ReadTransfers(ctx, q, lotID)
 	came := make(map[string]int)
 	for i := range rows {
@@ -76,5 +77,10 @@ func PacketsOfLot(ctx context.Context, q sqlstore.Querier, lotID string) (has fu
 			came[id] += n
 		}
 	}
-	return func(id string) bool { return came[id] > 0 || shard == models.ReserveLot && came[id] == 0 }, err
+	for id, n := range came {
+		if allBut && n < 0 || !allBut && n > 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids, allBut, err
 }

@@ -32,12 +32,11 @@ type PacketFigures struct {
 func countPackets(ctx context.Context, tx *sql.Tx, id string, claims int64, thorough bool) (*PacketFigures, error) {
 	var p PacketFigures
 	campaignID, shard := models.SplitShardID(id)
-	err := eachPacket(ctx, tx, id, "", nil, func(_ int64, _, isOwned bool) {
-		p.Packets++
-		if isOwned {
-			p.Owned++
-		}
-	})
+	waves, err := packetsByRelease(ctx, tx, id, "", nil)
+	for _, w := range waves {
+		p.Packets += w.packets
+		p.Owned += w.owned
+	}
 	if err == nil && (thorough || p.Owned != claims) {
 		err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM claims c LEFT JOIN packets p ON p.campaign_id = c.campaign_id AND p.id = c.packet_id"+
 			" WHERE c.campaign_id = ? AND c.shard = ? AND (p.claim_id IS NULL OR p.claim_id <> c.id)", campaignID, shard).
@@ -46,26 +45,53 @@ func countPackets(ctx context.Context, tx *sql.Tx, id string, claims int64, thor
 	return &p, err
 }
 
-// eachPacket calls each for the packets that a lot has by its rows of stock_moves, those for which a condition is true.
-func eachPacket(
-	ctx context.Context, q sqlstore.Querier, id, where string, args []any, each func(releaseMs int64, isFree, isOwned bool),
-) error {
-	has, err := campaigns.PacketsOfLot(ctx, q, id)
+// packetSums are the packets of one time of release.
+type packetSums struct{ packets, owned, free int64 }
+
+// packetsByRelease adds up the packets that a lot has by its rows of stock_moves and for which a condition is true, by their time of release.
+func packetsByRelease(ctx context.Context, q sqlstore.Querier, id, where string, args []any) (map[int64]packetSums, error) {
+	ids, allBut, err := campaigns.PacketsOfLot(ctx, q, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	sums := make(map[int64]packetSums)
+	if allBut {
+		err = addPackets(ctx, q, sums, 1, id, where, args)
+	}
+	sign := int64(1)
+	if allBut {
+		sign = -1
+	}
+	for chunk := range slices.Chunk(ids, packetsAtOnce) {
+		if err == nil {
+			err = addPackets(ctx, q, sums, sign, id, where+" AND id IN "+sqlstore.Marks(len(chunk)), append(slices.Clone(args), anys(chunk)...))
+		}
+	}
+	return sums, err
+}
+
+// addPackets adds the packets of a campaign for which a condition is true to sums, or takes them off.
+func addPackets(ctx context.Context, q sqlstore.Querier, sums map[int64]packetSums, sign int64, id, where string, args []any) error {
 	campaignID, _ := models.SplitShardID(id)
-	return sqlstore.ScanAll(ctx, q, "SELECT id, release_at, claim_id IS NULL AND returned_at IS NULL, claim_id IS NOT NULL FROM packets"+
-		" WHERE campaign_id = ?"+where, append([]any{campaignID}, args...), func(scan func(...any) error) error {
-		var packet string
+	return sqlstore.ScanAll(ctx, q, "SELECT release_at, COUNT(*), COUNT(claim_id),"+
+		" SUM(CASE WHEN claim_id IS NULL AND returned_at IS NULL THEN 1 ELSE 0 END) FROM packets"+
+		" WHERE campaign_id = ?"+where+" GROUP BY release_at", append([]any{campaignID}, args...), func(scan func(...any) error) error {
 		var release sql.NullTime
-		var isFree, isOwned bool
-		err := scan(&packet, &release, &isFree, &isOwned)
-		if err == nil && has(packet) {
-			each(campaigns.ReleaseMs(release), isFree, isOwned)
+		var n packetSums
+		err := scan(&release, &n.packets, &n.owned, &n.free)
+		w := sums[campaigns.ReleaseMs(release)]
+		sums[campaigns.ReleaseMs(release)] = packetSums{
+			packets: w.packets + sign*n.packets, owned: w.owned + sign*n.owned, free: w.free + sign*n.free,
 		}
 		return err
 	})
+}
+
+func anys(ids []string) (args []any) {
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	return args
 }
 
 // isEndedLot reports whether the rows of stock_moves, which say what packets a lot has, may be pruned.
@@ -159,28 +185,22 @@ func waveName(releaseMs int64) string {
 // untaken counts the rows of packets of the lot that no one took, up to the position that Redis was told of, by their time of release.
 // Those of parked claims are taken.
 func (l *look) untaken(ctx context.Context, state *lua.State) (map[int64]int64, error) {
-	counts := make(map[int64]int64)
-	count := func(where string, sign int64, args []any) error {
-		return eachPacket(ctx, l.r.db.ConnPool, l.snap.campaign.ID, " AND position <= ?"+where, append([]any{state.Pushed}, args...),
-			func(releaseMs int64, isFree, _ bool) {
-				if isFree {
-					counts[releaseMs] += sign
-				}
-			})
-	}
-	if err := count("", 1, nil); err != nil {
-		return nil, err
-	}
+	id := l.snap.campaign.ID
+	const told = " AND position <= ?"
+	sums, err := packetsByRelease(ctx, l.r.db.ConnPool, id, told, []any{state.Pushed})
 	for chunk := range slices.Chunk(slices.Collect(maps.Keys(l.snap.parked.Packets())), packetsAtOnce) {
-		var args []any
-		for _, packet := range chunk {
-			args = append(args, packet)
-		}
-		if err := count(" AND id IN "+sqlstore.Marks(len(chunk)), -1, args); err != nil {
-			return nil, err
+		if err == nil {
+			err = addPackets(ctx, l.r.db.ConnPool, sums, -1, id, told+" AND id IN "+sqlstore.Marks(len(chunk)),
+				append([]any{state.Pushed}, anys(chunk)...))
 		}
 	}
-	return counts, nil
+	counts := make(map[int64]int64)
+	for release, n := range sums {
+		if n.free != 0 {
+			counts[release] = n.free
+		}
+	}
+	return counts, err
 }
 
 // lists counts the packets that Redis holds of a load, as claim.lua finds them. Of what is not a list, or not one of this load, it
