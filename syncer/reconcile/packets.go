@@ -48,7 +48,7 @@ func countPackets(ctx context.Context, tx *sql.Tx, id string, claims int64, thor
 // packetSums are the packets of one time of release.
 type packetSums struct{ packets, owned, free int64 }
 
-// packetsByRelease adds up the packets that a lot has by its rows of stock_moves and for which a condition is true, by their time of release.
+// packetsByRelease adds up the packets that a lot has by its rows of stock_moves and that meet a condition, by their time of release.
 func packetsByRelease(ctx context.Context, q sqlstore.Querier, id, where string, args []any) (map[int64]packetSums, error) {
 	ids, allBut, err := campaigns.PacketsOfLot(ctx, q, id)
 	if err != nil {
