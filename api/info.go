@@ -13,8 +13,8 @@ import (
 type Info struct {
 	Version    string   `json:"version" doc:"of the program"`
 	Partitions int      `json:"partitions" minimum:"1" doc:"claim streams: dibs:{p0}:claims, dibs:{p1}:claims and so on"`
-	Durability string   `json:"durability" doc:"what holds of a claim before it is answered: fast, fsync or replica:N"`
-	Groups     []string `json:"groups" doc:"registered consumer groups; while MySQL does not answer, those that a new deployment begins with"`
+	Durability string   `json:"durability" doc:"what a claim waits for before it is answered: fast, fsync or replica:N"`
+	Groups     []string `json:"groups" doc:"registered consumer groups; while MySQL is away, the groups of DIBS_GROUPS"`
 
 	// Registered reads Groups; nil: they are what they are.
 	Registered func(ctx context.Context) ([]string, error) `json:"-"`

@@ -81,13 +81,13 @@ func (s *Server) routes() []route { //nolint:funlen // a table
 		},
 		{
 			method: "GET", path: "/v1/campaigns/{id}/watch", scope: reads | claims, id: "watch-campaign",
-			summary:  "Watch a campaign live, an event a second",
+			summary:  "Watch a campaign live, one event per second",
 			refusals: []wire.Code{noCampaign, wire.CodeInvalid, wire.CodeTooManyWatchers},
 			run:      plain(s.whileAllowed(reads|claims, s.live.GetWatch), live.DocumentWatch),
 		},
 		{
 			method: "GET", path: "/v1/watch", scope: reads, id: "watch",
-			summary: "Watch all active campaigns live, an event of each a second", refusals: []wire.Code{wire.CodeTooManyWatchers},
+			summary: "Watch all active campaigns live, one event for each per second", refusals: []wire.Code{wire.CodeTooManyWatchers},
 			run: plain(s.whileAllowed(reads, s.live.GetWatchAll), live.DocumentWatchAll),
 		},
 		{
@@ -101,7 +101,7 @@ func (s *Server) routes() []route { //nolint:funlen // a table
 		},
 		{
 			method: "POST", path: "/v1/claims:batch", scope: claims | user, bodyMax: claiming.BatchBodyMax, id: "claim-batch",
-			summary: "Make up to 1,000 claims, each on its own",
+			summary: "Make up to 1,000 claims, each independently",
 			run:     plain(s.claiming.PostBatch, claiming.DocumentBatch),
 		},
 		{
@@ -150,7 +150,7 @@ func (s *Server) routes() []route { //nolint:funlen // a table
 		},
 		{
 			method: "DELETE", path: "/v1/groups/{name}", scope: admin, id: "remove-group",
-			summary:  "Remove a consumer group that nothing reads for any more",
+			summary:  "Remove a consumer group that has no reader any more",
 			refusals: []wire.Code{wire.CodeGroupNotFound, wire.CodeGroupInUse}, run: byHuma(s.operator.RemoveGroup),
 		},
 		{

@@ -163,9 +163,9 @@ type DefinitionJSON struct {
 	Currency      string      `json:"currency,omitempty"`
 	SenderID      string      `json:"sender_id,omitempty"`
 	HoldFor       string      `json:"hold_for,omitempty"`
-	Shards        int         `json:"shards,omitempty" doc:"over how many shards the campaign is spread; absent is one"`
-	ShardBy       string      `json:"shard_by,omitempty" doc:"the subject whose value decides about the shard of a claim; absent is its user"`
-	Version       int64       `json:"version" doc:"counts the changes, by one"`
+	Shards        int         `json:"shards,omitempty" doc:"number of shards; absent is one"`
+	ShardBy       string      `json:"shard_by,omitempty" doc:"the subject whose value decides the shard of a claim; absent is its user"`
+	Version       int64       `json:"version" doc:"number of the change, from 1"`
 }
 
 // DefinitionJSON is the definition of the campaign as JSON.

@@ -36,7 +36,7 @@ type Claim struct {
 	OrderID       string `json:"order_id,omitempty" doc:"the order that redeemed it"`
 	RedeemedAt    *Time  `json:"redeemed_at,omitempty"`
 	ReleasedAt    *Time  `json:"released_at,omitempty" doc:"when it was released or expired"`
-	ReleaseReason string `json:"release_reason,omitempty" doc:"in the words of who released it"`
+	ReleaseReason string `json:"release_reason,omitempty" doc:"as sent with the release"`
 }
 
 // WithResolution returns the claim with the fields that tell what became of it, from its row.
@@ -61,12 +61,12 @@ func (c Claim) WithResolution(r *ClaimRow) Claim {
 type Stock struct {
 	CampaignID string `json:"campaign_id"`
 	Total      int64  `json:"total"`
-	Remaining  int64  `json:"remaining"` // what can still be claimed, by Redis
-	Claimed    int64  `json:"claimed"`   // live claims, by Redis
-	Synced     int64  `json:"synced"`    // of these, in MySQL
-	Backlog    int64  `json:"backlog"`   // of these, on their way to MySQL
-	Parked     int64  `json:"parked"`    // of these, refused by MySQL: a person has to decide
-	Drift      int64  `json:"drift"`     // Redis less MySQL at a common watermark, so that a backlog is no drift
+	Remaining  int64  `json:"remaining" doc:"units that can be claimed, by Redis"`
+	Claimed    int64  `json:"claimed" doc:"units of live claims, by Redis"`
+	Synced     int64  `json:"synced" doc:"of these, in MySQL"`
+	Backlog    int64  `json:"backlog" doc:"of these, on their way to MySQL"`
+	Parked     int64  `json:"parked" doc:"of these, refused by MySQL: a person has to decide"`
+	Drift      int64  `json:"drift" doc:"Redis less MySQL at a common watermark; 0 unless something is wrong"`
 	Low        bool   `json:"low"`
 	AsOf       Time   `json:"as_of"`
 }

@@ -23,6 +23,6 @@ type GroupLag struct {
 // PartitionLag is how far behind a consumer group is in one claim stream, in entries.
 type PartitionLag struct {
 	Partition int   `json:"partition"`
-	Lag       int64 `json:"lag" doc:"entries that were never handed to a reader of the group"`
-	Pending   int64 `json:"pending" doc:"entries that were handed out and are not acknowledged"`
+	Lag       int64 `json:"lag" doc:"entries that no reader of the group has read"`
+	Pending   int64 `json:"pending" doc:"entries that were read and not acknowledged"`
 }

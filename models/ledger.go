@@ -53,15 +53,15 @@ type Settlement struct {
 	Date     string              `json:"date"`
 	TimeZone string              `json:"time_zone"`
 	From     Time                `json:"from" doc:"when the day begins in that zone"`
-	To       Time                `json:"to" doc:"when it ends; not part of it"`
+	To       Time                `json:"to" doc:"when the day ends, exclusive"`
 	Final    bool                `json:"final" doc:"every event of the day is in the sums"`
-	Missing  []SettlementMissing `json:"missing" nullable:"false" doc:"what it waits for, unless it is final; at most 100"`
+	Missing  []SettlementMissing `json:"missing" nullable:"false" doc:"what final waits for; at most 100"`
 	Sums     []SettlementSum     `json:"sums" nullable:"false" doc:"by campaign, then by type"`
 }
 
 // SettlementMissing is a campaign whose day is not complete.
 type SettlementMissing struct {
-	CampaignID string `json:"campaign_id,omitempty" doc:"absent when it is the day itself, which is not over"`
+	CampaignID string `json:"campaign_id,omitempty" doc:"absent if the day itself is not over"`
 	Reason     string `json:"reason"`
 }
 
@@ -72,5 +72,5 @@ type SettlementSum struct {
 	Type       EventType `json:"type"`
 	Claims     int64     `json:"claims"`
 	Units      int64     `json:"units"`
-	Amount     int64     `json:"amount" doc:"minor units; of claims.given_up it is taken back, as far as it is known"`
+	Amount     int64     `json:"amount" doc:"minor units; of claims.given_up the known amounts, which are to be reversed"`
 }

@@ -107,7 +107,7 @@ func (c *Campaign) validateShards() error {
 type ShardFigures struct {
 	Shard     int   `json:"shard" doc:"from 1"`
 	Partition int   `json:"partition"`
-	Granted   int64 `json:"granted" doc:"units that it has on loan"`
+	Granted   int64 `json:"granted" doc:"units that it has, claimed or free"`
 	Claimed   int64 `json:"claimed" doc:"units of live claims"`
 	Free      int64 `json:"free" doc:"units that can be claimed there"`
 	Seq       int64 `json:"seq" doc:"claims that it accepted"`
@@ -150,7 +150,7 @@ type Refill struct {
 type ShardsOf struct {
 	CampaignID string         `json:"campaign_id"`
 	Total      int64          `json:"total"`
-	Reserve    int64          `json:"reserve" doc:"units that no shard has on loan"`
+	Reserve    int64          `json:"reserve" doc:"units that no shard has"`
 	MovesOpen  int            `json:"moves_open" doc:"pairs of lots between which units are on their way"`
 	Shards     []ShardFigures `json:"shards" nullable:"false"`
 

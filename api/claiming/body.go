@@ -19,7 +19,7 @@ type claimBody struct {
 	UserID   string `json:"user_id" minLength:"1" maxLength:"128" doc:"printable characters, kept in Unicode's normal form C; no blank at either end"`
 	Quantity int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" doc:"units, all of them or none; 1 unless sent"`
 
-	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"what limits of the campaign are by beside the user, such as a device: values of 1 to 128 printable characters by names of a-z and _"`
+	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"values that the campaign limits beside the user, such as a device: 1 to 128 printable characters, by names of a-z and _"`
 }
 
 func (b *claimBody) fields() []wire.Field {
@@ -55,7 +55,7 @@ type batchClaim struct {
 	Quantity       int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" doc:"units; 1 unless sent"`
 	IdempotencyKey string `json:"idempotency_key,omitempty" minLength:"1" maxLength:"255" doc:"printable characters"`
 
-	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"as of a claim that is sent alone"`
+	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"as in NewClaim"`
 
 	refused *wire.Problem
 	lane    *lane   // nil when the campaign was not found

@@ -11,7 +11,7 @@ type Event struct {
 	CampaignID string        `json:"campaign_id"`
 	At         models.Time   `json:"at"`
 	Name       string        `json:"name,omitempty"`
-	Status     models.Status `json:"status" enum:"open,paused,closed,loading,fenced" doc:"fenced and loading: takes no claims until MySQL has proven what is true"`
+	Status     models.Status `json:"status" enum:"open,paused,closed,loading,fenced" doc:"fenced and loading: takes no claims until its state is proven"`
 	Total      int64         `json:"total"`
 	Remaining  int64         `json:"remaining" doc:"what can still be claimed"`
 	Claimed    int64         `json:"claimed"`
@@ -24,14 +24,14 @@ type Event struct {
 	AcceptedPerS float64            `json:"accepted_per_s" doc:"claims, over all API processes"`
 	RefusedPerS  map[string]float64 `json:"refused_per_s" doc:"claims by code, over all API processes, a second behind"`
 
-	BacklogAgeMs int64       `json:"backlog_age_ms" doc:"for how long the oldest claim on its way has waited, as far as this process saw it"`
+	BacklogAgeMs int64       `json:"backlog_age_ms" doc:"age of the oldest claim that is on its way to MySQL, as this process saw it"`
 	FlushMs      int64       `json:"flush_ms" doc:"the slowest flush into MySQL of the last two seconds, at least 1; 0: there was none"`
-	InRedis      bool        `json:"in_redis" doc:"false: no one claims, and the figures are MySQL's"`
-	BooksAsOf    models.Time `json:"books_as_of" doc:"when MySQL was read; long ago when it is away. The year 1: never, so synced, backlog, parked and drift are not known"`
-	First        bool        `json:"first,omitempty" doc:"the first event since no one watched: the rates are not known yet"`
+	InRedis      bool        `json:"in_redis" doc:"false: the figures are MySQL's"`
+	BooksAsOf    models.Time `json:"books_as_of" doc:"when MySQL was read; the year 1: never, so synced, backlog, parked and drift are unknown"`
+	First        bool        `json:"first,omitempty" doc:"the first event of a watch: the rates are not known yet"`
 
 	Reserve *int64  `json:"reserve,omitempty" doc:"of a campaign of several shards: units that no shard has on loan"`
-	Shards  []Shard `json:"shards,omitempty" doc:"of a campaign of several shards: each by itself; the figures above are their sums"`
+	Shards  []Shard `json:"shards,omitempty" doc:"of a campaign of several shards: each one; the figures above are their sums"`
 }
 
 // frame is an event as it is sent.

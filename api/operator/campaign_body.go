@@ -22,7 +22,7 @@ type campaignBody struct {
 	ID            *string     `json:"id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" required:"true" nullable:"false"`
 	Kind          *string     `json:"kind" enum:"coupon,packet" required:"true" nullable:"false"`
 	Name          *string     `json:"name,omitempty" maxLength:"200"`
-	Total         *int64      `json:"total,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; required for a coupon, of a packet it comes from its packets"`
+	Total         *int64      `json:"total,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; required for a coupon; a packet campaign's total is that of its packets"`
 	PerUser       *int64      `json:"per_user,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; 0 is no limit, the default for a coupon; a packet's default is 1"`
 	PerUserPerDay *int64      `json:"per_user_per_day,omitempty" minimum:"0" maximum:"1000000000000" doc:"units; 0 is no limit, the default"`
 	Limits        []limitBody `json:"limits,omitempty" maxItems:"8" nullable:"false" doc:"per_user and per_user_per_day are short for two of them"`
@@ -33,8 +33,8 @@ type campaignBody struct {
 	Currency      *string     `json:"currency,omitempty" pattern:"^[A-Z]{3}$"`
 	SenderID      *string     `json:"sender_id,omitempty" minLength:"1" maxLength:"128"`
 	HoldFor       *string     `json:"hold_for,omitempty" doc:"how long a claim may stay unredeemed, such as 15m; default for ever"`
-	Shards        *int64      `json:"shards,omitempty" minimum:"1" maximum:"64" doc:"over how many shards the campaign is spread, for good; default 1. More carry one campaign that is too hot for one Redis primary"`
-	ShardBy       *string     `json:"shard_by,omitempty" pattern:"^[a-z_]{1,32}$" doc:"of a campaign of several shards: the one subject that its limits are by, whose value decides about the shard of a claim; default user"`
+	Shards        *int64      `json:"shards,omitempty" minimum:"1" maximum:"64" doc:"number of shards, fixed; default 1. More are for a campaign that is too hot for one Redis primary"`
+	ShardBy       *string     `json:"shard_by,omitempty" pattern:"^[a-z_]{1,32}$" doc:"of a campaign of several shards: the subject of all its limits, whose value decides the shard of a claim; default user"`
 
 	refused *wire.Problem
 }
@@ -44,7 +44,7 @@ type changeBody struct {
 	Total         *int64      `json:"total,omitempty" minimum:"0" maximum:"1000000000000"`
 	PerUser       *int64      `json:"per_user,omitempty" minimum:"0" maximum:"1000000000000"`
 	PerUserPerDay *int64      `json:"per_user_per_day,omitempty" minimum:"0" maximum:"1000000000000"`
-	Limits        []limitBody `json:"limits,omitempty" maxItems:"8" nullable:"false" doc:"replaces all limits; one that was there counts on"`
+	Limits        []limitBody `json:"limits,omitempty" maxItems:"8" nullable:"false" doc:"replaces all limits; a limit that stays keeps its counts"`
 	StartsAt      *string     `json:"starts_at,omitempty" format:"date-time" nullable:"true" doc:"null: started at once"`
 	EndsAt        *string     `json:"ends_at,omitempty" format:"date-time" nullable:"true" doc:"null: no end"`
 	LowStockAt    *int64      `json:"low_stock_at,omitempty" minimum:"0" maximum:"1000000000000"`

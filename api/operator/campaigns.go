@@ -13,12 +13,12 @@ type (
 	createInput struct{ Body campaignBody }
 	changeInput struct {
 		ID      string `path:"id"`
-		IfMatch string `header:"If-Match" doc:"ETags of which one must be the campaign's; another is refused as precondition_failed"`
+		IfMatch string `header:"If-Match" doc:"ETags; if none is the campaign's, the request is refused as precondition_failed"`
 		Body    changeBody
 	}
 	definitionInput struct {
 		ID      string `path:"id"`
-		IfMatch string `header:"If-Match" doc:"ETags of which one must be the campaign's; another is refused as precondition_failed"`
+		IfMatch string `header:"If-Match" doc:"ETags; if none is the campaign's, the request is refused as precondition_failed"`
 	}
 	campaignInput struct {
 		ID string `path:"id"`
@@ -40,7 +40,7 @@ type (
 	}
 	// CampaignOutput is the answer of routes that show one campaign.
 	CampaignOutput struct {
-		ETag string `header:"ETag" doc:"of the definition; another after each change of it"` //nolint:tagliatelle // so it is called
+		ETag string `header:"ETag" doc:"of the definition; each change gives another one"` //nolint:tagliatelle // so it is called
 		Body models.CampaignJSON
 	}
 	// ListOutput is the answer of ListCampaigns.

@@ -43,8 +43,8 @@ type LedgerEvent models.Event
 
 // LedgerPage is the answer of GetLedger.
 type LedgerPage struct {
-	Events []LedgerEvent `json:"events" nullable:"false" doc:"as they stand in the claim stream, by at, then by id"`
-	Next   string        `json:"next,omitempty" doc:"where to go on, now or later; absent while there is no event"`
+	Events []LedgerEvent `json:"events" nullable:"false" doc:"as in the claim stream, in order of at, then id"`
+	Next   string        `json:"next,omitempty" doc:"where to continue, now or later; absent while there is no event"`
 	Upto   models.Time   `json:"upto" doc:"no event before this time will ever follow"`
 }
 

@@ -95,7 +95,7 @@ func (s *Routes) addPackets(ctx context.Context, id string, batch models.PacketB
 func DocumentPackets(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.Parameters = []*huma.Param{
 		wire.IDParam(),
-		wire.KeyParam("printable characters; required for a split, which would add its packets again; a list is known by its content"),
+		wire.KeyParam("printable characters; required for a split, so that a retry adds nothing; a list is recognised by its content"),
 	}
 	wire.DocumentBody(op, wire.SchemaOf[packetsBody](oapi))
 	added := wire.SchemaOf[packetsAdded](oapi)

@@ -12,13 +12,13 @@ const PacketsBodyMax = 16 << 20
 
 // packetsBody is the body of POST packets, as the OpenAPI document has it: a list, or what to split.
 type packetsBody struct {
-	Packets   []packetBody `json:"packets,omitempty" minItems:"1" maxItems:"100000" nullable:"false" doc:"the operator's own packets; without count, amount and split"`
-	Count     int64        `json:"count,omitempty" minimum:"1" maximum:"1000000" doc:"packets to make of amount"`
-	Amount    int64        `json:"amount,omitempty" minimum:"1" maximum:"999999999999999" doc:"what they add up to, in minor units"`
+	Packets   []packetBody `json:"packets,omitempty" minItems:"1" maxItems:"100000" nullable:"false" doc:"a list of packets; excludes count, amount and split"`
+	Count     int64        `json:"count,omitempty" minimum:"1" maximum:"1000000" doc:"number of packets to split amount into"`
+	Amount    int64        `json:"amount,omitempty" minimum:"1" maximum:"999999999999999" doc:"their sum, in minor units"`
 	Split     string       `json:"split,omitempty" enum:"double_mean,random_cut,even"`
 	Min       int64        `json:"min,omitempty" minimum:"0" maximum:"999999999999999" doc:"no packet is smaller; 1 unless sent"`
 	Max       int64        `json:"max,omitempty" minimum:"0" maximum:"999999999999999" doc:"no packet is larger; 0 is no bound"`
-	ReleaseAt *models.Time `json:"release_at,omitempty" doc:"none of these packets is taken before; default at once"`
+	ReleaseAt *models.Time `json:"release_at,omitempty" doc:"time before which none of these packets is given; default at once"`
 }
 
 // packetBody is one packet of a list, as the OpenAPI document has it.
@@ -30,7 +30,7 @@ type packetBody struct {
 // packetsAdded is the answer.
 type packetsAdded struct {
 	Count  int64 `json:"count"`
-	Amount int64 `json:"amount" doc:"what the packets add up to, in minor units"`
+	Amount int64 `json:"amount" doc:"sum of the packets, in minor units"`
 }
 
 // packetsSent is what a body holds. A field that is nil was not sent.

@@ -213,7 +213,7 @@ type ProblemJSON struct {
 
 	File string `json:"file,omitempty" doc:"of code archived: the name of the file, as the operator gave it"`
 
-	RetryAfterMs int64 `json:"retry_after_ms,omitempty" doc:"asking again may help, but not sooner than this; as Retry-After, for each claim of a batch"`
+	RetryAfterMs int64 `json:"retry_after_ms,omitempty" doc:"a retry may help, but not sooner than this; like Retry-After, for each claim of a batch"`
 }
 
 // Refuse is the problem of a code that has nothing to add. It is shared: no one may change it.
