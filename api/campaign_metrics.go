@@ -37,7 +37,7 @@ func newCampaignMetrics(busiest func(int) []claiming.Tally, redis live.Redis, bo
 	}
 }
 
-// Describe tells the names.
+// Describe reports the names.
 func (m *campaignMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.claims, m.total, m.remaining, m.low} {
 		to <- d

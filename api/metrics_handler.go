@@ -19,7 +19,7 @@ type Side struct {
 	Logger   *slog.Logger
 	Gatherer prometheus.Gatherer
 	Info     Info
-	// Live tells why the process should be started again; nil: it should not.
+	// Live reports why the process should be started again; nil: it should not.
 	Live func() error
 	// Ready says why the role can't do its work now; nil: it can, or waits for a server that is away.
 	Ready func(ctx context.Context) error

@@ -22,7 +22,7 @@ var ErrAnswer = errors.New("client: not an answer of the service")
 // unsentError says that nothing of a request was sent: nothing was listening. So certainly nothing was done.
 type unsentError struct{ cause error }
 
-// Error tells why.
+// Error reports why.
 func (e *unsentError) Error() string { return "client: not sent: " + e.cause.Error() }
 
 // Unwrap makes it ErrUnavailable.

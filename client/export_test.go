@@ -7,14 +7,14 @@ const (
 	LaneMost   = maxLane
 )
 
-// Lanes tells how many campaigns have claims under way.
+// Lanes reports how many campaigns have claims under way.
 func (c *Client) Lanes() int {
 	c.gather.mu.Lock()
 	defer c.gather.mu.Unlock()
 	return len(c.gather.lanes)
 }
 
-// Queued tells how many claims of a campaign wait for a call.
+// Queued reports how many claims of a campaign wait for a call.
 func (c *Client) Queued(campaignID string) int {
 	c.gather.mu.Lock()
 	defer c.gather.mu.Unlock()

@@ -76,7 +76,7 @@ type OutcomeError struct {
 	Last     error
 }
 
-// Error tells of the attempts and the last error.
+// Error reports the attempts and the last error.
 func (e *OutcomeError) Error() string {
 	return fmt.Sprintf("%v after %d attempts: %v", ErrOutcomeUnknown, e.Attempts, e.Last)
 }

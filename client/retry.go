@@ -47,7 +47,7 @@ func fateOfStatus(status int, code Code, after time.Duration) fate {
 	}
 }
 
-// persist calls try until it says that it is over, as often as Config allows, and tells how often it did. It waits in between,
+// persist calls try until it says that it is over, as often as Config allows, and reports how often it did. It waits in between,
 // but never in vain: not when the context would be over before the next attempt.
 func (c *Client) persist(ctx context.Context, try func() fate) (attempts int) {
 	delays := backoff.ExponentialBackOff{

@@ -128,7 +128,7 @@ func (s *stack) archive(ctx context.Context, env Env, before time.Time, flags ar
 	return nil
 }
 
-// archiveProgress tells how many claims are archived, of those that there are.
+// archiveProgress reports how many claims are archived, of those that there are.
 func (s *stack) archiveProgress(ctx context.Context, env Env, ids []string) func(claims int) {
 	var total, done int
 	if len(ids) > 0 {

@@ -94,7 +94,7 @@ func serviceEnviron(environ []string, flags *pflag.FlagSet) []string {
 	return append(child, set("log-level", "info"), set("log-format", "json"))
 }
 
-// readServiceLog tells the address and passes warnings and errors on. It returns when the service closes its log.
+// readServiceLog reports the address and passes warnings and errors on. It returns when the service closes its log.
 func readServiceLog(log io.Reader, warnings io.Writer, listening chan<- string) {
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A stop has one deadline, DIBS_SHUTDOWN_TIMEOUT after it began, and its parts follow each other: what HTTP took is answered,
+// A stop has one deadline, DIBS_SHUTDOWN_TIMEOUT after it started, and its parts follow each other: what HTTP took is answered,
 // events in flight are handled, what is pending is flushed. Each has a share of the time, and none goes beyond the deadline.
 //
 // A command that Redis does not answer ends no sooner than its timeout, whatever becomes of its context. So that a Redis that

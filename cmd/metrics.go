@@ -69,7 +69,7 @@ func registerLeader(registry prometheus.Registerer, leads func() bool) {
 	}))
 }
 
-// registerPools tells of the connections to both servers, and of Redis' memory.
+// registerPools reports the connections to both servers, and of Redis' memory.
 func (s *stack) registerPools(context.Context) error {
 	pool, err := s.db.DB()
 	if err != nil {
@@ -101,7 +101,7 @@ func newRedisMetrics(stats func() *redis.PoolStats, health func(context.Context)
 	}
 }
 
-// Describe tells the names.
+// Describe reports the names.
 func (m *redisMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.connections, m.timeouts, m.waits, m.memory, m.limit} {
 		to <- d

@@ -56,7 +56,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 }
 
-// Set tells how far it is. Any goroutine may call it.
+// Set reports how far it is. Any goroutine may call it.
 func (p *ProgressBar) Set(done int) {
 	if p.writer != nil {
 		p.tracker.SetValue(int64(done))

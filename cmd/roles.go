@@ -124,7 +124,7 @@ func withRole(ctx context.Context, env Env, cfg *config.Config, run func(*stack)
 	return endedEarly(ctx, begun, err)
 }
 
-// endedEarly is the outcome of a role: told to end before it had begun, it has nothing to finish, and has not failed.
+// endedEarly is the outcome of a role: told to end before it had started, it has nothing to finish, and has not failed.
 func endedEarly(ctx context.Context, begun bool, err error) error {
 	if !begun && ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil

@@ -71,7 +71,7 @@ func NewParkingLot(client redis.UniversalClient, partitions int, group string) *
 }
 
 // All yields every parked message, oldest first, partition by partition. It ends after an error of Redis. Messages that are parked after
-// it began may be left out, so that a replay whose messages are parked again comes to an end.
+// it started may be left out, so that a replay whose messages are parked again comes to an end.
 func (l *ParkingLot) All(ctx context.Context) iter.Seq2[Parked, error] {
 	return func(yield func(Parked, error) bool) {
 		for p := range l.partitions {

@@ -88,7 +88,7 @@ type Campaign struct {
 	Changes int64 `gorm:"default:1" json:"-"`
 	// Epoch is the number of the last load into Redis; 0 before the first.
 	Epoch int64
-	// LoadAttempts counts the loads that were begun; the next epoch comes from it.
+	// LoadAttempts counts the loads that were started; the next epoch comes from it.
 	LoadAttempts int64
 
 	Residency       Residency `gorm:"default:none"`

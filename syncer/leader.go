@@ -40,7 +40,7 @@ type Leader struct {
 	work sync.WaitGroup  // under way; begun under mu
 }
 
-// NewLeader makes a candidate, whose name is for people who ask who leads; Run makes it stand for election.
+// NewLeader makes a candidate, whose name is for people who ask the leader; Run makes it stand for election.
 func NewLeader(leases Leases, name string, log *slog.Logger) *Leader {
 	return &Leader{leases: leases, name: name, log: log, leaseFor: leaseFor}
 }

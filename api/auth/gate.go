@@ -22,9 +22,9 @@ type Config struct {
 	Addr   string // that it stands before
 	Tokens Tokens
 	Logger *slog.Logger
-	// Refused is told of tokens that were refused, seldom enough to write it down; nil is no one.
+	// Refused is notified of tokens that were refused, seldom enough to write it down; nil is no one.
 	Refused    func(context.Context, Refusal)
-	Reloaded   func(Reload)          // is told of each change of the tokens' files; nil: no one
+	Reloaded   func(Reload)          // is notified of each change of the tokens' files; nil: no one
 	Registerer prometheus.Registerer // nil: without metrics
 	Clock      func() time.Time      // default time.Now
 }
@@ -53,7 +53,7 @@ func newReload(before, after map[digest]Grant) Reload {
 	return r
 }
 
-// Gate tells what a request may do.
+// Gate reports what a request may do.
 type Gate struct {
 	open     bool
 	clock    func() time.Time

@@ -32,7 +32,7 @@ const (
 	suspectsMax = 4096
 	// tellEvery is how often refusals of one address and one reason are told again.
 	tellEvery = time.Minute
-	// toldPerSecond bounds what is told of all addresses together.
+	// toldPerSecond bounds what is notified of all addresses together.
 	toldPerSecond = 5
 )
 
@@ -176,7 +176,7 @@ func (r *refusals) guessed(ctx context.Context, remote string) *wire.Problem {
 	}
 }
 
-// note counts a refusal, and tells of it unless this was told of its address a moment ago.
+// note counts a refusal, and reports it unless this was notified of its address a moment ago.
 func (r *refusals) note(ctx context.Context, refused Refusal) {
 	r.count.WithLabelValues(refused.Reason).Inc()
 	refused.Count = r.suspect(refused.Address).due(reason(refused.Reason), r.clock(), r.all)

@@ -146,7 +146,7 @@ func (g *told) value(t *testing.T, metric, label string) float64 {
 	return 0
 }
 
-// However many addresses there are, few lines are told of them.
+// However many addresses there are, few lines are notified of them.
 func TestWrongTokens_OfManyAddressesAreToldWithinBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -25,7 +25,7 @@ type Resolver interface {
 // Streams reads the claim streams. Errors: those of a Redis that is away.
 type Streams interface {
 	Partitions() int
-	// Unread tells how far a consumer group is with a partition's stream.
+	// Unread reports how far a consumer group is with a partition's stream.
 	Unread(ctx context.Context, partition int, group string) (lua.Unread, error)
 	// Entries reads up to most entries of a partition's stream in order, from the one at from on.
 	Entries(ctx context.Context, partition int, from lua.EntryID, most int) ([]lua.Entry, error)

@@ -63,7 +63,7 @@ func (x *index) size() int {
 	return len(x.byID)
 }
 
-// advance drops the claims before first, the first entry that is not acknowledged, and tells where to read on: at the last entry
+// advance drops the claims before first, the first entry that is not acknowledged, and reports where to read on: at the last entry
 // that was read, which must still be there.
 func (x *index) advance(p int, first lua.EntryID) (from lua.EntryID) {
 	x.mu.Lock()
@@ -99,7 +99,7 @@ func (x *index) drop(claim *models.Event) {
 	}
 }
 
-// add adds a page that begins where advance, or the add before it, said, and tells where the next page begins.
+// add adds a page that begins where advance, or the add before it, said, and reports where the next page begins.
 func (x *index) add(p int, page []lua.Entry) (from lua.EntryID, err error) {
 	claims := decodeClaims(page)
 	x.mu.Lock()

@@ -29,7 +29,7 @@ type refreshed[T any] struct {
 
 var errStopping = errors.New("claimed: the service is stopping")
 
-// get returns the result of a refresh that began after the call.
+// get returns the result of a refresh that started after the call.
 func (r *refresher[T]) get(ctx context.Context) (value T, err error) {
 	next, err := r.join()
 	if err != nil {

@@ -86,7 +86,7 @@ func (s *Routes) userClaims(ctx context.Context, q models.ClaimsQuery) ([]models
 	return page, nil
 }
 
-// merge adds the unsynced claims that belong on a page of MySQL's, and tells which these are.
+// merge adds the unsynced claims that belong on a page of MySQL's, and reports which these are.
 func merge(page []models.Claim, events []*models.Event, q *models.ClaimsQuery) (merged []models.Claim, unsynced map[string]bool) {
 	synced := make(map[string]bool, len(page))
 	for i := range page {

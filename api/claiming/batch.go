@@ -15,7 +15,7 @@ import (
 	"dibs/models"
 )
 
-// replayedClaimsHeader tells which claims of a batch are the first answer to their key, given again, when some are and some are not.
+// replayedClaimsHeader reports which claims of a batch are the first answer to their key, given again, when some are and some are not.
 const replayedClaimsHeader = "Idempotent-Replayed-Claims"
 
 // PostBatch is POST /v1/claims:batch.

@@ -14,7 +14,7 @@ import (
 
 const claimPattern = "POST /v1/campaigns/{id}/claims"
 
-// routed tells which handler a request comes to and with what campaign: of a ServeMux alone, or behind the fast path.
+// routed reports which handler a request comes to and with what campaign: of a ServeMux alone, or behind the fast path.
 func routed(t *testing.T, r *http.Request, fast bool) (handler, campaign string) {
 	t.Helper()
 	claim := func(_ http.ResponseWriter, r *http.Request) { handler, campaign = "claim", claiming.CampaignOf(r) }

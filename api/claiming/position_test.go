@@ -41,7 +41,7 @@ func (w *watchful) Recover(ctx context.Context, id string, seen lua.Position) (l
 	return lua.Meta{}, err
 }
 
-// A process that was told of a claim takes no other from a Redis that has forgotten it, and says how far it was.
+// A process that was notified of a claim takes no other from a Redis that has forgotten it, and says how far it was.
 func TestPosition_ARedisThatWentBackIsRefusedAndReported(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t)

@@ -38,7 +38,7 @@ func twoShards(answer func(call int) (models.Outcome, error)) (room *apitest.Fak
 	return room, shardOf
 }
 
-// A proof of sold out that took long says what was so when it began, or units that came back would be hidden for as long.
+// A proof of sold out that took long says what was so when it started, or units that came back would be hidden for as long.
 func TestShards_AProofLastsFromItsBegin(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}

@@ -64,7 +64,7 @@ func (l *lane) refuse(quantity int64, now time.Time) *wire.Problem {
 	return wire.Refuse(wire.CodeSoldOut)
 }
 
-// learnFrom takes the replies of a call that began in the given round at the given time. The stock is the reason of a refusal only
+// learnFrom takes the replies of a call that started in the given round at the given time. The stock is the reason of a refusal only
 // where a claim passed the status and the window; a replay says nothing about them. Replies are as old as the begin of their
 // call: a unit that came back since then is hidden for soldOutFor at most, however late the replies are read.
 func (s *soldOut) learnFrom(round int64, began time.Time, replies []lua.ClaimReply, remaining int64) {

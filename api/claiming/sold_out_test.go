@@ -73,7 +73,7 @@ func TestSoldOut_CallFromBeforeAChangeDoesNotBringItBack(t *testing.T) {
 	require.False(t, s.Refuses(apitest.Now))
 }
 
-// A reply that is read late says what was so when the call began, or a stall would hide a unit that came back.
+// A reply that is read late says what was so when the call started, or a stall would hide a unit that came back.
 func TestSoldOut_LastsFromTheBeginOfTheCall(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}

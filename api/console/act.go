@@ -30,8 +30,8 @@ type action struct {
 	Title   string   // what the button says
 	Effects []string // what will happen
 	Fields  []field  // what the form sends besides
-	ETag    string   // of the campaign that the effects were told of
-	Back    string   // the page where it began
+	ETag    string   // of the campaign that the effects were notified of
+	Back    string   // the page where it started
 	Confirm string   // has to be typed, as it can't be undone: mostly the id of the campaign; "": nothing
 
 	Refused *wire.ProblemJSON

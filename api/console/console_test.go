@@ -205,7 +205,7 @@ func TestEachActionSaysWhatItWillDoAndDoesIt(t *testing.T) {
 	require.Contains(t, p.get("/console/audit").text, "campaign.closed")
 }
 
-// TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten: what will happen was told of another state of the campaign.
+// TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten: what will happen was notified of another state of the campaign.
 func TestAChangeOfSomebodyElseMeanwhileIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

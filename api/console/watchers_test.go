@@ -189,7 +189,7 @@ func (w *watchers) silence() time.Duration {
 	return time.Duration(longest.silence.Load()).Round(time.Millisecond)
 }
 
-// leave ends the watchers and tells what came to each.
+// leave ends the watchers and reports what came to each.
 func (w *watchers) leave() []*told {
 	w.stop()
 	w.done.Wait()

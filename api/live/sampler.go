@@ -23,7 +23,7 @@ const (
 	Every = time.Second
 	// askTimeout bounds what a sample may take, so that a server that hangs is told before the next one is due.
 	askTimeout = 900 * time.Millisecond
-	// ActiveMax bounds the campaigns that a watcher of all is told of: those whose books moved last.
+	// ActiveMax bounds the campaigns that a watcher of all is notified of: those whose books moved last.
 	ActiveMax = 256
 	// activeEvery is how often MySQL is asked which campaigns are active.
 	activeEvery = 5 * time.Second
@@ -202,7 +202,7 @@ func (s *Sampler) tell(frames map[string][]byte, all []byte, isMySQL bool) {
 	}
 }
 
-// frameOf is what a watcher is told of the last sample; nil: nothing.
+// frameOf is what a watcher is notified of the last sample; nil: nothing.
 func (s *Sampler) frameOf(w *watcher) []byte {
 	switch {
 	case w.ids == nil:

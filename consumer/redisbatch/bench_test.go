@@ -19,7 +19,7 @@ import (
 	"dibs/models"
 )
 
-// committer is a sink whose commits take a while and cover all that was waiting when they began.
+// committer is a sink whose commits take a while and cover all that was waiting when they started.
 type committer struct {
 	took time.Duration // 0: done at once
 	mu   sync.Mutex

@@ -1,4 +1,4 @@
-// Package caller carries who asks, and by which request, through the work that a request causes: for the audit, the log, and for what
+// Package caller carries the caller, and by which request, through the work that a request causes: for the audit, the log, and for what
 // the caller may touch.
 package caller
 
@@ -10,7 +10,7 @@ import (
 // Anonymous is the actor of a service without tokens.
 const Anonymous = "anonymous"
 
-// Caller is who asks.
+// Caller is the caller.
 type Caller struct {
 	Actor     string // the name of its token, or the sub of its JWT
 	RequestID string

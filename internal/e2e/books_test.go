@@ -420,7 +420,7 @@ func (s *system) look(ctx context.Context, r *report, c campaign, url string) {
 	}
 }
 
-// requireViolation fails the test unless one of the violations tells of this.
+// requireViolation fails the test unless one of the violations reports this.
 func requireViolation(t testing.TB, found []string, words string) {
 	t.Helper()
 	require.True(t, slices.ContainsFunc(found, func(line string) bool { return strings.Contains(line, words) }),

@@ -32,7 +32,7 @@ type dba struct {
 type glance struct {
 	total, remaining, claimed, version, givenBack int64
 	residency                                     string
-	restocks                                      int64 // when it began
+	restocks                                      int64 // when it started
 }
 
 // watchBooks looks until stop is called, which returns what must never have been seen.

@@ -140,7 +140,7 @@ func (s *system) pagesOf(user string, limit int) (all []models.Claim) {
 }
 
 // TestAUsersPagesAreStableWhileClaimsArrive: while claims of the user come in and are written, a reader that goes page by page
-// meets no claim twice and every claim that was there when it began, newest first.
+// meets no claim twice and every claim that was there when it started, newest first.
 func TestAUsersPagesAreStableWhileClaimsArrive(t *testing.T) {
 	t.Parallel()
 	before := testenv.Pick(80, 1_000)

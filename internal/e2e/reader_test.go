@@ -24,7 +24,7 @@ type reader struct {
 	ends   map[string]models.Event // what became of claims, by event id
 	live   map[string]int64        // units accepted and not released, by campaign, in the order of the stream
 	most   map[string]int64        // the most that live ever was
-	lines  map[string]string       // what was told of campaigns: campaign and type, by event id
+	lines  map[string]string       // what was notified of campaigns: campaign and type, by event id
 	faults []string
 }
 

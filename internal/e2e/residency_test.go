@@ -133,7 +133,7 @@ func (s *system) repaired(t *testing.T) (said string) {
 }
 
 // requireNoneTooMany checks a campaign after a loss and a repair, that was wanted to the last unit: it is sold exactly by the
-// rows, which each someone was told of or is in doubt about. It returns how many claims were answered and have no row,
+// rows, which each someone was notified of or is in doubt about. It returns how many claims were answered and have no row,
 // and how many places are known to
 // be lost.
 func (s *system) requireNoneTooMany(c campaign, tally crowd.Tally) (lost, lack int64) {

@@ -57,7 +57,7 @@ const (
 	sqliteConstraintUnique = 2067
 )
 
-// FailureOf tells what can be done about an error of a statement or a transaction.
+// FailureOf reports what can be done about an error of a statement or a transaction.
 func FailureOf(err error) Failure {
 	var my *mysql.MySQLError
 	var lite interface{ Code() int }

@@ -69,7 +69,7 @@ func (s store) gap(ctx context.Context, key laneKey) (*Gap, error) {
 	return &g, nil
 }
 
-// announced records that the endpoint was told of its gap.
+// announced records that the endpoint was notified of its gap.
 func (s store) announced(ctx context.Context, key laneKey) error {
 	return s.of(ctx, key).Where("parked_at IS NOT NULL AND announced = 0").Update("announced", 1).Error
 }

@@ -92,7 +92,7 @@ func (w *whole) readLedger(b *testing.B, s *sheet, id string) (stop func()) {
 	}
 }
 
-// readLedgerOnce returns the rows that it read. before is how many were read since begun, which paces it.
+// readLedgerOnce returns the rows that it read. before is how many were read since started, which paces it.
 func (w *whole) readLedgerOnce(ctx context.Context, id string, begun time.Time, before int) (rows int) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.api.addr+"/v1/campaigns/"+id+"/ledger", nil)
 	if err != nil {

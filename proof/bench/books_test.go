@@ -78,7 +78,7 @@ func (s *sheet) best(name string, connections []int, run func(connections int) f
 	s.add(name, "claims/s", most)
 }
 
-// countingSink tells when as many events as wanted were committed.
+// countingSink reports when as many events as wanted were committed.
 type countingSink struct {
 	consumer.Sink
 

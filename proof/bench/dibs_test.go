@@ -60,7 +60,7 @@ func runDibs(b *testing.B, program, role string, settings ...string) (c *child, 
 	return c, stop
 }
 
-// readLog reads a log until it ends, tells where the process listens, and in the end its last line.
+// readLog reads a log until it ends, reports where the process listens, and in the end its last line.
 func readLog(log io.Reader, listening, ended chan<- string) {
 	last := ""
 	for lines := bufio.NewScanner(log); lines.Scan(); {

@@ -116,7 +116,7 @@ func (r *resident) planted(b *testing.B, claims int64) string {
 	return id
 }
 
-// load hydrates a campaign and tells how long that took.
+// load hydrates a campaign and reports how long that took.
 func (r *resident) load(b *testing.B, id string, claims int64) time.Duration {
 	b.Helper()
 	begun := time.Now()

@@ -161,7 +161,7 @@ type sale struct {
 	almostAt, overAt   time.Time
 }
 
-// sellOut sells campaigns and tells what that cost.
+// sellOut sells campaigns and reports what that cost.
 func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 	b.Helper()
 	total := amount(shardUnits)

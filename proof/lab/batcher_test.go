@@ -16,7 +16,7 @@ import (
 
 var errScript = errors.New("the script failed")
 
-// held is a claim script that waits to be let go, and tells how many claims each call had.
+// held is a claim script that waits to be let go, and reports how many claims each call had.
 type held struct {
 	calls chan int
 	free  chan error

@@ -85,7 +85,7 @@ func (c *crowd) claims(ctx context.Context) claimer {
 	return mine
 }
 
-// nextUser is who asks next. In a sell-out the asks of one user are neighbours and go to the workers in turns, so that they
+// nextUser is the caller next. In a sell-out the asks of one user are neighbours and go to the workers in turns, so that they
 // meet each other in different processes.
 func (c *crowd) nextUser() (user string, ok bool) {
 	n := c.next.Add(1) - 1

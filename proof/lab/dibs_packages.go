@@ -18,7 +18,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// dibsPackages is Dibs without HTTP: claimers share calls of the claim script, which takes the unit and tells the stream in
+// dibsPackages is Dibs without HTTP: claimers share calls of the claim script, which takes the unit and reports the stream in
 // one step; a consumer and the writer book what the stream says.
 type dibsPackages struct {
 	Env

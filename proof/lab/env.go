@@ -42,7 +42,7 @@ type Env struct {
 	RetryPause  time.Duration // how long a waiter for a lock waits before it asks again, on average
 	Lease       time.Duration // of locks that end by themselves
 
-	// At is told of each step that a claim comes to; an error ends the claim there as any failure would. Nil is no one.
+	// At is notified of each step that a claim comes to; an error ends the claim there as any failure would. Nil is no one.
 	At func(Step) error
 	// Self is this program, for services that are processes. Nil where none is needed.
 	Self Self

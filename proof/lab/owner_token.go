@@ -27,7 +27,7 @@ func ownerTokenStrategy() Entry {
 	}
 }
 
-// Claim sells under the lock and releases it if it is still its own. ErrLeaseLost tells when it was not.
+// Claim sells under the lock and releases it if it is still its own. ErrLeaseLost reports when it was not.
 func (s *ownerToken) Claim(ctx context.Context, user string) (outcome Outcome, err error) {
 	lock, err := s.obtain(ctx, s.locks)
 	if err != nil || lock == nil {

@@ -61,7 +61,7 @@ func (s *redPacket) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// Claim takes a packet. The list is for one packet a user: a user who comes again is told of the first.
+// Claim takes a packet. The list is for one packet a user: a user who comes again is notified of the first.
 func (s *redPacket) Claim(ctx context.Context, user string) (Outcome, error) {
 	code, _, err := s.take(ctx, user)
 	if err != nil {

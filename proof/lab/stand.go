@@ -73,7 +73,7 @@ func (c *contest) campaign(ctx context.Context, what string, units int64, do fun
 	return do(env, s)
 }
 
-// opening is what worker i is told of a campaign.
+// opening is what worker i is notified of a campaign.
 func (c *contest) opening(env Env, i int) opening {
 	return opening{
 		Place: env.Place, Strategy: c.entry.Name, Campaign: env.Campaign, Share: i, Of: c.w.Processes, Patience: c.w.Patience,

@@ -77,7 +77,7 @@ type rows struct {
 type loads struct {
 	Own   [lots]uint8
 	Known [lots][lots]uint8 // by the taker and the giver
-	Seen  [lots]uint8       // loads of all peers when that of the lot was begun
+	Seen  [lots]uint8       // loads of all peers when that of the lot was started
 }
 
 // of adds up the loads of the peers of a lot.
@@ -364,7 +364,7 @@ func (p *packetProtocol) correct(s *dealt, i int, l *ledger) {
 }
 
 // loadSteps are the steps of a load: a copy is put in Redis, which takes part in nothing, and opened once MySQL has confirmed it. It begins
-// again if the load of a peer was begun after it.
+// again if the load of a peer was started after it.
 func (p *packetProtocol) loadSteps(s dealt, i int, put func(dealt, string, ...uint8)) {
 	switch s.Status[i] {
 	case fenced, absent:

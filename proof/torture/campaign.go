@@ -36,19 +36,19 @@ type campaign struct {
 	closing  atomic.Bool  // it is to be closed while faults go on, and gets no claims any more
 	still    atomic.Int64 // the shard that gets no claims now; 0: each does
 
-	mu      sync.Mutex
-	acted   map[string]time.Time // the last use of a feature by an operator
-	totals  []spell
-	limits  []spell // of units a user
-	paused  []spell // value 1: paused
-	starts  []spell // milliseconds since 1970
-	ends    []spell
-	sure    int64     // packets that are surely there
-	doubt   int64     // and up to which some may be
-	release time.Time // of those that are in doubt
-	batches []any     // requests that added packets, as they were answered
-	wishes  []*request
-	closed  bool
+	mu       sync.Mutex
+	acted    map[string]time.Time // the last use of a feature by an operator
+	totals   []spell
+	limits   []spell // of units a user
+	paused   []spell // value 1: paused
+	starts   []spell // milliseconds since 1970
+	ends     []spell
+	sure     int64     // packets that are surely there
+	doubt    int64     // and up to which some may be
+	release  time.Time // of those that are in doubt
+	batches  []any     // allRequests that added packets, as they were answered
+	requests []*request
+	closed   bool
 }
 
 func (c *campaign) has(feature string) bool { return slices.Contains(c.features, feature) }
@@ -117,7 +117,7 @@ func (c *campaign) total() int64 {
 func (c *campaign) add(w *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.wishes = append(c.wishes, w)
+	c.requests = append(c.requests, w)
 }
 
 // operator opens campaigns and changes them.
@@ -391,9 +391,9 @@ func between(r *rand.Rand, least, most int64) int64 { return least + r.Int64N(mo
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// requests is a copy, for when others may add.
-func (c *campaign) requests() []*request {
+// allRequests is a copy, for when others may add.
+func (c *campaign) allRequests() []*request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.wishes)
+	return slices.Clone(c.requests)
 }

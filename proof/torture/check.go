@@ -125,7 +125,7 @@ func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, er
 	return l, wrap(found.Err())
 }
 
-// mark is how the row of a wish is found: by the digest of its key, or by its user, who has no other.
+// mark is how the row of a request is found: by the digest of its key, or by its user, who has no other.
 func (one *request) mark() string {
 	if one.key == "" {
 		return one.user
@@ -138,7 +138,7 @@ func (one *request) mark() string {
 func (rd *round) checkAnswers(l *ledger) {
 	asked := map[string]bool{}
 	lost := []*try(nil)
-	for _, one := range l.wishes {
+	for _, one := range l.requests {
 		mark := one.mark()
 		asked[mark] = true
 		told, unsure := rd.checkTries(one)
@@ -176,7 +176,7 @@ func (rd *round) checkAnswers(l *ledger) {
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
-// checkTries goes through the tries of one wish: which claim it was told of last, and whether it may have one untold.
+// checkTries goes through the tries of one request: which claim it was notified of last, and whether it may have one untold.
 func (rd *round) checkTries(one *request) (told *try, unsure bool) {
 	for i := range one.tries {
 		t := &one.tries[i]

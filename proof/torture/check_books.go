@@ -18,7 +18,8 @@ import (
 func (rd *round) checkOrder(l *ledger) {
 	c := l.campaign
 	lost := len(rd.losses) > 0
-	held, users := newHeld(l.rows), map[string]*held{}
+	users := map[string]*held{}
+	held := newHeld(l.rows)
 	byUser := map[string][]row{}
 	for i := range l.rows {
 		byUser[l.rows[i].user] = append(byUser[l.rows[i].user], l.rows[i])
@@ -239,7 +240,7 @@ func (rd *round) checkAccounts(ctx context.Context) error {
 
 // checkRefusals: no one was told that a campaign is sold out, paused or used up by him when it surely was not.
 func (rd *round) checkRefusals(l *ledger) {
-	for _, one := range l.wishes {
+	for _, one := range l.requests {
 		for i := range one.tries {
 			t := &one.tries[i]
 			if t.claim != nil || !certain(t.code) {

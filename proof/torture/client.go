@@ -236,7 +236,7 @@ func (c *client) askMany(of *campaign, n int) {
 	}
 }
 
-// endOne releases or redeems a claim that this client was told of, again at times, or the other way.
+// endOne releases or redeems a claim that this client was notified of, again at times, or the other way.
 func (c *client) endOne() {
 	if len(c.mine) == 0 {
 		return

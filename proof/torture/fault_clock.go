@@ -35,7 +35,7 @@ func clockFaults() []*fault {
 }
 
 // retime, where the clock was off, gives each claim the latest time at which it can have been made, in place of Redis' word for it: when
-// someone was told of it, or of one with a higher seq. What was given back by then is counted as given back before, and so is what says
+// someone was notified of it, or of one with a higher seq. What was given back by then is counted as given back before, and so is what says
 // that it was in the future: an end is never before its claim.
 func (rd *round) retime(l *ledger) {
 	if !rd.lied {
@@ -44,7 +44,7 @@ func (rd *round) retime(l *ledger) {
 	for i := range l.rows {
 		l.rows[i].at = time.Now()
 	}
-	for _, one := range l.wishes {
+	for _, one := range l.requests {
 		for i := range one.tries {
 			t := &one.tries[i]
 			if t.claim == nil || l.byID[t.claim.ID] == nil {

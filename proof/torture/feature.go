@@ -134,7 +134,7 @@ func (c *campaign) had(since time.Time) []string {
 	})
 }
 
-// cover notes the pairs that a bout covered.
+// cover notes the pairs that a scenario covered.
 func (rd *round) cover(b *scenario) {
 	for _, c := range rd.campaigns {
 		had := c.had(b.begun)

@@ -19,7 +19,7 @@ type gauge struct {
 // Cost is what a fault cost the clients.
 type Cost struct {
 	Answers int            `json:"answers"`           // to claims, from the fault's begin to the next one's
-	Certain int            `json:"certain"`           // of these, a claim or a refusal that tells what is so
+	Certain int            `json:"certain"`           // of these, a claim or a refusal that reports what is so
 	Refused map[string]int `json:"refused,omitempty"` // the others, by code
 	GapMs   int64          `json:"longest_gap_ms"`    // the longest time in which a campaign got no certain answer
 }

@@ -8,9 +8,9 @@ import (
 
 // plan is what happens in a round: it is drawn before the round begins, by the seed and what was drawn for the rounds before it.
 type plan struct {
-	lossy bool
-	casts []cast
-	bouts []*scenario
+	lossy     bool
+	casts     []cast
+	scenarios []*scenario
 }
 
 // cast is what a campaign of a round is like.
@@ -98,7 +98,7 @@ func (p *planner) plan(n, faults int) *plan {
 		if b == nil {
 			break
 		}
-		next.bouts = append(next.bouts, b)
+		next.scenarios = append(next.scenarios, b)
 		for _, lane := range b.lanes {
 			struck += len(lane)
 		}
@@ -194,7 +194,7 @@ func (p *planner) draw(r *rand.Rand, with []string, may func(*fault) bool) *inje
 
 // lasts is how long the faults of a plan take, about.
 func (p *plan) lasts() (sum time.Duration) {
-	for _, b := range p.bouts {
+	for _, b := range p.scenarios {
 		sum += b.length()
 	}
 	return sum

@@ -74,7 +74,7 @@ func coverAsPlanned(covered pairs, p *plan) *plan {
 	for _, c := range p.casts {
 		covered.addFeatures(c.features)
 	}
-	for _, b := range p.bouts {
+	for _, b := range p.scenarios {
 		with := p.featuresAt(struck)
 		for _, s := range slices.Concat(b.lanes...) {
 			covered.addFault(s.name, with)
@@ -93,7 +93,7 @@ func TestPlansAreRepeatedByTheirSeed(t *testing.T) {
 			for _, c := range next.casts {
 				all = append(all, c.features...)
 			}
-			for _, b := range next.bouts {
+			for _, b := range next.scenarios {
 				for _, s := range slices.Concat(b.lanes...) {
 					all = append(all, s.name+s.lasts.String())
 				}
@@ -137,7 +137,7 @@ func TestMySQLIsPutBackBehindShards(t *testing.T) {
 	most := time.Duration(0)
 	for n := range 60 {
 		next := p.plan(n, strokesARound)
-		for _, b := range next.bouts {
+		for _, b := range next.scenarios {
 			for _, s := range slices.Concat(b.lanes...) {
 				if s.undoes {
 					require.Contains(t, next.featuresAt(0), withShards)

@@ -20,7 +20,7 @@ type Report struct {
 	Lossy          int    `json:"lossy_rounds"`
 	Void           int    `json:"void_rounds"`                 // ended by a failure of the kit's servers, and not checked
 	Claims         int64  `json:"claims"`                      // rows
-	Told           int64  `json:"claims_told"`                 // claims that a client was told of
+	Told           int64  `json:"claims_told"`                 // claims that a client was notified of
 	Lost           int64  `json:"claims_lost"`                 // of these, without a row, by a fault that may lose them
 	GivenUp        int64  `json:"places_lost"`                 // places in the order of claims that a repair gave up
 	GivenUpSharded int64  `json:"places_lost_sharded_packets"` // of these, in packet campaigns of several shards

@@ -34,7 +34,7 @@ type round struct {
 	losses    []loss
 	lied      bool      // the clock of Redis was off in this round, or is so
 	undoing   bool      // MySQL was restored in this round, or is being so
-	open      time.Time // when its clients began
+	open      time.Time // when its clients started
 
 	operating sync.RWMutex // held for reading while an operator does something, who waits for a repair after a loss
 
@@ -137,7 +137,7 @@ func (rd *round) run(ctx context.Context) (err error) {
 
 // injectFaults has the faults happen while clients, the operator and a reader go on.
 func (rd *round) injectFaults(ctx context.Context, o *operator) (err error) {
-	if len(rd.plan.bouts) == 0 {
+	if len(rd.plan.scenarios) == 0 {
 		return fmt.Errorf("%w: every fault that is left may lose claims", ErrOptions)
 	}
 	busy, stop := context.WithCancel(ctx)
@@ -152,7 +152,7 @@ func (rd *round) injectFaults(ctx context.Context, o *operator) (err error) {
 	rd.gauge.reset(rd.rushing())
 	rd.awaitAnswers(ctx) // they are in Redis then
 	rd.operate(busy, &wg)
-	for i, b := range rd.plan.bouts {
+	for i, b := range rd.plan.scenarios {
 		if err != nil || ctx.Err() != nil || rd.isBroken() {
 			break
 		}

@@ -78,9 +78,9 @@ func model(total int64) porcupine.Model {
 	return (&porcupine.NondeterministicModel{
 		Init: func() []any { return []any{taken{}} },
 		Step: func(state, input, output any) []any {
-			s := state.(taken) //nolint:forcetypeassert // as Init makes it
+			s := state.(taken)        //nolint:forcetypeassert // as Init makes it
 			quantity := input.(int64) //nolint:forcetypeassert // as history makes them
-			got := output.(claimed) //nolint:forcetypeassert // as history makes them
+			got := output.(claimed)   //nolint:forcetypeassert // as history makes them
 			fits := s.units+quantity <= total
 			after := taken{s.units + quantity, s.seq + 1}
 			switch {
@@ -100,7 +100,7 @@ func model(total int64) porcupine.Model {
 
 // history is what porcupine is asked about. The claims that sold out the rest later are part of it.
 func (rd *round) history(c *campaign) (all []porcupine.Operation) {
-	for i, one := range c.requests() {
+	for i, one := range c.allRequests() {
 		op := porcupine.Operation{ClientId: i, Input: one.quantity, Call: rd.since(one.tries[0].begun), Return: rd.since(one.last().ended)}
 		unknown := false
 		for j := range one.tries {

@@ -96,7 +96,7 @@ func (l *labRun) run(ctx context.Context, env cmd.Env, cfg *config.Config) error
 	return errors.Join(l.print(env, &report), err)
 }
 
-// check refuses what no lab could run, before a server is started. A zero is a value here, not a wish for the default.
+// check refuses what no lab could run, before a server is started. A zero is a value here, not a request for the default.
 func (l *labRun) check() error {
 	work := l.work
 	if len(work.Strategies) == 0 {

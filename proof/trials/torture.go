@@ -48,7 +48,7 @@ processes, two consumers, two syncers and a finance service. Clients claim with 
 operator restocks, pauses and adds packets, while processes are killed and paused, wires cut and slowed, and servers killed,
 filled, flushed, restored and locked.
 
-A run is rounds of forty faults: mostly one by itself, and in every third bout one after the other on processes, wires, Redis and the
+A run is rounds of forty faults: mostly one by itself, and in every third scenario one after the other on processes, wires, Redis and the
 SQL server at the same time. What the campaigns of a round are like (kind, limits, holds, shards, waves, archive and so on), which of
 them get a rush of claims, few or none, and which faults befall them is drawn: pairs of a feature and a fault, and of two features,
 that the run did not have yet come first. The report says which pairs were covered and which were not; --pairs goes on until every

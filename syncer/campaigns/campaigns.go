@@ -91,7 +91,8 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 
 // initialized is a campaign with the values that it has before anything happened to it.
 func (r *Repository) initialized(c models.Campaign) models.Campaign {
-	c.Status, c.TimeZone = cmp.Or(c.Status, models.StatusOpen), cmp.Or(c.TimeZone, "UTC")
+	c.Status = cmp.Or(c.Status, models.StatusOpen)
+	c.TimeZone = cmp.Or(c.TimeZone, "UTC")
 	c.StartsAt = milliseconds(c.StartsAt)
 	c.EndsAt = milliseconds(c.EndsAt)
 	c.Partition = lua.PartitionOf(c.ID, r.partitions)

@@ -37,7 +37,7 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State)
 	return p.send(ctx)
 }
 
-// lastPosition is the position up to which Redis is told of the packets of a lot.
+// lastPosition is the position up to which Redis is notified of the packets of a lot.
 func (a Applier) lastPosition(ctx context.Context, c *models.Campaign) (last int64, err error) {
 	campaignID, shard := models.SplitShardID(c.ID)
 	if shard > 0 && shard < models.ReserveLot {

@@ -138,7 +138,7 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 // due leaves out rows that could not be applied before and whose next try is not due.
 func (r *Relay) due(page []models.OutboxRow, before map[string]tries) []models.OutboxRow {
 	now := time.Now()
-	return slices.DeleteFunc(slices.Clone(page), func(row models.OutboxRow) bool { // the page tells where the next one begins
+	return slices.DeleteFunc(slices.Clone(page), func(row models.OutboxRow) bool { // the page reports where the next one begins
 		past, known := before[row.ID]
 		if known {
 			r.damaged[row.ID] = past

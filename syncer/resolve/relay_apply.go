@@ -63,7 +63,7 @@ func (r *Relay) publish(ctx context.Context, rows []message) (done []string, err
 // release gives back in Redis what the claims of rows took, all of one campaign.
 //
 // MySQL says where the campaign is. In Redis, under the load that MySQL knows: release.lua gives back each claim once. Not in
-// Redis, and no load begun: only the event is left to publish, because each later load reads rows that say released. While a
+// Redis, and no load started: only the event is left to publish, because each later load reads rows that say released. While a
 // load is under way the rows wait for its end: it may have read the claims before they were released.
 func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []message) (done []string, err error) {
 	switch {

@@ -85,7 +85,7 @@ func (p *resolverPlan) stepper() func(step string) {
 	}
 }
 
-// run resolves, expires and relays at once, and in the end tells what is left.
+// run resolves, expires and relays at once, and in the end reports what is left.
 func (p *resolverPlan) run(ctx context.Context, db *gorm.DB, scripts *lua.Scripts) error {
 	step := p.stepper()
 	relay := resolve.Eager(resolve.NewRelay(db, scripts, nil))
@@ -140,7 +140,7 @@ type directEnder struct {
 	step       func(step string)
 }
 
-// untoldMark is in release_reason of what Redis is to be told of.
+// untoldMark is in release_reason of what Redis is to be notified of.
 const untoldMark = "untold"
 
 func (d *directEnder) Redeem(ctx context.Context, id, order string) (res models.Resolution, err error) {

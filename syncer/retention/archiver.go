@@ -37,13 +37,13 @@ type Archiver struct {
 	db    *gorm.DB
 	evict func(ctx context.Context, campaignID string) error
 	to    ArchiveTo
-	moved func(claims int) // is told of each page
+	moved func(claims int) // is notified of each page
 
 	pageSize int // is archivePage, but in tests
 	steps    steps.Steps
 }
 
-// NewArchiver makes an archiver. evict takes a campaign out of Redis, if it is there; moved is told of each page.
+// NewArchiver makes an archiver. evict takes a campaign out of Redis, if it is there; moved is notified of each page.
 func NewArchiver(db *gorm.DB, evict func(ctx context.Context, campaignID string) error, to ArchiveTo, moved func(claims int)) *Archiver {
 	return &Archiver{db: db, evict: evict, to: to, moved: moved, pageSize: archivePage}
 }

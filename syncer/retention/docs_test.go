@@ -57,7 +57,7 @@ var dbaPlans = [][]string{
 	{"stock_flushes index PRIMARY"},
 	{"reconciliations index PRIMARY"},
 	{"parked_events ALL "}, // is empty or short
-	{"outbox ALL "},        // holds what Redis has not been told of
+	{"outbox ALL "},        // holds what Redis has not been notified of
 	{"stock_flushes range stock_flushes_due"},
 	{"claims ref claims_of_user"},
 	{"claims const claims_place"},

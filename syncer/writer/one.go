@@ -61,7 +61,7 @@ func Park(ctx context.Context, db *gorm.DB, e *models.Event, payload []byte, rea
 	return sqlstore.Retry(ctx, func() error { return insertParked(ctx, db, &parked, sqlstore.Now()) })
 }
 
-// FailureOf tells what can be done about an error of a write. A claim that contradicts what MySQL holds is FailureData.
+// FailureOf reports what can be done about an error of a write. A claim that contradicts what MySQL holds is FailureData.
 func FailureOf(err error) sqlstore.Failure {
 	if isConflict(err) {
 		return sqlstore.FailureData

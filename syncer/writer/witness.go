@@ -19,7 +19,7 @@ type FlushLog interface {
 	Flushes(ctx context.Context, campaignIDs []string) (ids []string, err error)
 	// RecordFlushes remembers flushes that were committed, by campaign.
 	RecordFlushes(ctx context.Context, byCampaign map[string]string) error
-	// WentBack is told of campaigns of which MySQL lacks flushes. It has them taken out of use, and then forgets those flushes.
+	// WentBack is notified of campaigns of which MySQL lacks flushes. It has them taken out of use, and then forgets those flushes.
 	WentBack(ctx context.Context, campaignIDs []string) error
 }
 

@@ -151,7 +151,7 @@ CREATE TABLE IF NOT EXISTS stock_moves (
 CREATE TABLE IF NOT EXISTS packets (
   campaign_id VARCHAR(64) NOT NULL,
   id          VARCHAR(64) NOT NULL, -- chosen by the operator or made by the split; unique in its campaign
-  position    BIGINT NOT NULL, -- from 1, without gaps, per campaign; Redis is told of packets in this order
+  position    BIGINT NOT NULL, -- from 1, without gaps, per campaign; Redis is notified of packets in this order
   amount      BIGINT NOT NULL, -- minor units of the campaign's currency
   user_id     VARCHAR(128) NULL, -- who took it; NULL until taken
   claim_id    VARCHAR(64) NULL, -- the claim that took it

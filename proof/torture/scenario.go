@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A bout is what happens between two breaths: mostly one fault by itself, whose cost is measured then. Else faults of several targets at
+// A scenario is what happens between two recoveries: mostly one fault by itself, whose cost is measured then. Else faults of several targets at
 // once, one after the other of each target: process, wire, Redis and SQL server.
 type scenario struct {
 	lanes [][]*injection // a lane is what happens to one target
@@ -18,13 +18,13 @@ type scenario struct {
 }
 
 const (
-	togetherOneIn = 3               // bouts
+	togetherOneIn = 3               // scenarios
 	boutLasts     = 4 * time.Second // one of several targets, about; longer if its first fault is
 	minPause      = 100             // milliseconds between two faults of a lane
 	maxPause      = 500
 )
 
-// planBout draws a bout of a round in which so many faults were drawn, and so many are left.
+// planBout draws a scenario of a round in which so many faults were drawn, and so many are left.
 func (p *planner) planBout(r *rand.Rand, of *plan, struck, left int) *scenario {
 	with := of.featuresAt(struck)
 	may := func(f *fault) bool { return of.lossy || !f.lossy(p.opt) }
@@ -72,7 +72,7 @@ func (p *planner) planBout(r *rand.Rand, of *plan, struck, left int) *scenario {
 // length is how long the fault is expected to keep its lane.
 func (s *injection) length() time.Duration { return s.lasts + s.takes + ms((minPause+maxPause)/2) }
 
-// length is how long the bout is expected to last.
+// length is how long the scenario is expected to last.
 func (b *scenario) length() (most time.Duration) {
 	for _, lane := range b.lanes {
 		sum := time.Duration(0)
@@ -89,7 +89,7 @@ func (b *scenario) lossy(o *Options) bool {
 	return slices.ContainsFunc(slices.Concat(b.lanes...), func(s *injection) bool { return s.lossy(o) })
 }
 
-// inject has a bout happen, and tells what it cost.
+// inject has a scenario happen, and reports what it cost.
 func (rd *round) inject(ctx context.Context, o *operator, b *scenario, i int) error {
 	for _, c := range rd.campaigns {
 		c.closing.Store(c.closing.Load() || c.has(withArchive) && rd.struck >= closeAfter)
@@ -161,7 +161,7 @@ func (rd *round) happen(b *scenario, s *injection) error {
 	return nil
 }
 
-// closeLosses ends the losses of a bout so long from now: of one fault by itself when it is over, of several once the books are repaired.
+// closeLosses ends the losses of a scenario so long from now: of one fault by itself when it is over, of several once the books are repaired.
 func (rd *round) closeLosses(later time.Duration) {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
@@ -182,7 +182,7 @@ func (rd *round) waitForRecovery(ctx context.Context, since time.Time) {
 	}
 }
 
-// tell reports the faults of a bout that happened. All of several bear the cost of the whole.
+// tell reports the faults of a scenario that happened. All of several bear the cost of the whole.
 func (rd *round) tell(b *scenario) {
 	cost := rd.gauge.cost()
 	all := slices.Concat(b.lanes...)
@@ -206,7 +206,7 @@ func (rd *round) tell(b *scenario) {
 	rd.cover(b)
 }
 
-// beside names the faults that happened at the same time; if there were none, the others of the bout.
+// beside names the faults that happened at the same time; if there were none, the others of the scenario.
 func (s *injection) beside(all []*injection) (names []string) {
 	var others []string
 	for _, other := range all {
