@@ -250,6 +250,7 @@ func (s *stack) makeParts(context.Context) error {
 	s.mover = shards.New(s.db, s.scripts, s.hydrator, s.log, s.registry)
 	s.campaigns.GatherBy(s.mover)
 	s.relay = resolve.NewRelay(s.db, s.scripts, s.registry)
+	s.relay.LoadDamagedBy(s.hydrator)
 	s.resolver = resolve.NewResolver(s.db, s.relay, s.log)
 	s.closers = append(s.closers, s.forgetTold)
 	return nil

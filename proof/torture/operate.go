@@ -101,19 +101,12 @@ func (o *operator) closeCampaign(ctx context.Context, c *campaign) error {
 	return o.insist(context.WithoutCancel(ctx), http.MethodPost, "/v1/campaigns/"+c.id+"/close", map[string]any{})
 }
 
-// archiveAll closes a campaign and moves its claims, until none is left, with a repair if it comes to that. Where the clock of Redis lied
-// some may stay.
+// archiveAll closes a campaign and moves its claims, until none is left. Where the clock of Redis lied some may stay.
 func (o *operator) archiveAll(ctx context.Context, c *campaign, lied bool) error {
 	if err := o.closeCampaign(ctx, c); err != nil { // once more: MySQL may have forgotten it
 		return err
 	}
-	repaired := false
 	for deadline := time.Now().Add(healWithin); ; wait(ctx, 100*time.Millisecond) {
-		if !repaired && time.Until(deadline) < healWithin/2 { // no claim has noticed a key that was deleted
-			repaired = true
-			o.w.opt.Progress("NEEDS A REPAIR: " + c.id + " is closed, and its last releases do not reach Redis")
-			_, _ = o.w.dibs("reconcile", "--repair", "--campaign", c.id)
-		}
 		var left int64
 		pending, err := o.w.undecided(c)
 		if err == nil && pending == 0 {

@@ -59,7 +59,7 @@ type Comparison struct {
 	inRedis    bool             // what differs is in Redis, or can only be told from it: the rows alone don't mend it
 	lacks      map[int]int64    // units that lots of a campaign of several shards have sold and lack
 	unbooked   map[string]int64 // loads of lots whose debits and credits MySQL lacks
-	rolledBack []string         // what Redis is behind with: the campaign, or some of its shards
+	rolledBack []string         // what Redis is behind with, or has lost a key of: the campaign, or some of its shards
 }
 
 // Agrees reports whether nothing is wrong with the books.

@@ -381,3 +381,18 @@ func TestCompare_SumsOfShards(t *testing.T) {
 		s.Exec("UPDATE lots SET "+column+" = "+column+" - 1 WHERE id = ?", s.id)
 	}
 }
+
+// Of a closed campaign no claim notices that Redis lost the users' records. The round that compares it has it loaded again.
+func TestReconciler_AClosedCampaignThatLostAKeyIsLoadedAgain(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	h.Take(id, syncertest.Asks("u", 3)...)
+	h.Shut(id)
+	require.NoError(t, h.Redis.Del(t.Context(), h.Keys(id).Users).Err())
+	require.NotEmpty(t, h.Compare(id).Differences)
+	_, err := h.Reconciler().Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, h.Compare(id).Differences)
+	h.RequireBooks(id, 3)
+}

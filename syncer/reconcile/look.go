@@ -91,6 +91,7 @@ func (l *look) take(ctx context.Context, id string) (settled bool, err error) {
 		return false, nil
 	case errors.Is(err, lua.ErrDamaged):
 		l.found.differInRedisf("%v", err)
+		l.found.rolledBack = []string{c.ID}
 		return true, nil
 	case err != nil:
 		return false, err

@@ -13,6 +13,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/residency"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -81,6 +82,8 @@ type Relay struct {
 	deleteDelay time.Duration // is forgetAfter, but in tests; 0 is not at all
 	steps       steps.Steps
 
+	hydrator *residency.Hydrator // nil: lots whose keys are damaged wait
+
 	damaged map[string]tries // by row, of those that can't be applied; Relay's own
 
 	mu   sync.Mutex
@@ -99,6 +102,10 @@ func NewRelay(db *gorm.DB, scripts campaigns.Scripts, reg prometheus.Registerer)
 		db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter, deleteDelay: forgetAfter, damaged: make(map[string]tries),
 	}
 }
+
+// LoadDamagedBy has lots loaded again of which Redis lost a key. Of a closed campaign no claim notices that. It is called before any other
+// method.
+func (r *Relay) LoadDamagedBy(h *residency.Hydrator) { r.hydrator = h }
 
 // Relay goes once over the rows that Redis has not had, oldest first, and returns how many it has now. Rows that can't be
 // applied now are returned as an error after the others had their turn.

@@ -80,6 +80,10 @@ func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []message)
 		return nil, err
 	}
 	outcomes, releaseErr := r.scripts.Release(ctx, c, releases)
+	if errors.Is(releaseErr, lua.ErrDamaged) && r.hydrator != nil { // the next round finds the lot loaded
+		_, err := r.hydrator.Hydrate(ctx, c.ID)
+		releaseErr = errors.Join(releaseErr, err)
+	}
 	if releaseErr != nil {
 		return nil, errors.Join(fmt.Errorf("resolve: outbox of %s: %w", c.ID, releaseErr), err)
 	}

@@ -64,3 +64,32 @@ dibs_outbox_damaged_rows 1
 dibs_outbox_damaged_rows 0
 `), "dibs_outbox_damaged_rows"))
 }
+
+// Of a closed campaign no claim notices that Redis lost the users' records. Its releases do: it is loaded again, and they are applied.
+func TestRelay_AClosedCampaignThatLostAKeyIsLoadedAgain(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	claims := h.Take(id, syncertest.Asks("u", 3)...)
+	h.Shut(id)
+	for _, claim := range claims[:2] {
+		require.True(t, killedAt("committed", func(step func(string)) {
+			_, _ = resolve.ResolverWithStep(resolver(h), step).Release(t.Context(), claim, "")
+		}))
+	}
+	require.NoError(t, h.Redis.Del(t.Context(), h.Keys(id).Users).Err())
+	r := relay(h)
+	_, err := r.Relay(t.Context())
+	require.ErrorIs(t, err, lua.ErrDamaged)
+	require.Len(t, unapplied(t, h.DB), 2, "without a hydrator they wait")
+	r.LoadDamagedBy(h.Hydrator())
+	require.Eventually(t, func() bool {
+		_, _ = r.Relay(t.Context())
+		return len(unapplied(t, h.DB)) == 0
+	}, time.Minute, time.Millisecond)
+	h.Sync()
+	require.Empty(t, h.Compare(id).Differences)
+	state, err := h.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 2}, []int64{state.Taken, state.Released})
+}
