@@ -13,14 +13,14 @@ import (
 	"dibs/internal/arch"
 )
 
-func TestArrowsHold(t *testing.T) {
+func TestImportsAreAllowed(t *testing.T) {
 	t.Parallel()
 	packages := listModule(t)
 	require.Greater(t, len(packages), 5, "the whole module is listed")
 	require.Empty(t, arch.Violations(packages))
 }
 
-// TestPlantedViolationsAreFound is the control of TestArrowsHold: each line breaks one arrow.
+// TestPlantedViolationsAreFound is the control of TestImportsAreAllowed: each line breaks one rule.
 func TestPlantedViolationsAreFound(t *testing.T) {
 	t.Parallel()
 	for _, planted := range []arch.Package{

@@ -27,9 +27,9 @@ var standAlone = []string{"models", "internal/split", "internal/migrations", "cl
 // everything is for packages that put the others together.
 var everything = []string{"*"}
 
-// arrows lists, for each package, the packages its production code may import. A package is a folder with all folders below it.
+// imports lists, for each package, the packages its production code may import. A package is a folder with all folders below it.
 // A package outside every package is refused, so that a new package gets its line here on the day it is built.
-var arrows = map[string][]string{
+var imports = map[string][]string{
 	"models":              {},
 	"internal/split":      {},
 	"lua":                 {"models"},
@@ -75,7 +75,7 @@ var arrows = map[string][]string{
 		"internal/sqlstore", "lua", "models",
 		"syncer/reconcile", "syncer/residency", "syncer/resolve", "syncer/retention", "syncer/shards",
 	},
-	// The ladder of strategies: only proof/trials imports it.
+	// The strategies of the lab: only proof/trials imports them.
 	"proof/lab": {
 		"api", "consumer", "internal/sqlstore", "lua", "internal/migrations", "models", "consumer/redisbatch",
 		"syncer/campaigns", "syncer/residency", "syncer/writer",
@@ -137,13 +137,13 @@ type Package struct {
 	Imports    []string // of its production files
 }
 
-// Violations returns one line for each import that no arrow allows, sorted.
+// Violations returns one line for each import that the list does not allow, sorted.
 func Violations(packages []Package) []string {
 	var found []string
 	for _, p := range packages {
 		from, known := packageOf(p.ImportPath)
 		if !known {
-			found = append(found, p.ImportPath+" is in no package of the list: give its folder a line in internal/arch/arrows.go")
+			found = append(found, p.ImportPath+" is in no package of the list: give its folder a line in internal/arch/imports.go")
 			continue
 		}
 		for _, path := range p.Imports {
@@ -163,7 +163,7 @@ func isRedisClient(path string) bool {
 	return slices.ContainsFunc(redisClients, func(client string) bool { return strings.HasPrefix(path, client) })
 }
 
-// allowed reports whether package from may import package to. Test helpers are for no production code, whatever its arrows.
+// allowed reports whether package from may import package to. No production code may import test helpers.
 func allowed(from, to string) bool {
 	switch {
 	case from == to:
@@ -173,11 +173,11 @@ func allowed(from, to string) bool {
 	case slices.Contains(forTests, to):
 		return slices.Contains(forTests, from) || to == "internal/testenv" && slices.Contains(startsServers, from)
 	default:
-		return slices.Contains(arrows[from], to) || slices.Equal(arrows[from], everything)
+		return slices.Contains(imports[from], to) || slices.Equal(imports[from], everything)
 	}
 }
 
-// packageOf returns the package of an import path: the longest folder above it that has arrows. False for packages of other
+// packageOf returns the package of an import path: the longest folder above it that has a line. False for packages of other
 // modules and for folders without a package.
 func packageOf(path string) (name string, ok bool) {
 	if path == module {
@@ -188,7 +188,7 @@ func packageOf(path string) (name string, ok bool) {
 		return "", false
 	}
 	for folder != "" {
-		if _, ok := arrows[folder]; ok {
+		if _, ok := imports[folder]; ok {
 			return folder, true
 		}
 		cut := max(strings.LastIndexByte(folder, '/'), 0)
