@@ -2,6 +2,7 @@ package shards_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -78,4 +79,33 @@ func TestATakerThatIsEvictedWhileADebitWaits(t *testing.T) {
 	require.GreaterOrEqual(t, view.Free(), need.Units)
 	reserve := scripts.Shards(t.Context(), []string{models.ShardID(c.ID, models.ReserveLot)})[0]
 	require.Equal(t, reserve.Out[2], view.In[models.ReserveLot])
+}
+
+// A giver of packets that is evicted while its debit waits takes the list of those debited with it. It is loaded, and its packets arrive.
+func TestAGiverOfPacketsThatIsEvictedWhileADebitWaits(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	c := syncertest.CampaignOf(testenv.UniqueID(t, "c"), 0)
+	c.Shards = 2
+	c.Kind = models.KindPacket
+	c.Currency = "CNY"
+	_, _, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Create(t.Context(), c)
+	require.NoError(t, err)
+	h.AddPackets(c.ID, syncertest.ListOf("p", 8))
+	mover := shards.New(h.DB, h.Scripts, h.Hydrator(), syncertest.Quiet(), nil)
+	evictions := 0
+	mover.Observe(func(step string) {
+		if step != "debited" {
+			return
+		}
+		h.Sync()
+		time.Sleep(2 * time.Millisecond) //nolint:forbidigo // lots are idle after a millisecond
+		evictions += h.Evict(time.Millisecond)
+	})
+	_, err = mover.Refill(t.Context(), c.ID, models.Need{Shard: 2, Units: 3})
+	require.NoError(t, err)
+	require.Positive(t, evictions)
+	view := h.Scripts.Shards(t.Context(), []string{models.ShardID(c.ID, 2)})[0]
+	require.NoError(t, view.Err)
+	require.GreaterOrEqual(t, view.Free(), int64(3))
 }

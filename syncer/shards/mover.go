@@ -1,6 +1,7 @@
 package shards
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -348,29 +349,31 @@ func (m *Mover) move(ctx context.Context, p *picture, s step) (moved, error) {
 	return moved{units: debited.Units, isAnswered: true}, err
 }
 
-// credit brings a lot what another has debited for it. The debit may have waited for seconds: a taker that was evicted in the meantime is
-// loaded, and one that was rolled back.
+// credit brings a lot what another has debited for it. The debit may have waited for seconds: lots that were evicted in the meantime, or
+// rolled back, are loaded.
 func (m *Mover) credit(ctx context.Context, p *picture, s step, upto int64) error {
-	err := m.creditOnce(ctx, p, s, &p.views[s.to], upto)
-	if !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrOther) && !errors.Is(err, lua.ErrBehind) {
-		return lookAgain(err)
-	}
-	id := p.lot(s.to).ID
-	if _, err := m.loader.Hydrate(ctx, id); err != nil {
-		if errors.Is(err, campaigns.ErrLost) {
-			return nil
-		}
+	err := m.creditOnce(ctx, p, s, &p.views[s.from], &p.views[s.to], upto)
+	isGone := func(one error) bool { return errors.Is(err, one) }
+	if !slices.ContainsFunc([]error{lua.ErrAbsent, lua.ErrOther, lua.ErrBehind, lua.ErrPeer}, isGone) {
 		return err
 	}
-	taker := &m.redis.Shards(ctx, []string{id})[0]
-	if taker.Err != nil {
-		return lookAgain(taker.Err)
+	ids := []string{p.lot(s.from).ID, p.lot(s.to).ID}
+	for _, id := range ids {
+		if _, err := m.loader.Hydrate(ctx, id); err != nil {
+			if errors.Is(err, campaigns.ErrLost) {
+				return nil
+			}
+			return err
+		}
 	}
-	return lookAgain(m.creditOnce(ctx, p, s, taker, upto))
+	views := m.redis.Shards(ctx, ids)
+	if err := cmp.Or(views[0].Err, views[1].Err); err != nil {
+		return lookAgain(err)
+	}
+	return lookAgain(m.creditOnce(ctx, p, s, &views[0], &views[1], upto))
 }
 
-func (m *Mover) creditOnce(ctx context.Context, p *picture, s step, taker *lua.ShardView, upto int64) error {
-	giver := &p.views[s.from]
+func (m *Mover) creditOnce(ctx context.Context, p *picture, s step, giver, taker *lua.ShardView, upto int64) error {
 	c := &lua.Credit{
 		Seen: taker.Position, Peer: p.number(s.from), PeerLoad: giver.Epoch, Before: taker.In[p.number(s.from)], Upto: upto,
 	}
@@ -379,8 +382,11 @@ func (m *Mover) creditOnce(ctx context.Context, p *picture, s step, taker *lua.S
 	}
 	if p.campaign.Kind == models.KindPacket {
 		packets, err := m.redis.Debited(ctx, p.lot(s.from).ID, giver.Epoch, p.number(s.to), c.Before)
-		if err != nil || int64(len(packets)) < upto-c.Before {
+		if err != nil {
 			return err
+		}
+		if int64(len(packets)) < upto-c.Before {
+			return lua.ErrAbsent // the list went with the giver
 		}
 		c.Packets = packets[:upto-c.Before]
 	}
