@@ -3,6 +3,7 @@ package lua_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,7 +89,7 @@ func TestTogether_OnACluster(t *testing.T) {
 		cs[i].Status, cs[i].Version = models.StatusOpen, 1
 	}
 	require.NoError(t, errors.Join(s.AdjustAll(t.Context(), cs)...))
-	views, err := s.Lots(t.Context(), append(ids, "none"), nil)
+	views, err := s.Lots(t.Context(), slices.Concat(ids, []string{"none"}), nil)
 	require.NoError(t, err)
 	for i := range ids {
 		require.NoError(t, views[i].Err)

@@ -236,7 +236,7 @@ func (r *Reconciler) locked(ctx context.Context, id string, change func(tx *sql.
 				return err
 			}
 			var c models.Campaign
-			if _, _, err := readBooks(ctx, tx, id, &c); err != nil {
+			if _, err := readBooks(ctx, tx, id, &c); err != nil {
 				return err
 			}
 			return change(tx, &c)

@@ -36,7 +36,7 @@ func (r *Reconciler) snapshot(ctx context.Context, id string, depth Depth) (*sna
 	}
 	s := &snapshot{}
 	return s, sqlstore.InSnapshot(ctx, r.db, func(tx *sql.Tx) (err error) {
-		s.untold, _, err = readBooks(ctx, tx, id, &s.campaign)
+		s.untold, err = readBooks(ctx, tx, id, &s.campaign)
 		if err != nil {
 			return err
 		}
@@ -77,8 +77,8 @@ func (r *Reconciler) snapshots(ctx context.Context, ids []string, depth Depth) (
 	join := ""
 	if depth >= DepthRows {
 		columns = ", COALESCE(r.claims, 0), COALESCE(r.units, 0), COALESCE(r.last, 0), COALESCE(r.released, 0)"
-		join = " LEFT JOIN (SELECT campaign_id, shard, " + rowSums + " FROM claims WHERE campaign_id IN (SELECT campaign_id FROM lots WHERE id IN " +
-			in + ") GROUP BY campaign_id, shard) r ON r.campaign_id = lots.campaign_id AND r.shard = lots.shard"
+		join = " LEFT JOIN (SELECT campaign_id, shard, " + rowSums + " FROM claims" +
+			" WHERE campaign_id IN (SELECT campaign_id FROM lots WHERE id IN " + in + ") GROUP BY campaign_id, shard) r ON r.campaign_id = lots.campaign_id AND r.shard = lots.shard"
 		args = slices.Concat(args, args)
 	}
 	err := sqlstore.ScanAll(ctx, r.db.ConnPool, "SELECT "+bookColumns+columns+" FROM lots"+join+" WHERE lots.id IN "+in, args,
@@ -102,8 +102,8 @@ func (r *Reconciler) snapshots(ctx context.Context, ids []string, depth Depth) (
 }
 
 // bookColumns are what comparisons and repairs need of a lot; how many releases wait in outbox; whether events are parked.
-const bookColumns = "lots.id, kind, `partition`, time_zone, total, version, applied_version, epoch, residency, residency_reason, residency_at," +
-	" redis_total, remaining, claimed, synced_seq, lost_claims, released_claims, status, seen_seq, per_user, per_user_per_day, limits," +
+const bookColumns = "lots.id, kind, `partition`, time_zone, total, version, applied_version, epoch, residency, residency_reason," +
+	" residency_at, redis_total, remaining, claimed, synced_seq, lost_claims, released_claims, status, seen_seq, per_user, per_user_per_day, limits," +
 	" shards, tseq, archived_claims, archived_units, archived_released," +
 	" (SELECT COUNT(*) FROM outbox WHERE outbox.campaign_id = lots.id AND outbox.kind = '" + string(models.OutboxRelease) + "')," +
 	" EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id)"
@@ -118,12 +118,13 @@ func intoBooks(c *models.Campaign, untold *int64, parked *bool) []any {
 }
 
 // readBooks reads a lot with bookColumns.
-func readBooks(ctx context.Context, tx *sql.Tx, id string, c *models.Campaign) (untold int64, parked bool, err error) {
+func readBooks(ctx context.Context, tx *sql.Tx, id string, c *models.Campaign) (untold int64, err error) {
+	parked := false
 	err = tx.QueryRowContext(ctx, "SELECT "+bookColumns+" FROM lots WHERE id = ?", id).Scan(intoBooks(c, &untold, &parked)...)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = models.ErrNotFound
 	}
-	return untold, parked, err
+	return untold, err
 }
 
 // rowSums adds up rows of claims.

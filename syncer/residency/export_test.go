@@ -14,7 +14,7 @@ func HydrateWithStep(ctx context.Context, h *Hydrator, id string, step func(name
 		return *metas[0], nil
 	}
 	h.steps.Observe(step)
-	return h.hydrate(ctx, id)
+	return h.run(ctx, id, nil, lua.Position{}, true)
 }
 
 // FirstsWithStep loads a group of campaigns, with a function that is called between its steps, in the caller's goroutine. It returns nil

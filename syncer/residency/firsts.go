@@ -48,12 +48,13 @@ type first struct {
 	id   string
 	done chan struct{} // is closed when the group is done with it
 	meta *lua.Meta     // nil: load it by itself
+	seen *lot          // what was observed of one that is to be loaded by itself, if it is of use still
 }
 
-// load loads a campaign with others, if it was never loaded. Else, and after any failure, it returns nil.
-func (f *firsts) load(ctx context.Context, id string) *lua.Meta {
+// load loads a campaign with others, if it was never loaded. Else, and after any failure, it returns no meta.
+func (f *firsts) load(ctx context.Context, id string) (*lua.Meta, *lot) {
 	if models.IsShardID(id) {
-		return nil
+		return nil, nil
 	}
 	one := &first{id: id, done: make(chan struct{})}
 	f.mu.Lock()
@@ -62,9 +63,9 @@ func (f *firsts) load(ctx context.Context, id string) *lua.Meta {
 	f.mu.Unlock()
 	select {
 	case <-one.done:
-		return one.meta
+		return one.meta, one.seen
 	case <-ctx.Done():
-		return nil
+		return nil, nil
 	}
 }
 
@@ -126,6 +127,8 @@ func (h *Hydrator) loadFirsts(ctx context.Context, group []*first) {
 			byID[o.row.ID].hold(h, o)
 		case step.Action == recovery.Load && step.Epoch == firstNumber && o.row.IsBlank && o.row.Kind != models.KindPacket:
 			lots = append(lots, o)
+		default:
+			byID[o.row.ID].seen = o
 		}
 	}
 	if err == nil && len(lots) > 0 {

@@ -94,10 +94,11 @@ func (h *Hydrator) Hydrate(ctx context.Context, campaignID string) (lua.Meta, er
 	flight := h.flights.DoChan(campaignID, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hydrateTimeout)
 		defer cancel()
-		if meta := h.firsts.load(ctx, campaignID); meta != nil {
+		meta, seen := h.firsts.load(ctx, campaignID)
+		if meta != nil {
 			return *meta, nil
 		}
-		return h.hydrate(ctx, campaignID)
+		return h.run(ctx, campaignID, seen, lua.Position{}, true)
 	})
 	select {
 	case got := <-flight:
@@ -122,7 +123,7 @@ func (h *Hydrator) Recover(ctx context.Context, campaignID string, seen lua.Posi
 // Report records in MySQL what a process saw of a campaign in Redis, if it is more than MySQL knows, and what that says of it. Errors as
 // Examine.
 func (h *Hydrator) Report(ctx context.Context, campaignID string, seen lua.Position) error {
-	_, err := h.run(ctx, campaignID, seen, false)
+	_, err := h.run(ctx, campaignID, nil, seen, false)
 	return err
 }
 
@@ -164,42 +165,31 @@ func (h *Hydrator) observeAll(ctx context.Context, ids ...string) (all []*lot, e
 		if at < 0 {
 			return all, nil
 		}
-		if _, err := h.streams.shared(ctx, all[at].row.Partition); err != nil {
+		if err := h.streams.shared(ctx, all[at].row.Partition); err != nil {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("%w: claim streams changed %d times in a row", lua.ErrUnavailable, generationTries)
 }
 
-func (h *Hydrator) hydrate(ctx context.Context, id string) (lua.Meta, error) {
-	return h.run(ctx, id, lua.Position{}, true)
-}
-
 // run does what package recovery decides for a lot, until nothing is to be done, or all that is left is to load it and it is not to be
-// loaded. reported is what the caller saw in Redis.
-func (h *Hydrator) run(ctx context.Context, id string, reported lua.Position, loads bool) (lua.Meta, error) {
+// loaded. o is what was observed of it just now, or nil, and reported what the caller saw in Redis.
+func (h *Hydrator) run(ctx context.Context, id string, o *lot, reported lua.Position, loads bool) (_ lua.Meta, err error) {
 	r := run{h: h, reported: reported, pause: loaderPoll}
 	for r.steps < stepsMost {
 		r.steps++
-		o, err := h.observeIntact(ctx, id)
+		if o == nil {
+			o, err = h.observeIntact(ctx, id)
+		}
 		if err != nil {
 			return lua.Meta{}, err
 		}
 		if o.row.IsSharded() { // its shards are loaded, each by itself
 			return h.scripts.MetaOf(&o.row.Campaign)
 		}
-		o.Reported = reported
-		o.Before = r.before
-		r.before = recovery.Before{Epoch: o.Redis.At.Epoch, IsTaking: o.IsTaking()}
-		step := recovery.PlanLot(&o.Lot, recovery.Auto)
-		if step.Action == recovery.MarkLost {
-			lost, err := h.markLost(ctx, o, o.doubt())
-			if err != nil {
-				return lua.Meta{}, err
-			}
-			if lost { // the effect of the step is known
-				step = recovery.PlanLot(&o.Lot, recovery.Auto)
-			}
+		step, err := r.decide(ctx, o)
+		if err != nil {
+			return lua.Meta{}, err
 		}
 		isDone, err := r.record(ctx, o, step)
 		if !isDone && err == nil {
@@ -215,6 +205,7 @@ func (h *Hydrator) run(ctx context.Context, id string, reported lua.Position, lo
 		if err != nil && !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrOther) && !errors.Is(err, campaigns.ErrMoved) {
 			return lua.Meta{}, err
 		}
+		o = nil
 	}
 	return lua.Meta{}, fmt.Errorf("%w: %s: it changed during each of %d steps: try again", lua.ErrUnavailable, id, stepsMost)
 }
@@ -227,6 +218,22 @@ type run struct {
 	pause    time.Duration
 	before   recovery.Before
 	refused  string // the row that refused the last observation
+}
+
+// decide says what is done next. That a lot is lost is recorded at once, as its effect is known.
+func (r *run) decide(ctx context.Context, o *lot) (step recovery.Step, err error) {
+	o.Reported = r.reported
+	o.Before = r.before
+	r.before = recovery.Before{Epoch: o.Redis.At.Epoch, IsTaking: o.IsTaking()}
+	step = recovery.PlanLot(&o.Lot, recovery.Auto)
+	if step.Action == recovery.MarkLost {
+		isLost, err := r.h.markLost(ctx, o, o.doubt())
+		if err != nil || !isLost {
+			return step, err
+		}
+		step = recovery.PlanLot(&o.Lot, recovery.Auto)
+	}
+	return step, nil
 }
 
 // record takes the steps that load nothing. done is false for another one.

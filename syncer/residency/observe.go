@@ -55,8 +55,8 @@ func (h *Hydrator) inDialect(mysql, sqlite string) string {
 	return mysql
 }
 
-// observe reads lots, in any order. Those that MySQL does not have are left out. Errors: campaigns.ErrPartitions, those of lua.Scripts and of
-// the database.
+// observe reads lots, in any order. Those that MySQL does not have are left out. Errors: campaigns.ErrPartitions, those of lua.Scripts
+// and of the database.
 func (h *Hydrator) observe(ctx context.Context, ids ...string) ([]*lot, error) {
 	var rows []lotRow
 	err := h.db.WithContext(ctx).Table("lots").Select("lots.*, (SELECT COUNT(*) FROM outbox WHERE outbox.campaign_id = lots.id AND"+

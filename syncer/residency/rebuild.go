@@ -105,8 +105,8 @@ func (h *Hydrator) stopped(ctx context.Context, id, reason string) (*lot, error)
 	return nil, fmt.Errorf("%w: %s: it changed during each of %d steps: try again", lua.ErrUnavailable, id, stepsMost)
 }
 
-// rebuild takes steps 1 to 4 of a load, or confirms a copy. Of a lost campaign, which is fenced, it overwrites what Redis holds. force takes
-// the rows for the truth even if they do not add up to the books or claims are known to be lost, and corrects the books. done is false when
+// rebuild takes steps 1 to 4 of a load, or confirms a copy. Of a lost campaign, which is fenced, it overwrites what Redis holds. force
+// takes the rows for the truth even if they do not add up to the books or claims are known to be lost, and corrects the books. done is false when
 // the books changed, or another process loads the lot.
 func (h *Hydrator) rebuild(ctx context.Context, o *lot, step recovery.Step, force bool) (report RebuildReport, done bool, err error) {
 	c := &o.row
@@ -196,7 +196,7 @@ func (h *Hydrator) begin(ctx context.Context, o *lot, loader string, number int6
 		}
 	}
 	if err == nil && changed == 0 { // perhaps MySQL was rolled back
-		_, err = h.streams.shared(ctx, c.Partition)
+		err = h.streams.shared(ctx, c.Partition)
 	}
 	return changed > 0, wrapped(err, c.ID)
 }

@@ -51,18 +51,19 @@ type observed struct {
 	err         error
 }
 
-// shared is intact for those who ask at the same time. The observation may have begun before the caller asked.
-func (s *streams) shared(ctx context.Context, partition int) (*observed, error) {
+// shared is intact for those who ask at the same time. It may have begun before the caller asked.
+func (s *streams) shared(ctx context.Context, partition int) error {
 	flight := s.looks.DoChan(strconv.Itoa(partition), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hydrateTimeout)
 		defer cancel()
-		return s.intact(ctx, partition)
+		_, err := s.intact(ctx, partition)
+		return nil, err
 	})
 	select {
 	case got := <-flight:
-		return got.Val.(*observed), got.Err //nolint:forcetypeassert // what intact returns
+		return got.Err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("residency: stream %d: %w", partition, context.Cause(ctx))
+		return fmt.Errorf("residency: stream %d: %w", partition, context.Cause(ctx))
 	}
 }
 
