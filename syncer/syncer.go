@@ -72,7 +72,7 @@ func (s *Syncer) jobs() []job {
 			name: "compare", every: 2 * time.Second, leader: leader, round: quiet(c.Reconciler.Reconcile),
 			following: c.Reconciler.ResetMetrics,
 		},
-		{name: "refill", every: 2 * time.Second, leader: leader, round: quiet(c.Reconciler.Refill), following: nil},
+		{name: "refill", every: 2 * time.Second, leader: leader, round: quiet(c.Reconciler.RestoreRows), following: nil},
 		{name: "relay", every: 250 * time.Millisecond, leader: leader, round: quiet(c.Relay.Relay), following: c.Relay.ResetMetrics},
 		{name: "prune", every: time.Minute, leader: leader, round: quiet(c.Pruner.Prune), following: nil},
 		{name: "expire", every: time.Second, leader: leader, round: s.expire, following: c.Expirer.ResetMetrics},

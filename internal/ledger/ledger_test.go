@@ -231,7 +231,7 @@ func TestLedger_ReadsTheArchiveTableAndNamesTheFile(t *testing.T) {
 	recorded(h)
 	want := read(h, id, 100)
 	archive := func(to retention.ArchiveTo, before time.Time) int64 {
-		evictor := residency.NewEvictor(h.Hydrator(), residency.IdleLeast, nil)
+		evictor := residency.NewEvictor(h.Hydrator(), residency.MinIdle, nil)
 		evict := func(ctx context.Context, id string) error {
 			_, err := evictor.EvictOne(ctx, id)
 			return err

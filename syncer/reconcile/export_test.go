@@ -6,13 +6,13 @@ import "time"
 func (r *Reconciler) CountAlways() { r.countEvery = time.Nanosecond }
 
 // KeepRecords keeps so many rows of a campaign in reconciliations.
-func (r *Reconciler) KeepRecords(most int) { r.recordedMost = most }
+func (r *Reconciler) KeepRecords(most int) { r.maxRecorded = most }
 
 // StillMost is how many campaigns a round compares that have not moved.
-const StillMost = stillMost
+const StillMost = maxStill
 
 // RestMost is for how many rounds the books may rest.
-const RestMost = restMost
+const RestMost = maxRest
 
 // Rest is for how many rounds the books are not read.
 func Rest(r *Reconciler) int { return r.rest }

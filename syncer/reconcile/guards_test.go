@@ -154,7 +154,7 @@ func TestRepair_ClaimsThatMayBeElsewhereAreNotNamedAsMissing(t *testing.T) {
 		h := syncertest.NewStack(t)
 		id := synced(h)
 		h.Shut(id)
-		require.Eventually(t, func() bool { return h.Evict(residency.IdleLeast) == 1 }, waitMost, waitPoll)
+		require.Eventually(t, func() bool { return h.Evict(residency.MinIdle) == 1 }, waitMost, waitPoll)
 		archive(h, id)
 		h.Exec("UPDATE lots SET claimed = 12, seen_seq = 11 WHERE id = ?", id)
 		require.NotContains(t, differences(h.Repair(id, reconcile.RepairHow{})), "nothing is left of them")

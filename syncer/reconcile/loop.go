@@ -17,10 +17,10 @@ import (
 
 // A round compares so many campaigns whose books have moved since they were compared last, and so many others: a round costs what
 // moved, not what exists, and a look at ten thousand campaigns is spread over minutes.
-const movedMost, stillMost = 1000, 30
+const maxMoved, maxStill = 1000, 30
 
-// restMost is for how many rounds the books are not read again when none moved, of more than have their turn in one round.
-const restMost = 3
+// maxRest is for how many rounds the books are not read again when none moved, of more than have their turn in one round.
+const maxRest = 3
 
 // past is what is known of a campaign from rounds before.
 type past struct {
@@ -51,7 +51,7 @@ func (r *Reconciler) Reconcile(ctx context.Context) (differ int, err error) {
 	}
 	var rows []models.Reconciliation
 	var failed []error
-	for ids := range slices.Chunk(append(r.moved.next(moved, movedMost), r.still.next(still, stillMost)...), sqlstore.PageSize) {
+	for ids := range slices.Chunk(append(r.moved.next(moved, maxMoved), r.still.next(still, maxStill)...), sqlstore.PageSize) {
 		first, err := r.ahead(ctx, ids)
 		if err != nil {
 			failed = append(failed, err)
@@ -89,8 +89,8 @@ func (r *Reconciler) lists(ctx context.Context) (moved, still []string, err erro
 	}
 	maps.DeleteFunc(r.past, func(_ string, p *past) bool { return p.round != r.round })
 	r.resting = nil
-	if len(moved) == 0 && len(still) > stillMost && len(still) == known {
-		r.rest = restMost
+	if len(moved) == 0 && len(still) > maxStill && len(still) == known {
+		r.rest = maxRest
 		r.resting = still
 	}
 	return moved, still, nil

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	listsSoughtMost = 5000 // lists that earlier loads may have left and that are looked for; the latest loads first
+	maxListsSought = 5000 // lists that earlier loads may have left and that are looked for; the latest loads first
 	packetsAtOnce   = 500  // packets that one call looks up
 )
 
@@ -159,11 +159,11 @@ func (w *waves) report(c *Comparison) {
 			continue
 		}
 		differ++
-		if differ <= usersNamedMost {
+		if differ <= maxUsersNamed {
 			c.differInRedisf("redis has %d packets %s to give away, the rows are of %d", w.lists[release], waveName(release), w.rows[release])
 		}
 	}
-	if more := differ - usersNamedMost; more > 0 {
+	if more := differ - maxUsersNamed; more > 0 {
 		c.differInRedisf("and %d more waves", more)
 	}
 	if len(w.stray) > 0 { // a rebuild makes them those of an earlier load
@@ -248,7 +248,7 @@ func (l *look) forgotten(ctx context.Context, epoch int64, w *waves) error {
 		return err
 	}
 	var older []string
-	for load := epoch - 1; load > 0 && len(older) < listsSoughtMost; load-- {
+	for load := epoch - 1; load > 0 && len(older) < maxListsSought; load-- {
 		older = append(older, unused(load)...)
 	}
 	w.older, err = l.r.scripts.HeldPacketLists(ctx, older)
@@ -256,8 +256,8 @@ func (l *look) forgotten(ctx context.Context, epoch int64, w *waves) error {
 }
 
 func joined(names []string) string {
-	if more := len(names) - usersNamedMost; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:usersNamedMost], ", "), more)
+	if more := len(names) - maxUsersNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxUsersNamed], ", "), more)
 	}
 	return strings.Join(names, ", ")
 }

@@ -16,7 +16,7 @@ import (
 const (
 	countEvery   = time.Minute // rows are counted so often: a million takes MySQL about a second
 	recordEvery  = time.Minute // a comparison that found nothing new is recorded so often
-	recordedMost = 1000        // rows of reconciliations that are kept of a campaign, and up to as many more until the next prune
+	maxRecorded = 1000        // rows of reconciliations that are kept of a campaign, and up to as many more until the next prune
 )
 
 // Depth is how closely a campaign is compared.
@@ -62,13 +62,13 @@ type Reconciler struct {
 	left map[string]time.Time // campaigns that could not be refilled, since when; Refill's own
 
 	countEvery   time.Duration // is the constant, but in tests
-	recordedMost int           // is the constant, but in tests
+	maxRecorded int           // is the constant, but in tests
 }
 
 // New makes a reconciler; reg may be nil. Reconcile and Refill are for one goroutine each, Compare and Repair for any number.
 func New(db *gorm.DB, scripts Scripts, hydrator *residency.Hydrator, log *slog.Logger, reg prometheus.Registerer) *Reconciler {
 	return &Reconciler{
 		db: db, scripts: scripts, hydrator: hydrator, log: log, metrics: newMetrics(reg), past: make(map[string]*past),
-		countEvery: countEvery, recordedMost: recordedMost,
+		countEvery: countEvery, maxRecorded: maxRecorded,
 	}
 }

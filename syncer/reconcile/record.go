@@ -51,7 +51,7 @@ func (r *Reconciler) record(ctx context.Context, rows []models.Reconciliation) e
 		p := r.past[rows[i].CampaignID]
 		p.row = rows[i]
 		p.written++
-		if p.written == 1 || p.written == r.recordedMost {
+		if p.written == 1 || p.written == r.maxRecorded {
 			p.written = 1
 			due = append(due, rows[i].CampaignID)
 		}
@@ -85,14 +85,14 @@ func (r *Reconciler) prune(ctx context.Context, campaignIDs []string) error {
 	var full []string
 	err := sqlstore.On(db).Scan(&full,
 		"SELECT campaign_id FROM reconciliations WHERE campaign_id IN ? GROUP BY campaign_id HAVING COUNT(*) > ?",
-		campaignIDs, r.recordedMost)
+		campaignIDs, r.maxRecorded)
 	for _, id := range full {
 		if err != nil {
 			break
 		}
 		var oldest string // that is kept
 		err = sqlstore.On(db).Scan(&oldest, "SELECT id FROM reconciliations WHERE campaign_id = ? ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?",
-			id, r.recordedMost-1)
+			id, r.maxRecorded-1)
 		if err == nil {
 			err = sqlstore.On(db).Run("DELETE FROM reconciliations WHERE campaign_id = ? AND id < ?", id, oldest)
 		}

@@ -69,7 +69,7 @@ func (r *Reconciler) Repair(ctx context.Context, campaignID string, how RepairHo
 	}
 	for _, step := range []func(context.Context) error{
 		p.ask, p.retryParked, p.restoreFromStream, p.restoreFromRedis, p.restoreOwners, p.recount, p.compare,
-		p.mendRedis, p.dropForgotten,
+		p.repairRedis, p.dropForgotten,
 	} {
 		if err := step(ctx); err != nil {
 			return p.done, fmt.Errorf("reconcile: repair %s: %w", campaignID, err)
@@ -92,7 +92,7 @@ type repair struct {
 	missing []places          // that were answered, and that nothing accounts for
 	loss    residency.Loss    // of the claim stream, since the campaign was loaded
 	unknown []string          // ids of claims that Redis has a record of, but not of whose they are
-	noPlace map[string]string // displaced claims that can't have a new place, by their id among those that are parked, and why
+	noPlace map[string]string // claimsWithoutSeq claims that can't have a new place, by their id among those that are parked, and why
 }
 
 // compare looks at what is left, with what only the repair knows of.
@@ -118,9 +118,9 @@ func (p *repair) compare(ctx context.Context) (err error) {
 	return nil
 }
 
-// mendRedis has Redis hold what the rows say, and nothing else.
-func (p *repair) mendRedis(ctx context.Context) error {
-	displaced, err := p.displaced(ctx)
+// repairRedis has Redis hold what the rows say, and nothing else.
+func (p *repair) repairRedis(ctx context.Context) error {
+	displaced, err := p.claimsWithoutSeq(ctx)
 	switch {
 	case err != nil:
 		return err

@@ -128,7 +128,7 @@ func (p *repair) noneInTheWay(ctx context.Context) error {
 	var names []string
 	for i := range all.All {
 		one := &all.All[i]
-		if _, hasNone := p.noPlace[one.ID]; !hasNone && !one.Counts && !one.Written && len(names) < usersNamedMost {
+		if _, hasNone := p.noPlace[one.ID]; !hasNone && !one.Counts && !one.Written && len(names) < maxUsersNamed {
 			names = append(names, one.String())
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"dibs/syncer/writer"
 )
 
-// displaced are the parked claims whose place in the campaign another claim has, because Redis was rolled back and sold it again, and that
+// claimsWithoutSeq are the parked claims whose place in the campaign another claim has, because Redis was rolled back and sold it again, and that
 // may have a new one. The oldest come first. The others are noted in noPlace.
-func (p *repair) displaced(ctx context.Context) (displaced []writer.ParkedClaim, err error) {
+func (p *repair) claimsWithoutSeq(ctx context.Context) (displaced []writer.ParkedClaim, err error) {
 	all, err := writer.ReadParked(ctx, p.r.db.ConnPool, p.id)
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (p *repair) displaced(ctx context.Context) (displaced []writer.ParkedClaim,
 		if one.Written || one.Counts || one.Record().Check() != nil {
 			continue
 		}
-		why, err := whyNoPlace(ctx, p.r.db.ConnPool, &c, all.Units, one)
+		why, err := seqRefusal(ctx, p.r.db.ConnPool, &c, all.Units, one)
 		switch {
 		case err != nil:
 			return nil, err
@@ -45,8 +45,8 @@ func (p *repair) displaced(ctx context.Context) (displaced []writer.ParkedClaim,
 	return displaced, nil
 }
 
-// whyNoPlace tells why a displaced claim can't have a new place; "" is that it can.
-func whyNoPlace(ctx context.Context, q sqlstore.Querier, c *models.Campaign, parkedUnits int64, one *writer.ParkedClaim) (string, error) {
+// seqRefusal tells why a displaced claim can't have a new place; "" is that it can.
+func seqRefusal(ctx context.Context, q sqlstore.Querier, c *models.Campaign, parkedUnits int64, one *writer.ParkedClaim) (string, error) {
 	e := &one.Event
 	if free := c.Total - c.Claimed - parkedUnits; e.Quantity > free {
 		return fmt.Sprintf("%d units are left", max(0, free)), nil
@@ -106,7 +106,7 @@ var errLoadedAgain = errors.New("reconcile: the campaign was loaded into redis i
 
 // place gives displaced claims new places, the oldest first, while stock lasts.
 func (p *repair) place(ctx context.Context) error {
-	displaced, err := p.displaced(ctx)
+	displaced, err := p.claimsWithoutSeq(ctx)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (p *repair) placeOne(ctx context.Context, tx *sql.Tx, c *models.Campaign, o
 	if err != nil {
 		return nil, err
 	}
-	why, err := whyNoPlace(ctx, tx, c, parked.Units, one)
+	why, err := seqRefusal(ctx, tx, c, parked.Units, one)
 	if err != nil {
 		return nil, err
 	}

@@ -260,7 +260,7 @@ func TestRestored_AShardThatRedisDoesNotHold(t *testing.T) {
 			two := models.ShardID(s.id, 2)
 			if how == "evicted" {
 				require.Eventually(t, func() bool {
-					return s.Evict(residency.IdleLeast) > 0 && s.Residency(two) == models.ResidencyEvicted
+					return s.Evict(residency.MinIdle) > 0 && s.Residency(two) == models.ResidencyEvicted
 				}, waitMost, waitPoll)
 			} else {
 				k := s.Scripts.KeysOf(two)

@@ -32,7 +32,7 @@ func newWitnessed(t *testing.T) *syncertest.Stack {
 
 func refill(h *syncertest.Stack) (refilled int) {
 	h.T.Helper()
-	refilled, err := h.Reconciler().Refill(h.T.Context())
+	refilled, err := h.Reconciler().RestoreRows(h.T.Context())
 	require.NoError(h.T, err)
 	return refilled
 }
@@ -115,7 +115,7 @@ func TestRestored_AnEvictedCampaignIsForAPerson(t *testing.T) {
 	h.Take(id, syncertest.Asks("early", 10)...)
 	restore := putBack(h)
 	h.Take(id, syncertest.Asks("tail", 20)...)
-	require.Eventually(t, func() bool { return h.Evict(residency.IdleLeast) == 1 }, waitMost, waitPoll)
+	require.Eventually(t, func() bool { return h.Evict(residency.MinIdle) == 1 }, waitMost, waitPoll)
 	trim(h)
 	restore()
 
@@ -269,7 +269,7 @@ func TestRestored_BothToDifferentMoments(t *testing.T) {
 	var log testenv.Buffer
 	reconciler := reconcile.New(h.DB, h.Scripts, h.Hydrator(), slog.New(slog.NewTextHandler(&log, nil)), nil)
 	for range 2 {
-		refilled, err := reconciler.Refill(t.Context())
+		refilled, err := reconciler.RestoreRows(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, refilled)
 	}

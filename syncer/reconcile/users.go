@@ -7,8 +7,8 @@ import (
 	"dibs/lua"
 )
 
-// usersNamedMost bounds the users, waves and lists that differ and are named one by one.
-const usersNamedMost = 10
+// maxUsersNamed bounds the users, waves and lists that differ and are named one by one.
+const maxUsersNamed = 10
 
 // records compares the idempotency records, the users' counts and the packets in Redis with MySQL. settled is false when claims came
 // in the meantime; then nothing was found out.
@@ -49,7 +49,7 @@ func (l *look) users(ctx context.Context, id string) (lines []string, err error)
 	more := 0
 	seen := make(map[string]bool)
 	add := func(line string) {
-		if len(lines) < usersNamedMost {
+		if len(lines) < maxUsersNamed {
 			lines = append(lines, line)
 		} else {
 			more++

@@ -20,8 +20,8 @@ import (
 // A round looks at so many campaigns: what is idle costs Redis a call each time.
 const evictorLooks = 500
 
-// IdleLeast evicts every campaign that may be evicted.
-const IdleLeast = time.Millisecond
+// MinIdle evicts every campaign that may be evicted.
+const MinIdle = time.Millisecond
 
 // Evictor evicts campaigns from Redis that no one claims from and of which MySQL has every claim, unless the campaign, or packets
 // of it, have yet to begin. An eviction takes two steps:

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	firstsMost    = 128                   // campaigns of a group
-	groupsMost    = 4                     // groups under way at once in a process
-	groupPatience = 50 * time.Millisecond // a group that takes longer no longer holds up the next one
+	maxInitialLoads    = 128                   // campaigns of a group
+	maxGroups    = 4                     // groups under way at once in a process
+	slowAfter = 50 * time.Millisecond // a group that takes longer no longer holds up the next one
 	firstsTimeout = 4 * time.Second       // of a group: the time of its loader is not renewed
 	firstNumber   = 1                     // of a load: the first that MySQL hands out of a campaign
 	neverLoaded   = "epoch = 0 AND load_attempts = 0 AND residency = '" + string(models.ResidencyNone) + "'"
@@ -31,10 +31,10 @@ const (
 		" AND NOT EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id)"
 )
 
-// firsts loads campaigns that were never loaded, many at once: those that were asked for while the group before was loaded are the next
+// initialLoads loads campaigns that were never loaded, many at once: those that were asked for while the group before was loaded are the next
 // group. A group takes the steps of a load, see Hydrator, each for all of its campaigns in one statement or one round trip. What does not
 // go the usual way leaves the group, and is loaded by itself.
-type firsts struct {
+type initialLoads struct {
 	h *Hydrator
 
 	mu      sync.Mutex
@@ -52,7 +52,7 @@ type first struct {
 }
 
 // load loads a campaign with others, if it was never loaded. Else, and after any failure, it returns no meta.
-func (f *firsts) load(ctx context.Context, id string) (*lua.Meta, *lot) {
+func (f *initialLoads) load(ctx context.Context, id string) (*lua.Meta, *lot) {
 	if models.IsShardID(id) {
 		return nil, nil
 	}
@@ -70,11 +70,11 @@ func (f *firsts) load(ctx context.Context, id string) (*lua.Meta, *lot) {
 }
 
 // start starts a group of those that wait, unless one was started just now. The caller holds mu.
-func (f *firsts) start() {
-	if len(f.waiting) == 0 || f.prompt > 0 || f.running == groupsMost {
+func (f *initialLoads) start() {
+	if len(f.waiting) == 0 || f.prompt > 0 || f.running == maxGroups {
 		return
 	}
-	n := min(len(f.waiting), firstsMost)
+	n := min(len(f.waiting), maxInitialLoads)
 	group := slices.Clone(f.waiting[:n])
 	f.waiting = slices.Delete(f.waiting, 0, n)
 	f.running++
@@ -87,7 +87,7 @@ func (f *firsts) start() {
 		}
 		f.start()
 	}
-	patience := time.AfterFunc(groupPatience, func() {
+	patience := time.AfterFunc(slowAfter, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		late()

@@ -32,7 +32,7 @@ const (
 	renewEvery                = 5 * time.Second / 3 // a loader renews its time
 
 	stepsMost = 32 // of one run, but for waits
-	loadsMost = 8  // at once in a process: each holds a map of the campaign's users
+	maxLoads = 8  // at once in a process: each holds a map of the campaign's users
 )
 
 var (
@@ -67,7 +67,7 @@ type Hydrator struct {
 	flights singleflight.Group
 	loads   chan struct{} // holds a token for each load of claims that is under way
 	lots    sync.Map      // chan struct{} by campaign of several shards: holds a token while a lot of it is loaded
-	firsts  firsts
+	initialLoads  initialLoads
 	steps   steps.Steps
 }
 
@@ -77,10 +77,10 @@ func NewHydrator(db *gorm.DB, scripts campaigns.Scripts, log *slog.Logger, reg p
 		db: db, scripts: scripts, log: log, streams: streams{
 			db: db, scripts: scripts, log: log, lost: newEntriesLost(reg), looks: new(singleflight.Group),
 		},
-		seconds: newRebuildSeconds(reg), loads: make(chan struct{}, loadsMost),
+		seconds: newRebuildSeconds(reg), loads: make(chan struct{}, maxLoads),
 	}
 	h.applier = campaigns.NewApplier(db, scripts, &h.steps)
-	h.firsts.h = h
+	h.initialLoads.h = h
 	return h
 }
 
@@ -94,7 +94,7 @@ func (h *Hydrator) Hydrate(ctx context.Context, campaignID string) (lua.Meta, er
 	flight := h.flights.DoChan(campaignID, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hydrateTimeout)
 		defer cancel()
-		meta, seen := h.firsts.load(ctx, campaignID)
+		meta, seen := h.initialLoads.load(ctx, campaignID)
 		if meta != nil {
 			return *meta, nil
 		}

@@ -226,7 +226,7 @@ func keptFlushes(ids []string) []string {
 		return nil
 	}
 	newest := slices.Max(ids)
-	sure := time.Now().Add(-flushesSure)
+	sure := time.Now().Add(-flushRetention)
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id != newest && madeAt(id).Before(sure) })
 }
 

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// flushesSure is for how long every row of stock_flushes is there; the pruner leaves the newest of a campaign for good.
-	flushesSure = 6 * 24 * time.Hour
+	// flushRetention is for how long every row of stock_flushes is there; the pruner leaves the newest of a campaign for good.
+	flushRetention = 6 * 24 * time.Hour
 	// idleShort is a time in which no campaign is claimed from and evicted again, unless DIBS_IDLE_EVICT is shorter.
 	idleShort = 10 * time.Second
 )

@@ -25,12 +25,12 @@ const (
 	forgetAfter  = 200 * time.Millisecond // how long rows that Redis has wait to be deleted with others
 	relayPage    = 500                    // rows that are read at a time
 	applyAtOnce  = 8                      // campaigns whose rows are applied at the same time
-	vainPagesMax = 3                      // pages in a row that an unreachable Redis refuses before a round ends
+	maxUnreachablePages = 3                      // pages in a row that an unreachable Redis refuses before a round ends
 
 	// Between two tries of a row that can't be applied, doubled each time.
 	damagedWait    = time.Second
 	damagedWaitMax = time.Minute
-	damagedMost    = 10_000 // rows whose tries are remembered
+	maxDamaged    = 10_000 // rows whose tries are remembered
 )
 
 // errOutboxKind says that a newer program wrote a row: this one does not know its kind.
@@ -132,7 +132,7 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 		switch {
 		case ctx.Err() != nil:
 			return applied, fmt.Errorf("resolve: relay: %w", context.Cause(ctx))
-		case vain >= vainPagesMax:
+		case vain >= maxUnreachablePages:
 			return applied, errors.Join(append(failed, err)...)
 		case err != nil && len(failed) < sqlstore.PageSize:
 			failed = append(failed, err)
@@ -162,7 +162,7 @@ func (r *Relay) remember(page []models.OutboxRow, err error) {
 		was, known := r.damaged[id]
 		if _, isBad := bad[id]; !isBad {
 			delete(r.damaged, id)
-		} else if known || len(r.damaged) < damagedMost {
+		} else if known || len(r.damaged) < maxDamaged {
 			wait := min(max(2*was.wait, damagedWait), damagedWaitMax)
 			r.damaged[id] = tries{time.Now().Add(wait), wait}
 		}

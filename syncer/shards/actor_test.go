@@ -31,7 +31,7 @@ func (w *world) start(need models.Need) *actor {
 	}
 	a.mover.proof = a.mover.prove
 	if w.flaw == flawSoldOutAtAGlance {
-		a.mover.proof = func(ctx context.Context, p *picture) (models.Refill, error) {
+		a.mover.proof = func(ctx context.Context, p *snapshot) (models.Refill, error) {
 			from := int64(1)
 			for _, v := range a.Shards(ctx, p.campaign.LotIDs()) {
 				from += v.Free()

@@ -51,7 +51,7 @@ func TestUnitsThatComeTooLateStayInTheReserve(t *testing.T) {
 func TestTheAgeIsOfTheSameUnits(t *testing.T) {
 	t.Parallel()
 	m := &Mover{}
-	p := &picture{campaign: &models.Campaign{ID: "c", Shards: 2}, views: make([]lua.ShardView, 3)}
+	p := &snapshot{campaign: &models.Campaign{ID: "c", Shards: 2}, views: make([]lua.ShardView, 3)}
 	look := func(out, in int64) flown {
 		last := m.flying
 		m.flying = map[flight]flown{}
@@ -74,6 +74,6 @@ func TestTheAgeIsOfTheSameUnits(t *testing.T) {
 func TestALotThatLacksUnitsGetsThemOnce(t *testing.T) {
 	t.Parallel()
 	m := &Mover{flying: map[flight]flown{}}
-	p := &picture{campaign: &models.Campaign{ID: "c", Shards: 2}, views: []lua.ShardView{{Owed: 5}, {Total: 3}, {Total: 9}}}
+	p := &snapshot{campaign: &models.Campaign{ID: "c", Shards: 2}, views: []lua.ShardView{{Owed: 5}, {Total: 3}, {Total: 9}}}
 	require.Equal(t, []step{{verbMove, 1, 0, 3}, {verbMove, 2, 0, 2}}, m.openMoves(p, nil))
 }

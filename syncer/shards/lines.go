@@ -22,14 +22,14 @@ const (
 	lineSoldOut
 )
 
-// lined is a campaign with what its line depends on.
-type lined struct {
+// stockLevel is a campaign with what its line depends on.
+type stockLevel struct {
 	ID                         string
 	Total, LowStockAt, Lowered int64
 	ToldLine                   line
 }
 
-func lineOf(c *lined, remaining int64) line {
+func lineOf(c *stockLevel, remaining int64) line {
 	switch {
 	case c.Total == 0: // no packets yet
 		return lineNone
@@ -44,7 +44,7 @@ func lineOf(c *lined, remaining int64) line {
 // Look ends transfers that no one ended, and tells the lines that the stock of campaigns of several shards has crossed. It returns
 // how many transfers and lines that were. A failure is returned after the others had their turn. It is for one goroutine.
 func (m *Mover) Look(ctx context.Context) (done int, err error) {
-	fetch := func(after string) (page []lined, err error) {
+	fetch := func(after string) (page []stockLevel, err error) {
 		err = m.db.WithContext(ctx).Raw("SELECT id, total, low_stock_at, told_line, lowered FROM lots WHERE id > ? AND shard = 0 AND shards > 1"+
 			" AND status <> ? ORDER BY id LIMIT ?", after, models.StatusClosed, sqlstore.PageSize).Scan(&page).Error
 		if err != nil {
@@ -54,7 +54,7 @@ func (m *Mover) Look(ctx context.Context) (done int, err error) {
 	}
 	last := m.flying
 	m.flying = make(map[flight]flown)
-	err = sqlstore.EachRow(ctx, func(c *lined) string { return c.ID }, fetch, func(c *lined) error {
+	err = sqlstore.EachRow(ctx, func(c *stockLevel) string { return c.ID }, fetch, func(c *stockLevel) error {
 		n, err := m.lookAt(ctx, c, last)
 		done += n
 		return err
@@ -77,7 +77,7 @@ type flown struct {
 
 // lookAt looks at one campaign. One of which a lot is not in Redis, or does not answer, is looked at again later. last is what was in
 // flight when Look looked last.
-func (m *Mover) lookAt(ctx context.Context, c *lined, last map[flight]flown) (done int, err error) {
+func (m *Mover) lookAt(ctx context.Context, c *stockLevel, last map[flight]flown) (done int, err error) {
 	before, err := m.look(ctx, c.ID, 1, nil)
 	if err != nil {
 		return 0, err
@@ -110,7 +110,7 @@ func (m *Mover) lookAt(ctx context.Context, c *lined, last map[flight]flown) (do
 }
 
 // openMoves are the steps that end what is in flight, and those that bring free units to lots that have sold more than they have.
-func (m *Mover) openMoves(p *picture, last map[flight]flown) (steps []step) {
+func (m *Mover) openMoves(p *snapshot, last map[flight]flown) (steps []step) {
 	free := make([]int64, len(p.views))
 	for at := range p.views {
 		free[at] = p.free(at)
@@ -147,7 +147,7 @@ func (m *Mover) openMoves(p *picture, last map[flight]flown) (steps []step) {
 
 // keepTotal has the reserve and MySQL agree on what was taken out of the total of a campaign. More was taken out in Redis if who lowered
 // the total died, or is about to record it; less, if Redis lost that. A MySQL that was restored to a time before a raise has a lower total.
-func (m *Mover) keepTotal(ctx context.Context, c *lined, p *picture) error {
+func (m *Mover) keepTotal(ctx context.Context, c *stockLevel, p *snapshot) error {
 	reserve := len(p.views) - 1
 	v := &p.views[reserve]
 	if v.Err != nil || v.Out[0] == c.Lowered && v.In[0]-v.Out[0] <= c.Total {
@@ -174,7 +174,7 @@ func (m *Mover) keepTotal(ctx context.Context, c *lined, p *picture) error {
 }
 
 // remaining is how many units a campaign had at a moment between two looks, unless units became free in the meantime.
-func (m *Mover) remaining(ctx context.Context, c *lined, before *picture, rows []models.Campaign) (remaining int64, known bool, err error) {
+func (m *Mover) remaining(ctx context.Context, c *stockLevel, before *snapshot, rows []models.Campaign) (remaining int64, known bool, err error) {
 	after, err := m.look(ctx, c.ID, 1, nil)
 	if err != nil {
 		return 0, false, err
@@ -200,11 +200,11 @@ func isEvicted(c *models.Campaign) bool {
 	return c.Residency == models.ResidencyEvicted || c.Residency == models.ResidencyNone
 }
 
-// errElse says that someone else told the line, or changed the total.
-var errElse = errors.New("shards: the line is not as it was seen")
+// errConflict says that someone else told the line, or changed the total.
+var errConflict = errors.New("shards: the line is not as it was seen")
 
 // tell notes the line that a campaign is at. Those that it crossed downwards are told once, in the transaction that notes it.
-func (m *Mover) tell(ctx context.Context, c *lined, now line, remaining int64) error {
+func (m *Mover) tell(ctx context.Context, c *stockLevel, now line, remaining int64) error {
 	var rows []models.OutboxRow
 	for _, one := range []struct {
 		line line
@@ -224,7 +224,7 @@ func (m *Mover) tell(ctx context.Context, c *lined, now line, remaining int64) e
 			changed, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET told_line = ? WHERE id = ? AND told_line = ? AND total = ?",
 				int(now), c.ID, int(c.ToldLine), c.Total)
 			if err == nil && changed == 0 {
-				err = sqlstore.Final(errElse)
+				err = sqlstore.Final(errConflict)
 			}
 			if err != nil {
 				return err
@@ -232,7 +232,7 @@ func (m *Mover) tell(ctx context.Context, c *lined, now line, remaining int64) e
 			return campaigns.PutOutbox(ctx, tx, rows)
 		})
 	})
-	if errors.Is(err, errElse) {
+	if errors.Is(err, errConflict) {
 		return nil // someone else was faster
 	}
 	if err != nil {

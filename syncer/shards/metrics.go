@@ -40,7 +40,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 // count counts units that went from one lot to another, by the number of the shard that took them; a reserve is no shard.
-func (m *Mover) count(from, to int, p *picture, n int64) {
+func (m *Mover) count(from, to int, p *snapshot, n int64) {
 	if m.metrics == nil || n == 0 { // a test's own has none
 		return
 	}

@@ -30,8 +30,8 @@ var ErrBlocked = errors.New("shards: nothing can be said of the units that are a
 var errGone = errors.New("shards: a lot that can't be loaded")
 
 const (
-	// stepsMost bounds the steps for one need, while others take the units.
-	stepsMost = 200
+	// maxSteps bounds the steps for one need, while others take the units.
+	maxSteps = 200
 	// viewTimeout bounds a look at all lots. The units of one whose server hangs are out of reach until it fails over.
 	viewTimeout = 500 * time.Millisecond
 	// slowDebit is half of the time that a claim is held.
@@ -65,7 +65,7 @@ type Mover struct {
 	find     func(ctx context.Context, id string, shard int) (*models.Campaign, error) // is lookUp, but in tests
 	oneByOne bool                                                                      // in tests: steps are not taken at the same time
 
-	proof func(ctx context.Context, p *picture) (models.Refill, error) // is prove, but in tests
+	proof func(ctx context.Context, p *snapshot) (models.Refill, error) // is prove, but in tests
 
 	flying map[flight]flown // that Look has seen last; Look's own
 }
@@ -111,7 +111,7 @@ func (m *Mover) Refill(ctx context.Context, campaignID string, need models.Need)
 	}
 	gone := make(map[int]error) // why lots can't be loaded, by their places
 	isDry := false
-	for range stepsMost {
+	for range maxSteps {
 		if need.Within > 0 && time.Since(began) > need.Within {
 			return models.Refill{}, nil
 		}
@@ -169,8 +169,8 @@ func (m *Mover) known(ctx context.Context, campaignID string, shard int) (*campa
 	return one, c, nil
 }
 
-// look makes a picture of a campaign that has a shard of that number, once its lots are verified.
-func (m *Mover) look(ctx context.Context, campaignID string, shard int, gone map[int]error) (*picture, error) {
+// look makes a snapshot of a campaign that has a shard of that number, once its lots are verified.
+func (m *Mover) look(ctx context.Context, campaignID string, shard int, gone map[int]error) (*snapshot, error) {
 	one, c, err := m.known(ctx, campaignID, shard)
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (m *Mover) look(ctx context.Context, campaignID string, shard int, gone map
 	if err := m.verifyAll(ctx, one, c); err != nil {
 		return nil, err
 	}
-	p := &picture{campaign: c, views: m.view(ctx, c), isSlow: one.isSlow.Load()}
+	p := &snapshot{campaign: c, views: m.view(ctx, c), isSlow: one.isSlow.Load()}
 	for at, err := range gone {
 		if errors.Is(p.views[at].Err, lua.ErrAbsent) || errors.Is(p.views[at].Err, lua.ErrDamaged) {
 			p.views[at].Err = err
@@ -284,7 +284,7 @@ func (m *Mover) loadBehind(ctx context.Context, views []lua.ShardView, rows []mo
 }
 
 // doAll takes steps in different lots at once: each may wait for seconds until it is on a disk.
-func (m *Mover) doAll(ctx context.Context, p *picture, all []step) error {
+func (m *Mover) doAll(ctx context.Context, p *snapshot, all []step) error {
 	var g errgroup.Group
 	moves := make([]moved, len(all))
 	for i, s := range all {
@@ -319,9 +319,9 @@ type moved struct {
 	isAnswered bool  // the giver was as it was seen
 }
 
-// move takes units from one lot to another, and ends what is in flight between the two. What others changed since the picture was made is
+// move takes units from one lot to another, and ends what is in flight between the two. What others changed since the snapshot was made is
 // no error: the next one shows it.
-func (m *Mover) move(ctx context.Context, p *picture, s step) (moved, error) {
+func (m *Mover) move(ctx context.Context, p *snapshot, s step) (moved, error) {
 	giver := &p.views[s.from]
 	units := s.units
 	if p.campaign.Kind == models.KindPacket {
@@ -351,7 +351,7 @@ func (m *Mover) move(ctx context.Context, p *picture, s step) (moved, error) {
 
 // credit brings a lot what another has debited for it. The debit may have waited for seconds: lots that were evicted in the meantime, or
 // rolled back, are loaded.
-func (m *Mover) credit(ctx context.Context, p *picture, s step, upto int64) error {
+func (m *Mover) credit(ctx context.Context, p *snapshot, s step, upto int64) error {
 	err := m.creditOnce(ctx, p, s, &p.views[s.from], &p.views[s.to], upto)
 	isGone := func(one error) bool { return errors.Is(err, one) }
 	if !slices.ContainsFunc([]error{lua.ErrAbsent, lua.ErrOther, lua.ErrBehind, lua.ErrPeer}, isGone) {
@@ -373,7 +373,7 @@ func (m *Mover) credit(ctx context.Context, p *picture, s step, upto int64) erro
 	return lookAgain(m.creditOnce(ctx, p, s, &views[0], &views[1], upto))
 }
 
-func (m *Mover) creditOnce(ctx context.Context, p *picture, s step, giver, taker *lua.ShardView, upto int64) error {
+func (m *Mover) creditOnce(ctx context.Context, p *snapshot, s step, giver, taker *lua.ShardView, upto int64) error {
 	c := &lua.Credit{
 		Seen: taker.Position, Peer: p.number(s.from), PeerLoad: giver.Epoch, Before: taker.In[p.number(s.from)], Upto: upto,
 	}
@@ -395,7 +395,7 @@ func (m *Mover) creditOnce(ctx context.Context, p *picture, s step, giver, taker
 }
 
 // floors is what each lot was credited from one.
-func (p *picture) floors(from int) map[int]int64 {
+func (p *snapshot) floors(from int) map[int]int64 {
 	floors := make(map[int]int64)
 	for at := range p.views {
 		if n := p.views[at].In[p.number(from)]; n > 0 && !isAway(p.views[at].Err) {
@@ -405,7 +405,7 @@ func (p *picture) floors(from int) map[int]int64 {
 	return floors
 }
 
-// lookAgain is the error of a call but for those that the next picture explains.
+// lookAgain is the error of a call but for those that the next snapshot explains.
 func lookAgain(err error) error {
 	for _, one := range []error{lua.ErrMovedOn, lua.ErrAbsent, lua.ErrOther, lua.ErrDamaged, lua.ErrPeer} {
 		if errors.Is(err, one) {
@@ -420,7 +420,7 @@ func lookAgain(err error) error {
 //
 // Each lot had no more units free at that moment than when it was seen first, because nothing became free in it until it was seen again, by
 // the same server; and what it had debited by then was credited before.
-func (m *Mover) prove(ctx context.Context, p *picture) (no models.Refill, err error) {
+func (m *Mover) prove(ctx context.Context, p *snapshot) (no models.Refill, err error) {
 	ids := p.campaign.LotIDs()
 	servers, err := m.redis.Servers(ctx, ids)
 	if err != nil {
@@ -463,7 +463,7 @@ func (m *Mover) prove(ctx context.Context, p *picture) (no models.Refill, err er
 
 // Lower has the reserve debit units to the campaign's total until these are so many, see campaigns.Gatherer.
 func (m *Mover) Lower(ctx context.Context, campaignID string, upto int64) (lowered int64, err error) {
-	for range stepsMost {
+	for range maxSteps {
 		p, err := m.look(ctx, campaignID, models.ReserveLot, nil)
 		if err != nil {
 			return 0, err

@@ -7,8 +7,8 @@ import (
 	"dibs/models"
 )
 
-// picture is what Redis holds of the lots of a campaign, as it was seen: its shards in order, and its reserve behind them.
-type picture struct {
+// snapshot is what Redis holds of the lots of a campaign, as it was seen: its shards in order, and its reserve behind them.
+type snapshot struct {
 	campaign *models.Campaign
 	views    []lua.ShardView
 
@@ -27,7 +27,7 @@ const (
 	verbBlocked             // nothing: a lot does not answer that may have the units
 )
 
-// step is the next step for a need. Lots are places in a picture.
+// step is the next step for a need. Lots are places in a snapshot.
 type step struct {
 	verb     verb
 	from, to int // a load is of to
@@ -35,7 +35,7 @@ type step struct {
 }
 
 // number is the number of the lot at a place.
-func (p *picture) number(at int) int {
+func (p *snapshot) number(at int) int {
 	if at == len(p.views)-1 {
 		return models.ReserveLot
 	}
@@ -43,15 +43,15 @@ func (p *picture) number(at int) int {
 }
 
 // at is the place of a lot.
-func (p *picture) at(number int) int { return min(number, len(p.views)) - 1 }
+func (p *snapshot) at(number int) int { return min(number, len(p.views)) - 1 }
 
 // lot is the campaign of the lot at a place, as calls of Redis name it.
-func (p *picture) lot(at int) *models.Campaign {
+func (p *snapshot) lot(at int) *models.Campaign {
 	return &models.Campaign{ID: models.ShardID(p.campaign.ID, p.number(at)), Kind: p.campaign.Kind}
 }
 
 // free is how many units others can have from a lot.
-func (p *picture) free(at int) int64 {
+func (p *snapshot) free(at int) int64 {
 	if v := &p.views[at]; v.Err == nil && (!p.isDry || p.number(at) != models.ReserveLot) {
 		return v.Free()
 	}
@@ -59,16 +59,16 @@ func (p *picture) free(at int) int64 {
 }
 
 // inFlight are the units that a lot has debited for another and that were not credited. Below 0 the giver forgot what it debited.
-func (p *picture) inFlight(from, to int) int64 {
+func (p *snapshot) inFlight(from, to int) int64 {
 	if p.views[from].Err != nil || p.views[to].Err != nil {
 		return 0
 	}
 	return p.views[from].Out[p.number(to)] - p.views[to].In[p.number(from)]
 }
 
-// plan decides on the next step by what was seen, and on nothing else. A step that was decided by a picture that is out of date does no
+// plan decides on the next step by what was seen, and on nothing else. A step that was decided by a snapshot that is out of date does no
 // harm: each is taken only where the lots are as they were seen.
-func plan(p *picture, need models.Need) step {
+func plan(p *snapshot, need models.Need) step {
 	to := p.at(need.Shard)
 	v := &p.views[to]
 	switch {
@@ -103,7 +103,7 @@ func plan(p *picture, need models.Need) step {
 
 // gather is the next step where the reserve does not have what a lot lacks: it gathers it from all other lots. Units that come too late for
 // who waits are in the reserve then, where whoever asks next has them at once.
-func (p *picture) gather(needs int, lack int64) step {
+func (p *snapshot) gather(needs int, lack int64) step {
 	to := len(p.views) - 1
 	if p.views[to].Err != nil {
 		to = needs
@@ -144,7 +144,7 @@ func isAway(err error) bool {
 
 // grantOf is how many units go out of the reserve: what is lacking, or more while there is more. Grants shrink as the reserve does, so that
 // the last units don't lie with a shard that no one asks.
-func (p *picture) grantOf(need models.Need, lack int64) int64 {
+func (p *snapshot) grantOf(need models.Need, lack int64) int64 {
 	has := p.free(len(p.views) - 1)
 	return min(has, max(lack, 2*need.Pace, has/int64(2*(len(p.views)-1))))
 }
@@ -154,7 +154,7 @@ const fewLeft = 16
 
 // recallOf is how many units are asked of a lot: what is lacking, or half of what it has, or the last few. If debits wait for a slow disk
 // it is seven eighths: with half, a campaign took four such waits to sell its last units.
-func (p *picture) recallOf(from int, lack int64) int64 {
+func (p *snapshot) recallOf(from int, lack int64) int64 {
 	free := p.free(from)
 	if free <= fewLeft {
 		return free
@@ -168,7 +168,7 @@ func (p *picture) recallOf(from int, lack int64) int64 {
 
 // with is a step and what is to be done at the same time: as someone waits for units, one of each lot that has some. Each may have to wait
 // for a disk.
-func (p *picture) with(s step, need models.Need) []step {
+func (p *snapshot) with(s step, need models.Need) []step {
 	all := []step{s}
 	if s.verb != verbMove || need.Ahead {
 		return all
@@ -193,7 +193,7 @@ func (p *picture) with(s step, need models.Need) []step {
 const richer = 4
 
 // evenOut moves units to a shard before anybody waits for them, from one that has far more.
-func (p *picture) evenOut(to int) step {
+func (p *snapshot) evenOut(to int) step {
 	from := p.richest(to, to)
 	if from < 0 {
 		return step{verb: verbEnough}
@@ -205,7 +205,7 @@ func (p *picture) evenOut(to int) step {
 }
 
 // richest is the lot with the most free units, other than two; -1 is none.
-func (p *picture) richest(other, another int) (at int) {
+func (p *snapshot) richest(other, another int) (at int) {
 	at = -1
 	most := int64(0)
 	for i := range p.views {

@@ -12,7 +12,7 @@ import (
 // Who waits for units has all lots asked for them at once, but for one that is away; who looks ahead asks one.
 func TestAllShardsAreAskedAtOnce(t *testing.T) {
 	t.Parallel()
-	p := &picture{campaign: &models.Campaign{ID: "c", Shards: 5}, views: []lua.ShardView{
+	p := &snapshot{campaign: &models.Campaign{ID: "c", Shards: 5}, views: []lua.ShardView{
 		{}, {Total: 100}, {Total: 40}, {Total: 5}, {Total: 50, Err: lua.ErrUnavailable}, {},
 	}}
 	need := models.Need{Shard: 1, Units: 120}
@@ -34,7 +34,7 @@ func TestWhatIsInFlightComesFirst(t *testing.T) {
 	out := func(peer int, units int64) lua.Transfers {
 		return lua.Transfers{Out: map[int]int64{peer: units}}
 	}
-	p := &picture{campaign: &models.Campaign{ID: "c", Shards: 3}, views: []lua.ShardView{{}, {Transfers: out(1, 5)}, {Total: 100}, {Total: 100}}}
+	p := &snapshot{campaign: &models.Campaign{ID: "c", Shards: 3}, views: []lua.ShardView{{}, {Transfers: out(1, 5)}, {Total: 100}, {Total: 100}}}
 	need := models.Need{Shard: 1, Units: 7}
 	require.Equal(t, step{verb: verbMove, from: 1, to: 0}, plan(p, need))
 	p.views[0].Transfers = lua.Transfers{In: map[int]int64{2: 5, 3: 9}}

@@ -17,10 +17,10 @@ type rush struct {
 	shape rushShape
 	dice  *rand.Rand
 
-	now     int // ms
-	picture picture
-	places  []rushPlace
-	movers  []rushMover
+	now      int // ms
+	snapshot snapshot
+	places   []rushPlace
+	movers   []rushMover
 
 	sold, asked, held, failed int64
 	moves, looks, flying      int64
@@ -89,7 +89,7 @@ type rushPoint struct {
 func newRush(shape rushShape) *rush {
 	r := &rush{shape: shape, dice: rand.New(rand.NewPCG(shape.seed, 1)), movers: make([]rushMover, shape.processes)}
 	loan, sum := shape.units/int64(2*shape.shards), 0.0
-	r.picture.campaign = &models.Campaign{ID: "c", Kind: models.KindCoupon, Shards: shape.shards}
+	r.snapshot.campaign = &models.Campaign{ID: "c", Kind: models.KindCoupon, Shards: shape.shards}
 	for i := range shape.shards {
 		place := rushPlace{weight: 1, isOneLooking: make([]bool, shape.processes)}
 		if i%16 == 0 {
@@ -97,9 +97,9 @@ func newRush(shape rushShape) *rush {
 		}
 		sum += place.weight
 		r.places = append(r.places, place)
-		r.picture.views = append(r.picture.views, lua.ShardView{Total: loan})
+		r.snapshot.views = append(r.picture.views, lua.ShardView{Total: loan})
 	}
-	r.picture.views = append(r.picture.views, lua.ShardView{Total: shape.units - loan*int64(shape.shards)})
+	r.snapshot.views = append(r.picture.views, lua.ShardView{Total: shape.units - loan*int64(shape.shards)})
 	for i := range r.places {
 		r.places[i].weight /= sum
 	}
@@ -122,7 +122,7 @@ func (r *rush) run(most int) {
 
 // serve answers claims of a shard for a millisecond.
 func (r *rush) serve(i int, mean float64) {
-	place, view := &r.places[i], &r.picture.views[i]
+	place, view := &r.places[i], &r.snapshot.views[i]
 	come := max(0, int64(math.Round(mean+math.Sqrt(mean)*r.dice.NormFloat64()))) // as good as Poisson's for so many
 	r.asked += come
 	place.waiting += come
@@ -211,7 +211,7 @@ func (r *rush) look(m *rushMover, p int, n rushNeed) {
 // move takes units out of one lot, and brings them to another.
 func (r *rush) move(m *rushMover, s step, again func()) {
 	r.moves++
-	from, to := &r.picture.views[s.from], &r.picture.views[s.to]
+	from, to := &r.snapshot.views[s.from], &r.picture.views[s.to]
 	amount := min(s.units, from.Free())
 	from.Total -= amount
 	r.flying += amount
@@ -226,7 +226,7 @@ func (r *rush) move(m *rushMover, s step, again func()) {
 func (r *rush) done(p int, n rushNeed) {
 	place := &r.places[n.shard]
 	place.isOneLooking[p] = false
-	if r.picture.views[n.shard].Free() == 0 {
+	if r.snapshot.views[n.shard].Free() == 0 {
 		return
 	}
 	for _, one := range place.held {
@@ -252,14 +252,14 @@ func (r *rush) note() {
 	if r.soldAt == 0 && r.sold == r.shape.units {
 		r.soldAt = r.now
 	}
-	r.curve = append(r.curve, rushPoint{r.now, r.sold, waits, r.moves, r.picture.views[r.shape.shards].Total})
+	r.curve = append(r.curve, rushPoint{r.now, r.sold, waits, r.moves, r.snapshot.views[r.shape.shards].Total})
 }
 
 // all units are somewhere.
 func (r *rush) adds() bool {
 	sum := r.flying
-	for i := range r.picture.views {
-		sum += r.picture.views[i].Total
+	for i := range r.snapshot.views {
+		sum += r.snapshot.views[i].Total
 	}
-	return sum == r.shape.units && !slices.ContainsFunc(r.picture.views, func(v lua.ShardView) bool { return v.Taken > v.Total })
+	return sum == r.shape.units && !slices.ContainsFunc(r.snapshot.views, func(v lua.ShardView) bool { return v.Taken > v.Total })
 }
