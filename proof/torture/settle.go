@@ -271,7 +271,7 @@ func (rd *round) reconciled() {
 		all.Go(func() error {
 			out, err := rd.w.dibs("reconcile", "--campaign", c.id)
 			for deadline := time.Now().Add(healWithin); err != nil && c.closing.Load() && time.Now().Before(deadline); {
-				time.Sleep(time.Second)
+				wait(context.Background(), time.Second)
 				out, err = rd.w.dibs("reconcile", "--campaign", c.id)
 			}
 			if err != nil {

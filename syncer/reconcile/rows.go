@@ -78,7 +78,8 @@ func (r *Reconciler) snapshots(ctx context.Context, ids []string, depth Depth) (
 	if depth >= DepthRows {
 		columns = ", COALESCE(r.claims, 0), COALESCE(r.units, 0), COALESCE(r.last, 0), COALESCE(r.released, 0)"
 		join = " LEFT JOIN (SELECT campaign_id, shard, " + rowSums + " FROM claims" +
-			" WHERE campaign_id IN (SELECT campaign_id FROM lots WHERE id IN " + in + ") GROUP BY campaign_id, shard) r ON r.campaign_id = lots.campaign_id AND r.shard = lots.shard"
+			" WHERE campaign_id IN (SELECT campaign_id FROM lots WHERE id IN " + in + ") GROUP BY campaign_id, shard) r" +
+			" ON r.campaign_id = lots.campaign_id AND r.shard = lots.shard"
 		args = slices.Concat(args, args)
 	}
 	err := sqlstore.ScanAll(ctx, r.db.ConnPool, "SELECT "+bookColumns+columns+" FROM lots"+join+" WHERE lots.id IN "+in, args,
@@ -103,8 +104,8 @@ func (r *Reconciler) snapshots(ctx context.Context, ids []string, depth Depth) (
 
 // bookColumns are what comparisons and repairs need of a lot; how many releases wait in outbox; whether events are parked.
 const bookColumns = "lots.id, kind, `partition`, time_zone, total, version, applied_version, epoch, residency, residency_reason," +
-	" residency_at, redis_total, remaining, claimed, synced_seq, lost_claims, released_claims, status, seen_seq, per_user, per_user_per_day, limits," +
-	" shards, tseq, archived_claims, archived_units, archived_released," +
+	" residency_at, redis_total, remaining, claimed, synced_seq, lost_claims, released_claims, status, seen_seq, per_user," +
+	" per_user_per_day, limits, shards, tseq, archived_claims, archived_units, archived_released," +
 	" (SELECT COUNT(*) FROM outbox WHERE outbox.campaign_id = lots.id AND outbox.kind = '" + string(models.OutboxRelease) + "')," +
 	" EXISTS (SELECT 1 FROM parked_events WHERE parked_events.campaign_id = lots.id)"
 

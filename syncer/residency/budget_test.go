@@ -38,7 +38,7 @@ func (p countedPool) QueryRowContext(ctx context.Context, query string, args ...
 }
 
 // GetDBConn is the pool, for transactions.
-func (p countedPool) GetDBConn() (*sql.DB, error) { return p.ConnPool.(*sql.DB), nil } //nolint:forcetypeassert // as it was opened
+func (p countedPool) GetDBConn() (*sql.DB, error) { return p.ConnPool.(*sql.DB), nil }
 
 // countedTrips counts round trips to Redis, but for those that open a connection.
 type countedTrips struct{ n *atomic.Int64 }

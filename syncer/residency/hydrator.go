@@ -154,6 +154,14 @@ func (h *Hydrator) observeIntact(ctx context.Context, id string) (*lot, error) {
 	return all[0], nil
 }
 
+// observeUnless is observeIntact of what was not observed just now.
+func (h *Hydrator) observeUnless(ctx context.Context, o *lot, id string) (*lot, error) {
+	if o != nil {
+		return o, nil
+	}
+	return h.observeIntact(ctx, id)
+}
+
 // observeAll observes lots of partitions that are intact, or that are taken care of first.
 func (h *Hydrator) observeAll(ctx context.Context, ids ...string) (all []*lot, err error) {
 	for range generationTries {
@@ -178,9 +186,7 @@ func (h *Hydrator) run(ctx context.Context, id string, o *lot, reported lua.Posi
 	r := run{h: h, reported: reported, pause: loaderPoll}
 	for r.steps < stepsMost {
 		r.steps++
-		if o == nil {
-			o, err = h.observeIntact(ctx, id)
-		}
+		o, err = h.observeUnless(ctx, o, id)
 		if err != nil {
 			return lua.Meta{}, err
 		}
@@ -191,23 +197,29 @@ func (h *Hydrator) run(ctx context.Context, id string, o *lot, reported lua.Posi
 		if err != nil {
 			return lua.Meta{}, err
 		}
-		isDone, err := r.record(ctx, o, step)
-		if !isDone && err == nil {
-			if !loads {
-				return lua.Meta{}, nil
-			}
-			isDone, err = r.load(ctx, o, step)
-			if isDone && err == nil {
+		isRecorded, err := r.record(ctx, o, step)
+		if !isRecorded && !loads {
+			return lua.Meta{}, nil
+		}
+		if !isRecorded {
+			isLoaded, loadErr := r.load(ctx, o, step)
+			if isLoaded && loadErr == nil {
 				h.steps.At("opened")
 				return h.scripts.MetaOf(&o.row.Campaign)
 			}
+			err = loadErr
 		}
-		if err != nil && !errors.Is(err, lua.ErrAbsent) && !errors.Is(err, lua.ErrOther) && !errors.Is(err, campaigns.ErrMoved) {
+		if err != nil && !isMoved(err) {
 			return lua.Meta{}, err
 		}
 		o = nil
 	}
 	return lua.Meta{}, fmt.Errorf("%w: %s: it changed during each of %d steps: try again", lua.ErrUnavailable, id, stepsMost)
+}
+
+// isMoved reports whether a step found a lot other than it was observed.
+func isMoved(err error) bool {
+	return errors.Is(err, lua.ErrAbsent) || errors.Is(err, lua.ErrOther) || errors.Is(err, campaigns.ErrMoved)
 }
 
 // run is one run of a Hydrator for a lot.

@@ -106,8 +106,8 @@ func (h *Hydrator) stopped(ctx context.Context, id, reason string) (*lot, error)
 }
 
 // rebuild takes steps 1 to 4 of a load, or confirms a copy. Of a lost campaign, which is fenced, it overwrites what Redis holds. force
-// takes the rows for the truth even if they do not add up to the books or claims are known to be lost, and corrects the books. done is false when
-// the books changed, or another process loads the lot.
+// takes the rows for the truth even if they do not add up to the books or claims are known to be lost, and corrects the books. done is
+// false when the books changed, or another process loads the lot.
 func (h *Hydrator) rebuild(ctx context.Context, o *lot, step recovery.Step, force bool) (report RebuildReport, done bool, err error) {
 	c := &o.row
 	campaignID, shard := models.SplitShardID(c.ID)
