@@ -97,9 +97,9 @@ func newRush(shape rushShape) *rush {
 		}
 		sum += place.weight
 		r.places = append(r.places, place)
-		r.snapshot.views = append(r.picture.views, lua.ShardView{Total: loan})
+		r.snapshot.views = append(r.snapshot.views, lua.ShardView{Total: loan})
 	}
-	r.snapshot.views = append(r.picture.views, lua.ShardView{Total: shape.units - loan*int64(shape.shards)})
+	r.snapshot.views = append(r.snapshot.views, lua.ShardView{Total: shape.units - loan*int64(shape.shards)})
 	for i := range r.places {
 		r.places[i].weight /= sum
 	}
@@ -193,7 +193,7 @@ func (r *rush) look(m *rushMover, p int, n rushNeed) {
 	r.looks++
 	m.after(r.now, rushLookMs, func() {
 		again := func() { r.look(m, p, n) }
-		switch s := plan(&r.picture, n.need); s.verb {
+		switch s := plan(&r.snapshot, n.need); s.verb {
 		case verbMove:
 			r.move(m, s, again)
 		case verbProve:
@@ -211,7 +211,7 @@ func (r *rush) look(m *rushMover, p int, n rushNeed) {
 // move takes units out of one lot, and brings them to another.
 func (r *rush) move(m *rushMover, s step, again func()) {
 	r.moves++
-	from, to := &r.snapshot.views[s.from], &r.picture.views[s.to]
+	from, to := &r.snapshot.views[s.from], &r.snapshot.views[s.to]
 	amount := min(s.units, from.Free())
 	from.Total -= amount
 	r.flying += amount
