@@ -153,8 +153,8 @@ func TestConnections_WaitForThoseThatAreAtWork(t *testing.T) {
 	answered := make(chan error)
 	go func() { answered <- second.ask() }()
 	select {
-	case <-answered:
-		require.Fail(t, "a second one was served beside the first")
+	case err := <-answered:
+		require.Fail(t, "a second one was served beside the first", "%v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	close(o.work)

@@ -42,7 +42,7 @@ type ClaimRecord struct {
 	Amount     int64  // of the packet, in minor units
 }
 
-// Check tells why a claim can have no record; nil is no reason.
+// Check reports why a claim can have no record; nil is no reason.
 func (p *ClaimRecord) Check() error {
 	_, err := appendRecord(nil, p)
 	return err

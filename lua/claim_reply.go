@@ -18,7 +18,7 @@ var claimOutcomes = map[int64]models.Outcome{
 	13: models.OutcomeLimit, 14: models.OutcomeInvalid,
 }
 
-// outcomeOf tells what a code of claim.lua for one claim means.
+// outcomeOf reports what a code of claim.lua for one claim means.
 func outcomeOf(code int64) (outcome models.Outcome, known bool) {
 	if code >= codeScale { // behind it is the number of a limit
 		code /= codeScale

@@ -31,7 +31,7 @@ type CampaignKeys struct {
 	Refused string // hash: code of a refusal -> how often; for people who watch, see Scripts.CountRefused
 }
 
-// PartitionOf tells which claim stream a campaign belongs to, or a shard of one: FNV-1a of the campaign's id, modulo the number of
+// PartitionOf reports which claim stream a campaign belongs to, or a shard of one: FNV-1a of the campaign's id, modulo the number of
 // partitions. The function never changes, as campaigns are where it put them.
 //
 // Shards have partitions of their own as long as there are some, and those of a few shards are far from each other by their hash slots:

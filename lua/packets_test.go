@@ -46,7 +46,7 @@ func (p *packets) push(after time.Duration, pairs ...any) {
 	p.pushed = pushed
 }
 
-// take claims for users in one call and tells what became of each: "id:amount" or the outcome.
+// take claims for users in one call and reports what became of each: "id:amount" or the outcome.
 func (p *packets) take(users ...string) []string {
 	p.t.Helper()
 	reqs := make([]lua.ClaimRequest, len(users))

@@ -21,7 +21,7 @@ type Refusals struct {
 // Watched is what Redis says of a campaign to those who watch it.
 type Watched struct {
 	State   State            // AsOf is by this process' clock
-	Refused map[string]int64 // by code; how often since the counts began, over all API processes
+	Refused map[string]int64 // by code; how often since the counts started, over all API processes
 	Err     error            // State says nothing: ErrAbsent, ErrDamaged, or that of a Redis that is away
 }
 

@@ -137,7 +137,7 @@ func archive(h *syncertest.Stack, id string) {
 	h.Exec("DELETE FROM claims WHERE campaign_id = ?", id)
 }
 
-// An operator is told of claims that are gone only when they can be neither on their way nor archived: he would give them up.
+// An operator is notified of claims that are gone only when they can be neither on their way nor archived: he would give them up.
 func TestRepair_ClaimsThatMayBeElsewhereAreNotNamedAsMissing(t *testing.T) {
 	t.Parallel()
 	t.Run("on their way", func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestRepair_AReleasedClaimIsNotRedeemedAgain(t *testing.T) {
 	require.EqualValues(t, 2, h.Campaign(id).Claimed)
 }
 
-// Redis tells of releases that MySQL lost. Of those that MySQL counts, a row is the evidence.
+// Redis reports releases that MySQL lost. Of those that MySQL counts, a row is the evidence.
 func TestRepair_ARowThatIsClaimedAgainIsNotReleased(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -223,7 +223,7 @@ func TestRepair_ARowThatIsClaimedAgainIsNotReleased(t *testing.T) {
 	h.RequireBooks(id, 3)
 }
 
-// Counters are recreated while flushes are held off. A flush that has begun before is counted.
+// Counters are recreated while flushes are held off. A flush that has started before is counted.
 func TestRepair_AFlushThatIsUnderWayIsCounted(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -18,7 +18,7 @@ import (
 
 const (
 	maxListsSought = 5000 // lists that earlier loads may have left and that are looked for; the latest loads first
-	packetsAtOnce   = 500  // packets that one call looks up
+	packetsAtOnce  = 500  // packets that one call looks up
 )
 
 // PacketFigures are what the rows of packets add up to.
@@ -182,7 +182,7 @@ func waveName(releaseMs int64) string {
 	return "of " + time.UnixMilli(releaseMs).UTC().Format(time.RFC3339Nano)
 }
 
-// untaken counts the rows of packets of the lot that no one took, up to the position that Redis was told of, by their time of release.
+// untaken counts the rows of packets of the lot that no one took, up to the position that Redis was notified of, by their time of release.
 // Those of parked claims are taken.
 func (l *look) untaken(ctx context.Context, state *lua.State) (map[int64]int64, error) {
 	id := l.snap.campaign.ID

@@ -45,7 +45,7 @@ func (p *repair) claimsWithoutSeq(ctx context.Context) (displaced []writer.Parke
 	return displaced, nil
 }
 
-// seqRefusal tells why a displaced claim can't have a new place; "" is that it can.
+// seqRefusal reports why a displaced claim can't have a new place; "" is that it can.
 func seqRefusal(ctx context.Context, q sqlstore.Querier, c *models.Campaign, parkedUnits int64, one *writer.ParkedClaim) (string, error) {
 	e := &one.Event
 	if free := c.Total - c.Claimed - parkedUnits; e.Quantity > free {
@@ -122,7 +122,7 @@ func (p *repair) place(ctx context.Context) error {
 }
 
 // placeOne gives a claim the next place behind all that were ever handed out. It moves the counters with it, so that a load that was
-// begun before is not confirmed.
+// started before is not confirmed.
 func (p *repair) placeOne(ctx context.Context, tx *sql.Tx, c *models.Campaign, one *writer.ParkedClaim) (*models.Repair, error) {
 	if c.Residency != models.ResidencyLost {
 		return nil, sqlstore.Final(errLoadedAgain)

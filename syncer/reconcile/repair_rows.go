@@ -132,7 +132,7 @@ func (p *repair) redeem(ctx context.Context, entries []lua.Entry) error {
 	})
 }
 
-// known tells which claims need no row: they have one, they are parked, or they were given up, which is for ever.
+// known reports which claims need no row: they have one, they are parked, or they were given up, which is for ever.
 func (p *repair) known(ctx context.Context, ids []string) (map[string]bool, error) {
 	known := make(map[string]bool, len(ids))
 	if len(ids) == 0 {
@@ -216,7 +216,7 @@ func (p *repair) move(ctx context.Context, tx *sql.Tx, claims, units, released i
 	return writer.MoveCounters(ctx, tx, []writer.Delta{{LotID: p.id, Units: units, Claims: claims, Released: released}}, sqlstore.Now())
 }
 
-// release marks claims as released that MySQL holds as claimed though Redis was told of their release, which was decided in MySQL:
+// release marks claims as released that MySQL holds as claimed though Redis was notified of their release, which was decided in MySQL:
 // it was restored since.
 func (p *repair) release(ctx context.Context, ids []string) error {
 	if len(ids) == 0 || p.redis.state.Released <= p.done.Found.MySQL.Released {

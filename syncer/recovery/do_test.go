@@ -182,7 +182,7 @@ func (a *actor) load(o *observed, step Step) {
 	a.confirm(o, epoch, &snap)
 }
 
-// confirm has MySQL say that the load is the lot's, if no one else began one and no claim got a row since the copy was made.
+// confirm has MySQL say that the load is the lot's, if no one else started one and no claim got a row since the copy was made.
 func (a *actor) confirm(o *observed, epoch int64, snap *mysqlLot) {
 	w := a.w
 	m := &w.mysql.lots[a.lot]

@@ -82,7 +82,7 @@ type MySQL struct {
 	Claimed         int64
 	LostClaims      int64
 	ReleasedClaims  int64
-	AppliedReleases int64 // that Redis was told of
+	AppliedReleases int64 // that Redis was notified of
 	ArchivedClaims  int64
 	ParkedClaims    int64 // that count as claimed
 	ParkedSeq       int64 // the highest of these
@@ -194,7 +194,7 @@ func (l *Lot) isStrange() bool {
 	return r.Held == Damaged || r.Held == Present && r.Status != models.StatusLoading
 }
 
-// isCopied reports whether Redis holds a copy of all that MySQL has, by the load that was begun last, and MySQL has not confirmed it.
+// isCopied reports whether Redis holds a copy of all that MySQL has, by the load that was started last, and MySQL has not confirmed it.
 func (l *Lot) isCopied() bool {
 	m := &l.MySQL
 	r := &l.Redis

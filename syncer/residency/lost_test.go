@@ -125,7 +125,7 @@ func TestLost_WhenEveryClaimIsLostTheStockIsSoldAnew(t *testing.T) {
 	require.Empty(t, h.Compare(id).Differences)
 }
 
-// A pause stops the claims, so nothing else tells of a Redis that forgot it: neither the stream nor the count of claims went back.
+// A pause stops the claims, so nothing else reports a Redis that forgot it: neither the stream nor the count of claims went back.
 func TestLost_ARedisThatForgotAChangeIsToldAgain(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

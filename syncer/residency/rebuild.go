@@ -111,7 +111,7 @@ func (h *Hydrator) stopped(ctx context.Context, id, reason string) (*lot, error)
 func (h *Hydrator) rebuild(ctx context.Context, o *lot, step recovery.Step, force bool) (report RebuildReport, done bool, err error) {
 	c := &o.row
 	campaignID, shard := models.SplitShardID(c.ID)
-	if shard > 0 { // a load of a lot has to know of each that was begun of its peers
+	if shard > 0 { // a load of a lot has to know of each that was started of its peers
 		turn, _ := h.lots.LoadOrStore(campaignID, make(chan struct{}, 1))
 		if err := take(ctx, turn.(chan struct{}), c.ID); err != nil { //nolint:forcetypeassert // stored here alone
 			return report, false, err

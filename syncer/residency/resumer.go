@@ -13,7 +13,7 @@ import (
 )
 
 // Resumer completes what a process that died, or a Redis that was away, left half done: changes that Redis does not have yet and
-// loads that were begun. It also looks after campaigns whose claim stream lost entries, and tries again to prove lost ones. Any
+// loads that were started. It also looks after campaigns whose claim stream lost entries, and tries again to prove lost ones. Any
 // number may run at once.
 type Resumer struct {
 	hydrator *Hydrator

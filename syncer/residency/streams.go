@@ -51,7 +51,7 @@ type observed struct {
 	err         error
 }
 
-// shared is intact for those who ask at the same time. It may have begun before the caller asked.
+// shared is intact for those who ask at the same time. It may have started before the caller asked.
 func (s *streams) shared(ctx context.Context, partition int) error {
 	flight := s.looks.DoChan(strconv.Itoa(partition), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hydrateTimeout)

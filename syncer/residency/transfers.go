@@ -29,7 +29,7 @@ type moved struct {
 	void         []int64        // tseqs of debits that Redis forgot
 }
 
-// peersAtOnce is how many peers of a lot are told of its load at the same time.
+// peersAtOnce is how many peers of a lot are notified of its load at the same time.
 const peersAtOnce = 16
 
 // transfers finds out what load epoch of a lot begins with. MySQL, Redis and its peers know of its debits and credits:
@@ -140,7 +140,7 @@ func (h *Hydrator) floors(ctx context.Context, m *moved, lots []models.Campaign,
 			continue
 		}
 		m.counts.Load[peer] = lots[i].LoadAttempts
-		if views[i].Err == nil { // loads that were begun after it never came to be
+		if views[i].Err == nil { // loads that were started after it never came to be
 			m.counts.Load[peer] = views[i].Epoch
 		}
 		asked.Go(func() (err error) {
@@ -237,7 +237,7 @@ func (h *Hydrator) fill(
 	return err
 }
 
-// attemptsOf adds up the loads that were begun of the peers of a lot. A lot that was never loaded has debited nothing: its first load does
+// attemptsOf adds up the loads that were started of the peers of a lot. A lot that was never loaded has debited nothing: its first load does
 // not count.
 func attemptsOf(ctx context.Context, q sqlstore.Querier, lotID, lock string) (n int64, err error) {
 	campaignID, _ := models.SplitShardID(lotID)
@@ -251,7 +251,7 @@ func attemptsOf(ctx context.Context, q sqlstore.Querier, lotID, lock string) (n 
 	return n, err
 }
 
-// errMovedOn says that a row came while a lot was loaded, or that the load of a peer was begun, which this one has to know of.
+// errMovedOn says that a row came while a lot was loaded, or that the load of a peer was started, which this one has to know of.
 var errMovedOn = errors.New("residency: units of the lot moved in the meantime, or a peer is loaded")
 
 // confirmMoved has the rows say what a load brought, in the transaction that confirms it.

@@ -59,7 +59,7 @@ func (s *streams) partitions() []int {
 }
 
 // watchEvicted stops campaigns that Redis holds although they were evicted: it was rolled back to a time before that. Perhaps nothing else
-// shows it, and such a campaign would not be told of changes.
+// shows it, and such a campaign would not be notified of changes.
 func (w *StreamWatcher) watchEvicted(ctx context.Context) error {
 	page, err := campaigns.Lots(ctx, w.streams.db, lua.MaxFences, "id, epoch", "residency = ?", models.ResidencyEvicted)(w.evicted)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// clocked is a house whose Redis' clock is the test's.
+// clocked is a stack whose Redis' clock is the test's.
 func clocked(t testing.TB, db *gorm.DB) (h *syncertest.Stack, ms *atomic.Int64) {
 	t.Helper()
 	ms = new(atomic.Int64)

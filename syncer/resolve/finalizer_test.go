@@ -16,7 +16,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// houseOn is a house over a given database.
+// houseOn is a stack over a given database.
 func houseOn(t testing.TB, db *gorm.DB) *syncertest.Stack {
 	t.Helper()
 	h, _ := clocked(t, db)

@@ -12,7 +12,7 @@ type actor struct {
 	w       *world
 	mover   *Mover
 	need    models.Need
-	fewest  int64 // units that were free at a moment since it began
+	fewest  int64 // units that were free at a moment since it started
 	resume  chan bool
 	parked  chan struct{}
 	refill  models.Refill

@@ -47,7 +47,7 @@ func TestUnitsThatComeTooLateStayInTheReserve(t *testing.T) {
 	})
 }
 
-// Units are in flight for as long as the same ones are: a look that finds others each time tells of no age.
+// Units are in flight for as long as the same ones are: a look that finds others each time reports no age.
 func TestTheAgeIsOfTheSameUnits(t *testing.T) {
 	t.Parallel()
 	m := &Mover{}

@@ -41,7 +41,7 @@ func lineOf(c *stockLevel, remaining int64) line {
 	return lineNone
 }
 
-// Look ends transfers that no one ended, and tells the lines that the stock of campaigns of several shards has crossed. It returns
+// Look ends transfers that no one ended, and reports the lines that the stock of campaigns of several shards has crossed. It returns
 // how many transfers and lines that were. A failure is returned after the others had their turn. It is for one goroutine.
 func (m *Mover) Look(ctx context.Context) (done int, err error) {
 	fetch := func(after string) (page []stockLevel, err error) {

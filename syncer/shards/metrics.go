@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are by the number of a shard, not by campaign, so that labels stay bounded. Those of units in flight are of who leads.
+// metrics are by the number of a shard, not by campaign, so that labels stay bounded. Those of units in flight are of the leader.
 type metrics struct {
 	begun, units *prometheus.CounterVec // by kind and shard
 	open, oldest prometheus.Gauge
@@ -62,7 +62,7 @@ func (m *Mover) ResetMetrics() {
 	m.metrics.oldest.Set(0)
 }
 
-// measure tells of the lots that have units in flight.
+// measure reports the lots that have units in flight.
 func (m *Mover) measure() {
 	age := time.Duration(0)
 	for _, units := range m.flying {

@@ -99,7 +99,7 @@ func (w *world) turn(t *rapid.T) error {
 	return nil
 }
 
-// verdict says whether what a mover said was true at a moment since it began.
+// verdict says whether what a mover said was true at a moment since it started.
 func (a *actor) verdict() error {
 	if from := a.refill.SoldOutFrom; !a.crashed && a.err == nil && from > 0 && (a.fewest >= from || a.need.Units < from) {
 		return fmt.Errorf("a claim of %d is told sold out from %d units on, and %d or more were free all the time", a.need.Units, from, a.fewest)

@@ -27,7 +27,7 @@ func TestAllShardsAreAskedAtOnce(t *testing.T) {
 	require.Equal(t, step{verb: verbMove, from: 5, to: 0, units: 60}, plan(p, need), "the reserve first")
 }
 
-// A lot that was not credited what others debited for it gets that first, and one that forgot a debit is told of it before anything is
+// A lot that was not credited what others debited for it gets that first, and one that forgot a debit is notified of it before anything is
 // proven.
 func TestWhatIsInFlightComesFirst(t *testing.T) {
 	t.Parallel()

@@ -55,7 +55,7 @@ type rushPlace struct {
 	held         []rushHeld
 	again        int64 // of those who wait, those that were held; the first of them since againSince
 	againSince   int
-	soldInSpan   int64 // units since the span began
+	soldInSpan   int64 // units since the span started
 	pace         int64
 	isOneLooking []bool // by process
 }

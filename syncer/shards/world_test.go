@@ -271,7 +271,7 @@ func (w *world) broken() error {
 	return nil
 }
 
-// changed notes for everybody who looks how few units were free at a moment since it began.
+// changed notes for everybody who looks how few units were free at a moment since it started.
 func (w *world) changed() {
 	for _, a := range w.actors {
 		a.fewest = min(a.fewest, w.total-w.taken())
