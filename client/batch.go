@@ -119,6 +119,9 @@ func (c *Client) sendBatch(ctx context.Context, bodies []claimBody) ([]ClaimResu
 			results[i].Claim.Replayed = a.replayed || i < len(a.replays) && a.replays[i] == '1'
 		case r.Problem != nil:
 			results[i].Err = r.Problem.problem()
+			if a.resent {
+				results[i].Err = &resentError{results[i].Err}
+			}
 		default:
 			results[i].Err = fmt.Errorf("%w: a result without claim and problem", ErrAnswer)
 		}

@@ -28,6 +28,12 @@ func (e *unsentError) Error() string { return "client: not sent: " + e.cause.Err
 // Unwrap makes it ErrUnavailable.
 func (e *unsentError) Unwrap() []error { return []error{ErrUnavailable, e.cause} }
 
+// resentError says that net/http sent the request more than once, so that an earlier sending may have been done.
+type resentError struct{ error }
+
+// Unwrap returns the last answer.
+func (e *resentError) Unwrap() error { return e.error }
+
 // call is one call of the service, which may be sent many times.
 type call struct {
 	method, path string
@@ -52,6 +58,7 @@ type answer struct {
 	status   int
 	replayed bool
 	replays  string // of a batch in which some claims are replays: a 1 for each of them, a 0 for each other
+	resent   bool   // see resentError
 	body     []byte
 }
 
@@ -92,7 +99,8 @@ func (c *Client) request(ctx context.Context, q *call, body []byte) (*http.Reque
 	return req, nil
 }
 
-// once sends a call once. Errors: *Problem, ErrAnswer, *unsentError, and those of a connection.
+// once sends a call once. Errors: *Problem, ErrAnswer, *unsentError, *resentError, and those of
+// a connection.
 func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error) {
 	if err := ctx.Err(); err != nil {
 		return answer{}, &unsentError{err}
@@ -103,14 +111,16 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 	if err != nil {
 		return answer{}, err
 	}
-	// Not what the error says: net/http sends again by itself, and tells of the last try only. A transport that tells nothing may have.
-	var told, sent atomic.Bool
+	// net/http sends again by itself when a kept connection breaks, and reports the last try only. A transport that traces nothing may
+	// have sent it.
+	var told atomic.Bool
+	var sent atomic.Int32
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { told.Store(true) }, WroteHeaders: func() { sent.Store(true) },
+		GetConn: func(string) { told.Store(true) }, WroteHeaders: func() { sent.Add(1) },
 	}))
 	res, err := c.http.Do(req)
 	switch {
-	case err != nil && told.Load() && !sent.Load():
+	case err != nil && told.Load() && sent.Load() == 0:
 		return answer{}, &unsentError{err}
 	case err != nil:
 		return answer{}, fmt.Errorf("client: %w", err)
@@ -126,13 +136,15 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 		return answer{}, fmt.Errorf("client: %w", err)
 	case len(text) > most:
 		return answer{}, fmt.Errorf("%w: it is longer than %d bytes", ErrAnswer, most)
+	case res.StatusCode/100 != 2 && sent.Load() > 1:
+		return answer{}, &resentError{problemOf(res, text)}
 	case res.StatusCode/100 != 2:
 		return answer{}, problemOf(res, text)
 	}
 	h := res.Header
 	return answer{
 		status: res.StatusCode, replayed: h.Get("Idempotent-Replayed") == "true", replays: h.Get("Idempotent-Replayed-Claims"),
-		body: text,
+		resent: sent.Load() > 1, body: text,
 	}, nil
 }
 

@@ -376,3 +376,46 @@ func TestService_WhoeverLeavesIsToldTheTruth(t *testing.T) {
 	t.Log(met)
 	require.EqualValues(t, users, claimed(t, direct, id))
 }
+
+// A kept connection breaks while a claim is under way, and net/http sends it again by itself. What the service says then is of the second
+// sending alone: that one surely claimed nothing, the first may have.
+func TestRetry_WhatNetHTTPSentTwiceMayBeDone(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range map[string]string{
+		"a claim": "", "a batch": `{"results":[{"status":503,"problem":{"code":"unavailable","status":503}}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int32
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case calls.Add(1) == 1: // the connection is kept
+					_, _ = w.Write([]byte(oneClaim))
+				case calls.Load() == 2:
+					panic(http.ErrAbortHandler)
+				case refusal == "":
+					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = w.Write([]byte(`{"code":"unavailable","status":503}`))
+				default:
+					_, _ = w.Write([]byte(refusal))
+				}
+			}))
+			defer server.Close()
+			c := connect(t, client.Config{BaseURL: server.URL, Connections: 1, Attempts: 1})
+			_, err := c.GetClaim(t.Context(), "x")
+			require.NoError(t, err)
+			req := client.ClaimRequest{CampaignID: "c", UserID: "u", Key: "k"}
+			if refusal == "" {
+				_, err = c.Claim(t.Context(), req)
+			} else {
+				err = c.ClaimBatch(t.Context(), []client.ClaimRequest{req})[0].Err
+			}
+			require.EqualValues(t, 3, calls.Load())
+			var unknown *client.OutcomeError
+			require.ErrorAs(t, err, &unknown)
+			require.ErrorIs(t, err, client.ErrUnavailable, "the last answer")
+		})
+	}
+}

@@ -22,7 +22,12 @@ func fateOf(err error) fate {
 	var p *Problem
 	var s *strangeAnswer
 	var unsent *unsentError
+	var resent *resentError
 	switch {
+	case errors.As(err, &resent):
+		f := fateOf(resent.error)
+		f.maybe = f.maybe || f.again
+		return f
 	case errors.As(err, &p):
 		return fateOfStatus(p.Status, p.Code, p.RetryAfter)
 	case errors.As(err, &s):

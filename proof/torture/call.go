@@ -65,8 +65,8 @@ func (c *caller) send(ctx context.Context, method, url, key string, body any) re
 			return reply{code: err.Error()}
 		}
 	}
-	var sent atomic.Bool // not what the error says: net/http sends again by itself, and tells of the last try only
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	var sent atomic.Int32 // net/http sends again by itself when a kept connection breaks, and reports the last try only
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Add(1) }})
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(encoded))
 	if err != nil {
 		return reply{code: err.Error()}
@@ -77,7 +77,7 @@ func (c *caller) send(ctx context.Context, method, url, key string, body any) re
 	}
 	res, err := c.client.Do(req)
 	switch {
-	case err != nil && !sent.Load():
+	case err != nil && sent.Load() == 0:
 		return reply{code: unreached}
 	case err != nil:
 		return reply{code: unheard}
@@ -90,6 +90,9 @@ func (c *caller) send(ctx context.Context, method, url, key string, body any) re
 	r := reply{status: res.StatusCode, body: text, replayed: res.Header.Get("Idempotent-Replayed") == "true"}
 	if r.status/100 != 2 {
 		r.code = codeIn(text)
+		if sent.Load() > 1 && !r.certain() { // the first may have been done
+			r.code = unheard
+		}
 	}
 	return r
 }
