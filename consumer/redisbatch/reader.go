@@ -115,9 +115,12 @@ func (r *reader) readPending(count int) error {
 
 // xreadgroup reads the entries after an id; block < 0 does not wait.
 func (r *reader) xreadgroup(after string, count int, block time.Duration) ([]redis.XMessage, error) {
-	streams, err := r.cfg.Client.XReadGroup(r.stop, &redis.XReadGroupArgs{
+	unsent := r.cfg.Client.Pipeline() // which sets the time that the command may block
+	cmd := onceRead{unsent.XReadGroup(r.stop, &redis.XReadGroupArgs{
 		Group: r.cfg.Group, Consumer: r.cfg.Name, Streams: []string{r.stream, after}, Count: int64(count), Block: block,
-	}).Result()
+	})}
+	_ = r.cfg.Client.Process(r.stop, cmd) // the command holds the error, too
+	streams, err := cmd.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
@@ -126,6 +129,13 @@ func (r *reader) xreadgroup(after string, count int, block time.Duration) ([]red
 	}
 	return streams[0].Messages, r.replicated(streams[0].Messages)
 }
+
+// onceRead is a read that no client sends again by itself, as one of a cluster does whatever its MaxRetries: entries of a reply that was
+// lost would come behind those of the second reply.
+type onceRead struct{ *redis.XStreamSliceCmd }
+
+// NoRetry has the client return the error.
+func (onceRead) NoRetry() bool { return true }
 
 // replicated waits until what was read can not be undone by a failover.
 func (r *reader) replicated(entries []redis.XMessage) error {
