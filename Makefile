@@ -37,10 +37,11 @@ quick: ## the fast loop, a minute: vet, unit tests without the race detector, em
 PURE_PKG := ./syncer/recovery ./proof/reservemodel
 ALL      := $(filter ./...,$(PKG))
 
+# The chart comes first: the test of its guide finds it compiled.
 test: servers ## all tests with the race detector, on real servers started for the occasion (PKG=, RUN=)
+	$(if $(ALL),cd deploy/charttest && go test -count=1 -run '$(RUN)' .)
 	$(GO_TEST) -timeout 20m $(if $(ALL),$$(go list ./... | grep -vxF "$$(go list $(PURE_PKG))"),$(PKG))
 	$(if $(ALL),go test -count=1 -vet=off -run '$(RUN)' $(PURE_PKG))
-	$(if $(ALL),cd deploy/charttest && go test -count=1 -run '$(RUN)' .)
 
 # One package at a time: it may be a shared server with few connections.
 test-mysql: servers ## the tests that use SQL, on a server of your choice: make test-mysql DSN='root@tcp(127.0.0.1:3306)/' (SQL_PKG=)

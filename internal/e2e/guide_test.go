@@ -22,7 +22,7 @@ import (
 var guideBlock = regexp.MustCompile("(?s)<!-- tested: ([a-z ]+) -->\n```sh\n(.*?)```")
 
 // guideTimeout bounds the commands of one block.
-const guideTimeout = 2 * time.Minute
+const guideTimeout = 5 * time.Minute
 
 // guide is a page of docs/guides, and a shell in which its commands run as they stand there, one block after the other.
 type guide struct {
