@@ -35,7 +35,8 @@ var allMutants = []mutant{
 	{name: "a key of the stock expires, and an unproven load follows", seeds: 3, only: []string{"kill consumer", "cut all wires to sql"}, edits: []edit{
 		{"lua/claim.lua", "redis.call('HSET', keys_key, unpack(new_keys))",
 			"redis.call('HSET', keys_key, unpack(new_keys))\nredis.call('PEXPIRE', state_key, 800, 'NX')"},
-		{"syncer/residency/residency.go", "if err := h.prove(ctx, c); err != nil {", "if err := error(nil); err != nil {"},
+		{"syncer/recovery/lot_rows.go", "return l.isLost() && !l.Acknowledged", "return false && !l.Acknowledged"},
+		{"syncer/recovery/observation.go", "highest := max(rows.LastSeq, m.SeenSeq, m.ParkedSeq)", "highest := rows.LastSeq"},
 		{"syncer/residency/rebuild.go", "highest := max(staging.Position().Seq, snap.SeenSeq)", "highest := staging.Position().Seq"},
 	}},
 	{name: "the trimmer goes by the fastest group", seeds: 1, only: []string{"kill finance"}, edits: []edit{{
@@ -57,8 +58,8 @@ var allMutants = []mutant{
 		"if remaining < 1 then answer = shard and -12 or -7 break end",
 	}}},
 	{name: "a load waits until nothing changes", seeds: 3, only: []string{"delete a key"}, edits: []edit{{
-		"syncer/residency/rebuild.go", `" AND archived_claims = ? AND seen_seq = ?",`,
-		`" AND archived_claims = ? AND seen_seq = ? AND updated_at < UTC_TIMESTAMP(3) - INTERVAL 2 SECOND",`,
+		"syncer/residency/rebuild.go", `" AND archived_claims = ? AND seen_seq = ? AND version = ?"+`,
+		`" AND archived_claims = ? AND seen_seq = ? AND updated_at < UTC_TIMESTAMP(3) - INTERVAL 2 SECOND AND version = ?"+`,
 	}}},
 	{name: "a MySQL that was restored is not noticed", seeds: 1, lossy: true, only: []string{"roll back sql"}, edits: []edit{
 		{"syncer/recovery/observation.go", "return p.Lacking > 0 || p.Recorded.Tip.Less(p.Remembered) || !p.Known && p.Stream.Added > 0", "return false"},
